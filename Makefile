@@ -1,0 +1,35 @@
+# Needs Go, git and make; `make help` lists what there is.
+
+# Tools are pinned in a module of their own, so that the product's go.mod lists what the product needs.
+# They are built on first use (a few minutes for the linter) and cached by Go. CGO_ENABLED=0 keeps the linter's cached
+# build valid when a C compiler appears later.
+GOLANGCI_LINT = CGO_ENABLED=0 go tool -modfile=tools/go.mod golangci-lint
+
+BENCHFLAGS ?=
+TESTFLAGS  ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help run test soak lint fmt bench
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-6s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+run: ## chat with the demo agent in the terminal
+	go run ./cmd/helix chat
+
+test: lint ## lint, then run every test with the race detector (TESTFLAGS="-run Name" for a part)
+	@./scripts/test.sh $(TESTFLAGS)
+
+soak: ## run every test at full length, as long as it takes (up to two hours)
+	@HELIX_SOAK=1 ./scripts/test.sh -timeout 120m $(TESTFLAGS)
+
+lint: ## vet, golangci-lint, and the check that imports point down only
+	go vet ./...
+	$(GOLANGCI_LINT) run ./...
+	go test -count=1 ./internal/layering
+
+fmt: ## format the code and apply the linter's automatic fixes
+	$(GOLANGCI_LINT) run --fix ./...
+
+bench: ## run the benchmarks and print a table (BENCHFLAGS="-quick -json -run REGEXP")
+	go run ./bench $(BENCHFLAGS)

@@ -1,0 +1,115 @@
+package layering
+
+import (
+	"testing"
+)
+
+const module = "github.com/helixagents/helix"
+
+// jsonschema infers schemas from Go types and validates what a model sends; it needs nothing but the standard library.
+const jsonschema = "github.com/google/jsonschema-go"
+
+// The layers. Patterns are relative to the module root, "." is the root itself, "*" one path element, and "x/..." means x
+// and all below it. Where several match, the one that spells out more decides.
+//
+// A package may import the standard library, packages of the layers listed in its own, modules listed in it, and its own
+// tree: the packages below what the pattern matches, so cmd/helix/a may import cmd/helix/b.
+var layers = []layer{
+	{
+		name:     "domain", // types and small interfaces
+		packages: []string{"session", "stream", "llm", "skill", "memory", "usage", "workspace", "lock"},
+		imports:  []string{"domain"},
+	},
+	{
+		name:       "support", // what adapters and the layers above share without showing it
+		packages:   []string{"internal/*/...", "store/internal/...", "llm/internal/...", "workspace/internal/..."},
+		imports:    []string{"domain", "support"},
+		thirdParty: anyModule,
+	},
+	{
+		name:       "adapter", // implement domain interfaces, know nothing above the domain
+		packages:   []string{"store/*/...", "llm/*/...", "workspace/*/..."},
+		imports:    []string{"domain", "support"},
+		thirdParty: anyModule,
+	},
+	{
+		name: "suite", // conformance suites: what an adapter is held to
+		packages: []string{
+			"store/storetest/...", "stream/streamtest/...", "llm/llmtest/...", "workspace/workspacetest/...",
+		},
+		imports:    []string{"domain", "support"},
+		thirdParty: anyModule,
+	},
+	{
+		name:       "helix", // what an application imports
+		packages:   []string{"."},
+		imports:    []string{"domain", "support"},
+		thirdParty: []string{jsonschema},
+	},
+	{
+		name:       "tracing", // hooks that report to an observability system
+		packages:   []string{"tracing/..."},
+		imports:    []string{"domain", "support", "helix"},
+		thirdParty: anyModule,
+	},
+	{
+		name:     "engine", // the turn machine and the effect handler
+		packages: []string{"engine/..."},
+		imports:  []string{"domain", "support", "helix"},
+	},
+	{
+		name:       "runtime", // where effects run
+		packages:   []string{"runtime/*/..."},
+		imports:    []string{"domain", "support", "helix", "engine"},
+		thirdParty: anyModule,
+	},
+	{
+		name:       "runtime suite", // every behaviour as a scenario, on any executor and backend
+		packages:   []string{"runtime/runtimetest/..."},
+		imports:    []string{"domain", "support", "adapter", "suite", "helix", "engine"},
+		thirdParty: anyModule,
+	},
+	{
+		name:       "server", // HTTP
+		packages:   []string{"server/..."},
+		imports:    []string{"domain", "support", "helix", "tracing", "engine", "runtime"},
+		thirdParty: anyModule,
+	},
+	{
+		name:       "studio", // the web page
+		packages:   []string{"studio/..."},
+		imports:    []string{"domain", "support", "helix", "tracing", "engine", "runtime", "server"},
+		thirdParty: anyModule,
+	},
+	{
+		name:     "top", // programs, users' test kit, tests' own tools: nothing imports them
+		packages: []string{"cmd/*/...", "bench/...", "examples", "examples/*/...", "helixtest/...", "internal/layering", "internal/chaos/..."},
+		imports: []string{
+			"domain", "support", "adapter", "suite", "helix", "tracing", "engine", "runtime", "runtime suite", "server", "studio",
+		},
+		thirdParty: anyModule,
+	},
+}
+
+// What every application compiles, and the third-party modules that may come along, by whatever path.
+var (
+	lean        = []string{".", "engine", "runtime/local"}
+	leanModules = []string{jsonschema}
+)
+
+func TestImportsPointDownOnly(t *testing.T) {
+	t.Parallel()
+	report(t, checkLayers(moduleGraph(t), layers))
+}
+
+func TestNoHeavyDependencyLeaks(t *testing.T) {
+	t.Parallel()
+	report(t, checkClosure(moduleGraph(t), lean, leanModules))
+}
+
+func report(t *testing.T, violations []string) {
+	t.Helper()
+	for _, v := range violations {
+		t.Error(v)
+	}
+}

@@ -1,0 +1,166 @@
+// Package llm is what Helix asks of a language model: one method that streams a
+// reply, and errors that say whether asking again may help.
+package llm
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/helixagents/helix/session"
+)
+
+// Model answers requests. Implementations are safe for concurrent use.
+type Model interface {
+	// Generate asks for one reply. While it arrives, emit is called with each piece
+	// in order, from one goroutine at a time; the response holds the whole. When
+	// ctx ends, Generate returns at once with what has arrived so far, if anything,
+	// and ctx's error. Every other failure is a *[session.Error] with a provider_
+	// code, Retryable where another attempt may succeed.
+	Generate(ctx context.Context, request *Request, emit func(Delta)) (*Response, error)
+}
+
+// Request is one model call.
+type Request struct {
+	// Agent and SessionID tell who asks, for routing, logs and prompt caches.
+	Agent     string
+	SessionID string
+	RunID     string
+	Step      int
+	// Instructions is the system prompt.
+	Instructions string
+	// Messages is the transcript. It is shared: models must not change it.
+	Messages []session.Message
+	Tools    []Tool
+	// ToolChoice says which tools may or must be called.
+	ToolChoice ToolChoice
+	Settings   Settings
+}
+
+// Tool is a tool as the model is told of it.
+type Tool struct {
+	Name        string
+	Description string
+	// Schema is the JSON Schema of its input.
+	Schema json.RawMessage
+	// Strict asks the provider to constrain arguments to the schema.
+	Strict bool
+}
+
+// ToolChoice restricts what the model may call.
+type ToolChoice struct {
+	Mode ToolMode
+	// Name is the tool that must be called when Mode is [ToolNamed].
+	Name string
+}
+
+// ToolMode is how free the model is to call tools.
+type ToolMode string
+
+// The tool modes.
+const (
+	ToolAuto     ToolMode = ""
+	ToolRequired ToolMode = "required"
+	ToolNamed    ToolMode = "named"
+	ToolNone     ToolMode = "none"
+)
+
+// Settings are the model's parameters. Nil and zero mean the provider's default.
+type Settings struct {
+	MaxOutputTokens  int
+	Temperature      *float64
+	TopP             *float64
+	TopK             *int
+	PresencePenalty  *float64
+	FrequencyPenalty *float64
+	StopSequences    []string
+	Seed             *int64
+	// Headers are sent with the request, where the provider's wire has any.
+	Headers map[string]string
+	// ProviderOptions is passed to the adapter as it is.
+	ProviderOptions json.RawMessage
+	Cache           Cache
+	// StrictOutput asks for constrained decoding of the final output.
+	StrictOutput bool
+}
+
+// Cache hints which parts of the prompt stay the same from call to call.
+type Cache struct {
+	// Prefix asks to cache instructions and tools, LatestTurn also the transcript
+	// up to the latest batch of tool results.
+	Prefix     bool
+	LatestTurn bool
+	// TTL is how long to keep them; 0 is the provider's default.
+	TTL time.Duration
+}
+
+// DeltaKind says what a piece of a reply is.
+type DeltaKind string
+
+// The kinds of deltas.
+const (
+	DeltaText      DeltaKind = "text"
+	DeltaReasoning DeltaKind = "reasoning"
+	// DeltaCallStart begins the arguments of the call at Index; DeltaCallArgs is a
+	// piece of them, DeltaCallEnd their end.
+	DeltaCallStart DeltaKind = "call_start"
+	DeltaCallArgs  DeltaKind = "call_args"
+	DeltaCallEnd   DeltaKind = "call_end"
+)
+
+// Delta is a piece of a reply as it arrives.
+type Delta struct {
+	Kind DeltaKind
+	Text string
+	// Index numbers the reply's calls from 0; Tool names the tool, on call start.
+	Index int
+	Tool  string
+}
+
+// Response is a whole reply.
+type Response struct {
+	// Parts is the reply's content in order: text, reasoning, files and tool calls.
+	// A call carries the provider's id in ProviderCallID; its CallID is not set.
+	Parts  []session.Part
+	Finish FinishReason
+	Usage  session.Usage
+	// Model is the name of the model that answered.
+	Model string
+}
+
+// FinishReason says why the model stopped.
+type FinishReason string
+
+// The finish reasons.
+const (
+	FinishStop          FinishReason = "stop"
+	FinishToolCalls     FinishReason = "tool-calls"
+	FinishLength        FinishReason = "length"
+	FinishContentFilter FinishReason = "content-filter"
+	FinishOther         FinishReason = "other"
+)
+
+// Error is a provider's failure.
+func Error(code session.Code, retryable bool, format string, args ...any) *session.Error {
+	e := (&session.Error{Code: code, Retryable: retryable}).WithMessage(format, args...)
+	return e
+}
+
+// RetryAfter is the cause of an error after which the provider named a time to
+// wait. Errors.As finds it.
+type RetryAfter struct {
+	After time.Duration
+	Cause error
+}
+
+// Error implements error.
+func (r *RetryAfter) Error() string {
+	text := "retry after " + r.After.String()
+	if r.Cause != nil {
+		text += ": " + r.Cause.Error()
+	}
+	return text
+}
+
+// Unwrap returns the cause.
+func (r *RetryAfter) Unwrap() error { return r.Cause }

@@ -1,0 +1,92 @@
+#!/bin/sh
+# Runs the tests of every package and ends with a line that counts them. Arguments go to `go test`.
+#
+# The race detector needs a C compiler. If there is none, this installs one where that takes no questions (apt-get, as
+# root or with a sudo that asks no password); otherwise the tests run without the race detector, and say so.
+#
+#   HELIX_RACE=0   leave the race detector off, install nothing
+#   HELIX_SOAK=1   run the long tests at full length (make soak)
+set -eu
+cd "$(dirname "$0")/.."
+
+say() {
+	printf 'test.sh: %s\n' "$*" >&2
+}
+
+# race_builds reports whether Go can build with the race detector, using the compiler $1 (or Go's own choice).
+race_builds() (
+	CGO_ENABLED=1
+	export CGO_ENABLED
+	if [ -n "${1:-}" ]; then
+		CC=$1
+		export CC
+	fi
+	go build -race runtime/cgo >/dev/null 2>&1
+)
+
+# find_compiler makes the race detector work with what is installed. Go looks for gcc; cc or clang will do.
+find_compiler() {
+	race_builds && return 0
+	for compiler in cc clang; do
+		if command -v "$compiler" >/dev/null 2>&1 && race_builds "$compiler"; then
+			CC=$compiler
+			export CC
+			return 0
+		fi
+	done
+	return 1
+}
+
+# as_root runs a command as root, without asking for a password.
+as_root() {
+	if [ "$(id -u)" -eq 0 ]; then
+		"$@"
+	else
+		sudo -n "$@"
+	fi
+}
+
+apt_install() {
+	as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >&2
+}
+
+install_compiler() {
+	command -v apt-get >/dev/null 2>&1 || return 1
+	as_root true 2>/dev/null || return 1
+	say 'no C compiler for the race detector: installing gcc and libc6-dev'
+	apt_install gcc libc6-dev && return 0
+	as_root apt-get update -qq >&2 && apt_install gcc libc6-dev
+}
+
+warn_no_race() {
+	say '****************************************************************'
+	say "* THE RACE DETECTOR IS OFF: $1"
+	say '****************************************************************'
+}
+
+no_race=
+if [ "${HELIX_RACE:-1}" = 0 ]; then
+	no_race='HELIX_RACE=0'
+elif ! find_compiler; then
+	if ! install_compiler || ! find_compiler; then
+		no_race='no working C compiler (install gcc and libc6-dev)'
+	fi
+fi
+
+# -count=1: many tests run other processes, whose changes Go's test cache cannot see.
+# -timeout is per package; a later one in the arguments wins.
+set -- -count=1 -timeout=20m "$@" ./...
+if [ -z "$no_race" ]; then
+	CGO_ENABLED=1
+	export CGO_ENABLED
+	set -- -race "$@"
+else
+	warn_no_race "$no_race"
+fi
+
+status=0
+go tool -modfile=tools/go.mod gotestsum --format pkgname -- "$@" || status=$?
+if [ -n "$no_race" ]; then
+	say "the race detector was OFF: $no_race"
+fi
+exit "$status"

@@ -1,0 +1,88 @@
+package session
+
+import (
+	"time"
+)
+
+// CallKind says how a tool call is carried out. It is decided once, when the
+// model's reply arrives, and recorded, so that a deploy in mid-turn changes
+// nothing that was decided.
+type CallKind string
+
+// The kinds of calls.
+const (
+	CallServer    CallKind = "server"
+	CallClient    CallKind = "client"
+	CallApproval  CallKind = "approval"
+	CallSubAgent  CallKind = "subagent"
+	CallCompanion CallKind = "companion"
+	CallRemote    CallKind = "remote"
+	CallFinish    CallKind = "finish"
+)
+
+// CallStatus is how far a call of the step in flight has come.
+type CallStatus string
+
+// The states of a call row.
+const (
+	// CallOpen has not been started.
+	CallOpen CallStatus = "open"
+	// CallBegun was claimed: it may have started.
+	CallBegun CallStatus = "begun"
+	// CallSettled has a result.
+	CallSettled CallStatus = "settled"
+)
+
+// Call is the row of one tool call of the step in flight: written by the reply
+// commit, claimed before it starts, settled when it ends, and promoted into the
+// transcript by the results commit, which deletes it.
+type Call struct {
+	// MessageID is the assistant message that made the call.
+	MessageID  string     `json:"messageId"`
+	ID         string     `json:"callId"`
+	Index      int        `json:"index"`
+	Tool       string     `json:"tool"`
+	Kind       CallKind   `json:"kind"`
+	Status     CallStatus `json:"status"`
+	ReadOnly   bool       `json:"readOnly,omitempty"`
+	Idempotent bool       `json:"idempotent,omitempty"`
+	// FinishWith marks a call of phase 2, whose output completes the turn.
+	FinishWith bool `json:"finishWith,omitempty"`
+	// Rejected is set when the call was refused as the reply arrived: an unknown
+	// tool, input that does not fit. It is the call's result.
+	Rejected *Error `json:"rejected,omitempty"`
+	// Result is the tool message, once settled; Writes what the call did to custom
+	// state; Output is set when the result completes the turn.
+	Result    *Message  `json:"result,omitempty"`
+	Writes    Writes    `json:"writes,omitzero"`
+	BegunAt   time.Time `json:"begunAt,omitzero"`
+	SettledAt time.Time `json:"settledAt,omitzero"`
+	Extra     Extra     `json:"-"`
+}
+
+// MayRepeat reports whether a call found begun may be run again.
+func (c *Call) MayRepeat() bool { return c.ReadOnly || c.Idempotent }
+
+type callJSON Call
+
+type versionedCall struct {
+	V int `json:"v"`
+	callJSON
+}
+
+// MarshalJSON implements [json.Marshaler].
+func (c *Call) MarshalJSON() ([]byte, error) {
+	return encodeWithExtra(&versionedCall{FormatVersion, callJSON(*c)}, c.Extra)
+}
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (c *Call) UnmarshalJSON(data []byte) error {
+	var doc versionedCall
+	extra, err := decodeWithExtra(data, &doc)
+	if err != nil {
+		return err
+	}
+	*c = Call(doc.callJSON)
+	c.Extra = extra
+	return checkFormat("call "+c.ID, doc.V)
+}

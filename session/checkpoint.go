@@ -1,0 +1,58 @@
+package session
+
+import (
+	"time"
+)
+
+// CheckpointSource says which write made a checkpoint.
+type CheckpointSource string
+
+// The sources of checkpoints.
+const (
+	FromStep CheckpointSource = "staging" // a step's commit
+	FromSave CheckpointSource = "save"    // a direct write, or the start of a run
+)
+
+// Checkpoint marks a point a session can be rewound to or branched from. It
+// refers to messages by their count and to custom state by the writes that led
+// there, so its size does not grow with the session.
+type Checkpoint struct {
+	ID             string           `json:"id"`
+	SessionID      string           `json:"sessionId,omitempty"`
+	RunID          string           `json:"runId,omitempty"`
+	Turn           int              `json:"turn,omitempty"`
+	Step           int              `json:"stepCount"`
+	Status         Status           `json:"status"`
+	Source         CheckpointSource `json:"source,omitempty"`
+	Version        int64            `json:"version"`
+	MessageCount   int              `json:"messageCount"`
+	StreamSequence int64            `json:"streamSequence,omitempty"`
+	At             time.Time        `json:"timestamp,omitzero"`
+	// State is the custom state at the checkpoint. Listings leave it out.
+	State *Document `json:"state,omitempty"`
+	Extra Extra     `json:"-"`
+}
+
+type checkpointJSON Checkpoint
+
+type versionedCheckpoint struct {
+	V int `json:"v"`
+	checkpointJSON
+}
+
+// MarshalJSON implements [json.Marshaler].
+func (c *Checkpoint) MarshalJSON() ([]byte, error) {
+	return encodeWithExtra(&versionedCheckpoint{FormatVersion, checkpointJSON(*c)}, c.Extra)
+}
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (c *Checkpoint) UnmarshalJSON(data []byte) error {
+	var doc versionedCheckpoint
+	extra, err := decodeWithExtra(data, &doc)
+	if err != nil {
+		return err
+	}
+	*c = Checkpoint(doc.checkpointJSON)
+	c.Extra = extra
+	return checkFormat("checkpoint "+c.ID, doc.V)
+}

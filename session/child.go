@@ -1,0 +1,124 @@
+package session
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// ChildMode says how long a sub-agent lives.
+type ChildMode string
+
+// The modes of children.
+const (
+	ChildEphemeral  ChildMode = "ephemeral"  // one call, one answer
+	ChildPersistent ChildMode = "persistent" // a companion
+)
+
+// ChildStatus is what a parent knows of a child.
+type ChildStatus string
+
+// The statuses of a child reference.
+const (
+	ChildRunning    ChildStatus = "running"
+	ChildWaiting    ChildStatus = "waiting" // it waits for somebody, and so does its parent
+	ChildCompleted  ChildStatus = "completed"
+	ChildFailed     ChildStatus = "failed"
+	ChildTerminated ChildStatus = "terminated"
+	ChildSuperseded ChildStatus = "superseded"
+)
+
+// ChildRef links a session to a sub-agent's session. Lineage is read from here,
+// never parsed from ids.
+type ChildRef struct {
+	SessionID string `json:"sessionId"`
+	Agent     string `json:"agentType"`
+	// CallID is the parent's call that the child works for now.
+	CallID string      `json:"parentToolCallId,omitempty"`
+	RunID  string      `json:"runId,omitempty"`
+	Mode   ChildMode   `json:"mode"`
+	Status ChildStatus `json:"status"`
+	// Name and Blocking describe a companion.
+	Name     string `json:"name,omitempty"`
+	Blocking bool   `json:"blocking,omitempty"`
+	// Awaited is set while the parent is suspended until the child ends.
+	Awaited bool `json:"awaited,omitempty"`
+	// Remote describes a child on another server: its address and how far its
+	// stream was proxied. Its presence makes the child remote, for good.
+	Remote json.RawMessage `json:"remote,omitempty"`
+	// StopOwed is set while a stop has not been confirmed by the child.
+	StopOwed  bool      `json:"stopOwed,omitempty"`
+	CreatedAt time.Time `json:"createdAt,omitzero"`
+	UpdatedAt time.Time `json:"updatedAt,omitzero"`
+	Extra     Extra     `json:"-"`
+}
+
+type childJSON ChildRef
+
+type versionedChild struct {
+	V int `json:"v"`
+	childJSON
+}
+
+// MarshalJSON implements [json.Marshaler].
+func (c *ChildRef) MarshalJSON() ([]byte, error) {
+	return encodeWithExtra(&versionedChild{FormatVersion, childJSON(*c)}, c.Extra)
+}
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (c *ChildRef) UnmarshalJSON(data []byte) error {
+	var doc versionedChild
+	extra, err := decodeWithExtra(data, &doc)
+	if err != nil {
+		return err
+	}
+	*c = ChildRef(doc.childJSON)
+	c.Extra = extra
+	return checkFormat("child "+c.SessionID, doc.V)
+}
+
+// Ownership routes a submission, which always goes to the root session, to the
+// session that owns the call.
+type Ownership struct {
+	CallID    string `json:"toolCallId"`
+	SessionID string `json:"sessionId"`
+	// CompletedAt is set once the call was answered and consumed, so that a late
+	// submission is told "already completed" and not "unknown".
+	CompletedAt time.Time `json:"completedAt,omitzero"`
+}
+
+// InboxEntry is a message to a session from outside its run: a companion's
+// completion, or a message to a companion.
+type InboxEntry struct {
+	ID   string          `json:"id"`
+	From string          `json:"from,omitempty"`
+	Kind string          `json:"kind"`
+	Body json.RawMessage `json:"body,omitempty"`
+	At   time.Time       `json:"at,omitzero"`
+}
+
+// Wake says that a session has something to go on with: a child it waited for
+// has ended. It is delivered at least once.
+type Wake struct {
+	Tenant    string    `json:"tenant,omitempty"`
+	SessionID string    `json:"sessionId"`
+	ChildID   string    `json:"childId"`
+	RunID     string    `json:"runId,omitempty"`
+	At        time.Time `json:"at,omitzero"`
+}
+
+// StopKind says how a run is to be stopped.
+type StopKind string
+
+// The kinds of stops.
+const (
+	StopInterrupt StopKind = "interrupt" // soft: the session can be resumed
+	StopAbort     StopKind = "abort"     // hard: the run fails
+)
+
+// Stop is a durable request to stop one run. It never touches a later one.
+type Stop struct {
+	RunID  string    `json:"runId"`
+	Kind   StopKind  `json:"kind"`
+	Reason string    `json:"reason,omitempty"`
+	At     time.Time `json:"at,omitzero"`
+}

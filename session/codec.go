@@ -1,0 +1,197 @@
+package session
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// FormatVersion is the version of the persisted JSON. Additions do not change
+// it: unknown fields survive a round trip through an older program.
+const FormatVersion = 1
+
+// Extra holds the fields of a persisted document that this version of the
+// program does not know. They are written back as they were read.
+type Extra map[string]json.RawMessage
+
+// Encode gives v's persisted JSON. Unlike [json.Marshal] it does not escape
+// HTML, so that stored text is the text that was sent.
+func Encode(v any) ([]byte, error) {
+	if m, ok := v.(interface {
+		AppendJSON(b []byte) ([]byte, error)
+	}); ok {
+		return m.AppendJSON(nil)
+	}
+	var buf bytes.Buffer
+	enc := json.NewEncoder(&buf)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(buf.Bytes(), []byte{'\n'}), nil
+}
+
+// Decode reads a persisted document and reports one that cannot be read as
+// [ErrCorrupt], saying which.
+func Decode(what string, data []byte, v any) error {
+	if err := json.Unmarshal(data, v); err != nil {
+		return ErrCorrupt.WithCause(err, "%s cannot be decoded", what)
+	}
+	return nil
+}
+
+// encodeWithExtra encodes doc, a struct without a MarshalJSON of its own, and
+// adds the unknown fields it was read with.
+func encodeWithExtra(doc any, extra Extra) ([]byte, error) {
+	out, err := Encode(doc)
+	if err != nil || len(extra) == 0 {
+		return out, err
+	}
+	out = out[:len(out)-1] // the closing brace
+	for _, name := range slices.Sorted(maps.Keys(extra)) {
+		if len(out) > 1 {
+			out = append(out, ',')
+		}
+		out = appendString(out, name)
+		out = append(out, ':')
+		out = append(out, extra[name]...)
+	}
+	return append(out, '}'), nil
+}
+
+// decodeWithExtra decodes data into doc, a pointer to a struct without an
+// UnmarshalJSON of its own, and returns the fields that doc has no place for.
+func decodeWithExtra(data []byte, doc any) (Extra, error) {
+	if err := json.Unmarshal(data, doc); err != nil {
+		return nil, err
+	}
+	known := fieldNames(reflect.TypeOf(doc).Elem())
+	if !hasUnknown(data, known) {
+		return nil, nil
+	}
+	var all Extra
+	if err := json.Unmarshal(data, &all); err != nil {
+		return nil, err
+	}
+	for name := range known {
+		delete(all, name)
+	}
+	return all, nil
+}
+
+var fieldNameCache sync.Map // reflect.Type → map[string]bool
+
+func fieldNames(t reflect.Type) map[string]bool {
+	if names, ok := fieldNameCache.Load(t); ok {
+		return names.(map[string]bool)
+	}
+	names := map[string]bool{}
+	for _, f := range reflect.VisibleFields(t) {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if name != "" && name != "-" {
+			names[name] = true
+		}
+	}
+	fieldNameCache.Store(t, names)
+	return names
+}
+
+// hasUnknown reports whether the JSON object in data, known to be valid, has a
+// top-level key that is not in known. It saves the second decoding that
+// collecting unknown fields takes, which nearly no document needs.
+func hasUnknown(data []byte, known map[string]bool) bool {
+	depth, expectKey := 0, false
+	for i := 0; i < len(data); i++ {
+		switch data[i] {
+		case '{':
+			depth++
+			expectKey = depth == 1
+		case '[':
+			depth++
+		case '}', ']':
+			depth--
+		case ',':
+			expectKey = depth == 1
+		case '"':
+			end := stringEnd(data, i)
+			if expectKey {
+				if !known[string(data[i+1:end])] {
+					return true
+				}
+				expectKey = false
+			}
+			i = end
+		}
+	}
+	return false
+}
+
+// stringEnd is the index of the quote that closes the string opened at i.
+func stringEnd(data []byte, i int) int {
+	for i++; i < len(data); i++ {
+		switch data[i] {
+		case '\\':
+			i++
+		case '"':
+			return i
+		}
+	}
+	return len(data) - 1
+}
+
+// checkFormat refuses a document written by a program whose format this one
+// cannot read.
+func checkFormat(what string, v int) error {
+	if v > FormatVersion {
+		return ErrCorrupt.WithMessage("%s has format version %d; this program reads up to %d", what, v, FormatVersion)
+	}
+	return nil
+}
+
+const hexDigits = "0123456789abcdef"
+
+// appendString appends s as a JSON string, escaping only what JSON demands.
+func appendString(b []byte, s string) []byte {
+	b = append(b, '"')
+	start := 0
+	for i, r := range s {
+		var esc string
+		switch {
+		case r == '"':
+			esc = `\"`
+		case r == '\\':
+			esc = `\\`
+		case r == '\n':
+			esc = `\n`
+		case r == '\r':
+			esc = `\r`
+		case r == '\t':
+			esc = `\t`
+		case r < ' ':
+			esc = `\u00` + string(hexDigits[r>>4]) + string(hexDigits[r&15])
+		case r == '\uFFFD' && !strings.HasPrefix(s[i:], "\uFFFD"):
+			// An invalid byte: what json.Marshal would write, too.
+			b = append(append(b, s[start:i]...), "\uFFFD"...)
+			start = i + 1
+			continue
+		default:
+			continue
+		}
+		b = append(append(b, s[start:i]...), esc...)
+		start = i + 1
+	}
+	return append(append(b, s[start:]...), '"')
+}
+
+// appendRaw appends a JSON value byte for byte after checking that it is one.
+func appendRaw(b []byte, field string, raw json.RawMessage) ([]byte, error) {
+	if !json.Valid(raw) {
+		return nil, fmt.Errorf("%s is not valid JSON", field)
+	}
+	return append(b, raw...), nil
+}

@@ -1,0 +1,201 @@
+package session
+
+import (
+	"bytes"
+	"encoding/json"
+	"iter"
+	"maps"
+	"slices"
+)
+
+// Document is a session's custom state: JSON values under top-level keys. A list
+// keeps what was appended to it apart from what it was written with, so that
+// appending to a long list costs what is appended.
+//
+// The zero value is an empty document. A Document is not safe for concurrent
+// writes; [Document.Clone] is cheap.
+type Document struct {
+	keys map[string]docValue
+}
+
+type docValue struct {
+	raw   json.RawMessage
+	items []json.RawMessage // appended to raw, which is then an array
+}
+
+// DocumentOf makes a document of a JSON object.
+func DocumentOf(object json.RawMessage) (Document, error) {
+	var d Document
+	return d, d.UnmarshalJSON(object)
+}
+
+// Len is the number of keys.
+func (d *Document) Len() int { return len(d.keys) }
+
+// Has reports whether the key is set.
+func (d *Document) Has(key string) bool { _, ok := d.keys[key]; return ok }
+
+// Get is the value under key, or nil.
+func (d *Document) Get(key string) json.RawMessage {
+	v, ok := d.keys[key]
+	if !ok {
+		return nil
+	}
+	return v.json()
+}
+
+// Set puts a JSON value under key.
+func (d *Document) Set(key string, value json.RawMessage) {
+	if d.keys == nil {
+		d.keys = map[string]docValue{}
+	}
+	d.keys[key] = docValue{raw: value}
+}
+
+// All yields keys in order with their values.
+func (d *Document) All() iter.Seq2[string, json.RawMessage] {
+	return func(yield func(string, json.RawMessage) bool) {
+		for _, key := range slices.Sorted(maps.Keys(d.keys)) {
+			if !yield(key, d.keys[key].json()) {
+				return
+			}
+		}
+	}
+}
+
+// Clone is an independent copy that shares the values.
+func (d *Document) Clone() Document {
+	out := Document{keys: make(map[string]docValue, len(d.keys))}
+	for key, v := range d.keys {
+		v.items = slices.Clip(v.items)
+		out.keys[key] = v
+	}
+	return out
+}
+
+// Apply performs the operations in order. It changes nothing when one of them
+// cannot be performed: an append to something that is not a list.
+func (d *Document) Apply(w Writes) error {
+	if err := d.check(w); err != nil {
+		return err
+	}
+	if d.keys == nil {
+		d.keys = make(map[string]docValue, len(w.Ops))
+	}
+	for i := range w.Ops {
+		switch op := &w.Ops[i]; op.Kind {
+		case OpDelete:
+			delete(d.keys, op.Key)
+		case OpReplace:
+			d.keys[op.Key] = docValue{raw: op.Value}
+		case OpAppend:
+			v, ok := d.keys[op.Key]
+			if !ok {
+				v.raw = json.RawMessage("[]")
+			}
+			v.items = append(v.items, op.Items...)
+			d.keys[op.Key] = v
+		}
+	}
+	return nil
+}
+
+func (d *Document) check(w Writes) error {
+	if err := w.Check(); err != nil {
+		return err
+	}
+	list := map[string]bool{} // keys this very list of operations made lists or not
+	for i := range w.Ops {
+		op := &w.Ops[i]
+		switch op.Kind {
+		case OpDelete:
+			list[op.Key] = true
+		case OpReplace:
+			list[op.Key] = IsList(op.Value)
+		case OpAppend:
+			ok, touched := list[op.Key]
+			if !touched {
+				v, exists := d.keys[op.Key]
+				ok = !exists || IsList(v.raw)
+			}
+			if !ok {
+				return Invalid("state key", "%q is not a list, so nothing can be appended to it", op.Key)
+			}
+			list[op.Key] = true
+		}
+	}
+	return nil
+}
+
+// IsList reports whether a JSON value is an array.
+func IsList(value json.RawMessage) bool {
+	trimmed := bytes.TrimLeft(value, " \t\r\n")
+	return len(trimmed) > 0 && trimmed[0] == '['
+}
+
+// json puts a list and what was appended to it together.
+func (v docValue) json() json.RawMessage {
+	if len(v.items) == 0 {
+		return v.raw
+	}
+	return JoinList(v.raw, v.items)
+}
+
+// JoinList is the JSON array base with items added at its end.
+func JoinList(base json.RawMessage, items []json.RawMessage) json.RawMessage {
+	base = bytes.TrimRight(base, " \t\r\n")
+	size := len(base)
+	for _, item := range items {
+		size += len(item) + 1
+	}
+	out := append(make(json.RawMessage, 0, size), base[:len(base)-1]...)
+	empty := len(bytes.TrimSpace(out)) == 1
+	for i, item := range items {
+		if i > 0 || !empty {
+			out = append(out, ',')
+		}
+		out = append(out, item...)
+	}
+	return append(out, ']')
+}
+
+// Size is roughly the document's length in bytes.
+func (d *Document) Size() int {
+	n := 0
+	for key, v := range d.keys {
+		n += len(key) + len(v.raw)
+		for _, item := range v.items {
+			n += len(item)
+		}
+	}
+	return n
+}
+
+// MarshalJSON gives the document as one object with its keys in order.
+func (d Document) MarshalJSON() ([]byte, error) {
+	out := []byte{'{'}
+	var err error
+	for key, value := range d.All() {
+		if len(out) > 1 {
+			out = append(out, ',')
+		}
+		out = append(appendString(out, key), ':')
+		if out, err = appendRaw(out, "state key "+key, value); err != nil {
+			return nil, err
+		}
+	}
+	return append(out, '}'), nil
+}
+
+// UnmarshalJSON reads a JSON object.
+func (d *Document) UnmarshalJSON(data []byte) error {
+	var keys map[string]json.RawMessage
+	if err := json.Unmarshal(data, &keys); err != nil {
+		return Invalid("state", "must be a JSON object: %v", err)
+	}
+	*d = Document{keys: make(map[string]docValue, len(keys))}
+	for key, value := range keys {
+		d.keys[key] = docValue{raw: value}
+	}
+	return nil
+}

@@ -1,0 +1,151 @@
+package session
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base32"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	// MaxIDBytes is the longest session, run, call or request id accepted.
+	MaxIDBytes = 256
+	// maxDerivedIDBytes is the longest child id that is kept readable; longer
+	// ones keep a prefix and end in a hash.
+	maxDerivedIDBytes = 200
+)
+
+// CheckID reports whether id may name a session: 1 to 256 bytes of
+// [A-Za-z0-9._:@/-], without "..", not starting with "/" or ".".
+func CheckID(id string) error { return checkID("session id", id) }
+
+func checkID(field, id string) error {
+	switch {
+	case id == "":
+		return Invalid(field, "must not be empty")
+	case len(id) > MaxIDBytes:
+		return Invalid(field, "%.40q… has %d bytes, at most %d are allowed", id, len(id), MaxIDBytes)
+	case strings.Contains(id, ".."):
+		return Invalid(field, "%q must not contain %q", id, "..")
+	case id[0] == '/' || id[0] == '.':
+		return Invalid(field, "%q must not start with %q", id, id[:1])
+	}
+	for i := range len(id) {
+		if !idByte(id[i]) {
+			return Invalid(field, "%q may hold only letters, digits and ._:@/-", id)
+		}
+	}
+	return nil
+}
+
+func idByte(c byte) bool {
+	switch {
+	case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':
+		return true
+	}
+	return strings.IndexByte("._:@/-", c) >= 0
+}
+
+// CheckKeyID reports whether id may name a run or a request: 1 to 256 bytes of
+// anything printable. It is looser than [CheckID] because such ids never become
+// part of a path.
+func CheckKeyID(field, id string) error {
+	switch {
+	case id == "":
+		return Invalid(field, "must not be empty")
+	case len(id) > MaxIDBytes:
+		return Invalid(field, "has %d bytes, at most %d are allowed", len(id), MaxIDBytes)
+	}
+	for _, r := range id {
+		if r < ' ' || r == 0x7f || r == 0xfffd {
+			return Invalid(field, "%q holds a control or invalid character", id)
+		}
+	}
+	return nil
+}
+
+var idEncoding = base32.NewEncoding("0123456789abcdefghjkmnpqrstvwxyz").WithPadding(base32.NoPadding)
+
+// ids makes sortable unique ids: 48 bits of milliseconds, then 80 random bits
+// that count up within one millisecond, so ids minted by one process sort in the
+// order they were minted.
+var ids struct {
+	sync.Mutex
+	last   int64
+	random [10]byte
+}
+
+func sortableID(now time.Time) string {
+	ids.Lock()
+	defer ids.Unlock()
+	if ms := now.UnixMilli(); ms > ids.last {
+		ids.last = ms
+		_, _ = rand.Read(ids.random[:]) // never fails, see crypto/rand
+	} else {
+		for i := len(ids.random) - 1; i >= 0; i-- {
+			ids.random[i]++
+			if ids.random[i] != 0 {
+				break
+			}
+		}
+	}
+	var b [16]byte
+	binary.BigEndian.PutUint64(b[:8], uint64(ids.last)<<16)
+	copy(b[6:], ids.random[:])
+	return idEncoding.EncodeToString(b[:])
+}
+
+// NewID mints a session id: "ses_" and a sortable unique id.
+func NewID() string { return "ses_" + sortableID(time.Now()) }
+
+// NewRunID mints a run id.
+func NewRunID() string { return "run_" + sortableID(time.Now()) }
+
+// NewMessageID mints the id of a message that a caller hands in.
+func NewMessageID() string { return "msg_" + sortableID(time.Now()) }
+
+// NewOwner mints a lease owner's token, prefixed by the runtime that holds it.
+func NewOwner(runtime string) string { return runtime + ":" + sortableID(time.Now()) }
+
+// CallID derives the id of the index-th call of an assistant message. The
+// provider's own id is kept beside it: provider ids repeat, and ours name rows,
+// child sessions and submissions.
+func CallID(sessionID, messageID string, index int) string {
+	return "call_" + hash(12, sessionID, messageID, fmt.Sprint(index))
+}
+
+// ReplyID derives the id of the assistant message of a run's step.
+func ReplyID(runID string, step int) string { return fmt.Sprintf("%s/%d", runID, step) }
+
+// ResultID derives the id of the tool message that answers a call.
+func ResultID(callID string) string { return callID + ".r" }
+
+// ChildID derives a sub-agent's session id: kind is "sub", "agent" or "remote",
+// name the call id or the companion's name.
+func ChildID(parent, kind, name string) string {
+	id := parent + "-" + kind + "-" + name
+	if len(id) <= maxDerivedIDBytes {
+		return id
+	}
+	const hashed = 24
+	return strings.TrimRight(id[:maxDerivedIDBytes-hashed-1], "./") + "-" + hash(hashed/2, id)
+}
+
+// CheckpointID names the checkpoint a commit writes.
+func CheckpointID(sessionID string, step int, at time.Time, key string) string {
+	return fmt.Sprintf("cpv1-%s-s%d-t%d-%s", sessionID, step, at.UnixMilli(), hash(3, sessionID, key))
+}
+
+// hash is the first n bytes, in hex, of a hash over unambiguously joined parts.
+func hash(n int, parts ...string) string {
+	h := sha256.New()
+	for _, p := range parts {
+		_, _ = fmt.Fprintf(h, "%d:%s", len(p), p)
+	}
+	return hex.EncodeToString(h.Sum(nil)[:n])
+}

@@ -1,0 +1,122 @@
+package session
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"time"
+)
+
+// Limits of a page.
+const (
+	DefaultPageSize = 50
+	MaxPageSize     = 200
+)
+
+// PageRequest asks for a page of a listing.
+type PageRequest struct {
+	// Limit defaults to 50 and is at most 200.
+	Limit int
+	// Cursor is the Next of the page before; Offset skips items instead.
+	Cursor string
+	Offset int
+	// Total asks for the number of all items, which costs what it counts.
+	Total bool
+}
+
+// Size is the page's size, within limits.
+func (p PageRequest) Size() int {
+	switch {
+	case p.Limit <= 0:
+		return DefaultPageSize
+	case p.Limit > MaxPageSize:
+		return MaxPageSize
+	}
+	return p.Limit
+}
+
+// Page is a part of a listing.
+type Page[T any] struct {
+	Items []T `json:"items"`
+	// Total is the number of all items, when asked for.
+	Total   *int `json:"total,omitempty"`
+	Offset  int  `json:"offset"`
+	Limit   int  `json:"limit"`
+	HasMore bool `json:"hasMore"`
+	// Next is the cursor of the next page, if there is one.
+	Next string `json:"next,omitempty"`
+}
+
+// Query selects sessions. Empty fields select all; several select what matches
+// each.
+type Query struct {
+	UserID   string
+	Agent    string
+	Statuses []Status
+	// Tags lists tags a session must have, all of them; Metadata entries likewise.
+	Tags     []string
+	Metadata map[string]string
+	ParentID string
+	// RootsOnly leaves out sub-agents' sessions.
+	RootsOnly     bool
+	CreatedAfter  time.Time
+	CreatedBefore time.Time
+	PageRequest
+}
+
+// Summary is a session as a listing shows it: newest first.
+type Summary struct {
+	Key
+	Agent        string            `json:"agentType"`
+	Status       Status            `json:"status"`
+	UserID       string            `json:"userId,omitempty"`
+	ParentID     string            `json:"parentSessionId,omitempty"`
+	Tags         []string          `json:"tags,omitempty"`
+	Metadata     map[string]string `json:"metadata,omitempty"`
+	Turn         int               `json:"turn"`
+	MessageCount int               `json:"messageCount"`
+	CreatedAt    time.Time         `json:"createdAt"`
+	UpdatedAt    time.Time         `json:"updatedAt"`
+}
+
+// Position is the place of an item in a listing ordered by a number, then an id.
+type Position struct {
+	N  int64  `json:"n"`
+	ID string `json:"i,omitempty"`
+}
+
+// Cursor encodes the position for a client to hand back.
+func (p Position) Cursor() string {
+	raw, _ := json.Marshal(p)
+	return base64.RawURLEncoding.EncodeToString(raw)
+}
+
+// Position decodes the page's cursor; ok is false when there is none.
+func (p PageRequest) Position() (pos Position, ok bool, err error) {
+	if p.Offset < 0 {
+		return pos, false, Invalid("offset", "%d is negative", p.Offset)
+	}
+	if p.Cursor == "" {
+		return pos, false, nil
+	}
+	raw, err := base64.RawURLEncoding.DecodeString(p.Cursor)
+	if err == nil {
+		err = json.Unmarshal(raw, &pos)
+	}
+	if err != nil {
+		return pos, false, Invalid("cursor", "%.40q was not made by this listing", p.Cursor)
+	}
+	return pos, true, nil
+}
+
+// Due is a session that a sweeper has something to do for.
+type Due struct {
+	Key
+	Agent string
+	RunID string
+	// Runtime is the runtime of the current run.
+	Runtime string
+	// CallID is the call whose deadline has passed.
+	CallID string
+	Lease  Lease
+	At     time.Time
+}

@@ -1,0 +1,190 @@
+package session
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+)
+
+// PendingKind says what a call waits for.
+type PendingKind string
+
+// The kinds of waits.
+const (
+	PendingClientTool PendingKind = "client_tool"
+	PendingApproval   PendingKind = "approval"
+)
+
+// PendingState is what became of a wait.
+type PendingState string
+
+// The states of a pending entry. Waiting and answered entries are open; the rest
+// are kept so that a late or repeated answer is told the truth.
+const (
+	PendingWaiting    PendingState = "waiting"
+	PendingAnswered   PendingState = "answered"
+	PendingConsumed   PendingState = "consumed"   // the answer is in the transcript
+	PendingTimedOut   PendingState = "timed_out"  // the deadline's error is in the transcript
+	PendingAbandoned  PendingState = "abandoned"  // the user moved on
+	PendingSuperseded PendingState = "superseded" // a rewind undid the call
+)
+
+// Pending is a call that waits for a person.
+type Pending struct {
+	CallID    string          `json:"toolCallId"`
+	MessageID string          `json:"messageId,omitempty"`
+	Tool      string          `json:"toolName"`
+	Input     json.RawMessage `json:"input,omitempty"`
+	Kind      PendingKind     `json:"kind"`
+	// ApprovalID must be repeated by an approval's answer.
+	ApprovalID string `json:"approvalId,omitempty"`
+	// Fingerprint binds an approval to the exact input that was shown.
+	Fingerprint string `json:"fingerprint,omitempty"`
+	// SessionID is the session that owns the call; RunID the run that suspended.
+	SessionID string       `json:"sessionId,omitempty"`
+	RunID     string       `json:"runId,omitempty"`
+	State     PendingState `json:"state"`
+	CreatedAt time.Time    `json:"createdAt,omitzero"`
+	// Deadline is when the call is answered with a timeout; zero is never.
+	Deadline    time.Time `json:"deadline,omitzero"`
+	Response    *Response `json:"response,omitempty"`
+	SubmittedAt time.Time `json:"submittedAt,omitzero"`
+	// Late is an answer that came after the timeout was consumed; LateNoticed is
+	// set once the model has been told.
+	Late        *Response `json:"late,omitempty"`
+	LateNoticed bool      `json:"lateNoticed,omitempty"`
+	Extra       Extra     `json:"-"`
+}
+
+// Open reports whether the entry still stands between the session and its next
+// step.
+func (p *Pending) Open() bool { return p.State == PendingWaiting || p.State == PendingAnswered }
+
+// Response is a person's answer.
+type Response struct {
+	Kind     PendingKind     `json:"kind"`
+	Approved bool            `json:"approved,omitempty"`
+	Reason   string          `json:"reason,omitempty"`
+	Result   json.RawMessage `json:"result,omitempty"`
+	Error    string          `json:"error,omitempty"`
+	By       string          `json:"by,omitempty"`
+}
+
+// Submission is an answer on its way to a call.
+type Submission struct {
+	CallID     string `json:"toolCallId"`
+	ApprovalID string `json:"approvalId,omitempty"`
+	Response
+}
+
+// Limits of a submission; over them it is refused and nothing is stored.
+const (
+	MaxSubmissionError  = 8 << 10
+	MaxSubmissionResult = 1 << 20
+)
+
+// Check reports a submission that breaks a limit or contradicts itself.
+func (s *Submission) Check() error {
+	if err := CheckKeyID("tool call id", s.CallID); err != nil {
+		return err
+	}
+	if len(s.ApprovalID) > MaxIDBytes {
+		return Invalid("approval id", "has %d bytes, at most %d are allowed", len(s.ApprovalID), MaxIDBytes)
+	}
+	for _, text := range []struct{ field, text string }{{"error", s.Error}, {"reason", s.Reason}} {
+		if len(text.text) > MaxSubmissionError {
+			return ErrTooLarge.WithMessage("%s has %d bytes, at most %d are allowed", text.field, len(text.text), MaxSubmissionError)
+		}
+	}
+	if len(s.Result) > MaxSubmissionResult {
+		return ErrTooLarge.WithMessage("result has %d bytes, at most %d are allowed", len(s.Result), MaxSubmissionResult)
+	}
+	switch s.Kind {
+	case PendingApproval, PendingClientTool:
+	default:
+		return Invalid("submission kind", "%q is neither %s nor %s", s.Kind, PendingClientTool, PendingApproval)
+	}
+	if s.Result != nil && !json.Valid(s.Result) {
+		return Invalid("result", "is not valid JSON")
+	}
+	if s.Result != nil && s.Error != "" {
+		return Invalid("submission", "has both a result and an error")
+	}
+	return nil
+}
+
+// SubmitOutcome is what became of a submission.
+type SubmitOutcome string
+
+// The outcomes of a submission.
+const (
+	SubmitAccepted         SubmitOutcome = "accepted"
+	SubmitAlreadyCompleted SubmitOutcome = "already_completed"
+	SubmitLate             SubmitOutcome = "late_after_timeout"
+	SubmitUnknownCall      SubmitOutcome = "unknown_tool_call"
+)
+
+// Accept decides a submission against the entry it is for and, when it is
+// accepted or recorded as late, changes the entry. The caller makes read,
+// decision and write one atomic step; that is all exactly-once takes.
+func (p *Pending) Accept(s *Submission, now time.Time) (SubmitOutcome, error) {
+	if err := p.fits(s); err != nil {
+		return "", err
+	}
+	response := s.Response
+	switch p.State {
+	case PendingWaiting:
+		p.State, p.Response, p.SubmittedAt = PendingAnswered, &response, now
+		return SubmitAccepted, nil
+	case PendingTimedOut:
+		if p.Late == nil {
+			p.Late, p.SubmittedAt = &response, now
+		}
+		return SubmitLate, nil
+	}
+	return SubmitAlreadyCompleted, nil
+}
+
+// fits holds a submission to the kind of call it is for: an approval takes its
+// own approval response or an error alone, a client tool a client-tool result.
+func (p *Pending) fits(s *Submission) error {
+	errorOnly := s.Kind == PendingClientTool && s.Result == nil && s.Error != ""
+	var why string
+	switch {
+	case p.Kind == PendingApproval && s.Kind == PendingApproval && s.ApprovalID == p.ApprovalID,
+		p.Kind == PendingApproval && errorOnly,
+		p.Kind == PendingClientTool && s.Kind == PendingClientTool:
+		return nil
+	case p.Kind == PendingApproval && s.Kind == PendingApproval:
+		why = "the approval id does not match"
+	default:
+		why = fmt.Sprintf("the call waits for a %s, not for a %s", p.Kind, s.Kind)
+	}
+	out := ErrSubmissionKind.WithMessage("call %s: %s", p.CallID, why)
+	out.Calls = []string{p.CallID}
+	return out
+}
+
+type pendingJSON Pending
+
+type versionedPending struct {
+	V int `json:"v"`
+	pendingJSON
+}
+
+// MarshalJSON implements [json.Marshaler].
+func (p *Pending) MarshalJSON() ([]byte, error) {
+	return encodeWithExtra(&versionedPending{FormatVersion, pendingJSON(*p)}, p.Extra)
+}
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (p *Pending) UnmarshalJSON(data []byte) error {
+	var doc versionedPending
+	extra, err := decodeWithExtra(data, &doc)
+	if err != nil {
+		return err
+	}
+	*p = Pending(doc.pendingJSON)
+	p.Extra = extra
+	return checkFormat("pending call "+p.CallID, doc.V)
+}

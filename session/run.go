@@ -1,0 +1,125 @@
+package session
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// RunKind says which call started a run.
+type RunKind string
+
+// The ways to start a run.
+const (
+	RunExecute RunKind = "execute"
+	RunResume  RunKind = "resume"
+	RunRetry   RunKind = "retry"
+)
+
+// Run is the record of one execution within a session. Every Execute, Resume and
+// Retry writes exactly one.
+type Run struct {
+	ID        string    `json:"runId"`
+	SessionID string    `json:"sessionId,omitempty"`
+	Turn      int       `json:"turn"`
+	Kind      RunKind   `json:"kind"`
+	Status    RunStatus `json:"status"`
+	Agent     string    `json:"agentType,omitempty"`
+	// Runtime names the runtime that runs it; recovery stays on the same one.
+	Runtime string `json:"runtime,omitempty"`
+	// RequestID makes Execute idempotent: at most one run per session has it.
+	RequestID     string `json:"requestId,omitempty"`
+	PreviousRunID string `json:"previousRunId,omitempty"`
+	// CheckpointID is the checkpoint that the run was resumed or retried from.
+	CheckpointID string `json:"checkpointId,omitempty"`
+	// StartSequence is the stream's last sequence when the run began: its own
+	// chunks come after it.
+	StartSequence int64 `json:"startSequence"`
+	StepCount     int   `json:"stepCount"`
+	// Attempts counts how often the run was taken up without having made progress
+	// since.
+	Attempts int `json:"attempts,omitempty"`
+	// ProgressVersion is the session's version when it was taken up last.
+	ProgressVersion  int64            `json:"progressVersion,omitempty"`
+	CompletionReason CompletionReason `json:"completionReason,omitempty"`
+	Outcome          *Outcome         `json:"outcome,omitempty"`
+	Usage            Usage            `json:"usage,omitzero"`
+	StartedAt        time.Time        `json:"startedAt,omitzero"`
+	EndedAt          time.Time        `json:"endedAt,omitzero"`
+	Extra            Extra            `json:"-"`
+}
+
+// CompletionReason says why a run came to its end.
+type CompletionReason string
+
+// The reasons recorded on a run.
+const (
+	ReasonReply    CompletionReason = "reply"     // the model answered without calls
+	ReasonFinish   CompletionReason = "finish"    // it called __finish__ or a FinishWith tool
+	ReasonStopWhen CompletionReason = "stop_when" // the agent's StopWhen said so
+	ReasonMaxSteps CompletionReason = "max_steps" // the step limit, with or without output
+)
+
+// Outcome is how a run ended, as its last commit recorded it.
+type Outcome struct {
+	Status RunStatus       `json:"status"`
+	Output json.RawMessage `json:"output,omitempty"`
+	Error  *Error          `json:"error,omitempty"`
+	// Reply is the text of the last assistant message.
+	Reply         string            `json:"reply,omitempty"`
+	FailureReason string            `json:"failureReason,omitempty"`
+	Interrupt     *InterruptContext `json:"interruptContext,omitempty"`
+	SuspendedStep string            `json:"suspendedStepId,omitempty"`
+	// Pending lists the waiting calls of every depth below the session.
+	Pending  []Pending  `json:"pending,omitempty"`
+	Children []ChildRef `json:"children,omitempty"`
+}
+
+// Usage sums what a run consumed.
+type Usage struct {
+	InputTokens      int64 `json:"inputTokens,omitempty"`
+	OutputTokens     int64 `json:"outputTokens,omitempty"`
+	ReasoningTokens  int64 `json:"reasoningTokens,omitempty"`
+	CacheReadTokens  int64 `json:"cacheReadTokens,omitempty"`
+	CacheWriteTokens int64 `json:"cacheWriteTokens,omitempty"`
+	ModelCalls       int64 `json:"modelCalls,omitempty"`
+	ToolCalls        int64 `json:"toolCalls,omitempty"`
+}
+
+// Add sums two usages.
+func (u Usage) Add(v Usage) Usage {
+	u.InputTokens += v.InputTokens
+	u.OutputTokens += v.OutputTokens
+	u.ReasoningTokens += v.ReasoningTokens
+	u.CacheReadTokens += v.CacheReadTokens
+	u.CacheWriteTokens += v.CacheWriteTokens
+	u.ModelCalls += v.ModelCalls
+	u.ToolCalls += v.ToolCalls
+	return u
+}
+
+// TotalTokens is input and output together.
+func (u Usage) TotalTokens() int64 { return u.InputTokens + u.OutputTokens }
+
+type runJSON Run
+
+type versionedRun struct {
+	V int `json:"v"`
+	runJSON
+}
+
+// MarshalJSON implements [json.Marshaler].
+func (r *Run) MarshalJSON() ([]byte, error) {
+	return encodeWithExtra(&versionedRun{FormatVersion, runJSON(*r)}, r.Extra)
+}
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (r *Run) UnmarshalJSON(data []byte) error {
+	var doc versionedRun
+	extra, err := decodeWithExtra(data, &doc)
+	if err != nil {
+		return err
+	}
+	*r = Run(doc.runJSON)
+	r.Extra = extra
+	return checkFormat("run "+r.ID, doc.V)
+}

@@ -1,0 +1,149 @@
+package session
+
+import (
+	"encoding/json"
+)
+
+// Transcript is a message history that is always fit to be sent to a model:
+// every tool call is answered exactly once, in order, by the messages that
+// follow it directly. It grows by [Transcript.Append], which checks only what is
+// new, so a long history costs nothing to extend.
+type Transcript struct {
+	messages []Message
+	open     []Part // calls of the last assistant message not yet answered
+}
+
+// NewTranscript checks a stored history.
+func NewTranscript(messages []Message) (*Transcript, error) {
+	t := &Transcript{messages: make([]Message, 0, len(messages)+16)}
+	for i := range messages {
+		if err := t.Append(messages[i]); err != nil {
+			return nil, err
+		}
+	}
+	return t, nil
+}
+
+// Append adds one message, or says why a provider would refuse the result.
+func (t *Transcript) Append(m Message) error {
+	if err := m.Check(); err != nil {
+		return err
+	}
+	if m.Role == RoleTool {
+		if err := t.answer(&m); err != nil {
+			return err
+		}
+	} else {
+		if len(t.open) > 0 {
+			return Invalid("transcript", "has call %s to %s without a result before the next %s message",
+				t.open[0].CallID, t.open[0].Tool, m.Role)
+		}
+		t.open = m.Calls()
+		if err := distinctCalls(t.open); err != nil {
+			return err
+		}
+	}
+	t.messages = append(t.messages, m)
+	return nil
+}
+
+func (t *Transcript) answer(m *Message) error {
+	if len(m.Parts) != 1 {
+		return Invalid("tool message", "has %d parts, must have one", len(m.Parts))
+	}
+	result := &m.Parts[0]
+	if len(t.open) == 0 {
+		return Invalid("transcript", "has a result for call %s that no message made", result.CallID)
+	}
+	if want := t.open[0].CallID; result.CallID != want {
+		return Invalid("transcript", "has a result for call %s where that of %s is due", result.CallID, want)
+	}
+	t.open = t.open[1:]
+	return nil
+}
+
+func distinctCalls(calls []Part) error {
+	seen := make(map[string]bool, len(calls))
+	for i := range calls {
+		if seen[calls[i].CallID] {
+			return Invalid("transcript", "repeats call id %s in one message", calls[i].CallID)
+		}
+		seen[calls[i].CallID] = true
+	}
+	return nil
+}
+
+// Messages is the history. It is shared: callers must not change it.
+func (t *Transcript) Messages() []Message { return t.messages[:len(t.messages):len(t.messages)] }
+
+// Len is the number of messages.
+func (t *Transcript) Len() int { return len(t.messages) }
+
+// Open lists the calls of the last assistant message that have no result yet.
+func (t *Transcript) Open() []Part { return t.open }
+
+// Sendable reports whether the history can be sent to a model as it is.
+func (t *Transcript) Sendable() error {
+	if len(t.open) > 0 {
+		return Invalid("transcript", "has call %s to %s without a result", t.open[0].CallID, t.open[0].Tool)
+	}
+	return nil
+}
+
+// Truncate drops every message after the first keep ones.
+func (t *Transcript) Truncate(keep int) error {
+	if keep < 0 || keep > len(t.messages) {
+		return Invalid("message count", "%d is not within 0 and %d", keep, len(t.messages))
+	}
+	rest, err := NewTranscript(t.messages[:keep])
+	if err != nil {
+		return err
+	}
+	*t = *rest
+	return nil
+}
+
+// Heal gives the messages that answer every open call of the history with err,
+// so that it can be continued: a finish call that was never acknowledged gets
+// its acknowledgement.
+func Heal(messages []Message, err *Error) []Message {
+	var healed []Message
+	for _, call := range openCalls(messages) {
+		if call.Tool == FinishTool {
+			healed = append(healed, ToolResult(call, FinishAcknowledged))
+			continue
+		}
+		healed = append(healed, ToolFailure(call, err))
+	}
+	return healed
+}
+
+// openCalls finds the unanswered calls at the end of a history.
+func openCalls(messages []Message) []Part {
+	answered := map[string]bool{}
+	for i := len(messages) - 1; i >= 0; i-- {
+		switch m := &messages[i]; m.Role {
+		case RoleTool:
+			for j := range m.Parts {
+				answered[m.Parts[j].CallID] = true
+			}
+		case RoleAssistant:
+			var open []Part
+			for _, call := range m.Calls() {
+				if !answered[call.CallID] {
+					open = append(open, call)
+				}
+			}
+			return open
+		default:
+			return nil
+		}
+	}
+	return nil
+}
+
+// FinishTool is the tool an agent with an output type finishes with.
+const FinishTool = "__finish__"
+
+// FinishAcknowledged is the result that pairs a finish call.
+var FinishAcknowledged = json.RawMessage(`{"acknowledged":true}`)

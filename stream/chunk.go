@@ -1,0 +1,172 @@
+package stream
+
+import (
+	"encoding/json"
+	"slices"
+	"time"
+
+	"github.com/helixagents/helix/session"
+)
+
+// Kind says what a chunk tells. The set is closed.
+type Kind string
+
+// The kinds of chunks.
+const (
+	// TextDelta is a piece of the reply's text, in Delta.
+	TextDelta Kind = "text_delta"
+	// Thinking is a piece of the model's reasoning, in Delta.
+	Thinking Kind = "thinking"
+	// ToolArgsStart, ToolArgsDelta and ToolArgsEnd show a call being written.
+	ToolArgsStart Kind = "tool_arg_stream_start"
+	ToolArgsDelta Kind = "tool_arg_stream_delta"
+	ToolArgsEnd   Kind = "tool_arg_stream_end"
+	// ToolStart announces a call of the reply: CallID, Tool, Arguments.
+	ToolStart Kind = "tool_start"
+	// ToolEnd is a call's result: CallID, Tool, Result, Success, Error.
+	ToolEnd Kind = "tool_end"
+	// ApprovalRequest asks for an approval: CallID, Tool, Arguments, ApprovalID.
+	ApprovalRequest Kind = "tool_approval_request"
+	// SubAgentStart and SubAgentEnd enclose a child's chunks: CallID, Child, Tool.
+	SubAgentStart Kind = "subagent_start"
+	SubAgentEnd   Kind = "subagent_end"
+	// StatePatch is a change of custom state, in Patches.
+	StatePatch Kind = "state_patch"
+	// Custom is an event of the application's own: Name, Data.
+	Custom Kind = "custom"
+	// Failure is an error that ends the run, in Error.
+	Failure Kind = "error"
+	// Output is the final structured output, in Data.
+	Output Kind = "output"
+	// FileOutput is a file the model made: URL and MediaType in Data.
+	FileOutput Kind = "file"
+
+	// InputReceived shows the messages that began the turn, in Messages.
+	InputReceived Kind = "input"
+	// RunStarted begins a run's chunks; RunResumed likewise after a suspension or
+	// interruption.
+	RunStarted Kind = "run_started"
+	RunResumed Kind = "run_resumed"
+	// RunCompleted, RunInterrupted, RunPaused and RunSuperseded end them.
+	RunCompleted   Kind = "run_completed"
+	RunInterrupted Kind = "run_interrupted"
+	RunPaused      Kind = "run_paused"
+	RunSuperseded  Kind = "run_superseded"
+	// StepStarted begins an attempt at a step: MessageID is the reply's id.
+	StepStarted Kind = "step_started"
+	// StepCommitted says that everything up to here is durable; CheckpointID names
+	// the checkpoint, if one was written.
+	StepCommitted Kind = "step_committed"
+	// StepDiscarded takes back what the step's attempt had shown: all of it, or,
+	// with Scope results, what came after its reply.
+	StepDiscarded Kind = "step_discarded"
+	// Resync tells readers of an earlier run that another has begun.
+	Resync Kind = "stream_resync"
+	// Suspended lists what the run waits for, in Data.
+	Suspended Kind = "suspended"
+	// Rewound says that the session went back to MessageCount messages.
+	Rewound Kind = "rewound"
+)
+
+// Kinds lists every kind.
+func Kinds() []Kind {
+	return []Kind{
+		TextDelta, Thinking, ToolArgsStart, ToolArgsDelta, ToolArgsEnd, ToolStart, ToolEnd, ApprovalRequest,
+		SubAgentStart, SubAgentEnd, StatePatch, Custom, Failure, Output, FileOutput, InputReceived, RunStarted,
+		RunResumed, RunCompleted, RunInterrupted, RunPaused, RunSuperseded, StepStarted, StepCommitted,
+		StepDiscarded, Resync, Suspended, Rewound,
+	}
+}
+
+// Valid reports whether k is a known kind.
+func (k Kind) Valid() bool { return slices.Contains(Kinds(), k) }
+
+// Scopes of a discarded step.
+const (
+	ScopeReply   = "reply"   // the whole attempt
+	ScopeResults = "results" // what came after the reply
+)
+
+// Chunk is one event of a stream. Kind tells which fields beyond the first five
+// are set.
+type Chunk struct {
+	Kind Kind `json:"type"`
+	// AgentID is the session that produced the chunk, AgentType its agent.
+	AgentID   string    `json:"agentId"`
+	AgentType string    `json:"agentType"`
+	At        time.Time `json:"timestamp"`
+	Step      int       `json:"step"`
+	RunID     string    `json:"runId"`
+
+	Delta        string            `json:"delta,omitempty"`
+	MessageID    string            `json:"messageId,omitempty"`
+	MessageCount *int              `json:"messageCount,omitempty"`
+	Messages     []session.Message `json:"messages,omitempty"`
+	CallID       string            `json:"toolCallId,omitempty"`
+	Tool         string            `json:"toolName,omitempty"`
+	Arguments    json.RawMessage   `json:"arguments,omitempty"`
+	Result       json.RawMessage   `json:"result,omitempty"`
+	Success      bool              `json:"success,omitempty"`
+	Error        *session.Error    `json:"error,omitempty"`
+	ApprovalID   string            `json:"approvalId,omitempty"`
+	Child        string            `json:"childSessionId,omitempty"`
+	Patches      []session.Patch   `json:"patches,omitempty"`
+	Name         string            `json:"eventName,omitempty"`
+	Data         json.RawMessage   `json:"data,omitempty"`
+	Attempt      int               `json:"attempt,omitempty"`
+	Scope        string            `json:"scope,omitempty"`
+	CheckpointID string            `json:"checkpointId,omitempty"`
+	Turn         int               `json:"turn,omitempty"`
+	Reason       string            `json:"reason,omitempty"`
+}
+
+// Check reports a chunk that must not be written.
+func (c *Chunk) Check() error {
+	if !c.Kind.Valid() {
+		return session.Invalid("chunk type", "%q is unknown", c.Kind)
+	}
+	return nil
+}
+
+// DefaultMaxChunk is the largest encoded chunk a stream takes unless configured.
+const DefaultMaxChunk = 1 << 20
+
+// Encode gives the chunk's wire form.
+func (c *Chunk) Encode() ([]byte, error) { return session.Encode(c) }
+
+// Split encodes a chunk so that no piece exceeds limit: text is split between
+// runes into several chunks; anything else that is too large is refused with
+// [session.ErrTooLarge].
+func Split(c Chunk, limit int) ([][]byte, error) {
+	if err := c.Check(); err != nil {
+		return nil, err
+	}
+	raw, err := c.Encode()
+	if err != nil {
+		return nil, session.ErrInvalid.WithCause(err, "%s chunk cannot be encoded", c.Kind)
+	}
+	if len(raw) <= limit {
+		return [][]byte{raw}, nil
+	}
+	if c.Delta == "" || len(raw)-len(c.Delta) > limit/2 {
+		return nil, session.ErrTooLarge.WithMessage("%s chunk has %d bytes, at most %d are allowed", c.Kind, len(raw), limit)
+	}
+	half := len(c.Delta) / 2
+	for half > 0 && half < len(c.Delta) && c.Delta[half]&0xC0 == 0x80 { // inside a rune
+		half--
+	}
+	if half == 0 {
+		return nil, session.ErrTooLarge.WithMessage("%s chunk cannot be split to fit %d bytes", c.Kind, limit)
+	}
+	var out [][]byte
+	for _, delta := range []string{c.Delta[:half], c.Delta[half:]} {
+		piece := c
+		piece.Delta = delta
+		pieces, err := Split(piece, limit)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, pieces...)
+	}
+	return out, nil
+}

@@ -1,0 +1,114 @@
+package stream
+
+import (
+	"github.com/helixagents/helix/session"
+)
+
+// Fold turns the chunks of a session, in order, into the messages that were
+// committed. Chunks of other sessions on the same stream, its sub-agents', are
+// left out.
+func Fold(sessionID string, chunks []Chunk) []session.Message {
+	f := folder{}
+	for i := range chunks {
+		if chunks[i].AgentID == sessionID {
+			f.add(&chunks[i])
+		}
+	}
+	f.close()
+	return f.messages
+}
+
+// folder collects the step in flight apart from what is known to stand.
+type folder struct {
+	messages []session.Message
+	step     *foldedStep
+}
+
+type foldedStep struct {
+	runID   string
+	number  int
+	reply   session.Message
+	calls   []session.Part
+	results map[string]session.Message
+}
+
+func (f *folder) add(c *Chunk) {
+	switch c.Kind {
+	case InputReceived:
+		f.close()
+		f.messages = append(f.messages, c.Messages...)
+	case Rewound:
+		f.step = nil
+		if c.MessageCount != nil && *c.MessageCount < len(f.messages) {
+			f.messages = f.messages[:*c.MessageCount]
+		}
+	case StepStarted:
+		f.close()
+		f.step = &foldedStep{
+			runID: c.RunID, number: c.Step, results: map[string]session.Message{},
+			reply: session.Message{ID: c.MessageID, Role: session.RoleAssistant, RunID: c.RunID, Step: c.Step},
+		}
+	case StepDiscarded:
+		f.discard(c)
+	default:
+		if f.step != nil {
+			f.step.add(c)
+		}
+	}
+}
+
+func (f *folder) discard(c *Chunk) {
+	if f.step == nil || f.step.runID != c.RunID || f.step.number != c.Step {
+		return
+	}
+	if c.Scope == ScopeResults {
+		f.step.results = map[string]session.Message{}
+		return
+	}
+	f.step = nil
+}
+
+func (s *foldedStep) add(c *Chunk) {
+	switch c.Kind {
+	case TextDelta:
+		s.appendText(session.PartText, c.Delta)
+	case Thinking:
+		s.appendText(session.PartReasoning, c.Delta)
+	case ToolStart:
+		part := session.Part{Kind: session.PartToolCall, CallID: c.CallID, Tool: c.Tool, Input: c.Arguments}
+		s.calls = append(s.calls, part)
+		s.reply.Parts = append(s.reply.Parts, part)
+	case ToolEnd:
+		call := session.Part{CallID: c.CallID, Tool: c.Tool}
+		if c.Error != nil {
+			s.results[c.CallID] = session.ToolFailure(call, c.Error)
+		} else {
+			s.results[c.CallID] = session.ToolResult(call, c.Result)
+		}
+	}
+}
+
+// appendText joins consecutive deltas of one kind.
+func (s *foldedStep) appendText(kind session.PartKind, delta string) {
+	if n := len(s.reply.Parts); n > 0 && s.reply.Parts[n-1].Kind == kind {
+		s.reply.Parts[n-1].Text += delta
+		return
+	}
+	s.reply.Parts = append(s.reply.Parts, session.Part{Kind: kind, Text: delta})
+}
+
+// close takes the step in flight as committed.
+func (f *folder) close() {
+	if f.step == nil || len(f.step.reply.Parts) == 0 {
+		f.step = nil
+		return
+	}
+	f.messages = append(f.messages, f.step.reply)
+	for _, call := range f.step.calls {
+		if result, ok := f.step.results[call.CallID]; ok {
+			result.RunID, result.Step = f.step.runID, f.step.number
+			f.messages = append(f.messages, result)
+		}
+	}
+	f.step = nil
+}

@@ -1,0 +1,163 @@
+package stream
+
+import (
+	"context"
+	"encoding/json"
+	"iter"
+	"time"
+
+	"github.com/helixagents/helix/session"
+)
+
+// Status is a stream's state of life.
+type Status string
+
+// The statuses of a stream.
+const (
+	StatusActive Status = "active"
+	// StatusPaused is a stream whose run was suspended: it ended cleanly and goes
+	// on when the session is resumed.
+	StatusPaused Status = "paused"
+	StatusEnded  Status = "ended"
+	StatusFailed Status = "failed"
+)
+
+// EndStatus is how the run that ended a stream came out.
+type EndStatus string
+
+// The ways a stream ends well. A failed run fails its stream instead.
+const (
+	EndCompleted   EndStatus = "completed"
+	EndInterrupted EndStatus = "interrupted"
+	EndPaused      EndStatus = "paused"
+)
+
+// End is the payload of a stream's end.
+type End struct {
+	Status EndStatus       `json:"status"`
+	Output json.RawMessage `json:"output,omitempty"`
+	Usage  *session.Usage  `json:"usage,omitempty"`
+	// Omitted names payload fields that were left out because they exceeded the
+	// stream's limit.
+	Omitted []string `json:"omitted,omitempty"`
+}
+
+// Info describes a stream.
+type Info struct {
+	ID     string `json:"streamId"`
+	Status Status `json:"status"`
+	// Last is the latest sequence, Floor the one before the oldest kept: a reader
+	// that has seen less than Floor has missed chunks for good.
+	Last      int64          `json:"latestSequence"`
+	Floor     int64          `json:"floor"`
+	RunID     string         `json:"runId,omitempty"`
+	End       *End           `json:"end,omitempty"`
+	Error     *session.Error `json:"error,omitempty"`
+	CreatedAt time.Time      `json:"createdAt"`
+	UpdatedAt time.Time      `json:"updatedAt"`
+}
+
+// FrameKind says what a reader is told.
+type FrameKind string
+
+// The frames a reader receives. FrameEnd, FrameFail and FrameTruncated are
+// terminal: nothing follows them.
+const (
+	FrameChunk     FrameKind = "chunk"
+	FrameCaughtUp  FrameKind = "caught-up"
+	FrameRewound   FrameKind = "rewound"
+	FrameEnd       FrameKind = "end"
+	FrameFail      FrameKind = "fail"
+	FrameTruncated FrameKind = "truncated"
+)
+
+// Item is what a reader receives: a chunk with its sequence, or a frame about
+// the stream itself.
+type Item struct {
+	Frame    FrameKind      `json:"frame"`
+	Sequence int64          `json:"sequence,omitempty"`
+	Chunk    *Chunk         `json:"chunk,omitempty"`
+	End      *End           `json:"end,omitempty"`
+	Error    *session.Error `json:"error,omitempty"`
+	// Floor is set on a truncated frame: reading can go on from there.
+	Floor int64 `json:"floor,omitempty"`
+}
+
+// Terminal reports whether the item is the last of its reading.
+func (i Item) Terminal() bool {
+	return i.Frame == FrameEnd || i.Frame == FrameFail || i.Frame == FrameTruncated
+}
+
+// Producer identifies who writes: a session under an epoch of its lease.
+type Producer struct {
+	Session string
+	Epoch   int64
+	// RunID is the run whose chunks these are.
+	RunID string
+}
+
+// Batch is one atomic append. The chunks are numbered First, First+1, … by their
+// producer, so that a repeated batch, or the repeated front of one, is ignored.
+type Batch struct {
+	Producer Producer
+	First    int64
+	Chunks   []Chunk
+}
+
+// Append is a batch on its way: ordered before any later write that the caller
+// makes to the same backend, though perhaps not yet durable.
+type Append interface {
+	// Wait returns the sequence of the batch's last chunk once it is durable.
+	Wait(ctx context.Context) (int64, error)
+}
+
+// TrimPolicy says what to drop from a stream's front. What any rule drops is
+// dropped.
+type TrimPolicy struct {
+	// KeepLast keeps only the latest n chunks; 0 keeps all.
+	KeepLast int64
+	// Before drops chunks older than this.
+	Before time.Time
+	// Through drops chunks up to this sequence: history holds them now.
+	Through int64
+}
+
+// Manager keeps streams. It is scoped to one tenant and safe for concurrent use.
+type Manager interface {
+	// Append writes a batch atomically and creates the stream with its first one.
+	// It returns as soon as the batch is ordered; a caller that needs it durable
+	// waits. An epoch lower than the producer's last is [session.ErrStale].
+	Append(ctx context.Context, id string, batch Batch) (Append, error)
+	// Read yields what comes after sequence from (0 is the start), then what is
+	// written while it reads, until a terminal frame, an error, or the end of ctx.
+	// A stream that does not exist yet is waited for if wait is set, else
+	// [session.ErrNotFound].
+	Read(ctx context.Context, id string, from int64, wait bool) iter.Seq2[Item, error]
+	// Chunks lists up to limit chunks after sequence from, without waiting.
+	Chunks(ctx context.Context, id string, from int64, limit int) ([]Item, error)
+	// ChunksFromStep lists the chunks of a run from a step on.
+	ChunksFromStep(ctx context.Context, id, runID string, step int) ([]Item, error)
+	Info(ctx context.Context, id string) (*Info, error)
+	// End closes a stream well: readers get what is there, then an end frame. Pause
+	// is an end whose status is paused. Both do nothing to a stream that a later
+	// epoch has written to.
+	End(ctx context.Context, id string, by Producer, end End) error
+	// Fail closes a stream with an error.
+	Fail(ctx context.Context, id string, by Producer, failure *session.Error) error
+	// Reactivate opens a closed stream for a new run. Chunks stay.
+	Reactivate(ctx context.Context, id string, by Producer) (*Info, error)
+	// Trim drops chunks from the front and returns the new floor.
+	Trim(ctx context.Context, id string, policy TrimPolicy) (int64, error)
+	Delete(ctx context.Context, id string) error
+	// Limits are the manager's limits.
+	Limits() Limits
+
+	// Tenant is the same manager scoped to another tenant.
+	Tenant(tenant string) Manager
+}
+
+// Limits of a manager.
+type Limits struct {
+	// MaxChunk is the largest encoded chunk in bytes.
+	MaxChunk int
+}

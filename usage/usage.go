@@ -1,0 +1,55 @@
+// Package usage reports what agents consume: tokens, tool calls, sub-agents,
+// time spent waiting for people, and whatever applications count themselves.
+package usage
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/helixagents/helix/session"
+)
+
+// Kind says what an entry counts.
+type Kind string
+
+// The kinds of entries.
+const (
+	Tokens         Kind = "tokens"
+	Tool           Kind = "tool"
+	SubAgent       Kind = "subagent"
+	Custom         Kind = "custom"
+	ClientToolWait Kind = "client_tool_wait_ms"
+)
+
+// Entry is one thing consumed. Its ID is the same when an effect is repeated, so
+// that a store can keep it once.
+type Entry struct {
+	ID        string          `json:"id"`
+	Kind      Kind            `json:"kind"`
+	Tenant    string          `json:"tenant,omitempty"`
+	SessionID string          `json:"sessionId"`
+	RunID     string          `json:"runId,omitempty"`
+	Agent     string          `json:"agentType,omitempty"`
+	UserID    string          `json:"userId,omitempty"`
+	Step      int             `json:"stepCount"`
+	Source    string          `json:"source,omitempty"` // the tool, model or event
+	At        time.Time       `json:"timestamp"`
+	Duration  time.Duration   `json:"durationNs,omitempty"`
+	Success   bool            `json:"success"`
+	Usage     session.Usage   `json:"usage,omitzero"`
+	Amount    float64         `json:"amount,omitempty"`
+	Data      json.RawMessage `json:"data,omitempty"`
+}
+
+// Sink receives entries as they arise. It must not block for long; its failures
+// are its own concern.
+type Sink interface {
+	Record(ctx context.Context, entry Entry)
+}
+
+// SinkFunc makes a function a [Sink].
+type SinkFunc func(ctx context.Context, entry Entry)
+
+// Record implements [Sink].
+func (f SinkFunc) Record(ctx context.Context, entry Entry) { f(ctx, entry) }
