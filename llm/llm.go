@@ -146,15 +146,15 @@ func Error(code session.Code, retryable bool, format string, args ...any) *sessi
 	return e
 }
 
-// RetryAfter is the cause of an error after which the provider named a time to
+// RetryAfterError is the cause of an error after which the provider named a time to
 // wait. Errors.As finds it.
-type RetryAfter struct {
+type RetryAfterError struct {
 	After time.Duration
 	Cause error
 }
 
 // Error implements error.
-func (r *RetryAfter) Error() string {
+func (r *RetryAfterError) Error() string {
 	text := "retry after " + r.After.String()
 	if r.Cause != nil {
 		text += ": " + r.Cause.Error()
@@ -163,4 +163,4 @@ func (r *RetryAfter) Error() string {
 }
 
 // Unwrap returns the cause.
-func (r *RetryAfter) Unwrap() error { return r.Cause }
+func (r *RetryAfterError) Unwrap() error { return r.Cause }

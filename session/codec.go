@@ -78,8 +78,18 @@ func decodeWithExtra(data []byte, doc any) (Extra, error) {
 	if err := json.Unmarshal(data, &all); err != nil {
 		return nil, err
 	}
-	for name := range known {
-		delete(all, name)
+	// encoding/json matches names in whatever case, so what was taken for a known
+	// field is not unknown as well.
+	maps.DeleteFunc(all, func(name string, _ json.RawMessage) bool {
+		for field := range known {
+			if strings.EqualFold(field, name) {
+				return true
+			}
+		}
+		return false
+	})
+	if len(all) == 0 {
+		return nil, nil
 	}
 	return all, nil
 }
@@ -188,10 +198,11 @@ func appendString(b []byte, s string) []byte {
 	return append(append(b, s[start:]...), '"')
 }
 
-// appendRaw appends a JSON value byte for byte after checking that it is one.
+// appendRaw appends a JSON value byte for byte, but for space around it, after
+// checking that it is one.
 func appendRaw(b []byte, field string, raw json.RawMessage) ([]byte, error) {
 	if !json.Valid(raw) {
 		return nil, fmt.Errorf("%s is not valid JSON", field)
 	}
-	return append(b, raw...), nil
+	return append(b, bytes.Trim(raw, " \t\r\n")...), nil
 }

@@ -313,9 +313,13 @@ func (s *State) Free(now time.Time) error {
 	return nil
 }
 
-// Finish applies an outcome to the session's document.
+// Finish applies an outcome to the session's document. A run that only stopped
+// leaves the output of an earlier one.
 func (s *State) Finish(o *Outcome) {
-	s.Output, s.Error, s.FailureReason = o.Output, o.Error, o.FailureReason
+	if o.Status == RunCompleted || o.Status == RunFailed {
+		s.Output = o.Output
+	}
+	s.Error, s.FailureReason = o.Error, o.FailureReason
 	s.Interrupt, s.SuspendedStep = o.Interrupt, o.SuspendedStep
 	s.CloseOwed = true
 }

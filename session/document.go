@@ -26,7 +26,8 @@ type docValue struct {
 // DocumentOf makes a document of a JSON object.
 func DocumentOf(object json.RawMessage) (Document, error) {
 	var d Document
-	return d, d.UnmarshalJSON(object)
+	err := d.UnmarshalJSON(object)
+	return d, err
 }
 
 // Len is the number of keys.
@@ -74,7 +75,8 @@ func (d *Document) Clone() Document {
 }
 
 // Apply performs the operations in order. It changes nothing when one of them
-// cannot be performed: an append to something that is not a list.
+// cannot be performed: an append to something that is not a list. An append of no
+// items does nothing.
 func (d *Document) Apply(w Writes) error {
 	if err := d.check(w); err != nil {
 		return err
@@ -89,6 +91,9 @@ func (d *Document) Apply(w Writes) error {
 		case OpReplace:
 			d.keys[op.Key] = docValue{raw: op.Value}
 		case OpAppend:
+			if len(op.Items) == 0 {
+				continue
+			}
 			v, ok := d.keys[op.Key]
 			if !ok {
 				v.raw = json.RawMessage("[]")
@@ -113,6 +118,9 @@ func (d *Document) check(w Writes) error {
 		case OpReplace:
 			list[op.Key] = IsList(op.Value)
 		case OpAppend:
+			if len(op.Items) == 0 {
+				continue
+			}
 			ok, touched := list[op.Key]
 			if !touched {
 				v, exists := d.keys[op.Key]
@@ -199,3 +207,7 @@ func (d *Document) UnmarshalJSON(data []byte) error {
 	}
 	return nil
 }
+
+// Peek is the value under key without what was appended to it since, or nil. It
+// tells a list from other values without joining it.
+func (d *Document) Peek(key string) json.RawMessage { return d.keys[key].raw }

@@ -195,29 +195,32 @@ func Invalid(field, format string, args ...any) *Error {
 	return &Error{Code: CodeInvalid, Field: field, Message: field + " " + fmt.Sprintf(format, args...)}
 }
 
-// AsError gives any error as an *Error: itself if it wraps one, else an internal
-// error that carries err as its cause.
+// AsError gives any error as an *Error: itself if it wraps one, with the context
+// it was wrapped in as part of the message, else an internal error with err's
+// text.
 func AsError(err error) *Error {
 	if err == nil {
 		return nil
 	}
 	var e *Error
-	if errors.As(err, &e) {
-		if e.Error() == err.Error() {
-			return e
-		}
-		out := *e
-		out.Message, out.Cause, out.Saw = err.Error(), nil, e.Saw
-		if e.Saw != nil {
-			out.Saw = nil // its text is already part of err's
-		}
-		return &out
+	if !errors.As(err, &e) {
+		return &Error{Code: CodeInternal, Message: err.Error()}
 	}
-	return &Error{Code: CodeInternal, Message: err.Error(), Cause: nil}
+	context, wrapped := strings.CutSuffix(err.Error(), e.Error())
+	if wrapped && context == "" {
+		return e
+	}
+	out := *e
+	if wrapped {
+		out.Message = context + e.Message
+	} else { // the text of e, with what it saw and its cause, is somewhere within
+		out.Message, out.Cause, out.Saw = err.Error(), nil, nil
+	}
+	return &out
 }
 
 // IsRetryable reports whether the same call may succeed when made again.
 func IsRetryable(err error) bool {
-	var e *Error
-	return errors.As(err, &e) && e.Retryable
+	e, ok := errors.AsType[*Error](err)
+	return ok && e.Retryable
 }

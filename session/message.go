@@ -239,7 +239,9 @@ func (m *Message) AppendJSON(b []byte) ([]byte, error) {
 	}
 	if !m.At.IsZero() {
 		b = append(b, `,"at":"`...)
-		b = m.At.UTC().AppendFormat(b, time.RFC3339Nano)
+		if b, err = m.At.UTC().AppendText(b); err != nil {
+			return nil, fmt.Errorf("message %s: %w", m.ID, err)
+		}
 		b = append(b, '"')
 	}
 	return appendExtra(b, m.Extra)

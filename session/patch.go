@@ -21,36 +21,19 @@ type Patch struct {
 // the end of the list.
 func Patches(before *Document, w Writes) []Patch {
 	var out []Patch
-	made := map[string]json.RawMessage{} // values that earlier operations of w left
-	for i := range w.Ops {
-		op := &w.Ops[i]
+	for _, op := range Compose(w).Ops { // so that each key is seen once
 		path := "/" + escapePointer(op.Key)
-		was, touched := made[op.Key]
-		if !touched {
-			was = before.Get(op.Key)
-		}
-		switch op.Kind {
-		case OpDelete:
-			if was != nil {
-				out = append(out, Patch{Op: "remove", Path: path})
-			}
-			made[op.Key] = nil
-		case OpAppend:
-			if was == nil {
-				value := JoinList(json.RawMessage("[]"), op.Items)
-				out = append(out, Patch{Op: "add", Path: path, Value: value})
-				made[op.Key] = value
-				continue
-			}
+		switch {
+		case op.Kind == OpReplace:
+			out = diffPatches(out, path, before.Get(op.Key), op.Value)
+		case op.Kind == OpDelete && before.Has(op.Key):
+			out = append(out, Patch{Op: "remove", Path: path})
+		case op.Kind == OpAppend && before.Has(op.Key):
 			for _, item := range op.Items {
 				out = append(out, Patch{Op: "add", Path: path + "/-", Value: item})
 			}
-			if touched {
-				made[op.Key] = JoinList(was, op.Items)
-			}
-		case OpReplace:
-			out = diffPatches(out, path, was, op.Value)
-			made[op.Key] = op.Value
+		case op.Kind == OpAppend:
+			out = append(out, Patch{Op: "add", Path: path, Value: JoinList(json.RawMessage("[]"), op.Items)})
 		}
 	}
 	return out
@@ -99,6 +82,9 @@ func ApplyPatches(doc json.RawMessage, patches []Patch) (json.RawMessage, error)
 		if path[0] != "" {
 			return nil, Invalid("patch path", "%q must start with /", p.Path)
 		}
+		if p.Op != "remove" && !json.Valid(p.Value) {
+			return nil, Invalid("patch", "%s %q needs a JSON value", p.Op, p.Path)
+		}
 		next, err := applyAt(doc, path[1:], p)
 		if err != nil {
 			return nil, err
@@ -120,7 +106,7 @@ func applyAt(doc json.RawMessage, path []string, p Patch) (json.RawMessage, erro
 		return applyToList(doc, key, path[1:], p)
 	}
 	var object map[string]json.RawMessage
-	if err := json.Unmarshal(doc, &object); err != nil {
+	if err := json.Unmarshal(doc, &object); err != nil || object == nil {
 		return nil, Invalid("patch path", "%q leads through something that is no object or list", p.Path)
 	}
 	child, exists := object[key]

@@ -2,6 +2,7 @@ package session
 
 import (
 	"encoding/json"
+	"slices"
 )
 
 // Transcript is a message history that is always fit to be sent to a model:
@@ -38,10 +39,11 @@ func (t *Transcript) Append(m Message) error {
 			return Invalid("transcript", "has call %s to %s without a result before the next %s message",
 				t.open[0].CallID, t.open[0].Tool, m.Role)
 		}
-		t.open = m.Calls()
-		if err := distinctCalls(t.open); err != nil {
+		calls := m.Calls()
+		if err := distinctCalls(calls); err != nil {
 			return err
 		}
+		t.open = calls
 	}
 	t.messages = append(t.messages, m)
 	return nil
@@ -74,7 +76,7 @@ func distinctCalls(calls []Part) error {
 }
 
 // Messages is the history. It is shared: callers must not change it.
-func (t *Transcript) Messages() []Message { return t.messages[:len(t.messages):len(t.messages)] }
+func (t *Transcript) Messages() []Message { return slices.Clip(t.messages) }
 
 // Len is the number of messages.
 func (t *Transcript) Len() int { return len(t.messages) }

@@ -77,8 +77,8 @@ func (w Writes) Check() error {
 // that overwrites what an earlier part wrote adds a warning.
 func Compose(parts ...Writes) Writes {
 	var out Writes
-	index := map[string]int{}  // key → its place in out.Ops
-	writer := map[string]int{} // key → the part that wrote it last
+	index := map[string]int{} // key → its place in out.Ops
+	first := map[string]int{} // key → the first part that its operation holds a write of
 	for n, part := range parts {
 		out.Warnings = append(out.Warnings, part.Warnings...)
 		for _, op := range part.Ops {
@@ -87,17 +87,19 @@ func Compose(parts ...Writes) Writes {
 			}
 			at, seen := index[op.Key]
 			if !seen {
-				index[op.Key], writer[op.Key] = len(out.Ops), n
+				index[op.Key], first[op.Key] = len(out.Ops), n
 				out.Ops = append(out.Ops, op)
 				continue
 			}
 			prev := out.Ops[at]
-			if op.Kind != OpAppend && writer[op.Key] != n && !sameOp(prev, op) {
+			if op.Kind != OpAppend && first[op.Key] != n && !sameOp(prev, op) {
 				out.Warnings = append(out.Warnings,
 					fmt.Sprintf("state key %q: a later %s overwrote an earlier %s of the same step", op.Key, op.Kind, prev.Kind))
 			}
 			out.Ops[at] = composeOp(prev, op, &out.Warnings)
-			writer[op.Key] = n
+			if op.Kind != OpAppend {
+				first[op.Key] = n
+			}
 		}
 	}
 	return out

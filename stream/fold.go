@@ -1,6 +1,8 @@
 package stream
 
 import (
+	"slices"
+
 	"github.com/helixagents/helix/session"
 )
 
@@ -50,6 +52,12 @@ func (f *folder) add(c *Chunk) {
 		}
 	case StepDiscarded:
 		f.discard(c)
+	case RunInterrupted:
+		if f.step != nil && len(f.step.calls) == 0 { // a partial reply keeps its text alone
+			f.step.reply.Parts = slices.DeleteFunc(f.step.reply.Parts, func(p session.Part) bool {
+				return p.Kind != session.PartText
+			})
+		}
 	default:
 		if f.step != nil {
 			f.step.add(c)

@@ -1,0 +1,140 @@
+package helix
+
+import (
+	"context"
+	"regexp"
+	"strings"
+
+	"github.com/helixagents/helix/llm"
+	"github.com/helixagents/helix/session"
+)
+
+// DefaultMaxSteps is the step limit of an agent that sets none.
+const DefaultMaxSteps = 50
+
+// Unlimited lifts a limit.
+const Unlimited = -1
+
+// Agent defines an agent. It is plain data, checked when it is registered or
+// first run, and must not be changed after that.
+type Agent struct {
+	// Name identifies the agent: sessions record it, and a process recovers only
+	// the sessions of agents it knows by name.
+	Name        string
+	Description string
+	// Instructions is the system prompt; InstructionsFunc makes one from the state
+	// at each model call instead.
+	Instructions     string
+	InstructionsFunc func(ctx context.Context, prompt *Prompt) (string, error)
+	Model            llm.Model
+	Settings         llm.Settings
+	Tools            []Tool
+	// State declares typed custom state; see [StateOf].
+	State *StateType
+	// Output declares a typed result; see [OutputOf]. It adds the tool __finish__.
+	Output *OutputType
+	// MaxSteps limits the model calls of a turn. Defaults to 50; [Unlimited] lifts
+	// it. At the limit an agent with an output type gets one last call in which it
+	// can only finish; one without fails with [ErrMaxSteps].
+	MaxSteps int
+	// StopWhen, if set, is asked after each step whether the turn is complete.
+	StopWhen func(ctx context.Context, step *Step) (bool, error)
+	Hooks    Hooks
+}
+
+// Prompt is what an instructions function sees.
+type Prompt struct {
+	Scope
+	// MessageCount is the length of the transcript so far.
+	MessageCount int
+}
+
+// Step is what StopWhen sees: a step that is about to be committed.
+type Step struct {
+	Scope
+	Reply   session.Message
+	Results []session.Message
+}
+
+var (
+	agentName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.-]{0,63}$`)
+	toolName  = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_-]{0,63}$`)
+)
+
+// reservedPrefixes start the names of tools that the framework adds itself.
+var reservedPrefixes = []string{"companion__", "subagent__", "workspace_"}
+
+var reservedNames = []string{session.FinishTool, "load_skill", "read_skill_file"}
+
+// Check reports what is wrong with the definition, naming agent, tool and field.
+func (a *Agent) Check() error {
+	if a == nil {
+		return session.Invalid("agent", "must not be nil")
+	}
+	if !agentName.MatchString(a.Name) {
+		return session.Invalid("agent name", "%q must be a letter followed by up to 63 letters, digits or _.-", a.Name)
+	}
+	if a.Model == nil {
+		return a.invalid("Model", "is not set")
+	}
+	if a.Instructions != "" && a.InstructionsFunc != nil {
+		return a.invalid("Instructions", "is set, and so is InstructionsFunc: choose one")
+	}
+	if a.MaxSteps < Unlimited {
+		return a.invalid("MaxSteps", "is %d; use helix.Unlimited for no limit", a.MaxSteps)
+	}
+	if a.State != nil && a.State.err != nil {
+		return a.invalid("State", "cannot be used: %v", a.State.err)
+	}
+	if a.Output != nil && a.Output.err != nil {
+		return a.invalid("Output", "cannot be used: %v", a.Output.err)
+	}
+	seen := map[string]bool{}
+	for i := range a.Tools {
+		t := &a.Tools[i]
+		if err := t.check(a); err != nil {
+			return err
+		}
+		if seen[t.Name] {
+			return a.invalid("Tools", "holds %q twice", t.Name)
+		}
+		seen[t.Name] = true
+	}
+	return nil
+}
+
+func (a *Agent) invalid(field, format string, args ...any) error {
+	return session.Invalid("agent "+a.Name+": "+field, format, args...)
+}
+
+// StepLimit is the agent's limit of model calls per turn, or [Unlimited].
+func (a *Agent) StepLimit() int {
+	if a.MaxSteps == 0 {
+		return DefaultMaxSteps
+	}
+	return a.MaxSteps
+}
+
+// Tool finds a tool by name.
+func (a *Agent) Tool(name string) (*Tool, bool) {
+	for i := range a.Tools {
+		if a.Tools[i].Name == name {
+			return &a.Tools[i], true
+		}
+	}
+	return nil, false
+}
+
+func reservedToolName(name string) bool {
+	for _, prefix := range reservedPrefixes {
+		if strings.HasPrefix(name, prefix) {
+			return true
+		}
+	}
+	for _, reserved := range reservedNames {
+		if name == reserved {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,77 @@
+package engine
+
+import (
+	"strconv"
+
+	"github.com/helixagents/helix/session"
+)
+
+// EffectKind says what an effect does.
+type EffectKind string
+
+// The effects of a turn.
+const (
+	// CallModel asks the model for a reply and commits it.
+	CallModel EffectKind = "model"
+	// CallTool carries out one call of the reply.
+	CallTool EffectKind = "tool"
+	// CommitStep takes the results of all calls into the transcript.
+	CommitStep EffectKind = "commit"
+	// CloseTurn tells the stream and the hooks that the turn is over.
+	CloseTurn EffectKind = "close"
+)
+
+// Effect is something the machine asks to be done. It carries ids and small
+// values only; content stays in the store.
+type Effect struct {
+	Kind      EffectKind `json:"kind"`
+	Tenant    string     `json:"tenant,omitempty"`
+	SessionID string     `json:"sessionId"`
+	RunID     string     `json:"runId"`
+	Step      int        `json:"step"`
+	CallID    string     `json:"callId,omitempty"`
+	// Finish makes a model call offer nothing but the finish tool; the step's commit
+	// repeats it.
+	Finish bool `json:"finish,omitempty"`
+}
+
+// Key identifies the effect among all that ever were.
+func (e Effect) Key() string {
+	key := e.RunID + "/" + strconv.Itoa(e.Step) + "/" + string(e.Kind)
+	if e.CallID != "" {
+		key += "/" + e.CallID
+	}
+	return key
+}
+
+func (e Effect) session() session.Key { return session.Key{Tenant: e.Tenant, ID: e.SessionID} }
+
+// Next says what follows an effect.
+type Next string
+
+// What may follow. Handlers decide it, because they know the agent's definition;
+// the machine only obeys, so that a deploy cannot change what was decided.
+const (
+	NextNone   Next = ""       // nothing of its own: a call of a wave
+	NextTools  Next = "tools"  // carry out the reply's calls
+	NextModel  Next = "model"  // another step
+	NextFinish Next = "finish" // another step in which the model can only finish
+	NextClose  Next = "close"  // the turn's last commit is done
+	NextLost   Next = "lost"   // somebody else owns the turn now
+)
+
+// PlannedCall is a call of a reply as the machine needs to know it.
+type PlannedCall struct {
+	ID   string           `json:"id"`
+	Kind session.CallKind `json:"kind"`
+	// Last puts the call into phase 2, after all others, one by one.
+	Last bool `json:"last,omitempty"`
+}
+
+// Result is what became of an effect.
+type Result struct {
+	Next  Next          `json:"next,omitempty"`
+	Calls []PlannedCall `json:"calls,omitempty"`
+	// Status is set by CloseTurn: how the run ended.
+	Status session.RunStatus `json:"status,omitempty"`
+}

@@ -1,0 +1,245 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/stream"
+)
+
+// finalCommit is a turn's last commit where it is one of its own: a stop or a
+// failure outside a step's regular commits.
+type finalCommit struct {
+	key    string
+	change session.Change
+}
+
+// complete makes a change the turn's last: it has completed.
+func (t *turn) complete(change *session.Change, reason session.CompletionReason, output json.RawMessage, reply string) {
+	change.Status = session.Completed
+	change.Outcome = &session.Outcome{Status: session.RunCompleted, Output: output, Reply: reply}
+	change.Run = t.runChange(reason)
+}
+
+// fail makes a change the turn's last: it has failed.
+func (t *turn) fail(change *session.Change, err *session.Error) {
+	change.Status = session.Failed
+	change.Outcome = &session.Outcome{Status: session.RunFailed, Error: err}
+	change.Run = t.runChange("")
+}
+
+// stopped makes a change the turn's last: it was interrupted or aborted.
+func (t *turn) stopped(change *session.Change, stop *session.Stop) {
+	if stop.Kind == session.StopAbort {
+		reason := "the run was aborted"
+		if stop.Reason != "" {
+			reason = stop.Reason
+		}
+		t.fail(change, session.ErrCancelled.WithMessage("%s", reason))
+		return
+	}
+	change.Status = session.Interrupted
+	change.Outcome = &session.Outcome{
+		Status: session.RunInterrupted,
+		Interrupt: &session.InterruptContext{
+			RunID: t.run.ID, Reason: stop.Reason, Step: t.current(), At: t.h.cfg.Now().UTC(),
+		},
+	}
+	change.Run = t.runChange("")
+}
+
+// endStopped ends a turn that was stopped while the model was asked, and keeps
+// what watchers saw of its reply.
+func (t *turn) endStopped(ctx context.Context, key string, stop *session.Stop, seen string) (Result, error) {
+	change := session.Change{}
+	step := t.current()
+	if seen == "" {
+		t.emit(stream.Chunk{Kind: stream.StepDiscarded, Scope: stream.ScopeReply, Reason: "stopped"})
+	} else {
+		mark, _ := session.Encode(map[string]session.StopKind{"stop": stop.Kind})
+		change.Messages = []session.Message{{
+			ID: session.ReplyID(t.run.ID, step), Role: session.RoleAssistant, Parts: []session.Part{session.Text(seen)},
+			Metadata: map[string]json.RawMessage{session.MetaInterrupted: mark},
+			RunID:    t.run.ID, Step: step, At: t.h.cfg.Now().UTC(),
+		}}
+		change.StepCount = &step
+	}
+	if stop.Kind == session.StopInterrupt {
+		change.Checkpoint = t.checkpoint(step, key)
+	}
+	change.Writes = t.writes
+	t.stopped(&change, stop)
+	t.final = &finalCommit{key: key, change: change}
+	return t.sendFinal(ctx)
+}
+
+// endFailed ends a turn with an error. Calls that have no result get one, so
+// that the history stays one that a model accepts.
+func (t *turn) endFailed(ctx context.Context, key string, err *session.Error) (Result, error) {
+	change := session.Change{}
+	if f := t.flight; f != nil && f.committed {
+		t.settleRest(f, nil)
+		change.Promote = t.promotion(f)
+	} else if f != nil {
+		t.discardAttempt(0, err)
+	}
+	t.fail(&change, err)
+	t.final = &finalCommit{key: key, change: change}
+	return t.sendFinal(ctx)
+}
+
+// sendFinal applies the turn's last commit, if it has not been yet.
+func (t *turn) sendFinal(ctx context.Context) (Result, error) {
+	if t.ended == nil {
+		if _, err := t.commit(ctx, t.final.key, t.final.change); err != nil {
+			return Result{}, err
+		}
+		t.flight = nil
+	}
+	return Result{Next: NextClose}, nil
+}
+
+// closeTurn tells hooks and stream that the turn is over and gives the lease
+// back. Everything it tells is in the store already, so whoever comes after a
+// crash can tell it instead.
+func (t *turn) closeTurn(ctx context.Context) (Result, error) {
+	if t.ended == nil {
+		return t.endFailed(ctx, t.run.ID+"/close", session.ErrInternal.WithMessage("the turn was closed before it had ended"))
+	}
+	t.tellHooks(ctx)
+	if err := t.closeStream(ctx); err != nil {
+		return Result{}, err
+	}
+	if err := t.sessions.CloseRun(ctx, t.key.ID, t.fence, true); err != nil && !lost(err) {
+		return Result{}, err
+	}
+	return Result{Status: t.ended.Status}, nil
+}
+
+// tellStart tells hooks that the run begins, once it is known to go on here.
+func (t *turn) tellStart(ctx context.Context) {
+	if t.step > 0 || t.started {
+		return
+	}
+	t.started = true
+	key := t.run.ID + "/open"
+	t.note(ctx, "OnAgentStart", key, func(hooks *helix.Hooks, h *helix.HookContext) error {
+		switch {
+		case t.run.Kind == session.RunExecute && hooks.OnAgentStart != nil:
+			return hooks.OnAgentStart(ctx, h, helix.AgentStart{Input: t.input()})
+		case t.run.Kind != session.RunExecute && hooks.OnAgentResumed != nil:
+			return hooks.OnAgentResumed(ctx, h, helix.AgentResumed{
+				PreviousRunID: t.run.PreviousRunID, CheckpointID: t.run.CheckpointID,
+			})
+		}
+		return nil
+	})
+}
+
+// input is the messages that the run began with.
+func (t *turn) input() []session.Message {
+	messages := t.transcript.Messages()
+	first := len(messages)
+	for first > 0 && messages[first-1].RunID == t.run.ID && messages[first-1].Role == session.RoleUser {
+		first--
+	}
+	return messages[first:]
+}
+
+func (t *turn) tellHooks(ctx context.Context) {
+	key := t.run.ID + "/close"
+	t.note(ctx, "OnAgentEnd", key, func(hooks *helix.Hooks, h *helix.HookContext) error {
+		switch t.ended.Status {
+		case session.RunCompleted:
+			if hooks.OnAgentComplete != nil {
+				return hooks.OnAgentComplete(ctx, h, helix.AgentComplete{
+					Output: t.ended.Output, Reply: t.ended.Reply, Steps: t.step, Usage: t.run.Usage, Took: t.h.cfg.Now().Sub(t.began),
+				})
+			}
+		case session.RunFailed:
+			if hooks.OnAgentFail != nil {
+				return hooks.OnAgentFail(ctx, h, helix.AgentFail{Error: t.ended.Error, Steps: t.step})
+			}
+		default:
+			if hooks.OnAgentSuspended != nil {
+				reason := ""
+				if t.ended.Interrupt != nil {
+					reason = t.ended.Interrupt.Reason
+				}
+				return hooks.OnAgentSuspended(ctx, h, helix.AgentSuspended{
+					Status: t.ended.Status, Reason: reason, Pending: t.ended.Pending, Children: t.ended.Children,
+				})
+			}
+		}
+		return nil
+	})
+}
+
+// closeStream flushes the turn's chunks and closes the stream.
+func (t *turn) closeStream(ctx context.Context) error {
+	if err := t.out.flush(ctx); err != nil {
+		return err
+	}
+	return closeStream(ctx, t.out.streams, t.out.id, &t.state, &t.run, t.ended, t.step, t.h.cfg.Now().UTC())
+}
+
+// closeStream writes a run's last chunks and closes the stream as its outcome
+// says. The chunks have a producer of their own, so that whoever closes writes
+// them once.
+func closeStream(ctx context.Context, streams stream.Manager, id string, state *session.State, run *session.Run,
+	outcome *session.Outcome, step int, now time.Time,
+) error {
+	base := stream.Chunk{AgentID: state.ID, AgentType: state.Agent, At: now, Step: step, RunID: run.ID, Turn: run.Turn}
+	batch := stream.Batch{
+		Producer: stream.Producer{Session: state.ID + "/close/" + run.ID, Epoch: state.Lease.Epoch, RunID: run.ID},
+		First:    1,
+	}
+	if outcome.Status == session.RunCompleted && outcome.Output != nil {
+		output := base
+		output.Kind, output.Data = stream.Output, outcome.Output
+		fit(&output, streams.Limits().MaxChunk)
+		batch.Chunks = append(batch.Chunks, output)
+	}
+	batch.Chunks = append(batch.Chunks, endChunk(base, outcome))
+	appended, err := streams.Append(ctx, id, batch)
+	if err == nil {
+		_, err = appended.Wait(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	by := stream.Producer{Session: state.ID, Epoch: state.Lease.Epoch, RunID: run.ID}
+	switch outcome.Status {
+	case session.RunFailed:
+		return streams.Fail(ctx, id, by, outcome.Error)
+	case session.RunCompleted:
+		return streams.End(ctx, id, by, stream.End{Status: stream.EndCompleted, Output: outcome.Output, Usage: &run.Usage})
+	case session.RunInterrupted:
+		return streams.End(ctx, id, by, stream.End{Status: stream.EndInterrupted, Usage: &run.Usage})
+	}
+	return streams.End(ctx, id, by, stream.End{Status: stream.EndPaused, Usage: &run.Usage})
+}
+
+// endChunk is the last chunk of a run. A stop writes no error.
+func endChunk(c stream.Chunk, o *session.Outcome) stream.Chunk {
+	switch {
+	case o.Status == session.RunCompleted:
+		c.Kind = stream.RunCompleted
+	case o.Status == session.RunInterrupted:
+		c.Kind = stream.RunInterrupted
+		if o.Interrupt != nil {
+			c.Reason = o.Interrupt.Reason
+		}
+	case o.Status == session.RunFailed && errors.Is(o.Error, session.ErrCancelled):
+		c.Kind, c.Reason = stream.RunInterrupted, o.Error.Message
+	case o.Status == session.RunFailed:
+		c.Kind, c.Error = stream.Failure, o.Error
+	default:
+		c.Kind = stream.RunPaused
+	}
+	return c
+}

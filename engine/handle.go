@@ -1,0 +1,186 @@
+package engine
+
+import (
+	"context"
+	"iter"
+	"time"
+
+	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store"
+	"github.com/helixagents/helix/stream"
+)
+
+// Poll intervals of a handle whose run is driven by another process.
+const (
+	pollFirst = 10 * time.Millisecond
+	pollMost  = 500 * time.Millisecond
+)
+
+// Handle is a handle on a run. It reads store and stream only, so any process
+// may hold it.
+type Handle struct {
+	backend  store.Backend
+	executor helix.Executor
+	key      session.Key
+	streamID string
+	run      session.Run
+	done     <-chan struct{} // closed when a driver in this process has finished; may be nil
+}
+
+var _ helix.Run = (*Handle)(nil)
+
+// NewHandle is a handle on an opened run. done, if not nil, is closed when the
+// run's driver in this process has finished.
+func NewHandle(backend store.Backend, executor helix.Executor, opened *Opened, done <-chan struct{}) *Handle {
+	return &Handle{
+		backend: backend, executor: executor, key: opened.Key, streamID: opened.StreamID, run: opened.Run, done: done,
+	}
+}
+
+// Attach is a handle on a session's current or latest run.
+func Attach(ctx context.Context, backend store.Backend, executor helix.Executor, key session.Key, done func(runID string) <-chan struct{}) (*Handle, error) {
+	sessions := backend.Sessions().Tenant(key.Tenant)
+	state, err := sessions.Load(ctx, key.ID)
+	if err != nil {
+		return nil, err
+	}
+	run, err := sessions.CurrentRun(ctx, key.ID)
+	if err != nil {
+		return nil, err
+	}
+	opened := &Opened{Key: key, StreamID: state.StreamID, Run: *run}
+	return NewHandle(backend, executor, opened, done(run.ID)), nil
+}
+
+// SessionID implements [helix.Run].
+func (h *Handle) SessionID() string { return h.key.ID }
+
+// ID implements [helix.Run].
+func (h *Handle) ID() string { return h.run.ID }
+
+// Interrupt implements [helix.Run].
+func (h *Handle) Interrupt(ctx context.Context, reason string) error {
+	return h.executor.Tenant(h.key.Tenant).Interrupt(ctx, h.key.ID, reason)
+}
+
+// Abort implements [helix.Run].
+func (h *Handle) Abort(ctx context.Context, reason string) error {
+	return h.executor.Tenant(h.key.Tenant).Abort(ctx, h.key.ID, reason)
+}
+
+// Result implements [helix.Run].
+func (h *Handle) Result(ctx context.Context) (*helix.Result, error) {
+	sessions := h.backend.Sessions().Tenant(h.key.Tenant)
+	if h.done != nil {
+		select {
+		case <-h.done:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+	for wait := pollFirst; ; wait = min(2*wait, pollMost) {
+		run, err := sessions.Run(ctx, h.key.ID, h.run.ID)
+		if err != nil {
+			return nil, err
+		}
+		if run.Status.Ended() && run.Outcome != nil {
+			return result(h.key.ID, run), nil
+		}
+		if err := sleep(ctx, wait); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func result(sessionID string, run *session.Run) *helix.Result {
+	return &helix.Result{
+		SessionID: sessionID, RunID: run.ID, Status: run.Status, Output: run.Outcome.Output, Text: run.Outcome.Reply,
+		Error: run.Outcome.Error, Pending: run.Outcome.Pending, Steps: run.StepCount, Usage: run.Usage,
+		CompletionReason: run.CompletionReason,
+	}
+}
+
+// Stream implements [helix.Run].
+func (h *Handle) Stream(ctx context.Context) iter.Seq2[stream.Item, error] {
+	return func(yield func(stream.Item, error) bool) {
+		from := h.run.StartSequence
+		for {
+			again := h.follow(ctx, &from, yield)
+			if !again {
+				return
+			}
+			// The stream still shows the end of an earlier run.
+			if err := sleep(ctx, pollFirst); err != nil {
+				yield(stream.Item{}, err)
+				return
+			}
+		}
+	}
+}
+
+// follow yields the run's items after sequence from. It reports true when the
+// stream ended though the run has not.
+func (h *Handle) follow(ctx context.Context, from *int64, yield func(stream.Item, error) bool) (again bool) {
+	streams := h.backend.Streams().Tenant(h.key.Tenant)
+	for item, err := range streams.Read(ctx, h.streamID, *from, true) {
+		if err != nil {
+			yield(item, err)
+			return false
+		}
+		if item.Frame == stream.FrameEnd || item.Frame == stream.FrameFail {
+			run, err := h.backend.Sessions().Tenant(h.key.Tenant).Run(ctx, h.key.ID, h.run.ID)
+			if err == nil && run.Status == session.RunRunning {
+				return true
+			}
+		}
+		if item.Sequence > *from {
+			*from = item.Sequence
+		}
+		if !yield(item, nil) || item.Terminal() {
+			return false
+		}
+		if h.ends(item.Chunk) {
+			return h.finish(ctx, yield)
+		}
+	}
+	return false
+}
+
+// ends reports whether a chunk is the run's last.
+func (h *Handle) ends(c *stream.Chunk) bool {
+	if c == nil || c.RunID != h.run.ID || c.AgentID != h.key.ID {
+		return false
+	}
+	switch c.Kind {
+	case stream.RunCompleted, stream.RunInterrupted, stream.RunPaused, stream.Failure:
+		return true
+	}
+	return false
+}
+
+// finish yields the run's terminal item. It comes from the run's record, for the
+// stream may already be open for the next run.
+func (h *Handle) finish(ctx context.Context, yield func(stream.Item, error) bool) bool {
+	run, err := h.backend.Sessions().Tenant(h.key.Tenant).Run(ctx, h.key.ID, h.run.ID)
+	if err != nil {
+		yield(stream.Item{}, err)
+		return false
+	}
+	yield(terminalItem(run), nil)
+	return false
+}
+
+func terminalItem(run *session.Run) stream.Item {
+	switch run.Status {
+	case session.RunFailed:
+		return stream.Item{Frame: stream.FrameFail, Error: run.Outcome.Error}
+	case session.RunCompleted:
+		return stream.Item{Frame: stream.FrameEnd, End: &stream.End{
+			Status: stream.EndCompleted, Output: run.Outcome.Output, Usage: &run.Usage,
+		}}
+	case session.RunInterrupted:
+		return stream.Item{Frame: stream.FrameEnd, End: &stream.End{Status: stream.EndInterrupted, Usage: &run.Usage}}
+	}
+	return stream.Item{Frame: stream.FrameEnd, End: &stream.End{Status: stream.EndPaused, Usage: &run.Usage}}
+}

@@ -1,0 +1,203 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store"
+	"github.com/helixagents/helix/usage"
+)
+
+// Config configures a [Handler].
+type Config struct {
+	Backend store.Backend
+	// Runtime names the runtime; runs record it, and only it recovers them.
+	Runtime string
+	// Owner is the token under which this process holds leases. Defaults to a new
+	// one.
+	Owner string
+	// Colocated says that all effects of a turn are handled here, one wave straight
+	// after the other. Claims and the last settle of a step then ride in its
+	// commits, and a step whose calls are all ReadOnly commits once.
+	Colocated bool
+	// LeaseTTL is how long a lease holds without renewal; 0 is for ever, for an
+	// engine that owns liveness itself.
+	LeaseTTL time.Duration
+	// Hooks are called before the agent's own.
+	Hooks *helix.Hooks
+	// Usage receives usage entries. Defaults to none.
+	Usage usage.Sink
+	// ModelRetries is how often a retryable model error is retried, after
+	// RetryBackoff, twice that, and so on, jittered. Default to 3 and 1 second; a
+	// negative number of retries is none.
+	ModelRetries int
+	RetryBackoff time.Duration
+	// MaxResult is the largest tool result in bytes. Defaults to 1,000,000.
+	MaxResult int
+	// Logger defaults to none.
+	Logger *slog.Logger
+	// Now defaults to time.Now.
+	Now func() time.Time
+}
+
+// Handler carries out effects. It keeps the turns it works on in memory, so that
+// a step costs the same however long the session is; a turn it does not know it
+// reads from the store.
+type Handler struct {
+	cfg Config
+	log *slog.Logger
+
+	mu     sync.Mutex
+	agents map[string]*helix.Agent
+	turns  map[string]*turn // by run id
+}
+
+// NewHandler makes a handler.
+func NewHandler(cfg Config) *Handler {
+	if cfg.Owner == "" {
+		cfg.Owner = session.NewOwner(cfg.Runtime)
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Usage == nil {
+		cfg.Usage = usage.SinkFunc(func(context.Context, usage.Entry) {})
+	}
+	if cfg.ModelRetries == 0 {
+		cfg.ModelRetries = 3
+	}
+	if cfg.RetryBackoff == 0 {
+		cfg.RetryBackoff = time.Second
+	}
+	if cfg.MaxResult == 0 {
+		cfg.MaxResult = 1_000_000
+	}
+	return &Handler{cfg: cfg, log: cfg.Logger, agents: map[string]*helix.Agent{}, turns: map[string]*turn{}}
+}
+
+// Owner is the token under which the handler holds leases.
+func (h *Handler) Owner() string { return h.cfg.Owner }
+
+// Register checks an agent and makes it known by its name.
+func (h *Handler) Register(agent *helix.Agent) error {
+	if err := agent.Check(); err != nil {
+		return err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if known, ok := h.agents[agent.Name]; ok && known != agent {
+		return session.Invalid("agent "+agent.Name, "is registered already, as another definition")
+	}
+	h.agents[agent.Name] = agent
+	return nil
+}
+
+// Agent finds a registered agent.
+func (h *Handler) Agent(name string) (*helix.Agent, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	agent, ok := h.agents[name]
+	if !ok {
+		return nil, session.ErrUnknownAgent.WithMessage("no agent named %q is registered here", name)
+	}
+	return agent, nil
+}
+
+// Handle carries out one effect. A failure of the domain is part of the result;
+// an error means that the effect may be tried again.
+func (h *Handler) Handle(ctx context.Context, e Effect) (Result, error) {
+	t, err := h.turn(ctx, e)
+	if err != nil {
+		if lost(err) {
+			return Result{Next: NextLost}, nil
+		}
+		return Result{}, err
+	}
+	var r Result
+	switch e.Kind {
+	case CallModel:
+		r, err = t.callModel(ctx, e)
+	case CallTool:
+		r, err = t.callTool(ctx, e)
+	case CommitStep:
+		r, err = t.commitStep(ctx, e)
+	case CloseTurn:
+		r, err = t.closeTurn(ctx)
+	default:
+		return Result{}, fmt.Errorf("engine: unknown effect %q", e.Kind)
+	}
+	if err != nil && lost(err) {
+		h.log.WarnContext(ctx, "turn lost", t.attrs("error", err)...)
+		h.forget(t)
+		return Result{Next: NextLost}, nil
+	}
+	if err == nil && e.Kind == CloseTurn {
+		h.forget(t)
+	}
+	return r, err
+}
+
+// turn finds the turn of an effect, or loads it.
+func (h *Handler) turn(ctx context.Context, e Effect) (*turn, error) {
+	h.mu.Lock()
+	t, ok := h.turns[e.RunID]
+	h.mu.Unlock()
+	if ok {
+		return t, nil
+	}
+	return h.load(ctx, e.session(), e.RunID)
+}
+
+func (h *Handler) remember(t *turn) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.turns[t.run.ID] = t
+}
+
+func (h *Handler) forget(t *turn) {
+	t.out.discard()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.turns, t.run.ID)
+}
+
+// Drop forgets a turn that its driver gives up, and what it had not written.
+func (h *Handler) Drop(runID string) {
+	h.mu.Lock()
+	t, ok := h.turns[runID]
+	h.mu.Unlock()
+	if ok {
+		h.forget(t)
+	}
+}
+
+// Signal tells a turn in this process that a stop was requested, so that it need
+// not wait for its next commit to notice. It reports whether the run is here.
+func (h *Handler) Signal(runID string, stop session.Stop) bool {
+	h.mu.Lock()
+	t, ok := h.turns[runID]
+	h.mu.Unlock()
+	if ok {
+		t.halt(&stop)
+	}
+	return ok
+}
+
+// Renew extends the lease of a turn in this process.
+func (h *Handler) Renew(ctx context.Context, runID string, ttl time.Duration) error {
+	h.mu.Lock()
+	t, ok := h.turns[runID]
+	h.mu.Unlock()
+	if !ok {
+		return nil
+	}
+	return t.sessions.RenewLease(ctx, t.key.ID, t.fence, ttl)
+}

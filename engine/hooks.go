@@ -1,0 +1,73 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+
+	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/session"
+)
+
+// fire calls one hook of every set, in order, on one draft. A hook that fails or
+// panics is logged; the first error is returned for those callers to whom it
+// matters.
+func (t *turn) fire(ctx context.Context, name, key string, draft *helix.Draft,
+	call func(hooks *helix.Hooks, h *helix.HookContext) error,
+) error {
+	var first error
+	for _, hooks := range t.hooks {
+		h := &helix.HookContext{Scope: t.scope(key, t.env(key, draft))}
+		err := guard(func() error { return call(hooks, h) })
+		if err == nil {
+			continue
+		}
+		t.h.log.ErrorContext(ctx, "hook failed", t.attrs("hook", name, "error", err)...)
+		if first == nil {
+			first = err
+		}
+	}
+	return first
+}
+
+// observe fires a hook whose failure changes nothing and returns what it did to
+// the state that the step has written so far.
+func (t *turn) observe(ctx context.Context, name, key string, earlier []session.Writes,
+	call func(hooks *helix.Hooks, h *helix.HookContext) error,
+) session.Writes {
+	if len(t.hooks) == 0 {
+		return session.Writes{}
+	}
+	draft := helix.NewDraft(&t.doc, earlier...)
+	_ = t.fire(ctx, name, key, draft, call) // logged
+	writes, err := draft.Close()
+	if err != nil {
+		t.h.log.ErrorContext(ctx, "hook failed to change state", t.attrs("hook", name, "error", err)...)
+		return session.Writes{}
+	}
+	return writes
+}
+
+// note fires a hook outside of tool calls and keeps what it did for the next
+// commit.
+func (t *turn) note(ctx context.Context, name, key string, call func(hooks *helix.Hooks, h *helix.HookContext) error) {
+	t.writes = session.Compose(t.writes, t.observe(ctx, name, key, []session.Writes{t.writes}, call))
+}
+
+// panicError is a panic of user code.
+type panicError struct {
+	value any
+	stack []byte
+}
+
+func (p *panicError) Error() string { return fmt.Sprintf("panic: %v", p.value) }
+
+// guard turns a panic of user code into an error that keeps the stack.
+func guard(call func() error) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = &panicError{value: v, stack: debug.Stack()}
+		}
+	}()
+	return call()
+}

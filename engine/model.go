@@ -1,0 +1,454 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/llm"
+	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/stream"
+	"github.com/helixagents/helix/usage"
+)
+
+// callModel asks the model for the step's reply and commits it, unless that was
+// done before.
+func (t *turn) callModel(ctx context.Context, e Effect) (Result, error) {
+	if t.ended != nil || t.final != nil {
+		return t.sendFinal(ctx)
+	}
+	if e.Step < t.current() {
+		return Result{Next: NextModel}, nil // an effect of the past, delivered again
+	}
+	if t.flight != nil {
+		return t.sendReply(ctx, e, t.flight)
+	}
+	if stop := t.stopRequest(); stop != nil {
+		return t.endStopped(ctx, e.Key(), stop, "")
+	}
+	t.tellStart(ctx)
+	reply, err := t.generate(ctx, e)
+	switch {
+	case err == nil:
+		return t.takeReply(ctx, e, reply)
+	case t.stopRequest() != nil && errors.Is(err, errStopped):
+		return t.endStopped(ctx, e.Key(), t.stopRequest(), reply.seen)
+	case ctx.Err() != nil:
+		return Result{}, context.Cause(ctx) // the process shuts down: whoever takes over asks again
+	}
+	t.discardAttempt(reply.attempt, err)
+	return t.endFailed(ctx, e.Key(), session.AsError(err))
+}
+
+// modelReply is a reply as it came, and what watchers saw of it.
+type modelReply struct {
+	*llm.Response
+	seen    string // the text that was streamed
+	attempt int
+}
+
+// generate asks the model until it answers, is stopped, or has failed too often.
+func (t *turn) generate(ctx context.Context, e Effect) (modelReply, error) {
+	ctx, cancel := t.stoppable(ctx)
+	defer cancel()
+	for attempt := 1; ; attempt++ {
+		reply, err := t.attempt(ctx, e, attempt)
+		reply.attempt = attempt
+		if err == nil {
+			return reply, nil
+		}
+		if ctx.Err() != nil {
+			return reply, context.Cause(ctx)
+		}
+		if !session.IsRetryable(err) || attempt > t.h.cfg.ModelRetries {
+			return reply, err
+		}
+		t.discardAttempt(attempt, err)
+		wait := t.backoff(attempt, err)
+		t.h.log.WarnContext(ctx, "model call failed, trying again",
+			t.attrs("attempt", attempt, "wait", wait, "error", err)...)
+		if err := sleep(ctx, wait); err != nil {
+			return modelReply{attempt: attempt}, err
+		}
+	}
+}
+
+// backoff is how long to wait before the next attempt: as the provider says, else
+// doubling, with jitter so that many sessions do not come back together.
+func (t *turn) backoff(attempt int, err error) time.Duration {
+	if after, ok := errors.AsType[*llm.RetryAfterError](err); ok {
+		return after.After
+	}
+	wait := t.h.cfg.RetryBackoff << (attempt - 1)
+	return wait/2 + rand.N(wait/2+1)
+}
+
+// discardAttempt takes back what watchers saw of a failed attempt.
+func (t *turn) discardAttempt(attempt int, err error) {
+	t.emit(stream.Chunk{
+		Kind: stream.StepDiscarded, Scope: stream.ScopeReply, Attempt: attempt, Reason: err.Error(),
+		MessageID: session.ReplyID(t.run.ID, t.current()),
+	})
+}
+
+// attempt asks the model once.
+func (t *turn) attempt(ctx context.Context, e Effect, attempt int) (modelReply, error) {
+	var reply modelReply
+	request, err := t.request(ctx, e)
+	if err != nil {
+		return reply, err
+	}
+	draft := helix.NewDraft(&t.doc, t.writes)
+	err = t.fire(ctx, "BeforeLLMCall", e.Key(), draft, func(hooks *helix.Hooks, h *helix.HookContext) error {
+		if hooks.BeforeLLMCall == nil {
+			return nil
+		}
+		return hooks.BeforeLLMCall(ctx, h, helix.BeforeLLMCall{Request: request, Attempt: attempt})
+	})
+	writes, draftErr := draft.Close()
+	if err = errors.Join(err, draftErr); err != nil {
+		return reply, (&session.Error{Code: session.CodeHook}).WithCause(err, "BeforeLLMCall refused the model call")
+	}
+	t.writes = session.Compose(t.writes, writes)
+
+	t.emit(stream.Chunk{Kind: stream.StepStarted, MessageID: session.ReplyID(t.run.ID, e.Step), Attempt: attempt})
+	began := t.h.cfg.Now()
+	var seen strings.Builder
+	err = guard(func() (err error) {
+		reply.Response, err = t.agent.Model.Generate(ctx, request, func(d llm.Delta) {
+			if d.Kind == llm.DeltaText {
+				seen.WriteString(d.Text)
+			}
+			t.emitDelta(e.Step, d)
+		})
+		return err
+	})
+	took := t.h.cfg.Now().Sub(began)
+	reply.seen = seen.String()
+	if err == nil {
+		err = checkReply(reply.Response)
+	}
+	t.recordModelCall(ctx, e, attempt, reply.Response, took, err == nil)
+	if err != nil {
+		return reply, t.modelError(ctx, err)
+	}
+	t.note(ctx, "AfterLLMCall", e.Key(), func(hooks *helix.Hooks, h *helix.HookContext) error {
+		if hooks.AfterLLMCall == nil {
+			return nil
+		}
+		return hooks.AfterLLMCall(ctx, h, helix.AfterLLMCall{Response: reply.Response, Took: took})
+	})
+	return reply, nil
+}
+
+func checkReply(r *llm.Response) error {
+	if r != nil {
+		for i := range r.Parts {
+			if p := &r.Parts[i]; p.Kind == session.PartToolCall || p.Kind == session.PartFile || p.Text != "" {
+				return nil
+			}
+		}
+	}
+	return llm.Error(session.CodeBadReply, true, "the model returned an empty reply")
+}
+
+// modelError classifies what an adapter did not.
+func (t *turn) modelError(ctx context.Context, err error) error {
+	if p, ok := errors.AsType[*panicError](err); ok {
+		t.h.log.ErrorContext(ctx, "model panicked", t.attrs("panic", p.value, "stack", string(p.stack))...)
+	}
+	if _, ok := errors.AsType[*session.Error](err); ok {
+		return err
+	}
+	return (&session.Error{Code: session.CodeProvider}).WithCause(err, "the model call failed")
+}
+
+func (t *turn) recordModelCall(ctx context.Context, e Effect, attempt int, r *llm.Response, took time.Duration, ok bool) {
+	entry := usage.Entry{
+		ID: fmt.Sprintf("%s/%d", e.Key(), attempt), Kind: usage.Tokens, Duration: took, Success: ok,
+		Usage: session.Usage{ModelCalls: 1},
+	}
+	if r != nil {
+		entry.Source = r.Model
+		entry.Usage = r.Usage
+		entry.Usage.ModelCalls = 1
+	}
+	t.usage = t.usage.Add(entry.Usage)
+	t.record(ctx, e.Step, entry)
+}
+
+func (t *turn) emitDelta(step int, d llm.Delta) {
+	c := stream.Chunk{Step: step, Delta: d.Text}
+	switch d.Kind {
+	case llm.DeltaText:
+		c.Kind = stream.TextDelta
+	case llm.DeltaReasoning:
+		c.Kind = stream.Thinking
+	case llm.DeltaCallStart:
+		c.Kind, c.Tool = stream.ToolArgsStart, d.Tool
+	case llm.DeltaCallArgs:
+		c.Kind = stream.ToolArgsDelta
+	case llm.DeltaCallEnd:
+		c.Kind = stream.ToolArgsEnd
+	default:
+		return
+	}
+	switch c.Kind {
+	case stream.ToolArgsStart, stream.ToolArgsDelta, stream.ToolArgsEnd:
+		c.CallID = session.CallID(t.key.ID, session.ReplyID(t.run.ID, step), d.Index)
+	default:
+		if d.Text == "" {
+			return
+		}
+	}
+	t.out.emit(c)
+}
+
+// request builds the model call. The transcript is known to be valid; a provider
+// would refuse anything else.
+func (t *turn) request(ctx context.Context, e Effect) (*llm.Request, error) {
+	if err := t.transcript.Sendable(); err != nil {
+		return nil, err
+	}
+	instructions := t.agent.Instructions
+	if t.agent.InstructionsFunc != nil {
+		draft := helix.NewDraft(&t.doc, t.writes)
+		prompt := &helix.Prompt{Scope: t.scope(e.Key(), t.env(e.Key(), draft)), MessageCount: t.transcript.Len()}
+		err := guard(func() (err error) {
+			instructions, err = t.agent.InstructionsFunc(ctx, prompt)
+			return err
+		})
+		if _, draftErr := draft.Close(); err == nil {
+			err = draftErr
+		}
+		if err != nil {
+			return nil, session.ErrInternal.WithCause(err, "agent %s: InstructionsFunc failed", t.agent.Name)
+		}
+	}
+	request := &llm.Request{
+		Agent: t.agent.Name, SessionID: t.key.ID, RunID: t.run.ID, Step: e.Step,
+		Instructions: instructions, Messages: t.transcript.Messages(), Settings: t.agent.Settings,
+	}
+	if e.Finish {
+		request.Tools = []llm.Tool{finishTool(t.agent)}
+		request.ToolChoice = llm.ToolChoice{Mode: llm.ToolNamed, Name: session.FinishTool}
+		return request, nil
+	}
+	for i := range t.agent.Tools {
+		tool := &t.agent.Tools[i]
+		schema, err := tool.Execute.InputSchema()
+		if err != nil {
+			return nil, err
+		}
+		request.Tools = append(request.Tools, llm.Tool{
+			Name: tool.Name, Description: tool.Description, Schema: schema.JSON(), Strict: tool.Strict,
+		})
+	}
+	if t.agent.Output != nil {
+		request.Tools = append(request.Tools, finishTool(t.agent))
+	}
+	return request, nil
+}
+
+func finishTool(agent *helix.Agent) llm.Tool {
+	return llm.Tool{
+		Name:        session.FinishTool,
+		Description: "Finish with the final result. Call this once the task is done; its arguments are the result.",
+		Schema:      agent.Output.Schema().JSON(),
+		Strict:      agent.Settings.StrictOutput,
+	}
+}
+
+// takeReply makes a message of the model's answer, decides how each of its calls
+// is carried out, and commits it where a call could be forgotten otherwise.
+func (t *turn) takeReply(ctx context.Context, e Effect, reply modelReply) (Result, error) {
+	f := t.newFlight(e, reply)
+	for _, c := range f.calls {
+		t.emit(stream.Chunk{Kind: stream.ToolStart, CallID: c.ID, Tool: c.Tool, Arguments: c.part.Input})
+	}
+	switch {
+	case len(f.calls) == 0:
+		t.prepareText(ctx, e, f)
+	case !t.h.cfg.Colocated || !f.readOnly():
+		t.prepareReply(ctx, e, f)
+	}
+	t.mu.Lock()
+	t.flight = f
+	t.mu.Unlock()
+	return t.sendReply(ctx, e, f)
+}
+
+// sendReply makes the reply durable, if it has to be and is not yet. A commit
+// that failed is sent again as it was: the model is not asked twice.
+func (t *turn) sendReply(ctx context.Context, e Effect, f *flight) (Result, error) {
+	if f.replyCommit != nil && !f.committed {
+		if _, err := t.commit(ctx, e.Key(), *f.replyCommit); err != nil {
+			return Result{}, err
+		}
+		f.committed = true
+	}
+	if len(f.calls) > 0 {
+		return Result{Next: NextTools, Calls: f.plan()}, nil
+	}
+	t.mu.Lock()
+	t.flight = nil
+	t.mu.Unlock()
+	return Result{Next: f.next}, nil
+}
+
+func (t *turn) newFlight(e Effect, reply modelReply) *flight {
+	f := &flight{step: e.Step, reply: session.Message{
+		ID: session.ReplyID(t.run.ID, e.Step), Role: session.RoleAssistant,
+		RunID: t.run.ID, Step: e.Step, At: t.h.cfg.Now().UTC(),
+	}}
+	providerIDs := map[string]bool{}
+	for _, part := range reply.Parts {
+		if part.Kind != session.PartToolCall {
+			if part.Text != "" || part.Kind == session.PartFile || len(part.Provider) > 0 {
+				f.reply.Parts = append(f.reply.Parts, part)
+			}
+			continue
+		}
+		row := session.Call{
+			MessageID: f.reply.ID, ID: session.CallID(t.key.ID, f.reply.ID, len(f.calls)),
+			Index: len(f.calls), Tool: part.Tool, Status: session.CallOpen,
+		}
+		part.CallID = row.ID
+		if part.ProviderCallID == "" || providerIDs[part.ProviderCallID] {
+			part.ProviderCallID = row.ID // providers refuse an id that they repeated themselves
+		}
+		providerIDs[part.ProviderCallID] = true
+		t.decide(&row, &part, e.Finish)
+		f.reply.Parts = append(f.reply.Parts, part)
+		f.calls = append(f.calls, &call{Call: row, part: part})
+	}
+	return f
+}
+
+// decide records how a call is carried out, or why it is not.
+func (t *turn) decide(row *session.Call, part *session.Part, finishOnly bool) {
+	row.Kind = session.CallServer
+	if part.Tool == "" {
+		part.Tool, row.Tool = "unnamed", "unnamed"
+	}
+	if text := strings.TrimSpace(string(part.Input)); text == "" {
+		part.Input = json.RawMessage("{}")
+	}
+	if !json.Valid(part.Input) {
+		row.Rejected = toolError(session.CodeToolInput, "the arguments of %s are not valid JSON", part.Tool)
+		part.Input, _ = session.Encode(map[string]string{"invalid_arguments": string(part.Input)})
+		return
+	}
+	if part.Tool == session.FinishTool && t.agent.Output != nil {
+		row.Kind = session.CallFinish
+		if err := t.agent.Output.Schema().Validate(part.Input); err != nil {
+			row.Rejected = toolError(session.CodeToolInput, "the result does not fit: %v", err)
+		}
+		return
+	}
+	tool, ok := t.agent.Tool(part.Tool)
+	switch {
+	case !ok:
+		row.Rejected = toolError(session.CodeToolUnknown, "there is no tool named %q", part.Tool)
+		return
+	case finishOnly:
+		row.Rejected = toolError(session.CodeToolNotRun, "only %s may be called now", session.FinishTool)
+		return
+	}
+	row.ReadOnly, row.Idempotent, row.FinishWith = tool.ReadOnly, tool.Idempotent, tool.FinishWith
+	schema, err := tool.Execute.InputSchema()
+	if err == nil {
+		err = schema.Validate(part.Input)
+	}
+	if err != nil {
+		row.Rejected = toolError(session.CodeToolInput, "the input of %s does not fit: %v", part.Tool, err)
+	}
+}
+
+func toolError(code session.Code, format string, args ...any) *session.Error {
+	return (&session.Error{Code: code}).WithMessage(format, args...)
+}
+
+// readOnly reports whether the whole reply may be forgotten: nothing it leads to
+// has an effect.
+func (f *flight) readOnly() bool {
+	for _, c := range f.calls {
+		if c.Kind != session.CallFinish && c.Rejected == nil && !c.ReadOnly {
+			return false
+		}
+	}
+	return true
+}
+
+// prepareReply prepares the commit that makes the reply durable before any of its
+// calls starts. Where this process goes straight on, the claims ride along.
+func (t *turn) prepareReply(ctx context.Context, e Effect, f *flight) {
+	t.onMessage(ctx, e.Key(), f.reply)
+	change := &session.Change{Messages: []session.Message{f.reply}, Writes: t.writes, Run: t.runChange("")}
+	for _, c := range f.calls {
+		if t.h.cfg.Colocated && !c.ReadOnly && c.Rejected == nil && c.Kind == session.CallServer {
+			c.Status, c.BegunAt, c.claimed = session.CallBegun, t.h.cfg.Now().UTC(), true
+		}
+		change.Calls = append(change.Calls, c.Call)
+	}
+	f.replyCommit = change
+}
+
+// prepareText prepares the commit of a reply without calls, which ends the turn
+// unless the agent owes an output.
+func (t *turn) prepareText(ctx context.Context, e Effect, f *flight) {
+	t.onMessage(ctx, e.Key(), f.reply)
+	change := &session.Change{
+		Messages: []session.Message{f.reply}, StepCount: &f.step, Checkpoint: t.checkpoint(f.step, e.Key()),
+	}
+	f.next = NextClose
+	if t.agent.Output == nil {
+		t.complete(change, session.ReasonReply, nil, f.reply.Content())
+	} else if stop, err := t.stopWhen(ctx, e.Key(), f, nil); err != nil {
+		t.fail(change, err)
+	} else if stop {
+		t.complete(change, session.ReasonStopWhen, nil, f.reply.Content())
+	} else if f.next = t.afterStep(f.step, true); f.next == NextClose {
+		t.fail(change, noOutput(t.agent))
+	}
+	change.Writes = t.writes
+	if change.Run == nil {
+		change.Run = t.runChange("")
+	}
+	f.replyCommit = change
+}
+
+func noOutput(agent *helix.Agent) *session.Error {
+	return session.ErrNoOutput.WithMessage("agent %s did not finish with an output within its %d steps", agent.Name, agent.StepLimit())
+}
+
+// afterStep says what follows a step that did not end the turn: another one, a
+// last one that can only finish, or nothing, because the limit is reached.
+func (t *turn) afterStep(step int, owesOutput bool) Next {
+	limit := t.agent.StepLimit()
+	switch {
+	case limit == helix.Unlimited || step < limit:
+		if owesOutput {
+			return NextFinish
+		}
+		return NextModel
+	case step == limit && t.agent.Output != nil:
+		return NextFinish
+	}
+	return NextClose
+}
+
+// onMessage tells hooks of a message that is about to be committed.
+func (t *turn) onMessage(ctx context.Context, key string, m session.Message) {
+	t.note(ctx, "OnMessage", key, func(hooks *helix.Hooks, h *helix.HookContext) error {
+		if hooks.OnMessage == nil {
+			return nil
+		}
+		return hooks.OnMessage(ctx, h, helix.NewMessage{Message: m})
+	})
+}

@@ -1,0 +1,430 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/stream"
+)
+
+// openTries bounds how often a start is planned anew because the session changed
+// between reading and starting.
+const openTries = 8
+
+// OpenRequest asks for a turn.
+type OpenRequest struct {
+	Kind   session.RunKind
+	Agent  *helix.Agent
+	Tenant string
+	// SessionID is the session; RunID the new run's id, minted by the caller.
+	SessionID string
+	RunID     string
+	RequestID string
+	// Input is set for an execute, Resume for a resume.
+	Input  helix.Input
+	Resume helix.ResumeOptions
+	// Hooks are called for this run only.
+	Hooks *helix.Hooks
+}
+
+// Opened is a turn that is durably open.
+type Opened struct {
+	Key      session.Key
+	StreamID string
+	Run      session.Run
+	Position Position
+	// Existing is set when the same request opened the run before; nothing was
+	// done, and nobody here drives it.
+	Existing bool
+}
+
+// Open opens a turn: it checks the gates, writes the run's record with its input,
+// takes the lease, and makes the stream ready. It is refused, with an error that
+// says why, when the session is not in a state to run.
+func (h *Handler) Open(ctx context.Context, req OpenRequest) (*Opened, error) {
+	if err := req.check(); err != nil {
+		return nil, err
+	}
+	var opened *Opened
+	var err error
+	for range openTries {
+		opened, err = h.open(ctx, &req)
+		if !errors.Is(err, session.ErrStale) && !errors.Is(err, session.ErrExists) {
+			break
+		}
+		if errors.Is(err, session.ErrExists) && req.Input.Branch != nil {
+			break
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s session %s: %w", req.Kind, req.SessionID, err)
+	}
+	return opened, nil
+}
+
+func (r *OpenRequest) check() error {
+	if err := session.CheckID(r.SessionID); err != nil {
+		return err
+	}
+	if r.RequestID != "" {
+		if err := session.CheckKeyID("request id", r.RequestID); err != nil {
+			return err
+		}
+	}
+	messages := r.messages()
+	if r.Kind == session.RunExecute && len(messages) == 0 {
+		return session.Invalid("message", "must not be empty")
+	}
+	for i := range messages {
+		if err := messages[i].Check(); err != nil {
+			return err
+		}
+		if messages[i].Role != session.RoleUser {
+			return session.Invalid("message role", "%q cannot begin a turn; only user messages can", messages[i].Role)
+		}
+	}
+	return nil
+}
+
+// messages is what the caller handed in.
+func (r *OpenRequest) messages() []session.Message {
+	var out []session.Message
+	if r.Kind == session.RunResume {
+		if r.Resume.Message != nil {
+			out = append(out, *r.Resume.Message)
+		}
+		return out
+	}
+	if r.Input.Message.Role != "" || len(r.Input.Message.Parts) > 0 {
+		out = append(out, r.Input.Message)
+	}
+	return append(out, r.Input.Messages...)
+}
+
+func (h *Handler) open(ctx context.Context, req *OpenRequest) (*Opened, error) {
+	sessions := h.cfg.Backend.Sessions().Tenant(req.Tenant)
+	if req.RequestID != "" {
+		run, err := sessions.RunByRequest(ctx, req.SessionID, req.RequestID)
+		if err == nil {
+			return existing(req, run), nil
+		}
+		if !errors.Is(err, session.ErrNotFound) {
+			return nil, err
+		}
+	}
+	state, err := sessions.Load(ctx, req.SessionID)
+	fresh := errors.Is(err, session.ErrNotFound)
+	switch {
+	case fresh && req.Kind == session.RunExecute:
+		if state, err = h.create(ctx, sessions, req); err != nil {
+			return nil, err
+		}
+	case err != nil:
+		return nil, err
+	case req.Kind == session.RunExecute && req.Input.Branch != nil && state.Turn > 0:
+		return nil, session.ErrExists.WithMessage("a branch needs a new session id")
+	}
+	plan, err := h.plan(ctx, sessions, req, state)
+	if err != nil {
+		return nil, err
+	}
+	started, err := sessions.StartRun(ctx, &plan.start)
+	if err != nil {
+		return nil, err
+	}
+	if started.Existing {
+		return existing(req, &started.Run), nil
+	}
+	return h.begin(ctx, req, state, plan, started)
+}
+
+func existing(req *OpenRequest, run *session.Run) *Opened {
+	return &Opened{
+		Key:      session.Key{Tenant: req.Tenant, ID: req.SessionID},
+		StreamID: req.SessionID, Run: *run, Existing: true,
+	}
+}
+
+// create makes the document of a new session; a branch is copied at once, any
+// other is created by the run's start.
+func (h *Handler) create(ctx context.Context, sessions session.Store, req *OpenRequest) (*session.State, error) {
+	var given []byte
+	if req.Input.State != nil {
+		var err error
+		if given, err = session.Encode(req.Input.State); err != nil {
+			return nil, session.Invalid("state", "cannot be encoded: %v", err)
+		}
+	}
+	custom, err := req.Agent.State.Initial(given)
+	if err != nil {
+		return nil, err
+	}
+	state := &session.State{
+		Tenant: req.Tenant, ID: req.SessionID, Agent: req.Agent.Name, StreamID: req.SessionID, Status: session.Active,
+		Custom: custom, UserID: req.Input.User.ID, Tags: req.Input.Tags, Metadata: req.Input.Metadata,
+		ExpiresAt: req.Input.ExpiresAt,
+	}
+	if err := state.Check(); err != nil {
+		return nil, err
+	}
+	branch := req.Input.Branch
+	if branch == nil {
+		return state, nil
+	}
+	if given != nil {
+		return nil, session.Invalid("state", "cannot be given for a branch, which copies it")
+	}
+	return sessions.Clone(ctx, &session.Clone{
+		From: branch.From, CheckpointID: branch.Checkpoint, MessageCount: branch.MessageIndex, To: *state,
+	})
+}
+
+// plan is how a turn will start.
+type plan struct {
+	start   session.StartRun
+	history []session.Message // before the start's own messages
+	doc     session.Document  // custom state after the start
+	rewound *int              // the message count the session goes back to
+}
+
+// plan reads what the start depends on, checks the gates and prepares the write.
+func (h *Handler) plan(ctx context.Context, sessions session.Store, req *OpenRequest, state *session.State) (*plan, error) {
+	p := &plan{doc: state.Custom, start: session.StartRun{
+		SessionID: req.SessionID, ExpectVersion: state.Version, ExpectRun: state.CurrentRunID,
+		Owner: h.cfg.Owner, TTL: h.cfg.LeaseTTL, Resumes: req.Kind == session.RunResume,
+		Run: session.Run{
+			ID: req.RunID, Kind: req.Kind, Status: session.RunRunning, Agent: req.Agent.Name, Runtime: h.cfg.Runtime,
+			RequestID: req.RequestID, PreviousRunID: state.CurrentRunID,
+		},
+	}}
+	if state.Version == 0 {
+		p.start.Create = state
+	} else {
+		if err := h.gate(ctx, sessions, req, state); err != nil {
+			return nil, err
+		}
+		if state.CloseOwed {
+			if err := h.settleClose(ctx, sessions, state); err != nil {
+				return nil, err
+			}
+		}
+		history, err := sessions.AllMessages(ctx, req.SessionID)
+		if err != nil {
+			return nil, err
+		}
+		p.history = history
+		if err := h.rewind(ctx, sessions, req, state, p); err != nil {
+			return nil, err
+		}
+	}
+	info, err := h.cfg.Backend.Streams().Tenant(req.Tenant).Info(ctx, state.StreamID)
+	switch {
+	case err == nil:
+		p.start.Run.StartSequence = info.Last
+	case !errors.Is(err, session.ErrNotFound):
+		return nil, err
+	}
+	p.input(h, req, state)
+	return p, nil
+}
+
+// gate refuses a start that the session's state does not allow.
+func (h *Handler) gate(ctx context.Context, sessions session.Store, req *OpenRequest, state *session.State) error {
+	if state.Agent != req.Agent.Name {
+		return session.Invalid("agent", "%q is not the session's, which is %q", req.Agent.Name, state.Agent)
+	}
+	if state.CurrentRunID != "" {
+		run, err := sessions.Run(ctx, req.SessionID, state.CurrentRunID)
+		if err != nil {
+			return err
+		}
+		if run.Status == session.RunRunning {
+			return session.ErrAlreadyRunning.WithMessage("run %s is running", run.ID).WithSaw(state.Saw())
+		}
+	}
+	if waiting := state.Suspension(); waiting.Waiting() {
+		out := session.ErrAwaitingInput.WithMessage("the session waits for %d answers", len(waiting.Pending)+len(waiting.Children))
+		for i := range waiting.Pending {
+			out.Calls = append(out.Calls, waiting.Pending[i].CallID)
+		}
+		return out
+	}
+	switch req.Kind {
+	case session.RunExecute:
+		if state.Status == session.Paused {
+			return session.ErrPaused.WithMessage("the session is paused; resume it first")
+		}
+	case session.RunRetry:
+		switch {
+		case state.Status != session.Failed:
+			return session.ErrNotResumable.WithMessage("only a failed session can be retried; this one is %s", state.Status)
+		case errors.Is(state.Error, session.ErrCancelled):
+			return session.ErrNotResumable.WithMessage("an aborted run cannot be retried; send a new message instead")
+		}
+	case session.RunResume:
+		if req.Resume.Checkpoint == "" && (state.Status == session.Completed || state.Status == session.Failed) {
+			return session.ErrNotResumable.WithMessage("the session is %s; %s", state.Status,
+				map[session.Status]string{
+					session.Completed: "execute a new message, or resume from a checkpoint",
+					session.Failed:    "retry it, execute a new message, or resume from a checkpoint",
+				}[state.Status])
+		}
+	}
+	return nil
+}
+
+// rewind takes a retry back to the last good checkpoint, and a resume to the one
+// it names.
+func (h *Handler) rewind(ctx context.Context, sessions session.Store, req *OpenRequest, state *session.State, p *plan) error {
+	var to *session.Checkpoint
+	var err error
+	switch {
+	case req.Kind == session.RunRetry:
+		to, err = sessions.LatestCheckpoint(ctx, req.SessionID)
+		if errors.Is(err, session.ErrNotFound) {
+			return session.ErrNotResumable.WithMessage("the session has no checkpoint to retry from")
+		}
+	case req.Kind == session.RunResume && req.Resume.Checkpoint != "":
+		to, err = sessions.Checkpoint(ctx, req.SessionID, req.Resume.Checkpoint)
+	default:
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	p.start.Run.CheckpointID = to.ID
+	if to.MessageCount > len(p.history) {
+		return session.ErrCorrupt.WithMessage("checkpoint %s is past the end of the transcript", to.ID)
+	}
+	if to.Version == state.Version {
+		return nil
+	}
+	p.history = p.history[:to.MessageCount]
+	p.rewound = &to.MessageCount
+	p.start.KeepMessages = &to.MessageCount
+	if to.State != nil {
+		p.doc = to.State.Clone()
+		p.start.State = to.State
+	}
+	return nil
+}
+
+// input completes the plan with what the turn begins with: results for calls that
+// were left open, then the caller's messages.
+func (p *plan) input(h *Handler, req *OpenRequest, state *session.State) {
+	now := h.cfg.Now().UTC()
+	messages := session.Heal(p.history, toolError(session.CodeToolNotRun, "the call was not carried out"))
+	given := req.messages()
+	if len(given) == 0 && len(messages) == 0 && endsInReply(p.history) {
+		// Providers want the user's turn to come last.
+		given = []session.Message{helix.Hidden(session.UserText("Continue where you stopped."))}
+	}
+	for i, m := range given {
+		if m.ID == "" {
+			m.ID = fmt.Sprintf("%s/in/%d", req.RunID, i)
+		}
+		messages = append(messages, m)
+	}
+	for i := range messages {
+		messages[i].RunID = req.RunID
+		if messages[i].At.IsZero() {
+			messages[i].At = now
+		}
+	}
+	p.start.Messages = messages
+	p.start.Status = session.Active
+	p.start.Checkpoint = &session.NewCheckpoint{
+		ID:     session.CheckpointID(req.SessionID, 0, now, req.RunID),
+		Source: session.FromSave, StreamSequence: p.start.Run.StartSequence,
+	}
+}
+
+func endsInReply(history []session.Message) bool {
+	return len(history) > 0 && history[len(history)-1].Role == session.RoleAssistant
+}
+
+// begin makes a turn of a run that was started.
+func (h *Handler) begin(ctx context.Context, req *OpenRequest, state *session.State, p *plan, started *session.Started) (*Opened, error) {
+	state.Version, state.MessageCount, state.Lease = started.Version, started.MessageCount, started.Lease
+	state.Turn, state.CurrentRunID, state.Status = started.Turn, req.RunID, session.Active
+	state.CheckpointID, state.Custom = started.CheckpointID, p.doc
+	t := h.newTurn(req.Agent, req.Hooks, state, started.Run, started.Lease.Fence())
+	var err error
+	if t.transcript, err = session.NewTranscript(p.history); err == nil {
+		for i := range p.start.Messages {
+			if err = t.transcript.Append(p.start.Messages[i]); err != nil {
+				break
+			}
+		}
+	}
+	if err != nil {
+		return h.refuse(ctx, t, err)
+	}
+	if started.Stop != nil {
+		t.halt(started.Stop)
+	}
+	if _, err := t.out.streams.Reactivate(ctx, t.out.id, t.out.producer); err != nil {
+		h.release(ctx, t)
+		return nil, err
+	}
+	t.announce(p)
+	h.remember(t)
+	return t.opened(), nil
+}
+
+// announce shows watchers that the run begins.
+func (t *turn) announce(p *plan) {
+	if p.rewound != nil {
+		t.out.emit(stream.Chunk{Kind: stream.Rewound, MessageCount: p.rewound})
+	}
+	kind := stream.RunStarted
+	if t.run.Kind != session.RunExecute {
+		kind = stream.RunResumed
+	}
+	t.out.emit(stream.Chunk{Kind: kind, Turn: t.run.Turn})
+	if len(p.start.Messages) > 0 {
+		t.out.emit(stream.Chunk{Kind: stream.InputReceived, Messages: p.start.Messages})
+	}
+}
+
+func (t *turn) opened() *Opened {
+	return &Opened{Key: t.key, StreamID: t.out.id, Run: t.run, Position: t.position()}
+}
+
+// refuse ends a run whose session no model could continue.
+func (h *Handler) refuse(ctx context.Context, t *turn, cause error) (*Opened, error) {
+	t.transcript = &session.Transcript{}
+	if _, err := t.endFailed(ctx, t.run.ID+"/open", session.AsError(cause)); err != nil {
+		h.release(ctx, t)
+		return nil, errors.Join(cause, err)
+	}
+	if _, err := t.closeTurn(ctx); err != nil {
+		h.release(ctx, t)
+	}
+	return nil, cause
+}
+
+// release lets the lease run out at once, so that somebody may take the run over.
+func (h *Handler) release(ctx context.Context, t *turn) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTimeout)
+	defer cancel()
+	if err := t.sessions.RenewLease(ctx, t.key.ID, t.fence, 1); err != nil && !lost(err) {
+		h.log.WarnContext(ctx, "lease not released", t.attrs("error", err)...)
+	}
+	t.out.discard()
+}
+
+// Release gives a turn up in mid-run, so that another process, or this one after
+// a restart, continues it at once.
+func (h *Handler) Release(ctx context.Context, runID string) {
+	h.mu.Lock()
+	t, ok := h.turns[runID]
+	h.mu.Unlock()
+	if ok {
+		h.release(ctx, t)
+		h.forget(t)
+	}
+}

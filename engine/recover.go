@@ -1,0 +1,191 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/stream"
+)
+
+// maxAttempts is how often a run is taken up without progress before it is given
+// up as one that kills whoever runs it.
+const maxAttempts = 3
+
+// Recover takes over a run whose owner is gone and continues it from its last
+// commit, in mid-step if need be. It is refused with [session.ErrStale] if
+// somebody else was faster.
+func (h *Handler) Recover(ctx context.Context, due session.Due) (*Opened, error) {
+	if _, err := h.Agent(due.Agent); err != nil {
+		return nil, err
+	}
+	sessions := h.cfg.Backend.Sessions().Tenant(due.Tenant)
+	taken, err := sessions.TakeOver(ctx, &session.TakeOver{
+		SessionID: due.ID, RunID: due.RunID, Owner: h.cfg.Owner, TTL: h.cfg.LeaseTTL, Epoch: due.Lease.Epoch,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("take over session %s: %w", due.ID, err)
+	}
+	t, err := h.load(ctx, due.Key, due.RunID)
+	if err != nil {
+		return nil, fmt.Errorf("load session %s: %w", due.ID, err)
+	}
+	h.log.InfoContext(ctx, "run taken over", t.attrs("attempt", taken.Attempts)...)
+	if _, err := t.out.streams.Reactivate(ctx, t.out.id, t.out.producer); err != nil {
+		h.release(ctx, t)
+		h.forget(t)
+		return nil, fmt.Errorf("reopen stream %s: %w", t.out.id, err)
+	}
+	t.takeBack()
+	if t.ended == nil && taken.Attempts > maxAttempts {
+		err := session.ErrCrashLoop.WithMessage("the run was taken up %d times without making progress", taken.Attempts-1)
+		if _, err := t.endFailed(ctx, t.run.ID+"/recover", err); err != nil {
+			h.release(ctx, t)
+			h.forget(t)
+			return nil, err
+		}
+	}
+	return t.opened(), nil
+}
+
+// takeBack tells watchers that what they saw of the step in flight did not come
+// to stand.
+func (t *turn) takeBack() {
+	if t.ended != nil {
+		return
+	}
+	scope := stream.ScopeReply
+	if t.flight != nil {
+		scope = stream.ScopeResults
+	}
+	t.emit(stream.Chunk{
+		Kind: stream.StepDiscarded, Scope: scope, Reason: "taken over",
+		MessageID: session.ReplyID(t.run.ID, t.current()),
+	})
+}
+
+// load reads a turn from the store. Its lease must be this handler's.
+func (h *Handler) load(ctx context.Context, key session.Key, runID string) (*turn, error) {
+	sessions := h.cfg.Backend.Sessions().Tenant(key.Tenant)
+	state, err := sessions.Load(ctx, key.ID)
+	if err != nil {
+		return nil, err
+	}
+	if state.CurrentRunID != runID || state.Lease.Owner != h.cfg.Owner {
+		return nil, session.ErrStale.WithMessage("run %s is not held here", runID).WithSaw(state.Saw())
+	}
+	run, err := sessions.Run(ctx, key.ID, runID)
+	if err != nil {
+		return nil, err
+	}
+	agent, err := h.Agent(state.Agent)
+	if err != nil {
+		return nil, err
+	}
+	messages, err := sessions.AllMessages(ctx, key.ID)
+	if err != nil {
+		return nil, err
+	}
+	t := h.newTurn(agent, nil, state, *run, state.Lease.Fence())
+	if t.transcript, err = session.NewTranscript(messages); err != nil {
+		return nil, err
+	}
+	t.step = state.StepCount
+	if run.Status.Ended() {
+		t.ended = run.Outcome
+	} else if len(t.transcript.Open()) > 0 {
+		if err := t.reenter(ctx, messages); err != nil {
+			return nil, err
+		}
+	}
+	if info, err := t.out.streams.Info(ctx, t.out.id); err == nil {
+		t.out.last = info.Last
+	} else if !errors.Is(err, session.ErrNotFound) {
+		return nil, err
+	}
+	stop, err := sessions.StopRequest(ctx, key.ID, runID)
+	if err != nil {
+		return nil, err
+	}
+	if stop != nil {
+		t.halt(stop)
+	}
+	h.remember(t)
+	return t, nil
+}
+
+// reenter restores a step whose reply is committed and whose calls are not all
+// answered.
+func (t *turn) reenter(ctx context.Context, messages []session.Message) error {
+	reply := messages[len(messages)-1]
+	rows, err := t.sessions.Calls(ctx, t.key.ID, reply.ID)
+	if err != nil {
+		return err
+	}
+	parts := reply.Calls()
+	if len(rows) != len(parts) {
+		return session.ErrCorrupt.WithMessage("message %s makes %d calls, of which the store knows %d", reply.ID, len(parts), len(rows))
+	}
+	f := &flight{step: reply.Step, reply: reply, committed: true}
+	reached := true // whether the calls so far leave it possible that later ones began
+	for i := range rows {
+		f.calls = append(f.calls, &call{Call: rows[i], part: parts[i]})
+		if !rows[i].FinishWith && !rows[i].ReadOnly && rows[i].Rejected == nil &&
+			rows[i].Kind != session.CallFinish && rows[i].Status != session.CallSettled {
+			reached = false
+		}
+	}
+	for _, c := range f.calls {
+		if !c.FinishWith || c.Rejected != nil {
+			continue
+		}
+		// Phase 2 begins when phase 1 is settled and goes call by call: a call it did
+		// not come to cannot have started, though its claim rode in the reply commit.
+		if !reached && c.Status == session.CallBegun {
+			c.claimed = true
+		}
+		reached = reached && c.Status == session.CallSettled
+	}
+	t.flight = f
+	return nil
+}
+
+// SettleClose closes the stream of a run that ended without being able to, and
+// tells the hooks. It does nothing if the run's owner is still at it.
+func (h *Handler) SettleClose(ctx context.Context, due session.Due) error {
+	sessions := h.cfg.Backend.Sessions().Tenant(due.Tenant)
+	state, err := sessions.Load(ctx, due.ID)
+	if err != nil {
+		return err
+	}
+	now, err := sessions.Now(ctx)
+	if err != nil {
+		return err
+	}
+	if !state.CloseOwed || state.Lease.Live(now) {
+		return nil
+	}
+	return h.settleClose(ctx, sessions, state)
+}
+
+func (h *Handler) settleClose(ctx context.Context, sessions session.Store, state *session.State) error {
+	run, err := sessions.Run(ctx, state.ID, state.CurrentRunID)
+	if err != nil {
+		return err
+	}
+	if !run.Status.Ended() || run.Outcome == nil {
+		return nil
+	}
+	if agent, err := h.Agent(state.Agent); err == nil {
+		t := h.newTurn(agent, nil, state, *run, state.Lease.Fence())
+		t.transcript, t.ended, t.step = &session.Transcript{}, run.Outcome, run.StepCount
+		t.tellHooks(ctx)
+	}
+	streams := h.cfg.Backend.Streams().Tenant(state.Tenant)
+	err = closeStream(ctx, streams, state.StreamID, state, run, run.Outcome, run.StepCount, h.cfg.Now().UTC())
+	if err != nil && !errors.Is(err, session.ErrStreamClosed) && !errors.Is(err, session.ErrNotFound) && !errors.Is(err, session.ErrStale) {
+		return err
+	}
+	return sessions.SettleClose(ctx, state.ID, run.ID)
+}

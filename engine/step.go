@@ -1,0 +1,199 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/stream"
+)
+
+// commitStep takes the results of all calls into the transcript, with what calls
+// and hooks did to the state, and decides what follows.
+func (t *turn) commitStep(ctx context.Context, e Effect) (Result, error) {
+	if t.ended != nil || t.final != nil {
+		return t.sendFinal(ctx)
+	}
+	if e.Step < t.current() || t.flight == nil {
+		return Result{Next: NextModel}, nil // an effect of the past, delivered again
+	}
+	f := t.flight
+	if f.resultsCommit == nil {
+		t.prepareResults(ctx, e, f)
+	}
+	done, err := t.commit(ctx, e.Key(), *f.resultsCommit)
+	if err != nil {
+		return Result{}, err
+	}
+	t.mu.Lock()
+	t.flight = nil
+	t.mu.Unlock()
+	t.out.emit(stream.Chunk{Kind: stream.StepCommitted, Step: f.step, MessageID: f.reply.ID, CheckpointID: done.CheckpointID})
+	return Result{Next: f.next}, nil
+}
+
+func (t *turn) prepareResults(ctx context.Context, e Effect, f *flight) {
+	stop := t.stopRequest()
+	t.settleRest(f, stop)
+	if !f.committed {
+		t.onMessage(ctx, e.Key(), f.reply)
+	}
+	results := make([]session.Message, len(f.calls))
+	written := make([]session.Writes, 0, len(f.calls)+1)
+	written = append(written, t.writes)
+	for i, c := range f.calls {
+		results[i] = c.settled.message
+		written = append(written, c.settled.writes)
+	}
+	for i, c := range f.calls {
+		written = append(written, t.afterCall(ctx, e.Key(), c, results[i], written))
+	}
+	change := &session.Change{
+		Writes: session.Compose(written...), StepCount: &f.step, Checkpoint: t.checkpoint(f.step, e.Key()),
+	}
+	if f.committed {
+		change.Promote = t.promotion(f)
+	} else {
+		change.Messages = append([]session.Message{f.reply}, results...)
+	}
+	if patches := session.Patches(&t.doc, change.Writes); len(patches) > 0 {
+		t.emit(stream.Chunk{Kind: stream.StatePatch, Patches: patches})
+	}
+	t.usage.ToolCalls += int64(len(f.calls))
+	t.conclude(ctx, e, f, change, results, stop)
+	if change.Run == nil {
+		change.Run = t.runChange("")
+	}
+	f.resultsCommit = change
+}
+
+// settleRest answers the calls that were not carried out: a finish call, and,
+// when the run was stopped, whatever was not begun.
+func (t *turn) settleRest(f *flight, stop *session.Stop) {
+	for _, c := range f.calls {
+		if c.settled != nil {
+			continue
+		}
+		switch {
+		case c.Rejected != nil:
+			c.settled = t.failed(c, c.Rejected, 0)
+		case c.Kind == session.CallFinish:
+			c.settled = &settled{message: t.stamp(session.ToolResult(c.part, session.FinishAcknowledged))}
+		case stop != nil:
+			c.settled = t.failed(c, stoppedCall(stop), 0)
+		default:
+			c.settled = t.failed(c, toolError(session.CodeToolNotRun, "%s was not carried out", c.Tool), 0)
+		}
+		t.emitEnd(c)
+	}
+}
+
+func stoppedCall(stop *session.Stop) *session.Error {
+	text := "the run was stopped before the call was done"
+	if stop.Reason != "" {
+		text += ": " + stop.Reason
+	}
+	return toolError(session.CodeRunStopped, "%s", text)
+}
+
+// afterCall tells hooks of a call's result and returns what they did to the
+// state.
+func (t *turn) afterCall(ctx context.Context, key string, c *call, result session.Message, earlier []session.Writes) session.Writes {
+	if len(t.hooks) == 0 {
+		return session.Writes{}
+	}
+	return t.observe(ctx, "AfterTool", key+"/"+c.ID, earlier, func(hooks *helix.Hooks, h *helix.HookContext) error {
+		if hooks.OnMessage != nil {
+			if err := hooks.OnMessage(ctx, h, helix.NewMessage{Message: result}); err != nil {
+				t.h.log.ErrorContext(ctx, "hook failed", t.attrs("hook", "OnMessage", "error", err)...)
+			}
+		}
+		if hooks.AfterTool == nil || c.Kind == session.CallFinish {
+			return nil
+		}
+		return hooks.AfterTool(ctx, h, helix.AfterTool{
+			CallID: c.ID, Tool: c.Tool, Input: c.part.Input, Result: result, Error: c.settled.err, Took: c.settled.took,
+		})
+	})
+}
+
+// promotion takes results from their rows where the store has them already.
+func (t *turn) promotion(f *flight) *session.Promotion {
+	p := &session.Promotion{MessageID: f.reply.ID}
+	for _, c := range f.calls {
+		promoted := session.Promoted{CallID: c.ID}
+		if !c.settled.stored {
+			promoted.Message = &c.settled.message
+		}
+		p.Results = append(p.Results, promoted)
+	}
+	return p
+}
+
+// conclude decides whether the step ends the turn, and how.
+func (t *turn) conclude(ctx context.Context, e Effect, f *flight, change *session.Change, results []session.Message, stop *session.Stop) {
+	f.next = NextClose
+	output, finished := f.output()
+	switch {
+	case finished:
+		t.complete(change, session.ReasonFinish, output, f.reply.Content())
+		return
+	case stop != nil:
+		t.stopped(change, stop)
+		return
+	}
+	if enough, err := t.stopWhen(ctx, e.Key(), f, results); err != nil {
+		t.fail(change, err)
+		return
+	} else if enough {
+		t.complete(change, session.ReasonStopWhen, nil, f.reply.Content())
+		return
+	}
+	if f.next = t.afterStep(f.step, e.Finish); f.next == NextClose {
+		t.fail(change, session.ErrMaxSteps.WithMessage("agent %s reached its limit of %d steps", t.agent.Name, t.agent.StepLimit()))
+		change.Run = t.runChange(session.ReasonMaxSteps)
+	}
+}
+
+// output is what the step completes the turn with: the arguments of the finish
+// call, or the output of the first FinishWith call that succeeded.
+func (f *flight) output() (json.RawMessage, bool) {
+	for _, c := range f.calls {
+		if c.Kind == session.CallFinish && c.Rejected == nil {
+			return c.part.Input, true
+		}
+	}
+	for _, c := range f.calls {
+		if c.FinishWith && c.settled.err == nil {
+			return c.settled.message.Parts[0].ResultJSON(), true
+		}
+	}
+	return nil, false
+}
+
+// stopWhen asks the agent whether the turn is complete.
+func (t *turn) stopWhen(ctx context.Context, key string, f *flight, results []session.Message) (bool, *session.Error) {
+	if t.agent.StopWhen == nil {
+		return false, nil
+	}
+	earlier := []session.Writes{t.writes}
+	for _, c := range f.calls {
+		earlier = append(earlier, c.settled.writes)
+	}
+	draft := helix.NewDraft(&t.doc, earlier...)
+	var stop bool
+	err := guard(func() (err error) {
+		stop, err = t.agent.StopWhen(ctx, &helix.Step{
+			Scope: t.scope(key, t.env(key, draft)), Reply: f.reply, Results: results,
+		})
+		return err
+	})
+	if _, draftErr := draft.Close(); err == nil {
+		err = draftErr
+	}
+	if err != nil {
+		return false, session.ErrInternal.WithCause(err, "agent %s: StopWhen failed", t.agent.Name)
+	}
+	return stop, nil
+}

@@ -1,0 +1,298 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/stream"
+	"github.com/helixagents/helix/usage"
+)
+
+// cancelGrace is how long a cancelled tool may take to return before the turn
+// goes on without it.
+const cancelGrace = 250 * time.Millisecond
+
+// callTool carries out one call, once: what was settled stands, and what was
+// found begun is run again only if its tool allows it.
+func (t *turn) callTool(ctx context.Context, e Effect) (Result, error) {
+	t.mu.Lock()
+	f := t.flight
+	if f == nil || f.step != e.Step || t.ended != nil {
+		t.mu.Unlock()
+		return Result{}, nil // an effect of the past, delivered again
+	}
+	c := f.call(e.CallID)
+	if c == nil || c.settled != nil {
+		t.mu.Unlock()
+		return Result{}, nil
+	}
+	if c.running != nil {
+		running := c.running
+		t.mu.Unlock()
+		select {
+		case <-running:
+			return Result{}, nil
+		case <-ctx.Done():
+			return Result{}, context.Cause(ctx)
+		}
+	}
+	c.running = make(chan struct{})
+	t.mu.Unlock()
+
+	result, err := t.carryOut(ctx, e, f, c)
+	if err == nil && !result.stored {
+		err = t.settle(ctx, f, c, result)
+	}
+	t.mu.Lock()
+	close(c.running)
+	c.running = nil
+	if err == nil {
+		c.settled = result
+	}
+	t.mu.Unlock()
+	if err != nil {
+		return Result{}, err
+	}
+	t.emitEnd(c)
+	return Result{}, nil
+}
+
+// carryOut finds or makes the call's result.
+func (t *turn) carryOut(ctx context.Context, e Effect, f *flight, c *call) (*settled, error) {
+	if c.Rejected != nil {
+		return t.failed(c, c.Rejected, 0), nil
+	}
+	if f.committed && !c.claimed && !c.ReadOnly {
+		found, err := t.claim(ctx, c)
+		if found != nil || err != nil {
+			return found, err
+		}
+	}
+	if stop := t.stopRequest(); stop != nil {
+		return t.failed(c, stoppedCall(stop), 0), nil
+	}
+	return t.execute(ctx, e, f, c)
+}
+
+// claim marks the call as begun, unless it was before: then it gives its result,
+// or, if it may not run again, says that nobody knows it.
+func (t *turn) claim(ctx context.Context, c *call) (*settled, error) {
+	row, fresh, err := t.sessions.Claim(ctx, t.key.ID, t.state.Version, t.fence, c.MessageID, c.ID)
+	switch {
+	case err != nil:
+		return nil, err
+	case fresh:
+	case row.Status == session.CallSettled && row.Result != nil:
+		return &settled{message: *row.Result, writes: row.Writes, err: row.Result.Parts[0].Error, stored: true}, nil
+	case !c.MayRepeat():
+		return t.failed(c, toolError(session.CodeToolOutcome,
+			"the process that ran %s was lost; whether it took effect is unknown", c.Tool), 0), nil
+	}
+	c.Status, c.claimed = session.CallBegun, true
+	return nil, nil
+}
+
+// execute runs the tool.
+func (t *turn) execute(ctx context.Context, e Effect, f *flight, c *call) (*settled, error) {
+	tool, ok := t.agent.Tool(c.Tool)
+	if !ok {
+		return t.failed(c, toolError(session.CodeToolUnknown, "there is no tool named %q any more", c.Tool), 0), nil
+	}
+	earlier := t.seenBy(f, c)
+	draft := helix.NewDraft(&t.doc, earlier...)
+	began := t.h.cfg.Now()
+	output, err := t.invoke(ctx, e, tool, c, draft)
+	took := t.h.cfg.Now().Sub(began)
+	writes, draftErr := draft.Close()
+	if err == nil {
+		err = draftErr
+	}
+	if err == nil && len(output) > t.h.cfg.MaxResult {
+		err = toolError(session.CodeToolOutput, "the result of %s has %d bytes, at most %d are allowed", c.Tool, len(output), t.h.cfg.MaxResult)
+	}
+	var result *settled
+	switch {
+	case err == nil:
+		result = &settled{message: t.stamp(session.ToolResult(c.part, output)), writes: writes, took: took}
+		result.writes = t.stateChanged(ctx, e, c, earlier, writes)
+	case errors.Is(err, errStopped):
+		result = t.failed(c, stoppedCall(t.stopRequest()), took)
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx) // the process shuts down: the claim stands
+	default:
+		result = t.failed(c, t.toolFailure(ctx, tool, err), took)
+	}
+	t.record(ctx, e.Step, usage.Entry{
+		ID: e.Key(), Kind: usage.Tool, Source: c.Tool, Duration: took, Success: result.err == nil,
+	})
+	return result, nil
+}
+
+// seenBy lists the writes of the same step that a call sees: those of hooks, and,
+// in phase 2, those of every call before it.
+func (t *turn) seenBy(f *flight, c *call) []session.Writes {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	earlier := []session.Writes{t.writes}
+	if !c.FinishWith {
+		return earlier
+	}
+	for _, other := range f.calls {
+		if other.settled != nil {
+			earlier = append(earlier, other.settled.writes)
+		}
+	}
+	return earlier
+}
+
+// invoke calls hooks and tool and gives up waiting when time is up, the run is
+// stopped or the process shuts down.
+func (t *turn) invoke(ctx context.Context, e Effect, tool *helix.Tool, c *call, draft *helix.Draft) (json.RawMessage, error) {
+	ctx, cancel := t.stoppable(ctx)
+	defer cancel()
+	err := t.fire(ctx, "BeforeTool", e.Key(), draft, func(hooks *helix.Hooks, h *helix.HookContext) error {
+		if hooks.BeforeTool == nil {
+			return nil
+		}
+		return hooks.BeforeTool(ctx, h, helix.BeforeTool{CallID: c.ID, Tool: c.Tool, Input: c.part.Input})
+	})
+	if err != nil {
+		return nil, (&session.Error{Code: session.CodeToolVetoed}).WithCause(err, "the call was vetoed")
+	}
+	if limit := tool.CallTimeout(); limit > 0 {
+		var cancelTimeout context.CancelFunc
+		ctx, cancelTimeout = context.WithTimeoutCause(ctx, limit,
+			toolError(session.CodeToolTimeout, "%s did not answer within %s", c.Tool, limit))
+		defer cancelTimeout()
+	}
+	type answer struct {
+		output json.RawMessage
+		err    error
+	}
+	done := make(chan answer, 1) // buffered: a tool that answers too late must not hang
+	handle := &helix.Call{Scope: t.scope(e.Key(), t.env(e.Key(), draft)), ID: c.ID, Tool: c.Tool}
+	go func() {
+		var a answer
+		a.err = guard(func() (err error) {
+			a.output, err = tool.Execute.Call(ctx, handle, c.part.Input)
+			return err
+		})
+		done <- a
+	}()
+	select {
+	case a := <-done:
+		return a.output, causeOf(ctx, a.err)
+	case <-ctx.Done():
+	}
+	timer := time.NewTimer(cancelGrace)
+	defer timer.Stop()
+	select {
+	case a := <-done:
+		return a.output, causeOf(ctx, a.err)
+	case <-timer.C:
+		return nil, context.Cause(ctx)
+	}
+}
+
+// causeOf explains an error that is only the echo of a cancelled context.
+func causeOf(ctx context.Context, err error) error {
+	if err != nil && ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// toolFailure is what the model is told of a tool's error.
+func (t *turn) toolFailure(ctx context.Context, tool *helix.Tool, err error) *session.Error {
+	if p, ok := errors.AsType[*panicError](err); ok {
+		t.h.log.ErrorContext(ctx, "tool panicked", t.attrs("tool", tool.Name, "panic", p.value, "stack", string(p.stack))...)
+		return toolError(session.CodeToolPanic, "%s failed unexpectedly", tool.Name)
+	}
+	if _, ok := errors.AsType[*session.Error](err); ok {
+		return session.AsError(err)
+	}
+	return toolError(session.CodeToolFailed, "%s", err.Error())
+}
+
+// stateChanged tells hooks what a call did to the state and adds what they do.
+func (t *turn) stateChanged(ctx context.Context, e Effect, c *call, earlier []session.Writes, writes session.Writes) session.Writes {
+	if writes.Empty() || len(t.hooks) == 0 {
+		return writes
+	}
+	more := t.observe(ctx, "OnStateChange", e.Key(), append(earlier, writes), func(hooks *helix.Hooks, h *helix.HookContext) error {
+		if hooks.OnStateChange == nil {
+			return nil
+		}
+		return hooks.OnStateChange(ctx, h, helix.StateChange{CallID: c.ID, Tool: c.Tool, Writes: writes})
+	})
+	return session.Compose(writes, more)
+}
+
+// settle records the result in the store, so that no crash can lose it. Two
+// results need no record of their own: that of a read-only call, which may run
+// again, and, where this process goes straight on to the results commit, the last
+// one, which rides in it.
+func (t *turn) settle(ctx context.Context, f *flight, c *call, result *settled) error {
+	if !f.committed || c.ReadOnly || c.Rejected != nil {
+		return nil
+	}
+	if t.h.cfg.Colocated && t.lastOf(f, c) {
+		return nil
+	}
+	row := c.Call
+	row.Status, row.Result, row.Writes, row.SettledAt = session.CallSettled, &result.message, result.writes, t.h.cfg.Now().UTC()
+	stored, err := t.sessions.Settle(ctx, t.key.ID, t.fence, row)
+	for try := 1; err != nil && session.IsRetryable(err) && try < appendTries; try++ {
+		if err := sleep(ctx, appendPause<<try); err != nil {
+			return err
+		}
+		stored, err = t.sessions.Settle(ctx, t.key.ID, t.fence, row)
+	}
+	if err != nil {
+		return err
+	}
+	if stored.Result != nil {
+		result.message, result.writes, result.err = *stored.Result, stored.Writes, stored.Result.Parts[0].Error
+	}
+	result.stored = true
+	return nil
+}
+
+// lastOf reports whether every other call of the step has its result, or is past
+// asking this: of calls that end together exactly one rides along.
+func (t *turn) lastOf(f *flight, c *call) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c.ending = true
+	for _, other := range f.calls {
+		if other != c && !other.ending && other.settled == nil && other.Kind != session.CallFinish && other.Rejected == nil {
+			return false
+		}
+	}
+	return true
+}
+
+// failed is a call's result that is an error.
+func (t *turn) failed(c *call, err *session.Error, took time.Duration) *settled {
+	return &settled{message: t.stamp(session.ToolFailure(c.part, err)), err: err, took: took}
+}
+
+// stamp completes a tool message.
+func (t *turn) stamp(m session.Message) session.Message {
+	m.RunID, m.Step, m.At = t.run.ID, t.current(), t.h.cfg.Now().UTC()
+	return m
+}
+
+// emitEnd shows watchers a call's result.
+func (t *turn) emitEnd(c *call) {
+	part := &c.settled.message.Parts[0]
+	chunk := stream.Chunk{Kind: stream.ToolEnd, CallID: c.ID, Tool: c.Tool, Error: part.Error, Success: part.Error == nil}
+	if part.Error == nil {
+		chunk.Result = part.ResultJSON()
+	}
+	t.emit(chunk)
+}

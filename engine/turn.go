@@ -1,0 +1,335 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/stream"
+	"github.com/helixagents/helix/usage"
+)
+
+// turn is a run in progress as this process knows it. What it holds mirrors the
+// store; every change is committed first and mirrored after.
+type turn struct {
+	h        *Handler
+	agent    *helix.Agent
+	hooks    []*helix.Hooks
+	key      session.Key
+	run      session.Run
+	fence    session.Fence
+	sessions session.Store
+	out      *writer
+	began    time.Time
+
+	mu         sync.Mutex
+	state      session.State // without custom state
+	doc        session.Document
+	transcript *session.Transcript
+	step       int // steps committed
+	flight     *flight
+	writes     session.Writes // by hooks, not committed yet
+	usage      session.Usage  // not committed yet
+	ended      *session.Outcome
+	final      *finalCommit // prepared, perhaps not applied
+	started    bool         // hooks know
+	stop       *session.Stop
+	cancels    map[int]context.CancelCauseFunc
+	cancelID   int
+}
+
+// flight is the step in flight: a reply and its calls.
+type flight struct {
+	step      int
+	reply     session.Message
+	calls     []*call
+	committed bool // the reply is in the store
+	// replyCommit and resultsCommit are kept once prepared, so that a commit whose
+	// fate is unknown is sent again as it was; next is what follows it.
+	replyCommit   *session.Change
+	resultsCommit *session.Change
+	next          Next
+}
+
+// call is one call of the step in flight.
+type call struct {
+	session.Call
+	part    session.Part
+	claimed bool // begun by this very turn, not found begun
+	running chan struct{}
+	ending  bool // it has its result and is about to settle it
+	settled *settled
+}
+
+// settled is a call's result.
+type settled struct {
+	message session.Message
+	writes  session.Writes
+	err     *session.Error
+	took    time.Duration
+	stored  bool // the row in the store has it
+}
+
+var errStopped = errors.New("the run was stopped")
+
+func (h *Handler) newTurn(agent *helix.Agent, perRun *helix.Hooks, state *session.State, run session.Run, fence session.Fence) *turn {
+	t := &turn{
+		h: h, agent: agent, run: run, fence: fence, began: h.cfg.Now(),
+		key:      session.Key{Tenant: state.Tenant, ID: state.ID},
+		sessions: h.cfg.Backend.Sessions().Tenant(state.Tenant),
+		cancels:  map[int]context.CancelCauseFunc{},
+	}
+	for _, hooks := range []*helix.Hooks{h.cfg.Hooks, &agent.Hooks, perRun} {
+		if !hooks.IsZero() {
+			t.hooks = append(t.hooks, hooks)
+		}
+	}
+	t.state = *state
+	t.doc = state.Custom
+	t.state.Custom = session.Document{}
+	t.out = &writer{
+		streams:  h.cfg.Backend.Streams().Tenant(state.Tenant),
+		id:       state.StreamID,
+		producer: stream.Producer{Session: state.ID, Epoch: fence.Epoch, RunID: run.ID},
+		now:      h.cfg.Now,
+		base:     stream.Chunk{AgentID: state.ID, AgentType: state.Agent, RunID: run.ID},
+		first:    1,
+		last:     run.StartSequence,
+	}
+	return t
+}
+
+// current is the number of the step that is due or in flight.
+func (t *turn) current() int { return t.step + 1 }
+
+// position is where the machine takes the turn up.
+func (t *turn) position() Position {
+	pos := Position{Step: t.current(), Ended: t.ended != nil, Finish: t.mustFinish()}
+	if t.flight != nil {
+		pos.Calls = t.flight.plan()
+	}
+	return pos
+}
+
+// mustFinish reports whether the step that is due can only finish: the limit is
+// reached, or the model answered in words where an output is owed.
+func (t *turn) mustFinish() bool {
+	if t.agent.Output == nil || t.step == 0 {
+		return false
+	}
+	if limit := t.agent.StepLimit(); limit != helix.Unlimited && t.step >= limit {
+		return true
+	}
+	messages := t.transcript.Messages()
+	last := &messages[len(messages)-1]
+	return last.Role == session.RoleAssistant && last.RunID == t.run.ID && len(last.Calls()) == 0
+}
+
+func (f *flight) plan() []PlannedCall {
+	plan := make([]PlannedCall, len(f.calls))
+	for i, c := range f.calls {
+		plan[i] = PlannedCall{ID: c.ID, Kind: c.Kind, Last: c.FinishWith}
+	}
+	return plan
+}
+
+func (f *flight) call(id string) *call {
+	for _, c := range f.calls {
+		if c.ID == id {
+			return c
+		}
+	}
+	return nil
+}
+
+// attrs are the log attributes of the turn.
+func (t *turn) attrs(more ...any) []any {
+	return append([]any{
+		slog.String("tenant", t.key.Tenant), slog.String("session", t.key.ID),
+		slog.String("run", t.run.ID), slog.Int("step", t.current()),
+	}, more...)
+}
+
+// halt makes the turn stop: what is in flight is cancelled, and the next commit
+// records the stop.
+func (t *turn) halt(stop *session.Stop) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.stop == nil || (t.stop.Kind == session.StopInterrupt && stop.Kind == session.StopAbort) {
+		t.stop = stop
+	}
+	for _, cancel := range t.cancels {
+		cancel(errStopped)
+	}
+}
+
+// stopRequest is the request to stop the turn, or nil.
+func (t *turn) stopRequest() *session.Stop {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.stop
+}
+
+// stoppable is ctx, cancelled when the turn is stopped.
+func (t *turn) stoppable(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.cancelID++
+	id := t.cancelID
+	t.cancels[id] = cancel
+	if t.stop != nil {
+		cancel(errStopped)
+	}
+	return ctx, func() {
+		t.mu.Lock()
+		delete(t.cancels, id)
+		t.mu.Unlock()
+		cancel(nil)
+	}
+}
+
+// commit flushes the stream and applies a change, in that order, and mirrors it.
+// A commit whose fate is unknown is sent again: its key tells whether it was
+// applied.
+func (t *turn) commit(ctx context.Context, key string, change session.Change) (*session.Committed, error) {
+	t.out.begin(ctx)
+	commit := &session.Commit{
+		SessionID: t.key.ID, RunID: t.run.ID, Key: key, Version: t.state.Version, Fence: t.fence, Change: change,
+	}
+	done, err := t.sessions.Commit(ctx, commit)
+	for try := 1; err != nil && session.IsRetryable(err) && try < appendTries; try++ {
+		if err := sleep(ctx, appendPause<<try); err != nil {
+			return nil, err
+		}
+		done, err = t.sessions.Commit(ctx, commit)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := t.out.wait(ctx); err != nil {
+		return nil, err
+	}
+	t.mirror(&change, done)
+	for _, warning := range slices.Concat(change.Writes.Warnings, done.Warnings) {
+		t.h.log.WarnContext(ctx, "state write", t.attrs("warning", warning)...)
+	}
+	if done.Stop != nil && change.Outcome == nil {
+		t.halt(done.Stop)
+	}
+	return done, nil
+}
+
+// mirror brings what the turn holds up to what was committed.
+func (t *turn) mirror(change *session.Change, done *session.Committed) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.state.Version, t.state.MessageCount = done.Version, done.MessageCount
+	if done.CheckpointID != "" {
+		t.state.CheckpointID = done.CheckpointID
+	}
+	for i := range change.Messages {
+		t.extend(change.Messages[i])
+	}
+	if change.Promote != nil {
+		for _, promoted := range change.Promote.Results {
+			if promoted.Message != nil {
+				t.extend(*promoted.Message)
+			} else if c := t.flight.call(promoted.CallID); c != nil {
+				t.extend(c.settled.message)
+			}
+		}
+	}
+	// The store has applied the same operations, so this cannot fail.
+	if err := t.doc.Apply(change.Writes); err != nil {
+		t.h.log.Error("state mirror", t.attrs("error", err)...)
+	}
+	if change.StepCount != nil {
+		t.step = *change.StepCount
+	}
+	if change.Run != nil {
+		t.run.Usage = t.run.Usage.Add(change.Run.Usage)
+	}
+	if change.Status != "" {
+		t.state.Status = change.Status
+	}
+	if change.Outcome != nil {
+		t.ended = change.Outcome
+		t.state.Finish(change.Outcome)
+	}
+	t.usage, t.writes = session.Usage{}, session.Writes{}
+}
+
+// extend adds a committed message to the transcript.
+func (t *turn) extend(m session.Message) {
+	if err := t.transcript.Append(m); err != nil {
+		t.h.log.Error("transcript mirror", t.attrs("error", err)...)
+	}
+}
+
+// checkpoint is the checkpoint that a commit of a step writes.
+func (t *turn) checkpoint(step int, key string) *session.NewCheckpoint {
+	return &session.NewCheckpoint{
+		ID:     session.CheckpointID(t.key.ID, step, t.h.cfg.Now(), key),
+		Step:   step,
+		Source: session.FromStep, StreamSequence: t.out.sequence(),
+	}
+}
+
+// runChange takes the usage that was not committed yet.
+func (t *turn) runChange(reason session.CompletionReason) *session.RunChange {
+	return &session.RunChange{CompletionReason: reason, Usage: t.usage}
+}
+
+// scope is what user code is told of the turn.
+func (t *turn) scope(key string, env helix.Env) helix.Scope {
+	return helix.Scope{
+		Tenant: t.key.Tenant, SessionID: t.key.ID, RunID: t.run.ID, Agent: t.agent.Name,
+		ParentID: t.state.ParentID, RootID: t.state.RootID, UserID: t.state.UserID,
+		Tags: t.state.Tags, Metadata: t.state.Metadata, Turn: t.run.Turn, Step: t.current(), Key: key,
+	}.WithEnv(env)
+}
+
+// env is how user code reaches the turn. It touches nothing of the turn that
+// changes, because a goroutine that outlived its call may still use it.
+type env struct {
+	t     *turn
+	draft *helix.Draft
+	key   string
+	step  int
+}
+
+func (t *turn) env(key string, draft *helix.Draft) *env {
+	return &env{t: t, draft: draft, key: key, step: t.current()}
+}
+
+func (e *env) Draft() *helix.Draft { return e.draft }
+
+func (e *env) Emit(name string, data json.RawMessage) {
+	e.t.out.emit(stream.Chunk{Kind: stream.Custom, Step: e.step, Name: name, Data: data})
+}
+
+func (e *env) RecordUsage(name string, amount float64, data json.RawMessage) {
+	e.t.record(context.Background(), e.step, usage.Entry{
+		ID: e.key + "/" + name, Kind: usage.Custom, Source: name, Amount: amount, Data: data, Success: true,
+	})
+}
+
+// emit writes a chunk of the step that is due or in flight.
+func (t *turn) emit(c stream.Chunk) {
+	c.Step = t.current()
+	t.out.emit(c)
+}
+
+// record reports usage of a step.
+func (t *turn) record(ctx context.Context, step int, e usage.Entry) {
+	e.Tenant, e.SessionID, e.RunID, e.Agent = t.key.Tenant, t.key.ID, t.run.ID, t.agent.Name
+	e.UserID, e.Step, e.At = t.state.UserID, step, t.h.cfg.Now().UTC()
+	t.h.cfg.Usage.Record(ctx, e)
+}

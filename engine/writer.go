@@ -1,0 +1,250 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/stream"
+)
+
+// Deltas are held back for at most flushEvery or flushBytes, so that a stream
+// costs few writes; everything is flushed before a commit.
+const (
+	flushEvery   = 25 * time.Millisecond
+	flushBytes   = 4 << 10
+	appendTries  = 5
+	appendPause  = 20 * time.Millisecond
+	flushTimeout = 30 * time.Second
+)
+
+// writer batches one turn's chunks into its stream. Appending is idempotent under
+// the producer's numbers, so a batch whose fate is unknown is simply sent again.
+type writer struct {
+	streams  stream.Manager
+	id       string
+	producer stream.Producer
+	now      func() time.Time
+	base     stream.Chunk // the fields every chunk of the turn shares
+
+	mu       sync.Mutex
+	buffer   []stream.Chunk
+	bytes    int
+	first    int64 // the producer's number of buffer[0]
+	inflight []sent
+	timer    *time.Timer
+	last     int64 // the stream's last sequence known to be durable
+	err      error // what makes every later flush fail
+}
+
+type sent struct {
+	batch  stream.Batch
+	handle stream.Append
+}
+
+// emit adds a chunk. It never blocks on the store for long and never fails: a
+// failure shows at the next flush.
+func (w *writer) emit(c stream.Chunk) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.err != nil {
+		return
+	}
+	c.AgentID, c.AgentType, c.RunID = w.base.AgentID, w.base.AgentType, w.base.RunID
+	c.At = w.now().UTC()
+	fit(&c, w.streams.Limits().MaxChunk)
+	if w.coalesce(&c) {
+		w.bytes += len(c.Delta)
+	} else {
+		w.buffer = append(w.buffer, c)
+		w.bytes += weight(&c)
+	}
+	switch {
+	case w.bytes >= flushBytes:
+		w.send(context.Background())
+	case w.timer == nil:
+		w.timer = time.AfterFunc(flushEvery, w.tick)
+	}
+}
+
+// coalesce joins a delta to the one before it, so that a token costs its text.
+func (w *writer) coalesce(c *stream.Chunk) bool {
+	if c.Delta == "" || len(w.buffer) == 0 {
+		return false
+	}
+	prev := &w.buffer[len(w.buffer)-1]
+	if prev.Kind != c.Kind || prev.Step != c.Step || prev.CallID != c.CallID || prev.Delta == "" {
+		return false
+	}
+	prev.Delta += c.Delta
+	return true
+}
+
+func weight(c *stream.Chunk) int {
+	return 128 + len(c.Delta) + len(c.Arguments) + len(c.Result) + len(c.Data)
+}
+
+// fit leaves content out of a chunk that no stream would take, rather than lose
+// the chunk: the transcript has it.
+func fit(c *stream.Chunk, limit int) {
+	const margin = 4 << 10
+	if c.Delta != "" {
+		return // the stream splits text
+	}
+	size := margin + len(c.Arguments) + len(c.Result) + len(c.Data)
+	for i := range c.Messages {
+		for j := range c.Messages[i].Parts {
+			size += len(c.Messages[i].Parts[j].Text) + len(c.Messages[i].Parts[j].URL)
+		}
+	}
+	for i := range c.Patches {
+		size += len(c.Patches[i].Value) + len(c.Patches[i].Path) + 32
+	}
+	if size <= limit {
+		return
+	}
+	c.Arguments, c.Result, c.Messages, c.Patches = nil, nil, nil, nil
+	c.Data = json.RawMessage(`{"omitted":"larger than the stream's limit"}`)
+}
+
+// tick flushes what has waited long enough.
+func (w *writer) tick() {
+	ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
+	defer cancel()
+	w.mu.Lock()
+	w.send(ctx)
+	w.mu.Unlock()
+	// An error stays with the writer and shows at the next flush.
+	_ = w.wait(ctx)
+}
+
+// send orders the buffered chunks behind what was sent before. The caller holds
+// the lock.
+func (w *writer) send(ctx context.Context) {
+	if w.timer != nil {
+		w.timer.Stop()
+		w.timer = nil
+	}
+	if len(w.buffer) == 0 || w.err != nil {
+		return
+	}
+	batch := stream.Batch{Producer: w.producer, First: w.first, Chunks: w.buffer}
+	w.first += int64(len(w.buffer))
+	w.buffer, w.bytes = nil, 0
+	handle, err := w.streams.Append(ctx, w.id, batch)
+	if err != nil {
+		handle = failedAppend{err}
+	}
+	w.inflight = append(w.inflight, sent{batch, handle})
+}
+
+// failedAppend is a batch that was refused at once; waiting for it decides
+// whether to send it again.
+type failedAppend struct{ err error }
+
+func (f failedAppend) Wait(context.Context) (int64, error) { return 0, f.err }
+
+// begin sends what is buffered: ordered before whatever the caller writes next.
+func (w *writer) begin(ctx context.Context) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.send(ctx)
+}
+
+// wait returns once everything sent is durable.
+func (w *writer) wait(ctx context.Context) error {
+	for {
+		w.mu.Lock()
+		if w.err != nil || len(w.inflight) == 0 {
+			defer w.mu.Unlock()
+			return w.err
+		}
+		head := w.inflight[0]
+		w.mu.Unlock()
+
+		last, err := w.land(ctx, head)
+
+		w.mu.Lock()
+		// Another waiter may have taken the head off meanwhile.
+		if len(w.inflight) > 0 && w.inflight[0].batch.First == head.batch.First {
+			if err == nil {
+				w.inflight = w.inflight[1:]
+				w.last = max(w.last, last)
+			} else if ctx.Err() == nil {
+				w.err = err
+			}
+		}
+		w.mu.Unlock()
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// land waits for a batch and sends it again while that may help.
+func (w *writer) land(ctx context.Context, s sent) (int64, error) {
+	last, err := s.handle.Wait(ctx)
+	for try := 1; err != nil && session.IsRetryable(err) && try < appendTries; try++ {
+		if err := sleep(ctx, appendPause<<try); err != nil {
+			return 0, err
+		}
+		var handle stream.Append
+		if handle, err = w.streams.Append(ctx, w.id, s.batch); err == nil {
+			last, err = handle.Wait(ctx)
+		}
+	}
+	return last, err
+}
+
+// flush makes everything emitted so far durable.
+func (w *writer) flush(ctx context.Context) error {
+	w.begin(ctx)
+	return w.wait(ctx)
+}
+
+// sequence is the stream's last sequence once what was emitted is durable, as
+// far as this writer knows.
+func (w *writer) sequence() int64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n := w.last + int64(len(w.buffer))
+	for _, s := range w.inflight {
+		n += int64(len(s.batch.Chunks))
+	}
+	return n
+}
+
+// discard forgets what was not sent: the turn belongs to somebody else.
+func (w *writer) discard() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.timer != nil {
+		w.timer.Stop()
+		w.timer = nil
+	}
+	w.buffer, w.inflight = nil, nil
+	if w.err == nil {
+		w.err = session.ErrStale
+	}
+}
+
+// sleep waits, or returns early with why ctx ended.
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// lost reports whether an error means that the turn is somebody else's now, or
+// gone.
+func lost(err error) bool {
+	return errors.Is(err, session.ErrStale) || errors.Is(err, session.ErrNotFound) || errors.Is(err, session.ErrStreamClosed)
+}

@@ -1,0 +1,27 @@
+package helix
+
+import (
+	"github.com/helixagents/helix/session"
+)
+
+// Error is every failure Helix reports; see [session.Error].
+type Error = session.Error
+
+// Sentinels, matched by code with errors.Is.
+var (
+	ErrNotFound       = session.ErrNotFound
+	ErrExists         = session.ErrExists
+	ErrStale          = session.ErrStale
+	ErrUnavailable    = session.ErrUnavailable
+	ErrInvalid        = session.ErrInvalid
+	ErrAlreadyRunning = session.ErrAlreadyRunning
+	ErrAwaitingInput  = session.ErrAwaitingInput
+	ErrPaused         = session.ErrPaused
+	ErrNotResumable   = session.ErrNotResumable
+	ErrMaxSteps       = session.ErrMaxSteps
+	ErrNoOutput       = session.ErrNoOutput
+	ErrCancelled      = session.ErrCancelled
+	ErrCrashLoop      = session.ErrCrashLoop
+	ErrUnknownAgent   = session.ErrUnknownAgent
+	ErrClosed         = session.ErrClosed
+)

@@ -1,0 +1,163 @@
+package helix
+
+import (
+	"context"
+	"encoding/json"
+	"iter"
+	"time"
+
+	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/stream"
+)
+
+// Executor runs agents. Every runtime offers one, and they behave the same.
+type Executor interface {
+	// Execute runs a turn: on a new session, or, when the session exists, as its
+	// next turn. It returns once the turn is durably open; refusals, such as
+	// [ErrAlreadyRunning], are returned here.
+	Execute(ctx context.Context, agent *Agent, in Input) (Run, error)
+	// Resume continues a session that was interrupted, paused or suspended.
+	Resume(ctx context.Context, agent *Agent, sessionID string, opts ResumeOptions) (Run, error)
+	// Retry runs a failed turn again from its last good checkpoint. It never adds
+	// the user's message again.
+	Retry(ctx context.Context, agent *Agent, sessionID string, opts RetryOptions) (Run, error)
+	// Interrupt asks the session's run to stop softly: it can be resumed. Abort ends
+	// it for good. Both are durable, return at once, and work from any process.
+	Interrupt(ctx context.Context, sessionID, reason string) error
+	Abort(ctx context.Context, sessionID, reason string) error
+	// Attach gives a handle on the session's current or latest run.
+	Attach(ctx context.Context, sessionID string) (Run, error)
+	// Tenant is the same executor scoped to another tenant.
+	Tenant(tenant string) Executor
+}
+
+// Run is a handle on one run. It may be held by any process.
+type Run interface {
+	SessionID() string
+	ID() string
+	// Stream yields the run's chunks, from its first on, as they come, and ends with
+	// a terminal item. Breaking out of the loop is fine; calling it again starts
+	// over.
+	Stream(ctx context.Context) iter.Seq2[stream.Item, error]
+	// Result waits until the run has ended, well or not, and tells how. Its error is
+	// about the waiting; a failed run is a Result.
+	Result(ctx context.Context) (*Result, error)
+	Interrupt(ctx context.Context, reason string) error
+	Abort(ctx context.Context, reason string) error
+}
+
+// Input is what a turn begins with.
+type Input struct {
+	// SessionID names the session; a new id is minted when empty.
+	SessionID string
+	// Message is the user's message; Messages are more of them, after it.
+	Message  session.Message
+	Messages []session.Message
+	User     User
+	// RequestID makes the call idempotent: a repeat attaches to the run that the
+	// first one started.
+	RequestID string
+	Tags      []string
+	Metadata  map[string]string
+	// State is the initial state of a new session: a value that encodes as a JSON
+	// object. It is laid over the agent's defaults.
+	State any
+	// ExpiresAt is when an unfinished session may be cleaned up.
+	ExpiresAt time.Time
+	// Branch starts the session as a copy of another.
+	Branch *Branch
+	// Hooks are called for this run, after the agent's. They live in this process
+	// only, so a run that another could take over refuses them unless
+	// EphemeralHooks accepts that.
+	Hooks          *Hooks
+	EphemeralHooks bool
+}
+
+// User is who a session belongs to.
+type User struct {
+	ID     string
+	Tenant string
+}
+
+// Branch is where a session's copy is taken from: a checkpoint, or the first
+// MessageIndex messages, or, with neither, the latest state.
+type Branch struct {
+	From         string
+	Checkpoint   string
+	MessageIndex *int
+}
+
+// UserText is a message from the user.
+func UserText(text string) session.Message { return session.UserText(text) }
+
+// UserFile is a message from the user with a file: url may be a data URL.
+func UserFile(text, url, mediaType, filename string) session.Message {
+	m := session.Message{Role: session.RoleUser}
+	if text != "" {
+		m.Parts = append(m.Parts, session.Text(text))
+	}
+	m.Parts = append(m.Parts, session.Part{Kind: session.PartFile, URL: url, MediaType: mediaType, Filename: filename})
+	return m
+}
+
+// Hidden marks a message as one the model sees and people do not.
+func Hidden(m session.Message) session.Message {
+	meta := map[string]json.RawMessage{session.MetaHidden: json.RawMessage("true")}
+	for key, value := range m.Metadata {
+		meta[key] = value
+	}
+	m.Metadata = meta
+	return m
+}
+
+// ResumeOptions says how to resume. The zero value continues where the session
+// stopped.
+type ResumeOptions struct {
+	// Message goes on with a new message.
+	Message *session.Message
+	// Checkpoint first rewinds the session to that checkpoint.
+	Checkpoint string
+	// RequestID makes the call idempotent, as in [Input].
+	RequestID      string
+	Hooks          *Hooks
+	EphemeralHooks bool
+}
+
+// RetryOptions are the options of Retry.
+type RetryOptions struct {
+	// RequestID makes the call idempotent, as in [Input].
+	RequestID      string
+	Hooks          *Hooks
+	EphemeralHooks bool
+}
+
+// Status is how a run stands.
+type Status = session.RunStatus
+
+// The statuses of a run.
+const (
+	Running                   = session.RunRunning
+	Completed                 = session.RunCompleted
+	Failed                    = session.RunFailed
+	Interrupted               = session.RunInterrupted
+	SuspendedClientTool       = session.RunSuspendedClientTool
+	SuspendedAwaitingChildren = session.RunSuspendedChildren
+	SuspendedStepPartial      = session.RunSuspendedPartial
+)
+
+// Result is how a run ended.
+type Result struct {
+	SessionID string
+	RunID     string
+	Status    Status
+	// Output is the structured output; see [Output].
+	Output json.RawMessage
+	// Text is the last reply's text.
+	Text  string
+	Error *Error
+	// Pending lists the calls that wait for people, of every depth.
+	Pending          []session.Pending
+	Steps            int
+	Usage            session.Usage
+	CompletionReason session.CompletionReason
+}

@@ -1,0 +1,127 @@
+package helix
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/helixagents/helix/llm"
+	"github.com/helixagents/helix/session"
+)
+
+// Hooks are called as a run goes on. All are optional. They may read and change
+// custom state and emit events through their context; what they change is part of
+// the step's own commit.
+//
+// A hook is called at least once per event: after a crash an effect is repeated,
+// with the same Key in the context. A hook that fails is logged, with three
+// exceptions: a failing BeforeTool vetoes the call, which the model sees as a
+// tool error, and a failing BeforeLLMCall fails the run.
+//
+// For each tool call the order is BeforeTool, the call itself, OnStateChange;
+// then, when all calls of the reply are done, OnMessage and AfterTool, call by
+// call. Hooks given to a runtime come first, then the agent's, then those of one
+// execution.
+type Hooks struct {
+	OnAgentStart     func(ctx context.Context, h *HookContext, e AgentStart) error
+	OnAgentComplete  func(ctx context.Context, h *HookContext, e AgentComplete) error
+	OnAgentFail      func(ctx context.Context, h *HookContext, e AgentFail) error
+	OnAgentSuspended func(ctx context.Context, h *HookContext, e AgentSuspended) error
+	OnAgentResumed   func(ctx context.Context, h *HookContext, e AgentResumed) error
+	BeforeLLMCall    func(ctx context.Context, h *HookContext, e BeforeLLMCall) error
+	AfterLLMCall     func(ctx context.Context, h *HookContext, e AfterLLMCall) error
+	BeforeTool       func(ctx context.Context, h *HookContext, e BeforeTool) error
+	AfterTool        func(ctx context.Context, h *HookContext, e AfterTool) error
+	BeforeSubAgent   func(ctx context.Context, h *HookContext, e BeforeTool) error
+	AfterSubAgent    func(ctx context.Context, h *HookContext, e AfterTool) error
+	OnStateChange    func(ctx context.Context, h *HookContext, e StateChange) error
+	OnMessage        func(ctx context.Context, h *HookContext, e NewMessage) error
+}
+
+// HookContext is what a hook knows of its run, and how it reaches it.
+type HookContext struct{ Scope }
+
+// AgentStart is told before the first model call of a run.
+type AgentStart struct {
+	Input []session.Message
+}
+
+// AgentComplete is told when a run has completed.
+type AgentComplete struct {
+	Output json.RawMessage
+	Reply  string
+	Steps  int
+	Usage  session.Usage
+	Took   time.Duration
+}
+
+// AgentFail is told when a run has failed.
+type AgentFail struct {
+	Error *Error
+	Steps int
+}
+
+// AgentSuspended is told when a run has stopped with more to do: it waits for
+// somebody, or was interrupted.
+type AgentSuspended struct {
+	Status   session.RunStatus
+	Reason   string
+	Pending  []session.Pending
+	Children []session.ChildRef
+}
+
+// AgentResumed is told when a run goes on with an earlier one's work.
+type AgentResumed struct {
+	PreviousRunID string
+	CheckpointID  string
+}
+
+// BeforeLLMCall is told before the model is asked. The request may be changed.
+type BeforeLLMCall struct {
+	Request *llm.Request
+	Attempt int
+}
+
+// AfterLLMCall is told when the model has answered.
+type AfterLLMCall struct {
+	Response *llm.Response
+	Took     time.Duration
+}
+
+// BeforeTool is told before a call is carried out.
+type BeforeTool struct {
+	CallID string
+	Tool   string
+	Input  json.RawMessage
+}
+
+// AfterTool is told when a call is over and its result about to be committed.
+type AfterTool struct {
+	CallID string
+	Tool   string
+	Input  json.RawMessage
+	// Result is the call's message; Error is set when the call failed.
+	Result session.Message
+	Error  *Error
+	Took   time.Duration
+}
+
+// StateChange is told when a call has changed custom state.
+type StateChange struct {
+	CallID string
+	Tool   string
+	Writes session.Writes
+}
+
+// NewMessage is told when a message is about to be committed.
+type NewMessage struct {
+	Message session.Message
+}
+
+// IsZero reports whether no hook is set.
+func (h *Hooks) IsZero() bool {
+	return h == nil || (h.OnAgentStart == nil && h.OnAgentComplete == nil && h.OnAgentFail == nil &&
+		h.OnAgentSuspended == nil && h.OnAgentResumed == nil && h.BeforeLLMCall == nil && h.AfterLLMCall == nil &&
+		h.BeforeTool == nil && h.AfterTool == nil && h.BeforeSubAgent == nil && h.AfterSubAgent == nil &&
+		h.OnStateChange == nil && h.OnMessage == nil)
+}

@@ -1,0 +1,120 @@
+package scripted_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/helixagents/helix/llm"
+	"github.com/helixagents/helix/llm/scripted"
+	"github.com/helixagents/helix/session"
+)
+
+var demoTools = []llm.Tool{
+	{Name: scripted.DemoClock}, {Name: scripted.DemoCalculate}, {Name: scripted.DemoRemember}, {Name: scripted.DemoRecall},
+}
+
+func TestDemoCallsTools(t *testing.T) {
+	t.Parallel()
+	model := scripted.Demo(scripted.DemoConfig{})
+	for words, want := range map[string][]string{
+		"What time is it?":                           {"clock {}"},
+		"what's today's date":                        {"clock {}"},
+		"What is 6 * 7?":                             {`calculate {"expression":"6 * 7"}`},
+		"compute (1+2)*3.":                           {`calculate {"expression":"(1+2)*3"}`},
+		"what is 2-1 and the time?":                  {"clock {}", `calculate {"expression":"2-1"}`},
+		"1+1 or 2+2":                                 {`calculate {"expression":"1+1"}`, `calculate {"expression":"2+2"}`},
+		"Remember that the compass\npoints north.":   {`remember {"note":"the compass\npoints north."}`},
+		"please remember: <b> at 5 pm, what a time!": {`remember {"note":"<b> at 5 pm, what a time!"}`},
+		"What do you remember?":                      {"recall {}"},
+		"recall my notes":                            {"recall {}"},
+		"hello":                                      nil,
+		"I have 3 apples":                            nil,
+		"":                                           nil,
+	} {
+		response, _ := ask(t, model, &llm.Request{
+			Messages: []session.Message{{Role: session.RoleUser, Parts: []session.Part{session.Text(words)}}}, Tools: demoTools,
+		})
+		m := session.Message{Parts: response.Parts}
+		var got []string
+		for _, call := range m.Calls() {
+			got = append(got, call.Tool+" "+string(call.Input))
+		}
+		if strings.Join(got, "|") != strings.Join(want, "|") {
+			t.Errorf("%q: calls %q, want %q", words, got, want)
+		}
+		if want == nil && !strings.Contains(m.Content(), "scripted demo") {
+			t.Errorf("%q: %q does not say what this is", words, m.Content())
+		}
+	}
+}
+
+func TestDemoCallsOnlyWhatIsOffered(t *testing.T) {
+	t.Parallel()
+	model := scripted.Demo(scripted.DemoConfig{})
+	messages := []session.Message{session.UserText("What time is it?")}
+	for name, request := range map[string]*llm.Request{
+		"no tools":  {Messages: messages},
+		"none mode": {Messages: messages, Tools: demoTools, ToolChoice: llm.ToolChoice{Mode: llm.ToolNone}},
+	} {
+		response, _ := ask(t, model, request)
+		if response.Finish != llm.FinishStop || strings.Contains(content(response), "Try") {
+			t.Errorf("%s: %+v", name, response)
+		}
+	}
+}
+
+func TestDemoReportsResults(t *testing.T) {
+	t.Parallel()
+	model := scripted.Demo(scripted.DemoConfig{})
+	for _, test := range []struct {
+		tool, input, output, want string
+		err                       *session.Error
+	}{
+		{tool: "clock", output: `"12:00"`, want: "It is 12:00."},
+		{tool: "calculate", input: `{"expression":"6 * 7"}`, output: `42`, want: "6 * 7 = 42"},
+		{tool: "calculate", input: `[]`, output: `42`, want: "The result = 42"},
+		{tool: "remember", output: `true`, want: "I will remember that."},
+		{tool: "recall", output: `["a","b"]`, want: "I remember: a; b"},
+		{tool: "recall", output: `null`, want: "I remember nothing yet."},
+		{tool: "recall", output: `[]`, want: "I remember nothing yet."},
+		{tool: "other", output: `{"x":1}`, want: `other says: {"x":1}`},
+		{tool: "clock", err: session.ErrInvalid.WithMessage("broken"), want: "clock did not work: broken"},
+	} {
+		call := session.Part{Kind: session.PartToolCall, CallID: "c", Tool: test.tool, Input: json.RawMessage(test.input)}
+		result := session.ToolResult(call, json.RawMessage(test.output))
+		if test.err != nil {
+			result = session.ToolFailure(call, test.err)
+		}
+		response, _ := ask(t, model, &llm.Request{Tools: demoTools, Messages: []session.Message{
+			session.UserText("?"), {Role: session.RoleAssistant, Parts: []session.Part{call}}, result,
+		}})
+		if got := content(response); got != test.want {
+			t.Errorf("%s %s: said %q, want %q", test.tool, test.output, got, test.want)
+		}
+	}
+}
+
+func TestDemoStreamsWordByWord(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		model := scripted.Demo(scripted.DemoConfig{Delay: time.Second})
+		request := &llm.Request{Messages: []session.Message{session.UserText("hello")}}
+		begin := time.Now()
+		response, deltas := ask(t, model, request)
+		words := strings.Fields(content(response))
+		if len(deltas) != len(words) || time.Since(begin) != time.Duration(len(words))*time.Second {
+			t.Errorf("%d words came in %d pieces and %s", len(words), len(deltas), time.Since(begin))
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 2500*time.Millisecond)
+		defer cancel()
+		partial, err := model.Generate(ctx, request, nil)
+		if !errors.Is(err, context.DeadlineExceeded) || partial == nil || content(partial) != "Hello! I " {
+			t.Errorf("cancelled: %+v, %v", partial, err)
+		}
+	})
+}

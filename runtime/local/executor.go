@@ -1,0 +1,151 @@
+package local
+
+import (
+	"context"
+	"errors"
+
+	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/engine"
+	"github.com/helixagents/helix/session"
+)
+
+// executor is the runtime as one tenant sees it.
+type executor struct {
+	r      *Runtime
+	tenant string
+}
+
+var _ helix.Executor = (*Runtime)(nil)
+
+// Tenant implements [helix.Executor].
+func (x *executor) Tenant(tenant string) helix.Executor {
+	if tenant == "" {
+		tenant = session.DefaultTenant
+	}
+	return &executor{r: x.r, tenant: tenant}
+}
+
+// Execute implements [helix.Executor].
+func (x *executor) Execute(ctx context.Context, agent *helix.Agent, in helix.Input) (helix.Run, error) {
+	if in.SessionID == "" {
+		in.SessionID = session.NewID()
+	}
+	tenant := x.tenant
+	if in.User.Tenant != "" {
+		tenant = in.User.Tenant
+	}
+	return x.start(ctx, engine.OpenRequest{
+		Kind: session.RunExecute, Agent: agent, Tenant: tenant, SessionID: in.SessionID,
+		RequestID: in.RequestID, Input: in, Hooks: in.Hooks,
+	}, in.EphemeralHooks)
+}
+
+// Resume implements [helix.Executor].
+func (x *executor) Resume(ctx context.Context, agent *helix.Agent, sessionID string, opts helix.ResumeOptions) (helix.Run, error) {
+	return x.start(ctx, engine.OpenRequest{
+		Kind: session.RunResume, Agent: agent, Tenant: x.tenant, SessionID: sessionID,
+		RequestID: opts.RequestID, Resume: opts, Hooks: opts.Hooks,
+	}, opts.EphemeralHooks)
+}
+
+// Retry implements [helix.Executor].
+func (x *executor) Retry(ctx context.Context, agent *helix.Agent, sessionID string, opts helix.RetryOptions) (helix.Run, error) {
+	return x.start(ctx, engine.OpenRequest{
+		Kind: session.RunRetry, Agent: agent, Tenant: x.tenant, SessionID: sessionID,
+		RequestID: opts.RequestID, Hooks: opts.Hooks,
+	}, opts.EphemeralHooks)
+}
+
+func (x *executor) start(ctx context.Context, req engine.OpenRequest, ephemeral bool) (helix.Run, error) {
+	r := x.r
+	if r.isClosing() {
+		return nil, errClosing
+	}
+	if req.Hooks != nil && !ephemeral && !r.cfg.NoRecovery {
+		return nil, session.Invalid("Hooks", "of one run would be lost if another process continued it; "+
+			"set EphemeralHooks to accept that, or put them on the agent")
+	}
+	if err := r.handler.Register(req.Agent); err != nil {
+		return nil, err
+	}
+	req.RunID = session.NewRunID()
+	opened, err := r.handler.Open(ctx, req)
+	if errors.Is(err, session.ErrAlreadyRunning) {
+		r.recoverOne(ctx, session.Key{Tenant: req.Tenant, ID: req.SessionID})
+	}
+	if err != nil {
+		return nil, err
+	}
+	if opened.Existing {
+		return engine.NewHandle(r.cfg.Backend, x, opened, r.doneOf(opened.Run.ID)), nil
+	}
+	d, err := r.drive(opened)
+	if err != nil {
+		r.handler.Release(ctx, opened.Run.ID)
+		return nil, err
+	}
+	return engine.NewHandle(r.cfg.Backend, x, opened, d.done), nil
+}
+
+func (r *Runtime) isClosing() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.closing
+}
+
+// recoverOne takes a session over whose run is orphaned, so that somebody who
+// found it running need not wait for the next sweep.
+func (r *Runtime) recoverOne(ctx context.Context, key session.Key) {
+	if r.cfg.NoRecovery {
+		return
+	}
+	sessions := r.cfg.Backend.Sessions().Tenant(key.Tenant)
+	state, err := sessions.Load(ctx, key.ID)
+	if err != nil {
+		return
+	}
+	now, err := sessions.Now(ctx)
+	if err != nil || state.Lease.Live(now) {
+		return
+	}
+	run, err := sessions.CurrentRun(ctx, key.ID)
+	if err != nil || run.Status != session.RunRunning {
+		return
+	}
+	r.recover(ctx, session.Due{Key: key, Agent: state.Agent, RunID: run.ID, Runtime: run.Runtime, Lease: state.Lease})
+}
+
+// Interrupt implements [helix.Executor].
+func (x *executor) Interrupt(ctx context.Context, sessionID, reason string) error {
+	return x.requestStop(ctx, sessionID, session.StopInterrupt, reason)
+}
+
+// Abort implements [helix.Executor].
+func (x *executor) Abort(ctx context.Context, sessionID, reason string) error {
+	return x.requestStop(ctx, sessionID, session.StopAbort, reason)
+}
+
+func (x *executor) requestStop(ctx context.Context, sessionID string, kind session.StopKind, reason string) error {
+	if err := session.CheckID(sessionID); err != nil {
+		return err
+	}
+	sessions := x.r.cfg.Backend.Sessions().Tenant(x.tenant)
+	run, err := sessions.CurrentRun(ctx, sessionID)
+	if err != nil {
+		return err
+	}
+	stop, err := sessions.RequestStop(ctx, sessionID, session.Stop{RunID: run.ID, Kind: kind, Reason: reason})
+	if err != nil {
+		return err
+	}
+	x.r.handler.Signal(run.ID, stop)
+	return nil
+}
+
+// Attach implements [helix.Executor].
+func (x *executor) Attach(ctx context.Context, sessionID string) (helix.Run, error) {
+	if err := session.CheckID(sessionID); err != nil {
+		return nil, err
+	}
+	return engine.Attach(ctx, x.r.cfg.Backend, x, session.Key{Tenant: x.tenant, ID: sessionID}, x.r.doneOf)
+}

@@ -1,0 +1,350 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/engine"
+	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store"
+	"github.com/helixagents/helix/usage"
+)
+
+// Name is the runtime's name, as runs record it.
+const Name = "local"
+
+// Config configures a [Runtime]. Only Backend is required.
+type Config struct {
+	Backend store.Backend
+	// Agents are those whose sessions this process runs and recovers. An agent that
+	// is first executed is added to them.
+	Agents []*helix.Agent
+	// Hooks are called for every run, before the agent's own.
+	Hooks *helix.Hooks
+	// Usage receives usage entries. Defaults to none.
+	Usage usage.Sink
+	// LeaseTTL is how long a session stays with a process that no longer renews its
+	// lease. Defaults to 30 seconds.
+	LeaseTTL time.Duration
+	// Heartbeat is how often leases are renewed. Defaults to a third of LeaseTTL.
+	Heartbeat time.Duration
+	// Sweep is how often orphaned runs are looked for. Defaults to 5 seconds.
+	Sweep time.Duration
+	// NoRecovery keeps this process from taking over orphaned runs.
+	NoRecovery bool
+	// ModelRetries is how often a retryable model error is retried. Defaults to 3; a
+	// negative number is none. RetryBackoff is the first wait, which doubles.
+	// Defaults to 1 second.
+	ModelRetries int
+	RetryBackoff time.Duration
+	// MaxResult is the largest tool result in bytes. Defaults to 1,000,000.
+	MaxResult int
+	// Logger receives the runtime's log. Defaults to none.
+	Logger *slog.Logger
+}
+
+// Runtime runs agents in this process. It is a [helix.Executor].
+type Runtime struct {
+	*executor // the default tenant's
+
+	cfg     Config
+	handler *engine.Handler
+	log     *slog.Logger
+
+	mu      sync.Mutex
+	closing bool
+	turns   map[string]*driven // by run id
+	wg      sync.WaitGroup     // drivers
+	stop    context.CancelFunc // ends the background loops
+	loops   sync.WaitGroup
+}
+
+// driven is a turn that this process drives.
+type driven struct {
+	key    session.Key
+	runID  string
+	cancel context.CancelCauseFunc
+	done   chan struct{}
+}
+
+var errClosing = session.ErrClosed.WithMessage("the runtime is closing")
+
+// New starts a runtime. Close it when done.
+func New(cfg Config) (*Runtime, error) {
+	if cfg.Backend == nil {
+		return nil, session.Invalid("Backend", "is not set")
+	}
+	if cfg.LeaseTTL == 0 {
+		cfg.LeaseTTL = 30 * time.Second
+	}
+	if cfg.Heartbeat == 0 {
+		cfg.Heartbeat = cfg.LeaseTTL / 3
+	}
+	if cfg.Heartbeat >= cfg.LeaseTTL {
+		return nil, session.Invalid("Heartbeat", "%s must be shorter than LeaseTTL %s", cfg.Heartbeat, cfg.LeaseTTL)
+	}
+	if cfg.Sweep == 0 {
+		cfg.Sweep = 5 * time.Second
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	r := &Runtime{cfg: cfg, log: cfg.Logger, turns: map[string]*driven{}}
+	r.handler = engine.NewHandler(engine.Config{
+		Backend: cfg.Backend, Runtime: Name, Colocated: true, LeaseTTL: cfg.LeaseTTL, Hooks: cfg.Hooks, Usage: cfg.Usage,
+		ModelRetries: cfg.ModelRetries, RetryBackoff: cfg.RetryBackoff, MaxResult: cfg.MaxResult, Logger: cfg.Logger,
+	})
+	for _, agent := range cfg.Agents {
+		if err := r.handler.Register(agent); err != nil {
+			return nil, err
+		}
+	}
+	r.executor = &executor{r: r, tenant: session.DefaultTenant}
+	ctx, stop := context.WithCancel(context.Background())
+	r.stop = stop
+	r.loops.Go(func() { r.every(ctx, cfg.Heartbeat, r.renewLeases) })
+	if !cfg.NoRecovery {
+		r.loops.Go(func() { r.every(ctx, cfg.Sweep, r.sweep) })
+	}
+	return r, nil
+}
+
+// every calls do at once and then at each interval, until ctx ends.
+func (r *Runtime) every(ctx context.Context, interval time.Duration, do func(context.Context)) {
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	for {
+		do(ctx)
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// Close stops the runtime. It takes no new work, lets running turns go on until
+// ctx ends, then gives up what is left: those turns stop where they are and their
+// leases are released, so that whoever comes next continues them.
+func (r *Runtime) Close(ctx context.Context) error {
+	r.mu.Lock()
+	closed := r.closing
+	r.closing = true
+	r.mu.Unlock()
+	if !closed {
+		r.log.InfoContext(ctx, "runtime closing")
+	}
+	finished := make(chan struct{})
+	go func() {
+		r.wg.Wait()
+		close(finished)
+	}()
+	select {
+	case <-finished:
+	case <-ctx.Done():
+		r.giveUp()
+		<-finished
+	}
+	r.stop()
+	r.loops.Wait()
+	return nil
+}
+
+// giveUp makes every turn stop where it is.
+func (r *Runtime) giveUp() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, d := range r.turns {
+		d.cancel(errClosing)
+	}
+}
+
+// drive runs an opened turn to its end in a goroutine of its own.
+func (r *Runtime) drive(opened *engine.Opened) (*driven, error) {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	d := &driven{key: opened.Key, runID: opened.Run.ID, cancel: cancel, done: make(chan struct{})}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closing {
+		cancel(errClosing)
+		return nil, errClosing
+	}
+	r.turns[d.runID] = d
+	r.wg.Go(func() {
+		defer r.finish(d)
+		r.loop(ctx, opened)
+	})
+	return d, nil
+}
+
+func (r *Runtime) finish(d *driven) {
+	r.mu.Lock()
+	delete(r.turns, d.runID)
+	r.mu.Unlock()
+	d.cancel(nil)
+	close(d.done)
+}
+
+// loop is the driver: it hands the machine's effects to the handler until the
+// turn has ended, is lost, or is given up.
+func (r *Runtime) loop(ctx context.Context, opened *engine.Opened) {
+	machine, wave := engine.NewMachine(opened.Key, opened.Run.ID, opened.Position)
+	for {
+		results, err := r.run(ctx, wave)
+		if err != nil {
+			r.log.WarnContext(ctx, "turn given up", "session", opened.Key.ID, "run", opened.Run.ID, "error", err)
+			r.handler.Release(context.WithoutCancel(ctx), opened.Run.ID)
+			return
+		}
+		next, end := machine.Next(results)
+		if end != nil {
+			return
+		}
+		wave = next
+	}
+}
+
+// run handles a wave, all its effects at the same time.
+func (r *Runtime) run(ctx context.Context, wave []engine.Effect) ([]engine.Result, error) {
+	results := make([]engine.Result, len(wave))
+	if len(wave) == 1 {
+		var err error
+		results[0], err = r.handle(ctx, wave[0])
+		return results, err
+	}
+	errs := make([]error, len(wave))
+	var wg sync.WaitGroup
+	for i, effect := range wave {
+		wg.Go(func() { results[i], errs[i] = r.handle(ctx, effect) })
+	}
+	wg.Wait()
+	return results, errors.Join(errs...)
+}
+
+// Effects whose store is unavailable are tried again for about a minute.
+const (
+	effectTries = 12
+	firstPause  = 50 * time.Millisecond
+	longPause   = 10 * time.Second
+)
+
+func (r *Runtime) handle(ctx context.Context, effect engine.Effect) (engine.Result, error) {
+	pause := firstPause
+	for try := 1; ; try++ {
+		result, err := r.handler.Handle(ctx, effect)
+		if err == nil || ctx.Err() != nil || !session.IsRetryable(err) || try == effectTries {
+			return result, err
+		}
+		r.log.WarnContext(ctx, "effect failed, trying again",
+			"session", effect.SessionID, "effect", effect.Key(), "try", try, "error", err)
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return result, fmt.Errorf("effect %s: %w", effect.Key(), context.Cause(ctx))
+		}
+		pause = min(2*pause, longPause)
+	}
+}
+
+// renewLeases keeps the leases of all turns of this process.
+func (r *Runtime) renewLeases(ctx context.Context) {
+	r.mu.Lock()
+	turns := make([]*driven, 0, len(r.turns))
+	for _, d := range r.turns {
+		turns = append(turns, d)
+	}
+	r.mu.Unlock()
+	for _, d := range turns {
+		err := r.handler.Renew(ctx, d.runID, r.cfg.LeaseTTL)
+		switch {
+		case err == nil || ctx.Err() != nil:
+		case errors.Is(err, session.ErrStale), errors.Is(err, session.ErrNotFound):
+			// Somebody else has the session: what is in flight here is in vain.
+			r.log.WarnContext(ctx, "lease lost", "session", d.key.ID, "run", d.runID, "error", err)
+			d.cancel(err)
+		default:
+			r.log.WarnContext(ctx, "lease not renewed", "session", d.key.ID, "run", d.runID, "error", err)
+		}
+	}
+}
+
+// sweepLimit is how many sessions of a kind one sweep sees to.
+const sweepLimit = 100
+
+// sweep takes over orphaned runs and closes streams that were left open.
+func (r *Runtime) sweep(ctx context.Context) {
+	sessions := r.cfg.Backend.Sessions()
+	expired, err := sessions.ExpiredLeases(ctx, sweepLimit)
+	if err != nil {
+		r.sweepFailed(ctx, "expired leases", err)
+		return
+	}
+	for _, due := range expired {
+		r.recover(ctx, due)
+	}
+	owed, err := sessions.OwedCloses(ctx, sweepLimit)
+	if err != nil {
+		r.sweepFailed(ctx, "owed closes", err)
+		return
+	}
+	for _, due := range owed {
+		if r.drives(due.RunID) {
+			continue
+		}
+		if err := r.handler.SettleClose(ctx, due); err != nil {
+			r.sweepFailed(ctx, "close "+due.ID, err)
+		}
+	}
+}
+
+func (r *Runtime) sweepFailed(ctx context.Context, what string, err error) {
+	if ctx.Err() == nil {
+		r.log.WarnContext(ctx, "sweep failed", "what", what, "error", err)
+	}
+}
+
+// recover takes one orphaned run over, if it is this runtime's and its agent is
+// known here.
+func (r *Runtime) recover(ctx context.Context, due session.Due) {
+	if due.Runtime != Name || r.drives(due.RunID) {
+		return
+	}
+	if _, err := r.handler.Agent(due.Agent); err != nil {
+		return
+	}
+	opened, err := r.handler.Recover(ctx, due)
+	if err != nil {
+		if !errors.Is(err, session.ErrStale) && !errors.Is(err, session.ErrAlreadyRunning) {
+			r.sweepFailed(ctx, "recover "+due.ID, err)
+		}
+		return
+	}
+	if _, err := r.drive(opened); err != nil {
+		r.handler.Release(ctx, opened.Run.ID)
+	}
+}
+
+func (r *Runtime) drives(runID string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, ok := r.turns[runID]
+	return ok
+}
+
+// doneOf is closed when this process has finished driving the run, or nil if it
+// does not drive it.
+func (r *Runtime) doneOf(runID string) <-chan struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if d, ok := r.turns[runID]; ok {
+		return d.done
+	}
+	return nil
+}

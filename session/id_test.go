@@ -1,0 +1,155 @@
+package session_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/helixagents/helix/session"
+)
+
+func TestNewIDsAreSortedUniqueAndValid(t *testing.T) {
+	t.Parallel()
+	const minters, each = 8, 2000
+	minted := make([][]string, minters)
+	var wg sync.WaitGroup
+	for i := range minted {
+		wg.Go(func() {
+			for range each {
+				minted[i] = append(minted[i], session.NewID())
+			}
+		})
+	}
+	wg.Wait()
+	seen := map[string]bool{}
+	for _, ids := range minted {
+		if !slices.IsSorted(ids) {
+			t.Error("ids of one goroutine are not in order")
+		}
+		for _, id := range ids {
+			if seen[id] {
+				t.Fatalf("id %s was minted twice", id)
+			}
+			seen[id] = true
+			if err := session.CheckID(id); err != nil || !strings.HasPrefix(id, "ses_") || len(id) != 30 {
+				t.Fatalf("%q: %v", id, err)
+			}
+		}
+	}
+	for prefix, id := range map[string]string{
+		"run_": session.NewRunID(), "msg_": session.NewMessageID(), "local:": session.NewOwner("local"),
+	} {
+		if !strings.HasPrefix(id, prefix) || session.CheckKeyID("id", id) != nil {
+			t.Errorf("%q does not begin with %q", id, prefix)
+		}
+	}
+}
+
+func TestCheckID(t *testing.T) {
+	t.Parallel()
+	for id, want := range map[string]string{ // part of the message; empty when it is fine
+		"s-1":                    "",
+		"a":                      "",
+		"A.b_c:d@e/f-9":          "",
+		"a.b/.c":                 "",
+		strings.Repeat("x", 256): "",
+		"":                       "empty",
+		strings.Repeat("x", 257): "257 bytes",
+		"a..b":                   `".."`,
+		"..":                     `".."`,
+		"/a":                     `"/"`,
+		".a":                     `"."`,
+		"a b":                    "only",
+		"a\n":                    "only",
+		"a\x00":                  "only",
+		"é":                      "only",
+		"a\\b":                   "only",
+		"a%2f":                   "only",
+		"a?b":                    "only",
+		"a*":                     "only",
+		"{a}":                    "only",
+	} {
+		err := session.CheckID(id)
+		if want == "" {
+			if err != nil {
+				t.Errorf("%.20q: refused: %v", id, err)
+			}
+			continue
+		}
+		var e *session.Error
+		if !errors.As(err, &e) || e.Code != session.CodeInvalid || e.Field != "session id" || !strings.Contains(e.Message, want) {
+			t.Errorf("%.20q: got %v, want it to say %s", id, err, want)
+		}
+	}
+}
+
+func TestCheckKeyID(t *testing.T) {
+	t.Parallel()
+	for id, ok := range map[string]bool{
+		"x": true, "any thing é": true, strings.Repeat("x", 256): true,
+		"": false, strings.Repeat("x", 257): false, "a\nb": false, "a\x00": false, "\x7f": false, "\xff": false,
+	} {
+		if err := session.CheckKeyID("request id", id); (err == nil) != ok {
+			t.Errorf("%.20q: %v", id, err)
+		} else if err != nil && !strings.HasPrefix(err.Error(), "request id") {
+			t.Errorf("%.20q: %v does not name the field", id, err)
+		}
+	}
+}
+
+func TestChildIDsAreValidAndShort(t *testing.T) {
+	t.Parallel()
+	parents := rapid.StringMatching(`[A-Za-z0-9_:@-][A-Za-z0-9_:@/.-]{0,255}`).Filter(func(id string) bool { return session.CheckID(id) == nil })
+	names := rapid.StringMatching(`[A-Za-z0-9_-]{1,120}`)
+	kinds := rapid.SampledFrom([]string{"sub", "agent", "remote"})
+	rapid.Check(t, func(t *rapid.T) {
+		parent, kind, name := parents.Draw(t, "parent"), kinds.Draw(t, "kind"), names.Draw(t, "name")
+		id := session.ChildID(parent, kind, name)
+		if err := session.CheckID(id); err != nil || len(id) > 200 {
+			t.Fatalf("%q has %d bytes: %v", id, len(id), err)
+		}
+		if id != session.ChildID(parent, kind, name) {
+			t.Fatal("it is another the second time")
+		}
+		if plain := parent + "-" + kind + "-" + name; len(plain) <= 200 && id != plain {
+			t.Fatalf("%q is not %q", id, plain)
+		}
+		if other := session.ChildID(parent, kind, name+"x"); other == id {
+			t.Fatalf("another name has the same id %q", id)
+		}
+		// Children of children, to any depth, keep within the limit.
+		for range 5 {
+			id = session.ChildID(id, kind, name)
+			if err := session.CheckID(id); err != nil || len(id) > 200 {
+				t.Fatalf("%q has %d bytes: %v", id, len(id), err)
+			}
+		}
+	})
+}
+
+// Derived ids are written to stores and engines: they must never change.
+func TestDerivedIDsAreFrozen(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 1, 2, 3, 4, 5, 6e6, time.UTC)
+	for got, want := range map[string]string{
+		session.CallID("s-1", "run_1/2", 0):                          "call_7ddd8c9b1079ce0c166b25d0",
+		session.CallID("s-1", "run_1/2", 1):                          "call_95c06688c457d0a35cf3f978",
+		session.ReplyID("run_1", 2):                                  "run_1/2",
+		session.ResultID("call_x"):                                   "call_x.r",
+		session.ChildID("s-1", "sub", "call_x"):                      "s-1-sub-call_x",
+		session.ChildID(strings.Repeat("p", 199), "agent", "writer"): strings.Repeat("p", 175) + "-1864f26c85e16db5a9c2d20c",
+		session.CheckpointID("s-1", 2, at, "run_1/2/commit"):         "cpv1-s-1-s2-t1767323045006-a5dd83",
+	} {
+		if got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+	if session.CallID("a", "bc", 1) == session.CallID("ab", "c", 1) {
+		t.Error("call ids do not tell apart where one part ends and the next begins")
+	}
+}

@@ -1,0 +1,158 @@
+package helix
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/helixagents/helix/session"
+)
+
+// DefaultToolTimeout bounds a call of a tool that sets no timeout.
+const DefaultToolTimeout = 5 * time.Minute
+
+// Tool is something the model may call.
+type Tool struct {
+	Name        string
+	Description string
+	// Execute carries the call out; see [Func].
+	Execute Callable
+	// ReadOnly says that the tool has no effect: it may run again at any time and
+	// needs no record before it starts.
+	ReadOnly bool
+	// Idempotent says that the tool has an effect but may run again after a crash,
+	// for example because it hands [Call.IdempotencyKey] to the service it calls.
+	Idempotent bool
+	// FinishWith makes the tool's output the session's output: a call that succeeds
+	// completes the turn. Such calls run after all others of the same reply, one
+	// after another, and see the state those left.
+	FinishWith bool
+	// Timeout bounds one call. Defaults to 5 minutes; [Unlimited] lifts it.
+	Timeout time.Duration
+	// Strict asks the model's provider to constrain arguments to the schema.
+	Strict bool
+}
+
+// CallTimeout is the bound of one call, or 0 for none.
+func (t *Tool) CallTimeout() time.Duration {
+	switch {
+	case t.Timeout == 0:
+		return DefaultToolTimeout
+	case t.Timeout < 0:
+		return 0
+	}
+	return t.Timeout
+}
+
+func (t *Tool) check(a *Agent) error {
+	field := "tool " + t.Name
+	switch {
+	case !toolName.MatchString(t.Name):
+		return a.invalid("Tools", "has a tool named %q; a name is a letter or _ followed by up to 63 letters, digits, _ or -", t.Name)
+	case reservedToolName(t.Name):
+		return a.invalid(field, "has a name that is reserved for the framework")
+	case t.Execute == nil:
+		return a.invalid(field, "has no Execute")
+	case t.ReadOnly && t.FinishWith:
+		return a.invalid(field, "cannot be both ReadOnly and FinishWith: finishing is an effect")
+	}
+	schema, err := t.Execute.InputSchema()
+	if err != nil {
+		return a.invalid(field, "has an input that cannot be described: %v", err)
+	}
+	if !schema.isObject() {
+		return a.invalid(field, "needs a struct or map as its input, so that its arguments have names")
+	}
+	return nil
+}
+
+// Callable carries out a tool's calls.
+type Callable interface {
+	// InputSchema describes the input. It is asked when the agent is checked.
+	InputSchema() (*Schema, error)
+	// Call carries out one call whose input fits the schema and returns its result
+	// as JSON.
+	Call(ctx context.Context, call *Call, input json.RawMessage) (json.RawMessage, error)
+}
+
+// Func makes a tool of a Go function. The input's schema is inferred from In and
+// enforced before the function runs; Out is encoded as JSON.
+func Func[In, Out any](fn func(ctx context.Context, call *Call, in In) (Out, error)) Callable {
+	schema, err := SchemaFor[In]()
+	return &funcTool[In, Out]{fn: fn, schema: schema, err: err}
+}
+
+type funcTool[In, Out any] struct {
+	fn     func(context.Context, *Call, In) (Out, error)
+	schema *Schema
+	err    error
+}
+
+func (f *funcTool[In, Out]) InputSchema() (*Schema, error) { return f.schema, f.err }
+
+func (f *funcTool[In, Out]) Call(ctx context.Context, call *Call, input json.RawMessage) (json.RawMessage, error) {
+	var in In
+	if err := json.Unmarshal(input, &in); err != nil {
+		return nil, (&Error{Code: session.CodeToolInput}).WithCause(err, "the input does not fit")
+	}
+	out, err := f.fn(ctx, call, in)
+	if err != nil {
+		return nil, err
+	}
+	raw, err := encodeResult(out)
+	if err != nil {
+		return nil, (&Error{Code: session.CodeToolOutput}).WithCause(err, "the result of type %T cannot be encoded", out)
+	}
+	return raw, nil
+}
+
+// RawFunc makes a tool of a function on JSON, for input whose schema is not a Go
+// type's.
+func RawFunc(schema json.RawMessage, fn func(ctx context.Context, call *Call, input json.RawMessage) (json.RawMessage, error)) Callable {
+	parsed, err := ParseSchema(schema)
+	return &rawTool{fn: fn, schema: parsed, err: err}
+}
+
+type rawTool struct {
+	fn     func(context.Context, *Call, json.RawMessage) (json.RawMessage, error)
+	schema *Schema
+	err    error
+}
+
+func (r *rawTool) InputSchema() (*Schema, error) { return r.schema, r.err }
+
+func (r *rawTool) Call(ctx context.Context, call *Call, input json.RawMessage) (json.RawMessage, error) {
+	out, err := r.fn(ctx, call, input)
+	if err != nil {
+		return nil, err
+	}
+	if !json.Valid(out) {
+		return nil, &Error{Code: session.CodeToolOutput, Message: "the result is not valid JSON"}
+	}
+	return out, nil
+}
+
+// encodeResult encodes without escaping HTML: the model reads it, not a browser.
+func encodeResult(v any) (json.RawMessage, error) {
+	var buf bytes.Buffer
+	enc := json.NewEncoder(&buf)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return nil, fmt.Errorf("encode: %w", err)
+	}
+	return bytes.TrimRight(buf.Bytes(), "\n"), nil
+}
+
+// Call is one tool call in progress.
+type Call struct {
+	Scope
+	// ID is the call's id, Tool the tool's name.
+	ID   string
+	Tool string
+}
+
+// IdempotencyKey is the same on every attempt of this call and differs from that
+// of every other call, so that a tool can hand it to the service it calls.
+func (c *Call) IdempotencyKey() string { return c.SessionID + "/" + c.ID }
