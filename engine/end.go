@@ -130,7 +130,8 @@ func (t *turn) tellStart(ctx context.Context) {
 	t.note(ctx, "OnAgentStart", key, func(hooks *helix.Hooks, h *helix.HookContext) error {
 		switch {
 		case t.run.Kind == session.RunExecute && hooks.OnAgentStart != nil:
-			return hooks.OnAgentStart(ctx, h, helix.AgentStart{Input: t.input()})
+			_, input := t.opening()
+			return hooks.OnAgentStart(ctx, h, helix.AgentStart{Input: input})
 		case t.run.Kind != session.RunExecute && hooks.OnAgentResumed != nil:
 			return hooks.OnAgentResumed(ctx, h, helix.AgentResumed{
 				PreviousRunID: t.run.PreviousRunID, CheckpointID: t.run.CheckpointID,
@@ -138,16 +139,6 @@ func (t *turn) tellStart(ctx context.Context) {
 		}
 		return nil
 	})
-}
-
-// input is the messages that the run began with.
-func (t *turn) input() []session.Message {
-	messages := t.transcript.Messages()
-	first := len(messages)
-	for first > 0 && messages[first-1].RunID == t.run.ID && messages[first-1].Role == session.RoleUser {
-		first--
-	}
-	return messages[first:]
 }
 
 func (t *turn) tellHooks(ctx context.Context) {

@@ -187,7 +187,6 @@ type plan struct {
 	start   session.StartRun
 	history []session.Message // before the start's own messages
 	doc     session.Document  // custom state after the start
-	rewound *int              // the message count the session goes back to
 }
 
 // plan reads what the start depends on, checks the gates and prepares the write.
@@ -303,7 +302,6 @@ func (h *Handler) rewind(ctx context.Context, sessions session.Store, req *OpenR
 		return nil
 	}
 	p.history = p.history[:to.MessageCount]
-	p.rewound = &to.MessageCount
 	p.start.KeepMessages = &to.MessageCount
 	if to.State != nil {
 		p.doc = to.State.Clone()
@@ -366,28 +364,60 @@ func (h *Handler) begin(ctx context.Context, req *OpenRequest, state *session.St
 	if started.Stop != nil {
 		t.halt(started.Stop)
 	}
-	if _, err := t.out.streams.Reactivate(ctx, t.out.id, t.out.producer); err != nil {
+	if err := t.openStream(ctx); err != nil {
 		h.release(ctx, t)
 		return nil, err
 	}
-	t.announce(p)
 	h.remember(t)
 	return t.opened(), nil
 }
 
-// announce shows watchers that the run begins.
-func (t *turn) announce(p *plan) {
-	if p.rewound != nil {
-		t.out.emit(stream.Chunk{Kind: stream.Rewound, MessageCount: p.rewound})
+// openStream makes the stream ready for the run and shows watchers that it
+// begins, and with what. The chunks have a producer of their own, so that whoever
+// takes the run over writes them if and only if they are missing.
+func (t *turn) openStream(ctx context.Context) error {
+	if _, err := t.out.streams.Reactivate(ctx, t.out.id, t.out.producer); err != nil {
+		return err
 	}
-	kind := stream.RunStarted
-	if t.run.Kind != session.RunExecute {
-		kind = stream.RunResumed
+	base := t.out.base
+	base.At, base.Turn = t.run.StartedAt, t.run.Turn
+	var chunks []stream.Chunk
+	first, messages := t.opening()
+	if t.run.CheckpointID != "" {
+		c := base
+		c.Kind, c.MessageCount = stream.Rewound, &first
+		chunks = append(chunks, c)
 	}
-	t.out.emit(stream.Chunk{Kind: kind, Turn: t.run.Turn})
-	if len(p.start.Messages) > 0 {
-		t.out.emit(stream.Chunk{Kind: stream.InputReceived, Messages: p.start.Messages})
+	started := base
+	if started.Kind = stream.RunStarted; t.run.Kind != session.RunExecute {
+		started.Kind = stream.RunResumed
 	}
+	chunks = append(chunks, started)
+	if len(messages) > 0 {
+		c := base
+		c.Kind, c.Messages = stream.InputReceived, messages
+		fit(&c, t.out.streams.Limits().MaxChunk)
+		chunks = append(chunks, c)
+	}
+	t.out.order(ctx, stream.Batch{
+		Producer: stream.Producer{Session: t.key.ID + "/open/" + t.run.ID, Epoch: 1, RunID: t.run.ID},
+		First:    1, Chunks: chunks,
+	})
+	return nil
+}
+
+// opening is the messages that the run began with, and how many came before.
+func (t *turn) opening() (int, []session.Message) {
+	messages := t.transcript.Messages()
+	first := len(messages)
+	for first > 0 && messages[first-1].RunID == t.run.ID {
+		first--
+	}
+	last := first
+	for last < len(messages) && messages[last].Role != session.RoleAssistant {
+		last++
+	}
+	return first, messages[first:last]
 }
 
 func (t *turn) opened() *Opened {

@@ -32,7 +32,7 @@ func (h *Handler) Recover(ctx context.Context, due session.Due) (*Opened, error)
 		return nil, fmt.Errorf("load session %s: %w", due.ID, err)
 	}
 	h.log.InfoContext(ctx, "run taken over", t.attrs("attempt", taken.Attempts)...)
-	if _, err := t.out.streams.Reactivate(ctx, t.out.id, t.out.producer); err != nil {
+	if err := t.openStream(ctx); err != nil {
 		h.release(ctx, t)
 		h.forget(t)
 		return nil, fmt.Errorf("reopen stream %s: %w", t.out.id, err)
@@ -130,7 +130,11 @@ func (t *turn) reenter(ctx context.Context, messages []session.Message) error {
 	f := &flight{step: reply.Step, reply: reply, committed: true}
 	reached := true // whether the calls so far leave it possible that later ones began
 	for i := range rows {
-		f.calls = append(f.calls, &call{Call: rows[i], part: parts[i]})
+		c := &call{Call: rows[i], part: parts[i]}
+		if c.Status == session.CallSettled && c.Result != nil {
+			c.settled, c.found = settledRow(&c.Call), true
+		}
+		f.calls = append(f.calls, c)
 		if !rows[i].FinishWith && !rows[i].ReadOnly && rows[i].Rejected == nil &&
 			rows[i].Kind != session.CallFinish && rows[i].Status != session.CallSettled {
 			reached = false

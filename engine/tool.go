@@ -27,7 +27,14 @@ func (t *turn) callTool(ctx context.Context, e Effect) (Result, error) {
 	}
 	c := f.call(e.CallID)
 	if c == nil || c.settled != nil {
+		found := c != nil && c.found
+		if found {
+			c.found = false
+		}
 		t.mu.Unlock()
+		if found { // what watchers saw of it was taken back
+			t.emitEnd(c)
+		}
 		return Result{}, nil
 	}
 	if c.running != nil {
@@ -87,13 +94,18 @@ func (t *turn) claim(ctx context.Context, c *call) (*settled, error) {
 		return nil, err
 	case fresh:
 	case row.Status == session.CallSettled && row.Result != nil:
-		return &settled{message: *row.Result, writes: row.Writes, err: row.Result.Parts[0].Error, stored: true}, nil
+		return settledRow(&row), nil
 	case !c.MayRepeat():
 		return t.failed(c, toolError(session.CodeToolOutcome,
 			"the process that ran %s was lost; whether it took effect is unknown", c.Tool), 0), nil
 	}
 	c.Status, c.claimed = session.CallBegun, true
 	return nil, nil
+}
+
+// settledRow is a result that the store has.
+func settledRow(row *session.Call) *settled {
+	return &settled{message: *row.Result, writes: row.Writes, err: row.Result.Parts[0].Error, stored: true}
 }
 
 // execute runs the tool.
@@ -232,15 +244,14 @@ func (t *turn) stateChanged(ctx context.Context, e Effect, c *call, earlier []se
 	return session.Compose(writes, more)
 }
 
-// settle records the result in the store, so that no crash can lose it. Two
-// results need no record of their own: that of a read-only call, which may run
-// again, and, where this process goes straight on to the results commit, the last
-// one, which rides in it.
+// settle records the result in the store, so that no crash can lose it. Where
+// this process goes straight on to the results commit two results ride in that
+// instead: that of a read-only call, which may run again, and the last one.
 func (t *turn) settle(ctx context.Context, f *flight, c *call, result *settled) error {
-	if !f.committed || c.ReadOnly || c.Rejected != nil {
+	if !f.committed || c.Rejected != nil {
 		return nil
 	}
-	if t.h.cfg.Colocated && t.lastOf(f, c) {
+	if t.h.cfg.Colocated && (c.ReadOnly || t.lastOf(f, c)) {
 		return nil
 	}
 	row := c.Call

@@ -64,6 +64,7 @@ type call struct {
 	claimed bool // begun by this very turn, not found begun
 	running chan struct{}
 	ending  bool // it has its result and is about to settle it
+	found   bool // settled before this turn was taken up, and not announced since
 	settled *settled
 }
 

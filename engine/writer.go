@@ -35,12 +35,14 @@ type writer struct {
 	bytes    int
 	first    int64 // the producer's number of buffer[0]
 	inflight []sent
+	sent     int // batches sent so far
 	timer    *time.Timer
 	last     int64 // the stream's last sequence known to be durable
 	err      error // what makes every later flush fail
 }
 
 type sent struct {
+	number int
 	batch  stream.Batch
 	handle stream.Append
 }
@@ -134,11 +136,25 @@ func (w *writer) send(ctx context.Context) {
 	batch := stream.Batch{Producer: w.producer, First: w.first, Chunks: w.buffer}
 	w.first += int64(len(w.buffer))
 	w.buffer, w.bytes = nil, 0
+	w.append(ctx, batch)
+}
+
+// append orders a batch behind what was sent before. The caller holds the lock.
+func (w *writer) append(ctx context.Context, batch stream.Batch) {
 	handle, err := w.streams.Append(ctx, w.id, batch)
 	if err != nil {
 		handle = failedAppend{err}
 	}
-	w.inflight = append(w.inflight, sent{batch, handle})
+	w.sent++
+	w.inflight = append(w.inflight, sent{w.sent, batch, handle})
+}
+
+// order sends a batch of another producer in its place among the writer's own.
+func (w *writer) order(ctx context.Context, batch stream.Batch) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.send(ctx)
+	w.append(ctx, batch)
 }
 
 // failedAppend is a batch that was refused at once; waiting for it decides
@@ -169,7 +185,7 @@ func (w *writer) wait(ctx context.Context) error {
 
 		w.mu.Lock()
 		// Another waiter may have taken the head off meanwhile.
-		if len(w.inflight) > 0 && w.inflight[0].batch.First == head.batch.First {
+		if len(w.inflight) > 0 && w.inflight[0].number == head.number {
 			if err == nil {
 				w.inflight = w.inflight[1:]
 				w.last = max(w.last, last)

@@ -71,8 +71,8 @@ type versionedCall struct {
 }
 
 // MarshalJSON implements [json.Marshaler].
-func (c *Call) MarshalJSON() ([]byte, error) {
-	return encodeWithExtra(&versionedCall{FormatVersion, callJSON(*c)}, c.Extra)
+func (c Call) MarshalJSON() ([]byte, error) {
+	return encodeWithExtra(&versionedCall{FormatVersion, callJSON(c)}, c.Extra)
 }
 
 // UnmarshalJSON implements [json.Unmarshaler].

@@ -41,8 +41,8 @@ type versionedCheckpoint struct {
 }
 
 // MarshalJSON implements [json.Marshaler].
-func (c *Checkpoint) MarshalJSON() ([]byte, error) {
-	return encodeWithExtra(&versionedCheckpoint{FormatVersion, checkpointJSON(*c)}, c.Extra)
+func (c Checkpoint) MarshalJSON() ([]byte, error) {
+	return encodeWithExtra(&versionedCheckpoint{FormatVersion, checkpointJSON(c)}, c.Extra)
 }
 
 // UnmarshalJSON implements [json.Unmarshaler].

@@ -60,8 +60,8 @@ type versionedChild struct {
 }
 
 // MarshalJSON implements [json.Marshaler].
-func (c *ChildRef) MarshalJSON() ([]byte, error) {
-	return encodeWithExtra(&versionedChild{FormatVersion, childJSON(*c)}, c.Extra)
+func (c ChildRef) MarshalJSON() ([]byte, error) {
+	return encodeWithExtra(&versionedChild{FormatVersion, childJSON(c)}, c.Extra)
 }
 
 // UnmarshalJSON implements [json.Unmarshaler].

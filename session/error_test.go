@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"strings"
 	"testing"
 
@@ -58,13 +59,13 @@ func TestErrorSurvivesStorage(t *testing.T) {
 	t.Parallel()
 	saw := session.Saw{Status: session.Active, Version: 7, RunID: "run_1", Owner: "local:x", Epoch: 2}
 	e := session.ErrStale.WithCause(errors.New("disk on <fire>"), "session s-1: commit").WithSaw(saw)
-	e.StatusCode, e.Field, e.Calls = 409, "version", []string{"call_1"}
+	e.StatusCode, e.Field, e.Calls = http.StatusConflict, "version", []string{"call_1"}
 	var stored session.Error
 	if err := json.Unmarshal(encode(e), &stored); err != nil {
 		t.Fatal(err)
 	}
 	if stored.Code != e.Code || stored.Category != "state" || stored.Message != "session s-1: commit: disk on <fire>" ||
-		stored.Saw == nil || *stored.Saw != saw || stored.StatusCode != 409 || stored.Field != "version" || len(stored.Calls) != 1 {
+		stored.Saw == nil || *stored.Saw != saw || stored.StatusCode != http.StatusConflict || stored.Field != "version" || len(stored.Calls) != 1 {
 		t.Errorf("%+v became %+v", e, stored)
 	}
 	again := encode(&stored)

@@ -319,7 +319,7 @@ func appendExtra(b []byte, extra Extra) ([]byte, error) {
 }
 
 // MarshalJSON implements [json.Marshaler].
-func (m *Message) MarshalJSON() ([]byte, error) { return m.AppendJSON(nil) }
+func (m Message) MarshalJSON() ([]byte, error) { return m.AppendJSON(nil) }
 
 // messageJSON and partJSON are the persisted forms, for decoding.
 type messageJSON struct {
@@ -381,7 +381,7 @@ func (p *Part) UnmarshalJSON(data []byte) error {
 }
 
 // MarshalJSON implements [json.Marshaler].
-func (p *Part) MarshalJSON() ([]byte, error) { return p.appendJSON(nil) }
+func (p Part) MarshalJSON() ([]byte, error) { return p.appendJSON(nil) }
 
 // Equal reports whether two messages have the same persisted form.
 func (m *Message) Equal(other *Message) bool {

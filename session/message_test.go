@@ -15,7 +15,7 @@ import (
 // genPart makes a part of any kind, with embedded JSON in any spacing.
 func genPart() *rapid.Generator[session.Part] {
 	return rapid.Custom(func(t *rapid.T) session.Part {
-		p := session.Part{}
+		var p session.Part
 		switch rapid.IntRange(0, 5).Draw(t, "part") {
 		case 0:
 			p = session.Text(genText().Draw(t, "text"))

@@ -173,8 +173,8 @@ type versionedPending struct {
 }
 
 // MarshalJSON implements [json.Marshaler].
-func (p *Pending) MarshalJSON() ([]byte, error) {
-	return encodeWithExtra(&versionedPending{FormatVersion, pendingJSON(*p)}, p.Extra)
+func (p Pending) MarshalJSON() ([]byte, error) {
+	return encodeWithExtra(&versionedPending{FormatVersion, pendingJSON(p)}, p.Extra)
 }
 
 // UnmarshalJSON implements [json.Unmarshaler].

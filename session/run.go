@@ -108,8 +108,8 @@ type versionedRun struct {
 }
 
 // MarshalJSON implements [json.Marshaler].
-func (r *Run) MarshalJSON() ([]byte, error) {
-	return encodeWithExtra(&versionedRun{FormatVersion, runJSON(*r)}, r.Extra)
+func (r Run) MarshalJSON() ([]byte, error) {
+	return encodeWithExtra(&versionedRun{FormatVersion, runJSON(r)}, r.Extra)
 }
 
 // UnmarshalJSON implements [json.Unmarshaler].

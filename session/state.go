@@ -179,8 +179,8 @@ type versionedState struct {
 }
 
 // MarshalJSON implements [json.Marshaler].
-func (s *State) MarshalJSON() ([]byte, error) {
-	return encodeWithExtra(&versionedState{FormatVersion, stateJSON(*s)}, s.Extra)
+func (s State) MarshalJSON() ([]byte, error) {
+	return encodeWithExtra(&versionedState{FormatVersion, stateJSON(s)}, s.Extra)
 }
 
 // UnmarshalJSON implements [json.Unmarshaler].

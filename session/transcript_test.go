@@ -189,7 +189,7 @@ func TestMessagesAreSafeFromLaterAppends(t *testing.T) {
 	t.Parallel()
 	transcript := must(session.NewTranscript([]session.Message{session.UserText("one")}))
 	before := transcript.Messages()
-	mine := append(before, session.UserText("mine"))
+	mine := append(before[:1], session.UserText("mine")) //nolint:gocritic // that it must not show is the point
 	if err := transcript.Append(session.UserText("two")); err != nil {
 		t.Fatal(err)
 	}

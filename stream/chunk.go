@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"slices"
 	"time"
+	"unicode/utf8"
 
 	"github.com/helixagents/helix/session"
 )
@@ -148,15 +149,9 @@ func Split(c Chunk, limit int) ([][]byte, error) {
 	if len(raw) <= limit {
 		return [][]byte{raw}, nil
 	}
-	if c.Delta == "" || len(raw)-len(c.Delta) > limit/2 {
+	half := middle(c.Delta)
+	if half == 0 || !roomForText(c, limit) {
 		return nil, session.ErrTooLarge.WithMessage("%s chunk has %d bytes, at most %d are allowed", c.Kind, len(raw), limit)
-	}
-	half := len(c.Delta) / 2
-	for half > 0 && half < len(c.Delta) && c.Delta[half]&0xC0 == 0x80 { // inside a rune
-		half--
-	}
-	if half == 0 {
-		return nil, session.ErrTooLarge.WithMessage("%s chunk cannot be split to fit %d bytes", c.Kind, limit)
 	}
 	var out [][]byte
 	for _, delta := range []string{c.Delta[:half], c.Delta[half:]} {
@@ -169,4 +164,28 @@ func Split(c Chunk, limit int) ([][]byte, error) {
 		out = append(out, pieces...)
 	}
 	return out, nil
+}
+
+// roomForText reports whether the chunk without its text leaves half the limit to
+// it, so that splitting comes to an end. Text grows when it is encoded, so its
+// own length does not tell.
+func roomForText(c Chunk, limit int) bool {
+	c.Delta = ""
+	raw, err := c.Encode()
+	return err == nil && len(raw) <= limit/2
+}
+
+// middle is a place near the middle of text between two runes; 0 if there is
+// none.
+func middle(text string) int {
+	half := len(text) / 2
+	for at := half; at > max(0, half-utf8.UTFMax); at-- {
+		if utf8.RuneStart(text[at]) {
+			return at
+		}
+	}
+	if utf8.ValidString(text) {
+		return 0 // a single rune
+	}
+	return half
 }

@@ -40,9 +40,9 @@ func (f *folder) add(c *Chunk) {
 		f.close()
 		f.messages = append(f.messages, c.Messages...)
 	case Rewound:
-		f.step = nil
+		f.close() // if the step was not committed, the count does not include it
 		if c.MessageCount != nil && *c.MessageCount < len(f.messages) {
-			f.messages = f.messages[:*c.MessageCount]
+			f.messages = f.messages[:max(0, *c.MessageCount)]
 		}
 	case StepStarted:
 		f.close()

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/llm"
+	"github.com/helixagents/helix/runtime/local"
+	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store"
+)
+
+// text is what model and tool say: about 500 bytes each.
+var text = strings.Repeat("All work and no play makes a dull agent. ", 12)
+
+// worker is a model that answers at once: it calls the tool for a number of
+// steps, then ends. It notes when it was asked.
+type worker struct {
+	steps int
+	input json.RawMessage
+
+	mu    sync.Mutex
+	asked map[string][]time.Time // by session
+	first chan string            // told of a session's first asking, if set
+}
+
+func newWorker(steps int) *worker {
+	return &worker{steps: steps, input: json.RawMessage(`{"n":1}`), asked: map[string][]time.Time{}}
+}
+
+// Generate implements [llm.Model].
+func (w *worker) Generate(_ context.Context, r *llm.Request, emit func(llm.Delta)) (*llm.Response, error) {
+	w.mu.Lock()
+	if len(w.asked[r.SessionID]) == 0 && w.first != nil {
+		w.first <- r.SessionID
+	}
+	w.asked[r.SessionID] = append(w.asked[r.SessionID], time.Now())
+	w.mu.Unlock()
+	emit(llm.Delta{Kind: llm.DeltaText, Text: text})
+	response := &llm.Response{Parts: []session.Part{session.Text(text)}, Finish: llm.FinishStop}
+	if r.Step <= w.steps {
+		response.Parts = append(response.Parts, session.Part{
+			Kind: session.PartToolCall, Tool: "work", ProviderCallID: "call_1", Input: w.input,
+		})
+		response.Finish = llm.FinishToolCalls
+	}
+	return response, nil
+}
+
+// durations is how long each step of a session took.
+func (w *worker) durations(sessionID string) []time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	asked := w.asked[sessionID]
+	var out []time.Duration
+	for i := 1; i < len(asked); i++ {
+		out = append(out, asked[i].Sub(asked[i-1]))
+	}
+	return out
+}
+
+// list is state that grows by an item per step.
+type list struct {
+	Items []string `json:"items"`
+}
+
+// agentOf is an agent with one tool, which has an effect; growing makes it append
+// to the state.
+func agentOf(model llm.Model, growing bool) *helix.Agent {
+	agent := &helix.Agent{Name: "bench", Model: model, MaxSteps: helix.Unlimited}
+	if growing {
+		agent.State = helix.StateOf(list{})
+	}
+	agent.Tools = []helix.Tool{{
+		Name: "work", Description: "Works.",
+		Execute: helix.Func(func(_ context.Context, call *helix.Call, _ struct {
+			N int `json:"n"`
+		}) (string, error) {
+			if growing {
+				helix.Append(call, "items", "an item of the list, some forty bytes long")
+			}
+			return text, nil
+		}),
+	}}
+	return agent
+}
+
+// runSession runs one session to its end.
+func runSession(ctx context.Context, rt *local.Runtime, agent *helix.Agent, id string) (*helix.Result, error) {
+	run, err := rt.Execute(ctx, agent, helix.Input{SessionID: id, Message: helix.UserText("Begin.")})
+	if err != nil {
+		return nil, err
+	}
+	res, err := run.Result(ctx)
+	if err == nil && res.Error != nil {
+		err = res.Error
+	}
+	return res, err
+}
+
+// onRuntime calls do with a runtime on a fresh backend.
+func onRuntime(ctx context.Context, b backend, do func(rt *local.Runtime, db store.Backend, dir string) error) error {
+	return inDir(func(dir string) error {
+		db, err := b.open(dir)
+		if err != nil {
+			return err
+		}
+		defer db.Close()
+		rt, err := local.New(local.Config{Backend: db})
+		if err != nil {
+			return err
+		}
+		defer rt.Close(ctx)
+		return do(rt, db, dir)
+	})
+}

@@ -1,0 +1,209 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/runtime/local"
+	"github.com/helixagents/helix/store"
+)
+
+// concurrent runs many sessions of ten steps at once.
+func concurrent(ctx context.Context, b backend, quick bool) ([]row, error) {
+	sessions := 1000
+	if quick {
+		sessions = 200
+	}
+	const steps = 10
+	var rows []row
+	err := onRuntime(ctx, b, func(rt *local.Runtime, _ store.Backend, dir string) error {
+		model := newWorker(steps)
+		agent := agentOf(model, false)
+		began := time.Now()
+		err := each(sessions, func(i int) error {
+			_, err := runSession(ctx, rt, agent, fmt.Sprintf("s-%d", i))
+			return err
+		})
+		took := time.Since(began)
+		if err != nil {
+			return err
+		}
+		peak := peakRSS()
+		var all []time.Duration
+		for i := range sessions {
+			all = append(all, model.durations(fmt.Sprintf("s-%d", i))...)
+		}
+		floorRate, err := concurrentFloor(ctx, b, dir, sessions, steps)
+		if err != nil {
+			return err
+		}
+		r := row{Bench: "concurrent", Store: b.name, Runtime: local.Name, N: sessions}
+		r.Unit, r.Value = "steps/s", float64(sessions*steps)/took.Seconds()
+		rows = append(rows, r.with(floorRate))
+		r.Floor, r.Ratio = 0, 0
+		for _, p := range []float64{50, 99} {
+			r.Unit, r.Value = fmt.Sprintf("µs p%.0f", p), percentile(all, p)
+			rows = append(rows, r)
+		}
+		r.Unit, r.Value = "MB peak RSS", peak
+		rows = append(rows, r)
+		return nil
+	})
+	return rows, err
+}
+
+func concurrentFloor(ctx context.Context, b backend, dir string, sessions, steps int) (float64, error) {
+	fl, err := b.floor(dir)
+	if err != nil {
+		return 0, err
+	}
+	defer fl.Close()
+	began := time.Now()
+	err = each(sessions, func(i int) error {
+		id := fmt.Sprintf("s-%d", i)
+		for n := range steps {
+			if err := fl.reply(ctx, id, n); err != nil {
+				return err
+			}
+			if err := fl.results(ctx, id, n); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return float64(sessions*steps) / time.Since(began).Seconds(), err
+}
+
+// each calls do n times at once and returns what went wrong.
+func each(n int, do func(i int) error) error {
+	errs := make([]error, n)
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() { errs[i] = do(i) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// peakRSS is the most memory the process had, in MB, where the system tells.
+func peakRSS() float64 {
+	raw, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(raw)) {
+		if rest, ok := strings.CutPrefix(line, "VmHWM:"); ok {
+			kb, err := strconv.ParseFloat(strings.Fields(rest)[0], 64)
+			if err == nil {
+				return kb / 1024
+			}
+		}
+	}
+	return 0
+}
+
+// resume measures how long it takes to go on with a session of 1,000 steps: from
+// the call to the first model call.
+func resume(ctx context.Context, b backend, quick bool) ([]row, error) {
+	rounds := 10
+	if quick {
+		rounds = 3
+	}
+	var took []time.Duration
+	err := onRuntime(ctx, b, func(rt *local.Runtime, _ store.Backend, _ string) error {
+		model := newWorker(1000)
+		agent := agentOf(model, false)
+		if _, err := runSession(ctx, rt, agent, "long"); err != nil {
+			return err
+		}
+		for range rounds {
+			model.mu.Lock()
+			model.steps, model.asked["long"] = 0, nil
+			model.mu.Unlock()
+			began := time.Now()
+			if _, err := runSession(ctx, rt, agent, "long"); err != nil {
+				return err
+			}
+			model.mu.Lock()
+			took = append(took, model.asked["long"][0].Sub(began))
+			model.mu.Unlock()
+		}
+		return nil
+	})
+	r := row{Bench: "resume", Store: b.name, Runtime: local.Name, N: 1000, Unit: "µs p50", Value: percentile(took, 50)}
+	return []row{r}, err
+}
+
+// takeover measures how long it takes a process to go on with a session of 1,000
+// steps whose owner is gone: from finding it to the first model call.
+func takeover(ctx context.Context, b backend, quick bool) ([]row, error) {
+	rounds := 5
+	if quick {
+		rounds = 2
+	}
+	var took []time.Duration
+	for range rounds {
+		err := inDir(func(dir string) error {
+			db, err := b.open(dir)
+			if err != nil {
+				return err
+			}
+			defer db.Close()
+			d, err := takeOverOnce(ctx, db)
+			took = append(took, d)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	r := row{Bench: "takeover", Store: b.name, Runtime: local.Name, N: 1000, Unit: "µs p50", Value: percentile(took, 50)}
+	return []row{r}, nil
+}
+
+func takeOverOnce(ctx context.Context, db store.Backend) (time.Duration, error) {
+	first, err := local.New(local.Config{Backend: db})
+	if err != nil {
+		return 0, err
+	}
+	agent := agentOf(newWorker(1_000_000), false)
+	run, err := first.Execute(ctx, agent, helix.Input{SessionID: "long", Message: helix.UserText("Begin.")})
+	if err != nil {
+		return 0, err
+	}
+	for item, err := range run.Stream(ctx) {
+		if err != nil {
+			return 0, err
+		}
+		if item.Chunk != nil && item.Chunk.Step > 1000 {
+			break
+		}
+	}
+	given, cancel := context.WithCancel(ctx)
+	cancel()
+	if err := first.Close(given); err != nil { // gives the turn up where it is
+		return 0, err
+	}
+	model := newWorker(0)
+	model.first = make(chan string, 1)
+	agent = agentOf(model, false)
+	began := time.Now()
+	second, err := local.New(local.Config{Backend: db, Agents: []*helix.Agent{agent}})
+	if err != nil {
+		return 0, err
+	}
+	defer second.Close(ctx)
+	select {
+	case <-model.first:
+		return time.Since(began), nil
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+}

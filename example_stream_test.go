@@ -1,0 +1,79 @@
+package helix_test
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/llm/scripted"
+	"github.com/helixagents/helix/runtime/local"
+	"github.com/helixagents/helix/store/memory"
+	"github.com/helixagents/helix/stream"
+)
+
+// A run is streamed while it goes on. The loop ends with the run; breaking out of
+// it is fine, and so is reading the stream again, also from another process.
+func ExampleRun_Stream() {
+	agent := &helix.Agent{
+		Name: "librarian",
+		Model: scripted.New(
+			scripted.Reply(scripted.Say("Let me look. "), scripted.Calling("find", `{"title":"Walden"}`)),
+			scripted.Text("It is on shelf 3."),
+		),
+		Tools: []helix.Tool{{
+			Name: "find", Description: "Find a book.", ReadOnly: true,
+			Execute: helix.Func(func(_ context.Context, call *helix.Call, in struct {
+				Title string `json:"title"`
+			}) (int, error) {
+				call.Emit("progress", "searching for "+in.Title) // an event of the application's own
+				return 3, nil
+			}),
+		}},
+	}
+	ctx := context.Background()
+	db := memory.New(memory.Config{})
+	defer db.Close()
+	rt, err := local.New(local.Config{Backend: db})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer rt.Close(ctx)
+	run, err := rt.Execute(ctx, agent, helix.Input{Message: helix.UserText("Where is Walden?")})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+
+	var text string
+	for item, err := range run.Stream(ctx) {
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		if item.Terminal() {
+			fmt.Println("ended:", item.End.Status)
+			break
+		}
+		if item.Frame != stream.FrameChunk {
+			continue
+		}
+		switch c := item.Chunk; c.Kind {
+		case stream.TextDelta: // comes in pieces
+			text += c.Delta
+		case stream.ToolStart:
+			fmt.Printf("calls %s %s\n", c.Tool, c.Arguments)
+		case stream.Custom:
+			fmt.Printf("%s: %s\n", c.Name, c.Data)
+		case stream.ToolEnd:
+			fmt.Printf("result: %s\n", c.Result)
+		}
+	}
+	fmt.Println(text)
+	// Output:
+	// calls find {"title":"Walden"}
+	// progress: "searching for Walden"
+	// result: 3
+	// ended: completed
+	// Let me look. It is on shelf 3.
+}

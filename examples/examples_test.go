@@ -1,0 +1,111 @@
+// Package examples_test builds and runs every example and compares what it prints
+// with testdata. Run it with -update to take today's output over.
+package examples_test
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+var update = flag.Bool("update", false, "write the examples' output to testdata")
+
+// limit is how long one example may run.
+const limit = time.Minute
+
+func TestExamplesPrintWhatTheyClaim(t *testing.T) {
+	t.Parallel()
+	names := examples(t)
+	bin := build(t)
+	for _, name := range names {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got := run(t, filepath.Join(bin, name))
+			golden := filepath.Join("testdata", name+".txt")
+			if *update {
+				if err := os.WriteFile(golden, got, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(golden)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !bytes.Equal(got, want) {
+				t.Errorf("it printed\n%s\nwant\n%s", got, want)
+			}
+		})
+	}
+}
+
+// The README shows the quickstart as it is.
+func TestReadmeShowsTheQuickstart(t *testing.T) {
+	t.Parallel()
+	readme, err := os.ReadFile(filepath.Join("..", "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	source, err := os.ReadFile(filepath.Join("quickstart", "main.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, code, _ := strings.Cut(string(source), "package main\n")
+	if !strings.Contains(string(readme), "```go\npackage main\n"+code+"```") {
+		t.Error("README.md does not show examples/quickstart/main.go as it is")
+	}
+	output, err := os.ReadFile(filepath.Join("testdata", "quickstart.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(readme), string(output)) {
+		t.Error("README.md does not show what the quickstart prints")
+	}
+}
+
+// examples lists the directories with an example; each has a golden text.
+func examples(t *testing.T) []string {
+	t.Helper()
+	mains, err := filepath.Glob(filepath.Join("*", "main.go"))
+	if err != nil || len(mains) == 0 {
+		t.Fatalf("no examples found: %v", err)
+	}
+	names := make([]string, len(mains))
+	for i, main := range mains {
+		names[i] = filepath.Dir(main)
+	}
+	return names
+}
+
+func build(t *testing.T) string {
+	t.Helper()
+	bin := t.TempDir()
+	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", bin+string(filepath.Separator), "./...").CombinedOutput()
+	if err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	return bin
+}
+
+// run runs a program in an empty directory and gives what it wrote to stdout.
+func run(t *testing.T, program string) []byte {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, program)
+	cmd.Dir = t.TempDir()
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("%v\n%s%s", err, stdout.Bytes(), stderr.Bytes())
+	}
+	if stderr.Len() > 0 {
+		t.Errorf("it complained: %s", stderr.Bytes())
+	}
+	return stdout.Bytes()
+}

@@ -1,0 +1,71 @@
+// Output: an agent whose result is a Go type.
+//
+// The agent is offered the tool __finish__, whose arguments must fit the type.
+// The model's first attempt does not: it is told which field is wrong, and
+// finishes with the second.
+package main
+
+import (
+	"context"
+	"fmt"
+	"log"
+
+	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/llm/scripted"
+	"github.com/helixagents/helix/runtime/local"
+	"github.com/helixagents/helix/store/memory"
+	"github.com/helixagents/helix/stream"
+)
+
+// Report is what the agent finishes with.
+type Report struct {
+	Summary string   `json:"summary" jsonschema:"one sentence"`
+	Sources []string `json:"sources"`
+	Year    int      `json:"year,omitempty"`
+}
+
+var historian = &helix.Agent{
+	Name:   "historian",
+	Output: helix.OutputOf[Report](),
+	Model: scripted.New(
+		scripted.Finish(`{"summary":"The compass comes from China.","sources":"Dream Pool Essays"}`),
+		scripted.Finish(Report{Summary: "The compass comes from China.", Sources: []string{"Dream Pool Essays"}, Year: 1088}),
+	),
+}
+
+func main() {
+	ctx := context.Background()
+	db := memory.New(memory.Config{})
+	defer db.Close()
+	rt, err := local.New(local.Config{Backend: db, Agents: []*helix.Agent{historian}})
+	check(err)
+	defer rt.Close(ctx)
+	run, err := rt.Execute(ctx, historian, helix.Input{Message: helix.UserText("Who invented the compass?")})
+	check(err)
+	for item, err := range run.Stream(ctx) {
+		check(err)
+		switch c := item.Chunk; {
+		case c == nil:
+		case c.Kind == stream.ToolStart:
+			fmt.Printf("→ %s %s\n", c.Tool, c.Arguments)
+		case c.Kind == stream.ToolEnd && c.Error != nil:
+			fmt.Printf("← error: %s\n", c.Error.Message)
+		case c.Kind == stream.ToolEnd:
+			fmt.Printf("← %s\n", c.Result)
+		}
+	}
+	res, err := run.Result(ctx)
+	check(err)
+	report, err := helix.Output[Report](res)
+	check(err)
+	fmt.Printf("%s after %d steps (%s)\n", res.Status, res.Steps, res.CompletionReason)
+	fmt.Println("Summary:", report.Summary)
+	fmt.Println("Sources:", report.Sources)
+	fmt.Println("Year:   ", report.Year)
+}
+
+func check(err error) {
+	if err != nil {
+		log.Fatal(err)
+	}
+}

@@ -1,0 +1,60 @@
+// Quickstart: an agent with one tool, run and streamed on SQLite.
+package main
+
+import (
+	"context"
+	"fmt"
+	"log"
+
+	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/llm/scripted"
+	"github.com/helixagents/helix/runtime/local"
+	"github.com/helixagents/helix/store/sqlite"
+	"github.com/helixagents/helix/stream"
+)
+
+var weather = helix.Tool{
+	Name: "weather", Description: "Tell the weather in a city.", ReadOnly: true,
+	Execute: helix.Func(func(_ context.Context, _ *helix.Call, in struct {
+		City string `json:"city" jsonschema:"the city's name"`
+	}) (string, error) {
+		return "sunny in " + in.City, nil
+	}),
+}
+
+var guide = &helix.Agent{
+	Name: "guide", Instructions: "You help travellers.", Tools: []helix.Tool{weather},
+	Model: scripted.New( // plays a script, so that no API key is needed
+		scripted.Call("weather", `{"city":"Lisbon"}`),
+		scripted.Text("It is sunny in Lisbon. Go!"),
+	),
+}
+
+func main() {
+	ctx := context.Background()
+	db, err := sqlite.Open("quickstart.db")
+	check(err)
+	defer db.Close()
+	rt, err := local.New(local.Config{Backend: db, Agents: []*helix.Agent{guide}})
+	check(err)
+	defer rt.Close(ctx)
+	run, err := rt.Execute(ctx, guide, helix.Input{Message: helix.UserText("Shall I go to Lisbon?")})
+	check(err)
+	for item, err := range run.Stream(ctx) {
+		check(err)
+		if c := item.Chunk; c != nil && c.Kind == stream.TextDelta {
+			fmt.Print(c.Delta)
+		} else if c != nil && c.Kind == stream.ToolEnd {
+			fmt.Printf("%s says %s\n", c.Tool, c.Result)
+		}
+	}
+	res, err := run.Result(ctx)
+	check(err)
+	fmt.Printf("\n%s after %d steps\n", res.Status, res.Steps)
+}
+
+func check(err error) {
+	if err != nil {
+		log.Fatal(err)
+	}
+}

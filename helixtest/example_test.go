@@ -1,0 +1,97 @@
+package helixtest_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/helixtest"
+	"github.com/helixagents/helix/llm/scripted"
+)
+
+// exampleT stands in for the *testing.T that a test has.
+type exampleT struct{}
+
+func (exampleT) Helper()                           {}
+func (exampleT) Errorf(format string, args ...any) { fmt.Printf("FAIL: "+format+"\n", args...) }
+func (exampleT) Fatalf(format string, args ...any) { fmt.Printf("FAIL: "+format+"\n", args...) }
+func (exampleT) Cleanup(func())                    {}
+func (exampleT) Context() context.Context          { return context.Background() }
+
+type findings struct {
+	Notes []string `json:"notes"`
+}
+
+type report struct {
+	Summary string `json:"summary"`
+}
+
+// researcher is the agent under test. In an application it has a model of its
+// own, which the tests replace.
+var researcher = &helix.Agent{
+	Name:   "researcher",
+	State:  helix.StateOf(findings{}),
+	Output: helix.OutputOf[report](),
+	Tools: []helix.Tool{{
+		Name: "search", Description: "Search the archive.", ReadOnly: true,
+		Execute: helix.Func(func(_ context.Context, call *helix.Call, in struct {
+			Query string `json:"query"`
+		}) (string, error) {
+			hit := "the " + in.Query + " comes from China"
+			helix.Update(call, func(f *findings) { f.Notes = append(f.Notes, hit) })
+			return hit, nil
+		}),
+	}},
+}
+
+func Example() {
+	t := exampleT{} // the *testing.T of your test
+
+	m := scripted.New(
+		scripted.Call("search", `{"query":"compass"}`),
+		scripted.Finish(report{Summary: "China, about 2,000 years ago."}),
+	)
+	res := helixtest.Run(t, researcher, helixtest.With(m), "Who invented the compass?")
+
+	fmt.Println(res.Status, "after", res.Steps, "steps")
+	fmt.Println("searched:", string(res.CallsOf("search")[0].Input))
+	fmt.Println("notes:", strings.Join(helixtest.State[findings](t, res).Notes, "; "))
+	fmt.Println("summary:", helixtest.Output[report](t, res).Summary)
+	// Output:
+	// completed after 2 steps
+	// searched: {"query":"compass"}
+	// notes: the compass comes from China
+	// summary: China, about 2,000 years ago.
+}
+
+// A step that the agent never came to fails the test.
+func ExampleRun_leftovers() {
+	t := exampleT{}
+	m := scripted.New(
+		scripted.Finish(report{Summary: "I knew it already."}),
+		scripted.Call("search", `{"query":"compass"}`),
+	)
+	helixtest.Run(t, researcher, helixtest.With(m), "Who invented the compass?")
+	// Output:
+	// FAIL: the script was not played to its end: step 2 of 2: calls search
+}
+
+// A conversation is one Run per turn.
+func ExampleContinue() {
+	t := exampleT{}
+	first := helixtest.Run(t, researcher, helixtest.With(scripted.New(
+		scripted.Call("search", `{"query":"compass"}`),
+		scripted.Finish(report{Summary: "From China."}),
+	)), "Who invented the compass?")
+
+	second := helixtest.Run(t, researcher, helixtest.With(scripted.New(
+		scripted.Finish(report{Summary: "About 2,000 years ago."}),
+	)), "And when?", helixtest.Continue(first))
+
+	fmt.Println(helixtest.Output[report](t, second).Summary)
+	fmt.Println(len(second.Messages), "messages,", len(second.Calls), "call in this turn")
+	// Output:
+	// About 2,000 years ago.
+	// 8 messages, 1 call in this turn
+}

@@ -1,0 +1,266 @@
+package helixtest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/llm"
+	"github.com/helixagents/helix/llm/scripted"
+	"github.com/helixagents/helix/runtime/local"
+	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store"
+	"github.com/helixagents/helix/store/memory"
+	"github.com/helixagents/helix/stream"
+)
+
+// patience is how long a turn may take before the test fails.
+const patience = time.Minute
+
+var errTooSlow = errors.New("the turn did not end within " + patience.String())
+
+// TB is what this package needs of a test; *testing.T and *testing.B are one.
+type TB interface {
+	Helper()
+	Errorf(format string, args ...any)
+	Fatalf(format string, args ...any)
+	Cleanup(f func())
+	Context() context.Context
+}
+
+// Result is how a turn ended and what it left. All of it is read after the end,
+// so it does not change any more.
+type Result struct {
+	*helix.Result
+	// Messages is the session's whole transcript, that of earlier turns included.
+	Messages []session.Message
+	// Calls are the tool calls of this turn, in the order the model made them.
+	Calls []Call
+	// Chunks is the turn's stream.
+	Chunks []stream.Chunk
+	// Custom is the session's custom state; [State] decodes it.
+	Custom session.Document
+	// Backend holds the session.
+	Backend store.Backend
+
+	user helix.User
+}
+
+// Call is a tool call that the model made, and its answer.
+type Call struct {
+	ID    string
+	Tool  string
+	Input json.RawMessage
+	// Output is the result as JSON, unless Error is set.
+	Output json.RawMessage
+	Error  *helix.Error
+}
+
+// Run runs one turn of the agent, with the model of [With] in the place of its
+// own, and waits for its end. The agent itself is not changed.
+func Run(t TB, agent *helix.Agent, model Option, prompt string, more ...Option) *Result {
+	t.Helper()
+	if agent == nil {
+		t.Fatalf("helixtest: the agent is nil")
+		return nil
+	}
+	s := setup{input: helix.Input{Message: helix.UserText(prompt)}}
+	for _, option := range append([]Option{model}, more...) {
+		if option != nil {
+			option(&s)
+		}
+	}
+	if s.backend == nil {
+		backend := memory.New(memory.Config{})
+		t.Cleanup(func() { _ = backend.Close() })
+		s.backend = backend
+	}
+	double := *agent
+	double.Model = s.model
+	ctx, cancel := context.WithTimeoutCause(t.Context(), patience, errTooSlow)
+	defer cancel()
+	res, err := s.run(ctx, &double)
+	if err != nil {
+		t.Fatalf("helixtest: %v", err)
+		return nil
+	}
+	s.checkScript(t, res.Result)
+	return res
+}
+
+func (s *setup) run(ctx context.Context, agent *helix.Agent) (*Result, error) {
+	// A test that scripts a failing model does not want to wait for the retries.
+	rt, err := local.New(local.Config{
+		Backend: s.backend, Agents: []*helix.Agent{agent}, RetryBackoff: time.Millisecond, NoRecovery: true,
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer rt.Close(ctx)
+	run, err := rt.Execute(ctx, agent, s.input)
+	if err != nil {
+		return nil, err
+	}
+	ended, err := run.Result(ctx)
+	if err != nil {
+		return nil, err
+	}
+	res := &Result{Result: ended, Backend: s.backend, user: s.input.User}
+	for item, err := range run.Stream(ctx) {
+		if err != nil {
+			return nil, err
+		}
+		if item.Chunk != nil {
+			res.Chunks = append(res.Chunks, *item.Chunk)
+		}
+	}
+	sessions := s.backend.Sessions().Tenant(tenant(s.input.User))
+	if res.Messages, err = sessions.AllMessages(ctx, ended.SessionID); err != nil {
+		return nil, err
+	}
+	state, err := sessions.Load(ctx, ended.SessionID)
+	if err != nil {
+		return nil, err
+	}
+	res.Custom = state.Custom
+	res.Calls = calls(res.Messages, ended.RunID)
+	return res, nil
+}
+
+func tenant(user helix.User) string {
+	if user.Tenant == "" {
+		return session.DefaultTenant
+	}
+	return user.Tenant
+}
+
+// calls pairs the calls of a run with their results.
+func calls(messages []session.Message, runID string) []Call {
+	var out []Call
+	index := map[string]int{}
+	for i := range messages {
+		m := &messages[i]
+		if m.RunID != runID {
+			continue
+		}
+		for _, part := range m.Parts {
+			switch part.Kind {
+			case session.PartToolCall:
+				index[part.CallID] = len(out)
+				out = append(out, Call{ID: part.CallID, Tool: part.Tool, Input: part.Input})
+			case session.PartToolResult:
+				if at, ok := index[part.CallID]; ok && part.Error != nil {
+					out[at].Error = part.Error
+				} else if ok {
+					out[at].Output = part.ResultJSON()
+				}
+			}
+		}
+	}
+	return out
+}
+
+// checkScript fails the test if the script and the run did not fit each other.
+func (s *setup) checkScript(t TB, res *helix.Result) {
+	t.Helper()
+	if res.Error != nil && errors.Is(res.Error, &session.Error{Code: scripted.CodeExhausted}) {
+		t.Errorf("helixtest: the script is too short: %v", res.Error)
+	}
+	if m, ok := s.model.(interface{ Check(t scripted.TB) }); ok {
+		m.Check(t)
+	}
+}
+
+// CallsOf lists the turn's calls of one tool.
+func (r *Result) CallsOf(tool string) []Call {
+	var out []Call
+	for _, call := range r.Calls {
+		if call.Tool == tool {
+			out = append(out, call)
+		}
+	}
+	return out
+}
+
+// Events lists the data of the custom events of one name, in order; see
+// [helix.Scope.Emit].
+func (r *Result) Events(name string) []json.RawMessage {
+	var out []json.RawMessage
+	for i := range r.Chunks {
+		if c := &r.Chunks[i]; c.Kind == stream.Custom && c.Name == name {
+			out = append(out, c.Data)
+		}
+	}
+	return out
+}
+
+// State decodes the session's custom state. It fails the test if the state does
+// not fit T.
+func State[T any](t TB, res *Result) T {
+	t.Helper()
+	var out T
+	raw, err := res.Custom.MarshalJSON()
+	if err == nil {
+		err = json.Unmarshal(raw, &out)
+	}
+	if err != nil {
+		t.Fatalf("helixtest: the state %s does not fit %T: %v", raw, out, err)
+	}
+	return out
+}
+
+// Output decodes the output of a completed run. It fails the test if there is
+// none, or if it does not fit T.
+func Output[T any](t TB, res *Result) T {
+	t.Helper()
+	out, err := helix.Output[T](res.Result)
+	switch {
+	case err != nil && res.Error != nil:
+		t.Fatalf("helixtest: %v, because: %v", err, res.Error)
+	case err != nil:
+		t.Fatalf("helixtest: %v", err)
+	}
+	return out
+}
+
+// An Option says how [Run] runs the agent.
+type Option func(*setup)
+
+// setup is what the options add up to.
+type setup struct {
+	model   llm.Model
+	backend store.Backend
+	input   helix.Input
+}
+
+// With gives the model that answers in the place of the agent's own. It is
+// usually a [scripted.Model], which is then checked for steps that were not
+// played.
+func With(model llm.Model) Option { return func(s *setup) { s.model = model } }
+
+// Session names the session. Defaults to a new id.
+func Session(id string) Option { return func(s *setup) { s.input.SessionID = id } }
+
+// InitialState is what a new session's custom state begins with, over the
+// agent's defaults.
+func InitialState(state any) Option { return func(s *setup) { s.input.State = state } }
+
+// User is who the session belongs to.
+func User(user helix.User) Option { return func(s *setup) { s.input.User = user } }
+
+// Backend keeps the session in a backend of the test's own, which the test
+// closes. Defaults to a new memory backend, closed at the end of the test.
+func Backend(backend store.Backend) Option { return func(s *setup) { s.backend = backend } }
+
+// Continue makes the turn the next one of an earlier result's session.
+func Continue(earlier *Result) Option {
+	return func(s *setup) {
+		s.backend, s.input.SessionID, s.input.User = earlier.Backend, earlier.SessionID, earlier.user
+	}
+}
+
+// Input changes what the turn begins with in any other way: tags, metadata, more
+// messages, a branch.
+func Input(change func(in *helix.Input)) Option { return func(s *setup) { change(&s.input) } }

@@ -1,0 +1,175 @@
+package runtimetest
+
+import (
+	"encoding/json"
+	"strings"
+
+	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/stream"
+)
+
+// checkSessions holds every session that the scenario made to what is true of all
+// sessions that nobody runs.
+func (s *Stage) checkSessions() {
+	s.Helper()
+	for _, tenant := range s.tenants {
+		page, err := s.Backend.Sessions().Tenant(tenant).List(s.ctx(), session.Query{
+			PageRequest: session.PageRequest{Limit: session.MaxPageSize},
+		})
+		s.ok(err, "list tenant %s", tenant)
+		for i := range page.Items {
+			s.checkSession(tenant, page.Items[i].ID)
+		}
+	}
+}
+
+func (s *Stage) checkSession(tenant, id string) {
+	s.Helper()
+	sessions := s.Backend.Sessions().Tenant(tenant)
+	state, err := sessions.Load(s.ctx(), id)
+	s.ok(err, "load %s", id)
+	page, err := sessions.Runs(s.ctx(), id, session.PageRequest{Limit: session.MaxPageSize})
+	s.ok(err, "runs of %s", id)
+	messages, err := sessions.AllMessages(s.ctx(), id)
+	s.ok(err, "messages of %s", id)
+	if !s.checkRuns(state, page.Items) {
+		return // it runs: somebody may still continue it
+	}
+	transcript, err := session.NewTranscript(messages)
+	s.ok(err, "transcript of %s", id)
+	s.ok(transcript.Sendable(), "transcript of %s", id)
+	if len(page.Items) > 0 {
+		s.checkClosed(tenant, id, &page.Items[len(page.Items)-1])
+		s.checkStream(tenant, id, page.Items, messages)
+	}
+}
+
+// checkRuns wants one record per turn, numbered from 1, all ended as the session
+// says. It reports false when the last one still runs.
+func (s *Stage) checkRuns(state *session.State, runs []session.Run) bool {
+	s.Helper()
+	if len(runs) != state.Turn {
+		s.Fatalf("session %s is at turn %d and has %d runs", state.ID, state.Turn, len(runs))
+	}
+	for i := range runs {
+		r := &runs[i]
+		if r.Turn != i+1 {
+			s.Fatalf("session %s: run %d has turn %d", state.ID, i+1, r.Turn)
+		}
+		last := i == len(runs)-1
+		if last && r.Status == session.RunRunning {
+			return false
+		}
+		if !r.Status.Ended() || r.Outcome == nil || r.Outcome.Status != r.Status || r.EndedAt.IsZero() {
+			s.Fatalf("session %s: run %d is %s, with outcome %+v", state.ID, r.Turn, r.Status, r.Outcome)
+		}
+		if last && state.Status != session.Paused && state.Status != r.Status.SessionStatus() {
+			s.Fatalf("session %s is %s after a run that is %s", state.ID, state.Status, r.Status)
+		}
+	}
+	return true
+}
+
+// checkClosed wants the stream closed as the run ended and the lease given back.
+func (s *Stage) checkClosed(tenant, id string, run *session.Run) {
+	s.Helper()
+	want := stream.StatusEnded
+	if run.Status == session.RunFailed {
+		want = stream.StatusFailed
+	}
+	s.until("the stream of "+id+" is "+string(want)+", and nothing is owed or held", func() bool {
+		state, err := s.Backend.Sessions().Tenant(tenant).Load(s.ctx(), id)
+		s.ok(err, "load %s", id)
+		info, err := s.Backend.Streams().Tenant(tenant).Info(s.ctx(), id)
+		s.ok(err, "stream of %s", id)
+		return !state.CloseOwed && state.Lease.Owner == "" && info.Status == want
+	})
+}
+
+// checkStream wants every chunk to say where it comes from, and all of them to
+// fold into the transcript.
+func (s *Stage) checkStream(tenant, id string, runs []session.Run, messages []session.Message) {
+	s.Helper()
+	chunks := s.tenantChunks(tenant, id)
+	known := map[string]bool{}
+	for i := range runs {
+		known[runs[i].ID] = true
+	}
+	for i := range chunks {
+		if c := &chunks[i]; c.AgentID != id || c.AgentType == "" || c.At.IsZero() || !known[c.RunID] {
+			s.Fatalf("chunk %d of session %s (%s) does not say where it comes from: %+v", i+1, id, c.Kind, *c)
+		}
+	}
+	if s.loose[id] {
+		return
+	}
+	// A branch begins with messages of another session, which has its own stream.
+	for len(messages) > 0 && !known[messages[0].RunID] {
+		messages = messages[1:]
+	}
+	s.same(comparable(stream.Fold(id, chunks)), comparable(messages), "the folded stream of %s, and its transcript", id)
+}
+
+// comparable renders messages with everything that a stream tells of them: not
+// the time, nor what only a provider wants to know.
+func comparable(messages []session.Message) string {
+	lines := make([]string, len(messages))
+	for i := range messages {
+		m := messages[i]
+		parts := make([]session.Part, 0, len(m.Parts))
+		for _, p := range m.Parts {
+			p.Provider, p.ProviderCallID, p.Extra = nil, "", nil
+			parts = append(parts, p)
+		}
+		m.Parts = parts
+		if m.Role != session.RoleUser {
+			m.Metadata = nil
+		}
+		raw, err := json.Marshal(struct {
+			ID, RunID string
+			Step      int
+			Role      session.Role
+			Parts     []session.Part
+			Metadata  map[string]json.RawMessage
+		}{m.ID, m.RunID, m.Step, m.Role, m.Parts, m.Metadata})
+		if err != nil {
+			raw = []byte(err.Error())
+		}
+		lines[i] = canonical(string(raw))
+	}
+	return strings.Join(lines, "\n")
+}
+
+// foldState applies the state patches of chunks to a JSON object, leaving out
+// those of attempts that were discarded.
+func (s *Stage) foldState(initial string, chunks []stream.Chunk) string {
+	s.Helper()
+	state := json.RawMessage(initial)
+	base, results := state, state // before the step in flight, and after its reply
+	answered := false
+	for i := range chunks {
+		c := &chunks[i]
+		switch c.Kind {
+		case stream.StepStarted:
+			base, results, answered = state, state, false
+		case stream.ToolEnd:
+			if !answered {
+				results, answered = state, true
+			}
+		case stream.StepDiscarded:
+			if c.Scope == stream.ScopeResults {
+				state, answered = results, false
+			} else {
+				state = base
+			}
+		case stream.StatePatch:
+			next, err := session.ApplyPatches(state, c.Patches)
+			s.ok(err, "apply the patches of chunk %d", i+1)
+			state = next
+			if !answered {
+				results = state
+			}
+		}
+	}
+	return string(state)
+}

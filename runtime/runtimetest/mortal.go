@@ -1,0 +1,179 @@
+package runtimetest
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store"
+	"github.com/helixagents/helix/stream"
+)
+
+// Mortal is a backend as a process sees it that may die: once kill was called,
+// nothing that is written through it arrives. An executor's Kill is made of it.
+func Mortal(backend store.Backend) (mortal store.Backend, kill func()) {
+	b := newFrail(backend)
+	return b, b.kill
+}
+
+var errDead = errors.New("runtimetest: this process is dead")
+
+// frail is a backend that fails on demand.
+type frail struct {
+	store.Backend
+	faults *faults
+}
+
+// faults is what a frail backend does wrong. It is shared by its tenants' views.
+type faults struct {
+	dead    atomic.Bool
+	noRenew atomic.Bool // leases cannot be renewed
+	// committed, if set, is called after each commit, with the commit done.
+	committed func(commit *session.Commit)
+}
+
+func newFrail(backend store.Backend) *frail { return &frail{Backend: backend, faults: &faults{}} }
+
+func (b *frail) kill() { b.faults.dead.Store(true) }
+
+func (f *faults) check() error {
+	if f.dead.Load() {
+		return errDead
+	}
+	return nil
+}
+
+// Sessions implements [store.Backend].
+func (b *frail) Sessions() session.Store { return &frailSessions{b.Backend.Sessions(), b.faults} }
+
+// Streams implements [store.Backend].
+func (b *frail) Streams() stream.Manager { return &frailStreams{b.Backend.Streams(), b.faults} }
+
+// frailSessions fails whatever a run writes.
+type frailSessions struct {
+	session.Store
+	faults *faults
+}
+
+// Tenant implements [session.Store].
+func (s *frailSessions) Tenant(tenant string) session.Store {
+	return &frailSessions{s.Store.Tenant(tenant), s.faults}
+}
+
+// StartRun implements [session.Turns].
+func (s *frailSessions) StartRun(ctx context.Context, start *session.StartRun) (*session.Started, error) {
+	if err := s.faults.check(); err != nil {
+		return nil, err
+	}
+	return s.Store.StartRun(ctx, start)
+}
+
+// Commit implements [session.Turns].
+func (s *frailSessions) Commit(ctx context.Context, commit *session.Commit) (*session.Committed, error) {
+	if err := s.faults.check(); err != nil {
+		return nil, err
+	}
+	done, err := s.Store.Commit(ctx, commit)
+	if err == nil && s.faults.committed != nil {
+		s.faults.committed(commit)
+	}
+	return done, err
+}
+
+// TakeOver implements [session.Turns].
+func (s *frailSessions) TakeOver(ctx context.Context, take *session.TakeOver) (*session.TakenOver, error) {
+	if err := s.faults.check(); err != nil {
+		return nil, err
+	}
+	return s.Store.TakeOver(ctx, take)
+}
+
+// RenewLease implements [session.Turns].
+func (s *frailSessions) RenewLease(ctx context.Context, id string, fence session.Fence, ttl time.Duration) error {
+	if err := s.faults.check(); err != nil {
+		return err
+	}
+	if s.faults.noRenew.Load() {
+		return session.ErrUnavailable
+	}
+	return s.Store.RenewLease(ctx, id, fence, ttl)
+}
+
+// CloseRun implements [session.Turns].
+func (s *frailSessions) CloseRun(ctx context.Context, id string, fence session.Fence, settled bool) error {
+	if err := s.faults.check(); err != nil {
+		return err
+	}
+	return s.Store.CloseRun(ctx, id, fence, settled)
+}
+
+// SettleClose implements [session.Turns].
+func (s *frailSessions) SettleClose(ctx context.Context, id, runID string) error {
+	if err := s.faults.check(); err != nil {
+		return err
+	}
+	return s.Store.SettleClose(ctx, id, runID)
+}
+
+// Claim implements [session.Calls].
+func (s *frailSessions) Claim(
+	ctx context.Context, id string, version int64, fence session.Fence, messageID, callID string,
+) (session.Call, bool, error) {
+	if err := s.faults.check(); err != nil {
+		return session.Call{}, false, err
+	}
+	return s.Store.Claim(ctx, id, version, fence, messageID, callID)
+}
+
+// Settle implements [session.Calls].
+func (s *frailSessions) Settle(ctx context.Context, id string, fence session.Fence, call session.Call) (session.Call, error) {
+	if err := s.faults.check(); err != nil {
+		return session.Call{}, err
+	}
+	return s.Store.Settle(ctx, id, fence, call)
+}
+
+// frailStreams fails whatever is written to a stream.
+type frailStreams struct {
+	stream.Manager
+	faults *faults
+}
+
+// Tenant implements [stream.Manager].
+func (s *frailStreams) Tenant(tenant string) stream.Manager {
+	return &frailStreams{s.Manager.Tenant(tenant), s.faults}
+}
+
+// Append implements [stream.Manager].
+func (s *frailStreams) Append(ctx context.Context, id string, batch stream.Batch) (stream.Append, error) {
+	if err := s.faults.check(); err != nil {
+		return nil, err
+	}
+	return s.Manager.Append(ctx, id, batch)
+}
+
+// End implements [stream.Manager].
+func (s *frailStreams) End(ctx context.Context, id string, by stream.Producer, end stream.End) error {
+	if err := s.faults.check(); err != nil {
+		return err
+	}
+	return s.Manager.End(ctx, id, by, end)
+}
+
+// Fail implements [stream.Manager].
+func (s *frailStreams) Fail(ctx context.Context, id string, by stream.Producer, failure *session.Error) error {
+	if err := s.faults.check(); err != nil {
+		return err
+	}
+	return s.Manager.Fail(ctx, id, by, failure)
+}
+
+// Reactivate implements [stream.Manager].
+func (s *frailStreams) Reactivate(ctx context.Context, id string, by stream.Producer) (*stream.Info, error) {
+	if err := s.faults.check(); err != nil {
+		return nil, err
+	}
+	return s.Manager.Reactivate(ctx, id, by)
+}

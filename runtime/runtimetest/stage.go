@@ -1,0 +1,523 @@
+package runtimetest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/llm"
+	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store"
+	"github.com/helixagents/helix/stream"
+)
+
+// patience bounds every wait of a scenario. Only a failing one waits so long.
+const patience = 20 * time.Second
+
+// lease is how long an orphan waits for its takeover, where a scenario is about
+// that.
+const lease = 200 * time.Millisecond
+
+// Stage is what a scenario plays on: a backend of its own and executors on it.
+type Stage struct {
+	*testing.T
+	// Backend holds what the scenario makes.
+	Backend store.Backend
+	// Log is what the executors log.
+	Log *Log
+
+	config  *Config
+	tenants []string
+	loose   map[string]bool // sessions whose stream does not hold all of their transcript
+}
+
+func newStage(t *testing.T, config *Config) *Stage {
+	return &Stage{
+		T: t, Backend: config.NewBackend(t), Log: &Log{}, config: config,
+		tenants: []string{session.DefaultTenant}, loose: map[string]bool{},
+	}
+}
+
+// Start starts an executor that knows the agents.
+func (s *Stage) Start(agents ...*helix.Agent) Executor {
+	s.Helper()
+	return s.StartWith(Options{Agents: agents})
+}
+
+// StartWith starts an executor on the stage's backend.
+func (s *Stage) StartWith(opts Options) Executor {
+	s.Helper()
+	return s.startOn(s.Backend, opts)
+}
+
+// StartOther starts an executor as another process would: on a second handle.
+func (s *Stage) StartOther(opts Options) Executor {
+	s.Helper()
+	return s.startOn(s.config.Reopen(s.T, s.Backend), opts)
+}
+
+func (s *Stage) startOn(backend store.Backend, opts Options) Executor {
+	s.Helper()
+	if opts.RetryBackoff == 0 {
+		opts.RetryBackoff = time.Millisecond
+	}
+	opts.Logger = slog.New(slog.NewTextHandler(s.Log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	x := s.config.NewExecutor(s.T, backend, opts)
+	s.Cleanup(func() {
+		if err := x.Close(over()); err != nil {
+			s.Errorf("close the executor: %v", err)
+		}
+	})
+	return x
+}
+
+// over is a context that has ended.
+func over() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}
+
+// ctx is a context for one call that must not take for ever.
+func (s *Stage) ctx() context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	s.Cleanup(cancel)
+	return ctx
+}
+
+// Execute starts a turn that must not be refused.
+func (s *Stage) Execute(x helix.Executor, agent *helix.Agent, in helix.Input) helix.Run {
+	s.Helper()
+	run, err := x.Execute(s.ctx(), agent, in)
+	s.ok(err, "execute")
+	return run
+}
+
+// Say executes a text on a session and waits for the end of the turn.
+func (s *Stage) Say(x helix.Executor, agent *helix.Agent, sessionID, text string) *helix.Result {
+	s.Helper()
+	return s.Result(s.Begin(x, agent, sessionID, text))
+}
+
+// Begin executes a text on a session.
+func (s *Stage) Begin(x helix.Executor, agent *helix.Agent, sessionID, text string) helix.Run {
+	s.Helper()
+	return s.Execute(x, agent, helix.Input{SessionID: sessionID, Message: helix.UserText(text)})
+}
+
+// Result waits for a run's end.
+func (s *Stage) Result(run helix.Run) *helix.Result {
+	s.Helper()
+	res, err := run.Result(s.ctx())
+	s.ok(err, "result of run %s", run.ID())
+	return res
+}
+
+// Resume and Retry start a run that must not be refused.
+func (s *Stage) Resume(x helix.Executor, agent *helix.Agent, sessionID string, opts helix.ResumeOptions) helix.Run {
+	s.Helper()
+	run, err := x.Resume(s.ctx(), agent, sessionID, opts)
+	s.ok(err, "resume")
+	return run
+}
+
+// Retry retries a failed session that must let itself be retried.
+func (s *Stage) Retry(x helix.Executor, agent *helix.Agent, sessionID string) helix.Run {
+	s.Helper()
+	run, err := x.Retry(s.ctx(), agent, sessionID, helix.RetryOptions{})
+	s.ok(err, "retry")
+	return run
+}
+
+// Attach gives a handle on a session's run.
+func (s *Stage) Attach(x helix.Executor, sessionID string) helix.Run {
+	s.Helper()
+	run, err := x.Attach(s.ctx(), sessionID)
+	s.ok(err, "attach")
+	return run
+}
+
+// store is the session store of the default tenant.
+func (s *Stage) store() session.Store { return s.Backend.Sessions() }
+
+func (s *Stage) load(id string) *session.State {
+	s.Helper()
+	state, err := s.store().Load(s.ctx(), id)
+	s.ok(err, "load %s", id)
+	return state
+}
+
+func (s *Stage) messages(id string) []session.Message {
+	s.Helper()
+	messages, err := s.store().AllMessages(s.ctx(), id)
+	s.ok(err, "messages of %s", id)
+	return messages
+}
+
+func (s *Stage) runs(id string) []session.Run {
+	s.Helper()
+	page, err := s.store().Runs(s.ctx(), id, session.PageRequest{Limit: session.MaxPageSize})
+	s.ok(err, "runs of %s", id)
+	return page.Items
+}
+
+func (s *Stage) run(id, runID string) *session.Run {
+	s.Helper()
+	run, err := s.store().Run(s.ctx(), id, runID)
+	s.ok(err, "run %s", runID)
+	return run
+}
+
+// checkpoints lists a session's checkpoints, oldest first.
+func (s *Stage) checkpoints(id string) []session.Checkpoint {
+	s.Helper()
+	page, err := s.store().Checkpoints(s.ctx(), id, session.PageRequest{Limit: session.MaxPageSize})
+	s.ok(err, "checkpoints of %s", id)
+	slices.Reverse(page.Items)
+	return page.Items
+}
+
+// state is a session's custom state as JSON.
+func (s *Stage) state(id string) string {
+	s.Helper()
+	raw, err := s.load(id).Custom.MarshalJSON()
+	s.ok(err, "state of %s", id)
+	return string(raw)
+}
+
+// chunks are all chunks of a session's stream.
+func (s *Stage) chunks(id string) []stream.Chunk {
+	s.Helper()
+	return s.tenantChunks(session.DefaultTenant, id)
+}
+
+func (s *Stage) tenantChunks(tenant, id string) []stream.Chunk {
+	s.Helper()
+	items, err := s.Backend.Streams().Tenant(tenant).Chunks(s.ctx(), id, 0, 1<<20)
+	s.ok(err, "chunks of %s", id)
+	chunks := make([]stream.Chunk, len(items))
+	for i := range items {
+		if items[i].Sequence != int64(i)+1 {
+			s.Fatalf("chunk %d of stream %s has sequence %d", i+1, id, items[i].Sequence)
+		}
+		chunks[i] = *items[i].Chunk
+	}
+	return chunks
+}
+
+// collect reads a stream to its terminal item.
+func (s *Stage) collect(run helix.Run) (items []stream.Item) {
+	s.Helper()
+	for item, err := range run.Stream(s.ctx()) {
+		s.ok(err, "stream of run %s", run.ID())
+		items = append(items, item)
+	}
+	if len(items) == 0 || !items[len(items)-1].Terminal() {
+		s.Fatalf("the stream of run %s ended without a terminal item: %s", run.ID(), kinds(items))
+	}
+	return items
+}
+
+// kinds lists the kinds of items, for reading.
+func kinds(items []stream.Item) string {
+	var out []string
+	for _, item := range items {
+		if item.Chunk != nil {
+			out = append(out, string(item.Chunk.Kind))
+		} else {
+			out = append(out, "<"+string(item.Frame)+">")
+		}
+	}
+	return strings.Join(out, " ")
+}
+
+// ofKind picks chunks.
+func ofKind(chunks []stream.Chunk, kind stream.Kind) (out []stream.Chunk) {
+	for i := range chunks {
+		if chunks[i].Kind == kind {
+			out = append(out, chunks[i])
+		}
+	}
+	return out
+}
+
+// ok fails the scenario on an error.
+func (s *Stage) ok(err error, format string, args ...any) {
+	s.Helper()
+	if err != nil {
+		s.Fatalf("%s: %v", fmt.Sprintf(format, args...), err)
+	}
+}
+
+// refused wants an error that matches a sentinel and says certain words.
+func (s *Stage) refused(err, want error, words ...string) {
+	s.Helper()
+	if !errors.Is(err, want) {
+		s.Fatalf("got error %v, want one that is %v", err, want)
+	}
+	for _, word := range words {
+		if !strings.Contains(err.Error(), word) {
+			s.Fatalf("the error %q does not say %q", err, word)
+		}
+	}
+}
+
+// ended wants a result with a status.
+func (s *Stage) ended(res *helix.Result, want helix.Status) {
+	s.Helper()
+	if res.Status != want {
+		s.Fatalf("run %s is %s (%v), want %s", res.RunID, res.Status, res.Error, want)
+	}
+}
+
+// failed wants a failed result whose error matches a sentinel and says words.
+func (s *Stage) failed(res *helix.Result, want error, words ...string) {
+	s.Helper()
+	s.ended(res, helix.Failed)
+	s.refused(res.Error, want, words...)
+}
+
+// code is an error to match a code with.
+func code(c session.Code) error { return &session.Error{Code: c} }
+
+// same wants two values to be equal as they print.
+func (s *Stage) same(got, want any, format string, args ...any) {
+	s.Helper()
+	if g, w := fmt.Sprint(got), fmt.Sprint(want); g != w {
+		s.Fatalf("%s:\n got %s\nwant %s", fmt.Sprintf(format, args...), g, w)
+	}
+}
+
+// sameJSON wants two JSON values to be equal.
+func (s *Stage) sameJSON(got, want string, format string, args ...any) {
+	s.Helper()
+	s.same(canonical(got), canonical(want), format, args...)
+}
+
+func canonical(raw string) string {
+	var v any
+	if err := json.Unmarshal([]byte(raw), &v); err != nil {
+		return raw
+	}
+	out, err := json.Marshal(v)
+	if err != nil {
+		return raw
+	}
+	return string(out)
+}
+
+// transcript wants a session's messages to render as lines; see [render].
+func (s *Stage) transcript(id string, lines ...string) {
+	s.Helper()
+	s.same(render(s.messages(id)), strings.Join(lines, "\n"), "transcript of %s", id)
+}
+
+// render writes messages one per line, such as
+//
+//	user: hello
+//	assistant: let me see, add({"n":1})
+//	tool add: 3
+//	tool add failed: tool_timeout
+func render(messages []session.Message) string {
+	lines := make([]string, len(messages))
+	for i := range messages {
+		lines[i] = renderMessage(&messages[i])
+	}
+	return strings.Join(lines, "\n")
+}
+
+func renderMessage(m *session.Message) string {
+	var parts []string
+	head := string(m.Role) + ": "
+	for _, p := range m.Parts {
+		switch p.Kind {
+		case session.PartText:
+			parts = append(parts, p.Text)
+		case session.PartReasoning:
+			parts = append(parts, "<"+p.Text+">")
+		case session.PartFile:
+			parts = append(parts, "["+p.MediaType+" "+p.URL+"]")
+		case session.PartToolCall:
+			parts = append(parts, p.Tool+"("+string(p.Input)+")")
+		case session.PartToolResult:
+			head = "tool " + p.Tool + ": "
+			if p.Error != nil {
+				head = "tool " + p.Tool + " failed: "
+				parts = append(parts, string(p.Error.Code))
+			} else {
+				parts = append(parts, string(p.ResultJSON()))
+			}
+		}
+	}
+	line := head + strings.Join(parts, ", ")
+	if m.Hidden() {
+		line += " [hidden]"
+	}
+	if stop, ok := m.Metadata[session.MetaInterrupted]; ok {
+		line += " " + string(stop)
+	}
+	return line
+}
+
+// until waits for something that happens in its own time.
+func (s *Stage) until(what string, done func() bool) {
+	s.Helper()
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for !done() {
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			s.Fatalf("waited in vain: %s", what)
+		}
+	}
+}
+
+// receive waits for a signal.
+func (s *Stage) receive(what string, signal <-chan struct{}) {
+	s.Helper()
+	select {
+	case <-signal:
+	case <-time.After(patience):
+		s.Fatalf("waited in vain: %s", what)
+	}
+}
+
+// gate is a place where a tool, hook or model waits to be let on.
+type gate struct {
+	entered chan struct{}
+	open    chan struct{}
+	enter   func()
+	release func()
+}
+
+// newGate makes a gate that opens when the scenario ends, if not before.
+func (s *Stage) newGate() *gate {
+	g := &gate{entered: make(chan struct{}), open: make(chan struct{})}
+	g.enter = sync.OnceFunc(func() { close(g.entered) })
+	g.release = sync.OnceFunc(func() { close(g.open) })
+	s.Cleanup(g.release)
+	return g
+}
+
+// pass waits at the gate, or for the end of ctx.
+func (g *gate) pass(ctx context.Context) error {
+	g.enter()
+	select {
+	case <-g.open:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// tally counts.
+type tally struct {
+	mu sync.Mutex
+	n  map[string]int
+}
+
+func (t *tally) add(what string) int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.n == nil {
+		t.n = map[string]int{}
+	}
+	t.n[what]++
+	return t.n[what]
+}
+
+func (t *tally) of(what string) int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.n[what]
+}
+
+// journal is what happened, in order.
+type journal struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (j *journal) add(format string, args ...any) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.lines = append(j.lines, fmt.Sprintf(format, args...))
+}
+
+func (j *journal) String() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return strings.Join(j.lines, "\n")
+}
+
+// Log keeps what executors log, for scenarios that promise a line and for
+// failures.
+type Log struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+// Write implements [io.Writer].
+func (l *Log) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(p)
+}
+
+// String is the log so far.
+func (l *Log) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
+}
+
+// logged wants a line of the log to hold all words.
+func (s *Stage) logged(words ...string) {
+	s.Helper()
+	for line := range strings.Lines(s.Log.String()) {
+		if !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(line, w) }) {
+			return
+		}
+	}
+	s.Fatalf("no line of the log says %q", words)
+}
+
+// newAgent is the agent of most scenarios.
+func newAgent(model llm.Model, tools ...helix.Tool) *helix.Agent {
+	return &helix.Agent{Name: "agent", Model: model, Tools: tools}
+}
+
+// num is the input of most scenarios' tools.
+type num struct {
+	N int `json:"n"`
+}
+
+// newTool is a tool on numbers.
+func newTool[Out any](name string, fn func(ctx context.Context, call *helix.Call, n int) (Out, error)) helix.Tool {
+	return helix.Tool{
+		Name: name, Description: name,
+		Execute: helix.Func(func(ctx context.Context, call *helix.Call, in num) (Out, error) { return fn(ctx, call, in.N) }),
+	}
+}
+
+// double is a tool that works.
+func double() helix.Tool {
+	return newTool("double", func(_ context.Context, _ *helix.Call, n int) (int, error) { return 2 * n, nil })
+}
+
+// blocking is a tool that waits at a gate.
+func blocking(name string, g *gate) helix.Tool {
+	return newTool(name, func(ctx context.Context, _ *helix.Call, n int) (int, error) { return n, g.pass(ctx) })
+}

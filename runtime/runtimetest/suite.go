@@ -1,0 +1,129 @@
+package runtimetest
+
+import (
+	"context"
+	"log/slog"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/store"
+	"github.com/helixagents/helix/usage"
+)
+
+// Executor is a runtime under test.
+type Executor interface {
+	helix.Executor
+	// Close shuts the runtime down: running turns may go on until ctx ends. It may
+	// be called more than once, also after Kill.
+	Close(ctx context.Context) error
+	// Kill drops the runtime as if its process had died: nothing of it reaches the
+	// backend any more. See [Mortal].
+	Kill()
+}
+
+// Options are what a scenario asks of an executor.
+type Options struct {
+	Agents []*helix.Agent
+	Hooks  *helix.Hooks
+	Usage  usage.Sink
+	// LeaseTTL is how long a run stays with a process that has died. A runtime that
+	// is given one looks for orphans several times within it. Zero is the runtime's
+	// default.
+	LeaseTTL time.Duration
+	// RetryBackoff is the wait before a model call is tried again.
+	RetryBackoff time.Duration
+	Logger       *slog.Logger
+}
+
+// Config says what to run the scenarios on.
+type Config struct {
+	// NewBackend opens a backend that holds nothing, and closes it when t ends.
+	NewBackend func(t testing.TB) store.Backend
+	// Reopen opens a second handle on a backend's data, as another process would,
+	// and closes it when t ends. Defaults to the backend itself.
+	Reopen func(t testing.TB, backend store.Backend) store.Backend
+	// NewExecutor starts a runtime. The suite closes it.
+	NewExecutor func(t testing.TB, backend store.Backend, opts Options) Executor
+	// Skip names scenarios ("group/name") that do not apply, and why.
+	Skip map[string]string
+}
+
+// Scenario is one behaviour of a runtime.
+type Scenario struct {
+	Name string
+	// Doc says in one line what is promised. It is printed on failure.
+	Doc  string
+	Func func(s *Stage)
+}
+
+// Group is the scenarios about one concern.
+type Group struct {
+	Name      string
+	Scenarios []Scenario
+}
+
+// Groups lists all scenarios.
+func Groups() []Group {
+	return []Group{
+		{"execute", executeScenarios()},
+		{"multiturn", multiturnScenarios()},
+		{"models", modelScenarios()},
+		{"tools", toolScenarios()},
+		{"state", stateScenarios()},
+		{"finish", finishScenarios()},
+		{"limits", limitScenarios()},
+		{"hooks", hookScenarios()},
+		{"streams", streamScenarios()},
+		{"stops", stopScenarios()},
+		{"resume", resumeScenarios()},
+		{"retry", retryScenarios()},
+		{"branch", branchScenarios()},
+		{"recovery", recoveryScenarios()},
+		{"shutdown", shutdownScenarios()},
+		{"usage", usageScenarios()},
+		{"badinput", badInputScenarios()},
+		{"tenants", tenantScenarios()},
+	}
+}
+
+// Run holds a runtime on a backend to every scenario.
+func Run(t *testing.T, config Config) {
+	if config.Reopen == nil {
+		config.Reopen = func(_ testing.TB, backend store.Backend) store.Backend { return backend }
+	}
+	var ran, skipped atomic.Int64
+	t.Cleanup(func() { t.Logf("runtimetest: %d scenarios, %d skipped", ran.Load(), skipped.Load()) })
+	for _, group := range Groups() {
+		t.Run(group.Name, func(t *testing.T) {
+			t.Parallel()
+			for _, scenario := range group.Scenarios {
+				t.Run(scenario.Name, func(t *testing.T) {
+					t.Parallel()
+					if why, ok := config.Skip[group.Name+"/"+scenario.Name]; ok {
+						skipped.Add(1)
+						t.Skipf("SKIPPED, %s: %s", why, scenario.Doc)
+					}
+					ran.Add(1)
+					play(t, &config, scenario)
+				})
+			}
+		})
+	}
+}
+
+// play runs one scenario and then looks at what it left behind.
+func play(t *testing.T, config *Config, scenario Scenario) {
+	s := newStage(t, config)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("promise: %s", scenario.Doc)
+			t.Logf("log:\n%s", s.Log.String())
+		}
+	})
+	scenario.Func(s)
+	if !t.Failed() {
+		s.checkSessions()
+	}
+}

@@ -1,0 +1,211 @@
+// Package memory keeps everything in the process: for tests, for trying things
+// out, and for sessions that need not outlive the program.
+//
+// It promises what every backend promises, apart from surviving: operations are
+// atomic, bodies come back as the bytes that were sent, and what a caller gets
+// or gives is never shared with the store.
+package memory
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/helixagents/helix/lock"
+	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store"
+	"github.com/helixagents/helix/stream"
+)
+
+var _ store.Backend = (*Backend)(nil)
+
+// Config configures a [Backend]. Its zero value is ready to use.
+type Config struct {
+	// Clock is the store's clock, on which leases, deadlines and locks run.
+	// Defaults to time.Now.
+	Clock func() time.Time
+	// MaxChunk is the largest encoded stream chunk in bytes. Defaults to
+	// stream.DefaultMaxChunk.
+	MaxChunk int
+}
+
+// Backend keeps sessions, streams and locks in memory. It is safe for concurrent
+// use.
+//
+// One lock guards all sessions: an operation encodes what it was given before it
+// takes the lock and decodes what it returns after, so that only the bookkeeping
+// in between is serial. Whatever a stored row points to is never changed in
+// place, only replaced, which is what makes reading it outside the lock safe.
+type Backend struct {
+	clock func() time.Time
+	hub   *hub
+	locks *locks
+
+	mu      sync.RWMutex
+	closed  bool
+	shelves map[string]*shelf // by tenant
+	due     dueSets
+	wakes   map[wakeKey]session.Wake
+}
+
+// New makes an empty backend.
+func New(config Config) *Backend {
+	clock := config.Clock
+	if clock == nil {
+		clock = time.Now
+	}
+	maxChunk := config.MaxChunk
+	if maxChunk <= 0 {
+		maxChunk = stream.DefaultMaxChunk
+	}
+	b := &Backend{
+		clock:   clock,
+		shelves: map[string]*shelf{},
+		due:     newDueSets(),
+		wakes:   map[wakeKey]session.Wake{},
+	}
+	b.hub = newHub(b.now, maxChunk)
+	b.locks = newLocks(b.now)
+	return b
+}
+
+// Sessions implements [store.Backend].
+func (b *Backend) Sessions() session.Store { return &sessions{b: b, tenant: session.DefaultTenant} }
+
+// Streams implements [store.Backend].
+func (b *Backend) Streams() stream.Manager {
+	return &streams{hub: b.hub, tenant: session.DefaultTenant}
+}
+
+// Locks implements [store.Backend].
+func (b *Backend) Locks() lock.Manager { return b.locks }
+
+// Close ends every reader and refuses every later call with [session.ErrClosed].
+// Closing twice does nothing.
+func (b *Backend) Close() error {
+	b.mu.Lock()
+	b.closed = true
+	b.mu.Unlock()
+	b.hub.close()
+	b.locks.close()
+	return nil
+}
+
+// now is the store's time, in the form that stored times have: UTC, and without
+// a monotonic part that would not survive storage.
+func (b *Backend) now() time.Time { return utc(b.clock()) }
+
+// lock begins an operation that writes; the caller unlocks b.mu.
+func (b *Backend) lock(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	b.mu.Lock()
+	if b.closed {
+		b.mu.Unlock()
+		return session.ErrClosed
+	}
+	return nil
+}
+
+// rlock begins an operation that reads; the caller unlocks b.mu for reading.
+func (b *Backend) rlock(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	b.mu.RLock()
+	if b.closed {
+		b.mu.RUnlock()
+		return session.ErrClosed
+	}
+	return nil
+}
+
+// sessions is the session store of one tenant.
+type sessions struct {
+	b      *Backend
+	tenant string
+}
+
+var _ session.Store = (*sessions)(nil)
+
+// Tenant implements [session.Store].
+func (s *sessions) Tenant(tenant string) session.Store {
+	return &sessions{b: s.b, tenant: orDefault(tenant)}
+}
+
+// Now implements [session.Turns].
+func (s *sessions) Now(ctx context.Context) (time.Time, error) {
+	return s.b.now(), ctx.Err()
+}
+
+// edit finds a session to change it. Until done is called the caller alone has
+// the store; done also brings the sweeps' indexes up to date.
+func (s *sessions) edit(ctx context.Context, id string) (rec *record, done func(), err error) {
+	if err := s.b.lock(ctx); err != nil {
+		return nil, nil, err
+	}
+	rec = s.b.find(s.tenant, id)
+	if rec == nil {
+		s.b.mu.Unlock()
+		return nil, nil, notFound(id)
+	}
+	return rec, func() {
+		s.b.due.mark(rec)
+		s.b.mu.Unlock()
+	}, nil
+}
+
+// editFree is edit for a direct write of the document, which a live run's lease
+// forbids.
+func (s *sessions) editFree(ctx context.Context, id string) (rec *record, now time.Time, done func(), err error) {
+	rec, done, err = s.edit(ctx, id)
+	if err != nil {
+		return nil, now, nil, err
+	}
+	now = s.b.now()
+	if err := rec.state.Free(now); err != nil {
+		done()
+		return nil, now, nil, err
+	}
+	return rec, now, done, nil
+}
+
+// view finds a session to read it.
+func (s *sessions) view(ctx context.Context, id string) (rec *record, done func(), err error) {
+	if err := s.b.rlock(ctx); err != nil {
+		return nil, nil, err
+	}
+	rec = s.b.find(s.tenant, id)
+	if rec == nil {
+		s.b.mu.RUnlock()
+		return nil, nil, notFound(id)
+	}
+	return rec, s.b.mu.RUnlock, nil
+}
+
+func (b *Backend) find(tenant, id string) *record {
+	if sh := b.shelves[tenant]; sh != nil {
+		return sh.sessions[id]
+	}
+	return nil
+}
+
+// shelf is the tenant's, made on first use.
+func (b *Backend) shelf(tenant string) *shelf {
+	sh := b.shelves[tenant]
+	if sh == nil {
+		sh = newShelf()
+		b.shelves[tenant] = sh
+	}
+	return sh
+}
+
+func notFound(id string) error { return session.ErrNotFound.WithMessage("session %s: not found", id) }
+
+func orDefault(tenant string) string {
+	if tenant == "" {
+		return session.DefaultTenant
+	}
+	return tenant
+}

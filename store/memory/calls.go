@@ -1,0 +1,277 @@
+package memory
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/helixagents/helix/session"
+)
+
+// call is the row of a call. Its result is kept as a message ready for the
+// transcript.
+type call struct {
+	session.Call // without Result
+	result       *message
+	at           time.Time // when the row was written
+}
+
+// takeCall makes a row of a call that a caller hands in.
+func takeCall(c *session.Call) (*call, error) {
+	switch {
+	case c.MessageID == "":
+		return nil, session.Invalid("call", "%s needs the id of its assistant message", c.ID)
+	case c.ID == "":
+		return nil, session.Invalid("call id", "must not be empty")
+	}
+	row := &call{Call: cloneCall(c)}
+	switch c.Status {
+	case "":
+		row.Status = session.CallOpen
+	case session.CallOpen, session.CallBegun:
+	case session.CallSettled:
+		if c.Result == nil {
+			return nil, session.Invalid("call", "%s is settled without a result", c.ID)
+		}
+	default:
+		return nil, session.Invalid("call status", "%q is none of open, begun, settled", c.Status)
+	}
+	if err := row.take(c); err != nil {
+		return nil, err
+	}
+	return row, nil
+}
+
+// take takes a result over, if there is one.
+func (c *call) take(from *session.Call) error {
+	if err := from.Writes.Check(); err != nil {
+		return err
+	}
+	if from.Result == nil {
+		return nil
+	}
+	if err := from.Result.Check(); err != nil {
+		return err
+	}
+	m, err := encodeMessage(from.Result)
+	if err != nil {
+		return err
+	}
+	c.result = &m
+	return nil
+}
+
+// give is the row as a caller gets it.
+func (c *call) give() (session.Call, error) {
+	out := cloneCall(&c.Call)
+	if c.result != nil {
+		m, err := c.result.decode()
+		if err != nil {
+			return out, err
+		}
+		out.Result = &m
+	}
+	return out, nil
+}
+
+// Claim implements [session.Calls].
+func (s *sessions) Claim(
+	ctx context.Context, id string, version int64, fence session.Fence, messageID, callID string,
+) (session.Call, bool, error) {
+	row, fresh, err := s.claim(ctx, id, version, fence, messageID, callID)
+	if err != nil {
+		return session.Call{}, false, err
+	}
+	out, err := row.give()
+	return out, fresh, err
+}
+
+func (s *sessions) claim(
+	ctx context.Context, id string, version int64, fence session.Fence, messageID, callID string,
+) (row call, fresh bool, err error) {
+	rec, done, err := s.edit(ctx, id)
+	if err != nil {
+		return call{}, false, err
+	}
+	defer done()
+	if err := rec.checkFence(fence); err != nil {
+		return call{}, false, err
+	}
+	if rec.state.Version != version {
+		return call{}, false, session.ErrStale.WithMessage("session %s: version %d was expected", id, version).WithSaw(rec.state.Saw())
+	}
+	found := rec.call(messageID, callID)
+	if found == nil {
+		return call{}, false, noCall(id, messageID, callID)
+	}
+	if found.Status == session.CallOpen {
+		found.Status, found.BegunAt, fresh = session.CallBegun, s.b.now(), true
+	}
+	return *found, fresh, nil
+}
+
+// Settle implements [session.Calls].
+func (s *sessions) Settle(ctx context.Context, id string, fence session.Fence, settled session.Call) (session.Call, error) {
+	if settled.Result == nil {
+		return session.Call{}, session.Invalid("call", "%s is settled without a result", settled.ID)
+	}
+	row, err := s.settle(ctx, id, fence, &settled)
+	if err != nil {
+		return session.Call{}, err
+	}
+	return row.give()
+}
+
+func (s *sessions) settle(ctx context.Context, id string, fence session.Fence, settled *session.Call) (call, error) {
+	taken := call{Call: cloneCall(settled)}
+	if err := taken.take(settled); err != nil {
+		return call{}, err
+	}
+	rec, done, err := s.edit(ctx, id)
+	if err != nil {
+		return call{}, err
+	}
+	defer done()
+	if err := rec.checkFence(fence); err != nil {
+		return call{}, err
+	}
+	found := rec.call(settled.MessageID, settled.ID)
+	if found == nil {
+		return call{}, noCall(id, settled.MessageID, settled.ID)
+	}
+	if found.Status != session.CallSettled {
+		found.Status, found.SettledAt = session.CallSettled, s.b.now()
+		found.result, found.Writes = taken.result, taken.Writes
+		if taken.Extra != nil {
+			found.Extra = taken.Extra
+		}
+	}
+	return *found, nil
+}
+
+// Calls implements [session.Calls].
+func (s *sessions) Calls(ctx context.Context, id, messageID string) ([]session.Call, error) {
+	found, err := s.callRows(ctx, id, messageID)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]session.Call, len(found))
+	for i := range found {
+		if out[i], err = found[i].give(); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+func (s *sessions) callRows(ctx context.Context, id, messageID string) ([]call, error) {
+	rec, done, err := s.view(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	out := make([]call, 0, len(rec.calls[messageID]))
+	for _, row := range rec.calls[messageID] {
+		out = append(out, *row)
+	}
+	return out, nil
+}
+
+// DropCalls implements [session.Calls].
+func (s *sessions) DropCalls(ctx context.Context, id, messageID string) error {
+	rec, done, err := s.edit(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer done()
+	delete(rec.calls, messageID)
+	return nil
+}
+
+// CleanCalls implements [session.Calls].
+func (s *sessions) CleanCalls(ctx context.Context, before time.Time) (int, error) {
+	if err := s.b.lock(ctx); err != nil {
+		return 0, err
+	}
+	defer s.b.mu.Unlock()
+	n := 0
+	for rec := range s.b.due.of(dueCalls) {
+		if rec.state.Tenant == s.tenant {
+			n += rec.cleanCalls(before)
+			s.b.due.mark(rec)
+		}
+	}
+	return n, nil
+}
+
+func (r *record) cleanCalls(before time.Time) int {
+	n, open := 0, r.openMessage()
+	for messageID, list := range r.calls {
+		if messageID == open && !ended(r.state.Status) {
+			continue
+		}
+		kept := slices.DeleteFunc(list, func(row *call) bool { return row.at.Before(before) })
+		n += len(list) - len(kept)
+		r.setCalls(messageID, kept)
+	}
+	return n
+}
+
+func (r *record) call(messageID, callID string) *call {
+	for _, row := range r.calls[messageID] {
+		if row.ID == callID {
+			return row
+		}
+	}
+	return nil
+}
+
+// settled is a call's result, or nil.
+func (r *record) settled(messageID, callID string) *message {
+	if row := r.call(messageID, callID); row != nil && row.Status == session.CallSettled {
+		return row.result
+	}
+	return nil
+}
+
+// addCall adds a row. One that is there already stays: it may have a result.
+func (r *record) addCall(row *call, now time.Time) {
+	if r.call(row.MessageID, row.ID) != nil {
+		return
+	}
+	row.at = now
+	if row.Status != session.CallOpen && row.BegunAt.IsZero() {
+		row.BegunAt = now
+	}
+	if row.Status == session.CallSettled && row.SettledAt.IsZero() {
+		row.SettledAt = now
+	}
+	list := r.calls[row.MessageID]
+	list = append(list, row)
+	slices.SortStableFunc(list, func(a, b *call) int { return cmp.Compare(a.Index, b.Index) })
+	r.setCalls(row.MessageID, list)
+}
+
+func (r *record) setCalls(messageID string, list []*call) {
+	if len(list) == 0 {
+		delete(r.calls, messageID)
+		return
+	}
+	if r.calls == nil {
+		r.calls = map[string][]*call{}
+	}
+	r.calls[messageID] = list
+}
+
+func noCall(id, messageID, callID string) error {
+	err := session.ErrNotFound.WithMessage("session %s: call %s of message %s not found", id, callID, messageID)
+	err.Calls = []string{callID}
+	return err
+}
+
+// ended reports whether a session is over: one that was interrupted or paused
+// can go on where it stopped.
+func ended(status session.Status) bool {
+	return status == session.Completed || status == session.Failed
+}

@@ -1,0 +1,183 @@
+package memory
+
+import (
+	"context"
+	"fmt"
+	"sort"
+	"time"
+
+	"github.com/helixagents/helix/session"
+)
+
+// checkpoint is a stored checkpoint. It never changes, except that a rewind may
+// undo it.
+type checkpoint struct {
+	session.Checkpoint // without State
+	number             int64
+	state              *version
+	undone             bool // messages it counts on are gone
+}
+
+// withState is the checkpoint as a caller gets it.
+func (c *checkpoint) withState() *session.Checkpoint {
+	out := c.Checkpoint
+	shared := c.state.document()
+	state := cloneDocument(&shared)
+	out.State = &state
+	return &out
+}
+
+// CreateCheckpoint implements [session.Checkpoints].
+func (s *sessions) CreateCheckpoint(ctx context.Context, id string, n session.NewCheckpoint) (*session.Checkpoint, error) {
+	cp, err := s.createCheckpoint(ctx, id, n)
+	if err != nil {
+		return nil, err
+	}
+	return cp.withState(), nil
+}
+
+func (s *sessions) createCheckpoint(ctx context.Context, id string, n session.NewCheckpoint) (*checkpoint, error) {
+	rec, now, done, err := s.editFree(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	if err := rec.checkCheckpoint(n.ID); err != nil {
+		return nil, err
+	}
+	rec.touchDirectly(now)
+	return rec.writeCheckpoint(n, now), nil
+}
+
+// Checkpoint implements [session.Checkpoints].
+func (s *sessions) Checkpoint(ctx context.Context, id, checkpointID string) (*session.Checkpoint, error) {
+	return s.readCheckpoint(ctx, id, func(rec *record) string { return checkpointID })
+}
+
+// LatestCheckpoint implements [session.Checkpoints].
+func (s *sessions) LatestCheckpoint(ctx context.Context, id string) (*session.Checkpoint, error) {
+	return s.readCheckpoint(ctx, id, func(rec *record) string { return rec.state.CheckpointID })
+}
+
+func (s *sessions) readCheckpoint(ctx context.Context, id string, which func(*record) string) (*session.Checkpoint, error) {
+	rec, done, err := s.view(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	checkpointID := which(rec)
+	cp := rec.checkpointIDs[checkpointID]
+	done()
+	if cp == nil {
+		return nil, noCheckpoint(id, checkpointID)
+	}
+	return cp.withState(), nil
+}
+
+// Checkpoints implements [session.Checkpoints].
+func (s *sessions) Checkpoints(ctx context.Context, id string, req session.PageRequest) (session.Page[session.Checkpoint], error) {
+	pos, resumed, err := req.Position()
+	if err != nil {
+		return session.Page[session.Checkpoint]{}, err
+	}
+	rec, done, err := s.view(ctx, id)
+	if err != nil {
+		return session.Page[session.Checkpoint]{}, err
+	}
+	defer done()
+	end := len(rec.checkpoints)
+	if resumed {
+		end = sort.Search(end, func(i int) bool { return rec.checkpoints[i].number >= pos.N })
+	}
+	end = max(end-req.Offset, 0)
+	start := max(end-req.Size(), 0)
+	items := make([]session.Checkpoint, 0, end-start)
+	var last session.Position
+	for i := end - 1; i >= start; i-- {
+		items = append(items, rec.checkpoints[i].Checkpoint)
+		last.N = rec.checkpoints[i].number
+	}
+	page := newPage(req, items, start > 0, last)
+	if req.Total {
+		page.Total = new(len(rec.checkpoints))
+	}
+	return page, nil
+}
+
+// checkCheckpoint refuses an id that is taken.
+func (r *record) checkCheckpoint(id string) error {
+	if r.checkpointIDs[id] != nil {
+		return session.ErrExists.WithMessage("session %s: checkpoint %s already exists", r.state.ID, id)
+	}
+	return nil
+}
+
+// writeCheckpoint marks the session as it is now and moves the pointer there.
+func (r *record) writeCheckpoint(n session.NewCheckpoint, now time.Time) *checkpoint {
+	st := &r.state
+	r.written++
+	if n.ID == "" {
+		n.ID = session.CheckpointID(st.ID, n.Step, now, fmt.Sprint(st.Version))
+	}
+	if n.Source == "" {
+		n.Source = session.FromSave
+	}
+	cp := &checkpoint{
+		Checkpoint: session.Checkpoint{
+			ID: n.ID, SessionID: st.ID, RunID: st.CurrentRunID, Turn: st.Turn, Step: n.Step,
+			Status: st.Status, Source: n.Source, Version: st.Version,
+			MessageCount: st.MessageCount, StreamSequence: n.StreamSequence, At: now,
+		},
+		number: r.written,
+		state:  r.custom.mark(),
+	}
+	r.checkpoints = append(r.checkpoints, cp)
+	r.standing = append(r.standing, cp)
+	if r.checkpointIDs == nil {
+		r.checkpointIDs = map[string]*checkpoint{}
+	}
+	r.checkpointIDs[cp.ID] = cp
+	r.point(cp)
+	return cp
+}
+
+// undoCheckpoints takes those back that hold messages past the first keep: they
+// can be read, but a rewind to one of them would bring back other messages than
+// it had. Message counts never fall from one standing checkpoint to the next, so
+// they are the last ones.
+func (r *record) undoCheckpoints(keep int) {
+	n := len(r.standing)
+	for ; n > 0 && r.standing[n-1].MessageCount > keep; n-- {
+		r.standing[n-1].undone = true
+	}
+	if n == len(r.standing) {
+		return
+	}
+	r.standing = r.standing[:n]
+	if n == 0 {
+		r.point(&checkpoint{})
+		return
+	}
+	r.point(r.standing[n-1])
+}
+
+// point makes cp the session's latest checkpoint.
+func (r *record) point(cp *checkpoint) {
+	r.state.CheckpointID, r.state.CheckpointedAt, r.state.CheckpointSource = cp.ID, cp.At, cp.Source
+}
+
+// checkpointWithin is the last checkpoint that holds no more than n messages, or
+// nil.
+func (r *record) checkpointWithin(n int) *checkpoint {
+	i := sort.Search(len(r.standing), func(i int) bool { return r.standing[i].MessageCount > n })
+	if i == 0 {
+		return nil
+	}
+	return r.standing[i-1]
+}
+
+func noCheckpoint(id, checkpointID string) error {
+	if checkpointID == "" {
+		return session.ErrNotFound.WithMessage("session %s: it has no checkpoint", id)
+	}
+	return session.ErrNotFound.WithMessage("session %s: checkpoint %s not found", id, checkpointID)
+}

@@ -1,0 +1,144 @@
+package memory
+
+import (
+	"context"
+	"time"
+
+	"github.com/helixagents/helix/session"
+)
+
+// child is a reference to a sub-agent's session. The revision tells whether it
+// has changed since it was read.
+type child struct {
+	ref      session.ChildRef
+	revision int
+}
+
+func (c *child) change(change func(*session.ChildRef)) {
+	change(&c.ref)
+	c.revision++
+}
+
+func checkChild(ref *session.ChildRef) error {
+	if ref.SessionID == "" {
+		return session.Invalid("child session id", "must not be empty")
+	}
+	return checkRaw("remote", ref.Remote)
+}
+
+// PutChildren implements [session.Children].
+func (s *sessions) PutChildren(ctx context.Context, id string, refs []session.ChildRef) error {
+	for i := range refs {
+		if err := checkChild(&refs[i]); err != nil {
+			return err
+		}
+	}
+	refs = cloneEach(refs, cloneChild)
+	rec, done, err := s.edit(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer done()
+	now := s.b.now()
+	for i := range refs {
+		rec.putChild(refs[i], now)
+	}
+	return nil
+}
+
+// putChild adds a reference or replaces the one to the same session, which keeps
+// its place and, unless told otherwise, its age.
+func (r *record) putChild(ref session.ChildRef, now time.Time) {
+	ref.UpdatedAt = now
+	found := r.children.get(ref.SessionID)
+	if found == nil {
+		if ref.CreatedAt.IsZero() {
+			ref.CreatedAt = now
+		}
+		r.children.add(ref.SessionID, &child{ref: ref})
+		return
+	}
+	if ref.CreatedAt.IsZero() {
+		ref.CreatedAt = found.ref.CreatedAt
+	}
+	found.change(func(was *session.ChildRef) { *was = ref })
+}
+
+// UpdateChild implements [session.Children]. The function runs outside the lock,
+// for it may use the store, and again if the reference has changed meanwhile.
+func (s *sessions) UpdateChild(
+	ctx context.Context, id, childID string, change func(*session.ChildRef) error,
+) (*session.ChildRef, error) {
+	for {
+		read, err := s.child(ctx, id, childID)
+		if err != nil {
+			return nil, err
+		}
+		ref := cloneChild(&read.ref)
+		if err := change(&ref); err != nil {
+			return nil, err
+		}
+		if ref.SessionID != childID {
+			return nil, session.Invalid("child session id", "%q must stay %q", ref.SessionID, childID)
+		}
+		if err := checkChild(&ref); err != nil {
+			return nil, err
+		}
+		swapped, err := s.swapChild(ctx, id, read.revision, &ref)
+		if err != nil {
+			return nil, err
+		}
+		if swapped {
+			return &ref, nil
+		}
+	}
+}
+
+func (s *sessions) child(ctx context.Context, id, childID string) (child, error) {
+	rec, done, err := s.view(ctx, id)
+	if err != nil {
+		return child{}, err
+	}
+	defer done()
+	found := rec.children.get(childID)
+	if found == nil {
+		return child{}, noChild(id, childID)
+	}
+	return *found, nil
+}
+
+func (s *sessions) swapChild(ctx context.Context, id string, revision int, ref *session.ChildRef) (bool, error) {
+	rec, done, err := s.edit(ctx, id)
+	if err != nil {
+		return false, err
+	}
+	defer done()
+	found := rec.children.get(ref.SessionID)
+	if found == nil {
+		return false, noChild(id, ref.SessionID)
+	}
+	if found.revision != revision {
+		return false, nil
+	}
+	ref.UpdatedAt = s.b.now()
+	found.change(func(was *session.ChildRef) { *was = cloneChild(ref) })
+	return true, nil
+}
+
+// Children implements [session.Children].
+func (s *sessions) Children(ctx context.Context, id string) ([]session.ChildRef, error) {
+	rec, done, err := s.view(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	out := make([]session.ChildRef, len(rec.children.list))
+	for i, c := range rec.children.list {
+		out[i] = cloneChild(&c.ref)
+	}
+	return out, nil
+}
+
+func noChild(id, childID string) error {
+	return session.ErrNotFound.WithMessage("session %s: child %s not found", id, childID)
+}

@@ -1,0 +1,277 @@
+package memory
+
+import (
+	"context"
+	"time"
+
+	"github.com/helixagents/helix/session"
+)
+
+// change is a [session.Change] that was checked, copied and encoded, so that
+// inside the lock only bookkeeping is left.
+type change struct {
+	*session.Change
+	messages []message
+	inline   []*message // for each promoted result: the one that was handed in, or nil
+	state    *custom    // replaces custom state; the writes are in it already
+	writes   session.Writes
+	calls    []*call
+	pending  []session.Pending
+	children []session.ChildRef
+	outcome  *session.Outcome
+}
+
+// prepare does everything about a change that does not need the session.
+func prepare(c *session.Change) (*change, error) {
+	if err := c.Check(); err != nil {
+		return nil, err
+	}
+	out := &change{Change: c, writes: cloneWrites(c.Writes)}
+	for _, part := range []func() error{out.prepareMessages, out.prepareState, out.prepareRows, out.prepareOutcome} {
+		if err := part(); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+func (c *change) prepareMessages() (err error) {
+	if c.messages, err = encodeMessages(c.Messages); err != nil || c.Promote == nil {
+		return err
+	}
+	c.inline = make([]*message, len(c.Promote.Results))
+	for i, result := range c.Promote.Results {
+		if result.Message == nil {
+			continue
+		}
+		if err := result.Message.Check(); err != nil {
+			return err
+		}
+		m, err := encodeMessage(result.Message)
+		if err != nil {
+			return err
+		}
+		c.inline[i] = &m
+	}
+	return nil
+}
+
+func (c *change) prepareState() error {
+	if c.State == nil {
+		return nil
+	}
+	doc, err := takeDocument(c.State)
+	if err != nil {
+		return err
+	}
+	state := newCustom(doc)
+	c.state = &state
+	return state.apply(c.writes)
+}
+
+func (c *change) prepareRows() error {
+	for i := range c.Calls {
+		row, err := takeCall(&c.Calls[i])
+		if err != nil {
+			return err
+		}
+		c.calls = append(c.calls, row)
+	}
+	for i := range c.Pending {
+		if err := checkPending(&c.Pending[i]); err != nil {
+			return err
+		}
+	}
+	c.pending = cloneEach(c.Pending, clonePending)
+	for i := range c.Children {
+		if err := checkChild(&c.Children[i]); err != nil {
+			return err
+		}
+	}
+	c.children = cloneEach(c.Children, cloneChild)
+	return nil
+}
+
+func (c *change) prepareOutcome() error {
+	if c.Outcome == nil {
+		return nil
+	}
+	c.outcome = cloneOutcome(c.Outcome)
+	return checkRaw("output", c.outcome.Output)
+}
+
+// check decides everything that the stored session decides. Nothing has changed
+// when it refuses.
+func (c *change) check(rec *record) error {
+	if n := len(rec.messages); c.KeepMessages != nil && *c.KeepMessages > n {
+		return session.Invalid("message count", "%d is more than the session's %d", *c.KeepMessages, n)
+	}
+	if c.Promote != nil {
+		for i, result := range c.Promote.Results {
+			if c.inline[i] == nil && rec.settled(c.Promote.MessageID, result.CallID) == nil {
+				err := session.Invalid("promotion", "of call %s: it has no settled result", result.CallID)
+				err.Calls = []string{result.CallID}
+				return err
+			}
+		}
+	}
+	if err := rec.pending.checkUnanswered(rec.state.ID, c.Waits); err != nil {
+		return err
+	}
+	if c.Checkpoint != nil {
+		return rec.checkCheckpoint(c.Checkpoint.ID)
+	}
+	return nil
+}
+
+// perform writes custom state. It is the first thing that a change changes and
+// the last that may be refused.
+func (c *change) perform(rec *record) error {
+	if c.state != nil {
+		rec.custom = *c.state
+		return nil
+	}
+	return rec.custom.apply(c.writes)
+}
+
+// apply writes everything else. It cannot fail.
+func (c *change) apply(b *Backend, rec *record, now time.Time) {
+	c.applyMessages(rec, now)
+	c.applyRows(b, rec, now)
+	if c.Status != "" {
+		rec.state.Status = c.Status
+	}
+	c.applyRun(rec, now)
+	rec.touch(now)
+	if c.Checkpoint != nil {
+		rec.writeCheckpoint(*c.Checkpoint, now)
+	}
+}
+
+func (c *change) applyMessages(rec *record, now time.Time) {
+	// Results are looked up before a rewind drops the rows they are in.
+	var results []message
+	if c.Promote != nil {
+		for i, result := range c.Promote.Results {
+			m := c.inline[i]
+			if m == nil {
+				m = rec.settled(c.Promote.MessageID, result.CallID)
+			}
+			results = append(results, *m)
+		}
+	}
+	if c.KeepMessages != nil {
+		rec.truncate(*c.KeepMessages, now)
+	}
+	rec.append(c.messages...)
+	rec.append(results...)
+	if c.Promote != nil {
+		delete(rec.calls, c.Promote.MessageID)
+	}
+}
+
+func (c *change) applyRows(b *Backend, rec *record, now time.Time) {
+	for _, row := range c.calls {
+		rec.addCall(row, now)
+	}
+	for i := range c.pending {
+		rec.pending.add(rec.state.ID, c.pending[i], now)
+	}
+	rec.pending.resolve(c.Resolve)
+	rec.own(c.Own)
+	rec.disown(c.Disown, now)
+	for i := range c.children {
+		rec.putChild(c.children[i], now)
+	}
+	rec.inbox.consume(c.Consume)
+	if c.Wake != nil {
+		b.putWake(rec.state.Tenant, *c.Wake, now)
+	}
+}
+
+func (c *change) applyRun(rec *record, now time.Time) {
+	run := rec.currentRun()
+	if c.StepCount != nil {
+		rec.state.StepCount = *c.StepCount
+		if run != nil {
+			run.StepCount = *c.StepCount
+		}
+	}
+	if run == nil {
+		return
+	}
+	if c.Run != nil {
+		if c.Run.CompletionReason != "" {
+			run.CompletionReason = c.Run.CompletionReason
+		}
+		run.Usage = run.Usage.Add(c.Run.Usage)
+	}
+	if c.outcome != nil {
+		run.Status, run.Outcome, run.EndedAt = c.outcome.Status, c.outcome, now
+		rec.state.Finish(c.outcome)
+		rec.stop = nil
+	}
+}
+
+// Commit implements [session.Turns].
+func (s *sessions) Commit(ctx context.Context, commit *session.Commit) (*session.Committed, error) {
+	c, err := prepare(&commit.Change)
+	if err != nil {
+		return nil, err
+	}
+	rec, done, err := s.edit(ctx, commit.SessionID)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	repeated, err := commit.Guard(&rec.state)
+	if err != nil {
+		return nil, err
+	}
+	if repeated {
+		out := rec.committed()
+		out.Repeated = true
+		return &out, nil
+	}
+	if err := rec.checkFence(commit.Fence); err != nil { // a lease that was given back has no owner to match
+		return nil, err
+	}
+	if run := rec.currentRun(); run != nil && run.Status.Ended() {
+		return nil, session.ErrStale.WithMessage("session %s: run %s is over", commit.SessionID, run.ID).WithSaw(rec.state.Saw())
+	}
+	if err := c.check(rec); err != nil {
+		return nil, err
+	}
+	if err := c.perform(rec); err != nil {
+		return nil, err
+	}
+	c.apply(s.b, rec, s.b.now())
+	rec.state.LastCommit = commit.Key
+	out := rec.committed()
+	out.Warnings = c.writes.Warnings
+	return &out, nil
+}
+
+// changeDirectly applies a change outside a turn.
+func (s *sessions) changeDirectly(ctx context.Context, id string, direct *session.Change) (session.Committed, error) {
+	c, err := prepare(direct)
+	if err != nil {
+		return session.Committed{}, err
+	}
+	rec, now, done, err := s.editFree(ctx, id)
+	if err != nil {
+		return session.Committed{}, err
+	}
+	defer done()
+	if err := c.check(rec); err != nil {
+		return session.Committed{}, err
+	}
+	if err := c.perform(rec); err != nil {
+		return session.Committed{}, err
+	}
+	c.apply(s.b, rec, now)
+	rec.state.LastCommit = ""
+	out := rec.committed()
+	out.Warnings = c.writes.Warnings
+	return out, nil
+}

@@ -1,0 +1,119 @@
+package memory
+
+import (
+	"context"
+	"maps"
+
+	"github.com/helixagents/helix/session"
+)
+
+// Save implements [session.Documents].
+func (s *sessions) Save(ctx context.Context, state *session.State) error {
+	if err := checkState(state); err != nil {
+		return err
+	}
+	doc, err := takeDocument(&state.Custom)
+	if err != nil {
+		return err
+	}
+	saved := cloneState(state)
+	rec, now, done, err := s.editFree(ctx, state.ID)
+	if err != nil {
+		return err
+	}
+	defer done()
+	if rec.state.Version != state.Version {
+		return session.ErrStale.WithMessage("session %s: version %d was expected", state.ID, state.Version).WithSaw(rec.state.Saw())
+	}
+	if err := session.Transition(rec.state.Status, state.Status); err != nil {
+		return err
+	}
+	shelf := s.b.shelf(s.tenant)
+	shelf.unindex(rec)
+	rec.replace(saved, doc)
+	shelf.index(rec)
+	rec.touchDirectly(now)
+	rec.writeCheckpoint(session.NewCheckpoint{Step: rec.state.StepCount, Source: session.FromSave}, now)
+	state.Version = rec.state.Version
+	return nil
+}
+
+// replace takes a whole document over, except for what is the store's own:
+// counters, the lease, the place in the order of sessions and what lives in rows.
+func (r *record) replace(saved session.State, doc session.Document) {
+	was := r.state
+	saved.Tenant, saved.Version = was.Tenant, was.Version
+	saved.StepCount, saved.ResumeCount = was.StepCount, was.ResumeCount
+	saved.Turn, saved.MessageCount, saved.CurrentRunID = was.Turn, was.MessageCount, was.CurrentRunID
+	saved.LastCommit, saved.CloseOwed, saved.Lease = was.LastCommit, was.CloseOwed, was.Lease
+	saved.CheckpointID, saved.CheckpointedAt, saved.CheckpointSource = was.CheckpointID, was.CheckpointedAt, was.CheckpointSource
+	saved.CreatedAt, saved.UpdatedAt = was.CreatedAt, was.UpdatedAt
+	r.state = saved
+	r.custom = newCustom(doc)
+}
+
+// Merge implements [session.Documents].
+func (s *sessions) Merge(ctx context.Context, id string, w session.Writes) (session.Committed, error) {
+	return s.changeDirectly(ctx, id, &session.Change{Writes: w})
+}
+
+// SetStatus implements [session.Documents].
+func (s *sessions) SetStatus(ctx context.Context, id string, change session.StatusChange) (session.StatusResult, error) {
+	change.Interrupt, change.Error = cloneInterrupt(change.Interrupt), cloneError(change.Error)
+	rec, now, done, err := s.editFree(ctx, id)
+	if err != nil {
+		return session.StatusResult{}, err
+	}
+	defer done()
+	result, err := change.Swap(&rec.state)
+	if err == nil && result.OK {
+		rec.state.LastCommit, rec.state.UpdatedAt = "", now
+	}
+	return result, err
+}
+
+// PatchMetadata implements [session.Documents].
+func (s *sessions) PatchMetadata(ctx context.Context, id string, patch map[string]*string) error {
+	rec, done, err := s.edit(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer done()
+	// A new map: readers may be looking at the old one.
+	metadata := make(map[string]string, len(rec.state.Metadata)+len(patch))
+	maps.Copy(metadata, rec.state.Metadata)
+	for key, value := range patch {
+		if value == nil {
+			delete(metadata, key)
+		} else {
+			metadata[key] = *value
+		}
+	}
+	if len(metadata) == 0 {
+		metadata = nil
+	}
+	rec.state.Metadata, rec.state.UpdatedAt = metadata, s.b.now()
+	return nil
+}
+
+// IncrementSteps implements [session.Documents].
+func (s *sessions) IncrementSteps(ctx context.Context, id string) (int, error) {
+	return s.increment(ctx, id, func(st *session.State) *int { return &st.StepCount })
+}
+
+// IncrementResumes implements [session.Documents].
+func (s *sessions) IncrementResumes(ctx context.Context, id string) (int, error) {
+	return s.increment(ctx, id, func(st *session.State) *int { return &st.ResumeCount })
+}
+
+func (s *sessions) increment(ctx context.Context, id string, counter func(*session.State) *int) (int, error) {
+	rec, now, done, err := s.editFree(ctx, id)
+	if err != nil {
+		return 0, err
+	}
+	defer done()
+	n := counter(&rec.state)
+	*n++
+	rec.touchDirectly(now)
+	return *n, nil
+}

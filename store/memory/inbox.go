@@ -1,0 +1,118 @@
+package memory
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/helixagents/helix/session"
+)
+
+// inbox keeps a session's messages from outside. It remembers the ids of those
+// taken in, so that a sender who does not know that it succeeded can repeat.
+type inbox struct {
+	entries []session.InboxEntry
+	seen    map[string]bool
+}
+
+func (i *inbox) add(entry session.InboxEntry) {
+	if i.seen[entry.ID] {
+		return
+	}
+	if i.seen == nil {
+		i.seen = map[string]bool{}
+	}
+	i.seen[entry.ID] = true
+	i.entries = append(i.entries, entry)
+}
+
+func (i *inbox) consume(ids []string) {
+	if len(ids) == 0 {
+		return
+	}
+	i.entries = slices.DeleteFunc(i.entries, func(e session.InboxEntry) bool { return slices.Contains(ids, e.ID) })
+}
+
+// Send implements [session.Inboxes].
+func (s *sessions) Send(ctx context.Context, id string, entry session.InboxEntry) error {
+	if err := session.CheckKeyID("inbox entry id", entry.ID); err != nil {
+		return err
+	}
+	if err := checkRaw("body", entry.Body); err != nil {
+		return err
+	}
+	entry = cloneEntry(&entry)
+	rec, done, err := s.edit(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer done()
+	if entry.At.IsZero() {
+		entry.At = s.b.now()
+	}
+	rec.inbox.add(entry)
+	return nil
+}
+
+// Inbox implements [session.Inboxes].
+func (s *sessions) Inbox(ctx context.Context, id string) ([]session.InboxEntry, error) {
+	rec, done, err := s.view(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	out := make([]session.InboxEntry, len(rec.inbox.entries))
+	for i := range rec.inbox.entries {
+		out[i] = cloneEntry(&rec.inbox.entries[i])
+	}
+	return out, nil
+}
+
+// wakeKey is what a wake is kept under: once per child.
+type wakeKey struct {
+	session session.Key
+	child   string
+}
+
+// PutWake implements [session.Inboxes].
+func (s *sessions) PutWake(ctx context.Context, wake session.Wake) error {
+	if err := session.CheckID(wake.SessionID); err != nil {
+		return err
+	}
+	if err := s.b.lock(ctx); err != nil {
+		return err
+	}
+	defer s.b.mu.Unlock()
+	s.b.putWake(s.tenant, wake, s.b.now())
+	return nil
+}
+
+// DeleteWake implements [session.Inboxes]. A wake that another run of the child
+// has put there since is not the one that was delivered, and stays.
+func (s *sessions) DeleteWake(ctx context.Context, wake session.Wake) error {
+	if err := s.b.lock(ctx); err != nil {
+		return err
+	}
+	defer s.b.mu.Unlock()
+	key := keyOf(s.tenant, &wake)
+	if stands, ok := s.b.wakes[key]; ok && (wake.RunID == "" || wake.RunID == stands.RunID) {
+		delete(s.b.wakes, key)
+	}
+	return nil
+}
+
+func (b *Backend) putWake(tenant string, wake session.Wake, now time.Time) {
+	key := keyOf(tenant, &wake)
+	if stands, ok := b.wakes[key]; ok && stands.RunID == wake.RunID {
+		return
+	}
+	wake.Tenant, wake.At = tenant, utc(wake.At)
+	if wake.At.IsZero() {
+		wake.At = now
+	}
+	b.wakes[key] = wake
+}
+
+func keyOf(tenant string, wake *session.Wake) wakeKey {
+	return wakeKey{session: session.Key{Tenant: tenant, ID: wake.SessionID}, child: wake.ChildID}
+}

@@ -1,0 +1,198 @@
+package memory
+
+import (
+	"context"
+	"slices"
+
+	"github.com/helixagents/helix/session"
+)
+
+// Create implements [session.Lifecycle].
+func (s *sessions) Create(ctx context.Context, state *session.State) error {
+	if err := checkState(state); err != nil {
+		return err
+	}
+	custom, err := takeDocument(&state.Custom)
+	if err != nil {
+		return err
+	}
+	if err := s.b.lock(ctx); err != nil {
+		return err
+	}
+	defer s.b.mu.Unlock()
+	if found := s.b.find(s.tenant, state.ID); found != nil {
+		return exists(&found.state)
+	}
+	now := s.b.now()
+	rec := newRecord(s.tenant, state, custom, now)
+	rec.touch(now)
+	s.b.shelf(s.tenant).add(rec)
+	s.b.due.mark(rec)
+	return nil
+}
+
+// checkState reports a document that cannot be stored.
+func checkState(state *session.State) error {
+	if err := state.Check(); err != nil {
+		return err
+	}
+	if err := checkRaw("output", state.Output); err != nil {
+		return err
+	}
+	return checkRaw("workspace reference", state.WorkspaceRef)
+}
+
+func exists(state *session.State) error {
+	return session.ErrExists.WithMessage("session %s: already exists", state.ID).WithSaw(state.Saw())
+}
+
+// Exists implements [session.Lifecycle].
+func (s *sessions) Exists(ctx context.Context, id string) (bool, error) {
+	if err := s.b.rlock(ctx); err != nil {
+		return false, err
+	}
+	defer s.b.mu.RUnlock()
+	return s.b.find(s.tenant, id) != nil, nil
+}
+
+// Load implements [session.Lifecycle].
+func (s *sessions) Load(ctx context.Context, id string) (*session.State, error) {
+	rec, done, err := s.view(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	shared := rec.load()
+	done()
+	return detach(&shared), nil
+}
+
+// load puts the whole document together. It shares what never changes with the
+// store: detach, outside the lock, makes it the caller's own.
+func (r *record) load() session.State {
+	out := r.state
+	out.Custom = r.custom.doc.Clone()
+	for _, p := range r.pending.open {
+		out.Pending = append(out.Pending, *p)
+	}
+	for _, c := range r.children.list {
+		if c.ref.Awaited {
+			out.AwaitingChildren = append(out.AwaitingChildren, c.ref)
+		}
+	}
+	return out
+}
+
+func detach(shared *session.State) *session.State {
+	out := cloneState(shared)
+	out.Custom = cloneDocument(&shared.Custom)
+	out.Pending = cloneEach(shared.Pending, clonePending)
+	out.AwaitingChildren = cloneEach(shared.AwaitingChildren, cloneChild)
+	return &out
+}
+
+// Clone implements [session.Lifecycle].
+func (s *sessions) Clone(ctx context.Context, clone *session.Clone) (*session.State, error) {
+	if clone.CheckpointID != "" && clone.MessageCount != nil {
+		return nil, session.Invalid("clone", "takes a checkpoint or a message count, not both")
+	}
+	shared, err := s.clone(ctx, clone)
+	if err != nil {
+		return nil, err
+	}
+	return detach(shared), nil
+}
+
+func (s *sessions) clone(ctx context.Context, clone *session.Clone) (*session.State, error) {
+	src, done, err := s.edit(ctx, clone.From)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	to := clone.To
+	if to.Agent == "" {
+		to.Agent = src.state.Agent
+	}
+	if to.Status == "" {
+		to.Status = session.Active
+	}
+	if err := checkState(&to); err != nil {
+		return nil, err
+	}
+	if found := s.b.find(s.tenant, to.ID); found != nil {
+		return nil, exists(&found.state)
+	}
+	messages, custom, err := src.upTo(clone)
+	if err != nil {
+		return nil, err
+	}
+	rec := s.b.newClone(s.tenant, &to, messages, custom)
+	s.b.shelf(s.tenant).add(rec)
+	s.b.due.mark(rec)
+	shared := rec.load()
+	return &shared, nil
+}
+
+// upTo is what a clone copies: the messages and custom state at its end. Neither
+// is ever changed in place, so the copy shares them.
+func (r *record) upTo(clone *session.Clone) ([]message, session.Document, error) {
+	switch {
+	case clone.CheckpointID != "":
+		cp := r.checkpointIDs[clone.CheckpointID]
+		if cp == nil {
+			return nil, session.Document{}, noCheckpoint(r.state.ID, clone.CheckpointID)
+		}
+		if cp.undone {
+			return nil, session.Document{}, session.ErrNotFound.WithMessage(
+				"session %s: a rewind has dropped messages of checkpoint %s", r.state.ID, cp.ID)
+		}
+		return r.messages[:cp.MessageCount:cp.MessageCount], cp.state.document(), nil
+	case clone.MessageCount != nil:
+		n := *clone.MessageCount
+		if n < 0 || n > len(r.messages) {
+			return nil, session.Document{}, session.Invalid("message count", "%d is not within 0 and %d", n, len(r.messages))
+		}
+		var custom session.Document
+		if cp := r.checkpointWithin(n); cp != nil {
+			custom = cp.state.document()
+		}
+		return r.messages[:n:n], custom, nil
+	}
+	return slices.Clip(r.messages), r.custom.doc.Clone(), nil
+}
+
+func (b *Backend) newClone(tenant string, to *session.State, messages []message, custom session.Document) *record {
+	now := b.now()
+	rec := newRecord(tenant, to, custom, now)
+	rec.state.StepCount, rec.state.ResumeCount = 0, 0
+	rec.append(messages...)
+	rec.touch(now)
+	rec.writeCheckpoint(session.NewCheckpoint{Source: session.FromSave}, now)
+	return rec
+}
+
+// Delete implements [session.Lifecycle]. The streams of the sessions go with
+// them, for this backend keeps both.
+func (s *sessions) Delete(ctx context.Context, id string) error {
+	if err := s.b.lock(ctx); err != nil {
+		return err
+	}
+	defer s.b.mu.Unlock()
+	rec := s.b.find(s.tenant, id)
+	if rec == nil {
+		return notFound(id)
+	}
+	shelf := s.b.shelf(s.tenant)
+	deleted := map[session.Key]bool{}
+	for _, member := range shelf.tree(rec) {
+		shelf.remove(member)
+		s.b.due.remove(member)
+		deleted[session.Key{Tenant: s.tenant, ID: member.state.ID}] = true
+	}
+	for key := range s.b.wakes {
+		if deleted[key.session] {
+			delete(s.b.wakes, key)
+		}
+	}
+	s.b.hub.deleteAll(deleted)
+	return nil
+}

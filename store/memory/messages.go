@@ -1,0 +1,196 @@
+package memory
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/helixagents/helix/session"
+)
+
+// message is a stored message: its persisted bytes, and what the store itself
+// must know of it. It never changes.
+type message struct {
+	id    string
+	role  session.Role
+	calls []string // the calls it makes
+	raw   []byte
+}
+
+func encodeMessage(m *session.Message) (message, error) {
+	raw, err := session.Encode(m)
+	if err != nil {
+		return message{}, session.ErrInvalid.WithCause(err, "message %s cannot be stored", m.ID)
+	}
+	out := message{id: m.ID, role: m.Role, raw: raw}
+	for i := range m.Parts {
+		if m.Parts[i].Kind == session.PartToolCall {
+			out.calls = append(out.calls, m.Parts[i].CallID)
+		}
+	}
+	return out, nil
+}
+
+func encodeMessages(messages []session.Message) ([]message, error) {
+	out := make([]message, len(messages))
+	for i := range messages {
+		var err error
+		if out[i], err = encodeMessage(&messages[i]); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+func (m *message) decode() (session.Message, error) {
+	var out session.Message
+	err := session.Decode("message "+m.id, m.raw, &out)
+	return out, err
+}
+
+func decodeMessages(stored []message) ([]session.Message, error) {
+	out := make([]session.Message, len(stored))
+	for i := range stored {
+		var err error
+		if out[i], err = stored[i].decode(); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// Messages implements [session.Transcripts].
+func (s *sessions) Messages(ctx context.Context, id string, req session.PageRequest) (session.Page[session.Message], error) {
+	pos, _, err := req.Position()
+	if err != nil {
+		return session.Page[session.Message]{}, err
+	}
+	stored, err := s.transcript(ctx, id)
+	if err != nil {
+		return session.Page[session.Message]{}, err
+	}
+	// A message's position is its number, from 1.
+	start := min(max(int(pos.N), 0)+req.Offset, len(stored))
+	end := min(start+req.Size(), len(stored))
+	items, err := decodeMessages(stored[start:end])
+	if err != nil {
+		return session.Page[session.Message]{}, err
+	}
+	page := newPage(req, items, end < len(stored), session.Position{N: int64(end)})
+	if req.Total {
+		page.Total = new(len(stored))
+	}
+	return page, nil
+}
+
+// AllMessages implements [session.Transcripts].
+func (s *sessions) AllMessages(ctx context.Context, id string) ([]session.Message, error) {
+	stored, err := s.transcript(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	return decodeMessages(stored)
+}
+
+// MessageCount implements [session.Transcripts].
+func (s *sessions) MessageCount(ctx context.Context, id string) (int, error) {
+	stored, err := s.transcript(ctx, id)
+	return len(stored), err
+}
+
+// AppendMessages implements [session.Transcripts].
+func (s *sessions) AppendMessages(ctx context.Context, id string, messages []session.Message) (session.Committed, error) {
+	return s.changeDirectly(ctx, id, &session.Change{Messages: messages})
+}
+
+// TruncateMessages implements [session.Transcripts].
+func (s *sessions) TruncateMessages(ctx context.Context, id string, keep int) (session.Committed, error) {
+	return s.changeDirectly(ctx, id, &session.Change{KeepMessages: &keep})
+}
+
+// transcript is the session's messages as they are now. They can be read outside
+// the lock: later messages go behind them, and truncating makes room elsewhere.
+func (s *sessions) transcript(ctx context.Context, id string) ([]message, error) {
+	rec, done, err := s.view(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	return rec.messages, nil
+}
+
+func (r *record) append(messages ...message) {
+	r.messages = append(r.messages, messages...)
+	r.state.MessageCount = len(r.messages)
+}
+
+// truncate keeps the first messages and ends what hung on the others:
+// checkpoints that count on more, calls, waits and children. What is waited for on
+// behalf of a message that is not in the transcript can never be taken in.
+func (r *record) truncate(keep int, now time.Time) {
+	dropped := r.messages[keep:]
+	r.messages = r.messages[:keep:keep] // appending must not overwrite what readers hold
+	r.state.MessageCount = keep
+	r.undoCheckpoints(keep)
+
+	undone := map[string]bool{} // calls of dropped messages
+	for i := range dropped {
+		for _, callID := range dropped[i].calls {
+			undone[callID] = true
+		}
+	}
+	for messageID := range r.calls {
+		if !r.holds(messageID) {
+			delete(r.calls, messageID)
+		}
+	}
+	for _, p := range r.pending.open {
+		if !r.holds(p.MessageID) {
+			p.State = session.PendingSuperseded
+		}
+	}
+	r.pending.refilter()
+	for _, c := range r.children.list {
+		if undone[c.ref.CallID] || (c.ref.Awaited && !r.makes(c.ref.CallID)) {
+			c.change(func(ref *session.ChildRef) {
+				ref.Status, ref.Awaited, ref.UpdatedAt = session.ChildSuperseded, false, now
+			})
+		}
+	}
+}
+
+// holds reports whether the message is in the transcript. It looks at the end
+// first, where the messages asked for are.
+func (r *record) holds(messageID string) bool {
+	for _, m := range slices.Backward(r.messages) {
+		if m.id == messageID {
+			return messageID != ""
+		}
+	}
+	return false
+}
+
+// makes reports whether a message of the transcript makes the call.
+func (r *record) makes(callID string) bool {
+	for _, m := range slices.Backward(r.messages) {
+		if slices.Contains(m.calls, callID) {
+			return true
+		}
+	}
+	return false
+}
+
+// openMessage is the assistant message that the step in flight may still be
+// working on: the last one that only results follow.
+func (r *record) openMessage() string {
+	for _, m := range slices.Backward(r.messages) {
+		switch m.role {
+		case session.RoleTool:
+		case session.RoleAssistant:
+			return m.id
+		default:
+			return ""
+		}
+	}
+	return ""
+}

@@ -1,0 +1,180 @@
+package memory
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/helixagents/helix/session"
+)
+
+// waits keeps the entries of calls that wait for people. They stay when they are
+// closed, so the open ones are listed apart.
+type waits struct {
+	rows[session.Pending]
+	open []*session.Pending
+}
+
+func checkPending(p *session.Pending) error {
+	if err := session.CheckKeyID("tool call id", p.CallID); err != nil {
+		return err
+	}
+	return checkRaw("input", p.Input)
+}
+
+// add adds an entry. One that is there already stays: it may have an answer.
+func (w *waits) add(sessionID string, p session.Pending, now time.Time) {
+	if w.get(p.CallID) != nil {
+		return
+	}
+	if p.State == "" {
+		p.State = session.PendingWaiting
+	}
+	if p.SessionID == "" {
+		p.SessionID = sessionID
+	}
+	if p.CreatedAt.IsZero() {
+		p.CreatedAt = now
+	}
+	w.rows.add(p.CallID, &p)
+	if p.Open() {
+		w.open = append(w.open, &p)
+	}
+}
+
+func (w *waits) resolve(resolutions []session.Resolution) {
+	for _, r := range resolutions {
+		p := w.get(r.CallID)
+		if p == nil {
+			continue
+		}
+		if r.State != "" {
+			p.State = r.State
+		}
+		p.LateNoticed = p.LateNoticed || r.Noticed
+	}
+	if len(resolutions) > 0 {
+		w.refilter()
+	}
+}
+
+// refilter drops entries from open that no longer are.
+func (w *waits) refilter() {
+	w.open = slices.DeleteFunc(w.open, func(p *session.Pending) bool { return !p.Open() })
+}
+
+// checkUnanswered refuses a commit that relies on calls being unanswered when
+// they are not.
+func (w *waits) checkUnanswered(sessionID string, callIDs []string) error {
+	var answered []string
+	for _, callID := range callIDs {
+		if p := w.get(callID); p != nil && p.State != session.PendingWaiting {
+			answered = append(answered, callID)
+		}
+	}
+	if len(answered) == 0 {
+		return nil
+	}
+	err := session.ErrAnswered.WithMessage("session %s: calls %v were answered meanwhile", sessionID, answered)
+	err.Calls = answered
+	return err
+}
+
+// Submit implements [session.Submissions].
+func (s *sessions) Submit(ctx context.Context, id string, submission session.Submission) (session.SubmitOutcome, error) {
+	if err := submission.Check(); err != nil {
+		return "", err
+	}
+	submission.Response = *cloneResponse(&submission.Response)
+	rec, done, err := s.edit(ctx, id)
+	if err != nil {
+		return "", err
+	}
+	defer done()
+	p := rec.pending.get(submission.CallID)
+	if p == nil {
+		return session.SubmitUnknownCall, nil
+	}
+	return p.Accept(&submission, s.b.now())
+}
+
+// PendingCalls implements [session.Submissions].
+func (s *sessions) PendingCalls(ctx context.Context, id string, all bool) ([]session.Pending, error) {
+	rec, done, err := s.view(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	if all {
+		return clonePendings(rec.pending.list), nil
+	}
+	return clonePendings(rec.pending.open), nil
+}
+
+func clonePendings(list []*session.Pending) []session.Pending {
+	out := make([]session.Pending, len(list))
+	for i, p := range list {
+		out[i] = clonePending(p)
+	}
+	return out
+}
+
+// Own implements [session.Submissions].
+func (s *sessions) Own(ctx context.Context, rootID string, owned []session.Ownership) error {
+	rec, done, err := s.edit(ctx, rootID)
+	if err != nil {
+		return err
+	}
+	defer done()
+	rec.own(owned)
+	return nil
+}
+
+// Owner implements [session.Submissions].
+func (s *sessions) Owner(ctx context.Context, rootID, callID string) (session.Ownership, error) {
+	rec, done, err := s.view(ctx, rootID)
+	if err != nil {
+		return session.Ownership{}, err
+	}
+	defer done()
+	owned, ok := rec.owned[callID]
+	if !ok {
+		return session.Ownership{}, session.ErrNotFound.WithMessage("session %s: nobody owns call %s", rootID, callID)
+	}
+	return owned, nil
+}
+
+// Disown implements [session.Submissions].
+func (s *sessions) Disown(ctx context.Context, rootID string, callIDs []string) error {
+	rec, done, err := s.edit(ctx, rootID)
+	if err != nil {
+		return err
+	}
+	defer done()
+	rec.disown(callIDs, s.b.now())
+	return nil
+}
+
+// own records owners. A call that was completed stays so: recording its owner
+// again must not open it for another answer.
+func (r *record) own(owned []session.Ownership) {
+	if r.owned == nil && len(owned) > 0 {
+		r.owned = make(map[string]session.Ownership, len(owned))
+	}
+	for _, o := range owned {
+		if was := r.owned[o.CallID]; !was.CompletedAt.IsZero() {
+			o.CompletedAt = was.CompletedAt
+		}
+		o.CompletedAt = utc(o.CompletedAt)
+		r.owned[o.CallID] = o
+	}
+}
+
+func (r *record) disown(callIDs []string, now time.Time) {
+	for _, callID := range callIDs {
+		if o, ok := r.owned[callID]; ok && o.CompletedAt.IsZero() {
+			o.CompletedAt = now
+			r.owned[callID] = o
+		}
+	}
+}

@@ -1,0 +1,96 @@
+package memory
+
+import (
+	"time"
+
+	"github.com/helixagents/helix/session"
+)
+
+// record is one session with everything that belongs to it.
+type record struct {
+	// state is the document. Custom, Pending and AwaitingChildren are empty in it:
+	// they are kept below and put together by Load.
+	state  session.State
+	custom custom
+
+	messages []message
+	runs     rows[session.Run]
+	requests map[string]*session.Run // by request id
+
+	checkpoints   []*checkpoint // in the order written
+	standing      []*checkpoint // those of them that no rewind has undone
+	checkpointIDs map[string]*checkpoint
+	written       int64 // checkpoints ever written
+
+	calls    map[string][]*call // by assistant message, in call order
+	pending  waits
+	children rows[child]
+	owned    map[string]session.Ownership // by call id
+	inbox    inbox
+	stop     *session.Stop // for the current run
+
+	marks due // which sweeps the session is indexed for
+}
+
+// newRecord makes a session of a document that was checked. Whatever a new
+// session cannot have yet is not taken from it.
+func newRecord(tenant string, doc *session.State, initial session.Document, now time.Time) *record {
+	rec := &record{state: cloneState(doc), custom: newCustom(initial)}
+	st := &rec.state
+	st.Tenant, st.Version = tenant, 0
+	st.Turn, st.MessageCount, st.CurrentRunID = 0, 0, ""
+	st.LastCommit, st.CloseOwed, st.Lease = "", false, session.Lease{}
+	st.CheckpointID, st.CheckpointedAt, st.CheckpointSource = "", time.Time{}, ""
+	if st.CreatedAt.IsZero() {
+		st.CreatedAt = now
+	}
+	st.UpdatedAt = now
+	return rec
+}
+
+// touch counts one write of the document.
+func (r *record) touch(now time.Time) {
+	r.state.Version++
+	r.state.UpdatedAt = now
+}
+
+// touchDirectly counts a write outside a turn. After it the last commit can no
+// longer be told apart from a stale one, so it is forgotten.
+func (r *record) touchDirectly(now time.Time) {
+	r.touch(now)
+	r.state.LastCommit = ""
+}
+
+// currentRun is the latest run, or nil.
+func (r *record) currentRun() *session.Run { return r.runs.get(r.state.CurrentRunID) }
+
+// committed reports where the session stands.
+func (r *record) committed() session.Committed {
+	out := session.Committed{
+		Version:      r.state.Version,
+		MessageCount: r.state.MessageCount,
+		CheckpointID: r.state.CheckpointID,
+		Inbox:        len(r.inbox.entries) > 0,
+	}
+	if r.stop != nil {
+		stop := *r.stop
+		out.Stop = &stop
+	}
+	return out
+}
+
+// rows keeps items in the order they were added, each under an id.
+type rows[T any] struct {
+	list []*T
+	byID map[string]*T
+}
+
+func (r *rows[T]) get(id string) *T { return r.byID[id] }
+
+func (r *rows[T]) add(id string, item *T) {
+	if r.byID == nil {
+		r.byID = map[string]*T{}
+	}
+	r.byID[id] = item
+	r.list = append(r.list, item)
+}

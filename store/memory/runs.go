@@ -1,0 +1,99 @@
+package memory
+
+import (
+	"context"
+
+	"github.com/helixagents/helix/session"
+)
+
+// Run implements [session.Runs].
+func (s *sessions) Run(ctx context.Context, id, runID string) (*session.Run, error) {
+	return s.readRun(ctx, id, "run "+runID, func(rec *record) *session.Run { return rec.runs.get(runID) })
+}
+
+// CurrentRun implements [session.Runs].
+func (s *sessions) CurrentRun(ctx context.Context, id string) (*session.Run, error) {
+	return s.readRun(ctx, id, "current run", (*record).currentRun)
+}
+
+// RunByRequest implements [session.Runs].
+func (s *sessions) RunByRequest(ctx context.Context, id, requestID string) (*session.Run, error) {
+	return s.readRun(ctx, id, "run of request "+requestID, func(rec *record) *session.Run { return rec.requests[requestID] })
+}
+
+func (s *sessions) readRun(ctx context.Context, id, what string, which func(*record) *session.Run) (*session.Run, error) {
+	rec, done, err := s.view(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	run := which(rec)
+	if run == nil {
+		return nil, session.ErrNotFound.WithMessage("session %s: %s not found", id, what)
+	}
+	return new(cloneRun(run)), nil
+}
+
+// Runs implements [session.Runs].
+func (s *sessions) Runs(ctx context.Context, id string, req session.PageRequest) (session.Page[session.Run], error) {
+	pos, _, err := req.Position()
+	if err != nil {
+		return session.Page[session.Run]{}, err
+	}
+	rec, done, err := s.view(ctx, id)
+	if err != nil {
+		return session.Page[session.Run]{}, err
+	}
+	defer done()
+	// A run's position is its turn, and turns are numbered from 1 without gaps.
+	list := rec.runs.list
+	start := min(max(int(pos.N), 0)+req.Offset, len(list))
+	end := min(start+req.Size(), len(list))
+	items := make([]session.Run, 0, end-start)
+	for _, run := range list[start:end] {
+		items = append(items, cloneRun(run))
+	}
+	page := newPage(req, items, end < len(list), session.Position{N: int64(end)})
+	if req.Total {
+		page.Total = new(len(list))
+	}
+	return page, nil
+}
+
+// RequestStop implements [session.Stops].
+func (s *sessions) RequestStop(ctx context.Context, id string, stop session.Stop) (session.Stop, error) {
+	if stop.Kind != session.StopInterrupt && stop.Kind != session.StopAbort {
+		return session.Stop{}, session.Invalid("stop kind", "%q is neither %s nor %s", stop.Kind, session.StopInterrupt, session.StopAbort)
+	}
+	rec, done, err := s.edit(ctx, id)
+	if err != nil {
+		return session.Stop{}, err
+	}
+	defer done()
+	run := rec.currentRun()
+	if run == nil || run.ID != stop.RunID || run.Status != session.RunRunning {
+		return session.Stop{}, session.ErrStale.WithMessage("session %s: run %s is not running", id, stop.RunID).WithSaw(rec.state.Saw())
+	}
+	if stands := rec.stop; stands != nil && (stands.Kind == session.StopAbort || stop.Kind == session.StopInterrupt) {
+		return *stands, nil
+	}
+	stop.At = utc(stop.At)
+	if stop.At.IsZero() {
+		stop.At = s.b.now()
+	}
+	rec.stop = &stop
+	return stop, nil
+}
+
+// StopRequest implements [session.Stops].
+func (s *sessions) StopRequest(ctx context.Context, id, runID string) (*session.Stop, error) {
+	rec, done, err := s.view(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	if rec.stop == nil || rec.stop.RunID != runID {
+		return nil, nil
+	}
+	return clonePointer(rec.stop), nil
+}
