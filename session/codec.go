@@ -57,7 +57,7 @@ func encodeWithExtra(doc any, extra Extra) ([]byte, error) {
 		if len(out) > 1 {
 			out = append(out, ',')
 		}
-		out = appendString(out, name)
+		out = AppendString(out, name)
 		out = append(out, ':')
 		out = append(out, extra[name]...)
 	}
@@ -165,8 +165,8 @@ func checkFormat(what string, v int) error {
 
 const hexDigits = "0123456789abcdef"
 
-// appendString appends s as a JSON string, escaping only what JSON demands.
-func appendString(b []byte, s string) []byte {
+// AppendString appends s as a JSON string, escaping only what JSON demands.
+func AppendString(b []byte, s string) []byte {
 	b = append(b, '"')
 	start := 0
 	for i, r := range s {

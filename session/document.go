@@ -187,7 +187,7 @@ func (d Document) MarshalJSON() ([]byte, error) {
 		if len(out) > 1 {
 			out = append(out, ',')
 		}
-		out = append(appendString(out, key), ':')
+		out = append(AppendString(out, key), ':')
 		if out, err = appendRaw(out, "state key "+key, value); err != nil {
 			return nil, err
 		}

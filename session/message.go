@@ -156,7 +156,7 @@ func (p *Part) ResultJSON() json.RawMessage {
 	case p.Output != nil:
 		return p.Output
 	}
-	return appendString(nil, p.Text)
+	return AppendString(nil, p.Text)
 }
 
 // Check reports what is wrong with a message that a caller hands in.
@@ -249,7 +249,7 @@ func (m *Message) AppendJSON(b []byte) ([]byte, error) {
 
 func (p *Part) appendJSON(b []byte) ([]byte, error) {
 	b = append(b, `{"kind":`...)
-	b = appendString(b, string(p.Kind))
+	b = AppendString(b, string(p.Kind))
 	b = appendField(b, "text", p.Text)
 	b = appendField(b, "url", p.URL)
 	b = appendField(b, "mediaType", p.MediaType)
@@ -288,7 +288,7 @@ func appendField(b []byte, name, value string) []byte {
 	}
 	b = append(b, `,"`...)
 	b = append(append(b, name...), `":`...)
-	return appendString(b, value)
+	return AppendString(b, value)
 }
 
 func appendObject(b []byte, fields map[string]json.RawMessage) ([]byte, error) {
@@ -298,7 +298,7 @@ func appendObject(b []byte, fields map[string]json.RawMessage) ([]byte, error) {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = append(appendString(b, name), ':')
+		b = append(AppendString(b, name), ':')
 		if b, err = appendRaw(b, name, fields[name]); err != nil {
 			return nil, err
 		}
@@ -308,9 +308,12 @@ func appendObject(b []byte, fields map[string]json.RawMessage) ([]byte, error) {
 
 // appendExtra appends unknown fields and the closing brace.
 func appendExtra(b []byte, extra Extra) ([]byte, error) {
+	if len(extra) == 0 {
+		return append(b, '}'), nil
+	}
 	var err error
 	for _, name := range slices.Sorted(maps.Keys(extra)) {
-		b = append(appendString(append(b, ','), name), ':')
+		b = append(AppendString(append(b, ','), name), ':')
 		if b, err = appendRaw(b, name, extra[name]); err != nil {
 			return nil, err
 		}

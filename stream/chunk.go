@@ -3,6 +3,7 @@ package stream
 import (
 	"encoding/json"
 	"slices"
+	"strconv"
 	"time"
 	"unicode/utf8"
 
@@ -133,7 +134,105 @@ func (c *Chunk) Check() error {
 const DefaultMaxChunk = 1 << 20
 
 // Encode gives the chunk's wire form.
-func (c *Chunk) Encode() ([]byte, error) { return session.Encode(c) }
+func (c *Chunk) Encode() ([]byte, error) {
+	return c.AppendJSON(make([]byte, 0, 256+len(c.Delta)+len(c.Result)))
+}
+
+// MarshalJSON implements [json.Marshaler].
+func (c Chunk) MarshalJSON() ([]byte, error) { return c.Encode() }
+
+// AppendJSON appends the chunk's wire form to b. It is written by hand because
+// every token of every reply passes through it, and so that embedded JSON keeps
+// its bytes.
+func (c *Chunk) AppendJSON(b []byte) ([]byte, error) {
+	b = append(b, `{"type":`...)
+	b = session.AppendString(b, string(c.Kind))
+	b = append(b, `,"agentId":`...)
+	b = session.AppendString(b, c.AgentID)
+	b = append(b, `,"agentType":`...)
+	b = session.AppendString(b, c.AgentType)
+	b = append(b, `,"timestamp":"`...)
+	b = c.At.UTC().AppendFormat(b, time.RFC3339Nano)
+	b = append(b, `","step":`...)
+	b = strconv.AppendInt(b, int64(c.Step), 10)
+	b = append(b, `,"runId":`...)
+	b = session.AppendString(b, c.RunID)
+	for _, f := range [...]struct{ name, value string }{
+		{"delta", c.Delta}, {"messageId", c.MessageID}, {"toolCallId", c.CallID}, {"toolName", c.Tool},
+		{"approvalId", c.ApprovalID}, {"childSessionId", c.Child}, {"eventName", c.Name}, {"scope", c.Scope},
+		{"checkpointId", c.CheckpointID}, {"reason", c.Reason},
+	} {
+		if f.value != "" {
+			b = session.AppendString(appendName(b, f.name), f.value)
+		}
+	}
+	for _, f := range [...]struct {
+		name  string
+		value json.RawMessage
+	}{{"arguments", c.Arguments}, {"result", c.Result}, {"data", c.Data}} {
+		if f.value == nil {
+			continue
+		}
+		if !json.Valid(f.value) {
+			return nil, session.Invalid("chunk "+f.name, "is not valid JSON")
+		}
+		b = append(appendName(b, f.name), f.value...)
+	}
+	if c.Success {
+		b = append(appendName(b, "success"), "true"...)
+	}
+	for _, f := range [...]struct {
+		name  string
+		value int
+	}{{"attempt", c.Attempt}, {"turn", c.Turn}} {
+		if f.value != 0 {
+			b = strconv.AppendInt(appendName(b, f.name), int64(f.value), 10)
+		}
+	}
+	return c.appendRest(b)
+}
+
+// appendRest appends the fields that few chunks have, and the closing brace.
+func (c *Chunk) appendRest(b []byte) ([]byte, error) {
+	if c.MessageCount != nil {
+		b = strconv.AppendInt(appendName(b, "messageCount"), int64(*c.MessageCount), 10)
+	}
+	for i := range c.Messages {
+		if i == 0 {
+			b = append(appendName(b, "messages"), '[')
+		} else {
+			b = append(b, ',')
+		}
+		var err error
+		if b, err = c.Messages[i].AppendJSON(b); err != nil {
+			return nil, err
+		}
+		if i == len(c.Messages)-1 {
+			b = append(b, ']')
+		}
+	}
+	if c.Error != nil {
+		raw, err := session.Encode(c.Error)
+		if err != nil {
+			return nil, err
+		}
+		b = append(appendName(b, "error"), raw...)
+	}
+	if len(c.Patches) > 0 {
+		raw, err := session.Encode(c.Patches)
+		if err != nil {
+			return nil, err
+		}
+		b = append(appendName(b, "patches"), raw...)
+	}
+	return append(b, '}'), nil
+}
+
+func appendName(b []byte, name string) []byte {
+	b = append(b, ',', '"')
+	b = append(b, name...)
+	return append(b, '"', ':')
+}
 
 // Split encodes a chunk so that no piece exceeds limit: text is split between
 // runes into several chunks; anything else that is too large is refused with

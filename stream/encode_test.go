@@ -1,0 +1,58 @@
+package stream_test
+
+import (
+	"encoding/json"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/stream"
+)
+
+// TestChunkEncodesEveryField fills every field of a chunk and requires that it
+// comes back: the encoder is written by hand, and a field added to the struct
+// alone would be lost.
+func TestChunkEncodesEveryField(t *testing.T) {
+	count := 0
+	c := stream.Chunk{
+		At: time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC), MessageCount: &count, Step: 1, Success: true, Attempt: 2, Turn: 3,
+		Messages:  []session.Message{session.UserText("a"), session.UserText("b")},
+		Arguments: json.RawMessage(`{"a": 1}`), Result: json.RawMessage(`"<b>"`), Data: json.RawMessage(`[1]`),
+		Error:   &session.Error{Code: session.CodeToolFailed, Category: "tool", Message: "no"},
+		Patches: []session.Patch{{Op: "add", Path: "/a", Value: json.RawMessage(`1`)}},
+	}
+	v := reflect.ValueOf(&c).Elem()
+	for i := range v.NumField() {
+		f := v.Field(i)
+		if f.Kind() == reflect.String {
+			f.SetString("<" + v.Type().Field(i).Name + "> \"\n\u2028é")
+		}
+		if f.IsZero() {
+			t.Fatalf("the test does not fill %s", v.Type().Field(i).Name)
+		}
+	}
+	raw, err := c.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got stream.Chunk
+	if err := json.Unmarshal(raw, &got); err != nil {
+		t.Fatalf("%v in %s", err, raw)
+	}
+	if !reflect.DeepEqual(got, c) {
+		t.Errorf("got  %+v\nwant %+v", got, c)
+	}
+	through, err := json.Marshal(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var again stream.Chunk
+	if err := json.Unmarshal(through, &again); err != nil {
+		t.Fatal(err)
+	}
+	again.Arguments, again.Result = got.Arguments, got.Result // encoding/json re-writes what it embeds
+	if !reflect.DeepEqual(again, c) {
+		t.Errorf("through encoding/json got %+v", again)
+	}
+}
