@@ -15,7 +15,8 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-6s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: ## chat with the demo agent in the terminal
-	go run ./cmd/helix chat
+	@go build -o bin/helix ./cmd/helix
+	@bin/helix chat
 
 test: lint ## lint, then run every test with the race detector (TESTFLAGS="-run Name" for a part)
 	@./scripts/test.sh $(TESTFLAGS)

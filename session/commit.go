@@ -256,7 +256,7 @@ func (c *Commit) Guard(state *State) (repeated bool, err error) {
 		return true, nil
 	}
 	switch {
-	case state.Lease.Owner != c.Fence.Owner || state.Lease.Epoch != c.Fence.Epoch:
+	case c.Fence.Owner == "" || state.Lease.Owner != c.Fence.Owner || state.Lease.Epoch != c.Fence.Epoch:
 		return false, ErrStale.WithMessage("session %s: another owner holds the lease", c.SessionID).WithSaw(state.Saw())
 	case state.Version != c.Version:
 		return false, ErrStale.WithMessage("session %s: version %d was expected", c.SessionID, c.Version).WithSaw(state.Saw())

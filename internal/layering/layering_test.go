@@ -17,7 +17,7 @@ const jsonschema = "github.com/google/jsonschema-go"
 var layers = []layer{
 	{
 		name:     "domain", // types and small interfaces
-		packages: []string{"session", "stream", "llm", "skill", "memory", "usage", "workspace", "lock"},
+		packages: []string{"session", "stream", "llm", "skill", "memory", "usage", "workspace", "lock", "store"},
 		imports:  []string{"domain"},
 	},
 	{
@@ -58,6 +58,12 @@ var layers = []layer{
 		imports:  []string{"domain", "support", "helix"},
 	},
 	{
+		name:       "engine suite", // turns cut off everywhere, on any backend
+		packages:   []string{"engine/enginetest/..."},
+		imports:    []string{"domain", "support", "adapter", "suite", "helix", "engine"},
+		thirdParty: anyModule,
+	},
+	{
 		name:       "runtime", // where effects run
 		packages:   []string{"runtime/*/..."},
 		imports:    []string{"domain", "support", "helix", "engine"},
@@ -66,7 +72,7 @@ var layers = []layer{
 	{
 		name:       "runtime suite", // every behaviour as a scenario, on any executor and backend
 		packages:   []string{"runtime/runtimetest/..."},
-		imports:    []string{"domain", "support", "adapter", "suite", "helix", "engine"},
+		imports:    []string{"domain", "support", "adapter", "suite", "helix", "engine", "engine suite"},
 		thirdParty: anyModule,
 	},
 	{
@@ -83,9 +89,10 @@ var layers = []layer{
 	},
 	{
 		name:     "top", // programs, users' test kit, tests' own tools: nothing imports them
-		packages: []string{"cmd/*/...", "bench/...", "examples", "examples/*/...", "helixtest/...", "internal/layering", "internal/chaos/..."},
+		packages: []string{"cmd/*/...", "bench/...", "examples", "examples/*/...", "helixtest/...", "internal/layering", "internal/chaos/...", "docs"},
 		imports: []string{
-			"domain", "support", "adapter", "suite", "helix", "tracing", "engine", "runtime", "runtime suite", "server", "studio",
+			"domain", "support", "adapter", "suite", "helix", "tracing", "engine", "engine suite", "runtime", "runtime suite",
+			"server", "studio",
 		},
 		thirdParty: anyModule,
 	},

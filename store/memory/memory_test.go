@@ -15,6 +15,8 @@ func TestBackend(t *testing.T) {
 	storetest.Run(t, open)
 }
 
+func BenchmarkBackend(b *testing.B) { storetest.Benchmarks(b, open) }
+
 func open(t testing.TB) storetest.Harness {
 	clock := &clock{now: time.Now()}
 	backend := memory.New(memory.Config{Clock: clock.Now})

@@ -1,0 +1,102 @@
+package chaos
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/helixagents/helix/store/sqlite"
+)
+
+// childEnv tells a copy of the test binary which part it plays.
+const childEnv = "HELIX_CHAOS_CHILD"
+
+// parts are what a child process may do. Each gets the directory that all
+// processes of a test share.
+var parts = map[string]func(ctx context.Context, dir string) error{
+	"worker": worker,
+	"racer":  racer,
+}
+
+func TestMain(m *testing.M) {
+	if part, ok := parts[os.Getenv(childEnv)]; ok {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+		defer cancel()
+		if err := part(ctx, os.Args[1]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// soak reports whether to run long.
+func soak() bool { return os.Getenv("HELIX_SOAK") != "" }
+
+// child is a process of the test's own.
+type child struct {
+	t     *testing.T
+	cmd   *exec.Cmd
+	lines *bufio.Scanner
+	in    *json.Encoder
+}
+
+func startChild(t *testing.T, part, dir string) *child {
+	t.Helper()
+	cmd := exec.Command(os.Args[0], dir)
+	cmd.Env = append(os.Environ(), childEnv+"="+part)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	c := &child{t: t, cmd: cmd, lines: bufio.NewScanner(out), in: json.NewEncoder(in)}
+	t.Cleanup(c.kill)
+	return c
+}
+
+// line is the next line the child printed, or "" when it has ended.
+func (c *child) line() string {
+	if c.lines.Scan() {
+		return c.lines.Text()
+	}
+	return ""
+}
+
+// kill sends SIGKILL and waits until the process is gone.
+func (c *child) kill() {
+	if c.cmd.ProcessState == nil {
+		_ = c.cmd.Process.Kill() // it may have ended by itself
+		_ = c.cmd.Wait()
+	}
+}
+
+func openDB(t *testing.T, dir string) *sqlite.Backend {
+	t.Helper()
+	db, err := sqlite.Open(database(dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return db
+}
+
+func database(dir string) string { return filepath.Join(dir, "helix.db") }
