@@ -186,7 +186,9 @@ func (h *Handler) create(ctx context.Context, sessions session.Store, req *OpenR
 type plan struct {
 	start   session.StartRun
 	history []session.Message // before the start's own messages
-	doc     session.Document  // custom state after the start
+	// transcript and doc are messages and custom state after the start.
+	transcript *session.Transcript
+	doc        session.Document
 }
 
 // plan reads what the start depends on, checks the gates and prepares the write.
@@ -226,7 +228,10 @@ func (h *Handler) plan(ctx context.Context, sessions session.Store, req *OpenReq
 	case !errors.Is(err, session.ErrNotFound):
 		return nil, err
 	}
-	p.input(h, req, state)
+	p.input(h, req)
+	if p.transcript, err = session.NewTranscript(append(p.history, p.start.Messages...)); err != nil {
+		return nil, err
+	}
 	return p, nil
 }
 
@@ -312,7 +317,7 @@ func (h *Handler) rewind(ctx context.Context, sessions session.Store, req *OpenR
 
 // input completes the plan with what the turn begins with: results for calls that
 // were left open, then the caller's messages.
-func (p *plan) input(h *Handler, req *OpenRequest, state *session.State) {
+func (p *plan) input(h *Handler, req *OpenRequest) {
 	now := h.cfg.Now().UTC()
 	messages := session.Heal(p.history, toolError(session.CodeToolNotRun, "the call was not carried out"))
 	given := req.messages()
@@ -350,17 +355,7 @@ func (h *Handler) begin(ctx context.Context, req *OpenRequest, state *session.St
 	state.Turn, state.CurrentRunID, state.Status = started.Turn, req.RunID, session.Active
 	state.CheckpointID, state.Custom = started.CheckpointID, p.doc
 	t := h.newTurn(req.Agent, req.Hooks, state, started.Run, started.Lease.Fence())
-	var err error
-	if t.transcript, err = session.NewTranscript(p.history); err == nil {
-		for i := range p.start.Messages {
-			if err = t.transcript.Append(p.start.Messages[i]); err != nil {
-				break
-			}
-		}
-	}
-	if err != nil {
-		return h.refuse(ctx, t, err)
-	}
+	t.transcript = p.transcript
 	if started.Stop != nil {
 		t.halt(started.Stop)
 	}
@@ -422,19 +417,6 @@ func (t *turn) opening() (int, []session.Message) {
 
 func (t *turn) opened() *Opened {
 	return &Opened{Key: t.key, StreamID: t.out.id, Run: t.run, Position: t.position()}
-}
-
-// refuse ends a run whose session no model could continue.
-func (h *Handler) refuse(ctx context.Context, t *turn, cause error) (*Opened, error) {
-	t.transcript = &session.Transcript{}
-	if _, err := t.endFailed(ctx, t.run.ID+"/open", session.AsError(cause)); err != nil {
-		h.release(ctx, t)
-		return nil, errors.Join(cause, err)
-	}
-	if _, err := t.closeTurn(ctx); err != nil {
-		h.release(ctx, t)
-	}
-	return nil, cause
 }
 
 // release lets the lease run out at once, so that somebody may take the run over.

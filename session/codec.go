@@ -39,7 +39,11 @@ func Encode(v any) ([]byte, error) {
 // Decode reads a persisted document and reports one that cannot be read as
 // [ErrCorrupt], saying which.
 func Decode(what string, data []byte, v any) error {
-	if err := json.Unmarshal(data, v); err != nil {
+	decode := func() error { return json.Unmarshal(data, v) }
+	if u, ok := v.(json.Unmarshaler); ok { // which spares a pass over data
+		decode = func() error { return u.UnmarshalJSON(data) }
+	}
+	if err := decode(); err != nil {
 		return ErrCorrupt.WithCause(err, "%s cannot be decoded", what)
 	}
 	return nil
@@ -71,7 +75,7 @@ func decodeWithExtra(data []byte, doc any) (Extra, error) {
 		return nil, err
 	}
 	known := fieldNames(reflect.TypeOf(doc).Elem())
-	if !hasUnknown(data, known) {
+	if !hasUnknown(data, known, nil) {
 		return nil, nil
 	}
 	var all Extra
@@ -112,25 +116,33 @@ func fieldNames(t reflect.Type) map[string]bool {
 }
 
 // hasUnknown reports whether the JSON object in data, known to be valid, has a
-// top-level key that is not in known. It saves the second decoding that
-// collecting unknown fields takes, which nearly no document needs.
-func hasUnknown(data []byte, known map[string]bool) bool {
+// top-level key that is not in known, or, if third is set, a key three levels
+// down that is not in third: the objects of a list under a top-level key. It
+// saves the second decoding that collecting unknown fields takes, which nearly no
+// document needs.
+func hasUnknown(data []byte, known, third map[string]bool) bool {
 	depth, expectKey := 0, false
 	for i := 0; i < len(data); i++ {
 		switch data[i] {
 		case '{':
 			depth++
-			expectKey = depth == 1
+			expectKey = depth == 1 || (depth == 3 && third != nil)
 		case '[':
 			depth++
+			expectKey = false
 		case '}', ']':
 			depth--
+			expectKey = false
 		case ',':
-			expectKey = depth == 1
+			expectKey = depth == 1 || (depth == 3 && third != nil)
 		case '"':
 			end := stringEnd(data, i)
 			if expectKey {
-				if !known[string(data[i+1:end])] {
+				names := known
+				if depth == 3 {
+					names = third
+				}
+				if !names[string(data[i+1:end])] {
 					return true
 				}
 				expectKey = false
@@ -143,15 +155,21 @@ func hasUnknown(data []byte, known map[string]bool) bool {
 
 // stringEnd is the index of the quote that closes the string opened at i.
 func stringEnd(data []byte, i int) int {
-	for i++; i < len(data); i++ {
-		switch data[i] {
-		case '\\':
-			i++
-		case '"':
-			return i
+	for start := i + 1; ; {
+		n := bytes.IndexByte(data[start:], '"')
+		if n < 0 {
+			return len(data) - 1
 		}
+		end := start + n
+		escapes := 0
+		for data[end-1-escapes] == '\\' {
+			escapes++
+		}
+		if escapes%2 == 0 {
+			return end
+		}
+		start = end + 1
 	}
-	return len(data) - 1
 }
 
 // checkFormat refuses a document written by a program whose format this one

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -325,11 +326,11 @@ func appendExtra(b []byte, extra Extra) ([]byte, error) {
 func (m Message) MarshalJSON() ([]byte, error) { return m.AppendJSON(nil) }
 
 // messageJSON and partJSON are the persisted forms, for decoding.
-type messageJSON struct {
+type messageJSON[P partJSON | Part] struct {
 	V        int                        `json:"v"`
 	ID       string                     `json:"id"`
 	Role     Role                       `json:"role"`
-	Parts    []Part                     `json:"parts"`
+	Parts    []P                        `json:"parts"`
 	Metadata map[string]json.RawMessage `json:"metadata"`
 	RunID    string                     `json:"runId"`
 	Step     int                        `json:"step"`
@@ -353,17 +354,27 @@ type partJSON struct {
 
 // UnmarshalJSON implements [json.Unmarshaler].
 func (m *Message) UnmarshalJSON(data []byte) error {
-	var doc messageJSON
-	extra, err := decodeWithExtra(data, &doc)
-	if err != nil {
+	// Long transcripts are read often, so a message without unknown fields, which is
+	// nearly every one, is decoded in one pass.
+	var doc messageJSON[partJSON]
+	if err := json.Unmarshal(data, &doc); err != nil {
 		return err
 	}
 	if err := checkFormat("message "+doc.ID, doc.V); err != nil {
 		return err
 	}
-	*m = Message{
-		ID: doc.ID, Role: doc.Role, Parts: doc.Parts, Metadata: doc.Metadata,
-		RunID: doc.RunID, Step: doc.Step, At: doc.At, Extra: extra,
+	*m = Message{ID: doc.ID, Role: doc.Role, Metadata: doc.Metadata, RunID: doc.RunID, Step: doc.Step, At: doc.At}
+	if hasUnknown(data, fieldNames(reflect.TypeFor[messageJSON[partJSON]]()), fieldNames(reflect.TypeFor[partJSON]())) {
+		var full messageJSON[Part]
+		extra, err := decodeWithExtra(data, &full)
+		m.Parts, m.Extra = full.Parts, extra
+		return err
+	}
+	if doc.Parts != nil {
+		m.Parts = make([]Part, len(doc.Parts))
+		for i := range doc.Parts {
+			m.Parts[i] = doc.Parts[i].part()
+		}
 	}
 	return nil
 }
@@ -375,12 +386,17 @@ func (p *Part) UnmarshalJSON(data []byte) error {
 	if err != nil {
 		return err
 	}
-	*p = Part{
+	*p = doc.part()
+	p.Extra = extra
+	return nil
+}
+
+func (doc *partJSON) part() Part {
+	return Part{
 		Kind: doc.Kind, Text: doc.Text, URL: doc.URL, MediaType: doc.MediaType, Filename: doc.Filename,
 		CallID: doc.CallID, ProviderCallID: doc.ProviderCallID, Tool: doc.Tool,
-		Provider: doc.Provider, Input: doc.Input, Output: doc.Output, Error: doc.Error, Extra: extra,
+		Provider: doc.Provider, Input: doc.Input, Output: doc.Output, Error: doc.Error,
 	}
-	return nil
 }
 
 // MarshalJSON implements [json.Marshaler].
