@@ -1,0 +1,154 @@
+package helix_test
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/session"
+)
+
+type tally struct {
+	Names []string       `json:"names"`
+	Total int            `json:"total"`
+	Notes map[string]any `json:"notes,omitempty"`
+}
+
+// bench is an environment around one draft.
+type bench struct{ draft *helix.Draft }
+
+func (b bench) Draft() *helix.Draft                          { return b.draft }
+func (b bench) Emit(string, json.RawMessage)                 {}
+func (b bench) RecordUsage(string, float64, json.RawMessage) {}
+func onDraft(d *helix.Draft) *helix.Call                     { return &helix.Call{Scope: helix.Scope{}.WithEnv(bench{d})} }
+func stateDoc(t *testing.T, object string) *session.Document {
+	t.Helper()
+	doc, err := session.DocumentOf(json.RawMessage(object))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &doc
+}
+
+func closeDraft(t *testing.T, d *helix.Draft) string {
+	t.Helper()
+	writes, err := d.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := json.Marshal(writes.Ops)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(raw)
+}
+
+func TestUpdateBecomesOperations(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name, state, want string
+		update            func(*tally)
+	}{
+		{"a list that grows", `{"names":["a"],"total":1}`, `[{"kind":"append","key":"names","items":["b"]}]`,
+			func(s *tally) { s.Names = append(s.Names, "b") }},
+		{"a list that is changed", `{"names":["a","b"],"total":1}`, `[{"kind":"replace","key":"names","value":["x","b"]}]`,
+			func(s *tally) { s.Names[0] = "x" }},
+		{"a number", `{"names":[],"total":1}`, `[{"kind":"replace","key":"total","value":2}]`,
+			func(s *tally) { s.Total++ }},
+		{"nothing", `{"names":["a"],"total":1}`, `null`, func(*tally) {}},
+		{"a key that is dropped", `{"names":[],"total":1,"notes":{"a":1}}`, `[{"kind":"delete","key":"notes"}]`,
+			func(s *tally) { s.Notes = nil }},
+		{"keys the type does not know", `{"names":[],"total":1,"other":"kept"}`, `[{"kind":"replace","key":"total","value":5}]`,
+			func(s *tally) { s.Total = 5 }},
+		{"a list that was never set", `{}`, `[{"kind":"append","key":"names","items":["a"]}]`,
+			func(s *tally) { s.Names = append(s.Names, "a") }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			d := helix.NewDraft(stateDoc(t, c.state))
+			helix.Update(onDraft(d), c.update)
+			if got := closeDraft(t, d); got != c.want {
+				t.Errorf("got  %s\nwant %s", got, c.want)
+			}
+		})
+	}
+}
+
+func TestDraftSeesItsOwnAndEarlierWrites(t *testing.T) {
+	t.Parallel()
+	earlier := session.Writes{Ops: []session.Op{{Kind: session.OpAppend, Key: "names", Items: []json.RawMessage{json.RawMessage(`"b"`)}}}}
+	d := helix.NewDraft(stateDoc(t, `{"names":["a"],"total":1}`), earlier)
+	call := onDraft(d)
+	helix.Append(call, "names", "c")
+	helix.Update(call, func(s *tally) { s.Total = len(s.Names) })
+	if got := helix.State[tally](call); strings.Join(got.Names, "") != "abc" || got.Total != 3 {
+		t.Errorf("the draft sees %+v", got)
+	}
+	if got := closeDraft(t, d); got != `[{"kind":"append","key":"names","items":["c"]},{"kind":"replace","key":"total","value":3}]` {
+		t.Errorf("the draft's own writes are %s", got)
+	}
+}
+
+func TestDraftIsSafeForConcurrentUse(t *testing.T) {
+	t.Parallel()
+	d := helix.NewDraft(stateDoc(t, `{"names":[],"total":0}`))
+	call := onDraft(d)
+	var wg sync.WaitGroup
+	for range 20 {
+		wg.Go(func() { helix.Append(call, "names", "x") })
+		wg.Go(func() { helix.Update(call, func(s *tally) { s.Total++ }) })
+		wg.Go(func() { _ = helix.State[tally](call) })
+	}
+	wg.Wait()
+	if got := helix.State[tally](call); len(got.Names) != 20 || got.Total != 20 {
+		t.Errorf("got %d names and a total of %d", len(got.Names), got.Total)
+	}
+}
+
+func TestDraftRefusals(t *testing.T) {
+	t.Parallel()
+	t.Run("an append to something else", func(t *testing.T) {
+		d := helix.NewDraft(stateDoc(t, `{"total":1}`))
+		helix.Append(onDraft(d), "total", 1)
+		if _, err := d.Close(); !errors.Is(err, helix.ErrInvalid) || !strings.Contains(err.Error(), `"total"`) {
+			t.Errorf("got %v", err)
+		}
+	})
+	t.Run("a state that does not fit the type", func(t *testing.T) {
+		d := helix.NewDraft(stateDoc(t, `{"total":"many"}`))
+		helix.Update(onDraft(d), func(s *tally) { s.Total++ })
+		if _, err := d.Close(); err == nil || !strings.Contains(err.Error(), "total") {
+			t.Errorf("got %v", err)
+		}
+	})
+	t.Run("a use after the call has ended", func(t *testing.T) {
+		d := helix.NewDraft(stateDoc(t, `{"total":1}`))
+		closeDraft(t, d)
+		helix.Update(onDraft(d), func(s *tally) { s.Total++ })
+		helix.Append(onDraft(d), "names", "x")
+		if got := closeDraft(t, d); got != "null" {
+			t.Errorf("it wrote %s", got)
+		}
+	})
+}
+
+func TestInitialState(t *testing.T) {
+	t.Parallel()
+	s := helix.StateOf(tally{Total: 7})
+	doc, err := s.Initial(json.RawMessage(`{"names":["a"]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if raw, _ := json.Marshal(doc); string(raw) != `{"names":["a"],"total":7}` {
+		t.Errorf("got %s", raw)
+	}
+	if _, err := s.Initial(json.RawMessage(`{"naems":[]}`)); !errors.Is(err, helix.ErrInvalid) || !strings.Contains(err.Error(), "state.naems") {
+		t.Errorf("an unknown field: %v", err)
+	}
+	if _, err := s.Initial(json.RawMessage(`[]`)); !errors.Is(err, helix.ErrInvalid) {
+		t.Errorf("a list: %v", err)
+	}
+}
