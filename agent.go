@@ -3,6 +3,7 @@ package helix
 import (
 	"context"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/helixagents/helix/llm"
@@ -131,10 +132,5 @@ func reservedToolName(name string) bool {
 			return true
 		}
 	}
-	for _, reserved := range reservedNames {
-		if name == reserved {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(reservedNames, name)
 }

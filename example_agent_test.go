@@ -18,7 +18,8 @@ func ExampleAgent() {
 		Description: "Tell the weather in a city.",
 		Execute: helix.Func(func(_ context.Context, _ *helix.Call, in struct {
 			City string `json:"city" jsonschema:"the city's name"`
-		}) (string, error) {
+		},
+		) (string, error) {
 			return "sunny in " + in.City, nil
 		}),
 		ReadOnly: true, // no effect: may run again after a crash

@@ -18,7 +18,8 @@ func ExampleHooks() {
 		Name: "remove", Description: "Remove a file.",
 		Execute: helix.Func(func(_ context.Context, _ *helix.Call, in struct {
 			Path string `json:"path"`
-		}) (string, error) {
+		},
+		) (string, error) {
 			return "removed " + in.Path, nil
 		}),
 	}

@@ -23,7 +23,8 @@ func ExampleUpdate() {
 		Name: "add", Description: "Put an item into the basket.",
 		Execute: helix.Func(func(_ context.Context, call *helix.Call, in struct {
 			Item string `json:"item"`
-		}) (string, error) {
+		},
+		) (string, error) {
 			helix.Update(call, func(b *basket) { b.Items = append(b.Items, in.Item) })
 			return "added", nil
 		}),

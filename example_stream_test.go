@@ -24,7 +24,8 @@ func ExampleRun_Stream() {
 			Name: "find", Description: "Find a book.", ReadOnly: true,
 			Execute: helix.Func(func(_ context.Context, call *helix.Call, in struct {
 				Title string `json:"title"`
-			}) (int, error) {
+			},
+			) (int, error) {
 				call.Emit("progress", "searching for "+in.Title) // an event of the application's own
 				return 3, nil
 			}),

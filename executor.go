@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"iter"
+	"maps"
 	"time"
 
 	"github.com/helixagents/helix/session"
@@ -103,9 +104,7 @@ func UserFile(text, url, mediaType, filename string) session.Message {
 // Hidden marks a message as one the model sees and people do not.
 func Hidden(m session.Message) session.Message {
 	meta := map[string]json.RawMessage{session.MetaHidden: json.RawMessage("true")}
-	for key, value := range m.Metadata {
-		meta[key] = value
-	}
+	maps.Copy(meta, m.Metadata)
 	m.Metadata = meta
 	return m
 }

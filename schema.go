@@ -79,7 +79,7 @@ func fieldOf(message string) string {
 	var path string
 	for {
 		loc := validatingPath.FindStringSubmatchIndex(message)
-		if loc == nil || loc[0] != 0 {
+		if len(loc) == 0 || loc[0] != 0 {
 			break
 		}
 		path = message[loc[2]:loc[3]]

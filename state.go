@@ -224,15 +224,15 @@ func (d *Draft) append(op session.Op) {
 // rawValue is enough of a key's value to tell whether it is a list.
 func (d *Draft) rawValue(key string) json.RawMessage {
 	for _, ops := range [][]session.Op{d.ops, d.before} {
-		for i := len(ops) - 1; i >= 0; i-- {
-			if ops[i].Key != key {
+		for _, op := range slices.Backward(ops) {
+			if op.Key != key {
 				continue
 			}
-			switch ops[i].Kind {
+			switch op.Kind {
 			case session.OpAppend:
 				return json.RawMessage("[]")
 			case session.OpReplace:
-				return ops[i].Value
+				return op.Value
 			case session.OpDelete:
 				return nil
 			}
@@ -255,8 +255,7 @@ func fillSlices(ptr any) {
 	if v.Kind() != reflect.Struct {
 		return
 	}
-	for i := range v.NumField() {
-		f := v.Field(i)
+	for _, f := range v.Fields() {
 		if f.Kind() == reflect.Slice && f.IsNil() && f.CanSet() && f.Type().Elem().Kind() != reflect.Uint8 {
 			f.Set(reflect.MakeSlice(f.Type(), 0, 0))
 		}

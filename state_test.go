@@ -24,6 +24,7 @@ func (b bench) Draft() *helix.Draft                          { return b.draft }
 func (b bench) Emit(string, json.RawMessage)                 {}
 func (b bench) RecordUsage(string, float64, json.RawMessage) {}
 func onDraft(d *helix.Draft) *helix.Call                     { return &helix.Call{Scope: helix.Scope{}.WithEnv(bench{d})} }
+
 func stateDoc(t *testing.T, object string) *session.Document {
 	t.Helper()
 	doc, err := session.DocumentOf(json.RawMessage(object))
@@ -52,19 +53,31 @@ func TestUpdateBecomesOperations(t *testing.T) {
 		name, state, want string
 		update            func(*tally)
 	}{
-		{"a list that grows", `{"names":["a"],"total":1}`, `[{"kind":"append","key":"names","items":["b"]}]`,
-			func(s *tally) { s.Names = append(s.Names, "b") }},
-		{"a list that is changed", `{"names":["a","b"],"total":1}`, `[{"kind":"replace","key":"names","value":["x","b"]}]`,
-			func(s *tally) { s.Names[0] = "x" }},
-		{"a number", `{"names":[],"total":1}`, `[{"kind":"replace","key":"total","value":2}]`,
-			func(s *tally) { s.Total++ }},
+		{
+			"a list that grows", `{"names":["a"],"total":1}`, `[{"kind":"append","key":"names","items":["b"]}]`,
+			func(s *tally) { s.Names = append(s.Names, "b") },
+		},
+		{
+			"a list that is changed", `{"names":["a","b"],"total":1}`, `[{"kind":"replace","key":"names","value":["x","b"]}]`,
+			func(s *tally) { s.Names[0] = "x" },
+		},
+		{
+			"a number", `{"names":[],"total":1}`, `[{"kind":"replace","key":"total","value":2}]`,
+			func(s *tally) { s.Total++ },
+		},
 		{"nothing", `{"names":["a"],"total":1}`, `null`, func(*tally) {}},
-		{"a key that is dropped", `{"names":[],"total":1,"notes":{"a":1}}`, `[{"kind":"delete","key":"notes"}]`,
-			func(s *tally) { s.Notes = nil }},
-		{"keys the type does not know", `{"names":[],"total":1,"other":"kept"}`, `[{"kind":"replace","key":"total","value":5}]`,
-			func(s *tally) { s.Total = 5 }},
-		{"a list that was never set", `{}`, `[{"kind":"append","key":"names","items":["a"]}]`,
-			func(s *tally) { s.Names = append(s.Names, "a") }},
+		{
+			"a key that is dropped", `{"names":[],"total":1,"notes":{"a":1}}`, `[{"kind":"delete","key":"notes"}]`,
+			func(s *tally) { s.Notes = nil },
+		},
+		{
+			"keys the type does not know", `{"names":[],"total":1,"other":"kept"}`, `[{"kind":"replace","key":"total","value":5}]`,
+			func(s *tally) { s.Total = 5 },
+		},
+		{
+			"a list that was never set", `{}`, `[{"kind":"append","key":"names","items":["a"]}]`,
+			func(s *tally) { s.Names = append(s.Names, "a") },
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

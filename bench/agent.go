@@ -79,7 +79,8 @@ func agentOf(model llm.Model, growing bool) *helix.Agent {
 		Name: "work", Description: "Works.",
 		Execute: helix.Func(func(_ context.Context, call *helix.Call, _ struct {
 			N int `json:"n"`
-		}) (string, error) {
+		},
+		) (string, error) {
 			if growing {
 				helix.Append(call, "items", "an item of the list, some forty bytes long")
 			}
@@ -90,16 +91,16 @@ func agentOf(model llm.Model, growing bool) *helix.Agent {
 }
 
 // runSession runs one session to its end.
-func runSession(ctx context.Context, rt *local.Runtime, agent *helix.Agent, id string) (*helix.Result, error) {
+func runSession(ctx context.Context, rt *local.Runtime, agent *helix.Agent, id string) error {
 	run, err := rt.Execute(ctx, agent, helix.Input{SessionID: id, Message: helix.UserText("Begin.")})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	res, err := run.Result(ctx)
 	if err == nil && res.Error != nil {
 		err = res.Error
 	}
-	return res, err
+	return err
 }
 
 // onRuntime calls do with a runtime on a fresh backend.

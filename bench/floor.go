@@ -121,9 +121,11 @@ func (f *memoryFloor) write(id string, messages, chunks int, point bool) error {
 func (f *memoryFloor) reply(_ context.Context, id string, _ int) error {
 	return f.write(id, 1, 4, false)
 }
+
 func (f *memoryFloor) results(_ context.Context, id string, _ int) error {
 	return f.write(id, 1, 1, true)
 }
+
 func (f *memoryFloor) both(_ context.Context, id string, _ int) error { return f.write(id, 2, 0, true) }
 func (f *memoryFloor) Close() error                                   { return nil }
 
@@ -173,7 +175,7 @@ func newSQLiteFloor(dir string) (floor, error) {
 	}
 	f := &sqliteFloor{payload: newPayload(), db: db, conn: conn, stmt: map[string]*sql.Stmt{}}
 	for name, text := range floorStatements {
-		if f.stmt[name], err = conn.PrepareContext(ctx, text); err != nil {
+		if f.stmt[name], err = conn.PrepareContext(ctx, text); err != nil { //nolint:sqlclosecheck // closed with the connection
 			return nil, fmt.Errorf("prepare %s: %w", name, err)
 		}
 	}
@@ -195,7 +197,7 @@ func (f *sqliteFloor) write(ctx context.Context, statements ...bare) error {
 	}
 	defer tx.Rollback()
 	for _, s := range statements {
-		if _, err := tx.StmtContext(ctx, f.stmt[s.name]).ExecContext(ctx, s.args...); err != nil {
+		if _, err := tx.StmtContext(ctx, f.stmt[s.name]).ExecContext(ctx, s.args...); err != nil { //nolint:sqlclosecheck // closed with the transaction
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
 	}

@@ -10,6 +10,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -80,7 +81,10 @@ var benches = []bench{
 	{"fanout", false, fanout},
 }
 
-func main() {
+func main() { os.Exit(run()) }
+
+// run is the program; it returns the exit code.
+func run() int {
 	asJSON := flag.Bool("json", false, "print one JSON object per line")
 	match := flag.String("run", "", "run only benches whose bench/store matches this regular expression")
 	quick := flag.Bool("quick", false, "take fewer samples")
@@ -89,7 +93,7 @@ func main() {
 	pattern, err := regexp.Compile(*match)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench: -run:", err)
-		os.Exit(2)
+		return 2
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Minute)
 	defer cancel()
@@ -111,8 +115,9 @@ func main() {
 	}
 	out.close()
 	if failed {
-		os.Exit(1)
+		return 1
 	}
+	return 0
 }
 
 func measure(ctx context.Context, b bench, s backend, quick, here bool) ([]row, error) {
@@ -199,6 +204,5 @@ func inDir(do func(dir string) error) error {
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
-	return do(dir)
+	return errors.Join(do(dir), os.RemoveAll(dir))
 }

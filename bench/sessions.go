@@ -28,8 +28,7 @@ func concurrent(ctx context.Context, b backend, quick bool) ([]row, error) {
 		agent := agentOf(model, false)
 		began := time.Now()
 		err := each(sessions, func(i int) error {
-			_, err := runSession(ctx, rt, agent, fmt.Sprintf("s-%d", i))
-			return err
+			return runSession(ctx, rt, agent, fmt.Sprintf("s-%d", i))
 		})
 		took := time.Since(began)
 		if err != nil {
@@ -120,7 +119,7 @@ func resume(ctx context.Context, b backend, quick bool) ([]row, error) {
 	err := onRuntime(ctx, b, func(rt *local.Runtime, _ store.Backend, _ string) error {
 		model := newWorker(1000)
 		agent := agentOf(model, false)
-		if _, err := runSession(ctx, rt, agent, "long"); err != nil {
+		if err := runSession(ctx, rt, agent, "long"); err != nil {
 			return err
 		}
 		for range rounds {
@@ -128,7 +127,7 @@ func resume(ctx context.Context, b backend, quick bool) ([]row, error) {
 			model.steps, model.asked["long"] = 0, nil
 			model.mu.Unlock()
 			began := time.Now()
-			if _, err := runSession(ctx, rt, agent, "long"); err != nil {
+			if err := runSession(ctx, rt, agent, "long"); err != nil {
 				return err
 			}
 			model.mu.Lock()

@@ -46,7 +46,7 @@ func steps(ctx context.Context, b backend, quick, growing bool) ([]row, error) {
 			before := occupied(b, dir)
 			for i := range l.sessions {
 				id := fmt.Sprintf("s-%d", i)
-				if _, err := runSession(ctx, rt, agent, id); err != nil {
+				if err := runSession(ctx, rt, agent, id); err != nil {
 					return err
 				}
 				took := model.durations(id)
@@ -195,10 +195,7 @@ func loop(ctx context.Context, b backend, quick bool) ([]row, error) {
 	var rows []row
 	err := onRuntime(ctx, b, func(rt *local.Runtime, _ store.Backend, _ string) error {
 		warm := newWorker(200)
-		if _, err := runSession(ctx, rt, agentOf(warm, false), "warm"); err != nil {
-			return err
-		}
-		return nil
+		return runSession(ctx, rt, agentOf(warm, false), "warm")
 	})
 	if err != nil {
 		return nil, err
@@ -208,7 +205,7 @@ func loop(ctx context.Context, b backend, quick bool) ([]row, error) {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		began := time.Now()
-		if _, err := runSession(ctx, rt, agentOf(model, false), "loop"); err != nil {
+		if err := runSession(ctx, rt, agentOf(model, false), "loop"); err != nil {
 			return err
 		}
 		took := time.Since(began)

@@ -141,7 +141,8 @@ func (h *Handle) follow(ctx context.Context, from *int64, yield func(stream.Item
 			return false
 		}
 		if h.ends(item.Chunk) {
-			return h.finish(ctx, yield)
+			h.finish(ctx, yield)
+			return false
 		}
 	}
 	return false
@@ -161,14 +162,13 @@ func (h *Handle) ends(c *stream.Chunk) bool {
 
 // finish yields the run's terminal item. It comes from the run's record, for the
 // stream may already be open for the next run.
-func (h *Handle) finish(ctx context.Context, yield func(stream.Item, error) bool) bool {
+func (h *Handle) finish(ctx context.Context, yield func(stream.Item, error) bool) {
 	run, err := h.backend.Sessions().Tenant(h.key.Tenant).Run(ctx, h.key.ID, h.run.ID)
 	if err != nil {
 		yield(stream.Item{}, err)
-		return false
+		return
 	}
 	yield(terminalItem(run), nil)
-	return false
 }
 
 func terminalItem(run *session.Run) stream.Item {

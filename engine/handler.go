@@ -126,7 +126,7 @@ func (h *Handler) Handle(ctx context.Context, e Effect) (Result, error) {
 	case CallModel:
 		r, err = t.callModel(ctx, e)
 	case CallTool:
-		r, err = t.callTool(ctx, e)
+		err = t.callTool(ctx, e)
 	case CommitStep:
 		r, err = t.commitStep(ctx, e)
 	case CloseTurn:

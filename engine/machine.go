@@ -53,13 +53,16 @@ type Outcome struct {
 // stands at pos.
 func NewMachine(key session.Key, runID string, pos Position) (*Machine, []Effect) {
 	m := &Machine{Tenant: key.Tenant, SessionID: key.ID, RunID: runID, Step: pos.Step, Finish: pos.Finish}
+	var wave []Effect
 	switch {
 	case pos.Ended:
-		return m, m.close()
+		wave = m.close()
 	case len(pos.Calls) > 0:
-		return m, m.dispatch(pos.Calls)
+		wave = m.dispatch(pos.Calls)
+	default:
+		wave = m.ask()
 	}
-	return m, m.ask()
+	return m, wave
 }
 
 // Next takes the results of the wave before, in its order, and gives the next

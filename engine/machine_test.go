@@ -55,12 +55,19 @@ func TestMachine(t *testing.T) {
 			{one(engine.NextClose), "r/1/close"}, {closed, "end"},
 		}},
 		{"parallel calls, then another step", engine.Position{Step: 1}, "r/1/model", []wave{
-			{tools(server("a"), server("b")), "r/1/tool/a r/1/tool/b"}, {none(2), "r/1/commit"},
-			{one(engine.NextModel), "r/2/model"}, {one(engine.NextClose), "r/2/close"}, {closed, "end"},
+			{tools(server("a"), server("b")), "r/1/tool/a r/1/tool/b"},
+			{none(2), "r/1/commit"},
+			{one(engine.NextModel), "r/2/model"},
+			{one(engine.NextClose), "r/2/close"},
+			{closed, "end"},
 		}},
 		{"phase 2 comes last, one by one", engine.Position{Step: 1}, "r/1/model", []wave{
-			{tools(last("x"), server("a"), last("y")), "r/1/tool/a"}, {none(1), "r/1/tool/x"}, {none(1), "r/1/tool/y"},
-			{none(1), "r/1/commit"}, {one(engine.NextClose), "r/1/close"}, {closed, "end"},
+			{tools(last("x"), server("a"), last("y")), "r/1/tool/a"},
+			{none(1), "r/1/tool/x"},
+			{none(1), "r/1/tool/y"},
+			{none(1), "r/1/commit"},
+			{one(engine.NextClose), "r/1/close"},
+			{closed, "end"},
 		}},
 		{"a finish call is not carried out", engine.Position{Step: 1}, "r/1/model", []wave{
 			{tools(finish), "r/1/commit"}, {one(engine.NextClose), "r/1/close"}, {closed, "end"},

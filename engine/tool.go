@@ -18,12 +18,12 @@ const cancelGrace = 250 * time.Millisecond
 
 // callTool carries out one call, once: what was settled stands, and what was
 // found begun is run again only if its tool allows it.
-func (t *turn) callTool(ctx context.Context, e Effect) (Result, error) {
+func (t *turn) callTool(ctx context.Context, e Effect) error {
 	t.mu.Lock()
 	f := t.flight
 	if f == nil || f.step != e.Step || t.ended != nil {
 		t.mu.Unlock()
-		return Result{}, nil // an effect of the past, delivered again
+		return nil // an effect of the past, delivered again
 	}
 	c := f.call(e.CallID)
 	if c == nil || c.settled != nil {
@@ -35,16 +35,16 @@ func (t *turn) callTool(ctx context.Context, e Effect) (Result, error) {
 		if found { // what watchers saw of it was taken back
 			t.emitEnd(c)
 		}
-		return Result{}, nil
+		return nil
 	}
 	if c.running != nil {
 		running := c.running
 		t.mu.Unlock()
 		select {
 		case <-running:
-			return Result{}, nil
+			return nil
 		case <-ctx.Done():
-			return Result{}, context.Cause(ctx)
+			return context.Cause(ctx)
 		}
 	}
 	c.running = make(chan struct{})
@@ -62,16 +62,16 @@ func (t *turn) callTool(ctx context.Context, e Effect) (Result, error) {
 	}
 	t.mu.Unlock()
 	if err != nil {
-		return Result{}, err
+		return err
 	}
 	t.emitEnd(c)
-	return Result{}, nil
+	return nil
 }
 
 // carryOut finds or makes the call's result.
 func (t *turn) carryOut(ctx context.Context, e Effect, f *flight, c *call) (*settled, error) {
-	if c.Rejected != nil {
-		return t.failed(c, c.Rejected, 0), nil
+	if rejected := c.Rejected; rejected != nil {
+		return t.failed(c, rejected, 0), nil
 	}
 	if f.committed && !c.claimed && !c.ReadOnly {
 		found, err := t.claim(ctx, c)
@@ -248,7 +248,7 @@ func (t *turn) stateChanged(ctx context.Context, e Effect, c *call, earlier []se
 // this process goes straight on to the results commit two results ride in that
 // instead: that of a read-only call, which may run again, and the last one.
 func (t *turn) settle(ctx context.Context, f *flight, c *call, result *settled) error {
-	if !f.committed || c.Rejected != nil {
+	if !f.committed || c.refused() { // its row says so already
 		return nil
 	}
 	if t.h.cfg.Colocated && (c.ReadOnly || t.lastOf(f, c)) {

@@ -68,6 +68,9 @@ type call struct {
 	settled *settled
 }
 
+// refused reports whether the call was refused as the reply arrived.
+func (c *call) refused() bool { return c.Rejected != nil }
+
 // settled is a call's result.
 type settled struct {
 	message session.Message

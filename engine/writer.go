@@ -173,15 +173,11 @@ func (w *writer) begin(ctx context.Context) {
 // wait returns once everything sent is durable.
 func (w *writer) wait(ctx context.Context) error {
 	for {
-		w.mu.Lock()
-		if w.err != nil || len(w.inflight) == 0 {
-			defer w.mu.Unlock()
-			return w.err
+		head, err := w.head()
+		if head == nil {
+			return err
 		}
-		head := w.inflight[0]
-		w.mu.Unlock()
-
-		last, err := w.land(ctx, head)
+		last, err := w.land(ctx, *head)
 
 		w.mu.Lock()
 		// Another waiter may have taken the head off meanwhile.
@@ -198,6 +194,18 @@ func (w *writer) wait(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+// head is the oldest batch that is not known to be durable, if there is one and
+// the writer has not failed.
+func (w *writer) head() (*sent, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.err != nil || len(w.inflight) == 0 {
+		return nil, w.err
+	}
+	head := w.inflight[0]
+	return &head, nil
 }
 
 // land waits for a batch and sends it again while that may help.

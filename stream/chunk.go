@@ -158,9 +158,16 @@ func (c *Chunk) AppendJSON(b []byte) ([]byte, error) {
 	b = append(b, `,"runId":`...)
 	b = session.AppendString(b, c.RunID)
 	for _, f := range [...]struct{ name, value string }{
-		{"delta", c.Delta}, {"messageId", c.MessageID}, {"toolCallId", c.CallID}, {"toolName", c.Tool},
-		{"approvalId", c.ApprovalID}, {"childSessionId", c.Child}, {"eventName", c.Name}, {"scope", c.Scope},
-		{"checkpointId", c.CheckpointID}, {"reason", c.Reason},
+		{"delta", c.Delta},
+		{"messageId", c.MessageID},
+		{"toolCallId", c.CallID},
+		{"toolName", c.Tool},
+		{"approvalId", c.ApprovalID},
+		{"childSessionId", c.Child},
+		{"eventName", c.Name},
+		{"scope", c.Scope},
+		{"checkpointId", c.CheckpointID},
+		{"reason", c.Reason},
 	} {
 		if f.value != "" {
 			b = session.AppendString(appendName(b, f.name), f.value)

@@ -49,7 +49,7 @@ func uninterrupted(ctx context.Context, t *testing.T, backend store.Backend, s s
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = drive(ctx, h, opened, func(engine.Effect, engine.Result) bool { effects++; return true })
+	err = drive(ctx, h, opened, func(engine.Effect, engine.Result) bool { effects++; return true })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +68,7 @@ func crashAfterEffect(ctx context.Context, t *testing.T, backend store.Backend, 
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := drive(ctx, h, opened, func(engine.Effect, engine.Result) bool { n--; return n > 0 }); err != nil {
+	if err := drive(ctx, h, opened, func(engine.Effect, engine.Result) bool { n--; return n > 0 }); err != nil {
 		t.Fatal(err)
 	}
 	h.Drop(runID)
@@ -92,7 +92,7 @@ func crashAtWrite(ctx context.Context, t *testing.T, backend store.Backend, s sc
 	h := w.handler(faults)
 	opened, err := h.Open(ctx, w.request())
 	if err == nil {
-		_, err = drive(ctx, h, opened, nil)
+		err = drive(ctx, h, opened, nil)
 	}
 	if !killed {
 		t.Fatalf("write %d did not happen (%v)", n, err)

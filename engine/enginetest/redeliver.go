@@ -18,7 +18,7 @@ func Redelivery(t *testing.T, open Open) {
 			ctx := testContext(t)
 			w := newWorld(t, open(t), s)
 			h := w.handler(w.backend)
-			if _, err := drive(ctx, h, w.open(ctx, h), nil); err != nil {
+			if err := drive(ctx, h, w.open(ctx, h), nil); err != nil {
 				t.Fatal(err)
 			}
 			want := w.inspect(ctx)
@@ -50,7 +50,7 @@ func redeliver(ctx context.Context, t *testing.T, backend store.Backend, s scena
 	w := newWorld(t, backend, s)
 	h := w.handler(backend)
 	var done []engine.Effect
-	_, err := drive(ctx, h, w.open(ctx, h), func(e engine.Effect, _ engine.Result) bool {
+	err := drive(ctx, h, w.open(ctx, h), func(e engine.Effect, _ engine.Result) bool {
 		done = append(done, e)
 		before := w.version(ctx)
 		for _, r := range again(w, h, done) {

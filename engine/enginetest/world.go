@@ -193,7 +193,7 @@ func (w *world) finish(ctx context.Context) {
 				w.t.Fatalf("recover: %v", err)
 			}
 		}
-		if _, err := drive(ctx, h, opened, nil); err != nil {
+		if err := drive(ctx, h, opened, nil); err != nil {
 			w.t.Fatalf("drive: %v", err)
 		}
 	}
@@ -216,22 +216,22 @@ func (w *world) settle(ctx context.Context, h *engine.Handler) {
 
 // drive handles a turn's effects one by one. after, if set, is called after each
 // and ends the drive by returning false.
-func drive(ctx context.Context, h *engine.Handler, opened *engine.Opened, after func(engine.Effect, engine.Result) bool) (*engine.Outcome, error) {
+func drive(ctx context.Context, h *engine.Handler, opened *engine.Opened, after func(engine.Effect, engine.Result) bool) error {
 	machine, wave := engine.NewMachine(opened.Key, opened.Run.ID, opened.Position)
 	for {
 		results := make([]engine.Result, len(wave))
 		for i, effect := range wave {
 			var err error
 			if results[i], err = h.Handle(ctx, effect); err != nil {
-				return nil, err
+				return err
 			}
 			if after != nil && !after(effect, results[i]) {
-				return nil, nil
+				return nil
 			}
 		}
 		next, end := machine.Next(results)
 		if end != nil {
-			return end, nil
+			return nil
 		}
 		wave = next
 	}
@@ -282,19 +282,20 @@ func Lines(messages []session.Message) []string {
 	var lines []string
 	for i := range messages {
 		m := &messages[i]
-		line := string(m.Role) + ":"
+		var line strings.Builder
+		line.WriteString(string(m.Role) + ":")
 		for j := range m.Parts {
 			p := &m.Parts[j]
 			switch p.Kind {
 			case session.PartToolCall:
-				line += fmt.Sprintf(" call %s %s(%s)", p.CallID, p.Tool, p.Input)
+				fmt.Fprintf(&line, " call %s %s(%s)", p.CallID, p.Tool, p.Input)
 			case session.PartToolResult:
-				line += fmt.Sprintf(" result %s %s", p.CallID, p.ResultJSON())
+				fmt.Fprintf(&line, " result %s %s", p.CallID, p.ResultJSON())
 			default:
-				line += fmt.Sprintf(" %s %q", p.Kind, p.Text)
+				fmt.Fprintf(&line, " %s %q", p.Kind, p.Text)
 			}
 		}
-		lines = append(lines, line)
+		lines = append(lines, line.String())
 	}
 	return lines
 }

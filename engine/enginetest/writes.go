@@ -45,7 +45,7 @@ func WriteCounts(t *testing.T, open Open) {
 			h := w.handler(faults)
 			opened := w.open(ctx, h)
 			faults.Reset()
-			if _, err := drive(ctx, h, opened, nil); err != nil {
+			if err := drive(ctx, h, opened, nil); err != nil {
 				t.Fatal(err)
 			}
 			// The turn's end closes the run; the step after it, if any, commits once.

@@ -72,7 +72,8 @@ func killAgent(dir string) *helix.Agent {
 	effect := func(tool string) helix.Callable {
 		return helix.Func(func(_ context.Context, call *helix.Call, in struct {
 			N int `json:"n"`
-		}) (string, error) {
+		},
+		) (string, error) {
 			if err := record(dir, tool+" "+call.IdempotencyKey()); err != nil {
 				return "", err
 			}

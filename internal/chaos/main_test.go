@@ -26,15 +26,20 @@ var parts = map[string]func(ctx context.Context, dir string) error{
 
 func TestMain(m *testing.M) {
 	if part, ok := parts[os.Getenv(childEnv)]; ok {
-		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
-		defer cancel()
-		if err := part(ctx, os.Args[1]); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		return
+		os.Exit(play(part))
 	}
 	os.Exit(m.Run())
+}
+
+// play is a child's main function.
+func play(part func(context.Context, string) error) int {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	if err := part(ctx, os.Args[1]); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
 }
 
 // soak reports whether to run long.
