@@ -128,10 +128,17 @@ func ToolResult(call Part, output json.RawMessage) Message {
 	return Message{ID: ResultID(call.CallID), Role: RoleTool, Parts: []Part{p}}
 }
 
-// ToolFailure builds the message that answers a call with an error.
+// ToolFailure builds the message that answers a call with an error. What led to
+// the error becomes part of its text, as it will be in the store: the model must
+// see the same before and after.
 func ToolFailure(call Part, err *Error) Message {
 	p := resultPart(call)
 	p.Error = err
+	if err.Cause != nil {
+		told := *err
+		told.Message, told.Cause = err.Message+": "+err.Cause.Error(), nil
+		p.Error = &told
+	}
 	return Message{ID: ResultID(call.CallID), Role: RoleTool, Parts: []Part{p}}
 }
 

@@ -158,6 +158,19 @@ func TestMessageHelpers(t *testing.T) {
 	if got := string(failure.Parts[0].ResultJSON()); !strings.Contains(got, string(session.CodeStale)) {
 		t.Errorf("a failure shows %s", got)
 	}
+	failure = session.ToolFailure(call, session.ErrInvalid.WithCause(errors.New("too long"), "refused"))
+	raw, err := failure.MarshalJSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stored session.Message
+	if err := stored.UnmarshalJSON(raw); err != nil {
+		t.Fatal(err)
+	}
+	before, after := string(failure.Parts[0].ResultJSON()), string(stored.Parts[0].ResultJSON())
+	if before != after || !strings.Contains(before, "refused: too long") {
+		t.Errorf("a failure shows %s, and %s once it was stored", before, after)
+	}
 }
 
 func TestMessageCheck(t *testing.T) {

@@ -1,0 +1,178 @@
+package sqlite
+
+import (
+	"bytes"
+	"context"
+
+	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/stream"
+)
+
+// appending is a batch on its way through the writer.
+type appending struct {
+	writer *writer
+	op     *op
+	last   int64 // valid once op is done
+}
+
+// Wait implements [stream.Append].
+func (a *appending) Wait(ctx context.Context) (int64, error) {
+	select {
+	case <-a.op.done:
+		return a.last, a.op.err
+	default:
+	}
+	a.writer.hurry()
+	select {
+	case <-a.op.done:
+		return a.last, a.op.err
+	case <-ctx.Done():
+		return 0, failure(a.op.what, ctx.Err())
+	}
+}
+
+// Append implements [stream.Manager]. The batch goes along with the next write of
+// this process, or starts a transaction of its own when somebody waits for it or
+// a moment has passed. Once ordered it is written whatever becomes of ctx: its
+// producer's next numbers build on it.
+func (s *streams) Append(ctx context.Context, id string, batch stream.Batch) (stream.Append, error) {
+	name := streamVerb(id, "append")
+	if err := ctx.Err(); err != nil {
+		return nil, failure(name, err)
+	}
+	if err := session.CheckID(id); err != nil {
+		return nil, err
+	}
+	if batch.First < 0 {
+		return nil, session.Invalid("producer sequence", "%d is negative", batch.First)
+	}
+	chunks, err := split(batch.Chunks, s.b.config.MaxChunk)
+	if err != nil {
+		return nil, err
+	}
+	a := &appending{writer: s.b.writer}
+	a.op = &op{what: name, run: func(t *tx) (err error) {
+		a.last, err = s.append(t, id, batch.Producer, batch.First, chunks)
+		return err
+	}}
+	if err := s.b.writer.enqueue(a.op, true); err != nil {
+		return nil, err
+	}
+	return a, nil
+}
+
+// encodedChunk is a chunk in its wire form, in several pieces if it was split.
+// They share its producer's number.
+type encodedChunk struct {
+	pieces [][]byte
+	runID  string
+	step   int
+}
+
+func split(chunks []stream.Chunk, limit int) ([]encodedChunk, error) {
+	out := make([]encodedChunk, len(chunks))
+	for i := range chunks {
+		pieces, err := stream.Split(chunks[i], limit)
+		if err != nil {
+			return nil, err
+		}
+		out[i] = encodedChunk{pieces, chunks[i].RunID, chunks[i].Step}
+	}
+	return out, nil
+}
+
+const insertBatch = `
+INSERT INTO stream_batches (key, last_sequence, producer, epoch, next, run_id, last_step, at, body)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`
+
+// append adds a batch and returns the sequence of its last chunk.
+func (s *streams) append(t *tx, id string, by stream.Producer, first int64, chunks []encodedChunk) (int64, error) {
+	now := s.b.now()
+	h := t.cache.stream(s.key(id), by.Session)
+	if h == nil {
+		var err error
+		if h, err = s.head(t.conn, id, by.Session); err != nil {
+			return 0, err
+		}
+	}
+	if h == nil {
+		h = s.newHead(id, now)
+	}
+	if err := h.stale(by); err != nil {
+		return 0, err
+	}
+	next := first + int64(len(chunks))
+	if h.producer != nil && h.producer.epoch == by.Epoch && h.producer.next > first && len(chunks) > 0 {
+		if h.producer.next >= next {
+			return s.sequenceOf(t.conn, h, by, next-1)
+		}
+		chunks = chunks[h.producer.next-first:]
+	}
+	if h.Status != stream.StatusActive {
+		return 0, session.ErrStreamClosed.WithMessage("stream %s: it is %s", id, h.Status)
+	}
+	run := h.RunID
+	h.enter(by)
+	if h.number == 0 || h.RunID != run {
+		if err := s.writeStream(t, h); err != nil {
+			return 0, err
+		}
+	}
+	if len(chunks) == 0 {
+		return h.Last, nil
+	}
+	if h.Last > 0 && h.writer != by.Session {
+		if err := s.writeProducer(t, h, h.writer, h.writerState); err != nil {
+			return 0, err
+		}
+	}
+	body, pieces, runID, step := joinChunks(chunks)
+	first = h.Last + 1
+	h.Last += int64(pieces)
+	h.writer, h.writerState = by.Session, producerState{by.Epoch, next}
+	_, err := t.exec(insertBatch, rowKey(h.number, first), h.Last, by.Session, by.Epoch, next, runID, step, now, body)
+	if err != nil {
+		return 0, err
+	}
+	t.touch(s.key(id))
+	t.cache.rememberStream(s.key(id), h)
+	return h.Last, nil
+}
+
+// joinChunks puts chunks together, one per line: their wire form has no line
+// breaks. It also gives the run that all of them have, if it is one, and their
+// last step.
+func joinChunks(chunks []encodedChunk) (body []byte, pieces int, runID string, step int) {
+	var lines [][]byte
+	runID, step = chunks[0].runID, chunks[0].step
+	for _, c := range chunks {
+		lines = append(lines, c.pieces...)
+		step = max(step, c.step)
+		if c.runID != runID {
+			runID = ""
+		}
+	}
+	return bytes.Join(lines, []byte{'\n'}), len(lines), runID, step
+}
+
+const selectBatchesOf = `
+SELECT last_sequence, next FROM stream_batches
+WHERE key > ? AND key <= ? AND producer = ? AND epoch = ?
+ORDER BY key DESC`
+
+// sequenceOf is where a producer's chunk that was repeated had been put; the floor
+// if it is no longer there.
+func (s *streams) sequenceOf(c *conn, h *streamHead, by stream.Producer, number int64) (int64, error) {
+	at := h.Floor
+	for r, err := range c.query(selectBatchesOf, rowKey(h.number, 0), lastKey(h.number), by.Session, by.Epoch) {
+		if err != nil {
+			return 0, err
+		}
+		last, next := r.int64(), r.int64()
+		if next <= number {
+			break
+		}
+		at = last - (next - 1 - number)
+	}
+	return max(at, h.Floor), nil
+}

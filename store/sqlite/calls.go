@@ -1,0 +1,330 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/helixagents/helix/session"
+)
+
+// encodeCall gives a call's row. The result and the writes are apart so that
+// they keep their bytes: the result becomes a message as it is.
+func encodeCall(call *session.Call) (doc, result, writes []byte, err error) {
+	record := *call
+	record.Result, record.Writes = nil, session.Writes{}
+	if doc, err = session.Encode(&record); err != nil {
+		return nil, nil, nil, session.ErrInvalid.WithCause(err, "call %s cannot be encoded", call.ID)
+	}
+	if call.Result != nil {
+		if result, err = session.Encode(call.Result); err != nil {
+			return nil, nil, nil, session.ErrInvalid.WithCause(err, "the result of call %s cannot be encoded", call.ID)
+		}
+	}
+	if !call.Writes.Empty() || len(call.Writes.Warnings) > 0 {
+		if err = call.Writes.Check(); err == nil {
+			writes, err = encodeWrites(call.Writes)
+		}
+	}
+	return doc, result, writes, err
+}
+
+func decodeCall(id, callID string, doc, result, writes []byte) (session.Call, error) {
+	name := "session " + id + ": call " + callID
+	var call session.Call
+	if err := session.Decode(name, doc, &call); err != nil {
+		return call, err
+	}
+	if result != nil {
+		call.Result = &session.Message{}
+		if err := session.Decode(name+": result", result, call.Result); err != nil {
+			return call, err
+		}
+	}
+	if writes != nil {
+		if err := session.Decode(name+": writes", writes, &call.Writes); err != nil {
+			return call, err
+		}
+	}
+	return call, nil
+}
+
+const insertCall = `
+INSERT INTO calls (session, message_id, call_id, position, status, doc, result, writes, created_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`
+
+// insertCalls adds the rows of a reply's calls.
+func (s *sessions) insertCalls(t *tx, h *header, p *plan) error {
+	for i := range p.Calls {
+		call := p.Calls[i]
+		if call.Status == "" {
+			call.Status = session.CallOpen
+		}
+		if call.Status != session.CallOpen && call.BegunAt.IsZero() {
+			call.BegunAt = p.now
+		}
+		if call.Status == session.CallSettled && call.SettledAt.IsZero() {
+			call.SettledAt = p.now
+		}
+		doc, result, writes, err := encodeCall(&call)
+		if err != nil {
+			return err
+		}
+		_, err = t.exec(insertCall, h.number, call.MessageID, call.ID, call.Index, call.Status,
+			doc, result, writes, p.now)
+		if isDuplicate(err) {
+			return session.Invalid("call id", "%q of message %s is already in flight", call.ID, call.MessageID)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+const (
+	selectCall = `
+SELECT doc, result, writes FROM calls
+WHERE session = ? AND message_id = ? AND call_id = ?`
+
+	selectCalls = `
+SELECT call_id, doc, result, writes FROM calls
+WHERE session = ? AND message_id = ?
+ORDER BY position, call_id`
+
+	updateCall = `
+UPDATE calls SET status = ?, doc = ?, result = ?, writes = ?
+WHERE session = ? AND message_id = ? AND call_id = ?`
+
+	deleteCalls = `
+DELETE FROM calls WHERE session = ? AND message_id = ?`
+
+	selectSettled = `
+SELECT status, result FROM calls
+WHERE session = ? AND message_id = ? AND call_id = ?`
+)
+
+// planPromotion adds the results of settled calls to the messages of a change, in
+// the bytes in which they were settled.
+func (s *sessions) planPromotion(c *conn, h *header, p *plan) error {
+	for _, promoted := range p.Promote.Results {
+		if promoted.Message != nil {
+			if err := promoted.Message.Check(); err != nil {
+				return err
+			}
+			rows, err := encodeMessages([]session.Message{*promoted.Message})
+			if err != nil {
+				return err
+			}
+			p.messages = append(p.messages, rows...)
+			continue
+		}
+		r, err := c.one(selectSettled, h.number, p.Promote.MessageID, promoted.CallID)
+		if err != nil {
+			return err
+		}
+		if r == nil || session.CallStatus(r.text()) != session.CallSettled {
+			err := session.Invalid("promoted call", "%q has not been settled", promoted.CallID)
+			err.Calls = []string{promoted.CallID}
+			return err
+		}
+		body := r.bytes()
+		var m session.Message
+		if err := session.Decode("session "+h.ID+": result of call "+promoted.CallID, body, &m); err != nil {
+			return err
+		}
+		p.messages = append(p.messages, messageRow{m.ID, body})
+	}
+	return nil
+}
+
+// call reads one row that must exist.
+func (s *sessions) call(c *conn, h *header, messageID, callID string) (session.Call, error) {
+	r, err := c.one(selectCall, h.number, messageID, callID)
+	if err != nil {
+		return session.Call{}, err
+	}
+	if r == nil {
+		return session.Call{}, notFound("session %s: call %s of message %s", h.ID, callID, messageID)
+	}
+	return decodeCall(h.ID, callID, r.bytes(), r.bytes(), r.bytes())
+}
+
+func (s *sessions) updateCall(t *tx, h *header, call *session.Call) error {
+	doc, result, writes, err := encodeCall(call)
+	if err != nil {
+		return err
+	}
+	_, err = t.exec(updateCall, call.Status, doc, result, writes, h.number, call.MessageID, call.ID)
+	return err
+}
+
+// Claim implements [session.Calls].
+func (s *sessions) Claim(ctx context.Context, id string, version int64, fence session.Fence, messageID, callID string) (call session.Call, fresh bool, err error) {
+	err = s.write(ctx, id, "claim call", func(t *tx, h *header) error {
+		fresh = false
+		if err := h.hold(fence); err != nil {
+			return err
+		}
+		if h.Version != version {
+			return session.ErrStale.WithMessage("session %s: version %d was expected", id, version).WithSaw(h.Saw())
+		}
+		if call, err = s.call(t.conn, h, messageID, callID); err != nil || call.Status != session.CallOpen {
+			return err
+		}
+		call.Status, call.BegunAt, fresh = session.CallBegun, s.b.now().UTC(), true
+		return s.updateCall(t, h, &call)
+	})
+	if err != nil {
+		return session.Call{}, false, err
+	}
+	return call, fresh, nil
+}
+
+// Settle implements [session.Calls].
+func (s *sessions) Settle(ctx context.Context, id string, fence session.Fence, settled session.Call) (call session.Call, err error) {
+	if settled.Result == nil {
+		return call, session.Invalid("call result", "of call %q is missing", settled.ID)
+	}
+	if err := settled.Result.Check(); err != nil {
+		return call, err
+	}
+	if err := settled.Writes.Check(); err != nil {
+		return call, err
+	}
+	err = s.write(ctx, id, "settle call", func(t *tx, h *header) error {
+		if err := h.hold(fence); err != nil {
+			return err
+		}
+		if call, err = s.call(t.conn, h, settled.MessageID, settled.ID); err != nil || call.Status == session.CallSettled {
+			return err
+		}
+		now := s.b.now().UTC()
+		call.Status, call.Result, call.Writes, call.SettledAt = session.CallSettled, settled.Result, settled.Writes, now
+		if call.BegunAt.IsZero() {
+			call.BegunAt = now
+		}
+		return s.updateCall(t, h, &call)
+	})
+	if err != nil {
+		return session.Call{}, err
+	}
+	return call, nil
+}
+
+// Calls implements [session.Calls].
+func (s *sessions) Calls(ctx context.Context, id, messageID string) (calls []session.Call, err error) {
+	err = s.read(ctx, id, "list calls", func(c *conn, h *header) error {
+		for r, err := range c.query(selectCalls, h.number, messageID) {
+			if err != nil {
+				return err
+			}
+			call, err := decodeCall(id, r.text(), r.bytes(), r.bytes(), r.bytes())
+			if err != nil {
+				return err
+			}
+			calls = append(calls, call)
+		}
+		return nil
+	})
+	return calls, err
+}
+
+// DropCalls implements [session.Calls].
+func (s *sessions) DropCalls(ctx context.Context, id, messageID string) error {
+	return s.write(ctx, id, "drop calls", func(t *tx, h *header) error {
+		_, err := t.exec(deleteCalls, h.number, messageID)
+		return err
+	})
+}
+
+const selectOldCalls = `
+SELECT DISTINCT c.session, s.id, c.message_id
+FROM calls c JOIN sessions s ON s.number = c.session
+WHERE s.tenant = ? AND c.created_at < ?`
+
+// CleanCalls implements [session.Calls].
+func (s *sessions) CleanCalls(ctx context.Context, before time.Time) (n int, err error) {
+	err = s.b.write(ctx, "clean calls", func(t *tx) error {
+		n = 0
+		type step struct {
+			session     int64
+			id, message string
+		}
+		var old []step
+		for r, err := range t.query(selectOldCalls, s.tenant, before) {
+			if err != nil {
+				return err
+			}
+			old = append(old, step{r.int64(), r.text(), r.text()})
+		}
+		for _, step := range old {
+			over, err := s.isOver(t.conn, step.id, step.message)
+			if err != nil {
+				return err
+			}
+			if !over {
+				continue
+			}
+			deleted, err := t.exec(deleteCalls+" AND created_at < ?", step.session, step.message, before)
+			if err != nil {
+				return err
+			}
+			n += int(deleted)
+		}
+		return nil
+	})
+	return n, err
+}
+
+const selectMessageKey = `
+SELECT key FROM messages WHERE key >> 32 = ? AND message_id = ? AND message_id <> ''`
+
+// isOver reports whether no step will take up the calls of a message any more:
+// its session is gone or has ended, or has gone on past the message.
+func (s *sessions) isOver(c *conn, id, messageID string) (bool, error) {
+	h, err := s.header(c, id)
+	if err != nil || h == nil {
+		return h == nil, err
+	}
+	if err := s.loadDoc(c, h); err != nil || h.SuspendedStep == messageID {
+		return false, unlessCorrupt(err)
+	}
+	if h.Status == session.Completed || h.Status == session.Failed {
+		return true, nil
+	}
+	r, err := c.one(selectMessageKey, h.number, messageID)
+	if err != nil || r == nil {
+		return err == nil, err
+	}
+	return s.goneOn(c, h, int(r.int64()-rowKey(h.number, 0)))
+}
+
+// unlessCorrupt passes over what cannot be decoded: it fails alone, and proves
+// nothing about calls, so they stay.
+func unlessCorrupt(err error) error {
+	if errors.Is(err, session.ErrCorrupt) {
+		return nil
+	}
+	return err
+}
+
+// goneOn reports whether anything but tool results follows a message.
+func (s *sessions) goneOn(c *conn, h *header, number int) (bool, error) {
+	const batch = 100
+	for {
+		later, err := s.messages(context.Background(), c, h, number, batch)
+		if err != nil {
+			return false, unlessCorrupt(err)
+		}
+		for i := range later {
+			if later[i].Role != session.RoleTool {
+				return true, nil
+			}
+		}
+		if len(later) < batch {
+			return false, nil
+		}
+		number += batch
+	}
+}

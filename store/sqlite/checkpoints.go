@@ -1,0 +1,197 @@
+package sqlite
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/helixagents/helix/session"
+)
+
+// checkpointRow is a checkpoint that is to be written.
+type checkpointRow struct {
+	session.NewCheckpoint
+	runID string
+	at    time.Time
+}
+
+// ownCheckpoint is one that the store makes by itself, for a direct write.
+func (s *sessions) ownCheckpoint(h *header, kind string) *checkpointRow {
+	now := s.b.now()
+	key := fmt.Sprintf("%s/%d", kind, h.Version)
+	return &checkpointRow{
+		NewCheckpoint: session.NewCheckpoint{
+			ID:     session.CheckpointID(h.ID, h.StepCount, now, key),
+			Step:   h.StepCount,
+			Source: session.FromSave,
+		},
+		runID: h.CurrentRunID, at: now,
+	}
+}
+
+const insertCheckpoint = `
+INSERT INTO checkpoints (session, checkpoint_id, number, previous,
+                         run_id, turn, step, status, source, version, message_count, stream_sequence, at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+
+// writeCheckpoint marks the session as it now is, its new version included.
+func (s *sessions) writeCheckpoint(t *tx, h *header, c *checkpointRow) error {
+	if c.ID == "" {
+		return session.Invalid("checkpoint id", "must not be empty")
+	}
+	if c.Source == "" {
+		c.Source = session.FromStep
+	}
+	h.checkpointNumber++
+	_, err := t.exec(insertCheckpoint, h.number, c.ID, h.checkpointNumber, h.CheckpointID,
+		c.runID, h.Turn, c.Step, h.Status, c.Source, h.Version, h.MessageCount, c.StreamSequence, c.at)
+	if isDuplicate(err) {
+		return session.ErrExists.WithMessage("session %s: checkpoint %s already exists", h.ID, c.ID)
+	}
+	h.CheckpointID, h.CheckpointSource, h.CheckpointedAt = c.ID, c.Source, c.at
+	return err
+}
+
+const selectCheckpoint = `
+SELECT checkpoint_id, previous, run_id, turn, step, status, source, version, message_count, stream_sequence, at
+FROM checkpoints
+WHERE session = ? AND checkpoint_id = ?`
+
+// storedCheckpoint is a checkpoint with its link to the one before.
+type storedCheckpoint struct {
+	session.Checkpoint
+	previous string
+}
+
+// findCheckpoint reads a checkpoint without its state; nil if there is none.
+func (s *sessions) findCheckpoint(c *conn, h *header, checkpointID string) (*storedCheckpoint, error) {
+	r, err := c.one(selectCheckpoint, h.number, checkpointID)
+	if err != nil || r == nil {
+		return nil, err
+	}
+	out := &storedCheckpoint{}
+	out.SessionID = h.ID
+	out.ID, out.previous, out.RunID = r.text(), r.text(), r.text()
+	out.Turn, out.Step = r.int(), r.int()
+	out.Status, out.Source = session.Status(r.text()), session.CheckpointSource(r.text())
+	out.Version, out.MessageCount, out.StreamSequence, out.At = r.int64(), r.int(), r.int64(), r.time()
+	if !out.Status.Valid() {
+		return nil, session.ErrCorrupt.WithMessage("session %s: checkpoint %s has the unknown status %q", h.ID, out.ID, out.Status)
+	}
+	return out, nil
+}
+
+// checkpoint reads one that must exist.
+func (s *sessions) checkpoint(c *conn, h *header, checkpointID string) (*storedCheckpoint, error) {
+	found, err := s.findCheckpoint(c, h, checkpointID)
+	if err == nil && found == nil {
+		err = notFound("session %s: checkpoint %s", h.ID, checkpointID)
+	}
+	return found, err
+}
+
+// chain yields checkpoints from one on, newest first.
+func (s *sessions) chain(c *conn, h *header, from string) iter.Seq2[*storedCheckpoint, error] {
+	return func(yield func(*storedCheckpoint, error) bool) {
+		for from != "" {
+			point, err := s.checkpoint(c, h, from)
+			if !yield(point, err) || err != nil {
+				return
+			}
+			from = point.previous
+		}
+	}
+}
+
+// CreateCheckpoint implements [session.Checkpoints].
+func (s *sessions) CreateCheckpoint(ctx context.Context, id string, checkpoint session.NewCheckpoint) (out *session.Checkpoint, err error) {
+	err = s.writeDocument(ctx, id, "create checkpoint", func(t *tx, h *header) error {
+		row := &checkpointRow{NewCheckpoint: checkpoint, runID: h.CurrentRunID, at: h.UpdatedAt}
+		if row.ID == "" {
+			row.ID = s.ownCheckpoint(h, "checkpoint").ID
+		}
+		if row.Source == "" {
+			row.Source = session.FromSave
+		}
+		if err := s.writeCheckpoint(t, h, row); err != nil {
+			return err
+		}
+		out, err = s.withState(t.conn, h, row.ID)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// withState reads a checkpoint with its custom state.
+func (s *sessions) withState(c *conn, h *header, checkpointID string) (*session.Checkpoint, error) {
+	point, err := s.checkpoint(c, h, checkpointID)
+	if err != nil {
+		return nil, err
+	}
+	state, err := s.stateAt(c, h, point.Version)
+	if err != nil {
+		return nil, err
+	}
+	point.State = &state
+	return &point.Checkpoint, nil
+}
+
+// Checkpoint implements [session.Checkpoints].
+func (s *sessions) Checkpoint(ctx context.Context, id, checkpointID string) (out *session.Checkpoint, err error) {
+	err = s.read(ctx, id, "read checkpoint", func(c *conn, h *header) error {
+		out, err = s.withState(c, h, checkpointID)
+		return err
+	})
+	return out, err
+}
+
+// LatestCheckpoint implements [session.Checkpoints].
+func (s *sessions) LatestCheckpoint(ctx context.Context, id string) (out *session.Checkpoint, err error) {
+	err = s.read(ctx, id, "read latest checkpoint", func(c *conn, h *header) error {
+		if h.CheckpointID == "" {
+			return notFound("session %s: a checkpoint", id)
+		}
+		out, err = s.withState(c, h, h.CheckpointID)
+		return err
+	})
+	return out, err
+}
+
+// Checkpoints implements [session.Checkpoints].
+func (s *sessions) Checkpoints(ctx context.Context, id string, request session.PageRequest) (page session.Page[session.Checkpoint], err error) {
+	err = s.read(ctx, id, "list checkpoints", func(c *conn, h *header) error {
+		at, ok, err := request.Position()
+		if err != nil {
+			return err
+		}
+		page = session.Page[session.Checkpoint]{Items: []session.Checkpoint{}, Offset: request.Offset, Limit: request.Size()}
+		if request.Total {
+			page.Total = &h.checkpointNumber
+		}
+		from, skip := h.CheckpointID, request.Offset
+		if ok {
+			from, skip = at.ID, 0
+		}
+		for point, err := range s.chain(c, h, from) {
+			if err != nil {
+				return err
+			}
+			if skip > 0 {
+				skip--
+				continue
+			}
+			if len(page.Items) == page.Limit {
+				page.HasMore = true
+				page.Next = session.Position{N: point.Version, ID: point.ID}.Cursor()
+				return nil
+			}
+			page.Items = append(page.Items, point.Checkpoint)
+		}
+		return nil
+	})
+	return page, err
+}

@@ -1,0 +1,152 @@
+package sqlite
+
+import (
+	"context"
+
+	"github.com/helixagents/helix/session"
+)
+
+// writeDocument is a direct write of a document: refused while a run holds the
+// session, and a new version of it.
+func (s *sessions) writeDocument(ctx context.Context, id, verb string, run func(*tx, *header) error) error {
+	return s.write(ctx, id, verb, func(t *tx, h *header) error {
+		now := s.b.now()
+		if err := h.Free(now); err != nil {
+			return err
+		}
+		h.touch(now)
+		if err := run(t, h); err != nil {
+			return err
+		}
+		return s.writeHeader(t, h)
+	})
+}
+
+// Save implements [session.Documents].
+func (s *sessions) Save(ctx context.Context, state *session.State) error {
+	if err := state.Check(); err != nil {
+		return err
+	}
+	var version int64
+	err := s.writeDocument(ctx, state.ID, "save", func(t *tx, h *header) error {
+		if state.Version != h.Version-1 {
+			saw := h.Saw()
+			saw.Version--
+			return session.ErrStale.WithMessage("session %s: version %d was expected", h.ID, state.Version).WithSaw(saw)
+		}
+		if err := s.loadDoc(t.conn, h); err != nil {
+			return err
+		}
+		h.takeDoc(state)
+		h.Agent, h.StreamID, h.ParentID, h.RootID = state.Agent, state.StreamID, state.ParentID, state.RootID
+		h.Status, h.UserID, h.ExpiresAt = state.Status, state.UserID, state.ExpiresAt
+		if err := s.writeDoc(t, h); err != nil {
+			return err
+		}
+		if err := s.deleteLabels(t, h.ID); err != nil {
+			return err
+		}
+		if err := s.writeLabels(t, h.ID, state.Tags, state.Metadata, h.CreatedAt); err != nil {
+			return err
+		}
+		if err := s.writeWholeState(t, h, &state.Custom); err != nil {
+			return err
+		}
+		version = h.Version
+		return s.writeCheckpoint(t, h, s.ownCheckpoint(h, "save"))
+	})
+	if err != nil {
+		return err
+	}
+	state.Version = version
+	return nil
+}
+
+// Merge implements [session.Documents].
+func (s *sessions) Merge(ctx context.Context, id string, w session.Writes) (out session.Committed, err error) {
+	if err := w.Check(); err != nil {
+		return out, err
+	}
+	err = s.writeDocument(ctx, id, "merge", func(t *tx, h *header) error {
+		plan, err := s.planState(t.conn, h, nil, w)
+		if err != nil {
+			return err
+		}
+		out = h.committed()
+		out.Warnings = plan.writes.Warnings
+		return s.writeState(t, h, plan)
+	})
+	if err != nil {
+		return session.Committed{}, err
+	}
+	return out, nil
+}
+
+// SetStatus implements [session.Documents].
+func (s *sessions) SetStatus(ctx context.Context, id string, change session.StatusChange) (result session.StatusResult, err error) {
+	err = s.write(ctx, id, "set status", func(t *tx, h *header) error {
+		now := s.b.now()
+		if err := h.Free(now); err != nil {
+			return err
+		}
+		if err := s.loadDoc(t.conn, h); err != nil {
+			return err
+		}
+		if result, err = change.Swap(&h.State); err != nil || !result.OK {
+			return err
+		}
+		h.LastCommit, h.UpdatedAt = "", now
+		if err := s.writeDoc(t, h); err != nil {
+			return err
+		}
+		return s.writeHeader(t, h)
+	})
+	if err != nil {
+		return session.StatusResult{}, err
+	}
+	return result, nil
+}
+
+// PatchMetadata implements [session.Documents].
+func (s *sessions) PatchMetadata(ctx context.Context, id string, patch map[string]*string) error {
+	set := map[string]string{}
+	for name, value := range patch {
+		if name == "" {
+			return session.Invalid("metadata name", "must not be empty")
+		}
+		if value != nil {
+			set[name] = *value
+		}
+	}
+	return s.write(ctx, id, "patch metadata", func(t *tx, h *header) error {
+		for name, value := range patch {
+			if value != nil {
+				continue
+			}
+			if _, err := t.exec(deleteMetadata, s.tenant, id, name); err != nil {
+				return err
+			}
+		}
+		return s.writeLabels(t, id, nil, set, h.CreatedAt)
+	})
+}
+
+// IncrementSteps implements [session.Documents].
+func (s *sessions) IncrementSteps(ctx context.Context, id string) (steps int, err error) {
+	err = s.writeDocument(ctx, id, "count step", func(_ *tx, h *header) error {
+		h.StepCount++
+		steps = h.StepCount
+		return nil
+	})
+	return steps, err
+}
+
+// IncrementResumes implements [session.Documents].
+func (s *sessions) IncrementResumes(ctx context.Context, id string) (resumes int, err error) {
+	err = s.writeDocument(ctx, id, "count resume", func(_ *tx, h *header) error {
+		h.ResumeCount++
+		resumes = h.ResumeCount
+		return nil
+	})
+	return resumes, err
+}

@@ -1,0 +1,222 @@
+package sqlite
+
+import (
+	"time"
+
+	"github.com/helixagents/helix/session"
+)
+
+// header is a session's row: the document without what may be large, and what
+// else a commit has to know. Everything a commit decides, it decides on this one
+// row.
+type header struct {
+	// State has the fields that are columns of the row; the rest of the document is
+	// added by loadDoc.
+	session.State
+	number           int64 // under which its rows are kept; 0 before it has one
+	closeOwedAt      time.Time
+	checkpointNumber int
+	runStatus        session.RunStatus
+	runRuntime       string
+
+	// The size of the last snapshot of custom state, and of the writes since.
+	snapshotBytes, deltaBytes int64
+
+	// The record of the run in flight, as far as commits change it.
+	runSteps  int
+	runUsage  []byte
+	runReason session.CompletionReason
+
+	// stop is the request to stop the current run; inbox reports waiting messages.
+	stop  *session.Stop
+	inbox bool
+
+	stored coldRow // the columns that are written only when they have changed
+	doc    *docRow // the rest of the document as it is stored, once loaded
+}
+
+// coldRow is the columns that most commits leave alone. They are indexed, so
+// writing them back unchanged would cost.
+type coldRow struct {
+	status                             session.Status
+	owner                              string
+	epoch                              int64
+	leaseUntil, closeOwedAt, expiresAt any
+	turn                               int
+	currentRun                         string
+	runStatus                          session.RunStatus
+	runRuntime                         string
+	agent, userID                      string
+	parentID, rootID, streamID         string
+}
+
+func (h *header) cold() coldRow {
+	return coldRow{
+		status: h.Status, owner: h.Lease.Owner, epoch: h.Lease.Epoch,
+		leaseUntil: nanos(h.Lease.ExpiresAt), closeOwedAt: nanos(h.closeOwedAt), expiresAt: nanos(h.ExpiresAt),
+		turn: h.Turn, currentRun: h.CurrentRunID, runStatus: h.runStatus, runRuntime: h.runRuntime,
+		agent: h.Agent, userID: h.UserID, parentID: h.ParentID, rootID: h.RootID, streamID: h.StreamID,
+	}
+}
+
+// run is what the guards need to know of the current run, or nil.
+func (h *header) run() *session.Run {
+	if h.CurrentRunID == "" {
+		return nil
+	}
+	return &session.Run{ID: h.CurrentRunID, Status: h.runStatus}
+}
+
+// selectHeader also fetches, in the same statement, what every commit reports.
+const selectHeader = `
+SELECT s.number, s.version, s.step_count, s.resume_count, s.message_count, s.last_commit,
+       s.checkpoint_id, s.checkpoint_number, s.checkpoint_source, s.checkpointed_at,
+       s.snapshot_bytes, s.delta_bytes, s.run_steps, s.run_usage, s.run_reason, s.updated_at,
+       s.status, s.owner, s.epoch, s.lease_until, s.turn, s.current_run, s.run_status, s.run_runtime, s.close_owed_at,
+       s.agent, s.user_id, s.parent_id, s.root_id, s.stream_id, s.expires_at, s.created_at,
+       EXISTS (SELECT 1 FROM inbox i WHERE i.tenant = s.tenant AND i.session_id = s.id AND i.consumed = 0),
+       x.kind, x.reason, x.at
+FROM sessions s
+LEFT JOIN stops x ON x.tenant = s.tenant AND x.session_id = s.id AND x.run_id = s.current_run
+WHERE s.tenant = ? AND s.id = ?`
+
+// header reads a session's row; nil if there is none.
+func (s *sessions) header(c *conn, id string) (*header, error) {
+	r, err := c.one(selectHeader, s.tenant, id)
+	if err != nil || r == nil {
+		return nil, err
+	}
+	h := &header{}
+	h.Tenant, h.ID, h.number = s.tenant, id, r.int64()
+	h.Version, h.StepCount, h.ResumeCount, h.MessageCount, h.LastCommit = r.int64(), r.int(), r.int(), r.int(), r.text()
+	h.CheckpointID, h.checkpointNumber = r.text(), r.int()
+	h.CheckpointSource, h.CheckpointedAt = session.CheckpointSource(r.text()), r.time()
+	h.snapshotBytes, h.deltaBytes = r.int64(), r.int64()
+	h.runSteps, h.runUsage, h.runReason, h.UpdatedAt = r.int(), r.bytes(), session.CompletionReason(r.text()), r.time()
+	h.Status = session.Status(r.text())
+	h.Lease = session.Lease{Owner: r.text(), Epoch: r.int64(), ExpiresAt: r.time()}
+	h.Turn, h.CurrentRunID, h.runStatus, h.runRuntime = r.int(), r.text(), session.RunStatus(r.text()), r.text()
+	h.closeOwedAt = r.time()
+	h.CloseOwed = !h.closeOwedAt.IsZero()
+	h.Agent, h.UserID, h.ParentID, h.RootID, h.StreamID = r.text(), r.text(), r.text(), r.text(), r.text()
+	h.ExpiresAt, h.CreatedAt = r.time(), r.time()
+	h.inbox = r.bool()
+	if kind := r.text(); kind != "" {
+		h.stop = &session.Stop{RunID: h.CurrentRunID, Kind: session.StopKind(kind), Reason: r.text(), At: r.time()}
+	}
+	h.stored = h.cold()
+	return h, nil
+}
+
+func (s *sessions) mustHeader(c *conn, id string) (*header, error) {
+	h, err := s.header(c, id)
+	if err == nil && h == nil {
+		err = notFound("session %s", id)
+	}
+	return h, err
+}
+
+const insertHeader = `
+INSERT INTO sessions (
+       version, step_count, resume_count, message_count, last_commit,
+       checkpoint_id, checkpoint_number, checkpoint_source, checkpointed_at,
+       snapshot_bytes, delta_bytes, run_steps, run_usage, run_reason, updated_at,
+       status, owner, epoch, lease_until, turn, current_run, run_status, run_runtime, close_owed_at,
+       agent, user_id, parent_id, root_id, stream_id, expires_at, created_at, tenant, id)
+VALUES (?, ?, ?, ?, ?,
+        ?, ?, ?, ?,
+        ?, ?, ?, ?, ?, ?,
+        ?, ?, ?, ?, ?, ?, ?, ?, ?,
+        ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+
+const updateHeader = `
+UPDATE sessions
+SET version = ?, step_count = ?, resume_count = ?, message_count = ?, last_commit = ?,
+    checkpoint_id = ?, checkpoint_number = ?, checkpoint_source = ?, checkpointed_at = ?,
+    snapshot_bytes = ?, delta_bytes = ?, run_steps = ?, run_usage = ?, run_reason = ?, updated_at = ?
+WHERE number = ?`
+
+const updateHeaderCold = `
+UPDATE sessions
+SET status = ?, owner = ?, epoch = ?, lease_until = ?, turn = ?, current_run = ?, run_status = ?, run_runtime = ?,
+    close_owed_at = ?, agent = ?, user_id = ?, parent_id = ?, root_id = ?, stream_id = ?, expires_at = ?
+WHERE number = ?`
+
+func (h *header) hotArgs() []any {
+	return []any{
+		h.Version, h.StepCount, h.ResumeCount, h.MessageCount, h.LastCommit,
+		h.CheckpointID, h.checkpointNumber, h.CheckpointSource, h.CheckpointedAt,
+		h.snapshotBytes, h.deltaBytes, h.runSteps, h.runUsage, h.runReason, h.UpdatedAt,
+	}
+}
+
+// insertHeader adds the row of a new session and gives it its number.
+func (s *sessions) insertHeader(t *tx, h *header) (err error) {
+	h.stored = h.cold()
+	args := concat(h.hotArgs(), h.stored.turnArgs(), h.stored.documentArgs(), []any{h.CreatedAt, s.tenant, h.ID})
+	h.number, err = t.insert(insertHeader, args...)
+	if isDuplicate(err) {
+		return session.ErrExists.WithMessage("session %s already exists", h.ID)
+	}
+	return err
+}
+
+// writeHeader stores the row: the hot columns always, the others if they changed.
+func (s *sessions) writeHeader(t *tx, h *header) error {
+	if _, err := t.exec(updateHeader, append(h.hotArgs(), h.number)...); err != nil {
+		return err
+	}
+	return s.writeCold(t, h)
+}
+
+// writeCold stores the row's other columns if they changed. It is the last write
+// of an operation.
+func (s *sessions) writeCold(t *tx, h *header) error {
+	if cold := h.cold(); cold != h.stored {
+		h.stored = cold
+		_, err := t.exec(updateHeaderCold, concat(cold.turnArgs(), cold.documentArgs(), []any{h.number})...)
+		if err != nil {
+			return err
+		}
+	}
+	t.cache.remember(h)
+	return nil
+}
+
+func (c *coldRow) turnArgs() []any {
+	return []any{
+		c.status, c.owner, c.epoch, c.leaseUntil, c.turn, c.currentRun, c.runStatus, c.runRuntime, c.closeOwedAt,
+	}
+}
+
+func (c *coldRow) documentArgs() []any {
+	return []any{c.agent, c.userID, c.parentID, c.rootID, c.streamID, c.expiresAt}
+}
+
+func concat(parts ...[]any) []any {
+	out := make([]any, 0, 40)
+	for _, p := range parts {
+		out = append(out, p...)
+	}
+	return out
+}
+
+// touch marks a write of the document outside a turn: what a run's last commit
+// was is then no longer what happened last.
+func (h *header) touch(now time.Time) {
+	h.Version++
+	h.LastCommit = ""
+	h.UpdatedAt = now
+}
+
+// committed is the outcome of a write that left the session as it now is.
+func (h *header) committed() session.Committed {
+	out := session.Committed{
+		Version: h.Version, MessageCount: h.MessageCount, CheckpointID: h.CheckpointID, Inbox: h.inbox,
+	}
+	if h.stop != nil {
+		stop := *h.stop
+		out.Stop = &stop
+	}
+	return out
+}

@@ -1,0 +1,100 @@
+package sqlite
+
+import (
+	"context"
+
+	"github.com/helixagents/helix/session"
+)
+
+const (
+	// An entry that was sent before, even if it was consumed since, stays as it is.
+	insertInbox = `
+INSERT INTO inbox (tenant, session_id, entry_id, consumed, sender, kind, body, at) VALUES (?, ?, ?, 0, ?, ?, ?, ?)
+ON CONFLICT DO NOTHING`
+
+	consumeInbox = `
+UPDATE inbox SET consumed = 1, body = NULL
+WHERE tenant = ? AND session_id = ? AND entry_id = ?`
+
+	selectInbox = `
+SELECT entry_id, sender, kind, body, at FROM inbox INDEXED BY inbox_waiting
+WHERE tenant = ? AND session_id = ? AND consumed = 0
+ORDER BY number`
+
+	inboxWaits = `
+SELECT EXISTS (SELECT 1 FROM inbox WHERE tenant = ? AND session_id = ? AND consumed = 0)`
+)
+
+// Send implements [session.Inboxes].
+func (s *sessions) Send(ctx context.Context, id string, entry session.InboxEntry) error {
+	if err := session.CheckKeyID("inbox entry id", entry.ID); err != nil {
+		return err
+	}
+	return s.write(ctx, id, "send", func(t *tx, _ *header) error {
+		if entry.At.IsZero() {
+			entry.At = s.b.now()
+		}
+		t.cache.forget(s.tenant, id)
+		_, err := t.exec(insertInbox, s.tenant, id, entry.ID, entry.From, entry.Kind, entry.Body, entry.At)
+		return err
+	})
+}
+
+// Inbox implements [session.Inboxes].
+func (s *sessions) Inbox(ctx context.Context, id string) (out []session.InboxEntry, err error) {
+	err = s.read(ctx, id, "read inbox", func(c *conn, _ *header) error {
+		for r, err := range c.query(selectInbox, s.tenant, id) {
+			if err != nil {
+				return err
+			}
+			out = append(out, session.InboxEntry{ID: r.text(), From: r.text(), Kind: r.text(), Body: r.bytes(), At: r.time()})
+		}
+		return nil
+	})
+	return out, err
+}
+
+const (
+	// A later run of the same child renews the wake, so that delivering the earlier
+	// one does not lose it.
+	upsertWake = `
+INSERT INTO wakes (tenant, session_id, child_id, run_id, at)
+SELECT ?1, ?2, ?3, ?4, ?5 WHERE EXISTS (SELECT 1 FROM sessions WHERE tenant = ?1 AND id = ?2)
+ON CONFLICT DO UPDATE SET run_id = excluded.run_id`
+
+	deleteWake = `
+DELETE FROM wakes
+WHERE tenant = ?1 AND session_id = ?2 AND child_id = ?3 AND (?4 = '' OR run_id = ?4)`
+)
+
+// putWake records a wake and reports whether there is a session to be woken.
+func (s *sessions) putWake(t *tx, wake session.Wake) (bool, error) {
+	if wake.At.IsZero() {
+		wake.At = s.b.now()
+	}
+	n, err := t.exec(upsertWake, s.tenant, wake.SessionID, wake.ChildID, wake.RunID, wake.At)
+	return n > 0, err
+}
+
+// PutWake implements [session.Inboxes].
+func (s *sessions) PutWake(ctx context.Context, wake session.Wake) error {
+	return s.b.write(ctx, what(wake.SessionID, "put wake"), func(t *tx) error {
+		found, err := s.putWake(t, wake)
+		if err == nil && !found {
+			err = notFound("session %s", wake.SessionID)
+		}
+		return err
+	})
+}
+
+// DeleteWake implements [session.Inboxes].
+func (s *sessions) DeleteWake(ctx context.Context, wake session.Wake) error {
+	tenant := s.tenant
+	if wake.Tenant != "" {
+		tenant = wake.Tenant
+	}
+	return s.b.write(ctx, what(wake.SessionID, "delete wake"), func(t *tx) error {
+		_, err := t.exec(deleteWake, tenant, wake.SessionID, wake.ChildID, wake.RunID)
+		return err
+	})
+}

@@ -1,0 +1,282 @@
+package sqlite
+
+import (
+	"context"
+	"time"
+
+	"github.com/helixagents/helix/session"
+)
+
+// newHeader is the row of a session that is to be created.
+func (s *sessions) newHeader(state *session.State) *header {
+	now := s.b.now()
+	h := &header{State: *state, doc: &docRow{}}
+	h.Tenant = s.tenant
+	h.Version, h.Turn, h.MessageCount, h.CurrentRunID, h.LastCommit = 1, 0, 0, "", ""
+	h.CloseOwed, h.Lease = false, session.Lease{}
+	h.CheckpointID, h.CheckpointSource, h.CheckpointedAt = "", "", time.Time{}
+	h.Pending, h.AwaitingChildren = nil, nil
+	if h.CreatedAt.IsZero() {
+		h.CreatedAt = now
+	}
+	h.UpdatedAt = now
+	return h
+}
+
+// Create implements [session.Lifecycle].
+func (s *sessions) Create(ctx context.Context, state *session.State) error {
+	if err := state.Check(); err != nil {
+		return err
+	}
+	return s.b.write(ctx, what(state.ID, "create"), func(t *tx) error {
+		if err := s.absent(t.conn, state.ID); err != nil {
+			return err
+		}
+		h := s.newHeader(state)
+		if err := s.insert(t, h); err != nil {
+			return err
+		}
+		if h.Custom.Len() == 0 {
+			return nil
+		}
+		if err := s.writeWholeState(t, h, &h.Custom); err != nil {
+			return err
+		}
+		return s.writeHeader(t, h)
+	})
+}
+
+// insert adds the rows that make a session, without its custom state.
+func (s *sessions) insert(t *tx, h *header) error {
+	if err := s.insertHeader(t, h); err != nil {
+		return err
+	}
+	if err := s.writeDoc(t, h); err != nil {
+		return err
+	}
+	return s.writeLabels(t, h.ID, h.Tags, h.Metadata, h.CreatedAt)
+}
+
+// absent refuses an id that is taken.
+func (s *sessions) absent(c *conn, id string) error {
+	found, err := s.exists(c, id)
+	if err == nil && found {
+		err = session.ErrExists.WithMessage("session %s already exists", id)
+	}
+	return err
+}
+
+func (s *sessions) exists(c *conn, id string) (bool, error) {
+	r, err := c.one("SELECT 1 FROM sessions WHERE tenant = ? AND id = ?", s.tenant, id)
+	return r != nil, err
+}
+
+// Exists implements [session.Lifecycle].
+func (s *sessions) Exists(ctx context.Context, id string) (found bool, err error) {
+	err = s.b.read(ctx, what(id, "exists"), func(c *conn) error {
+		found, err = s.exists(c, id)
+		return err
+	})
+	return found, err
+}
+
+// Load implements [session.Lifecycle].
+func (s *sessions) Load(ctx context.Context, id string) (state *session.State, err error) {
+	err = s.read(ctx, id, "load", func(c *conn, h *header) error {
+		state, err = s.assemble(c, h)
+		return err
+	})
+	return state, err
+}
+
+// assemble reads everything that makes a session's document.
+func (s *sessions) assemble(c *conn, h *header) (*session.State, error) {
+	if err := s.loadDoc(c, h); err != nil {
+		return nil, err
+	}
+	state := h.State
+	var err error
+	if state.Custom, err = s.stateAt(c, h, h.Version); err != nil {
+		return nil, err
+	}
+	if state.Tags, state.Metadata, err = s.labels(c, h.ID); err != nil {
+		return nil, err
+	}
+	if state.Pending, err = s.pending(c, h.ID, false); err != nil {
+		return nil, err
+	}
+	if state.AwaitingChildren, err = s.children(c, selectAwaited, h.ID); err != nil {
+		return nil, err
+	}
+	return &state, nil
+}
+
+const copyMessages = `
+INSERT INTO messages (key, message_id, body)
+SELECT key + ?, message_id, body FROM messages
+WHERE key > ? AND key <= ?`
+
+// Clone implements [session.Lifecycle].
+func (s *sessions) Clone(ctx context.Context, clone *session.Clone) (state *session.State, err error) {
+	if err := clone.To.Check(); err != nil {
+		return nil, err
+	}
+	err = s.write(ctx, clone.From, "clone", func(t *tx, from *header) error {
+		custom, count, err := s.cloned(t.conn, from, clone)
+		if err != nil {
+			return err
+		}
+		if err := s.absent(t.conn, clone.To.ID); err != nil {
+			return err
+		}
+		h := s.newHeader(&clone.To)
+		h.Custom, h.StepCount, h.ResumeCount, h.MessageCount = custom, 0, 0, count
+		if err := s.insert(t, h); err != nil {
+			return err
+		}
+		_, err = t.exec(copyMessages, rowKey(h.number-from.number, 0),
+			rowKey(from.number, 0), rowKey(from.number, int64(count)))
+		if err != nil {
+			return err
+		}
+		if h.Custom.Len() > 0 {
+			if err := s.writeWholeState(t, h, &h.Custom); err != nil {
+				return err
+			}
+		}
+		if err := s.writeCheckpoint(t, h, s.ownCheckpoint(h, "clone")); err != nil {
+			return err
+		}
+		state = &h.State
+		return s.writeHeader(t, h)
+	})
+	return state, err
+}
+
+// cloned finds the custom state and the number of messages that a clone takes.
+func (s *sessions) cloned(c *conn, from *header, clone *session.Clone) (session.Document, int, error) {
+	count, version := from.MessageCount, from.Version
+	if clone.CheckpointID != "" {
+		point, err := s.checkpoint(c, from, clone.CheckpointID)
+		if err != nil {
+			return session.Document{}, 0, err
+		}
+		if point.MessageCount > from.MessageCount {
+			return session.Document{}, 0, session.Invalid("checkpoint",
+				"%s lies beyond the session's %d messages: a rewind has undone it", point.ID, from.MessageCount)
+		}
+		count, version = point.MessageCount, point.Version
+	}
+	if n := clone.MessageCount; n != nil {
+		if *n < 0 || *n > count {
+			return session.Document{}, 0, session.Invalid("message count", "%d is not within 0 and %d", *n, count)
+		}
+		count = *n
+		if clone.CheckpointID == "" {
+			var err error
+			if version, err = s.versionWithin(c, from, count); err != nil {
+				return session.Document{}, 0, err
+			}
+		}
+	}
+	doc, err := s.stateAt(c, from, version)
+	return doc, count, err
+}
+
+// versionWithin is the version of the last checkpoint that has at most n
+// messages, or 0.
+func (s *sessions) versionWithin(c *conn, h *header, n int) (int64, error) {
+	for point, err := range s.chain(c, h, h.CheckpointID) {
+		if err != nil {
+			return 0, err
+		}
+		if point.MessageCount <= n {
+			return point.Version, nil
+		}
+	}
+	return 0, nil
+}
+
+// ownedByNumber are the tables whose rows are found under a session's number,
+// ownedByID those that name it.
+var (
+	ownedByNumber = []string{
+		"DELETE FROM sessions WHERE number = ?1",
+		"DELETE FROM session_docs WHERE session = ?1",
+		"DELETE FROM messages WHERE key > ?1 << 32 AND key < (?1 + 1) << 32",
+		"DELETE FROM state_log WHERE key > ?1 << 32 AND key < (?1 + 1) << 32",
+		"DELETE FROM state_keys WHERE session = ?1",
+		"DELETE FROM runs WHERE key > ?1 << 32 AND key < (?1 + 1) << 32",
+		"DELETE FROM checkpoints WHERE session = ?1",
+		"DELETE FROM calls WHERE session = ?1",
+	}
+	ownedByID = []string{
+		"DELETE FROM session_tags WHERE tenant = ? AND session_id = ?",
+		"DELETE FROM session_metadata WHERE tenant = ? AND session_id = ?",
+		"DELETE FROM pending WHERE tenant = ? AND session_id = ?",
+		"DELETE FROM ownership WHERE tenant = ? AND root_id = ?",
+		"DELETE FROM children WHERE tenant = ? AND session_id = ?",
+		"DELETE FROM inbox WHERE tenant = ? AND session_id = ?",
+		"DELETE FROM wakes WHERE tenant = ? AND session_id = ?",
+		"DELETE FROM stops WHERE tenant = ? AND session_id = ?",
+	}
+)
+
+// Delete implements [session.Lifecycle].
+func (s *sessions) Delete(ctx context.Context, id string) error {
+	return s.write(ctx, id, "delete", func(t *tx, h *header) error {
+		tree, err := s.tree(t.conn, h)
+		if err != nil {
+			return err
+		}
+		for _, member := range tree {
+			if err := s.deleteRows(t, member); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// member is a session of a tree.
+type member struct {
+	number int64
+	id     string
+}
+
+func (s *sessions) deleteRows(t *tx, m member) error {
+	t.cache.forget(s.tenant, m.id)
+	for _, query := range ownedByNumber {
+		if _, err := t.exec(query, m.number); err != nil {
+			return err
+		}
+	}
+	for _, query := range ownedByID {
+		if _, err := t.exec(query, s.tenant, m.id); err != nil {
+			return err
+		}
+	}
+	_, err := deleteStream(t, streamKey{s.tenant, m.id})
+	return err
+}
+
+const selectChildSessions = `
+SELECT number, id FROM sessions INDEXED BY sessions_by_parent
+WHERE tenant = ? AND parent_id = ? AND parent_id <> ''`
+
+// tree lists a session and all below it, whatever they say of each other.
+func (s *sessions) tree(c *conn, h *header) ([]member, error) {
+	tree, seen := []member{{h.number, h.ID}}, map[string]bool{h.ID: true}
+	for i := 0; i < len(tree); i++ {
+		for r, err := range c.query(selectChildSessions, s.tenant, tree[i].id) {
+			if err != nil {
+				return nil, err
+			}
+			if child := (member{r.int64(), r.text()}); !seen[child.id] {
+				seen[child.id] = true
+				tree = append(tree, child)
+			}
+		}
+	}
+	return tree, nil
+}

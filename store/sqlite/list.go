@@ -1,0 +1,192 @@
+package sqlite
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/helixagents/helix/session"
+)
+
+// listing is the query of a [session.Query]: it reads one index, newest first,
+// chosen to be the one that leaves the least to look through, and tests the other
+// conditions on what it finds there.
+type listing struct {
+	from  string // the index that is read; its rows are called d
+	where []string
+	args  []any
+}
+
+func (l *listing) add(condition string, args ...any) {
+	l.where = append(l.where, condition)
+	l.args = append(l.args, args...)
+}
+
+const (
+	// CROSS JOIN keeps the order of the tables.
+	fromTags     = "session_tags d INDEXED BY session_tags_by_tag CROSS JOIN sessions s ON s.tenant = d.tenant AND s.id = d.session_id"
+	fromMetadata = "session_metadata d INDEXED BY session_metadata_by_value CROSS JOIN sessions s ON s.tenant = d.tenant AND s.id = d.session_id"
+	fromSessions = "sessions s INDEXED BY "
+
+	hasTag      = "EXISTS (SELECT 1 FROM session_tags x WHERE x.tenant = s.tenant AND x.session_id = s.id AND x.tag = ?)"
+	hasMetadata = "EXISTS (SELECT 1 FROM session_metadata x WHERE x.tenant = s.tenant AND x.session_id = s.id AND x.name = ? AND x.value = ?)"
+)
+
+// newListing chooses the index for a query and turns it into conditions.
+func newListing(tenant string, q *session.Query) *listing {
+	l := &listing{}
+	tags, names := q.Tags, slices.Sorted(maps.Keys(q.Metadata))
+	switch {
+	case len(tags) > 0:
+		l.from = fromTags
+		l.add("d.tenant = ? AND d.tag = ?", tenant, tags[0])
+		tags = tags[1:]
+	case len(names) > 0:
+		l.from = fromMetadata
+		l.add("d.tenant = ? AND d.name = ? AND d.value = ?", tenant, names[0], q.Metadata[names[0]])
+		names = names[1:]
+	default:
+		l.from = fromSessions + sessionIndex(q)
+		l.add("s.tenant = ?", tenant)
+	}
+	for _, tag := range tags {
+		l.add(hasTag, tag)
+	}
+	for _, name := range names {
+		l.add(hasMetadata, name, q.Metadata[name])
+	}
+	// The literal comparisons let partial indexes be used.
+	if q.UserID != "" {
+		l.add("s.user_id = ? AND s.user_id <> ''", q.UserID)
+	}
+	if q.ParentID != "" {
+		l.add("s.parent_id = ? AND s.parent_id <> ''", q.ParentID)
+	}
+	if q.Agent != "" {
+		l.add("s.agent = ?", q.Agent)
+	}
+	switch len(q.Statuses) {
+	case 0:
+	case 1:
+		l.add("s.status = ?", q.Statuses[0])
+	default:
+		condition := "+s.status IN (" + placeholders(len(q.Statuses)) + ")" // + keeps the order of the index
+		args := make([]any, len(q.Statuses))
+		for i := range q.Statuses {
+			args[i] = q.Statuses[i]
+		}
+		l.add(condition, args...)
+	}
+	if q.RootsOnly {
+		l.add("s.parent_id = ''")
+	}
+	if !q.CreatedAfter.IsZero() {
+		l.add(l.created()+" > ?", q.CreatedAfter)
+	}
+	if !q.CreatedBefore.IsZero() {
+		l.add(l.created()+" < ?", q.CreatedBefore)
+	}
+	return l
+}
+
+func sessionIndex(q *session.Query) string {
+	switch {
+	case q.UserID != "":
+		return "sessions_by_user"
+	case q.ParentID != "":
+		return "sessions_by_parent"
+	case q.Agent != "":
+		return "sessions_by_agent"
+	case len(q.Statuses) == 1:
+		return "sessions_by_status"
+	}
+	return "sessions_by_age"
+}
+
+// created and id are the columns that order the index.
+func (l *listing) created() string {
+	if strings.HasPrefix(l.from, "sessions ") {
+		return "s.created_at"
+	}
+	return "d.created_at"
+}
+
+func (l *listing) id() string {
+	if strings.HasPrefix(l.from, "sessions ") {
+		return "s.id"
+	}
+	return "d.session_id"
+}
+
+// page is the query for one page; it takes the listing's args, a limit and an
+// offset.
+func (l *listing) page() string {
+	return `
+SELECT s.id, s.agent, s.status, s.user_id, s.parent_id, s.turn, s.message_count, s.created_at, s.updated_at
+FROM ` + l.from + `
+WHERE ` + strings.Join(l.where, " AND ") + `
+ORDER BY ` + l.created() + ` DESC, ` + l.id() + ` DESC
+LIMIT ? OFFSET ?`
+}
+
+func (l *listing) count() string {
+	return "SELECT count(*) FROM " + l.from + " WHERE " + strings.Join(l.where, " AND ")
+}
+
+// List implements [session.Lister].
+func (s *sessions) List(ctx context.Context, query session.Query) (page session.Page[session.Summary], err error) {
+	at, ok, err := query.Position()
+	if err != nil {
+		return page, err
+	}
+	page = session.Page[session.Summary]{Items: []session.Summary{}, Limit: query.Size(), Offset: query.Offset}
+	err = s.b.read(ctx, "list sessions", func(c *conn) error {
+		l := newListing(s.tenant, &query)
+		if query.Total {
+			r, err := c.one(l.count(), l.args...)
+			if err != nil {
+				return err
+			}
+			total := r.int()
+			page.Total = &total
+		}
+		offset := query.Offset
+		if ok {
+			l.add("("+l.created()+", "+l.id()+") < (?, ?)", at.N, at.ID)
+			offset = 0
+		}
+		for r, err := range c.query(l.page(), append(l.args, page.Limit+1, offset)...) {
+			if err != nil {
+				return err
+			}
+			item := session.Summary{Key: session.Key{Tenant: s.tenant, ID: r.text()}}
+			item.Agent, item.Status, item.UserID, item.ParentID = r.text(), session.Status(r.text()), r.text(), r.text()
+			item.Turn, item.MessageCount, item.CreatedAt, item.UpdatedAt = r.int(), r.int(), r.time(), r.time()
+			page.Items = append(page.Items, item)
+		}
+		return s.finishListing(c, &page)
+	})
+	if err != nil {
+		return session.Page[session.Summary]{}, err
+	}
+	return page, nil
+}
+
+// finishListing cuts off the item that only told that there are more, and adds
+// tags and metadata to the rest.
+func (s *sessions) finishListing(c *conn, page *session.Page[session.Summary]) (err error) {
+	if len(page.Items) > page.Limit {
+		page.Items = page.Items[:page.Limit]
+		last := &page.Items[page.Limit-1]
+		page.HasMore = true
+		page.Next = session.Position{N: last.CreatedAt.UnixNano(), ID: last.ID}.Cursor()
+	}
+	for i := range page.Items {
+		item := &page.Items[i]
+		if item.Tags, item.Metadata, err = s.labels(c, item.ID); err != nil {
+			return err
+		}
+	}
+	return nil
+}

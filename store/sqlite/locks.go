@@ -1,0 +1,95 @@
+package sqlite
+
+import (
+	"context"
+	"time"
+
+	"github.com/helixagents/helix/lock"
+	"github.com/helixagents/helix/session"
+)
+
+// locks hands out named locks, kept as rows. A row stays when its lock is
+// released, so that tokens only grow.
+type locks struct{ b *Backend }
+
+const (
+	selectLock = `
+SELECT owner, token, expires_at FROM locks WHERE name = ?`
+
+	upsertLock = `
+INSERT INTO locks (name, owner, token, expires_at) VALUES (?, ?, ?, ?)
+ON CONFLICT DO UPDATE SET owner = excluded.owner, token = excluded.token, expires_at = excluded.expires_at`
+)
+
+// find reads a lock; the zero one was never taken.
+func (l *locks) find(t *tx, name string) (lock.Lock, error) {
+	r, err := t.one(selectLock, name)
+	if err != nil || r == nil {
+		return lock.Lock{Name: name}, err
+	}
+	return lock.Lock{Name: name, Owner: r.text(), Token: r.int64(), ExpiresAt: r.time()}, nil
+}
+
+// held reports whether anybody holds the lock.
+func held(l lock.Lock, now time.Time) bool {
+	return l.Owner != "" && (l.ExpiresAt.IsZero() || now.Before(l.ExpiresAt))
+}
+
+func (l *locks) put(t *tx, k lock.Lock) error {
+	_, err := t.exec(upsertLock, k.Name, k.Owner, k.Token, k.ExpiresAt)
+	return err
+}
+
+// TryAcquire implements [lock.Manager].
+func (l *locks) TryAcquire(ctx context.Context, name, owner string, ttl time.Duration) (got lock.Lock, ok bool, err error) {
+	if name == "" || owner == "" {
+		return got, false, session.Invalid("lock", "needs a name and an owner")
+	}
+	err = l.b.write(ctx, "acquire lock "+name, func(t *tx) error {
+		now := l.b.now()
+		found, err := l.find(t, name)
+		if err != nil {
+			return err
+		}
+		if ok = !held(found, now) || found.Owner == owner; !ok {
+			return nil
+		}
+		got = lock.Lock{Name: name, Owner: owner, Token: found.Token + 1, ExpiresAt: expiry(now, ttl)}
+		return l.put(t, got)
+	})
+	if err != nil || !ok {
+		return lock.Lock{}, false, err
+	}
+	return got, true, nil
+}
+
+// Renew implements [lock.Manager].
+func (l *locks) Renew(ctx context.Context, k lock.Lock, ttl time.Duration) (lock.Lock, error) {
+	err := l.b.write(ctx, "renew lock "+k.Name, func(t *tx) error {
+		now := l.b.now()
+		found, err := l.find(t, k.Name)
+		if err != nil {
+			return err
+		}
+		if found.Owner != k.Owner || found.Token != k.Token || !held(found, now) {
+			return session.ErrStale.WithMessage("lock %s: %s holds it no more", k.Name, k.Owner)
+		}
+		k.ExpiresAt = expiry(now, ttl)
+		return l.put(t, k)
+	})
+	if err != nil {
+		return lock.Lock{}, err
+	}
+	return k, nil
+}
+
+// Release implements [lock.Manager].
+func (l *locks) Release(ctx context.Context, k lock.Lock) error {
+	return l.b.write(ctx, "release lock "+k.Name, func(t *tx) error {
+		found, err := l.find(t, k.Name)
+		if err != nil || found.Owner != k.Owner || found.Token != k.Token {
+			return err
+		}
+		return l.put(t, lock.Lock{Name: k.Name, Token: k.Token})
+	})
+}

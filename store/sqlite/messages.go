@@ -1,0 +1,154 @@
+package sqlite
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/helixagents/helix/session"
+)
+
+// messageRow is a message in its stored form.
+type messageRow struct {
+	id   string
+	body []byte
+}
+
+func encodeMessages(messages []session.Message) ([]messageRow, error) {
+	rows := make([]messageRow, 0, len(messages)+2)
+	for i := range messages {
+		body, err := session.Encode(&messages[i])
+		if err != nil {
+			return nil, session.ErrInvalid.WithCause(err, "message %s cannot be encoded", messages[i].ID)
+		}
+		rows = append(rows, messageRow{messages[i].ID, body})
+	}
+	return rows, nil
+}
+
+const insertMessage = `
+INSERT INTO messages (key, message_id, body) VALUES (?, ?, ?)`
+
+func (s *sessions) insertMessages(t *tx, h *header, rows []messageRow) error {
+	for i := range rows {
+		_, err := t.exec(insertMessage, rowKey(h.number, int64(h.MessageCount+1)), rows[i].id, rows[i].body)
+		if isDuplicate(err) {
+			return session.Invalid("message id", "%q is already in the session's transcript", rows[i].id)
+		}
+		if err != nil {
+			return err
+		}
+		h.MessageCount++
+	}
+	return nil
+}
+
+const deleteMessages = `
+DELETE FROM messages WHERE key > ? AND key <= ?`
+
+// truncate drops every message after the first keep ones.
+func (s *sessions) truncate(t *tx, h *header, keep int) error {
+	if keep == h.MessageCount {
+		return nil
+	}
+	_, err := t.exec(deleteMessages, rowKey(h.number, int64(keep)), lastKey(h.number))
+	h.MessageCount = keep
+	return err
+}
+
+const selectMessages = `
+SELECT key, message_id, body FROM messages
+WHERE key > ? AND key <= ?
+ORDER BY key LIMIT ?`
+
+// messages reads up to limit messages after a number.
+func (s *sessions) messages(ctx context.Context, c *conn, h *header, after, limit int) ([]session.Message, error) {
+	out := make([]session.Message, 0, min(limit, 1024))
+	for r, err := range c.query(selectMessages, rowKey(h.number, int64(after)), lastKey(h.number), limit) {
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err != nil {
+			return nil, err
+		}
+		number, messageID := r.int64()-rowKey(h.number, 0), r.text()
+		var m session.Message
+		if err := session.Decode(fmt.Sprintf("session %s: message %d (%s)", h.ID, number, messageID), r.bytes(), &m); err != nil {
+			return nil, err
+		}
+		out = append(out, m)
+	}
+	return out, nil
+}
+
+// Messages implements [session.Transcripts]. Messages are numbered without gaps,
+// so a page's place is known without counting.
+func (s *sessions) Messages(ctx context.Context, id string, request session.PageRequest) (page session.Page[session.Message], err error) {
+	err = s.read(ctx, id, "list messages", func(c *conn, h *header) error {
+		var after int
+		if page, after, err = densePage[session.Message](request, h.MessageCount); err != nil {
+			return err
+		}
+		if page.Items, err = s.messages(ctx, c, h, after, page.Limit); err != nil {
+			return err
+		}
+		finishDense(&page, h.MessageCount)
+		return nil
+	})
+	return page, err
+}
+
+// AllMessages implements [session.Transcripts].
+func (s *sessions) AllMessages(ctx context.Context, id string) (out []session.Message, err error) {
+	err = s.read(ctx, id, "read messages", func(c *conn, h *header) error {
+		out, err = s.messages(ctx, c, h, 0, h.MessageCount)
+		return err
+	})
+	return out, err
+}
+
+// MessageCount implements [session.Transcripts].
+func (s *sessions) MessageCount(ctx context.Context, id string) (n int, err error) {
+	err = s.read(ctx, id, "count messages", func(_ *conn, h *header) error {
+		n = h.MessageCount
+		return nil
+	})
+	return n, err
+}
+
+// AppendMessages implements [session.Transcripts].
+func (s *sessions) AppendMessages(ctx context.Context, id string, messages []session.Message) (out session.Committed, err error) {
+	for i := range messages {
+		if err := messages[i].Check(); err != nil {
+			return out, err
+		}
+	}
+	rows, err := encodeMessages(messages)
+	if err != nil {
+		return out, err
+	}
+	err = s.writeDocument(ctx, id, "append messages", func(t *tx, h *header) error {
+		err := s.insertMessages(t, h, rows)
+		out = h.committed()
+		return err
+	})
+	if err != nil {
+		return session.Committed{}, err
+	}
+	return out, nil
+}
+
+// TruncateMessages implements [session.Transcripts].
+func (s *sessions) TruncateMessages(ctx context.Context, id string, keep int) (out session.Committed, err error) {
+	err = s.writeDocument(ctx, id, "truncate messages", func(t *tx, h *header) error {
+		if keep < 0 || keep > h.MessageCount {
+			return session.Invalid("message count", "%d is not within 0 and %d", keep, h.MessageCount)
+		}
+		err := s.truncate(t, h, keep)
+		out = h.committed()
+		return err
+	})
+	if err != nil {
+		return session.Committed{}, err
+	}
+	return out, nil
+}

@@ -1,0 +1,113 @@
+package sqlite
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/helixagents/helix/session"
+)
+
+func TestOpenTogether(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "helix.db")
+	const n = 10
+	var (
+		backends [n]*Backend
+		errs     [n]error
+		done     sync.WaitGroup
+	)
+	gate := make(chan struct{})
+	for i := range n {
+		done.Go(func() {
+			<-gate
+			if backends[i], errs[i] = Open(path); errs[i] == nil {
+				errs[i] = backends[i].Sessions().Create(t.Context(), &session.State{ID: fmt.Sprint(i), Agent: "a", Status: session.Active})
+			}
+		})
+	}
+	close(gate)
+	done.Wait()
+	for i, b := range backends {
+		if errs[i] != nil {
+			t.Errorf("open %d: %v", i, errs[i])
+		}
+		if b != nil {
+			defer func() { _ = b.Close() }()
+		}
+	}
+	if t.Failed() {
+		return
+	}
+	page, err := backends[0].Sessions().List(t.Context(), session.Query{})
+	if err != nil || len(page.Items) != n {
+		t.Errorf("%d sessions, %v", len(page.Items), err)
+	}
+	var applied int
+	err = backends[0].read(t.Context(), "count", func(c *conn) error {
+		r, err := c.one("SELECT count(*) FROM helix_migrations")
+		if err == nil {
+			applied = r.int()
+		}
+		return err
+	})
+	if steps, _ := migrations(); err != nil || applied != len(steps) {
+		t.Errorf("%d of %d migrations are noted, %v", applied, len(steps), err)
+	}
+}
+
+func TestNewerDatabase(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "helix.db")
+	b, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = b.write(t.Context(), "pretend", func(t *tx) error {
+		_, err := t.exec("INSERT INTO helix_migrations (number, name, applied_at) VALUES (99, 'later', 0)")
+		return err
+	})
+	if err = errors.Join(err, b.Close()); err != nil {
+		t.Fatal(err)
+	}
+	_, err = Open(path)
+	if !errors.Is(err, session.ErrNotSupported) || !strings.Contains(err.Error(), "schema 99") {
+		t.Errorf("a newer database: %v", err)
+	}
+}
+
+func TestOpenRefuses(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	garbage := filepath.Join(dir, "garbage.db")
+	if err := os.WriteFile(garbage, []byte(strings.Repeat("not a database ", 1000)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		config Config
+		want   error
+	}{
+		"no path":           {Config{}, session.ErrInvalid},
+		"memory":            {Config{Path: ":memory:"}, session.ErrInvalid},
+		"synchronous":       {Config{Path: filepath.Join(dir, "x.db"), Synchronous: "sometimes"}, session.ErrInvalid},
+		"missing directory": {Config{Path: filepath.Join(dir, "no", "such", "x.db")}, session.ErrUnavailable},
+		"no database":       {Config{Path: garbage}, session.ErrCorrupt},
+	} {
+		if _, err := OpenConfig(c.config); !errors.Is(err, c.want) {
+			t.Errorf("%s: got %v, want %v", name, err, c.want)
+		}
+	}
+}
+
+func TestOddPath(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "a b?c#d%20e&é.db")
+	openPath(t, path)
+	if _, err := os.Stat(path); err != nil {
+		t.Error(err)
+	}
+}

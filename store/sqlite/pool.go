@@ -1,0 +1,78 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/helixagents/helix/session"
+)
+
+// pool is the connections that read.
+type pool struct {
+	conns  chan *conn
+	closed chan struct{}
+	once   sync.Once
+}
+
+func newPool(config Config) (*pool, error) {
+	p := &pool{conns: make(chan *conn, config.Readers), closed: make(chan struct{})}
+	for range config.Readers {
+		c, err := open(config.Path,
+			"busy_timeout("+fmt.Sprint(config.BusyTimeout.Milliseconds())+")",
+			"query_only(1)",
+		)
+		if err != nil {
+			for len(p.conns) > 0 {
+				err = errors.Join(err, (<-p.conns).close())
+			}
+			return nil, err
+		}
+		p.conns <- c
+	}
+	return p, nil
+}
+
+// snapshot lends a connection that sees the database as it is now, whatever is
+// written meanwhile.
+func (p *pool) snapshot(ctx context.Context, what string, run func(*conn) error) (err error) {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	select {
+	case <-p.closed:
+		return session.ErrClosed.WithMessage("%s: the database is closed", what)
+	default:
+	}
+	var c *conn
+	select {
+	case c = <-p.conns:
+	case <-p.closed:
+		return session.ErrClosed.WithMessage("%s: the database is closed", what)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { p.conns <- c }()
+	if _, err := c.exec("BEGIN"); err != nil {
+		return err
+	}
+	defer func() {
+		if _, end := c.exec("ROLLBACK"); err == nil {
+			err = end
+		}
+	}()
+	return run(c)
+}
+
+// close waits for the readings under way.
+func (p *pool) close() error {
+	var err error
+	p.once.Do(func() {
+		close(p.closed)
+		for range cap(p.conns) {
+			err = errors.Join(err, (<-p.conns).close())
+		}
+	})
+	return err
+}

@@ -1,0 +1,241 @@
+package sqlite
+
+import (
+	"context"
+
+	"github.com/helixagents/helix/session"
+)
+
+// encodeRun gives a run's record without its output, which is stored apart so
+// that it keeps its bytes.
+func encodeRun(run *session.Run) (doc, output []byte, err error) {
+	record := *run
+	if o := record.Outcome; o != nil {
+		rest := *o
+		output, rest.Output = rest.Output, nil
+		record.Outcome = &rest
+	}
+	if doc, err = session.Encode(&record); err != nil {
+		return nil, nil, session.ErrInvalid.WithCause(err, "run %s cannot be encoded", run.ID)
+	}
+	return doc, output, nil
+}
+
+const insertRunRow = `
+INSERT INTO runs (key, run_id, request_id, doc, output) VALUES (?, ?, ?, ?, ?)`
+
+func (s *sessions) insertRun(t *tx, h *header, run *session.Run) error {
+	doc, output, err := encodeRun(run)
+	if err != nil {
+		return err
+	}
+	_, err = t.exec(insertRunRow, rowKey(h.number, int64(run.Turn)), run.ID, run.RequestID, doc, output)
+	return err
+}
+
+const updateRunRow = `
+UPDATE runs SET doc = ?, output = ? WHERE key = ?`
+
+func (s *sessions) updateRun(t *tx, h *header, run *session.Run) error {
+	doc, output, err := encodeRun(run)
+	if err != nil {
+		return err
+	}
+	_, err = t.exec(updateRunRow, doc, output, rowKey(h.number, int64(run.Turn)))
+	return err
+}
+
+// writeRunChange notes what a commit changes about its run, in the session's own
+// row, which is written anyway.
+func (s *sessions) writeRunChange(_ *tx, h *header, p *plan) error {
+	if p.Run == nil {
+		return nil
+	}
+	if p.Run.CompletionReason != "" {
+		h.runReason = p.Run.CompletionReason
+	}
+	if p.Run.Usage == (session.Usage{}) {
+		return nil
+	}
+	usage, err := h.usage()
+	if err != nil {
+		return err
+	}
+	h.runUsage, err = session.Encode(usage.Add(p.Run.Usage))
+	return err
+}
+
+// usage is what commits have added to the usage of the run in flight.
+func (h *header) usage() (session.Usage, error) {
+	var usage session.Usage
+	if len(h.runUsage) == 0 {
+		return usage, nil
+	}
+	err := session.Decode("session "+h.ID+": usage of run "+h.CurrentRunID, h.runUsage, &usage)
+	return usage, err
+}
+
+// endRun writes an outcome to the run's record and to the session.
+func (s *sessions) endRun(t *tx, h *header, p *plan) error {
+	if err := s.loadDoc(t.conn, h); err != nil {
+		return err
+	}
+	run, err := s.runBy(t.conn, h, byID, p.runID)
+	if err != nil {
+		return err
+	}
+	if run == nil {
+		return session.ErrCorrupt.WithMessage("session %s: the record of run %s is missing", h.ID, p.runID)
+	}
+	outcome := *p.Outcome
+	run.Status, run.Outcome, run.EndedAt = outcome.Status, &outcome, p.now
+	if err := s.updateRun(t, h, run); err != nil {
+		return err
+	}
+	h.Finish(&outcome)
+	h.closeOwedAt = p.now
+	h.runStatus = outcome.Status
+	h.runUsage = nil
+	h.stop = nil
+	if _, err := t.exec(deleteStop, s.tenant, h.ID, p.runID); err != nil {
+		return err
+	}
+	return s.writeDoc(t, h)
+}
+
+const (
+	selectRun  = `SELECT doc, output FROM runs`
+	byID       = selectRun + ` WHERE key >> 32 = ? AND run_id = ?`
+	byRequest  = selectRun + ` WHERE key >> 32 = ? AND request_id = ? AND request_id <> ''`
+	selectRuns = selectRun + ` WHERE key > ? AND key <= ? ORDER BY key LIMIT ?`
+)
+
+// runRecord reads a run as it is stored; nil if there is none.
+func (s *sessions) runRecord(c *conn, h *header, query, key string) (*session.Run, error) {
+	r, err := c.one(query, h.number, key)
+	if err != nil || r == nil {
+		return nil, err
+	}
+	return decodeRun(h.ID, r)
+}
+
+func decodeRun(id string, r *row) (*session.Run, error) {
+	run := &session.Run{}
+	if err := session.Decode("session "+id+": run", r.bytes(), run); err != nil {
+		return nil, err
+	}
+	if output := r.bytes(); output != nil && run.Outcome != nil {
+		run.Outcome.Output = output
+	}
+	return run, nil
+}
+
+// runBy finds a run, with what its commits have added so far; nil if there is
+// none.
+func (s *sessions) runBy(c *conn, h *header, query, key string) (*session.Run, error) {
+	run, err := s.runRecord(c, h, query, key)
+	if err != nil || run == nil {
+		return nil, err
+	}
+	return run, h.addProgress(run)
+}
+
+// addProgress adds to a run in flight what the session's row holds of it.
+func (h *header) addProgress(run *session.Run) error {
+	if run.ID != h.CurrentRunID || run.Status != session.RunRunning {
+		return nil
+	}
+	usage, err := h.usage()
+	if err != nil {
+		return err
+	}
+	run.StepCount, run.CompletionReason, run.Usage = h.runSteps, h.runReason, run.Usage.Add(usage)
+	return nil
+}
+
+func (s *sessions) readRun(ctx context.Context, id, query, key, name string) (run *session.Run, err error) {
+	err = s.read(ctx, id, "read "+name, func(c *conn, h *header) error {
+		if run, err = s.runBy(c, h, query, key); err == nil && run == nil {
+			err = notFound("session %s: %s", id, name)
+		}
+		return err
+	})
+	return run, err
+}
+
+// Run implements [session.Runs].
+func (s *sessions) Run(ctx context.Context, id, runID string) (*session.Run, error) {
+	return s.readRun(ctx, id, byID, runID, "run "+runID)
+}
+
+// RunByRequest implements [session.Runs].
+func (s *sessions) RunByRequest(ctx context.Context, id, requestID string) (*session.Run, error) {
+	return s.readRun(ctx, id, byRequest, requestID, "run of request "+requestID)
+}
+
+// CurrentRun implements [session.Runs].
+func (s *sessions) CurrentRun(ctx context.Context, id string) (run *session.Run, err error) {
+	err = s.read(ctx, id, "read current run", func(c *conn, h *header) error {
+		if run, err = s.runBy(c, h, byID, h.CurrentRunID); err == nil && run == nil {
+			err = notFound("session %s: a run", id)
+		}
+		return err
+	})
+	return run, err
+}
+
+// Runs implements [session.Runs]. Turns are contiguous, so a page's place is known
+// without counting.
+func (s *sessions) Runs(ctx context.Context, id string, page session.PageRequest) (out session.Page[session.Run], err error) {
+	err = s.read(ctx, id, "list runs", func(c *conn, h *header) error {
+		var after int
+		if out, after, err = densePage[session.Run](page, h.Turn); err != nil {
+			return err
+		}
+		for r, err := range c.query(selectRuns, rowKey(h.number, int64(after)), lastKey(h.number), out.Limit) {
+			if err != nil {
+				return err
+			}
+			run, err := decodeRun(id, r)
+			if err != nil {
+				return err
+			}
+			if err := h.addProgress(run); err != nil {
+				return err
+			}
+			out.Items = append(out.Items, *run)
+		}
+		finishDense(&out, h.Turn)
+		return nil
+	})
+	return out, err
+}
+
+// densePage begins a page of items numbered 1 to total without gaps: after is the
+// number before its first.
+func densePage[T any](request session.PageRequest, total int) (page session.Page[T], after int, err error) {
+	at, ok, err := request.Position()
+	if err != nil {
+		return page, 0, err
+	}
+	after = request.Offset
+	if ok {
+		if at.N < 0 {
+			return page, 0, session.Invalid("cursor", "%.40q was not made by this listing", request.Cursor)
+		}
+		after = int(min(at.N, int64(total)))
+	}
+	page = session.Page[T]{Items: []T{}, Offset: after, Limit: request.Size()}
+	if request.Total {
+		page.Total = &total
+	}
+	return page, after, nil
+}
+
+// finishDense says whether and where a page goes on.
+func finishDense[T any](page *session.Page[T], total int) {
+	if last := page.Offset + len(page.Items); last < total && len(page.Items) > 0 {
+		page.HasMore = true
+		page.Next = session.Position{N: int64(last)}.Cursor()
+	}
+}

@@ -1,0 +1,191 @@
+// Package sqlite keeps sessions, streams and locks in one SQLite file, without
+// cgo.
+//
+// # Writing
+//
+// One connection writes, in a goroutine of its own. Operations that arrive while
+// a transaction is being made durable share the next one, so that many sessions
+// share one sync (group commit); one that is refused fails alone. Stream appends
+// wait a moment for a commit to go along with, so a step's chunks and its commit
+// are one transaction.
+//
+// # Reading
+//
+// A few connections read, each in a snapshot that writers never block. Readers
+// of a stream are woken by the commit that wrote to it; writes of other processes
+// are noticed by polling, only while somebody reads.
+//
+// Any number of processes on one machine may use the same file.
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/helixagents/helix/lock"
+	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store"
+	"github.com/helixagents/helix/stream"
+)
+
+// Config says where a backend keeps its data and how.
+type Config struct {
+	// Path is the database file, made if it does not exist. Beside it SQLite keeps
+	// two more, with -wal and -shm added to the name. Required.
+	Path string
+	// Clock is the store's clock, on which leases and deadlines run. Defaults to
+	// time.Now.
+	Clock func() time.Time
+	// Logger is told of faults that no caller sees. Defaults to none.
+	Logger *slog.Logger
+	// MaxChunk is the largest encoded chunk of a stream, in bytes. Defaults to
+	// stream.DefaultMaxChunk.
+	MaxChunk int
+	// Synchronous is SQLite's setting of the same name: with FULL a commit survives
+	// a loss of power, with NORMAL only the death of the process. Defaults to FULL.
+	Synchronous string
+	// BusyTimeout is how long a write waits for another process's. Defaults to 10
+	// seconds.
+	BusyTimeout time.Duration
+	// PollInterval is how often readers of streams look for what other processes
+	// wrote. Defaults to 50 milliseconds.
+	PollInterval time.Duration
+	// Readers is the number of connections that read. Defaults to 4.
+	Readers int
+}
+
+// Backend keeps everything in one SQLite file. It implements [store.Backend].
+type Backend struct {
+	config  Config
+	writer  *writer
+	readers *pool
+	watch   *watch
+}
+
+var _ store.Backend = (*Backend)(nil)
+
+// Open opens or creates the database file at path, with default settings.
+func Open(path string) (*Backend, error) { return OpenConfig(Config{Path: path}) }
+
+// OpenConfig opens or creates a database file and brings its tables up to date.
+func OpenConfig(config Config) (*Backend, error) {
+	if err := config.complete(); err != nil {
+		return nil, err
+	}
+	w, err := openReady(config)
+	if err != nil {
+		return nil, failure("open "+config.Path, err)
+	}
+	readers, err := newPool(config)
+	if err != nil {
+		return nil, failure("open "+config.Path, errors.Join(err, w.close()))
+	}
+	b := &Backend{config: config, readers: readers}
+	b.watch = newWatch(b.lookElsewhere, config.PollInterval)
+	b.writer = newWriter(w, config.Logger, b.watch)
+	return b, nil
+}
+
+// complete checks the configuration and fills in what was left out.
+func (c *Config) complete() error {
+	if c.Path == "" {
+		return session.Invalid("database path", "must not be empty")
+	}
+	if strings.Contains(c.Path, ":memory:") {
+		return session.Invalid("database path", "%q is not a file; use store/memory to keep nothing", c.Path)
+	}
+	switch c.Synchronous = strings.ToUpper(c.Synchronous); c.Synchronous {
+	case "":
+		c.Synchronous = "FULL"
+	case "FULL", "NORMAL", "OFF", "EXTRA":
+	default:
+		return session.Invalid("synchronous", "%q is none of FULL, NORMAL, OFF, EXTRA", c.Synchronous)
+	}
+	if c.Clock == nil {
+		c.Clock = time.Now
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.MaxChunk <= 0 {
+		c.MaxChunk = stream.DefaultMaxChunk
+	}
+	if c.BusyTimeout <= 0 {
+		c.BusyTimeout = 10 * time.Second
+	}
+	if c.PollInterval <= 0 {
+		c.PollInterval = 50 * time.Millisecond
+	}
+	if c.Readers <= 0 {
+		c.Readers = 4
+	}
+	return nil
+}
+
+// openReady opens the writing connection of a database whose tables are up to
+// date. Switching to the write-ahead log fails at once, not after the busy
+// timeout, while another process opens the same new file: so it is tried again.
+func openReady(config Config) (*conn, error) {
+	deadline := time.Now().Add(config.BusyTimeout)
+	for {
+		c, err := open(config.Path,
+			"busy_timeout("+fmt.Sprint(config.BusyTimeout.Milliseconds())+")",
+			"journal_mode(WAL)",
+			"synchronous("+config.Synchronous+")",
+			"temp_store(MEMORY)",
+			"cache_size(-16000)",
+		)
+		if err == nil {
+			if err = migrate(c, config.Clock()); err == nil {
+				return c, nil
+			}
+			err = errors.Join(err, c.close())
+		}
+		if !isBusy(err) || time.Now().After(deadline) {
+			return nil, err
+		}
+		<-time.After(5*time.Millisecond + rand.N(20*time.Millisecond))
+	}
+}
+
+// Sessions implements [store.Backend].
+func (b *Backend) Sessions() session.Store { return &sessions{b, session.DefaultTenant} }
+
+// Streams implements [store.Backend].
+func (b *Backend) Streams() stream.Manager { return &streams{b, session.DefaultTenant} }
+
+// Locks implements [store.Backend].
+func (b *Backend) Locks() lock.Manager { return &locks{b} }
+
+// Close implements [store.Backend]. What was queued is still written.
+func (b *Backend) Close() error {
+	if !b.watch.close() {
+		return nil // closed before
+	}
+	b.writer.close()
+	return errors.Join(b.readers.close(), b.writer.conn.close())
+}
+
+// now is the store's time.
+func (b *Backend) now() time.Time { return b.config.Clock() }
+
+// write performs an operation in a transaction that may hold others, too.
+func (b *Backend) write(ctx context.Context, what string, run func(*tx) error) error {
+	return b.writer.do(ctx, &op{what: what, run: run})
+}
+
+// read runs queries on one consistent snapshot.
+func (b *Backend) read(ctx context.Context, what string, run func(*conn) error) error {
+	return failure(what, b.readers.snapshot(ctx, what, run))
+}
+
+// lookElsewhere has the writer notice what other processes have written, and tell
+// readers of streams.
+func (b *Backend) lookElsewhere(ctx context.Context) error {
+	return b.writer.do(ctx, &op{what: "look for changes", reads: true, run: func(*tx) error { return b.writer.refresh() }})
+}

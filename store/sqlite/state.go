@@ -1,0 +1,240 @@
+package sqlite
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/helixagents/helix/session"
+)
+
+// minSnapshot is how many bytes of writes may gather before a full snapshot is
+// considered: below it, replaying them costs less than a snapshot would.
+const minSnapshot = 4 << 10
+
+const selectStateLog = `
+SELECT key, snapshot, body FROM state_log
+WHERE key > ? AND key <= ?
+ORDER BY key DESC`
+
+// stateAt is the custom state as it was at a version: the last snapshot before
+// it, with the writes since. Snapshots are taken so that these never outweigh it.
+func (s *sessions) stateAt(c *conn, h *header, version int64) (session.Document, error) {
+	var doc session.Document
+	var since []session.Writes
+	for r, err := range c.query(selectStateLog, rowKey(h.number, 0), rowKey(h.number, version)) {
+		if err != nil {
+			return doc, err
+		}
+		at, snapshot, body := r.int64()-rowKey(h.number, 0), r.bool(), r.bytes()
+		name := fmt.Sprintf("session %s: custom state at version %d", h.ID, at)
+		if snapshot {
+			if err := session.Decode(name, body, &doc); err != nil {
+				return doc, err
+			}
+			break
+		}
+		var w session.Writes
+		if err := session.Decode(name, body, &w); err != nil {
+			return doc, err
+		}
+		since = append(since, w)
+	}
+	for _, w := range slices.Backward(since) {
+		if err := doc.Apply(w); err != nil {
+			return doc, session.ErrCorrupt.WithCause(err, "session %s: custom state cannot be rebuilt", h.ID)
+		}
+	}
+	return doc, nil
+}
+
+// stateChange is a change of custom state that was found possible.
+type stateChange struct {
+	whole  *session.Document // the state is replaced by this, and writes are in it
+	writes session.Writes
+	keys   map[string]keyKind // what writes changes about the keys
+}
+
+// keyKind says what a key of custom state holds.
+type keyKind int
+
+const (
+	keyGone keyKind = iota
+	keyValue
+	keyList
+)
+
+func kindOf(value json.RawMessage) keyKind {
+	if session.IsList(value) {
+		return keyList
+	}
+	return keyValue
+}
+
+const selectStateKey = `
+SELECT is_list FROM state_keys WHERE session = ? AND name = ?`
+
+// planState decides what a change does to custom state, and refuses what cannot
+// be done, before anything is written.
+func (s *sessions) planState(c *conn, h *header, replace *session.Document, w session.Writes) (*stateChange, error) {
+	plan := &stateChange{writes: session.Compose(w)}
+	if replace != nil {
+		doc := replace.Clone()
+		if err := doc.Apply(plan.writes); err != nil {
+			return nil, err
+		}
+		plan.whole = &doc
+		return plan, nil
+	}
+	plan.keys = make(map[string]keyKind, len(plan.writes.Ops))
+	for i := range plan.writes.Ops {
+		op := &plan.writes.Ops[i]
+		was, err := s.keyKind(c, h, op.Key)
+		if err != nil {
+			return nil, err
+		}
+		now := keyGone
+		switch op.Kind {
+		case session.OpAppend:
+			if was == keyValue {
+				return nil, session.Invalid("state key", "%q is not a list, so nothing can be appended to it", op.Key)
+			}
+			now = keyList
+		case session.OpReplace:
+			now = kindOf(op.Value)
+		}
+		if now != was {
+			plan.keys[op.Key] = now
+		}
+	}
+	return plan, nil
+}
+
+func (s *sessions) keyKind(c *conn, h *header, name string) (keyKind, error) {
+	r, err := c.one(selectStateKey, h.number, name)
+	switch {
+	case err != nil || r == nil:
+		return keyGone, err
+	case r.bool():
+		return keyList, nil
+	}
+	return keyValue, nil
+}
+
+const (
+	insertStateLog = `
+INSERT INTO state_log (key, snapshot, body) VALUES (?, ?, ?)`
+
+	upsertStateKey = `
+INSERT INTO state_keys (session, name, is_list) VALUES (?, ?, ?)
+ON CONFLICT DO UPDATE SET is_list = excluded.is_list`
+
+	deleteStateKey = `
+DELETE FROM state_keys WHERE session = ? AND name = ?`
+
+	deleteStateKeys = `
+DELETE FROM state_keys WHERE session = ?`
+)
+
+// writeState performs a planned change under the session's new version.
+func (s *sessions) writeState(t *tx, h *header, plan *stateChange) error {
+	if plan.whole != nil {
+		return s.writeWholeState(t, h, plan.whole)
+	}
+	if plan.writes.Empty() {
+		return nil
+	}
+	for name, kind := range plan.keys {
+		if err := s.writeStateKey(t, h, name, kind); err != nil {
+			return err
+		}
+	}
+	body, err := encodeWrites(plan.writes)
+	if err != nil {
+		return err
+	}
+	if h.deltaBytes+int64(len(body)) > max(h.snapshotBytes, minSnapshot) {
+		doc, err := s.stateAt(t.conn, h, h.Version)
+		if err != nil {
+			return err
+		}
+		if err := doc.Apply(plan.writes); err != nil {
+			return err
+		}
+		return s.writeSnapshot(t, h, &doc)
+	}
+	h.deltaBytes += int64(len(body))
+	_, err = t.exec(insertStateLog, rowKey(h.number, h.Version), false, body)
+	return err
+}
+
+func (s *sessions) writeStateKey(t *tx, h *header, name string, kind keyKind) error {
+	var err error
+	if kind == keyGone {
+		_, err = t.exec(deleteStateKey, h.number, name)
+	} else {
+		_, err = t.exec(upsertStateKey, h.number, name, kind == keyList)
+	}
+	return err
+}
+
+// writeWholeState replaces custom state.
+func (s *sessions) writeWholeState(t *tx, h *header, doc *session.Document) error {
+	if _, err := t.exec(deleteStateKeys, h.number); err != nil {
+		return err
+	}
+	for name, value := range doc.All() {
+		if err := s.writeStateKey(t, h, name, kindOf(value)); err != nil {
+			return err
+		}
+	}
+	return s.writeSnapshot(t, h, doc)
+}
+
+func (s *sessions) writeSnapshot(t *tx, h *header, doc *session.Document) error {
+	body, err := doc.MarshalJSON()
+	if err != nil {
+		return session.ErrInvalid.WithCause(err, "session %s: custom state cannot be encoded", h.ID)
+	}
+	h.snapshotBytes, h.deltaBytes = int64(len(body)), 0
+	_, err = t.exec(insertStateLog, rowKey(h.number, h.Version), true, body)
+	return err
+}
+
+// encodeWrites gives the JSON of writes by hand, for the encoder would re-space
+// the values, which must stay as they were sent.
+func encodeWrites(w session.Writes) ([]byte, error) {
+	out := []byte(`{"ops":[`)
+	for i := range w.Ops {
+		op := &w.Ops[i]
+		key, err := session.Encode(op.Key)
+		if err != nil {
+			return nil, err
+		}
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = append(out, `{"kind":"`...)
+		out = append(out, op.Kind...)
+		out = append(out, `","key":`...)
+		out = append(out, key...)
+		switch op.Kind {
+		case session.OpAppend:
+			out = append(out, `,"items":`...)
+			out = append(out, session.JoinList(json.RawMessage("[]"), op.Items)...)
+		case session.OpReplace:
+			out = append(out, `,"value":`...)
+			out = append(out, op.Value...)
+		}
+		out = append(out, '}')
+	}
+	out = append(out, ']')
+	if len(w.Warnings) > 0 {
+		warnings, err := session.Encode(w.Warnings)
+		if err != nil {
+			return nil, err
+		}
+		out = append(append(out, `,"warnings":`...), warnings...)
+	}
+	return append(out, '}'), nil
+}

@@ -1,0 +1,61 @@
+package sqlite
+
+import (
+	"context"
+
+	"github.com/helixagents/helix/session"
+)
+
+const (
+	upsertStop = `
+INSERT INTO stops (tenant, session_id, run_id, kind, reason, at) VALUES (?, ?, ?, ?, ?, ?)
+ON CONFLICT DO UPDATE SET kind = excluded.kind, reason = excluded.reason, at = excluded.at`
+
+	selectStop = `
+SELECT kind, reason, at FROM stops WHERE tenant = ? AND session_id = ? AND run_id = ?`
+
+	deleteStop = `
+DELETE FROM stops WHERE tenant = ? AND session_id = ? AND run_id = ?`
+)
+
+// RequestStop implements [session.Stops].
+func (s *sessions) RequestStop(ctx context.Context, id string, stop session.Stop) (stands session.Stop, err error) {
+	switch stop.Kind {
+	case session.StopInterrupt, session.StopAbort:
+	default:
+		return stands, session.Invalid("stop", "%q is neither %s nor %s", stop.Kind, session.StopInterrupt, session.StopAbort)
+	}
+	err = s.write(ctx, id, "request stop", func(t *tx, h *header) error {
+		if h.CurrentRunID != stop.RunID || h.runStatus != session.RunRunning {
+			return session.ErrStale.WithMessage("session %s: run %s is not running", id, stop.RunID).WithSaw(h.Saw())
+		}
+		if h.stop != nil && (h.stop.Kind == stop.Kind || h.stop.Kind == session.StopAbort) {
+			stands = *h.stop
+			return nil
+		}
+		stands = stop
+		if stands.At.IsZero() {
+			stands.At = s.b.now().UTC()
+		}
+		t.cache.forget(s.tenant, id)
+		_, err := t.exec(upsertStop, s.tenant, id, stands.RunID, stands.Kind, stands.Reason, stands.At)
+		return err
+	})
+	if err != nil {
+		return session.Stop{}, err
+	}
+	return stands, nil
+}
+
+// StopRequest implements [session.Stops].
+func (s *sessions) StopRequest(ctx context.Context, id, runID string) (stop *session.Stop, err error) {
+	err = s.read(ctx, id, "read stop request", func(c *conn, _ *header) error {
+		r, err := c.one(selectStop, s.tenant, id, runID)
+		if err != nil || r == nil {
+			return err
+		}
+		stop = &session.Stop{RunID: runID, Kind: session.StopKind(r.text()), Reason: r.text(), At: r.time()}
+		return nil
+	})
+	return stop, err
+}

@@ -1,0 +1,65 @@
+package sqlite
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/helixagents/helix/session"
+)
+
+// sessions is the session store, scoped to one tenant.
+type sessions struct {
+	b      *Backend
+	tenant string
+}
+
+var _ session.Store = (*sessions)(nil)
+
+// Tenant implements [session.Store].
+func (s *sessions) Tenant(tenant string) session.Store {
+	return &sessions{s.b, tenantName(tenant)}
+}
+
+// Now implements [session.Turns].
+func (s *sessions) Now(ctx context.Context) (time.Time, error) {
+	if err := ctx.Err(); err != nil {
+		return time.Time{}, failure("now", err)
+	}
+	return s.b.now(), nil
+}
+
+// tenantName is the tenant that an empty name stands for, too.
+func tenantName(tenant string) string {
+	if tenant == "" {
+		return session.DefaultTenant
+	}
+	return tenant
+}
+
+// write runs an operation on a session that must exist.
+func (s *sessions) write(ctx context.Context, id, verb string, run func(*tx, *header) error) error {
+	return s.b.write(ctx, what(id, verb), func(t *tx) error {
+		h := t.cache.header(s.tenant, id)
+		if h == nil {
+			var err error
+			if h, err = s.mustHeader(t.conn, id); err != nil {
+				return err
+			}
+		}
+		return run(t, h)
+	})
+}
+
+// read runs queries about a session that must exist.
+func (s *sessions) read(ctx context.Context, id, verb string, run func(*conn, *header) error) error {
+	return s.b.read(ctx, what(id, verb), func(c *conn) error {
+		h, err := s.mustHeader(c, id)
+		if err != nil {
+			return err
+		}
+		return run(c, h)
+	})
+}
+
+func what(id, verb string) string { return fmt.Sprintf("session %s: %s", id, verb) }

@@ -1,0 +1,320 @@
+package sqlite
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"time"
+
+	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/stream"
+)
+
+// streams is the stream manager, scoped to one tenant.
+type streams struct {
+	b      *Backend
+	tenant string
+}
+
+var _ stream.Manager = (*streams)(nil)
+
+// streamKey addresses a stream.
+type streamKey struct{ tenant, id string }
+
+// Tenant implements [stream.Manager].
+func (s *streams) Tenant(tenant string) stream.Manager { return &streams{s.b, tenantName(tenant)} }
+
+// Limits implements [stream.Manager].
+func (s *streams) Limits() stream.Limits { return stream.Limits{MaxChunk: s.b.config.MaxChunk} }
+
+func (s *streams) key(id string) streamKey { return streamKey{s.tenant, id} }
+
+func streamVerb(id, verb string) string { return "stream " + id + ": " + verb }
+
+// producerState is how far a producer has come: next is its lowest number not
+// seen under epoch.
+type producerState struct{ epoch, next int64 }
+
+func (p producerState) before(q producerState) bool {
+	return p.epoch < q.epoch || (p.epoch == q.epoch && p.next < q.next)
+}
+
+// streamHead is a stream's row, with its latest batch and what is known of one
+// producer.
+type streamHead struct {
+	stream.Info
+	number               int64 // under which its rows are kept; 0 before it has one
+	end, output, failure []byte
+
+	writer      string // who wrote the latest batch
+	writerState producerState
+	producer    *producerState // nil if it was not seen
+}
+
+const selectStream = `
+SELECT s.number, s.status, s.floor, s.run_id, s.end_doc, s.output, s.failure, s.created_at, s.updated_at,
+       p.epoch, p.next, b.last_sequence, b.producer, b.epoch, b.next, b.at
+FROM streams s
+LEFT JOIN stream_producers p ON p.stream = s.number AND p.producer = ?
+LEFT JOIN stream_batches b ON b.key > s.number << 32 AND b.key < (s.number + 1) << 32
+WHERE s.tenant = ? AND s.stream_id = ?
+ORDER BY b.key DESC
+LIMIT 1`
+
+// head reads a stream; nil if there is none.
+func (s *streams) head(c *conn, id, producer string) (*streamHead, error) {
+	r, err := c.one(selectStream, producer, s.tenant, id)
+	if err != nil || r == nil {
+		return nil, err
+	}
+	h := &streamHead{}
+	h.ID, h.number, h.Status, h.Floor, h.RunID = id, r.int64(), stream.Status(r.text()), r.int64(), r.text()
+	h.end, h.output, h.failure, h.CreatedAt, h.UpdatedAt = r.bytes(), r.bytes(), r.bytes(), r.time(), r.time()
+	if r.values[r.next] != nil {
+		h.producer = &producerState{r.int64(), r.int64()}
+	} else {
+		r.next += 2
+	}
+	h.Last, h.writer, h.writerState = r.int64(), r.text(), producerState{r.int64(), r.int64()}
+	if at := r.time(); at.After(h.UpdatedAt) {
+		h.UpdatedAt = at
+	}
+	if h.Last > 0 && h.writer == producer && (h.producer == nil || h.producer.before(h.writerState)) {
+		h.producer = &h.writerState
+	}
+	return h, nil
+}
+
+// mustHead reads a stream that must exist.
+func (s *streams) mustHead(c *conn, id, producer string) (*streamHead, error) {
+	h, err := s.head(c, id, producer)
+	if err == nil && h == nil {
+		err = notFound("stream %s", id)
+	}
+	return h, err
+}
+
+// info is the stream as callers see it.
+func (h *streamHead) info() (*stream.Info, error) {
+	out := h.Info
+	if h.end != nil {
+		out.End = &stream.End{}
+		if err := session.Decode("stream "+h.ID+": end", h.end, out.End); err != nil {
+			return nil, err
+		}
+		out.End.Output = h.output
+	}
+	if h.failure != nil {
+		out.Error = &session.Error{}
+		if err := session.Decode("stream "+h.ID+": failure", h.failure, out.Error); err != nil {
+			return nil, err
+		}
+	}
+	return &out, nil
+}
+
+// outdates reports whether a producer's session has gone on under a later lease.
+func (h *streamHead) outdates(by stream.Producer) bool {
+	return h.producer != nil && by.Epoch < h.producer.epoch
+}
+
+// stale refuses a producer that is outdated.
+func (h *streamHead) stale(by stream.Producer) error {
+	if !h.outdates(by) {
+		return nil
+	}
+	return session.ErrStale.WithMessage("stream %s: session %s writes under epoch %d, not %d",
+		h.ID, by.Session, h.producer.epoch, by.Epoch)
+}
+
+// enter notes the run of a producer. It is that of the session that the stream
+// belongs to: sub-agents write to the stream, too.
+func (h *streamHead) enter(by stream.Producer) {
+	if by.RunID != "" && (h.RunID == "" || by.Session == h.ID) {
+		h.RunID = by.RunID
+	}
+}
+
+const (
+	insertStream = `
+INSERT INTO streams (status, floor, run_id, end_doc, output, failure, updated_at, created_at, tenant, stream_id)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+
+	updateStream = `
+UPDATE streams SET status = ?, floor = ?, run_id = ?, end_doc = ?, output = ?, failure = ?, updated_at = ?
+WHERE number = ?`
+
+	upsertProducer = `
+INSERT INTO stream_producers (stream, producer, epoch, next) VALUES (?, ?, ?, ?)
+ON CONFLICT DO UPDATE SET epoch = excluded.epoch, next = excluded.next`
+)
+
+// writeStream stores a stream's row; a new one gets its number.
+func (s *streams) writeStream(t *tx, h *streamHead) (err error) {
+	args := []any{h.Status, h.Floor, h.RunID, h.end, h.output, h.failure, h.UpdatedAt}
+	if h.number == 0 {
+		h.number, err = t.insert(insertStream, append(args, h.CreatedAt, s.tenant, h.ID)...)
+		return err
+	}
+	delete(t.cache.streams, s.key(h.ID))
+	_, err = t.exec(updateStream, append(args, h.number)...)
+	return err
+}
+
+func (s *streams) writeProducer(t *tx, h *streamHead, producer string, at producerState) error {
+	delete(t.cache.streams, s.key(h.ID))
+	_, err := t.exec(upsertProducer, h.number, producer, at.epoch, at.next)
+	return err
+}
+
+// newHead is a stream that does not exist yet.
+func (s *streams) newHead(id string, now time.Time) *streamHead {
+	return &streamHead{Info: stream.Info{ID: id, Status: stream.StatusActive, CreatedAt: now, UpdatedAt: now}}
+}
+
+// Info implements [stream.Manager].
+func (s *streams) Info(ctx context.Context, id string) (info *stream.Info, err error) {
+	err = s.b.read(ctx, streamVerb(id, "info"), func(c *conn) error {
+		h, err := s.mustHead(c, id, "")
+		if err != nil {
+			return err
+		}
+		info, err = h.info()
+		return err
+	})
+	return info, err
+}
+
+// End implements [stream.Manager].
+func (s *streams) End(ctx context.Context, id string, by stream.Producer, end stream.End) error {
+	status := stream.StatusEnded
+	switch end.Status {
+	case stream.EndCompleted, stream.EndInterrupted:
+	case stream.EndPaused:
+		status = stream.StatusPaused
+	default:
+		return session.Invalid("end status", "%q is none of completed, interrupted, paused", end.Status)
+	}
+	if end.Output != nil && !json.Valid(end.Output) {
+		return session.Invalid("output", "is not valid JSON")
+	}
+	output := end.Output
+	end.Output = nil
+	doc, err := session.Encode(&end)
+	if err == nil && len(doc)+len(output) > s.b.config.MaxChunk {
+		output, end.Omitted = nil, append(slices.Clip(end.Omitted), "output")
+		doc, err = session.Encode(&end)
+	}
+	if err != nil {
+		return session.ErrInvalid.WithCause(err, "stream %s: its end cannot be encoded", id)
+	}
+	return s.shut(ctx, id, by, func(h *streamHead) {
+		h.Status, h.end, h.output, h.failure = status, doc, output, nil
+	})
+}
+
+// Fail implements [stream.Manager].
+func (s *streams) Fail(ctx context.Context, id string, by stream.Producer, failure *session.Error) error {
+	if failure == nil {
+		failure = session.ErrInternal
+	}
+	doc, err := session.Encode(failure)
+	if err != nil {
+		return session.ErrInvalid.WithCause(err, "stream %s: its failure cannot be encoded", id)
+	}
+	return s.shut(ctx, id, by, func(h *streamHead) {
+		h.Status, h.end, h.output, h.failure = stream.StatusFailed, nil, nil, doc
+	})
+}
+
+// shut closes a stream. It does nothing to one that a later epoch has written to,
+// nor to one that is closed for good: whoever was first said how it ended.
+func (s *streams) shut(ctx context.Context, id string, by stream.Producer, how func(*streamHead)) error {
+	return s.b.write(ctx, streamVerb(id, "close"), func(t *tx) error {
+		h, err := s.mustHead(t.conn, id, by.Session)
+		if err != nil {
+			return err
+		}
+		if h.outdates(by) || h.Status == stream.StatusEnded || h.Status == stream.StatusFailed {
+			return nil
+		}
+		how(h)
+		return s.reopened(t, h, by)
+	})
+}
+
+// reopened stores a stream whose status a producer has changed. Its epoch counts
+// from now on, even if it has written nothing yet.
+func (s *streams) reopened(t *tx, h *streamHead, by stream.Producer) error {
+	h.enter(by)
+	h.UpdatedAt = s.b.now()
+	t.touch(s.key(h.ID))
+	if err := s.writeStream(t, h); err != nil {
+		return err
+	}
+	if h.producer != nil && h.producer.epoch >= by.Epoch {
+		return nil
+	}
+	return s.writeProducer(t, h, by.Session, producerState{epoch: by.Epoch})
+}
+
+// Reactivate implements [stream.Manager].
+func (s *streams) Reactivate(ctx context.Context, id string, by stream.Producer) (info *stream.Info, err error) {
+	if err := session.CheckID(id); err != nil {
+		return nil, err
+	}
+	err = s.b.write(ctx, streamVerb(id, "reactivate"), func(t *tx) error {
+		h, err := s.head(t.conn, id, by.Session)
+		if err != nil {
+			return err
+		}
+		if h == nil {
+			h = s.newHead(id, s.b.now())
+		}
+		if err := h.stale(by); err != nil {
+			return err
+		}
+		h.Status, h.end, h.output, h.failure = stream.StatusActive, nil, nil, nil
+		if err := s.reopened(t, h, by); err != nil {
+			return err
+		}
+		info, err = h.info()
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return info, nil
+}
+
+// Delete implements [stream.Manager].
+func (s *streams) Delete(ctx context.Context, id string) error {
+	return s.b.write(ctx, streamVerb(id, "delete"), func(t *tx) error {
+		found, err := deleteStream(t, s.key(id))
+		if err == nil && !found {
+			err = notFound("stream %s", id)
+		}
+		return err
+	})
+}
+
+// deleteStream removes a stream and reports whether there was one.
+func deleteStream(t *tx, key streamKey) (bool, error) {
+	r, err := t.one("SELECT number FROM streams WHERE tenant = ? AND stream_id = ?", key.tenant, key.id)
+	if err != nil || r == nil {
+		return false, err
+	}
+	t.touch(key)
+	delete(t.cache.streams, key)
+	number := r.int64()
+	for _, query := range []string{
+		"DELETE FROM streams WHERE number = ?1",
+		"DELETE FROM stream_batches WHERE key > ?1 << 32 AND key < (?1 + 1) << 32",
+		"DELETE FROM stream_producers WHERE stream = ?1",
+	} {
+		if _, err := t.exec(query, number); err != nil {
+			return true, err
+		}
+	}
+	return true, nil
+}

@@ -1,0 +1,267 @@
+package sqlite
+
+import (
+	"context"
+	"time"
+
+	"github.com/helixagents/helix/session"
+)
+
+// pendingBodies are what an entry holds of a person's or a model's own bytes.
+// They are stored apart so that they stay as they were sent.
+type pendingBodies struct{ input, result, late []byte }
+
+func encodePending(p *session.Pending) (doc []byte, bodies pendingBodies, err error) {
+	record := *p
+	bodies.input, record.Input = record.Input, nil
+	bodies.result, record.Response = splitResponse(record.Response)
+	bodies.late, record.Late = splitResponse(record.Late)
+	if doc, err = session.Encode(&record); err != nil {
+		err = session.ErrInvalid.WithCause(err, "pending call %s cannot be encoded", p.CallID)
+	}
+	return doc, bodies, err
+}
+
+func splitResponse(r *session.Response) ([]byte, *session.Response) {
+	if r == nil || r.Result == nil {
+		return nil, r
+	}
+	rest := *r
+	rest.Result = nil
+	return r.Result, &rest
+}
+
+// decodePending reads an entry from a row that begins with its columns.
+func decodePending(id string, r *row) (*session.Pending, error) {
+	callID := r.text()
+	p := &session.Pending{}
+	if err := session.Decode("session "+id+": pending call "+callID, r.bytes(), p); err != nil {
+		return nil, err
+	}
+	p.Input = r.bytes()
+	if result := r.bytes(); result != nil && p.Response != nil {
+		p.Response.Result = result
+	}
+	if late := r.bytes(); late != nil && p.Late != nil {
+		p.Late.Result = late
+	}
+	return p, nil
+}
+
+const (
+	selectPending = `
+SELECT call_id, doc, input, result, late FROM pending`
+
+	selectPendingCall = selectPending + `
+WHERE tenant = ? AND session_id = ? AND call_id = ?`
+
+	selectPendingAll = selectPending + `
+WHERE tenant = ? AND session_id = ?
+ORDER BY number`
+
+	selectPendingOpen = selectPending + ` INDEXED BY pending_open
+WHERE tenant = ? AND session_id = ? AND state IN ('waiting', 'answered')
+ORDER BY number`
+
+	insertPending = `
+INSERT INTO pending (state, deadline, doc, input, result, late, tenant, session_id, call_id)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`
+
+	updatePending = `
+UPDATE pending SET state = ?, deadline = ?, doc = ?, input = ?, result = ?, late = ?
+WHERE tenant = ? AND session_id = ? AND call_id = ?`
+)
+
+// pending lists a session's entries, all or the open ones, oldest first.
+func (s *sessions) pending(c *conn, id string, all bool) ([]session.Pending, error) {
+	query := selectPendingOpen
+	if all {
+		query = selectPendingAll
+	}
+	var out []session.Pending
+	for r, err := range c.query(query, s.tenant, id) {
+		if err != nil {
+			return nil, err
+		}
+		p, err := decodePending(id, r)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, *p)
+	}
+	return out, nil
+}
+
+// pendingCall reads one entry; nil if there is none.
+func (s *sessions) pendingCall(c *conn, id, callID string) (*session.Pending, error) {
+	r, err := c.one(selectPendingCall, s.tenant, id, callID)
+	if err != nil || r == nil {
+		return nil, err
+	}
+	return decodePending(id, r)
+}
+
+func (s *sessions) storePending(t *tx, query, id string, p *session.Pending) error {
+	doc, bodies, err := encodePending(p)
+	if err != nil {
+		return err
+	}
+	_, err = t.exec(query, p.State, p.Deadline, doc, bodies.input, bodies.result, bodies.late, s.tenant, id, p.CallID)
+	if isDuplicate(err) {
+		return session.Invalid("pending call", "%q already waits or has waited", p.CallID)
+	}
+	return err
+}
+
+func (s *sessions) updatePending(t *tx, id string, p *session.Pending) error {
+	return s.storePending(t, updatePending, id, p)
+}
+
+// planResolutions finds the entries that a change ends, as it leaves them.
+func (s *sessions) planResolutions(c *conn, h *header, change *session.Change) ([]session.Pending, error) {
+	var out []session.Pending
+	for _, resolution := range change.Resolve {
+		p, err := s.pendingCall(c, h.ID, resolution.CallID)
+		if err != nil {
+			return nil, err
+		}
+		if p == nil {
+			err := session.Invalid("resolved call", "%q is not pending", resolution.CallID)
+			err.Calls = []string{resolution.CallID}
+			return nil, err
+		}
+		if resolution.State != "" {
+			p.State = resolution.State
+		}
+		p.LateNoticed = p.LateNoticed || resolution.Noticed
+		out = append(out, *p)
+	}
+	return out, nil
+}
+
+// writePendings adds the entries of a change and ends those it resolves.
+func (s *sessions) writePendings(t *tx, h *header, p *plan) error {
+	for i := range p.Pending {
+		entry := p.Pending[i]
+		if entry.State == "" {
+			entry.State = session.PendingWaiting
+		}
+		if entry.SessionID == "" {
+			entry.SessionID = h.ID
+		}
+		if entry.RunID == "" {
+			entry.RunID = p.runID
+		}
+		if entry.CreatedAt.IsZero() {
+			entry.CreatedAt = p.now
+		}
+		if err := s.storePending(t, insertPending, h.ID, &entry); err != nil {
+			return err
+		}
+	}
+	for i := range p.resolved {
+		if err := s.updatePending(t, h.ID, &p.resolved[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Submit implements [session.Submissions].
+func (s *sessions) Submit(ctx context.Context, id string, submission session.Submission) (outcome session.SubmitOutcome, err error) {
+	if err := submission.Check(); err != nil {
+		return "", err
+	}
+	err = s.write(ctx, id, "submit", func(t *tx, _ *header) error {
+		p, err := s.pendingCall(t.conn, id, submission.CallID)
+		if err != nil {
+			return err
+		}
+		if p == nil {
+			outcome = session.SubmitUnknownCall
+			return nil
+		}
+		if outcome, err = p.Accept(&submission, s.b.now().UTC()); err != nil {
+			return err
+		}
+		if outcome == session.SubmitAlreadyCompleted {
+			return nil
+		}
+		return s.updatePending(t, id, p)
+	})
+	if err != nil {
+		return "", err
+	}
+	return outcome, nil
+}
+
+// PendingCalls implements [session.Submissions].
+func (s *sessions) PendingCalls(ctx context.Context, id string, all bool) (out []session.Pending, err error) {
+	err = s.read(ctx, id, "list pending calls", func(c *conn, _ *header) error {
+		out, err = s.pending(c, id, all)
+		return err
+	})
+	return out, err
+}
+
+const (
+	// A completed call stays completed.
+	upsertOwnership = `
+INSERT INTO ownership (tenant, root_id, call_id, session_id, completed_at) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT DO UPDATE SET
+    session_id   = excluded.session_id,
+    completed_at = coalesce(completed_at, excluded.completed_at)`
+
+	completeOwnership = `
+UPDATE ownership SET completed_at = coalesce(completed_at, ?)
+WHERE tenant = ? AND root_id = ? AND call_id = ?`
+
+	selectOwnership = `
+SELECT session_id, completed_at FROM ownership WHERE tenant = ? AND root_id = ? AND call_id = ?`
+)
+
+func (s *sessions) own(t *tx, rootID string, owned []session.Ownership) error {
+	for _, o := range owned {
+		if _, err := t.exec(upsertOwnership, s.tenant, rootID, o.CallID, o.SessionID, o.CompletedAt); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *sessions) disown(t *tx, rootID string, callIDs []string, now time.Time) error {
+	for _, callID := range callIDs {
+		if _, err := t.exec(completeOwnership, now, s.tenant, rootID, callID); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Own implements [session.Submissions].
+func (s *sessions) Own(ctx context.Context, rootID string, owned []session.Ownership) error {
+	return s.write(ctx, rootID, "own calls", func(t *tx, _ *header) error { return s.own(t, rootID, owned) })
+}
+
+// Owner implements [session.Submissions].
+func (s *sessions) Owner(ctx context.Context, rootID, callID string) (out session.Ownership, err error) {
+	err = s.b.read(ctx, what(rootID, "find owner"), func(c *conn) error {
+		r, err := c.one(selectOwnership, s.tenant, rootID, callID)
+		if err != nil {
+			return err
+		}
+		if r == nil {
+			return notFound("session %s: the owner of call %s", rootID, callID)
+		}
+		out = session.Ownership{CallID: callID, SessionID: r.text(), CompletedAt: r.time()}
+		return nil
+	})
+	return out, err
+}
+
+// Disown implements [session.Submissions].
+func (s *sessions) Disown(ctx context.Context, rootID string, callIDs []string) error {
+	return s.write(ctx, rootID, "disown calls", func(t *tx, _ *header) error {
+		return s.disown(t, rootID, callIDs, s.b.now())
+	})
+}

@@ -1,0 +1,338 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/helixagents/helix/session"
+)
+
+const (
+	// maxBatch bounds a transaction, so that its first member does not wait long
+	// for the last.
+	maxBatch = 256
+	// lazyDelay is how long a lazy operation waits for one that carries it along.
+	lazyDelay = 2 * time.Millisecond
+)
+
+// writer performs all writes of the backend, one transaction after the other, on
+// a connection of its own. Operations that arrive while a transaction is being
+// made durable share the next one, and its one sync.
+type writer struct {
+	conn  *conn
+	log   *slog.Logger
+	watch *watch // is told of the streams that a transaction changed
+	cache *cache
+	// dataVersion changes when another process has written.
+	dataVersion int64
+
+	mu     sync.Mutex
+	wake   sync.Cond
+	queue  []*op
+	urgent bool // somebody waits for the queue
+	closed bool
+	timer  *time.Timer // makes a queue of lazy operations urgent
+	done   chan struct{}
+
+	transactions atomic.Int64 // for tests
+}
+
+// op is one operation on its way through the writer.
+type op struct {
+	what  string
+	run   func(*tx) error
+	reads bool // it only looks at the connection and needs no transaction
+	state atomic.Int32
+	done  chan struct{} // closed when err is final
+	err   error
+}
+
+// The states of an operation.
+const (
+	opQueued int32 = iota
+	opTaken
+	opCancelled
+)
+
+// tx is the transaction that operations run in.
+type tx struct {
+	*conn
+	cache   *cache
+	dirty   bool  // the operation has written something
+	broken  error // the transaction can no longer be trusted
+	streams map[streamKey]bool
+}
+
+func newWriter(c *conn, log *slog.Logger, watch *watch) *writer {
+	w := &writer{conn: c, log: log, watch: watch, cache: newCache(), done: make(chan struct{})}
+	w.wake.L = &w.mu
+	w.timer = time.AfterFunc(time.Hour, w.hurry)
+	w.timer.Stop()
+	go w.loop()
+	return w
+}
+
+// do performs an operation and returns once it is durable. When ctx ends while
+// the operation is queued it is not performed; once it has been taken up its
+// outcome is reported, whatever it is.
+func (w *writer) do(ctx context.Context, o *op) error {
+	if err := ctx.Err(); err != nil {
+		return failure(o.what, err)
+	}
+	if err := w.enqueue(o, false); err != nil {
+		return err
+	}
+	select {
+	case <-o.done:
+	case <-ctx.Done():
+		if o.state.CompareAndSwap(opQueued, opCancelled) {
+			return failure(o.what, ctx.Err())
+		}
+		<-o.done
+	}
+	return o.err
+}
+
+// enqueue orders an operation. A lazy one starts no transaction by itself for a
+// while: it goes along with the next that does.
+func (w *writer) enqueue(o *op, lazy bool) error {
+	o.done = make(chan struct{})
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		return session.ErrClosed.WithMessage("%s: the database is closed", o.what)
+	}
+	w.queue = append(w.queue, o)
+	switch {
+	case !lazy || len(w.queue) >= maxBatch:
+		w.urgent = true
+		w.wake.Signal()
+	case len(w.queue) == 1:
+		w.timer.Reset(lazyDelay)
+	}
+	return nil
+}
+
+// hurry makes the writer take up what is queued.
+func (w *writer) hurry() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.queue) > 0 {
+		w.urgent = true
+		w.wake.Signal()
+	}
+}
+
+// close performs what is queued and stops.
+func (w *writer) close() {
+	w.mu.Lock()
+	w.closed = true
+	w.wake.Signal()
+	w.mu.Unlock()
+	<-w.done
+	w.timer.Stop()
+}
+
+func (w *writer) loop() {
+	defer close(w.done)
+	for {
+		batch := w.next()
+		if batch == nil {
+			return
+		}
+		w.perform(batch)
+		for _, o := range batch {
+			close(o.done)
+		}
+	}
+}
+
+// next waits for a batch; nil means that the writer is closed.
+func (w *writer) next() []*op {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for {
+		for !w.urgent && !w.closed {
+			w.wake.Wait()
+		}
+		n := min(len(w.queue), maxBatch)
+		batch := make([]*op, 0, n)
+		for _, o := range w.queue[:n] {
+			if o.state.CompareAndSwap(opQueued, opTaken) {
+				batch = append(batch, o)
+			}
+		}
+		w.queue = append(w.queue[:0:0], w.queue[n:]...)
+		w.urgent = len(w.queue) > 0
+		if len(batch) > 0 {
+			return batch
+		}
+		if w.closed && !w.urgent {
+			return nil
+		}
+	}
+}
+
+// errRedo says that a member of a transaction failed after it had written.
+var errRedo = errors.New("a member must be undone")
+
+// perform runs a batch in one transaction. Savepoints would let a failing member
+// be undone alone, but they cost more than the statements they guard, and members
+// check before they write: so the first attempt goes without, and only if a
+// member fails in the middle of its writes all of them run again, each under a
+// savepoint of its own.
+func (w *writer) perform(batch []*op) {
+	t := &tx{conn: w.conn, cache: w.cache}
+	if batch = w.look(t, batch); len(batch) == 0 {
+		return
+	}
+	err := w.attempt(t, batch, false)
+	if errors.Is(err, errRedo) {
+		t = &tx{conn: w.conn, cache: w.cache}
+		err = w.attempt(t, batch, true)
+	}
+	for _, o := range batch {
+		if err != nil {
+			o.err = err
+		}
+		o.err = failure(o.what, o.err)
+	}
+	if err == nil && len(t.streams) > 0 {
+		w.watch.notify(t.streams)
+	}
+}
+
+// look runs the operations that need no transaction and leaves the others.
+func (w *writer) look(t *tx, batch []*op) []*op {
+	rest := batch[:0:0]
+	for _, o := range batch {
+		if o.reads {
+			o.err = failure(o.what, w.call(t, o))
+		} else {
+			rest = append(rest, o)
+		}
+	}
+	return rest
+}
+
+// attempt runs the members and commits. An error means that nothing of any of
+// them stands.
+func (w *writer) attempt(t *tx, batch []*op, savepoints bool) error {
+	if _, err := t.conn.exec("BEGIN IMMEDIATE"); err != nil {
+		w.rollback() // in case an earlier one could not be ended
+		return err
+	}
+	w.transactions.Add(1)
+	if err := w.refresh(); err != nil {
+		w.rollback()
+		return err
+	}
+	for _, o := range batch {
+		if err := w.member(t, o, savepoints, len(batch) == 1); err != nil {
+			w.rollback()
+			return err
+		}
+	}
+	if _, err := t.conn.exec("COMMIT"); err != nil {
+		w.rollback()
+		return fmt.Errorf("commit: %w", err)
+	}
+	return nil
+}
+
+// member runs one operation. An error ends the whole attempt.
+func (w *writer) member(t *tx, o *op, savepoint, alone bool) error {
+	if savepoint {
+		if _, err := t.conn.exec("SAVEPOINT member"); err != nil {
+			return err
+		}
+	}
+	t.dirty = false
+	o.err = w.call(t, o)
+	switch {
+	case t.broken != nil:
+		return t.broken
+	case o.err != nil && t.dirty && !savepoint:
+		if alone {
+			return o.err
+		}
+		return errRedo
+	case o.err != nil && t.dirty:
+		t.cache.clear()
+		if _, err := t.conn.exec("ROLLBACK TO member"); err != nil {
+			return err
+		}
+	}
+	if savepoint {
+		if _, err := t.conn.exec("RELEASE member"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// call runs an operation; one that panics fails alone.
+func (w *writer) call(t *tx, o *op) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			w.log.Error("sqlite.operation_panicked", "operation", o.what, "panic", r, "stack", string(debug.Stack()))
+			err = session.ErrInternal.WithMessage("%s: the store panicked: %v", o.what, r)
+		}
+	}()
+	return o.run(t)
+}
+
+func (w *writer) rollback() {
+	w.cache.clear()
+	_, _ = w.conn.exec("ROLLBACK")
+}
+
+// refresh notices what other processes have written. The number it compares stays
+// the same for writes of its own connection, which makes all writes of this
+// process.
+func (w *writer) refresh() error {
+	r, err := w.conn.one("PRAGMA data_version")
+	if err != nil {
+		return err
+	}
+	if version := r.int64(); version != w.dataVersion {
+		w.dataVersion = version
+		w.cache.clear()
+		w.watch.notifyAll()
+	}
+	return nil
+}
+
+// exec writes.
+func (t *tx) exec(query string, args ...any) (int64, error) {
+	t.dirty = true
+	n, err := t.conn.exec(query, args...)
+	if err != nil && endsTransaction(err) {
+		t.broken = err
+	}
+	return n, err
+}
+
+// insert adds a row and returns its number.
+func (t *tx) insert(query string, args ...any) (int64, error) {
+	t.dirty = true
+	n, err := t.conn.insert(query, args...)
+	if err != nil && endsTransaction(err) {
+		t.broken = err
+	}
+	return n, err
+}
+
+// touch has readers of a stream told once the transaction is durable.
+func (t *tx) touch(key streamKey) {
+	if t.streams == nil {
+		t.streams = map[streamKey]bool{}
+	}
+	t.streams[key] = true
+}

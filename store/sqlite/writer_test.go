@@ -1,0 +1,354 @@
+package sqlite
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/stream"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// openTest opens a backend on a file of its own.
+func openTest(t *testing.T) *Backend {
+	t.Helper()
+	return openPath(t, filepath.Join(t.TempDir(), "helix.db"))
+}
+
+func openPath(t *testing.T, path string) *Backend {
+	t.Helper()
+	b, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return b
+}
+
+// inOneBatch queues operations behind one that waits, so that they share the next
+// transaction. It returns when all are done.
+func inOneBatch(t *testing.T, b *Backend, ops ...func() error) []error {
+	t.Helper()
+	entered, release := make(chan struct{}), make(chan struct{})
+	blocker := make(chan error, 1)
+	go func() {
+		blocker <- b.write(context.Background(), "wait", func(*tx) error {
+			close(entered)
+			<-release
+			return nil
+		})
+	}()
+	<-entered
+	errs := make([]chan error, len(ops))
+	for i, do := range ops {
+		errs[i] = make(chan error, 1)
+		go func() { errs[i] <- do() }()
+		waitQueued(t, b, i+1)
+	}
+	close(release)
+	if err := <-blocker; err != nil {
+		t.Fatal(err)
+	}
+	out := make([]error, len(ops))
+	for i := range errs {
+		out[i] = <-errs[i]
+	}
+	return out
+}
+
+// waitQueued waits until n operations are queued.
+func waitQueued(t *testing.T, b *Backend, n int) {
+	t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for range 10_000 {
+		b.writer.mu.Lock()
+		queued := len(b.writer.queue)
+		b.writer.mu.Unlock()
+		if queued >= n {
+			return
+		}
+		<-tick.C
+	}
+	t.Fatalf("%d operations are not queued", n)
+}
+
+func create(t *testing.T, b *Backend, id string) {
+	t.Helper()
+	err := b.Sessions().Create(t.Context(), &session.State{ID: id, Agent: "a", Status: session.Active})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func replace(key, value string) session.Writes {
+	return session.Writes{Ops: []session.Op{{Kind: session.OpReplace, Key: key, Value: []byte(value)}}}
+}
+
+func TestGroupCommitFailsAlone(t *testing.T) {
+	t.Parallel()
+	b := openTest(t)
+	s, ctx := b.Sessions(), t.Context()
+	for _, id := range []string{"a", "b", "c", "d", "e"} {
+		create(t, b, id)
+	}
+	message := []session.Message{{ID: "m", Role: session.RoleUser, Parts: []session.Part{session.Text("hello")}}}
+	if _, err := s.AppendMessages(ctx, "d", message); err != nil {
+		t.Fatal(err)
+	}
+	before := b.writer.transactions.Load()
+	merge := func(id string) func() error {
+		return func() error { _, err := s.Merge(ctx, id, replace("k", `1`)); return err }
+	}
+	errs := inOneBatch(t, b,
+		merge("a"),
+		func() error { // refused before it writes
+			return s.Save(ctx, &session.State{ID: "b", Agent: "a", Status: session.Active, Version: 99})
+		},
+		merge("c"),
+		func() error { // refused in the middle of its writes
+			_, err := s.AppendMessages(ctx, "d", append([]session.Message{{Role: session.RoleUser, Parts: message[0].Parts}}, message...))
+			return err
+		},
+		func() error { // a fault of the store itself
+			return b.write(ctx, "panic", func(t *tx) error {
+				if _, err := t.exec("DELETE FROM sessions"); err != nil {
+					return err
+				}
+				panic("on purpose")
+			})
+		},
+		merge("e"),
+	)
+	for i, want := range []error{nil, session.ErrStale, nil, session.ErrInvalid, session.ErrInternal, nil} {
+		if !errors.Is(errs[i], want) {
+			t.Errorf("operation %d: got %v, want %v", i, errs[i], want)
+		}
+	}
+	// The one that held the others up, the attempt that was undone, and the one
+	// with savepoints.
+	if n := b.writer.transactions.Load() - before; n != 3 {
+		t.Errorf("%d transactions were made", n)
+	}
+	for id, version := range map[string]int64{"a": 2, "b": 1, "c": 2, "d": 2, "e": 2} {
+		state, err := s.Load(ctx, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if state.Version != version {
+			t.Errorf("session %s has version %d, want %d", id, state.Version, version)
+		}
+	}
+	if n, err := s.MessageCount(ctx, "d"); err != nil || n != 1 {
+		t.Errorf("session d has %d messages (%v)", n, err)
+	}
+}
+
+func TestCancelledWhileQueued(t *testing.T) {
+	t.Parallel()
+	b := openTest(t)
+	create(t, b, "a")
+	ctx, cancel := context.WithCancel(t.Context())
+	errs := inOneBatch(t, b,
+		func() error {
+			time.AfterFunc(10*time.Millisecond, cancel)
+			_, err := b.Sessions().Merge(ctx, "a", replace("k", `1`))
+			return err
+		},
+		func() error {
+			<-ctx.Done()
+			_, err := b.Sessions().Merge(t.Context(), "a", replace("l", `1`))
+			return err
+		},
+	)
+	if !errors.Is(errs[0], context.Canceled) || errs[1] != nil {
+		t.Fatalf("got %v and %v", errs[0], errs[1])
+	}
+	state, err := b.Sessions().Load(t.Context(), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if state.Custom.Has("k") || !state.Custom.Has("l") {
+		t.Error("the cancelled operation was performed, or the other was not")
+	}
+}
+
+func TestAppendRidesAlong(t *testing.T) {
+	t.Parallel()
+	b := openTest(t)
+	ctx := t.Context()
+	started, err := b.Sessions().StartRun(ctx, &session.StartRun{
+		SessionID: "a", Create: &session.State{ID: "a", Agent: "a", Status: session.Active},
+		Run: session.Run{ID: "r"}, Owner: "o",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	by := stream.Producer{Session: "a", Epoch: started.Lease.Epoch, RunID: "r"}
+	version, together := started.Version, 0
+	for i := range 20 {
+		before := b.writer.transactions.Load()
+		appended, err := b.Streams().Append(ctx, "a", stream.Batch{
+			Producer: by, First: int64(i + 1), Chunks: []stream.Chunk{{Kind: stream.TextDelta, Delta: "x"}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := b.Sessions().Commit(ctx, &session.Commit{
+			SessionID: "a", RunID: "r", Key: fmt.Sprint(i), Version: version, Fence: started.Lease.Fence(),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		version = out.Version
+		if last, err := appended.Wait(ctx); err != nil || last != int64(i+1) {
+			t.Fatalf("appended %d, %v", last, err)
+		}
+		if b.writer.transactions.Load()-before == 1 {
+			together++
+		}
+	}
+	// On a machine that stalls now and then the short delay may pass in between.
+	if together < 15 {
+		t.Errorf("only %d of 20 appends went along with the commit that followed", together)
+	}
+}
+
+func TestAppendAlone(t *testing.T) {
+	t.Parallel()
+	b := openTest(t)
+	batch := stream.Batch{Producer: stream.Producer{Session: "a"}, Chunks: []stream.Chunk{{Kind: stream.TextDelta, Delta: "x"}}}
+	if _, err := b.Streams().Append(t.Context(), "a", batch); err != nil {
+		t.Fatal(err)
+	}
+	// Nobody waits for the batch, and nothing else is written.
+	for item, err := range b.Streams().Read(t.Context(), "a", 0, true) {
+		if err != nil || item.Sequence != 1 {
+			t.Fatalf("read %+v, %v", item, err)
+		}
+		break
+	}
+}
+
+func TestCloseWritesWhatIsQueued(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "helix.db")
+	b, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	batch := stream.Batch{Producer: stream.Producer{Session: "a"}, Chunks: []stream.Chunk{{Kind: stream.TextDelta, Delta: "x"}}}
+	appended, err := b.Streams().Append(t.Context(), "a", batch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	create(t, b, "a")
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Close(); err != nil {
+		t.Errorf("closing again: %v", err)
+	}
+	if last, err := appended.Wait(t.Context()); err != nil || last != 1 {
+		t.Errorf("the append that was queued: %d, %v", last, err)
+	}
+	_, loading := b.Sessions().Load(t.Context(), "a")
+	_, merging := b.Sessions().Merge(t.Context(), "a", replace("k", `1`))
+	_, appending := b.Streams().Append(t.Context(), "a", batch)
+	for _, err := range []error{loading, merging, appending} {
+		if !errors.Is(err, session.ErrClosed) {
+			t.Errorf("after the close: %v", err)
+		}
+	}
+	b = openPath(t, path)
+	if _, err := b.Sessions().Load(t.Context(), "a"); err != nil {
+		t.Error(err)
+	}
+	if info, err := b.Streams().Info(t.Context(), "a"); err != nil || info.Last != 1 {
+		t.Errorf("the stream after reopening: %+v, %v", info, err)
+	}
+}
+
+// TestCacheSeesOtherProcesses has two handles write to one session in turn: what
+// one has in memory is out of date as soon as the other has written.
+func TestCacheSeesOtherProcesses(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "helix.db")
+	handles := []*Backend{openPath(t, path), openPath(t, path)}
+	create(t, handles[0], "a")
+	for i := range 20 {
+		b := handles[i%2]
+		out, err := b.Sessions().Merge(t.Context(), "a", replace("k", fmt.Sprint(i)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if out.Version != int64(i+2) {
+			t.Fatalf("write %d made version %d", i, out.Version)
+		}
+		appended, err := b.Streams().Append(t.Context(), "a", stream.Batch{
+			Producer: stream.Producer{Session: "a"}, First: int64(i), Chunks: []stream.Chunk{{Kind: stream.TextDelta, Delta: "x"}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if last, err := appended.Wait(t.Context()); err != nil || last != int64(i+1) {
+			t.Fatalf("append %d got sequence %d, %v", i, last, err)
+		}
+	}
+}
+
+// TestStateLog checks that the rows of a growing state grow with what is added
+// and not with what is there, and that every checkpoint still has its state.
+func TestStateLog(t *testing.T) {
+	t.Parallel()
+	b := openTest(t)
+	s, ctx := b.Sessions(), t.Context()
+	create(t, b, "a")
+	const steps = 400
+	item := `"` + strings.Repeat("x", 100) + `"`
+	for i := range steps {
+		w := session.Writes{Ops: []session.Op{{Kind: session.OpAppend, Key: "list", Items: []json.RawMessage{json.RawMessage(item)}}}}
+		if _, err := s.Merge(ctx, "a", w); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.CreateCheckpoint(ctx, "a", session.NewCheckpoint{ID: fmt.Sprint(i)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range steps {
+		point, err := s.Checkpoint(ctx, "a", fmt.Sprint(i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := strings.Count(string(point.State.Get("list")), "x"); n != 100*(i+1) {
+			t.Fatalf("checkpoint %d has %d of %d bytes", i, n, 100*(i+1))
+		}
+	}
+	var size int64
+	err := b.read(ctx, "measure", func(c *conn) error {
+		r, err := c.one("SELECT sum(length(body)) FROM state_log")
+		if err == nil {
+			size = r.int64()
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if limit := int64(4 * steps * len(item)); size > limit {
+		t.Errorf("a state of %d bytes takes %d, more than %d", steps*len(item), size, limit)
+	}
+}

@@ -1,0 +1,313 @@
+package storetest
+
+import (
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/helixagents/helix/session"
+)
+
+func documentCases() []testCase {
+	return []testCase{
+		{"save", "Save replaces the document, raises the version and tells the caller", 0, save},
+		{"save-checkpoint", "Save writes a checkpoint", 0, saveCheckpoint},
+		{"save-stale", "Save of an outdated document is refused, says what it saw, and changes nothing", 0, saveStale},
+		{"save-keeps", "Save takes no counters, lease, run or rows from the document", 0, saveKeeps},
+		{"save-refused", "Save of a missing or invalid document is refused", 0, saveRefused},
+		{"merge", "Merge appends, replaces and deletes keys in order", 0, merge},
+		{"merge-keeps-bytes", "values of custom state keep the bytes they were written with", 0, mergeKeepsBytes},
+		{"merge-refused", "Merge refuses what cannot be performed and changes nothing", 0, mergeRefused},
+		{"merge-not-a-list", "an append to something that is no list is refused or warned of, never silent", 0, mergeNotAList},
+		{"metadata", "PatchMetadata sets and deletes entries and leaves the version alone", 0, patchMetadata},
+		{"metadata-running", "PatchMetadata is allowed during a run and survives its commits", 0, patchMetadataRunning},
+		{"increment", "the counters count up by one and return the new value", 0, increment},
+		{"running", "every direct write is refused while a run holds the lease, and changes nothing", 0, runningRefuses},
+		{"after-run", "direct writes are allowed again once the lease is given back", 0, afterRun},
+		{"expired", "direct writes are allowed once the lease has expired, and fence the old holder off", clock, expiredAllows},
+		{"missing", "every direct write to a session that does not exist is not found", 0, missingRefuses},
+	}
+}
+
+func save(t *bed) {
+	t.create("a", custom(`{"old":1}`))
+	state := t.load("a")
+	want := full()
+	want.Version = state.Version
+	t.ok(t.store().Save(t.Context(), want), "save")
+	equal(t, "the version the caller is told", want.Version, state.Version+1)
+	got := t.load("a")
+	equal(t, "version", got.Version, state.Version+1)
+	t.sameDocument(got, full())
+	sameTime(t, "created at", got.CreatedAt, state.CreatedAt)
+	t.ok(t.store().Save(t.Context(), want), "save again with the version that was told")
+	equal(t, "version", t.load("a").Version, state.Version+2)
+}
+
+func saveCheckpoint(t *bed) {
+	state := t.create("a")
+	state.Custom = document(`{"k":[1,2]}`)
+	t.ok(t.store().Save(t.Context(), state), "save")
+	cp, err := t.store().LatestCheckpoint(t.Context(), "a")
+	t.ok(err, "LatestCheckpoint")
+	equal(t, "source", cp.Source, session.FromSave)
+	equal(t, "version", cp.Version, state.Version)
+	t.documentIs("state", cp.State, `{"k":[1,2]}`)
+	got := t.load("a")
+	equal(t, "checkpoint in the document", got.CheckpointID, cp.ID)
+	equal(t, "checkpoint source in the document", got.CheckpointSource, session.FromSave)
+}
+
+func saveStale(t *bed) {
+	old := t.create("a")
+	fresh := t.load("a")
+	fresh.UserID = "winner"
+	t.ok(t.store().Save(t.Context(), fresh), "save")
+	holds := t.load("a")
+	old.UserID = "loser"
+	version := old.Version
+	t.unchanged("a", func() {
+		t.conflict(t.store().Save(t.Context(), old), session.ErrStale, holds, "save of an old document")
+	})
+	equal(t, "the refused document's version", old.Version, version)
+	old.Version = holds.Version + 1
+	t.unchanged("a", func() {
+		t.conflict(t.store().Save(t.Context(), old), session.ErrStale, holds, "save of a document from the future")
+	})
+}
+
+func saveKeeps(t *bed) {
+	r := t.crowd("a")
+	r.finish(session.RunInterrupted)
+	_, err := t.store().IncrementResumes(t.Context(), "a")
+	t.ok(err, "IncrementResumes")
+	before := t.load("a")
+	state := t.load("a")
+	state.MessageCount, state.Turn, state.ResumeCount = 77, 77, 77
+	state.CurrentRunID, state.LastCommit = "other", "other"
+	state.Lease = session.Lease{Owner: "thief", Epoch: 77}
+	state.Pending, state.AwaitingChildren = nil, nil
+	t.ok(t.store().Save(t.Context(), state), "save")
+	got := t.load("a")
+	equal(t, "message count", got.MessageCount, before.MessageCount)
+	equal(t, "turn", got.Turn, before.Turn)
+	equal(t, "resume count", got.ResumeCount, before.ResumeCount)
+	equal(t, "current run", got.CurrentRunID, before.CurrentRunID)
+	equal(t, "lease owner", got.Lease.Owner, "")
+	equal(t, "lease epoch", got.Lease.Epoch, before.Lease.Epoch)
+	equal(t, "pending", len(got.Pending), len(before.Pending))
+	t.messagesAre("a", "u1", "m1")
+}
+
+func saveRefused(t *bed) {
+	state := blank("nobody")
+	state.Version = 1
+	t.refused(t.store().Save(t.Context(), state), session.ErrNotFound, "save of nothing")
+	t.exists("nobody", false)
+	t.create("a")
+	for what, spoil := range map[string]func(*session.State){
+		"unknown status": func(s *session.State) { s.Status = "dreaming" },
+		"no agent":       func(s *session.State) { s.Agent = "" },
+		"empty tag":      func(s *session.State) { s.Tags = []string{""} },
+	} {
+		state := t.load("a")
+		spoil(state)
+		t.unchanged("a", func() {
+			t.refused(t.store().Save(t.Context(), state), session.ErrInvalid, what)
+		})
+	}
+}
+
+func merge(t *bed) {
+	t.create("a", custom(`{"gone":1,"kept":{"x":1},"list":[1],"n":1}`))
+	out, err := t.store().Merge(t.Context(), "a", session.Writes{Ops: []session.Op{
+		{Kind: session.OpDelete, Key: "gone"},
+		{Kind: session.OpAppend, Key: "list", Items: []json.RawMessage{raw(`2`), raw(`{"three":3}`)}},
+		{Kind: session.OpAppend, Key: "list", Items: []json.RawMessage{raw(`4`)}},
+		{Kind: session.OpAppend, Key: "made", Items: []json.RawMessage{raw(`"first"`)}},
+		{Kind: session.OpReplace, Key: "n", Value: raw(`2`)},
+		{Kind: session.OpReplace, Key: "n", Value: raw(`3`)},
+		{Kind: session.OpDelete, Key: "never-there"},
+		{Kind: session.OpReplace, Key: "list2", Value: raw(`[0]`)},
+		{Kind: session.OpAppend, Key: "list2", Items: []json.RawMessage{raw(`1`)}},
+		{Kind: session.OpReplace, Key: "list3", Value: raw(`[0]`)},
+		{Kind: session.OpDelete, Key: "list3"},
+		{Kind: session.OpAppend, Key: "list3", Items: []json.RawMessage{raw(`1`)}},
+	}})
+	t.ok(err, "merge")
+	equal(t, "version", out.Version, 2)
+	equal(t, "version in the document", t.load("a").Version, 2)
+	t.customIs("a", `{"kept":{"x":1},"list":[1,2,{"three":3},4],"list2":[0,1],"list3":[1],"made":["first"],"n":3}`)
+	_, err = t.store().Merge(t.Context(), "a", push("list", `5`))
+	t.ok(err, "merge again")
+	t.customIs("a", `{"kept":{"x":1},"list":[1,2,{"three":3},4,5],"list2":[0,1],"list3":[1],"made":["first"],"n":3}`)
+}
+
+func mergeKeepsBytes(t *bed) {
+	value := `{ "b" : 1.0, "a": 1e3,  "html":"<a href='x'>&amp;</a>", "dup":1, "uni":"\u00e9\u2028é😀", "big":12345678901234567890 }`
+	t.create("a")
+	_, err := t.store().Merge(t.Context(), "a", put("k", value))
+	t.ok(err, "merge")
+	got := t.load("a")
+	equal(t, "value", string(got.Custom.Get("k")), value)
+	r := t.start("a", "run-1")
+	r.commit(session.Change{Writes: put("l", `[ 1.0 ]`)})
+	r.commit(session.Change{Writes: push("l", `{ "x" : 1.50 }`)})
+	got = t.load("a")
+	equal(t, "value after commits", string(got.Custom.Get("k")), value)
+	list := document(`{"l":` + string(got.Custom.Get("l")) + `}`)
+	equal(t, "list", compact(string(list.Get("l"))), `[1.0,{"x":1.50}]`)
+}
+
+func mergeRefused(t *bed) {
+	t.create("a", custom(`{"k":1}`))
+	for what, op := range map[string]session.Op{
+		"no key":            {Kind: session.OpReplace, Value: raw(`1`)},
+		"unknown operation": {Kind: "multiply", Key: "k"},
+		"broken value":      {Kind: session.OpReplace, Key: "k", Value: raw(`{`)},
+		"no value":          {Kind: session.OpReplace, Key: "k"},
+		"broken item":       {Kind: session.OpAppend, Key: "l", Items: []json.RawMessage{raw(`1`), raw(`nope`)}},
+	} {
+		t.unchanged("a", func() {
+			_, err := t.store().Merge(t.Context(), "a", session.Writes{Ops: []session.Op{
+				{Kind: session.OpReplace, Key: "before", Value: raw(`1`)}, op,
+			}})
+			t.refused(err, session.ErrInvalid, what)
+		})
+	}
+}
+
+func mergeNotAList(t *bed) {
+	t.create("a", custom(`{"k":{"not":"a list"}}`))
+	before := t.snapshot("a")
+	out, err := t.store().Merge(t.Context(), "a", push("k", `1`))
+	if err != nil {
+		t.refused(err, session.ErrInvalid, "append to an object")
+		t.sameSnapshot("a", before)
+		return
+	}
+	if len(out.Warnings) == 0 {
+		t.Fatalf("an append to an object succeeded without a warning; custom state is %s", show(t.load("a").Custom))
+	}
+}
+
+func patchMetadata(t *bed) {
+	t.create("a", func(s *session.State) { s.Metadata = map[string]string{"keep": "1", "drop": "2", "change": "3"} })
+	version := t.load("a").Version
+	t.ok(t.store().PatchMetadata(t.Context(), "a", map[string]*string{
+		"drop": nil, "change": new("4"), "new": new(""), "never-there": nil, "odd <key>\"": new("värde\n"),
+	}), "patch")
+	got := t.load("a")
+	equal(t, "metadata", got.Metadata, map[string]string{"keep": "1", "change": "4", "new": "", "odd <key>\"": "värde\n"})
+	equal(t, "version", got.Version, version)
+	t.ok(t.store().PatchMetadata(t.Context(), "a", nil), "patch nothing")
+	t.refused(t.store().PatchMetadata(t.Context(), "nobody", map[string]*string{"k": new("v")}), session.ErrNotFound, "patch nothing")
+}
+
+func patchMetadataRunning(t *bed) {
+	r := t.running("a")
+	t.ok(t.store().PatchMetadata(t.Context(), "a", map[string]*string{"k": new("v")}), "patch during a run")
+	r.commit(session.Change{Messages: []session.Message{user("u1", "one")}})
+	equal(t, "metadata after a commit", t.load("a").Metadata, map[string]string{"k": "v"})
+	t.ok(t.store().PatchMetadata(t.Context(), "a", map[string]*string{"k": nil, "l": new("w")}), "patch during a run")
+	r.finish(session.RunCompleted)
+	equal(t, "metadata after the run", t.load("a").Metadata, map[string]string{"l": "w"})
+}
+
+func increment(t *bed) {
+	t.create("a")
+	for want := 1; want <= 3; want++ {
+		version := t.load("a").Version
+		n, err := t.store().IncrementSteps(t.Context(), "a")
+		t.ok(err, "IncrementSteps")
+		equal(t, "steps", n, want)
+		equal(t, "version", t.load("a").Version, version+1)
+	}
+	for want := 1; want <= 2; want++ {
+		version := t.load("a").Version
+		n, err := t.store().IncrementResumes(t.Context(), "a")
+		t.ok(err, "IncrementResumes")
+		equal(t, "resumes", n, want)
+		equal(t, "version", t.load("a").Version, version+1)
+	}
+	got := t.load("a")
+	equal(t, "steps in the document", got.StepCount, 3)
+	equal(t, "resumes in the document", got.ResumeCount, 2)
+}
+
+// directWrites lists every operation that writes the document outside a turn.
+func directWrites(t *bed, id string) map[string]func() error {
+	s, ctx := t.store(), t.Context()
+	return map[string]func() error{
+		"Save": func() error {
+			state, err := s.Load(ctx, id)
+			if err != nil {
+				state = blank(id)
+				state.Version = 1
+			}
+			state.UserID = "changed"
+			return s.Save(ctx, state)
+		},
+		"Merge": func() error { _, err := s.Merge(ctx, id, put("k", `1`)); return err },
+		"SetStatus": func() error {
+			out, err := s.SetStatus(ctx, id, session.StatusChange{Expect: session.Statuses(), To: session.Failed})
+			if err == nil && !out.OK {
+				return errors.New("SetStatus did not apply")
+			}
+			return err
+		},
+		"IncrementSteps":   func() error { _, err := s.IncrementSteps(ctx, id); return err },
+		"IncrementResumes": func() error { _, err := s.IncrementResumes(ctx, id); return err },
+		"AppendMessages": func() error {
+			_, err := s.AppendMessages(ctx, id, []session.Message{user("direct", "x")})
+			return err
+		},
+		"TruncateMessages": func() error { _, err := s.TruncateMessages(ctx, id, 0); return err },
+		"CreateCheckpoint": func() error {
+			_, err := s.CreateCheckpoint(ctx, id, session.NewCheckpoint{ID: "direct-" + id, Source: session.FromSave})
+			return err
+		},
+	}
+}
+
+func runningRefuses(t *bed) {
+	r := t.crowd("a")
+	for name, write := range directWrites(t, "a") {
+		t.unchanged("a", func() {
+			t.conflict(write(), session.ErrAlreadyRunning, t.load("a"), name+" during a run")
+		})
+	}
+	r.commit(session.Change{Messages: []session.Message{user("u2", "two")}})
+}
+
+func afterRun(t *bed) {
+	r := t.crowd("a")
+	r.finish(session.RunCompleted)
+	for name, write := range directWrites(t, "a") {
+		version := t.load("a").Version
+		t.ok(write(), name+" after the run")
+		equal(t, "version after "+name, t.load("a").Version, version+1)
+	}
+}
+
+func expiredAllows(t *bed) {
+	t.create("a")
+	start := t.startOf("a", "run-1")
+	start.TTL = t.ttl()
+	r := t.begin(start)
+	t.pass(2 * t.ttl())
+	_, err := t.store().Merge(t.Context(), "a", put("k", `1`))
+	t.ok(err, "merge after the lease expired")
+	r.refuse(r.request(session.Change{Writes: put("k", `2`)}), session.ErrStale)
+	t.customIs("a", `{"k":1}`)
+}
+
+func missingRefuses(t *bed) {
+	for name, write := range directWrites(t, "nobody") {
+		t.refused(write(), session.ErrNotFound, name)
+	}
+	t.exists("nobody", false)
+}
+
+// sameSecond says whether two of the store's own times are as good as equal.
+func sameSecond(a, b time.Time) bool { return a.Sub(b).Abs() < time.Second }

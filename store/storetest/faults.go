@@ -1,0 +1,636 @@
+package storetest
+
+import (
+	"context"
+	"iter"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/helixagents/helix/lock"
+	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store"
+	"github.com/helixagents/helix/stream"
+)
+
+// Faults is a backend that passes everything to another one, counts the writes
+// and makes chosen ones fail: before they are made, as when a connection is
+// refused, or after, as when the answer is lost. Views of other tenants count and
+// fail with it.
+//
+// To stop a process around its n-th write, and everything it would do after:
+//
+//	faults := storetest.NewFaults(backend)
+//	faults.Fail(func(op storetest.Op) storetest.When {
+//		if op.N == n {
+//			faults.Cut()
+//			return storetest.After
+//		}
+//		return storetest.Pass
+//	})
+//
+// What is left is then read from the backend itself.
+type Faults struct {
+	inner store.Backend
+
+	mu     sync.Mutex
+	decide func(Op) When
+	failed error
+	cut    bool
+	log    []Op
+	counts map[string]int
+}
+
+var _ store.Backend = (*Faults)(nil)
+
+// When says where a write fails, if it does.
+type When int
+
+// The places of a fault.
+const (
+	// Pass makes the write.
+	Pass When = iota
+	// Before fails without making it.
+	Before
+	// After makes it and fails all the same.
+	After
+)
+
+// String names the place.
+func (w When) String() string {
+	switch w {
+	case Before:
+		return "before"
+	case After:
+		return "after"
+	}
+	return "pass"
+}
+
+// Op is one write on its way to the backend.
+type Op struct {
+	// N counts all writes, Nth those of this name; both from 1.
+	N, Nth int
+	// Name is the method's; see [Writes] for all of them.
+	Name   string
+	Tenant string
+	// ID is the session, stream or lock that is written to; empty for a write to
+	// none in particular.
+	ID string
+}
+
+// Writes lists the name of every write a backend has. They are the names of
+// methods; DeleteStream, RenewLock and ReleaseLock tell apart what several
+// interfaces call the same.
+func Writes() []string {
+	return []string{
+		// session.Store
+		"Create", "Clone", "Delete", "Save", "Merge", "SetStatus", "PatchMetadata", "IncrementSteps", "IncrementResumes",
+		"StartRun", "Commit", "TakeOver", "RenewLease", "CloseRun", "SettleClose",
+		"Claim", "Settle", "DropCalls", "CleanCalls", "RequestStop", "AppendMessages", "TruncateMessages", "CreateCheckpoint",
+		"PutChildren", "UpdateChild", "Submit", "Own", "Disown", "Send", "PutWake", "DeleteWake",
+		// stream.Manager
+		"Append", "End", "Fail", "Reactivate", "Trim", "DeleteStream",
+		// lock.Manager
+		"TryAcquire", "RenewLock", "ReleaseLock",
+	}
+}
+
+// NewFaults wraps a backend. Until told otherwise it passes everything.
+func NewFaults(inner store.Backend) *Faults {
+	return &Faults{
+		inner: inner, counts: map[string]int{},
+		failed: session.ErrUnavailable.WithMessage("injected fault: the store is unavailable"),
+	}
+}
+
+// At decides that the n-th write fails, and no other.
+func At(n int, when When) func(Op) When {
+	return func(op Op) When {
+		if op.N == n {
+			return when
+		}
+		return Pass
+	}
+}
+
+// On decides that the nth write of a name fails, and no other.
+func On(name string, nth int, when When) func(Op) When {
+	return func(op Op) When {
+		if op.Name == name && op.Nth == nth {
+			return when
+		}
+		return Pass
+	}
+}
+
+// Fail sets who decides which writes fail; nil lets all pass. The function is
+// asked once per write, one write at a time, and may call [Faults.Cut].
+func (f *Faults) Fail(decide func(Op) When) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.decide = decide
+}
+
+// FailWith sets the error of injected faults. The default is
+// [session.ErrUnavailable] with a message that says it was injected.
+func (f *Faults) FailWith(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.failed = err
+}
+
+// Cut fails every later call, reads included, until [Faults.Restore]: the
+// process has lost its store, or has been killed. Cut may be called from the
+// function given to [Faults.Fail]; the write being decided on is still carried
+// out as decided.
+func (f *Faults) Cut() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.cut = true
+}
+
+// Restore lets calls through again.
+func (f *Faults) Restore() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.cut = false
+}
+
+// Reset forgets the writes counted so far.
+func (f *Faults) Reset() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.log, f.counts = nil, map[string]int{}
+}
+
+// Log lists the writes so far, in order, failed ones included.
+func (f *Faults) Log() []Op {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.log)
+}
+
+// Count is the number of writes so far: of the names given, or of all.
+func (f *Faults) Count(names ...string) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(names) == 0 {
+		return len(f.log)
+	}
+	n := 0
+	for _, name := range names {
+		n += f.counts[name]
+	}
+	return n
+}
+
+// next numbers a write and asks what becomes of it.
+func (f *Faults) next(name, tenant, id string) (When, error) {
+	f.mu.Lock()
+	if f.cut {
+		defer f.mu.Unlock()
+		return Before, f.failed
+	}
+	f.counts[name]++
+	op := Op{N: len(f.log) + 1, Nth: f.counts[name], Name: name, Tenant: tenant, ID: id}
+	f.log = append(f.log, op)
+	decide, failed := f.decide, f.failed
+	f.mu.Unlock() // so that decide can call Cut
+	if decide == nil {
+		return Pass, failed
+	}
+	return decide(op), failed
+}
+
+// alive fails a read after a cut.
+func (f *Faults) alive() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.cut {
+		return f.failed
+	}
+	return nil
+}
+
+// write makes a write, or fails it. A result that was lost is not returned.
+func write[V any](f *Faults, name, tenant, id string, do func() (V, error)) (V, error) {
+	var none V
+	when, failed := f.next(name, tenant, id)
+	if when == Before {
+		return none, failed
+	}
+	out, err := do()
+	if err == nil && when == After {
+		return none, failed
+	}
+	return out, err
+}
+
+// effect is write for a write without a result.
+func effect(f *Faults, name, tenant, id string, do func() error) error {
+	_, err := write(f, name, tenant, id, func() (struct{}, error) { return struct{}{}, do() })
+	return err
+}
+
+// read makes a read, unless the store is cut off.
+func read[V any](f *Faults, do func() (V, error)) (V, error) {
+	if err := f.alive(); err != nil {
+		var none V
+		return none, err
+	}
+	return do()
+}
+
+// Sessions implements [store.Backend].
+func (f *Faults) Sessions() session.Store {
+	return faultySessions{f, f.inner.Sessions(), session.DefaultTenant}
+}
+
+// Streams implements [store.Backend].
+func (f *Faults) Streams() stream.Manager {
+	return faultyStreams{f, f.inner.Streams(), session.DefaultTenant}
+}
+
+// Locks implements [store.Backend].
+func (f *Faults) Locks() lock.Manager { return faultyLocks{f, f.inner.Locks()} }
+
+// Close implements [store.Backend]; it never fails by injection.
+func (f *Faults) Close() error { return f.inner.Close() }
+
+type faultySessions struct {
+	f      *Faults
+	inner  session.Store
+	tenant string
+}
+
+func (s faultySessions) Tenant(tenant string) session.Store {
+	return faultySessions{s.f, s.inner.Tenant(tenant), tenant}
+}
+
+func (s faultySessions) Create(ctx context.Context, state *session.State) error {
+	return effect(s.f, "Create", s.tenant, state.ID, func() error { return s.inner.Create(ctx, state) })
+}
+
+func (s faultySessions) Exists(ctx context.Context, id string) (bool, error) {
+	return read(s.f, func() (bool, error) { return s.inner.Exists(ctx, id) })
+}
+
+func (s faultySessions) Load(ctx context.Context, id string) (*session.State, error) {
+	return read(s.f, func() (*session.State, error) { return s.inner.Load(ctx, id) })
+}
+
+func (s faultySessions) Clone(ctx context.Context, clone *session.Clone) (*session.State, error) {
+	return write(s.f, "Clone", s.tenant, clone.To.ID, func() (*session.State, error) { return s.inner.Clone(ctx, clone) })
+}
+
+func (s faultySessions) Delete(ctx context.Context, id string) error {
+	return effect(s.f, "Delete", s.tenant, id, func() error { return s.inner.Delete(ctx, id) })
+}
+
+func (s faultySessions) Save(ctx context.Context, state *session.State) error {
+	// A caller that gets an error must not see the version of a save that it does
+	// not know of.
+	saved := *state
+	err := effect(s.f, "Save", s.tenant, state.ID, func() error { return s.inner.Save(ctx, &saved) })
+	if err == nil {
+		*state = saved
+	}
+	return err
+}
+
+func (s faultySessions) Merge(ctx context.Context, id string, w session.Writes) (session.Committed, error) {
+	return write(s.f, "Merge", s.tenant, id, func() (session.Committed, error) { return s.inner.Merge(ctx, id, w) })
+}
+
+func (s faultySessions) SetStatus(ctx context.Context, id string, change session.StatusChange) (session.StatusResult, error) {
+	return write(s.f, "SetStatus", s.tenant, id, func() (session.StatusResult, error) { return s.inner.SetStatus(ctx, id, change) })
+}
+
+func (s faultySessions) PatchMetadata(ctx context.Context, id string, patch map[string]*string) error {
+	return effect(s.f, "PatchMetadata", s.tenant, id, func() error { return s.inner.PatchMetadata(ctx, id, patch) })
+}
+
+func (s faultySessions) IncrementSteps(ctx context.Context, id string) (int, error) {
+	return write(s.f, "IncrementSteps", s.tenant, id, func() (int, error) { return s.inner.IncrementSteps(ctx, id) })
+}
+
+func (s faultySessions) IncrementResumes(ctx context.Context, id string) (int, error) {
+	return write(s.f, "IncrementResumes", s.tenant, id, func() (int, error) { return s.inner.IncrementResumes(ctx, id) })
+}
+
+func (s faultySessions) StartRun(ctx context.Context, start *session.StartRun) (*session.Started, error) {
+	return write(s.f, "StartRun", s.tenant, start.SessionID, func() (*session.Started, error) { return s.inner.StartRun(ctx, start) })
+}
+
+func (s faultySessions) Commit(ctx context.Context, commit *session.Commit) (*session.Committed, error) {
+	return write(s.f, "Commit", s.tenant, commit.SessionID, func() (*session.Committed, error) { return s.inner.Commit(ctx, commit) })
+}
+
+func (s faultySessions) TakeOver(ctx context.Context, take *session.TakeOver) (*session.TakenOver, error) {
+	return write(s.f, "TakeOver", s.tenant, take.SessionID, func() (*session.TakenOver, error) { return s.inner.TakeOver(ctx, take) })
+}
+
+func (s faultySessions) RenewLease(ctx context.Context, id string, fence session.Fence, ttl time.Duration) error {
+	return effect(s.f, "RenewLease", s.tenant, id, func() error { return s.inner.RenewLease(ctx, id, fence, ttl) })
+}
+
+func (s faultySessions) CloseRun(ctx context.Context, id string, fence session.Fence, settled bool) error {
+	return effect(s.f, "CloseRun", s.tenant, id, func() error { return s.inner.CloseRun(ctx, id, fence, settled) })
+}
+
+func (s faultySessions) SettleClose(ctx context.Context, id, runID string) error {
+	return effect(s.f, "SettleClose", s.tenant, id, func() error { return s.inner.SettleClose(ctx, id, runID) })
+}
+
+func (s faultySessions) Now(ctx context.Context) (time.Time, error) {
+	return read(s.f, func() (time.Time, error) { return s.inner.Now(ctx) })
+}
+
+func (s faultySessions) Claim(
+	ctx context.Context, id string, version int64, fence session.Fence, messageID, callID string,
+) (session.Call, bool, error) {
+	type claimed struct {
+		call  session.Call
+		fresh bool
+	}
+	out, err := write(s.f, "Claim", s.tenant, id, func() (claimed, error) {
+		c, fresh, err := s.inner.Claim(ctx, id, version, fence, messageID, callID)
+		return claimed{c, fresh}, err
+	})
+	return out.call, out.fresh, err
+}
+
+func (s faultySessions) Settle(ctx context.Context, id string, fence session.Fence, call session.Call) (session.Call, error) {
+	return write(s.f, "Settle", s.tenant, id, func() (session.Call, error) { return s.inner.Settle(ctx, id, fence, call) })
+}
+
+func (s faultySessions) Calls(ctx context.Context, id, messageID string) ([]session.Call, error) {
+	return read(s.f, func() ([]session.Call, error) { return s.inner.Calls(ctx, id, messageID) })
+}
+
+func (s faultySessions) DropCalls(ctx context.Context, id, messageID string) error {
+	return effect(s.f, "DropCalls", s.tenant, id, func() error { return s.inner.DropCalls(ctx, id, messageID) })
+}
+
+func (s faultySessions) CleanCalls(ctx context.Context, before time.Time) (int, error) {
+	return write(s.f, "CleanCalls", s.tenant, "", func() (int, error) { return s.inner.CleanCalls(ctx, before) })
+}
+
+func (s faultySessions) RequestStop(ctx context.Context, id string, stop session.Stop) (session.Stop, error) {
+	return write(s.f, "RequestStop", s.tenant, id, func() (session.Stop, error) { return s.inner.RequestStop(ctx, id, stop) })
+}
+
+func (s faultySessions) StopRequest(ctx context.Context, id, runID string) (*session.Stop, error) {
+	return read(s.f, func() (*session.Stop, error) { return s.inner.StopRequest(ctx, id, runID) })
+}
+
+func (s faultySessions) Messages(ctx context.Context, id string, page session.PageRequest) (session.Page[session.Message], error) {
+	return read(s.f, func() (session.Page[session.Message], error) { return s.inner.Messages(ctx, id, page) })
+}
+
+func (s faultySessions) AllMessages(ctx context.Context, id string) ([]session.Message, error) {
+	return read(s.f, func() ([]session.Message, error) { return s.inner.AllMessages(ctx, id) })
+}
+
+func (s faultySessions) MessageCount(ctx context.Context, id string) (int, error) {
+	return read(s.f, func() (int, error) { return s.inner.MessageCount(ctx, id) })
+}
+
+func (s faultySessions) AppendMessages(ctx context.Context, id string, messages []session.Message) (session.Committed, error) {
+	return write(s.f, "AppendMessages", s.tenant, id, func() (session.Committed, error) {
+		return s.inner.AppendMessages(ctx, id, messages)
+	})
+}
+
+func (s faultySessions) TruncateMessages(ctx context.Context, id string, keep int) (session.Committed, error) {
+	return write(s.f, "TruncateMessages", s.tenant, id, func() (session.Committed, error) {
+		return s.inner.TruncateMessages(ctx, id, keep)
+	})
+}
+
+func (s faultySessions) Run(ctx context.Context, id, runID string) (*session.Run, error) {
+	return read(s.f, func() (*session.Run, error) { return s.inner.Run(ctx, id, runID) })
+}
+
+func (s faultySessions) CurrentRun(ctx context.Context, id string) (*session.Run, error) {
+	return read(s.f, func() (*session.Run, error) { return s.inner.CurrentRun(ctx, id) })
+}
+
+func (s faultySessions) RunByRequest(ctx context.Context, id, requestID string) (*session.Run, error) {
+	return read(s.f, func() (*session.Run, error) { return s.inner.RunByRequest(ctx, id, requestID) })
+}
+
+func (s faultySessions) Runs(ctx context.Context, id string, page session.PageRequest) (session.Page[session.Run], error) {
+	return read(s.f, func() (session.Page[session.Run], error) { return s.inner.Runs(ctx, id, page) })
+}
+
+func (s faultySessions) CreateCheckpoint(ctx context.Context, id string, cp session.NewCheckpoint) (*session.Checkpoint, error) {
+	return write(s.f, "CreateCheckpoint", s.tenant, id, func() (*session.Checkpoint, error) {
+		return s.inner.CreateCheckpoint(ctx, id, cp)
+	})
+}
+
+func (s faultySessions) Checkpoint(ctx context.Context, id, checkpointID string) (*session.Checkpoint, error) {
+	return read(s.f, func() (*session.Checkpoint, error) { return s.inner.Checkpoint(ctx, id, checkpointID) })
+}
+
+func (s faultySessions) LatestCheckpoint(ctx context.Context, id string) (*session.Checkpoint, error) {
+	return read(s.f, func() (*session.Checkpoint, error) { return s.inner.LatestCheckpoint(ctx, id) })
+}
+
+func (s faultySessions) Checkpoints(
+	ctx context.Context, id string, page session.PageRequest,
+) (session.Page[session.Checkpoint], error) {
+	return read(s.f, func() (session.Page[session.Checkpoint], error) { return s.inner.Checkpoints(ctx, id, page) })
+}
+
+func (s faultySessions) PutChildren(ctx context.Context, id string, refs []session.ChildRef) error {
+	return effect(s.f, "PutChildren", s.tenant, id, func() error { return s.inner.PutChildren(ctx, id, refs) })
+}
+
+func (s faultySessions) UpdateChild(
+	ctx context.Context, id, childID string, change func(*session.ChildRef) error,
+) (*session.ChildRef, error) {
+	return write(s.f, "UpdateChild", s.tenant, id, func() (*session.ChildRef, error) {
+		return s.inner.UpdateChild(ctx, id, childID, change)
+	})
+}
+
+func (s faultySessions) Children(ctx context.Context, id string) ([]session.ChildRef, error) {
+	return read(s.f, func() ([]session.ChildRef, error) { return s.inner.Children(ctx, id) })
+}
+
+func (s faultySessions) Submit(ctx context.Context, id string, submission session.Submission) (session.SubmitOutcome, error) {
+	return write(s.f, "Submit", s.tenant, id, func() (session.SubmitOutcome, error) { return s.inner.Submit(ctx, id, submission) })
+}
+
+func (s faultySessions) PendingCalls(ctx context.Context, id string, all bool) ([]session.Pending, error) {
+	return read(s.f, func() ([]session.Pending, error) { return s.inner.PendingCalls(ctx, id, all) })
+}
+
+func (s faultySessions) Own(ctx context.Context, rootID string, owned []session.Ownership) error {
+	return effect(s.f, "Own", s.tenant, rootID, func() error { return s.inner.Own(ctx, rootID, owned) })
+}
+
+func (s faultySessions) Owner(ctx context.Context, rootID, callID string) (session.Ownership, error) {
+	return read(s.f, func() (session.Ownership, error) { return s.inner.Owner(ctx, rootID, callID) })
+}
+
+func (s faultySessions) Disown(ctx context.Context, rootID string, callIDs []string) error {
+	return effect(s.f, "Disown", s.tenant, rootID, func() error { return s.inner.Disown(ctx, rootID, callIDs) })
+}
+
+func (s faultySessions) Send(ctx context.Context, id string, entry session.InboxEntry) error {
+	return effect(s.f, "Send", s.tenant, id, func() error { return s.inner.Send(ctx, id, entry) })
+}
+
+func (s faultySessions) Inbox(ctx context.Context, id string) ([]session.InboxEntry, error) {
+	return read(s.f, func() ([]session.InboxEntry, error) { return s.inner.Inbox(ctx, id) })
+}
+
+func (s faultySessions) PutWake(ctx context.Context, wake session.Wake) error {
+	return effect(s.f, "PutWake", s.tenant, wake.SessionID, func() error { return s.inner.PutWake(ctx, wake) })
+}
+
+func (s faultySessions) DeleteWake(ctx context.Context, wake session.Wake) error {
+	return effect(s.f, "DeleteWake", s.tenant, wake.SessionID, func() error { return s.inner.DeleteWake(ctx, wake) })
+}
+
+func (s faultySessions) List(ctx context.Context, query session.Query) (session.Page[session.Summary], error) {
+	return read(s.f, func() (session.Page[session.Summary], error) { return s.inner.List(ctx, query) })
+}
+
+func (s faultySessions) DueDeadlines(ctx context.Context, limit int) ([]session.Due, error) {
+	return read(s.f, func() ([]session.Due, error) { return s.inner.DueDeadlines(ctx, limit) })
+}
+
+func (s faultySessions) ExpiredLeases(ctx context.Context, limit int) ([]session.Due, error) {
+	return read(s.f, func() ([]session.Due, error) { return s.inner.ExpiredLeases(ctx, limit) })
+}
+
+func (s faultySessions) ExpiredSessions(ctx context.Context, limit int) ([]session.Due, error) {
+	return read(s.f, func() ([]session.Due, error) { return s.inner.ExpiredSessions(ctx, limit) })
+}
+
+func (s faultySessions) OwedCloses(ctx context.Context, limit int) ([]session.Due, error) {
+	return read(s.f, func() ([]session.Due, error) { return s.inner.OwedCloses(ctx, limit) })
+}
+
+func (s faultySessions) Wakes(ctx context.Context, limit int) ([]session.Wake, error) {
+	return read(s.f, func() ([]session.Wake, error) { return s.inner.Wakes(ctx, limit) })
+}
+
+type faultyStreams struct {
+	f      *Faults
+	inner  stream.Manager
+	tenant string
+}
+
+func (s faultyStreams) Tenant(tenant string) stream.Manager {
+	return faultyStreams{s.f, s.inner.Tenant(tenant), tenant}
+}
+
+func (s faultyStreams) Limits() stream.Limits { return s.inner.Limits() }
+
+// Append fails after the batch is durable, or before it is handed over.
+func (s faultyStreams) Append(ctx context.Context, id string, batch stream.Batch) (stream.Append, error) {
+	when, failed := s.f.next("Append", s.tenant, id)
+	if when == Before {
+		return nil, failed
+	}
+	out, err := s.inner.Append(ctx, id, batch)
+	if err != nil {
+		return nil, err
+	}
+	if when == After {
+		if _, err := out.Wait(ctx); err != nil {
+			return nil, err
+		}
+		return nil, failed
+	}
+	return faultyAppend{s.f, out}, nil
+}
+
+type faultyAppend struct {
+	f     *Faults
+	inner stream.Append
+}
+
+func (a faultyAppend) Wait(ctx context.Context) (int64, error) {
+	return read(a.f, func() (int64, error) { return a.inner.Wait(ctx) })
+}
+
+func (s faultyStreams) Read(ctx context.Context, id string, from int64, wait bool) iter.Seq2[stream.Item, error] {
+	return func(yield func(stream.Item, error) bool) {
+		if err := s.f.alive(); err != nil {
+			yield(stream.Item{}, err)
+			return
+		}
+		for item, err := range s.inner.Read(ctx, id, from, wait) {
+			if err == nil {
+				err = s.f.alive()
+			}
+			if !yield(item, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+func (s faultyStreams) Chunks(ctx context.Context, id string, from int64, limit int) ([]stream.Item, error) {
+	return read(s.f, func() ([]stream.Item, error) { return s.inner.Chunks(ctx, id, from, limit) })
+}
+
+func (s faultyStreams) ChunksFromStep(ctx context.Context, id, runID string, step int) ([]stream.Item, error) {
+	return read(s.f, func() ([]stream.Item, error) { return s.inner.ChunksFromStep(ctx, id, runID, step) })
+}
+
+func (s faultyStreams) Info(ctx context.Context, id string) (*stream.Info, error) {
+	return read(s.f, func() (*stream.Info, error) { return s.inner.Info(ctx, id) })
+}
+
+func (s faultyStreams) End(ctx context.Context, id string, by stream.Producer, end stream.End) error {
+	return effect(s.f, "End", s.tenant, id, func() error { return s.inner.End(ctx, id, by, end) })
+}
+
+func (s faultyStreams) Fail(ctx context.Context, id string, by stream.Producer, failure *session.Error) error {
+	return effect(s.f, "Fail", s.tenant, id, func() error { return s.inner.Fail(ctx, id, by, failure) })
+}
+
+func (s faultyStreams) Reactivate(ctx context.Context, id string, by stream.Producer) (*stream.Info, error) {
+	return write(s.f, "Reactivate", s.tenant, id, func() (*stream.Info, error) { return s.inner.Reactivate(ctx, id, by) })
+}
+
+func (s faultyStreams) Trim(ctx context.Context, id string, policy stream.TrimPolicy) (int64, error) {
+	return write(s.f, "Trim", s.tenant, id, func() (int64, error) { return s.inner.Trim(ctx, id, policy) })
+}
+
+func (s faultyStreams) Delete(ctx context.Context, id string) error {
+	return effect(s.f, "DeleteStream", s.tenant, id, func() error { return s.inner.Delete(ctx, id) })
+}
+
+type faultyLocks struct {
+	f     *Faults
+	inner lock.Manager
+}
+
+func (l faultyLocks) TryAcquire(ctx context.Context, name, owner string, ttl time.Duration) (lock.Lock, bool, error) {
+	type acquired struct {
+		lock lock.Lock
+		ok   bool
+	}
+	out, err := write(l.f, "TryAcquire", "", name, func() (acquired, error) {
+		held, ok, err := l.inner.TryAcquire(ctx, name, owner, ttl)
+		return acquired{held, ok}, err
+	})
+	return out.lock, out.ok, err
+}
+
+func (l faultyLocks) Renew(ctx context.Context, held lock.Lock, ttl time.Duration) (lock.Lock, error) {
+	return write(l.f, "RenewLock", "", held.Name, func() (lock.Lock, error) { return l.inner.Renew(ctx, held, ttl) })
+}
+
+func (l faultyLocks) Release(ctx context.Context, held lock.Lock) error {
+	return effect(l.f, "ReleaseLock", "", held.Name, func() error { return l.inner.Release(ctx, held) })
+}

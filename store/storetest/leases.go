@@ -1,0 +1,345 @@
+package storetest
+
+import (
+	"errors"
+	"time"
+
+	"github.com/helixagents/helix/session"
+)
+
+func leaseCases() []testCase {
+	return []testCase{
+		{"taken", "starting a run takes the lease with an epoch above all before", 0, leaseTaken},
+		{"store-clock", "a lease runs out on the store's clock", clock, leaseExpires},
+		{"no-expiry", "a lease without a time to live never runs out", clock, leaseForever},
+		{"expired-commits", "an expired lease that nobody took still commits", clock, expiredCommits},
+		{"take-over", "an expired run is taken over: same run, new owner, higher epoch, and the old one is stale", clock, takeOver},
+		{"take-over-live", "a live lease is not taken without force", 0, takeOverLive},
+		{"take-over-force", "force takes a live lease, by epoch", 0, takeOverForce},
+		{"take-over-refused", "a takeover of another run, an ended run, an older epoch or a paused session is refused", clock, takeOverRefused},
+		{"take-over-released", "a run whose holder gave the lease back can be taken up at once", 0, takeOverReleased},
+		{"attempts", "attempts count takings without progress and start over when there was some", 0, takeOverAttempts},
+		{"renew", "renewing extends the lease, counted from now, and leaves the version alone", clock, renew},
+		{"renew-tree", "renewing a root extends every session of its tree with the same owner, and no other", clock, renewTree},
+		{"renew-lost", "renewing a lost lease is stale", clock, renewLost},
+		{"close", "closing a run gives the lease back", 0, closeRun},
+		{"close-unsettled", "closing without having settled the stream keeps the debt", 0, closeUnsettled},
+		{"close-lost", "closing a run whose lease was taken is stale and takes nothing from the taker", clock, closeLost},
+		{"settle-close", "anyone settles the close of the run that ended, and only of that one", 0, settleClose},
+		{"now", "the store's clock does not go back", 0, nowGrows},
+	}
+}
+
+func leaseTaken(t *bed) {
+	t.create("a")
+	last := int64(0)
+	for _, run := range []string{"run-1", "run-2", "run-3"} {
+		start := t.startOf("a", run)
+		started, err := t.store().StartRun(t.Context(), start)
+		t.ok(err, "StartRun")
+		equal(t, "owner", started.Lease.Owner, start.Owner)
+		if started.Lease.Epoch <= last {
+			t.Fatalf("epoch %d of %s is not above %d", started.Lease.Epoch, run, last)
+		}
+		last = started.Lease.Epoch
+		state := t.load("a")
+		equal(t, "fence in the document", state.Lease.Fence(), started.Lease.Fence())
+		if left := state.Lease.ExpiresAt.Sub(t.now()); left <= 50*time.Minute || left > time.Hour+time.Second {
+			t.Fatalf("the lease of an hour has %v left", left)
+		}
+		r := &turn{t: t, id: "a", run: run, fence: started.Lease.Fence(), version: started.Version}
+		r.finish(session.RunCompleted)
+	}
+}
+
+// brief starts a run whose lease runs out soon.
+func (t *bed) brief(id string, change ...func(*session.StartRun)) *turn {
+	t.Helper()
+	t.create(id)
+	start := t.startOf(id, "run-1")
+	start.TTL = t.ttl()
+	for _, f := range change {
+		f(start)
+	}
+	return t.begin(start)
+}
+
+func (r *turn) takeOver(owner string) *session.TakeOver {
+	return &session.TakeOver{SessionID: r.id, RunID: r.run, Owner: owner, TTL: time.Hour, Epoch: r.fence.Epoch}
+}
+
+func leaseExpires(t *bed) {
+	r := t.brief("a")
+	t.pass(2 * t.ttl())
+	_, err := t.store().TakeOver(t.Context(), r.takeOver("other"))
+	t.ok(err, "take over after expiry")
+}
+
+func leaseForever(t *bed) {
+	r := t.brief("a", func(s *session.StartRun) { s.TTL = 0 })
+	equal(t, "expiry", t.load("a").Lease.ExpiresAt.IsZero(), true)
+	t.pass(2 * t.ttl())
+	t.unchanged("a", func() {
+		_, err := t.store().TakeOver(t.Context(), r.takeOver("other"))
+		t.conflict(err, session.ErrAlreadyRunning, t.load("a"), "take over a lease without expiry")
+	})
+	t.dueAre("leases", t.leases)
+}
+
+func expiredCommits(t *bed) {
+	r := t.brief("a")
+	t.pass(2 * t.ttl())
+	r.commit(session.Change{Messages: []session.Message{user("u1", "one")}})
+}
+
+func takeOver(t *bed) {
+	r := t.brief("a")
+	r.commit(session.Change{Messages: []session.Message{user("u1", "one")}})
+	t.pass(2 * t.ttl())
+	taken, err := t.store().TakeOver(t.Context(), r.takeOver("other"))
+	t.ok(err, "take over")
+	equal(t, "owner", taken.Lease.Owner, "other")
+	if taken.Lease.Epoch <= r.fence.Epoch {
+		t.Fatalf("epoch %d is not above %d", taken.Lease.Epoch, r.fence.Epoch)
+	}
+	state := t.load("a")
+	equal(t, "fence in the document", state.Lease.Fence(), taken.Lease.Fence())
+	equal(t, "version returned", taken.Version, state.Version)
+	equal(t, "current run", state.CurrentRunID, "run-1")
+	equal(t, "turn", state.Turn, 1)
+	if left := state.Lease.ExpiresAt.Sub(t.now()); left <= 50*time.Minute {
+		t.Fatalf("the new lease of an hour has %v left", left)
+	}
+
+	// The old holder is fenced off, whatever version it states.
+	for _, version := range []int64{r.version, state.Version} {
+		request := r.request(session.Change{Messages: []session.Message{user("u2", "zombie")}})
+		request.Version = version
+		t.unchanged("a", func() {
+			_, err := t.store().Commit(t.Context(), request)
+			t.conflict(err, session.ErrStale, state, "commit by the old holder")
+		})
+	}
+	r.fence, r.version = taken.Lease.Fence(), taken.Version
+	r.commit(session.Change{Messages: []session.Message{user("u3", "three")}})
+	t.messagesAre("a", "u1", "u3")
+}
+
+func takeOverLive(t *bed) {
+	r := t.running("a")
+	t.unchanged("a", func() {
+		_, err := t.store().TakeOver(t.Context(), r.takeOver("other"))
+		t.conflict(err, session.ErrAlreadyRunning, t.load("a"), "take over a live lease")
+	})
+	r.commit(session.Change{})
+}
+
+func takeOverForce(t *bed) {
+	r := t.running("a")
+	take := r.takeOver("other")
+	take.Force = true
+	taken, err := t.store().TakeOver(t.Context(), take)
+	t.ok(err, "take over by force")
+	t.unchanged("a", func() {
+		_, err = t.store().TakeOver(t.Context(), take)
+		t.conflict(err, session.ErrStale, t.load("a"), "the same takeover again")
+	})
+	r.fence, r.version = taken.Lease.Fence(), taken.Version
+	r.commit(session.Change{})
+}
+
+func takeOverRefused(t *bed) {
+	r := t.brief("a")
+	t.pass(2 * t.ttl())
+	refused := func(what string, want *session.Error, change func(*session.TakeOver)) {
+		t.Helper()
+		take := r.takeOver("other")
+		take.Force = true
+		change(take)
+		t.unchanged("a", func() {
+			_, err := t.store().TakeOver(t.Context(), take)
+			t.conflict(err, want, t.load("a"), what)
+		})
+	}
+	refused("take over another run", session.ErrStale, func(take *session.TakeOver) { take.RunID = "run-0" })
+	refused("take over an older epoch", session.ErrStale, func(take *session.TakeOver) { take.Epoch-- })
+	refused("take over an epoch to come", session.ErrStale, func(take *session.TakeOver) { take.Epoch++ })
+	r.commit(session.Change{Status: session.Paused})
+	refused("take over a paused session", session.ErrPaused, func(*session.TakeOver) {})
+	r.commit(session.Change{Status: session.Failed, Outcome: &session.Outcome{Status: session.RunFailed}})
+	refused("take over a run that has ended", session.ErrStale, func(*session.TakeOver) {})
+
+	take := r.takeOver("other")
+	take.SessionID = "nobody"
+	_, err := t.store().TakeOver(t.Context(), take)
+	t.refused(err, session.ErrNotFound, "take over nothing")
+}
+
+func takeOverReleased(t *bed) {
+	r := t.running("a")
+	r.commit(session.Change{Messages: []session.Message{user("u1", "one")}})
+	t.ok(t.store().CloseRun(t.Context(), "a", r.fence, false), "close run")
+	state := t.load("a")
+	take := r.takeOver("other")
+	take.Epoch = state.Lease.Epoch
+	taken, err := t.store().TakeOver(t.Context(), take)
+	t.ok(err, "take up a run whose lease was given back")
+	if taken.Lease.Epoch <= r.fence.Epoch {
+		t.Fatalf("epoch %d is not above %d", taken.Lease.Epoch, r.fence.Epoch)
+	}
+	r.fence, r.version = taken.Lease.Fence(), taken.Version
+	r.commit(session.Change{Messages: []session.Message{user("u2", "two")}})
+}
+
+func takeOverAttempts(t *bed) {
+	r := t.running("a")
+	take := func() int {
+		t.Helper()
+		request := r.takeOver("owner")
+		request.Force = true
+		taken, err := t.store().TakeOver(t.Context(), request)
+		t.ok(err, "take over")
+		r.fence, r.version = taken.Lease.Fence(), taken.Version
+		run, err := t.store().CurrentRun(t.Context(), "a")
+		t.ok(err, "CurrentRun")
+		equal(t, "attempts in the run's record", run.Attempts, taken.Attempts)
+		return taken.Attempts
+	}
+	first := take()
+	if first < 1 {
+		t.Fatalf("attempts after the first taking: %d", first)
+	}
+	equal(t, "attempts after a taking without progress", take(), first+1)
+	r.commit(session.Change{})
+	equal(t, "attempts after progress", take(), 1)
+	equal(t, "attempts after another taking", take(), 2)
+	equal(t, "attempts after yet another", take(), 3)
+	r.commit(session.Change{})
+	equal(t, "attempts after progress", take(), 1)
+}
+
+func renew(t *bed) {
+	r := t.brief("a")
+	version := t.load("a").Version
+	t.pass(t.ttl() / 2)
+	t.ok(t.store().RenewLease(t.Context(), "a", r.fence, time.Hour), "renew")
+	state := t.load("a")
+	equal(t, "fence", state.Lease.Fence(), r.fence)
+	equal(t, "version", state.Version, version)
+	if left := state.Lease.ExpiresAt.Sub(t.now()); left < 59*time.Minute || left > 61*time.Minute {
+		t.Fatalf("the lease renewed for an hour has %v left", left)
+	}
+	t.pass(2 * t.ttl())
+	_, err := t.store().TakeOver(t.Context(), r.takeOver("other"))
+	t.refused(err, session.ErrAlreadyRunning, "take over a renewed lease")
+	r.commit(session.Change{})
+	t.refused(t.store().RenewLease(t.Context(), "nobody", r.fence, time.Hour), session.ErrNotFound, "renew nothing")
+}
+
+func renewTree(t *bed) {
+	start := func(id, parent, root, owner string) *turn {
+		t.create(id, func(s *session.State) { s.ParentID, s.RootID = parent, root })
+		request := t.startOf(id, "run-"+id)
+		request.Owner, request.TTL = owner, t.ttl()
+		return t.begin(request)
+	}
+	root := start("root", "", "", "me")
+	start("kid", "root", "root", "me")
+	start("grandkid", "kid", "root", "me")
+	start("foreign", "root", "root", "somebody else")
+	start("other-root", "", "", "me")
+	start("other-kid", "other-root", "other-root", "me")
+	t.ok(t.store().RenewLease(t.Context(), "root", root.fence, time.Hour), "renew")
+	now := t.now()
+	for id, renewed := range map[string]bool{
+		"root": true, "kid": true, "grandkid": true, "foreign": false, "other-root": false, "other-kid": false,
+	} {
+		if left := t.load(id).Lease.ExpiresAt.Sub(now); (left > 50*time.Minute) != renewed {
+			t.Fatalf("%s: %v left, renewed should be %v", id, left, renewed)
+		}
+	}
+}
+
+func renewLost(t *bed) {
+	r := t.brief("a")
+	t.pass(2 * t.ttl())
+	taken, err := t.store().TakeOver(t.Context(), r.takeOver("other"))
+	t.ok(err, "take over")
+	t.unchanged("a", func() {
+		t.conflict(t.store().RenewLease(t.Context(), "a", r.fence, time.Hour), session.ErrStale, t.load("a"), "renew a lease that was taken")
+	})
+	t.ok(t.store().CloseRun(t.Context(), "a", taken.Lease.Fence(), false), "close run")
+	t.refused(t.store().RenewLease(t.Context(), "a", taken.Lease.Fence(), time.Hour), session.ErrStale, "renew a lease that was given back")
+}
+
+func closeRun(t *bed) {
+	r := t.running("a")
+	r.commit(outcome(session.RunCompleted))
+	epoch := t.load("a").Lease.Epoch
+	t.ok(t.store().CloseRun(t.Context(), "a", r.fence, true), "close run")
+	state := t.load("a")
+	equal(t, "owner", state.Lease.Owner, "")
+	equal(t, "close owed", state.CloseOwed, false)
+	equal(t, "status", state.Status, session.Completed)
+	if state.Lease.Epoch < epoch {
+		t.Fatalf("the epoch went back from %d to %d", epoch, state.Lease.Epoch)
+	}
+	_, err := t.store().Merge(t.Context(), "a", put("k", `1`))
+	t.ok(err, "merge after the run")
+	next := t.start("a", "run-2")
+	if next.fence.Epoch <= r.fence.Epoch {
+		t.Fatalf("the next run's epoch %d is not above %d", next.fence.Epoch, r.fence.Epoch)
+	}
+	t.refused(t.store().CloseRun(t.Context(), "nobody", r.fence, true), session.ErrNotFound, "close nothing")
+}
+
+func closeUnsettled(t *bed) {
+	r := t.running("a")
+	r.commit(outcome(session.RunCompleted))
+	equal(t, "close owed after the outcome", t.load("a").CloseOwed, true)
+	t.ok(t.store().CloseRun(t.Context(), "a", r.fence, false), "close run")
+	state := t.load("a")
+	equal(t, "owner", state.Lease.Owner, "")
+	equal(t, "close owed after an unsettled close", state.CloseOwed, true)
+	t.ok(t.store().SettleClose(t.Context(), "a", "run-1"), "SettleClose")
+	equal(t, "close owed after it was settled", t.load("a").CloseOwed, false)
+}
+
+func closeLost(t *bed) {
+	r := t.brief("a")
+	t.pass(2 * t.ttl())
+	taken, err := t.store().TakeOver(t.Context(), r.takeOver("other"))
+	t.ok(err, "take over")
+	t.unchanged("a", func() {
+		t.conflict(t.store().CloseRun(t.Context(), "a", r.fence, true), session.ErrStale, t.load("a"), "close a run that was taken")
+	})
+	r.fence, r.version = taken.Lease.Fence(), taken.Version
+	r.commit(session.Change{})
+}
+
+func settleClose(t *bed) {
+	r := t.running("a")
+	r.commit(outcome(session.RunCompleted))
+	t.ok(t.store().CloseRun(t.Context(), "a", r.fence, false), "close run")
+	next := t.start("a", "run-2")
+	next.commit(outcome(session.RunCompleted))
+	t.ok(t.store().SettleClose(t.Context(), "a", "run-1"), "SettleClose of an earlier run")
+	equal(t, "close owed", t.load("a").CloseOwed, true)
+	t.ok(t.store().SettleClose(t.Context(), "a", "run-2"), "SettleClose")
+	equal(t, "close owed", t.load("a").CloseOwed, false)
+	t.ok(t.store().SettleClose(t.Context(), "a", "run-2"), "SettleClose again")
+	if err := t.store().SettleClose(t.Context(), "nobody", "run-1"); err != nil && !errors.Is(err, session.ErrNotFound) {
+		t.Fatalf("SettleClose of nothing: %v", err)
+	}
+}
+
+func nowGrows(t *bed) {
+	last := t.now()
+	for range 20 {
+		now := t.now()
+		if now.Before(last) {
+			t.Fatalf("the clock went back from %v to %v", last, now)
+		}
+		last = now
+	}
+}

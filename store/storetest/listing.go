@@ -1,0 +1,226 @@
+package storetest
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/helixagents/helix/session"
+)
+
+func listingCases() []testCase {
+	return []testCase{
+		{"newest-first", "sessions are listed newest first", 0, listNewestFirst},
+		{"summary", "a summary says what the document says", 0, listSummary},
+		{"filters", "each filter selects what matches, several what matches all", 0, listFilters},
+		{"dates", "sessions are found by when they were created", 0, listDates},
+		{"pages", "pages follow each other by cursor and by offset, each session once", 0, listPages},
+		{"page-moves", "a session changed while one pages is neither lost nor repeated", 0, listPageMoves},
+		{"page-invalid", "a cursor or offset that is none is refused", 0, listPageInvalid},
+		{"follows", "a listing follows changes of status, tags and metadata", 0, listFollows},
+		{"nothing", "a listing that finds nothing is empty, not an error", 0, listNothing},
+	}
+}
+
+func (t *bed) listed(q session.Query) []string {
+	t.Helper()
+	page, err := t.store().List(t.Context(), q)
+	t.ok(err, "List")
+	ids := make([]string, len(page.Items))
+	for i := range page.Items {
+		ids[i] = page.Items[i].ID
+	}
+	return ids
+}
+
+func at(when time.Time) func(*session.State) { return func(s *session.State) { s.CreatedAt = when } }
+
+func listNewestFirst(t *bed) {
+	for i, id := range []string{"m", "z", "a", "k"} {
+		t.create(id, at(noon.Add(time.Duration(i)*time.Second)))
+	}
+	equal(t, "sessions", t.listed(session.Query{}), []string{"k", "a", "z", "m"})
+}
+
+func listSummary(t *bed) {
+	t.create("a", func(s *session.State) {
+		s.UserID, s.Agent, s.ParentID, s.RootID = "u", "writer", "p", "p"
+		s.Tags, s.Metadata = []string{"b", "a"}, map[string]string{"k": "<v>"}
+	})
+	r := t.start("a", "run-1")
+	r.commit(session.Change{Messages: []session.Message{user("u1", "1"), user("u2", "2")}, Status: session.Completed, Outcome: &session.Outcome{Status: session.RunCompleted}})
+	page, err := t.store().List(t.Context(), session.Query{})
+	t.ok(err, "List")
+	equal(t, "sessions", len(page.Items), 1)
+	got, state := page.Items[0], t.load("a")
+	equal(t, "key", got.Key, session.Key{Tenant: t.tenant, ID: "a"})
+	equal(t, "agent", got.Agent, "writer")
+	equal(t, "status", got.Status, session.Completed)
+	equal(t, "user", got.UserID, "u")
+	equal(t, "parent", got.ParentID, "p")
+	equal(t, "tags", got.Tags, []string{"b", "a"})
+	equal(t, "metadata", got.Metadata, map[string]string{"k": "<v>"})
+	equal(t, "turn", got.Turn, 1)
+	equal(t, "message count", got.MessageCount, 2)
+	sameTime(t, "created at", got.CreatedAt, state.CreatedAt)
+	sameTime(t, "updated at", got.UpdatedAt, state.UpdatedAt)
+}
+
+func listFilters(t *bed) {
+	add := func(id, user, agent string, status session.Status, tags []string, metadata map[string]string, parent string) {
+		t.create(id, func(s *session.State) {
+			s.UserID, s.Agent, s.Status, s.Tags, s.Metadata = user, agent, status, tags, metadata
+			s.ParentID, s.RootID = parent, parent
+		})
+	}
+	add("a", "ann", "writer", session.Active, []string{"x", "y"}, map[string]string{"k": "1", "l": "2"}, "")
+	add("b", "bob", "writer", session.Completed, []string{"x"}, map[string]string{"k": "1"}, "")
+	add("c", "ann", "reader", session.Failed, []string{"y", "x%"}, map[string]string{"k": "2"}, "a")
+	add("d", "ann%", "write_", session.Paused, nil, nil, "a")
+	for _, c := range []struct {
+		what string
+		q    session.Query
+		want string
+	}{
+		{"everything", session.Query{}, "a b c d"},
+		{"user", session.Query{UserID: "ann"}, "a c"},
+		{"user with a wildcard", session.Query{UserID: "ann%"}, "d"},
+		{"agent", session.Query{Agent: "writer"}, "a b"},
+		{"agent with a wildcard", session.Query{Agent: "write_"}, "d"},
+		{"a status", session.Query{Statuses: []session.Status{session.Failed}}, "c"},
+		{"statuses", session.Query{Statuses: []session.Status{session.Active, session.Paused}}, "a d"},
+		{"a tag", session.Query{Tags: []string{"x"}}, "a b"},
+		{"both tags", session.Query{Tags: []string{"x", "y"}}, "a"},
+		{"a tag twice", session.Query{Tags: []string{"x", "x"}}, "a b"},
+		{"a tag with a wildcard", session.Query{Tags: []string{"x%"}}, "c"},
+		{"no such tag", session.Query{Tags: []string{"z"}}, ""},
+		{"metadata", session.Query{Metadata: map[string]string{"k": "1"}}, "a b"},
+		{"two entries", session.Query{Metadata: map[string]string{"k": "1", "l": "2"}}, "a"},
+		{"no such entry", session.Query{Metadata: map[string]string{"k": ""}}, ""},
+		{"parent", session.Query{ParentID: "a"}, "c d"},
+		{"roots", session.Query{RootsOnly: true}, "a b"},
+		{"several", session.Query{UserID: "ann", Agent: "writer", Tags: []string{"y"}, Statuses: []session.Status{session.Active}}, "a"},
+		{"several that do not meet", session.Query{UserID: "bob", Tags: []string{"y"}}, ""},
+	} {
+		got := t.listed(c.q)
+		slices.Sort(got)
+		equal(t, c.what, strings.Join(got, " "), c.want)
+		c.q.Limit, c.q.Total = 1, true
+		page, err := t.store().List(t.Context(), c.q)
+		t.ok(err, "List")
+		equal(t, "total of "+c.what, *page.Total, len(strings.Fields(c.want)))
+	}
+}
+
+func listDates(t *bed) {
+	for i := range 4 {
+		t.create(fmt.Sprintf("s%d", i), at(noon.Add(time.Duration(i)*time.Hour)))
+	}
+	first, third := noon, noon.Add(2*time.Hour)
+	equal(t, "after", t.listed(session.Query{CreatedAfter: first.Add(time.Minute), CreatedBefore: third.Add(time.Minute)}), []string{"s2", "s1"})
+	equal(t, "after only", t.listed(session.Query{CreatedAfter: third.Add(-time.Microsecond)}), []string{"s3", "s2"})
+	equal(t, "before only", t.listed(session.Query{CreatedBefore: first.Add(time.Microsecond)}), []string{"s0"})
+	// The zone an instant is written in does not matter.
+	zone := time.FixedZone("far", 11*3600)
+	equal(t, "before, elsewhere", t.listed(session.Query{CreatedBefore: first.Add(time.Microsecond).In(zone)}), []string{"s0"})
+}
+
+func (t *bed) listPage(q session.Query) func(session.PageRequest) (session.Page[session.Summary], error) {
+	return func(p session.PageRequest) (session.Page[session.Summary], error) {
+		q.PageRequest = p
+		return t.store().List(t.Context(), q)
+	}
+}
+
+func summaryID(s session.Summary) string { return s.ID }
+
+func listPages(t *bed) {
+	var want []string
+	for i := range 9 {
+		id := fmt.Sprintf("s%d", (i*4)%9)
+		// Three share each instant: a cursor must tell them apart.
+		t.create(id, at(noon.Add(time.Duration(i/3)*time.Second)), func(s *session.State) { s.Tags = []string{"t"} })
+		want = append(want, id)
+	}
+	slices.Sort(want)
+	all := t.listed(session.Query{})
+	for _, limit := range []int{1, 2, 3, 4, 8, 9, 10} {
+		for _, q := range []session.Query{{}, {Tags: []string{"t"}}} {
+			got := pages(t, limit, t.listPage(q), summaryID)
+			equal(t, fmt.Sprintf("pages of %d", limit), got, all)
+			slices.Sort(got)
+			equal(t, "each session once", got, want)
+		}
+	}
+	page, err := t.store().List(t.Context(), session.Query{PageRequest: session.PageRequest{Offset: 7, Limit: 5, Total: true}})
+	t.ok(err, "page by offset")
+	equal(t, "items", len(page.Items), 2)
+	equal(t, "first", page.Items[0].ID, all[7])
+	equal(t, "total", *page.Total, 9)
+	equal(t, "has more", page.HasMore, false)
+}
+
+func listPageMoves(t *bed) {
+	for i := range 6 {
+		t.create(fmt.Sprintf("s%d", i), at(noon.Add(time.Duration(i)*time.Second)))
+	}
+	first, err := t.store().List(t.Context(), session.Query{PageRequest: session.PageRequest{Limit: 3}})
+	t.ok(err, "List")
+	_, err = t.store().Merge(t.Context(), "s0", put("k", `1`)) // it changes, and stays as old as it is
+	t.ok(err, "merge")
+	_, err = t.store().Merge(t.Context(), "s5", put("k", `1`))
+	t.ok(err, "merge")
+	t.create("s9", at(noon.Add(time.Minute)))
+	t.ok(t.store().Delete(t.Context(), "s3"), "delete the one the cursor points at")
+	rest, err := t.store().List(t.Context(), session.Query{PageRequest: session.PageRequest{Limit: 10, Cursor: first.Next}})
+	t.ok(err, "List")
+	var got []string
+	for _, s := range rest.Items {
+		got = append(got, s.ID)
+	}
+	equal(t, "the page after", got, []string{"s2", "s1", "s0"})
+}
+
+func listPageInvalid(t *bed) {
+	for _, p := range []session.PageRequest{{Cursor: "not a cursor"}, {Cursor: "bm90IGpzb24"}, {Offset: -1}} {
+		_, err := t.store().List(t.Context(), session.Query{PageRequest: p})
+		t.refused(err, session.ErrInvalid, fmt.Sprintf("page %+v", p))
+	}
+}
+
+func listFollows(t *bed) {
+	t.create("a", func(s *session.State) { s.Tags, s.Metadata = []string{"old"}, map[string]string{"k": "old"} })
+	state := t.load("a")
+	state.Tags, state.UserID, state.Agent = []string{"new", "newer"}, "someone", "other"
+	t.ok(t.store().Save(t.Context(), state), "save")
+	t.ok(t.store().PatchMetadata(t.Context(), "a", map[string]*string{"k": new("new"), "l": new("1")}), "patch")
+	_, err := t.store().SetStatus(t.Context(), "a", session.StatusChange{Expect: session.Statuses(), To: session.Completed})
+	t.ok(err, "SetStatus")
+	for _, q := range []session.Query{
+		{Tags: []string{"old"}},
+		{Metadata: map[string]string{"k": "old"}},
+		{Statuses: []session.Status{session.Active}},
+		{Agent: "tester"},
+	} {
+		equal(t, fmt.Sprintf("sessions for %+v", q), len(t.listed(q)), 0)
+	}
+	for _, q := range []session.Query{
+		{Tags: []string{"newer", "new"}},
+		{Metadata: map[string]string{"k": "new", "l": "1"}},
+		{Statuses: []session.Status{session.Completed}},
+		{Agent: "other"},
+		{UserID: "someone"},
+	} {
+		equal(t, fmt.Sprintf("sessions for %+v", q), len(t.listed(q)), 1)
+	}
+}
+
+func listNothing(t *bed) {
+	page, err := t.store().List(t.Context(), session.Query{PageRequest: session.PageRequest{Total: true}})
+	t.ok(err, "List")
+	equal(t, "items", len(page.Items), 0)
+	equal(t, "total", *page.Total, 0)
+	equal(t, "has more", page.HasMore, false)
+	equal(t, "next", page.Next, "")
+}

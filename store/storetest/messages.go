@@ -1,0 +1,200 @@
+package storetest
+
+import (
+	"fmt"
+
+	"github.com/helixagents/helix/session"
+)
+
+func messageCases() []testCase {
+	return []testCase{
+		{"append", "AppendMessages adds messages in order, byte for byte, and raises the version", 0, appendMessages},
+		{"truncate", "TruncateMessages keeps the first messages and raises the version", 0, truncateMessages},
+		{"invalid", "a message that cannot be sent is refused with the whole list", 0, appendInvalid},
+		{"missing", "reading messages of nothing is not found", 0, messagesMissing},
+		{"pages", "pages follow each other by cursor and by offset", 0, messagePages},
+		{"page-sizes", "a page has 50 items unless told, at most 200, and its total only when asked", 0, messagePageSizes},
+		{"page-invalid", "a cursor or offset that is none is refused", 0, messagePageInvalid},
+		{"page-grows", "a cursor stays good while messages are added", 0, messagePageGrows},
+		{"many", "a long transcript is read back whole and in order", 0, manyMessages},
+	}
+}
+
+func appendMessages(t *bed) {
+	t.create("a")
+	want := oddMessages()
+	out, err := t.store().AppendMessages(t.Context(), "a", want[:1])
+	t.ok(err, "append")
+	equal(t, "version", out.Version, 2)
+	equal(t, "message count", out.MessageCount, 1)
+	out, err = t.store().AppendMessages(t.Context(), "a", want[1:])
+	t.ok(err, "append")
+	equal(t, "version", out.Version, 3)
+	equal(t, "message count", out.MessageCount, len(want))
+	equal(t, "version in the document", t.load("a").Version, 3)
+	t.messagesAre("a", "u1", "m1", "r1", "s1")
+	t.sameMessages(want)
+	page, err := t.store().Messages(t.Context(), "a", session.PageRequest{})
+	t.ok(err, "Messages")
+	for i := range want {
+		if !page.Items[i].Equal(&want[i]) {
+			t.Fatalf("message %d of the page: got %s, want %s", i, show(&page.Items[i]), show(&want[i]))
+		}
+	}
+}
+
+// numbered adds n messages m0, m1, … to a session.
+func (t *bed) numbered(id string, n int) {
+	t.Helper()
+	t.create(id)
+	messages := make([]session.Message, n)
+	for i := range messages {
+		messages[i] = user(fmt.Sprintf("m%d", i), fmt.Sprintf("text %d", i))
+	}
+	_, err := t.store().AppendMessages(t.Context(), id, messages)
+	t.ok(err, "append")
+}
+
+func truncateMessages(t *bed) {
+	t.numbered("a", 4)
+	out, err := t.store().TruncateMessages(t.Context(), "a", 2)
+	t.ok(err, "truncate")
+	equal(t, "version", out.Version, 3)
+	equal(t, "message count", out.MessageCount, 2)
+	t.messagesAre("a", "m0", "m1")
+	_, err = t.store().AppendMessages(t.Context(), "a", []session.Message{user("n2", "x")})
+	t.ok(err, "append")
+	t.messagesAre("a", "m0", "m1", "n2")
+	_, err = t.store().TruncateMessages(t.Context(), "a", 0)
+	t.ok(err, "truncate to nothing")
+	t.messagesAre("a")
+	t.unchanged("a", func() {
+		for _, keep := range []int{-1, 1} {
+			_, err = t.store().TruncateMessages(t.Context(), "a", keep)
+			t.refused(err, session.ErrInvalid, fmt.Sprintf("truncate an empty transcript to %d messages", keep))
+		}
+	})
+}
+
+func appendInvalid(t *bed) {
+	t.numbered("a", 1)
+	for what, message := range map[string]session.Message{
+		"no role":        {ID: "x", Parts: []session.Part{session.Text("x")}},
+		"no content":     {ID: "x", Role: session.RoleUser},
+		"an empty text":  {ID: "x", Role: session.RoleUser, Parts: []session.Part{session.Text("")}},
+		"a stray result": {ID: "x", Role: session.RoleUser, Parts: []session.Part{{Kind: session.PartToolResult, CallID: "c"}}},
+		"broken JSON":    {ID: "x", Role: session.RoleTool, Parts: []session.Part{{Kind: session.PartToolResult, CallID: "c", Output: raw(`{`)}}},
+	} {
+		t.unchanged("a", func() {
+			_, err := t.store().AppendMessages(t.Context(), "a", []session.Message{user("fine", "fine"), message})
+			t.refused(err, session.ErrInvalid, "append of a message with "+what)
+		})
+	}
+}
+
+func messagesMissing(t *bed) {
+	_, err := t.store().Messages(t.Context(), "nobody", session.PageRequest{})
+	t.refused(err, session.ErrNotFound, "Messages")
+	_, err = t.store().AllMessages(t.Context(), "nobody")
+	t.refused(err, session.ErrNotFound, "AllMessages")
+	_, err = t.store().MessageCount(t.Context(), "nobody")
+	t.refused(err, session.ErrNotFound, "MessageCount")
+}
+
+// pages follows cursors to the end and returns the ids of what it saw.
+func pages[V any](t *bed, limit int, get func(session.PageRequest) (session.Page[V], error), id func(V) string) []string {
+	t.Helper()
+	var ids []string
+	request := session.PageRequest{Limit: limit}
+	for range 1000 {
+		page, err := get(request)
+		t.ok(err, "page")
+		if len(page.Items) > limit {
+			t.Fatalf("a page of %d has %d items", limit, len(page.Items))
+		}
+		for _, item := range page.Items {
+			ids = append(ids, id(item))
+		}
+		if page.HasMore != (page.Next != "") {
+			t.Fatalf("has more is %v, the next cursor is %q", page.HasMore, page.Next)
+		}
+		if !page.HasMore {
+			return ids
+		}
+		request.Cursor = page.Next
+	}
+	t.Fatalf("the pages do not end: %d items so far", len(ids))
+	return nil
+}
+
+func messagePages(t *bed) {
+	t.numbered("a", 7)
+	want := t.texts("a")
+	get := func(p session.PageRequest) (session.Page[session.Message], error) {
+		return t.store().Messages(t.Context(), "a", p)
+	}
+	for _, limit := range []int{1, 2, 3, 6, 7, 8} {
+		got := pages(t, limit, get, func(m session.Message) string { return m.ID })
+		equal(t, fmt.Sprintf("pages of %d", limit), got, want)
+	}
+	page, err := get(session.PageRequest{Limit: 3, Offset: 5, Total: true})
+	t.ok(err, "page by offset")
+	equal(t, "items", len(page.Items), 2)
+	equal(t, "first item", page.Items[0].ID, "m5")
+	equal(t, "has more", page.HasMore, false)
+	equal(t, "offset", page.Offset, 5)
+	equal(t, "limit", page.Limit, 3)
+	if page.Total == nil || *page.Total != 7 {
+		t.Fatalf("total: got %v, want 7", page.Total)
+	}
+	page, err = get(session.PageRequest{Offset: 7})
+	t.ok(err, "page past the end")
+	equal(t, "items past the end", len(page.Items), 0)
+	equal(t, "has more past the end", page.HasMore, false)
+}
+
+func messagePageSizes(t *bed) {
+	t.numbered("a", session.MaxPageSize+5)
+	for limit, want := range map[int]int{0: session.DefaultPageSize, 7: 7, 200: 200, 5000: session.MaxPageSize} {
+		page, err := t.store().Messages(t.Context(), "a", session.PageRequest{Limit: limit})
+		t.ok(err, "page")
+		equal(t, fmt.Sprintf("items of a page of %d", limit), len(page.Items), want)
+		equal(t, "limit", page.Limit, want)
+		equal(t, "has more", page.HasMore, true)
+		if page.Total != nil {
+			t.Fatalf("nobody asked for the total")
+		}
+	}
+}
+
+func messagePageInvalid(t *bed) {
+	t.numbered("a", 1)
+	for _, p := range []session.PageRequest{{Cursor: "not a cursor"}, {Cursor: "bm90IGpzb24"}, {Offset: -1}} {
+		_, err := t.store().Messages(t.Context(), "a", p)
+		t.refused(err, session.ErrInvalid, fmt.Sprintf("page %+v", p))
+	}
+}
+
+func messagePageGrows(t *bed) {
+	t.numbered("a", 4)
+	first, err := t.store().Messages(t.Context(), "a", session.PageRequest{Limit: 3})
+	t.ok(err, "page")
+	_, err = t.store().AppendMessages(t.Context(), "a", []session.Message{user("n4", "x"), user("n5", "x")})
+	t.ok(err, "append")
+	rest, err := t.store().Messages(t.Context(), "a", session.PageRequest{Limit: 3, Cursor: first.Next})
+	t.ok(err, "page")
+	var got []string
+	for _, m := range rest.Items {
+		got = append(got, m.ID)
+	}
+	equal(t, "the page after", got, []string{"m3", "n4", "n5"})
+}
+
+func manyMessages(t *bed) {
+	t.numbered("a", 500)
+	got := t.texts("a")
+	equal(t, "messages", len(got), 500)
+	for i, id := range got {
+		equal(t, "message", id, fmt.Sprintf("m%d", i))
+	}
+}

@@ -1,0 +1,429 @@
+package storetest
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store"
+	"github.com/helixagents/helix/store/memory"
+	"github.com/helixagents/helix/stream"
+)
+
+// A suite that cannot fail proves nothing: each test here plants a bug in a
+// backend that passes, and wants the cases that guard against it to see it.
+
+// planted is a backend with a bug in its session store or stream manager.
+type planted struct {
+	store.Backend
+	sessions func(session.Store) session.Store
+	streams  func(stream.Manager) stream.Manager
+}
+
+func (p planted) Sessions() session.Store {
+	if p.sessions == nil {
+		return p.Backend.Sessions()
+	}
+	return plantedSessions{p.sessions(p.Backend.Sessions()), p.sessions}
+}
+
+func (p planted) Streams() stream.Manager {
+	if p.streams == nil {
+		return p.Backend.Streams()
+	}
+	return plantedStreams{p.streams(p.Backend.Streams()), p.streams}
+}
+
+type plantedSessions struct {
+	session.Store
+	plant func(session.Store) session.Store
+}
+
+func (p plantedSessions) Tenant(tenant string) session.Store {
+	return plantedSessions{p.plant(p.Store.Tenant(tenant)), p.plant}
+}
+
+type plantedStreams struct {
+	stream.Manager
+	plant func(stream.Manager) stream.Manager
+}
+
+func (p plantedStreams) Tenant(tenant string) stream.Manager {
+	return plantedStreams{p.plant(p.Manager.Tenant(tenant)), p.plant}
+}
+
+func TestPlantedBugsAreFound(t *testing.T) {
+	t.Parallel()
+	for name, bug := range map[string]struct {
+		plant planted
+		cases []string
+	}{
+		"a lost version check": {
+			planted{sessions: func(s session.Store) session.Store { return anyVersion{s} }},
+			[]string{"commit/stale", "races/commit", "linearize/commit"},
+		},
+		"a lost fence": {
+			planted{sessions: func(s session.Store) session.Store { return anyFence{s} }},
+			[]string{"commit/stale", "leases/take-over"},
+		},
+		"commits without a memory": {
+			planted{sessions: func(s session.Store) session.Store { return forgetful{s} }},
+			[]string{"commit/repeated", "crash/Commit", "races/commit-same", "linearize/commit"},
+		},
+		"two winners of a submission": {
+			planted{sessions: func(s session.Store) session.Store { return everyoneWins{s} }},
+			[]string{"submissions/already", "races/submit", "linearize/submit"},
+		},
+		"an interrupt that overrides an abort": {
+			planted{sessions: func(s session.Store) session.Store { return lastStop{s} }},
+			[]string{"stops/abort-overrides", "linearize/stop"},
+		},
+		"a status set without comparing": {
+			planted{sessions: func(s session.Store) session.Store { return blindStatus{s} }},
+			[]string{"cas/unexpected", "races/status", "linearize/cas"},
+		},
+		"a takeover by anyone": {
+			planted{sessions: func(s session.Store) session.Store { return anyEpoch{s} }},
+			[]string{"leases/take-over-force", "linearize/lease"},
+		},
+		"a commit that brings a deleted session back": {
+			planted{sessions: func(s session.Store) session.Store { return necromancer{s} }},
+			[]string{"lifecycle/delete-for-good"},
+		},
+		"the latest checkpoint by its step": {
+			planted{sessions: func(s session.Store) session.Store { return highestStep{s} }},
+			[]string{"checkpoints/latest"},
+		},
+		"normalised JSON": {
+			planted{sessions: func(s session.Store) session.Store { return normalising{s} }},
+			[]string{"commit/messages", "hostile/json"},
+		},
+		"numbers with gaps": {
+			planted{streams: func(m stream.Manager) stream.Manager { return gaps{m} }},
+			[]string{"streams/append", "streams/read-all", "streams/concurrent"},
+		},
+		"an append that is made twice": {
+			planted{streams: func(m stream.Manager) stream.Manager { return repeating{m} }},
+			[]string{"streams/repeat", "streams/repeat-front", "crash/Append", "races/append"},
+		},
+		"a silently short read": {
+			planted{streams: func(m stream.Manager) stream.Manager { return shortReads{m} }},
+			[]string{"streams/trim-truncated"},
+		},
+	} {
+		for _, c := range bug.cases {
+			t.Run(strings.ReplaceAll(name, " ", "-")+"/"+c, func(t *testing.T) {
+				t.Parallel()
+				open := func(t testing.TB) Harness {
+					h := openMemory(t)
+					plant := bug.plant
+					plant.Backend = h.Backend
+					h.Backend = plant
+					h.Reopen = func(testing.TB) store.Backend { return plant }
+					return h
+				}
+				// A race may be lost a few times; a bug that is there is found in the end.
+				for range 20 {
+					if runAlone(t, c, open).failed {
+						return
+					}
+				}
+				t.Errorf("the case passes a backend with %s", name)
+			})
+		}
+	}
+}
+
+func TestEveryCaseIsNamedOnceAndDescribed(t *testing.T) {
+	t.Parallel()
+	for _, g := range groups() {
+		seen := map[string]bool{}
+		for _, c := range g.cases {
+			if seen[c.name] || strings.ContainsAny(c.name, " /") {
+				t.Errorf("case %s/%s is named twice or oddly", g.name, c.name)
+			}
+			seen[c.name] = true
+			if c.about == "" || strings.Contains(c.about, "\n") {
+				t.Errorf("case %s/%s has no description of one line", g.name, c.name)
+			}
+		}
+	}
+}
+
+func TestMissingCapabilitiesSkipAloud(t *testing.T) {
+	t.Parallel()
+	open := func(t testing.TB) Harness { return Harness{Backend: openMemory(t).Backend} }
+	for _, name := range []string{"lifecycle/persist", "hostile/corrupt-message", "races/commit"} {
+		got := runAlone(t, name, open)
+		if !got.skipped || !strings.Contains(got.log.String(), "SKIPPED") {
+			t.Errorf("%s: skipped is %v, it says %q", name, got.skipped, got.log.String())
+		}
+	}
+	got := runAlone(t, "commit/version", open)
+	if got.failed || got.skipped {
+		t.Errorf("commit/version needs nothing: %s", got.log.String())
+	}
+}
+
+func TestTimePassesWithoutAdvance(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"leases/take-over", "sweeps/deadlines", "locks/expire"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got := runAlone(t, name, func(t testing.TB) Harness {
+				backend := memory.New(memory.Config{})
+				t.Cleanup(func() { backend.Close() })
+				return Harness{Backend: backend}
+			})
+			if got.failed || got.skipped {
+				t.Error(got.log.String())
+			}
+		})
+	}
+}
+
+// runAlone runs one case and records how it went.
+func runAlone(t *testing.T, name string, open Open) *recorder {
+	t.Helper()
+	for _, g := range groups() {
+		for _, c := range g.cases {
+			if g.name+"/"+c.name != name {
+				continue
+			}
+			rec := &recorder{TB: t}
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				defer rec.cleanup()
+				newSuite(rec, open).run(rec, c)
+			}()
+			<-done
+			return rec
+		}
+	}
+	t.Fatalf("there is no case %s", name)
+	return nil
+}
+
+// recorder is a test that takes note of its failure and lives on.
+type recorder struct {
+	testing.TB // for what is not recorded
+
+	mu       sync.Mutex
+	failed   bool
+	skipped  bool
+	log      strings.Builder
+	cleanups []func()
+}
+
+func (r *recorder) note(format string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	fmt.Fprintf(&r.log, format+"\n", args...)
+}
+
+func (r *recorder) fail() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.failed = true
+}
+
+func (r *recorder) Logf(format string, args ...any) { r.note(format, args...) }
+func (r *recorder) Log(args ...any)                 { r.note("%s", fmt.Sprintln(args...)) }
+
+func (r *recorder) Errorf(format string, args ...any) {
+	r.note(format, args...)
+	r.fail()
+}
+
+func (r *recorder) Fatalf(format string, args ...any) {
+	r.Errorf(format, args...)
+	runtime.Goexit()
+}
+
+func (r *recorder) Fatal(args ...any) { r.Fatalf("%s", fmt.Sprintln(args...)) }
+
+func (r *recorder) Skipf(format string, args ...any) {
+	r.note(format, args...)
+	r.skipped = true
+	runtime.Goexit()
+}
+
+func (r *recorder) Skipped() bool { return r.skipped }
+
+func (r *recorder) Failed() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.failed
+}
+
+func (r *recorder) Cleanup(f func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.cleanups = append(r.cleanups, f)
+}
+
+func (r *recorder) cleanup() {
+	for _, f := range slices.Backward(r.cleanups) {
+		f()
+	}
+}
+
+// The bugs.
+
+type anyVersion struct{ session.Store }
+
+func (s anyVersion) Commit(ctx context.Context, c *session.Commit) (*session.Committed, error) {
+	for range 50 {
+		state, err := s.Load(ctx, c.SessionID)
+		if err != nil {
+			return nil, err
+		}
+		patched := *c
+		patched.Version = state.Version
+		out, err := s.Store.Commit(ctx, &patched)
+		if err == nil || state.Lease.Fence() != c.Fence {
+			return out, err
+		}
+	}
+	return s.Store.Commit(ctx, c)
+}
+
+type anyFence struct{ session.Store }
+
+func (s anyFence) Commit(ctx context.Context, c *session.Commit) (*session.Committed, error) {
+	state, err := s.Load(ctx, c.SessionID)
+	if err != nil {
+		return nil, err
+	}
+	patched := *c
+	patched.Fence = state.Lease.Fence()
+	return s.Store.Commit(ctx, &patched)
+}
+
+type forgetful struct{ session.Store }
+
+func (s forgetful) Commit(ctx context.Context, c *session.Commit) (*session.Committed, error) {
+	patched := *c
+	patched.Key = session.NewRunID()
+	return s.Store.Commit(ctx, &patched)
+}
+
+type everyoneWins struct{ session.Store }
+
+func (s everyoneWins) Submit(ctx context.Context, id string, submission session.Submission) (session.SubmitOutcome, error) {
+	out, err := s.Store.Submit(ctx, id, submission)
+	if out == session.SubmitAlreadyCompleted {
+		out = session.SubmitAccepted
+	}
+	return out, err
+}
+
+type lastStop struct{ session.Store }
+
+func (s lastStop) RequestStop(ctx context.Context, id string, stop session.Stop) (session.Stop, error) {
+	if _, err := s.Store.RequestStop(ctx, id, stop); err != nil {
+		return session.Stop{}, err
+	}
+	return stop, nil
+}
+
+type blindStatus struct{ session.Store }
+
+func (s blindStatus) SetStatus(ctx context.Context, id string, change session.StatusChange) (session.StatusResult, error) {
+	change.Expect, change.ExpectVersion = session.Statuses(), 0
+	return s.Store.SetStatus(ctx, id, change)
+}
+
+type anyEpoch struct{ session.Store }
+
+func (s anyEpoch) TakeOver(ctx context.Context, take *session.TakeOver) (*session.TakenOver, error) {
+	state, err := s.Load(ctx, take.SessionID)
+	if err != nil {
+		return nil, err
+	}
+	patched := *take
+	patched.Epoch = state.Lease.Epoch
+	return s.Store.TakeOver(ctx, &patched)
+}
+
+type necromancer struct{ session.Store }
+
+func (s necromancer) Commit(ctx context.Context, c *session.Commit) (*session.Committed, error) {
+	if ok, err := s.Exists(ctx, c.SessionID); err == nil && !ok {
+		return &session.Committed{}, s.Create(ctx, blank(c.SessionID))
+	}
+	return s.Store.Commit(ctx, c)
+}
+
+type highestStep struct{ session.Store }
+
+func (s highestStep) LatestCheckpoint(ctx context.Context, id string) (*session.Checkpoint, error) {
+	page, err := s.Checkpoints(ctx, id, session.PageRequest{Limit: session.MaxPageSize})
+	if err != nil || len(page.Items) == 0 {
+		return nil, session.ErrNotFound
+	}
+	best := page.Items[0]
+	for _, cp := range page.Items {
+		if cp.Step > best.Step {
+			best = cp
+		}
+	}
+	return s.Checkpoint(ctx, id, best.ID)
+}
+
+type normalising struct{ session.Store }
+
+func (s normalising) AllMessages(ctx context.Context, id string) ([]session.Message, error) {
+	messages, err := s.Store.AllMessages(ctx, id)
+	for i := range messages {
+		for j := range messages[i].Parts {
+			p := &messages[i].Parts[j]
+			p.Input = raw(compact(string(p.Input)))
+		}
+	}
+	return messages, err
+}
+
+type gaps struct{ stream.Manager }
+
+func (m gaps) Chunks(ctx context.Context, id string, from int64, limit int) ([]stream.Item, error) {
+	items, err := m.Manager.Chunks(ctx, id, from, limit)
+	for i := range items {
+		items[i].Sequence *= 2
+	}
+	return items, err
+}
+
+func (m gaps) Read(ctx context.Context, id string, from int64, wait bool) iter.Seq2[stream.Item, error] {
+	return func(yield func(stream.Item, error) bool) {
+		for item, err := range m.Manager.Read(ctx, id, from, wait) {
+			item.Sequence *= 2
+			if !yield(item, err) {
+				return
+			}
+		}
+	}
+}
+
+type repeating struct{ stream.Manager }
+
+func (m repeating) Append(ctx context.Context, id string, batch stream.Batch) (stream.Append, error) {
+	batch.Producer.Session = session.NewID() // nobody ever wrote before
+	return m.Manager.Append(ctx, id, batch)
+}
+
+type shortReads struct{ stream.Manager }
+
+func (m shortReads) Read(ctx context.Context, id string, from int64, wait bool) iter.Seq2[stream.Item, error] {
+	if info, err := m.Info(ctx, id); err == nil {
+		from = max(from, info.Floor)
+	}
+	return m.Manager.Read(ctx, id, from, wait)
+}

@@ -1,0 +1,46 @@
+package storetest
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/helixagents/helix/store"
+	"github.com/helixagents/helix/store/memory"
+)
+
+func TestMemory(t *testing.T) {
+	t.Parallel()
+	Run(t, openMemory)
+}
+
+func BenchmarkMemory(b *testing.B) { Benchmarks(b, openMemory) }
+
+func openMemory(t testing.TB) Harness {
+	c := &stillClock{now: time.Now()}
+	backend := memory.New(memory.Config{Clock: c.Now})
+	t.Cleanup(func() { backend.Close() })
+	return Harness{
+		Backend: backend,
+		Reopen:  func(testing.TB) store.Backend { return backend },
+		Advance: c.Advance,
+	}
+}
+
+// stillClock moves only when it is told to.
+type stillClock struct {
+	mu  sync.Mutex
+	now time.Time
+}
+
+func (c *stillClock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
+func (c *stillClock) Advance(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = c.now.Add(d)
+}

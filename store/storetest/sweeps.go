@@ -1,0 +1,280 @@
+package storetest
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/helixagents/helix/session"
+)
+
+func sweepCases() []testCase {
+	return []testCase{
+		{"deadlines", "due deadlines are listed with their call, the longest due first, until resolved", clock, dueDeadlines},
+		{"deadlines-answered", "answered and resolved calls are not due, nor are calls without a deadline", clock, dueAnswered},
+		{"leases", "expired leases of running roots are listed, the longest due first", clock, expiredLeases},
+		{"leases-not", "children, ended runs, renewed, taken and endless leases are not listed", clock, expiredNot},
+		{"leases-released", "a running run whose holder gave the lease back is listed at once", 0, releasedLease},
+		{"sessions", "sessions past their time that have not ended are listed", clock, expiredSessions},
+		{"closes", "owed closes are listed until they are settled", 0, owedCloses},
+		{"tenants", "sweeps span all tenants, whichever the store is scoped to", alone, sweepTenants},
+		{"limit", "a sweep lists no more than asked for, and the longest due", alone, sweepLimit},
+		{"deleted", "a deleted session has nothing due", clock, sweepDeleted},
+		{"nothing", "sweeps of an empty store are empty", alone, sweepNothing},
+	}
+}
+
+func keys(due []session.Due) []string {
+	out := make([]string, len(due))
+	for i, d := range due {
+		out[i] = d.ID
+		if d.CallID != "" {
+			out[i] += "/" + d.CallID
+		}
+	}
+	return out
+}
+
+type sweep func(limit int) ([]session.Due, error)
+
+// everythingDue is a limit no sweep of the suite comes near.
+const everythingDue = 100_000
+
+// due is what a sweep lists of the case's own tenant: sweeps see all of them.
+func (t *bed) due(what string, list sweep) []session.Due {
+	t.Helper()
+	all, err := list(everythingDue)
+	t.ok(err, what)
+	return slices.DeleteFunc(all, func(d session.Due) bool { return d.Tenant != t.tenant })
+}
+
+func (t *bed) dueAre(what string, list sweep, want ...string) []session.Due {
+	t.Helper()
+	got := t.due(what, list)
+	sameJSON(t, what, keys(got), append([]string{}, want...))
+	return got
+}
+
+func (t *bed) deadlines(limit int) ([]session.Due, error) {
+	return t.store().DueDeadlines(t.Context(), limit)
+}
+
+func (t *bed) leases(limit int) ([]session.Due, error) {
+	return t.store().ExpiredLeases(t.Context(), limit)
+}
+
+func (t *bed) sessions(limit int) ([]session.Due, error) {
+	return t.store().ExpiredSessions(t.Context(), limit)
+}
+
+func (t *bed) closes(limit int) ([]session.Due, error) {
+	return t.store().OwedCloses(t.Context(), limit)
+}
+
+func due(callID string, deadline time.Time) session.Pending {
+	p := waiting(callID)
+	p.Deadline = deadline
+	return p
+}
+
+func dueDeadlines(t *bed) {
+	now := t.now().Truncate(time.Microsecond)
+	t.asking("a", due("p1", now.Add(t.ttl())), due("p2", now.Add(time.Hour*24*365)))
+	r := t.running("b")
+	r.commit(session.Change{Pending: []session.Pending{due("p1", now.Add(t.ttl()/2))}})
+	t.dueAre("deadlines before their time", t.deadlines)
+	t.pass(2 * t.ttl())
+	got := t.dueAre("deadlines", t.deadlines, "b/p1", "a/p1")
+	equal(t, "tenant", got[0].Tenant, t.tenant)
+	equal(t, "agent", got[0].Agent, "tester")
+	equal(t, "run", got[0].RunID, "run-1")
+	equal(t, "runtime", got[0].Runtime, "test")
+	sameTime(t, "at", got[1].At, now.Add(t.ttl()))
+	r.commit(session.Change{Resolve: []session.Resolution{{CallID: "p1", State: session.PendingTimedOut}}})
+	t.dueAre("deadlines after one was resolved", t.deadlines, "a/p1")
+}
+
+func dueAnswered(t *bed) {
+	soon := t.now().Add(t.ttl())
+	t.asking("a", due("p1", soon), due("p2", soon), waiting("p3"))
+	t.submit("a", answer("p1", `1`))
+	t.pass(2 * t.ttl())
+	t.dueAre("deadlines", t.deadlines, "a/p2")
+	equal(t, "an answer that comes before the timeout was consumed", t.submit("a", answer("p2", `2`)), session.SubmitAccepted)
+	t.dueAre("deadlines after the answer", t.deadlines)
+}
+
+func expiredLeases(t *bed) {
+	t.brief("a")
+	t.pass(t.ttl() / 4)
+	b := t.brief("b")
+	t.dueAre("leases before their time", t.leases)
+	t.pass(2 * t.ttl())
+	got := t.dueAre("leases", t.leases, "a", "b")
+	equal(t, "tenant", got[1].Tenant, t.tenant)
+	equal(t, "agent", got[1].Agent, "tester")
+	equal(t, "run", got[1].RunID, "run-1")
+	equal(t, "runtime", got[1].Runtime, "test")
+	equal(t, "fence", got[1].Lease.Fence(), b.fence)
+	_, err := t.store().TakeOver(t.Context(), &session.TakeOver{
+		SessionID: "a", RunID: got[0].RunID, Owner: "sweeper", TTL: time.Hour, Epoch: got[0].Lease.Epoch,
+	})
+	t.ok(err, "take over what was listed")
+	t.dueAre("leases after one was taken", t.leases, "b")
+	b.commit(session.Change{}) // it is late, and still goes on
+	t.ok(t.store().RenewLease(t.Context(), "b", b.fence, time.Hour), "renew")
+	t.dueAre("leases after the other was renewed", t.leases)
+}
+
+func expiredNot(t *bed) {
+	kid := func(s *session.State) { s.ParentID, s.RootID = "root", "root" }
+	t.create("kid", kid)
+	start := t.startOf("kid", "run-kid")
+	start.TTL = t.ttl()
+	t.begin(start)
+	ended := t.brief("ended")
+	ended.commit(outcome(session.RunCompleted))
+	suspended := t.brief("suspended")
+	suspended.commit(outcome(session.RunSuspendedClientTool))
+	t.brief("endless", func(s *session.StartRun) { s.TTL = 0 })
+	paused := t.brief("paused")
+	paused.commit(session.Change{Status: session.Paused})
+	t.create("idle")
+	t.brief("orphan")
+	t.pass(2 * t.ttl())
+	t.dueAre("leases", t.leases, "orphan")
+}
+
+func releasedLease(t *bed) {
+	r := t.running("a")
+	t.dueAre("leases of a live run", t.leases)
+	t.ok(t.store().CloseRun(t.Context(), "a", r.fence, false), "close run")
+	got := t.dueAre("leases after a clean shutdown", t.leases, "a")
+	_, err := t.store().TakeOver(t.Context(), &session.TakeOver{
+		SessionID: "a", RunID: got[0].RunID, Owner: "sweeper", TTL: time.Hour, Epoch: got[0].Lease.Epoch,
+	})
+	t.ok(err, "take over what was listed")
+	t.dueAre("leases after it was taken", t.leases)
+}
+
+func expiredSessions(t *bed) {
+	soon := t.now().Truncate(time.Microsecond).Add(t.ttl())
+	expires := func(at time.Time, status session.Status) func(*session.State) {
+		return func(s *session.State) { s.ExpiresAt, s.Status = at, status }
+	}
+	t.create("second", expires(soon, session.Active))
+	t.create("first", expires(soon.Add(-t.ttl()/2), session.Interrupted))
+	t.create("never", expires(time.Time{}, session.Active))
+	t.create("later", expires(soon.Add(24*time.Hour), session.Active))
+	t.create("completed", expires(soon, session.Completed))
+	t.create("failed", expires(soon, session.Failed))
+	t.dueAre("sessions before their time", t.sessions)
+	t.pass(2 * t.ttl())
+	got := t.dueAre("sessions", t.sessions, "first", "second")
+	sameTime(t, "at", got[1].At, soon)
+	_, err := t.store().SetStatus(t.Context(), "first", session.StatusChange{Expect: session.Statuses(), To: session.Failed})
+	t.ok(err, "SetStatus")
+	t.dueAre("sessions after one ended", t.sessions, "second")
+	state := t.load("second")
+	state.ExpiresAt = t.now().Add(time.Hour)
+	t.ok(t.store().Save(t.Context(), state), "save")
+	t.dueAre("sessions after the other was prolonged", t.sessions)
+}
+
+func owedCloses(t *bed) {
+	t.running("running")
+	for _, id := range []string{"b", "a", "settled"} {
+		r := t.running(id)
+		r.commit(outcome(session.RunCompleted))
+		t.ok(t.store().CloseRun(t.Context(), id, r.fence, id == "settled"), "close run")
+	}
+	got := t.due("OwedCloses", t.closes)
+	equal(t, "owed closes", len(got), 2)
+	for _, d := range got {
+		equal(t, "tenant", d.Tenant, t.tenant)
+		equal(t, "run", d.RunID, "run-1")
+		t.ok(t.store().SettleClose(t.Context(), d.ID, d.RunID), "SettleClose")
+	}
+	t.dueAre("closes after they were settled", t.closes)
+}
+
+// in is the same case in the tenant of that very name.
+func (t *bed) in(tenant string) *bed {
+	other := *t
+	other.tenant = tenant
+	return &other
+}
+
+func sweepTenants(t *bed) {
+	soon := t.now().Add(t.ttl())
+	for i, tenant := range []string{"north", "south"} {
+		sub := t.in(tenant)
+		sub.create("expires", func(s *session.State) { s.ExpiresAt = soon.Add(time.Duration(i) * time.Microsecond) })
+		sub.asking("asks", due("p1", soon.Add(time.Duration(i)*time.Microsecond)))
+		owing := sub.running("owes")
+		owing.commit(outcome(session.RunCompleted))
+		sub.brief("orphan")
+		t.ok(sub.store().PutWake(t.Context(), session.Wake{Tenant: tenant, SessionID: "orphan", ChildID: "kid", At: noon.Add(time.Duration(i) * time.Second)}), "PutWake")
+	}
+	t.pass(2 * t.ttl())
+	for _, scope := range []string{session.DefaultTenant, "north", "east"} {
+		sub := t.in(scope)
+		for what, list := range map[string]sweep{
+			"DueDeadlines": sub.deadlines, "ExpiredLeases": sub.leases, "ExpiredSessions": sub.sessions, "OwedCloses": sub.closes,
+		} {
+			got, err := list(100)
+			t.ok(err, what)
+			equal(t, what, len(got), 2)
+			equal(t, what+": first tenant", got[0].Tenant, "north")
+			equal(t, what+": second tenant", got[1].Tenant, "south")
+		}
+		list, err := sub.store().Wakes(t.Context(), 100)
+		t.ok(err, "Wakes")
+		equal(t, "wakes", len(list), 2)
+		equal(t, "tenant of the first wake", list[0].Tenant, "north")
+		equal(t, "tenant of the second wake", list[1].Tenant, "south")
+	}
+}
+
+func sweepLimit(t *bed) {
+	base := t.now().Truncate(time.Microsecond)
+	for i := range 5 {
+		when := base.Add(time.Duration(5-i) * time.Millisecond)
+		t.create(fmt.Sprintf("s%d", i), func(s *session.State) { s.ExpiresAt = when })
+		t.asking(fmt.Sprintf("a%d", i), due("p", when))
+	}
+	t.pass(t.ttl())
+	got, err := t.sessions(2)
+	t.ok(err, "ExpiredSessions")
+	equal(t, "sessions", keys(got), []string{"s4", "s3"})
+	got, err = t.deadlines(3)
+	t.ok(err, "DueDeadlines")
+	equal(t, "deadlines", keys(got), []string{"a4/p", "a3/p", "a2/p"})
+}
+
+func sweepDeleted(t *bed) {
+	soon := t.now().Add(t.ttl())
+	start := createAndStart(blank("a"), "run-1")
+	start.TTL = t.ttl()
+	start.Create.ExpiresAt = soon
+	r := t.begin(start)
+	r.commit(session.Change{Pending: []session.Pending{due("p1", soon)}})
+	t.ok(t.store().PutWake(t.Context(), session.Wake{Tenant: t.tenant, SessionID: "a", ChildID: "kid"}), "PutWake")
+	t.pass(2 * t.ttl())
+	t.dueAre("leases", t.leases, "a")
+	t.ok(t.store().Delete(t.Context(), "a"), "delete")
+	t.dueAre("leases", t.leases)
+	t.dueAre("deadlines", t.deadlines)
+	t.dueAre("sessions", t.sessions)
+	t.dueAre("closes", t.closes)
+	t.wakesAre()
+}
+
+func sweepNothing(t *bed) {
+	t.create("idle")
+	t.dueAre("leases", t.leases)
+	t.dueAre("deadlines", t.deadlines)
+	t.dueAre("sessions", t.sessions)
+	t.dueAre("closes", t.closes)
+	t.wakesAre()
+}

@@ -1,0 +1,135 @@
+package storetest
+
+import (
+	"github.com/helixagents/helix/session"
+)
+
+func tenantCases() []testCase {
+	return []testCase{
+		{"apart", "two tenants use the same ids and never meet", 0, tenantsApart},
+		{"invisible", "what is another tenant's does not exist, for every operation", 0, tenantsInvisible},
+		{"listing", "a listing shows the tenant's own sessions", 0, tenantsListing},
+		{"cascade", "deleting a session deletes no other tenant's children", 0, tenantsCascade},
+		{"streams", "two tenants' streams of one id never meet", 0, tenantsStreams},
+		{"names", "tenant names are told apart byte by byte", 0, tenantsNames},
+		{"scopes", "a view of a view is scoped to the tenant named last", 0, tenantsScopes},
+	}
+}
+
+// of is the same case in another tenant, whose name no other case uses.
+func (t *bed) of(tenant string) *bed {
+	other := *t
+	other.tenant = t.tenant + ":" + tenant
+	return &other
+}
+
+func tenantsApart(t *bed) {
+	north, south := t.of("north"), t.of("south")
+	a, b := north.crowd("x"), south.crowd("x")
+	before := south.snapshot("x")
+	a.commit(session.Change{
+		Messages: []session.Message{user("u9", "north's")}, Writes: put("k", `"north"`),
+		Resolve: []session.Resolution{{CallID: "p1", State: session.PendingAbandoned}}, Consume: []string{"e1"},
+		Outcome: &session.Outcome{Status: session.RunCompleted}, Status: session.Completed,
+	})
+	north.settle(a, call("m1", "c1", 0), `"north's"`)
+	t.ok(north.store().PatchMetadata(t.Context(), "x", map[string]*string{"k": new("north")}), "patch")
+	south.sameSnapshot("x", before)
+	equal(t, "tenant", south.load("x").Tenant, south.tenant)
+	t.ok(north.store().Delete(t.Context(), "x"), "delete")
+	south.sameSnapshot("x", before)
+	b.commit(session.Change{})
+	north.exists("x", false)
+	t.exists("x", false)
+}
+
+func tenantsInvisible(t *bed) {
+	north, south := t.of("north"), t.of("south")
+	r := north.crowd("x")
+	before := north.snapshot("x")
+	south.gone("x")
+	for name, write := range directWrites(south, "x") {
+		t.refused(write(), session.ErrNotFound, name+" by another tenant")
+	}
+	ctx, s := t.Context(), south.store()
+	_, err := s.Commit(ctx, r.request(session.Change{}))
+	t.refused(err, session.ErrNotFound, "Commit by another tenant")
+	_, err = s.Submit(ctx, "x", answer("p1", `1`))
+	t.refused(err, session.ErrNotFound, "Submit by another tenant")
+	_, err = s.RequestStop(ctx, "x", session.Stop{RunID: "run-1", Kind: session.StopAbort})
+	t.refused(err, session.ErrNotFound, "RequestStop by another tenant")
+	t.refused(s.Send(ctx, "x", session.InboxEntry{ID: "e", Kind: "k"}), session.ErrNotFound, "Send by another tenant")
+	_, err = s.Clone(ctx, &session.Clone{From: "x", To: *blank("y")})
+	t.refused(err, session.ErrNotFound, "Clone by another tenant")
+	_, err = s.TakeOver(ctx, &session.TakeOver{SessionID: "x", RunID: "run-1", Owner: "o", Epoch: r.fence.Epoch, Force: true})
+	t.refused(err, session.ErrNotFound, "TakeOver by another tenant")
+	north.sameSnapshot("x", before)
+}
+
+func tenantsListing(t *bed) {
+	north, south := t.of("north"), t.of("south")
+	north.create("a")
+	north.create("both")
+	south.create("b")
+	south.create("both")
+	equal(t, "north's", len(north.listed(session.Query{})), 2)
+	equal(t, "south's", len(south.listed(session.Query{})), 2)
+	equal(t, "a third tenant's", len(t.listed(session.Query{})), 0)
+	page, err := south.store().List(t.Context(), session.Query{PageRequest: session.PageRequest{Total: true}})
+	t.ok(err, "List")
+	equal(t, "total", *page.Total, 2)
+	for _, item := range page.Items {
+		equal(t, "tenant", item.Tenant, south.tenant)
+	}
+}
+
+func tenantsCascade(t *bed) {
+	kid := func(s *session.State) { s.ParentID, s.RootID = "root", "root" }
+	for _, tenant := range []string{"north", "south"} {
+		t.of(tenant).create("root")
+		t.of(tenant).create("kid", kid)
+	}
+	t.ok(t.of("north").store().Delete(t.Context(), "root"), "delete")
+	t.of("north").exists("kid", false)
+	t.of("south").exists("root", true)
+	t.of("south").exists("kid", true)
+}
+
+func tenantsStreams(t *bed) {
+	north, south := t.of("north"), t.of("south")
+	north.append("x", producer("x", 5), 1, text("north's"))
+	_, err := south.streams().Info(t.Context(), "x")
+	t.refused(err, session.ErrNotFound, "another tenant's stream")
+	equal(t, "sequence", south.append("x", producer("x", 1), 1, text("south's")), 1)
+	equal(t, "north's", north.deltas("x", 0), []string{"north's"})
+	equal(t, "south's", south.deltas("x", 0), []string{"south's"})
+	t.ok(north.streams().Delete(t.Context(), "x"), "delete")
+	equal(t, "south's", south.deltas("x", 0), []string{"south's"})
+}
+
+func tenantsNames(t *bed) {
+	names := []string{"a", "A", "a/b", "a:b", "ab"}
+	for _, name := range names {
+		t.of(name).create("b", custom(`{"tenant":"`+name+`"}`))
+		t.of(name).create("b/c", custom(`{"tenant":"`+name+`"}`))
+	}
+	for _, name := range names {
+		t.of(name).customIs("b", `{"tenant":"`+name+`"}`)
+		equal(t, "sessions", len(t.of(name).listed(session.Query{})), 2)
+	}
+	t.ok(t.of("a").store().Delete(t.Context(), "b"), "delete")
+	t.of("a").exists("b/c", true)
+	t.of("a/b").exists("b", true)
+	t.of("A").exists("b", true)
+}
+
+func tenantsScopes(t *bed) {
+	t.of("north").create("x")
+	view := t.Backend.Sessions().Tenant(t.of("south").tenant).Tenant(t.of("north").tenant)
+	ok, err := view.Exists(t.Context(), "x")
+	t.ok(err, "Exists")
+	equal(t, "exists", ok, true)
+	ok, err = t.Backend.Sessions().Tenant(t.of("north").tenant).Tenant(t.of("south").tenant).Exists(t.Context(), "x")
+	t.ok(err, "Exists")
+	equal(t, "exists in the other tenant", ok, false)
+}
