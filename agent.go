@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/helixagents/helix/llm"
 	"github.com/helixagents/helix/session"
@@ -12,6 +13,9 @@ import (
 
 // DefaultMaxSteps is the step limit of an agent that sets none.
 const DefaultMaxSteps = 50
+
+// DefaultModelTimeout bounds a model call of an agent that sets no timeout.
+const DefaultModelTimeout = 10 * time.Minute
 
 // Unlimited lifts a limit.
 const Unlimited = -1
@@ -30,6 +34,9 @@ type Agent struct {
 	Model            llm.Model
 	Settings         llm.Settings
 	Tools            []Tool
+	// ModelTimeout bounds one attempt at a model call, which is then tried again.
+	// Defaults to 10 minutes; [Unlimited] lifts it.
+	ModelTimeout time.Duration
 	// State declares typed custom state; see [StateOf].
 	State *StateType
 	// Output declares a typed result; see [OutputOf]. It adds the tool __finish__.
@@ -114,6 +121,17 @@ func (a *Agent) StepLimit() int {
 		return DefaultMaxSteps
 	}
 	return a.MaxSteps
+}
+
+// ModelCallTimeout is the bound of one attempt at a model call, or 0 for none.
+func (a *Agent) ModelCallTimeout() time.Duration { return bound(a.ModelTimeout, DefaultModelTimeout) }
+
+// bound is a limit that is the default when 0 and none, 0, when negative.
+func bound(limit, byDefault time.Duration) time.Duration {
+	if limit == 0 {
+		return byDefault
+	}
+	return max(limit, 0)
 }
 
 // Tool finds a tool by name.

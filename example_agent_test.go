@@ -13,13 +13,13 @@ import (
 // An agent is data: a model, instructions and tools. A runtime runs it on a
 // backend. The scripted model stands in for a provider's.
 func ExampleAgent() {
+	type place struct {
+		City string `json:"city" jsonschema:"the city's name"`
+	}
 	weather := helix.Tool{
 		Name:        "weather",
 		Description: "Tell the weather in a city.",
-		Execute: helix.Func(func(_ context.Context, _ *helix.Call, in struct {
-			City string `json:"city" jsonschema:"the city's name"`
-		},
-		) (string, error) {
+		Execute: helix.Func(func(_ context.Context, _ *helix.Call, in place) (string, error) {
 			return "sunny in " + in.City, nil
 		}),
 		ReadOnly: true, // no effect: may run again after a crash

@@ -14,12 +14,12 @@ import (
 // Hooks watch a run, and may veto a call: the model then sees an error instead of
 // the result.
 func ExampleHooks() {
+	type file struct {
+		Path string `json:"path"`
+	}
 	remove := helix.Tool{
 		Name: "remove", Description: "Remove a file.",
-		Execute: helix.Func(func(_ context.Context, _ *helix.Call, in struct {
-			Path string `json:"path"`
-		},
-		) (string, error) {
+		Execute: helix.Func(func(_ context.Context, _ *helix.Call, in file) (string, error) {
 			return "removed " + in.Path, nil
 		}),
 	}
@@ -43,11 +43,7 @@ func ExampleHooks() {
 				return nil
 			},
 			AfterTool: func(_ context.Context, h *helix.HookContext, e helix.AfterTool) error {
-				if e.Error != nil {
-					fmt.Printf("step %d: %s %s: %s\n", h.Step, e.Tool, e.Input, e.Error)
-					return nil
-				}
-				fmt.Printf("step %d: %s\n", h.Step, e.Result.Parts[0].Text)
+				fmt.Printf("step %d: %s %s: %s\n", h.Step, e.Tool, e.Input, e.Result.Parts[0].ResultJSON())
 				return nil
 			},
 			OnAgentComplete: func(_ context.Context, _ *helix.HookContext, e helix.AgentComplete) error {
@@ -74,7 +70,7 @@ func ExampleHooks() {
 	_ = rt.Close(ctx)
 	// Output:
 	// cleaner starts: Clean up.
-	// step 1: removed draft.txt
-	// step 2: remove {"path":"report.txt"}: the call was vetoed: not that file
+	// step 1: remove {"path":"draft.txt"}: "removed draft.txt"
+	// step 2: remove {"path":"report.txt"}: {"code":"tool_vetoed","error":"the call was vetoed: not that file"}
 	// done after 3 steps and 45 tokens: I removed what I could.
 }

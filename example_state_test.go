@@ -19,12 +19,12 @@ type basket struct {
 // fields, so appends of calls that run at the same time compose, in the order of
 // the calls.
 func ExampleUpdate() {
+	type purchase struct {
+		Item string `json:"item"`
+	}
 	add := helix.Tool{
 		Name: "add", Description: "Put an item into the basket.",
-		Execute: helix.Func(func(_ context.Context, call *helix.Call, in struct {
-			Item string `json:"item"`
-		},
-		) (string, error) {
+		Execute: helix.Func(func(_ context.Context, call *helix.Call, in purchase) (string, error) {
 			helix.Update(call, func(b *basket) { b.Items = append(b.Items, in.Item) })
 			return "added", nil
 		}),

@@ -14,6 +14,9 @@ import (
 // A run is streamed while it goes on. The loop ends with the run; breaking out of
 // it is fine, and so is reading the stream again, also from another process.
 func ExampleRun_Stream() {
+	type book struct {
+		Title string `json:"title"`
+	}
 	agent := &helix.Agent{
 		Name: "librarian",
 		Model: scripted.New(
@@ -22,10 +25,7 @@ func ExampleRun_Stream() {
 		),
 		Tools: []helix.Tool{{
 			Name: "find", Description: "Find a book.", ReadOnly: true,
-			Execute: helix.Func(func(_ context.Context, call *helix.Call, in struct {
-				Title string `json:"title"`
-			},
-			) (int, error) {
+			Execute: helix.Func(func(_ context.Context, call *helix.Call, in book) (int, error) {
 				call.Emit("progress", "searching for "+in.Title) // an event of the application's own
 				return 3, nil
 			}),

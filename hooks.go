@@ -11,10 +11,11 @@ import (
 
 // Hooks are called as a run goes on. All are optional. They may read and change
 // custom state and emit events through their context; what they change is part of
-// the step's own commit.
+// the step's own commit. OnAgentComplete, OnAgentFail and OnAgentSuspended come
+// after the last commit: they can only read.
 //
 // A hook is called at least once per event: after a crash an effect is repeated,
-// with the same Key in the context. A hook that fails is logged, with three
+// with the same Key in the context. A hook that fails is logged, with two
 // exceptions: a failing BeforeTool vetoes the call, which the model sees as a
 // tool error, and a failing BeforeLLMCall fails the run.
 //

@@ -36,15 +36,7 @@ type Tool struct {
 }
 
 // CallTimeout is the bound of one call, or 0 for none.
-func (t *Tool) CallTimeout() time.Duration {
-	switch {
-	case t.Timeout == 0:
-		return DefaultToolTimeout
-	case t.Timeout < 0:
-		return 0
-	}
-	return t.Timeout
-}
+func (t *Tool) CallTimeout() time.Duration { return bound(t.Timeout, DefaultToolTimeout) }
 
 func (t *Tool) check(a *Agent) error {
 	field := "tool " + t.Name

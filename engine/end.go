@@ -72,6 +72,7 @@ func (t *turn) endStopped(ctx context.Context, key string, stop *session.Stop, s
 		change.Checkpoint = t.checkpoint(step, key)
 	}
 	change.Writes = t.writes
+	t.emitPatches(change.Writes)
 	t.stopped(&change, stop)
 	t.final = &finalCommit{key: key, change: change}
 	return t.sendFinal(ctx)

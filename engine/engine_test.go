@@ -36,3 +36,4 @@ func onBackends(t *testing.T, test func(*testing.T, enginetest.Open)) {
 func TestCrashPoints(t *testing.T) { onBackends(t, enginetest.CrashPoints) }
 func TestRedelivery(t *testing.T)  { onBackends(t, enginetest.Redelivery) }
 func TestWriteCounts(t *testing.T) { onBackends(t, enginetest.WriteCounts) }
+func TestUnavailable(t *testing.T) { onBackends(t, enginetest.Unavailable) }

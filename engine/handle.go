@@ -21,7 +21,7 @@ const (
 // may hold it.
 type Handle struct {
 	backend  store.Backend
-	executor helix.Executor
+	handler  *Handler
 	key      session.Key
 	streamID string
 	run      session.Run
@@ -32,14 +32,14 @@ var _ helix.Run = (*Handle)(nil)
 
 // NewHandle is a handle on an opened run. done, if not nil, is closed when the
 // run's driver in this process has finished.
-func NewHandle(backend store.Backend, executor helix.Executor, opened *Opened, done <-chan struct{}) *Handle {
+func NewHandle(backend store.Backend, handler *Handler, opened *Opened, done <-chan struct{}) *Handle {
 	return &Handle{
-		backend: backend, executor: executor, key: opened.Key, streamID: opened.StreamID, run: opened.Run, done: done,
+		backend: backend, handler: handler, key: opened.Key, streamID: opened.StreamID, run: opened.Run, done: done,
 	}
 }
 
 // Attach is a handle on a session's current or latest run.
-func Attach(ctx context.Context, backend store.Backend, executor helix.Executor, key session.Key, done func(runID string) <-chan struct{}) (*Handle, error) {
+func Attach(ctx context.Context, backend store.Backend, handler *Handler, key session.Key, done func(runID string) <-chan struct{}) (*Handle, error) {
 	sessions := backend.Sessions().Tenant(key.Tenant)
 	state, err := sessions.Load(ctx, key.ID)
 	if err != nil {
@@ -50,7 +50,7 @@ func Attach(ctx context.Context, backend store.Backend, executor helix.Executor,
 		return nil, err
 	}
 	opened := &Opened{Key: key, StreamID: state.StreamID, Run: *run}
-	return NewHandle(backend, executor, opened, done(run.ID)), nil
+	return NewHandle(backend, handler, opened, done(run.ID)), nil
 }
 
 // SessionID implements [helix.Run].
@@ -61,12 +61,12 @@ func (h *Handle) ID() string { return h.run.ID }
 
 // Interrupt implements [helix.Run].
 func (h *Handle) Interrupt(ctx context.Context, reason string) error {
-	return h.executor.Tenant(h.key.Tenant).Interrupt(ctx, h.key.ID, reason)
+	return h.handler.StopRun(ctx, h.key, session.Stop{RunID: h.run.ID, Kind: session.StopInterrupt, Reason: reason})
 }
 
 // Abort implements [helix.Run].
 func (h *Handle) Abort(ctx context.Context, reason string) error {
-	return h.executor.Tenant(h.key.Tenant).Abort(ctx, h.key.ID, reason)
+	return h.handler.StopRun(ctx, h.key, session.Stop{RunID: h.run.ID, Kind: session.StopAbort, Reason: reason})
 }
 
 // Result implements [helix.Run].

@@ -179,6 +179,16 @@ func (h *Handler) Drop(runID string) {
 	}
 }
 
+// StopRun requests that one run be stopped, wherever it is driven, and no other.
+func (h *Handler) StopRun(ctx context.Context, key session.Key, stop session.Stop) error {
+	stands, err := h.cfg.Backend.Sessions().Tenant(key.Tenant).RequestStop(ctx, key.ID, stop)
+	if err != nil {
+		return err
+	}
+	h.Signal(stop.RunID, stands)
+	return nil
+}
+
 // Signal tells a turn in this process that a stop was requested, so that it need
 // not wait for its next commit to notice. It reports whether the run is here.
 func (h *Handler) Signal(runID string, stop session.Stop) bool {

@@ -2,8 +2,10 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime/debug"
+	"time"
 
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/session"
@@ -22,7 +24,11 @@ func (t *turn) fire(ctx context.Context, name, key string, draft *helix.Draft,
 		if err == nil {
 			continue
 		}
-		t.h.log.ErrorContext(ctx, "hook failed", t.attrs("hook", name, "error", err)...)
+		attrs := t.attrs("hook", name, "error", err)
+		if p, ok := errors.AsType[*panicError](err); ok {
+			attrs = append(attrs, "stack", string(p.stack))
+		}
+		t.h.log.ErrorContext(ctx, "hook failed", attrs...)
 		if first == nil {
 			first = err
 		}
@@ -52,6 +58,45 @@ func (t *turn) observe(ctx context.Context, name, key string, earlier []session.
 // commit.
 func (t *turn) note(ctx context.Context, name, key string, call func(hooks *helix.Hooks, h *helix.HookContext) error) {
 	t.writes = session.Compose(t.writes, t.observe(ctx, name, key, []session.Writes{t.writes}, call))
+}
+
+// cancelGrace is how long cancelled user code may take to return before the turn
+// goes on without it.
+const cancelGrace = 250 * time.Millisecond
+
+// await calls user code, which should return when ctx ends, and gives up waiting
+// soon after if it does not. A panic becomes an error, and the echo of a cancelled
+// context the reason for which it was cancelled.
+func await[V any](ctx context.Context, call func() (V, error)) (V, error) {
+	type answer struct {
+		value V
+		err   error
+	}
+	done := make(chan answer, 1) // buffered: an answer that comes too late must not hang
+	go func() {
+		var a answer
+		a.err = guard(func() (err error) {
+			a.value, err = call()
+			return err
+		})
+		done <- a
+	}()
+	var a answer
+	select {
+	case a = <-done:
+	case <-ctx.Done():
+		timer := time.NewTimer(cancelGrace)
+		defer timer.Stop()
+		select {
+		case a = <-done:
+		case <-timer.C:
+			return a.value, context.Cause(ctx)
+		}
+	}
+	if ctx.Err() != nil && (errors.Is(a.err, context.Canceled) || errors.Is(a.err, context.DeadlineExceeded)) {
+		a.err = context.Cause(ctx)
+	}
+	return a.value, a.err
 }
 
 // panicError is a panic of user code.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/helixagents/helix"
@@ -118,18 +119,8 @@ func (t *turn) attempt(ctx context.Context, e Effect, attempt int) (modelReply, 
 
 	t.emit(stream.Chunk{Kind: stream.StepStarted, MessageID: session.ReplyID(t.run.ID, e.Step), Attempt: attempt})
 	began := t.h.cfg.Now()
-	var seen strings.Builder
-	err = guard(func() (err error) {
-		reply.Response, err = t.agent.Model.Generate(ctx, request, func(d llm.Delta) {
-			if d.Kind == llm.DeltaText {
-				seen.WriteString(d.Text)
-			}
-			t.emitDelta(e.Step, d)
-		})
-		return err
-	})
+	reply, err = t.ask(ctx, e, request)
 	took := t.h.cfg.Now().Sub(began)
-	reply.seen = seen.String()
 	if err == nil {
 		err = checkReply(reply.Response)
 	}
@@ -144,6 +135,38 @@ func (t *turn) attempt(ctx context.Context, e Effect, attempt int) (modelReply, 
 		return hooks.AfterLLMCall(ctx, h, helix.AfterLLMCall{Response: reply.Response, Took: took})
 	})
 	return reply, nil
+}
+
+// ask calls the model and shows watchers what it says, as it says it.
+func (t *turn) ask(ctx context.Context, e Effect, request *llm.Request) (modelReply, error) {
+	if limit := t.agent.ModelCallTimeout(); limit > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, limit,
+			llm.Error(session.CodeModelTimeout, true, "the model did not answer within %s", limit))
+		defer cancel()
+	}
+	var (
+		mu   sync.Mutex
+		seen strings.Builder
+		over bool // the turn has gone on: a model that ignored the end is not heard
+	)
+	response, err := await(ctx, func() (*llm.Response, error) {
+		return t.agent.Model.Generate(ctx, request, func(d llm.Delta) {
+			mu.Lock()
+			defer mu.Unlock()
+			if over {
+				return
+			}
+			if d.Kind == llm.DeltaText {
+				seen.WriteString(d.Text)
+			}
+			t.emitDelta(e.Step, d)
+		})
+	})
+	mu.Lock()
+	defer mu.Unlock()
+	over = true
+	return modelReply{Response: response, seen: seen.String()}, err
 }
 
 func checkReply(r *llm.Response) error {
@@ -268,6 +291,17 @@ func finishTool(agent *helix.Agent) llm.Tool {
 // is carried out, and commits it where a call could be forgotten otherwise.
 func (t *turn) takeReply(ctx context.Context, e Effect, reply modelReply) (Result, error) {
 	f := t.newFlight(e, reply)
+	for _, part := range f.reply.Parts {
+		if part.Kind == session.PartFile {
+			data, _ := session.Encode(map[string]string{"url": part.URL, "mediaType": part.MediaType, "filename": part.Filename})
+			t.emit(stream.Chunk{Kind: stream.FileOutput, Data: data})
+		}
+	}
+	for i := range f.reply.Parts {
+		if part := &f.reply.Parts[i]; part.Kind == session.PartFile {
+			t.emit(fileChunk(part))
+		}
+	}
 	for _, c := range f.calls {
 		t.emit(stream.Chunk{Kind: stream.ToolStart, CallID: c.ID, Tool: c.Tool, Arguments: c.part.Input})
 	}
@@ -283,14 +317,24 @@ func (t *turn) takeReply(ctx context.Context, e Effect, reply modelReply) (Resul
 	return t.sendReply(ctx, e, f)
 }
 
+// fileChunk shows watchers a file that the model made.
+func fileChunk(part *session.Part) stream.Chunk {
+	data, _ := session.Encode(stream.File{URL: part.URL, MediaType: part.MediaType, Filename: part.Filename}) // strings always encode
+	return stream.Chunk{Kind: stream.FileOutput, Data: data}
+}
+
 // sendReply makes the reply durable, if it has to be and is not yet. A commit
 // that failed is sent again as it was: the model is not asked twice.
 func (t *turn) sendReply(ctx context.Context, e Effect, f *flight) (Result, error) {
 	if f.replyCommit != nil && !f.committed {
-		if _, err := t.commit(ctx, e.Key(), *f.replyCommit); err != nil {
+		done, err := t.commit(ctx, e.Key(), *f.replyCommit)
+		if err != nil {
 			return Result{}, err
 		}
 		f.committed = true
+		if len(f.calls) == 0 {
+			t.out.emit(stream.Chunk{Kind: stream.StepCommitted, Step: f.step, MessageID: f.reply.ID, CheckpointID: done.CheckpointID})
+		}
 	}
 	if len(f.calls) > 0 {
 		return Result{Next: NextTools, Calls: f.plan()}, nil
@@ -390,6 +434,7 @@ func (f *flight) readOnly() bool {
 func (t *turn) prepareReply(ctx context.Context, e Effect, f *flight) {
 	t.onMessage(ctx, e.Key(), f.reply)
 	change := &session.Change{Messages: []session.Message{f.reply}, Writes: t.writes, Run: t.runChange("")}
+	t.emitPatches(change.Writes)
 	for _, c := range f.calls {
 		if t.h.cfg.Colocated && !c.ReadOnly && c.Rejected == nil && c.Kind == session.CallServer {
 			c.Status, c.BegunAt, c.claimed = session.CallBegun, t.h.cfg.Now().UTC(), true
@@ -417,6 +462,7 @@ func (t *turn) prepareText(ctx context.Context, e Effect, f *flight) {
 		t.fail(change, noOutput(t.agent))
 	}
 	change.Writes = t.writes
+	t.emitPatches(change.Writes)
 	if change.Run == nil {
 		change.Run = t.runChange("")
 	}

@@ -394,11 +394,10 @@ func (t *turn) openStream(ctx context.Context) error {
 		fit(&c, t.out.streams.Limits().MaxChunk)
 		chunks = append(chunks, c)
 	}
-	t.out.order(ctx, stream.Batch{
+	return t.out.order(ctx, stream.Batch{
 		Producer: stream.Producer{Session: t.key.ID + "/open/" + t.run.ID, Epoch: 1, RunID: t.run.ID},
 		First:    1, Chunks: chunks,
 	})
-	return nil
 }
 
 // opening is the messages that the run began with, and how many came before.
@@ -436,6 +435,7 @@ func (h *Handler) Release(ctx context.Context, runID string) {
 	t, ok := h.turns[runID]
 	h.mu.Unlock()
 	if ok {
+		t.storeRest(ctx)
 		h.release(ctx, t)
 		h.forget(t)
 	}

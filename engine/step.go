@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"encoding/json"
+	"slices"
 
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/session"
@@ -44,7 +45,13 @@ func (t *turn) prepareResults(ctx context.Context, e Effect, f *flight) {
 	written = append(written, t.writes)
 	for i, c := range f.calls {
 		results[i] = c.settled.message
-		written = append(written, c.settled.writes)
+	}
+	for _, last := range []bool{false, true} { // phase 2 saw what phase 1 wrote
+		for _, c := range f.calls {
+			if c.FinishWith == last {
+				written = append(written, c.settled.writes)
+			}
+		}
 	}
 	for i, c := range f.calls {
 		written = append(written, t.afterCall(ctx, e.Key(), c, results[i], written))
@@ -57,15 +64,20 @@ func (t *turn) prepareResults(ctx context.Context, e Effect, f *flight) {
 	} else {
 		change.Messages = append([]session.Message{f.reply}, results...)
 	}
-	if patches := session.Patches(&t.doc, change.Writes); len(patches) > 0 {
-		t.emit(stream.Chunk{Kind: stream.StatePatch, Patches: patches})
-	}
+	t.emitPatches(change.Writes)
 	t.usage.ToolCalls += int64(len(f.calls))
 	t.conclude(ctx, e, f, change, results, stop)
 	if change.Run == nil {
 		change.Run = t.runChange("")
 	}
 	f.resultsCommit = change
+}
+
+// emitPatches shows watchers what a commit is about to do to the state.
+func (t *turn) emitPatches(writes session.Writes) {
+	if patches := session.Patches(&t.doc, writes); len(patches) > 0 {
+		t.emit(stream.Chunk{Kind: stream.StatePatch, Patches: patches})
+	}
 }
 
 // settleRest answers the calls that were not carried out: a finish call, and,
@@ -103,19 +115,25 @@ func (t *turn) afterCall(ctx context.Context, key string, c *call, result sessio
 	if len(t.hooks) == 0 {
 		return session.Writes{}
 	}
-	return t.observe(ctx, "AfterTool", key+"/"+c.ID, earlier, func(hooks *helix.Hooks, h *helix.HookContext) error {
-		if hooks.OnMessage != nil {
-			if err := hooks.OnMessage(ctx, h, helix.NewMessage{Message: result}); err != nil {
-				t.h.log.ErrorContext(ctx, "hook failed", t.attrs("hook", "OnMessage", "error", err)...)
-			}
+	key += "/" + c.ID
+	message := t.observe(ctx, "OnMessage", key, earlier, func(hooks *helix.Hooks, h *helix.HookContext) error {
+		if hooks.OnMessage == nil {
+			return nil
 		}
-		if hooks.AfterTool == nil || c.Kind == session.CallFinish {
+		return hooks.OnMessage(ctx, h, helix.NewMessage{Message: result})
+	})
+	if c.Kind == session.CallFinish {
+		return message
+	}
+	after := t.observe(ctx, "AfterTool", key, append(slices.Clip(earlier), message), func(hooks *helix.Hooks, h *helix.HookContext) error {
+		if hooks.AfterTool == nil {
 			return nil
 		}
 		return hooks.AfterTool(ctx, h, helix.AfterTool{
 			CallID: c.ID, Tool: c.Tool, Input: c.part.Input, Result: result, Error: c.settled.err, Took: c.settled.took,
 		})
 	})
+	return session.Compose(message, after)
 }
 
 // promotion takes results from their rows where the store has them already.
@@ -137,7 +155,11 @@ func (t *turn) conclude(ctx context.Context, e Effect, f *flight, change *sessio
 	output, finished := f.output()
 	switch {
 	case finished:
-		t.complete(change, session.ReasonFinish, output, f.reply.Content())
+		reason := session.ReasonFinish
+		if limit := t.agent.StepLimit(); limit != helix.Unlimited && f.step > limit {
+			reason = session.ReasonMaxSteps
+		}
+		t.complete(change, reason, output, f.reply.Content())
 		return
 	case stop != nil:
 		t.stopped(change, stop)

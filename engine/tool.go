@@ -12,10 +12,6 @@ import (
 	"github.com/helixagents/helix/usage"
 )
 
-// cancelGrace is how long a cancelled tool may take to return before the turn
-// goes on without it.
-const cancelGrace = 250 * time.Millisecond
-
 // callTool carries out one call, once: what was settled stands, and what was
 // found begun is run again only if its tool allows it.
 func (t *turn) callTool(ctx context.Context, e Effect) error {
@@ -181,51 +177,18 @@ func (t *turn) invoke(ctx context.Context, e Effect, tool *helix.Tool, c *call, 
 			toolError(session.CodeToolTimeout, "%s did not answer within %s", c.Tool, limit))
 		defer cancelTimeout()
 	}
-	type answer struct {
-		output json.RawMessage
-		err    error
-	}
-	done := make(chan answer, 1) // buffered: a tool that answers too late must not hang
 	handle := &helix.Call{Scope: t.scope(e.Key(), t.env(e.Key(), draft)), ID: c.ID, Tool: c.Tool}
-	go func() {
-		var a answer
-		a.err = guard(func() (err error) {
-			a.output, err = tool.Execute.Call(ctx, handle, c.part.Input)
-			return err
-		})
-		done <- a
-	}()
-	select {
-	case a := <-done:
-		return a.output, causeOf(ctx, a.err)
-	case <-ctx.Done():
-	}
-	timer := time.NewTimer(cancelGrace)
-	defer timer.Stop()
-	select {
-	case a := <-done:
-		return a.output, causeOf(ctx, a.err)
-	case <-timer.C:
-		return nil, context.Cause(ctx)
-	}
-}
-
-// causeOf explains an error that is only the echo of a cancelled context.
-func causeOf(ctx context.Context, err error) error {
-	if err != nil && ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) {
-		return context.Cause(ctx)
-	}
-	return err
+	return await(ctx, func() (json.RawMessage, error) { return tool.Execute.Call(ctx, handle, c.part.Input) })
 }
 
 // toolFailure is what the model is told of a tool's error.
 func (t *turn) toolFailure(ctx context.Context, tool *helix.Tool, err error) *session.Error {
+	if _, ok := errors.AsType[*session.Error](err); ok {
+		return session.AsError(err)
+	}
 	if p, ok := errors.AsType[*panicError](err); ok {
 		t.h.log.ErrorContext(ctx, "tool panicked", t.attrs("tool", tool.Name, "panic", p.value, "stack", string(p.stack))...)
 		return toolError(session.CodeToolPanic, "%s failed unexpectedly", tool.Name)
-	}
-	if _, ok := errors.AsType[*session.Error](err); ok {
-		return session.AsError(err)
 	}
 	return toolError(session.CodeToolFailed, "%s", err.Error())
 }
@@ -254,6 +217,14 @@ func (t *turn) settle(ctx context.Context, f *flight, c *call, result *settled) 
 	if t.h.cfg.Colocated && (c.ReadOnly || t.lastOf(f, c)) {
 		return nil
 	}
+	return t.store(ctx, c, result)
+}
+
+// store writes a result to its call's row, also while the process shuts down: the
+// call has been carried out.
+func (t *turn) store(ctx context.Context, c *call, result *settled) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTimeout)
+	defer cancel()
 	row := c.Call
 	row.Status, row.Result, row.Writes, row.SettledAt = session.CallSettled, &result.message, result.writes, t.h.cfg.Now().UTC()
 	stored, err := t.sessions.Settle(ctx, t.key.ID, t.fence, row)
@@ -271,6 +242,22 @@ func (t *turn) settle(ctx context.Context, f *flight, c *call, result *settled) 
 	}
 	result.stored = true
 	return nil
+}
+
+// storeRest writes the results that were to ride in a commit which will not be
+// made here.
+func (t *turn) storeRest(ctx context.Context) {
+	if t.flight == nil || !t.flight.committed || t.ended != nil {
+		return
+	}
+	for _, c := range t.flight.calls {
+		if c.settled == nil || c.settled.stored || c.refused() || c.ReadOnly || c.Kind != session.CallServer {
+			continue
+		}
+		if err := t.store(ctx, c, c.settled); err != nil && !lost(err) {
+			t.h.log.WarnContext(ctx, "result not stored", t.attrs("tool", c.Tool, "error", err)...)
+		}
+	}
 }
 
 // lastOf reports whether every other call of the step has its result, or is past

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -42,6 +43,7 @@ type turn struct {
 	stop       *session.Stop
 	cancels    map[int]context.CancelCauseFunc
 	cancelID   int
+	reported   map[string]int // custom usage of the step, by effect and name
 }
 
 // flight is the step in flight: a reply and its calls.
@@ -88,6 +90,7 @@ func (h *Handler) newTurn(agent *helix.Agent, perRun *helix.Hooks, state *sessio
 		key:      session.Key{Tenant: state.Tenant, ID: state.ID},
 		sessions: h.cfg.Backend.Sessions().Tenant(state.Tenant),
 		cancels:  map[int]context.CancelCauseFunc{},
+		reported: map[string]int{},
 	}
 	for _, hooks := range []*helix.Hooks{h.cfg.Hooks, &agent.Hooks, perRun} {
 		if !hooks.IsZero() {
@@ -203,7 +206,9 @@ func (t *turn) stoppable(ctx context.Context) (context.Context, context.CancelFu
 // A commit whose fate is unknown is sent again: its key tells whether it was
 // applied.
 func (t *turn) commit(ctx context.Context, key string, change session.Change) (*session.Committed, error) {
-	t.out.begin(ctx)
+	if err := t.out.begin(ctx); err != nil {
+		return nil, err
+	}
 	commit := &session.Commit{
 		SessionID: t.key.ID, RunID: t.run.ID, Key: key, Version: t.state.Version, Fence: t.fence, Change: change,
 	}
@@ -256,6 +261,7 @@ func (t *turn) mirror(change *session.Change, done *session.Committed) {
 	}
 	if change.StepCount != nil {
 		t.step = *change.StepCount
+		clear(t.reported)
 	}
 	if change.Run != nil {
 		t.run.Usage = t.run.Usage.Add(change.Run.Usage)
@@ -321,8 +327,20 @@ func (e *env) Emit(name string, data json.RawMessage) {
 
 func (e *env) RecordUsage(name string, amount float64, data json.RawMessage) {
 	e.t.record(context.Background(), e.step, usage.Entry{
-		ID: e.key + "/" + name, Kind: usage.Custom, Source: name, Amount: amount, Data: data, Success: true,
+		ID: e.t.usageID(e.key + "/" + name), Kind: usage.Custom, Source: name, Amount: amount, Data: data, Success: true,
 	})
+}
+
+// usageID tells apart what one effect reports under one name, the same way
+// whenever the effect is repeated.
+func (t *turn) usageID(id string) string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.reported[id]++
+	if n := t.reported[id]; n > 1 {
+		id += "/" + strconv.Itoa(n)
+	}
+	return id
 }
 
 // emit writes a chunk of the step that is due or in flight.

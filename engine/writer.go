@@ -16,8 +16,8 @@ import (
 const (
 	flushEvery   = 25 * time.Millisecond
 	flushBytes   = 4 << 10
-	appendTries  = 5
-	appendPause  = 20 * time.Millisecond
+	appendTries  = 7
+	appendPause  = 5 * time.Millisecond
 	flushTimeout = 30 * time.Second
 )
 
@@ -64,10 +64,10 @@ func (w *writer) emit(c stream.Chunk) {
 		w.buffer = append(w.buffer, c)
 		w.bytes += weight(&c)
 	}
-	switch {
-	case w.bytes >= flushBytes:
+	if w.bytes >= flushBytes && len(w.inflight) == 0 {
 		w.send(context.Background())
-	case w.timer == nil:
+	}
+	if w.timer == nil {
 		w.timer = time.AfterFunc(flushEvery, w.tick)
 	}
 }
@@ -114,22 +114,18 @@ func fit(c *stream.Chunk, limit int) {
 
 // tick flushes what has waited long enough.
 func (w *writer) tick() {
+	w.mu.Lock()
+	w.timer = nil
+	w.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
 	defer cancel()
-	w.mu.Lock()
-	w.send(ctx)
-	w.mu.Unlock()
-	// An error stays with the writer and shows at the next flush.
-	_ = w.wait(ctx)
+	_ = w.flush(ctx) // an error stays with the writer and shows at the next flush
 }
 
-// send orders the buffered chunks behind what was sent before. The caller holds
-// the lock.
+// send appends what is buffered. The caller holds the lock and has made sure that
+// nothing is in flight: were two batches, and the first of them failed, the second
+// would overtake it.
 func (w *writer) send(ctx context.Context) {
-	if w.timer != nil {
-		w.timer.Stop()
-		w.timer = nil
-	}
 	if len(w.buffer) == 0 || w.err != nil {
 		return
 	}
@@ -139,7 +135,7 @@ func (w *writer) send(ctx context.Context) {
 	w.append(ctx, batch)
 }
 
-// append orders a batch behind what was sent before. The caller holds the lock.
+// append orders a batch. The caller holds the lock.
 func (w *writer) append(ctx context.Context, batch stream.Batch) {
 	handle, err := w.streams.Append(ctx, w.id, batch)
 	if err != nil {
@@ -149,12 +145,34 @@ func (w *writer) append(ctx context.Context, batch stream.Batch) {
 	w.inflight = append(w.inflight, sent{w.sent, batch, handle})
 }
 
-// order sends a batch of another producer in its place among the writer's own.
-func (w *writer) order(ctx context.Context, batch stream.Batch) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.send(ctx)
-	w.append(ctx, batch)
+// begin orders everything emitted so far before whatever the caller writes next.
+func (w *writer) begin(ctx context.Context) error {
+	return w.idle(ctx, func() { w.send(ctx) })
+}
+
+// order sends a batch of another producer behind everything emitted so far.
+func (w *writer) order(ctx context.Context, batch stream.Batch) error {
+	if err := w.flush(ctx); err != nil {
+		return err
+	}
+	return w.idle(ctx, func() { w.append(ctx, batch) })
+}
+
+// idle calls do, under the lock, as soon as nothing is in flight.
+func (w *writer) idle(ctx context.Context, do func()) error {
+	for {
+		w.mu.Lock()
+		if len(w.inflight) == 0 || w.err != nil {
+			do()
+			err := w.err
+			w.mu.Unlock()
+			return err
+		}
+		w.mu.Unlock()
+		if err := w.wait(ctx); err != nil {
+			return err
+		}
+	}
 }
 
 // failedAppend is a batch that was refused at once; waiting for it decides
@@ -162,13 +180,6 @@ func (w *writer) order(ctx context.Context, batch stream.Batch) {
 type failedAppend struct{ err error }
 
 func (f failedAppend) Wait(context.Context) (int64, error) { return 0, f.err }
-
-// begin sends what is buffered: ordered before whatever the caller writes next.
-func (w *writer) begin(ctx context.Context) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.send(ctx)
-}
 
 // wait returns once everything sent is durable.
 func (w *writer) wait(ctx context.Context) error {
@@ -225,7 +236,9 @@ func (w *writer) land(ctx context.Context, s sent) (int64, error) {
 
 // flush makes everything emitted so far durable.
 func (w *writer) flush(ctx context.Context) error {
-	w.begin(ctx)
+	if err := w.begin(ctx); err != nil {
+		return err
+	}
 	return w.wait(ctx)
 }
 

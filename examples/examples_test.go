@@ -63,7 +63,7 @@ func TestReadmeShowsTheQuickstart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(string(readme), string(output)) {
+	if !bytes.Contains(readme, output) {
 		t.Error("README.md does not show what the quickstart prints")
 	}
 }

@@ -27,6 +27,10 @@ type report struct {
 	Summary string `json:"summary"`
 }
 
+type search struct {
+	Query string `json:"query"`
+}
+
 // researcher is the agent under test. In an application it has a model of its
 // own, which the tests replace.
 var researcher = &helix.Agent{
@@ -35,9 +39,7 @@ var researcher = &helix.Agent{
 	Output: helix.OutputOf[report](),
 	Tools: []helix.Tool{{
 		Name: "search", Description: "Search the archive.", ReadOnly: true,
-		Execute: helix.Func(func(_ context.Context, call *helix.Call, in struct {
-			Query string `json:"query"`
-		}) (string, error) {
+		Execute: helix.Func(func(_ context.Context, call *helix.Call, in search) (string, error) {
 			hit := "the " + in.Query + " comes from China"
 			helix.Update(call, func(f *findings) { f.Notes = append(f.Notes, hit) })
 			return hit, nil

@@ -55,6 +55,7 @@ const (
 	CodeProvider      Code = "provider_error"
 	CodeRateLimited   Code = "provider_rate_limited"
 	CodeBadReply      Code = "provider_invalid_reply"
+	CodeModelTimeout  Code = "provider_timeout"
 )
 
 // Error is every failure Helix reports. Two errors are the same, for

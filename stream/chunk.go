@@ -40,7 +40,7 @@ const (
 	Failure Kind = "error"
 	// Output is the final structured output, in Data.
 	Output Kind = "output"
-	// FileOutput is a file the model made: URL and MediaType in Data.
+	// FileOutput is a file the model made: a [File] in Data.
 	FileOutput Kind = "file"
 
 	// InputReceived shows the messages that began the turn, in Messages.
@@ -82,6 +82,13 @@ func Kinds() []Kind {
 
 // Valid reports whether k is a known kind.
 func (k Kind) Valid() bool { return slices.Contains(Kinds(), k) }
+
+// File is the data of a [FileOutput] chunk.
+type File struct {
+	URL       string `json:"url"`
+	MediaType string `json:"mediaType"`
+	Filename  string `json:"filename,omitempty"`
+}
 
 // Scopes of a discarded step.
 const (

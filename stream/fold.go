@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"encoding/json"
 	"slices"
 
 	"github.com/helixagents/helix/session"
@@ -82,6 +83,13 @@ func (s *foldedStep) add(c *Chunk) {
 		s.appendText(session.PartText, c.Delta)
 	case Thinking:
 		s.appendText(session.PartReasoning, c.Delta)
+	case FileOutput:
+		var file File
+		if json.Unmarshal(c.Data, &file) == nil {
+			s.reply.Parts = append(s.reply.Parts, session.Part{
+				Kind: session.PartFile, URL: file.URL, MediaType: file.MediaType, Filename: file.Filename,
+			})
+		}
 	case ToolStart:
 		part := session.Part{Kind: session.PartToolCall, CallID: c.CallID, Tool: c.Tool, Input: c.Arguments}
 		s.calls = append(s.calls, part)

@@ -214,9 +214,14 @@ func (w *world) settle(ctx context.Context, h *engine.Handler) {
 	}
 }
 
+// effects is who carries effects out.
+type effects interface {
+	Handle(ctx context.Context, e engine.Effect) (engine.Result, error)
+}
+
 // drive handles a turn's effects one by one. after, if set, is called after each
 // and ends the drive by returning false.
-func drive(ctx context.Context, h *engine.Handler, opened *engine.Opened, after func(engine.Effect, engine.Result) bool) error {
+func drive(ctx context.Context, h effects, opened *engine.Opened, after func(engine.Effect, engine.Result) bool) error {
 	machine, wave := engine.NewMachine(opened.Key, opened.Run.ID, opened.Position)
 	for {
 		results := make([]engine.Result, len(wave))

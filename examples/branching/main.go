@@ -48,7 +48,7 @@ var planner = &helix.Agent{
 func main() {
 	dir, err := os.MkdirTemp("", "helix-branching-")
 	check(err)
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	ctx := context.Background()
 	db, err := sqlite.Open(filepath.Join(dir, "helix.db"))
 	check(err)

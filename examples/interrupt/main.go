@@ -34,7 +34,7 @@ var narrator = &helix.Agent{
 func main() {
 	dir, err := os.MkdirTemp("", "helix-interrupt-")
 	check(err)
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	ctx := context.Background()
 	path := filepath.Join(dir, "helix.db")
 	tell(ctx, path)

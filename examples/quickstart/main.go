@@ -13,11 +13,13 @@ import (
 	"github.com/helixagents/helix/stream"
 )
 
+type place struct {
+	City string `json:"city" jsonschema:"the city's name"`
+}
+
 var weather = helix.Tool{
 	Name: "weather", Description: "Tell the weather in a city.", ReadOnly: true,
-	Execute: helix.Func(func(_ context.Context, _ *helix.Call, in struct {
-		City string `json:"city" jsonschema:"the city's name"`
-	}) (string, error) {
+	Execute: helix.Func(func(_ context.Context, _ *helix.Call, in place) (string, error) {
 		return "sunny in " + in.City, nil
 	}),
 }

@@ -39,7 +39,7 @@ func main() {
 	}
 	dir, err := os.MkdirTemp("", "helix-recovery-")
 	check(err)
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 
 	fmt.Println("Process 1 runs the agent and is killed in mid-tool:")
 	first, lines := start(ctx, "first", dir)

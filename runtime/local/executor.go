@@ -77,14 +77,14 @@ func (x *executor) start(ctx context.Context, req engine.OpenRequest, ephemeral 
 		return nil, err
 	}
 	if opened.Existing {
-		return engine.NewHandle(r.cfg.Backend, x, opened, r.doneOf(opened.Run.ID)), nil
+		return engine.NewHandle(r.cfg.Backend, r.handler, opened, r.doneOf(opened.Run.ID)), nil
 	}
 	d, err := r.drive(opened)
 	if err != nil {
 		r.handler.Release(ctx, opened.Run.ID)
 		return nil, err
 	}
-	return engine.NewHandle(r.cfg.Backend, x, opened, d.done), nil
+	return engine.NewHandle(r.cfg.Backend, r.handler, opened, d.done), nil
 }
 
 func (r *Runtime) isClosing() bool {
@@ -134,12 +134,8 @@ func (x *executor) requestStop(ctx context.Context, sessionID string, kind sessi
 	if err != nil {
 		return err
 	}
-	stop, err := sessions.RequestStop(ctx, sessionID, session.Stop{RunID: run.ID, Kind: kind, Reason: reason})
-	if err != nil {
-		return err
-	}
-	x.r.handler.Signal(run.ID, stop)
-	return nil
+	key := session.Key{Tenant: x.tenant, ID: sessionID}
+	return x.r.handler.StopRun(ctx, key, session.Stop{RunID: run.ID, Kind: kind, Reason: reason})
 }
 
 // Attach implements [helix.Executor].
@@ -147,5 +143,5 @@ func (x *executor) Attach(ctx context.Context, sessionID string) (helix.Run, err
 	if err := session.CheckID(sessionID); err != nil {
 		return nil, err
 	}
-	return engine.Attach(ctx, x.r.cfg.Backend, x, session.Key{Tenant: x.tenant, ID: sessionID}, x.r.doneOf)
+	return engine.Attach(ctx, x.r.cfg.Backend, x.r.handler, session.Key{Tenant: x.tenant, ID: sessionID}, x.r.doneOf)
 }

@@ -78,11 +78,13 @@ func (s *Stage) checkClosed(tenant, id string, run *session.Run) {
 		want = stream.StatusFailed
 	}
 	s.until("the stream of "+id+" is "+string(want)+", and nothing is owed or held", func() bool {
+		now, err := s.store().Now(s.ctx())
+		s.ok(err, "now")
 		state, err := s.Backend.Sessions().Tenant(tenant).Load(s.ctx(), id)
 		s.ok(err, "load %s", id)
 		info, err := s.Backend.Streams().Tenant(tenant).Info(s.ctx(), id)
 		s.ok(err, "stream of %s", id)
-		return !state.CloseOwed && state.Lease.Owner == "" && info.Status == want
+		return !state.CloseOwed && !state.Lease.Live(now) && info.Status == want
 	})
 }
 
@@ -145,29 +147,30 @@ func comparable(messages []session.Message) string {
 func (s *Stage) foldState(initial string, chunks []stream.Chunk) string {
 	s.Helper()
 	state := json.RawMessage(initial)
-	base, results := state, state // before the step in flight, and after its reply
-	answered := false
+	base, reply := state, state // before the step in flight, and with its reply
+	step, answered := 0, false
 	for i := range chunks {
 		c := &chunks[i]
 		switch c.Kind {
 		case stream.StepStarted:
-			base, results, answered = state, state, false
+			base, reply, step, answered = state, state, c.Step, false
 		case stream.ToolEnd:
-			if !answered {
-				results, answered = state, true
-			}
+			answered = true
+		case stream.StepCommitted:
+			base, reply = state, state
 		case stream.StepDiscarded:
-			if c.Scope == stream.ScopeResults {
-				state, answered = results, false
-			} else {
-				state = base
+			switch {
+			case c.Step != step:
+			case c.Scope == stream.ScopeResults:
+				state, answered = reply, false
+			default:
+				state, reply = base, base
 			}
 		case stream.StatePatch:
 			next, err := session.ApplyPatches(state, c.Patches)
 			s.ok(err, "apply the patches of chunk %d", i+1)
-			state = next
-			if !answered {
-				results = state
+			if state = next; !answered { // what comes before all results is the reply's
+				reply = state
 			}
 		}
 	}

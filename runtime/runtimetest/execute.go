@@ -389,8 +389,8 @@ func executeDeleted(s *Stage) {
 	exists, err := s.store().Exists(s.ctx(), "s-1")
 	s.ok(err, "exists")
 	s.same(exists, false, "the session came back")
-	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
-	s.transcript("s-1", "user: Hi!", "assistant: fresh")
+	s.ended(s.Say(x, agent, "s-2", "Hi!"), helix.Completed)
+	s.transcript("s-2", "user: Hi!", "assistant: fresh")
 }
 
 func executeMany(s *Stage) {

@@ -1,0 +1,317 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/runtime/local"
+	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store"
+	"github.com/helixagents/helix/store/sqlite"
+)
+
+// A lease this short lets the next start take over soon after a kill.
+const (
+	leaseTTL   = 3 * time.Second
+	sweepEvery = 500 * time.Millisecond
+	closeGrace = 2 * time.Second
+)
+
+var (
+	errTerminated = errors.New("terminated")
+	errTurnFailed = errors.New("a turn failed")
+)
+
+type chatOptions struct {
+	session string
+	data    string
+	pace    time.Duration
+	verbose bool
+}
+
+func chatCommand(signals <-chan os.Signal) *cobra.Command {
+	var opts chatOptions
+	cmd := &cobra.Command{
+		Use:   "chat",
+		Short: "Talk to a demo agent in the terminal",
+		Long: `Talk to a demo agent in the terminal.
+
+Everything is kept in a SQLite file as it happens. Stop the program, or kill it in
+the middle of an answer: the next start goes on where it was. The model is a
+scripted demo that needs no API key; the tools it calls are real.
+
+The next start continues the session that was used last; --session names another,
+which begins if there is none of that id. The file is helix.db in the directory
+$XDG_DATA_HOME/helix, or ~/.local/share/helix, or, without a home, ./helix-data;
+--data names another directory, or a file.
+
+Ctrl-C stops an answer; at the prompt, Ctrl-C, Ctrl-D or /quit ends the program.
+A second Ctrl-C while an answer is being stopped ends it at once. Without a
+terminal, messages are read line by line from the standard input, and the exit
+code tells whether every turn went well.`,
+		Example: `  helix chat                              continue the latest session, or begin one
+  helix chat --session trip               continue or begin the session "trip"
+  helix chat --data ./demo                keep the data in ./demo/helix.db
+  echo 'what is 6*7' | helix chat         ask one thing from a script`,
+		Version: version(),
+		Args:    noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return runChat(cmd.Context(), opts, signals)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&opts.session, "session", "", "`id` of the session to continue or begin (default: the one used last)")
+	flags.StringVar(&opts.data, "data", "", "directory or file (`path`) to keep sessions in")
+	flags.DurationVar(&opts.pace, "pace", 30*time.Millisecond, "pause before each word of the demo model")
+	flags.BoolVar(&opts.verbose, "verbose", false, "log to the standard error")
+	return cmd
+}
+
+// chat is a conversation in progress.
+type chat struct {
+	agent    *helix.Agent
+	rt       *local.Runtime
+	sessions session.Store
+	screen   *screen
+	id       string // of the session
+	lines    <-chan string
+	signals  <-chan os.Signal
+	failed   bool // some turn
+}
+
+func runChat(ctx context.Context, opts chatOptions, signals <-chan os.Signal) error {
+	path, err := dataFile(opts.data)
+	if err != nil {
+		return err
+	}
+	log := slog.New(slog.DiscardHandler)
+	if opts.verbose {
+		log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	}
+	db, err := sqlite.OpenConfig(sqlite.Config{Path: path, Logger: log})
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	c, err := newChat(db, demoAgent(opts.pace), newScreen(), log)
+	if err != nil {
+		return err
+	}
+	c.signals = signals
+	err = c.open(ctx, opts.session, shortPath(path))
+	if err == nil {
+		c.lines = readLines(os.Stdin)
+		err = c.loop(ctx)
+	}
+	return errors.Join(err, c.close(ctx, errors.Is(err, errTerminated)))
+}
+
+func newChat(db store.Backend, agent *helix.Agent, screen *screen, log *slog.Logger) (*chat, error) {
+	rt, err := local.New(local.Config{
+		Backend: db, Agents: []*helix.Agent{agent}, LeaseTTL: leaseTTL, Sweep: sweepEvery, Logger: log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &chat{agent: agent, rt: rt, sessions: db.Sessions(), screen: screen}, nil
+}
+
+// close ends the runtime. Turns that it has taken over from others get a moment
+// to finish, unless there is no time; what is left is continued by the next start.
+func (c *chat) close(ctx context.Context, now bool) error {
+	grace := closeGrace
+	if now {
+		grace = 0
+	}
+	ctx, cancel := context.WithTimeout(ctx, grace)
+	defer cancel()
+	return c.rt.Close(ctx)
+}
+
+// loop takes what the user enters until there is no more, or it is time to go.
+func (c *chat) loop(ctx context.Context) error {
+	for {
+		c.screen.prompt()
+		select {
+		case line, ok := <-c.lines:
+			if !ok {
+				c.screen.leave()
+				return c.verdict()
+			}
+			switch err := c.enter(ctx, strings.TrimSpace(line)); {
+			case errors.Is(err, errQuit):
+				return c.verdict()
+			case errors.Is(err, errTerminated):
+				return err
+			case err != nil:
+				c.failed = true
+				c.screen.error(err)
+			}
+		case s := <-c.signals:
+			c.screen.leave()
+			if s != os.Interrupt {
+				return errTerminated
+			}
+			return nil
+		}
+	}
+}
+
+// verdict is what a script that pipes messages in is told by the exit code.
+func (c *chat) verdict() error {
+	if c.failed && !c.screen.interactive {
+		return errTurnFailed
+	}
+	return nil
+}
+
+// say runs a turn with the user's words.
+func (c *chat) say(ctx context.Context, words string) error {
+	return c.turn(ctx, func() (helix.Run, error) {
+		return c.rt.Execute(ctx, c.agent, helix.Input{SessionID: c.id, Message: helix.UserText(words)})
+	})
+}
+
+// turn begins a run and shows it. A turn that another process has under way is
+// shown first.
+func (c *chat) turn(ctx context.Context, begin func() (helix.Run, error)) error {
+	for {
+		run, err := begin()
+		if errors.Is(err, helix.ErrAlreadyRunning) {
+			if _, err := c.finishEarlier(ctx); err != nil {
+				return err
+			}
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		return c.follow(ctx, run, false)
+	}
+}
+
+// finishEarlier shows the rest of a turn that an earlier process left unfinished,
+// or that another has under way. It reports whether there was one.
+func (c *chat) finishEarlier(ctx context.Context) (bool, error) {
+	current, err := c.sessions.CurrentRun(ctx, c.id)
+	if errors.Is(err, helix.ErrNotFound) || (err == nil && current.Status != session.RunRunning) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	run, err := c.rt.Attach(ctx, c.id)
+	if err != nil {
+		return false, err
+	}
+	c.screen.note("The last turn is unfinished. If its process is gone, it is taken over in up to %s.", leaseTTL)
+	return true, c.follow(ctx, run, true)
+}
+
+// follow shows a run until it has ended. Ctrl-C interrupts it, a second one ends
+// the program at once; a signal to terminate leaves it where it is.
+func (c *chat) follow(ctx context.Context, run helix.Run, withInput bool) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	ended := make(chan struct{})
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		c.watch(ctx, run, ended, cancel)
+	}()
+	defer func() {
+		close(ended)
+		<-watched
+		cancel(nil)
+	}()
+	view := turnView{screen: c.screen, withInput: withInput}
+	for item, err := range run.Stream(ctx) {
+		if err != nil {
+			return cause(ctx, err)
+		}
+		view.show(item)
+	}
+	res, err := run.Result(ctx)
+	if err != nil {
+		return cause(ctx, err)
+	}
+	c.screen.end()
+	if res.Status == helix.Failed {
+		c.failed = true
+		c.screen.error(res.Error)
+		c.screen.note("/retry tries again.")
+	}
+	return nil
+}
+
+// watch acts on signals while a run is shown.
+func (c *chat) watch(ctx context.Context, run helix.Run, ended <-chan struct{}, leave context.CancelCauseFunc) {
+	stopping := false
+	for {
+		select {
+		case <-ended:
+			return
+		case s := <-c.signals:
+			switch {
+			case s != os.Interrupt:
+				leave(errTerminated)
+				return
+			case stopping:
+				os.Exit(exitForced) // the turn is continued, and stopped, by the next start
+			}
+			stopping = true
+			if err := run.Interrupt(ctx, "Ctrl-C"); err != nil && !errors.Is(err, helix.ErrStale) {
+				leave(fmt.Errorf("cannot stop the turn: %w", err))
+				return
+			}
+		}
+	}
+}
+
+// cause explains an error that is only the echo of a cancelled context.
+func cause(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// dataFile is the database file for a --data flag. Its directory is made.
+func dataFile(data string) (string, error) {
+	switch {
+	case data != "":
+	case os.Getenv("XDG_DATA_HOME") != "":
+		data = filepath.Join(os.Getenv("XDG_DATA_HOME"), "helix")
+	default:
+		data = "helix-data"
+		if home, err := os.UserHomeDir(); err == nil {
+			data = filepath.Join(home, ".local", "share", "helix")
+		}
+	}
+	path := filepath.Join(data, "helix.db")
+	if info, err := os.Stat(data); (err == nil && !info.IsDir()) || (err != nil && filepath.Ext(data) == ".db") {
+		path = data
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return "", fmt.Errorf("cannot keep data in %s: %w", filepath.Dir(path), err)
+	}
+	return path, nil
+}
+
+// shortPath shows a path as people write it.
+func shortPath(path string) string {
+	if home, err := os.UserHomeDir(); err == nil {
+		if rest, ok := strings.CutPrefix(path, home+string(filepath.Separator)); ok {
+			return filepath.Join("~", rest)
+		}
+	}
+	return path
+}

@@ -1,0 +1,329 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/helixagents/helix/llm"
+	"github.com/helixagents/helix/llm/scripted"
+	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store/memory"
+)
+
+func TestConversationThroughAPipe(t *testing.T) {
+	t.Parallel()
+	data := t.TempDir()
+	p := start(t, "chat", "--data", data, "--pace", "0")
+	p.enter("what is 6*7", "", "remember that tea is hot", "what is 1/0 and 2+2", "/quit", "what is 3*3")
+	const want = `Let me see. 
+→ calculate {"expression":"6*7"}
+← 42
+6*7 = 42
+Let me see. 
+→ remember {"note":"tea is hot"}
+← noted
+I will remember that.
+Let me see. 
+→ calculate {"expression":"1/0"}
+→ calculate {"expression":"2+2"}
+`
+	got := p.finish()
+	if !strings.HasPrefix(got, want) {
+		t.Errorf("it said\n%s\nwant it to begin with\n%s", got, want)
+	}
+	for _, line := range []string{
+		"← calculate: error: division by zero\n", "← calculate: 4\n", "calculate did not work: division by zero\n2+2 = 4\n",
+	} {
+		if !strings.Contains(got, line) {
+			t.Errorf("it did not say %q:\n%s", line, got)
+		}
+	}
+	if strings.Contains(got, "3*3") || strings.Contains(got, "\x1b") || strings.Contains(got, "> ") {
+		t.Errorf("it went on after /quit, or said what a pipe does not want:\n%q", got)
+	}
+	if notes := p.err.String(); !strings.Contains(notes, "No API key needed") || !strings.Contains(notes, `New session "chat"`) {
+		t.Errorf("notes:\n%s", notes)
+	}
+
+	// The next start continues, with the state, and shows the last exchange.
+	p = start(t, "chat", "--data", data, "--pace", "0")
+	if _, err := p.stdin.Write([]byte("what do you remember?")); err != nil { // a last line without its end
+		t.Fatal(err)
+	}
+	got = p.finish()
+	if !strings.HasPrefix(got, "> what is 1/0 and 2+2\n") || strings.Contains(got, "6*7") || !strings.HasSuffix(got, "← [\"tea is hot\"]\nI remember: tea is hot\n") {
+		t.Errorf("the second start said\n%s", got)
+	}
+}
+
+func TestCommands(t *testing.T) {
+	t.Parallel()
+	data := t.TempDir()
+	p := start(t, "chat", "--data", data, "--pace", "0")
+	p.enter("/help", "/history", "/retry", "/sessions", "what is 1+1", "/retry", "/new", "what is 2+2", "/new", "what is 3+3",
+		"/sessions", "/open chat-2", "/open chat-9", "/open", "/quit now", "/bogus", "/history", "what is 4+4", "/history")
+	if err := p.stdin.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if code := p.wait(); code != exitFailure { // commands failed, which a script wants to know
+		t.Errorf("exit code %d", code)
+	}
+	out, notes := p.out.String(), p.err.String()
+	for _, want := range []string{
+		"/retry         run a failed turn again", "  chat    turn 1  completed  ", "* chat-3  turn 1  completed  ",
+		"> what is 2+2\nLet me see. \n→ calculate {\"expression\":\"2+2\"}\n← 4\n2+2 = 4\n> what is 4+4\n",
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("it did not say %q:\n%s", want, out)
+		}
+	}
+	for _, want := range []string{
+		"Nothing has been said yet.", "error: there is no turn to retry yet", "There are no sessions yet.",
+		"error: there is nothing to retry: the last turn is complete", `New session "chat-3".`, `Session "chat-2", turn 1:`,
+		`error: there is no session "chat-9"; /sessions lists them`, "error: /open needs the id of a session",
+		"error: /quit takes no argument", "error: unknown command /bogus; /help lists the commands",
+	} {
+		if !strings.Contains(notes, want) {
+			t.Errorf("it did not note %q:\n%s", want, notes)
+		}
+	}
+	// The session used last is not the one begun last.
+	if p = start(t, "chat", "--data", data); p.finish() == "" || !strings.Contains(p.err.String(), `Session "chat-2", turn 2:`) {
+		t.Errorf("the next start continued another session:\n%s%s", p.out, p.err)
+	}
+	p = start(t, "chat", "--data", data, "--session", "trip/1", "--pace", "0")
+	p.enter("hello")
+	if !strings.Contains(p.finish(), "Hello! I am a scripted demo") || !strings.Contains(p.err.String(), `New session "trip/1".`) {
+		t.Errorf("a named session:\n%s%s", p.out, p.err)
+	}
+}
+
+func TestWhereDataIsKept(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		env  string
+		args []string
+		file string
+	}{
+		"XDG_DATA_HOME": {env: "XDG_DATA_HOME=xdg", file: "xdg/helix/helix.db"},
+		"HOME":          {env: "HOME=home", file: "home/.local/share/helix/helix.db"},
+		"no home":       {file: "helix-data/helix.db"},
+		"a directory":   {args: []string{"--data", "a/b"}, file: "a/b/helix.db"},
+		"a file":        {args: []string{"--data", "c/my.db"}, file: "c/my.db"},
+	} {
+		dir := t.TempDir()
+		p := startIn(t, dir, []string{test.env}, append([]string{"chat", "--pace", "0"}, test.args...)...)
+		p.enter("hello")
+		p.finish()
+		if _, err := os.Stat(filepath.Join(dir, filepath.FromSlash(test.file))); err != nil {
+			t.Errorf("%s: %v\n%s", name, err, p.err)
+		}
+	}
+}
+
+func TestInterruptStopsTheTurn(t *testing.T) {
+	t.Parallel()
+	data := t.TempDir()
+	p := start(t, "chat", "--data", data, "--pace", "50ms")
+	p.enter("hello")
+	p.await(p.out, "I am a")
+	p.signal(os.Interrupt)
+	p.await(p.out, "(interrupted)\n")
+	p.enter("what is 6*7")
+	p.await(p.out, "6*7 = 42\n")
+	p.enter("hello again")
+	p.await(p.out, "6*7 = 42\nHello! I am a")
+	p.signal(os.Interrupt)
+	p.enter("/retry") // goes on
+	p.await(p.out, "(interrupted)\nHello! I am")
+	if out := p.finish(); strings.Count(out, "(interrupted)") != 2 || !strings.HasSuffix(out, "\"What do you remember?\".\n") {
+		t.Errorf("it said\n%s", out)
+	}
+}
+
+func TestInterruptAtThePromptLeaves(t *testing.T) {
+	t.Parallel()
+	p := start(t, "chat", "--pace", "0")
+	p.enter("what is 6*7", "/sessions")
+	p.await(p.out, "* chat") // the turn is over for good
+	p.signal(os.Interrupt)
+	if code := p.wait(); code != 0 {
+		t.Errorf("exit code %d:\n%s%s", code, p.out, p.err)
+	}
+}
+
+func TestSecondInterruptLeavesAtOnce(t *testing.T) {
+	t.Parallel()
+	p := start(t, "chat", "--pace", "100ms")
+	p.enter("hello")
+	p.await(p.out, "Hello!")
+	p.signal(os.Interrupt)
+	p.signal(os.Interrupt)
+	// The second one comes while the turn is being stopped, or at the prompt. The
+	// system may also make one signal of the two, so it is sent until it works.
+	for again := time.Tick(100 * time.Millisecond); ; {
+		select {
+		case <-p.done:
+		case <-again:
+			_ = p.cmd.Process.Signal(os.Interrupt)
+			continue
+		}
+		break
+	}
+	if code := p.wait(); code != 0 && code != exitForced {
+		t.Errorf("exit code %d:\n%s%s", code, p.out, p.err)
+	}
+}
+
+func TestKilledTurnIsTakenOver(t *testing.T) {
+	t.Parallel()
+	data := t.TempDir()
+	p := start(t, "chat", "--data", data, "--pace", "100ms")
+	p.enter("remember that tea is hot", "hello")
+	p.await(p.out, "I am a")
+	p.signal(os.Kill)
+	p.wait()
+
+	p = start(t, "chat", "--data", data, "--pace", "10ms")
+	p.enter("what do you remember?")
+	out := p.finish()
+	if !strings.HasPrefix(out, "> hello\nHello! I am a") {
+		t.Errorf("it did not show the turn it found:\n%s", out)
+	}
+	if !strings.Contains(out, "\"What do you remember?\".\nLet me see. \n→ recall {}\n← [\"tea is hot\"]\n") {
+		t.Errorf("it did not finish that turn and go on:\n%s", out)
+	}
+	if notes := p.err.String(); !strings.Contains(notes, "The last turn is unfinished.") || !strings.Contains(notes, "(taken over") {
+		t.Errorf("notes:\n%s", notes)
+	}
+	p = start(t, "chat", "--data", data)
+	p.enter("/history")
+	if out := p.finish(); strings.Count(out, "> hello\n") != 1 || strings.Count(out, "Hello! I am") != 1 {
+		t.Errorf("the turn is not in the history once:\n%s", out)
+	}
+}
+
+func TestTerminatedTurnGoesOn(t *testing.T) {
+	t.Parallel()
+	data := t.TempDir()
+	p := start(t, "chat", "--data", data, "--pace", "100ms")
+	p.enter("hello")
+	p.await(p.out, "I am a")
+	p.signal(syscall.SIGTERM)
+	if code := p.wait(); code != exitTerminated {
+		t.Errorf("exit code %d:\n%s%s", code, p.out, p.err)
+	}
+	p = start(t, "chat", "--data", data, "--pace", "0", "--verbose")
+	if out := p.finish(); !strings.HasSuffix(out, "\"What do you remember?\".\n") {
+		t.Errorf("the next start did not finish the turn:\n%s", out)
+	}
+	if !strings.Contains(p.err.String(), `msg="run taken over"`) {
+		t.Errorf("the log does not say so:\n%s", p.err)
+	}
+}
+
+func TestTwoProcessesOnOneSession(t *testing.T) {
+	t.Parallel()
+	data := t.TempDir()
+	first := start(t, "chat", "--data", data, "--pace", "100ms")
+	second := start(t, "chat", "--data", data, "--session", "chat", "--pace", "0")
+	second.await(second.err, "New session")
+	first.enter("hello")
+	first.await(first.out, "Hello!")
+	second.enter("what is 6*7")
+	out := second.finish()
+	if !strings.HasPrefix(out, "> hello\nHello! I am") || !strings.HasSuffix(out, "\"What do you remember?\".\nLet me see. \n→ calculate {\"expression\":\"6*7\"}\n← 42\n6*7 = 42\n") {
+		t.Errorf("the second said\n%s%s", out, second.err)
+	}
+	first.finish()
+}
+
+// talk has a conversation with an agent whose model plays a script, in this
+// process.
+func talk(t *testing.T, model llm.Model, s *screen, lines ...string) error {
+	t.Helper()
+	db := memory.New(memory.Config{})
+	t.Cleanup(func() { _ = db.Close() })
+	agent := demoAgent(0)
+	agent.Model = model
+	c, err := newChat(db, agent, s, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.close(t.Context(), false) }()
+	input := make(chan string, len(lines))
+	for _, line := range lines {
+		input <- line
+	}
+	close(input)
+	c.lines = input
+	if err := c.open(t.Context(), "", "nowhere"); err != nil {
+		t.Fatal(err)
+	}
+	return c.loop(t.Context())
+}
+
+func TestFailedTurnIsRetried(t *testing.T) {
+	t.Parallel()
+	model := scripted.New(
+		scripted.Fail(session.CodeProvider, false, "no such model"),
+		scripted.Reply(scripted.Think("Hm. "), scripted.Say("Here \x1b[31mI am.")),
+	)
+	var out, side bytes.Buffer
+	err := talk(t, model, &screen{out: &out, side: &side}, "hello", "/retry")
+	if !errors.Is(err, errTurnFailed) {
+		t.Errorf("a script is told %v", err)
+	}
+	if out.String() != "Hm. Here [31mI am.\n" || !strings.Contains(side.String(), "error: no such model\n/retry tries again.\n") {
+		t.Errorf("it said\n%q\nand noted\n%s", out.String(), side.String())
+	}
+}
+
+func TestModelRetryIsTold(t *testing.T) {
+	t.Parallel()
+	model := scripted.New(
+		scripted.Reply(scripted.Say("Well, "), scripted.Failing(llm.Error(session.CodeProvider, true, "overloaded"))),
+		scripted.Text("Hello."),
+	)
+	var out bytes.Buffer
+	if err := talk(t, model, &screen{out: &out, side: &out, interactive: true}, "hello"); err != nil {
+		t.Error(err)
+	}
+	if !strings.HasSuffix(out.String(), "> Well, \nThe model failed: overloaded. Trying again.\nHello.\n\n> \n") {
+		t.Errorf("it said\n%q", out.String())
+	}
+}
+
+func TestColor(t *testing.T) {
+	t.Parallel()
+	model := scripted.New(scripted.Call("calculate", `{"expression":"1+"}`), scripted.Text("Sorry."))
+	var out bytes.Buffer
+	if err := talk(t, model, &screen{out: &out, side: &out, interactive: true, color: true}, "hello", "/quit"); err != nil {
+		t.Error(err)
+	}
+	for _, want := range []string{
+		"\n\x1b[1m> \x1b[0m\x1b[36m→ calculate {\"expression\":\"1+\"}\x1b[0m\n",
+		"\x1b[31m← error: the expression ends too soon\x1b[0m\nSorry.\n",
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q is not in\n%q", want, out.String())
+		}
+	}
+}
+
+func TestOneLine(t *testing.T) {
+	t.Parallel()
+	if got := oneLine("a\n  b\tc"); got != "a b c" {
+		t.Errorf("got %q", got)
+	}
+	if got := oneLine(strings.Repeat("ä", maxShown+1)); got != strings.Repeat("ä", maxShown)+"…" {
+		t.Errorf("got %q", got)
+	}
+}

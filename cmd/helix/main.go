@@ -1,0 +1,91 @@
+// Command helix is the program of the Helix framework. It has one command so
+// far: chat, a conversation with a demo agent in the terminal.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+// Exit codes beside 0 for success.
+const (
+	exitFailure    = 1
+	exitUsage      = 2
+	exitForced     = 128 + int(syscall.SIGINT)
+	exitTerminated = 128 + int(syscall.SIGTERM)
+)
+
+// usageError is a command line that cannot be understood.
+type usageError struct{ error }
+
+func main() {
+	signals := make(chan os.Signal, 8)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	os.Exit(run(os.Args[1:], signals))
+}
+
+// run carries out a command line and gives the exit code.
+func run(args []string, signals <-chan os.Signal) int {
+	cmd := rootCommand(signals)
+	cmd.SetArgs(args)
+	err := cmd.Execute()
+	switch {
+	case err == nil:
+		return 0
+	case errors.Is(err, errTerminated):
+		return exitTerminated
+	case errors.Is(err, errTurnFailed): // it has been reported
+		return exitFailure
+	}
+	fmt.Fprintln(os.Stderr, "helix:", err)
+	if _, ok := errors.AsType[usageError](err); ok {
+		return exitUsage
+	}
+	return exitFailure
+}
+
+func rootCommand(signals <-chan os.Signal) *cobra.Command {
+	root := &cobra.Command{
+		Use:     "helix",
+		Short:   "Durable AI agents",
+		Long:    "Helix runs durable AI agents: conversations that survive being killed.",
+		Example: "  helix chat                  talk to a demo agent",
+		Version: version(),
+		Args:    noArguments,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		// Errors are one line, printed by run.
+		SilenceErrors: true, SilenceUsage: true,
+		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
+	}
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usageError{fmt.Errorf("%w (see %s --help)", err, cmd.CommandPath())}
+	})
+	root.SetVersionTemplate("helix {{.Version}}\n")
+	root.AddCommand(chatCommand(signals))
+	return root
+}
+
+func noArguments(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	what := "argument"
+	if cmd.HasSubCommands() {
+		what = "command"
+	}
+	return usageError{fmt.Errorf("unknown %s %q (see %s --help)", what, args[0], cmd.CommandPath())}
+}
+
+// version is the module's version, as the Go tool recorded it.
+func version() string {
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "(devel)"
+}

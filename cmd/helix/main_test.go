@@ -1,0 +1,204 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// patience is how long a test waits for the program before it fails.
+const patience = 30 * time.Second
+
+// beProgram makes the test binary the program itself, so that tests drive a real
+// process, with the race detector if they have it.
+const beProgram = "HELIX_TEST_BE_PROGRAM"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(beProgram) != "" {
+		main()
+	}
+	os.Exit(m.Run())
+}
+
+// program is a running helix.
+type program struct {
+	t     *testing.T
+	cmd   *exec.Cmd
+	stdin io.WriteCloser
+	out   *output
+	err   *output
+	done  chan struct{} // closed when it has ended
+}
+
+// output collects what a program writes and can be waited on.
+type output struct {
+	mu      sync.Mutex
+	buf     bytes.Buffer
+	changed chan struct{}
+}
+
+func newOutput() *output { return &output{changed: make(chan struct{})} }
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	close(o.changed)
+	o.changed = make(chan struct{})
+	return o.buf.Write(p)
+}
+
+func (o *output) read() (string, <-chan struct{}) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.String(), o.changed
+}
+
+func (o *output) String() string {
+	text, _ := o.read()
+	return text
+}
+
+// start starts the program in an empty directory and an environment without a
+// home.
+func start(t *testing.T, args ...string) *program {
+	t.Helper()
+	return startIn(t, t.TempDir(), nil, args...)
+}
+
+func startIn(t *testing.T, dir string, env []string, args ...string) *program {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &program{t: t, cmd: exec.Command(self, args...), out: newOutput(), err: newOutput(), done: make(chan struct{})}
+	p.cmd.Dir = dir
+	// The race detector would wait a second at every exit.
+	p.cmd.Env = append([]string{beProgram + "=1", "GORACE=atexit_sleep_ms=0"}, env...)
+	p.cmd.Stdout, p.cmd.Stderr = p.out, p.err
+	if p.stdin, err = p.cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(p.done)
+		_ = p.cmd.Wait() // how it ended is in ProcessState
+	}()
+	t.Cleanup(func() {
+		_ = p.cmd.Process.Kill()
+		<-p.done
+	})
+	return p
+}
+
+// enter types lines.
+func (p *program) enter(lines ...string) {
+	p.t.Helper()
+	if _, err := io.WriteString(p.stdin, strings.Join(lines, "\n")+"\n"); err != nil {
+		p.t.Fatalf("type %q: %v", lines, err)
+	}
+}
+
+// await waits until the program has written a text.
+func (p *program) await(out *output, want string) {
+	p.t.Helper()
+	timeout := time.After(patience)
+	for {
+		text, changed := out.read()
+		if strings.Contains(text, want) {
+			return
+		}
+		select {
+		case <-changed:
+		case <-p.done:
+			if !strings.Contains(out.String(), want) {
+				p.t.Fatalf("it ended without saying %q:\n%s%s", want, p.out, p.err)
+			}
+		case <-timeout:
+			p.t.Fatalf("it did not say %q:\n%s%s", want, p.out, p.err)
+		}
+	}
+}
+
+func (p *program) signal(s os.Signal) {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// wait waits for the end of the program and gives its exit code.
+func (p *program) wait() int {
+	p.t.Helper()
+	select {
+	case <-p.done:
+	case <-time.After(patience):
+		p.t.Fatalf("it did not end:\n%s%s", p.out, p.err)
+	}
+	return p.cmd.ProcessState.ExitCode()
+}
+
+// finish closes the input and expects a clean end.
+func (p *program) finish() string {
+	p.t.Helper()
+	if err := p.stdin.Close(); err != nil && !errors.Is(err, os.ErrClosed) {
+		p.t.Fatal(err)
+	}
+	if code := p.wait(); code != 0 {
+		p.t.Fatalf("exit code %d:\n%s%s", code, p.out, p.err)
+	}
+	return p.out.String()
+}
+
+func TestMistakesGetOneLine(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, []byte("this is not a database, whatever else it may be\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		args string
+		want string
+		code int
+	}{
+		{"chat --bogus", "unknown flag: --bogus", exitUsage},
+		{"bogus", `unknown command "bogus"`, exitUsage},
+		{"chat extra", `unknown argument "extra"`, exitUsage},
+		{"chat --pace never", `invalid argument "never" for "--pace" flag`, exitUsage},
+		{"chat --session a/../b", `session id "a/../b" must not contain ".."`, exitFailure},
+		{"chat --data " + file + "/deeper", "not a directory", exitFailure},
+		{"chat --data " + file, "not a database", exitFailure},
+	} {
+		p := start(t, strings.Fields(test.args)...)
+		code := p.wait()
+		text := p.err.String()
+		if code != test.code || !strings.Contains(text, test.want) || strings.Count(text, "\n") != 1 || p.out.String() != "" {
+			t.Errorf("helix %s: exit code %d, want %d with %q in one line\n%s%s", test.args, code, test.code, test.want, p.out, text)
+		}
+	}
+}
+
+func TestHelpAndVersion(t *testing.T) {
+	t.Parallel()
+	for args, want := range map[string]string{
+		"":               "Available Commands:",
+		"--help":         "Available Commands:",
+		"--version":      "helix ",
+		"chat --help":    "echo 'what is 6*7' | helix chat",
+		"chat --version": "helix ",
+	} {
+		p := start(t, strings.Fields(args)...)
+		if code := p.wait(); code != 0 || !strings.Contains(p.out.String(), want) || p.err.String() != "" {
+			t.Errorf("helix %s: exit code %d\n%s%s", args, code, p.out, p.err)
+		}
+	}
+}

@@ -1,0 +1,259 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/stream"
+)
+
+// screen is where the conversation is shown. With a terminal to type on, there is
+// a prompt, and notes stand between the lines of the conversation; without one,
+// notes and errors go elsewhere, so that a script reads the conversation alone.
+type screen struct {
+	out         io.Writer
+	side        io.Writer // notes and errors
+	interactive bool
+	color       bool
+	midLine     bool // the cursor is not at the beginning of a line
+}
+
+func newScreen() *screen {
+	s := &screen{out: os.Stdout, side: os.Stdout, interactive: isTerminal(os.Stdin)}
+	if !s.interactive {
+		s.side = os.Stderr
+	}
+	s.color = isTerminal(os.Stdout) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+	return s
+}
+
+// isTerminal tells a terminal from files, pipes and the null device.
+func isTerminal(f *os.File) bool {
+	info, err := f.Stat()
+	if err != nil || info.Mode()&os.ModeCharDevice == 0 {
+		return false
+	}
+	null, err := os.Stat(os.DevNull)
+	return err != nil || !os.SameFile(info, null)
+}
+
+// The styles of the screen, as ANSI codes.
+const (
+	plain = ""
+	bold  = "1"
+	dim   = "2"
+	red   = "31"
+	cyan  = "36"
+)
+
+func (s *screen) styled(style, text string) string {
+	if !s.color || style == plain {
+		return text
+	}
+	return "\x1b[" + style + "m" + text + "\x1b[0m"
+}
+
+// text shows a piece of running text where the cursor is.
+func (s *screen) text(style, piece string) {
+	if piece = printable(piece); piece == "" {
+		return
+	}
+	fmt.Fprint(s.out, s.styled(style, piece))
+	s.midLine = !strings.HasSuffix(piece, "\n")
+}
+
+// line shows a text on lines of its own.
+func (s *screen) line(style, text string) {
+	s.end()
+	fmt.Fprintln(s.out, s.styled(style, printable(text)))
+}
+
+// end goes to the beginning of a line.
+func (s *screen) end() {
+	if s.midLine {
+		fmt.Fprintln(s.out)
+		s.midLine = false
+	}
+}
+
+// block shows what a command has to tell.
+func (s *screen) block(text string) { s.line(plain, text) }
+
+// note tells something about the program.
+func (s *screen) note(format string, args ...any) {
+	s.aside(dim, fmt.Sprintf(format, args...))
+}
+
+// error shows an error.
+func (s *screen) error(err error) { s.aside(red, "error: "+err.Error()) }
+
+func (s *screen) aside(style, text string) {
+	s.end()
+	if s.interactive {
+		text = s.styled(style, printable(text))
+	}
+	fmt.Fprintln(s.side, text)
+}
+
+// prompt asks for the next line.
+func (s *screen) prompt() {
+	if s.interactive {
+		s.end()
+		fmt.Fprint(s.out, "\n"+s.styled(bold, "> "))
+	}
+}
+
+// leave ends the line that the prompt began.
+func (s *screen) leave() {
+	if s.interactive {
+		fmt.Fprintln(s.out)
+	}
+}
+
+// transcript shows messages that were exchanged before.
+func (s *screen) transcript(messages []session.Message) {
+	several := false
+	for i := range messages {
+		m := &messages[i]
+		if m.Hidden() {
+			continue
+		}
+		if m.Role == session.RoleAssistant {
+			several = len(m.Calls()) > 1
+		}
+		for j := range m.Parts {
+			s.part(m.Role, &m.Parts[j], several)
+		}
+		s.end()
+		if m.Metadata[session.MetaInterrupted] != nil {
+			s.line(dim, interruptedMark)
+		}
+	}
+}
+
+const interruptedMark = "(interrupted)"
+
+// part shows a piece of a message; several tells whether its reply made more
+// than one call.
+func (s *screen) part(role session.Role, p *session.Part, several bool) {
+	switch {
+	case p.Kind == session.PartToolCall:
+		s.call(p.Tool, p.Input)
+	case p.Kind == session.PartToolResult && p.Error != nil:
+		s.failure(p.Tool, p.Error, several)
+	case p.Kind == session.PartToolResult:
+		s.result(p.Tool, p.ResultJSON(), several)
+	case p.Kind == session.PartText && role == session.RoleUser:
+		s.line(bold, "> "+p.Text)
+	case p.Kind == session.PartText:
+		s.text(plain, p.Text)
+	}
+}
+
+func (s *screen) call(tool string, input json.RawMessage) {
+	s.line(cyan, "→ "+tool+" "+oneLine(string(input)))
+}
+
+func (s *screen) result(tool string, result json.RawMessage, several bool) {
+	shown := string(result)
+	var text string
+	if json.Unmarshal(result, &text) == nil {
+		shown = text
+	}
+	s.line(cyan, "← "+prefix(tool, several)+oneLine(shown))
+}
+
+func (s *screen) failure(tool string, err *session.Error, several bool) {
+	s.line(red, "← "+prefix(tool, several)+"error: "+oneLine(err.Message))
+}
+
+// prefix tells results of several calls apart.
+func prefix(tool string, several bool) string {
+	if several {
+		return tool + ": "
+	}
+	return ""
+}
+
+// turnView shows a run as it goes on.
+type turnView struct {
+	screen    *screen
+	withInput bool // show what the turn began with, too
+	calls     int  // of the step
+	failed    string
+}
+
+// show shows one item of the run's stream.
+func (v *turnView) show(item stream.Item) {
+	c := item.Chunk
+	if c == nil {
+		return
+	}
+	switch c.Kind {
+	case stream.InputReceived:
+		if v.withInput {
+			v.screen.transcript(c.Messages)
+		}
+	case stream.StepStarted:
+		if v.failed != "" {
+			v.screen.note("The model failed: %s. Trying again.", v.failed)
+		}
+		v.calls, v.failed = 0, ""
+	case stream.Thinking:
+		v.screen.text(dim, c.Delta)
+	case stream.TextDelta:
+		v.screen.text(plain, c.Delta)
+	case stream.ToolStart:
+		v.calls++
+		v.screen.call(c.Tool, c.Arguments)
+	case stream.ToolEnd:
+		if c.Error != nil {
+			v.screen.failure(c.Tool, c.Error, v.calls > 1)
+		} else {
+			v.screen.result(c.Tool, c.Result, v.calls > 1)
+		}
+	case stream.StepDiscarded:
+		v.discarded(c)
+	case stream.RunInterrupted:
+		v.screen.line(dim, interruptedMark)
+	}
+}
+
+// discarded tells why what was just shown does not count.
+func (v *turnView) discarded(c *stream.Chunk) {
+	v.screen.end()
+	switch {
+	case c.Attempt > 0: // of several: whether there is another one, the next chunk tells
+		v.failed = c.Reason
+	case v.withInput:
+		v.screen.note("(taken over; it goes on from its last commit)")
+	}
+}
+
+// printable leaves out what would control the terminal instead of being shown.
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) && r != '\n' && r != '\t' {
+			return -1
+		}
+		return r
+	}, text)
+}
+
+// maxShown is how much of a call's arguments or result is shown.
+const maxShown = 300
+
+// oneLine puts a text on one line and shortens it.
+func oneLine(text string) string {
+	text = strings.Join(strings.Fields(text), " ")
+	if utf8.RuneCountInString(text) > maxShown {
+		text = string([]rune(text)[:maxShown]) + "…"
+	}
+	return text
+}

@@ -1,0 +1,420 @@
+package runtimetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/llm/scripted"
+	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/stream"
+)
+
+func hookScenarios() []Scenario {
+	return []Scenario{
+		{"order", "hooks are called in the canonical order around model calls, tools and messages", hookOrder},
+		{"parallel order", "OnMessage and AfterTool come after all calls of the reply are done, call by call", hookParallelOrder},
+		{"composition", "hooks of the runtime come first, then the agent's, then those of the execution", hookComposition},
+		{"per run refused", "hooks of one run are refused unless the caller accepts that they are ephemeral", hookEphemeral},
+		{"veto", "a failing BeforeTool vetoes the call; the model sees a tool error, and the tool does not run", hookVeto},
+		{"before model fails", "a failing BeforeLLMCall fails the run, and the session goes on", hookModelRefused},
+		{"changes the request", "BeforeLLMCall may change what the model is sent, and not what is stored", hookChangesRequest},
+		{"attempts", "BeforeLLMCall is told the attempt", hookAttempts},
+		{"state in the commit", "what hooks change is part of the step's own commit", hookStateInCommit},
+		{"hooks see state", "hooks see what calls and hooks before them have changed", hookSeesState},
+		{"failing", "a hook that fails is logged, and the run goes on", hookFailing},
+		{"panicking", "a hook that panics is logged, and the hooks after it are still called", hookPanicking},
+		{"panicking gate", "a BeforeTool that panics vetoes, a BeforeLLMCall that panics fails the run", hookPanickingGate},
+		{"lifecycle", "start, complete, fail, suspend and resume are told, with the run before", hookLifecycle},
+		{"results", "AfterTool sees results and errors; OnAgentComplete output, steps and usage", hookResults},
+		{"events", "hooks may send custom events", hookEvents},
+	}
+}
+
+// tracing is a set of hooks that write down what they are told.
+func tracing(j *journal, prefix string) helix.Hooks {
+	note := func(format string, args ...any) error {
+		j.add(prefix+format, args...)
+		return nil
+	}
+	return helix.Hooks{
+		OnAgentStart: func(_ context.Context, _ *helix.HookContext, e helix.AgentStart) error {
+			return note("start %d", len(e.Input))
+		},
+		OnAgentComplete: func(_ context.Context, _ *helix.HookContext, e helix.AgentComplete) error {
+			return note("complete %s%s", e.Reply, e.Output)
+		},
+		OnAgentFail: func(_ context.Context, _ *helix.HookContext, e helix.AgentFail) error {
+			return note("fail %s", e.Error.Code)
+		},
+		OnAgentSuspended: func(_ context.Context, _ *helix.HookContext, e helix.AgentSuspended) error {
+			return note("suspended %s %s", e.Status, e.Reason)
+		},
+		OnAgentResumed: func(_ context.Context, _ *helix.HookContext, e helix.AgentResumed) error {
+			return note("resumed %s", e.PreviousRunID)
+		},
+		BeforeLLMCall: func(_ context.Context, h *helix.HookContext, e helix.BeforeLLMCall) error {
+			return note("before model %d", h.Step)
+		},
+		AfterLLMCall: func(_ context.Context, h *helix.HookContext, e helix.AfterLLMCall) error {
+			return note("after model %d", h.Step)
+		},
+		BeforeTool: func(_ context.Context, _ *helix.HookContext, e helix.BeforeTool) error {
+			return note("before tool %s%s", e.Tool, e.Input)
+		},
+		AfterTool: func(_ context.Context, _ *helix.HookContext, e helix.AfterTool) error {
+			return note("after tool %s%s = %s", e.Tool, e.Input, e.Result.Parts[0].ResultJSON())
+		},
+		OnStateChange: func(_ context.Context, _ *helix.HookContext, e helix.StateChange) error {
+			return note("state %s %s", e.Tool, e.Writes.Ops[0].Key)
+		},
+		OnMessage: func(_ context.Context, _ *helix.HookContext, e helix.NewMessage) error {
+			return note("message %s", e.Message.Role)
+		},
+	}
+}
+
+func hookOrder(s *Stage) {
+	var j journal
+	note := newTool("note", func(_ context.Context, call *helix.Call, n int) (int, error) {
+		j.add("execute note")
+		helix.Append(call, "notes", n)
+		return n, nil
+	})
+	agent := newAgent(scripted.New(scripted.Call("note", num{1}), scripted.Text("ok")), note)
+	agent.State = helix.StateOf(notes{})
+	agent.Hooks = tracing(&j, "")
+	x := s.Start(agent)
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
+	s.same(j.String(), strings.Join([]string{
+		"start 1",
+		"before model 1", "after model 1", "message assistant",
+		`before tool note{"n":1}`, "execute note", "state note notes",
+		"message tool", `after tool note{"n":1} = 1`,
+		"before model 2", "after model 2", "message assistant",
+		"complete ok",
+	}, "\n"), "order of hooks")
+}
+
+func hookParallelOrder(s *Stage) {
+	for _, readOnly := range []bool{false, true} {
+		var j journal
+		tool := chain(2)
+		tool.ReadOnly = readOnly
+		agent := newAgent(scripted.New(scripted.Reply(scripted.Calling("chain", num{1}), scripted.Calling("chain", num{2})), scripted.Text("ok")), tool)
+		hooks := tracing(&j, "")
+		agent.Hooks = helix.Hooks{OnMessage: hooks.OnMessage, AfterTool: hooks.AfterTool}
+		if readOnly {
+			agent.Name = "reader"
+		}
+		x := s.Start(agent)
+		s.ended(s.Say(x, agent, "s-"+agent.Name, "Hi!"), helix.Completed)
+		s.same(j.String(), strings.Join([]string{
+			"message assistant",
+			"message tool", `after tool chain{"n":1} = 1`,
+			"message tool", `after tool chain{"n":2} = 2`,
+			"message assistant",
+		}, "\n"), "order of hooks, read-only %t", readOnly)
+	}
+}
+
+func hookComposition(s *Stage) {
+	var j journal
+	agent := newAgent(scripted.New(scripted.Call("note", num{1}), scripted.Text("ok")), noteTool())
+	agent.State = helix.StateOf(notes{})
+	agent.Hooks = tracing(&j, "agent: ")
+	runtimeHooks, runHooks := tracing(&j, "runtime: "), tracing(&j, "run: ")
+	x := s.StartWith(Options{Agents: []*helix.Agent{agent}, Hooks: &runtimeHooks})
+	s.ended(s.Result(s.Execute(x, agent, helix.Input{
+		SessionID: "s-1", Message: helix.UserText("Hi!"), Hooks: &runHooks, EphemeralHooks: true,
+	})), helix.Completed)
+	var want []string
+	for _, line := range []string{
+		"start 1", "before model 1", "after model 1", "message assistant", `before tool note{"n":1}`, "state note last",
+		"message tool", `after tool note{"n":1} = 1`, "before model 2", "after model 2", "message assistant", "complete ok",
+	} {
+		want = append(want, "runtime: "+line, "agent: "+line, "run: "+line)
+	}
+	s.same(j.String(), strings.Join(want, "\n"), "order of hooks")
+}
+
+func hookEphemeral(s *Stage) {
+	var j journal
+	hooks := tracing(&j, "")
+	agent := newAgent(scripted.New(scripted.Fail(session.CodeProvider, false, "no"), scripted.Text("ok"), scripted.Text("ok")))
+	x := s.Start(agent)
+	_, err := x.Execute(s.ctx(), agent, helix.Input{SessionID: "s-1", Message: helix.UserText("Hi!"), Hooks: &hooks})
+	s.refused(err, helix.ErrInvalid, "Hooks", "EphemeralHooks")
+	s.same(j.String(), "", "hooks called")
+	s.failed(s.Result(s.Execute(x, agent, helix.Input{
+		SessionID: "s-1", Message: helix.UserText("Hi!"), Hooks: &hooks, EphemeralHooks: true,
+	})), code(session.CodeProvider))
+	_, err = x.Retry(s.ctx(), agent, "s-1", helix.RetryOptions{Hooks: &hooks})
+	s.refused(err, helix.ErrInvalid, "Hooks", "EphemeralHooks")
+	run, err := x.Retry(s.ctx(), agent, "s-1", helix.RetryOptions{Hooks: &hooks, EphemeralHooks: true})
+	s.ok(err, "retry")
+	s.ended(s.Result(run), helix.Completed)
+	if !strings.Contains(j.String(), "complete ok") {
+		s.Fatalf("the run's hooks were told %q", j.String())
+	}
+}
+
+func hookVeto(s *Stage) {
+	var ran tally
+	agent := newAgent(scripted.New(scripted.Reply(scripted.Calling("count", num{1}), scripted.Calling("count", num{2})), scripted.Text("ok")),
+		newTool("count", func(_ context.Context, call *helix.Call, n int) (int, error) {
+			helix.Append(call, "notes", n)
+			return ran.add("count"), nil
+		}))
+	agent.State = helix.StateOf(notes{})
+	agent.Hooks.BeforeTool = func(_ context.Context, h *helix.HookContext, e helix.BeforeTool) error {
+		if string(e.Input) == `{"n":1}` {
+			helix.Append(h, "notes", 100)
+			return errors.New("not on a Sunday")
+		}
+		return nil
+	}
+	x := s.Start(agent)
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
+	s.same(ran.of("count"), 1, "calls that ran")
+	s.transcript("s-1", "user: Hi!", `assistant: count({"n":1}), count({"n":2})`, "tool count failed: tool_vetoed", "tool count: 1", "assistant: ok")
+	s.refused(s.messages("s-1")[2].Parts[0].Error, code(session.CodeToolVetoed), "not on a Sunday")
+	s.sameJSON(s.state("s-1"), `{"notes":[2],"last":0}`, "state")
+}
+
+func hookModelRefused(s *Stage) {
+	model := scripted.New(scripted.Text("ok"))
+	agent := newAgent(model)
+	refuse := true
+	agent.Hooks.BeforeLLMCall = func(context.Context, *helix.HookContext, helix.BeforeLLMCall) error {
+		if refuse {
+			return errors.New("over budget")
+		}
+		return nil
+	}
+	x := s.Start(agent)
+	s.failed(s.Say(x, agent, "s-1", "Hi!"), code(session.CodeHook), "BeforeLLMCall", "over budget")
+	s.same(len(model.Requests()), 0, "model calls")
+	refuse = false
+	s.ended(s.Say(x, agent, "s-1", "Again!"), helix.Completed)
+}
+
+func hookChangesRequest(s *Stage) {
+	model := scripted.New(scripted.Text("ok"))
+	agent := newAgent(model)
+	agent.Hooks.BeforeLLMCall = func(_ context.Context, _ *helix.HookContext, e helix.BeforeLLMCall) error {
+		e.Request.Instructions = "Be kind."
+		e.Request.Messages = append(e.Request.Messages, session.UserText("By the way, it rains."))
+		return nil
+	}
+	x := s.Start(agent)
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
+	s.same(model.Requests()[0].Instructions, "Be kind.", "instructions")
+	s.same(render(model.Requests()[0].Messages), "user: Hi!\nuser: By the way, it rains.", "what the model sees")
+	s.transcript("s-1", "user: Hi!", "assistant: ok")
+}
+
+func hookAttempts(s *Stage) {
+	var j journal
+	agent := newAgent(scripted.New(scripted.Takes(scripted.Fail(session.CodeProvider, true, "no"), scripted.Text("ok"))))
+	agent.Hooks.BeforeLLMCall = func(_ context.Context, h *helix.HookContext, e helix.BeforeLLMCall) error {
+		j.add("step %d attempt %d", h.Step, e.Attempt)
+		return nil
+	}
+	x := s.Start(agent)
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
+	s.same(j.String(), "step 1 attempt 1\nstep 1 attempt 2", "attempts")
+}
+
+func hookStateInCommit(s *Stage) {
+	agent := newAgent(scripted.New(scripted.Reply(scripted.Calling("note", num{1}), scripted.Calling("note", num{2})), scripted.Text("ok")), noteTool())
+	agent.State = helix.StateOf(notes{})
+	agent.Hooks.AfterTool = func(_ context.Context, h *helix.HookContext, e helix.AfterTool) error {
+		helix.Append(h, "notes", 10)
+		return nil
+	}
+	agent.Hooks.OnStateChange = func(_ context.Context, h *helix.HookContext, e helix.StateChange) error {
+		helix.Append(h, "notes", 100)
+		return nil
+	}
+	x := s.Start(agent)
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
+	s.sameJSON(s.state("s-1"), `{"notes":[1,100,2,100,10,10],"last":2}`, "state")
+	step, err := s.store().Checkpoint(s.ctx(), "s-1", s.checkpoints("s-1")[1].ID)
+	s.ok(err, "checkpoint")
+	raw, err := step.State.MarshalJSON()
+	s.ok(err, "state of the checkpoint")
+	s.sameJSON(string(raw), `{"notes":[1,100,2,100,10,10],"last":2}`, "state at the step's checkpoint")
+	s.sameJSON(s.foldState(`{"notes":[],"last":0}`, s.chunks("s-1")), s.state("s-1"), "the folded patches")
+}
+
+func hookSeesState(s *Stage) {
+	var j journal
+	agent := newAgent(scripted.New(scripted.Reply(scripted.Calling("note", num{1}), scripted.Calling("note", num{2})), scripted.Text("ok")), noteTool())
+	agent.State = helix.StateOf(notes{})
+	agent.Hooks.BeforeLLMCall = func(_ context.Context, h *helix.HookContext, _ helix.BeforeLLMCall) error {
+		j.add("before model %v", helix.State[notes](h).Notes)
+		helix.Append(h, "notes", 0)
+		return nil
+	}
+	agent.Hooks.AfterTool = func(_ context.Context, h *helix.HookContext, _ helix.AfterTool) error {
+		j.add("after tool %v", helix.State[notes](h).Notes)
+		helix.Append(h, "notes", 10)
+		return nil
+	}
+	x := s.Start(agent)
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
+	s.same(j.String(), "before model []\nafter tool [0 1 2]\nafter tool [0 1 2 10]\nbefore model [0 1 2 10 10]", "what hooks see")
+	s.sameJSON(s.state("s-1"), `{"notes":[0,1,2,10,10,0],"last":2}`, "state")
+}
+
+func hookFailing(s *Stage) {
+	fail := errors.New("this hook is broken")
+	agent := newAgent(scripted.New(scripted.Call("note", num{1}), scripted.Text("ok")), noteTool())
+	agent.State = helix.StateOf(notes{})
+	agent.Hooks = helix.Hooks{
+		OnAgentStart:    func(context.Context, *helix.HookContext, helix.AgentStart) error { return fail },
+		OnAgentComplete: func(context.Context, *helix.HookContext, helix.AgentComplete) error { return fail },
+		AfterLLMCall:    func(context.Context, *helix.HookContext, helix.AfterLLMCall) error { return fail },
+		AfterTool:       func(context.Context, *helix.HookContext, helix.AfterTool) error { return fail },
+		OnStateChange:   func(context.Context, *helix.HookContext, helix.StateChange) error { return fail },
+		OnMessage:       func(context.Context, *helix.HookContext, helix.NewMessage) error { return fail },
+	}
+	x := s.Start(agent)
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
+	s.transcript("s-1", "user: Hi!", `assistant: note({"n":1})`, "tool note: 1", "assistant: ok")
+	for _, hook := range []string{"OnAgentStart", "AfterLLMCall", "AfterTool", "OnStateChange", "OnMessage"} {
+		s.logged("hook failed", "hook="+hook, "this hook is broken", "session=s-1")
+	}
+}
+
+func hookPanicking(s *Stage) {
+	var j journal
+	boom := func() error { panic("this hook explodes") }
+	bad := helix.Hooks{
+		OnAgentStart:    func(context.Context, *helix.HookContext, helix.AgentStart) error { return boom() },
+		OnAgentComplete: func(context.Context, *helix.HookContext, helix.AgentComplete) error { return boom() },
+		AfterLLMCall:    func(context.Context, *helix.HookContext, helix.AfterLLMCall) error { return boom() },
+		AfterTool:       func(context.Context, *helix.HookContext, helix.AfterTool) error { return boom() },
+		OnStateChange:   func(context.Context, *helix.HookContext, helix.StateChange) error { return boom() },
+		OnMessage: func(_ context.Context, _ *helix.HookContext, e helix.NewMessage) error {
+			j.add("message %s", e.Message.Role)
+			return boom()
+		},
+	}
+	afterTool := bad.AfterTool
+	bad.AfterTool = func(ctx context.Context, h *helix.HookContext, e helix.AfterTool) error {
+		j.add("after tool")
+		return afterTool(ctx, h, e)
+	}
+	agent := newAgent(scripted.New(scripted.Call("note", num{1}), scripted.Text("ok")), noteTool())
+	agent.State = helix.StateOf(notes{})
+	agent.Hooks = tracing(&j, "agent: ")
+	x := s.StartWith(Options{Agents: []*helix.Agent{agent}, Hooks: &bad})
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
+	s.logged("hook failed", "this hook explodes", "stack=")
+	s.same(j.String(), strings.Join([]string{
+		"agent: start 1", "agent: before model 1", "agent: after model 1", "message assistant", "agent: message assistant",
+		`agent: before tool note{"n":1}`, "agent: state note last",
+		"message tool", "agent: message tool", "after tool", `agent: after tool note{"n":1} = 1`,
+		"agent: before model 2", "agent: after model 2", "message assistant", "agent: message assistant", "agent: complete ok",
+	}, "\n"), "hooks called")
+}
+
+func hookPanickingGate(s *Stage) {
+	agent := newAgent(scripted.New(scripted.Call("double", num{1}), scripted.Text("ok")), double())
+	var asked tally
+	agent.Hooks.BeforeTool = func(context.Context, *helix.HookContext, helix.BeforeTool) error { panic("no tools") }
+	agent.Hooks.BeforeLLMCall = func(context.Context, *helix.HookContext, helix.BeforeLLMCall) error {
+		if asked.add("") == 3 {
+			panic("no models")
+		}
+		return nil
+	}
+	x := s.Start(agent)
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
+	s.transcript("s-1", "user: Hi!", `assistant: double({"n":1})`, "tool double failed: tool_vetoed", "assistant: ok")
+	s.failed(s.Say(x, agent, "s-1", "Again!"), code(session.CodeHook), "BeforeLLMCall")
+}
+
+func hookLifecycle(s *Stage) {
+	var j journal
+	g := s.newGate()
+	agent := newAgent(scripted.New(
+		scripted.Fail(session.CodeProvider, false, "no"),
+		scripted.Reply(scripted.Say("..."), scripted.Do(g.enter), scripted.Until(nil)),
+		scripted.Text("done"),
+	))
+	hooks := tracing(&j, "")
+	agent.Hooks = helix.Hooks{
+		OnAgentStart: hooks.OnAgentStart, OnAgentComplete: hooks.OnAgentComplete, OnAgentFail: hooks.OnAgentFail,
+		OnAgentSuspended: hooks.OnAgentSuspended, OnAgentResumed: hooks.OnAgentResumed,
+	}
+	x := s.Start(agent)
+	first := s.Begin(x, agent, "s-1", "Hi!")
+	s.ended(s.Result(first), helix.Failed)
+	second := s.Retry(x, agent, "s-1")
+	s.receive("the model is asked", g.entered)
+	s.ok(second.Interrupt(s.ctx(), "coffee"), "interrupt")
+	s.ended(s.Result(second), helix.Interrupted)
+	third := s.Resume(x, agent, "s-1", helix.ResumeOptions{})
+	s.ended(s.Result(third), helix.Completed)
+	s.same(j.String(), strings.Join([]string{
+		"start 1", "fail provider_error",
+		"resumed " + first.ID(), "suspended interrupted coffee",
+		"resumed " + second.ID(), "complete done",
+	}, "\n"), "lifecycle hooks")
+}
+
+func hookResults(s *Stage) {
+	var mu sync.Mutex
+	var after []helix.AfterTool
+	var complete helix.AgentComplete
+	agent, _ := finisher(
+		scripted.Reply(scripted.Calling("double", num{1}), scripted.Calling("broken", num{2}), scripted.Calling("unknown", num{3})),
+		scripted.Finish(report{"done"}))
+	agent.Tools = append(agent.Tools, newTool("broken", func(context.Context, *helix.Call, int) (int, error) { return 0, errors.New("no") }))
+	agent.Hooks.AfterTool = func(_ context.Context, _ *helix.HookContext, e helix.AfterTool) error {
+		mu.Lock()
+		defer mu.Unlock()
+		after = append(after, e)
+		return nil
+	}
+	agent.Hooks.OnAgentComplete = func(_ context.Context, _ *helix.HookContext, e helix.AgentComplete) error {
+		complete = e
+		return nil
+	}
+	x := s.Start(agent)
+	res := s.Say(x, agent, "s-1", "Hi!")
+	s.ended(res, helix.Completed)
+	s.same(len(after), 3, "AfterTool calls")
+	s.same(string(after[0].Result.Parts[0].ResultJSON()), "2", "the first result")
+	s.refused(after[1].Error, code(session.CodeToolFailed), "no")
+	s.refused(after[2].Error, code(session.CodeToolUnknown), "unknown")
+	s.sameJSON(string(complete.Output), `{"summary":"done"}`, "output")
+	s.same([]any{complete.Steps, complete.Usage}, []any{2, res.Usage}, "steps and usage")
+}
+
+func hookEvents(s *Stage) {
+	agent := newAgent(scripted.New(scripted.Call("double", num{1}), scripted.Text("ok")), double())
+	agent.Hooks.BeforeTool = func(_ context.Context, h *helix.HookContext, e helix.BeforeTool) error {
+		h.Emit("calling", map[string]string{"tool": e.Tool})
+		return nil
+	}
+	agent.Hooks.OnAgentComplete = func(_ context.Context, h *helix.HookContext, e helix.AgentComplete) error {
+		h.Emit("completed", e.Steps)
+		return nil
+	}
+	x := s.Start(agent)
+	items := s.collect(s.Begin(x, agent, "s-1", "Hi!"))
+	var got []string
+	for _, item := range items {
+		if item.Chunk != nil && item.Chunk.Kind == stream.Custom {
+			got = append(got, fmt.Sprintf("%s %s", item.Chunk.Name, item.Chunk.Data))
+		}
+	}
+	s.same(strings.Join(got, "\n"), "calling {\"tool\":\"double\"}\ncompleted 2", "custom events")
+}

@@ -1,0 +1,153 @@
+package runtimetest
+
+import (
+	"context"
+	"errors"
+
+	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/llm/scripted"
+	"github.com/helixagents/helix/session"
+)
+
+func limitScenarios() []Scenario {
+	return []Scenario{
+		{"max steps", "an agent without output type fails with ErrMaxSteps at its limit, and the session goes on", limitMaxSteps},
+		{"default", "the default limit is 50 steps", limitDefault},
+		{"unlimited", "Unlimited lifts the limit", limitUnlimited},
+		{"reply at the limit", "an answer in the last allowed step completes", limitReply},
+		{"forced completion", "at the limit an agent with an output type gets one last call in which it can only finish", limitForced},
+		{"forced in vain", "an agent that does not finish in its last call fails with ErrNoOutput", limitForcedInVain},
+		{"stop when", "StopWhen completes the turn after a step, and the run says so", limitStopWhen},
+		{"stop when first", "StopWhen is asked before the limit is looked at", limitStopWhenFirst},
+		{"stop when fails", "a StopWhen that fails or panics fails the run, and the session goes on", limitStopWhenFails},
+		{"finish before stop when", "a step that finishes is a finish, whatever StopWhen says", limitFinishFirst},
+	}
+}
+
+// doubling is a model that calls double a number of times and then says ok.
+func doubling(times int) *scripted.Model {
+	var steps []scripted.Step
+	for i := range times {
+		steps = append(steps, scripted.Call("double", num{i}))
+	}
+	return scripted.New(append(steps, scripted.Text("ok"))...)
+}
+
+func limitMaxSteps(s *Stage) {
+	model := doubling(3)
+	agent := newAgent(model, double())
+	agent.MaxSteps = 3
+	x := s.Start(agent)
+	res := s.Say(x, agent, "s-1", "Go!")
+	s.failed(res, helix.ErrMaxSteps, "agent", "3 steps")
+	s.same(res.Steps, 3, "steps")
+	s.same(res.CompletionReason, session.ReasonMaxSteps, "completion reason")
+	s.same(len(model.Requests()), 3, "model calls")
+	s.same(len(s.messages("s-1")), 7, "messages")
+	s.ended(s.Say(x, agent, "s-1", "Enough?"), helix.Completed)
+}
+
+func limitDefault(s *Stage) {
+	agent := newAgent(doubling(helix.DefaultMaxSteps), double())
+	x := s.Start(agent)
+	res := s.Say(x, agent, "s-1", "Go!")
+	s.failed(res, helix.ErrMaxSteps)
+	s.same(res.Steps, 50, "steps")
+}
+
+func limitUnlimited(s *Stage) {
+	agent := newAgent(doubling(60), double())
+	agent.MaxSteps = helix.Unlimited
+	x := s.Start(agent)
+	res := s.Say(x, agent, "s-1", "Go!")
+	s.ended(res, helix.Completed)
+	s.same(res.Steps, 61, "steps")
+}
+
+func limitReply(s *Stage) {
+	agent := newAgent(doubling(2), double())
+	agent.MaxSteps = 3
+	x := s.Start(agent)
+	res := s.Say(x, agent, "s-1", "Go!")
+	s.ended(res, helix.Completed)
+	s.same(res.CompletionReason, session.ReasonReply, "completion reason")
+}
+
+func limitForced(s *Stage) {
+	agent, model := finisher(scripted.Call("double", num{1}), scripted.Call("double", num{2}), scripted.Finish(report{"so far"}))
+	agent.MaxSteps = 2
+	x := s.Start(agent)
+	res := s.Say(x, agent, "s-1", "Go!")
+	s.ended(res, helix.Completed)
+	s.sameJSON(string(res.Output), `{"summary":"so far"}`, "output")
+	s.same(res.CompletionReason, session.ReasonMaxSteps, "completion reason")
+	requests := model.Requests()
+	s.same(len(requests), 3, "model calls")
+	s.same(len(requests[1].Tools), 2, "tools offered in step 2")
+	s.same(len(requests[2].Tools), 1, "tools offered in the last call")
+	s.same(requests[2].ToolChoice.Name, session.FinishTool, "the tool that must be called")
+}
+
+func limitForcedInVain(s *Stage) {
+	agent, _ := finisher(scripted.Call("double", num{1}), scripted.Text("I'd rather not."), scripted.Finish(report{"well"}))
+	agent.MaxSteps = 1
+	x := s.Start(agent)
+	s.failed(s.Say(x, agent, "s-1", "Go!"), helix.ErrNoOutput, "agent")
+	s.ended(s.Say(x, agent, "s-1", "Please!"), helix.Completed)
+}
+
+func limitStopWhen(s *Stage) {
+	model := scripted.New(scripted.Call("note", num{1}), scripted.Call("note", num{7}))
+	agent := newAgent(model, noteTool())
+	agent.State = helix.StateOf(notes{})
+	agent.StopWhen = func(_ context.Context, step *helix.Step) (bool, error) {
+		if len(step.Results) != 1 || len(step.Reply.Calls()) != 1 {
+			return false, errors.New("the step is not what was expected")
+		}
+		return helix.State[notes](step).Last == 7, nil
+	}
+	x := s.Start(agent)
+	res := s.Say(x, agent, "s-1", "Go!")
+	s.ended(res, helix.Completed)
+	s.same(res.CompletionReason, session.ReasonStopWhen, "completion reason")
+	s.same(res.Steps, 2, "steps")
+	s.transcript("s-1", "user: Go!", `assistant: note({"n":1})`, "tool note: 1", `assistant: note({"n":7})`, "tool note: 2")
+}
+
+func limitStopWhenFirst(s *Stage) {
+	agent := newAgent(doubling(2), double())
+	agent.MaxSteps = 2
+	agent.StopWhen = func(_ context.Context, step *helix.Step) (bool, error) { return step.Step == 2, nil }
+	x := s.Start(agent)
+	res := s.Say(x, agent, "s-1", "Go!")
+	s.ended(res, helix.Completed)
+	s.same(res.CompletionReason, session.ReasonStopWhen, "completion reason")
+}
+
+func limitStopWhenFails(s *Stage) {
+	agent := newAgent(doubling(3), double())
+	var asked tally
+	agent.StopWhen = func(context.Context, *helix.Step) (bool, error) {
+		switch asked.add("") {
+		case 1:
+			return false, errors.New("cannot tell")
+		case 2:
+			panic("cannot tell at all")
+		}
+		return true, nil
+	}
+	x := s.Start(agent)
+	s.failed(s.Say(x, agent, "s-1", "Go!"), code(session.CodeInternal), "StopWhen", "cannot tell")
+	s.failed(s.Say(x, agent, "s-1", "Go!"), code(session.CodeInternal), "StopWhen", "cannot tell at all")
+	s.ended(s.Say(x, agent, "s-1", "Go!"), helix.Completed)
+	s.same(len(s.messages("s-1")), 9, "messages")
+}
+
+func limitFinishFirst(s *Stage) {
+	agent, _ := finisher(scripted.Finish(report{"done"}))
+	agent.StopWhen = func(context.Context, *helix.Step) (bool, error) { return true, nil }
+	x := s.Start(agent)
+	res := s.Say(x, agent, "s-1", "Go!")
+	s.same(res.CompletionReason, session.ReasonFinish, "completion reason")
+	s.sameJSON(string(res.Output), `{"summary":"done"}`, "output")
+}

@@ -1,0 +1,224 @@
+package runtimetest
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/llm"
+	"github.com/helixagents/helix/llm/scripted"
+	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/stream"
+)
+
+func modelScenarios() []Scenario {
+	return []Scenario{
+		{"retried", "a retryable error is a new attempt of the same step; what the failed one had streamed is discarded", modelRetried},
+		{"retries run out", "a model that keeps failing is asked four times; then the run fails with its error", modelRetriesRunOut},
+		{"retry after", "the time that a provider names is waited for instead of the backoff", modelRetryAfter},
+		{"not retryable", "an error that is not retryable fails the run at once", modelNotRetryable},
+		{"unclassified", "an error that the adapter did not classify fails the run as provider_error", modelUnclassified},
+		{"panics", "a model that panics fails the run, and the session goes on", modelPanics},
+		{"fails in mid-turn", "a model that fails after a tool step leaves that step in the transcript", modelFailsLater},
+		{"provider id", "call ids are the framework's own; the provider's are kept beside them", modelProviderIDs},
+		{"provider data", "what a provider wants back with a part is stored and sent again as it was", modelProviderData},
+		{"file", "a file that the model makes is part of the reply and of the stream", modelFile},
+		{"usage", "tokens and calls of all steps add up on the run", modelUsage},
+		{"unicode", "text is stored and streamed rune by rune as the model wrote it", modelUnicode},
+	}
+}
+
+func modelRetried(s *Stage) {
+	model := scripted.New(
+		scripted.Takes(
+			scripted.Reply(scripted.Say("Well, the ans"), scripted.Failing(llm.Error(session.CodeProvider, true, "overloaded"))),
+			scripted.Fail(session.CodeProvider, true, "overloaded again"),
+			scripted.Reply(scripted.Say("Let me see. "), scripted.Calling("double", num{2})),
+		),
+		scripted.Text("4"),
+	)
+	agent := newAgent(model, double())
+	x := s.Start(agent)
+	res := s.Say(x, agent, "s-1", "2+2?")
+	s.ended(res, helix.Completed)
+	s.same(res.Steps, 2, "steps")
+	s.same(len(model.Requests()), 4, "model calls")
+	s.transcript("s-1", "user: 2+2?", `assistant: Let me see. , double({"n":2})`, "tool double: 4", "assistant: 4")
+	discarded := ofKind(s.chunks("s-1"), stream.StepDiscarded)
+	s.same(len(discarded), 2, "discarded attempts")
+	for i, c := range discarded {
+		s.same([]any{c.Step, c.Attempt, c.Scope}, []any{1, i + 1, stream.ScopeReply}, "discarded attempt %d", i+1)
+	}
+	s.logged("model call failed, trying again", "overloaded again")
+}
+
+func modelRetriesRunOut(s *Stage) {
+	fail := scripted.Fail(session.CodeRateLimited, true, "too much of you")
+	model := scripted.New(scripted.Takes(fail, fail, fail, fail), scripted.Text("better"))
+	agent := newAgent(model)
+	x := s.Start(agent)
+	res := s.Say(x, agent, "s-1", "Hi!")
+	s.failed(res, code(session.CodeRateLimited), "too much of you")
+	s.same(res.Error.Retryable, true, "the error is retryable")
+	s.same(len(model.Requests()), 4, "model calls")
+	s.transcript("s-1", "user: Hi!")
+	s.ended(s.Result(s.Retry(x, agent, "s-1")), helix.Completed)
+	s.transcript("s-1", "user: Hi!", "assistant: better")
+}
+
+func modelRetryAfter(s *Stage) {
+	const wait = 150 * time.Millisecond
+	var asked atomic.Int64
+	now := func() { asked.Store(time.Now().UnixNano()) }
+	model := scripted.New(scripted.Takes(scripted.RateLimited(wait), scripted.Reply(scripted.Do(now), scripted.Say("ok"))))
+	agent := newAgent(model)
+	x := s.Start(agent)
+	began := time.Now()
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
+	if waited := time.Unix(0, asked.Load()).Sub(began); waited < wait {
+		s.Fatalf("the model was asked again after %s", waited)
+	}
+}
+
+func modelNotRetryable(s *Stage) {
+	model := scripted.New(scripted.Reply(scripted.Say("I cann"), scripted.Failing(llm.Error("provider_refused", false, "not that"))), scripted.Text("ok"))
+	agent := newAgent(model)
+	x := s.Start(agent)
+	s.failed(s.Say(x, agent, "s-1", "Hi!"), code("provider_refused"), "not that")
+	s.same(len(model.Requests()), 1, "model calls")
+	s.transcript("s-1", "user: Hi!")
+	s.refused(s.load("s-1").Error, code("provider_refused"), "not that")
+	s.ended(s.Say(x, agent, "s-1", "Something else!"), helix.Completed)
+}
+
+func modelUnclassified(s *Stage) {
+	model := scripted.New(scripted.Reply(scripted.Failing(errors.New("connection reset by peer"))), scripted.Text("ok"))
+	agent := newAgent(model)
+	x := s.Start(agent)
+	s.failed(s.Say(x, agent, "s-1", "Hi!"), code(session.CodeProvider), "connection reset by peer")
+	s.same(len(model.Requests()), 1, "model calls")
+	s.ended(s.Say(x, agent, "s-1", "Again!"), helix.Completed)
+}
+
+func modelPanics(s *Stage) {
+	model := scripted.New(scripted.Reply(scripted.Say("boo"), scripted.Do(func() { panic("model is on fire") })), scripted.Text("ok"))
+	agent := newAgent(model)
+	x := s.Start(agent)
+	s.failed(s.Say(x, agent, "s-1", "Hi!"), code(session.CodeProvider))
+	s.logged("model panicked", "model is on fire", "stack=")
+	s.ended(s.Say(x, agent, "s-1", "Again!"), helix.Completed)
+	s.transcript("s-1", "user: Hi!", "user: Again!", "assistant: ok")
+}
+
+func modelFailsLater(s *Stage) {
+	model := scripted.New(scripted.Call("double", num{1}), scripted.Fail(session.CodeProvider, false, "gone"))
+	agent := newAgent(model, double())
+	x := s.Start(agent)
+	res := s.Say(x, agent, "s-1", "Hi!")
+	s.failed(res, code(session.CodeProvider), "gone")
+	s.same(res.Steps, 1, "steps")
+	s.transcript("s-1", "user: Hi!", `assistant: double({"n":1})`, "tool double: 2")
+}
+
+func modelProviderIDs(s *Stage) {
+	model := scripted.New(
+		scripted.Reply(scripted.Calling("double", num{1}).WithID("toolu_1"), scripted.Calling("double", num{2}).WithID("toolu_2")),
+		scripted.Text("ok"),
+	)
+	agent := newAgent(model, double())
+	x := s.Start(agent)
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
+	messages := s.messages("s-1")
+	calls := messages[1].Calls()
+	for i, call := range calls {
+		result := messages[2+i].Parts[0]
+		if !strings.HasPrefix(call.CallID, "call_") || result.CallID != call.CallID {
+			s.Fatalf("call %d has id %q, its result %q", i+1, call.CallID, result.CallID)
+		}
+		want := []string{"toolu_1", "toolu_2"}[i]
+		s.same(call.ProviderCallID+" "+result.ProviderCallID, want+" "+want, "the provider's id of call %d", i+1)
+	}
+	if calls[0].CallID == calls[1].CallID {
+		s.Fatal("two calls have the same id")
+	}
+}
+
+func modelProviderData(s *Stage) {
+	signed := session.Part{Kind: session.PartReasoning, Text: "hm", Provider: []byte(`{ "signature" : "abc<>&" }`)}
+	redacted := session.Part{Kind: session.PartReasoning, Provider: []byte(`{"redacted":"xyz"}`)}
+	model := scripted.New(
+		scripted.Reply(scripted.Content(signed), scripted.Content(redacted), scripted.Calling("double", num{1})), scripted.Text("ok"), scripted.Text("ok"))
+	agent := newAgent(model, double())
+	x := s.Start(agent)
+	s.loose["s-1"] = true // a part that is nothing but the provider's is not streamed
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
+	y := s.StartOther(Options{Agents: []*helix.Agent{agent}})
+	s.ended(s.Say(y, agent, "s-1", "Again!"), helix.Completed)
+	for _, request := range model.Requests()[1:] {
+		parts := request.Messages[1].Parts
+		s.same(string(parts[0].Provider), string(signed.Provider), "the signature")
+		s.same(string(parts[1].Provider), string(redacted.Provider), "the redacted reasoning")
+	}
+}
+
+func modelFile(s *Stage) {
+	file := session.Part{Kind: session.PartFile, URL: "data:image/png;base64,AAAA", MediaType: "image/png", Filename: "dot.png"}
+	agent := newAgent(scripted.New(scripted.Reply(scripted.Say("Here: "), scripted.Content(file))))
+	x := s.Start(agent)
+	s.loose["s-1"] = true // a stream does not tell where in the reply a file is
+	s.ended(s.Say(x, agent, "s-1", "A dot!"), helix.Completed)
+	s.transcript("s-1", "user: A dot!", "assistant: Here: , [image/png data:image/png;base64,AAAA]")
+	s.same(len(ofKind(s.chunks("s-1"), stream.FileOutput)), 1, "file chunks")
+}
+
+func modelUsage(s *Stage) {
+	agent := newAgent(scripted.New(
+		scripted.Call("double", num{1}).WithUsage(session.Usage{InputTokens: 100, OutputTokens: 10, CacheReadTokens: 80}),
+		scripted.Text("ok").WithUsage(session.Usage{InputTokens: 130, OutputTokens: 5, ReasoningTokens: 3}),
+	), double())
+	x := s.Start(agent)
+	res := s.Say(x, agent, "s-1", "Hi!")
+	want := session.Usage{
+		InputTokens: 230, OutputTokens: 15, ReasoningTokens: 3, CacheReadTokens: 80, ModelCalls: 2, ToolCalls: 1,
+	}
+	s.same(res.Usage, want, "usage")
+	s.same(s.run("s-1", res.RunID).Usage, want, "usage of the run")
+}
+
+func modelUnicode(s *Stage) {
+	const text = "naïve café — 日本語 🧭 \"quotes\" <b>&amp;</b>\n\ttabs"
+	agent := newAgent(scripted.New(scripted.Text(text).WithPieceSize(1)))
+	x := s.Start(agent)
+	run := s.Begin(x, agent, "s-1", text)
+	s.same(s.Result(run).Text, text, "the reply")
+	var streamed strings.Builder
+	for _, c := range ofKind(s.chunks("s-1"), stream.TextDelta) {
+		streamed.WriteString(c.Delta)
+	}
+	s.same(streamed.String(), text, "what was streamed")
+}
+
+// report is the output of agents that have one.
+type report struct {
+	Summary string `json:"summary"`
+}
+
+// notes is the state of agents that have one.
+type notes struct {
+	Notes []int `json:"notes"`
+	Last  int   `json:"last"`
+}
+
+// noteTool adds a number to the notes.
+func noteTool() helix.Tool {
+	return newTool("note", func(_ context.Context, call *helix.Call, n int) (int, error) {
+		helix.Update(call, func(v *notes) {
+			v.Notes = append(v.Notes, n)
+			v.Last = n
+		})
+		return len(helix.State[notes](call).Notes), nil
+	})
+}

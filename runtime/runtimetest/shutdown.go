@@ -1,0 +1,179 @@
+package runtimetest
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/llm/scripted"
+	"github.com/helixagents/helix/session"
+)
+
+func shutdownScenarios() []Scenario {
+	return []Scenario{
+		{"waits", "closing waits for the turns that run", shutdownWaits},
+		{"deadline in a model call", "at the deadline a turn is left as it is, and another process continues it at once", shutdownModel},
+		{"deadline in a tool", "at the deadline an idempotent call is left to run again, with its siblings' results kept", shutdownTool},
+		{"deadline in an unsafe tool", "a call that may not run again is answered tool_outcome_unknown after a shutdown", shutdownUnsafeTool},
+		{"finished in time", "the result of a call that ends while the process shuts down is not lost", shutdownFinished},
+		{"refuses", "a closed runtime takes no new work", shutdownRefuses},
+		{"twice", "closing twice does nothing", shutdownTwice},
+		{"same process", "a runtime started anew in the same process continues what was left", shutdownRestart},
+		{"handle", "the handle on a run that another process continues gives its result", shutdownHandle},
+	}
+}
+
+// handOver starts a run on one executor, closes that at once when the gate is
+// entered, and gives the result of a second one, which must not wait for a lease.
+func (s *Stage) handOver(agent *helix.Agent, g *gate) (*helix.Result, helix.Run) {
+	s.Helper()
+	x := s.Start(agent)
+	run := s.Begin(x, agent, "s-1", "Hi!")
+	s.receive("the run is where it is to be left", g.entered)
+	s.ok(x.Close(over()), "close")
+	s.same(s.run("s-1", run.ID()).Status, session.RunRunning, "the run after the shutdown")
+	began := time.Now()
+	y := s.StartOther(Options{Agents: []*helix.Agent{agent}})
+	res := s.Result(s.Attach(y, "s-1"))
+	if waited := time.Since(began); waited > 10*time.Second {
+		s.Fatalf("the run was continued after %s", waited)
+	}
+	s.same(res.RunID, run.ID(), "run")
+	return res, run
+}
+
+func shutdownWaits(s *Stage) {
+	g := s.newGate()
+	agent := newAgent(scripted.New(scripted.Reply(scripted.Do(g.enter), scripted.Until(g.open), scripted.Say("Done."))))
+	x := s.Start(agent)
+	run := s.Begin(x, agent, "s-1", "Hi!")
+	s.receive("the model is asked", g.entered)
+	var closed atomic.Bool
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := x.Close(s.ctx()); err != nil {
+			s.Errorf("close: %v", err)
+		}
+		closed.Store(true)
+	}()
+	s.until("new work is refused", func() bool {
+		_, err := x.Execute(s.ctx(), agent, helix.Input{SessionID: "s-2", Message: helix.UserText("Hi!")})
+		return err != nil
+	})
+	s.same(closed.Load(), false, "closed before the turn has ended")
+	g.release()
+	s.receive("it closes", done)
+	s.ended(s.Result(run), helix.Completed)
+}
+
+func shutdownModel(s *Stage) {
+	g := s.newGate()
+	agent := newAgent(scripted.New(scripted.Takes(
+		scripted.Reply(scripted.Say("One mom"), scripted.Do(g.enter), scripted.Until(nil)), scripted.Text("Here."))))
+	res, _ := s.handOver(agent, g)
+	s.ended(res, helix.Completed)
+	s.transcript("s-1", "user: Hi!", "assistant: Here.")
+}
+
+func shutdownTool(s *Stage) {
+	g := s.newGate()
+	var ran tally
+	tool := countingTool(g, &ran, &journal{})
+	tool.Idempotent = true
+	counted := make(chan struct{})
+	agent := newAgent(scripted.New(scripted.Reply(scripted.Calling("count", num{1}), scripted.Calling("pay", num{2})), scripted.Text("Done.")).ByPosition(),
+		tool, newTool("count", func(context.Context, *helix.Call, int) (int, error) {
+			defer close(counted)
+			return ran.add("count"), nil
+		}))
+	x := s.Start(agent)
+	run := s.Begin(x, agent, "s-1", "Hi!")
+	s.receive("one tool waits", g.entered)
+	s.receive("the other one is done", counted)
+	s.settled("s-1", 1)
+	s.ok(x.Close(over()), "close")
+	y := s.StartOther(Options{Agents: []*helix.Agent{agent}})
+	res := s.Result(s.Attach(y, "s-1"))
+	s.ended(res, helix.Completed)
+	s.same(res.RunID, run.ID(), "run")
+	s.same([]int{ran.of("pay"), ran.of("count")}, []int{2, 1}, "calls")
+	s.transcript("s-1", "user: Hi!", `assistant: count({"n":1}), pay({"n":2})`, "tool count: 1", "tool pay: 2", "assistant: Done.")
+}
+
+func shutdownUnsafeTool(s *Stage) {
+	g := s.newGate()
+	var ran tally
+	agent := newAgent(scripted.New(scripted.Call("pay", num{5}), scripted.Text("Who knows.")).ByPosition(), countingTool(g, &ran, &journal{}))
+	res, _ := s.handOver(agent, g)
+	s.ended(res, helix.Completed)
+	s.same(ran.of("pay"), 1, "payments")
+	s.transcript("s-1", "user: Hi!", `assistant: pay({"n":5})`, "tool pay failed: tool_outcome_unknown", "assistant: Who knows.")
+}
+
+func shutdownFinished(s *Stage) {
+	g := s.newGate()
+	var ran tally
+	agent := newAgent(scripted.New(scripted.Call("pay", num{5}), scripted.Text("Paid.")).ByPosition(),
+		newTool("pay", func(ctx context.Context, _ *helix.Call, n int) (int, error) {
+			ran.add("pay")
+			g.enter()
+			<-ctx.Done() // it was too far to turn back
+			return n, nil
+		}))
+	x := s.Start(agent)
+	run := s.Begin(x, agent, "s-1", "Hi!")
+	s.receive("the tool runs", g.entered)
+	s.ok(x.Close(over()), "close")
+	y := s.StartOther(Options{Agents: []*helix.Agent{agent}})
+	res := s.Result(s.Attach(y, "s-1"))
+	s.ended(res, helix.Completed)
+	s.same(res.RunID, run.ID(), "run")
+	s.same(ran.of("pay"), 1, "payments")
+	s.transcript("s-1", "user: Hi!", `assistant: pay({"n":5})`, "tool pay: 5", "assistant: Paid.")
+}
+
+func shutdownRefuses(s *Stage) {
+	agent := newAgent(scripted.New(scripted.Text("ok"), scripted.Text("ok")))
+	x := s.Start(agent)
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
+	s.ok(x.Close(s.ctx()), "close")
+	_, err := x.Execute(s.ctx(), agent, helix.Input{SessionID: "s-1", Message: helix.UserText("Hi!")})
+	s.refused(err, helix.ErrClosed)
+	_, err = x.Resume(s.ctx(), agent, "s-1", helix.ResumeOptions{})
+	s.refused(err, helix.ErrClosed)
+	_, err = x.Retry(s.ctx(), agent, "s-1", helix.RetryOptions{})
+	s.refused(err, helix.ErrClosed)
+	y := s.StartOther(Options{Agents: []*helix.Agent{agent}})
+	s.ended(s.Say(y, agent, "s-1", "Hi!"), helix.Completed)
+}
+
+func shutdownTwice(s *Stage) {
+	x := s.Start(newAgent(scripted.New()))
+	s.ok(x.Close(s.ctx()), "close")
+	s.ok(x.Close(s.ctx()), "close again")
+	s.ok(x.Close(over()), "close with a context that has ended")
+}
+
+func shutdownRestart(s *Stage) {
+	g := s.newGate()
+	agent := newAgent(scripted.New(scripted.Takes(scripted.Reply(scripted.Do(g.enter), scripted.Until(nil)), scripted.Text("Here."))))
+	x := s.Start(agent)
+	run := s.Begin(x, agent, "s-1", "Hi!")
+	s.receive("the model is asked", g.entered)
+	s.ok(x.Close(over()), "close")
+	y := s.Start(agent)
+	handle := s.Attach(y, "s-1")
+	s.same(handle.ID(), run.ID(), "run")
+	s.ended(s.Result(handle), helix.Completed)
+}
+
+func shutdownHandle(s *Stage) {
+	g := s.newGate()
+	agent := newAgent(scripted.New(scripted.Takes(scripted.Reply(scripted.Do(g.enter), scripted.Until(nil)), scripted.Text("Here."))))
+	_, run := s.handOver(agent, g)
+	s.same(s.Result(run).Text, "Here.", "the reply, through the first handle")
+	items := s.collect(run)
+	s.same(items[len(items)-1].Frame, "end", "the last item of its stream")
+}

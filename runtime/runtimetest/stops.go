@@ -1,0 +1,352 @@
+package runtimetest
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/llm"
+	"github.com/helixagents/helix/llm/scripted"
+	"github.com/helixagents/helix/session"
+)
+
+func stopScenarios() []Scenario {
+	return []Scenario{
+		{"during the model", "an interrupt during a model call keeps the partial reply, flagged", stopModel},
+		{"empty reply", "an interrupt before the model has said anything stores no reply", stopEmpty},
+		{"half a call", "of a partial reply with half a call, the text is kept", stopHalfCall},
+		{"during a tool", "an interrupt during a tool cancels it and answers its call with run_stopped", stopTool},
+		{"finished siblings", "the results of calls that were done before the interrupt stand", stopSiblings},
+		{"stubborn tool", "a tool that does not heed its cancellation does not hold the interrupt up", stopStubborn},
+		{"before the start", "an interrupt right after the start stops the run before it asks the model, or in it", stopBeforeStart},
+		{"during a retry", "an interrupt ends the wait for another attempt", stopBackoff},
+		{"abort the model", "an abort during a model call fails the run as framework_cancelled; the session goes on", stopAbortModel},
+		{"abort a tool", "an abort during a tool answers its call and fails the run", stopAbortTool},
+		{"abort clears output", "an abort clears the session's output, an interrupt does not", stopOutput},
+		{"abort over interrupt", "an abort overrides an interrupt, and not the other way round", stopAbortWins},
+		{"ended", "a session whose run has ended has nothing to stop", stopEnded},
+		{"old handle", "a stop through the handle of an old run never stops a later one", stopOldHandle},
+		{"unnoticed", "a stop that came too late for its run never stops the next one", stopUnnoticed},
+		{"from another process", "an interrupt from another process is noticed at the next step", stopElsewhere},
+		{"abort from another process", "an abort from another process is noticed at the next step", stopAbortElsewhere},
+		{"outlives its reader", "a stop request outlives the process that should have heeded it", stopOutlives},
+		{"repeated", "a stop may be requested many times", stopRepeated},
+	}
+}
+
+func stopModel(s *Stage) {
+	run, _ := s.stopped(func(run helix.Run) error { return run.Interrupt(s.ctx(), "enough") })
+	res := s.Result(run)
+	s.ended(res, helix.Interrupted)
+	s.transcript("s-1", "user: Hi!", `assistant: I was about to {"stop":"interrupt"}`)
+	state := s.load("s-1")
+	s.same(state.Status, session.Interrupted, "status")
+	s.same([]any{state.Interrupt.RunID, state.Interrupt.Reason}, []any{run.ID(), "enough"}, "why it was interrupted")
+	if res.Error != nil || state.Error != nil {
+		s.Fatalf("an interrupted run has the error %v", res.Error)
+	}
+}
+
+func stopEmpty(s *Stage) {
+	g := s.newGate()
+	agent := newAgent(scripted.New(scripted.Reply(scripted.Think("Hm"), scripted.Do(g.enter), scripted.Until(nil)), scripted.Text("ok")))
+	x := s.Start(agent)
+	run := s.Begin(x, agent, "s-1", "Hi!")
+	s.receive("the model is asked", g.entered)
+	s.ok(x.Interrupt(s.ctx(), "s-1", ""), "interrupt")
+	s.ended(s.Result(run), helix.Interrupted)
+	s.transcript("s-1", "user: Hi!")
+	s.ended(s.Result(s.Resume(x, agent, "s-1", helix.ResumeOptions{})), helix.Completed)
+	s.transcript("s-1", "user: Hi!", "assistant: ok")
+}
+
+func stopHalfCall(s *Stage) {
+	g := s.newGate()
+	agent := newAgent(&halfCall{enter: g.enter}, double())
+	x := s.Start(agent)
+	run := s.Begin(x, agent, "s-1", "Hi!")
+	s.receive("the model is asked", g.entered)
+	s.ok(x.Interrupt(s.ctx(), "s-1", ""), "interrupt")
+	s.ended(s.Result(run), helix.Interrupted)
+	s.transcript("s-1", "user: Hi!", `assistant: Let me see {"stop":"interrupt"}`)
+}
+
+// halfCall is a model that stops in the middle of a call's arguments.
+type halfCall struct{ enter func() }
+
+// Generate implements [llm.Model].
+func (m *halfCall) Generate(ctx context.Context, _ *llm.Request, emit func(llm.Delta)) (*llm.Response, error) {
+	emit(llm.Delta{Kind: llm.DeltaText, Text: "Let me see"})
+	emit(llm.Delta{Kind: llm.DeltaCallStart, Tool: "double"})
+	emit(llm.Delta{Kind: llm.DeltaCallArgs, Text: `{"n`})
+	m.enter()
+	<-ctx.Done()
+	return &llm.Response{Parts: []session.Part{session.Text("Let me see")}}, ctx.Err()
+}
+
+func stopTool(s *Stage) {
+	g := s.newGate()
+	model := scripted.New(scripted.Call("wait", num{1}), scripted.Text("ok"))
+	agent := newAgent(model, blocking("wait", g))
+	x := s.Start(agent)
+	run := s.Begin(x, agent, "s-1", "Hi!")
+	s.receive("the tool runs", g.entered)
+	s.ok(x.Interrupt(s.ctx(), "s-1", "enough"), "interrupt")
+	s.ended(s.Result(run), helix.Interrupted)
+	s.transcript("s-1", "user: Hi!", `assistant: wait({"n":1})`, "tool wait failed: run_stopped")
+	s.refused(s.messages("s-1")[2].Parts[0].Error, code(session.CodeRunStopped), "enough")
+	s.same(len(model.Requests()), 1, "model calls")
+	s.ended(s.Result(s.Resume(x, agent, "s-1", helix.ResumeOptions{})), helix.Completed)
+	s.transcript("s-1", "user: Hi!", `assistant: wait({"n":1})`, "tool wait failed: run_stopped", "assistant: ok")
+}
+
+func stopSiblings(s *Stage) {
+	g := s.newGate()
+	done := make(chan struct{})
+	quick := newTool("quick", func(_ context.Context, call *helix.Call, n int) (int, error) {
+		helix.Append(call, "notes", n)
+		return n, nil
+	})
+	agent := newAgent(scripted.New(scripted.Reply(scripted.Calling("wait", num{1}), scripted.Calling("quick", num{2})), scripted.Text("ok")), blocking("wait", g), quick)
+	agent.State = helix.StateOf(notes{})
+	agent.Hooks.OnStateChange = func(context.Context, *helix.HookContext, helix.StateChange) error {
+		close(done)
+		return nil
+	}
+	x := s.Start(agent)
+	run := s.Begin(x, agent, "s-1", "Hi!")
+	s.receive("one tool waits", g.entered)
+	s.receive("the other one is done", done)
+	s.ok(x.Interrupt(s.ctx(), "s-1", ""), "interrupt")
+	s.ended(s.Result(run), helix.Interrupted)
+	s.transcript("s-1", "user: Hi!", `assistant: wait({"n":1}), quick({"n":2})`, "tool wait failed: run_stopped", "tool quick: 2")
+	s.sameJSON(s.state("s-1"), `{"notes":[2],"last":0}`, "state")
+}
+
+func stopStubborn(s *Stage) {
+	g := s.newGate()
+	finished := make(chan struct{})
+	stubborn := newTool("stubborn", func(context.Context, *helix.Call, int) (int, error) {
+		defer close(finished)
+		g.enter()
+		<-g.open
+		return 1, nil
+	})
+	agent := newAgent(scripted.New(scripted.Call("stubborn", num{}), scripted.Text("ok")), stubborn)
+	x := s.Start(agent)
+	run := s.Begin(x, agent, "s-1", "Hi!")
+	s.receive("the tool runs", g.entered)
+	s.ok(x.Interrupt(s.ctx(), "s-1", ""), "interrupt")
+	s.ended(s.Result(run), helix.Interrupted)
+	s.transcript("s-1", "user: Hi!", `assistant: stubborn({"n":0})`, "tool stubborn failed: run_stopped")
+	g.release()
+	s.receive("the tool returns", finished)
+	s.ended(s.Say(x, agent, "s-1", "Again!"), helix.Completed)
+}
+
+func stopBeforeStart(s *Stage) {
+	agent := newAgent(scripted.New(scripted.Reply(scripted.Until(nil)), scripted.Text("ok")).ByPosition())
+	x := s.Start(agent)
+	run := s.Begin(x, agent, "s-1", "Hi!")
+	s.ok(run.Interrupt(s.ctx(), "changed my mind"), "interrupt")
+	s.ended(s.Result(run), helix.Interrupted)
+	s.transcript("s-1", "user: Hi!")
+}
+
+func stopBackoff(s *Stage) {
+	g := s.newGate()
+	agent := newAgent(scripted.New(
+		scripted.Takes(scripted.Reply(scripted.Do(g.enter), scripted.Failing(rateLimited(time.Hour))), scripted.Text("ok"))))
+	x := s.Start(agent)
+	run := s.Begin(x, agent, "s-1", "Hi!")
+	s.receive("the model is asked", g.entered)
+	s.ok(x.Interrupt(s.ctx(), "s-1", ""), "interrupt")
+	s.ended(s.Result(run), helix.Interrupted)
+	s.transcript("s-1", "user: Hi!")
+	s.ended(s.Result(s.Resume(x, agent, "s-1", helix.ResumeOptions{})), helix.Completed)
+}
+
+func rateLimited(after time.Duration) error {
+	err := llm.Error(session.CodeRateLimited, true, "slow down")
+	err.Cause = &llm.RetryAfterError{After: after}
+	return err
+}
+
+func stopAbortModel(s *Stage) {
+	run, x := s.stopped(func(run helix.Run) error { return run.Abort(s.ctx(), "off with it") })
+	res := s.Result(run)
+	s.failed(res, helix.ErrCancelled, "off with it")
+	s.same(res.Error.Retryable, false, "retryable")
+	s.transcript("s-1", "user: Hi!", `assistant: I was about to {"stop":"abort"}`)
+	s.same(s.load("s-1").Status, session.Failed, "status")
+	agent := newAgent(scripted.New(scripted.Text("ok")))
+	y := s.StartOther(Options{Agents: []*helix.Agent{agent}})
+	_, err := y.Retry(s.ctx(), agent, "s-1", helix.RetryOptions{})
+	s.refused(err, helix.ErrNotResumable, "aborted")
+	_, err = y.Resume(s.ctx(), agent, "s-1", helix.ResumeOptions{})
+	s.refused(err, helix.ErrNotResumable)
+	s.ended(s.Say(y, agent, "s-1", "Again!"), helix.Completed)
+	s.transcript("s-1", "user: Hi!", `assistant: I was about to {"stop":"abort"}`, "user: Again!", "assistant: ok")
+	s.ok(x.Close(s.ctx()), "close")
+}
+
+func stopAbortTool(s *Stage) {
+	g := s.newGate()
+	agent := newAgent(scripted.New(scripted.Call("wait", num{1}), scripted.Text("ok")), blocking("wait", g))
+	x := s.Start(agent)
+	run := s.Begin(x, agent, "s-1", "Hi!")
+	s.receive("the tool runs", g.entered)
+	s.ok(x.Abort(s.ctx(), "s-1", ""), "abort")
+	s.failed(s.Result(run), helix.ErrCancelled)
+	s.transcript("s-1", "user: Hi!", `assistant: wait({"n":1})`, "tool wait failed: run_stopped")
+	s.ended(s.Say(x, agent, "s-1", "Again!"), helix.Completed)
+}
+
+func stopOutput(s *Stage) {
+	g, h := s.newGate(), s.newGate()
+	agent, _ := finisher(scripted.Finish(report{"one"}),
+		scripted.Reply(scripted.Do(g.enter), scripted.Until(nil)), scripted.Reply(scripted.Do(h.enter), scripted.Until(nil)))
+	x := s.Start(agent)
+	s.ended(s.Say(x, agent, "s-1", "first"), helix.Completed)
+	run := s.Begin(x, agent, "s-1", "second")
+	s.receive("the model is asked", g.entered)
+	s.ok(x.Interrupt(s.ctx(), "s-1", ""), "interrupt")
+	s.ended(s.Result(run), helix.Interrupted)
+	s.sameJSON(string(s.load("s-1").Output), `{"summary":"one"}`, "the output after an interrupt")
+	run = s.Begin(x, agent, "s-1", "third")
+	s.receive("the model is asked", h.entered)
+	s.ok(x.Abort(s.ctx(), "s-1", ""), "abort")
+	s.failed(s.Result(run), helix.ErrCancelled)
+	s.same(string(s.load("s-1").Output), "", "the output after an abort")
+}
+
+func stopAbortWins(s *Stage) {
+	for _, kinds := range [][]session.StopKind{{session.StopInterrupt, session.StopAbort}, {session.StopAbort, session.StopInterrupt}} {
+		id := "s-" + string(kinds[0])
+		g := s.newGate()
+		agent := newAgent(scripted.New(scripted.Call("wait", num{})), blocking("wait", g))
+		agent.Name = "stop-" + string(kinds[0])
+		x := s.Start(agent)
+		run := s.Begin(x, agent, id, "Hi!")
+		s.receive("the tool runs", g.entered)
+		for _, kind := range kinds { // in the store, so that both are there when the step ends
+			_, err := s.store().RequestStop(s.ctx(), id, session.Stop{RunID: run.ID(), Kind: kind})
+			s.ok(err, "request %s", kind)
+		}
+		g.release()
+		s.failed(s.Result(run), helix.ErrCancelled)
+	}
+}
+
+func stopEnded(s *Stage) {
+	agent := newAgent(scripted.New(scripted.Text("ok"), scripted.Text("ok")))
+	x := s.Start(agent)
+	run := s.Begin(x, agent, "s-1", "Hi!")
+	s.ended(s.Result(run), helix.Completed)
+	s.refused(x.Interrupt(s.ctx(), "s-1", ""), helix.ErrStale, "s-1")
+	s.refused(x.Abort(s.ctx(), "s-1", ""), helix.ErrStale, "s-1")
+	s.refused(run.Interrupt(s.ctx(), ""), helix.ErrStale)
+	s.refused(x.Interrupt(s.ctx(), "nobody", ""), helix.ErrNotFound)
+	s.ended(s.Say(x, agent, "s-1", "Again!"), helix.Completed)
+}
+
+func stopOldHandle(s *Stage) {
+	g := s.newGate()
+	agent := newAgent(scripted.New(scripted.Text("one"), scripted.Reply(scripted.Do(g.enter), scripted.Until(g.open), scripted.Say("two"))))
+	x := s.Start(agent)
+	y := s.StartOther(Options{Agents: []*helix.Agent{agent}})
+	old := s.Begin(x, agent, "s-1", "first")
+	s.ended(s.Result(old), helix.Completed)
+	elsewhere := s.Attach(y, "s-1")
+	run := s.Begin(x, agent, "s-1", "second")
+	s.receive("the model is asked", g.entered)
+	for _, handle := range []helix.Run{old, elsewhere} {
+		s.refused(handle.Interrupt(s.ctx(), ""), helix.ErrStale)
+		s.refused(handle.Abort(s.ctx(), ""), helix.ErrStale)
+	}
+	g.release()
+	s.ended(s.Result(run), helix.Completed)
+}
+
+func stopUnnoticed(s *Stage) {
+	g := s.newGate()
+	agent := newAgent(scripted.New(
+		scripted.Reply(scripted.Do(g.enter), scripted.Until(g.open), scripted.Say("one")), scripted.Call("double", num{2}), scripted.Text("two")), double())
+	x := s.Start(agent)
+	run := s.Begin(x, agent, "s-1", "first")
+	s.receive("the model is asked", g.entered)
+	_, err := s.store().RequestStop(s.ctx(), "s-1", session.Stop{RunID: run.ID(), Kind: session.StopInterrupt})
+	s.ok(err, "request a stop")
+	g.release()
+	s.ended(s.Result(run), helix.Completed) // there is no next step to notice it at
+	s.ended(s.Say(x, agent, "s-1", "second"), helix.Completed)
+}
+
+// stopFromElsewhere stops a run from another executor during its first step.
+func (s *Stage) stopFromElsewhere(stop func(y Executor) error) *helix.Result {
+	s.Helper()
+	g := s.newGate()
+	model := scripted.New(scripted.Call("hold", num{1}), scripted.Text("never"))
+	hold := newTool("hold", func(_ context.Context, call *helix.Call, n int) (int, error) {
+		g.enter()
+		<-g.open
+		return n, nil
+	})
+	agent := newAgent(model, hold)
+	x := s.Start(agent)
+	y := s.StartOther(Options{})
+	run := s.Begin(x, agent, "s-1", "Hi!")
+	s.receive("the tool runs", g.entered)
+	s.ok(stop(y), "stop")
+	g.release()
+	res := s.Result(run)
+	s.same(len(model.Requests()), 1, "model calls")
+	return res
+}
+
+func stopElsewhere(s *Stage) {
+	s.ended(s.stopFromElsewhere(func(y Executor) error { return y.Interrupt(s.ctx(), "s-1", "from afar") }), helix.Interrupted)
+	s.same(s.load("s-1").Interrupt.Reason, "from afar", "the reason")
+	s.same(len(s.messages("s-1")), 3, "messages")
+}
+
+func stopAbortElsewhere(s *Stage) {
+	s.failed(s.stopFromElsewhere(func(y Executor) error { return s.Attach(y, "s-1").Abort(s.ctx(), "from afar") }), helix.ErrCancelled, "from afar")
+}
+
+func stopOutlives(s *Stage) {
+	g := s.newGate()
+	model := scripted.New(scripted.Reply(scripted.Say("One mom"), scripted.Do(g.enter), scripted.Until(nil)))
+	agent := newAgent(model)
+	x := s.StartWith(Options{Agents: []*helix.Agent{agent}, LeaseTTL: lease})
+	run := s.Begin(x, agent, "s-1", "Hi!")
+	s.receive("the model is asked", g.entered)
+	_, err := s.store().RequestStop(s.ctx(), "s-1", session.Stop{RunID: run.ID(), Kind: session.StopInterrupt, Reason: "enough"})
+	s.ok(err, "request a stop")
+	x.Kill()
+	y := s.StartOther(Options{Agents: []*helix.Agent{agent}, LeaseTTL: lease})
+	res := s.Result(s.Attach(y, "s-1"))
+	s.ended(res, helix.Interrupted)
+	s.same(res.RunID, run.ID(), "run")
+	s.same(len(model.Requests()), 1, "model calls")
+	s.same(s.load("s-1").Interrupt.Reason, "enough", "the reason")
+}
+
+func stopRepeated(s *Stage) {
+	g := s.newGate()
+	agent := newAgent(scripted.New(scripted.Call("hold", num{1})), newTool("hold", func(context.Context, *helix.Call, int) (json.RawMessage, error) {
+		g.enter()
+		<-g.open
+		return json.RawMessage("1"), nil
+	}))
+	x := s.Start(agent)
+	run := s.Begin(x, agent, "s-1", "Hi!")
+	s.receive("the tool runs", g.entered)
+	for range 3 {
+		s.ok(x.Interrupt(s.ctx(), "s-1", "enough"), "interrupt")
+	}
+	g.release()
+	s.ended(s.Result(run), helix.Interrupted)
+	s.same(len(s.runs("s-1")), 1, "runs")
+}
