@@ -39,6 +39,9 @@ type Config struct {
 	RetryBackoff time.Duration
 	// MaxResult is the largest tool result in bytes. Defaults to 1,000,000.
 	MaxResult int
+	// FlushEvery is how long small chunks are held back to be written together.
+	// Defaults to 25 milliseconds.
+	FlushEvery time.Duration
 	// Logger defaults to none.
 	Logger *slog.Logger
 	// Now defaults to time.Now.
@@ -76,6 +79,9 @@ func NewHandler(cfg Config) *Handler {
 	}
 	if cfg.RetryBackoff == 0 {
 		cfg.RetryBackoff = time.Second
+	}
+	if cfg.FlushEvery == 0 {
+		cfg.FlushEvery = 25 * time.Millisecond
 	}
 	if cfg.MaxResult == 0 {
 		cfg.MaxResult = 1_000_000

@@ -291,12 +291,6 @@ func finishTool(agent *helix.Agent) llm.Tool {
 // is carried out, and commits it where a call could be forgotten otherwise.
 func (t *turn) takeReply(ctx context.Context, e Effect, reply modelReply) (Result, error) {
 	f := t.newFlight(e, reply)
-	for _, part := range f.reply.Parts {
-		if part.Kind == session.PartFile {
-			data, _ := session.Encode(map[string]string{"url": part.URL, "mediaType": part.MediaType, "filename": part.Filename})
-			t.emit(stream.Chunk{Kind: stream.FileOutput, Data: data})
-		}
-	}
 	for i := range f.reply.Parts {
 		if part := &f.reply.Parts[i]; part.Kind == session.PartFile {
 			t.emit(fileChunk(part))

@@ -299,6 +299,9 @@ func (h *Handler) rewind(ctx context.Context, sessions session.Store, req *OpenR
 	if err != nil {
 		return err
 	}
+	if to.Version > state.Version {
+		return session.ErrStale.WithMessage("session %s: it has changed since it was read", req.SessionID)
+	}
 	p.start.Run.CheckpointID = to.ID
 	if to.MessageCount > len(p.history) {
 		return session.ErrCorrupt.WithMessage("checkpoint %s is past the end of the transcript", to.ID)

@@ -105,6 +105,7 @@ func (h *Handler) newTurn(agent *helix.Agent, perRun *helix.Hooks, state *sessio
 		id:       state.StreamID,
 		producer: stream.Producer{Session: state.ID, Epoch: fence.Epoch, RunID: run.ID},
 		now:      h.cfg.Now,
+		every:    h.cfg.FlushEvery,
 		base:     stream.Chunk{AgentID: state.ID, AgentType: state.Agent, RunID: run.ID},
 		first:    1,
 		last:     run.StartSequence,

@@ -11,10 +11,9 @@ import (
 	"github.com/helixagents/helix/stream"
 )
 
-// Deltas are held back for at most flushEvery or flushBytes, so that a stream
-// costs few writes; everything is flushed before a commit.
+// Deltas are held back for a moment or flushBytes, so that a stream costs few
+// writes; everything is flushed before a commit.
 const (
-	flushEvery   = 25 * time.Millisecond
 	flushBytes   = 4 << 10
 	appendTries  = 7
 	appendPause  = 5 * time.Millisecond
@@ -28,6 +27,7 @@ type writer struct {
 	id       string
 	producer stream.Producer
 	now      func() time.Time
+	every    time.Duration
 	base     stream.Chunk // the fields every chunk of the turn shares
 
 	mu       sync.Mutex
@@ -68,7 +68,7 @@ func (w *writer) emit(c stream.Chunk) {
 		w.send(context.Background())
 	}
 	if w.timer == nil {
-		w.timer = time.AfterFunc(flushEvery, w.tick)
+		w.timer = time.AfterFunc(w.every, w.tick)
 	}
 }
 

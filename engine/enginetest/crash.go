@@ -18,17 +18,17 @@ func CrashPoints(t *testing.T, open Open) {
 	points := 0
 	for _, s := range scenarios() {
 		t.Run(s.name, func(t *testing.T) {
-			ctx := testContext(t)
-			want, effects, writes := uninterrupted(ctx, t, open(t), s)
+			backend := open(t)
+			want, effects, writes := uninterrupted(testContext(t), t, backend, s)
 			for n := range effects {
 				t.Run(fmt.Sprintf("after effect %d", n+1), func(t *testing.T) {
-					crashAfterEffect(testContext(t), t, open(t), s, want, n+1)
+					crashAfterEffect(testContext(t), t, backend, s, want, n+1)
 				})
 			}
 			for n := range writes {
 				for _, when := range []storetest.When{storetest.Before, storetest.After} {
 					t.Run(fmt.Sprintf("%s write %d", when, n+1), func(t *testing.T) {
-						crashAtWrite(testContext(t), t, open(t), s, want, n+1, when)
+						crashAtWrite(testContext(t), t, backend, s, want, n+1, when)
 					})
 				}
 			}

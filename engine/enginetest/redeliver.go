@@ -16,7 +16,8 @@ func Redelivery(t *testing.T, open Open) {
 	for _, s := range scenarios() {
 		t.Run(s.name, func(t *testing.T) {
 			ctx := testContext(t)
-			w := newWorld(t, open(t), s)
+			backend := open(t)
+			w := newWorld(t, backend, s)
 			h := w.handler(w.backend)
 			if err := drive(ctx, h, w.open(ctx, h), nil); err != nil {
 				t.Fatal(err)
@@ -24,12 +25,12 @@ func Redelivery(t *testing.T, open Open) {
 			want := w.inspect(ctx)
 
 			t.Run("twice", func(t *testing.T) {
-				redeliver(testContext(t), t, open(t), s, want, func(w *world, h *engine.Handler, done []engine.Effect) []redelivery {
+				redeliver(testContext(t), t, backend, s, want, func(w *world, h *engine.Handler, done []engine.Effect) []redelivery {
 					return []redelivery{{h, done[len(done)-1:]}}
 				})
 			})
 			t.Run("all again", func(t *testing.T) {
-				redeliver(testContext(t), t, open(t), s, want, func(w *world, h *engine.Handler, done []engine.Effect) []redelivery {
+				redeliver(testContext(t), t, backend, s, want, func(w *world, h *engine.Handler, done []engine.Effect) []redelivery {
 					return []redelivery{{h, done}, {w.handler(w.backend), done}}
 				})
 			})
@@ -103,7 +104,7 @@ func (w *world) open(ctx context.Context, h *engine.Handler) *engine.Opened {
 
 func (w *world) version(ctx context.Context) int64 {
 	w.t.Helper()
-	state, err := w.backend.Sessions().Load(ctx, sessionID)
+	state, err := w.sessions().Load(ctx, sessionID)
 	if err != nil {
 		w.t.Fatal(err)
 	}

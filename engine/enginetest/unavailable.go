@@ -17,11 +17,12 @@ import (
 func Unavailable(t *testing.T, open Open) {
 	for _, s := range scenarios() {
 		t.Run(s.name, func(t *testing.T) {
-			want, _, writes := uninterrupted(testContext(t), t, open(t), s)
+			backend := open(t)
+			want, _, writes := uninterrupted(testContext(t), t, backend, s)
 			for n := range writes {
 				for _, when := range []storetest.When{storetest.Before, storetest.After} {
 					t.Run(fmt.Sprintf("%s write %d", when, n+1), func(t *testing.T) {
-						unavailable(testContext(t), t, open(t), s, want, storetest.At(n+1, when))
+						unavailable(testContext(t), t, backend, s, want, storetest.At(n+1, when))
 					})
 				}
 			}

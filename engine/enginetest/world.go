@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -23,11 +24,16 @@ import (
 // Open gives a fresh, empty backend.
 type Open func(t *testing.T) store.Backend
 
+// tenants numbers the tenants of worlds on one backend: each turn has one to
+// itself, which is cheaper than a database.
+var tenants atomic.Int64
+
 // world is what lies outside of a process and survives it: the backend, the
 // effects that tools had, and the model.
 type world struct {
 	t       *testing.T
 	backend store.Backend
+	tenant  string
 	agent   *helix.Agent
 	model   *scripted.Model
 
@@ -86,7 +92,7 @@ func scenarios() []scenario {
 }
 
 func newWorld(t *testing.T, backend store.Backend, s scenario) *world {
-	w := &world{t: t, backend: backend, starts: map[string]int{}}
+	w := &world{t: t, backend: backend, tenant: fmt.Sprintf("t-%d", tenants.Add(1)), starts: map[string]int{}}
 	w.model = scripted.New(s.steps...).ByPosition().Vary()
 	note := func(name string, pays bool) helix.Callable {
 		return helix.Func(func(_ context.Context, call *helix.Call, in subject) (string, error) {
@@ -145,6 +151,7 @@ func (w *world) handler(backend store.Backend) *engine.Handler {
 	w.t.Helper()
 	h := engine.NewHandler(engine.Config{
 		Backend: backend, Runtime: "test", Colocated: true, LeaseTTL: time.Nanosecond, RetryBackoff: time.Millisecond,
+		FlushEvery: time.Hour, // only before commits, so that every run makes the same writes
 	})
 	if err := h.Register(w.agent); err != nil {
 		w.t.Fatal(err)
@@ -165,7 +172,7 @@ const (
 
 func (w *world) request() engine.OpenRequest {
 	return engine.OpenRequest{
-		Kind: session.RunExecute, Agent: w.agent, Tenant: session.DefaultTenant, SessionID: sessionID, RunID: runID,
+		Kind: session.RunExecute, Agent: w.agent, Tenant: w.tenant, SessionID: sessionID, RunID: runID,
 		RequestID: "request-1", Input: helix.Input{Message: helix.UserText("Please work.")},
 	}
 }
@@ -181,10 +188,7 @@ func (w *world) finish(ctx context.Context) {
 			w.t.Fatalf("open: %v", err)
 		}
 		if opened.Existing {
-			expired, err := w.backend.Sessions().ExpiredLeases(ctx, 10)
-			if err != nil {
-				w.t.Fatalf("expired leases: %v", err)
-			}
+			expired := w.due(ctx, session.Store.ExpiredLeases)
 			if len(expired) == 0 {
 				w.settle(ctx, h)
 				return
@@ -200,14 +204,24 @@ func (w *world) finish(ctx context.Context) {
 	w.t.Fatal("the turn did not end")
 }
 
+// due lists what a sweep finds of this world.
+func (w *world) due(ctx context.Context, sweep func(session.Store, context.Context, int) ([]session.Due, error)) []session.Due {
+	w.t.Helper()
+	all, err := sweep(w.backend.Sessions(), ctx, 1000)
+	if err != nil {
+		w.t.Fatalf("sweep: %v", err)
+	}
+	return slices.DeleteFunc(all, func(d session.Due) bool { return d.Tenant != w.tenant })
+}
+
+// sessions and streams are the world's own.
+func (w *world) sessions() session.Store { return w.backend.Sessions().Tenant(w.tenant) }
+func (w *world) streams() stream.Manager { return w.backend.Streams().Tenant(w.tenant) }
+
 // settle closes the stream if the turn's process could not.
 func (w *world) settle(ctx context.Context, h *engine.Handler) {
 	w.t.Helper()
-	owed, err := w.backend.Sessions().OwedCloses(ctx, 10)
-	if err != nil {
-		w.t.Fatalf("owed closes: %v", err)
-	}
-	for _, due := range owed {
+	for _, due := range w.due(ctx, session.Store.OwedCloses) {
 		if err := h.SettleClose(ctx, due); err != nil {
 			w.t.Fatalf("settle close: %v", err)
 		}
@@ -257,11 +271,11 @@ var take = regexp.MustCompile(` text "\(take \d+\)"| \(take \d+\)`)
 // started more often than its tool allows.
 func (w *world) inspect(ctx context.Context) outcome {
 	w.t.Helper()
-	messages, err := w.backend.Sessions().AllMessages(ctx, sessionID)
+	messages, err := w.sessions().AllMessages(ctx, sessionID)
 	if err != nil {
 		w.t.Fatalf("messages: %v", err)
 	}
-	run, err := w.backend.Sessions().Run(ctx, sessionID, runID)
+	run, err := w.sessions().Run(ctx, sessionID, runID)
 	if err != nil {
 		w.t.Fatalf("run: %v", err)
 	}
@@ -309,7 +323,7 @@ func (w *world) checkStream(ctx context.Context, want []string) {
 	w.t.Helper()
 	var chunks []stream.Chunk
 	last := int64(0)
-	for item, err := range w.backend.Streams().Read(ctx, sessionID, 0, false) {
+	for item, err := range w.streams().Read(ctx, sessionID, 0, false) {
 		if err != nil {
 			w.t.Fatalf("read the stream: %v", err)
 		}
@@ -332,7 +346,7 @@ func (w *world) checkStream(ctx context.Context, want []string) {
 // checkState derives from the transcript what tools and hooks must have written.
 func (w *world) checkState(ctx context.Context, messages []session.Message) {
 	w.t.Helper()
-	state, err := w.backend.Sessions().Load(ctx, sessionID)
+	state, err := w.sessions().Load(ctx, sessionID)
 	if err != nil {
 		w.t.Fatalf("load: %v", err)
 	}
@@ -441,13 +455,13 @@ func (w *world) sameTurn(got, want outcome) {
 // none of it changed since.
 func (w *world) prefix(ctx context.Context) func() {
 	w.t.Helper()
-	before, err := w.backend.Sessions().AllMessages(ctx, sessionID)
+	before, err := w.sessions().AllMessages(ctx, sessionID)
 	if err != nil {
 		return func() {} // the turn was not opened yet
 	}
 	return func() {
 		w.t.Helper()
-		after, err := w.backend.Sessions().AllMessages(ctx, sessionID)
+		after, err := w.sessions().AllMessages(ctx, sessionID)
 		if err != nil {
 			w.t.Fatal(err)
 		}

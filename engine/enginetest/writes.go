@@ -15,6 +15,7 @@ var sessionWrites = []string{"Commit", "Claim", "Settle", "StartRun", "CloseRun"
 // read-only, two with a single other call, and at most one more for each further
 // call.
 func WriteCounts(t *testing.T, open Open) {
+	backend := open(t)
 	call := func(tools ...string) scripted.Step {
 		var parts []scripted.Part
 		for _, tool := range tools {
@@ -39,7 +40,6 @@ func WriteCounts(t *testing.T, open Open) {
 	} {
 		t.Run(fmt.Sprint(c.tools), func(t *testing.T) {
 			ctx := testContext(t)
-			backend := open(t)
 			w := newWorld(t, backend, scenario{steps: []scripted.Step{call(c.tools...), scripted.Text("done")}})
 			faults := storetest.NewFaults(backend)
 			h := w.handler(faults)

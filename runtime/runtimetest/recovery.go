@@ -281,9 +281,7 @@ func recoverStream(s *Stage) {
 				s.Errorf("stream: %v", err)
 				break
 			}
-			if items = append(items, item); item.Chunk != nil && item.Chunk.Kind == stream.TextDelta {
-				g.release()
-			}
+			items = append(items, item)
 		}
 		seen <- items
 	}()

@@ -2,7 +2,6 @@ package sqlite
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/helixagents/helix/session"
@@ -22,9 +21,7 @@ func encodeCall(call *session.Call) (doc, result, writes []byte, err error) {
 		}
 	}
 	if !call.Writes.Empty() || len(call.Writes.Warnings) > 0 {
-		if err = call.Writes.Check(); err == nil {
-			writes, err = encodeWrites(call.Writes)
-		}
+		writes, err = encodeWrites(call.Writes)
 	}
 	return doc, result, writes, err
 }
@@ -51,9 +48,34 @@ func decodeCall(id, callID string, doc, result, writes []byte) (session.Call, er
 
 const insertCall = `
 INSERT INTO calls (session, message_id, call_id, position, status, doc, result, writes, created_at)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT DO NOTHING`
 
-// insertCalls adds the rows of a reply's calls.
+// checkCall reports a row that cannot be stored.
+func checkCall(call *session.Call) error {
+	switch {
+	case call.MessageID == "":
+		return session.Invalid("call", "%q needs the id of its assistant message", call.ID)
+	case call.ID == "":
+		return session.Invalid("call id", "must not be empty")
+	}
+	switch call.Status {
+	case "", session.CallOpen, session.CallBegun:
+	case session.CallSettled:
+		if call.Result == nil {
+			return session.Invalid("call", "%q is settled without a result", call.ID)
+		}
+	default:
+		return session.Invalid("call status", "%q is none of open, begun, settled", call.Status)
+	}
+	if err := call.Writes.Check(); err != nil || call.Result == nil {
+		return err
+	}
+	return call.Result.Check()
+}
+
+// insertCalls adds the rows of a reply's calls. One that is there already stays:
+// it may have a result.
 func (s *sessions) insertCalls(t *tx, h *header, p *plan) error {
 	for i := range p.Calls {
 		call := p.Calls[i]
@@ -72,9 +94,6 @@ func (s *sessions) insertCalls(t *tx, h *header, p *plan) error {
 		}
 		_, err = t.exec(insertCall, h.number, call.MessageID, call.ID, call.Index, call.Status,
 			doc, result, writes, p.now)
-		if isDuplicate(err) {
-			return session.Invalid("call id", "%q of message %s is already in flight", call.ID, call.MessageID)
-		}
 		if err != nil {
 			return err
 		}
@@ -107,16 +126,9 @@ WHERE session = ? AND message_id = ? AND call_id = ?`
 // planPromotion adds the results of settled calls to the messages of a change, in
 // the bytes in which they were settled.
 func (s *sessions) planPromotion(c *conn, h *header, p *plan) error {
-	for _, promoted := range p.Promote.Results {
-		if promoted.Message != nil {
-			if err := promoted.Message.Check(); err != nil {
-				return err
-			}
-			rows, err := encodeMessages([]session.Message{*promoted.Message})
-			if err != nil {
-				return err
-			}
-			p.messages = append(p.messages, rows...)
+	for i, promoted := range p.Promote.Results {
+		if inline := p.inline[i]; inline != nil {
+			p.messages = append(p.messages, *inline)
 			continue
 		}
 		r, err := c.one(selectSettled, h.number, p.Promote.MessageID, promoted.CallID)
@@ -172,7 +184,7 @@ func (s *sessions) Claim(ctx context.Context, id string, version int64, fence se
 		if call, err = s.call(t.conn, h, messageID, callID); err != nil || call.Status != session.CallOpen {
 			return err
 		}
-		call.Status, call.BegunAt, fresh = session.CallBegun, s.b.now().UTC(), true
+		call.Status, call.BegunAt, fresh = session.CallBegun, s.b.now(), true
 		return s.updateCall(t, h, &call)
 	})
 	if err != nil {
@@ -183,13 +195,8 @@ func (s *sessions) Claim(ctx context.Context, id string, version int64, fence se
 
 // Settle implements [session.Calls].
 func (s *sessions) Settle(ctx context.Context, id string, fence session.Fence, settled session.Call) (call session.Call, err error) {
-	if settled.Result == nil {
-		return call, session.Invalid("call result", "of call %q is missing", settled.ID)
-	}
-	if err := settled.Result.Check(); err != nil {
-		return call, err
-	}
-	if err := settled.Writes.Check(); err != nil {
+	settled.Status = session.CallSettled
+	if err := checkCall(&settled); err != nil {
 		return call, err
 	}
 	err = s.write(ctx, id, "settle call", func(t *tx, h *header) error {
@@ -199,10 +206,10 @@ func (s *sessions) Settle(ctx context.Context, id string, fence session.Fence, s
 		if call, err = s.call(t.conn, h, settled.MessageID, settled.ID); err != nil || call.Status == session.CallSettled {
 			return err
 		}
-		now := s.b.now().UTC()
-		call.Status, call.Result, call.Writes, call.SettledAt = session.CallSettled, settled.Result, settled.Writes, now
-		if call.BegunAt.IsZero() {
-			call.BegunAt = now
+		call.Status, call.Result, call.Writes = session.CallSettled, settled.Result, settled.Writes
+		call.SettledAt = s.b.now()
+		if settled.Extra != nil {
+			call.Extra = settled.Extra
 		}
 		return s.updateCall(t, h, &call)
 	})
@@ -277,9 +284,6 @@ func (s *sessions) CleanCalls(ctx context.Context, before time.Time) (n int, err
 	return n, err
 }
 
-const selectMessageKey = `
-SELECT key FROM messages WHERE key >> 32 = ? AND message_id = ? AND message_id <> ''`
-
 // isOver reports whether no step will take up the calls of a message any more:
 // its session is gone or has ended, or has gone on past the message.
 func (s *sessions) isOver(c *conn, id, messageID string) (bool, error) {
@@ -298,15 +302,6 @@ func (s *sessions) isOver(c *conn, id, messageID string) (bool, error) {
 		return err == nil, err
 	}
 	return s.goneOn(c, h, int(r.int64()-rowKey(h.number, 0)))
-}
-
-// unlessCorrupt passes over what cannot be decoded: it fails alone, and proves
-// nothing about calls, so they stay.
-func unlessCorrupt(err error) error {
-	if errors.Is(err, session.ErrCorrupt) {
-		return nil
-	}
-	return err
 }
 
 // goneOn reports whether anything but tool results follows a message.

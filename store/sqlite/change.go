@@ -1,48 +1,101 @@
 package sqlite
 
 import (
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/helixagents/helix/session"
 )
 
-// plan is a change of a session that was found possible. Everything that can be
-// refused is refused while it is made; after that, it is only written.
-type plan struct {
+// draft is a change that was checked and encoded as far as that goes without the
+// session, so that the writer, which everybody waits for, has less to do.
+type draft struct {
 	*session.Change
 	runID    string
+	messages []messageRow
+	inline   []*messageRow // for each promoted result: the one that was handed in, or nil
+}
+
+func newDraft(c *session.Change, runID string) (*draft, error) {
+	if err := checkChange(c); err != nil {
+		return nil, err
+	}
+	d := &draft{Change: c, runID: runID}
+	var err error
+	if d.messages, err = encodeMessages(c.Messages); err != nil || c.Promote == nil {
+		return d, err
+	}
+	d.inline = make([]*messageRow, len(c.Promote.Results))
+	for i, result := range c.Promote.Results {
+		if result.Message == nil {
+			continue
+		}
+		if err := result.Message.Check(); err != nil {
+			return nil, err
+		}
+		if d.inline[i], err = encodeMessage(result.Message); err != nil {
+			return nil, err
+		}
+	}
+	return d, nil
+}
+
+// plan is a change of a session that was found possible. Nearly everything that
+// can be refused is refused while it is made; after that, it is only written.
+type plan struct {
+	*draft
 	now      time.Time
 	state    *stateChange
 	messages []messageRow // to be appended, results of calls included
-	resolved []session.Pending
+}
+
+// checkChange reports a change that no session could take.
+func checkChange(c *session.Change) error {
+	if err := c.Check(); err != nil {
+		return err
+	}
+	for i := range c.Calls {
+		if err := checkCall(&c.Calls[i]); err != nil {
+			return err
+		}
+	}
+	for i := range c.Pending {
+		if err := session.CheckKeyID("tool call id", c.Pending[i].CallID); err != nil {
+			return err
+		}
+		if err := checkJSON("input", c.Pending[i].Input); err != nil {
+			return err
+		}
+	}
+	for i := range c.Children {
+		if err := checkChild(&c.Children[i]); err != nil {
+			return err
+		}
+	}
+	if c.Outcome != nil {
+		return checkJSON("output", c.Outcome.Output)
+	}
+	return nil
 }
 
 // planChange checks a change against what the database holds, without writing.
-func (s *sessions) planChange(c *conn, h *header, change *session.Change, runID string, now time.Time) (*plan, error) {
-	p := &plan{Change: change, runID: runID, now: now}
-	if err := s.checkWaits(c, h, change.Waits); err != nil {
+func (s *sessions) planChange(c *conn, h *header, d *draft, now time.Time) (*plan, error) {
+	p := &plan{draft: d, now: now, messages: slices.Clip(d.messages)}
+	if err := s.checkWaits(c, h, d.Waits); err != nil {
 		return nil, err
 	}
-	if keep := change.KeepMessages; keep != nil && *keep > h.MessageCount {
+	if keep := d.KeepMessages; keep != nil && *keep > h.MessageCount {
 		return nil, session.Invalid("message count", "%d is more than the session's %d messages", *keep, h.MessageCount)
 	}
-	var err error
-	if p.messages, err = encodeMessages(change.Messages); err != nil {
-		return nil, err
-	}
-	if change.Promote != nil {
+	if d.Promote != nil {
 		if err := s.planPromotion(c, h, p); err != nil {
 			return nil, err
 		}
 	}
-	if p.state, err = s.planState(c, h, change.State, change.Writes); err != nil {
-		return nil, err
-	}
-	if p.resolved, err = s.planResolutions(c, h, change); err != nil {
-		return nil, err
-	}
-	return p, nil
+	var err error
+	p.state, err = s.planState(c, h, d.State, d.Writes)
+	return p, err
 }
 
 // checkWaits refuses a change that relies on calls being unanswered if one is not.
@@ -70,7 +123,7 @@ func (s *sessions) checkWaits(c *conn, h *header, waits []string) error {
 // its row is written last, by the caller.
 func (s *sessions) applyChange(t *tx, h *header, p *plan) error {
 	if p.KeepMessages != nil {
-		if err := s.rewind(t, h, *p.KeepMessages); err != nil {
+		if err := s.truncate(t, h, *p.KeepMessages); err != nil {
 			return err
 		}
 	}
@@ -102,39 +155,6 @@ func (s *sessions) applyChange(t *tx, h *header, p *plan) error {
 	}
 	if p.Outcome != nil {
 		return s.endRun(t, h, p)
-	}
-	return nil
-}
-
-// rewind takes a session back to its first messages. What was going on beyond
-// them ends: calls in flight, open waits, awaited children.
-func (s *sessions) rewind(t *tx, h *header, keep int) error {
-	if err := s.truncate(t, h, keep); err != nil {
-		return err
-	}
-	if _, err := t.exec("DELETE FROM calls WHERE session = ?", h.number); err != nil {
-		return err
-	}
-	open, err := s.pending(t.conn, h.ID, false)
-	if err != nil {
-		return err
-	}
-	for i := range open {
-		open[i].State = session.PendingSuperseded
-		if err := s.updatePending(t, h.ID, &open[i]); err != nil {
-			return err
-		}
-	}
-	awaited, err := s.children(t.conn, selectAwaited, h.ID)
-	if err != nil {
-		return err
-	}
-	for i := range awaited {
-		awaited[i].Status, awaited[i].Awaited = session.ChildSuperseded, false
-		awaited[i].UpdatedAt = s.b.now()
-		if err := s.putChild(t, h.ID, &awaited[i]); err != nil {
-			return err
-		}
 	}
 	return nil
 }
@@ -175,6 +195,5 @@ func (s *sessions) writeInbox(t *tx, h *header, p *plan) error {
 		return nil
 	}
 	// A parent that was deleted meanwhile needs no waking.
-	_, err := s.putWake(t, *p.Wake)
-	return err
+	return s.putWake(t, *p.Wake)
 }

@@ -17,16 +17,10 @@ type checkpointRow struct {
 }
 
 // ownCheckpoint is one that the store makes by itself, for a direct write.
-func (s *sessions) ownCheckpoint(h *header, kind string) *checkpointRow {
-	now := s.b.now()
-	key := fmt.Sprintf("%s/%d", kind, h.Version)
+func ownCheckpoint(h *header) *checkpointRow {
 	return &checkpointRow{
-		NewCheckpoint: session.NewCheckpoint{
-			ID:     session.CheckpointID(h.ID, h.StepCount, now, key),
-			Step:   h.StepCount,
-			Source: session.FromSave,
-		},
-		runID: h.CurrentRunID, at: now,
+		NewCheckpoint: session.NewCheckpoint{Step: h.StepCount, Source: session.FromSave},
+		runID:         h.CurrentRunID, at: h.UpdatedAt,
 	}
 }
 
@@ -35,26 +29,63 @@ INSERT INTO checkpoints (session, checkpoint_id, number, previous,
                          run_id, turn, step, status, source, version, message_count, stream_sequence, at)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
-// writeCheckpoint marks the session as it now is, its new version included.
+// writeCheckpoint marks the session as it now is, its new version included, and
+// moves the pointer there.
 func (s *sessions) writeCheckpoint(t *tx, h *header, c *checkpointRow) error {
 	if c.ID == "" {
-		return session.Invalid("checkpoint id", "must not be empty")
+		c.ID = session.CheckpointID(h.ID, c.Step, c.at, fmt.Sprint(h.Version))
 	}
 	if c.Source == "" {
-		c.Source = session.FromStep
+		c.Source = session.FromSave
 	}
 	h.checkpointNumber++
-	_, err := t.exec(insertCheckpoint, h.number, c.ID, h.checkpointNumber, h.CheckpointID,
+	_, err := t.exec(insertCheckpoint, h.number, c.ID, h.checkpointNumber, h.newestCheckpoint(),
 		c.runID, h.Turn, c.Step, h.Status, c.Source, h.Version, h.MessageCount, c.StreamSequence, c.at)
 	if isDuplicate(err) {
 		return session.ErrExists.WithMessage("session %s: checkpoint %s already exists", h.ID, c.ID)
 	}
-	h.CheckpointID, h.CheckpointSource, h.CheckpointedAt = c.ID, c.Source, c.at
+	h.CheckpointID, h.CheckpointSource, h.CheckpointedAt, h.checkpointNewest = c.ID, c.Source, c.at, ""
 	return err
 }
 
+// newestCheckpoint is the one written last, undone or not.
+func (h *header) newestCheckpoint() string {
+	if h.checkpointNewest != "" {
+		return h.checkpointNewest
+	}
+	return h.CheckpointID
+}
+
+// undoCheckpoints takes those back that count messages past the first keep. They
+// can still be read, but a rewind to one would bring back other messages than it
+// had. The pointer goes to the last that stands.
+func (s *sessions) undoCheckpoints(t *tx, h *header, keep int) error {
+	newest, last := h.newestCheckpoint(), storedCheckpoint{}
+	for point, err := range s.chain(t.conn, h, h.CheckpointID) {
+		if err != nil {
+			return err
+		}
+		if point.undone {
+			continue
+		}
+		if point.MessageCount <= keep {
+			last = *point
+			break
+		}
+		_, err := t.exec("UPDATE checkpoints SET undone = 1 WHERE session = ? AND checkpoint_id = ?", h.number, point.ID)
+		if err != nil {
+			return err
+		}
+	}
+	if last.ID == h.CheckpointID {
+		return nil
+	}
+	h.CheckpointID, h.CheckpointSource, h.CheckpointedAt, h.checkpointNewest = last.ID, last.Source, last.At, newest
+	return nil
+}
+
 const selectCheckpoint = `
-SELECT checkpoint_id, previous, run_id, turn, step, status, source, version, message_count, stream_sequence, at
+SELECT checkpoint_id, previous, run_id, turn, step, status, source, version, message_count, stream_sequence, at, undone
 FROM checkpoints
 WHERE session = ? AND checkpoint_id = ?`
 
@@ -62,6 +93,7 @@ WHERE session = ? AND checkpoint_id = ?`
 type storedCheckpoint struct {
 	session.Checkpoint
 	previous string
+	undone   bool // a rewind has dropped messages that it counts
 }
 
 // findCheckpoint reads a checkpoint without its state; nil if there is none.
@@ -76,6 +108,7 @@ func (s *sessions) findCheckpoint(c *conn, h *header, checkpointID string) (*sto
 	out.Turn, out.Step = r.int(), r.int()
 	out.Status, out.Source = session.Status(r.text()), session.CheckpointSource(r.text())
 	out.Version, out.MessageCount, out.StreamSequence, out.At = r.int64(), r.int(), r.int64(), r.time()
+	out.undone = r.bool()
 	if !out.Status.Valid() {
 		return nil, session.ErrCorrupt.WithMessage("session %s: checkpoint %s has the unknown status %q", h.ID, out.ID, out.Status)
 	}
@@ -91,7 +124,7 @@ func (s *sessions) checkpoint(c *conn, h *header, checkpointID string) (*storedC
 	return found, err
 }
 
-// chain yields checkpoints from one on, newest first.
+// chain yields checkpoints from one on, newest first, also those undone.
 func (s *sessions) chain(c *conn, h *header, from string) iter.Seq2[*storedCheckpoint, error] {
 	return func(yield func(*storedCheckpoint, error) bool) {
 		for from != "" {
@@ -108,12 +141,6 @@ func (s *sessions) chain(c *conn, h *header, from string) iter.Seq2[*storedCheck
 func (s *sessions) CreateCheckpoint(ctx context.Context, id string, checkpoint session.NewCheckpoint) (out *session.Checkpoint, err error) {
 	err = s.writeDocument(ctx, id, "create checkpoint", func(t *tx, h *header) error {
 		row := &checkpointRow{NewCheckpoint: checkpoint, runID: h.CurrentRunID, at: h.UpdatedAt}
-		if row.ID == "" {
-			row.ID = s.ownCheckpoint(h, "checkpoint").ID
-		}
-		if row.Source == "" {
-			row.Source = session.FromSave
-		}
 		if err := s.writeCheckpoint(t, h, row); err != nil {
 			return err
 		}
@@ -172,9 +199,9 @@ func (s *sessions) Checkpoints(ctx context.Context, id string, request session.P
 		if request.Total {
 			page.Total = &h.checkpointNumber
 		}
-		from, skip := h.CheckpointID, request.Offset
+		from, skip := h.newestCheckpoint(), request.Offset
 		if ok {
-			from, skip = at.ID, 0
+			from = at.ID
 		}
 		for point, err := range s.chain(c, h, from) {
 			if err != nil {

@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"bytes"
 	"context"
 	"time"
 
@@ -80,19 +81,24 @@ func (s *sessions) putChildNow(t *tx, id string, ref session.ChildRef, now time.
 		}
 	}
 	if ref.CreatedAt.IsZero() {
-		ref.CreatedAt = now.UTC()
+		ref.CreatedAt = now
 	}
-	if ref.UpdatedAt.IsZero() {
-		ref.UpdatedAt = now.UTC()
-	}
+	ref.UpdatedAt = now
 	return s.putChild(t, id, &ref)
+}
+
+func checkChild(ref *session.ChildRef) error {
+	if ref.SessionID == "" {
+		return session.Invalid("child session id", "must not be empty")
+	}
+	return checkJSON("remote", ref.Remote)
 }
 
 // PutChildren implements [session.Children].
 func (s *sessions) PutChildren(ctx context.Context, id string, refs []session.ChildRef) error {
 	for i := range refs {
-		if refs[i].SessionID == "" {
-			return session.Invalid("child session id", "must not be empty")
+		if err := checkChild(&refs[i]); err != nil {
+			return err
 		}
 	}
 	return s.write(ctx, id, "put children", func(t *tx, _ *header) error {
@@ -106,28 +112,69 @@ func (s *sessions) PutChildren(ctx context.Context, id string, refs []session.Ch
 	})
 }
 
-// UpdateChild implements [session.Children].
-func (s *sessions) UpdateChild(ctx context.Context, id, childID string, change func(*session.ChildRef) error) (out *session.ChildRef, err error) {
-	err = s.write(ctx, id, "update child", func(t *tx, _ *header) error {
-		ref, err := s.child(t.conn, id, childID)
+// UpdateChild implements [session.Children]. The function runs outside the
+// writer, for it may use the store, and again if the reference has changed
+// meanwhile.
+func (s *sessions) UpdateChild(ctx context.Context, id, childID string, change func(*session.ChildRef) error) (*session.ChildRef, error) {
+	for {
+		var read []byte
+		err := s.read(ctx, id, "read child", func(c *conn, h *header) (err error) {
+			read, err = s.childDoc(c, h, childID)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		ref := &session.ChildRef{}
+		if err := session.Decode("session "+id+": child "+childID, read, ref); err != nil {
+			return nil, err
+		}
+		if err := change(ref); err != nil {
+			return nil, err
+		}
+		if ref.SessionID != childID {
+			return nil, session.Invalid("child session id", "%q must stay %q", ref.SessionID, childID)
+		}
+		if err := checkChild(ref); err != nil {
+			return nil, err
+		}
+		ref.UpdatedAt = s.b.now()
+		swapped, err := s.swapChild(ctx, id, read, ref)
+		if err != nil {
+			return nil, err
+		}
+		if swapped {
+			return ref, nil
+		}
+	}
+}
+
+// childDoc reads a reference, which must exist, as it is stored.
+func (s *sessions) childDoc(c *conn, h *header, childID string) ([]byte, error) {
+	r, err := c.one(selectChild, s.tenant, h.ID, childID)
+	if err != nil {
+		return nil, err
+	}
+	if r == nil {
+		return nil, notFound("session %s: child %s", h.ID, childID)
+	}
+	r.next++ // its id
+	return r.bytes(), nil
+}
+
+// swapChild replaces a reference if it is still as it was read.
+func (s *sessions) swapChild(ctx context.Context, id string, read []byte, ref *session.ChildRef) (swapped bool, err error) {
+	err = s.write(ctx, id, "update child", func(t *tx, h *header) error {
+		doc, err := s.childDoc(t.conn, h, ref.SessionID)
 		if err != nil {
 			return err
 		}
-		if ref == nil {
-			return notFound("session %s: child %s", id, childID)
+		if swapped = bytes.Equal(doc, read); !swapped {
+			return nil
 		}
-		if err := change(ref); err != nil {
-			return &callerError{err}
-		}
-		ref.SessionID = childID
-		ref.UpdatedAt = s.b.now().UTC()
-		out = ref
 		return s.putChild(t, id, ref)
 	})
-	if err != nil {
-		return nil, ownError(err)
-	}
-	return out, nil
+	return swapped && err == nil, err
 }
 
 // Children implements [session.Children].

@@ -7,59 +7,73 @@ import (
 )
 
 // writeDocument is a direct write of a document: refused while a run holds the
-// session, and a new version of it.
+// session, and a new version of it, which h already has when run is called.
 func (s *sessions) writeDocument(ctx context.Context, id, verb string, run func(*tx, *header) error) error {
 	return s.write(ctx, id, verb, func(t *tx, h *header) error {
-		now := s.b.now()
-		if err := h.Free(now); err != nil {
-			return err
-		}
-		h.touch(now)
-		if err := run(t, h); err != nil {
-			return err
-		}
-		return s.writeHeader(t, h)
+		return s.writeFree(t, h, run)
 	})
+}
+
+func (s *sessions) writeFree(t *tx, h *header, run func(*tx, *header) error) error {
+	now := s.b.now()
+	if err := h.Free(now); err != nil {
+		return err
+	}
+	h.touch(now)
+	if err := run(t, h); err != nil {
+		return err
+	}
+	return s.writeHeader(t, h)
 }
 
 // Save implements [session.Documents].
 func (s *sessions) Save(ctx context.Context, state *session.State) error {
-	if err := state.Check(); err != nil {
+	if err := checkState(state); err != nil {
 		return err
 	}
 	var version int64
-	err := s.writeDocument(ctx, state.ID, "save", func(t *tx, h *header) error {
-		if state.Version != h.Version-1 {
-			saw := h.Saw()
-			saw.Version--
-			return session.ErrStale.WithMessage("session %s: version %d was expected", h.ID, state.Version).WithSaw(saw)
+	err := s.write(ctx, state.ID, "save", func(t *tx, h *header) error {
+		if err := h.Free(s.b.now()); err != nil {
+			return err
+		}
+		if state.Version != h.Version {
+			return session.ErrStale.WithMessage("session %s: version %d was expected", h.ID, state.Version).WithSaw(h.Saw())
+		}
+		if err := session.Transition(h.Status, state.Status); err != nil {
+			return err
 		}
 		if err := s.loadDoc(t.conn, h); err != nil {
 			return err
 		}
-		h.takeDoc(state)
-		h.Agent, h.StreamID, h.ParentID, h.RootID = state.Agent, state.StreamID, state.ParentID, state.RootID
-		h.Status, h.UserID, h.ExpiresAt = state.Status, state.UserID, state.ExpiresAt
-		if err := s.writeDoc(t, h); err != nil {
-			return err
-		}
-		if err := s.deleteLabels(t, h.ID); err != nil {
-			return err
-		}
-		if err := s.writeLabels(t, h.ID, state.Tags, state.Metadata, h.CreatedAt); err != nil {
-			return err
-		}
-		if err := s.writeWholeState(t, h, &state.Custom); err != nil {
-			return err
-		}
-		version = h.Version
-		return s.writeCheckpoint(t, h, s.ownCheckpoint(h, "save"))
+		version = h.Version + 1
+		return s.writeFree(t, h, func(t *tx, h *header) error { return s.replace(t, h, state) })
 	})
 	if err != nil {
 		return err
 	}
 	state.Version = version
 	return nil
+}
+
+// replace takes a whole document over, except for what is the store's own:
+// counters, the lease, the age and what lives in rows.
+func (s *sessions) replace(t *tx, h *header, state *session.State) error {
+	h.takeDoc(state)
+	h.Agent, h.StreamID, h.ParentID, h.RootID = state.Agent, state.StreamID, state.ParentID, state.RootID
+	h.Status, h.UserID, h.ExpiresAt = state.Status, state.UserID, state.ExpiresAt
+	if err := s.writeDoc(t, h); err != nil {
+		return err
+	}
+	if err := s.deleteLabels(t, h.ID); err != nil {
+		return err
+	}
+	if err := s.writeLabels(t, h.ID, state.Tags, state.Metadata, h.CreatedAt); err != nil {
+		return err
+	}
+	if err := s.writeWholeState(t, h, &state.Custom); err != nil {
+		return err
+	}
+	return s.writeCheckpoint(t, h, ownCheckpoint(h))
 }
 
 // Merge implements [session.Documents].
@@ -127,7 +141,11 @@ func (s *sessions) PatchMetadata(ctx context.Context, id string, patch map[strin
 				return err
 			}
 		}
-		return s.writeLabels(t, id, nil, set, h.CreatedAt)
+		if err := s.writeLabels(t, id, nil, set, h.CreatedAt); err != nil {
+			return err
+		}
+		_, err := t.exec("UPDATE sessions SET updated_at = ? WHERE number = ?", s.b.now(), h.number)
+		return err
 	})
 }
 

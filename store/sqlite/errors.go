@@ -64,14 +64,3 @@ func endsTransaction(err error) bool {
 func notFound(format string, args ...any) error {
 	return session.ErrNotFound.WithMessage(format+": not found", args...)
 }
-
-// callerError carries an error of a caller's own function through unchanged.
-type callerError struct{ error }
-
-// ownError takes a caller's error out again.
-func ownError(err error) error {
-	if own, ok := errors.AsType[*callerError](err); ok {
-		return own.error
-	}
-	return err
-}

@@ -15,7 +15,8 @@ type header struct {
 	session.State
 	number           int64 // under which its rows are kept; 0 before it has one
 	closeOwedAt      time.Time
-	checkpointNumber int
+	checkpointNumber int    // how many were ever written
+	checkpointNewest string // the last of them, if it is not CheckpointID
 	runStatus        session.RunStatus
 	runRuntime       string
 
@@ -70,7 +71,7 @@ func (h *header) run() *session.Run {
 // selectHeader also fetches, in the same statement, what every commit reports.
 const selectHeader = `
 SELECT s.number, s.version, s.step_count, s.resume_count, s.message_count, s.last_commit,
-       s.checkpoint_id, s.checkpoint_number, s.checkpoint_source, s.checkpointed_at,
+       s.checkpoint_id, s.checkpoint_newest, s.checkpoint_number, s.checkpoint_source, s.checkpointed_at,
        s.snapshot_bytes, s.delta_bytes, s.run_steps, s.run_usage, s.run_reason, s.updated_at,
        s.status, s.owner, s.epoch, s.lease_until, s.turn, s.current_run, s.run_status, s.run_runtime, s.close_owed_at,
        s.agent, s.user_id, s.parent_id, s.root_id, s.stream_id, s.expires_at, s.created_at,
@@ -89,7 +90,7 @@ func (s *sessions) header(c *conn, id string) (*header, error) {
 	h := &header{}
 	h.Tenant, h.ID, h.number = s.tenant, id, r.int64()
 	h.Version, h.StepCount, h.ResumeCount, h.MessageCount, h.LastCommit = r.int64(), r.int(), r.int(), r.int(), r.text()
-	h.CheckpointID, h.checkpointNumber = r.text(), r.int()
+	h.CheckpointID, h.checkpointNewest, h.checkpointNumber = r.text(), r.text(), r.int()
 	h.CheckpointSource, h.CheckpointedAt = session.CheckpointSource(r.text()), r.time()
 	h.snapshotBytes, h.deltaBytes = r.int64(), r.int64()
 	h.runSteps, h.runUsage, h.runReason, h.UpdatedAt = r.int(), r.bytes(), session.CompletionReason(r.text()), r.time()
@@ -119,12 +120,12 @@ func (s *sessions) mustHeader(c *conn, id string) (*header, error) {
 const insertHeader = `
 INSERT INTO sessions (
        version, step_count, resume_count, message_count, last_commit,
-       checkpoint_id, checkpoint_number, checkpoint_source, checkpointed_at,
+       checkpoint_id, checkpoint_newest, checkpoint_number, checkpoint_source, checkpointed_at,
        snapshot_bytes, delta_bytes, run_steps, run_usage, run_reason, updated_at,
        status, owner, epoch, lease_until, turn, current_run, run_status, run_runtime, close_owed_at,
        agent, user_id, parent_id, root_id, stream_id, expires_at, created_at, tenant, id)
 VALUES (?, ?, ?, ?, ?,
-        ?, ?, ?, ?,
+        ?, ?, ?, ?, ?,
         ?, ?, ?, ?, ?, ?,
         ?, ?, ?, ?, ?, ?, ?, ?, ?,
         ?, ?, ?, ?, ?, ?, ?, ?, ?)`
@@ -132,7 +133,7 @@ VALUES (?, ?, ?, ?, ?,
 const updateHeader = `
 UPDATE sessions
 SET version = ?, step_count = ?, resume_count = ?, message_count = ?, last_commit = ?,
-    checkpoint_id = ?, checkpoint_number = ?, checkpoint_source = ?, checkpointed_at = ?,
+    checkpoint_id = ?, checkpoint_newest = ?, checkpoint_number = ?, checkpoint_source = ?, checkpointed_at = ?,
     snapshot_bytes = ?, delta_bytes = ?, run_steps = ?, run_usage = ?, run_reason = ?, updated_at = ?
 WHERE number = ?`
 
@@ -145,7 +146,7 @@ WHERE number = ?`
 func (h *header) hotArgs() []any {
 	return []any{
 		h.Version, h.StepCount, h.ResumeCount, h.MessageCount, h.LastCommit,
-		h.CheckpointID, h.checkpointNumber, h.CheckpointSource, h.CheckpointedAt,
+		h.CheckpointID, h.checkpointNewest, h.checkpointNumber, h.CheckpointSource, h.CheckpointedAt,
 		h.snapshotBytes, h.deltaBytes, h.runSteps, h.runUsage, h.runReason, h.UpdatedAt,
 	}
 }

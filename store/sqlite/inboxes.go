@@ -30,6 +30,9 @@ func (s *sessions) Send(ctx context.Context, id string, entry session.InboxEntry
 	if err := session.CheckKeyID("inbox entry id", entry.ID); err != nil {
 		return err
 	}
+	if err := checkJSON("body", entry.Body); err != nil {
+		return err
+	}
 	return s.write(ctx, id, "send", func(t *tx, _ *header) error {
 		if entry.At.IsZero() {
 			entry.At = s.b.now()
@@ -60,31 +63,25 @@ const (
 	upsertWake = `
 INSERT INTO wakes (tenant, session_id, child_id, run_id, at)
 SELECT ?1, ?2, ?3, ?4, ?5 WHERE EXISTS (SELECT 1 FROM sessions WHERE tenant = ?1 AND id = ?2)
-ON CONFLICT DO UPDATE SET run_id = excluded.run_id`
+ON CONFLICT DO UPDATE SET run_id = excluded.run_id, at = excluded.at WHERE run_id <> excluded.run_id`
 
 	deleteWake = `
 DELETE FROM wakes
 WHERE tenant = ?1 AND session_id = ?2 AND child_id = ?3 AND (?4 = '' OR run_id = ?4)`
 )
 
-// putWake records a wake and reports whether there is a session to be woken.
-func (s *sessions) putWake(t *tx, wake session.Wake) (bool, error) {
+// putWake records a wake, if there is a session to be woken.
+func (s *sessions) putWake(t *tx, wake session.Wake) error {
 	if wake.At.IsZero() {
 		wake.At = s.b.now()
 	}
-	n, err := t.exec(upsertWake, s.tenant, wake.SessionID, wake.ChildID, wake.RunID, wake.At)
-	return n > 0, err
+	_, err := t.exec(upsertWake, s.tenant, wake.SessionID, wake.ChildID, wake.RunID, wake.At)
+	return err
 }
 
 // PutWake implements [session.Inboxes].
 func (s *sessions) PutWake(ctx context.Context, wake session.Wake) error {
-	return s.b.write(ctx, what(wake.SessionID, "put wake"), func(t *tx) error {
-		found, err := s.putWake(t, wake)
-		if err == nil && !found {
-			err = notFound("session %s", wake.SessionID)
-		}
-		return err
-	})
+	return s.write(ctx, wake.SessionID, "put wake", func(t *tx, _ *header) error { return s.putWake(t, wake) })
 }
 
 // DeleteWake implements [session.Inboxes].

@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"context"
+	"encoding/json"
 	"time"
 
 	"github.com/helixagents/helix/session"
@@ -23,9 +24,25 @@ func (s *sessions) newHeader(state *session.State) *header {
 	return h
 }
 
+// checkState reports a document that cannot be stored.
+func checkState(state *session.State) error {
+	if err := state.Check(); err != nil {
+		return err
+	}
+	return checkJSON("output", state.Output)
+}
+
+// checkJSON reports a value of a caller's that is stored as it is but is not JSON.
+func checkJSON(field string, value json.RawMessage) error {
+	if value != nil && !json.Valid(value) {
+		return session.Invalid(field, "is not valid JSON")
+	}
+	return nil
+}
+
 // Create implements [session.Lifecycle].
 func (s *sessions) Create(ctx context.Context, state *session.State) error {
-	if err := state.Check(); err != nil {
+	if err := checkState(state); err != nil {
 		return err
 	}
 	return s.b.write(ctx, what(state.ID, "create"), func(t *tx) error {
@@ -118,18 +135,31 @@ WHERE key > ? AND key <= ?`
 
 // Clone implements [session.Lifecycle].
 func (s *sessions) Clone(ctx context.Context, clone *session.Clone) (state *session.State, err error) {
-	if err := clone.To.Check(); err != nil {
+	if clone.CheckpointID != "" && clone.MessageCount != nil {
+		return nil, session.Invalid("clone", "takes a checkpoint or a message count, not both")
+	}
+	if err := session.CheckID(clone.To.ID); err != nil {
 		return nil, err
 	}
 	err = s.write(ctx, clone.From, "clone", func(t *tx, from *header) error {
+		to := clone.To
+		if to.Agent == "" {
+			to.Agent = from.Agent
+		}
+		if to.Status == "" {
+			to.Status = session.Active
+		}
+		if err := checkState(&to); err != nil {
+			return err
+		}
 		custom, count, err := s.cloned(t.conn, from, clone)
 		if err != nil {
 			return err
 		}
-		if err := s.absent(t.conn, clone.To.ID); err != nil {
+		if err := s.absent(t.conn, to.ID); err != nil {
 			return err
 		}
-		h := s.newHeader(&clone.To)
+		h := s.newHeader(&to)
 		h.Custom, h.StepCount, h.ResumeCount, h.MessageCount = custom, 0, 0, count
 		if err := s.insert(t, h); err != nil {
 			return err
@@ -144,7 +174,7 @@ func (s *sessions) Clone(ctx context.Context, clone *session.Clone) (state *sess
 				return err
 			}
 		}
-		if err := s.writeCheckpoint(t, h, s.ownCheckpoint(h, "clone")); err != nil {
+		if err := s.writeCheckpoint(t, h, ownCheckpoint(h)); err != nil {
 			return err
 		}
 		state = &h.State
@@ -156,41 +186,39 @@ func (s *sessions) Clone(ctx context.Context, clone *session.Clone) (state *sess
 // cloned finds the custom state and the number of messages that a clone takes.
 func (s *sessions) cloned(c *conn, from *header, clone *session.Clone) (session.Document, int, error) {
 	count, version := from.MessageCount, from.Version
-	if clone.CheckpointID != "" {
+	switch n := clone.MessageCount; {
+	case clone.CheckpointID != "":
 		point, err := s.checkpoint(c, from, clone.CheckpointID)
+		if err == nil && point.undone {
+			err = session.ErrNotFound.WithMessage(
+				"session %s: a rewind has dropped messages of checkpoint %s", from.ID, point.ID)
+		}
 		if err != nil {
 			return session.Document{}, 0, err
 		}
-		if point.MessageCount > from.MessageCount {
-			return session.Document{}, 0, session.Invalid("checkpoint",
-				"%s lies beyond the session's %d messages: a rewind has undone it", point.ID, from.MessageCount)
-		}
 		count, version = point.MessageCount, point.Version
-	}
-	if n := clone.MessageCount; n != nil {
+	case n != nil:
 		if *n < 0 || *n > count {
 			return session.Document{}, 0, session.Invalid("message count", "%d is not within 0 and %d", *n, count)
 		}
 		count = *n
-		if clone.CheckpointID == "" {
-			var err error
-			if version, err = s.versionWithin(c, from, count); err != nil {
-				return session.Document{}, 0, err
-			}
+		var err error
+		if version, err = s.versionWithin(c, from, count); err != nil {
+			return session.Document{}, 0, err
 		}
 	}
 	doc, err := s.stateAt(c, from, version)
 	return doc, count, err
 }
 
-// versionWithin is the version of the last checkpoint that has at most n
+// versionWithin is the version of the last standing checkpoint that has at most n
 // messages, or 0.
 func (s *sessions) versionWithin(c *conn, h *header, n int) (int64, error) {
 	for point, err := range s.chain(c, h, h.CheckpointID) {
 		if err != nil {
 			return 0, err
 		}
-		if point.MessageCount <= n {
+		if point.MessageCount <= n && !point.undone {
 			return point.Version, nil
 		}
 	}

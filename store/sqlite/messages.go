@@ -14,15 +14,23 @@ type messageRow struct {
 }
 
 func encodeMessages(messages []session.Message) ([]messageRow, error) {
-	rows := make([]messageRow, 0, len(messages)+2)
+	rows := make([]messageRow, len(messages))
 	for i := range messages {
-		body, err := session.Encode(&messages[i])
+		row, err := encodeMessage(&messages[i])
 		if err != nil {
-			return nil, session.ErrInvalid.WithCause(err, "message %s cannot be encoded", messages[i].ID)
+			return nil, err
 		}
-		rows = append(rows, messageRow{messages[i].ID, body})
+		rows[i] = *row
 	}
 	return rows, nil
+}
+
+func encodeMessage(m *session.Message) (*messageRow, error) {
+	body, err := session.Encode(m)
+	if err != nil {
+		return nil, session.ErrInvalid.WithCause(err, "message %s cannot be encoded", m.ID)
+	}
+	return &messageRow{m.ID, body}, nil
 }
 
 const insertMessage = `
@@ -40,19 +48,6 @@ func (s *sessions) insertMessages(t *tx, h *header, rows []messageRow) error {
 		h.MessageCount++
 	}
 	return nil
-}
-
-const deleteMessages = `
-DELETE FROM messages WHERE key > ? AND key <= ?`
-
-// truncate drops every message after the first keep ones.
-func (s *sessions) truncate(t *tx, h *header, keep int) error {
-	if keep == h.MessageCount {
-		return nil
-	}
-	_, err := t.exec(deleteMessages, rowKey(h.number, int64(keep)), lastKey(h.number))
-	h.MessageCount = keep
-	return err
 }
 
 const selectMessages = `

@@ -37,7 +37,7 @@ func TestOpenTogether(t *testing.T) {
 			t.Errorf("open %d: %v", i, errs[i])
 		}
 		if b != nil {
-			defer func() { _ = b.Close() }()
+			t.Cleanup(func() { _ = b.Close() })
 		}
 	}
 	if t.Failed() {

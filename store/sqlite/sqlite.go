@@ -171,8 +171,8 @@ func (b *Backend) Close() error {
 	return errors.Join(b.readers.close(), b.writer.conn.close())
 }
 
-// now is the store's time.
-func (b *Backend) now() time.Time { return b.config.Clock() }
+// now is the store's time, in the form in which it is read back.
+func (b *Backend) now() time.Time { return b.config.Clock().UTC().Round(0) }
 
 // write performs an operation in a transaction that may hold others, too.
 func (b *Backend) write(ctx context.Context, what string, run func(*tx) error) error {

@@ -17,6 +17,8 @@ func TestBackend(t *testing.T) {
 	storetest.Run(t, open)
 }
 
+func BenchmarkBackend(b *testing.B) { storetest.Benchmarks(b, open) }
+
 func open(t testing.TB) storetest.Harness {
 	path := filepath.Join(t.TempDir(), "helix.db")
 	clock := &clock{now: time.Now()}

@@ -77,37 +77,52 @@ SELECT is_list FROM state_keys WHERE session = ? AND name = ?`
 // planState decides what a change does to custom state, and refuses what cannot
 // be done, before anything is written.
 func (s *sessions) planState(c *conn, h *header, replace *session.Document, w session.Writes) (*stateChange, error) {
-	plan := &stateChange{writes: session.Compose(w)}
+	plan := &stateChange{}
 	if replace != nil {
 		doc := replace.Clone()
-		if err := doc.Apply(plan.writes); err != nil {
+		if err := doc.Apply(w); err != nil {
 			return nil, err
 		}
-		plan.whole = &doc
+		plan.whole, plan.writes = &doc, w
 		return plan, nil
 	}
-	plan.keys = make(map[string]keyKind, len(plan.writes.Ops))
-	for i := range plan.writes.Ops {
-		op := &plan.writes.Ops[i]
-		was, err := s.keyKind(c, h, op.Key)
-		if err != nil {
+	plan.keys = make(map[string]keyKind, len(w.Ops))
+	ops := slices.Clone(w.Ops)
+	for i := range ops {
+		if err := s.planOp(c, h, plan.keys, &ops[i]); err != nil {
 			return nil, err
 		}
-		now := keyGone
-		switch op.Kind {
-		case session.OpAppend:
-			if was == keyValue {
-				return nil, session.Invalid("state key", "%q is not a list, so nothing can be appended to it", op.Key)
-			}
-			now = keyList
-		case session.OpReplace:
-			now = kindOf(op.Value)
-		}
-		if now != was {
-			plan.keys[op.Key] = now
+	}
+	plan.writes = session.Compose(session.Writes{Ops: ops, Warnings: w.Warnings})
+	return plan, nil
+}
+
+// planOp notes in keys what an operation leaves its key to be.
+func (s *sessions) planOp(c *conn, h *header, keys map[string]keyKind, op *session.Op) error {
+	was, ok := keys[op.Key]
+	if !ok {
+		var err error
+		if was, err = s.keyKind(c, h, op.Key); err != nil {
+			return err
 		}
 	}
-	return plan, nil
+	now := keyGone
+	switch op.Kind {
+	case session.OpAppend:
+		if was == keyValue {
+			return session.Invalid("state key", "%q is not a list, so nothing can be appended to it", op.Key)
+		}
+		if was == keyGone && len(op.Items) == 0 { // it makes an empty list, which composing would leave out
+			*op = session.Op{Kind: session.OpReplace, Key: op.Key, Value: json.RawMessage("[]")}
+		}
+		now = keyList
+	case session.OpReplace:
+		now = kindOf(op.Value)
+	}
+	if ok || now != was {
+		keys[op.Key] = now
+	}
+	return nil
 }
 
 func (s *sessions) keyKind(c *conn, h *header, name string) (keyKind, error) {

@@ -35,7 +35,7 @@ func (s *sessions) RequestStop(ctx context.Context, id string, stop session.Stop
 		}
 		stands = stop
 		if stands.At.IsZero() {
-			stands.At = s.b.now().UTC()
+			stands.At = s.b.now()
 		}
 		t.cache.forget(s.tenant, id)
 		_, err := t.exec(upsertStop, s.tenant, id, stands.RunID, stands.Kind, stands.Reason, stands.At)

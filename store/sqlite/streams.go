@@ -2,7 +2,6 @@ package sqlite
 
 import (
 	"context"
-	"encoding/json"
 	"slices"
 	"time"
 
@@ -195,8 +194,8 @@ func (s *streams) End(ctx context.Context, id string, by stream.Producer, end st
 	default:
 		return session.Invalid("end status", "%q is none of completed, interrupted, paused", end.Status)
 	}
-	if end.Output != nil && !json.Valid(end.Output) {
-		return session.Invalid("output", "is not valid JSON")
+	if err := checkJSON("output", end.Output); err != nil {
+		return err
 	}
 	output := end.Output
 	end.Output = nil

@@ -65,7 +65,8 @@ ORDER BY number`
 
 	insertPending = `
 INSERT INTO pending (state, deadline, doc, input, result, late, tenant, session_id, call_id)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT DO NOTHING`
 
 	updatePending = `
 UPDATE pending SET state = ?, deadline = ?, doc = ?, input = ?, result = ?, late = ?
@@ -107,39 +108,11 @@ func (s *sessions) storePending(t *tx, query, id string, p *session.Pending) err
 		return err
 	}
 	_, err = t.exec(query, p.State, p.Deadline, doc, bodies.input, bodies.result, bodies.late, s.tenant, id, p.CallID)
-	if isDuplicate(err) {
-		return session.Invalid("pending call", "%q already waits or has waited", p.CallID)
-	}
 	return err
 }
 
-func (s *sessions) updatePending(t *tx, id string, p *session.Pending) error {
-	return s.storePending(t, updatePending, id, p)
-}
-
-// planResolutions finds the entries that a change ends, as it leaves them.
-func (s *sessions) planResolutions(c *conn, h *header, change *session.Change) ([]session.Pending, error) {
-	var out []session.Pending
-	for _, resolution := range change.Resolve {
-		p, err := s.pendingCall(c, h.ID, resolution.CallID)
-		if err != nil {
-			return nil, err
-		}
-		if p == nil {
-			err := session.Invalid("resolved call", "%q is not pending", resolution.CallID)
-			err.Calls = []string{resolution.CallID}
-			return nil, err
-		}
-		if resolution.State != "" {
-			p.State = resolution.State
-		}
-		p.LateNoticed = p.LateNoticed || resolution.Noticed
-		out = append(out, *p)
-	}
-	return out, nil
-}
-
-// writePendings adds the entries of a change and ends those it resolves.
+// writePendings adds the entries of a change and ends those it resolves. An entry
+// that is there already stays: it may have an answer.
 func (s *sessions) writePendings(t *tx, h *header, p *plan) error {
 	for i := range p.Pending {
 		entry := p.Pending[i]
@@ -159,12 +132,24 @@ func (s *sessions) writePendings(t *tx, h *header, p *plan) error {
 			return err
 		}
 	}
-	for i := range p.resolved {
-		if err := s.updatePending(t, h.ID, &p.resolved[i]); err != nil {
+	for _, resolution := range p.Resolve {
+		if err := s.resolve(t, h, resolution); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func (s *sessions) resolve(t *tx, h *header, resolution session.Resolution) error {
+	entry, err := s.pendingCall(t.conn, h.ID, resolution.CallID)
+	if err != nil || entry == nil {
+		return err
+	}
+	if resolution.State != "" {
+		entry.State = resolution.State
+	}
+	entry.LateNoticed = entry.LateNoticed || resolution.Noticed
+	return s.storePending(t, updatePending, h.ID, entry)
 }
 
 // Submit implements [session.Submissions].
@@ -181,13 +166,13 @@ func (s *sessions) Submit(ctx context.Context, id string, submission session.Sub
 			outcome = session.SubmitUnknownCall
 			return nil
 		}
-		if outcome, err = p.Accept(&submission, s.b.now().UTC()); err != nil {
+		if outcome, err = p.Accept(&submission, s.b.now()); err != nil {
 			return err
 		}
 		if outcome == session.SubmitAlreadyCompleted {
 			return nil
 		}
-		return s.updatePending(t, id, p)
+		return s.storePending(t, updatePending, id, p)
 	})
 	if err != nil {
 		return "", err

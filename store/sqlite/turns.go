@@ -9,7 +9,8 @@ import (
 
 // Commit implements [session.Turns].
 func (s *sessions) Commit(ctx context.Context, commit *session.Commit) (committed *session.Committed, err error) {
-	if err := commit.Change.Check(); err != nil {
+	d, err := newDraft(&commit.Change, commit.RunID)
+	if err != nil {
 		return nil, err
 	}
 	err = s.write(ctx, commit.SessionID, "commit", func(t *tx, h *header) error {
@@ -23,7 +24,7 @@ func (s *sessions) Commit(ctx context.Context, commit *session.Commit) (committe
 			committed = &outcome
 			return nil
 		}
-		committed, err = s.commit(t, h, commit)
+		committed, err = s.commit(t, h, commit, d)
 		return err
 	})
 	if err != nil {
@@ -32,12 +33,15 @@ func (s *sessions) Commit(ctx context.Context, commit *session.Commit) (committe
 	return committed, nil
 }
 
-func (s *sessions) commit(t *tx, h *header, commit *session.Commit) (*session.Committed, error) {
+func (s *sessions) commit(t *tx, h *header, commit *session.Commit, d *draft) (*session.Committed, error) {
+	if err := h.hold(commit.Fence); err != nil { // a lease that was given back has no owner to match
+		return nil, err
+	}
 	if h.runStatus.Ended() {
 		return nil, session.ErrStale.WithMessage("session %s: run %s is %s", h.ID, commit.RunID, h.runStatus).WithSaw(h.Saw())
 	}
 	now := s.b.now()
-	p, err := s.planChange(t.conn, h, &commit.Change, commit.RunID, now)
+	p, err := s.planChange(t.conn, h, d, now)
 	if err != nil {
 		return nil, err
 	}
@@ -63,6 +67,14 @@ func (s *sessions) StartRun(ctx context.Context, start *session.StartRun) (start
 	if err := checkStart(start); err != nil {
 		return nil, err
 	}
+	change := start.Change
+	if change.State == nil && start.Create != nil && start.Create.Custom.Len() > 0 {
+		change.State = &start.Create.Custom
+	}
+	d, err := newDraft(&change, start.Run.ID)
+	if err != nil {
+		return nil, err
+	}
 	err = s.b.write(ctx, what(start.SessionID, "start run"), func(t *tx) error {
 		h, err := s.header(t.conn, start.SessionID)
 		if err != nil {
@@ -80,7 +92,7 @@ func (s *sessions) StartRun(ctx context.Context, start *session.StartRun) (start
 				return nil
 			}
 		}
-		started, err = s.start(t, h, start)
+		started, err = s.start(t, h, start, d)
 		return err
 	})
 	if err != nil {
@@ -92,18 +104,11 @@ func (s *sessions) StartRun(ctx context.Context, start *session.StartRun) (start
 // checkStart reports bad input.
 func checkStart(start *session.StartRun) error {
 	if start.Create != nil {
-		state := *start.Create
-		if state.ID == "" {
-			state.ID = start.SessionID
-		}
-		if state.ID != start.SessionID {
-			return session.Invalid("session id", "%q is not %q, the session to create", start.SessionID, state.ID)
-		}
-		if state.Status == "" {
-			state.Status = session.Active
-		}
-		if err := state.Check(); err != nil {
+		if err := checkState(start.Create); err != nil {
 			return err
+		}
+		if start.Create.ID != start.SessionID {
+			return session.Invalid("session id", "%q is not %q, the session to create", start.SessionID, start.Create.ID)
 		}
 	}
 	if err := session.CheckKeyID("run id", start.Run.ID); err != nil {
@@ -117,11 +122,11 @@ func checkStart(start *session.StartRun) error {
 	if start.Owner == "" {
 		return session.Invalid("lease owner", "must not be empty")
 	}
-	return start.Change.Check()
+	return nil
 }
 
 // start opens a turn on a session, h, or on a new one if h is nil.
-func (s *sessions) start(t *tx, h *header, start *session.StartRun) (*session.Started, error) {
+func (s *sessions) start(t *tx, h *header, start *session.StartRun, d *draft) (*session.Started, error) {
 	now := s.b.now()
 	if err := s.guardStart(t.conn, h, start, now); err != nil {
 		return nil, err
@@ -129,50 +134,22 @@ func (s *sessions) start(t *tx, h *header, start *session.StartRun) (*session.St
 	created := start.Create != nil
 	if created {
 		h = s.newHeader(start.Create)
-		h.ID = start.SessionID
 	} else {
 		if err := s.loadDoc(t.conn, h); err != nil {
 			return nil, err
 		}
 		h.Version++
 	}
-	change := start.Change
-	if change.State == nil && created && h.Custom.Len() > 0 {
-		change.State = &h.Custom
-	}
-	p, err := s.planChange(t.conn, h, &change, start.Run.ID, now)
+	p, err := s.planChange(t.conn, h, d, now)
 	if err != nil {
 		return nil, err
 	}
-
 	if created {
 		if err := s.insert(t, h); err != nil {
 			return nil, err
 		}
 	}
-	h.Reopen()
-	h.CloseOwed, h.closeOwedAt = false, time.Time{}
-	h.Turn++
-	h.Lease = session.Lease{Owner: start.Owner, Epoch: h.Lease.Epoch + 1, ExpiresAt: expiry(now, start.TTL)}
-	h.Status = session.Active
-	h.StepCount = 0
-	if start.StepCount != nil {
-		h.StepCount = *start.StepCount
-	}
-	if start.Resumes {
-		h.ResumeCount++
-	}
-	h.LastCommit = ""
-	h.UpdatedAt = now
-	h.stop = nil
-
-	run := start.Run
-	run.SessionID, run.Turn, run.Status, run.StepCount = h.ID, h.Turn, session.RunRunning, h.StepCount
-	if run.StartedAt.IsZero() {
-		run.StartedAt = now
-	}
-	h.CurrentRunID, h.runStatus, h.runRuntime = run.ID, run.Status, run.Runtime
-	h.runSteps, h.runUsage, h.runReason = run.StepCount, nil, run.CompletionReason
+	run := h.begin(start, now)
 	if err := s.insertRun(t, h, &run); err != nil {
 		return nil, err
 	}
@@ -190,11 +167,36 @@ func (s *sessions) start(t *tx, h *header, start *session.StartRun) (*session.St
 	return &session.Started{Committed: outcome, Lease: h.Lease, Turn: h.Turn, Run: run}, nil
 }
 
+// begin gives the session a new run and its lease.
+func (h *header) begin(start *session.StartRun, now time.Time) session.Run {
+	h.Reopen()
+	h.CloseOwed, h.closeOwedAt = false, time.Time{}
+	h.Turn++
+	h.Lease = session.Lease{Owner: start.Owner, Epoch: h.Lease.Epoch + 1, ExpiresAt: expiry(now, start.TTL)}
+	h.Status, h.StepCount = session.Active, 0
+	if start.StepCount != nil {
+		h.StepCount = *start.StepCount
+	}
+	if start.Resumes {
+		h.ResumeCount++
+	}
+	h.LastCommit, h.UpdatedAt, h.stop = "", now, nil
+
+	run := start.Run
+	run.SessionID, run.Turn, run.Status, run.StepCount = h.ID, h.Turn, session.RunRunning, h.StepCount
+	run.Outcome, run.StartedAt, run.EndedAt = nil, now, time.Time{}
+	h.CurrentRunID, h.runStatus, h.runRuntime = run.ID, run.Status, run.Runtime
+	h.runSteps, h.runUsage, h.runReason = run.StepCount, nil, run.CompletionReason
+	return run
+}
+
 // guardStart decides whether a run may start.
 func (s *sessions) guardStart(c *conn, h *header, start *session.StartRun, now time.Time) error {
 	switch {
 	case start.Create != nil && h != nil:
 		return session.ErrExists.WithMessage("session %s already exists", h.ID).WithSaw(h.Saw())
+	case start.Create != nil && start.Status != "":
+		return session.Transition(start.Create.Status, start.Status)
 	case start.Create != nil:
 		return nil
 	case h == nil:

@@ -15,7 +15,8 @@ CREATE TABLE sessions (
     resume_count      INTEGER NOT NULL,
     message_count     INTEGER NOT NULL,
     last_commit       TEXT    NOT NULL,
-    checkpoint_id     TEXT    NOT NULL,
+    checkpoint_id     TEXT    NOT NULL, -- the last one that no rewind has undone
+    checkpoint_newest TEXT    NOT NULL, -- the one written last, if that is another
     checkpoint_number INTEGER NOT NULL,
     checkpoint_source TEXT    NOT NULL,
     checkpointed_at   INTEGER,
@@ -126,8 +127,8 @@ CREATE TABLE runs (
 CREATE UNIQUE INDEX runs_by_id      ON runs (key >> 32, run_id);
 CREATE UNIQUE INDEX runs_by_request ON runs (key >> 32, request_id) WHERE request_id <> '';
 
--- A checkpoint names the one written before it: following the links from the session's latest gives the list, newest
--- first, without an index of its own.
+-- A checkpoint names the one written before it: following the links from the session's newest gives the list without an
+-- index of its own.
 CREATE TABLE checkpoints (
     session         INTEGER NOT NULL,
     checkpoint_id   TEXT    NOT NULL,
@@ -142,6 +143,7 @@ CREATE TABLE checkpoints (
     message_count   INTEGER NOT NULL,
     stream_sequence INTEGER NOT NULL,
     at              INTEGER NOT NULL,
+    undone          INTEGER NOT NULL DEFAULT 0, -- a rewind has dropped messages that it counts
     PRIMARY KEY (session, checkpoint_id)
 ) STRICT, WITHOUT ROWID;
 
