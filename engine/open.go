@@ -106,6 +106,10 @@ func (r *OpenRequest) messages() []session.Message {
 
 func (h *Handler) open(ctx context.Context, req *OpenRequest) (*Opened, error) {
 	sessions := h.cfg.Backend.Sessions().Tenant(req.Tenant)
+	state, err := sessions.Load(ctx, req.SessionID)
+	fresh := errors.Is(err, session.ErrNotFound)
+	// The request is looked for after the session was read: a run that it starts
+	// in between makes that reading stale, and never looks like somebody else's.
 	if req.RequestID != "" {
 		run, err := sessions.RunByRequest(ctx, req.SessionID, req.RequestID)
 		if err == nil {
@@ -115,8 +119,6 @@ func (h *Handler) open(ctx context.Context, req *OpenRequest) (*Opened, error) {
 			return nil, err
 		}
 	}
-	state, err := sessions.Load(ctx, req.SessionID)
-	fresh := errors.Is(err, session.ErrNotFound)
 	switch {
 	case fresh && req.Kind == session.RunExecute:
 		if state, err = h.create(ctx, sessions, req); err != nil {

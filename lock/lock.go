@@ -11,7 +11,7 @@ import (
 // Manager hands out named locks.
 type Manager interface {
 	// TryAcquire takes the lock for owner if it is free, expired, or owner's
-	// already, and reports whether it did.
+	// already, and reports whether it did. The ttl must be positive.
 	TryAcquire(ctx context.Context, name, owner string, ttl time.Duration) (Lock, bool, error)
 	// Renew extends a lock that is still held; session.ErrStale if it is not.
 	Renew(ctx context.Context, held Lock, ttl time.Duration) (Lock, error)

@@ -132,7 +132,9 @@ type Transcripts interface {
 	// AllMessages reads the whole transcript, consistently.
 	AllMessages(ctx context.Context, id string) ([]Message, error)
 	MessageCount(ctx context.Context, id string) (int, error)
-	// AppendMessages and TruncateMessages follow the rules of [Documents].
+	// AppendMessages and TruncateMessages follow the rules of [Documents]. A message
+	// id that the transcript has already is refused, here and in every change;
+	// messages without an id are not compared.
 	AppendMessages(ctx context.Context, id string, messages []Message) (Committed, error)
 	TruncateMessages(ctx context.Context, id string, keep int) (Committed, error)
 }
@@ -194,13 +196,16 @@ type Submissions interface {
 // Inboxes keeps messages to sessions and wakes. They may be written at any time
 // and do not touch the version.
 type Inboxes interface {
-	// Send puts an entry into a session's inbox, once per entry id.
+	// Send puts an entry into a session's inbox, once per entry id: also when it was
+	// taken in since.
 	Send(ctx context.Context, id string, entry InboxEntry) error
 	// Inbox lists the entries not yet taken in, oldest first.
 	Inbox(ctx context.Context, id string) ([]InboxEntry, error)
-	// PutWake records that a session has something to go on with, once per child.
+	// PutWake records that a session has something to go on with, once per child; a
+	// later run of the child replaces the wake of an earlier one.
 	PutWake(ctx context.Context, wake Wake) error
-	// DeleteWake removes a wake that was delivered.
+	// DeleteWake removes a wake that was delivered, but not one that a later run has
+	// put in its place.
 	DeleteWake(ctx context.Context, wake Wake) error
 }
 

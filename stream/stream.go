@@ -126,7 +126,9 @@ type TrimPolicy struct {
 type Manager interface {
 	// Append writes a batch atomically and creates the stream with its first one.
 	// It returns as soon as the batch is ordered; a caller that needs it durable
-	// waits. An epoch lower than the producer's last is [session.ErrStale].
+	// waits. An epoch lower than the producer's last is [session.ErrStale], a stream
+	// that was closed [session.ErrStreamClosed]; a batch that is there already
+	// succeeds all the same.
 	Append(ctx context.Context, id string, batch Batch) (Append, error)
 	// Read yields what comes after sequence from (0 is the start), then what is
 	// written while it reads, until a terminal frame, an error, or the end of ctx.
@@ -144,7 +146,8 @@ type Manager interface {
 	End(ctx context.Context, id string, by Producer, end End) error
 	// Fail closes a stream with an error.
 	Fail(ctx context.Context, id string, by Producer, failure *session.Error) error
-	// Reactivate opens a closed stream for a new run. Chunks stay.
+	// Reactivate opens a closed stream for a new run, or a new one. Chunks stay. An
+	// epoch lower than the producer's last is [session.ErrStale].
 	Reactivate(ctx context.Context, id string, by Producer) (*Info, error)
 	// Trim drops chunks from the front and returns the new floor.
 	Trim(ctx context.Context, id string, policy TrimPolicy) (int64, error)

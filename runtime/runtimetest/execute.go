@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/llm"
 	"github.com/helixagents/helix/llm/scripted"
 	"github.com/helixagents/helix/session"
 )
@@ -23,6 +24,9 @@ func executeScenarios() []Scenario {
 		{"concurrently", "of concurrent calls without a request id exactly one runs; the others get ErrAlreadyRunning", executeConcurrently},
 		{"running", "a session that runs refuses another turn with ErrAlreadyRunning, and the run is not disturbed", executeRunning},
 		{"paused", "a paused session refuses a turn with ErrPaused until it is resumed", executePaused},
+		{"waiting for a person", "a session that waits for a person refuses a turn with ErrAwaitingInput, naming the calls", executeAwaiting},
+		{"attach", "another process attaches to a run, follows it and gets its result", executeAttach},
+		{"races", "processes that execute, resume and retry one session at once get one run or a typed error each", executeRaces},
 		{"no message", "a turn without a message is refused", executeNoMessage},
 		{"wrong role", "a turn begins with user messages only", executeWrongRole},
 		{"several messages", "several messages of one input reach the model in order", executeSeveralMessages},
@@ -219,6 +223,107 @@ func executePaused(s *Stage) {
 	s.ended(s.Result(s.Resume(x, agent, "s-1", helix.ResumeOptions{Message: &message})), helix.Completed)
 	s.ended(s.Say(x, agent, "s-1", "third"), helix.Completed)
 	s.transcript("s-1", "user: first", "assistant: one", "user: go on", "assistant: two", "user: third", "assistant: three")
+}
+
+// foreignRun starts a run on session s-1 that another runtime drives.
+func (s *Stage) foreignRun(ttl time.Duration) *session.Started {
+	s.Helper()
+	state := &session.State{
+		Tenant: session.DefaultTenant, ID: "s-1", Agent: "agent", StreamID: "s-1", Status: session.Active,
+	}
+	started, err := s.store().StartRun(s.ctx(), &session.StartRun{
+		SessionID: "s-1", Create: state, Owner: "other:1", TTL: ttl,
+		Run:    session.Run{ID: "run-1", Kind: session.RunExecute, Status: session.RunRunning, Agent: "agent", Runtime: "other"},
+		Change: session.Change{Messages: []session.Message{{ID: "m-1", Role: session.RoleUser, Parts: []session.Part{session.Text("Hi!")}, RunID: "run-1"}}},
+	})
+	s.ok(err, "start a run of another runtime")
+	return started
+}
+
+func executeAwaiting(s *Stage) {
+	agent := newAgent(scripted.New())
+	x := s.Start(agent)
+	started := s.foreignRun(0)
+	_, err := s.store().Commit(s.ctx(), &session.Commit{
+		SessionID: "s-1", RunID: "run-1", Key: "k", Version: started.Version, Fence: started.Lease.Fence(),
+		Change: session.Change{
+			Messages: []session.Message{{ID: "m-2", Role: session.RoleAssistant, RunID: "run-1", Step: 1, Parts: []session.Part{
+				{Kind: session.PartToolCall, CallID: "call-ask", Tool: "ask", Input: []byte("{}")},
+			}}},
+			Pending: []session.Pending{{CallID: "call-ask", MessageID: "m-2", Tool: "ask", Kind: session.PendingClientTool, State: session.PendingWaiting, SessionID: "s-1", RunID: "run-1"}},
+			Outcome: &session.Outcome{Status: session.RunSuspendedClientTool},
+		},
+	})
+	s.ok(err, "suspend the run")
+	s.ok(s.store().CloseRun(s.ctx(), "s-1", started.Lease.Fence(), true), "close the run")
+	_, err = x.Execute(s.ctx(), agent, helix.Input{SessionID: "s-1", Message: helix.UserText("Hello?")})
+	s.refused(err, helix.ErrAwaitingInput, "s-1")
+	s.same(session.AsError(err).Calls, []string{"call-ask"}, "the calls it waits for")
+	s.same(len(s.messages("s-1")), 2, "messages")
+	s.ok(s.store().Delete(s.ctx(), "s-1"), "delete") // it was never streamed
+}
+
+func executeAttach(s *Stage) {
+	g := s.newGate()
+	agent := newAgent(scripted.New(scripted.Reply(scripted.Do(g.enter), scripted.Until(g.open), scripted.Say("Done."))))
+	x := s.Start(agent)
+	y := s.StartOther(Options{})
+	run := s.Begin(x, agent, "s-1", "Hi!")
+	s.receive("the model is asked", g.entered)
+	attached := s.Attach(y, "s-1")
+	s.same([]string{attached.SessionID(), attached.ID()}, []string{"s-1", run.ID()}, "what it is attached to")
+	g.release()
+	s.same(s.Result(attached).Text, "Done.", "the reply")
+	s.same(kinds(s.collect(attached)), kinds(s.collect(run)), "what both see")
+	s.same(s.Result(s.Attach(y, "s-1")).Text, "Done.", "the reply, after the end")
+}
+
+func executeRaces(s *Stage) {
+	const rounds = 12
+	var asked tally
+	agent := newAgent(modelFunc(func(ctx context.Context, request *llm.Request, emit func(llm.Delta)) (*llm.Response, error) {
+		if asked.add("")%3 == 0 {
+			return nil, llm.Error(session.CodeProvider, false, "every third time")
+		}
+		return scripted.New(scripted.Text("ok")).Generate(ctx, request, emit)
+	}))
+	x, y := s.Start(agent), s.StartOther(Options{Agents: []*helix.Agent{agent}})
+	s.Result(s.Begin(x, agent, "s-1", "Hi!"))
+	total := 1
+	for range rounds {
+		var mu sync.Mutex
+		var won []helix.Run
+		var wg sync.WaitGroup
+		for _, z := range []Executor{x, y} {
+			for _, call := range []func() (helix.Run, error){
+				func() (helix.Run, error) {
+					return z.Execute(s.ctx(), agent, helix.Input{SessionID: "s-1", Message: helix.UserText("More!")})
+				},
+				func() (helix.Run, error) { return z.Resume(s.ctx(), agent, "s-1", helix.ResumeOptions{}) },
+				func() (helix.Run, error) { return z.Retry(s.ctx(), agent, "s-1", helix.RetryOptions{}) },
+			} {
+				wg.Go(func() {
+					run, err := call()
+					mu.Lock()
+					defer mu.Unlock()
+					if err == nil {
+						won = append(won, run)
+					} else if !errorIsOneOf(err, []error{helix.ErrAlreadyRunning, helix.ErrNotResumable}) {
+						s.Errorf("refused with %v", err)
+					}
+				})
+			}
+		}
+		wg.Wait()
+		for _, run := range won {
+			s.Result(run)
+		}
+		if len(won) == 0 {
+			s.Fatal("none of the calls runs")
+		}
+		total += len(won)
+	}
+	s.same(len(s.runs("s-1")), total, "runs")
 }
 
 func executeNoMessage(s *Stage) {

@@ -26,6 +26,8 @@ func modelScenarios() []Scenario {
 		{"provider id", "call ids are the framework's own; the provider's are kept beside them", modelProviderIDs},
 		{"provider data", "what a provider wants back with a part is stored and sent again as it was", modelProviderData},
 		{"file", "a file that the model makes is part of the reply and of the stream", modelFile},
+		{"hangs", "a model that does not answer in time is asked again", modelHangs},
+		{"stubborn", "a model that does not heed its cancellation holds up neither an interrupt nor the next turn", modelStubborn},
 		{"usage", "tokens and calls of all steps add up on the run", modelUsage},
 		{"unicode", "text is stored and streamed rune by rune as the model wrote it", modelUnicode},
 	}
@@ -171,6 +173,50 @@ func modelFile(s *Stage) {
 	s.ended(s.Say(x, agent, "s-1", "A dot!"), helix.Completed)
 	s.transcript("s-1", "user: A dot!", "assistant: Here: , [image/png data:image/png;base64,AAAA]")
 	s.same(len(ofKind(s.chunks("s-1"), stream.FileOutput)), 1, "file chunks")
+}
+
+func modelHangs(s *Stage) {
+	model := scripted.New(scripted.Takes(scripted.Reply(scripted.Say("One mom"), scripted.Until(nil)), scripted.Text("Here.")))
+	agent := newAgent(model)
+	agent.ModelTimeout = 20 * time.Millisecond
+	x := s.Start(agent)
+	s.same(s.Say(x, agent, "s-1", "Hi!").Text, "Here.", "the reply")
+	s.logged("trying again", "20ms")
+	s.transcript("s-1", "user: Hi!", "assistant: Here.")
+}
+
+func modelStubborn(s *Stage) {
+	g := s.newGate()
+	said := make(chan struct{})
+	var asked tally
+	agent := newAgent(modelFunc(func(_ context.Context, _ *llm.Request, emit func(llm.Delta)) (*llm.Response, error) {
+		if asked.add("") > 1 {
+			return &llm.Response{Parts: []session.Part{session.Text("Again.")}}, nil
+		}
+		defer close(said)
+		emit(llm.Delta{Kind: llm.DeltaText, Text: "I will"})
+		g.enter()
+		<-g.open
+		emit(llm.Delta{Kind: llm.DeltaText, Text: " not stop"})
+		return &llm.Response{Parts: []session.Part{session.Text("I will not stop")}}, nil
+	}))
+	x := s.Start(agent)
+	run := s.Begin(x, agent, "s-1", "Hi!")
+	s.receive("the model is asked", g.entered)
+	s.ok(run.Interrupt(s.ctx(), ""), "interrupt")
+	s.ended(s.Result(run), helix.Interrupted)
+	g.release()
+	s.receive("the model ends", said)
+	s.ended(s.Say(x, agent, "s-1", "More!"), helix.Completed)
+	s.transcript("s-1", "user: Hi!", `assistant: I will {"stop":"interrupt"}`, "user: More!", "assistant: Again.")
+}
+
+// modelFunc makes a function a model.
+type modelFunc func(ctx context.Context, request *llm.Request, emit func(llm.Delta)) (*llm.Response, error)
+
+// Generate implements [llm.Model].
+func (f modelFunc) Generate(ctx context.Context, request *llm.Request, emit func(llm.Delta)) (*llm.Response, error) {
+	return f(ctx, request, emit)
 }
 
 func modelUsage(s *Stage) {

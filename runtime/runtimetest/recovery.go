@@ -31,6 +31,7 @@ func recoveryScenarios() []Scenario {
 		{"crash loop", "a run that makes no progress over three takeovers fails as framework_crash_loop", recoverCrashLoop},
 		{"progress", "a run that makes progress may be taken over any number of times", recoverProgress},
 		{"unknown agent", "a process that does not know the agent leaves the run to one that does", recoverUnknownAgent},
+		{"another runtime", "a run that another runtime drives is left to it", recoverAnotherRuntime},
 		{"tool gone", "a call in flight whose tool no longer exists is a tool error", recoverToolGone},
 		{"paused", "a paused session is not taken over", recoverPaused},
 		{"execute on an orphan", "executing a session whose process died takes the run over and is refused as running", recoverOnExecute},
@@ -437,6 +438,17 @@ func recoverUnknownAgent(s *Stage) {
 	s.same(s.run("s-1", run.ID()).Status, session.RunRunning, "status of the run")
 	s.same(s.run("s-1", run.ID()).Attempts, 0, "attempts")
 	s.takenOver(run, agent)
+}
+
+func recoverAnotherRuntime(s *Stage) {
+	agent := newAgent(scripted.New())
+	s.foreignRun(time.Millisecond)
+	x := s.mortal(agent)
+	_, err := x.Execute(s.ctx(), agent, helix.Input{SessionID: "s-1", Message: helix.UserText("Hello?")})
+	s.refused(err, helix.ErrAlreadyRunning, "run-1")
+	time.Sleep(lease) // there is nothing to wait for: nothing must happen
+	s.same(s.run("s-1", "run-1").Attempts, 0, "attempts")
+	s.same(s.load("s-1").Lease.Epoch, 1, "epoch of the lease")
 }
 
 func recoverToolGone(s *Stage) {

@@ -63,26 +63,20 @@ func stopEmpty(s *Stage) {
 
 func stopHalfCall(s *Stage) {
 	g := s.newGate()
-	agent := newAgent(&halfCall{enter: g.enter}, double())
+	agent := newAgent(modelFunc(func(ctx context.Context, _ *llm.Request, emit func(llm.Delta)) (*llm.Response, error) {
+		emit(llm.Delta{Kind: llm.DeltaText, Text: "Let me see"})
+		emit(llm.Delta{Kind: llm.DeltaCallStart, Tool: "double"})
+		emit(llm.Delta{Kind: llm.DeltaCallArgs, Text: `{"n`})
+		g.enter()
+		<-ctx.Done()
+		return &llm.Response{Parts: []session.Part{session.Text("Let me see")}}, ctx.Err()
+	}), double())
 	x := s.Start(agent)
 	run := s.Begin(x, agent, "s-1", "Hi!")
 	s.receive("the model is asked", g.entered)
 	s.ok(x.Interrupt(s.ctx(), "s-1", ""), "interrupt")
 	s.ended(s.Result(run), helix.Interrupted)
 	s.transcript("s-1", "user: Hi!", `assistant: Let me see {"stop":"interrupt"}`)
-}
-
-// halfCall is a model that stops in the middle of a call's arguments.
-type halfCall struct{ enter func() }
-
-// Generate implements [llm.Model].
-func (m *halfCall) Generate(ctx context.Context, _ *llm.Request, emit func(llm.Delta)) (*llm.Response, error) {
-	emit(llm.Delta{Kind: llm.DeltaText, Text: "Let me see"})
-	emit(llm.Delta{Kind: llm.DeltaCallStart, Tool: "double"})
-	emit(llm.Delta{Kind: llm.DeltaCallArgs, Text: `{"n`})
-	m.enter()
-	<-ctx.Done()
-	return &llm.Response{Parts: []session.Part{session.Text("Let me see")}}, ctx.Err()
 }
 
 func stopTool(s *Stage) {

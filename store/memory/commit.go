@@ -118,10 +118,29 @@ func (c *change) check(rec *record) error {
 	if err := rec.pending.checkUnanswered(rec.state.ID, c.Waits); err != nil {
 		return err
 	}
+	if err := c.checkMessages(rec); err != nil {
+		return err
+	}
 	if c.Checkpoint != nil {
 		return rec.checkCheckpoint(c.Checkpoint.ID)
 	}
 	return nil
+}
+
+func (c *change) checkMessages(rec *record) error {
+	keep := len(rec.messages)
+	if c.KeepMessages != nil {
+		keep = *c.KeepMessages
+	}
+	added := c.messages
+	for i := range c.inline {
+		m := c.inline[i]
+		if m == nil {
+			m = rec.settled(c.Promote.MessageID, c.Promote.Results[i].CallID)
+		}
+		added = append(added, *m)
+	}
+	return rec.checkNew(keep, added)
 }
 
 // perform writes custom state. It is the first thing that a change changes and

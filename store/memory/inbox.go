@@ -83,6 +83,9 @@ func (s *sessions) PutWake(ctx context.Context, wake session.Wake) error {
 		return err
 	}
 	defer s.b.mu.Unlock()
+	if s.b.find(s.tenant, wake.SessionID) == nil {
+		return notFound(wake.SessionID)
+	}
 	s.b.putWake(s.tenant, wake, s.b.now())
 	return nil
 }

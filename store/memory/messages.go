@@ -122,6 +122,34 @@ func (s *sessions) transcript(ctx context.Context, id string) ([]message, error)
 func (r *record) append(messages ...message) {
 	r.messages = append(r.messages, messages...)
 	r.state.MessageCount = len(r.messages)
+	if r.messageIDs == nil {
+		r.messageIDs = map[string]bool{}
+	}
+	for i := range messages {
+		if messages[i].id != "" {
+			r.messageIDs[messages[i].id] = true
+		}
+	}
+}
+
+// checkNew refuses a message whose id the transcript has already, or will have
+// twice, once its first keep messages are left.
+func (r *record) checkNew(keep int, messages []message) error {
+	dropped, added := map[string]bool{}, map[string]bool{}
+	for i := range r.messages[keep:] {
+		dropped[r.messages[keep+i].id] = true
+	}
+	for i := range messages {
+		id := messages[i].id
+		if id == "" {
+			continue
+		}
+		if added[id] || (r.messageIDs[id] && !dropped[id]) {
+			return session.Invalid("message id", "%q is in the transcript already", id)
+		}
+		added[id] = true
+	}
+	return nil
 }
 
 // truncate keeps the first messages and ends what hung on the others:
@@ -129,6 +157,9 @@ func (r *record) append(messages ...message) {
 // behalf of a message that is not in the transcript can never be taken in.
 func (r *record) truncate(keep int, now time.Time) {
 	dropped := r.messages[keep:]
+	for i := range dropped {
+		delete(r.messageIDs, dropped[i].id)
+	}
 	r.messages = r.messages[:keep:keep] // appending must not overwrite what readers hold
 	r.state.MessageCount = keep
 	r.undoCheckpoints(keep)

@@ -13,9 +13,10 @@ type record struct {
 	state  session.State
 	custom custom
 
-	messages []message
-	runs     rows[session.Run]
-	requests map[string]*session.Run // by request id
+	messages   []message
+	messageIDs map[string]bool // of messages that have one
+	runs       rows[session.Run]
+	requests   map[string]*session.Run // by request id
 
 	checkpoints   []*checkpoint // in the order written
 	standing      []*checkpoint // those of them that no rewind has undone

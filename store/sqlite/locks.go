@@ -45,6 +45,9 @@ func (l *locks) TryAcquire(ctx context.Context, name, owner string, ttl time.Dur
 	if name == "" || owner == "" {
 		return got, false, session.Invalid("lock", "needs a name and an owner")
 	}
+	if ttl <= 0 {
+		return got, false, session.Invalid("lock ttl", "%s is not positive", ttl)
+	}
 	err = l.b.write(ctx, "acquire lock "+name, func(t *tx) error {
 		now := l.b.now()
 		found, err := l.find(t, name)
@@ -65,6 +68,9 @@ func (l *locks) TryAcquire(ctx context.Context, name, owner string, ttl time.Dur
 
 // Renew implements [lock.Manager].
 func (l *locks) Renew(ctx context.Context, k lock.Lock, ttl time.Duration) (lock.Lock, error) {
+	if ttl <= 0 {
+		return lock.Lock{}, session.Invalid("lock ttl", "%s is not positive", ttl)
+	}
 	err := l.b.write(ctx, "renew lock "+k.Name, func(t *tx) error {
 		now := l.b.now()
 		found, err := l.find(t, k.Name)

@@ -15,6 +15,7 @@ func inboxCases() []testCase {
 		{"send-running", "entries may be sent while another holds the lease", 0, sendRunning},
 		{"send-missing", "an entry to nothing is not found", 0, sendMissing},
 		{"wake", "a wake is listed until it is deleted, once per child", 0, wakes},
+		{"wake-missing", "a wake for nothing is not found", 0, wakeMissing},
 		{"wake-later", "delivering a wake does not take a later run's with it", 0, wakeLater},
 		{"wake-commit", "a child's last commit leaves a wake for its parent", 0, wakeCommit},
 	}
@@ -104,6 +105,12 @@ func (t *bed) wakesAre(want ...string) []session.Wake {
 	}
 	sameJSON(t, "wakes", got, append([]string{}, want...))
 	return list
+}
+
+func wakeMissing(t *bed) {
+	wake := session.Wake{Tenant: t.tenant, SessionID: "nobody", ChildID: "kid-1", RunID: "run-1", At: noon}
+	t.refused(t.store().PutWake(t.Context(), wake), session.ErrNotFound, "PutWake")
+	t.wakesAre()
 }
 
 func wakes(t *bed) {

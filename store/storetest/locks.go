@@ -20,8 +20,24 @@ func lockCases() []testCase {
 		{"release-lost", "releasing a lock that was lost takes nothing from its holder", clock, releaseLostLock},
 		{"names", "locks of different names are apart", 0, lockNames},
 		{"second-handle", "a lock taken on one handle is held on another", second, lockSecondHandle},
+		{"invalid", "a lock without a name, an owner or a time to live is refused", 0, lockInvalid},
 		{"race", "of many at once exactly one gets the lock", second, lockRace},
 	}
+}
+
+func lockInvalid(t *bed) {
+	locks := t.Backend.Locks()
+	for _, c := range []struct {
+		name, owner string
+		ttl         time.Duration
+	}{{"", "me", time.Second}, {t.lockName("l"), "", time.Second}, {t.lockName("l"), "me", 0}, {t.lockName("l"), "me", -1}} {
+		_, ok, err := locks.TryAcquire(t.Context(), c.name, c.owner, c.ttl)
+		t.refused(err, session.ErrInvalid, "TryAcquire")
+		equal(t, "acquired", ok, false)
+	}
+	held := t.mustAcquire("l", "me", time.Minute)
+	_, err := locks.Renew(t.Context(), held, 0)
+	t.refused(err, session.ErrInvalid, "Renew")
 }
 
 // lockName is unique to the case: locks have no tenants.

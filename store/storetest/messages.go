@@ -11,6 +11,7 @@ func messageCases() []testCase {
 		{"append", "AppendMessages adds messages in order, byte for byte, and raises the version", 0, appendMessages},
 		{"truncate", "TruncateMessages keeps the first messages and raises the version", 0, truncateMessages},
 		{"invalid", "a message that cannot be sent is refused with the whole list", 0, appendInvalid},
+		{"id-twice", "an id that the transcript has is refused with the whole list, until a rewind drops it", 0, messageIDTwice},
 		{"missing", "reading messages of nothing is not found", 0, messagesMissing},
 		{"pages", "pages follow each other by cursor and by offset", 0, messagePages},
 		{"page-sizes", "a page has 50 items unless told, at most 200, and its total only when asked", 0, messagePageSizes},
@@ -53,6 +54,25 @@ func (t *bed) numbered(id string, n int) {
 	}
 	_, err := t.store().AppendMessages(t.Context(), id, messages)
 	t.ok(err, "append")
+}
+
+func messageIDTwice(t *bed) {
+	t.numbered("a", 3)
+	for _, messages := range [][]session.Message{
+		{user("new", "new"), user("m1", "again")},
+		{user("new", "new"), user("new", "again")},
+	} {
+		before := t.load("a").Version
+		_, err := t.store().AppendMessages(t.Context(), "a", messages)
+		t.refused(err, session.ErrInvalid, "append")
+		equal(t, "version", t.load("a").Version, before)
+		t.messagesAre("a", "m0", "m1", "m2")
+	}
+	_, err := t.store().TruncateMessages(t.Context(), "a", 1)
+	t.ok(err, "truncate")
+	_, err = t.store().AppendMessages(t.Context(), "a", []session.Message{user("m1", "again")})
+	t.ok(err, "append what was dropped")
+	t.messagesAre("a", "m0", "m1")
 }
 
 func truncateMessages(t *bed) {
