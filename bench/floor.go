@@ -129,39 +129,39 @@ func (f *memoryFloor) results(_ context.Context, id string, _ int) error {
 func (f *memoryFloor) both(_ context.Context, id string, _ int) error { return f.write(id, 2, 0, true) }
 func (f *memoryFloor) Close() error                                   { return nil }
 
-// sqliteFloor is one connection and prepared statements; one transaction a
-// commit.
+// sqliteFloor is one connection with prepared statements, one transaction a
+// commit, and rows under integer keys: the least that SQLite can do with them.
 type sqliteFloor struct {
 	payload
-	mu   sync.Mutex
-	db   *sql.DB
-	conn *sql.Conn
-	stmt map[string]*sql.Stmt
+	mu      sync.Mutex
+	db      *sql.DB
+	conn    *sql.Conn
+	stmt    map[string]*sql.Stmt
+	numbers map[string]int64 // of sessions
+	last    int64            // key of the last row
 }
 
 const floorSchema = `
-CREATE TABLE sessions (id TEXT PRIMARY KEY, version INTEGER, steps INTEGER, messages INTEGER, last_commit TEXT, checkpoint TEXT, updated INTEGER) WITHOUT ROWID;
-CREATE TABLE messages (session TEXT, seq INTEGER, id TEXT, body BLOB, PRIMARY KEY (session, seq)) WITHOUT ROWID;
-CREATE TABLE calls (session TEXT, message TEXT, id TEXT, body BLOB, PRIMARY KEY (session, message, id)) WITHOUT ROWID;
-CREATE TABLE checkpoints (session TEXT, version INTEGER, id TEXT, step INTEGER, messages INTEGER, at INTEGER, writes BLOB, PRIMARY KEY (session, version)) WITHOUT ROWID;
-CREATE TABLE runs (session TEXT, id TEXT, steps INTEGER, body BLOB, PRIMARY KEY (session, id)) WITHOUT ROWID;
-CREATE TABLE streams (id TEXT PRIMARY KEY, last INTEGER, updated INTEGER) WITHOUT ROWID;
-CREATE TABLE chunks (stream TEXT, first INTEGER, n INTEGER, body BLOB, PRIMARY KEY (stream, first)) WITHOUT ROWID;`
+CREATE TABLE sessions (number INTEGER PRIMARY KEY, version INTEGER, steps INTEGER, messages INTEGER, last_commit TEXT, checkpoint TEXT, updated INTEGER);
+CREATE TABLE messages (key INTEGER PRIMARY KEY, id TEXT, body BLOB);
+CREATE TABLE calls (key INTEGER PRIMARY KEY, body BLOB);
+CREATE TABLE checkpoints (key INTEGER PRIMARY KEY, id TEXT, step INTEGER, messages INTEGER, at INTEGER);
+CREATE TABLE chunks (key INTEGER PRIMARY KEY, last INTEGER, at INTEGER, body BLOB);`
 
 var floorStatements = map[string]string{
-	"session": `INSERT INTO sessions VALUES (?1, 1, ?2, ?2, ?3, ?3, ?4) ON CONFLICT (id) DO UPDATE SET
-		version = version + 1, steps = ?2, messages = messages + 1, last_commit = ?3, checkpoint = ?3, updated = ?4`,
-	"message":    `INSERT INTO messages VALUES (?, ?, ?, ?)`,
-	"call":       `INSERT INTO calls VALUES (?, ?, 'call', ?)`,
-	"uncall":     `DELETE FROM calls WHERE session = ? AND message = ?`,
-	"checkpoint": `INSERT INTO checkpoints VALUES (?, ?, ?, ?, ?, ?, '{}')`,
-	"run":        `INSERT INTO runs VALUES (?1, 'run', ?2, '{}') ON CONFLICT (session, id) DO UPDATE SET steps = ?2`,
-	"stream":     `INSERT INTO streams VALUES (?1, ?2, ?3) ON CONFLICT (id) DO UPDATE SET last = ?2, updated = ?3`,
+	"begin":      `BEGIN IMMEDIATE`,
+	"commit":     `COMMIT`,
+	"new":        `INSERT INTO sessions VALUES (?, 0, 0, 0, '', '', 0)`,
+	"session":    `UPDATE sessions SET version = version + 1, steps = ?2, messages = messages + 1, last_commit = ?3, checkpoint = ?3, updated = ?4 WHERE number = ?1`,
+	"message":    `INSERT INTO messages VALUES (?, ?, ?)`,
+	"call":       `INSERT INTO calls VALUES (?, ?)`,
+	"uncall":     `DELETE FROM calls WHERE key = ?`,
+	"checkpoint": `INSERT INTO checkpoints VALUES (?, ?, ?, ?, ?)`,
 	"chunks":     `INSERT INTO chunks VALUES (?, ?, ?, ?)`,
 }
 
 func newSQLiteFloor(dir string) (floor, error) {
-	db, err := sql.Open("sqlite", "file:"+dir+"/floor.db?_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_pragma=busy_timeout(5000)&_txlock=immediate")
+	db, err := sql.Open("sqlite", "file:"+dir+"/floor.db?_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_pragma=busy_timeout(5000)")
 	if err != nil {
 		return nil, err
 	}
@@ -173,7 +173,7 @@ func newSQLiteFloor(dir string) (floor, error) {
 	if _, err := conn.ExecContext(ctx, floorSchema); err != nil {
 		return nil, err
 	}
-	f := &sqliteFloor{payload: newPayload(), db: db, conn: conn, stmt: map[string]*sql.Stmt{}}
+	f := &sqliteFloor{payload: newPayload(), db: db, conn: conn, stmt: map[string]*sql.Stmt{}, numbers: map[string]int64{}}
 	for name, text := range floorStatements {
 		if f.stmt[name], err = conn.PrepareContext(ctx, text); err != nil { //nolint:sqlclosecheck // closed with the connection
 			return nil, fmt.Errorf("prepare %s: %w", name, err)
@@ -188,45 +188,64 @@ type bare struct {
 	args []any
 }
 
-func (f *sqliteFloor) write(ctx context.Context, statements ...bare) error {
+// write makes one transaction of the statements for a session's number and the
+// next key.
+func (f *sqliteFloor) write(ctx context.Context, id string, statements func(number, key int64) []bare) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	tx, err := f.conn.BeginTx(ctx, nil)
-	if err != nil {
-		return err
+	number, known := f.numbers[id]
+	if !known {
+		number = int64(len(f.numbers) + 1)
+		f.numbers[id] = number
 	}
-	defer tx.Rollback()
-	for _, s := range statements {
-		if _, err := tx.StmtContext(ctx, f.stmt[s.name]).ExecContext(ctx, s.args...); err != nil { //nolint:sqlclosecheck // closed with the transaction
+	f.last += 2
+	all := append([]bare{{name: "begin"}}, statements(number, f.last)...)
+	if !known {
+		all = append(all, bare{"new", []any{number}})
+	}
+	for _, s := range append(all, bare{name: "commit"}) {
+		if _, err := f.stmt[s.name].ExecContext(ctx, s.args...); err != nil {
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
 	}
-	return tx.Commit()
+	return nil
 }
 
 func (f *sqliteFloor) reply(ctx context.Context, id string, n int) error {
-	now, message := time.Now().UnixNano(), fmt.Sprintf("run/%d", n)
-	return f.write(ctx,
-		bare{"chunks", []any{id, 5 * n, 4, f.replyChunks}}, bare{"stream", []any{id, 5 * n, now}},
-		bare{"message", []any{id, 2 * n, message, f.assistant}}, bare{"call", []any{id, message, f.call}},
-		bare{"run", []any{id, n}}, bare{"session", []any{id, n, message, now}})
+	return f.write(ctx, id, func(number, key int64) []bare {
+		now, message := time.Now().UnixNano(), fmt.Sprintf("run/%d", n)
+		return []bare{
+			{"chunks", []any{key, n, now, f.replyChunks}},
+			{"message", []any{key, message, f.assistant}},
+			{"call", []any{key, f.call}},
+			{"session", []any{number, n, message, now}},
+		}
+	})
 }
 
 func (f *sqliteFloor) results(ctx context.Context, id string, n int) error {
-	now, message := time.Now().UnixNano(), fmt.Sprintf("run/%d", n)
-	return f.write(ctx,
-		bare{"chunks", []any{id, 5*n + 4, 1, f.resultChunks}}, bare{"stream", []any{id, 5*n + 4, now}},
-		bare{"message", []any{id, 2*n + 1, message + ".r", f.tool}}, bare{"uncall", []any{id, message}},
-		bare{"checkpoint", []any{id, n, f.checkpoint, n, 2 * n, now}}, bare{"run", []any{id, n}},
-		bare{"session", []any{id, n, message, now}})
+	return f.write(ctx, id, func(number, key int64) []bare {
+		now, message := time.Now().UnixNano(), fmt.Sprintf("run/%d", n)
+		return []bare{
+			{"chunks", []any{key, n, now, f.resultChunks}},
+			{"message", []any{key, message + ".r", f.tool}},
+			{"uncall", []any{key - 2}},
+			{"checkpoint", []any{key, f.checkpoint, n, 2 * n, now}},
+			{"session", []any{number, n, message, now}},
+		}
+	})
 }
 
 func (f *sqliteFloor) both(ctx context.Context, id string, n int) error {
-	now, message := time.Now().UnixNano(), fmt.Sprintf("run/%d", n)
-	return f.write(ctx,
-		bare{"message", []any{id, 2 * n, message, f.assistant}}, bare{"message", []any{id, 2*n + 1, message + ".r", f.tool}},
-		bare{"checkpoint", []any{id, n, f.checkpoint, n, 2 * n, now}}, bare{"run", []any{id, n}},
-		bare{"session", []any{id, n, message, now}})
+	return f.write(ctx, id, func(number, key int64) []bare {
+		now, message := time.Now().UnixNano(), fmt.Sprintf("run/%d", n)
+		return []bare{
+			{"message", []any{key, message, f.assistant}},
+			{"message", []any{key + 1, message + ".r", f.tool}},
+			{"checkpoint", []any{key, f.checkpoint, n, 2 * n, now}},
+			{"session", []any{number, n, message, now}},
+		}
+	})
 }
 
 func (f *sqliteFloor) Close() error {

@@ -61,6 +61,9 @@ func (w *writer) emit(c stream.Chunk) {
 	if w.coalesce(&c) {
 		w.bytes += len(c.Delta)
 	} else {
+		if w.buffer == nil {
+			w.buffer = make([]stream.Chunk, 0, 8) // about what a step emits
+		}
 		w.buffer = append(w.buffer, c)
 		w.bytes += weight(&c)
 	}

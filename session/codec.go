@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"unicode/utf8"
 )
 
 // FormatVersion is the version of the persisted JSON. Additions do not change
@@ -185,6 +186,10 @@ const hexDigits = "0123456789abcdef"
 
 // AppendString appends s as a JSON string, escaping only what JSON demands.
 func AppendString(b []byte, s string) []byte {
+	if plain(s) {
+		b = append(slices.Grow(b, len(s)+2), '"')
+		return append(append(b, s...), '"')
+	}
 	b = append(b, '"')
 	start := 0
 	for i, r := range s {
@@ -214,6 +219,17 @@ func AppendString(b []byte, s string) []byte {
 		start = i + 1
 	}
 	return append(append(b, s[start:]...), '"')
+}
+
+// plain reports whether s is ASCII without anything to escape, as most strings
+// are.
+func plain(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c == '"' || c == '\\' || c >= utf8.RuneSelf {
+			return false
+		}
+	}
+	return true
 }
 
 // appendRaw appends a JSON value byte for byte, but for space around it, after

@@ -219,6 +219,7 @@ func (p *Part) check(role Role) error {
 // hand so that embedded JSON (inputs, outputs) keeps its bytes, which the
 // encoding/json encoder would re-space: history must stay what the model saw.
 func (m *Message) AppendJSON(b []byte) ([]byte, error) {
+	b = slices.Grow(b, m.weight())
 	b = append(b, `{"v":`...)
 	b = strconv.AppendInt(b, FormatVersion, 10)
 	b = appendField(b, "id", m.ID)
@@ -253,6 +254,16 @@ func (m *Message) AppendJSON(b []byte) ([]byte, error) {
 		b = append(b, '"')
 	}
 	return appendExtra(b, m.Extra)
+}
+
+// weight is about how long the message's persisted form is.
+func (m *Message) weight() int {
+	n := 160
+	for i := range m.Parts {
+		p := &m.Parts[i]
+		n += 160 + len(p.Text) + len(p.URL) + len(p.Input) + len(p.Output) + len(p.Provider)
+	}
+	return n
 }
 
 func (p *Part) appendJSON(b []byte) ([]byte, error) {

@@ -40,10 +40,10 @@ func badInputScenarios() []Scenario {
 	}
 }
 
-// usable wants a session to take another turn.
-func (s *Stage) usable(x helix.Executor, agent *helix.Agent, id string) {
+// usable wants session s-1 to take another turn.
+func (s *Stage) usable(x helix.Executor, agent *helix.Agent) {
 	s.Helper()
-	s.ended(s.Say(x, agent, id, "Still there?"), helix.Completed)
+	s.ended(s.Say(x, agent, "s-1", "Still there?"), helix.Completed)
 }
 
 // badCall runs a turn in which the model makes one call and then says ok, and
@@ -61,7 +61,7 @@ func (s *Stage) badCall(call scripted.Part, want session.Code, words []string, t
 		s.Fatalf("the call is answered by %s", renderMessage(&messages[2]))
 	}
 	s.refused(messages[2].Parts[0].Error, code(want), words...)
-	s.usable(x, agent, "s-1")
+	s.usable(x, agent)
 }
 
 func badStateField(s *Stage) {
@@ -75,7 +75,7 @@ func badStateField(s *Stage) {
 	s.same(session.AsError(err).Field, "state.colour", "the field")
 	s.absent("s-1")
 	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
-	s.usable(x, agent, "s-1")
+	s.usable(x, agent)
 }
 
 func badStateShape(s *Stage) {
@@ -86,7 +86,7 @@ func badStateShape(s *Stage) {
 		s.refused(err, helix.ErrInvalid, "state")
 	}
 	s.absent("s-1")
-	s.usable(x, agent, "s-1")
+	s.usable(x, agent)
 }
 
 func badSessionIDs(s *Stage) {
@@ -127,7 +127,7 @@ func badRequestIDs(s *Stage) {
 		s.refused(err, helix.ErrInvalid, "request id")
 	}
 	s.absent("s-1")
-	s.usable(x, agent, "s-1")
+	s.usable(x, agent)
 }
 
 func badCheckpoint(s *Stage) {
@@ -142,7 +142,7 @@ func badCheckpoint(s *Stage) {
 		SessionID: "s-3", Message: helix.UserText("Hi!"), Branch: &helix.Branch{From: "s-1", Checkpoint: foreign},
 	})
 	s.refused(err, helix.ErrNotFound, foreign)
-	s.usable(x, agent, "s-1")
+	s.usable(x, agent)
 }
 
 func badArgumentType(s *Stage) {
@@ -174,21 +174,19 @@ func badNoArguments(s *Stage) {
 }
 
 func badPanic(s *Stage) {
-	boom := newTool("boom", func(context.Context, *helix.Call, int) (int, error) {
-		var m map[string]int
-		m["x"] = 1
-		return 0, nil
+	boom := newTool("boom", func(_ context.Context, _ *helix.Call, n int) (int, error) {
+		return make([]int, n)[n], nil
 	})
 	agent := newAgent(scripted.New(scripted.Reply(scripted.Calling("boom", num{}), scripted.Calling("double", num{1})), scripted.Text("I see."), scripted.Text("Yes.")), boom, double())
 	x := s.Start(agent)
 	s.ended(s.Say(x, agent, "s-1", "Go!"), helix.Completed)
 	s.transcript("s-1", "user: Go!", `assistant: boom({"n":0}), double({"n":1})`, "tool boom failed: tool_panicked", "tool double: 2", "assistant: I see.")
 	failure := s.messages("s-1")[2].Parts[0].Error
-	if strings.Contains(failure.Message, "nil map") {
+	if strings.Contains(failure.Message, "index out of range") {
 		s.Fatalf("the model is told %q", failure.Message)
 	}
-	s.logged("tool panicked", "nil map", "stack=", "tool=boom")
-	s.usable(x, agent, "s-1")
+	s.logged("tool panicked", "index out of range", "stack=", "tool=boom")
+	s.usable(x, agent)
 }
 
 func badHang(s *Stage) {
@@ -249,7 +247,7 @@ func badRepeatedID(s *Stage) {
 	}
 	s.same(len(ids), 3, "call ids")
 	s.same(len(provider), 2, "ids that the provider gets back in one message")
-	s.usable(x, agent, "s-1")
+	s.usable(x, agent)
 }
 
 func badUnknownTool(s *Stage) {
@@ -268,7 +266,7 @@ func badEmptyText(s *Stage) {
 	s.ended(s.Say(x, agent, "s-1", "first"), helix.Completed)
 	s.failed(s.Say(x, agent, "s-1", "second"), code(session.CodeBadReply), "empty")
 	s.same(len(model.Requests()), 6, "model calls")
-	s.usable(x, agent, "s-1")
+	s.usable(x, agent)
 	s.transcript("s-1", "user: first", "assistant: ok", "user: second", "user: Still there?", "assistant: Yes.")
 }
 
@@ -276,7 +274,8 @@ func badHugeArguments(s *Stage) {
 	text := strings.Repeat("<é\"", 250_000) // more than a chunk of a stream holds
 	length := helix.Tool{Name: "length", Execute: helix.Func(func(_ context.Context, _ *helix.Call, in struct {
 		Text string `json:"text"`
-	}) (int, error) {
+	},
+	) (int, error) {
 		return len(in.Text), nil
 	})}
 	agent := newAgent(scripted.New(scripted.Call("length", map[string]string{"text": text}), scripted.Text("ok"), scripted.Text("Yes.")), length)
@@ -284,7 +283,7 @@ func badHugeArguments(s *Stage) {
 	s.loose["s-1"] = true // a chunk that is too large is told without its content
 	s.ended(s.Say(x, agent, "s-1", "Go!"), helix.Completed)
 	s.same(string(s.messages("s-1")[2].Parts[0].Output), len(text), "the result")
-	s.usable(x, agent, "s-1")
+	s.usable(x, agent)
 }
 
 func badUTF8(s *Stage) {
@@ -293,7 +292,7 @@ func badUTF8(s *Stage) {
 	s.loose["s-1"] = true // where a piece ends decides how many bad bytes are replaced
 	s.ended(s.Say(x, agent, "s-1", "so \xff so"), helix.Completed)
 	s.ended(s.Say(x, agent, "s-1", "Go!"), helix.Completed)
-	s.usable(x, agent, "s-1")
+	s.usable(x, agent)
 }
 
 func badNilAgent(s *Stage) {

@@ -4,6 +4,7 @@ import (
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/llm/scripted"
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/stream"
 )
 
 func branchScenarios() []Scenario {
@@ -50,6 +51,7 @@ func branchCheckpoint(s *Stage) {
 	s.transcript("s-2", append(tale[:3:3], "user: Go on!", `assistant: note({"n":7})`, "tool note: 2", "assistant: Another end.")...)
 	s.sameJSON(s.state("s-2"), `{"notes":[1,7],"last":7}`, "state")
 	s.same(s.load("s-2").Turn, 1, "turn")
+	s.same(s.chunks("s-2")[0].Kind, stream.RunStarted, "the first chunk of the branch's own stream")
 }
 
 func branchIndex(s *Stage) {
@@ -99,7 +101,7 @@ func branchSource(s *Stage) {
 
 func branchRunning(s *Stage) {
 	g := s.newGate()
-	agent := newAgent(scripted.New(scripted.Call("wait", num{1}), scripted.Text("branch"), scripted.Text("source")), blocking("wait", g))
+	agent := newAgent(scripted.New(scripted.Call("wait", num{1}), scripted.Text("branch"), scripted.Text("source")), blocking(g))
 	x := s.Start(agent)
 	run := s.Begin(x, agent, "s-1", "Hi!")
 	s.receive("the tool runs", g.entered)
@@ -171,6 +173,8 @@ func branchRepeated(s *Stage) {
 	s.ended(s.Result(first), helix.Completed)
 	s.same(s.Execute(x, agent, in).ID(), first.ID(), "run of the repeated call")
 	s.same(len(s.messages("s-2")), 8, "messages")
+	s.same(s.run("s-2", first.ID()).Turn, 1, "turn")
+	s.same(len(s.runs("s-2")), 1, "runs")
 }
 
 func branchLabels(s *Stage) {

@@ -109,12 +109,12 @@ func (s *Stage) checkStream(tenant, id string, runs []session.Run, messages []se
 	for len(messages) > 0 && !known[messages[0].RunID] {
 		messages = messages[1:]
 	}
-	s.same(comparable(stream.Fold(id, chunks)), comparable(messages), "the folded stream of %s, and its transcript", id)
+	s.same(told(stream.Fold(id, chunks)), told(messages), "the folded stream of %s, and its transcript", id)
 }
 
-// comparable renders messages with everything that a stream tells of them: not
+// told renders messages with everything that a stream tells of them: not
 // the time, nor what only a provider wants to know.
-func comparable(messages []session.Message) string {
+func told(messages []session.Message) string {
 	lines := make([]string, len(messages))
 	for i := range messages {
 		m := messages[i]

@@ -483,7 +483,7 @@ func executeTwoDefinitions(s *Stage) {
 
 func executeDeleted(s *Stage) {
 	g := s.newGate()
-	agent := newAgent(scripted.New(scripted.Call("wait", num{1}), scripted.Text("fresh")), blocking("wait", g))
+	agent := newAgent(scripted.New(scripted.Call("wait", num{1}), scripted.Text("fresh")), blocking(g))
 	x := s.Start(agent)
 	run := s.Begin(x, agent, "s-1", "Hi!")
 	s.receive("the tool runs", g.entered)

@@ -36,43 +36,51 @@ func hookScenarios() []Scenario {
 
 // tracing is a set of hooks that write down what they are told.
 func tracing(j *journal, prefix string) helix.Hooks {
-	note := func(format string, args ...any) error {
-		j.add(prefix+format, args...)
-		return nil
-	}
+	note := func(format string, args ...any) { j.add(prefix+format, args...) }
 	return helix.Hooks{
 		OnAgentStart: func(_ context.Context, _ *helix.HookContext, e helix.AgentStart) error {
-			return note("start %d", len(e.Input))
+			note("start %d", len(e.Input))
+			return nil
 		},
 		OnAgentComplete: func(_ context.Context, _ *helix.HookContext, e helix.AgentComplete) error {
-			return note("complete %s%s", e.Reply, e.Output)
+			note("complete %s%s", e.Reply, e.Output)
+			return nil
 		},
 		OnAgentFail: func(_ context.Context, _ *helix.HookContext, e helix.AgentFail) error {
-			return note("fail %s", e.Error.Code)
+			note("fail %s", e.Error.Code)
+			return nil
 		},
 		OnAgentSuspended: func(_ context.Context, _ *helix.HookContext, e helix.AgentSuspended) error {
-			return note("suspended %s %s", e.Status, e.Reason)
+			note("suspended %s %s", e.Status, e.Reason)
+			return nil
 		},
 		OnAgentResumed: func(_ context.Context, _ *helix.HookContext, e helix.AgentResumed) error {
-			return note("resumed %s", e.PreviousRunID)
+			note("resumed %s", e.PreviousRunID)
+			return nil
 		},
 		BeforeLLMCall: func(_ context.Context, h *helix.HookContext, e helix.BeforeLLMCall) error {
-			return note("before model %d", h.Step)
+			note("before model %d", h.Step)
+			return nil
 		},
 		AfterLLMCall: func(_ context.Context, h *helix.HookContext, e helix.AfterLLMCall) error {
-			return note("after model %d", h.Step)
+			note("after model %d", h.Step)
+			return nil
 		},
 		BeforeTool: func(_ context.Context, _ *helix.HookContext, e helix.BeforeTool) error {
-			return note("before tool %s%s", e.Tool, e.Input)
+			note("before tool %s%s", e.Tool, e.Input)
+			return nil
 		},
 		AfterTool: func(_ context.Context, _ *helix.HookContext, e helix.AfterTool) error {
-			return note("after tool %s%s = %s", e.Tool, e.Input, e.Result.Parts[0].ResultJSON())
+			note("after tool %s%s = %s", e.Tool, e.Input, e.Result.Parts[0].ResultJSON())
+			return nil
 		},
 		OnStateChange: func(_ context.Context, _ *helix.HookContext, e helix.StateChange) error {
-			return note("state %s %s", e.Tool, e.Writes.Ops[0].Key)
+			note("state %s %s", e.Tool, e.Writes.Ops[0].Key)
+			return nil
 		},
 		OnMessage: func(_ context.Context, _ *helix.HookContext, e helix.NewMessage) error {
-			return note("message %s", e.Message.Role)
+			note("message %s", e.Message.Role)
+			return nil
 		},
 	}
 }

@@ -191,6 +191,7 @@ func modelStubborn(s *Stage) {
 	var asked tally
 	agent := newAgent(modelFunc(func(_ context.Context, _ *llm.Request, emit func(llm.Delta)) (*llm.Response, error) {
 		if asked.add("") > 1 {
+			emit(llm.Delta{Kind: llm.DeltaText, Text: "Again."})
 			return &llm.Response{Parts: []session.Part{session.Text("Again.")}}, nil
 		}
 		defer close(said)

@@ -354,7 +354,7 @@ func recoverZombie(s *Stage) {
 
 func recoverHeartbeat(s *Stage) {
 	g := s.newGate()
-	agent := newAgent(scripted.New(scripted.Call("wait", num{1}), scripted.Text("Done.")), blocking("wait", g))
+	agent := newAgent(scripted.New(scripted.Call("wait", num{1}), scripted.Text("Done.")), blocking(g))
 	const ttl = 600 * time.Millisecond
 	x := s.StartWith(Options{Agents: []*helix.Agent{agent}, LeaseTTL: ttl})
 	s.StartOther(Options{Agents: []*helix.Agent{agent}, LeaseTTL: ttl})
@@ -446,7 +446,7 @@ func recoverAnotherRuntime(s *Stage) {
 	x := s.mortal(agent)
 	_, err := x.Execute(s.ctx(), agent, helix.Input{SessionID: "s-1", Message: helix.UserText("Hello?")})
 	s.refused(err, helix.ErrAlreadyRunning, "run-1")
-	time.Sleep(lease) // there is nothing to wait for: nothing must happen
+	s.idle(lease)
 	s.same(s.run("s-1", "run-1").Attempts, 0, "attempts")
 	s.same(s.load("s-1").Lease.Epoch, 1, "epoch of the lease")
 }
@@ -475,7 +475,7 @@ func recoverPaused(s *Stage) {
 	if err == nil {
 		s.Fatal("a paused session takes a turn")
 	}
-	time.Sleep(lease) // there is nothing to wait for: nothing must happen
+	s.idle(lease)
 	s.same(s.run("s-1", run.ID()).Attempts, 0, "attempts")
 	s.same(s.load("s-1").Status, session.Paused, "status")
 }

@@ -36,7 +36,7 @@ func (s *Stage) interrupted(more ...scripted.Step) (Executor, *helix.Agent, *scr
 	s.Helper()
 	g := s.newGate()
 	model := scripted.New(append([]scripted.Step{scripted.Call("note", num{1}), scripted.Call("wait", num{2})}, more...)...)
-	agent := newAgent(model, noteTool(), blocking("wait", g))
+	agent := newAgent(model, noteTool(), blocking(g))
 	agent.State = helix.StateOf(notes{})
 	x := s.Start(agent)
 	run := s.Begin(x, agent, "s-1", "Hi!")

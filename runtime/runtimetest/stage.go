@@ -384,6 +384,9 @@ func (s *Stage) until(what string, done func() bool) {
 	}
 }
 
+// idle lets time pass in which nothing must happen.
+func (s *Stage) idle(d time.Duration) { <-time.After(d) }
+
 // receive waits for a signal.
 func (s *Stage) receive(what string, signal <-chan struct{}) {
 	s.Helper()
@@ -518,6 +521,6 @@ func double() helix.Tool {
 }
 
 // blocking is a tool that waits at a gate.
-func blocking(name string, g *gate) helix.Tool {
-	return newTool(name, func(ctx context.Context, _ *helix.Call, n int) (int, error) { return n, g.pass(ctx) })
+func blocking(g *gate) helix.Tool {
+	return newTool("wait", func(ctx context.Context, _ *helix.Call, n int) (int, error) { return n, g.pass(ctx) })
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/llm/scripted"
@@ -294,11 +295,11 @@ func stateLong(s *Stage) {
 	agent.State, agent.MaxSteps = helix.StateOf(notes{}), helix.Unlimited
 	x := s.Start(agent)
 	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
-	want := `{"notes":[0`
-	for i := 1; i < steps; i++ {
-		want += fmt.Sprint(",", i)
+	want := make([]string, steps)
+	for i := range want {
+		want[i] = fmt.Sprint(i)
 	}
-	s.sameJSON(s.state("s-1"), want+`],"last":0}`, "state")
+	s.sameJSON(s.state("s-1"), `{"notes":[`+strings.Join(want, ",")+`],"last":0}`, "state")
 	s.sameJSON(s.foldState(`{"notes":[],"last":0}`, s.chunks("s-1")), s.state("s-1"), "the folded patches")
 }
 

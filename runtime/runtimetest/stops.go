@@ -82,7 +82,7 @@ func stopHalfCall(s *Stage) {
 func stopTool(s *Stage) {
 	g := s.newGate()
 	model := scripted.New(scripted.Call("wait", num{1}), scripted.Text("ok"))
-	agent := newAgent(model, blocking("wait", g))
+	agent := newAgent(model, blocking(g))
 	x := s.Start(agent)
 	run := s.Begin(x, agent, "s-1", "Hi!")
 	s.receive("the tool runs", g.entered)
@@ -102,7 +102,7 @@ func stopSiblings(s *Stage) {
 		helix.Append(call, "notes", n)
 		return n, nil
 	})
-	agent := newAgent(scripted.New(scripted.Reply(scripted.Calling("wait", num{1}), scripted.Calling("quick", num{2})), scripted.Text("ok")), blocking("wait", g), quick)
+	agent := newAgent(scripted.New(scripted.Reply(scripted.Calling("wait", num{1}), scripted.Calling("quick", num{2})), scripted.Text("ok")), blocking(g), quick)
 	agent.State = helix.StateOf(notes{})
 	agent.Hooks.OnStateChange = func(context.Context, *helix.HookContext, helix.StateChange) error {
 		close(done)
@@ -187,7 +187,7 @@ func stopAbortModel(s *Stage) {
 
 func stopAbortTool(s *Stage) {
 	g := s.newGate()
-	agent := newAgent(scripted.New(scripted.Call("wait", num{1}), scripted.Text("ok")), blocking("wait", g))
+	agent := newAgent(scripted.New(scripted.Call("wait", num{1}), scripted.Text("ok")), blocking(g))
 	x := s.Start(agent)
 	run := s.Begin(x, agent, "s-1", "Hi!")
 	s.receive("the tool runs", g.entered)
@@ -219,7 +219,7 @@ func stopAbortWins(s *Stage) {
 	for _, kinds := range [][]session.StopKind{{session.StopInterrupt, session.StopAbort}, {session.StopAbort, session.StopInterrupt}} {
 		id := "s-" + string(kinds[0])
 		g := s.newGate()
-		agent := newAgent(scripted.New(scripted.Call("wait", num{})), blocking("wait", g))
+		agent := newAgent(scripted.New(scripted.Call("wait", num{})), blocking(g))
 		agent.Name = "stop-" + string(kinds[0])
 		x := s.Start(agent)
 		run := s.Begin(x, agent, id, "Hi!")

@@ -278,7 +278,7 @@ func streamFolds(s *Stage) {
 	x := s.Start(agent)
 	s.ended(s.Say(x, agent, "s-1", "Go!"), helix.Completed)
 	messages := s.messages("s-1")
-	s.same(comparable(stream.Fold("s-1", s.chunks("s-1"))), comparable(messages), "the folded stream")
+	s.same(told(stream.Fold("s-1", s.chunks("s-1"))), told(messages), "the folded stream")
 	s.same(len(messages), 10, "messages")
 }
 

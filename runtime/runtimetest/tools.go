@@ -235,7 +235,7 @@ func toolMany(s *Stage) {
 func toolStreamed(s *Stage) {
 	g := s.newGate()
 	agent := newAgent(scripted.New(
-		scripted.Reply(scripted.Calling("double", num{1}), scripted.Calling("wait", num{2})), scripted.Text("ok")), double(), blocking("wait", g))
+		scripted.Reply(scripted.Calling("double", num{1}), scripted.Calling("wait", num{2})), scripted.Text("ok")), double(), blocking(g))
 	x := s.Start(agent)
 	run := s.Begin(x, agent, "s-1", "Go!")
 	var seen []stream.Chunk
