@@ -33,8 +33,9 @@ type row struct {
 	N       int     `json:"n"`
 	Unit    string  `json:"unit"`
 	Value   float64 `json:"value"`
-	Floor   float64 `json:"floor,omitempty"`
-	Ratio   float64 `json:"ratio,omitempty"`
+	// Floor and Ratio are 0 where there is no floor to compare with.
+	Floor float64 `json:"floor"`
+	Ratio float64 `json:"ratio"`
 }
 
 // with adds the floor of the same run.

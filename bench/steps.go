@@ -2,8 +2,8 @@ package main
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
-	"os"
 	"path/filepath"
 	"runtime"
 	"time"
@@ -34,7 +34,7 @@ func steps(ctx context.Context, b backend, quick, growing bool) ([]row, error) {
 	var rows []row
 	for _, l := range lengths(quick) {
 		var ours, floors []time.Duration
-		var bytes float64
+		var bytes, floorBytes float64
 		err := onRuntime(ctx, b, func(rt *local.Runtime, db store.Backend, dir string) error {
 			model := newWorker(l.n)
 			agent := agentOf(model, growing)
@@ -43,7 +43,14 @@ func steps(ctx context.Context, b backend, quick, growing bool) ([]row, error) {
 				return err
 			}
 			defer fl.Close()
-			before := occupied(b, dir)
+			before, err := occupied(ctx, b, dir, "helix.db")
+			if err != nil {
+				return err
+			}
+			floorBefore, err := occupied(ctx, b, dir, "floor.db")
+			if err != nil {
+				return err
+			}
 			for i := range l.sessions {
 				id := fmt.Sprintf("s-%d", i)
 				if err := runSession(ctx, rt, agent, id); err != nil {
@@ -62,9 +69,17 @@ func steps(ctx context.Context, b backend, quick, growing bool) ([]row, error) {
 					floors = append(floors, time.Since(began))
 				}
 			}
-			bytes = (occupied(b, dir) - before) / float64(l.n*l.sessions)
+			after, err := occupied(ctx, b, dir, "helix.db")
+			if err != nil {
+				return err
+			}
+			floorAfter, err := occupied(ctx, b, dir, "floor.db")
+			bytes = (after - before) / float64(l.n*l.sessions)
+			if b.name != "memory" { // where there is one heap for both
+				floorBytes = (floorAfter - floorBefore) / float64(l.last*l.sessions)
+			}
 			runtime.KeepAlive(db)
-			return nil
+			return err
 		})
 		if err != nil {
 			return nil, err
@@ -75,30 +90,29 @@ func steps(ctx context.Context, b backend, quick, growing bool) ([]row, error) {
 			rows = append(rows, r.with(percentile(floors, p)))
 		}
 		r.Unit, r.Value = "bytes", bytes
-		rows = append(rows, r)
+		rows = append(rows, r.with(floorBytes))
 	}
 	return rows, nil
 }
 
-// occupied is what a store takes: its files, or, in memory, the heap.
-func occupied(b backend, dir string) float64 {
+// occupied is what a store takes: the pages of its database, or, in memory, the
+// heap.
+func occupied(ctx context.Context, b backend, dir, file string) (float64, error) {
 	if b.name == "memory" {
 		runtime.GC()
 		var m runtime.MemStats
 		runtime.ReadMemStats(&m)
-		return float64(m.HeapAlloc)
+		return float64(m.HeapAlloc), nil
 	}
-	files, err := filepath.Glob(filepath.Join(dir, "helix.db"))
+	db, err := sql.Open("sqlite", "file:"+filepath.Join(dir, file))
 	if err != nil {
-		return 0
+		return 0, err
 	}
-	total := 0.0
-	for _, f := range files {
-		if info, err := os.Stat(f); err == nil {
-			total += float64(info.Size())
-		}
-	}
-	return total
+	defer db.Close()
+	var pages, free, size float64
+	err = db.QueryRowContext(ctx, "SELECT page_count, freelist_count, page_size FROM pragma_page_count, pragma_freelist_count, pragma_page_size").
+		Scan(&pages, &free, &size)
+	return (pages - free) * size, err
 }
 
 // commits measures one commit of two messages and a checkpoint.

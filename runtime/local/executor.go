@@ -69,6 +69,7 @@ func (x *executor) start(ctx context.Context, req engine.OpenRequest, ephemeral 
 		return nil, err
 	}
 	req.RunID = session.NewRunID()
+	defer r.open(req.RunID)()
 	opened, err := r.handler.Open(ctx, req)
 	if errors.Is(err, session.ErrAlreadyRunning) {
 		r.recoverOne(ctx, session.Key{Tenant: req.Tenant, ID: req.SessionID})

@@ -59,6 +59,7 @@ type Runtime struct {
 	mu      sync.Mutex
 	closing bool
 	turns   map[string]*driven // by run id
+	opening map[string]bool    // runs that are about to be driven
 	wg      sync.WaitGroup     // drivers
 	stop    context.CancelFunc // ends the background loops
 	loops   sync.WaitGroup
@@ -94,7 +95,7 @@ func New(cfg Config) (*Runtime, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	r := &Runtime{cfg: cfg, log: cfg.Logger, turns: map[string]*driven{}}
+	r := &Runtime{cfg: cfg, log: cfg.Logger, turns: map[string]*driven{}, opening: map[string]bool{}}
 	r.handler = engine.NewHandler(engine.Config{
 		Backend: cfg.Backend, Runtime: Name, Colocated: true, LeaseTTL: cfg.LeaseTTL, Hooks: cfg.Hooks, Usage: cfg.Usage,
 		ModelRetries: cfg.ModelRetries, RetryBackoff: cfg.RetryBackoff, MaxResult: cfg.MaxResult, Logger: cfg.Logger,
@@ -335,7 +336,20 @@ func (r *Runtime) drives(runID string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	_, ok := r.turns[runID]
-	return ok
+	return ok || r.opening[runID]
+}
+
+// open marks a run as about to be driven, so that no sweep takes it for an
+// orphan, however long its start takes.
+func (r *Runtime) open(runID string) (done func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.opening[runID] = true
+	return func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.opening, runID)
+	}
 }
 
 // doneOf is closed when this process has finished driving the run, or nil if it

@@ -559,10 +559,15 @@ func recoverOneTaker(s *Stage) {
 	model := scripted.New(scripted.Call("pay", num{1}), scripted.Text("Done.")).ByPosition()
 	agent := newAgent(model, tool)
 	run := s.orphan(agent, g)
-	for range 3 {
-		s.heir(agent)
+	var takers []Executor
+	for range 4 { // with a lease that they can keep, however busy the machine is
+		takers = append(takers, s.StartOther(Options{Agents: []*helix.Agent{agent}, LeaseTTL: 10 * lease}))
 	}
-	s.takenOver(run, agent)
+	for _, y := range takers {
+		res := s.Result(s.Attach(y, "s-1"))
+		s.ended(res, helix.Completed)
+		s.same(res.RunID, run.ID(), "run")
+	}
 	s.same(ran.of("pay"), 2, "payments")
 	s.same(s.run("s-1", run.ID()).Attempts, 1, "attempts")
 	s.same(s.load("s-1").Lease.Epoch, 2, "epoch of the lease")

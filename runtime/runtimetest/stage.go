@@ -227,13 +227,14 @@ func (s *Stage) collect(run helix.Run) (items []stream.Item) {
 	return items
 }
 
-// kinds lists the kinds of items, for reading.
+// kinds lists the kinds of items, but for when a reader had caught up, which is
+// different for each.
 func kinds(items []stream.Item) string {
 	var out []string
 	for _, item := range items {
 		if item.Chunk != nil {
 			out = append(out, string(item.Chunk.Kind))
-		} else {
+		} else if item.Terminal() {
 			out = append(out, "<"+string(item.Frame)+">")
 		}
 	}

@@ -177,8 +177,14 @@ func streamBreak(s *Stage) {
 			break
 		}
 	}
-	items := s.collect(run)
-	s.same(items[0].Sequence, 1, "the first sequence")
+	var sequences []int64
+	for _, item := range s.collect(run) {
+		if item.Chunk != nil {
+			sequences = append(sequences, item.Sequence)
+		}
+	}
+	s.same(sequences[0], 1, "the first sequence")
+	s.same(len(sequences), len(s.chunks("s-1")), "chunks seen")
 	s.ended(s.Result(run), helix.Completed)
 }
 
