@@ -91,6 +91,9 @@ func (a *Agent) Check() error {
 	if a.MaxSteps < Unlimited {
 		return a.invalid("MaxSteps", "is %d; use helix.Unlimited for no limit", a.MaxSteps)
 	}
+	if a.ModelTimeout < Unlimited {
+		return a.invalid("ModelTimeout", "is %s; use helix.Unlimited for no limit", a.ModelTimeout)
+	}
 	if a.State != nil && a.State.err != nil {
 		return a.invalid("State", "cannot be used: %v", a.State.err)
 	}

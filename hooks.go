@@ -77,7 +77,9 @@ type AgentResumed struct {
 	CheckpointID  string
 }
 
-// BeforeLLMCall is told before the model is asked. The request may be changed.
+// BeforeLLMCall is told before the model is asked. The request may be changed; its
+// messages are the session's own, so put others in their place rather than change
+// them.
 type BeforeLLMCall struct {
 	Request *llm.Request
 	Attempt int

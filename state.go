@@ -59,6 +59,9 @@ func (s *StateType) Initial(given json.RawMessage) (session.Document, error) {
 		if s != nil && s.known != nil && !s.known[key] {
 			return doc, session.Invalid("state."+key, "is not a field of the agent's state")
 		}
+		if string(value) == "null" && session.IsList(doc.Peek(key)) {
+			continue // a nil slice: the default, an empty list, says the same and can be appended to
+		}
 		doc.Set(key, value)
 	}
 	return doc, nil
@@ -67,6 +70,8 @@ func (s *StateType) Initial(given json.RawMessage) (session.Document, error) {
 // Draft is custom state as one call or hook sees it: what was there, and what it
 // has changed so far. It is safe for concurrent use.
 type Draft struct {
+	updating sync.Mutex // one Update at a time; taken before mu
+
 	mu     sync.Mutex
 	base   *session.Document // shared and not written to while the draft is open
 	before []session.Op      // earlier writes of the step that this draft sees
@@ -146,22 +151,27 @@ func (d *Draft) decode(out any) error {
 // made fails the call.
 //
 // Update costs time in proportion to the state. For a long list that grows item
-// by item, use [Append].
+// by item, use [Append]. One Update must not be made within another.
 func Update[T any](s Scoped, fn func(state *T)) {
 	d := draftOf(s)
 	if d == nil {
 		return
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	d.updating.Lock()
+	defer d.updating.Unlock()
 	if err := update(d, fn); err != nil {
+		d.mu.Lock()
+		defer d.mu.Unlock()
 		d.fail(err)
 	}
 }
 
 func update[T any](d *Draft, fn func(*T)) error {
 	var value T
-	if err := d.decode(&value); err != nil {
+	d.mu.Lock()
+	err := d.decode(&value)
+	d.mu.Unlock()
+	if err != nil {
 		return err
 	}
 	fillSlices(&value)
@@ -175,7 +185,11 @@ func update[T any](d *Draft, fn func(*T)) error {
 	if err != nil {
 		return err
 	}
-	d.ops = append(d.ops, session.Diff(&before, &after).Ops...)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, op := range session.Diff(&before, &after).Ops {
+		d.add(op)
+	}
 	return nil
 }
 
@@ -207,16 +221,26 @@ func Append[Item any](s Scoped, key string, items ...Item) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.append(op)
+	d.add(op)
 }
 
-func (d *Draft) append(op session.Op) {
+// add records an operation that can be performed; null counts as an empty list.
+func (d *Draft) add(op session.Op) {
 	if d.closed {
 		return
 	}
-	if current := d.rawValue(op.Key); current != nil && !session.IsList(current) {
-		d.fail(session.Invalid("state key", "%q is not a list, so nothing can be appended to it", op.Key))
+	if err := (&session.Writes{Ops: []session.Op{op}}).Check(); err != nil {
+		d.fail(err)
 		return
+	}
+	if op.Kind == session.OpAppend {
+		switch current := d.rawValue(op.Key); {
+		case string(current) == "null":
+			op = session.Op{Kind: session.OpReplace, Key: op.Key, Value: session.JoinList(json.RawMessage("[]"), op.Items)}
+		case current != nil && !session.IsList(current):
+			d.fail(session.Invalid("state key", "%q is not a list, so nothing can be appended to it", op.Key))
+			return
+		}
 	}
 	d.ops = append(d.ops, op)
 }

@@ -47,6 +47,8 @@ func (t *Tool) check(a *Agent) error {
 		return a.invalid(field, "has a name that is reserved for the framework")
 	case t.Execute == nil:
 		return a.invalid(field, "has no Execute")
+	case t.Timeout < Unlimited:
+		return a.invalid(field, "has a Timeout of %s; use helix.Unlimited for no limit", t.Timeout)
 	case t.ReadOnly && t.FinishWith:
 		return a.invalid(field, "cannot be both ReadOnly and FinishWith: finishing is an effect")
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/llm"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/stream"
 )
@@ -53,19 +54,23 @@ func (t *turn) stopped(change *session.Change, stop *session.Stop) {
 }
 
 // endStopped ends a turn that was stopped while the model was asked, and keeps
-// what watchers saw of its reply.
-func (t *turn) endStopped(ctx context.Context, key string, stop *session.Stop, seen string) (Result, error) {
+// what had arrived of its reply: the text that watchers saw, and whole calls, each
+// answered as stopped.
+func (t *turn) endStopped(ctx context.Context, e Effect, stop *session.Stop, reply modelReply) (Result, error) {
 	change := session.Change{}
-	step := t.current()
-	if seen == "" {
+	step, key := t.current(), e.Key()
+	f := t.partial(e, stop, reply)
+	if len(f.reply.Parts) == 0 {
 		t.emit(stream.Chunk{Kind: stream.StepDiscarded, Scope: stream.ScopeReply, Reason: "stopped"})
 	} else {
-		mark, _ := session.Encode(map[string]session.StopKind{"stop": stop.Kind})
-		change.Messages = []session.Message{{
-			ID: session.ReplyID(t.run.ID, step), Role: session.RoleAssistant, Parts: []session.Part{session.Text(seen)},
-			Metadata: map[string]json.RawMessage{session.MetaInterrupted: mark},
-			RunID:    t.run.ID, Step: step, At: t.h.cfg.Now().UTC(),
-		}}
+		t.emit(stream.Chunk{Kind: stream.StepDiscarded, Scope: stream.ScopeReasoning, Reason: "stopped", MessageID: f.reply.ID})
+		change.Messages = []session.Message{f.reply}
+		for _, c := range f.calls {
+			t.emit(stream.Chunk{Kind: stream.ToolStart, CallID: c.ID, Tool: c.Tool, Arguments: c.part.Input})
+			c.settled = t.failed(c, stoppedCall(stop), 0)
+			t.emitEnd(c)
+			change.Messages = append(change.Messages, c.settled.message)
+		}
 		change.StepCount = &step
 	}
 	if stop.Kind == session.StopInterrupt {
@@ -78,15 +83,48 @@ func (t *turn) endStopped(ctx context.Context, key string, stop *session.Stop, s
 	return t.sendFinal(ctx)
 }
 
-// endFailed ends a turn with an error. Calls that have no result get one, so
-// that the history stays one that a model accepts.
-func (t *turn) endFailed(ctx context.Context, key string, err *session.Error) (Result, error) {
+// partial is what is kept of a reply that was cut off.
+func (t *turn) partial(e Effect, stop *session.Stop, reply modelReply) *flight {
+	kept := modelReply{Response: &llm.Response{}}
+	var calls []session.Part
+	if reply.Response != nil {
+		for _, part := range reply.Parts {
+			if part.Kind == session.PartToolCall {
+				calls = append(calls, part)
+			}
+		}
+	}
+	for _, part := range reply.seen {
+		switch {
+		case part.Kind == session.PartText:
+			kept.Parts = append(kept.Parts, part)
+		case part.Kind == session.PartToolCall && len(calls) > 0:
+			kept.Parts, calls = append(kept.Parts, calls[0]), calls[1:]
+		}
+	}
+	kept.Parts = append(kept.Parts, calls...)
+	f := t.newFlight(e, kept)
+	mark, _ := session.Encode(map[string]session.StopKind{"stop": stop.Kind}) // a string always encodes
+	f.reply.Metadata = map[string]json.RawMessage{session.MetaInterrupted: mark}
+	return f
+}
+
+// endFailed ends a turn with an error. Calls that have no result get one, so that
+// the history stays one that a model accepts, and what finished calls and hooks
+// did to the state is kept with them, unless that is what cannot be written.
+func (t *turn) endFailed(ctx context.Context, key string, err *session.Error, keepState bool) (Result, error) {
 	change := session.Change{}
+	var written []session.Writes
 	if f := t.flight; f != nil && f.committed {
 		t.settleRest(f, nil)
 		change.Promote = t.promotion(f)
+		written = f.writes()
 	} else if f != nil {
 		t.discardAttempt(0, err)
+	}
+	if keepState {
+		change.Writes = session.Compose(append([]session.Writes{t.writes}, written...)...)
+		t.emitPatches(change.Writes)
 	}
 	t.fail(&change, err)
 	t.final = &finalCommit{key: key, change: change}
@@ -109,7 +147,7 @@ func (t *turn) sendFinal(ctx context.Context) (Result, error) {
 // crash can tell it instead.
 func (t *turn) closeTurn(ctx context.Context) (Result, error) {
 	if t.ended == nil {
-		return t.endFailed(ctx, t.run.ID+"/close", session.ErrInternal.WithMessage("the turn was closed before it had ended"))
+		return t.endFailed(ctx, t.run.ID+"/close", session.ErrInternal.WithMessage("the turn was closed before it had ended"), true)
 	}
 	t.tellHooks(ctx)
 	if err := t.closeStream(ctx); err != nil {
@@ -149,7 +187,7 @@ func (t *turn) tellHooks(ctx context.Context) {
 		case session.RunCompleted:
 			if hooks.OnAgentComplete != nil {
 				return hooks.OnAgentComplete(ctx, h, helix.AgentComplete{
-					Output: t.ended.Output, Reply: t.ended.Reply, Steps: t.step, Usage: t.run.Usage, Took: t.h.cfg.Now().Sub(t.began),
+					Output: t.ended.Output, Reply: t.ended.Reply, Steps: t.step, Usage: t.run.Usage, Took: t.h.cfg.Now().Sub(t.run.StartedAt),
 				})
 			}
 		case session.RunFailed:

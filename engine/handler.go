@@ -100,7 +100,7 @@ func (h *Handler) Register(agent *helix.Agent) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if known, ok := h.agents[agent.Name]; ok && known != agent {
-		return session.Invalid("agent "+agent.Name, "is registered already, as another definition")
+		return session.Invalid("agent "+agent.Name, "is registered already, as another definition; use the same *Agent for every run")
 	}
 	h.agents[agent.Name] = agent
 	return nil
@@ -128,17 +128,12 @@ func (h *Handler) Handle(ctx context.Context, e Effect) (Result, error) {
 		return Result{}, err
 	}
 	var r Result
-	switch e.Kind {
-	case CallModel:
-		r, err = t.callModel(ctx, e)
-	case CallTool:
-		err = t.callTool(ctx, e)
-	case CommitStep:
-		r, err = t.commitStep(ctx, e)
-	case CloseTurn:
-		r, err = t.closeTurn(ctx)
-	default:
-		return Result{}, fmt.Errorf("engine: unknown effect %q", e.Kind)
+	err = guard(func() (err error) {
+		r, err = t.handle(ctx, e)
+		return err
+	})
+	if err != nil && ctx.Err() == nil && !lost(err) && !session.IsRetryable(err) && e.Kind != CloseTurn {
+		r, err = t.giveUp(ctx, e, err)
 	}
 	if err != nil && lost(err) {
 		h.log.WarnContext(ctx, "turn lost", t.attrs("error", err)...)
@@ -149,6 +144,35 @@ func (h *Handler) Handle(ctx context.Context, e Effect) (Result, error) {
 		h.forget(t)
 	}
 	return r, err
+}
+
+func (t *turn) handle(ctx context.Context, e Effect) (Result, error) {
+	switch e.Kind {
+	case CallModel:
+		return t.callModel(ctx, e)
+	case CallTool:
+		return Result{}, t.callTool(ctx, e)
+	case CommitStep:
+		return t.commitStep(ctx, e)
+	case CloseTurn:
+		return t.closeTurn(ctx)
+	}
+	return Result{}, fmt.Errorf("engine: unknown effect %q", e.Kind)
+}
+
+// giveUp deals with a fault that trying again will not mend: a call fails, any
+// other effect ends the run. Nothing is left active by a fault that the process
+// survived.
+func (t *turn) giveUp(ctx context.Context, e Effect, fault error) (Result, error) {
+	t.h.log.ErrorContext(ctx, "effect failed", t.attrs("effect", e.Key(), "error", fault)...)
+	if e.Kind == CallTool {
+		return Result{}, t.failCall(ctx, e, fault)
+	}
+	t.final = nil
+	if t.flight != nil {
+		t.flight.resultsCommit = nil
+	}
+	return t.endFailed(ctx, e.Key()+"/failed", t.bounded(session.AsError(fault)), false)
 }
 
 // turn finds the turn of an effect, or loads it.
@@ -172,7 +196,10 @@ func (h *Handler) forget(t *turn) {
 	t.out.discard()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	delete(h.turns, t.run.ID)
+	if h.turns[t.run.ID] == t {
+		delete(h.turns, t.run.ID)
+		close(t.gone)
+	}
 }
 
 // Drop forgets a turn that its driver gives up, and what it had not written.
@@ -185,8 +212,14 @@ func (h *Handler) Drop(runID string) {
 	}
 }
 
+// maxReason is the longest reason of a stop.
+const maxReason = session.MaxSubmissionError
+
 // StopRun requests that one run be stopped, wherever it is driven, and no other.
 func (h *Handler) StopRun(ctx context.Context, key session.Key, stop session.Stop) error {
+	if len(stop.Reason) > maxReason {
+		return session.ErrTooLarge.WithMessage("reason has %d bytes, at most %d are allowed", len(stop.Reason), maxReason)
+	}
 	stands, err := h.cfg.Backend.Sessions().Tenant(key.Tenant).RequestStop(ctx, key.ID, stop)
 	if err != nil {
 		return err
@@ -207,7 +240,8 @@ func (h *Handler) Signal(runID string, stop session.Stop) bool {
 	return ok
 }
 
-// Renew extends the lease of a turn in this process.
+// Renew extends the lease of a turn in this process, and notices a stop that was
+// requested elsewhere.
 func (h *Handler) Renew(ctx context.Context, runID string, ttl time.Duration) error {
 	h.mu.Lock()
 	t, ok := h.turns[runID]
@@ -215,5 +249,12 @@ func (h *Handler) Renew(ctx context.Context, runID string, ttl time.Duration) er
 	if !ok {
 		return nil
 	}
-	return t.sessions.RenewLease(ctx, t.key.ID, t.fence, ttl)
+	if err := t.sessions.RenewLease(ctx, t.key.ID, t.fence, ttl); err != nil {
+		return err
+	}
+	stop, err := t.sessions.StopRequest(ctx, t.key.ID, runID)
+	if err == nil && stop != nil {
+		t.halt(stop)
+	}
+	return err
 }

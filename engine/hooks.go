@@ -4,59 +4,68 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/session"
 )
 
+// hookCall calls one kind of hook of a set, if the set has it.
+type hookCall func(hooks *helix.Hooks, h *helix.HookContext) error
+
 // fire calls one hook of every set, in order, on one draft. A hook that fails or
 // panics is logged; the first error is returned for those callers to whom it
 // matters.
-func (t *turn) fire(ctx context.Context, name, key string, draft *helix.Draft,
-	call func(hooks *helix.Hooks, h *helix.HookContext) error,
-) error {
+func (t *turn) fire(ctx context.Context, name, key string, draft *helix.Draft, call hookCall) error {
 	var first error
 	for _, hooks := range t.hooks {
-		h := &helix.HookContext{Scope: t.scope(key, t.env(key, draft))}
-		err := guard(func() error { return call(hooks, h) })
-		if err == nil {
-			continue
-		}
-		attrs := t.attrs("hook", name, "error", err)
-		if p, ok := errors.AsType[*panicError](err); ok {
-			attrs = append(attrs, "stack", string(p.stack))
-		}
-		t.h.log.ErrorContext(ctx, "hook failed", attrs...)
-		if first == nil {
+		if err := t.fireOne(ctx, name, key, draft, hooks, call); err != nil && first == nil {
 			first = err
 		}
 	}
 	return first
 }
 
+// fireOne calls the hook of one set and logs its failure.
+func (t *turn) fireOne(ctx context.Context, name, key string, draft *helix.Draft, hooks *helix.Hooks, call hookCall) error {
+	h := &helix.HookContext{Scope: t.scope(key, t.env(key, draft))}
+	_, err := await(ctx, func() (struct{}, error) { return struct{}{}, call(hooks, h) })
+	if err == nil {
+		return nil
+	}
+	attrs := t.attrs("hook", name, "error", err)
+	if p, ok := errors.AsType[*panicError](err); ok {
+		attrs = append(attrs, "stack", string(p.stack))
+	}
+	t.h.log.ErrorContext(ctx, "hook failed", attrs...)
+	return err
+}
+
 // observe fires a hook whose failure changes nothing and returns what it did to
-// the state that the step has written so far.
-func (t *turn) observe(ctx context.Context, name, key string, earlier []session.Writes,
-	call func(hooks *helix.Hooks, h *helix.HookContext) error,
-) session.Writes {
-	if len(t.hooks) == 0 {
-		return session.Writes{}
+// the state that the step has written so far. What a hook that failed had written
+// is dropped, and that alone.
+func (t *turn) observe(ctx context.Context, name, key string, earlier []session.Writes, call hookCall) session.Writes {
+	var written session.Writes
+	for _, hooks := range t.hooks {
+		draft := helix.NewDraft(&t.doc, append(slices.Clip(earlier), written)...)
+		err := t.fireOne(ctx, name, key, draft, hooks, call)
+		writes, draftErr := draft.Close()
+		if draftErr != nil {
+			t.h.log.ErrorContext(ctx, "hook failed to change state", t.attrs("hook", name, "error", draftErr)...)
+		}
+		if err == nil && draftErr == nil {
+			written = session.Compose(written, writes)
+		}
 	}
-	draft := helix.NewDraft(&t.doc, earlier...)
-	_ = t.fire(ctx, name, key, draft, call) // logged
-	writes, err := draft.Close()
-	if err != nil {
-		t.h.log.ErrorContext(ctx, "hook failed to change state", t.attrs("hook", name, "error", err)...)
-		return session.Writes{}
-	}
-	return writes
+	return written
 }
 
 // note fires a hook outside of tool calls and keeps what it did for the next
 // commit.
-func (t *turn) note(ctx context.Context, name, key string, call func(hooks *helix.Hooks, h *helix.HookContext) error) {
+func (t *turn) note(ctx context.Context, name, key string, call hookCall) {
 	t.writes = session.Compose(t.writes, t.observe(ctx, name, key, []session.Writes{t.writes}, call))
 }
 
@@ -114,5 +123,15 @@ func guard(call func() error) (err error) {
 			err = &panicError{value: v, stack: debug.Stack()}
 		}
 	}()
-	return call()
+	if err = call(); err == nil {
+		return nil
+	}
+	if v := reflect.ValueOf(err); v.Kind() == reflect.Pointer && v.IsNil() {
+		return fmt.Errorf("a nil %T was returned as an error; return a plain nil instead", err)
+	}
+	text := err.Error() // if this panics, it is user code that does
+	if own, ok := errors.AsType[*session.Error](err); ok && own == nil {
+		return errors.New(text) // nobody else need beware of what it wraps
+	}
+	return err
 }

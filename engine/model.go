@@ -1,14 +1,18 @@
 package engine
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/llm"
@@ -24,13 +28,13 @@ func (t *turn) callModel(ctx context.Context, e Effect) (Result, error) {
 		return t.sendFinal(ctx)
 	}
 	if e.Step < t.current() {
-		return Result{Next: NextModel}, nil // an effect of the past, delivered again
+		return t.past(e), nil
 	}
 	if t.flight != nil {
 		return t.sendReply(ctx, e, t.flight)
 	}
 	if stop := t.stopRequest(); stop != nil {
-		return t.endStopped(ctx, e.Key(), stop, "")
+		return t.endStopped(ctx, e, stop, modelReply{})
 	}
 	t.tellStart(ctx)
 	reply, err := t.generate(ctx, e)
@@ -38,18 +42,28 @@ func (t *turn) callModel(ctx context.Context, e Effect) (Result, error) {
 	case err == nil:
 		return t.takeReply(ctx, e, reply)
 	case t.stopRequest() != nil && errors.Is(err, errStopped):
-		return t.endStopped(ctx, e.Key(), t.stopRequest(), reply.seen)
+		return t.endStopped(ctx, e, t.stopRequest(), reply)
 	case ctx.Err() != nil:
 		return Result{}, context.Cause(ctx) // the process shuts down: whoever takes over asks again
 	}
 	t.discardAttempt(reply.attempt, err)
-	return t.endFailed(ctx, e.Key(), session.AsError(err))
+	return t.endFailed(ctx, e.Key(), session.AsError(err), false)
+}
+
+// past answers an effect that was handled before and is delivered again: what
+// followed it was another step.
+func (t *turn) past(e Effect) Result {
+	if e.Step == t.step && t.mustFinish() {
+		return Result{Next: NextFinish}
+	}
+	return Result{Next: NextModel}
 }
 
 // modelReply is a reply as it came, and what watchers saw of it.
 type modelReply struct {
 	*llm.Response
-	seen    string // the text that was streamed
+	seen    []session.Part // the text that was streamed, and the places of calls in it
+	quiet   bool           // nothing was streamed
 	attempt int
 }
 
@@ -85,9 +99,12 @@ func (t *turn) backoff(attempt int, err error) time.Duration {
 	if after, ok := errors.AsType[*llm.RetryAfterError](err); ok {
 		return after.After
 	}
-	wait := t.h.cfg.RetryBackoff << (attempt - 1)
+	wait := min(t.h.cfg.RetryBackoff<<min(attempt-1, 16), maxBackoff)
 	return wait/2 + rand.N(wait/2+1)
 }
+
+// maxBackoff is the longest wait between attempts that a provider did not ask for.
+const maxBackoff = time.Minute
 
 // discardAttempt takes back what watchers saw of a failed attempt.
 func (t *turn) discardAttempt(attempt int, err error) {
@@ -146,9 +163,10 @@ func (t *turn) ask(ctx context.Context, e Effect, request *llm.Request) (modelRe
 		defer cancel()
 	}
 	var (
-		mu   sync.Mutex
-		seen strings.Builder
-		over bool // the turn has gone on: a model that ignored the end is not heard
+		mu    sync.Mutex
+		seen  sight
+		quiet = true
+		over  bool // the turn has gone on: a model that ignored the end is not heard
 	)
 	response, err := await(ctx, func() (*llm.Response, error) {
 		return t.agent.Model.Generate(ctx, request, func(d llm.Delta) {
@@ -157,16 +175,54 @@ func (t *turn) ask(ctx context.Context, e Effect, request *llm.Request) (modelRe
 			if over {
 				return
 			}
-			if d.Kind == llm.DeltaText {
-				seen.WriteString(d.Text)
-			}
+			quiet = false
+			seen.add(d)
 			t.emitDelta(e.Step, d)
 		})
 	})
 	mu.Lock()
 	defer mu.Unlock()
 	over = true
-	return modelReply{Response: response, seen: seen.String()}, err
+	return modelReply{Response: response, seen: seen.all(), quiet: quiet}, err
+}
+
+// sight is what watchers see of a reply: its text, parted where calls and
+// reasoning, whose own text is not kept, come in between.
+type sight struct {
+	parts []session.Part
+	text  strings.Builder // of the last part
+}
+
+func (s *sight) add(d llm.Delta) {
+	var kind session.PartKind
+	switch d.Kind {
+	case llm.DeltaText:
+		kind = session.PartText
+	case llm.DeltaReasoning:
+		kind = session.PartReasoning
+	case llm.DeltaCallStart:
+		kind = session.PartToolCall
+	default:
+		return
+	}
+	if kind != session.PartToolCall && d.Text == "" {
+		return
+	}
+	if n := len(s.parts); n == 0 || s.parts[n-1].Kind != kind || kind == session.PartToolCall {
+		s.parts = append(s.all(), session.Part{Kind: kind})
+	}
+	if kind == session.PartText {
+		s.text.WriteString(d.Text)
+	}
+}
+
+// all gives the parts so far.
+func (s *sight) all() []session.Part {
+	if s.text.Len() > 0 {
+		s.parts[len(s.parts)-1].Text = s.text.String()
+		s.text.Reset()
+	}
+	return s.parts
 }
 
 func checkReply(r *llm.Response) error {
@@ -185,10 +241,13 @@ func (t *turn) modelError(ctx context.Context, err error) error {
 	if p, ok := errors.AsType[*panicError](err); ok {
 		t.h.log.ErrorContext(ctx, "model panicked", t.attrs("panic", p.value, "stack", string(p.stack))...)
 	}
-	if _, ok := errors.AsType[*session.Error](err); ok {
-		return err
+	if e, ok := errors.AsType[*session.Error](err); ok {
+		if len(err.Error()) <= session.MaxSubmissionError {
+			return err
+		}
+		return t.bounded(e)
 	}
-	return (&session.Error{Code: session.CodeProvider}).WithCause(err, "the model call failed")
+	return t.bounded((&session.Error{Code: session.CodeProvider}).WithCause(err, "the model call failed"))
 }
 
 func (t *turn) recordModelCall(ctx context.Context, e Effect, attempt int, r *llm.Response, took time.Duration, ok bool) {
@@ -242,13 +301,11 @@ func (t *turn) request(ctx context.Context, e Effect) (*llm.Request, error) {
 	if t.agent.InstructionsFunc != nil {
 		draft := helix.NewDraft(&t.doc, t.writes)
 		prompt := &helix.Prompt{Scope: t.scope(e.Key(), t.env(e.Key(), draft)), MessageCount: t.transcript.Len()}
-		err := guard(func() (err error) {
-			instructions, err = t.agent.InstructionsFunc(ctx, prompt)
-			return err
-		})
+		made, err := await(ctx, func() (string, error) { return t.agent.InstructionsFunc(ctx, prompt) })
 		if _, draftErr := draft.Close(); err == nil {
 			err = draftErr
 		}
+		instructions = made
 		if err != nil {
 			return nil, session.ErrInternal.WithCause(err, "agent %s: InstructionsFunc failed", t.agent.Name)
 		}
@@ -257,6 +314,7 @@ func (t *turn) request(ctx context.Context, e Effect) (*llm.Request, error) {
 		Agent: t.agent.Name, SessionID: t.key.ID, RunID: t.run.ID, Step: e.Step,
 		Instructions: instructions, Messages: t.transcript.Messages(), Settings: t.agent.Settings,
 	}
+	request.Settings.Headers = maps.Clone(request.Settings.Headers) // hooks may change the request
 	if e.Finish {
 		request.Tools = []llm.Tool{finishTool(t.agent)}
 		request.ToolChoice = llm.ToolChoice{Mode: llm.ToolNamed, Name: session.FinishTool}
@@ -291,11 +349,7 @@ func finishTool(agent *helix.Agent) llm.Tool {
 // is carried out, and commits it where a call could be forgotten otherwise.
 func (t *turn) takeReply(ctx context.Context, e Effect, reply modelReply) (Result, error) {
 	f := t.newFlight(e, reply)
-	for i := range f.reply.Parts {
-		if part := &f.reply.Parts[i]; part.Kind == session.PartFile {
-			t.emit(fileChunk(part))
-		}
-	}
+	t.emitUnseen(f, reply)
 	for _, c := range f.calls {
 		t.emit(stream.Chunk{Kind: stream.ToolStart, CallID: c.ID, Tool: c.Tool, Arguments: c.part.Input})
 	}
@@ -305,16 +359,34 @@ func (t *turn) takeReply(ctx context.Context, e Effect, reply modelReply) (Resul
 	case !t.h.cfg.Colocated || !f.readOnly():
 		t.prepareReply(ctx, e, f)
 	}
+	if ctx.Err() != nil { // hooks were cut off: whoever comes next asks again
+		return Result{}, context.Cause(ctx)
+	}
 	t.mu.Lock()
 	t.flight = f
 	t.mu.Unlock()
 	return t.sendReply(ctx, e, f)
 }
 
-// fileChunk shows watchers a file that the model made.
-func fileChunk(part *session.Part) stream.Chunk {
-	data, _ := session.Encode(stream.File{URL: part.URL, MediaType: part.MediaType, Filename: part.Filename}) // strings always encode
-	return stream.Chunk{Kind: stream.FileOutput, Data: data}
+// emitUnseen shows watchers what the model did not stream: files, all text of a
+// model that streams none, and everything, in order, of one that streams nothing.
+func (t *turn) emitUnseen(f *flight, reply modelReply) {
+	silent := !slices.ContainsFunc(reply.seen, func(p session.Part) bool { return p.Kind == session.PartText })
+	for i := range f.reply.Parts {
+		switch part := &f.reply.Parts[i]; {
+		case part.Kind == session.PartFile:
+			file := stream.File{URL: part.URL, MediaType: part.MediaType, Filename: part.Filename, Index: i}
+			data, _ := session.Encode(file) // strings always encode
+			t.emit(stream.Chunk{Kind: stream.FileOutput, Data: data})
+		case part.Kind == session.PartText && silent:
+			t.emit(stream.Chunk{Kind: stream.TextDelta, Delta: part.Text})
+		case part.Kind == session.PartReasoning && reply.quiet && part.Text != "":
+			t.emit(stream.Chunk{Kind: stream.Thinking, Delta: part.Text})
+		case part.Kind == session.PartToolCall && reply.quiet:
+			t.emit(stream.Chunk{Kind: stream.ToolArgsStart, CallID: part.CallID, Tool: part.Tool})
+			t.emit(stream.Chunk{Kind: stream.ToolArgsEnd, CallID: part.CallID})
+		}
+	}
 }
 
 // sendReply makes the reply durable, if it has to be and is not yet. A commit
@@ -346,6 +418,8 @@ func (t *turn) newFlight(e Effect, reply modelReply) *flight {
 	}}
 	providerIDs := map[string]bool{}
 	for _, part := range reply.Parts {
+		part.Tool, part.ProviderCallID = cleanText(part.Tool), cleanText(part.ProviderCallID)
+		part.Input, part.Provider = cleanJSON(part.Input), cleanJSON(part.Provider)
 		if part.Kind != session.PartToolCall {
 			if part.Text != "" || part.Kind == session.PartFile || len(part.Provider) > 0 {
 				f.reply.Parts = append(f.reply.Parts, part)
@@ -366,6 +440,18 @@ func (t *turn) newFlight(e Effect, reply modelReply) *flight {
 		f.calls = append(f.calls, &call{Call: row, part: part})
 	}
 	return f
+}
+
+// cleanText and cleanJSON replace what no store keeps; see [session.CheckText].
+func cleanText(s string) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
+}
+
+func cleanJSON(raw json.RawMessage) json.RawMessage {
+	if utf8.Valid(raw) {
+		return raw
+	}
+	return bytes.ToValidUTF8(raw, []byte("\uFFFD"))
 }
 
 // decide records how a call is carried out, or why it is not.
@@ -448,7 +534,7 @@ func (t *turn) prepareText(ctx context.Context, e Effect, f *flight) {
 	f.next = NextClose
 	if t.agent.Output == nil {
 		t.complete(change, session.ReasonReply, nil, f.reply.Content())
-	} else if stop, err := t.stopWhen(ctx, e.Key(), f, nil); err != nil {
+	} else if stop, err := t.stopWhen(ctx, e.Key(), f, nil, []session.Writes{t.writes}); err != nil {
 		t.fail(change, err)
 	} else if stop {
 		t.complete(change, session.ReasonStopWhen, nil, f.reply.Content())

@@ -210,7 +210,7 @@ func (h *Handler) plan(ctx context.Context, sessions session.Store, req *OpenReq
 			return nil, err
 		}
 		if state.CloseOwed {
-			if err := h.settleClose(ctx, sessions, state); err != nil {
+			if err := h.closeEarlier(ctx, sessions, state); err != nil {
 				return nil, err
 			}
 		}
@@ -234,11 +234,39 @@ func (h *Handler) plan(ctx context.Context, sessions session.Store, req *OpenReq
 	if p.transcript, err = session.NewTranscript(append(p.history, p.start.Messages...)); err != nil {
 		return nil, err
 	}
+	if p.transcript.Len() == 0 {
+		return nil, session.ErrNotResumable.WithMessage("the session has no messages to go on with")
+	}
 	return p, nil
+}
+
+// closeEarlier closes the stream of the run before, unless this very process is at
+// it: then it waits, and the start is planned anew.
+func (h *Handler) closeEarlier(ctx context.Context, sessions session.Store, state *session.State) error {
+	h.mu.Lock()
+	closing, here := h.turns[state.CurrentRunID]
+	h.mu.Unlock()
+	if here {
+		select {
+		case <-closing.gone:
+			return session.ErrStale.WithMessage("run %s has just ended", state.CurrentRunID).WithSaw(state.Saw())
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	now, err := sessions.Now(ctx)
+	if err != nil {
+		return err
+	}
+	// A process that still holds the lease is at it, too, and tells the hooks.
+	return h.settleClose(ctx, sessions, state, !state.Lease.Live(now))
 }
 
 // gate refuses a start that the session's state does not allow.
 func (h *Handler) gate(ctx context.Context, sessions session.Store, req *OpenRequest, state *session.State) error {
+	if user := req.Input.User.ID; user != "" && state.UserID != "" && user != state.UserID {
+		return session.ErrNotFound.WithMessage("user %s has no such session", user) // what is someone else's does not exist
+	}
 	if state.Agent != req.Agent.Name {
 		return session.Invalid("agent", "%q is not the session's, which is %q", req.Agent.Name, state.Agent)
 	}
@@ -304,6 +332,9 @@ func (h *Handler) rewind(ctx context.Context, sessions session.Store, req *OpenR
 	if to.Version > state.Version {
 		return session.ErrStale.WithMessage("session %s: it has changed since it was read", req.SessionID)
 	}
+	if to.Undone {
+		return session.ErrNotResumable.WithMessage("checkpoint %s was undone by a later rewind", to.ID)
+	}
 	p.start.Run.CheckpointID = to.ID
 	if to.MessageCount > len(p.history) {
 		return session.ErrCorrupt.WithMessage("checkpoint %s is past the end of the transcript", to.ID)
@@ -364,11 +395,12 @@ func (h *Handler) begin(ctx context.Context, req *OpenRequest, state *session.St
 	if started.Stop != nil {
 		t.halt(started.Stop)
 	}
+	h.remember(t)
 	if err := t.openStream(ctx); err != nil {
 		h.release(ctx, t)
+		h.forget(t)
 		return nil, err
 	}
-	h.remember(t)
 	return t.opened(), nil
 }
 
@@ -423,11 +455,12 @@ func (t *turn) opened() *Opened {
 	return &Opened{Key: t.key, StreamID: t.out.id, Run: t.run, Position: t.position()}
 }
 
-// release lets the lease run out at once, so that somebody may take the run over.
+// release gives the lease back in mid-run, so that somebody may take the run over
+// at once. It is no crash and not counted as one.
 func (h *Handler) release(ctx context.Context, t *turn) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTimeout)
 	defer cancel()
-	if err := t.sessions.RenewLease(ctx, t.key.ID, t.fence, 1); err != nil && !lost(err) {
+	if err := t.sessions.CloseRun(ctx, t.key.ID, t.fence, false); err != nil && !lost(err) {
 		h.log.WarnContext(ctx, "lease not released", t.attrs("error", err)...)
 	}
 	t.out.discard()

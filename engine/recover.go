@@ -29,6 +29,11 @@ func (h *Handler) Recover(ctx context.Context, due session.Due) (*Opened, error)
 	}
 	t, err := h.load(ctx, due.Key, due.RunID)
 	if err != nil {
+		// The lease is kept until it expires: what cannot be loaded now would only be
+		// taken over again at once.
+		if taken.Attempts > maxAttempts {
+			h.abandon(ctx, sessions, due, taken, err)
+		}
 		return nil, fmt.Errorf("load session %s: %w", due.ID, err)
 	}
 	h.log.InfoContext(ctx, "run taken over", t.attrs("attempt", taken.Attempts)...)
@@ -40,13 +45,32 @@ func (h *Handler) Recover(ctx context.Context, due session.Due) (*Opened, error)
 	t.takeBack()
 	if t.ended == nil && taken.Attempts > maxAttempts {
 		err := session.ErrCrashLoop.WithMessage("the run was taken up %d times without making progress", taken.Attempts-1)
-		if _, err := t.endFailed(ctx, t.run.ID+"/recover", err); err != nil {
+		if _, err := t.endFailed(ctx, t.run.ID+"/recover", err, true); err != nil {
 			h.release(ctx, t)
 			h.forget(t)
 			return nil, err
 		}
 	}
 	return t.opened(), nil
+}
+
+// abandon fails a run that nobody can load any more, so that it does not haunt the
+// sweeps for ever.
+func (h *Handler) abandon(ctx context.Context, sessions session.Store, due session.Due, taken *session.TakenOver, cause error) {
+	fence := taken.Lease.Fence()
+	failure := session.ErrCrashLoop.WithMessage("the run cannot be continued: %v", cause)
+	_, err := sessions.Commit(ctx, &session.Commit{
+		SessionID: due.ID, RunID: due.RunID, Key: due.RunID + "/abandon", Version: taken.Version, Fence: fence,
+		Change: session.Change{
+			Status: session.Failed, Outcome: &session.Outcome{Status: session.RunFailed, Error: failure},
+		},
+	})
+	if err == nil {
+		err = sessions.CloseRun(ctx, due.ID, fence, false)
+	}
+	if err != nil {
+		h.log.ErrorContext(ctx, "run not abandoned", "session", due.ID, "run", due.RunID, "error", err)
+	}
 }
 
 // takeBack tells watchers that what they saw of the step in flight did not come
@@ -104,14 +128,15 @@ func (h *Handler) load(ctx context.Context, key session.Key, runID string) (*tur
 	} else if !errors.Is(err, session.ErrNotFound) {
 		return nil, err
 	}
+	h.remember(t) // before looking for a stop, so that none goes unnoticed
 	stop, err := sessions.StopRequest(ctx, key.ID, runID)
 	if err != nil {
+		h.forget(t)
 		return nil, err
 	}
 	if stop != nil {
 		t.halt(stop)
 	}
-	h.remember(t)
 	return t, nil
 }
 
@@ -170,10 +195,11 @@ func (h *Handler) SettleClose(ctx context.Context, due session.Due) error {
 	if !state.CloseOwed || state.Lease.Live(now) {
 		return nil
 	}
-	return h.settleClose(ctx, sessions, state)
+	return h.settleClose(ctx, sessions, state, true)
 }
 
-func (h *Handler) settleClose(ctx context.Context, sessions session.Store, state *session.State) error {
+// settleClose closes the stream of an ended run and, if asked to, tells the hooks.
+func (h *Handler) settleClose(ctx context.Context, sessions session.Store, state *session.State, tell bool) error {
 	run, err := sessions.Run(ctx, state.ID, state.CurrentRunID)
 	if err != nil {
 		return err
@@ -181,7 +207,7 @@ func (h *Handler) settleClose(ctx context.Context, sessions session.Store, state
 	if !run.Status.Ended() || run.Outcome == nil {
 		return nil
 	}
-	if agent, err := h.Agent(state.Agent); err == nil {
+	if agent, err := h.Agent(state.Agent); err == nil && tell {
 		t := h.newTurn(agent, nil, state, *run, state.Lease.Fence())
 		t.transcript, t.ended, t.step = &session.Transcript{}, run.Outcome, run.StepCount
 		t.tellHooks(ctx)

@@ -17,11 +17,15 @@ func (t *turn) commitStep(ctx context.Context, e Effect) (Result, error) {
 		return t.sendFinal(ctx)
 	}
 	if e.Step < t.current() || t.flight == nil {
-		return Result{Next: NextModel}, nil // an effect of the past, delivered again
+		return t.past(e), nil
 	}
 	f := t.flight
 	if f.resultsCommit == nil {
 		t.prepareResults(ctx, e, f)
+	}
+	if ctx.Err() != nil { // user code was cut off: whoever comes next prepares anew
+		f.resultsCommit = nil
+		return Result{}, context.Cause(ctx)
 	}
 	done, err := t.commit(ctx, e.Key(), *f.resultsCommit)
 	if err != nil {
@@ -46,13 +50,7 @@ func (t *turn) prepareResults(ctx context.Context, e Effect, f *flight) {
 	for i, c := range f.calls {
 		results[i] = c.settled.message
 	}
-	for _, last := range []bool{false, true} { // phase 2 saw what phase 1 wrote
-		for _, c := range f.calls {
-			if c.FinishWith == last {
-				written = append(written, c.settled.writes)
-			}
-		}
-	}
+	written = append(written, f.writes()...)
 	for i, c := range f.calls {
 		written = append(written, t.afterCall(ctx, e.Key(), c, results[i], written))
 	}
@@ -66,11 +64,25 @@ func (t *turn) prepareResults(ctx context.Context, e Effect, f *flight) {
 	}
 	t.emitPatches(change.Writes)
 	t.usage.ToolCalls += int64(len(f.calls))
-	t.conclude(ctx, e, f, change, results, stop)
+	t.conclude(ctx, e, f, change, results, written, stop)
 	if change.Run == nil {
 		change.Run = t.runChange("")
 	}
 	f.resultsCommit = change
+}
+
+// writes lists what the step's calls did to the state, in the order in which it
+// applies: phase 2 saw what phase 1 wrote.
+func (f *flight) writes() []session.Writes {
+	var written []session.Writes
+	for _, last := range []bool{false, true} {
+		for _, c := range f.calls {
+			if c.FinishWith == last && c.settled != nil {
+				written = append(written, c.settled.writes)
+			}
+		}
+	}
+	return written
 }
 
 // emitPatches shows watchers what a commit is about to do to the state.
@@ -85,6 +97,10 @@ func (t *turn) emitPatches(writes session.Writes) {
 func (t *turn) settleRest(f *flight, stop *session.Stop) {
 	for _, c := range f.calls {
 		if c.settled != nil {
+			if c.found { // what watchers saw of it was taken back
+				c.found = false
+				t.emitEnd(c)
+			}
 			continue
 		}
 		switch {
@@ -94,6 +110,8 @@ func (t *turn) settleRest(f *flight, stop *session.Stop) {
 			c.settled = &settled{message: t.stamp(session.ToolResult(c.part, session.FinishAcknowledged))}
 		case stop != nil:
 			c.settled = t.failed(c, stoppedCall(stop), 0)
+		case c.Status == session.CallBegun && !c.claimed:
+			c.settled = t.failed(c, lostCall(c), 0)
 		default:
 			c.settled = t.failed(c, toolError(session.CodeToolNotRun, "%s was not carried out", c.Tool), 0)
 		}
@@ -150,10 +168,15 @@ func (t *turn) promotion(f *flight) *session.Promotion {
 }
 
 // conclude decides whether the step ends the turn, and how.
-func (t *turn) conclude(ctx context.Context, e Effect, f *flight, change *session.Change, results []session.Message, stop *session.Stop) {
+func (t *turn) conclude(ctx context.Context, e Effect, f *flight, change *session.Change,
+	results []session.Message, written []session.Writes, stop *session.Stop,
+) {
 	f.next = NextClose
 	output, finished := f.output()
 	switch {
+	case stop != nil && stop.Kind == session.StopAbort:
+		t.stopped(change, stop)
+		return
 	case finished:
 		reason := session.ReasonFinish
 		if limit := t.agent.StepLimit(); limit != helix.Unlimited && f.step > limit {
@@ -165,7 +188,7 @@ func (t *turn) conclude(ctx context.Context, e Effect, f *flight, change *sessio
 		t.stopped(change, stop)
 		return
 	}
-	if enough, err := t.stopWhen(ctx, e.Key(), f, results); err != nil {
+	if enough, err := t.stopWhen(ctx, e.Key(), f, results, written); err != nil {
 		t.fail(change, err)
 		return
 	} else if enough {
@@ -195,22 +218,13 @@ func (f *flight) output() (json.RawMessage, bool) {
 }
 
 // stopWhen asks the agent whether the turn is complete.
-func (t *turn) stopWhen(ctx context.Context, key string, f *flight, results []session.Message) (bool, *session.Error) {
+func (t *turn) stopWhen(ctx context.Context, key string, f *flight, results []session.Message, written []session.Writes) (bool, *session.Error) {
 	if t.agent.StopWhen == nil {
 		return false, nil
 	}
-	earlier := []session.Writes{t.writes}
-	for _, c := range f.calls {
-		earlier = append(earlier, c.settled.writes)
-	}
-	draft := helix.NewDraft(&t.doc, earlier...)
-	var stop bool
-	err := guard(func() (err error) {
-		stop, err = t.agent.StopWhen(ctx, &helix.Step{
-			Scope: t.scope(key, t.env(key, draft)), Reply: f.reply, Results: results,
-		})
-		return err
-	})
+	draft := helix.NewDraft(&t.doc, written...)
+	step := &helix.Step{Scope: t.scope(key, t.env(key, draft)), Reply: f.reply, Results: results}
+	stop, err := await(ctx, func() (bool, error) { return t.agent.StopWhen(ctx, step) })
 	if _, draftErr := draft.Close(); err == nil {
 		err = draftErr
 	}

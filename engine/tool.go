@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/helixagents/helix"
@@ -64,6 +66,47 @@ func (t *turn) callTool(ctx context.Context, e Effect) error {
 	return nil
 }
 
+// failCall answers a call whose result could not be kept with the reason, and
+// settles that: later calls rely on the store knowing of earlier ones.
+func (t *turn) failCall(ctx context.Context, e Effect, fault error) error {
+	t.mu.Lock()
+	f := t.flight
+	var c *call
+	if f != nil && f.step == e.Step {
+		c = f.call(e.CallID)
+	}
+	if c == nil || c.settled != nil {
+		t.mu.Unlock()
+		return nil
+	}
+	if c.running != nil { // the fault was a panic
+		close(c.running)
+		c.running = nil
+	}
+	t.mu.Unlock()
+	result := t.failed(c, t.bounded(session.AsError(fault)), 0)
+	if err := t.settle(ctx, f, c, result); err != nil {
+		return errors.Join(fault, err)
+	}
+	t.mu.Lock()
+	c.settled = result
+	t.mu.Unlock()
+	t.emitEnd(c)
+	return nil
+}
+
+// bounded cuts an error's text to what stores and streams are made for.
+func (t *turn) bounded(err *session.Error) *session.Error {
+	const limit = session.MaxSubmissionError
+	if text := err.Error(); len(text) > limit {
+		out := *err
+		out.Cause, out.Saw = nil, nil
+		out.Message = strings.ToValidUTF8(text[:limit], "") + fmt.Sprintf("… (%d bytes more)", len(text)-limit)
+		return &out
+	}
+	return err
+}
+
 // carryOut finds or makes the call's result.
 func (t *turn) carryOut(ctx context.Context, e Effect, f *flight, c *call) (*settled, error) {
 	if rejected := c.Rejected; rejected != nil {
@@ -92,11 +135,15 @@ func (t *turn) claim(ctx context.Context, c *call) (*settled, error) {
 	case row.Status == session.CallSettled && row.Result != nil:
 		return settledRow(&row), nil
 	case !c.MayRepeat():
-		return t.failed(c, toolError(session.CodeToolOutcome,
-			"the process that ran %s was lost; whether it took effect is unknown", c.Tool), 0), nil
+		return t.failed(c, lostCall(c), 0), nil
 	}
 	c.Status, c.claimed = session.CallBegun, true
 	return nil, nil
+}
+
+// lostCall answers a call that was begun elsewhere and has no result.
+func lostCall(c *call) *session.Error {
+	return toolError(session.CodeToolOutcome, "the process that ran %s was lost; whether it took effect is unknown", c.Tool)
 }
 
 // settledRow is a result that the store has.
@@ -114,6 +161,7 @@ func (t *turn) execute(ctx context.Context, e Effect, f *flight, c *call) (*sett
 	draft := helix.NewDraft(&t.doc, earlier...)
 	began := t.h.cfg.Now()
 	output, err := t.invoke(ctx, e, tool, c, draft)
+	output = cleanJSON(output)
 	took := t.h.cfg.Now().Sub(began)
 	writes, draftErr := draft.Close()
 	if err == nil {
@@ -184,13 +232,13 @@ func (t *turn) invoke(ctx context.Context, e Effect, tool *helix.Tool, c *call, 
 // toolFailure is what the model is told of a tool's error.
 func (t *turn) toolFailure(ctx context.Context, tool *helix.Tool, err error) *session.Error {
 	if _, ok := errors.AsType[*session.Error](err); ok {
-		return session.AsError(err)
+		return t.bounded(session.AsError(err))
 	}
 	if p, ok := errors.AsType[*panicError](err); ok {
 		t.h.log.ErrorContext(ctx, "tool panicked", t.attrs("tool", tool.Name, "panic", p.value, "stack", string(p.stack))...)
 		return toolError(session.CodeToolPanic, "%s failed unexpectedly", tool.Name)
 	}
-	return toolError(session.CodeToolFailed, "%s", err.Error())
+	return t.bounded(toolError(session.CodeToolFailed, "%s", err.Error()))
 }
 
 // stateChanged tells hooks what a call did to the state and adds what they do.

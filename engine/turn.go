@@ -27,7 +27,7 @@ type turn struct {
 	fence    session.Fence
 	sessions session.Store
 	out      *writer
-	began    time.Time
+	gone     chan struct{} // closed when this process has done with the turn
 
 	mu         sync.Mutex
 	state      session.State // without custom state
@@ -86,7 +86,7 @@ var errStopped = errors.New("the run was stopped")
 
 func (h *Handler) newTurn(agent *helix.Agent, perRun *helix.Hooks, state *session.State, run session.Run, fence session.Fence) *turn {
 	t := &turn{
-		h: h, agent: agent, run: run, fence: fence, began: h.cfg.Now(),
+		h: h, agent: agent, run: run, fence: fence, gone: make(chan struct{}),
 		key:      session.Key{Tenant: state.Tenant, ID: state.ID},
 		sessions: h.cfg.Backend.Sessions().Tenant(state.Tenant),
 		cancels:  map[int]context.CancelCauseFunc{},
@@ -105,6 +105,7 @@ func (h *Handler) newTurn(agent *helix.Agent, perRun *helix.Hooks, state *sessio
 		id:       state.StreamID,
 		producer: stream.Producer{Session: state.ID, Epoch: fence.Epoch, RunID: run.ID},
 		now:      h.cfg.Now,
+		log:      h.log,
 		every:    h.cfg.FlushEvery,
 		base:     stream.Chunk{AgentID: state.ID, AgentType: state.Agent, RunID: run.ID},
 		first:    1,
@@ -354,5 +355,11 @@ func (t *turn) emit(c stream.Chunk) {
 func (t *turn) record(ctx context.Context, step int, e usage.Entry) {
 	e.Tenant, e.SessionID, e.RunID, e.Agent = t.key.Tenant, t.key.ID, t.run.ID, t.agent.Name
 	e.UserID, e.Step, e.At = t.state.UserID, step, t.h.cfg.Now().UTC()
-	t.h.cfg.Usage.Record(ctx, e)
+	err := guard(func() error {
+		t.h.cfg.Usage.Record(ctx, e)
+		return nil
+	})
+	if err != nil {
+		t.h.log.ErrorContext(ctx, "usage sink failed", t.attrs("error", err)...)
+	}
 }

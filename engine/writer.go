@@ -2,8 +2,9 @@ package engine
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
+	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -27,6 +28,7 @@ type writer struct {
 	id       string
 	producer stream.Producer
 	now      func() time.Time
+	log      *slog.Logger
 	every    time.Duration
 	base     stream.Chunk // the fields every chunk of the turn shares
 
@@ -88,31 +90,47 @@ func (w *writer) coalesce(c *stream.Chunk) bool {
 	return true
 }
 
+// weight is about how many bytes a chunk carries.
 func weight(c *stream.Chunk) int {
-	return 128 + len(c.Delta) + len(c.Arguments) + len(c.Result) + len(c.Data)
+	n := 256 + len(c.Delta) + len(c.Arguments) + len(c.Result) + len(c.Data) + len(c.Reason) + len(c.Name) + len(c.Tool)
+	if c.Error != nil {
+		n += len(c.Error.Error())
+	}
+	for i := range c.Patches {
+		n += len(c.Patches[i].Value) + len(c.Patches[i].Path) + 32
+	}
+	for i := range c.Messages {
+		n += c.Messages[i].Size()
+	}
+	return n
 }
 
 // fit leaves content out of a chunk that no stream would take, rather than lose
 // the chunk: the transcript has it.
 func fit(c *stream.Chunk, limit int) {
-	const margin = 4 << 10
-	if c.Delta != "" {
-		return // the stream splits text
-	}
-	size := margin + len(c.Arguments) + len(c.Result) + len(c.Data)
-	for i := range c.Messages {
-		for j := range c.Messages[i].Parts {
-			size += len(c.Messages[i].Parts[j].Text) + len(c.Messages[i].Parts[j].URL)
-		}
-	}
-	for i := range c.Patches {
-		size += len(c.Patches[i].Value) + len(c.Patches[i].Path) + 32
-	}
-	if size <= limit {
+	if c.Delta != "" || 6*weight(c) <= limit { // the stream splits text; escaping makes six bytes of one
 		return
 	}
-	c.Arguments, c.Result, c.Messages, c.Patches = nil, nil, nil, nil
-	c.Data = json.RawMessage(`{"omitted":"larger than the stream's limit"}`)
+	if raw, err := c.Encode(); err == nil && len(raw) <= limit {
+		return
+	}
+	c.Omitted = true
+	c.Arguments, c.Result, c.Data, c.Messages, c.Patches = nil, nil, nil, nil, nil
+	c.Reason, c.Name, c.Tool = cut(c.Reason), cut(c.Name), cut(c.Tool)
+	if c.Error != nil {
+		short := *c.Error
+		short.Message, short.Cause = cut(short.Error()), nil
+		c.Error = &short
+	}
+}
+
+// cut is the beginning of a text, in whole runes.
+func cut(s string) string {
+	const limit = 4 << 10
+	if len(s) <= limit {
+		return s
+	}
+	return strings.ToValidUTF8(s[:limit], "") + "…"
 }
 
 // tick flushes what has waited long enough.
@@ -199,8 +217,8 @@ func (w *writer) wait(ctx context.Context) error {
 			if err == nil {
 				w.inflight = w.inflight[1:]
 				w.last = max(w.last, last)
-			} else if ctx.Err() == nil {
-				w.err = err
+			} else if ctx.Err() == nil && !session.IsRetryable(err) {
+				w.err = err // else the batch stays, to be sent again at the next flush
 			}
 		}
 		w.mu.Unlock()
@@ -233,6 +251,11 @@ func (w *writer) land(ctx context.Context, s sent) (int64, error) {
 		if handle, err = w.streams.Append(ctx, w.id, s.batch); err == nil {
 			last, err = handle.Wait(ctx)
 		}
+	}
+	if errors.Is(err, session.ErrTooLarge) || errors.Is(err, session.ErrInvalid) {
+		// No stream will ever take it. The session matters more than its being shown.
+		w.log.ErrorContext(ctx, "chunks refused by the stream", "stream", w.id, "error", err)
+		return 0, nil
 	}
 	return last, err
 }

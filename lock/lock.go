@@ -6,6 +6,8 @@ package lock
 import (
 	"context"
 	"time"
+
+	"github.com/helixagents/helix/session"
 )
 
 // Manager hands out named locks.
@@ -27,6 +29,22 @@ type Lock struct {
 	// refuse an earlier holder.
 	Token     int64
 	ExpiresAt time.Time
+}
+
+// Check reports a lock that no manager can give.
+func Check(name, owner string, ttl time.Duration) error {
+	switch {
+	case name == "":
+		return session.Invalid("lock name", "must not be empty")
+	case owner == "":
+		return session.Invalid("lock owner", "must not be empty")
+	case ttl <= 0:
+		return session.Invalid("lock ttl", "%s is not positive", ttl)
+	}
+	if err := session.CheckText("lock name", name); err != nil {
+		return err
+	}
+	return session.CheckText("lock owner", owner)
 }
 
 // NoOp grants every lock at once: for a single process that needs none.

@@ -60,6 +60,45 @@ type Call struct {
 	Extra     Extra     `json:"-"`
 }
 
+// Check reports a row that cannot be stored.
+func (c *Call) Check() error {
+	if c.MessageID == "" {
+		return Invalid("call", "%q needs the id of its assistant message", c.ID)
+	}
+	if err := CheckKeyID("tool call id", c.ID); err != nil {
+		return err
+	}
+	if err := checkTexts("message id", c.MessageID, "tool", c.Tool); err != nil {
+		return err
+	}
+	switch c.Status {
+	case "", CallOpen, CallBegun:
+	case CallSettled:
+		if c.Result == nil {
+			return Invalid("call", "%q is settled without a result", c.ID)
+		}
+	default:
+		return Invalid("call status", "%q is none of open, begun, settled", c.Status)
+	}
+	if err := c.Writes.Check(); err != nil || c.Result == nil {
+		return err
+	}
+	return c.Result.Check()
+}
+
+// Begin completes a row that is written now.
+func (c *Call) Begin(now time.Time) {
+	if c.Status == "" {
+		c.Status = CallOpen
+	}
+	if c.Status != CallOpen && c.BegunAt.IsZero() {
+		c.BegunAt = now
+	}
+	if c.Status == CallSettled && c.SettledAt.IsZero() {
+		c.SettledAt = now
+	}
+}
+
 // MayRepeat reports whether a call found begun may be run again.
 func (c *Call) MayRepeat() bool { return c.ReadOnly || c.Idempotent }
 

@@ -28,6 +28,9 @@ type Checkpoint struct {
 	MessageCount   int              `json:"messageCount"`
 	StreamSequence int64            `json:"streamSequence,omitempty"`
 	At             time.Time        `json:"timestamp,omitzero"`
+	// Undone is set once a rewind has dropped messages that the checkpoint counts
+	// on: there is no going back to it. Its custom state can still be read.
+	Undone bool `json:"undone,omitempty"`
 	// State is the custom state at the checkpoint. Listings leave it out.
 	State *Document `json:"state,omitempty"`
 	Extra Extra     `json:"-"`

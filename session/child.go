@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"encoding/json"
 	"time"
 )
@@ -52,6 +53,28 @@ type ChildRef struct {
 	Extra     Extra     `json:"-"`
 }
 
+// Check reports a reference that cannot be stored.
+func (c *ChildRef) Check() error {
+	if c.SessionID == "" {
+		return Invalid("child session id", "must not be empty")
+	}
+	if err := checkTexts("child session id", c.SessionID, "agent", c.Agent, "tool call id", c.CallID, "name", c.Name); err != nil {
+		return err
+	}
+	return CheckJSON("remote", c.Remote)
+}
+
+// Replace makes c the successor of a reference: it keeps its age unless c has
+// one, and what makes the child remote.
+func (c *ChildRef) Replace(was *ChildRef) {
+	if c.CreatedAt.IsZero() {
+		c.CreatedAt = was.CreatedAt
+	}
+	if c.Remote == nil {
+		c.Remote = was.Remote
+	}
+}
+
 type childJSON ChildRef
 
 type versionedChild struct {
@@ -86,6 +109,11 @@ type Ownership struct {
 	CompletedAt time.Time `json:"completedAt,omitzero"`
 }
 
+// Check reports an ownership that cannot be stored.
+func (o *Ownership) Check() error {
+	return checkTexts("tool call id", o.CallID, "owner session id", o.SessionID)
+}
+
 // InboxEntry is a message to a session from outside its run: a companion's
 // completion, or a message to a companion.
 type InboxEntry struct {
@@ -96,6 +124,17 @@ type InboxEntry struct {
 	At   time.Time       `json:"at,omitzero"`
 }
 
+// Check reports an entry that cannot be stored.
+func (e *InboxEntry) Check() error {
+	if err := CheckKeyID("inbox entry id", e.ID); err != nil {
+		return err
+	}
+	if err := checkTexts("inbox kind", e.Kind, "sender", e.From); err != nil {
+		return err
+	}
+	return CheckJSON("body", e.Body)
+}
+
 // Wake says that a session has something to go on with: a child it waited for
 // has ended. It is delivered at least once.
 type Wake struct {
@@ -104,6 +143,20 @@ type Wake struct {
 	ChildID   string    `json:"childId"`
 	RunID     string    `json:"runId,omitempty"`
 	At        time.Time `json:"at,omitzero"`
+}
+
+// Compare orders by time, then by tenant, session and child, bytewise.
+func (w *Wake) Compare(v *Wake) int {
+	return cmp.Or(w.At.Compare(v.At), cmp.Compare(w.Tenant, v.Tenant),
+		cmp.Compare(w.SessionID, v.SessionID), cmp.Compare(w.ChildID, v.ChildID))
+}
+
+// Check reports a wake that cannot be stored.
+func (w *Wake) Check() error {
+	if err := CheckID(w.SessionID); err != nil {
+		return err
+	}
+	return checkTexts("child session id", w.ChildID, "run id", w.RunID)
 }
 
 // StopKind says how a run is to be stopped.
@@ -122,3 +175,17 @@ type Stop struct {
 	Reason string    `json:"reason,omitempty"`
 	At     time.Time `json:"at,omitzero"`
 }
+
+// Check reports a request that is none.
+func (s *Stop) Check() error {
+	switch s.Kind {
+	case StopInterrupt, StopAbort:
+	default:
+		return Invalid("stop kind", "%q is neither %s nor %s", s.Kind, StopInterrupt, StopAbort)
+	}
+	return checkTexts("run id", s.RunID, "stop reason", s.Reason)
+}
+
+// Yields reports whether the request s, which stands, gives way to next: only an
+// abort overrides an interrupt.
+func (s *Stop) Yields(next *Stop) bool { return s.Kind == StopInterrupt && next.Kind == StopAbort }

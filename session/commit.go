@@ -111,7 +111,8 @@ type Committed struct {
 	// Repeated is set when the same commit had been applied before.
 	Repeated bool
 	// Stop is a request to stop the run, if there is one, so that the next step
-	// need not ask.
+	// need not ask. A commit that ends the run gives the request that it consumed,
+	// so that one accepted just before is not lost on a run that only suspended.
 	Stop *Stop
 	// Inbox reports whether messages wait to be taken in.
 	Inbox bool
@@ -151,7 +152,7 @@ type Started struct {
 	Existing bool
 }
 
-// TakeOver claims a run whose lease has expired.
+// TakeOver claims a run whose lease has expired or was given back.
 type TakeOver struct {
 	SessionID string
 	RunID     string
@@ -166,15 +167,19 @@ type TakeOver struct {
 
 // TakenOver is the outcome of a takeover.
 type TakenOver struct {
-	Lease    Lease
-	Version  int64
+	Lease   Lease
+	Version int64
+	// Attempts counts how often the run was lost without having made progress
+	// since. A lease that was given back was not lost: taking that run up does not
+	// count.
 	Attempts int
 }
 
 // Clone copies a session, up to a checkpoint or a message, into a new one.
 type Clone struct {
 	From string
-	// CheckpointID is where the copy ends; empty is the latest state.
+	// CheckpointID is where the copy ends; empty is the latest state. One that was
+	// undone is [ErrNotFound].
 	CheckpointID string
 	// MessageCount, when set, is the number of messages to copy; custom state is
 	// that of the last checkpoint within them.
@@ -210,6 +215,9 @@ func (c *StatusChange) Swap(state *State) (StatusResult, error) {
 	if !c.To.Valid() {
 		return StatusResult{}, Invalid("status", "%q is none of %v", c.To, Statuses())
 	}
+	if err := CheckText("failure reason", c.FailureReason); err != nil {
+		return StatusResult{}, err
+	}
 	if !slices.Contains(c.Expect, state.Status) || (c.ExpectVersion != 0 && c.ExpectVersion != state.Version) {
 		return StatusResult{Status: state.Status, Version: state.Version}, nil
 	}
@@ -238,15 +246,151 @@ func (c *Change) Check() error {
 	if c.KeepMessages != nil && *c.KeepMessages < 0 {
 		return Invalid("message count", "%d is negative", *c.KeepMessages)
 	}
+	if c.Outcome == nil && (c.Status == Completed || c.Status == Failed || c.Status == Interrupted) {
+		return Invalid("status", "%q is that of a session whose run has ended, and the change has no outcome", c.Status)
+	}
+	for _, part := range []func() error{c.checkMessages, c.checkRows, c.checkNames, c.checkOutcome, c.Writes.Check} {
+		if err := part(); err != nil {
+			return err
+		}
+	}
+	if c.State != nil {
+		return c.State.Check()
+	}
+	return nil
+}
+
+func (c *Change) checkMessages() error {
 	for i := range c.Messages {
 		if err := c.Messages[i].Check(); err != nil {
 			return err
 		}
 	}
-	if c.Outcome != nil && !c.Outcome.Status.Ended() {
+	if c.Promote == nil {
+		return nil
+	}
+	for _, result := range c.Promote.Results {
+		if result.Message == nil {
+			continue
+		}
+		if err := result.Message.Check(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *Change) checkRows() error {
+	for i := range c.Calls {
+		if err := c.Calls[i].Check(); err != nil {
+			return err
+		}
+	}
+	for i := range c.Pending {
+		if err := c.Pending[i].Check(); err != nil {
+			return err
+		}
+	}
+	for i := range c.Children {
+		if err := c.Children[i].Check(); err != nil {
+			return err
+		}
+	}
+	for i := range c.Own {
+		if err := c.Own[i].Check(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *Change) checkNames() error {
+	if c.Checkpoint != nil {
+		if err := c.Checkpoint.Check(); err != nil {
+			return err
+		}
+	}
+	if c.Wake != nil {
+		return c.Wake.Check()
+	}
+	return nil
+}
+
+func (c *Change) checkOutcome() error {
+	if c.Outcome == nil {
+		return nil
+	}
+	if !c.Outcome.Status.Ended() {
 		return Invalid("outcome", "%q does not end a run", c.Outcome.Status)
 	}
-	return c.Writes.Check()
+	return CheckJSON("output", c.Outcome.Output)
+}
+
+// Check reports a checkpoint that cannot be stored.
+func (n *NewCheckpoint) Check() error { return CheckText("checkpoint id", n.ID) }
+
+// Check reports a commit that no session could take.
+func (c *Commit) Check() error {
+	if err := CheckText("commit key", c.Key); err != nil {
+		return err
+	}
+	return c.Change.Check()
+}
+
+// Check reports a start that no session could take.
+func (s *StartRun) Check() error {
+	if err := CheckID(s.SessionID); err != nil {
+		return err
+	}
+	if err := CheckKeyID("run id", s.Run.ID); err != nil {
+		return err
+	}
+	if s.Run.RequestID != "" {
+		if err := CheckKeyID("request id", s.Run.RequestID); err != nil {
+			return err
+		}
+	}
+	if err := CheckKeyID("lease owner", s.Owner); err != nil {
+		return err
+	}
+	if err := checkTexts("agent", s.Run.Agent, "runtime", s.Run.Runtime); err != nil {
+		return err
+	}
+	if s.Create != nil {
+		if s.Create.ID != s.SessionID {
+			return Invalid("session id", "%q is not that of the session to create, %q", s.SessionID, s.Create.ID)
+		}
+		if err := s.Create.Check(); err != nil {
+			return err
+		}
+	}
+	return s.Change.Check()
+}
+
+// Check reports a takeover that cannot be.
+func (t *TakeOver) Check() error { return CheckKeyID("lease owner", t.Owner) }
+
+// Check reports a copy that cannot be made, whatever the session. Its document
+// is checked once it is complete.
+func (c *Clone) Check() error {
+	if c.CheckpointID != "" && c.MessageCount != nil {
+		return Invalid("clone", "takes a checkpoint or a message count, not both")
+	}
+	return CheckID(c.To.ID)
+}
+
+// Complete is the new session's document with what it takes from the source.
+func (c *Clone) Complete(from *State) (State, error) {
+	to := c.To
+	if to.Agent == "" {
+		to.Agent = from.Agent
+	}
+	if to.Status == "" {
+		to.Status = Active
+	}
+	to.Custom = Document{}
+	err := to.Check()
+	return to, err
 }
 
 // Guard decides whether a commit may be applied to a session: nil if it may,
@@ -304,13 +448,35 @@ func (t *TakeOver) Guard(state *State, run *Run, now time.Time) error {
 	return nil
 }
 
-// Free refuses a direct write of the document while a live run holds the lease:
-// only the lease's holder writes it then.
-func (s *State) Free(now time.Time) error {
-	if s.Lease.Live(now) {
+// Count notes the takeover in the run's record, before the lease changes hands.
+// Stores share it so that they agree on what an attempt is.
+func (t *TakeOver) Count(state *State, run *Run) {
+	if run.ProgressVersion != state.Version {
+		run.Attempts, run.ProgressVersion = 0, state.Version
+	}
+	if state.Lease.Owner != "" {
+		run.Attempts++
+	}
+}
+
+// Free refuses a direct write of the document while its current run, or nil, is
+// running: only the holder of its lease writes it then. Once the lease has
+// expired that is whoever takes the run over, for a write in between would land
+// in the middle of a step.
+func (s *State) Free(run *Run, now time.Time) error {
+	if s.Lease.Live(now) || (run != nil && run.Status == RunRunning) {
 		return ErrAlreadyRunning.WithMessage("session %s: a run holds it", s.ID).WithSaw(s.Saw())
 	}
 	return nil
+}
+
+// Free is [State.Free] for a change of status. An operator may pause a session
+// whose run nobody carries on, and let it go on.
+func (c *StatusChange) Free(state *State, run *Run, now time.Time) error {
+	if c.To == Paused || (state.Status == Paused && c.To == Active) {
+		run = nil
+	}
+	return state.Free(run, now)
 }
 
 // Finish applies an outcome to the session's document. A run that only stopped

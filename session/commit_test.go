@@ -214,8 +214,25 @@ func TestLease(t *testing.T) {
 			t.Errorf("%s: live is not %v", name, test.live)
 		}
 		s := session.State{ID: "s-1", Lease: test.lease}
-		if err := s.Free(now); (err == nil) == test.live || err != nil && !errors.Is(err, session.ErrAlreadyRunning) {
-			t.Errorf("%s: free says %v", name, err)
+		for _, run := range []*session.Run{nil, {Status: session.RunCompleted}} {
+			if err := s.Free(run, now); (err == nil) == test.live || err != nil && !errors.Is(err, session.ErrAlreadyRunning) {
+				t.Errorf("%s: free says %v", name, err)
+			}
+		}
+		running := &session.Run{Status: session.RunRunning}
+		if err := s.Free(running, now); !errors.Is(err, session.ErrAlreadyRunning) {
+			t.Errorf("%s: free says %v during a run", name, err)
+		}
+		pause := session.StatusChange{To: session.Paused}
+		if err := pause.Free(&s, running, now); (err == nil) == test.live {
+			t.Errorf("%s: pausing says %v", name, err)
+		}
+		failing := session.StatusChange{To: session.Failed}
+		for _, status := range session.Statuses() {
+			s.Status = status
+			if err := failing.Free(&s, running, now); !errors.Is(err, session.ErrAlreadyRunning) {
+				t.Errorf("%s: failing a %s session during a run says %v", name, status, err)
+			}
 		}
 	}
 }

@@ -64,6 +64,19 @@ func (d *Document) All() iter.Seq2[string, json.RawMessage] {
 	}
 }
 
+// Check reports a document that cannot be stored.
+func (d *Document) Check() error {
+	for key, v := range d.keys {
+		if err := checkStateKey(key); err != nil {
+			return err
+		}
+		if err := checkStateValue(key, v.json()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Clone is an independent copy that shares the values.
 func (d *Document) Clone() Document {
 	out := Document{keys: make(map[string]docValue, len(d.keys))}

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"encoding/base64"
 	"encoding/json"
 	"time"
@@ -8,15 +9,17 @@ import (
 
 // Limits of a page.
 const (
-	DefaultPageSize = 50
-	MaxPageSize     = 200
+	DefaultPageSize  = 50
+	MaxPageSize      = 200
+	DefaultSweepSize = 100
 )
 
 // PageRequest asks for a page of a listing.
 type PageRequest struct {
 	// Limit defaults to 50 and is at most 200.
 	Limit int
-	// Cursor is the Next of the page before; Offset skips items instead.
+	// Cursor is the Next of the page before; Offset, which does not count then,
+	// skips items instead.
 	Cursor string
 	Offset int
 	// Total asks for the number of all items, which costs what it counts.
@@ -34,11 +37,38 @@ func (p PageRequest) Size() int {
 	return p.Limit
 }
 
+// Skip is the number of items to leave out: none after a cursor, which says
+// where the page begins.
+func (p PageRequest) Skip() int {
+	if p.Cursor != "" {
+		return 0
+	}
+	return p.Offset
+}
+
+// Start is the number of items before the page, in a listing whose items are
+// numbered 1 to total without gaps and whose positions are these numbers. It is
+// never above total, whatever a client asks for.
+func (p PageRequest) Start(total int) (int, error) {
+	at, resumed, err := p.Position()
+	switch {
+	case err != nil:
+		return 0, err
+	case !resumed:
+		return min(p.Offset, total), nil
+	case at.N < 0:
+		return 0, Invalid("cursor", "%.40q was not made by this listing", p.Cursor)
+	}
+	return int(min(at.N, int64(total))), nil
+}
+
 // Page is a part of a listing.
 type Page[T any] struct {
 	Items []T `json:"items"`
 	// Total is the number of all items, when asked for.
-	Total   *int `json:"total,omitempty"`
+	Total *int `json:"total,omitempty"`
+	// Offset is the number of items before the page; for one that a cursor began it
+	// is 0 where they are not numbered.
 	Offset  int  `json:"offset"`
 	Limit   int  `json:"limit"`
 	HasMore bool `json:"hasMore"`
@@ -118,5 +148,43 @@ type Due struct {
 	// CallID is the call whose deadline has passed.
 	CallID string
 	Lease  Lease
-	At     time.Time
+	// At is when it fell due: the deadline, the lease's expiry or return, the
+	// session's expiry, the run's end.
+	At time.Time
+}
+
+// Compare orders by the time something fell due, then by tenant, session and
+// call, bytewise.
+func (d *Due) Compare(e *Due) int {
+	return cmp.Or(d.At.Compare(e.At), cmp.Compare(d.Tenant, e.Tenant),
+		cmp.Compare(d.ID, e.ID), cmp.Compare(d.CallID, e.CallID))
+}
+
+// SweepRequest asks for a page of what is due.
+type SweepRequest struct {
+	// Limit defaults to 100.
+	Limit int
+	// After is the last entry of the page before: what compares as greater follows.
+	After *Due
+}
+
+// Size is the page's size.
+func (r SweepRequest) Size() int { return sweepSize(r.Limit) }
+
+// WakeRequest asks for a page of wakes.
+type WakeRequest struct {
+	// Limit defaults to 100.
+	Limit int
+	// After is the last wake of the page before: what compares as greater follows.
+	After *Wake
+}
+
+// Size is the page's size.
+func (r WakeRequest) Size() int { return sweepSize(r.Limit) }
+
+func sweepSize(limit int) int {
+	if limit <= 0 {
+		return DefaultSweepSize
+	}
+	return limit
 }

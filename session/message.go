@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // Role says who a message is from.
@@ -177,9 +178,40 @@ func (m *Message) Check() error {
 	if len(m.Parts) == 0 {
 		return Invalid("message", "from %s has no content", m.Role)
 	}
+	if err := checkTexts("message id", m.ID, "run id", m.RunID); err != nil {
+		return err
+	}
 	for i := range m.Parts {
 		if err := m.Parts[i].check(m.Role); err != nil {
 			return err
+		}
+		if err := m.Parts[i].checkBytes(); err != nil {
+			return err
+		}
+	}
+	for name, value := range m.Metadata {
+		if err := CheckText("message metadata", name); err != nil {
+			return err
+		}
+		if !utf8.Valid(value) {
+			return Invalid("message metadata", "%q is not valid UTF-8", name)
+		}
+	}
+	return nil
+}
+
+// checkBytes reports names and values that would not come back as they are.
+// Whether the values are JSON shows when they are encoded.
+func (p *Part) checkBytes() error {
+	if err := checkTexts("tool call id", p.CallID, "provider call id", p.ProviderCallID, "tool", p.Tool); err != nil {
+		return err
+	}
+	for _, f := range [...]struct {
+		name string
+		raw  json.RawMessage
+	}{{"provider data", p.Provider}, {"tool input", p.Input}, {"tool output", p.Output}} {
+		if !utf8.Valid(f.raw) {
+			return Invalid(f.name, "is not valid UTF-8")
 		}
 	}
 	return nil
@@ -219,7 +251,7 @@ func (p *Part) check(role Role) error {
 // hand so that embedded JSON (inputs, outputs) keeps its bytes, which the
 // encoding/json encoder would re-space: history must stay what the model saw.
 func (m *Message) AppendJSON(b []byte) ([]byte, error) {
-	b = slices.Grow(b, m.weight())
+	b = slices.Grow(b, m.Size())
 	b = append(b, `{"v":`...)
 	b = strconv.AppendInt(b, FormatVersion, 10)
 	b = appendField(b, "id", m.ID)
@@ -256,9 +288,12 @@ func (m *Message) AppendJSON(b []byte) ([]byte, error) {
 	return appendExtra(b, m.Extra)
 }
 
-// weight is about how long the message's persisted form is.
-func (m *Message) weight() int {
+// Size is about how long the message's persisted form is.
+func (m *Message) Size() int {
 	n := 160
+	for key, value := range m.Metadata {
+		n += len(key) + len(value) + 8
+	}
 	for i := range m.Parts {
 		p := &m.Parts[i]
 		n += 160 + len(p.Text) + len(p.URL) + len(p.Input) + len(p.Output) + len(p.Provider)

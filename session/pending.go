@@ -60,6 +60,35 @@ type Pending struct {
 // step.
 func (p *Pending) Open() bool { return p.State == PendingWaiting || p.State == PendingAnswered }
 
+// Check reports an entry that cannot be stored.
+func (p *Pending) Check() error {
+	if err := CheckKeyID("tool call id", p.CallID); err != nil {
+		return err
+	}
+	err := checkTexts("message id", p.MessageID, "tool", p.Tool, "approval id", p.ApprovalID,
+		"owner session id", p.SessionID, "run id", p.RunID)
+	if err != nil {
+		return err
+	}
+	return CheckJSON("input", p.Input)
+}
+
+// Begin completes an entry that a run of a session writes now.
+func (p *Pending) Begin(sessionID, runID string, now time.Time) {
+	if p.State == "" {
+		p.State = PendingWaiting
+	}
+	if p.SessionID == "" {
+		p.SessionID = sessionID
+	}
+	if p.RunID == "" {
+		p.RunID = runID
+	}
+	if p.CreatedAt.IsZero() {
+		p.CreatedAt = now
+	}
+}
+
 // Response is a person's answer.
 type Response struct {
 	Kind     PendingKind     `json:"kind"`
@@ -104,8 +133,11 @@ func (s *Submission) Check() error {
 	default:
 		return Invalid("submission kind", "%q is neither %s nor %s", s.Kind, PendingClientTool, PendingApproval)
 	}
-	if s.Result != nil && !json.Valid(s.Result) {
-		return Invalid("result", "is not valid JSON")
+	if err := checkTexts("approval id", s.ApprovalID, "error", s.Error, "reason", s.Reason, "submitter", s.By); err != nil {
+		return err
+	}
+	if err := CheckJSON("result", s.Result); err != nil {
+		return err
 	}
 	if s.Result != nil && s.Error != "" {
 		return Invalid("submission", "has both a result and an error")

@@ -35,8 +35,8 @@ type Run struct {
 	// chunks come after it.
 	StartSequence int64 `json:"startSequence"`
 	StepCount     int   `json:"stepCount"`
-	// Attempts counts how often the run was taken up without having made progress
-	// since.
+	// Attempts counts how often the run was lost without having made progress
+	// since; see [TakenOver.Attempts].
 	Attempts int `json:"attempts,omitempty"`
 	// ProgressVersion is the session's version when it was taken up last.
 	ProgressVersion  int64            `json:"progressVersion,omitempty"`

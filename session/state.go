@@ -2,6 +2,7 @@ package session
 
 import (
 	"encoding/json"
+	"slices"
 	"time"
 )
 
@@ -152,12 +153,25 @@ func (s *State) Check() error {
 	if s.Agent == "" {
 		return Invalid("agent", "must not be empty")
 	}
+	err := checkTexts("agent", s.Agent, "user id", s.UserID, "stream id", s.StreamID, "mode", s.Mode,
+		"failure reason", s.FailureReason, "suspended step", s.SuspendedStep)
+	if err != nil {
+		return err
+	}
 	if !s.Status.Valid() {
 		return Invalid("status", "%q is none of %v", s.Status, Statuses())
 	}
 	for _, tag := range s.Tags {
 		if tag == "" || len(tag) > MaxIDBytes {
 			return Invalid("tag", "%.40q must have 1 to %d bytes", tag, MaxIDBytes)
+		}
+		if err := CheckText("tag", tag); err != nil {
+			return err
+		}
+	}
+	for name, value := range s.Metadata {
+		if err := checkMetadata(name, value); err != nil {
+			return err
 		}
 	}
 	for _, id := range []struct{ field, id string }{{"parent session id", s.ParentID}, {"root session id", s.RootID}} {
@@ -168,7 +182,47 @@ func (s *State) Check() error {
 			return err
 		}
 	}
+	if err := CheckJSON("output", s.Output); err != nil {
+		return err
+	}
+	if err := CheckJSON("workspace reference", s.WorkspaceRef); err != nil {
+		return err
+	}
+	return s.Custom.Check()
+}
+
+func checkMetadata(name, value string) error {
+	if name == "" {
+		return Invalid("metadata name", "must not be empty")
+	}
+	return checkTexts("metadata name", name, "metadata value", value)
+}
+
+// CheckMetadata reports a change of metadata that cannot be stored; a nil value
+// deletes.
+func CheckMetadata(patch map[string]*string) error {
+	for name, value := range patch {
+		text := ""
+		if value != nil {
+			text = *value
+		}
+		if err := checkMetadata(name, text); err != nil {
+			return err
+		}
+	}
 	return nil
+}
+
+// UniqueTags is tags without those that repeat an earlier one. The result is the
+// caller's own.
+func UniqueTags(tags []string) []string {
+	var out []string
+	for i, tag := range tags {
+		if !slices.Contains(tags[:i], tag) {
+			out = append(out, tag)
+		}
+	}
+	return out
 }
 
 type stateJSON State

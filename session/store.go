@@ -45,14 +45,16 @@ type Lifecycle interface {
 	// copies no runs, calls, pending entries or child references; the copy has one
 	// checkpoint. A checkpoint that is not the source's is [ErrNotFound].
 	Clone(ctx context.Context, clone *Clone) (*State, error)
-	// Delete removes a session and everything that belongs to it, with the whole
-	// tree of its local children. Deleting what does not exist is [ErrNotFound].
-	Delete(ctx context.Context, id string) error
+	// Delete removes a session and everything that belongs to it, its stream
+	// included, with the whole tree of its local children, and returns the ids of all
+	// these sessions. Deleting what does not exist is [ErrNotFound].
+	Delete(ctx context.Context, id string) ([]string, error)
 }
 
 // Documents writes a session's document directly, outside a turn. Every method
-// but PatchMetadata is refused with [ErrAlreadyRunning] while a run holds the
-// lease, and raises the version.
+// but PatchMetadata raises the version, and is refused with [ErrAlreadyRunning]
+// while the current run is running, also when nobody holds its lease any more; see
+// [State.Free] and, for SetStatus, [StatusChange.Free].
 type Documents interface {
 	// Save replaces the document if its version is still state.Version, and sets
 	// that to the new version. Counters, the lease and what lives in rows of its
@@ -80,14 +82,18 @@ type Turns interface {
 	// Commit advances a turn atomically, in one round trip whose cost does not
 	// depend on the session's length.
 	Commit(ctx context.Context, commit *Commit) (*Committed, error)
-	// TakeOver claims a run whose lease has expired. Of concurrent takers exactly
-	// one wins.
+	// TakeOver claims a run whose lease has expired or was given back. Of concurrent
+	// takers exactly one wins. See [TakenOver.Attempts] for what it counts.
 	TakeOver(ctx context.Context, take *TakeOver) (*TakenOver, error)
 	// RenewLease extends the lease of a root session and of every session of its
 	// tree that has the same owner. It fails with [ErrStale] if the lease is lost.
 	RenewLease(ctx context.Context, id string, fence Fence, ttl time.Duration) error
 	// CloseRun gives the lease back and, when settled is set, records that the
 	// stream has been closed. A lease lost meanwhile is [ErrStale].
+	//
+	// A run that has not ended is thereby left to others: it is due at once, see
+	// [Sweeps.ExpiredLeases]. With a root's, the lease of every session of its tree
+	// that has the same owner is given back too.
 	CloseRun(ctx context.Context, id string, fence Fence, settled bool) error
 	// SettleClose records that the stream of an ended run has been closed, by
 	// whoever closed it. It does nothing if another run has started since.
@@ -158,16 +164,19 @@ type Checkpoints interface {
 	// Checkpoint reads one with its custom state. One of another session is
 	// [ErrNotFound].
 	Checkpoint(ctx context.Context, id, checkpointID string) (*Checkpoint, error)
-	// LatestCheckpoint is the one written last, which is not the one with the
-	// highest step: steps restart with every turn.
+	// LatestCheckpoint is the one written last of those that no rewind has undone,
+	// which is not the one with the highest step: steps restart with every turn.
 	LatestCheckpoint(ctx context.Context, id string) (*Checkpoint, error)
-	// Checkpoints lists them, newest first, without custom state.
+	// Checkpoints lists them, newest first, without custom state, and also those
+	// that were undone.
 	Checkpoints(ctx context.Context, id string, page PageRequest) (Page[Checkpoint], error)
 }
 
 // Children keeps references to sub-agents' sessions. They may be written during
 // a run and do not touch the version.
 type Children interface {
+	// PutChildren adds references or replaces those to the same sessions; see
+	// [ChildRef.Replace] for what they keep.
 	PutChildren(ctx context.Context, id string, refs []ChildRef) error
 	// UpdateChild changes one reference atomically. The function may be called more
 	// than once.
@@ -204,8 +213,8 @@ type Inboxes interface {
 	// PutWake records that a session has something to go on with, once per child; a
 	// later run of the child replaces the wake of an earlier one.
 	PutWake(ctx context.Context, wake Wake) error
-	// DeleteWake removes a wake that was delivered, but not one that a later run has
-	// put in its place.
+	// DeleteWake removes a wake of the store's tenant that was delivered, but not one
+	// that a later run has put in its place.
 	DeleteWake(ctx context.Context, wake Wake) error
 }
 
@@ -217,17 +226,24 @@ type Lister interface {
 
 // Sweeps lists what a sweeper must see to, over all tenants: it serves the
 // process, not a user. Each list is read from an index, so it costs what it
-// finds; each is ordered, the longest due first.
+// finds; each is ordered, the longest due first, as [Due.Compare] and
+// [Wake.Compare] say.
+//
+// A sweeper cannot always see to what it finds, so it goes on behind the last
+// entry of a page, whether that is still due or not. A page shorter than asked
+// for is the last one.
 type Sweeps interface {
 	// DueDeadlines lists calls whose deadline has passed without an answer.
-	DueDeadlines(ctx context.Context, limit int) ([]Due, error)
-	// ExpiredLeases lists root sessions with a running run whose lease has expired.
-	ExpiredLeases(ctx context.Context, limit int) ([]Due, error)
+	DueDeadlines(ctx context.Context, request SweepRequest) ([]Due, error)
+	// ExpiredLeases lists root sessions with a running run whose lease has expired
+	// or was given back: due since then.
+	ExpiredLeases(ctx context.Context, request SweepRequest) ([]Due, error)
 	// ExpiredSessions lists sessions whose ExpiresAt has passed and that have not
 	// ended.
-	ExpiredSessions(ctx context.Context, limit int) ([]Due, error)
-	// OwedCloses lists sessions whose run has ended and whose stream may not have.
-	OwedCloses(ctx context.Context, limit int) ([]Due, error)
+	ExpiredSessions(ctx context.Context, request SweepRequest) ([]Due, error)
+	// OwedCloses lists sessions whose run has ended and whose stream may not have:
+	// due since the run's end.
+	OwedCloses(ctx context.Context, request SweepRequest) ([]Due, error)
 	// Wakes lists undelivered wakes.
-	Wakes(ctx context.Context, limit int) ([]Wake, error)
+	Wakes(ctx context.Context, request WakeRequest) ([]Wake, error)
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"unicode/utf8"
 )
 
 // OpKind says what an operation does to a key.
@@ -50,24 +51,38 @@ func (w Writes) Size() int {
 func (w Writes) Check() error {
 	for i := range w.Ops {
 		op := &w.Ops[i]
-		if op.Key == "" {
-			return Invalid("state key", "must not be empty")
+		if err := checkStateKey(op.Key); err != nil {
+			return err
 		}
 		switch op.Kind {
 		case OpAppend:
 			for j, item := range op.Items {
-				if !json.Valid(item) {
-					return Invalid("state key", "%q: item %d is not valid JSON", op.Key, j)
+				if !json.Valid(item) || !utf8.Valid(item) {
+					return Invalid("state key", "%q: item %d is not valid JSON in UTF-8", op.Key, j)
 				}
 			}
 		case OpReplace:
-			if !json.Valid(op.Value) {
-				return Invalid("state key", "%q: the value is not valid JSON", op.Key)
+			if err := checkStateValue(op.Key, op.Value); err != nil {
+				return err
 			}
 		case OpDelete:
 		default:
 			return Invalid("state operation", "%q on key %q is none of append, replace, delete", op.Kind, op.Key)
 		}
+	}
+	return nil
+}
+
+func checkStateKey(key string) error {
+	if key == "" {
+		return Invalid("state key", "must not be empty")
+	}
+	return CheckText("state key", key)
+}
+
+func checkStateValue(key string, value json.RawMessage) error {
+	if !json.Valid(value) || !utf8.Valid(value) {
+		return Invalid("state key", "%q: the value is not valid JSON in UTF-8", key)
 	}
 	return nil
 }

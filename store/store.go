@@ -20,36 +20,3 @@ type Backend interface {
 	// flight finish or fail with [session.ErrClosed].
 	Close() error
 }
-
-// Mix is a backend made of parts of others, such as sessions in one database and
-// streams in another. Close closes each part once.
-type Mix struct {
-	SessionsOf Backend
-	StreamsOf  Backend
-	LocksOf    Backend
-}
-
-// Sessions implements [Backend].
-func (m Mix) Sessions() session.Store { return m.SessionsOf.Sessions() }
-
-// Streams implements [Backend].
-func (m Mix) Streams() stream.Manager { return m.StreamsOf.Streams() }
-
-// Locks implements [Backend].
-func (m Mix) Locks() lock.Manager { return m.LocksOf.Locks() }
-
-// Close implements [Backend].
-func (m Mix) Close() error {
-	var first error
-	closed := map[Backend]bool{}
-	for _, part := range []Backend{m.SessionsOf, m.StreamsOf, m.LocksOf} {
-		if part == nil || closed[part] {
-			continue
-		}
-		closed[part] = true
-		if err := part.Close(); err != nil && first == nil {
-			first = err
-		}
-	}
-	return first
-}

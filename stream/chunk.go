@@ -59,8 +59,8 @@ const (
 	// StepCommitted says that everything up to here is durable; CheckpointID names
 	// the checkpoint, if one was written.
 	StepCommitted Kind = "step_committed"
-	// StepDiscarded takes back what the step's attempt had shown: all of it, or,
-	// with Scope results, what came after its reply.
+	// StepDiscarded takes back what the step's attempt had shown: all of it, or what
+	// Scope says.
 	StepDiscarded Kind = "step_discarded"
 	// Resync tells readers of an earlier run that another has begun.
 	Resync Kind = "stream_resync"
@@ -88,12 +88,17 @@ type File struct {
 	URL       string `json:"url"`
 	MediaType string `json:"mediaType"`
 	Filename  string `json:"filename,omitempty"`
+	// Index is its place among the reply's parts.
+	Index int `json:"index"`
 }
 
 // Scopes of a discarded step.
 const (
 	ScopeReply   = "reply"   // the whole attempt
 	ScopeResults = "results" // what came after the reply
+	// ScopeReasoning is the reply's reasoning: a reply that was cut off is kept
+	// without it.
+	ScopeReasoning = "reasoning"
 )
 
 // Chunk is one event of a stream. Kind tells which fields beyond the first five
@@ -127,6 +132,9 @@ type Chunk struct {
 	CheckpointID string            `json:"checkpointId,omitempty"`
 	Turn         int               `json:"turn,omitempty"`
 	Reason       string            `json:"reason,omitempty"`
+	// Omitted is set when content was left out because the chunk exceeded the
+	// stream's limit.
+	Omitted bool `json:"omitted,omitempty"`
 }
 
 // Check reports a chunk that must not be written.
@@ -194,6 +202,9 @@ func (c *Chunk) AppendJSON(b []byte) ([]byte, error) {
 	}
 	if c.Success {
 		b = append(appendName(b, "success"), "true"...)
+	}
+	if c.Omitted {
+		b = append(appendName(b, "omitted"), "true"...)
 	}
 	for _, f := range [...]struct {
 		name  string

@@ -6,8 +6,8 @@
 // the last sequence it saw without losing or repeating one.
 //
 // Writers are fenced: a [Producer] states the epoch of its session's lease, a
-// lower epoch than the stream has seen is refused, and a repeated chunk is
-// ignored. What a discarded attempt had written stays in the stream, marked by a
+// lower epoch than the stream has seen is refused, a repeated chunk is ignored and
+// a missing one noticed. What a discarded attempt had written stays in the stream, marked by a
 // [StepDiscarded] chunk; [Fold] turns chunks into the messages that were
 // committed.
 package stream

@@ -16,7 +16,7 @@ import (
 func TestChunkEncodesEveryField(t *testing.T) {
 	count := 0
 	c := stream.Chunk{
-		At: time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC), MessageCount: &count, Step: 1, Success: true, Attempt: 2, Turn: 3,
+		At: time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC), MessageCount: &count, Step: 1, Success: true, Omitted: true, Attempt: 2, Turn: 3,
 		Messages:  []session.Message{session.UserText("a"), session.UserText("b")},
 		Arguments: json.RawMessage(`{"a": 1}`), Result: json.RawMessage(`"<b>"`), Data: json.RawMessage(`[1]`),
 		Error:   &session.Error{Code: session.CodeToolFailed, Category: "tool", Message: "no"},

@@ -53,12 +53,6 @@ func (f *folder) add(c *Chunk) {
 		}
 	case StepDiscarded:
 		f.discard(c)
-	case RunInterrupted:
-		if f.step != nil && len(f.step.calls) == 0 { // a partial reply keeps its text alone
-			f.step.reply.Parts = slices.DeleteFunc(f.step.reply.Parts, func(p session.Part) bool {
-				return p.Kind != session.PartText
-			})
-		}
 	default:
 		if f.step != nil {
 			f.step.add(c)
@@ -70,8 +64,14 @@ func (f *folder) discard(c *Chunk) {
 	if f.step == nil || f.step.runID != c.RunID || f.step.number != c.Step {
 		return
 	}
-	if c.Scope == ScopeResults {
+	switch c.Scope {
+	case ScopeResults:
 		f.step.results = map[string]session.Message{}
+		return
+	case ScopeReasoning:
+		f.step.reply.Parts = slices.DeleteFunc(f.step.reply.Parts, func(p session.Part) bool {
+			return p.Kind == session.PartReasoning
+		})
 		return
 	}
 	f.step = nil
@@ -86,14 +86,24 @@ func (s *foldedStep) add(c *Chunk) {
 	case FileOutput:
 		var file File
 		if json.Unmarshal(c.Data, &file) == nil {
-			s.reply.Parts = append(s.reply.Parts, session.Part{
+			at := max(0, min(file.Index, len(s.reply.Parts)))
+			s.reply.Parts = slices.Insert(s.reply.Parts, at, session.Part{
 				Kind: session.PartFile, URL: file.URL, MediaType: file.MediaType, Filename: file.Filename,
 			})
 		}
+	case ToolArgsStart: // the place of the call among the reply's parts
+		s.reply.Parts = append(s.reply.Parts, session.Part{Kind: session.PartToolCall, CallID: c.CallID})
 	case ToolStart:
 		part := session.Part{Kind: session.PartToolCall, CallID: c.CallID, Tool: c.Tool, Input: c.Arguments}
 		s.calls = append(s.calls, part)
-		s.reply.Parts = append(s.reply.Parts, part)
+		at := slices.IndexFunc(s.reply.Parts, func(p session.Part) bool {
+			return p.Kind == session.PartToolCall && p.CallID == c.CallID
+		})
+		if at < 0 {
+			s.reply.Parts = append(s.reply.Parts, part)
+		} else {
+			s.reply.Parts[at] = part
+		}
 	case ToolEnd:
 		call := session.Part{CallID: c.CallID, Tool: c.Tool}
 		if c.Error != nil {
@@ -115,7 +125,14 @@ func (s *foldedStep) appendText(kind session.PartKind, delta string) {
 
 // close takes the step in flight as committed.
 func (f *folder) close() {
-	if f.step == nil || len(f.step.reply.Parts) == 0 {
+	if f.step == nil {
+		return
+	}
+	// A call whose arguments began and that never started did not come to be.
+	f.step.reply.Parts = slices.DeleteFunc(f.step.reply.Parts, func(p session.Part) bool {
+		return p.Kind == session.PartToolCall && p.Tool == ""
+	})
+	if len(f.step.reply.Parts) == 0 {
 		f.step = nil
 		return
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"iter"
+	"slices"
 	"time"
 
 	"github.com/helixagents/helix/session"
@@ -40,6 +41,40 @@ type End struct {
 	// Omitted names payload fields that were left out because they exceeded the
 	// stream's limit.
 	Omitted []string `json:"omitted,omitempty"`
+}
+
+// Check reports an end that cannot be told.
+func (e *End) Check() error {
+	switch e.Status {
+	case EndCompleted, EndInterrupted, EndPaused:
+	default:
+		return session.Invalid("end status", "%q is none of completed, interrupted, paused", e.Status)
+	}
+	return session.CheckJSON("output", e.Output)
+}
+
+// Closes is the status of a stream that ended so.
+func (e *End) Closes() Status {
+	if e.Status == EndPaused {
+		return StatusPaused
+	}
+	return StatusEnded
+}
+
+// Fit is the end with its output left out, which it then says, if it would have
+// more than limit bytes.
+func (e End) Fit(limit int) (End, error) {
+	rest := e
+	rest.Output = nil
+	raw, err := session.Encode(&rest)
+	if err != nil {
+		return e, session.ErrInvalid.WithCause(err, "the end of a stream cannot be encoded")
+	}
+	if e.Output == nil || len(raw)+len(e.Output) <= limit {
+		return e, nil
+	}
+	rest.Omitted = append(slices.Clip(e.Omitted), "output")
+	return rest, nil
 }
 
 // Info describes a stream.
@@ -96,6 +131,12 @@ type Producer struct {
 	RunID string
 }
 
+// Gap is the refusal of a batch that does not go on where its producer left off.
+func Gap(id string, by Producer, expected, first int64) error {
+	return session.Invalid("producer sequence", "%d of session %s is not %d, which stream %s expects next under epoch %d",
+		first, by.Session, expected, id, by.Epoch)
+}
+
 // Batch is one atomic append. The chunks are numbered First, First+1, … by their
 // producer, so that a repeated batch, or the repeated front of one, is ignored.
 type Batch struct {
@@ -124,11 +165,14 @@ type TrimPolicy struct {
 
 // Manager keeps streams. It is scoped to one tenant and safe for concurrent use.
 type Manager interface {
-	// Append writes a batch atomically and creates the stream with its first one.
-	// It returns as soon as the batch is ordered; a caller that needs it durable
-	// waits. An epoch lower than the producer's last is [session.ErrStale], a stream
-	// that was closed [session.ErrStreamClosed]; a batch that is there already
-	// succeeds all the same.
+	// Append writes a batch atomically. It returns as soon as the batch is ordered; a
+	// caller that needs it durable waits. A stream that does not exist is
+	// [session.ErrNotFound]: only Reactivate makes one, so that nothing late brings a
+	// deleted one back. An epoch lower than the producer's last is
+	// [session.ErrStale], a stream that was closed [session.ErrStreamClosed]; a batch
+	// that is there already succeeds all the same. A producer's numbers go on without
+	// a gap within an epoch, else the batch is [session.ErrInvalid]; an epoch may
+	// begin with any.
 	Append(ctx context.Context, id string, batch Batch) (Append, error)
 	// Read yields what comes after sequence from (0 is the start), then what is
 	// written while it reads, until a terminal frame, an error, or the end of ctx.
@@ -137,8 +181,11 @@ type Manager interface {
 	Read(ctx context.Context, id string, from int64, wait bool) iter.Seq2[Item, error]
 	// Chunks lists up to limit chunks after sequence from, without waiting.
 	Chunks(ctx context.Context, id string, from int64, limit int) ([]Item, error)
-	// ChunksFromStep lists the chunks of a run from a step on.
-	ChunksFromStep(ctx context.Context, id, runID string, step int) ([]Item, error)
+	// ChunksFromStep lists up to limit chunks of a run from a step on, of those after
+	// sequence from: the run's StartSequence, or that of the last item for what
+	// follows it. If chunks after from have been trimmed it is
+	// [session.ErrTruncated].
+	ChunksFromStep(ctx context.Context, id, runID string, step int, from int64, limit int) ([]Item, error)
 	Info(ctx context.Context, id string) (*Info, error)
 	// End closes a stream well: readers get what is there, then an end frame. Pause
 	// is an end whose status is paused. Both do nothing to a stream that a later
@@ -146,8 +193,9 @@ type Manager interface {
 	End(ctx context.Context, id string, by Producer, end End) error
 	// Fail closes a stream with an error.
 	Fail(ctx context.Context, id string, by Producer, failure *session.Error) error
-	// Reactivate opens a closed stream for a new run, or a new one. Chunks stay. An
-	// epoch lower than the producer's last is [session.ErrStale].
+	// Reactivate opens a closed stream for a new run, or makes one. Chunks stay. An
+	// epoch lower than the producer's last is [session.ErrStale]. Only the session
+	// that the stream belongs to changes its run.
 	Reactivate(ctx context.Context, id string, by Producer) (*Info, error)
 	// Trim drops chunks from the front and returns the new floor.
 	Trim(ctx context.Context, id string, policy TrimPolicy) (int64, error)

@@ -16,7 +16,7 @@ import (
 // uninterrupted turn leaves. It prints how many points it covered.
 func CrashPoints(t *testing.T, open Open) {
 	points := 0
-	for _, s := range scenarios() {
+	for _, s := range modes() {
 		t.Run(s.name, func(t *testing.T) {
 			backend := open(t)
 			want, effects, writes := uninterrupted(testContext(t), t, backend, s)

@@ -13,7 +13,7 @@ import (
 // each commit, to the process that handled them and to one that knows nothing of
 // them. Nothing may run again and nothing may change.
 func Redelivery(t *testing.T, open Open) {
-	for _, s := range scenarios() {
+	for _, s := range modes() {
 		t.Run(s.name, func(t *testing.T) {
 			ctx := testContext(t)
 			backend := open(t)
@@ -51,13 +51,20 @@ func redeliver(ctx context.Context, t *testing.T, backend store.Backend, s scena
 	w := newWorld(t, backend, s)
 	h := w.handler(backend)
 	var done []engine.Effect
-	err := drive(ctx, h, w.open(ctx, h), func(e engine.Effect, _ engine.Result) bool {
+	answers := map[string]engine.Next{}
+	err := drive(ctx, h, w.open(ctx, h), func(e engine.Effect, r engine.Result) bool {
 		done = append(done, e)
+		answers[e.Key()] = r.Next
 		before := w.version(ctx)
 		for _, r := range again(w, h, done) {
-			for _, e := range r.effects {
-				if _, err := r.h.Handle(ctx, e); err != nil {
+			for i, e := range r.effects {
+				result, err := r.h.Handle(ctx, e)
+				if err != nil {
 					t.Errorf("%s again: %v", e.Key(), err)
+				}
+				// The newest effect answers as it did; what came before is past.
+				if r.h == h && i == len(r.effects)-1 && e.Kind != engine.CloseTurn && result.Next != answers[e.Key()] {
+					t.Errorf("%s answered %q, and %q when it was delivered again", e.Key(), answers[e.Key()], result.Next)
 				}
 			}
 		}

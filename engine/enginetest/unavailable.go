@@ -15,7 +15,7 @@ import (
 // after having been made, in a process that lives on. The turn must come out as
 // if nothing had happened: nothing lost, nothing done twice.
 func Unavailable(t *testing.T, open Open) {
-	for _, s := range scenarios() {
+	for _, s := range modes() {
 		t.Run(s.name, func(t *testing.T) {
 			backend := open(t)
 			want, _, writes := uninterrupted(testContext(t), t, backend, s)

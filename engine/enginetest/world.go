@@ -36,6 +36,7 @@ type world struct {
 	tenant  string
 	agent   *helix.Agent
 	model   *scripted.Model
+	apart   bool
 
 	mu     sync.Mutex
 	starts map[string]int // tool and idempotency key → how often a call was started
@@ -63,6 +64,20 @@ type receipt struct {
 type scenario struct {
 	name  string
 	steps []scripted.Step
+	// apart is a runtime that may handle each effect in another process: every claim
+	// and settle is a write of its own.
+	apart bool
+}
+
+// modes are the scenarios under both kinds of runtime.
+func modes() []scenario {
+	out := scenarios()
+	for _, s := range scenarios() {
+		s.name += ", apart"
+		s.apart = true
+		out = append(out, s)
+	}
+	return out
 }
 
 // scenarios cover parallel calls of every kind, a step that commits once, a model
@@ -72,19 +87,19 @@ func scenarios() []scenario {
 	failing := scripted.Reply(scripted.Say("half a tho"),
 		scripted.Failing(llm.Error("provider_overloaded", true, "the model is overloaded")))
 	return []scenario{
-		{"finish", []scripted.Step{
+		{name: "finish", steps: []scripted.Step{
 			scripted.Reply(scripted.Say("First I look, pay and send."), scripted.Calling("look", subject{"a"}),
 				scripted.Calling("pay", subject{"b"}), scripted.Calling("send", subject{"c"})),
 			scripted.Reply(scripted.Calling("look", subject{"d"}), scripted.Calling("look", subject{"e"})),
 			scripted.Takes(failing, scripted.Reply(scripted.Say("Then I pay."), scripted.Calling("pay", subject{"f"}))),
 			scripted.Reply(scripted.Say("Done."), scripted.Calling("pay", subject{"g"}), scripted.Finishing(receipt{3})),
 		}},
-		{"finish with", []scripted.Step{
+		{name: "finish with", steps: []scripted.Step{
 			scripted.Reply(scripted.Calling("pay", subject{"a"}), scripted.Calling("send", subject{"b"}),
 				scripted.Calling("book", subject{"c"})),
 			scripted.Text("Whether it is booked I cannot say."), // only where the booking was cut off
 		}},
-		{"reply", []scripted.Step{
+		{name: "reply", steps: []scripted.Step{
 			scripted.Reply(scripted.Think("hm"), scripted.Calling("pay", subject{"a"})),
 			scripted.Text("That is all."),
 		}},
@@ -92,7 +107,7 @@ func scenarios() []scenario {
 }
 
 func newWorld(t *testing.T, backend store.Backend, s scenario) *world {
-	w := &world{t: t, backend: backend, tenant: fmt.Sprintf("t-%d", tenants.Add(1)), starts: map[string]int{}}
+	w := &world{t: t, backend: backend, tenant: fmt.Sprintf("t-%d", tenants.Add(1)), starts: map[string]int{}, apart: s.apart}
 	w.model = scripted.New(s.steps...).ByPosition().Vary()
 	note := func(name string, pays bool) helix.Callable {
 		return helix.Func(func(_ context.Context, call *helix.Call, in subject) (string, error) {
@@ -132,7 +147,7 @@ func newWorld(t *testing.T, backend store.Backend, s scenario) *world {
 			},
 		},
 	}
-	if s.name == "finish" {
+	if strings.TrimSuffix(s.name, ", apart") == "finish" {
 		w.agent.Output = helix.OutputOf[receipt]()
 	}
 	return w
@@ -150,7 +165,7 @@ func trace(tool string, err *helix.Error) string {
 func (w *world) handler(backend store.Backend) *engine.Handler {
 	w.t.Helper()
 	h := engine.NewHandler(engine.Config{
-		Backend: backend, Runtime: "test", Colocated: true, LeaseTTL: time.Nanosecond, RetryBackoff: time.Millisecond,
+		Backend: backend, Runtime: "test", Colocated: !w.apart, LeaseTTL: time.Nanosecond, RetryBackoff: time.Millisecond,
 		FlushEvery: time.Hour, // only before commits, so that every run makes the same writes
 	})
 	if err := h.Register(w.agent); err != nil {
@@ -205,13 +220,25 @@ func (w *world) finish(ctx context.Context) {
 }
 
 // due lists what a sweep finds of this world.
-func (w *world) due(ctx context.Context, sweep func(session.Store, context.Context, int) ([]session.Due, error)) []session.Due {
+func (w *world) due(ctx context.Context, sweep func(session.Store, context.Context, session.SweepRequest) ([]session.Due, error)) []session.Due {
 	w.t.Helper()
-	all, err := sweep(w.backend.Sessions(), ctx, 1000)
-	if err != nil {
-		w.t.Fatalf("sweep: %v", err)
+	var found []session.Due
+	request := session.SweepRequest{Limit: 1000}
+	for {
+		page, err := sweep(w.backend.Sessions(), ctx, request)
+		if err != nil {
+			w.t.Fatalf("sweep: %v", err)
+		}
+		for _, due := range page {
+			if due.Tenant == w.tenant {
+				found = append(found, due)
+			}
+		}
+		if len(page) < request.Limit {
+			return found
+		}
+		request.After = &page[len(page)-1]
 	}
-	return slices.DeleteFunc(all, func(d session.Due) bool { return d.Tenant != w.tenant })
 }
 
 // sessions and streams are the world's own.

@@ -149,9 +149,7 @@ func TestSIGKILL(t *testing.T) {
 	killed, before := 0, 0
 	for killed < kills {
 		c := startChild(t, "worker", dir)
-		if c.line() != "running" {
-			t.Fatal("the worker did not start")
-		}
+		c.awaitRunning()
 		// Where the process stands after some model calls and a moment is anybody's
 		// guess. A run that is killed three times before its first commit is given up,
 		// and rightly so, but not what is tested here.
@@ -173,9 +171,7 @@ func TestSIGKILL(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := startChild(t, "worker", dir)
-	if c.line() != "running" {
-		t.Fatal("the worker did not start")
-	}
+	c.awaitRunning()
 	line := "asked"
 	for line == "asked" {
 		line = c.line()
@@ -187,6 +183,21 @@ func TestSIGKILL(t *testing.T) {
 	t.Logf("killed %d times over %d steps", killed, steps)
 	if steps < killed {
 		t.Errorf("%d kills left only %d steps: the test is too slow to prove anything", killed, steps)
+	}
+}
+
+// awaitRunning waits until the worker has its handle; the run may have been taken
+// over and gone on before that.
+func (c *child) awaitRunning() {
+	c.t.Helper()
+	for {
+		switch line := c.line(); line {
+		case "running":
+			return
+		case "asked":
+		default:
+			c.t.Fatalf("the worker did not start: %q", line)
+		}
 	}
 }
 

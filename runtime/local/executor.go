@@ -13,6 +13,7 @@ import (
 type executor struct {
 	r      *Runtime
 	tenant string
+	scoped bool // by Tenant: it cannot be left
 }
 
 var _ helix.Executor = (*Runtime)(nil)
@@ -22,7 +23,7 @@ func (x *executor) Tenant(tenant string) helix.Executor {
 	if tenant == "" {
 		tenant = session.DefaultTenant
 	}
-	return &executor{r: x.r, tenant: tenant}
+	return &executor{r: x.r, tenant: tenant, scoped: true}
 }
 
 // Execute implements [helix.Executor].
@@ -31,7 +32,10 @@ func (x *executor) Execute(ctx context.Context, agent *helix.Agent, in helix.Inp
 		in.SessionID = session.NewID()
 	}
 	tenant := x.tenant
-	if in.User.Tenant != "" {
+	if in.User.Tenant != "" && in.User.Tenant != tenant {
+		if x.scoped {
+			return nil, session.Invalid("User.Tenant", "%q is not %q, the executor's", in.User.Tenant, tenant)
+		}
 		tenant = in.User.Tenant
 	}
 	return x.start(ctx, engine.OpenRequest{
@@ -58,9 +62,6 @@ func (x *executor) Retry(ctx context.Context, agent *helix.Agent, sessionID stri
 
 func (x *executor) start(ctx context.Context, req engine.OpenRequest, ephemeral bool) (helix.Run, error) {
 	r := x.r
-	if r.isClosing() {
-		return nil, errClosing
-	}
 	if req.Hooks != nil && !ephemeral && !r.cfg.NoRecovery {
 		return nil, session.Invalid("Hooks", "of one run would be lost if another process continued it; "+
 			"set EphemeralHooks to accept that, or put them on the agent")
@@ -69,7 +70,11 @@ func (x *executor) start(ctx context.Context, req engine.OpenRequest, ephemeral 
 		return nil, err
 	}
 	req.RunID = session.NewRunID()
-	defer r.open(req.RunID)()
+	done, err := r.open(req.RunID)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
 	opened, err := r.handler.Open(ctx, req)
 	if errors.Is(err, session.ErrAlreadyRunning) {
 		r.recoverOne(ctx, session.Key{Tenant: req.Tenant, ID: req.SessionID})
@@ -80,18 +85,7 @@ func (x *executor) start(ctx context.Context, req engine.OpenRequest, ephemeral 
 	if opened.Existing {
 		return engine.NewHandle(r.cfg.Backend, r.handler, opened, r.doneOf(opened.Run.ID)), nil
 	}
-	d, err := r.drive(opened)
-	if err != nil {
-		r.handler.Release(ctx, opened.Run.ID)
-		return nil, err
-	}
-	return engine.NewHandle(r.cfg.Backend, r.handler, opened, d.done), nil
-}
-
-func (r *Runtime) isClosing() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.closing
+	return engine.NewHandle(r.cfg.Backend, r.handler, opened, r.drive(opened).done), nil
 }
 
 // recoverOne takes a session over whose run is orphaned, so that somebody who
@@ -100,6 +94,7 @@ func (r *Runtime) recoverOne(ctx context.Context, key session.Key) {
 	if r.cfg.NoRecovery {
 		return
 	}
+	ctx = context.WithoutCancel(ctx) // a takeover that was begun is not given up with the request
 	sessions := r.cfg.Backend.Sessions().Tenant(key.Tenant)
 	state, err := sessions.Load(ctx, key.ID)
 	if err != nil {
@@ -113,7 +108,7 @@ func (r *Runtime) recoverOne(ctx context.Context, key session.Key) {
 	if err != nil || run.Status != session.RunRunning {
 		return
 	}
-	r.recover(ctx, session.Due{Key: key, Agent: state.Agent, RunID: run.ID, Runtime: run.Runtime, Lease: state.Lease})
+	r.takeOver(ctx, session.Due{Key: key, Agent: state.Agent, RunID: run.ID, Runtime: run.Runtime, Lease: state.Lease})
 }
 
 // Interrupt implements [helix.Executor].

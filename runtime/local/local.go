@@ -58,6 +58,7 @@ type Runtime struct {
 
 	mu      sync.Mutex
 	closing bool
+	over    bool               // what still runs was given up
 	turns   map[string]*driven // by run id
 	opening map[string]bool    // runs that are about to be driven
 	wg      sync.WaitGroup     // drivers
@@ -86,11 +87,16 @@ func New(cfg Config) (*Runtime, error) {
 	if cfg.Heartbeat == 0 {
 		cfg.Heartbeat = cfg.LeaseTTL / 3
 	}
-	if cfg.Heartbeat >= cfg.LeaseTTL {
-		return nil, session.Invalid("Heartbeat", "%s must be shorter than LeaseTTL %s", cfg.Heartbeat, cfg.LeaseTTL)
-	}
 	if cfg.Sweep == 0 {
 		cfg.Sweep = 5 * time.Second
+	}
+	switch {
+	case cfg.LeaseTTL < 0:
+		return nil, session.Invalid("LeaseTTL", "%s is negative", cfg.LeaseTTL)
+	case cfg.Heartbeat <= 0 || cfg.Heartbeat >= cfg.LeaseTTL:
+		return nil, session.Invalid("Heartbeat", "%s must be positive and shorter than LeaseTTL %s", cfg.Heartbeat, cfg.LeaseTTL)
+	case cfg.Sweep < 0:
+		return nil, session.Invalid("Sweep", "%s is negative", cfg.Sweep)
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
@@ -160,27 +166,28 @@ func (r *Runtime) Close(ctx context.Context) error {
 func (r *Runtime) giveUp() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.over = true
 	for _, d := range r.turns {
 		d.cancel(errClosing)
 	}
 }
 
-// drive runs an opened turn to its end in a goroutine of its own.
-func (r *Runtime) drive(opened *engine.Opened) (*driven, error) {
+// drive runs an opened turn to its end in a goroutine of its own. The caller has
+// seen to it that Close waits.
+func (r *Runtime) drive(opened *engine.Opened) *driven {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	d := &driven{key: opened.Key, runID: opened.Run.ID, cancel: cancel, done: make(chan struct{})}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.closing {
-		cancel(errClosing)
-		return nil, errClosing
-	}
 	r.turns[d.runID] = d
+	if r.over {
+		cancel(errClosing)
+	}
 	r.wg.Go(func() {
 		defer r.finish(d)
 		r.loop(ctx, opened)
 	})
-	return d, nil
+	return d
 }
 
 func (r *Runtime) finish(d *driven) {
@@ -276,32 +283,50 @@ func (r *Runtime) renewLeases(ctx context.Context) {
 	}
 }
 
-// sweepLimit is how many sessions of a kind one sweep sees to.
-const sweepLimit = 100
+// A sweep sees to at most so many pages of sessions of a kind.
+const (
+	sweepPages = 50
+	sweepPage  = 100 // sessions
+)
 
 // sweep takes over orphaned runs and closes streams that were left open.
 func (r *Runtime) sweep(ctx context.Context) {
 	sessions := r.cfg.Backend.Sessions()
-	expired, err := sessions.ExpiredLeases(ctx, sweepLimit)
-	if err != nil {
-		r.sweepFailed(ctx, "expired leases", err)
-		return
-	}
-	for _, due := range expired {
-		r.recover(ctx, due)
-	}
-	owed, err := sessions.OwedCloses(ctx, sweepLimit)
-	if err != nil {
-		r.sweepFailed(ctx, "owed closes", err)
-		return
-	}
-	for _, due := range owed {
-		if r.drives(due.RunID) {
-			continue
+	r.each(ctx, "expired leases", sessions.ExpiredLeases, r.takeOver)
+	r.each(ctx, "owed closes", sessions.OwedCloses, r.settleClose)
+}
+
+// each sees to what a sweep lists. What is left alone, because it is for another
+// process, stays on the list, so it goes on behind that.
+func (r *Runtime) each(
+	ctx context.Context, what string,
+	list func(context.Context, session.SweepRequest) ([]session.Due, error), do func(context.Context, session.Due),
+) {
+	request := session.SweepRequest{Limit: sweepPage}
+	for range sweepPages {
+		page, err := list(ctx, request)
+		if err != nil {
+			r.sweepFailed(ctx, what, err)
+			return
 		}
-		if err := r.handler.SettleClose(ctx, due); err != nil {
-			r.sweepFailed(ctx, "close "+due.ID, err)
+		for _, due := range page {
+			do(ctx, due)
 		}
+		if len(page) < sweepPage {
+			return
+		}
+		request.After = &page[len(page)-1]
+	}
+}
+
+// settleClose closes a stream that was left open, unless the run's driver here is
+// about to.
+func (r *Runtime) settleClose(ctx context.Context, due session.Due) {
+	if _, err := r.handler.Agent(due.Agent); err != nil || r.drives(due.RunID) {
+		return // whoever knows the agent also tells its hooks
+	}
+	if err := r.handler.SettleClose(ctx, due); err != nil {
+		r.sweepFailed(ctx, "close "+due.ID, err)
 	}
 }
 
@@ -311,15 +336,20 @@ func (r *Runtime) sweepFailed(ctx context.Context, what string, err error) {
 	}
 }
 
-// recover takes one orphaned run over, if it is this runtime's and its agent is
+// takeOver takes one orphaned run over, if it is this runtime's and its agent is
 // known here.
-func (r *Runtime) recover(ctx context.Context, due session.Due) {
+func (r *Runtime) takeOver(ctx context.Context, due session.Due) {
 	if due.Runtime != Name || r.drives(due.RunID) {
 		return
 	}
 	if _, err := r.handler.Agent(due.Agent); err != nil {
 		return
 	}
+	done, err := r.open(due.RunID)
+	if err != nil {
+		return // the runtime closes: others will see to it
+	}
+	defer done()
 	opened, err := r.handler.Recover(ctx, due)
 	if err != nil {
 		if !errors.Is(err, session.ErrStale) && !errors.Is(err, session.ErrAlreadyRunning) {
@@ -327,9 +357,7 @@ func (r *Runtime) recover(ctx context.Context, due session.Due) {
 		}
 		return
 	}
-	if _, err := r.drive(opened); err != nil {
-		r.handler.Release(ctx, opened.Run.ID)
-	}
+	r.drive(opened)
 }
 
 func (r *Runtime) drives(runID string) bool {
@@ -340,16 +368,21 @@ func (r *Runtime) drives(runID string) bool {
 }
 
 // open marks a run as about to be driven, so that no sweep takes it for an
-// orphan, however long its start takes.
-func (r *Runtime) open(runID string) (done func()) {
+// orphan, however long its start takes, and that Close waits for it.
+func (r *Runtime) open(runID string) (done func(), err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.closing {
+		return nil, errClosing
+	}
 	r.opening[runID] = true
+	r.wg.Add(1)
 	return func() {
 		r.mu.Lock()
-		defer r.mu.Unlock()
 		delete(r.opening, runID)
-	}
+		r.mu.Unlock()
+		r.wg.Done()
+	}, nil
 }
 
 // doneOf is closed when this process has finished driving the run, or nil if it

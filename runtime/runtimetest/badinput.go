@@ -3,12 +3,16 @@ package runtimetest
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"strings"
 	"time"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/llm"
 	"github.com/helixagents/helix/llm/scripted"
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/stream"
 )
 
 func badInputScenarios() []Scenario {
@@ -25,6 +29,9 @@ func badInputScenarios() []Scenario {
 		{"broken JSON", "arguments that are not JSON are a tool error, and the history can still be sent", badJSON},
 		{"no arguments", "empty arguments are an empty object", badNoArguments},
 		{"panicking tool", "a tool that panics is a tool error; the stack is logged, and siblings are not disturbed", badPanic},
+		{"typed nil of a tool", "a tool whose error is a nil pointer fails its call, and nothing else", badToolNil},
+		{"typed nil of a model", "a model whose error is a nil pointer fails the run, and the session goes on", badModelNil},
+		{"typed nil of a hook", "a hook whose error is a nil pointer is a hook that fails", badHookNil},
 		{"hanging tool", "a tool that hangs is a tool error after its timeout", badHang},
 		{"slow tool that listens", "a tool that returns its context's error at its timeout is a timeout", badListening},
 		{"channel", "a tool that returns what JSON cannot hold is a tool error that says so", badChannel},
@@ -35,6 +42,10 @@ func badInputScenarios() []Scenario {
 		{"unnamed tool", "a call without a tool's name is a tool error", badUnnamedTool},
 		{"empty text", "an empty reply is asked for again; a model that gives nothing else fails the run", badEmptyText},
 		{"huge arguments", "very large arguments are carried out", badHugeArguments},
+		{"huge provider error", "a provider error of 2 MiB is cut; the run fails, its stream closes and the session goes on", badHugeProviderError},
+		{"huge tool error", "a tool error of 2 MiB is cut; the model sees its beginning, and the run goes on", badHugeToolError},
+		{"huge reason", "a stop with a reason of 2 MiB is refused and stops nothing", badHugeReason},
+		{"escaped text", "a text that JSON makes too large for a stream is left out of it; the run and the next turn are not disturbed", badEscapedText},
 		{"invalid UTF-8", "text that is not valid UTF-8 does not break the session", badUTF8},
 		{"nil agent", "a nil agent is refused", badNilAgent},
 	}
@@ -301,4 +312,175 @@ func badNilAgent(s *Stage) {
 	s.refused(err, helix.ErrInvalid, "agent")
 	_, err = x.Resume(s.ctx(), nil, "s-1", helix.ResumeOptions{})
 	s.refused(err, helix.ErrInvalid, "agent")
+}
+
+// oddError is an error whose nil pointer is none.
+type oddError struct{ text string }
+
+func (e *oddError) Error() string { return e.text }
+
+// nilErrors are errors that are not nil and hold nothing.
+func nilErrors() []error {
+	var odd *oddError
+	var own *helix.Error
+	return []error{odd, own, fmt.Errorf("wrapped: %w", own)}
+}
+
+func badToolNil(s *Stage) {
+	errs := nilErrors()
+	odd := newTool("odd", func(_ context.Context, call *helix.Call, n int) (int, error) {
+		helix.Append(call, "notes", n)
+		return n, errs[n]
+	})
+	var calls []scripted.Part
+	for i := range errs {
+		calls = append(calls, scripted.Calling("odd", num{i}))
+	}
+	agent := newAgent(scripted.New(scripted.Reply(append(calls, scripted.Calling("double", num{4}))...), scripted.Text("I see."), scripted.Text("Yes.")), odd, double())
+	agent.State = helix.StateOf(notes{})
+	x := s.Start(agent)
+	s.ended(s.Say(x, agent, "s-1", "Go!"), helix.Completed)
+	messages := s.messages("s-1")
+	s.same(len(messages), 4+len(errs), "messages")
+	for i := range errs {
+		if messages[2+i].Parts[0].Error == nil {
+			s.Fatalf("call %d is answered by %s", i+1, renderMessage(&messages[2+i]))
+		}
+	}
+	s.refused(messages[2].Parts[0].Error, code(session.CodeToolFailed), "oddError")
+	s.refused(messages[3].Parts[0].Error, code(session.CodeToolFailed), "Error")
+	s.same(renderMessage(&messages[2+len(errs)]), "tool double: 8", "the sibling's result")
+	s.sameJSON(s.state("s-1"), `{"notes":[],"last":0}`, "state")
+	s.usable(x, agent)
+}
+
+func badModelNil(s *Stage) {
+	errs := nilErrors()
+	var asked tally
+	agent := newAgent(modelFunc(func(_ context.Context, _ *llm.Request, emit func(llm.Delta)) (*llm.Response, error) {
+		emit(llm.Delta{Kind: llm.DeltaText, Text: "ok"})
+		reply := &llm.Response{Parts: []session.Part{session.Text("ok")}}
+		if n := asked.add(""); n <= len(errs) {
+			return reply, errs[n-1]
+		}
+		return reply, nil
+	}))
+	x := s.Start(agent)
+	for i := range errs {
+		s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Failed)
+		s.same(asked.of(""), i+1, "model calls")
+	}
+	s.usable(x, agent)
+}
+
+func badHookNil(s *Stage) {
+	for i, err := range nilErrors() {
+		agent := newAgent(scripted.New(scripted.Call("double", num{1}), scripted.Text("ok"), scripted.Text("never")), double())
+		agent.Name = fmt.Sprintf("agent-%d", i)
+		agent.Hooks = helix.Hooks{
+			BeforeTool:      func(context.Context, *helix.HookContext, helix.BeforeTool) error { return err },
+			AfterTool:       func(context.Context, *helix.HookContext, helix.AfterTool) error { return err },
+			AfterLLMCall:    func(context.Context, *helix.HookContext, helix.AfterLLMCall) error { return err },
+			OnAgentStart:    func(context.Context, *helix.HookContext, helix.AgentStart) error { return err },
+			OnAgentComplete: func(context.Context, *helix.HookContext, helix.AgentComplete) error { return err },
+			OnMessage:       func(context.Context, *helix.HookContext, helix.NewMessage) error { return err },
+			BeforeLLMCall: func(_ context.Context, h *helix.HookContext, _ helix.BeforeLLMCall) error {
+				if h.Turn == 2 {
+					return err
+				}
+				return nil
+			},
+		}
+		x, id := s.Start(agent), fmt.Sprintf("s-%d", i+1)
+		s.ended(s.Say(x, agent, id, "Hi!"), helix.Completed)
+		s.transcript(id, "user: Hi!", `assistant: double({"n":1})`, "tool double failed: tool_vetoed", "assistant: ok")
+		s.failed(s.Say(x, agent, id, "Again!"), code(session.CodeHook))
+	}
+}
+
+// huge is text that neither a store nor a stream is made for.
+func huge() string { return "It began so: " + strings.Repeat("x", 2<<20) }
+
+// cut wants an error to hold no more than the beginning of a huge text.
+func (s *Stage) cut(err *helix.Error) {
+	s.Helper()
+	if n := len(err.Error()); n > 64<<10 || !strings.Contains(err.Error(), "It began so: xxx") {
+		s.Fatalf("the error has %d bytes: %.200s", n, err)
+	}
+}
+
+func badHugeProviderError(s *Stage) {
+	agent := newAgent(scripted.New(
+		scripted.Takes(scripted.Fail(session.CodeProvider, true, "%s", huge()), scripted.Fail("provider_bad", false, "%s", huge())),
+		scripted.Reply(scripted.Failing(errors.New(huge()))), scripted.Text("Yes.")))
+	x := s.Start(agent)
+	for _, want := range []session.Code{"provider_bad", session.CodeProvider} {
+		run := s.Begin(x, agent, "s-1", "Hi!")
+		items := s.collect(run)
+		s.same(items[len(items)-1].Frame, stream.FrameFail, "the last item")
+		res := s.Result(run)
+		s.failed(res, code(want))
+		s.cut(res.Error)
+		s.cut(s.load("s-1").Error)
+	}
+	s.usable(x, agent)
+}
+
+func badHugeToolError(s *Stage) {
+	agent := newAgent(scripted.New(scripted.Reply(scripted.Calling("odd", num{0}), scripted.Calling("odd", num{1})), scripted.Text("I see."), scripted.Text("Yes.")),
+		newTool("odd", func(_ context.Context, _ *helix.Call, n int) (int, error) {
+			if n == 0 {
+				return 0, errors.New(huge())
+			}
+			return 0, helix.ErrNotFound.WithMessage("%s", huge())
+		}))
+	x := s.Start(agent)
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
+	s.transcript("s-1", "user: Hi!", `assistant: odd({"n":0}), odd({"n":1})`,
+		"tool odd failed: tool_execution_failed", "tool odd failed: state_not_found", "assistant: I see.")
+	for _, m := range s.messages("s-1")[2:4] {
+		s.cut(m.Parts[0].Error)
+	}
+	s.same(s.runs("s-1")[0].Attempts, 0, "takeovers")
+	s.usable(x, agent)
+}
+
+func badHugeReason(s *Stage) {
+	g := s.newGate()
+	agent := newAgent(scripted.New(scripted.Reply(scripted.Do(g.enter), scripted.Until(g.open), scripted.Say("ok")), scripted.Text("Yes.")))
+	x := s.Start(agent)
+	run := s.Begin(x, agent, "s-1", "Hi!")
+	s.receive("the model is asked", g.entered)
+	s.refused(run.Interrupt(s.ctx(), huge()), session.ErrTooLarge, "reason")
+	s.refused(run.Abort(s.ctx(), huge()), session.ErrTooLarge, "reason")
+	s.refused(x.Interrupt(s.ctx(), "s-1", huge()), session.ErrTooLarge, "reason")
+	s.refused(x.Abort(s.ctx(), "s-1", huge()), session.ErrTooLarge, "reason")
+	stop, err := s.store().StopRequest(s.ctx(), "s-1", run.ID())
+	s.ok(err, "stop request")
+	if stop != nil {
+		s.Fatalf("a refused stop is requested all the same: %s", stop.Kind)
+	}
+	g.release()
+	s.ended(s.Result(run), helix.Completed)
+	s.usable(x, agent)
+}
+
+func badEscapedText(s *Stage) {
+	text := strings.Repeat("\"\n", 300<<10)
+	model := scripted.New(scripted.Text("ok"), scripted.Text("Yes."))
+	agent := newAgent(model)
+	x := s.Start(agent)
+	res := s.Say(x, agent, "s-1", text)
+	s.ended(res, helix.Completed)
+	s.same(s.run("s-1", res.RunID).Attempts, 0, "takeovers")
+	if s.messages("s-1")[0].Content() != text || model.Requests()[0].Messages[0].Content() != text {
+		s.Fatal("the text did not arrive as it was sent")
+	}
+	input := ofKind(s.chunks("s-1"), stream.InputReceived)
+	s.same(len(input), 1, "chunks that tell of the input")
+	if s.Backend.Streams().Limits().MaxChunk < 2*len(text) {
+		s.same([]any{input[0].Omitted, len(input[0].Messages)}, []any{true, 0}, "the input's text is left out, and the messages told")
+		s.loose["s-1"] = true
+	}
+	s.usable(x, agent)
 }

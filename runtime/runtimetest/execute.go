@@ -260,7 +260,8 @@ func executeAwaiting(s *Stage) {
 	s.refused(err, helix.ErrAwaitingInput, "s-1")
 	s.same(session.AsError(err).Calls, []string{"call-ask"}, "the calls it waits for")
 	s.same(len(s.messages("s-1")), 2, "messages")
-	s.ok(s.store().Delete(s.ctx(), "s-1"), "delete") // it was never streamed
+	_, err = s.store().Delete(s.ctx(), "s-1") // it was never streamed
+	s.ok(err, "delete")
 }
 
 func executeAttach(s *Stage) {
@@ -487,9 +488,10 @@ func executeDeleted(s *Stage) {
 	x := s.Start(agent)
 	run := s.Begin(x, agent, "s-1", "Hi!")
 	s.receive("the tool runs", g.entered)
-	s.ok(s.store().Delete(s.ctx(), "s-1"), "delete")
+	_, err := s.store().Delete(s.ctx(), "s-1")
+	s.ok(err, "delete")
 	g.release()
-	_, err := run.Result(s.ctx())
+	_, err = run.Result(s.ctx())
 	s.refused(err, helix.ErrNotFound)
 	exists, err := s.store().Exists(s.ctx(), "s-1")
 	s.ok(err, "exists")

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/llm"
 	"github.com/helixagents/helix/llm/scripted"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/stream"
@@ -26,6 +27,8 @@ func hookScenarios() []Scenario {
 		{"state in the commit", "what hooks change is part of the step's own commit", hookStateInCommit},
 		{"hooks see state", "hooks see what calls and hooks before them have changed", hookSeesState},
 		{"failing", "a hook that fails is logged, and the run goes on", hookFailing},
+		{"failing set", "what one set of hooks did to the state stands when another set's hook fails, whose own is dropped", hookFailingSet},
+		{"told once", "OnAgentComplete is told once per turn, however soon the next one begins", hookToldOnce},
 		{"panicking", "a hook that panics is logged, and the hooks after it are still called", hookPanicking},
 		{"panicking gate", "a BeforeTool that panics vetoes, a BeforeLLMCall that panics fails the run", hookPanickingGate},
 		{"lifecycle", "start, complete, fail, suspend and resume are told, with the run before", hookLifecycle},
@@ -425,4 +428,57 @@ func hookEvents(s *Stage) {
 		}
 	}
 	s.same(strings.Join(got, "\n"), "calling {\"tool\":\"double\"}\ncompleted 2", "custom events")
+}
+
+func hookFailingSet(s *Stage) {
+	write := func(h *helix.HookContext, n int, err error) error {
+		helix.Append(h, "notes", n)
+		return err
+	}
+	hooks := func(base int, err error) helix.Hooks {
+		return helix.Hooks{
+			OnAgentStart: func(_ context.Context, h *helix.HookContext, _ helix.AgentStart) error { return write(h, base+1, err) },
+			AfterLLMCall: func(_ context.Context, h *helix.HookContext, _ helix.AfterLLMCall) error {
+				return write(h, base+2, err)
+			},
+			OnMessage: func(_ context.Context, h *helix.HookContext, _ helix.NewMessage) error { return write(h, base+3, err) },
+			OnStateChange: func(_ context.Context, h *helix.HookContext, _ helix.StateChange) error {
+				return write(h, base+4, err)
+			},
+			AfterTool: func(_ context.Context, h *helix.HookContext, _ helix.AfterTool) error { return write(h, base+5, err) },
+		}
+	}
+	first, perRun := hooks(10, nil), hooks(30, nil)
+	agent := newAgent(scripted.New(scripted.Call("note", num{0}), scripted.Text("ok")), noteTool())
+	agent.State, agent.Hooks = helix.StateOf(notes{}), hooks(20, errors.New("no"))
+	x := s.StartWith(Options{Agents: []*helix.Agent{agent}, Hooks: &first})
+	s.ended(s.Result(s.Execute(x, agent, helix.Input{
+		SessionID: "s-1", Message: helix.UserText("Hi!"), Hooks: &perRun, EphemeralHooks: true,
+	})), helix.Completed)
+	s.sameJSON(s.state("s-1"), `{"notes":[11,31,12,32,13,33,0,14,34,13,33,15,35,12,32,13,33],"last":0}`, "state")
+}
+
+func hookToldOnce(s *Stage) {
+	const turns = 30
+	var told tally
+	agent := newAgent(modelFunc(func(context.Context, *llm.Request, func(llm.Delta)) (*llm.Response, error) {
+		return &llm.Response{Parts: []session.Part{session.Text("ok")}}, nil
+	}))
+	agent.Hooks.OnAgentComplete = func(_ context.Context, h *helix.HookContext, _ helix.AgentComplete) error {
+		told.add("")
+		told.add(h.RunID)
+		return nil
+	}
+	x := s.Start(agent)
+	var runs []string
+	for range turns {
+		run := s.Begin(x, agent, "s-1", "Hi!")
+		s.collect(run)
+		runs = append(runs, run.ID())
+	}
+	s.ok(x.Close(s.ctx()), "close")
+	s.same(told.of(""), turns, "times the hook was told")
+	for i, id := range runs {
+		s.same(told.of(id), 1, "times the hook was told of turn %d", i+1)
+	}
 }

@@ -19,6 +19,7 @@ func limitScenarios() []Scenario {
 		{"forced in vain", "an agent that does not finish in its last call fails with ErrNoOutput", limitForcedInVain},
 		{"stop when", "StopWhen completes the turn after a step, and the run says so", limitStopWhen},
 		{"stop when first", "StopWhen is asked before the limit is looked at", limitStopWhenFirst},
+		{"stop when sees hooks", "StopWhen sees what calls and their hooks did to the state", limitStopWhenSees},
 		{"stop when fails", "a StopWhen that fails or panics fails the run, and the session goes on", limitStopWhenFails},
 		{"finish before stop when", "a step that finishes is a finish, whatever StopWhen says", limitFinishFirst},
 	}
@@ -150,4 +151,28 @@ func limitFinishFirst(s *Stage) {
 	res := s.Say(x, agent, "s-1", "Go!")
 	s.same(res.CompletionReason, session.ReasonFinish, "completion reason")
 	s.sameJSON(string(res.Output), `{"summary":"done"}`, "output")
+}
+
+func limitStopWhenSees(s *Stage) {
+	var seen journal
+	agent := newAgent(scripted.New(scripted.Call("note", num{1}), scripted.Call("note", num{2})), noteTool())
+	agent.State = helix.StateOf(notes{})
+	agent.Hooks.OnMessage = func(_ context.Context, h *helix.HookContext, e helix.NewMessage) error {
+		if e.Message.Role == session.RoleTool {
+			helix.Append(h, "notes", 10)
+		}
+		return nil
+	}
+	agent.Hooks.AfterTool = func(_ context.Context, h *helix.HookContext, _ helix.AfterTool) error {
+		helix.Append(h, "notes", 20)
+		return nil
+	}
+	agent.StopWhen = func(_ context.Context, step *helix.Step) (bool, error) {
+		state := helix.State[notes](step)
+		seen.add("%v", state.Notes)
+		return state.Last == 2, nil
+	}
+	x := s.Start(agent)
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
+	s.same(seen.String(), "[1 10 20]\n[1 10 20 2 10 20]", "what StopWhen saw")
 }

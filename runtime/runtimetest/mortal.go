@@ -30,6 +30,10 @@ type frail struct {
 type faults struct {
 	dead    atomic.Bool
 	noRenew atomic.Bool // leases cannot be renewed
+	// noAppend makes streams unavailable: of what is appended every other batch is
+	// lost, and of the rest the answer. refused counts them.
+	noAppend atomic.Bool
+	refused  atomic.Int64
 	// committed, if set, is called after each commit, with the commit done.
 	committed func(commit *session.Commit)
 }
@@ -151,7 +155,15 @@ func (s *frailStreams) Append(ctx context.Context, id string, batch stream.Batch
 	if err := s.faults.check(); err != nil {
 		return nil, err
 	}
-	return s.Manager.Append(ctx, id, batch)
+	if !s.faults.noAppend.Load() {
+		return s.Manager.Append(ctx, id, batch)
+	}
+	if s.faults.refused.Add(1)%2 == 0 {
+		if appended, err := s.Manager.Append(ctx, id, batch); err == nil {
+			_, _ = appended.Wait(ctx)
+		}
+	}
+	return nil, session.ErrUnavailable
 }
 
 // End implements [stream.Manager].

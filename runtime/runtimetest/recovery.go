@@ -2,6 +2,7 @@ package runtimetest
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"sync"
 	"time"
@@ -30,7 +31,9 @@ func recoveryScenarios() []Scenario {
 		{"heartbeat", "a run that is slow but alive is not taken over", recoverHeartbeat},
 		{"crash loop", "a run that makes no progress over three takeovers fails as framework_crash_loop", recoverCrashLoop},
 		{"progress", "a run that makes progress may be taken over any number of times", recoverProgress},
+		{"crash loop keeps state", "of a run that is given up in a crash loop, results and state of the calls that were done are kept", recoverCrashLoopState},
 		{"unknown agent", "a process that does not know the agent leaves the run to one that does", recoverUnknownAgent},
+		{"many left alone", "runs that are for others, however many, do not keep a process from its own", recoverStarved},
 		{"another runtime", "a run that another runtime drives is left to it", recoverAnotherRuntime},
 		{"tool gone", "a call in flight whose tool no longer exists is a tool error", recoverToolGone},
 		{"paused", "a paused session is not taken over", recoverPaused},
@@ -39,6 +42,7 @@ func recoveryScenarios() []Scenario {
 		{"owed close on execute", "a session whose stream is still to be closed takes the next turn at once", recoverOwedCloseExecute},
 		{"one taker", "of several processes one takes a run over", recoverOneTaker},
 		{"forced finish", "a takeover in the step that can only finish still can only finish", recoverForced},
+		{"stream outage", "a stream that takes nothing for a second costs neither a takeover nor a chunk", recoverOutage},
 	}
 }
 
@@ -188,7 +192,7 @@ func recoverSiblings(s *Stage) {
 		newTool("count", func(_ context.Context, _ *helix.Call, n int) (int, error) { ran.add("count"); return n, nil }))
 	x := s.mortal(agent)
 	run := s.Begin(x, agent, "s-1", "Hi!")
-	s.settled("s-1", 2)
+	s.settled(2)
 	x.Kill()
 	s.takenOver(run, agent)
 	s.same([]int{ran.of("pay"), ran.of("count")}, []int{1, 2}, "calls")
@@ -196,17 +200,17 @@ func recoverSiblings(s *Stage) {
 		"tool pay failed: tool_outcome_unknown", "tool count: 2", "tool count: 3", "assistant: Done.")
 }
 
-// settled waits until so many calls of the last reply have their result in the
-// store.
-func (s *Stage) settled(id string, calls int) {
+// settled waits until so many calls of the last reply of session s-1 have their
+// result in the store.
+func (s *Stage) settled(calls int) {
 	s.Helper()
 	s.until("calls are settled", func() bool {
-		messages := s.messages(id)
+		messages := s.messages("s-1")
 		last := messages[len(messages)-1]
 		if last.Role != session.RoleAssistant {
 			return false
 		}
-		rows, err := s.store().Calls(s.ctx(), id, last.ID)
+		rows, err := s.store().Calls(s.ctx(), "s-1", last.ID)
 		s.ok(err, "calls")
 		n := 0
 		for i := range rows {
@@ -232,7 +236,7 @@ func recoverSiblingState(s *Stage) {
 	agent.State = helix.StateOf(notes{})
 	x := s.mortal(agent)
 	run := s.Begin(x, agent, "s-1", "Hi!")
-	s.settled("s-1", 2)
+	s.settled(2)
 	x.Kill()
 	s.takenOver(run, agent)
 	s.sameJSON(s.state("s-1"), `{"notes":[1,3],"last":0}`, "state")
@@ -582,4 +586,81 @@ func recoverForced(s *Stage) {
 	s.sameJSON(string(res.Output), `{"summary":"done"}`, "output")
 	requests := model.Requests()
 	s.same(requests[len(requests)-1].ToolChoice.Name, session.FinishTool, "the tool that must be called")
+}
+
+func recoverCrashLoopState(s *Stage) {
+	var ran tally
+	gates := []*gate{s.newGate(), s.newGate(), s.newGate(), s.newGate()}
+	pay := newTool("pay", func(ctx context.Context, _ *helix.Call, n int) (int, error) {
+		gates[ran.add("pay")-1].enter()
+		<-ctx.Done()
+		return n, ctx.Err()
+	})
+	pay.Idempotent = true
+	agent := newAgent(scripted.New(scripted.Reply(scripted.Calling("note", num{1}), scripted.Calling("pay", num{2})), scripted.Text("Better.")).ByPosition(),
+		noteTool(), pay)
+	agent.State = helix.StateOf(notes{})
+	x := s.mortal(agent)
+	run := s.Begin(x, agent, "s-1", "Hi!")
+	s.receive("the tool runs", gates[0].entered)
+	s.settled(1)
+	x.Kill()
+	for _, g := range gates[1:] {
+		y, _ := s.heir(agent)
+		s.receive("the run is taken up again", g.entered)
+		y.Kill()
+	}
+	y, handle := s.heir(agent)
+	s.same(handle.ID(), run.ID(), "run")
+	s.failed(s.Result(handle), helix.ErrCrashLoop)
+	s.transcript("s-1", "user: Hi!", `assistant: note({"n":1}), pay({"n":2})`, "tool note: 1", "tool pay failed: tool_outcome_unknown")
+	s.sameJSON(s.state("s-1"), `{"notes":[1],"last":1}`, "state")
+	s.sameJSON(s.foldState(`{"notes":[],"last":0}`, s.chunks("s-1")), s.state("s-1"), "the folded patches")
+	s.ended(s.Say(y, agent, "s-1", "Again!"), helix.Completed)
+}
+
+func recoverStarved(s *Stage) {
+	const others = 170
+	g := s.newGate()
+	agent := newAgent(scripted.New(scripted.Text("ok"), scripted.Takes(scripted.Reply(scripted.Do(g.enter), scripted.Until(g.open)), scripted.Text("Done."))))
+	first := s.Start(agent)
+	runtime := s.run("s-2", s.Say(first, agent, "s-2", "Hi!").RunID).Runtime
+	s.ok(first.Close(s.ctx()), "close")
+	for i := range others { // all of them due before the run that can be taken over
+		id, name, by := fmt.Sprintf("other-%03d", i), "gone", runtime
+		if i%2 == 1 {
+			name, by = "agent", "other"
+		}
+		_, err := s.store().StartRun(s.ctx(), &session.StartRun{
+			SessionID: id, Owner: "other:1", TTL: time.Millisecond,
+			Create: &session.State{Tenant: session.DefaultTenant, ID: id, Agent: name, StreamID: id, Status: session.Active},
+			Run:    session.Run{ID: "run-" + id, Kind: session.RunExecute, Status: session.RunRunning, Agent: name, Runtime: by},
+			Change: session.Change{Messages: []session.Message{{ID: "m-1", Role: session.RoleUser, Parts: []session.Part{session.Text("Hi!")}, RunID: "run-" + id}}},
+		})
+		s.ok(err, "start a run that nobody here takes over")
+	}
+	s.takenOver(s.orphan(agent, g), agent)
+	due, err := s.store().ExpiredLeases(s.ctx(), session.SweepRequest{Limit: 2 * others})
+	s.ok(err, "expired leases")
+	s.same(len(due), others, "runs that are left alone")
+}
+
+func recoverOutage(s *Stage) {
+	g := s.newGate()
+	agent := newAgent(scripted.New(
+		scripted.Reply(scripted.Say("Let me see. "), scripted.Do(g.enter), scripted.Until(g.open), scripted.Calling("note", num{1})), scripted.Text("Done.")), noteTool())
+	agent.State = helix.StateOf(notes{})
+	backend := newFrail(s.Backend)
+	x := s.startOn(backend, Options{Agents: []*helix.Agent{agent}})
+	run := s.Begin(x, agent, "s-1", "Hi!")
+	s.receive("the model is asked", g.entered)
+	backend.faults.noAppend.Store(true)
+	g.release()
+	s.until("the outage is noticed", func() bool { return backend.faults.refused.Load() > 0 })
+	s.idle(time.Second)
+	backend.faults.noAppend.Store(false)
+	s.ended(s.Result(run), helix.Completed)
+	s.same([]any{s.run("s-1", run.ID()).Attempts, s.load("s-1").Lease.Epoch}, []any{0, 1}, "takeovers, and epoch of the lease")
+	s.transcript("s-1", "user: Hi!", `assistant: Let me see. , note({"n":1})`, "tool note: 1", "assistant: Done.")
+	s.sameJSON(s.foldState(`{"notes":[],"last":0}`, s.chunks("s-1")), s.state("s-1"), "the folded patches")
 }

@@ -19,6 +19,8 @@ func resumeScenarios() []Scenario {
 		{"checkpoint and message", "a resume may rewind and add a message", resumeCheckpointMessage},
 		{"checkpoint of a turn before", "a rewind reaches back over turns", resumeEarlierTurn},
 		{"foreign checkpoint", "a checkpoint of another session is refused, and nothing changes", resumeForeign},
+		{"undone checkpoint", "a checkpoint that a later rewind undid is refused, and nothing changes", resumeUndone},
+		{"no messages", "a session without messages has nothing to be resumed", resumeEmpty},
 		{"completed", "a completed session is not resumed unless from a checkpoint", resumeCompleted},
 		{"failed", "a failed session is not resumed unless from a checkpoint", resumeFailed},
 		{"running", "a running session is not resumed", resumeRunning},
@@ -263,4 +265,30 @@ func resumePaused(s *Stage) {
 	s.ok(err, "pause")
 	s.ended(s.Result(s.Resume(x, agent, "s-1", helix.ResumeOptions{})), helix.Completed)
 	s.transcript("s-1", append(untilInterrupted, "assistant: Fine.")...)
+}
+
+func resumeUndone(s *Stage) {
+	x, agent, model := s.story(scripted.Call("note", num{7}), scripted.Text("Another end."))
+	before := s.checkpoints("s-1")
+	s.ended(s.Result(s.Resume(x, agent, "s-1", helix.ResumeOptions{Checkpoint: before[0].ID})), helix.Completed)
+	for _, undone := range before[1:] {
+		_, err := x.Resume(s.ctx(), agent, "s-1", helix.ResumeOptions{Checkpoint: undone.ID})
+		s.refused(err, helix.ErrNotResumable, undone.ID)
+	}
+	s.transcript("s-1", "user: A tale!", `assistant: note({"n":7})`, "tool note: 1", "assistant: Another end.")
+	s.sameJSON(s.state("s-1"), `{"notes":[7],"last":7}`, "state")
+	s.same([]int{len(s.runs("s-1")), len(model.Requests())}, []int{2, 5}, "runs and model calls")
+}
+
+func resumeEmpty(s *Stage) {
+	model := scripted.New(scripted.Text("ok"))
+	agent := newAgent(model)
+	x := s.Start(agent)
+	s.ok(s.store().Create(s.ctx(), &session.State{
+		Tenant: session.DefaultTenant, ID: "s-1", Agent: "agent", StreamID: "s-1", Status: session.Active,
+	}), "create")
+	_, err := x.Resume(s.ctx(), agent, "s-1", helix.ResumeOptions{})
+	s.refused(err, helix.ErrNotResumable, "no messages")
+	s.same([]int{len(s.runs("s-1")), len(model.Requests())}, []int{0, 0}, "runs and model calls")
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
 }

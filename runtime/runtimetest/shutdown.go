@@ -2,10 +2,13 @@ package runtimetest
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"sync/atomic"
 	"time"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/llm"
 	"github.com/helixagents/helix/llm/scripted"
 	"github.com/helixagents/helix/session"
 )
@@ -18,6 +21,9 @@ func shutdownScenarios() []Scenario {
 		{"deadline in an unsafe tool", "a call that may not run again is answered tool_outcome_unknown after a shutdown", shutdownUnsafeTool},
 		{"finished in time", "the result of a call that ends while the process shuts down is not lost", shutdownFinished},
 		{"refuses", "a closed runtime takes no new work", shutdownRefuses},
+		{"takes nothing over", "a runtime that is closing leaves others' orphans alone", shutdownTakesNothing},
+		{"again and again", "any number of shutdowns in one slow step are no crash loop", shutdownAgain},
+		{"hanging hook", "a hook that ignores its context does not hold closing up past the deadline", shutdownHangingHook},
 		{"twice", "closing twice does nothing", shutdownTwice},
 		{"same process", "a runtime started anew in the same process continues what was left", shutdownRestart},
 		{"handle", "the handle on a run that another process continues gives its result", shutdownHandle},
@@ -92,7 +98,7 @@ func shutdownTool(s *Stage) {
 	run := s.Begin(x, agent, "s-1", "Hi!")
 	s.receive("one tool waits", g.entered)
 	s.receive("the other one is done", counted)
-	s.settled("s-1", 1)
+	s.settled(1)
 	s.ok(x.Close(over()), "close")
 	y := s.StartOther(Options{Agents: []*helix.Agent{agent}})
 	res := s.Result(s.Attach(y, "s-1"))
@@ -176,4 +182,115 @@ func shutdownHandle(s *Stage) {
 	s.same(s.Result(run).Text, "Here.", "the reply, through the first handle")
 	items := s.collect(run)
 	s.same(items[len(items)-1].Frame, "end", "the last item of its stream")
+}
+
+func shutdownTakesNothing(s *Stage) {
+	g, busyGate := s.newGate(), s.newGate()
+	agent := newAgent(scripted.New(scripted.Takes(scripted.Reply(scripted.Do(g.enter), scripted.Until(g.open)), scripted.Text("Done."))))
+	busy := newAgent(scripted.New(scripted.Reply(scripted.Do(busyGate.enter), scripted.Until(busyGate.open), scripted.Say("ok"))))
+	busy.Name = "busy"
+	x := s.StartWith(Options{Agents: []*helix.Agent{agent, busy}, LeaseTTL: lease})
+	run := s.Begin(x, busy, "s-2", "Hi!")
+	s.receive("a turn runs", busyGate.entered)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := x.Close(s.ctx()); err != nil {
+			s.Errorf("close: %v", err)
+		}
+	}()
+	s.until("new work is refused", func() bool {
+		_, err := x.Execute(s.ctx(), busy, helix.Input{SessionID: "s-2", Message: helix.UserText("Hi!")})
+		return errors.Is(err, helix.ErrClosed)
+	})
+	orphan := s.orphan(agent, g)
+	s.until("the lease has long expired", func() bool {
+		now, err := s.store().Now(s.ctx())
+		s.ok(err, "now")
+		return now.After(s.load("s-1").Lease.ExpiresAt.Add(2 * lease))
+	})
+	_, err := x.Execute(s.ctx(), agent, helix.Input{SessionID: "s-1", Message: helix.UserText("Hello?")})
+	s.refused(err, helix.ErrClosed)
+	record := s.run("s-1", orphan.ID())
+	s.same([]any{record.Status, record.Attempts, s.load("s-1").Lease.Epoch}, []any{session.RunRunning, 0, 1}, "status, attempts and epoch of the orphan")
+	busyGate.release()
+	s.receive("it closes", done)
+	s.ended(s.Result(run), helix.Completed)
+	s.takenOver(orphan, agent)
+}
+
+func shutdownAgain(s *Stage) {
+	const shutdowns = 5
+	var asked tally
+	gates := make([]*gate, shutdowns)
+	for i := range gates {
+		gates[i] = s.newGate()
+	}
+	agent := newAgent(modelFunc(func(ctx context.Context, _ *llm.Request, emit func(llm.Delta)) (*llm.Response, error) {
+		if n := asked.add(""); n <= shutdowns {
+			return nil, gates[n-1].pass(ctx)
+		}
+		emit(llm.Delta{Kind: llm.DeltaText, Text: "At last."})
+		return &llm.Response{Parts: []session.Part{session.Text("At last.")}}, nil
+	}))
+	x := s.Start(agent)
+	run := s.Begin(x, agent, "s-1", "Hi!")
+	for i, g := range gates {
+		s.receive("the model is asked", g.entered)
+		s.ok(x.Close(over()), "close")
+		s.same(s.run("s-1", run.ID()).Status, session.RunRunning, "the run after shutdown %d", i+1)
+		x = s.StartOther(Options{Agents: []*helix.Agent{agent}})
+	}
+	res := s.Result(s.Attach(x, "s-1"))
+	s.ended(res, helix.Completed)
+	s.same([]any{res.RunID, res.Text, asked.of("")}, []any{run.ID(), "At last.", shutdowns + 1}, "run, reply and model calls")
+}
+
+func shutdownHangingHook(s *Stage) {
+	for i, name := range []string{"BeforeLLMCall", "AfterLLMCall", "BeforeTool", "OnMessage", "AfterTool", "OnAgentComplete", "InstructionsFunc", "StopWhen"} {
+		g, id := s.newGate(), fmt.Sprintf("s-%d", i+1)
+		var called tally
+		hang := func(hook string) { // the first time, and without heeding its context
+			if hook == name && called.add("") == 1 {
+				g.enter()
+				<-g.open
+			}
+		}
+		agent := newAgent(scripted.New(scripted.Call("double", num{1}), scripted.Text("ok")).ByPosition(), double())
+		agent.Name, agent.Tools[0].Idempotent = "agent-"+name, true
+		agent.Hooks = helix.Hooks{
+			BeforeLLMCall: func(context.Context, *helix.HookContext, helix.BeforeLLMCall) error {
+				hang("BeforeLLMCall")
+				return nil
+			},
+			AfterLLMCall: func(context.Context, *helix.HookContext, helix.AfterLLMCall) error { hang("AfterLLMCall"); return nil },
+			BeforeTool:   func(context.Context, *helix.HookContext, helix.BeforeTool) error { hang("BeforeTool"); return nil },
+			OnMessage:    func(context.Context, *helix.HookContext, helix.NewMessage) error { hang("OnMessage"); return nil },
+			AfterTool:    func(context.Context, *helix.HookContext, helix.AfterTool) error { hang("AfterTool"); return nil },
+			OnAgentComplete: func(context.Context, *helix.HookContext, helix.AgentComplete) error {
+				hang("OnAgentComplete")
+				return nil
+			},
+		}
+		agent.InstructionsFunc = func(context.Context, *helix.Prompt) (string, error) { hang("InstructionsFunc"); return "", nil }
+		agent.StopWhen = func(context.Context, *helix.Step) (bool, error) { hang("StopWhen"); return false, nil }
+		x := s.Start(agent)
+		run := s.Begin(x, agent, id, "Hi!")
+		s.receive(name+" is called", g.entered)
+		began := time.Now()
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+		rescue := time.AfterFunc(patience, g.release)
+		s.ok(x.Close(ctx), "close")
+		rescue.Stop()
+		cancel()
+		if took := time.Since(began); took > patience/4 {
+			s.Fatalf("closing took %s while %s hung", took, name)
+		}
+		y := s.StartOther(Options{Agents: []*helix.Agent{agent}})
+		res := s.Result(s.Attach(y, id))
+		s.ended(res, helix.Completed)
+		s.same(res.RunID, run.ID(), "run")
+		s.transcript(id, "user: Hi!", `assistant: double({"n":1})`, "tool double: 2", "assistant: ok")
+		g.release()
+	}
 }

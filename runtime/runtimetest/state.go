@@ -29,6 +29,9 @@ func stateScenarios() []Scenario {
 		{"nested patches", "a change deep within a value is streamed as a patch of that place", stateNested},
 		{"late goroutine", "a goroutine that outlives its call changes nothing", stateLate},
 		{"append to no list", "appending to something that is not a list fails the call, by name", stateNoList},
+		{"append to no name", "appending to a key that has no name, or one that no store keeps, fails the call, and the run goes on", stateNoName},
+		{"append within an update", "a tool may append while it updates", stateAppendWithin},
+		{"nil list", "a list that the input's state leaves nil can be updated and appended to", stateNilList},
 		{"checkpoints", "each step's checkpoint holds the state after it", stateCheckpoints},
 		{"long list", "a list grows by many appends without losing one", stateLong},
 		{"numbers", "large numbers and odd keys survive", stateNumbers},
@@ -325,4 +328,50 @@ func stateNumbers(s *Stage) {
 	folded, err := session.DocumentOf([]byte(s.foldState(`{}`, s.chunks("s-1"))))
 	s.ok(err, "folded patches")
 	s.same(string(folded.Get(`a/b~c "d" é`)), "[9007199254740993]", "the large number, folded")
+}
+
+func stateNoName(s *Stage) {
+	tool := newTool("odd", func(_ context.Context, call *helix.Call, n int) (int, error) {
+		helix.Append(call, []string{"", "a\x00b"}[n], n)
+		return n, nil
+	})
+	agent := newAgent(scripted.New(scripted.Reply(scripted.Calling("odd", num{0}), scripted.Calling("odd", num{1})), scripted.Text("ok"), scripted.Text("Yes.")), tool)
+	x := s.Start(agent)
+	s.ended(s.Say(x, agent, "s-1", "Go!"), helix.Completed)
+	messages := s.messages("s-1")
+	s.refused(messages[2].Parts[0].Error, helix.ErrInvalid, "state key", "empty")
+	s.refused(messages[3].Parts[0].Error, helix.ErrInvalid, "state key", "zero byte")
+	s.same(s.runs("s-1")[0].Attempts, 0, "takeovers")
+	s.usable(x, agent)
+}
+
+func stateAppendWithin(s *Stage) {
+	tool := newTool("note", func(_ context.Context, call *helix.Call, n int) (int, error) {
+		helix.Update(call, func(v *notes) {
+			helix.Append(call, "notes", n)
+			v.Last = len(helix.State[notes](call).Notes)
+		})
+		return n, nil
+	})
+	agent := newAgent(scripted.New(scripted.Call("note", num{7}), scripted.Text("ok")), tool)
+	agent.State = helix.StateOf(notes{Notes: []int{1}})
+	x := s.Start(agent)
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
+	s.sameJSON(s.state("s-1"), `{"notes":[1,7],"last":2}`, "state")
+}
+
+func stateNilList(s *Stage) {
+	add := newTool("add", func(_ context.Context, call *helix.Call, n int) (int, error) {
+		helix.Append(call, "notes", n)
+		return n, nil
+	})
+	for i, first := range []string{"note", "add"} {
+		id := fmt.Sprintf("s-%d", i+1)
+		agent := newAgent(scripted.New(scripted.Call(first, num{1}), scripted.Call("add", num{2}), scripted.Call("note", num{3}), scripted.Text("ok")), noteTool(), add)
+		agent.Name, agent.State = first+"r", helix.StateOf(notes{Last: 1})
+		x := s.Start(agent)
+		s.ended(s.Result(s.Execute(x, agent, helix.Input{SessionID: id, Message: helix.UserText("Hi!"), State: notes{Last: 9}})), helix.Completed)
+		s.sameJSON(s.state(id), `{"notes":[1,2,3],"last":3}`, "state")
+		s.sameJSON(s.foldState(`{"notes":[],"last":9}`, s.chunks(id)), s.state(id), "the folded patches")
+	}
 }

@@ -3,12 +3,14 @@ package runtimetest
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"time"
 
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/llm"
 	"github.com/helixagents/helix/llm/scripted"
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/stream"
 )
 
 func stopScenarios() []Scenario {
@@ -16,6 +18,7 @@ func stopScenarios() []Scenario {
 		{"during the model", "an interrupt during a model call keeps the partial reply, flagged", stopModel},
 		{"empty reply", "an interrupt before the model has said anything stores no reply", stopEmpty},
 		{"half a call", "of a partial reply with half a call, the text is kept", stopHalfCall},
+		{"whole calls", "of a partial reply whole calls are kept, each answered run_stopped", stopWholeCalls},
 		{"during a tool", "an interrupt during a tool cancels it and answers its call with run_stopped", stopTool},
 		{"finished siblings", "the results of calls that were done before the interrupt stand", stopSiblings},
 		{"stubborn tool", "a tool that does not heed its cancellation does not hold the interrupt up", stopStubborn},
@@ -23,6 +26,7 @@ func stopScenarios() []Scenario {
 		{"during a retry", "an interrupt ends the wait for another attempt", stopBackoff},
 		{"abort the model", "an abort during a model call fails the run as framework_cancelled; the session goes on", stopAbortModel},
 		{"abort a tool", "an abort during a tool answers its call and fails the run", stopAbortTool},
+		{"abort a finish", "an abort in a step that finishes fails the run as framework_cancelled, without an output", stopAbortFinish},
 		{"abort clears output", "an abort clears the session's output, an interrupt does not", stopOutput},
 		{"abort over interrupt", "an abort overrides an interrupt, and not the other way round", stopAbortWins},
 		{"ended", "a session whose run has ended has nothing to stop", stopEnded},
@@ -30,6 +34,7 @@ func stopScenarios() []Scenario {
 		{"unnoticed", "a stop that came too late for its run never stops the next one", stopUnnoticed},
 		{"from another process", "an interrupt from another process is noticed at the next step", stopElsewhere},
 		{"abort from another process", "an abort from another process is noticed at the next step", stopAbortElsewhere},
+		{"heartbeat", "a stop from another process reaches a long call with the heartbeat", stopHeartbeat},
 		{"outlives its reader", "a stop request outlives the process that should have heeded it", stopOutlives},
 		{"repeated", "a stop may be requested many times", stopRepeated},
 	}
@@ -343,4 +348,61 @@ func stopRepeated(s *Stage) {
 	g.release()
 	s.ended(s.Result(run), helix.Interrupted)
 	s.same(len(s.runs("s-1")), 1, "runs")
+}
+
+func stopWholeCalls(s *Stage) {
+	g := s.newGate()
+	var ran tally
+	agent := newAgent(scripted.New(scripted.Reply(
+		scripted.Say("First this, "), scripted.Calling("count", num{1}), scripted.Say("then that"), scripted.Calling("count", num{2}),
+		scripted.Do(g.enter), scripted.Until(nil)), scripted.Text("ok")),
+		newTool("count", func(context.Context, *helix.Call, int) (int, error) { return ran.add(""), nil }))
+	x := s.Start(agent)
+	run := s.Begin(x, agent, "s-1", "Hi!")
+	s.receive("the model has made its calls", g.entered)
+	s.ok(run.Interrupt(s.ctx(), "enough"), "interrupt")
+	s.ended(s.Result(run), helix.Interrupted)
+	cut := []string{
+		"user: Hi!", `assistant: First this, , count({"n":1}), then that, count({"n":2}) {"stop":"interrupt"}`,
+		"tool count failed: run_stopped", "tool count failed: run_stopped",
+	}
+	s.transcript("s-1", cut...)
+	s.refused(s.messages("s-1")[2].Parts[0].Error, code(session.CodeRunStopped), "enough")
+	s.ended(s.Result(s.Resume(x, agent, "s-1", helix.ResumeOptions{})), helix.Completed)
+	s.transcript("s-1", append(cut, "assistant: ok")...)
+	s.same(ran.of(""), 0, "calls that ran")
+}
+
+func stopAbortFinish(s *Stage) {
+	g := s.newGate()
+	agent, _ := finisher(scripted.Finish(report{"first"}), scripted.Reply(scripted.Calling("wait", num{1}), scripted.Finishing(report{"second"})))
+	agent.Tools = append(agent.Tools, blocking(g))
+	x := s.Start(agent)
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
+	run := s.Begin(x, agent, "s-1", "Again!")
+	s.receive("the tool runs", g.entered)
+	s.ok(run.Abort(s.ctx(), "off with it"), "abort")
+	res := s.Result(run)
+	s.failed(res, helix.ErrCancelled, "off with it")
+	s.same([]int{len(res.Output), len(s.load("s-1").Output)}, []int{0, 0}, "bytes of output, of the run and of the session")
+	s.same(len(ofKind(s.chunks("s-1"), stream.Output)), 1, "outputs in the stream")
+}
+
+func stopHeartbeat(s *Stage) {
+	for i, stop := range []session.StopKind{session.StopAbort, session.StopInterrupt} {
+		g, id := s.newGate(), fmt.Sprintf("s-%d", i+1)
+		agent := newAgent(scripted.New(scripted.Call("wait", num{1}), scripted.Text("never")), blocking(g))
+		x := s.StartWith(Options{Agents: []*helix.Agent{agent}, LeaseTTL: 3 * lease})
+		y := s.StartOther(Options{})
+		run := s.Begin(x, agent, id, "Hi!")
+		s.receive("the tool runs", g.entered)
+		if stop == session.StopAbort {
+			s.ok(y.Abort(s.ctx(), id, "from afar"), "abort")
+			s.failed(s.Result(run), helix.ErrCancelled, "from afar") // though nobody lets the tool on
+		} else {
+			s.ok(y.Interrupt(s.ctx(), id, "from afar"), "interrupt")
+			s.ended(s.Result(run), helix.Interrupted)
+		}
+		s.transcript(id, "user: Hi!", `assistant: wait({"n":1})`, "tool wait failed: run_stopped")
+	}
 }

@@ -27,6 +27,8 @@ func streamScenarios() []Scenario {
 		{"next turn", "the stream of a new turn does not end with the end of the turn before", streamNextTurn},
 		{"nothing erased", "a continuing turn does not erase what was there", streamKept},
 		{"folds", "folding the chunks of an eventful turn gives its transcript", streamFolds},
+		{"order", "text after a call and files before text fold in the reply's order", streamOrder},
+		{"no deltas", "the text of a model that streams nothing is streamed all the same, in the reply's order", streamNoDeltas},
 		{"custom events", "a tool's events are streamed in order; data that cannot be encoded is told instead", streamCustom},
 		{"failure", "a failed run ends its stream with the error, for readers of before and after", streamFailure},
 		{"interrupted", "an interrupted run ends its stream as interrupted, without an error", streamInterrupted},
@@ -476,4 +478,44 @@ func streamSlow(s *Stage) {
 		s.collect(run)
 		break
 	}
+}
+
+func streamOrder(s *Stage) {
+	file := func(name string) scripted.Part {
+		return scripted.Content(session.Part{Kind: session.PartFile, URL: "https://example.com/" + name, MediaType: "image/png"})
+	}
+	agent := newAgent(scripted.New(
+		scripted.Reply(scripted.Say("before"), scripted.Calling("double", num{1}), scripted.Say("between"), scripted.Calling("double", num{2}), scripted.Say("after")),
+		scripted.Reply(file("1"), scripted.Think("Hm."), scripted.Say("one"), file("2"), scripted.Calling("double", num{3}), file("3"), scripted.Say("two")),
+		scripted.Reply(file("4"), scripted.Say("ok"))), double())
+	x := s.Start(agent)
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
+	want := []string{
+		"user: Hi!", `assistant: before, double({"n":1}), between, double({"n":2}), after`, "tool double: 2", "tool double: 4",
+		`assistant: [image/png https://example.com/1], <Hm.>, one, [image/png https://example.com/2], double({"n":3}), [image/png https://example.com/3], two`,
+		"tool double: 6", "assistant: [image/png https://example.com/4], ok",
+	}
+	s.transcript("s-1", want...)
+	s.same(render(stream.Fold("s-1", s.chunks("s-1"))), strings.Join(want, "\n"), "the folded stream")
+}
+
+func streamNoDeltas(s *Stage) {
+	call := session.Part{Kind: session.PartToolCall, Tool: "double", Input: []byte(`{"n":1}`)}
+	file := session.Part{Kind: session.PartFile, URL: "https://example.com/1", MediaType: "image/png"}
+	thought := session.Part{Kind: session.PartReasoning, Text: "Hm."}
+	replies := [][]session.Part{
+		{thought, session.Text("before"), call, session.Text("after")}, {session.Text("Here: "), file, session.Text("That was it.")},
+	}
+	var asked tally
+	agent := newAgent(modelFunc(func(context.Context, *llm.Request, func(llm.Delta)) (*llm.Response, error) {
+		return &llm.Response{Parts: replies[asked.add("")-1]}, nil
+	}), double())
+	x := s.Start(agent)
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
+	want := []string{
+		"user: Hi!", `assistant: <Hm.>, before, double({"n":1}), after`, "tool double: 2",
+		"assistant: Here: , [image/png https://example.com/1], That was it.",
+	}
+	s.transcript("s-1", want...)
+	s.same(render(stream.Fold("s-1", s.chunks("s-1"))), strings.Join(want, "\n"), "the folded stream")
 }

@@ -10,6 +10,8 @@ func tenantScenarios() []Scenario {
 	return []Scenario{
 		{"apart", "two tenants may use the same session id and never meet", tenantsApart},
 		{"by user", "the user's tenant is the session's", tenantsByUser},
+		{"not left", "an executor of one tenant refuses the user of another, naming the field", tenantsNotLeft},
+		{"another user", "a session of another user does not exist for the one who executes it", tenantsAnotherUser},
 		{"unseen", "what is another tenant's does not exist: it is neither resumed, retried, stopped, attached to nor branched", tenantsUnseen},
 		{"requests", "request ids of two tenants do not meet", tenantsRequests},
 		{"default", "the empty tenant is the default one", tenantsDefault},
@@ -133,4 +135,37 @@ func tenantsRecovery(s *Stage) {
 	res := s.Result(s.Attach(y.Tenant("acme"), "s-1"))
 	s.ended(res, helix.Completed)
 	s.same(res.RunID, run.ID(), "run")
+}
+
+func tenantsNotLeft(s *Stage) {
+	agent := newAgent(scripted.New(scripted.Text("ok")))
+	x := s.Start(agent)
+	acme, umbrella := s.within(x, "acme"), s.within(x, "umbrella")
+	in := helix.Input{SessionID: "s-1", Message: helix.UserText("Hi!"), User: helix.User{ID: "alice", Tenant: "umbrella"}}
+	_, err := acme.Execute(s.ctx(), agent, in)
+	s.refused(err, helix.ErrInvalid, "User.Tenant", "umbrella", "acme")
+	s.same(session.AsError(err).Field, "User.Tenant", "the field")
+	_, err = x.Tenant(session.DefaultTenant).Execute(s.ctx(), agent, in)
+	s.refused(err, helix.ErrInvalid, "User.Tenant")
+	for _, tenant := range []string{session.DefaultTenant, "acme", "umbrella"} {
+		exists, err := s.Backend.Sessions().Tenant(tenant).Exists(s.ctx(), "s-1")
+		s.ok(err, "exists")
+		s.same(exists, false, "the session exists in %s", tenant)
+	}
+	s.ended(s.Result(s.Execute(umbrella, agent, in)), helix.Completed)
+}
+
+func tenantsAnotherUser(s *Stage) {
+	model := scripted.New(scripted.Text("one"), scripted.Text("two"))
+	agent := newAgent(model)
+	x := s.Start(agent)
+	in := helix.Input{SessionID: "s-1", Message: helix.UserText("Hi!"), User: helix.User{ID: "alice"}}
+	s.ended(s.Result(s.Execute(x, agent, in)), helix.Completed)
+	in.User.ID = "bob"
+	_, err := x.Execute(s.ctx(), agent, in)
+	s.refused(err, helix.ErrNotFound)
+	s.same([]int{len(s.messages("s-1")), len(s.runs("s-1")), len(model.Requests())}, []int{2, 1, 1}, "messages, runs and model calls")
+	in.User.ID = "alice"
+	s.ended(s.Result(s.Execute(x, agent, in)), helix.Completed)
+	s.same(s.load("s-1").UserID, "alice", "the session's user")
 }

@@ -19,6 +19,7 @@ func usageScenarios() []Scenario {
 		{"failures", "failed attempts and calls are reported as such", usageFailures},
 		{"distinct ids", "every entry of a run has an id of its own", usageDistinct},
 		{"stable ids", "an effect that is repeated after a takeover reports under the same ids", usageStable},
+		{"panicking sink", "a sink that panics is logged and changes nothing", usagePanic},
 	}
 }
 
@@ -158,4 +159,14 @@ func usageStable(s *Stage) {
 		amounts[e.ID] = e.Amount
 	}
 	s.same([]int{custom, len(amounts)}, []int{4, 2}, "custom entries, and their ids")
+}
+
+func usagePanic(s *Stage) {
+	agent := newAgent(scripted.New(scripted.Call("read", num{3}), scripted.Text("ok")), pages())
+	x := s.StartWith(Options{Agents: []*helix.Agent{agent}, Usage: usage.SinkFunc(func(context.Context, usage.Entry) { panic("full") })})
+	res := s.Say(x, agent, "s-1", "Hi!")
+	s.ended(res, helix.Completed)
+	s.same([]int64{res.Usage.ModelCalls, res.Usage.ToolCalls}, []int64{2, 1}, "model and tool calls of the run")
+	s.transcript("s-1", "user: Hi!", `assistant: read({"n":3})`, "tool read: 3", "assistant: ok")
+	s.logged("usage sink failed", "full")
 }

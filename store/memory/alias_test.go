@@ -66,6 +66,9 @@ func TestChunksAreNotShared(t *testing.T) {
 		MessageCount: new(1), Error: failure, Patches: []session.Patch{{Op: "add", Path: "/x", Value: raw(`"before"`)}},
 		Messages: []session.Message{session.UserText("before")},
 	}
+	if _, err := s.Reactivate(ctx, "a", stream.Producer{Session: "a"}); err != nil {
+		t.Fatal(err)
+	}
 	if _, err := s.Append(ctx, "a", stream.Batch{Producer: stream.Producer{Session: "a"}, Chunks: []stream.Chunk{sent}}); err != nil {
 		t.Fatal(err)
 	}

@@ -156,7 +156,7 @@ func (s *sessions) edit(ctx context.Context, id string) (rec *record, done func(
 	}, nil
 }
 
-// editFree is edit for a direct write of the document, which a live run's lease
+// editFree is edit for a direct write of the document, which a running run
 // forbids.
 func (s *sessions) editFree(ctx context.Context, id string) (rec *record, now time.Time, done func(), err error) {
 	rec, done, err = s.edit(ctx, id)
@@ -164,7 +164,7 @@ func (s *sessions) editFree(ctx context.Context, id string) (rec *record, now ti
 		return nil, now, nil, err
 	}
 	now = s.b.now()
-	if err := rec.state.Free(now); err != nil {
+	if err := rec.state.Free(rec.currentRun(), now); err != nil {
 		done()
 		return nil, now, nil, err
 	}

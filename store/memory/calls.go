@@ -17,26 +17,9 @@ type call struct {
 	at           time.Time // when the row was written
 }
 
-// takeCall makes a row of a call that a caller hands in.
+// takeCall makes a row of a call that was checked.
 func takeCall(c *session.Call) (*call, error) {
-	switch {
-	case c.MessageID == "":
-		return nil, session.Invalid("call", "%s needs the id of its assistant message", c.ID)
-	case c.ID == "":
-		return nil, session.Invalid("call id", "must not be empty")
-	}
 	row := &call{Call: cloneCall(c)}
-	switch c.Status {
-	case "":
-		row.Status = session.CallOpen
-	case session.CallOpen, session.CallBegun:
-	case session.CallSettled:
-		if c.Result == nil {
-			return nil, session.Invalid("call", "%s is settled without a result", c.ID)
-		}
-	default:
-		return nil, session.Invalid("call status", "%q is none of open, begun, settled", c.Status)
-	}
 	if err := row.take(c); err != nil {
 		return nil, err
 	}
@@ -45,14 +28,8 @@ func takeCall(c *session.Call) (*call, error) {
 
 // take takes a result over, if there is one.
 func (c *call) take(from *session.Call) error {
-	if err := from.Writes.Check(); err != nil {
-		return err
-	}
 	if from.Result == nil {
 		return nil
-	}
-	if err := from.Result.Check(); err != nil {
-		return err
 	}
 	m, err := encodeMessage(from.Result)
 	if err != nil {
@@ -113,8 +90,9 @@ func (s *sessions) claim(
 
 // Settle implements [session.Calls].
 func (s *sessions) Settle(ctx context.Context, id string, fence session.Fence, settled session.Call) (session.Call, error) {
-	if settled.Result == nil {
-		return session.Call{}, session.Invalid("call", "%s is settled without a result", settled.ID)
+	settled.Status = session.CallSettled
+	if err := settled.Check(); err != nil {
+		return session.Call{}, err
 	}
 	row, err := s.settle(ctx, id, fence, &settled)
 	if err != nil {
@@ -241,12 +219,7 @@ func (r *record) addCall(row *call, now time.Time) {
 		return
 	}
 	row.at = now
-	if row.Status != session.CallOpen && row.BegunAt.IsZero() {
-		row.BegunAt = now
-	}
-	if row.Status == session.CallSettled && row.SettledAt.IsZero() {
-		row.SettledAt = now
-	}
+	row.Begin(now)
 	list := r.calls[row.MessageID]
 	list = append(list, row)
 	slices.SortStableFunc(list, func(a, b *call) int { return cmp.Compare(a.Index, b.Index) })

@@ -10,16 +10,15 @@ import (
 )
 
 // checkpoint is a stored checkpoint. It never changes, except that a rewind may
-// undo it.
+// undo it: outside the lock only a copy may be read.
 type checkpoint struct {
 	session.Checkpoint // without State
 	number             int64
 	state              *version
-	undone             bool // messages it counts on are gone
 }
 
 // withState is the checkpoint as a caller gets it.
-func (c *checkpoint) withState() *session.Checkpoint {
+func (c checkpoint) withState() *session.Checkpoint {
 	out := c.Checkpoint
 	shared := c.state.document()
 	state := cloneDocument(&shared)
@@ -36,17 +35,20 @@ func (s *sessions) CreateCheckpoint(ctx context.Context, id string, n session.Ne
 	return cp.withState(), nil
 }
 
-func (s *sessions) createCheckpoint(ctx context.Context, id string, n session.NewCheckpoint) (*checkpoint, error) {
+func (s *sessions) createCheckpoint(ctx context.Context, id string, n session.NewCheckpoint) (checkpoint, error) {
+	if err := n.Check(); err != nil {
+		return checkpoint{}, err
+	}
 	rec, now, done, err := s.editFree(ctx, id)
 	if err != nil {
-		return nil, err
+		return checkpoint{}, err
 	}
 	defer done()
 	if err := rec.checkCheckpoint(n.ID); err != nil {
-		return nil, err
+		return checkpoint{}, err
 	}
 	rec.touchDirectly(now)
-	return rec.writeCheckpoint(n, now), nil
+	return *rec.writeCheckpoint(n, now), nil
 }
 
 // Checkpoint implements [session.Checkpoints].
@@ -65,9 +67,13 @@ func (s *sessions) readCheckpoint(ctx context.Context, id string, which func(*re
 		return nil, err
 	}
 	checkpointID := which(rec)
-	cp := rec.checkpointIDs[checkpointID]
+	var cp checkpoint
+	stored := rec.checkpointIDs[checkpointID]
+	if stored != nil {
+		cp = *stored
+	}
 	done()
-	if cp == nil {
+	if stored == nil {
 		return nil, noCheckpoint(id, checkpointID)
 	}
 	return cp.withState(), nil
@@ -88,7 +94,7 @@ func (s *sessions) Checkpoints(ctx context.Context, id string, req session.PageR
 	if resumed {
 		end = sort.Search(end, func(i int) bool { return rec.checkpoints[i].number >= pos.N })
 	}
-	end = max(end-req.Offset, 0)
+	end = max(end-req.Skip(), 0)
 	start := max(end-req.Size(), 0)
 	items := make([]session.Checkpoint, 0, end-start)
 	var last session.Position
@@ -106,7 +112,7 @@ func (s *sessions) Checkpoints(ctx context.Context, id string, req session.PageR
 // checkCheckpoint refuses an id that is taken.
 func (r *record) checkCheckpoint(id string) error {
 	if r.checkpointIDs[id] != nil {
-		return session.ErrExists.WithMessage("session %s: checkpoint %s already exists", r.state.ID, id)
+		return session.ErrExists.WithMessage("session %s: checkpoint %s already exists", r.state.ID, id).WithSaw(r.state.Saw())
 	}
 	return nil
 }
@@ -147,7 +153,7 @@ func (r *record) writeCheckpoint(n session.NewCheckpoint, now time.Time) *checkp
 func (r *record) undoCheckpoints(keep int) {
 	n := len(r.standing)
 	for ; n > 0 && r.standing[n-1].MessageCount > keep; n-- {
-		r.standing[n-1].undone = true
+		r.standing[n-1].Undone = true
 	}
 	if n == len(r.standing) {
 		return

@@ -19,17 +19,10 @@ func (c *child) change(change func(*session.ChildRef)) {
 	c.revision++
 }
 
-func checkChild(ref *session.ChildRef) error {
-	if ref.SessionID == "" {
-		return session.Invalid("child session id", "must not be empty")
-	}
-	return checkRaw("remote", ref.Remote)
-}
-
 // PutChildren implements [session.Children].
 func (s *sessions) PutChildren(ctx context.Context, id string, refs []session.ChildRef) error {
 	for i := range refs {
-		if err := checkChild(&refs[i]); err != nil {
+		if err := refs[i].Check(); err != nil {
 			return err
 		}
 	}
@@ -46,8 +39,8 @@ func (s *sessions) PutChildren(ctx context.Context, id string, refs []session.Ch
 	return nil
 }
 
-// putChild adds a reference or replaces the one to the same session, which keeps
-// its place and, unless told otherwise, its age.
+// putChild adds a reference or replaces the one to the same session, whose place it
+// takes.
 func (r *record) putChild(ref session.ChildRef, now time.Time) {
 	ref.UpdatedAt = now
 	found := r.children.get(ref.SessionID)
@@ -58,9 +51,7 @@ func (r *record) putChild(ref session.ChildRef, now time.Time) {
 		r.children.add(ref.SessionID, &child{ref: ref})
 		return
 	}
-	if ref.CreatedAt.IsZero() {
-		ref.CreatedAt = found.ref.CreatedAt
-	}
+	ref.Replace(&found.ref)
 	found.change(func(was *session.ChildRef) { *was = ref })
 }
 
@@ -81,9 +72,11 @@ func (s *sessions) UpdateChild(
 		if ref.SessionID != childID {
 			return nil, session.Invalid("child session id", "%q must stay %q", ref.SessionID, childID)
 		}
-		if err := checkChild(&ref); err != nil {
+		ref.Replace(&read.ref)
+		if err := ref.Check(); err != nil {
 			return nil, err
 		}
+		ref = cloneChild(&ref)
 		swapped, err := s.swapChild(ctx, id, read.revision, &ref)
 		if err != nil {
 			return nil, err

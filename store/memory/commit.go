@@ -21,13 +21,11 @@ type change struct {
 	outcome  *session.Outcome
 }
 
-// prepare does everything about a change that does not need the session.
+// prepare does everything about a change, which was checked, that does not need the
+// session.
 func prepare(c *session.Change) (*change, error) {
-	if err := c.Check(); err != nil {
-		return nil, err
-	}
 	out := &change{Change: c, writes: cloneWrites(c.Writes)}
-	for _, part := range []func() error{out.prepareMessages, out.prepareState, out.prepareRows, out.prepareOutcome} {
+	for _, part := range []func() error{out.prepareMessages, out.prepareState, out.prepareRows} {
 		if err := part(); err != nil {
 			return nil, err
 		}
@@ -44,9 +42,6 @@ func (c *change) prepareMessages() (err error) {
 		if result.Message == nil {
 			continue
 		}
-		if err := result.Message.Check(); err != nil {
-			return err
-		}
 		m, err := encodeMessage(result.Message)
 		if err != nil {
 			return err
@@ -60,11 +55,7 @@ func (c *change) prepareState() error {
 	if c.State == nil {
 		return nil
 	}
-	doc, err := takeDocument(c.State)
-	if err != nil {
-		return err
-	}
-	state := newCustom(doc)
+	state := newCustom(cloneDocument(c.State))
 	c.state = &state
 	return state.apply(c.writes)
 }
@@ -77,27 +68,10 @@ func (c *change) prepareRows() error {
 		}
 		c.calls = append(c.calls, row)
 	}
-	for i := range c.Pending {
-		if err := checkPending(&c.Pending[i]); err != nil {
-			return err
-		}
-	}
 	c.pending = cloneEach(c.Pending, clonePending)
-	for i := range c.Children {
-		if err := checkChild(&c.Children[i]); err != nil {
-			return err
-		}
-	}
 	c.children = cloneEach(c.Children, cloneChild)
-	return nil
-}
-
-func (c *change) prepareOutcome() error {
-	if c.Outcome == nil {
-		return nil
-	}
 	c.outcome = cloneOutcome(c.Outcome)
-	return checkRaw("output", c.outcome.Output)
+	return nil
 }
 
 // check decides everything that the stored session decides. Nothing has changed
@@ -115,7 +89,7 @@ func (c *change) check(rec *record) error {
 			}
 		}
 	}
-	if err := rec.pending.checkUnanswered(rec.state.ID, c.Waits); err != nil {
+	if err := rec.checkUnanswered(c.Waits); err != nil {
 		return err
 	}
 	if err := c.checkMessages(rec); err != nil {
@@ -194,7 +168,8 @@ func (c *change) applyRows(b *Backend, rec *record, now time.Time) {
 		rec.addCall(row, now)
 	}
 	for i := range c.pending {
-		rec.pending.add(rec.state.ID, c.pending[i], now)
+		c.pending[i].Begin(rec.state.ID, rec.state.CurrentRunID, now)
+		rec.pending.add(c.pending[i])
 	}
 	rec.pending.resolve(c.Resolve)
 	rec.own(c.Own)
@@ -203,7 +178,7 @@ func (c *change) applyRows(b *Backend, rec *record, now time.Time) {
 		rec.putChild(c.children[i], now)
 	}
 	rec.inbox.consume(c.Consume)
-	if c.Wake != nil {
+	if c.Wake != nil && b.find(rec.state.Tenant, c.Wake.SessionID) != nil { // a parent that was deleted needs no waking
 		b.putWake(rec.state.Tenant, *c.Wake, now)
 	}
 }
@@ -234,6 +209,9 @@ func (c *change) applyRun(rec *record, now time.Time) {
 
 // Commit implements [session.Turns].
 func (s *sessions) Commit(ctx context.Context, commit *session.Commit) (*session.Committed, error) {
+	if err := commit.Check(); err != nil {
+		return nil, err
+	}
 	c, err := prepare(&commit.Change)
 	if err != nil {
 		return nil, err
@@ -264,15 +242,20 @@ func (s *sessions) Commit(ctx context.Context, commit *session.Commit) (*session
 	if err := c.perform(rec); err != nil {
 		return nil, err
 	}
+	stop := rec.stop
 	c.apply(s.b, rec, s.b.now())
 	rec.state.LastCommit = commit.Key
 	out := rec.committed()
+	out.Stop = clonePointer(stop) // also one that the outcome has consumed
 	out.Warnings = c.writes.Warnings
 	return &out, nil
 }
 
 // changeDirectly applies a change outside a turn.
 func (s *sessions) changeDirectly(ctx context.Context, id string, direct *session.Change) (session.Committed, error) {
+	if err := direct.Check(); err != nil {
+		return session.Committed{}, err
+	}
 	c, err := prepare(direct)
 	if err != nil {
 		return session.Committed{}, err

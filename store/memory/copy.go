@@ -27,7 +27,7 @@ func cloneState(s *session.State) session.State {
 	out.Interrupt = cloneInterrupt(s.Interrupt)
 	out.Tracing = clonePointer(s.Tracing)
 	out.WorkspaceRef = bytes.Clone(s.WorkspaceRef)
-	out.Tags = slices.Clone(s.Tags)
+	out.Tags = session.UniqueTags(s.Tags)
 	out.Metadata = maps.Clone(s.Metadata)
 	out.Extra = cloneRawMap(s.Extra)
 	for _, t := range []*time.Time{&out.Lease.ExpiresAt, &out.CheckpointedAt, &out.ExpiresAt, &out.CreatedAt, &out.UpdatedAt} {
@@ -43,21 +43,6 @@ func cloneDocument(d *session.Document) session.Document {
 		out.Set(key, bytes.Clone(value))
 	}
 	return out
-}
-
-// takeDocument is cloneDocument for a caller's document, whose values need not
-// be JSON.
-func takeDocument(d *session.Document) (session.Document, error) {
-	out := cloneDocument(d)
-	for key, value := range out.All() {
-		if key == "" {
-			return out, session.Invalid("state key", "must not be empty")
-		}
-		if !json.Valid(value) {
-			return out, session.Invalid("state key", "%q: the value is not valid JSON", key)
-		}
-	}
-	return out, nil
 }
 
 func cloneRun(r *session.Run) session.Run {
@@ -242,12 +227,4 @@ func cloneRawMap[M ~map[string]json.RawMessage](m M) M {
 		out[key] = bytes.Clone(value)
 	}
 	return out
-}
-
-// checkRaw refuses a value that no store could encode.
-func checkRaw(field string, raw json.RawMessage) error {
-	if raw != nil && !json.Valid(raw) {
-		return session.Invalid(field, "is not valid JSON")
-	}
-	return nil
 }

@@ -57,6 +57,9 @@ func (c *custom) apply(w session.Writes) error {
 		case session.OpReplace:
 			c.resize(op.Key, len(op.Key)+len(op.Value))
 		case session.OpAppend:
+			if len(op.Items) == 0 {
+				continue
+			}
 			n := c.sizes[op.Key]
 			if n == 0 {
 				n = len(op.Key) + len("[]")

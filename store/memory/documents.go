@@ -9,13 +9,10 @@ import (
 
 // Save implements [session.Documents].
 func (s *sessions) Save(ctx context.Context, state *session.State) error {
-	if err := checkState(state); err != nil {
+	if err := state.Check(); err != nil {
 		return err
 	}
-	doc, err := takeDocument(&state.Custom)
-	if err != nil {
-		return err
-	}
+	doc := cloneDocument(&state.Custom)
 	saved := cloneState(state)
 	rec, now, done, err := s.editFree(ctx, state.ID)
 	if err != nil {
@@ -60,11 +57,15 @@ func (s *sessions) Merge(ctx context.Context, id string, w session.Writes) (sess
 // SetStatus implements [session.Documents].
 func (s *sessions) SetStatus(ctx context.Context, id string, change session.StatusChange) (session.StatusResult, error) {
 	change.Interrupt, change.Error = cloneInterrupt(change.Interrupt), cloneError(change.Error)
-	rec, now, done, err := s.editFree(ctx, id)
+	rec, done, err := s.edit(ctx, id)
 	if err != nil {
 		return session.StatusResult{}, err
 	}
 	defer done()
+	now := s.b.now()
+	if err := change.Free(&rec.state, rec.currentRun(), now); err != nil {
+		return session.StatusResult{}, err
+	}
 	result, err := change.Swap(&rec.state)
 	if err == nil && result.OK {
 		rec.state.LastCommit, rec.state.UpdatedAt = "", now
@@ -74,6 +75,9 @@ func (s *sessions) SetStatus(ctx context.Context, id string, change session.Stat
 
 // PatchMetadata implements [session.Documents].
 func (s *sessions) PatchMetadata(ctx context.Context, id string, patch map[string]*string) error {
+	if err := session.CheckMetadata(patch); err != nil {
+		return err
+	}
 	rec, done, err := s.edit(ctx, id)
 	if err != nil {
 		return err

@@ -58,6 +58,14 @@ func (f *feed) checkEpoch(by stream.Producer) error {
 	return nil
 }
 
+// checkGap refuses a batch that skips numbers its producer has not sent.
+func (f *feed) checkGap(by stream.Producer, first int64) error {
+	if p := f.producers[by.Session]; p != nil && p.epoch == by.Epoch && p.next > 0 && first > p.next {
+		return stream.Gap(f.info.ID, by, p.next, first)
+	}
+	return nil
+}
+
 // enter records that a producer has written.
 func (f *feed) enter(by stream.Producer) {
 	if p := f.producers[by.Session]; p == nil || by.Epoch > p.epoch {

@@ -35,10 +35,7 @@ func (i *inbox) consume(ids []string) {
 
 // Send implements [session.Inboxes].
 func (s *sessions) Send(ctx context.Context, id string, entry session.InboxEntry) error {
-	if err := session.CheckKeyID("inbox entry id", entry.ID); err != nil {
-		return err
-	}
-	if err := checkRaw("body", entry.Body); err != nil {
+	if err := entry.Check(); err != nil {
 		return err
 	}
 	entry = cloneEntry(&entry)
@@ -76,7 +73,7 @@ type wakeKey struct {
 
 // PutWake implements [session.Inboxes].
 func (s *sessions) PutWake(ctx context.Context, wake session.Wake) error {
-	if err := session.CheckID(wake.SessionID); err != nil {
+	if err := wake.Check(); err != nil {
 		return err
 	}
 	if err := s.b.lock(ctx); err != nil {

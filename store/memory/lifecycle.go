@@ -9,13 +9,10 @@ import (
 
 // Create implements [session.Lifecycle].
 func (s *sessions) Create(ctx context.Context, state *session.State) error {
-	if err := checkState(state); err != nil {
+	if err := state.Check(); err != nil {
 		return err
 	}
-	custom, err := takeDocument(&state.Custom)
-	if err != nil {
-		return err
-	}
+	custom := cloneDocument(&state.Custom)
 	if err := s.b.lock(ctx); err != nil {
 		return err
 	}
@@ -29,17 +26,6 @@ func (s *sessions) Create(ctx context.Context, state *session.State) error {
 	s.b.shelf(s.tenant).add(rec)
 	s.b.due.mark(rec)
 	return nil
-}
-
-// checkState reports a document that cannot be stored.
-func checkState(state *session.State) error {
-	if err := state.Check(); err != nil {
-		return err
-	}
-	if err := checkRaw("output", state.Output); err != nil {
-		return err
-	}
-	return checkRaw("workspace reference", state.WorkspaceRef)
 }
 
 func exists(state *session.State) error {
@@ -92,8 +78,8 @@ func detach(shared *session.State) *session.State {
 
 // Clone implements [session.Lifecycle].
 func (s *sessions) Clone(ctx context.Context, clone *session.Clone) (*session.State, error) {
-	if clone.CheckpointID != "" && clone.MessageCount != nil {
-		return nil, session.Invalid("clone", "takes a checkpoint or a message count, not both")
+	if err := clone.Check(); err != nil {
+		return nil, err
 	}
 	shared, err := s.clone(ctx, clone)
 	if err != nil {
@@ -108,14 +94,8 @@ func (s *sessions) clone(ctx context.Context, clone *session.Clone) (*session.St
 		return nil, err
 	}
 	defer done()
-	to := clone.To
-	if to.Agent == "" {
-		to.Agent = src.state.Agent
-	}
-	if to.Status == "" {
-		to.Status = session.Active
-	}
-	if err := checkState(&to); err != nil {
+	to, err := clone.Complete(&src.state)
+	if err != nil {
 		return nil, err
 	}
 	if found := s.b.find(s.tenant, to.ID); found != nil {
@@ -141,7 +121,7 @@ func (r *record) upTo(clone *session.Clone) ([]message, session.Document, error)
 		if cp == nil {
 			return nil, session.Document{}, noCheckpoint(r.state.ID, clone.CheckpointID)
 		}
-		if cp.undone {
+		if cp.Undone {
 			return nil, session.Document{}, session.ErrNotFound.WithMessage(
 				"session %s: a rewind has dropped messages of checkpoint %s", r.state.ID, cp.ID)
 		}
@@ -172,20 +152,22 @@ func (b *Backend) newClone(tenant string, to *session.State, messages []message,
 
 // Delete implements [session.Lifecycle]. The streams of the sessions go with
 // them, for this backend keeps both.
-func (s *sessions) Delete(ctx context.Context, id string) error {
+func (s *sessions) Delete(ctx context.Context, id string) ([]string, error) {
 	if err := s.b.lock(ctx); err != nil {
-		return err
+		return nil, err
 	}
 	defer s.b.mu.Unlock()
 	rec := s.b.find(s.tenant, id)
 	if rec == nil {
-		return notFound(id)
+		return nil, notFound(id)
 	}
 	shelf := s.b.shelf(s.tenant)
+	var ids []string
 	deleted := map[session.Key]bool{}
 	for _, member := range shelf.tree(rec) {
 		shelf.remove(member)
 		s.b.due.remove(member)
+		ids = append(ids, member.state.ID)
 		deleted[session.Key{Tenant: s.tenant, ID: member.state.ID}] = true
 	}
 	for key := range s.b.wakes {
@@ -194,5 +176,5 @@ func (s *sessions) Delete(ctx context.Context, id string) error {
 		}
 	}
 	s.b.hub.deleteAll(deleted)
-	return nil
+	return ids, nil
 }

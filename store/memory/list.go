@@ -52,7 +52,7 @@ func (s *shelf) narrowest(q *session.Query) ordered {
 // summarise gives the page of list that the query asks for, newest first, and
 // whether there is more.
 func summarise(list ordered, q *session.Query) (items []session.Summary, more bool) {
-	skip := q.Offset
+	skip := q.Skip()
 	for _, rec := range slices.Backward(list) {
 		st := &rec.state
 		if !selects(q, st) {
@@ -114,7 +114,7 @@ func newPage[T any](req session.PageRequest, items []T, more bool, last session.
 	if items == nil {
 		items = []T{}
 	}
-	page := session.Page[T]{Items: items, Offset: req.Offset, Limit: req.Size(), HasMore: more}
+	page := session.Page[T]{Items: items, Offset: req.Skip(), Limit: req.Size(), HasMore: more}
 	if more {
 		page.Next = last.Cursor()
 	}

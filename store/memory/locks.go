@@ -27,7 +27,7 @@ func newLocks(now func() time.Time) *locks {
 
 // TryAcquire implements [lock.Manager].
 func (l *locks) TryAcquire(ctx context.Context, name, owner string, ttl time.Duration) (lock.Lock, bool, error) {
-	if err := checkLock(name, owner, ttl); err != nil {
+	if err := lock.Check(name, owner, ttl); err != nil {
 		return lock.Lock{}, false, err
 	}
 	if err := l.lock(ctx); err != nil {
@@ -45,7 +45,7 @@ func (l *locks) TryAcquire(ctx context.Context, name, owner string, ttl time.Dur
 
 // Renew implements [lock.Manager].
 func (l *locks) Renew(ctx context.Context, held lock.Lock, ttl time.Duration) (lock.Lock, error) {
-	if err := checkLock(held.Name, held.Owner, ttl); err != nil {
+	if err := lock.Check(held.Name, held.Owner, ttl); err != nil {
 		return lock.Lock{}, err
 	}
 	if err := l.lock(ctx); err != nil {
@@ -93,15 +93,3 @@ func (l *locks) close() {
 
 // same reports whether a lock is the very acquisition that was handed out.
 func same(a, b lock.Lock) bool { return a.Owner == b.Owner && a.Token == b.Token }
-
-func checkLock(name, owner string, ttl time.Duration) error {
-	switch {
-	case name == "":
-		return session.Invalid("lock name", "must not be empty")
-	case owner == "":
-		return session.Invalid("lock owner", "must not be empty")
-	case ttl <= 0:
-		return session.Invalid("lock ttl", "%v must be positive", ttl)
-	}
-	return nil
-}

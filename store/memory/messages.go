@@ -61,22 +61,22 @@ func decodeMessages(stored []message) ([]session.Message, error) {
 
 // Messages implements [session.Transcripts].
 func (s *sessions) Messages(ctx context.Context, id string, req session.PageRequest) (session.Page[session.Message], error) {
-	pos, _, err := req.Position()
-	if err != nil {
-		return session.Page[session.Message]{}, err
-	}
 	stored, err := s.transcript(ctx, id)
 	if err != nil {
 		return session.Page[session.Message]{}, err
 	}
 	// A message's position is its number, from 1.
-	start := min(max(int(pos.N), 0)+req.Offset, len(stored))
+	start, err := req.Start(len(stored))
+	if err != nil {
+		return session.Page[session.Message]{}, err
+	}
 	end := min(start+req.Size(), len(stored))
 	items, err := decodeMessages(stored[start:end])
 	if err != nil {
 		return session.Page[session.Message]{}, err
 	}
 	page := newPage(req, items, end < len(stored), session.Position{N: int64(end)})
+	page.Offset = start
 	if req.Total {
 		page.Total = new(len(stored))
 	}

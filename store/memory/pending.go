@@ -15,26 +15,10 @@ type waits struct {
 	open []*session.Pending
 }
 
-func checkPending(p *session.Pending) error {
-	if err := session.CheckKeyID("tool call id", p.CallID); err != nil {
-		return err
-	}
-	return checkRaw("input", p.Input)
-}
-
 // add adds an entry. One that is there already stays: it may have an answer.
-func (w *waits) add(sessionID string, p session.Pending, now time.Time) {
+func (w *waits) add(p session.Pending) {
 	if w.get(p.CallID) != nil {
 		return
-	}
-	if p.State == "" {
-		p.State = session.PendingWaiting
-	}
-	if p.SessionID == "" {
-		p.SessionID = sessionID
-	}
-	if p.CreatedAt.IsZero() {
-		p.CreatedAt = now
 	}
 	w.rows.add(p.CallID, &p)
 	if p.Open() {
@@ -65,17 +49,17 @@ func (w *waits) refilter() {
 
 // checkUnanswered refuses a commit that relies on calls being unanswered when
 // they are not.
-func (w *waits) checkUnanswered(sessionID string, callIDs []string) error {
+func (r *record) checkUnanswered(callIDs []string) error {
 	var answered []string
 	for _, callID := range callIDs {
-		if p := w.get(callID); p != nil && p.State != session.PendingWaiting {
+		if p := r.pending.get(callID); p != nil && p.State != session.PendingWaiting {
 			answered = append(answered, callID)
 		}
 	}
 	if len(answered) == 0 {
 		return nil
 	}
-	err := session.ErrAnswered.WithMessage("session %s: calls %v were answered meanwhile", sessionID, answered)
+	err := session.ErrAnswered.WithMessage("session %s: calls %v were answered meanwhile", r.state.ID, answered).WithSaw(r.state.Saw())
 	err.Calls = answered
 	return err
 }
@@ -121,6 +105,11 @@ func clonePendings(list []*session.Pending) []session.Pending {
 
 // Own implements [session.Submissions].
 func (s *sessions) Own(ctx context.Context, rootID string, owned []session.Ownership) error {
+	for i := range owned {
+		if err := owned[i].Check(); err != nil {
+			return err
+		}
+	}
 	rec, done, err := s.edit(ctx, rootID)
 	if err != nil {
 		return err

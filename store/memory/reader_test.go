@@ -50,6 +50,9 @@ func TestSlowReaderBlocksNobody(t *testing.T) {
 	defer b.Close()
 	ctx, s := t.Context(), b.Streams()
 	by := stream.Producer{Session: "a", Epoch: 1}
+	if _, err := s.Reactivate(ctx, "a", by); err != nil {
+		t.Fatal(err)
+	}
 	write := func(first int64, n int) {
 		for i := range n {
 			batch := stream.Batch{Producer: by, First: first + int64(i), Chunks: []stream.Chunk{{Kind: stream.TextDelta, Delta: "x"}}}

@@ -65,6 +65,12 @@ func (r *record) touchDirectly(now time.Time) {
 // currentRun is the latest run, or nil.
 func (r *record) currentRun() *session.Run { return r.runs.get(r.state.CurrentRunID) }
 
+// isRunning reports whether that run has not ended.
+func (r *record) isRunning() bool {
+	run := r.currentRun()
+	return run != nil && run.Status == session.RunRunning
+}
+
 // committed reports where the session stands.
 func (r *record) committed() session.Committed {
 	out := session.Committed{

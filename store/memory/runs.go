@@ -36,10 +36,6 @@ func (s *sessions) readRun(ctx context.Context, id, what string, which func(*rec
 
 // Runs implements [session.Runs].
 func (s *sessions) Runs(ctx context.Context, id string, req session.PageRequest) (session.Page[session.Run], error) {
-	pos, _, err := req.Position()
-	if err != nil {
-		return session.Page[session.Run]{}, err
-	}
 	rec, done, err := s.view(ctx, id)
 	if err != nil {
 		return session.Page[session.Run]{}, err
@@ -47,13 +43,17 @@ func (s *sessions) Runs(ctx context.Context, id string, req session.PageRequest)
 	defer done()
 	// A run's position is its turn, and turns are numbered from 1 without gaps.
 	list := rec.runs.list
-	start := min(max(int(pos.N), 0)+req.Offset, len(list))
+	start, err := req.Start(len(list))
+	if err != nil {
+		return session.Page[session.Run]{}, err
+	}
 	end := min(start+req.Size(), len(list))
 	items := make([]session.Run, 0, end-start)
 	for _, run := range list[start:end] {
 		items = append(items, cloneRun(run))
 	}
 	page := newPage(req, items, end < len(list), session.Position{N: int64(end)})
+	page.Offset = start
 	if req.Total {
 		page.Total = new(len(list))
 	}
@@ -62,8 +62,8 @@ func (s *sessions) Runs(ctx context.Context, id string, req session.PageRequest)
 
 // RequestStop implements [session.Stops].
 func (s *sessions) RequestStop(ctx context.Context, id string, stop session.Stop) (session.Stop, error) {
-	if stop.Kind != session.StopInterrupt && stop.Kind != session.StopAbort {
-		return session.Stop{}, session.Invalid("stop kind", "%q is neither %s nor %s", stop.Kind, session.StopInterrupt, session.StopAbort)
+	if err := stop.Check(); err != nil {
+		return session.Stop{}, err
 	}
 	rec, done, err := s.edit(ctx, id)
 	if err != nil {
@@ -74,7 +74,7 @@ func (s *sessions) RequestStop(ctx context.Context, id string, stop session.Stop
 	if run == nil || run.ID != stop.RunID || run.Status != session.RunRunning {
 		return session.Stop{}, session.ErrStale.WithMessage("session %s: run %s is not running", id, stop.RunID).WithSaw(rec.state.Saw())
 	}
-	if stands := rec.stop; stands != nil && (stands.Kind == session.StopAbort || stop.Kind == session.StopInterrupt) {
+	if stands := rec.stop; stands != nil && !stands.Yields(&stop) {
 		return *stands, nil
 	}
 	stop.At = utc(stop.At)

@@ -151,17 +151,23 @@ func (s *streams) Append(ctx context.Context, id string, batch stream.Batch) (st
 	if batch.First < 0 {
 		return nil, session.Invalid("producer sequence", "%d is negative", batch.First)
 	}
+	if err := session.CheckID(id); err != nil {
+		return nil, err
+	}
 	pieces, err := split(batch, s.hub.maxChunk)
 	if err != nil {
 		return nil, err
 	}
-	f, now, done, err := s.findOrNew(ctx, id)
+	f, done, err := s.find(ctx, id)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
 	by := batch.Producer
 	if err := f.checkEpoch(by); err != nil {
+		return nil, err
+	}
+	if err := f.checkGap(by, batch.First); err != nil {
 		return nil, err
 	}
 	fresh := f.fresh(by, batch.First, pieces)
@@ -171,9 +177,8 @@ func (s *streams) Append(ctx context.Context, id string, batch stream.Batch) (st
 	if f.info.Status != stream.StatusActive {
 		return nil, session.ErrStreamClosed.WithMessage("stream %s: it is %s", id, f.info.Status)
 	}
-	s.keep(f)
 	f.enter(by)
-	f.append(fresh, now)
+	f.append(fresh, s.hub.now())
 	return appended(f.info.Last), nil
 }
 
@@ -192,20 +197,23 @@ func (s *streams) Chunks(ctx context.Context, id string, from int64, limit int) 
 }
 
 // ChunksFromStep implements [stream.Manager].
-func (s *streams) ChunksFromStep(ctx context.Context, id, runID string, step int) ([]stream.Item, error) {
+func (s *streams) ChunksFromStep(ctx context.Context, id, runID string, step int, from int64, limit int) ([]stream.Item, error) {
 	f, done, err := s.find(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	stored := f.rows
+	stored, err := f.after(from)
 	done()
+	if err != nil {
+		return nil, err
+	}
 	var found []*row
 	for _, r := range stored {
 		if r.runID == runID && r.step >= step {
 			found = append(found, r)
 		}
 	}
-	return items(found)
+	return items(atMost(limit, found))
 }
 
 // Info implements [stream.Manager].
@@ -220,23 +228,15 @@ func (s *streams) Info(ctx context.Context, id string) (*stream.Info, error) {
 
 // End implements [stream.Manager].
 func (s *streams) End(ctx context.Context, id string, by stream.Producer, end stream.End) error {
-	status := stream.StatusEnded
-	switch end.Status {
-	case stream.EndCompleted, stream.EndInterrupted:
-	case stream.EndPaused:
-		status = stream.StatusPaused
-	default:
-		return session.Invalid("end status", "%q is none of completed, interrupted, paused", end.Status)
-	}
-	if err := checkRaw("output", end.Output); err != nil {
+	if err := end.Check(); err != nil {
 		return err
 	}
-	kept := cloneEnd(&end)
-	if raw, err := session.Encode(kept); err != nil || len(raw) > s.hub.maxChunk {
-		kept.Output = nil
-		kept.Omitted = append(kept.Omitted, "output")
+	fit, err := end.Fit(s.hub.maxChunk)
+	if err != nil {
+		return err
 	}
-	return s.shut(ctx, id, by, func(info *stream.Info) { info.Status, info.End, info.Error = status, kept, nil })
+	kept := cloneEnd(&fit)
+	return s.shut(ctx, id, by, func(info *stream.Info) { info.Status, info.End, info.Error = kept.Closes(), kept, nil })
 }
 
 // Fail implements [stream.Manager].
@@ -279,9 +279,6 @@ func (s *streams) Reactivate(ctx context.Context, id string, by stream.Producer)
 	s.keep(f)
 	f.enter(by)
 	f.info.Status, f.info.End, f.info.Error = stream.StatusActive, nil, nil
-	if by.RunID != "" {
-		f.info.RunID = by.RunID
-	}
 	f.info.UpdatedAt = now
 	f.broadcast()
 	return f.describe(), nil

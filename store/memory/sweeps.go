@@ -1,7 +1,6 @@
 package memory
 
 import (
-	"cmp"
 	"context"
 	"maps"
 	"math/bits"
@@ -58,7 +57,7 @@ func (d *dueSets) set(rec *record, marks due) {
 }
 
 func (r *record) dues() (marks due) {
-	if run := r.currentRun(); run != nil && run.Status == session.RunRunning {
+	if r.isRunning() {
 		marks |= dueLease
 	} else if r.state.CloseOwed {
 		marks |= dueClose
@@ -79,8 +78,8 @@ func (r *record) dues() (marks due) {
 }
 
 // DueDeadlines implements [session.Sweeps].
-func (s *sessions) DueDeadlines(ctx context.Context, limit int) ([]session.Due, error) {
-	return s.sweep(ctx, limit, dueDeadline, func(rec *record, now time.Time, found []session.Due) []session.Due {
+func (s *sessions) DueDeadlines(ctx context.Context, request session.SweepRequest) ([]session.Due, error) {
+	return s.sweep(ctx, request, dueDeadline, func(rec *record, now time.Time, found []session.Due) []session.Due {
 		if rec.state.Status == session.Paused {
 			return found
 		}
@@ -96,10 +95,10 @@ func (s *sessions) DueDeadlines(ctx context.Context, limit int) ([]session.Due, 
 }
 
 // ExpiredLeases implements [session.Sweeps].
-func (s *sessions) ExpiredLeases(ctx context.Context, limit int) ([]session.Due, error) {
-	return s.sweep(ctx, limit, dueLease, func(rec *record, now time.Time, found []session.Due) []session.Due {
+func (s *sessions) ExpiredLeases(ctx context.Context, request session.SweepRequest) ([]session.Due, error) {
+	return s.sweep(ctx, request, dueLease, func(rec *record, now time.Time, found []session.Due) []session.Due {
 		st := &rec.state
-		if st.ParentID != "" || st.Status == session.Paused || st.Lease.Live(now) {
+		if st.ParentID != "" || st.Status == session.Paused || !passed(st.Lease.ExpiresAt, now) {
 			return found
 		}
 		return append(found, rec.due(st.Lease.ExpiresAt))
@@ -107,8 +106,8 @@ func (s *sessions) ExpiredLeases(ctx context.Context, limit int) ([]session.Due,
 }
 
 // ExpiredSessions implements [session.Sweeps].
-func (s *sessions) ExpiredSessions(ctx context.Context, limit int) ([]session.Due, error) {
-	return s.sweep(ctx, limit, dueExpiry, func(rec *record, now time.Time, found []session.Due) []session.Due {
+func (s *sessions) ExpiredSessions(ctx context.Context, request session.SweepRequest) ([]session.Due, error) {
+	return s.sweep(ctx, request, dueExpiry, func(rec *record, now time.Time, found []session.Due) []session.Due {
 		if rec.state.Status == session.Paused || !passed(rec.state.ExpiresAt, now) {
 			return found
 		}
@@ -117,8 +116,8 @@ func (s *sessions) ExpiredSessions(ctx context.Context, limit int) ([]session.Du
 }
 
 // OwedCloses implements [session.Sweeps].
-func (s *sessions) OwedCloses(ctx context.Context, limit int) ([]session.Due, error) {
-	return s.sweep(ctx, limit, dueClose, func(rec *record, _ time.Time, found []session.Due) []session.Due {
+func (s *sessions) OwedCloses(ctx context.Context, request session.SweepRequest) ([]session.Due, error) {
+	return s.sweep(ctx, request, dueClose, func(rec *record, _ time.Time, found []session.Due) []session.Due {
 		at := rec.state.UpdatedAt
 		if run := rec.currentRun(); run != nil {
 			at = run.EndedAt
@@ -128,22 +127,18 @@ func (s *sessions) OwedCloses(ctx context.Context, limit int) ([]session.Due, er
 }
 
 // Wakes implements [session.Sweeps].
-func (s *sessions) Wakes(ctx context.Context, limit int) ([]session.Wake, error) {
+func (s *sessions) Wakes(ctx context.Context, request session.WakeRequest) ([]session.Wake, error) {
 	if err := s.b.rlock(ctx); err != nil {
 		return nil, err
 	}
 	defer s.b.mu.RUnlock()
-	found := slices.SortedFunc(maps.Values(s.b.wakes), func(a, b session.Wake) int {
-		return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Tenant, b.Tenant),
-			cmp.Compare(a.SessionID, b.SessionID), cmp.Compare(a.ChildID, b.ChildID))
-	})
-	return atMost(limit, found), nil
+	found := slices.Collect(maps.Values(s.b.wakes))
+	return pageOf(found, (*session.Wake).Compare, request.After, request.Size()), nil
 }
 
-// sweep collects what is due among the sessions of one set, the longest due
-// first.
+// sweep collects what is due among the sessions of one set.
 func (s *sessions) sweep(
-	ctx context.Context, limit int, kind due, collect func(*record, time.Time, []session.Due) []session.Due,
+	ctx context.Context, request session.SweepRequest, kind due, collect func(*record, time.Time, []session.Due) []session.Due,
 ) ([]session.Due, error) {
 	if err := s.b.rlock(ctx); err != nil {
 		return nil, err
@@ -154,11 +149,7 @@ func (s *sessions) sweep(
 	for rec := range s.b.due.of(kind) {
 		found = collect(rec, now, found)
 	}
-	slices.SortFunc(found, func(a, b session.Due) int {
-		return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Tenant, b.Tenant),
-			cmp.Compare(a.ID, b.ID), cmp.Compare(a.CallID, b.CallID))
-	})
-	return atMost(limit, found), nil
+	return pageOf(found, (*session.Due).Compare, request.After, request.Size()), nil
 }
 
 func (r *record) due(at time.Time) session.Due {
@@ -174,6 +165,16 @@ func (r *record) due(at time.Time) session.Due {
 
 // passed reports whether a time that was set has come.
 func passed(at, now time.Time) bool { return !at.IsZero() && !now.Before(at) }
+
+// pageOf sorts what was found and gives the page that follows an entry, if there
+// is one.
+func pageOf[T any](found []T, compare func(a, b *T) int, after *T, size int) []T {
+	if after != nil {
+		found = slices.DeleteFunc(found, func(item T) bool { return compare(&item, after) <= 0 })
+	}
+	slices.SortFunc(found, func(a, b T) int { return compare(&a, &b) })
+	return atMost(size, found)
+}
 
 // atMost cuts a list to limit items; a limit of 0 or less is none.
 func atMost[T any](limit int, list []T) []T {

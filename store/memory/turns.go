@@ -9,7 +9,7 @@ import (
 
 // StartRun implements [session.Turns].
 func (s *sessions) StartRun(ctx context.Context, start *session.StartRun) (*session.Started, error) {
-	if err := checkStart(start); err != nil {
+	if err := start.Check(); err != nil {
 		return nil, err
 	}
 	c, err := prepare(&start.Change)
@@ -18,9 +18,7 @@ func (s *sessions) StartRun(ctx context.Context, start *session.StartRun) (*sess
 	}
 	var initial session.Document
 	if start.Create != nil {
-		if initial, err = takeDocument(&start.Create.Custom); err != nil {
-			return nil, err
-		}
+		initial = cloneDocument(&start.Create.Custom)
 	}
 
 	if err := s.b.lock(ctx); err != nil {
@@ -57,30 +55,6 @@ func (s *sessions) StartRun(ctx context.Context, start *session.StartRun) (*sess
 	out := rec.started(run, false)
 	out.Warnings = c.writes.Warnings
 	return out, nil
-}
-
-func checkStart(start *session.StartRun) error {
-	if err := session.CheckID(start.SessionID); err != nil {
-		return err
-	}
-	if err := session.CheckKeyID("run id", start.Run.ID); err != nil {
-		return err
-	}
-	if start.Run.RequestID != "" {
-		if err := session.CheckKeyID("request id", start.Run.RequestID); err != nil {
-			return err
-		}
-	}
-	if start.Owner == "" {
-		return session.Invalid("lease owner", "must not be empty")
-	}
-	if start.Create == nil {
-		return nil
-	}
-	if start.Create.ID != start.SessionID {
-		return session.Invalid("session id", "%q is not that of the session to create, %q", start.SessionID, start.Create.ID)
-	}
-	return checkState(start.Create)
 }
 
 // guardStart decides whether the run may be started on rec, which is nil if there
@@ -150,8 +124,8 @@ func expiry(now time.Time, ttl time.Duration) time.Time {
 
 // TakeOver implements [session.Turns].
 func (s *sessions) TakeOver(ctx context.Context, take *session.TakeOver) (*session.TakenOver, error) {
-	if take.Owner == "" {
-		return nil, session.Invalid("lease owner", "must not be empty")
+	if err := take.Check(); err != nil {
+		return nil, err
 	}
 	rec, done, err := s.edit(ctx, take.SessionID)
 	if err != nil {
@@ -163,13 +137,8 @@ func (s *sessions) TakeOver(ctx context.Context, take *session.TakeOver) (*sessi
 		return nil, err
 	}
 	st := &rec.state
+	take.Count(st, run)
 	st.Lease = session.Lease{Owner: take.Owner, Epoch: st.Lease.Epoch + 1, ExpiresAt: expiry(now, take.TTL)}
-	if st.Version == run.ProgressVersion {
-		run.Attempts++
-	} else {
-		run.Attempts = 1
-	}
-	run.ProgressVersion = st.Version
 	return &session.TakenOver{Lease: st.Lease, Version: st.Version, Attempts: run.Attempts}, nil
 }
 
@@ -203,16 +172,28 @@ func (s *sessions) CloseRun(ctx context.Context, id string, fence session.Fence,
 	if err := rec.checkFence(fence); err != nil {
 		return err
 	}
-	// A run that has not ended is left to whoever takes it over: from now on.
-	lease := session.Lease{Epoch: rec.state.Lease.Epoch}
-	if run := rec.currentRun(); run != nil && run.Status == session.RunRunning {
-		lease.ExpiresAt = s.b.now()
+	now := s.b.now()
+	if rec.isRunning() {
+		for _, member := range s.b.shelf(s.tenant).byRoot.get(id) {
+			if member.state.Lease.Owner == fence.Owner {
+				member.release(now)
+			}
+		}
 	}
-	rec.state.Lease = lease
+	rec.release(now)
 	if settled {
 		rec.state.CloseOwed = false
 	}
 	return nil
+}
+
+// release gives the lease back. A run that has not ended is left to whoever takes
+// it over: from now on.
+func (r *record) release(now time.Time) {
+	r.state.Lease = session.Lease{Epoch: r.state.Lease.Epoch}
+	if r.isRunning() {
+		r.state.Lease.ExpiresAt = now
+	}
 }
 
 // SettleClose implements [session.Turns].

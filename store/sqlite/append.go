@@ -3,6 +3,8 @@ package sqlite
 import (
 	"bytes"
 	"context"
+	"encoding/json"
+	"slices"
 
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/stream"
@@ -82,8 +84,8 @@ func split(chunks []stream.Chunk, limit int) ([]encodedChunk, error) {
 }
 
 const insertBatch = `
-INSERT INTO stream_batches (key, last_sequence, producer, epoch, next, run_id, last_step, at, body)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`
+INSERT INTO stream_batches (key, last_sequence, producer, epoch, next, run_id, last_step, at, pieces, body)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
 // append adds a batch and returns the sequence of its last chunk.
 func (s *streams) append(t *tx, id string, by stream.Producer, first int64, chunks []encodedChunk) (int64, error) {
@@ -96,24 +98,28 @@ func (s *streams) append(t *tx, id string, by stream.Producer, first int64, chun
 		}
 	}
 	if h == nil {
-		h = s.newHead(id, now)
+		return 0, notFound("stream %s", id)
 	}
 	if err := h.stale(by); err != nil {
 		return 0, err
 	}
 	next := first + int64(len(chunks))
-	if h.producer != nil && h.producer.epoch == by.Epoch && h.producer.next > first && len(chunks) > 0 {
-		if h.producer.next >= next {
+	if p := h.producer; p != nil && p.epoch == by.Epoch {
+		switch {
+		case p.next > 0 && first > p.next:
+			return 0, stream.Gap(id, by, p.next, first)
+		case p.next >= next && len(chunks) > 0:
 			return s.sequenceOf(t.conn, h, by, next-1)
+		case p.next > first:
+			chunks = chunks[min(p.next-first, int64(len(chunks))):]
 		}
-		chunks = chunks[h.producer.next-first:]
 	}
 	if h.Status != stream.StatusActive {
 		return 0, session.ErrStreamClosed.WithMessage("stream %s: it is %s", id, h.Status)
 	}
 	run := h.RunID
 	h.enter(by)
-	if h.number == 0 || h.RunID != run {
+	if h.RunID != run {
 		if err := s.writeStream(t, h); err != nil {
 			return 0, err
 		}
@@ -126,11 +132,14 @@ func (s *streams) append(t *tx, id string, by stream.Producer, first int64, chun
 			return 0, err
 		}
 	}
-	body, pieces, runID, step := joinChunks(chunks)
+	j := joinChunks(chunks)
+	if h.Last+int64(j.lines) > maxNumber {
+		return 0, session.ErrTooLarge.WithMessage("stream %s: it takes no more than %d chunks", id, int64(maxNumber))
+	}
 	first = h.Last + 1
-	h.Last += int64(pieces)
+	h.Last += int64(j.lines)
 	h.writer, h.writerState = by.Session, producerState{by.Epoch, next}
-	_, err := t.exec(insertBatch, rowKey(h.number, first), h.Last, by.Session, by.Epoch, next, runID, step, now, body)
+	_, err := t.exec(insertBatch, rowKey(h.number, first), h.Last, by.Session, by.Epoch, next, j.runID, j.step, now, j.pieces, j.body)
 	if err != nil {
 		return 0, err
 	}
@@ -139,40 +148,63 @@ func (s *streams) append(t *tx, id string, by stream.Producer, first int64, chun
 	return h.Last, nil
 }
 
-// joinChunks puts chunks together, one per line: their wire form has no line
-// breaks. It also gives the run that all of them have, if it is one, and their
-// last step.
-func joinChunks(chunks []encodedChunk) (body []byte, pieces int, runID string, step int) {
+// joined is chunks put together, one per line: their wire form has no line breaks.
+type joined struct {
+	body   []byte
+	lines  int
+	pieces []byte // how many lines each chunk has, as JSON, if one has several
+	runID  string // of all chunks, if it is one
+	step   int    // the last
+}
+
+func joinChunks(chunks []encodedChunk) joined {
 	var lines [][]byte
-	runID, step = chunks[0].runID, chunks[0].step
-	for _, c := range chunks {
+	counts := make([]int, len(chunks))
+	out := joined{runID: chunks[0].runID, step: chunks[0].step}
+	for i, c := range chunks {
 		lines = append(lines, c.pieces...)
-		step = max(step, c.step)
-		if c.runID != runID {
-			runID = ""
+		counts[i] = len(c.pieces)
+		out.step = max(out.step, c.step)
+		if c.runID != out.runID {
+			out.runID = ""
 		}
 	}
-	return bytes.Join(lines, []byte{'\n'}), len(lines), runID, step
+	out.body, out.lines = bytes.Join(lines, []byte{'\n'}), len(lines)
+	if len(lines) > len(chunks) {
+		out.pieces, _ = json.Marshal(counts) // numbers
+	}
+	return out
 }
 
 const selectBatchesOf = `
-SELECT last_sequence, next FROM stream_batches
+SELECT key, last_sequence, next, pieces FROM stream_batches
 WHERE key > ? AND key <= ? AND producer = ? AND epoch = ?
 ORDER BY key DESC`
 
 // sequenceOf is where a producer's chunk that was repeated had been put; the floor
 // if it is no longer there.
 func (s *streams) sequenceOf(c *conn, h *streamHead, by stream.Producer, number int64) (int64, error) {
-	at := h.Floor
 	for r, err := range c.query(selectBatchesOf, rowKey(h.number, 0), lastKey(h.number), by.Session, by.Epoch) {
 		if err != nil {
 			return 0, err
 		}
-		last, next := r.int64(), r.int64()
-		if next <= number {
-			break
+		first, last, next, pieces := r.int64()-rowKey(h.number, 0), r.int64(), r.int64(), r.bytes()
+		if pieces == nil {
+			if at := last - (next - 1 - number); at >= first {
+				return max(at, h.Floor), nil
+			}
+			continue
 		}
-		at = last - (next - 1 - number)
+		var counts []int64
+		if err := session.Decode("stream "+h.ID+": the pieces of a batch", pieces, &counts); err != nil {
+			return 0, err
+		}
+		for _, count := range slices.Backward(counts) {
+			if next--; next == number {
+				return max(last, h.Floor), nil
+			}
+			last -= count
+		}
 	}
-	return max(at, h.Floor), nil
+	return h.Floor, nil
 }

@@ -51,43 +51,12 @@ INSERT INTO calls (session, message_id, call_id, position, status, doc, result, 
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT DO NOTHING`
 
-// checkCall reports a row that cannot be stored.
-func checkCall(call *session.Call) error {
-	switch {
-	case call.MessageID == "":
-		return session.Invalid("call", "%q needs the id of its assistant message", call.ID)
-	case call.ID == "":
-		return session.Invalid("call id", "must not be empty")
-	}
-	switch call.Status {
-	case "", session.CallOpen, session.CallBegun:
-	case session.CallSettled:
-		if call.Result == nil {
-			return session.Invalid("call", "%q is settled without a result", call.ID)
-		}
-	default:
-		return session.Invalid("call status", "%q is none of open, begun, settled", call.Status)
-	}
-	if err := call.Writes.Check(); err != nil || call.Result == nil {
-		return err
-	}
-	return call.Result.Check()
-}
-
 // insertCalls adds the rows of a reply's calls. One that is there already stays:
 // it may have a result.
 func (s *sessions) insertCalls(t *tx, h *header, p *plan) error {
 	for i := range p.Calls {
 		call := p.Calls[i]
-		if call.Status == "" {
-			call.Status = session.CallOpen
-		}
-		if call.Status != session.CallOpen && call.BegunAt.IsZero() {
-			call.BegunAt = p.now
-		}
-		if call.Status == session.CallSettled && call.SettledAt.IsZero() {
-			call.SettledAt = p.now
-		}
+		call.Begin(p.now)
 		doc, result, writes, err := encodeCall(&call)
 		if err != nil {
 			return err
@@ -145,7 +114,7 @@ func (s *sessions) planPromotion(c *conn, h *header, p *plan) error {
 		if err := session.Decode("session "+h.ID+": result of call "+promoted.CallID, body, &m); err != nil {
 			return err
 		}
-		p.messages = append(p.messages, messageRow{m.ID, body})
+		p.messages = append(p.messages, messageRow{id: m.ID, body: body})
 	}
 	return nil
 }
@@ -196,7 +165,7 @@ func (s *sessions) Claim(ctx context.Context, id string, version int64, fence se
 // Settle implements [session.Calls].
 func (s *sessions) Settle(ctx context.Context, id string, fence session.Fence, settled session.Call) (call session.Call, err error) {
 	settled.Status = session.CallSettled
-	if err := checkCall(&settled); err != nil {
+	if err := settled.Check(); err != nil {
 		return call, err
 	}
 	err = s.write(ctx, id, "settle call", func(t *tx, h *header) error {

@@ -8,7 +8,7 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// draft is a change that was checked and encoded as far as that goes without the
+// draft is a change that was checked, and encoded as far as that goes without the
 // session, so that the writer, which everybody waits for, has less to do.
 type draft struct {
 	*session.Change
@@ -18,9 +18,6 @@ type draft struct {
 }
 
 func newDraft(c *session.Change, runID string) (*draft, error) {
-	if err := checkChange(c); err != nil {
-		return nil, err
-	}
 	d := &draft{Change: c, runID: runID}
 	var err error
 	if d.messages, err = encodeMessages(c.Messages); err != nil || c.Promote == nil {
@@ -30,9 +27,6 @@ func newDraft(c *session.Change, runID string) (*draft, error) {
 	for i, result := range c.Promote.Results {
 		if result.Message == nil {
 			continue
-		}
-		if err := result.Message.Check(); err != nil {
-			return nil, err
 		}
 		if d.inline[i], err = encodeMessage(result.Message); err != nil {
 			return nil, err
@@ -48,35 +42,6 @@ type plan struct {
 	now      time.Time
 	state    *stateChange
 	messages []messageRow // to be appended, results of calls included
-}
-
-// checkChange reports a change that no session could take.
-func checkChange(c *session.Change) error {
-	if err := c.Check(); err != nil {
-		return err
-	}
-	for i := range c.Calls {
-		if err := checkCall(&c.Calls[i]); err != nil {
-			return err
-		}
-	}
-	for i := range c.Pending {
-		if err := session.CheckKeyID("tool call id", c.Pending[i].CallID); err != nil {
-			return err
-		}
-		if err := checkJSON("input", c.Pending[i].Input); err != nil {
-			return err
-		}
-	}
-	for i := range c.Children {
-		if err := checkChild(&c.Children[i]); err != nil {
-			return err
-		}
-	}
-	if c.Outcome != nil {
-		return checkJSON("output", c.Outcome.Output)
-	}
-	return nil
 }
 
 // planChange checks a change against what the database holds, without writing.

@@ -42,7 +42,7 @@ func (s *sessions) writeCheckpoint(t *tx, h *header, c *checkpointRow) error {
 	_, err := t.exec(insertCheckpoint, h.number, c.ID, h.checkpointNumber, h.newestCheckpoint(),
 		c.runID, h.Turn, c.Step, h.Status, c.Source, h.Version, h.MessageCount, c.StreamSequence, c.at)
 	if isDuplicate(err) {
-		return session.ErrExists.WithMessage("session %s: checkpoint %s already exists", h.ID, c.ID)
+		return session.ErrExists.WithMessage("session %s: checkpoint %s already exists", h.ID, c.ID).WithSaw(h.Saw())
 	}
 	h.CheckpointID, h.CheckpointSource, h.CheckpointedAt, h.checkpointNewest = c.ID, c.Source, c.at, ""
 	return err
@@ -65,7 +65,7 @@ func (s *sessions) undoCheckpoints(t *tx, h *header, keep int) error {
 		if err != nil {
 			return err
 		}
-		if point.undone {
+		if point.Undone {
 			continue
 		}
 		if point.MessageCount <= keep {
@@ -93,7 +93,6 @@ WHERE session = ? AND checkpoint_id = ?`
 type storedCheckpoint struct {
 	session.Checkpoint
 	previous string
-	undone   bool // a rewind has dropped messages that it counts
 }
 
 // findCheckpoint reads a checkpoint without its state; nil if there is none.
@@ -108,7 +107,7 @@ func (s *sessions) findCheckpoint(c *conn, h *header, checkpointID string) (*sto
 	out.Turn, out.Step = r.int(), r.int()
 	out.Status, out.Source = session.Status(r.text()), session.CheckpointSource(r.text())
 	out.Version, out.MessageCount, out.StreamSequence, out.At = r.int64(), r.int(), r.int64(), r.time()
-	out.undone = r.bool()
+	out.Undone = r.bool()
 	if !out.Status.Valid() {
 		return nil, session.ErrCorrupt.WithMessage("session %s: checkpoint %s has the unknown status %q", h.ID, out.ID, out.Status)
 	}
@@ -139,6 +138,9 @@ func (s *sessions) chain(c *conn, h *header, from string) iter.Seq2[*storedCheck
 
 // CreateCheckpoint implements [session.Checkpoints].
 func (s *sessions) CreateCheckpoint(ctx context.Context, id string, checkpoint session.NewCheckpoint) (out *session.Checkpoint, err error) {
+	if err := checkpoint.Check(); err != nil {
+		return nil, err
+	}
 	err = s.writeDocument(ctx, id, "create checkpoint", func(t *tx, h *header) error {
 		row := &checkpointRow{NewCheckpoint: checkpoint, runID: h.CurrentRunID, at: h.UpdatedAt}
 		if err := s.writeCheckpoint(t, h, row); err != nil {
@@ -195,11 +197,11 @@ func (s *sessions) Checkpoints(ctx context.Context, id string, request session.P
 		if err != nil {
 			return err
 		}
-		page = session.Page[session.Checkpoint]{Items: []session.Checkpoint{}, Offset: request.Offset, Limit: request.Size()}
+		page = session.Page[session.Checkpoint]{Items: []session.Checkpoint{}, Offset: request.Skip(), Limit: request.Size()}
 		if request.Total {
 			page.Total = &h.checkpointNumber
 		}
-		from, skip := h.newestCheckpoint(), request.Offset
+		from, skip := h.newestCheckpoint(), request.Skip()
 		if ok {
 			from = at.ID
 		}

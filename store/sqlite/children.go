@@ -65,20 +65,14 @@ func (s *sessions) putChild(t *tx, id string, ref *session.ChildRef) error {
 	return err
 }
 
-// putChildNow adds or replaces a reference. What a replacement leaves out about
-// its age is kept, and a child that is remote stays remote.
+// putChildNow adds a reference or replaces the one to the same session.
 func (s *sessions) putChildNow(t *tx, id string, ref session.ChildRef, now time.Time) error {
 	old, err := s.child(t.conn, id, ref.SessionID)
 	if err != nil {
 		return err
 	}
 	if old != nil {
-		if ref.CreatedAt.IsZero() {
-			ref.CreatedAt = old.CreatedAt
-		}
-		if ref.Remote == nil {
-			ref.Remote = old.Remote
-		}
+		ref.Replace(old)
 	}
 	if ref.CreatedAt.IsZero() {
 		ref.CreatedAt = now
@@ -87,17 +81,10 @@ func (s *sessions) putChildNow(t *tx, id string, ref session.ChildRef, now time.
 	return s.putChild(t, id, &ref)
 }
 
-func checkChild(ref *session.ChildRef) error {
-	if ref.SessionID == "" {
-		return session.Invalid("child session id", "must not be empty")
-	}
-	return checkJSON("remote", ref.Remote)
-}
-
 // PutChildren implements [session.Children].
 func (s *sessions) PutChildren(ctx context.Context, id string, refs []session.ChildRef) error {
 	for i := range refs {
-		if err := checkChild(&refs[i]); err != nil {
+		if err := refs[i].Check(); err != nil {
 			return err
 		}
 	}
@@ -129,13 +116,15 @@ func (s *sessions) UpdateChild(ctx context.Context, id, childID string, change f
 		if err := session.Decode("session "+id+": child "+childID, read, ref); err != nil {
 			return nil, err
 		}
+		was := session.ChildRef{CreatedAt: ref.CreatedAt, Remote: bytes.Clone(ref.Remote)}
 		if err := change(ref); err != nil {
 			return nil, err
 		}
 		if ref.SessionID != childID {
 			return nil, session.Invalid("child session id", "%q must stay %q", ref.SessionID, childID)
 		}
-		if err := checkChild(ref); err != nil {
+		ref.Replace(&was)
+		if err := ref.Check(); err != nil {
 			return nil, err
 		}
 		ref.UpdatedAt = s.b.now()

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"math"
 	"net/url"
 	"path/filepath"
 	"reflect"
@@ -50,6 +51,12 @@ func open(path string, pragmas ...string) (*conn, error) {
 		return nil, err
 	}
 	return &conn{raw: raw, statements: map[string]*statement{}}, nil
+}
+
+// setBusyTimeout says how long statements wait for another connection's locks.
+func (c *conn) setBusyTimeout(d time.Duration) error {
+	_, err := c.one(fmt.Sprintf("PRAGMA busy_timeout = %d", d.Milliseconds()))
+	return err
 }
 
 func (c *conn) close() error {
@@ -277,9 +284,18 @@ func placeholders(n int) string {
 	return strings.TrimSuffix(strings.Repeat("?, ", n), ", ")
 }
 
+// maxNumber is the highest number of a row that a session or stream has added.
+const maxNumber = 1<<32 - 1
+
 // rowKey is the key of a row that a session or stream has added: the rows of one
-// lie together, in the order of their own numbers.
-func rowKey(owner, number int64) int64 { return owner<<32 + number }
+// lie together, in the order of their own numbers. A number out of range would be
+// another's row, so it is a fault that must not pass.
+func rowKey(owner, number int64) int64 {
+	if owner < 0 || owner > math.MaxInt32 || number < 0 || number > maxNumber {
+		panic(fmt.Sprintf("row %d of %d is out of range", number, owner))
+	}
+	return owner<<32 + number
+}
 
 // lastKey is at or above every key of a session's or stream's rows.
-func lastKey(owner int64) int64 { return rowKey(owner+1, -1) }
+func lastKey(owner int64) int64 { return rowKey(owner, maxNumber) }

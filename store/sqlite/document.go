@@ -117,10 +117,7 @@ func (s *sessions) labels(c *conn, id string) (tags []string, metadata map[strin
 // writeLabels replaces a session's tags and metadata. They carry the session's
 // age, by which listings order what they find.
 func (s *sessions) writeLabels(t *tx, id string, tags []string, metadata map[string]string, created time.Time) error {
-	for i, tag := range tags {
-		if slices.Contains(tags[:i], tag) {
-			continue // or listings would show the session twice
-		}
+	for i, tag := range session.UniqueTags(tags) { // or listings would show the session twice
 		if _, err := t.exec(insertTag, s.tenant, id, i, tag, created); err != nil {
 			return err
 		}

@@ -16,7 +16,7 @@ func (s *sessions) writeDocument(ctx context.Context, id, verb string, run func(
 
 func (s *sessions) writeFree(t *tx, h *header, run func(*tx, *header) error) error {
 	now := s.b.now()
-	if err := h.Free(now); err != nil {
+	if err := h.Free(h.run(), now); err != nil {
 		return err
 	}
 	h.touch(now)
@@ -28,12 +28,12 @@ func (s *sessions) writeFree(t *tx, h *header, run func(*tx, *header) error) err
 
 // Save implements [session.Documents].
 func (s *sessions) Save(ctx context.Context, state *session.State) error {
-	if err := checkState(state); err != nil {
+	if err := state.Check(); err != nil {
 		return err
 	}
 	var version int64
 	err := s.write(ctx, state.ID, "save", func(t *tx, h *header) error {
-		if err := h.Free(s.b.now()); err != nil {
+		if err := h.Free(h.run(), s.b.now()); err != nil {
 			return err
 		}
 		if state.Version != h.Version {
@@ -100,7 +100,7 @@ func (s *sessions) Merge(ctx context.Context, id string, w session.Writes) (out 
 func (s *sessions) SetStatus(ctx context.Context, id string, change session.StatusChange) (result session.StatusResult, err error) {
 	err = s.write(ctx, id, "set status", func(t *tx, h *header) error {
 		now := s.b.now()
-		if err := h.Free(now); err != nil {
+		if err := change.Free(&h.State, h.run(), now); err != nil {
 			return err
 		}
 		if err := s.loadDoc(t.conn, h); err != nil {
@@ -123,11 +123,11 @@ func (s *sessions) SetStatus(ctx context.Context, id string, change session.Stat
 
 // PatchMetadata implements [session.Documents].
 func (s *sessions) PatchMetadata(ctx context.Context, id string, patch map[string]*string) error {
+	if err := session.CheckMetadata(patch); err != nil {
+		return err
+	}
 	set := map[string]string{}
 	for name, value := range patch {
-		if name == "" {
-			return session.Invalid("metadata name", "must not be empty")
-		}
 		if value != nil {
 			set[name] = *value
 		}

@@ -27,22 +27,39 @@ func failure(what string, err error) error {
 		return session.ErrCorrupt.WithCause(err, "%s: the database file is damaged", what)
 	case sqlite3.SQLITE_TOOBIG:
 		return session.ErrTooLarge.WithCause(err, "%s: a value is larger than the database takes", what)
+	case sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM:
+		// The same call fails again until somebody has done something about it.
+		out := session.ErrUnavailable.WithCause(err,
+			"%s: this program may not write the database; check that the file, those beside it and their directory exist and are its own to write", what)
+		out.Retryable = false
+		return out
 	case sqlite3.SQLITE_CONSTRAINT:
-		return session.ErrExists.WithCause(err, "%s: conflicts with what is stored", what)
+		if isDuplicate(err) {
+			return session.ErrExists.WithCause(err, "%s: conflicts with what is stored", what)
+		}
+		return session.ErrTooLarge.WithCause(err, "%s: the database takes no more", what)
 	}
 	return session.ErrUnavailable.WithCause(err, "%s: the database is unavailable", what)
 }
 
 // code is the primary result code of the database's error, or 0.
-func code(err error) int {
+func code(err error) int { return extendedCode(err) & 0xff }
+
+func extendedCode(err error) int {
 	if e, ok := errors.AsType[*sqlite.Error](err); ok {
-		return e.Code() & 0xff
+		return e.Code()
 	}
 	return 0
 }
 
 // isDuplicate reports whether a row could not be added because its key exists.
-func isDuplicate(err error) bool { return code(err) == sqlite3.SQLITE_CONSTRAINT }
+func isDuplicate(err error) bool {
+	switch extendedCode(err) {
+	case sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY, sqlite3.SQLITE_CONSTRAINT_UNIQUE, sqlite3.SQLITE_CONSTRAINT_ROWID:
+		return true
+	}
+	return false
+}
 
 // isBusy reports whether another process held a lock for too long.
 func isBusy(err error) bool {

@@ -157,7 +157,7 @@ func (s *sessions) insertHeader(t *tx, h *header) (err error) {
 	args := concat(h.hotArgs(), h.stored.turnArgs(), h.stored.documentArgs(), []any{h.CreatedAt, s.tenant, h.ID})
 	h.number, err = t.insert(insertHeader, args...)
 	if isDuplicate(err) {
-		return session.ErrExists.WithMessage("session %s already exists", h.ID)
+		return h.exists()
 	}
 	return err
 }

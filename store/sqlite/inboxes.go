@@ -27,10 +27,7 @@ SELECT EXISTS (SELECT 1 FROM inbox WHERE tenant = ? AND session_id = ? AND consu
 
 // Send implements [session.Inboxes].
 func (s *sessions) Send(ctx context.Context, id string, entry session.InboxEntry) error {
-	if err := session.CheckKeyID("inbox entry id", entry.ID); err != nil {
-		return err
-	}
-	if err := checkJSON("body", entry.Body); err != nil {
+	if err := entry.Check(); err != nil {
 		return err
 	}
 	return s.write(ctx, id, "send", func(t *tx, _ *header) error {
@@ -81,17 +78,16 @@ func (s *sessions) putWake(t *tx, wake session.Wake) error {
 
 // PutWake implements [session.Inboxes].
 func (s *sessions) PutWake(ctx context.Context, wake session.Wake) error {
+	if err := wake.Check(); err != nil {
+		return err
+	}
 	return s.write(ctx, wake.SessionID, "put wake", func(t *tx, _ *header) error { return s.putWake(t, wake) })
 }
 
 // DeleteWake implements [session.Inboxes].
 func (s *sessions) DeleteWake(ctx context.Context, wake session.Wake) error {
-	tenant := s.tenant
-	if wake.Tenant != "" {
-		tenant = wake.Tenant
-	}
 	return s.b.write(ctx, what(wake.SessionID, "delete wake"), func(t *tx) error {
-		_, err := t.exec(deleteWake, tenant, wake.SessionID, wake.ChildID, wake.RunID)
+		_, err := t.exec(deleteWake, s.tenant, wake.SessionID, wake.ChildID, wake.RunID)
 		return err
 	})
 }

@@ -2,7 +2,6 @@ package sqlite
 
 import (
 	"context"
-	"encoding/json"
 	"time"
 
 	"github.com/helixagents/helix/session"
@@ -17,6 +16,7 @@ func (s *sessions) newHeader(state *session.State) *header {
 	h.CloseOwed, h.Lease = false, session.Lease{}
 	h.CheckpointID, h.CheckpointSource, h.CheckpointedAt = "", "", time.Time{}
 	h.Pending, h.AwaitingChildren = nil, nil
+	h.Tags = session.UniqueTags(state.Tags)
 	if h.CreatedAt.IsZero() {
 		h.CreatedAt = now
 	}
@@ -24,25 +24,9 @@ func (s *sessions) newHeader(state *session.State) *header {
 	return h
 }
 
-// checkState reports a document that cannot be stored.
-func checkState(state *session.State) error {
-	if err := state.Check(); err != nil {
-		return err
-	}
-	return checkJSON("output", state.Output)
-}
-
-// checkJSON reports a value of a caller's that is stored as it is but is not JSON.
-func checkJSON(field string, value json.RawMessage) error {
-	if value != nil && !json.Valid(value) {
-		return session.Invalid(field, "is not valid JSON")
-	}
-	return nil
-}
-
 // Create implements [session.Lifecycle].
 func (s *sessions) Create(ctx context.Context, state *session.State) error {
-	if err := checkState(state); err != nil {
+	if err := state.Check(); err != nil {
 		return err
 	}
 	return s.b.write(ctx, what(state.ID, "create"), func(t *tx) error {
@@ -76,11 +60,16 @@ func (s *sessions) insert(t *tx, h *header) error {
 
 // absent refuses an id that is taken.
 func (s *sessions) absent(c *conn, id string) error {
-	found, err := s.exists(c, id)
-	if err == nil && found {
-		err = session.ErrExists.WithMessage("session %s already exists", id)
+	h, err := s.header(c, id)
+	if err == nil && h != nil {
+		err = h.exists()
 	}
 	return err
+}
+
+// exists refuses a session in the place of one that there is.
+func (h *header) exists() error {
+	return session.ErrExists.WithMessage("session %s already exists", h.ID).WithSaw(h.Saw())
 }
 
 func (s *sessions) exists(c *conn, id string) (bool, error) {
@@ -129,27 +118,18 @@ func (s *sessions) assemble(c *conn, h *header) (*session.State, error) {
 }
 
 const copyMessages = `
-INSERT INTO messages (key, message_id, body)
-SELECT key + ?, message_id, body FROM messages
+INSERT INTO messages (key, message_id, calls, body)
+SELECT key + ?, message_id, calls, body FROM messages
 WHERE key > ? AND key <= ?`
 
 // Clone implements [session.Lifecycle].
 func (s *sessions) Clone(ctx context.Context, clone *session.Clone) (state *session.State, err error) {
-	if clone.CheckpointID != "" && clone.MessageCount != nil {
-		return nil, session.Invalid("clone", "takes a checkpoint or a message count, not both")
-	}
-	if err := session.CheckID(clone.To.ID); err != nil {
+	if err := clone.Check(); err != nil {
 		return nil, err
 	}
 	err = s.write(ctx, clone.From, "clone", func(t *tx, from *header) error {
-		to := clone.To
-		if to.Agent == "" {
-			to.Agent = from.Agent
-		}
-		if to.Status == "" {
-			to.Status = session.Active
-		}
-		if err := checkState(&to); err != nil {
+		to, err := clone.Complete(&from.State)
+		if err != nil {
 			return err
 		}
 		custom, count, err := s.cloned(t.conn, from, clone)
@@ -189,7 +169,7 @@ func (s *sessions) cloned(c *conn, from *header, clone *session.Clone) (session.
 	switch n := clone.MessageCount; {
 	case clone.CheckpointID != "":
 		point, err := s.checkpoint(c, from, clone.CheckpointID)
-		if err == nil && point.undone {
+		if err == nil && point.Undone {
 			err = session.ErrNotFound.WithMessage(
 				"session %s: a rewind has dropped messages of checkpoint %s", from.ID, point.ID)
 		}
@@ -218,7 +198,7 @@ func (s *sessions) versionWithin(c *conn, h *header, n int) (int64, error) {
 		if err != nil {
 			return 0, err
 		}
-		if point.MessageCount <= n && !point.undone {
+		if point.MessageCount <= n && !point.Undone {
 			return point.Version, nil
 		}
 	}
@@ -251,8 +231,9 @@ var (
 )
 
 // Delete implements [session.Lifecycle].
-func (s *sessions) Delete(ctx context.Context, id string) error {
-	return s.write(ctx, id, "delete", func(t *tx, h *header) error {
+func (s *sessions) Delete(ctx context.Context, id string) (deleted []string, err error) {
+	err = s.write(ctx, id, "delete", func(t *tx, h *header) error {
+		deleted = nil
 		tree, err := s.tree(t.conn, h)
 		if err != nil {
 			return err
@@ -261,9 +242,14 @@ func (s *sessions) Delete(ctx context.Context, id string) error {
 			if err := s.deleteRows(t, member); err != nil {
 				return err
 			}
+			deleted = append(deleted, member.id)
 		}
 		return nil
 	})
+	if err != nil {
+		return nil, err
+	}
+	return deleted, nil
 }
 
 // member is a session of a tree.

@@ -140,7 +140,7 @@ func (s *sessions) List(ctx context.Context, query session.Query) (page session.
 	if err != nil {
 		return page, err
 	}
-	page = session.Page[session.Summary]{Items: []session.Summary{}, Limit: query.Size(), Offset: query.Offset}
+	page = session.Page[session.Summary]{Items: []session.Summary{}, Limit: query.Size(), Offset: query.Skip()}
 	err = s.b.read(ctx, "list sessions", func(c *conn) error {
 		l := newListing(s.tenant, &query)
 		if query.Total {
@@ -151,12 +151,10 @@ func (s *sessions) List(ctx context.Context, query session.Query) (page session.
 			total := r.int()
 			page.Total = &total
 		}
-		offset := query.Offset
 		if ok {
 			l.add("("+l.created()+", "+l.id()+") < (?, ?)", at.N, at.ID)
-			offset = 0
 		}
-		for r, err := range c.query(l.page(), append(l.args, page.Limit+1, offset)...) {
+		for r, err := range c.query(l.page(), append(l.args, page.Limit+1, query.Skip())...) {
 			if err != nil {
 				return err
 			}

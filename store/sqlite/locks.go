@@ -42,11 +42,8 @@ func (l *locks) put(t *tx, k lock.Lock) error {
 
 // TryAcquire implements [lock.Manager].
 func (l *locks) TryAcquire(ctx context.Context, name, owner string, ttl time.Duration) (got lock.Lock, ok bool, err error) {
-	if name == "" || owner == "" {
-		return got, false, session.Invalid("lock", "needs a name and an owner")
-	}
-	if ttl <= 0 {
-		return got, false, session.Invalid("lock ttl", "%s is not positive", ttl)
+	if err := lock.Check(name, owner, ttl); err != nil {
+		return got, false, err
 	}
 	err = l.b.write(ctx, "acquire lock "+name, func(t *tx) error {
 		now := l.b.now()
@@ -68,8 +65,8 @@ func (l *locks) TryAcquire(ctx context.Context, name, owner string, ttl time.Dur
 
 // Renew implements [lock.Manager].
 func (l *locks) Renew(ctx context.Context, k lock.Lock, ttl time.Duration) (lock.Lock, error) {
-	if ttl <= 0 {
-		return lock.Lock{}, session.Invalid("lock ttl", "%s is not positive", ttl)
+	if err := lock.Check(k.Name, k.Owner, ttl); err != nil {
+		return lock.Lock{}, err
 	}
 	err := l.b.write(ctx, "renew lock "+k.Name, func(t *tx) error {
 		now := l.b.now()

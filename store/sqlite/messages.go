@@ -9,8 +9,9 @@ import (
 
 // messageRow is a message in its stored form.
 type messageRow struct {
-	id   string
-	body []byte
+	id    string
+	calls []byte // the ids of the calls it makes, so that a rewind need not decode it
+	body  []byte
 }
 
 func encodeMessages(messages []session.Message) ([]messageRow, error) {
@@ -30,15 +31,25 @@ func encodeMessage(m *session.Message) (*messageRow, error) {
 	if err != nil {
 		return nil, session.ErrInvalid.WithCause(err, "message %s cannot be encoded", m.ID)
 	}
-	return &messageRow{m.ID, body}, nil
+	row := &messageRow{id: m.ID, body: body}
+	var calls []string
+	for i := range m.Parts {
+		if m.Parts[i].Kind == session.PartToolCall {
+			calls = append(calls, m.Parts[i].CallID)
+		}
+	}
+	if len(calls) > 0 {
+		row.calls, err = session.Encode(calls)
+	}
+	return row, err
 }
 
 const insertMessage = `
-INSERT INTO messages (key, message_id, body) VALUES (?, ?, ?)`
+INSERT INTO messages (key, message_id, calls, body) VALUES (?, ?, ?, ?)`
 
 func (s *sessions) insertMessages(t *tx, h *header, rows []messageRow) error {
 	for i := range rows {
-		_, err := t.exec(insertMessage, rowKey(h.number, int64(h.MessageCount+1)), rows[i].id, rows[i].body)
+		_, err := t.exec(insertMessage, rowKey(h.number, int64(h.MessageCount+1)), rows[i].id, rows[i].calls, rows[i].body)
 		if isDuplicate(err) {
 			return session.Invalid("message id", "%q is already in the session's transcript", rows[i].id)
 		}

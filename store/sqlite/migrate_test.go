@@ -63,17 +63,26 @@ func TestOpenTogether(t *testing.T) {
 func TestNewerDatabase(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "helix.db")
-	b, err := Open(path)
+	pretend := func(number, readableFrom int) {
+		t.Helper()
+		b, err := Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = b.write(t.Context(), "pretend", func(t *tx) error {
+			_, err := t.exec("INSERT INTO helix_migrations (number, name, applied_at, readable_from) VALUES (?, 'later', 0, ?)", number, readableFrom)
+			return err
+		})
+		if err = errors.Join(err, b.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	steps, err := migrations()
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = b.write(t.Context(), "pretend", func(t *tx) error {
-		_, err := t.exec("INSERT INTO helix_migrations (number, name, applied_at) VALUES (99, 'later', 0)")
-		return err
-	})
-	if err = errors.Join(err, b.Close()); err != nil {
-		t.Fatal(err)
-	}
+	pretend(98, len(steps)) // newer, but this program can use it
+	pretend(99, 99)
 	_, err = Open(path)
 	if !errors.Is(err, session.ErrNotSupported) || !strings.Contains(err.Error(), "schema 99") {
 		t.Errorf("a newer database: %v", err)
@@ -100,6 +109,32 @@ func TestOpenRefuses(t *testing.T) {
 		if _, err := OpenConfig(c.config); !errors.Is(err, c.want) {
 			t.Errorf("%s: got %v, want %v", name, err, c.want)
 		}
+	}
+}
+
+func TestReadOnly(t *testing.T) {
+	t.Parallel()
+	_, err := Open(filepath.Join(t.TempDir(), "no", "such", "x.db"))
+	if !errors.Is(err, session.ErrUnavailable) || session.IsRetryable(err) || !strings.Contains(err.Error(), "check that") {
+		t.Errorf("a file that cannot be made: %v", err)
+	}
+	if os.Geteuid() == 0 {
+		return // who may write everything
+	}
+	path := filepath.Join(t.TempDir(), "helix.db")
+	b, err := Open(path)
+	if err == nil {
+		err = errors.Join(b.Close(), os.Chmod(path, 0o400))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err = Open(path)
+	if err == nil {
+		err = errors.Join(b.Sessions().Create(t.Context(), &session.State{ID: "a", Agent: "a", Status: session.Active}), b.Close())
+	}
+	if !errors.Is(err, session.ErrUnavailable) || session.IsRetryable(err) {
+		t.Errorf("a file that may not be written: %v", err)
 	}
 }
 

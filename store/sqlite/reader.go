@@ -37,8 +37,8 @@ type reader struct {
 	*streams
 	id       string
 	cursor   int64
-	wait     bool // for a stream that does not exist yet
-	found    bool // the stream has been seen
+	wait     bool  // for a stream that does not exist yet
+	number   int64 // of the stream, once it was seen: another of its id is not it
 	caughtUp bool
 	sub      *subscription
 }
@@ -86,14 +86,14 @@ func (r *reader) look(ctx context.Context) (info *stream.Info, items []stream.It
 		switch {
 		case err != nil:
 			return err
-		case h == nil && r.wait && !r.found:
+		case h == nil && r.wait && r.number == 0:
 			return nil
-		case h == nil, r.found && r.cursor > h.Last: // deleted, perhaps made anew
+		case h == nil, r.number != 0 && r.number != h.number: // deleted, perhaps made anew
 			return notFound("stream %s", r.id)
 		case r.cursor > h.Last:
 			return beyond(h, r.cursor)
 		}
-		r.found = true
+		r.number = h.number
 		if info, err = h.info(); err != nil || r.cursor < h.Floor {
 			return err
 		}
@@ -175,17 +175,17 @@ func (s *streams) chunksAfter(c *conn, h *streamHead, from int64, limit, size in
 
 // batch is a stored batch, chunk by chunk.
 type batch struct {
-	first int64
-	at    time.Time
-	lines [][]byte
+	first, last int64
+	at          time.Time
+	lines       [][]byte
 }
 
+// decodeBatch reads a batch. Of one that is damaged it gives what else is known.
 func decodeBatch(h *streamHead, r *row) (*batch, error) {
-	b := &batch{first: r.int64() - rowKey(h.number, 0)}
-	last := r.int64()
-	b.at, b.lines = r.time(), bytes.Split(r.bytes(), []byte{'\n'})
-	if int64(len(b.lines)) != last-b.first+1 {
-		return nil, session.ErrCorrupt.WithMessage("stream %s: chunks %d to %d cannot be decoded", h.ID, b.first, last)
+	b := &batch{first: r.int64() - rowKey(h.number, 0), last: r.int64(), at: r.time()}
+	b.lines = bytes.Split(r.bytes(), []byte{'\n'})
+	if int64(len(b.lines)) != b.last-b.first+1 {
+		return b, session.ErrCorrupt.WithMessage("stream %s: chunks %d to %d cannot be decoded", h.ID, b.first, b.last)
 	}
 	return b, nil
 }
@@ -221,8 +221,7 @@ func (s *streams) batches(c *conn, h *streamHead, from int64) iter.Seq2[*batch, 
 				yield(nil, err)
 				return
 			}
-			b, err := decodeBatch(h, r)
-			if !yield(b, err) || err != nil {
+			if !yield(decodeBatch(h, r)) {
 				return
 			}
 		}
@@ -241,17 +240,26 @@ func decodeChunk(id string, sequence int64, line []byte) (stream.Item, error) {
 	return item, nil
 }
 
+// headFrom reads a stream that must hold everything after a sequence.
+func (s *streams) headFrom(c *conn, id string, from int64) (*streamHead, error) {
+	h, err := s.mustHead(c, id, "")
+	switch {
+	case err != nil:
+		return nil, err
+	case from < 0 || from > h.Last:
+		return nil, beyond(h, from)
+	case from < h.Floor:
+		return nil, session.ErrTruncated.WithMessage("stream %s: it begins after sequence %d, not %d", id, h.Floor, from)
+	}
+	return h, nil
+}
+
 // Chunks implements [stream.Manager].
 func (s *streams) Chunks(ctx context.Context, id string, from int64, limit int) (items []stream.Item, err error) {
 	err = s.b.read(ctx, streamVerb(id, "list chunks"), func(c *conn) error {
-		h, err := s.mustHead(c, id, "")
-		switch {
-		case err != nil:
+		h, err := s.headFrom(c, id, from)
+		if err != nil {
 			return err
-		case from < 0 || from > h.Last:
-			return beyond(h, from)
-		case from < h.Floor:
-			return session.ErrTruncated.WithMessage("stream %s: it begins after sequence %d, not %d", id, h.Floor, from)
 		}
 		if limit <= 0 {
 			limit = math.MaxInt
@@ -269,13 +277,13 @@ WHERE key > ? AND key <= ? AND last_sequence > ? AND run_id IN (?, '') AND last_
 ORDER BY key`
 
 // ChunksFromStep implements [stream.Manager].
-func (s *streams) ChunksFromStep(ctx context.Context, id, runID string, step int) (items []stream.Item, err error) {
-	err = s.b.read(ctx, streamVerb(id, "list chunks"), func(c *conn) error {
-		h, err := s.mustHead(c, id, "")
+func (s *streams) ChunksFromStep(ctx context.Context, id, runID string, step int, from int64, limit int) (items []stream.Item, err error) {
+	err = s.b.read(ctx, streamVerb(id, "list chunks of a run"), func(c *conn) error {
+		h, err := s.headFrom(c, id, from)
 		if err != nil {
 			return err
 		}
-		for r, err := range c.query(selectBatchesOfRun, rowKey(h.number, 0), lastKey(h.number), h.Floor, runID, step) {
+		for r, err := range c.query(selectBatchesOfRun, rowKey(h.number, 0), lastKey(h.number), from, runID, step) {
 			if err != nil {
 				return err
 			}
@@ -283,7 +291,10 @@ func (s *streams) ChunksFromStep(ctx context.Context, id, runID string, step int
 			if err != nil {
 				return err
 			}
-			for sequence, line := range b.after(h.Floor) {
+			for sequence, line := range b.after(from) {
+				if limit > 0 && len(items) == limit {
+					return nil
+				}
 				item, err := decodeChunk(id, sequence, line)
 				if err != nil {
 					return err
@@ -340,23 +351,29 @@ func (s *streams) newFloor(c *conn, h *streamHead, policy stream.TrimPolicy) (in
 		return floor, nil
 	}
 	for b, err := range s.batches(c, h, floor) {
-		if err != nil {
+		if unlessCorrupt(err) != nil {
 			return 0, err
 		}
-		for sequence, line := range b.after(floor) {
-			item, err := decodeChunk(h.ID, sequence, line)
-			if err != nil {
-				return 0, err
-			}
-			at := item.Chunk.At
-			if at.IsZero() {
-				at = b.at
-			}
-			if !at.Before(policy.Before) {
+		for sequence := max(b.first, floor+1); sequence <= b.last; sequence++ {
+			if !b.time(h, sequence).Before(policy.Before) {
 				return floor, nil
 			}
 			floor = sequence
 		}
 	}
 	return floor, nil
+}
+
+// time is a chunk's, or that of its batch if it has none or cannot be decoded: what
+// is damaged must not be kept for ever.
+func (b *batch) time(h *streamHead, sequence int64) time.Time {
+	i := int(sequence - b.first)
+	if int64(len(b.lines)) != b.last-b.first+1 {
+		return b.at
+	}
+	item, err := decodeChunk(h.ID, sequence, b.lines[i])
+	if err != nil || item.Chunk.At.IsZero() {
+		return b.at
+	}
+	return item.Chunk.At
 }

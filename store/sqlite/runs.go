@@ -214,16 +214,8 @@ func (s *sessions) Runs(ctx context.Context, id string, page session.PageRequest
 // densePage begins a page of items numbered 1 to total without gaps: after is the
 // number before its first.
 func densePage[T any](request session.PageRequest, total int) (page session.Page[T], after int, err error) {
-	at, ok, err := request.Position()
-	if err != nil {
+	if after, err = request.Start(total); err != nil {
 		return page, 0, err
-	}
-	after = request.Offset
-	if ok {
-		if at.N < 0 {
-			return page, 0, session.Invalid("cursor", "%.40q was not made by this listing", request.Cursor)
-		}
-		after = int(min(at.N, int64(total)))
 	}
 	page = session.Page[T]{Items: []T{}, Offset: after, Limit: request.Size()}
 	if request.Total {

@@ -87,7 +87,7 @@ func OpenConfig(config Config) (*Backend, error) {
 	}
 	b := &Backend{config: config, readers: readers}
 	b.watch = newWatch(b.lookElsewhere, config.PollInterval)
-	b.writer = newWriter(w, config.Logger, b.watch)
+	b.writer = newWriter(w, &config, b.watch)
 	return b, nil
 }
 
@@ -141,7 +141,7 @@ func openReady(config Config) (*conn, error) {
 			"cache_size(-16000)",
 		)
 		if err == nil {
-			if err = migrate(c, config.Clock()); err == nil {
+			if err = errors.Join(migrate(c, config.Clock()), c.setBusyTimeout(0)); err == nil { // from here on the writer waits
 				return c, nil
 			}
 			err = errors.Join(err, c.close())

@@ -87,18 +87,20 @@ func (s *sessions) planState(c *conn, h *header, replace *session.Document, w se
 		return plan, nil
 	}
 	plan.keys = make(map[string]keyKind, len(w.Ops))
-	ops := slices.Clone(w.Ops)
-	for i := range ops {
-		if err := s.planOp(c, h, plan.keys, &ops[i]); err != nil {
+	for i := range w.Ops {
+		if err := s.planOp(c, h, plan.keys, &w.Ops[i]); err != nil {
 			return nil, err
 		}
 	}
-	plan.writes = session.Compose(session.Writes{Ops: ops, Warnings: w.Warnings})
+	plan.writes = session.Compose(w)
 	return plan, nil
 }
 
 // planOp notes in keys what an operation leaves its key to be.
 func (s *sessions) planOp(c *conn, h *header, keys map[string]keyKind, op *session.Op) error {
+	if op.Kind == session.OpAppend && len(op.Items) == 0 {
+		return nil // it does nothing; composing leaves it out
+	}
 	was, ok := keys[op.Key]
 	if !ok {
 		var err error
@@ -111,9 +113,6 @@ func (s *sessions) planOp(c *conn, h *header, keys map[string]keyKind, op *sessi
 	case session.OpAppend:
 		if was == keyValue {
 			return session.Invalid("state key", "%q is not a list, so nothing can be appended to it", op.Key)
-		}
-		if was == keyGone && len(op.Items) == 0 { // it makes an empty list, which composing would leave out
-			*op = session.Op{Kind: session.OpReplace, Key: op.Key, Value: json.RawMessage("[]")}
 		}
 		now = keyList
 	case session.OpReplace:

@@ -20,16 +20,14 @@ DELETE FROM stops WHERE tenant = ? AND session_id = ? AND run_id = ?`
 
 // RequestStop implements [session.Stops].
 func (s *sessions) RequestStop(ctx context.Context, id string, stop session.Stop) (stands session.Stop, err error) {
-	switch stop.Kind {
-	case session.StopInterrupt, session.StopAbort:
-	default:
-		return stands, session.Invalid("stop", "%q is neither %s nor %s", stop.Kind, session.StopInterrupt, session.StopAbort)
+	if err := stop.Check(); err != nil {
+		return stands, err
 	}
 	err = s.write(ctx, id, "request stop", func(t *tx, h *header) error {
 		if h.CurrentRunID != stop.RunID || h.runStatus != session.RunRunning {
 			return session.ErrStale.WithMessage("session %s: run %s is not running", id, stop.RunID).WithSaw(h.Saw())
 		}
-		if h.stop != nil && (h.stop.Kind == stop.Kind || h.stop.Kind == session.StopAbort) {
+		if h.stop != nil && !h.stop.Yields(&stop) {
 			stands = *h.stop
 			return nil
 		}

@@ -2,7 +2,6 @@ package sqlite
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/helixagents/helix/session"
@@ -143,9 +142,12 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 UPDATE streams SET status = ?, floor = ?, run_id = ?, end_doc = ?, output = ?, failure = ?, updated_at = ?
 WHERE number = ?`
 
+	// How far a producer has come never goes back: the latest batch may be of an
+	// epoch that has been left since.
 	upsertProducer = `
 INSERT INTO stream_producers (stream, producer, epoch, next) VALUES (?, ?, ?, ?)
-ON CONFLICT DO UPDATE SET epoch = excluded.epoch, next = excluded.next`
+ON CONFLICT DO UPDATE SET epoch = excluded.epoch, next = excluded.next
+WHERE (excluded.epoch, excluded.next) > (epoch, next)`
 )
 
 // writeStream stores a stream's row; a new one gets its number.
@@ -186,29 +188,21 @@ func (s *streams) Info(ctx context.Context, id string) (info *stream.Info, err e
 
 // End implements [stream.Manager].
 func (s *streams) End(ctx context.Context, id string, by stream.Producer, end stream.End) error {
-	status := stream.StatusEnded
-	switch end.Status {
-	case stream.EndCompleted, stream.EndInterrupted:
-	case stream.EndPaused:
-		status = stream.StatusPaused
-	default:
-		return session.Invalid("end status", "%q is none of completed, interrupted, paused", end.Status)
-	}
-	if err := checkJSON("output", end.Output); err != nil {
+	if err := end.Check(); err != nil {
 		return err
 	}
-	output := end.Output
+	end, err := end.Fit(s.b.config.MaxChunk)
+	if err != nil {
+		return err
+	}
+	output := end.Output // apart, so that it keeps its bytes
 	end.Output = nil
 	doc, err := session.Encode(&end)
-	if err == nil && len(doc)+len(output) > s.b.config.MaxChunk {
-		output, end.Omitted = nil, append(slices.Clip(end.Omitted), "output")
-		doc, err = session.Encode(&end)
-	}
 	if err != nil {
 		return session.ErrInvalid.WithCause(err, "stream %s: its end cannot be encoded", id)
 	}
 	return s.shut(ctx, id, by, func(h *streamHead) {
-		h.Status, h.end, h.output, h.failure = status, doc, output, nil
+		h.Status, h.end, h.output, h.failure = end.Closes(), doc, output, nil
 	})
 }
 

@@ -38,6 +38,7 @@ func decodePending(id string, r *row) (*session.Pending, error) {
 	if err := session.Decode("session "+id+": pending call "+callID, r.bytes(), p); err != nil {
 		return nil, err
 	}
+	p.State = session.PendingState(r.text()) // a rewind changes it here alone
 	p.Input = r.bytes()
 	if result := r.bytes(); result != nil && p.Response != nil {
 		p.Response.Result = result
@@ -50,7 +51,7 @@ func decodePending(id string, r *row) (*session.Pending, error) {
 
 const (
 	selectPending = `
-SELECT call_id, doc, input, result, late FROM pending`
+SELECT call_id, doc, state, input, result, late FROM pending`
 
 	selectPendingCall = selectPending + `
 WHERE tenant = ? AND session_id = ? AND call_id = ?`
@@ -64,12 +65,12 @@ WHERE tenant = ? AND session_id = ? AND state IN ('waiting', 'answered')
 ORDER BY number`
 
 	insertPending = `
-INSERT INTO pending (state, deadline, doc, input, result, late, tenant, session_id, call_id)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO pending (state, deadline, message_id, doc, input, result, late, tenant, session_id, call_id)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT DO NOTHING`
 
 	updatePending = `
-UPDATE pending SET state = ?, deadline = ?, doc = ?, input = ?, result = ?, late = ?
+UPDATE pending SET state = ?, deadline = ?, message_id = ?, doc = ?, input = ?, result = ?, late = ?
 WHERE tenant = ? AND session_id = ? AND call_id = ?`
 )
 
@@ -107,7 +108,7 @@ func (s *sessions) storePending(t *tx, query, id string, p *session.Pending) err
 	if err != nil {
 		return err
 	}
-	_, err = t.exec(query, p.State, p.Deadline, doc, bodies.input, bodies.result, bodies.late, s.tenant, id, p.CallID)
+	_, err = t.exec(query, p.State, p.Deadline, p.MessageID, doc, bodies.input, bodies.result, bodies.late, s.tenant, id, p.CallID)
 	return err
 }
 
@@ -116,18 +117,7 @@ func (s *sessions) storePending(t *tx, query, id string, p *session.Pending) err
 func (s *sessions) writePendings(t *tx, h *header, p *plan) error {
 	for i := range p.Pending {
 		entry := p.Pending[i]
-		if entry.State == "" {
-			entry.State = session.PendingWaiting
-		}
-		if entry.SessionID == "" {
-			entry.SessionID = h.ID
-		}
-		if entry.RunID == "" {
-			entry.RunID = p.runID
-		}
-		if entry.CreatedAt.IsZero() {
-			entry.CreatedAt = p.now
-		}
+		entry.Begin(h.ID, p.runID, p.now)
 		if err := s.storePending(t, insertPending, h.ID, &entry); err != nil {
 			return err
 		}
@@ -225,6 +215,11 @@ func (s *sessions) disown(t *tx, rootID string, callIDs []string, now time.Time)
 
 // Own implements [session.Submissions].
 func (s *sessions) Own(ctx context.Context, rootID string, owned []session.Ownership) error {
+	for i := range owned {
+		if err := owned[i].Check(); err != nil {
+			return err
+		}
+	}
 	return s.write(ctx, rootID, "own calls", func(t *tx, _ *header) error { return s.own(t, rootID, owned) })
 }
 

@@ -2,53 +2,66 @@ package sqlite
 
 import (
 	"context"
+	"database/sql/driver"
+	"math"
+	"time"
 
 	"github.com/helixagents/helix/session"
 )
 
 // Every sweep reads a partial index that holds only what can be due, in the order
-// in which it becomes due. Their conditions repeat those of the index.
+// in which it becomes due, from behind the last entry of the page before. Their
+// conditions repeat those of the index.
 const (
 	sweepDeadlines = `
 SELECT s.tenant, s.id, s.agent, s.current_run, s.run_runtime, s.owner, s.epoch, s.lease_until, p.deadline, p.call_id
 FROM pending p INDEXED BY pending_due
 CROSS JOIN sessions s ON s.tenant = p.tenant AND s.id = p.session_id
-WHERE p.state = 'waiting' AND p.deadline IS NOT NULL AND p.deadline <= ? AND s.status <> 'paused'
-ORDER BY p.deadline
+WHERE p.state = 'waiting' AND p.deadline IS NOT NULL AND s.status <> 'paused'
+  AND p.deadline <= ? AND (p.deadline, p.tenant, p.session_id, p.call_id) > (?, ?, ?, ?)
+ORDER BY p.deadline, p.tenant, p.session_id, p.call_id
 LIMIT ?`
 
 	sweepLeases = `
 SELECT s.tenant, s.id, s.agent, s.current_run, s.run_runtime, s.owner, s.epoch, s.lease_until, s.lease_until, ''
 FROM sessions s INDEXED BY sessions_leased
 WHERE s.lease_until IS NOT NULL AND s.run_status = 'running' AND s.parent_id = '' AND s.status <> 'paused'
-  AND s.lease_until <= ?
-ORDER BY s.lease_until
+  AND s.lease_until <= ? AND (s.lease_until, s.tenant, s.id, '') > (?, ?, ?, ?)
+ORDER BY s.lease_until, s.tenant, s.id
 LIMIT ?`
 
 	sweepExpired = `
 SELECT s.tenant, s.id, s.agent, s.current_run, s.run_runtime, s.owner, s.epoch, s.lease_until, s.expires_at, ''
 FROM sessions s INDEXED BY sessions_expiring
-WHERE s.expires_at IS NOT NULL AND s.status IN ('active', 'interrupted') AND s.expires_at <= ?
-ORDER BY s.expires_at
+WHERE s.expires_at IS NOT NULL AND s.status IN ('active', 'interrupted')
+  AND s.expires_at <= ? AND (s.expires_at, s.tenant, s.id, '') > (?, ?, ?, ?)
+ORDER BY s.expires_at, s.tenant, s.id
 LIMIT ?`
 
 	sweepOwing = `
 SELECT s.tenant, s.id, s.agent, s.current_run, s.run_runtime, s.owner, s.epoch, s.lease_until, s.close_owed_at, ''
 FROM sessions s INDEXED BY sessions_owing
-WHERE s.close_owed_at IS NOT NULL AND s.run_status <> 'running' AND s.close_owed_at <= ?
-ORDER BY s.close_owed_at
+WHERE s.close_owed_at IS NOT NULL AND s.run_status <> 'running'
+  AND s.close_owed_at <= ? AND (s.close_owed_at, s.tenant, s.id, '') > (?, ?, ?, ?)
+ORDER BY s.close_owed_at, s.tenant, s.id
 LIMIT ?`
 
 	sweepWakes = `
 SELECT tenant, session_id, child_id, run_id, at FROM wakes INDEXED BY wakes_by_age
-ORDER BY at
+WHERE (at, tenant, session_id, child_id) > (?, ?, ?, ?)
+ORDER BY at, tenant, session_id, child_id
 LIMIT ?`
 )
 
 // sweep lists what is due now.
-func (s *sessions) sweep(ctx context.Context, name, query string, limit int) (out []session.Due, err error) {
+func (s *sessions) sweep(ctx context.Context, name, query string, request session.SweepRequest) (out []session.Due, err error) {
+	var after session.Due
+	if request.After != nil {
+		after = *request.After
+	}
 	err = s.b.read(ctx, name, func(c *conn) error {
-		for r, err := range c.query(query, s.b.now(), sweepLimit(limit)) {
+		for r, err := range c.query(query, s.b.now(),
+			nanosAfter(after.At), after.Tenant, after.ID, after.CallID, request.Size()) {
 			if err != nil {
 				return err
 			}
@@ -63,38 +76,44 @@ func (s *sessions) sweep(ctx context.Context, name, query string, limit int) (ou
 	return out, err
 }
 
-// sweepLimit is what SQLite takes as "all" when there is no limit.
-func sweepLimit(limit int) int {
-	if limit <= 0 {
-		return -1
+// nanosAfter is the time that a page begins behind: before all times if it is
+// zero.
+func nanosAfter(t time.Time) driver.Value {
+	if t.IsZero() {
+		return int64(math.MinInt64)
 	}
-	return limit
+	return nanos(t)
 }
 
 // DueDeadlines implements [session.Sweeps].
-func (s *sessions) DueDeadlines(ctx context.Context, limit int) ([]session.Due, error) {
-	return s.sweep(ctx, "list due deadlines", sweepDeadlines, limit)
+func (s *sessions) DueDeadlines(ctx context.Context, request session.SweepRequest) ([]session.Due, error) {
+	return s.sweep(ctx, "list due deadlines", sweepDeadlines, request)
 }
 
 // ExpiredLeases implements [session.Sweeps].
-func (s *sessions) ExpiredLeases(ctx context.Context, limit int) ([]session.Due, error) {
-	return s.sweep(ctx, "list expired leases", sweepLeases, limit)
+func (s *sessions) ExpiredLeases(ctx context.Context, request session.SweepRequest) ([]session.Due, error) {
+	return s.sweep(ctx, "list expired leases", sweepLeases, request)
 }
 
 // ExpiredSessions implements [session.Sweeps].
-func (s *sessions) ExpiredSessions(ctx context.Context, limit int) ([]session.Due, error) {
-	return s.sweep(ctx, "list expired sessions", sweepExpired, limit)
+func (s *sessions) ExpiredSessions(ctx context.Context, request session.SweepRequest) ([]session.Due, error) {
+	return s.sweep(ctx, "list expired sessions", sweepExpired, request)
 }
 
 // OwedCloses implements [session.Sweeps].
-func (s *sessions) OwedCloses(ctx context.Context, limit int) ([]session.Due, error) {
-	return s.sweep(ctx, "list owed closes", sweepOwing, limit)
+func (s *sessions) OwedCloses(ctx context.Context, request session.SweepRequest) ([]session.Due, error) {
+	return s.sweep(ctx, "list owed closes", sweepOwing, request)
 }
 
 // Wakes implements [session.Sweeps].
-func (s *sessions) Wakes(ctx context.Context, limit int) (out []session.Wake, err error) {
+func (s *sessions) Wakes(ctx context.Context, request session.WakeRequest) (out []session.Wake, err error) {
+	var after session.Wake
+	if request.After != nil {
+		after = *request.After
+	}
 	err = s.b.read(ctx, "list wakes", func(c *conn) error {
-		for r, err := range c.query(sweepWakes, sweepLimit(limit)) {
+		for r, err := range c.query(sweepWakes,
+			nanosAfter(after.At), after.Tenant, after.SessionID, after.ChildID, request.Size()) {
 			if err != nil {
 				return err
 			}

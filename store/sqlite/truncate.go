@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"errors"
+	"iter"
 	"slices"
 
 	"github.com/helixagents/helix/session"
@@ -14,9 +15,12 @@ DELETE FROM messages WHERE key > ? AND key <= ?`
 // checkpoints that count more, calls, waits and children. What is waited for on
 // behalf of a message that is not in the transcript could never be taken in.
 func (s *sessions) truncate(t *tx, h *header, keep int) error {
-	undone, err := s.callsAfter(t.conn, h, keep)
-	if err != nil {
-		return err
+	var undone []string
+	for calls, err := range s.callsAfter(t.conn, h, keep) {
+		if err != nil {
+			return err
+		}
+		undone = append(undone, calls...)
 	}
 	if _, err := t.exec(deleteMessages, rowKey(h.number, int64(keep)), lastKey(h.number)); err != nil {
 		return err
@@ -34,38 +38,23 @@ func (s *sessions) truncate(t *tx, h *header, keep int) error {
 	return s.undoChildren(t, h, undone)
 }
 
-const selectMessagesBack = `
-SELECT body FROM messages WHERE key > ? AND key <= ? ORDER BY key DESC`
+const selectCallsBack = `
+SELECT calls FROM messages WHERE key > ? AND key <= ? AND calls IS NOT NULL ORDER BY key DESC`
 
-// callsAfter lists the calls that the messages after the first keep ones make. A
-// message that cannot be decoded is passed over: dropping it is the way to be rid
-// of it.
-func (s *sessions) callsAfter(c *conn, h *header, keep int) ([]string, error) {
-	var calls []string
-	for r, err := range c.query(selectMessagesBack, rowKey(h.number, int64(keep)), lastKey(h.number)) {
-		if err != nil {
-			return nil, err
+// callsAfter yields, the last message first, the calls that each message after the
+// first keep ones makes.
+func (s *sessions) callsAfter(c *conn, h *header, keep int) iter.Seq2[[]string, error] {
+	return func(yield func([]string, error) bool) {
+		for r, err := range c.query(selectCallsBack, rowKey(h.number, int64(keep)), lastKey(h.number)) {
+			var calls []string
+			if err == nil {
+				err = session.Decode("session "+h.ID+": the calls of a message", r.bytes(), &calls)
+			}
+			if !yield(calls, err) || err != nil {
+				return
+			}
 		}
-		found, err := callsOf(r.bytes())
-		if unlessCorrupt(err) != nil {
-			return nil, err
-		}
-		calls = append(calls, found...)
 	}
-	return calls, nil
-}
-
-// callsOf lists the calls that a stored message makes.
-func callsOf(body []byte) ([]string, error) {
-	var m session.Message
-	if err := session.Decode("message", body, &m); err != nil {
-		return nil, err
-	}
-	var calls []string
-	for _, part := range m.Calls() {
-		calls = append(calls, part.CallID)
-	}
-	return calls, nil
 }
 
 const selectMessageKey = `
@@ -80,16 +69,9 @@ func (s *sessions) holds(c *conn, h *header, messageID string) (bool, error) {
 // makes reports whether a message of the transcript makes a call. It looks at the
 // end first, where the calls asked for are.
 func (s *sessions) makes(c *conn, h *header, callID string) (bool, error) {
-	for r, err := range c.query(selectMessagesBack, rowKey(h.number, 0), lastKey(h.number)) {
-		if err != nil {
-			return false, err
-		}
-		calls, err := callsOf(r.bytes())
-		if unlessCorrupt(err) != nil {
-			return false, err
-		}
-		if slices.Contains(calls, callID) {
-			return true, nil
+	for calls, err := range s.callsAfter(c, h, 0) {
+		if err != nil || slices.Contains(calls, callID) {
+			return err == nil, err
 		}
 	}
 	return false, nil
@@ -119,32 +101,22 @@ func (s *sessions) undoCalls(t *tx, h *header) error {
 	return nil
 }
 
-// undoPending ends the waits for calls whose message is gone.
+const undoPending = `
+UPDATE pending INDEXED BY pending_open SET state = 'superseded'
+WHERE tenant = ? AND session_id = ? AND state IN ('waiting', 'answered')
+  AND NOT EXISTS (SELECT 1 FROM messages m WHERE m.key >> 32 = ? AND m.message_id = pending.message_id AND m.message_id <> '')`
+
+// undoPending ends the waits for calls whose message is gone. The entries are not
+// decoded: one that cannot be must not keep a session from being rewound.
 func (s *sessions) undoPending(t *tx, h *header) error {
-	open, err := s.pending(t.conn, h.ID, false)
-	if err != nil {
-		return err
-	}
-	for i := range open {
-		held, err := s.holds(t.conn, h, open[i].MessageID)
-		if err != nil {
-			return err
-		}
-		if held {
-			continue
-		}
-		open[i].State = session.PendingSuperseded
-		if err := s.storePending(t, updatePending, h.ID, &open[i]); err != nil {
-			return err
-		}
-	}
-	return nil
+	_, err := t.exec(undoPending, s.tenant, h.ID, h.number)
+	return err
 }
 
 // undoChildren gives up children that work for undone calls, and those awaited
 // for a call that no message makes.
 func (s *sessions) undoChildren(t *tx, h *header, undone []string) error {
-	refs, err := s.children(t.conn, selectChildren, h.ID)
+	refs, err := s.soundChildren(t, h)
 	if err != nil {
 		return err
 	}
@@ -168,6 +140,37 @@ func (s *sessions) undoChildren(t *tx, h *header, undone []string) error {
 		}
 	}
 	return nil
+}
+
+const neglectChild = `
+UPDATE children SET awaited = 0 WHERE tenant = ? AND session_id = ? AND child_id = ?`
+
+// soundChildren lists the references that can be decoded. One that cannot be is
+// waited for no more.
+func (s *sessions) soundChildren(t *tx, h *header) (refs []session.ChildRef, err error) {
+	var damaged []string
+	for r, err := range t.query(selectChildren, s.tenant, h.ID) {
+		if err != nil {
+			return nil, err
+		}
+		childID := r.text()
+		r.next = 0
+		ref, err := decodeChild(h.ID, r)
+		switch {
+		case err == nil:
+			refs = append(refs, *ref)
+		case unlessCorrupt(err) == nil:
+			damaged = append(damaged, childID)
+		default:
+			return nil, err
+		}
+	}
+	for _, childID := range damaged {
+		if _, err := t.exec(neglectChild, s.tenant, h.ID, childID); err != nil {
+			return nil, err
+		}
+	}
+	return refs, nil
 }
 
 // unlessCorrupt passes over what cannot be decoded, where that fails alone.

@@ -9,6 +9,9 @@ import (
 
 // Commit implements [session.Turns].
 func (s *sessions) Commit(ctx context.Context, commit *session.Commit) (committed *session.Committed, err error) {
+	if err := commit.Check(); err != nil {
+		return nil, err
+	}
 	d, err := newDraft(&commit.Change, commit.RunID)
 	if err != nil {
 		return nil, err
@@ -40,7 +43,7 @@ func (s *sessions) commit(t *tx, h *header, commit *session.Commit, d *draft) (*
 	if h.runStatus.Ended() {
 		return nil, session.ErrStale.WithMessage("session %s: run %s is %s", h.ID, commit.RunID, h.runStatus).WithSaw(h.Saw())
 	}
-	now := s.b.now()
+	now, stop := s.b.now(), h.stop
 	p, err := s.planChange(t.conn, h, d, now)
 	if err != nil {
 		return nil, err
@@ -58,13 +61,16 @@ func (s *sessions) commit(t *tx, h *header, commit *session.Commit, d *draft) (*
 		return nil, err
 	}
 	outcome := h.committed()
+	if outcome.Stop == nil && stop != nil { // the commit has consumed it
+		outcome.Stop = new(*stop)
+	}
 	outcome.Warnings = p.state.writes.Warnings
 	return &outcome, nil
 }
 
 // StartRun implements [session.Turns].
 func (s *sessions) StartRun(ctx context.Context, start *session.StartRun) (started *session.Started, err error) {
-	if err := checkStart(start); err != nil {
+	if err := start.Check(); err != nil {
 		return nil, err
 	}
 	change := start.Change
@@ -99,30 +105,6 @@ func (s *sessions) StartRun(ctx context.Context, start *session.StartRun) (start
 		return nil, err
 	}
 	return started, nil
-}
-
-// checkStart reports bad input.
-func checkStart(start *session.StartRun) error {
-	if start.Create != nil {
-		if err := checkState(start.Create); err != nil {
-			return err
-		}
-		if start.Create.ID != start.SessionID {
-			return session.Invalid("session id", "%q is not %q, the session to create", start.SessionID, start.Create.ID)
-		}
-	}
-	if err := session.CheckKeyID("run id", start.Run.ID); err != nil {
-		return err
-	}
-	if start.Run.RequestID != "" {
-		if err := session.CheckKeyID("request id", start.Run.RequestID); err != nil {
-			return err
-		}
-	}
-	if start.Owner == "" {
-		return session.Invalid("lease owner", "must not be empty")
-	}
-	return nil
 }
 
 // start opens a turn on a session, h, or on a new one if h is nil.
@@ -194,7 +176,7 @@ func (h *header) begin(start *session.StartRun, now time.Time) session.Run {
 func (s *sessions) guardStart(c *conn, h *header, start *session.StartRun, now time.Time) error {
 	switch {
 	case start.Create != nil && h != nil:
-		return session.ErrExists.WithMessage("session %s already exists", h.ID).WithSaw(h.Saw())
+		return h.exists()
 	case start.Create != nil && start.Status != "":
 		return session.Transition(start.Create.Status, start.Status)
 	case start.Create != nil:
@@ -222,8 +204,8 @@ func expiry(now time.Time, ttl time.Duration) time.Time {
 
 // TakeOver implements [session.Turns].
 func (s *sessions) TakeOver(ctx context.Context, take *session.TakeOver) (taken *session.TakenOver, err error) {
-	if take.Owner == "" {
-		return nil, session.Invalid("lease owner", "must not be empty")
+	if err := take.Check(); err != nil {
+		return nil, err
 	}
 	err = s.write(ctx, take.SessionID, "take over", func(t *tx, h *header) error {
 		now := s.b.now()
@@ -237,12 +219,7 @@ func (s *sessions) TakeOver(ctx context.Context, take *session.TakeOver) (taken 
 		if run == nil {
 			return notFound("session %s: run %s", h.ID, take.RunID)
 		}
-		if run.ProgressVersion == h.Version {
-			run.Attempts++
-		} else {
-			run.Attempts = 1
-		}
-		run.ProgressVersion = h.Version
+		take.Count(&h.State, run)
 		if err := s.updateRun(t, h, run); err != nil {
 			return err
 		}
@@ -257,8 +234,8 @@ func (s *sessions) TakeOver(ctx context.Context, take *session.TakeOver) (taken 
 }
 
 const renewTree = `
-UPDATE sessions INDEXED BY sessions_by_root SET lease_until = ?
-WHERE tenant = ? AND root_id = ? AND root_id <> '' AND owner = ?`
+UPDATE sessions INDEXED BY sessions_by_owner SET lease_until = ?
+WHERE tenant = ? AND root_id = ? AND root_id <> '' AND owner = ? AND owner <> ''`
 
 // RenewLease implements [session.Turns].
 func (s *sessions) RenewLease(ctx context.Context, id string, fence session.Fence, ttl time.Duration) error {
@@ -286,6 +263,11 @@ func (h *header) hold(fence session.Fence) error {
 	return session.ErrStale.WithMessage("session %s: another owner holds the lease", h.ID).WithSaw(h.Saw())
 }
 
+const releaseTree = `
+UPDATE sessions INDEXED BY sessions_by_owner
+SET owner = '', lease_until = CASE run_status WHEN 'running' THEN ? END
+WHERE tenant = ? AND root_id = ? AND root_id <> '' AND owner = ? AND owner <> ''`
+
 // CloseRun implements [session.Turns].
 func (s *sessions) CloseRun(ctx context.Context, id string, fence session.Fence, settled bool) error {
 	return s.write(ctx, id, "close run", func(t *tx, h *header) error {
@@ -295,6 +277,13 @@ func (s *sessions) CloseRun(ctx context.Context, id string, fence session.Fence,
 		h.Lease.Owner, h.Lease.ExpiresAt = "", time.Time{}
 		if h.runStatus == session.RunRunning {
 			h.Lease.ExpiresAt = s.b.now() // the run goes on elsewhere: it may be taken over at once
+			n, err := t.exec(releaseTree, h.Lease.ExpiresAt, s.tenant, id, fence.Owner)
+			if err != nil {
+				return err
+			}
+			if n > 0 {
+				t.cache.clear()
+			}
 		}
 		if settled {
 			h.CloseOwed, h.closeOwedAt = false, time.Time{}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
+	"os"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -19,6 +21,15 @@ const (
 	maxBatch = 256
 	// lazyDelay is how long a lazy operation waits for one that carries it along.
 	lazyDelay = 2 * time.Millisecond
+
+	// maxLog is how long the write-ahead log may become before it is emptied.
+	// SQLite starts it over by itself only when nobody happens to read, which on a
+	// busy server is never.
+	maxLog = 16 << 20
+	// logCheck is how many batches pass between looks at the log's length, and
+	// logPatience how long emptying it waits for readers; no write goes on meanwhile.
+	logCheck    = 64
+	logPatience = 20 * time.Millisecond
 )
 
 // writer performs all writes of the backend, one transaction after the other, on
@@ -26,11 +37,14 @@ const (
 // made durable share the next one, and its one sync.
 type writer struct {
 	conn  *conn
+	path  string
+	busy  time.Duration // how long to wait for other processes' transactions
 	log   *slog.Logger
 	watch *watch // is told of the streams that a transaction changed
 	cache *cache
 	// dataVersion changes when another process has written.
 	dataVersion int64
+	batches     int // since the length of the write-ahead log was looked at
 
 	mu     sync.Mutex
 	wake   sync.Cond
@@ -69,8 +83,11 @@ type tx struct {
 	streams map[streamKey]bool
 }
 
-func newWriter(c *conn, log *slog.Logger, watch *watch) *writer {
-	w := &writer{conn: c, log: log, watch: watch, cache: newCache(), done: make(chan struct{})}
+func newWriter(c *conn, config *Config, watch *watch) *writer {
+	w := &writer{
+		conn: c, path: config.Path, busy: config.BusyTimeout, log: config.Logger,
+		watch: watch, cache: newCache(), done: make(chan struct{}),
+	}
 	w.wake.L = &w.mu
 	w.timer = time.AfterFunc(time.Hour, w.hurry)
 	w.timer.Stop()
@@ -150,6 +167,40 @@ func (w *writer) loop() {
 		for _, o := range batch {
 			close(o.done)
 		}
+		w.shrinkLog()
+	}
+}
+
+// shrinkLog empties the write-ahead log if it has become long. While a reader is in
+// the way it stays, and is tried again later.
+func (w *writer) shrinkLog() {
+	if w.batches++; w.batches < logCheck {
+		return
+	}
+	w.batches = 0
+	if info, err := os.Stat(w.path + "-wal"); err != nil || info.Size() <= maxLog {
+		return
+	}
+	err := w.conn.setBusyTimeout(logPatience)
+	if err == nil {
+		_, err = w.conn.one("PRAGMA wal_checkpoint(TRUNCATE)")
+	}
+	if err = errors.Join(err, w.conn.setBusyTimeout(0)); err != nil && !isBusy(err) {
+		w.log.Warn("sqlite.log_not_emptied", "error", err)
+	}
+}
+
+// begin starts a transaction. It asks again at short intervals, for SQLite's own
+// waiting backs off so far that a process that writes all the time would leave the
+// others no turn.
+func (w *writer) begin() error {
+	deadline := time.Now().Add(w.busy)
+	for {
+		_, err := w.conn.exec("BEGIN IMMEDIATE")
+		if !isBusy(err) || time.Now().After(deadline) {
+			return err
+		}
+		<-time.After(200*time.Microsecond + rand.N(800*time.Microsecond))
 	}
 }
 
@@ -224,7 +275,7 @@ func (w *writer) look(t *tx, batch []*op) []*op {
 // attempt runs the members and commits. An error means that nothing of any of
 // them stands.
 func (w *writer) attempt(t *tx, batch []*op, savepoints bool) error {
-	if _, err := t.conn.exec("BEGIN IMMEDIATE"); err != nil {
+	if err := w.begin(); err != nil {
 		w.rollback() // in case an earlier one could not be ended
 		return err
 	}

@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -197,6 +199,7 @@ func TestAppendRidesAlong(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	openStream(t, b, "a")
 	release := hold(t, b)
 	before := b.writer.transactions.Load()
 	appended, err := b.Streams().Append(ctx, "a", stream.Batch{
@@ -226,15 +229,26 @@ func TestAppendRidesAlong(t *testing.T) {
 	}
 }
 
+func openStream(t *testing.T, b *Backend, id string) {
+	t.Helper()
+	if _, err := b.Streams().Reactivate(t.Context(), id, stream.Producer{Session: id}); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestAppendAlone(t *testing.T) {
 	t.Parallel()
 	b := openTest(t)
 	batch := stream.Batch{Producer: stream.Producer{Session: "a"}, Chunks: []stream.Chunk{{Kind: stream.TextDelta, Delta: "x"}}}
+	openStream(t, b, "a")
 	if _, err := b.Streams().Append(t.Context(), "a", batch); err != nil {
 		t.Fatal(err)
 	}
 	// Nobody waits for the batch, and nothing else is written.
 	for item, err := range b.Streams().Read(t.Context(), "a", 0, true) {
+		if err == nil && item.Frame == stream.FrameCaughtUp {
+			continue
+		}
 		if err != nil || item.Sequence != 1 {
 			t.Fatalf("read %+v, %v", item, err)
 		}
@@ -250,6 +264,7 @@ func TestCloseWritesWhatIsQueued(t *testing.T) {
 		t.Fatal(err)
 	}
 	batch := stream.Batch{Producer: stream.Producer{Session: "a"}, Chunks: []stream.Chunk{{Kind: stream.TextDelta, Delta: "x"}}}
+	openStream(t, b, "a")
 	appended, err := b.Streams().Append(t.Context(), "a", batch)
 	if err != nil {
 		t.Fatal(err)
@@ -288,6 +303,7 @@ func TestCacheSeesOtherProcesses(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "helix.db")
 	handles := []*Backend{openPath(t, path), openPath(t, path)}
 	create(t, handles[0], "a")
+	openStream(t, handles[0], "a")
 	for i := range 20 {
 		b := handles[i%2]
 		out, err := b.Sessions().Merge(t.Context(), "a", replace("k", fmt.Sprint(i)))
@@ -349,5 +365,46 @@ func TestStateLog(t *testing.T) {
 	}
 	if limit := int64(4 * steps * len(item)); size > limit {
 		t.Errorf("a state of %d bytes takes %d, more than %d", steps*len(item), size, limit)
+	}
+}
+
+// TestLogStaysShort has readers in the way all the time, so that SQLite never finds
+// the moment to start its log over.
+func TestLogStaysShort(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "helix.db")
+	b, err := OpenConfig(Config{Path: path, Synchronous: "OFF"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	create(t, b, "a")
+	ctx, cancel := context.WithCancel(t.Context())
+	var readers sync.WaitGroup
+	for range 3 {
+		readers.Go(func() {
+			for ctx.Err() == nil {
+				_ = b.read(ctx, "dawdle", func(c *conn) error {
+					_, err := c.one("SELECT count(*) FROM locks")
+					<-time.After(3 * time.Millisecond)
+					return err
+				})
+			}
+		})
+	}
+	value := `"` + strings.Repeat("x", 128<<10) + `"`
+	var longest int64
+	for range 4 * maxLog / len(value) {
+		if _, err := b.Sessions().Merge(t.Context(), "a", replace("k", value)); err != nil {
+			t.Fatal(err)
+		}
+		if info, err := os.Stat(path + "-wal"); err == nil {
+			longest = max(longest, info.Size())
+		}
+	}
+	cancel()
+	readers.Wait()
+	if longest > 2*maxLog {
+		t.Errorf("the log had %d MiB", longest>>20)
 	}
 }

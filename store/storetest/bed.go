@@ -166,6 +166,12 @@ func compact(s string) string {
 	return b.String()
 }
 
+// delete deletes a session.
+func (t *bed) delete(id string) error {
+	_, err := t.store().Delete(t.Context(), id)
+	return err
+}
+
 // exists checks whether a session is there.
 func (t *bed) exists(id string, want bool) {
 	t.Helper()

@@ -112,6 +112,7 @@ func benchMessages(b *testing.B, t *bed) {
 
 func benchAppend(b *testing.B, t *bed) {
 	p := producer("a", 1)
+	t.open("a", p)
 	for n := int64(1); b.Loop(); n++ {
 		out, err := t.streams().Append(b.Context(), "a", stream.Batch{Producer: p, First: n, Chunks: []stream.Chunk{text("a few words of text")}})
 		if err != nil {

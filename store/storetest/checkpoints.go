@@ -21,6 +21,7 @@ func checkpointCases() []testCase {
 		{"chain-direct", "custom state is right at checkpoints between direct writes", 0, checkpointDirect},
 		{"between", "what was written without a checkpoint is in the next one", 0, checkpointBetween},
 		{"immutable", "a checkpoint does not change when the session goes on", 0, checkpointImmutable},
+		{"undone", "a checkpoint whose messages a rewind has dropped says so, is never the latest, and stays undone", 0, checkpointUndone},
 		{"big", "a list of thousands of items is right at every checkpoint", 0, checkpointBig},
 	}
 }
@@ -313,15 +314,67 @@ func checkpointImmutable(t *bed) {
 	t.ok(err, "Checkpoint")
 	r := t.start("a", "run-2")
 	empty := session.Document{}
-	r.commit(session.Change{KeepMessages: new(0), State: &empty, Status: session.Failed})
+	r.commit(session.Change{KeepMessages: new(0), State: &empty, Status: session.Paused})
 	r.commit(step(1, "later"))
 	after, err := t.store().Checkpoint(t.Context(), "a", "a-cp2")
 	t.ok(err, "Checkpoint")
+	before.Undone = true // the only thing that may change
 	sameJSON(t, "the checkpoint", after, before)
 	after.State.Set("scribbled", raw(`1`))
 	again, err := t.store().Checkpoint(t.Context(), "a", "a-cp2")
 	t.ok(err, "Checkpoint")
 	sameJSON(t, "the checkpoint after scribbling on a copy", again, before)
+}
+
+func checkpointUndone(t *bed) {
+	undone := func(want ...string) {
+		t.Helper()
+		page, err := t.store().Checkpoints(t.Context(), "a", session.PageRequest{})
+		t.ok(err, "Checkpoints")
+		got := []string{}
+		for _, listed := range page.Items {
+			cp, err := t.store().Checkpoint(t.Context(), "a", listed.ID)
+			t.ok(err, "Checkpoint")
+			equal(t, "undone "+cp.ID, cp.Undone, listed.Undone)
+			if cp.Undone {
+				got = append(got, cp.ID)
+			}
+		}
+		sameJSON(t, "undone checkpoints", got, append([]string{}, want...))
+	}
+	r := t.running("a")
+	for n := 1; n <= 4; n++ {
+		change := step(n, fmt.Sprintf("cp%d", n), user(fmt.Sprintf("u%d", n), "text"))
+		change.Writes = put("n", fmt.Sprint(n))
+		r.commit(change)
+	}
+	undone()
+	r.commit(session.Change{KeepMessages: new(2)})
+	undone("cp4", "cp3")
+	equal(t, "undone latest", t.latest("a", "cp2").Undone, false)
+
+	// As many messages as it had are not those that it had.
+	r.commit(step(5, "cp5", user("u5", "five"), user("u6", "six"), user("u7", "seven")))
+	undone("cp4", "cp3")
+	equal(t, "undone latest", t.latest("a", "cp5").Undone, false)
+	r.finish(session.RunCompleted)
+	old, err := t.store().Checkpoint(t.Context(), "a", "cp3")
+	t.ok(err, "Checkpoint")
+	t.documentIs("state of an undone checkpoint", old.State, `{"n":3}`)
+	_, err = t.store().Clone(t.Context(), &session.Clone{From: "a", CheckpointID: "cp3", To: *blank("b")})
+	t.refused(err, session.ErrNotFound, "clone at an undone checkpoint")
+	t.exists("b", false)
+	_, err = t.store().Clone(t.Context(), &session.Clone{From: "a", CheckpointID: "cp2", To: *blank("b")})
+	t.ok(err, "clone at one that stands")
+
+	cp, err := t.store().CreateCheckpoint(t.Context(), "a", session.NewCheckpoint{ID: "cp6"})
+	t.ok(err, "CreateCheckpoint")
+	equal(t, "undone", cp.Undone, false)
+	_, err = t.store().TruncateMessages(t.Context(), "a", 0)
+	t.ok(err, "TruncateMessages")
+	undone("cp6", "cp5", "cp4", "cp3", "cp2", "cp1")
+	_, err = t.store().LatestCheckpoint(t.Context(), "a")
+	t.refused(err, session.ErrNotFound, "LatestCheckpoint when all are undone")
 }
 
 func checkpointBig(t *bed) {

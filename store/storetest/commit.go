@@ -685,8 +685,14 @@ func commitEnded(t *bed) {
 
 func commitTransition(t *bed) {
 	r := t.running("a")
-	r.commit(session.Change{Status: session.Completed})
-	r.refuse(r.request(session.Change{Status: session.Interrupted, Messages: []session.Message{user("u1", "1")}}), session.ErrTransition)
+	r.commit(session.Change{Status: session.Paused})
+	done := outcome(session.RunCompleted)
+	done.Messages = []session.Message{user("u1", "1")}
+	r.refuse(r.request(done), session.ErrTransition)
+	// A session does not end without its run.
+	for _, status := range []session.Status{session.Completed, session.Failed, session.Interrupted} {
+		r.refuse(r.request(session.Change{Status: status}), session.ErrInvalid)
+	}
 }
 
 func commitInvalid(t *bed) {

@@ -57,7 +57,8 @@ func crashOps() []crashOp {
 			return err
 		}},
 		{name: "Delete", again: session.ErrNotFound, do: func(t *bed, b store.Backend, _ *world) error {
-			return t.sessionsOf(b).Delete(t.Context(), "a")
+			_, err := t.sessionsOf(b).Delete(t.Context(), "a")
+			return err
 		}},
 		{name: "Save", idle: true, again: session.ErrStale, do: func(t *bed, b store.Backend, w *world) error {
 			state := *w.state
@@ -407,6 +408,7 @@ func (p *script) steps() []func() error {
 			p.stage = slices.Index(scriptCommits, state.LastCommit) + 1
 			return nil
 		},
+		func() error { _, err := m.Reactivate(ctx, p.id, by()); return err },
 		appendText(1),
 		func() error {
 			return commit(1, session.Change{

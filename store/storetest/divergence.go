@@ -91,7 +91,7 @@ func rowIDs(t *bed) {
 	// Everything of the newest session goes; the next takes its place.
 	t.crowd("older")
 	t.crowd("newest")
-	t.ok(t.store().Delete(t.Context(), "newest"), "delete")
+	t.ok(t.delete("newest"), "delete")
 	t.create("next")
 	r := t.start("next", "run-1")
 	r.commit(session.Change{Messages: []session.Message{reply("m1", "c1")}})
@@ -254,6 +254,6 @@ func sameIDs(t *bed) {
 	if _, err := t.store().RequestStop(t.Context(), "a", session.Stop{RunID: "run-1", Kind: session.StopAbort}); err != nil {
 		t.Fatalf("RequestStop: %v", err)
 	}
-	t.ok(errors.Join(t.store().DropCalls(t.Context(), "a", "m1"), t.store().Delete(t.Context(), "a")), "delete a")
+	t.ok(errors.Join(t.store().DropCalls(t.Context(), "a", "m1"), t.delete("a")), "delete a")
 	t.sameSnapshot("b", before)
 }

@@ -24,7 +24,8 @@ func documentCases() []testCase {
 		{"increment", "the counters count up by one and return the new value", 0, increment},
 		{"running", "every direct write is refused while a run holds the lease, and changes nothing", 0, runningRefuses},
 		{"after-run", "direct writes are allowed again once the lease is given back", 0, afterRun},
-		{"expired", "direct writes are allowed once the lease has expired, and fence the old holder off", clock, expiredAllows},
+		{"expired", "direct writes wait for a run whose lease has expired: it is in the middle of a step", clock, expiredRefuses},
+		{"expired-pause", "an operator can pause a session whose run nobody carries on, and let it go on", clock, expiredPause},
 		{"missing", "every direct write to a session that does not exist is not found", 0, missingRefuses},
 	}
 }
@@ -290,16 +291,57 @@ func afterRun(t *bed) {
 	}
 }
 
-func expiredAllows(t *bed) {
-	t.create("a")
-	start := t.startOf("a", "run-1")
+// orphan makes a session whose run is running and whose lease has expired.
+func (t *bed) orphan(id string) *turn {
+	t.Helper()
+	t.create(id)
+	start := t.startOf(id, "run-1")
 	start.TTL = t.ttl()
 	r := t.begin(start)
 	t.pass(2 * t.ttl())
-	_, err := t.store().Merge(t.Context(), "a", put("k", `1`))
-	t.ok(err, "merge after the lease expired")
-	r.refuse(r.request(session.Change{Writes: put("k", `2`)}), session.ErrStale)
-	t.customIs("a", `{"k":1}`)
+	return r
+}
+
+func expiredRefuses(t *bed) {
+	r := t.orphan("a")
+	for name, write := range directWrites(t, "a") {
+		t.unchanged("a", func() {
+			t.conflict(write(), session.ErrAlreadyRunning, t.load("a"), name+" after the lease expired")
+		})
+	}
+	taken, err := t.store().TakeOver(t.Context(), &session.TakeOver{
+		SessionID: "a", RunID: r.run, Owner: "next", Epoch: r.fence.Epoch, TTL: time.Hour,
+	})
+	t.ok(err, "TakeOver")
+	equal(t, "version", taken.Version, r.version)
+	// One that was given back is as much in the middle of a step.
+	t.ok(t.store().CloseRun(t.Context(), "a", taken.Lease.Fence(), false), "CloseRun")
+	for name, write := range directWrites(t, "a") {
+		t.unchanged("a", func() {
+			t.conflict(write(), session.ErrAlreadyRunning, t.load("a"), name+" after the lease was given back")
+		})
+	}
+}
+
+func expiredPause(t *bed) {
+	t.orphan("a")
+	set := func(to session.Status) (session.StatusResult, error) {
+		return t.store().SetStatus(t.Context(), "a", session.StatusChange{Expect: session.Statuses(), To: to})
+	}
+	out, err := set(session.Paused)
+	t.ok(err, "pause")
+	equal(t, "paused", out.OK, true)
+	for _, to := range []session.Status{session.Failed, session.Interrupted} {
+		_, err = set(to)
+		t.refused(err, session.ErrAlreadyRunning, "from paused to "+string(to)+" with a run that has not ended")
+	}
+	out, err = set(session.Active)
+	t.ok(err, "let go on")
+	equal(t, "active", out.OK, true)
+	// While somebody holds the lease only the holder writes.
+	t.running("b")
+	_, err = t.store().SetStatus(t.Context(), "b", session.StatusChange{Expect: session.Statuses(), To: session.Paused})
+	t.refused(err, session.ErrAlreadyRunning, "pause during a run")
 }
 
 func missingRefuses(t *bed) {

@@ -284,8 +284,8 @@ func (s faultySessions) Clone(ctx context.Context, clone *session.Clone) (*sessi
 	return write(s.f, "Clone", s.tenant, clone.To.ID, func() (*session.State, error) { return s.inner.Clone(ctx, clone) })
 }
 
-func (s faultySessions) Delete(ctx context.Context, id string) error {
-	return effect(s.f, "Delete", s.tenant, id, func() error { return s.inner.Delete(ctx, id) })
+func (s faultySessions) Delete(ctx context.Context, id string) ([]string, error) {
+	return write(s.f, "Delete", s.tenant, id, func() ([]string, error) { return s.inner.Delete(ctx, id) })
 }
 
 func (s faultySessions) Save(ctx context.Context, state *session.State) error {
@@ -501,24 +501,24 @@ func (s faultySessions) List(ctx context.Context, query session.Query) (session.
 	return read(s.f, func() (session.Page[session.Summary], error) { return s.inner.List(ctx, query) })
 }
 
-func (s faultySessions) DueDeadlines(ctx context.Context, limit int) ([]session.Due, error) {
-	return read(s.f, func() ([]session.Due, error) { return s.inner.DueDeadlines(ctx, limit) })
+func (s faultySessions) DueDeadlines(ctx context.Context, request session.SweepRequest) ([]session.Due, error) {
+	return read(s.f, func() ([]session.Due, error) { return s.inner.DueDeadlines(ctx, request) })
 }
 
-func (s faultySessions) ExpiredLeases(ctx context.Context, limit int) ([]session.Due, error) {
-	return read(s.f, func() ([]session.Due, error) { return s.inner.ExpiredLeases(ctx, limit) })
+func (s faultySessions) ExpiredLeases(ctx context.Context, request session.SweepRequest) ([]session.Due, error) {
+	return read(s.f, func() ([]session.Due, error) { return s.inner.ExpiredLeases(ctx, request) })
 }
 
-func (s faultySessions) ExpiredSessions(ctx context.Context, limit int) ([]session.Due, error) {
-	return read(s.f, func() ([]session.Due, error) { return s.inner.ExpiredSessions(ctx, limit) })
+func (s faultySessions) ExpiredSessions(ctx context.Context, request session.SweepRequest) ([]session.Due, error) {
+	return read(s.f, func() ([]session.Due, error) { return s.inner.ExpiredSessions(ctx, request) })
 }
 
-func (s faultySessions) OwedCloses(ctx context.Context, limit int) ([]session.Due, error) {
-	return read(s.f, func() ([]session.Due, error) { return s.inner.OwedCloses(ctx, limit) })
+func (s faultySessions) OwedCloses(ctx context.Context, request session.SweepRequest) ([]session.Due, error) {
+	return read(s.f, func() ([]session.Due, error) { return s.inner.OwedCloses(ctx, request) })
 }
 
-func (s faultySessions) Wakes(ctx context.Context, limit int) ([]session.Wake, error) {
-	return read(s.f, func() ([]session.Wake, error) { return s.inner.Wakes(ctx, limit) })
+func (s faultySessions) Wakes(ctx context.Context, request session.WakeRequest) ([]session.Wake, error) {
+	return read(s.f, func() ([]session.Wake, error) { return s.inner.Wakes(ctx, request) })
 }
 
 type faultyStreams struct {
@@ -582,8 +582,8 @@ func (s faultyStreams) Chunks(ctx context.Context, id string, from int64, limit 
 	return read(s.f, func() ([]stream.Item, error) { return s.inner.Chunks(ctx, id, from, limit) })
 }
 
-func (s faultyStreams) ChunksFromStep(ctx context.Context, id, runID string, step int) ([]stream.Item, error) {
-	return read(s.f, func() ([]stream.Item, error) { return s.inner.ChunksFromStep(ctx, id, runID, step) })
+func (s faultyStreams) ChunksFromStep(ctx context.Context, id, runID string, step int, from int64, limit int) ([]stream.Item, error) {
+	return read(s.f, func() ([]stream.Item, error) { return s.inner.ChunksFromStep(ctx, id, runID, step, from, limit) })
 }
 
 func (s faultyStreams) Info(ctx context.Context, id string) (*stream.Info, error) {

@@ -188,6 +188,9 @@ func TestFaultsOnAppend(t *testing.T) {
 	ctx := t.Context()
 	h := openMemory(t)
 	f := NewFaults(h.Backend)
+	if _, err := f.Streams().Reactivate(ctx, "a", producer("a", 1)); err != nil {
+		t.Fatal(err)
+	}
 	batch := stream.Batch{Producer: producer("a", 1), First: 1, Chunks: numberedTexts(1, 2)}
 	f.Fail(On("Append", 1, After))
 	if _, err := f.Streams().Append(ctx, "a", batch); !errors.Is(err, session.ErrUnavailable) {

@@ -43,7 +43,7 @@ func hostileIDs(t *bed) {
 		t.refused(err, session.ErrInvalid, fmt.Sprintf("StartRun that creates %q", id))
 		for what, read := range map[string]func() error{
 			"Load":   func() error { _, err := t.store().Load(t.Context(), id); return err },
-			"Delete": func() error { return t.store().Delete(t.Context(), id) },
+			"Delete": func() error { return t.delete(id) },
 			"Merge":  func() error { _, err := t.store().Merge(t.Context(), id, put("k", `1`)); return err },
 		} {
 			err := read()
@@ -306,7 +306,7 @@ func corruptSession(t *bed) {
 	}
 	equal(t, "the other is listed", found, true)
 	t.sameSnapshot("good", before)
-	t.ok(t.store().Delete(t.Context(), "bad"), "delete the damaged session")
+	t.ok(t.delete("bad"), "delete the damaged session")
 	t.exists("bad", false)
 }
 
@@ -390,7 +390,7 @@ func corruptChild(t *bed) {
 	_, err := t.store().Children(t.Context(), "bad")
 	t.refused(err, session.ErrCorrupt, "Children")
 	equal(t, "children of the other", len(t.children("good")), 2)
-	t.ok(t.store().Delete(t.Context(), "bad"), "delete")
+	t.ok(t.delete("bad"), "delete")
 }
 
 func corruptChunk(t *bed) {

@@ -91,7 +91,7 @@ func sendMissing(t *bed) {
 // wakes lists those of the case's own tenant.
 func (t *bed) wakes(s session.Store) []session.Wake {
 	t.Helper()
-	all, err := s.Wakes(t.Context(), everythingDue)
+	all, err := s.Wakes(t.Context(), session.WakeRequest{Limit: everythingDue})
 	t.ok(err, "Wakes")
 	return slices.DeleteFunc(all, func(w session.Wake) bool { return w.Tenant != t.tenant })
 }
@@ -130,7 +130,7 @@ func wakes(t *bed) {
 	t.ok(t.store().DeleteWake(t.Context(), list[0]), "DeleteWake again")
 	t.wakesAre("a<kid-2")
 	equal(t, "version", t.load("a").Version, version)
-	t.ok(t.store().Delete(t.Context(), "a"), "delete")
+	t.ok(t.delete("a"), "delete")
 	t.wakesAre()
 }
 

@@ -19,11 +19,13 @@ func leaseCases() []testCase {
 		{"take-over-refused", "a takeover of another run, an ended run, an older epoch or a paused session is refused", clock, takeOverRefused},
 		{"take-over-released", "a run whose holder gave the lease back can be taken up at once", 0, takeOverReleased},
 		{"attempts", "attempts count takings without progress and start over when there was some", 0, takeOverAttempts},
+		{"attempts-released", "taking up a run whose lease was given back is no attempt", 0, takeOverReleasedAttempts},
 		{"renew", "renewing extends the lease, counted from now, and leaves the version alone", clock, renew},
 		{"renew-tree", "renewing a root extends every session of its tree with the same owner, and no other", clock, renewTree},
 		{"renew-lost", "renewing a lost lease is stale", clock, renewLost},
 		{"close", "closing a run gives the lease back", 0, closeRun},
 		{"close-unsettled", "closing without having settled the stream keeps the debt", 0, closeUnsettled},
+		{"close-running", "closing a running root gives back every lease of its tree with the same owner, and no other", 0, closeTree},
 		{"close-lost", "closing a run whose lease was taken is stale and takes nothing from the taker", clock, closeLost},
 		{"settle-close", "anyone settles the close of the run that ended, and only of that one", 0, settleClose},
 		{"now", "the store's clock does not go back", 0, nowGrows},
@@ -218,6 +220,38 @@ func takeOverAttempts(t *bed) {
 	equal(t, "attempts after progress", take(), 1)
 }
 
+func takeOverReleasedAttempts(t *bed) {
+	r := t.running("a")
+	take := func() int {
+		t.Helper()
+		request := r.takeOver("owner")
+		request.Force = true
+		taken, err := t.store().TakeOver(t.Context(), request)
+		t.ok(err, "take over")
+		r.fence, r.version = taken.Lease.Fence(), taken.Version
+		run, err := t.store().CurrentRun(t.Context(), "a")
+		t.ok(err, "CurrentRun")
+		equal(t, "attempts in the run's record", run.Attempts, taken.Attempts)
+		equal(t, "version in the run's record", run.ProgressVersion, taken.Version)
+		return taken.Attempts
+	}
+	release := func() {
+		t.Helper()
+		t.ok(t.store().CloseRun(t.Context(), "a", r.fence, false), "close run")
+	}
+	release()
+	equal(t, "attempts after the lease was given back", take(), 0)
+	equal(t, "attempts after it was lost", take(), 1)
+	equal(t, "attempts after it was lost again", take(), 2)
+	release()
+	equal(t, "attempts after it was given back without progress", take(), 2)
+	equal(t, "attempts after it was lost once more", take(), 3)
+	r.commit(session.Change{})
+	release()
+	equal(t, "attempts after it was given back with progress", take(), 0)
+	equal(t, "attempts after it was lost since", take(), 1)
+}
+
 func renew(t *bed) {
 	r := t.brief("a")
 	version := t.load("a").Version
@@ -236,19 +270,29 @@ func renew(t *bed) {
 	t.refused(t.store().RenewLease(t.Context(), "nobody", r.fence, time.Hour), session.ErrNotFound, "renew nothing")
 }
 
+// member starts a run of a session of a tree.
+func (t *bed) member(id, parent, root, owner string, ttl time.Duration) *turn {
+	t.Helper()
+	t.create(id, func(s *session.State) { s.ParentID, s.RootID = parent, root })
+	request := t.startOf(id, "run-"+id)
+	request.Owner, request.TTL = owner, ttl
+	return t.begin(request)
+}
+
+// trees starts runs of two trees and returns those of the first.
+func (t *bed) trees(ttl time.Duration) (root, kid, grandkid *turn) {
+	t.Helper()
+	root = t.member("root", "", "", "me", ttl)
+	kid = t.member("kid", "root", "root", "me", ttl)
+	grandkid = t.member("grandkid", "kid", "root", "me", ttl)
+	t.member("foreign", "root", "root", "somebody else", ttl)
+	t.member("other-root", "", "", "me", ttl)
+	t.member("other-kid", "other-root", "other-root", "me", ttl)
+	return root, kid, grandkid
+}
+
 func renewTree(t *bed) {
-	start := func(id, parent, root, owner string) *turn {
-		t.create(id, func(s *session.State) { s.ParentID, s.RootID = parent, root })
-		request := t.startOf(id, "run-"+id)
-		request.Owner, request.TTL = owner, t.ttl()
-		return t.begin(request)
-	}
-	root := start("root", "", "", "me")
-	start("kid", "root", "root", "me")
-	start("grandkid", "kid", "root", "me")
-	start("foreign", "root", "root", "somebody else")
-	start("other-root", "", "", "me")
-	start("other-kid", "other-root", "other-root", "me")
+	root, _, _ := t.trees(t.ttl())
 	t.ok(t.store().RenewLease(t.Context(), "root", root.fence, time.Hour), "renew")
 	now := t.now()
 	for id, renewed := range map[string]bool{
@@ -303,6 +347,44 @@ func closeUnsettled(t *bed) {
 	equal(t, "close owed after an unsettled close", state.CloseOwed, true)
 	t.ok(t.store().SettleClose(t.Context(), "a", "run-1"), "SettleClose")
 	equal(t, "close owed after it was settled", t.load("a").CloseOwed, false)
+}
+
+func closeTree(t *bed) {
+	root, kid, grandkid := t.trees(time.Hour)
+	done := t.member("done", "root", "root", "me", time.Hour)
+	done.commit(outcome(session.RunCompleted))
+	held := func(what string, want map[string]bool) {
+		t.Helper()
+		for id, want := range want {
+			state := t.load(id)
+			if (state.Lease.Owner != "") != want || state.Lease.Live(t.now()) != want {
+				t.Fatalf("%s: %s has the lease %s, held should be %v", what, id, show(state.Lease), want)
+			}
+		}
+	}
+	// A child's lease is its own.
+	t.ok(t.store().CloseRun(t.Context(), "grandkid", grandkid.fence, false), "close a child's run")
+	held("after a child was closed", map[string]bool{"root": true, "kid": true, "grandkid": false, "done": true})
+
+	t.ok(t.store().CloseRun(t.Context(), "root", root.fence, false), "close run")
+	held("after the root was closed", map[string]bool{
+		"root": false, "kid": false, "grandkid": false, "done": false, "foreign": true, "other-root": true, "other-kid": true,
+	})
+	equal(t, "the ended run's lease has no expiry", t.load("done").Lease.ExpiresAt.IsZero(), true)
+	t.dueAre("leases", t.leases, "root")
+	kid.refuse(kid.request(session.Change{}), session.ErrStale)
+	taken, err := t.store().TakeOver(t.Context(), kid.takeOver("other"))
+	t.ok(err, "take over a child")
+	equal(t, "attempts", taken.Attempts, 0)
+
+	// A run that has ended takes none of the others with it.
+	kid.fence, kid.version = taken.Lease.Fence(), taken.Version
+	taken, err = t.store().TakeOver(t.Context(), root.takeOver("other"))
+	t.ok(err, "take over the root")
+	root.fence, root.version = taken.Lease.Fence(), taken.Version
+	root.finish(session.RunCompleted)
+	held("after the root has ended", map[string]bool{"root": false, "kid": true})
+	kid.commit(session.Change{})
 }
 
 func closeLost(t *bed) {

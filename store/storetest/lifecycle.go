@@ -164,7 +164,7 @@ func distinctIDs(t *bed) {
 	for i, id := range ids {
 		t.customIs(id, fmt.Sprintf(`{"i":%d}`, i))
 	}
-	t.ok(t.store().Delete(t.Context(), "a"), "delete")
+	t.ok(t.delete("a"), "delete")
 	for _, id := range ids[1:] {
 		t.exists(id, true)
 	}
@@ -196,7 +196,7 @@ func deleteSession(t *bed) {
 	t.crowd("a")
 	t.crowd("b")
 	before := t.snapshot("b")
-	t.ok(t.store().Delete(t.Context(), "a"), "delete")
+	t.ok(t.delete("a"), "delete")
 	t.gone("a")
 	t.sameSnapshot("b", before)
 }
@@ -213,8 +213,19 @@ func (t *bed) gone(id string) {
 		"Run":              func() error { _, err := s.Run(ctx, id, "run-1"); return err },
 		"LatestCheckpoint": func() error { _, err := s.LatestCheckpoint(ctx, id); return err },
 		"Checkpoint":       func() error { _, err := s.Checkpoint(ctx, id, "cp-"+id); return err },
+		"Messages":         func() error { _, err := s.Messages(ctx, id, session.PageRequest{}); return err },
+		"MessageCount":     func() error { _, err := s.MessageCount(ctx, id); return err },
+		"Runs":             func() error { _, err := s.Runs(ctx, id, session.PageRequest{}); return err },
+		"RunByRequest":     func() error { _, err := s.RunByRequest(ctx, id, "request-1"); return err },
+		"Checkpoints":      func() error { _, err := s.Checkpoints(ctx, id, session.PageRequest{}); return err },
+		"Children":         func() error { _, err := s.Children(ctx, id); return err },
+		"PendingCalls":     func() error { _, err := s.PendingCalls(ctx, id, true); return err },
+		"Inbox":            func() error { _, err := s.Inbox(ctx, id); return err },
+		"Calls":            func() error { _, err := s.Calls(ctx, id, "m1"); return err },
+		"StopRequest":      func() error { _, err := s.StopRequest(ctx, id, "run-1"); return err },
+		"Stream":           func() error { _, err := t.streams().Info(ctx, id); return err },
 		"Owner":            func() error { _, err := s.Owner(ctx, id, "c1"); return err },
-		"Delete":           func() error { return s.Delete(ctx, id) },
+		"Delete":           func() error { return t.delete(id) },
 	}
 	for what, read := range reads {
 		t.refused(read(), session.ErrNotFound, what+" of a deleted session")
@@ -229,7 +240,7 @@ func (t *bed) gone(id string) {
 }
 
 func deleteMissing(t *bed) {
-	t.refused(t.store().Delete(t.Context(), "nobody"), session.ErrNotFound, "delete")
+	t.refused(t.delete("nobody"), session.ErrNotFound, "delete")
 }
 
 func deleteCascades(t *bed) {
@@ -243,11 +254,11 @@ func deleteCascades(t *bed) {
 	t.create("root-sub-unrelated") // looks like a child by its id, and is none
 	t.create("stranger", func(s *session.State) { s.ParentID, s.RootID = "someone", "someone" })
 
-	t.ok(t.store().Delete(t.Context(), "kid-1"), "delete a child")
+	t.ok(t.delete("kid-1"), "delete a child")
 	for id, want := range map[string]bool{"root": true, "kid-1": false, "grandkid": false, "kid-2": true} {
 		t.exists(id, want)
 	}
-	t.ok(t.store().Delete(t.Context(), "root"), "delete the root")
+	t.ok(t.delete("root"), "delete the root")
 	for id, want := range map[string]bool{"root": false, "kid-2": false, "root-sub-unrelated": true, "stranger": true} {
 		t.exists(id, want)
 	}
@@ -255,7 +266,7 @@ func deleteCascades(t *bed) {
 
 func deleteRecreate(t *bed) {
 	t.crowd("a")
-	t.ok(t.store().Delete(t.Context(), "a"), "delete")
+	t.ok(t.delete("a"), "delete")
 	t.create("a")
 	state := t.load("a")
 	equal(t, "version", state.Version, 1)
@@ -290,61 +301,70 @@ func deleteRecreate(t *bed) {
 	equal(t, "existing", started.Existing, false)
 }
 
-func deleteForGood(t *bed) {
-	r := t.crowd("a")
-	t.ok(t.store().Delete(t.Context(), "a"), "delete")
-	s, ctx := t.store(), t.Context()
-	writes := []struct {
-		name string
-		do   func() error
-	}{
+// namedWrite is an operation that writes.
+type namedWrite struct {
+	name string
+	do   func() error
+}
+
+// everyWrite lists the operations that are refused where there is no such session,
+// as the holder of a turn would make them.
+func everyWrite(t *bed, r *turn) []namedWrite {
+	s, ctx, id := t.store(), t.Context(), r.id
+	return []namedWrite{
 		{"Commit", func() error {
 			_, err := s.Commit(ctx, r.request(session.Change{Messages: []session.Message{user("u2", "late")}}))
 			return err
 		}},
 		{"StartRun", func() error {
 			_, err := s.StartRun(ctx, &session.StartRun{
-				SessionID: "a", ExpectVersion: r.version, ExpectRun: r.run, Run: newRun("run-2"), Owner: "x", TTL: time.Hour,
+				SessionID: id, ExpectVersion: r.version, ExpectRun: r.run, Run: newRun("run-2"), Owner: "x", TTL: time.Hour,
 			})
 			return err
 		}},
 		{"TakeOver", func() error {
-			_, err := s.TakeOver(ctx, &session.TakeOver{SessionID: "a", RunID: r.run, Owner: "x", Epoch: r.fence.Epoch, Force: true})
+			_, err := s.TakeOver(ctx, &session.TakeOver{SessionID: id, RunID: r.run, Owner: "x", Epoch: r.fence.Epoch, Force: true})
 			return err
 		}},
-		{"RenewLease", func() error { return s.RenewLease(ctx, "a", r.fence, time.Hour) }},
-		{"CloseRun", func() error { return s.CloseRun(ctx, "a", r.fence, true) }},
-		{"Claim", func() error { _, _, err := s.Claim(ctx, "a", r.version, r.fence, "m1", "c1"); return err }},
-		{"Settle", func() error { _, err := s.Settle(ctx, "a", r.fence, settled(call("m1", "c1", 0), `1`)); return err }},
-		{"Save", func() error { st := blank("a"); st.Version = r.version; return s.Save(ctx, st) }},
-		{"Merge", func() error { _, err := s.Merge(ctx, "a", put("k", `1`)); return err }},
+		{"RenewLease", func() error { return s.RenewLease(ctx, id, r.fence, time.Hour) }},
+		{"CloseRun", func() error { return s.CloseRun(ctx, id, r.fence, true) }},
+		{"Claim", func() error { _, _, err := s.Claim(ctx, id, r.version, r.fence, "m1", "c1"); return err }},
+		{"Settle", func() error { _, err := s.Settle(ctx, id, r.fence, settled(call("m1", "c1", 0), `1`)); return err }},
+		{"Save", func() error { st := blank(id); st.Version = r.version; return s.Save(ctx, st) }},
+		{"Merge", func() error { _, err := s.Merge(ctx, id, put("k", `1`)); return err }},
 		{"SetStatus", func() error {
-			_, err := s.SetStatus(ctx, "a", session.StatusChange{Expect: session.Statuses(), To: session.Failed})
+			_, err := s.SetStatus(ctx, id, session.StatusChange{Expect: session.Statuses(), To: session.Failed})
 			return err
 		}},
-		{"PatchMetadata", func() error { return s.PatchMetadata(ctx, "a", map[string]*string{"k": new("v")}) }},
-		{"IncrementSteps", func() error { _, err := s.IncrementSteps(ctx, "a"); return err }},
-		{"IncrementResumes", func() error { _, err := s.IncrementResumes(ctx, "a"); return err }},
+		{"PatchMetadata", func() error { return s.PatchMetadata(ctx, id, map[string]*string{"k": new("v")}) }},
+		{"IncrementSteps", func() error { _, err := s.IncrementSteps(ctx, id); return err }},
+		{"IncrementResumes", func() error { _, err := s.IncrementResumes(ctx, id); return err }},
 		{"RequestStop", func() error {
-			_, err := s.RequestStop(ctx, "a", session.Stop{RunID: r.run, Kind: session.StopAbort})
+			_, err := s.RequestStop(ctx, id, session.Stop{RunID: r.run, Kind: session.StopAbort})
 			return err
 		}},
-		{"AppendMessages", func() error { _, err := s.AppendMessages(ctx, "a", []session.Message{user("u9", "x")}); return err }},
-		{"TruncateMessages", func() error { _, err := s.TruncateMessages(ctx, "a", 0); return err }},
+		{"AppendMessages", func() error { _, err := s.AppendMessages(ctx, id, []session.Message{user("u9", "x")}); return err }},
+		{"TruncateMessages", func() error { _, err := s.TruncateMessages(ctx, id, 0); return err }},
 		{"CreateCheckpoint", func() error {
-			_, err := s.CreateCheckpoint(ctx, "a", session.NewCheckpoint{ID: "cp9", Source: session.FromSave})
+			_, err := s.CreateCheckpoint(ctx, id, session.NewCheckpoint{ID: "cp9", Source: session.FromSave})
 			return err
 		}},
-		{"PutChildren", func() error { return s.PutChildren(ctx, "a", []session.ChildRef{child("k")}) }},
+		{"PutChildren", func() error { return s.PutChildren(ctx, id, []session.ChildRef{child("k")}) }},
 		{"UpdateChild", func() error {
-			_, err := s.UpdateChild(ctx, "a", "a-kid", func(*session.ChildRef) error { return nil })
+			_, err := s.UpdateChild(ctx, id, id+"-kid", func(*session.ChildRef) error { return nil })
 			return err
 		}},
-		{"Submit", func() error { _, err := s.Submit(ctx, "a", answer("p1", `1`)); return err }},
-		{"Own", func() error { return s.Own(ctx, "a", []session.Ownership{{CallID: "c9", SessionID: "a"}}) }},
-		{"Send", func() error { return s.Send(ctx, "a", session.InboxEntry{ID: "e9", Kind: "note"}) }},
+		{"Submit", func() error { _, err := s.Submit(ctx, id, answer("p1", `1`)); return err }},
+		{"Own", func() error { return s.Own(ctx, id, []session.Ownership{{CallID: "c9", SessionID: id}}) }},
+		{"Send", func() error { return s.Send(ctx, id, session.InboxEntry{ID: "e9", Kind: "note"}) }},
 	}
-	for _, w := range writes {
+}
+
+func deleteForGood(t *bed) {
+	r := t.crowd("a")
+	t.ok(t.delete("a"), "delete")
+	s, ctx := t.store(), t.Context()
+	for _, w := range everyWrite(t, r) {
 		t.refused(w.do(), session.ErrNotFound, w.name+" to a deleted session")
 	}
 	// These have nothing to refuse, and must leave nothing.
@@ -352,7 +372,8 @@ func deleteForGood(t *bed) {
 	t.quiet(s.DropCalls(ctx, "a", "m1"), "DropCalls")
 	t.quiet(s.Disown(ctx, "a", []string{"c1"}), "Disown")
 	t.quiet(s.PutWake(ctx, session.Wake{Tenant: t.tenant, SessionID: "a", ChildID: "kid"}), "PutWake")
-	t.append("a", producer("a", r.fence.Epoch), 1, text("late"))
+	_, err := t.tryAppend("a", producer("a", r.fence.Epoch), 1, text("late"))
+	t.refused(err, session.ErrNotFound, "append to the stream of a deleted session")
 	t.gone("a")
 }
 
@@ -499,7 +520,7 @@ func cloneIndependent(t *bed) {
 	_, err = t.store().Merge(t.Context(), "a", drop("list"))
 	t.ok(err, "merge into the source")
 	t.sameSnapshot("b", before)
-	t.ok(t.store().Delete(t.Context(), "a"), "delete the source")
+	t.ok(t.delete("a"), "delete the source")
 	t.sameSnapshot("b", before)
 }
 
@@ -564,6 +585,7 @@ func secondHandle(t *bed) {
 	t.ok(err, "commit on the second handle")
 	equal(t, "what the first handle reads", t.snapshot("a"), t.snapshotOf(other, "a"))
 	equal(t, "version", t.load("a").Version, out.Version)
-	t.ok(other.Delete(t.Context(), "a"), "delete on the second handle")
+	_, err = other.Delete(t.Context(), "a")
+	t.ok(err, "delete on the second handle")
 	t.gone("a")
 }

@@ -83,7 +83,7 @@ func check[S any](h *history, start S, step func(s S, input, output any) (bool, 
 	switch result := porcupine.CheckOperationsTimeout(model, ops, patience); result {
 	case porcupine.Ok:
 	case porcupine.Unknown:
-		t.Logf("the checker ran out of time over %d operations", len(ops))
+		t.Fatalf("the checker ran out of time over %d operations: nothing is known of them", len(ops))
 	default:
 		for i, of := range h.ops {
 			for _, op := range of {

@@ -172,7 +172,7 @@ func listPageMoves(t *bed) {
 	_, err = t.store().Merge(t.Context(), "s5", put("k", `1`))
 	t.ok(err, "merge")
 	t.create("s9", at(noon.Add(time.Minute)))
-	t.ok(t.store().Delete(t.Context(), "s3"), "delete the one the cursor points at")
+	t.ok(t.delete("s3"), "delete the one the cursor points at")
 	rest, err := t.store().List(t.Context(), session.Query{PageRequest: session.PageRequest{Limit: 10, Cursor: first.Next}})
 	t.ok(err, "List")
 	var got []string

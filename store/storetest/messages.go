@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/helixagents/helix/session"
 )
@@ -16,6 +17,8 @@ func messageCases() []testCase {
 		{"pages", "pages follow each other by cursor and by offset", 0, messagePages},
 		{"page-sizes", "a page has 50 items unless told, at most 200, and its total only when asked", 0, messagePageSizes},
 		{"page-invalid", "a cursor or offset that is none is refused", 0, messagePageInvalid},
+		{"page-cursor", "a cursor says where a page begins; an offset beside it does not count", 0, messagePageCursor},
+		{"page-beyond", "a page beyond the end is empty, however far, and shows nothing of others", 0, pageBeyond},
 		{"page-grows", "a cursor stays good while messages are added", 0, messagePageGrows},
 		{"many", "a long transcript is read back whole and in order", 0, manyMessages},
 	}
@@ -109,6 +112,70 @@ func appendInvalid(t *bed) {
 			_, err := t.store().AppendMessages(t.Context(), "a", []session.Message{user("fine", "fine"), message})
 			t.refused(err, session.ErrInvalid, "append of a message with "+what)
 		})
+	}
+}
+
+func messagePageCursor(t *bed) {
+	t.numbered("a", 10)
+	first, err := t.store().Messages(t.Context(), "a", session.PageRequest{Limit: 2, Offset: 2})
+	t.ok(err, "Messages")
+	equal(t, "offset", first.Offset, 2)
+	for _, offset := range []int{0, 2, 7} {
+		page, err := t.store().Messages(t.Context(), "a", session.PageRequest{Limit: 2, Offset: offset, Cursor: first.Next})
+		t.ok(err, "Messages")
+		equal(t, "first message of the next page", page.Items[0].ID, "m4")
+		equal(t, "offset of the next page", page.Offset, 4)
+	}
+	r := t.start("a", "run-1")
+	for i := range 5 {
+		r.commit(step(i+1, fmt.Sprintf("cp%d", i+1)))
+	}
+	points, err := t.store().Checkpoints(t.Context(), "a", session.PageRequest{Limit: 2})
+	t.ok(err, "Checkpoints")
+	points, err = t.store().Checkpoints(t.Context(), "a", session.PageRequest{Limit: 2, Offset: 1, Cursor: points.Next})
+	t.ok(err, "Checkpoints")
+	equal(t, "first checkpoint of the next page", points.Items[0].ID, "cp3")
+	equal(t, "offset of the next page", points.Offset, 0)
+}
+
+func pageBeyond(t *bed) {
+	ctx := t.Context()
+	t.numbered("before", 2)
+	t.numbered("a", 2)
+	t.numbered("after", 2)
+	t.of("other").numbered("others", 2)
+	for _, id := range []string{"before", "a", "after"} {
+		t.start(id, "run-of-"+id)
+	}
+	t.of("other").start("others", "run-of-others")
+	far := []int{3, 1 << 31, 1<<32 - 3, 1 << 32, 3 << 32, math.MaxInt - 1, math.MaxInt}
+	for _, offset := range far {
+		for _, request := range []session.PageRequest{
+			{Offset: offset},
+			{Cursor: session.Position{N: int64(offset)}.Cursor()},
+			{Offset: offset, Cursor: session.Position{N: int64(offset)}.Cursor()},
+		} {
+			messages, err := t.store().Messages(ctx, "a", request)
+			t.ok(err, "Messages")
+			equal(t, fmt.Sprintf("messages from %d on", offset), len(messages.Items), 0)
+			equal(t, "offset", messages.Offset, 2)
+			runs, err := t.store().Runs(ctx, "a", request)
+			t.ok(err, "Runs")
+			equal(t, fmt.Sprintf("runs from %d on", offset), len(runs.Items), 0)
+			equal(t, "offset", runs.Offset, 1)
+		}
+		points, err := t.store().Checkpoints(ctx, "a", session.PageRequest{Offset: offset})
+		t.ok(err, "Checkpoints")
+		equal(t, "checkpoints", len(points.Items), 0)
+		sessions, err := t.store().List(ctx, session.Query{PageRequest: session.PageRequest{Offset: offset}})
+		t.ok(err, "List")
+		equal(t, "sessions", len(sessions.Items), 0)
+	}
+	for _, n := range []int64{-1, math.MinInt64} {
+		_, err := t.store().Messages(ctx, "a", session.PageRequest{Cursor: session.Position{N: n}.Cursor()})
+		t.refused(err, session.ErrInvalid, "a cursor of no listing")
+		_, err = t.store().Runs(ctx, "a", session.PageRequest{Cursor: session.Position{N: n}.Cursor()})
+		t.refused(err, session.ErrInvalid, "a cursor of no listing")
 	}
 }
 

@@ -100,6 +100,10 @@ func TestPlantedBugsAreFound(t *testing.T) {
 			planted{sessions: func(s session.Store) session.Store { return highestStep{s} }},
 			[]string{"checkpoints/latest"},
 		},
+		"a sweep that always begins at the front": {
+			planted{sessions: func(s session.Store) session.Store { return stuckSweep{s} }},
+			[]string{"sweeps/pages", "sweeps/pages-vanished"},
+		},
 		"normalised JSON": {
 			planted{sessions: func(s session.Store) session.Store { return normalising{s} }},
 			[]string{"commit/messages", "hostile/json"},
@@ -313,6 +317,13 @@ func (s forgetful) Commit(ctx context.Context, c *session.Commit) (*session.Comm
 	patched := *c
 	patched.Key = session.NewRunID()
 	return s.Store.Commit(ctx, &patched)
+}
+
+type stuckSweep struct{ session.Store }
+
+func (s stuckSweep) ExpiredLeases(ctx context.Context, request session.SweepRequest) ([]session.Due, error) {
+	request.After = nil
+	return s.Store.ExpiredLeases(ctx, request)
 }
 
 type everyoneWins struct{ session.Store }

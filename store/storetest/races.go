@@ -489,8 +489,9 @@ func raceDelete(t *bed) {
 	for round := range 3 {
 		id := fmt.Sprintf("s%d", round)
 		r := t.crowd(id)
+		t.open(id, producer(id, r.fence.Epoch))
 		writes := []func(ctx context.Context, s session.Store) error{
-			func(ctx context.Context, s session.Store) error { return s.Delete(ctx, id) },
+			func(ctx context.Context, s session.Store) error { _, err := s.Delete(ctx, id); return err },
 			func(ctx context.Context, s session.Store) error {
 				_, err := s.Commit(ctx, r.request(session.Change{Messages: []session.Message{user("u9", "x")}, Writes: put("k", `1`)}))
 				return err
@@ -510,6 +511,20 @@ func raceDelete(t *bed) {
 				return s.PatchMetadata(ctx, id, map[string]*string{"k": new("v")})
 			},
 			func(ctx context.Context, s session.Store) error { return s.RenewLease(ctx, id, r.fence, time.Hour) },
+			func(ctx context.Context, _ session.Store) error {
+				_, err := t.tryAppend(id, producer(id, r.fence.Epoch), 1, text("late"))
+				return err
+			},
+			func(ctx context.Context, s session.Store) error {
+				_, err := s.StartRun(ctx, &session.StartRun{
+					SessionID: id, ExpectVersion: r.version, ExpectRun: r.run, Run: newRun("run-2"), Owner: "o", TTL: time.Hour,
+				})
+				return unless(err, session.ErrAlreadyRunning, session.ErrStale)
+			},
+			func(ctx context.Context, s session.Store) error {
+				_, err := s.TakeOver(ctx, &session.TakeOver{SessionID: id, RunID: r.run, Owner: "o", Epoch: r.fence.Epoch})
+				return unless(err, session.ErrAlreadyRunning)
+			},
 			func(ctx context.Context, s session.Store) error {
 				return s.PutChildren(ctx, id, []session.ChildRef{child("late")})
 			},
@@ -532,11 +547,22 @@ func raceDelete(t *bed) {
 	}
 }
 
+// unless drops an error that is one of those expected.
+func unless(err error, expected ...*session.Error) error {
+	for _, e := range expected {
+		if errors.Is(err, e) {
+			return nil
+		}
+	}
+	return err
+}
+
 func raceAppend(t *bed) {
 	managers := []stream.Manager{t.streams(), t.streamsOf(t.second())}
 	const batches = 10
 	errs := make([]error, 4)
 	p := producer("a", 1)
+	t.open("a", p)
 	ctx := t.Context()
 	together(len(errs), func(i int) {
 		for n := range batches {

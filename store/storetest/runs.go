@@ -19,7 +19,7 @@ func runCases() []testCase {
 		{"turns", "turns are numbered 1, 2, 3…, steps start over, the run before is kept", 0, turnsContiguous},
 		{"stale", "a start is refused when version or run changed since they were read", 0, startStale},
 		{"running", "a start is refused while a run is running, also when its lease has expired", clock, startRunning},
-		{"transition", "a start to a status the table does not hold is refused", 0, startTransition},
+		{"transition", "a start to the status of a session whose run has ended is refused", 0, startTransition},
 		{"request", "a start with a known request id returns that run and writes nothing", 0, startRequest},
 		{"request-first", "a known request id is found before anything is refused", 0, startRequestFirst},
 		{"rewind", "a start can rewind messages and custom state", 0, startRewind},
@@ -206,7 +206,7 @@ func startTransition(t *bed) {
 	start.Status = session.Interrupted
 	t.unchanged("a", func() {
 		_, err := t.store().StartRun(t.Context(), start)
-		t.refused(err, session.ErrTransition, "StartRun to interrupted")
+		t.refused(err, session.ErrInvalid, "StartRun to interrupted")
 	})
 }
 

@@ -14,6 +14,18 @@ func TestMemory(t *testing.T) {
 	Run(t, openMemory)
 }
 
+// TestMix runs everything on two backends, one for sessions and one for streams.
+func TestMix(t *testing.T) {
+	t.Parallel()
+	Run(t, func(t testing.TB) Harness {
+		c := &stillClock{now: time.Now()}
+		sessions, streams := memory.New(memory.Config{Clock: c.Now}), memory.New(memory.Config{Clock: c.Now})
+		mix := store.Mix{SessionsOf: sessions, StreamsOf: streams, LocksOf: sessions}
+		t.Cleanup(func() { mix.Close() })
+		return Harness{Backend: mix, Reopen: func(testing.TB) store.Backend { return mix }, Advance: c.Advance}
+	})
+}
+
 func BenchmarkMemory(b *testing.B) { Benchmarks(b, openMemory) }
 
 func openMemory(t testing.TB) Harness {

@@ -20,6 +20,9 @@ func streamCases() []testCase {
 		{"repeat", "a repeated batch is ignored and told where it had been put", 0, appendRepeat},
 		{"repeat-front", "the repeated front of a batch is ignored, the rest is added", 0, appendRepeatFront},
 		{"epochs", "a later epoch counts from its own start; an earlier one is stale", 0, appendEpochs},
+		{"epochs-aside", "an epoch that was only announced holds, whoever writes next", 0, appendEpochsAside},
+		{"gap", "a batch that skips its producer's numbers is refused; an epoch begins with any", 0, appendGap},
+		{"repeat-split", "a repeated chunk is told where it had been put, also beside one that was split", 0, appendRepeatSplit},
 		{"producers", "each producer has its own epochs and numbers on one stream", 0, appendProducers},
 		{"atomic", "a batch with a chunk that cannot be written writes nothing", 0, appendAtomic},
 		{"split", "text over the limit is split between runes; it joins to what was sent", 0, appendSplit},
@@ -37,6 +40,7 @@ func streamCases() []testCase {
 		{"read-wait-second", "a reader waits for a stream that another handle creates", second, readWaitSecond},
 		{"read-beyond", "a reader that claims to have seen more than there is, is told at once", 0, readBeyond},
 		{"read-delete", "deleting a stream ends its readings", 0, readDelete},
+		{"read-remade", "a reading does not go on into another stream of the same id", 0, readRemade},
 		{"end", "each way to end reaches readers, early and late, with its payload", 0, endStream},
 		{"end-omits", "an end whose payload is over the limit says what it left out", 0, endOmits},
 		{"pause", "a paused stream ends for its readers and goes on when reactivated", 0, pauseStream},
@@ -44,6 +48,7 @@ func streamCases() []testCase {
 		{"end-stale", "an end or failure by an earlier epoch does nothing", 0, endStale},
 		{"closed", "a closed stream takes no chunks until it is reactivated", 0, closedRefuses},
 		{"reactivate", "reactivating keeps the chunks and clears the end", 0, reactivate},
+		{"reactivate-child", "a sub-agent that opens its root's stream leaves it the root's run", 0, reactivateChild},
 		{"reactivate-stale", "an earlier epoch does not reopen a stream", 0, reactivateStale},
 		{"trim", "trimming drops from the front by count, sequence and age, and moves the floor", 0, trim},
 		{"trim-truncated", "a reader below the floor is told so, with the floor to go on from", 0, trimTruncated},
@@ -86,8 +91,21 @@ func (t *bed) tryAppend(id string, by stream.Producer, first int64, chunks ...st
 	return out.Wait(t.Context())
 }
 
+// open makes a stream, or opens it again.
+func (t *bed) open(id string, by stream.Producer) *stream.Info {
+	t.Helper()
+	info, err := t.streams().Reactivate(t.Context(), id, by)
+	t.ok(err, "Reactivate "+id)
+	return info
+}
+
+// append is tryAppend for a batch that must be taken; a stream that is not there
+// yet is made.
 func (t *bed) append(id string, by stream.Producer, first int64, chunks ...stream.Chunk) int64 {
 	t.Helper()
+	if _, err := t.streams().Info(t.Context(), id); errors.Is(err, session.ErrNotFound) {
+		t.open(id, by)
+	}
 	last, err := t.tryAppend(id, by, first, chunks...)
 	t.ok(err, "append")
 	return last
@@ -226,6 +244,7 @@ func appendEveryField(t *bed) {
 
 func appendOrdered(t *bed) {
 	r := t.running("a")
+	t.open("a", producer("a", r.fence.Epoch))
 	ctx := t.Context()
 	for i := range 10 {
 		_, err := t.streams().Append(ctx, "a", stream.Batch{
@@ -264,6 +283,53 @@ func appendEpochs(t *bed) {
 	equal(t, "texts", t.deltas("a", 0), []string{"one", "two", "three", "four"})
 }
 
+func appendEpochsAside(t *bed) {
+	t.append("a", producer("a", 5), 1, text("one"))
+	t.open("a", producer("a", 6)) // a takeover that has written nothing yet
+	zombie := func(when string) {
+		t.Helper()
+		_, err := t.tryAppend("a", producer("a", 5), 2, text("zombie"))
+		t.refused(err, session.ErrStale, "append under an earlier epoch "+when)
+	}
+	zombie("at once")
+	t.append("a", producer("kid", 1), 1, text("two"))
+	zombie("after another has written")
+	t.append("a", producer("a", 6), 1, text("three"))
+	t.append("a", producer("kid", 1), 2, text("four"))
+	zombie("after both have")
+	equal(t, "texts", t.deltas("a", 0), []string{"one", "two", "three", "four"})
+}
+
+func appendGap(t *bed) {
+	p := producer("a", 1)
+	t.append("a", p, 3, text("three")) // it may begin anywhere
+	_, err := t.tryAppend("a", p, 5, text("five"))
+	e := t.refusal(err, session.ErrInvalid, "append of 5 after 3")
+	if !strings.Contains(e.Message, "not 4") {
+		t.Fatalf("the refusal does not say what is expected: %v", e)
+	}
+	t.append("a", producer("kid", 1), 9, text("kid's"))
+	_, err = t.tryAppend("a", p, 6, text("six"))
+	t.refused(err, session.ErrInvalid, "append of 6 after 3, with another's between")
+	t.append("a", p, 4, text("four"))
+	t.append("a", producer("a", 2), 7, text("seven"))
+	equal(t, "texts", t.deltas("a", 0), []string{"three", "kid's", "four", "seven"})
+}
+
+func appendRepeatSplit(t *bed) {
+	p := producer("a", 1)
+	long := text(strings.Repeat("x", t.streams().Limits().MaxChunk*2))
+	last := t.append("a", p, 1, text("one"), long, text("three"))
+	equal(t, "sequence of the first", t.append("a", p, 1, text("one")), 1)
+	equal(t, "sequence of the split one", t.append("a", p, 2, long), last-1)
+	equal(t, "sequence of the front", t.append("a", p, 1, text("one"), long), last-1)
+	equal(t, "sequence of the last", t.append("a", p, 3, text("three")), last)
+	t.append("a", producer("kid", 1), 1, text("kid's"))
+	t.append("a", p, 4, text("four"))
+	equal(t, "sequence of the first, later", t.append("a", p, 1, text("one")), 1)
+	equal(t, "sequence of the split one, later", t.append("a", p, 2, long), last-1)
+}
+
 func appendProducers(t *bed) {
 	t.append("a", producer("a", 7), 1, text("a1"))
 	t.append("a", producer("kid", 1), 1, text("k1"))
@@ -284,10 +350,6 @@ func appendAtomic(t *bed) {
 	equal(t, "texts", t.deltas("a", 0), []string{"one"})
 	t.append("a", producer("a", 1), 2, text("two"))
 	equal(t, "texts", t.deltas("a", 0), []string{"one", "two"})
-	_, err = t.tryAppend("b", producer("b", 1), 1, stream.Chunk{Kind: "nonsense"})
-	t.refused(err, session.ErrInvalid, "a first append that cannot be")
-	_, err = t.streams().Info(t.Context(), "b")
-	t.refused(err, session.ErrNotFound, "the stream that it did not create")
 }
 
 func appendSplit(t *bed) {
@@ -529,6 +591,9 @@ func readMissing(t *bed) {
 	got := make(chan stream.Item, 1)
 	go func() {
 		item, _, _ := r.next()
+		if item.Frame == stream.FrameCaughtUp { // it saw the stream while it was empty
+			item, _, _ = r.next()
+		}
 		got <- item
 	}()
 	p := producer("a", 1)
@@ -552,6 +617,9 @@ func readWaitSecond(t *bed) {
 			return
 		}
 		p := producer("a", 1)
+		if _, err := t.streams().Reactivate(ctx, "a", p); err != nil {
+			return
+		}
 		if _, err := t.tryAppend("a", p, 1, text("t1"), text("t2")); err == nil {
 			_ = t.streams().End(ctx, "a", p, stream.End{Status: stream.EndCompleted})
 		}
@@ -586,6 +654,17 @@ func readDelete(t *bed) {
 	case !item.Terminal():
 		t.Fatalf("the reading of a deleted stream went on with %s", show(item))
 	}
+}
+
+func readRemade(t *bed) {
+	t.append("a", producer("a", 1), 1, text("old"))
+	r := t.read(t.streams(), "a", 0, false)
+	r.chunks(0, "old")
+	r.frame(stream.FrameCaughtUp)
+	t.ok(t.streams().Delete(t.Context(), "a"), "Delete")
+	t.append("a", producer("a", 1), 1, numberedTexts(1, 3)...)
+	_, err, _ := r.next()
+	t.refused(err, session.ErrNotFound, "reading on")
 }
 
 func endStream(t *bed) {
@@ -713,6 +792,14 @@ func reactivate(t *bed) {
 	r.frame(stream.FrameCaughtUp)
 	t.append("a", next, 1, text("t2"))
 	r.chunks(1, "t2")
+}
+
+func reactivateChild(t *bed) {
+	t.open("a", stream.Producer{Session: "a", Epoch: 1, RunID: "roots"})
+	info := t.open("a", stream.Producer{Session: "kid", Epoch: 1, RunID: "kids"})
+	equal(t, "run", info.RunID, "roots")
+	t.append("a", stream.Producer{Session: "kid", Epoch: 1, RunID: "kids"}, 1, text("kid's"))
+	equal(t, "run", t.info("a").RunID, "roots")
 }
 
 func reactivateStale(t *bed) {
@@ -844,18 +931,42 @@ func chunksFromStep(t *bed) {
 		}
 	}
 	t.append("a", producer("a", 1), 1, chunks...)
-	items, err := t.streams().ChunksFromStep(t.Context(), "a", "run-2", 2)
+	items, err := t.streams().ChunksFromStep(t.Context(), "a", "run-2", 2, 3, 100)
 	t.ok(err, "ChunksFromStep")
 	equal(t, "chunks", len(items), 2)
 	equal(t, "sequence", items[0].Sequence, 5)
 	equal(t, "text", items[0].Chunk.Delta, "run-2/2")
 	equal(t, "text", items[1].Chunk.Delta, "run-2/3")
-	items, err = t.streams().ChunksFromStep(t.Context(), "a", "run-9", 0)
+	items, err = t.streams().ChunksFromStep(t.Context(), "a", "run-9", 0, 0, 100)
 	t.ok(err, "ChunksFromStep of an unknown run")
 	equal(t, "chunks", len(items), 0)
-	items, err = t.streams().ChunksFromStep(t.Context(), "a", "run-1", 0)
+	items, err = t.streams().ChunksFromStep(t.Context(), "a", "run-1", 0, 0, 100)
 	t.ok(err, "ChunksFromStep")
 	equal(t, "chunks", len(items), 3)
+	// In parts: each begins after the last item of the one before.
+	var got []string
+	for from := int64(0); ; {
+		items, err = t.streams().ChunksFromStep(t.Context(), "a", "run-2", 1, from, 2)
+		t.ok(err, "ChunksFromStep")
+		if len(items) == 0 {
+			break
+		}
+		for _, item := range items {
+			got, from = append(got, item.Chunk.Delta), item.Sequence
+		}
+	}
+	equal(t, "chunks in parts", got, []string{"run-2/1", "run-2/2", "run-2/3"})
+	// A run whose chunks are all there is listed, whatever was trimmed before it.
+	t.trim(stream.TrimPolicy{Through: 3}, 3)
+	items, err = t.streams().ChunksFromStep(t.Context(), "a", "run-2", 1, 3, 100)
+	t.ok(err, "ChunksFromStep of what was not trimmed")
+	equal(t, "chunks", len(items), 3)
+	for _, from := range []int64{0, 2} {
+		_, err = t.streams().ChunksFromStep(t.Context(), "a", "run-1", 1, from, 100)
+		t.refused(err, session.ErrTruncated, "ChunksFromStep of what was trimmed")
+	}
+	_, err = t.streams().ChunksFromStep(t.Context(), "a", "run-2", 1, 100, 100)
+	t.refused(err, session.ErrInvalid, "ChunksFromStep from beyond the end")
 }
 
 func streamInfo(t *bed) {
@@ -874,9 +985,14 @@ func streamInfo(t *bed) {
 func streamMissing(t *bed) {
 	m, ctx := t.streams(), t.Context()
 	for what, do := range map[string]func() error{
-		"Info":           func() error { _, err := m.Info(ctx, "nobody"); return err },
-		"Chunks":         func() error { _, err := m.Chunks(ctx, "nobody", 0, 10); return err },
-		"ChunksFromStep": func() error { _, err := m.ChunksFromStep(ctx, "nobody", "r", 0); return err },
+		"Append": func() error {
+			_, err := t.tryAppend("nobody", producer("nobody", 1), 1, text("x"))
+			return err
+		},
+		"Append of nothing": func() error { _, err := t.tryAppend("nobody", producer("nobody", 1), 1); return err },
+		"Info":              func() error { _, err := m.Info(ctx, "nobody"); return err },
+		"Chunks":            func() error { _, err := m.Chunks(ctx, "nobody", 0, 10); return err },
+		"ChunksFromStep":    func() error { _, err := m.ChunksFromStep(ctx, "nobody", "r", 0, 0, 10); return err },
 		"End": func() error {
 			return m.End(ctx, "nobody", producer("nobody", 1), stream.End{Status: stream.EndCompleted})
 		},
@@ -886,6 +1002,8 @@ func streamMissing(t *bed) {
 		t.refused(do(), session.ErrNotFound, what)
 	}
 	t.quiet(m.Delete(ctx, "nobody"), "Delete")
+	_, err := m.Info(ctx, "nobody")
+	t.refused(err, session.ErrNotFound, "Info after all that")
 }
 
 func deleteStream(t *bed) {
@@ -894,6 +1012,8 @@ func deleteStream(t *bed) {
 	t.ok(t.streams().Delete(t.Context(), "a"), "Delete")
 	_, err := t.streams().Info(t.Context(), "a")
 	t.refused(err, session.ErrNotFound, "Info of a deleted stream")
+	_, err = t.tryAppend("a", producer("a", 5), 4, text("late"))
+	t.refused(err, session.ErrNotFound, "append to a deleted stream")
 	equal(t, "the other stream", t.deltas("b", 0), []string{"b1"})
 	equal(t, "sequence", t.append("a", producer("a", 6), 1, text("new")), 1)
 	equal(t, "texts", t.deltas("a", 0), []string{"new"})
@@ -901,6 +1021,7 @@ func deleteStream(t *bed) {
 
 func appendConcurrently(t *bed) {
 	const producers, batches = 6, 15
+	t.open("a", producer("a", 1))
 	errs := make([]error, producers)
 	together(producers, func(i int) {
 		p := producer(fmt.Sprintf("p%d", i), 1)

@@ -118,6 +118,7 @@ func groups() []group {
 		{"sweeps", sweepCases()},
 		{"tenants", tenantCases()},
 		{"divergence", divergenceCases()},
+		{"agreement", agreementCases()},
 		{"hostile", hostileCases()},
 		{"races", raceCases()},
 		{"crash", crashCases()},

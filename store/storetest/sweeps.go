@@ -19,6 +19,10 @@ func sweepCases() []testCase {
 		{"closes", "owed closes are listed until they are settled", 0, owedCloses},
 		{"tenants", "sweeps span all tenants, whichever the store is scoped to", alone, sweepTenants},
 		{"limit", "a sweep lists no more than asked for, and the longest due", alone, sweepLimit},
+		{"limit-default", "a sweep that names no limit lists 100", alone, sweepDefault},
+		{"pages", "a sweep goes on behind an entry: nothing twice, nothing left out, by time, tenant, session and call", alone, sweepPages},
+		{"pages-vanished", "a sweep goes on behind an entry that is no longer due, or no longer there", alone, sweepVanished},
+		{"since", "what is due says since when", clock, dueSince},
 		{"deleted", "a deleted session has nothing due", clock, sweepDeleted},
 		{"nothing", "sweeps of an empty store are empty", alone, sweepNothing},
 	}
@@ -35,7 +39,7 @@ func keys(due []session.Due) []string {
 	return out
 }
 
-type sweep func(limit int) ([]session.Due, error)
+type sweep func(request session.SweepRequest) ([]session.Due, error)
 
 // everythingDue is a limit no sweep of the suite comes near.
 const everythingDue = 100_000
@@ -43,7 +47,7 @@ const everythingDue = 100_000
 // due is what a sweep lists of the case's own tenant: sweeps see all of them.
 func (t *bed) due(what string, list sweep) []session.Due {
 	t.Helper()
-	all, err := list(everythingDue)
+	all, err := list(session.SweepRequest{Limit: everythingDue})
 	t.ok(err, what)
 	return slices.DeleteFunc(all, func(d session.Due) bool { return d.Tenant != t.tenant })
 }
@@ -55,20 +59,27 @@ func (t *bed) dueAre(what string, list sweep, want ...string) []session.Due {
 	return got
 }
 
-func (t *bed) deadlines(limit int) ([]session.Due, error) {
-	return t.store().DueDeadlines(t.Context(), limit)
+func (t *bed) deadlines(request session.SweepRequest) ([]session.Due, error) {
+	return t.store().DueDeadlines(t.Context(), request)
 }
 
-func (t *bed) leases(limit int) ([]session.Due, error) {
-	return t.store().ExpiredLeases(t.Context(), limit)
+func (t *bed) leases(request session.SweepRequest) ([]session.Due, error) {
+	return t.store().ExpiredLeases(t.Context(), request)
 }
 
-func (t *bed) sessions(limit int) ([]session.Due, error) {
-	return t.store().ExpiredSessions(t.Context(), limit)
+func (t *bed) sessions(request session.SweepRequest) ([]session.Due, error) {
+	return t.store().ExpiredSessions(t.Context(), request)
 }
 
-func (t *bed) closes(limit int) ([]session.Due, error) {
-	return t.store().OwedCloses(t.Context(), limit)
+func (t *bed) closes(request session.SweepRequest) ([]session.Due, error) {
+	return t.store().OwedCloses(t.Context(), request)
+}
+
+// sweeps are those that list sessions, by name.
+func (t *bed) sweeps() map[string]sweep {
+	return map[string]sweep{
+		"DueDeadlines": t.deadlines, "ExpiredLeases": t.leases, "ExpiredSessions": t.sessions, "OwedCloses": t.closes,
+	}
 }
 
 func due(callID string, deadline time.Time) session.Pending {
@@ -219,16 +230,14 @@ func sweepTenants(t *bed) {
 	t.pass(2 * t.ttl())
 	for _, scope := range []string{session.DefaultTenant, "north", "east"} {
 		sub := t.in(scope)
-		for what, list := range map[string]sweep{
-			"DueDeadlines": sub.deadlines, "ExpiredLeases": sub.leases, "ExpiredSessions": sub.sessions, "OwedCloses": sub.closes,
-		} {
-			got, err := list(100)
+		for what, list := range sub.sweeps() {
+			got, err := list(session.SweepRequest{Limit: 100})
 			t.ok(err, what)
 			equal(t, what, len(got), 2)
 			equal(t, what+": first tenant", got[0].Tenant, "north")
 			equal(t, what+": second tenant", got[1].Tenant, "south")
 		}
-		list, err := sub.store().Wakes(t.Context(), 100)
+		list, err := sub.store().Wakes(t.Context(), session.WakeRequest{Limit: 100})
 		t.ok(err, "Wakes")
 		equal(t, "wakes", len(list), 2)
 		equal(t, "tenant of the first wake", list[0].Tenant, "north")
@@ -244,12 +253,195 @@ func sweepLimit(t *bed) {
 		t.asking(fmt.Sprintf("a%d", i), due("p", when))
 	}
 	t.pass(t.ttl())
-	got, err := t.sessions(2)
+	got, err := t.sessions(session.SweepRequest{Limit: 2})
 	t.ok(err, "ExpiredSessions")
 	equal(t, "sessions", keys(got), []string{"s4", "s3"})
-	got, err = t.deadlines(3)
+	got, err = t.deadlines(session.SweepRequest{Limit: 3})
 	t.ok(err, "DueDeadlines")
 	equal(t, "deadlines", keys(got), []string{"a4/p", "a3/p", "a2/p"})
+}
+
+func sweepDefault(t *bed) {
+	past := t.now().Add(-time.Hour)
+	for i := range 101 {
+		id := fmt.Sprintf("s%03d", i)
+		t.create(id, func(s *session.State) { s.ExpiresAt = past })
+		t.ok(t.store().PutWake(t.Context(), session.Wake{SessionID: id, ChildID: "kid", At: noon}), "PutWake")
+	}
+	for _, limit := range []int{0, -1} {
+		got, err := t.sessions(session.SweepRequest{Limit: limit})
+		t.ok(err, "ExpiredSessions")
+		equal(t, "sessions", len(got), 100)
+		got, err = t.sessions(session.SweepRequest{Limit: limit, After: &got[99]})
+		t.ok(err, "ExpiredSessions")
+		equal(t, "the other sessions", keys(got), []string{"s100"})
+		wakes, err := t.store().Wakes(t.Context(), session.WakeRequest{Limit: limit})
+		t.ok(err, "Wakes")
+		equal(t, "wakes", len(wakes), 100)
+		wakes, err = t.store().Wakes(t.Context(), session.WakeRequest{Limit: limit, After: &wakes[99]})
+		t.ok(err, "Wakes")
+		equal(t, "the other wakes", len(wakes), 1)
+		equal(t, "the other wake", wakes[0].SessionID, "s100")
+	}
+}
+
+// sweptPages collects the pages of a sweep and checks that each is what was asked
+// for and comes behind the one before.
+func sweptPages[V any](t *bed, what string, limit int, compare func(a, b *V) int, page func(after *V) ([]V, error)) (all []V) {
+	t.Helper()
+	var after *V
+	for {
+		got, err := page(after)
+		t.ok(err, what)
+		if len(got) > limit {
+			t.Fatalf("%s: a page of %d, %d were asked for", what, len(got), limit)
+		}
+		for i := range got {
+			if after != nil && compare(after, &got[i]) >= 0 {
+				t.Fatalf("%s: %s comes after %s", what, show(got[i]), show(*after))
+			}
+			after = &got[i]
+		}
+		all = append(all, got...)
+		if len(got) < limit {
+			return all
+		}
+	}
+}
+
+func sweepPages(t *bed) {
+	soon := t.now().Truncate(time.Microsecond).Add(t.ttl())
+	// Most of it falls due at one time, and was written in another order than that
+	// of its keys.
+	tenants, ids := []string{"b", "a", "a.b"}, []string{"z", "y", "x", "Z"}
+	for _, tenant := range tenants {
+		sub := t.in(tenant)
+		for i, id := range ids {
+			when := soon
+			if i == 1 {
+				when = soon.Add(-time.Millisecond)
+			}
+			sub.create("expires-"+id, func(s *session.State) { s.ExpiresAt = when })
+			sub.asking("asks-"+id, due("p2", when), due("p1", when))
+			sub.brief("orphan-" + id)
+			sub.running("owes-" + id).commit(outcome(session.RunCompleted))
+			for _, child := range []string{"kid-2", "kid-1"} {
+				t.ok(sub.store().PutWake(t.Context(), session.Wake{SessionID: "owes-" + id, ChildID: child, At: when}), "PutWake")
+			}
+		}
+	}
+	t.pass(2 * t.ttl())
+	got, err := t.deadlines(session.SweepRequest{Limit: everythingDue})
+	t.ok(err, "DueDeadlines")
+	var order []string
+	for _, ids := range [][]string{{"y"}, {"Z", "x", "z"}} {
+		for _, tenant := range []string{"a", "a.b", "b"} {
+			for _, id := range ids {
+				order = append(order, tenant+": asks-"+id+"/p1", tenant+": asks-"+id+"/p2")
+			}
+		}
+	}
+	for i, key := range keys(got) {
+		equal(t, fmt.Sprintf("deadline %d", i), got[i].Tenant+": "+key, order[i])
+	}
+	for what, list := range t.sweeps() {
+		want, err := list(session.SweepRequest{Limit: everythingDue})
+		t.ok(err, what)
+		count := len(tenants) * len(ids)
+		if what == "DueDeadlines" {
+			count *= 2
+		}
+		equal(t, what, len(want), count)
+		for _, limit := range []int{1, 2, 5, count, count + 1} {
+			all := sweptPages(t, what, limit, (*session.Due).Compare, func(after *session.Due) ([]session.Due, error) {
+				return list(session.SweepRequest{Limit: limit, After: after})
+			})
+			sameJSON(t, fmt.Sprintf("%s in pages of %d", what, limit), all, want)
+		}
+	}
+	for _, limit := range []int{1, 5, 24, 25} {
+		all := sweptPages(t, "Wakes", limit, (*session.Wake).Compare, func(after *session.Wake) ([]session.Wake, error) {
+			return t.store().Wakes(t.Context(), session.WakeRequest{Limit: limit, After: after})
+		})
+		equal(t, "wakes", len(all), 2*len(tenants)*len(ids))
+	}
+}
+
+func sweepVanished(t *bed) {
+	soon := t.now().Truncate(time.Microsecond).Add(t.ttl())
+	for i := range 6 {
+		t.create(fmt.Sprintf("s%d", i), func(s *session.State) { s.ExpiresAt = soon })
+		t.brief(fmt.Sprintf("r%d", i), func(s *session.StartRun) { s.TTL += time.Duration(i) * time.Millisecond })
+		t.ok(t.store().PutWake(t.Context(), session.Wake{SessionID: "s0", ChildID: fmt.Sprintf("kid-%d", i), At: noon}), "PutWake")
+	}
+	t.pass(2 * t.ttl())
+	page := func(list sweep, after *session.Due, want ...string) []session.Due {
+		t.Helper()
+		got, err := list(session.SweepRequest{Limit: 2, After: after})
+		t.ok(err, "sweep")
+		equal(t, "page", keys(got), want)
+		return got
+	}
+
+	got := page(t.sessions, nil, "s0", "s1")
+	for _, id := range []string{"s1", "s3"} {
+		t.ok(t.delete(id), "delete")
+	}
+	got = page(t.sessions, &got[1], "s2", "s4")
+	page(t.sessions, &got[1], "s5")
+	page(t.sessions, nil, "s0", "s2")
+
+	got = page(t.leases, nil, "r0", "r1")
+	for _, due := range got {
+		_, err := t.store().TakeOver(t.Context(), &session.TakeOver{
+			SessionID: due.ID, RunID: due.RunID, Owner: "sweeper", TTL: time.Hour, Epoch: due.Lease.Epoch,
+		})
+		t.ok(err, "take over what was listed")
+	}
+	got = page(t.leases, &got[1], "r2", "r3")
+	page(t.leases, &got[1], "r4", "r5")
+	page(t.leases, nil, "r2", "r3")
+
+	wakes, err := t.store().Wakes(t.Context(), session.WakeRequest{Limit: 2})
+	t.ok(err, "Wakes")
+	for _, wake := range wakes {
+		t.ok(t.store().DeleteWake(t.Context(), wake), "DeleteWake")
+	}
+	wakes, err = t.store().Wakes(t.Context(), session.WakeRequest{Limit: 2, After: &wakes[1]})
+	t.ok(err, "Wakes")
+	equal(t, "wakes of the next page", len(wakes), 2)
+	equal(t, "the next wake", wakes[0].ChildID, "kid-2")
+}
+
+func dueSince(t *bed) {
+	// within runs f and gives the times around it.
+	within := func(f func()) (from, to time.Time) {
+		from = t.now().Truncate(time.Microsecond)
+		f()
+		return from, t.now()
+	}
+	between := func(what string, at, from, to time.Time) {
+		t.Helper()
+		if at.Before(from) || at.After(to) {
+			t.Fatalf("%s since %v, want a time from %v to %v", what, at, from, to)
+		}
+	}
+	t.brief("orphan")
+	expires := t.load("orphan").Lease.ExpiresAt
+	released := t.running("released")
+	owing := t.running("owing")
+	t.pass(t.ttl() / 4)
+	releasedFrom, releasedTo := within(func() {
+		t.ok(t.store().CloseRun(t.Context(), "released", released.fence, false), "close run")
+	})
+	endedFrom, endedTo := within(func() { owing.commit(outcome(session.RunCompleted)) })
+	t.pass(2 * t.ttl())
+	t.ok(t.store().CloseRun(t.Context(), "owing", owing.fence, false), "close run")
+
+	leases := t.dueAre("leases", t.leases, "released", "orphan")
+	between("the lease given back is due", leases[0].At, releasedFrom, releasedTo)
+	sameTime(t, "the lease expired", leases[1].At, expires)
+	between("the close is owed", t.dueAre("closes", t.closes, "owing")[0].At, endedFrom, endedTo)
 }
 
 func sweepDeleted(t *bed) {
@@ -262,7 +454,7 @@ func sweepDeleted(t *bed) {
 	t.ok(t.store().PutWake(t.Context(), session.Wake{Tenant: t.tenant, SessionID: "a", ChildID: "kid"}), "PutWake")
 	t.pass(2 * t.ttl())
 	t.dueAre("leases", t.leases, "a")
-	t.ok(t.store().Delete(t.Context(), "a"), "delete")
+	t.ok(t.delete("a"), "delete")
 	t.dueAre("leases", t.leases)
 	t.dueAre("deadlines", t.deadlines)
 	t.dueAre("sessions", t.sessions)

@@ -1,7 +1,10 @@
 package storetest
 
 import (
+	"time"
+
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/stream"
 )
 
 func tenantCases() []testCase {
@@ -36,7 +39,7 @@ func tenantsApart(t *bed) {
 	t.ok(north.store().PatchMetadata(t.Context(), "x", map[string]*string{"k": new("north")}), "patch")
 	south.sameSnapshot("x", before)
 	equal(t, "tenant", south.load("x").Tenant, south.tenant)
-	t.ok(north.store().Delete(t.Context(), "x"), "delete")
+	t.ok(north.delete("x"), "delete")
 	south.sameSnapshot("x", before)
 	b.commit(session.Change{})
 	north.exists("x", false)
@@ -46,24 +49,41 @@ func tenantsApart(t *bed) {
 func tenantsInvisible(t *bed) {
 	north, south := t.of("north"), t.of("south")
 	r := north.crowd("x")
-	before := north.snapshot("x")
+	north.append("x", producer("x", r.fence.Epoch), 1, text("north's"))
+	before, wakes := north.snapshot("x"), north.ownWakes()
 	south.gone("x")
 	for name, write := range directWrites(south, "x") {
 		t.refused(write(), session.ErrNotFound, name+" by another tenant")
 	}
-	ctx, s := t.Context(), south.store()
-	_, err := s.Commit(ctx, r.request(session.Change{}))
-	t.refused(err, session.ErrNotFound, "Commit by another tenant")
-	_, err = s.Submit(ctx, "x", answer("p1", `1`))
-	t.refused(err, session.ErrNotFound, "Submit by another tenant")
-	_, err = s.RequestStop(ctx, "x", session.Stop{RunID: "run-1", Kind: session.StopAbort})
-	t.refused(err, session.ErrNotFound, "RequestStop by another tenant")
-	t.refused(s.Send(ctx, "x", session.InboxEntry{ID: "e", Kind: "k"}), session.ErrNotFound, "Send by another tenant")
-	_, err = s.Clone(ctx, &session.Clone{From: "x", To: *blank("y")})
+	for _, w := range everyWrite(south, r) {
+		t.refused(w.do(), session.ErrNotFound, w.name+" by another tenant")
+	}
+	ctx, s, m := t.Context(), south.store(), south.streams()
+	_, err := s.Clone(ctx, &session.Clone{From: "x", To: *blank("y")})
 	t.refused(err, session.ErrNotFound, "Clone by another tenant")
-	_, err = s.TakeOver(ctx, &session.TakeOver{SessionID: "x", RunID: "run-1", Owner: "o", Epoch: r.fence.Epoch, Force: true})
-	t.refused(err, session.ErrNotFound, "TakeOver by another tenant")
+	t.quiet(s.SettleClose(ctx, "x", r.run), "SettleClose")
+	t.quiet(s.DropCalls(ctx, "x", "m1"), "DropCalls")
+	t.quiet(s.Disown(ctx, "x", []string{"c1"}), "Disown")
+	t.quiet(s.PutWake(ctx, session.Wake{Tenant: north.tenant, SessionID: "x", ChildID: "kid"}), "PutWake")
+	_, err = s.CleanCalls(ctx, t.now().Add(time.Hour))
+	t.ok(err, "CleanCalls")
+	by := producer("x", r.fence.Epoch+1)
+	for name, do := range map[string]func() error{
+		"Append":         func() error { _, err := south.tryAppend("x", by, 1, text("south's")); return err },
+		"Chunks":         func() error { _, err := m.Chunks(ctx, "x", 0, 10); return err },
+		"ChunksFromStep": func() error { _, err := m.ChunksFromStep(ctx, "x", "run-1", 0, 0, 10); return err },
+		"End":            func() error { return m.End(ctx, "x", by, stream.End{Status: stream.EndCompleted}) },
+		"Fail":           func() error { return m.Fail(ctx, "x", by, session.ErrInternal) },
+		"Trim":           func() error { _, err := m.Trim(ctx, "x", stream.TrimPolicy{Through: 1}); return err },
+		"Delete":         func() error { return m.Delete(ctx, "x") },
+		"Read":           func() error { _, err, _ := t.read(m, "x", 0, false).next(); return err },
+	} {
+		t.refused(do(), session.ErrNotFound, name+" of another tenant's stream")
+	}
 	north.sameSnapshot("x", before)
+	equal(t, "north's stream", north.deltas("x", 0), []string{"north's"})
+	equal(t, "its status", north.info("x").Status, stream.StatusActive)
+	equal(t, "north's wakes", north.ownWakes(), wakes)
 }
 
 func tenantsListing(t *bed) {
@@ -89,7 +109,7 @@ func tenantsCascade(t *bed) {
 		t.of(tenant).create("root")
 		t.of(tenant).create("kid", kid)
 	}
-	t.ok(t.of("north").store().Delete(t.Context(), "root"), "delete")
+	t.ok(t.of("north").delete("root"), "delete")
 	t.of("north").exists("kid", false)
 	t.of("south").exists("root", true)
 	t.of("south").exists("kid", true)
@@ -117,7 +137,7 @@ func tenantsNames(t *bed) {
 		t.of(name).customIs("b", `{"tenant":"`+name+`"}`)
 		equal(t, "sessions", len(t.of(name).listed(session.Query{})), 2)
 	}
-	t.ok(t.of("a").store().Delete(t.Context(), "b"), "delete")
+	t.ok(t.of("a").delete("b"), "delete")
 	t.of("a").exists("b/c", true)
 	t.of("a/b").exists("b", true)
 	t.of("A").exists("b", true)

@@ -5,7 +5,7 @@
 -- and the rows that a step adds are found under (number << 32) + their own number.
 
 CREATE TABLE sessions (
-    number            INTEGER PRIMARY KEY AUTOINCREMENT,
+    number            INTEGER PRIMARY KEY AUTOINCREMENT CHECK (number < 2147483648),
     tenant            TEXT    NOT NULL,
     id                TEXT    NOT NULL,
 
@@ -54,13 +54,14 @@ CREATE INDEX sessions_by_user   ON sessions (tenant, user_id, created_at, id) WH
 CREATE INDEX sessions_by_agent  ON sessions (tenant, agent, created_at, id);
 CREATE INDEX sessions_by_status ON sessions (tenant, status, created_at, id);
 CREATE INDEX sessions_by_parent ON sessions (tenant, parent_id, created_at, id) WHERE parent_id <> '';
-CREATE INDEX sessions_by_root   ON sessions (tenant, root_id) WHERE root_id <> '';
+CREATE INDEX sessions_by_owner  ON sessions (tenant, root_id, owner) WHERE root_id <> '' AND owner <> '';
 
-CREATE INDEX sessions_leased ON sessions (lease_until)
+-- What sweeps read, in the order in which they list it.
+CREATE INDEX sessions_leased ON sessions (lease_until, tenant, id)
     WHERE lease_until IS NOT NULL AND run_status = 'running' AND parent_id = '' AND status <> 'paused';
-CREATE INDEX sessions_expiring ON sessions (expires_at)
+CREATE INDEX sessions_expiring ON sessions (expires_at, tenant, id)
     WHERE expires_at IS NOT NULL AND status IN ('active', 'interrupted');
-CREATE INDEX sessions_owing ON sessions (close_owed_at)
+CREATE INDEX sessions_owing ON sessions (close_owed_at, tenant, id)
     WHERE close_owed_at IS NOT NULL AND run_status <> 'running';
 
 -- The rest of a session's document, apart because it may be large and rarely changes.
@@ -95,6 +96,7 @@ CREATE INDEX session_metadata_by_value ON session_metadata (tenant, name, value,
 CREATE TABLE messages (
     key        INTEGER PRIMARY KEY, -- session, number of the message: dense, from 1
     message_id TEXT NOT NULL,
+    calls      BLOB,                -- the ids of the calls it makes, as JSON, if any
     body       BLOB NOT NULL
 ) STRICT;
 
@@ -166,8 +168,9 @@ CREATE TABLE pending (
     tenant     TEXT    NOT NULL,
     session_id TEXT    NOT NULL,
     call_id    TEXT    NOT NULL,
-    state      TEXT    NOT NULL,
+    state      TEXT    NOT NULL, -- which may be ahead of doc
     deadline   INTEGER,
+    message_id TEXT    NOT NULL, -- the message that makes the call
     doc        BLOB    NOT NULL,
     input      BLOB,
     result     BLOB,
@@ -176,7 +179,7 @@ CREATE TABLE pending (
 
 CREATE UNIQUE INDEX pending_by_call ON pending (tenant, session_id, call_id);
 CREATE INDEX pending_open ON pending (tenant, session_id) WHERE state IN ('waiting', 'answered');
-CREATE INDEX pending_due  ON pending (deadline) WHERE state = 'waiting' AND deadline IS NOT NULL;
+CREATE INDEX pending_due  ON pending (deadline, tenant, session_id, call_id) WHERE state = 'waiting' AND deadline IS NOT NULL;
 
 CREATE TABLE ownership (
     tenant       TEXT NOT NULL,
@@ -224,7 +227,7 @@ CREATE TABLE wakes (
     PRIMARY KEY (tenant, session_id, child_id)
 ) STRICT, WITHOUT ROWID;
 
-CREATE INDEX wakes_by_age ON wakes (at);
+CREATE INDEX wakes_by_age ON wakes (at, tenant, session_id, child_id);
 
 CREATE TABLE stops (
     tenant     TEXT    NOT NULL,
@@ -237,7 +240,7 @@ CREATE TABLE stops (
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE streams (
-    number     INTEGER PRIMARY KEY AUTOINCREMENT,
+    number     INTEGER PRIMARY KEY AUTOINCREMENT CHECK (number < 2147483648),
     tenant     TEXT    NOT NULL,
     stream_id  TEXT    NOT NULL,
     status     TEXT    NOT NULL,
@@ -263,7 +266,8 @@ CREATE TABLE stream_batches (
     run_id        TEXT    NOT NULL,    -- the run of all chunks, or '' if they differ
     last_step     INTEGER NOT NULL,
     at            INTEGER NOT NULL,
-    body          BLOB    NOT NULL     -- one chunk per line
+    pieces        BLOB,                -- how many lines each chunk has, if one was split
+    body          BLOB    NOT NULL     -- one chunk per line, or per piece of one
 ) STRICT;
 
 -- How far each producer has come that did not write the latest batch.

@@ -1,0 +1,116 @@
+package store
+
+import (
+	"context"
+	"errors"
+
+	"github.com/helixagents/helix/lock"
+	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/stream"
+)
+
+// Mix is a backend made of parts of others, such as sessions in one database and
+// streams in another. Close closes each part once.
+//
+// What one backend does in one write, two do one after the other: a batch is
+// durable before its append returns, so that it precedes its caller's next write
+// all the same, and deleting a session deletes its streams afterwards. If that
+// fails the session is gone; deleting it again finishes the work.
+type Mix struct {
+	SessionsOf Backend
+	StreamsOf  Backend
+	LocksOf    Backend
+}
+
+var _ Backend = Mix{}
+
+// Sessions implements [Backend].
+func (m Mix) Sessions() session.Store {
+	if m.SessionsOf == m.StreamsOf {
+		return m.SessionsOf.Sessions()
+	}
+	return mixedSessions{m.SessionsOf.Sessions(), m.StreamsOf.Streams()}
+}
+
+// Streams implements [Backend].
+func (m Mix) Streams() stream.Manager {
+	if m.SessionsOf == m.StreamsOf {
+		return m.StreamsOf.Streams()
+	}
+	return mixedStreams{m.StreamsOf.Streams()}
+}
+
+// Locks implements [Backend].
+func (m Mix) Locks() lock.Manager { return m.LocksOf.Locks() }
+
+// Close implements [Backend].
+func (m Mix) Close() error {
+	var first error
+	closed := map[Backend]bool{}
+	for _, part := range []Backend{m.SessionsOf, m.StreamsOf, m.LocksOf} {
+		if part == nil || closed[part] {
+			continue
+		}
+		closed[part] = true
+		if err := part.Close(); err != nil && first == nil {
+			first = err
+		}
+	}
+	return first
+}
+
+// mixedSessions keeps sessions whose streams another backend keeps.
+type mixedSessions struct {
+	session.Store
+	streams stream.Manager
+}
+
+// Tenant implements [session.Store].
+func (s mixedSessions) Tenant(tenant string) session.Store {
+	return mixedSessions{s.Store.Tenant(tenant), s.streams.Tenant(tenant)}
+}
+
+// Delete implements [session.Lifecycle].
+func (s mixedSessions) Delete(ctx context.Context, id string) ([]string, error) {
+	deleted, err := s.Store.Delete(ctx, id)
+	ids := deleted
+	switch {
+	case errors.Is(err, session.ErrNotFound):
+		ids = []string{id} // a deletion that was cut short may have left its stream
+	case err != nil:
+		return nil, err
+	}
+	for _, member := range ids {
+		if gone := s.streams.Delete(ctx, member); gone != nil && !errors.Is(gone, session.ErrNotFound) {
+			return deleted, gone
+		}
+	}
+	return deleted, err
+}
+
+// mixedStreams keeps the streams of sessions that another backend keeps.
+type mixedStreams struct{ stream.Manager }
+
+// Tenant implements [stream.Manager].
+func (s mixedStreams) Tenant(tenant string) stream.Manager {
+	return mixedStreams{s.Manager.Tenant(tenant)}
+}
+
+// Append implements [stream.Manager].
+func (s mixedStreams) Append(ctx context.Context, id string, batch stream.Batch) (stream.Append, error) {
+	ordered, err := s.Manager.Append(ctx, id, batch)
+	if err != nil {
+		return nil, err
+	}
+	last, err := ordered.Wait(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return durable(last), nil
+}
+
+// durable is an append that has been waited for.
+type durable int64
+
+// Wait implements [stream.Append].
+func (d durable) Wait(context.Context) (int64, error) { return int64(d), nil }

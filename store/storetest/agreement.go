@@ -1,0 +1,256 @@
+package storetest
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/stream"
+)
+
+// agreementCases are small rules on which two stores once differed.
+func agreementCases() []testCase {
+	return []testCase{
+		{"remote", "a child that is remote stays so, whatever replaces its reference", 0, remoteStays},
+		{"wake-nobody", "a wake for a session that does not exist leaves nothing", 0, wakeNobody},
+		{"wake-tenant", "a wake is deleted in its own tenant only, whatever it says of itself", 0, wakeTenant},
+		{"empty-append", "an append of no items does nothing, whatever is under the key", 0, emptyAppend},
+		{"pending-run", "a pending entry has the run of its commit", 0, pendingRun},
+		{"tags", "a tag counts once", 0, tagsOnce},
+		{"metadata-name", "metadata without a name is refused", 0, metadataName},
+		{"saw", "whoever is refused because of what there is, is told what there is", 0, refusalSaw},
+		{"stop-at-end", "a stop that was accepted is told to the commit that ends the run", 0, stopAtEnd},
+		{"deleted-ids", "Delete tells which sessions it deleted, and their streams are gone", 0, deletedIDs},
+		{"text", "text that not every store gives back is refused, with the field's name", 0, refusedText},
+		{"corrupt-rewind", "what cannot be decoded does not keep a session from being rewound", corrupt, corruptRewind},
+		{"corrupt-trim", "what cannot be decoded does not keep a stream from being trimmed by age", corrupt, corruptTrim},
+	}
+}
+
+func remoteStays(t *bed) {
+	t.create("a")
+	s, ctx := t.store(), t.Context()
+	remote := child("kid")
+	remote.Remote = raw(`{"url":"x"}`)
+	t.ok(s.PutChildren(ctx, "a", []session.ChildRef{remote}), "PutChildren")
+	t.ok(s.PutChildren(ctx, "a", []session.ChildRef{child("kid")}), "PutChildren without it")
+	equal(t, "remote", string(t.children("a")[0].Remote), `{"url":"x"}`)
+	_, err := s.UpdateChild(ctx, "a", "kid", func(c *session.ChildRef) error { c.Remote = nil; return nil })
+	t.ok(err, "UpdateChild")
+	equal(t, "remote", string(t.children("a")[0].Remote), `{"url":"x"}`)
+	_, err = s.UpdateChild(ctx, "a", "kid", func(c *session.ChildRef) error { c.Remote = raw(`{"url":"y"}`); return nil })
+	t.ok(err, "UpdateChild")
+	t.start("a", "run-1").commit(session.Change{Children: []session.ChildRef{child("kid")}})
+	equal(t, "remote", string(t.children("a")[0].Remote), `{"url":"y"}`)
+}
+
+// ownWakes lists the wakes of the case's tenant.
+func (t *bed) ownWakes() int {
+	n := 0
+	for _, w := range t.wakes(t.store()) {
+		if w.Tenant == t.tenant {
+			n++
+		}
+	}
+	return n
+}
+
+func wakeNobody(t *bed) {
+	r := t.running("a")
+	r.commit(session.Change{Wake: &session.Wake{SessionID: "gone", ChildID: "a", RunID: r.run}})
+	t.quiet(t.store().PutWake(t.Context(), session.Wake{SessionID: "gone", ChildID: "a"}), "PutWake")
+	equal(t, "wakes", t.ownWakes(), 0)
+	t.create("gone")
+	equal(t, "wakes once there is such a session", t.ownWakes(), 0)
+}
+
+func wakeTenant(t *bed) {
+	t.create("a")
+	wake := session.Wake{Tenant: t.tenant, SessionID: "a", ChildID: "kid", RunID: "r"}
+	t.ok(t.store().PutWake(t.Context(), wake), "PutWake")
+	t.ok(t.of("other").store().DeleteWake(t.Context(), wake), "DeleteWake in another tenant")
+	equal(t, "wakes", t.ownWakes(), 1)
+	t.ok(t.of("other").store().Tenant(wake.Tenant).DeleteWake(t.Context(), wake), "DeleteWake in its own")
+	equal(t, "wakes", t.ownWakes(), 0)
+}
+
+func emptyAppend(t *bed) {
+	t.create("a", custom(`{"l":[1],"n":1}`))
+	for _, key := range []string{"n", "l", "new"} {
+		_, err := t.store().Merge(t.Context(), "a", push(key))
+		t.ok(err, "append nothing to "+key)
+	}
+	t.customIs("a", `{"l":[1],"n":1}`)
+	r := t.start("a", "run-1")
+	change := step(1, "cp1")
+	change.Writes = session.Writes{Ops: append(push("new").Ops, push("l", `2`).Ops...)}
+	r.commit(change)
+	t.customIs("a", `{"l":[1,2],"n":1}`)
+	cp, err := t.store().Checkpoint(t.Context(), "a", "cp1")
+	t.ok(err, "Checkpoint")
+	t.documentIs("state at the checkpoint", cp.State, `{"l":[1,2],"n":1}`)
+}
+
+func pendingRun(t *bed) {
+	start := createAndStart(blank("a"), "run-1")
+	start.Pending = []session.Pending{waiting("p1")}
+	r := t.begin(start)
+	other := waiting("p3")
+	other.RunID = "another"
+	r.commit(session.Change{Pending: []session.Pending{waiting("p2"), other}})
+	entries, err := t.store().PendingCalls(t.Context(), "a", true)
+	t.ok(err, "PendingCalls")
+	for i, want := range []string{"run-1", "run-1", "another"} {
+		equal(t, "run of "+entries[i].CallID, entries[i].RunID, want)
+	}
+}
+
+func tagsOnce(t *bed) {
+	state := t.create("a", func(s *session.State) { s.Tags = []string{"x", "y", "x"} })
+	equal(t, "tags", state.Tags, []string{"x", "y"})
+	state.Tags = []string{"z", "z", "x"}
+	t.ok(t.store().Save(t.Context(), state), "Save")
+	equal(t, "tags", t.load("a").Tags, []string{"z", "x"})
+	equal(t, "sessions with the tag", len(t.listed(session.Query{Tags: []string{"z"}})), 1)
+	copied, err := t.store().Clone(t.Context(), &session.Clone{From: "a", To: session.State{ID: "b", Tags: []string{"q", "q"}}})
+	t.ok(err, "Clone")
+	equal(t, "tags of the copy", copied.Tags, []string{"q"})
+}
+
+func metadataName(t *bed) {
+	t.create("a")
+	t.unchanged("a", func() {
+		t.refused(t.store().PatchMetadata(t.Context(), "a", map[string]*string{"": new("v")}), session.ErrInvalid, "PatchMetadata")
+		t.refused(t.store().PatchMetadata(t.Context(), "a", map[string]*string{"": nil}), session.ErrInvalid, "PatchMetadata that deletes")
+	})
+	state := blank("b")
+	state.Metadata = map[string]string{"": "v"}
+	t.refused(t.store().Create(t.Context(), state), session.ErrInvalid, "Create")
+}
+
+func refusalSaw(t *bed) {
+	held := t.create("a")
+	s, ctx := t.store(), t.Context()
+	t.conflict(s.Create(ctx, blank("a")), session.ErrExists, held, "Create")
+	t.create("b")
+	_, err := s.Clone(ctx, &session.Clone{From: "b", To: *blank("a")})
+	t.conflict(err, session.ErrExists, held, "Clone")
+	_, err = s.StartRun(ctx, createAndStart(blank("a"), "run-1"))
+	t.conflict(err, session.ErrExists, held, "StartRun")
+	r := t.start("a", "run-1")
+	r.commit(session.Change{Pending: []session.Pending{waiting("p1")}, Checkpoint: &session.NewCheckpoint{ID: "cp1"}})
+	equal(t, "outcome", t.submit("a", answer("p1", `1`)), session.SubmitAccepted)
+	_, err = s.Commit(ctx, r.request(session.Change{Waits: []string{"p1"}}))
+	t.conflict(err, session.ErrAnswered, t.load("a"), "Commit that waits")
+}
+
+func stopAtEnd(t *bed) {
+	for _, status := range []session.RunStatus{session.RunSuspendedClientTool, session.RunCompleted} {
+		id := string(status)
+		r := t.running(id)
+		_, err := t.store().RequestStop(t.Context(), id, session.Stop{RunID: r.run, Kind: session.StopAbort, Reason: "enough"})
+		t.ok(err, "RequestStop")
+		out := r.commit(outcome(status))
+		if out.Stop == nil || out.Stop.Kind != session.StopAbort || out.Stop.Reason != "enough" {
+			t.Fatalf("a stop before the commit that ends the run as %s: told %s", status, show(out.Stop))
+		}
+		stop, err := t.store().StopRequest(t.Context(), id, r.run)
+		t.ok(err, "StopRequest")
+		equal(t, "the request is consumed", stop == nil, true)
+	}
+}
+
+func deletedIDs(t *bed) {
+	t.create("root")
+	t.create("kid", func(s *session.State) { s.ParentID, s.RootID = "root", "root" })
+	t.create("other")
+	for _, id := range []string{"root", "kid", "other"} {
+		t.append(id, producer(id, 1), 1, text("x"))
+	}
+	ids, err := t.store().Delete(t.Context(), "root")
+	t.ok(err, "Delete")
+	equal(t, "deleted", len(ids), 2)
+	for _, id := range ids {
+		if id != "root" && id != "kid" {
+			t.Fatalf("deleted %v", ids)
+		}
+		t.gone(id)
+	}
+	equal(t, "the other's stream", t.deltas("other", 0), []string{"x"})
+}
+
+func refusedText(t *bed) {
+	t.create("a")
+	s, ctx := t.store(), t.Context()
+	running := t.running("b")
+	create := func(change func(*session.State)) error {
+		state := blank("new")
+		change(state)
+		return s.Create(ctx, state)
+	}
+	message := func(change func(*session.Message)) error {
+		m := reply("m", "c")
+		change(&m)
+		_, err := s.AppendMessages(ctx, "a", []session.Message{m})
+		return err
+	}
+	for _, bad := range []string{"x\x00y", "x\xffy"} {
+		broken := raw("\"\xff\"")
+		for field, err := range map[string]error{
+			"agent":          create(func(s *session.State) { s.Agent = bad }),
+			"user id":        create(func(s *session.State) { s.UserID = bad }),
+			"tag":            create(func(s *session.State) { s.Tags = []string{bad} }),
+			"metadata name":  create(func(s *session.State) { s.Metadata = map[string]string{bad: "v"} }),
+			"metadata value": s.PatchMetadata(ctx, "a", map[string]*string{"k": &bad}),
+			"output":         create(func(s *session.State) { s.Output = broken }),
+			"message id":     message(func(m *session.Message) { m.ID = bad }),
+			"tool call id":   message(func(m *session.Message) { m.Parts[1].CallID = bad }),
+			"tool input":     message(func(m *session.Message) { m.Parts[1].Input = broken }),
+			"state key":      errorOf(s.Merge(ctx, "a", put(bad, `1`))),
+			"inbox kind":     s.Send(ctx, "a", session.InboxEntry{ID: "e", Kind: bad}),
+			"body":           s.Send(ctx, "a", session.InboxEntry{ID: "e", Kind: "k", Body: broken}),
+			"stop reason":    errorOf(s.RequestStop(ctx, "b", session.Stop{RunID: running.run, Kind: session.StopAbort, Reason: bad})),
+			"lock name":      errorOf3(t.Backend.Locks().TryAcquire(ctx, bad, "o", t.ttl())),
+		} {
+			e := t.refusal(err, session.ErrInvalid, fmt.Sprintf("%s with %q", field, bad))
+			equal(t, "field", e.Field, field)
+		}
+		_, err := s.Merge(ctx, "a", put("k", string(broken)))
+		t.refused(err, session.ErrInvalid, "a state value that is not UTF-8")
+	}
+	t.exists("new", false)
+}
+
+func errorOf[V any](_ V, err error) error          { return err }
+func errorOf3[V, W any](_ V, _ W, err error) error { return err }
+
+func corruptRewind(t *bed) {
+	t.create("bad")
+	r := t.start("bad", "run-1")
+	entry := waiting("p1")
+	entry.MessageID = "m1"
+	awaited := child("kid")
+	awaited.Awaited, awaited.CallID = true, "c1"
+	r.commit(session.Change{
+		Messages: []session.Message{user("u1", "x"), reply("m1", "c1")}, Pending: []session.Pending{entry},
+		Children: []session.ChildRef{awaited},
+	})
+	t.Corrupt(t.TB, RowPending, t.tenant, "bad")
+	t.Corrupt(t.TB, RowMessage, t.tenant, "bad")
+	t.Corrupt(t.TB, RowChild, t.tenant, "bad")
+	r.commit(session.Change{KeepMessages: new(1)})
+	t.messagesAre("bad", "u1")
+	state := t.load("bad")
+	equal(t, "what is waited for", state.Suspension().Waiting(), false)
+}
+
+func corruptTrim(t *bed) {
+	for i := int64(1); i <= 3; i++ {
+		t.append("bad", producer("bad", 1), i, text("t"))
+	}
+	t.Corrupt(t.TB, RowChunk, t.tenant, "bad")
+	t.append("bad", producer("bad", 1), 4, text("t4"))
+	floor, err := t.streams().Trim(t.Context(), "bad", stream.TrimPolicy{Before: t.now().Add(time.Hour)})
+	t.ok(err, "Trim")
+	equal(t, "floor", floor, 4)
+}
