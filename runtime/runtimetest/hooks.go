@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/llm"
@@ -469,7 +470,9 @@ func hookToldOnce(s *Stage) {
 		told.add(h.RunID)
 		return nil
 	}
-	x := s.Start(agent)
+	backend := newFrail(s.Backend)
+	backend.faults.closing = func() { s.idle(2 * time.Millisecond) } // readers know of the end, the store does not
+	x := s.startOn(backend, Options{Agents: []*helix.Agent{agent}})
 	var runs []string
 	for range turns {
 		run := s.Begin(x, agent, "s-1", "Hi!")

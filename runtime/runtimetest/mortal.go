@@ -36,6 +36,8 @@ type faults struct {
 	refused  atomic.Int64
 	// committed, if set, is called after each commit, with the commit done.
 	committed func(commit *session.Commit)
+	// closing, if set, is called before a run is closed.
+	closing func()
 }
 
 func newFrail(backend store.Backend) *frail { return &frail{Backend: backend, faults: &faults{}} }
@@ -109,6 +111,9 @@ func (s *frailSessions) RenewLease(ctx context.Context, id string, fence session
 func (s *frailSessions) CloseRun(ctx context.Context, id string, fence session.Fence, settled bool) error {
 	if err := s.faults.check(); err != nil {
 		return err
+	}
+	if s.faults.closing != nil {
+		s.faults.closing()
 	}
 	return s.Store.CloseRun(ctx, id, fence, settled)
 }

@@ -45,6 +45,7 @@ type writer struct {
 	// dataVersion changes when another process has written.
 	dataVersion int64
 	batches     int // since the length of the write-ahead log was looked at
+	logLimit    int64
 
 	mu     sync.Mutex
 	wake   sync.Cond
@@ -86,7 +87,7 @@ type tx struct {
 func newWriter(c *conn, config *Config, watch *watch) *writer {
 	w := &writer{
 		conn: c, path: config.Path, busy: config.BusyTimeout, log: config.Logger,
-		watch: watch, cache: newCache(), done: make(chan struct{}),
+		watch: watch, cache: newCache(), logLimit: maxLog, done: make(chan struct{}),
 	}
 	w.wake.L = &w.mu
 	w.timer = time.AfterFunc(time.Hour, w.hurry)
@@ -178,7 +179,7 @@ func (w *writer) shrinkLog() {
 		return
 	}
 	w.batches = 0
-	if info, err := os.Stat(w.path + "-wal"); err != nil || info.Size() <= maxLog {
+	if info, err := os.Stat(w.path + "-wal"); err != nil || info.Size() <= w.logLimit {
 		return
 	}
 	err := w.conn.setBusyTimeout(logPatience)
