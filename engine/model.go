@@ -431,7 +431,7 @@ func (t *turn) newFlight(e Effect, reply modelReply) *flight {
 			Index: len(f.calls), Tool: part.Tool, Status: session.CallOpen,
 		}
 		part.CallID = row.ID
-		if part.ProviderCallID == "" || providerIDs[part.ProviderCallID] {
+		if part.ProviderCallID == "" || providerIDs[part.ProviderCallID] || session.CheckKeyID("id", part.ProviderCallID) != nil {
 			part.ProviderCallID = row.ID // providers refuse an id that they repeated themselves
 		}
 		providerIDs[part.ProviderCallID] = true
@@ -457,13 +457,13 @@ func cleanJSON(raw json.RawMessage) json.RawMessage {
 // decide records how a call is carried out, or why it is not.
 func (t *turn) decide(row *session.Call, part *session.Part, finishOnly bool) {
 	row.Kind = session.CallServer
-	if part.Tool == "" {
+	if session.CheckKeyID("tool", part.Tool) != nil { // no store would keep it
 		part.Tool, row.Tool = "unnamed", "unnamed"
 	}
 	if text := strings.TrimSpace(string(part.Input)); text == "" {
 		part.Input = json.RawMessage("{}")
 	}
-	if !json.Valid(part.Input) {
+	if !json.Valid(part.Input) || !utf8.Valid(part.Input) {
 		row.Rejected = toolError(session.CodeToolInput, "the arguments of %s are not valid JSON", part.Tool)
 		part.Input, _ = session.Encode(map[string]string{"invalid_arguments": string(part.Input)})
 		return

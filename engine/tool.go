@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/session"
@@ -169,6 +170,9 @@ func (t *turn) execute(ctx context.Context, e Effect, f *flight, c *call) (*sett
 	}
 	if err == nil && len(output) > t.h.cfg.MaxResult {
 		err = toolError(session.CodeToolOutput, "the result of %s has %d bytes, at most %d are allowed", c.Tool, len(output), t.h.cfg.MaxResult)
+	}
+	if err == nil && !utf8.Valid(output) {
+		err = toolError(session.CodeToolOutput, "the result of %s is not valid UTF-8", c.Tool)
 	}
 	var result *settled
 	switch {
