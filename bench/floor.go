@@ -130,7 +130,8 @@ func (f *memoryFloor) both(_ context.Context, id string, _ int) error { return f
 func (f *memoryFloor) Close() error                                   { return nil }
 
 // sqliteFloor is one connection with prepared statements, one transaction a
-// commit, and rows under integer keys: the least that SQLite can do with them.
+// commit, and the very rows that a commit of the backend writes, under the same
+// keys: nothing is read and nothing is checked.
 type sqliteFloor struct {
 	payload
 	mu      sync.Mutex
@@ -138,26 +139,39 @@ type sqliteFloor struct {
 	conn    *sql.Conn
 	stmt    map[string]*sql.Stmt
 	numbers map[string]int64 // of sessions
-	last    int64            // key of the last row
 }
 
 const floorSchema = `
-CREATE TABLE sessions (number INTEGER PRIMARY KEY, version INTEGER, steps INTEGER, messages INTEGER, last_commit TEXT, checkpoint TEXT, updated INTEGER);
-CREATE TABLE messages (key INTEGER PRIMARY KEY, id TEXT, body BLOB);
-CREATE TABLE calls (key INTEGER PRIMARY KEY, body BLOB);
-CREATE TABLE checkpoints (key INTEGER PRIMARY KEY, id TEXT, step INTEGER, messages INTEGER, at INTEGER);
-CREATE TABLE chunks (key INTEGER PRIMARY KEY, last INTEGER, at INTEGER, body BLOB);`
+CREATE TABLE sessions (
+	number INTEGER PRIMARY KEY, version INTEGER, step_count INTEGER, resume_count INTEGER, message_count INTEGER, last_commit TEXT,
+	checkpoint_id TEXT, checkpoint_newest TEXT, checkpoint_number INTEGER, checkpoint_source TEXT, checkpointed_at INTEGER,
+	snapshot_bytes INTEGER, delta_bytes INTEGER, run_steps INTEGER, run_usage BLOB, run_reason TEXT, updated_at INTEGER) STRICT;
+CREATE TABLE messages (key INTEGER PRIMARY KEY, message_id TEXT, calls BLOB, body BLOB) STRICT;
+CREATE UNIQUE INDEX messages_by_id ON messages (key >> 32, message_id) WHERE message_id <> '';
+CREATE TABLE calls (
+	session INTEGER, message_id TEXT, call_id TEXT, position INTEGER, status TEXT, doc BLOB, result BLOB, writes BLOB, created_at INTEGER,
+	PRIMARY KEY (session, message_id, call_id)) STRICT, WITHOUT ROWID;
+CREATE TABLE checkpoints (
+	session INTEGER, checkpoint_id TEXT, number INTEGER, previous TEXT, run_id TEXT, turn INTEGER, step INTEGER, status TEXT, source TEXT,
+	version INTEGER, message_count INTEGER, stream_sequence INTEGER, at INTEGER, undone INTEGER DEFAULT 0,
+	PRIMARY KEY (session, checkpoint_id)) STRICT, WITHOUT ROWID;
+CREATE TABLE stream_batches (
+	key INTEGER PRIMARY KEY, last_sequence INTEGER, producer TEXT, epoch INTEGER, next INTEGER, run_id TEXT, last_step INTEGER,
+	at INTEGER, pieces BLOB, body BLOB) STRICT;`
 
 var floorStatements = map[string]string{
-	"begin":      `BEGIN IMMEDIATE`,
-	"commit":     `COMMIT`,
-	"new":        `INSERT INTO sessions VALUES (?, 0, 0, 0, '', '', 0)`,
-	"session":    `UPDATE sessions SET version = version + 1, steps = ?2, messages = messages + 1, last_commit = ?3, checkpoint = ?3, updated = ?4 WHERE number = ?1`,
-	"message":    `INSERT INTO messages VALUES (?, ?, ?)`,
-	"call":       `INSERT INTO calls VALUES (?, ?)`,
-	"uncall":     `DELETE FROM calls WHERE key = ?`,
-	"checkpoint": `INSERT INTO checkpoints VALUES (?, ?, ?, ?, ?)`,
-	"chunks":     `INSERT INTO chunks VALUES (?, ?, ?, ?)`,
+	"begin":  `BEGIN IMMEDIATE`,
+	"commit": `COMMIT`,
+	"new":    `INSERT INTO sessions (number) VALUES (?)`,
+	"session": `UPDATE sessions SET version = ?2, step_count = ?2, resume_count = 0, message_count = ?2, last_commit = ?3,
+		checkpoint_id = ?4, checkpoint_newest = ?4, checkpoint_number = ?2, checkpoint_source = 'staging', checkpointed_at = ?5,
+		snapshot_bytes = 0, delta_bytes = 0, run_steps = ?2, run_usage = ?6, run_reason = '', updated_at = ?5 WHERE number = ?1`,
+	"message": `INSERT INTO messages VALUES (?, ?, ?, ?)`,
+	"call":    `INSERT INTO calls VALUES (?, ?, ?, 0, 'begun', ?, NULL, NULL, ?)`,
+	"uncall":  `DELETE FROM calls WHERE session = ? AND message_id = ?`,
+	"checkpoint": `INSERT INTO checkpoints (session, checkpoint_id, number, previous, run_id, turn, step, status, source, version,
+		message_count, stream_sequence, at) VALUES (?1, ?2, ?3, ?4, ?5, 1, ?3, 'active', 'staging', ?3, ?3, ?3, ?6)`,
+	"chunks": `INSERT INTO stream_batches VALUES (?1, ?2, ?3, 1, ?2, ?4, ?5, ?6, NULL, ?7)`,
 }
 
 func newSQLiteFloor(dir string) (floor, error) {
@@ -188,21 +202,18 @@ type bare struct {
 	args []any
 }
 
-// write makes one transaction of the statements for a session's number and the
-// next key.
-func (f *sqliteFloor) write(ctx context.Context, id string, statements func(number, key int64) []bare) error {
+// write makes one transaction of the statements for the n-th step of a session.
+func (f *sqliteFloor) write(ctx context.Context, id string, statements func(session int64) []bare) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	number, known := f.numbers[id]
+	session, known := f.numbers[id]
+	all := []bare{{name: "begin"}}
 	if !known {
-		number = int64(len(f.numbers) + 1)
-		f.numbers[id] = number
+		session = int64(len(f.numbers) + 1)
+		f.numbers[id] = session
+		all = append(all, bare{"new", []any{session}})
 	}
-	f.last += 2
-	all := append([]bare{{name: "begin"}}, statements(number, f.last)...)
-	if !known {
-		all = append(all, bare{"new", []any{number}})
-	}
+	all = append(all, statements(session)...)
 	for _, s := range append(all, bare{name: "commit"}) {
 		if _, err := f.stmt[s.name].ExecContext(ctx, s.args...); err != nil {
 			return fmt.Errorf("%s: %w", s.name, err)
@@ -211,39 +222,69 @@ func (f *sqliteFloor) write(ctx context.Context, id string, statements func(numb
 	return nil
 }
 
+// floorStep is what the rows of a step have in common.
+type floorStep struct {
+	session, key int64 // key is that of its first message and first chunks
+	n            int
+	now          int64
+	message      string
+	checkpoint   string
+	usage        []byte
+}
+
+func newFloorStep(session int64, n int) floorStep {
+	return floorStep{
+		session: session, key: session<<32 + int64(2*n), n: n, now: time.Now().UnixNano(),
+		message: fmt.Sprintf("run_06gxtm3jvmftg2p8j98xr4hc6w/%d", n), usage: []byte(`{"modelCalls":1}`),
+		checkpoint: fmt.Sprintf("cpv1-s-1-s%d-t1794714399461-c37189", n),
+	}
+}
+
+func (s floorStep) header() bare {
+	return bare{"session", []any{s.session, s.n, s.message, s.checkpoint, s.now, s.usage}}
+}
+
+func (s floorStep) chunks(offset int64, body []byte) bare {
+	return bare{"chunks", []any{s.key + offset, s.key + offset, "s-1", "run_06gxtm3jvmftg2p8j98xr4hc6w", s.n, s.now, body}}
+}
+
+func (s floorStep) point() bare {
+	return bare{"checkpoint", []any{s.session, s.checkpoint, s.n, s.checkpoint, "run_06gxtm3jvmftg2p8j98xr4hc6w", s.now}}
+}
+
+var floorCalls = []byte(`["call_5fa839b497ea10dd46d6f095"]`)
+
 func (f *sqliteFloor) reply(ctx context.Context, id string, n int) error {
-	return f.write(ctx, id, func(number, key int64) []bare {
-		now, message := time.Now().UnixNano(), fmt.Sprintf("run/%d", n)
+	return f.write(ctx, id, func(session int64) []bare {
+		s := newFloorStep(session, n)
 		return []bare{
-			{"chunks", []any{key, n, now, f.replyChunks}},
-			{"message", []any{key, message, f.assistant}},
-			{"call", []any{key, f.call}},
-			{"session", []any{number, n, message, now}},
+			s.chunks(0, f.replyChunks),
+			{"message", []any{s.key, s.message, floorCalls, f.assistant}},
+			{"call", []any{s.session, s.message, "call_5fa839b497ea10dd46d6f095", f.call, s.now}},
+			s.header(),
 		}
 	})
 }
 
 func (f *sqliteFloor) results(ctx context.Context, id string, n int) error {
-	return f.write(ctx, id, func(number, key int64) []bare {
-		now, message := time.Now().UnixNano(), fmt.Sprintf("run/%d", n)
+	return f.write(ctx, id, func(session int64) []bare {
+		s := newFloorStep(session, n)
 		return []bare{
-			{"chunks", []any{key, n, now, f.resultChunks}},
-			{"message", []any{key, message + ".r", f.tool}},
-			{"uncall", []any{key - 2}},
-			{"checkpoint", []any{key, f.checkpoint, n, 2 * n, now}},
-			{"session", []any{number, n, message, now}},
+			s.chunks(1, f.resultChunks),
+			{"message", []any{s.key + 1, s.message + ".r", nil, f.tool}},
+			{"uncall", []any{s.session, s.message}},
+			s.point(), s.header(),
 		}
 	})
 }
 
 func (f *sqliteFloor) both(ctx context.Context, id string, n int) error {
-	return f.write(ctx, id, func(number, key int64) []bare {
-		now, message := time.Now().UnixNano(), fmt.Sprintf("run/%d", n)
+	return f.write(ctx, id, func(session int64) []bare {
+		s := newFloorStep(session, n)
 		return []bare{
-			{"message", []any{key, message, f.assistant}},
-			{"message", []any{key + 1, message + ".r", f.tool}},
-			{"checkpoint", []any{key, f.checkpoint, n, 2 * n, now}},
-			{"session", []any{number, n, message, now}},
+			{"message", []any{s.key, s.message, floorCalls, f.assistant}},
+			{"message", []any{s.key + 1, s.message + ".r", nil, f.tool}},
+			s.point(), s.header(),
 		}
 	})
 }

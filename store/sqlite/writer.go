@@ -35,6 +35,10 @@ const (
 // writer performs all writes of the backend, one transaction after the other, on
 // a connection of its own. Operations that arrive while a transaction is being
 // made durable share the next one, and its one sync.
+//
+// Whoever finds the writer idle does the work on the spot, which spares handing it
+// to another goroutine and back; what has gathered by the time it is done is left
+// to the writer's own.
 type writer struct {
 	conn  *conn
 	path  string
@@ -47,13 +51,14 @@ type writer struct {
 	batches     int // since the length of the write-ahead log was looked at
 	logLimit    int64
 
-	mu     sync.Mutex
-	wake   sync.Cond
-	queue  []*op
-	urgent bool // somebody waits for the queue
-	closed bool
-	timer  *time.Timer // makes a queue of lazy operations urgent
-	done   chan struct{}
+	mu      sync.Mutex
+	wake    sync.Cond
+	queue   []*op
+	urgent  bool // somebody waits for the queue
+	working bool // somebody performs a batch
+	closed  bool
+	timer   *time.Timer // makes a queue of lazy operations urgent
+	done    chan struct{}
 
 	transactions atomic.Int64 // for tests
 }
@@ -106,6 +111,7 @@ func (w *writer) do(ctx context.Context, o *op) error {
 	if err := w.enqueue(o, false); err != nil {
 		return err
 	}
+	w.hurry()
 	select {
 	case <-o.done:
 	case <-ctx.Done():
@@ -128,23 +134,27 @@ func (w *writer) enqueue(o *op, lazy bool) error {
 	}
 	w.queue = append(w.queue, o)
 	switch {
-	case !lazy || len(w.queue) >= maxBatch:
+	case lazy && len(w.queue) >= maxBatch:
 		w.urgent = true
 		w.wake.Signal()
-	case len(w.queue) == 1:
+	case lazy && len(w.queue) == 1:
 		w.timer.Reset(lazyDelay)
 	}
 	return nil
 }
 
-// hurry makes the writer take up what is queued.
+// hurry has what is queued performed: here and now if nobody is at it, else as soon
+// as they are done.
 func (w *writer) hurry() {
 	w.mu.Lock()
-	defer w.mu.Unlock()
-	if len(w.queue) > 0 {
-		w.urgent = true
-		w.wake.Signal()
+	if w.working || len(w.queue) == 0 {
+		w.urgent = w.urgent || len(w.queue) > 0
+		w.mu.Unlock()
+		return
 	}
+	batch := w.take()
+	w.mu.Unlock()
+	w.work(batch)
 }
 
 // close performs what is queued and stops.
@@ -164,11 +174,22 @@ func (w *writer) loop() {
 		if batch == nil {
 			return
 		}
-		w.perform(batch)
-		for _, o := range batch {
-			close(o.done)
-		}
-		w.shrinkLog()
+		w.work(batch)
+	}
+}
+
+// work performs a batch that was taken and lets the next be taken.
+func (w *writer) work(batch []*op) {
+	w.perform(batch)
+	for _, o := range batch {
+		close(o.done)
+	}
+	w.shrinkLog()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.working = false
+	if w.urgent || w.closed {
+		w.wake.Signal()
 	}
 }
 
@@ -209,26 +230,29 @@ func (w *writer) begin() error {
 func (w *writer) next() []*op {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for {
-		for !w.urgent && !w.closed {
-			w.wake.Wait()
-		}
-		n := min(len(w.queue), maxBatch)
-		batch := make([]*op, 0, n)
-		for _, o := range w.queue[:n] {
-			if o.state.CompareAndSwap(opQueued, opTaken) {
-				batch = append(batch, o)
-			}
-		}
-		w.queue = append(w.queue[:0:0], w.queue[n:]...)
-		w.urgent = len(w.queue) > 0
-		if len(batch) > 0 {
-			return batch
-		}
-		if w.closed && !w.urgent {
-			return nil
+	for w.working || (!w.urgent && !w.closed) {
+		w.wake.Wait()
+	}
+	if len(w.queue) == 0 && w.closed {
+		return nil
+	}
+	return w.take()
+}
+
+// take takes a batch off the queue, without what was cancelled, for the caller to
+// perform. The caller holds the lock and has seen that nobody is working.
+func (w *writer) take() []*op {
+	n := min(len(w.queue), maxBatch)
+	batch := make([]*op, 0, n)
+	for _, o := range w.queue[:n] {
+		if o.state.CompareAndSwap(opQueued, opTaken) {
+			batch = append(batch, o)
 		}
 	}
+	w.queue = append(w.queue[:0:0], w.queue[n:]...)
+	w.urgent = len(w.queue) > 0
+	w.working = true
+	return batch
 }
 
 // errRedo says that a member of a transaction failed after it had written.
