@@ -63,6 +63,13 @@ func (w *worker) durations(sessionID string) []time.Duration {
 	return out
 }
 
+// forget drops what was noted of a session.
+func (w *worker) forget(sessionID string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.asked, sessionID)
+}
+
 // list is state that grows by an item per step.
 type list struct {
 	Items []string `json:"items"`

@@ -73,6 +73,8 @@ type bench struct {
 var benches = []bench{
 	{"step", false, func(ctx context.Context, b backend, quick bool) ([]row, error) { return steps(ctx, b, quick, false) }},
 	{"step-growing-state", false, func(ctx context.Context, b backend, quick bool) ([]row, error) { return steps(ctx, b, quick, true) }},
+	{"flat", false, func(ctx context.Context, b backend, quick bool) ([]row, error) { return flat(ctx, b, quick, false) }},
+	{"flat-growing-state", false, func(ctx context.Context, b backend, quick bool) ([]row, error) { return flat(ctx, b, quick, true) }},
 	{"commit", false, commits},
 	{"loop", false, loop},
 	{"concurrent", true, concurrent},

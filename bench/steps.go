@@ -95,6 +95,57 @@ func steps(ctx context.Context, b backend, quick, growing bool) ([]row, error) {
 	return rows, nil
 }
 
+// flat compares a step of a long session with one of a short session, by turns, so
+// that both see the same machine. Its floor is the short session's step. None of
+// the sessions is the newest, whose rows come last and are a little cheaper to add.
+func flat(ctx context.Context, b backend, quick, growing bool) ([]row, error) {
+	length, rounds := 10_000, 15
+	if quick {
+		length, rounds = 1000, 6
+	}
+	// The first steps of a turn share the machine with the garbage that reading the
+	// transcript left, so they do not count.
+	const steps, skipped = 60, 25
+	name := "flat"
+	if growing {
+		name += "-growing-state"
+	}
+	var long, short []time.Duration
+	err := onRuntime(ctx, b, func(rt *local.Runtime, _ store.Backend, _ string) error {
+		model := newWorker(1)
+		agent := agentOf(model, growing)
+		for i := range rounds {
+			if err := runSession(ctx, rt, agent, fmt.Sprintf("s-%d", i)); err != nil {
+				return err
+			}
+		}
+		model.steps = length
+		if err := runSession(ctx, rt, agent, "long"); err != nil {
+			return err
+		}
+		model.steps = steps
+		if err := runSession(ctx, rt, agent, "newest"); err != nil {
+			return err
+		}
+		for i := range rounds {
+			for id, samples := range map[string]*[]time.Duration{"long": &long, fmt.Sprintf("s-%d", i): &short} {
+				model.forget(id)
+				if err := runSession(ctx, rt, agent, id); err != nil {
+					return err
+				}
+				*samples = append(*samples, model.durations(id)[skipped:]...)
+			}
+		}
+		return nil
+	})
+	var rows []row
+	for _, p := range []float64{50, 99} {
+		r := row{Bench: name, Store: b.name, Runtime: local.Name, N: length, Unit: fmt.Sprintf("µs p%.0f", p), Value: percentile(long, p)}
+		rows = append(rows, r.with(percentile(short, p)))
+	}
+	return rows, err
+}
+
 // occupied is what a store takes: the pages of its database, or, in memory, the
 // heap.
 func occupied(ctx context.Context, b backend, dir, file string) (float64, error) {

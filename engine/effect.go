@@ -33,10 +33,15 @@ type Effect struct {
 	// Finish makes a model call offer nothing but the finish tool; the step's commit
 	// repeats it.
 	Finish bool `json:"finish,omitempty"`
+
+	key string // Key, once the effect is being handled
 }
 
 // Key identifies the effect among all that ever were.
 func (e Effect) Key() string {
+	if e.key != "" {
+		return e.key
+	}
 	key := e.RunID + "/" + strconv.Itoa(e.Step) + "/" + string(e.Kind)
 	if e.CallID != "" {
 		key += "/" + e.CallID

@@ -127,6 +127,7 @@ func (h *Handler) Handle(ctx context.Context, e Effect) (Result, error) {
 		}
 		return Result{}, err
 	}
+	e.key = e.Key() // it is asked for many times
 	var r Result
 	err = guard(func() (err error) {
 		r, err = t.handle(ctx, e)

@@ -34,6 +34,7 @@ type writer struct {
 
 	mu       sync.Mutex
 	buffer   []stream.Chunk
+	spare    []stream.Chunk // empty: a buffer that has landed, to be used again
 	bytes    int
 	first    int64 // the producer's number of buffer[0]
 	inflight []sent
@@ -64,7 +65,7 @@ func (w *writer) emit(c stream.Chunk) {
 		w.bytes += len(c.Delta)
 	} else {
 		if w.buffer == nil {
-			w.buffer = make([]stream.Chunk, 0, 8) // about what a step emits
+			w.buffer, w.spare = w.spare, nil
 		}
 		w.buffer = append(w.buffer, c)
 		w.bytes += weight(&c)
@@ -209,7 +210,7 @@ func (w *writer) wait(ctx context.Context) error {
 		if head == nil {
 			return err
 		}
-		last, err := w.land(ctx, *head)
+		last, resent, err := w.land(ctx, *head)
 
 		w.mu.Lock()
 		// Another waiter may have taken the head off meanwhile.
@@ -217,6 +218,10 @@ func (w *writer) wait(ctx context.Context) error {
 			if err == nil {
 				w.inflight = w.inflight[1:]
 				w.last = max(w.last, last)
+				if !resent { // else another waiter may be sending it, too
+					clear(head.batch.Chunks)
+					w.spare = head.batch.Chunks[:0]
+				}
 			} else if ctx.Err() == nil && !session.IsRetryable(err) {
 				w.err = err // else the batch stays, to be sent again at the next flush
 			}
@@ -240,12 +245,14 @@ func (w *writer) head() (*sent, error) {
 	return &head, nil
 }
 
-// land waits for a batch and sends it again while that may help.
-func (w *writer) land(ctx context.Context, s sent) (int64, error) {
-	last, err := s.handle.Wait(ctx)
+// land waits for a batch and sends it again while that may help; resent tells
+// whether it was.
+func (w *writer) land(ctx context.Context, s sent) (last int64, resent bool, err error) {
+	last, err = s.handle.Wait(ctx)
 	for try := 1; err != nil && session.IsRetryable(err) && try < appendTries; try++ {
+		resent = true
 		if err := sleep(ctx, appendPause<<try); err != nil {
-			return 0, err
+			return 0, resent, err
 		}
 		var handle stream.Append
 		if handle, err = w.streams.Append(ctx, w.id, s.batch); err == nil {
@@ -255,9 +262,9 @@ func (w *writer) land(ctx context.Context, s sent) (int64, error) {
 	if errors.Is(err, session.ErrTooLarge) || errors.Is(err, session.ErrInvalid) {
 		// No stream will ever take it. The session matters more than its being shown.
 		w.log.ErrorContext(ctx, "chunks refused by the stream", "stream", w.id, "error", err)
-		return 0, nil
+		return 0, resent, nil
 	}
-	return last, err
+	return last, resent, err
 }
 
 // flush makes everything emitted so far durable.
