@@ -113,7 +113,9 @@ func racer(ctx context.Context, dir string) error {
 			err = rt.Interrupt(ctx, o.Session, "")
 		case "result":
 			var res *helix.Result
-			if res, err = run.Result(ctx); err == nil {
+			if run == nil {
+				err = errors.New("there is no run to wait for")
+			} else if res, err = run.Result(ctx); err == nil {
 				a.Status = string(res.Status)
 			}
 		}
