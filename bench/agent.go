@@ -23,13 +23,18 @@ type worker struct {
 	steps int
 	input json.RawMessage
 
+	// pause, if set, is called between two steps and does not count as part of
+	// either: there the floor is measured, so that both see the same machine.
+	pause func(sessionID string, step int) error
+
 	mu    sync.Mutex
-	asked map[string][]time.Time // by session
+	asked map[string][]time.Time // by session: when its steps ended
+	begun map[string][]time.Time // and when they began
 	first chan string            // told of a session's first asking, if set
 }
 
 func newWorker(steps int) *worker {
-	return &worker{steps: steps, input: json.RawMessage(`{"n":1}`), asked: map[string][]time.Time{}}
+	return &worker{steps: steps, input: json.RawMessage(`{"n":1}`), asked: map[string][]time.Time{}, begun: map[string][]time.Time{}}
 }
 
 // Generate implements [llm.Model].
@@ -39,6 +44,14 @@ func (w *worker) Generate(_ context.Context, r *llm.Request, emit func(llm.Delta
 		w.first <- r.SessionID
 	}
 	w.asked[r.SessionID] = append(w.asked[r.SessionID], time.Now())
+	w.mu.Unlock()
+	if w.pause != nil {
+		if err := w.pause(r.SessionID, r.Step); err != nil {
+			return nil, err
+		}
+	}
+	w.mu.Lock()
+	w.begun[r.SessionID] = append(w.begun[r.SessionID], time.Now())
 	w.mu.Unlock()
 	emit(llm.Delta{Kind: llm.DeltaText, Text: text})
 	response := &llm.Response{Parts: []session.Part{session.Text(text)}, Finish: llm.FinishStop}
@@ -55,10 +68,10 @@ func (w *worker) Generate(_ context.Context, r *llm.Request, emit func(llm.Delta
 func (w *worker) durations(sessionID string) []time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	asked := w.asked[sessionID]
+	asked, begun := w.asked[sessionID], w.begun[sessionID]
 	var out []time.Duration
 	for i := 1; i < len(asked); i++ {
-		out = append(out, asked[i].Sub(asked[i-1]))
+		out = append(out, asked[i].Sub(begun[i-1]))
 	}
 	return out
 }
@@ -68,6 +81,7 @@ func (w *worker) forget(sessionID string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.asked, sessionID)
+	delete(w.begun, sessionID)
 }
 
 // list is state that grows by an item per step.

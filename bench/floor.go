@@ -139,6 +139,7 @@ type sqliteFloor struct {
 	conn    *sql.Conn
 	stmt    map[string]*sql.Stmt
 	numbers map[string]int64 // of sessions
+	growing bool             // a step also writes state
 }
 
 const floorSchema = `
@@ -155,6 +156,7 @@ CREATE TABLE checkpoints (
 	session INTEGER, checkpoint_id TEXT, number INTEGER, previous TEXT, run_id TEXT, turn INTEGER, step INTEGER, status TEXT, source TEXT,
 	version INTEGER, message_count INTEGER, stream_sequence INTEGER, at INTEGER, undone INTEGER DEFAULT 0,
 	PRIMARY KEY (session, checkpoint_id)) STRICT, WITHOUT ROWID;
+CREATE TABLE state_log (key INTEGER PRIMARY KEY, snapshot INTEGER, body BLOB) STRICT;
 CREATE TABLE stream_batches (
 	key INTEGER PRIMARY KEY, last_sequence INTEGER, producer TEXT, epoch INTEGER, next INTEGER, run_id TEXT, last_step INTEGER,
 	at INTEGER, pieces BLOB, body BLOB) STRICT;`
@@ -171,6 +173,7 @@ var floorStatements = map[string]string{
 	"uncall":  `DELETE FROM calls WHERE session = ? AND message_id = ?`,
 	"checkpoint": `INSERT INTO checkpoints (session, checkpoint_id, number, previous, run_id, turn, step, status, source, version,
 		message_count, stream_sequence, at) VALUES (?1, ?2, ?3, ?4, ?5, 1, ?3, 'active', 'staging', ?3, ?3, ?3, ?6)`,
+	"state":  `INSERT INTO state_log VALUES (?, 0, ?)`,
 	"chunks": `INSERT INTO stream_batches VALUES (?1, ?2, ?3, 1, ?2, ?4, ?5, ?6, NULL, ?7)`,
 }
 
@@ -252,6 +255,8 @@ func (s floorStep) point() bare {
 	return bare{"checkpoint", []any{s.session, s.checkpoint, s.n, s.checkpoint, "run_06gxtm3jvmftg2p8j98xr4hc6w", s.now}}
 }
 
+var floorWrites = []byte(`{"ops":[{"kind":"append","key":"items","items":["an item of the list, some forty bytes long"]}]}`)
+
 var floorCalls = []byte(`["call_5fa839b497ea10dd46d6f095"]`)
 
 func (f *sqliteFloor) reply(ctx context.Context, id string, n int) error {
@@ -269,12 +274,16 @@ func (f *sqliteFloor) reply(ctx context.Context, id string, n int) error {
 func (f *sqliteFloor) results(ctx context.Context, id string, n int) error {
 	return f.write(ctx, id, func(session int64) []bare {
 		s := newFloorStep(session, n)
-		return []bare{
+		rows := []bare{
 			s.chunks(1, f.resultChunks),
 			{"message", []any{s.key + 1, s.message + ".r", nil, f.tool}},
 			{"uncall", []any{s.session, s.message}},
 			s.point(), s.header(),
 		}
+		if f.growing {
+			rows = append(rows, bare{"state", []any{s.key, floorWrites}})
+		}
+		return rows
 	})
 }
 

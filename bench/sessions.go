@@ -124,8 +124,9 @@ func resume(ctx context.Context, b backend, quick bool) ([]row, error) {
 		}
 		for range rounds {
 			model.mu.Lock()
-			model.steps, model.asked["long"] = 0, nil
+			model.steps = 0
 			model.mu.Unlock()
+			model.forget("long")
 			began := time.Now()
 			if err := runSession(ctx, rt, agent, "long"); err != nil {
 				return err

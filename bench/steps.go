@@ -43,6 +43,9 @@ func steps(ctx context.Context, b backend, quick, growing bool) ([]row, error) {
 				return err
 			}
 			defer fl.Close()
+			if sqlite, ok := fl.(*sqliteFloor); ok {
+				sqlite.growing = growing
+			}
 			before, err := occupied(ctx, b, dir, "helix.db")
 			if err != nil {
 				return err
@@ -51,6 +54,20 @@ func steps(ctx context.Context, b backend, quick, growing bool) ([]row, error) {
 			if err != nil {
 				return err
 			}
+			model.pause = func(id string, step int) error {
+				if step <= l.n-l.last {
+					return nil
+				}
+				began := time.Now()
+				if err := fl.reply(ctx, id, step); err != nil {
+					return err
+				}
+				if err := fl.results(ctx, id, step); err != nil {
+					return err
+				}
+				floors = append(floors, time.Since(began))
+				return nil
+			}
 			for i := range l.sessions {
 				id := fmt.Sprintf("s-%d", i)
 				if err := runSession(ctx, rt, agent, id); err != nil {
@@ -58,16 +75,6 @@ func steps(ctx context.Context, b backend, quick, growing bool) ([]row, error) {
 				}
 				took := model.durations(id)
 				ours = append(ours, took[len(took)-l.last:]...)
-				for n := range l.last {
-					began := time.Now()
-					if err := fl.reply(ctx, id, n); err != nil {
-						return err
-					}
-					if err := fl.results(ctx, id, n); err != nil {
-						return err
-					}
-					floors = append(floors, time.Since(began))
-				}
 			}
 			after, err := occupied(ctx, b, dir, "helix.db")
 			if err != nil {
@@ -76,7 +83,7 @@ func steps(ctx context.Context, b backend, quick, growing bool) ([]row, error) {
 			floorAfter, err := occupied(ctx, b, dir, "floor.db")
 			bytes = (after - before) / float64(l.n*l.sessions)
 			if b.name != "memory" { // where there is one heap for both
-				floorBytes = (floorAfter - floorBefore) / float64(l.last*l.sessions)
+				floorBytes = (floorAfter - floorBefore) / float64(len(floors))
 			}
 			runtime.KeepAlive(db)
 			return err
