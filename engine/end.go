@@ -243,15 +243,21 @@ func closeStream(ctx context.Context, streams stream.Manager, id string, state *
 		return err
 	}
 	by := stream.Producer{Session: state.ID, Epoch: state.Lease.Epoch, RunID: run.ID}
-	switch outcome.Status {
-	case session.RunFailed:
+	if outcome.Status == session.RunFailed {
 		return streams.Fail(ctx, id, by, outcome.Error)
-	case session.RunCompleted:
-		return streams.End(ctx, id, by, stream.End{Status: stream.EndCompleted, Output: outcome.Output, Usage: &run.Usage})
-	case session.RunInterrupted:
-		return streams.End(ctx, id, by, stream.End{Status: stream.EndInterrupted, Usage: &run.Usage})
 	}
-	return streams.End(ctx, id, by, stream.End{Status: stream.EndPaused, Usage: &run.Usage})
+	return streams.End(ctx, id, by, streamEnd(outcome, &run.Usage))
+}
+
+// streamEnd is how a run that did not fail ends its stream.
+func streamEnd(outcome *session.Outcome, used *session.Usage) stream.End {
+	switch outcome.Status {
+	case session.RunCompleted:
+		return stream.End{Status: stream.EndCompleted, Output: outcome.Output, Usage: used}
+	case session.RunInterrupted:
+		return stream.End{Status: stream.EndInterrupted, Usage: used}
+	}
+	return stream.End{Status: stream.EndPaused, Usage: used}
 }
 
 // endChunk is the last chunk of a run. A stop writes no error.

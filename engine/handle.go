@@ -172,15 +172,9 @@ func (h *Handle) finish(ctx context.Context, yield func(stream.Item, error) bool
 }
 
 func terminalItem(run *session.Run) stream.Item {
-	switch run.Status {
-	case session.RunFailed:
+	if run.Status == session.RunFailed {
 		return stream.Item{Frame: stream.FrameFail, Error: run.Outcome.Error}
-	case session.RunCompleted:
-		return stream.Item{Frame: stream.FrameEnd, End: &stream.End{
-			Status: stream.EndCompleted, Output: run.Outcome.Output, Usage: &run.Usage,
-		}}
-	case session.RunInterrupted:
-		return stream.Item{Frame: stream.FrameEnd, End: &stream.End{Status: stream.EndInterrupted, Usage: &run.Usage}}
 	}
-	return stream.Item{Frame: stream.FrameEnd, End: &stream.End{Status: stream.EndPaused, Usage: &run.Usage}}
+	end := streamEnd(run.Outcome, &run.Usage)
+	return stream.Item{Frame: stream.FrameEnd, End: &end}
 }

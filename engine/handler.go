@@ -178,13 +178,19 @@ func (t *turn) giveUp(ctx context.Context, e Effect, fault error) (Result, error
 
 // turn finds the turn of an effect, or loads it.
 func (h *Handler) turn(ctx context.Context, e Effect) (*turn, error) {
-	h.mu.Lock()
-	t, ok := h.turns[e.RunID]
-	h.mu.Unlock()
+	t, ok := h.held(e.RunID)
 	if ok {
 		return t, nil
 	}
 	return h.load(ctx, e.session(), e.RunID)
+}
+
+// held finds a turn that this process works on.
+func (h *Handler) held(runID string) (*turn, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	t, ok := h.turns[runID]
+	return t, ok
 }
 
 func (h *Handler) remember(t *turn) {
@@ -205,9 +211,7 @@ func (h *Handler) forget(t *turn) {
 
 // Drop forgets a turn that its driver gives up, and what it had not written.
 func (h *Handler) Drop(runID string) {
-	h.mu.Lock()
-	t, ok := h.turns[runID]
-	h.mu.Unlock()
+	t, ok := h.held(runID)
 	if ok {
 		h.forget(t)
 	}
@@ -232,9 +236,7 @@ func (h *Handler) StopRun(ctx context.Context, key session.Key, stop session.Sto
 // Signal tells a turn in this process that a stop was requested, so that it need
 // not wait for its next commit to notice. It reports whether the run is here.
 func (h *Handler) Signal(runID string, stop session.Stop) bool {
-	h.mu.Lock()
-	t, ok := h.turns[runID]
-	h.mu.Unlock()
+	t, ok := h.held(runID)
 	if ok {
 		t.halt(&stop)
 	}
@@ -244,9 +246,7 @@ func (h *Handler) Signal(runID string, stop session.Stop) bool {
 // Renew extends the lease of a turn in this process, and notices a stop that was
 // requested elsewhere.
 func (h *Handler) Renew(ctx context.Context, runID string, ttl time.Duration) error {
-	h.mu.Lock()
-	t, ok := h.turns[runID]
-	h.mu.Unlock()
+	t, ok := h.held(runID)
 	if !ok {
 		return nil
 	}

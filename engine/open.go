@@ -243,10 +243,7 @@ func (h *Handler) plan(ctx context.Context, sessions session.Store, req *OpenReq
 // closeEarlier closes the stream of the run before, unless this very process is at
 // it: then it waits, and the start is planned anew.
 func (h *Handler) closeEarlier(ctx context.Context, sessions session.Store, state *session.State) error {
-	h.mu.Lock()
-	closing, here := h.turns[state.CurrentRunID]
-	h.mu.Unlock()
-	if here {
+	if closing, here := h.held(state.CurrentRunID); here {
 		select {
 		case <-closing.gone:
 			return session.ErrStale.WithMessage("run %s has just ended", state.CurrentRunID).WithSaw(state.Saw())
@@ -469,9 +466,7 @@ func (h *Handler) release(ctx context.Context, t *turn) {
 // Release gives a turn up in mid-run, so that another process, or this one after
 // a restart, continues it at once.
 func (h *Handler) Release(ctx context.Context, runID string) {
-	h.mu.Lock()
-	t, ok := h.turns[runID]
-	h.mu.Unlock()
+	t, ok := h.held(runID)
 	if ok {
 		t.storeRest(ctx)
 		h.release(ctx, t)

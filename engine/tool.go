@@ -279,13 +279,7 @@ func (t *turn) store(ctx context.Context, c *call, result *settled) error {
 	defer cancel()
 	row := c.Call
 	row.Status, row.Result, row.Writes, row.SettledAt = session.CallSettled, &result.message, result.writes, t.h.cfg.Now().UTC()
-	stored, err := t.sessions.Settle(ctx, t.key.ID, t.fence, row)
-	for try := 1; err != nil && session.IsRetryable(err) && try < appendTries; try++ {
-		if err := sleep(ctx, appendPause<<try); err != nil {
-			return err
-		}
-		stored, err = t.sessions.Settle(ctx, t.key.ID, t.fence, row)
-	}
+	stored, err := retry(ctx, func() (session.Call, error) { return t.sessions.Settle(ctx, t.key.ID, t.fence, row) })
 	if err != nil {
 		return err
 	}

@@ -214,13 +214,7 @@ func (t *turn) commit(ctx context.Context, key string, change session.Change) (*
 	commit := &session.Commit{
 		SessionID: t.key.ID, RunID: t.run.ID, Key: key, Version: t.state.Version, Fence: t.fence, Change: change,
 	}
-	done, err := t.sessions.Commit(ctx, commit)
-	for try := 1; err != nil && session.IsRetryable(err) && try < appendTries; try++ {
-		if err := sleep(ctx, appendPause<<try); err != nil {
-			return nil, err
-		}
-		done, err = t.sessions.Commit(ctx, commit)
-	}
+	done, err := retry(ctx, func() (*session.Committed, error) { return t.sessions.Commit(ctx, commit) })
 	if err != nil {
 		return nil, err
 	}

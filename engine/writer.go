@@ -16,8 +16,8 @@ import (
 // writes; everything is flushed before a commit.
 const (
 	flushBytes   = 4 << 10
-	appendTries  = 7
-	appendPause  = 5 * time.Millisecond
+	storeTries   = 7
+	storePause   = 5 * time.Millisecond
 	flushTimeout = 30 * time.Second
 )
 
@@ -248,17 +248,19 @@ func (w *writer) head() (*sent, error) {
 // land waits for a batch and sends it again while that may help; resent tells
 // whether it was.
 func (w *writer) land(ctx context.Context, s sent) (last int64, resent bool, err error) {
-	last, err = s.handle.Wait(ctx)
-	for try := 1; err != nil && session.IsRetryable(err) && try < appendTries; try++ {
+	first := true
+	last, err = retry(ctx, func() (int64, error) {
+		if first {
+			first = false
+			return s.handle.Wait(ctx)
+		}
 		resent = true
-		if err := sleep(ctx, appendPause<<try); err != nil {
-			return 0, resent, err
+		handle, err := w.streams.Append(ctx, w.id, s.batch)
+		if err != nil {
+			return 0, err
 		}
-		var handle stream.Append
-		if handle, err = w.streams.Append(ctx, w.id, s.batch); err == nil {
-			last, err = handle.Wait(ctx)
-		}
-	}
+		return handle.Wait(ctx)
+	})
 	if errors.Is(err, session.ErrTooLarge) || errors.Is(err, session.ErrInvalid) {
 		// No stream will ever take it. The session matters more than its being shown.
 		w.log.ErrorContext(ctx, "chunks refused by the stream", "stream", w.id, "error", err)
@@ -299,6 +301,20 @@ func (w *writer) discard() {
 	if w.err == nil {
 		w.err = session.ErrStale
 	}
+}
+
+// retry calls a store that may be unavailable for a moment, a few times. What is
+// called knows whether it was done before, so that doing it again is safe.
+func retry[V any](ctx context.Context, call func() (V, error)) (V, error) {
+	value, err := call()
+	for try := 1; err != nil && session.IsRetryable(err) && try < storeTries; try++ {
+		if err := sleep(ctx, storePause<<try); err != nil {
+			var none V
+			return none, err
+		}
+		value, err = call()
+	}
+	return value, err
 }
 
 // sleep waits, or returns early with why ctx ended.
