@@ -196,6 +196,9 @@ func (h *Handler) held(runID string) (*turn, bool) {
 func (h *Handler) remember(t *turn) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if old := h.turns[t.run.ID]; old != nil {
+		old.leave()
+	}
 	h.turns[t.run.ID] = t
 }
 
@@ -205,8 +208,8 @@ func (h *Handler) forget(t *turn) {
 	defer h.mu.Unlock()
 	if h.turns[t.run.ID] == t {
 		delete(h.turns, t.run.ID)
-		close(t.gone)
 	}
+	t.leave()
 }
 
 // Drop forgets a turn that its driver gives up, and what it had not written.

@@ -3,11 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
-	"fmt"
-	"reflect"
-	"runtime/debug"
 	"slices"
-	"time"
 
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/session"
@@ -32,7 +28,7 @@ func (t *turn) fire(ctx context.Context, name, key string, draft *helix.Draft, c
 // fireOne calls the hook of one set and logs its failure.
 func (t *turn) fireOne(ctx context.Context, name, key string, draft *helix.Draft, hooks *helix.Hooks, call hookCall) error {
 	h := &helix.HookContext{Scope: t.scope(key, t.env(key, draft))}
-	_, err := await(ctx, func() (struct{}, error) { return struct{}{}, call(hooks, h) })
+	_, err := await(ctx, t.crew, func() (struct{}, error) { return struct{}{}, call(hooks, h) })
 	if err == nil {
 		return nil
 	}
@@ -67,71 +63,4 @@ func (t *turn) observe(ctx context.Context, name, key string, earlier []session.
 // commit.
 func (t *turn) note(ctx context.Context, name, key string, call hookCall) {
 	t.writes = session.Compose(t.writes, t.observe(ctx, name, key, []session.Writes{t.writes}, call))
-}
-
-// cancelGrace is how long cancelled user code may take to return before the turn
-// goes on without it.
-const cancelGrace = 250 * time.Millisecond
-
-// await calls user code, which should return when ctx ends, and gives up waiting
-// soon after if it does not. A panic becomes an error, and the echo of a cancelled
-// context the reason for which it was cancelled.
-func await[V any](ctx context.Context, call func() (V, error)) (V, error) {
-	type answer struct {
-		value V
-		err   error
-	}
-	done := make(chan answer, 1) // buffered: an answer that comes too late must not hang
-	go func() {
-		var a answer
-		a.err = guard(func() (err error) {
-			a.value, err = call()
-			return err
-		})
-		done <- a
-	}()
-	var a answer
-	select {
-	case a = <-done:
-	case <-ctx.Done():
-		timer := time.NewTimer(cancelGrace)
-		defer timer.Stop()
-		select {
-		case a = <-done:
-		case <-timer.C:
-			return a.value, context.Cause(ctx)
-		}
-	}
-	if ctx.Err() != nil && (errors.Is(a.err, context.Canceled) || errors.Is(a.err, context.DeadlineExceeded)) {
-		a.err = context.Cause(ctx)
-	}
-	return a.value, a.err
-}
-
-// panicError is a panic of user code.
-type panicError struct {
-	value any
-	stack []byte
-}
-
-func (p *panicError) Error() string { return fmt.Sprintf("panic: %v", p.value) }
-
-// guard turns a panic of user code into an error that keeps the stack.
-func guard(call func() error) (err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			err = &panicError{value: v, stack: debug.Stack()}
-		}
-	}()
-	if err = call(); err == nil {
-		return nil
-	}
-	if v := reflect.ValueOf(err); v.Kind() == reflect.Pointer && v.IsNil() {
-		return fmt.Errorf("a nil %T was returned as an error; return a plain nil instead", err)
-	}
-	text := err.Error() // if this panics, it is user code that does
-	if own, ok := errors.AsType[*session.Error](err); ok && own == nil {
-		return errors.New(text) // nobody else need beware of what it wraps
-	}
-	return err
 }

@@ -168,7 +168,7 @@ func (t *turn) ask(ctx context.Context, e Effect, request *llm.Request) (modelRe
 		quiet = true
 		over  bool // the turn has gone on: a model that ignored the end is not heard
 	)
-	response, err := await(ctx, func() (*llm.Response, error) {
+	response, err := await(ctx, t.crew, func() (*llm.Response, error) {
 		return t.agent.Model.Generate(ctx, request, func(d llm.Delta) {
 			mu.Lock()
 			defer mu.Unlock()
@@ -301,7 +301,7 @@ func (t *turn) request(ctx context.Context, e Effect) (*llm.Request, error) {
 	if t.agent.InstructionsFunc != nil {
 		draft := helix.NewDraft(&t.doc, t.writes)
 		prompt := &helix.Prompt{Scope: t.scope(e.Key(), t.env(e.Key(), draft)), MessageCount: t.transcript.Len()}
-		made, err := await(ctx, func() (string, error) { return t.agent.InstructionsFunc(ctx, prompt) })
+		made, err := await(ctx, t.crew, func() (string, error) { return t.agent.InstructionsFunc(ctx, prompt) })
 		if _, draftErr := draft.Close(); err == nil {
 			err = draftErr
 		}

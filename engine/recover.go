@@ -211,6 +211,7 @@ func (h *Handler) settleClose(ctx context.Context, sessions session.Store, state
 		t := h.newTurn(agent, nil, state, *run, state.Lease.Fence())
 		t.transcript, t.ended, t.step = &session.Transcript{}, run.Outcome, run.StepCount
 		t.tellHooks(ctx)
+		t.leave()
 	}
 	streams := h.cfg.Backend.Streams().Tenant(state.Tenant)
 	err = closeStream(ctx, streams, state.StreamID, state, run, run.Outcome, run.StepCount, h.cfg.Now().UTC())

@@ -224,7 +224,7 @@ func (t *turn) stopWhen(ctx context.Context, key string, f *flight, results []se
 	}
 	draft := helix.NewDraft(&t.doc, written...)
 	step := &helix.Step{Scope: t.scope(key, t.env(key, draft)), Reply: f.reply, Results: results}
-	stop, err := await(ctx, func() (bool, error) { return t.agent.StopWhen(ctx, step) })
+	stop, err := await(ctx, t.crew, func() (bool, error) { return t.agent.StopWhen(ctx, step) })
 	if _, draftErr := draft.Close(); err == nil {
 		err = draftErr
 	}

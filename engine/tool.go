@@ -230,7 +230,7 @@ func (t *turn) invoke(ctx context.Context, e Effect, tool *helix.Tool, c *call, 
 		defer cancelTimeout()
 	}
 	handle := &helix.Call{Scope: t.scope(e.Key(), t.env(e.Key(), draft)), ID: c.ID, Tool: c.Tool}
-	return await(ctx, func() (json.RawMessage, error) { return tool.Execute.Call(ctx, handle, c.part.Input) })
+	return await(ctx, t.crew, func() (json.RawMessage, error) { return tool.Execute.Call(ctx, handle, c.part.Input) })
 }
 
 // toolFailure is what the model is told of a tool's error.

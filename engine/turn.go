@@ -28,6 +28,8 @@ type turn struct {
 	sessions session.Store
 	out      *writer
 	gone     chan struct{} // closed when this process has done with the turn
+	leave    func()        // closes gone
+	crew     *crew
 
 	mu         sync.Mutex
 	state      session.State // without custom state
@@ -92,6 +94,8 @@ func (h *Handler) newTurn(agent *helix.Agent, perRun *helix.Hooks, state *sessio
 		cancels:  map[int]context.CancelCauseFunc{},
 		reported: map[string]int{},
 	}
+	t.leave = sync.OnceFunc(func() { close(t.gone) })
+	t.crew = newCrew(t.gone)
 	for _, hooks := range []*helix.Hooks{h.cfg.Hooks, &agent.Hooks, perRun} {
 		if !hooks.IsZero() {
 			t.hooks = append(t.hooks, hooks)

@@ -148,11 +148,24 @@ func resultPart(call Part) Part {
 }
 
 func jsonString(raw json.RawMessage) (string, bool) {
-	if len(raw) == 0 || raw[0] != '"' {
+	if len(raw) < 2 || raw[0] != '"' {
 		return "", false
+	}
+	if plain := raw[1 : len(raw)-1]; isPlain(plain) && raw[len(raw)-1] == '"' {
+		return string(plain), true
 	}
 	var s string
 	return s, json.Unmarshal(raw, &s) == nil
+}
+
+// isPlain reports whether text reads the same inside and outside a JSON string.
+func isPlain(text []byte) bool {
+	for _, c := range text {
+		if c < ' ' || c >= utf8.RuneSelf || c == '"' || c == '\\' {
+			return false
+		}
+	}
+	return true
 }
 
 // ResultJSON is a tool result's value as JSON: the output, the text as a string,
