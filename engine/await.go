@@ -45,6 +45,10 @@ func (c *crew) serve(do func()) {
 // goes on without it.
 const cancelGrace = 250 * time.Millisecond
 
+// errTimeout ends a context whose time is up; the caller of [await] says what took
+// too long.
+var errTimeout = errors.New("time is up")
+
 // errExited is what user code answers that ended its goroutine instead of
 // returning.
 var errExited = errors.New("the goroutine ended without returning")

@@ -5,10 +5,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -158,8 +158,7 @@ func (t *turn) attempt(ctx context.Context, e Effect, attempt int) (modelReply, 
 func (t *turn) ask(ctx context.Context, e Effect, request *llm.Request) (modelReply, error) {
 	if limit := t.agent.ModelCallTimeout(); limit > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, limit,
-			llm.Error(session.CodeModelTimeout, true, "the model did not answer within %s", limit))
+		ctx, cancel = context.WithTimeoutCause(ctx, limit, errTimeout)
 		defer cancel()
 	}
 	var (
@@ -180,6 +179,9 @@ func (t *turn) ask(ctx context.Context, e Effect, request *llm.Request) (modelRe
 			t.emitDelta(e.Step, d)
 		})
 	})
+	if errors.Is(err, errTimeout) {
+		err = llm.Error(session.CodeModelTimeout, true, "the model did not answer within %s", t.agent.ModelCallTimeout())
+	}
 	mu.Lock()
 	defer mu.Unlock()
 	over = true
@@ -252,7 +254,7 @@ func (t *turn) modelError(ctx context.Context, err error) error {
 
 func (t *turn) recordModelCall(ctx context.Context, e Effect, attempt int, r *llm.Response, took time.Duration, ok bool) {
 	entry := usage.Entry{
-		ID: fmt.Sprintf("%s/%d", e.Key(), attempt), Kind: usage.Tokens, Duration: took, Success: ok,
+		ID: e.Key() + "/" + strconv.Itoa(attempt), Kind: usage.Tokens, Duration: took, Success: ok,
 		Usage: session.Usage{ModelCalls: 1},
 	}
 	if r != nil {

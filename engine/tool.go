@@ -225,12 +225,15 @@ func (t *turn) invoke(ctx context.Context, e Effect, tool *helix.Tool, c *call, 
 	}
 	if limit := tool.CallTimeout(); limit > 0 {
 		var cancelTimeout context.CancelFunc
-		ctx, cancelTimeout = context.WithTimeoutCause(ctx, limit,
-			toolError(session.CodeToolTimeout, "%s did not answer within %s", c.Tool, limit))
+		ctx, cancelTimeout = context.WithTimeoutCause(ctx, limit, errTimeout)
 		defer cancelTimeout()
 	}
 	handle := &helix.Call{Scope: t.scope(e.Key(), t.env(e.Key(), draft)), ID: c.ID, Tool: c.Tool}
-	return await(ctx, t.crew, func() (json.RawMessage, error) { return tool.Execute.Call(ctx, handle, c.part.Input) })
+	output, err := await(ctx, t.crew, func() (json.RawMessage, error) { return tool.Execute.Call(ctx, handle, c.part.Input) })
+	if errors.Is(err, errTimeout) {
+		err = toolError(session.CodeToolTimeout, "%s did not answer within %s", c.Tool, tool.CallTimeout())
+	}
+	return output, err
 }
 
 // toolFailure is what the model is told of a tool's error.

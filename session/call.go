@@ -1,6 +1,7 @@
 package session
 
 import (
+	"strconv"
 	"time"
 )
 
@@ -110,8 +111,40 @@ type versionedCall struct {
 }
 
 // MarshalJSON implements [json.Marshaler].
-func (c Call) MarshalJSON() ([]byte, error) {
-	return encodeWithExtra(&versionedCall{FormatVersion, callJSON(c)}, c.Extra)
+func (c Call) MarshalJSON() ([]byte, error) { return c.AppendJSON(nil) }
+
+// AppendJSON appends the call's persisted JSON. A row as a reply commit writes it
+// is written by hand, because every step has some.
+func (c *Call) AppendJSON(b []byte) ([]byte, error) {
+	if c.Rejected != nil || c.Result != nil || !c.Writes.Empty() || len(c.Writes.Warnings) > 0 || len(c.Extra) > 0 {
+		raw, err := encodeWithExtra(&versionedCall{FormatVersion, callJSON(*c)}, c.Extra)
+		return append(b, raw...), err
+	}
+	b = strconv.AppendInt(append(b, `{"v":`...), FormatVersion, 10)
+	b = appendField(b, "messageId", c.MessageID)
+	b = appendField(b, "callId", c.ID)
+	b = strconv.AppendInt(append(b, `,"index":`...), int64(c.Index), 10)
+	b = appendField(b, "tool", c.Tool)
+	b = appendField(b, "kind", string(c.Kind))
+	b = appendField(b, "status", string(c.Status))
+	for _, flag := range [...]struct {
+		name string
+		set  bool
+	}{{"readOnly", c.ReadOnly}, {"idempotent", c.Idempotent}, {"finishWith", c.FinishWith}} {
+		if flag.set {
+			b = append(append(append(b, `,"`...), flag.name...), `":true`...)
+		}
+	}
+	for _, at := range [...]struct {
+		name string
+		time time.Time
+	}{{"begunAt", c.BegunAt}, {"settledAt", c.SettledAt}} {
+		if !at.time.IsZero() {
+			b = append(append(append(b, `,"`...), at.name...), `":"`...)
+			b = append(at.time.AppendFormat(b, time.RFC3339Nano), '"')
+		}
+	}
+	return append(b, '}'), nil
 }
 
 // UnmarshalJSON implements [json.Unmarshaler].

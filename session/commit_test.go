@@ -1,6 +1,7 @@
 package session_test
 
 import (
+	"encoding/json"
 	"errors"
 	"reflect"
 	"testing"
@@ -262,6 +263,11 @@ func TestUsageAddsEveryField(t *testing.T) {
 		if sum.Field(i).Int() != int64(2*(i+1)) {
 			t.Errorf("%s is not added", sum.Type().Field(i).Name)
 		}
+	}
+	raw, err := session.Encode(one)
+	want, wantErr := json.Marshal(one)
+	if err != nil || wantErr != nil || string(raw) != string(want) {
+		t.Errorf("encoded as %s, %v; want %s", raw, err, want)
 	}
 	if one.TotalTokens() != one.InputTokens+one.OutputTokens {
 		t.Error("total tokens are not input and output")

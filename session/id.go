@@ -7,6 +7,8 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
+	"io"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -120,7 +122,7 @@ func CallID(sessionID, messageID string, index int) string {
 }
 
 // ReplyID derives the id of the assistant message of a run's step.
-func ReplyID(runID string, step int) string { return fmt.Sprintf("%s/%d", runID, step) }
+func ReplyID(runID string, step int) string { return runID + "/" + strconv.Itoa(step) }
 
 // ResultID derives the id of the tool message that answers a call.
 func ResultID(callID string) string { return callID + ".r" }
@@ -138,14 +140,14 @@ func ChildID(parent, kind, name string) string {
 
 // CheckpointID names the checkpoint a commit writes.
 func CheckpointID(sessionID string, step int, at time.Time, key string) string {
-	return fmt.Sprintf("cpv1-%s-s%d-t%d-%s", sessionID, step, at.UnixMilli(), hash(3, sessionID, key))
+	return "cpv1-" + sessionID + "-s" + strconv.Itoa(step) + "-t" + strconv.FormatInt(at.UnixMilli(), 10) + "-" + hash(3, sessionID, key)
 }
 
 // hash is the first n bytes, in hex, of a hash over unambiguously joined parts.
 func hash(n int, parts ...string) string {
 	h := sha256.New()
 	for _, p := range parts {
-		_, _ = fmt.Fprintf(h, "%d:%s", len(p), p)
+		_, _ = io.WriteString(h, strconv.Itoa(len(p))+":"+p)
 	}
 	return hex.EncodeToString(h.Sum(nil)[:n])
 }

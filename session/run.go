@@ -2,6 +2,7 @@ package session
 
 import (
 	"encoding/json"
+	"strconv"
 	"time"
 )
 
@@ -83,6 +84,33 @@ type Usage struct {
 	CacheWriteTokens int64 `json:"cacheWriteTokens,omitempty"`
 	ModelCalls       int64 `json:"modelCalls,omitempty"`
 	ToolCalls        int64 `json:"toolCalls,omitempty"`
+}
+
+// AppendJSON appends the usage as JSON: every commit of a step stores it.
+func (u Usage) AppendJSON(b []byte) ([]byte, error) {
+	b = append(b, '{')
+	for _, count := range [...]struct {
+		name string
+		n    int64
+	}{
+		{"inputTokens", u.InputTokens},
+		{"outputTokens", u.OutputTokens},
+		{"reasoningTokens", u.ReasoningTokens},
+		{"cacheReadTokens", u.CacheReadTokens},
+		{"cacheWriteTokens", u.CacheWriteTokens},
+		{"modelCalls", u.ModelCalls},
+		{"toolCalls", u.ToolCalls},
+	} {
+		if count.n == 0 {
+			continue
+		}
+		if len(b) > 1 {
+			b = append(b, ',')
+		}
+		b = append(AppendString(b, count.name), ':')
+		b = strconv.AppendInt(b, count.n, 10)
+	}
+	return append(b, '}'), nil
 }
 
 // Add sums two usages.

@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -31,6 +32,7 @@ const maxStatements = 256
 type conn struct {
 	raw        driver.Conn
 	statements map[string]*statement
+	args       []driver.NamedValue // of the last statement
 }
 
 type statement struct {
@@ -127,7 +129,7 @@ func (c *conn) run(query string, args []any) (driver.Result, error) {
 	if !kept {
 		defer func() { _ = s.Close() }()
 	}
-	return s.Stmt.(driver.StmtExecContext).ExecContext(context.Background(), named(args))
+	return s.Stmt.(driver.StmtExecContext).ExecContext(context.Background(), c.named(args))
 }
 
 // script runs several statements without arguments.
@@ -149,7 +151,7 @@ func (c *conn) query(query string, args ...any) iter.Seq2[*row, error] {
 		}
 		s.busy = true
 		defer func() { s.busy = false }()
-		rows, err := s.Stmt.(driver.StmtQueryContext).QueryContext(context.Background(), named(args))
+		rows, err := s.Stmt.(driver.StmtQueryContext).QueryContext(context.Background(), c.named(args))
 		if err != nil {
 			yield(nil, err)
 			return
@@ -179,12 +181,14 @@ func (c *conn) one(query string, args ...any) (*row, error) {
 	return nil, nil
 }
 
-func named(args []any) []driver.NamedValue {
-	out := make([]driver.NamedValue, len(args))
+// named gives arguments in the driver's form. The driver is done with them when it
+// returns, so the next statement may use the same memory.
+func (c *conn) named(args []any) []driver.NamedValue {
+	c.args = slices.Grow(c.args[:0], len(args))
 	for i, arg := range args {
-		out[i] = driver.NamedValue{Ordinal: i + 1, Value: value(arg)}
+		c.args = append(c.args, driver.NamedValue{Ordinal: i + 1, Value: value(arg)})
 	}
-	return out
+	return c.args
 }
 
 // value gives an argument in one of the few types that the driver knows.

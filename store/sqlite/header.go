@@ -26,6 +26,7 @@ type header struct {
 	// The record of the run in flight, as far as commits change it.
 	runSteps  int
 	runUsage  []byte
+	used      *session.Usage // runUsage, once decoded
 	runReason session.CompletionReason
 
 	// stop is the request to stop the current run; inbox reports waiting messages.

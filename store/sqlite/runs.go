@@ -61,15 +61,20 @@ func (s *sessions) writeRunChange(_ *tx, h *header, p *plan) error {
 	if err != nil {
 		return err
 	}
-	h.runUsage, err = session.Encode(usage.Add(p.Run.Usage))
+	usage = usage.Add(p.Run.Usage)
+	h.used = &usage
+	h.runUsage, err = session.Encode(usage)
 	return err
 }
 
 // usage is what commits have added to the usage of the run in flight.
 func (h *header) usage() (session.Usage, error) {
 	var usage session.Usage
-	if len(h.runUsage) == 0 {
+	switch {
+	case len(h.runUsage) == 0:
 		return usage, nil
+	case h.used != nil:
+		return *h.used, nil
 	}
 	err := session.Decode("session "+h.ID+": usage of run "+h.CurrentRunID, h.runUsage, &usage)
 	return usage, err
