@@ -1,0 +1,44 @@
+package testserver
+
+import (
+	"fmt"
+	"os"
+	"os/user"
+	"strconv"
+	"syscall"
+)
+
+// account is the user that a server runs as.
+type account struct{ uid, gid uint32 }
+
+// postgresAccount returns the user to run Postgres as, which refuses to run as root, or nil if this process's own user will
+// do.
+func postgresAccount() (*account, error) {
+	if os.Getuid() != 0 {
+		return nil, nil
+	}
+	for _, name := range []string{"postgres", "nobody"} {
+		u, err := user.Lookup(name)
+		if err != nil {
+			continue
+		}
+		uid, err := strconv.ParseUint(u.Uid, 10, 32)
+		if err != nil {
+			return nil, fmt.Errorf("user %s: %w", name, err)
+		}
+		gid, err := strconv.ParseUint(u.Gid, 10, 32)
+		if err != nil {
+			return nil, fmt.Errorf("user %s: %w", name, err)
+		}
+		return &account{uid: uint32(uid), gid: uint32(gid)}, nil
+	}
+	return nil, fmt.Errorf("postgres does not run as root, and there is neither a user postgres nor a user nobody")
+}
+
+// attr makes a process run as the account.
+func (a *account) attr() *syscall.SysProcAttr {
+	if a == nil {
+		return nil
+	}
+	return &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: a.uid, Gid: a.gid}}
+}

@@ -1,0 +1,19 @@
+// Package testserver gives tests real servers: Postgres, Redis, and a Redis Cluster of three nodes.
+//
+// [Postgres], [Redis] and [RedisCluster] return the address of a server that all tests of a process share; tests keep apart
+// by schema or by key prefix. The address comes from the environment (HELIX_TEST_POSTGRES, HELIX_TEST_REDIS,
+// HELIX_TEST_REDIS_CLUSTER) where make test has set it; otherwise the first test that asks starts a server for this process. A
+// package that uses them says so in its TestMain, so that the servers are stopped at the end:
+//
+//	func TestMain(m *testing.M) { goleak.VerifyTestMain(testserver.Main(m)) }
+//
+// [StartPostgres] and [StartRedis] start a server for one test, which may kill it, pause it and start it again.
+//
+// Programs are looked for among the installed ones. If there are none they are fetched as Debian packages and unpacked into
+// a cache directory, which needs no root and leaves the system as it was; failing that, they run in Docker. A test whose
+// server cannot be had fails and says what to install. With HELIX_TEST_SKIP_SERVERS=1 nothing is fetched, and the test is
+// skipped instead.
+//
+// Servers listen on 127.0.0.1 only, keep their data in a directory of their own, and end with the process that started them,
+// even if it crashes.
+package testserver

@@ -1,0 +1,121 @@
+package testserver
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// installation is where a server's programs are.
+type installation struct {
+	programs map[string]string // by name
+	env      []string          // what they need besides
+}
+
+func (i *installation) path(program string) string { return i.programs[program] }
+
+// environ is the environment that programs run in. It is not the tests' own, in which variables like PGDATA or LANG
+// would change what a server does.
+func (i *installation) environ() []string {
+	return append([]string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C", "TZ=UTC"}, i.env...)
+}
+
+// missingError says that a server is not installed and how to get it.
+type missingError struct{ server, install string }
+
+func (e *missingError) Error() string {
+	return "no " + e.server + " on this machine: " + e.install
+}
+
+// oldestPostgres is the first major version that Helix supports.
+const oldestPostgres = 14
+
+// Where distributions keep Postgres, each version in a directory of its own.
+var postgresDirs = []string{
+	"/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin", "/usr/local/pgsql/bin", "/usr/local/opt/postgresql@*/bin",
+	"/opt/homebrew/opt/postgresql@*/bin",
+}
+
+func findPostgres(ctx context.Context) (*installation, error) {
+	for _, dir := range append(pathDirs(), newestFirst(postgresDirs)...) {
+		inst := findIn(dir, "postgres", "initdb")
+		if inst != nil && postgresVersion(ctx, inst) >= oldestPostgres {
+			return inst, nil
+		}
+	}
+	return nil, &missingError{"postgres", "install postgresql, or set " + envPostgres}
+}
+
+// postgresVersion asks a Postgres for its major version; 0 if it does not say.
+func postgresVersion(ctx context.Context, inst *installation) int {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, inst.path("postgres"), "--version")
+	cmd.Env = inst.environ()
+	out, err := cmd.Output()
+	if err != nil {
+		return 0
+	}
+	var major int
+	if _, err := fmt.Sscanf(string(out), "postgres (PostgreSQL) %d", &major); err != nil {
+		return 0
+	}
+	return major
+}
+
+func findRedis(context.Context) (*installation, error) {
+	for _, dir := range append(pathDirs(), "/usr/bin", "/usr/local/bin", "/opt/homebrew/bin") {
+		for _, name := range []string{"redis-server", "valkey-server"} {
+			if inst := findIn(dir, name); inst != nil {
+				return &installation{programs: map[string]string{"redis-server": inst.path(name)}}, nil
+			}
+		}
+	}
+	return nil, &missingError{"redis", "install redis-server, or set " + envRedis}
+}
+
+// findIn returns what is in dir if it has all the programs, and nil otherwise.
+func findIn(dir string, names ...string) *installation {
+	programs := map[string]string{}
+	for _, name := range names {
+		path, err := exec.LookPath(filepath.Join(dir, name))
+		if err != nil {
+			return nil
+		}
+		programs[name] = path
+	}
+	return &installation{programs: programs}
+}
+
+// pathDirs lists the directories of PATH.
+func pathDirs() []string {
+	return slices.DeleteFunc(filepath.SplitList(os.Getenv("PATH")), func(dir string) bool { return !filepath.IsAbs(dir) })
+}
+
+// newestFirst lists the directories that match the patterns, by the version in their names.
+func newestFirst(patterns []string) []string {
+	var found []string
+	for _, pattern := range patterns {
+		if dirs, err := filepath.Glob(pattern); err == nil {
+			found = append(found, dirs...)
+		}
+	}
+	slices.SortStableFunc(found, func(a, b string) int { return cmp.Compare(versionIn(b), versionIn(a)) })
+	return found
+}
+
+// versionIn reads the version out of a path like /usr/lib/postgresql/17/bin; 0 if it has none.
+func versionIn(dir string) int {
+	name := filepath.Base(filepath.Dir(dir))
+	version, err := strconv.Atoi(name[len(strings.TrimRight(name, "0123456789")):])
+	if err != nil {
+		return 0
+	}
+	return version
+}
