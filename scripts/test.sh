@@ -4,8 +4,15 @@
 # The race detector needs a C compiler. If there is none, this installs one where that takes no questions (apt-get, as
 # root or with a sudo that asks no password); otherwise the tests run without the race detector, and say so.
 #
-#   HELIX_RACE=0   leave the race detector off, install nothing
+# Postgres, Redis and a Redis Cluster run beside the tests (internal/testserver): installed ones, or else Debian packages
+# that are unpacked into a cache directory, or else Docker. If they cannot be had, no test runs, and the message says why.
+#
+#   HELIX_RACE=0   leave the race detector off, install no compiler
 #   HELIX_SOAK=1   run the long tests at full length (make soak)
+#   HELIX_TEST_POSTGRES, HELIX_TEST_REDIS, HELIX_TEST_REDIS_CLUSTER
+#                  the URLs of running servers, to be used instead
+#   HELIX_TEST_SKIP_SERVERS=1
+#                  fetch no servers, and skip the tests that need what is not installed
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -84,8 +91,9 @@ else
 	warn_no_race "$no_race"
 fi
 
+CGO_ENABLED=0 go build -o bin/with ./internal/testserver/with
 status=0
-go tool -modfile=tools/go.mod gotestsum --format pkgname -- "$@" || status=$?
+bin/with go tool -modfile=tools/go.mod gotestsum --format pkgname -- "$@" || status=$?
 if [ -n "$no_race" ]; then
 	say "the race detector was OFF: $no_race"
 fi

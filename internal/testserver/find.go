@@ -26,30 +26,21 @@ func (i *installation) environ() []string {
 	return append([]string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C", "TZ=UTC"}, i.env...)
 }
 
-// missingError says that a server is not installed and how to get it.
-type missingError struct{ server, install string }
-
-func (e *missingError) Error() string {
-	return "no " + e.server + " on this machine: " + e.install
-}
-
 // oldestPostgres is the first major version that Helix supports.
 const oldestPostgres = 14
 
-// Where distributions keep Postgres, each version in a directory of its own.
-var postgresDirs = []string{
-	"/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin", "/usr/local/pgsql/bin", "/usr/local/opt/postgresql@*/bin",
-	"/opt/homebrew/opt/postgresql@*/bin",
-}
-
-func findPostgres(ctx context.Context) (*installation, error) {
-	for _, dir := range append(pathDirs(), newestFirst(postgresDirs)...) {
+// findPostgres looks for an installed Postgres; nil if there is none.
+func findPostgres(ctx context.Context) *installation {
+	// Where distributions keep Postgres, each version in a directory of its own.
+	kept := newestFirst("/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin", "/usr/local/pgsql/bin",
+		"/usr/local/opt/postgresql@*/bin", "/opt/homebrew/opt/postgresql@*/bin")
+	for _, dir := range append(pathDirs(), kept...) {
 		inst := findIn(dir, "postgres", "initdb")
 		if inst != nil && postgresVersion(ctx, inst) >= oldestPostgres {
-			return inst, nil
+			return inst
 		}
 	}
-	return nil, &missingError{"postgres", "install postgresql, or set " + envPostgres}
+	return nil
 }
 
 // postgresVersion asks a Postgres for its major version; 0 if it does not say.
@@ -69,15 +60,16 @@ func postgresVersion(ctx context.Context, inst *installation) int {
 	return major
 }
 
-func findRedis(context.Context) (*installation, error) {
+// findRedis looks for an installed Redis, or the Valkey that it has become elsewhere; nil if there is none.
+func findRedis(context.Context) *installation {
 	for _, dir := range append(pathDirs(), "/usr/bin", "/usr/local/bin", "/opt/homebrew/bin") {
 		for _, name := range []string{"redis-server", "valkey-server"} {
 			if inst := findIn(dir, name); inst != nil {
-				return &installation{programs: map[string]string{"redis-server": inst.path(name)}}, nil
+				return &installation{programs: map[string]string{"redis-server": inst.path(name)}}
 			}
 		}
 	}
-	return nil, &missingError{"redis", "install redis-server, or set " + envRedis}
+	return nil
 }
 
 // findIn returns what is in dir if it has all the programs, and nil otherwise.
@@ -99,7 +91,7 @@ func pathDirs() []string {
 }
 
 // newestFirst lists the directories that match the patterns, by the version in their names.
-func newestFirst(patterns []string) []string {
+func newestFirst(patterns ...string) []string {
 	var found []string
 	for _, pattern := range patterns {
 		if dirs, err := filepath.Glob(pattern); err == nil {

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 )
 
 // place is a port and a directory that a server has to itself. Processes agree on who has which by a lock on a file that
@@ -75,7 +74,12 @@ func sweepPlaces(root string) {
 		return
 	}
 	for _, lock := range locks {
-		p := &place{dir: strings.TrimSuffix(lock, ".lock")}
+		dir := strings.TrimSuffix(lock, ".lock")
+		port, err := strconv.Atoi(filepath.Base(dir))
+		if err != nil {
+			continue
+		}
+		p := &place{port: port, dir: dir}
 		if ok, err := p.tryLock(); err == nil && ok {
 			_ = p.release() // whoever needs the room will be told
 		}
@@ -106,12 +110,9 @@ func (p *place) makeDir(owner *account) error {
 
 // tryLock reports whether the place is now ours.
 func (p *place) tryLock() (bool, error) {
-	lock, err := os.OpenFile(p.dir+".lock", os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
+	lock, err := tryLockFile(p.dir + ".lock")
+	if lock == nil {
 		return false, err
-	}
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		return false, lock.Close()
 	}
 	// The file may have been removed, by the one who had the lock, after it was opened: then the lock is worth nothing.
 	mine, err := lock.Stat()
@@ -126,9 +127,9 @@ func (p *place) tryLock() (bool, error) {
 	return true, nil
 }
 
-// release removes the directory and gives the port back.
+// release removes what is there and gives the port back.
 func (p *place) release() error {
-	return errors.Join(os.RemoveAll(p.dir), os.Remove(p.lock.Name()), p.lock.Close())
+	return errors.Join(removeContainer(p), os.RemoveAll(p.dir), os.Remove(p.lock.Name()), p.lock.Close())
 }
 
 func portFree(port int) bool {

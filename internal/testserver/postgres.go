@@ -40,25 +40,68 @@ func startPostgres(ctx context.Context, settings []string) (*server, error) {
 	if err := checkSettings(settings); err != nil {
 		return nil, err
 	}
-	inst, err := findPostgres(ctx)
+	settings = slices.Concat(postgresSettings, settings)
+	r := &recipe{
+		server:    "postgres",
+		find:      findPostgres,
+		fetch:     func(ctx context.Context, d *debian) (*installation, error) { return d.postgres(ctx) },
+		local:     func(inst *installation) (*program, error) { return localPostgres(inst, settings) },
+		container: func() *program { return containerPostgres(settings) },
+		install:   fmt.Sprintf("postgresql (%d or later)", oldestPostgres),
+		env:       envPostgres,
+	}
+	p, err := r.program(ctx)
 	if err != nil {
 		return nil, err
 	}
+	return newServer(ctx, p)
+}
+
+func localPostgres(inst *installation, settings []string) (*program, error) {
 	owner, err := postgresAccount()
 	if err != nil {
 		return nil, err
 	}
-	settings = slices.Concat(postgresSettings, settings)
-	return newServer(ctx, &program{
+	return &program{
 		name:    "postgres",
+		owner:   owner,
 		prepare: func(ctx context.Context, place *place) error { return initdb(ctx, inst, owner, place) },
 		launch: func(place *place, log *os.File) (process, error) {
 			return launchPostgres(inst, owner, place, log, settings)
 		},
 		ping:  pingPostgres,
-		url:   func(addr string) string { return "postgres://postgres@" + addr + "/postgres?sslmode=disable" },
+		url:   postgresURL,
 		clean: removeSharedMemory,
-	}, owner)
+	}, nil
+}
+
+// containerPostgres leaves the making of the data directory to the image.
+func containerPostgres(settings []string) *program {
+	return &program{
+		name: "postgres",
+		prepare: func(ctx context.Context, place *place) error {
+			args := []string{
+				"--env", "POSTGRES_HOST_AUTH_METHOD=trust", "--env", "POSTGRES_INITDB_ARGS=--encoding=UTF8 --locale=C",
+				postgresImage, "postgres",
+			}
+			return createContainer(ctx, place, append(args, postgresArgs(place, settings)...)...)
+		},
+		launch: launchContainer,
+		ping:   pingPostgres,
+		url:    postgresURL,
+	}
+}
+
+func postgresURL(addr string) string {
+	return "postgres://postgres@" + addr + "/postgres?sslmode=disable"
+}
+
+func postgresArgs(place *place, settings []string) []string {
+	args := []string{"-p", strconv.Itoa(place.port)}
+	for _, s := range settings {
+		args = append(args, "-c", s)
+	}
+	return args
 }
 
 func initdb(ctx context.Context, inst *installation, owner *account, place *place) error {
@@ -74,10 +117,7 @@ func initdb(ctx context.Context, inst *installation, owner *account, place *plac
 }
 
 func launchPostgres(inst *installation, owner *account, place *place, log *os.File, settings []string) (process, error) {
-	args := []string{"-D", place.dataDir(), "-p", strconv.Itoa(place.port)}
-	for _, s := range settings {
-		args = append(args, "-c", s)
-	}
+	args := append([]string{"-D", place.dataDir()}, postgresArgs(place, settings)...)
 	// A background context: the server lives until it is stopped.
 	cmd := exec.CommandContext(context.Background(), inst.path("postgres"), args...)
 	cmd.Dir, cmd.Env, cmd.SysProcAttr = place.dir, inst.environ(), owner.attr()

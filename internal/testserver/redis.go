@@ -32,24 +32,54 @@ func startRedis(ctx context.Context, settings []string) (*server, error) {
 	if err := checkSettings(settings); err != nil {
 		return nil, err
 	}
-	inst, err := findRedis(ctx)
+	settings = slices.Concat(redisSettings, settings)
+	r := &recipe{
+		server:    "redis",
+		find:      findRedis,
+		fetch:     func(ctx context.Context, d *debian) (*installation, error) { return d.redis(ctx) },
+		local:     func(inst *installation) (*program, error) { return localRedis(inst, settings), nil },
+		container: func() *program { return containerRedis(settings) },
+		install:   "redis-server or valkey-server",
+		env:       envRedis + " (or " + envRedisCluster + ")",
+	}
+	p, err := r.program(ctx)
 	if err != nil {
 		return nil, err
 	}
-	settings = slices.Concat(redisSettings, settings)
-	return newServer(ctx, &program{
+	return newServer(ctx, p)
+}
+
+func localRedis(inst *installation, settings []string) *program {
+	return &program{
 		name:    "redis",
-		prepare: func(_ context.Context, place *place) error { return writeRedisConfig(place, settings) },
+		prepare: func(_ context.Context, place *place) error { return writeRedisConfig(place, place.dataDir(), settings) },
 		launch:  func(place *place, log *os.File) (process, error) { return launchRedis(inst, place, log) },
 		ping:    pingRedis,
-		url:     func(addr string) string { return "redis://" + addr },
-	}, nil)
+		url:     redisURL,
+	}
 }
+
+func containerRedis(settings []string) *program {
+	return &program{
+		name: "redis",
+		prepare: func(ctx context.Context, place *place) error {
+			if err := writeRedisConfig(place, "/data", settings); err != nil {
+				return err
+			}
+			return createContainer(ctx, place, "--volume", redisConfig(place)+":/redis.conf:ro", redisImage, "redis-server", "/redis.conf")
+		},
+		launch: launchContainer,
+		ping:   pingRedis,
+		url:    redisURL,
+	}
+}
+
+func redisURL(addr string) string { return "redis://" + addr }
 
 func redisConfig(place *place) string { return filepath.Join(place.dir, "redis.conf") }
 
-func writeRedisConfig(place *place, settings []string) error {
-	settings = slices.Concat([]string{"port=" + strconv.Itoa(place.port), "dir=" + place.dataDir()}, settings)
+func writeRedisConfig(place *place, dataDir string, settings []string) error {
+	settings = slices.Concat([]string{"port=" + strconv.Itoa(place.port), "dir=" + dataDir}, settings)
 	var config strings.Builder
 	for _, s := range settings {
 		name, value, _ := strings.Cut(s, "=")

@@ -75,6 +75,8 @@ func (s *Server) check(what string, err error) {
 // program is what a server runs: which processes, and how to tell that they are ready.
 type program struct {
 	name string // for messages
+	// owner is who the data directory belongs to; nil for this process's user.
+	owner *account
 	// prepare makes the data directory; it runs once.
 	prepare func(ctx context.Context, place *place) error
 	// launch starts the processes. Their output goes to log.
@@ -112,10 +114,10 @@ type server struct {
 const startAttempts = 3
 
 // newServer starts a program at a new place.
-func newServer(ctx context.Context, p *program, owner *account) (*server, error) {
+func newServer(ctx context.Context, p *program) (*server, error) {
 	var errs []error
 	for range startAttempts {
-		s, err := tryNewServer(ctx, p, owner)
+		s, err := tryNewServer(ctx, p)
 		if err == nil {
 			return s, nil
 		}
@@ -127,8 +129,8 @@ func newServer(ctx context.Context, p *program, owner *account) (*server, error)
 	return nil, fmt.Errorf("start %s: %w", p.name, errors.Join(errs...))
 }
 
-func tryNewServer(ctx context.Context, p *program, owner *account) (*server, error) {
-	place, err := claimPlace(owner)
+func tryNewServer(ctx context.Context, p *program) (*server, error) {
+	place, err := claimPlace(p.owner)
 	if err != nil {
 		return nil, err
 	}

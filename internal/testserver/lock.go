@@ -1,0 +1,45 @@
+package testserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+)
+
+// tryLockFile locks a file, which is made if need be, against other processes. It returns nil if another has the lock.
+// The lock ends when the file is closed, at the latest with the process.
+func tryLockFile(path string) (*os.File, error) {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	err = syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	switch {
+	case err == nil:
+		return file, nil
+	case errors.Is(err, syscall.EWOULDBLOCK):
+		return nil, file.Close()
+	default:
+		return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), file.Close())
+	}
+}
+
+// lockFile waits until it has the lock.
+func lockFile(ctx context.Context, path string) (*os.File, error) {
+	poll := time.NewTicker(pollInterval)
+	defer poll.Stop()
+	for {
+		file, err := tryLockFile(path)
+		if file != nil || err != nil {
+			return file, err
+		}
+		select {
+		case <-poll.C:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("wait for the lock on %s: %w", path, ctx.Err())
+		}
+	}
+}
