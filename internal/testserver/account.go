@@ -1,11 +1,11 @@
 package testserver
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/user"
 	"strconv"
-	"syscall"
 )
 
 // account is the user that a server runs as.
@@ -32,13 +32,5 @@ func postgresAccount() (*account, error) {
 		}
 		return &account{uid: uint32(uid), gid: uint32(gid)}, nil
 	}
-	return nil, fmt.Errorf("postgres does not run as root, and there is neither a user postgres nor a user nobody")
-}
-
-// attr makes a process run as the account.
-func (a *account) attr() *syscall.SysProcAttr {
-	if a == nil {
-		return nil
-	}
-	return &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: a.uid, Gid: a.gid}}
+	return nil, errors.New("postgres does not run as root, and there is neither a user postgres nor a user nobody")
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"syscall"
 	"time"
 )
 
@@ -16,15 +15,14 @@ func tryLockFile(path string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-	switch {
-	case err == nil:
-		return file, nil
-	case errors.Is(err, syscall.EWOULDBLOCK):
-		return nil, file.Close()
-	default:
+	ok, err := flock(file)
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), file.Close())
 	}
+	if !ok {
+		return nil, file.Close()
+	}
+	return file, nil
 }
 
 // lockFile waits until it has the lock.

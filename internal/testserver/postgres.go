@@ -108,7 +108,7 @@ func initdb(ctx context.Context, inst *installation, owner *account, place *plac
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, inst.path("initdb"), "--pgdata", place.dataDir(), "--username", "postgres", "--auth", "trust",
-		"--encoding", "UTF8", "--locale", "C.UTF-8", "--no-sync", "--no-instructions")
+		"--encoding", "UTF8", "--locale", "C", "--no-sync", "--no-instructions")
 	cmd.Dir, cmd.Env, cmd.SysProcAttr = place.dir, inst.environ(), owner.attr()
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("initdb: %w\n%s", err, out)

@@ -27,7 +27,7 @@ func startLocal(cmd *exec.Cmd, orderly, orphaned syscall.Signal) (*localProcess,
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
 	}
 	// A group of its own: ^C in a terminal is for the tests, which then stop their servers.
-	cmd.SysProcAttr.Setpgid = true
+	setProcessGroup(cmd.SysProcAttr)
 	setDeathSignal(cmd.SysProcAttr, orphaned)
 
 	started := make(chan error)
@@ -57,7 +57,7 @@ func (p *localProcess) shutdown() error { return p.signal(p.cmd.Process.Pid, p.o
 func (p *localProcess) kill() error {
 	pid := p.cmd.Process.Pid
 	// Stopped, it starts no more children while they are counted.
-	if err := p.signal(pid, syscall.SIGSTOP); err != nil {
+	if err := p.signal(pid, stopSignal); err != nil {
 		return err
 	}
 	family, err := p.family()
@@ -97,9 +97,9 @@ func (p *localProcess) awaitEnd(family []int) error {
 	}
 }
 
-func (p *localProcess) pause() error { return p.signalAll(syscall.SIGSTOP) }
+func (p *localProcess) pause() error { return p.signalAll(stopSignal) }
 
-func (p *localProcess) resume() error { return p.signalAll(syscall.SIGCONT) }
+func (p *localProcess) resume() error { return p.signalAll(continueSignal) }
 
 // signalAll signals the server, so that it does nothing unseen, and then its children. Postgres gives each child a process
 // group of its own, so one signal to the group would not reach them.
@@ -137,7 +137,7 @@ func (p *localProcess) signal(pid int, sig syscall.Signal) error {
 	if pid == p.cmd.Process.Pid {
 		err = p.cmd.Process.Signal(sig)
 	} else {
-		err = syscall.Kill(pid, sig)
+		err = sendSignal(pid, sig)
 	}
 	if errors.Is(err, os.ErrProcessDone) || errors.Is(err, syscall.ESRCH) {
 		return nil
