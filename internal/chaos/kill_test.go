@@ -2,23 +2,16 @@ package chaos
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/helixagents/helix"
-	"github.com/helixagents/helix/engine/enginetest"
-	"github.com/helixagents/helix/llm"
 	"github.com/helixagents/helix/runtime/local"
-	"github.com/helixagents/helix/session"
-	"github.com/helixagents/helix/store/sqlite"
-	"github.com/helixagents/helix/stream"
 )
 
 const (
@@ -26,76 +19,16 @@ const (
 	killLease   = 150 * time.Millisecond
 )
 
-// clerk asks for tools until the file "enough" exists, then answers. It decides
-// from the transcript alone, so that any process goes on where another was
-// killed.
-type clerk struct{ dir string }
-
-func (c clerk) Generate(ctx context.Context, r *llm.Request, emit func(llm.Delta)) (*llm.Response, error) {
-	replies := 0
-	for i := range r.Messages {
-		if r.Messages[i].Role == session.RoleAssistant {
-			replies++
-		}
-	}
-	fmt.Println("asked")
-	// Every asking gives other words and ids: a reply that was lost cannot hide.
-	text := fmt.Sprintf("step %d, %x.", replies+1, rand.Uint32())
-	for _, word := range strings.SplitAfter(text, " ") {
-		emit(llm.Delta{Kind: llm.DeltaText, Text: word})
-	}
-	response := &llm.Response{Parts: []session.Part{session.Text(text)}, Finish: llm.FinishStop, Model: "clerk"}
-	if exists(c.dir, "enough") {
-		return response, ctx.Err()
-	}
-	for i, tool := range []string{"pay", "look", "send"} {
-		if (replies+i)%3 == 2 && i > 0 {
-			continue
-		}
-		input, err := json.Marshal(map[string]int{"n": replies})
-		if err != nil {
-			return nil, err
-		}
-		response.Parts = append(response.Parts, session.Part{
-			Kind: session.PartToolCall, Tool: tool, Input: input, ProviderCallID: fmt.Sprintf("p%x", rand.Uint64()),
-		})
-	}
-	response.Finish = llm.FinishToolCalls
-	return response, ctx.Err()
+// workerAgent is a clerk that works until the file "enough" exists and says so
+// whenever it is asked.
+func workerAgent(dir string) *helix.Agent {
+	return clerkAgent(clerk{
+		enough: func(int) bool { return exists(dir, "enough") },
+		asked:  func() { fmt.Println("asked") },
+	}, func(start string) error { return record(dir, start) })
 }
 
-// ledger is the agent's state.
-type ledger struct {
-	Paid []int `json:"paid"`
-}
-
-func killAgent(dir string) *helix.Agent {
-	effect := func(tool string) helix.Callable {
-		return helix.Func(func(_ context.Context, call *helix.Call, in struct {
-			N int `json:"n"`
-		},
-		) (string, error) {
-			if err := record(dir, tool+" "+call.IdempotencyKey()); err != nil {
-				return "", err
-			}
-			time.Sleep(time.Duration(rand.IntN(3)) * time.Millisecond) // so that a kill finds calls in flight
-			if tool == "pay" {
-				helix.Append(call, "paid", in.N)
-			}
-			return fmt.Sprintf("%s %d", tool, in.N), nil
-		})
-	}
-	return &helix.Agent{
-		Name: "clerk", Model: clerk{dir}, MaxSteps: helix.Unlimited, State: helix.StateOf(ledger{}),
-		Tools: []helix.Tool{
-			{Name: "pay", Execute: effect("pay")},
-			{Name: "look", Execute: effect("look"), ReadOnly: true},
-			{Name: "send", Execute: effect("send"), Idempotent: true},
-		},
-	}
-}
-
-// record writes a line that survives the process before the effect it tells of.
+// record writes a line that survives the process.
 func record(dir, line string) error {
 	f, err := os.OpenFile(filepath.Join(dir, "effects"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -109,12 +42,12 @@ func record(dir, line string) error {
 
 // worker executes the session's one request, or attaches to it, and waits.
 func worker(ctx context.Context, dir string) error {
-	db, err := sqlite.Open(database(dir))
+	db, err := open(dir)
 	if err != nil {
 		return err
 	}
 	defer db.Close()
-	agent := killAgent(dir)
+	agent := workerAgent(dir)
 	rt, err := local.New(local.Config{
 		Backend: db, Agents: []*helix.Agent{agent}, LeaseTTL: killLease, Sweep: killLease / 5,
 	})
@@ -140,13 +73,14 @@ func worker(ctx context.Context, dir string) error {
 // TestSIGKILL kills a process that runs a long session, at random, again and
 // again, and requires that nothing is lost and nothing that may not be is done
 // twice.
-func TestSIGKILL(t *testing.T) {
+func TestSIGKILL(t *testing.T) { onStores(t, testSIGKILL) }
+
+func testSIGKILL(t *testing.T, dir string) {
 	kills := 12
 	if soak() {
 		kills = 60
 	}
-	dir := t.TempDir()
-	killed, before := 0, 0
+	killed, before := 0, 2
 	for killed < kills {
 		c := startChild(t, "worker", dir)
 		c.awaitRunning()
@@ -167,22 +101,22 @@ func TestSIGKILL(t *testing.T) {
 		c.kill()
 		killed++
 	}
-	if err := os.WriteFile(filepath.Join(dir, "enough"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	end(t, dir)
 	c := startChild(t, "worker", dir)
 	c.awaitRunning()
-	line := "asked"
-	for line == "asked" {
-		line = c.line()
-	}
-	if line != "ended completed <nil>" {
-		t.Fatalf("the last worker said %q", line)
-	}
-	steps := verifyKilled(t, dir)
+	c.awaitEnd()
+	steps := verifyWorker(t, dir)
 	t.Logf("killed %d times over %d steps", killed, steps)
 	if steps < killed {
 		t.Errorf("%d kills left only %d steps: the test is too slow to prove anything", killed, steps)
+	}
+}
+
+// end tells workers that it is enough.
+func end(t *testing.T, dir string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(dir, "enough"), nil, 0o600); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -201,79 +135,24 @@ func (c *child) awaitRunning() {
 	}
 }
 
-func verifyKilled(t *testing.T, dir string) (steps int) {
+// awaitEnd waits until the worker's run has completed.
+func (c *child) awaitEnd() {
+	c.t.Helper()
+	line := "asked"
+	for line == "asked" {
+		line = c.line()
+	}
+	if line != "ended completed <nil>" {
+		c.t.Fatalf("the worker said %q", line)
+	}
+}
+
+// verifyWorker requires that the workers' session is complete and valid.
+func verifyWorker(t *testing.T, dir string) (steps int) {
 	t.Helper()
-	ctx := t.Context()
-	db := openDB(t, dir)
-	messages, err := db.Sessions().AllMessages(ctx, killSession)
-	if err != nil {
-		t.Fatal(err)
-	}
-	transcript, err := session.NewTranscript(messages)
-	if err == nil {
-		err = transcript.Sendable()
-	}
-	if err != nil {
-		t.Fatalf("the transcript is invalid: %v", err)
-	}
-	starts := startedCalls(t, dir)
-	replies, unknown := 0, 0
-	var paid []int
-	for i := range messages {
-		switch m := &messages[i]; m.Role {
-		case session.RoleAssistant:
-			replies++
-			if m.Step != replies {
-				t.Errorf("reply %d is of step %d", replies, m.Step)
-			}
-		case session.RoleTool:
-			p := &m.Parts[0]
-			n := starts[p.Tool+" "+killSession+"/"+p.CallID]
-			switch {
-			case p.Tool == "pay" && n > 1:
-				t.Errorf("%s was started %d times", p.CallID, n)
-			case p.Error != nil && p.Error.Code == session.CodeToolOutcome && p.Tool == "pay":
-				unknown++
-			case p.Error != nil:
-				t.Errorf("%s %s failed: %v", p.Tool, p.CallID, p.Error)
-			case n == 0:
-				t.Errorf("%s %s has a result but never started", p.Tool, p.CallID)
-			case p.Tool == "pay":
-				paid = append(paid, m.Step-1)
-			}
-		}
-	}
-	if last := &messages[len(messages)-1]; last.Role != session.RoleAssistant || len(last.Calls()) > 0 {
-		t.Errorf("the transcript does not end with an answer but with %+v", last)
-	}
-	state, err := db.Sessions().Load(ctx, killSession)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got []int
-	if err := json.Unmarshal(state.Custom.Get("paid"), &got); err != nil || !slices.Equal(got, paid) {
-		t.Errorf("the state holds %v, the transcript %v (%v)", got, paid, err)
-	}
-	var chunks []stream.Chunk
-	for item, err := range db.Streams().Read(ctx, killSession, 0, false) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		if item.Chunk != nil {
-			chunks = append(chunks, *item.Chunk)
-		}
-	}
-	folded, want := enginetest.Lines(stream.Fold(killSession, chunks)), enginetest.Lines(messages)
-	if !slices.Equal(folded, want) {
-		t.Errorf("folding the stream does not give the transcript: %d against %d messages", len(folded), len(want))
-		for i := range min(len(folded), len(want)) {
-			if folded[i] != want[i] {
-				t.Fatalf("first difference at %d:\n%s\n%s", i, folded[i], want[i])
-			}
-		}
-	}
+	steps, unknown := verifyClerk(t, openFor(t, dir), killSession, startedCalls(t, dir))
 	t.Logf("%d calls were cut off and answered as unknown", unknown)
-	return replies
+	return steps
 }
 
 func startedCalls(t *testing.T, dir string) map[string]int {

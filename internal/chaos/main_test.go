@@ -11,7 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/helixagents/helix/store/sqlite"
+	"github.com/helixagents/helix/internal/backend"
+	"github.com/helixagents/helix/internal/testserver"
+	"github.com/helixagents/helix/store"
 )
 
 // childEnv tells a copy of the test binary which part it plays.
@@ -28,7 +30,7 @@ func TestMain(m *testing.M) {
 	if part, ok := parts[os.Getenv(childEnv)]; ok {
 		os.Exit(play(part))
 	}
-	os.Exit(m.Run())
+	os.Exit(testserver.Main(m).Run())
 }
 
 // play is a child's main function.
@@ -90,9 +92,42 @@ func (c *child) kill() {
 	}
 }
 
-func openDB(t *testing.T, dir string) *sqlite.Backend {
+// onStores runs a test for every store that processes can share. The test's
+// directory says where the data is.
+func onStores(t *testing.T, test func(t *testing.T, dir string)) {
 	t.Helper()
-	db, err := sqlite.Open(database(dir))
+	for name, address := range addresses() {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			if err := os.WriteFile(filepath.Join(dir, "store"), []byte(address(t, dir)), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			test(t, dir)
+		})
+	}
+}
+
+// addresses gives, for every store that processes can share, the address of one
+// without data.
+func addresses() map[string]func(t *testing.T, dir string) string {
+	return map[string]func(t *testing.T, dir string) string{
+		"sqlite": func(_ *testing.T, dir string) string { return "sqlite:" + filepath.Join(dir, "helix.db") },
+	}
+}
+
+// open opens the store that the processes of a test share.
+func open(dir string) (store.Backend, error) {
+	address, err := os.ReadFile(filepath.Join(dir, "store"))
+	if err != nil {
+		return nil, err
+	}
+	return backend.Open(string(address))
+}
+
+// openFor opens the store for the test itself.
+func openFor(t *testing.T, dir string) store.Backend {
+	t.Helper()
+	db, err := open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,5 +138,3 @@ func openDB(t *testing.T, dir string) *sqlite.Backend {
 	})
 	return db
 }
-
-func database(dir string) string { return filepath.Join(dir, "helix.db") }

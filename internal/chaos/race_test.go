@@ -15,7 +15,6 @@ import (
 	"github.com/helixagents/helix/llm"
 	"github.com/helixagents/helix/runtime/local"
 	"github.com/helixagents/helix/session"
-	"github.com/helixagents/helix/store/sqlite"
 )
 
 // order is what the test tells a racer to do; answer what came of it.
@@ -82,7 +81,7 @@ func exists(dir, name string) bool {
 
 // racer carries out orders from its standard input.
 func racer(ctx context.Context, dir string) error {
-	db, err := sqlite.Open(database(dir))
+	db, err := open(dir)
 	if err != nil {
 		return err
 	}
@@ -154,12 +153,13 @@ func (c *child) do(o order) answer {
 // TestRaces has two processes execute, resume and retry the same session at
 // once: exactly one runs, the other is told why not, and the transcript stays
 // valid.
-func TestRaces(t *testing.T) {
+func TestRaces(t *testing.T) { onStores(t, testRaces) }
+
+func testRaces(t *testing.T, dir string) {
 	rounds := 15
 	if soak() {
 		rounds = 200
 	}
-	dir := t.TempDir()
 	a, b := startChild(t, "racer", dir), startChild(t, "racer", dir)
 	turns := 0
 	for round := range rounds {
@@ -214,7 +214,7 @@ func prepare(t *testing.T, c *child, op, gate string) int {
 func verifyRaced(t *testing.T, dir string, turns int) {
 	t.Helper()
 	ctx := t.Context()
-	db := openDB(t, dir)
+	db := openFor(t, dir)
 	messages, err := db.Sessions().AllMessages(ctx, "raced")
 	if err != nil {
 		t.Fatal(err)

@@ -1,0 +1,130 @@
+package chaos
+
+import (
+	"math/rand/v2"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestSIGSTOP stops the process that holds the lease for longer than the lease
+// lasts. Another takes the session over; when the first goes on, in mid-step, it
+// can no longer write.
+func TestSIGSTOP(t *testing.T) { onStores(t, testSIGSTOP) }
+
+func testSIGSTOP(t *testing.T, dir string) {
+	rounds := 3
+	if soak() {
+		rounds = 25
+	}
+	workers := [2]*child{startChild(t, "worker", dir), startChild(t, "worker", dir)}
+	for _, w := range workers {
+		w.awaitRunning()
+	}
+	lines := [2]chan string{}
+	for i, w := range workers {
+		lines[i] = w.follow()
+	}
+	overtaken := 0
+	for try := 0; overtaken < rounds; try++ {
+		holder := whoWorks(t, lines)
+		time.Sleep(rand.N(5 * time.Millisecond))
+		workers[holder].signal(syscall.SIGSTOP)
+		drain(lines[holder])
+		if goesOn(lines[1-holder]) {
+			overtaken++
+		} else if try > 20*rounds {
+			t.Fatal("nobody takes a stopped process's session over")
+		}
+		workers[holder].signal(syscall.SIGCONT)
+	}
+	end(t, dir)
+	for i, w := range workers {
+		for {
+			line := await(t, lines[i])
+			if line == "ended completed <nil>" {
+				break
+			}
+			if line != "asked" {
+				t.Fatalf("worker %d said %q", w.cmd.Process.Pid, line)
+			}
+		}
+	}
+	verifyWorker(t, dir)
+}
+
+// goesOn reports whether a worker does some steps. It need not: a process that was
+// stopped while it wrote to a SQLite file keeps the file locked.
+func goesOn(lines <-chan string) bool {
+	limit := time.After(20 * killLease)
+	for range 3 {
+		select {
+		case <-lines:
+		case <-limit:
+			return false
+		}
+	}
+	return true
+}
+
+// follow reads what the child says until it ends.
+func (c *child) follow() chan string {
+	lines := make(chan string, 1<<16)
+	go func() {
+		defer close(lines)
+		for {
+			line := c.line()
+			if line == "" {
+				return
+			}
+			lines <- line
+		}
+	}()
+	return lines
+}
+
+func (c *child) signal(s syscall.Signal) {
+	c.t.Helper()
+	if err := c.cmd.Process.Signal(s); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// await is the next line of a worker.
+func await(t *testing.T, lines <-chan string) string {
+	t.Helper()
+	select {
+	case line := <-lines:
+		return line
+	case <-time.After(time.Minute):
+		t.Fatal("no worker says anything any more")
+		return ""
+	}
+}
+
+// whoWorks is the worker that is asking its model.
+func whoWorks(t *testing.T, lines [2]chan string) int {
+	t.Helper()
+	drain(lines[0])
+	drain(lines[1])
+	select {
+	case <-lines[0]:
+		return 0
+	case <-lines[1]:
+		return 1
+	case <-time.After(time.Minute):
+		t.Fatal("no worker works")
+		return 0
+	}
+}
+
+// drain drops what was said already.
+func drain(lines <-chan string) {
+	for {
+		select {
+		case <-lines:
+		default:
+			return
+		}
+	}
+}
