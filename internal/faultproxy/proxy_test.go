@@ -15,9 +15,11 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/helixagents/helix/internal/testserver"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(testserver.Main(m)) }
 
 // echo is a server that answers each line with the same line, and remembers it.
 type echo struct {

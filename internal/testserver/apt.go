@@ -1,6 +1,7 @@
 package testserver
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 type apt struct {
 	archives string
 	options  []string
+	stale    error // why the lists may not be complete
 }
 
 func newApt(ctx context.Context, work string) (*apt, error) {
@@ -27,17 +29,15 @@ func newApt(ctx context.Context, work string) (*apt, error) {
 	for _, option := range []string{
 		"Dir::State::lists=" + lists,
 		"Dir::Cache=" + cache,
-		"Debug::NoLocking=1",      // the system's locks are root's, and nothing of the system's is written
-		"APT::Sandbox::User=root", // the user that root would change to cannot write here; others change to nobody
-		"Acquire::Retries=3",
+		"Debug::NoLocking=1",          // the system's locks are root's, and nothing of the system's is written
+		"APT::Sandbox::User=root",     // the user that root would change to cannot write here; others change to nobody
+		"APT::Update::Error-Mode=any", // to know about it
+		"Acquire::Retries=2",
 	} {
 		a.options = append(a.options, "-o", option)
 	}
-	// One source of many may be out of reach. If it is the one that matters, fetching will say so.
-	_, err := a.run(ctx, "apt-get", "-qq", "update")
-	if ctx.Err() != nil {
-		return nil, err
-	}
+	// Perhaps one source of many is out of reach. It matters if it is the one with the packages.
+	_, a.stale = a.run(ctx, "apt-get", "-qq", "update")
 	return a, nil
 }
 
@@ -68,7 +68,10 @@ func (a *apt) run(ctx context.Context, program string, args ...string) (stdout s
 	cmd.Env = append(os.Environ(), "LC_ALL=C", "DEBIAN_FRONTEND=noninteractive")
 	out, err := cmd.Output()
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
-		return "", fmt.Errorf("%s %s: %w\n%s", program, args[len(args)-1], err, exit.Stderr)
+		err = fmt.Errorf("%s %s: %w: %s", program, args[len(args)-1], err, bytes.TrimSpace(exit.Stderr))
 	}
-	return string(out), err
+	if err != nil {
+		return "", errors.Join(err, a.stale)
+	}
+	return string(out), nil
 }

@@ -19,12 +19,15 @@ const fetchTimeout = 10 * time.Minute
 // needed, no service starts, and removing the directory removes everything.
 type debian struct{ dir string }
 
+// envCache names another directory than the usual one.
+const envCache = "HELIX_TEST_CACHE"
+
 // newDebian returns the cache that the tests of this user share.
 func newDebian() (*debian, error) {
 	if _, err := exec.LookPath("apt-get"); err != nil {
 		return nil, errors.New("this is not Debian or one of its descendants")
 	}
-	dir := os.Getenv("HELIX_TEST_CACHE")
+	dir := os.Getenv(envCache)
 	if dir == "" && os.Getuid() == 0 {
 		// Where the user that Postgres runs as can read it, unlike root's own cache.
 		dir = "/var/cache/helix-testserver"

@@ -93,6 +93,6 @@ type missingError struct {
 }
 
 func (e *missingError) Error() string {
-	return fmt.Sprintf("no %s can be had (%s): install %s, or set %s to the URL of a running one, or set %s=1 to skip the tests that need it",
-		e.server, strings.Join(e.tried, "; "), e.install, e.env, envSkip)
+	return fmt.Sprintf("no %s can be had\n%s\ninstall %s, or set %s to the URL of a running one, or set %s=1 to skip the tests that need it",
+		e.server, strings.Join(e.tried, "\n"), e.install, e.env, envSkip)
 }

@@ -59,8 +59,8 @@ func run(name string, args ...string) (code int, err error) {
 
 // start starts the servers. A signal gives up on that.
 func start(signals <-chan os.Signal) (env []string, stop func() error, err error) {
-	ctx, cancel := context.WithCancelCause(context.Background())
-	defer cancel(nil)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
 	started := make(chan struct{})
 	go func() {
 		defer close(started)
@@ -68,14 +68,17 @@ func start(signals <-chan os.Signal) (env []string, stop func() error, err error
 	}()
 	select {
 	case <-started:
+		return env, stop, err
 	case sig := <-signals:
-		cancel(fmt.Errorf("%v", sig))
+		cancel()
 		<-started
 		if err == nil {
-			return nil, nil, errors.Join(context.Cause(ctx), stop())
+			err = stop()
+		} else {
+			err = nil // it was not given the time
 		}
+		return nil, nil, errors.Join(fmt.Errorf("%v", sig), err)
 	}
-	return env, stop, err
 }
 
 func wait(cmd *exec.Cmd, signals <-chan os.Signal) (code int, err error) {

@@ -1,0 +1,95 @@
+package testserver
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// fakeProgram writes a program that prints a line.
+func fakeProgram(t *testing.T, path, says string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte("#!/bin/sh\necho '"+says+"'\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func fakePostgres(t *testing.T, version string) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	fakeProgram(t, filepath.Join(dir, "postgres"), "postgres (PostgreSQL) "+version)
+	fakeProgram(t, filepath.Join(dir, "initdb"), "")
+	return dir
+}
+
+func TestFindPostgresPassesOverOldOnes(t *testing.T) {
+	old, beta := fakePostgres(t, "13.20"), fakePostgres(t, "19beta1 (Debian 19~beta1)")
+	t.Setenv("PATH", strings.Join([]string{old, beta}, string(filepath.ListSeparator)))
+	inst := findPostgres(t.Context())
+	if inst == nil || inst.path("initdb") != filepath.Join(beta, "initdb") {
+		t.Errorf("found %v, want the one in %s", inst, beta)
+	}
+}
+
+func TestNewestFirst(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	for _, version := range []string{"9.6", "14", "17", "local"} {
+		if err := os.MkdirAll(filepath.Join(root, version, "bin"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var got []string
+	for _, dir := range newestFirst(filepath.Join(root, "*", "bin")) {
+		got = append(got, filepath.Base(filepath.Dir(dir)))
+	}
+	if want := []string{"17", "14", "9.6", "local"}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+func TestFindIn(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	fakeProgram(t, filepath.Join(dir, "postgres"), "")
+	if inst := findIn(dir, "postgres", "initdb"); inst != nil {
+		t.Errorf("found %v although initdb is missing", inst.programs)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "initdb"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if inst := findIn(dir, "postgres", "initdb"); inst != nil {
+		t.Errorf("found %v although initdb cannot be executed", inst.programs)
+	}
+}
+
+func TestMissingServerSaysWhatToDo(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	t.Setenv(envSources, "debian,docker,elsewhere")
+	_, err := startPostgres(t.Context(), nil)
+	for _, want := range []string{"debian: ", "docker: not installed", "elsewhere: ", "install postgresql", envPostgres, envSkip} {
+		if !strings.Contains(fmt.Sprint(err), want) {
+			t.Errorf("%v\ndoes not mention %q", err, want)
+		}
+	}
+}
+
+func TestSources(t *testing.T) {
+	for _, test := range []struct{ list, skip, want string }{
+		{"", "", "[installed debian docker]"},
+		{"", "1", "[installed]"},
+		{"docker,installed", "1", "[docker installed]"},
+	} {
+		t.Setenv(envSources, test.list)
+		t.Setenv(envSkip, test.skip)
+		if got := fmt.Sprint(sources()); got != test.want {
+			t.Errorf("with %+v: got %s", test, got)
+		}
+	}
+}
