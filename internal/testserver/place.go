@@ -129,7 +129,11 @@ func (p *place) tryLock() (bool, error) {
 
 // release removes what is there and gives the port back.
 func (p *place) release() error {
-	return errors.Join(removeContainer(p), os.RemoveAll(p.dir), os.Remove(p.lock.Name()), p.lock.Close())
+	err := errors.Join(removeContainer(p), os.RemoveAll(p.dir))
+	if err == nil { // the file stays otherwise, for a later sweep to find
+		err = os.Remove(p.lock.Name())
+	}
+	return errors.Join(err, p.lock.Close())
 }
 
 func portFree(port int) bool {
