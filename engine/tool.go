@@ -49,8 +49,12 @@ func (t *turn) callTool(ctx context.Context, e Effect) error {
 	c.running = make(chan struct{})
 	t.mu.Unlock()
 
-	result, err := t.carryOut(ctx, e, f, c)
+	result, err := c.result, error(nil)
+	if result == nil {
+		result, err = t.carryOut(ctx, e, f, c)
+	}
 	if err == nil && !result.stored {
+		c.result = result
 		err = t.settle(ctx, f, c, result)
 	}
 	t.mu.Lock()
@@ -300,10 +304,14 @@ func (t *turn) storeRest(ctx context.Context) {
 		return
 	}
 	for _, c := range t.flight.calls {
-		if c.settled == nil || c.settled.stored || c.refused() || c.ReadOnly || c.Kind != session.CallServer {
+		result := c.settled
+		if result == nil {
+			result = c.result
+		}
+		if result == nil || result.stored || c.refused() || c.ReadOnly || c.Kind != session.CallServer {
 			continue
 		}
-		if err := t.store(ctx, c, c.settled); err != nil && !lost(err) {
+		if err := t.store(ctx, c, result); err != nil && !lost(err) {
 			t.h.log.WarnContext(ctx, "result not stored", t.attrs("tool", c.Tool, "error", err)...)
 		}
 	}

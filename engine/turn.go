@@ -67,8 +67,9 @@ type call struct {
 	part    session.Part
 	claimed bool // begun by this very turn, not found begun
 	running chan struct{}
-	ending  bool // it has its result and is about to settle it
-	found   bool // settled before this turn was taken up, and not announced since
+	ending  bool     // it has its result and is about to settle it
+	found   bool     // settled before this turn was taken up, and not announced since
+	result  *settled // what it came to, if that could not be settled yet: it is not run again
 	settled *settled
 }
 
@@ -218,7 +219,16 @@ func (t *turn) commit(ctx context.Context, key string, change session.Change) (*
 	commit := &session.Commit{
 		SessionID: t.key.ID, RunID: t.run.ID, Key: key, Version: t.state.Version, Fence: t.fence, Change: change,
 	}
-	done, err := retry(ctx, func() (*session.Committed, error) { return t.sessions.Commit(ctx, commit) })
+	tried := false
+	done, err := retry(ctx, func() (*session.Committed, error) {
+		if tried { // the chunks may have failed with it, and must not be overtaken
+			if err := t.out.wait(ctx); err != nil {
+				return nil, err
+			}
+		}
+		tried = true
+		return t.sessions.Commit(ctx, commit)
+	})
 	if err != nil {
 		return nil, err
 	}

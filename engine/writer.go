@@ -168,8 +168,19 @@ func (w *writer) append(ctx context.Context, batch stream.Batch) {
 }
 
 // begin orders everything emitted so far before whatever the caller writes next.
+// What was refused at once is not ordered: it is sent again until it is durable.
 func (w *writer) begin(ctx context.Context) error {
-	return w.idle(ctx, func() { w.send(ctx) })
+	refused := false
+	err := w.idle(ctx, func() {
+		w.send(ctx)
+		if n := len(w.inflight); n > 0 {
+			_, refused = w.inflight[n-1].handle.(failedAppend)
+		}
+	})
+	if err != nil || !refused {
+		return err
+	}
+	return w.wait(ctx)
 }
 
 // order sends a batch of another producer behind everything emitted so far.

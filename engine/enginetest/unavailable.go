@@ -26,15 +26,39 @@ func Unavailable(t *testing.T, open Open) {
 					})
 				}
 			}
+			// Longer than anybody is patient with a single write: the effect is delivered again.
+			t.Run("every settle for a while", func(t *testing.T) {
+				unavailable(testContext(t), t, backend, s, want, func(op storetest.Op) storetest.When {
+					if op.Name == "Settle" && op.Nth <= patience {
+						return storetest.Before
+					}
+					return storetest.Pass
+				})
+			})
 		})
 	}
 }
+
+// patience is more tries than the engine makes to write one thing.
+const patience = 10
 
 func unavailable(ctx context.Context, t *testing.T, backend store.Backend, s scenario, want outcome, fail func(storetest.Op) storetest.When) {
 	t.Helper()
 	w := newWorld(t, backend, s)
 	faults := storetest.NewFaults(backend)
-	faults.Fail(fail)
+	lost := false // chunks, and they were not sent again
+	faults.Fail(func(op storetest.Op) storetest.When {
+		when := fail(op)
+		switch op.Name {
+		case "Append":
+			lost = when == storetest.Before
+		case "Commit":
+			if lost {
+				t.Errorf("a commit overtook chunks that could not be written")
+			}
+		}
+		return when
+	})
 	h := w.handler(faults)
 	opened, err := h.Open(ctx, w.request())
 	if session.IsRetryable(err) {

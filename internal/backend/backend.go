@@ -3,7 +3,6 @@
 package backend
 
 import (
-	"net/url"
 	"strings"
 
 	"github.com/helixagents/helix/session"
@@ -31,17 +30,4 @@ func Open(address string) (store.Backend, error) {
 		return memory.New(memory.Config{}), nil
 	}
 	return nil, session.Invalid("store", "%q has no scheme that is known: use sqlite:, postgres:// or redis://", address)
-}
-
-// take removes a parameter of ours from a URL that is then handed to a driver.
-func take(address, name string) (rest, value string, err error) {
-	u, err := url.Parse(address)
-	if err != nil {
-		return address, "", nil // the driver says what is wrong, without the password
-	}
-	query := u.Query()
-	value = query.Get(name)
-	query.Del(name)
-	u.RawQuery = query.Encode()
-	return u.String(), value, nil
 }

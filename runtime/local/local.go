@@ -269,17 +269,36 @@ func (r *Runtime) renewLeases(ctx context.Context) {
 		turns = append(turns, d)
 	}
 	r.mu.Unlock()
+	// One after the other, a slow store would not get round to the last in time.
+	var renewing sync.WaitGroup
+	turn := make(chan *driven)
+	for range min(renewers, len(turns)) {
+		renewing.Go(func() {
+			for d := range turn {
+				r.renew(ctx, d)
+			}
+		})
+	}
 	for _, d := range turns {
-		err := r.handler.Renew(ctx, d.runID, r.cfg.LeaseTTL)
-		switch {
-		case err == nil || ctx.Err() != nil:
-		case errors.Is(err, session.ErrStale), errors.Is(err, session.ErrNotFound):
-			// Somebody else has the session: what is in flight here is in vain.
-			r.log.WarnContext(ctx, "lease lost", "session", d.key.ID, "run", d.runID, "error", err)
-			d.cancel(err)
-		default:
-			r.log.WarnContext(ctx, "lease not renewed", "session", d.key.ID, "run", d.runID, "error", err)
-		}
+		turn <- d
+	}
+	close(turn)
+	renewing.Wait()
+}
+
+// renewers is how many leases are renewed at the same time.
+const renewers = 8
+
+func (r *Runtime) renew(ctx context.Context, d *driven) {
+	err := r.handler.Renew(ctx, d.runID, r.cfg.LeaseTTL)
+	switch {
+	case err == nil || ctx.Err() != nil:
+	case errors.Is(err, session.ErrStale), errors.Is(err, session.ErrNotFound):
+		// Somebody else has the session: what is in flight here is in vain.
+		r.log.WarnContext(ctx, "lease lost", "session", d.key.ID, "run", d.runID, "error", err)
+		d.cancel(err)
+	default:
+		r.log.WarnContext(ctx, "lease not renewed", "session", d.key.ID, "run", d.runID, "error", err)
 	}
 }
 

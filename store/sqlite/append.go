@@ -53,7 +53,7 @@ func (s *streams) Append(ctx context.Context, id string, batch stream.Batch) (st
 		return nil, err
 	}
 	a := &appending{writer: s.b.writer}
-	a.op = &op{what: name, run: func(t *tx) (err error) {
+	a.op = &op{what: name, by: producerKey{s.tenant, batch.Producer.Session, batch.Producer.Epoch}, run: func(t *tx) (err error) {
 		a.last, err = s.append(t, id, batch.Producer, batch.First, chunks)
 		return err
 	}}

@@ -27,6 +27,8 @@ func failure(what string, err error) error {
 		return session.ErrCorrupt.WithCause(err, "%s: the database file is damaged", what)
 	case sqlite3.SQLITE_TOOBIG:
 		return session.ErrTooLarge.WithCause(err, "%s: a value is larger than the database takes", what)
+	case sqlite3.SQLITE_FULL:
+		return session.ErrUnavailable.WithCause(err, "%s: the disk, or the database file, is full; make room or raise its limit", what)
 	case sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM:
 		// The same call fails again until somebody has done something about it.
 		out := session.ErrUnavailable.WithCause(err,

@@ -55,6 +55,9 @@ type Config struct {
 	// PollInterval is how often readers of streams look for what other processes
 	// wrote. Defaults to 50 milliseconds.
 	PollInterval time.Duration
+	// MaxSize is how many bytes the file may have; what would make it larger is
+	// refused, and may be tried again when there is room. Defaults to no limit.
+	MaxSize int64
 	// Readers is the number of connections that read. Defaults to 4.
 	Readers int
 }
@@ -121,6 +124,9 @@ func (c *Config) complete() error {
 	if c.PollInterval <= 0 {
 		c.PollInterval = 50 * time.Millisecond
 	}
+	if c.MaxSize < 0 {
+		return session.Invalid("database size", "%d bytes is negative", c.MaxSize)
+	}
 	if c.Readers <= 0 {
 		c.Readers = 4
 	}
@@ -133,13 +139,7 @@ func (c *Config) complete() error {
 func openReady(config Config) (*conn, error) {
 	deadline := time.Now().Add(config.BusyTimeout)
 	for {
-		c, err := open(config.Path,
-			"busy_timeout("+fmt.Sprint(config.BusyTimeout.Milliseconds())+")",
-			"journal_mode(WAL)",
-			"synchronous("+config.Synchronous+")",
-			"temp_store(MEMORY)",
-			"cache_size(-16000)",
-		)
+		c, err := open(config.Path, config.pragmas()...)
 		if err == nil {
 			if err = errors.Join(migrate(c, config.Clock()), c.setBusyTimeout(0)); err == nil { // from here on the writer waits
 				return c, nil
@@ -151,6 +151,25 @@ func openReady(config Config) (*conn, error) {
 		}
 		<-time.After(5*time.Millisecond + rand.N(20*time.Millisecond))
 	}
+}
+
+// pageSize is that of a new file.
+const pageSize = 4096
+
+// pragmas are the settings of the writing connection.
+func (c *Config) pragmas() []string {
+	out := []string{
+		fmt.Sprintf("busy_timeout(%d)", c.BusyTimeout.Milliseconds()),
+		fmt.Sprintf("page_size(%d)", pageSize),
+		"journal_mode(WAL)",
+		"synchronous(" + c.Synchronous + ")",
+		"temp_store(MEMORY)",
+		"cache_size(-16000)",
+	}
+	if c.MaxSize > 0 {
+		out = append(out, fmt.Sprintf("max_page_count(%d)", max(c.MaxSize/pageSize, 1)))
+	}
+	return out
 }
 
 // Sessions implements [store.Backend].

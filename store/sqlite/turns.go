@@ -16,7 +16,7 @@ func (s *sessions) Commit(ctx context.Context, commit *session.Commit) (committe
 	if err != nil {
 		return nil, err
 	}
-	err = s.write(ctx, commit.SessionID, "commit", func(t *tx, h *header) error {
+	o := s.op(commit.SessionID, "commit", func(t *tx, h *header) error {
 		repeated, err := commit.Guard(&h.State)
 		if err != nil {
 			return err
@@ -30,7 +30,8 @@ func (s *sessions) Commit(ctx context.Context, commit *session.Commit) (committe
 		committed, err = s.commit(t, h, commit, d)
 		return err
 	})
-	if err != nil {
+	o.after = producerKey{s.tenant, commit.SessionID, commit.Fence.Epoch}
+	if err := s.b.writer.do(ctx, o); err != nil {
 		return nil, err
 	}
 	return committed, nil

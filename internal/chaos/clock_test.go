@@ -1,0 +1,53 @@
+package chaos
+
+import (
+	"context"
+	"math/rand/v2"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/helixagents/helix/store"
+	"github.com/helixagents/helix/store/sqlite"
+)
+
+// TestClockJumps has two processes disagree about the time, by hours, and change
+// their minds. On SQLite a process's clock is the store's: leases seem to have
+// expired, or to last for ever, and sessions change hands for no reason. It costs
+// nothing but that. (On Postgres and Redis leases run on the server's clock.)
+func TestClockJumps(t *testing.T) {
+	sessions, jumps := 10, 6
+	if soak() {
+		sessions, jumps = 50, 40
+	}
+	path := filepath.Join(t.TempDir(), "helix.db")
+	var offsets [2]atomic.Int64
+	opened := 0
+	o := openOffice(t, sessions, 20, func() (store.Backend, error) {
+		offset := &offsets[opened]
+		opened++
+		return sqlite.OpenConfig(sqlite.Config{
+			Path: path, Clock: func() time.Time { return time.Now().Add(time.Duration(offset.Load())) },
+		})
+	})
+	o.lease = 80 * time.Millisecond // so that somebody looks for orphans after every jump
+	o.work(func(ctx context.Context, done func() float64) bool {
+		for i := range jumps {
+			if !until(ctx, done, float64(i+1)/float64(jumps+1)) {
+				return false
+			}
+			offsets[i%2].Store(int64((rand.N(4*time.Hour) - 2*time.Hour)))
+		}
+		// A lease that was taken in the future would last until then.
+		offsets[0].Store(int64(3 * time.Hour))
+		offsets[1].Store(int64(3 * time.Hour))
+		return false
+	})
+	unknown := o.verify(o.backends[0])
+	lost := len(o.log.find("turn lost"))
+	if lost == 0 {
+		t.Error("no session changed hands: the test proves nothing")
+	}
+	t.Logf("%d sessions changed hands %d times; %d payments were cut off", sessions, lost, unknown)
+}

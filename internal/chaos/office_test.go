@@ -1,0 +1,220 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/runtime/local"
+	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store"
+)
+
+// office is many clerks' sessions at work, in two runtimes that share a store with
+// which a test interferes.
+type office struct {
+	t        *testing.T
+	sessions int
+	steps    int // of each session, without the last, which answers
+	lease    time.Duration
+
+	backends []store.Backend
+	asked    atomic.Int64
+	log      journal
+
+	mu     sync.Mutex
+	starts map[string]int
+}
+
+// openOffice makes an office on a store that is opened once for each runtime.
+func openOffice(t *testing.T, sessions, steps int, open func() (store.Backend, error)) *office {
+	t.Helper()
+	o := &office{t: t, sessions: sessions, steps: steps, lease: 3 * time.Second, starts: map[string]int{}}
+	for range 2 {
+		db, err := open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = db.Close() }) // its server may be gone
+		o.backends = append(o.backends, db)
+	}
+	return o
+}
+
+// work runs all sessions to their end while disturb interferes, and returns when
+// both are done. disturb gets the share of the work that is done, from 0 to 1. When
+// it returns true everybody leaves, whatever is unfinished.
+func (o *office) work(disturb func(ctx context.Context, done func() float64) (leave bool)) {
+	o.t.Helper()
+	limit := 5 * time.Minute
+	if soak() {
+		limit = 30 * time.Minute
+	}
+	ctx, cancel := context.WithTimeout(o.t.Context(), limit)
+	defer cancel()
+	agent := clerkAgent(clerk{
+		enough: func(replies int) bool { return replies >= o.steps },
+		asked:  func() { o.asked.Add(1) },
+	}, o.start)
+	var runtimes []*local.Runtime
+	for _, db := range o.backends {
+		rt, err := local.New(local.Config{
+			Backend: db, Agents: []*helix.Agent{agent}, LeaseTTL: o.lease, Sweep: o.lease / 4, Logger: slog.New(&o.log),
+		})
+		if err != nil {
+			o.t.Fatal(err)
+		}
+		runtimes = append(runtimes, rt)
+	}
+	working, stop := context.WithCancelCause(ctx)
+	var trouble, clerks sync.WaitGroup
+	trouble.Go(func() {
+		if disturb(working, func() float64 { return float64(o.asked.Load()) / float64(o.sessions*(o.steps+1)) }) {
+			stop(errLeft)
+		}
+	})
+	for i := range o.sessions {
+		clerks.Go(func() { o.session(working, runtimes[i%len(runtimes)], agent, name(i)) })
+	}
+	clerks.Wait()
+	stop(nil)
+	trouble.Wait()
+	for _, rt := range runtimes {
+		closing := ctx
+		if errors.Is(context.Cause(working), errLeft) {
+			closing = working
+		}
+		if err := rt.Close(closing); err != nil {
+			o.t.Error(err)
+		}
+	}
+	if o.t.Failed() {
+		o.t.Logf("the log ends with:\n%s", o.log.tail(30))
+	}
+}
+
+// errLeft ends the work of an office that everybody leaves.
+var errLeft = errors.New("everybody has left")
+
+func name(i int) string { return fmt.Sprintf("clerk-%d", i) }
+
+// session runs one session, asking again for as long as the store is away.
+func (o *office) session(ctx context.Context, rt *local.Runtime, agent *helix.Agent, id string) {
+	input := helix.Input{SessionID: id, RequestID: "request", Message: helix.UserText("Work.")}
+	for {
+		res, err := execute(ctx, rt, agent, input)
+		switch {
+		case err == nil && res.Status == session.RunCompleted, errors.Is(context.Cause(ctx), errLeft):
+			return
+		case err == nil:
+			o.t.Errorf("%s ended %s: %v", id, res.Status, res.Error)
+			return
+		case ctx.Err() != nil || !session.IsRetryable(err):
+			o.t.Errorf("%s: %v", id, err)
+			return
+		}
+		time.Sleep(20 * time.Millisecond) // a store that is away comes back in its own time
+	}
+}
+
+func execute(ctx context.Context, rt *local.Runtime, agent *helix.Agent, input helix.Input) (*helix.Result, error) {
+	run, err := rt.Execute(ctx, agent, input)
+	if err != nil {
+		return nil, err
+	}
+	return run.Result(ctx)
+}
+
+// start notes that a call has begun.
+func (o *office) start(call string) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.starts[call]++
+	return nil
+}
+
+// verify requires that every session is complete and valid, and returns how many
+// payments were cut off.
+func (o *office) verify(db store.Backend) (unknown int) {
+	o.t.Helper()
+	o.mu.Lock()
+	starts := maps.Clone(o.starts)
+	o.mu.Unlock()
+	for i := range o.sessions {
+		steps, cut := verifyClerk(o.t, db, name(i), starts)
+		if steps != o.steps+1 {
+			o.t.Errorf("%s has %d steps, want %d", name(i), steps, o.steps+1)
+		}
+		unknown += cut
+	}
+	return unknown
+}
+
+// journal keeps the log of a test.
+type journal struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+// Enabled implements [slog.Handler].
+func (j *journal) Enabled(context.Context, slog.Level) bool { return true }
+
+// Handle implements [slog.Handler].
+func (j *journal) Handle(_ context.Context, r slog.Record) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s %s %s", r.Time.Format("15:04:05.000"), r.Level, r.Message)
+	r.Attrs(func(a slog.Attr) bool {
+		fmt.Fprintf(&b, " %s=%v", a.Key, a.Value)
+		return true
+	})
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.lines = append(j.lines, b.String())
+	return nil
+}
+
+// WithAttrs implements [slog.Handler].
+func (j *journal) WithAttrs([]slog.Attr) slog.Handler { return j }
+
+// WithGroup implements [slog.Handler].
+func (j *journal) WithGroup(string) slog.Handler { return j }
+
+// tail is the last lines.
+func (j *journal) tail(n int) string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return strings.Join(j.lines[max(0, len(j.lines)-n):], "\n")
+}
+
+// find is the lines that have a text in them.
+func (j *journal) find(text string) []string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	var found []string
+	for _, line := range j.lines {
+		if strings.Contains(line, text) {
+			found = append(found, line)
+		}
+	}
+	return found
+}
+
+// until waits for a share of the work to be done; false when the work has ended.
+func until(ctx context.Context, done func() float64, share float64) bool {
+	for done() < share {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+	return true
+}
