@@ -1,0 +1,234 @@
+package redis
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/helixagents/helix/session"
+)
+
+// encodeCall gives a call's document without what is kept in attributes of its
+// row: what changes, and what must keep its bytes.
+func encodeCall(call *session.Call) (doc, result, writes []byte, meta string, err error) {
+	record := *call
+	record.Result, record.Writes, record.Status = nil, session.Writes{}, ""
+	record.BegunAt, record.SettledAt = time.Time{}, time.Time{}
+	if doc, err = session.Encode(&record); err != nil {
+		return nil, nil, nil, "", session.ErrInvalid.WithCause(err, "call %s cannot be encoded", call.ID)
+	}
+	if call.Result != nil {
+		if _, meta, result, err = encodeMessage(call.Result); err != nil {
+			return nil, nil, nil, "", err
+		}
+	}
+	if !call.Writes.Empty() || len(call.Writes.Warnings) > 0 {
+		writes, err = encodeWrites(call.Writes)
+	}
+	return doc, result, writes, meta, err
+}
+
+func decodeCall(id, callID string, r row) (session.Call, error) {
+	name := "session " + id + ": call " + callID
+	var call session.Call
+	if err := session.Decode(name, []byte(r['d']), &call); err != nil {
+		return call, err
+	}
+	call.Status, call.BegunAt, call.SettledAt = session.CallStatus(r['s']), r.time('b'), r.time('e')
+	if result := r.body('r'); result != nil {
+		call.Result = &session.Message{}
+		if err := session.Decode(name+": result", result, call.Result); err != nil {
+			return call, err
+		}
+	}
+	if writes := r.body('w'); writes != nil {
+		if err := session.Decode(name+": writes", writes, &call.Writes); err != nil {
+			return call, err
+		}
+	}
+	return call, nil
+}
+
+func (w *batch) addCalls(calls []session.Call) error {
+	if len(calls) == 0 {
+		return nil
+	}
+	args := make([]any, 0, 10*len(calls))
+	for i := range calls {
+		call := &calls[i]
+		doc, result, writes, meta, err := encodeCall(call)
+		if err != nil {
+			return err
+		}
+		status, begun, settled := call.Status, "", ""
+		if status == "" {
+			status = session.CallOpen
+		}
+		if status != session.CallOpen {
+			begun = orNow(call.BegunAt)
+		}
+		if status == session.CallSettled {
+			settled = orNow(call.SettledAt)
+		}
+		args = append(args, call.MessageID, call.ID, call.Index, string(status), begun, settled, doc, result, meta, writes)
+	}
+	w.do("calls", keyCalls, args...)
+	return nil
+}
+
+// callError explains why a call was not claimed or settled.
+func (s *sessions) callError(id, messageID, callID string, version int64, err error) error {
+	r, refused := errors.AsType[*refusal](err)
+	if !refused {
+		return err
+	}
+	switch r.why {
+	case "version":
+		return r.header.atVersion(version)
+	case "nocall":
+		out := notFound("session %s: call %s of message %s", id, callID, messageID)
+		out.Calls = []string{callID}
+		return out
+	}
+	return r.domain(id)
+}
+
+// Claim implements [session.Calls].
+func (s *sessions) Claim(
+	ctx context.Context, id string, version int64, fence session.Fence, messageID, callID string,
+) (session.Call, bool, error) {
+	w := &batch{}
+	w.do("fence", "", fence.Owner, fence.Epoch)
+	w.do("version", "", version)
+	w.do("claim", keyCalls, messageID, callID)
+	out, err := s.apply(ctx, id, "claim call", s.b.tokens.next(), w)
+	if err != nil {
+		return session.Call{}, false, s.callError(id, messageID, callID, version, err)
+	}
+	if len(out.results) == 0 { // the same request, answered before
+		return s.reclaim(ctx, id, messageID, callID)
+	}
+	call, err := s.callRow(id, callID, out.results[1])
+	if err != nil {
+		return session.Call{}, false, err
+	}
+	return call, text(out.results[0]) != "", nil
+}
+
+// reclaim reads the row that a claim, whose answer was lost, has left.
+func (s *sessions) reclaim(ctx context.Context, id, messageID, callID string) (session.Call, bool, error) {
+	calls, err := s.Calls(ctx, id, messageID)
+	if err != nil {
+		return session.Call{}, false, err
+	}
+	for i := range calls {
+		if calls[i].ID == callID {
+			return calls[i], calls[i].Status == session.CallBegun, nil
+		}
+	}
+	return session.Call{}, false, notFound("session %s: call %s of message %s", id, callID, messageID)
+}
+
+func (s *sessions) callRow(id, callID string, flat any) (session.Call, error) {
+	for _, r := range rowsOf(fieldsOf(flat)) {
+		return decodeCall(id, callID, r)
+	}
+	return session.Call{}, notFound("session %s: call %s", id, callID)
+}
+
+// Settle implements [session.Calls].
+func (s *sessions) Settle(ctx context.Context, id string, fence session.Fence, settled session.Call) (session.Call, error) {
+	settled.Status = session.CallSettled
+	if err := settled.Check(); err != nil {
+		return session.Call{}, err
+	}
+	doc, result, writes, meta, err := encodeCall(&settled)
+	if err != nil {
+		return session.Call{}, err
+	}
+	if settled.Extra == nil {
+		doc = nil // the row's own stays
+	}
+	w := &batch{}
+	w.do("fence", "", fence.Owner, fence.Epoch)
+	w.do("settle", keyCalls, settled.MessageID, settled.ID, doc, result, meta, writes)
+	out, err := s.apply(ctx, id, "settle call", "", w)
+	if err != nil {
+		return session.Call{}, s.callError(id, settled.MessageID, settled.ID, 0, err)
+	}
+	return s.callRow(id, settled.ID, out.results[0])
+}
+
+// Calls implements [session.Calls].
+func (s *sessions) Calls(ctx context.Context, id, messageID string) ([]session.Call, error) {
+	q := query()
+	q.do("calls", keyCalls, messageID)
+	v, err := s.read(ctx, id, "list calls", q)
+	if err != nil {
+		return nil, err
+	}
+	calls := []session.Call{}
+	for key, r := range rowsOf(fieldsOf(v.parts[0])) {
+		call, err := decodeCall(id, strings.TrimPrefix(key, messageID+"\x00"), r)
+		if err != nil {
+			return nil, err
+		}
+		calls = append(calls, call)
+	}
+	slices.SortFunc(calls, func(a, b session.Call) int { return cmp.Or(cmp.Compare(a.Index, b.Index), cmp.Compare(a.ID, b.ID)) })
+	return calls, nil
+}
+
+// DropCalls implements [session.Calls].
+func (s *sessions) DropCalls(ctx context.Context, id, messageID string) error {
+	w := &batch{}
+	w.do("dropcalls", keyCalls, messageID)
+	_, err := s.write(ctx, id, "drop calls", w)
+	return err
+}
+
+// CleanCalls implements [session.Calls]. It looks at the sessions that have had a
+// run since it last found them without rows.
+func (s *sessions) CleanCalls(ctx context.Context, before time.Time) (int, error) {
+	const name = "clean calls"
+	if err := s.b.begin(ctx, name); err != nil {
+		return 0, err
+	}
+	slot := s.b.keys.listing(s.tenant)
+	found, err := s.b.client.ZRangeWithScores(ctx, slot+indexCalls, 0, -1).Result()
+	if err != nil {
+		return 0, failure(name, err)
+	}
+	total := 0
+	var empty []correction
+	for _, z := range found {
+		id := text(z.Member)
+		w := &batch{}
+		w.do("cleancalls", keyCalls+keyMetas, micros(before))
+		out, err := s.apply(ctx, id, name, "", w)
+		r, refused := errors.AsType[*refusal](err)
+		switch {
+		case refused && r.why == "missing":
+			empty = append(empty, correction{hint{slot, indexCalls, id, score(z.Score)}, ""})
+			continue
+		case err != nil:
+			return total, failure(name, err)
+		}
+		total += int(number(text(out.results[0])))
+		if number(text(out.results[1])) > 0 {
+			continue
+		}
+		v, err := s.look(ctx, id, name, query())
+		if err != nil {
+			return total, err
+		}
+		if v.header == nil || !v.header.isRunning() {
+			empty = append(empty, correction{hint{slot, indexCalls, id, score(z.Score)}, ""})
+		}
+	}
+	s.b.settle(ctx, empty)
+	return total, nil
+}

@@ -1,0 +1,211 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+
+	goredis "github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/helixagents/helix/session"
+)
+
+// minimum is the oldest version of the server that has what the scripts use.
+const minimum = 7
+
+// connect gives a client of a server, or cluster, that was found usable. Nothing
+// has been written to it.
+func connect(ctx context.Context, config *Config) (goredis.UniversalClient, error) {
+	client := config.Client
+	where := "redis"
+	if client == nil {
+		var err error
+		if client, where, err = dial(ctx, config); err != nil {
+			return nil, err
+		}
+	}
+	err := inspect(ctx, client, config)
+	if err == nil {
+		return client, nil
+	}
+	if config.Client == nil {
+		err = errors.Join(err, client.Close())
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = session.ErrUnavailable.WithMessage("no answer within %s; check the address, and that nothing between blocks it", config.ConnectTimeout)
+	}
+	return nil, failure("open "+where, err)
+}
+
+// dial makes a client of what the URL names. One node that belongs to a cluster
+// stands for all of it.
+func dial(ctx context.Context, config *Config) (client goredis.UniversalClient, where string, err error) {
+	parsed, err := url.Parse(config.URL)
+	if err != nil { // whose text would show the password
+		return nil, "", session.Invalid("redis url", "cannot be read; it must look like redis://user:password@host:port/db")
+	}
+	where = parsed.Redacted()
+	if parsed.Query().Has("addr") {
+		options, err := goredis.ParseClusterURL(config.URL)
+		if err != nil {
+			return nil, "", session.Invalid("redis url", "%s: %v", where, err)
+		}
+		return goredis.NewClusterClient(clusterOptions(options, config)), where, nil
+	}
+	options, err := goredis.ParseURL(config.URL)
+	if err != nil {
+		return nil, "", session.Invalid("redis url", "%s: %v", where, err)
+	}
+	single := goredis.NewClient(nodeOptions(options, config))
+	info, err := single.Info(ctx, "cluster").Result()
+	if err != nil || !strings.Contains(info, "cluster_enabled:1") {
+		return single, where, nil // what is wrong is told by the inspection
+	}
+	cluster := goredis.NewClusterClient(clusterOptions(&goredis.ClusterOptions{
+		Addrs: []string{options.Addr}, Username: options.Username, Password: options.Password, TLSConfig: options.TLSConfig,
+		ReadTimeout: options.ReadTimeout, WriteTimeout: options.WriteTimeout, PoolSize: options.PoolSize,
+	}, config))
+	return cluster, where, single.Close()
+}
+
+// Nothing is sent twice by the client itself: callers know what may be. (A
+// cluster's client does all the same, when a node fails; see tokens.)
+func nodeOptions(o *goredis.Options, config *Config) *goredis.Options {
+	o.MaxRetries = -1
+	o.DialTimeout = config.ConnectTimeout
+	o.DialerRetries = 1
+	o.ContextTimeoutEnabled = true
+	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	return o
+}
+
+func clusterOptions(o *goredis.ClusterOptions, config *Config) *goredis.ClusterOptions {
+	o.MaxRetries = -1
+	o.DialTimeout = config.ConnectTimeout
+	o.DialerRetries = 1
+	o.ContextTimeoutEnabled = true
+	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	return o
+}
+
+// inspect checks every node that is to be written to, and leaves the scripts
+// there.
+func inspect(ctx context.Context, client goredis.UniversalClient, config *Config) error {
+	if err := client.Ping(ctx).Err(); err != nil {
+		return err
+	}
+	cluster, ok := client.(*goredis.ClusterClient)
+	if !ok {
+		return inspectNode(ctx, client, config)
+	}
+	var one sync.Mutex
+	return cluster.ForEachMaster(ctx, func(ctx context.Context, node *goredis.Client) error {
+		one.Lock()
+		defer one.Unlock()
+		return inspectNode(ctx, node, config)
+	})
+}
+
+func inspectNode(ctx context.Context, node goredis.UniversalClient, config *Config) error {
+	facts, err := facts(ctx, node)
+	if err != nil {
+		return err
+	}
+	if err := checkVersion(facts); err != nil {
+		return err
+	}
+	if facts["role"] == "slave" {
+		return permanent("the server is a read-only replica; connect to its primary, %s:%s", facts["master_host"], facts["master_port"])
+	}
+	if err := checkDurable(facts, config); err != nil {
+		return err
+	}
+	for _, s := range scripts {
+		if err := node.ScriptLoad(ctx, s.source).Err(); err != nil {
+			return err
+		}
+	}
+	return checkRights(ctx, node, config)
+}
+
+// facts is what the server tells of itself.
+func facts(ctx context.Context, node goredis.UniversalClient) (map[string]string, error) {
+	out := map[string]string{}
+	for _, section := range []string{"server", "replication", "memory", "persistence"} {
+		info, err := node.Info(ctx, section).Result()
+		if err != nil {
+			return nil, err
+		}
+		for line := range strings.Lines(info) {
+			if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+				out[name] = value
+			}
+		}
+	}
+	return out, nil
+}
+
+func checkVersion(facts map[string]string) error {
+	version := facts["redis_version"] // which Valkey tells, too: the one it is compatible with
+	major, _, _ := strings.Cut(version, ".")
+	if n, err := strconv.Atoi(major); err != nil || n < minimum {
+		return permanent("the server is Redis %s; Redis %d or newer, or Valkey 8, is needed", version, minimum)
+	}
+	return nil
+}
+
+// checkDurable warns of, or refuses, a server that may lose what was written.
+func checkDurable(facts map[string]string, config *Config) error {
+	var faults []string
+	if policy := facts["maxmemory_policy"]; policy != "noeviction" {
+		faults = append(faults, fmt.Sprintf("its eviction policy is %s (set maxmemory-policy noeviction)", policy))
+	}
+	if facts["aof_enabled"] != "1" {
+		faults = append(faults, "it writes no append-only file (set appendonly yes)")
+	}
+	if len(faults) == 0 {
+		return nil
+	}
+	told := "the server may lose sessions: " + strings.Join(faults, " and ")
+	if config.RequireDurable {
+		return permanent("%s", told)
+	}
+	config.Logger.Warn(told)
+	return nil
+}
+
+// checkRights asks the server, without trying, whether the user may use every
+// command that the scripts do.
+func checkRights(ctx context.Context, node goredis.UniversalClient, config *Config) error {
+	// Whatever slot the key is in, a node of a cluster answers only for its own, so a
+	// cluster is asked without one where it must be.
+	key := config.Prefix + ":{+list/probe}:all"
+	denied, err := node.EvalSha(ctx, probe.sha, []string{key}, "p", "").Result()
+	if goredis.HasErrorPrefix(err, "MOVED") {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var names []string
+	for _, name := range list(denied) {
+		names = append(names, text(name))
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	return permanent("the user may not use %s on keys that begin with %q; grant it +@read +@write +@scripting +@connection +info ~%s:* &%s:*",
+		strings.Join(names, ", "), config.Prefix+":", config.Prefix, config.Prefix)
+}
+
+// permanent is a fault that lasts until somebody has done something about it.
+func permanent(format string, args ...any) error {
+	out := session.ErrUnavailable.WithMessage(format, args...)
+	out.Retryable = false
+	return out
+}

@@ -1,0 +1,155 @@
+package redis
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/helixagents/helix/session"
+)
+
+// header is a session's header: the document without what may be large, and what
+// else a change has to know. Everything that a change decides it decides on this.
+type header struct {
+	// State has the fields that the header holds; the rest of the document is added
+	// by takeDoc.
+	session.State
+	raw map[string]string // as it is stored
+
+	closeOwedAt time.Time
+	runStatus   session.RunStatus
+	runRuntime  string
+	points      int // checkpoints ever written
+
+	// The record of the run in flight, as far as commits change it.
+	runSteps  int
+	runReason session.CompletionReason
+	runUsage  session.Usage
+	attempts  int
+	progress  int64
+
+	stop  *session.Stop
+	inbox bool
+}
+
+func newHeader(tenant, id string, raw map[string]string) *header {
+	h := &header{raw: raw}
+	number := func(field string) int64 { return number(raw[field]) }
+	h.Tenant, h.ID = tenant, id
+	h.Version, h.StepCount, h.ResumeCount = number("v"), int(number("steps")), int(number("resumes"))
+	h.MessageCount, h.LastCommit, h.UpdatedAt = int(number("msgs")), raw["commit"], moment(raw["updated"])
+	h.CheckpointID, h.CheckpointSource = raw["cp"], session.CheckpointSource(raw["cpsrc"])
+	h.CheckpointedAt, h.points = moment(raw["cpat"]), int(number("cpn"))
+	h.Status = session.Status(raw["status"])
+	h.Lease = session.Lease{Owner: raw["owner"], Epoch: number("epoch"), ExpiresAt: moment(raw["lease"])}
+	h.Turn, h.CurrentRunID = int(number("turn")), raw["run"]
+	h.runStatus, h.runRuntime = session.RunStatus(raw["rstatus"]), raw["runtime"]
+	h.closeOwedAt = moment(raw["owed"])
+	h.CloseOwed = !h.closeOwedAt.IsZero()
+	h.Agent, h.UserID, h.ParentID, h.RootID, h.StreamID = raw["agent"], raw["user"], raw["parent"], raw["root"], raw["stream"]
+	h.ExpiresAt, h.CreatedAt = moment(raw["expires"]), moment(raw["created"])
+	h.runSteps, h.runReason, h.runUsage = int(number("rsteps")), session.CompletionReason(raw["rreason"]), usageOf(raw["usage"])
+	h.attempts, h.progress = int(number("attempts")), number("progress")
+	h.inbox = number("inbox") > 0
+	if kind := raw["stopk"]; kind != "" {
+		h.stop = &session.Stop{RunID: h.CurrentRunID, Kind: session.StopKind(kind), Reason: raw["stopr"], At: moment(raw["stopa"])}
+	}
+	return h
+}
+
+// run is what the guards need to know of the current run, or nil.
+func (h *header) run() *session.Run {
+	if h.CurrentRunID == "" {
+		return nil
+	}
+	return &session.Run{ID: h.CurrentRunID, Status: h.runStatus, Attempts: h.attempts, ProgressVersion: h.progress}
+}
+
+// isRunning reports whether the current run has not ended.
+func (h *header) isRunning() bool { return h.runStatus == session.RunRunning }
+
+// unmoved are the fields on which a decision about the session rests. If any has
+// changed when it is carried out, it is made anew.
+func (h *header) unmoved(fields ...string) []any {
+	if len(fields) == 0 {
+		fields = []string{"v", "owner", "epoch", "lease", "run", "rstatus", "status"}
+	}
+	out := make([]any, 0, 2*len(fields))
+	for _, field := range fields {
+		out = append(out, field, h.raw[field])
+	}
+	return out
+}
+
+// hold refuses a fence that is not that of the session's lease.
+func (h *header) hold(fence session.Fence) error {
+	if fence.Owner != "" && h.Lease.Fence() == fence {
+		return nil
+	}
+	return session.ErrStale.WithMessage("session %s: another owner holds the lease", h.ID).WithSaw(h.Saw())
+}
+
+// exists refuses a session in the place of one that there is.
+func (h *header) exists() error {
+	return session.ErrExists.WithMessage("session %s already exists", h.ID).WithSaw(h.Saw())
+}
+
+// atVersion refuses a version that is not the session's.
+func (h *header) atVersion(version int64) error {
+	if h.Version == version {
+		return nil
+	}
+	return session.ErrStale.WithMessage("session %s: version %d was expected", h.ID, version).WithSaw(h.Saw())
+}
+
+// labels reads the tags and metadata.
+func (h *header) labels() error {
+	if tags := h.raw["tags"]; tags != "" {
+		if err := session.Decode("session "+h.ID+": tags", []byte(tags), &h.Tags); err != nil {
+			return err
+		}
+	}
+	if metadata := h.raw["meta"]; metadata != "" {
+		return session.Decode("session "+h.ID+": metadata", []byte(metadata), &h.Metadata)
+	}
+	return nil
+}
+
+// encodeLabels gives the tags and metadata as the header keeps them.
+func encodeLabels(tags []string, metadata map[string]string) (string, string, error) {
+	var t, m string
+	if tags = session.UniqueTags(tags); len(tags) > 0 {
+		raw, err := session.Encode(tags)
+		if err != nil {
+			return "", "", err
+		}
+		t = string(raw)
+	}
+	if len(metadata) > 0 {
+		raw, err := session.Encode(metadata)
+		if err != nil {
+			return "", "", err
+		}
+		m = string(raw)
+	}
+	return t, m, nil
+}
+
+// usageFields are the sums of a run's usage, in the order in which they are kept.
+func usageFields(u *session.Usage) []*int64 {
+	return []*int64{
+		&u.InputTokens, &u.OutputTokens, &u.ReasoningTokens, &u.CacheReadTokens, &u.CacheWriteTokens, &u.ModelCalls, &u.ToolCalls,
+	}
+}
+
+func usageOf(s string) (u session.Usage) {
+	fields := usageFields(&u)
+	for i, n := range strings.Fields(s) {
+		if i < len(fields) {
+			*fields[i] = number(n)
+		}
+	}
+	return u
+}
+
+func itoa[N int | int64](n N) string { return strconv.FormatInt(int64(n), 10) }

@@ -1,0 +1,227 @@
+package redis
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/helixagents/helix/session"
+)
+
+// The indexes of a tenant's sessions, ordered by their age. Each but all and calls
+// has a value in its name.
+const (
+	indexAll    = "all"
+	indexUser   = "user/"
+	indexAgent  = "agent/"
+	indexStatus = "status/"
+	indexTag    = "tag/"
+	indexMeta   = "meta/"
+	indexParent = "parent/"
+	indexRoot   = "root/"
+	indexCalls  = "calls" // sessions that may have rows of calls
+)
+
+// The sweeps' indexes, ordered by when something falls due at the earliest.
+const (
+	sweepLeases    = "leases"
+	sweepDeadlines = "deadlines"
+	sweepExpiries  = "expiries"
+	sweepCloses    = "closes"
+	sweepWakes     = "wakes"
+)
+
+// hints are index entries that a change is about to make true.
+//
+// Indexes live on other slots than sessions, so the two cannot change together.
+// An entry is added before the change: a session that matches is always found. It
+// may be there without being true, so readers verify it; one that is not true is
+// removed, though not within a while after it was added, for its change may still
+// be on its way. See settling.
+type hints struct {
+	entries []hint
+}
+
+type hint struct {
+	slot   string // what the index's key begins with
+	index  string
+	member string
+	score  string
+}
+
+func (h *hints) list(keys keyspace, tenant, index, id, created string) {
+	h.entries = append(h.entries, hint{keys.listing(tenant), index, id, created})
+}
+
+// sweep adds an entry that is looked at from a time on.
+func (h *hints) sweep(keys keyspace, index, tenant, id, rest string, at time.Time) {
+	member := tenant + "\x00" + id
+	if rest != "" {
+		member += "\x00" + rest
+	}
+	h.entries = append(h.entries, hint{keys.sweep(shardOf(tenant, id)), index, member, micros(at)})
+}
+
+// stateHints are the entries for a session's new document, of those that its old
+// one, if there is one, did not have.
+func (s *sessions) stateHints(h *hints, is, was *session.State) {
+	created := micros(is.CreatedAt)
+	add := func(index string) { h.list(s.b.keys, s.tenant, index, is.ID, created) }
+	value := func(index, is, was string) {
+		if is != was && is != "" {
+			add(index + indexed(is))
+		}
+	}
+	old := session.State{}
+	if was == nil {
+		add(indexAll)
+	} else {
+		old = *was
+	}
+	value(indexUser, is.UserID, old.UserID)
+	value(indexAgent, is.Agent, old.Agent)
+	value(indexStatus, string(is.Status), string(old.Status))
+	value(indexParent, is.ParentID, old.ParentID)
+	value(indexRoot, is.RootID, old.RootID)
+	for _, tag := range is.Tags {
+		if !slices.Contains(old.Tags, tag) {
+			add(indexTag + indexed(tag))
+		}
+	}
+	for name, value := range is.Metadata {
+		if had, ok := old.Metadata[name]; !ok || had != value {
+			add(indexMeta + indexed(name, value))
+		}
+	}
+	expires := !is.ExpiresAt.IsZero() && !over(is.Status)
+	if expires && (!is.ExpiresAt.Equal(old.ExpiresAt) || over(old.Status)) {
+		h.sweep(s.b.keys, sweepExpiries, s.tenant, is.ID, "", is.ExpiresAt)
+	}
+}
+
+// over reports whether a session has ended: one that was interrupted or paused can
+// go on where it stopped.
+func over(status session.Status) bool { return status == session.Completed || status == session.Failed }
+
+// addHints adds index entries, those of one slot in one step.
+func (b *Backend) addHints(ctx context.Context, what string, h *hints) error {
+	if len(h.entries) == 0 {
+		return nil
+	}
+	return b.perSlot(ctx, what, addHints, h.entries, func(e *hint) []any { return []any{e.member, e.score} })
+}
+
+// correction is an entry that was found untrue.
+type correction struct {
+	hint
+	right string // the right score, or empty if there is none
+}
+
+// settle corrects entries; if that fails somebody will find them untrue again.
+func (b *Backend) settle(ctx context.Context, corrections []correction) {
+	if len(corrections) == 0 {
+		return
+	}
+	entries, right := make([]hint, len(corrections)), make(map[*hint]string, len(corrections))
+	for i, c := range corrections {
+		entries[i] = c.hint
+		right[&entries[i]] = c.right
+	}
+	err := b.perSlot(ctx, "settle indexes", settleHints, entries, func(e *hint) []any { return []any{e.member, e.score, right[e]} })
+	if err != nil && ctx.Err() == nil {
+		b.config.Logger.Warn("index entries could not be corrected", "error", err)
+	}
+}
+
+// perSlot runs a script once for each slot that entries belong to, all in one
+// pipeline.
+func (b *Backend) perSlot(ctx context.Context, what string, s *script, entries []hint, args func(*hint) []any) error {
+	type group struct {
+		keys []string
+		args []any
+	}
+	groups := map[string]*group{}
+	for i := range entries {
+		e := &entries[i]
+		g := groups[e.slot]
+		if g == nil {
+			g = &group{[]string{e.slot + "recent"}, []any{"", b.stamp(), b.config.settling.Microseconds()}}
+			groups[e.slot] = g
+		}
+		g.keys = append(g.keys, e.slot+e.index)
+		g.args = append(g.args, args(e)...)
+	}
+	if len(groups) == 1 {
+		for _, g := range groups {
+			_, err := b.eval(ctx, s, g.keys, g.args)
+			return failure(what, err)
+		}
+	}
+	pipe := b.client.Pipeline()
+	running := make(map[*group]*goredis.Cmd, len(groups))
+	for _, g := range groups {
+		running[g] = pipe.EvalSha(ctx, s.sha, g.keys, g.args...)
+	}
+	_, _ = pipe.Exec(ctx) // each command has its own error
+	for g, cmd := range running {
+		err := cmd.Err()
+		if goredis.HasErrorPrefix(err, "NOSCRIPT") {
+			_, err = b.eval(ctx, s, g.keys, g.args)
+		}
+		if err != nil {
+			return failure(what, err)
+		}
+	}
+	return nil
+}
+
+// createdCache remembers how old sessions are: their place in every index. It
+// never changes while a session exists; one that was made anew under its id would
+// get an entry in the wrong place, which its readers move.
+type createdCache struct {
+	mu    sync.Mutex
+	known map[session.Key]string
+}
+
+const maxCreated = 10_000
+
+func (c *createdCache) put(tenant, id, created string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.known == nil || len(c.known) >= maxCreated {
+		c.known = map[session.Key]string{}
+	}
+	c.known[session.Key{Tenant: tenant, ID: id}] = created
+}
+
+func (c *createdCache) get(tenant, id string) (string, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	created, ok := c.known[session.Key{Tenant: tenant, ID: id}]
+	return created, ok
+}
+
+// createdAt is when a session was created, as indexes have it; empty if there is
+// none.
+func (s *sessions) createdAt(ctx context.Context, id string) (string, error) {
+	if created, ok := s.b.created.get(s.tenant, id); ok {
+		return created, nil
+	}
+	v, err := s.look(ctx, id, "look up", query())
+	if err != nil || v.header == nil {
+		return "", err
+	}
+	return v.header.raw["created"], nil
+}
+
+func score(f float64) string { return strconv.FormatFloat(f, 'f', 0, 64) }
+
+func (c *createdCache) drop(tenant, id string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.known, session.Key{Tenant: tenant, ID: id})
+}

@@ -1,0 +1,132 @@
+package redis
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// The keys of a session, each known to scripts by a letter. Rows of several
+// attributes are fields of a hash: the row's id, a zero byte, the attribute.
+const (
+	keyHeader      = "h" // hash: what commits read and write; see header.go
+	keyDoc         = "d" // hash: the rest of the document: doc, end, step, output
+	keyMessages    = "m" // list: the bodies of messages
+	keyMetas       = "x" // list: for each message id, role and calls, with zero bytes between
+	keyMessageIDs  = "i" // hash: message id to number, from 1
+	keyStateLog    = "s" // stream: the writes to custom state, by version
+	keySnapshots   = "z" // hash: custom state at some versions
+	keyStateKinds  = "k" // hash: state key to "l" for a list, "v" for another value
+	keyRuns        = "r" // hash: by turn the record (d), outcome (e), output (o), progress (x); turn by id (i) and request (q)
+	keyPoints      = "c" // hash: number by checkpoint id (i); undone ones by number (u)
+	keyPointRows   = "p" // list: the rows of checkpoints, by number
+	keyCalls       = "t" // hash: rows of calls of steps in flight, under message and call
+	keyOpen        = "w" // hash: rows of waits that are open
+	keyOver        = "v" // hash: rows of waits that are over
+	keyChildren    = "f" // hash: rows of child references
+	keyAwaited     = "a" // hash: the children that are awaited
+	keyOwnership   = "o" // hash: call to session, and under call and a zero byte when it was completed
+	keyInbox       = "b" // hash: rows of entries not taken in
+	keyInboxSeen   = "n" // hash: the ids of all entries ever sent
+	keyWakes       = "g" // hash: child to run and time, of wakes for this session
+	keyOutbox      = "y" // hash: parent and child to run and time, of wakes not moved yet
+	keyStream      = "S" // hash: the stream's header and how far its producers have come
+	keyChunks      = "X" // stream: its chunks
+	keyLock        = "L" // hash: a lock
+	sessionLetters = keyHeader + keyDoc + keyMessages + keyMetas + keyMessageIDs + keyStateLog + keySnapshots + keyStateKinds +
+		keyRuns + keyPoints + keyPointRows + keyCalls + keyOpen + keyOver + keyChildren + keyAwaited + keyOwnership +
+		keyInbox + keyInboxSeen + keyWakes + keyOutbox + keyStream + keyChunks
+)
+
+// sweepShards is over how many slots the sweeps' indexes are spread. It can never
+// change: entries are found where they were put.
+const sweepShards = 8
+
+// keyspace names keys.
+type keyspace struct{ prefix string }
+
+// session is what all keys of a session, and of the stream of its id, begin with.
+// The part in braces decides the slot.
+func (k keyspace) session(tenant, id string) string {
+	return k.prefix + ":{" + escape(tenant, false) + "/" + escape(id, true) + "}:"
+}
+
+// channel is where the readers of a stream are told of changes.
+func (k keyspace) channel(tenant, id string) string { return k.session(tenant, id) + "changed" }
+
+// lock is what the key of a lock begins with.
+func (k keyspace) lock(name string) string { return k.prefix + ":{+lock/" + escape(name, false) + "}:" }
+
+// listing is what the indexes of a tenant's sessions begin with.
+func (k keyspace) listing(tenant string) string {
+	return k.prefix + ":{+list/" + escape(tenant, false) + "}:"
+}
+
+// sweep is what the sweeps' indexes of one shard begin with.
+func (k keyspace) sweep(shard int) string {
+	return k.prefix + ":{+sweep/" + strconv.Itoa(shard) + "}:"
+}
+
+// shardOf spreads sessions over the shards of the sweeps' indexes.
+func shardOf(tenant, id string) int {
+	sum := sha256.Sum256([]byte(tenant + "\x00" + id))
+	return int(sum[0]) % sweepShards
+}
+
+// indexed gives a value that sessions are listed by the form that it has in a key.
+func indexed(parts ...string) string {
+	value := strings.Join(parts, "\x00")
+	if len(value) <= 64 {
+		return escape(value, true)
+	}
+	sum := sha256.Sum256([]byte(value))
+	return "#" + hex.EncodeToString(sum[:])
+}
+
+// escape writes bytes that could end a tag, or be taken for a separator, in hex.
+func escape(s string, slash bool) string {
+	plain := func(c byte) bool {
+		switch {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':
+			return true
+		case c == '/':
+			return slash
+		}
+		return strings.IndexByte("._:@-", c) >= 0
+	}
+	for i := range len(s) {
+		if plain(s[i]) {
+			continue
+		}
+		var b strings.Builder
+		for j := range len(s) {
+			if plain(s[j]) {
+				b.WriteByte(s[j])
+				continue
+			}
+			b.WriteByte('%')
+			b.WriteString(hex.EncodeToString([]byte{s[j]}))
+		}
+		return b.String()
+	}
+	return s
+}
+
+// micros is a time as it is stored; empty for none.
+func micros(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return strconv.FormatInt(t.UnixMicro(), 10)
+}
+
+// moment is what micros has written.
+func moment(s string) time.Time {
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil {
+		return time.Time{}
+	}
+	return time.UnixMicro(n).UTC()
+}

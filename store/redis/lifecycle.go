@@ -1,0 +1,328 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/helixagents/helix/session"
+)
+
+// newState is the document of a session that is to be created. Whatever a new
+// session cannot have yet is not taken from it.
+func newState(tenant string, state *session.State, now time.Time) session.State {
+	out := *state
+	out.Tenant, out.Version = tenant, 0
+	out.Turn, out.MessageCount, out.CurrentRunID = 0, 0, ""
+	out.LastCommit, out.CloseOwed, out.Lease = "", false, session.Lease{}
+	out.CheckpointID, out.CheckpointSource, out.CheckpointedAt = "", "", time.Time{}
+	out.Pending, out.AwaitingChildren = nil, nil
+	out.Tags = session.UniqueTags(state.Tags)
+	if out.CreatedAt.IsZero() {
+		out.CreatedAt = now
+	}
+	out.CreatedAt = out.CreatedAt.UTC().Truncate(time.Microsecond)
+	out.UpdatedAt = now
+	return out
+}
+
+// create adds the operations that make a session, without its custom state. Its
+// version is 0 until it is bumped.
+func (w *batch) create(state *session.State, born string) error {
+	w.do("absent", "")
+	w.do("set", "", "born", born, "v", "0", "epoch", "0", "msgs", "0", "cpn", "0", "turn", "0",
+		"created", micros(state.CreatedAt), "steps", state.StepCount, "resumes", state.ResumeCount)
+	return w.replaceDocument(state)
+}
+
+// replaceDocument writes what a caller says about a session.
+func (w *batch) replaceDocument(state *session.State) error {
+	tags, metadata, err := encodeLabels(state.Tags, state.Metadata)
+	if err != nil {
+		return session.ErrInvalid.WithCause(err, "session %s: cannot be encoded", state.ID)
+	}
+	w.do("set", "", "status", string(state.Status), "agent", state.Agent, "user", state.UserID, "parent", state.ParentID,
+		"root", state.RootID, "stream", state.StreamID, "expires", micros(state.ExpiresAt), "tags", tags, "meta", metadata)
+	return w.writeDoc(state)
+}
+
+// Create implements [session.Lifecycle].
+func (s *sessions) Create(ctx context.Context, state *session.State) error {
+	if err := state.Check(); err != nil {
+		return err
+	}
+	now, err := s.b.now(ctx)
+	if err != nil {
+		return err
+	}
+	is := newState(s.tenant, state, now)
+	p := &plan{}
+	if err := p.create(&is, s.b.tokens.next()); err != nil {
+		return err
+	}
+	p.do("bump", "", "")
+	if state.Custom.Len() > 0 {
+		if err := p.writeWhole(state.ID, &state.Custom); err != nil {
+			return err
+		}
+	}
+	return s.carryOutNew(ctx, "create", &is, p)
+}
+
+// carryOutNew makes a session.
+func (s *sessions) carryOutNew(ctx context.Context, verb string, is *session.State, p *plan) error {
+	s.stateHints(&p.hints, is, nil)
+	_, err := s.carryOut(ctx, is.ID, verb, s.b.tokens.next(), p)
+	if r, refused := errors.AsType[*refusal](err); refused {
+		return r.domain(is.ID)
+	}
+	return err
+}
+
+// Exists implements [session.Lifecycle].
+func (s *sessions) Exists(ctx context.Context, id string) (bool, error) {
+	name := what(id, "exists")
+	if err := s.b.begin(ctx, name); err != nil {
+		return false, err
+	}
+	n, err := s.b.client.Exists(ctx, s.prefix(id)+keyHeader).Result()
+	return n > 0, failure(name, err)
+}
+
+// Load implements [session.Lifecycle].
+func (s *sessions) Load(ctx context.Context, id string) (*session.State, error) {
+	q := query()
+	q.readState("")
+	q.do("all", keyDoc, keyDoc)
+	q.do("all", keyOpen, keyOpen)
+	q.do("awaited", keyAwaited+keyChildren)
+	v, err := s.read(ctx, id, "load", q)
+	if err != nil {
+		return nil, err
+	}
+	h := v.header
+	if err := h.takeDoc(fieldsOf(v.parts[1])); err != nil {
+		return nil, err
+	}
+	state := h.State
+	if state.Custom, _, err = stateAt(id, v.parts[0]); err != nil {
+		return nil, err
+	}
+	if state.Pending, err = decodePendings(id, v.parts[2]); err != nil {
+		return nil, err
+	}
+	if state.AwaitingChildren, err = decodeChildren(id, v.parts[3]); err != nil {
+		return nil, err
+	}
+	if len(state.Pending) == 0 {
+		state.Pending = nil
+	}
+	if len(state.AwaitingChildren) == 0 {
+		state.AwaitingChildren = nil
+	}
+	return &state, nil
+}
+
+// Clone implements [session.Lifecycle]. The source is read as it is at one
+// version; the copy is then made in one step in its own slot, from what was read.
+func (s *sessions) Clone(ctx context.Context, clone *session.Clone) (*session.State, error) {
+	if err := clone.Check(); err != nil {
+		return nil, err
+	}
+	for range maxEdits {
+		v, err := s.readPoint(ctx, clone)
+		if err != nil {
+			return nil, err
+		}
+		p, is, err := s.planClone(ctx, clone, v)
+		if err != nil {
+			return nil, err
+		}
+		if p == nil {
+			continue
+		}
+		if err := s.carryOutNew(ctx, "clone", is, p); err != nil {
+			return nil, err
+		}
+		return s.Load(ctx, is.ID)
+	}
+	return nil, session.ErrUnavailable.WithMessage("%s: the session kept changing", what(clone.From, "clone"))
+}
+
+// readPoint reads the checkpoint that a clone goes by, if it does.
+func (s *sessions) readPoint(ctx context.Context, clone *session.Clone) (*view, error) {
+	q := query()
+	switch {
+	case clone.CheckpointID != "":
+		q.do("checkpoint", keyPoints+keyPointRows, clone.CheckpointID)
+	case clone.MessageCount != nil:
+		q.do("within", keyPoints+keyPointRows, max(*clone.MessageCount, 0))
+	}
+	return s.read(ctx, clone.From, "clone", q)
+}
+
+// planClone reads what a clone copies. There is no plan if the source has changed
+// since v.
+func (s *sessions) planClone(ctx context.Context, clone *session.Clone, v *view) (*plan, *session.State, error) {
+	to, err := clone.Complete(&v.header.State)
+	if err != nil {
+		return nil, nil, err
+	}
+	count, version, err := cloned(clone, v)
+	if err != nil {
+		return nil, nil, err
+	}
+	q := query()
+	q.readState(itoa(version))
+	q.do("range", keyMessages, keyMessages, 0, count-1)
+	q.do("range", keyMetas, keyMetas, 0, count-1)
+	again, err := s.read(ctx, clone.From, "clone", q)
+	if err != nil {
+		return nil, nil, err
+	}
+	if again.header.raw["born"] != v.header.raw["born"] || again.header.Version != v.header.Version {
+		return nil, nil, nil
+	}
+	is := newState(s.tenant, &to, v.now)
+	is.StepCount, is.ResumeCount = 0, 0
+	p := &plan{}
+	if err := p.create(&is, s.b.tokens.next()); err != nil {
+		return nil, nil, err
+	}
+	p.do("bump", "", "")
+	p.copyMessages(count, list(again.parts[1]), list(again.parts[2]))
+	if version > 0 {
+		custom, _, err := stateAt(clone.From, again.parts[0])
+		if err != nil {
+			return nil, nil, err
+		}
+		if custom.Len() > 0 {
+			if err := p.writeWhole(is.ID, &custom); err != nil {
+				return nil, nil, err
+			}
+		}
+	}
+	p.addCheckpoint(is.ID, session.NewCheckpoint{Source: session.FromSave}, v.now)
+	return p, &is, nil
+}
+
+// copyMessages appends messages as they are stored in another session.
+func (w *batch) copyMessages(count int, bodies, metas []any) {
+	args := []any{""}
+	for i := range min(count, len(bodies)) {
+		meta := text(metas[i])
+		args = append(args, "m", messageID(meta), meta, text(bodies[i]))
+	}
+	if len(args) > 1 {
+		w.do("append", keyMessages+keyMetas+keyMessageIDs, args...)
+	}
+}
+
+// cloned is the number of messages and the version of custom state that a clone
+// takes; version 0 has none.
+func cloned(clone *session.Clone, v *view) (count int, version int64, err error) {
+	h := v.header
+	switch n := clone.MessageCount; {
+	case clone.CheckpointID != "":
+		point, _, err := decodePoint(h.ID, v.parts[0])
+		switch {
+		case err != nil:
+			return 0, 0, err
+		case point == nil:
+			return 0, 0, notFound("session %s: checkpoint %s", h.ID, clone.CheckpointID)
+		case point.Undone:
+			return 0, 0, session.ErrNotFound.WithMessage("session %s: a rewind has dropped messages of checkpoint %s", h.ID, point.ID)
+		}
+		return point.MessageCount, point.Version, nil
+	case n != nil:
+		if *n < 0 || *n > h.MessageCount {
+			return 0, 0, session.Invalid("message count", "%d is not within 0 and %d", *n, h.MessageCount)
+		}
+		point, _, err := decodePoint(h.ID, v.parts[0])
+		if err != nil || point == nil {
+			return *n, 0, err
+		}
+		return *n, point.Version, nil
+	}
+	return h.MessageCount, h.Version, nil
+}
+
+// Delete implements [session.Lifecycle]. Each session goes in one step, those
+// furthest from the root first: when the deletion is cut short the root is still
+// there to be deleted again.
+func (s *sessions) Delete(ctx context.Context, id string) ([]string, error) {
+	const verb = "delete"
+	if _, err := s.read(ctx, id, verb, query()); err != nil {
+		return nil, err
+	}
+	tree, err := s.tree(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	for _, member := range slices.Backward(tree) {
+		w := &batch{}
+		w.do("delete", sessionLetters, s.b.keys.channel(s.tenant, member))
+		_, err := s.apply(ctx, member, verb, "", w)
+		if r, refused := errors.AsType[*refusal](err); refused {
+			if member != id {
+				continue // somebody was faster
+			}
+			return nil, r.domain(id)
+		}
+		if err != nil {
+			return nil, err
+		}
+		s.b.watch.notify(s.b.keys.channel(s.tenant, member))
+		s.b.created.drop(s.tenant, member)
+	}
+	return tree, nil
+}
+
+// tree lists a session and all below it. Links that go round in a circle are
+// followed once.
+func (s *sessions) tree(ctx context.Context, id string) ([]string, error) {
+	tree, seen := []string{id}, map[string]bool{id: true}
+	for i := 0; i < len(tree); i++ {
+		key := s.b.keys.listing(s.tenant) + indexParent + indexed(tree[i])
+		found, err := s.b.client.ZRange(ctx, key, 0, -1).Result()
+		if err != nil {
+			return nil, failure(what(id, "delete"), err)
+		}
+		parents, err := s.parents(ctx, found)
+		if err != nil {
+			return nil, failure(what(id, "delete"), err)
+		}
+		for j, child := range found {
+			if parents[j] == tree[i] && !seen[child] {
+				seen[child] = true
+				tree = append(tree, child)
+			}
+		}
+	}
+	return tree, nil
+}
+
+// parents reads whose children sessions are.
+func (s *sessions) parents(ctx context.Context, ids []string) ([]string, error) {
+	out := make([]string, len(ids))
+	if len(ids) == 0 {
+		return out, nil
+	}
+	pipe := s.b.client.Pipeline()
+	found := make([]*goredis.StringCmd, len(ids))
+	for i, id := range ids {
+		found[i] = pipe.HGet(ctx, s.prefix(id)+keyHeader, "parent")
+	}
+	_, _ = pipe.Exec(ctx) // each command has its own error
+	for i, cmd := range found {
+		parent, err := cmd.Result()
+		if err != nil && !errors.Is(err, goredis.Nil) {
+			return nil, err
+		}
+		out[i] = parent
+	}
+	return out, nil
+}

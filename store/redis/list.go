@@ -1,0 +1,249 @@
+package redis
+
+import (
+	"context"
+	"maps"
+	"math"
+	"slices"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/helixagents/helix/session"
+)
+
+// listed are the fields of a header that a summary shows or a query selects by.
+var listed = []string{
+	"v", "agent", "status", "user", "parent", "tags", "meta", "turn", "msgs", "created", "updated",
+}
+
+// List implements [session.Lister]. It walks the narrowest index that has
+// everything the query selects, and verifies each session that it finds there.
+func (s *sessions) List(ctx context.Context, query session.Query) (page session.Page[session.Summary], err error) {
+	at, resumed, err := query.Position()
+	if err != nil {
+		return page, err
+	}
+	if err := s.b.begin(ctx, "list sessions"); err != nil {
+		return page, err
+	}
+	w := &walk{sessions: s, query: &query, slot: s.b.keys.listing(s.tenant)}
+	w.index, w.holds = narrowest(&query)
+	if w.min, w.max = dates(&query); resumed {
+		w.after, w.last = &at, &goredis.Z{Score: float64(at.N / 1000), Member: at.ID}
+	}
+	page = session.Page[session.Summary]{Items: []session.Summary{}, Offset: query.Skip(), Limit: query.Size()}
+	skip := query.Skip()
+	err = w.each(ctx, page.Limit+skip+1, func(found *session.Summary) bool {
+		switch {
+		case skip > 0:
+			skip--
+		case len(page.Items) == page.Limit:
+			last := &page.Items[page.Limit-1]
+			page.HasMore = true
+			page.Next = session.Position{N: last.CreatedAt.UnixNano(), ID: last.ID}.Cursor()
+			return false
+		default:
+			page.Items = append(page.Items, *found)
+		}
+		return true
+	})
+	if err != nil {
+		return session.Page[session.Summary]{}, err
+	}
+	if query.Total {
+		total := 0
+		all := *w
+		all.after, all.last = nil, nil
+		if err := all.each(ctx, session.MaxPageSize, func(*session.Summary) bool { total++; return true }); err != nil {
+			return session.Page[session.Summary]{}, err
+		}
+		page.Total = &total
+	}
+	return page, nil
+}
+
+// narrowest is the index that is likely to be the shortest of those that have
+// everything a query selects, and what makes an entry of it true.
+func narrowest(q *session.Query) (index string, holds func(*session.Summary) bool) {
+	switch {
+	case q.ParentID != "":
+		return indexParent + indexed(q.ParentID), func(s *session.Summary) bool { return s.ParentID == q.ParentID }
+	case len(q.Metadata) > 0:
+		name := slices.Min(slices.Collect(maps.Keys(q.Metadata)))
+		value := q.Metadata[name]
+		return indexMeta + indexed(name, value), func(s *session.Summary) bool {
+			has, ok := s.Metadata[name]
+			return ok && has == value
+		}
+	case len(q.Tags) > 0:
+		return indexTag + indexed(q.Tags[0]), func(s *session.Summary) bool { return slices.Contains(s.Tags, q.Tags[0]) }
+	case q.UserID != "":
+		return indexUser + indexed(q.UserID), func(s *session.Summary) bool { return s.UserID == q.UserID }
+	case len(q.Statuses) == 1:
+		return indexStatus + indexed(string(q.Statuses[0])), func(s *session.Summary) bool { return s.Status == q.Statuses[0] }
+	case q.Agent != "":
+		return indexAgent + indexed(q.Agent), func(s *session.Summary) bool { return s.Agent == q.Agent }
+	}
+	return indexAll, func(*session.Summary) bool { return true }
+}
+
+// dates bound the index by age.
+func dates(q *session.Query) (oldest, newest string) {
+	oldest, newest = "-inf", "+inf"
+	if !q.CreatedAfter.IsZero() {
+		oldest = micros(q.CreatedAfter)
+	}
+	if !q.CreatedBefore.IsZero() {
+		newest = micros(q.CreatedBefore)
+	}
+	return oldest, newest
+}
+
+// walk goes through an index, the newest session first.
+type walk struct {
+	*sessions
+	query       *session.Query
+	slot, index string
+	holds       func(*session.Summary) bool // whether an entry of the index is true
+	min, max    string
+	after       *session.Position // where to begin
+	last        *goredis.Z        // the entry looked at last
+}
+
+// each yields the sessions that the query selects until told to stop.
+func (w *walk) each(ctx context.Context, size int, yield func(*session.Summary) bool) error {
+	for size = min(max(size, 50), 500); ; {
+		found, err := w.next(ctx, size)
+		if err != nil || len(found) == 0 {
+			return err
+		}
+		summaries, err := w.verify(ctx, found)
+		if err != nil {
+			return err
+		}
+		for i := range summaries {
+			if summaries[i] != nil && !yield(summaries[i]) {
+				return nil
+			}
+		}
+	}
+}
+
+// next gives the entries after the last. Several may share a score, so the search
+// begins with that of the last and goes past it.
+func (w *walk) next(ctx context.Context, size int) ([]goredis.Z, error) {
+	for ; ; size *= 2 {
+		from := w.max
+		if w.last != nil {
+			from = score(w.last.Score)
+		}
+		found, err := w.b.client.ZRangeArgsWithScores(ctx, goredis.ZRangeArgs{
+			Key: w.slot + w.index, Start: w.min, Stop: from, ByScore: true, Rev: true, Count: int64(size),
+		}).Result()
+		if err != nil {
+			return nil, failure("list sessions", err)
+		}
+		full := len(found) == size
+		if w.last != nil {
+			last := *w.last
+			found = slices.DeleteFunc(found, func(z goredis.Z) bool {
+				return z.Score > last.Score || (z.Score == last.Score && text(z.Member) >= text(last.Member))
+			})
+		}
+		if len(found) > 0 {
+			w.last = &found[len(found)-1]
+			return found, nil
+		}
+		if !full || size > math.MaxInt32 {
+			return nil, nil
+		}
+	}
+}
+
+// verify reads the sessions of entries; nil for what the query does not select.
+// Entries that are not true are removed.
+func (w *walk) verify(ctx context.Context, found []goredis.Z) ([]*session.Summary, error) {
+	pipe := w.b.client.Pipeline()
+	headers := make([]*goredis.SliceCmd, len(found))
+	for i, z := range found {
+		headers[i] = pipe.HMGet(ctx, w.prefix(text(z.Member))+keyHeader, listed...)
+	}
+	_, _ = pipe.Exec(ctx) // each command has its own error
+	out := make([]*session.Summary, len(found))
+	var wrong []correction
+	for i, z := range found {
+		values, err := headers[i].Result()
+		if err != nil {
+			return nil, failure("list sessions", err)
+		}
+		id := text(z.Member)
+		summary := w.summarise(id, values)
+		entry := hint{w.slot, w.index, id, score(z.Score)}
+		switch {
+		case summary == nil || !w.holds(summary):
+			wrong = append(wrong, correction{entry, ""})
+		case micros(summary.CreatedAt) != entry.score: // it was made anew since
+			wrong = append(wrong, correction{entry, micros(summary.CreatedAt)})
+		}
+		if summary != nil && w.selects(summary) {
+			out[i] = summary
+		}
+	}
+	w.b.settle(ctx, wrong)
+	return out, nil
+}
+
+// summarise reads a session's summary; nil if there is none, or none that can be
+// decoded.
+func (w *walk) summarise(id string, values []any) *session.Summary {
+	raw := make(map[string]string, len(values))
+	for i, value := range values {
+		raw[listed[i]] = text(value)
+	}
+	if raw["v"] == "" {
+		return nil
+	}
+	h := newHeader(w.tenant, id, raw)
+	if err := h.labels(); err != nil {
+		w.b.config.Logger.Warn("a session's labels cannot be decoded", "tenant", w.tenant, "session", id, "error", err)
+	}
+	return &session.Summary{
+		Key:   session.Key{Tenant: w.tenant, ID: id},
+		Agent: h.Agent, Status: h.Status, UserID: h.UserID, ParentID: h.ParentID, Tags: h.Tags, Metadata: h.Metadata,
+		Turn: h.Turn, MessageCount: h.MessageCount, CreatedAt: h.CreatedAt, UpdatedAt: h.UpdatedAt,
+	}
+}
+
+func (w *walk) selects(s *session.Summary) bool {
+	q := w.query
+	switch {
+	case w.after != nil && !follows(s, w.after),
+		q.UserID != "" && q.UserID != s.UserID,
+		q.Agent != "" && q.Agent != s.Agent,
+		q.ParentID != "" && q.ParentID != s.ParentID,
+		q.RootsOnly && s.ParentID != "",
+		len(q.Statuses) > 0 && !slices.Contains(q.Statuses, s.Status),
+		!q.CreatedAfter.IsZero() && !s.CreatedAt.After(q.CreatedAfter),
+		!q.CreatedBefore.IsZero() && !s.CreatedAt.Before(q.CreatedBefore):
+		return false
+	}
+	for _, tag := range q.Tags {
+		if !slices.Contains(s.Tags, tag) {
+			return false
+		}
+	}
+	for name, value := range q.Metadata {
+		if has, ok := s.Metadata[name]; !ok || has != value {
+			return false
+		}
+	}
+	return true
+}
+
+// follows reports whether a session comes after a position: it is older, or of the
+// same age with a lower id.
+func follows(s *session.Summary, at *session.Position) bool {
+	n := s.CreatedAt.UnixNano()
+	return n < at.N || (n == at.N && s.ID < at.ID)
+}
+

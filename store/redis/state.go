@@ -1,0 +1,194 @@
+package redis
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/helixagents/helix/session"
+)
+
+// Custom state is the log of what was done to it: an entry for the writes of a
+// version, and snapshots. A commit adds an entry. Snapshots that put the log
+// together are made outside of commits, once the writes since the last outweigh
+// it; they say nothing new, so it does not matter who makes them or whether.
+
+// minDelta is how many bytes of writes may gather before a snapshot is made: below
+// it, replaying them costs less.
+const minDelta = 64 << 10
+
+// stateAt puts custom state together from what the script found.
+func stateAt(id string, part any) (doc session.Document, logged int, err error) {
+	parts := list(part)
+	if len(parts) < 2 {
+		return doc, 0, nil
+	}
+	if whole := text(parts[1]); whole != "" {
+		if err := session.Decode("session "+id+": custom state at version "+text(parts[0]), []byte(whole), &doc); err != nil {
+			return doc, 0, err
+		}
+	}
+	for _, entry := range parts[2:] {
+		raw := text(entry)
+		logged += len(raw)
+		var w session.Writes
+		if err := session.Decode(fmt.Sprintf("session %s: writes to custom state after version %s", id, text(parts[0])), []byte(raw), &w); err != nil {
+			return doc, 0, err
+		}
+		if err := doc.Apply(w); err != nil {
+			return doc, 0, session.ErrCorrupt.WithCause(err, "session %s: custom state cannot be rebuilt", id)
+		}
+	}
+	return doc, logged, nil
+}
+
+func (w *batch) readState(version string) {
+	w.do("state", keyStateLog+keySnapshots, version)
+}
+
+// writeState adds writes to the log.
+func (w *batch) writeState(writes session.Writes) error {
+	kinds, err := keyKinds(writes)
+	if err != nil {
+		return err
+	}
+	composed := session.Compose(writes)
+	if composed.Empty() {
+		return nil
+	}
+	body, err := encodeWrites(composed)
+	if err != nil {
+		return err
+	}
+	w.do("state", keyStateLog+keyStateKinds, append([]any{body}, kinds...)...)
+	return nil
+}
+
+// keyKinds says for each key that writes touch whether it must be a list, if it is
+// there, and what it becomes. What the writes themselves make impossible is
+// refused here, the rest by the script.
+func keyKinds(writes session.Writes) ([]any, error) {
+	var order []string
+	needs, becomes := map[string]string{}, map[string]string{}
+	for i := range writes.Ops {
+		op := &writes.Ops[i]
+		if op.Kind == session.OpAppend && len(op.Items) == 0 {
+			continue
+		}
+		kind, touched := becomes[op.Key]
+		if !touched {
+			order = append(order, op.Key)
+		}
+		switch op.Kind {
+		case session.OpAppend:
+			if touched && kind == "v" {
+				return nil, notList(op.Key)
+			}
+			if !touched {
+				needs[op.Key] = "1"
+			}
+			becomes[op.Key] = "l"
+		case session.OpReplace:
+			becomes[op.Key] = kindOf(op.Value)
+		case session.OpDelete:
+			becomes[op.Key] = ""
+		}
+	}
+	out := make([]any, 0, 3*len(order))
+	for _, key := range order {
+		out = append(out, key, needs[key], becomes[key])
+	}
+	return out, nil
+}
+
+func kindOf(value json.RawMessage) string {
+	if session.IsList(value) {
+		return "l"
+	}
+	return "v"
+}
+
+// writeWhole replaces custom state.
+func (w *batch) writeWhole(id string, doc *session.Document) error {
+	body, err := doc.MarshalJSON()
+	if err != nil {
+		return session.ErrInvalid.WithCause(err, "session %s: custom state cannot be encoded", id)
+	}
+	args := []any{body}
+	for key, value := range doc.All() {
+		args = append(args, key, kindOf(value))
+	}
+	w.do("whole", keySnapshots+keyStateKinds, args...)
+	return nil
+}
+
+// outweighs reports whether the writes since the last snapshot outweigh it.
+func outweighs(delta, snapshot int64) bool { return delta > max(2*snapshot, minDelta) }
+
+// condense makes a snapshot of custom state as it is now. Nobody depends on it.
+func (s *sessions) condense(ctx context.Context, id string) {
+	q := query()
+	q.readState("")
+	v, err := s.read(ctx, id, "condense", q)
+	if err == nil {
+		err = s.putSnapshot(ctx, v)
+	}
+	if err != nil {
+		s.b.config.Logger.Warn("custom state could not be condensed", "tenant", s.tenant, "session", id, "error", err)
+	}
+}
+
+// putSnapshot stores custom state as the first part of v has it.
+func (s *sessions) putSnapshot(ctx context.Context, v *view) error {
+	h := v.header
+	doc, logged, err := stateAt(h.ID, v.parts[0])
+	if err != nil {
+		return err
+	}
+	body, err := doc.MarshalJSON()
+	if err != nil {
+		return err
+	}
+	// Only the incarnation that was read may have it: one made anew under the same id
+	// has another state at this version.
+	w := &batch{}
+	w.do("same", "", "born", h.raw["born"])
+	w.do("snapshot", keySnapshots, h.raw["v"], body, logged)
+	_, err = s.apply(ctx, h.ID, "condense", "", w)
+	if _, refused := err.(*refusal); refused { //nolint:errorlint // apply returns it as it is
+		return nil
+	}
+	return err
+}
+
+// encodeWrites gives the JSON of writes by hand, for the encoder would re-space
+// the values, which must stay as they were sent.
+func encodeWrites(w session.Writes) ([]byte, error) {
+	out := []byte(`{"ops":[`)
+	for i := range w.Ops {
+		op := &w.Ops[i]
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = append(out, `{"kind":"`...)
+		out = append(out, op.Kind...)
+		out = session.AppendString(append(out, `","key":`...), op.Key)
+		switch op.Kind {
+		case session.OpAppend:
+			out = append(out, `,"items":`...)
+			out = append(out, session.JoinList(json.RawMessage("[]"), op.Items)...)
+		case session.OpReplace:
+			out = append(append(out, `,"value":`...), op.Value...)
+		}
+		out = append(out, '}')
+	}
+	out = append(out, ']')
+	if len(w.Warnings) > 0 {
+		warnings, err := session.Encode(w.Warnings)
+		if err != nil {
+			return nil, err
+		}
+		out = append(append(out, `,"warnings":`...), warnings...)
+	}
+	return append(out, '}'), nil
+}

@@ -1,0 +1,246 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/helixagents/helix/session"
+)
+
+// sessions is the session store of one tenant.
+type sessions struct {
+	b      *Backend
+	tenant string
+}
+
+var _ session.Store = (*sessions)(nil)
+
+// Tenant implements [session.Store].
+func (s *sessions) Tenant(tenant string) session.Store { return &sessions{s.b, orDefault(tenant)} }
+
+// Now implements [session.Turns].
+func (s *sessions) Now(ctx context.Context) (time.Time, error) {
+	if err := s.b.begin(ctx, "read the clock"); err != nil {
+		return time.Time{}, err
+	}
+	return s.b.now(ctx)
+}
+
+func orDefault(tenant string) string {
+	if tenant == "" {
+		return session.DefaultTenant
+	}
+	return tenant
+}
+
+// what names an operation in errors.
+func what(id, verb string) string { return "session " + id + ": " + verb }
+
+func (s *sessions) prefix(id string) string { return s.b.keys.session(s.tenant, id) }
+
+// view is parts of a session, read at one moment.
+type view struct {
+	now time.Time
+	// header is nil if there is no session.
+	header *header
+	parts  []any
+}
+
+// query begins a reading of parts of a session; its header is always one.
+func query() *batch {
+	q := &batch{}
+	q.do("all", keyHeader, keyHeader)
+	return q
+}
+
+// look reads parts of a session in one round trip.
+func (s *sessions) look(ctx context.Context, id, verb string, q *batch) (*view, error) {
+	name := what(id, verb)
+	if err := s.b.begin(ctx, name); err != nil {
+		return nil, err
+	}
+	out, err := s.b.eval(ctx, readSession, q.names(s.prefix(id)), append([]any{string(q.letters), s.b.stamp()}, q.args...))
+	if err != nil {
+		return nil, failure(name, err)
+	}
+	parts := list(out)
+	v := &view{now: moment(text(parts[0]))}
+	if len(parts) == 1 {
+		return v, nil
+	}
+	v.header, v.parts = newHeader(s.tenant, id, fieldsOf(parts[1])), parts[2:]
+	s.b.created.put(s.tenant, id, v.header.raw["created"])
+	return v, nil
+}
+
+// read is look for a session that must exist.
+func (s *sessions) read(ctx context.Context, id, verb string, q *batch) (*view, error) {
+	v, err := s.look(ctx, id, verb, q)
+	if err == nil && v.header == nil {
+		err = notFound("session %s", id)
+	}
+	return v, err
+}
+
+// done is what a change of a session left.
+type done struct {
+	session.Committed
+	delta, snap int64 // the size of the writes to custom state since the last snapshot, and of that
+	results     []any
+}
+
+// refusal is a change that the session did not allow. Nothing has changed.
+type refusal struct {
+	why    string
+	about  []string
+	header *header // nil if there is no session
+	now    time.Time
+}
+
+func (r *refusal) Error() string { return "refused: " + r.why }
+
+// domain is the refusal as callers of the store know it, as far as the session
+// alone can tell.
+func (r *refusal) domain(id string) error {
+	about := ""
+	if len(r.about) > 0 {
+		about = r.about[0]
+	}
+	switch r.why {
+	case "missing":
+		return notFound("session %s", id)
+	case "exists":
+		return r.header.exists()
+	case "fence":
+		return session.ErrStale.WithMessage("session %s: another owner holds the lease", id).WithSaw(r.header.Saw())
+	case "keep":
+		return session.Invalid("message count", "is more than the session's %d messages", r.header.MessageCount)
+	case "unsettled":
+		err := session.Invalid("promoted call", "%q has not been settled", about)
+		err.Calls = r.about
+		return err
+	case "duplicate":
+		return session.Invalid("message id", "%q is in the transcript already", about)
+	case "notlist":
+		return notList(about)
+	case "answered":
+		err := session.ErrAnswered.WithMessage("session %s: calls %v were answered meanwhile", id, r.about).WithSaw(r.header.Saw())
+		err.Calls = r.about
+		return err
+	case "checkpoint":
+		return session.ErrExists.WithMessage("session %s: checkpoint %s already exists", id, about).WithSaw(r.header.Saw())
+	}
+	return session.ErrInternal.WithMessage("session %s: the store refused a change: %s", id, r.why)
+}
+
+func notList(key string) error {
+	return session.Invalid("state key", "%q is not a list, so nothing can be appended to it", key)
+}
+
+// apply carries out operations on a session in one round trip. A token tells the
+// request, for those that are not safe to be sent twice. What the session does not
+// allow is a *refusal.
+func (s *sessions) apply(ctx context.Context, id, verb, token string, w *batch) (*done, error) {
+	name := what(id, verb)
+	if err := s.b.begin(ctx, name); err != nil {
+		return nil, err
+	}
+	w.use(keyHeader[0])
+	args := append([]any{string(w.letters), s.b.stamp(), token}, w.args...)
+	out, err := s.b.eval(ctx, writeSession, w.names(s.prefix(id)), args)
+	if err != nil {
+		return nil, failure(name, err)
+	}
+	parts := list(out)
+	if kind, _ := parts[0].(int64); kind == 0 {
+		why := list(parts[2])
+		r := &refusal{why: text(why[0]), now: moment(text(parts[1]))}
+		for _, about := range why[1:] {
+			r.about = append(r.about, text(about))
+		}
+		if raw := fieldsOf(parts[3]); len(raw) > 0 {
+			r.header = newHeader(s.tenant, id, raw)
+		}
+		return nil, r
+	}
+	return newDone(parts), nil
+}
+
+func newDone(parts []any) *done {
+	d := &done{}
+	kind, _ := parts[0].(int64)
+	d.Repeated = kind == 2
+	d.Version, d.MessageCount, d.CheckpointID = number(text(parts[2])), int(number(text(parts[3]))), text(parts[4])
+	d.Inbox = number(text(parts[5])) > 0
+	if kind := text(parts[6]); kind != "" {
+		d.Stop = &session.Stop{Kind: session.StopKind(kind), Reason: text(parts[7]), At: moment(text(parts[8]))}
+	}
+	d.delta, d.snap = number(text(parts[9])), number(text(parts[10]))
+	d.results = parts[11:]
+	return d
+}
+
+// write is apply with the refusals that need no more to be understood.
+func (s *sessions) write(ctx context.Context, id, verb string, w *batch) (*done, error) {
+	out, err := s.apply(ctx, id, verb, s.b.tokens.next(), w)
+	if r, refused := errors.AsType[*refusal](err); refused {
+		return nil, r.domain(id)
+	}
+	return out, err
+}
+
+// maxEdits is how often a decision is made anew because the session has changed
+// since it was read. Each time somebody else has got on.
+const maxEdits = 1000
+
+// plan is a decision about a session: the operations, and the index entries that
+// must be there before.
+type plan struct {
+	batch
+	hints hints
+}
+
+// edit reads a session, has a change decided and carries it out, unless the
+// session has changed in between: then it begins again. A decision without
+// operations changes nothing.
+func (s *sessions) edit(ctx context.Context, id, verb string, q func() *batch, decide func(*view) (*plan, error)) (*done, error) {
+	return s.editFrom(ctx, id, verb, nil, q, decide)
+}
+
+// editFrom is edit with what is already known of the session.
+func (s *sessions) editFrom(
+	ctx context.Context, id, verb string, v *view, q func() *batch, decide func(*view) (*plan, error),
+) (*done, error) {
+	token := s.b.tokens.next()
+	for range maxEdits {
+		if v == nil {
+			var err error
+			if v, err = s.look(ctx, id, verb, q()); err != nil {
+				return nil, err
+			}
+		}
+		p, err := decide(v)
+		if err != nil || p == nil {
+			return nil, err
+		}
+		out, err := s.carryOut(ctx, id, verb, token, p)
+		r, refused := errors.AsType[*refusal](err)
+		switch {
+		case !refused:
+			return out, err
+		case r.why != "moved" && r.why != "exists" && r.why != "missing":
+			return nil, r.domain(id)
+		}
+		v = nil
+	}
+	return nil, session.ErrUnavailable.WithMessage("%s: the session kept changing", what(id, verb))
+}
+
+// carryOut adds a plan's index entries, then makes its change.
+func (s *sessions) carryOut(ctx context.Context, id, verb, token string, p *plan) (*done, error) {
+	if err := s.b.addHints(ctx, what(id, verb), &p.hints); err != nil {
+		return nil, err
+	}
+	return s.apply(ctx, id, verb, token, &p.batch)
+}

@@ -1,0 +1,340 @@
+package redis
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/stream"
+)
+
+// streams is the stream manager of one tenant. A stream shares its slot with the
+// session of its id.
+type streams struct {
+	b      *Backend
+	tenant string
+}
+
+var _ stream.Manager = (*streams)(nil)
+
+// Tenant implements [stream.Manager].
+func (s *streams) Tenant(tenant string) stream.Manager { return &streams{s.b, orDefault(tenant)} }
+
+// Limits implements [stream.Manager].
+func (s *streams) Limits() stream.Limits { return stream.Limits{MaxChunk: s.b.config.MaxChunk} }
+
+func streamVerb(id, verb string) string { return "stream " + id + ": " + verb }
+
+func noStream(id string) error { return notFound("stream %s", id) }
+
+// streamHead is a stream's header.
+type streamHead struct {
+	stream.Info
+	born string // tells it from another stream of the same id
+}
+
+// look reads a stream's header and up to limit chunks after a sequence, or about
+// size bytes of them; nil if there is no stream.
+func (s *streams) look(ctx context.Context, id, verb string, from int64, limit, size int) (*streamHead, []any, error) {
+	name := streamVerb(id, verb)
+	if err := s.b.begin(ctx, name); err != nil {
+		return nil, nil, err
+	}
+	prefix := s.b.keys.session(s.tenant, id)
+	out, err := s.b.eval(ctx, readStream, []string{prefix + keyStream, prefix + keyChunks},
+		[]any{keyStream + keyChunks, s.b.stamp(), max(from, 0), limit, size})
+	if err != nil {
+		return nil, nil, failure(name, err)
+	}
+	parts := list(out)
+	if len(parts) == 0 {
+		return nil, nil, nil
+	}
+	h, err := decodeHead(id, list(parts[0]))
+	return h, list(parts[1]), err
+}
+
+func decodeHead(id string, parts []any) (*streamHead, error) {
+	field := func(i int) string { return text(parts[i]) }
+	h := &streamHead{born: field(0)}
+	h.Info = stream.Info{
+		ID: id, Status: stream.Status(field(1)), Last: number(field(2)), Floor: number(field(3)), RunID: field(4),
+		CreatedAt: moment(field(8)), UpdatedAt: moment(field(9)),
+	}
+	if raw := field(5); raw != "" {
+		h.End = &stream.End{}
+		if err := session.Decode("stream "+id+": its end", []byte(raw), h.End); err != nil {
+			return nil, err
+		}
+		h.End.Output = bytesOf(field(6))
+	}
+	if raw := field(7); raw != "" {
+		h.Error = &session.Error{}
+		if err := session.Decode("stream "+id+": its failure", []byte(raw), h.Error); err != nil {
+			return nil, err
+		}
+	}
+	return h, nil
+}
+
+// change has a script change a stream, and tells its readers in this process; the
+// script tells the others.
+func (s *streams) change(ctx context.Context, id, verb, act string, args ...any) ([]any, error) {
+	name := streamVerb(id, verb)
+	if err := s.b.begin(ctx, name); err != nil {
+		return nil, err
+	}
+	prefix, channel := s.b.keys.session(s.tenant, id), s.b.keys.channel(s.tenant, id)
+	out, err := s.b.eval(ctx, writeStream, []string{prefix + keyStream, prefix + keyChunks},
+		append([]any{keyStream + keyChunks, s.b.stamp(), act, channel}, args...))
+	if err != nil {
+		return nil, failure(name, err)
+	}
+	parts := list(out)
+	if text(parts[0]) == "missing" {
+		return nil, noStream(id)
+	}
+	s.b.watch.notify(channel)
+	return parts, nil
+}
+
+func stale(id string, by stream.Producer, epoch any) error {
+	return session.ErrStale.WithMessage("stream %s: session %s writes under epoch %s, not %d", id, by.Session, text(epoch), by.Epoch)
+}
+
+// producer is what scripts are told of who writes.
+func producer(id string, by stream.Producer) []any {
+	return []any{by.Session, by.Epoch, by.RunID, flag(by.Session == id)}
+}
+
+// Info implements [stream.Manager].
+func (s *streams) Info(ctx context.Context, id string) (*stream.Info, error) {
+	h, _, err := s.look(ctx, id, "info", 0, 0, 0)
+	if err != nil {
+		return nil, err
+	}
+	if h == nil {
+		return nil, noStream(id)
+	}
+	return &h.Info, nil
+}
+
+// End implements [stream.Manager].
+func (s *streams) End(ctx context.Context, id string, by stream.Producer, end stream.End) error {
+	if err := end.Check(); err != nil {
+		return err
+	}
+	end, err := end.Fit(s.b.config.MaxChunk)
+	if err != nil {
+		return err
+	}
+	status, output := end.Closes(), end.Output // apart, so that it keeps its bytes
+	end.Output = nil
+	doc, err := session.Encode(&end)
+	if err != nil {
+		return session.ErrInvalid.WithCause(err, "stream %s: its end cannot be encoded", id)
+	}
+	return s.shut(ctx, id, by, status, doc, output, nil)
+}
+
+// Fail implements [stream.Manager].
+func (s *streams) Fail(ctx context.Context, id string, by stream.Producer, failure *session.Error) error {
+	if failure == nil {
+		failure = session.ErrInternal
+	}
+	doc, err := session.Encode(failure)
+	if err != nil {
+		return session.ErrInvalid.WithCause(err, "stream %s: its failure cannot be encoded", id)
+	}
+	return s.shut(ctx, id, by, stream.StatusFailed, nil, nil, doc)
+}
+
+func (s *streams) shut(ctx context.Context, id string, by stream.Producer, status stream.Status, end, output, failure []byte) error {
+	keep := max(s.b.config.StreamTTL, 0).Milliseconds()
+	_, err := s.change(ctx, id, "close", "close", append(producer(id, by), string(status), end, output, failure, keep)...)
+	return err
+}
+
+// Reactivate implements [stream.Manager].
+func (s *streams) Reactivate(ctx context.Context, id string, by stream.Producer) (*stream.Info, error) {
+	if err := session.CheckID(id); err != nil {
+		return nil, err
+	}
+	out, err := s.change(ctx, id, "reactivate", "reactivate", append(producer(id, by), s.b.tokens.next())...)
+	if err != nil {
+		return nil, err
+	}
+	if text(out[0]) == "stale" {
+		return nil, stale(id, by, out[1])
+	}
+	return s.Info(ctx, id)
+}
+
+// Trim implements [stream.Manager].
+func (s *streams) Trim(ctx context.Context, id string, policy stream.TrimPolicy) (int64, error) {
+	if policy.KeepLast < 0 {
+		return 0, session.Invalid("chunks to keep", "%d is negative", policy.KeepLast)
+	}
+	out, err := s.change(ctx, id, "trim", "trim", policy.Through, policy.KeepLast, micros(policy.Before))
+	if err != nil {
+		return 0, err
+	}
+	return number(text(out[1])), nil
+}
+
+// Delete implements [stream.Manager].
+func (s *streams) Delete(ctx context.Context, id string) error {
+	_, err := s.change(ctx, id, "delete", "delete")
+	return err
+}
+
+// Append implements [stream.Manager]. The batch is written when it returns.
+func (s *streams) Append(ctx context.Context, id string, batch stream.Batch) (stream.Append, error) {
+	if err := session.CheckID(id); err != nil {
+		return nil, err
+	}
+	if batch.First < 0 {
+		return nil, session.Invalid("producer sequence", "%d is negative", batch.First)
+	}
+	by := batch.Producer
+	args := append(producer(id, by), batch.First, len(batch.Chunks))
+	for i := range batch.Chunks {
+		pieces, err := stream.Split(batch.Chunks[i], s.b.config.MaxChunk)
+		if err != nil {
+			return nil, err
+		}
+		args = append(args, orNow(batch.Chunks[i].At), len(pieces))
+		for _, piece := range pieces {
+			args = append(args, piece)
+		}
+	}
+	out, err := s.change(ctx, id, "append", "append", args...)
+	if err != nil {
+		return nil, err
+	}
+	switch text(out[0]) {
+	case "stale":
+		return nil, stale(id, by, out[1])
+	case "gap":
+		return nil, stream.Gap(id, by, number(text(out[1])), batch.First)
+	case "closed":
+		return nil, session.ErrStreamClosed.WithMessage("stream %s: it is %s", id, text(out[1]))
+	}
+	return appended(number(text(out[1]))), nil
+}
+
+// appended is a batch that was written: the sequence of its last chunk.
+type appended int64
+
+// Wait implements [stream.Append].
+func (a appended) Wait(ctx context.Context) (int64, error) {
+	if err := ctx.Err(); err != nil {
+		return 0, failure("append", err)
+	}
+	return int64(a), nil
+}
+
+// decodeChunks gives chunks as a reader gets them.
+func decodeChunks(id string, flat []any) ([]stream.Item, error) {
+	items := make([]stream.Item, 0, len(flat)/2)
+	for i := 0; i+1 < len(flat); i += 2 {
+		var sequence int64
+		if _, err := fmt.Sscanf(text(flat[i]), "%d-0", &sequence); err != nil {
+			return nil, session.ErrCorrupt.WithMessage("stream %s: it has an entry %s", id, text(flat[i]))
+		}
+		item := stream.Item{Frame: stream.FrameChunk, Sequence: sequence, Chunk: &stream.Chunk{}}
+		if err := session.Decode(fmt.Sprintf("stream %s: chunk %d", id, sequence), []byte(text(flat[i+1])), item.Chunk); err != nil {
+			return items, err
+		}
+		if item.Chunk.Kind == stream.Rewound {
+			item.Frame = stream.FrameRewound
+		}
+		items = append(items, item)
+	}
+	return items, nil
+}
+
+// within refuses a sequence from which the stream does not hold everything.
+func (h *streamHead) within(from int64) error {
+	switch {
+	case from < 0 || from > h.Last:
+		return beyond(h, from)
+	case from < h.Floor:
+		return session.ErrTruncated.WithMessage("stream %s: it begins after sequence %d, not %d", h.ID, h.Floor, from)
+	}
+	return nil
+}
+
+func beyond(h *streamHead, from int64) error {
+	return session.Invalid("sequence", "%d is not within 0 and %d, the last of stream %s", from, h.Last, h.ID)
+}
+
+// everything is a limit that no stream comes near.
+const everything = 1 << 40
+
+// Chunks implements [stream.Manager].
+func (s *streams) Chunks(ctx context.Context, id string, from int64, limit int) ([]stream.Item, error) {
+	items := []stream.Item{}
+	for next := from; limit <= 0 || len(items) < limit; {
+		rest := everything
+		if limit > 0 {
+			rest = limit - len(items)
+		}
+		h, flat, err := s.look(ctx, id, "list chunks", next, rest, maxReadBytes)
+		if err != nil {
+			return nil, err
+		}
+		if h == nil {
+			return nil, noStream(id)
+		}
+		if err := h.within(next); err != nil {
+			return nil, err
+		}
+		found, err := decodeChunks(id, flat)
+		if err != nil {
+			return nil, err
+		}
+		if len(found) == 0 {
+			break
+		}
+		items = append(items, found...)
+		if next = items[len(items)-1].Sequence; next >= h.Last {
+			break
+		}
+	}
+	return items, nil
+}
+
+// ChunksFromStep implements [stream.Manager].
+func (s *streams) ChunksFromStep(ctx context.Context, id, runID string, step int, from int64, limit int) ([]stream.Item, error) {
+	items := []stream.Item{}
+	for next := from; ; {
+		h, flat, err := s.look(ctx, id, "list chunks of a run", next, everything, maxReadBytes)
+		if err != nil {
+			return nil, err
+		}
+		if h == nil {
+			return nil, noStream(id)
+		}
+		if err := h.within(next); err != nil {
+			return nil, err
+		}
+		found, err := decodeChunks(id, flat)
+		if err != nil {
+			return nil, err
+		}
+		for _, item := range found {
+			if item.Chunk.RunID != runID || item.Chunk.Step < step {
+				continue
+			}
+			if items = append(items, item); limit > 0 && len(items) == limit {
+				return items, nil
+			}
+		}
+		if len(found) == 0 || found[len(found)-1].Sequence >= h.Last {
+			return items, nil
+		}
+		next = found[len(found)-1].Sequence
+	}
+}
+

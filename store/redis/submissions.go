@@ -1,0 +1,241 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/helixagents/helix/session"
+)
+
+// pendingAttributes are those of a wait's row: document, state, message, deadline,
+// creation, input, result, late result, number, whether it was noticed, revision.
+const pendingAttributes = "dsmltirenzu"
+
+// encodePending gives an entry's document without what is kept in attributes of
+// its row.
+func encodePending(p *session.Pending) (doc, result, late []byte, err error) {
+	record := *p
+	record.Input, record.State, record.LateNoticed, record.CreatedAt = nil, "", false, time.Time{}
+	result, record.Response = splitResponse(record.Response)
+	late, record.Late = splitResponse(record.Late)
+	if doc, err = session.Encode(&record); err != nil {
+		err = session.ErrInvalid.WithCause(err, "pending call %s cannot be encoded", p.CallID)
+	}
+	return doc, result, late, err
+}
+
+func splitResponse(r *session.Response) ([]byte, *session.Response) {
+	if r == nil || r.Result == nil {
+		return nil, r
+	}
+	rest := *r
+	rest.Result = nil
+	return r.Result, &rest
+}
+
+func decodePending(id, callID string, r row) (*session.Pending, error) {
+	p := &session.Pending{}
+	if err := session.Decode("session "+id+": pending call "+callID, []byte(r['d']), p); err != nil {
+		return nil, err
+	}
+	p.State, p.CreatedAt, p.LateNoticed = session.PendingState(r['s']), r.time('t'), r['z'] == "1"
+	p.Input = r.body('i')
+	if result := r.body('r'); result != nil && p.Response != nil {
+		p.Response.Result = result
+	}
+	if late := r.body('e'); late != nil && p.Late != nil {
+		p.Late.Result = late
+	}
+	return p, nil
+}
+
+func (w *batch) addPending(id, runID string, entries []session.Pending) error {
+	if len(entries) == 0 {
+		return nil
+	}
+	args := make([]any, 0, 9*len(entries))
+	for i := range entries {
+		p := entries[i]
+		created := orNow(p.CreatedAt)
+		p.Begin(id, runID, p.CreatedAt)
+		doc, result, late, err := encodePending(&p)
+		if err != nil {
+			return err
+		}
+		args = append(args, p.CallID, p.MessageID, string(p.State), micros(p.Deadline), created, doc, []byte(p.Input), result, late)
+	}
+	w.do("pending", keyOpen+keyOver, args...)
+	return nil
+}
+
+func (w *batch) resolve(resolutions []session.Resolution) {
+	if len(resolutions) == 0 {
+		return
+	}
+	args := make([]any, 0, 3*len(resolutions))
+	for _, r := range resolutions {
+		args = append(args, r.CallID, string(r.State), flag(r.Noticed))
+	}
+	w.do("resolve", keyOpen+keyOver, args...)
+}
+
+func (w *batch) own(owned []session.Ownership) {
+	if len(owned) == 0 {
+		return
+	}
+	args := make([]any, 0, 3*len(owned))
+	for _, o := range owned {
+		args = append(args, o.CallID, o.SessionID, micros(o.CompletedAt))
+	}
+	w.do("own", keyOwnership, args...)
+}
+
+// decodePendings lists entries of several hashes, oldest first.
+func decodePendings(id string, parts ...any) ([]session.Pending, error) {
+	rows := map[string]row{}
+	for _, part := range parts {
+		for callID, r := range rowsOf(fieldsOf(part)) {
+			rows[callID] = r
+		}
+	}
+	out := make([]session.Pending, 0, len(rows))
+	for _, callID := range oldestFirst(rows) {
+		p, err := decodePending(id, callID, rows[callID])
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, *p)
+	}
+	return out, nil
+}
+
+// Submit implements [session.Submissions]. The entry is read, the submission
+// decided, and the entry written unless it has changed: the answer that is written
+// first wins.
+func (s *sessions) Submit(ctx context.Context, id string, submission session.Submission) (session.SubmitOutcome, error) {
+	if err := submission.Check(); err != nil {
+		return "", err
+	}
+	const verb = "submit"
+	token := s.b.tokens.next()
+	for range maxEdits {
+		letter, r, now, err := s.pendingRow(ctx, id, submission.CallID)
+		if err != nil {
+			return "", err
+		}
+		if r == nil {
+			return session.SubmitUnknownCall, nil
+		}
+		if r['u'] == token { // this very request, whose answer was lost
+			return session.SubmitAccepted, nil
+		}
+		p, err := decodePending(id, submission.CallID, r)
+		if err != nil {
+			return "", err
+		}
+		outcome, err := p.Accept(&submission, now)
+		if err != nil || outcome == session.SubmitAlreadyCompleted {
+			return outcome, err
+		}
+		doc, result, late, err := encodePending(p)
+		if err != nil {
+			return "", err
+		}
+		row := submission.CallID + "\x00"
+		w := &batch{}
+		w.do("match", letter, letter, row+"s", r['s'], row+"u", r['u'])
+		w.do("hset", letter, letter, row+"d", doc, row+"s", string(p.State), row+"r", result, row+"e", late, row+"u", token)
+		_, err = s.apply(ctx, id, verb, "", w)
+		refused, ok := errors.AsType[*refusal](err)
+		switch {
+		case !ok:
+			return outcome, err
+		case refused.why != "moved":
+			return "", refused.domain(id)
+		}
+	}
+	return "", session.ErrUnavailable.WithMessage("%s: the entry kept changing", what(id, verb))
+}
+
+// pendingRow reads an entry's row and the letter of the hash that holds it; nil if
+// there is none.
+func (s *sessions) pendingRow(ctx context.Context, id, callID string) (string, row, time.Time, error) {
+	q := query()
+	for _, letter := range []string{keyOpen, keyOver} {
+		fields := []any{letter}
+		for _, attribute := range pendingAttributes {
+			fields = append(fields, callID+"\x00"+string(attribute))
+		}
+		q.do("get", letter, fields...)
+	}
+	v, err := s.read(ctx, id, "submit", q)
+	if err != nil {
+		return "", nil, time.Time{}, err
+	}
+	for i, letter := range []string{keyOpen, keyOver} {
+		r := row{}
+		for j, attribute := range pendingAttributes {
+			r[byte(attribute)] = text(list(v.parts[i])[j])
+		}
+		if r['n'] != "" {
+			return letter, r, v.now, nil
+		}
+	}
+	return "", nil, v.now, nil
+}
+
+// PendingCalls implements [session.Submissions].
+func (s *sessions) PendingCalls(ctx context.Context, id string, all bool) ([]session.Pending, error) {
+	q := query()
+	q.do("all", keyOpen, keyOpen)
+	if all {
+		q.do("all", keyOver, keyOver)
+	}
+	v, err := s.read(ctx, id, "list pending calls", q)
+	if err != nil {
+		return nil, err
+	}
+	return decodePendings(id, v.parts...)
+}
+
+// Own implements [session.Submissions]. It is a step of its own on the root, made
+// before the owner's commit: one that is left over routes to a session that knows
+// of no such call.
+func (s *sessions) Own(ctx context.Context, rootID string, owned []session.Ownership) error {
+	for i := range owned {
+		if err := owned[i].Check(); err != nil {
+			return err
+		}
+	}
+	w := &batch{}
+	w.own(owned)
+	_, err := s.write(ctx, rootID, "own calls", w)
+	return err
+}
+
+// Owner implements [session.Submissions].
+func (s *sessions) Owner(ctx context.Context, rootID, callID string) (session.Ownership, error) {
+	q := query()
+	q.do("get", keyOwnership, keyOwnership, callID, callID+"\x00")
+	v, err := s.read(ctx, rootID, "find owner", q)
+	if err != nil {
+		return session.Ownership{}, err
+	}
+	found := list(v.parts[0])
+	if found[0] == nil {
+		return session.Ownership{}, notFound("session %s: the owner of call %s", rootID, callID)
+	}
+	return session.Ownership{CallID: callID, SessionID: text(found[0]), CompletedAt: moment(text(found[1]))}, nil
+}
+
+// Disown implements [session.Submissions].
+func (s *sessions) Disown(ctx context.Context, rootID string, callIDs []string) error {
+	w := &batch{}
+	if callIDs = slices.Clone(callIDs); len(callIDs) > 0 {
+		w.do("disown", keyOwnership, anys(callIDs)...)
+	}
+	_, err := s.write(ctx, rootID, "disown calls", w)
+	return err
+}

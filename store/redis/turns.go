@@ -1,0 +1,389 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/helixagents/helix/session"
+)
+
+// Commit implements [session.Turns]. It is one script. Only a commit that changes
+// what sessions are found by, as the last one of a turn does, also adds to
+// indexes, before.
+func (s *sessions) Commit(ctx context.Context, commit *session.Commit) (*session.Committed, error) {
+	if err := commit.Check(); err != nil {
+		return nil, err
+	}
+	p, err := s.planCommit(ctx, commit)
+	if err != nil {
+		return nil, err
+	}
+	out, err := s.carryOut(ctx, commit.SessionID, "commit", "", p)
+	if r, refused := errors.AsType[*refusal](err); refused {
+		return nil, r.commit(commit)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if out.Stop != nil {
+		out.Stop.RunID = commit.RunID
+	}
+	if !out.Repeated {
+		out.Warnings = commit.Writes.Warnings
+		s.afterChange(ctx, commit.SessionID, &commit.Change, out)
+	}
+	return &out.Committed, nil
+}
+
+// commit explains a refused commit.
+func (r *refusal) commit(commit *session.Commit) error {
+	if r.why != "guard" {
+		return r.domain(commit.SessionID)
+	}
+	if _, err := commit.Guard(&r.header.State); err != nil {
+		return err
+	}
+	return session.ErrStale.WithMessage("session %s: run %s is over", commit.SessionID, commit.RunID).WithSaw(r.header.Saw())
+}
+
+func (s *sessions) planCommit(ctx context.Context, commit *session.Commit) (*plan, error) {
+	p := &plan{}
+	from := ""
+	if commit.Status != "" {
+		from = precedents(commit.Status)
+	}
+	p.do("commit", "", commit.Key, commit.Version, commit.Fence.Owner, commit.Fence.Epoch, commit.RunID, from)
+	p.do("bump", "", commit.Key)
+	c := &commit.Change
+	at := time.Now()
+	if c.Outcome != nil || c.Wake != nil {
+		var err error
+		if at, err = s.b.now(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if err := p.change(commit.SessionID, commit.RunID, c, nil, at); err != nil {
+		return nil, err
+	}
+	s.changeHints(&p.hints, commit.SessionID, c, at)
+	if c.Status == "" {
+		return p, nil
+	}
+	created, err := s.createdAt(ctx, commit.SessionID)
+	if err == nil && created != "" {
+		p.hints.list(s.b.keys, s.tenant, indexStatus+indexed(string(c.Status)), commit.SessionID, created)
+	}
+	return p, err
+}
+
+// precedents are the statuses from which a session can get to one, as the script
+// looks for them.
+func precedents(to session.Status) string {
+	var b strings.Builder
+	b.WriteByte(' ')
+	for _, status := range session.Statuses() {
+		if status.CanBecome(to) {
+			b.WriteString(string(status) + " ")
+		}
+	}
+	return b.String()
+}
+
+// afterChange does what a change leaves to be done and whoever comes later would
+// do, too.
+func (s *sessions) afterChange(ctx context.Context, id string, c *session.Change, out *done) {
+	if c.Wake != nil {
+		if err := s.moveWake(ctx, id, c.Wake); err != nil {
+			s.b.config.Logger.Warn("a wake is left to the sweeper", "tenant", s.tenant, "session", id, "error", err)
+		}
+	}
+	if outweighs(out.delta, out.snap) {
+		s.condense(ctx, id)
+	}
+}
+
+// StartRun implements [session.Turns].
+func (s *sessions) StartRun(ctx context.Context, start *session.StartRun) (started *session.Started, err error) {
+	if err := start.Check(); err != nil {
+		return nil, err
+	}
+	id := start.SessionID
+	q := func() *batch {
+		q := query()
+		q.do("run", keyRuns, "q", start.Run.RequestID)
+		q.do("run", keyRuns, "i", start.Run.ID)
+		return q
+	}
+	out, err := s.edit(ctx, id, "start run", q, func(v *view) (p *plan, err error) {
+		started, p, err = s.planStart(start, v)
+		return p, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if started.Existing {
+		return started, nil
+	}
+	started.Committed = out.Committed
+	started.Stop, started.Warnings = nil, start.Writes.Warnings
+	s.afterChange(ctx, id, &start.Change, out)
+	if start.Change.Run != nil || start.Outcome != nil {
+		run, err := s.Run(ctx, id, start.Run.ID)
+		if err != nil {
+			return nil, err
+		}
+		started.Run = *run
+	}
+	return started, nil
+}
+
+// planStart decides a start. Without a plan, started is the run that the request
+// had begun before.
+func (s *sessions) planStart(start *session.StartRun, v *view) (*session.Started, *plan, error) {
+	h := v.header
+	if h != nil && start.Run.RequestID != "" {
+		run, err := h.decodeRun(v.parts[0])
+		if err != nil {
+			return nil, nil, err
+		}
+		if run != nil {
+			committed := session.Committed{Version: h.Version, MessageCount: h.MessageCount, CheckpointID: h.CheckpointID, Inbox: h.inbox, Stop: h.stop}
+			return &session.Started{Committed: committed, Lease: h.Lease, Turn: run.Turn, Run: *run, Existing: true}, nil, nil
+		}
+	}
+	if err := guardStart(start, v); err != nil {
+		return nil, nil, err
+	}
+	p := &plan{}
+	var was *session.State
+	var custom *session.Document
+	if h == nil {
+		state := newState(s.tenant, start.Create, v.now)
+		if err := p.create(&state, s.b.tokens.next()); err != nil {
+			return nil, nil, err
+		}
+		h, custom = &header{State: state}, &start.Create.Custom
+	} else {
+		old := h.State
+		was = &old
+		p.do("same", "", h.unmoved()...)
+	}
+	p.do("bump", "", "")
+	started, err := p.begin(h, start, v.now)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := p.change(h.ID, start.Run.ID, &start.Change, custom, v.now); err != nil {
+		return nil, nil, err
+	}
+	is := h.State
+	if start.Status != "" {
+		is.Status = start.Status
+	}
+	s.stateHints(&p.hints, &is, was)
+	s.leaseHint(&p.hints, &is)
+	s.changeHints(&p.hints, h.ID, &start.Change, v.now)
+	p.hints.list(s.b.keys, s.tenant, indexCalls, h.ID, micros(is.CreatedAt))
+	return started, p, nil
+}
+
+// leaseHint has the sweepers look at a root's lease when it ends.
+func (s *sessions) leaseHint(h *hints, is *session.State) {
+	if is.ParentID == "" && !is.Lease.ExpiresAt.IsZero() {
+		h.sweep(s.b.keys, sweepLeases, s.tenant, is.ID, "", is.Lease.ExpiresAt)
+	}
+}
+
+// guardStart decides whether a run may start.
+func guardStart(start *session.StartRun, v *view) error {
+	h := v.header
+	switch {
+	case start.Create != nil && h != nil:
+		return h.exists()
+	case start.Create != nil && start.Status != "":
+		return session.Transition(start.Create.Status, start.Status)
+	case start.Create != nil:
+		return nil
+	case h == nil:
+		return notFound("session %s", start.SessionID)
+	case len(list(v.parts[1])) > 0:
+		return session.ErrExists.WithMessage("session %s: run %s already exists", h.ID, start.Run.ID).WithSaw(h.Saw())
+	}
+	return start.Guard(&h.State, h.run(), v.now)
+}
+
+// begin gives the session a new run and its lease.
+func (p *plan) begin(h *header, start *session.StartRun, now time.Time) (*session.Started, error) {
+	h.Reopen()
+	h.CloseOwed = false
+	h.Turn++
+	h.Lease = session.Lease{Owner: start.Owner, Epoch: h.Lease.Epoch + 1, ExpiresAt: expiry(now, start.TTL)}
+	h.Status, h.StepCount = session.Active, 0
+	if start.StepCount != nil {
+		h.StepCount = *start.StepCount
+	}
+	if start.Resumes {
+		h.ResumeCount++
+	}
+	run := start.Run
+	run.SessionID, run.Turn, run.Status, run.StepCount = h.ID, h.Turn, session.RunRunning, h.StepCount
+	run.Outcome, run.StartedAt, run.EndedAt = nil, now, time.Time{}
+	h.CurrentRunID = run.ID
+	doc, err := encodeRun(&run)
+	if err != nil {
+		return nil, err
+	}
+	p.do("set", "",
+		"status", string(h.Status), "steps", h.StepCount, "resumes", h.ResumeCount, "turn", h.Turn, "owed", "", "stopk", "",
+		"owner", h.Lease.Owner, "epoch", h.Lease.Epoch, "lease", micros(h.Lease.ExpiresAt),
+		"run", run.ID, "rstatus", string(run.Status), "runtime", run.Runtime, "rsteps", run.StepCount,
+		"rreason", string(run.CompletionReason), "usage", "", "attempts", run.Attempts, "progress", run.ProgressVersion)
+	p.do("hset", keyDoc, keyDoc, "end", "")
+	p.do("run", keyRuns, run.Turn, run.ID, run.RequestID, doc)
+	return &session.Started{Lease: h.Lease, Turn: h.Turn, Run: run}, nil
+}
+
+// expiry is when a lease taken now ends; 0 is never.
+func expiry(now time.Time, ttl time.Duration) time.Time {
+	if ttl <= 0 {
+		return time.Time{}
+	}
+	return now.Add(ttl).Truncate(time.Microsecond)
+}
+
+// TakeOver implements [session.Turns].
+func (s *sessions) TakeOver(ctx context.Context, take *session.TakeOver) (taken *session.TakenOver, err error) {
+	if err := take.Check(); err != nil {
+		return nil, err
+	}
+	_, err = s.edit(ctx, take.SessionID, "take over", query, func(v *view) (*plan, error) {
+		h := v.header
+		if h == nil {
+			return nil, notFound("session %s", take.SessionID)
+		}
+		run := h.run()
+		if err := take.Guard(&h.State, run, v.now); err != nil {
+			return nil, err
+		}
+		take.Count(&h.State, run)
+		lease := session.Lease{Owner: take.Owner, Epoch: h.Lease.Epoch + 1, ExpiresAt: expiry(v.now, take.TTL)}
+		p := &plan{}
+		p.do("same", "", h.unmoved()...)
+		p.do("set", "", "owner", lease.Owner, "epoch", lease.Epoch, "lease", micros(lease.ExpiresAt),
+			"attempts", run.Attempts, "progress", run.ProgressVersion)
+		taken = &session.TakenOver{Lease: lease, Version: h.Version, Attempts: run.Attempts}
+		is := h.State
+		is.Lease = lease
+		s.leaseHint(&p.hints, &is)
+		return p, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return taken, nil
+}
+
+// RenewLease implements [session.Turns]. The root's lease is the tree's: its
+// children follow in steps of their own, which the next renewal makes again.
+// Sweepers are not told: they look when the lease would have ended, and then find
+// its new end.
+func (s *sessions) RenewLease(ctx context.Context, id string, fence session.Fence, ttl time.Duration) error {
+	const verb = "renew lease"
+	length := ""
+	if ttl > 0 {
+		length = itoa(ttl.Microseconds())
+	}
+	renew := func(force string) (*done, error) {
+		w := &batch{}
+		w.do("fence", "", fence.Owner, fence.Epoch)
+		w.do("renew", "", length, force)
+		return s.apply(ctx, id, verb, "", w)
+	}
+	out, err := renew("")
+	r, refused := errors.AsType[*refusal](err)
+	if refused && r.why == "endless" { // nobody looks at it yet
+		var h hints
+		h.sweep(s.b.keys, sweepLeases, s.tenant, id, "", r.now)
+		if err := s.b.addHints(ctx, what(id, verb), &h); err != nil {
+			return err
+		}
+		out, err = renew("force")
+		r, refused = errors.AsType[*refusal](err)
+	}
+	switch {
+	case refused:
+		return r.domain(id)
+	case err != nil:
+		return err
+	}
+	until := text(out.results[0])
+	return s.eachMember(ctx, id, verb, func(w *batch) { w.do("follow", "", id, fence.Owner, until) })
+}
+
+// eachMember changes every session of a tree but its root.
+func (s *sessions) eachMember(ctx context.Context, rootID, verb string, change func(*batch)) error {
+	members, err := s.b.client.ZRange(ctx, s.b.keys.listing(s.tenant)+indexRoot+indexed(rootID), 0, -1).Result()
+	if err != nil {
+		return failure(what(rootID, verb), err)
+	}
+	for _, member := range members {
+		if member == rootID {
+			continue
+		}
+		w := &batch{}
+		change(w)
+		_, err := s.apply(ctx, member, verb, "", w)
+		if r, refused := errors.AsType[*refusal](err); refused && r.why == "missing" {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// CloseRun implements [session.Turns]. The lease of the root is given back first:
+// whoever takes it may take its children's, should the steps after be missed.
+func (s *sessions) CloseRun(ctx context.Context, id string, fence session.Fence, settled bool) error {
+	const verb = "close run"
+	var running bool
+	var until string
+	_, err := s.edit(ctx, id, verb, query, func(v *view) (*plan, error) {
+		h := v.header
+		if h == nil {
+			return nil, notFound("session %s", id)
+		}
+		if err := h.hold(fence); err != nil {
+			return nil, err
+		}
+		p := &plan{}
+		p.do("same", "", h.unmoved()...)
+		if running, until = h.isRunning(), ""; running {
+			until = micros(v.now) // the run goes on elsewhere: it may be taken over at once
+			is := h.State
+			is.Lease.ExpiresAt = v.now
+			s.leaseHint(&p.hints, &is)
+		}
+		fields := []any{"owner", "", "lease", until}
+		if settled {
+			fields = append(fields, "owed", "")
+		}
+		p.do("set", "", fields...)
+		return p, nil
+	})
+	if err != nil || !running {
+		return err
+	}
+	return s.eachMember(ctx, id, verb, func(w *batch) { w.do("release", "", id, fence.Owner, until) })
+}
+
+// SettleClose implements [session.Turns].
+func (s *sessions) SettleClose(ctx context.Context, id, runID string) error {
+	w := &batch{}
+	w.do("settleclose", "", runID)
+	_, err := s.write(ctx, id, "settle close", w)
+	return err
+}
