@@ -138,7 +138,7 @@ func (w *walk) next(ctx context.Context, size int) ([]goredis.Z, error) {
 			from = score(w.last.Score)
 		}
 		found, err := w.b.client.ZRangeArgsWithScores(ctx, goredis.ZRangeArgs{
-			Key: w.slot + w.index, Start: w.min, Stop: from, ByScore: true, Rev: true, Count: int64(size),
+			Key: w.slot + w.index, Start: from, Stop: w.min, ByScore: true, Rev: true, Count: int64(size),
 		}).Result()
 		if err != nil {
 			return nil, failure("list sessions", err)
