@@ -1,0 +1,274 @@
+package postgres
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/stream"
+)
+
+// appended is a batch that is durable.
+type appended int64
+
+// Wait implements [stream.Append].
+func (a appended) Wait(context.Context) (int64, error) { return int64(a), nil }
+
+// Append implements [stream.Manager]. It is one statement: when it returns, the
+// batch is durable, and so it is before anything that the caller writes then.
+func (s *streams) Append(ctx context.Context, id string, batch stream.Batch) (stream.Append, error) {
+	if err := session.CheckID(id); err != nil {
+		return nil, err
+	}
+	if batch.First < 0 {
+		return nil, session.Invalid("producer sequence", "%d is negative", batch.First)
+	}
+	chunks, err := split(batch.Chunks, s.b.config.MaxChunk)
+	if err != nil {
+		return nil, err
+	}
+	var last int64
+	err = s.b.repeat(ctx, streamVerb(id, "append"), func() (err error) {
+		last, err = s.append(ctx, id, batch.Producer, batch.First, chunks)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return appended(last), nil
+}
+
+// encodedChunk is a chunk in its wire form, in several pieces if it was split.
+// They share its producer's number.
+type encodedChunk struct {
+	pieces [][]byte
+	runID  string
+	step   int
+}
+
+func split(chunks []stream.Chunk, limit int) ([]encodedChunk, error) {
+	out := make([]encodedChunk, len(chunks))
+	for i := range chunks {
+		pieces, err := stream.Split(chunks[i], limit)
+		if err != nil {
+			return nil, err
+		}
+		out[i] = encodedChunk{pieces, chunks[i].RunID, chunks[i].Step}
+	}
+	return out, nil
+}
+
+// appendBatch adds a batch that goes on exactly where its producer is, and tells
+// what the stream held: of a batch that does not, the caller decides what is to
+// become.
+//
+// The state of the producer that was here last is in the stream's own row, which
+// is locked; that of another is in a row that the statement may see as it no
+// longer is, if the stream has changed while it waited. It then does nothing.
+const appendBatch = `
+WITH cur AS MATERIALIZED (
+    SELECT number, revision, status, floor, last_sequence, run_id, writer, writer_epoch, writer_next, end_doc, output, failure,
+           created_at, updated_at, coalesce($3::timestamptz, clock_timestamp()) AS now
+    FROM helix.streams
+    WHERE tenant = $1 AND stream_id = $2
+    FOR NO KEY UPDATE
+),
+seen AS MATERIALIZED (
+    SELECT s.revision, p.epoch, p.next
+    FROM helix.streams s LEFT JOIN helix.stream_producers p ON p.stream = s.number AND p.producer = $4
+    WHERE s.tenant = $1 AND s.stream_id = $2
+),
+at AS MATERIALIZED (
+    SELECT CASE WHEN cur.writer = $4 THEN cur.writer_epoch ELSE seen.epoch END AS epoch,
+           CASE WHEN cur.writer = $4 THEN cur.writer_next ELSE seen.next END AS next,
+           cur.writer = $4 OR cur.revision = seen.revision AS fresh
+    FROM cur, seen
+),
+ok AS (
+    UPDATE helix.streams s
+    SET revision = s.revision + 1, last_sequence = s.last_sequence + $8, writer = $4, writer_epoch = $5, writer_next = $7,
+        run_id = CASE WHEN $9::text <> '' AND (s.run_id = '' OR $4 = $2) THEN $9 ELSE s.run_id END, updated_at = cur.now
+    FROM cur, at
+    WHERE s.number = cur.number AND cur.status = 'active' AND at.fresh
+      AND (at.epoch IS NULL OR at.epoch < $5 OR (at.epoch = $5 AND at.next IN (0, $6::bigint)))
+    RETURNING s.number, s.last_sequence, cur.now
+),
+moved AS (
+    INSERT INTO helix.stream_producers (stream, producer, epoch, next)
+    SELECT cur.number, cur.writer, cur.writer_epoch, cur.writer_next FROM ok, cur
+    WHERE cur.writer <> $4
+    ON CONFLICT (stream, producer) DO UPDATE SET epoch = excluded.epoch, next = excluded.next
+),
+added AS (
+    INSERT INTO helix.stream_batches (stream, last_sequence, first_sequence, producer, epoch, next, run_id, last_step, at, pieces, body)
+    SELECT ok.number, ok.last_sequence, ok.last_sequence - $8 + 1, $4, $5, $7, $10, $11, ok.now, $12, $13 FROM ok
+)
+SELECT cur.number, cur.revision, cur.status, cur.floor, cur.last_sequence, cur.run_id, cur.writer, cur.writer_epoch, cur.writer_next,
+       cur.end_doc, cur.output, cur.failure, cur.created_at, cur.updated_at, at.epoch, at.next, cur.now,
+       coalesce(at.fresh, false), ok.last_sequence
+FROM cur LEFT JOIN at ON true LEFT JOIN ok ON true`
+
+// append adds a batch and returns the sequence of its last chunk.
+func (s *streams) append(ctx context.Context, id string, by stream.Producer, first int64, chunks []encodedChunk) (int64, error) {
+	if len(chunks) == 0 {
+		return s.appendNothing(ctx, id, by, first)
+	}
+	next := first + int64(len(chunks))
+	j := joinChunks(chunks)
+	var (
+		h     *streamHead
+		fresh bool
+		last  *int64
+	)
+	rows, err := s.b.pool.Query(ctx, s.b.sql(appendBatch), s.tenant, id, s.b.clock(), by.Session, by.Epoch, first, next,
+		j.lines, by.RunID, j.runID, j.step, j.pieces, j.body)
+	if err != nil {
+		return 0, err
+	}
+	defer rows.Close()
+	err = eachRow(rows, func(rows pgx.Rows) (err error) {
+		h, err = scanStream(id, by.Session, rows, &fresh, &last)
+		return err
+	})
+	switch {
+	case err != nil:
+		return 0, err
+	case h == nil:
+		return 0, notFound("stream %s", id)
+	case last != nil:
+		s.b.changed(s.key(id))
+		return *last, nil
+	case !fresh:
+		return 0, errAgain
+	}
+	rows.Close()
+	return s.appendRest(ctx, h, by, first, chunks)
+}
+
+// appendRest decides about a batch that does not go on exactly where its producer
+// is: one that is there already, or whose front is.
+func (s *streams) appendRest(ctx context.Context, h *streamHead, by stream.Producer, first int64, chunks []encodedChunk) (int64, error) {
+	if err := h.stale(by); err != nil {
+		return 0, err
+	}
+	next := first + int64(len(chunks))
+	if p := h.producer; p != nil && p.epoch == by.Epoch && p.next > 0 {
+		switch {
+		case first > p.next:
+			return 0, stream.Gap(h.ID, by, p.next, first)
+		case p.next >= next:
+			return s.sequenceOf(ctx, h, by, next-1)
+		case p.next > first && h.Status == stream.StatusActive:
+			return s.append(ctx, h.ID, by, p.next, chunks[p.next-first:])
+		}
+	}
+	if h.Status != stream.StatusActive {
+		return 0, session.ErrStreamClosed.WithMessage("stream %s: it is %s", h.ID, h.Status)
+	}
+	return 0, errAgain // it has changed since
+}
+
+// appendNothing is an append without chunks: it is only held to the rules.
+func (s *streams) appendNothing(ctx context.Context, id string, by stream.Producer, first int64) (last int64, err error) {
+	err = s.b.transactOnce(ctx, func(ctx context.Context, t *tx) error {
+		h, err := s.lock(ctx, t, id, by.Session)
+		if err != nil {
+			return err
+		}
+		if h == nil {
+			return notFound("stream %s", id)
+		}
+		if err := h.stale(by); err != nil {
+			return err
+		}
+		if p := h.producer; p != nil && p.epoch == by.Epoch && p.next > 0 && first > p.next {
+			return stream.Gap(id, by, p.next, first)
+		}
+		if h.Status != stream.StatusActive {
+			return session.ErrStreamClosed.WithMessage("stream %s: it is %s", id, h.Status)
+		}
+		last = h.Last
+		run := h.RunID
+		if h.enter(by); h.RunID != run {
+			s.write(t, h)
+		}
+		return nil
+	})
+	return last, err
+}
+
+// joined is chunks put together, one per line: their wire form has no line breaks.
+type joined struct {
+	body   []byte
+	lines  int
+	pieces []byte // how many lines each chunk has, as JSON, if one has several
+	runID  string // of all chunks, if it is one
+	step   int    // the last
+}
+
+func joinChunks(chunks []encodedChunk) joined {
+	var lines [][]byte
+	counts := make([]int, len(chunks))
+	out := joined{runID: chunks[0].runID, step: chunks[0].step}
+	for i, c := range chunks {
+		lines = append(lines, c.pieces...)
+		counts[i] = len(c.pieces)
+		out.step = max(out.step, c.step)
+		if c.runID != out.runID {
+			out.runID = ""
+		}
+	}
+	out.body, out.lines = bytes.Join(lines, []byte{'\n'}), len(lines)
+	if len(lines) > len(chunks) {
+		out.pieces, _ = json.Marshal(counts) // numbers
+	}
+	return out
+}
+
+const selectBatchesOf = `
+SELECT first_sequence, last_sequence, next, pieces FROM helix.stream_batches
+WHERE stream = $1 AND producer = $2 AND epoch = $3 AND next > $4
+ORDER BY last_sequence
+LIMIT 1`
+
+// sequenceOf is where a producer's chunk that was repeated had been put; the floor
+// if it is no longer there. Within an epoch a producer's numbers grow with the
+// sequences.
+func (s *streams) sequenceOf(ctx context.Context, h *streamHead, by stream.Producer, number int64) (int64, error) {
+	at := h.Floor
+	var damage error
+	err := s.b.query(ctx, streamVerb(h.ID, "find a chunk"), func(rows pgx.Rows) error {
+		var (
+			first, last, next int64
+			pieces            []byte
+		)
+		if err := rows.Scan(&first, &last, &next, &pieces); err != nil {
+			return err
+		}
+		if pieces == nil {
+			if found := last - (next - 1 - number); found >= first {
+				at = max(found, h.Floor)
+			}
+			return nil
+		}
+		var counts []int64
+		if damage = session.Decode("stream "+h.ID+": the pieces of a batch", pieces, &counts); damage != nil {
+			return nil
+		}
+		for _, count := range slices.Backward(counts) {
+			if next--; next == number {
+				at = max(last, h.Floor)
+			}
+			last -= count
+		}
+		return nil
+	}, selectBatchesOf, h.number, by.Session, by.Epoch, number)
+	if err == nil {
+		err = damage
+	}
+	return at, err
+}

@@ -1,0 +1,413 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/helixagents/helix/session"
+)
+
+// callRow is a call in its stored form. The result and the writes are apart so
+// that they keep their bytes: the result becomes a message as it is.
+type callRow struct {
+	status             session.CallStatus
+	doc                []byte
+	resultID           *string
+	result, writes     []byte
+	extra              []byte
+	begunAt, settledAt time.Time
+}
+
+func encodeCall(call *session.Call) (*callRow, error) {
+	record := *call
+	record.Result, record.Writes, record.BegunAt, record.SettledAt = nil, session.Writes{}, time.Time{}, time.Time{}
+	row := &callRow{status: call.Status, begunAt: call.BegunAt, settledAt: call.SettledAt}
+	var err error
+	if row.doc, err = session.Encode(&record); err != nil {
+		return nil, session.ErrInvalid.WithCause(err, "call %s cannot be encoded", call.ID)
+	}
+	if call.Result != nil {
+		if row.result, err = session.Encode(call.Result); err != nil {
+			return nil, session.ErrInvalid.WithCause(err, "the result of call %s cannot be encoded", call.ID)
+		}
+		row.resultID = &call.Result.ID
+	}
+	if !call.Writes.Empty() || len(call.Writes.Warnings) > 0 {
+		row.writes, err = encodeWrites(call.Writes)
+	}
+	return row, err
+}
+
+// decode gives the call. Its status and times may be ahead of its document.
+func (r *callRow) decode(id, callID string) (session.Call, error) {
+	name := "session " + id + ": call " + callID
+	var call session.Call
+	if err := session.Decode(name, r.doc, &call); err != nil {
+		return call, err
+	}
+	if r.result != nil {
+		call.Result = &session.Message{}
+		if err := session.Decode(name+": result", r.result, call.Result); err != nil {
+			return call, err
+		}
+	}
+	if r.writes != nil {
+		if err := session.Decode(name+": writes", r.writes, &call.Writes); err != nil {
+			return call, err
+		}
+	}
+	if r.extra != nil {
+		if err := session.Decode(name+": further fields", r.extra, &call.Extra); err != nil {
+			return call, err
+		}
+	}
+	call.Status, call.BegunAt, call.SettledAt = r.status, r.begunAt, r.settledAt
+	return call, nil
+}
+
+// callParts adds the rows of a reply's calls, and deletes those whose results are
+// taken in. A row that is there already stays, for it may have a result; but not
+// one that the same change takes in.
+func (s *sessions) callParts(q *statement, d *draft) {
+	var renewed []string
+	if n := len(d.Calls); n > 0 {
+		messageIDs, callIDs, positions, statuses := make([]string, n), make([]string, n), make([]int32, n), make([]string, n)
+		docs, resultIDs, results, writes := make([][]byte, n), make([]*string, n), make([][]byte, n), make([][]byte, n)
+		begun, settled := make([]any, n), make([]any, n)
+		for i, row := range d.calls {
+			call := &d.Calls[i]
+			messageIDs[i], callIDs[i], positions[i], statuses[i] = call.MessageID, call.ID, int32(call.Index), string(row.status)
+			docs[i], resultIDs[i], results[i], writes[i] = row.doc, row.resultID, row.result, row.writes
+			begun[i], settled[i] = when(row.begunAt), when(row.settledAt)
+			if d.Promote != nil && call.MessageID == d.Promote.MessageID {
+				renewed = append(renewed, call.ID)
+			}
+		}
+		conflict := "ON CONFLICT DO NOTHING"
+		if renewed != nil {
+			conflict = `ON CONFLICT (session, message_id, call_id) DO UPDATE
+    SET position = excluded.position, status = excluded.status, doc = excluded.doc, result_id = excluded.result_id, result = excluded.result,
+        writes = excluded.writes, extra = NULL, begun_at = excluded.begun_at, settled_at = excluded.settled_at, created_at = excluded.created_at
+    WHERE calls.message_id = ` + q.arg(d.Promote.MessageID)
+		}
+		q.part("called", `
+    INSERT INTO helix.calls AS calls (session, message_id, call_id, position, status, doc, result_id, result, writes, begun_at, settled_at, created_at)
+    SELECT ok.number, c.message_id, c.call_id, c.position, c.status, c.doc, c.result_id, c.result, c.writes,
+           CASE WHEN c.status <> 'open' THEN coalesce(c.begun_at, ok.now) END,
+           CASE WHEN c.status = 'settled' THEN coalesce(c.settled_at, ok.now) END, ok.now
+    FROM ok, unnest(%s::text[], %s::text[], %s::integer[], %s::text[], %s::bytea[], %s::text[], %s::bytea[], %s::bytea[], %s::timestamptz[], %s::timestamptz[])
+         c(message_id, call_id, position, status, doc, result_id, result, writes, begun_at, settled_at)
+    %s
+`, q.arg(messageIDs), q.arg(callIDs), q.arg(positions), q.arg(statuses), q.arg(docs), q.arg(resultIDs), q.arg(results), q.arg(writes),
+			q.arg(begun), q.arg(settled), conflict)
+	}
+	if d.Promote == nil {
+		return
+	}
+	but := ""
+	if renewed != nil {
+		but = " AND c.call_id <> ALL (" + q.arg(renewed) + "::text[])"
+	}
+	q.part("taken", `
+    DELETE FROM helix.calls c USING ok WHERE c.session = ok.number AND c.message_id = %s%s
+`, q.arg(d.Promote.MessageID), but)
+}
+
+// encodeCalls encodes the rows of a reply's calls.
+func (d *draft) encodeCalls() error {
+	for i := range d.Calls {
+		call := d.Calls[i]
+		if call.Status == "" {
+			call.Status = session.CallOpen
+		}
+		row, err := encodeCall(&call)
+		if err != nil {
+			return err
+		}
+		d.calls = append(d.calls, row)
+	}
+	return nil
+}
+
+const callColumns = `c.status, c.doc, c.result, c.writes, c.extra, c.begun_at, c.settled_at`
+
+// scanCall reads a row's columns; r is nil if there is none.
+func scanCall(rows pgx.Rows, before ...any) (r *callRow, err error) {
+	row, status := &callRow{}, ""
+	err = rows.Scan(append(before, word{&status}, &row.doc, &row.result, &row.writes, &row.extra,
+		instant{&row.begunAt}, instant{&row.settledAt})...)
+	if err != nil || status == "" {
+		return nil, err
+	}
+	row.status = session.CallStatus(status)
+	return row, nil
+}
+
+// Claims and settlements are one statement, like a commit: the row of a call is
+// changed as it is under the lock, but one that is left alone is told as it was
+// before. If that cannot be, they are made again behind the lock. A settlement
+// raises the count that commits look at.
+const (
+	changedCall = `
+SELECT cur.version, cur.status, cur.owner, cur.epoch, cur.current_run, x.status IS NOT NULL,
+       coalesce(x.status, c.status), coalesce(x.doc, c.doc), coalesce(x.result, c.result), coalesce(x.writes, c.writes),
+       coalesce(x.extra, c.extra), coalesce(x.begun_at, c.begun_at), coalesce(x.settled_at, c.settled_at)
+FROM cur
+LEFT JOIN changed x ON true
+LEFT JOIN helix.calls c ON x.status IS NULL AND c.session = cur.number AND c.message_id = $3 AND c.call_id = $4`
+
+	claimCall = `
+WITH cur AS MATERIALIZED (
+    SELECT number, version, status, owner, epoch, current_run FROM helix.sessions
+    WHERE tenant = $1 AND id = $2
+    FOR NO KEY UPDATE
+),
+changed AS (
+    UPDATE helix.calls c SET status = 'begun', begun_at = coalesce($8::timestamptz, clock_timestamp())
+    FROM cur
+    WHERE c.session = cur.number AND c.message_id = $3 AND c.call_id = $4 AND c.status = 'open'
+      AND cur.version = $5 AND cur.owner = $6 AND cur.epoch = $7
+    RETURNING ` + callColumns + `
+)` + changedCall
+
+	settleCall = `
+WITH cur AS MATERIALIZED (
+    SELECT number, version, status, owner, epoch, current_run FROM helix.sessions
+    WHERE tenant = $1 AND id = $2
+    FOR NO KEY UPDATE
+),
+changed AS (
+    UPDATE helix.calls c
+    SET status = 'settled', settled_at = coalesce($7::timestamptz, clock_timestamp()), result_id = $8, result = $9, writes = $10,
+        extra = coalesce($11, c.extra)
+    FROM cur
+    WHERE c.session = cur.number AND c.message_id = $3 AND c.call_id = $4 AND c.status <> 'settled'
+      AND cur.owner = $5 AND cur.epoch = $6
+    RETURNING ` + callColumns + `
+),
+touched AS (
+    UPDATE helix.sessions s SET touched = touched + 1 FROM cur, changed WHERE s.number = cur.number
+)` + changedCall
+)
+
+// changeCall runs one of these statements. guard refuses what the session holds;
+// done reports whether a status that was not changed needs no change.
+func (s *sessions) changeCall(ctx context.Context, id, verb, messageID, callID string, guard func(*header) error,
+	done func(session.CallStatus) bool, query string, args ...any,
+) (call session.Call, fresh bool, err error) {
+	locked := false
+	err = s.b.repeat(ctx, what(id, verb), func() error {
+		var (
+			h   *header
+			row *callRow
+		)
+		scan := func(rows pgx.Rows) (err error) {
+			h = &header{}
+			h.ID = id
+			row, err = scanCall(rows, &h.Version, &h.Status, &h.Lease.Owner, &h.Lease.Epoch, &h.CurrentRunID, &fresh)
+			return err
+		}
+		batch := &pgx.Batch{}
+		if locked {
+			batch.Queue(s.b.sql(lockOnly), s.tenant, id)
+		}
+		batch.Queue(s.b.sql(query), append([]any{s.tenant, id, messageID, callID}, args...)...).
+			Query(func(rows pgx.Rows) error { return eachRow(rows, scan) })
+		if err := s.b.pool.SendBatch(ctx, batch).Close(); err != nil {
+			return err
+		}
+		if h == nil {
+			return notFound("session %s", id)
+		}
+		if err := guard(h); err != nil {
+			return err
+		}
+		if !locked && (row == nil || (!fresh && !done(row.status))) {
+			locked = true
+			return errAgain
+		}
+		if row == nil {
+			return notFound("session %s: call %s of message %s", id, callID, messageID)
+		}
+		call, err = row.decode(id, callID)
+		return err
+	})
+	if err != nil {
+		return session.Call{}, false, err
+	}
+	return call, fresh, nil
+}
+
+// Claim implements [session.Calls].
+func (s *sessions) Claim(ctx context.Context, id string, version int64, fence session.Fence, messageID, callID string) (call session.Call, fresh bool, err error) {
+	guard := func(h *header) error {
+		if err := h.hold(fence); err != nil {
+			return err
+		}
+		if h.Version != version {
+			return session.ErrStale.WithMessage("session %s: version %d was expected", id, version).WithSaw(h.Saw())
+		}
+		return nil
+	}
+	begun := func(status session.CallStatus) bool { return status != session.CallOpen }
+	return s.changeCall(ctx, id, "claim call", messageID, callID, guard, begun, claimCall,
+		version, fence.Owner, fence.Epoch, s.b.clock())
+}
+
+// Settle implements [session.Calls].
+func (s *sessions) Settle(ctx context.Context, id string, fence session.Fence, settled session.Call) (session.Call, error) {
+	settled.Status = session.CallSettled
+	if err := settled.Check(); err != nil {
+		return session.Call{}, err
+	}
+	row, err := encodeCall(&settled)
+	if err != nil {
+		return session.Call{}, err
+	}
+	var extra []byte
+	if settled.Extra != nil {
+		if extra, err = session.Encode(settled.Extra); err != nil {
+			return session.Call{}, session.ErrInvalid.WithCause(err, "call %s cannot be encoded", settled.ID)
+		}
+	}
+	guard := func(h *header) error { return h.hold(fence) }
+	done := func(status session.CallStatus) bool { return status == session.CallSettled }
+	call, _, err := s.changeCall(ctx, id, "settle call", settled.MessageID, settled.ID, guard, done, settleCall,
+		fence.Owner, fence.Epoch, s.b.clock(), row.resultID, row.result, row.writes, extra)
+	return call, err
+}
+
+const selectCalls = `
+SELECT c.call_id, ` + callColumns + `
+FROM helix.sessions s LEFT JOIN helix.calls c ON c.session = s.number AND c.message_id = $3
+WHERE s.tenant = $1 AND s.id = $2
+ORDER BY c.position, c.call_id`
+
+// Calls implements [session.Calls].
+func (s *sessions) Calls(ctx context.Context, id, messageID string) (calls []session.Call, err error) {
+	err = s.list(ctx, id, "list calls", func(rows pgx.Rows) error {
+		var callID string
+		row, err := scanCall(rows, word{&callID})
+		if err != nil || row == nil {
+			return err
+		}
+		call, err := row.decode(id, callID)
+		calls = append(calls, call)
+		return err
+	}, selectCalls, messageID)
+	return calls, err
+}
+
+// DropCalls implements [session.Calls].
+func (s *sessions) DropCalls(ctx context.Context, id, messageID string) error {
+	return s.touch(ctx, id, "drop calls", func(_ context.Context, t *tx, h *header) error {
+		t.exec("DELETE FROM helix.calls WHERE session = $1 AND message_id = $2", h.number, messageID)
+		return nil
+	})
+}
+
+const (
+	selectOldCalls = `
+SELECT DISTINCT s.id, c.message_id
+FROM helix.calls c JOIN helix.sessions s ON s.number = c.session
+WHERE s.tenant = $1 AND c.created_at < $2`
+
+	deleteOldCalls = `
+DELETE FROM helix.calls WHERE session = $1 AND message_id = $2 AND created_at < $3`
+
+	// What follows a message of a transcript, without results: a result makes no
+	// calls and answers one, so it is told by its role.
+	selectStep = `
+SELECT d.suspended_step, m.number
+FROM helix.session_docs d
+LEFT JOIN helix.messages m ON m.session = d.session AND m.message_id = $2 AND m.message_id <> ''
+WHERE d.session = $1`
+
+	selectLater = `
+SELECT body FROM helix.messages WHERE session = $1 AND number > $2 ORDER BY number LIMIT $3`
+)
+
+// CleanCalls implements [session.Calls]. Each step is looked at and cleaned under
+// its session's lock.
+func (s *sessions) CleanCalls(ctx context.Context, before time.Time) (n int, err error) {
+	type step struct{ id, message string }
+	var old []step
+	err = s.b.query(ctx, "clean calls", func(rows pgx.Rows) error {
+		var at step
+		err := rows.Scan(&at.id, &at.message)
+		old = append(old, at)
+		return err
+	}, selectOldCalls, s.tenant, when(before))
+	if err != nil {
+		return 0, err
+	}
+	for _, step := range old {
+		var deleted int64
+		err := s.touch(ctx, step.id, "clean calls", func(ctx context.Context, t *tx, h *header) error {
+			deleted = 0
+			over, err := s.isOver(ctx, t, h, step.message)
+			if err == nil && over {
+				t.count(&deleted, deleteOldCalls, h.number, step.message, when(before))
+			}
+			return err
+		})
+		if err != nil && !errors.Is(err, session.ErrNotFound) {
+			return n, err
+		}
+		n += int(deleted)
+	}
+	return n, nil
+}
+
+// isOver reports whether no step will take up the calls of a message any more:
+// its session has ended, or has gone on past the message.
+func (s *sessions) isOver(ctx context.Context, t *tx, h *header, messageID string) (bool, error) {
+	var (
+		suspended string
+		number    *int
+	)
+	t.ask(func(rows pgx.Rows) error { return rows.Scan(&suspended, &number) }, selectStep, h.number, messageID)
+	if err := t.flush(ctx); err != nil {
+		return false, err
+	}
+	switch {
+	case suspended == messageID:
+		return false, nil
+	case h.Status == session.Completed || h.Status == session.Failed, number == nil:
+		return true, nil
+	}
+	return s.goneOn(ctx, t, h, *number)
+}
+
+// goneOn reports whether anything but tool results follows a message. One that
+// cannot be decoded tells nothing.
+func (s *sessions) goneOn(ctx context.Context, t *tx, h *header, number int) (bool, error) {
+	const some = 100
+	for {
+		rows, other, damaged := 0, false, false
+		t.ask(func(r pgx.Rows) error {
+			var body []byte
+			if err := r.Scan(&body); err != nil {
+				return err
+			}
+			rows++
+			var m session.Message
+			if session.Decode("message", body, &m) != nil {
+				damaged = true
+			} else if m.Role != session.RoleTool && !damaged {
+				other = true
+			}
+			return nil
+		}, selectLater, h.number, number, some)
+		if err := t.flush(ctx); err != nil {
+			return false, err
+		}
+		if other || damaged || rows < some {
+			return other, nil
+		}
+		number += some
+	}
+}

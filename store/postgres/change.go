@@ -1,0 +1,219 @@
+package postgres
+
+import (
+	"crypto/sha256"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/helixagents/helix/session"
+)
+
+// draft is a change that was checked and encoded, ready to be put into a
+// statement.
+type draft struct {
+	*session.Change
+	sessionID, runID string
+	messages         []messageRow // to be appended
+	promoted         []messageRow // to be appended then; those without a body come from their calls' rows
+	callIDs          []string     // of promoted
+	fromRows         bool         // whether any of promoted does
+
+	calls    []*callRow
+	pending  []*pendingRow
+	children []*childRow
+
+	writes       []byte // the operations, composed, if there are any
+	warnings     []string
+	appended     []string          // keys that must be lists or not exist
+	keys         []string          // what keys there are then …
+	lists        []bool            // … and whether they hold lists
+	deleted      []string          // keys that are then gone
+	whole        *session.Document // the state is replaced by this, in which writes are performed
+	checkpointID string
+
+	outcome, output []byte // how the run ends, apart from its output
+	ending          []byte // what the document tells of it
+}
+
+// newDraft encodes a change of a session by a run. at is about now: it becomes
+// part of the id of a checkpoint that has none.
+func newDraft(c *session.Change, sessionID, runID string, at time.Time) (*draft, error) {
+	d := &draft{Change: c, sessionID: sessionID, runID: runID}
+	var err error
+	if d.messages, err = encodeMessages(c.Messages); err != nil {
+		return nil, err
+	}
+	if err := d.encodePromotion(); err != nil {
+		return nil, err
+	}
+	if err := d.uniqueMessages(); err != nil {
+		return nil, err
+	}
+	for _, encode := range []func() error{d.encodeState, d.encodeCalls, d.encodePending, d.encodeChildren, d.encodeOutcome} {
+		if err := encode(); err != nil {
+			return nil, err
+		}
+	}
+	if c.Checkpoint != nil {
+		d.checkpointID = c.Checkpoint.ID
+		if d.checkpointID == "" {
+			d.checkpointID = session.CheckpointID(sessionID, c.Checkpoint.Step, at, session.NewRunID())
+		}
+	}
+	return d, nil
+}
+
+func (d *draft) encodeOutcome() (err error) {
+	o := d.Outcome
+	if o == nil {
+		return nil
+	}
+	if d.outcome, d.output, err = encodeOutcome(d.runID, o); err != nil {
+		return err
+	}
+	d.ending, err = encodeEnding(d.sessionID, &session.State{Error: o.Error, FailureReason: o.FailureReason, Interrupt: o.Interrupt})
+	return err
+}
+
+// encodePromotion gathers the results that a change takes into the transcript.
+// Those that it brings along need no look at the rows of their calls.
+func (d *draft) encodePromotion() error {
+	if d.Promote == nil {
+		return nil
+	}
+	for _, result := range d.Promote.Results {
+		row := messageRow{}
+		if result.Message != nil {
+			encoded, err := encodeMessage(result.Message)
+			if err != nil {
+				return err
+			}
+			row = *encoded
+		} else {
+			d.fromRows = true
+		}
+		d.promoted = append(d.promoted, row)
+		d.callIDs = append(d.callIDs, result.CallID)
+	}
+	if !d.fromRows {
+		d.messages = append(slices.Clip(d.messages), d.promoted...)
+		d.promoted = nil
+	}
+	return nil
+}
+
+// uniqueMessages refuses a change that appends two messages of one id.
+func (d *draft) uniqueMessages() error {
+	seen := make(map[string]bool, len(d.messages))
+	for _, rows := range [][]messageRow{d.messages, d.promoted} {
+		for i := range rows {
+			id := rows[i].id
+			if id != "" && seen[id] {
+				return duplicateMessage(id)
+			}
+			seen[id] = true
+		}
+	}
+	return nil
+}
+
+func duplicateMessage(id string) error {
+	return session.Invalid("message id", "%q is already in the session's transcript", id)
+}
+
+// encodeState works out what a change does to custom state, as far as that goes
+// without knowing it.
+func (d *draft) encodeState() error {
+	if d.State != nil {
+		doc := d.State.Clone()
+		if err := doc.Apply(d.Writes); err != nil {
+			return err
+		}
+		d.whole, d.warnings = &doc, d.Writes.Warnings
+		return nil
+	}
+	kinds := map[string]keyKind{}
+	for i := range d.Writes.Ops {
+		op := &d.Writes.Ops[i]
+		if op.Kind == session.OpAppend && len(op.Items) == 0 {
+			continue // it does nothing; composing leaves it out
+		}
+		was, set := kinds[op.Key]
+		switch op.Kind {
+		case session.OpAppend:
+			if set && was == keyValue {
+				return notAList(op.Key)
+			}
+			if !set {
+				d.appended = append(d.appended, op.Key)
+			}
+			kinds[op.Key] = keyList
+		case session.OpReplace:
+			kinds[op.Key] = kindOf(op.Value)
+		default:
+			kinds[op.Key] = keyGone
+		}
+	}
+	composed := session.Compose(d.Writes)
+	d.warnings = composed.Warnings
+	if composed.Empty() {
+		return nil
+	}
+	for i := range composed.Ops {
+		key := composed.Ops[i].Key
+		switch kind := kinds[key]; kind {
+		case keyGone:
+			d.deleted = append(d.deleted, key)
+		default:
+			d.keys, d.lists = append(d.keys, key), append(d.lists, kind == keyList)
+		}
+	}
+	var err error
+	d.writes, err = encodeWrites(composed)
+	return err
+}
+
+func notAList(key string) error {
+	return session.Invalid("state key", "%q is not a list, so nothing can be appended to it", key)
+}
+
+// digests are the keys of custom state as they are stored.
+func digests(keys []string) [][]byte {
+	out := make([][]byte, len(keys))
+	for i, key := range keys {
+		sum := sha256.Sum256([]byte(key))
+		out[i] = sum[:16]
+	}
+	return out
+}
+
+// refusal is what a statement found that keeps a change from being made.
+type refusal struct {
+	answered  []string // calls that were to be unanswered
+	unsettled []string // calls that were to be settled
+	unlisted  []byte   // the digest of a key that was to be a list
+}
+
+// err is the refusal's error, if there is anything to refuse.
+func (r *refusal) err(d *draft, saw session.Saw) error {
+	switch {
+	case len(r.answered) > 0:
+		slices.Sort(r.answered)
+		err := session.ErrAnswered.WithMessage("session %s: answered meanwhile: %s", d.sessionID, strings.Join(r.answered, ", ")).
+			WithSaw(saw)
+		err.Calls = r.answered
+		return err
+	case len(r.unsettled) > 0:
+		err := session.Invalid("promoted call", "%q has not been settled", r.unsettled[0])
+		err.Calls = r.unsettled[:1]
+		return err
+	case r.unlisted != nil:
+		for i, digest := range digests(d.appended) {
+			if string(digest) == string(r.unlisted) {
+				return notAList(d.appended[i])
+			}
+		}
+	}
+	return nil
+}

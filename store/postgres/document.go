@@ -1,0 +1,182 @@
+package postgres
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/helixagents/helix/session"
+)
+
+// encodeDoc gives the part of a document that has no columns and that runs leave
+// alone.
+func encodeDoc(h *session.State) ([]byte, error) {
+	rest := session.State{Tracing: h.Tracing, WorkspaceRef: h.WorkspaceRef, Mode: h.Mode, Extra: h.Extra}
+	doc, err := session.Encode(&rest)
+	if err != nil {
+		return nil, session.ErrInvalid.WithCause(err, "session %s cannot be encoded", h.ID)
+	}
+	return doc, nil
+}
+
+// encodeEnding gives the part of a document that tells how the last run ended;
+// nil if there is nothing to tell.
+func encodeEnding(id string, h *session.State) ([]byte, error) {
+	if h.Error == nil && h.FailureReason == "" && h.Interrupt == nil {
+		return nil, nil
+	}
+	doc, err := session.Encode(&session.State{Error: h.Error, FailureReason: h.FailureReason, Interrupt: h.Interrupt})
+	if err != nil {
+		return nil, session.ErrInvalid.WithCause(err, "session %s cannot be encoded", id)
+	}
+	return doc, nil
+}
+
+// docRow is a document's row.
+type docRow struct {
+	found         bool
+	doc, ending   []byte
+	suspendedStep string
+	output        []byte
+}
+
+const (
+	selectDoc = `
+SELECT d.doc, d.ending, d.suspended_step, d.output
+FROM helix.sessions s JOIN helix.session_docs d ON d.session = s.number
+WHERE s.tenant = $1 AND s.id = $2`
+
+	upsertDoc = `
+INSERT INTO helix.session_docs (session, doc, ending, suspended_step, output) VALUES ($1, $2, $3, $4, $5)
+ON CONFLICT (session) DO UPDATE
+SET doc = excluded.doc, ending = excluded.ending, suspended_step = excluded.suspended_step, output = excluded.output`
+)
+
+func (s *sessions) askDoc(t *tx, id string) *docRow {
+	row := &docRow{}
+	t.ask(func(rows pgx.Rows) error {
+		row.found = true
+		return rows.Scan(&row.doc, &row.ending, &row.suspendedStep, &row.output)
+	}, selectDoc, s.tenant, id)
+	return row
+}
+
+// fill adds to h the fields that are not columns of its row.
+func (r *docRow) fill(h *header) error {
+	if !r.found {
+		return session.ErrCorrupt.WithMessage("session %s: its document is missing", h.ID)
+	}
+	var rest, ending session.State
+	if err := session.Decode("session "+h.ID, r.doc, &rest); err != nil {
+		return err
+	}
+	if r.ending != nil {
+		if err := session.Decode("session "+h.ID+": how it ended", r.ending, &ending); err != nil {
+			return err
+		}
+	}
+	h.Tracing, h.WorkspaceRef, h.Mode, h.Extra = rest.Tracing, rest.WorkspaceRef, rest.Mode, rest.Extra
+	h.Error, h.FailureReason, h.Interrupt = ending.Error, ending.FailureReason, ending.Interrupt
+	h.SuspendedStep, h.Output = r.suspendedStep, r.output
+	return nil
+}
+
+// writeDoc queues the row of a document whose fields are all set.
+func (s *sessions) writeDoc(t *tx, h *header) error {
+	doc, err := encodeDoc(&h.State)
+	if err != nil {
+		return err
+	}
+	ending, err := encodeEnding(h.ID, &h.State)
+	if err != nil {
+		return err
+	}
+	t.exec(upsertDoc, h.number, doc, ending, h.SuspendedStep, []byte(h.Output))
+	return nil
+}
+
+const (
+	selectTags = `
+SELECT session_id, tag FROM helix.session_tags
+WHERE tenant = $1 AND session_id = ANY ($2::text[])
+ORDER BY session_id, position`
+
+	selectMetadata = `
+SELECT session_id, name, value FROM helix.session_metadata
+WHERE tenant = $1 AND session_id = ANY ($2::text[])`
+
+	insertTags = `
+INSERT INTO helix.session_tags (tenant, session_id, position, tag, created_at)
+SELECT $1, $2, x.n, x.tag, $4 FROM unnest($3::text[]) WITH ORDINALITY x(tag, n)`
+
+	upsertMetadata = `
+INSERT INTO helix.session_metadata (tenant, session_id, name, value, created_at)
+SELECT $1, $2, x.name, x.value, $5 FROM unnest($3::text[], $4::text[]) x(name, value)
+ON CONFLICT (tenant, session_id, name) DO UPDATE SET value = excluded.value`
+)
+
+// labels are the tags and metadata of some sessions.
+type labels struct {
+	tags     map[string][]string
+	metadata map[string]map[string]string
+}
+
+func (s *sessions) askLabels(t *tx, ids ...string) *labels {
+	out := &labels{map[string][]string{}, map[string]map[string]string{}}
+	t.ask(func(rows pgx.Rows) error {
+		var id, tag string
+		err := rows.Scan(&id, &tag)
+		out.tags[id] = append(out.tags[id], tag)
+		return err
+	}, selectTags, s.tenant, ids)
+	t.ask(func(rows pgx.Rows) error {
+		var id, name, value string
+		err := rows.Scan(&id, &name, &value)
+		if out.metadata[id] == nil {
+			out.metadata[id] = map[string]string{}
+		}
+		out.metadata[id][name] = value
+		return err
+	}, selectMetadata, s.tenant, ids)
+	return out
+}
+
+// writeLabels queues a session's tags and metadata. They carry the session's age,
+// by which listings order what they find.
+func (s *sessions) writeLabels(t *tx, h *header, tags []string, metadata map[string]string) {
+	if tags = session.UniqueTags(tags); len(tags) > 0 { // or listings would show the session twice
+		t.exec(insertTags, s.tenant, h.ID, tags, when(h.CreatedAt))
+	}
+	if len(metadata) == 0 {
+		return
+	}
+	names := slices.Sorted(maps.Keys(metadata))
+	values := make([]string, len(names))
+	for i, name := range names {
+		values[i] = metadata[name]
+	}
+	t.exec(upsertMetadata, s.tenant, h.ID, names, values, when(h.CreatedAt))
+}
+
+func (s *sessions) deleteLabels(t *tx, id string) {
+	t.exec("DELETE FROM helix.session_tags WHERE tenant = $1 AND session_id = $2", s.tenant, id)
+	t.exec("DELETE FROM helix.session_metadata WHERE tenant = $1 AND session_id = $2", s.tenant, id)
+}
+
+// writeDocument is a direct write of a document: refused while a run holds the
+// session, and a new version of it, which h already has when run is called.
+func (s *sessions) writeDocument(ctx context.Context, id, verb string, run func(ctx context.Context, t *tx, h *header) error) error {
+	return s.write(ctx, id, verb, func(ctx context.Context, t *tx, h *header) error {
+		if err := h.Free(h.run(), h.now); err != nil {
+			return err
+		}
+		h.advance()
+		if err := run(ctx, t, h); err != nil {
+			return err
+		}
+		s.writeHeader(t, h)
+		return nil
+	})
+}

@@ -1,0 +1,109 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/helixagents/helix/session"
+)
+
+// The codes of the server's errors that are told apart.
+const (
+	stateUnique       = "23505"
+	stateSerialize    = "40001"
+	stateDeadlock     = "40P01"
+	stateReadOnly     = "25006"
+	stateDiskFull     = "53100"
+	stateTooManyConns = "53300"
+	stateTooLarge     = "54000"
+	stateBadText      = "22021"
+	stateBadEscape    = "22P05"
+	stateNoRights     = "42501"
+	stateNoTable      = "42P01"
+	stateNoSchema     = "3F000"
+	stateNoDatabase   = "3D000"
+	stateBadPassword  = "28P01"
+	stateNotAllowed   = "28000"
+)
+
+// failure gives an error of an operation the form that callers rely on: the
+// domain's own errors and the end of a context as they are, anything else
+// classified by what the server said.
+func (b *Backend) failure(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if _, domain := errors.AsType[*session.Error](err); domain {
+		return err
+	}
+	if b.closed() {
+		return errClosed(what)
+	}
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	e, ok := errors.AsType[*pgconn.PgError](err)
+	if !ok {
+		return session.ErrUnavailable.WithCause(err, "%s: the database cannot be reached", what)
+	}
+	switch e.Code {
+	case stateBadText, stateBadEscape:
+		return session.ErrInvalid.WithCause(err, "%s: a text is not valid UTF-8 or holds a zero byte", what)
+	case stateTooLarge:
+		return session.ErrTooLarge.WithCause(err, "%s: a value is larger than the database takes", what)
+	case stateUnique:
+		return session.ErrStale.WithCause(err, "%s: conflicts with what is stored", what)
+	}
+	return unavailable(what, e)
+}
+
+// unavailable explains what keeps the server from doing what it was asked to.
+func unavailable(what string, e *pgconn.PgError) error {
+	why, retryable := "the database is unavailable", true
+	switch e.Code {
+	case stateReadOnly:
+		why = "the database server is read-only: connect to the primary (target_session_attrs=read-write), or end its read-only mode"
+	case stateDiskFull:
+		why = "the database server's disk is full: free some space on it"
+	case stateTooManyConns:
+		why = "the database server takes no more connections: raise its max_connections, or lower MaxConns here"
+	case stateNoRights:
+		why, retryable = "the database user lacks a right", false
+	case stateNoTable, stateNoSchema:
+		why, retryable = "the backend's tables are not there: were they dropped while this program ran?", false
+	}
+	out := session.ErrUnavailable.WithCause(e, "%s: %s", what, why)
+	out.Retryable = retryable
+	return out
+}
+
+// code is that of the server's error, or empty.
+func code(err error) string {
+	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return e.Code
+	}
+	return ""
+}
+
+// isDuplicate reports whether a row could not be added because of a unique index.
+func isDuplicate(err error, index string) bool {
+	e, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && e.Code == stateUnique && e.ConstraintName == index
+}
+
+// isAgain reports an error of an operation that has certainly not been made, and
+// may succeed when it is made again at once.
+func isAgain(err error) bool {
+	switch code(err) {
+	case stateSerialize, stateDeadlock:
+		return true
+	}
+	return errors.Is(err, errAgain) || pgconn.SafeToRetry(err)
+}
+
+func notFound(format string, args ...any) error {
+	return session.ErrNotFound.WithMessage(format+": not found", args...)
+}

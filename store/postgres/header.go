@@ -1,0 +1,210 @@
+package postgres
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/helixagents/helix/session"
+)
+
+// header is a session's row: the document without what may be large, and what
+// else a commit has to know. Everything a commit decides, it decides on this one
+// row, or on others that this one's lock protects.
+type header struct {
+	// State has the fields that are columns of the row; the rest of the document is
+	// in a row of its own.
+	session.State
+	number           int64 // under which its rows are kept
+	checkpointNumber int   // how many were ever written
+	closeOwedAt      time.Time
+	runStatus        session.RunStatus
+	runRuntime       string
+
+	// The record of the run in flight, as far as commits change it.
+	runSteps  int
+	runUsage  []int64
+	runReason session.CompletionReason
+
+	// stop is the request to stop the current run; inbox counts waiting messages.
+	stop  *session.Stop
+	inbox int
+	// snapshotBytes and deltaBytes are the sizes of the last snapshot of custom state
+	// and of the writes since.
+	snapshotBytes, deltaBytes int64
+
+	now time.Time // the store's, when the row was read
+}
+
+// run is what the guards need to know of the current run, or nil.
+func (h *header) run() *session.Run {
+	if h.CurrentRunID == "" {
+		return nil
+	}
+	return &session.Run{ID: h.CurrentRunID, Status: h.runStatus}
+}
+
+// headerColumns are those that scanHeader reads.
+const headerColumns = `
+       s.number, s.id, s.version, s.step_count, s.resume_count, s.message_count, s.last_commit,
+       s.checkpoint_id, s.checkpoint_number, s.checkpoint_source, s.checkpointed_at,
+       s.snapshot_bytes, s.delta_bytes, s.inbox_waiting, s.stop_kind, s.stop_reason, s.stop_at,
+       s.run_steps, s.run_usage, s.run_reason, s.updated_at,
+       s.status, s.owner, s.epoch, s.lease_until, s.turn, s.current_run, s.run_status, s.run_runtime, s.close_owed_at,
+       s.agent, s.user_id, s.parent_id, s.root_id, s.stream_id, s.expires_at, s.created_at`
+
+const (
+	selectHeader = `
+SELECT` + headerColumns + `, coalesce($3::timestamptz, clock_timestamp())
+FROM helix.sessions s
+WHERE s.tenant = $1 AND s.id = $2`
+
+	// The time is read once the lock is held. Nothing refers to numbers of sessions
+	// but rows that this lock protects, so the weaker lock does, which lets
+	// snapshots and wakes be added.
+	lockHeader = `
+SELECT s.*, coalesce($3::timestamptz, clock_timestamp())
+FROM (
+    SELECT` + headerColumns + `
+    FROM helix.sessions s
+    WHERE s.tenant = $1 AND s.id = $2
+    FOR NO KEY UPDATE
+) s`
+)
+
+func (s *sessions) scanHeader(rows pgx.Rows, h *header, more ...any) error {
+	*h = header{}
+	h.Tenant = s.tenant
+	var stop session.Stop
+	err := rows.Scan(append([]any{
+		&h.number, &h.ID, &h.Version, &h.StepCount, &h.ResumeCount, &h.MessageCount, &h.LastCommit,
+		&h.CheckpointID, &h.checkpointNumber, &h.CheckpointSource, instant{&h.CheckpointedAt},
+		&h.snapshotBytes, &h.deltaBytes, &h.inbox, &stop.Kind, &stop.Reason, instant{&stop.At},
+		&h.runSteps, &h.runUsage, &h.runReason, instant{&h.UpdatedAt},
+		&h.Status, &h.Lease.Owner, &h.Lease.Epoch, instant{&h.Lease.ExpiresAt},
+		&h.Turn, &h.CurrentRunID, &h.runStatus, &h.runRuntime, instant{&h.closeOwedAt},
+		&h.Agent, &h.UserID, &h.ParentID, &h.RootID, &h.StreamID, instant{&h.ExpiresAt}, instant{&h.CreatedAt},
+		instant{&h.now},
+	}, more...)...)
+	h.CloseOwed = !h.closeOwedAt.IsZero()
+	if stop.Kind != "" {
+		stop.RunID = h.CurrentRunID
+		h.stop = &stop
+	}
+	return err
+}
+
+// lock reads a session's row and keeps others from changing it; nil if there is
+// none.
+func (s *sessions) lock(ctx context.Context, t *tx, id string) (h *header, err error) {
+	s.askLocked(t, id, &h)
+	return h, t.flush(ctx)
+}
+
+func (s *sessions) askLocked(t *tx, id string, h **header) {
+	t.ask(func(rows pgx.Rows) error {
+		*h = &header{}
+		return s.scanHeader(rows, *h)
+	}, lockHeader, s.tenant, id, s.b.clock())
+}
+
+// askHeader queues the reading of a session's row; h stays nil if there is none.
+func (s *sessions) askHeader(t *tx, id string, h **header) {
+	t.ask(func(rows pgx.Rows) error {
+		*h = &header{}
+		return s.scanHeader(rows, *h)
+	}, selectHeader, s.tenant, id, s.b.clock())
+}
+
+const insertHeader = `
+INSERT INTO helix.sessions (
+       number, tenant, id, version, step_count, resume_count, message_count, last_commit,
+       checkpoint_id, checkpoint_number, checkpoint_source, checkpointed_at,
+       snapshot_bytes, delta_bytes, inbox_waiting, stop_kind, stop_reason, stop_at,
+       run_steps, run_usage, run_reason, updated_at,
+       status, owner, epoch, lease_until, turn, current_run, run_status, run_runtime, close_owed_at,
+       agent, user_id, parent_id, root_id, stream_id, expires_at, created_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8,
+        $9, $10, $11, $12,
+        $13, $14, 0, '', '', NULL,
+        $15, $16, $17, $18,
+        $19, $20, $21, $22, $23, $24, $25, $26, $27,
+        $28, $29, $30, $31, $32, $33, $34)`
+
+const updateHeader = `
+UPDATE helix.sessions
+SET version = $2, step_count = $3, resume_count = $4, message_count = $5, last_commit = $6,
+    checkpoint_id = $7, checkpoint_number = $8, checkpoint_source = $9, checkpointed_at = $10,
+    snapshot_bytes = $11, delta_bytes = $12, run_steps = $13, run_usage = $14, run_reason = $15, updated_at = $16,
+    status = $17, owner = $18, epoch = $19, lease_until = $20, turn = $21, current_run = $22, run_status = $23,
+    run_runtime = $24, close_owed_at = $25,
+    agent = $26, user_id = $27, parent_id = $28, root_id = $29, stream_id = $30, expires_at = $31,
+    stop_kind = $32, stop_reason = $33, stop_at = $34
+WHERE number = $1`
+
+// hotArgs, turnArgs and documentArgs are the row's values in the order of its
+// columns.
+func (h *header) hotArgs() []any {
+	return []any{
+		h.Version, h.StepCount, h.ResumeCount, h.MessageCount, h.LastCommit,
+		h.CheckpointID, h.checkpointNumber, h.CheckpointSource, when(h.CheckpointedAt),
+		h.snapshotBytes, h.deltaBytes, h.runSteps, usageArg(h.runUsage), h.runReason, when(h.UpdatedAt),
+	}
+}
+
+func (h *header) turnArgs() []any {
+	return []any{
+		h.Status, h.Lease.Owner, h.Lease.Epoch, when(h.Lease.ExpiresAt),
+		h.Turn, h.CurrentRunID, h.runStatus, h.runRuntime, when(h.closeOwedAt),
+	}
+}
+
+func (h *header) documentArgs() []any {
+	return []any{h.Agent, h.UserID, h.ParentID, h.RootID, h.StreamID, when(h.ExpiresAt)}
+}
+
+// insertHeader queues the row of a new session, which has its number.
+func (s *sessions) insertHeader(t *tx, h *header) {
+	args := concat([]any{h.number, s.tenant, h.ID}, h.hotArgs(), h.turnArgs(), h.documentArgs(), []any{when(h.CreatedAt)})
+	t.exec(insertHeader, args...)
+}
+
+// writeHeader queues the row of a session that exists.
+func (s *sessions) writeHeader(t *tx, h *header) {
+	var stop session.Stop
+	if h.stop != nil {
+		stop = *h.stop
+	}
+	args := concat([]any{h.number}, h.hotArgs(), h.turnArgs(), h.documentArgs(),
+		[]any{string(stop.Kind), stop.Reason, when(stop.At)})
+	t.exec(updateHeader, args...)
+}
+
+func concat(parts ...[]any) []any {
+	out := make([]any, 0, 40)
+	for _, p := range parts {
+		out = append(out, p...)
+	}
+	return out
+}
+
+// advance marks a write of the document outside a turn: what a run's last commit
+// was is then no longer what happened last.
+func (h *header) advance() {
+	h.Version++
+	h.LastCommit = ""
+	h.UpdatedAt = h.now
+}
+
+// committed is the outcome of a write that left the session as it now is.
+func (h *header) committed() session.Committed {
+	out := session.Committed{
+		Version: h.Version, MessageCount: h.MessageCount, CheckpointID: h.CheckpointID, Inbox: h.inbox > 0,
+	}
+	if h.stop != nil {
+		stop := *h.stop
+		out.Stop = &stop
+	}
+	return out
+}

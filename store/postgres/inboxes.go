@@ -1,0 +1,146 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/helixagents/helix/session"
+)
+
+// treeParts adds what a change tells other sessions of its tree, or takes in of
+// what they told.
+func (s *sessions) treeParts(q *statement, d *draft) {
+	if len(d.Own) > 0 {
+		callIDs, owners, completed, done := ownershipArrays(d.Own, d.Disown)
+		q.part("owned", upsertOwnership+"\n", "ok.number", "ok.now", "ok,", q.arg(callIDs), q.arg(owners), q.arg(completed), q.arg(done))
+	}
+	if len(d.Disown) > 0 {
+		s.disownPart(q, d)
+	}
+	if len(d.children) > 0 {
+		childIDs, awaited, docs, remotes, created := childArrays(d.children)
+		q.part("parented", putChildren+"\n", "ok.number", "ok.now", "ok CROSS JOIN",
+			q.arg(childIDs), q.arg(awaited), q.arg(docs), q.arg(remotes), q.arg(created))
+	}
+	if len(d.Consume) > 0 {
+		q.part("consumed", `
+    UPDATE helix.inbox i SET consumed = true, body = NULL
+    FROM ok
+    WHERE i.session = ok.number AND i.entry_id = ANY (%s::text[]) AND NOT i.consumed
+`, q.arg(d.Consume))
+	}
+	if d.Wake != nil {
+		s.wakePart(q, d.Wake)
+	}
+}
+
+// disownPart completes calls, but for those that the same change owns, which it
+// completes itself: a statement may change a row once.
+func (s *sessions) disownPart(q *statement, d *draft) {
+	disowned := slices.DeleteFunc(slices.Clone(d.Disown), func(callID string) bool {
+		return slices.ContainsFunc(d.Own, func(o session.Ownership) bool { return o.CallID == callID })
+	})
+	q.part("disowned", `
+    UPDATE helix.ownership o SET completed_at = coalesce(o.completed_at, ok.now)
+    FROM ok
+    WHERE o.session = ok.number AND o.call_id = ANY (%s::text[])
+`, q.arg(disowned))
+}
+
+const (
+	// A later run of the same child renews the wake, so that delivering the earlier
+	// one does not lose it. The lock on the session that is woken keeps its deletion
+	// from leaving a wake behind.
+	upsertWake = `
+INSERT INTO helix.wakes AS w (tenant, session_id, child_id, run_id, at)
+SELECT s.tenant, s.id, %s::text, %s::text, coalesce(%s::timestamptz, %s)
+FROM %s (SELECT tenant, id FROM helix.sessions WHERE tenant = %s AND id = %s FOR KEY SHARE) s
+ON CONFLICT (tenant, session_id, child_id) DO UPDATE SET run_id = excluded.run_id, at = excluded.at WHERE w.run_id <> excluded.run_id`
+
+	deleteWake = `
+DELETE FROM helix.wakes
+WHERE tenant = $1 AND session_id = $2 AND child_id = $3 AND ($4 = '' OR run_id = $4)`
+)
+
+// wakePart wakes a parent. One that was deleted meanwhile needs no waking.
+func (s *sessions) wakePart(q *statement, wake *session.Wake) {
+	q.part("woken", upsertWake+"\n", q.arg(wake.ChildID), q.arg(wake.RunID), q.arg(when(wake.At)), "ok.now", "ok,",
+		q.arg(s.tenant), q.arg(wake.SessionID))
+}
+
+var putWake = fmt.Sprintf(upsertWake, "$3", "$4", "$5", "coalesce($6::timestamptz, clock_timestamp())", "", "$1", "$2") + `
+RETURNING 1`
+
+const insertInbox = `
+INSERT INTO helix.inbox (session, entry_id, consumed, sender, kind, body, at) VALUES ($1, $2, false, $3, $4, $5, $6)
+ON CONFLICT (session, entry_id) DO NOTHING`
+
+// An entry that was sent before, even if it was consumed since, stays as it is.
+const sendInbox = `
+WITH sent AS (` + insertInbox + ` RETURNING 1)
+UPDATE helix.sessions SET inbox_waiting = inbox_waiting + 1 FROM sent WHERE number = $1`
+
+// Send implements [session.Inboxes].
+func (s *sessions) Send(ctx context.Context, id string, entry session.InboxEntry) error {
+	if err := entry.Check(); err != nil {
+		return err
+	}
+	return s.touch(ctx, id, "send", func(_ context.Context, t *tx, h *header) error {
+		at := entry.At
+		if at.IsZero() {
+			at = h.now
+		}
+		t.exec(sendInbox, h.number, entry.ID, entry.From, entry.Kind, []byte(entry.Body), when(at))
+		return nil
+	})
+}
+
+const selectInbox = `
+SELECT i.entry_id, i.sender, i.kind, i.body, i.at
+FROM helix.sessions s LEFT JOIN helix.inbox i ON i.session = s.number AND NOT i.consumed
+WHERE s.tenant = $1 AND s.id = $2
+ORDER BY i.number`
+
+// Inbox implements [session.Inboxes].
+func (s *sessions) Inbox(ctx context.Context, id string) (out []session.InboxEntry, err error) {
+	err = s.list(ctx, id, "read inbox", func(rows pgx.Rows) error {
+		var (
+			entry session.InboxEntry
+			body  []byte
+		)
+		err := rows.Scan(word{&entry.ID}, word{&entry.From}, word{&entry.Kind}, &body, instant{&entry.At})
+		if err == nil && entry.ID != "" {
+			entry.Body = body
+			out = append(out, entry)
+		}
+		return err
+	}, selectInbox)
+	return out, err
+}
+
+// PutWake implements [session.Inboxes].
+func (s *sessions) PutWake(ctx context.Context, wake session.Wake) error {
+	if err := wake.Check(); err != nil {
+		return err
+	}
+	found := false
+	err := s.b.query(ctx, what(wake.SessionID, "put wake"), func(rows pgx.Rows) error { return rows.Scan(&found) },
+		putWakeOf, s.tenant, wake.SessionID, wake.ChildID, wake.RunID, when(wake.At), s.b.clock())
+	if err == nil && !found {
+		err = notFound("session %s", wake.SessionID)
+	}
+	return err
+}
+
+var putWakeOf = `
+WITH woken AS (` + putWake + `)
+SELECT EXISTS (SELECT FROM woken) OR EXISTS (SELECT FROM helix.sessions WHERE tenant = $1 AND id = $2)`
+
+// DeleteWake implements [session.Inboxes].
+func (s *sessions) DeleteWake(ctx context.Context, wake session.Wake) error {
+	return s.b.query(ctx, what(wake.SessionID, "delete wake"), func(pgx.Rows) error { return nil },
+		deleteWake, s.tenant, wake.SessionID, wake.ChildID, wake.RunID)
+}

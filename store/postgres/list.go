@@ -1,0 +1,196 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/helixagents/helix/session"
+)
+
+// listing is the query of a [session.Query]: it reads one index, newest first,
+// chosen to be the one that leaves the least to look through, and tests the other
+// conditions on what it finds there.
+type listing struct {
+	from  string // what is read; ages and ids are those of its first table
+	first string // the name of that table
+	where []string
+	args  []any
+}
+
+// arg adds a parameter and gives its place.
+func (l *listing) arg(v any) string {
+	l.args = append(l.args, v)
+	return fmt.Sprintf("$%d", len(l.args))
+}
+
+func (l *listing) add(format string, args ...any) {
+	places := make([]any, len(args))
+	for i, v := range args {
+		places[i] = l.arg(v)
+	}
+	l.where = append(l.where, fmt.Sprintf(format, places...))
+}
+
+const (
+	fromTags     = "helix.session_tags d JOIN helix.sessions s ON s.tenant = d.tenant AND s.id = d.session_id"
+	fromMetadata = "helix.session_metadata d JOIN helix.sessions s ON s.tenant = d.tenant AND s.id = d.session_id"
+	fromSessions = "helix.sessions s"
+
+	hasTag      = "EXISTS (SELECT FROM helix.session_tags x WHERE x.tenant = s.tenant AND x.session_id = s.id AND x.tag = %s)"
+	hasMetadata = "EXISTS (SELECT FROM helix.session_metadata x WHERE x.tenant = s.tenant AND x.session_id = s.id AND x.name = %s AND x.value = %s)"
+	isMetadata  = "d.tenant = %s AND d.name = %s AND left(d.value, 100) = left(%s, 100) AND d.value = %s"
+)
+
+// newListing turns a query into conditions.
+func newListing(tenant string, q *session.Query) *listing {
+	l := &listing{from: fromSessions, first: "s"}
+	tags, names := q.Tags, slices.Sorted(maps.Keys(q.Metadata))
+	switch {
+	case len(tags) > 0:
+		l.from, l.first = fromTags, "d"
+		l.add("d.tenant = %s AND d.tag = %s", tenant, tags[0])
+		tags = tags[1:]
+	case len(names) > 0:
+		l.from, l.first = fromMetadata, "d"
+		value := q.Metadata[names[0]]
+		l.add(isMetadata, tenant, names[0], value, value)
+		names = names[1:]
+	default:
+		l.add("s.tenant = %s", tenant)
+	}
+	for _, tag := range tags {
+		l.add(hasTag, tag)
+	}
+	for _, name := range names {
+		l.add(hasMetadata, name, q.Metadata[name])
+	}
+	l.addColumns(q)
+	return l
+}
+
+// addColumns adds the conditions on the session's own row.
+func (l *listing) addColumns(q *session.Query) {
+	// The literal comparisons let partial indexes be used.
+	if q.UserID != "" {
+		l.add("s.user_id = %s AND s.user_id <> ''", q.UserID)
+	}
+	if q.ParentID != "" {
+		l.add("s.parent_id = %s AND s.parent_id <> ''", q.ParentID)
+	}
+	if q.Agent != "" {
+		l.add("s.agent = %s", q.Agent)
+	}
+	switch len(q.Statuses) {
+	case 0:
+	case 1:
+		l.add("s.status = %s", string(q.Statuses[0]))
+	default:
+		l.add("s.status = ANY (%s::text[])", q.Statuses)
+	}
+	if q.RootsOnly {
+		l.where = append(l.where, "s.parent_id = ''")
+	}
+	if !q.CreatedAfter.IsZero() {
+		l.add(l.created()+" > %s", when(q.CreatedAfter))
+	}
+	if !q.CreatedBefore.IsZero() {
+		l.add(l.created()+" < %s", q.CreatedBefore.Add(time.Microsecond-1).Truncate(time.Microsecond))
+	}
+}
+
+// created and id are the columns that order the listing.
+func (l *listing) created() string { return l.first + ".created_at" }
+
+func (l *listing) id() string {
+	if l.first == "s" {
+		return "s.id"
+	}
+	return "d.session_id"
+}
+
+// after has the listing go on behind a position.
+func (l *listing) after(at session.Position) {
+	l.add("("+l.created()+", "+l.id()+") < (%s, %s)", time.Unix(0, at.N).UTC(), at.ID)
+}
+
+// page is the query for one page, with one item more to tell that there are any.
+func (l *listing) page(limit, offset int) string {
+	return `
+SELECT s.id, s.agent, s.status, s.user_id, s.parent_id, s.turn, s.message_count, s.created_at, s.updated_at
+FROM ` + l.from + `
+WHERE ` + strings.Join(l.where, " AND ") + `
+ORDER BY ` + l.created() + ` DESC, ` + l.id() + ` DESC
+LIMIT ` + l.arg(limit+1) + ` OFFSET ` + l.arg(offset)
+}
+
+func (l *listing) count() string {
+	return "SELECT count(*) FROM " + l.from + " WHERE " + strings.Join(l.where, " AND ")
+}
+
+// List implements [session.Lister].
+func (s *sessions) List(ctx context.Context, query session.Query) (page session.Page[session.Summary], err error) {
+	at, resumed, err := query.Position()
+	if err != nil {
+		return page, err
+	}
+	err = s.b.read(ctx, "list sessions", func(ctx context.Context, t *tx) error {
+		page = session.Page[session.Summary]{Items: []session.Summary{}, Limit: query.Size(), Offset: query.Skip()}
+		l := newListing(s.tenant, &query)
+		if query.Total {
+			page.Total = new(int)
+			t.ask(func(rows pgx.Rows) error { return rows.Scan(page.Total) }, l.count(), slices.Clone(l.args)...)
+		}
+		if resumed {
+			l.after(at)
+		}
+		text := l.page(page.Limit, query.Skip())
+		t.ask(func(rows pgx.Rows) error {
+			item := session.Summary{Key: session.Key{Tenant: s.tenant}}
+			err := rows.Scan(&item.ID, &item.Agent, &item.Status, &item.UserID, &item.ParentID, &item.Turn, &item.MessageCount,
+				instant{&item.CreatedAt}, instant{&item.UpdatedAt})
+			page.Items = append(page.Items, item)
+			return err
+		}, text, l.args...)
+		if err := t.flush(ctx); err != nil {
+			return err
+		}
+		return s.finishListing(ctx, t, &page)
+	})
+	if err != nil {
+		return session.Page[session.Summary]{}, err
+	}
+	return page, nil
+}
+
+// finishListing cuts off the item that only told that there are more, and adds
+// tags and metadata to the rest.
+func (s *sessions) finishListing(ctx context.Context, t *tx, page *session.Page[session.Summary]) error {
+	if len(page.Items) > page.Limit {
+		page.Items = page.Items[:page.Limit]
+		last := &page.Items[page.Limit-1]
+		page.HasMore = true
+		page.Next = session.Position{N: last.CreatedAt.UnixNano(), ID: last.ID}.Cursor()
+	}
+	if len(page.Items) == 0 {
+		return nil
+	}
+	ids := make([]string, len(page.Items))
+	for i := range page.Items {
+		ids[i] = page.Items[i].ID
+	}
+	labels := s.askLabels(t, ids...)
+	if err := t.flush(ctx); err != nil {
+		return err
+	}
+	for i := range page.Items {
+		item := &page.Items[i]
+		item.Tags, item.Metadata = labels.tags[item.ID], labels.metadata[item.ID]
+	}
+	return nil
+}

@@ -1,0 +1,196 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/helixagents/helix/session"
+)
+
+// messageRow is a message in its stored form.
+type messageRow struct {
+	id    string
+	calls []byte // the ids of the calls it makes, so that a rewind need not decode it
+	body  []byte
+}
+
+func encodeMessages(messages []session.Message) ([]messageRow, error) {
+	rows := make([]messageRow, len(messages))
+	for i := range messages {
+		row, err := encodeMessage(&messages[i])
+		if err != nil {
+			return nil, err
+		}
+		rows[i] = *row
+	}
+	return rows, nil
+}
+
+func encodeMessage(m *session.Message) (*messageRow, error) {
+	body, err := session.Encode(m)
+	if err != nil {
+		return nil, session.ErrInvalid.WithCause(err, "message %s cannot be encoded", m.ID)
+	}
+	row := &messageRow{id: m.ID, body: body}
+	var calls []string
+	for i := range m.Parts {
+		if m.Parts[i].Kind == session.PartToolCall {
+			calls = append(calls, m.Parts[i].CallID)
+		}
+	}
+	if len(calls) > 0 {
+		row.calls, err = session.Encode(calls)
+	}
+	return row, err
+}
+
+// columns are rows as the arrays that a statement takes.
+func columns(rows []messageRow) (ids []string, calls, bodies [][]byte) {
+	ids, calls, bodies = make([]string, len(rows)), make([][]byte, len(rows)), make([][]byte, len(rows))
+	for i := range rows {
+		ids[i], calls[i], bodies[i] = rows[i].id, rows[i].calls, rows[i].body
+	}
+	return ids, calls, bodies
+}
+
+const insertMessages = `
+INSERT INTO helix.messages (session, number, message_id, calls, body)
+SELECT $1, $2 + m.n, m.id, m.calls, m.body
+FROM unnest($3::text[], $4::bytea[], $5::bytea[]) WITH ORDINALITY m(id, calls, body, n)`
+
+func (s *sessions) insertMessages(t *tx, h *header, rows []messageRow) {
+	ids, calls, bodies := columns(rows)
+	t.exec(insertMessages, h.number, h.MessageCount, ids, calls, bodies)
+	h.MessageCount += len(rows)
+}
+
+const selectDuplicate = `
+SELECT m.message_id
+FROM helix.sessions s JOIN helix.messages m ON m.session = s.number AND m.message_id = ANY ($3) AND m.message_id <> ''
+WHERE s.tenant = $1 AND s.id = $2
+ORDER BY m.number
+LIMIT 1`
+
+// duplicate is the error of messages of which one is in the transcript already.
+func (s *sessions) duplicate(ctx context.Context, id string, ids []string) error {
+	found := ids[0]
+	err := s.b.query(ctx, what(id, "find a message"), func(rows pgx.Rows) error { return rows.Scan(&found) },
+		selectDuplicate, s.tenant, id, ids)
+	if err != nil {
+		return err
+	}
+	return duplicateMessage(found)
+}
+
+const selectMessages = `
+SELECT s.message_count, m.number, m.message_id, m.body
+FROM helix.sessions s
+LEFT JOIN LATERAL (
+    SELECT m.number, m.message_id, m.body
+    FROM helix.messages m
+    WHERE m.session = s.number AND m.number > least($3, s.message_count)
+    ORDER BY m.number
+    LIMIT $4
+) m ON true
+WHERE s.tenant = $1 AND s.id = $2
+ORDER BY m.number`
+
+// messages reads up to limit messages after a number, or all, and how many the
+// session has.
+func (s *sessions) messages(ctx context.Context, id, verb string, after int, limit any) (out []session.Message, total int, err error) {
+	out = []session.Message{}
+	err = s.list(ctx, id, verb, func(rows pgx.Rows) error {
+		var (
+			number    *int
+			messageID string
+			body      []byte
+		)
+		if err := rows.Scan(&total, &number, word{&messageID}, &body); err != nil || number == nil {
+			return err
+		}
+		var m session.Message
+		if err := session.Decode(fmt.Sprintf("session %s: message %d (%s)", id, *number, messageID), body, &m); err != nil {
+			return err
+		}
+		out = append(out, m)
+		return nil
+	}, selectMessages, after, limit)
+	return out, total, err
+}
+
+// Messages implements [session.Transcripts]. Messages are numbered without gaps,
+// so a page's place is known without counting.
+func (s *sessions) Messages(ctx context.Context, id string, request session.PageRequest) (page session.Page[session.Message], err error) {
+	after, err := firstOf(request)
+	if err != nil {
+		return page, err
+	}
+	items, total, err := s.messages(ctx, id, "list messages", after, request.Size())
+	if err != nil {
+		return page, err
+	}
+	page = session.Page[session.Message]{Items: items, Limit: request.Size()}
+	finishDense(&page, request, min(after, total), total)
+	return page, nil
+}
+
+// AllMessages implements [session.Transcripts].
+func (s *sessions) AllMessages(ctx context.Context, id string) ([]session.Message, error) {
+	out, _, err := s.messages(ctx, id, "read messages", 0, nil)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// MessageCount implements [session.Transcripts].
+func (s *sessions) MessageCount(ctx context.Context, id string) (n int, err error) {
+	err = s.list(ctx, id, "count messages", func(rows pgx.Rows) error { return rows.Scan(&n) },
+		"SELECT message_count FROM helix.sessions WHERE tenant = $1 AND id = $2")
+	return n, err
+}
+
+// AppendMessages implements [session.Transcripts].
+func (s *sessions) AppendMessages(ctx context.Context, id string, messages []session.Message) (out session.Committed, err error) {
+	for i := range messages {
+		if err := messages[i].Check(); err != nil {
+			return out, err
+		}
+	}
+	d, err := newDraft(&session.Change{Messages: messages}, id, "", time.Time{})
+	if err != nil {
+		return out, err
+	}
+	err = s.writeDocument(ctx, id, "append messages", func(_ context.Context, t *tx, h *header) error {
+		s.insertMessages(t, h, d.messages)
+		out = h.committed()
+		return nil
+	})
+	if isDuplicate(err, "messages_by_id") {
+		ids, _, _ := columns(d.messages)
+		err = s.duplicate(ctx, id, ids)
+	}
+	if err != nil {
+		return session.Committed{}, err
+	}
+	return out, nil
+}
+
+// TruncateMessages implements [session.Transcripts].
+func (s *sessions) TruncateMessages(ctx context.Context, id string, keep int) (out session.Committed, err error) {
+	err = s.writeDocument(ctx, id, "truncate messages", func(ctx context.Context, t *tx, h *header) error {
+		if keep < 0 || keep > h.MessageCount {
+			return session.Invalid("message count", "%d is not within 0 and %d", keep, h.MessageCount)
+		}
+		err := s.truncate(ctx, t, h, keep)
+		out = h.committed()
+		return err
+	})
+	if err != nil {
+		return session.Committed{}, err
+	}
+	return out, nil
+}

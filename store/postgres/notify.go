@@ -1,0 +1,167 @@
+package postgres
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// changed tells readers of a stream, here and in other processes, that it has
+// changed.
+func (b *Backend) changed(key streamKey) {
+	b.watch.notify(key)
+	b.notifier.add(key)
+}
+
+// channel is the notification channel of the configured schema.
+func (b *Backend) channel() string { return "helix_streams_" + b.config.Schema }
+
+// quiet is how long streams that change are gathered before other processes are
+// told: notifying takes a lock that all transactions of the server that notify
+// share, so it is no part of a write and happens seldom.
+const quiet = 5 * time.Millisecond
+
+// maxPayload is how many bytes a notification may have, less some.
+const maxPayload = 7900
+
+// notifier tells other processes which streams have changed: at once if nothing
+// was told for a while, else what has gathered meanwhile.
+type notifier struct {
+	b      *Backend
+	wake   chan struct{}
+	stop   context.CancelFunc
+	worker sync.WaitGroup
+
+	mu      sync.Mutex
+	changed map[uint64]bool
+}
+
+func newNotifier(b *Backend) *notifier {
+	ctx, stop := context.WithCancel(context.Background())
+	n := &notifier{b: b, wake: make(chan struct{}, 1), stop: stop, changed: map[uint64]bool{}}
+	n.worker.Go(func() { n.work(ctx) })
+	return n
+}
+
+func (n *notifier) close() {
+	n.stop()
+	n.worker.Wait()
+}
+
+func (n *notifier) add(key streamKey) {
+	n.mu.Lock()
+	n.changed[key.hash()] = true
+	n.mu.Unlock()
+	select {
+	case n.wake <- struct{}{}:
+	default:
+	}
+}
+
+// take gives what has changed, as payloads.
+func (n *notifier) take() (payloads []string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	var b strings.Builder
+	for hash := range n.changed {
+		if b.Len() > maxPayload-20 {
+			payloads = append(payloads, b.String())
+			b.Reset()
+		}
+		b.WriteString(strconv.FormatUint(hash, 36))
+		b.WriteByte(' ')
+	}
+	if b.Len() > 0 {
+		payloads = append(payloads, b.String())
+	}
+	clear(n.changed)
+	return payloads
+}
+
+func (n *notifier) work(ctx context.Context) {
+	pause := time.NewTimer(0)
+	defer pause.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			n.send(context.WithoutCancel(ctx))
+			return
+		case <-n.wake:
+		}
+		n.send(ctx)
+		pause.Reset(quiet)
+		select {
+		case <-ctx.Done():
+		case <-pause.C:
+		}
+	}
+}
+
+// send tells what has changed. Whoever misses it finds it by polling.
+func (n *notifier) send(ctx context.Context) {
+	payloads := n.take()
+	if len(payloads) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	if _, err := n.b.pool.Exec(ctx, "SELECT pg_notify($1, p) FROM unnest($2::text[]) p", n.b.channel(), payloads); err != nil {
+		n.b.config.Logger.Debug("other processes could not be told of changed streams", "error", err)
+	}
+}
+
+// listen has readers told of what other processes write, for as long as the
+// backend is open.
+func (w *watch) listen(ctx context.Context) {
+	const longest = 30 * time.Second
+	for wait := time.Second; ctx.Err() == nil; wait = min(2*wait, longest) {
+		begun := time.Now()
+		err := w.listenOnce(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if time.Since(begun) > longest {
+			wait = time.Second
+		}
+		w.b.config.Logger.Warn("changes of streams are found by polling: the connection that listens for them is lost", "error", err)
+		w.notifyAll()
+		select {
+		case <-ctx.Done():
+		case <-time.After(wait):
+		}
+	}
+}
+
+func (w *watch) listenOnce(ctx context.Context) error {
+	config := w.b.pool.Config().ConnConfig
+	conn, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		w.listening.Store(false)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		_ = conn.Close(ctx)
+	}()
+	if _, err := conn.Exec(ctx, "LISTEN "+pgx.Identifier{w.b.channel()}.Sanitize()); err != nil {
+		return err
+	}
+	w.listening.Store(true)
+	w.notifyAll() // of what was written before
+	for {
+		n, err := conn.WaitForNotification(ctx)
+		if err != nil {
+			return err
+		}
+		for name := range strings.FieldsSeq(n.Payload) {
+			if hash, err := strconv.ParseUint(name, 36, 64); err == nil {
+				w.notifyHash(hash)
+			}
+		}
+	}
+}

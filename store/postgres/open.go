@@ -1,0 +1,158 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/helixagents/helix/session"
+)
+
+// oldest is the first version of the server that is supported.
+const oldest = 14
+
+// newPool configures a pool, which connects when it is used.
+func newPool(ctx context.Context, c *Config) (*pgxpool.Pool, error) {
+	config, err := pgxpool.ParseConfig(c.URL)
+	if err != nil {
+		return nil, session.Invalid("database URL", "cannot be understood: %s", withoutSecrets(c.URL, err))
+	}
+	switch {
+	case c.MaxConns > 0:
+		config.MaxConns = int32(min(c.MaxConns, 1<<20))
+	case !strings.Contains(c.URL, "pool_max_conns"):
+		config.MaxConns = 16
+	}
+	if config.ConnConfig.ConnectTimeout == 0 || config.ConnConfig.ConnectTimeout > c.ConnectTimeout {
+		config.ConnConfig.ConnectTimeout = c.ConnectTimeout
+	}
+	if c.Pooler {
+		config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
+	}
+	// By default a connection that was idle for a second is asked for a sign of life,
+	// which a step would pay for with a round trip. One that has died since is found
+	// out by its first use, which then fails as retryable.
+	config.ShouldPing = func(_ context.Context, p pgxpool.ShouldPingParams) bool { return p.IdleDuration > time.Minute }
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return nil, openFailure(c, err)
+	}
+	return pool, nil
+}
+
+// prepare checks the server and brings the tables up to date.
+func (b *Backend) prepare(ctx context.Context) error {
+	conn, err := b.pool.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Release()
+	var version int
+	var readOnly string
+	err = conn.QueryRow(ctx, "SELECT current_setting('server_version_num')::integer, current_setting('transaction_read_only')").
+		Scan(&version, &readOnly)
+	if err != nil {
+		return err
+	}
+	if version/10000 < oldest {
+		return session.ErrNotSupported.WithMessage("the database server is PostgreSQL %d: version %d or newer is needed", version/10000, oldest)
+	}
+	if readOnly == "on" {
+		return &pgconn.PgError{Severity: "ERROR", Code: stateReadOnly, Message: "transactions are read-only"}
+	}
+	if err := b.migrate(ctx, conn.Conn()); err != nil {
+		return err
+	}
+	return b.checkRights(ctx, conn.Conn())
+}
+
+const selectRights = `
+SELECT coalesce(bool_and(has_table_privilege(c.oid, 'SELECT, INSERT, UPDATE, DELETE')), false)
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = $1 AND c.relkind = 'r' AND c.relname <> 'migrations'`
+
+// checkRights refuses tables that the user may see but not write.
+func (b *Backend) checkRights(ctx context.Context, conn *pgx.Conn) error {
+	var ok bool
+	if err := conn.QueryRow(ctx, selectRights, b.config.Schema).Scan(&ok); err != nil || ok {
+		return err
+	}
+	return &pgconn.PgError{Severity: "ERROR", Code: stateNoRights, Message: "permission denied for the tables of schema " + b.config.Schema}
+}
+
+// openFailure says what keeps a database from being opened, and what to do about
+// it. Passwords are no part of what it says.
+func openFailure(c *Config, err error) error {
+	if e, domain := errors.AsType[*session.Error](err); domain {
+		return e
+	}
+	target := "the database"
+	if config, parseErr := pgx.ParseConfig(c.URL); c.Pool == nil && parseErr == nil {
+		target = fmt.Sprintf("database %s at %s:%d as user %s", config.Database, config.Host, config.Port, config.User)
+	}
+	out := session.ErrUnavailable.WithMessage("open %s: %s: %s", target, advice(c, err), withoutSecrets(c.URL, err))
+	out.Retryable = false
+	switch code(err) {
+	case stateReadOnly, stateDiskFull, stateTooManyConns, "57P03":
+		out.Retryable = true
+	case "":
+		out.Retryable = !isAddressError(err)
+	}
+	return out
+}
+
+// advice is what an operator can do about an error.
+func advice(c *Config, err error) string {
+	schema := pgx.Identifier{c.Schema}.Sanitize()
+	switch code(err) {
+	case stateBadPassword, stateNotAllowed:
+		return "the server refuses the user: check the user, the password and the server's pg_hba.conf"
+	case stateNoDatabase:
+		return "there is no such database: check the name, or create it"
+	case stateNoRights:
+		return "the user lacks rights: run GRANT CREATE ON DATABASE … TO …, or have the schema made for it with CREATE SCHEMA " + schema +
+			" AUTHORIZATION …; to use tables that another user owns it needs GRANT USAGE ON SCHEMA " + schema +
+			" TO …, GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA " + schema +
+			" TO … and GRANT USAGE ON ALL SEQUENCES IN SCHEMA " + schema + " TO …"
+	case stateReadOnly:
+		return "the server is read-only: connect to the primary (target_session_attrs=read-write), or end its read-only mode"
+	case stateDiskFull:
+		return "the server's disk is full: free some space on it"
+	case stateTooManyConns:
+		return "the server takes no more connections: raise its max_connections, or lower MaxConns here"
+	case "57P03":
+		return "the server is starting up or shutting down"
+	case "":
+		if isAddressError(err) {
+			return "there is no such host: check the URL"
+		}
+		return fmt.Sprintf("the server cannot be reached within %s: check the address, and that it is running", c.ConnectTimeout)
+	}
+	return "the server refused"
+}
+
+func isAddressError(err error) bool {
+	e, ok := errors.AsType[*net.DNSError](err)
+	return ok && e.IsNotFound
+}
+
+var password = regexp.MustCompile(`(?i)(password\s*=\s*)('[^']*'|\S+)|(://[^:/@\s]*:)[^@\s]*@`)
+
+// withoutSecrets is an error's text without the password of a URL, in whatever
+// form it may be in it.
+func withoutSecrets(url string, err error) string {
+	text := err.Error()
+	if config, parseErr := pgx.ParseConfig(url); parseErr == nil && config.Password != "" {
+		text = strings.ReplaceAll(text, config.Password, "xxxxx")
+	}
+	text = strings.ReplaceAll(text, url, password.ReplaceAllString(url, "${1}${3}xxxxx@"))
+	return password.ReplaceAllString(text, "${1}${3}xxxxx")
+}

@@ -1,0 +1,148 @@
+package postgres_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/helixagents/helix/store"
+	"github.com/helixagents/helix/store/postgres"
+	"github.com/helixagents/helix/store/storetest"
+)
+
+func TestBackend(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, open)
+}
+
+func BenchmarkBackend(b *testing.B) { storetest.Benchmarks(b, open) }
+
+// database is the URL of a database in which tests may make schemas.
+func database(t testing.TB) string {
+	t.Helper()
+	url := os.Getenv("HELIX_TEST_POSTGRES")
+	if url == "" {
+		t.Fatal("HELIX_TEST_POSTGRES must be the URL of a PostgreSQL database for tests")
+	}
+	return url
+}
+
+var schemas atomic.Int64
+
+// newSchema is the name of a schema of the test's own, which is dropped when it
+// ends.
+func newSchema(t testing.TB) string {
+	t.Helper()
+	name := fmt.Sprintf("helix_test_%d_%d", os.Getpid(), schemas.Add(1))
+	t.Cleanup(func() {
+		execute(t, database(t), "DROP SCHEMA IF EXISTS "+pgx.Identifier{name}.Sanitize()+" CASCADE")
+	})
+	return name
+}
+
+// execute runs a statement on a connection of its own and returns how many rows
+// it changed.
+func execute(t testing.TB, url, query string, args ...any) int64 {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(ctx) }()
+	tag, err := conn.Exec(ctx, query, args...)
+	if err != nil {
+		t.Fatalf("%s: %v", query, err)
+	}
+	return tag.RowsAffected()
+}
+
+func open(t testing.TB) storetest.Harness {
+	url, schema := database(t), newSchema(t)
+	clock := &clock{now: time.Now()}
+	connect := func(t testing.TB) store.Backend {
+		b, err := postgres.OpenConfig(postgres.Config{
+			URL: url, Schema: schema, Clock: clock.Now, PollInterval: 20 * time.Millisecond, MaxConns: 8,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := b.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		return b
+	}
+	return storetest.Harness{
+		Backend:    connect(t),
+		Reopen:     connect,
+		Persistent: true,
+		Advance:    clock.Advance,
+		Corrupt: func(t testing.TB, what, tenant, id string) {
+			query := fmt.Sprintf(damages[what], pgx.Identifier{schema}.Sanitize())
+			if n := execute(t, url, query, tenant, id); n != 1 {
+				t.Fatalf("%d rows were damaged", n)
+			}
+		},
+	}
+}
+
+// damages make the row that was written last undecodable.
+var damages = map[string]string{
+	storetest.RowSession: `
+UPDATE %[1]s.session_docs SET doc = '{'
+WHERE session = (SELECT number FROM %[1]s.sessions WHERE tenant = $1 AND id = $2)`,
+	storetest.RowMessage: `
+UPDATE %[1]s.messages SET body = '{'
+WHERE (session, number) = (SELECT number, message_count FROM %[1]s.sessions WHERE tenant = $1 AND id = $2)`,
+	storetest.RowRun: `
+UPDATE %[1]s.runs SET doc = '{'
+WHERE (session, turn) = (SELECT number, turn FROM %[1]s.sessions WHERE tenant = $1 AND id = $2)`,
+	storetest.RowCheckpoint: `
+UPDATE %[1]s.checkpoints SET status = '{'
+WHERE (session, checkpoint_id) = (SELECT number, checkpoint_id FROM %[1]s.sessions WHERE tenant = $1 AND id = $2)`,
+	storetest.RowCall: `
+UPDATE %[1]s.calls SET doc = '{'
+WHERE (session, call_id) = (
+    SELECT c.session, c.call_id FROM %[1]s.calls c JOIN %[1]s.sessions s ON s.number = c.session
+    WHERE s.tenant = $1 AND s.id = $2
+    ORDER BY c.position DESC
+    LIMIT 1)`,
+	storetest.RowPending: `
+UPDATE %[1]s.pending SET doc = '{'
+WHERE number = (SELECT max(number) FROM %[1]s.pending WHERE tenant = $1 AND session_id = $2)`,
+	storetest.RowChild: `
+UPDATE %[1]s.children SET doc = '{'
+WHERE number = (
+    SELECT max(c.number) FROM %[1]s.children c JOIN %[1]s.sessions s ON s.number = c.session
+    WHERE s.tenant = $1 AND s.id = $2)`,
+	storetest.RowChunk: `
+UPDATE %[1]s.stream_batches SET body = '{'
+WHERE (stream, last_sequence) = (SELECT number, last_sequence FROM %[1]s.streams WHERE tenant = $1 AND stream_id = $2)`,
+}
+
+// clock stands still unless it is moved.
+type clock struct {
+	mu  sync.Mutex
+	now time.Time
+}
+
+func (c *clock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
+func (c *clock) Advance(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = c.now.Add(d)
+}

@@ -1,0 +1,153 @@
+package postgres
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/helixagents/helix/session"
+)
+
+// keyKind says what a key of custom state holds.
+type keyKind int
+
+const (
+	keyGone keyKind = iota
+	keyValue
+	keyList
+)
+
+func kindOf(value json.RawMessage) keyKind {
+	if session.IsList(value) {
+		return keyList
+	}
+	return keyValue
+}
+
+// selectState gives the last snapshot up to a version, or up to the session's if
+// that is NULL, and the writes since.
+const selectState = `
+WITH s AS (
+    SELECT number, coalesce($3::bigint, version) AS version FROM helix.sessions WHERE tenant = $1 AND id = $2
+),
+base AS (
+    SELECT x.version, x.body
+    FROM s, LATERAL (
+        SELECT p.version, p.body FROM helix.state_snapshots p
+        WHERE p.session = s.number AND p.version <= s.version
+        ORDER BY p.version DESC
+        LIMIT 1
+    ) x
+)
+SELECT true, version, body FROM base
+UNION ALL
+SELECT false, l.version, l.body
+FROM s JOIN helix.state_log l
+  ON l.session = s.number AND l.version > coalesce((SELECT version FROM base), 0) AND l.version <= s.version
+ORDER BY version`
+
+// rebuilt is custom state on its way out of the database.
+type rebuilt struct {
+	doc session.Document
+	err error
+	// snapshot and delta are the sizes of what it was rebuilt from.
+	snapshot, delta int64
+}
+
+// askState queues the reading of custom state at a version, nil for the latest.
+func (s *sessions) askState(t *tx, id string, version any) *rebuilt {
+	out := &rebuilt{}
+	t.ask(func(rows pgx.Rows) error { return out.scan(id, rows) }, selectState, s.tenant, id, version)
+	return out
+}
+
+// scan takes a row. What cannot be decoded is noted, for others may be read along.
+func (r *rebuilt) scan(id string, rows pgx.Rows) error {
+	var (
+		snapshot bool
+		version  int64
+		body     []byte
+	)
+	if err := rows.Scan(&snapshot, &version, &body); err != nil || r.err != nil {
+		return err
+	}
+	name := fmt.Sprintf("session %s: custom state at version %d", id, version)
+	if snapshot {
+		r.snapshot = int64(len(body))
+		r.err = session.Decode(name, body, &r.doc)
+		return nil
+	}
+	r.delta += int64(len(body))
+	var w session.Writes
+	if r.err = session.Decode(name, body, &w); r.err != nil {
+		return nil
+	}
+	if err := r.doc.Apply(w); err != nil {
+		r.err = session.ErrCorrupt.WithCause(err, "session %s: custom state cannot be rebuilt", id)
+	}
+	return nil
+}
+
+const (
+	insertSnapshot = `
+INSERT INTO helix.state_snapshots (session, version, body) VALUES ($1, $2, $3)`
+
+	insertKeys = `
+INSERT INTO helix.state_keys (session, digest, is_list)
+SELECT $1, k.digest, k.is_list FROM unnest($2::bytea[], $3::boolean[]) k(digest, is_list)`
+)
+
+// writeWhole queues the replacement of custom state at a version.
+func (s *sessions) writeWhole(t *tx, h *header, version int64, doc *session.Document) error {
+	body, err := doc.MarshalJSON()
+	if err != nil {
+		return session.ErrInvalid.WithCause(err, "session %s: custom state cannot be encoded", h.ID)
+	}
+	var (
+		keys  []string
+		lists []bool
+	)
+	for name := range doc.All() {
+		keys, lists = append(keys, name), append(lists, session.IsList(doc.Peek(name)))
+	}
+	t.exec("DELETE FROM helix.state_keys WHERE session = $1", h.number)
+	t.exec(insertKeys, h.number, digests(keys), lists)
+	t.exec(insertSnapshot, h.number, version, body)
+	h.snapshotBytes, h.deltaBytes = int64(len(body)), 0
+	return nil
+}
+
+// encodeWrites gives the JSON of writes by hand, for the encoder would re-space
+// the values, which must stay as they were sent.
+func encodeWrites(w session.Writes) ([]byte, error) {
+	out := []byte(`{"ops":[`)
+	for i := range w.Ops {
+		op := &w.Ops[i]
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = append(out, `{"kind":"`...)
+		out = append(out, op.Kind...)
+		out = append(out, `","key":`...)
+		out = session.AppendString(out, op.Key)
+		switch op.Kind {
+		case session.OpAppend:
+			out = append(out, `,"items":`...)
+			out = append(out, session.JoinList(json.RawMessage("[]"), op.Items)...)
+		case session.OpReplace:
+			out = append(out, `,"value":`...)
+			out = append(out, op.Value...)
+		}
+		out = append(out, '}')
+	}
+	out = append(out, ']')
+	if len(w.Warnings) > 0 {
+		warnings, err := session.Encode(w.Warnings)
+		if err != nil {
+			return nil, err
+		}
+		out = append(append(out, `,"warnings":`...), warnings...)
+	}
+	return append(out, '}'), nil
+}

@@ -1,0 +1,79 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/helixagents/helix/session"
+)
+
+// sessions is the session store, scoped to one tenant.
+type sessions struct {
+	b      *Backend
+	tenant string
+}
+
+var _ session.Store = (*sessions)(nil)
+
+// Tenant implements [session.Store].
+func (s *sessions) Tenant(tenant string) session.Store {
+	return &sessions{s.b, tenantName(tenant)}
+}
+
+// Now implements [session.Turns].
+func (s *sessions) Now(ctx context.Context) (now time.Time, err error) {
+	err = s.b.query(ctx, "now", func(rows pgx.Rows) error { return rows.Scan(instant{&now}) },
+		"SELECT coalesce($1::timestamptz, clock_timestamp())", s.b.clock())
+	return now, err
+}
+
+// tenantName is the tenant that an empty name stands for, too.
+func tenantName(tenant string) string {
+	if tenant == "" {
+		return session.DefaultTenant
+	}
+	return tenant
+}
+
+// write performs an operation on a session that must exist and is locked: what
+// the transaction asks from then on, it is told as it is now.
+func (s *sessions) write(ctx context.Context, id, verb string, run func(ctx context.Context, t *tx, h *header) error) error {
+	return s.b.transact(ctx, what(id, verb), func(ctx context.Context, t *tx) error {
+		h, err := s.lock(ctx, t, id)
+		if err != nil {
+			return err
+		}
+		if h == nil {
+			return notFound("session %s", id)
+		}
+		return run(ctx, t, h)
+	})
+}
+
+// touch performs an operation on rows of a session that must exist, beside a
+// turn.
+func (s *sessions) touch(ctx context.Context, id, verb string, run func(ctx context.Context, t *tx, h *header) error) error {
+	return s.write(ctx, id, verb, func(ctx context.Context, t *tx, h *header) error {
+		t.exec("UPDATE helix.sessions SET touched = touched + 1 WHERE number = $1", h.number)
+		return run(ctx, t, h)
+	})
+}
+
+// list runs a query about a session that must exist: it gives a row with nothing
+// in its columns if there is nothing to list, and none if there is no session.
+func (s *sessions) list(ctx context.Context, id, verb string, row func(pgx.Rows) error, query string, args ...any) error {
+	found := false
+	err := s.b.query(ctx, what(id, verb), func(rows pgx.Rows) error {
+		found = true
+		return row(rows)
+	}, query, append([]any{s.tenant, id}, args...)...)
+	if err == nil && !found {
+		err = notFound("session %s", id)
+	}
+	return err
+}
+
+func what(id, verb string) string { return fmt.Sprintf("session %s: %s", id, verb) }

@@ -1,0 +1,331 @@
+package postgres
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/stream"
+)
+
+// streams is the stream manager, scoped to one tenant.
+type streams struct {
+	b      *Backend
+	tenant string
+}
+
+var _ stream.Manager = (*streams)(nil)
+
+// streamKey addresses a stream.
+type streamKey struct{ tenant, id string }
+
+// Tenant implements [stream.Manager].
+func (s *streams) Tenant(tenant string) stream.Manager { return &streams{s.b, tenantName(tenant)} }
+
+// Limits implements [stream.Manager].
+func (s *streams) Limits() stream.Limits { return stream.Limits{MaxChunk: s.b.config.MaxChunk} }
+
+func (s *streams) key(id string) streamKey { return streamKey{s.tenant, id} }
+
+func streamVerb(id, verb string) string { return "stream " + id + ": " + verb }
+
+// producerState is how far a producer has come: next is its lowest number not
+// seen under epoch, 0 if it has written nothing there.
+type producerState struct{ epoch, next int64 }
+
+// streamHead is a stream's row, with what is known of one producer.
+type streamHead struct {
+	stream.Info
+	number               int64 // under which its rows are kept; 0 before it has one
+	revision             int64
+	end, output, failure []byte
+
+	writer      string // the producer that was here last
+	writerState producerState
+	producer    *producerState // nil if it was not seen
+	now         time.Time
+}
+
+const (
+	streamColumns = `
+       s.number, s.revision, s.status, s.floor, s.last_sequence, s.run_id, s.writer, s.writer_epoch, s.writer_next,
+       s.end_doc, s.output, s.failure, s.created_at, s.updated_at`
+
+	selectStream = `
+SELECT` + streamColumns + `, NULL::bigint, NULL::bigint, coalesce($3::timestamptz, clock_timestamp())
+FROM helix.streams s
+WHERE s.tenant = $1 AND s.stream_id = $2`
+
+	lockStream = `
+SELECT FROM helix.streams WHERE tenant = $1 AND stream_id = $2 FOR NO KEY UPDATE`
+
+	selectStreamFor = `
+SELECT` + streamColumns + `, p.epoch, p.next, coalesce($3::timestamptz, clock_timestamp())
+FROM helix.streams s LEFT JOIN helix.stream_producers p ON p.stream = s.number AND p.producer = $4
+WHERE s.tenant = $1 AND s.stream_id = $2`
+)
+
+func scanStream(id, producer string, rows pgx.Rows, more ...any) (*streamHead, error) {
+	h := &streamHead{}
+	h.ID = id
+	var epoch, next *int64
+	err := rows.Scan(append([]any{
+		&h.number, &h.revision, &h.Status, &h.Floor, &h.Last, &h.RunID, &h.writer, &h.writerState.epoch, &h.writerState.next,
+		&h.end, &h.output, &h.failure, instant{&h.CreatedAt}, instant{&h.UpdatedAt}, &epoch, &next, instant{&h.now},
+	}, more...)...)
+	switch {
+	case h.writer == producer:
+		h.producer = &h.writerState
+	case epoch != nil:
+		h.producer = &producerState{*epoch, *next}
+	}
+	return h, err
+}
+
+// lock reads a stream and keeps others from changing it; nil if there is none.
+func (s *streams) lock(ctx context.Context, t *tx, id, producer string) (h *streamHead, err error) {
+	t.exec(lockStream, s.tenant, id)
+	t.ask(func(rows pgx.Rows) (err error) {
+		h, err = scanStream(id, producer, rows)
+		return err
+	}, selectStreamFor, s.tenant, id, s.b.clock(), producer)
+	return h, t.flush(ctx)
+}
+
+// info is the stream as callers see it.
+func (h *streamHead) info() (*stream.Info, error) {
+	out := h.Info
+	if h.end != nil {
+		out.End = &stream.End{}
+		if err := session.Decode("stream "+h.ID+": end", h.end, out.End); err != nil {
+			return nil, err
+		}
+		out.End.Output = h.output
+	}
+	if h.failure != nil {
+		out.Error = &session.Error{}
+		if err := session.Decode("stream "+h.ID+": failure", h.failure, out.Error); err != nil {
+			return nil, err
+		}
+	}
+	return &out, nil
+}
+
+// outdates reports whether a producer's session has gone on under a later lease.
+func (h *streamHead) outdates(by stream.Producer) bool {
+	return h.producer != nil && by.Epoch < h.producer.epoch
+}
+
+// stale refuses a producer that is outdated.
+func (h *streamHead) stale(by stream.Producer) error {
+	if !h.outdates(by) {
+		return nil
+	}
+	return session.ErrStale.WithMessage("stream %s: session %s writes under epoch %d, not %d",
+		h.ID, by.Session, h.producer.epoch, by.Epoch)
+}
+
+// enter notes the run of a producer. It is that of the session that the stream
+// belongs to: sub-agents write to the stream, too.
+func (h *streamHead) enter(by stream.Producer) {
+	if by.RunID != "" && (h.RunID == "" || by.Session == h.ID) {
+		h.RunID = by.RunID
+	}
+}
+
+const (
+	insertStream = `
+INSERT INTO helix.streams (tenant, stream_id, revision, status, floor, last_sequence, run_id, writer, writer_epoch, writer_next, created_at, updated_at)
+VALUES ($1, $2, 1, $3, 0, 0, $4, $5, $6, 0, $7, $7)`
+
+	updateStream = `
+UPDATE helix.streams
+SET revision = revision + 1, status = $2, floor = $3, run_id = $4, writer = $5, writer_epoch = $6, writer_next = $7,
+    end_doc = $8, output = $9, failure = $10, updated_at = $11
+WHERE number = $1`
+
+	upsertProducer = `
+INSERT INTO helix.stream_producers (stream, producer, epoch, next) VALUES ($1, $2, $3, $4)
+ON CONFLICT (stream, producer) DO UPDATE SET epoch = excluded.epoch, next = excluded.next`
+)
+
+// write queues a stream's row.
+func (s *streams) write(t *tx, h *streamHead) {
+	t.exec(updateStream, h.number, h.Status, h.Floor, h.RunID, h.writer, h.writerState.epoch, h.writerState.next,
+		h.end, h.output, h.failure, when(h.UpdatedAt))
+	s.touched(t, h.ID)
+}
+
+// touched has readers told of a change once it stands.
+func (s *streams) touched(t *tx, ids ...string) {
+	t.done = append(t.done, func() {
+		for _, id := range ids {
+			s.b.changed(s.key(id))
+		}
+	})
+}
+
+// Info implements [stream.Manager].
+func (s *streams) Info(ctx context.Context, id string) (info *stream.Info, err error) {
+	err = s.b.query(ctx, streamVerb(id, "info"), func(rows pgx.Rows) error {
+		h, err := scanStream(id, "", rows)
+		if err == nil {
+			info, err = h.info()
+		}
+		return err
+	}, selectStream, s.tenant, id, s.b.clock())
+	if err == nil && info == nil {
+		err = notFound("stream %s", id)
+	}
+	return info, err
+}
+
+// End implements [stream.Manager].
+func (s *streams) End(ctx context.Context, id string, by stream.Producer, end stream.End) error {
+	if err := end.Check(); err != nil {
+		return err
+	}
+	end, err := end.Fit(s.b.config.MaxChunk)
+	if err != nil {
+		return err
+	}
+	output := end.Output // apart, so that it keeps its bytes
+	end.Output = nil
+	doc, err := session.Encode(&end)
+	if err != nil {
+		return session.ErrInvalid.WithCause(err, "stream %s: its end cannot be encoded", id)
+	}
+	return s.shut(ctx, id, by, func(h *streamHead) {
+		h.Status, h.end, h.output, h.failure = end.Closes(), doc, output, nil
+	})
+}
+
+// Fail implements [stream.Manager].
+func (s *streams) Fail(ctx context.Context, id string, by stream.Producer, failure *session.Error) error {
+	if failure == nil {
+		failure = session.ErrInternal
+	}
+	doc, err := session.Encode(failure)
+	if err != nil {
+		return session.ErrInvalid.WithCause(err, "stream %s: its failure cannot be encoded", id)
+	}
+	return s.shut(ctx, id, by, func(h *streamHead) {
+		h.Status, h.end, h.output, h.failure = stream.StatusFailed, nil, nil, doc
+	})
+}
+
+// shut closes a stream. It does nothing to one that a later epoch has written to,
+// nor to one that is closed for good: whoever was first said how it ended.
+func (s *streams) shut(ctx context.Context, id string, by stream.Producer, how func(*streamHead)) error {
+	return s.b.transact(ctx, streamVerb(id, "close"), func(ctx context.Context, t *tx) error {
+		h, err := s.lock(ctx, t, id, by.Session)
+		if err != nil {
+			return err
+		}
+		if h == nil {
+			return notFound("stream %s", id)
+		}
+		if h.outdates(by) || h.Status == stream.StatusEnded || h.Status == stream.StatusFailed {
+			return nil
+		}
+		how(h)
+		s.reopened(t, h, by)
+		return nil
+	})
+}
+
+// reopened queues a stream whose status a producer has changed. Its epoch counts
+// from now on, even if it has written nothing yet.
+func (s *streams) reopened(t *tx, h *streamHead, by stream.Producer) {
+	h.enter(by)
+	h.UpdatedAt = h.now
+	if h.producer == nil || h.producer.epoch < by.Epoch {
+		if h.writer == by.Session {
+			h.writerState = producerState{epoch: by.Epoch}
+		} else {
+			t.exec(upsertProducer, h.number, by.Session, by.Epoch, 0)
+		}
+	}
+	s.write(t, h)
+}
+
+// Reactivate implements [stream.Manager].
+func (s *streams) Reactivate(ctx context.Context, id string, by stream.Producer) (info *stream.Info, err error) {
+	if err := session.CheckID(id); err != nil {
+		return nil, err
+	}
+	err = s.b.transact(ctx, streamVerb(id, "reactivate"), func(ctx context.Context, t *tx) error {
+		h, err := s.lock(ctx, t, id, by.Session)
+		if err != nil {
+			return err
+		}
+		if h == nil {
+			info, err = s.create(ctx, t, id, by)
+			return err
+		}
+		if err := h.stale(by); err != nil {
+			return err
+		}
+		h.Status, h.end, h.output, h.failure = stream.StatusActive, nil, nil, nil
+		s.reopened(t, h, by)
+		info, err = h.info()
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return info, nil
+}
+
+// create makes a stream. Its producer is the one that was here last.
+func (s *streams) create(ctx context.Context, t *tx, id string, by stream.Producer) (*stream.Info, error) {
+	now, err := (&sessions{s.b, s.tenant}).now(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	h := &streamHead{Info: stream.Info{ID: id, Status: stream.StatusActive, CreatedAt: now, UpdatedAt: now}}
+	h.enter(by)
+	t.exec(insertStream, s.tenant, id, h.Status, h.RunID, by.Session, by.Epoch, when(now))
+	s.touched(t, id)
+	if err := t.flush(ctx); isDuplicate(err, "streams_by_id") {
+		return nil, errAgain // somebody has just made it
+	} else if err != nil {
+		return nil, err
+	}
+	return &h.Info, nil
+}
+
+// Delete implements [stream.Manager].
+func (s *streams) Delete(ctx context.Context, id string) error {
+	return s.b.transact(ctx, streamVerb(id, "delete"), func(ctx context.Context, t *tx) error {
+		found, err := s.delete(ctx, t, []string{id})
+		if err == nil && !found {
+			err = notFound("stream %s", id)
+		}
+		return err
+	})
+}
+
+const selectDoomed = `
+SELECT number FROM helix.streams WHERE tenant = $1 AND stream_id = ANY ($2::text[]) ORDER BY number FOR UPDATE`
+
+// delete removes streams and reports whether there were any.
+func (s *streams) delete(ctx context.Context, t *tx, ids []string) (bool, error) {
+	var numbers []int64
+	t.ask(func(rows pgx.Rows) error {
+		var number int64
+		err := rows.Scan(&number)
+		numbers = append(numbers, number)
+		return err
+	}, selectDoomed, s.tenant, ids)
+	if err := t.flush(ctx); err != nil || len(numbers) == 0 {
+		return false, err
+	}
+	for _, query := range ownedByStream {
+		t.exec(query, numbers)
+	}
+	s.touched(t, ids...)
+	return true, nil
+}

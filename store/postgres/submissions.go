@@ -1,0 +1,297 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/helixagents/helix/session"
+)
+
+// pendingRow is an entry in its stored form. What it holds of a person's or a
+// model's own bytes is apart so that it stays as it was sent.
+type pendingRow struct {
+	callID, messageID   string
+	state               session.PendingState
+	lateNoticed         bool
+	deadline, createdAt time.Time
+	doc                 []byte
+	input, result, late []byte
+}
+
+func encodePending(p *session.Pending) (*pendingRow, error) {
+	row := &pendingRow{
+		callID: p.CallID, messageID: p.MessageID, state: p.State, lateNoticed: p.LateNoticed, deadline: p.Deadline, createdAt: p.CreatedAt,
+	}
+	record := *p
+	record.CreatedAt = time.Time{}
+	row.input, record.Input = record.Input, nil
+	row.result, record.Response = splitResponse(record.Response)
+	row.late, record.Late = splitResponse(record.Late)
+	var err error
+	if row.doc, err = session.Encode(&record); err != nil {
+		return nil, session.ErrInvalid.WithCause(err, "pending call %s cannot be encoded", p.CallID)
+	}
+	return row, nil
+}
+
+func splitResponse(r *session.Response) ([]byte, *session.Response) {
+	if r == nil || r.Result == nil {
+		return nil, r
+	}
+	rest := *r
+	rest.Result = nil
+	return r.Result, &rest
+}
+
+// decode gives the entry. Its state may be ahead of its document.
+func (r *pendingRow) decode(id string) (*session.Pending, error) {
+	p := &session.Pending{}
+	if err := session.Decode("session "+id+": pending call "+r.callID, r.doc, p); err != nil {
+		return nil, err
+	}
+	p.State, p.LateNoticed, p.CreatedAt, p.Input = r.state, r.lateNoticed, r.createdAt, r.input
+	if r.result != nil && p.Response != nil {
+		p.Response.Result = r.result
+	}
+	if r.late != nil && p.Late != nil {
+		p.Late.Result = r.late
+	}
+	return p, nil
+}
+
+// encodePending encodes the entries that a change adds. One that it also ends is
+// added as it ends.
+func (d *draft) encodePending() error {
+	for i := range d.Pending {
+		entry := d.Pending[i]
+		entry.Begin(d.sessionID, d.runID, entry.CreatedAt)
+		row, err := encodePending(&entry)
+		if err != nil {
+			return err
+		}
+		for _, resolution := range d.Resolve {
+			if resolution.CallID != entry.CallID {
+				continue
+			}
+			if resolution.State != "" {
+				row.state = resolution.State
+			}
+			row.lateNoticed = row.lateNoticed || resolution.Noticed
+		}
+		d.pending = append(d.pending, row)
+	}
+	return nil
+}
+
+// pendingParts adds entries and ends others. One that is there already stays: it
+// may have an answer.
+func (s *sessions) pendingParts(q *statement, d *draft) {
+	if n := len(d.pending); n > 0 {
+		callIDs, states, noticed, messageIDs := make([]string, n), make([]string, n), make([]bool, n), make([]string, n)
+		deadlines, created := make([]any, n), make([]any, n)
+		docs, inputs, results, lates := make([][]byte, n), make([][]byte, n), make([][]byte, n), make([][]byte, n)
+		for i, row := range d.pending {
+			callIDs[i], states[i], noticed[i], messageIDs[i] = row.callID, string(row.state), row.lateNoticed, row.messageID
+			deadlines[i], created[i] = when(row.deadline), when(row.createdAt)
+			docs[i], inputs[i], results[i], lates[i] = row.doc, row.input, row.result, row.late
+		}
+		q.part("asked", `
+    INSERT INTO helix.pending (session, tenant, session_id, call_id, state, late_noticed, deadline, message_id, created_at, doc, input, result, late)
+    SELECT ok.number, ok.tenant, ok.id, p.call_id, p.state, p.late_noticed, p.deadline, p.message_id, coalesce(p.created_at, ok.now), p.doc, p.input, p.result, p.late
+    FROM ok, unnest(%s::text[], %s::text[], %s::boolean[], %s::timestamptz[], %s::text[], %s::timestamptz[], %s::bytea[], %s::bytea[], %s::bytea[], %s::bytea[])
+         WITH ORDINALITY p(call_id, state, late_noticed, deadline, message_id, created_at, doc, input, result, late, n)
+    ORDER BY p.n
+    ON CONFLICT (session, call_id) DO NOTHING
+`, q.arg(callIDs), q.arg(states), q.arg(noticed), q.arg(deadlines), q.arg(messageIDs), q.arg(created), q.arg(docs), q.arg(inputs), q.arg(results), q.arg(lates))
+	}
+	if n := len(d.Resolve); n > 0 {
+		callIDs, states, noticed := make([]string, 0, n), make([]string, 0, n), make([]bool, 0, n)
+		place := map[string]int{}
+		for _, r := range d.Resolve { // what is said twice of a call counts once
+			at, seen := place[r.CallID]
+			if !seen {
+				at = len(callIDs)
+				place[r.CallID] = at
+				callIDs, states, noticed = append(callIDs, r.CallID), append(states, ""), append(noticed, false)
+			}
+			if r.State != "" {
+				states[at] = string(r.State)
+			}
+			noticed[at] = noticed[at] || r.Noticed
+		}
+		q.part("resolved", `
+    UPDATE helix.pending p
+    SET state = coalesce(nullif(r.state, ''), p.state), late_noticed = p.late_noticed OR r.noticed
+    FROM ok, unnest(%s::text[], %s::text[], %s::boolean[]) r(call_id, state, noticed)
+    WHERE p.session = ok.number AND p.call_id = r.call_id
+`, q.arg(callIDs), q.arg(states), q.arg(noticed))
+	}
+}
+
+const (
+	pendingColumns = `
+       p.call_id, p.message_id, p.state, p.late_noticed, p.deadline, p.created_at, p.doc, p.input, p.result, p.late`
+
+	selectPendingCall = `
+SELECT` + pendingColumns + `
+FROM helix.pending p WHERE p.session = $1 AND p.call_id = $2`
+
+	selectPendingAll = `
+SELECT` + pendingColumns + `
+FROM helix.sessions s LEFT JOIN helix.pending p ON p.session = s.number
+WHERE s.tenant = $1 AND s.id = $2
+ORDER BY p.number`
+
+	selectPendingOpen = `
+SELECT` + pendingColumns + `
+FROM helix.sessions s LEFT JOIN helix.pending p ON p.session = s.number AND p.state IN ('waiting', 'answered')
+WHERE s.tenant = $1 AND s.id = $2
+ORDER BY p.number`
+
+	updatePending = `
+UPDATE helix.pending SET state = $3, late_noticed = $4, doc = $5, result = $6, late = $7
+WHERE session = $1 AND call_id = $2`
+)
+
+// scanPending reads an entry; nil if there is none in the row.
+func scanPending(id string, rows pgx.Rows) (*session.Pending, error) {
+	row, state := &pendingRow{}, ""
+	var noticed *bool
+	err := rows.Scan(word{&row.callID}, word{&row.messageID}, word{&state}, &noticed, instant{&row.deadline}, instant{&row.createdAt},
+		&row.doc, &row.input, &row.result, &row.late)
+	if err != nil || noticed == nil {
+		return nil, err
+	}
+	row.state, row.lateNoticed = session.PendingState(state), *noticed
+	return row.decode(id)
+}
+
+// Submit implements [session.Submissions].
+func (s *sessions) Submit(ctx context.Context, id string, submission session.Submission) (outcome session.SubmitOutcome, err error) {
+	if err := submission.Check(); err != nil {
+		return "", err
+	}
+	err = s.touch(ctx, id, "submit", func(ctx context.Context, t *tx, h *header) error {
+		var p *session.Pending
+		t.ask(func(rows pgx.Rows) (err error) {
+			p, err = scanPending(id, rows)
+			return err
+		}, selectPendingCall, h.number, submission.CallID)
+		if err := t.flush(ctx); err != nil {
+			return err
+		}
+		if p == nil {
+			outcome = session.SubmitUnknownCall
+			return nil
+		}
+		if outcome, err = p.Accept(&submission, h.now); err != nil || outcome == session.SubmitAlreadyCompleted {
+			return err
+		}
+		row, err := encodePending(p)
+		if err != nil {
+			return err
+		}
+		t.exec(updatePending, h.number, row.callID, row.state, row.lateNoticed, row.doc, row.result, row.late)
+		return nil
+	})
+	if err != nil {
+		return "", err
+	}
+	return outcome, nil
+}
+
+// PendingCalls implements [session.Submissions].
+func (s *sessions) PendingCalls(ctx context.Context, id string, all bool) (out []session.Pending, err error) {
+	query := selectPendingOpen
+	if all {
+		query = selectPendingAll
+	}
+	err = s.list(ctx, id, "list pending calls", func(rows pgx.Rows) error {
+		p, err := scanPending(id, rows)
+		if err == nil && p != nil {
+			out = append(out, *p)
+		}
+		return err
+	}, query)
+	return out, err
+}
+
+const (
+	// A completed call stays completed. Its parameters: the root's number and the
+	// time, where these come from, and the ownerships.
+	upsertOwnership = `
+INSERT INTO helix.ownership AS o (session, call_id, owner_id, completed_at)
+SELECT %[1]s, x.call_id, x.owner_id, coalesce(x.completed_at, CASE WHEN x.done THEN %[2]s END)
+FROM %[3]s unnest(%[4]s::text[], %[5]s::text[], %[6]s::timestamptz[], %[7]s::boolean[]) x(call_id, owner_id, completed_at, done)
+ON CONFLICT (session, call_id) DO UPDATE SET
+    owner_id     = excluded.owner_id,
+    completed_at = coalesce(o.completed_at, excluded.completed_at)`
+
+	selectOwnership = `
+SELECT o.owner_id, o.completed_at
+FROM helix.sessions s JOIN helix.ownership o ON o.session = s.number AND o.call_id = $3
+WHERE s.tenant = $1 AND s.id = $2`
+)
+
+// ownershipArrays are ownerships as a statement takes them: of those of one call
+// the last counts. Calls that are disowned along with it are completed at once.
+func ownershipArrays(owned []session.Ownership, disowned []string) (callIDs, owners []string, completed []any, done []bool) {
+	place := map[string]int{}
+	for _, o := range owned {
+		at, seen := place[o.CallID]
+		if !seen {
+			at = len(callIDs)
+			place[o.CallID] = at
+			callIDs, owners, completed = append(callIDs, o.CallID), append(owners, ""), append(completed, nil)
+			done = append(done, slices.Contains(disowned, o.CallID))
+		}
+		owners[at] = o.SessionID
+		if completed[at] == nil {
+			completed[at] = when(o.CompletedAt)
+		}
+	}
+	return callIDs, owners, completed, done
+}
+
+var ownCalls = fmt.Sprintf(upsertOwnership, "$1::bigint", "$2::timestamptz", "", "$3", "$4", "$5", "$6")
+
+// Own implements [session.Submissions].
+func (s *sessions) Own(ctx context.Context, rootID string, owned []session.Ownership) error {
+	for i := range owned {
+		if err := owned[i].Check(); err != nil {
+			return err
+		}
+	}
+	callIDs, owners, completed, done := ownershipArrays(owned, nil)
+	return s.touch(ctx, rootID, "own calls", func(_ context.Context, t *tx, h *header) error {
+		t.exec(ownCalls, h.number, when(h.now), callIDs, owners, completed, done)
+		return nil
+	})
+}
+
+// Owner implements [session.Submissions].
+func (s *sessions) Owner(ctx context.Context, rootID, callID string) (out session.Ownership, err error) {
+	found := false
+	err = s.b.query(ctx, what(rootID, "find owner"), func(rows pgx.Rows) error {
+		found = true
+		out.CallID = callID
+		return rows.Scan(&out.SessionID, instant{&out.CompletedAt})
+	}, selectOwnership, s.tenant, rootID, callID)
+	if err == nil && !found {
+		err = notFound("session %s: the owner of call %s", rootID, callID)
+	}
+	return out, err
+}
+
+// Disown implements [session.Submissions].
+func (s *sessions) Disown(ctx context.Context, rootID string, callIDs []string) error {
+	return s.touch(ctx, rootID, "disown calls", func(_ context.Context, t *tx, h *header) error {
+		t.exec("UPDATE helix.ownership SET completed_at = coalesce(completed_at, $3) WHERE session = $1 AND call_id = ANY ($2::text[])",
+			h.number, callIDs, when(h.now))
+		return nil
+	})
+}

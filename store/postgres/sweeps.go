@@ -1,0 +1,116 @@
+package postgres
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/helixagents/helix/session"
+)
+
+// Every sweep reads a partial index that holds only what can be due, in the order
+// in which it becomes due, from behind the last entry of the page before. Their
+// conditions repeat those of the index.
+const (
+	dueColumns = `
+SELECT s.tenant, s.id, s.agent, s.current_run, s.run_runtime, s.owner, s.epoch, s.lease_until, `
+
+	sweepDeadlines = dueColumns + `p.deadline, p.call_id
+FROM helix.pending p JOIN helix.sessions s ON s.number = p.session
+WHERE p.state = 'waiting' AND p.deadline IS NOT NULL AND s.status <> 'paused'
+  AND p.deadline <= coalesce($1::timestamptz, clock_timestamp())
+  AND (p.deadline, p.tenant, p.session_id, p.call_id) > ($2::timestamptz, $3::text, $4::text, $5::text)
+ORDER BY p.deadline, p.tenant, p.session_id, p.call_id
+LIMIT $6`
+
+	sweepLeases = dueColumns + `s.lease_until, ''
+FROM helix.sessions s
+WHERE s.lease_until IS NOT NULL AND s.run_status = 'running' AND s.parent_id = '' AND s.status <> 'paused'
+  AND s.lease_until <= coalesce($1::timestamptz, clock_timestamp())
+  AND (s.lease_until, s.tenant, s.id) > ($2::timestamptz, $3::text, $4::text) AND $5::text IS NOT NULL
+ORDER BY s.lease_until, s.tenant, s.id
+LIMIT $6`
+
+	sweepExpired = dueColumns + `s.expires_at, ''
+FROM helix.sessions s
+WHERE s.expires_at IS NOT NULL AND s.status IN ('active', 'interrupted')
+  AND s.expires_at <= coalesce($1::timestamptz, clock_timestamp())
+  AND (s.expires_at, s.tenant, s.id) > ($2::timestamptz, $3::text, $4::text) AND $5::text IS NOT NULL
+ORDER BY s.expires_at, s.tenant, s.id
+LIMIT $6`
+
+	sweepOwing = dueColumns + `s.close_owed_at, ''
+FROM helix.sessions s
+WHERE s.close_owed_at IS NOT NULL AND s.run_status <> 'running'
+  AND s.close_owed_at <= coalesce($1::timestamptz, clock_timestamp())
+  AND (s.close_owed_at, s.tenant, s.id) > ($2::timestamptz, $3::text, $4::text) AND $5::text IS NOT NULL
+ORDER BY s.close_owed_at, s.tenant, s.id
+LIMIT $6`
+
+	sweepWakes = `
+SELECT tenant, session_id, child_id, run_id, at FROM helix.wakes
+WHERE (at, tenant, session_id, child_id) > ($1::timestamptz, $2::text, $3::text, $4::text)
+ORDER BY at, tenant, session_id, child_id
+LIMIT $5`
+)
+
+// sweep lists what is due now.
+func (s *sessions) sweep(ctx context.Context, name, query string, request session.SweepRequest) (out []session.Due, err error) {
+	var after session.Due
+	if request.After != nil {
+		after = *request.After
+	}
+	err = s.b.query(ctx, name, func(rows pgx.Rows) error {
+		var due session.Due
+		err := rows.Scan(&due.Tenant, &due.ID, &due.Agent, &due.RunID, &due.Runtime,
+			&due.Lease.Owner, &due.Lease.Epoch, instant{&due.Lease.ExpiresAt}, instant{&due.At}, &due.CallID)
+		out = append(out, due)
+		return err
+	}, query, s.b.clock(), behind(after.At), after.Tenant, after.ID, after.CallID, request.Size())
+	return out, err
+}
+
+// behind is the time that a page begins behind: before all times if it is zero.
+func behind(t time.Time) any {
+	if t.IsZero() {
+		return pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}
+	}
+	return when(t)
+}
+
+// DueDeadlines implements [session.Sweeps].
+func (s *sessions) DueDeadlines(ctx context.Context, request session.SweepRequest) ([]session.Due, error) {
+	return s.sweep(ctx, "list due deadlines", sweepDeadlines, request)
+}
+
+// ExpiredLeases implements [session.Sweeps].
+func (s *sessions) ExpiredLeases(ctx context.Context, request session.SweepRequest) ([]session.Due, error) {
+	return s.sweep(ctx, "list expired leases", sweepLeases, request)
+}
+
+// ExpiredSessions implements [session.Sweeps].
+func (s *sessions) ExpiredSessions(ctx context.Context, request session.SweepRequest) ([]session.Due, error) {
+	return s.sweep(ctx, "list expired sessions", sweepExpired, request)
+}
+
+// OwedCloses implements [session.Sweeps].
+func (s *sessions) OwedCloses(ctx context.Context, request session.SweepRequest) ([]session.Due, error) {
+	return s.sweep(ctx, "list owed closes", sweepOwing, request)
+}
+
+// Wakes implements [session.Sweeps].
+func (s *sessions) Wakes(ctx context.Context, request session.WakeRequest) (out []session.Wake, err error) {
+	var after session.Wake
+	if request.After != nil {
+		after = *request.After
+	}
+	err = s.b.query(ctx, "list wakes", func(rows pgx.Rows) error {
+		var wake session.Wake
+		err := rows.Scan(&wake.Tenant, &wake.SessionID, &wake.ChildID, &wake.RunID, instant{&wake.At})
+		out = append(out, wake)
+		return err
+	}, sweepWakes, behind(after.At), after.Tenant, after.SessionID, after.ChildID, request.Size())
+	return out, err
+}

@@ -1,0 +1,370 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/helixagents/helix/session"
+)
+
+// change makes a change in a transaction that holds the session's lock.
+func (s *sessions) change(ctx context.Context, t *tx, d *draft, raise bool) (*changed, error) {
+	return s.changeBy(ctx, t, d, nil, raise)
+}
+
+func (s *sessions) changeBy(ctx context.Context, t *tx, d *draft, commit *session.Commit, raise bool) (*changed, error) {
+	c := &changed{}
+	q := s.changeStatement(d, commit, raise)
+	t.ask(c.scan, q.text.String(), q.args...)
+	if err := t.flush(ctx); err != nil {
+		return nil, err
+	}
+	if c.ok {
+		return c, nil
+	}
+	if err := c.err(d, c.was.Saw()); err != nil {
+		return nil, err
+	}
+	return nil, session.ErrInternal.WithMessage("session %s: a change was refused without a reason", d.sessionID)
+}
+
+// rewinds makes the part of a change that is no part of its statement, because it
+// takes more than one look at the session: it drops messages and replaces custom
+// state. version is that of the change.
+func (s *sessions) rewinds(ctx context.Context, t *tx, h *header, d *draft, version int64) error {
+	if keep := d.KeepMessages; keep != nil {
+		if *keep > h.MessageCount {
+			return session.Invalid("message count", "%d is more than the session's %d messages", *keep, h.MessageCount)
+		}
+		if err := s.truncate(ctx, t, h, *keep); err != nil {
+			return err
+		}
+	}
+	if d.whole != nil {
+		return s.writeWhole(t, h, version, d.whole)
+	}
+	return nil
+}
+
+// rewind is a commit that drops messages or replaces custom state: the one kind
+// that is a transaction of several statements. Turns do so when they start.
+func (s *sessions) rewind(ctx context.Context, commit *session.Commit, d *draft) (committed *session.Committed, err error) {
+	err = s.write(ctx, commit.SessionID, "commit", func(ctx context.Context, t *tx, h *header) error {
+		repeated, err := commit.Guard(&h.State)
+		if err != nil {
+			return err
+		}
+		if repeated {
+			outcome := h.committed()
+			outcome.Repeated = true
+			committed = &outcome
+			return nil
+		}
+		if err := h.holds(commit); err != nil {
+			return err
+		}
+		if err := s.rewinds(ctx, t, h, d, h.Version+1); err != nil {
+			return err
+		}
+		s.writeHeader(t, h)
+		c, err := s.changeBy(ctx, t, d, commit, true)
+		if err == nil {
+			committed = c.committed(d)
+		}
+		return err
+	})
+	if err = s.conflict(ctx, err, commit.SessionID, d); err != nil {
+		return nil, err
+	}
+	return committed, nil
+}
+
+// StartRun implements [session.Turns].
+func (s *sessions) StartRun(ctx context.Context, start *session.StartRun) (started *session.Started, err error) {
+	if err := start.Check(); err != nil {
+		return nil, err
+	}
+	change := start.Change
+	if change.State == nil && start.Create != nil && start.Create.Custom.Len() > 0 {
+		change.State = &start.Create.Custom
+	}
+	d, err := newDraft(&change, start.SessionID, start.Run.ID, time.Now())
+	if err != nil {
+		return nil, err
+	}
+	err = s.b.transact(ctx, what(start.SessionID, "start run"), func(ctx context.Context, t *tx) (err error) {
+		started, err = s.start(ctx, t, start, d)
+		if isDuplicate(err, "sessions_by_id") {
+			return errAgain // somebody has just created it
+		}
+		return err
+	})
+	if err = s.conflict(ctx, err, start.SessionID, d); err != nil {
+		return nil, err
+	}
+	return started, nil
+}
+
+const nextNumber = `SELECT nextval('helix.session_numbers')`
+
+// start opens a turn on a session, or on a new one, in three round trips.
+func (s *sessions) start(ctx context.Context, t *tx, start *session.StartRun, d *draft) (*session.Started, error) {
+	var (
+		h                  *header
+		existing, sameID   *session.Run
+		damage             error
+		number             int64
+		id, created, raise = start.SessionID, start.Create != nil, start.Create == nil
+	)
+	s.askLocked(t, id, &h)
+	t.ask(s.runInto(id, &existing, &damage), byRequest, s.tenant, id, start.Run.RequestID)
+	t.ask(s.runInto(id, &sameID, &damage), byID, s.tenant, id, start.Run.ID)
+	if created {
+		t.ask(func(rows pgx.Rows) error { return rows.Scan(&number) }, nextNumber)
+	}
+	if err := t.flush(ctx); err != nil {
+		return nil, err
+	}
+	if damage != nil {
+		return nil, damage
+	}
+	if existing != nil {
+		return &session.Started{
+			Committed: h.committed(), Lease: h.Lease, Turn: existing.Turn, Run: *existing, Existing: true,
+		}, nil
+	}
+	if err := guardStart(h, start, sameID); err != nil {
+		return nil, err
+	}
+	if created {
+		now, err := s.now(ctx, t)
+		if err != nil {
+			return nil, err
+		}
+		h = s.newHeader(start.Create, number, now)
+	}
+	run, err := s.begin(ctx, t, h, start, d)
+	if err != nil {
+		return nil, err
+	}
+	c, err := s.change(ctx, t, d, raise)
+	if err != nil {
+		return nil, err
+	}
+	return &session.Started{Committed: *c.committed(d), Lease: h.Lease, Turn: h.Turn, Run: *run}, nil
+}
+
+// now is the store's time: asked for only where no row that was read has it.
+func (s *sessions) now(ctx context.Context, t *tx) (now time.Time, err error) {
+	if at, ok := s.b.clock().(time.Time); ok {
+		return at.UTC(), nil
+	}
+	t.ask(func(rows pgx.Rows) error { return rows.Scan(instant{&now}) }, "SELECT clock_timestamp()")
+	return now, t.flush(ctx)
+}
+
+// runInto takes a run from a row; what cannot be decoded it notes.
+func (s *sessions) runInto(id string, run **session.Run, damage *error) func(pgx.Rows) error {
+	return func(rows pgx.Rows) error {
+		found, err := scanRun(id, rows)
+		if unlessCorrupt(err) != nil {
+			return err
+		}
+		*run = found
+		if err != nil {
+			*damage = err
+		}
+		return nil
+	}
+}
+
+// unlessCorrupt passes over what cannot be decoded, where that fails alone.
+func unlessCorrupt(err error) error {
+	if errors.Is(err, session.ErrCorrupt) {
+		return nil
+	}
+	return err
+}
+
+// guardStart decides whether a run may start.
+func guardStart(h *header, start *session.StartRun, same *session.Run) error {
+	switch {
+	case start.Create != nil && h != nil:
+		return h.exists()
+	case start.Create != nil && start.Status != "":
+		return session.Transition(start.Create.Status, start.Status)
+	case start.Create != nil:
+		return nil
+	case h == nil:
+		return notFound("session %s", start.SessionID)
+	case same != nil:
+		return session.ErrExists.WithMessage("session %s: run %s already exists", h.ID, same.ID).WithSaw(h.Saw())
+	}
+	return start.Guard(&h.State, h.run(), h.now)
+}
+
+// begin queues everything about a run's start but its change.
+func (s *sessions) begin(ctx context.Context, t *tx, h *header, start *session.StartRun, d *draft) (*session.Run, error) {
+	version := h.Version
+	if start.Create == nil {
+		version++
+	}
+	if err := s.rewinds(ctx, t, h, d, version); err != nil {
+		return nil, err
+	}
+	run := h.begin(start)
+	if err := s.insertRun(t, h, &run); err != nil {
+		return nil, err
+	}
+	if start.Create != nil {
+		return &run, s.insert(t, h)
+	}
+	t.exec("UPDATE helix.session_docs SET ending = NULL WHERE session = $1 AND ending IS NOT NULL", h.number) // as State.Reopen has it
+	s.writeHeader(t, h)
+	return &run, nil
+}
+
+// begin gives the session a new run and its lease.
+func (h *header) begin(start *session.StartRun) session.Run {
+	h.Reopen()
+	h.CloseOwed, h.closeOwedAt = false, time.Time{}
+	h.Turn++
+	h.Lease = session.Lease{Owner: start.Owner, Epoch: h.Lease.Epoch + 1, ExpiresAt: expiry(h.now, start.TTL)}
+	h.Status, h.StepCount = session.Active, 0
+	if start.StepCount != nil {
+		h.StepCount = *start.StepCount
+	}
+	if start.Resumes {
+		h.ResumeCount++
+	}
+	h.LastCommit, h.UpdatedAt, h.stop = "", h.now, nil
+
+	run := start.Run
+	run.SessionID, run.Turn, run.Status, run.StepCount = h.ID, h.Turn, session.RunRunning, h.StepCount
+	run.Outcome, run.StartedAt, run.EndedAt = nil, h.now, time.Time{}
+	h.CurrentRunID, h.runStatus, h.runRuntime = run.ID, run.Status, run.Runtime
+	h.runSteps, h.runUsage, h.runReason = run.StepCount, usageArray(run.Usage), run.CompletionReason
+	return run
+}
+
+// expiry is when a lease taken now ends; 0 is never.
+func expiry(now time.Time, ttl time.Duration) time.Time {
+	if ttl <= 0 {
+		return time.Time{}
+	}
+	return now.Add(ttl).Truncate(time.Microsecond)
+}
+
+// TakeOver implements [session.Turns].
+func (s *sessions) TakeOver(ctx context.Context, take *session.TakeOver) (taken *session.TakenOver, err error) {
+	if err := take.Check(); err != nil {
+		return nil, err
+	}
+	err = s.b.transact(ctx, what(take.SessionID, "take over"), func(ctx context.Context, t *tx) error {
+		var (
+			h      *header
+			run    *session.Run
+			damage error
+		)
+		s.askLocked(t, take.SessionID, &h)
+		t.ask(s.runInto(take.SessionID, &run, &damage), byID, s.tenant, take.SessionID, take.RunID)
+		if err := t.flush(ctx); err != nil {
+			return err
+		}
+		if h == nil {
+			return notFound("session %s", take.SessionID)
+		}
+		if err := take.Guard(&h.State, h.run(), h.now); err != nil {
+			return err
+		}
+		if damage != nil {
+			return damage
+		}
+		if run == nil {
+			return notFound("session %s: run %s", h.ID, take.RunID)
+		}
+		take.Count(&h.State, run)
+		h.Lease = session.Lease{Owner: take.Owner, Epoch: h.Lease.Epoch + 1, ExpiresAt: expiry(h.now, take.TTL)}
+		taken = &session.TakenOver{Lease: h.Lease, Version: h.Version, Attempts: run.Attempts}
+		t.exec("UPDATE helix.runs SET attempts = $3, progress_version = $4 WHERE session = $1 AND turn = $2",
+			h.number, run.Turn, run.Attempts, run.ProgressVersion)
+		s.writeLease(t, h)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return taken, nil
+}
+
+const (
+	updateLease = `
+UPDATE helix.sessions SET owner = $2, epoch = $3, lease_until = $4, close_owed_at = $5 WHERE number = $1`
+
+	renewTree = `
+UPDATE helix.sessions SET lease_until = $4
+WHERE tenant = $1 AND root_id = $2 AND root_id <> '' AND owner = $3 AND owner <> ''`
+
+	releaseTree = `
+UPDATE helix.sessions SET owner = '', lease_until = CASE run_status WHEN 'running' THEN $4::timestamptz END
+WHERE tenant = $1 AND root_id = $2 AND root_id <> '' AND owner = $3 AND owner <> ''`
+)
+
+func (s *sessions) writeLease(t *tx, h *header) {
+	t.exec(updateLease, h.number, h.Lease.Owner, h.Lease.Epoch, when(h.Lease.ExpiresAt), when(h.closeOwedAt))
+}
+
+// RenewLease implements [session.Turns].
+func (s *sessions) RenewLease(ctx context.Context, id string, fence session.Fence, ttl time.Duration) error {
+	return s.write(ctx, id, "renew lease", func(_ context.Context, t *tx, h *header) error {
+		if err := h.hold(fence); err != nil {
+			return err
+		}
+		h.Lease.ExpiresAt = expiry(h.now, ttl)
+		t.exec(renewTree, s.tenant, id, fence.Owner, when(h.Lease.ExpiresAt))
+		s.writeLease(t, h)
+		return nil
+	})
+}
+
+// hold refuses a fence that is not that of the session's lease.
+func (h *header) hold(fence session.Fence) error {
+	if fence.Owner != "" && h.Lease.Fence() == fence {
+		return nil
+	}
+	return session.ErrStale.WithMessage("session %s: another owner holds the lease", h.ID).WithSaw(h.Saw())
+}
+
+// CloseRun implements [session.Turns].
+func (s *sessions) CloseRun(ctx context.Context, id string, fence session.Fence, settled bool) error {
+	return s.write(ctx, id, "close run", func(_ context.Context, t *tx, h *header) error {
+		if err := h.hold(fence); err != nil {
+			return err
+		}
+		h.Lease.Owner, h.Lease.ExpiresAt = "", time.Time{}
+		if h.runStatus == session.RunRunning {
+			h.Lease.ExpiresAt = h.now // the run goes on elsewhere: it may be taken over at once
+			t.exec(releaseTree, s.tenant, id, fence.Owner, when(h.Lease.ExpiresAt))
+		}
+		if settled {
+			h.closeOwedAt = time.Time{}
+		}
+		s.writeLease(t, h)
+		return nil
+	})
+}
+
+// SettleClose implements [session.Turns].
+func (s *sessions) SettleClose(ctx context.Context, id, runID string) error {
+	return s.write(ctx, id, "settle close", func(_ context.Context, t *tx, h *header) error {
+		if h.CurrentRunID != runID || h.runStatus == session.RunRunning {
+			return nil
+		}
+		h.closeOwedAt = time.Time{}
+		s.writeLease(t, h)
+		return nil
+	})
+}

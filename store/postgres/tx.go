@@ -1,0 +1,178 @@
+package postgres
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// attempts is how often an operation is made that the server gave up because of a
+// deadlock, or that found that it had been overtaken.
+const attempts = 10
+
+// tx is a transaction. What it is asked to do is gathered and sent at once when an
+// answer is needed, so a transaction takes as many round trips as it has
+// questions, and one more.
+type tx struct {
+	b     *Backend
+	conn  *pgxpool.Conn
+	batch *pgx.Batch
+	done  []func() // for when it stands
+}
+
+// transact performs an operation in a transaction, which run leaves to be
+// committed unless it fails.
+func (b *Backend) transact(ctx context.Context, what string, run func(ctx context.Context, t *tx) error) error {
+	return b.repeat(ctx, what, func() error { return b.transactOnce(ctx, run) })
+}
+
+// repeat performs an operation until it is certain what became of it, within
+// reason.
+func (b *Backend) repeat(ctx context.Context, what string, run func() error) error {
+	if b.closed() {
+		return errClosed(what)
+	}
+	var err error
+	for range attempts {
+		if err = run(); err == nil || !isAgain(err) || ctx.Err() != nil {
+			break
+		}
+	}
+	return b.failure(what, err)
+}
+
+func (b *Backend) transactOnce(ctx context.Context, run func(ctx context.Context, t *tx) error) error {
+	conn, err := b.pool.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Release()
+	t := &tx{b: b, conn: conn, batch: &pgx.Batch{}}
+	t.exec("BEGIN")
+	err = run(ctx, t)
+	if err == nil {
+		t.exec("COMMIT")
+		err = t.flush(ctx)
+	}
+	if err != nil {
+		t.rollback(ctx)
+		return err
+	}
+	for _, f := range t.done {
+		f()
+	}
+	return nil
+}
+
+// rollback ends a transaction that failed. A connection that cannot say so is
+// thrown away by the pool.
+func (t *tx) rollback(ctx context.Context) {
+	if t.conn.Conn().IsClosed() || t.conn.Conn().PgConn().TxStatus() == 'I' {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	_, _ = t.conn.Exec(ctx, "ROLLBACK")
+}
+
+// exec queues a statement whose result nobody looks at.
+func (t *tx) exec(query string, args ...any) {
+	t.batch.Queue(t.b.sql(query), args...).Exec(func(pgconn.CommandTag) error { return nil })
+}
+
+// count queues a statement and adds the number of rows it changed.
+func (t *tx) count(n *int64, query string, args ...any) {
+	t.batch.Queue(t.b.sql(query), args...).Exec(func(tag pgconn.CommandTag) error {
+		*n += tag.RowsAffected()
+		return nil
+	})
+}
+
+// ask queues a query; row is called for each of its rows when the transaction is
+// flushed.
+func (t *tx) ask(row func(pgx.Rows) error, query string, args ...any) {
+	t.batch.Queue(t.b.sql(query), args...).Query(func(rows pgx.Rows) error { return eachRow(rows, row) })
+}
+
+// flush sends what was queued and handles the answers.
+func (t *tx) flush(ctx context.Context) error {
+	batch := t.batch
+	t.batch = &pgx.Batch{}
+	return t.conn.SendBatch(ctx, batch).Close()
+}
+
+func eachRow(rows pgx.Rows, row func(pgx.Rows) error) error {
+	for rows.Next() {
+		if err := row(rows); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}
+
+// query runs one query, which is a consistent reading by itself.
+func (b *Backend) query(ctx context.Context, what string, row func(pgx.Rows) error, query string, args ...any) error {
+	return b.repeat(ctx, what, func() error {
+		rows, err := b.pool.Query(ctx, b.sql(query), args...)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		return eachRow(rows, row)
+	})
+}
+
+// read runs several queries on one snapshot, in one round trip if they are all
+// queued before the flush that ends it.
+func (b *Backend) read(ctx context.Context, what string, run func(ctx context.Context, t *tx) error) error {
+	return b.repeat(ctx, what, func() error {
+		conn, err := b.pool.Acquire(ctx)
+		if err != nil {
+			return err
+		}
+		defer conn.Release()
+		t := &tx{b: b, conn: conn, batch: &pgx.Batch{}}
+		t.exec("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+		if err = run(ctx, t); err == nil {
+			t.exec("COMMIT")
+			err = t.flush(ctx)
+		}
+		if err != nil {
+			t.rollback(ctx)
+		}
+		return err
+	})
+}
+
+// when is the parameter for a time; none if it is zero.
+func when(t time.Time) any {
+	if t.IsZero() {
+		return nil
+	}
+	return t.Truncate(time.Microsecond)
+}
+
+// instant scans a time, in UTC, or the zero time where there is none.
+type instant struct{ to *time.Time }
+
+// ScanTimestamptz implements [pgtype.TimestamptzScanner].
+func (i instant) ScanTimestamptz(v pgtype.Timestamptz) error {
+	*i.to = time.Time{}
+	if v.Valid {
+		*i.to = v.Time.UTC()
+	}
+	return nil
+}
+
+// word scans a text, or an empty one where there is none.
+type word struct{ to *string }
+
+// ScanText implements [pgtype.TextScanner].
+func (w word) ScanText(v pgtype.Text) error {
+	*w.to = v.String
+	return nil
+}
