@@ -198,9 +198,9 @@ func (s *sessions) Checkpoints(ctx context.Context, id string, request session.P
 		if request.Total {
 			page.Total = &h.checkpointNumber
 		}
-		from := h.checkpointNumber - request.Skip()
+		from := max(h.checkpointNumber-request.Skip(), 0)
 		if resumed {
-			from = int(at.N)
+			from = int(min(max(at.N, 0), int64(h.checkpointNumber)))
 		}
 		t.ask(func(rows pgx.Rows) error {
 			point, err := scanCheckpoint(id, rows)

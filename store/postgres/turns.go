@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -33,20 +34,75 @@ func (s *sessions) changeBy(ctx context.Context, t *tx, d *draft, commit *sessio
 
 // rewinds makes the part of a change that is no part of its statement, because it
 // takes more than one look at the session: it drops messages and replaces custom
-// state. version is that of the change.
-func (s *sessions) rewinds(ctx context.Context, t *tx, h *header, d *draft, version int64) error {
+// state. It returns the rest of the change. version is that of the change.
+func (s *sessions) rewinds(ctx context.Context, t *tx, h *header, d *draft, version int64) (*draft, error) {
 	if keep := d.KeepMessages; keep != nil {
 		if *keep > h.MessageCount {
-			return session.Invalid("message count", "%d is more than the session's %d messages", *keep, h.MessageCount)
+			return nil, session.Invalid("message count", "%d is more than the session's %d messages", *keep, h.MessageCount)
 		}
+		rest, err := s.beforehand(ctx, t, h, d)
+		if err != nil {
+			return nil, err
+		}
+		d = rest
 		if err := s.truncate(ctx, t, h, *keep); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	if d.whole != nil {
-		return s.writeWhole(t, h, version, d.whole)
+		return d, s.writeWhole(t, h, version, d.whole)
 	}
-	return nil
+	return d, nil
+}
+
+const (
+	selectAnswered = `
+SELECT call_id FROM helix.pending WHERE session = $1 AND call_id = ANY ($2::text[]) AND state <> 'waiting'`
+
+	selectSettled = `
+SELECT call_id, result_id, result FROM helix.calls
+WHERE session = $1 AND message_id = $2 AND call_id = ANY ($3::text[]) AND status = 'settled'`
+)
+
+// beforehand looks at what a change relies on and its own rewind would undo: waits
+// and the results of calls. The draft that it returns has the results in it.
+func (s *sessions) beforehand(ctx context.Context, t *tx, h *header, d *draft) (*draft, error) {
+	var found refusal
+	results := map[string]messageRow{}
+	t.ask(func(rows pgx.Rows) error {
+		var callID string
+		err := rows.Scan(&callID)
+		found.answered = append(found.answered, callID)
+		return err
+	}, selectAnswered, h.number, d.Waits)
+	if d.fromRows {
+		t.ask(func(rows pgx.Rows) error {
+			var (
+				callID string
+				row    messageRow
+			)
+			err := rows.Scan(&callID, word{&row.id}, &row.body)
+			results[callID] = row
+			return err
+		}, selectSettled, h.number, d.Promote.MessageID, d.callIDs)
+	}
+	if err := t.flush(ctx); err != nil {
+		return nil, err
+	}
+	change, rest := *d.Change, *d
+	change.Waits = nil
+	rest.Change, rest.promoted, rest.fromRows = &change, nil, false
+	rest.messages = slices.Clip(d.messages)
+	for i, row := range d.promoted {
+		if row.body == nil {
+			row = results[d.callIDs[i]]
+		}
+		if row.body == nil {
+			found.unsettled = append(found.unsettled, d.callIDs[i])
+		}
+		rest.messages = append(rest.messages, row)
+	}
+	return &rest, found.err(d, h.Saw())
 }
 
 // rewind is a commit that drops messages or replaces custom state: the one kind
@@ -66,11 +122,12 @@ func (s *sessions) rewind(ctx context.Context, commit *session.Commit, d *draft)
 		if err := h.holds(commit); err != nil {
 			return err
 		}
-		if err := s.rewinds(ctx, t, h, d, h.Version+1); err != nil {
+		rest, err := s.rewinds(ctx, t, h, d, h.Version+1)
+		if err != nil {
 			return err
 		}
 		s.writeHeader(t, h)
-		c, err := s.changeBy(ctx, t, d, commit, true)
+		c, err := s.changeBy(ctx, t, rest, commit, true)
 		if err == nil {
 			committed = c.committed(d)
 		}
@@ -111,7 +168,7 @@ func (s *sessions) StartRun(ctx context.Context, start *session.StartRun) (start
 const nextNumber = `SELECT nextval('helix.session_numbers')`
 
 // start opens a turn on a session, or on a new one, in three round trips.
-func (s *sessions) start(ctx context.Context, t *tx, start *session.StartRun, d *draft) (*session.Started, error) {
+func (s *sessions) start(ctx context.Context, t *tx, start *session.StartRun, d *draft) (_ *session.Started, err error) {
 	var (
 		h                  *header
 		existing, sameID   *session.Run
@@ -146,7 +203,14 @@ func (s *sessions) start(ctx context.Context, t *tx, start *session.StartRun, d 
 		}
 		h = s.newHeader(start.Create, number, now)
 	}
-	run, err := s.begin(ctx, t, h, start, d)
+	version := h.Version
+	if raise {
+		version++
+	}
+	if d, err = s.rewinds(ctx, t, h, d, version); err != nil {
+		return nil, err
+	}
+	run, err := s.begin(t, h, start)
 	if err != nil {
 		return nil, err
 	}
@@ -207,14 +271,7 @@ func guardStart(h *header, start *session.StartRun, same *session.Run) error {
 }
 
 // begin queues everything about a run's start but its change.
-func (s *sessions) begin(ctx context.Context, t *tx, h *header, start *session.StartRun, d *draft) (*session.Run, error) {
-	version := h.Version
-	if start.Create == nil {
-		version++
-	}
-	if err := s.rewinds(ctx, t, h, d, version); err != nil {
-		return nil, err
-	}
+func (s *sessions) begin(t *tx, h *header, start *session.StartRun) (*session.Run, error) {
 	run := h.begin(start)
 	if err := s.insertRun(t, h, &run); err != nil {
 		return nil, err
