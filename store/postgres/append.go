@@ -32,8 +32,10 @@ func (s *streams) Append(ctx context.Context, id string, batch stream.Batch) (st
 		return nil, err
 	}
 	var last int64
+	locked := false
 	err = s.b.repeat(ctx, streamVerb(id, "append"), func() (err error) {
-		last, err = s.append(ctx, id, batch.Producer, batch.First, chunks)
+		last, err = s.append(ctx, id, batch.Producer, batch.First, chunks, locked)
+		locked = true // the next time, if there is one
 		return err
 	})
 	if err != nil {
@@ -68,7 +70,8 @@ func split(chunks []stream.Chunk, limit int) ([]encodedChunk, error) {
 //
 // The state of the producer that was here last is in the stream's own row, which
 // is locked; that of another is in a row that the statement may see as it no
-// longer is, if the stream has changed while it waited. It then does nothing.
+// longer is, if the stream has changed while it waited. It then does nothing, and
+// is made again behind another statement that takes the lock.
 const appendBatch = `
 WITH cur AS MATERIALIZED (
     SELECT number, revision, status, floor, last_sequence, run_id, writer, writer_epoch, writer_next, end_doc, output, failure,
@@ -113,7 +116,7 @@ SELECT cur.number, cur.revision, cur.status, cur.floor, cur.last_sequence, cur.r
 FROM cur LEFT JOIN at ON true LEFT JOIN ok ON true`
 
 // append adds a batch and returns the sequence of its last chunk.
-func (s *streams) append(ctx context.Context, id string, by stream.Producer, first int64, chunks []encodedChunk) (int64, error) {
+func (s *streams) append(ctx context.Context, id string, by stream.Producer, first int64, chunks []encodedChunk, locked bool) (int64, error) {
 	if len(chunks) == 0 {
 		return s.appendNothing(ctx, id, by, first)
 	}
@@ -124,13 +127,8 @@ func (s *streams) append(ctx context.Context, id string, by stream.Producer, fir
 		fresh bool
 		last  *int64
 	)
-	rows, err := s.b.pool.Query(ctx, s.b.sql(appendBatch), s.tenant, id, s.b.clock(), by.Session, by.Epoch, first, next,
-		j.lines, by.RunID, j.runID, j.step, j.pieces, j.body)
-	if err != nil {
-		return 0, err
-	}
-	defer rows.Close()
-	err = eachRow(rows, func(rows pgx.Rows) (err error) {
+	args := []any{s.tenant, id, s.b.clock(), by.Session, by.Epoch, first, next, j.lines, by.RunID, j.runID, j.step, j.pieces, j.body}
+	err := s.b.behind(ctx, locked, lockStream, []any{s.tenant, id}, appendBatch, args, func(rows pgx.Rows) (err error) {
 		h, err = scanStream(id, by.Session, rows, &fresh, &last)
 		return err
 	})
@@ -145,7 +143,6 @@ func (s *streams) append(ctx context.Context, id string, by stream.Producer, fir
 	case !fresh:
 		return 0, errAgain
 	}
-	rows.Close()
 	return s.appendRest(ctx, h, by, first, chunks)
 }
 
@@ -163,7 +160,7 @@ func (s *streams) appendRest(ctx context.Context, h *streamHead, by stream.Produ
 		case p.next >= next:
 			return s.sequenceOf(ctx, h, by, next-1)
 		case p.next > first && h.Status == stream.StatusActive:
-			return s.append(ctx, h.ID, by, p.next, chunks[p.next-first:])
+			return s.append(ctx, h.ID, by, p.next, chunks[p.next-first:], true)
 		}
 	}
 	if h.Status != stream.StatusActive {

@@ -210,13 +210,8 @@ func (s *sessions) changeCall(ctx context.Context, id, verb, messageID, callID s
 			row, err = scanCall(rows, &h.Version, &h.Status, &h.Lease.Owner, &h.Lease.Epoch, &h.CurrentRunID, &fresh)
 			return err
 		}
-		batch := &pgx.Batch{}
-		if locked {
-			batch.Queue(s.b.sql(lockOnly), s.tenant, id)
-		}
-		batch.Queue(s.b.sql(query), append([]any{s.tenant, id, messageID, callID}, args...)...).
-			Query(func(rows pgx.Rows) error { return eachRow(rows, scan) })
-		if err := s.b.pool.SendBatch(ctx, batch).Close(); err != nil {
+		all := append([]any{s.tenant, id, messageID, callID}, args...)
+		if err := s.b.behind(ctx, locked, lockOnly, all[:2], query, all, scan); err != nil {
 			return err
 		}
 		if h == nil {

@@ -359,7 +359,8 @@ func (s *sessions) Commit(ctx context.Context, commit *session.Commit) (committe
 	err = s.b.repeat(ctx, what(commit.SessionID, "commit"), func() error {
 		var c changed
 		q := s.changeStatement(d, commit, true)
-		if err := s.run(ctx, q, locked, commit.SessionID, &c); err != nil {
+		err := s.b.behind(ctx, locked, lockOnly, []any{s.tenant, commit.SessionID}, q.text.String(), q.args, c.scan)
+		if err != nil {
 			return err
 		}
 		committed, err = s.settleCommit(&c, commit, d)
@@ -374,23 +375,6 @@ func (s *sessions) Commit(ctx context.Context, commit *session.Commit) (committe
 
 const lockOnly = `
 SELECT FROM helix.sessions WHERE tenant = $1 AND id = $2 FOR NO KEY UPDATE`
-
-// run sends a change's statement, in one round trip: alone, or behind another that
-// takes the lock.
-func (s *sessions) run(ctx context.Context, q *statement, locked bool, id string, c *changed) error {
-	if !locked {
-		rows, err := s.b.pool.Query(ctx, s.b.sql(q.text.String()), q.args...)
-		if err != nil {
-			return err
-		}
-		defer rows.Close()
-		return eachRow(rows, c.scan)
-	}
-	batch := &pgx.Batch{}
-	batch.Queue(s.b.sql(lockOnly), s.tenant, id)
-	batch.Queue(s.b.sql(q.text.String()), q.args...).Query(func(rows pgx.Rows) error { return eachRow(rows, c.scan) })
-	return s.b.pool.SendBatch(ctx, batch).Close()
-}
 
 // settleCommit says what became of a commit: of one that was not made and for
 // which no reason is found, that it has to be made again.

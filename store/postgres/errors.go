@@ -45,6 +45,9 @@ func (b *Backend) failure(what string, err error) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("%s: %w", what, err)
 	}
+	if errors.Is(err, errAgain) {
+		return session.ErrUnavailable.WithMessage("%s: too many others write the same", what)
+	}
 	e, ok := errors.AsType[*pgconn.PgError](err)
 	if !ok {
 		return session.ErrUnavailable.WithCause(err, "%s: the database cannot be reached", what)

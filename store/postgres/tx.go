@@ -126,6 +126,24 @@ func (b *Backend) query(ctx context.Context, what string, row func(pgx.Rows) err
 	})
 }
 
+// behind sends a statement that locks a row and decides on it, in one round trip:
+// alone, or, if it has found that what it saw of other rows was out of date,
+// behind another that takes the lock, so that it sees what there is then.
+func (b *Backend) behind(ctx context.Context, locked bool, lock string, key []any, query string, args []any, row func(pgx.Rows) error) error {
+	if !locked {
+		rows, err := b.pool.Query(ctx, b.sql(query), args...)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		return eachRow(rows, row)
+	}
+	batch := &pgx.Batch{}
+	batch.Queue(b.sql(lock), key...)
+	batch.Queue(b.sql(query), args...).Query(func(rows pgx.Rows) error { return eachRow(rows, row) })
+	return b.pool.SendBatch(ctx, batch).Close()
+}
+
 // read runs several queries on one snapshot, in one round trip if they are all
 // queued before the flush that ends it.
 func (b *Backend) read(ctx context.Context, what string, run func(ctx context.Context, t *tx) error) error {
