@@ -1,35 +1,23 @@
 package engine_test
 
 import (
-	"path/filepath"
 	"testing"
 
+	"go.uber.org/goleak"
+
 	"github.com/helixagents/helix/engine/enginetest"
+	"github.com/helixagents/helix/internal/testbackend"
+	"github.com/helixagents/helix/internal/testserver"
 	"github.com/helixagents/helix/store"
-	"github.com/helixagents/helix/store/memory"
-	"github.com/helixagents/helix/store/sqlite"
 )
 
-// backends are those that this repository's turns are cut off on.
-var backends = map[string]enginetest.Open{
-	"memory": func(*testing.T) store.Backend { return memory.New(memory.Config{}) },
-	"sqlite": func(t *testing.T) store.Backend {
-		db, err := sqlite.Open(filepath.Join(t.TempDir(), "helix.db"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			if err := db.Close(); err != nil {
-				t.Error(err)
-			}
-		})
-		return db
-	},
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(testserver.Main(m)) }
 
 func onBackends(t *testing.T, test func(*testing.T, enginetest.Open)) {
-	for name, open := range backends {
-		t.Run(name, func(t *testing.T) { test(t, open) })
+	for _, kind := range testbackend.Kinds() {
+		t.Run(kind.Name, func(t *testing.T) {
+			test(t, func(t *testing.T) store.Backend { return kind.Open(t) })
+		})
 	}
 }
 

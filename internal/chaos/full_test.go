@@ -3,9 +3,13 @@ package chaos
 import (
 	"context"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/helixagents/helix/internal/testserver"
 	"github.com/helixagents/helix/store"
 	"github.com/helixagents/helix/store/sqlite"
 )
@@ -42,6 +46,50 @@ func TestFullSQLite(t *testing.T) {
 		t.Cleanup(func() { _ = roomy.Close() })
 		o.backends[i] = roomy
 	}
-	o.work(func(context.Context, func() float64) bool { return false })
+	o.work(nothing)
+	t.Logf("all are done; %d payments were cut off", o.verify(o.backends[0]))
+}
+
+// TestFullRedis lets a Redis run out of memory under running sessions, and gives
+// it more while they wait.
+func TestFullRedis(t *testing.T) {
+	sessions, steps := 10, 20
+	if soak() {
+		sessions, steps = 50, 40
+	}
+	server := testserver.StartRedis(t)
+	client := goredis.NewClient(&goredis.Options{Addr: server.Addr()})
+	t.Cleanup(func() { _ = client.Close() })
+	o := openOffice(t, sessions, steps, opener(server.URL()))
+	used := func() int64 {
+		info, err := client.InfoMap(t.Context(), "memory").Result()
+		if err != nil {
+			t.Error(err)
+		}
+		n, err := strconv.ParseInt(info["Memory"]["used_memory"], 10, 64)
+		if err != nil {
+			t.Error(err)
+		}
+		return n
+	}
+	limit := func(bytes int64) {
+		if err := client.ConfigSet(t.Context(), "maxmemory", strconv.FormatInt(bytes, 10)).Err(); err != nil {
+			t.Error(err)
+		}
+	}
+	o.work(func(ctx context.Context, done func() float64) bool {
+		if until(ctx, done, 0.3) {
+			limit(used())
+			until(ctx, func() float64 { return float64(len(o.log.find("maxmemory"))) }, 10)
+			limit(0)
+		}
+		return false
+	})
+	said := o.log.find("maxmemory")
+	if len(said) == 0 {
+		t.Fatal("nobody noticed: the test proves nothing")
+	}
+	_, text, _ := strings.Cut(said[0], "error=")
+	t.Logf("the log said: %s", text)
 	t.Logf("all are done; %d payments were cut off", o.verify(o.backends[0]))
 }

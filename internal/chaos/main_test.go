@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/helixagents/helix/internal/backend"
+	"github.com/helixagents/helix/internal/testbackend"
 	"github.com/helixagents/helix/internal/testserver"
 	"github.com/helixagents/helix/store"
 )
@@ -96,22 +97,14 @@ func (c *child) kill() {
 // directory says where the data is.
 func onStores(t *testing.T, test func(t *testing.T, dir string)) {
 	t.Helper()
-	for name, address := range addresses() {
-		t.Run(name, func(t *testing.T) {
+	for _, kind := range testbackend.Shared() {
+		t.Run(kind.Name, func(t *testing.T) {
 			dir := t.TempDir()
-			if err := os.WriteFile(filepath.Join(dir, "store"), []byte(address(t, dir)), 0o600); err != nil {
+			if err := os.WriteFile(filepath.Join(dir, "store"), []byte(kind.Address(t)), 0o600); err != nil {
 				t.Fatal(err)
 			}
 			test(t, dir)
 		})
-	}
-}
-
-// addresses gives, for every store that processes can share, the address of one
-// without data.
-func addresses() map[string]func(t *testing.T, dir string) string {
-	return map[string]func(t *testing.T, dir string) string{
-		"sqlite": func(_ *testing.T, dir string) string { return "sqlite:" + filepath.Join(dir, "helix.db") },
 	}
 }
 

@@ -2,72 +2,36 @@ package local_test
 
 import (
 	"context"
-	"os"
-	"path/filepath"
 	"testing"
 
 	"go.uber.org/goleak"
 
+	"github.com/helixagents/helix/internal/testbackend"
+	"github.com/helixagents/helix/internal/testserver"
 	"github.com/helixagents/helix/runtime/local"
 	"github.com/helixagents/helix/runtime/runtimetest"
 	"github.com/helixagents/helix/store"
-	"github.com/helixagents/helix/store/memory"
-	"github.com/helixagents/helix/store/sqlite"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(testserver.Main(m)) }
 
-func TestMemory(t *testing.T) {
+func TestScenarios(t *testing.T) {
 	t.Parallel()
-	runtimetest.Run(t, runtimetest.Config{
-		NewBackend: func(t testing.TB) store.Backend {
-			backend := memory.New(memory.Config{})
-			t.Cleanup(func() { _ = backend.Close() })
-			return backend
-		},
-		NewExecutor: start,
-	})
-}
-
-func TestSQLite(t *testing.T) {
-	t.Parallel()
-	// Making the tables takes longer than most scenarios, so they are made once.
-	empty := filepath.Join(t.TempDir(), "empty.db")
-	if err := open(t, empty).Close(); err != nil {
-		t.Fatal(err)
-	}
-	tables, err := os.ReadFile(empty)
-	if err != nil {
-		t.Fatal(err)
-	}
-	runtimetest.Run(t, runtimetest.Config{
-		NewBackend: func(t testing.TB) store.Backend {
-			path := filepath.Join(t.TempDir(), "helix.db")
-			if err := os.WriteFile(path, tables, 0o600); err != nil {
-				t.Fatal(err)
+	for _, kind := range testbackend.Kinds() {
+		t.Run(kind.Name, func(t *testing.T) {
+			t.Parallel()
+			config := runtimetest.Config{
+				NewBackend:  func(t testing.TB) store.Backend { return kind.Open(t) },
+				NewExecutor: start,
 			}
-			return open(t, path)
-		},
-		Reopen:      func(t testing.TB, backend store.Backend) store.Backend { return open(t, backend.(*database).path) },
-		NewExecutor: start,
-	})
-}
-
-// database is a SQLite backend that can be opened again.
-type database struct {
-	store.Backend
-	path string
-}
-
-// open opens a file. What a process wrote outlives it without waiting for the
-// disk; losing power is not among the scenarios.
-func open(t testing.TB, path string) store.Backend {
-	backend, err := sqlite.OpenConfig(sqlite.Config{Path: path, Synchronous: "OFF", Readers: 2})
-	if err != nil {
-		t.Fatal(err)
+			if kind.Name != "memory" {
+				config.Reopen = func(t testing.TB, db store.Backend) store.Backend {
+					return testbackend.Open(t, db.(*testbackend.Backend).Address)
+				}
+			}
+			runtimetest.Run(t, config)
+		})
 	}
-	t.Cleanup(func() { _ = backend.Close() })
-	return &database{backend, path}
 }
 
 // process is a runtime in a process that may die.

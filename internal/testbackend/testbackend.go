@@ -1,0 +1,126 @@
+// Package testbackend opens an empty backend of every kind, for tests that hold
+// what stands on a backend to the same promises on each.
+package testbackend
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/helixagents/helix/internal/backend"
+	"github.com/helixagents/helix/internal/testserver"
+	"github.com/helixagents/helix/store"
+	"github.com/helixagents/helix/store/sqlite"
+)
+
+// Kind is a kind of backend.
+type Kind struct {
+	Name string
+	// address is that of one without data.
+	address func(tb testing.TB) string
+}
+
+// Kinds lists all kinds.
+func Kinds() []Kind {
+	return append([]Kind{{"memory", func(testing.TB) string { return "memory:" }}}, Shared()...)
+}
+
+// Shared lists the kinds that several processes can use.
+func Shared() []Kind {
+	return []Kind{
+		{"sqlite", sqliteAddress},
+		{"postgres", func(tb testing.TB) string {
+			return with(testserver.Postgres(tb), "schema=test_"+token()+"&pool_max_conns=8")
+		}},
+		{"redis", func(tb testing.TB) string { return with(testserver.Redis(tb), "prefix=test-"+token()) }},
+		{"cluster", func(tb testing.TB) string { return with(testserver.RedisCluster(tb), "prefix=test-"+token()) }},
+	}
+}
+
+// Address makes a backend without data for a test and says where it is.
+func (k Kind) Address(tb testing.TB) string {
+	tb.Helper()
+	return k.address(tb)
+}
+
+// Open opens a backend without data for a test and closes it at its end.
+func (k Kind) Open(tb testing.TB) *Backend {
+	tb.Helper()
+	return Open(tb, k.Address(tb))
+}
+
+// Backend is a backend that can be opened again.
+type Backend struct {
+	store.Backend
+	Address string
+}
+
+// Open opens the backend at an address for a test and closes it at its end.
+func Open(tb testing.TB, address string) *Backend {
+	tb.Helper()
+	db, err := open(address)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := db.Close(); err != nil {
+			tb.Error(err)
+		}
+	})
+	return &Backend{db, address}
+}
+
+// open opens a SQLite file so that it need not wait for the disk: losing power is
+// not among what tests do.
+func open(address string) (store.Backend, error) {
+	if path, ok := strings.CutPrefix(address, "sqlite:"); ok {
+		return sqlite.OpenConfig(sqlite.Config{Path: path, Synchronous: "OFF", Readers: 2})
+	}
+	return backend.Open(address)
+}
+
+// sqliteAddress is that of a file with the tables. Making them takes longer than
+// most tests, so they are made once and copied.
+func sqliteAddress(tb testing.TB) string {
+	tb.Helper()
+	tables, err := emptyFile()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	path := filepath.Join(tb.TempDir(), "helix.db")
+	if err := os.WriteFile(path, tables, 0o600); err != nil {
+		tb.Fatal(err)
+	}
+	return "sqlite:" + path
+}
+
+var emptyFile = sync.OnceValues(func() ([]byte, error) {
+	dir, err := os.MkdirTemp("", "helix-tables-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	path := filepath.Join(dir, "helix.db")
+	db, err := sqlite.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := db.Close(); err != nil {
+		return nil, err
+	}
+	return os.ReadFile(path)
+})
+
+func token() string { return fmt.Sprintf("%016x", rand.Uint64()) }
+
+// with adds parameters to a URL.
+func with(address, parameters string) string {
+	if strings.Contains(address, "?") {
+		return address + "&" + parameters
+	}
+	return address + "?" + parameters
+}
