@@ -2,8 +2,13 @@ package engine
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -115,6 +120,15 @@ func (h *Handler) Agent(name string) (*helix.Agent, error) {
 		return nil, session.ErrUnknownAgent.WithMessage("no agent named %q is registered here", name)
 	}
 	return agent, nil
+}
+
+// AgentSet identifies the agents that are registered: the same names, in whatever
+// order, have the same.
+func (h *Handler) AgentSet() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	sum := sha256.Sum256([]byte(strings.Join(slices.Sorted(maps.Keys(h.agents)), "\n")))
+	return hex.EncodeToString(sum[:8])
 }
 
 // Handle carries out one effect. A failure of the domain is part of the result;

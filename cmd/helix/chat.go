@@ -6,17 +6,16 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/internal/backend"
 	"github.com/helixagents/helix/runtime/local"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store"
-	"github.com/helixagents/helix/store/sqlite"
 )
 
 // A lease this short lets the next start take over soon after a kill.
@@ -45,14 +44,15 @@ func chatCommand(signals <-chan os.Signal) *cobra.Command {
 		Short: "Talk to a demo agent in the terminal",
 		Long: `Talk to a demo agent in the terminal.
 
-Everything is kept in a SQLite file as it happens. Stop the program, or kill it in
+Everything is kept in a SQLite file, or another store, as it happens. Stop the program, or kill it in
 the middle of an answer: the next start goes on where it was. The model is a
 scripted demo that needs no API key; the tools it calls are real.
 
 The next start continues the session that was used last; --session names another,
 which begins if there is none of that id. The file is helix.db in the directory
 $XDG_DATA_HOME/helix, or ~/.local/share/helix, or, without a home, ./helix-data;
---data names another directory, or a file.
+--data names another directory, a file, or a server, such as
+postgres://user@host/database or redis://host:6379.
 
 Ctrl-C stops an answer; at the prompt, Ctrl-C, Ctrl-D or /quit ends the program.
 A second Ctrl-C while an answer is being stopped ends it at once. Without a
@@ -70,7 +70,7 @@ code tells whether every turn went well.`,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&opts.session, "session", "", "`id` of the session to continue or begin (default: the one used last)")
-	flags.StringVar(&opts.data, "data", "", "directory or file (`path`) to keep sessions in")
+	flags.StringVar(&opts.data, "data", "", "directory, file or server (`place`) to keep sessions in")
 	flags.DurationVar(&opts.pace, "pace", 30*time.Millisecond, "pause before each word of the demo model")
 	flags.BoolVar(&opts.verbose, "verbose", false, "log to the standard error")
 	return cmd
@@ -89,7 +89,7 @@ type chat struct {
 }
 
 func runChat(ctx context.Context, opts chatOptions, signals <-chan os.Signal) error {
-	path, err := dataFile(opts.data)
+	address, err := dataAddress(opts.data, true)
 	if err != nil {
 		return err
 	}
@@ -97,7 +97,7 @@ func runChat(ctx context.Context, opts chatOptions, signals <-chan os.Signal) er
 	if opts.verbose {
 		log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}
-	db, err := sqlite.OpenConfig(sqlite.Config{Path: path, Logger: log})
+	db, err := backend.Open(address, log)
 	if err != nil {
 		return err
 	}
@@ -107,7 +107,7 @@ func runChat(ctx context.Context, opts chatOptions, signals <-chan os.Signal) er
 		return err
 	}
 	c.signals = signals
-	err = c.open(ctx, opts.session, shortPath(path))
+	err = c.open(ctx, opts.session, shown(address))
 	if err == nil {
 		c.lines = readLines(os.Stdin)
 		err = c.loop(ctx)
@@ -282,36 +282,4 @@ func cause(ctx context.Context, err error) error {
 		return context.Cause(ctx)
 	}
 	return err
-}
-
-// dataFile is the database file for a --data flag. Its directory is made.
-func dataFile(data string) (string, error) {
-	switch {
-	case data != "":
-	case os.Getenv("XDG_DATA_HOME") != "":
-		data = filepath.Join(os.Getenv("XDG_DATA_HOME"), "helix")
-	default:
-		data = "helix-data"
-		if home, err := os.UserHomeDir(); err == nil {
-			data = filepath.Join(home, ".local", "share", "helix")
-		}
-	}
-	path := filepath.Join(data, "helix.db")
-	if info, err := os.Stat(data); (err == nil && !info.IsDir()) || (err != nil && filepath.Ext(data) == ".db") {
-		path = data
-	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return "", fmt.Errorf("cannot keep data in %s: %w", filepath.Dir(path), err)
-	}
-	return path, nil
-}
-
-// shortPath shows a path as people write it.
-func shortPath(path string) string {
-	if home, err := os.UserHomeDir(); err == nil {
-		if rest, ok := strings.CutPrefix(path, home+string(filepath.Separator)); ok {
-			return filepath.Join("~", rest)
-		}
-	}
-	return path
 }

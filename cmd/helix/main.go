@@ -1,5 +1,5 @@
-// Command helix is the program of the Helix framework. It has one command so
-// far: chat, a conversation with a demo agent in the terminal.
+// Command helix is the program of the Helix framework: chat is a conversation with
+// a demo agent in the terminal, migrate sees to the tables of a store.
 package main
 
 import (
@@ -52,10 +52,11 @@ func run(args []string, signals <-chan os.Signal) int {
 
 func rootCommand(signals <-chan os.Signal) *cobra.Command {
 	root := &cobra.Command{
-		Use:     "helix",
-		Short:   "Durable AI agents",
-		Long:    "Helix runs durable AI agents: conversations that survive being killed.",
-		Example: "  helix chat                  talk to a demo agent",
+		Use:   "helix",
+		Short: "Durable AI agents",
+		Long:  "Helix runs durable AI agents: conversations that survive being killed.",
+		Example: `  helix chat                  talk to a demo agent
+  helix migrate status        see whether a store's tables are up to date`,
 		Version: version(),
 		Args:    noArguments,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -67,7 +68,7 @@ func rootCommand(signals <-chan os.Signal) *cobra.Command {
 		return usageError{fmt.Errorf("%w (see %s --help)", err, cmd.CommandPath())}
 	})
 	root.SetVersionTemplate("helix {{.Version}}\n")
-	root.AddCommand(chatCommand(signals))
+	root.AddCommand(chatCommand(signals), migrateCommand())
 	return root
 }
 

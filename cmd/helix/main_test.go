@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/helixagents/helix/internal/testserver"
 )
 
 // patience is how long a test waits for the program before it fails.
@@ -24,7 +26,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(beProgram) != "" {
 		main()
 	}
-	os.Exit(m.Run())
+	os.Exit(testserver.Main(m).Run())
 }
 
 // program is a running helix.

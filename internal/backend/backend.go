@@ -3,6 +3,7 @@
 package backend
 
 import (
+	"log/slog"
 	"net/url"
 	"strings"
 
@@ -20,27 +21,63 @@ import (
 //	postgres://user:password@host/database    a Postgres database; schema=NAME names its schema
 //	redis://user:password@host:port           Redis or a Redis Cluster; prefix=NAME begins its keys
 //	memory:                                   nothing that outlives the process
-func Open(address string) (store.Backend, error) {
-	scheme, rest, found := strings.Cut(address, ":")
-	switch {
-	case address == "":
-		return nil, session.Invalid("store", "must not be empty")
-	case !found || strings.ContainsAny(scheme, `/\.`):
-		return sqlite.Open(address)
-	}
-	switch scheme {
+//
+// The logger, which may be nil, is told of faults that no caller sees.
+func Open(address string, log *slog.Logger) (store.Backend, error) {
+	switch scheme, rest := split(address); scheme {
 	case "sqlite":
-		return sqlite.Open(rest)
-	case "postgres", "postgresql":
-		database, schema := take(address, "schema")
-		return postgres.OpenConfig(postgres.Config{URL: database, Schema: schema})
-	case "redis", "rediss":
+		return sqlite.OpenConfig(sqlite.Config{Path: rest, Logger: log})
+	case "postgres":
+		config := postgresConfig(address)
+		config.Logger = log
+		return postgres.OpenConfig(config)
+	case "redis":
 		server, prefix := take(address, "prefix")
-		return redis.OpenConfig(redis.Config{URL: server, Prefix: prefix})
+		return redis.OpenConfig(redis.Config{URL: server, Prefix: prefix, Logger: log})
 	case "memory":
 		return memory.New(memory.Config{}), nil
+	default:
+		return nil, unknown(scheme)
 	}
-	return nil, session.Invalid("store", "%q is none of sqlite:, postgres://, redis:// and memory:", scheme+":")
+}
+
+// Migrations lists the steps of the tables of the backend at an address, those
+// that it has and those that it lacks, and changes nothing. A backend without
+// tables has no steps.
+func Migrations(address string) ([]store.Migration, error) {
+	switch scheme, rest := split(address); scheme {
+	case "sqlite":
+		return sqlite.Migrations(rest)
+	case "postgres":
+		return postgres.Migrations(postgresConfig(address))
+	case "redis", "memory":
+		return nil, nil
+	default:
+		return nil, unknown(scheme)
+	}
+}
+
+func postgresConfig(address string) postgres.Config {
+	database, schema := take(address, "schema")
+	return postgres.Config{URL: database, Schema: schema}
+}
+
+// split tells a backend's kind and what follows the scheme of its address.
+func split(address string) (kind, rest string) {
+	scheme, rest, found := strings.Cut(address, ":")
+	switch {
+	case !found || strings.ContainsAny(scheme, `/\.`):
+		return "sqlite", address
+	case scheme == "postgresql":
+		return "postgres", rest
+	case scheme == "rediss":
+		return "redis", rest
+	}
+	return scheme, rest
+}
+
+func unknown(scheme string) error {
+	return session.Invalid("store", "%q is none of sqlite:, postgres://, redis:// and memory:", scheme+":")
 }
 
 // take removes a parameter of ours from a URL that is then handed to a driver. One

@@ -114,7 +114,7 @@ func open(dir string) (store.Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	return backend.Open(string(address))
+	return backend.Open(string(address), nil)
 }
 
 // openFor opens the store for the test itself.

@@ -58,7 +58,7 @@ func through(t *testing.T, s *testserver.Server, p *faultproxy.Proxy) string {
 
 // opener opens the backend at an address.
 func opener(address string) func() (store.Backend, error) {
-	return func() (store.Backend, error) { return backend.Open(address) }
+	return func() (store.Backend, error) { return backend.Open(address, nil) }
 }
 
 // commitKey is the key of an effect that commits, as it goes over the wire.

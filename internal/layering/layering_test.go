@@ -41,6 +41,11 @@ var layers = []layer{
 		thirdParty: anyModule,
 	},
 	{
+		name:     "choice", // adapters by name, for programs and tests that leave the choice open
+		packages: []string{"internal/backend", "internal/testbackend"},
+		imports:  []string{"domain", "support", "adapter", "choice"},
+	},
+	{
 		name:       "helix", // what an application imports
 		packages:   []string{"."},
 		imports:    []string{"domain", "support"},
@@ -91,8 +96,8 @@ var layers = []layer{
 		name:     "top", // programs, users' test kit, tests' own tools: nothing imports them
 		packages: []string{"cmd/*/...", "bench/...", "examples", "examples/*/...", "helixtest/...", "internal/layering", "internal/chaos/...", "docs"},
 		imports: []string{
-			"domain", "support", "adapter", "suite", "helix", "tracing", "engine", "engine suite", "runtime", "runtime suite",
-			"server", "studio",
+			"domain", "support", "adapter", "choice", "suite", "helix", "tracing", "engine", "engine suite", "runtime",
+			"runtime suite", "server", "studio",
 		},
 		thirdParty: anyModule,
 	},

@@ -80,7 +80,7 @@ func open(address string) (store.Backend, error) {
 	if path, ok := strings.CutPrefix(address, "sqlite:"); ok {
 		return sqlite.OpenConfig(sqlite.Config{Path: path, Synchronous: "OFF", Readers: 2})
 	}
-	return backend.Open(address)
+	return backend.Open(address, nil)
 }
 
 // sqliteAddress is that of a file with the tables. Making them takes longer than

@@ -116,19 +116,22 @@ func New(cfg Config) (*Runtime, error) {
 	r.stop = stop
 	r.loops.Go(func() { r.every(ctx, cfg.Heartbeat, r.renewLeases) })
 	if !cfg.NoRecovery {
-		r.loops.Go(func() { r.every(ctx, cfg.Sweep, r.sweep) })
+		r.loops.Go(func() {
+			r.sweep(ctx) // what the process before this one has left is not to wait
+			r.every(ctx, cfg.Sweep, r.sweepInTurn)
+		})
 	}
 	return r, nil
 }
 
-// every calls do at once and then at each interval, until ctx ends.
+// every calls do at each interval, until ctx ends.
 func (r *Runtime) every(ctx context.Context, interval time.Duration, do func(context.Context)) {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	for {
-		do(ctx)
 		select {
 		case <-ticker.C:
+			do(ctx)
 		case <-ctx.Done():
 			return
 		}
@@ -313,6 +316,22 @@ func (r *Runtime) sweep(ctx context.Context) {
 	sessions := r.cfg.Backend.Sessions()
 	r.each(ctx, "expired leases", sessions.ExpiredLeases, r.takeOver)
 	r.each(ctx, "owed closes", sessions.OwedCloses, r.settleClose)
+}
+
+// sweepInTurn sweeps unless another process has just done so. Of the processes
+// with the same agents one sweeps in each interval, whoever comes first: a fleet
+// costs the store no more than one process, and what it finds is spread over all of
+// them. So the lock is left to expire, and nobody holds it from one sweep to the
+// next.
+func (r *Runtime) sweepInTurn(ctx context.Context) {
+	name := "sweep/" + Name + "/" + r.handler.AgentSet()
+	_, ours, err := r.cfg.Backend.Locks().TryAcquire(ctx, name, session.NewOwner(Name), r.cfg.Sweep*3/4)
+	switch {
+	case err != nil:
+		r.sweepFailed(ctx, "lock", err)
+	case ours:
+		r.sweep(ctx)
+	}
 }
 
 // each sees to what a sweep lists. What is left alone, because it is for another

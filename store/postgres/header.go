@@ -79,12 +79,19 @@ func (s *sessions) scanHeader(rows pgx.Rows, h *header, more ...any) error {
 	var stop session.Stop
 	err := rows.Scan(append([]any{
 		&h.number, &h.ID, &h.Version, &h.StepCount, &h.ResumeCount, &h.MessageCount, &h.LastCommit,
-		&h.CheckpointID, &h.checkpointNumber, &h.CheckpointSource, instant{&h.CheckpointedAt},
-		&h.snapshotBytes, &h.deltaBytes, &h.inbox, &stop.Kind, &stop.Reason, instant{&stop.At},
-		&h.runSteps, &h.runUsage, &h.runReason, instant{&h.UpdatedAt},
-		&h.Status, &h.Lease.Owner, &h.Lease.Epoch, instant{&h.Lease.ExpiresAt},
-		&h.Turn, &h.CurrentRunID, &h.runStatus, &h.runRuntime, instant{&h.closeOwedAt},
-		&h.Agent, &h.UserID, &h.ParentID, &h.RootID, &h.StreamID, instant{&h.ExpiresAt}, instant{&h.CreatedAt},
+		&h.CheckpointID, &h.checkpointNumber, &h.CheckpointSource,
+		instant{&h.CheckpointedAt},
+		&h.snapshotBytes, &h.deltaBytes, &h.inbox, &stop.Kind, &stop.Reason,
+		instant{&stop.At},
+		&h.runSteps, &h.runUsage, &h.runReason,
+		instant{&h.UpdatedAt},
+		&h.Status, &h.Lease.Owner, &h.Lease.Epoch,
+		instant{&h.Lease.ExpiresAt},
+		&h.Turn, &h.CurrentRunID, &h.runStatus, &h.runRuntime,
+		instant{&h.closeOwedAt},
+		&h.Agent, &h.UserID, &h.ParentID, &h.RootID, &h.StreamID,
+		instant{&h.ExpiresAt},
+		instant{&h.CreatedAt},
 		instant{&h.now},
 	}, more...)...)
 	h.CloseOwed = !h.closeOwedAt.IsZero()

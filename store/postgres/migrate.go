@@ -1,75 +1,38 @@
 package postgres
 
 import (
-	"cmp"
 	"context"
 	"embed"
 	"fmt"
-	"io/fs"
-	"strconv"
-	"strings"
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store"
+	"github.com/helixagents/helix/store/internal/migrate"
 )
 
 //go:embed migrations/*.sql
 var migrationFiles embed.FS
 
-// migration is one numbered step of the schema. Migrations only add, so that a
-// program that knows fewer can go on while a newer one is being rolled out; one
-// that must break with this says from which program on the database can be used,
-// in a first line such as "-- readable from 3".
-type migration struct {
-	number       int
-	name         string
-	text         string
-	readableFrom int // the number of the first migration whose program can use the result
-}
+func migrations() ([]migrate.Step, error) { return migrate.Steps(migrationFiles, "migrations") }
 
-// migrations lists the steps, which are numbered 1, 2, 3 …
-func migrations() ([]migration, error) {
-	names, err := fs.Glob(migrationFiles, "migrations/*.sql") // in order
+// Migrations lists the steps of the tables, those that the database has and those
+// that it lacks. It changes nothing.
+func Migrations(config Config) ([]store.Migration, error) {
+	steps, err := migrations()
 	if err != nil {
 		return nil, err
 	}
-	var out []migration
-	for _, file := range names {
-		name := strings.TrimSuffix(strings.TrimPrefix(file, "migrations/"), ".sql")
-		digits, _, _ := strings.Cut(name, "_")
-		number, err := strconv.Atoi(digits)
-		if err != nil || number != len(out)+1 {
-			return nil, fmt.Errorf("migration %s is not number %d", file, len(out)+1)
-		}
-		text, err := migrationFiles.ReadFile(file)
-		if err != nil {
-			return nil, err
-		}
-		step := migration{number: number, name: name, text: string(text), readableFrom: 1}
-		if _, err := fmt.Sscanf(step.text, "-- readable from %d", &step.readableFrom); err != nil && len(out) > 0 {
-			step.readableFrom = out[len(out)-1].readableFrom
-		}
-		out = append(out, step)
+	var applied []store.Migration
+	b, err := connect(config, func(b *Backend, ctx context.Context) (err error) {
+		applied, err = b.readMigrations(ctx)
+		return err
+	})
+	if err != nil {
+		return nil, err
 	}
-	return out, nil
-}
-
-// schema is how far a database has come.
-type schema struct {
-	number       int // of the last migration that was applied
-	readableFrom int
-}
-
-// check refuses a database that a program with the first known migrations cannot
-// use.
-func (s schema) check(known int) error {
-	if s.number > known && s.readableFrom > known {
-		return session.ErrNotSupported.WithMessage(
-			"the database has schema %d, which programs with schema %d or later can use; this one knows up to %d and needs to be updated",
-			s.number, s.readableFrom, known)
-	}
-	return nil
+	b.closePool()
+	return migrate.Report(steps, applied), nil
 }
 
 const (
@@ -91,14 +54,17 @@ SELECT pg_advisory_xact_lock(hashtextextended('helix migrations ' || $1, 0))`
 
 // migrate brings the tables up to date, all in one transaction: where it fails,
 // nothing was made.
-func (b *Backend) migrate(ctx context.Context, conn *pgx.Conn) error {
+func (b *Backend) bringUp(ctx context.Context, conn *pgx.Conn) error {
 	steps, err := migrations()
 	if err != nil {
 		return err
 	}
-	at, err := b.readSchema(ctx, conn)
-	if err != nil || at.number >= len(steps) {
-		return cmp.Or(err, at.check(len(steps)))
+	at, err := b.level(ctx, conn)
+	if err != nil {
+		return err
+	}
+	if missing, err := at.Missing(steps, !b.config.NoMigrate); err != nil || len(missing) == 0 {
+		return err
 	}
 	tx, err := conn.Begin(ctx)
 	if err != nil {
@@ -108,24 +74,25 @@ func (b *Backend) migrate(ctx context.Context, conn *pgx.Conn) error {
 	if _, err := tx.Exec(ctx, lockMigrations, b.config.Schema); err != nil {
 		return err
 	}
-	if at, err = b.readSchema(ctx, conn); err != nil {
+	if at, err = b.level(ctx, conn); err != nil { // another process may have been faster
 		return err
 	}
-	if err := at.check(len(steps)); err != nil {
+	missing, err := at.Missing(steps, true)
+	if err != nil {
 		return err
 	}
-	if at.number == 0 {
+	if at.Number == 0 {
 		if err := b.createSchema(ctx, tx); err != nil {
 			return err
 		}
 	}
-	for _, step := range steps[min(at.number, len(steps)):] {
+	for _, step := range missing {
 		// A text without parameters may hold several statements in the simple protocol.
-		if _, err := tx.Exec(ctx, b.sql(step.text), pgx.QueryExecModeSimpleProtocol); err != nil {
-			return fmt.Errorf("migration %s: %w", step.name, err)
+		if _, err := tx.Exec(ctx, b.sql(step.Text), pgx.QueryExecModeSimpleProtocol); err != nil {
+			return fmt.Errorf("migration %s: %w", step.Name, err)
 		}
-		if _, err := tx.Exec(ctx, b.sql(insertMigration), step.number, step.name, step.readableFrom); err != nil {
-			return fmt.Errorf("migration %s: %w", step.name, err)
+		if _, err := tx.Exec(ctx, b.sql(insertMigration), step.Number, step.Name, step.ReadableFrom); err != nil {
+			return fmt.Errorf("migration %s: %w", step.Name, err)
 		}
 	}
 	return tx.Commit(ctx)
@@ -147,15 +114,38 @@ func (b *Backend) createSchema(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// readSchema tells how far the database has come: nowhere if it has no table that
-// says so.
-func (b *Backend) readSchema(ctx context.Context, conn *pgx.Conn) (at schema, err error) {
-	var exists bool
-	err = conn.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_tables WHERE schemaname = $1 AND tablename = 'migrations')", b.config.Schema).Scan(&exists)
+// level tells how far the database has come: nowhere if it has no table that says
+// so.
+func (b *Backend) level(ctx context.Context, conn *pgx.Conn) (at migrate.Level, err error) {
+	exists, err := b.hasMigrations(ctx, conn)
 	if err != nil || !exists {
 		return at, err
 	}
 	err = conn.QueryRow(ctx, b.sql("SELECT coalesce(max(number), 0), coalesce(max(readable_from), 0) FROM helix.migrations")).
-		Scan(&at.number, &at.readableFrom)
+		Scan(&at.Number, &at.ReadableFrom)
 	return at, err
+}
+
+func (b *Backend) hasMigrations(ctx context.Context, conn interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+},
+) (exists bool, err error) {
+	err = conn.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_tables WHERE schemaname = $1 AND tablename = 'migrations')", b.config.Schema).Scan(&exists)
+	return exists, err
+}
+
+// readMigrations lists the steps that the database has.
+func (b *Backend) readMigrations(ctx context.Context) ([]store.Migration, error) {
+	exists, err := b.hasMigrations(ctx, b.pool)
+	if err != nil || !exists {
+		return nil, err
+	}
+	rows, err := b.pool.Query(ctx, b.sql("SELECT number, name, applied_at FROM helix.migrations ORDER BY number"))
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (m store.Migration, err error) {
+		err = row.Scan(&m.Number, &m.Name, &m.AppliedAt)
+		return m, err
+	})
 }

@@ -68,7 +68,7 @@ func (b *Backend) prepare(ctx context.Context) error {
 	if readOnly == "on" {
 		return &pgconn.PgError{Severity: "ERROR", Code: stateReadOnly, Message: "transactions are read-only"}
 	}
-	if err := b.migrate(ctx, conn.Conn()); err != nil {
+	if err := b.bringUp(ctx, conn.Conn()); err != nil {
 		return err
 	}
 	return b.checkRights(ctx, conn.Conn())

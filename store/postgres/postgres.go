@@ -47,6 +47,9 @@ type Config struct {
 	// Clock is the store's clock, on which leases and deadlines run. Defaults to that
 	// of the database server, which all processes share.
 	Clock func() time.Time
+	// NoMigrate refuses a database whose tables are not up to date instead of bringing
+	// them there: "helix migrate up" then does, perhaps as a user with more rights.
+	NoMigrate bool
 	// Logger is told of faults that no caller sees. Defaults to none.
 	Logger *slog.Logger
 	// MaxChunk is the largest encoded chunk of a stream, in bytes. Defaults to
@@ -72,6 +75,18 @@ func Open(url string) (*Backend, error) { return OpenConfig(Config{URL: url}) }
 
 // OpenConfig opens a database and brings its tables up to date.
 func OpenConfig(config Config) (*Backend, error) {
+	b, err := connect(config, (*Backend).prepare)
+	if err != nil {
+		return nil, err
+	}
+	b.watch = newWatch(b)
+	b.notifier = newNotifier(b)
+	b.snapshots = newSnapshots(b)
+	return b, nil
+}
+
+// connect makes a backend that can be used once first has prepared it.
+func connect(config Config, first func(*Backend, context.Context) error) (*Backend, error) {
 	if err := config.complete(); err != nil {
 		return nil, err
 	}
@@ -85,13 +100,10 @@ func OpenConfig(config Config) (*Backend, error) {
 		}
 		b.pool = pool
 	}
-	if err := b.prepare(ctx); err != nil {
+	if err := first(b, ctx); err != nil {
 		b.closePool()
 		return nil, openFailure(&config, err)
 	}
-	b.watch = newWatch(b)
-	b.notifier = newNotifier(b)
-	b.snapshots = newSnapshots(b)
 	return b, nil
 }
 

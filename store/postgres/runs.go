@@ -112,7 +112,9 @@ func scanRun(id string, rows pgx.Rows, more ...any) (*session.Run, error) {
 		runSteps              int
 	)
 	err := rows.Scan(append([]any{
-		&runID, &doc, &status, &steps, &attempts, &progress, &reason, &usage, instant{&endedAt}, &outcome, &output,
+		&runID, &doc, &status, &steps, &attempts, &progress, &reason, &usage,
+		instant{&endedAt},
+		&outcome, &output,
 		&currentRun, &runSteps, &runReason, &runUsage,
 	}, more...)...)
 	if err != nil || runID == nil {

@@ -73,7 +73,11 @@ func scanStream(id, producer string, rows pgx.Rows, more ...any) (*streamHead, e
 	var epoch, next *int64
 	err := rows.Scan(append([]any{
 		&h.number, &h.revision, &h.Status, &h.Floor, &h.Last, &h.RunID, &h.writer, &h.writerState.epoch, &h.writerState.next,
-		&h.end, &h.output, &h.failure, instant{&h.CreatedAt}, instant{&h.UpdatedAt}, &epoch, &next, instant{&h.now},
+		&h.end, &h.output, &h.failure,
+		instant{&h.CreatedAt},
+		instant{&h.UpdatedAt},
+		&epoch, &next,
+		instant{&h.now},
 	}, more...)...)
 	switch {
 	case h.writer == producer:

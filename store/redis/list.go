@@ -246,4 +246,3 @@ func follows(s *session.Summary, at *session.Position) bool {
 	n := s.CreatedAt.UnixNano()
 	return n < at.N || (n == at.N && s.ID < at.ID)
 }
-

@@ -221,6 +221,6 @@ func rowsOf(fields map[string]string) map[string]row {
 // row is one row's attributes.
 type row map[byte]string
 
-func (r row) number() int64        { return number(r['n']) }
+func (r row) number() int64         { return number(r['n']) }
 func (r row) time(a byte) time.Time { return moment(r[a]) }
 func (r row) body(a byte) []byte    { return bytesOf(r[a]) }

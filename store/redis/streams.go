@@ -337,4 +337,3 @@ func (s *streams) ChunksFromStep(ctx context.Context, id, runID string, step int
 		next = found[len(found)-1].Sequence
 	}
 }
-

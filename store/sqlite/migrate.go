@@ -5,52 +5,37 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"strconv"
-	"strings"
+	"os"
 	"time"
 
-	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store"
+	"github.com/helixagents/helix/store/internal/migrate"
 )
 
 //go:embed migrations/*.sql
 var migrationFiles embed.FS
 
-// migration is one numbered step of the schema. Migrations only add, so that a
-// program that knows fewer can go on while a newer one is being rolled out; one
-// that must break with this says from which program on the database can be used,
-// in a first line such as "-- readable from 3".
-type migration struct {
-	number       int
-	name         string
-	text         string
-	readableFrom int // the number of the first migration whose program can use the result
-}
+func migrations() ([]migrate.Step, error) { return migrate.Steps(migrationFiles, "migrations") }
 
-// migrations lists the steps, which are numbered 1, 2, 3 …
-func migrations() ([]migration, error) {
-	names, err := fs.Glob(migrationFiles, "migrations/*.sql") // in order
+// Migrations lists the steps of the tables, those that the file at path has and
+// those that it lacks. It changes nothing.
+func Migrations(path string) ([]store.Migration, error) {
+	steps, err := migrations()
 	if err != nil {
 		return nil, err
 	}
-	var out []migration
-	for _, file := range names {
-		name := strings.TrimSuffix(strings.TrimPrefix(file, "migrations/"), ".sql")
-		digits, _, _ := strings.Cut(name, "_")
-		number, err := strconv.Atoi(digits)
-		if err != nil || number != len(out)+1 {
-			return nil, fmt.Errorf("migration %s is not number %d", file, len(out)+1)
-		}
-		text, err := migrationFiles.ReadFile(file)
-		if err != nil {
-			return nil, err
-		}
-		step := migration{number: number, name: name, text: string(text), readableFrom: 1}
-		if _, err := fmt.Sscanf(step.text, "-- readable from %d", &step.readableFrom); err != nil && len(out) > 0 {
-			step.readableFrom = out[len(out)-1].readableFrom
-		}
-		out = append(out, step)
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return migrate.Report(steps, nil), nil
 	}
-	return out, nil
+	c, err := open(path, "busy_timeout(10000)", "query_only(true)")
+	if err != nil {
+		return nil, failure("open "+path, err)
+	}
+	applied, err := readMigrations(c)
+	if err = errors.Join(err, c.close()); err != nil {
+		return nil, failure("read the migrations of "+path, err)
+	}
+	return migrate.Report(steps, applied), nil
 }
 
 const createMigrations = `
@@ -61,15 +46,15 @@ CREATE TABLE IF NOT EXISTS helix_migrations (
     readable_from INTEGER NOT NULL -- the number of the first migration whose program can use the database
 ) STRICT`
 
-// migrate brings the tables up to date. Of the processes that open a file at once
-// one does the work and the others find it done.
-func migrate(c *conn, now time.Time) (err error) {
+// bringUp brings the tables up to date, if it may change them. Of the processes
+// that open a file at once one does the work and the others find it done.
+func bringUp(c *conn, change bool, now time.Time) (err error) {
 	steps, err := migrations()
 	if err != nil {
 		return err
 	}
-	if at, err := readSchema(c); err != nil || at.number >= len(steps) {
-		return errors.Join(err, at.check(len(steps)))
+	if lacking, err := missing(c, steps, change); err != nil || len(lacking) == 0 {
+		return err
 	}
 	if _, err := c.exec("BEGIN IMMEDIATE"); err != nil {
 		return err
@@ -80,54 +65,59 @@ func migrate(c *conn, now time.Time) (err error) {
 			err = errors.Join(err, rollback)
 		}
 	}()
-	at, err := readSchema(c)
+	lacking, err := missing(c, steps, change) // another process may have been faster
 	if err != nil {
-		return err
-	}
-	if err := at.check(len(steps)); err != nil {
 		return err
 	}
 	if _, err := c.exec(createMigrations); err != nil {
 		return err
 	}
-	for _, step := range steps[min(at.number, len(steps)):] {
-		if err := c.script(step.text); err != nil {
-			return fmt.Errorf("migration %s: %w", step.name, err)
+	for _, step := range lacking {
+		if err := c.script(step.Text); err != nil {
+			return fmt.Errorf("migration %s: %w", step.Name, err)
 		}
 		if _, err := c.exec("INSERT INTO helix_migrations (number, name, applied_at, readable_from) VALUES (?, ?, ?, ?)",
-			step.number, step.name, now, step.readableFrom); err != nil {
-			return fmt.Errorf("migration %s: %w", step.name, err)
+			step.Number, step.Name, now, step.ReadableFrom); err != nil {
+			return fmt.Errorf("migration %s: %w", step.Name, err)
 		}
 	}
 	_, err = c.exec("COMMIT")
 	return err
 }
 
-// schema is how far a database has come.
-type schema struct {
-	number       int // of the last migration that was applied
-	readableFrom int
-}
-
-// check refuses a database that a program with the first known migrations cannot
-// use.
-func (s schema) check(known int) error {
-	if s.number > known && s.readableFrom > known {
-		return session.ErrNotSupported.WithMessage(
-			"the database has schema %d, which programs with schema %d or later can use; this one knows up to %d and needs to be updated",
-			s.number, s.readableFrom, known)
-	}
-	return nil
-}
-
-func readSchema(c *conn) (schema, error) {
-	r, err := c.one("SELECT name FROM sqlite_schema WHERE type = 'table' AND name = 'helix_migrations'")
-	if err != nil || r == nil {
-		return schema{}, err
-	}
-	r, err = c.one("SELECT max(number), max(readable_from) FROM helix_migrations")
+// missing lists the steps that the database lacks.
+func missing(c *conn, steps []migrate.Step, change bool) ([]migrate.Step, error) {
+	exists, err := hasMigrations(c)
 	if err != nil {
-		return schema{}, err
+		return nil, err
 	}
-	return schema{r.int(), r.int()}, nil
+	if !exists {
+		return migrate.Level{}.Missing(steps, change)
+	}
+	r, err := c.one("SELECT max(number), max(readable_from) FROM helix_migrations")
+	if err != nil {
+		return nil, err
+	}
+	return migrate.Level{Number: r.int(), ReadableFrom: r.int()}.Missing(steps, change)
+}
+
+func hasMigrations(c *conn) (bool, error) {
+	r, err := c.one("SELECT name FROM sqlite_schema WHERE type = 'table' AND name = 'helix_migrations'")
+	return r != nil, err
+}
+
+// readMigrations lists the steps that the database has.
+func readMigrations(c *conn) ([]store.Migration, error) {
+	exists, err := hasMigrations(c)
+	if err != nil || !exists {
+		return nil, err
+	}
+	var out []store.Migration
+	for r, err := range c.query("SELECT number, name, applied_at FROM helix_migrations ORDER BY number") {
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, store.Migration{Number: r.int(), Name: r.text(), AppliedAt: r.time()})
+	}
+	return out, nil
 }

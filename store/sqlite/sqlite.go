@@ -55,6 +55,9 @@ type Config struct {
 	// PollInterval is how often readers of streams look for what other processes
 	// wrote. Defaults to 50 milliseconds.
 	PollInterval time.Duration
+	// NoMigrate refuses a file whose tables are not up to date instead of bringing
+	// them there: "helix migrate up" then does.
+	NoMigrate bool
 	// MaxSize is how many bytes the file may have; what would make it larger is
 	// refused, and may be tried again when there is room. Defaults to no limit.
 	MaxSize int64
@@ -141,7 +144,7 @@ func openReady(config Config) (*conn, error) {
 	for {
 		c, err := open(config.Path, config.pragmas()...)
 		if err == nil {
-			if err = errors.Join(migrate(c, config.Clock()), c.setBusyTimeout(0)); err == nil { // from here on the writer waits
+			if err = errors.Join(bringUp(c, !config.NoMigrate, config.Clock()), c.setBusyTimeout(0)); err == nil { // from here on the writer waits
 				return c, nil
 			}
 			err = errors.Join(err, c.close())

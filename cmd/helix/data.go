@@ -1,0 +1,60 @@
+package main
+
+import (
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// dataAddress is the address of the store that a --data flag names: a server, a
+// file, or a file in a directory. The directory of a file is made if asked to.
+func dataAddress(data string, create bool) (string, error) {
+	if scheme, _, found := strings.Cut(data, ":"); found && !strings.ContainsAny(scheme, `/\.`) && len(scheme) > 1 {
+		return data, nil
+	}
+	path := dataFile(data)
+	if create {
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			return "", fmt.Errorf("cannot keep data in %s: %w", filepath.Dir(path), err)
+		}
+	}
+	return "sqlite:" + path, nil
+}
+
+// dataFile is the database file for a path, or for none.
+func dataFile(data string) string {
+	switch {
+	case data != "":
+	case os.Getenv("XDG_DATA_HOME") != "":
+		data = filepath.Join(os.Getenv("XDG_DATA_HOME"), "helix")
+	default:
+		data = "helix-data"
+		if home, err := os.UserHomeDir(); err == nil {
+			data = filepath.Join(home, ".local", "share", "helix")
+		}
+	}
+	if info, err := os.Stat(data); (err == nil && !info.IsDir()) || (err != nil && filepath.Ext(data) == ".db") {
+		return data
+	}
+	return filepath.Join(data, "helix.db")
+}
+
+// shown is an address as people write it, without a password.
+func shown(address string) string {
+	path, ok := strings.CutPrefix(address, "sqlite:")
+	if !ok {
+		if u, err := url.Parse(address); err == nil {
+			return u.Redacted()
+		}
+		scheme, _, _ := strings.Cut(address, ":")
+		return scheme + ":…"
+	}
+	if home, err := os.UserHomeDir(); err == nil {
+		if rest, ok := strings.CutPrefix(path, home+string(filepath.Separator)); ok {
+			return filepath.Join("~", rest)
+		}
+	}
+	return path
+}
