@@ -12,6 +12,7 @@ import (
 
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store"
 	"github.com/helixagents/helix/stream"
 	"github.com/helixagents/helix/usage"
 )
@@ -213,26 +214,11 @@ func (t *turn) stoppable(ctx context.Context) (context.Context, context.CancelFu
 // A commit whose fate is unknown is sent again: its key tells whether it was
 // applied.
 func (t *turn) commit(ctx context.Context, key string, change session.Change) (*session.Committed, error) {
-	if err := t.out.begin(ctx); err != nil {
-		return nil, err
-	}
 	commit := &session.Commit{
 		SessionID: t.key.ID, RunID: t.run.ID, Key: key, Version: t.state.Version, Fence: t.fence, Change: change,
 	}
-	tried := false
-	done, err := retry(ctx, func() (*session.Committed, error) {
-		if tried { // the chunks may have failed with it, and must not be overtaken
-			if err := t.out.wait(ctx); err != nil {
-				return nil, err
-			}
-		}
-		tried = true
-		return t.sessions.Commit(ctx, commit)
-	})
+	done, err := t.write(ctx, commit)
 	if err != nil {
-		return nil, err
-	}
-	if err := t.out.wait(ctx); err != nil {
 		return nil, err
 	}
 	t.mirror(&change, done)
@@ -243,6 +229,33 @@ func (t *turn) commit(ctx context.Context, key string, change session.Change) (*
 		t.halt(done.Stop)
 	}
 	return done, nil
+}
+
+// write makes a commit together with the chunks that go before it.
+func (t *turn) write(ctx context.Context, commit *session.Commit) (done *session.Committed, err error) {
+	alone := func() (*session.Committed, error) { return t.sessions.Commit(ctx, commit) }
+	carried, err := t.out.carry(ctx, func(batch stream.Batch) (last int64, err error) {
+		if len(batch.Chunks) == 0 {
+			done, err = retry(ctx, alone)
+			return 0, err
+		}
+		return retry(ctx, func() (int64, error) {
+			var err error
+			done, last, err = t.h.cfg.Backend.Commit(ctx, &store.Commit{
+				Tenant: t.key.Tenant, Commit: commit, Stream: t.out.id, Batch: batch,
+			})
+			return last, err
+		})
+	})
+	if carried && refused(err) {
+		// The stream may have refused the chunks. The session matters more than its being
+		// shown: without them, it is the commit's own error, if it is one.
+		if err := t.out.wait(ctx); err != nil {
+			return nil, err
+		}
+		return retry(ctx, alone)
+	}
+	return done, err
 }
 
 // mirror brings what the turn holds up to what was committed.

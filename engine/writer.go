@@ -148,13 +148,20 @@ func (w *writer) tick() {
 // nothing is in flight: were two batches, and the first of them failed, the second
 // would overtake it.
 func (w *writer) send(ctx context.Context) {
+	if batch := w.take(); len(batch.Chunks) > 0 {
+		w.append(ctx, batch)
+	}
+}
+
+// take makes a batch of what is buffered. The caller holds the lock.
+func (w *writer) take() stream.Batch {
 	if len(w.buffer) == 0 || w.err != nil {
-		return
+		return stream.Batch{}
 	}
 	batch := stream.Batch{Producer: w.producer, First: w.first, Chunks: w.buffer}
 	w.first += int64(len(w.buffer))
 	w.buffer, w.bytes = nil, 0
-	w.append(ctx, batch)
+	return batch
 }
 
 // append orders a batch. The caller holds the lock.
@@ -167,20 +174,47 @@ func (w *writer) append(ctx context.Context, batch stream.Batch) {
 	w.inflight = append(w.inflight, sent{w.sent, batch, handle})
 }
 
-// begin orders everything emitted so far before whatever the caller writes next.
-// What was refused at once is not ordered: it is sent again until it is durable.
-func (w *writer) begin(ctx context.Context) error {
-	refused := false
-	err := w.idle(ctx, func() {
-		w.send(ctx)
-		if n := len(w.inflight); n > 0 {
-			_, refused = w.inflight[n-1].handle.(failedAppend)
+// carry hands everything emitted so far to do, which writes it along with what it
+// must precede, and reports whether there was anything. If do fails, it is sent by
+// itself at the next flush: whether it was written, nobody knows.
+func (w *writer) carry(ctx context.Context, do func(stream.Batch) (int64, error)) (carried bool, err error) {
+	var batch stream.Batch
+	ride := &riding{done: make(chan struct{})}
+	err = w.idle(ctx, func() {
+		if batch = w.take(); len(batch.Chunks) > 0 {
+			w.sent++
+			w.inflight = append(w.inflight, sent{w.sent, batch, ride})
 		}
 	})
-	if err != nil || !refused {
-		return err
+	if err != nil {
+		return false, err
 	}
-	return w.wait(ctx)
+	last, err := do(batch)
+	ride.last, ride.err = last, nil
+	if err != nil {
+		ride.err = session.ErrUnavailable.WithCause(err, "the commit that carried the chunks failed")
+	}
+	close(ride.done)
+	if carried = len(batch.Chunks) > 0; !carried || err != nil {
+		return carried, err
+	}
+	return true, w.wait(ctx)
+}
+
+// riding is a batch that goes along with a commit.
+type riding struct {
+	done chan struct{}
+	last int64 // valid when done, as is err
+	err  error
+}
+
+func (r *riding) Wait(ctx context.Context) (int64, error) {
+	select {
+	case <-r.done:
+		return r.last, r.err
+	case <-ctx.Done():
+		return 0, context.Cause(ctx)
+	}
 }
 
 // order sends a batch of another producer behind everything emitted so far.
@@ -272,7 +306,7 @@ func (w *writer) land(ctx context.Context, s sent) (last int64, resent bool, err
 		}
 		return handle.Wait(ctx)
 	})
-	if errors.Is(err, session.ErrTooLarge) || errors.Is(err, session.ErrInvalid) {
+	if refused(err) {
 		// No stream will ever take it. The session matters more than its being shown.
 		w.log.ErrorContext(ctx, "chunks refused by the stream", "stream", w.id, "error", err)
 		return 0, resent, nil
@@ -280,9 +314,12 @@ func (w *writer) land(ctx context.Context, s sent) (last int64, resent bool, err
 	return last, resent, err
 }
 
+// refused reports whether a stream will never take what it was given.
+func refused(err error) bool { return errors.Is(err, session.ErrTooLarge) || errors.Is(err, session.ErrInvalid) }
+
 // flush makes everything emitted so far durable.
 func (w *writer) flush(ctx context.Context) error {
-	if err := w.begin(ctx); err != nil {
+	if err := w.idle(ctx, func() { w.send(ctx) }); err != nil {
 		return err
 	}
 	return w.wait(ctx)

@@ -43,6 +43,14 @@ func (m Mix) Streams() stream.Manager {
 // Locks implements [Backend].
 func (m Mix) Locks() lock.Manager { return m.LocksOf.Locks() }
 
+// Commit implements [Backend].
+func (m Mix) Commit(ctx context.Context, commit *Commit) (*session.Committed, int64, error) {
+	if m.SessionsOf == m.StreamsOf {
+		return m.SessionsOf.Commit(ctx, commit)
+	}
+	return CommitInTurn(ctx, m, commit)
+}
+
 // Close implements [Backend].
 func (m Mix) Close() error {
 	var first error

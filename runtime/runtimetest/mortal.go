@@ -57,6 +57,21 @@ func (b *frail) Sessions() session.Store { return &frailSessions{b.Backend.Sessi
 // Streams implements [store.Backend].
 func (b *frail) Streams() stream.Manager { return &frailStreams{b.Backend.Streams(), b.faults} }
 
+// Commit implements [store.Backend].
+func (b *frail) Commit(ctx context.Context, commit *store.Commit) (*session.Committed, int64, error) {
+	if b.faults.noAppend.Load() {
+		return store.CommitInTurn(ctx, b, commit)
+	}
+	if err := b.faults.check(); err != nil {
+		return nil, 0, err
+	}
+	done, last, err := b.Backend.Commit(ctx, commit)
+	if err == nil && b.faults.committed != nil {
+		b.faults.committed(commit.Commit)
+	}
+	return done, last, err
+}
+
 // frailSessions fails whatever a run writes.
 type frailSessions struct {
 	session.Store

@@ -209,3 +209,8 @@ func orDefault(tenant string) string {
 	}
 	return tenant
 }
+
+// Commit implements [store.Backend].
+func (b *Backend) Commit(ctx context.Context, commit *store.Commit) (*session.Committed, int64, error) {
+	return store.CommitInTurn(ctx, b, commit)
+}

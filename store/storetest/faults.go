@@ -255,6 +255,34 @@ func (f *Faults) Streams() stream.Manager {
 // Locks implements [store.Backend].
 func (f *Faults) Locks() lock.Manager { return faultyLocks{f, f.inner.Locks()} }
 
+// Commit implements [store.Backend]. It is two writes, "Append" and "Commit", in
+// this order: a fault may leave the first without the second.
+func (f *Faults) Commit(ctx context.Context, c *store.Commit) (*session.Committed, int64, error) {
+	when, failed := f.next("Append", c.Tenant, c.Stream)
+	if when == Before {
+		return nil, 0, failed
+	}
+	if when == Pass {
+		switch when, failed = f.next("Commit", c.Tenant, c.SessionID); when {
+		case Pass:
+			return f.inner.Commit(ctx, c)
+		case After:
+			if done, last, err := f.inner.Commit(ctx, c); err != nil {
+				return done, last, err
+			}
+			return nil, 0, failed
+		}
+	}
+	ordered, err := f.inner.Streams().Tenant(c.Tenant).Append(ctx, c.Stream, c.Batch)
+	if err == nil {
+		_, err = ordered.Wait(ctx)
+	}
+	if err != nil {
+		return nil, 0, err
+	}
+	return nil, 0, failed
+}
+
 // Close implements [store.Backend]; it never fails by injection.
 func (f *Faults) Close() error { return f.inner.Close() }
 
