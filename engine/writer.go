@@ -315,7 +315,9 @@ func (w *writer) land(ctx context.Context, s sent) (last int64, resent bool, err
 }
 
 // refused reports whether a stream will never take what it was given.
-func refused(err error) bool { return errors.Is(err, session.ErrTooLarge) || errors.Is(err, session.ErrInvalid) }
+func refused(err error) bool {
+	return errors.Is(err, session.ErrTooLarge) || errors.Is(err, session.ErrInvalid)
+}
 
 // flush makes everything emitted so far durable.
 func (w *writer) flush(ctx context.Context) error {

@@ -146,9 +146,7 @@ type Batch struct {
 }
 
 // Append is a batch on its way: ordered before any later write that the caller
-// makes to the same backend, though perhaps not yet durable. A commit by the same
-// producer never stands without it: if the batch fails because the backend is
-// unavailable, so does the commit, until the batch was sent again.
+// makes to the same backend, though perhaps not yet durable.
 type Append interface {
 	// Wait returns the sequence of the batch's last chunk once it is durable.
 	Wait(ctx context.Context) (int64, error)

@@ -42,18 +42,12 @@ func (s *streams) Append(ctx context.Context, id string, batch stream.Batch) (st
 	if err := ctx.Err(); err != nil {
 		return nil, failure(name, err)
 	}
-	if err := session.CheckID(id); err != nil {
-		return nil, err
-	}
-	if batch.First < 0 {
-		return nil, session.Invalid("producer sequence", "%d is negative", batch.First)
-	}
-	chunks, err := split(batch.Chunks, s.b.config.MaxChunk)
+	chunks, err := s.prepare(id, &batch)
 	if err != nil {
 		return nil, err
 	}
 	a := &appending{writer: s.b.writer}
-	a.op = &op{what: name, by: producerKey{s.tenant, batch.Producer.Session, batch.Producer.Epoch}, run: func(t *tx) (err error) {
+	a.op = &op{what: name, run: func(t *tx) (err error) {
 		a.last, err = s.append(t, id, batch.Producer, batch.First, chunks)
 		return err
 	}}
@@ -61,6 +55,17 @@ func (s *streams) Append(ctx context.Context, id string, batch stream.Batch) (st
 		return nil, err
 	}
 	return a, nil
+}
+
+// prepare checks a batch and encodes it.
+func (s *streams) prepare(id string, batch *stream.Batch) ([]encodedChunk, error) {
+	if err := session.CheckID(id); err != nil {
+		return nil, err
+	}
+	if batch.First < 0 {
+		return nil, session.Invalid("producer sequence", "%d is negative", batch.First)
+	}
+	return split(batch.Chunks, s.b.config.MaxChunk)
 }
 
 // encodedChunk is a chunk in its wire form, in several pieces if it was split.

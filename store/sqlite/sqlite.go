@@ -211,17 +211,3 @@ func (b *Backend) read(ctx context.Context, what string, run func(*conn) error) 
 func (b *Backend) lookElsewhere(ctx context.Context) error {
 	return b.writer.do(ctx, &op{what: "look for changes", reads: true, run: func(*tx) error { return b.writer.refresh() }})
 }
-
-// Commit implements [store.Backend]. The batch and the commit share a transaction.
-func (b *Backend) Commit(ctx context.Context, commit *store.Commit) (*session.Committed, int64, error) {
-	ordered, err := b.Streams().Tenant(commit.Tenant).Append(ctx, commit.Stream, commit.Batch)
-	if err != nil {
-		return nil, 0, err
-	}
-	done, err := b.Sessions().Tenant(commit.Tenant).Commit(ctx, commit.Commit)
-	if err != nil {
-		return nil, 0, err
-	}
-	last, err := ordered.Wait(ctx)
-	return done, last, err
-}

@@ -39,12 +39,7 @@ func tenantName(tenant string) string {
 
 // write runs an operation on a session that must exist.
 func (s *sessions) write(ctx context.Context, id, verb string, run func(*tx, *header) error) error {
-	return s.b.writer.do(ctx, s.op(id, verb, run))
-}
-
-// op is an operation on a session that must exist.
-func (s *sessions) op(id, verb string, run func(*tx, *header) error) *op {
-	return &op{what: what(id, verb), run: func(t *tx) error {
+	return s.b.write(ctx, what(id, verb), func(t *tx) error {
 		h := t.cache.header(s.tenant, id)
 		if h == nil {
 			var err error
@@ -53,7 +48,7 @@ func (s *sessions) op(id, verb string, run func(*tx, *header) error) *op {
 			}
 		}
 		return run(t, h)
-	}}
+	})
 }
 
 // read runs queries about a session that must exist.

@@ -5,10 +5,32 @@ import (
 	"time"
 
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store"
 )
 
 // Commit implements [session.Turns].
-func (s *sessions) Commit(ctx context.Context, commit *session.Commit) (committed *session.Committed, err error) {
+func (s *sessions) Commit(ctx context.Context, commit *session.Commit) (*session.Committed, error) {
+	return s.commitAfter(ctx, commit, func(*tx) error { return nil })
+}
+
+// Commit implements [store.Backend]. The batch and the commit are one operation.
+func (b *Backend) Commit(ctx context.Context, commit *store.Commit) (*session.Committed, int64, error) {
+	s := &streams{b, tenantName(commit.Tenant)}
+	chunks, err := s.prepare(commit.Stream, &commit.Batch)
+	if err != nil {
+		return nil, 0, err
+	}
+	var last int64
+	sessions := &sessions{b, s.tenant}
+	committed, err := sessions.commitAfter(ctx, commit.Commit, func(t *tx) (err error) {
+		last, err = s.append(t, commit.Stream, commit.Batch.Producer, commit.Batch.First, chunks)
+		return err
+	})
+	return committed, last, err
+}
+
+// commitAfter makes a commit behind what first writes.
+func (s *sessions) commitAfter(ctx context.Context, commit *session.Commit, first func(*tx) error) (committed *session.Committed, err error) {
 	if err := commit.Check(); err != nil {
 		return nil, err
 	}
@@ -16,7 +38,10 @@ func (s *sessions) Commit(ctx context.Context, commit *session.Commit) (committe
 	if err != nil {
 		return nil, err
 	}
-	o := s.op(commit.SessionID, "commit", func(t *tx, h *header) error {
+	err = s.write(ctx, commit.SessionID, "commit", func(t *tx, h *header) error {
+		if err := first(t); err != nil {
+			return err
+		}
 		repeated, err := commit.Guard(&h.State)
 		if err != nil {
 			return err
@@ -30,8 +55,7 @@ func (s *sessions) Commit(ctx context.Context, commit *session.Commit) (committe
 		committed, err = s.commit(t, h, commit, d)
 		return err
 	})
-	o.after = producerKey{s.tenant, commit.SessionID, commit.Fence.Epoch}
-	if err := s.b.writer.do(ctx, o); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	return committed, nil

@@ -48,8 +48,7 @@ type writer struct {
 	cache *cache
 	// dataVersion changes when another process has written.
 	dataVersion int64
-	owed        map[producerKey]bool // whose last batch could not be written
-	batches     int                  // since the length of the write-ahead log was looked at
+	batches     int // since the length of the write-ahead log was looked at
 	logLimit    int64
 
 	mu      sync.Mutex
@@ -68,19 +67,10 @@ type writer struct {
 type op struct {
 	what  string
 	run   func(*tx) error
-	reads bool        // it only looks at the connection and needs no transaction
-	by    producerKey // set if it appends to a stream
-	after producerKey // set if it must not overtake what that producer appends
+	reads bool // it only looks at the connection and needs no transaction
 	state atomic.Int32
 	done  chan struct{} // closed when err is final
 	err   error
-}
-
-// producerKey is who appends to a stream and commits to a session: a session under
-// one lease.
-type producerKey struct {
-	tenant, session string
-	epoch           int64
 }
 
 // The states of an operation.
@@ -102,7 +92,7 @@ type tx struct {
 func newWriter(c *conn, config *Config, watch *watch) *writer {
 	w := &writer{
 		conn: c, path: config.Path, busy: config.BusyTimeout, log: config.Logger,
-		watch: watch, cache: newCache(), owed: map[producerKey]bool{}, logLimit: maxLog, done: make(chan struct{}),
+		watch: watch, cache: newCache(), logLimit: maxLog, done: make(chan struct{}),
 	}
 	w.wake.L = &w.mu
 	w.timer = time.AfterFunc(time.Hour, w.hurry)
@@ -288,28 +278,10 @@ func (w *writer) perform(batch []*op) {
 			o.err = err
 		}
 		o.err = failure(o.what, o.err)
-		if o.by != (producerKey{}) {
-			w.note(o)
-		}
 	}
 	if err == nil && len(t.streams) > 0 {
 		w.watch.notify(t.streams)
 	}
-}
-
-// maxOwed bounds what is remembered of producers that never came back.
-const maxOwed = 10_000
-
-// note remembers a producer whose batch could not be written, until it can.
-func (w *writer) note(o *op) {
-	if !session.IsRetryable(o.err) {
-		delete(w.owed, o.by)
-		return
-	}
-	if len(w.owed) >= maxOwed {
-		clear(w.owed)
-	}
-	w.owed[o.by] = true
 }
 
 // look runs the operations that need no transaction and leaves the others.
@@ -358,11 +330,7 @@ func (w *writer) member(t *tx, o *op, savepoint, alone bool) error {
 		}
 	}
 	t.dirty = false
-	if w.owed[o.after] {
-		o.err = session.ErrUnavailable.WithMessage("%s: what goes before it could not be written", o.what)
-	} else {
-		o.err = w.call(t, o)
-	}
+	o.err = w.call(t, o)
 	switch {
 	case t.broken != nil:
 		return t.broken

@@ -124,6 +124,7 @@ func groups() []group {
 		{"crash", crashCases()},
 		{"linearize", linearizeCases()},
 		{"streams", streamCases()},
+		{"together", togetherCases()},
 		{"locks", lockCases()},
 	}
 }
