@@ -56,12 +56,20 @@ func (w *batch) addCalls(calls []session.Call) error {
 	if len(calls) == 0 {
 		return nil
 	}
-	args := make([]any, 0, 10*len(calls))
+	args, err := callArgs(make([]any, 0, 10*len(calls)), calls)
+	if err == nil {
+		w.do("calls", keyCalls, args...)
+	}
+	return err
+}
+
+// callArgs adds the ten parts of each row.
+func callArgs(args []any, calls []session.Call) ([]any, error) {
 	for i := range calls {
 		call := &calls[i]
 		doc, result, writes, meta, err := encodeCall(call)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		status, begun, settled := call.Status, "", ""
 		if status == "" {
@@ -75,8 +83,7 @@ func (w *batch) addCalls(calls []session.Call) error {
 		}
 		args = append(args, call.MessageID, call.ID, call.Index, string(status), begun, settled, doc, result, meta, writes)
 	}
-	w.do("calls", keyCalls, args...)
-	return nil
+	return args, nil
 }
 
 // callError explains why a call was not claimed or settled.

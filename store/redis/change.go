@@ -13,7 +13,7 @@ import (
 // custom, if set, is the state that a new session begins with.
 func (w *batch) change(id, runID string, c *session.Change, custom *session.Document, at time.Time) (err error) {
 	if c.KeepMessages != nil {
-		w.do("keep", keyMessages+keyMetas+keyMessageIDs+keyPoints+keyPointRows+keyCalls+keyOpen+keyOver+keyChildren+keyAwaited,
+		w.do("keep", keyMessages+keyMetas+keyNames+keyUndone+keyPoints+keyCalls+keyOpen+keyOver+keyChildren+keyAwaited,
 			*c.KeepMessages)
 	}
 	if err := w.appendMessages(c); err != nil {
@@ -122,7 +122,7 @@ func (w *batch) appendMessages(c *session.Change) error {
 	if len(args) == 1 && c.Promote == nil {
 		return nil
 	}
-	letters := keyMessages + keyMetas + keyMessageIDs
+	letters := keyMessages + keyMetas + keyNames
 	if c.Promote != nil {
 		letters += keyCalls
 	}

@@ -2,7 +2,6 @@ package redis
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"time"
 
@@ -11,13 +10,8 @@ import (
 
 // addCheckpoint marks the session as the batch leaves it.
 func (w *batch) addCheckpoint(id string, n session.NewCheckpoint, at time.Time) {
-	if n.ID == "" {
-		n.ID = session.CheckpointID(id, n.Step, at, fmt.Sprint(at.UnixNano()))
-	}
-	if n.Source == "" {
-		n.Source = session.FromSave
-	}
-	w.do("checkpoint", keyPoints+keyPointRows, n.ID, n.Step, string(n.Source), n.StreamSequence)
+	n = completed(id, n, at)
+	w.do("checkpoint", keyNames+keyPoints, n.ID, n.Step, string(n.Source), n.StreamSequence)
 }
 
 // pointRow is a checkpoint's row, field by field.
@@ -37,9 +31,9 @@ func decodePoint(id string, part any) (*session.Checkpoint, int64, error) {
 	}
 	r := pointRow(fields)
 	return &session.Checkpoint{
-		SessionID: id, MessageCount: int(number(r[0])), ID: r[1], RunID: r[2], Turn: int(number(r[3])), Step: int(number(r[4])),
-		Status: session.Status(r[5]), Source: session.CheckpointSource(r[6]), Version: number(r[7]),
-		StreamSequence: number(r[8]), At: moment(r[9]), Undone: text(parts[2]) == "1",
+		SessionID: id, MessageCount: int(number(r[0])), Version: number(r[1]), At: moment(r[2]), Step: int(number(r[3])),
+		Source: session.CheckpointSource(r[4]), StreamSequence: number(r[5]), ID: r[6], RunID: r[7], Turn: int(number(r[8])),
+		Status: session.Status(r[9]), Undone: text(parts[2]) == "1",
 	}, n, nil
 }
 
@@ -58,7 +52,7 @@ func (s *sessions) CreateCheckpoint(ctx context.Context, id string, n session.Ne
 // checkpoint reads one with its custom state; the latest if no id is given.
 func (s *sessions) checkpoint(ctx context.Context, id, verb, checkpointID string) (*session.Checkpoint, error) {
 	q := query()
-	q.do("checkpoint", keyPoints+keyPointRows, checkpointID)
+	q.do("checkpoint", keyNames+keyUndone+keyPoints, checkpointID)
 	v, err := s.read(ctx, id, verb, q)
 	if err != nil {
 		return nil, err
@@ -107,25 +101,28 @@ func (s *sessions) Checkpoints(ctx context.Context, id string, request session.P
 	if err != nil {
 		return page, err
 	}
-	v, err := s.read(ctx, id, "list checkpoints", query())
+	q := query()
+	q.do("len", keyPoints, keyPoints)
+	v, err := s.read(ctx, id, "list checkpoints", q)
 	if err != nil {
 		return page, err
 	}
-	total := int64(v.header.points)
+	points := int(number(text(v.parts[0])))
+	total := int64(points)
 	from := total - int64(request.Skip())
 	if resumed {
 		from = min(at.N-1, total)
 	}
 	page = session.Page[session.Checkpoint]{Items: []session.Checkpoint{}, Offset: request.Skip(), Limit: request.Size()}
 	if request.Total {
-		page.Total = &v.header.points
+		page.Total = &points
 	}
 	to := max(from-int64(page.Limit)+1, 1)
 	if from < to {
 		return page, nil
 	}
-	q := query()
-	q.do("checkpoints", keyPoints+keyPointRows, from, to)
+	q = query()
+	q.do("checkpoints", keyNames+keyUndone+keyPoints, from, to)
 	if v, err = s.read(ctx, id, "list checkpoints", q); err != nil {
 		return page, err
 	}

@@ -23,7 +23,7 @@ func (s *sessions) changeDirectly(ctx context.Context, id, verb string, c *sessi
 		out.Stop = nil // of a run that has ended
 	}
 	out.Warnings = c.Writes.Warnings
-	s.afterChange(ctx, id, c, out)
+	s.afterChange(ctx, id, c)
 	return out.Committed, nil
 }
 

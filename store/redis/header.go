@@ -19,7 +19,6 @@ type header struct {
 	closeOwedAt time.Time
 	runStatus   session.RunStatus
 	runRuntime  string
-	points      int // checkpoints ever written
 
 	// The record of the run in flight, as far as commits change it.
 	runSteps  int
@@ -39,7 +38,7 @@ func newHeader(tenant, id string, raw map[string]string) *header {
 	h.Version, h.StepCount, h.ResumeCount = number("v"), int(number("steps")), int(number("resumes"))
 	h.MessageCount, h.LastCommit, h.UpdatedAt = int(number("msgs")), raw["commit"], moment(raw["updated"])
 	h.CheckpointID, h.CheckpointSource = raw["cp"], session.CheckpointSource(raw["cpsrc"])
-	h.CheckpointedAt, h.points = moment(raw["cpat"]), int(number("cpn"))
+	h.CheckpointedAt = moment(raw["cpat"])
 	h.Status = session.Status(raw["status"])
 	h.Lease = session.Lease{Owner: raw["owner"], Epoch: number("epoch"), ExpiresAt: moment(raw["lease"])}
 	h.Turn, h.CurrentRunID = int(number("turn")), raw["run"]

@@ -15,13 +15,13 @@ const (
 	keyDoc         = "d" // hash: the rest of the document: doc, end, step, output
 	keyMessages    = "m" // list: the bodies of messages
 	keyMetas       = "x" // list: for each message id, role and calls, with zero bytes between
-	keyMessageIDs  = "i" // hash: message id to number, from 1
+	keyNames       = "i" // hash: number, from 1, by message id (m) and by checkpoint id (c)
 	keyStateLog    = "s" // stream: the writes to custom state, by version
 	keySnapshots   = "z" // hash: custom state at some versions
 	keyStateKinds  = "k" // hash: state key to "l" for a list, "v" for another value
 	keyRuns        = "r" // hash: by turn the record (d), outcome (e), output (o), progress (x); turn by id (i) and request (q)
-	keyPoints      = "c" // hash: number by checkpoint id (i); undone ones by number (u)
-	keyPointRows   = "p" // list: the rows of checkpoints, by number
+	keyPoints      = "p" // list: the rows of checkpoints, by number
+	keyUndone      = "c" // hash: those that were undone, by number (u)
 	keyCalls       = "t" // hash: rows of calls of steps in flight, under message and call
 	keyOpen        = "w" // hash: rows of waits that are open
 	keyOver        = "v" // hash: rows of waits that are over
@@ -35,8 +35,8 @@ const (
 	keyStream      = "S" // hash: the stream's header and how far its producers have come
 	keyChunks      = "X" // stream: its chunks
 	keyLock        = "L" // hash: a lock
-	sessionLetters = keyHeader + keyDoc + keyMessages + keyMetas + keyMessageIDs + keyStateLog + keySnapshots + keyStateKinds +
-		keyRuns + keyPoints + keyPointRows + keyCalls + keyOpen + keyOver + keyChildren + keyAwaited + keyOwnership +
+	sessionLetters = keyHeader + keyDoc + keyMessages + keyMetas + keyNames + keyStateLog + keySnapshots + keyStateKinds +
+		keyRuns + keyPoints + keyUndone + keyCalls + keyOpen + keyOver + keyChildren + keyAwaited + keyOwnership +
 		keyInbox + keyInboxSeen + keyWakes + keyOutbox + keyStream + keyChunks
 )
 

@@ -33,7 +33,7 @@ func newState(tenant string, state *session.State, now time.Time) session.State 
 // version is 0 until it is bumped.
 func (w *batch) create(state *session.State, born string) error {
 	w.do("absent", "")
-	w.do("set", "", "born", born, "v", "0", "epoch", "0", "msgs", "0", "cpn", "0", "turn", "0",
+	w.do("set", "", "born", born, "v", "0", "epoch", "0", "msgs", "0", "turn", "0",
 		"created", micros(state.CreatedAt), "steps", state.StepCount, "resumes", state.ResumeCount)
 	return w.replaceDocument(state)
 }
@@ -108,8 +108,12 @@ func (s *sessions) Load(ctx context.Context, id string) (*session.State, error) 
 		return nil, err
 	}
 	state := h.State
-	if state.Custom, _, err = stateAt(id, v.parts[0]); err != nil {
+	var logged int
+	if state.Custom, logged, err = stateAt(id, v.parts[0]); err != nil {
 		return nil, err
+	}
+	if outweighs(logged, v.parts[0]) {
+		s.condense(ctx, h, &state.Custom)
 	}
 	if state.Pending, err = decodePendings(id, v.parts[2]); err != nil {
 		return nil, err
@@ -157,9 +161,9 @@ func (s *sessions) readPoint(ctx context.Context, clone *session.Clone) (*view, 
 	q := query()
 	switch {
 	case clone.CheckpointID != "":
-		q.do("checkpoint", keyPoints+keyPointRows, clone.CheckpointID)
+		q.do("checkpoint", keyNames+keyUndone+keyPoints, clone.CheckpointID)
 	case clone.MessageCount != nil:
-		q.do("within", keyPoints+keyPointRows, max(*clone.MessageCount, 0))
+		q.do("within", keyNames+keyUndone+keyPoints, max(*clone.MessageCount, 0))
 	}
 	return s.read(ctx, clone.From, "clone", q)
 }
@@ -217,7 +221,7 @@ func (w *batch) copyMessages(count int, bodies, metas []any) {
 		args = append(args, "m", messageID(meta), meta, text(bodies[i]))
 	}
 	if len(args) > 1 {
-		w.do("append", keyMessages+keyMetas+keyMessageIDs, args...)
+		w.do("append", keyMessages+keyMetas+keyNames, args...)
 	}
 }
 

@@ -31,6 +31,7 @@ type script struct {
 var (
 	readSession  = newScript("session_read", false)
 	writeSession = newScript("session_write", true)
+	commitStep   = compile(source("prelude")+source("session_commit"), true)
 	addHints     = newScript("hints_add", true)
 	settleHints  = newScript("hints_settle", true)
 	readStream   = newScript("stream_read", false)
@@ -38,22 +39,27 @@ var (
 	useLock      = newScript("lock", true)
 	probe        = newScript("probe", false)
 
-	scripts = []*script{readSession, writeSession, addHints, settleHints, readStream, writeStream, useLock, probe}
+	scripts = []*script{readSession, writeSession, commitStep, addHints, settleHints, readStream, writeStream, useLock, probe}
 )
 
 func newScript(name string, writes bool) *script {
-	read := func(name string) string {
-		text, err := sources.ReadFile("lua/" + name + ".lua")
-		if err != nil {
-			panic(err) // they are embedded
-		}
-		return string(text)
+	return compile(source("prelude")+source("keys")+source(name), writes)
+}
+
+func source(name string) string {
+	text, err := sources.ReadFile("lua/" + name + ".lua")
+	if err != nil {
+		panic(err) // they are embedded
 	}
+	return string(text)
+}
+
+func compile(body string, writes bool) *script {
 	first := "#!lua flags=no-writes\n"
 	if writes {
 		first = "#!lua\n"
 	}
-	s := &script{source: first + read("prelude") + read(name), writes: writes}
+	s := &script{source: first + body, writes: writes}
 	sum := sha1.Sum([]byte(s.source)) //nolint:gosec // the server names scripts by it
 	s.sha = hex.EncodeToString(sum[:])
 	return s
@@ -151,10 +157,12 @@ func (w *batch) use(letter byte) {
 }
 
 // names are the keys of the letters that are used, under what they begin with.
-func (w *batch) names(prefix string) []string {
-	out := make([]string, len(w.letters))
-	for i, letter := range w.letters {
-		out[i] = prefix + string(letter)
+func (w *batch) names(prefix string) []string { return keyNamesOf(prefix, string(w.letters)) }
+
+func keyNamesOf(prefix, letters string) []string {
+	out := make([]string, len(letters))
+	for i := range len(letters) {
+		out[i] = prefix + letters[i:i+1]
 	}
 	return out
 }

@@ -3,6 +3,7 @@ package redis
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"github.com/helixagents/helix/session"
@@ -13,8 +14,8 @@ import (
 // together are made outside of commits, once the writes since the last outweigh
 // it; they say nothing new, so it does not matter who makes them or whether.
 
-// minDelta is how many bytes of writes may gather before a snapshot is made: below
-// it, replaying them costs less.
+// minDelta is how many bytes of writes may gather before whoever reads them makes a
+// snapshot: below it, replaying them costs less.
 const minDelta = 64 << 10
 
 // stateAt puts custom state together from what the script found.
@@ -48,20 +49,22 @@ func (w *batch) readState(version string) {
 
 // writeState adds writes to the log.
 func (w *batch) writeState(writes session.Writes) error {
+	body, kinds, err := encodeState(writes)
+	if err == nil && len(body) > 0 {
+		w.do("state", keyStateLog+keyStateKinds, append([]any{body}, kinds...)...)
+	}
+	return err
+}
+
+// encodeState gives writes as the log has them, and what is known of their keys.
+// There are neither if nothing is written.
+func encodeState(writes session.Writes) ([]byte, []any, error) {
 	kinds, err := keyKinds(writes)
-	if err != nil {
-		return err
+	if err != nil || len(kinds) == 0 {
+		return nil, nil, err
 	}
-	composed := session.Compose(writes)
-	if composed.Empty() {
-		return nil
-	}
-	body, err := encodeWrites(composed)
-	if err != nil {
-		return err
-	}
-	w.do("state", keyStateLog+keyStateKinds, append([]any{body}, kinds...)...)
-	return nil
+	body, err := encodeWrites(session.Compose(writes))
+	return body, kinds, err
 }
 
 // keyKinds says for each key that writes touch whether it must be a list, if it is
@@ -122,43 +125,27 @@ func (w *batch) writeWhole(id string, doc *session.Document) error {
 	return nil
 }
 
-// outweighs reports whether the writes since the last snapshot outweigh it.
-func outweighs(delta, snapshot int64) bool { return delta > max(2*snapshot, minDelta) }
-
-// condense makes a snapshot of custom state as it is now. Nobody depends on it.
-func (s *sessions) condense(ctx context.Context, id string) {
-	q := query()
-	q.readState("")
-	v, err := s.read(ctx, id, "condense", q)
-	if err == nil {
-		err = s.putSnapshot(ctx, v)
-	}
-	if err != nil {
-		s.b.config.Logger.Warn("custom state could not be condensed", "tenant", s.tenant, "session", id, "error", err)
-	}
+// outweighs reports whether the writes that were read outweigh the snapshot they
+// came after.
+func outweighs(logged int, part any) bool {
+	parts := list(part)
+	return len(parts) > 1 && logged > max(2*len(text(parts[1])), minDelta)
 }
 
-// putSnapshot stores custom state as the first part of v has it.
-func (s *sessions) putSnapshot(ctx context.Context, v *view) error {
-	h := v.header
-	doc, logged, err := stateAt(h.ID, v.parts[0])
-	if err != nil {
-		return err
-	}
+// condense makes a snapshot of custom state as it was read. Nobody depends on it.
+func (s *sessions) condense(ctx context.Context, h *header, doc *session.Document) {
 	body, err := doc.MarshalJSON()
-	if err != nil {
-		return err
+	if err == nil {
+		// Only the incarnation that was read may have it: one made anew under the same id
+		// has another state at this version.
+		w := &batch{}
+		w.do("same", "", "born", h.raw["born"])
+		w.do("snapshot", keySnapshots, h.raw["v"], body)
+		_, err = s.apply(ctx, h.ID, "condense", "", w)
 	}
-	// Only the incarnation that was read may have it: one made anew under the same id
-	// has another state at this version.
-	w := &batch{}
-	w.do("same", "", "born", h.raw["born"])
-	w.do("snapshot", keySnapshots, h.raw["v"], body, logged)
-	_, err = s.apply(ctx, h.ID, "condense", "", w)
-	if _, refused := err.(*refusal); refused { //nolint:errorlint // apply returns it as it is
-		return nil
+	if _, refused := errors.AsType[*refusal](err); err != nil && !refused {
+		s.b.config.Logger.Warn("custom state could not be condensed", "tenant", s.tenant, "session", h.ID, "error", err)
 	}
-	return err
 }
 
 // encodeWrites gives the JSON of writes by hand, for the encoder would re-space

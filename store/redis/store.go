@@ -3,6 +3,7 @@ package redis
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/helixagents/helix/session"
@@ -86,8 +87,7 @@ func (s *sessions) read(ctx context.Context, id, verb string, q *batch) (*view, 
 // done is what a change of a session left.
 type done struct {
 	session.Committed
-	delta, snap int64 // the size of the writes to custom state since the last snapshot, and of that
-	results     []any
+	results []any
 }
 
 // refusal is a change that the session did not allow. Nothing has changed.
@@ -152,7 +152,11 @@ func (s *sessions) apply(ctx context.Context, id, verb, token string, w *batch) 
 	if err != nil {
 		return nil, failure(name, err)
 	}
-	parts := list(out)
+	return s.outcome(id, list(out))
+}
+
+// outcome reads the answer of a script that changes a session.
+func (s *sessions) outcome(id string, parts []any) (*done, error) {
 	if kind, _ := parts[0].(int64); kind == 0 {
 		why := list(parts[2])
 		r := &refusal{why: text(why[0]), now: moment(text(parts[1]))}
@@ -168,16 +172,15 @@ func (s *sessions) apply(ctx context.Context, id, verb, token string, w *batch) 
 }
 
 func newDone(parts []any) *done {
-	d := &done{}
+	d := &done{results: parts[3:]}
 	kind, _ := parts[0].(int64)
 	d.Repeated = kind == 2
-	d.Version, d.MessageCount, d.CheckpointID = number(text(parts[2])), int(number(text(parts[3]))), text(parts[4])
-	d.Inbox = number(text(parts[5])) > 0
-	if kind := text(parts[6]); kind != "" {
-		d.Stop = &session.Stop{Kind: session.StopKind(kind), Reason: text(parts[7]), At: moment(text(parts[8]))}
+	stands := strings.Split(text(parts[2]), "\x00")
+	d.Version, d.MessageCount, d.CheckpointID = number(stands[0]), int(number(stands[1])), stands[2]
+	d.Inbox = number(stands[3]) > 0
+	if kind := stands[4]; kind != "" {
+		d.Stop = &session.Stop{Kind: session.StopKind(kind), Reason: stands[5], At: moment(stands[6])}
 	}
-	d.delta, d.snap = number(text(parts[9])), number(text(parts[10]))
-	d.results = parts[11:]
 	return d
 }
 

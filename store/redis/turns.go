@@ -16,11 +16,7 @@ func (s *sessions) Commit(ctx context.Context, commit *session.Commit) (*session
 	if err := commit.Check(); err != nil {
 		return nil, err
 	}
-	p, err := s.planCommit(ctx, commit)
-	if err != nil {
-		return nil, err
-	}
-	out, err := s.carryOut(ctx, commit.SessionID, "commit", "", p)
+	out, err := s.commit(ctx, commit)
 	if r, refused := errors.AsType[*refusal](err); refused {
 		return nil, r.commit(commit)
 	}
@@ -32,9 +28,21 @@ func (s *sessions) Commit(ctx context.Context, commit *session.Commit) (*session
 	}
 	if !out.Repeated {
 		out.Warnings = commit.Writes.Warnings
-		s.afterChange(ctx, commit.SessionID, &commit.Change, out)
+		s.afterChange(ctx, commit.SessionID, &commit.Change)
 	}
 	return &out.Committed, nil
+}
+
+// commit sends a commit to the script for it.
+func (s *sessions) commit(ctx context.Context, commit *session.Commit) (*done, error) {
+	if isStep(&commit.Change) {
+		return s.commitStep(ctx, commit)
+	}
+	p, err := s.planCommit(ctx, commit)
+	if err != nil {
+		return nil, err
+	}
+	return s.carryOut(ctx, commit.SessionID, "commit", "", p)
 }
 
 // commit explains a refused commit.
@@ -93,14 +101,11 @@ func precedents(to session.Status) string {
 
 // afterChange does what a change leaves to be done and whoever comes later would
 // do, too.
-func (s *sessions) afterChange(ctx context.Context, id string, c *session.Change, out *done) {
+func (s *sessions) afterChange(ctx context.Context, id string, c *session.Change) {
 	if c.Wake != nil {
 		if err := s.moveWake(ctx, id, c.Wake); err != nil {
 			s.b.config.Logger.Warn("a wake is left to the sweeper", "tenant", s.tenant, "session", id, "error", err)
 		}
-	}
-	if outweighs(out.delta, out.snap) {
-		s.condense(ctx, id)
 	}
 }
 
@@ -128,7 +133,7 @@ func (s *sessions) StartRun(ctx context.Context, start *session.StartRun) (start
 	}
 	started.Committed = out.Committed
 	started.Stop, started.Warnings = nil, start.Writes.Warnings
-	s.afterChange(ctx, id, &start.Change, out)
+	s.afterChange(ctx, id, &start.Change)
 	if start.Change.Run != nil || start.Outcome != nil {
 		run, err := s.Run(ctx, id, start.Run.ID)
 		if err != nil {

@@ -1,17 +1,9 @@
--- What every script begins with.
---
--- KEYS are keys of one slot; ARGV[1] has one letter for each, by which the rest of the script knows it (keys.go says what
--- each holds). ARGV[2] is the time in microseconds, or empty for the server's own.
+-- What every script begins with. ARGV[2] is the time in microseconds, or empty for the server's own.
 --
 -- Bodies are opaque strings: nothing here decodes or encodes them. Numbers are kept as decimal strings; those that may
 -- exceed what Lua prints exactly go through whole().
 
 local call = redis.call
-
-local K = {}
-for i = 1, #KEYS do
-  K[string.sub(ARGV[1], i, i)] = KEYS[i]
-end
 
 local now = ARGV[2]
 if now == '' then
@@ -37,7 +29,12 @@ end
 
 -- each calls a command with all of a list, in parts that fit Lua's stack; pairs stay together.
 local function each(command, key, list)
-  for from = 1, #list, 1000 do
-    call(command, key, unpack(list, from, math.min(from + 999, #list)))
+  local n = #list
+  if n <= 1000 then
+    if n > 0 then call(command, key, unpack(list)) end
+    return
+  end
+  for from = 1, n, 1000 do
+    call(command, key, unpack(list, from, math.min(from + 999, n)))
   end
 end

@@ -11,6 +11,8 @@ read.get = function(letter, ...) return call('HMGET', K[letter], ...) end
 
 read.range = function(letter, from, to) return call('LRANGE', K[letter], from, to) end
 
+read.len = function(letter) return call('LLEN', K[letter]) end
+
 -- Custom state at a version: the last snapshot up to it, and the writes since.
 read.state = function(version)
   if version == '' then version = call('HGET', K.h, 'v') end
@@ -71,7 +73,7 @@ end
 -- A checkpoint by its id, or, if that is empty, the session's latest.
 read.checkpoint = function(id)
   if id == '' then id = call('HGET', K.h, 'cp') or '' end
-  local number = id ~= '' and call('HGET', K.c, 'i' .. id)
+  local number = id ~= '' and call('HGET', K.i, 'c' .. id)
   if not number then return {} end
   return checkpoint(tonumber(number))
 end
@@ -88,7 +90,7 @@ end
 -- The last standing checkpoint that counts at most n messages.
 read.within = function(n)
   local id = call('HGET', K.h, 'cp') or ''
-  local number = tonumber(id ~= '' and call('HGET', K.c, 'i' .. id) or '0')
+  local number = tonumber(id ~= '' and call('HGET', K.i, 'c' .. id) or '0')
   while number > 0 do
     local found = checkpoint(number)
     local count = tonumber(string.match(found[2], '^%d+'))

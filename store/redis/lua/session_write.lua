@@ -4,15 +4,17 @@
 -- An operation may have a check and may have an effect. All checks come before the first effect: a script cannot be
 -- rolled back. So nothing below the line "effects" may refuse or fail.
 --
--- Answers: {1, now, …} done; {2, …} the same commit had been made; {3, …} the same request had been carried out;
--- {0, now, {why, …}, header} refused.
+-- Answers: {1, now, where the session stands, results…} done; {2, …} the same commit had been made; {3, …} the same request had
+-- been carried out; {0, now, {why, …}, header} refused.
+--
+-- The commit of an ordinary step goes through session_commit.lua, which must do the same.
 
 local A = ARGV
 
 -- The header's fields, read when first asked for; most operations need these.
 local hot = {
-  'v', 'owner', 'epoch', 'run', 'rstatus', 'commit', 'status', 'msgs', 'inbox', 'cp', 'cpn', 'turn', 'stopk', 'stopr',
-  'stopa', 'delta', 'snap', 'steps', 'tok',
+  'v', 'owner', 'epoch', 'run', 'rstatus', 'commit', 'status', 'msgs', 'inbox', 'cp', 'turn', 'stopk', 'stopr',
+  'stopa', 'tok',
 }
 local H = setmetatable({}, {
   __index = function(t, field)
@@ -25,15 +27,21 @@ local got = call('HMGET', K.h, unpack(hot))
 for i, field in ipairs(hot) do rawset(H, field, got[i] or '') end
 local exists = got[1] and true or false
 
+-- What session_commit.lua compares in one go, and puts into checkpoints, is also kept as one field.
+local packed = { owner = true, epoch = true, run = true, rstatus = true, turn = true, status = true }
+local repack = false
+
 local dirty = {}
 local function put(field, value)
   rawset(H, field, value)
-  dirty[field] = value
+  dirty[#dirty + 1] = field
+  dirty[#dirty + 1] = value
+  if packed[field] then repack = true end
 end
 
 local function count(field, by)
-  local n = (tonumber(H[field]) or 0) + by
-  put(field, whole(n))
+  local n = whole((tonumber(H[field]) or 0) + by)
+  put(field, n)
   return n
 end
 
@@ -43,9 +51,14 @@ local results = {} -- what operations answer
 local stop = { H.stopk, H.stopr, H.stopa } -- also one that an outcome consumes
 
 local function answer(kind)
-  local out = { kind, now, H.v, H.msgs, H.cp, H.inbox, stop[1], stop[2], stop[3], H.delta, H.snap }
+  local out = { kind, now, table.concat({ H.v, H.msgs, H.cp, H.inbox, stop[1], stop[2], stop[3] }, '\0') }
   for _, result in ipairs(results) do out[#out + 1] = result end
   return out
+end
+
+local function refuse(why)
+  if why[1] == 'repeated' then return answer(2) end
+  return { 0, now, why, call('HGETALL', K.h) }
 end
 
 local check, effect = {}, {}
@@ -54,40 +67,40 @@ local check, effect = {}, {}
 
 -- The session must not exist.
 check.absent = function()
-  if exists then return { 'exists' } end
+  if exists then return refuse({ 'exists' }) end
 end
 
 -- Header fields must still have these values.
 check.same = function(first, last)
   for i = first, last, 2 do
-    if H[A[i]] ~= A[i + 1] then return { 'moved' } end
+    if H[A[i]] ~= A[i + 1] then return refuse({ 'moved' }) end
   end
 end
 
 -- Fields of another hash must still have these values.
 check.match = function(first, last)
   for i = first + 1, last, 2 do
-    if (call('HGET', K[A[first]], A[i]) or '') ~= A[i + 1] then return { 'moved' } end
+    if (call('HGET', K[A[first]], A[i]) or '') ~= A[i + 1] then return refuse({ 'moved' }) end
   end
 end
 
 -- owner, epoch
 check.fence = function(first)
-  if A[first] == '' or H.owner ~= A[first] or H.epoch ~= A[first + 1] then return { 'fence' } end
+  if A[first] == '' or H.owner ~= A[first] or H.epoch ~= A[first + 1] then return refuse({ 'fence' }) end
 end
 
 -- version
 check.version = function(first)
-  if H.v ~= A[first] then return { 'version' } end
+  if H.v ~= A[first] then return refuse({ 'version' }) end
 end
 
 -- key, version, owner, epoch, run, the statuses that the new one may follow or nothing
 check.commit = function(first)
-  if A[first] ~= '' and H.commit == A[first] then return { 'repeated' } end
+  if A[first] ~= '' and H.commit == A[first] then return refuse({ 'repeated' }) end
   local from = A[first + 5]
   if A[first + 2] == '' or H.owner ~= A[first + 2] or H.epoch ~= A[first + 3] or H.v ~= A[first + 1] or H.run ~= A[first + 4]
     or H.rstatus ~= 'running' or (from ~= '' and not string.find(from, ' ' .. H.status .. ' ', 1, true)) then
-    return { 'guard' }
+    return refuse({ 'guard' })
   end
 end
 
@@ -125,7 +138,7 @@ local keep -- how many messages a rewind leaves
 
 check.keep = function(first)
   keep = tonumber(A[first])
-  if keep > (tonumber(H.msgs) or 0) then return { 'keep' } end
+  if keep > (tonumber(H.msgs) or 0) then return refuse({ 'keep' }) end
 end
 
 local ids, metas, bodies -- what is to be appended
@@ -139,17 +152,18 @@ check.append = function(first, last)
     if A[i] == 'p' then
       local row = promoted .. '\0' .. id .. '\0'
       local found = call('HMGET', K.t, row .. 's', row .. 'q', row .. 'r')
-      if found[1] ~= 'settled' or not found[3] then return { 'unsettled', id } end
+      if found[1] ~= 'settled' or not found[3] then return refuse({ 'unsettled', id }) end
       meta, body = found[2], found[3]
       id = split(meta)[1]
     end
     ids[#ids + 1], metas[#metas + 1], bodies[#bodies + 1] = id, meta, body
   end
-  local limit, seen = keep or math.huge, {}
-  for _, id in ipairs(ids) do
+  local seen = {}
+  for i = 1, #ids do
+    local id = ids[i]
     if id ~= '' then
-      local number = call('HGET', K.i, id)
-      if seen[id] or (number and tonumber(number) <= limit) then return { 'duplicate', id } end
+      local number = call('HGET', K.i, 'm' .. id)
+      if seen[id] or (number and (not keep or tonumber(number) <= keep)) then return refuse({ 'duplicate', id }) end
       seen[id] = true
     end
   end
@@ -169,14 +183,14 @@ effect.append = function(first)
     each('RPUSH', K.m, bodies)
     each('RPUSH', K.x, metas)
     local n, numbered = tonumber(H.msgs) or 0, {}
-    for i, id in ipairs(ids) do
-      if id ~= '' then
-        numbered[#numbered + 1] = id
-        numbered[#numbered + 1] = whole(n + i)
+    for i = 1, #ids do
+      if ids[i] ~= '' then
+        numbered[#numbered + 1] = 'm' .. ids[i]
+        numbered[#numbered + 1] = n + i
       end
     end
     each('HSET', K.i, numbered)
-    put('msgs', whole(n + #bodies))
+    put('msgs', n + #bodies)
   end
   if A[first] ~= '' then drop_calls(A[first]) end
 end
@@ -184,7 +198,7 @@ end
 -- undo takes checkpoints back that count messages which are gone. Those before the first that stands do, too.
 local function undo()
   local id = H.cp
-  local number = tonumber(id ~= '' and call('HGET', K.c, 'i' .. id) or '0')
+  local number = tonumber(id ~= '' and call('HGET', K.i, 'c' .. id) or '0')
   local row
   while number > 0 do
     local mark = 'u' .. whole(number)
@@ -197,9 +211,9 @@ local function undo()
     number = number - 1
   end
   local point = number > 0 and split(row) or {}
-  put('cp', point[2] or '')
-  put('cpsrc', point[7] or '')
-  put('cpat', point[10] or '')
+  put('cp', point[7] or '')
+  put('cpsrc', point[5] or '')
+  put('cpat', point[3] or '')
 end
 
 local pending = { 'd', 's', 'm', 'l', 't', 'i', 'r', 'e', 'n', 'z', 'u' } -- the attributes of a wait
@@ -234,7 +248,7 @@ effect.keep = function()
   local undone, gone = {}, {}
   for _, meta in ipairs(call('LRANGE', K.x, keep, -1)) do
     local parts = split(meta)
-    if parts[1] ~= '' then gone[#gone + 1] = parts[1] end
+    if parts[1] ~= '' then gone[#gone + 1] = 'm' .. parts[1] end
     for i = 3, #parts do undone[parts[i]] = true end
   end
   each('HDEL', K.i, gone)
@@ -247,7 +261,7 @@ effect.keep = function()
   put('msgs', whole(keep))
   undo()
 
-  local function holds(message) return message ~= '' and call('HEXISTS', K.i, message) == 1 end
+  local function holds(message) return message ~= '' and call('HEXISTS', K.i, 'm' .. message) == 1 end
 
   local looked = {}
   for _, field in ipairs(call('HKEYS', K.t)) do
@@ -289,7 +303,7 @@ end
 -- The writes, then for each key its name, whether it must be a list or nothing, and what it becomes: 'l', 'v' or ''.
 check.state = function(first, last)
   for i = first + 1, last, 3 do
-    if A[i + 1] == '1' and call('HGET', K.k, A[i]) == 'v' then return { 'notlist', A[i] } end
+    if A[i + 1] == '1' and call('HGET', K.k, A[i]) == 'v' then return refuse({ 'notlist', A[i] }) end
   end
 end
 
@@ -306,7 +320,6 @@ effect.state = function(first, last)
   end
   each('HSET', K.k, set)
   each('HDEL', K.k, gone)
-  count('delta', #A[first])
 end
 
 -- The whole state, then for each key its name and kind.
@@ -316,16 +329,10 @@ effect.whole = function(first, last)
   local kinds = {}
   for i = first + 1, last do kinds[#kinds + 1] = A[i] end
   each('HSET', K.k, kinds)
-  put('delta', '0')
-  put('snap', whole(#A[first]))
 end
 
--- version, state, the writes' size at that version: what the log says anyway, put together.
-effect.snapshot = function(first)
-  call('HSETNX', K.z, A[first], A[first + 1])
-  put('delta', whole(math.max(0, (tonumber(H.delta) or 0) - tonumber(A[first + 2]))))
-  put('snap', whole(#A[first + 1]))
-end
+-- version, state: what the log says anyway, put together
+effect.snapshot = function(first) call('HSETNX', K.z, A[first], A[first + 1]) end
 
 -- Calls --------------------------------------------------------------------------------------------------------------
 
@@ -375,7 +382,7 @@ end
 
 -- message, call
 check.claim = function(first)
-  if call('HEXISTS', K.t, A[first] .. '\0' .. A[first + 1] .. '\0s') == 0 then return { 'nocall' } end
+  if call('HEXISTS', K.t, A[first] .. '\0' .. A[first + 1] .. '\0s') == 0 then return refuse({ 'nocall' }) end
 end
 
 effect.claim = function(first)
@@ -446,7 +453,7 @@ check.waits = function(first, last)
     local state = call('HGET', K.w, A[i] .. '\0s') or call('HGET', K.v, A[i] .. '\0s')
     if state and state ~= 'waiting' then answered[#answered + 1] = A[i] end
   end
-  if #answered > 1 then return answered end
+  if #answered > 1 then return refuse(answered) end
 end
 
 local function is_open(state) return state == 'waiting' or state == 'answered' end
@@ -458,7 +465,7 @@ effect.pending = function(first, last)
     if call('HEXISTS', K.w, id .. '\0s') == 0 and call('HEXISTS', K.v, id .. '\0s') == 0 then
       local key = is_open(A[i + 2]) and K.w or K.v
       call('HSET', key, id .. '\0m', A[i + 1], id .. '\0s', A[i + 2], id .. '\0l', A[i + 3], id .. '\0t', given(A[i + 4]),
-        id .. '\0d', A[i + 5], id .. '\0i', A[i + 6], id .. '\0r', A[i + 7], id .. '\0e', A[i + 8], id .. '\0n', whole(count('seq', 1)))
+        id .. '\0d', A[i + 5], id .. '\0i', A[i + 6], id .. '\0r', A[i + 7], id .. '\0e', A[i + 8], id .. '\0n', count('seq', 1))
     end
   end
 end
@@ -503,7 +510,7 @@ effect.children = function(first, last)
       if remote == '' then remote = was[3] end
     else
       if created == '' then created = now end
-      was[1] = whole(count('seq', 1))
+      was[1] = count('seq', 1)
     end
     call('HSET', K.f, id .. '\0d', A[i + 1], id .. '\0s', A[i + 2], id .. '\0a', A[i + 3], id .. '\0k', A[i + 4],
       id .. '\0c', created, id .. '\0r', remote or '', id .. '\0u', now, id .. '\0n', was[1], id .. '\0v', A[3] .. '/' .. H.v .. '/' .. i)
@@ -528,7 +535,7 @@ effect.send = function(first)
   local id = A[first]
   if call('HSETNX', K.n, id, '1') == 1 then
     call('HSET', K.b, id .. '\0t', given(A[first + 1]), id .. '\0d', A[first + 2], id .. '\0b', A[first + 3],
-      id .. '\0n', whole(count('seq', 1)))
+      id .. '\0n', count('seq', 1))
     count('inbox', 1)
   end
 end
@@ -549,16 +556,15 @@ end
 -- Checkpoints and runs -----------------------------------------------------------------------------------------------
 
 check.checkpoint = function(first)
-  if call('HEXISTS', K.c, 'i' .. A[first]) == 1 then return { 'checkpoint', A[first] } end
+  if call('HEXISTS', K.i, 'c' .. A[first]) == 1 then return refuse({ 'checkpoint', A[first] }) end
 end
 
 -- id, step, source, stream sequence
 effect.checkpoint = function(first)
-  local number = count('cpn', 1)
-  call('RPUSH', K.p, table.concat({
-    H.msgs, A[first], H.run, H.turn, A[first + 1], H.status, A[first + 2], H.v, A[first + 3], now,
+  local number = call('RPUSH', K.p, table.concat({
+    H.msgs, H.v, now, A[first + 1], A[first + 2], A[first + 3], A[first], H.run, H.turn, H.status,
   }, '\0'))
-  call('HSET', K.c, 'i' .. A[first], whole(number))
+  call('HSET', K.i, 'c' .. A[first], number)
   put('cp', A[first])
   put('cpsrc', A[first + 2])
   put('cpat', now)
@@ -566,7 +572,7 @@ end
 
 -- turn, id, request or nothing, doc
 check.run = function(first)
-  if call('HEXISTS', K.r, 'i' .. A[first + 1]) == 1 then return { 'moved' } end
+  if call('HEXISTS', K.r, 'i' .. A[first + 1]) == 1 then return refuse({ 'moved' }) end
 end
 
 effect.run = function(first)
@@ -599,7 +605,7 @@ end
 
 -- run, kind, reason, at: an abort overrides an interrupt, a repeated request changes nothing
 check.stop = function(first)
-  if H.run ~= A[first] or H.rstatus ~= 'running' then return { 'notrunning' } end
+  if H.run ~= A[first] or H.rstatus ~= 'running' then return refuse({ 'notrunning' }) end
 end
 
 effect.stop = function(first)
@@ -616,7 +622,7 @@ end
 -- ttl in microseconds or nothing: sets a lease's end, and answers it. One that never ended gets an end only if the caller has
 -- told the sweepers ('force').
 check.renew = function(first)
-  if A[first] ~= '' and H.lease == '' and A[first + 1] ~= 'force' then return { 'endless' } end
+  if A[first] ~= '' and H.lease == '' and A[first + 1] ~= 'force' then return refuse({ 'endless' }) end
 end
 
 effect.renew = function(first)
@@ -662,16 +668,11 @@ end
 
 if A[3] ~= '' and H.tok == A[3] then return answer(3) end
 
-local function refuse(why)
-  if why[1] == 'repeated' then return answer(2) end
-  return { 0, now, why, call('HGETALL', K.h) }
-end
-
 if not exists and not creates then return refuse({ 'missing' }) end
 for _, op in ipairs(operations) do
   local checked = check[op[1]]
-  local why = checked and checked(op[2], op[3])
-  if why then return refuse(why) end
+  local refused = checked and checked(op[2], op[3])
+  if refused then return refused end
 end
 
 -- effects: from here on everything is done.
@@ -683,11 +684,7 @@ for _, op in ipairs(operations) do
   if perform then perform(op[2], op[3]) end
 end
 if exists then
-  local fields = {}
-  for field, value in pairs(dirty) do
-    fields[#fields + 1] = field
-    fields[#fields + 1] = value
-  end
-  each('HSET', K.h, fields)
+  if repack then put('pack', table.concat({ H.owner, H.epoch, H.run, H.rstatus, H.turn, H.status }, '\0')) end
+  each('HSET', K.h, dirty)
 end
 return answer(1)

@@ -1,0 +1,135 @@
+package redis
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/helixagents/helix/session"
+)
+
+// stepKeys are those of the script that commits an ordinary step.
+const stepKeys = keyHeader + keyMessages + keyMetas + keyNames + keyStateLog + keyStateKinds + keyPoints + keyCalls
+
+// isStep reports whether a change is that of an ordinary step, for which there is
+// a script of its own.
+func isStep(c *session.Change) bool {
+	return c.Status == "" && c.KeepMessages == nil && c.State == nil && len(c.Pending) == 0 && len(c.Resolve) == 0 &&
+		len(c.Waits) == 0 && len(c.Own) == 0 && len(c.Disown) == 0 && len(c.Children) == 0 && len(c.Consume) == 0 &&
+		c.Wake == nil && c.Outcome == nil
+}
+
+// commitStep commits an ordinary step in one round trip.
+func (s *sessions) commitStep(ctx context.Context, commit *session.Commit) (*done, error) {
+	name := what(commit.SessionID, "commit")
+	if err := s.b.begin(ctx, name); err != nil {
+		return nil, err
+	}
+	args, err := s.stepArgs(commit)
+	if err != nil {
+		return nil, err
+	}
+	out, err := s.b.eval(ctx, commitStep, keyNamesOf(s.prefix(commit.SessionID), stepKeys), args)
+	if err != nil {
+		return nil, failure(name, err)
+	}
+	return s.outcome(commit.SessionID, list(out))
+}
+
+// stepArgs lists a commit's parts in the places where the script looks for them.
+func (s *sessions) stepArgs(commit *session.Commit) ([]any, error) {
+	c := &commit.Change
+	held := commit.Fence.Owner + "\x00" + itoa(commit.Fence.Epoch) + "\x00" + commit.RunID + "\x00" + string(session.RunRunning) + "\x00"
+	if commit.Fence.Owner == "" {
+		held = "\x00" // which no lease is: nobody holds one without an owner
+	}
+	args := make([]any, 0, 48)
+	args = append(args, "", s.b.stamp(), commit.Key, commit.Version, commit.Version+1, held)
+	steps := ""
+	if c.StepCount != nil {
+		steps = itoa(*c.StepCount)
+	}
+	args = append(args, steps)
+	args = append(args, pointArgs(commit)...)
+	args, err := messageArgs(args, c)
+	if err != nil {
+		return nil, err
+	}
+	if args, err = stateArgs(args, c.Writes); err != nil {
+		return nil, err
+	}
+	args = append(args, len(c.Calls))
+	if args, err = callArgs(args, c.Calls); err != nil || c.Run == nil {
+		return args, err
+	}
+	args = append(args, string(c.Run.CompletionReason))
+	usage := c.Run.Usage
+	for _, n := range usageFields(&usage) {
+		args = append(args, *n)
+	}
+	return args, nil
+}
+
+// pointArgs are the checkpoint's id, its source, and its row from the step to the
+// run.
+func pointArgs(commit *session.Commit) []any {
+	if commit.Checkpoint == nil {
+		return []any{"", "", ""}
+	}
+	n := completed(commit.SessionID, *commit.Checkpoint, time.Now())
+	row := itoa(n.Step) + "\x00" + string(n.Source) + "\x00" + itoa(n.StreamSequence) + "\x00" + n.ID + "\x00" + commit.RunID
+	return []any{n.ID, string(n.Source), row}
+}
+
+// completed is a checkpoint with an id and a source.
+func completed(id string, n session.NewCheckpoint, at time.Time) session.NewCheckpoint {
+	if n.ID == "" {
+		n.ID = session.CheckpointID(id, n.Step, at, fmt.Sprint(at.UnixNano()))
+	}
+	if n.Source == "" {
+		n.Source = session.FromSave
+	}
+	return n
+}
+
+// messageArgs adds the messages, then the promoted results.
+func messageArgs(args []any, c *session.Change) ([]any, error) {
+	promoted, total := "", len(c.Messages)
+	if c.Promote != nil {
+		promoted = c.Promote.MessageID
+		total += len(c.Promote.Results)
+	}
+	args = append(args, promoted, total)
+	for i := range c.Messages {
+		id, meta, body, err := encodeMessage(&c.Messages[i])
+		if err != nil {
+			return nil, err
+		}
+		args = append(args, id, meta, body)
+	}
+	if c.Promote == nil {
+		return args, nil
+	}
+	for _, result := range c.Promote.Results {
+		if result.Message == nil {
+			args = append(args, result.CallID, "", "")
+			continue
+		}
+		id, meta, body, err := encodeMessage(result.Message)
+		if err != nil {
+			return nil, err
+		}
+		args = append(args, id, meta, body)
+	}
+	return args, nil
+}
+
+// stateArgs adds writes to custom state, and what is known of the keys.
+func stateArgs(args []any, writes session.Writes) ([]any, error) {
+	body, kinds, err := encodeState(writes)
+	if err != nil {
+		return nil, err
+	}
+	args = append(args, body, len(kinds)/3)
+	return append(args, kinds...), nil
+}
