@@ -19,13 +19,11 @@ var floor = goredis.NewScript(`#!lua
 local call = redis.call
 call('RPUSH', KEYS[2], ARGV[1])
 call('RPUSH', KEYS[3], ARGV[2])
-call('HSET', KEYS[4], ARGV[3], ARGV[4])
+call('HSET', KEYS[4], 'm' .. ARGV[3], ARGV[4], 'c' .. ARGV[7], ARGV[4])
 call('XADD', KEYS[5], ARGV[4] .. '-0', 'b', ARGV[5])
-call('HSET', KEYS[6], 'k', 'v')
-call('RPUSH', KEYS[7], ARGV[6])
-call('HSET', KEYS[8], ARGV[7], ARGV[4])
-call('HSET', KEYS[1], 'v', ARGV[4], 'commit', ARGV[8], 'updated', ARGV[9], 'msgs', ARGV[4], 'delta', ARGV[4], 'steps', ARGV[4],
-  'rsteps', ARGV[4], 'cpn', ARGV[4], 'cp', ARGV[7], 'cpsrc', 'staging', 'cpat', ARGV[9])
+call('RPUSH', KEYS[6], ARGV[6])
+call('HSET', KEYS[1], 'v', ARGV[4], 'commit', ARGV[8], 'updated', ARGV[9], 'msgs', ARGV[4], 'steps', ARGV[4], 'rsteps', ARGV[4],
+  'cp', ARGV[7], 'cpsrc', 'staging', 'cpat', ARGV[9])
 return ARGV[4]`)
 
 // BenchmarkFloor measures commits and the bare writing of the same rows by turns,
@@ -136,12 +134,12 @@ func (s *stepper) floor() {
 		return
 	}
 	keys := make([]string, 0, 8)
-	for _, letter := range "hmxiskpc" {
+	for _, letter := range "hmxisp" {
 		keys = append(keys, s.prefix+string(letter))
 	}
 	err = floor.Run(context.Background(), s.bare, keys, body, message.ID+"\x00assistant", message.ID, s.n,
 		fmt.Sprintf(`{"ops":[{"kind":"replace","key":"k","value":{"n":%d}}]}`, s.n),
-		fmt.Sprintf("%d\x00cp-%d\x00run\x001\x00%d\x00active\x00staging\x00%d\x000\x001700000000000000", s.n, s.n, s.n, s.n),
+		fmt.Sprintf("%d\x00%d\x001700000000000000\x00%d\x00staging\x000\x00cp-%d\x00run\x001\x00active", s.n, s.n, s.n, s.n),
 		fmt.Sprintf("cp-%d", s.n), fmt.Sprintf("run/%d/step", s.n), "1700000000000000").Err()
 	if err != nil {
 		s.b.Error(err)

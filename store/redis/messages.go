@@ -14,13 +14,13 @@ func encodeMessage(m *session.Message) (id, meta string, body []byte, err error)
 	if body, err = session.Encode(m); err != nil {
 		return "", "", nil, session.ErrInvalid.WithCause(err, "message %s cannot be stored", m.ID)
 	}
-	parts := []string{m.ID, string(m.Role)}
+	meta = m.ID + "\x00" + string(m.Role)
 	for i := range m.Parts {
 		if m.Parts[i].Kind == session.PartToolCall {
-			parts = append(parts, m.Parts[i].CallID)
+			meta += "\x00" + m.Parts[i].CallID
 		}
 	}
-	return m.ID, strings.Join(parts, "\x00"), body, nil
+	return m.ID, meta, body, nil
 }
 
 func decodeMessages(id string, first int, bodies []any) ([]session.Message, error) {

@@ -63,7 +63,10 @@ func encodeState(writes session.Writes) ([]byte, []any, error) {
 	if err != nil || len(kinds) == 0 {
 		return nil, nil, err
 	}
-	body, err := encodeWrites(session.Compose(writes))
+	if len(writes.Ops) > 1 {
+		writes = session.Compose(writes)
+	}
+	body, err := encodeWrites(writes)
 	return body, kinds, err
 }
 
@@ -71,6 +74,9 @@ func encodeState(writes session.Writes) ([]byte, []any, error) {
 // there, and what it becomes. What the writes themselves make impossible is
 // refused here, the rest by the script.
 func keyKinds(writes session.Writes) ([]any, error) {
+	if len(writes.Ops) == 0 {
+		return nil, nil
+	}
 	var order []string
 	needs, becomes := map[string]string{}, map[string]string{}
 	for i := range writes.Ops {

@@ -1,6 +1,6 @@
 -- The commit of an ordinary step: messages, writes to custom state, calls, the run's progress and a checkpoint. It does what
--- session_write.lua would, with less to find out: the lease and the run are compared as one string, numbers are taken from
--- what the commands answer, and the arguments have fixed places.
+-- session_write.lua would, with less to find out: the lease and the run are compared as one string ('pack'), what the committer
+-- is told beside is another ('told'), numbers are taken from what the commands answer, and the arguments have fixed places.
 --
 -- KEYS are the header, bodies and metas of messages, names, the log and kinds of custom state, checkpoints and calls. ARGV[3] on:
 -- key, version, the version after, what the header's pack begins with, steps or nothing, checkpoint id or nothing, its source,
@@ -10,19 +10,17 @@
 
 local A = ARGV
 local h = KEYS[1]
-local got = call('HMGET', h, 'v', 'commit', 'pack', 'stopk', 'stopr', 'stopa', 'inbox', 'cp')
+local got = call('HMGET', h, 'v', 'commit', 'pack', 'told')
 
 local function refuse(...)
   return { 0, now, { ... }, call('HGETALL', h) }
 end
 
-local function answer(kind, version, messages, point)
-  return { kind, now, version .. '\0' .. messages .. '\0' .. point .. '\0' .. (got[7] or '') .. '\0' .. (got[4] or '') .. '\0'
-    .. (got[5] or '') .. '\0' .. (got[6] or '') }
-end
-
 if not got[1] then return refuse('missing') end
-if A[3] ~= '' and got[2] == A[3] then return answer(2, got[1], call('LLEN', KEYS[2]), got[8] or '') end
+local told = got[4] or '\0\0\0'
+if A[3] ~= '' and got[2] == A[3] then
+  return { 2, now, got[1] .. '\0' .. call('LLEN', KEYS[2]) .. '\0' .. (call('HGET', h, 'cp') or '') .. '\0' .. told }
+end
 local pack, held = got[3], #A[6]
 if got[1] ~= A[4] or string.sub(pack, 1, held) ~= A[6] then return refuse('guard') end
 
@@ -82,14 +80,15 @@ end
 
 local fields = { 'v', A[5], 'commit', A[3], 'updated', now }
 local messages
-if n > 0 then
+if n == 1 then
+  messages = call('RPUSH', KEYS[2], bodies[1])
+  call('RPUSH', KEYS[3], metas[1])
+else
   each('RPUSH', KEYS[2], bodies)
   each('RPUSH', KEYS[3], metas)
   messages = call('LLEN', KEYS[2])
-  fields[7], fields[8] = 'msgs', messages
-else
-  messages = call('LLEN', KEYS[2])
 end
+if n > 0 then fields[7], fields[8] = 'msgs', messages end
 if promoted ~= '' then
   local prefix, rows = promoted .. '\0', {}
   for _, field in ipairs(call('HKEYS', KEYS[8])) do
@@ -112,7 +111,7 @@ if point ~= '' then
   local m = #fields
   fields[m + 1], fields[m + 2], fields[m + 3], fields[m + 4], fields[m + 5], fields[m + 6] = 'cp', point, 'cpsrc', A[9], 'cpat', now
 else
-  point = got[8] or ''
+  point = call('HGET', h, 'cp') or ''
 end
 each('HSET', KEYS[4], numbered)
 
@@ -155,4 +154,4 @@ if A[at + 1] then
   fields[m + 1], fields[m + 2] = 'usage', table.concat(sums, ' ')
 end
 call('HSET', h, unpack(fields))
-return answer(1, A[5], messages, point)
+return { 1, now, A[5] .. '\0' .. messages .. '\0' .. point .. '\0' .. told }

@@ -27,9 +27,10 @@ local got = call('HMGET', K.h, unpack(hot))
 for i, field in ipairs(hot) do rawset(H, field, got[i] or '') end
 local exists = got[1] and true or false
 
--- What session_commit.lua compares in one go, and puts into checkpoints, is also kept as one field.
+-- What session_commit.lua compares in one go and puts into checkpoints is also kept as one field, and what it tells as another.
 local packed = { owner = true, epoch = true, run = true, rstatus = true, turn = true, status = true }
-local repack = false
+local telling = { inbox = true, stopk = true, stopr = true, stopa = true }
+local repack, retell = false, false
 
 local dirty = {}
 local function put(field, value)
@@ -37,6 +38,7 @@ local function put(field, value)
   dirty[#dirty + 1] = field
   dirty[#dirty + 1] = value
   if packed[field] then repack = true end
+  if telling[field] then retell = true end
 end
 
 local function count(field, by)
@@ -685,6 +687,7 @@ for _, op in ipairs(operations) do
 end
 if exists then
   if repack then put('pack', table.concat({ H.owner, H.epoch, H.run, H.rstatus, H.turn, H.status }, '\0')) end
+  if retell then put('told', table.concat({ H.inbox, H.stopk, H.stopr, H.stopa }, '\0')) end
   each('HSET', K.h, dirty)
 end
 return answer(1)
