@@ -109,10 +109,8 @@ func over(status session.Status) bool { return status == session.Completed || st
 
 // addHints adds index entries, those of one slot in one step.
 func (b *Backend) addHints(ctx context.Context, what string, h *hints) error {
-	if len(h.entries) == 0 {
-		return nil
-	}
-	return b.perSlot(ctx, what, addHints, h.entries, func(e *hint) []any { return []any{e.member, e.score} })
+	groups := b.perSlot(h.entries, func(e *hint) []any { return []any{e.member, e.score} })
+	return failure(what, b.evalEach(ctx, addHints, groups))
 }
 
 // correction is an entry that was found untrue.
@@ -123,57 +121,62 @@ type correction struct {
 
 // settle corrects entries; if that fails somebody will find them untrue again.
 func (b *Backend) settle(ctx context.Context, corrections []correction) {
-	if len(corrections) == 0 {
-		return
-	}
 	entries, right := make([]hint, len(corrections)), make(map[*hint]string, len(corrections))
 	for i, c := range corrections {
 		entries[i] = c.hint
 		right[&entries[i]] = c.right
 	}
-	err := b.perSlot(ctx, "settle indexes", settleHints, entries, func(e *hint) []any { return []any{e.member, e.score, right[e]} })
-	if err != nil && ctx.Err() == nil {
+	groups := b.perSlot(entries, func(e *hint) []any { return []any{e.member, e.score, right[e]} })
+	if err := b.evalEach(ctx, settleHints, groups); err != nil && ctx.Err() == nil {
 		b.config.Logger.Warn("index entries could not be corrected", "error", err)
 	}
 }
 
-// perSlot runs a script once for each slot that entries belong to, all in one
-// pipeline.
-func (b *Backend) perSlot(ctx context.Context, what string, s *script, entries []hint, args func(*hint) []any) error {
-	type group struct {
-		keys []string
-		args []any
-	}
-	groups := map[string]*group{}
+// slotArgs is what a script is given that works on the indexes of one slot.
+type slotArgs struct {
+	keys []string
+	args []any
+}
+
+// perSlot gathers entries by the slot they belong to.
+func (b *Backend) perSlot(entries []hint, args func(*hint) []any) []*slotArgs {
+	var out []*slotArgs
+	bySlot := map[string]*slotArgs{}
 	for i := range entries {
 		e := &entries[i]
-		g := groups[e.slot]
+		g := bySlot[e.slot]
 		if g == nil {
-			g = &group{[]string{e.slot + "recent"}, []any{"", b.stamp(), b.config.settling.Microseconds()}}
-			groups[e.slot] = g
+			g = &slotArgs{[]string{e.slot + "recent"}, []any{"", b.stamp(), b.config.settling.Microseconds()}}
+			bySlot[e.slot], out = g, append(out, g)
 		}
 		g.keys = append(g.keys, e.slot+e.index)
 		g.args = append(g.args, args(e)...)
 	}
-	if len(groups) == 1 {
-		for _, g := range groups {
-			_, err := b.eval(ctx, s, g.keys, g.args)
-			return failure(what, err)
-		}
+	return out
+}
+
+// evalEach runs a script for several slots, in one pipeline.
+func (b *Backend) evalEach(ctx context.Context, s *script, groups []*slotArgs) error {
+	switch len(groups) {
+	case 0:
+		return nil
+	case 1:
+		_, err := b.eval(ctx, s, groups[0].keys, groups[0].args)
+		return err
 	}
 	pipe := b.client.Pipeline()
-	running := make(map[*group]*goredis.Cmd, len(groups))
-	for _, g := range groups {
-		running[g] = pipe.EvalSha(ctx, s.sha, g.keys, g.args...)
+	running := make([]*goredis.Cmd, len(groups))
+	for i, g := range groups {
+		running[i] = pipe.EvalSha(ctx, s.sha, g.keys, g.args...)
 	}
 	_, _ = pipe.Exec(ctx) // each command has its own error
-	for g, cmd := range running {
-		err := cmd.Err()
+	for i, g := range groups {
+		err := running[i].Err()
 		if goredis.HasErrorPrefix(err, "NOSCRIPT") {
 			_, err = b.eval(ctx, s, g.keys, g.args)
 		}
 		if err != nil {
-			return failure(what, err)
+			return err
 		}
 	}
 	return nil

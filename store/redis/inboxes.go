@@ -60,7 +60,7 @@ func (s *sessions) PutWake(ctx context.Context, wake session.Wake) error {
 	at := wake.At
 	if at.IsZero() {
 		var err error
-		if at, err = s.b.now(ctx); err != nil {
+		if at, err = s.b.notAfter(ctx); err != nil {
 			return err
 		}
 	}

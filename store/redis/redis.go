@@ -36,6 +36,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
@@ -96,6 +97,7 @@ type Backend struct {
 	watch   *watch
 	created createdCache
 	tokens  tokens
+	seen    atomic.Int64 // the store's time, as a script has told it last
 
 	closing sync.RWMutex
 	closed  bool
@@ -205,6 +207,14 @@ func (b *Backend) stamp() string {
 		return ""
 	}
 	return micros(b.config.Clock())
+}
+
+// notAfter is a time that is not after the store's.
+func (b *Backend) notAfter(ctx context.Context) (time.Time, error) {
+	if seen := b.seen.Load(); seen != 0 && b.config.Clock == nil {
+		return time.UnixMicro(seen).UTC(), nil
+	}
+	return b.now(ctx)
 }
 
 // now is the store's time.

@@ -68,7 +68,7 @@ func (s *sessions) planCommit(ctx context.Context, commit *session.Commit) (*pla
 	at := time.Now()
 	if c.Outcome != nil || c.Wake != nil {
 		var err error
-		if at, err = s.b.now(ctx); err != nil {
+		if at, err = s.b.notAfter(ctx); err != nil {
 			return nil, err
 		}
 	}
