@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	goredis "github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
@@ -36,7 +38,7 @@ func connect(ctx context.Context, config *Config) (goredis.UniversalClient, erro
 	if config.Client == nil {
 		err = errors.Join(err, client.Close())
 	}
-	if errors.Is(err, context.DeadlineExceeded) {
+	if slow, ok := errors.AsType[net.Error](err); ok && slow.Timeout() {
 		err = session.ErrUnavailable.WithMessage("no answer within %s; check the address, and that nothing between blocks it", config.ConnectTimeout)
 	}
 	return nil, failure("open "+where, err)
@@ -79,6 +81,7 @@ func nodeOptions(o *goredis.Options, config *Config) *goredis.Options {
 	o.MaxRetries = -1
 	o.DialTimeout = config.ConnectTimeout
 	o.DialerRetries = 1
+	o.ReadTimeout = config.readTimeout(o.ReadTimeout)
 	o.ContextTimeoutEnabled = true
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	return o
@@ -88,9 +91,19 @@ func clusterOptions(o *goredis.ClusterOptions, config *Config) *goredis.ClusterO
 	o.MaxRetries = -1
 	o.DialTimeout = config.ConnectTimeout
 	o.DialerRetries = 1
+	o.ReadTimeout = config.readTimeout(o.ReadTimeout)
 	o.ContextTimeoutEnabled = true
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	return o
+}
+
+// readTimeout is how long an answer may take: longer than replicas are waited for.
+func (c *Config) readTimeout(given time.Duration) time.Duration {
+	if given == 0 && c.WaitReplicas > 0 {
+		const usual = 3 * time.Second
+		return c.WaitTimeout + usual
+	}
+	return given
 }
 
 // inspect checks every node that is to be written to, and leaves the scripts

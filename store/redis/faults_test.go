@@ -1,0 +1,168 @@
+package redis_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store/redis"
+	"github.com/helixagents/helix/stream"
+)
+
+// dump is everything a server holds.
+func dump(t *testing.T, client *goredis.Client) string {
+	t.Helper()
+	ctx := context.Background()
+	var b strings.Builder
+	for _, key := range client.Keys(ctx, "*").Val() {
+		fmt.Fprintf(&b, "%s %x\n", key, client.Dump(ctx, key).Val())
+	}
+	return b.String()
+}
+
+func TestMemoryFull(t *testing.T) {
+	t.Parallel()
+	address := start(t)
+	client := admin(t, address)
+	b := open(t, redis.Config{URL: urlOf(address)})
+	run := crowded(t, b, session.DefaultTenant, "a")
+	ctx := context.Background()
+	if err := client.ConfigSet(ctx, "maxmemory", "1mb").Err(); err != nil {
+		t.Fatal(err)
+	}
+	was := dump(t, client)
+	for what, change := range map[string]session.Change{
+		"step":   {Messages: []session.Message{session.UserText("x")}, StepCount: new(3)},
+		"last":   {Messages: []session.Message{session.UserText("x")}, Status: session.Completed, Outcome: &session.Outcome{Status: session.RunCompleted}},
+		"rewind": {KeepMessages: new(0)},
+	} {
+		_, err := b.Sessions().Commit(ctx, run.request(change))
+		if !errors.Is(err, session.ErrUnavailable) || !strings.Contains(fmt.Sprint(err), "memory is full") {
+			t.Errorf("%s: got %v", what, err)
+		}
+	}
+	_, err := b.Streams().Append(ctx, "a", stream.Batch{Producer: run.by(), First: 2, Chunks: []stream.Chunk{{Kind: stream.TextDelta}}})
+	if !errors.Is(err, session.ErrUnavailable) {
+		t.Errorf("append: got %v", err)
+	}
+	if _, err := b.Sessions().Load(ctx, "a"); err != nil {
+		t.Errorf("what is there cannot be read: %v", err)
+	}
+	if is := dump(t, client); is != was {
+		t.Errorf("something was written:\n%s\nwas:\n%s", is, was)
+	}
+	if err := client.ConfigSet(ctx, "maxmemory", "0").Err(); err != nil {
+		t.Fatal(err)
+	}
+	run.commit(session.Change{Messages: []session.Message{session.UserText("x")}})
+}
+
+func TestReplicas(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	primary := start(t, "--repl-diskless-sync-delay", "0")
+	alone := open(t, redis.Config{URL: urlOf(primary), WaitReplicas: 1, WaitTimeout: 50 * time.Millisecond})
+	err := alone.Sessions().Create(ctx, &session.State{ID: "a", Agent: "a", Status: session.Active})
+	if !errors.Is(err, session.ErrUnavailable) || !strings.Contains(fmt.Sprint(err), "replicas") {
+		t.Errorf("a write without a replica: got %v", err)
+	}
+	host, port, _ := strings.Cut(primary, ":")
+	replica := admin(t, start(t, "--replicaof", host+" "+port))
+	b := open(t, redis.Config{URL: urlOf(primary), WaitReplicas: 1, WaitTimeout: 10 * time.Second, Prefix: "copied"})
+	run := newTurn(t, b.Sessions(), "a")
+	for i := range 10 {
+		run.commit(session.Change{StepCount: &i})
+		got := replica.HGet(ctx, "copied:{default/a}:h", "v").Val()
+		if got != fmt.Sprint(run.version) {
+			t.Fatalf("the replica has version %s after the commit of %d", got, run.version)
+		}
+	}
+}
+
+func TestScriptsForgotten(t *testing.T) {
+	t.Parallel()
+	address := start(t)
+	b := open(t, redis.Config{URL: urlOf(address)})
+	forget := func() {
+		t.Helper()
+		if err := admin(t, address).ScriptFlush(context.Background()).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	forget()
+	run := newTurn(t, b.Sessions(), "a")
+	forget()
+	run.commit(session.Change{StepCount: new(1)})
+	forget()
+	run.commit(session.Change{Status: session.Completed, Outcome: &session.Outcome{Status: session.RunCompleted}})
+	page, err := b.Sessions().List(context.Background(), session.Query{Statuses: []session.Status{session.Completed}})
+	if err != nil || len(page.Items) != 1 {
+		t.Errorf("the session is not listed: %v, %v", page.Items, err)
+	}
+	due, err := b.Sessions().OwedCloses(context.Background(), session.SweepRequest{})
+	if err != nil || len(due) != 1 {
+		t.Errorf("the close is not listed: %v, %v", due, err)
+	}
+}
+
+func TestStreamExpires(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	b := open(t, redis.Config{URL: single(t), Prefix: newPrefix(), StreamTTL: 20 * time.Millisecond})
+	m, by := b.Streams(), stream.Producer{Session: "a", Epoch: 1}
+	check := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	appendTo := func(first int64) int64 {
+		t.Helper()
+		out, err := m.Append(ctx, "a", stream.Batch{Producer: by, First: first, Chunks: []stream.Chunk{{Kind: stream.TextDelta, Delta: "x"}}})
+		check(err)
+		last, err := out.Wait(ctx)
+		check(err)
+		return last
+	}
+	check(second(m.Reactivate(ctx, "a", by)))
+	appendTo(1)
+	appendTo(2)
+	check(m.End(ctx, "a", by, stream.End{Status: stream.EndCompleted}))
+	deadline := time.Now().Add(10 * time.Second)
+	for {
+		info, err := m.Info(ctx, "a")
+		check(err)
+		if info.Floor == 2 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the chunks do not expire: %+v", info)
+		}
+		time.Sleep(5 * time.Millisecond) // the server's clock cannot be moved
+	}
+	for item, err := range m.Read(ctx, "a", 0, false) {
+		check(err)
+		if item.Frame != stream.FrameTruncated || item.Floor != 2 {
+			t.Errorf("a late reader got %+v", item)
+		}
+	}
+	by.Epoch = 2
+	info, err := m.Reactivate(ctx, "a", by)
+	check(err)
+	if info.Last != 2 || info.Floor != 2 {
+		t.Errorf("the stream goes on as %+v", info)
+	}
+	if last := appendTo(1); last != 3 {
+		t.Errorf("the next chunk has number %d", last)
+	}
+	items, err := m.Chunks(ctx, "a", 2, 10)
+	if err != nil || len(items) != 1 {
+		t.Errorf("the chunks after are %v, %v", items, err)
+	}
+}

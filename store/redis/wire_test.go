@@ -1,0 +1,199 @@
+package redis_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store/redis"
+	"github.com/helixagents/helix/stream"
+)
+
+// wire counts round trips: how often something is sent after something was read.
+type wire struct {
+	mu    sync.Mutex
+	trips int
+}
+
+func (w *wire) dial(_ context.Context, network, address string) (net.Conn, error) {
+	c, err := net.Dial(network, address)
+	return &counted{Conn: c, wire: w, answered: true}, err
+}
+
+func (w *wire) count(do func()) int {
+	w.mu.Lock()
+	before := w.trips
+	w.mu.Unlock()
+	do()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.trips - before
+}
+
+// counted is a connection whose round trips are counted.
+type counted struct {
+	net.Conn
+	wire     *wire
+	answered bool
+}
+
+func (c *counted) Write(b []byte) (int, error) {
+	c.wire.mu.Lock()
+	if c.answered {
+		c.wire.trips++
+	}
+	c.answered = false
+	c.wire.mu.Unlock()
+	return c.Conn.Write(b)
+}
+
+func (c *counted) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.wire.mu.Lock()
+	c.answered = true
+	c.wire.mu.Unlock()
+	return n, err
+}
+
+func TestRoundTrips(t *testing.T) {
+	t.Parallel()
+	t.Run("single", func(t *testing.T) {
+		t.Parallel()
+		w := &wire{}
+		options, err := goredis.ParseURL(single(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		options.Dialer = w.dial
+		client := goredis.NewClient(options)
+		t.Cleanup(func() { _ = client.Close() })
+		roundTrips(t, w, client, map[string]int{"StartRun": 2, "last commit": 1})
+	})
+	t.Run("cluster", func(t *testing.T) {
+		t.Parallel()
+		w := &wire{}
+		options, err := goredis.ParseURL(cluster(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		client := goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: []string{options.Addr}, Dialer: w.dial})
+		t.Cleanup(func() { _ = client.Close() })
+		// Index entries are on other nodes, each with its own trip.
+		roundTrips(t, w, client, map[string]int{"StartRun": 4, "last commit": 3})
+	})
+}
+
+func roundTrips(t *testing.T, w *wire, client goredis.UniversalClient, limits map[string]int) {
+	ctx := context.Background()
+	b := open(t, redis.Config{Client: client, Prefix: newPrefix()})
+	s, m := b.Sessions(), b.Streams()
+	check := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Every connection that will be needed is there before the counting starts.
+	run := newTurn(t, s, "warm")
+	run.commit(session.Change{})
+	_, err := m.Reactivate(ctx, "warm", run.by())
+	check(err)
+	check(second(s.List(ctx, session.Query{})))
+
+	expect := func(what string, most int, do func()) {
+		t.Helper()
+		if n := w.count(do); n > most {
+			t.Errorf("%s took %d round trips, not %d", what, n, most)
+		}
+	}
+	expect("StartRun", limits["StartRun"], func() { run = newTurn(t, s, "a") })
+	_, err = m.Reactivate(ctx, "a", run.by())
+	check(err)
+	message := session.Message{ID: "m1", Role: session.RoleAssistant, Parts: []session.Part{
+		session.Text("hello"), {Kind: session.PartToolCall, CallID: "c1", Tool: "t", Input: []byte(`{}`)},
+	}}
+	expect("a reply commit", 1, func() {
+		run.commit(session.Change{Messages: []session.Message{message}, Calls: []session.Call{{MessageID: "m1", ID: "c1", Tool: "t"}}})
+	})
+	expect("Claim", 1, func() {
+		_, _, err := s.Claim(ctx, "a", run.version, run.fence, "m1", "c1")
+		check(err)
+	})
+	expect("Settle", 1, func() {
+		result := session.ToolResult(session.Part{CallID: "c1", Tool: "t"}, []byte(`1`))
+		_, err := s.Settle(ctx, "a", run.fence, session.Call{MessageID: "m1", ID: "c1", Tool: "t", Result: &result})
+		check(err)
+	})
+	expect("a results commit", 1, func() {
+		run.commit(session.Change{
+			Promote:    &session.Promotion{MessageID: "m1", Results: []session.Promoted{{CallID: "c1"}}},
+			Writes:     session.Writes{Ops: []session.Op{{Kind: session.OpAppend, Key: "k", Items: []json.RawMessage{json.RawMessage(`1`)}}}},
+			Checkpoint: &session.NewCheckpoint{ID: "cp1"}, Run: &session.RunChange{Usage: session.Usage{ModelCalls: 1}},
+		})
+	})
+	expect("a batch of chunks", 1, func() {
+		var chunks []stream.Chunk
+		for i := range 20 {
+			chunks = append(chunks, stream.Chunk{Kind: stream.TextDelta, Delta: fmt.Sprint(i)})
+		}
+		out, err := m.Append(ctx, "a", stream.Batch{Producer: run.by(), First: 1, Chunks: chunks})
+		check(err)
+		check(second(out.Wait(ctx)))
+	})
+	expect("Load", 1, func() { check(second(s.Load(ctx, "a"))) })
+	expect("AllMessages", 1, func() { check(second(s.AllMessages(ctx, "a"))) })
+	expect("the last commit", limits["last commit"], func() {
+		run.commit(session.Change{Status: session.Completed, Outcome: &session.Outcome{Status: session.RunCompleted}})
+	})
+}
+
+func second[V any](_ V, err error) error { return err }
+
+// turn is a run in progress.
+type turn struct {
+	t       testing.TB
+	s       session.Store
+	id      string
+	fence   session.Fence
+	version int64
+	n       int
+}
+
+func newTurn(t testing.TB, s session.Store, id string) *turn {
+	t.Helper()
+	started, err := s.StartRun(context.Background(), &session.StartRun{
+		SessionID: id, Create: &session.State{ID: id, Agent: "tester", Status: session.Active, UserID: "u", Tags: []string{"t"}},
+		Run: session.Run{ID: "run-1", Kind: session.RunExecute, Runtime: "test"}, Owner: "me", TTL: time.Hour,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &turn{t: t, s: s, id: id, fence: started.Lease.Fence(), version: started.Version}
+}
+
+func (r *turn) by() stream.Producer {
+	return stream.Producer{Session: r.id, Epoch: r.fence.Epoch, RunID: "run-1"}
+}
+
+func (r *turn) request(change session.Change) *session.Commit {
+	return &session.Commit{
+		SessionID: r.id, RunID: "run-1", Key: fmt.Sprint(r.n + 1), Version: r.version, Fence: r.fence, Change: change,
+	}
+}
+
+func (r *turn) commit(change session.Change) {
+	r.t.Helper()
+	out, err := r.s.Commit(context.Background(), r.request(change))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.n++
+	r.version = out.Version
+}
