@@ -193,8 +193,7 @@ func (s *sessions) Calls(ctx context.Context, id, messageID string) ([]session.C
 func (s *sessions) DropCalls(ctx context.Context, id, messageID string) error {
 	w := &batch{}
 	w.do("dropcalls", keyCalls, messageID)
-	_, err := s.write(ctx, id, "drop calls", w)
-	return err
+	return s.write(ctx, id, "drop calls", w)
 }
 
 // CleanCalls implements [session.Calls]. It looks at the sessions that have had a

@@ -17,24 +17,24 @@ func (w *batch) addCheckpoint(id string, n session.NewCheckpoint, at time.Time) 
 // pointRow is a checkpoint's row, field by field.
 type pointRow [10]string
 
-// decodePoint reads a checkpoint: its number, its row and whether it was undone.
+// decodePoint reads a checkpoint from its number, its row and whether it was undone;
 // nil if there is none.
-func decodePoint(id string, part any) (*session.Checkpoint, int64, error) {
+func decodePoint(id string, part any) (*session.Checkpoint, error) {
 	parts := list(part)
 	if len(parts) < 3 {
-		return nil, 0, nil
+		return nil, nil
 	}
 	n := number(text(parts[0]))
 	fields := strings.Split(text(parts[1]), "\x00")
 	if len(fields) != len(pointRow{}) {
-		return nil, n, session.ErrCorrupt.WithMessage("session %s: checkpoint %d cannot be decoded", id, n)
+		return nil, session.ErrCorrupt.WithMessage("session %s: checkpoint %d cannot be decoded", id, n)
 	}
 	r := pointRow(fields)
 	return &session.Checkpoint{
 		SessionID: id, MessageCount: int(number(r[0])), Version: number(r[1]), At: moment(r[2]), Step: int(number(r[3])),
 		Source: session.CheckpointSource(r[4]), StreamSequence: number(r[5]), ID: r[6], RunID: r[7], Turn: int(number(r[8])),
 		Status: session.Status(r[9]), Undone: text(parts[2]) == "1",
-	}, n, nil
+	}, nil
 }
 
 // CreateCheckpoint implements [session.Checkpoints].
@@ -57,7 +57,7 @@ func (s *sessions) checkpoint(ctx context.Context, id, verb, checkpointID string
 	if err != nil {
 		return nil, err
 	}
-	point, _, err := decodePoint(id, v.parts[0])
+	point, err := decodePoint(id, v.parts[0])
 	switch {
 	case err != nil:
 		return nil, err
@@ -127,7 +127,7 @@ func (s *sessions) Checkpoints(ctx context.Context, id string, request session.P
 		return page, err
 	}
 	for _, part := range list(v.parts[0]) {
-		point, _, err := decodePoint(id, part)
+		point, err := decodePoint(id, part)
 		if err != nil {
 			return session.Page[session.Checkpoint]{}, err
 		}

@@ -89,8 +89,7 @@ func (s *sessions) PutChildren(ctx context.Context, id string, refs []session.Ch
 	if err := w.putChildren(refs); err != nil {
 		return err
 	}
-	_, err := s.write(ctx, id, "put children", w)
-	return err
+	return s.write(ctx, id, "put children", w)
 }
 
 // UpdateChild implements [session.Children]. The function is called again if the

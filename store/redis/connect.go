@@ -64,9 +64,9 @@ func dial(ctx context.Context, config *Config) (client goredis.UniversalClient, 
 		return nil, "", session.Invalid("redis url", "%s: %v", where, err)
 	}
 	single := goredis.NewClient(nodeOptions(options, config))
-	info, err := single.Info(ctx, "cluster").Result()
-	if err != nil || !strings.Contains(info, "cluster_enabled:1") {
-		return single, where, nil // what is wrong is told by the inspection
+	info := single.Info(ctx, "cluster").Val() // what is wrong is told by the inspection
+	if !strings.Contains(info, "cluster_enabled:1") {
+		return single, where, nil
 	}
 	cluster := goredis.NewClusterClient(clusterOptions(&goredis.ClusterOptions{
 		Addrs: []string{options.Addr}, Username: options.Username, Password: options.Password, TLSConfig: options.TLSConfig,
@@ -135,7 +135,7 @@ func inspectNode(ctx context.Context, node goredis.UniversalClient, config *Conf
 	if facts["role"] == "slave" {
 		return permanent("the server is a read-only replica; connect to its primary, %s:%s", facts["master_host"], facts["master_port"])
 	}
-	if err := checkDurable(facts, config); err != nil {
+	if err := checkDurable(ctx, facts, config); err != nil {
 		return err
 	}
 	for _, s := range scripts {
@@ -173,7 +173,7 @@ func checkVersion(facts map[string]string) error {
 }
 
 // checkDurable warns of, or refuses, a server that may lose what was written.
-func checkDurable(facts map[string]string, config *Config) error {
+func checkDurable(ctx context.Context, facts map[string]string, config *Config) error {
 	var faults []string
 	if policy := facts["maxmemory_policy"]; policy != "noeviction" {
 		faults = append(faults, fmt.Sprintf("its eviction policy is %s (set maxmemory-policy noeviction)", policy))
@@ -184,11 +184,10 @@ func checkDurable(facts map[string]string, config *Config) error {
 	if len(faults) == 0 {
 		return nil
 	}
-	told := "the server may lose sessions: " + strings.Join(faults, " and ")
 	if config.RequireDurable {
-		return permanent("%s", told)
+		return permanent("the server may lose sessions: %s", strings.Join(faults, " and "))
 	}
-	config.Logger.Warn(told)
+	config.Logger.WarnContext(ctx, "the server may lose sessions", "because", strings.Join(faults, " and "))
 	return nil
 }
 

@@ -41,7 +41,8 @@ const (
 // An entry is added before the change: a session that matches is always found. It
 // may be there without being true, so readers verify it; one that is not true is
 // removed, though not within a while after it was added, for its change may still
-// be on its way. See settling.
+// be on its way. That while is far longer than the timeouts of connections let a
+// change take.
 type hints struct {
 	entries []hint
 }
@@ -128,7 +129,7 @@ func (b *Backend) settle(ctx context.Context, corrections []correction) {
 	}
 	groups := b.perSlot(entries, func(e *hint) []any { return []any{e.member, e.score, right[e]} })
 	if err := b.evalEach(ctx, settleHints, groups); err != nil && ctx.Err() == nil {
-		b.config.Logger.Warn("index entries could not be corrected", "error", err)
+		b.config.Logger.WarnContext(ctx, "index entries could not be corrected", "error", err)
 	}
 }
 

@@ -22,11 +22,7 @@ func (s *sessions) Send(ctx context.Context, id string, entry session.InboxEntry
 	}
 	w := &batch{}
 	w.do("send", keyInbox+keyInboxSeen, entry.ID, orNow(entry.At), doc, []byte(entry.Body))
-	_, err = s.apply(ctx, id, "send", "", w)
-	if r, refused := errors.AsType[*refusal](err); refused {
-		return r.domain(id)
-	}
-	return err
+	return s.write(ctx, id, "send", w)
 }
 
 // Inbox implements [session.Inboxes].
@@ -71,8 +67,7 @@ func (s *sessions) PutWake(ctx context.Context, wake session.Wake) error {
 	}
 	w := &batch{}
 	w.do("wake", keyWakes, wake.ChildID, wake.RunID, micros(at))
-	_, err := s.write(ctx, wake.SessionID, "put wake", w)
-	return err
+	return s.write(ctx, wake.SessionID, "put wake", w)
 }
 
 // moveWake brings a wake that a commit left in the slot of the child to that of

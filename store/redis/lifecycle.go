@@ -231,7 +231,7 @@ func cloned(clone *session.Clone, v *view) (count int, version int64, err error)
 	h := v.header
 	switch n := clone.MessageCount; {
 	case clone.CheckpointID != "":
-		point, _, err := decodePoint(h.ID, v.parts[0])
+		point, err := decodePoint(h.ID, v.parts[0])
 		switch {
 		case err != nil:
 			return 0, 0, err
@@ -245,7 +245,7 @@ func cloned(clone *session.Clone, v *view) (count int, version int64, err error)
 		if *n < 0 || *n > h.MessageCount {
 			return 0, 0, session.Invalid("message count", "%d is not within 0 and %d", *n, h.MessageCount)
 		}
-		point, _, err := decodePoint(h.ID, v.parts[0])
+		point, err := decodePoint(h.ID, v.parts[0])
 		if err != nil || point == nil {
 			return *n, 0, err
 		}

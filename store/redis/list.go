@@ -177,7 +177,7 @@ func (w *walk) verify(ctx context.Context, found []goredis.Z) ([]*session.Summar
 			return nil, failure("list sessions", err)
 		}
 		id := text(z.Member)
-		summary := w.summarise(id, values)
+		summary := w.summarise(ctx, id, values)
 		entry := hint{w.slot, w.index, id, score(z.Score)}
 		switch {
 		case summary == nil || !w.holds(summary):
@@ -195,7 +195,7 @@ func (w *walk) verify(ctx context.Context, found []goredis.Z) ([]*session.Summar
 
 // summarise reads a session's summary; nil if there is none, or none that can be
 // decoded.
-func (w *walk) summarise(id string, values []any) *session.Summary {
+func (w *walk) summarise(ctx context.Context, id string, values []any) *session.Summary {
 	raw := make(map[string]string, len(values))
 	for i, value := range values {
 		raw[listed[i]] = text(value)
@@ -205,7 +205,7 @@ func (w *walk) summarise(id string, values []any) *session.Summary {
 	}
 	h := newHeader(w.tenant, id, raw)
 	if err := h.labels(); err != nil {
-		w.b.config.Logger.Warn("a session's labels cannot be decoded", "tenant", w.tenant, "session", id, "error", err)
+		w.b.config.Logger.WarnContext(ctx, "a session's labels cannot be decoded", "tenant", w.tenant, "session", id, "error", err)
 	}
 	return &session.Summary{
 		Key:   session.Key{Tenant: w.tenant, ID: id},

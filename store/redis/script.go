@@ -7,6 +7,7 @@ import (
 	"embed"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -85,7 +86,7 @@ func (b *Backend) evalReplicated(ctx context.Context, s *script, keys []string, 
 	var out any
 	var err error
 	for range attempts {
-		var node goredis.UniversalClient = b.client
+		node := b.client
 		if b.cluster != nil {
 			if node, err = b.cluster.MasterForKey(ctx, keys[0]); err != nil {
 				return nil, err
@@ -148,12 +149,9 @@ func (w *batch) do(name, letters string, args ...any) {
 }
 
 func (w *batch) use(letter byte) {
-	for _, have := range w.letters {
-		if have == letter {
-			return
-		}
+	if !slices.Contains(w.letters, letter) {
+		w.letters = append(w.letters, letter)
 	}
-	w.letters = append(w.letters, letter)
 }
 
 // names are the keys of the letters that are used, under what they begin with.

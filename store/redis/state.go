@@ -150,7 +150,7 @@ func (s *sessions) condense(ctx context.Context, h *header, doc *session.Documen
 		_, err = s.apply(ctx, h.ID, "condense", "", w)
 	}
 	if _, refused := errors.AsType[*refusal](err); err != nil && !refused {
-		s.b.config.Logger.Warn("custom state could not be condensed", "tenant", s.tenant, "session", h.ID, "error", err)
+		s.b.config.Logger.WarnContext(ctx, "custom state could not be condensed", "tenant", s.tenant, "session", h.ID, "error", err)
 	}
 }
 

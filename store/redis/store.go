@@ -192,13 +192,14 @@ func newDone(parts []any) *done {
 	return d
 }
 
-// write is apply with the refusals that need no more to be understood.
-func (s *sessions) write(ctx context.Context, id, verb string, w *batch) (*done, error) {
-	out, err := s.apply(ctx, id, verb, s.b.tokens.next(), w)
+// write is apply for what may be sent twice, with the refusals that need no more to
+// be understood.
+func (s *sessions) write(ctx context.Context, id, verb string, w *batch) error {
+	_, err := s.apply(ctx, id, verb, "", w)
 	if r, refused := errors.AsType[*refusal](err); refused {
-		return nil, r.domain(id)
+		return r.domain(id)
 	}
-	return out, err
+	return err
 }
 
 // maxEdits is how often a decision is made anew because the session has changed

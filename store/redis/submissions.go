@@ -3,6 +3,7 @@ package redis
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -96,9 +97,7 @@ func (w *batch) own(owned []session.Ownership) {
 func decodePendings(id string, parts ...any) ([]session.Pending, error) {
 	rows := map[string]row{}
 	for _, part := range parts {
-		for callID, r := range rowsOf(fieldsOf(part)) {
-			rows[callID] = r
-		}
+		maps.Copy(rows, rowsOf(fieldsOf(part)))
 	}
 	out := make([]session.Pending, 0, len(rows))
 	for _, callID := range oldestFirst(rows) {
@@ -211,8 +210,7 @@ func (s *sessions) Own(ctx context.Context, rootID string, owned []session.Owner
 	}
 	w := &batch{}
 	w.own(owned)
-	_, err := s.write(ctx, rootID, "own calls", w)
-	return err
+	return s.write(ctx, rootID, "own calls", w)
 }
 
 // Owner implements [session.Submissions].
@@ -236,6 +234,5 @@ func (s *sessions) Disown(ctx context.Context, rootID string, callIDs []string) 
 	if callIDs = slices.Clone(callIDs); len(callIDs) > 0 {
 		w.do("disown", keyOwnership, anys(callIDs)...)
 	}
-	_, err := s.write(ctx, rootID, "disown calls", w)
-	return err
+	return s.write(ctx, rootID, "disown calls", w)
 }

@@ -104,7 +104,7 @@ func precedents(to session.Status) string {
 func (s *sessions) afterChange(ctx context.Context, id string, c *session.Change) {
 	if c.Wake != nil {
 		if err := s.moveWake(ctx, id, c.Wake); err != nil {
-			s.b.config.Logger.Warn("a wake is left to the sweeper", "tenant", s.tenant, "session", id, "error", err)
+			s.b.config.Logger.WarnContext(ctx, "a wake is left to the sweeper", "tenant", s.tenant, "session", id, "error", err)
 		}
 	}
 }
@@ -389,6 +389,5 @@ func (s *sessions) CloseRun(ctx context.Context, id string, fence session.Fence,
 func (s *sessions) SettleClose(ctx context.Context, id, runID string) error {
 	w := &batch{}
 	w.do("settleclose", "", runID)
-	_, err := s.write(ctx, id, "settle close", w)
-	return err
+	return s.write(ctx, id, "settle close", w)
 }

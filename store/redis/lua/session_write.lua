@@ -294,7 +294,7 @@ effect.keep = function()
   for _, child in ipairs(owners(K.f, 's')) do
     local row = call('HMGET', K.f, child .. '\0k', child .. '\0a')
     if undone[row[1]] or (row[2] == '1' and not makes(row[1])) then
-      call('HSET', K.f, child .. '\0s', 'superseded', child .. '\0a', '', child .. '\0u', now, child .. '\0v', '/' .. H.v .. '/kept')
+      call('HSET', K.f, child .. '\0s', 'superseded', child .. '\0a', '', child .. '\0u', now, child .. '\0v', count('seq', 1))
       call('HDEL', K.a, child)
     end
   end
@@ -515,7 +515,7 @@ effect.children = function(first, last)
       was[1] = count('seq', 1)
     end
     call('HSET', K.f, id .. '\0d', A[i + 1], id .. '\0s', A[i + 2], id .. '\0a', A[i + 3], id .. '\0k', A[i + 4],
-      id .. '\0c', created, id .. '\0r', remote or '', id .. '\0u', now, id .. '\0n', was[1], id .. '\0v', A[3] .. '/' .. H.v .. '/' .. i)
+      id .. '\0c', created, id .. '\0r', remote or '', id .. '\0u', now, id .. '\0n', was[1], id .. '\0v', count('seq', 1))
     if A[i + 3] == '1' then
       call('HSET', K.a, id, '1')
     else
