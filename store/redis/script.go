@@ -32,7 +32,7 @@ type script struct {
 var (
 	readSession  = newScript("session_read", false)
 	writeSession = newScript("session_write", true)
-	commitStep   = compile(source("prelude")+source("session_commit"), true)
+	commitStep   = compile(source("session_commit"), true)
 	addHints     = newScript("hints_add", true)
 	settleHints  = newScript("hints_settle", true)
 	readStream   = newScript("stream_read", false)

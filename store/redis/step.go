@@ -11,9 +11,16 @@ import (
 // stepKeys are those of the script that commits an ordinary step.
 const stepKeys = keyHeader + keyMessages + keyMetas + keyNames + keyStateLog + keyStateKinds + keyPoints + keyCalls
 
+// maxStep is how many rows of a kind the script takes at once.
+const maxStep = 200
+
 // isStep reports whether a change is that of an ordinary step, for which there is
 // a script of its own.
 func isStep(c *session.Change) bool {
+	if len(c.Messages) > maxStep || len(c.Calls) > maxStep || len(c.Writes.Ops) > maxStep ||
+		(c.Promote != nil && len(c.Promote.Results) > maxStep) {
+		return false
+	}
 	return c.Status == "" && c.KeepMessages == nil && c.State == nil && len(c.Pending) == 0 && len(c.Resolve) == 0 &&
 		len(c.Waits) == 0 && len(c.Own) == 0 && len(c.Disown) == 0 && len(c.Children) == 0 && len(c.Consume) == 0 &&
 		c.Wake == nil && c.Outcome == nil
