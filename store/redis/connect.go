@@ -17,6 +17,10 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
+// protocol is the version of RESP: with the later one the client looks for
+// notifications before every answer, which nobody here waits for.
+const protocol = 2
+
 // minimum is the oldest version of the server that has what the scripts use.
 const minimum = 7
 
@@ -79,6 +83,7 @@ func dial(ctx context.Context, config *Config) (client goredis.UniversalClient, 
 // cluster's client does all the same, when a node fails; see tokens.)
 func nodeOptions(o *goredis.Options, config *Config) *goredis.Options {
 	o.MaxRetries = -1
+	o.Protocol = protocol
 	o.DialTimeout = config.ConnectTimeout
 	o.DialerRetries = 1
 	o.ReadTimeout = config.readTimeout(o.ReadTimeout)
@@ -89,6 +94,7 @@ func nodeOptions(o *goredis.Options, config *Config) *goredis.Options {
 
 func clusterOptions(o *goredis.ClusterOptions, config *Config) *goredis.ClusterOptions {
 	o.MaxRetries = -1
+	o.Protocol = protocol
 	o.DialTimeout = config.ConnectTimeout
 	o.DialerRetries = 1
 	o.ReadTimeout = config.readTimeout(o.ReadTimeout)

@@ -39,33 +39,53 @@ func BenchmarkFloor(b *testing.B) {
 func benchFloor(b *testing.B, clients, steps int) {
 	url := single(b)
 	backend := open(b, redis.Config{URL: url, Prefix: newPrefix()})
-	bare := connect(b, url)
-	var wg sync.WaitGroup
-	var mu sync.Mutex
-	var commits, floors []time.Duration
-	for range clients {
-		wg.Go(func() {
-			c := newStepper(b, backend, bare)
-			for c.n < steps-5 {
-				c.commit()
+	options, err := goredis.ParseURL(url)
+	if err != nil {
+		b.Fatal(err)
+	}
+	options.Protocol = 2 // as the backend's own
+	bare := goredis.NewClient(options)
+	b.Cleanup(func() { _ = bare.Close() })
+	steppers := make([]*stepper, clients)
+	together(steppers, func(i int) {
+		steppers[i] = newStepper(b, backend, bare)
+		for steppers[i].n < steps-5 {
+			steppers[i].commit()
+		}
+	})
+	const block = 50 // of each kind, before it is the other's turn
+	commits, floors := make([][]time.Duration, clients), make([][]time.Duration, clients)
+	for range max(b.N/block, 1) {
+		together(steppers, func(i int) {
+			for range block {
+				commits[i] = append(commits[i], timed(steppers[i].commit))
 			}
-			mine, theirs := make([]time.Duration, 0, b.N), make([]time.Duration, 0, b.N)
-			for range b.N {
-				mine = append(mine, timed(c.commit))
-				theirs = append(theirs, timed(c.floor))
+		})
+		together(steppers, func(i int) {
+			for range block {
+				floors[i] = append(floors[i], timed(steppers[i].floor))
 			}
-			mu.Lock()
-			defer mu.Unlock()
-			commits, floors = append(commits, mine...), append(floors, theirs...)
 		})
 	}
-	wg.Wait()
-	slices.Sort(commits)
-	slices.Sort(floors)
-	own, least := commits[len(commits)/2], floors[len(floors)/2]
+	own, least := median(commits), median(floors)
 	b.ReportMetric(float64(own.Microseconds()), "commit-p50-µs")
 	b.ReportMetric(float64(least.Microseconds()), "floor-p50-µs")
 	b.ReportMetric(float64(own)/float64(least), "ratio")
+}
+
+// together does something for each of the steppers at once.
+func together(steppers []*stepper, do func(i int)) {
+	var wg sync.WaitGroup
+	for i := range steppers {
+		wg.Go(func() { do(i) })
+	}
+	wg.Wait()
+}
+
+func median(times [][]time.Duration) time.Duration {
+	all := slices.Concat(times...)
+	slices.Sort(all)
+	return all[len(all)/2]
 }
 
 func timed(do func()) time.Duration {
@@ -84,6 +104,7 @@ type stepper struct {
 	version int64
 	fence   session.Fence
 	n       int
+	bareN   int // how often the bare rows were written
 }
 
 func newStepper(b *testing.B, backend *redis.Backend, bare goredis.UniversalClient) *stepper {
@@ -101,9 +122,9 @@ func newStepper(b *testing.B, backend *redis.Backend, bare goredis.UniversalClie
 	return s
 }
 
-func (s *stepper) message() session.Message {
+func message(n int) session.Message {
 	return session.Message{
-		ID: fmt.Sprintf("m%d", s.n), Role: session.RoleAssistant, RunID: "run", Step: s.n,
+		ID: fmt.Sprintf("m%d", n), Role: session.RoleAssistant, RunID: "run", Step: n,
 		Parts: []session.Part{session.Text("The quick brown fox jumps over the lazy dog, and then does so again.")},
 	}
 }
@@ -114,7 +135,7 @@ func (s *stepper) commit() {
 	out, err := s.store.Commit(context.Background(), &session.Commit{
 		SessionID: s.id, RunID: "run", Key: fmt.Sprintf("run/%d/step", s.n), Version: s.version, Fence: s.fence,
 		Change: session.Change{
-			Messages: []session.Message{s.message()}, StepCount: &s.n,
+			Messages: []session.Message{message(s.n)}, StepCount: &s.n,
 			Writes:     session.Writes{Ops: []session.Op{{Kind: session.OpReplace, Key: "k", Value: value}}},
 			Checkpoint: &session.NewCheckpoint{ID: fmt.Sprintf("cp-%d", s.n), Step: s.n, Source: session.FromStep},
 		},
@@ -127,7 +148,8 @@ func (s *stepper) commit() {
 }
 
 func (s *stepper) floor() {
-	message := s.message()
+	s.bareN++
+	message := message(s.bareN)
 	body, err := session.Encode(&message)
 	if err != nil {
 		s.b.Error(err)
@@ -137,10 +159,10 @@ func (s *stepper) floor() {
 	for _, letter := range "hmxisp" {
 		keys = append(keys, s.prefix+string(letter))
 	}
-	err = floor.Run(context.Background(), s.bare, keys, body, message.ID+"\x00assistant", message.ID, s.n,
-		fmt.Sprintf(`{"ops":[{"kind":"replace","key":"k","value":{"n":%d}}]}`, s.n),
-		fmt.Sprintf("%d\x00%d\x001700000000000000\x00%d\x00staging\x000\x00cp-%d\x00run\x001\x00active", s.n, s.n, s.n, s.n),
-		fmt.Sprintf("cp-%d", s.n), fmt.Sprintf("run/%d/step", s.n), "1700000000000000").Err()
+	err = floor.Run(context.Background(), s.bare, keys, body, message.ID+"\x00assistant", message.ID, s.bareN,
+		fmt.Sprintf(`{"ops":[{"kind":"replace","key":"k","value":{"n":%d}}]}`, s.bareN),
+		fmt.Sprintf("%d\x00%d\x001700000000000000\x00%d\x00staging\x000\x00cp-%d\x00run\x001\x00active", s.bareN, s.bareN, s.bareN, s.bareN),
+		fmt.Sprintf("cp-%d", s.bareN), fmt.Sprintf("run/%d/step", s.bareN), "1700000000000000").Err()
 	if err != nil {
 		s.b.Error(err)
 	}
