@@ -22,7 +22,7 @@ local got = call('HMGET', h, 'v', 'commit', 'pack', 'told', 'msgs')
 if not got[1] then return { 0, now, { 'missing' }, {} } end
 local told, messages = got[4] or '\0\0\0', tonumber(got[5])
 if A[3] ~= '' and got[2] == A[3] then
-  return { 2, now, got[1] .. '\0' .. messages .. '\0' .. (call('HGET', h, 'cp') or '') .. '\0' .. told }
+  return { 2, now, got[1] .. '\0' .. got[5] .. '\0' .. (call('HGET', h, 'cp') or '') .. '\0' .. told }
 end
 local pack, held = got[3], #A[6]
 if got[1] ~= A[4] or string.sub(pack, 1, held) ~= A[6] then return { 0, now, { 'guard' }, call('HGETALL', h) } end
@@ -45,7 +45,7 @@ for i = 1, n do
     for j = 1, m do
       if names[j] == name then return { 0, now, { 'duplicate', id }, call('HGETALL', h) } end
     end
-    names[m + 1], numbered[2 * m + 1], numbered[2 * m + 2] = name, name, messages + i
+    names[m + 1], numbered[2 * m + 1], numbered[2 * m + 2] = name, name, string.format('%d', messages + i)
   end
   at = at + 3
 end
@@ -80,7 +80,7 @@ end
 
 -- effects: from here on everything is done.
 
-messages = messages + n
+messages = string.format('%d', messages + n) -- once: Lua would print it as a fraction, wherever it is used
 local fields = { 'v', A[5], 'commit', A[3], 'updated', now, 'msgs', messages }
 if n == 1 then
   call('RPUSH', KEYS[2], bodies[1])
