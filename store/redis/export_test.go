@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/helixagents/helix/session"
@@ -22,4 +23,41 @@ func (c Config) WithSettling(d time.Duration) Config {
 func (b *Backend) CommitAlone(ctx context.Context, commit *session.Commit) error {
 	_, err := (&sessions{b, session.DefaultTenant}).commit(ctx, commit)
 	return err
+}
+
+// CommitGenerally commits through the script that takes any change.
+func (b *Backend) CommitGenerally(ctx context.Context, commit *session.Commit) (*session.Committed, error) {
+	s := &sessions{b, session.DefaultTenant}
+	p, err := s.planCommit(ctx, commit)
+	if err != nil {
+		return nil, err
+	}
+	out, err := s.carryOut(ctx, commit.SessionID, "commit", "", p)
+	if r, refused := errors.AsType[*refusal](err); refused {
+		return nil, r.commit(commit)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &out.Committed, nil
+}
+
+// ChangeTwice makes a direct change and sends the very same request again, as a
+// client does that has lost the answer.
+func (b *Backend) ChangeTwice(ctx context.Context, id string, c *session.Change) (first, second session.Committed, err error) {
+	s := &sessions{b, session.DefaultTenant}
+	w := &batch{}
+	w.do("bump", "", "")
+	if err := w.change(id, "", c, nil, time.Now()); err != nil {
+		return first, second, err
+	}
+	token := b.tokens.next()
+	for _, out := range []*session.Committed{&first, &second} {
+		done, err := s.apply(ctx, id, "change", token, w)
+		if err != nil {
+			return first, second, err
+		}
+		*out = done.Committed
+	}
+	return first, second, nil
 }

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	goredis "github.com/redis/go-redis/v9"
+
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store/redis"
 )
@@ -183,4 +185,13 @@ func TestOpenDurable(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Several nodes may be named, so that one of them may be away.
+func TestOpenClusterByAddresses(t *testing.T) {
+	t.Parallel()
+	nodes := nodesOf(t, connect(t, cluster(t)).(*goredis.ClusterClient))
+	url := fmt.Sprintf("redis://%s?addr=%s&addr=%s", freeAddress(t), nodes[0], nodes[1])
+	b := open(t, redis.Config{URL: url, Prefix: newPrefix()})
+	newTurn(t, b.Sessions(), "a").commit(session.Change{StepCount: new(1)})
 }

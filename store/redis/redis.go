@@ -17,6 +17,15 @@
 // whenever it is read, and removed lazily. A commit in the middle of a turn
 // touches none.
 //
+// Readers of streams are told of changes through one connection of their process.
+// On a cluster each append is told to every node, as plain publishing does.
+//
+// # Expiry
+//
+// Sessions never expire by themselves; see [session.Sweeps] for those that are to.
+// The chunks of a stream go [Config.StreamTTL] after it has ended, its header and
+// with it the numbering stay as long as the session.
+//
 // # Durability
 //
 // What Redis promises is what its configuration promises. Without an append-only
