@@ -217,20 +217,11 @@ type plan struct {
 // session has changed in between: then it begins again. A decision without
 // operations changes nothing.
 func (s *sessions) edit(ctx context.Context, id, verb string, q func() *batch, decide func(*view) (*plan, error)) (*done, error) {
-	return s.editFrom(ctx, id, verb, nil, q, decide)
-}
-
-// editFrom is edit with what is already known of the session.
-func (s *sessions) editFrom(
-	ctx context.Context, id, verb string, v *view, q func() *batch, decide func(*view) (*plan, error),
-) (*done, error) {
 	token := s.b.tokens.next()
 	for range maxEdits {
-		if v == nil {
-			var err error
-			if v, err = s.look(ctx, id, verb, q()); err != nil {
-				return nil, err
-			}
+		v, err := s.look(ctx, id, verb, q())
+		if err != nil {
+			return nil, err
 		}
 		p, err := decide(v)
 		if err != nil || p == nil {
@@ -244,7 +235,6 @@ func (s *sessions) editFrom(
 		case r.why != "moved" && r.why != "exists" && r.why != "missing":
 			return nil, r.domain(id)
 		}
-		v = nil
 	}
 	return nil, session.ErrUnavailable.WithMessage("%s: the session kept changing", what(id, verb))
 }
