@@ -4,13 +4,13 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
-	"os"
 	"sync"
 	"testing"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
 
+	"github.com/helixagents/helix/internal/testserver"
 	"github.com/helixagents/helix/store"
 	"github.com/helixagents/helix/store/redis"
 	"github.com/helixagents/helix/store/storetest"
@@ -30,17 +30,8 @@ func BenchmarkBackend(b *testing.B) { storetest.Benchmarks(b, openAt(single(b)))
 
 // single and cluster are the servers that the tests share; each test has a prefix
 // of its own.
-func single(t testing.TB) string  { return server(t, "HELIX_TEST_REDIS") }
-func cluster(t testing.TB) string { return server(t, "HELIX_TEST_REDIS_CLUSTER") }
-
-func server(t testing.TB, name string) string {
-	t.Helper()
-	url := os.Getenv(name)
-	if url == "" {
-		t.Fatalf("%s must be the URL of a server for tests", name)
-	}
-	return url
-}
+func single(t testing.TB) string  { return testserver.Redis(t) }
+func cluster(t testing.TB) string { return testserver.RedisCluster(t) }
 
 func newPrefix() string {
 	var random [6]byte
