@@ -96,13 +96,12 @@ func (s *sessions) callParts(q *statement, d *draft) {
 		q.part("called", `
     INSERT INTO helix.calls AS calls (session, message_id, call_id, position, status, doc, result_id, result, writes, begun_at, settled_at, created_at)
     SELECT ok.number, c.message_id, c.call_id, c.position, c.status, c.doc, c.result_id, c.result, c.writes,
-           CASE WHEN c.status <> 'open' THEN coalesce(c.begun_at, ok.now) END,
-           CASE WHEN c.status = 'settled' THEN coalesce(c.settled_at, ok.now) END, ok.now
-    FROM ok, unnest(%s::text[], %s::text[], %s::integer[], %s::text[], %s::bytea[], %s::text[], %s::bytea[], %s::bytea[], %s::timestamptz[], %s::timestamptz[])
-         c(message_id, call_id, position, status, doc, result_id, result, writes, begun_at, settled_at)
-    %s
-`, q.arg(messageIDs), q.arg(callIDs), q.arg(positions), q.arg(statuses), q.arg(docs), q.arg(resultIDs), q.arg(results), q.arg(writes),
-			q.arg(begun), q.arg(settled), conflict)
+           CASE WHEN c.status <> 'open' THEN coalesce(c.begun_at, `, q.now, `) END,
+           CASE WHEN c.status = 'settled' THEN coalesce(c.settled_at, `, q.now, `) END, `, q.now, `
+    FROM ok, `, q.rows("c", n, col("message_id", "text", messageIDs), col("call_id", "text", callIDs), col("position", "integer", positions),
+			col("status", "text", statuses), col("doc", "bytea", docs), col("result_id", "text", resultIDs), col("result", "bytea", results),
+			col("writes", "bytea", writes), col("begun_at", "timestamptz", begun), col("settled_at", "timestamptz", settled)), `
+    `, conflict, "\n")
 	}
 	if d.Promote == nil {
 		return
@@ -112,8 +111,7 @@ func (s *sessions) callParts(q *statement, d *draft) {
 		but = " AND c.call_id <> ALL (" + q.arg(renewed) + "::text[])"
 	}
 	q.part("taken", `
-    DELETE FROM helix.calls c USING ok WHERE c.session = ok.number AND c.message_id = %s%s
-`, q.arg(d.Promote.MessageID), but)
+    DELETE FROM helix.calls c USING ok WHERE c.session = ok.number AND c.message_id = `, q.arg(d.Promote.MessageID), but, "\n")
 }
 
 // encodeCalls encodes the rows of a reply's calls.

@@ -155,7 +155,7 @@ func (s *sessions) readCheckpoint(ctx context.Context, id, name, query string, a
 			return notFound("session %s: %s", id, name)
 		}
 		state := s.askState(t, id, point.Version)
-		if err := t.flush(ctx); err != nil {
+		if err := t.finish(ctx); err != nil {
 			return err
 		}
 		point.State = &state.doc
@@ -215,7 +215,7 @@ func (s *sessions) Checkpoints(ctx context.Context, id string, request session.P
 			page.Items = append(page.Items, point.Checkpoint)
 			return nil
 		}, selectCheckpoints, s.tenant, id, from, page.Limit+1)
-		return t.flush(ctx)
+		return t.finish(ctx)
 	})
 	if err != nil {
 		return session.Page[session.Checkpoint]{}, err

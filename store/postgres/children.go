@@ -79,29 +79,28 @@ func encodeRefs(refs []session.ChildRef) ([]*childRow, error) {
 
 // putChildren adds references, or replaces those to the same sessions: they keep
 // their place, and their age and what makes them remote unless the new ones say
-// otherwise. Its parameters: the session's number and the time, where these come
-// from, and the references.
+// otherwise. What is left open: the session's number, the time, and the
+// references.
 const putChildren = `
-INSERT INTO helix.children (session, child_id, awaited, revision, doc, remote, created_at, updated_at)
+INSERT INTO helix.children AS c (session, child_id, awaited, revision, doc, remote, created_at, updated_at)
 SELECT %[1]s, x.child_id, x.awaited, 1, x.doc, coalesce(x.remote, o.remote), coalesce(x.created_at, o.created_at, %[2]s), %[2]s
-FROM %[3]s unnest(%[4]s::text[], %[5]s::boolean[], %[6]s::bytea[], %[7]s::bytea[], %[8]s::timestamptz[])
-     WITH ORDINALITY x(child_id, awaited, doc, remote, created_at, n)
+FROM %[3]s
 LEFT JOIN helix.children o ON o.session = %[1]s AND o.child_id = x.child_id
 ORDER BY x.n
 ON CONFLICT (session, child_id) DO UPDATE
-SET awaited = excluded.awaited, revision = children.revision + 1, doc = excluded.doc, remote = excluded.remote,
+SET awaited = excluded.awaited, revision = c.revision + 1, doc = excluded.doc, remote = excluded.remote,
     created_at = excluded.created_at, updated_at = excluded.updated_at`
 
-func childArrays(rows []*childRow) (childIDs []string, awaited []bool, docs, remotes [][]byte, created []any) {
+// childRows gives references as a table.
+func childRows(q *statement, rows []*childRow) string {
 	n := len(rows)
-	childIDs, awaited, docs, remotes, created = make([]string, n), make([]bool, n), make([][]byte, n), make([][]byte, n), make([]any, n)
+	childIDs, awaited, docs, remotes, created := make([]string, n), make([]bool, n), make([][]byte, n), make([][]byte, n), make([]any, n)
 	for i, row := range rows {
 		childIDs[i], awaited[i], docs[i], remotes[i], created[i] = row.childID, row.awaited, row.doc, row.remote, when(row.createdAt)
 	}
-	return childIDs, awaited, docs, remotes, created
+	return q.rows("x", n, col("child_id", "text", childIDs), col("awaited", "boolean", awaited), col("doc", "bytea", docs),
+		col("remote", "bytea", remotes), col("created_at", "timestamptz", created))
 }
-
-var putChildrenRows = fmt.Sprintf(putChildren, "$1::bigint", "$2::timestamptz", "", "$3", "$4", "$5", "$6", "$7")
 
 // PutChildren implements [session.Children].
 func (s *sessions) PutChildren(ctx context.Context, id string, refs []session.ChildRef) error {
@@ -114,9 +113,13 @@ func (s *sessions) PutChildren(ctx context.Context, id string, refs []session.Ch
 	if err != nil {
 		return err
 	}
-	childIDs, awaited, docs, remotes, created := childArrays(rows)
 	return s.touch(ctx, id, "put children", func(_ context.Context, t *tx, h *header) error {
-		t.exec(putChildrenRows, h.number, when(h.now), childIDs, awaited, docs, remotes, created)
+		if len(rows) == 0 {
+			return nil
+		}
+		q := &statement{}
+		text := fmt.Sprintf(putChildren, q.arg(h.number)+"::bigint", q.arg(when(h.now))+"::timestamptz", childRows(q, rows))
+		t.exec(text, q.args...)
 		return nil
 	})
 }

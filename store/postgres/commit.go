@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -11,89 +12,140 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// A commit is one statement, made of the parts that its change has. It locks the
-// session's row, decides, and writes everything or nothing; it always tells what
-// the row held, so that whoever is refused learns it in the same round trip.
+// A commit is one statement, made of the parts that its change has. It updates the
+// session's row if that holds what the commit expects, and writes everything else
+// if it did; if not, it tells what the row truly holds, so that whoever is refused
+// learns it in the same round trip.
 //
-// While a statement waits for the lock, others may change what it reads: it sees
-// the locked row as it is then, but other tables as they were when it began. What
+// While a statement waits for the row, others may change what it reads: it decides
+// on the row as it is then, but sees other tables as they were when it began. What
 // protects each fact that a commit relies on:
 //
 //   - version, lease, run, status, counts, the stop request, waiting messages: they
-//     are columns of the locked row;
+//     are columns of the row, and conditions on it are tested on its latest state;
 //   - ids of messages and checkpoints: unique indexes, which know no snapshot;
 //   - waits, settled calls, keys of custom state, inbox entries, child references:
 //     whoever changes them raises the row's version or its count "touched". The
-//     statement reads both twice, under the lock and as of its beginning. If they
-//     differ it writes nothing, and is made again by a transaction of two statements,
-//     of which the first takes the lock: the second then sees what there is.
+//     statement compares both with what they were when it began. If they differ it
+//     writes nothing, and is made again by a transaction of two statements, of which
+//     the first takes the lock: the second then sees what there is.
+//
+// What a refused commit is told comes from a reading that locks the row, because
+// only such a one gives the row as it is and not as it was.
 type statement struct {
 	text strings.Builder
 	args []any
+	now  string // the store's time
+	// sets and wheres are what the update of the session's row does, and on which
+	// conditions.
+	sets, wheres []string
 }
 
 // arg adds a parameter and gives its place.
 func (q *statement) arg(v any) string {
 	q.args = append(q.args, v)
-	return fmt.Sprintf("$%d", len(q.args))
+	return "$" + strconv.Itoa(len(q.args))
 }
 
+func (q *statement) set(parts ...string)   { q.sets = append(q.sets, strings.Join(parts, "")) }
+func (q *statement) where(parts ...string) { q.wheres = append(q.wheres, strings.Join(parts, "")) }
+
 // part adds a common table expression.
-func (q *statement) part(name, format string, args ...any) {
-	fmt.Fprintf(&q.text, ",\n%s AS (%s)", name, fmt.Sprintf(format, args...))
+func (q *statement) part(name string, text ...string) {
+	q.text.WriteString(",\n" + name + " AS (")
+	for _, t := range text {
+		q.text.WriteString(t)
+	}
+	q.text.WriteString(")")
+}
+
+// column is a column of rows that a statement is given.
+type column struct {
+	name, kind string
+	all, first any
+}
+
+func col[T any](name, kind string, values []T) column {
+	return column{name, kind, values, values[0]}
+}
+
+// rows gives rows as a table with their number in a column n. A single row, which
+// is the most frequent case, is spelled out, for unfolding arrays takes time.
+func (q *statement) rows(alias string, n int, columns ...column) string {
+	var b strings.Builder
+	if n == 1 {
+		b.WriteString("(SELECT 1 AS n")
+		for _, c := range columns {
+			b.WriteString(", " + q.arg(c.first) + "::" + c.kind + " AS " + c.name)
+		}
+		b.WriteString(") " + alias)
+		return b.String()
+	}
+	b.WriteString("unnest(")
+	for i, c := range columns {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		b.WriteString(q.arg(c.all) + "::" + c.kind + "[]")
+	}
+	b.WriteString(") WITH ORDINALITY " + alias + "(")
+	for _, c := range columns {
+		b.WriteString(c.name + ", ")
+	}
+	b.WriteString("n)")
+	return b.String()
 }
 
 // changeStatement is the statement that makes a change: of a commit, with its
 // guards, or of a run that starts, whose transaction holds the lock already.
 func (s *sessions) changeStatement(d *draft, c *session.Commit, raise bool) *statement {
-	q := &statement{}
+	q := &statement{args: make([]any, 0, 32)}
+	q.text.Grow(4 << 10)
 	tenant, id := q.arg(s.tenant), q.arg(d.sessionID)
-	fmt.Fprintf(&q.text, `
-WITH cur AS MATERIALIZED (
-    SELECT number, tenant, id, version, touched, message_count, last_commit, checkpoint_id, inbox_waiting, stop_kind, stop_reason, stop_at,
-           status, owner, epoch, current_run, run_status, coalesce(%s::timestamptz, clock_timestamp()) AS now
+	q.now = "coalesce(" + q.arg(s.b.clock()) + "::timestamptz, statement_timestamp())"
+	q.text.WriteString("WITH ")
+	from, fresh := "", "true"
+	var answered, unsettled, unlisted = "NULL::text[]", "NULL::text[]", "NULL::bytea"
+	if d.looksElsewhere() {
+		q.text.WriteString(`seen AS MATERIALIZED (
+    SELECT number, version, touched FROM helix.sessions WHERE tenant = ` + tenant + ` AND id = ` + id + `
+)`)
+		from, fresh = "FROM seen", "(SELECT seen.version = cur.version AND seen.touched = cur.touched FROM seen)"
+		q.where("s.number = seen.number AND s.version = seen.version AND s.touched = seen.touched")
+		answered, unsettled, unlisted = s.doubts(q, d)
+		q.text.WriteString(",\n")
+	} else {
+		q.where("s.tenant = ", tenant, " AND s.id = ", id)
+	}
+	s.guards(q, d, c)
+	s.rowChanges(q, d, c, raise)
+	ended := ""
+	if d.Outcome != nil {
+		ended = ", s.run_steps, s.run_usage, s.run_reason"
+	}
+	q.text.WriteString(`ok AS (
+    UPDATE helix.sessions s SET ` + strings.Join(q.sets, ", ") + `
+    ` + from + `
+    WHERE ` + strings.Join(q.wheres, " AND ") + `
+    RETURNING s.number, s.version, s.message_count, s.checkpoint_id, s.checkpoint_number, s.inbox_waiting, s.snapshot_bytes, s.delta_bytes,
+              s.status, s.turn, s.stop_kind, s.stop_reason, s.stop_at` + ended + `
+)`)
+	s.insertParts(q, d, tenant, id)
+	q.text.WriteString(`,
+cur AS MATERIALIZED (
+    SELECT number, version, touched, message_count, last_commit, checkpoint_id, inbox_waiting, stop_kind, stop_reason, stop_at,
+           status, owner, epoch, current_run, run_status
     FROM helix.sessions
-    WHERE tenant = %s AND id = %s
+    WHERE tenant = ` + tenant + ` AND id = ` + id + ` AND NOT EXISTS (SELECT FROM ok)
     FOR NO KEY UPDATE
-)`, q.arg(s.b.clock()), tenant, id)
-	sets, wheres := []string{"updated_at = cur.now"}, []string{"s.number = cur.number"}
-	set := func(format string, args ...any) { sets = append(sets, fmt.Sprintf(format, args...)) }
-	where := func(format string, args ...any) { wheres = append(wheres, fmt.Sprintf(format, args...)) }
-	if raise {
-		set("version = s.version + 1")
-	}
-	if c != nil {
-		set("last_commit = %s", q.arg(c.Key))
-		where("cur.version = %s AND cur.owner = %s AND cur.epoch = %s AND cur.current_run = %s AND cur.run_status = 'running'",
-			q.arg(c.Version), q.arg(c.Fence.Owner), q.arg(c.Fence.Epoch), q.arg(c.RunID))
-		if c.Key != "" {
-			where("cur.last_commit <> %s", q.arg(c.Key))
-		}
-	}
-	from, fresh := "cur", "true"
-	answered, unsettled, unlisted := s.doubts(q, d, where)
-	if c != nil && d.looksElsewhere() {
-		fmt.Fprintf(&q.text, `,
-seen AS MATERIALIZED (SELECT version, touched FROM helix.sessions WHERE tenant = %s AND id = %s)`, tenant, id)
-		from, fresh = "cur, seen", "(SELECT seen.version = cur.version AND seen.touched = cur.touched FROM seen)"
-		where("seen.version = cur.version AND seen.touched = cur.touched")
-	}
-	s.rowChanges(q, d, c, set, where)
-	fmt.Fprintf(&q.text, `,
-ok AS (
-    UPDATE helix.sessions s SET %s
-    FROM %s
-    WHERE %s
-    RETURNING s.number, s.tenant, s.id, s.version, s.message_count, s.checkpoint_id, s.checkpoint_number, s.inbox_waiting,
-              s.snapshot_bytes, s.delta_bytes, s.status, s.turn, s.run_steps, s.run_usage, s.run_reason, cur.now
-)`, strings.Join(sets, ", "), from, strings.Join(wheres, " AND "))
-	s.insertParts(q, d)
-	fmt.Fprintf(&q.text, `
-SELECT cur.number, cur.version, cur.message_count, cur.last_commit, cur.checkpoint_id, cur.inbox_waiting,
-       cur.stop_kind, cur.stop_reason, cur.stop_at, cur.status, cur.owner, cur.epoch, cur.current_run, cur.run_status,
-       %s, %s, %s, %s,
-       ok.version, ok.message_count, ok.checkpoint_id, ok.inbox_waiting, ok.snapshot_bytes, ok.delta_bytes
-FROM cur LEFT JOIN ok ON true`, fresh, answered, unsettled, unlisted)
+)
+SELECT true, number, version, message_count, checkpoint_id, inbox_waiting, stop_kind, stop_reason, stop_at, status,
+       snapshot_bytes, delta_bytes, '', '', 0, '', '', true, NULL, NULL, NULL
+FROM ok
+UNION ALL
+SELECT false, number, version, message_count, checkpoint_id, inbox_waiting, stop_kind, stop_reason, stop_at, status,
+       0, 0, last_commit, owner, epoch, current_run, run_status, ` + fresh + `, ` + answered + `, ` + unsettled + `, ` + unlisted + `
+FROM cur`)
 	return q
 }
 
@@ -105,73 +157,93 @@ func (d *draft) looksElsewhere() bool {
 
 // doubts adds what may keep a change from being made, and gives the expressions
 // that tell of it.
-func (s *sessions) doubts(q *statement, d *draft, where func(string, ...any)) (answered, unsettled, unlisted string) {
+func (s *sessions) doubts(q *statement, d *draft) (answered, unsettled, unlisted string) {
 	answered, unsettled, unlisted = "NULL::text[]", "NULL::text[]", "NULL::bytea"
 	if len(d.Waits) > 0 {
 		q.part("answered", `
-    SELECT p.call_id FROM cur JOIN helix.pending p ON p.session = cur.number AND p.call_id = ANY (%s::text[]) AND p.state <> 'waiting'
-`, q.arg(d.Waits))
-		where("NOT EXISTS (SELECT FROM answered)")
+    SELECT p.call_id
+    FROM seen JOIN helix.pending p ON p.session = seen.number AND p.call_id = ANY (`, q.arg(d.Waits), `::text[]) AND p.state <> 'waiting'
+`)
+		q.where("NOT EXISTS (SELECT FROM answered)")
 		answered = "(SELECT array_agg(call_id) FROM answered)"
 	}
 	if d.fromRows {
 		ids, calls, bodies := columns(d.promoted)
 		q.part("promoted", `
     SELECT p.n, p.call_id, coalesce(c.result_id, p.id) AS id, p.calls, coalesce(p.body, c.result) AS body
-    FROM cur
-    CROSS JOIN unnest(%s::text[], %s::text[], %s::bytea[], %s::bytea[]) WITH ORDINALITY p(call_id, id, calls, body, n)
+    FROM seen
+    CROSS JOIN `, q.rows("p", len(ids), col("call_id", "text", d.callIDs), col("id", "text", ids), col("calls", "bytea", calls), col("body", "bytea", bodies)), `
     LEFT JOIN helix.calls c
-      ON p.body IS NULL AND c.session = cur.number AND c.message_id = %s AND c.call_id = p.call_id AND c.status = 'settled'
-`, q.arg(d.callIDs), q.arg(ids), q.arg(calls), q.arg(bodies), q.arg(d.Promote.MessageID))
-		where("NOT EXISTS (SELECT FROM promoted WHERE body IS NULL)")
+      ON p.body IS NULL AND c.session = seen.number AND c.message_id = `, q.arg(d.Promote.MessageID), ` AND c.call_id = p.call_id AND c.status = 'settled'
+`)
+		q.where("NOT EXISTS (SELECT FROM promoted WHERE body IS NULL)")
 		unsettled = "(SELECT array_agg(call_id ORDER BY n) FROM promoted WHERE body IS NULL)"
 	}
 	if len(d.appended) > 0 {
 		q.part("unlisted", `
-    SELECT k.digest FROM cur JOIN helix.state_keys k ON k.session = cur.number AND k.digest = ANY (%s::bytea[]) AND NOT k.is_list
-`, q.arg(digests(d.appended)))
-		where("NOT EXISTS (SELECT FROM unlisted)")
+    SELECT k.digest
+    FROM seen JOIN helix.state_keys k ON k.session = seen.number AND k.digest = ANY (`, q.arg(digests(d.appended)), `::bytea[]) AND NOT k.is_list
+`)
+		q.where("NOT EXISTS (SELECT FROM unlisted)")
 		unlisted = "(SELECT digest FROM unlisted LIMIT 1)"
 	}
 	return answered, unsettled, unlisted
 }
 
-// rowChanges adds what a change does to the session's own row.
-func (s *sessions) rowChanges(q *statement, d *draft, c *session.Commit, set, where func(string, ...any)) {
+// guards adds the conditions of a commit on the session's row, those of
+// [session.Commit.Guard] and that the run is not over.
+func (s *sessions) guards(q *statement, d *draft, c *session.Commit) {
+	if c == nil {
+		return
+	}
+	q.where("s.version = ", q.arg(c.Version), " AND s.owner = ", q.arg(c.Fence.Owner), " AND s.owner <> '' AND s.epoch = ", q.arg(c.Fence.Epoch),
+		" AND s.current_run = ", q.arg(c.RunID), " AND s.run_status = 'running'")
+	key := q.arg(c.Key)
+	q.set("last_commit = ", key)
+	q.where("(s.last_commit <> ", key, " OR ", key, " = '')")
+	if d.Status != "" {
+		q.where("s.status = ANY (", q.arg(befores(d.Status)), "::text[])")
+	}
+}
+
+// rowChanges adds what a change does to the session's own row. The request to stop
+// a run that ends stays in it, to be told, and counts no more.
+func (s *sessions) rowChanges(q *statement, d *draft, c *session.Commit, raise bool) {
+	q.set("updated_at = ", q.now)
+	if raise {
+		q.set("version = s.version + 1")
+	}
 	if n := len(d.messages) + len(d.promoted); n > 0 {
-		set("message_count = s.message_count + %s", q.arg(n))
+		q.set("message_count = s.message_count + ", q.arg(n))
 	}
 	if d.Status != "" {
-		set("status = %s", q.arg(string(d.Status)))
-		if c != nil {
-			where("cur.status = ANY (%s::text[])", q.arg(befores(d.Status)))
-		}
+		q.set("status = ", q.arg(string(d.Status)))
 	}
 	if d.StepCount != nil && c != nil {
 		n := q.arg(*d.StepCount)
-		set("step_count = %s, run_steps = %s", n, n)
+		q.set("step_count = ", n, ", run_steps = ", n)
 	}
 	if d.writes != nil {
-		set("delta_bytes = s.delta_bytes + %s", q.arg(len(d.writes)))
+		q.set("delta_bytes = s.delta_bytes + ", q.arg(len(d.writes)))
 	}
 	if point := d.Checkpoint; point != nil {
-		set("checkpoint_id = %s, checkpoint_number = s.checkpoint_number + 1, checkpoint_source = %s, checkpointed_at = cur.now",
-			q.arg(d.checkpointID), q.arg(string(sourceOf(point))))
+		q.set("checkpoint_id = ", q.arg(d.checkpointID), ", checkpoint_number = s.checkpoint_number + 1, checkpoint_source = ",
+			q.arg(string(sourceOf(point))), ", checkpointed_at = ", q.now)
 	}
 	if len(d.Consume) > 0 {
-		set("inbox_waiting = s.inbox_waiting - (SELECT count(*) FROM helix.inbox i"+
-			" WHERE i.session = s.number AND i.entry_id = ANY (%s::text[]) AND NOT i.consumed)", q.arg(d.Consume))
+		q.set("inbox_waiting = s.inbox_waiting - (SELECT count(*) FROM helix.inbox i",
+			" WHERE i.session = s.number AND i.entry_id = ANY (", q.arg(d.Consume), "::text[]) AND NOT i.consumed)")
 	}
 	if run := d.Run; run != nil {
 		if run.CompletionReason != "" {
-			set("run_reason = %s", q.arg(string(run.CompletionReason)))
+			q.set("run_reason = ", q.arg(string(run.CompletionReason)))
 		}
 		if run.Usage != (session.Usage{}) {
-			set("run_usage = %s", sumOfUsage(q.arg(usageArray(run.Usage))))
+			q.set("run_usage = ", sumOfUsage(q.arg(usageArray(run.Usage))))
 		}
 	}
 	if d.Outcome != nil {
-		set("run_status = %s, close_owed_at = cur.now, stop_kind = '', stop_reason = '', stop_at = NULL", q.arg(string(d.Outcome.Status)))
+		q.set("run_status = ", q.arg(string(d.Outcome.Status)), ", close_owed_at = ", q.now)
 	}
 }
 
@@ -195,18 +267,19 @@ func sumOfUsage(add string) string {
 }
 
 // insertParts adds the rows that a change writes beside the session's own.
-func (s *sessions) insertParts(q *statement, d *draft) {
+func (s *sessions) insertParts(q *statement, d *draft, tenant, id string) {
 	s.messageParts(q, d)
 	s.stateParts(q, d)
 	s.callParts(q, d)
-	s.pendingParts(q, d)
-	s.treeParts(q, d)
-	if d.Checkpoint != nil {
+	s.pendingParts(q, d, tenant, id)
+	s.treeParts(q, d, tenant)
+	if point := d.Checkpoint; point != nil {
 		q.part("pointed", `
     INSERT INTO helix.checkpoints (session, number, checkpoint_id, run_id, turn, step, status, source, version, message_count, stream_sequence, at)
-    SELECT ok.number, ok.checkpoint_number, ok.checkpoint_id, %s, ok.turn, %s, ok.status, %s, ok.version, ok.message_count, %s, ok.now
+    SELECT ok.number, ok.checkpoint_number, ok.checkpoint_id, `, q.arg(d.runID), `, ok.turn, `, q.arg(point.Step), `, ok.status, `,
+			q.arg(string(sourceOf(point))), `, ok.version, ok.message_count, `, q.arg(point.StreamSequence), `, `, q.now, `
     FROM ok
-`, q.arg(d.runID), q.arg(d.Checkpoint.Step), q.arg(string(sourceOf(d.Checkpoint))), q.arg(d.Checkpoint.StreamSequence))
+`)
 	}
 	s.outcomeParts(q, d)
 }
@@ -219,19 +292,17 @@ func (s *sessions) messageParts(q *statement, d *draft) {
 	var selects []string
 	if len(d.messages) > 0 {
 		ids, calls, bodies := columns(d.messages)
-		selects = append(selects, fmt.Sprintf(`
-    SELECT ok.number, ok.message_count - %s + m.n, m.id, m.calls, m.body
-    FROM ok, unnest(%s::text[], %s::bytea[], %s::bytea[]) WITH ORDINALITY m(id, calls, body, n)`,
-			q.arg(total), q.arg(ids), q.arg(calls), q.arg(bodies)))
+		selects = append(selects, `
+    SELECT ok.number, ok.message_count - `+q.arg(total)+`::integer + m.n, m.id, m.calls, m.body
+    FROM ok, `+q.rows("m", len(ids), col("id", "text", ids), col("calls", "bytea", calls), col("body", "bytea", bodies)))
 	}
 	if len(d.promoted) > 0 {
-		selects = append(selects, fmt.Sprintf(`
-    SELECT ok.number, ok.message_count - %s + m.n, m.id, m.calls, m.body
-    FROM ok, promoted m`, q.arg(len(d.promoted))))
+		selects = append(selects, `
+    SELECT ok.number, ok.message_count - `+q.arg(len(d.promoted))+`::integer + m.n, m.id, m.calls, m.body
+    FROM ok, promoted m`)
 	}
 	q.part("said", `
-    INSERT INTO helix.messages (session, number, message_id, calls, body)%s
-`, strings.Join(selects, " UNION ALL "))
+    INSERT INTO helix.messages (session, number, message_id, calls, body)`, strings.Join(selects, " UNION ALL "), "\n")
 }
 
 func (s *sessions) stateParts(q *statement, d *draft) {
@@ -239,23 +310,23 @@ func (s *sessions) stateParts(q *statement, d *draft) {
 		return
 	}
 	q.part("logged", `
-    INSERT INTO helix.state_log (session, version, body) SELECT ok.number, ok.version, %s FROM ok
-`, q.arg(d.writes))
+    INSERT INTO helix.state_log (session, version, body) SELECT ok.number, ok.version, `, q.arg(d.writes), ` FROM ok
+`)
 	if len(d.keys) > 0 {
 		// A key that is as it was is left alone: updating it would cost as much as adding
 		// one.
 		q.part("keyed", `
     INSERT INTO helix.state_keys (session, digest, is_list)
     SELECT ok.number, k.digest, k.is_list
-    FROM ok, unnest(%s::bytea[], %s::boolean[]) k(digest, is_list)
+    FROM ok, `, q.rows("k", len(d.keys), col("digest", "bytea", digests(d.keys)), col("is_list", "boolean", d.lists)), `
     WHERE (SELECT x.is_list FROM helix.state_keys x WHERE x.session = ok.number AND x.digest = k.digest) IS DISTINCT FROM k.is_list
     ON CONFLICT (session, digest) DO UPDATE SET is_list = excluded.is_list
-`, q.arg(digests(d.keys)), q.arg(d.lists))
+`)
 	}
 	if len(d.deleted) > 0 {
 		q.part("unkeyed", `
-    DELETE FROM helix.state_keys k USING ok WHERE k.session = ok.number AND k.digest = ANY (%s::bytea[])
-`, q.arg(digests(d.deleted)))
+    DELETE FROM helix.state_keys k USING ok WHERE k.session = ok.number AND k.digest = ANY (`, q.arg(digests(d.deleted)), `::bytea[])
+`)
 	}
 }
 
@@ -267,17 +338,18 @@ func (s *sessions) outcomeParts(q *statement, d *draft) {
 	}
 	q.part("ended", `
     UPDATE helix.runs r
-    SET status = %s, ended_at = ok.now, step_count = ok.run_steps, reason = ok.run_reason, usage = ok.run_usage, outcome = %s, output = %s
+    SET status = `, q.arg(string(o.Status)), `, ended_at = `, q.now, `, step_count = ok.run_steps, reason = ok.run_reason, usage = ok.run_usage,
+        outcome = `, q.arg(d.outcome), `, output = `, q.arg(d.output), `
     FROM ok
     WHERE r.session = ok.number AND r.turn = ok.turn
-`, q.arg(string(o.Status)), q.arg(d.outcome), q.arg(d.output))
-	set := fmt.Sprintf("ending = %s, suspended_step = %s", q.arg(d.ending), q.arg(o.SuspendedStep))
+`)
+	set := "ending = " + q.arg(d.ending) + ", suspended_step = " + q.arg(o.SuspendedStep)
 	if o.Status == session.RunCompleted || o.Status == session.RunFailed { // as State.Finish has it
 		set += ", output = " + q.arg(d.output)
 	}
 	q.part("told", `
-    UPDATE helix.session_docs d SET %s FROM ok WHERE d.session = ok.number
-`, set)
+    UPDATE helix.session_docs d SET `, set, ` FROM ok WHERE d.session = ok.number
+`)
 }
 
 func sourceOf(c *session.NewCheckpoint) session.CheckpointSource {
@@ -290,57 +362,39 @@ func sourceOf(c *session.NewCheckpoint) session.CheckpointSource {
 // changed is what a change's statement tells.
 type changed struct {
 	found bool
-	was   header // as far as guards and refusals need it
-	fresh bool   // whether the statement saw other tables as they were when it had the lock
+	ok    bool   // whether the change was made
+	is    header // the session then, as far as guards, refusals and outcomes need it
+	fresh bool   // whether a statement that refused saw other tables as they were when it had the lock
 	refusal
-	ok                        bool // whether the change was made: then it is as follows
-	version                   int64
-	messageCount              int
-	checkpointID              string
-	inbox                     int
-	snapshotBytes, deltaBytes int64
 }
 
 func (c *changed) scan(rows pgx.Rows) error {
-	h := &c.was
+	h := &c.is
 	var (
 		stopKind, stopReason, status, runStatus string
 		stopAt                                  time.Time
-		version, snapshotBytes, deltaBytes      *int64
-		messageCount, inbox                     *int
-		checkpointID                            *string
+		fresh                                   *bool // unset if the session was not there when the statement began
 	)
-	var fresh *bool // unset if the session was not there when the statement began
 	c.found = true
-	err := rows.Scan(&h.number, &h.Version, &h.MessageCount, &h.LastCommit, &h.CheckpointID, &h.inbox,
-		&stopKind, &stopReason, instant{&stopAt}, &status, &h.Lease.Owner, &h.Lease.Epoch, &h.CurrentRunID, &runStatus,
-		&fresh, &c.answered, &c.unsettled, &c.unlisted,
-		&version, &messageCount, &checkpointID, &inbox, &snapshotBytes, &deltaBytes)
-	if err != nil {
-		return err
-	}
-	c.fresh = fresh != nil && *fresh
-	h.Status, h.runStatus = session.Status(status), session.RunStatus(runStatus)
-	if stopKind != "" {
+	err := rows.Scan(&c.ok, &h.number, &h.Version, &h.MessageCount, &h.CheckpointID, &h.inbox, &stopKind, &stopReason, instant{&stopAt}, &status,
+		&h.snapshotBytes, &h.deltaBytes, &h.LastCommit, &h.Lease.Owner, &h.Lease.Epoch, &h.CurrentRunID, &runStatus,
+		&fresh, &c.answered, &c.unsettled, &c.unlisted)
+	h.Status, h.runStatus, c.fresh = session.Status(status), session.RunStatus(runStatus), fresh != nil && *fresh
+	if stopKind != "" && (c.ok || h.runStatus == session.RunRunning) {
 		h.stop = &session.Stop{RunID: h.CurrentRunID, Kind: session.StopKind(stopKind), Reason: stopReason, At: stopAt}
 	}
-	if c.ok = version != nil; c.ok {
-		c.version, c.messageCount, c.checkpointID, c.inbox = *version, *messageCount, *checkpointID, *inbox
-		c.snapshotBytes, c.deltaBytes = *snapshotBytes, *deltaBytes
-	}
-	return nil
+	return err
 }
 
 // committed is the outcome of a change that was made. A request to stop that it
 // has consumed is told, too.
 func (c *changed) committed(d *draft) *session.Committed {
-	out := &session.Committed{
-		Version: c.version, MessageCount: c.messageCount, CheckpointID: c.checkpointID, Inbox: c.inbox > 0, Warnings: d.warnings,
+	out := c.is.committed()
+	if out.Stop != nil {
+		out.Stop.RunID = d.runID
 	}
-	if c.was.stop != nil {
-		out.Stop = new(*c.was.stop)
-	}
-	return out
+	out.Warnings = d.warnings
+	return &out
 }
 
 // Commit implements [session.Turns].
@@ -383,10 +437,10 @@ func (s *sessions) settleCommit(c *changed, commit *session.Commit, d *draft) (*
 		return nil, notFound("session %s", commit.SessionID)
 	}
 	if c.ok {
-		s.b.snapshots.consider(c.was.number, s.tenant, commit.SessionID, c.snapshotBytes, c.deltaBytes)
+		s.b.snapshots.consider(c.is.number, s.tenant, commit.SessionID, c.is.snapshotBytes, c.is.deltaBytes)
 		return c.committed(d), nil
 	}
-	h := &c.was
+	h := &c.is
 	h.ID = commit.SessionID
 	repeated, err := commit.Guard(&h.State)
 	if err != nil {

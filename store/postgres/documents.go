@@ -78,7 +78,7 @@ func (s *sessions) Merge(ctx context.Context, id string, w session.Writes) (out 
 		}
 		out = *c.committed(d)
 		t.done = append(t.done, func() {
-			s.b.snapshots.consider(h.number, s.tenant, id, c.snapshotBytes, c.deltaBytes)
+			s.b.snapshots.consider(h.number, s.tenant, id, c.is.snapshotBytes, c.is.deltaBytes)
 		})
 		return nil
 	})

@@ -95,7 +95,7 @@ func (s *sessions) scanHeader(rows pgx.Rows, h *header, more ...any) error {
 		instant{&h.now},
 	}, more...)...)
 	h.CloseOwed = !h.closeOwedAt.IsZero()
-	if stop.Kind != "" {
+	if stop.Kind != "" && h.runStatus == session.RunRunning { // it ends with the run
 		stop.RunID = h.CurrentRunID
 		h.stop = &stop
 	}

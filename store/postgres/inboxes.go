@@ -12,28 +12,28 @@ import (
 
 // treeParts adds what a change tells other sessions of its tree, or takes in of
 // what they told.
-func (s *sessions) treeParts(q *statement, d *draft) {
-	if len(d.Own) > 0 {
+func (s *sessions) treeParts(q *statement, d *draft, tenant string) {
+	if n := len(d.Own); n > 0 {
 		callIDs, owners, completed, done := ownershipArrays(d.Own, d.Disown)
-		q.part("owned", upsertOwnership+"\n", "ok.number", "ok.now", "ok,", q.arg(callIDs), q.arg(owners), q.arg(completed), q.arg(done))
+		rows := q.rows("x", len(callIDs), col("call_id", "text", callIDs), col("owner_id", "text", owners),
+			col("completed_at", "timestamptz", completed), col("done", "boolean", done))
+		q.part("owned", fmt.Sprintf(upsertOwnership, "ok.number", q.now, "ok, "+rows), "\n")
 	}
 	if len(d.Disown) > 0 {
 		s.disownPart(q, d)
 	}
-	if len(d.children) > 0 {
-		childIDs, awaited, docs, remotes, created := childArrays(d.children)
-		q.part("parented", putChildren+"\n", "ok.number", "ok.now", "ok CROSS JOIN",
-			q.arg(childIDs), q.arg(awaited), q.arg(docs), q.arg(remotes), q.arg(created))
+	if n := len(d.children); n > 0 {
+		q.part("parented", fmt.Sprintf(putChildren, "ok.number", q.now, "ok CROSS JOIN "+childRows(q, d.children)), "\n")
 	}
 	if len(d.Consume) > 0 {
 		q.part("consumed", `
     UPDATE helix.inbox i SET consumed = true, body = NULL
     FROM ok
-    WHERE i.session = ok.number AND i.entry_id = ANY (%s::text[]) AND NOT i.consumed
-`, q.arg(d.Consume))
+    WHERE i.session = ok.number AND i.entry_id = ANY (`, q.arg(d.Consume), `::text[]) AND NOT i.consumed
+`)
 	}
-	if d.Wake != nil {
-		s.wakePart(q, d.Wake)
+	if wake := d.Wake; wake != nil { // a parent that was deleted meanwhile needs no waking
+		q.part("woken", fmt.Sprintf(upsertWake, q.arg(wake.ChildID), q.arg(wake.RunID), q.arg(when(wake.At)), q.now, "ok,", tenant, q.arg(wake.SessionID)), "\n")
 	}
 }
 
@@ -44,10 +44,10 @@ func (s *sessions) disownPart(q *statement, d *draft) {
 		return slices.ContainsFunc(d.Own, func(o session.Ownership) bool { return o.CallID == callID })
 	})
 	q.part("disowned", `
-    UPDATE helix.ownership o SET completed_at = coalesce(o.completed_at, ok.now)
+    UPDATE helix.ownership o SET completed_at = coalesce(o.completed_at, `, q.now, `)
     FROM ok
-    WHERE o.session = ok.number AND o.call_id = ANY (%s::text[])
-`, q.arg(disowned))
+    WHERE o.session = ok.number AND o.call_id = ANY (`, q.arg(disowned), `::text[])
+`)
 }
 
 const (
@@ -64,12 +64,6 @@ ON CONFLICT (tenant, session_id, child_id) DO UPDATE SET run_id = excluded.run_i
 DELETE FROM helix.wakes
 WHERE tenant = $1 AND session_id = $2 AND child_id = $3 AND ($4 = '' OR run_id = $4)`
 )
-
-// wakePart wakes a parent. One that was deleted meanwhile needs no waking.
-func (s *sessions) wakePart(q *statement, wake *session.Wake) {
-	q.part("woken", upsertWake+"\n", q.arg(wake.ChildID), q.arg(wake.RunID), q.arg(when(wake.At)), "ok.now", "ok,",
-		q.arg(s.tenant), q.arg(wake.SessionID))
-}
 
 var putWake = fmt.Sprintf(upsertWake, "$3", "$4", "$5", "coalesce($6::timestamptz, clock_timestamp())", "", "$1", "$2") + `
 RETURNING 1`

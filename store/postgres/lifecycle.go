@@ -116,8 +116,7 @@ func (s *sessions) Load(ctx context.Context, id string) (state *session.State, e
 			return noteDamage(&damage, err)
 		}, selectPendingOpen, s.tenant, id)
 		t.ask(func(rows pgx.Rows) error { return noteDamage(&damage, appendChild(&awaited, id, rows)) }, selectAwaited, s.tenant, id)
-		t.exec("COMMIT")
-		if err := t.flush(ctx); err != nil {
+		if err := t.finish(ctx); err != nil {
 			return err
 		}
 		if h == nil {

@@ -185,7 +185,7 @@ func (s *sessions) finishListing(ctx context.Context, t *tx, page *session.Page[
 		ids[i] = page.Items[i].ID
 	}
 	labels := s.askLabels(t, ids...)
-	if err := t.flush(ctx); err != nil {
+	if err := t.finish(ctx); err != nil {
 		return err
 	}
 	for i := range page.Items {

@@ -107,7 +107,7 @@ func (p *snapshots) add(ctx context.Context, at snapshot) error {
 	err := p.b.read(ctx, what(at.id, "read custom state"), func(ctx context.Context, t *tx) error {
 		s.askHeader(t, at.id, &h)
 		custom = s.askState(t, at.id, nil)
-		return t.flush(ctx)
+		return t.finish(ctx)
 	})
 	if err != nil || h == nil || h.number != at.number || custom.err != nil || custom.delta == 0 {
 		return err // what cannot be rebuilt is reported to those who read it

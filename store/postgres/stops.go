@@ -38,7 +38,9 @@ func (s *sessions) RequestStop(ctx context.Context, id string, stop session.Stop
 }
 
 const selectStop = `
-SELECT current_run, stop_kind, stop_reason, stop_at FROM helix.sessions WHERE tenant = $1 AND id = $2`
+SELECT CASE WHEN run_status = 'running' THEN current_run ELSE '' END, stop_kind, stop_reason, stop_at
+FROM helix.sessions
+WHERE tenant = $1 AND id = $2`
 
 // StopRequest implements [session.Stops].
 func (s *sessions) StopRequest(ctx context.Context, id, runID string) (stop *session.Stop, err error) {

@@ -89,7 +89,7 @@ func (d *draft) encodePending() error {
 
 // pendingParts adds entries and ends others. One that is there already stays: it
 // may have an answer.
-func (s *sessions) pendingParts(q *statement, d *draft) {
+func (s *sessions) pendingParts(q *statement, d *draft, tenant, id string) {
 	if n := len(d.pending); n > 0 {
 		callIDs, states, noticed, messageIDs := make([]string, n), make([]string, n), make([]bool, n), make([]string, n)
 		deadlines, created := make([]any, n), make([]any, n)
@@ -101,12 +101,14 @@ func (s *sessions) pendingParts(q *statement, d *draft) {
 		}
 		q.part("asked", `
     INSERT INTO helix.pending (session, tenant, session_id, call_id, state, late_noticed, deadline, message_id, created_at, doc, input, result, late)
-    SELECT ok.number, ok.tenant, ok.id, p.call_id, p.state, p.late_noticed, p.deadline, p.message_id, coalesce(p.created_at, ok.now), p.doc, p.input, p.result, p.late
-    FROM ok, unnest(%s::text[], %s::text[], %s::boolean[], %s::timestamptz[], %s::text[], %s::timestamptz[], %s::bytea[], %s::bytea[], %s::bytea[], %s::bytea[])
-         WITH ORDINALITY p(call_id, state, late_noticed, deadline, message_id, created_at, doc, input, result, late, n)
+    SELECT ok.number, `, tenant, `, `, id, `, p.call_id, p.state, p.late_noticed, p.deadline, p.message_id, coalesce(p.created_at, `, q.now, `),
+           p.doc, p.input, p.result, p.late
+    FROM ok, `, q.rows("p", n, col("call_id", "text", callIDs), col("state", "text", states), col("late_noticed", "boolean", noticed),
+			col("deadline", "timestamptz", deadlines), col("message_id", "text", messageIDs), col("created_at", "timestamptz", created),
+			col("doc", "bytea", docs), col("input", "bytea", inputs), col("result", "bytea", results), col("late", "bytea", lates)), `
     ORDER BY p.n
     ON CONFLICT (session, call_id) DO NOTHING
-`, q.arg(callIDs), q.arg(states), q.arg(noticed), q.arg(deadlines), q.arg(messageIDs), q.arg(created), q.arg(docs), q.arg(inputs), q.arg(results), q.arg(lates))
+`)
 	}
 	if n := len(d.Resolve); n > 0 {
 		callIDs, states, noticed := make([]string, 0, n), make([]string, 0, n), make([]bool, 0, n)
@@ -126,9 +128,9 @@ func (s *sessions) pendingParts(q *statement, d *draft) {
 		q.part("resolved", `
     UPDATE helix.pending p
     SET state = coalesce(nullif(r.state, ''), p.state), late_noticed = p.late_noticed OR r.noticed
-    FROM ok, unnest(%s::text[], %s::text[], %s::boolean[]) r(call_id, state, noticed)
+    FROM ok, `, q.rows("r", len(callIDs), col("call_id", "text", callIDs), col("state", "text", states), col("noticed", "boolean", noticed)), `
     WHERE p.session = ok.number AND p.call_id = r.call_id
-`, q.arg(callIDs), q.arg(states), q.arg(noticed))
+`)
 	}
 }
 
@@ -221,12 +223,12 @@ func (s *sessions) PendingCalls(ctx context.Context, id string, all bool) (out [
 }
 
 const (
-	// A completed call stays completed. Its parameters: the root's number and the
-	// time, where these come from, and the ownerships.
+	// A completed call stays completed. What is left open: the root's number, the
+	// time, and the ownerships.
 	upsertOwnership = `
 INSERT INTO helix.ownership AS o (session, call_id, owner_id, completed_at)
-SELECT %[1]s, x.call_id, x.owner_id, coalesce(x.completed_at, CASE WHEN x.done THEN %[2]s END)
-FROM %[3]s unnest(%[4]s::text[], %[5]s::text[], %[6]s::timestamptz[], %[7]s::boolean[]) x(call_id, owner_id, completed_at, done)
+SELECT %s, x.call_id, x.owner_id, coalesce(x.completed_at, CASE WHEN x.done THEN %s END)
+FROM %s
 ON CONFLICT (session, call_id) DO UPDATE SET
     owner_id     = excluded.owner_id,
     completed_at = coalesce(o.completed_at, excluded.completed_at)`
@@ -257,7 +259,8 @@ func ownershipArrays(owned []session.Ownership, disowned []string) (callIDs, own
 	return callIDs, owners, completed, done
 }
 
-var ownCalls = fmt.Sprintf(upsertOwnership, "$1::bigint", "$2::timestamptz", "", "$3", "$4", "$5", "$6")
+var ownCalls = fmt.Sprintf(upsertOwnership, "$1::bigint", "$2::timestamptz",
+	"unnest($3::text[], $4::text[], $5::timestamptz[], $6::boolean[]) x(call_id, owner_id, completed_at, done)")
 
 // Own implements [session.Submissions].
 func (s *sessions) Own(ctx context.Context, rootID string, owned []session.Ownership) error {

@@ -26,7 +26,7 @@ func (s *sessions) changeBy(ctx context.Context, t *tx, d *draft, commit *sessio
 	if c.ok {
 		return c, nil
 	}
-	if err := c.err(d, c.was.Saw()); err != nil {
+	if err := c.err(d, c.is.Saw()); err != nil {
 		return nil, err
 	}
 	return nil, session.ErrInternal.WithMessage("session %s: a change was refused without a reason", d.sessionID)

@@ -21,6 +21,7 @@ type tx struct {
 	b     *Backend
 	conn  *pgxpool.Conn
 	batch *pgx.Batch
+	ended bool
 	done  []func() // for when it stands
 }
 
@@ -53,10 +54,8 @@ func (b *Backend) transactOnce(ctx context.Context, run func(ctx context.Context
 	defer conn.Release()
 	t := &tx{b: b, conn: conn, batch: &pgx.Batch{}}
 	t.exec("BEGIN")
-	err = run(ctx, t)
-	if err == nil {
-		t.exec("COMMIT")
-		err = t.flush(ctx)
+	if err = run(ctx, t); err == nil {
+		err = t.finish(ctx)
 	}
 	if err != nil {
 		t.rollback(ctx)
@@ -105,6 +104,16 @@ func (t *tx) flush(ctx context.Context) error {
 	return t.conn.SendBatch(ctx, batch).Close()
 }
 
+// finish sends what was queued and ends the transaction, unless that was done.
+func (t *tx) finish(ctx context.Context) error {
+	if t.ended {
+		return nil
+	}
+	t.ended = true
+	t.exec("COMMIT")
+	return t.flush(ctx)
+}
+
 func eachRow(rows pgx.Rows, row func(pgx.Rows) error) error {
 	for rows.Next() {
 		if err := row(rows); err != nil {
@@ -145,7 +154,7 @@ func (b *Backend) behind(ctx context.Context, locked bool, lock string, key []an
 }
 
 // read runs several queries on one snapshot, in one round trip if they are all
-// queued before the flush that ends it.
+// queued before finish is called.
 func (b *Backend) read(ctx context.Context, what string, run func(ctx context.Context, t *tx) error) error {
 	return b.repeat(ctx, what, func() error {
 		conn, err := b.pool.Acquire(ctx)
@@ -156,8 +165,7 @@ func (b *Backend) read(ctx context.Context, what string, run func(ctx context.Co
 		t := &tx{b: b, conn: conn, batch: &pgx.Batch{}}
 		t.exec("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
 		if err = run(ctx, t); err == nil {
-			t.exec("COMMIT")
-			err = t.flush(ctx)
+			err = t.finish(ctx)
 		}
 		if err != nil {
 			t.rollback(ctx)
