@@ -72,46 +72,51 @@ func (r *callRow) decode(id, callID string) (session.Call, error) {
 // taken in. A row that is there already stays, for it may have a result; but not
 // one that the same change takes in.
 func (s *sessions) callParts(q *statement, d *draft) {
-	var renewed []string
-	if n := len(d.Calls); n > 0 {
-		messageIDs, callIDs, positions, statuses := make([]string, n), make([]string, n), make([]int32, n), make([]string, n)
-		docs, resultIDs, results, writes := make([][]byte, n), make([]*string, n), make([][]byte, n), make([][]byte, n)
-		begun, settled := make([]any, n), make([]any, n)
-		for i, row := range d.calls {
-			call := &d.Calls[i]
-			messageIDs[i], callIDs[i], positions[i], statuses[i] = call.MessageID, call.ID, int32(call.Index), string(row.status)
-			docs[i], resultIDs[i], results[i], writes[i] = row.doc, row.resultID, row.result, row.writes
-			begun[i], settled[i] = when(row.begunAt), when(row.settledAt)
-			if d.Promote != nil && call.MessageID == d.Promote.MessageID {
-				renewed = append(renewed, call.ID)
-			}
-		}
-		conflict := "ON CONFLICT DO NOTHING"
-		if renewed != nil {
-			conflict = `ON CONFLICT (session, message_id, call_id) DO UPDATE
-    SET position = excluded.position, status = excluded.status, doc = excluded.doc, result_id = excluded.result_id, result = excluded.result,
-        writes = excluded.writes, extra = NULL, begun_at = excluded.begun_at, settled_at = excluded.settled_at, created_at = excluded.created_at
-    WHERE calls.message_id = ` + q.arg(d.Promote.MessageID)
-		}
-		q.part("called", `
+	if q.shape.calls > 0 {
+		q.add(`,
+called AS (
     INSERT INTO helix.calls AS calls (session, message_id, call_id, position, status, doc, result_id, result, writes, begun_at, settled_at, created_at)
     SELECT ok.number, c.message_id, c.call_id, c.position, c.status, c.doc, c.result_id, c.result, c.writes,
            CASE WHEN c.status <> 'open' THEN coalesce(c.begun_at, `, q.now, `) END,
            CASE WHEN c.status = 'settled' THEN coalesce(c.settled_at, `, q.now, `) END, `, q.now, `
-    FROM ok, `, q.rows("c", n, col("message_id", "text", messageIDs), col("call_id", "text", callIDs), col("position", "integer", positions),
-			col("status", "text", statuses), col("doc", "bytea", docs), col("result_id", "text", resultIDs), col("result", "bytea", results),
-			col("writes", "bytea", writes), col("begun_at", "timestamptz", begun), col("settled_at", "timestamptz", settled)), `
-    `, conflict, "\n")
+    FROM ok, `, callRows(q, d))
+		if q.shape.renewed {
+			q.add(`
+    ON CONFLICT (session, message_id, call_id) DO UPDATE
+    SET position = excluded.position, status = excluded.status, doc = excluded.doc, result_id = excluded.result_id, result = excluded.result,
+        writes = excluded.writes, extra = NULL, begun_at = excluded.begun_at, settled_at = excluded.settled_at, created_at = excluded.created_at
+    WHERE calls.message_id = `, q.arg(d.Promote.MessageID), "\n)")
+		} else {
+			q.add("\n    ON CONFLICT DO NOTHING\n)")
+		}
 	}
-	if d.Promote == nil {
+	if !q.shape.promote {
 		return
 	}
-	but := ""
-	if renewed != nil {
-		but = " AND c.call_id <> ALL (" + q.arg(renewed) + "::text[])"
+	q.add(`,
+taken AS (
+    DELETE FROM helix.calls c USING ok WHERE c.session = ok.number AND c.message_id = `, q.arg(d.Promote.MessageID))
+	if q.shape.renewed {
+		q.add(" AND c.call_id <> ALL (", q.arg(d.renewed), "::text[])")
 	}
-	q.part("taken", `
-    DELETE FROM helix.calls c USING ok WHERE c.session = ok.number AND c.message_id = `, q.arg(d.Promote.MessageID), but, "\n")
+	q.add("\n)")
+}
+
+// callRows gives the rows of calls as a table.
+func callRows(q *statement, d *draft) string {
+	n := len(d.calls)
+	messageIDs, callIDs, positions, statuses := make([]string, n), make([]string, n), make([]int32, n), make([]string, n)
+	docs, resultIDs, results, writes := make([][]byte, n), make([]*string, n), make([][]byte, n), make([][]byte, n)
+	begun, settled := make([]any, n), make([]any, n)
+	for i, row := range d.calls {
+		call := &d.Calls[i]
+		messageIDs[i], callIDs[i], positions[i], statuses[i] = call.MessageID, call.ID, int32(call.Index), string(row.status)
+		docs[i], resultIDs[i], results[i], writes[i] = row.doc, row.resultID, row.result, row.writes
+		begun[i], settled[i] = when(row.begunAt), when(row.settledAt)
+	}
+	return q.rows("c", q.shape.calls, col("message_id", "text", messageIDs), col("call_id", "text", callIDs), col("position", "integer", positions),
+		col("status", "text", statuses), col("doc", "bytea", docs), col("result_id", "text", resultIDs), col("result", "bytea", results),
+		col("writes", "bytea", writes), col("begun_at", "timestamptz", begun), col("settled_at", "timestamptz", settled))
 }
 
 // encodeCalls encodes the rows of a reply's calls.
@@ -126,6 +131,9 @@ func (d *draft) encodeCalls() error {
 			return err
 		}
 		d.calls = append(d.calls, row)
+		if d.Promote != nil && call.MessageID == d.Promote.MessageID {
+			d.renewed = append(d.renewed, call.ID)
+		}
 	}
 	return nil
 }

@@ -22,6 +22,10 @@ type draft struct {
 	calls    []*callRow
 	pending  []*pendingRow
 	children []*childRow
+	renewed  []string // calls that the change takes in and writes again
+	resolve  []session.Resolution
+	owned    []ownershipRow
+	disowned []string // calls that are not in owned
 
 	writes       []byte // the operations, composed, if there are any
 	warnings     []string
@@ -50,7 +54,9 @@ func newDraft(c *session.Change, sessionID, runID string, at time.Time) (*draft,
 	if err := d.uniqueMessages(); err != nil {
 		return nil, err
 	}
-	for _, encode := range []func() error{d.encodeState, d.encodeCalls, d.encodePending, d.encodeChildren, d.encodeOutcome} {
+	for _, encode := range []func() error{
+		d.encodeState, d.encodeCalls, d.encodePending, d.encodeResolutions, d.encodeOwnership, d.encodeChildren, d.encodeOutcome,
+	} {
 		if err := encode(); err != nil {
 			return nil, err
 		}

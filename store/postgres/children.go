@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -92,13 +93,13 @@ SET awaited = excluded.awaited, revision = c.revision + 1, doc = excluded.doc, r
     created_at = excluded.created_at, updated_at = excluded.updated_at`
 
 // childRows gives references as a table.
-func childRows(q *statement, rows []*childRow) string {
+func childRows(q *statement, count rowCount, rows []*childRow) string {
 	n := len(rows)
 	childIDs, awaited, docs, remotes, created := make([]string, n), make([]bool, n), make([][]byte, n), make([][]byte, n), make([]any, n)
 	for i, row := range rows {
 		childIDs[i], awaited[i], docs[i], remotes[i], created[i] = row.childID, row.awaited, row.doc, row.remote, when(row.createdAt)
 	}
-	return q.rows("x", n, col("child_id", "text", childIDs), col("awaited", "boolean", awaited), col("doc", "bytea", docs),
+	return q.rows("x", count, col("child_id", "text", childIDs), col("awaited", "boolean", awaited), col("doc", "bytea", docs),
 		col("remote", "bytea", remotes), col("created_at", "timestamptz", created))
 }
 
@@ -117,8 +118,8 @@ func (s *sessions) PutChildren(ctx context.Context, id string, refs []session.Ch
 		if len(rows) == 0 {
 			return nil
 		}
-		q := &statement{}
-		text := fmt.Sprintf(putChildren, q.arg(h.number)+"::bigint", q.arg(when(h.now))+"::timestamptz", childRows(q, rows))
+		q := &statement{text: &strings.Builder{}}
+		text := fmt.Sprintf(putChildren, q.arg(h.number)+"::bigint", q.arg(when(h.now))+"::timestamptz", childRows(q, countOf(len(rows)), rows))
 		t.exec(text, q.args...)
 		return nil
 	})

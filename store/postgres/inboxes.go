@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -12,42 +11,36 @@ import (
 
 // treeParts adds what a change tells other sessions of its tree, or takes in of
 // what they told.
-func (s *sessions) treeParts(q *statement, d *draft, tenant string) {
-	if n := len(d.Own); n > 0 {
-		callIDs, owners, completed, done := ownershipArrays(d.Own, d.Disown)
-		rows := q.rows("x", len(callIDs), col("call_id", "text", callIDs), col("owner_id", "text", owners),
+func (s *sessions) treeParts(q *statement, d *draft) {
+	if q.shape.own > 0 {
+		callIDs, owners, completed, done := ownershipColumns(d.owned)
+		rows := q.rows("x", q.shape.own, col("call_id", "text", callIDs), col("owner_id", "text", owners),
 			col("completed_at", "timestamptz", completed), col("done", "boolean", done))
-		q.part("owned", fmt.Sprintf(upsertOwnership, "ok.number", q.now, "ok, "+rows), "\n")
+		q.add(",\nowned AS (", fmt.Sprintf(upsertOwnership, "ok.number", q.now, "ok, "+rows), "\n)")
 	}
-	if len(d.Disown) > 0 {
-		s.disownPart(q, d)
+	if q.shape.disown {
+		q.add(`,
+disowned AS (
+    UPDATE helix.ownership o SET completed_at = coalesce(o.completed_at, `, q.now, `)
+    FROM ok
+    WHERE o.session = ok.number AND o.call_id = ANY (`, q.arg(d.disowned), `::text[])
+)`)
 	}
-	if n := len(d.children); n > 0 {
-		q.part("parented", fmt.Sprintf(putChildren, "ok.number", q.now, "ok CROSS JOIN "+childRows(q, d.children)), "\n")
+	if q.shape.children > 0 {
+		q.add(",\nparented AS (", fmt.Sprintf(putChildren, "ok.number", q.now, "ok CROSS JOIN "+childRows(q, q.shape.children, d.children)), "\n)")
 	}
-	if len(d.Consume) > 0 {
-		q.part("consumed", `
+	if q.shape.consume {
+		q.add(`,
+consumed AS (
     UPDATE helix.inbox i SET consumed = true, body = NULL
     FROM ok
     WHERE i.session = ok.number AND i.entry_id = ANY (`, q.arg(d.Consume), `::text[]) AND NOT i.consumed
-`)
+)`)
 	}
-	if wake := d.Wake; wake != nil { // a parent that was deleted meanwhile needs no waking
-		q.part("woken", fmt.Sprintf(upsertWake, q.arg(wake.ChildID), q.arg(wake.RunID), q.arg(when(wake.At)), q.now, "ok,", tenant, q.arg(wake.SessionID)), "\n")
+	if q.shape.wake { // a parent that was deleted meanwhile needs no waking
+		q.add(",\nwoken AS (", fmt.Sprintf(upsertWake, q.arg(d.Wake.ChildID), q.arg(d.Wake.RunID), q.arg(when(d.Wake.At)), q.now, "ok,",
+			q.tenant, q.arg(d.Wake.SessionID)), "\n)")
 	}
-}
-
-// disownPart completes calls, but for those that the same change owns, which it
-// completes itself: a statement may change a row once.
-func (s *sessions) disownPart(q *statement, d *draft) {
-	disowned := slices.DeleteFunc(slices.Clone(d.Disown), func(callID string) bool {
-		return slices.ContainsFunc(d.Own, func(o session.Ownership) bool { return o.CallID == callID })
-	})
-	q.part("disowned", `
-    UPDATE helix.ownership o SET completed_at = coalesce(o.completed_at, `, q.now, `)
-    FROM ok
-    WHERE o.session = ok.number AND o.call_id = ANY (`, q.arg(disowned), `::text[])
-`)
 }
 
 const (

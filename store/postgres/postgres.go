@@ -63,6 +63,7 @@ type Backend struct {
 	config    Config
 	pool      *pgxpool.Pool
 	queries   sync.Map // as they are written here → for the configured schema
+	texts     sync.Map // shape → the text of its statement
 	watch     *watch
 	notifier  *notifier
 	snapshots *snapshots

@@ -87,51 +87,69 @@ func (d *draft) encodePending() error {
 	return nil
 }
 
+// encodeResolutions gathers how waits end: what is said twice of a call counts
+// once.
+func (d *draft) encodeResolutions() error {
+	place := map[string]int{}
+	for _, r := range d.Resolve {
+		at, seen := place[r.CallID]
+		if !seen {
+			place[r.CallID] = len(d.resolve)
+			d.resolve = append(d.resolve, r)
+			continue
+		}
+		if r.State != "" {
+			d.resolve[at].State = r.State
+		}
+		d.resolve[at].Noticed = d.resolve[at].Noticed || r.Noticed
+	}
+	return nil
+}
+
 // pendingParts adds entries and ends others. One that is there already stays: it
 // may have an answer.
-func (s *sessions) pendingParts(q *statement, d *draft, tenant, id string) {
-	if n := len(d.pending); n > 0 {
-		callIDs, states, noticed, messageIDs := make([]string, n), make([]string, n), make([]bool, n), make([]string, n)
-		deadlines, created := make([]any, n), make([]any, n)
-		docs, inputs, results, lates := make([][]byte, n), make([][]byte, n), make([][]byte, n), make([][]byte, n)
-		for i, row := range d.pending {
-			callIDs[i], states[i], noticed[i], messageIDs[i] = row.callID, string(row.state), row.lateNoticed, row.messageID
-			deadlines[i], created[i] = when(row.deadline), when(row.createdAt)
-			docs[i], inputs[i], results[i], lates[i] = row.doc, row.input, row.result, row.late
-		}
-		q.part("asked", `
+func (s *sessions) pendingParts(q *statement, d *draft) {
+	if q.shape.pending > 0 {
+		q.add(`,
+asked AS (
     INSERT INTO helix.pending (session, tenant, session_id, call_id, state, late_noticed, deadline, message_id, created_at, doc, input, result, late)
-    SELECT ok.number, `, tenant, `, `, id, `, p.call_id, p.state, p.late_noticed, p.deadline, p.message_id, coalesce(p.created_at, `, q.now, `),
+    SELECT ok.number, `, q.tenant, `, `, q.id, `, p.call_id, p.state, p.late_noticed, p.deadline, p.message_id, coalesce(p.created_at, `, q.now, `),
            p.doc, p.input, p.result, p.late
-    FROM ok, `, q.rows("p", n, col("call_id", "text", callIDs), col("state", "text", states), col("late_noticed", "boolean", noticed),
-			col("deadline", "timestamptz", deadlines), col("message_id", "text", messageIDs), col("created_at", "timestamptz", created),
-			col("doc", "bytea", docs), col("input", "bytea", inputs), col("result", "bytea", results), col("late", "bytea", lates)), `
+    FROM ok, `, pendingRows(q, d), `
     ORDER BY p.n
     ON CONFLICT (session, call_id) DO NOTHING
-`)
+)`)
 	}
-	if n := len(d.Resolve); n > 0 {
-		callIDs, states, noticed := make([]string, 0, n), make([]string, 0, n), make([]bool, 0, n)
-		place := map[string]int{}
-		for _, r := range d.Resolve { // what is said twice of a call counts once
-			at, seen := place[r.CallID]
-			if !seen {
-				at = len(callIDs)
-				place[r.CallID] = at
-				callIDs, states, noticed = append(callIDs, r.CallID), append(states, ""), append(noticed, false)
-			}
-			if r.State != "" {
-				states[at] = string(r.State)
-			}
-			noticed[at] = noticed[at] || r.Noticed
+	if q.shape.resolve > 0 {
+		n := len(d.resolve)
+		callIDs, states, noticed := make([]string, n), make([]string, n), make([]bool, n)
+		for i, r := range d.resolve {
+			callIDs[i], states[i], noticed[i] = r.CallID, string(r.State), r.Noticed
 		}
-		q.part("resolved", `
+		q.add(`,
+resolved AS (
     UPDATE helix.pending p
     SET state = coalesce(nullif(r.state, ''), p.state), late_noticed = p.late_noticed OR r.noticed
-    FROM ok, `, q.rows("r", len(callIDs), col("call_id", "text", callIDs), col("state", "text", states), col("noticed", "boolean", noticed)), `
+    FROM ok, `, q.rows("r", q.shape.resolve, col("call_id", "text", callIDs), col("state", "text", states), col("noticed", "boolean", noticed)), `
     WHERE p.session = ok.number AND p.call_id = r.call_id
-`)
+)`)
 	}
+}
+
+// pendingRows gives entries as a table.
+func pendingRows(q *statement, d *draft) string {
+	n := len(d.pending)
+	callIDs, states, noticed, messageIDs := make([]string, n), make([]string, n), make([]bool, n), make([]string, n)
+	deadlines, created := make([]any, n), make([]any, n)
+	docs, inputs, results, lates := make([][]byte, n), make([][]byte, n), make([][]byte, n), make([][]byte, n)
+	for i, row := range d.pending {
+		callIDs[i], states[i], noticed[i], messageIDs[i] = row.callID, string(row.state), row.lateNoticed, row.messageID
+		deadlines[i], created[i] = when(row.deadline), when(row.createdAt)
+		docs[i], inputs[i], results[i], lates[i] = row.doc, row.input, row.result, row.late
+	}
+	return q.rows("p", q.shape.pending, col("call_id", "text", callIDs), col("state", "text", states), col("late_noticed", "boolean", noticed),
+		col("deadline", "timestamptz", deadlines), col("message_id", "text", messageIDs), col("created_at", "timestamptz", created),
+		col("doc", "bytea", docs), col("input", "bytea", inputs), col("result", "bytea", results), col("late", "bytea", lates))
 }
 
 const (
@@ -239,22 +257,48 @@ FROM helix.sessions s JOIN helix.ownership o ON o.session = s.number AND o.call_
 WHERE s.tenant = $1 AND s.id = $2`
 )
 
-// ownershipArrays are ownerships as a statement takes them: of those of one call
-// the last counts. Calls that are disowned along with it are completed at once.
-func ownershipArrays(owned []session.Ownership, disowned []string) (callIDs, owners []string, completed []any, done []bool) {
+// ownershipRow is an ownership that is to be written; done completes it now.
+type ownershipRow struct {
+	session.Ownership
+	done bool
+}
+
+// ownershipRows gathers ownerships: of those of one call the last counts. Calls
+// that are disowned along with it are completed at once.
+func ownershipRows(owned []session.Ownership, disowned []string) (out []ownershipRow) {
 	place := map[string]int{}
 	for _, o := range owned {
 		at, seen := place[o.CallID]
 		if !seen {
-			at = len(callIDs)
-			place[o.CallID] = at
-			callIDs, owners, completed = append(callIDs, o.CallID), append(owners, ""), append(completed, nil)
-			done = append(done, slices.Contains(disowned, o.CallID))
+			place[o.CallID] = len(out)
+			out = append(out, ownershipRow{o, slices.Contains(disowned, o.CallID)})
+			continue
 		}
-		owners[at] = o.SessionID
-		if completed[at] == nil {
-			completed[at] = when(o.CompletedAt)
+		out[at].SessionID = o.SessionID
+		if out[at].CompletedAt.IsZero() {
+			out[at].CompletedAt = o.CompletedAt
 		}
+	}
+	return out
+}
+
+// encodeOwnership gathers the ownerships of a change, and the calls it disowns
+// beside: a statement may change a row once.
+func (d *draft) encodeOwnership() error {
+	d.owned = ownershipRows(d.Own, d.Disown)
+	for _, callID := range d.Disown {
+		if !slices.ContainsFunc(d.Own, func(o session.Ownership) bool { return o.CallID == callID }) {
+			d.disowned = append(d.disowned, callID)
+		}
+	}
+	return nil
+}
+
+func ownershipColumns(rows []ownershipRow) (callIDs, owners []string, completed []any, done []bool) {
+	n := len(rows)
+	callIDs, owners, completed, done = make([]string, n), make([]string, n), make([]any, n), make([]bool, n)
+	for i, o := range rows {
+		callIDs[i], owners[i], completed[i], done[i] = o.CallID, o.SessionID, when(o.CompletedAt), o.done
 	}
 	return callIDs, owners, completed, done
 }
@@ -269,7 +313,7 @@ func (s *sessions) Own(ctx context.Context, rootID string, owned []session.Owner
 			return err
 		}
 	}
-	callIDs, owners, completed, done := ownershipArrays(owned, nil)
+	callIDs, owners, completed, done := ownershipColumns(ownershipRows(owned, nil))
 	return s.touch(ctx, rootID, "own calls", func(_ context.Context, t *tx, h *header) error {
 		t.exec(ownCalls, h.number, when(h.now), callIDs, owners, completed, done)
 		return nil

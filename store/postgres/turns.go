@@ -18,8 +18,8 @@ func (s *sessions) change(ctx context.Context, t *tx, d *draft, raise bool) (*ch
 
 func (s *sessions) changeBy(ctx context.Context, t *tx, d *draft, commit *session.Commit, raise bool) (*changed, error) {
 	c := &changed{}
-	q := s.changeStatement(d, commit, raise)
-	t.ask(c.scan, q.text.String(), q.args...)
+	text, args := s.changeStatement(d, commit, raise)
+	t.ask(c.scan, text, args...)
 	if err := t.flush(ctx); err != nil {
 		return nil, err
 	}

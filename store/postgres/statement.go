@@ -1,0 +1,417 @@
+package postgres
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/helixagents/helix/session"
+)
+
+// A commit is one statement, made of the parts that its change has. It updates the
+// session's row if that holds what the commit expects, and writes everything else
+// if it did; if not, it tells what the row truly holds, so that whoever is refused
+// learns it in the same round trip.
+//
+// While a statement waits for the row, others may change what it reads: it decides
+// on the row as it is then, but sees other tables as they were when it began. What
+// protects each fact that a commit relies on:
+//
+//   - version, lease, run, status, counts, the stop request, waiting messages: they
+//     are columns of the row, and conditions on it are tested on its latest state;
+//   - ids of messages and checkpoints: unique indexes, which know no snapshot;
+//   - keys of custom state: only a new version changes them, and whoever states the
+//     version has it from the store, so the statement began after it was reached;
+//   - waits, settled calls, inbox entries, child references: whoever else changes
+//     them raises the row's count "touched". The statement compares it with what it
+//     was when it began. If it differs the statement writes nothing, and is made again
+//     by a transaction of two statements, of which the first takes the lock: the
+//     second then sees what there is.
+//
+// What a refused commit is told comes from a reading that locks the row, because
+// only such a one gives the row as it is and not as it was.
+type statement struct {
+	shape shape
+	text  *strings.Builder // nil where the text is known
+	args  []any
+
+	tenant, id, now string // the places of what most parts need, and the store's time
+	run             string
+	// sets and wheres are what the update of the session's row does, and on which
+	// conditions; the others tell what keeps it from being made.
+	sets, wheres                         []string
+	fresh, answered, unsettled, unlisted string
+}
+
+// shape is everything that a statement's text depends on, so that the text of each
+// is put together once.
+type shape struct {
+	commit, raise, status, steps, promote, renewed, writes, deleted, appended bool
+	waits, disown, consume, wake, checkpoint, reason, usage, outcome, output  bool
+	messages, promoted, keys, calls, pending, resolve, own, children          rowCount
+}
+
+// rowCount tells no rows, a single one, which a text spells out, and several.
+type rowCount uint8
+
+func countOf(n int) rowCount { return rowCount(min(n, 2)) }
+
+// shapeOf is the shape of a change's statement.
+func shapeOf(d *draft, commit, raise bool) shape {
+	out := shape{
+		commit: commit, raise: raise, status: d.Status != "", steps: d.StepCount != nil && commit,
+		promote: d.Promote != nil, renewed: len(d.renewed) > 0,
+		writes: d.writes != nil, deleted: len(d.deleted) > 0, appended: len(d.appended) > 0,
+		waits: len(d.Waits) > 0, disown: len(d.disowned) > 0, consume: len(d.Consume) > 0, wake: d.Wake != nil,
+		checkpoint: d.Checkpoint != nil, outcome: d.Outcome != nil,
+		messages: countOf(len(d.messages)), promoted: countOf(len(d.promoted)), keys: countOf(len(d.keys)), calls: countOf(len(d.calls)),
+		pending: countOf(len(d.pending)), resolve: countOf(len(d.resolve)), own: countOf(len(d.owned)), children: countOf(len(d.children)),
+	}
+	if d.Run != nil {
+		out.reason, out.usage = d.Run.CompletionReason != "", d.Run.Usage != session.Usage{}
+	}
+	if o := d.Outcome; o != nil { // as State.Finish has it
+		out.output = o.Status == session.RunCompleted || o.Status == session.RunFailed
+	}
+	return out
+}
+
+// add writes a part of the text, unless that is known.
+func (q *statement) add(parts ...string) {
+	if q.text == nil {
+		return
+	}
+	for _, part := range parts {
+		q.text.WriteString(part)
+	}
+}
+
+// arg adds a parameter and gives its place.
+func (q *statement) arg(v any) string {
+	q.args = append(q.args, v)
+	if q.text == nil {
+		return ""
+	}
+	return "$" + strconv.Itoa(len(q.args))
+}
+
+func (q *statement) set(parts ...string) {
+	if q.text != nil {
+		q.sets = append(q.sets, strings.Join(parts, ""))
+	}
+}
+
+func (q *statement) where(parts ...string) {
+	if q.text != nil {
+		q.wheres = append(q.wheres, strings.Join(parts, ""))
+	}
+}
+
+// column is a column of rows that a statement is given: as an array, or as the
+// value of a single one.
+type column struct {
+	name, kind string
+	all, first any
+}
+
+func col[T any](name, kind string, values []T) column { return column{name, kind, values, values[0]} }
+
+// rows gives rows as a table with their number in a column n. A single row, which
+// is the most frequent case, is spelled out, for unfolding arrays takes time.
+func (q *statement) rows(alias string, n rowCount, columns ...column) string {
+	places := make([]string, len(columns))
+	for i, c := range columns {
+		if n == 1 {
+			places[i] = q.arg(c.first)
+		} else {
+			places[i] = q.arg(c.all)
+		}
+	}
+	if q.text == nil {
+		return ""
+	}
+	var b strings.Builder
+	if n == 1 {
+		b.WriteString("(SELECT 1 AS n")
+		for i, c := range columns {
+			b.WriteString(", " + places[i] + "::" + c.kind + " AS " + c.name)
+		}
+		b.WriteString(") " + alias)
+		return b.String()
+	}
+	b.WriteString("unnest(")
+	for i, c := range columns {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		b.WriteString(places[i] + "::" + c.kind + "[]")
+	}
+	b.WriteString(") WITH ORDINALITY " + alias + "(")
+	for _, c := range columns {
+		b.WriteString(c.name + ", ")
+	}
+	b.WriteString("n)")
+	return b.String()
+}
+
+// changeStatement is the statement that makes a change: of a commit, with its
+// guards, or of a run that starts, whose transaction holds the lock already.
+func (s *sessions) changeStatement(d *draft, c *session.Commit, raise bool) (text string, args []any) {
+	q := &statement{shape: shapeOf(d, c != nil, raise), args: make([]any, 0, 32)}
+	known, ok := s.b.texts.Load(q.shape)
+	if !ok {
+		q.text = &strings.Builder{}
+	}
+	s.build(q, d, c)
+	if ok {
+		return known.(string), q.args
+	}
+	text = q.text.String()
+	s.b.texts.Store(q.shape, text)
+	return text, q.args
+}
+
+// build puts a statement together, or only its parameters if the text is known.
+// What it does may depend on nothing but the statement's shape.
+func (s *sessions) build(q *statement, d *draft, c *session.Commit) {
+	q.tenant, q.id, q.run = q.arg(s.tenant), q.arg(d.sessionID), q.arg(d.runID)
+	q.now = "coalesce(" + q.arg(s.b.clock()) + "::timestamptz, statement_timestamp())"
+	q.add("WITH ")
+	q.where("s.tenant = ", q.tenant, " AND s.id = ", q.id, " AND ", q.run, "::text IS NOT NULL")
+	q.fresh, q.answered, q.unsettled, q.unlisted = "true", "NULL::text[]", "NULL::text[]", "NULL::bytea"
+	s.doubts(q, d)
+	s.guards(q, d, c)
+	s.rowChanges(q, d)
+	q.add("ok AS (\n    UPDATE helix.sessions s SET ", strings.Join(q.sets, ", "), "\n    WHERE ", strings.Join(q.wheres, " AND "), `
+    RETURNING s.number, s.version, s.message_count, s.checkpoint_id, s.checkpoint_number, s.inbox_waiting, s.snapshot_bytes, s.delta_bytes,
+              s.status, s.turn, s.stop_kind, s.stop_reason, s.stop_at`)
+	if q.shape.outcome {
+		q.add(", s.run_steps, s.run_usage, s.run_reason")
+	}
+	q.add("\n)")
+	s.insertParts(q, d)
+	q.add(`,
+cur AS MATERIALIZED (
+    SELECT number, version, touched, message_count, last_commit, checkpoint_id, inbox_waiting, stop_kind, stop_reason, stop_at,
+           status, owner, epoch, current_run, run_status
+    FROM helix.sessions
+    WHERE tenant = `, q.tenant, ` AND id = `, q.id, ` AND NOT EXISTS (SELECT FROM ok)
+    FOR NO KEY UPDATE
+)
+SELECT number, version, message_count, checkpoint_id, inbox_waiting, snapshot_bytes, delta_bytes, stop_kind, stop_reason, stop_at, NULL::json
+FROM ok
+UNION ALL
+SELECT number, version, message_count, checkpoint_id, inbox_waiting, 0, 0, stop_kind, stop_reason, stop_at, json_build_object(
+    'lastCommit', last_commit, 'status', status, 'owner', owner, 'epoch', epoch, 'run', current_run, 'runStatus', run_status,
+    'fresh', `, q.fresh, `, 'answered', `, q.answered, `, 'unsettled', `, q.unsettled, `, 'unlisted', encode(`, q.unlisted, `, 'base64'))
+FROM cur`)
+}
+
+// doubts adds what may keep a change from being made, and what tells of it where
+// it was not. Rows that others than the holder of the lease may write are only
+// trusted if they have not changed since the statement began.
+func (s *sessions) doubts(q *statement, d *draft) {
+	if q.shape.waits || d.fromRows || q.shape.children > 0 || q.shape.consume {
+		q.fresh = "touched = (SELECT touched FROM helix.sessions WHERE tenant = " + q.tenant + " AND id = " + q.id + ")"
+		q.where("s.", q.fresh)
+		q.fresh = "cur." + q.fresh
+	}
+	if q.shape.waits {
+		from := " FROM helix.pending p WHERE p.call_id = ANY (" + q.arg(d.Waits) + "::text[]) AND p.state <> 'waiting' AND p.session = "
+		q.where("NOT EXISTS (SELECT", from, "s.number)")
+		q.answered = "(SELECT array_agg(p.call_id)" + from + "cur.number)"
+	}
+	if q.shape.promoted > 0 {
+		ids, calls, bodies := columns(d.promoted)
+		q.add(`promoted AS MATERIALIZED (
+    SELECT p.n, p.call_id, coalesce(c.result_id, p.id) AS id, p.calls, coalesce(p.body, c.result) AS body
+    FROM `, q.rows("p", q.shape.promoted, col("call_id", "text", d.callIDs), col("id", "text", ids), col("calls", "bytea", calls), col("body", "bytea", bodies)), `
+    LEFT JOIN helix.calls c
+      ON p.body IS NULL AND c.session = (SELECT number FROM helix.sessions WHERE tenant = `, q.tenant, ` AND id = `, q.id, `)
+     AND c.message_id = `, q.arg(d.Promote.MessageID), ` AND c.call_id = p.call_id AND c.status = 'settled'
+),
+`)
+		q.where("NOT EXISTS (SELECT FROM promoted WHERE body IS NULL)")
+		q.unsettled = "(SELECT array_agg(call_id ORDER BY n) FROM promoted WHERE body IS NULL)"
+	}
+	if q.shape.appended {
+		from := " FROM helix.state_keys k WHERE k.digest = ANY (" + q.arg(digests(d.appended)) + "::bytea[]) AND NOT k.is_list AND k.session = "
+		q.where("NOT EXISTS (SELECT", from, "s.number)")
+		q.unlisted = "(SELECT k.digest" + from + "cur.number LIMIT 1)"
+	}
+}
+
+// guards adds the conditions of a commit on the session's row, those of
+// [session.Commit.Guard] and that the run is not over.
+func (s *sessions) guards(q *statement, d *draft, c *session.Commit) {
+	if !q.shape.commit {
+		return
+	}
+	q.where("s.version = ", q.arg(c.Version), " AND s.owner = ", q.arg(c.Fence.Owner), " AND s.owner <> '' AND s.epoch = ", q.arg(c.Fence.Epoch),
+		" AND s.current_run = ", q.run, " AND s.run_status = 'running'")
+	key := q.arg(c.Key)
+	q.set("last_commit = ", key)
+	q.where("(s.last_commit <> ", key, " OR ", key, " = '')")
+	if q.shape.status {
+		q.where("s.status = ANY (", q.arg(befores(d.Status)), "::text[])")
+	}
+}
+
+// rowChanges adds what a change does to the session's own row. The request to stop
+// a run that ends stays in it, to be told, and counts no more.
+func (s *sessions) rowChanges(q *statement, d *draft) {
+	q.set("updated_at = ", q.now)
+	if q.shape.raise {
+		q.set("version = s.version + 1")
+	}
+	if n := len(d.messages) + len(d.promoted); n > 0 {
+		q.set("message_count = s.message_count + ", q.arg(n))
+	}
+	if q.shape.status {
+		q.set("status = ", q.arg(string(d.Status)))
+	}
+	if q.shape.steps {
+		n := q.arg(*d.StepCount)
+		q.set("step_count = ", n, ", run_steps = ", n)
+	}
+	if q.shape.writes {
+		q.set("delta_bytes = s.delta_bytes + ", q.arg(len(d.writes)))
+	}
+	if q.shape.checkpoint {
+		q.set("checkpoint_id = ", q.arg(d.checkpointID), ", checkpoint_number = s.checkpoint_number + 1, checkpoint_source = ",
+			q.arg(string(sourceOf(d.Checkpoint))), ", checkpointed_at = ", q.now)
+	}
+	if q.shape.consume {
+		q.set("inbox_waiting = s.inbox_waiting - (SELECT count(*) FROM helix.inbox i",
+			" WHERE i.session = s.number AND i.entry_id = ANY (", q.arg(d.Consume), "::text[]) AND NOT i.consumed)")
+	}
+	if q.shape.reason {
+		q.set("run_reason = ", q.arg(string(d.Run.CompletionReason)))
+	}
+	if q.shape.usage {
+		q.set("run_usage = ", sumOfUsage(q.arg(usageArray(d.Run.Usage))))
+	}
+	if q.shape.outcome {
+		q.set("run_status = ", q.arg(string(d.Outcome.Status)), ", close_owed_at = ", q.now)
+	}
+}
+
+// befores lists the statuses from which a session may get to one.
+func befores(to session.Status) (out []string) {
+	for _, from := range session.Statuses() {
+		if from.CanBecome(to) {
+			out = append(out, string(from))
+		}
+	}
+	return out
+}
+
+// sumOfUsage adds an array of counts to those of the run in flight.
+func sumOfUsage(add string) string {
+	sums := make([]string, usageFields)
+	for i := range sums {
+		sums[i] = fmt.Sprintf("coalesce(s.run_usage[%d], 0) + (%s::bigint[])[%d]", i+1, add, i+1)
+	}
+	return "ARRAY[" + strings.Join(sums, ", ") + "]"
+}
+
+// insertParts adds the rows that a change writes beside the session's own.
+func (s *sessions) insertParts(q *statement, d *draft) {
+	s.messageParts(q, d)
+	s.stateParts(q, d)
+	s.callParts(q, d)
+	s.pendingParts(q, d)
+	s.treeParts(q, d)
+	if q.shape.checkpoint {
+		q.add(`,
+pointed AS (
+    INSERT INTO helix.checkpoints (session, number, checkpoint_id, run_id, turn, step, status, source, version, message_count, stream_sequence, at)
+    SELECT ok.number, ok.checkpoint_number, ok.checkpoint_id, `, q.run, `, ok.turn, `, q.arg(d.Checkpoint.Step), `, ok.status, `,
+			q.arg(string(sourceOf(d.Checkpoint))), `, ok.version, ok.message_count, `, q.arg(d.Checkpoint.StreamSequence), `, `, q.now, `
+    FROM ok
+)`)
+	}
+	s.outcomeParts(q, d)
+}
+
+func (s *sessions) messageParts(q *statement, d *draft) {
+	if q.shape.messages == 0 && q.shape.promoted == 0 {
+		return
+	}
+	q.add(`,
+said AS (
+    INSERT INTO helix.messages (session, number, message_id, calls, body)`)
+	if q.shape.messages > 0 {
+		ids, calls, bodies := columns(d.messages)
+		q.add(`
+    SELECT ok.number, ok.message_count - `, q.arg(len(d.messages)+len(d.promoted)), `::integer + m.n, m.id, m.calls, m.body
+    FROM ok, `, q.rows("m", q.shape.messages, col("id", "text", ids), col("calls", "bytea", calls), col("body", "bytea", bodies)))
+	}
+	if q.shape.messages > 0 && q.shape.promoted > 0 {
+		q.add(" UNION ALL")
+	}
+	if q.shape.promoted > 0 {
+		q.add(`
+    SELECT ok.number, ok.message_count - `, q.arg(len(d.promoted)), `::integer + m.n, m.id, m.calls, m.body
+    FROM ok, promoted m`)
+	}
+	q.add("\n)")
+}
+
+func (s *sessions) stateParts(q *statement, d *draft) {
+	if q.shape.writes {
+		q.add(`,
+logged AS (
+    INSERT INTO helix.state_log (session, version, body) SELECT ok.number, ok.version, `, q.arg(d.writes), ` FROM ok
+)`)
+	}
+	if q.shape.keys > 0 {
+		// A key that is as it was is left alone: updating it would cost as much as adding
+		// one.
+		q.add(`,
+keyed AS (
+    INSERT INTO helix.state_keys (session, digest, is_list)
+    SELECT ok.number, k.digest, k.is_list
+    FROM ok, `, q.rows("k", q.shape.keys, col("digest", "bytea", digests(d.keys)), col("is_list", "boolean", d.lists)), `
+    WHERE (SELECT x.is_list FROM helix.state_keys x WHERE x.session = ok.number AND x.digest = k.digest) IS DISTINCT FROM k.is_list
+    ON CONFLICT (session, digest) DO UPDATE SET is_list = excluded.is_list
+)`)
+	}
+	if q.shape.deleted {
+		q.add(`,
+unkeyed AS (
+    DELETE FROM helix.state_keys k USING ok WHERE k.session = ok.number AND k.digest = ANY (`, q.arg(digests(d.deleted)), `::bytea[])
+)`)
+	}
+}
+
+// outcomeParts ends the run.
+func (s *sessions) outcomeParts(q *statement, d *draft) {
+	if !q.shape.outcome {
+		return
+	}
+	q.add(`,
+ended AS (
+    UPDATE helix.runs r
+    SET status = `, q.arg(string(d.Outcome.Status)), `, ended_at = `, q.now, `, step_count = ok.run_steps, reason = ok.run_reason, usage = ok.run_usage,
+        outcome = `, q.arg(d.outcome), `, output = `, q.arg(d.output), `
+    FROM ok
+    WHERE r.session = ok.number AND r.turn = ok.turn
+),
+told AS (
+    UPDATE helix.session_docs d SET ending = `, q.arg(d.ending), `, suspended_step = `, q.arg(d.Outcome.SuspendedStep))
+	if q.shape.output {
+		q.add(", output = ", q.arg(d.output))
+	}
+	q.add(`
+    FROM ok
+    WHERE d.session = ok.number
+)`)
+}
+
+func sourceOf(c *session.NewCheckpoint) session.CheckpointSource {
+	if c.Source == "" {
+		return session.FromSave
+	}
+	return c.Source
+}
