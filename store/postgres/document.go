@@ -99,22 +99,24 @@ func (s *sessions) writeDoc(t *tx, h *header) error {
 
 const (
 	selectTags = `
-SELECT session_id, tag FROM helix.session_tags
-WHERE tenant = $1 AND session_id = ANY ($2::text[])
-ORDER BY session_id, position`
+SELECT s.id, x.tag
+FROM helix.sessions s JOIN helix.session_tags x ON x.session = s.number
+WHERE s.tenant = $1 AND s.id = ANY ($2::text[])
+ORDER BY s.id, x.position`
 
 	selectMetadata = `
-SELECT session_id, name, value FROM helix.session_metadata
-WHERE tenant = $1 AND session_id = ANY ($2::text[])`
+SELECT s.id, x.name, x.value
+FROM helix.sessions s JOIN helix.session_metadata x ON x.session = s.number
+WHERE s.tenant = $1 AND s.id = ANY ($2::text[])`
 
 	insertTags = `
-INSERT INTO helix.session_tags (tenant, session_id, position, tag, created_at)
-SELECT $1, $2, x.n, x.tag, $4 FROM unnest($3::text[]) WITH ORDINALITY x(tag, n)`
+INSERT INTO helix.session_tags (session, tenant, session_id, position, tag, created_at)
+SELECT $1, $2, $3, x.n, x.tag, $5 FROM unnest($4::text[]) WITH ORDINALITY x(tag, n)`
 
 	upsertMetadata = `
-INSERT INTO helix.session_metadata (tenant, session_id, name, value, created_at)
-SELECT $1, $2, x.name, x.value, $5 FROM unnest($3::text[], $4::text[]) x(name, value)
-ON CONFLICT (tenant, session_id, name) DO UPDATE SET value = excluded.value`
+INSERT INTO helix.session_metadata (session, tenant, session_id, name, value, created_at)
+SELECT $1, $2, $3, x.name, x.value, $6 FROM unnest($4::text[], $5::text[]) x(name, value)
+ON CONFLICT (session, name) DO UPDATE SET value = excluded.value`
 )
 
 // labels are the tags and metadata of some sessions.
@@ -147,7 +149,7 @@ func (s *sessions) askLabels(t *tx, ids ...string) *labels {
 // by which listings order what they find.
 func (s *sessions) writeLabels(t *tx, h *header, tags []string, metadata map[string]string) {
 	if tags = session.UniqueTags(tags); len(tags) > 0 { // or listings would show the session twice
-		t.exec(insertTags, s.tenant, h.ID, tags, when(h.CreatedAt))
+		t.exec(insertTags, h.number, s.tenant, h.ID, tags, when(h.CreatedAt))
 	}
 	if len(metadata) == 0 {
 		return
@@ -157,12 +159,12 @@ func (s *sessions) writeLabels(t *tx, h *header, tags []string, metadata map[str
 	for i, name := range names {
 		values[i] = metadata[name]
 	}
-	t.exec(upsertMetadata, s.tenant, h.ID, names, values, when(h.CreatedAt))
+	t.exec(upsertMetadata, h.number, s.tenant, h.ID, names, values, when(h.CreatedAt))
 }
 
-func (s *sessions) deleteLabels(t *tx, id string) {
-	t.exec("DELETE FROM helix.session_tags WHERE tenant = $1 AND session_id = $2", s.tenant, id)
-	t.exec("DELETE FROM helix.session_metadata WHERE tenant = $1 AND session_id = $2", s.tenant, id)
+func (s *sessions) deleteLabels(t *tx, h *header) {
+	t.exec("DELETE FROM helix.session_tags WHERE session = $1", h.number)
+	t.exec("DELETE FROM helix.session_metadata WHERE session = $1", h.number)
 }
 
 // writeDocument is a direct write of a document: refused while a run holds the

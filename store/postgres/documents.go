@@ -49,7 +49,7 @@ func (s *sessions) replace(t *tx, h *header, state *session.State) error {
 	if err := s.writeDoc(t, h); err != nil {
 		return err
 	}
-	s.deleteLabels(t, h.ID)
+	s.deleteLabels(t, h)
 	s.writeLabels(t, h, state.Tags, state.Metadata)
 	if err := s.writeWhole(t, h, h.Version, &state.Custom); err != nil {
 		return err
@@ -131,7 +131,7 @@ func (s *sessions) PatchMetadata(ctx context.Context, id string, patch map[strin
 		}
 	}
 	return s.touch(ctx, id, "patch metadata", func(_ context.Context, t *tx, h *header) error {
-		t.exec("DELETE FROM helix.session_metadata WHERE tenant = $1 AND session_id = $2 AND name = ANY ($3::text[])", s.tenant, id, deleted)
+		t.exec("DELETE FROM helix.session_metadata WHERE session = $1 AND name = ANY ($2::text[])", h.number, deleted)
 		s.writeLabels(t, h, nil, set)
 		t.exec("UPDATE helix.sessions SET updated_at = $2 WHERE number = $1", h.number, when(h.now))
 		return nil

@@ -237,6 +237,8 @@ func (s *sessions) cloned(ctx context.Context, t *tx, from *header, clone *sessi
 var (
 	ownedByNumber = []string{
 		"DELETE FROM helix.session_docs WHERE session = ANY ($1::bigint[])",
+		"DELETE FROM helix.session_tags WHERE session = ANY ($1::bigint[])",
+		"DELETE FROM helix.session_metadata WHERE session = ANY ($1::bigint[])",
 		"DELETE FROM helix.messages WHERE session = ANY ($1::bigint[])",
 		"DELETE FROM helix.state_log WHERE session = ANY ($1::bigint[])",
 		"DELETE FROM helix.state_snapshots WHERE session = ANY ($1::bigint[])",
@@ -250,8 +252,6 @@ var (
 		"DELETE FROM helix.inbox WHERE session = ANY ($1::bigint[])",
 	}
 	ownedByID = []string{
-		"DELETE FROM helix.session_tags WHERE tenant = $1 AND session_id = ANY ($2::text[])",
-		"DELETE FROM helix.session_metadata WHERE tenant = $1 AND session_id = ANY ($2::text[])",
 		"DELETE FROM helix.wakes WHERE tenant = $1 AND session_id = ANY ($2::text[])",
 	}
 	ownedByStream = []string{

@@ -83,24 +83,27 @@ CREATE TABLE helix.session_docs (
     output         bytea
 );
 
+-- Labels repeat what listings order and select by.
 CREATE TABLE helix.session_tags (
+    session    bigint  NOT NULL,
     tenant     text COLLATE "C" NOT NULL,
     session_id text COLLATE "C" NOT NULL,
     position   integer NOT NULL,
     tag        text COLLATE "C" NOT NULL,
     created_at timestamptz NOT NULL,
-    PRIMARY KEY (tenant, session_id, position)
+    PRIMARY KEY (session, position)
 );
 
 CREATE INDEX session_tags_by_tag ON helix.session_tags (tenant, tag, created_at, session_id);
 
 CREATE TABLE helix.session_metadata (
+    session    bigint NOT NULL,
     tenant     text COLLATE "C" NOT NULL,
     session_id text COLLATE "C" NOT NULL,
     name       text COLLATE "C" NOT NULL,
     value      text COLLATE "C" NOT NULL,
     created_at timestamptz NOT NULL,
-    PRIMARY KEY (tenant, session_id, name)
+    PRIMARY KEY (session, name)
 );
 
 -- Values may be longer than an index entry can be, so the index holds their beginning; queries compare both.

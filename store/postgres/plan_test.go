@@ -1,0 +1,200 @@
+package postgres
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/helixagents/helix/session"
+)
+
+// queries lists what a listing, a sweep or a turn asks, by name. None may look
+// through a table.
+func queries(s *sessions) map[string]string {
+	out := map[string]string{
+		"header": selectHeader, "lock": lockHeader, "renew tree": renewTree, "release tree": releaseTree, "child sessions": selectChildSessions,
+		"due deadlines": sweepDeadlines, "expired leases": sweepLeases, "expired sessions": sweepExpired, "owed closes": sweepOwing,
+		"wakes": sweepWakes, "old calls": selectOldCalls, "open pending": selectPendingOpen, "all pending": selectPendingAll,
+		"children": selectChildren, "awaited children": selectAwaited, "inbox": selectInbox, "calls": selectCalls,
+		"run by id": byID, "run by request": byRequest, "current run": current, "runs": selectRuns, "messages": selectMessages,
+		"message by id": selectDuplicate, "state": selectState, "document": selectDoc, "checkpoint": selectCheckpoint,
+		"checkpoints": selectCheckpoints, "checkpoint within": selectWithin, "owner": selectOwnership, "tags": selectTags,
+		"metadata": selectMetadata, "stream": selectStream, "batches": selectBatches, "streams that changed": selectRevisions,
+		"trim": deleteBatches, "repeated batch": selectBatchesOf, "undo calls": undoCalls, "undo pending": undoPending,
+		"delete sessions": deleteSessions, "delete streams": selectDoomed, "claim": claimCall, "settle": settleCall, "append": appendBatch,
+		"snapshot": addSnapshot,
+	}
+	for _, query := range slices.Concat(ownedByNumber, ownedByStream, ownedByID) {
+		out[query] = query
+	}
+	for name, q := range listings() {
+		l := newListing(s.tenant, &q)
+		out["count "+name] = l.count()
+		out["list "+name] = l.page(50, 0)
+		l = newListing(s.tenant, &q)
+		l.after(session.Position{N: time.Now().UnixNano(), ID: "x"})
+		out["list on "+name] = l.page(50, 0)
+	}
+	for name, change := range changes() {
+		d, err := newDraft(&change, "s50", "run", time.Now())
+		if err != nil {
+			panic(err)
+		}
+		out["commit of "+name], _ = s.changeStatement(d, &session.Commit{Change: change}, true)
+	}
+	return out
+}
+
+// changes are commits with a part of every kind, of one row and of several.
+func changes() map[string]session.Change {
+	message := func(id string) session.Message { return session.Message{ID: id, Role: session.RoleUser} }
+	op := func(kind session.OpKind, key string) session.Op {
+		return session.Op{Kind: kind, Key: key, Value: []byte("1"), Items: []json.RawMessage{[]byte("1")}}
+	}
+	all := session.Change{
+		Status: session.Completed, Messages: []session.Message{message("a")}, StepCount: new(1),
+		Writes:  session.Writes{Ops: []session.Op{op(session.OpAppend, "a"), op(session.OpDelete, "b")}},
+		Calls:   []session.Call{{MessageID: "m", ID: "a"}},
+		Promote: &session.Promotion{MessageID: "n", Results: []session.Promoted{{CallID: "a"}}},
+		Pending: []session.Pending{{CallID: "a"}}, Resolve: []session.Resolution{{CallID: "b"}}, Waits: []string{"c"},
+		Own: []session.Ownership{{CallID: "a"}}, Disown: []string{"b"}, Children: []session.ChildRef{{SessionID: "a"}}, Consume: []string{"a"},
+		Wake: &session.Wake{SessionID: "s100", ChildID: "x"}, Checkpoint: &session.NewCheckpoint{ID: "c"},
+		Run:     &session.RunChange{CompletionReason: session.ReasonReply, Usage: session.Usage{ModelCalls: 1}},
+		Outcome: &session.Outcome{Status: session.RunCompleted},
+	}
+	many := all
+	many.Messages = []session.Message{message("a"), message("b")}
+	many.Writes.Ops = []session.Op{op(session.OpAppend, "a"), op(session.OpReplace, "b"), op(session.OpDelete, "c")}
+	many.Calls = []session.Call{{MessageID: "n", ID: "a"}, {MessageID: "n", ID: "b"}}
+	many.Promote = &session.Promotion{MessageID: "n", Results: []session.Promoted{{CallID: "a"}, {CallID: "b"}}}
+	many.Pending, many.Resolve = []session.Pending{{CallID: "a"}, {CallID: "b"}}, []session.Resolution{{CallID: "b"}, {CallID: "c"}}
+	many.Own = []session.Ownership{{CallID: "a"}, {CallID: "b"}}
+	many.Children = []session.ChildRef{{SessionID: "a"}, {SessionID: "b"}}
+	return map[string]session.Change{"nothing": {}, "everything": all, "several of everything": many}
+}
+
+func listings() map[string]session.Query {
+	return map[string]session.Query{
+		"all":           {},
+		"user":          {UserID: "u7"},
+		"agent":         {Agent: "a7"},
+		"parent":        {ParentID: "s7"},
+		"status":        {Statuses: []session.Status{session.Failed}},
+		"statuses":      {Statuses: session.Statuses()},
+		"roots":         {RootsOnly: true},
+		"tag":           {Tags: []string{"t7"}},
+		"tags":          {Tags: []string{"t7", "u"}, Metadata: map[string]string{"k": "v7"}},
+		"metadata":      {Metadata: map[string]string{"k": "v7", "l": "w"}},
+		"dates":         {CreatedAfter: time.Now().Add(-time.Hour), CreatedBefore: time.Now()},
+		"user, status":  {UserID: "u7", Statuses: []session.Status{session.Active}, Agent: "a7"},
+		"tag and dates": {Tags: []string{"t7"}, CreatedAfter: time.Now().Add(-time.Hour), UserID: "u7"},
+	}
+}
+
+// populate fills the tables as a deployment of some age has them: many tenants,
+// sessions with rows of every kind, few of them due.
+var populate = []string{`
+INSERT INTO helix.sessions
+SELECT n, CASE WHEN n % 50 = 0 THEN 'default' ELSE 'tenant' || n % 50 END, 's' || n, 1, 0, 0, 0, 10, '', 'c10', 10, '', now(), 0, 0, 0, '', '', NULL, 0, '{}', '', now(),
+       (ARRAY['active', 'completed', 'completed', 'failed', 'interrupted'])[1 + n % 5], CASE WHEN n % 100 = 0 THEN 'o' || n ELSE '' END, 1,
+       CASE WHEN n % 100 = 0 THEN now() + n * interval '1 second' END, 1, 'r', CASE WHEN n % 100 = 0 THEN 'running' ELSE 'completed' END, '',
+       CASE WHEN n % 500 = 0 THEN now() END, 'a' || n % 20, 'u' || n % 100, CASE WHEN n % 4 = 0 THEN 's' || n / 4 ELSE '' END,
+       CASE WHEN n % 4 = 0 THEN 's' || n / 4 ELSE '' END, '', CASE WHEN n % 300 = 0 THEN now() + n * interval '1 second' END, now() - n * interval '1 second'
+FROM generate_series(1, 20000) n`,
+	`INSERT INTO helix.session_docs SELECT n, '{}', NULL, '', NULL FROM generate_series(1, 20000) n`,
+	`INSERT INTO helix.session_tags SELECT number, tenant, id, 1, 't' || number / 50 % 10, created_at FROM helix.sessions`,
+	`INSERT INTO helix.session_metadata SELECT number, tenant, id, 'k', 'v' || number / 50 % 10, created_at FROM helix.sessions`,
+	`INSERT INTO helix.messages SELECT s, n, 'm' || n, NULL, '{}' FROM generate_series(1, 3000) s, generate_series(1, 10) n`,
+	`INSERT INTO helix.state_log SELECT s, n, '{}' FROM generate_series(1, 3000) s, generate_series(1, 10) n`,
+	`INSERT INTO helix.state_snapshots SELECT s, 5, '{}' FROM generate_series(1, 20000) s`,
+	`INSERT INTO helix.state_keys SELECT s, decode(md5(n::text), 'hex'), true FROM generate_series(1, 3000) s, generate_series(1, 5) n`,
+	`INSERT INTO helix.runs SELECT s, n, 'r' || n, 'q' || n, 'completed', 0, 0, 0, '', '{}', NULL, '{}', NULL, NULL FROM generate_series(1, 5000) s, generate_series(1, 3) n`,
+	`INSERT INTO helix.checkpoints SELECT s, n, 'c' || n, 'r', 1, n, 'active', '', n, n, 0, now(), false FROM generate_series(1, 3000) s, generate_series(1, 10) n`,
+	`INSERT INTO helix.calls SELECT s, 'm', 'c' || n, n, 'open', '{}', NULL, NULL, NULL, NULL, NULL, NULL, now() - s * interval '1 second' FROM generate_series(1, 5000) s, generate_series(1, 3) n`,
+	`INSERT INTO helix.pending (session, tenant, session_id, call_id, state, late_noticed, deadline, message_id, created_at, doc)
+SELECT n, 'default', 's' || n, 'c', CASE WHEN n % 20 = 0 THEN 'waiting' ELSE 'consumed' END, false, now() + n * interval '1 second', 'm', now(), '{}' FROM generate_series(1, 20000) n`,
+	`INSERT INTO helix.ownership SELECT n, 'c', 'x', NULL FROM generate_series(1, 20000) n`,
+	`INSERT INTO helix.children (session, child_id, awaited, revision, doc, created_at, updated_at) SELECT n, 'x', n % 20 = 0, 1, '{}', now(), now() FROM generate_series(1, 20000) n`,
+	`INSERT INTO helix.inbox (session, entry_id, consumed, sender, kind, at) SELECT n, 'e', n % 20 <> 0, '', '', now() FROM generate_series(1, 20000) n`,
+	`INSERT INTO helix.wakes SELECT 'default', 's' || n, 'x', '', now() FROM generate_series(1, 5000) n`,
+	`INSERT INTO helix.streams (tenant, stream_id, revision, status, floor, last_sequence, run_id, writer, writer_epoch, writer_next, created_at, updated_at)
+SELECT 'default', 's' || n, 1, 'active', 0, 10, '', 'x', 1, 11, now(), now() FROM generate_series(1, 20000) n`,
+	`INSERT INTO helix.stream_batches SELECT s, n, n, 'x', 1, n + 1, '', 1, now(), NULL, '{}' FROM generate_series(1, 3000) s, generate_series(1, 10) n`,
+	`INSERT INTO helix.stream_producers SELECT n, 'y', 1, 1 FROM generate_series(1, 20000) n`,
+	`ANALYZE helix.sessions, helix.session_docs, helix.session_tags, helix.session_metadata, helix.messages, helix.state_log, helix.state_snapshots,
+helix.state_keys, helix.runs, helix.checkpoints, helix.calls, helix.pending, helix.ownership, helix.children, helix.inbox, helix.wakes,
+helix.streams, helix.stream_batches, helix.stream_producers`,
+}
+
+// TestQueryPlans reads the plans that connections of the backend make.
+func TestQueryPlans(t *testing.T) {
+	t.Parallel()
+	b := openTest(t)
+	s := b.Sessions().(*sessions)
+	for _, text := range populate {
+		if _, err := b.pool.Exec(t.Context(), b.sql(text)); err != nil {
+			t.Fatalf("%v\n%s", err, text)
+		}
+	}
+	all := queries(s)
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		query := all[name]
+		plan := explain(t, b, query)
+		for _, bad := range []string{"Seq Scan", "Sort Key: s.created_at"} {
+			if strings.Contains(plan, bad) {
+				t.Errorf("%s: %s\n%s\n%s", name, bad, query, plan)
+			}
+		}
+	}
+}
+
+var place = regexp.MustCompile(`\$(\d+)`)
+
+// explain is the plan of a query, as the server keeps it for whatever parameters
+// there may be.
+func explain(t *testing.T, b *Backend, text string) string {
+	t.Helper()
+	places := 0
+	for _, match := range place.FindAllStringSubmatch(text, -1) {
+		n, _ := strconv.Atoi(match[1])
+		places = max(places, n)
+	}
+	execute := "EXPLAIN EXECUTE planned"
+	if places > 0 {
+		execute += "(NULL" + strings.Repeat(", NULL", places-1) + ")"
+	}
+	var plan strings.Builder
+	err := b.pool.AcquireFunc(t.Context(), func(conn *pgxpool.Conn) error {
+		if _, err := conn.Exec(t.Context(), "PREPARE planned AS "+b.sql(text), pgx.QueryExecModeSimpleProtocol); err != nil {
+			return err
+		}
+		rows, err := conn.Query(t.Context(), execute, pgx.QueryExecModeSimpleProtocol)
+		if err != nil {
+			return err
+		}
+		err = eachRow(rows, func(rows pgx.Rows) error {
+			var line string
+			err := rows.Scan(&line)
+			fmt.Fprintln(&plan, line)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		_, err = conn.Exec(t.Context(), "DEALLOCATE planned")
+		return err
+	})
+	if err != nil {
+		t.Fatalf("explain: %v\n%s", err, text)
+	}
+	return plan.String()
+}

@@ -1,0 +1,211 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/stream"
+)
+
+// wire counts round trips: how often what was sent was waited for. A read that
+// follows a write begins one.
+type wire struct {
+	net.Conn
+	trips *atomic.Int64
+	wrote atomic.Bool
+}
+
+func (w *wire) Write(p []byte) (int, error) {
+	if !w.wrote.Swap(true) {
+		w.trips.Add(1)
+	}
+	return w.Conn.Write(p)
+}
+
+func (w *wire) Read(p []byte) (int, error) {
+	n, err := w.Conn.Read(p)
+	if n > 0 {
+		w.wrote.Store(false)
+	}
+	return n, err
+}
+
+// openWire opens a backend on one connection whose round trips are counted.
+func openWire(t *testing.T) (*Backend, *atomic.Int64) {
+	t.Helper()
+	config, err := pgxpool.ParseConfig(testURL(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	trips := &atomic.Int64{}
+	config.MaxConns = 1
+	dial := config.ConnConfig.DialFunc
+	config.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := dial(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		return &wire{Conn: conn, trips: trips}, nil
+	}
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return openTest(t, func(c *Config) { c.Pool, c.NoListen, c.PollInterval = pool, true, time.Hour }), trips
+}
+
+// TestRoundTrips counts, on the wire, what a turn's operations take.
+func TestRoundTrips(t *testing.T) {
+	t.Parallel()
+	b, trips := openWire(t)
+	turn := newWireTurn(t, b)
+	for cycle := range 3 { // in the first ones statements are prepared
+		turn.n++
+		for _, op := range turn.operations() {
+			trips.Store(0)
+			if err := op.do(t.Context()); err != nil {
+				t.Fatalf("%s: %v", op.name, err)
+			}
+			if got := trips.Load(); cycle == 2 && got != op.want {
+				t.Errorf("%s: %d round trips, want %d", op.name, got, op.want)
+			}
+		}
+		calm(trips)
+	}
+}
+
+// calm waits until nothing is sent any more: other processes are told of an append
+// after it.
+func calm(trips *atomic.Int64) {
+	for {
+		was := trips.Load()
+		<-time.After(50 * time.Millisecond)
+		if trips.Load() == was {
+			return
+		}
+	}
+}
+
+// wireTurn is a turn whose operations are counted; n is its step.
+type wireTurn struct {
+	*runner
+	streams stream.Manager
+	by      stream.Producer
+	n       int
+}
+
+func newWireTurn(t *testing.T, b *Backend) *wireTurn {
+	t.Helper()
+	r := newRunner(t, b, "a")
+	turn := &wireTurn{runner: r, streams: b.Streams(), by: stream.Producer{Session: "a", Epoch: r.fence.Epoch, RunID: "run"}}
+	if _, err := turn.streams.Reactivate(t.Context(), "a", turn.by); err != nil {
+		t.Fatal(err)
+	}
+	return turn
+}
+
+func (w *wireTurn) call() session.Call {
+	return session.Call{MessageID: fmt.Sprint("reply-", w.n), ID: fmt.Sprint("call-", w.n), Tool: "t", Kind: session.CallServer}
+}
+
+func (w *wireTurn) change(ctx context.Context, change session.Change) error {
+	w.step++
+	out, err := w.s.Commit(ctx, &session.Commit{
+		SessionID: "a", RunID: "run", Key: fmt.Sprint(w.step), Version: w.version, Fence: w.fence, Change: change,
+	})
+	if err == nil {
+		w.version = out.Version
+	}
+	return err
+}
+
+type wireOperation struct {
+	name string
+	want int64
+	do   func(context.Context) error
+}
+
+// operations are those of a step with one call, and readings.
+func (w *wireTurn) operations() []wireOperation {
+	return []wireOperation{
+		{"reply commit", 1, w.reply},
+		{"claim", 1, func(ctx context.Context) error {
+			_, _, err := w.s.Claim(ctx, "a", w.version, w.fence, w.call().MessageID, w.call().ID)
+			return err
+		}},
+		{"settle", 1, func(ctx context.Context) error {
+			call := w.call()
+			call.Result = new(session.ToolResult(session.Part{CallID: call.ID, Tool: "t"}, []byte(`1`)))
+			_, err := w.s.Settle(ctx, "a", w.fence, call)
+			return err
+		}},
+		{"suspending commit that is refused", 1, func(ctx context.Context) error {
+			err := w.change(ctx, session.Change{Waits: []string{"answered"}, Outcome: &session.Outcome{Status: session.RunSuspendedClientTool}})
+			if !errors.Is(err, session.ErrAnswered) {
+				return fmt.Errorf("not refused: %w", err)
+			}
+			return nil
+		}},
+		{"results commit", 1, w.results},
+		{"stale commit", 1, func(ctx context.Context) error {
+			w.version--
+			err := w.change(ctx, session.Change{})
+			w.version++
+			if !errors.Is(err, session.ErrStale) {
+				return fmt.Errorf("not refused: %w", err)
+			}
+			return nil
+		}},
+		{"load", 1, func(ctx context.Context) error { _, err := w.s.Load(ctx, "a"); return err }},
+		{"messages", 1, func(ctx context.Context) error { _, err := w.s.AllMessages(ctx, "a"); return err }},
+		{"renew lease", 2, func(ctx context.Context) error { return w.s.RenewLease(ctx, "a", w.fence, time.Hour) }},
+		{"info", 1, func(ctx context.Context) error { _, err := w.streams.Info(ctx, "a"); return err }},
+		{"append", 1, func(ctx context.Context) error {
+			a, err := w.streams.Append(ctx, "a", stream.Batch{
+				Producer: w.by, First: int64(2*w.n - 1),
+				Chunks: []stream.Chunk{{Kind: stream.TextDelta, Delta: "a"}, {Kind: stream.TextDelta, Delta: "b"}},
+			})
+			if err == nil {
+				_, err = a.Wait(ctx)
+			}
+			return err
+		}},
+	}
+}
+
+func (w *wireTurn) reply(ctx context.Context) error {
+	call := w.call()
+	return w.change(ctx, session.Change{
+		Messages: []session.Message{{
+			ID: call.MessageID, Role: session.RoleAssistant,
+			Parts: []session.Part{{Kind: session.PartToolCall, CallID: call.ID, Tool: "t", Input: []byte(`{}`)}},
+		}},
+		Calls: []session.Call{call}, StepCount: &w.n, Own: []session.Ownership{{CallID: call.ID, SessionID: "a"}},
+		Pending: []session.Pending{
+			{CallID: call.ID, Kind: session.PendingClientTool},
+			{CallID: "answered", Kind: session.PendingClientTool, State: session.PendingAnswered},
+		},
+		Children: []session.ChildRef{{SessionID: "kid", Agent: "a", Mode: session.ChildEphemeral, Status: session.ChildRunning}},
+	})
+}
+
+func (w *wireTurn) results(ctx context.Context) error {
+	call := w.call()
+	return w.change(ctx, session.Change{
+		Promote: &session.Promotion{MessageID: call.MessageID, Results: []session.Promoted{{CallID: call.ID}}},
+		Resolve: []session.Resolution{{CallID: call.ID, State: session.PendingConsumed}}, Disown: []string{call.ID},
+		Writes:     session.Writes{Ops: []session.Op{{Kind: session.OpAppend, Key: "list", Items: []json.RawMessage{[]byte("1")}}}},
+		Checkpoint: &session.NewCheckpoint{ID: fmt.Sprint("cp-", w.n), Step: w.n, Source: session.FromStep},
+		Run:        &session.RunChange{Usage: session.Usage{ModelCalls: 1}},
+	})
+}
