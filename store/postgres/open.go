@@ -67,16 +67,24 @@ func (b *Backend) prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := checkServer(version, readOnly); err != nil {
+		return err
+	}
+	if err := b.bringUp(ctx, conn.Conn()); err != nil {
+		return err
+	}
+	return b.checkRights(ctx, conn.Conn())
+}
+
+// checkServer refuses a server that is too old, or that cannot be written to.
+func checkServer(version int, readOnly string) error {
 	if version/10000 < oldest {
 		return session.ErrNotSupported.WithMessage("the database server is PostgreSQL %d: version %d or newer is needed", version/10000, oldest)
 	}
 	if readOnly == "on" {
 		return &pgconn.PgError{Severity: "ERROR", Code: stateReadOnly, Message: "transactions are read-only"}
 	}
-	if err := b.bringUp(ctx, conn.Conn()); err != nil {
-		return err
-	}
-	return b.checkRights(ctx, conn.Conn())
+	return nil
 }
 
 const selectRights = `

@@ -1,11 +1,8 @@
 package postgres_test
 
 import (
-	"context"
 	"fmt"
-	"os"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -23,49 +20,8 @@ func TestBackend(t *testing.T) {
 
 func BenchmarkBackend(b *testing.B) { storetest.Benchmarks(b, open) }
 
-// database is the URL of a database in which tests may make schemas.
-func database(t testing.TB) string {
-	t.Helper()
-	url := os.Getenv("HELIX_TEST_POSTGRES")
-	if url == "" {
-		t.Fatal("HELIX_TEST_POSTGRES must be the URL of a PostgreSQL database for tests")
-	}
-	return url
-}
-
-var schemas atomic.Int64
-
-// newSchema is the name of a schema of the test's own, which is dropped when it
-// ends.
-func newSchema(t testing.TB) string {
-	t.Helper()
-	name := fmt.Sprintf("helix_test_%d_%d", os.Getpid(), schemas.Add(1))
-	t.Cleanup(func() {
-		execute(t, database(t), "DROP SCHEMA IF EXISTS "+pgx.Identifier{name}.Sanitize()+" CASCADE")
-	})
-	return name
-}
-
-// execute runs a statement on a connection of its own and returns how many rows
-// it changed.
-func execute(t testing.TB, url, query string, args ...any) int64 {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	conn, err := pgx.Connect(ctx, url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = conn.Close(ctx) }()
-	tag, err := conn.Exec(ctx, query, args...)
-	if err != nil {
-		t.Fatalf("%s: %v", query, err)
-	}
-	return tag.RowsAffected()
-}
-
 func open(t testing.TB) storetest.Harness {
-	url, schema := database(t), newSchema(t)
+	url, schema := postgres.DatabaseForTest(t), postgres.SchemaForTest(t)
 	clock := &clock{now: time.Now()}
 	connect := func(t testing.TB) store.Backend {
 		b, err := postgres.OpenConfig(postgres.Config{
@@ -88,7 +44,7 @@ func open(t testing.TB) storetest.Harness {
 		Advance:    clock.Advance,
 		Corrupt: func(t testing.TB, what, tenant, id string) {
 			query := fmt.Sprintf(damages[what], pgx.Identifier{schema}.Sanitize())
-			if n := execute(t, url, query, tenant, id); n != 1 {
+			if n := postgres.ExecForTest(t, query, tenant, id); n != 1 {
 				t.Fatalf("%d rows were damaged", n)
 			}
 		},

@@ -42,7 +42,7 @@ func (w *wire) Read(p []byte) (int, error) {
 // openWire opens a backend on one connection whose round trips are counted.
 func openWire(t *testing.T) (*Backend, *atomic.Int64) {
 	t.Helper()
-	config, err := pgxpool.ParseConfig(testURL(t))
+	config, err := pgxpool.ParseConfig(DatabaseForTest(t))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// testURL is the URL of a database in which tests may make schemas.
-func testURL(tb testing.TB) string {
+// DatabaseForTest is the URL of a database in which tests may make schemas.
+func DatabaseForTest(tb testing.TB) string {
 	tb.Helper()
 	url := os.Getenv("HELIX_TEST_POSTGRES")
 	if url == "" {
@@ -23,36 +23,44 @@ func testURL(tb testing.TB) string {
 
 var testSchemas atomic.Int64
 
-// testSchema is the name of a schema of the test's own, which is dropped when it
+// SchemaForTest is the name of a schema of the test's own, which is dropped when it
 // ends.
-func testSchema(tb testing.TB) string {
+func SchemaForTest(tb testing.TB) string {
 	tb.Helper()
-	name := fmt.Sprintf("helix_own_%d_%d", os.Getpid(), testSchemas.Add(1))
+	name := fmt.Sprintf("helix_test_%d_%d", os.Getpid(), testSchemas.Add(1))
 	tb.Cleanup(func() { execTest(tb, "DROP SCHEMA IF EXISTS "+pgx.Identifier{name}.Sanitize()+" CASCADE") })
 	return name
 }
 
-// execTest runs statements on a connection of its own.
 func execTest(tb testing.TB, queries ...string) {
+	tb.Helper()
+	for _, query := range queries {
+		ExecForTest(tb, query)
+	}
+}
+
+// ExecForTest runs a statement on a connection of its own and returns how many rows
+// it changed.
+func ExecForTest(tb testing.TB, query string, args ...any) int64 {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	conn, err := pgx.Connect(ctx, testURL(tb))
+	conn, err := pgx.Connect(ctx, DatabaseForTest(tb))
 	if err != nil {
 		tb.Fatal(err)
 	}
 	defer func() { _ = conn.Close(ctx) }()
-	for _, query := range queries {
-		if _, err := conn.Exec(ctx, query); err != nil {
-			tb.Fatalf("%s: %v", query, err)
-		}
+	tag, err := conn.Exec(ctx, query, args...)
+	if err != nil {
+		tb.Fatalf("%s: %v", query, err)
 	}
+	return tag.RowsAffected()
 }
 
 // openTest opens a backend in a schema of its own.
 func openTest(tb testing.TB, change ...func(*Config)) *Backend {
 	tb.Helper()
-	config := Config{URL: testURL(tb), Schema: testSchema(tb), PollInterval: 10 * time.Millisecond}
+	config := Config{URL: DatabaseForTest(tb), Schema: SchemaForTest(tb), PollInterval: 10 * time.Millisecond}
 	for _, f := range change {
 		f(&config)
 	}
