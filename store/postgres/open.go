@@ -157,15 +157,17 @@ func isAddressError(err error) bool {
 	return ok && e.IsNotFound
 }
 
-var password = regexp.MustCompile(`(?i)(password\s*=\s*)('[^']*'|\S+)|(://[^:/@\s]*:)[^@\s]*@`)
+var (
+	urlPassword  = regexp.MustCompile(`(://[^:/@\s]*:)[^@\s]*@`)
+	wordPassword = regexp.MustCompile(`(?i)(password\s*=\s*)('[^']*'|\S+)`)
+)
 
-// withoutSecrets is an error's text without the password of a URL, in whatever
-// form it may be in it.
+// withoutSecrets is an error's text, on one line, without the password of a URL, in
+// whatever form it may be in it.
 func withoutSecrets(url string, err error) string {
-	text := err.Error()
+	text := strings.Join(strings.Fields(err.Error()), " ")
 	if config, parseErr := pgx.ParseConfig(url); parseErr == nil && config.Password != "" {
 		text = strings.ReplaceAll(text, config.Password, "xxxxx")
 	}
-	text = strings.ReplaceAll(text, url, password.ReplaceAllString(url, "${1}${3}xxxxx@"))
-	return password.ReplaceAllString(text, "${1}${3}xxxxx")
+	return wordPassword.ReplaceAllString(urlPassword.ReplaceAllString(text, "${1}xxxxx@"), "${1}xxxxx")
 }

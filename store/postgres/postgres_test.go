@@ -21,12 +21,32 @@ func TestBackend(t *testing.T) {
 func BenchmarkBackend(b *testing.B) { storetest.Benchmarks(b, open) }
 
 func open(t testing.TB) storetest.Harness {
-	url, schema := postgres.DatabaseForTest(t), postgres.SchemaForTest(t)
-	clock := &clock{now: time.Now()}
+	return openConfig(t, postgres.Config{URL: postgres.DatabaseForTest(t)})
+}
+
+// TestServerClock holds the backend to everything when it runs on the server's
+// clock, for which cases have to wait.
+func TestServerClock(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, func(t testing.TB) storetest.Harness {
+		return openClock(t, postgres.Config{URL: postgres.DatabaseForTest(t)}, nil)
+	})
+}
+
+// openConfig opens a backend in a schema of its own, with a clock of the test's.
+func openConfig(t testing.TB, config postgres.Config) storetest.Harness {
+	return openClock(t, config, &clock{now: time.Now()})
+}
+
+func openClock(t testing.TB, config postgres.Config, clock *clock) storetest.Harness {
+	var advance func(time.Duration)
+	if clock != nil {
+		config.Clock, advance = clock.Now, clock.Advance
+	}
+	config.Schema = postgres.SchemaForTest(t)
+	config.PollInterval, config.MaxConns = 20*time.Millisecond, 8
 	connect := func(t testing.TB) store.Backend {
-		b, err := postgres.OpenConfig(postgres.Config{
-			URL: url, Schema: schema, Clock: clock.Now, PollInterval: 20 * time.Millisecond, MaxConns: 8,
-		})
+		b, err := postgres.OpenConfig(config)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -41,9 +61,9 @@ func open(t testing.TB) storetest.Harness {
 		Backend:    connect(t),
 		Reopen:     connect,
 		Persistent: true,
-		Advance:    clock.Advance,
+		Advance:    advance,
 		Corrupt: func(t testing.TB, what, tenant, id string) {
-			query := fmt.Sprintf(damages[what], pgx.Identifier{schema}.Sanitize())
+			query := fmt.Sprintf(damages[what], pgx.Identifier{config.Schema}.Sanitize())
 			if n := postgres.ExecForTest(t, query, tenant, id); n != 1 {
 				t.Fatalf("%d rows were damaged", n)
 			}
