@@ -253,9 +253,7 @@ func (s *streams) sequenceOf(ctx context.Context, h *streamHead, by stream.Produ
 			return nil
 		}
 		var counts []int64
-		if damage = session.Decode("stream "+h.ID+": the pieces of a batch", pieces, &counts); damage != nil {
-			return nil
-		}
+		damage = session.Decode("stream "+h.ID+": the pieces of a batch", pieces, &counts)
 		for _, count := range slices.Backward(counts) {
 			if next--; next == number {
 				at = max(last, h.Floor)

@@ -110,7 +110,7 @@ func (s *sessions) Commit(ctx context.Context, commit *session.Commit) (committe
 		locked = true // the next time, if there is one
 		return err
 	})
-	if err = s.conflict(ctx, err, commit.SessionID, d); err != nil {
+	if err := s.conflict(ctx, err, commit.SessionID, d); err != nil {
 		return nil, err
 	}
 	return committed, nil

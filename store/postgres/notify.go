@@ -110,7 +110,7 @@ func (n *notifier) send(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	if _, err := n.b.pool.Exec(ctx, "SELECT pg_notify($1, p) FROM unnest($2::text[]) p", n.b.channel(), payloads); err != nil {
-		n.b.config.Logger.Debug("other processes could not be told of changed streams", "error", err)
+		n.b.config.Logger.DebugContext(ctx, "other processes could not be told of changed streams", "error", err)
 	}
 }
 
@@ -127,7 +127,7 @@ func (w *watch) listen(ctx context.Context) {
 		if time.Since(begun) > longest {
 			wait = time.Second
 		}
-		w.b.config.Logger.Warn("changes of streams are found by polling: the connection that listens for them is lost", "error", err)
+		w.b.config.Logger.WarnContext(ctx, "changes of streams are found by polling: the connection that listens for them is lost", "error", err)
 		w.notifyAll()
 		select {
 		case <-ctx.Done():

@@ -40,7 +40,12 @@ func newPool(ctx context.Context, c *Config) (*pgxpool.Pool, error) {
 		// Every statement has one good plan, whatever its parameters. Left to itself the
 		// server takes a plan of arrays of unknown length to be so bad that it makes a new
 		// one for every commit, which takes several times as long as the commit.
-		config.ConnConfig.RuntimeParams["plan_cache_mode"] = "force_generic_plan"
+		// It is not a parameter of the connection, which poolers refuse that do not know
+		// it.
+		config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+			_, err := conn.Exec(ctx, "SET plan_cache_mode = force_generic_plan")
+			return err
+		}
 	}
 	// By default a connection that was idle for a second is asked for a sign of life,
 	// which a step would pay for with a round trip. One that has died since is found

@@ -102,7 +102,8 @@ func listings() map[string]session.Query {
 
 // populate fills the tables as a deployment of some age has them: many tenants,
 // sessions with rows of every kind, few of them due.
-var populate = []string{`
+var populate = []string{
+	`
 INSERT INTO helix.sessions
 SELECT n, CASE WHEN n % 50 = 0 THEN 'default' ELSE 'tenant' || n % 50 END, 's' || n, 1, 0, 0, 0, 10, '', 'c10', 10, '', now(), 0, 0, 0, '', '', NULL, 0, '{}', '', now(),
        (ARRAY['active', 'completed', 'completed', 'failed', 'interrupted'])[1 + n % 5], CASE WHEN n % 100 = 0 THEN 'o' || n ELSE '' END, 1,

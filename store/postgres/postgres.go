@@ -22,8 +22,9 @@ type Config struct {
 	// unless Pool is set.
 	URL string
 	// Pool is a pool of connections to use instead of one of the backend's own. It
-	// stays open when the backend is closed. A pool that is to work behind a pooler
-	// must have been configured for that.
+	// stays open when the backend is closed. Its connections should have the setting
+	// plan_cache_mode at force_generic_plan, without which commits are slower; a pool
+	// that is to work behind a pooler must have been configured for that.
 	Pool *pgxpool.Pool
 	// Schema is the schema that holds the backend's tables, made if it does not
 	// exist. Defaults to helix.

@@ -74,7 +74,7 @@ func (p *snapshots) work(ctx context.Context) {
 			p.mu.Unlock()
 			ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 			if err := p.add(ctx, next); err != nil && ctx.Err() == nil {
-				p.b.config.Logger.Warn("a snapshot of custom state could not be added",
+				p.b.config.Logger.WarnContext(ctx, "a snapshot of custom state could not be added",
 					"tenant", next.tenant, "session", next.id, "error", err)
 			}
 			cancel()

@@ -80,11 +80,15 @@ func (r *rebuilt) scan(id string, rows pgx.Rows) error {
 	}
 	r.delta += int64(len(body))
 	var w session.Writes
-	if r.err = session.Decode(name, body, &w); r.err != nil {
-		return nil
+	if r.err = session.Decode(name, body, &w); r.err == nil {
+		r.err = r.apply(id, w)
 	}
+	return nil
+}
+
+func (r *rebuilt) apply(id string, w session.Writes) error {
 	if err := r.doc.Apply(w); err != nil {
-		r.err = session.ErrCorrupt.WithCause(err, "session %s: custom state cannot be rebuilt", id)
+		return session.ErrCorrupt.WithCause(err, "session %s: custom state cannot be rebuilt", id)
 	}
 	return nil
 }

@@ -157,10 +157,10 @@ func (q *statement) rows(alias string, n rowCount, columns ...column) string {
 // changeStatement is the statement that makes a change: of a commit, with its
 // guards, or of a run that starts, whose transaction holds the lock already.
 func (s *sessions) changeStatement(d *draft, c *session.Commit, raise bool) (text string, args []any) {
-	q := &statement{shape: shapeOf(d, c != nil, raise), args: make([]any, 0, 32)}
+	q := newStatement(d, c != nil, raise)
 	known, ok := s.b.texts.Load(q.shape)
-	if !ok {
-		q.text = &strings.Builder{}
+	if ok {
+		q.text = nil
 	}
 	s.build(q, d, c)
 	if ok {
@@ -169,6 +169,10 @@ func (s *sessions) changeStatement(d *draft, c *session.Commit, raise bool) (tex
 	text = q.text.String()
 	s.b.texts.Store(q.shape, text)
 	return text, q.args
+}
+
+func newStatement(d *draft, commit, raise bool) *statement {
+	return &statement{shape: shapeOf(d, commit, raise), text: &strings.Builder{}, args: make([]any, 0, 32)}
 }
 
 // build puts a statement together, or only its parameters if the text is known.

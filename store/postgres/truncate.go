@@ -66,7 +66,7 @@ func (s *sessions) truncate(ctx context.Context, t *tx, h *header, keep int) err
 		return err
 	}, selectChildren, s.tenant, h.ID)
 	last, err := s.checkpoint(ctx, t, h.ID, selectWithin, keep)
-	if err = errors.Join(err, damage); err != nil {
+	if err := errors.Join(err, damage); err != nil {
 		return err
 	}
 	if last == nil {

@@ -133,7 +133,7 @@ func (s *sessions) rewind(ctx context.Context, commit *session.Commit, d *draft)
 		}
 		return err
 	})
-	if err = s.conflict(ctx, err, commit.SessionID, d); err != nil {
+	if err := s.conflict(ctx, err, commit.SessionID, d); err != nil {
 		return nil, err
 	}
 	return committed, nil
@@ -159,7 +159,7 @@ func (s *sessions) StartRun(ctx context.Context, start *session.StartRun) (start
 		}
 		return err
 	})
-	if err = s.conflict(ctx, err, start.SessionID, d); err != nil {
+	if err := s.conflict(ctx, err, start.SessionID, d); err != nil {
 		return nil, err
 	}
 	return started, nil

@@ -53,7 +53,7 @@ func (b *Backend) transactOnce(ctx context.Context, run func(ctx context.Context
 	}
 	defer conn.Release()
 	t := &tx{b: b, conn: conn, batch: &pgx.Batch{}}
-	t.exec("BEGIN")
+	t.exec("BEGIN ISOLATION LEVEL READ COMMITTED") // so that what is asked under a lock is told as it is then
 	if err = run(ctx, t); err == nil {
 		err = t.finish(ctx)
 	}

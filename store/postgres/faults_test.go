@@ -1,0 +1,180 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/helixagents/helix/session"
+)
+
+// flaky is a connection that can be cut: before what is sent next arrives, or
+// before the answer does.
+type flaky struct {
+	net.Conn
+	fault *atomic.Int32
+	mute  atomic.Bool // nobody gets what the server says
+}
+
+const (
+	cutRequest = 1 + iota
+	cutReply
+)
+
+func (f *flaky) Write(p []byte) (int, error) {
+	switch f.fault.Load() {
+	case cutRequest:
+		f.fault.Store(0)
+		_ = f.Conn.Close()
+		return 0, errors.New("cut before it was sent")
+	case cutReply:
+		f.fault.Store(0)
+		f.mute.Store(true)
+	}
+	return f.Conn.Write(p)
+}
+
+func (f *flaky) Read(p []byte) (int, error) {
+	n, err := f.Conn.Read(p)
+	if f.mute.Load() {
+		_ = f.Conn.Close()
+		return 0, errors.New("cut before the answer came")
+	}
+	return n, err
+}
+
+func openFlaky(t *testing.T) (*Backend, *atomic.Int32) {
+	t.Helper()
+	config, err := pgxpool.ParseConfig(DatabaseForTest(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	fault := &atomic.Int32{}
+	config.MaxConns = 1
+	dial := config.ConnConfig.DialFunc
+	config.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := dial(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		return &flaky{Conn: conn, fault: fault}, nil
+	}
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return openTest(t, func(c *Config) { c.Pool, c.NoListen, c.PollInterval = pool, true, time.Hour }), fault
+}
+
+// TestLostReply cuts the connection of commits: the caller is told to try again,
+// and the commit is made exactly once.
+func TestLostReply(t *testing.T) {
+	t.Parallel()
+	b, fault := openFlaky(t)
+	r := newRunner(t, b, "a")
+	for range 3 {
+		if err := r.commit(t.Context()); err != nil { // its statement is prepared then
+			t.Fatal(err)
+		}
+	}
+	for n, kind := range []int32{cutReply, cutRequest, cutReply} {
+		fault.Store(kind)
+		err := r.commit(t.Context())
+		if kind == cutReply && (!errors.Is(err, session.ErrUnavailable) || !session.IsRetryable(err)) {
+			t.Fatalf("fault %d: got %v, want a retryable error", n, err)
+		}
+		if err == nil {
+			continue // nothing had been sent, so it was made again at once
+		}
+		r.step-- // the same commit again
+		if err := r.commit(t.Context()); err != nil {
+			t.Fatalf("fault %d: again: %v", n, err)
+		}
+	}
+	count, err := b.Sessions().MessageCount(t.Context(), "a")
+	if err != nil || count != r.step {
+		t.Fatalf("%d messages after %d commits, %v", count, r.step, err)
+	}
+}
+
+// TestKilledConnections ends the server's side of connections in the midst of
+// work by many: everybody is told to try again, and every commit is made once.
+func TestKilledConnections(t *testing.T) {
+	t.Parallel()
+	b := openTest(t, func(c *Config) { c.MaxConns = 4 })
+	ctx, stop := context.WithCancel(t.Context())
+	killed := make(chan struct{})
+	go func() {
+		defer close(killed)
+		for ctx.Err() == nil {
+			_ = b.query(ctx, "kill", func(pgx.Rows) error { return nil },
+				"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE '%'||$1||'%' AND pid <> pg_backend_pid() ORDER BY random() LIMIT 1", b.config.Schema)
+			select {
+			case <-ctx.Done():
+			case <-time.After(20 * time.Millisecond):
+			}
+		}
+	}()
+	errs := make(chan error, 4)
+	for i := range cap(errs) {
+		r := newRunnerPatiently(t, b, fmt.Sprint("s", i))
+		go func() { errs <- r.work(t.Context(), 100) }()
+	}
+	for range cap(errs) {
+		if err := <-errs; err != nil {
+			t.Error(err)
+		}
+	}
+	stop()
+	<-killed
+	for i := range cap(errs) {
+		count, err := b.Sessions().MessageCount(t.Context(), fmt.Sprint("s", i))
+		for session.IsRetryable(err) {
+			count, err = b.Sessions().MessageCount(t.Context(), fmt.Sprint("s", i))
+		}
+		if err != nil || count != 100 {
+			t.Errorf("%d messages after 100 commits, %v", count, err)
+		}
+	}
+}
+
+// newRunnerPatiently starts a run whatever happens to connections.
+func newRunnerPatiently(t *testing.T, b *Backend, id string) *runner {
+	t.Helper()
+	s := b.Sessions().(*sessions)
+	for {
+		started, err := s.StartRun(t.Context(), &session.StartRun{
+			SessionID: id, Create: &session.State{ID: id, Agent: "a", Status: session.Active},
+			Run: session.Run{ID: "run", Kind: session.RunExecute, RequestID: "request"}, Owner: "owner", TTL: time.Hour,
+		})
+		if err == nil {
+			return &runner{s: s, id: id, fence: started.Lease.Fence(), version: started.Version}
+		}
+		if !session.IsRetryable(err) {
+			t.Fatal(err)
+		}
+	}
+}
+
+// work makes commits, each until it is made.
+func (r *runner) work(ctx context.Context, n int) error {
+	for range n {
+		err := r.commit(ctx)
+		for session.IsRetryable(err) {
+			r.step--
+			err = r.commit(ctx)
+		}
+		if err != nil {
+			return fmt.Errorf("step %d: %w", r.step, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,69 @@
+package postgres
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/helixagents/helix/session"
+)
+
+// TestSnapshots has a session write much more than its state holds: what has to be
+// read to rebuild it stays within a few times its size, at every checkpoint.
+func TestSnapshots(t *testing.T) {
+	t.Parallel()
+	b := openTest(t)
+	r := newRunner(t, b, "a")
+	value := json.RawMessage(`"` + strings.Repeat("x", 500) + `"`)
+	for n := range 300 {
+		r.step++
+		out, err := r.s.Commit(t.Context(), &session.Commit{
+			SessionID: "a", RunID: "run", Key: fmt.Sprint(n), Version: r.version, Fence: r.fence,
+			Change: session.Change{
+				Writes:     session.Writes{Ops: []session.Op{{Kind: session.OpReplace, Key: fmt.Sprint("k", n%4), Value: value}}},
+				Checkpoint: &session.NewCheckpoint{ID: fmt.Sprint("cp", n), Step: n, Source: session.FromStep},
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.version = out.Version
+		if n%50 == 49 {
+			waitSnapshot(t, b)
+		}
+	}
+	state, err := r.s.Load(t.Context(), "a")
+	if err != nil || state.Custom.Len() != 4 {
+		t.Fatalf("%d keys, %v", state.Custom.Len(), err)
+	}
+	for n := 0; n < 300; n += 37 {
+		point, err := r.s.Checkpoint(t.Context(), "a", fmt.Sprint("cp", n))
+		if err != nil || point.State.Len() != min(n+1, 4) {
+			t.Errorf("checkpoint %d: %d keys, %v", n, point.State.Len(), err)
+		}
+	}
+}
+
+// waitSnapshot waits until the writes since the last snapshot do not outweigh it.
+func waitSnapshot(t *testing.T, b *Backend) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); ; {
+		var delta, snapshots int64
+		err := b.query(t.Context(), "look", func(rows pgx.Rows) error { return rows.Scan(&delta, &snapshots) },
+			"SELECT delta_bytes, (SELECT count(*) FROM helix.state_snapshots) FROM helix.sessions WHERE id = 'a'")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if delta <= minSnapshot && snapshots > 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d bytes of writes and %d snapshots", delta, snapshots)
+		}
+		<-time.After(5 * time.Millisecond)
+	}
+}

@@ -1,0 +1,82 @@
+package postgres
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/helixagents/helix/session"
+)
+
+// TestShapes builds statements of random changes anew and holds the text of each to
+// that of the first with the same shape: a text that depended on anything else
+// would be used with parameters that are not its own.
+func TestShapes(t *testing.T) {
+	t.Parallel()
+	s := &sessions{&Backend{}, "tenant"}
+	random := rand.New(rand.NewPCG(1, 2))
+	type built struct {
+		text string
+		args int
+	}
+	seen := map[shape]built{}
+	for range 20_000 {
+		change := randomChange(random)
+		commit := &session.Commit{SessionID: "a", RunID: "run", Key: "key", Change: change}
+		d, err := newDraft(&commit.Change, "a", "run", time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if random.IntN(4) == 0 {
+			commit = nil
+		}
+		q := newStatement(d, commit != nil, random.IntN(4) > 0)
+		s.build(q, d, commit)
+		got := built{q.text.String(), len(q.args)}
+		first, known := seen[q.shape]
+		if !known {
+			seen[q.shape] = got
+		} else if first != got {
+			t.Fatalf("two statements of the shape %+v:\n%s\n%s", q.shape, first.text, got.text)
+		}
+		again := &statement{shape: q.shape} // with the text known
+		s.build(again, d, commit)
+		if len(again.args) != len(q.args) {
+			t.Fatalf("%d parameters with the text, %d without", len(q.args), len(again.args))
+		}
+	}
+	t.Logf("%d shapes", len(seen))
+}
+
+// randomChange has each part of a change with some probability, of up to three
+// rows, some of them of the same ids.
+func randomChange(random *rand.Rand) session.Change {
+	all := changes()
+	change := all["several of everything"]
+	if random.IntN(2) == 0 {
+		change = all["everything"]
+	}
+	drop := func() bool { return random.IntN(3) > 0 }
+	for _, part := range []func(){
+		func() { change.Status = "" }, func() { change.Messages = nil }, func() { change.StepCount = nil },
+		func() { change.Writes.Ops = change.Writes.Ops[:1] }, func() { change.Writes = session.Writes{} },
+		func() { change.Writes.Ops = nil }, func() { change.Calls = nil }, func() { change.Promote = nil },
+		func() { change.Pending = nil }, func() { change.Resolve = nil }, func() { change.Waits = nil }, func() { change.Own = nil },
+		func() { change.Disown = nil }, func() { change.Children = nil }, func() { change.Consume = nil }, func() { change.Wake = nil },
+		func() { change.Checkpoint = nil }, func() { change.Run = nil }, func() { change.Run = &session.RunChange{CompletionReason: "x"} },
+		func() { change.Run = &session.RunChange{Usage: session.Usage{ToolCalls: 1}} }, func() { change.Outcome = nil },
+		func() { change.Outcome = &session.Outcome{Status: session.RunInterrupted} },
+		func() { change.Resolve = []session.Resolution{{CallID: "x"}, {CallID: "x", Noticed: true}} },
+		func() { change.Own = []session.Ownership{{CallID: "b"}, {CallID: "b"}} },
+		func() { change.Children = []session.ChildRef{{SessionID: "b"}, {SessionID: "b"}} },
+		func() {
+			inline := session.Message{ID: "inline", Role: session.RoleTool}
+			change.Promote = &session.Promotion{MessageID: "n", Results: []session.Promoted{{CallID: "q", Message: &inline}}}
+		},
+	} {
+		if drop() {
+			part()
+		}
+	}
+	return change
+}

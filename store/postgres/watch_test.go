@@ -1,0 +1,107 @@
+package postgres
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/helixagents/helix/stream"
+)
+
+// follow reads a stream through one backend and reports each text it gets.
+func follow(t *testing.T, b *Backend, id string) <-chan string {
+	t.Helper()
+	out, ctx := make(chan string, 100), t.Context()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for item, err := range b.Streams().Read(ctx, id, 0, true) {
+			if err != nil {
+				return
+			}
+			switch item.Frame {
+			case stream.FrameChunk:
+				out <- item.Chunk.Delta
+			default:
+				out <- string(item.Frame)
+			}
+		}
+	}()
+	t.Cleanup(func() { <-done })
+	return out
+}
+
+func expect(t *testing.T, out <-chan string, want string, within time.Duration) {
+	t.Helper()
+	select {
+	case got := <-out:
+		if got != want {
+			t.Fatalf("the reader got %q, want %q", got, want)
+		}
+	case <-time.After(within):
+		t.Fatalf("the reader did not get %q within %v", want, within)
+	}
+}
+
+func say(t *testing.T, b *Backend, n int64) {
+	t.Helper()
+	by := stream.Producer{Session: "a", Epoch: 1}
+	chunk := stream.Chunk{Kind: stream.TextDelta, Delta: fmt.Sprint(n)}
+	if _, err := b.Streams().Append(t.Context(), "a", stream.Batch{Producer: by, First: n, Chunks: []stream.Chunk{chunk}}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestNotify has a reader in another process that never polls: it is told, also
+// after the connection that listens was cut.
+func TestNotify(t *testing.T) {
+	t.Parallel()
+	writer := openTest(t)
+	seldom := func(c *Config) { c.Schema, c.PollInterval = writer.config.Schema, time.Hour }
+	reader := openTest(t, seldom)
+	if _, err := writer.Streams().Reactivate(t.Context(), "a", stream.Producer{Session: "a", Epoch: 1}); err != nil {
+		t.Fatal(err)
+	}
+	out := follow(t, reader, "a")
+	expect(t, out, "caught-up", 5*time.Second)
+	waitListening(t, reader)
+	for n := range int64(20) {
+		say(t, writer, n+1)
+		expect(t, out, fmt.Sprint(n+1), 5*time.Second)
+	}
+	cut := "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%" + reader.config.Schema + "%'"
+	if n := ExecForTest(t, cut); n != 1 {
+		t.Fatalf("%d connections were listening", n)
+	}
+	say(t, writer, 21) // the reader is told that it may have missed something
+	expect(t, out, "21", 10*time.Second)
+	waitListening(t, reader)
+	say(t, writer, 22)
+	expect(t, out, "22", 5*time.Second)
+}
+
+func waitListening(t *testing.T, b *Backend) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !b.watch.listening.Load(); {
+		if time.Now().After(deadline) {
+			t.Fatal("nothing is listened for")
+		}
+		<-time.After(5 * time.Millisecond)
+	}
+}
+
+// TestPolling has a reader in another process that is not told.
+func TestPolling(t *testing.T) {
+	t.Parallel()
+	writer := openTest(t)
+	reader := openTest(t, func(c *Config) { c.Schema, c.NoListen = writer.config.Schema, true })
+	if _, err := writer.Streams().Reactivate(t.Context(), "a", stream.Producer{Session: "a", Epoch: 1}); err != nil {
+		t.Fatal(err)
+	}
+	out := follow(t, reader, "a")
+	expect(t, out, "caught-up", 5*time.Second)
+	for n := range int64(5) {
+		say(t, writer, n+1)
+		expect(t, out, fmt.Sprint(n+1), 5*time.Second)
+	}
+}
