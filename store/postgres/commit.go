@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"encoding/base64"
 	"encoding/json"
 	"time"
 
@@ -20,35 +19,40 @@ type changed struct {
 	refusal
 }
 
-// refusalJSON is what a statement tells of a session that it did not change.
-type refusalJSON struct {
-	LastCommit string            `json:"lastCommit"`
-	Status     session.Status    `json:"status"`
-	Owner      string            `json:"owner"`
-	Epoch      int64             `json:"epoch"`
-	Run        string            `json:"run"`
-	RunStatus  session.RunStatus `json:"runStatus"`
-	Fresh      bool              `json:"fresh"` // null if the session was not there when the statement began
-	Answered   []string          `json:"answered"`
-	Unsettled  []string          `json:"unsettled"`
-	Unlisted   string            `json:"unlisted"`
-}
+// rowJSON is what a statement tells of a session's row that it did not change, and
+// doubtJSON of what kept it from doing so beside the row.
+type (
+	rowJSON struct {
+		LastCommit string            `json:"last_commit"`
+		Status     session.Status    `json:"status"`
+		Owner      string            `json:"owner"`
+		Epoch      int64             `json:"epoch"`
+		Run        string            `json:"current_run"`
+		RunStatus  session.RunStatus `json:"run_status"`
+	}
+	doubtJSON struct {
+		Fresh     bool     `json:"fresh"` // null if the session was not there when the statement began
+		Answered  []string `json:"answered"`
+		Unsettled []string `json:"unsettled"`
+		Unlisted  []byte   `json:"unlisted"`
+	}
+)
 
 func (c *changed) scan(rows pgx.Rows) error {
 	h := &c.is
 	var (
 		stopKind, stopReason string
 		stopAt               time.Time
-		refused              []byte
+		row, doubts          []byte
 	)
 	c.found = true
 	err := rows.Scan(&h.number, &h.Version, &h.MessageCount, &h.CheckpointID, &h.inbox, &h.snapshotBytes, &h.deltaBytes,
-		&stopKind, &stopReason, instant{&stopAt}, &refused)
+		&stopKind, &stopReason, instant{&stopAt}, &row, &doubts)
 	if err != nil {
 		return err
 	}
-	if c.ok = refused == nil; !c.ok {
-		if err := c.refuse(refused); err != nil {
+	if c.ok = row == nil; !c.ok {
+		if err := c.refuse(row, doubts); err != nil {
 			return err
 		}
 	}
@@ -58,21 +62,23 @@ func (c *changed) scan(rows pgx.Rows) error {
 	return nil
 }
 
-func (c *changed) refuse(doc []byte) error {
-	var r refusalJSON
-	if err := json.Unmarshal(doc, &r); err != nil {
+func (c *changed) refuse(row, doubts []byte) error {
+	var r rowJSON
+	if err := json.Unmarshal(row, &r); err != nil {
 		return err
 	}
 	h := &c.is
 	h.LastCommit, h.Status, h.CurrentRunID, h.runStatus = r.LastCommit, r.Status, r.Run, r.RunStatus
 	h.Lease.Owner, h.Lease.Epoch = r.Owner, r.Epoch
-	c.fresh, c.answered, c.unsettled = r.Fresh, r.Answered, r.Unsettled
-	if r.Unlisted == "" {
-		return nil
+	d := doubtJSON{Fresh: true}
+	if doubts != nil {
+		d.Fresh = false
+		if err := json.Unmarshal(doubts, &d); err != nil {
+			return err
+		}
 	}
-	var err error
-	c.unlisted, err = base64.StdEncoding.DecodeString(r.Unlisted)
-	return err
+	c.fresh, c.answered, c.unsettled, c.unlisted = d.Fresh, d.Answered, d.Unsettled, d.Unlisted
+	return nil
 }
 
 // committed is the outcome of a change that was made. A request to stop that it
@@ -149,7 +155,7 @@ func (s *sessions) settleCommit(c *changed, commit *session.Commit, d *draft) (*
 	if err := c.err(d, h.Saw()); err != nil {
 		return nil, err
 	}
-	return nil, session.ErrInternal.WithMessage("session %s: a commit was refused without a reason", commit.SessionID)
+	return nil, errAgain // the row has changed again since
 }
 
 // holds refuses a commit of a run that is over or whose lease was given back, as

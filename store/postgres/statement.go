@@ -28,19 +28,20 @@ import (
 //     by a transaction of two statements, of which the first takes the lock: the
 //     second then sees what there is.
 //
-// What a refused commit is told comes from a reading that locks the row, because
-// only such a one gives the row as it is and not as it was.
+// What a refused commit is told comes from a function that reads the row anew: the
+// statement itself would see it as it was when it began.
 type statement struct {
 	shape shape
 	text  *strings.Builder // nil where the text is known
 	args  []any
 
 	tenant, id, now string // the places of what most parts need, and the store's time
-	run             string
+	run, source     string
 	// sets and wheres are what the update of the session's row does, and on which
 	// conditions; the others tell what keeps it from being made.
 	sets, wheres                         []string
 	fresh, answered, unsettled, unlisted string
+	doubtful                             bool // whether any of these can be
 }
 
 // shape is everything that a statement's text depends on, so that the text of each
@@ -50,6 +51,9 @@ type shape struct {
 	waits, disown, consume, wake, checkpoint, reason, usage, outcome, output  bool
 	messages, promoted, keys, calls, pending, resolve, own, children          rowCount
 }
+
+// single reports a change that appends one message.
+func (s *shape) single() bool { return s.messages == 1 && s.promoted == 0 }
 
 // rowCount tells no rows, a single one, which a text spells out, and several.
 type rowCount uint8
@@ -194,21 +198,19 @@ func (s *sessions) build(q *statement, d *draft, c *session.Commit) {
 	}
 	q.add("\n)")
 	s.insertParts(q, d)
-	q.add(`,
-cur AS MATERIALIZED (
-    SELECT number, version, touched, message_count, last_commit, checkpoint_id, inbox_waiting, stop_kind, stop_reason, stop_at,
-           status, owner, epoch, current_run, run_status
-    FROM helix.sessions
-    WHERE tenant = `, q.tenant, ` AND id = `, q.id, ` AND NOT EXISTS (SELECT FROM ok)
-    FOR NO KEY UPDATE
-)
-SELECT number, version, message_count, checkpoint_id, inbox_waiting, snapshot_bytes, delta_bytes, stop_kind, stop_reason, stop_at, NULL::json
+	q.add(`
+SELECT number, version, message_count, checkpoint_id, inbox_waiting, snapshot_bytes, delta_bytes, stop_kind, stop_reason, stop_at, NULL::json, NULL::json
 FROM ok
 UNION ALL
-SELECT number, version, message_count, checkpoint_id, inbox_waiting, 0, 0, stop_kind, stop_reason, stop_at, json_build_object(
-    'lastCommit', last_commit, 'status', status, 'owner', owner, 'epoch', epoch, 'run', current_run, 'runStatus', run_status,
-    'fresh', `, q.fresh, `, 'answered', `, q.answered, `, 'unsettled', `, q.unsettled, `, 'unlisted', encode(`, q.unlisted, `, 'base64'))
-FROM cur`)
+SELECT number, version, message_count, checkpoint_id, inbox_waiting, 0, 0, stop_kind, stop_reason, stop_at, row_to_json(cur), `)
+	if q.doubtful {
+		q.add(`json_build_object('fresh', `, q.fresh, `, 'answered', `, q.answered, `, 'unsettled', `, q.unsettled, `, 'unlisted', encode(`, q.unlisted, `, 'base64'))`)
+	} else {
+		q.add("NULL")
+	}
+	q.add(`
+FROM helix.session_now(`, q.tenant, `, `, q.id, `) cur
+WHERE NOT EXISTS (SELECT FROM ok)`)
 }
 
 // doubts adds what may keep a change from being made, and what tells of it where
@@ -218,7 +220,7 @@ func (s *sessions) doubts(q *statement, d *draft) {
 	if q.shape.waits || d.fromRows || q.shape.children > 0 || q.shape.consume {
 		q.fresh = "touched = (SELECT touched FROM helix.sessions WHERE tenant = " + q.tenant + " AND id = " + q.id + ")"
 		q.where("s.", q.fresh)
-		q.fresh = "cur." + q.fresh
+		q.fresh, q.doubtful = "cur."+q.fresh, true
 	}
 	if q.shape.waits {
 		from := " FROM helix.pending p WHERE p.call_id = ANY (" + q.arg(d.Waits) + "::text[]) AND p.state <> 'waiting' AND p.session = "
@@ -241,7 +243,7 @@ func (s *sessions) doubts(q *statement, d *draft) {
 	if q.shape.appended {
 		from := " FROM helix.state_keys k WHERE k.digest = ANY (" + q.arg(digests(d.appended)) + "::bytea[]) AND NOT k.is_list AND k.session = "
 		q.where("NOT EXISTS (SELECT", from, "s.number)")
-		q.unlisted = "(SELECT k.digest" + from + "cur.number LIMIT 1)"
+		q.unlisted, q.doubtful = "(SELECT k.digest"+from+"cur.number LIMIT 1)", true
 	}
 }
 
@@ -268,8 +270,11 @@ func (s *sessions) rowChanges(q *statement, d *draft) {
 	if q.shape.raise {
 		q.set("version = s.version + 1")
 	}
-	if n := len(d.messages) + len(d.promoted); n > 0 {
-		q.set("message_count = s.message_count + ", q.arg(n))
+	switch {
+	case q.shape.single():
+		q.set("message_count = s.message_count + 1")
+	case q.shape.messages > 0 || q.shape.promoted > 0:
+		q.set("message_count = s.message_count + ", q.arg(len(d.messages)+len(d.promoted)))
 	}
 	if q.shape.status {
 		q.set("status = ", q.arg(string(d.Status)))
@@ -282,8 +287,9 @@ func (s *sessions) rowChanges(q *statement, d *draft) {
 		q.set("delta_bytes = s.delta_bytes + ", q.arg(len(d.writes)))
 	}
 	if q.shape.checkpoint {
-		q.set("checkpoint_id = ", q.arg(d.checkpointID), ", checkpoint_number = s.checkpoint_number + 1, checkpoint_source = ",
-			q.arg(string(sourceOf(d.Checkpoint))), ", checkpointed_at = ", q.now)
+		q.source = q.arg(string(sourceOf(d.Checkpoint)))
+		q.set("checkpoint_id = ", q.arg(d.checkpointID), ", checkpoint_number = s.checkpoint_number + 1, checkpoint_source = ", q.source,
+			", checkpointed_at = ", q.now)
 	}
 	if q.shape.consume {
 		q.set("inbox_waiting = s.inbox_waiting - (SELECT count(*) FROM helix.inbox i",
@@ -330,8 +336,8 @@ func (s *sessions) insertParts(q *statement, d *draft) {
 		q.add(`,
 pointed AS (
     INSERT INTO helix.checkpoints (session, number, checkpoint_id, run_id, turn, step, status, source, version, message_count, stream_sequence, at)
-    SELECT ok.number, ok.checkpoint_number, ok.checkpoint_id, `, q.run, `, ok.turn, `, q.arg(d.Checkpoint.Step), `, ok.status, `,
-			q.arg(string(sourceOf(d.Checkpoint))), `, ok.version, ok.message_count, `, q.arg(d.Checkpoint.StreamSequence), `, `, q.now, `
+    SELECT ok.number, ok.checkpoint_number, ok.checkpoint_id, `, q.run, `, ok.turn, `, q.arg(d.Checkpoint.Step), `, ok.status, `, q.source,
+			`, ok.version, ok.message_count, `, q.arg(d.Checkpoint.StreamSequence), `, `, q.now, `
     FROM ok
 )`)
 	}
@@ -345,6 +351,12 @@ func (s *sessions) messageParts(q *statement, d *draft) {
 	q.add(`,
 said AS (
     INSERT INTO helix.messages (session, number, message_id, calls, body)`)
+	if q.shape.single() {
+		q.add(`
+    SELECT ok.number, ok.message_count, `, q.arg(d.messages[0].id), `, `, q.arg(d.messages[0].calls), `, `, q.arg(d.messages[0].body), ` FROM ok
+)`)
+		return
+	}
 	if q.shape.messages > 0 {
 		ids, calls, bodies := columns(d.messages)
 		q.add(`

@@ -73,6 +73,12 @@ CREATE INDEX sessions_owing ON helix.sessions (close_owed_at, tenant, id)
 -- The last one, because of indexes that seem equally good, as all do before the table was analyzed, the planner takes that.
 CREATE UNIQUE INDEX sessions_by_id ON helix.sessions (tenant, id);
 
+-- A session's row as it is at the moment, and not as it was when the statement began that asks: that is what VOLATILE means
+-- for what a function reads. A commit that is refused tells by it what the row holds.
+CREATE FUNCTION helix.session_now(tenant text, id text) RETURNS SETOF helix.sessions LANGUAGE sql VOLATILE ROWS 1 AS $$
+    SELECT s.* FROM helix.sessions s WHERE s.tenant = $1 AND s.id = $2
+$$;
+
 -- The rest of a session's document, apart because it may be large and rarely changes. What a run's end writes has columns
 -- of its own, so that it need not be read first.
 CREATE TABLE helix.session_docs (
