@@ -128,7 +128,7 @@ func (s *streams) append(ctx context.Context, id string, by stream.Producer, fir
 		last  *int64
 	)
 	args := []any{s.tenant, id, s.b.clock(), by.Session, by.Epoch, first, next, j.lines, by.RunID, j.runID, j.step, j.pieces, j.body}
-	err := s.b.behind(ctx, locked, lockStream, []any{s.tenant, id}, appendBatch, args, func(rows pgx.Rows) (err error) {
+	err := s.b.behind(ctx, locked, lockStream, []any{s.tenant, id}, s.b.sql(appendBatch), args, func(rows pgx.Rows) (err error) {
 		h, err = scanStream(id, by.Session, rows, &fresh, &last)
 		return err
 	})

@@ -111,6 +111,9 @@ func (d *draft) encodePromotion() error {
 
 // uniqueMessages refuses a change that appends two messages of one id.
 func (d *draft) uniqueMessages() error {
+	if len(d.messages)+len(d.promoted) < 2 {
+		return nil
+	}
 	seen := make(map[string]bool, len(d.messages))
 	for _, rows := range [][]messageRow{d.messages, d.promoted} {
 		for i := range rows {
@@ -139,7 +142,11 @@ func (d *draft) encodeState() error {
 		d.whole, d.warnings = &doc, d.Writes.Warnings
 		return nil
 	}
-	kinds := map[string]keyKind{}
+	if len(d.Writes.Ops) == 0 {
+		d.warnings = d.Writes.Warnings
+		return nil
+	}
+	kinds := make(map[string]keyKind, len(d.Writes.Ops))
 	for i := range d.Writes.Ops {
 		op := &d.Writes.Ops[i]
 		if op.Kind == session.OpAppend && len(op.Items) == 0 {

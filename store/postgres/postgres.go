@@ -64,7 +64,7 @@ type Backend struct {
 	config    Config
 	pool      *pgxpool.Pool
 	queries   sync.Map // as they are written here → for the configured schema
-	texts     sync.Map // shape → the text of its statement
+	texts     sync.Map // shape → the text of its statement, for the configured schema
 	watch     *watch
 	notifier  *notifier
 	snapshots *snapshots

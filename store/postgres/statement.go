@@ -118,21 +118,28 @@ type column struct {
 	all, first any
 }
 
+// value is what a statement is given of the column for some rows.
+func (c *column) value(n rowCount) any {
+	if n == 1 {
+		return c.first
+	}
+	return c.all
+}
+
 func col[T any](name, kind string, values []T) column { return column{name, kind, values, values[0]} }
 
 // rows gives rows as a table with their number in a column n. A single row, which
 // is the most frequent case, is spelled out, for unfolding arrays takes time.
 func (q *statement) rows(alias string, n rowCount, columns ...column) string {
-	places := make([]string, len(columns))
-	for i, c := range columns {
-		if n == 1 {
-			places[i] = q.arg(c.first)
-		} else {
-			places[i] = q.arg(c.all)
-		}
-	}
 	if q.text == nil {
+		for i := range columns {
+			q.arg(columns[i].value(n))
+		}
 		return ""
+	}
+	places := make([]string, len(columns))
+	for i := range columns {
+		places[i] = q.arg(columns[i].value(n))
 	}
 	var b strings.Builder
 	if n == 1 {
@@ -170,7 +177,7 @@ func (s *sessions) changeStatement(d *draft, c *session.Commit, raise bool) (tex
 	if ok {
 		return known.(string), q.args
 	}
-	text = q.text.String()
+	text = s.b.sql(q.text.String())
 	s.b.texts.Store(q.shape, text)
 	return text, q.args
 }
@@ -183,7 +190,9 @@ func newStatement(d *draft, commit, raise bool) *statement {
 // What it does may depend on nothing but the statement's shape.
 func (s *sessions) build(q *statement, d *draft, c *session.Commit) {
 	q.tenant, q.id, q.run = q.arg(s.tenant), q.arg(d.sessionID), q.arg(d.runID)
-	q.now = "coalesce(" + q.arg(s.b.clock()) + "::timestamptz, statement_timestamp())"
+	if now := q.arg(s.b.clock()); q.text != nil {
+		q.now = "coalesce(" + now + "::timestamptz, statement_timestamp())"
+	}
 	q.add("WITH ")
 	q.where("s.tenant = ", q.tenant, " AND s.id = ", q.id, " AND ", q.run, "::text IS NOT NULL")
 	q.fresh, q.answered, q.unsettled, q.unlisted = "true", "NULL::text[]", "NULL::text[]", "NULL::bytea"

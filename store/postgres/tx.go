@@ -137,10 +137,11 @@ func (b *Backend) query(ctx context.Context, what string, row func(pgx.Rows) err
 
 // behind sends a statement that locks a row and decides on it, in one round trip:
 // alone, or, if it has found that what it saw of other rows was out of date,
-// behind another that takes the lock, so that it sees what there is then.
+// behind another that takes the lock, so that it sees what there is then. The
+// query is for the configured schema.
 func (b *Backend) behind(ctx context.Context, locked bool, lock string, key []any, query string, args []any, row func(pgx.Rows) error) error {
 	if !locked {
-		rows, err := b.pool.Query(ctx, b.sql(query), args...)
+		rows, err := b.pool.Query(ctx, query, args...)
 		if err != nil {
 			return err
 		}
@@ -149,7 +150,7 @@ func (b *Backend) behind(ctx context.Context, locked bool, lock string, key []an
 	}
 	batch := &pgx.Batch{}
 	batch.Queue(b.sql(lock), key...)
-	batch.Queue(b.sql(query), args...).Query(func(rows pgx.Rows) error { return eachRow(rows, row) })
+	batch.Queue(query, args...).Query(func(rows pgx.Rows) error { return eachRow(rows, row) })
 	return b.pool.SendBatch(ctx, batch).Close()
 }
 
