@@ -103,7 +103,7 @@ var emptyFile = sync.OnceValues(func() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	path := filepath.Join(dir, "helix.db")
 	db, err := sqlite.Open(path)
 	if err != nil {

@@ -9,16 +9,14 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/helixagents/helix/internal/testserver"
 )
 
 // DatabaseForTest is the URL of a database in which tests may make schemas.
 func DatabaseForTest(tb testing.TB) string {
 	tb.Helper()
-	url := os.Getenv("HELIX_TEST_POSTGRES")
-	if url == "" {
-		tb.Fatal("HELIX_TEST_POSTGRES must be the URL of a PostgreSQL database for tests")
-	}
-	return url
+	return testserver.Postgres(tb)
 }
 
 var testSchemas atomic.Int64

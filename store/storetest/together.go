@@ -150,7 +150,7 @@ func togetherRace(t *bed) {
 	})
 	t.ok(err, "TakeOver")
 	old, late := r.with(1, text("old")), r.with(1, text("new"))
-	late.Fence, late.Batch.Producer.Epoch = taken.Lease.Fence(), taken.Lease.Epoch
+	late.Key, late.Fence, late.Batch.Producer.Epoch = "late", taken.Lease.Fence(), taken.Lease.Epoch
 	var wg sync.WaitGroup
 	errs := make([]error, 2)
 	for i, commit := range []*store.Commit{old, late} {
