@@ -31,7 +31,8 @@ func BenchmarkBackend(b *testing.B) { storetest.Benchmarks(b, openAt(single(b)))
 
 // single and cluster are the servers that the tests share; each test has a prefix
 // of its own.
-func single(t testing.TB) string  { return testserver.Redis(t) }
+func single(t testing.TB) string { return testserver.Redis(t) }
+
 func cluster(t testing.TB) string { // one node is enough, it knows the others
 	node, _, _ := strings.Cut(testserver.RedisCluster(t), "?")
 	return node

@@ -3,7 +3,6 @@ package sqlite_test
 import (
 	"database/sql"
 	"path/filepath"
-	"sync"
 	"testing"
 	"time"
 
@@ -21,7 +20,7 @@ func BenchmarkBackend(b *testing.B) { storetest.Benchmarks(b, open) }
 
 func open(t testing.TB) storetest.Harness {
 	path := filepath.Join(t.TempDir(), "helix.db")
-	clock := &clock{now: time.Now()}
+	clock := storetest.NewClock()
 	connect := func(t testing.TB) store.Backend {
 		b, err := sqlite.OpenConfig(sqlite.Config{Path: path, Clock: clock.Now, PollInterval: 5 * time.Millisecond})
 		if err != nil {
@@ -86,22 +85,4 @@ func damage(t testing.TB, path, query, tenant, id string) {
 	if n, _ := result.RowsAffected(); n != 1 {
 		t.Fatalf("%d rows were damaged", n)
 	}
-}
-
-// clock stands still unless it is moved.
-type clock struct {
-	mu  sync.Mutex
-	now time.Time
-}
-
-func (c *clock) Now() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.now
-}
-
-func (c *clock) Advance(d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.now = c.now.Add(d)
 }

@@ -1,0 +1,46 @@
+package store_test
+
+import (
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/helixagents/helix/internal/testserver"
+	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store"
+	"github.com/helixagents/helix/store/postgres"
+	"github.com/helixagents/helix/store/redis"
+	"github.com/helixagents/helix/store/storetest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(testserver.Main(m)) }
+
+// TestMix holds sessions in Postgres with streams in Redis to everything that one
+// backend promises. Damaged rows are left to the tests of the two.
+func TestMix(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, func(t testing.TB) storetest.Harness {
+		clock := storetest.NewClock()
+		name := session.NewID()[4:] // without its prefix, which is no part of a schema's name
+		connect := func(t testing.TB) store.Backend {
+			sessions, err := postgres.OpenConfig(postgres.Config{
+				URL: testserver.Postgres(t), Schema: "mix_" + name, MaxConns: 8, Clock: clock.Now,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			streams, err := redis.OpenConfig(redis.Config{URL: testserver.Redis(t), Prefix: "mix-" + name, Clock: clock.Now})
+			if err != nil {
+				t.Fatal(err)
+			}
+			mix := store.Mix{SessionsOf: sessions, StreamsOf: streams, LocksOf: sessions}
+			t.Cleanup(func() {
+				if err := mix.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+			return mix
+		}
+		return storetest.Harness{Backend: connect(t), Reopen: connect, Persistent: true, Advance: clock.Advance}
+	})
+}
