@@ -22,7 +22,8 @@ const mapping = "from-typescript.md"
 var packages = map[string]string{
 	"helix": "..", "session": "../session", "stream": "../stream", "llm": "../llm", "usage": "../usage",
 	"lock": "../lock", "store": "../store", "engine": "../engine", "local": "../runtime/local",
-	"memory": "../store/memory", "sqlite": "../store/sqlite", "scripted": "../llm/scripted",
+	"memory": "../store/memory", "postgres": "../store/postgres", "redis": "../store/redis",
+	"sqlite": "../store/sqlite", "scripted": "../llm/scripted",
 }
 
 // standard are packages of the standard library that it may name.

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/helixagents/helix/internal/testserver"
 )
 
 var update = flag.Bool("update", false, "write the examples' output to testdata")
@@ -43,6 +45,22 @@ func TestExamplesPrintWhatTheyClaim(t *testing.T) {
 		})
 	}
 }
+
+// The example of backends prints the same on servers as on files.
+func TestBackendsOnServers(t *testing.T) {
+	t.Setenv("POSTGRES_URL", testserver.Postgres(t))
+	t.Setenv("REDIS_URL", testserver.Redis(t))
+	got := run(t, filepath.Join(build(t), "backends"))
+	want, err := os.ReadFile(filepath.Join("testdata", "backends.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want) {
+		t.Errorf("it printed\n%s\nwant\n%s", got, want)
+	}
+}
+
+func TestMain(m *testing.M) { os.Exit(testserver.Main(m).Run()) }
 
 // The README shows the quickstart as it is.
 func TestReadmeShowsTheQuickstart(t *testing.T) {
