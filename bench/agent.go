@@ -11,7 +11,6 @@ import (
 	"github.com/helixagents/helix/llm"
 	"github.com/helixagents/helix/runtime/local"
 	"github.com/helixagents/helix/session"
-	"github.com/helixagents/helix/store"
 )
 
 // text is what model and tool say: about 500 bytes each.
@@ -122,21 +121,4 @@ func runSession(ctx context.Context, rt *local.Runtime, agent *helix.Agent, id s
 		err = res.Error
 	}
 	return err
-}
-
-// onRuntime calls do with a runtime on a fresh backend.
-func onRuntime(ctx context.Context, b backend, do func(rt *local.Runtime, db store.Backend, dir string) error) error {
-	return inDir(func(dir string) error {
-		db, err := b.open(dir)
-		if err != nil {
-			return err
-		}
-		defer db.Close()
-		rt, err := local.New(local.Config{Backend: db})
-		if err != nil {
-			return err
-		}
-		defer rt.Close(ctx)
-		return do(rt, db, dir)
-	})
 }

@@ -1,6 +1,9 @@
 // Command bench measures what Helix costs, each figure beside the floor of the
 // same run: the bare write of the same rows with the same driver and settings.
 //
+// Stores that need a server get a durable one of their own, unless
+// HELIX_BENCH_POSTGRES or HELIX_BENCH_REDIS names one that is running.
+//
 //	go run ./bench             a table
 //	go run ./bench -json       one object per line
 //	go run ./bench -run step   only what matches
@@ -10,19 +13,16 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"regexp"
 	"slices"
+	"syscall"
 	"text/tabwriter"
 	"time"
-
-	"github.com/helixagents/helix/store"
-	"github.com/helixagents/helix/store/memory"
-	"github.com/helixagents/helix/store/sqlite"
 )
 
 // row is one figure.
@@ -47,35 +47,21 @@ func (r row) with(floor float64) row {
 	return r
 }
 
-// backend is a store to measure.
-type backend struct {
-	name string
-	// open makes a fresh one in dir, which is empty.
-	open  func(dir string) (store.Backend, error)
-	floor func(dir string) (floor, error)
-}
-
-func backends() []backend {
-	return []backend{
-		{"memory", func(string) (store.Backend, error) { return memory.New(memory.Config{}), nil }, newMemoryFloor},
-		{"sqlite", func(dir string) (store.Backend, error) { return sqlite.Open(dir + "/helix.db") }, newSQLiteFloor},
-	}
-}
-
 // bench is one measurement on one store.
 type bench struct {
 	name string
 	// apart runs it in a process of its own, for figures of a whole process.
 	apart bool
-	run   func(ctx context.Context, b backend, quick bool) ([]row, error)
+	run   func(ctx context.Context, k kind, quick bool) ([]row, error)
 }
 
 var benches = []bench{
-	{"step", false, func(ctx context.Context, b backend, quick bool) ([]row, error) { return steps(ctx, b, quick, false) }},
-	{"step-growing-state", false, func(ctx context.Context, b backend, quick bool) ([]row, error) { return steps(ctx, b, quick, true) }},
-	{"flat", false, func(ctx context.Context, b backend, quick bool) ([]row, error) { return flat(ctx, b, quick, false) }},
-	{"flat-growing-state", false, func(ctx context.Context, b backend, quick bool) ([]row, error) { return flat(ctx, b, quick, true) }},
+	{"step", false, func(ctx context.Context, k kind, quick bool) ([]row, error) { return steps(ctx, k, quick, false) }},
+	{"step-growing-state", false, func(ctx context.Context, k kind, quick bool) ([]row, error) { return steps(ctx, k, quick, true) }},
+	{"flat", false, func(ctx context.Context, k kind, quick bool) ([]row, error) { return flat(ctx, k, quick, false) }},
+	{"flat-growing-state", false, func(ctx context.Context, k kind, quick bool) ([]row, error) { return flat(ctx, k, quick, true) }},
 	{"commit", false, commits},
+	{"commit-16", false, sharedCommits},
 	{"loop", false, loop},
 	{"concurrent", true, concurrent},
 	{"resume", false, resume},
@@ -98,44 +84,57 @@ func run() int {
 		fmt.Fprintln(os.Stderr, "bench: -run:", err)
 		return 2
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Minute)
+	// What was started is stopped in an orderly way on Ctrl-C; a second one is final.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop)
+	defer stop()
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Minute)
 	defer cancel()
+	servers := newServers()
 	out := newPrinter(*asJSON)
-	failed := false
+	ok := true
 	for _, b := range benches {
-		for _, s := range backends() {
-			if !pattern.MatchString(b.name + "/" + s.name) {
+		for _, k := range kinds(servers) {
+			if ctx.Err() != nil || !pattern.MatchString(b.name+"/"+k.name) {
 				continue
 			}
-			rows, err := measure(ctx, b, s, *quick, *here)
+			rows, err := measure(ctx, b, k, servers, *quick, *here)
 			if err != nil {
-				fmt.Fprintf(os.Stderr, "bench: %s on %s: %v\n", b.name, s.name, err)
-				failed = true
+				fmt.Fprintf(os.Stderr, "bench: %s on %s: %v\n", b.name, k.name, err)
+				ok = false
 				continue
 			}
 			out.print(rows)
 		}
 	}
 	out.close()
-	if failed {
+	if err := servers.stop(); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		ok = false
+	}
+	if !ok || ctx.Err() != nil {
 		return 1
 	}
 	return 0
 }
 
-func measure(ctx context.Context, b bench, s backend, quick, here bool) ([]row, error) {
+func measure(ctx context.Context, b bench, k kind, servers *servers, quick, here bool) ([]row, error) {
 	if !b.apart || here {
-		return b.run(ctx, s, quick)
+		return b.run(ctx, k, quick)
+	}
+	if _, err := k.server.get(ctx); err != nil {
+		return nil, err
 	}
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	args := []string{"-json", "-here", "-run", "^" + regexp.QuoteMeta(b.name+"/"+s.name) + "$"}
+	args := []string{"-json", "-here", "-run", "^" + regexp.QuoteMeta(b.name+"/"+k.name) + "$"}
 	if quick {
 		args = append(args, "-quick")
 	}
 	cmd := exec.CommandContext(ctx, self, args...)
+	cmd.Env = servers.environ()
 	cmd.Stderr = os.Stderr
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
@@ -199,13 +198,4 @@ func percentile(samples []time.Duration, p float64) float64 {
 	sorted := slices.Sorted(slices.Values(samples))
 	i := min(len(sorted)-1, int(p/100*float64(len(sorted))))
 	return float64(sorted[i].Nanoseconds()) / 1000
-}
-
-// inDir calls do with a directory of its own, removed afterwards.
-func inDir(do func(dir string) error) error {
-	dir, err := os.MkdirTemp("", "helix-bench-")
-	if err != nil {
-		return err
-	}
-	return errors.Join(do(dir), os.RemoveAll(dir))
 }

@@ -16,14 +16,14 @@ import (
 )
 
 // concurrent runs many sessions of ten steps at once.
-func concurrent(ctx context.Context, b backend, quick bool) ([]row, error) {
+func concurrent(ctx context.Context, k kind, quick bool) ([]row, error) {
 	sessions := 1000
 	if quick {
 		sessions = 200
 	}
 	const steps = 10
 	var rows []row
-	err := onRuntime(ctx, b, func(rt *local.Runtime, _ store.Backend, dir string) error {
+	err := k.onRuntime(ctx, func(rt *local.Runtime, s *site) error {
 		model := newWorker(steps)
 		agent := agentOf(model, false)
 		began := time.Now()
@@ -39,11 +39,11 @@ func concurrent(ctx context.Context, b backend, quick bool) ([]row, error) {
 		for i := range sessions {
 			all = append(all, model.durations(fmt.Sprintf("s-%d", i))...)
 		}
-		floorRate, err := concurrentFloor(ctx, b, dir, sessions, steps)
+		floorRate, err := concurrentFloor(ctx, s.floor, sessions, steps)
 		if err != nil {
 			return err
 		}
-		r := row{Bench: "concurrent", Store: b.name, Runtime: local.Name, N: sessions}
+		r := row{Bench: "concurrent", Store: k.name, Runtime: local.Name, N: sessions}
 		r.Unit, r.Value = "steps/s", float64(sessions*steps)/took.Seconds()
 		rows = append(rows, r.with(floorRate))
 		r.Floor, r.Ratio = 0, 0
@@ -58,20 +58,16 @@ func concurrent(ctx context.Context, b backend, quick bool) ([]row, error) {
 	return rows, err
 }
 
-func concurrentFloor(ctx context.Context, b backend, dir string, sessions, steps int) (float64, error) {
-	fl, err := b.floor(dir)
-	if err != nil {
-		return 0, err
-	}
-	defer fl.Close()
+// concurrentFloor is the rate of the same with bare writes.
+func concurrentFloor(ctx context.Context, f floor, sessions, steps int) (float64, error) {
 	began := time.Now()
-	err = each(sessions, func(i int) error {
+	err := each(sessions, func(i int) error {
 		id := fmt.Sprintf("s-%d", i)
+		if err := f.begin(ctx, id); err != nil {
+			return err
+		}
 		for n := range steps {
-			if err := fl.reply(ctx, id, n); err != nil {
-				return err
-			}
-			if err := fl.results(ctx, id, n); err != nil {
+			if err := floorStep(ctx, f, id, n, false); err != nil {
 				return err
 			}
 		}
@@ -110,13 +106,13 @@ func peakRSS() float64 {
 
 // resume measures how long it takes to go on with a session of 1,000 steps: from
 // the call to the first model call.
-func resume(ctx context.Context, b backend, quick bool) ([]row, error) {
+func resume(ctx context.Context, k kind, quick bool) ([]row, error) {
 	rounds := 10
 	if quick {
 		rounds = 3
 	}
 	var took []time.Duration
-	err := onRuntime(ctx, b, func(rt *local.Runtime, _ store.Backend, _ string) error {
+	err := k.onRuntime(ctx, func(rt *local.Runtime, _ *site) error {
 		model := newWorker(1000)
 		agent := agentOf(model, false)
 		if err := runSession(ctx, rt, agent, "long"); err != nil {
@@ -137,26 +133,21 @@ func resume(ctx context.Context, b backend, quick bool) ([]row, error) {
 		}
 		return nil
 	})
-	r := row{Bench: "resume", Store: b.name, Runtime: local.Name, N: 1000, Unit: "µs p50", Value: percentile(took, 50)}
+	r := row{Bench: "resume", Store: k.name, Runtime: local.Name, N: 1000, Unit: "µs p50", Value: percentile(took, 50)}
 	return []row{r}, err
 }
 
 // takeover measures how long it takes a process to go on with a session of 1,000
 // steps whose owner is gone: from finding it to the first model call.
-func takeover(ctx context.Context, b backend, quick bool) ([]row, error) {
+func takeover(ctx context.Context, k kind, quick bool) ([]row, error) {
 	rounds := 5
 	if quick {
 		rounds = 2
 	}
 	var took []time.Duration
 	for range rounds {
-		err := inDir(func(dir string) error {
-			db, err := b.open(dir)
-			if err != nil {
-				return err
-			}
-			defer db.Close()
-			d, err := takeOverOnce(ctx, db)
+		err := k.on(ctx, func(s *site) error {
+			d, err := takeOverOnce(ctx, s)
 			took = append(took, d)
 			return err
 		})
@@ -164,7 +155,7 @@ func takeover(ctx context.Context, b backend, quick bool) ([]row, error) {
 			return nil, err
 		}
 	}
-	r := row{Bench: "takeover", Store: b.name, Runtime: local.Name, N: 1000, Unit: "µs p50", Value: percentile(took, 50)}
+	r := row{Bench: "takeover", Store: k.name, Runtime: local.Name, N: 1000, Unit: "µs p50", Value: percentile(took, 50)}
 	return []row{r}, nil
 }
 

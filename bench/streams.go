@@ -11,13 +11,13 @@ import (
 )
 
 // streams measures how long a chunk takes from its append to its reader.
-func streams(ctx context.Context, b backend, quick bool) ([]row, error) {
-	return relay(ctx, b, "stream", 1, samples(quick))
+func streams(ctx context.Context, k kind, quick bool) ([]row, error) {
+	return relay(ctx, k, "stream", 1, samples(quick))
 }
 
 // fanout measures the same with a hundred readers.
-func fanout(ctx context.Context, b backend, quick bool) ([]row, error) {
-	return relay(ctx, b, "fanout", 100, samples(quick))
+func fanout(ctx context.Context, k kind, quick bool) ([]row, error) {
+	return relay(ctx, k, "fanout", 100, samples(quick))
 }
 
 func samples(quick bool) int {
@@ -29,15 +29,10 @@ func samples(quick bool) int {
 
 // relay has readers follow a stream while chunks that carry their time are
 // appended.
-func relay(ctx context.Context, b backend, name string, readers, chunks int) ([]row, error) {
+func relay(ctx context.Context, k kind, name string, readers, chunks int) ([]row, error) {
 	var mu sync.Mutex
 	var all []time.Duration
-	err := inDir(func(dir string) error {
-		db, err := b.open(dir)
-		if err != nil {
-			return err
-		}
-		defer db.Close()
+	err := k.on(ctx, func(db *site) error {
 		by := stream.Producer{Session: "s", Epoch: 1, RunID: "r"}
 		if _, err := db.Streams().Reactivate(ctx, "s", by); err != nil {
 			return err
@@ -71,7 +66,7 @@ func relay(ctx context.Context, b backend, name string, readers, chunks int) ([]
 	var rows []row
 	for _, p := range []float64{50, 99} {
 		rows = append(rows, row{
-			Bench: name, Store: b.name, Runtime: "none", N: readers, Unit: fmt.Sprintf("µs p%.0f", p), Value: percentile(all, p),
+			Bench: name, Store: k.name, Runtime: "none", N: readers, Unit: fmt.Sprintf("µs p%.0f", p), Value: percentile(all, p),
 		})
 	}
 	return rows, err

@@ -8,6 +8,7 @@
 //	func TestMain(m *testing.M) { goleak.VerifyTestMain(testserver.Main(m)) }
 //
 // [StartPostgres] and [StartRedis] start a server for one test, which may kill it, pause it and start it again.
+// [DurablePostgres] and [DurableRedis] start one for a program that is no test.
 //
 // Programs are looked for among the installed ones. If there are none they are fetched as Debian packages and unpacked into
 // a cache directory, which needs no root and leaves the system as it was; failing that, they run in Docker. A test whose
