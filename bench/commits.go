@@ -55,7 +55,7 @@ func sharedCommits(ctx context.Context, k kind, quick bool) ([]row, error) {
 	// Of each session the last steps count, a few at a turn.
 	all := []struct{ length, rounds, last, turn int }{{10, 8, 5, 5}, {10_000, 1, 150, 5}}
 	if quick {
-		all[0].rounds, all[1].length, all[1].last = 3, 1000, 50
+		all[0].rounds, all[1].length, all[1].last = 3, 200, 50
 	}
 	var rows []row
 	for _, l := range all {

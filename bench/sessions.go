@@ -142,7 +142,7 @@ func resume(ctx context.Context, k kind, quick bool) ([]row, error) {
 func takeover(ctx context.Context, k kind, quick bool) ([]row, error) {
 	rounds := 5
 	if quick {
-		rounds = 2
+		rounds = 1
 	}
 	var took []time.Duration
 	for range rounds {
