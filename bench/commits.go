@@ -70,7 +70,7 @@ func sharedCommits(ctx context.Context, k kind, quick bool) ([]row, error) {
 					if all[i], err = newCommitter(ctx, s, fmt.Sprintf("s-%d-%d", round, i)); err != nil {
 						return err
 					}
-					return all[i].skip(ctx, l.length-l.last)
+					return all[i].fill(ctx, l.length-l.last)
 				})
 				for range l.last / l.turn {
 					if err == nil {
@@ -146,6 +146,28 @@ func (c *committer) skip(ctx context.Context, n int) error {
 	err := c.turn(ctx, n)
 	c.ours = nil
 	return err
+}
+
+// fill writes the messages of n steps with a tenth of the commits: so many sessions
+// would take too long otherwise.
+func (c *committer) fill(ctx context.Context, n int) error {
+	for end := c.step + n; c.step < end; {
+		var commit *session.Commit
+		for range min(10, end-c.step) {
+			c.step++
+			next := c.next()
+			if commit != nil {
+				next.Messages = append(commit.Messages, next.Messages...)
+			}
+			commit = next
+		}
+		done, err := c.sessions.Commit(ctx, commit)
+		if err != nil {
+			return err
+		}
+		c.version = done.Version
+	}
+	return nil
 }
 
 // turn makes n commits.
