@@ -30,7 +30,7 @@ func main() {
 	ctx := context.Background()
 	dir, err := os.MkdirTemp("", "helix-backends-")
 	check(err)
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 
 	sessions, streams, err := open(dir)
 	check(err)
