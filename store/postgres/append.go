@@ -21,13 +21,7 @@ func (a appended) Wait(context.Context) (int64, error) { return int64(a), nil }
 // Append implements [stream.Manager]. It is one statement: when it returns, the
 // batch is durable, and so it is before anything that the caller writes then.
 func (s *streams) Append(ctx context.Context, id string, batch stream.Batch) (stream.Append, error) {
-	if err := session.CheckID(id); err != nil {
-		return nil, err
-	}
-	if batch.First < 0 {
-		return nil, session.Invalid("producer sequence", "%d is negative", batch.First)
-	}
-	chunks, err := split(batch.Chunks, s.b.config.MaxChunk)
+	chunks, err := s.prepare(id, &batch)
 	if err != nil {
 		return nil, err
 	}
@@ -42,6 +36,17 @@ func (s *streams) Append(ctx context.Context, id string, batch stream.Batch) (st
 		return nil, err
 	}
 	return appended(last), nil
+}
+
+// prepare checks and encodes a batch.
+func (s *streams) prepare(id string, batch *stream.Batch) ([]encodedChunk, error) {
+	if err := session.CheckID(id); err != nil {
+		return nil, err
+	}
+	if batch.First < 0 {
+		return nil, session.Invalid("producer sequence", "%d is negative", batch.First)
+	}
+	return split(batch.Chunks, s.b.config.MaxChunk)
 }
 
 // encodedChunk is a chunk in its wire form, in several pieces if it was split.
@@ -115,35 +120,47 @@ SELECT cur.number, cur.revision, cur.status, cur.floor, cur.last_sequence, cur.r
        coalesce(at.fresh, false), ok.last_sequence
 FROM cur LEFT JOIN at ON true LEFT JOIN ok ON true`
 
+// appendArgs are the parameters of appendBatch.
+func (s *streams) appendArgs(id string, by stream.Producer, first int64, chunks []encodedChunk) []any {
+	j := joinChunks(chunks)
+	next := first + int64(len(chunks))
+	return []any{s.tenant, id, s.b.clock(), by.Session, by.Epoch, first, next, j.lines, by.RunID, j.runID, j.step, j.pieces, j.body}
+}
+
+// addition is what appendBatch tells.
+type addition struct {
+	h     *streamHead // nil if there is no stream
+	fresh bool        // whether it saw the producer as it was when it had the lock
+	last  *int64      // the sequence of the last chunk, if the batch was added
+}
+
+func (a *addition) scan(id, producer string) func(pgx.Rows) error {
+	return func(rows pgx.Rows) (err error) {
+		a.h, err = scanStream(id, producer, rows, &a.fresh, &a.last)
+		return err
+	}
+}
+
 // append adds a batch and returns the sequence of its last chunk.
 func (s *streams) append(ctx context.Context, id string, by stream.Producer, first int64, chunks []encodedChunk, locked bool) (int64, error) {
 	if len(chunks) == 0 {
 		return s.appendNothing(ctx, id, by, first)
 	}
-	next := first + int64(len(chunks))
-	j := joinChunks(chunks)
-	var (
-		h     *streamHead
-		fresh bool
-		last  *int64
-	)
-	args := []any{s.tenant, id, s.b.clock(), by.Session, by.Epoch, first, next, j.lines, by.RunID, j.runID, j.step, j.pieces, j.body}
-	err := s.b.behind(ctx, locked, lockStream, []any{s.tenant, id}, s.b.sql(appendBatch), args, func(rows pgx.Rows) (err error) {
-		h, err = scanStream(id, by.Session, rows, &fresh, &last)
-		return err
-	})
+	var a addition
+	args := s.appendArgs(id, by, first, chunks)
+	err := s.b.behind(ctx, locked, lockStream, []any{s.tenant, id}, s.b.sql(appendBatch), args, a.scan(id, by.Session))
 	switch {
 	case err != nil:
 		return 0, err
-	case h == nil:
+	case a.h == nil:
 		return 0, notFound("stream %s", id)
-	case last != nil:
+	case a.last != nil:
 		s.b.changed(s.key(id))
-		return *last, nil
-	case !fresh:
+		return *a.last, nil
+	case !a.fresh:
 		return 0, errAgain
 	}
-	return s.appendRest(ctx, h, by, first, chunks)
+	return s.appendRest(ctx, a.h, by, first, chunks)
 }
 
 // appendRest decides about a batch that does not go on exactly where its producer

@@ -94,20 +94,17 @@ func (c *changed) committed(d *draft) *session.Committed {
 
 // Commit implements [session.Turns].
 func (s *sessions) Commit(ctx context.Context, commit *session.Commit) (committed *session.Committed, err error) {
-	if err := commit.Check(); err != nil {
-		return nil, err
-	}
-	d, err := newDraft(&commit.Change, commit.SessionID, commit.RunID, time.Now())
+	d, err := draftOf(commit)
 	if err != nil {
 		return nil, err
 	}
-	if d.KeepMessages != nil || d.whole != nil {
+	if d.rewinds() {
 		return s.rewind(ctx, commit, d)
 	}
 	locked := false
 	err = s.b.repeat(ctx, what(commit.SessionID, "commit"), func() error {
 		var c changed
-		text, args := s.changeStatement(d, commit, true)
+		text, args := s.changeStatement(d, guard{Commit: commit}, true)
 		err := s.b.behind(ctx, locked, lockOnly, []any{s.tenant, commit.SessionID}, text, args, c.scan)
 		if err != nil {
 			return err
@@ -121,6 +118,18 @@ func (s *sessions) Commit(ctx context.Context, commit *session.Commit) (committe
 	}
 	return committed, nil
 }
+
+// draftOf checks and encodes a commit's change.
+func draftOf(commit *session.Commit) (*draft, error) {
+	if err := commit.Check(); err != nil {
+		return nil, err
+	}
+	return newDraft(&commit.Change, commit.SessionID, commit.RunID, time.Now())
+}
+
+// rewinds reports a change that one statement cannot make: it drops messages, or
+// replaces the custom state.
+func (d *draft) rewinds() bool { return d.KeepMessages != nil || d.whole != nil }
 
 const lockOnly = `
 SELECT FROM helix.sessions WHERE tenant = $1 AND id = $2 FOR NO KEY UPDATE`

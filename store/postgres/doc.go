@@ -7,8 +7,9 @@
 // A commit is one statement in one round trip, whose cost does not depend on the
 // session's length or the size of its state; so is an append to a stream. Both
 // lock the row of their session or stream, decide on what it holds, and tell what
-// that was when they refuse. Other writes are short transactions of two or three
-// round trips.
+// that was when they refuse. A commit with the chunks that go before it is both
+// statements, in one transaction and one round trip. Other writes are short
+// transactions of two or three round trips.
 //
 // Leases, deadlines and locks run on the server's clock, which all processes
 // share.

@@ -263,9 +263,18 @@ var (
 
 // Delete implements [session.Lifecycle]. The rows of the sessions go first, which
 // waits for whoever holds one; what belongs to them goes then, for nobody can add
-// to it any more.
+// to it any more. The stream that all of them write to is locked before: a commit
+// with chunks locks both in this order.
 func (s *sessions) Delete(ctx context.Context, id string) (deleted []string, err error) {
-	err = s.write(ctx, id, "delete", func(ctx context.Context, t *tx, h *header) error {
+	err = s.b.transact(ctx, what(id, "delete"), func(ctx context.Context, t *tx) error {
+		t.exec(lockStream, s.tenant, id)
+		h, err := s.lock(ctx, t, id)
+		if err != nil {
+			return err
+		}
+		if h == nil {
+			return notFound("session %s", id)
+		}
 		numbers, ids, err := s.deleteTree(ctx, t, h)
 		if err != nil {
 			return err

@@ -49,7 +49,10 @@ func queries(s *sessions) map[string]string {
 		if err != nil {
 			panic(err)
 		}
-		out["commit of "+name], _ = s.changeStatement(d, &session.Commit{Change: change}, true)
+		on := guard{Commit: &session.Commit{Change: change}}
+		out["commit of "+name], _ = s.changeStatement(d, on, true)
+		on.batch = &batchGuard{}
+		out["commit with chunks of "+name], _ = s.changeStatement(d, on, true)
 	}
 	return out
 }

@@ -217,8 +217,3 @@ func errClosed(what string) error {
 }
 
 var errAgain = errors.New("the operation has to be made again")
-
-// Commit implements [store.Backend].
-func (b *Backend) Commit(ctx context.Context, commit *store.Commit) (*session.Committed, int64, error) {
-	return store.CommitInTurn(ctx, b, commit)
-}

@@ -44,12 +44,19 @@ type statement struct {
 	doubtful                             bool // whether any of these can be
 }
 
+// guard is what a change's statement is conditional on: a commit's own guards, and
+// a batch of chunks that must be in its stream. Either may be nil.
+type guard struct {
+	*session.Commit
+	batch *batchGuard
+}
+
 // shape is everything that a statement's text depends on, so that the text of each
 // is put together once.
 type shape struct {
-	commit, raise, status, steps, promote, renewed, writes, deleted, appended bool
-	waits, disown, consume, wake, checkpoint, reason, usage, outcome, output  bool
-	messages, promoted, keys, calls, pending, resolve, own, children          rowCount
+	commit, joint, raise, status, steps, promote, renewed, writes, deleted, appended bool
+	waits, disown, consume, wake, checkpoint, reason, usage, outcome, output         bool
+	messages, promoted, keys, calls, pending, resolve, own, children                 rowCount
 }
 
 // single reports a change that appends one message.
@@ -61,9 +68,10 @@ type rowCount uint8
 func countOf(n int) rowCount { return rowCount(min(n, 2)) }
 
 // shapeOf is the shape of a change's statement.
-func shapeOf(d *draft, commit, raise bool) shape {
+func shapeOf(d *draft, on guard, raise bool) shape {
+	commit := on.Commit != nil
 	out := shape{
-		commit: commit, raise: raise, status: d.Status != "", steps: d.StepCount != nil && commit,
+		commit: commit, joint: on.batch != nil, raise: raise, status: d.Status != "", steps: d.StepCount != nil && commit,
 		promote: d.Promote != nil, renewed: len(d.renewed) > 0,
 		writes: d.writes != nil, deleted: len(d.deleted) > 0, appended: len(d.appended) > 0,
 		waits: len(d.Waits) > 0, disown: len(d.disowned) > 0, consume: len(d.Consume) > 0, wake: d.Wake != nil,
@@ -167,13 +175,13 @@ func (q *statement) rows(alias string, n rowCount, columns ...column) string {
 
 // changeStatement is the statement that makes a change: of a commit, with its
 // guards, or of a run that starts, whose transaction holds the lock already.
-func (s *sessions) changeStatement(d *draft, c *session.Commit, raise bool) (text string, args []any) {
-	q := newStatement(d, c != nil, raise)
+func (s *sessions) changeStatement(d *draft, on guard, raise bool) (text string, args []any) {
+	q := newStatement(d, on, raise)
 	known, ok := s.b.texts.Load(q.shape)
 	if ok {
 		q.text = nil
 	}
-	s.build(q, d, c)
+	s.build(q, d, on)
 	if ok {
 		return known.(string), q.args
 	}
@@ -182,13 +190,13 @@ func (s *sessions) changeStatement(d *draft, c *session.Commit, raise bool) (tex
 	return text, q.args
 }
 
-func newStatement(d *draft, commit, raise bool) *statement {
-	return &statement{shape: shapeOf(d, commit, raise), text: &strings.Builder{}, args: make([]any, 0, 32)}
+func newStatement(d *draft, on guard, raise bool) *statement {
+	return &statement{shape: shapeOf(d, on, raise), text: &strings.Builder{}, args: make([]any, 0, 32)}
 }
 
 // build puts a statement together, or only its parameters if the text is known.
 // What it does may depend on nothing but the statement's shape.
-func (s *sessions) build(q *statement, d *draft, c *session.Commit) {
+func (s *sessions) build(q *statement, d *draft, on guard) {
 	q.tenant, q.id, q.run = q.arg(s.tenant), q.arg(d.sessionID), q.arg(d.runID)
 	if now := q.arg(s.b.clock()); q.text != nil {
 		q.now = "coalesce(" + now + "::timestamptz, statement_timestamp())"
@@ -197,7 +205,7 @@ func (s *sessions) build(q *statement, d *draft, c *session.Commit) {
 	q.where("s.tenant = ", q.tenant, " AND s.id = ", q.id, " AND ", q.run, "::text IS NOT NULL")
 	q.fresh, q.answered, q.unsettled, q.unlisted = "true", "NULL::text[]", "NULL::text[]", "NULL::bytea"
 	s.doubts(q, d)
-	s.guards(q, d, c)
+	s.guards(q, d, on)
 	s.rowChanges(q, d)
 	q.add("ok AS (\n    UPDATE helix.sessions s SET ", strings.Join(q.sets, ", "), "\n    WHERE ", strings.Join(q.wheres, " AND "), `
     RETURNING s.number, s.version, s.message_count, s.checkpoint_id, s.checkpoint_number, s.inbox_waiting, s.snapshot_bytes, s.delta_bytes,
@@ -256,11 +264,15 @@ func (s *sessions) doubts(q *statement, d *draft) {
 	}
 }
 
-// guards adds the conditions of a commit on the session's row, those of
-// [session.Commit.Guard] and that the run is not over.
-func (s *sessions) guards(q *statement, d *draft, c *session.Commit) {
+// guards adds the conditions of a commit: on the session's row, those of
+// [session.Commit.Guard] and that the run is not over; and that its batch is there.
+func (s *sessions) guards(q *statement, d *draft, on guard) {
+	c := on.Commit
 	if !q.shape.commit {
 		return
+	}
+	if q.shape.joint {
+		on.batch.add(q)
 	}
 	q.where("s.version = ", q.arg(c.Version), " AND s.owner = ", q.arg(c.Fence.Owner), " AND s.owner <> '' AND s.epoch = ", q.arg(c.Fence.Epoch),
 		" AND s.current_run = ", q.run, " AND s.run_status = 'running'")

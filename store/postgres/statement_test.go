@@ -27,11 +27,15 @@ func TestShapes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if random.IntN(4) == 0 {
-			commit = nil
+		on := guard{Commit: commit}
+		switch random.IntN(4) {
+		case 0:
+			on.Commit = nil
+		case 1:
+			on.batch = &batchGuard{}
 		}
-		q := newStatement(d, commit != nil, random.IntN(4) > 0)
-		s.build(q, d, commit)
+		q := newStatement(d, on, random.IntN(4) > 0)
+		s.build(q, d, on)
 		got := built{q.text.String(), len(q.args)}
 		first, known := seen[q.shape]
 		if !known {
@@ -40,7 +44,7 @@ func TestShapes(t *testing.T) {
 			t.Fatalf("two statements of the shape %+v:\n%s\n%s", q.shape, first.text, got.text)
 		}
 		again := &statement{shape: q.shape} // with the text known
-		s.build(again, d, commit)
+		s.build(again, d, on)
 		if len(again.args) != len(q.args) {
 			t.Fatalf("%d parameters with the text, %d without", len(q.args), len(again.args))
 		}

@@ -18,7 +18,7 @@ func (s *sessions) change(ctx context.Context, t *tx, d *draft, raise bool) (*ch
 
 func (s *sessions) changeBy(ctx context.Context, t *tx, d *draft, commit *session.Commit, raise bool) (*changed, error) {
 	c := &changed{}
-	text, args := s.changeStatement(d, commit, raise)
+	text, args := s.changeStatement(d, guard{Commit: commit}, raise)
 	t.ask(c.scan, text, args...)
 	if err := t.flush(ctx); err != nil {
 		return nil, err

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store"
 	"github.com/helixagents/helix/stream"
 )
 
@@ -72,6 +73,7 @@ func TestRoundTrips(t *testing.T) {
 	for cycle := range 3 { // in the first ones statements are prepared
 		turn.n++
 		for _, op := range turn.operations() {
+			calm(trips)
 			trips.Store(0)
 			if err := op.do(t.Context()); err != nil {
 				t.Fatalf("%s: %v", op.name, err)
@@ -80,7 +82,6 @@ func TestRoundTrips(t *testing.T) {
 				t.Errorf("%s: %d round trips, want %d", op.name, got, op.want)
 			}
 		}
-		calm(trips)
 	}
 }
 
@@ -171,15 +172,41 @@ func (w *wireTurn) operations() []wireOperation {
 		{"renew lease", 2, func(ctx context.Context) error { return w.s.RenewLease(ctx, "a", w.fence, time.Hour) }},
 		{"info", 1, func(ctx context.Context) error { _, err := w.streams.Info(ctx, "a"); return err }},
 		{"append", 1, func(ctx context.Context) error {
-			a, err := w.streams.Append(ctx, "a", stream.Batch{
-				Producer: w.by, First: int64(2*w.n - 1),
-				Chunks: []stream.Chunk{{Kind: stream.TextDelta, Delta: "a"}, {Kind: stream.TextDelta, Delta: "b"}},
-			})
+			a, err := w.streams.Append(ctx, "a", w.batch(4*w.n-3))
 			if err == nil {
 				_, err = a.Wait(ctx)
 			}
 			return err
 		}},
+		{"commit with chunks", 1, w.commitWith(4*w.n - 1)},
+	}
+}
+
+// batch is two chunks, the first of which has a number.
+func (w *wireTurn) batch(first int) stream.Batch {
+	return stream.Batch{
+		Producer: w.by, First: int64(first),
+		Chunks: []stream.Chunk{{Kind: stream.TextDelta, Delta: "a"}, {Kind: stream.TextDelta, Delta: "b"}},
+	}
+}
+
+func (w *wireTurn) commitWith(first int) func(context.Context) error {
+	return func(ctx context.Context) error {
+		w.step++
+		out, last, err := w.s.b.Commit(ctx, &store.Commit{
+			Commit: &session.Commit{
+				SessionID: "a", RunID: "run", Key: fmt.Sprint(w.step), Version: w.version, Fence: w.fence,
+				Change: session.Change{StepCount: &w.n},
+			},
+			Stream: "a", Batch: w.batch(first),
+		})
+		if err != nil {
+			return err
+		}
+		if w.version++; out.Version != w.version || last != int64(first)+1 {
+			return fmt.Errorf("version %d, last chunk %d", out.Version, last)
+		}
+		return nil
 	}
 }
 

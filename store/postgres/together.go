@@ -1,0 +1,114 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store"
+	"github.com/helixagents/helix/stream"
+)
+
+// Commit implements [store.Backend]. The statement of the append and that of the
+// commit are one transaction, sent in one round trip. What that does not settle is
+// done in turn: a batch whose front is there, whatever the stream refuses, a change
+// that takes several statements.
+//
+// The stream's row is locked before the session's, and so it is by whoever else
+// locks both.
+func (b *Backend) Commit(ctx context.Context, commit *store.Commit) (*session.Committed, int64, error) {
+	tenant := tenantName(commit.Tenant)
+	j := &joint{commit: commit, streams: &streams{b, tenant}, sessions: &sessions{b, tenant}}
+	var err error
+	if j.chunks, err = j.streams.prepare(commit.Stream, &commit.Batch); err != nil {
+		return nil, 0, err
+	}
+	if j.draft, err = draftOf(commit.Commit); err != nil {
+		return nil, 0, err
+	}
+	if len(j.chunks) == 0 || j.draft.rewinds() {
+		return store.CommitInTurn(ctx, b, commit)
+	}
+	err = b.repeat(ctx, what(commit.SessionID, "commit"), func() error { return j.send(ctx) })
+	if err := j.sessions.conflict(ctx, err, commit.SessionID, j.draft); err != nil {
+		return nil, 0, err
+	}
+	return j.settle(ctx)
+}
+
+// joint is a batch and a commit that are written together.
+type joint struct {
+	commit   *store.Commit
+	streams  *streams
+	sessions *sessions
+	chunks   []encodedChunk
+	draft    *draft
+
+	// What became of them.
+	added addition
+	made  changed
+}
+
+// next is the producer's number behind the batch.
+func (j *joint) next() int64 { return j.commit.Batch.First + int64(len(j.chunks)) }
+
+func (j *joint) send(ctx context.Context) error {
+	j.added, j.made = addition{}, changed{}
+	b, by := j.streams.b, j.commit.Batch.Producer
+	text, args := j.sessions.changeStatement(j.draft, guard{
+		Commit: j.commit.Commit, batch: &batchGuard{j.commit.Stream, by, j.next()},
+	}, true)
+	batch := &pgx.Batch{}
+	scan := j.added.scan(j.commit.Stream, by.Session)
+	batch.Queue(b.sql(appendBatch), j.streams.appendArgs(j.commit.Stream, by, j.commit.Batch.First, j.chunks)...).
+		Query(func(rows pgx.Rows) error { return eachRow(rows, scan) })
+	batch.Queue(text, args...).Query(func(rows pgx.Rows) error { return eachRow(rows, j.made.scan) })
+	if err := b.pool.SendBatch(ctx, batch).Close(); err != nil {
+		return err
+	}
+	if j.added.last != nil {
+		b.changed(j.streams.key(j.commit.Stream))
+	}
+	return nil
+}
+
+// settle says what became of both. A commit that was made had its batch in the
+// stream; one that was refused though its batch was added is refused for good,
+// unless it was only overtaken.
+func (j *joint) settle(ctx context.Context) (*session.Committed, int64, error) {
+	added, b := &j.added, j.streams.b
+	if added.last == nil && (!j.made.ok || added.h == nil) {
+		return store.CommitInTurn(ctx, b, j.commit)
+	}
+	var last int64
+	if added.last != nil {
+		last = *added.last
+	} else {
+		var err error
+		if last, err = j.streams.sequenceOf(ctx, added.h, j.commit.Batch.Producer, j.next()-1); err != nil {
+			return nil, 0, err
+		}
+	}
+	committed, err := j.sessions.settleCommit(&j.made, j.commit.Commit, j.draft)
+	if errors.Is(err, errAgain) {
+		committed, err = j.sessions.Commit(ctx, j.commit.Commit)
+	}
+	return committed, last, err
+}
+
+// batchGuard is a batch that must be in its stream, whose row an earlier statement
+// of the transaction has locked: added by that statement, or before as the last
+// that the stream's last writer wrote.
+type batchGuard struct {
+	stream string
+	by     stream.Producer
+	next   int64
+}
+
+// add adds the guard to a statement.
+func (g *batchGuard) add(q *statement) {
+	q.where("EXISTS (SELECT FROM helix.streams b WHERE b.tenant = ", q.tenant, " AND b.stream_id = ", q.arg(g.stream),
+		" AND b.writer = ", q.arg(g.by.Session), " AND b.writer_epoch = ", q.arg(g.by.Epoch), " AND b.writer_next >= ", q.arg(g.next), ")")
+}

@@ -1,0 +1,114 @@
+package postgres
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/helixagents/helix/session"
+)
+
+// TestTogetherTold has readers here and in another process, which never poll, told
+// of chunks that came with a commit.
+func TestTogetherTold(t *testing.T) {
+	t.Parallel()
+	writer := openTest(t, func(c *Config) { c.PollInterval = time.Hour })
+	other := openTest(t, func(c *Config) { c.Schema, c.PollInterval = writer.config.Schema, time.Hour })
+	turn := newWireTurn(t, writer)
+	near, far := follow(t, writer, "a"), follow(t, other, "a")
+	expect(t, near, "caught-up", 5*time.Second)
+	expect(t, far, "caught-up", 5*time.Second)
+	waitListening(t, other)
+	for n := range 5 {
+		if err := turn.commitWith(2*n + 1)(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for _, reader := range []<-chan string{near, far} {
+			expect(t, reader, "a", 5*time.Second)
+			expect(t, reader, "b", 5*time.Second)
+		}
+	}
+}
+
+// TestTogetherLostReply cuts the connection of commits with chunks: both are made
+// exactly once, and who asks again is told where the chunks are.
+func TestTogetherLostReply(t *testing.T) {
+	t.Parallel()
+	b, fault := openFlaky(t)
+	turn := newWireTurn(t, b)
+	b.notifier.close() // what it sends is not to be what is cut
+	commit := func(n int) error { return turn.commitWith(2*n + 1)(t.Context()) }
+	for n := range 10 {
+		if n > 2 && n%2 == 0 { // in the first ones statements are prepared
+			fault.Store(cutReply)
+			if err := commit(n); !errors.Is(err, session.ErrUnavailable) || !session.IsRetryable(err) {
+				t.Fatalf("commit %d: got %v, want a retryable error", n, err)
+			}
+			turn.step-- // the same again
+		}
+		if err := commit(n); err != nil {
+			t.Fatalf("commit %d: %v", n, err)
+		}
+	}
+	info, err := b.Streams().Info(t.Context(), "a")
+	if err != nil || info.Last != 20 {
+		t.Errorf("the stream is %+v, %v", info, err)
+	}
+	state, err := b.Sessions().Load(t.Context(), "a")
+	if err != nil || state.Version != turn.version {
+		t.Errorf("the session is %+v, %v", state, err)
+	}
+}
+
+// TestLockOrder has a deletion wait for a stream: it must not hold the session's
+// row meanwhile, for which a commit with chunks that holds the stream may wait.
+func TestLockOrder(t *testing.T) {
+	t.Parallel()
+	b := openTest(t)
+	newWireTurn(t, b)
+	held, err := b.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = held.Rollback(t.Context()) }()
+	if _, err := held.Exec(t.Context(), b.sql(lockStream), session.DefaultTenant, "a"); err != nil {
+		t.Fatal(err)
+	}
+	deleted := make(chan error, 1)
+	go func() {
+		_, err := b.Sessions().Delete(t.Context(), "a")
+		deleted <- err
+	}()
+	waitForLock(t, b)
+	if _, err := held.Exec(t.Context(), b.sql(lockOnly)+" NOWAIT", session.DefaultTenant, "a"); err != nil {
+		t.Error(err)
+	}
+	if err := held.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-deleted; err != nil {
+		t.Error(err)
+	}
+}
+
+// waitForLock waits until a statement about the backend's tables waits for a lock.
+func waitForLock(t *testing.T, b *Backend) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); ; {
+		var waiting bool
+		err := b.query(t.Context(), "look", func(rows pgx.Rows) error { return rows.Scan(&waiting) },
+			"SELECT EXISTS (SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%' || $1 || '%')", b.config.Schema)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if waiting {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("nobody waits for a lock")
+		}
+		<-time.After(5 * time.Millisecond)
+	}
+}
