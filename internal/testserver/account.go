@@ -11,9 +11,8 @@ import (
 // account is the user that a server runs as.
 type account struct{ uid, gid uint32 }
 
-// postgresAccount returns the user to run Postgres as, which refuses to run as root, or nil if this process's own user will
-// do.
-func postgresAccount() (*account, error) {
+// unprivileged returns the user to run a server as that refuses to run as root, or nil if this process's own user will do.
+func unprivileged() (*account, error) {
 	if os.Getuid() != 0 {
 		return nil, nil
 	}
@@ -32,5 +31,5 @@ func postgresAccount() (*account, error) {
 		}
 		return &account{uid: uint32(uid), gid: uint32(gid)}, nil
 	}
-	return nil, errors.New("postgres does not run as root, and there is neither a user postgres nor a user nobody")
+	return nil, errors.New("it does not run as root, and there is neither a user postgres nor a user nobody")
 }

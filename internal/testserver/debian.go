@@ -86,6 +86,20 @@ func (d *debian) redis(ctx context.Context) (*installation, error) {
 	return inst, nil
 }
 
+// pgbouncer returns PgBouncer from the cache, which is filled first if it has to be.
+func (d *debian) pgbouncer(ctx context.Context) (*installation, error) {
+	root, err := d.unpack(ctx, "pgbouncer", pgbouncerPackages)
+	if err != nil {
+		return nil, err
+	}
+	inst := findIn(filepath.Join(root, "usr", "sbin"), "pgbouncer")
+	if inst == nil {
+		return nil, fmt.Errorf("the packages in %s hold no pgbouncer", root)
+	}
+	inst.env = libraryPath(root)
+	return inst, nil
+}
+
 // postgresPackages asks which version of Postgres the release has: the package postgresql is empty and depends on it.
 func postgresPackages(ctx context.Context, a *apt) ([]string, error) {
 	out, err := a.run(ctx, "apt-cache", "depends", "--important", "postgresql")
@@ -104,6 +118,8 @@ func postgresPackages(ctx context.Context, a *apt) ([]string, error) {
 func redisPackages(context.Context, *apt) ([]string, error) {
 	return []string{"redis-server", "redis-tools"}, nil
 }
+
+func pgbouncerPackages(context.Context, *apt) ([]string, error) { return []string{"pgbouncer"}, nil }
 
 // unpack returns a directory that holds the packages and everything that they need and this machine lacks.
 func (d *debian) unpack(ctx context.Context, name string, packages func(context.Context, *apt) ([]string, error)) (root string, err error) {

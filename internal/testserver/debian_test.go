@@ -30,7 +30,7 @@ func TestDebianPackages(t *testing.T) {
 	t.Setenv(envCache, cache)
 	t.Setenv(envSources, string(fromDebian))
 
-	StartPostgres(t)
+	StartPgBouncer(t, StartPostgres(t).URL())
 	StartRedis(t)
 
 	StartPostgres(t) // from the cache

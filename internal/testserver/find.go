@@ -72,6 +72,17 @@ func findRedis(context.Context) *installation {
 	return nil
 }
 
+// findPgBouncer looks for an installed PgBouncer; nil if there is none.
+func findPgBouncer(context.Context) *installation {
+	// Some users do not have the directories for servers in their PATH.
+	for _, dir := range append(pathDirs(), "/usr/sbin", "/usr/local/sbin", "/usr/local/bin", "/opt/homebrew/bin") {
+		if inst := findIn(dir, "pgbouncer"); inst != nil {
+			return inst
+		}
+	}
+	return nil
+}
+
 // findIn returns what is in dir if it has all the programs, and nil otherwise.
 func findIn(dir string, names ...string) *installation {
 	programs := map[string]string{}

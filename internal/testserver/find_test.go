@@ -80,6 +80,18 @@ func TestMissingServerSaysWhatToDo(t *testing.T) {
 	}
 }
 
+// TestMissingPooler: there is neither an image of it nor a variable that names one.
+func TestMissingPooler(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	t.Setenv(envSources, "debian,docker")
+	_, err := startPgBouncer(t.Context(), "postgres://postgres@127.0.0.1:1/postgres", nil)
+	for _, want := range []string{"debian: ", "docker: there is no image", "install pgbouncer, or set " + envSkip} {
+		if !strings.Contains(fmt.Sprint(err), want) {
+			t.Errorf("%v\ndoes not mention %q", err, want)
+		}
+	}
+}
+
 func TestSources(t *testing.T) {
 	for _, test := range []struct{ list, skip, want string }{
 		{"", "", "[installed debian docker]"},

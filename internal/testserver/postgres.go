@@ -58,7 +58,7 @@ func startPostgres(ctx context.Context, settings []string) (*server, error) {
 }
 
 func localPostgres(inst *installation, settings []string) (*program, error) {
-	owner, err := postgresAccount()
+	owner, err := unprivileged()
 	if err != nil {
 		return nil, err
 	}

@@ -42,6 +42,7 @@ func TestServerLife(t *testing.T) {
 		ping  func(context.Context, string) error
 	}{
 		{"postgres", StartPostgres, pingPostgres},
+		{"pgbouncer", startPooler, pingPostgres},
 		{"redis", StartRedis, pingRedis},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -83,6 +84,11 @@ func TestServerLife(t *testing.T) {
 	}
 }
 
+func startPooler(tb testing.TB, settings ...string) *Server {
+	tb.Helper()
+	return StartPgBouncer(tb, Postgres(tb), settings...)
+}
+
 func TestKillTakesTheWholeServerAlong(t *testing.T) {
 	t.Parallel()
 	s := StartPostgres(t)
@@ -112,6 +118,9 @@ func TestBadSettings(t *testing.T) {
 		}
 		if _, err := startRedis(t.Context(), []string{setting}); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("redis with %s: got %v, want an error that names it", setting, err)
+		}
+		if _, err := startPgBouncer(t.Context(), Postgres(t), []string{setting}); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("pgbouncer with %s: got %v, want an error that names it", setting, err)
 		}
 	}
 }

@@ -40,8 +40,8 @@ type recipe struct {
 	find      func(context.Context) *installation
 	fetch     func(context.Context, *debian) (*installation, error)
 	local     func(*installation) (*program, error)
-	container func() *program
-	// For the message that nothing worked: what to install and which variable to set.
+	container func() *program // nil if there is no image
+	// For the message that nothing worked: what to install, and which variable to set, if there is one.
 	install, env string
 }
 
@@ -77,6 +77,9 @@ func (r *recipe) programFrom(ctx context.Context, from source) (*program, error)
 		}
 		return r.local(inst)
 	case fromDocker:
+		if r.container == nil {
+			return nil, errors.New("there is no image")
+		}
 		if err := checkDocker(ctx); err != nil {
 			return nil, err
 		}
@@ -93,6 +96,10 @@ type missingError struct {
 }
 
 func (e *missingError) Error() string {
-	return fmt.Sprintf("no %s can be had\n%s\ninstall %s, or set %s to the URL of a running one, or set %s=1 to skip the tests that need it",
-		e.server, strings.Join(e.tried, "\n"), e.install, e.env, envSkip)
+	running := ""
+	if e.env != "" {
+		running = ", or set " + e.env + " to the URL of a running one"
+	}
+	return fmt.Sprintf("no %s can be had\n%s\ninstall %s%s, or set %s=1 to skip the tests that need it",
+		e.server, strings.Join(e.tried, "\n"), e.install, running, envSkip)
 }

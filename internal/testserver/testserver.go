@@ -59,6 +59,13 @@ func StartRedis(tb testing.TB, settings ...string) *Server {
 	return startPrivate(tb, func(ctx context.Context) (*server, error) { return startRedis(ctx, settings) })
 }
 
+// StartPgBouncer starts a pooler for one test before the database at a URL. It ends with the test. Settings have the form
+// "name=value" and are those of the section pgbouncer of pgbouncer.ini.
+func StartPgBouncer(tb testing.TB, target string, settings ...string) *Server {
+	tb.Helper()
+	return startPrivate(tb, func(ctx context.Context) (*server, error) { return startPgBouncer(ctx, target, settings) })
+}
+
 // Runner runs the tests of a package, as [testing.M] does.
 type Runner interface{ Run() int }
 
