@@ -23,12 +23,20 @@ type changed struct {
 // doubtJSON of what kept it from doing so beside the row.
 type (
 	rowJSON struct {
-		LastCommit string            `json:"last_commit"`
-		Status     session.Status    `json:"status"`
-		Owner      string            `json:"owner"`
-		Epoch      int64             `json:"epoch"`
-		Run        string            `json:"current_run"`
-		RunStatus  session.RunStatus `json:"run_status"`
+		Number       int64             `json:"number"`
+		Version      int64             `json:"version"`
+		MessageCount int               `json:"message_count"`
+		CheckpointID string            `json:"checkpoint_id"`
+		Inbox        int               `json:"inbox_waiting"`
+		StopKind     session.StopKind  `json:"stop_kind"`
+		StopReason   string            `json:"stop_reason"`
+		StopAt       time.Time         `json:"stop_at"`
+		LastCommit   string            `json:"last_commit"`
+		Status       session.Status    `json:"status"`
+		Owner        string            `json:"owner"`
+		Epoch        int64             `json:"epoch"`
+		Run          string            `json:"current_run"`
+		RunStatus    session.RunStatus `json:"run_status"`
 	}
 	doubtJSON struct {
 		Fresh     bool     `json:"fresh"` // null if the session was not there when the statement began
@@ -39,30 +47,25 @@ type (
 )
 
 func (c *changed) scan(rows pgx.Rows) error {
-	h := &c.is
-	var (
-		stopKind, stopReason string
-		stopAt               time.Time
-		row, doubts          []byte
-	)
+	r, h := rawRow{rows: rows, values: rows.RawValues()}, &c.is
+	c.ok = !r.null(0)
+	if !c.ok {
+		return c.refuse(r.values[10], r.values[11])
+	}
 	c.found = true
-	err := rows.Scan(&h.number, &h.Version, &h.MessageCount, &h.CheckpointID, &h.inbox, &h.snapshotBytes, &h.deltaBytes,
-		&stopKind, &stopReason, instant{&stopAt}, &row, &doubts)
-	if err != nil {
-		return err
+	h.number, h.Version, h.MessageCount, h.CheckpointID, h.inbox = r.int(0), r.int(1), int(r.int(2)), r.text(3), int(r.int(4))
+	h.snapshotBytes, h.deltaBytes = r.int(5), r.int(6)
+	if kind := r.text(7); kind != "" {
+		h.stop = &session.Stop{Kind: session.StopKind(kind), Reason: r.text(8), At: r.time(9)}
 	}
-	if c.ok = row == nil; !c.ok {
-		if err := c.refuse(row, doubts); err != nil {
-			return err
-		}
-	}
-	if stopKind != "" && (c.ok || h.runStatus == session.RunRunning) {
-		h.stop = &session.Stop{RunID: h.CurrentRunID, Kind: session.StopKind(stopKind), Reason: stopReason, At: stopAt}
-	}
-	return nil
+	return r.err
 }
 
 func (c *changed) refuse(row, doubts []byte) error {
+	if row == nil {
+		return nil // there is no session
+	}
+	c.found = true
 	var r rowJSON
 	if err := json.Unmarshal(row, &r); err != nil {
 		return err
@@ -70,6 +73,10 @@ func (c *changed) refuse(row, doubts []byte) error {
 	h := &c.is
 	h.LastCommit, h.Status, h.CurrentRunID, h.runStatus = r.LastCommit, r.Status, r.Run, r.RunStatus
 	h.Lease.Owner, h.Lease.Epoch = r.Owner, r.Epoch
+	h.number, h.Version, h.MessageCount, h.CheckpointID, h.inbox = r.Number, r.Version, r.MessageCount, r.CheckpointID, r.Inbox
+	if r.StopKind != "" && r.RunStatus == session.RunRunning {
+		h.stop = &session.Stop{RunID: r.Run, Kind: r.StopKind, Reason: r.StopReason, At: r.StopAt.UTC()}
+	}
 	d := doubtJSON{Fresh: true}
 	if doubts != nil {
 		d.Fresh = false

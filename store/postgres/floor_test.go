@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/helixagents/helix/internal/testserver"
 	"github.com/helixagents/helix/session"
 )
 
@@ -130,7 +131,8 @@ func TestFloor(t *testing.T) {
 	if os.Getenv("HELIX_TEST_FLOOR") == "" {
 		t.Skip("SKIPPED: set HELIX_TEST_FLOOR to measure")
 	}
-	b := openTest(t)
+	server := testserver.StartPostgres(t) // which syncs what is committed
+	b := openTest(t, func(c *Config) { c.URL = server.URL() })
 	for _, clients := range []int{1, 16} {
 		commits, bares := make([]time.Duration, clients), make([]time.Duration, clients)
 		var wg sync.WaitGroup

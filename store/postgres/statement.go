@@ -202,7 +202,7 @@ func (s *sessions) build(q *statement, d *draft, on guard) {
 		q.now = "coalesce(" + now + "::timestamptz, statement_timestamp())"
 	}
 	q.add("WITH ")
-	q.where("s.tenant = ", q.tenant, " AND s.id = ", q.id, " AND ", q.run, "::text IS NOT NULL")
+	q.where("s.tenant = ", q.tenant, " AND s.id = ", q.id)
 	q.fresh, q.answered, q.unsettled, q.unlisted = "true", "NULL::text[]", "NULL::text[]", "NULL::bytea"
 	s.doubts(q, d)
 	s.guards(q, d, on)
@@ -215,17 +215,25 @@ func (s *sessions) build(q *statement, d *draft, on guard) {
 	}
 	q.add("\n)")
 	s.insertParts(q, d)
-	q.add(`
-SELECT number, version, message_count, checkpoint_id, inbox_waiting, snapshot_bytes, delta_bytes, stop_kind, stop_reason, stop_at, NULL::json, NULL::json
+	q.answer()
+}
+
+// answer adds what the statement tells: what the row has become, or what it holds
+// and, where other tables may be to blame, what they do.
+func (q *statement) answer() {
+	const became = `
+SELECT ok.number, ok.version, ok.message_count, ok.checkpoint_id, ok.inbox_waiting, ok.snapshot_bytes, ok.delta_bytes,
+       ok.stop_kind, ok.stop_reason, ok.stop_at, `
+	if !q.doubtful {
+		q.add(became, `CASE WHEN ok.number IS NULL THEN helix.session_row(`, q.tenant, `, `, q.id, `) END, NULL::json
+FROM (SELECT) once LEFT JOIN ok ON true`)
+		return
+	}
+	q.add(became, `NULL::json, NULL::json
 FROM ok
 UNION ALL
-SELECT number, version, message_count, checkpoint_id, inbox_waiting, 0, 0, stop_kind, stop_reason, stop_at, row_to_json(cur), `)
-	if q.doubtful {
-		q.add(`json_build_object('fresh', `, q.fresh, `, 'answered', `, q.answered, `, 'unsettled', `, q.unsettled, `, 'unlisted', encode(`, q.unlisted, `, 'base64'))`)
-	} else {
-		q.add("NULL")
-	}
-	q.add(`
+SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, row_to_json(cur),
+       json_build_object('fresh', `, q.fresh, `, 'answered', `, q.answered, `, 'unsettled', `, q.unsettled, `, 'unlisted', encode(`, q.unlisted, `, 'base64'))
 FROM helix.session_now(`, q.tenant, `, `, q.id, `) cur
 WHERE NOT EXISTS (SELECT FROM ok)`)
 }
@@ -269,6 +277,7 @@ func (s *sessions) doubts(q *statement, d *draft) {
 func (s *sessions) guards(q *statement, d *draft, on guard) {
 	c := on.Commit
 	if !q.shape.commit {
+		q.where(q.run, "::text IS NOT NULL") // so that it is used
 		return
 	}
 	if q.shape.joint {

@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -76,4 +75,4 @@ func (s *sessions) list(ctx context.Context, id, verb string, row func(pgx.Rows)
 	return err
 }
 
-func what(id, verb string) string { return fmt.Sprintf("session %s: %s", id, verb) }
+func what(id, verb string) string { return "session " + id + ": " + verb }
