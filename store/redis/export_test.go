@@ -28,7 +28,7 @@ func (b *Backend) CommitAlone(ctx context.Context, commit *session.Commit) error
 // CommitGenerally commits through the script that takes any change.
 func (b *Backend) CommitGenerally(ctx context.Context, commit *session.Commit) (*session.Committed, error) {
 	s := &sessions{b, session.DefaultTenant}
-	p, err := s.planCommit(ctx, commit)
+	p, err := s.planCommit(ctx, commit, nil)
 	if err != nil {
 		return nil, err
 	}

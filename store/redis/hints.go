@@ -7,8 +7,6 @@ import (
 	"sync"
 	"time"
 
-	goredis "github.com/redis/go-redis/v9"
-
 	"github.com/helixagents/helix/session"
 )
 
@@ -110,8 +108,11 @@ func over(status session.Status) bool { return status == session.Completed || st
 
 // addHints adds index entries, those of one slot in one step.
 func (b *Backend) addHints(ctx context.Context, what string, h *hints) error {
-	groups := b.perSlot(h.entries, func(e *hint) []any { return []any{e.member, e.score} })
-	return failure(what, b.evalEach(ctx, addHints, groups))
+	return failure(what, b.evalEach(ctx, addHints, b.hintGroups(h)))
+}
+
+func (b *Backend) hintGroups(h *hints) []*slotArgs {
+	return b.perSlot(h.entries, func(e *hint) []any { return []any{e.member, e.score} })
 }
 
 // correction is an entry that was found untrue.
@@ -156,29 +157,53 @@ func (b *Backend) perSlot(entries []hint, args func(*hint) []any) []*slotArgs {
 	return out
 }
 
-// evalEach runs a script for several slots, in one pipeline.
+// evalEach runs a script for several slots.
 func (b *Backend) evalEach(ctx context.Context, s *script, groups []*slotArgs) error {
-	switch len(groups) {
-	case 0:
-		return nil
-	case 1:
-		_, err := b.eval(ctx, s, groups[0].keys, groups[0].args)
-		return err
-	}
-	pipe := b.client.Pipeline()
-	running := make([]*goredis.Cmd, len(groups))
-	for i, g := range groups {
-		running[i] = pipe.EvalSha(ctx, s.sha, g.keys, g.args...)
-	}
-	_, _ = pipe.Exec(ctx) // each command has its own error
-	for i, g := range groups {
-		err := running[i].Err()
-		if goredis.HasErrorPrefix(err, "NOSCRIPT") {
-			_, err = b.eval(ctx, s, g.keys, g.args)
+	runs := groupRuns(s, groups)
+	switch {
+	case len(runs) == 0:
+	case b.config.WaitReplicas > 0: // for each slot by itself
+		for _, r := range runs {
+			b.evalReplicated(ctx, r)
 		}
-		if err != nil {
+	default:
+		b.evalAll(ctx, runs...)
+	}
+	return firstError(runs)
+}
+
+func groupRuns(s *script, groups []*slotArgs) []*run {
+	runs := make([]*run, len(groups))
+	for i, g := range groups {
+		runs[i] = &run{script: s, keys: g.keys, args: g.args}
+	}
+	return runs
+}
+
+func firstError(runs []*run) error {
+	for _, r := range runs {
+		if r.err != nil {
+			return r.err
+		}
+	}
+	return nil
+}
+
+// evalBehind runs scripts that index entries must precede: in one round trip where
+// a single server takes all of it, in order. Should it refuse an entry, and the
+// change not, the entry is added after.
+func (b *Backend) evalBehind(ctx context.Context, what string, h *hints, runs ...*run) error {
+	if len(h.entries) == 0 || b.cluster != nil || b.config.WaitReplicas > 0 {
+		if err := b.addHints(ctx, what, h); err != nil {
 			return err
 		}
+		b.evalAll(ctx, runs...)
+		return nil
+	}
+	entries := groupRuns(addHints, b.hintGroups(h))
+	b.evalAll(ctx, slices.Concat(entries, runs)...)
+	if firstError(entries) != nil {
+		return b.addHints(ctx, what, h)
 	}
 	return nil
 }

@@ -56,6 +56,9 @@ func (k keyspace) session(tenant, id string) string {
 // channel is where the readers of a stream are told of changes.
 func (k keyspace) channel(tenant, id string) string { return k.session(tenant, id) + "changed" }
 
+// markOf is a key beside another that is written to be waited for. It expires.
+func markOf(key string) string { return key[:strings.IndexByte(key, '}')+1] + ":mark" }
+
 // lock is what the key of a lock begins with.
 func (k keyspace) lock(name string) string { return k.prefix + ":{+lock/" + escape(name, false) + "}:" }
 

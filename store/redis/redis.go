@@ -237,8 +237,3 @@ func (b *Backend) now(ctx context.Context) (time.Time, error) {
 	}
 	return now.UTC().Truncate(time.Microsecond), nil
 }
-
-// Commit implements [store.Backend].
-func (b *Backend) Commit(ctx context.Context, commit *store.Commit) (*session.Committed, int64, error) {
-	return store.CommitInTurn(ctx, b, commit)
-}

@@ -66,11 +66,23 @@ func compile(body string, writes bool) *script {
 	return s
 }
 
+// run is a script with what it is given, and what came of it.
+type run struct {
+	*script
+	keys []string
+	args []any
+
+	out any
+	err error
+}
+
 // eval runs a script in one round trip. A server that does not have it yet is sent
 // the source.
 func (b *Backend) eval(ctx context.Context, s *script, keys []string, args []any) (any, error) {
 	if s.writes && b.config.WaitReplicas > 0 {
-		return b.evalReplicated(ctx, s, keys, args)
+		r := run{script: s, keys: keys, args: args}
+		b.evalReplicated(ctx, &r)
+		return r.out, r.err
 	}
 	out, err := b.client.EvalSha(ctx, s.sha, keys, args...).Result()
 	if goredis.HasErrorPrefix(err, "NOSCRIPT") {
@@ -79,44 +91,110 @@ func (b *Backend) eval(ctx context.Context, s *script, keys []string, args []any
 	return out, err
 }
 
-// evalReplicated runs a script and, in the same round trip, waits for replicas to
-// have what it wrote.
-func (b *Backend) evalReplicated(ctx context.Context, s *script, keys []string, args []any) (any, error) {
-	const attempts = 4 // a slot may have moved
-	var out any
-	var err error
-	for range attempts {
-		node := b.client
-		if b.cluster != nil {
-			if node, err = b.cluster.MasterForKey(ctx, keys[0]); err != nil {
-				return nil, err
-			}
-		}
-		pipe := node.Pipeline()
-		run := pipe.EvalSha(ctx, s.sha, keys, args...)
-		wait := pipe.Do(ctx, "WAIT", b.config.WaitReplicas, b.config.WaitTimeout.Milliseconds())
-		_, _ = pipe.Exec(ctx) // each command has its own error
-		out, err = run.Result()
-		switch {
-		case goredis.HasErrorPrefix(err, "NOSCRIPT"):
-			if err := node.ScriptLoad(ctx, s.source).Err(); err != nil {
-				return nil, err
-			}
-			continue
-		case b.cluster != nil && (goredis.HasErrorPrefix(err, "MOVED") || goredis.HasErrorPrefix(err, "ASK")):
-			b.cluster.ReloadState(ctx)
-			continue
-		case err != nil:
-			return nil, err
-		}
-		have, err := wait.Int64()
-		if err == nil && have < int64(b.config.WaitReplicas) {
-			err = session.ErrUnavailable.WithMessage("the write was made, but only %d of %d replicas have it within %s",
-				have, b.config.WaitReplicas, b.config.WaitTimeout)
-		}
-		return out, err
+// evalAll runs scripts in one round trip to each node; if replicas are waited for,
+// all must be of one slot. Those of one slot run in order, though others may run
+// between them: one that relies on another must see for itself what that has left.
+func (b *Backend) evalAll(ctx context.Context, runs ...*run) {
+	switch {
+	case len(runs) == 1:
+		runs[0].out, runs[0].err = b.eval(ctx, runs[0].script, runs[0].keys, runs[0].args)
+		return
+	case b.config.WaitReplicas > 0:
+		b.evalReplicated(ctx, runs...)
+		return
 	}
-	return out, err
+	pipe := b.client.Pipeline()
+	cmds := make([]*goredis.Cmd, len(runs))
+	for i, r := range runs {
+		cmds[i] = pipe.EvalSha(ctx, r.sha, r.keys, r.args...)
+	}
+	_, _ = pipe.Exec(ctx) // each command has its own error
+	for i, r := range runs {
+		if r.out, r.err = cmds[i].Result(); goredis.HasErrorPrefix(r.err, "NOSCRIPT") {
+			r.out, r.err = b.eval(ctx, r.script, r.keys, r.args)
+		}
+	}
+}
+
+// evalReplicated runs scripts of one slot and, in the same round trip, waits for
+// replicas to have what they wrote.
+func (b *Backend) evalReplicated(ctx context.Context, runs ...*run) {
+	const attempts = 4 // a slot may have moved
+	left := runs
+	for range attempts {
+		node, err := b.nodeOf(ctx, runs[0].keys[0])
+		if err != nil {
+			fail(left, err)
+			return
+		}
+		var replicated error
+		if left, replicated = b.tryReplicated(ctx, node, left); len(left) == 0 {
+			if replicated != nil {
+				fail(runs, replicated)
+			}
+			return
+		}
+	}
+}
+
+func fail(runs []*run, err error) {
+	for _, r := range runs {
+		r.out, r.err = nil, err
+	}
+}
+
+// nodeOf is the server that has a key.
+func (b *Backend) nodeOf(ctx context.Context, key string) (goredis.UniversalClient, error) {
+	if b.cluster == nil {
+		return b.client, nil
+	}
+	return b.cluster.MasterForKey(ctx, key)
+}
+
+// tryReplicated sends scripts to a node, and gives those that are to be sent
+// again. If there are none, replicated tells whether the replicas have the rest.
+//
+// A script may have nothing to write because it is a repetition of one whose
+// answer was lost. The server makes a connection wait only for what that has
+// written itself, and replicas get writes in order: so there is always one, of a
+// key that nobody reads.
+func (b *Backend) tryReplicated(ctx context.Context, node goredis.UniversalClient, runs []*run) (again []*run, replicated error) {
+	pipe := node.Pipeline()
+	cmds := make([]*goredis.Cmd, len(runs))
+	for i, r := range runs {
+		cmds[i] = pipe.EvalSha(ctx, r.sha, r.keys, r.args...)
+	}
+	pipe.Set(ctx, markOf(runs[0].keys[0]), "", time.Second)
+	wait := pipe.Do(ctx, "WAIT", b.config.WaitReplicas, b.config.WaitTimeout.Milliseconds())
+	_, _ = pipe.Exec(ctx) // each command has its own error
+	moved, failed := false, false
+	for i, r := range runs {
+		r.out, r.err = cmds[i].Result()
+		switch {
+		case goredis.HasErrorPrefix(r.err, "NOSCRIPT"):
+			if err := node.ScriptLoad(ctx, r.source).Err(); err != nil {
+				r.err = err
+				continue
+			}
+			again = append(again, r)
+		case b.cluster != nil && (goredis.HasErrorPrefix(r.err, "MOVED") || goredis.HasErrorPrefix(r.err, "ASK")):
+			moved, again = true, append(again, r)
+		case r.err != nil:
+			failed = true
+		}
+	}
+	if moved {
+		b.cluster.ReloadState(ctx)
+	}
+	if len(again) > 0 || failed {
+		return again, nil
+	}
+	have, err := wait.Int64()
+	if err == nil && have < int64(b.config.WaitReplicas) {
+		err = session.ErrUnavailable.WithMessage("the write was made, but only %d of %d replicas have it within %s",
+			have, b.config.WaitReplicas, b.config.WaitTimeout)
+	}
+	return nil, err
 }
 
 // tokens tell requests apart, so that one which a client sends again after it has

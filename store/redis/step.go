@@ -1,11 +1,11 @@
 package redis
 
 import (
-	"context"
 	"fmt"
 	"time"
 
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/stream"
 )
 
 // stepKeys are those of the script that commits an ordinary step.
@@ -26,32 +26,30 @@ func isStep(c *session.Change) bool {
 		c.Wake == nil && c.Outcome == nil
 }
 
-// commitStep commits an ordinary step in one round trip.
-func (s *sessions) commitStep(ctx context.Context, commit *session.Commit) (*done, error) {
-	name := what(commit.SessionID, "commit")
-	if err := s.b.begin(ctx, name); err != nil {
-		return nil, err
+// stepping is the script that commits an ordinary step. The batch, if there is
+// one, must have been appended.
+func (s *sessions) stepping(commit *session.Commit, batch *stream.Batch) (*run, error) {
+	letters, left := stepKeys, ""
+	if batch != nil {
+		field, value := trace(batch)
+		letters, left = stepKeys+keyStream, field+"\x00"+value
 	}
-	args, err := s.stepArgs(commit)
+	args, err := s.stepArgs(commit, left)
 	if err != nil {
 		return nil, err
 	}
-	out, err := s.b.eval(ctx, commitStep, keyNamesOf(s.prefix(commit.SessionID), stepKeys), args)
-	if err != nil {
-		return nil, failure(name, err)
-	}
-	return s.outcome(commit.SessionID, list(out))
+	return &run{script: commitStep, keys: keyNamesOf(s.prefix(commit.SessionID), letters), args: args}, nil
 }
 
 // stepArgs lists a commit's parts in the places where the script looks for them.
-func (s *sessions) stepArgs(commit *session.Commit) ([]any, error) {
+func (s *sessions) stepArgs(commit *session.Commit, left string) ([]any, error) {
 	c := &commit.Change
 	held := commit.Fence.Owner + "\x00" + itoa(commit.Fence.Epoch) + "\x00" + commit.RunID + "\x00" + string(session.RunRunning) + "\x00"
 	if commit.Fence.Owner == "" {
 		held = "\x00" // which no lease is: nobody holds one without an owner
 	}
 	args := make([]any, 0, 48)
-	args = append(args, "", s.b.stamp(), commit.Key, commit.Version, commit.Version+1, held)
+	args = append(args, left, s.b.stamp(), commit.Key, commit.Version, commit.Version+1, held)
 	steps := ""
 	if c.StepCount != nil {
 		steps = itoa(*c.StepCount)

@@ -6,8 +6,6 @@ import (
 	"strings"
 	"time"
 
-	goredis "github.com/redis/go-redis/v9"
-
 	"github.com/helixagents/helix/session"
 )
 
@@ -148,22 +146,27 @@ func (s *sessions) apply(ctx context.Context, id, verb, token string, w *batch) 
 	if err := s.b.begin(ctx, name); err != nil {
 		return nil, err
 	}
-	keys, args := s.writing(id, token, w)
-	out, err := s.b.eval(ctx, writeSession, keys, args)
-	if err != nil {
-		return nil, failure(name, err)
-	}
-	return s.outcome(id, list(out))
+	r := s.writing(id, token, w)
+	s.b.evalAll(ctx, r)
+	return s.outcome(id, name, r)
 }
 
-// writing is what the script is given that changes a session.
-func (s *sessions) writing(id, token string, w *batch) (keys []string, args []any) {
+// writing is the script that changes a session, with what it is given.
+func (s *sessions) writing(id, token string, w *batch) *run {
 	w.use(keyHeader[0])
-	return w.names(s.prefix(id)), append([]any{string(w.letters), s.b.stamp(), token}, w.args...)
+	args := append([]any{string(w.letters), s.b.stamp(), token}, w.args...)
+	return &run{script: writeSession, keys: w.names(s.prefix(id)), args: args}
 }
 
 // outcome reads the answer of a script that changes a session.
-func (s *sessions) outcome(id string, parts []any) (*done, error) {
+func (s *sessions) outcome(id, name string, r *run) (*done, error) {
+	if r.err != nil {
+		return nil, failure(name, r.err)
+	}
+	return s.decide(id, list(r.out))
+}
+
+func (s *sessions) decide(id string, parts []any) (*done, error) {
 	s.b.seen.Store(number(text(parts[1])))
 	if kind, _ := parts[0].(int64); kind == 0 {
 		why := list(parts[2])
@@ -245,42 +248,9 @@ func (s *sessions) carryOut(ctx context.Context, id, verb, token string, p *plan
 	if err := s.b.begin(ctx, name); err != nil {
 		return nil, err
 	}
-	if len(p.hints.entries) == 0 || s.b.cluster != nil || s.b.config.WaitReplicas > 0 {
-		if err := s.b.addHints(ctx, name, &p.hints); err != nil {
-			return nil, err
-		}
-		return s.apply(ctx, id, verb, token, &p.batch)
+	r := s.writing(id, token, &p.batch)
+	if err := s.b.evalBehind(ctx, name, &p.hints, r); err != nil {
+		return nil, err
 	}
-	return s.carryOutAtOnce(ctx, id, name, token, p)
-}
-
-// carryOutAtOnce does so in one round trip: a single server takes what it is sent
-// in order. Should an entry have been refused, and the change not, it is added
-// after.
-func (s *sessions) carryOutAtOnce(ctx context.Context, id, name, token string, p *plan) (*done, error) {
-	pipe := s.b.client.Pipeline()
-	var added []*goredis.Cmd
-	for _, g := range s.b.perSlot(p.hints.entries, func(e *hint) []any { return []any{e.member, e.score} }) {
-		added = append(added, pipe.EvalSha(ctx, addHints.sha, g.keys, g.args...))
-	}
-	keys, args := s.writing(id, token, &p.batch)
-	change := pipe.EvalSha(ctx, writeSession.sha, keys, args...)
-	_, _ = pipe.Exec(ctx) // each command has its own error
-	for _, cmd := range added {
-		if cmd.Err() == nil {
-			continue
-		}
-		if err := s.b.addHints(ctx, name, &p.hints); err != nil {
-			return nil, err
-		}
-		break
-	}
-	out, err := change.Result()
-	if goredis.HasErrorPrefix(err, "NOSCRIPT") {
-		out, err = s.b.eval(ctx, writeSession, keys, args)
-	}
-	if err != nil {
-		return nil, failure(name, err)
-	}
-	return s.outcome(id, list(out))
+	return s.outcome(id, name, r)
 }

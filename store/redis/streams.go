@@ -84,17 +84,30 @@ func (s *streams) change(ctx context.Context, id, verb, act string, args ...any)
 	if err := s.b.begin(ctx, name); err != nil {
 		return nil, err
 	}
+	r := s.writing(id, act, args...)
+	s.b.evalAll(ctx, r)
+	return s.changed(id, name, r)
+}
+
+// writing is the script that changes a stream, with what it is given.
+func (s *streams) writing(id, act string, args ...any) *run {
 	prefix, channel := s.b.keys.session(s.tenant, id), s.b.keys.channel(s.tenant, id)
-	out, err := s.b.eval(ctx, writeStream, []string{prefix + keyStream, prefix + keyChunks},
-		append([]any{keyStream + keyChunks, s.b.stamp(), act, channel}, args...))
-	if err != nil {
-		return nil, failure(name, err)
+	return &run{
+		script: writeStream, keys: []string{prefix + keyStream, prefix + keyChunks},
+		args: append([]any{keyStream + keyChunks, s.b.stamp(), act, channel}, args...),
 	}
-	parts := list(out)
+}
+
+// changed reads the answer of a script that changes a stream.
+func (s *streams) changed(id, name string, r *run) ([]any, error) {
+	if r.err != nil {
+		return nil, failure(name, r.err)
+	}
+	parts := list(r.out)
 	if text(parts[0]) == "missing" {
 		return nil, noStream(id)
 	}
-	s.b.watch.notify(channel)
+	s.b.watch.notify(s.b.keys.channel(s.tenant, id))
 	return parts, nil
 }
 
@@ -190,14 +203,30 @@ func (s *streams) Delete(ctx context.Context, id string) error {
 
 // Append implements [stream.Manager]. The batch is written when it returns.
 func (s *streams) Append(ctx context.Context, id string, batch stream.Batch) (stream.Append, error) {
+	r, err := s.appending(id, &batch)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.b.begin(ctx, streamVerb(id, "append")); err != nil {
+		return nil, err
+	}
+	s.b.evalAll(ctx, r)
+	last, err := s.appended(id, &batch, r)
+	if err != nil {
+		return nil, err
+	}
+	return last, nil
+}
+
+// appending is the script that appends a batch.
+func (s *streams) appending(id string, batch *stream.Batch) (*run, error) {
 	if err := session.CheckID(id); err != nil {
 		return nil, err
 	}
 	if batch.First < 0 {
 		return nil, session.Invalid("producer sequence", "%d is negative", batch.First)
 	}
-	by := batch.Producer
-	args := append(producer(id, by), batch.First, len(batch.Chunks))
+	args := append(producer(id, batch.Producer), batch.First, len(batch.Chunks))
 	for i := range batch.Chunks {
 		pieces, err := stream.Split(batch.Chunks[i], s.b.config.MaxChunk)
 		if err != nil {
@@ -208,19 +237,32 @@ func (s *streams) Append(ctx context.Context, id string, batch stream.Batch) (st
 			args = append(args, piece)
 		}
 	}
-	out, err := s.change(ctx, id, "append", "append", args...)
+	return s.writing(id, "append", args...), nil
+}
+
+// appended reads that script's answer.
+func (s *streams) appended(id string, batch *stream.Batch, r *run) (appended, error) {
+	out, err := s.changed(id, streamVerb(id, "append"), r)
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
+	by := batch.Producer
 	switch text(out[0]) {
 	case "stale":
-		return nil, stale(id, by, out[1])
+		return 0, stale(id, by, out[1])
 	case "gap":
-		return nil, stream.Gap(id, by, number(text(out[1])), batch.First)
+		return 0, stream.Gap(id, by, number(text(out[1])), batch.First)
 	case "closed":
-		return nil, session.ErrStreamClosed.WithMessage("stream %s: it is %s", id, text(out[1]))
+		return 0, session.ErrStreamClosed.WithMessage("stream %s: it is %s", id, text(out[1]))
 	}
 	return appended(number(text(out[1]))), nil
+}
+
+// trace is what a batch leaves in the header of its stream, unless another of its
+// producer has come after it: the field, and how far the producer has come.
+func trace(batch *stream.Batch) (field, value string) {
+	next := batch.First + int64(len(batch.Chunks))
+	return "p" + batch.Producer.Session, itoa(batch.Producer.Epoch) + " " + itoa(next)
 }
 
 // appended is a batch that was written: the sequence of its last chunk.

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store"
+	"github.com/helixagents/helix/stream"
 )
 
 // Commit implements [session.Turns]. It is one script. Only a commit that changes
@@ -17,6 +19,43 @@ func (s *sessions) Commit(ctx context.Context, commit *session.Commit) (*session
 		return nil, err
 	}
 	out, err := s.commit(ctx, commit)
+	return s.committed(ctx, commit, out, err)
+}
+
+// commit makes a commit, without what is done afterwards.
+func (s *sessions) commit(ctx context.Context, commit *session.Commit) (*done, error) {
+	name := what(commit.SessionID, "commit")
+	if err := s.b.begin(ctx, name); err != nil {
+		return nil, err
+	}
+	var h hints
+	r, err := s.committing(ctx, commit, nil, &h)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.b.evalBehind(ctx, name, &h, r); err != nil {
+		return nil, err
+	}
+	return s.outcome(commit.SessionID, name, r)
+}
+
+// committing is the script that makes a commit, and adds the index entries that
+// must precede it. If there is a batch, the commit is refused unless its stream
+// has it.
+func (s *sessions) committing(ctx context.Context, commit *session.Commit, batch *stream.Batch, h *hints) (*run, error) {
+	if isStep(&commit.Change) {
+		return s.stepping(commit, batch)
+	}
+	p, err := s.planCommit(ctx, commit, batch)
+	if err != nil {
+		return nil, err
+	}
+	*h = p.hints
+	return s.writing(commit.SessionID, "", &p.batch), nil
+}
+
+// committed is what the maker of a commit is told.
+func (s *sessions) committed(ctx context.Context, commit *session.Commit, out *done, err error) (*session.Committed, error) {
 	if r, refused := errors.AsType[*refusal](err); refused {
 		return nil, r.commit(commit)
 	}
@@ -33,16 +72,45 @@ func (s *sessions) Commit(ctx context.Context, commit *session.Commit) (*session
 	return &out.Committed, nil
 }
 
-// commit sends a commit to the script for it.
-func (s *sessions) commit(ctx context.Context, commit *session.Commit) (*done, error) {
-	if isStep(&commit.Change) {
-		return s.commitStep(ctx, commit)
+// Commit implements [store.Backend]. A session shares its slot with the stream of
+// its id: the batch and the commit are sent together, as two scripts of which the
+// second makes the commit only where it finds what the first must have left.
+func (b *Backend) Commit(ctx context.Context, commit *store.Commit) (*session.Committed, int64, error) {
+	id := commit.SessionID
+	if commit.Stream != id || len(commit.Batch.Chunks) == 0 {
+		return store.CommitInTurn(ctx, b, commit)
 	}
-	p, err := s.planCommit(ctx, commit)
+	if err := commit.Check(); err != nil {
+		return nil, 0, err
+	}
+	name := what(id, "commit")
+	if err := b.begin(ctx, name); err != nil {
+		return nil, 0, err
+	}
+	s, m := &sessions{b, orDefault(commit.Tenant)}, &streams{b, orDefault(commit.Tenant)}
+	appends, err := m.appending(id, &commit.Batch)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	return s.carryOut(ctx, commit.SessionID, "commit", "", p)
+	var h hints
+	commits, err := s.committing(ctx, commit.Commit, &commit.Batch, &h)
+	if err != nil {
+		return nil, 0, err
+	}
+	if err := b.evalBehind(ctx, name, &h, appends, commits); err != nil {
+		return nil, 0, err
+	}
+	last, err := m.appended(id, &commit.Batch, appends)
+	if err != nil {
+		return nil, 0, err
+	}
+	out, err := s.outcome(id, name, commits)
+	if r, refused := errors.AsType[*refusal](err); refused && r.why == "chunks" {
+		// The producer has gone on since, or the scripts have met different servers.
+		return store.CommitInTurn(ctx, b, commit)
+	}
+	done, err := s.committed(ctx, commit.Commit, out, err)
+	return done, int64(last), err
 }
 
 // commit explains a refused commit.
@@ -56,13 +124,17 @@ func (r *refusal) commit(commit *session.Commit) error {
 	return session.ErrStale.WithMessage("session %s: run %s is over", commit.SessionID, commit.RunID).WithSaw(r.header.Saw())
 }
 
-func (s *sessions) planCommit(ctx context.Context, commit *session.Commit) (*plan, error) {
+func (s *sessions) planCommit(ctx context.Context, commit *session.Commit, batch *stream.Batch) (*plan, error) {
 	p := &plan{}
 	from := ""
 	if commit.Status != "" {
 		from = precedents(commit.Status)
 	}
 	p.do("commit", "", commit.Key, commit.Version, commit.Fence.Owner, commit.Fence.Epoch, commit.RunID, from)
+	if batch != nil {
+		field, value := trace(batch)
+		p.do("chunks", keyStream, field, value)
+	}
 	p.do("bump", "", commit.Key)
 	c := &commit.Change
 	at := time.Now()
@@ -169,6 +241,7 @@ func (s *sessions) planStart(start *session.StartRun, v *view) (*session.Started
 		if err := p.create(&state, s.b.tokens.next()); err != nil {
 			return nil, nil, err
 		}
+		s.b.created.put(s.tenant, state.ID, micros(state.CreatedAt)) // which whoever reads it next corrects, if it is not made
 		h, custom = &header{State: state}, &start.Create.Custom
 	} else {
 		old := h.State

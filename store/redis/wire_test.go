@@ -12,6 +12,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store"
 	"github.com/helixagents/helix/store/redis"
 	"github.com/helixagents/helix/stream"
 )
@@ -147,8 +148,19 @@ func roundTrips(t *testing.T, w *wire, client goredis.UniversalClient, limits ma
 		check(err)
 		check(second(out.Wait(ctx)))
 	})
+	together := func(first int64, change session.Change) *store.Commit {
+		chunks := []stream.Chunk{{Kind: stream.TextDelta, Delta: "x"}, {Kind: stream.TextDelta, Delta: "y"}}
+		return &store.Commit{Commit: run.request(change), Stream: "a", Batch: stream.Batch{Producer: run.by(), First: first, Chunks: chunks}}
+	}
+	expect("a commit with chunks", 1, func() {
+		run.commitTogether(b, together(21, session.Change{StepCount: new(1)}))
+	})
 	expect("Load", 1, func() { check(second(s.Load(ctx, "a"))) })
 	expect("AllMessages", 1, func() { check(second(s.AllMessages(ctx, "a"))) })
+	expect("the last commit, with chunks", limits["last commit"], func() {
+		run.commitTogether(b, together(23, session.Change{Status: session.Completed, Outcome: &session.Outcome{Status: session.RunCompleted}}))
+	})
+	run = newTurn(t, s, "b")
 	expect("the last commit", limits["last commit"], func() {
 		run.commit(session.Change{Status: session.Completed, Outcome: &session.Outcome{Status: session.RunCompleted}})
 	})
@@ -193,6 +205,19 @@ func (r *turn) commit(change session.Change) {
 	out, err := r.s.Commit(context.Background(), r.request(change))
 	if err != nil {
 		r.t.Fatal(err)
+	}
+	r.n++
+	r.version = out.Version
+}
+
+func (r *turn) commitTogether(b *redis.Backend, commit *store.Commit) {
+	r.t.Helper()
+	out, last, err := b.Commit(context.Background(), commit)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if want := commit.Batch.First + int64(len(commit.Batch.Chunks)) - 1; last != want {
+		r.t.Errorf("the last chunk is at %d, not %d", last, want)
 	}
 	r.n++
 	r.version = out.Version

@@ -2,8 +2,8 @@
 -- session_write.lua would, with less to find out: the lease and the run are compared as one string ('pack'), what the committer
 -- is told beside is another ('told'), numbers are taken from what the commands answer, and the arguments have fixed places.
 --
--- KEYS are the header, bodies and metas of messages, names, the log and kinds of custom state, checkpoints and calls. ARGV[3] on:
--- key, version, the version after, what the header's pack begins with, steps or nothing, checkpoint id or nothing, its source,
+-- KEYS are the header, bodies and metas of messages, names, the log and kinds of custom state, checkpoints and calls, and if the
+-- commit goes with chunks its stream's header, of which ARGV[1] then says what they have left there. ARGV[3] on: key, version, the version after, what the header's pack begins with, steps or nothing, checkpoint id or nothing, its source,
 -- its row from the step to the run, the message whose results are promoted, number of messages, for each id, meta and body, or
 -- its call's id and nothing; the writes or nothing, number of keys, for each name, whether it must be a list, and its kind; number of
 -- calls' rows, their ten parts; and if the run's record changes its reason and seven numbers.
@@ -26,6 +26,11 @@ if A[3] ~= '' and got[2] == A[3] then
 end
 local pack, held = got[3], #A[6]
 if got[1] ~= A[4] or string.sub(pack, 1, held) ~= A[6] then return { 0, now, { 'guard' }, call('HGETALL', h) } end
+
+if KEYS[9] then
+  local field, value = string.match(A[1], '^(.*)%z(.*)$')
+  if call('HGET', KEYS[9], field) ~= value then return { 0, now, { 'chunks' }, {} } end
+end
 
 -- Names that must be new: messages' and the checkpoint's.
 local at, n, promoted, point = 13, tonumber(A[12]), A[11], A[8]

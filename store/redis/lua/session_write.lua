@@ -106,6 +106,11 @@ check.commit = function(first)
   end
 end
 
+-- A field of the stream's header must have this value, which the chunks have left that go with a commit.
+check.chunks = function(first)
+  if call('HGET', K.S, A[first]) ~= A[first + 1] then return refuse({ 'chunks' }) end
+end
+
 -- The header ---------------------------------------------------------------------------------------------------------
 
 -- key: a new version of the document, made by the commit of that key
