@@ -5,6 +5,8 @@ import (
 	"errors"
 	"time"
 
+	goredis "github.com/redis/go-redis/v9"
+
 	"github.com/helixagents/helix/session"
 )
 
@@ -16,6 +18,11 @@ const SessionLetters = sessionLetters
 func (c Config) WithSettling(d time.Duration) Config {
 	c.settling = d
 	return c
+}
+
+// OwnOptions are a client's options as a backend of its own sets them.
+func OwnOptions(o *goredis.Options) *goredis.Options {
+	return nodeOptions(o, &Config{ConnectTimeout: 5 * time.Second})
 }
 
 // CommitAlone commits without what is done afterwards, as if the process had died

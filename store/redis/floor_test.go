@@ -43,8 +43,7 @@ func benchFloor(b *testing.B, clients, steps int) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	options.Protocol = 2 // as the backend's own
-	bare := goredis.NewClient(options)
+	bare := goredis.NewClient(redis.OwnOptions(options))
 	b.Cleanup(func() { _ = bare.Close() })
 	steppers := make([]*stepper, clients)
 	together(steppers, func(i int) {

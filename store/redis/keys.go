@@ -90,22 +90,13 @@ func indexed(parts ...string) string {
 
 // escape writes bytes that could end a tag, or be taken for a separator, in hex.
 func escape(s string, slash bool) string {
-	plain := func(c byte) bool {
-		switch {
-		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':
-			return true
-		case c == '/':
-			return slash
-		}
-		return strings.IndexByte("._:@-", c) >= 0
-	}
 	for i := range len(s) {
-		if plain(s[i]) {
+		if isPlain(s[i]) || slash && s[i] == '/' {
 			continue
 		}
 		var b strings.Builder
 		for j := range len(s) {
-			if plain(s[j]) {
+			if isPlain(s[j]) || slash && s[j] == '/' {
 				b.WriteByte(s[j])
 				continue
 			}
@@ -115,6 +106,14 @@ func escape(s string, slash bool) string {
 		return b.String()
 	}
 	return s
+}
+
+func isPlain(c byte) bool {
+	switch {
+	case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':
+		return true
+	}
+	return c == '.' || c == '_' || c == ':' || c == '@' || c == '-'
 }
 
 // micros is a time as it is stored; empty for none.

@@ -11,7 +11,11 @@ import (
 // encodeMessage gives a message's body, and what the store itself must know of it:
 // its id, its role and the calls it makes.
 func encodeMessage(m *session.Message) (id, meta string, body []byte, err error) {
-	if body, err = session.Encode(m); err != nil {
+	size := 256 // about, so that it need not grow
+	for i := range m.Parts {
+		size += len(m.Parts[i].Text) + len(m.Parts[i].Input)
+	}
+	if body, err = m.AppendJSON(make([]byte, 0, size)); err != nil {
 		return "", "", nil, session.ErrInvalid.WithCause(err, "message %s cannot be stored", m.ID)
 	}
 	meta = m.ID + "\x00" + string(m.Role)

@@ -236,9 +236,14 @@ func (w *batch) use(letter byte) {
 func (w *batch) names(prefix string) []string { return keyNamesOf(prefix, string(w.letters)) }
 
 func keyNamesOf(prefix, letters string) []string {
-	out := make([]string, len(letters))
+	size := len(prefix) + 1
+	all := make([]byte, 0, size*len(letters)) // of which the names are parts
 	for i := range len(letters) {
-		out[i] = prefix + letters[i:i+1]
+		all = append(append(all, prefix...), letters[i])
+	}
+	out, names := make([]string, len(letters)), string(all)
+	for i := range out {
+		out[i] = names[i*size : (i+1)*size]
 	}
 	return out
 }

@@ -70,12 +70,15 @@ func encodeState(writes session.Writes) ([]byte, []any, error) {
 	return body, kinds, err
 }
 
-// keyKinds says for each key that writes touch whether it must be a list, if it is
-// there, and what it becomes. What the writes themselves make impossible is
+// keyKinds says for each key that writes touch what it becomes, behind "1" if it
+// must be a list already, should it be there. What the writes themselves make impossible is
 // refused here, the rest by the script.
 func keyKinds(writes session.Writes) ([]any, error) {
-	if len(writes.Ops) == 0 {
+	switch len(writes.Ops) {
+	case 0:
 		return nil, nil
+	case 1:
+		return oneKind(&writes.Ops[0]), nil
 	}
 	var order []string
 	needs, becomes := map[string]string{}, map[string]string{}
@@ -103,11 +106,24 @@ func keyKinds(writes session.Writes) ([]any, error) {
 			becomes[op.Key] = ""
 		}
 	}
-	out := make([]any, 0, 3*len(order))
+	out := make([]any, 0, 2*len(order))
 	for _, key := range order {
-		out = append(out, key, needs[key], becomes[key])
+		out = append(out, key, needs[key]+becomes[key])
 	}
 	return out, nil
+}
+
+// oneKind is keyKinds for a single write.
+func oneKind(op *session.Op) []any {
+	switch {
+	case op.Kind == session.OpReplace:
+		return []any{op.Key, kindOf(op.Value)}
+	case op.Kind == session.OpDelete:
+		return []any{op.Key, ""}
+	case op.Kind == session.OpAppend && len(op.Items) > 0:
+		return []any{op.Key, "1l"}
+	}
+	return nil
 }
 
 func kindOf(value json.RawMessage) string {
@@ -157,7 +173,11 @@ func (s *sessions) condense(ctx context.Context, h *header, doc *session.Documen
 // encodeWrites gives the JSON of writes by hand, for the encoder would re-space
 // the values, which must stay as they were sent.
 func encodeWrites(w session.Writes) ([]byte, error) {
-	out := []byte(`{"ops":[`)
+	size := 64
+	for i := range w.Ops {
+		size += len(w.Ops[i].Key) + len(w.Ops[i].Value) + 64
+	}
+	out := append(make([]byte, 0, size), `{"ops":[`...)
 	for i := range w.Ops {
 		op := &w.Ops[i]
 		if i > 0 {

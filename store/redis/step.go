@@ -8,8 +8,9 @@ import (
 	"github.com/helixagents/helix/stream"
 )
 
-// stepKeys are those of the script that commits an ordinary step.
-const stepKeys = keyHeader + keyMessages + keyMetas + keyNames + keyStateLog + keyStateKinds + keyPoints + keyCalls
+// stepKeys are those of the script that commits an ordinary step, without calls
+// and chunks.
+const stepKeys = keyHeader + keyMessages + keyMetas + keyNames + keyStateLog + keyStateKinds + keyPoints
 
 // maxStep is how many rows of a kind the script takes at once.
 const maxStep = 200
@@ -30,9 +31,12 @@ func isStep(c *session.Change) bool {
 // one, must have been appended.
 func (s *sessions) stepping(commit *session.Commit, batch *stream.Batch) (*run, error) {
 	letters, left := stepKeys, ""
-	if batch != nil {
+	switch {
+	case batch != nil:
 		field, value := trace(batch)
-		letters, left = stepKeys+keyStream, field+"\x00"+value
+		letters, left = stepKeys+keyCalls+keyStream, field+"\x00"+value
+	case hasRest(&commit.Change):
+		letters = stepKeys + keyCalls
 	}
 	args, err := s.stepArgs(commit, left)
 	if err != nil {
@@ -44,26 +48,54 @@ func (s *sessions) stepping(commit *session.Commit, batch *stream.Batch) (*run, 
 // stepArgs lists a commit's parts in the places where the script looks for them.
 func (s *sessions) stepArgs(commit *session.Commit, left string) ([]any, error) {
 	c := &commit.Change
-	held := commit.Fence.Owner + "\x00" + itoa(commit.Fence.Epoch) + "\x00" + commit.RunID + "\x00" + string(session.RunRunning) + "\x00"
-	if commit.Fence.Owner == "" {
-		held = "\x00" // which no lease is: nobody holds one without an owner
-	}
-	args := make([]any, 0, 48)
-	args = append(args, left, s.b.stamp(), commit.Key, commit.Version, commit.Version+1, held)
-	steps := ""
-	if c.StepCount != nil {
-		steps = itoa(*c.StepCount)
-	}
-	args = append(args, steps)
-	args = append(args, pointArgs(commit)...)
-	args, err := messageArgs(args, c)
+	writes, kinds, err := encodeState(c.Writes)
 	if err != nil {
 		return nil, err
 	}
-	if args, err = stateArgs(args, c.Writes); err != nil {
+	steps, messages := "", len(c.Messages)
+	if c.StepCount != nil {
+		steps = itoa(*c.StepCount)
+	}
+	if c.Promote != nil {
+		messages += len(c.Promote.Results)
+	}
+	point, source, row := pointArgs(commit)
+	size := 13 + 3*messages + len(kinds)
+	if hasRest(c) {
+		size += 2 + 10*len(c.Calls) + 8
+	}
+	args := make([]any, 0, size)
+	args = append(args, left, s.b.stamp(), commit.Key, commit.Version, commit.Version+1, holding(commit), steps,
+		point, source, row, writes, messages, len(kinds)/2)
+	if args, err = messageArgs(args, c); err != nil {
 		return nil, err
 	}
-	args = append(args, len(c.Calls))
+	args = append(args, kinds...)
+	if !hasRest(c) {
+		return args, nil
+	}
+	return restArgs(args, c)
+}
+
+// holding is what the header's pack begins with while the committer's run goes on
+// under its lease.
+func holding(commit *session.Commit) string {
+	if commit.Fence.Owner == "" {
+		return "\x00" // which no lease is: nobody holds one without an owner
+	}
+	return commit.Fence.Owner + "\x00" + itoa(commit.Fence.Epoch) + "\x00" + commit.RunID + "\x00" + string(session.RunRunning) + "\x00"
+}
+
+// hasRest reports whether a change has what most steps do not have.
+func hasRest(c *session.Change) bool { return c.Promote != nil || len(c.Calls) > 0 || c.Run != nil }
+
+// restArgs adds what most steps do not have.
+func restArgs(args []any, c *session.Change) (_ []any, err error) {
+	promoted := ""
+	if c.Promote != nil {
+		promoted = c.Promote.MessageID
+	}
+	args = append(args, promoted, len(c.Calls))
 	if args, err = callArgs(args, c.Calls); err != nil || c.Run == nil {
 		return args, err
 	}
@@ -77,13 +109,13 @@ func (s *sessions) stepArgs(commit *session.Commit, left string) ([]any, error) 
 
 // pointArgs are the checkpoint's id, its source, and its row from the step to the
 // run.
-func pointArgs(commit *session.Commit) []any {
+func pointArgs(commit *session.Commit) (id, source, row string) {
 	if commit.Checkpoint == nil {
-		return []any{"", "", ""}
+		return "", "", ""
 	}
 	n := completed(commit.SessionID, *commit.Checkpoint, time.Now())
-	row := itoa(n.Step) + "\x00" + string(n.Source) + "\x00" + itoa(n.StreamSequence) + "\x00" + n.ID + "\x00" + commit.RunID
-	return []any{n.ID, string(n.Source), row}
+	row = itoa(n.Step) + "\x00" + string(n.Source) + "\x00" + itoa(n.StreamSequence) + "\x00" + n.ID + "\x00" + commit.RunID
+	return n.ID, string(n.Source), row
 }
 
 // completed is a checkpoint with an id and a source.
@@ -99,12 +131,6 @@ func completed(id string, n session.NewCheckpoint, at time.Time) session.NewChec
 
 // messageArgs adds the messages, then the promoted results.
 func messageArgs(args []any, c *session.Change) ([]any, error) {
-	promoted, total := "", len(c.Messages)
-	if c.Promote != nil {
-		promoted = c.Promote.MessageID
-		total += len(c.Promote.Results)
-	}
-	args = append(args, promoted, total)
 	for i := range c.Messages {
 		id, meta, body, err := encodeMessage(&c.Messages[i])
 		if err != nil {
@@ -127,14 +153,4 @@ func messageArgs(args []any, c *session.Change) ([]any, error) {
 		args = append(args, id, meta, body)
 	}
 	return args, nil
-}
-
-// stateArgs adds writes to custom state, and what is known of the keys.
-func stateArgs(args []any, writes session.Writes) ([]any, error) {
-	body, kinds, err := encodeState(writes)
-	if err != nil {
-		return nil, err
-	}
-	args = append(args, body, len(kinds)/3)
-	return append(args, kinds...), nil
 }

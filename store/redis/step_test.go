@@ -88,6 +88,14 @@ func steps() []session.Change {
 		{Writes: session.Writes{Ops: []session.Op{write(session.OpAppend, "v", `1`)}}},
 		{Writes: session.Writes{Ops: []session.Op{{Kind: session.OpDelete, Key: "v"}, write(session.OpAppend, "l", `{"a": 1}`)}}},
 		{Writes: session.Writes{Ops: []session.Op{write(session.OpAppend, "v", `1`)}}, Checkpoint: &session.NewCheckpoint{ID: "cp2"}},
+		{
+			Messages: []session.Message{reply("m3")}, StepCount: new(3), Checkpoint: &session.NewCheckpoint{ID: "cp3", Step: 3},
+			Writes: session.Writes{Ops: []session.Op{write(session.OpReplace, "v", `1`), write(session.OpReplace, "l", `1`)}},
+		},
+		{Messages: []session.Message{reply("m4")}, Checkpoint: &session.NewCheckpoint{ID: "cp3"}},
+		{Messages: []session.Message{reply("m3")}, Checkpoint: &session.NewCheckpoint{ID: "cp4"}},
+		{Messages: []session.Message{session.UserText("no id")}, Checkpoint: &session.NewCheckpoint{ID: "cp4"}},
+		{Messages: []session.Message{reply("m4")}, Checkpoint: &session.NewCheckpoint{ID: "cp5"}, Run: &session.RunChange{CompletionReason: session.ReasonReply}},
 	}
 }
 

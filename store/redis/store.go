@@ -163,30 +163,39 @@ func (s *sessions) outcome(id, name string, r *run) (*done, error) {
 	if r.err != nil {
 		return nil, failure(name, r.err)
 	}
-	return s.decide(id, list(r.out))
+	return s.decide(id, r.out)
 }
 
-func (s *sessions) decide(id string, parts []any) (*done, error) {
-	s.b.seen.Store(number(text(parts[1])))
-	if kind, _ := parts[0].(int64); kind == 0 {
-		why := list(parts[2])
-		r := &refusal{why: text(why[0]), now: moment(text(parts[1]))}
-		for _, about := range why[1:] {
-			r.about = append(r.about, text(about))
-		}
-		if raw := fieldsOf(parts[3]); len(raw) > 0 {
-			r.header = newHeader(s.tenant, id, raw)
-		}
-		return nil, r
+// decide reads what a script decided. The one for steps tells what is done in one
+// string: its kind and the time before where the session stands.
+func (s *sessions) decide(id string, answer any) (*done, error) {
+	if told, ok := answer.(string); ok {
+		parts := strings.Split(told, "\x00")
+		s.b.seen.Store(number(parts[1]))
+		return newDone(number(parts[0]), parts[2:]), nil
 	}
-	return newDone(parts), nil
+	parts := list(answer)
+	s.b.seen.Store(number(text(parts[1])))
+	kind, _ := parts[0].(int64)
+	if kind != 0 {
+		d := newDone(kind, strings.Split(text(parts[2]), "\x00"))
+		d.results = parts[3:]
+		return d, nil
+	}
+	why := list(parts[2])
+	r := &refusal{why: text(why[0]), now: moment(text(parts[1]))}
+	for _, about := range why[1:] {
+		r.about = append(r.about, text(about))
+	}
+	if raw := fieldsOf(parts[3]); len(raw) > 0 {
+		r.header = newHeader(s.tenant, id, raw)
+	}
+	return nil, r
 }
 
-func newDone(parts []any) *done {
-	d := &done{results: parts[3:]}
-	kind, _ := parts[0].(int64)
+func newDone(kind int64, stands []string) *done {
+	d := &done{}
 	d.Repeated = kind == 2
-	stands := strings.Split(text(parts[2]), "\x00")
 	d.Version, d.MessageCount, d.CheckpointID = number(stands[0]), int(number(stands[1])), stands[2]
 	d.Inbox = number(stands[3]) > 0
 	if kind := stands[4]; kind != "" {

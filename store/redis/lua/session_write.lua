@@ -307,22 +307,23 @@ end
 
 -- Custom state -------------------------------------------------------------------------------------------------------
 
--- The writes, then for each key its name, whether it must be a list or nothing, and what it becomes: 'l', 'v' or ''.
+-- The writes, then for each key its name and what it becomes, 'l', 'v' or '', behind '1' if it must be a list.
 check.state = function(first, last)
-  for i = first + 1, last, 3 do
-    if A[i + 1] == '1' and call('HGET', K.k, A[i]) == 'v' then return refuse({ 'notlist', A[i] }) end
+  for i = first + 1, last, 2 do
+    if string.sub(A[i + 1], 1, 1) == '1' and call('HGET', K.k, A[i]) == 'v' then return refuse({ 'notlist', A[i] }) end
   end
 end
 
 effect.state = function(first, last)
   call('XADD', K.s, H.v .. '-0', 'b', A[first])
   local set, gone = {}, {}
-  for i = first + 1, last, 3 do
-    if A[i + 2] == '' then
+  for i = first + 1, last, 2 do
+    local kind = string.gsub(A[i + 1], '^1', '')
+    if kind == '' then
       gone[#gone + 1] = A[i]
     else
       set[#set + 1] = A[i]
-      set[#set + 1] = A[i + 2]
+      set[#set + 1] = kind
     end
   end
   each('HSET', K.k, set)
@@ -684,6 +685,13 @@ end
 
 -- effects: from here on everything is done.
 
+-- A small hash is searched from its beginning: what every commit needs comes first.
+if not exists then
+  dirty = {
+    'v', '', 'commit', '', 'pack', '', 'told', '\0\0\0', 'msgs', '0', 'updated', '', 'cp', '', 'cpsrc', '', 'cpat', '', 'steps', '',
+    'rsteps', '',
+  }
+end
 exists = true
 if A[3] ~= '' then put('tok', A[3]) end
 for _, op in ipairs(operations) do
