@@ -30,6 +30,7 @@ func connect(ctx context.Context, config *Config) (goredis.UniversalClient, erro
 	client := config.Client
 	where := "redis"
 	if client == nil {
+		silence()
 		var err error
 		if client, where, err = dial(ctx, config); err != nil {
 			return nil, err
@@ -47,6 +48,15 @@ func connect(ctx context.Context, config *Config) (goredis.UniversalClient, erro
 	}
 	return nil, failure("open "+where, err)
 }
+
+// silence has the client's package print nothing, the first time it is called.
+var silence = sync.OnceFunc(func() { goredis.SetLogger(silent{}) })
+
+// silent is a logger that drops everything.
+type silent struct{}
+
+// Printf is what a logger of the client's package has.
+func (silent) Printf(context.Context, string, ...any) {}
 
 // dial makes a client of what the URL names. One node that belongs to a cluster
 // stands for all of it.

@@ -61,8 +61,14 @@ type Config struct {
 	// URL is the server's: redis://user:password@host:port/db, or rediss:// for TLS.
 	// Several nodes of a cluster are given with ?addr=host:port&addr=…; one that
 	// says it belongs to a cluster is enough. Required unless Client is set.
+	//
+	// The client's package prints faults of connections to the standard error, for
+	// the whole process. What matters of them is in the errors of operations, so the
+	// first backend that is opened by URL has it print nothing; an application that
+	// wants to see them sets its own with goredis.SetLogger afterwards.
 	URL string
-	// Client is used instead of URL, if set. Close leaves it open.
+	// Client is used instead of URL, if set. Close leaves it open, and what its
+	// package prints is left alone.
 	Client goredis.UniversalClient
 	// Prefix begins every key, so that several deployments can share a server.
 	// Defaults to "helix".
