@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -66,14 +68,14 @@ func TestMemoryFull(t *testing.T) {
 func TestReplicas(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	primary := start(t, "--repl-diskless-sync-delay", "0")
+	primary := start(t, "repl-diskless-sync-delay=0")
 	alone := open(t, redis.Config{URL: urlOf(primary), WaitReplicas: 1, WaitTimeout: 50 * time.Millisecond})
 	err := alone.Sessions().Create(ctx, &session.State{ID: "a", Agent: "a", Status: session.Active})
 	if !errors.Is(err, session.ErrUnavailable) || !strings.Contains(fmt.Sprint(err), "replicas") {
 		t.Errorf("a write without a replica: got %v", err)
 	}
-	host, port, _ := strings.Cut(primary, ":")
-	replica := admin(t, start(t, "--replicaof", host+" "+port))
+	follower := startReplica(t, primary)
+	replica := admin(t, follower.Addr())
 	b := open(t, redis.Config{URL: urlOf(primary), WaitReplicas: 1, WaitTimeout: 10 * time.Second, Prefix: "copied"})
 	run := newTurn(t, b.Sessions(), "a")
 	for i := range 10 {
@@ -83,6 +85,71 @@ func TestReplicas(t *testing.T) {
 			t.Fatalf("the replica has version %s after the commit of %d", got, run.version)
 		}
 	}
+
+	// A commit that is repeated writes nothing, and is waited for all the same.
+	plain := open(t, redis.Config{URL: urlOf(primary), Prefix: "copied"})
+	hasty := open(t, redis.Config{URL: urlOf(primary), WaitReplicas: 1, WaitTimeout: 50 * time.Millisecond, Prefix: "copied"})
+	follower.Pause()
+	commit := run.request(session.Change{StepCount: new(11)})
+	if _, err := plain.Sessions().Commit(ctx, commit); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := hasty.Sessions().Commit(ctx, commit); !errors.Is(err, session.ErrUnavailable) {
+		t.Errorf("a commit that the replica does not have is answered: %v", err)
+	}
+	follower.Resume()
+	done, err := b.Sessions().Commit(ctx, commit)
+	if err != nil || !done.Repeated {
+		t.Fatalf("the commit made again: %+v, %v", done, err)
+	}
+	if got := replica.HGet(ctx, "copied:{default/a}:h", "v").Val(); got != fmt.Sprint(done.Version) {
+		t.Errorf("the replica has version %s, not %d", got, done.Version)
+	}
+}
+
+// A server that cannot save takes no writes.
+func TestDiskFull(t *testing.T) {
+	t.Parallel()
+	ctx, address := context.Background(), start(t, "save=3600 1000000")
+	client := admin(t, address)
+	b := open(t, redis.Config{URL: urlOf(address)})
+	run := crowded(t, b, session.DefaultTenant, "a")
+	dir := client.ConfigGet(ctx, "dir").Val()["dir"]
+	block := filepath.Join(dir, "dump.rdb")
+	if err := os.Mkdir(block, 0o700); err != nil { // which no file can replace
+		t.Skip("the server's directory is out of reach: ", err)
+	}
+	t.Cleanup(func() { _ = os.Remove(block) }) // or the server would not stop
+	if err := client.BgSave(ctx).Err(); err != nil {
+		t.Fatal(err)
+	}
+	deadline := time.Now().Add(10 * time.Second)
+	for !strings.Contains(client.Info(ctx, "persistence").Val(), "rdb_last_bgsave_status:err") {
+		if time.Now().After(deadline) {
+			t.Fatal("the snapshot does not fail")
+		}
+		time.Sleep(5 * time.Millisecond) // another process is at it
+	}
+	was := dump(t, client)
+	change := session.Change{Messages: []session.Message{session.UserText("x")}}
+	for what, do := range map[string]func() error{
+		"commit":   func() error { return second(b.Sessions().Commit(ctx, run.request(change))) },
+		"together": func() error { _, _, err := b.Commit(ctx, run.with(change, 2, "x")); return err },
+	} {
+		if err := do(); !errors.Is(err, session.ErrUnavailable) || !strings.Contains(fmt.Sprint(err), "cannot write to its disk") {
+			t.Errorf("%s: got %v", what, err)
+		}
+	}
+	if is := dump(t, client); is != was {
+		t.Errorf("something was written:\n%s\nwas:\n%s", is, was)
+	}
+	if _, err := b.Sessions().Load(ctx, "a"); err != nil {
+		t.Errorf("what is there cannot be read: %v", err)
+	}
+	if err := client.ConfigSet(ctx, "stop-writes-on-bgsave-error", "no").Err(); err != nil {
+		t.Fatal(err)
+	}
+	run.commit(change)
 }
 
 func TestScriptsForgotten(t *testing.T) {

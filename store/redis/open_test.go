@@ -38,7 +38,10 @@ func refused(t *testing.T, config redis.Config) string {
 
 func TestOpenRefuses(t *testing.T) {
 	t.Parallel()
-	locked := start(t, "--requirepass", "secret")
+	locked := start(t)
+	if err := admin(t, locked).ConfigSet(context.Background(), "requirepass", "secret").Err(); err != nil {
+		t.Fatal(err)
+	}
 	users := start(t)
 	client := admin(t, users)
 	for _, rule := range [][]any{
@@ -50,8 +53,7 @@ func TestOpenRefuses(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	host, port, _ := net.SplitHostPort(users)
-	replica := start(t, "--replicaof", host+" "+port)
+	replica := startReplica(t, users).Addr()
 	for name, c := range map[string]struct {
 		config redis.Config
 		want   string
@@ -160,9 +162,9 @@ func TestOpenDurable(t *testing.T) {
 		want     []string
 	}{
 		"sound":   {nil, nil},
-		"evicts":  {[]string{"--maxmemory-policy", "allkeys-lru"}, []string{"eviction policy is allkeys-lru"}},
-		"no file": {[]string{"--appendonly", "no"}, []string{"append-only file"}},
-		"neither": {[]string{"--appendonly", "no", "--maxmemory-policy", "volatile-lru"}, []string{"volatile-lru", "append-only"}},
+		"evicts":  {[]string{"maxmemory-policy=allkeys-lru"}, []string{"eviction policy is allkeys-lru"}},
+		"no file": {[]string{"appendonly=no"}, []string{"append-only file"}},
+		"neither": {[]string{"appendonly=no", "maxmemory-policy=volatile-lru"}, []string{"volatile-lru", "append-only"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -88,8 +88,9 @@ type Config struct {
 	// RequireDurable refuses to open a server that may lose data, see above.
 	// Otherwise that is a warning in the log.
 	RequireDurable bool
-	// WaitReplicas is how many replicas must have a write before it is answered.
-	// If they do not within WaitTimeout, by default one second, the write fails with
+	// WaitReplicas is how many replicas must have a write before it is answered,
+	// also one that turns out to have been made before, by a request whose answer was
+	// lost. If they do not within WaitTimeout, by default one second, the write fails with
 	// session.ErrUnavailable, though it has been made. Defaults to 0.
 	WaitReplicas int
 	WaitTimeout  time.Duration
