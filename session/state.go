@@ -105,6 +105,11 @@ type Lease struct {
 	ExpiresAt time.Time `json:"expiresAt,omitzero"`
 }
 
+// FirstEpoch is what the epochs of the n-th session that a store ever made begin
+// above. One that was deleted and made again thus repeats none, so that nobody who
+// held its lease before can write to it.
+func FirstEpoch(n int64) int64 { return n << 24 }
+
 // Fence returns what the lease's holder shows with every write.
 func (l Lease) Fence() Fence { return Fence{Owner: l.Owner, Epoch: l.Epoch} }
 

@@ -21,7 +21,7 @@ func (s *sessions) Create(ctx context.Context, state *session.State) error {
 		return exists(&found.state)
 	}
 	now := s.b.now()
-	rec := newRecord(s.tenant, state, custom, now)
+	rec := s.b.newRecord(s.tenant, state, custom, now)
 	rec.touch(now)
 	s.b.shelf(s.tenant).add(rec)
 	s.b.due.mark(rec)
@@ -142,7 +142,7 @@ func (r *record) upTo(clone *session.Clone) ([]message, session.Document, error)
 
 func (b *Backend) newClone(tenant string, to *session.State, messages []message, custom session.Document) *record {
 	now := b.now()
-	rec := newRecord(tenant, to, custom, now)
+	rec := b.newRecord(tenant, to, custom, now)
 	rec.state.StepCount, rec.state.ResumeCount = 0, 0
 	rec.append(messages...)
 	rec.touch(now)

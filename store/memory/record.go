@@ -34,13 +34,14 @@ type record struct {
 }
 
 // newRecord makes a session of a document that was checked. Whatever a new
-// session cannot have yet is not taken from it.
-func newRecord(tenant string, doc *session.State, initial session.Document, now time.Time) *record {
+// session cannot have yet is not taken from it. The caller holds the lock.
+func (b *Backend) newRecord(tenant string, doc *session.State, initial session.Document, now time.Time) *record {
+	b.made++
 	rec := &record{state: cloneState(doc), custom: newCustom(initial)}
 	st := &rec.state
 	st.Tenant, st.Version = tenant, 0
 	st.Turn, st.MessageCount, st.CurrentRunID = 0, 0, ""
-	st.LastCommit, st.CloseOwed, st.Lease = "", false, session.Lease{}
+	st.LastCommit, st.CloseOwed, st.Lease = "", false, session.Lease{Epoch: session.FirstEpoch(b.made)}
 	st.CheckpointID, st.CheckpointedAt, st.CheckpointSource = "", time.Time{}, ""
 	if st.CreatedAt.IsZero() {
 		st.CreatedAt = now

@@ -34,7 +34,7 @@ func (s *sessions) StartRun(ctx context.Context, start *session.StartRun) (*sess
 	}
 	created := rec == nil && start.Create != nil
 	if created {
-		rec = newRecord(s.tenant, start.Create, initial, now)
+		rec = s.b.newRecord(s.tenant, start.Create, initial, now)
 	}
 	if err := guardStart(start, rec, created, now); err != nil {
 		return nil, err

@@ -183,7 +183,7 @@ type batch struct {
 // decodeBatch reads a batch. Of one that is damaged it gives what else is known.
 func decodeBatch(h *streamHead, r *row) (*batch, error) {
 	b := &batch{first: r.int64() - rowKey(h.number, 0), last: r.int64(), at: r.time()}
-	b.lines = bytes.Split(r.bytes(), []byte{'\n'})
+	b.lines = bytes.Split(r.bytes(), separator)
 	if int64(len(b.lines)) != b.last-b.first+1 {
 		return b, session.ErrCorrupt.WithMessage("stream %s: chunks %d to %d cannot be decoded", h.ID, b.first, b.last)
 	}

@@ -179,7 +179,8 @@ func (h *header) begin(start *session.StartRun, now time.Time) session.Run {
 	h.Reopen()
 	h.CloseOwed, h.closeOwedAt = false, time.Time{}
 	h.Turn++
-	h.Lease = session.Lease{Owner: start.Owner, Epoch: h.Lease.Epoch + 1, ExpiresAt: expiry(now, start.TTL)}
+	epoch := max(h.Lease.Epoch, session.FirstEpoch(h.number)) + 1
+	h.Lease = session.Lease{Owner: start.Owner, Epoch: epoch, ExpiresAt: expiry(now, start.TTL)}
 	h.Status, h.StepCount = session.Active, 0
 	if start.StepCount != nil {
 		h.StepCount = *start.StepCount

@@ -32,6 +32,7 @@ func lifecycleCases() []testCase {
 		{"close", "after Close calls are refused as closed, not as something else", alone, closeRefuses},
 		{"persist", "what was written is there when the data is opened again", alone | persistent | second, persists},
 		{"second-handle", "what one handle wrote another reads at once", second, secondHandle},
+		{"remade", "whoever held the lease of a session that was deleted has none on another of its id", 0, remade},
 	}
 }
 
@@ -588,4 +589,30 @@ func secondHandle(t *bed) {
 	_, err = other.Delete(t.Context(), "a")
 	t.ok(err, "delete on the second handle")
 	t.gone("a")
+}
+
+func remade(t *bed) {
+	old := t.streamed("a")
+	for range 3 { // however often it changed hands
+		taken, err := t.store().TakeOver(t.Context(), &session.TakeOver{
+			SessionID: "a", RunID: old.run, Owner: old.fence.Owner, Epoch: old.fence.Epoch, Force: true,
+		})
+		t.ok(err, "TakeOver")
+		old.fence = taken.Lease.Fence()
+	}
+	_, err := t.store().Delete(t.Context(), "a")
+	t.ok(err, "Delete")
+	r := t.streamed("a") // the same owner and the same run id
+	equal(t, "owner", r.fence.Owner, old.fence.Owner)
+
+	commit := old.request(session.Change{})
+	commit.Version = r.version
+	_, err = t.store().Commit(t.Context(), commit)
+	t.refused(err, session.ErrStale, "a commit under the lease of the session before")
+	t.refused(t.store().RenewLease(t.Context(), "a", old.fence, time.Minute), session.ErrStale, "renewing that lease")
+	t.refused(t.store().CloseRun(t.Context(), "a", old.fence, true), session.ErrStale, "giving that lease back")
+	_, err = t.tryAppend("a", producer("a", old.fence.Epoch), 57, text("late"))
+	t.refused(err, session.ErrStale, "chunks of the run before")
+	t.append("a", producer("a", r.fence.Epoch), 1, text("first"))
+	t.stands(r, r.version, "first")
 }

@@ -228,7 +228,7 @@ func appendEveryField(t *bed) {
 		chunks = append(chunks, stream.Chunk{
 			Kind: kind, AgentID: "a", AgentType: "tester", At: noon.Add(time.Duration(i) * time.Millisecond), Step: i, RunID: "run-1",
 			Delta: "d<>&", MessageID: "m", MessageCount: new(0), Messages: oddMessages()[1:3], CallID: "c", Tool: "t",
-			Arguments: raw(`{"a":[1,null]}`), Result: raw(`"r"`), Success: true,
+			Arguments: raw("{\n  \"a\": [1,\r\n\tnull]\n}"), Result: raw(`"r"`), Success: true,
 			Error: &session.Error{Code: session.CodeToolFailed, Category: "tool", Message: "m"}, ApprovalID: "ap", Child: "k",
 			Patches: []session.Patch{{Op: "add", Path: "/x", Value: raw(`1`)}}, Name: "n", Data: raw(`{"d":1}`), Attempt: 2,
 			Scope: stream.ScopeResults, CheckpointID: "cp", Turn: 3, Reason: "because",

@@ -267,7 +267,7 @@ CREATE TABLE stream_batches (
     last_step     INTEGER NOT NULL,
     at            INTEGER NOT NULL,
     pieces        BLOB,                -- how many lines each chunk has, if one was split
-    body          BLOB    NOT NULL     -- one chunk per line, or per piece of one
+    body          BLOB    NOT NULL     -- a line per chunk, or per piece of one, parted by 0x1e
 ) STRICT;
 
 -- How far each producer has come that did not write the latest batch.
