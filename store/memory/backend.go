@@ -43,7 +43,7 @@ type Backend struct {
 
 	mu      sync.RWMutex
 	closed  bool
-	made    int64 // sessions, ever
+	made    int64             // sessions, ever
 	shelves map[string]*shelf // by tenant
 	due     dueSets
 	wakes   map[wakeKey]session.Wake

@@ -202,8 +202,7 @@ func (c *change) applyRun(rec *record, now time.Time) {
 	}
 	if c.outcome != nil {
 		run.Status, run.Outcome, run.EndedAt = c.outcome.Status, c.outcome, now
-		rec.state.Finish(c.outcome)
-		rec.stop = nil
+		rec.state.Finish(c.outcome) // which has consumed the stop request; it stays, to be told again
 	}
 }
 
@@ -227,7 +226,7 @@ func (s *sessions) Commit(ctx context.Context, commit *session.Commit) (*session
 	}
 	if repeated {
 		out := rec.committed()
-		out.Repeated = true
+		out.Repeated, out.Stop = true, clonePointer(rec.stop)
 		return &out, nil
 	}
 	if err := rec.checkFence(commit.Fence); err != nil { // a lease that was given back has no owner to match

@@ -80,9 +80,8 @@ func (r *record) committed() session.Committed {
 		CheckpointID: r.state.CheckpointID,
 		Inbox:        len(r.inbox.entries) > 0,
 	}
-	if r.stop != nil {
-		stop := *r.stop
-		out.Stop = &stop
+	if run := r.currentRun(); run != nil && !run.Status.Ended() {
+		out.Stop = clonePointer(r.stop)
 	}
 	return out
 }

@@ -92,7 +92,7 @@ func (s *sessions) StopRequest(ctx context.Context, id, runID string) (*session.
 		return nil, err
 	}
 	defer done()
-	if rec.stop == nil || rec.stop.RunID != runID {
+	if rec.stop == nil || rec.stop.RunID != runID || rec.currentRun().Status.Ended() {
 		return nil, nil
 	}
 	return clonePointer(rec.stop), nil

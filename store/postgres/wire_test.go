@@ -70,7 +70,7 @@ func TestRoundTrips(t *testing.T) {
 	t.Parallel()
 	b, trips := openWire(t)
 	turn := newWireTurn(t, b)
-	b.notifier.close() // other processes are told apart from writes
+	b.notifier.close()     // other processes are told apart from writes
 	for cycle := range 3 { // in the first ones statements are prepared
 		turn.n++
 		for _, op := range turn.operations() {

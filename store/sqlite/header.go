@@ -216,9 +216,8 @@ func (h *header) committed() session.Committed {
 	out := session.Committed{
 		Version: h.Version, MessageCount: h.MessageCount, CheckpointID: h.CheckpointID, Inbox: h.inbox,
 	}
-	if h.stop != nil {
-		stop := *h.stop
-		out.Stop = &stop
+	if h.stop != nil && h.runStatus == session.RunRunning {
+		out.Stop = new(*h.stop)
 	}
 	return out
 }

@@ -101,11 +101,7 @@ func (s *sessions) endRun(t *tx, h *header, p *plan) error {
 	h.closeOwedAt = p.now
 	h.runStatus = outcome.Status
 	h.runUsage = nil
-	h.stop = nil
-	if _, err := t.exec(deleteStop, s.tenant, h.ID, p.runID); err != nil {
-		return err
-	}
-	return s.writeDoc(t, h)
+	return s.writeDoc(t, h) // the stop request is consumed; its row stays, to be told again
 }
 
 const (

@@ -47,7 +47,10 @@ func (s *sessions) RequestStop(ctx context.Context, id string, stop session.Stop
 
 // StopRequest implements [session.Stops].
 func (s *sessions) StopRequest(ctx context.Context, id, runID string) (stop *session.Stop, err error) {
-	err = s.read(ctx, id, "read stop request", func(c *conn, _ *header) error {
+	err = s.read(ctx, id, "read stop request", func(c *conn, h *header) error {
+		if h.CurrentRunID != runID || h.runStatus != session.RunRunning {
+			return nil // whatever there was is consumed
+		}
 		r, err := c.one(selectStop, s.tenant, id, runID)
 		if err != nil || r == nil {
 			return err

@@ -49,6 +49,9 @@ func (s *sessions) commitAfter(ctx context.Context, commit *session.Commit, firs
 		if repeated {
 			outcome := h.committed()
 			outcome.Repeated = true
+			if h.stop != nil { // also one that it has consumed
+				outcome.Stop = new(*h.stop)
+			}
 			committed = &outcome
 			return nil
 		}
@@ -153,6 +156,11 @@ func (s *sessions) start(t *tx, h *header, start *session.StartRun, d *draft) (*
 	}
 	if created {
 		if err := s.insert(t, h); err != nil {
+			return nil, err
+		}
+	}
+	if h.stop != nil { // of the run before
+		if _, err := t.exec(deleteStop, s.tenant, h.ID, h.CurrentRunID); err != nil {
 			return nil, err
 		}
 	}

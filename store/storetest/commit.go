@@ -44,6 +44,7 @@ func commitCases() []testCase {
 		{"missing", "a commit to a session that does not exist is not found", 0, commitMissing},
 		{"stop", "a commit reports a stop request and does not consume it", 0, commitStop},
 		{"stop-consumed", "the commit that ends the run consumes its stop request", 0, commitStopConsumed},
+		{"stop-repeated", "the commit that consumed a stop request tells of it when it is repeated", 0, commitStopRepeated},
 		{"inbox", "a commit reports whether messages wait", 0, commitInbox},
 		{"caller-keeps", "what the caller does to a commit's parts afterwards does not reach the store", 0, commitCopies},
 		{"cancelled", "a cancelled context fails the commit or not at all, never halfway", 0, commitCancelled},
@@ -754,6 +755,29 @@ func commitStopConsumed(t *bed) {
 	next := t.start("a", "run-2")
 	out := next.commit(session.Change{})
 	if out.Stop != nil {
+		t.Fatalf("an old request stops a later run: %+v", *out.Stop)
+	}
+}
+
+func commitStopRepeated(t *bed) {
+	r := t.running("a")
+	_, err := t.store().RequestStop(t.Context(), "a", session.Stop{RunID: "run-1", Kind: session.StopAbort, Reason: "enough"})
+	t.ok(err, "RequestStop")
+	request := r.request(outcome(session.RunSuspendedClientTool))
+	for _, what := range []string{"the commit", "the commit repeated"} {
+		out, err := t.store().Commit(t.Context(), request)
+		t.ok(err, what)
+		if out.Stop == nil || out.Stop.Kind != session.StopAbort || out.Stop.Reason != "enough" || out.Stop.RunID != "run-1" {
+			t.Fatalf("%s tells of the stop %+v", what, out.Stop)
+		}
+	}
+	t.ok(t.store().CloseRun(t.Context(), "a", r.fence, true), "CloseRun")
+	merged, err := t.store().Merge(t.Context(), "a", session.Writes{Ops: []session.Op{{Kind: session.OpReplace, Key: "k", Value: raw(`1`)}}})
+	t.ok(err, "Merge")
+	if merged.Stop != nil {
+		t.Fatalf("a later write tells of the stop %+v", merged.Stop)
+	}
+	if out := t.start("a", "run-2").commit(session.Change{}); out.Stop != nil {
 		t.Fatalf("an old request stops a later run: %+v", *out.Stop)
 	}
 }
