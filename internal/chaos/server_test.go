@@ -165,7 +165,7 @@ func testServerKilled(t *testing.T, k kind) {
 				break
 			}
 			server.Kill()
-			wait(ctx, 500*time.Millisecond)
+			wait(ctx, 1500*time.Millisecond) // longer than anybody tries a single write
 			server.Start()
 		}
 		return false
