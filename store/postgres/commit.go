@@ -111,7 +111,11 @@ func (s *sessions) Commit(ctx context.Context, commit *session.Commit) (committe
 	locked := false
 	err = s.b.repeat(ctx, what(commit.SessionID, "commit"), func() error {
 		var c changed
-		text, args := s.changeStatement(d, guard{Commit: commit}, true)
+		spared, number := d, int64(0)
+		if !locked {
+			spared, number = s.b.known.spare(s.tenant, commit, d)
+		}
+		text, args := s.changeStatement(spared, guard{Commit: commit, number: number}, true)
 		err := s.b.behind(ctx, locked, lockOnly, []any{s.tenant, commit.SessionID}, text, args, c.scan)
 		if err != nil {
 			return err
@@ -148,6 +152,7 @@ func (s *sessions) settleCommit(c *changed, commit *session.Commit, d *draft) (*
 		return nil, notFound("session %s", commit.SessionID)
 	}
 	if c.ok {
+		s.b.known.note(s.tenant, &c.is, d)
 		s.b.snapshots.consider(c.is.number, s.tenant, commit.SessionID, c.is.snapshotBytes, c.is.deltaBytes)
 		return c.committed(d), nil
 	}

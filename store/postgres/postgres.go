@@ -68,6 +68,7 @@ type Backend struct {
 	watch     *watch
 	notifier  *notifier
 	snapshots *snapshots
+	known     *known
 }
 
 var _ store.Backend = (*Backend)(nil)
@@ -94,7 +95,7 @@ func connect(config Config, first func(*Backend, context.Context) error) (*Backe
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), config.ConnectTimeout)
 	defer cancel()
-	b := &Backend{config: config, pool: config.Pool}
+	b := &Backend{config: config, pool: config.Pool, known: newKnown()}
 	if b.pool == nil {
 		pool, err := newPool(ctx, &config)
 		if err != nil {

@@ -21,7 +21,8 @@ import (
 //     are columns of the row, and conditions on it are tested on its latest state;
 //   - ids of messages and checkpoints: unique indexes, which know no snapshot;
 //   - keys of custom state: only a new version changes them, and whoever states the
-//     version has it from the store, so the statement began after it was reached;
+//     version has it from the store, so the statement began after it was reached. What
+//     this process knows of them from its last commit is true of the same version;
 //   - waits, settled calls, inbox entries, child references: whoever else changes
 //     them raises the row's count "touched". The statement compares it with what it
 //     was when it began. If it differs the statement writes nothing, and is made again
@@ -44,19 +45,21 @@ type statement struct {
 	doubtful                             bool // whether any of these can be
 }
 
-// guard is what a change's statement is conditional on: a commit's own guards, and
-// a batch of chunks that must be in its stream. Either may be nil.
+// guard is what a change's statement is conditional on: a commit's own guards, a
+// batch of chunks that must be in its stream, the session's number. Each may be
+// missing.
 type guard struct {
 	*session.Commit
-	batch *batchGuard
+	batch  *batchGuard
+	number int64
 }
 
 // shape is everything that a statement's text depends on, so that the text of each
 // is put together once.
 type shape struct {
-	commit, joint, raise, status, steps, promote, renewed, writes, deleted, appended bool
-	waits, disown, consume, wake, checkpoint, reason, usage, outcome, output         bool
-	messages, promoted, keys, calls, pending, resolve, own, children                 rowCount
+	commit, joint, numbered, raise, status, steps, promote, renewed, writes, deleted, appended bool
+	waits, disown, consume, wake, checkpoint, reason, usage, outcome, output                   bool
+	messages, promoted, keys, calls, pending, resolve, own, children                           rowCount
 }
 
 // single reports a change that appends one message.
@@ -71,7 +74,7 @@ func countOf(n int) rowCount { return rowCount(min(n, 2)) }
 func shapeOf(d *draft, on guard, raise bool) shape {
 	commit := on.Commit != nil
 	out := shape{
-		commit: commit, joint: on.batch != nil, raise: raise, status: d.Status != "", steps: d.StepCount != nil && commit,
+		commit: commit, joint: on.batch != nil, numbered: on.number != 0, raise: raise, status: d.Status != "", steps: d.StepCount != nil && commit,
 		promote: d.Promote != nil, renewed: len(d.renewed) > 0,
 		writes: d.writes != nil, deleted: len(d.deleted) > 0, appended: len(d.appended) > 0,
 		waits: len(d.Waits) > 0, disown: len(d.disowned) > 0, consume: len(d.Consume) > 0, wake: d.Wake != nil,
@@ -279,6 +282,9 @@ func (s *sessions) guards(q *statement, d *draft, on guard) {
 	if !q.shape.commit {
 		q.where(q.run, "::text IS NOT NULL") // so that it is used
 		return
+	}
+	if q.shape.numbered {
+		q.where("s.number = ", q.arg(on.number))
 	}
 	if q.shape.joint {
 		on.batch.add(q)

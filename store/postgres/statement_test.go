@@ -33,6 +33,8 @@ func TestShapes(t *testing.T) {
 			on.Commit = nil
 		case 1:
 			on.batch = &batchGuard{}
+		case 2:
+			on.number = 1
 		}
 		q := newStatement(d, on, random.IntN(4) > 0)
 		s.build(q, d, on)

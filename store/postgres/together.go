@@ -57,8 +57,9 @@ func (j *joint) next() int64 { return j.commit.Batch.First + int64(len(j.chunks)
 func (j *joint) send(ctx context.Context) error {
 	j.added, j.made = addition{}, changed{}
 	b, by := j.streams.b, j.commit.Batch.Producer
-	text, args := j.sessions.changeStatement(j.draft, guard{
-		Commit: j.commit.Commit, batch: &batchGuard{j.commit.Stream, by, j.next()},
+	spared, number := b.known.spare(j.sessions.tenant, j.commit.Commit, j.draft)
+	text, args := j.sessions.changeStatement(spared, guard{
+		Commit: j.commit.Commit, batch: &batchGuard{j.commit.Stream, by, j.next()}, number: number,
 	}, true)
 	batch := &pgx.Batch{}
 	scan := j.added.scan(j.commit.Stream, by.Session)
