@@ -215,7 +215,11 @@ func (s *streams) appendNothing(ctx context.Context, id string, by stream.Produc
 	return last, err
 }
 
-// joined is chunks put together, one per line: their wire form has no line breaks.
+// separator parts the lines of a batch. JSON has no place for it, while line breaks
+// may be anywhere between its tokens.
+var separator = []byte{0x1e}
+
+// joined is chunks put together, one per line.
 type joined struct {
 	body   []byte
 	lines  int
@@ -236,7 +240,7 @@ func joinChunks(chunks []encodedChunk) joined {
 			out.runID = ""
 		}
 	}
-	out.body, out.lines = bytes.Join(lines, []byte{'\n'}), len(lines)
+	out.body, out.lines = bytes.Join(lines, separator), len(lines)
 	if len(lines) > len(chunks) {
 		out.pieces, _ = json.Marshal(counts) // numbers
 	}

@@ -199,7 +199,7 @@ func (s *streams) batches(ctx context.Context, id, verb string, from int64, limi
 		if h, err = scanStream(id, "", rows, &first, &last, instant{&at}, &body); err != nil || first == nil {
 			return err
 		}
-		out = append(out, &batch{*first, *last, at, bytes.Split(body, []byte{'\n'})})
+		out = append(out, &batch{*first, *last, at, bytes.Split(body, separator)})
 		return nil
 	}, selectBatches, s.tenant, id, s.b.clock(), from, limit, size)
 	return h, out, err

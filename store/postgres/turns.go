@@ -185,6 +185,9 @@ func (s *sessions) start(ctx context.Context, t *tx, start *session.StartRun, d 
 	if err := t.flush(ctx); err != nil {
 		return nil, err
 	}
+	if h == nil && (existing != nil || sameID != nil) {
+		return nil, errAgain // it was created after the lock was asked for: runs are read by a newer snapshot
+	}
 	if damage != nil {
 		return nil, damage
 	}
@@ -289,7 +292,8 @@ func (h *header) begin(start *session.StartRun) session.Run {
 	h.Reopen()
 	h.CloseOwed, h.closeOwedAt = false, time.Time{}
 	h.Turn++
-	h.Lease = session.Lease{Owner: start.Owner, Epoch: h.Lease.Epoch + 1, ExpiresAt: expiry(h.now, start.TTL)}
+	epoch := max(h.Lease.Epoch, session.FirstEpoch(h.number)) + 1
+	h.Lease = session.Lease{Owner: start.Owner, Epoch: epoch, ExpiresAt: expiry(h.now, start.TTL)}
 	h.Status, h.StepCount = session.Active, 0
 	if start.StepCount != nil {
 		h.StepCount = *start.StepCount

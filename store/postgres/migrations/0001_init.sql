@@ -320,7 +320,7 @@ CREATE TABLE helix.stream_batches (
     last_step      integer NOT NULL,
     at             timestamptz NOT NULL,
     pieces         bytea,            -- how many lines each chunk has, as JSON, if one was split
-    body           bytea   NOT NULL, -- one chunk per line, or per piece of one
+    body           bytea   NOT NULL, -- a line per chunk, or per piece of one, parted by 0x1e
     PRIMARY KEY (stream, last_sequence)
 );
 
