@@ -74,8 +74,8 @@ func (c *changed) refuse(row, doubts []byte) error {
 	h.LastCommit, h.Status, h.CurrentRunID, h.runStatus = r.LastCommit, r.Status, r.Run, r.RunStatus
 	h.Lease.Owner, h.Lease.Epoch = r.Owner, r.Epoch
 	h.number, h.Version, h.MessageCount, h.CheckpointID, h.inbox = r.Number, r.Version, r.MessageCount, r.CheckpointID, r.Inbox
-	if r.StopKind != "" && r.RunStatus == session.RunRunning {
-		h.stop = &session.Stop{RunID: r.Run, Kind: r.StopKind, Reason: r.StopReason, At: r.StopAt.UTC()}
+	if r.StopKind != "" {
+		h.asked(&session.Stop{RunID: r.Run, Kind: r.StopKind, Reason: r.StopReason, At: r.StopAt.UTC()})
 	}
 	d := doubtJSON{Fresh: true}
 	if doubts != nil {
@@ -163,9 +163,7 @@ func (s *sessions) settleCommit(c *changed, commit *session.Commit, d *draft) (*
 		return nil, err
 	}
 	if repeated {
-		out := h.committed()
-		out.Repeated = true
-		return &out, nil
+		return h.repeated(commit), nil
 	}
 	if err := h.holds(commit); err != nil {
 		return nil, err

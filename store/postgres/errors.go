@@ -4,7 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
+	"strings"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/helixagents/helix/session"
@@ -27,6 +31,10 @@ const (
 	stateNoDatabase   = "3D000"
 	stateBadPassword  = "28P01"
 	stateNotAllowed   = "28000"
+	stateLockTimeout  = "55P03"
+	stateShutdown     = "57P01"
+	stateCrash        = "57P02"
+	stateStarting     = "57P03"
 )
 
 // failure gives an error of an operation the form that callers rely on: the
@@ -50,7 +58,7 @@ func (b *Backend) failure(what string, err error) error {
 	}
 	e, ok := errors.AsType[*pgconn.PgError](err)
 	if !ok {
-		return session.ErrUnavailable.WithCause(err, "%s: the database cannot be reached", what)
+		return unanswered(what, err)
 	}
 	switch e.Code {
 	case stateBadText, stateBadEscape:
@@ -60,7 +68,33 @@ func (b *Backend) failure(what string, err error) error {
 	case stateUnique:
 		return session.ErrStale.WithCause(err, "%s: conflicts with what is stored", what)
 	}
+	switch e.Code[:min(2, len(e.Code))] {
+	case "22", "23": // the data, the constraints on it
+		return session.ErrInvalid.WithCause(err, "%s: the database does not take a value", what)
+	}
 	return unavailable(what, e)
+}
+
+// unanswered explains an error that is not the server's: the data may be to blame,
+// which no repetition mends, else it is the connection.
+func unanswered(what string, err error) error {
+	switch {
+	case isOversized(err):
+		return session.ErrTooLarge.WithCause(err, "%s: a value is larger than the database takes", what)
+	case strings.Contains(err.Error(), "failed to encode args"): // the driver has no type for it
+		return session.ErrInvalid.WithCause(err, "%s: a value has no form in the database", what)
+	}
+	if e, ok := errors.AsType[pgx.ScanArgError](err); ok {
+		return session.ErrCorrupt.WithCause(err, "%s: column %s cannot be decoded", what, e.FieldName)
+	}
+	return session.ErrUnavailable.WithCause(err, "%s: the database cannot be reached", what)
+}
+
+// isOversized reports what cannot be sent because of its size. The driver has no
+// types for these errors.
+func isOversized(err error) bool {
+	text := err.Error()
+	return strings.Contains(text, "message body too large") || strings.Contains(text, "too many parameters")
 }
 
 // unavailable explains what keeps the server from doing what it was asked to.
@@ -77,6 +111,12 @@ func unavailable(what string, e *pgconn.PgError) error {
 		why, retryable = "the database user lacks a right", false
 	case stateNoTable, stateNoSchema:
 		why, retryable = "the backend's tables are not there: were they dropped while this program ran?", false
+	case stateLockTimeout:
+		why = "somebody else has held what it writes for seconds"
+	default:
+		if class := e.Code[:min(2, len(e.Code))]; class == "21" || class == "42" {
+			why, retryable = "the database refused the statement", false
+		}
 	}
 	out := session.ErrUnavailable.WithCause(e, "%s: %s", what, why)
 	out.Retryable = retryable
@@ -89,6 +129,22 @@ func code(err error) string {
 		return e.Code
 	}
 	return ""
+}
+
+// isLost reports an error that tells of a connection that is dead, or that leads to
+// a server that is no longer the one to write to.
+func isLost(err error) bool {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return false
+	}
+	switch state := code(err); {
+	case state == stateShutdown, state == stateCrash, state == stateStarting, state == stateReadOnly, strings.HasPrefix(state, "08"):
+		return true
+	case state != "":
+		return false
+	}
+	_, network := errors.AsType[net.Error](err)
+	return network || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed)
 }
 
 // isDuplicate reports whether a row could not be added because of a unique index.
@@ -104,7 +160,7 @@ func isAgain(err error) bool {
 	case stateSerialize, stateDeadlock:
 		return true
 	}
-	return errors.Is(err, errAgain) || pgconn.SafeToRetry(err)
+	return errors.Is(err, errAgain) || (pgconn.SafeToRetry(err) && !isOversized(err))
 }
 
 func notFound(format string, args ...any) error {

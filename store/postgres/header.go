@@ -30,6 +30,9 @@ type header struct {
 	// stop is the request to stop the current run; inbox counts waiting messages.
 	stop  *session.Stop
 	inbox int
+	// told is the request to stop the current run, also when that is over: its last
+	// commit has told it, and does so again when it is repeated.
+	told *session.Stop
 	// snapshotBytes and deltaBytes are the sizes of the last snapshot of custom state
 	// and of the writes since.
 	snapshotBytes, deltaBytes int64
@@ -95,11 +98,19 @@ func (s *sessions) scanHeader(rows pgx.Rows, h *header, more ...any) error {
 		instant{&h.now},
 	}, more...)...)
 	h.CloseOwed = !h.closeOwedAt.IsZero()
-	if stop.Kind != "" && h.runStatus == session.RunRunning { // it ends with the run
+	if stop.Kind != "" {
 		stop.RunID = h.CurrentRunID
-		h.stop = &stop
+		h.asked(&stop)
 	}
 	return err
+}
+
+// asked notes the request to stop the current run, which ends with the run.
+func (h *header) asked(stop *session.Stop) {
+	h.told = stop
+	if h.runStatus == session.RunRunning {
+		h.stop = stop
+	}
 }
 
 // lock reads a session's row and keeps others from changing it; nil if there is
@@ -202,6 +213,16 @@ func (h *header) advance() {
 	h.Version++
 	h.LastCommit = ""
 	h.UpdatedAt = h.now
+}
+
+// repeated is the outcome of a commit that was made before.
+func (h *header) repeated(commit *session.Commit) *session.Committed {
+	out := h.committed()
+	out.Repeated = true
+	if h.told != nil && h.told.RunID == commit.RunID {
+		out.Stop = new(*h.told)
+	}
+	return &out
 }
 
 // committed is the outcome of a write that left the session as it now is.

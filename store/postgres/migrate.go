@@ -3,10 +3,13 @@ package postgres
 import (
 	"context"
 	"embed"
+	"errors"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store"
 	"github.com/helixagents/helix/store/internal/migrate"
 )
@@ -52,8 +55,12 @@ INSERT INTO helix.migrations (number, name, applied_at, readable_from) VALUES ($
 SELECT pg_advisory_xact_lock(hashtextextended('helix migrations ' || $1, 0))`
 )
 
-// migrate brings the tables up to date, all in one transaction: where it fails,
-// nothing was made.
+// migrationLimit is how long bringing the tables up to date may take, and waiting
+// for another process that does.
+const migrationLimit = 10 * time.Minute
+
+// bringUp brings the tables up to date, all in one transaction: where it fails,
+// nothing was made. ctx is only for finding out whether there is anything to do.
 func (b *Backend) bringUp(ctx context.Context, conn *pgx.Conn) error {
 	steps, err := migrations()
 	if err != nil {
@@ -66,7 +73,19 @@ func (b *Backend) bringUp(ctx context.Context, conn *pgx.Conn) error {
 	if missing, err := at.Missing(steps, !b.config.NoMigrate); err != nil || len(missing) == 0 {
 		return err
 	}
-	tx, err := conn.Begin(ctx)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), migrationLimit)
+	defer cancel()
+	if err = b.apply(ctx, conn, steps); errors.Is(err, context.DeadlineExceeded) {
+		return session.ErrUnavailable.WithCause(err, "the database's tables could not be brought up to date within %s: look for transactions that hold them",
+			migrationLimit)
+	}
+	return err
+}
+
+// apply makes the steps that are missing.
+func (b *Backend) apply(ctx context.Context, conn *pgx.Conn, steps []migrate.Step) error {
+	// What is read once the lock is held must be what whoever held it has left.
+	tx, err := conn.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
 	if err != nil {
 		return err
 	}
@@ -74,7 +93,8 @@ func (b *Backend) bringUp(ctx context.Context, conn *pgx.Conn) error {
 	if _, err := tx.Exec(ctx, lockMigrations, b.config.Schema); err != nil {
 		return err
 	}
-	if at, err = b.level(ctx, conn); err != nil { // another process may have been faster
+	at, err := b.level(ctx, conn) // another process may have been faster
+	if err != nil {
 		return err
 	}
 	missing, err := at.Missing(steps, true)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // changed tells readers of a stream, here and in other processes, that it has
@@ -17,8 +18,11 @@ func (b *Backend) changed(key streamKey) {
 	b.notifier.add(key)
 }
 
+// channelPrefix begins the names of notification channels.
+const channelPrefix = "helix_streams_"
+
 // channel is the notification channel of the configured schema.
-func (b *Backend) channel() string { return "helix_streams_" + b.config.Schema }
+func (b *Backend) channel() string { return channelPrefix + b.config.Schema }
 
 // quiet is how long streams that change are gathered before other processes are
 // told: notifying takes a lock that all transactions of the server that notify
@@ -154,7 +158,7 @@ func (w *watch) listenOnce(ctx context.Context) error {
 	w.listening.Store(true)
 	w.notifyAll() // of what was written before
 	for {
-		n, err := conn.WaitForNotification(ctx)
+		n, err := w.await(ctx, conn)
 		if err != nil {
 			return err
 		}
@@ -162,6 +166,27 @@ func (w *watch) listenOnce(ctx context.Context) error {
 			if hash, err := strconv.ParseUint(name, 36, 64); err == nil {
 				w.notifyHash(hash)
 			}
+		}
+	}
+}
+
+// await waits for a notification. While none arrives it makes sure now and then that
+// any could: of a connection whose other end is gone without a word, nothing is
+// heard for ever.
+func (w *watch) await(ctx context.Context, conn *pgx.Conn) (*pgconn.Notification, error) {
+	for {
+		waiting, cancel := context.WithTimeout(ctx, w.silence)
+		n, err := conn.WaitForNotification(waiting)
+		over := waiting.Err() != nil
+		cancel()
+		if err == nil || !over || ctx.Err() != nil || conn.IsClosed() {
+			return n, err
+		}
+		asking, cancel := context.WithTimeout(ctx, min(w.silence, lookLimit))
+		err = conn.Ping(asking)
+		cancel()
+		if err != nil {
+			return nil, err
 		}
 	}
 }

@@ -58,7 +58,8 @@ func newPool(ctx context.Context, c *Config) (*pgxpool.Pool, error) {
 	return pool, nil
 }
 
-// prepare checks the server and brings the tables up to date.
+// prepare checks the server and brings the tables up to date, which alone may take
+// longer than ctx lasts.
 func (b *Backend) prepare(ctx context.Context) error {
 	conn, err := b.pool.Acquire(ctx)
 	if err != nil {
@@ -78,6 +79,8 @@ func (b *Backend) prepare(ctx context.Context) error {
 	if err := b.bringUp(ctx, conn.Conn()); err != nil {
 		return err
 	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), b.config.ConnectTimeout)
+	defer cancel()
 	return b.checkRights(ctx, conn.Conn())
 }
 
@@ -92,12 +95,19 @@ func checkServer(version int, readOnly string) error {
 	return nil
 }
 
+// A list of privileges would ask for any of them. Sequences of identity columns need
+// no right.
 const selectRights = `
-SELECT coalesce(bool_and(has_table_privilege(c.oid, 'SELECT, INSERT, UPDATE, DELETE')), false)
+SELECT coalesce(bool_and(CASE c.relkind
+    WHEN 'S' THEN has_sequence_privilege(c.oid, 'USAGE')
+    ELSE has_table_privilege(c.oid, 'SELECT') AND has_table_privilege(c.oid, 'INSERT')
+     AND has_table_privilege(c.oid, 'UPDATE') AND has_table_privilege(c.oid, 'DELETE')
+END), false)
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-WHERE n.nspname = $1 AND c.relkind = 'r' AND c.relname <> 'migrations'`
+WHERE n.nspname = $1 AND c.relkind IN ('r', 'S') AND c.relname <> 'migrations'
+  AND NOT EXISTS (SELECT FROM pg_depend d WHERE d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.deptype = 'i' AND c.relkind = 'S')`
 
-// checkRights refuses tables that the user may see but not write.
+// checkRights refuses tables and sequences that the user may see but not use.
 func (b *Backend) checkRights(ctx context.Context, conn *pgx.Conn) error {
 	var ok bool
 	if err := conn.QueryRow(ctx, selectRights, b.config.Schema).Scan(&ok); err != nil || ok {
@@ -118,11 +128,12 @@ func openFailure(c *Config, err error) error {
 	}
 	out := session.ErrUnavailable.WithMessage("open %s: %s: %s", target, advice(c, err), withoutSecrets(c.URL, err))
 	out.Retryable = false
-	switch code(err) {
-	case stateReadOnly, stateDiskFull, stateTooManyConns, "57P03":
-		out.Retryable = true
-	case "":
+	switch state := code(err); {
+	case state == "":
 		out.Retryable = !isAddressError(err)
+	case state == stateReadOnly, state == stateDiskFull, state == stateTooManyConns,
+		strings.HasPrefix(state, "57P0"), strings.HasPrefix(state, "08"), strings.HasPrefix(state, "40"):
+		out.Retryable = true
 	}
 	return out
 }
@@ -146,7 +157,7 @@ func advice(c *Config, err error) string {
 		return "the server's disk is full: free some space on it"
 	case stateTooManyConns:
 		return "the server takes no more connections: raise its max_connections, or lower MaxConns here"
-	case "57P03":
+	case stateShutdown, stateCrash, stateStarting:
 		return "the server is starting up or shutting down"
 	case "":
 		if isAddressError(err) {
@@ -163,7 +174,7 @@ func isAddressError(err error) bool {
 }
 
 var (
-	urlPassword  = regexp.MustCompile(`(://[^:/@\s]*:)[^@\s]*@`)
+	urlPassword  = regexp.MustCompile(`(://[^:/@\s]*:)\S*@`) // up to the last @: one that is not escaped may be part of it
 	wordPassword = regexp.MustCompile(`(?i)(password\s*=\s*)('[^']*'|\S+)`)
 )
 

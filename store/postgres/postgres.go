@@ -137,11 +137,15 @@ func (c *Config) complete() error {
 	return nil
 }
 
+// maxSchema is how long the name of a schema may be: with what goes before it, it
+// names a channel, for which the server takes 63 bytes.
+const maxSchema = 63 - len(channelPrefix)
+
 // checkSchema holds a schema to what needs no escaping between quotes, in an
 // identifier or a text.
 func checkSchema(name string) error {
-	if len(name) > 50 || strings.HasPrefix(name, "pg_") {
-		return session.Invalid("schema", "%q must have at most 50 bytes and not begin with pg_", name)
+	if len(name) > maxSchema || strings.HasPrefix(name, "pg_") {
+		return session.Invalid("schema", "%q must have at most %d bytes and not begin with pg_", name, maxSchema)
 	}
 	for _, c := range name {
 		switch {

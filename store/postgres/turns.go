@@ -114,9 +114,7 @@ func (s *sessions) rewind(ctx context.Context, commit *session.Commit, d *draft)
 			return err
 		}
 		if repeated {
-			outcome := h.committed()
-			outcome.Repeated = true
-			committed = &outcome
+			committed = h.repeated(commit)
 			return nil
 		}
 		if err := h.holds(commit); err != nil {

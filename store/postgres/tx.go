@@ -25,6 +25,14 @@ type tx struct {
 	done  []func() // for when it stands
 }
 
+// A transaction keeps others from rows between its round trips. One whose process
+// is gone, perhaps with its whole host, is ended by the server within seconds, and
+// nobody waits longer than that for a row.
+const (
+	limitIdle = "SET LOCAL idle_in_transaction_session_timeout = '10s'"
+	limitWait = "SET LOCAL lock_timeout = '5s'"
+)
+
 // transact performs an operation in a transaction, which run leaves to be
 // committed unless it fails.
 func (b *Backend) transact(ctx context.Context, what string, run func(ctx context.Context, t *tx) error) error {
@@ -39,11 +47,24 @@ func (b *Backend) repeat(ctx context.Context, what string, run func() error) err
 	}
 	var err error
 	for range attempts {
-		if err = run(); err == nil || !isAgain(err) || ctx.Err() != nil {
+		if err = run(); err == nil {
+			return nil
+		}
+		b.renew(ctx, err)
+		if !isAgain(err) || ctx.Err() != nil {
 			break
 		}
 	}
 	return b.failure(what, err)
+}
+
+// renew has all connections of the backend's own pool made anew once one of them is
+// found dead, or to a server that is no longer the primary: the others most likely
+// are, too, and each would cost an operation to find out.
+func (b *Backend) renew(ctx context.Context, err error) {
+	if b.config.Pool == nil && ctx.Err() == nil && isLost(err) {
+		b.pool.Reset()
+	}
 }
 
 func (b *Backend) transactOnce(ctx context.Context, run func(ctx context.Context, t *tx) error) error {
@@ -54,6 +75,8 @@ func (b *Backend) transactOnce(ctx context.Context, run func(ctx context.Context
 	defer conn.Release()
 	t := &tx{b: b, conn: conn, batch: &pgx.Batch{}}
 	t.exec("BEGIN ISOLATION LEVEL READ COMMITTED") // so that what is asked under a lock is told as it is then
+	t.exec(limitIdle)
+	t.exec(limitWait)
 	if err = run(ctx, t); err == nil {
 		err = t.finish(ctx)
 	}

@@ -20,6 +20,9 @@ type watch struct {
 	// listening is set while notifications arrive: polling is then only for those
 	// that are lost with the process that was to send them.
 	listening atomic.Bool
+	// silence is how long nothing may be heard before the connection that listens is
+	// asked for a sign of life.
+	silence time.Duration
 
 	mu       sync.Mutex
 	closed   bool
@@ -35,7 +38,7 @@ type subscription struct{ signal chan struct{} }
 
 func newWatch(b *Backend) *watch {
 	return &watch{
-		b: b, closing: make(chan struct{}),
+		b: b, closing: make(chan struct{}), silence: 30 * time.Second,
 		readers: map[streamKey]map[*subscription]bool{}, byHash: map[uint64]map[streamKey]bool{},
 	}
 }
@@ -168,9 +171,14 @@ SELECT s.tenant, s.stream_id, s.number, s.revision
 FROM unnest($1::text[], $2::text[]) x(tenant, id)
 JOIN helix.streams s ON s.tenant = x.tenant AND s.stream_id = x.id`
 
+// lookLimit is how long one question about changes may take.
+const lookLimit = 5 * time.Second
+
 // look tells the readers of streams that have changed since the last look, in one
 // query for all of them.
 func (w *watch) look(ctx context.Context, seen map[streamKey]int64) error {
+	ctx, cancel := context.WithTimeout(ctx, lookLimit)
+	defer cancel()
 	tenants, ids := w.watched()
 	found := make(map[streamKey]int64, len(ids))
 	err := w.b.query(ctx, "look for changes", func(rows pgx.Rows) error {
