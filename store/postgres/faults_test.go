@@ -178,3 +178,115 @@ func (r *runner) work(ctx context.Context, n int) error {
 	}
 	return nil
 }
+
+// TestServerGone ends all connections of a pool at once, as a server does that is
+// started again: only a few operations fail before all are made anew.
+func TestServerGone(t *testing.T) {
+	t.Parallel()
+	const conns = 16
+	b := openTest(t, func(c *Config) { c.MaxConns = conns })
+	r := newRunner(t, b, "a")
+	held := make([]*pgxpool.Conn, conns)
+	pids := make([]uint32, conns)
+	for i := range held {
+		conn, err := b.pool.Acquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		held[i], pids[i] = conn, conn.Conn().PgConn().PID()
+	}
+	for _, conn := range held {
+		conn.Release()
+	}
+	if n := ExecForTest(t, "SELECT pg_terminate_backend(pid::integer, 5000) FROM unnest($1::bigint[]) pid", pids); n != conns {
+		t.Fatalf("%d connections were ended", n)
+	}
+	failed := 0
+	for range conns {
+		switch err := r.commit(t.Context()); {
+		case err == nil:
+		case session.IsRetryable(err):
+			failed++
+			r.step--
+		default:
+			t.Fatal(err)
+		}
+	}
+	if failed > 2 {
+		t.Errorf("%d operations failed", failed)
+	}
+}
+
+// TestLimits has transactions ended, and waited for, for seconds only: within each,
+// and in no other way.
+func TestLimits(t *testing.T) {
+	t.Parallel()
+	b := openTest(t, func(c *Config) { c.MaxConns = 1 })
+	const ask = "SELECT current_setting('idle_in_transaction_session_timeout') || ' ' || current_setting('lock_timeout')"
+	var within, after string
+	err := b.transact(t.Context(), "ask", func(_ context.Context, t *tx) error {
+		t.ask(func(rows pgx.Rows) error { return rows.Scan(&within) }, ask)
+		return nil
+	})
+	if err != nil || within != "10s 5s" {
+		t.Errorf("within a transaction: %q, %v", within, err)
+	}
+	err = b.query(t.Context(), "ask", func(rows pgx.Rows) error { return rows.Scan(&after) }, ask)
+	if err != nil || after != "0 0" {
+		t.Errorf("afterwards: %q, %v", after, err)
+	}
+}
+
+// TestHeldRow has somebody hold a session's row: who waits for it is told to try
+// again.
+func TestHeldRow(t *testing.T) {
+	t.Parallel()
+	b := openTest(t)
+	r := newRunner(t, b, "a")
+	held, err := b.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = held.Rollback(t.Context()) }()
+	if _, err := held.Exec(t.Context(), b.sql(lockOnly), session.DefaultTenant, "a"); err != nil {
+		t.Fatal(err)
+	}
+	begun := time.Now()
+	err = r.s.RenewLease(t.Context(), "a", r.fence, time.Hour)
+	if !errors.Is(err, session.ErrUnavailable) || !session.IsRetryable(err) {
+		t.Errorf("got %v, want a retryable error", err)
+	}
+	if took := time.Since(begun); took > 30*time.Second {
+		t.Errorf("it took %v", took)
+	}
+}
+
+// TestRepeatedEnd repeats a run's last commit: it tells the request to stop that it
+// has consumed each time, until another run has begun.
+func TestRepeatedEnd(t *testing.T) {
+	t.Parallel()
+	for name, rewind := range map[string]*int{"in one statement": nil, "with a rewind": new(0)} {
+		b := openTest(t)
+		r := newRunner(t, b, "a")
+		if _, err := r.s.RequestStop(t.Context(), "a", session.Stop{RunID: "run", Kind: session.StopInterrupt, Reason: "enough"}); err != nil {
+			t.Fatal(err)
+		}
+		end := &session.Commit{
+			SessionID: "a", RunID: "run", Key: "end", Version: r.version, Fence: r.fence,
+			Change: session.Change{KeepMessages: rewind, Outcome: &session.Outcome{Status: session.RunSuspendedClientTool}},
+		}
+		for i := range 3 {
+			out, err := r.s.Commit(t.Context(), end)
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			if out.Repeated != (i > 0) || out.Stop == nil || out.Stop.RunID != "run" || out.Stop.Reason != "enough" {
+				t.Errorf("%s: time %d: %+v, stop %+v", name, i, out, out.Stop)
+			}
+		}
+		stop, err := r.s.StopRequest(t.Context(), "a", "run")
+		if err != nil || stop != nil {
+			t.Errorf("%s: the request still stands: %+v, %v", name, stop, err)
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -121,6 +122,11 @@ func TestOpenRefuses(t *testing.T) {
 		"no sense":  {Config{URL: "postgres://user:" + secret + "@host:port/x"}, session.ErrInvalid, "database URL"},
 		"no scheme": {Config{URL: "localhost/helix"}, session.ErrInvalid, "database URL"},
 		"schema":    {Config{URL: DatabaseForTest(t), Schema: `a"b`}, session.ErrInvalid, "schema"},
+		"long schema": {
+			Config{URL: DatabaseForTest(t), Schema: strings.Repeat("s", 50)}, session.ErrInvalid, "at most 49 bytes",
+		},
+		"@ in the password":     {Config{URL: "postgres://u:p@" + secret + "@host:port/x"}, session.ErrInvalid, "database URL"},
+		"password as a setting": {Config{URL: "postgres://u@host:port/x?password=" + secret}, session.ErrInvalid, "database URL"},
 		"closed port": {
 			Config{URL: "postgres://u:" + secret + "@127.0.0.1:1/x"}, session.ErrUnavailable, "check the address",
 		},
@@ -184,11 +190,143 @@ func TestServerErrors(t *testing.T) {
 		stateReadOnly:     {"read-only", true},
 		stateTooManyConns: {"max_connections", true},
 		stateNoRights:     {"lacks a right", false},
-		"57P01":           {"unavailable", true},
+		stateShutdown:     {"unavailable", true},
+		stateLockTimeout:  {"somebody else", true},
+		"21000":           {"refused the statement", false},
+		"42601":           {"refused the statement", false},
 	} {
 		err := b.failure("write", &pgconn.PgError{Code: state, Message: "said the server"})
 		if !errors.Is(err, session.ErrUnavailable) || session.IsRetryable(err) != want.retry || !strings.Contains(err.Error(), want.says) {
 			t.Errorf("%s: %v", state, err)
 		}
+	}
+	for state, want := range map[string]bool{
+		stateShutdown: true, stateCrash: true, stateStarting: true, stateTooManyConns: true, stateDeadlock: true, "08006": true,
+		stateNoRights: false, stateNoDatabase: false,
+	} {
+		if err := openFailure(&b.config, &pgconn.PgError{Code: state}); session.IsRetryable(err) != want {
+			t.Errorf("opening: %s: %v", state, err)
+		}
+	}
+}
+
+// TestDataErrors has what the data is to blame for refused for good.
+func TestDataErrors(t *testing.T) {
+	t.Parallel()
+	b := openTest(t)
+	ignore := func(pgx.Rows) error { return nil }
+	var n int
+	for name, c := range map[string]struct {
+		err  error
+		want error
+	}{
+		"a number out of the column's range": {
+			b.query(t.Context(), "write", ignore, "SELECT $1::integer", int64(1)<<40), session.ErrInvalid,
+		},
+		"the same in a transaction": {
+			b.transact(t.Context(), "write", func(_ context.Context, t *tx) error {
+				t.exec("SELECT $1::integer", int64(1)<<40)
+				return nil
+			}), session.ErrInvalid,
+		},
+		"a number out of the server's range": {b.query(t.Context(), "write", ignore, "SELECT (2147483647 + $1::integer)", 1), session.ErrInvalid},
+		"a constraint": {
+			b.query(t.Context(), "write", ignore, "INSERT INTO helix.migrations (number) VALUES (1000)"), session.ErrInvalid,
+		},
+		"a message too long": {b.failure("write", errors.New("message body too large")), session.ErrTooLarge},
+		"a column of another type": {
+			b.query(t.Context(), "read", func(rows pgx.Rows) error { return rows.Scan(&n) }, "SELECT 'x'::text"), session.ErrCorrupt,
+		},
+	} {
+		if !errors.Is(c.err, c.want) || session.IsRetryable(c.err) {
+			t.Errorf("%s: got %v, want %v", name, c.err, c.want)
+		}
+	}
+	if err := b.query(t.Context(), "read", ignore, "SELECT 1"); err != nil {
+		t.Errorf("afterwards: %v", err)
+	}
+}
+
+// TestSlowMigration has another process bring the tables up to date for longer than
+// connecting may take.
+func TestSlowMigration(t *testing.T) {
+	t.Parallel()
+	config := Config{URL: DatabaseForTest(t), Schema: SchemaForTest(t), ConnectTimeout: 500 * time.Millisecond}
+	conn, err := pgx.Connect(t.Context(), config.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(t.Context()) }()
+	other, err := conn.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := other.Exec(t.Context(), lockMigrations, config.Schema); err != nil {
+		t.Fatal(err)
+	}
+	opened := make(chan error, 1)
+	go func() {
+		b, err := OpenConfig(config)
+		if err == nil {
+			err = b.Close()
+		}
+		opened <- err
+	}()
+	select {
+	case err := <-opened:
+		t.Fatalf("it did not wait: %v", err)
+	case <-time.After(3 * config.ConnectTimeout):
+	}
+	if err := other.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-opened; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestRights refuses tables, and a sequence, of which the user lacks one right.
+func TestRights(t *testing.T) {
+	t.Parallel()
+	schema, role := openTest(t).config.Schema, SchemaForTest(t)
+	execTest(t, "CREATE ROLE "+role+" LOGIN PASSWORD 'word'", "GRANT USAGE ON SCHEMA "+schema+" TO "+role,
+		"GRANT SELECT ON ALL TABLES IN SCHEMA "+schema+" TO "+role)
+	t.Cleanup(func() { execTest(t, "DROP OWNED BY "+role, "DROP ROLE "+role) })
+	config := Config{URL: at(t, func(u *url.URL) { u.User = url.UserPassword(role, "word") }), Schema: schema}
+	for _, grant := range []string{
+		"SELECT, INSERT, UPDATE ON ALL TABLES", "SELECT, INSERT, UPDATE, DELETE ON ALL TABLES", "USAGE ON SEQUENCE session_numbers",
+	} {
+		b, err := OpenConfig(config)
+		if err == nil {
+			_ = b.Close()
+		}
+		if !errors.Is(err, session.ErrUnavailable) || !strings.Contains(err.Error(), "lacks rights") {
+			t.Errorf("without %s: %v", grant, err)
+		}
+		if sequence, ok := strings.CutPrefix(grant, "USAGE ON SEQUENCE "); ok {
+			execTest(t, "GRANT USAGE ON SEQUENCE "+schema+"."+sequence+" TO "+role)
+		} else {
+			execTest(t, "GRANT "+grant+" IN SCHEMA "+schema+" TO "+role)
+		}
+	}
+	b, err := OpenConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = b.Close() }()
+	if err := b.Sessions().Create(t.Context(), &session.State{ID: "a", Agent: "a", Status: session.Active}); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestLongSchema has notifications sent under the longest name that is taken.
+func TestLongSchema(t *testing.T) {
+	t.Parallel()
+	name := SchemaForTest(t)
+	name += strings.Repeat("_", maxSchema-len(name))
+	t.Cleanup(func() { execTest(t, "DROP SCHEMA IF EXISTS "+name+" CASCADE") })
+	b := openTest(t, func(c *Config) { c.Schema = name })
+	if _, err := b.pool.Exec(t.Context(), "SELECT pg_notify($1, '')", b.channel()); err != nil {
+		t.Error(err)
 	}
 }

@@ -1,9 +1,14 @@
 package postgres
 
 import (
+	"context"
 	"fmt"
+	"net"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/helixagents/helix/stream"
 )
@@ -104,4 +109,69 @@ func TestPolling(t *testing.T) {
 		say(t, writer, n+1)
 		expect(t, out, fmt.Sprint(n+1), 5*time.Second)
 	}
+}
+
+// deaf is a connection that can stop hearing of its other end without a word.
+type deaf struct {
+	net.Conn
+	silent *atomic.Bool
+}
+
+func (d *deaf) Read(p []byte) (int, error) {
+	for {
+		n, err := d.Conn.Read(p)
+		if err != nil || !d.silent.Load() {
+			return n, err
+		}
+	}
+}
+
+// TestHalfOpen has the connection that listens fall silent: that is found out. While
+// it does hear, looking after it loses nothing.
+func TestHalfOpen(t *testing.T) {
+	t.Parallel()
+	config, err := pgxpool.ParseConfig(DatabaseForTest(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	silent, dialed := &atomic.Bool{}, &atomic.Int32{}
+	config.MaxConns = 1
+	dial := config.ConnConfig.DialFunc
+	config.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := dial(ctx, network, addr)
+		if err != nil || dialed.Add(1) == 1 { // the first is the pool's
+			return conn, err
+		}
+		return &deaf{Conn: conn, silent: silent}, nil
+	}
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	writer := openTest(t)
+	reader := openTest(t, func(c *Config) { c.Pool, c.Schema, c.PollInterval = pool, writer.config.Schema, time.Hour })
+	reader.watch.silence = 50 * time.Millisecond
+	if _, err := writer.Streams().Reactivate(t.Context(), "a", stream.Producer{Session: "a", Epoch: 1}); err != nil {
+		t.Fatal(err)
+	}
+	out := follow(t, reader, "a")
+	expect(t, out, "caught-up", 5*time.Second)
+	waitListening(t, reader)
+	for n := range int64(5) {
+		<-time.After(70 * time.Millisecond) // it was asked for a sign of life meanwhile
+		say(t, writer, n+1)
+		expect(t, out, fmt.Sprint(n+1), 5*time.Second)
+	}
+	silent.Store(true)
+	for deadline := time.Now().Add(10 * time.Second); reader.watch.listening.Load(); {
+		if time.Now().After(deadline) {
+			t.Fatal("it still waits")
+		}
+		<-time.After(5 * time.Millisecond)
+	}
+	silent.Store(false)
+	waitListening(t, reader)
+	say(t, writer, 6)
+	expect(t, out, "6", 5*time.Second)
 }
