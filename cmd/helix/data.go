@@ -2,10 +2,11 @@ package main
 
 import (
 	"fmt"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/helixagents/helix/internal/backend"
 )
 
 // dataAddress is the address of the store that a --data flag names: a server, a
@@ -45,11 +46,7 @@ func dataFile(data string) string {
 func shown(address string) string {
 	path, ok := strings.CutPrefix(address, "sqlite:")
 	if !ok {
-		if u, err := url.Parse(address); err == nil {
-			return u.Redacted()
-		}
-		scheme, _, _ := strings.Cut(address, ":")
-		return scheme + ":…"
+		return backend.Redacted(address)
 	}
 	if home, err := os.UserHomeDir(); err == nil {
 		if rest, ok := strings.CutPrefix(path, home+string(filepath.Separator)); ok {

@@ -80,6 +80,26 @@ func unknown(scheme string) error {
 	return session.Invalid("store", "%q is none of sqlite:, postgres://, redis:// and memory:", scheme+":")
 }
 
+// Redacted is an address of a server without its passwords, which may be the user's
+// or those of parameters.
+func Redacted(address string) string {
+	u, err := url.Parse(address)
+	if err != nil || u.Opaque != "" {
+		scheme, _, _ := strings.Cut(address, ":")
+		return scheme + ":…"
+	}
+	parameters := strings.Split(u.RawQuery, "&")
+	for i, parameter := range parameters {
+		raw, _, _ := strings.Cut(parameter, "=")
+		name, err := url.QueryUnescape(raw)
+		if err != nil || strings.Contains(strings.ToLower(name), "password") {
+			parameters[i] = raw + "=xxxxx"
+		}
+	}
+	u.RawQuery = strings.Join(parameters, "&")
+	return u.Redacted()
+}
+
 // take removes a parameter of ours from a URL that is then handed to a driver. One
 // that cannot be read is left to the driver, which says what is wrong with it
 // without showing its password.

@@ -23,7 +23,7 @@ const oldest = 14
 func newPool(ctx context.Context, c *Config) (*pgxpool.Pool, error) {
 	config, err := pgxpool.ParseConfig(c.URL)
 	if err != nil {
-		return nil, session.Invalid("database URL", "cannot be understood: %s", withoutSecrets(c.URL, err))
+		return nil, session.Invalid("database URL", "cannot be understood: %s", misread(err))
 	}
 	switch {
 	case c.MaxConns > 0:
@@ -171,6 +171,18 @@ func advice(c *Config, err error) string {
 func isAddressError(err error) bool {
 	e, ok := errors.AsType[*net.DNSError](err)
 	return ok && e.IsNotFound
+}
+
+var quoted = regexp.MustCompile(`"[^"]*"`)
+
+// misread says why a URL cannot be understood, without anything that is in it: where
+// its password ends is as unclear as the rest.
+func misread(err error) string {
+	text := err.Error()
+	if at := strings.LastIndex(text, "`: "); at >= 0 { // the driver shows the URL between such quotes
+		text = text[at+len("`: "):]
+	}
+	return quoted.ReplaceAllString(text, `"…"`)
 }
 
 var (

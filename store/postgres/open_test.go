@@ -125,8 +125,9 @@ func TestOpenRefuses(t *testing.T) {
 		"long schema": {
 			Config{URL: DatabaseForTest(t), Schema: strings.Repeat("s", 50)}, session.ErrInvalid, "at most 49 bytes",
 		},
-		"@ in the password":     {Config{URL: "postgres://u:p@" + secret + "@host:port/x"}, session.ErrInvalid, "database URL"},
-		"password as a setting": {Config{URL: "postgres://u@host:port/x?password=" + secret}, session.ErrInvalid, "database URL"},
+		"@ in the password":       {Config{URL: "postgres://u:p@" + secret + "@host:port/x"}, session.ErrInvalid, "database URL"},
+		"a space in the password": {Config{URL: "postgres://u:p@a " + secret + "@host:port/x"}, session.ErrInvalid, "database URL"},
+		"password as a setting":   {Config{URL: "postgres://u@host:port/x?password=" + secret}, session.ErrInvalid, "database URL"},
 		"closed port": {
 			Config{URL: "postgres://u:" + secret + "@127.0.0.1:1/x"}, session.ErrUnavailable, "check the address",
 		},
