@@ -42,7 +42,8 @@ type Config struct {
 	// PollInterval is how often readers of streams look for what other processes
 	// wrote while nothing is listened for. Defaults to 100 milliseconds.
 	PollInterval time.Duration
-	// ConnectTimeout is how long opening waits for the server. Defaults to 5
+	// ConnectTimeout is how long opening waits for the server. Bringing the tables up to
+	// date, or waiting for another process that does, may take longer. Defaults to 5
 	// seconds.
 	ConnectTimeout time.Duration
 	// Clock is the store's clock, on which leases and deadlines run. Defaults to that
