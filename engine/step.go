@@ -104,6 +104,8 @@ func (t *turn) settleRest(f *flight, stop *session.Stop) {
 			continue
 		}
 		switch {
+		case c.result != nil: // it was carried out, and could not be settled
+			c.settled = c.result
 		case c.Rejected != nil:
 			c.settled = t.failed(c, c.Rejected, 0)
 		case c.Kind == session.CallFinish:

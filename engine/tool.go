@@ -41,7 +41,7 @@ func (t *turn) callTool(ctx context.Context, e Effect) error {
 		t.mu.Unlock()
 		select {
 		case <-running:
-			return nil
+			return t.callTool(ctx, e) // it may not have come to an end
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
@@ -322,6 +322,9 @@ func (t *turn) storeRest(ctx context.Context) {
 func (t *turn) lastOf(f *flight, c *call) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if c.ending { // it was asked before, could not be settled, and another has gone ahead
+		return false
+	}
 	c.ending = true
 	for _, other := range f.calls {
 		if other != c && !other.ending && other.settled == nil && other.Kind != session.CallFinish && other.Rejected == nil {

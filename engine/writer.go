@@ -189,14 +189,11 @@ func (w *writer) carry(ctx context.Context, do func(stream.Batch) (int64, error)
 	if err != nil {
 		return false, err
 	}
-	last, err := do(batch)
-	ride.last, ride.err = last, nil
-	if err != nil {
-		ride.err = session.ErrUnavailable.WithCause(err, "the commit that carried the chunks failed")
+	if err := ride.along(func() (int64, error) { return do(batch) }); err != nil {
+		return len(batch.Chunks) > 0, err
 	}
-	close(ride.done)
-	if carried = len(batch.Chunks) > 0; !carried || err != nil {
-		return carried, err
+	if len(batch.Chunks) == 0 {
+		return false, nil
 	}
 	return true, w.wait(ctx)
 }
@@ -206,6 +203,18 @@ type riding struct {
 	done chan struct{}
 	last int64 // valid when done, as is err
 	err  error
+}
+
+// along does what the batch goes along with. Unless that goes well, and also if it
+// panics, nobody knows whether the batch was written.
+func (r *riding) along(do func() (int64, error)) (err error) {
+	defer close(r.done)
+	r.err = session.ErrUnavailable.WithMessage("the commit that carried the chunks failed")
+	last, err := do()
+	if err == nil {
+		r.last, r.err = last, nil
+	}
+	return err
 }
 
 func (r *riding) Wait(ctx context.Context) (int64, error) {

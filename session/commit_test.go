@@ -269,6 +269,9 @@ func TestUsageAddsEveryField(t *testing.T) {
 	if err != nil || wantErr != nil || string(raw) != string(want) {
 		t.Errorf("encoded as %s, %v; want %s", raw, err, want)
 	}
+	if behind, err := one.AppendJSON([]byte("[1,")); err != nil || string(behind) != "[1,"+string(want) {
+		t.Errorf("appended as %s, %v", behind, err)
+	}
 	if one.TotalTokens() != one.InputTokens+one.OutputTokens {
 		t.Error("total tokens are not input and output")
 	}

@@ -89,6 +89,7 @@ type Usage struct {
 // AppendJSON appends the usage as JSON: every commit of a step stores it.
 func (u Usage) AppendJSON(b []byte) ([]byte, error) {
 	b = append(b, '{')
+	start := len(b)
 	for _, count := range [...]struct {
 		name string
 		n    int64
@@ -104,7 +105,7 @@ func (u Usage) AppendJSON(b []byte) ([]byte, error) {
 		if count.n == 0 {
 			continue
 		}
-		if len(b) > 1 {
+		if len(b) > start {
 			b = append(b, ',')
 		}
 		b = append(AppendString(b, count.name), ':')

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -33,7 +34,8 @@ type Config struct {
 	LeaseTTL time.Duration
 	// Heartbeat is how often leases are renewed. Defaults to a third of LeaseTTL.
 	Heartbeat time.Duration
-	// Sweep is how often orphaned runs are looked for. Defaults to 5 seconds.
+	// Sweep is about how often orphaned runs are looked for, by whichever of the
+	// processes with the same agents comes first. Defaults to 5 seconds.
 	Sweep time.Duration
 	// NoRecovery keeps this process from taking over orphaned runs.
 	NoRecovery bool
@@ -116,10 +118,7 @@ func New(cfg Config) (*Runtime, error) {
 	r.stop = stop
 	r.loops.Go(func() { r.every(ctx, cfg.Heartbeat, r.renewLeases) })
 	if !cfg.NoRecovery {
-		r.loops.Go(func() {
-			r.sweep(ctx) // what the process before this one has left is not to wait
-			r.every(ctx, cfg.Sweep, r.sweepInTurn)
-		})
+		r.loops.Go(func() { r.sweeps(ctx) })
 	}
 	return r, nil
 }
@@ -318,14 +317,37 @@ func (r *Runtime) sweep(ctx context.Context) {
 	r.each(ctx, "owed closes", sessions.OwedCloses, r.settleClose)
 }
 
-// sweepInTurn sweeps unless another process has just done so. Of the processes
-// with the same agents one sweeps in each interval, whoever comes first: a fleet
-// costs the store no more than one process, and what it finds is spread over all of
-// them. So the lock is left to expire, and nobody holds it from one sweep to the
-// next.
+// sweeps sweeps at once, for what the process before this one has left is not to
+// wait, and then about once in an interval. The wait is random, so that of several
+// processes not always the same comes first.
+func (r *Runtime) sweeps(ctx context.Context) {
+	r.sweep(ctx)
+	for {
+		timer := time.NewTimer(r.cfg.Sweep*3/4 + rand.N(r.cfg.Sweep/2+1))
+		select {
+		case <-timer.C:
+			r.sweepInTurn(ctx)
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		}
+	}
+}
+
+// sweepInTurn sweeps unless another process has just done so: a fleet with the
+// same agents costs the store little more than one process, and what it finds is
+// spread over all of them. The lock is left to expire, so that nobody holds it from
+// one sweep to the next. A process that closes takes nothing over and leaves the
+// turn to others.
 func (r *Runtime) sweepInTurn(ctx context.Context) {
+	r.mu.Lock()
+	closing := r.closing
+	r.mu.Unlock()
+	if closing {
+		return
+	}
 	name := "sweep/" + Name + "/" + r.handler.AgentSet()
-	_, ours, err := r.cfg.Backend.Locks().TryAcquire(ctx, name, session.NewOwner(Name), r.cfg.Sweep*3/4)
+	_, ours, err := r.cfg.Backend.Locks().TryAcquire(ctx, name, session.NewOwner(Name), max(r.cfg.Sweep/2, 1))
 	switch {
 	case err != nil:
 		r.sweepFailed(ctx, "lock", err)

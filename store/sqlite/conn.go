@@ -55,6 +55,18 @@ func open(path string, pragmas ...string) (*conn, error) {
 	return &conn{raw: raw, statements: map[string]*statement{}}, nil
 }
 
+// limit bounds the size of the file, if bytes is not 0.
+func (c *conn) limit(bytes int64) error {
+	if bytes <= 0 {
+		return nil
+	}
+	r, err := c.one("PRAGMA page_size") // that of an existing file is its own
+	if err == nil {
+		_, err = c.one(fmt.Sprintf("PRAGMA max_page_count = %d", max(bytes/r.int64(), 1)))
+	}
+	return err
+}
+
 // setBusyTimeout says how long statements wait for another connection's locks.
 func (c *conn) setBusyTimeout(d time.Duration) error {
 	_, err := c.one(fmt.Sprintf("PRAGMA busy_timeout = %d", d.Milliseconds()))

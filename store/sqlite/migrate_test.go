@@ -89,6 +89,31 @@ func TestNewerDatabase(t *testing.T) {
 	}
 }
 
+func TestNoMigrate(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "helix.db")
+	if _, err := OpenConfig(Config{Path: path, NoMigrate: true}); !errors.Is(err, session.ErrNotSupported) {
+		t.Errorf("a file that is not there: %v", err)
+	}
+	if _, err := os.Stat(path); err == nil {
+		t.Error("it was made")
+	}
+	for _, applied := range []bool{false, true} {
+		steps, err := Migrations(path)
+		if err != nil || len(steps) == 0 || steps[0].Applied() != applied {
+			t.Errorf("the migrations are %+v, %v", steps, err)
+		}
+		openPath(t, path)
+	}
+	b, err := OpenConfig(Config{Path: path, NoMigrate: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestOpenRefuses(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -24,6 +24,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"os"
 	"strings"
 	"time"
 
@@ -140,11 +141,16 @@ func (c *Config) complete() error {
 // date. Switching to the write-ahead log fails at once, not after the busy
 // timeout, while another process opens the same new file: so it is tried again.
 func openReady(config Config) (*conn, error) {
+	if config.NoMigrate {
+		if _, err := os.Stat(config.Path); err != nil { // opening would make the file
+			return nil, session.ErrNotSupported.WithCause(err, "there is no database to use: run \"helix migrate up\"")
+		}
+	}
 	deadline := time.Now().Add(config.BusyTimeout)
 	for {
 		c, err := open(config.Path, config.pragmas()...)
 		if err == nil {
-			if err = errors.Join(bringUp(c, !config.NoMigrate, config.Clock()), c.setBusyTimeout(0)); err == nil { // from here on the writer waits
+			if err = errors.Join(bringUp(c, !config.NoMigrate, config.Clock()), c.limit(config.MaxSize), c.setBusyTimeout(0)); err == nil { // from here on the writer waits
 				return c, nil
 			}
 			err = errors.Join(err, c.close())
@@ -161,7 +167,7 @@ const pageSize = 4096
 
 // pragmas are the settings of the writing connection.
 func (c *Config) pragmas() []string {
-	out := []string{
+	return []string{
 		fmt.Sprintf("busy_timeout(%d)", c.BusyTimeout.Milliseconds()),
 		fmt.Sprintf("page_size(%d)", pageSize),
 		"journal_mode(WAL)",
@@ -169,10 +175,6 @@ func (c *Config) pragmas() []string {
 		"temp_store(MEMORY)",
 		"cache_size(-16000)",
 	}
-	if c.MaxSize > 0 {
-		out = append(out, fmt.Sprintf("max_page_count(%d)", max(c.MaxSize/pageSize, 1)))
-	}
-	return out
 }
 
 // Sessions implements [store.Backend].

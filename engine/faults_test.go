@@ -1,0 +1,127 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/engine"
+	"github.com/helixagents/helix/llm/scripted"
+	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store"
+	"github.com/helixagents/helix/store/memory"
+	"github.com/helixagents/helix/store/storetest"
+)
+
+// echo is an agent that calls its one tool once; ran counts how often that ran.
+func echo(ran *atomic.Int64) *helix.Agent {
+	return &helix.Agent{
+		Name: "echo", Model: scripted.New(scripted.Call("echo", `{}`), scripted.Text("done")),
+		Tools: []helix.Tool{{Name: "echo", Execute: helix.Func(func(context.Context, *helix.Call, struct{}) (string, error) {
+			ran.Add(1)
+			return "ok", nil
+		})}},
+	}
+}
+
+// turn opens a turn of an agent and drives it with handle, to its end.
+func turn(t *testing.T, h *engine.Handler, agent *helix.Agent, handle func(engine.Effect) (engine.Result, error)) {
+	t.Helper()
+	if err := h.Register(agent); err != nil {
+		t.Fatal(err)
+	}
+	opened, err := h.Open(t.Context(), engine.OpenRequest{
+		Kind: session.RunExecute, Agent: agent, SessionID: "s", RunID: "run-1", Input: helix.Input{Message: helix.UserText("hi")},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	machine, wave := engine.NewMachine(opened.Key, opened.Run.ID, opened.Position)
+	for wave != nil {
+		var results []engine.Result
+		for _, e := range wave {
+			r, err := handle(e)
+			if err != nil {
+				t.Fatalf("%s: %v", e.Key(), err)
+			}
+			results = append(results, r)
+		}
+		wave, _ = machine.Next(results)
+	}
+}
+
+// A call whose result cannot be settled is delivered again while it is at it: the
+// second delivery sees to the result, and the tool does not run again.
+func TestUnsettledCallDeliveredTwice(t *testing.T) {
+	t.Parallel()
+	db := memory.New(memory.Config{})
+	faults := storetest.NewFaults(db)
+	faults.Fail(func(op storetest.Op) storetest.When {
+		if op.Name == "Settle" && op.Nth <= 7 { // as often as one write is tried
+			return storetest.Before
+		}
+		return storetest.Pass
+	})
+	var ran atomic.Int64
+	h := engine.NewHandler(engine.Config{Backend: faults, Runtime: "test"})
+	turn(t, h, echo(&ran), func(e engine.Effect) (engine.Result, error) {
+		if e.Kind != engine.CallTool {
+			return h.Handle(t.Context(), e)
+		}
+		var first sync.WaitGroup
+		first.Go(func() {
+			if _, err := h.Handle(t.Context(), e); !session.IsRetryable(err) {
+				t.Errorf("the first delivery: %v", err)
+			}
+		})
+		for ran.Load() == 0 {
+			time.Sleep(time.Millisecond) // until the first is at it
+		}
+		defer first.Wait()
+		return h.Handle(t.Context(), e)
+	})
+	messages, err := db.Sessions().AllMessages(t.Context(), "s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range messages {
+		if m := &messages[i]; m.Role == session.RoleTool && string(m.Parts[0].ResultJSON()) != `"ok"` {
+			t.Errorf("the model was told %s", m.Parts[0].ResultJSON())
+		}
+	}
+	if ran.Load() != 1 {
+		t.Errorf("the tool ran %d times", ran.Load())
+	}
+}
+
+// panicking is a backend whose first commit panics.
+type panicking struct {
+	store.Backend
+	once sync.Once
+}
+
+func (p *panicking) Commit(ctx context.Context, c *store.Commit) (*session.Committed, int64, error) {
+	p.once.Do(func() { panic("a fault of the store") })
+	return p.Backend.Commit(ctx, c)
+}
+
+// A store that panics fails the run; it does not hang it.
+func TestCommitThatPanics(t *testing.T) {
+	t.Parallel()
+	db := memory.New(memory.Config{})
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	h := engine.NewHandler(engine.Config{Backend: &panicking{Backend: db}, Runtime: "test"})
+	turn(t, h, echo(new(atomic.Int64)), func(e engine.Effect) (engine.Result, error) { return h.Handle(ctx, e) })
+	state, err := db.Sessions().Load(t.Context(), "s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if state.Status != session.Failed || !errors.Is(state.Error, session.ErrInternal) {
+		t.Errorf("the session is %s: %v", state.Status, state.Error)
+	}
+}
