@@ -186,7 +186,7 @@ func (s *sessions) CleanCalls(ctx context.Context, before time.Time) (int, error
 func (r *record) cleanCalls(before time.Time) int {
 	n, open := 0, r.openMessage()
 	for messageID, list := range r.calls {
-		if messageID == open && !ended(r.state.Status) {
+		if messageID == r.state.SuspendedStep || messageID == open && !ended(r.state.Status) {
 			continue
 		}
 		kept := slices.DeleteFunc(list, func(row *call) bool { return row.at.Before(before) })

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	goredis "github.com/redis/go-redis/v9"
+
 	"github.com/helixagents/helix/session"
 )
 
@@ -203,22 +205,34 @@ func (s *sessions) CleanCalls(ctx context.Context, before time.Time) (int, error
 	if err := s.b.begin(ctx, name); err != nil {
 		return 0, err
 	}
-	slot := s.b.keys.listing(s.tenant)
-	found, err := s.b.client.ZRangeWithScores(ctx, slot+indexCalls, 0, -1).Result()
+	found, err := s.b.client.ZRangeWithScores(ctx, s.b.keys.listing(s.tenant)+indexCalls, 0, -1).Result()
 	if err != nil {
 		return 0, failure(name, err)
 	}
 	total := 0
+	for part := range slices.Chunk(found, 100) {
+		n, err := s.cleanCalls(ctx, name, before, part)
+		if total += n; err != nil {
+			return total, err
+		}
+	}
+	return total, nil
+}
+
+// cleanCalls cleans some of the sessions that may have rows.
+func (s *sessions) cleanCalls(ctx context.Context, name string, before time.Time, found []goredis.Z) (total int, err error) {
+	began := time.Now()
 	var empty []correction
 	for _, z := range found {
 		id := text(z.Member)
+		untrue := correction{hint{s.b.keys.listing(s.tenant), indexCalls, id, score(z.Score), inPlace}, ""}
 		w := &batch{}
-		w.do("cleancalls", keyCalls+keyMetas, micros(before))
+		w.do("cleancalls", keyCalls+keyMetas+keyDoc, micros(before))
 		out, err := s.apply(ctx, id, name, "", w)
 		r, refused := errors.AsType[*refusal](err)
 		switch {
 		case refused && r.why == "missing":
-			empty = append(empty, correction{hint{slot, indexCalls, id, score(z.Score)}, ""})
+			empty = append(empty, untrue)
 			continue
 		case err != nil:
 			return total, failure(name, err)
@@ -232,9 +246,9 @@ func (s *sessions) CleanCalls(ctx context.Context, before time.Time) (int, error
 			return total, err
 		}
 		if v.header == nil || !v.header.isRunning() {
-			empty = append(empty, correction{hint{slot, indexCalls, id, score(z.Score)}, ""})
+			empty = append(empty, untrue)
 		}
 	}
-	s.b.settle(ctx, empty)
+	s.b.settle(ctx, began, empty)
 	return total, nil
 }

@@ -16,7 +16,14 @@ const SessionLetters = sessionLetters
 // WithSettling is the configuration with another time for which index entries are
 // taken for true.
 func (c Config) WithSettling(d time.Duration) Config {
-	c.settling = d
+	c.settling, c.late = d, time.Minute
+	return c
+}
+
+// WithLate is the configuration with another time after which somebody who was
+// held up does not trust index entries.
+func (c Config) WithLate(d time.Duration) Config {
+	c.late = d
 	return c
 }
 

@@ -40,7 +40,11 @@ const (
 // may be there without being true, so readers verify it; one that is not true is
 // removed, though not within a while after it was added, for its change may still
 // be on its way. That while is far longer than the timeouts of connections let a
-// change take.
+// change take; whoever was held up longer adds the entries again.
+//
+// The change may also be refused, so an entry that is there is not moved to where
+// those would miss it who look for what it stands for: in a listing it stays, in a
+// sweep it may only be looked at sooner. Whoever reads it moves it.
 type hints struct {
 	entries []hint
 }
@@ -50,10 +54,18 @@ type hint struct {
 	index  string
 	member string
 	score  string
+	how    string // see hints_add.lua
 }
 
+const (
+	inPlace = "NX"   // the entry stays where it is
+	moved   = "to"   // the entry is moved: it is of a session that is gone
+	sooner  = "LT"   // the entry is only moved to a lower score
+	known   = "true" // the entry stands for what has happened
+)
+
 func (h *hints) list(keys keyspace, tenant, index, id, created string) {
-	h.entries = append(h.entries, hint{keys.listing(tenant), index, id, created})
+	h.entries = append(h.entries, hint{keys.listing(tenant), index, id, created, inPlace})
 }
 
 // sweep adds an entry that is looked at from a time on.
@@ -62,14 +74,19 @@ func (h *hints) sweep(keys keyspace, index, tenant, id, rest string, at time.Tim
 	if rest != "" {
 		member += "\x00" + rest
 	}
-	h.entries = append(h.entries, hint{keys.sweep(shardOf(tenant, id)), index, member, micros(at)})
+	h.entries = append(h.entries, hint{keys.sweep(shardOf(tenant, id)), index, member, micros(at), sooner})
 }
 
 // stateHints are the entries for a session's new document, of those that its old
 // one, if there is one, did not have.
 func (s *sessions) stateHints(h *hints, is, was *session.State) {
-	created := micros(is.CreatedAt)
-	add := func(index string) { h.list(s.b.keys, s.tenant, index, is.ID, created) }
+	created, how := micros(is.CreatedAt), inPlace
+	if was == nil {
+		how = moved
+	}
+	add := func(index string) {
+		h.entries = append(h.entries, hint{s.b.keys.listing(s.tenant), index, is.ID, created, how})
+	}
 	value := func(index, is, was string) {
 		if is != was && is != "" {
 			add(index + indexed(is))
@@ -112,7 +129,21 @@ func (b *Backend) addHints(ctx context.Context, what string, h *hints) error {
 }
 
 func (b *Backend) hintGroups(h *hints) []*slotArgs {
-	return b.perSlot(h.entries, func(e *hint) []any { return []any{e.member, e.score} })
+	return b.perSlot(h.entries, func(e *hint) []any { return []any{e.member, e.score, e.how} })
+}
+
+// putBack moves entries of a session that was not made, because there is one of
+// its id, to where those of that one belong. What it does not have its readers
+// remove.
+func (b *Backend) putBack(ctx context.Context, what string, h *hints, created string) error {
+	var back hints
+	for _, e := range h.entries {
+		if e.how == moved {
+			e.score = created
+			back.entries = append(back.entries, e)
+		}
+	}
+	return b.addHints(ctx, what, &back)
 }
 
 // correction is an entry that was found untrue.
@@ -121,14 +152,22 @@ type correction struct {
 	right string // the right score, or empty if there is none
 }
 
-// settle corrects entries; if that fails somebody will find them untrue again.
-func (b *Backend) settle(ctx context.Context, corrections []correction) {
+// settle corrects entries that were found untrue by a reading which began at a
+// time; if that fails somebody will find them untrue again. So they will if it was
+// long ago: what was read then says nothing about changes whose entries are not
+// new any more.
+func (b *Backend) settle(ctx context.Context, began time.Time, corrections []correction) {
+	if len(corrections) == 0 || time.Since(began) > b.config.late {
+		return
+	}
 	entries, right := make([]hint, len(corrections)), make(map[*hint]string, len(corrections))
 	for i, c := range corrections {
 		entries[i] = c.hint
 		right[&entries[i]] = c.right
 	}
-	groups := b.perSlot(entries, func(e *hint) []any { return []any{e.member, e.score, right[e]} })
+	groups := b.perSlot(entries, func(e *hint) []any {
+		return []any{e.member, e.score, right[e], flag(e.how != sooner)}
+	})
 	if err := b.evalEach(ctx, settleHints, groups); err != nil && ctx.Err() == nil {
 		b.config.Logger.WarnContext(ctx, "index entries could not be corrected", "error", err)
 	}
@@ -191,18 +230,30 @@ func firstError(runs []*run) error {
 
 // evalBehind runs scripts that index entries must precede: in one round trip where
 // a single server takes all of it, in order. Should it refuse an entry, and the
-// change not, the entry is added after.
+// change not, the entry is added after; so it is if the change took so long that
+// somebody may have taken the entry for untrue before.
 func (b *Backend) evalBehind(ctx context.Context, what string, h *hints, runs ...*run) error {
-	if len(h.entries) == 0 || b.cluster != nil || b.config.WaitReplicas > 0 {
+	if len(h.entries) == 0 {
+		b.evalAll(ctx, runs...)
+		return nil
+	}
+	began := time.Now()
+	if b.cluster != nil || b.config.WaitReplicas > 0 {
 		if err := b.addHints(ctx, what, h); err != nil {
 			return err
 		}
 		b.evalAll(ctx, runs...)
-		return nil
+	} else {
+		entries := groupRuns(addHints, b.hintGroups(h))
+		for _, r := range entries {
+			r.whole = true // a server that has forgotten it would make the change alone
+		}
+		b.evalAll(ctx, slices.Concat(entries, runs)...)
+		if firstError(entries) != nil {
+			return b.addHints(ctx, what, h)
+		}
 	}
-	entries := groupRuns(addHints, b.hintGroups(h))
-	b.evalAll(ctx, slices.Concat(entries, runs)...)
-	if firstError(entries) != nil {
+	if time.Since(began) > b.config.late {
 		return b.addHints(ctx, what, h)
 	}
 	return nil

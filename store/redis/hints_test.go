@@ -2,9 +2,13 @@ package redis_test
 
 import (
 	"context"
+	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store/redis"
@@ -103,3 +107,152 @@ func TestWakeLeftBehind(t *testing.T) {
 		t.Errorf("Wakes after it was delivered: %v, %v", wakes, err)
 	}
 }
+
+// A run that begins when an entry of an earlier one is left gets it moved to the
+// end of its own lease, once it was found too early.
+func TestSweepEntriesMoveLater(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	url, prefix, clock := single(t), newPrefix(), &clock{now: time.Now()}
+	client := connect(t, url)
+	b := open(t, redis.Config{URL: url, Prefix: prefix, Clock: clock.Now}.WithSettling(time.Microsecond))
+	s := b.Sessions()
+	state := session.State{ID: "a", Agent: "a", Status: session.Active, ExpiresAt: clock.Now().Add(time.Hour)}
+	if err := s.Create(ctx, &state); err != nil {
+		t.Fatal(err)
+	}
+	loaded, err := s.Load(ctx, "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	loaded.ExpiresAt = clock.Now().Add(3 * time.Hour)
+	if err := s.Save(ctx, loaded); err != nil {
+		t.Fatal(err)
+	}
+	scores := func() (out []float64) {
+		for _, key := range keysOf(t, client, prefix) {
+			if strings.HasSuffix(key, ":expiries") {
+				out = append(out, client.ZScore(ctx, key, "default\x00a").Val())
+			}
+		}
+		return out
+	}
+	early := scores()
+	clock.Advance(2 * time.Hour)
+	for range 2 {
+		if due, err := s.ExpiredSessions(ctx, session.SweepRequest{}); err != nil || len(due) != 0 {
+			t.Fatalf("a session that was prolonged is listed: %v, %v", due, err)
+		}
+	}
+	if late := scores(); len(late) != 1 || late[0] != early[0]+float64(2*time.Hour/time.Microsecond) {
+		t.Errorf("the entry has moved from %.0f to %.0f", early, late)
+	}
+	clock.Advance(2 * time.Hour)
+	if due, err := s.ExpiredSessions(ctx, session.SweepRequest{}); err != nil || len(due) != 1 {
+		t.Errorf("the session has expired and is not listed: %v, %v", due, err)
+	}
+}
+
+// An entry in the wrong place, as one that died between its entries and its change
+// may leave it, is moved by the first that finds it, and does not confuse pages.
+func TestMisplacedEntries(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	url, prefix := single(t), newPrefix()
+	client := connect(t, url)
+	b := open(t, redis.Config{URL: url, Prefix: prefix})
+	noon := time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
+	for i, id := range []string{"s0", "s1", "s2"} {
+		state := session.State{ID: id, Agent: "a", Status: session.Active, CreatedAt: noon.Add(time.Duration(i) * time.Second)}
+		if err := b.Sessions().Create(ctx, &state); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, score := range []time.Time{noon.Add(time.Hour), noon.Add(-time.Hour)} {
+		for _, id := range []string{"s0", "s2"} {
+			client.ZAdd(ctx, prefix+":{+list/default}:all", goredis.Z{Score: float64(score.UnixMicro()), Member: id})
+			got, q := "", session.Query{PageRequest: session.PageRequest{Limit: 1}}
+			for len(got) < 20 {
+				page, err := b.Sessions().List(ctx, q)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got += page.Items[0].ID + " "
+				if q.Cursor = page.Next; !page.HasMore {
+					break
+				}
+			}
+			if score.After(noon) && got != "s2 s1 s0 " {
+				t.Errorf("%s at %s: listed %s", id, score, got)
+			}
+			if page, err := b.Sessions().List(ctx, session.Query{}); err != nil || page.Items[0].ID != "s2" || page.Items[2].ID != "s0" {
+				t.Errorf("%s at %s: listed %v afterwards, %v", id, score, page.Items, err)
+			}
+		}
+	}
+}
+
+// Entries are added again behind a change that took too long, and what was read
+// too long ago removes none.
+func TestHintsOfTheLate(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	url, prefix := single(t), newPrefix()
+	client := connect(t, url)
+	index := prefix + ":{+list/default}:user/u"
+	late := open(t, redis.Config{URL: url, Prefix: prefix}.WithSettling(time.Microsecond).WithLate(time.Nanosecond))
+	newTurn(t, late.Sessions(), "a")
+	client.ZAdd(ctx, index, goredis.Z{Score: 1, Member: "nobody"})
+	if _, err := late.Sessions().List(ctx, session.Query{UserID: "u"}); err != nil {
+		t.Fatal(err)
+	}
+	if n := client.ZCard(ctx, index).Val(); n != 2 {
+		t.Errorf("%d entries are left of one that is true and one that is not", n)
+	}
+}
+
+// A server that has forgotten the script which adds entries does not make a change
+// without them, even if whoever asks for it dies then.
+func TestHintsPrecedeAfterFlush(t *testing.T) {
+	t.Parallel()
+	ctx, address := context.Background(), start(t)
+	client := admin(t, address)
+	dying := admin(t, address)
+	died := &death{}
+	dying.AddHook(died)
+	b := open(t, redis.Config{Client: dying, Prefix: "flushed"})
+	run := newTurn(t, b.Sessions(), "a")
+	if err := client.ScriptFlush(ctx).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Sessions().RenewLease(ctx, "a", run.fence, time.Hour); err != nil { // which brings the other script back
+		t.Fatal(err)
+	}
+	died.come.Store(true)
+	_, err := b.Sessions().Commit(ctx, run.request(session.Change{Status: session.Paused}))
+	status := client.HGet(ctx, "flushed:{default/a}:h", "status").Val()
+	if has := client.ZScore(ctx, "flushed:{+list/default}:status/paused", "a").Err(); has != nil && status == "paused" {
+		t.Errorf("the session is paused and in no index: %v, %v", has, err)
+	}
+}
+
+// death lets nothing but pipelines through, once it has come.
+type death struct{ come atomic.Bool }
+
+func (d *death) DialHook(next goredis.DialHook) goredis.DialHook { return next }
+
+func (d *death) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
+	return func(ctx context.Context, cmd goredis.Cmder) error {
+		if d.come.Load() {
+			cmd.SetErr(errDead)
+			return errDead
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (d *death) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.ProcessPipelineHook {
+	return next
+}
+
+var errDead = errors.New("the process is dead")

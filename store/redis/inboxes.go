@@ -75,9 +75,18 @@ func (s *sessions) PutWake(ctx context.Context, wake session.Wake) error {
 // in between leaves it in both places, and it is moved once more; that it may then
 // be delivered again is within what a wake promises.
 func (s *sessions) moveWake(ctx context.Context, childID string, wake *session.Wake) error {
-	put := &batch{}
-	put.do("wake", keyWakes, wake.ChildID, wake.RunID, orNow(wake.At))
-	_, err := s.apply(ctx, wake.SessionID, "move wake", "", put)
+	const verb = "move wake"
+	at := wake.At
+	if at.IsZero() {
+		var err error
+		if at, err = s.b.notAfter(ctx); err != nil {
+			return err
+		}
+	}
+	p := &plan{}
+	p.hints.sweep(s.b.keys, sweepWakes, s.tenant, wake.SessionID, wake.ChildID, at)
+	p.do("wake", keyWakes, wake.ChildID, wake.RunID, orNow(wake.At))
+	_, err := s.carryOut(ctx, wake.SessionID, verb, "", p)
 	r, refused := errors.AsType[*refusal](err)
 	if err != nil && !(refused && r.why == "missing") { // a parent that was deleted needs no waking
 		return err

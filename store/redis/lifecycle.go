@@ -33,7 +33,7 @@ func newState(tenant string, state *session.State, now time.Time) session.State 
 // version is 0 until it is bumped.
 func (w *batch) create(state *session.State, born string) error {
 	w.do("absent", "")
-	w.do("set", "", "born", born, "v", "0", "epoch", "0", "msgs", "0", "turn", "0",
+	w.do("set", "", "born", born, "v", "0", "msgs", "0", "turn", "0",
 		"created", micros(state.CreatedAt), "steps", state.StepCount, "resumes", state.ResumeCount)
 	return w.replaceDocument(state)
 }
@@ -54,11 +54,11 @@ func (s *sessions) Create(ctx context.Context, state *session.State) error {
 	if err := state.Check(); err != nil {
 		return err
 	}
-	now, err := s.b.now(ctx)
+	v, err := s.absent(ctx, state.ID, "create")
 	if err != nil {
 		return err
 	}
-	is := newState(s.tenant, state, now)
+	is := newState(s.tenant, state, v.now)
 	p := &plan{}
 	if err := p.create(&is, s.b.tokens.next()); err != nil {
 		return err
@@ -70,6 +70,16 @@ func (s *sessions) Create(ctx context.Context, state *session.State) error {
 		}
 	}
 	return s.carryOutNew(ctx, "create", &is, p)
+}
+
+// absent refuses an id that a session has, before index entries are added for
+// another.
+func (s *sessions) absent(ctx context.Context, id, verb string) (*view, error) {
+	v, err := s.look(ctx, id, verb, query())
+	if err == nil && v.header != nil {
+		err = v.header.exists()
+	}
+	return v, err
 }
 
 // carryOutNew makes a session.
@@ -189,6 +199,9 @@ func (s *sessions) planClone(ctx context.Context, clone *session.Clone, v *view)
 	}
 	if again.header.raw["born"] != v.header.raw["born"] || again.header.Version != v.header.Version {
 		return nil, nil, nil
+	}
+	if _, err := s.absent(ctx, to.ID, "clone"); err != nil {
+		return nil, nil, err
 	}
 	is := newState(s.tenant, &to, v.now)
 	is.StepCount, is.ResumeCount = 0, 0

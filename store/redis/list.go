@@ -2,9 +2,11 @@ package redis
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"math"
 	"slices"
+	"time"
 
 	goredis "github.com/redis/go-redis/v9"
 
@@ -26,11 +28,24 @@ func (s *sessions) List(ctx context.Context, query session.Query) (page session.
 	if err := s.b.begin(ctx, "list sessions"); err != nil {
 		return page, err
 	}
-	w := &walk{sessions: s, query: &query, slot: s.b.keys.listing(s.tenant)}
+	w := walk{sessions: s, query: &query, slot: s.b.keys.listing(s.tenant)}
 	w.index, w.holds = narrowest(&query)
 	if w.min, w.max = dates(&query); resumed {
 		w.after, w.last = &at, &goredis.Z{Score: float64(at.N / 1000), Member: at.ID}
 	}
+	for range maxWalks {
+		again := w
+		again.strict = true
+		if page, err = again.page(ctx); !errors.Is(err, errMisplaced) {
+			return page, err
+		}
+	}
+	return w.page(ctx)
+}
+
+// page lists the sessions of one page.
+func (w *walk) page(ctx context.Context) (page session.Page[session.Summary], err error) {
+	query, all := w.query, *w
 	page = session.Page[session.Summary]{Items: []session.Summary{}, Offset: query.Skip(), Limit: query.Size()}
 	skip := query.Skip()
 	err = w.each(ctx, page.Limit+skip+1, func(found *session.Summary) bool {
@@ -52,7 +67,6 @@ func (s *sessions) List(ctx context.Context, query session.Query) (page session.
 	}
 	if query.Total {
 		total := 0
-		all := *w
 		all.after, all.last = nil, nil
 		if err := all.each(ctx, session.MaxPageSize, func(*session.Summary) bool { total++; return true }); err != nil {
 			return session.Page[session.Summary]{}, err
@@ -108,7 +122,15 @@ type walk struct {
 	min, max    string
 	after       *session.Position // where to begin
 	last        *goredis.Z        // the entry looked at last
+	strict      bool              // whether an entry in the wrong place ends it
 }
+
+// errMisplaced ends a walk that has found entries in the wrong place, and moved
+// them: what it has listed so far may lack some, or be out of order.
+var errMisplaced = errors.New("entries of the index were in the wrong place")
+
+// maxWalks is how often a walk begins again because of that.
+const maxWalks = 3
 
 // each yields the sessions that the query selects until told to stop.
 func (w *walk) each(ctx context.Context, size int, yield func(*session.Summary) bool) error {
@@ -163,6 +185,7 @@ func (w *walk) next(ctx context.Context, size int) ([]goredis.Z, error) {
 // verify reads the sessions of entries; nil for what the query does not select.
 // Entries that are not true are removed.
 func (w *walk) verify(ctx context.Context, found []goredis.Z) ([]*session.Summary, error) {
+	began := time.Now()
 	pipe := w.b.client.Pipeline()
 	headers := make([]*goredis.SliceCmd, len(found))
 	for i, z := range found {
@@ -171,6 +194,7 @@ func (w *walk) verify(ctx context.Context, found []goredis.Z) ([]*session.Summar
 	_, _ = pipe.Exec(ctx) // each command has its own error
 	out := make([]*session.Summary, len(found))
 	var wrong []correction
+	misplaced := false
 	for i, z := range found {
 		values, err := headers[i].Result()
 		if err != nil {
@@ -178,18 +202,22 @@ func (w *walk) verify(ctx context.Context, found []goredis.Z) ([]*session.Summar
 		}
 		id := text(z.Member)
 		summary := w.summarise(ctx, id, values)
-		entry := hint{w.slot, w.index, id, score(z.Score)}
+		entry := hint{w.slot, w.index, id, score(z.Score), inPlace}
 		switch {
 		case summary == nil || !w.holds(summary):
 			wrong = append(wrong, correction{entry, ""})
 		case micros(summary.CreatedAt) != entry.score: // it was made anew since
+			misplaced = true
 			wrong = append(wrong, correction{entry, micros(summary.CreatedAt)})
 		}
 		if summary != nil && w.selects(summary) {
 			out[i] = summary
 		}
 	}
-	w.b.settle(ctx, wrong)
+	w.b.settle(ctx, began, wrong)
+	if misplaced && w.strict {
+		return nil, errMisplaced
+	}
 	return out, nil
 }
 

@@ -102,6 +102,9 @@ type Config struct {
 
 	// settling is how long after it was added an index entry is taken for true.
 	settling time.Duration
+	// late is after how long somebody who was held up trusts neither the entries he
+	// has added nor those he has read.
+	late time.Duration
 }
 
 // Backend keeps everything in Redis. It implements [store.Backend].
@@ -175,6 +178,9 @@ func (c *Config) complete() error {
 	}
 	if c.settling <= 0 {
 		c.settling = time.Minute
+	}
+	if c.late <= 0 {
+		c.late = c.settling / 2
 	}
 	return nil
 }

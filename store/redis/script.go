@@ -71,6 +71,9 @@ type run struct {
 	*script
 	keys []string
 	args []any
+	// whole has the source sent in any case: scripts behind it must not run where
+	// the server has forgotten this one.
+	whole bool
 
 	out any
 	err error
@@ -106,7 +109,11 @@ func (b *Backend) evalAll(ctx context.Context, runs ...*run) {
 	pipe := b.client.Pipeline()
 	cmds := make([]*goredis.Cmd, len(runs))
 	for i, r := range runs {
-		cmds[i] = pipe.EvalSha(ctx, r.sha, r.keys, r.args...)
+		if r.whole {
+			cmds[i] = pipe.Eval(ctx, r.source, r.keys, r.args...)
+		} else {
+			cmds[i] = pipe.EvalSha(ctx, r.sha, r.keys, r.args...)
+		}
 	}
 	_, _ = pipe.Exec(ctx) // each command has its own error
 	for i, r := range runs {

@@ -37,7 +37,8 @@ func TestStepIsACommitLikeAnyOther(t *testing.T) {
 		for j, run := range runs {
 			out, err := commits[j](ctx, run.request(change))
 			again, errAgain := commits[j](ctx, run.request(change))
-			told = append(told, fmt.Sprintf("%+v %v %+v %v", out, err, again, errAgain))
+			answer := fmt.Sprintf("%+v %v %+v %v", out, err, again, errAgain)
+			told = append(told, strings.ReplaceAll(answer, fmt.Sprint(run.fence.Epoch), "epoch"))
 			if err == nil {
 				run.n, run.version = run.n+1, out.Version
 			}
@@ -99,7 +100,8 @@ func steps() []session.Change {
 	}
 }
 
-// contents is what the keys of a prefix hold, but for what tells processes apart.
+// contents is what the keys of a prefix hold, but for what tells processes and
+// sessions apart.
 func contents(t *testing.T, client goredis.UniversalClient, prefix string) string {
 	t.Helper()
 	ctx := context.Background()
@@ -111,6 +113,10 @@ func contents(t *testing.T, client goredis.UniversalClient, prefix string) strin
 			fields := client.HGetAll(ctx, key).Val()
 			delete(fields, "born")
 			delete(fields, "tok")
+			if epoch := fields["epoch"]; epoch != "" {
+				delete(fields, "first")
+				fields["epoch"], fields["pack"] = "epoch", strings.Replace(fields["pack"], epoch, "epoch", 1)
+			}
 			fmt.Fprintf(&b, "%s: %q\n", letter, fields)
 		case "list":
 			fmt.Fprintf(&b, "%s: %q\n", letter, client.LRange(ctx, key, 0, -1).Val())
@@ -138,5 +144,49 @@ func TestSentTwice(t *testing.T) {
 	}
 	if n, err := s.MessageCount(ctx, "a"); err != nil || n != 1 {
 		t.Errorf("the transcript has %d messages, %v", n, err)
+	}
+}
+
+// The commit that ends a run tells of the stop that it has consumed, also when it
+// is made again; the next run knows nothing of it.
+func TestConsumedStopIsToldAgain(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	b := open(t, redis.Config{URL: single(t), Prefix: newPrefix()})
+	s := b.Sessions()
+	run := newTurn(t, s, "a")
+	if _, err := s.RequestStop(ctx, "a", session.Stop{RunID: "run-1", Kind: session.StopInterrupt, Reason: "why"}); err != nil {
+		t.Fatal(err)
+	}
+	commit := run.request(session.Change{Outcome: &session.Outcome{Status: session.RunSuspendedPartial}})
+	var told []string
+	for range 2 {
+		out, err := s.Commit(ctx, commit)
+		if err != nil || out.Stop == nil {
+			t.Fatalf("Commit: %+v, %v", out, err)
+		}
+		told = append(told, fmt.Sprintf("%+v", *out.Stop))
+	}
+	if told[0] != told[1] || !strings.Contains(told[0], "why") {
+		t.Errorf("it was told %s, then %s", told[0], told[1])
+	}
+	if stop, err := s.StopRequest(ctx, "a", "run-1"); err != nil || stop != nil {
+		t.Errorf("a stop of the run that is over stands: %+v, %v", stop, err)
+	}
+	started, err := s.StartRun(ctx, &session.StartRun{
+		SessionID: "a", ExpectVersion: run.version + 1, ExpectRun: "run-1", Owner: "me", TTL: time.Hour,
+		Run: session.Run{ID: "run-2", Kind: session.RunResume, Runtime: "test"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := session.Commit{
+		SessionID: "a", RunID: "run-2", Key: "end", Version: started.Version, Fence: started.Lease.Fence(),
+		Change: session.Change{Outcome: &session.Outcome{Status: session.RunCompleted}},
+	}
+	for range 2 {
+		if out, err := s.Commit(ctx, &end); err != nil || out.Stop != nil {
+			t.Errorf("the next run's commit: %+v, %v", out, err)
+		}
 	}
 }

@@ -261,5 +261,11 @@ func (s *sessions) carryOut(ctx context.Context, id, verb, token string, p *plan
 	if err := s.b.evalBehind(ctx, name, &p.hints, r); err != nil {
 		return nil, err
 	}
-	return s.outcome(id, name, r)
+	out, err := s.outcome(id, name, r)
+	if r, refused := errors.AsType[*refusal](err); refused && r.why == "exists" {
+		if err := s.b.putBack(ctx, name, &p.hints, r.header.raw["created"]); err != nil {
+			return nil, err
+		}
+	}
+	return out, err
 }

@@ -99,7 +99,7 @@ func (s *sweep[T]) candidates(ctx context.Context, n int) (found []candidate, fr
 			}
 		}
 		for _, z := range entries {
-			c := candidate{entry: hint{s.b.keys.sweep(i), s.index, text(z.Member), score(z.Score)}, score: z.Score}
+			c := candidate{entry: hint{s.b.keys.sweep(i), s.index, text(z.Member), score(z.Score), sooner}, score: z.Score}
 			parts := strings.SplitN(c.entry.member, "\x00", 3)
 			if len(parts) < 2 {
 				continue
@@ -118,6 +118,7 @@ func (s *sweep[T]) look(ctx context.Context, found []candidate) ([]T, error) {
 	if len(found) == 0 {
 		return nil, nil
 	}
+	began := time.Now()
 	verdicts, err := s.verify(ctx, found)
 	if err != nil {
 		return nil, failure(s.name, err)
@@ -135,7 +136,7 @@ func (s *sweep[T]) look(ctx context.Context, found []candidate) ([]T, error) {
 			items = append(items, *v.item)
 		}
 	}
-	s.b.settle(ctx, wrong)
+	s.b.settle(ctx, began, wrong)
 	return items, nil
 }
 
@@ -294,39 +295,55 @@ func (s *sessions) Wakes(ctx context.Context, request session.WakeRequest) ([]se
 	return w.page(ctx, request.Size())
 }
 
+// verifyWakes looks where a wake is before it is moved, then where it is after:
+// one that somebody moves meanwhile is found.
 func (b *Backend) verifyWakes(ctx context.Context, found []candidate) ([]verdict[session.Wake], error) {
+	left, err := b.wakesAt(ctx, found, func(c *candidate) (key, field string) {
+		return b.keys.session(c.tenant, c.sub) + keyOutbox, c.id + "\x00" + c.sub
+	})
+	if err != nil {
+		return nil, err
+	}
+	for i, wake := range left {
+		if wake == nil {
+			continue
+		}
+		if err := (&sessions{b, found[i].tenant}).moveWake(ctx, found[i].sub, wake); err != nil {
+			return nil, err
+		}
+	}
+	put, err := b.wakesAt(ctx, found, func(c *candidate) (key, field string) {
+		return b.keys.session(c.tenant, c.id) + keyWakes, c.sub
+	})
+	if err != nil {
+		return nil, err
+	}
 	out := make([]verdict[session.Wake], len(found))
-	for round := range 2 {
-		pipe := b.client.Pipeline()
-		put, left := make([]*goredis.SliceCmd, len(found)), make([]*goredis.SliceCmd, len(found))
-		for i := range found {
-			c := &found[i]
-			put[i] = pipe.HMGet(ctx, b.keys.session(c.tenant, c.id)+keyWakes, c.sub)
-			left[i] = pipe.HMGet(ctx, b.keys.session(c.tenant, c.sub)+keyOutbox, c.id+"\x00"+c.sub)
+	for i, wake := range put {
+		out[i] = verdict[session.Wake]{gone: true}
+		if wake != nil {
+			out[i] = verdict[session.Wake]{item: wake, at: wake.At}
 		}
-		_, _ = pipe.Exec(ctx) // each command has its own error
-		moved := false
-		for i := range found {
-			c := &found[i]
-			for _, cmd := range []*goredis.SliceCmd{put[i], left[i]} {
-				if err := cmd.Err(); err != nil {
-					return nil, err
-				}
-			}
-			if wake := wakeOf(c, left[i].Val()); wake != nil && round == 0 {
-				if err := (&sessions{b, c.tenant}).moveWake(ctx, c.sub, wake); err != nil {
-					return nil, err
-				}
-				moved = true
-			}
-			out[i] = verdict[session.Wake]{gone: true}
-			if wake := wakeOf(c, put[i].Val()); wake != nil {
-				out[i] = verdict[session.Wake]{item: wake, at: wake.At}
-			}
+	}
+	return out, nil
+}
+
+// wakesAt reads the wakes of candidates; nil where there is none.
+func (b *Backend) wakesAt(ctx context.Context, found []candidate, place func(*candidate) (key, field string)) ([]*session.Wake, error) {
+	pipe := b.client.Pipeline()
+	cmds := make([]*goredis.SliceCmd, len(found))
+	for i := range found {
+		key, field := place(&found[i])
+		cmds[i] = pipe.HMGet(ctx, key, field)
+	}
+	_, _ = pipe.Exec(ctx) // each command has its own error
+	out := make([]*session.Wake, len(found))
+	for i, cmd := range cmds {
+		values, err := cmd.Result()
+		if err != nil {
+			return nil, err
 		}
-		if !moved {
-			break
-		}
+		out[i] = wakeOf(&found[i], values)
 	}
 	return out, nil
 }

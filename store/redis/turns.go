@@ -203,6 +203,9 @@ func (s *sessions) StartRun(ctx context.Context, start *session.StartRun) (start
 	if started.Existing {
 		return started, nil
 	}
+	if start.Create != nil { // the script says where epochs begin
+		started.Lease.Epoch = number(text(out.results[0])) + 1
+	}
 	started.Committed = out.Committed
 	started.Stop, started.Warnings = nil, start.Writes.Warnings
 	s.afterChange(ctx, id, &start.Change)
@@ -263,7 +266,7 @@ func (s *sessions) planStart(start *session.StartRun, v *view) (*session.Started
 	s.stateHints(&p.hints, &is, was)
 	s.leaseHint(&p.hints, &is)
 	s.changeHints(&p.hints, h.ID, &start.Change, v.now)
-	p.hints.list(s.b.keys, s.tenant, indexCalls, h.ID, micros(is.CreatedAt))
+	p.hints.list(s.b.keys, s.tenant, indexCalls, h.ID, micros(is.CreatedAt)) // whose order does not matter
 	return started, p, nil
 }
 
@@ -314,10 +317,11 @@ func (p *plan) begin(h *header, start *session.StartRun, now time.Time) (*sessio
 		return nil, err
 	}
 	p.do("set", "",
-		"status", string(h.Status), "steps", h.StepCount, "resumes", h.ResumeCount, "turn", h.Turn, "owed", "", "stopk", "",
-		"owner", h.Lease.Owner, "epoch", h.Lease.Epoch, "lease", micros(h.Lease.ExpiresAt),
+		"status", string(h.Status), "steps", h.StepCount, "resumes", h.ResumeCount, "turn", h.Turn, "owed", "", "stopk", "", "endk", "",
+		"owner", h.Lease.Owner, "lease", micros(h.Lease.ExpiresAt),
 		"run", run.ID, "rstatus", string(run.Status), "runtime", run.Runtime, "rsteps", run.StepCount,
 		"rreason", string(run.CompletionReason), "usage", "", "attempts", run.Attempts, "progress", run.ProgressVersion)
+	p.do("raise", "")
 	p.do("hset", keyDoc, keyDoc, "end", "")
 	p.do("run", keyRuns, run.Turn, run.ID, run.RequestID, doc)
 	return &session.Started{Lease: h.Lease, Turn: h.Turn, Run: run}, nil

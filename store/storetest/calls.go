@@ -214,6 +214,11 @@ func cleanCalls(t *bed) {
 	past.commit(session.Change{Messages: []session.Message{
 		result("c1", `1`), result("c2", `2`), result("c3", `3`), reply("m2"),
 	}})
+	behind := t.replied("behind") // what came meanwhile follows the step that is suspended
+	behind.commit(session.Change{
+		Messages: []session.Message{user("u2", "and?")},
+		Outcome:  &session.Outcome{Status: session.RunSuspendedPartial, SuspendedStep: "m1"},
+	})
 
 	n, err := t.store().CleanCalls(t.Context(), t.now().Add(-time.Hour))
 	t.ok(err, "CleanCalls")
@@ -222,6 +227,7 @@ func cleanCalls(t *bed) {
 	t.ok(err, "CleanCalls")
 	t.callsAre("live", "m1", "c1 open", "c2 open", "c3 open")
 	t.callsAre("suspended", "m1", "c1 open", "c2 open", "c3 open")
+	t.callsAre("behind", "m1", "c1 open", "c2 open", "c3 open")
 	t.callsAre("ended", "m1")
 	t.callsAre("past", "m1")
 	equal(t, "rows deleted", n, 6)

@@ -17,6 +17,8 @@ func listingCases() []testCase {
 		{"dates", "sessions are found by when they were created", 0, listDates},
 		{"pages", "pages follow each other by cursor and by offset, each session once", 0, listPages},
 		{"page-moves", "a session changed while one pages is neither lost nor repeated", 0, listPageMoves},
+		{"refused", "a session that could not be made, since there is one of its id, leaves the listing as it was", 0, listRefused},
+		{"remade", "a session made again under a deleted one's id is listed by its own age", 0, listRemade},
 		{"page-invalid", "a cursor or offset that is none is refused", 0, listPageInvalid},
 		{"follows", "a listing follows changes of status, tags and metadata", 0, listFollows},
 		{"nothing", "a listing that finds nothing is empty, not an error", 0, listNothing},
@@ -41,6 +43,49 @@ func listNewestFirst(t *bed) {
 		t.create(id, at(noon.Add(time.Duration(i)*time.Second)))
 	}
 	equal(t, "sessions", t.listed(session.Query{}), []string{"k", "a", "z", "m"})
+}
+
+// paged are the sessions of all pages of one session each.
+func (t *bed) paged() []string {
+	t.Helper()
+	var ids []string
+	for q := (session.Query{PageRequest: session.PageRequest{Limit: 1}}); len(ids) < 20; {
+		page, err := t.store().List(t.Context(), q)
+		t.ok(err, "List")
+		for i := range page.Items {
+			ids = append(ids, page.Items[i].ID)
+		}
+		if !page.HasMore {
+			break
+		}
+		q.Cursor = page.Next
+	}
+	return ids
+}
+
+func listRefused(t *bed) {
+	for i, id := range []string{"s0", "s1", "s2", "s3"} {
+		t.create(id, at(noon.Add(time.Duration(i)*time.Second)))
+	}
+	late := session.State{ID: "s0", Agent: "tester", Status: session.Active, CreatedAt: noon.Add(time.Hour)}
+	t.refused(t.store().Create(t.Context(), &late), session.ErrExists, "Create")
+	_, err := t.store().Clone(t.Context(), &session.Clone{From: "s1", To: late})
+	t.refused(err, session.ErrExists, "Clone")
+	equal(t, "sessions", t.paged(), []string{"s3", "s2", "s1", "s0"})
+}
+
+func listRemade(t *bed) {
+	for i, id := range []string{"s0", "s1", "s2", "s3"} {
+		t.create(id, at(noon.Add(time.Duration(i)*time.Second)))
+	}
+	for _, id := range []string{"s0", "s3"} {
+		_, err := t.store().Delete(t.Context(), id)
+		t.ok(err, "Delete")
+	}
+	t.create("s0", at(noon.Add(time.Hour)))
+	t.create("s3", at(noon.Add(-time.Hour)))
+	equal(t, "sessions", t.paged(), []string{"s0", "s2", "s1", "s3"})
+	equal(t, "later sessions", t.listed(session.Query{CreatedAfter: noon.Add(time.Minute)}), []string{"s0"})
 }
 
 func listSummary(t *bed) {

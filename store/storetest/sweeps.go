@@ -16,6 +16,7 @@ func sweepCases() []testCase {
 		{"leases-not", "children, ended runs, renewed, taken and endless leases are not listed", clock, expiredNot},
 		{"leases-released", "a running run whose holder gave the lease back is listed at once", 0, releasedLease},
 		{"sessions", "sessions past their time that have not ended are listed", clock, expiredSessions},
+		{"sessions-refused", "a session that could not be made, since there is one of its id, leaves what is due as it was", clock, expiredRefused},
 		{"closes", "owed closes are listed until they are settled", 0, owedCloses},
 		{"tenants", "sweeps span all tenants, whichever the store is scoped to", alone, sweepTenants},
 		{"limit", "a sweep lists no more than asked for, and the longest due", alone, sweepLimit},
@@ -469,4 +470,19 @@ func sweepNothing(t *bed) {
 	t.dueAre("sessions", t.sessions)
 	t.dueAre("closes", t.closes)
 	t.wakesAre()
+}
+
+func expiredRefused(t *bed) {
+	t.create("s0", func(s *session.State) { s.ExpiresAt = t.now().Add(t.ttl()) })
+	t.create("s1")
+	late := session.State{ID: "s0", Agent: "tester", Status: session.Active, ExpiresAt: t.now().AddDate(10, 0, 0)}
+	t.refused(t.store().Create(t.Context(), &late), session.ErrExists, "Create")
+	_, err := t.store().Clone(t.Context(), &session.Clone{From: "s1", To: late})
+	t.refused(err, session.ErrExists, "Clone")
+	_, err = t.store().StartRun(t.Context(), &session.StartRun{
+		SessionID: "s0", Create: &late, Owner: "o", TTL: time.Hour, Run: session.Run{ID: "run-1", Kind: session.RunExecute, Runtime: "test"},
+	})
+	t.refused(err, session.ErrExists, "StartRun")
+	t.pass(2 * t.ttl())
+	t.dueAre("expired sessions", t.sessions, "s0")
 }

@@ -1,21 +1,22 @@
 -- Corrects or removes entries that were found untrue, unless they were added again meanwhile or so lately that the change
--- may still come. ARGV from 3 on: how long that takes at most, then for each index the member, the score that was seen, and
--- the right one or nothing.
+-- may still come. ARGV from 3 on: how long that takes at most, then for each index the member, the score that was seen, the
+-- right one or nothing, and '1' if it is found at any score, so that it may be moved in any case.
 
 local server = call('TIME')
 local oldest = tonumber(server[1]) * 1000000 + tonumber(server[2]) - tonumber(ARGV[3])
 local at = 4
 for i = 2, #KEYS do
-  local member, seen, right = ARGV[at], ARGV[at + 1], ARGV[at + 2]
+  local member, seen, right, movable = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3] == '1'
   local added = call('ZSCORE', KEYS[1], KEYS[i] .. '\0' .. member)
   local score = call('ZSCORE', KEYS[i], member)
-  if score and tonumber(score) == tonumber(seen) and not (added and tonumber(added) > oldest) then
-    if right == '' then
-      call('ZREM', KEYS[i], member)
-    else
+  local settled = not (added and tonumber(added) > oldest)
+  if score and tonumber(score) == tonumber(seen) then
+    if right ~= '' and (settled or movable) then
       call('ZADD', KEYS[i], right, member)
+    elseif right == '' and settled then
+      call('ZREM', KEYS[i], member)
     end
   end
-  at = at + 3
+  at = at + 4
 end
 return 1

@@ -67,9 +67,17 @@ local check, effect = {}, {}
 
 -- Guards -------------------------------------------------------------------------------------------------------------
 
--- The session must not exist.
+-- The session must not exist. Its epochs begin at the server's time, whatever the store's clock says: they are above all that a
+-- session of the same id had before it was deleted. The answer tells where.
 check.absent = function()
   if exists then return refuse({ 'exists' }) end
+end
+
+effect.absent = function()
+  local server = call('TIME')
+  put('epoch', whole(tonumber(server[1]) * 1000000 + tonumber(server[2])))
+  put('first', H.epoch)
+  results[#results + 1] = H.epoch
 end
 
 -- Header fields must still have these values.
@@ -98,7 +106,10 @@ end
 
 -- key, version, owner, epoch, run, the statuses that the new one may follow or nothing
 check.commit = function(first)
-  if A[first] ~= '' and H.commit == A[first] then return refuse({ 'repeated' }) end
+  if A[first] ~= '' and H.commit == A[first] then
+    if H.run == A[first + 4] and H.rstatus ~= 'running' then stop = { H.endk, H.endr, H.enda } end
+    return refuse({ 'repeated' })
+  end
   local from = A[first + 5]
   if A[first + 2] == '' or H.owner ~= A[first + 2] or H.epoch ~= A[first + 3] or H.v ~= A[first + 1] or H.run ~= A[first + 4]
     or H.rstatus ~= 'running' or (from ~= '' and not string.find(from, ' ' .. H.status .. ' ', 1, true)) then
@@ -124,6 +135,8 @@ end
 effect.set = function(first, last)
   for i = first, last, 2 do put(A[i], given(A[i + 1])) end
 end
+
+effect.raise = function() count('epoch', 1) end
 
 -- letter, field, value, …
 effect.hset = function(first, last)
@@ -437,9 +450,11 @@ effect.cleancalls = function(first)
       end
     end
   end
+  local suspended = call('HGET', K.d, 'step') -- which keeps its calls whatever follows it
   local before, dropped, left = tonumber(A[first]), 0, 0
   for _, row in ipairs(owners(K.t, 'a')) do
-    if split(row)[1] ~= open and tonumber(call('HGET', K.t, row .. '\0a')) < before then
+    local message = split(row)[1]
+    if message ~= open and message ~= suspended and tonumber(call('HGET', K.t, row .. '\0a')) < before then
       local fields = {}
       for _, attribute in ipairs(attributes) do fields[#fields + 1] = row .. '\0' .. attribute end
       each('HDEL', K.t, fields)
@@ -605,6 +620,11 @@ effect.outcome = function(first)
   if A[first + 3] == '1' then call('HSET', K.d, 'output', A[first + 4]) end
   call('HSET', K.r, 'e' .. H.turn, A[first + 5], 'o' .. H.turn, A[first + 4], 'x' .. H.turn,
     table.concat({ H.rsteps, H.rreason, H.usage, H.attempts, H.progress, now }, '\0'))
+  if H.stopk ~= '' then -- for whoever repeats the commit
+    put('endk', H.stopk)
+    put('endr', H.stopr)
+    put('enda', H.stopa)
+  end
   put('rstatus', A[first])
   put('owed', now)
   put('usage', '')
@@ -674,7 +694,10 @@ while at <= #A do
   at = at + 2 + size
 end
 
-if A[3] ~= '' and H.tok == A[3] then return answer(3) end
+if A[3] ~= '' and H.tok == A[3] then
+  if creates then results[1] = H.first end
+  return answer(3)
+end
 
 if not exists and not creates then return refuse({ 'missing' }) end
 for _, op in ipairs(operations) do
