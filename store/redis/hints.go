@@ -199,6 +199,13 @@ func (b *Backend) perSlot(entries []hint, args func(*hint) []any) []*slotArgs {
 // evalEach runs a script for several slots.
 func (b *Backend) evalEach(ctx context.Context, s *script, groups []*slotArgs) error {
 	runs := groupRuns(s, groups)
+	b.evalSlots(ctx, runs)
+	return firstError(runs)
+}
+
+// evalSlots runs scripts of several slots: in one round trip to each node, unless
+// replicas are waited for.
+func (b *Backend) evalSlots(ctx context.Context, runs []*run) {
 	switch {
 	case len(runs) == 0:
 	case b.config.WaitReplicas > 0: // for each slot by itself
@@ -208,7 +215,6 @@ func (b *Backend) evalEach(ctx context.Context, s *script, groups []*slotArgs) e
 	default:
 		b.evalAll(ctx, runs...)
 	}
-	return firstError(runs)
 }
 
 func groupRuns(s *script, groups []*slotArgs) []*run {

@@ -256,3 +256,32 @@ func (d *death) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.Pr
 }
 
 var errDead = errors.New("the process is dead")
+
+// A sweeper's entry that was lost is there again after a renewal, and one that
+// looks too late is told of a lease that ends sooner.
+func TestRenewalRemindsSweepers(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	url, prefix, clock := single(t), newPrefix(), &clock{now: time.Now()}
+	client := connect(t, url)
+	b := open(t, redis.Config{URL: url, Prefix: prefix, Clock: clock.Now})
+	run := newTurn(t, b.Sessions(), "a")
+	for _, key := range keysOf(t, client, prefix) {
+		if strings.HasSuffix(key, ":leases") {
+			client.Del(ctx, key)
+		}
+	}
+	for _, ttl := range []time.Duration{2 * time.Hour, time.Minute} {
+		if err := b.Sessions().RenewLease(ctx, "a", run.fence, ttl); err != nil {
+			t.Fatal(err)
+		}
+		clock.Advance(ttl - time.Second)
+		if due, err := b.Sessions().ExpiredLeases(ctx, session.SweepRequest{}); err != nil || len(due) != 0 {
+			t.Errorf("a lease of %s is listed too early: %v, %v", ttl, due, err)
+		}
+	}
+	clock.Advance(2 * time.Second)
+	if due, err := b.Sessions().ExpiredLeases(ctx, session.SweepRequest{}); err != nil || len(due) != 1 {
+		t.Errorf("the lease has expired and is not listed: %v, %v", due, err)
+	}
+}

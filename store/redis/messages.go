@@ -3,6 +3,7 @@ package redis
 import (
 	"context"
 	"fmt"
+	"math"
 	"strings"
 
 	"github.com/helixagents/helix/session"
@@ -59,15 +60,55 @@ func (s *sessions) Messages(ctx context.Context, id string, request session.Page
 	return page, nil
 }
 
+// A transcript is read in parts of so many messages and about so many bytes, for
+// neither the server nor the connection should be kept by one for long.
+const (
+	partMessages = 500
+	partBytes    = 1 << 20
+)
+
+// maxReadings is how often a transcript is read from its beginning because the
+// session has changed meanwhile, before it is read in one part.
+const maxReadings = 5
+
 // AllMessages implements [session.Transcripts].
 func (s *sessions) AllMessages(ctx context.Context, id string) ([]session.Message, error) {
-	q := query()
-	q.do("range", keyMessages, keyMessages, 0, -1)
-	v, err := s.read(ctx, id, "read messages", q)
-	if err != nil {
-		return nil, err
+	for range maxReadings {
+		messages, whole, err := s.readMessages(ctx, id, partMessages, partBytes)
+		if err != nil || whole {
+			return messages, err
+		}
 	}
-	return decodeMessages(id, 1, list(v.parts[0]))
+	messages, _, err := s.readMessages(ctx, id, math.MaxInt32, math.MaxInt64/2)
+	return messages, err
+}
+
+// readMessages reads a transcript in parts; whole says whether all are of one
+// version of it.
+func (s *sessions) readMessages(ctx context.Context, id string, count, size int) (messages []session.Message, whole bool, err error) {
+	var first *header
+	messages = []session.Message{}
+	for {
+		q := query()
+		q.do("part", keyMessages, len(messages), count, size)
+		v, err := s.read(ctx, id, "read messages", q)
+		if err != nil {
+			return nil, false, err
+		}
+		if first == nil {
+			first = v.header
+		}
+		if v.header.raw["born"] != first.raw["born"] || v.header.Version != first.Version {
+			return nil, false, nil
+		}
+		part, err := decodeMessages(id, len(messages)+1, list(v.parts[0]))
+		if err != nil {
+			return nil, false, err
+		}
+		if messages = append(messages, part...); len(part) == 0 || len(messages) >= first.MessageCount {
+			return messages, true, nil
+		}
+	}
 }
 
 // MessageCount implements [session.Transcripts].

@@ -38,6 +38,13 @@
 // answered and the replica had not seen, which may be commits. Fences keep what is
 // left consistent, but the work of those commits is done again. With
 // [Config.WaitReplicas] a write is answered only once that many replicas have it.
+//
+// On a cluster the node that fails may be one that has indexes, and lose entries of
+// sessions that are on another. Every renewal of a lease puts its entry back, and a
+// change of a session those that it makes true; what has none to come stays out of
+// a listing, or is not swept, until then: a session that rests, a deadline, the
+// close that a run owes, a wake. Where this matters set WaitReplicas, which holds
+// for entries, too.
 package redis
 
 import (

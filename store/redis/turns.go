@@ -3,8 +3,11 @@ package redis
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"time"
+
+	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store"
@@ -369,8 +372,8 @@ func (s *sessions) TakeOver(ctx context.Context, take *session.TakeOver) (taken 
 
 // RenewLease implements [session.Turns]. The root's lease is the tree's: its
 // children follow in steps of their own, which the next renewal makes again.
-// Sweepers are not told: they look when the lease would have ended, and then find
-// its new end.
+// Sweepers look when the lease would have ended, and then find its new end; they
+// are told only if that is sooner, and should they have lost what they were told.
 func (s *sessions) RenewLease(ctx context.Context, id string, fence session.Fence, ttl time.Duration) error {
 	const verb = "renew lease"
 	length := ""
@@ -385,9 +388,9 @@ func (s *sessions) RenewLease(ctx context.Context, id string, fence session.Fenc
 	}
 	out, err := renew("")
 	r, refused := errors.AsType[*refusal](err)
-	if refused && r.why == "endless" { // nobody looks at it yet
+	if refused && r.why == "sooner" {
 		var h hints
-		h.sweep(s.b.keys, sweepLeases, s.tenant, id, "", r.now)
+		h.sweep(s.b.keys, sweepLeases, s.tenant, id, "", expiry(r.now, ttl))
 		if err := s.b.addHints(ctx, what(id, verb), &h); err != nil {
 			return err
 		}
@@ -401,30 +404,110 @@ func (s *sessions) RenewLease(ctx context.Context, id string, fence session.Fenc
 		return err
 	}
 	until := text(out.results[0])
-	return s.eachMember(ctx, id, verb, func(w *batch) { w.do("follow", "", id, fence.Owner, until) })
+	var reminders []*run
+	if until != "" && text(out.results[1]) == "" {
+		reminders = s.remindSweepers(id, until)
+	}
+	members, err := s.members(ctx, id, verb, reminders)
+	if err != nil {
+		return err
+	}
+	return s.eachHeld(ctx, id, verb, fence.Owner, members, func(w *batch) { w.do("follow", "", id, fence.Owner, until) })
 }
 
-// eachMember changes every session of a tree but its root.
-func (s *sessions) eachMember(ctx context.Context, rootID, verb string, change func(*batch)) error {
-	members, err := s.b.client.ZRange(ctx, s.b.keys.listing(s.tenant)+indexRoot+indexed(rootID), 0, -1).Result()
-	if err != nil {
-		return failure(what(rootID, verb), err)
+// remindSweepers puts a root's entry back among those whose leases end, which a
+// failover of the node that has it may have lost.
+func (s *sessions) remindSweepers(id, until string) []*run {
+	var h hints
+	h.sweep(s.b.keys, sweepLeases, s.tenant, id, "", moment(until))
+	h.entries[0].how = known
+	return groupRuns(addHints, s.b.hintGroups(&h))
+}
+
+// members lists a tree, with all that were ever in it, and sends reminders in the
+// same round trip. One that fails is left to the next time.
+func (s *sessions) members(ctx context.Context, rootID, verb string, reminders []*run) ([]goredis.Z, error) {
+	pipe := s.b.client.Pipeline()
+	reminded := make([]*goredis.Cmd, len(reminders))
+	for i, r := range reminders {
+		reminded[i] = pipe.EvalSha(ctx, r.sha, r.keys, r.args...)
 	}
-	for _, member := range members {
-		if member == rootID {
-			continue
-		}
-		w := &batch{}
-		change(w)
-		_, err := s.apply(ctx, member, verb, "", w)
-		if r, refused := errors.AsType[*refusal](err); refused && r.why == "missing" {
-			continue
+	found := pipe.ZRangeWithScores(ctx, s.b.keys.listing(s.tenant)+indexRoot+indexed(rootID), 0, -1)
+	_, _ = pipe.Exec(ctx) // each command has its own error
+	for i, r := range reminders {
+		err := reminded[i].Err()
+		if goredis.HasErrorPrefix(err, "NOSCRIPT") {
+			_, err = s.b.eval(ctx, r.script, r.keys, r.args)
 		}
 		if err != nil {
+			s.b.config.Logger.WarnContext(ctx, "sweepers could not be reminded of a lease", "tenant", s.tenant, "session", rootID, "error", err)
+		}
+	}
+	members, err := found.Result()
+	return members, failure(what(rootID, verb), err)
+}
+
+// atOnce is how many sessions of a tree are read or changed in one round trip.
+const atOnce = 500
+
+// eachHeld changes the members of a tree that an owner holds, but for its root. It
+// is read first which these are: most have ended long ago.
+func (s *sessions) eachHeld(
+	ctx context.Context, rootID, verb, owner string, members []goredis.Z, change func(*batch),
+) error {
+	name := what(rootID, verb)
+	for part := range slices.Chunk(members, atOnce) {
+		if err := s.b.begin(ctx, name); err != nil {
 			return err
+		}
+		held, err := s.heldBy(ctx, rootID, owner, part)
+		if err != nil {
+			return failure(name, err)
+		}
+		runs := make([]*run, len(held))
+		for i, member := range held {
+			w := &batch{}
+			change(w)
+			runs[i] = s.writing(member, "", w)
+		}
+		s.b.evalSlots(ctx, runs)
+		for i, r := range runs {
+			_, err := s.outcome(held[i], name, r)
+			if r, refused := errors.AsType[*refusal](err); err != nil && !(refused && r.why == "missing") {
+				return err
+			}
 		}
 	}
 	return nil
+}
+
+// heldBy are the members of a tree, but for its root, that an owner holds. Entries
+// of those that are gone are removed.
+func (s *sessions) heldBy(ctx context.Context, rootID, owner string, members []goredis.Z) ([]string, error) {
+	began := time.Now()
+	pipe := s.b.client.Pipeline()
+	cmds := make([]*goredis.SliceCmd, len(members))
+	for i, z := range members {
+		cmds[i] = pipe.HMGet(ctx, s.prefix(text(z.Member))+keyHeader, "root", "owner", "v")
+	}
+	_, _ = pipe.Exec(ctx) // each command has its own error
+	var held []string
+	var gone []correction
+	for i, z := range members {
+		id := text(z.Member)
+		values, err := cmds[i].Result()
+		switch {
+		case err != nil:
+			return nil, err
+		case values[2] == nil || text(values[0]) != rootID:
+			entry := hint{s.b.keys.listing(s.tenant), indexRoot + indexed(rootID), id, score(z.Score), inPlace}
+			gone = append(gone, correction{entry, ""})
+		case id != rootID && text(values[1]) == owner && owner != "":
+			held = append(held, id)
+		}
+	}
+	s.b.settle(ctx, began, gone)
+	return held, nil
 }
 
 // CloseRun implements [session.Turns]. The lease of the root is given back first:
@@ -459,7 +542,11 @@ func (s *sessions) CloseRun(ctx context.Context, id string, fence session.Fence,
 	if err != nil || !running {
 		return err
 	}
-	return s.eachMember(ctx, id, verb, func(w *batch) { w.do("release", "", id, fence.Owner, until) })
+	members, err := s.members(ctx, id, verb, nil)
+	if err != nil {
+		return err
+	}
+	return s.eachHeld(ctx, id, verb, fence.Owner, members, func(w *batch) { w.do("release", "", id, fence.Owner, until) })
 }
 
 // SettleClose implements [session.Turns].

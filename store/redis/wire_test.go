@@ -75,7 +75,7 @@ func TestRoundTrips(t *testing.T) {
 		options.Dialer = w.dial
 		client := goredis.NewClient(options)
 		t.Cleanup(func() { _ = client.Close() })
-		roundTrips(t, w, client, map[string]int{"StartRun": 2, "last commit": 1})
+		roundTrips(t, w, client, map[string]int{"StartRun": 2, "last commit": 1, "RenewLease": 2})
 	})
 	t.Run("cluster", func(t *testing.T) {
 		t.Parallel()
@@ -87,7 +87,7 @@ func TestRoundTrips(t *testing.T) {
 		client := goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: []string{options.Addr}, Dialer: w.dial})
 		t.Cleanup(func() { _ = client.Close() })
 		// Index entries are on other nodes, each with its own trip.
-		roundTrips(t, w, client, map[string]int{"StartRun": 4, "last commit": 3})
+		roundTrips(t, w, client, map[string]int{"StartRun": 4, "last commit": 3, "RenewLease": 3})
 	})
 }
 
@@ -157,6 +157,7 @@ func roundTrips(t *testing.T, w *wire, client goredis.UniversalClient, limits ma
 	})
 	expect("Load", 1, func() { check(second(s.Load(ctx, "a"))) })
 	expect("AllMessages", 1, func() { check(second(s.AllMessages(ctx, "a"))) })
+	expect("RenewLease", limits["RenewLease"], func() { check(s.RenewLease(ctx, "a", run.fence, time.Hour)) })
 	expect("the last commit, with chunks", limits["last commit"], func() {
 		run.commitTogether(b, together(23, session.Change{Status: session.Completed, Outcome: &session.Outcome{Status: session.RunCompleted}}))
 	})
@@ -221,4 +222,59 @@ func (r *turn) commitTogether(b *redis.Backend, commit *store.Commit) {
 	}
 	r.n++
 	r.version = out.Version
+}
+
+// The lease of a tree costs what its living members do.
+func TestRenewalOfALargeTree(t *testing.T) {
+	t.Parallel()
+	ctx, w := context.Background(), &wire{}
+	options, err := goredis.ParseURL(single(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	options.Dialer = w.dial
+	client := goredis.NewClient(options)
+	t.Cleanup(func() { _ = client.Close() })
+	prefix, clock := newPrefix(), &clock{now: time.Now()}
+	b := open(t, redis.Config{Client: client, Prefix: prefix, Clock: clock.Now}.WithSettling(time.Microsecond))
+	s := b.Sessions()
+	run := newTurn(t, s, "root")
+	const ended, living = 700, 40
+	for i := range ended + living {
+		id := fmt.Sprintf("kid-%03d", i)
+		kid := &session.State{ID: id, Agent: "tester", Status: session.Active, ParentID: "root", RootID: "root"}
+		if i < ended {
+			err = s.Create(ctx, kid)
+		} else {
+			_, err = s.StartRun(ctx, &session.StartRun{
+				SessionID: id, Create: kid, Run: session.Run{ID: "run", Kind: session.RunExecute, Runtime: "test"}, Owner: "me", TTL: time.Hour,
+			})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 10 {
+		if _, err := s.Delete(ctx, fmt.Sprintf("kid-%03d", i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	clock.Advance(time.Minute)
+	trips := w.count(func() { err = s.RenewLease(ctx, "root", run.fence, time.Hour) })
+	if err != nil || trips > 6 {
+		t.Errorf("a renewal took %d round trips, %v", trips, err)
+	}
+	root, err := s.Load(ctx, "root")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range living {
+		kid, err := s.Load(ctx, fmt.Sprintf("kid-%03d", ended+i))
+		if err != nil || !kid.Lease.ExpiresAt.Equal(root.Lease.ExpiresAt) {
+			t.Fatalf("kid %d has the lease %+v, %v", i, kid.Lease, err)
+		}
+	}
+	if n := client.ZCard(ctx, prefix+":{+list/default}:root/root").Val(); n != ended+living-10 {
+		t.Errorf("the tree lists %d members", n)
+	}
 }

@@ -11,6 +11,23 @@ read.get = function(letter, ...) return call('HMGET', K[letter], ...) end
 
 read.range = function(letter, from, to) return call('LRANGE', K[letter], from, to) end
 
+-- Messages from a number on: so many, or about so many bytes of them, at least one.
+read.part = function(from, limit, size)
+  local out = {}
+  from, limit, size = tonumber(from), tonumber(limit), tonumber(size)
+  while #out < limit and size > 0 do
+    local n = math.min(limit - #out, 20)
+    local found = call('LRANGE', K.m, from + #out, from + #out + n - 1)
+    for _, body in ipairs(found) do
+      out[#out + 1] = body
+      size = size - #body
+      if size <= 0 then break end
+    end
+    if #found < n then break end
+  end
+  return out
+end
+
 read.len = function(letter) return call('LLEN', K[letter]) end
 
 -- Custom state at a version: the last snapshot up to it, and the writes since.

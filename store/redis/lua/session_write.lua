@@ -647,16 +647,18 @@ end
 
 -- The lease of a tree ------------------------------------------------------------------------------------------------
 
--- ttl in microseconds or nothing: sets a lease's end, and answers it. One that never ended gets an end only if the caller has
--- told the sweepers ('force').
+-- ttl in microseconds or nothing: sets a lease's end, and answers it and the session's parent. One that never ended, or later,
+-- gets this end only if the caller has told the sweepers ('force').
 check.renew = function(first)
-  if A[first] ~= '' and H.lease == '' and A[first + 1] ~= 'force' then return refuse({ 'endless' }) end
+  if A[first] == '' or A[first + 1] == 'force' then return end
+  if H.lease == '' or tonumber(now) + tonumber(A[first]) < tonumber(H.lease) then return refuse({ 'sooner' }) end
 end
 
 effect.renew = function(first)
   local ends = A[first] ~= '' and whole(tonumber(now) + tonumber(A[first])) or ''
   put('lease', ends)
   results[#results + 1] = ends
+  results[#results + 1] = H.parent
 end
 
 -- root, owner, until: a member of a tree follows its root

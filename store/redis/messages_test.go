@@ -1,0 +1,63 @@
+package redis_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store/redis"
+)
+
+// A long transcript is read in parts, as it is at one version even if it changes.
+func TestAllMessagesInParts(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	b := open(t, redis.Config{URL: single(t), Prefix: newPrefix()})
+	s := b.Sessions()
+	if err := s.Create(ctx, &session.State{ID: "a", Agent: "a", Status: session.Active}); err != nil {
+		t.Fatal(err)
+	}
+	add := func(n, size int) {
+		t.Helper()
+		messages := make([]session.Message, n)
+		for i := range messages {
+			messages[i] = session.UserText(strings.Repeat("x", size))
+		}
+		if _, err := s.AppendMessages(ctx, "a", messages); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, size := range []int{10, 1, 10, 100_000} {
+		add(110*max(1, 4-size/1000), size)
+	}
+	want, err := s.MessageCount(ctx, "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for range 20 { // pairs: an odd number was never there
+			_, _ = s.AppendMessages(ctx, "a", []session.Message{session.UserText("y"), session.UserText("z")})
+			_, _ = s.TruncateMessages(ctx, "a", want)
+		}
+	}()
+	for reading := true; reading; {
+		select {
+		case <-done:
+			reading = false
+		default:
+		}
+		messages, err := s.AllMessages(ctx, "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := len(messages); n != want && n != want+2 {
+			t.Fatalf("%d messages of %d", n, want)
+		}
+		if last := messages[len(messages)-1].Parts[0].Text; len(messages) > want && last != "z" {
+			t.Fatalf("the last message is %q", last)
+		}
+	}
+}
