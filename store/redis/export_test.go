@@ -39,6 +39,11 @@ func (b *Backend) CommitAlone(ctx context.Context, commit *session.Commit) error
 	return err
 }
 
+// MoveWake moves a wake that a child's commit has left, whose entry may be gone.
+func (b *Backend) MoveWake(ctx context.Context, wake *session.Wake) error {
+	return (&sessions{b, session.DefaultTenant}).moveWake(ctx, wake.ChildID, wake)
+}
+
 // CommitGenerally commits through the script that takes any change.
 func (b *Backend) CommitGenerally(ctx context.Context, commit *session.Commit) (*session.Committed, error) {
 	s := &sessions{b, session.DefaultTenant}

@@ -192,8 +192,7 @@ func TestMisplacedEntries(t *testing.T) {
 	}
 }
 
-// Entries are added again behind a change that took too long, and what was read
-// too long ago removes none.
+// What was read too long ago removes no entries.
 func TestHintsOfTheLate(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -208,6 +207,98 @@ func TestHintsOfTheLate(t *testing.T) {
 	}
 	if n := client.ZCard(ctx, index).Val(); n != 2 {
 		t.Errorf("%d entries are left of one that is true and one that is not", n)
+	}
+}
+
+// Entries that somebody has removed while their change was held up are added again.
+func TestHintsOfAChangeHeldUp(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	url, prefix := single(t), newPrefix()
+	client, held := connect(t, url), connect(t, url)
+	index := prefix + ":{+list/default}:status/paused"
+	meanwhile := &pause{}
+	held.AddHook(meanwhile)
+	b := open(t, redis.Config{Client: held, Prefix: prefix}.WithLate(time.Nanosecond))
+	run := newTurn(t, b.Sessions(), "a")
+	meanwhile.next.Store(new(func() {
+		if n := client.ZRem(ctx, index, "a").Val(); n != 1 {
+			t.Errorf("the change had %d entries", n)
+		}
+	}))
+	run.commit(session.Change{Status: session.Paused})
+	if err := client.ZScore(ctx, index, "a").Err(); err != nil {
+		t.Errorf("the session is paused and in no index: %v", err)
+	}
+}
+
+// Of two that make the same session at once, the one that is refused leaves the
+// entries of the other in their places.
+func TestMadeTwiceAtOnce(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	url, prefix := single(t), newPrefix()
+	slow := connect(t, url)
+	meanwhile := &pause{}
+	slow.AddHook(meanwhile)
+	one, other := open(t, redis.Config{URL: url, Prefix: prefix}), open(t, redis.Config{Client: slow, Prefix: prefix})
+	noon := time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
+	made := func(at time.Time) *session.State {
+		return &session.State{ID: "a", Agent: "a", Status: session.Active, CreatedAt: at}
+	}
+	meanwhile.next.Store(new(func() {
+		if err := one.Sessions().Create(ctx, made(noon)); err != nil {
+			t.Error(err)
+		}
+	}))
+	if err := other.Sessions().Create(ctx, made(noon.Add(time.Hour))); !errors.Is(err, session.ErrExists) {
+		t.Fatalf("it was made twice: %v", err)
+	}
+	for _, index := range []string{"all", "agent/a", "status/active"} {
+		if got := connect(t, url).ZScore(ctx, prefix+":{+list/default}:"+index, "a").Val(); got != float64(noon.UnixMicro()) {
+			t.Errorf("%s has it at %.0f", index, got)
+		}
+	}
+}
+
+// pause does something once, after the next request.
+type pause struct{ next atomic.Pointer[func()] }
+
+func (p *pause) DialHook(next goredis.DialHook) goredis.DialHook { return next }
+
+func (p *pause) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
+	return func(ctx context.Context, cmd goredis.Cmder) error {
+		defer p.over()
+		return next(ctx, cmd)
+	}
+}
+
+func (p *pause) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []goredis.Cmder) error {
+		defer p.over()
+		return next(ctx, cmds)
+	}
+}
+
+func (p *pause) over() {
+	if do := p.next.Swap(nil); do != nil {
+		(*do)()
+	}
+}
+
+// A wake that is moved is found, even if its entry was removed before.
+func TestMovedWakeIsFound(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	b := open(t, redis.Config{URL: single(t), Prefix: newPrefix()}.WithSettling(time.Microsecond))
+	newTurn(t, b.Sessions(), "parent")
+	newTurn(t, b.Sessions(), "kid")
+	wake := session.Wake{SessionID: "parent", ChildID: "kid", RunID: "run-1", At: time.Now()}
+	if err := b.MoveWake(ctx, &wake); err != nil {
+		t.Fatal(err)
+	}
+	if wakes, err := b.Sessions().Wakes(ctx, session.WakeRequest{}); err != nil || len(wakes) != 1 {
+		t.Errorf("Wakes: %v, %v", wakes, err)
 	}
 }
 

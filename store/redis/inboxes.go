@@ -60,14 +60,14 @@ func (s *sessions) PutWake(ctx context.Context, wake session.Wake) error {
 			return err
 		}
 	}
-	var h hints
-	h.sweep(s.b.keys, sweepWakes, s.tenant, wake.SessionID, wake.ChildID, at)
-	if err := s.b.addHints(ctx, what(wake.SessionID, "put wake"), &h); err != nil {
-		return err
+	p := &plan{}
+	p.hints.sweep(s.b.keys, sweepWakes, s.tenant, wake.SessionID, wake.ChildID, at)
+	p.do("wake", keyWakes, wake.ChildID, wake.RunID, micros(at))
+	_, err := s.carryOut(ctx, wake.SessionID, "put wake", "", p)
+	if r, refused := errors.AsType[*refusal](err); refused {
+		return r.domain(wake.SessionID)
 	}
-	w := &batch{}
-	w.do("wake", keyWakes, wake.ChildID, wake.RunID, micros(at))
-	return s.write(ctx, wake.SessionID, "put wake", w)
+	return err
 }
 
 // moveWake brings a wake that a commit left in the slot of the child to that of

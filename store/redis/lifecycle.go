@@ -189,6 +189,9 @@ func (s *sessions) planClone(ctx context.Context, clone *session.Clone, v *view)
 	if err != nil {
 		return nil, nil, err
 	}
+	if _, err := s.absent(ctx, to.ID, "clone"); err != nil {
+		return nil, nil, err
+	}
 	q := query()
 	q.readState(itoa(version))
 	q.do("range", keyMessages, keyMessages, 0, count-1)
@@ -199,9 +202,6 @@ func (s *sessions) planClone(ctx context.Context, clone *session.Clone, v *view)
 	}
 	if again.header.raw["born"] != v.header.raw["born"] || again.header.Version != v.header.Version {
 		return nil, nil, nil
-	}
-	if _, err := s.absent(ctx, to.ID, "clone"); err != nil {
-		return nil, nil, err
 	}
 	is := newState(s.tenant, &to, v.now)
 	is.StepCount, is.ResumeCount = 0, 0
