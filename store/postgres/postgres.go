@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -64,8 +65,9 @@ type Config struct {
 type Backend struct {
 	config    Config
 	pool      *pgxpool.Pool
-	queries   sync.Map // as they are written here → for the configured schema
-	texts     sync.Map // shape → the text of its statement, for the configured schema
+	renewed   atomic.Int64 // when all its connections were last made anew
+	queries   sync.Map     // as they are written here → for the configured schema
+	texts     sync.Map     // shape → the text of its statement, for the configured schema
 	watch     *watch
 	notifier  *notifier
 	snapshots *snapshots

@@ -60,12 +60,21 @@ func (b *Backend) repeat(ctx context.Context, what string, run func() error) err
 
 // renew has all connections of the backend's own pool made anew once one of them is
 // found dead, or to a server that is no longer the primary: the others most likely
-// are, too, and each would cost an operation to find out.
+// are, too, and each would cost an operation to find out. On a network that cuts
+// one connection after the other it would only add to the trouble, so it is not done
+// again at once.
 func (b *Backend) renew(ctx context.Context, err error) {
-	if b.config.Pool == nil && ctx.Err() == nil && isLost(err) {
+	if b.config.Pool != nil || ctx.Err() != nil || !isLost(err) {
+		return
+	}
+	now := time.Now().UnixNano()
+	if last := b.renewed.Load(); now-last > int64(renewPause) && b.renewed.CompareAndSwap(last, now) {
 		b.pool.Reset()
 	}
 }
+
+// renewPause is how long at least is between two renewals of all connections.
+const renewPause = time.Second
 
 func (b *Backend) transactOnce(ctx context.Context, run func(ctx context.Context, t *tx) error) error {
 	conn, err := b.pool.Acquire(ctx)
