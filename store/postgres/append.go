@@ -1,14 +1,13 @@
 package postgres
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store/internal/stored"
 	"github.com/helixagents/helix/stream"
 )
 
@@ -21,7 +20,7 @@ func (a appended) Wait(context.Context) (int64, error) { return int64(a), nil }
 // Append implements [stream.Manager]. It is one statement: when it returns, the
 // batch is durable, and so it is before anything that the caller writes then.
 func (s *streams) Append(ctx context.Context, id string, batch stream.Batch) (stream.Append, error) {
-	chunks, err := s.prepare(id, &batch)
+	chunks, err := stored.EncodeBatch(id, &batch, s.b.config.MaxChunk)
 	if err != nil {
 		return nil, err
 	}
@@ -36,37 +35,6 @@ func (s *streams) Append(ctx context.Context, id string, batch stream.Batch) (st
 		return nil, err
 	}
 	return appended(last), nil
-}
-
-// prepare checks and encodes a batch.
-func (s *streams) prepare(id string, batch *stream.Batch) ([]encodedChunk, error) {
-	if err := session.CheckID(id); err != nil {
-		return nil, err
-	}
-	if batch.First < 0 {
-		return nil, session.Invalid("producer sequence", "%d is negative", batch.First)
-	}
-	return split(batch.Chunks, s.b.config.MaxChunk)
-}
-
-// encodedChunk is a chunk in its wire form, in several pieces if it was split.
-// They share its producer's number.
-type encodedChunk struct {
-	pieces [][]byte
-	runID  string
-	step   int
-}
-
-func split(chunks []stream.Chunk, limit int) ([]encodedChunk, error) {
-	out := make([]encodedChunk, len(chunks))
-	for i := range chunks {
-		pieces, err := stream.Split(chunks[i], limit)
-		if err != nil {
-			return nil, err
-		}
-		out[i] = encodedChunk{pieces, chunks[i].RunID, chunks[i].Step}
-	}
-	return out, nil
 }
 
 // appendBatch adds a batch that goes on exactly where its producer is, and tells
@@ -121,10 +89,10 @@ SELECT cur.number, cur.revision, cur.status, cur.floor, cur.last_sequence, cur.r
 FROM cur LEFT JOIN at ON true LEFT JOIN ok ON true`
 
 // appendArgs are the parameters of appendBatch.
-func (s *streams) appendArgs(id string, by stream.Producer, first int64, chunks []encodedChunk) []any {
-	j := joinChunks(chunks)
+func (s *streams) appendArgs(id string, by stream.Producer, first int64, chunks []stored.Chunk) []any {
+	j := stored.Join(chunks)
 	next := first + int64(len(chunks))
-	return []any{s.tenant, id, s.b.clock(), by.Session, by.Epoch, first, next, j.lines, by.RunID, j.runID, j.step, j.pieces, j.body}
+	return []any{s.tenant, id, s.b.clock(), by.Session, by.Epoch, first, next, j.Lines, by.RunID, j.RunID, j.Step, j.Pieces, j.Body}
 }
 
 // addition is what appendBatch tells.
@@ -142,7 +110,7 @@ func (a *addition) scan(id, producer string) func(pgx.Rows) error {
 }
 
 // append adds a batch and returns the sequence of its last chunk.
-func (s *streams) append(ctx context.Context, id string, by stream.Producer, first int64, chunks []encodedChunk, locked bool) (int64, error) {
+func (s *streams) append(ctx context.Context, id string, by stream.Producer, first int64, chunks []stored.Chunk, locked bool) (int64, error) {
 	if len(chunks) == 0 {
 		return s.appendNothing(ctx, id, by, first)
 	}
@@ -165,7 +133,7 @@ func (s *streams) append(ctx context.Context, id string, by stream.Producer, fir
 
 // appendRest decides about a batch that does not go on exactly where its producer
 // is: one that is there already, or whose front is.
-func (s *streams) appendRest(ctx context.Context, h *streamHead, by stream.Producer, first int64, chunks []encodedChunk) (int64, error) {
+func (s *streams) appendRest(ctx context.Context, h *streamHead, by stream.Producer, first int64, chunks []stored.Chunk) (int64, error) {
 	if err := h.stale(by); err != nil {
 		return 0, err
 	}
@@ -213,38 +181,6 @@ func (s *streams) appendNothing(ctx context.Context, id string, by stream.Produc
 		return nil
 	})
 	return last, err
-}
-
-// separator parts the lines of a batch. JSON has no place for it, while line breaks
-// may be anywhere between its tokens.
-var separator = []byte{0x1e}
-
-// joined is chunks put together, one per line.
-type joined struct {
-	body   []byte
-	lines  int
-	pieces []byte // how many lines each chunk has, as JSON, if one has several
-	runID  string // of all chunks, if it is one
-	step   int    // the last
-}
-
-func joinChunks(chunks []encodedChunk) joined {
-	var lines [][]byte
-	counts := make([]int, len(chunks))
-	out := joined{runID: chunks[0].runID, step: chunks[0].step}
-	for i, c := range chunks {
-		lines = append(lines, c.pieces...)
-		counts[i] = len(c.pieces)
-		out.step = max(out.step, c.step)
-		if c.runID != out.runID {
-			out.runID = ""
-		}
-	}
-	out.body, out.lines = bytes.Join(lines, separator), len(lines)
-	if len(lines) > len(chunks) {
-		out.pieces, _ = json.Marshal(counts) // numbers
-	}
-	return out
 }
 
 const selectBatchesOf = `

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store/internal/stored"
 )
 
 // draft is a change that was checked and encoded, ready to be put into a
@@ -14,10 +15,10 @@ import (
 type draft struct {
 	*session.Change
 	sessionID, runID string
-	messages         []messageRow // to be appended
-	promoted         []messageRow // to be appended then; those without a body come from their calls' rows
-	callIDs          []string     // of promoted
-	fromRows         bool         // whether any of promoted does
+	messages         []stored.Message // to be appended
+	promoted         []stored.Message // to be appended then; those without a body come from their calls' rows
+	callIDs          []string         // of promoted
+	fromRows         bool             // whether any of promoted does
 
 	calls    []*callRow
 	pending  []*pendingRow
@@ -45,7 +46,7 @@ type draft struct {
 func newDraft(c *session.Change, sessionID, runID string, at time.Time) (*draft, error) {
 	d := &draft{Change: c, sessionID: sessionID, runID: runID}
 	var err error
-	if d.messages, err = encodeMessages(c.Messages); err != nil {
+	if d.messages, err = stored.EncodeMessages(c.Messages); err != nil {
 		return nil, err
 	}
 	if err := d.encodePromotion(); err != nil {
@@ -89,9 +90,9 @@ func (d *draft) encodePromotion() error {
 		return nil
 	}
 	for _, result := range d.Promote.Results {
-		row := messageRow{}
+		row := stored.Message{}
 		if result.Message != nil {
-			encoded, err := encodeMessage(result.Message)
+			encoded, err := stored.EncodeMessage(result.Message)
 			if err != nil {
 				return err
 			}
@@ -115,9 +116,9 @@ func (d *draft) uniqueMessages() error {
 		return nil
 	}
 	seen := make(map[string]bool, len(d.messages))
-	for _, rows := range [][]messageRow{d.messages, d.promoted} {
+	for _, rows := range [][]stored.Message{d.messages, d.promoted} {
 		for i := range rows {
-			id := rows[i].id
+			id := rows[i].ID
 			if id != "" && seen[id] {
 				return duplicateMessage(id)
 			}

@@ -8,50 +8,14 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store/internal/stored"
 )
 
-// messageRow is a message in its stored form.
-type messageRow struct {
-	id    string
-	calls []byte // the ids of the calls it makes, so that a rewind need not decode it
-	body  []byte
-}
-
-func encodeMessages(messages []session.Message) ([]messageRow, error) {
-	rows := make([]messageRow, len(messages))
-	for i := range messages {
-		row, err := encodeMessage(&messages[i])
-		if err != nil {
-			return nil, err
-		}
-		rows[i] = *row
-	}
-	return rows, nil
-}
-
-func encodeMessage(m *session.Message) (*messageRow, error) {
-	body, err := session.Encode(m)
-	if err != nil {
-		return nil, session.ErrInvalid.WithCause(err, "message %s cannot be encoded", m.ID)
-	}
-	row := &messageRow{id: m.ID, body: body}
-	var calls []string
-	for i := range m.Parts {
-		if m.Parts[i].Kind == session.PartToolCall {
-			calls = append(calls, m.Parts[i].CallID)
-		}
-	}
-	if len(calls) > 0 {
-		row.calls, err = session.Encode(calls)
-	}
-	return row, err
-}
-
 // columns are rows as the arrays that a statement takes.
-func columns(rows []messageRow) (ids []string, calls, bodies [][]byte) {
+func columns(rows []stored.Message) (ids []string, calls, bodies [][]byte) {
 	ids, calls, bodies = make([]string, len(rows)), make([][]byte, len(rows)), make([][]byte, len(rows))
 	for i := range rows {
-		ids[i], calls[i], bodies[i] = rows[i].id, rows[i].calls, rows[i].body
+		ids[i], calls[i], bodies[i] = rows[i].ID, rows[i].Calls, rows[i].Body
 	}
 	return ids, calls, bodies
 }
@@ -61,7 +25,7 @@ INSERT INTO helix.messages (session, number, message_id, calls, body)
 SELECT $1, $2 + m.n, m.id, m.calls, m.body
 FROM unnest($3::text[], $4::bytea[], $5::bytea[]) WITH ORDINALITY m(id, calls, body, n)`
 
-func (s *sessions) insertMessages(t *tx, h *header, rows []messageRow) {
+func (s *sessions) insertMessages(t *tx, h *header, rows []stored.Message) {
 	ids, calls, bodies := columns(rows)
 	t.exec(insertMessages, h.number, h.MessageCount, ids, calls, bodies)
 	h.MessageCount += len(rows)

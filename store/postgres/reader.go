@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"iter"
@@ -10,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store/internal/stored"
 	"github.com/helixagents/helix/stream"
 )
 
@@ -199,7 +199,7 @@ func (s *streams) batches(ctx context.Context, id, verb string, from int64, limi
 		if h, err = scanStream(id, "", rows, &first, &last, instant{&at}, &body); err != nil || first == nil {
 			return err
 		}
-		out = append(out, &batch{*first, *last, at, bytes.Split(body, separator)})
+		out = append(out, &batch{*first, *last, at, stored.Lines(body)})
 		return nil
 	}, selectBatches, s.tenant, id, s.b.clock(), from, limit, size)
 	return h, out, err

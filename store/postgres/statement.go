@@ -389,7 +389,7 @@ said AS (
     INSERT INTO helix.messages (session, number, message_id, calls, body)`)
 	if q.shape.single() {
 		q.add(`
-    SELECT ok.number, ok.message_count, `, q.arg(d.messages[0].id), `, `, q.arg(d.messages[0].calls), `, `, q.arg(d.messages[0].body), ` FROM ok
+    SELECT ok.number, ok.message_count, `, q.arg(d.messages[0].ID), `, `, q.arg(d.messages[0].Calls), `, `, q.arg(d.messages[0].Body), ` FROM ok
 )`)
 		return
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store"
+	"github.com/helixagents/helix/store/internal/stored"
 	"github.com/helixagents/helix/stream"
 )
 
@@ -22,7 +23,7 @@ func (b *Backend) Commit(ctx context.Context, commit *store.Commit) (*session.Co
 	tenant := tenantName(commit.Tenant)
 	j := &joint{commit: commit, streams: &streams{b, tenant}, sessions: &sessions{b, tenant}}
 	var err error
-	if j.chunks, err = j.streams.prepare(commit.Stream, &commit.Batch); err != nil {
+	if j.chunks, err = stored.EncodeBatch(commit.Stream, &commit.Batch, b.config.MaxChunk); err != nil {
 		return nil, 0, err
 	}
 	if j.draft, err = draftOf(commit.Commit); err != nil {
@@ -43,7 +44,7 @@ type joint struct {
 	commit   *store.Commit
 	streams  *streams
 	sessions *sessions
-	chunks   []encodedChunk
+	chunks   []stored.Chunk
 	draft    *draft
 
 	// What became of them.

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store/internal/stored"
 )
 
 // change makes a change in a transaction that holds the session's lock.
@@ -68,7 +69,7 @@ WHERE session = $1 AND message_id = $2 AND call_id = ANY ($3::text[]) AND status
 // and the results of calls. The draft that it returns has the results in it.
 func (s *sessions) beforehand(ctx context.Context, t *tx, h *header, d *draft) (*draft, error) {
 	var found refusal
-	results := map[string]messageRow{}
+	results := map[string]stored.Message{}
 	t.ask(func(rows pgx.Rows) error {
 		var callID string
 		err := rows.Scan(&callID)
@@ -79,9 +80,9 @@ func (s *sessions) beforehand(ctx context.Context, t *tx, h *header, d *draft) (
 		t.ask(func(rows pgx.Rows) error {
 			var (
 				callID string
-				row    messageRow
+				row    stored.Message
 			)
-			err := rows.Scan(&callID, word{&row.id}, &row.body)
+			err := rows.Scan(&callID, word{&row.ID}, &row.Body)
 			results[callID] = row
 			return err
 		}, selectSettled, h.number, d.Promote.MessageID, d.callIDs)
@@ -94,10 +95,10 @@ func (s *sessions) beforehand(ctx context.Context, t *tx, h *header, d *draft) (
 	rest.Change, rest.promoted, rest.fromRows = &change, nil, false
 	rest.messages = slices.Clip(d.messages)
 	for i, row := range d.promoted {
-		if row.body == nil {
+		if row.Body == nil {
 			row = results[d.callIDs[i]]
 		}
-		if row.body == nil {
+		if row.Body == nil {
 			found.unsettled = append(found.unsettled, d.callIDs[i])
 		}
 		rest.messages = append(rest.messages, row)

@@ -1,12 +1,11 @@
 package sqlite
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"slices"
 
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store/internal/stored"
 	"github.com/helixagents/helix/stream"
 )
 
@@ -42,7 +41,7 @@ func (s *streams) Append(ctx context.Context, id string, batch stream.Batch) (st
 	if err := ctx.Err(); err != nil {
 		return nil, failure(name, err)
 	}
-	chunks, err := s.prepare(id, &batch)
+	chunks, err := stored.EncodeBatch(id, &batch, s.b.config.MaxChunk)
 	if err != nil {
 		return nil, err
 	}
@@ -57,43 +56,12 @@ func (s *streams) Append(ctx context.Context, id string, batch stream.Batch) (st
 	return a, nil
 }
 
-// prepare checks a batch and encodes it.
-func (s *streams) prepare(id string, batch *stream.Batch) ([]encodedChunk, error) {
-	if err := session.CheckID(id); err != nil {
-		return nil, err
-	}
-	if batch.First < 0 {
-		return nil, session.Invalid("producer sequence", "%d is negative", batch.First)
-	}
-	return split(batch.Chunks, s.b.config.MaxChunk)
-}
-
-// encodedChunk is a chunk in its wire form, in several pieces if it was split.
-// They share its producer's number.
-type encodedChunk struct {
-	pieces [][]byte
-	runID  string
-	step   int
-}
-
-func split(chunks []stream.Chunk, limit int) ([]encodedChunk, error) {
-	out := make([]encodedChunk, len(chunks))
-	for i := range chunks {
-		pieces, err := stream.Split(chunks[i], limit)
-		if err != nil {
-			return nil, err
-		}
-		out[i] = encodedChunk{pieces, chunks[i].RunID, chunks[i].Step}
-	}
-	return out, nil
-}
-
 const insertBatch = `
 INSERT INTO stream_batches (key, last_sequence, producer, epoch, next, run_id, last_step, at, pieces, body)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
 // append adds a batch and returns the sequence of its last chunk.
-func (s *streams) append(t *tx, id string, by stream.Producer, first int64, chunks []encodedChunk) (int64, error) {
+func (s *streams) append(t *tx, id string, by stream.Producer, first int64, chunks []stored.Chunk) (int64, error) {
 	now := s.b.now()
 	h := t.cache.stream(s.key(id), by.Session)
 	if h == nil {
@@ -137,52 +105,20 @@ func (s *streams) append(t *tx, id string, by stream.Producer, first int64, chun
 			return 0, err
 		}
 	}
-	j := joinChunks(chunks)
-	if h.Last+int64(j.lines) > maxNumber {
+	j := stored.Join(chunks)
+	if h.Last+int64(j.Lines) > maxNumber {
 		return 0, session.ErrTooLarge.WithMessage("stream %s: it takes no more than %d chunks", id, int64(maxNumber))
 	}
 	first = h.Last + 1
-	h.Last += int64(j.lines)
+	h.Last += int64(j.Lines)
 	h.writer, h.writerState = by.Session, producerState{by.Epoch, next}
-	_, err := t.exec(insertBatch, rowKey(h.number, first), h.Last, by.Session, by.Epoch, next, j.runID, j.step, now, j.pieces, j.body)
+	_, err := t.exec(insertBatch, rowKey(h.number, first), h.Last, by.Session, by.Epoch, next, j.RunID, j.Step, now, j.Pieces, j.Body)
 	if err != nil {
 		return 0, err
 	}
 	t.touch(s.key(id))
 	t.cache.rememberStream(s.key(id), h)
 	return h.Last, nil
-}
-
-// separator parts the lines of a batch. JSON has no place for it, while line breaks
-// may be anywhere between its tokens.
-var separator = []byte{0x1e}
-
-// joined is chunks put together, one per line.
-type joined struct {
-	body   []byte
-	lines  int
-	pieces []byte // how many lines each chunk has, as JSON, if one has several
-	runID  string // of all chunks, if it is one
-	step   int    // the last
-}
-
-func joinChunks(chunks []encodedChunk) joined {
-	var lines [][]byte
-	counts := make([]int, len(chunks))
-	out := joined{runID: chunks[0].runID, step: chunks[0].step}
-	for i, c := range chunks {
-		lines = append(lines, c.pieces...)
-		counts[i] = len(c.pieces)
-		out.step = max(out.step, c.step)
-		if c.runID != out.runID {
-			out.runID = ""
-		}
-	}
-	out.body, out.lines = bytes.Join(lines, separator), len(lines)
-	if len(lines) > len(chunks) {
-		out.pieces, _ = json.Marshal(counts) // numbers
-	}
-	return out
 }
 
 const selectBatchesOf = `

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store/internal/stored"
 )
 
 // encodeCall gives a call's row. The result and the writes are apart so that
@@ -114,7 +115,7 @@ func (s *sessions) planPromotion(c *conn, h *header, p *plan) error {
 		if err := session.Decode("session "+h.ID+": result of call "+promoted.CallID, body, &m); err != nil {
 			return err
 		}
-		p.messages = append(p.messages, messageRow{id: m.ID, body: body})
+		p.messages = append(p.messages, stored.Message{ID: m.ID, Body: body})
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store/internal/stored"
 )
 
 // draft is a change that was checked, and encoded as far as that goes without the
@@ -13,22 +14,22 @@ import (
 type draft struct {
 	*session.Change
 	runID    string
-	messages []messageRow
-	inline   []*messageRow // for each promoted result: the one that was handed in, or nil
+	messages []stored.Message
+	inline   []*stored.Message // for each promoted result: the one that was handed in, or nil
 }
 
 func newDraft(c *session.Change, runID string) (*draft, error) {
 	d := &draft{Change: c, runID: runID}
 	var err error
-	if d.messages, err = encodeMessages(c.Messages); err != nil || c.Promote == nil {
+	if d.messages, err = stored.EncodeMessages(c.Messages); err != nil || c.Promote == nil {
 		return d, err
 	}
-	d.inline = make([]*messageRow, len(c.Promote.Results))
+	d.inline = make([]*stored.Message, len(c.Promote.Results))
 	for i, result := range c.Promote.Results {
 		if result.Message == nil {
 			continue
 		}
-		if d.inline[i], err = encodeMessage(result.Message); err != nil {
+		if d.inline[i], err = stored.EncodeMessage(result.Message); err != nil {
 			return nil, err
 		}
 	}
@@ -41,7 +42,7 @@ type plan struct {
 	*draft
 	now      time.Time
 	state    *stateChange
-	messages []messageRow // to be appended, results of calls included
+	messages []stored.Message // to be appended, results of calls included
 }
 
 // planChange checks a change against what the database holds, without writing.

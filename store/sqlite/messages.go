@@ -5,53 +5,17 @@ import (
 	"fmt"
 
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store/internal/stored"
 )
-
-// messageRow is a message in its stored form.
-type messageRow struct {
-	id    string
-	calls []byte // the ids of the calls it makes, so that a rewind need not decode it
-	body  []byte
-}
-
-func encodeMessages(messages []session.Message) ([]messageRow, error) {
-	rows := make([]messageRow, len(messages))
-	for i := range messages {
-		row, err := encodeMessage(&messages[i])
-		if err != nil {
-			return nil, err
-		}
-		rows[i] = *row
-	}
-	return rows, nil
-}
-
-func encodeMessage(m *session.Message) (*messageRow, error) {
-	body, err := session.Encode(m)
-	if err != nil {
-		return nil, session.ErrInvalid.WithCause(err, "message %s cannot be encoded", m.ID)
-	}
-	row := &messageRow{id: m.ID, body: body}
-	var calls []string
-	for i := range m.Parts {
-		if m.Parts[i].Kind == session.PartToolCall {
-			calls = append(calls, m.Parts[i].CallID)
-		}
-	}
-	if len(calls) > 0 {
-		row.calls, err = session.Encode(calls)
-	}
-	return row, err
-}
 
 const insertMessage = `
 INSERT INTO messages (key, message_id, calls, body) VALUES (?, ?, ?, ?)`
 
-func (s *sessions) insertMessages(t *tx, h *header, rows []messageRow) error {
+func (s *sessions) insertMessages(t *tx, h *header, rows []stored.Message) error {
 	for i := range rows {
-		_, err := t.exec(insertMessage, rowKey(h.number, int64(h.MessageCount+1)), rows[i].id, rows[i].calls, rows[i].body)
+		_, err := t.exec(insertMessage, rowKey(h.number, int64(h.MessageCount+1)), rows[i].ID, rows[i].Calls, rows[i].Body)
 		if isDuplicate(err) {
-			return session.Invalid("message id", "%q is already in the session's transcript", rows[i].id)
+			return session.Invalid("message id", "%q is already in the session's transcript", rows[i].ID)
 		}
 		if err != nil {
 			return err
@@ -128,7 +92,7 @@ func (s *sessions) AppendMessages(ctx context.Context, id string, messages []ses
 			return out, err
 		}
 	}
-	rows, err := encodeMessages(messages)
+	rows, err := stored.EncodeMessages(messages)
 	if err != nil {
 		return out, err
 	}

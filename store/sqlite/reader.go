@@ -1,7 +1,6 @@
 package sqlite
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"iter"
@@ -9,6 +8,7 @@ import (
 	"time"
 
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store/internal/stored"
 	"github.com/helixagents/helix/stream"
 )
 
@@ -183,7 +183,7 @@ type batch struct {
 // decodeBatch reads a batch. Of one that is damaged it gives what else is known.
 func decodeBatch(h *streamHead, r *row) (*batch, error) {
 	b := &batch{first: r.int64() - rowKey(h.number, 0), last: r.int64(), at: r.time()}
-	b.lines = bytes.Split(r.bytes(), separator)
+	b.lines = stored.Lines(r.bytes())
 	if int64(len(b.lines)) != b.last-b.first+1 {
 		return b, session.ErrCorrupt.WithMessage("stream %s: chunks %d to %d cannot be decoded", h.ID, b.first, b.last)
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store"
+	"github.com/helixagents/helix/store/internal/stored"
 )
 
 // Commit implements [session.Turns].
@@ -16,7 +17,7 @@ func (s *sessions) Commit(ctx context.Context, commit *session.Commit) (*session
 // Commit implements [store.Backend]. The batch and the commit are one operation.
 func (b *Backend) Commit(ctx context.Context, commit *store.Commit) (*session.Committed, int64, error) {
 	s := &streams{b, tenantName(commit.Tenant)}
-	chunks, err := s.prepare(commit.Stream, &commit.Batch)
+	chunks, err := stored.EncodeBatch(commit.Stream, &commit.Batch, s.b.config.MaxChunk)
 	if err != nil {
 		return nil, 0, err
 	}

@@ -1,0 +1,42 @@
+package stored
+
+import "github.com/helixagents/helix/session"
+
+// Message is a message as a row.
+type Message struct {
+	ID    string
+	Calls []byte // the ids of the calls it makes, so that a rewind need not decode it
+	Body  []byte
+}
+
+// EncodeMessages encodes messages in their order.
+func EncodeMessages(messages []session.Message) ([]Message, error) {
+	rows := make([]Message, len(messages))
+	for i := range messages {
+		row, err := EncodeMessage(&messages[i])
+		if err != nil {
+			return nil, err
+		}
+		rows[i] = *row
+	}
+	return rows, nil
+}
+
+// EncodeMessage encodes a message.
+func EncodeMessage(m *session.Message) (*Message, error) {
+	body, err := session.Encode(m)
+	if err != nil {
+		return nil, session.ErrInvalid.WithCause(err, "message %s cannot be encoded", m.ID)
+	}
+	row := &Message{ID: m.ID, Body: body}
+	var calls []string
+	for i := range m.Parts {
+		if m.Parts[i].Kind == session.PartToolCall {
+			calls = append(calls, m.Parts[i].CallID)
+		}
+	}
+	if len(calls) > 0 {
+		row.Calls, err = session.Encode(calls)
+	}
+	return row, err
+}
