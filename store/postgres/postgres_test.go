@@ -2,7 +2,6 @@ package postgres_test
 
 import (
 	"fmt"
-	"sync"
 	"testing"
 	"time"
 
@@ -35,10 +34,10 @@ func TestServerClock(t *testing.T) {
 
 // openConfig opens a backend in a schema of its own, with a clock of the test's.
 func openConfig(t testing.TB, config postgres.Config) storetest.Harness {
-	return openClock(t, config, &clock{now: time.Now()})
+	return openClock(t, config, storetest.NewClock())
 }
 
-func openClock(t testing.TB, config postgres.Config, clock *clock) storetest.Harness {
+func openClock(t testing.TB, config postgres.Config, clock *storetest.Clock) storetest.Harness {
 	var advance func(time.Duration)
 	if clock != nil {
 		config.Clock, advance = clock.Now, clock.Advance
@@ -103,22 +102,4 @@ WHERE number = (
 	storetest.RowChunk: `
 UPDATE %[1]s.stream_batches SET body = '{'
 WHERE (stream, last_sequence) = (SELECT number, last_sequence FROM %[1]s.streams WHERE tenant = $1 AND stream_id = $2)`,
-}
-
-// clock stands still unless it is moved.
-type clock struct {
-	mu  sync.Mutex
-	now time.Time
-}
-
-func (c *clock) Now() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.now
-}
-
-func (c *clock) Advance(d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.now = c.now.Add(d)
 }

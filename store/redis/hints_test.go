@@ -12,6 +12,7 @@ import (
 
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store/redis"
+	"github.com/helixagents/helix/store/storetest"
 )
 
 func TestHintsAreRemovedLazily(t *testing.T) {
@@ -46,7 +47,7 @@ func TestHintsAreRemovedLazily(t *testing.T) {
 func TestLeaseHintMoves(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	url, prefix, clock := single(t), newPrefix(), &clock{now: time.Now()}
+	url, prefix, clock := single(t), newPrefix(), storetest.NewClock()
 	client := connect(t, url)
 	b := open(t, redis.Config{URL: url, Prefix: prefix, Clock: clock.Now}.WithSettling(time.Microsecond))
 	run := newTurn(t, b.Sessions(), "a")
@@ -113,7 +114,7 @@ func TestWakeLeftBehind(t *testing.T) {
 func TestSweepEntriesMoveLater(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	url, prefix, clock := single(t), newPrefix(), &clock{now: time.Now()}
+	url, prefix, clock := single(t), newPrefix(), storetest.NewClock()
 	client := connect(t, url)
 	b := open(t, redis.Config{URL: url, Prefix: prefix, Clock: clock.Now}.WithSettling(time.Microsecond))
 	s := b.Sessions()
@@ -353,7 +354,7 @@ var errDead = errors.New("the process is dead")
 func TestRenewalRemindsSweepers(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	url, prefix, clock := single(t), newPrefix(), &clock{now: time.Now()}
+	url, prefix, clock := single(t), newPrefix(), storetest.NewClock()
 	client := connect(t, url)
 	b := open(t, redis.Config{URL: url, Prefix: prefix, Clock: clock.Now})
 	run := newTurn(t, b.Sessions(), "a")

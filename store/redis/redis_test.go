@@ -5,9 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"strings"
-	"sync"
 	"testing"
-	"time"
 
 	goredis "github.com/redis/go-redis/v9"
 
@@ -46,7 +44,7 @@ func newPrefix() string {
 
 func openAt(url string) storetest.Open {
 	return func(t testing.TB) storetest.Harness {
-		clock, prefix := &clock{now: time.Now()}, newPrefix()
+		clock, prefix := storetest.NewClock(), newPrefix()
 		connect := func(t testing.TB) store.Backend {
 			return open(t, redis.Config{URL: url, Prefix: prefix, Clock: clock.Now})
 		}
@@ -163,22 +161,4 @@ func contains(s, part string) bool {
 		}
 	}
 	return false
-}
-
-// clock stands still unless it is moved.
-type clock struct {
-	mu  sync.Mutex
-	now time.Time
-}
-
-func (c *clock) Now() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.now
-}
-
-func (c *clock) Advance(d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.now = c.now.Add(d)
 }

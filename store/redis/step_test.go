@@ -12,13 +12,14 @@ import (
 
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store/redis"
+	"github.com/helixagents/helix/store/storetest"
 )
 
 // An ordinary step has a script of its own, which must do what the general one
 // does, and refuse what it refuses.
 func TestStepIsACommitLikeAnyOther(t *testing.T) {
 	t.Parallel()
-	ctx, url, clock := context.Background(), single(t), &clock{now: time.Now()}
+	ctx, url, clock := context.Background(), single(t), storetest.NewClock()
 	client := connect(t, url)
 	prefixes := []string{newPrefix(), newPrefix()}
 	var runs []*turn

@@ -14,6 +14,7 @@ import (
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store"
 	"github.com/helixagents/helix/store/redis"
+	"github.com/helixagents/helix/store/storetest"
 	"github.com/helixagents/helix/stream"
 )
 
@@ -235,7 +236,7 @@ func TestRenewalOfALargeTree(t *testing.T) {
 	options.Dialer = w.dial
 	client := goredis.NewClient(options)
 	t.Cleanup(func() { _ = client.Close() })
-	prefix, clock := newPrefix(), &clock{now: time.Now()}
+	prefix, clock := newPrefix(), storetest.NewClock()
 	b := open(t, redis.Config{Client: client, Prefix: prefix, Clock: clock.Now}.WithSettling(time.Microsecond))
 	s := b.Sessions()
 	run := newTurn(t, s, "root")
