@@ -34,6 +34,11 @@ type Agent struct {
 	Model            llm.Model
 	Settings         llm.Settings
 	Tools            []Tool
+	// SubAgents are agents that this one may call as tools.
+	SubAgents []SubAgent
+	// Companions are agents that live on between calls. They add the companion
+	// tools.
+	Companions []Companion
 	// ModelTimeout bounds one attempt at a model call, which is then tried again.
 	// Defaults to 10 minutes; [Unlimited] lifts it.
 	ModelTimeout time.Duration
@@ -67,10 +72,12 @@ type Step struct {
 var (
 	agentName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.-]{0,63}$`)
 	toolName  = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_-]{0,63}$`)
+	// agentToolName is an agent's name that fits into a tool's.
+	agentToolName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,50}$`)
 )
 
 // reservedPrefixes start the names of tools that the framework adds itself.
-var reservedPrefixes = []string{"companion__", "subagent__", "workspace_"}
+var reservedPrefixes = []string{CompanionPrefix, SubAgentPrefix, "workspace_"}
 
 var reservedNames = []string{session.FinishTool, "load_skill", "read_skill_file"}
 
@@ -100,6 +107,13 @@ func (a *Agent) Check() error {
 	if a.Output != nil && a.Output.err != nil {
 		return a.invalid("Output", "cannot be used: %v", a.Output.err)
 	}
+	if err := a.checkTools(); err != nil {
+		return err
+	}
+	return a.checkChildren()
+}
+
+func (a *Agent) checkTools() error {
 	seen := map[string]bool{}
 	for i := range a.Tools {
 		t := &a.Tools[i]

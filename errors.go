@@ -16,6 +16,9 @@ var (
 	ErrInvalid        = session.ErrInvalid
 	ErrAlreadyRunning = session.ErrAlreadyRunning
 	ErrAwaitingInput  = session.ErrAwaitingInput
+	ErrSubmissionKind = session.ErrSubmissionKind
+	ErrNotAllowed     = session.ErrNotAllowed
+	ErrTooLarge       = session.ErrTooLarge
 	ErrPaused         = session.ErrPaused
 	ErrNotResumable   = session.ErrNotResumable
 	ErrMaxSteps       = session.ErrMaxSteps

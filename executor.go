@@ -17,7 +17,9 @@ type Executor interface {
 	// next turn. It returns once the turn is durably open; refusals, such as
 	// [ErrAlreadyRunning], are returned here.
 	Execute(ctx context.Context, agent *Agent, in Input) (Run, error)
-	// Resume continues a session that was interrupted, paused or suspended.
+	// Resume continues a session that was interrupted, paused or suspended. One that
+	// waits takes in the answers that are there, and suspends again if more are
+	// missing; with none it is refused with [ErrAwaitingInput].
 	Resume(ctx context.Context, agent *Agent, sessionID string, opts ResumeOptions) (Run, error)
 	// Retry runs a failed turn again from its last good checkpoint. It never adds
 	// the user's message again.
@@ -26,6 +28,14 @@ type Executor interface {
 	// it for good. Both are durable, return at once, and work from any process.
 	Interrupt(ctx context.Context, sessionID, reason string) error
 	Abort(ctx context.Context, sessionID, reason string) error
+	// Submit answers a call that waits for a person. It is durable, works from any
+	// process, and needs none that runs the session: of concurrent answers exactly one
+	// is accepted. The session is that of the conversation, also where one of its
+	// sub-agents waits.
+	Submit(ctx context.Context, sessionID string, submission Submission) (*Submitted, error)
+	// Waiting lists the calls of the session and of its sub-agents, at any depth, that
+	// wait for people now.
+	Waiting(ctx context.Context, sessionID string) ([]session.Pending, error)
 	// Attach gives a handle on the session's current or latest run.
 	Attach(ctx context.Context, sessionID string) (Run, error)
 	// Tenant is the same executor scoped to another tenant.
@@ -67,6 +77,10 @@ type Input struct {
 	ExpiresAt time.Time
 	// Branch starts the session as a copy of another.
 	Branch *Branch
+	// AbandonPending goes on without the answers that the session waits for, which is
+	// refused otherwise: its calls, and those of its sub-agents, are answered as
+	// abandoned.
+	AbandonPending bool
 	// Hooks are called for this run, after the agent's. They live in this process
 	// only, so a run that another could take over refuses them unless
 	// EphemeralHooks accepts that.

@@ -16,12 +16,15 @@ import (
 //
 // A hook is called at least once per event: after a crash an effect is repeated,
 // with the same Key in the context. A hook that fails is logged, with two
-// exceptions: a failing BeforeTool vetoes the call, which the model sees as a
-// tool error, and a failing BeforeLLMCall fails the run.
+// exceptions: a failing BeforeTool or BeforeSubAgent vetoes the call, which the
+// model sees as a tool error, and a failing BeforeLLMCall fails the run.
 //
 // For each tool call the order is BeforeTool, the call itself, OnStateChange;
 // then, when all calls of the reply are done, OnMessage and AfterTool, call by
-// call. Hooks given to a runtime come first, then the agent's, then those of one
+// call. A call that waited for a person is no different, but for two things: there
+// is no BeforeTool where the client carries it out, and no AfterTool where it was
+// not approved. For calls of sub-agents and companions BeforeSubAgent and
+// AfterSubAgent take the places of BeforeTool and AfterTool. Hooks given to a runtime come first, then the agent's, then those of one
 // execution.
 type Hooks struct {
 	OnAgentStart     func(ctx context.Context, h *HookContext, e AgentStart) error

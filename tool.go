@@ -13,12 +13,29 @@ import (
 // DefaultToolTimeout bounds a call of a tool that sets no timeout.
 const DefaultToolTimeout = 5 * time.Minute
 
+// DefaultDeadline is how long a call waits for a person unless its tool says so.
+const DefaultDeadline = 24 * time.Hour
+
+// NoDeadline lets a call wait for a person for ever.
+const NoDeadline = Unlimited
+
 // Tool is something the model may call.
 type Tool struct {
 	Name        string
 	Description string
-	// Execute carries the call out; see [Func].
+	// Execute carries the call out; see [Func]. One that [OnClient] makes is carried
+	// out by whoever answers the call.
 	Execute Callable
+	// Approval, if set, says which calls a person must approve before they are
+	// carried out; see [ApproveAlways] and [ApproveWhen].
+	Approval Approval
+	// Approver, if set, decides who may answer a call that waits. It is asked when an
+	// answer is submitted; an error refuses that answer, and the call stays open for
+	// others.
+	Approver func(ctx context.Context, answer *Answer) error
+	// Deadline is how long a call waits for a person before it is answered with a
+	// timeout. Defaults to 24 hours; [NoDeadline] lifts it.
+	Deadline time.Duration
 	// ReadOnly says that the tool has no effect: it may run again at any time and
 	// needs no record before it starts.
 	ReadOnly bool
@@ -38,6 +55,15 @@ type Tool struct {
 // CallTimeout is the bound of one call, or 0 for none.
 func (t *Tool) CallTimeout() time.Duration { return bound(t.Timeout, DefaultToolTimeout) }
 
+// WaitLimit is how long a call waits for a person, or 0 for ever.
+func (t *Tool) WaitLimit() time.Duration { return bound(t.Deadline, DefaultDeadline) }
+
+// Waits reports whether calls of the tool may wait for a person.
+func (t *Tool) Waits() bool { return t.Approval != nil || t.OnClient() }
+
+// OnClient reports whether whoever answers a call of the tool carries it out.
+func (t *Tool) OnClient() bool { _, ok := t.Execute.(*clientTool); return ok }
+
 func (t *Tool) check(a *Agent) error {
 	field := "tool " + t.Name
 	switch {
@@ -49,6 +75,18 @@ func (t *Tool) check(a *Agent) error {
 		return a.invalid(field, "has no Execute")
 	case t.Timeout < Unlimited:
 		return a.invalid(field, "has a Timeout of %s; use helix.Unlimited for no limit", t.Timeout)
+	case t.Deadline < Unlimited:
+		return a.invalid(field, "has a Deadline of %s; use helix.NoDeadline for none", t.Deadline)
+	case t.OnClient() && t.FinishWith:
+		return a.invalid(field, "cannot be both carried out on the client and FinishWith")
+	case t.OnClient() && t.Approval != nil:
+		return a.invalid(field, "is carried out on the client, where a person can refuse it; it takes no Approval")
+	case t.Approval != nil && t.FinishWith:
+		return a.invalid(field, "cannot both need an Approval and be FinishWith")
+	case t.Approver != nil && !t.Waits():
+		return a.invalid(field, "has an Approver, but nobody is asked: it has no Approval and is not carried out on the client")
+	case t.Deadline != 0 && !t.Waits():
+		return a.invalid(field, "has a Deadline, but waits for nobody; a bound of the call itself is its Timeout")
 	case t.ReadOnly && t.FinishWith:
 		return a.invalid(field, "cannot be both ReadOnly and FinishWith: finishing is an effect")
 	}
@@ -126,6 +164,30 @@ func (r *rawTool) Call(ctx context.Context, call *Call, input json.RawMessage) (
 		return nil, &Error{Code: session.CodeToolOutput, Message: "the result is not valid JSON"}
 	}
 	return out, nil
+}
+
+// OnClient makes a tool that runs where the user is: a call waits until its result
+// is submitted; see [ToolResult]. The input's schema is inferred from In.
+func OnClient[In any]() Callable {
+	schema, err := SchemaFor[In]()
+	return &clientTool{schema: schema, err: err}
+}
+
+// RawOnClient is [OnClient] for input whose schema is not a Go type's.
+func RawOnClient(schema json.RawMessage) Callable {
+	parsed, err := ParseSchema(schema)
+	return &clientTool{schema: parsed, err: err}
+}
+
+type clientTool struct {
+	schema *Schema
+	err    error
+}
+
+func (c *clientTool) InputSchema() (*Schema, error) { return c.schema, c.err }
+
+func (c *clientTool) Call(_ context.Context, call *Call, _ json.RawMessage) (json.RawMessage, error) {
+	return nil, session.ErrNotSupported.WithMessage("%s runs on the client", call.Tool)
 }
 
 // encodeResult encodes without escaping HTML: the model reads it, not a browser.

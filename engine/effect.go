@@ -15,6 +15,12 @@ const (
 	CallModel EffectKind = "model"
 	// CallTool carries out one call of the reply.
 	CallTool EffectKind = "tool"
+	// CallChild takes in what another agent made of a call. Before that the driver
+	// opens the agent's turn, see [Handler.OpenChild], and drives it.
+	CallChild EffectKind = "child"
+	// Gather takes in what people have answered and says what there is to do about it;
+	// if nothing, and answers are missing, it suspends the turn.
+	Gather EffectKind = "gather"
 	// CommitStep takes the results of all calls into the transcript.
 	CommitStep EffectKind = "commit"
 	// CloseTurn tells the stream and the hooks that the turn is over.
@@ -30,6 +36,8 @@ type Effect struct {
 	RunID     string     `json:"runId"`
 	Step      int        `json:"step"`
 	CallID    string     `json:"callId,omitempty"`
+	// Round counts how often the step has taken in answers before.
+	Round int `json:"round,omitempty"`
 	// Finish makes a model call offer nothing but the finish tool; the step's commit
 	// repeats it.
 	Finish bool `json:"finish,omitempty"`
@@ -46,6 +54,9 @@ func (e Effect) Key() string {
 	if e.CallID != "" {
 		key += "/" + e.CallID
 	}
+	if e.Round > 0 {
+		key += "/" + strconv.Itoa(e.Round)
+	}
 	return key
 }
 
@@ -58,7 +69,8 @@ type Next string
 // the machine only obeys, so that a deploy cannot change what was decided.
 const (
 	NextNone   Next = ""       // nothing of its own: a call of a wave
-	NextTools  Next = "tools"  // carry out the reply's calls
+	NextTools  Next = "tools"  // carry out calls
+	NextGather Next = "gather" // take in answers again
 	NextModel  Next = "model"  // another step
 	NextFinish Next = "finish" // another step in which the model can only finish
 	NextClose  Next = "close"  // the turn's last commit is done
@@ -71,6 +83,22 @@ type PlannedCall struct {
 	Kind session.CallKind `json:"kind"`
 	// Last puts the call into phase 2, after all others, one by one.
 	Last bool `json:"last,omitempty"`
+	// Ready says that what the call waited for is there.
+	Ready bool `json:"ready,omitempty"`
+}
+
+// waits reports whether the call may have to wait: for a person or another agent.
+func (c *PlannedCall) waits() bool { return waitsFor(c.Kind) }
+
+func waitsFor(kind session.CallKind) bool { return forPerson(kind) || forAgent(kind) }
+
+// forPerson and forAgent tell whose answer a call is for.
+func forPerson(kind session.CallKind) bool {
+	return kind == session.CallClient || kind == session.CallApproval
+}
+
+func forAgent(kind session.CallKind) bool {
+	return kind == session.CallSubAgent || kind == session.CallCompanion
 }
 
 // Result is what became of an effect.
@@ -79,4 +107,10 @@ type Result struct {
 	Calls []PlannedCall `json:"calls,omitempty"`
 	// Status is set by CloseTurn: how the run ended.
 	Status session.RunStatus `json:"status,omitempty"`
+	// Abort is set by CloseTurn when a run suspended that somebody had asked to abort
+	// at the last moment: the session is to be aborted now.
+	Abort *session.Stop `json:"abort,omitempty"`
+	// Wake is set by CloseTurn when the session, or another one, has something to go
+	// on with.
+	Wake bool `json:"wake,omitempty"`
 }

@@ -116,8 +116,11 @@ func (t *turn) endFailed(ctx context.Context, key string, err *session.Error, ke
 	change := session.Change{}
 	var written []session.Writes
 	if f := t.flight; f != nil && f.committed {
+		t.endChildren(ctx, f, err)
 		t.settleRest(f, nil)
 		change.Promote = t.promotion(f)
+		change.Children = t.settledRefs(f)
+		change.Resolve, _ = f.resolutions()
 		written = f.writes()
 	} else if f != nil {
 		t.discardAttempt(0, err)
@@ -153,10 +156,49 @@ func (t *turn) closeTurn(ctx context.Context) (Result, error) {
 	if err := t.closeStream(ctx); err != nil {
 		return Result{}, err
 	}
+	wake, err := t.h.afterEnd(ctx, t.sessions, &t.state, t.ended)
+	if err != nil {
+		return Result{}, err
+	}
 	if err := t.sessions.CloseRun(ctx, t.key.ID, t.fence, true); err != nil && !lost(err) {
 		return Result{}, err
 	}
-	return Result{Status: t.ended.Status}, nil
+	return Result{Status: t.ended.Status, Abort: t.abort, Wake: wake || t.detached()}, nil
+}
+
+// afterEnd looks whether what a run suspended for has come meanwhile: then the
+// session is to be woken. A companion that has come to its end in spite of a message
+// is, too. It reports whether there are wakes to be delivered.
+func (h *Handler) afterEnd(ctx context.Context, sessions session.Store, state *session.State, ended *session.Outcome) (bool, error) {
+	ready := false
+	switch {
+	case ended.Status.Suspended():
+		for i := range ended.Children {
+			if ref := &ended.Children[i]; ref.Mode == session.ChildPersistent && !ref.Blocking {
+				tree, err := h.awaited(ctx, sessions, ref, time.Time{})
+				if err != nil {
+					return false, err
+				}
+				ready = ready || tree.ready
+			}
+		}
+	case detached(state):
+		entries, err := sessions.Inbox(ctx, state.ID)
+		if err != nil && !errors.Is(err, session.ErrNotFound) {
+			return false, err
+		}
+		ready = len(entries) > 0 && ended.Status == session.RunCompleted
+	}
+	if !ready {
+		return false, nil
+	}
+	err := sessions.PutWake(ctx, session.Wake{
+		Tenant: state.Tenant, SessionID: state.ID, ChildID: state.ID, RunID: state.CurrentRunID, At: h.cfg.Now().UTC(),
+	})
+	if errors.Is(err, session.ErrNotFound) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // tellStart tells hooks that the run begins, once it is known to go on here.
@@ -234,12 +276,18 @@ func closeStream(ctx context.Context, streams stream.Manager, id string, state *
 		fit(&output, streams.Limits().MaxChunk)
 		batch.Chunks = append(batch.Chunks, output)
 	}
+	if outcome.Status.Suspended() {
+		suspended := base
+		suspended.Kind, suspended.Data = stream.Suspended, encoded(Suspension{Status: outcome.Status, Pending: outcome.Pending})
+		fit(&suspended, streams.Limits().MaxChunk)
+		batch.Chunks = append(batch.Chunks, suspended)
+	}
 	batch.Chunks = append(batch.Chunks, endChunk(base, outcome))
 	appended, err := streams.Append(ctx, id, batch)
 	if err == nil {
 		_, err = appended.Wait(ctx)
 	}
-	if err != nil {
+	if err != nil || id != state.ID { // a caller's stream goes on
 		return err
 	}
 	by := stream.Producer{Session: state.ID, Epoch: state.Lease.Epoch, RunID: run.ID}
@@ -247,6 +295,13 @@ func closeStream(ctx context.Context, streams stream.Manager, id string, state *
 		return streams.Fail(ctx, id, by, outcome.Error)
 	}
 	return streams.End(ctx, id, by, streamEnd(outcome, &run.Usage))
+}
+
+// Suspension is the data of a [stream.Suspended] chunk.
+type Suspension struct {
+	Status session.RunStatus `json:"status"`
+	// Pending lists the calls that wait for people, at any depth.
+	Pending []session.Pending `json:"pending,omitempty"`
 }
 
 // streamEnd is how a run that did not fail ends its stream.

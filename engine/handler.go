@@ -97,17 +97,30 @@ func NewHandler(cfg Config) *Handler {
 // Owner is the token under which the handler holds leases.
 func (h *Handler) Owner() string { return h.cfg.Owner }
 
-// Register checks an agent and makes it known by its name.
+// Register checks an agent and all that it may call, and makes them known by their
+// names.
 func (h *Handler) Register(agent *helix.Agent) error {
 	if err := agent.Check(); err != nil {
 		return err
 	}
+	all := agent.Reaches()
+	for _, a := range all[1:] {
+		if err := a.Check(); err != nil {
+			return err
+		}
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if known, ok := h.agents[agent.Name]; ok && known != agent {
-		return session.Invalid("agent "+agent.Name, "is registered already, as another definition; use the same *Agent for every run")
+	given := map[string]*helix.Agent{}
+	for _, a := range all {
+		for _, names := range []map[string]*helix.Agent{h.agents, given} {
+			if known, ok := names[a.Name]; ok && known != a {
+				return session.Invalid("agent "+a.Name, "is registered already, as another definition; use the same *Agent for every run")
+			}
+		}
+		given[a.Name] = a
 	}
-	h.agents[agent.Name] = agent
+	maps.Copy(h.agents, given)
 	return nil
 }
 
@@ -165,8 +178,10 @@ func (t *turn) handle(ctx context.Context, e Effect) (Result, error) {
 	switch e.Kind {
 	case CallModel:
 		return t.callModel(ctx, e)
-	case CallTool:
+	case CallTool, CallChild:
 		return Result{}, t.callTool(ctx, e)
+	case Gather:
+		return t.gather(ctx, e)
 	case CommitStep:
 		return t.commitStep(ctx, e)
 	case CloseTurn:
@@ -180,7 +195,7 @@ func (t *turn) handle(ctx context.Context, e Effect) (Result, error) {
 // survived.
 func (t *turn) giveUp(ctx context.Context, e Effect, fault error) (Result, error) {
 	t.h.log.ErrorContext(ctx, "effect failed", t.attrs("effect", e.Key(), "error", fault)...)
-	if e.Kind == CallTool {
+	if e.Kind == CallTool || e.Kind == CallChild {
 		return Result{}, t.failCall(ctx, e, fault)
 	}
 	t.final = nil
@@ -248,6 +263,35 @@ func (h *Handler) StopRun(ctx context.Context, key session.Key, stop session.Sto
 	}
 	h.Signal(stop.RunID, stands)
 	return nil
+}
+
+// Expire fails a session whose time is up, with what it waits for. One that runs is
+// left to its run.
+func (h *Handler) Expire(ctx context.Context, due session.Due) error {
+	sessions := h.cfg.Backend.Sessions().Tenant(due.Tenant)
+	why := session.ErrCancelled.WithMessage("the session has expired")
+	state, err := sessions.Load(ctx, due.ID)
+	if err != nil {
+		return err
+	}
+	for _, ref := range state.AwaitingChildren {
+		if err := h.abandon(ctx, sessions, ref.SessionID, why); err != nil {
+			return err
+		}
+	}
+	for _, p := range state.Suspension().Pending {
+		_, err := sessions.Submit(ctx, due.ID, session.Submission{
+			CallID: p.CallID, Response: session.Response{Kind: session.PendingClientTool, Error: why.Message},
+		})
+		if err != nil {
+			return err
+		}
+	}
+	_, err = sessions.SetStatus(ctx, due.ID, session.StatusChange{
+		Expect: []session.Status{session.Active, session.Interrupted, session.Paused}, To: session.Failed,
+		Error: why, FailureReason: session.FailureExpired,
+	})
+	return err
 }
 
 // Signal tells a turn in this process that a stop was requested, so that it need

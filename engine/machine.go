@@ -17,6 +17,10 @@ type Machine struct {
 	Finish bool `json:"finish,omitempty"`
 	// Queue holds the calls of phase 2 that have not been asked for yet.
 	Queue []string `json:"queue,omitempty"`
+	// Waits is set while the step has calls that may have to wait for somebody; Round
+	// counts how often their answers were taken in.
+	Waits bool `json:"waits,omitempty"`
+	Round int  `json:"round,omitempty"`
 }
 
 // Phase is what the machine waits for.
@@ -26,6 +30,7 @@ type Phase string
 const (
 	PhaseModel  Phase = "model"  // a reply
 	PhaseTools  Phase = "tools"  // the calls of phase 1
+	PhaseGather Phase = "gather" // answers
 	PhaseLast   Phase = "last"   // one call of phase 2
 	PhaseCommit Phase = "commit" // the results commit
 	PhaseClose  Phase = "close"  // the end
@@ -38,6 +43,9 @@ type Position struct {
 	Finish bool
 	// Calls are those of a reply that is committed and not yet answered.
 	Calls []PlannedCall
+	// Resumed is set when the calls are those of a step that an earlier run suspended
+	// in: what was to be done before the answers is done.
+	Resumed bool
 	// Ended is set when the run's last commit is done.
 	Ended bool
 }
@@ -47,6 +55,9 @@ type Outcome struct {
 	Status session.RunStatus `json:"status,omitempty"`
 	// Lost is set when somebody else owns the turn now.
 	Lost bool `json:"lost,omitempty"`
+	// Abort and Wake are those of the last result.
+	Abort *session.Stop `json:"abort,omitempty"`
+	Wake  bool          `json:"wake,omitempty"`
 }
 
 // NewMachine is the machine of a run, and the first wave of its turn, which
@@ -58,7 +69,10 @@ func NewMachine(key session.Key, runID string, pos Position) (*Machine, []Effect
 	case pos.Ended:
 		wave = m.close()
 	case len(pos.Calls) > 0:
-		wave = m.dispatch(pos.Calls)
+		wave = m.plan(pos.Calls)
+		if pos.Resumed || len(wave) == 0 {
+			wave = m.drain()
+		}
 	default:
 		wave = m.ask()
 	}
@@ -79,18 +93,29 @@ func (m *Machine) Next(results []Result) ([]Effect, *Outcome) {
 	}
 	switch {
 	case m.Phase == PhaseClose:
-		return nil, &Outcome{Status: results[0].Status}
+		return nil, &Outcome{Status: results[0].Status, Abort: results[0].Abort, Wake: results[0].Wake}
 	case ended:
 		return m.close(), nil
 	}
 	switch m.Phase {
 	case PhaseModel:
 		if results[0].Next == NextTools {
-			return m.dispatch(results[0].Calls), nil
+			if wave := m.plan(results[0].Calls); len(wave) > 0 {
+				return wave, nil
+			}
+			return m.drain(), nil
 		}
 		return m.advance(results[0]), nil
+	case PhaseGather:
+		if results[0].Next == NextTools {
+			return m.dispatch(results[0].Calls), nil
+		}
+		m.Waits = false
 	case PhaseCommit:
-		return m.advance(results[0]), nil
+		if results[0].Next != NextGather {
+			return m.advance(results[0]), nil
+		}
+		m.Waits = true
 	}
 	return m.drain(), nil
 }
@@ -102,35 +127,57 @@ func (m *Machine) ask() []Effect {
 	return []Effect{e}
 }
 
-// dispatch asks for all calls of phase 1 at once and queues those of phase 2.
-func (m *Machine) dispatch(calls []PlannedCall) []Effect {
-	m.Phase, m.Queue = PhaseTools, nil
-	var wave []Effect
+// plan takes the calls of a reply: it asks for those of phase 1 that have nobody to
+// wait for and queues those of phase 2.
+func (m *Machine) plan(calls []PlannedCall) []Effect {
+	m.Queue, m.Waits, m.Round = nil, false, 0
+	var first []PlannedCall
 	for _, c := range calls {
+		m.Waits = m.Waits || c.waits()
 		switch {
 		case c.Kind == session.CallFinish:
 		case c.Last:
 			m.Queue = append(m.Queue, c.ID)
-		default:
-			wave = append(wave, m.call(c.ID))
+		case !forPerson(c.Kind) || c.Ready:
+			first = append(first, c)
 		}
 	}
-	if len(wave) == 0 {
-		return m.drain()
+	return m.dispatch(first)
+}
+
+// dispatch asks for calls, all at once.
+func (m *Machine) dispatch(calls []PlannedCall) []Effect {
+	m.Phase = PhaseTools
+	var wave []Effect
+	for _, c := range calls {
+		e := m.call(c.ID)
+		if forAgent(c.Kind) {
+			e.Kind, e.Round = CallChild, m.Round
+		}
+		wave = append(wave, e)
 	}
 	return wave
 }
 
-// drain asks for the next call of phase 2, or for the commit.
+// drain asks for answers, then for the calls of phase 2, one by one, then for the
+// commit.
 func (m *Machine) drain() []Effect {
-	if len(m.Queue) > 0 {
-		id := m.Queue[0]
-		m.Phase, m.Queue = PhaseLast, m.Queue[1:]
-		return []Effect{m.call(id)}
+	var e Effect
+	switch {
+	case m.Waits:
+		m.Phase = PhaseGather
+		e = m.effect(Gather)
+		m.Round++
+		e.Round = m.Round
+	case len(m.Queue) > 0:
+		m.Phase = PhaseLast
+		e = m.call(m.Queue[0])
+		m.Queue = m.Queue[1:]
+	default:
+		m.Phase = PhaseCommit
+		e = m.effect(CommitStep)
+		e.Finish = m.Finish
 	}
-	m.Phase = PhaseCommit
-	e := m.effect(CommitStep)
-	e.Finish = m.Finish
 	return []Effect{e}
 }
 

@@ -37,6 +37,9 @@ func (t *turn) callModel(ctx context.Context, e Effect) (Result, error) {
 		return t.endStopped(ctx, e, stop, modelReply{})
 	}
 	t.tellStart(ctx)
+	if err := t.takeInbox(ctx, e); err != nil {
+		return Result{}, err
+	}
 	reply, err := t.generate(ctx, e)
 	switch {
 	case err == nil:
@@ -322,20 +325,36 @@ func (t *turn) request(ctx context.Context, e Effect) (*llm.Request, error) {
 		request.ToolChoice = llm.ToolChoice{Mode: llm.ToolNamed, Name: session.FinishTool}
 		return request, nil
 	}
-	for i := range t.agent.Tools {
-		tool := &t.agent.Tools[i]
-		schema, err := tool.Execute.InputSchema()
-		if err != nil {
-			return nil, err
-		}
-		request.Tools = append(request.Tools, llm.Tool{
-			Name: tool.Name, Description: tool.Description, Schema: schema.JSON(), Strict: tool.Strict,
-		})
+	tools, err := offered(t.agent)
+	if err != nil {
+		return nil, err
 	}
+	request.Tools = tools
 	if t.agent.Output != nil {
 		request.Tools = append(request.Tools, finishTool(t.agent))
 	}
 	return request, nil
+}
+
+// offered lists the tools of an agent, other agents included, but for that which
+// finishes.
+func offered(agent *helix.Agent) ([]llm.Tool, error) {
+	var tools []llm.Tool
+	for i := range agent.Tools {
+		tool := &agent.Tools[i]
+		schema, err := tool.Execute.InputSchema()
+		if err != nil {
+			return nil, err
+		}
+		tools = append(tools, llm.Tool{
+			Name: tool.Name, Description: tool.Description, Schema: schema.JSON(), Strict: tool.Strict,
+		})
+	}
+	for i := range agent.SubAgents {
+		sub := &agent.SubAgents[i]
+		tools = append(tools, llm.Tool{Name: sub.Tool(), Description: sub.About(), Schema: sub.InputSchema().JSON()})
+	}
+	return append(tools, companionTools(agent)...), nil
 }
 
 func finishTool(agent *helix.Agent) llm.Tool {
@@ -351,23 +370,27 @@ func finishTool(agent *helix.Agent) llm.Tool {
 // is carried out, and commits it where a call could be forgotten otherwise.
 func (t *turn) takeReply(ctx context.Context, e Effect, reply modelReply) (Result, error) {
 	f := t.newFlight(e, reply)
+	if err := t.nameCompanions(ctx, f); err != nil {
+		return Result{}, err
+	}
+	t.gates(ctx, e, f)
 	t.emitUnseen(f, reply)
 	for _, c := range f.calls {
-		t.emit(stream.Chunk{Kind: stream.ToolStart, CallID: c.ID, Tool: c.Tool, Arguments: c.part.Input})
+		if c.Kind != session.CallClient { // who sees such a call start may answer it
+			t.emitStart(c)
+		}
 	}
-	switch {
-	case len(f.calls) == 0:
-		t.prepareText(ctx, e, f)
-	case !t.h.cfg.Colocated || !f.readOnly():
-		t.prepareReply(ctx, e, f)
-	}
-	if ctx.Err() != nil { // hooks were cut off: whoever comes next asks again
+	if ctx.Err() != nil { // user code was cut off: whoever comes next asks again
 		return Result{}, context.Cause(ctx)
 	}
 	t.mu.Lock()
 	t.flight = f
 	t.mu.Unlock()
 	return t.sendReply(ctx, e, f)
+}
+
+func (t *turn) emitStart(c *call) {
+	t.emit(stream.Chunk{Kind: stream.ToolStart, CallID: c.ID, Tool: c.Tool, Arguments: c.part.Input})
 }
 
 // emitUnseen shows watchers what the model did not stream: files, all text of a
@@ -394,6 +417,11 @@ func (t *turn) emitUnseen(f *flight, reply modelReply) {
 // sendReply makes the reply durable, if it has to be and is not yet. A commit
 // that failed is sent again as it was: the model is not asked twice.
 func (t *turn) sendReply(ctx context.Context, e Effect, f *flight) (Result, error) {
+	if f.replyCommit == nil && !f.committed {
+		if err := t.prepare(ctx, e, f); err != nil {
+			return Result{}, err
+		}
+	}
 	if f.replyCommit != nil && !f.committed {
 		done, err := t.commit(ctx, e.Key(), *f.replyCommit)
 		if err != nil {
@@ -404,6 +432,7 @@ func (t *turn) sendReply(ctx context.Context, e Effect, f *flight) (Result, erro
 			t.out.emit(stream.Chunk{Kind: stream.StepCommitted, Step: f.step, MessageID: f.reply.ID, CheckpointID: done.CheckpointID})
 		}
 	}
+	t.announce(f)
 	if len(f.calls) > 0 {
 		return Result{Next: NextTools, Calls: f.plan()}, nil
 	}
@@ -411,6 +440,22 @@ func (t *turn) sendReply(ctx context.Context, e Effect, f *flight) (Result, erro
 	t.flight = nil
 	t.mu.Unlock()
 	return Result{Next: f.next}, nil
+}
+
+// prepare prepares the reply's commit, where it needs one.
+func (t *turn) prepare(ctx context.Context, e Effect, f *flight) error {
+	var err error
+	switch {
+	case len(f.calls) == 0:
+		t.prepareText(ctx, e, f)
+	case !t.h.cfg.Colocated || !f.readOnly():
+		err = t.prepareReply(ctx, e, f)
+	}
+	if err == nil && ctx.Err() != nil { // hooks were cut off
+		f.replyCommit = nil
+		return context.Cause(ctx)
+	}
+	return err
 }
 
 func (t *turn) newFlight(e Effect, reply modelReply) *flight {
@@ -477,6 +522,9 @@ func (t *turn) decide(row *session.Call, part *session.Part, finishOnly bool) {
 		}
 		return
 	}
+	if t.decideAgent(row, part, finishOnly) {
+		return
+	}
 	tool, ok := t.agent.Tool(part.Tool)
 	switch {
 	case !ok:
@@ -491,8 +539,11 @@ func (t *turn) decide(row *session.Call, part *session.Part, finishOnly bool) {
 	if err == nil {
 		err = schema.Validate(part.Input)
 	}
-	if err != nil {
+	switch {
+	case err != nil:
 		row.Rejected = toolError(session.CodeToolInput, "the input of %s does not fit: %v", part.Tool, err)
+	case tool.OnClient():
+		row.Kind = session.CallClient
 	}
 }
 
@@ -504,7 +555,7 @@ func toolError(code session.Code, format string, args ...any) *session.Error {
 // has an effect.
 func (f *flight) readOnly() bool {
 	for _, c := range f.calls {
-		if c.Kind != session.CallFinish && c.Rejected == nil && !c.ReadOnly {
+		if waitsFor(c.Kind) || (c.Kind != session.CallFinish && c.Rejected == nil && !c.ReadOnly) {
 			return false
 		}
 	}
@@ -513,9 +564,15 @@ func (f *flight) readOnly() bool {
 
 // prepareReply prepares the commit that makes the reply durable before any of its
 // calls starts. Where this process goes straight on, the claims ride along.
-func (t *turn) prepareReply(ctx context.Context, e Effect, f *flight) {
+func (t *turn) prepareReply(ctx context.Context, e Effect, f *flight) error {
+	pending, err := t.begin(ctx, f)
+	if err != nil {
+		return err
+	}
 	t.onMessage(ctx, e.Key(), f.reply)
-	change := &session.Change{Messages: []session.Message{f.reply}, Writes: t.writes, Run: t.runChange("")}
+	change := &session.Change{
+		Messages: []session.Message{f.reply}, Writes: t.writes, Run: t.runChange(""), Pending: pending, Children: f.refs(t.run.ID),
+	}
 	t.emitPatches(change.Writes)
 	for _, c := range f.calls {
 		if t.h.cfg.Colocated && !c.ReadOnly && c.Rejected == nil && c.Kind == session.CallServer {
@@ -524,6 +581,7 @@ func (t *turn) prepareReply(ctx context.Context, e Effect, f *flight) {
 		change.Calls = append(change.Calls, c.Call)
 	}
 	f.replyCommit = change
+	return nil
 }
 
 // prepareText prepares the commit of a reply without calls, which ends the turn

@@ -28,7 +28,16 @@ type OpenRequest struct {
 	Resume helix.ResumeOptions
 	// Hooks are called for this run only.
 	Hooks *helix.Hooks
+	// Stop ends the turn at once: a session that waits is aborted by being resumed.
+	Stop *session.Stop
+	// Inbox begins the turn with what was sent to the session.
+	Inbox bool
+
+	caller *caller // whose call the session is for, if it is another agent's
 }
+
+// errNothingToDo refuses a turn that was to begin with an inbox which is empty.
+var errNothingToDo = session.ErrNotResumable.WithMessage("nothing was sent to the session")
 
 // Opened is a turn that is durably open.
 type Opened struct {
@@ -39,6 +48,9 @@ type Opened struct {
 	// Existing is set when the same request opened the run before; nothing was
 	// done, and nobody here drives it.
 	Existing bool
+	// Detached is set on the turn of a companion that works by itself: nobody waits
+	// for it.
+	Detached bool
 }
 
 // Open opens a turn: it checks the gates, writes the run's record with its input,
@@ -52,7 +64,7 @@ func (h *Handler) Open(ctx context.Context, req OpenRequest) (*Opened, error) {
 	var err error
 	for range openTries {
 		opened, err = h.open(ctx, &req)
-		if !errors.Is(err, session.ErrStale) && !errors.Is(err, session.ErrExists) {
+		if !errors.Is(err, session.ErrStale) && !errors.Is(err, session.ErrExists) && !errors.Is(err, session.ErrAnswered) {
 			break
 		}
 		if errors.Is(err, session.ErrExists) && req.Input.Branch != nil {
@@ -75,7 +87,7 @@ func (r *OpenRequest) check() error {
 		}
 	}
 	messages := r.messages()
-	if r.Kind == session.RunExecute && len(messages) == 0 {
+	if r.Kind == session.RunExecute && len(messages) == 0 && !r.Inbox {
 		return session.Invalid("message", "must not be empty")
 	}
 	for i := range messages {
@@ -169,6 +181,12 @@ func (h *Handler) create(ctx context.Context, sessions session.Store, req *OpenR
 		Custom: custom, UserID: req.Input.User.ID, Tags: req.Input.Tags, Metadata: req.Input.Metadata,
 		ExpiresAt: req.Input.ExpiresAt,
 	}
+	if c := req.caller; c != nil {
+		state.ParentID, state.UserID = c.state.ID, c.state.UserID
+		if !c.detached {
+			state.RootID, state.StreamID = headOf(c.state), c.state.StreamID
+		}
+	}
 	if err := state.Check(); err != nil {
 		return nil, err
 	}
@@ -188,9 +206,11 @@ func (h *Handler) create(ctx context.Context, sessions session.Store, req *OpenR
 type plan struct {
 	start   session.StartRun
 	history []session.Message // before the start's own messages
+	answers []session.Message // to the calls that an earlier run left open
 	// transcript and doc are messages and custom state after the start.
 	transcript *session.Transcript
 	doc        session.Document
+	resumes    bool // the turn goes on with the step that an earlier run suspended in
 }
 
 // plan reads what the start depends on, checks the gates and prepares the write.
@@ -222,6 +242,9 @@ func (h *Handler) plan(ctx context.Context, sessions session.Store, req *OpenReq
 		if err := h.rewind(ctx, sessions, req, state, p); err != nil {
 			return nil, err
 		}
+		if err := h.leave(ctx, sessions, req, state, p); err != nil {
+			return nil, err
+		}
 	}
 	info, err := h.cfg.Backend.Streams().Tenant(req.Tenant).Info(ctx, state.StreamID)
 	switch {
@@ -230,7 +253,9 @@ func (h *Handler) plan(ctx context.Context, sessions session.Store, req *OpenReq
 	case !errors.Is(err, session.ErrNotFound):
 		return nil, err
 	}
-	p.input(h, req)
+	if err := p.input(ctx, h, sessions, req); err != nil {
+		return nil, err
+	}
 	if p.transcript, err = session.NewTranscript(append(p.history, p.start.Messages...)); err != nil {
 		return nil, err
 	}
@@ -276,12 +301,8 @@ func (h *Handler) gate(ctx context.Context, sessions session.Store, req *OpenReq
 			return session.ErrAlreadyRunning.WithMessage("run %s is running", run.ID).WithSaw(state.Saw())
 		}
 	}
-	if waiting := state.Suspension(); waiting.Waiting() {
-		out := session.ErrAwaitingInput.WithMessage("the session waits for %d answers", len(waiting.Pending)+len(waiting.Children))
-		for i := range waiting.Pending {
-			out.Calls = append(out.Calls, waiting.Pending[i].CallID)
-		}
-		return out
+	if err := h.gateWaits(ctx, sessions, req, state); err != nil {
+		return err
 	}
 	switch req.Kind {
 	case session.RunExecute:
@@ -296,7 +317,7 @@ func (h *Handler) gate(ctx context.Context, sessions session.Store, req *OpenReq
 			return session.ErrNotResumable.WithMessage("an aborted run cannot be retried; send a new message instead")
 		}
 	case session.RunResume:
-		if req.Resume.Checkpoint == "" && (state.Status == session.Completed || state.Status == session.Failed) {
+		if req.Stop == nil && req.Resume.Checkpoint == "" && (state.Status == session.Completed || state.Status == session.Failed) {
 			return session.ErrNotResumable.WithMessage("the session is %s; %s", state.Status,
 				map[session.Status]string{
 					session.Completed: "execute a new message, or resume from a checkpoint",
@@ -350,11 +371,29 @@ func (h *Handler) rewind(ctx context.Context, sessions session.Store, req *OpenR
 
 // input completes the plan with what the turn begins with: results for calls that
 // were left open, then the caller's messages.
-func (p *plan) input(h *Handler, req *OpenRequest) {
+func (p *plan) input(ctx context.Context, h *Handler, sessions session.Store, req *OpenRequest) error {
 	now := h.cfg.Now().UTC()
-	messages := session.Heal(p.history, toolError(session.CodeToolNotRun, "the call was not carried out"))
+	messages := p.answers
+	if !p.resumes && messages == nil {
+		messages = session.Heal(p.history, func(call session.Part) *session.Error {
+			if tool, ok := req.Agent.Tool(call.Tool); ok && tool.Waits() {
+				return toolError(session.CodeAbandoned, "the session went on without an answer")
+			}
+			return toolError(session.CodeToolNotRun, "the call was not carried out")
+		})
+	}
 	given := req.messages()
-	if len(given) == 0 && len(messages) == 0 && endsInReply(p.history) {
+	if req.Inbox {
+		sent, ids, err := readInbox(ctx, sessions, req.SessionID)
+		if err != nil {
+			return err
+		}
+		if len(sent) == 0 {
+			return errNothingToDo
+		}
+		given, p.start.Consume = append(given, sent...), ids
+	}
+	if len(given) == 0 && len(messages) == 0 && !p.resumes && endsInReply(p.history) {
 		// Providers want the user's turn to come last.
 		given = []session.Message{helix.Hidden(session.UserText("Continue where you stopped."))}
 	}
@@ -376,6 +415,10 @@ func (p *plan) input(h *Handler, req *OpenRequest) {
 		ID:     session.CheckpointID(req.SessionID, 0, now, req.RunID),
 		Source: session.FromSave, StreamSequence: p.start.Run.StartSequence,
 	}
+	if p.resumes { // in mid-step, to which nothing goes back
+		p.start.Checkpoint = nil
+	}
+	return nil
 }
 
 func endsInReply(history []session.Message) bool {
@@ -388,12 +431,12 @@ func (h *Handler) begin(ctx context.Context, req *OpenRequest, state *session.St
 	state.Turn, state.CurrentRunID, state.Status = started.Turn, req.RunID, session.Active
 	state.CheckpointID, state.Custom = started.CheckpointID, p.doc
 	t := h.newTurn(req.Agent, req.Hooks, state, started.Run, started.Lease.Fence())
-	t.transcript = p.transcript
+	t.transcript, t.inbox = p.transcript, started.Inbox
 	if started.Stop != nil {
 		t.halt(started.Stop)
 	}
 	h.remember(t)
-	if err := t.openStream(ctx); err != nil {
+	if err := t.ready(ctx, req, p); err != nil {
 		h.release(ctx, t)
 		h.forget(t)
 		return nil, err
@@ -401,12 +444,35 @@ func (h *Handler) begin(ctx context.Context, req *OpenRequest, state *session.St
 	return t.opened(), nil
 }
 
+// ready makes a turn that was started ready to be driven.
+func (t *turn) ready(ctx context.Context, req *OpenRequest, p *plan) error {
+	if p.resumes {
+		if err := t.reenter(ctx, p.history); err != nil {
+			return err
+		}
+		for _, c := range t.flight.calls {
+			c.found = false // watchers of the run before have seen what is there
+		}
+		t.flight.announced = true
+	}
+	if req.Stop != nil {
+		stop := *req.Stop
+		stop.RunID = t.run.ID
+		if err := t.h.StopRun(ctx, t.key, stop); err != nil {
+			return err
+		}
+	}
+	return t.openStream(ctx)
+}
+
 // openStream makes the stream ready for the run and shows watchers that it
 // begins, and with what. The chunks have a producer of their own, so that whoever
 // takes the run over writes them if and only if they are missing.
 func (t *turn) openStream(ctx context.Context) error {
-	if _, err := t.out.streams.Reactivate(ctx, t.out.id, t.out.producer); err != nil {
-		return err
+	if t.out.id == t.key.ID { // else it is the caller's, who has opened it
+		if _, err := t.out.streams.Reactivate(ctx, t.out.id, t.out.producer); err != nil {
+			return err
+		}
 	}
 	base := t.out.base
 	base.At, base.Turn = t.run.StartedAt, t.run.Turn

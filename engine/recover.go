@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/stream"
@@ -17,12 +18,18 @@ const maxAttempts = 3
 // commit, in mid-step if need be. It is refused with [session.ErrStale] if
 // somebody else was faster.
 func (h *Handler) Recover(ctx context.Context, due session.Due) (*Opened, error) {
+	return h.takeOver(ctx, due, false)
+}
+
+// takeOver takes a run over. The holder of a root's lease may force its children.
+func (h *Handler) takeOver(ctx context.Context, due session.Due, force bool) (*Opened, error) {
 	if _, err := h.Agent(due.Agent); err != nil {
 		return nil, err
 	}
 	sessions := h.cfg.Backend.Sessions().Tenant(due.Tenant)
 	taken, err := sessions.TakeOver(ctx, &session.TakeOver{
 		SessionID: due.ID, RunID: due.RunID, Owner: h.cfg.Owner, TTL: h.cfg.LeaseTTL, Epoch: due.Lease.Epoch,
+		Force: force,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("take over session %s: %w", due.ID, err)
@@ -32,7 +39,7 @@ func (h *Handler) Recover(ctx context.Context, due session.Due) (*Opened, error)
 		// The lease is kept until it expires: what cannot be loaded now would only be
 		// taken over again at once.
 		if taken.Attempts > maxAttempts {
-			h.abandon(ctx, sessions, due, taken, err)
+			h.writeOff(ctx, sessions, due, taken, err)
 		}
 		return nil, fmt.Errorf("load session %s: %w", due.ID, err)
 	}
@@ -54,9 +61,9 @@ func (h *Handler) Recover(ctx context.Context, due session.Due) (*Opened, error)
 	return t.opened(), nil
 }
 
-// abandon fails a run that nobody can load any more, so that it does not haunt the
+// writeOff fails a run that nobody can load any more, so that it does not haunt the
 // sweeps for ever.
-func (h *Handler) abandon(ctx context.Context, sessions session.Store, due session.Due, taken *session.TakenOver, cause error) {
+func (h *Handler) writeOff(ctx context.Context, sessions session.Store, due session.Due, taken *session.TakenOver, cause error) {
 	fence := taken.Lease.Fence()
 	failure := session.ErrCrashLoop.WithMessage("the run cannot be continued: %v", cause)
 	_, err := sessions.Commit(ctx, &session.Commit{
@@ -69,7 +76,7 @@ func (h *Handler) abandon(ctx context.Context, sessions session.Store, due sessi
 		err = sessions.CloseRun(ctx, due.ID, fence, false)
 	}
 	if err != nil {
-		h.log.ErrorContext(ctx, "run not abandoned", "session", due.ID, "run", due.RunID, "error", err)
+		h.log.ErrorContext(ctx, "run not written off", "session", due.ID, "run", due.RunID, "error", err)
 	}
 }
 
@@ -79,14 +86,14 @@ func (t *turn) takeBack() {
 	if t.ended != nil {
 		return
 	}
-	scope := stream.ScopeReply
+	scope, reply := stream.ScopeReply, session.ReplyID(t.run.ID, t.current())
 	if t.flight != nil {
-		scope = stream.ScopeResults
+		scope, reply = stream.ScopeResults, t.flight.reply.ID
 	}
-	t.emit(stream.Chunk{
-		Kind: stream.StepDiscarded, Scope: scope, Reason: "taken over",
-		MessageID: session.ReplyID(t.run.ID, t.current()),
-	})
+	t.emit(stream.Chunk{Kind: stream.StepDiscarded, Scope: scope, Reason: "taken over", MessageID: reply})
+	if t.flight != nil {
+		t.announce(t.flight)
+	}
 }
 
 // load reads a turn from the store. Its lease must be this handler's.
@@ -152,16 +159,26 @@ func (t *turn) reenter(ctx context.Context, messages []session.Message) error {
 	if len(rows) != len(parts) {
 		return session.ErrCorrupt.WithMessage("message %s makes %d calls, of which the store knows %d", reply.ID, len(parts), len(rows))
 	}
-	f := &flight{step: reply.Step, reply: reply, committed: true}
+	if reply.RunID != t.run.ID {
+		t.step = -1 // an earlier run suspended in it
+	}
+	f := &flight{step: t.current(), reply: reply, committed: true}
+	byCall, err := t.waitsByCall(ctx, rows)
+	if err != nil {
+		return err
+	}
 	reached := true // whether the calls so far leave it possible that later ones began
 	for i := range rows {
 		c := &call{Call: rows[i], part: parts[i]}
 		if c.Status == session.CallSettled && c.Result != nil {
 			c.settled, c.found = settledRow(&c.Call), true
 		}
+		if p := byCall[c.ID]; p != nil {
+			c.pending = p
+		}
 		f.calls = append(f.calls, c)
 		if !rows[i].FinishWith && !rows[i].ReadOnly && rows[i].Rejected == nil &&
-			rows[i].Kind != session.CallFinish && rows[i].Status != session.CallSettled {
+			rows[i].Kind != session.CallFinish && c.settled == nil {
 			reached = false
 		}
 	}
@@ -178,6 +195,22 @@ func (t *turn) reenter(ctx context.Context, messages []session.Message) error {
 	}
 	t.flight = f
 	return nil
+}
+
+// waitsByCall finds the entries of calls that wait, or waited, for people.
+func (t *turn) waitsByCall(ctx context.Context, rows []session.Call) (map[string]*session.Pending, error) {
+	if !slices.ContainsFunc(rows, func(c session.Call) bool { return forPerson(c.Kind) }) {
+		return nil, nil
+	}
+	list, err := t.sessions.PendingCalls(ctx, t.key.ID, true)
+	if err != nil {
+		return nil, err
+	}
+	found := map[string]*session.Pending{}
+	for i := range list {
+		found[list[i].CallID] = &list[i]
+	}
+	return found, nil
 }
 
 // SettleClose closes the stream of a run that ended without being able to, and
@@ -216,6 +249,9 @@ func (h *Handler) settleClose(ctx context.Context, sessions session.Store, state
 	streams := h.cfg.Backend.Streams().Tenant(state.Tenant)
 	err = closeStream(ctx, streams, state.StreamID, state, run, run.Outcome, run.StepCount, h.cfg.Now().UTC())
 	if err != nil && !errors.Is(err, session.ErrStreamClosed) && !errors.Is(err, session.ErrNotFound) && !errors.Is(err, session.ErrStale) {
+		return err
+	}
+	if _, err := h.afterEnd(ctx, sessions, state, run.Outcome); err != nil {
 		return err
 	}
 	return sessions.SettleClose(ctx, state.ID, run.ID)

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"slices"
 
 	"github.com/helixagents/helix"
@@ -28,6 +29,11 @@ func (t *turn) commitStep(ctx context.Context, e Effect) (Result, error) {
 		return Result{}, context.Cause(ctx)
 	}
 	done, err := t.commit(ctx, e.Key(), *f.resultsCommit)
+	if errors.Is(err, session.ErrAnswered) {
+		f.resultsCommit = nil
+		t.reconsider(f)
+		return Result{Next: NextGather}, nil
+	}
 	if err != nil {
 		return Result{}, err
 	}
@@ -40,6 +46,9 @@ func (t *turn) commitStep(ctx context.Context, e Effect) (Result, error) {
 
 func (t *turn) prepareResults(ctx context.Context, e Effect, f *flight) {
 	stop := t.stopRequest()
+	if stop != nil {
+		t.endChildren(ctx, f, stoppedCall(stop))
+	}
 	t.settleRest(f, stop)
 	if !f.committed {
 		t.onMessage(ctx, e.Key(), f.reply)
@@ -59,6 +68,8 @@ func (t *turn) prepareResults(ctx context.Context, e Effect, f *flight) {
 	}
 	if f.committed {
 		change.Promote = t.promotion(f)
+		change.Children = t.settledRefs(f)
+		change.Resolve, change.Waits = f.resolutions()
 	} else {
 		change.Messages = append([]session.Message{f.reply}, results...)
 	}
@@ -142,14 +153,22 @@ func (t *turn) afterCall(ctx context.Context, key string, c *call, result sessio
 		}
 		return hooks.OnMessage(ctx, h, helix.NewMessage{Message: result})
 	})
-	if c.Kind == session.CallFinish {
+	if c.Kind == session.CallFinish || c.declined() {
 		return message
 	}
-	after := t.observe(ctx, "AfterTool", key, append(slices.Clip(earlier), message), func(hooks *helix.Hooks, h *helix.HookContext) error {
-		if hooks.AfterTool == nil {
+	name := "AfterTool"
+	if forAgent(c.Kind) {
+		name = "AfterSubAgent"
+	}
+	after := t.observe(ctx, name, key, append(slices.Clip(earlier), message), func(hooks *helix.Hooks, h *helix.HookContext) error {
+		after := hooks.AfterTool
+		if forAgent(c.Kind) {
+			after = hooks.AfterSubAgent
+		}
+		if after == nil {
 			return nil
 		}
-		return hooks.AfterTool(ctx, h, helix.AfterTool{
+		return after(ctx, h, helix.AfterTool{
 			CallID: c.ID, Tool: c.Tool, Input: c.part.Input, Result: result, Error: c.settled.err, Took: c.settled.took,
 		})
 	})

@@ -50,8 +50,19 @@ func (t *turn) callTool(ctx context.Context, e Effect) error {
 	t.mu.Unlock()
 
 	result, err := c.result, error(nil)
-	if result == nil {
+	switch {
+	case result != nil:
+	case forAgent(c.Kind):
+		result, err = t.consultation(ctx, e, c)
+	default:
 		result, err = t.carryOut(ctx, e, f, c)
+	}
+	if err == nil && result == nil { // it still waits
+		t.mu.Lock()
+		close(c.running)
+		c.running = nil
+		t.mu.Unlock()
+		return nil
 	}
 	if err == nil && !result.stored {
 		c.result = result
@@ -116,6 +127,16 @@ func (t *turn) bounded(err *session.Error) *session.Error {
 func (t *turn) carryOut(ctx context.Context, e Effect, f *flight, c *call) (*settled, error) {
 	if rejected := c.Rejected; rejected != nil {
 		return t.failed(c, rejected, 0), nil
+	}
+	if forPerson(c.Kind) {
+		if !c.approved() {
+			if err := t.readAnswers(ctx, f); err != nil {
+				return nil, err
+			}
+		}
+		if answer := t.answer(ctx, c); answer != nil || !c.approved() {
+			return answer, nil
+		}
 	}
 	if f.committed && !c.claimed && !c.ReadOnly {
 		found, err := t.claim(ctx, c)
@@ -273,7 +294,7 @@ func (t *turn) settle(ctx context.Context, f *flight, c *call, result *settled) 
 	if !f.committed || c.refused() { // its row says so already
 		return nil
 	}
-	if t.h.cfg.Colocated && (c.ReadOnly || t.lastOf(f, c)) {
+	if t.h.cfg.Colocated && !f.waits() && (c.ReadOnly || t.lastOf(f, c)) {
 		return nil
 	}
 	return t.store(ctx, c, result)
@@ -308,7 +329,7 @@ func (t *turn) storeRest(ctx context.Context) {
 		if result == nil {
 			result = c.result
 		}
-		if result == nil || result.stored || c.refused() || c.ReadOnly || c.Kind != session.CallServer {
+		if result == nil || result.stored || c.refused() || (c.ReadOnly && !t.flight.waits()) || c.Kind == session.CallFinish {
 			continue
 		}
 		if err := t.store(ctx, c, result); err != nil && !lost(err) {
@@ -348,6 +369,9 @@ func (t *turn) stamp(m session.Message) session.Message {
 // emitEnd shows watchers a call's result.
 func (t *turn) emitEnd(c *call) {
 	part := &c.settled.message.Parts[0]
+	if c.child != nil && c.child.shown {
+		t.emit(stream.Chunk{Kind: stream.SubAgentEnd, CallID: c.ID, Tool: c.Tool, Child: c.Child, Success: part.Error == nil})
+	}
 	chunk := stream.Chunk{Kind: stream.ToolEnd, CallID: c.ID, Tool: c.Tool, Error: part.Error, Success: part.Error == nil}
 	if part.Error == nil {
 		chunk.Result = part.ResultJSON()

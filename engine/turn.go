@@ -47,6 +47,10 @@ type turn struct {
 	cancels    map[int]context.CancelCauseFunc
 	cancelID   int
 	reported   map[string]int // custom usage of the step, by effect and name
+	inbox      bool           // messages wait to be taken in
+	children   []*turn        // those of other agents that a call of this turn waits for
+	abort      *session.Stop  // accepted at the last moment of a run that suspended
+	roots      []string       // see owners
 }
 
 // flight is the step in flight: a reply and its calls.
@@ -60,6 +64,12 @@ type flight struct {
 	replyCommit   *session.Change
 	resultsCommit *session.Change
 	next          Next
+	announced     bool // watchers know which calls wait
+}
+
+// waits reports whether the step has calls that may have to wait for somebody.
+func (f *flight) waits() bool {
+	return slices.ContainsFunc(f.calls, func(c *call) bool { return waitsFor(c.Kind) })
 }
 
 // call is one call of the step in flight.
@@ -72,6 +82,14 @@ type call struct {
 	found   bool     // settled before this turn was taken up, and not announced since
 	result  *settled // what it came to, if that could not be settled yet: it is not run again
 	settled *settled
+
+	pending *session.Pending // what the store knows of a wait for a person
+	expired bool             // its result is that nobody answered in time
+	waited  bool             // how long it waited has been reported
+	child   *waitingChild    // what the call waits for, if that is another agent
+	writes  session.Writes   // by hooks, before another agent was called
+
+	companion *companionCall // what the call asks of a companion, once that is known
 }
 
 // refused reports whether the call was refused as the reply arrived.
@@ -120,12 +138,18 @@ func (h *Handler) newTurn(agent *helix.Agent, perRun *helix.Hooks, state *sessio
 	return t
 }
 
-// current is the number of the step that is due or in flight.
+// current is the number of the step that is due or in flight. That of a step which
+// an earlier run suspended in is 0: it costs this run no model call.
 func (t *turn) current() int { return t.step + 1 }
+
+// detached reports whether the turn is that of a companion that works by itself.
+func (t *turn) detached() bool { return detached(&t.state) }
+
+func detached(state *session.State) bool { return state.ParentID != "" && state.RootID == "" }
 
 // position is where the machine takes the turn up.
 func (t *turn) position() Position {
-	pos := Position{Step: t.current(), Ended: t.ended != nil, Finish: t.mustFinish()}
+	pos := Position{Step: t.current(), Ended: t.ended != nil, Finish: t.mustFinish(), Resumed: t.step < 0}
 	if t.flight != nil {
 		pos.Calls = t.flight.plan()
 	}
@@ -135,7 +159,7 @@ func (t *turn) position() Position {
 // mustFinish reports whether the step that is due can only finish: the limit is
 // reached, or the model answered in words where an output is owed.
 func (t *turn) mustFinish() bool {
-	if t.agent.Output == nil || t.step == 0 {
+	if t.agent.Output == nil || t.step <= 0 {
 		return false
 	}
 	if limit := t.agent.StepLimit(); limit != helix.Unlimited && t.step >= limit {
@@ -182,6 +206,26 @@ func (t *turn) halt(stop *session.Stop) {
 	for _, cancel := range t.cancels {
 		cancel(errStopped)
 	}
+	for _, child := range t.children {
+		child.halt(t.stop)
+	}
+}
+
+// adopt makes a turn stop with this one.
+func (t *turn) adopt(child *turn) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.children = append(t.children, child)
+	if t.stop != nil {
+		child.halt(t.stop)
+	}
+}
+
+// disown ends that.
+func (t *turn) disown(child *turn) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.children = slices.DeleteFunc(t.children, func(other *turn) bool { return other == child })
 }
 
 // stopRequest is the request to stop the turn, or nil.
@@ -214,6 +258,9 @@ func (t *turn) stoppable(ctx context.Context) (context.Context, context.CancelFu
 // A commit whose fate is unknown is sent again: its key tells whether it was
 // applied.
 func (t *turn) commit(ctx context.Context, key string, change session.Change) (*session.Committed, error) {
+	if change.Outcome != nil && !change.Outcome.Status.Suspended() && t.detached() {
+		change.Wake = &session.Wake{Tenant: t.key.Tenant, SessionID: t.state.ParentID, ChildID: t.key.ID, RunID: t.run.ID}
+	}
 	commit := &session.Commit{
 		SessionID: t.key.ID, RunID: t.run.ID, Key: key, Version: t.state.Version, Fence: t.fence, Change: change,
 	}
@@ -225,8 +272,12 @@ func (t *turn) commit(ctx context.Context, key string, change session.Change) (*
 	for _, warning := range slices.Concat(change.Writes.Warnings, done.Warnings) {
 		t.h.log.WarnContext(ctx, "state write", t.attrs("warning", warning)...)
 	}
-	if done.Stop != nil && change.Outcome == nil {
+	switch {
+	case done.Stop == nil:
+	case change.Outcome == nil:
 		t.halt(done.Stop)
+	case change.Outcome.Status.Suspended() && done.Stop.Kind == session.StopAbort:
+		t.abort = done.Stop
 	}
 	return done, nil
 }
@@ -263,6 +314,7 @@ func (t *turn) mirror(change *session.Change, done *session.Committed) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.state.Version, t.state.MessageCount = done.Version, done.MessageCount
+	t.inbox = done.Inbox
 	if done.CheckpointID != "" {
 		t.state.CheckpointID = done.CheckpointID
 	}
@@ -376,6 +428,7 @@ func (t *turn) emit(c stream.Chunk) {
 func (t *turn) record(ctx context.Context, step int, e usage.Entry) {
 	e.Tenant, e.SessionID, e.RunID, e.Agent = t.key.Tenant, t.key.ID, t.run.ID, t.agent.Name
 	e.UserID, e.Step, e.At = t.state.UserID, step, t.h.cfg.Now().UTC()
+	e.ParentID, e.RootID = t.state.ParentID, t.state.RootID
 	err := guard(func() error {
 		t.h.cfg.Usage.Record(ctx, e)
 		return nil

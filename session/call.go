@@ -49,6 +49,10 @@ type Call struct {
 	Idempotent bool       `json:"idempotent,omitempty"`
 	// FinishWith marks a call of phase 2, whose output completes the turn.
 	FinishWith bool `json:"finishWith,omitempty"`
+	// Child is the session of the agent that the call is for, Name what its caller
+	// calls it.
+	Child string `json:"childSessionId,omitempty"`
+	Name  string `json:"childName,omitempty"`
 	// Rejected is set when the call was refused as the reply arrived: an unknown
 	// tool, input that does not fit. It is the call's result.
 	Rejected *Error `json:"rejected,omitempty"`
@@ -127,6 +131,11 @@ func (c *Call) AppendJSON(b []byte) ([]byte, error) {
 	b = appendField(b, "tool", c.Tool)
 	b = appendField(b, "kind", string(c.Kind))
 	b = appendField(b, "status", string(c.Status))
+	for _, text := range [...]struct{ name, value string }{{"childSessionId", c.Child}, {"childName", c.Name}} {
+		if text.value != "" {
+			b = appendField(b, text.name, text.value)
+		}
+	}
 	for _, flag := range [...]struct {
 		name string
 		set  bool

@@ -28,6 +28,7 @@ const (
 	CodeInvalid       Code = "validation_error"
 	CodeSubmission    Code = "validation_submission_kind"
 	CodeTooLarge      Code = "validation_too_large"
+	CodeNotAllowed    Code = "validation_not_allowed"
 	CodeMaxSteps      Code = "framework_max_steps"
 	CodeNoOutput      Code = "framework_no_output"
 	CodeCancelled     Code = "framework_cancelled"
@@ -47,6 +48,7 @@ const (
 	CodeToolOutcome   Code = "tool_outcome_unknown"
 	CodeToolNotRun    Code = "tool_not_executed"
 	CodeToolDenied    Code = "tool_not_approved"
+	CodeSubAgent      Code = "tool_subagent_failed"
 	CodeRunStopped    Code = "run_stopped"
 	CodeAbandoned     Code = "client_tool_abandoned"
 	CodeClientTimeout Code = "client_tool_timeout"
@@ -102,6 +104,7 @@ var (
 	ErrNotResumable   = &Error{Code: CodeNotResumable, Message: "the session cannot be resumed"}
 	ErrInvalid        = &Error{Code: CodeInvalid, Message: "invalid input"}
 	ErrSubmissionKind = &Error{Code: CodeSubmission, Message: "the answer does not fit the call"}
+	ErrNotAllowed     = &Error{Code: CodeNotAllowed, Message: "the submitter may not answer the call"}
 	ErrTooLarge       = &Error{Code: CodeTooLarge, Message: "too large"}
 	ErrMaxSteps       = &Error{Code: CodeMaxSteps, Message: "the step limit was reached"}
 	ErrNoOutput       = &Error{Code: CodeNoOutput, Message: "the model gave no output"}

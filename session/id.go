@@ -111,6 +111,9 @@ func NewRunID() string { return "run_" + sortableID(time.Now()) }
 // NewMessageID mints the id of a message that a caller hands in.
 func NewMessageID() string { return "msg_" + sortableID(time.Now()) }
 
+// NewApprovalID mints the id that an approval's answer must repeat.
+func NewApprovalID() string { return "apr_" + sortableID(time.Now()) }
+
 // NewOwner mints a lease owner's token, prefixed by the runtime that holds it.
 func NewOwner(runtime string) string { return runtime + ":" + sortableID(time.Now()) }
 
@@ -136,6 +139,20 @@ func ChildID(parent, kind, name string) string {
 	}
 	const hashed = 24
 	return strings.TrimRight(id[:maxDerivedIDBytes-hashed-1], "./") + "-" + hash(hashed/2, id)
+}
+
+// ChildRunID derives the id of the run that a call of a parent's run starts in a
+// child's session. A call that takes the child up again in the same run has a
+// higher round.
+func ChildRunID(parentRun, callID string, round int) string {
+	id := parentRun + "." + callID
+	if round > 0 {
+		id += "." + strconv.Itoa(round)
+	}
+	if len(id) <= maxDerivedIDBytes {
+		return id
+	}
+	return "run_" + hash(16, id)
 }
 
 // CheckpointID names the checkpoint a commit writes.

@@ -38,8 +38,12 @@ type Pending struct {
 	Kind      PendingKind     `json:"kind"`
 	// ApprovalID must be repeated by an approval's answer.
 	ApprovalID string `json:"approvalId,omitempty"`
-	// Fingerprint binds an approval to the exact input that was shown.
+	// Fingerprint binds an approval to the exact input that was shown; see
+	// [Fingerprint].
 	Fingerprint string `json:"fingerprint,omitempty"`
+	// Policy is set when the tool decides who may answer: only a process that knows
+	// the tool can take an answer.
+	Policy bool `json:"approverPolicy,omitempty"`
 	// SessionID is the session that owns the call; RunID the run that suspended.
 	SessionID string       `json:"sessionId,omitempty"`
 	RunID     string       `json:"runId,omitempty"`
@@ -103,8 +107,14 @@ type Response struct {
 type Submission struct {
 	CallID     string `json:"toolCallId"`
 	ApprovalID string `json:"approvalId,omitempty"`
+	// Fingerprint, if set, is that of the input which the submitter was shown; an
+	// answer to another input is refused.
+	Fingerprint string `json:"fingerprint,omitempty"`
 	Response
 }
+
+// Fingerprint identifies a tool's exact input.
+func Fingerprint(tool string, input json.RawMessage) string { return hash(16, tool, string(input)) }
 
 // Limits of a submission; over them it is refused and nothing is stored.
 const (
@@ -133,7 +143,7 @@ func (s *Submission) Check() error {
 	default:
 		return Invalid("submission kind", "%q is neither %s nor %s", s.Kind, PendingClientTool, PendingApproval)
 	}
-	if err := checkTexts("approval id", s.ApprovalID, "error", s.Error, "reason", s.Reason, "submitter", s.By); err != nil {
+	if err := checkTexts("approval id", s.ApprovalID, "fingerprint", s.Fingerprint, "error", s.Error, "reason", s.Reason, "submitter", s.By); err != nil {
 		return err
 	}
 	if err := CheckJSON("result", s.Result); err != nil {
@@ -183,6 +193,8 @@ func (p *Pending) fits(s *Submission) error {
 	errorOnly := s.Kind == PendingClientTool && s.Result == nil && s.Error != ""
 	var why string
 	switch {
+	case s.Fingerprint != "" && s.Fingerprint != p.Fingerprint:
+		why = "the input is not the one that was answered"
 	case p.Kind == PendingApproval && s.Kind == PendingApproval && s.ApprovalID == p.ApprovalID,
 		p.Kind == PendingApproval && errorOnly,
 		p.Kind == PendingClientTool && s.Kind == PendingClientTool:

@@ -34,8 +34,7 @@ type State struct {
 	StepCount int             `json:"stepCount,omitempty"`
 	Output    json.RawMessage `json:"output,omitempty"`
 	Error     *Error          `json:"error,omitempty"`
-	// FailureReason tells failures apart that recovery treats differently, such as
-	// "parent_suspended" or "session_expired".
+	// FailureReason tells failures apart that recovery treats differently.
 	FailureReason string            `json:"failureReason,omitempty"`
 	Interrupt     *InterruptContext `json:"interruptContext,omitempty"`
 

@@ -112,3 +112,14 @@ func SuspensionStatus(ownCalls, children, keptResults bool) RunStatus {
 	}
 	return RunSuspendedPartial
 }
+
+// Reasons for which a session was failed from outside of its own runs.
+const (
+	// FailureParentSuspended is a sub-agent that was given up because its parent
+	// suspended: it is started again when the parent goes on.
+	FailureParentSuspended = "parent_suspended"
+	// FailureExpired is a session whose ExpiresAt passed.
+	FailureExpired = "session_expired"
+	// FailureAbandoned is a sub-agent whose parent goes on without it.
+	FailureAbandoned = "abandoned"
+)

@@ -105,23 +105,23 @@ func (t *Transcript) Truncate(keep int) error {
 	return nil
 }
 
-// Heal gives the messages that answer every open call of the history with err,
-// so that it can be continued: a finish call that was never acknowledged gets
-// its acknowledgement.
-func Heal(messages []Message, err *Error) []Message {
+// Heal gives the messages that answer every open call of the history with what
+// answer makes of it, so that it can be continued: a finish call that was never
+// acknowledged gets its acknowledgement.
+func Heal(messages []Message, answer func(call Part) *Error) []Message {
 	var healed []Message
-	for _, call := range openCalls(messages) {
+	for _, call := range OpenCalls(messages) {
 		if call.Tool == FinishTool {
 			healed = append(healed, ToolResult(call, FinishAcknowledged))
 			continue
 		}
-		healed = append(healed, ToolFailure(call, err))
+		healed = append(healed, ToolFailure(call, answer(call)))
 	}
 	return healed
 }
 
-// openCalls finds the unanswered calls at the end of a history.
-func openCalls(messages []Message) []Part {
+// OpenCalls finds the unanswered calls at the end of a history.
+func OpenCalls(messages []Message) []Part {
 	answered := map[string]bool{}
 	for i := len(messages) - 1; i >= 0; i-- {
 		switch m := &messages[i]; m.Role {

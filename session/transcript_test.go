@@ -122,7 +122,7 @@ func TestHealMakesEveryPrefixSendable(t *testing.T) {
 				t.Fatalf("a prefix of %d messages is refused: %v", n, err)
 			}
 			open := transcript.Open()
-			healed := session.Heal(history[:n], session.ErrCancelled)
+			healed := session.Heal(history[:n], cancelled)
 			if len(healed) != len(open) {
 				t.Fatalf("%d open calls, %d messages", len(open), len(healed))
 			}
@@ -137,7 +137,7 @@ func TestHealMakesEveryPrefixSendable(t *testing.T) {
 			if err := transcript.Sendable(); err != nil {
 				t.Fatal(err)
 			}
-			if session.Heal(transcript.Messages(), session.ErrCancelled) != nil {
+			if session.Heal(transcript.Messages(), cancelled) != nil {
 				t.Fatal("a healed history is healed again")
 			}
 		}
@@ -197,3 +197,5 @@ func TestMessagesAreSafeFromLaterAppends(t *testing.T) {
 		t.Errorf("%q, %q", mine[1].Content(), transcript.Messages()[1].Content())
 	}
 }
+
+func cancelled(session.Part) *session.Error { return session.ErrCancelled }

@@ -31,13 +31,15 @@ type foldedStep struct {
 	runID   string
 	number  int
 	reply   session.Message
-	calls   []session.Part
 	results map[string]session.Message
 }
 
 func (f *folder) add(c *Chunk) {
 	switch c.Kind {
 	case InputReceived:
+		if f.step != nil && len(c.Messages) > 0 && c.Messages[0].Role == session.RoleTool {
+			clear(f.step.results) // the turn begins with answers to all calls that were left
+		}
 		f.close()
 		f.messages = append(f.messages, c.Messages...)
 	case Rewound:
@@ -61,7 +63,7 @@ func (f *folder) add(c *Chunk) {
 }
 
 func (f *folder) discard(c *Chunk) {
-	if f.step == nil || f.step.runID != c.RunID || f.step.number != c.Step {
+	if f.step == nil || !f.step.is(c) {
 		return
 	}
 	switch c.Scope {
@@ -75,6 +77,15 @@ func (f *folder) discard(c *Chunk) {
 		return
 	}
 	f.step = nil
+}
+
+// is reports whether a chunk is about the step. One that suspended goes on in
+// another run.
+func (s *foldedStep) is(c *Chunk) bool {
+	if c.MessageID != "" {
+		return s.reply.ID == c.MessageID
+	}
+	return s.runID == c.RunID && s.number == c.Step
 }
 
 func (s *foldedStep) add(c *Chunk) {
@@ -95,7 +106,6 @@ func (s *foldedStep) add(c *Chunk) {
 		s.reply.Parts = append(s.reply.Parts, session.Part{Kind: session.PartToolCall, CallID: c.CallID})
 	case ToolStart:
 		part := session.Part{Kind: session.PartToolCall, CallID: c.CallID, Tool: c.Tool, Input: c.Arguments}
-		s.calls = append(s.calls, part)
 		at := slices.IndexFunc(s.reply.Parts, func(p session.Part) bool {
 			return p.Kind == session.PartToolCall && p.CallID == c.CallID
 		})
@@ -106,11 +116,12 @@ func (s *foldedStep) add(c *Chunk) {
 		}
 	case ToolEnd:
 		call := session.Part{CallID: c.CallID, Tool: c.Tool}
+		result := session.ToolResult(call, c.Result)
 		if c.Error != nil {
-			s.results[c.CallID] = session.ToolFailure(call, c.Error)
-		} else {
-			s.results[c.CallID] = session.ToolResult(call, c.Result)
+			result = session.ToolFailure(call, c.Error)
 		}
+		result.RunID, result.Step = c.RunID, c.Step
+		s.results[c.CallID] = result
 	}
 }
 
@@ -137,9 +148,8 @@ func (f *folder) close() {
 		return
 	}
 	f.messages = append(f.messages, f.step.reply)
-	for _, call := range f.step.calls {
+	for _, call := range f.step.reply.Calls() {
 		if result, ok := f.step.results[call.CallID]; ok {
-			result.RunID, result.Step = f.step.runID, f.step.number
 			f.messages = append(f.messages, result)
 		}
 	}

@@ -29,6 +29,8 @@ type Entry struct {
 	Kind      Kind            `json:"kind"`
 	Tenant    string          `json:"tenant,omitempty"`
 	SessionID string          `json:"sessionId"`
+	ParentID  string          `json:"parentSessionId,omitempty"`
+	RootID    string          `json:"rootSessionId,omitempty"`
 	RunID     string          `json:"runId,omitempty"`
 	Agent     string          `json:"agentType,omitempty"`
 	UserID    string          `json:"userId,omitempty"`

@@ -131,6 +131,13 @@ func (x *executor) requestStop(ctx context.Context, sessionID string, kind sessi
 		return err
 	}
 	key := session.Key{Tenant: x.tenant, ID: sessionID}
+	if run.Status.Suspended() && kind == session.StopAbort {
+		head, err := x.r.handler.Head(ctx, key)
+		if err != nil {
+			return err
+		}
+		return x.r.abortWaiting(ctx, *head, session.Stop{Kind: kind, Reason: reason})
+	}
 	return x.r.handler.StopRun(ctx, key, session.Stop{RunID: run.ID, Kind: kind, Reason: reason})
 }
 

@@ -186,10 +186,26 @@ func (r *Runtime) drive(opened *engine.Opened) *driven {
 		cancel(errClosing)
 	}
 	r.wg.Go(func() {
-		defer r.finish(d)
-		r.loop(ctx, opened)
+		end := r.loop(ctx, opened)
+		r.finish(d)
+		if end != nil {
+			r.after(opened.Key, end)
+		}
 	})
 	return d
+}
+
+// after sees to what the end of a turn leads to.
+func (r *Runtime) after(key session.Key, end *engine.Outcome) {
+	ctx := context.Background()
+	if end.Abort != nil {
+		if err := r.abortWaiting(ctx, key, *end.Abort); err != nil {
+			r.log.WarnContext(ctx, "session not aborted", "tenant", key.Tenant, "session", key.ID, "error", err)
+		}
+	}
+	if end.Wake {
+		r.sweepWakes(ctx)
+	}
 }
 
 func (r *Runtime) finish(d *driven) {
@@ -201,19 +217,19 @@ func (r *Runtime) finish(d *driven) {
 }
 
 // loop is the driver: it hands the machine's effects to the handler until the
-// turn has ended, is lost, or is given up.
-func (r *Runtime) loop(ctx context.Context, opened *engine.Opened) {
+// turn has ended, is lost, or is given up. Only an end that it saw it returns.
+func (r *Runtime) loop(ctx context.Context, opened *engine.Opened) *engine.Outcome {
 	machine, wave := engine.NewMachine(opened.Key, opened.Run.ID, opened.Position)
 	for {
 		results, err := r.run(ctx, wave)
 		if err != nil {
 			r.log.WarnContext(ctx, "turn given up", "session", opened.Key.ID, "run", opened.Run.ID, "error", err)
 			r.handler.Release(context.WithoutCancel(ctx), opened.Run.ID)
-			return
+			return nil
 		}
 		next, end := machine.Next(results)
 		if end != nil {
-			return
+			return end
 		}
 		wave = next
 	}
@@ -243,10 +259,29 @@ const (
 	longPause   = 10 * time.Second
 )
 
+// handle carries out one effect. That of a call of another agent includes the
+// agent's turn.
 func (r *Runtime) handle(ctx context.Context, effect engine.Effect) (engine.Result, error) {
+	if effect.Kind == engine.CallChild {
+		opened, err := try(ctx, r, effect, r.handler.OpenChild)
+		switch {
+		case err != nil:
+			return engine.Result{}, err
+		case opened == nil:
+		case opened.Detached:
+			r.driveApart(opened)
+		case r.loop(ctx, opened) == nil && ctx.Err() != nil:
+			return engine.Result{}, context.Cause(ctx)
+		}
+	}
+	return try(ctx, r, effect, r.handler.Handle)
+}
+
+// try carries out a part of an effect, again if the store was unavailable.
+func try[V any](ctx context.Context, r *Runtime, effect engine.Effect, do func(context.Context, engine.Effect) (V, error)) (V, error) {
 	pause := firstPause
 	for try := 1; ; try++ {
-		result, err := r.handler.Handle(ctx, effect)
+		result, err := do(ctx, effect)
 		if err == nil || ctx.Err() != nil || !session.IsRetryable(err) || try == effectTries {
 			return result, err
 		}
@@ -315,6 +350,9 @@ func (r *Runtime) sweep(ctx context.Context) {
 	sessions := r.cfg.Backend.Sessions()
 	r.each(ctx, "expired leases", sessions.ExpiredLeases, r.takeOver)
 	r.each(ctx, "owed closes", sessions.OwedCloses, r.settleClose)
+	r.each(ctx, "deadlines", sessions.DueDeadlines, r.expireCall)
+	r.each(ctx, "expired sessions", sessions.ExpiredSessions, r.expireSession)
+	r.sweepWakes(ctx)
 }
 
 // sweeps sweeps at once, for what the process before this one has left is not to

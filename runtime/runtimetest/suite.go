@@ -85,6 +85,7 @@ func Groups() []Group {
 		{"usage", usageScenarios()},
 		{"badinput", badInputScenarios()},
 		{"tenants", tenantScenarios()},
+		{"people", peopleScenarios()},
 	}
 }
 

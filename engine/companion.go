@@ -1,0 +1,444 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/llm"
+	"github.com/helixagents/helix/session"
+)
+
+// The input of the companion tools.
+type (
+	spawnInput struct {
+		Agent   string `json:"agent" jsonschema:"which agent to call on"`
+		Name    string `json:"name,omitempty" jsonschema:"what to call it from now on; one is made up if you give none"`
+		Message string `json:"initialMessage" jsonschema:"what it shall do, with everything needed to do it"`
+	}
+	sendInput struct {
+		Name    string `json:"name" jsonschema:"the companion's name"`
+		Message string `json:"message" jsonschema:"what to tell it"`
+	}
+	nameInput struct {
+		Name string `json:"name" jsonschema:"the companion's name"`
+	}
+	terminateInput struct {
+		Name   string `json:"name" jsonschema:"the companion's name"`
+		Reason string `json:"reason,omitempty" jsonschema:"why"`
+	}
+	noInput struct{}
+)
+
+// companionSchemas are the inputs of the companion tools, by tool.
+var companionSchemas = map[string]*helix.Schema{
+	helix.SpawnAgentTool:     helix.InputOf[spawnInput]().Schema(),
+	helix.SendMessageTool:    helix.InputOf[sendInput]().Schema(),
+	helix.ListChildrenTool:   helix.InputOf[noInput]().Schema(),
+	helix.GetChildStatusTool: helix.InputOf[nameInput]().Schema(),
+	helix.TerminateChildTool: helix.InputOf[terminateInput]().Schema(),
+	helix.WaitForResultTool:  helix.InputOf[nameInput]().Schema(),
+}
+
+// companionSchema is the input of a companion tool, or nil if the agent has no such
+// tool.
+func companionSchema(agent *helix.Agent, tool string) *helix.Schema {
+	if len(agent.Companions) == 0 || (tool == helix.WaitForResultTool && !waitable(agent)) {
+		return nil
+	}
+	return companionSchemas[tool]
+}
+
+// waitable reports whether an agent has a companion whose result it may wait for.
+func waitable(agent *helix.Agent) bool {
+	return slices.ContainsFunc(agent.Companions, func(c helix.Companion) bool { return c.Blocks() })
+}
+
+// companionTools are the tools through which an agent reaches its companions.
+func companionTools(agent *helix.Agent) []llm.Tool {
+	if len(agent.Companions) == 0 {
+		return nil
+	}
+	var who strings.Builder
+	for i := range agent.Companions {
+		c := &agent.Companions[i]
+		how := "answers at once"
+		if !c.Blocks() {
+			how = "works on by itself; you are told when it is done"
+		}
+		fmt.Fprintf(&who, "\n- %s (%s): %s", c.Agent.Name, how, c.About())
+	}
+	var tools []llm.Tool
+	for _, tool := range [...]struct{ name, about string }{
+		{helix.SpawnAgentTool, "Call on another agent. Under a name that is taken you go on with the same agent, which remembers. Agents:" + who.String()},
+		{helix.SendMessageTool, "Send a message to an agent that you have called on before."},
+		{helix.ListChildrenTool, "List the agents that you have called on, and how they stand."},
+		{helix.GetChildStatusTool, "Tell how an agent that you have called on stands, and what it said last."},
+		{helix.TerminateChildTool, "End an agent that you have called on. Under the same name you then get a new one."},
+		{helix.WaitForResultTool, "Wait until an agent that you have called on is done, and get its result."},
+	} {
+		if schema := companionSchema(agent, tool.name); schema != nil {
+			tools = append(tools, llm.Tool{Name: tool.name, Description: tool.about, Schema: schema.JSON()})
+		}
+	}
+	return tools
+}
+
+// companionCall is what a call asks of a companion.
+type companionCall struct {
+	agent    string
+	blocking bool
+	message  string
+	reason   string
+	spawns   bool // it makes the reference
+	consults bool // it gives the companion something to do
+	queued   bool // the companion takes the message in when it comes to it
+}
+
+var companionName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$`)
+
+// nameCompanions finds out which companion each call is about, before the reply is
+// committed: a name is given once.
+func (t *turn) nameCompanions(ctx context.Context, f *flight) error {
+	var refs []session.ChildRef
+	read := false
+	for _, c := range f.calls {
+		if c.Kind != session.CallCompanion || c.Rejected != nil {
+			continue
+		}
+		if !read {
+			var err error
+			refs, err = retry(ctx, func() ([]session.ChildRef, error) { return t.sessions.Children(ctx, t.key.ID) })
+			if err != nil {
+				return err
+			}
+			read = true
+		}
+		if err := t.nameCompanion(c, refs); err != nil {
+			c.Kind, c.Rejected, c.companion = session.CallServer, err, nil
+			continue
+		}
+		if c.companion != nil && c.companion.spawns {
+			refs = append(refs, c.ref(t.run.ID))
+		}
+	}
+	return nil
+}
+
+func (t *turn) nameCompanion(c *call, refs []session.ChildRef) *session.Error {
+	switch c.Tool {
+	case helix.ListChildrenTool:
+		return nil
+	case helix.SpawnAgentTool:
+		return t.nameSpawned(c, refs)
+	}
+	var in struct{ Name string }
+	_ = json.Unmarshal(c.part.Input, &in) // it was validated
+	ref := findRef(refs, func(r *session.ChildRef) bool { return r.Name == in.Name })
+	if ref == nil {
+		return toolError(session.CodeToolInput, "you have called on no agent named %q; see %s", in.Name, helix.ListChildrenTool)
+	}
+	c.Child, c.Name = ref.SessionID, ref.Name
+	c.companion = ask(c, ref.Agent, ref.Blocking)
+	return nil
+}
+
+func (t *turn) nameSpawned(c *call, refs []session.ChildRef) *session.Error {
+	var in spawnInput
+	_ = json.Unmarshal(c.part.Input, &in) // it was validated
+	companion, ok := t.agent.Companion(in.Agent)
+	if !ok {
+		return toolError(session.CodeToolInput, "there is no agent named %q to call on", in.Agent)
+	}
+	if in.Name == "" {
+		for n := 1; ; n++ {
+			in.Name = in.Agent + "-" + strconv.Itoa(n)
+			if findRef(refs, func(r *session.ChildRef) bool { return r.Name == in.Name }) == nil {
+				break
+			}
+		}
+	}
+	if !companionName.MatchString(in.Name) {
+		return toolError(session.CodeToolInput, "the name %q does not fit: use up to 64 letters, digits, _ or -", in.Name)
+	}
+	if taken := findRef(refs, func(r *session.ChildRef) bool { return r.Name == in.Name }); taken != nil && taken.Agent != in.Agent {
+		return toolError(session.CodeToolInput, "%q is the name of another agent, %s", in.Name, taken.Agent)
+	}
+	c.Child, c.Name = session.ChildID(t.key.ID, "agent", in.Name), in.Name
+	c.companion = ask(c, in.Agent, companion.Blocks())
+	return nil
+}
+
+func findRef(refs []session.ChildRef, is func(*session.ChildRef) bool) *session.ChildRef {
+	for i := range refs {
+		if refs[i].Mode == session.ChildPersistent && is(&refs[i]) {
+			return &refs[i]
+		}
+	}
+	return nil
+}
+
+// ask reads a call's input.
+func ask(c *call, agent string, blocking bool) *companionCall {
+	cc := &companionCall{agent: agent, blocking: blocking}
+	switch c.Tool {
+	case helix.SpawnAgentTool:
+		var in spawnInput
+		_ = json.Unmarshal(c.part.Input, &in) // it was validated
+		cc.message, cc.spawns, cc.consults = in.Message, true, true
+	case helix.SendMessageTool:
+		var in sendInput
+		_ = json.Unmarshal(c.part.Input, &in) // it was validated
+		cc.message, cc.consults = in.Message, true
+	case helix.TerminateChildTool:
+		var in terminateInput
+		_ = json.Unmarshal(c.part.Input, &in) // it was validated
+		cc.reason = in.Reason
+	}
+	return cc
+}
+
+// recallCompanion finds out what a call that is in the store asks of a companion.
+func (t *turn) recallCompanion(ctx context.Context, c *call) error {
+	if c.Kind != session.CallCompanion || c.companion != nil || c.Child == "" {
+		return nil
+	}
+	refs, err := retry(ctx, func() ([]session.ChildRef, error) { return t.sessions.Children(ctx, t.key.ID) })
+	if err != nil {
+		return err
+	}
+	ref := findRef(refs, func(r *session.ChildRef) bool { return r.SessionID == c.Child })
+	if ref == nil {
+		return session.ErrCorrupt.WithMessage("session %s: nothing is known of the companion %s", t.key.ID, c.Child)
+	}
+	c.companion = ask(c, ref.Agent, ref.Blocking)
+	return nil
+}
+
+// openCompanion gives a companion what a call has for it.
+func (t *turn) openCompanion(ctx context.Context, e Effect, c *call) (*Opened, error) {
+	if err := t.recallCompanion(ctx, c); err != nil {
+		return nil, err
+	}
+	if c.companion == nil || !c.companion.consults {
+		return nil, nil
+	}
+	state, err := t.sessions.Load(ctx, c.Child)
+	if errors.Is(err, session.ErrNotFound) {
+		return t.consult(ctx, e, c)
+	}
+	if err != nil {
+		return nil, err
+	}
+	_, err = t.sessions.RunByRequest(ctx, c.Child, c.ID)
+	if err == nil { // the call has begun before
+		if c.companion.blocking {
+			return t.takeUp(ctx, c, state)
+		}
+		return nil, nil
+	}
+	if !errors.Is(err, session.ErrNotFound) {
+		return nil, err
+	}
+	run, err := t.sessions.CurrentRun(ctx, c.Child)
+	switch {
+	case errors.Is(err, session.ErrNotFound): // it was never started
+		return t.consult(ctx, e, c)
+	case err != nil:
+		return nil, err
+	case state.Status == session.Failed:
+		// It begins anew. Nothing is lost that could be gone on with.
+		if _, err := t.sessions.Delete(ctx, c.Child); err != nil && !errors.Is(err, session.ErrNotFound) {
+			return nil, err
+		}
+		return t.consult(ctx, e, c)
+	case run.Status == session.RunRunning || run.Status.Suspended():
+		return t.queue(ctx, c)
+	}
+	return t.consult(ctx, e, c)
+}
+
+// consult begins a turn of the companion.
+func (t *turn) consult(ctx context.Context, e Effect, c *call) (*Opened, error) {
+	if !t.beforeAgent(ctx, e, c) {
+		return nil, nil
+	}
+	agent, err := t.h.Agent(c.companion.agent)
+	if err != nil {
+		return nil, err
+	}
+	if !c.companion.spawns {
+		if err := t.markChild(ctx, c, session.ChildRunning); err != nil {
+			return nil, err
+		}
+	}
+	return t.startChild(ctx, c, agent, session.UserText(c.companion.message), !c.companion.blocking)
+}
+
+func (t *turn) markChild(ctx context.Context, c *call, status session.ChildStatus) error {
+	_, err := t.sessions.UpdateChild(ctx, t.key.ID, c.Child, func(ref *session.ChildRef) error {
+		ref.Status = status
+		return nil
+	})
+	if errors.Is(err, session.ErrNotFound) {
+		return nil
+	}
+	return err
+}
+
+// queue leaves a message for a companion that is at work: it takes it in at its
+// next step, or, if it has come to its end meanwhile, in a turn of its own.
+func (t *turn) queue(ctx context.Context, c *call) (*Opened, error) {
+	if c.companion.spawns {
+		c.child.fault = toolError(session.CodeSubAgent, "%s is at work; send it a message with %s", c.Name, helix.SendMessageTool)
+		return nil, nil
+	}
+	err := t.sessions.Send(ctx, c.Child, session.InboxEntry{
+		ID: c.ID, From: t.key.ID, Kind: inboxMessage, Body: encoded(c.companion.message),
+	})
+	if err != nil {
+		return nil, err
+	}
+	c.companion.queued = true
+	run, err := t.sessions.CurrentRun(ctx, c.Child)
+	if err != nil || !run.Status.Ended() || run.Status.Suspended() {
+		return nil, err
+	}
+	agent, err := t.h.Agent(c.companion.agent)
+	if err != nil {
+		return nil, err
+	}
+	opened, err := t.openChild(ctx, c, true, OpenRequest{Kind: session.RunExecute, Agent: agent, Inbox: true})
+	if errors.Is(err, errNothingToDo) || errors.Is(err, session.ErrAlreadyRunning) || errors.Is(err, session.ErrStale) {
+		return nil, nil // somebody else has begun it
+	}
+	return opened, err
+}
+
+// companionResult is what a call to a companion tool comes to; nil if it has to
+// wait.
+func (t *turn) companionResult(ctx context.Context, e Effect, c *call) (*settled, error) {
+	if c.Tool == helix.ListChildrenTool {
+		return t.listChildren(ctx, e, c)
+	}
+	if err := t.recallCompanion(ctx, c); err != nil {
+		return nil, err
+	}
+	cc := c.companion
+	switch {
+	case c.Tool == helix.TerminateChildTool:
+		return t.terminate(ctx, e, c)
+	case cc.consults && !cc.blocking:
+		status := "running"
+		if cc.queued {
+			status = "queued"
+		}
+		return t.concluded(ctx, e, c, encoded(childStatus{Name: c.Name, Agent: cc.agent, Status: status}), nil), nil
+	}
+	run, err := t.sessions.CurrentRun(ctx, c.Child)
+	if err != nil && !errors.Is(err, session.ErrNotFound) {
+		return nil, err
+	}
+	switch c.Tool {
+	case helix.GetChildStatusTool:
+		return t.concluded(ctx, e, c, encoded(statusOf(c.Name, cc.agent, session.ChildRunning, run)), nil), nil
+	case helix.WaitForResultTool:
+		if run != nil && !cc.blocking && (!run.Status.Ended() || run.Status.Suspended()) && t.stopRequest() == nil {
+			return nil, nil
+		}
+	}
+	return t.childResult(ctx, e, c, run, func(o *session.Outcome) json.RawMessage {
+		return encoded(childStatus{Name: c.Name, Agent: cc.agent, Status: string(session.RunCompleted), Output: said(o)})
+	})
+}
+
+// childStatus is what a model is told of a companion.
+type childStatus struct {
+	Name   string          `json:"name"`
+	Agent  string          `json:"agent"`
+	Status string          `json:"status"`
+	Output json.RawMessage `json:"output,omitempty"`
+	Error  string          `json:"error,omitempty"`
+}
+
+// statusOf tells how a companion stands: by its latest run, unless its reference
+// knows better.
+func statusOf(name, agent string, ref session.ChildStatus, run *session.Run) childStatus {
+	s := childStatus{Name: name, Agent: agent, Status: string(ref)}
+	switch {
+	case ref == session.ChildTerminated || ref == session.ChildSuperseded || run == nil:
+	case run.Status.Suspended():
+		s.Status = string(session.ChildWaiting)
+	default:
+		s.Status = string(run.Status)
+	}
+	if run != nil && run.Outcome != nil && ref != session.ChildSuperseded {
+		switch run.Status {
+		case session.RunCompleted:
+			s.Output = said(run.Outcome)
+		case session.RunFailed:
+			if run.Outcome.Error != nil {
+				s.Error = run.Outcome.Error.Message
+			}
+		}
+	}
+	return s
+}
+
+func (t *turn) listChildren(ctx context.Context, e Effect, c *call) (*settled, error) {
+	refs, err := t.sessions.Children(ctx, t.key.ID)
+	if err != nil {
+		return nil, err
+	}
+	list := []childStatus{}
+	for i := range refs {
+		ref := &refs[i]
+		if ref.Mode != session.ChildPersistent || ref.Status == session.ChildSuperseded {
+			continue
+		}
+		run, err := t.sessions.CurrentRun(ctx, ref.SessionID)
+		if err != nil && !errors.Is(err, session.ErrNotFound) {
+			return nil, err
+		}
+		status := statusOf(ref.Name, ref.Agent, ref.Status, run)
+		status.Output = nil // one asks for the status of one to see it
+		list = append(list, status)
+	}
+	return t.concluded(ctx, e, c, encoded(list), nil), nil
+}
+
+// terminate ends a companion for good.
+func (t *turn) terminate(ctx context.Context, e Effect, c *call) (*settled, error) {
+	reason := "the companion was terminated"
+	if c.companion.reason != "" {
+		reason = c.companion.reason
+	}
+	if err := t.h.abandon(ctx, t.sessions, c.Child, session.ErrCancelled.WithMessage("%s", reason)); err != nil {
+		return nil, err
+	}
+	// One that had come to its end is not gone on with either.
+	_, err := t.sessions.SetStatus(ctx, c.Child, session.StatusChange{
+		Expect: []session.Status{session.Completed, session.Interrupted}, To: session.Failed,
+		Error: session.ErrCancelled.WithMessage("%s", reason),
+	})
+	if err != nil && !errors.Is(err, session.ErrNotFound) && !errors.Is(err, session.ErrAlreadyRunning) {
+		return nil, err
+	}
+	if err := t.markChild(ctx, c, session.ChildTerminated); err != nil {
+		return nil, err
+	}
+	status := childStatus{Name: c.Name, Agent: c.companion.agent, Status: string(session.ChildTerminated)}
+	return t.concluded(ctx, e, c, encoded(status), nil), nil
+}
+
+// encoded is a value of this package's own types as JSON; they always encode.
+func encoded(v any) json.RawMessage {
+	raw, _ := session.Encode(v)
+	return raw
+}

@@ -1,0 +1,159 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/stream"
+)
+
+// The kinds of inbox entries.
+const (
+	inboxMessage = "message"         // a text from the agent that called the session
+	inboxEnded   = "companion_ended" // a [childStatus]: a companion is done
+	inboxLate    = "late_answer"     // a [lateAnswer]
+)
+
+// lateAnswer is an answer that came after its call had timed out.
+type lateAnswer struct {
+	Tool     string            `json:"tool"`
+	CallID   string            `json:"toolCallId"`
+	Response *session.Response `json:"response"`
+}
+
+// takeInbox takes in what was sent to the session, before the model is asked.
+func (t *turn) takeInbox(ctx context.Context, e Effect) error {
+	if !t.inbox {
+		return nil
+	}
+	messages, ids, err := readInbox(ctx, t.sessions, t.key.ID)
+	if err != nil || len(messages) == 0 {
+		return err
+	}
+	for i := range messages {
+		messages[i].RunID, messages[i].Step, messages[i].At = t.run.ID, t.current(), t.h.cfg.Now().UTC()
+	}
+	t.emit(stream.Chunk{Kind: stream.InputReceived, Messages: messages})
+	_, err = t.commit(ctx, e.Key()+"/inbox/"+ids[0], session.Change{Messages: messages, Consume: ids})
+	return err
+}
+
+// readInbox makes messages of what was sent to a session.
+func readInbox(ctx context.Context, sessions session.Store, id string) (messages []session.Message, ids []string, err error) {
+	entries, err := retry(ctx, func() ([]session.InboxEntry, error) { return sessions.Inbox(ctx, id) })
+	if err != nil {
+		return nil, nil, err
+	}
+	for i := range entries {
+		m := inboxText(&entries[i])
+		m.ID = "inbox/" + entries[i].ID
+		messages = append(messages, m)
+		ids = append(ids, entries[i].ID)
+	}
+	return messages, ids, nil
+}
+
+func inboxText(entry *session.InboxEntry) session.Message {
+	switch entry.Kind {
+	case inboxMessage:
+		var text string
+		if json.Unmarshal(entry.Body, &text) == nil {
+			return session.UserText(text)
+		}
+	case inboxEnded:
+		var status childStatus
+		if json.Unmarshal(entry.Body, &status) == nil {
+			return helix.Hidden(session.UserText(endedText(&status)))
+		}
+	case inboxLate:
+		var late lateAnswer
+		if json.Unmarshal(entry.Body, &late) == nil && late.Response != nil {
+			return helix.Hidden(session.UserText(lateText(&late)))
+		}
+	}
+	return helix.Hidden(session.UserText(fmt.Sprintf("Notice (%s): %s", entry.Kind, entry.Body)))
+}
+
+func endedText(s *childStatus) string {
+	switch {
+	case s.Error != "":
+		return fmt.Sprintf("Notice: the agent %s (%s) has %s: %s", s.Name, s.Agent, s.Status, s.Error)
+	case s.Output != nil:
+		return fmt.Sprintf("Notice: the agent %s (%s) has %s. Its result: %s", s.Name, s.Agent, s.Status, s.Output)
+	}
+	return fmt.Sprintf("Notice: the agent %s (%s) is %s.", s.Name, s.Agent, s.Status)
+}
+
+func lateText(late *lateAnswer) string {
+	answer := "the answer was: " + string(late.Response.Result)
+	switch r := late.Response; {
+	case r.Kind == session.PendingApproval && r.Approved:
+		answer = "it was approved. It was not carried out; call the tool again if it is still wanted"
+	case r.Kind == session.PendingApproval && r.Reason != "":
+		answer = "it was not approved: " + r.Reason
+	case r.Kind == session.PendingApproval:
+		answer = "it was not approved"
+	case r.Error != "":
+		answer = "the answer was an error: " + r.Error
+	}
+	return fmt.Sprintf("Notice: the call of %s that had timed out has been answered since; %s.", late.Tool, answer)
+}
+
+// Deliver sees to a wake: a companion's end is told to the agent that called on it,
+// and a session that has something to go on with is given back, to be gone on with.
+func (h *Handler) Deliver(ctx context.Context, wake session.Wake) (*session.Key, error) {
+	sessions := h.cfg.Backend.Sessions().Tenant(wake.Tenant)
+	state, err := sessions.Load(ctx, wake.SessionID)
+	if errors.Is(err, session.ErrNotFound) {
+		return nil, sessions.DeleteWake(ctx, wake)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if wake.ChildID != wake.SessionID {
+		if err := h.tellParent(ctx, sessions, state, wake); err != nil {
+			return nil, err
+		}
+	}
+	if err := sessions.DeleteWake(ctx, wake); err != nil {
+		return nil, err
+	}
+	return &session.Key{Tenant: state.Tenant, ID: headOf(state)}, nil
+}
+
+// tellParent notes a companion's end with the session that called on it. A call
+// that waits for it takes the result itself.
+func (h *Handler) tellParent(ctx context.Context, sessions session.Store, parent *session.State, wake session.Wake) error {
+	run, err := sessions.Run(ctx, wake.ChildID, wake.RunID)
+	if errors.Is(err, session.ErrNotFound) {
+		return nil
+	}
+	if err != nil || !run.Status.Ended() {
+		return err
+	}
+	ref, err := sessions.UpdateChild(ctx, parent.ID, wake.ChildID, func(ref *session.ChildRef) error {
+		if ref.Status == session.ChildRunning || ref.Status == session.ChildWaiting {
+			if ref.Status = session.ChildCompleted; run.Status != session.RunCompleted {
+				ref.Status = session.ChildFailed
+			}
+		}
+		return nil
+	})
+	if errors.Is(err, session.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if ref.Awaited || ref.Status == session.ChildTerminated || ref.Status == session.ChildSuperseded {
+		return nil
+	}
+	return sessions.Send(ctx, parent.ID, session.InboxEntry{
+		ID: "ended/" + wake.RunID, From: wake.ChildID, Kind: inboxEnded,
+		Body: encoded(statusOf(ref.Name, ref.Agent, session.ChildRunning, run)),
+	})
+}

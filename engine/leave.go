@@ -1,0 +1,177 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"github.com/helixagents/helix/session"
+)
+
+// gateWaits refuses a turn of a session that waits, unless it has something to go
+// on with, or goes on without.
+func (h *Handler) gateWaits(ctx context.Context, sessions session.Store, req *OpenRequest, state *session.State) error {
+	waits := state.SuspendedStep != "" && (state.Status == session.Active || state.Status == session.Paused)
+	if !waits || req.Stop != nil || req.Input.AbandonPending || req.Resume.Checkpoint != "" {
+		return nil
+	}
+	now, err := sessions.Now(ctx)
+	if err != nil {
+		return err
+	}
+	tree := waitingTree{}
+	if err := h.addWaits(ctx, sessions, state, now, &tree); err != nil {
+		return err
+	}
+	switch {
+	case req.Kind == session.RunResume && req.Resume.Message != nil:
+		return session.Invalid("Message", "cannot be added while calls wait for their results; resume without, or execute it with AbandonPending")
+	case req.Kind == session.RunResume && tree.ready:
+		return nil
+	case req.Kind == session.RunExecute && overdue(state, now):
+		return nil
+	}
+	text := "the session waits for %d answers"
+	if tree.ready {
+		text = "the session waits for %d answers, and has others that no run has taken up: resume it"
+	}
+	out := session.ErrAwaitingInput.WithMessage(text, len(tree.pending))
+	for i := range tree.pending {
+		out.Calls = append(out.Calls, tree.pending[i].CallID)
+	}
+	return out
+}
+
+// overdue reports whether everything that a session waits for has passed its
+// deadline.
+func overdue(state *session.State, now time.Time) bool {
+	for i := range state.Pending {
+		if !due(&state.Pending[i], now) {
+			return false
+		}
+	}
+	return len(state.AwaitingChildren) == 0
+}
+
+// leave says what becomes of the step that an earlier run suspended in: a resume
+// goes on with it, anything else leaves it behind.
+func (h *Handler) leave(ctx context.Context, sessions session.Store, req *OpenRequest, state *session.State, p *plan) error {
+	if state.SuspendedStep == "" {
+		return nil
+	}
+	if p.start.KeepMessages != nil { // the rewind undoes the step, and the waits with it
+		why := toolError(session.CodeAbandoned, "the session went back to an earlier checkpoint")
+		return h.leaveChildren(ctx, sessions, state, p, why, session.ChildSuperseded)
+	}
+	if req.Kind == session.RunResume {
+		p.resumes = len(session.OpenCalls(p.history)) > 0
+		return nil
+	}
+	why := toolError(session.CodeAbandoned, "the user went on without an answer")
+	if err := h.leaveChildren(ctx, sessions, state, p, why, session.ChildFailed); err != nil {
+		return err
+	}
+	return h.answerRest(ctx, sessions, state, p, why)
+}
+
+// leaveChildren ends the agents that a session waits for.
+func (h *Handler) leaveChildren(
+	ctx context.Context, sessions session.Store, state *session.State, p *plan, why *session.Error, as session.ChildStatus,
+) error {
+	for _, ref := range state.AwaitingChildren {
+		if ref.Mode == session.ChildEphemeral || ref.Blocking {
+			if err := h.abandon(ctx, sessions, ref.SessionID, why); err != nil {
+				return err
+			}
+			ref.Status = as
+		} else {
+			ref.Status = session.ChildRunning
+		}
+		ref.Awaited = false
+		p.start.Children = append(p.start.Children, ref)
+	}
+	return nil
+}
+
+// answerRest answers every call of a step that is left behind: finished results
+// and answers stand, the others say why there is none.
+func (h *Handler) answerRest(ctx context.Context, sessions session.Store, state *session.State, p *plan, why *session.Error) error {
+	open := session.OpenCalls(p.history)
+	if len(open) == 0 {
+		return nil
+	}
+	now, err := sessions.Now(ctx)
+	if err != nil {
+		return err
+	}
+	rows, err := sessions.Calls(ctx, state.ID, state.SuspendedStep)
+	if err != nil {
+		return err
+	}
+	pending, err := sessions.PendingCalls(ctx, state.ID, true)
+	if err != nil {
+		return err
+	}
+	settledRows := map[string]*session.Call{}
+	for i := range rows {
+		if rows[i].Status == session.CallSettled && rows[i].Result != nil {
+			settledRows[rows[i].ID] = &rows[i]
+		}
+	}
+	waits := map[string]*session.Pending{}
+	for i := range pending {
+		waits[pending[i].CallID] = &pending[i]
+	}
+	var written []session.Writes
+	for _, part := range open {
+		wait := waits[part.CallID]
+		if wait != nil && wait.Open() {
+			p.start.Resolve = append(p.start.Resolve, ending(wait, now))
+			if wait.State == session.PendingWaiting {
+				p.start.Waits = append(p.start.Waits, wait.CallID)
+			}
+		}
+		if row := settledRows[part.CallID]; row != nil {
+			p.answers = append(p.answers, *row.Result)
+			written = append(written, row.Writes)
+			continue
+		}
+		p.answers = append(p.answers, leftBehind(part, wait, now, why))
+	}
+	p.start.Writes = session.Compose(written...)
+	doc := p.doc.Clone()
+	if err := doc.Apply(p.start.Writes); err != nil {
+		return err
+	}
+	p.doc = doc
+	return nil
+}
+
+// ending is how the wait for a call that is left behind ends.
+func ending(p *session.Pending, now time.Time) session.Resolution {
+	r := session.Resolution{CallID: p.CallID, State: session.PendingAbandoned}
+	switch {
+	case p.State == session.PendingAnswered:
+		r.State = session.PendingConsumed
+	case due(p, now):
+		r.State = session.PendingTimedOut
+	}
+	return r
+}
+
+// leftBehind is the result of a call that is left behind.
+func leftBehind(part session.Part, p *session.Pending, now time.Time, why *session.Error) session.Message {
+	switch {
+	case part.Tool == session.FinishTool:
+		return session.ToolResult(part, session.FinishAcknowledged)
+	case p == nil:
+	case p.State == session.PendingTimedOut || due(p, now):
+		return session.ToolFailure(part, timeout(p))
+	case p.State == session.PendingAnswered && p.Response.Kind == session.PendingApproval && !p.Response.Approved:
+		return session.ToolFailure(part, notApproved(p.Response.Reason))
+	case p.State == session.PendingAnswered && p.Response.Error != "":
+		return session.ToolFailure(part, toolError(session.CodeToolFailed, "%s", p.Response.Error))
+	case p.State == session.PendingAnswered && p.Response.Kind == session.PendingClientTool && p.Response.Result != nil:
+		return session.ToolResult(part, p.Response.Result)
+	}
+	return session.ToolFailure(part, why)
+}

@@ -1,0 +1,172 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/session"
+)
+
+// approverLimit is how long an Approver may take.
+const approverLimit = 30 * time.Second
+
+// Submit answers a call that waits for a person. It is decided in the row of the
+// session that made the call; what follows is safe to repeat, so that whoever does
+// not know whether it succeeded can.
+func (h *Handler) Submit(ctx context.Context, key session.Key, s helix.Submission) (*helix.Submitted, error) {
+	if err := session.CheckID(key.ID); err != nil {
+		return nil, err
+	}
+	if err := s.Check(); err != nil {
+		h.log.WarnContext(ctx, "client_tool.validation_failed", "tenant", key.Tenant, "session", key.ID, "error", err)
+		return nil, err
+	}
+	if s.User.Tenant != "" && s.User.Tenant != key.Tenant {
+		return nil, session.ErrNotFound.WithMessage("session %s: not found", key.ID) // what is someone else's does not exist
+	}
+	sessions := h.cfg.Backend.Sessions().Tenant(key.Tenant)
+	owner, pending, err := h.route(ctx, sessions, key.ID, s.CallID)
+	if err != nil {
+		return nil, err
+	}
+	if pending == nil {
+		return &helix.Submitted{Outcome: session.SubmitUnknownCall}, nil
+	}
+	if err := h.mayAnswer(ctx, sessions, owner, pending, &s); err != nil {
+		h.log.WarnContext(ctx, "client_tool.validation_failed",
+			"tenant", key.Tenant, "session", owner.ID, "call", s.CallID, "by", s.Response.By, "error", err)
+		return nil, err
+	}
+	outcome, err := sessions.Submit(ctx, owner.ID, s.Submission)
+	if err != nil {
+		h.log.WarnContext(ctx, "client_tool.validation_failed",
+			"tenant", key.Tenant, "session", owner.ID, "call", s.CallID, "by", s.Response.By, "error", err)
+		return nil, err
+	}
+	h.log.InfoContext(ctx, "client_tool.submitted", "tenant", key.Tenant, "session", owner.ID, "call", s.CallID,
+		"tool", pending.Tool, "by", s.Response.By, "outcome", outcome)
+	return h.follow(ctx, sessions, owner, pending, outcome, &s)
+}
+
+// route finds the session that made a call, and the call's entry; nil if nobody
+// knows of the call.
+func (h *Handler) route(ctx context.Context, sessions session.Store, id, callID string) (*session.State, *session.Pending, error) {
+	find := func(id string) (*session.State, *session.Pending, error) {
+		state, err := sessions.Load(ctx, id)
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, all := range []bool{false, true} {
+			list := state.Pending
+			if all {
+				if list, err = sessions.PendingCalls(ctx, id, true); err != nil {
+					return nil, nil, err
+				}
+			}
+			if at := slices.IndexFunc(list, func(p session.Pending) bool { return p.CallID == callID }); at >= 0 {
+				return state, &list[at], nil
+			}
+		}
+		return state, nil, nil
+	}
+	state, pending, err := find(id)
+	if err != nil || pending != nil {
+		return state, pending, err
+	}
+	owned, err := sessions.Owner(ctx, id, callID)
+	if errors.Is(err, session.ErrNotFound) {
+		return state, nil, nil
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	state, pending, err = find(owned.SessionID)
+	if errors.Is(err, session.ErrNotFound) { // its commit was never made, or it is gone
+		return nil, nil, nil
+	}
+	return state, pending, err
+}
+
+// mayAnswer asks the tool's policy whether the submitter may answer.
+func (h *Handler) mayAnswer(ctx context.Context, sessions session.Store, owner *session.State, p *session.Pending, s *helix.Submission) error {
+	if !p.Policy || p.State != session.PendingWaiting {
+		return nil
+	}
+	agent, err := h.Agent(owner.Agent)
+	if err != nil {
+		return session.ErrUnknownAgent.WithMessage("agent %s decides who may answer %s, and is not registered here", owner.Agent, p.Tool)
+	}
+	tool, ok := agent.Tool(p.Tool)
+	if !ok || tool.Approver == nil {
+		return session.ErrNotAllowed.WithMessage("call %s: the tool %s, which decides who may answer, has no Approver any more", p.CallID, p.Tool)
+	}
+	l, err := lineageOf(ctx, sessions, owner)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, approverLimit, errTimeout)
+	defer cancel()
+	answer := &helix.Answer{
+		By: s.User, Owner: owner.UserID, SessionID: owner.ID, RootID: l.root, CallID: p.CallID, Tool: p.Tool, Input: p.Input,
+		Response: s.Response,
+	}
+	if answer.By.Tenant == "" {
+		answer.By.Tenant = owner.Tenant
+	}
+	gone := make(chan struct{})
+	defer close(gone)
+	_, err = await(ctx, newCrew(gone), func() (struct{}, error) { return struct{}{}, tool.Approver(ctx, answer) })
+	if err != nil {
+		return session.ErrNotAllowed.WithCause(err, "call %s: %q may not answer", p.CallID, s.Response.By)
+	}
+	return nil
+}
+
+// follow sees to what an answer leads to.
+func (h *Handler) follow(
+	ctx context.Context, sessions session.Store, owner *session.State, p *session.Pending, outcome session.SubmitOutcome, s *helix.Submission,
+) (*helix.Submitted, error) {
+	l, err := lineageOf(ctx, sessions, owner)
+	if err != nil {
+		return nil, err
+	}
+	out := &helix.Submitted{Outcome: outcome, SessionID: owner.ID, RootID: l.root}
+	if outcome == session.SubmitLate {
+		err := sessions.Send(ctx, owner.ID, session.InboxEntry{
+			ID: "late/" + p.CallID, Kind: inboxLate, Body: encoded(lateAnswer{Tool: p.Tool, CallID: p.CallID, Response: &s.Response}),
+		})
+		return out, err
+	}
+	if outcome != session.SubmitAccepted && p.State != session.PendingAnswered {
+		return out, nil
+	}
+	// A run that is about to suspend because nobody has answered sees this mark. It is
+	// also set for one who repeats an answer: the first may not have come this far.
+	for _, head := range l.others() {
+		if err := sessions.Disown(ctx, head, []string{p.CallID}); err != nil && !errors.Is(err, session.ErrNotFound) {
+			h.log.ErrorContext(ctx, "client_tool.ownership_clear_failed", "tenant", owner.Tenant, "session", head, "call", p.CallID, "error", err)
+			return nil, err
+		}
+	}
+	run, err := sessions.CurrentRun(ctx, l.head)
+	if err != nil {
+		return nil, err
+	}
+	next := helix.ContinuesRunning
+	switch {
+	case run.Status == session.RunRunning:
+	case l.detached: // nobody resumes it but us
+		err = sessions.PutWake(ctx, session.Wake{
+			Tenant: owner.Tenant, SessionID: l.head, ChildID: l.head, RunID: run.ID, At: h.cfg.Now().UTC(),
+		})
+	default:
+		next = helix.CallerResumes
+	}
+	if outcome == session.SubmitAccepted {
+		out.Continuation = next
+	}
+	return out, err
+}

@@ -1,0 +1,234 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/helixagents/helix/session"
+)
+
+// lineage is where a session stands among those that called it.
+type lineage struct {
+	// self is the session, head the one whose lease and stream it shares, root that
+	// of the conversation. A companion that works by itself is its own head.
+	self, head, root string
+	detached         bool // the head is such a companion
+}
+
+// maxDepth bounds how far up a session's callers are followed.
+const maxDepth = 1000
+
+func headOf(state *session.State) string {
+	if state.RootID == "" {
+		return state.ID
+	}
+	return state.RootID
+}
+
+// Head is the session whose run a session's work is part of: its root's, or its
+// own.
+func (h *Handler) Head(ctx context.Context, key session.Key) (*session.Key, error) {
+	state, err := h.cfg.Backend.Sessions().Tenant(key.Tenant).Load(ctx, key.ID)
+	if err != nil {
+		return nil, err
+	}
+	return &session.Key{Tenant: key.Tenant, ID: headOf(state)}, nil
+}
+
+// lineageOf follows a session's callers to the root of the conversation.
+func lineageOf(ctx context.Context, sessions session.Store, state *session.State) (lineage, error) {
+	l := lineage{self: state.ID, head: headOf(state)}
+	at := state
+	for range maxDepth {
+		next := at.ParentID
+		if at.RootID != "" {
+			next = at.RootID
+		}
+		if next == "" {
+			l.root = at.ID
+			l.detached = l.head != l.root
+			return l, nil
+		}
+		above, err := sessions.Load(ctx, next)
+		if errors.Is(err, session.ErrNotFound) { // the caller was deleted
+			l.root = at.ID
+			l.detached = l.head != l.root
+			return l, nil
+		}
+		if err != nil {
+			return l, err
+		}
+		at = above
+	}
+	return l, session.ErrCorrupt.WithMessage("session %s: its callers have no end", state.ID)
+}
+
+// others lists the heads at which a call of the session may be answered.
+func (l lineage) others() []string {
+	heads := slices.Compact([]string{l.head, l.root})
+	return slices.DeleteFunc(heads, func(id string) bool { return id == l.self })
+}
+
+// waitingTree is what a session and the agents it waits for wait for.
+type waitingTree struct {
+	// ready is set when there is something to go on with: an answer, a deadline that
+	// has passed, an agent that has come to an end or is to be taken up again.
+	ready   bool
+	pending []session.Pending // without an answer
+}
+
+// readiness looks at a session that another waits for.
+func (h *Handler) readiness(ctx context.Context, sessions session.Store, id string, now time.Time) (waitingTree, error) {
+	var w waitingTree
+	state, err := retry(ctx, func() (*session.State, error) { return sessions.Load(ctx, id) })
+	if errors.Is(err, session.ErrNotFound) {
+		return waitingTree{ready: true}, nil
+	}
+	if err != nil {
+		return w, err
+	}
+	run, err := retry(ctx, func() (*session.Run, error) { return sessions.CurrentRun(ctx, id) })
+	if errors.Is(err, session.ErrNotFound) {
+		return waitingTree{ready: true}, nil
+	}
+	if err != nil {
+		return w, err
+	}
+	if !run.Status.Suspended() || state.Status != session.Active {
+		w.ready = true
+	}
+	err = h.addWaits(ctx, sessions, state, now, &w)
+	return w, err
+}
+
+// addWaits adds what a session's document says of its waits.
+func (h *Handler) addWaits(ctx context.Context, sessions session.Store, state *session.State, now time.Time, w *waitingTree) error {
+	for i := range state.Pending {
+		p := &state.Pending[i]
+		if p.State == session.PendingAnswered || due(p, now) {
+			w.ready = true
+		}
+		if p.State == session.PendingWaiting {
+			w.pending = append(w.pending, *p)
+		}
+	}
+	for i := range state.AwaitingChildren {
+		below, err := h.awaited(ctx, sessions, &state.AwaitingChildren[i], now)
+		if err != nil {
+			return err
+		}
+		w.ready = w.ready || below.ready
+		w.pending = append(w.pending, below.pending...)
+	}
+	return nil
+}
+
+// awaited looks at an agent that a call waits for. One that works by itself is
+// ready only when it has come to an end.
+func (h *Handler) awaited(ctx context.Context, sessions session.Store, ref *session.ChildRef, now time.Time) (waitingTree, error) {
+	if ref.Mode != session.ChildPersistent || ref.Blocking {
+		return h.readiness(ctx, sessions, ref.SessionID, now)
+	}
+	run, err := retry(ctx, func() (*session.Run, error) { return sessions.CurrentRun(ctx, ref.SessionID) })
+	if errors.Is(err, session.ErrNotFound) {
+		return waitingTree{ready: true}, nil
+	}
+	if err != nil {
+		return waitingTree{}, err
+	}
+	return waitingTree{ready: run.Status.Ended() && !run.Status.Suspended()}, nil
+}
+
+// Waiting lists the calls of a session and of the agents below it that wait for
+// people.
+func (h *Handler) Waiting(ctx context.Context, key session.Key) ([]session.Pending, error) {
+	var found []session.Pending
+	sessions := h.cfg.Backend.Sessions().Tenant(key.Tenant)
+	err := h.walk(ctx, sessions, key.ID, 0, func(state *session.State) (bool, error) {
+		found = append(found, state.Suspension().Pending...)
+		return true, nil
+	})
+	return found, err
+}
+
+// walk visits a session and then, if the visit says so, those of the agents below
+// it that have not come to an end.
+func (h *Handler) walk(
+	ctx context.Context, sessions session.Store, id string, depth int, visit func(*session.State) (down bool, err error),
+) error {
+	state, err := sessions.Load(ctx, id)
+	if depth > 0 && errors.Is(err, session.ErrNotFound) {
+		return nil // it was never started
+	}
+	if err != nil {
+		return err
+	}
+	if depth > maxDepth {
+		return session.ErrCorrupt.WithMessage("session %s: the agents below it have no end", id)
+	}
+	if down, err := visit(state); err != nil || !down {
+		return err
+	}
+	refs, err := sessions.Children(ctx, id)
+	if err != nil {
+		return err
+	}
+	for i := range refs {
+		if refs[i].Status == session.ChildRunning || refs[i].Status == session.ChildWaiting {
+			if err := h.walk(ctx, sessions, refs[i].SessionID, depth+1, visit); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// abandon ends a child that nobody waits for any more, and those below it: calls
+// that wait are answered with why, runs are stopped, and a session that was
+// suspended fails. Companions that work by themselves are left alone, unless they
+// are what is to end.
+func (h *Handler) abandon(ctx context.Context, sessions session.Store, id string, why *session.Error) error {
+	return h.walk(ctx, sessions, id, 1, func(state *session.State) (bool, error) {
+		if state.ID != id && state.RootID == "" {
+			return false, nil
+		}
+		return true, h.abandonOne(ctx, sessions, state, why)
+	})
+}
+
+func (h *Handler) abandonOne(ctx context.Context, sessions session.Store, state *session.State, why *session.Error) error {
+	for _, p := range state.Suspension().Pending {
+		// An answer that came first stands; nobody will take it up.
+		_, err := sessions.Submit(ctx, state.ID, session.Submission{
+			CallID: p.CallID, Response: session.Response{Kind: session.PendingClientTool, Error: string(why.Code) + ": " + why.Message},
+		})
+		if err != nil {
+			return err
+		}
+		h.log.InfoContext(ctx, "client_tool.aborted", "tenant", state.Tenant, "session", state.ID, "call", p.CallID, "reason", why.Code)
+	}
+	run, err := sessions.CurrentRun(ctx, state.ID)
+	if errors.Is(err, session.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if run.Status == session.RunRunning {
+		key := session.Key{Tenant: state.Tenant, ID: state.ID}
+		err := h.StopRun(ctx, key, session.Stop{RunID: run.ID, Kind: session.StopAbort, Reason: why.Message})
+		if errors.Is(err, session.ErrStale) { // it has just come to an end
+			return nil
+		}
+		return err
+	}
+	if !run.Status.Suspended() || state.Status != session.Active {
+		return nil
+	}
+	_, err = sessions.SetStatus(ctx, state.ID, session.StatusChange{
+		Expect: []session.Status{session.Active}, To: session.Failed, Error: why, FailureReason: session.FailureAbandoned,
+	})
+	return err
+}

@@ -1,0 +1,432 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/stream"
+	"github.com/helixagents/helix/usage"
+)
+
+// gates asks which calls need a person's approval. The answers are part of the
+// reply's commit, so nobody asks again. A gate that fails is closed.
+func (t *turn) gates(ctx context.Context, e Effect, f *flight) {
+	for _, c := range f.calls {
+		tool, ok := t.agent.Tool(c.Tool)
+		if !ok || tool.Approval == nil || c.Kind != session.CallServer || c.Rejected != nil {
+			continue
+		}
+		needed, err := t.gate(ctx, e, tool, c)
+		if err != nil {
+			t.h.log.WarnContext(ctx, "approval gate failed, so a person is asked", t.attrs("tool", c.Tool, "error", err)...)
+		}
+		if needed || err != nil {
+			c.Kind = session.CallApproval
+		}
+	}
+}
+
+func (t *turn) gate(ctx context.Context, e Effect, tool *helix.Tool, c *call) (bool, error) {
+	if limit := tool.CallTimeout(); limit > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, limit, errTimeout)
+		defer cancel()
+	}
+	draft := helix.NewDraft(&t.doc, t.writes)
+	handle := &helix.Call{Scope: t.scope(e.Key(), t.env(e.Key(), draft)), ID: c.ID, Tool: c.Tool}
+	needed, err := await(ctx, t.crew, func() (bool, error) { return tool.Approval(ctx, handle, c.part.Input) })
+	_, _ = draft.Close() // a gate decides and changes nothing
+	return needed, err
+}
+
+// begin makes the entries of the calls that wait for people, and has those who
+// route answers know of them before anybody can ask.
+func (t *turn) begin(ctx context.Context, f *flight) ([]session.Pending, error) {
+	var pending []session.Pending
+	var owned []session.Ownership
+	var now time.Time
+	for _, c := range f.calls {
+		if !forPerson(c.Kind) {
+			continue
+		}
+		if now.IsZero() {
+			var err error
+			if now, err = retry(ctx, func() (time.Time, error) { return t.sessions.Now(ctx) }); err != nil {
+				return nil, err
+			}
+		}
+		p := session.Pending{
+			CallID: c.ID, MessageID: f.reply.ID, Tool: c.Tool, Input: c.part.Input, Kind: session.PendingClientTool,
+			Fingerprint: session.Fingerprint(c.Tool, c.part.Input), CreatedAt: now,
+		}
+		if c.Kind == session.CallApproval {
+			p.Kind, p.ApprovalID = session.PendingApproval, session.NewApprovalID()
+		}
+		if tool, ok := t.agent.Tool(c.Tool); ok {
+			p.Policy = tool.Approver != nil
+			if limit := tool.WaitLimit(); limit > 0 {
+				p.Deadline = now.Add(limit)
+			}
+		}
+		p.Begin(t.key.ID, t.run.ID, now)
+		c.pending = &p
+		pending = append(pending, p)
+		owned = append(owned, session.Ownership{CallID: c.ID, SessionID: t.key.ID})
+	}
+	if len(owned) == 0 {
+		return nil, nil
+	}
+	roots, err := t.owners(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, root := range roots {
+		_, err := retry(ctx, func() (struct{}, error) { return struct{}{}, t.sessions.Own(ctx, root, owned) })
+		if err != nil {
+			t.h.log.ErrorContext(ctx, "client_tool.ownership_write_failed", t.attrs("root", root, "error", err)...)
+			return nil, err
+		}
+	}
+	return pending, nil
+}
+
+// owners lists the sessions, other than the turn's own, at which somebody may
+// answer its calls.
+func (t *turn) owners(ctx context.Context) ([]string, error) {
+	if t.roots != nil || t.state.ParentID == "" {
+		return t.roots, nil
+	}
+	l, err := lineageOf(ctx, t.sessions, &t.state)
+	if err != nil {
+		return nil, err
+	}
+	t.roots = l.others()
+	return t.roots, nil
+}
+
+// announce shows watchers which calls of a reply wait for people. It comes after
+// the commit, for they may be answered at once.
+func (t *turn) announce(f *flight) {
+	if f.announced || !f.committed {
+		return
+	}
+	f.announced = true
+	for _, c := range f.calls {
+		if c.settled != nil || c.pending == nil {
+			continue
+		}
+		if c.Kind == session.CallClient {
+			t.emitStart(c)
+			continue
+		}
+		wait := struct {
+			Deadline    time.Time `json:"deadline,omitzero"`
+			Fingerprint string    `json:"fingerprint"`
+		}{c.pending.Deadline, c.pending.Fingerprint}
+		data, _ := session.Encode(wait) // always encodes
+		t.emit(stream.Chunk{
+			Kind: stream.ApprovalRequest, CallID: c.ID, Tool: c.Tool, Arguments: c.part.Input,
+			ApprovalID: c.pending.ApprovalID, Data: data,
+		})
+	}
+}
+
+// declined reports whether the call is over because a person did not let it be
+// carried out.
+func (c *call) declined() bool {
+	if c.Kind != session.CallApproval || c.settled == nil || c.settled.err == nil {
+		return false
+	}
+	return c.settled.err.Code == session.CodeToolDenied || c.settled.err.Code == session.CodeToolNotRun
+}
+
+// approved reports whether a person has let the call be carried out.
+func (c *call) approved() bool {
+	return c.Kind == session.CallApproval && c.pending != nil && c.pending.State == session.PendingAnswered &&
+		c.pending.Response != nil && c.pending.Response.Kind == session.PendingApproval && c.pending.Response.Approved
+}
+
+// readAnswers brings what the turn knows of its waits up to the store.
+func (t *turn) readAnswers(ctx context.Context, f *flight) error {
+	for _, all := range []bool{false, true} {
+		found, err := retry(ctx, func() ([]session.Pending, error) { return t.sessions.PendingCalls(ctx, t.key.ID, all) })
+		if err != nil {
+			return err
+		}
+		if t.match(f, found) { // else a wait is over already
+			return nil
+		}
+	}
+	return session.ErrCorrupt.WithMessage("session %s: nothing is known of a wait of message %s", t.key.ID, f.reply.ID)
+}
+
+// match finds the entries of the step's unanswered calls; all of them?
+func (t *turn) match(f *flight, found []session.Pending) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, c := range f.calls {
+		if !forPerson(c.Kind) || c.settled != nil {
+			continue
+		}
+		at := slices.IndexFunc(found, func(p session.Pending) bool { return p.CallID == c.ID })
+		if at < 0 {
+			return false
+		}
+		c.pending = &found[at]
+	}
+	return true
+}
+
+// answer is what the end of a wait makes of a call, or nil: nobody has answered, or
+// the call was approved and is to be carried out.
+func (t *turn) answer(ctx context.Context, c *call) *settled {
+	p := c.pending
+	switch {
+	case p.State == session.PendingTimedOut:
+		return t.failed(c, timeout(p), p.Deadline.Sub(p.CreatedAt))
+	case p.State != session.PendingAnswered || p.Response == nil:
+		return nil
+	}
+	t.recordWait(ctx, c, p.SubmittedAt, true)
+	answer := p.Response
+	switch {
+	case answer.Kind == session.PendingApproval && !answer.Approved:
+		return t.failed(c, notApproved(answer.Reason), 0)
+	case answer.Kind == session.PendingApproval && p.Fingerprint != session.Fingerprint(c.Tool, c.part.Input):
+		return t.failed(c, toolError(session.CodeToolDenied, "what was approved is not what was to be carried out"), 0)
+	case answer.Kind == session.PendingApproval:
+		return nil
+	case answer.Error != "" && c.Kind == session.CallApproval:
+		return t.failed(c, toolError(session.CodeToolNotRun, "%s", answer.Error), 0)
+	case answer.Error != "":
+		return t.failed(c, toolError(session.CodeToolFailed, "%s", answer.Error), 0)
+	}
+	output := answer.Result
+	if output == nil {
+		output = json.RawMessage("null")
+	}
+	return &settled{message: t.stamp(session.ToolResult(c.part, output)), took: p.SubmittedAt.Sub(p.CreatedAt)}
+}
+
+func notApproved(reason string) *session.Error {
+	if reason == "" {
+		return toolError(session.CodeToolDenied, "the call was not approved by the user")
+	}
+	return toolError(session.CodeToolDenied, "the call was not approved by the user: %s", reason)
+}
+
+// recordWait reports how long a call waited for a person.
+func (t *turn) recordWait(ctx context.Context, c *call, until time.Time, answered bool) {
+	if c.waited {
+		return
+	}
+	c.waited = true
+	t.record(ctx, t.current(), usage.Entry{
+		ID: "wait/" + c.ID, Kind: usage.ClientToolWait, Source: c.Tool,
+		Duration: until.Sub(c.pending.CreatedAt), Amount: float64(until.Sub(c.pending.CreatedAt).Milliseconds()), Success: answered,
+	})
+}
+
+// gatherTries bounds how often a step is looked at again because an answer came
+// just as it was about to suspend.
+const gatherTries = 100
+
+// gather takes in what has been answered, by people and by other agents. If that
+// leaves something to do it says so; if not, and answers are missing, the turn is
+// suspended.
+func (t *turn) gather(ctx context.Context, e Effect) (Result, error) {
+	if t.ended != nil || t.final != nil {
+		return t.sendFinal(ctx)
+	}
+	if e.Step < t.current() || t.flight == nil {
+		return Result{}, nil // an effect of the past, delivered again
+	}
+	f := t.flight
+	t.tellStart(ctx)
+	for range gatherTries {
+		if t.stopRequest() != nil {
+			return Result{}, nil // the step's commit answers what is left
+		}
+		ready, waiting, err := t.look(ctx, f)
+		switch {
+		case err != nil:
+			return Result{}, err
+		case len(ready) > 0:
+			return Result{Next: NextTools, Calls: ready}, nil
+		case len(waiting) == 0:
+			return Result{}, nil
+		}
+		res, err := t.suspend(ctx, e, f, waiting)
+		if !errors.Is(err, session.ErrAnswered) {
+			return res, err
+		}
+		t.reconsider(f)
+	}
+	return Result{}, session.ErrUnavailable.WithMessage("answers keep coming in")
+}
+
+// look settles the calls that have been answered and tells which of the rest can
+// be carried out and which still wait.
+func (t *turn) look(ctx context.Context, f *flight) (ready []PlannedCall, waiting []*call, err error) {
+	if slices.ContainsFunc(f.calls, func(c *call) bool { return c.settled == nil && forPerson(c.Kind) }) {
+		if err := t.readAnswers(ctx, f); err != nil {
+			return nil, nil, err
+		}
+	}
+	now, err := retry(ctx, func() (time.Time, error) { return t.sessions.Now(ctx) })
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, c := range f.calls {
+		if c.settled != nil || !waitsFor(c.Kind) {
+			continue
+		}
+		if forAgent(c.Kind) {
+			isReady, err := t.childReady(ctx, c, now)
+			if err != nil {
+				return nil, nil, err
+			}
+			if isReady {
+				ready = append(ready, PlannedCall{ID: c.ID, Kind: c.Kind, Ready: true})
+			} else {
+				waiting = append(waiting, c)
+			}
+			continue
+		}
+		result := t.answer(ctx, c)
+		switch {
+		case result != nil:
+		case c.approved():
+			ready = append(ready, PlannedCall{ID: c.ID, Kind: c.Kind, Ready: true})
+			continue
+		case due(c.pending, now):
+			result = t.expire(ctx, c)
+		default:
+			waiting = append(waiting, c)
+			continue
+		}
+		t.mu.Lock()
+		c.settled = result
+		t.mu.Unlock()
+		t.emitEnd(c)
+	}
+	return ready, waiting, nil
+}
+
+// due reports whether a wait is over without an answer.
+func due(p *session.Pending, now time.Time) bool {
+	return p.State == session.PendingWaiting && !p.Deadline.IsZero() && !now.Before(p.Deadline)
+}
+
+// timedOut reports whether nobody answered the call in time. Its row says nothing
+// of that: the entry of the wait does.
+func (c *call) timedOut() bool {
+	return c.expired || (c.pending != nil && c.pending.State == session.PendingTimedOut)
+}
+
+func (t *turn) expire(ctx context.Context, c *call) *settled {
+	c.expired = true
+	t.h.log.WarnContext(ctx, "client_tool.timeout", t.attrs("tool", c.Tool, "call", c.ID, "deadline", c.pending.Deadline)...)
+	t.recordWait(ctx, c, c.pending.Deadline, false)
+	return t.failed(c, timeout(c.pending), c.pending.Deadline.Sub(c.pending.CreatedAt))
+}
+
+func timeout(p *session.Pending) *session.Error {
+	return toolError(session.CodeClientTimeout, "nobody answered %s within %s", p.Tool, p.Deadline.Sub(p.CreatedAt))
+}
+
+// suspend ends the run with what is there: finished results are kept in their
+// rows, and another run goes on when answers have come. It is refused if one has
+// come meanwhile.
+func (t *turn) suspend(ctx context.Context, e Effect, f *flight, waiting []*call) (Result, error) {
+	kept := false
+	for _, c := range f.calls {
+		if c.settled == nil {
+			continue
+		}
+		if c.found { // what watchers saw of it was taken back
+			c.found = false
+			t.emitEnd(c)
+		}
+		kept = kept || !c.refused()
+		if !c.settled.stored && !c.refused() && c.Kind != session.CallFinish && !c.timedOut() {
+			if err := t.store(ctx, c, c.settled); err != nil {
+				return Result{}, err
+			}
+		}
+	}
+	outcome := &session.Outcome{SuspendedStep: f.reply.ID, Reply: f.reply.Content()}
+	change := session.Change{Status: session.Active, Outcome: outcome, Writes: t.writes}
+	own := false
+	for _, c := range waiting {
+		if c.pending != nil {
+			own = true
+			outcome.Pending = append(outcome.Pending, *c.pending)
+			continue
+		}
+		ref := c.ref(t.run.ID)
+		ref.Status, ref.Awaited = session.ChildWaiting, true
+		outcome.Children = append(outcome.Children, ref)
+		outcome.Pending = append(outcome.Pending, c.child.pending...)
+	}
+	change.Children = outcome.Children
+	for i := range outcome.Pending {
+		change.Waits = append(change.Waits, outcome.Pending[i].CallID)
+	}
+	for _, c := range f.calls {
+		switch {
+		case c.expired: // for good, unless somebody answers first
+			change.Waits = append(change.Waits, c.ID)
+			change.Resolve = append(change.Resolve, session.Resolution{CallID: c.ID, State: session.PendingTimedOut})
+		case c.settled != nil && c.pending != nil && c.pending.State == session.PendingAnswered: // its row has the result
+			change.Resolve = append(change.Resolve, session.Resolution{CallID: c.ID, State: session.PendingConsumed})
+		}
+	}
+	outcome.Status = session.SuspensionStatus(own, len(outcome.Children) > 0, kept)
+	change.Run = t.runChange("")
+	t.emitPatches(change.Writes)
+	if _, err := t.commit(ctx, e.Key(), change); err != nil {
+		return Result{}, err
+	}
+	t.h.log.InfoContext(ctx, "client_tool.suspended", t.attrs("status", outcome.Status, "waits", change.Waits)...)
+	return Result{Next: NextClose}, nil
+}
+
+// resolutions says how the step's waits for people ended, for the commit that ends
+// them.
+func (f *flight) resolutions() (resolve []session.Resolution, waits []string) {
+	for _, c := range f.calls {
+		if c.pending == nil {
+			continue
+		}
+		r := session.Resolution{CallID: c.ID, State: session.PendingAbandoned}
+		switch {
+		case c.expired:
+			r.State = session.PendingTimedOut
+			waits = append(waits, c.ID)
+		case c.pending.State == session.PendingAnswered:
+			r.State = session.PendingConsumed
+		case !c.pending.Open(): // it is over already
+			continue
+		}
+		resolve = append(resolve, r)
+	}
+	return resolve, waits
+}
+
+// reconsider takes back that nobody answered calls in time: somebody did, just
+// before that was written down.
+func (t *turn) reconsider(f *flight) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, c := range f.calls {
+		if c.expired {
+			c.expired, c.settled, c.result = false, nil, nil
+		}
+	}
+}

@@ -1,0 +1,160 @@
+package local
+
+import (
+	"context"
+	"errors"
+
+	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/engine"
+	"github.com/helixagents/helix/session"
+)
+
+// driveApart drives a turn that nobody here waits for. A runtime that closes leaves
+// it to whoever takes it over.
+func (r *Runtime) driveApart(opened *engine.Opened) {
+	done, err := r.open(opened.Run.ID)
+	if err != nil {
+		r.handler.Release(context.Background(), opened.Run.ID)
+		return
+	}
+	defer done()
+	r.drive(opened)
+}
+
+// expireCall goes on with a session one of whose calls has waited too long.
+func (r *Runtime) expireCall(ctx context.Context, due session.Due) {
+	head, err := r.handler.Head(ctx, due.Key)
+	if err == nil {
+		err = r.goOn(ctx, *head)
+	}
+	if err != nil && !errors.Is(err, session.ErrNotFound) {
+		r.sweepFailed(ctx, "deadline of "+due.ID, err)
+	}
+}
+
+// expireSession ends a session whose time is up.
+func (r *Runtime) expireSession(ctx context.Context, due session.Due) {
+	if _, err := r.handler.Agent(due.Agent); err != nil {
+		return
+	}
+	err := r.handler.Expire(ctx, due)
+	if err != nil && !errors.Is(err, session.ErrAlreadyRunning) && !errors.Is(err, session.ErrNotFound) {
+		r.sweepFailed(ctx, "expire "+due.ID, err)
+	}
+}
+
+// sweepWakes delivers wakes.
+func (r *Runtime) sweepWakes(ctx context.Context) {
+	request := session.WakeRequest{Limit: sweepPage}
+	for range sweepPages {
+		page, err := r.cfg.Backend.Sessions().Wakes(ctx, request)
+		if err != nil {
+			r.sweepFailed(ctx, "wakes", err)
+			return
+		}
+		for _, wake := range page {
+			r.deliver(ctx, wake)
+		}
+		if len(page) < sweepPage {
+			return
+		}
+		request.After = &page[len(page)-1]
+	}
+}
+
+// deliver delivers one wake, if the session that it is for is one of ours.
+func (r *Runtime) deliver(ctx context.Context, wake session.Wake) {
+	key, err := r.handler.Head(ctx, session.Key{Tenant: wake.Tenant, ID: wake.SessionID})
+	if err == nil && !r.ours(ctx, *key) {
+		return
+	}
+	if err == nil || errors.Is(err, session.ErrNotFound) {
+		key, err = r.handler.Deliver(ctx, wake)
+	}
+	if err == nil && key != nil {
+		err = r.goOn(ctx, *key)
+	}
+	if err != nil {
+		r.sweepFailed(ctx, "wake "+wake.SessionID, err)
+	}
+}
+
+// ours reports whether a session's agent is known here.
+func (r *Runtime) ours(ctx context.Context, key session.Key) bool {
+	state, err := r.cfg.Backend.Sessions().Tenant(key.Tenant).Load(ctx, key.ID)
+	if err != nil {
+		return false
+	}
+	_, err = r.handler.Agent(state.Agent)
+	return err == nil
+}
+
+// goOn goes on with a session that waits, if what it waits for is there, or with a
+// companion that was sent something. It leaves alone what is not ours or runs.
+func (r *Runtime) goOn(ctx context.Context, key session.Key) error {
+	sessions := r.cfg.Backend.Sessions().Tenant(key.Tenant)
+	state, err := sessions.Load(ctx, key.ID)
+	if err != nil {
+		return err
+	}
+	run, err := sessions.CurrentRun(ctx, key.ID)
+	if err != nil {
+		return err
+	}
+	agent, unknown := r.handler.Agent(state.Agent)
+	if unknown != nil || run.Runtime != Name || run.Status == session.RunRunning || state.Status == session.Paused {
+		return nil
+	}
+	request := engine.OpenRequest{Agent: agent, Tenant: key.Tenant, SessionID: key.ID}
+	switch {
+	case run.Status.Suspended() && state.Status == session.Active:
+		request.Kind = session.RunResume
+	case state.ParentID != "" && state.RootID == "":
+		request.Kind, request.Inbox = session.RunExecute, true
+	default:
+		return nil
+	}
+	x := &executor{r: r, tenant: key.Tenant}
+	_, err = x.start(ctx, request, true)
+	switch {
+	case errors.Is(err, session.ErrAwaitingInput), errors.Is(err, session.ErrAlreadyRunning), errors.Is(err, session.ErrStale),
+		errors.Is(err, session.ErrNotResumable), errors.Is(err, session.ErrClosed):
+		return nil // there is nothing to go on with, or somebody else does
+	}
+	return err
+}
+
+// abortWaiting aborts a session that waits: it is resumed, and ends at once.
+func (r *Runtime) abortWaiting(ctx context.Context, key session.Key, stop session.Stop) error {
+	sessions := r.cfg.Backend.Sessions().Tenant(key.Tenant)
+	state, err := sessions.Load(ctx, key.ID)
+	if err != nil {
+		return err
+	}
+	agent, err := r.handler.Agent(state.Agent)
+	if err != nil {
+		return err
+	}
+	x := &executor{r: r, tenant: key.Tenant}
+	_, err = x.start(ctx, engine.OpenRequest{
+		Kind: session.RunResume, Agent: agent, Tenant: key.Tenant, SessionID: key.ID, Stop: &stop,
+	}, true)
+	return err
+}
+
+// Submit implements [helix.Executor].
+func (x *executor) Submit(ctx context.Context, sessionID string, submission helix.Submission) (*helix.Submitted, error) {
+	out, err := x.r.handler.Submit(ctx, session.Key{Tenant: x.tenant, ID: sessionID}, submission)
+	if err == nil && out.Continuation == helix.ContinuesRunning {
+		x.r.sweepWakes(context.WithoutCancel(ctx)) // a companion that works by itself is gone on with by us
+	}
+	return out, err
+}
+
+// Waiting implements [helix.Executor].
+func (x *executor) Waiting(ctx context.Context, sessionID string) ([]session.Pending, error) {
+	if err := session.CheckID(sessionID); err != nil {
+		return nil, err
+	}
+	return x.r.handler.Waiting(ctx, session.Key{Tenant: x.tenant, ID: sessionID})
+}
