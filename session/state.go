@@ -24,9 +24,11 @@ type State struct {
 	Agent string `json:"agentType,omitempty"`
 	// StreamID names the stream its chunks go to: the root session's id.
 	StreamID string `json:"streamId,omitempty"`
-	// ParentID and RootID link a sub-agent's session to its callers.
+	// ParentID links a sub-agent's session to its caller's.
 	ParentID string `json:"parentSessionId,omitempty"`
-	RootID   string `json:"rootSessionId,omitempty"`
+	// RootID is the session whose lease this one shares. It is empty for a session
+	// that holds a lease of its own: a root, or a companion that runs by itself.
+	RootID string `json:"rootSessionId,omitempty"`
 
 	Status Status `json:"status,omitempty"`
 	// Custom is the application's state.

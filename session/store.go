@@ -235,8 +235,10 @@ type Lister interface {
 type Sweeps interface {
 	// DueDeadlines lists calls whose deadline has passed without an answer.
 	DueDeadlines(ctx context.Context, request SweepRequest) ([]Due, error)
-	// ExpiredLeases lists root sessions with a running run whose lease has expired
-	// or was given back: due since then.
+	// ExpiredLeases lists sessions with a running run whose lease has expired or was
+	// given back: due since then. Of a tree that shares a lease it lists the root
+	// alone: only sessions without a [State.RootID], whether they have a parent or
+	// not.
 	ExpiredLeases(ctx context.Context, request SweepRequest) ([]Due, error)
 	// ExpiredSessions lists sessions whose ExpiresAt has passed and that have not
 	// ended.

@@ -98,7 +98,7 @@ func (s *sessions) DueDeadlines(ctx context.Context, request session.SweepReques
 func (s *sessions) ExpiredLeases(ctx context.Context, request session.SweepRequest) ([]session.Due, error) {
 	return s.sweep(ctx, request, dueLease, func(rec *record, now time.Time, found []session.Due) []session.Due {
 		st := &rec.state
-		if st.ParentID != "" || st.Status == session.Paused || !passed(st.Lease.ExpiresAt, now) {
+		if st.RootID != "" || st.Status == session.Paused || !passed(st.Lease.ExpiresAt, now) {
 			return found
 		}
 		return append(found, rec.due(st.Lease.ExpiresAt))

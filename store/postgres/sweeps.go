@@ -27,7 +27,7 @@ LIMIT $6`
 
 	sweepLeases = dueColumns + `s.lease_until, ''
 FROM helix.sessions s
-WHERE s.lease_until IS NOT NULL AND s.run_status = 'running' AND s.parent_id = '' AND s.status <> 'paused'
+WHERE s.lease_until IS NOT NULL AND s.run_status = 'running' AND s.root_id = '' AND s.status <> 'paused'
   AND s.lease_until <= coalesce($1::timestamptz, clock_timestamp())
   AND (s.lease_until, s.tenant, s.id) > ($2::timestamptz, $3::text, $4::text) AND $5::text IS NOT NULL
 ORDER BY s.lease_until, s.tenant, s.id

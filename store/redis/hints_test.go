@@ -357,15 +357,17 @@ func TestRenewalRemindsSweepers(t *testing.T) {
 	url, prefix, clock := single(t), newPrefix(), storetest.NewClock()
 	client := connect(t, url)
 	b := open(t, redis.Config{URL: url, Prefix: prefix, Clock: clock.Now})
-	run := newTurn(t, b.Sessions(), "a")
+	runs := []*turn{newTurn(t, b.Sessions(), "a"), newTurnOf(t, b.Sessions(), "companion", "a")}
 	for _, key := range keysOf(t, client, prefix) {
 		if strings.HasSuffix(key, ":leases") {
 			client.Del(ctx, key)
 		}
 	}
 	for _, ttl := range []time.Duration{2 * time.Hour, time.Minute} {
-		if err := b.Sessions().RenewLease(ctx, "a", run.fence, ttl); err != nil {
-			t.Fatal(err)
+		for _, run := range runs {
+			if err := b.Sessions().RenewLease(ctx, run.id, run.fence, ttl); err != nil {
+				t.Fatal(err)
+			}
 		}
 		clock.Advance(ttl - time.Second)
 		if due, err := b.Sessions().ExpiredLeases(ctx, session.SweepRequest{}); err != nil || len(due) != 0 {
@@ -373,7 +375,7 @@ func TestRenewalRemindsSweepers(t *testing.T) {
 		}
 	}
 	clock.Advance(2 * time.Second)
-	if due, err := b.Sessions().ExpiredLeases(ctx, session.SweepRequest{}); err != nil || len(due) != 1 {
-		t.Errorf("the lease has expired and is not listed: %v, %v", due, err)
+	if due, err := b.Sessions().ExpiredLeases(ctx, session.SweepRequest{}); err != nil || len(due) != len(runs) {
+		t.Errorf("the leases have expired and are not all listed: %v, %v", due, err)
 	}
 }

@@ -13,7 +13,7 @@ import (
 
 // swept are the fields of a header that sweeps decide by.
 var swept = []string{
-	"v", "agent", "status", "parent", "run", "rstatus", "runtime", "owner", "epoch", "lease", "expires", "owed",
+	"v", "agent", "status", "root", "run", "rstatus", "runtime", "owner", "epoch", "lease", "expires", "owed",
 }
 
 // candidate is an entry of a sweep's index: something that may be due.
@@ -253,7 +253,7 @@ func (s *sessions) DueDeadlines(ctx context.Context, request session.SweepReques
 func (s *sessions) ExpiredLeases(ctx context.Context, request session.SweepRequest) ([]session.Due, error) {
 	return s.sweep(ctx, sweepLeases, "list expired leases", request, nil,
 		func(h *header, _ *candidate, _ []string, now time.Time) verdict[session.Due] {
-			if h.ParentID != "" || !h.isRunning() || h.Lease.ExpiresAt.IsZero() {
+			if h.RootID != "" || !h.isRunning() || h.Lease.ExpiresAt.IsZero() {
 				return verdict[session.Due]{gone: true}
 			}
 			return h.dueAt(h.Lease.ExpiresAt, now)

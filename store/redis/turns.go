@@ -273,9 +273,9 @@ func (s *sessions) planStart(start *session.StartRun, v *view) (*session.Started
 	return started, p, nil
 }
 
-// leaseHint has the sweepers look at a root's lease when it ends.
+// leaseHint has the sweepers look when a lease ends that is a session's own.
 func (s *sessions) leaseHint(h *hints, is *session.State) {
-	if is.ParentID == "" && !is.Lease.ExpiresAt.IsZero() {
+	if is.RootID == "" && !is.Lease.ExpiresAt.IsZero() {
 		h.sweep(s.b.keys, sweepLeases, s.tenant, is.ID, "", is.Lease.ExpiresAt)
 	}
 }

@@ -180,10 +180,14 @@ type turn struct {
 	n       int
 }
 
-func newTurn(t testing.TB, s session.Store, id string) *turn {
+func newTurn(t testing.TB, s session.Store, id string) *turn { return newTurnOf(t, s, id, "") }
+
+// newTurnOf is newTurn for a companion of a parent.
+func newTurnOf(t testing.TB, s session.Store, id, parent string) *turn {
 	t.Helper()
+	state := &session.State{ID: id, Agent: "tester", Status: session.Active, UserID: "u", Tags: []string{"t"}, ParentID: parent}
 	started, err := s.StartRun(context.Background(), &session.StartRun{
-		SessionID: id, Create: &session.State{ID: id, Agent: "tester", Status: session.Active, UserID: "u", Tags: []string{"t"}},
+		SessionID: id, Create: state,
 		Run: session.Run{ID: "run-1", Kind: session.RunExecute, Runtime: "test"}, Owner: "me", TTL: time.Hour,
 	})
 	if err != nil {

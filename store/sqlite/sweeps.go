@@ -25,7 +25,7 @@ LIMIT ?`
 	sweepLeases = `
 SELECT s.tenant, s.id, s.agent, s.current_run, s.run_runtime, s.owner, s.epoch, s.lease_until, s.lease_until, ''
 FROM sessions s INDEXED BY sessions_leased
-WHERE s.lease_until IS NOT NULL AND s.run_status = 'running' AND s.parent_id = '' AND s.status <> 'paused'
+WHERE s.lease_until IS NOT NULL AND s.run_status = 'running' AND s.root_id = '' AND s.status <> 'paused'
   AND s.lease_until <= ? AND (s.lease_until, s.tenant, s.id, '') > (?, ?, ?, ?)
 ORDER BY s.lease_until, s.tenant, s.id
 LIMIT ?`

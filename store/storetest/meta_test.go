@@ -104,6 +104,10 @@ func TestPlantedBugsAreFound(t *testing.T) {
 			planted{sessions: func(s session.Store) session.Store { return stuckSweep{s} }},
 			[]string{"sweeps/pages", "sweeps/pages-vanished"},
 		},
+		"a sweep without companions": {
+			planted{sessions: func(s session.Store) session.Store { return noCompanions{s} }},
+			[]string{"sweeps/leases-companion"},
+		},
 		"normalised JSON": {
 			planted{sessions: func(s session.Store) session.Store { return normalising{s} }},
 			[]string{"commit/messages", "hostile/json"},
@@ -324,6 +328,16 @@ type stuckSweep struct{ session.Store }
 func (s stuckSweep) ExpiredLeases(ctx context.Context, request session.SweepRequest) ([]session.Due, error) {
 	request.After = nil
 	return s.Store.ExpiredLeases(ctx, request)
+}
+
+type noCompanions struct{ session.Store }
+
+func (s noCompanions) ExpiredLeases(ctx context.Context, request session.SweepRequest) ([]session.Due, error) {
+	due, err := s.Store.ExpiredLeases(ctx, request)
+	return slices.DeleteFunc(due, func(d session.Due) bool {
+		state, err := s.Tenant(d.Tenant).Load(ctx, d.ID)
+		return err == nil && state.ParentID != ""
+	}), err
 }
 
 type everyoneWins struct{ session.Store }

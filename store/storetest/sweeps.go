@@ -12,8 +12,9 @@ func sweepCases() []testCase {
 	return []testCase{
 		{"deadlines", "due deadlines are listed with their call, the longest due first, until resolved", clock, dueDeadlines},
 		{"deadlines-answered", "answered and resolved calls are not due, nor are calls without a deadline", clock, dueAnswered},
-		{"leases", "expired leases of running roots are listed, the longest due first", clock, expiredLeases},
+		{"leases", "expired leases of running sessions are listed, the longest due first", clock, expiredLeases},
 		{"leases-not", "children, ended runs, renewed, taken and endless leases are not listed", clock, expiredNot},
+		{"leases-companion", "a child without a root holds a lease of its own, which is listed; one with a root does not", clock, expiredCompanion},
 		{"leases-released", "a running run whose holder gave the lease back is listed at once", 0, releasedLease},
 		{"sessions", "sessions past their time that have not ended are listed", clock, expiredSessions},
 		{"sessions-refused", "a session that could not be made, since there is one of its id, leaves what is due as it was", clock, expiredRefused},
@@ -155,6 +156,34 @@ func expiredNot(t *bed) {
 	t.brief("orphan")
 	t.pass(2 * t.ttl())
 	t.dueAre("leases", t.leases, "orphan")
+}
+
+func expiredCompanion(t *bed) {
+	ttl := t.ttl()
+	t.member("root", "", "", "me", time.Hour)
+	t.member("kid", "root", "root", "me", ttl)
+	companion := t.member("companion", "root", "", "me", ttl)
+	t.member("companion-kid", "companion", "companion", "me", ttl)
+	t.member("released", "root", "", "me", time.Hour)
+	t.pass(2 * ttl)
+	got := t.dueAre("leases", t.leases, "companion")
+	equal(t, "fence", got[0].Lease.Fence(), companion.fence)
+	t.ok(t.store().RenewLease(t.Context(), "companion", companion.fence, ttl), "renew")
+	t.dueAre("leases after it was renewed", t.leases)
+	t.pass(2 * ttl)
+	t.dueAre("leases after it has expired again", t.leases, "companion")
+	taken, err := t.store().TakeOver(t.Context(), companion.takeOver("you"))
+	t.ok(err, "take over what was listed")
+	t.dueAre("leases after it was taken", t.leases)
+	t.ok(t.store().CloseRun(t.Context(), "companion", taken.Lease.Fence(), false), "close run")
+	t.dueAre("leases after it was given back", t.leases, "companion")
+	// It is still a child: it is no root of a listing, and goes with its parent.
+	page, err := t.store().List(t.Context(), session.Query{RootsOnly: true})
+	t.ok(err, "List")
+	equal(t, "roots", len(page.Items), 1)
+	t.ok(t.delete("root"), "delete")
+	t.dueAre("leases after the tree was deleted", t.leases)
+	t.exists("companion", false)
 }
 
 func releasedLease(t *bed) {

@@ -64,7 +64,7 @@ CREATE INDEX sessions_by_owner  ON helix.sessions (tenant, root_id, owner) WHERE
 
 -- What sweeps read, in the order in which they list it.
 CREATE INDEX sessions_leased ON helix.sessions (lease_until, tenant, id)
-    WHERE lease_until IS NOT NULL AND run_status = 'running' AND parent_id = '' AND status <> 'paused';
+    WHERE lease_until IS NOT NULL AND run_status = 'running' AND root_id = '' AND status <> 'paused';
 CREATE INDEX sessions_expiring ON helix.sessions (expires_at, tenant, id)
     WHERE expires_at IS NOT NULL AND status IN ('active', 'interrupted');
 CREATE INDEX sessions_owing ON helix.sessions (close_owed_at, tenant, id)

@@ -647,7 +647,7 @@ end
 
 -- The lease of a tree ------------------------------------------------------------------------------------------------
 
--- ttl in microseconds or nothing: sets a lease's end, and answers it and the session's parent. One that never ended, or later,
+-- ttl in microseconds or nothing: sets a lease's end, and answers it and the session's root. One that never ended, or later,
 -- gets this end only if the caller has told the sweepers ('force').
 check.renew = function(first)
   if A[first] == '' or A[first + 1] == 'force' then return end
@@ -658,7 +658,7 @@ effect.renew = function(first)
   local ends = A[first] ~= '' and whole(tonumber(now) + tonumber(A[first])) or ''
   put('lease', ends)
   results[#results + 1] = ends
-  results[#results + 1] = H.parent
+  results[#results + 1] = H.root
 end
 
 -- root, owner, until: a member of a tree follows its root

@@ -58,7 +58,7 @@ CREATE INDEX sessions_by_owner  ON sessions (tenant, root_id, owner) WHERE root_
 
 -- What sweeps read, in the order in which they list it.
 CREATE INDEX sessions_leased ON sessions (lease_until, tenant, id)
-    WHERE lease_until IS NOT NULL AND run_status = 'running' AND parent_id = '' AND status <> 'paused';
+    WHERE lease_until IS NOT NULL AND run_status = 'running' AND root_id = '' AND status <> 'paused';
 CREATE INDEX sessions_expiring ON sessions (expires_at, tenant, id)
     WHERE expires_at IS NOT NULL AND status IN ('active', 'interrupted');
 CREATE INDEX sessions_owing ON sessions (close_owed_at, tenant, id)
