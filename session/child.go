@@ -104,8 +104,9 @@ func (c *ChildRef) UnmarshalJSON(data []byte) error {
 type Ownership struct {
 	CallID    string `json:"toolCallId"`
 	SessionID string `json:"sessionId"`
-	// CompletedAt is set once the call was answered and consumed, so that a late
-	// submission is told "already completed" and not "unknown".
+	// CompletedAt is set as soon as the call is answered, not only when the answer is
+	// consumed: a late submission is told "already completed" and not "unknown", and
+	// the root no longer suspends because of the call; see [Change.Waits].
 	CompletedAt time.Time `json:"completedAt,omitzero"`
 }
 

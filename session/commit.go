@@ -30,12 +30,17 @@ type Change struct {
 	// Pending adds entries that wait for people, Resolve ends some.
 	Pending []Pending
 	Resolve []Resolution
-	// Waits names calls that a suspending commit relies on being unanswered. If
-	// one was answered meanwhile the commit is refused with [ErrAnswered].
+	// Waits names calls that a suspending commit relies on being unanswered: the
+	// session's own, which are in its pending entries, and, where it is a root, those
+	// of its tree, which are in its ownership rows. If one was answered meanwhile, so
+	// that its entry no longer waits or its ownership is completed, the change is
+	// refused with [ErrAnswered], whose Calls name all of these. What the change
+	// itself does to them does not count, and a call that is in neither is no
+	// obstacle.
 	Waits []string
 	// Own adds ownership rows to this session, which is then a root.
 	Own []Ownership
-	// Disown marks calls of this root as completed.
+	// Disown marks calls of this root as completed; see [Submissions].
 	Disown []string
 	// Children adds or replaces child references.
 	Children []ChildRef

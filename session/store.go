@@ -198,7 +198,10 @@ type Submissions interface {
 	Own(ctx context.Context, rootID string, owned []Ownership) error
 	// Owner finds the owner of a call of a tree; [ErrNotFound] if there is none.
 	Owner(ctx context.Context, rootID, callID string) (Ownership, error)
-	// Disown marks calls as completed, so that a late answer is told so.
+	// Disown marks calls as completed: as soon as they are answered, and not only
+	// when the answer is consumed. A late answer is told so, and a root that is about
+	// to suspend because of such a call is refused; see [Change.Waits]. Calls that
+	// nobody owns, or that are completed already, stay as they are.
 	Disown(ctx context.Context, rootID string, callIDs []string) error
 }
 

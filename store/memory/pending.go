@@ -52,7 +52,8 @@ func (w *waits) refilter() {
 func (r *record) checkUnanswered(callIDs []string) error {
 	var answered []string
 	for _, callID := range callIDs {
-		if p := r.pending.get(callID); p != nil && p.State != session.PendingWaiting {
+		p := r.pending.get(callID)
+		if p != nil && p.State != session.PendingWaiting || !r.owned[callID].CompletedAt.IsZero() {
 			answered = append(answered, callID)
 		}
 	}

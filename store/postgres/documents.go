@@ -72,7 +72,7 @@ func (s *sessions) Merge(ctx context.Context, id string, w session.Writes) (out 
 			return err
 		}
 		t.exec("UPDATE helix.sessions SET last_commit = '' WHERE number = $1", h.number)
-		c, err := s.change(ctx, t, d, true)
+		c, err := s.change(ctx, t, d, true, h.Saw())
 		if err != nil {
 			return err
 		}

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -49,5 +50,39 @@ func TestFirstRequestTwice(t *testing.T) {
 		if made != 1 {
 			t.Fatalf("round %d: %d runs were started", round, made)
 		}
+	}
+}
+
+// TestAnsweredWhileWaiting has a call of a tree answered while the root's commit,
+// which relies on it being unanswered, waits for the row: what the commit's
+// statement saw when it began is no longer true.
+func TestAnsweredWhileWaiting(t *testing.T) {
+	t.Parallel()
+	b := openTest(t)
+	turn := newWireTurn(t, b)
+	if err := turn.s.Own(t.Context(), "a", []session.Ownership{{CallID: "c", SessionID: "kid"}}); err != nil {
+		t.Fatal(err)
+	}
+	held, err := b.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = held.Rollback(t.Context()) }()
+	if _, err := held.Exec(t.Context(), b.sql(lockOnly), session.DefaultTenant, "a"); err != nil {
+		t.Fatal(err)
+	}
+	disowned, committed := make(chan error, 1), make(chan error, 1)
+	go func() { disowned <- turn.s.Disown(t.Context(), "a", []string{"c"}) }()
+	waitForLock(t, b, 1)
+	go func() { committed <- turn.change(t.Context(), session.Change{Waits: []string{"c"}}) }()
+	waitForLock(t, b, 2)
+	if err := held.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-disowned; err != nil {
+		t.Error(err)
+	}
+	if err := <-committed; !errors.Is(err, session.ErrAnswered) || len(session.AsError(err).Calls) != 1 {
+		t.Errorf("the commit ends with %v", err)
 	}
 }

@@ -23,7 +23,7 @@ import (
 //   - keys of custom state: only a new version changes them, and whoever states the
 //     version has it from the store, so the statement began after it was reached. What
 //     this process knows of them from its last commit is true of the same version;
-//   - waits, settled calls, inbox entries, child references: whoever else changes
+//   - waits, ownership of calls, settled calls, inbox entries, child references: whoever else changes
 //     them raises the row's count "touched". The statement compares it with what it
 //     was when it began. If it differs the statement writes nothing, and is made again
 //     by a transaction of two statements, of which the first takes the lock: the
@@ -251,9 +251,11 @@ func (s *sessions) doubts(q *statement, d *draft) {
 		q.fresh, q.doubtful = "cur."+q.fresh, true
 	}
 	if q.shape.waits {
-		from := " FROM helix.pending p WHERE p.call_id = ANY (" + q.arg(d.Waits) + "::text[]) AND p.state <> 'waiting' AND p.session = "
-		q.where("NOT EXISTS (SELECT", from, "s.number)")
-		q.answered = "(SELECT array_agg(p.call_id)" + from + "cur.number)"
+		named := "call_id = ANY (" + q.arg(d.Waits) + "::text[])"
+		pending := " FROM helix.pending WHERE " + named + " AND state <> 'waiting' AND session = "
+		owned := " FROM helix.ownership WHERE " + named + " AND completed_at IS NOT NULL AND session = "
+		q.where("NOT EXISTS (SELECT", pending, "s.number) AND NOT EXISTS (SELECT", owned, "s.number)")
+		q.answered = "(SELECT array_agg(call_id) FROM (SELECT call_id" + pending + "cur.number UNION SELECT call_id" + owned + "cur.number) a)"
 	}
 	if q.shape.promoted > 0 {
 		ids, calls, bodies := columns(d.promoted)

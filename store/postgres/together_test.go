@@ -81,7 +81,7 @@ func TestLockOrder(t *testing.T) {
 		_, err := b.Sessions().Delete(t.Context(), "a")
 		deleted <- err
 	}()
-	waitForLock(t, b)
+	waitForLock(t, b, 1)
 	if _, err := held.Exec(t.Context(), b.sql(lockOnly)+" NOWAIT", session.DefaultTenant, "a"); err != nil {
 		t.Error(err)
 	}
@@ -93,21 +93,21 @@ func TestLockOrder(t *testing.T) {
 	}
 }
 
-// waitForLock waits until a statement about the backend's tables waits for a lock.
-func waitForLock(t *testing.T, b *Backend) {
+// waitForLock waits until n statements about the backend's tables wait for a lock.
+func waitForLock(t *testing.T, b *Backend, n int) {
 	t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); ; {
-		var waiting bool
+		var waiting int
 		err := b.query(t.Context(), "look", func(rows pgx.Rows) error { return rows.Scan(&waiting) },
-			"SELECT EXISTS (SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%' || $1 || '%')", b.config.Schema)
+			"SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%' || $1 || '%'", b.config.Schema)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if waiting {
+		if waiting >= n {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatal("nobody waits for a lock")
+			t.Fatalf("%d wait for a lock, not %d", waiting, n)
 		}
 		<-time.After(5 * time.Millisecond)
 	}

@@ -12,12 +12,13 @@ import (
 	"github.com/helixagents/helix/store/internal/stored"
 )
 
-// change makes a change in a transaction that holds the session's lock.
-func (s *sessions) change(ctx context.Context, t *tx, d *draft, raise bool) (*changed, error) {
-	return s.changeBy(ctx, t, d, nil, raise)
+// change makes a change in a transaction that holds the session's lock. A refusal
+// tells what the session was before the transaction.
+func (s *sessions) change(ctx context.Context, t *tx, d *draft, raise bool, was session.Saw) (*changed, error) {
+	return s.changeBy(ctx, t, d, nil, raise, was)
 }
 
-func (s *sessions) changeBy(ctx context.Context, t *tx, d *draft, commit *session.Commit, raise bool) (*changed, error) {
+func (s *sessions) changeBy(ctx context.Context, t *tx, d *draft, commit *session.Commit, raise bool, was session.Saw) (*changed, error) {
 	c := &changed{}
 	text, args := s.changeStatement(d, guard{Commit: commit}, raise)
 	t.ask(c.scan, text, args...)
@@ -27,7 +28,7 @@ func (s *sessions) changeBy(ctx context.Context, t *tx, d *draft, commit *sessio
 	if c.ok {
 		return c, nil
 	}
-	if err := c.err(d, c.is.Saw()); err != nil {
+	if err := c.err(d, was); err != nil {
 		return nil, err
 	}
 	return nil, session.ErrInternal.WithMessage("session %s: a change was refused without a reason", d.sessionID)
@@ -58,7 +59,9 @@ func (s *sessions) rewinds(ctx context.Context, t *tx, h *header, d *draft, vers
 
 const (
 	selectAnswered = `
-SELECT call_id FROM helix.pending WHERE session = $1 AND call_id = ANY ($2::text[]) AND state <> 'waiting'`
+SELECT call_id FROM helix.pending WHERE session = $1 AND call_id = ANY ($2::text[]) AND state <> 'waiting'
+UNION
+SELECT call_id FROM helix.ownership WHERE session = $1 AND call_id = ANY ($2::text[]) AND completed_at IS NOT NULL`
 
 	selectSettled = `
 SELECT call_id, result_id, result FROM helix.calls
@@ -70,12 +73,14 @@ WHERE session = $1 AND message_id = $2 AND call_id = ANY ($3::text[]) AND status
 func (s *sessions) beforehand(ctx context.Context, t *tx, h *header, d *draft) (*draft, error) {
 	var found refusal
 	results := map[string]stored.Message{}
-	t.ask(func(rows pgx.Rows) error {
-		var callID string
-		err := rows.Scan(&callID)
-		found.answered = append(found.answered, callID)
-		return err
-	}, selectAnswered, h.number, d.Waits)
+	if len(d.Waits) > 0 {
+		t.ask(func(rows pgx.Rows) error {
+			var callID string
+			err := rows.Scan(&callID)
+			found.answered = append(found.answered, callID)
+			return err
+		}, selectAnswered, h.number, d.Waits)
+	}
 	if d.fromRows {
 		t.ask(func(rows pgx.Rows) error {
 			var (
@@ -126,7 +131,7 @@ func (s *sessions) rewind(ctx context.Context, commit *session.Commit, d *draft)
 			return err
 		}
 		s.writeHeader(t, h)
-		c, err := s.changeBy(ctx, t, rest, commit, true)
+		c, err := s.changeBy(ctx, t, rest, commit, true, h.Saw())
 		if err == nil {
 			committed = c.committed(d)
 		}
@@ -212,11 +217,12 @@ func (s *sessions) start(ctx context.Context, t *tx, start *session.StartRun, d 
 	if d, err = s.rewinds(ctx, t, h, d, version); err != nil {
 		return nil, err
 	}
+	was := h.Saw()
 	run, err := s.begin(t, h, start)
 	if err != nil {
 		return nil, err
 	}
-	c, err := s.change(ctx, t, d, raise)
+	c, err := s.change(ctx, t, d, raise, was)
 	if err != nil {
 		return nil, err
 	}

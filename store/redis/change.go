@@ -20,7 +20,7 @@ func (w *batch) change(id, runID string, c *session.Change, custom *session.Docu
 		return err
 	}
 	if len(c.Waits) > 0 {
-		w.do("waits", keyOpen+keyOver, anys(c.Waits)...)
+		w.do("waits", keyOpen+keyOver+keyOwnership, anys(c.Waits)...)
 	}
 	if err := w.changeState(id, c, custom); err != nil {
 		return err

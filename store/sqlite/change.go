@@ -64,15 +64,22 @@ func (s *sessions) planChange(c *conn, h *header, d *draft, now time.Time) (*pla
 	return p, err
 }
 
+// selectAnswered finds a call of a session, or of a root's tree, that was answered.
+const selectAnswered = `
+SELECT 1 FROM pending WHERE tenant = ? AND session_id = ? AND call_id = ? AND state <> 'waiting'
+UNION ALL
+SELECT 1 FROM ownership WHERE tenant = ? AND root_id = ? AND call_id = ? AND completed_at IS NOT NULL
+LIMIT 1`
+
 // checkWaits refuses a change that relies on calls being unanswered if one is not.
 func (s *sessions) checkWaits(c *conn, h *header, waits []string) error {
 	var answered []string
 	for _, callID := range waits {
-		r, err := c.one("SELECT state FROM pending WHERE tenant = ? AND session_id = ? AND call_id = ?", s.tenant, h.ID, callID)
+		r, err := c.one(selectAnswered, s.tenant, h.ID, callID, s.tenant, h.ID, callID)
 		if err != nil {
 			return err
 		}
-		if r != nil && session.PendingState(r.text()) != session.PendingWaiting {
+		if r != nil {
 			answered = append(answered, callID)
 		}
 	}

@@ -19,7 +19,7 @@ func queries() map[string]string {
 		"owed closes": sweepOwing, "wakes": sweepWakes, "release tree": releaseTree, "open pending": selectPendingOpen, "awaited children": selectAwaited,
 		"inbox": selectInbox, "run by id": byID, "run by request": byRequest, "message by id": selectMessageKey,
 		"state": selectStateLog, "batches": selectBatches, "batch at": selectBatchAt, "trim": deleteBatches,
-		"delete pending": ownedByID[2],
+		"delete pending": ownedByID[2], "answered": selectAnswered,
 	}
 	for _, query := range ownedByNumber {
 		out[query] = query

@@ -149,7 +149,6 @@ func (s *sessions) start(t *tx, h *header, start *session.StartRun, d *draft) (*
 		if err := s.loadDoc(t.conn, h); err != nil {
 			return nil, err
 		}
-		h.Version++
 	}
 	p, err := s.planChange(t.conn, h, d, now)
 	if err != nil {
@@ -159,6 +158,8 @@ func (s *sessions) start(t *tx, h *header, start *session.StartRun, d *draft) (*
 		if err := s.insert(t, h); err != nil {
 			return nil, err
 		}
+	} else {
+		h.Version++
 	}
 	if h.stop != nil { // of the run before
 		if _, err := t.exec(deleteStop, s.tenant, h.ID, h.CurrentRunID); err != nil {

@@ -3,6 +3,8 @@ package storetest
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/helixagents/helix/session"
@@ -24,6 +26,9 @@ func commitCases() []testCase {
 		{"pending", "a commit adds pending entries, in order, which Load gathers", 0, commitPending},
 		{"resolve", "a commit resolves entries, which stay for late answers", 0, commitResolve},
 		{"waits", "a suspending commit is refused when a call it waits on was answered meanwhile", 0, commitWaits},
+		{"waits-tree", "a root's suspending commit is refused when a call of its tree was disowned meanwhile", 0, commitWaitsTree},
+		{"waits-rewind", "a commit or start that rewinds and waits is refused like any other", 0, commitWaitsRewind},
+		{"waits-own", "what a commit itself does to the calls that it waits on does not count", 0, commitWaitsOwn},
 		{"ownership", "a commit writes ownership and marks calls completed", 0, commitOwnership},
 		{"children", "a commit adds and replaces child references", 0, commitChildren},
 		{"consume", "a commit takes inbox entries in by key, and no others", 0, commitConsume},
@@ -379,6 +384,121 @@ func commitWaits(t *bed) {
 	run, err := t.store().CurrentRun(t.Context(), "a")
 	t.ok(err, "CurrentRun")
 	equal(t, "run status", run.Status, session.RunSuspendedClientTool)
+}
+
+// owning is a root in a run, with calls of its tree: c1 and c2 are open, d1 and d2
+// completed. Of its own calls p1 and d2 are answered, p2 is not.
+func (t *bed) owning(id string) *turn {
+	t.Helper()
+	r := t.running(id)
+	r.commit(session.Change{
+		Messages: []session.Message{user("u1", "1"), user("u2", "2")},
+		Pending:  []session.Pending{waiting("p1"), waiting("p2"), waiting("d2")},
+		Own:      owned("c1", "c2", "d1", "d2"),
+	})
+	for _, callID := range []string{"p1", "d2"} {
+		equal(t, "outcome", t.submit(id, answer(callID, `1`)), session.SubmitAccepted)
+	}
+	t.ok(t.store().Disown(t.Context(), id, []string{"d1", "d2", "unknown"}), "Disown")
+	return r
+}
+
+// owned are ownerships of calls of a descendant.
+func owned(callIDs ...string) []session.Ownership {
+	out := make([]session.Ownership, len(callIDs))
+	for i, callID := range callIDs {
+		out[i] = session.Ownership{CallID: callID, SessionID: "kid"}
+	}
+	return out
+}
+
+// waitingOn is the change of a run that suspends because of calls.
+func waitingOn(callIDs ...string) session.Change {
+	return session.Change{Waits: callIDs, Outcome: &session.Outcome{Status: session.RunSuspendedClientTool}}
+}
+
+// answered requires a refusal because calls were answered, which names these, each
+// once, and what the store holds.
+func (t *bed) answered(err error, holds *session.State, what string, calls ...string) {
+	t.Helper()
+	t.conflict(err, session.ErrAnswered, holds, what)
+	equal(t, what+": calls", slices.Sorted(slices.Values(session.AsError(err).Calls)), calls)
+}
+
+// waited are calls that a change of owning's root may wait on, and which of them
+// refuse it.
+var waited = []struct{ on, answered []string }{
+	{on: []string{"c1", "c2"}},
+	{on: []string{"unknown"}},
+	{on: []string{"c1", "p2", "unknown"}},
+	{on: []string{"d1"}, answered: []string{"d1"}},
+	{on: []string{"c1", "p1", "p2", "d1"}, answered: []string{"d1", "p1"}},
+	{on: []string{"d2", "d1", "c2"}, answered: []string{"d1", "d2"}},
+}
+
+func commitWaitsTree(t *bed) {
+	for i, w := range waited {
+		id := fmt.Sprintf("s%d", i)
+		r := t.owning(id)
+		change := waitingOn(w.on...)
+		change.Messages = []session.Message{user("u9", "9")}
+		if w.answered == nil {
+			r.commit(change)
+			continue
+		}
+		t.unchanged(id, func() {
+			_, err := t.store().Commit(t.Context(), r.request(change))
+			t.answered(err, t.load(id), fmt.Sprintf("a commit that waits on %v", w.on), w.answered...)
+		})
+		change.Waits = []string{"c1"}
+		r.commit(change)
+	}
+	// The calls of another root's tree are none of a session's business.
+	t.create("other")
+	t.ok(t.store().Own(t.Context(), "other", owned("c1")), "Own")
+	t.ok(t.store().Disown(t.Context(), "other", []string{"c1"}), "Disown")
+	t.owning("root").commit(waitingOn("c1"))
+}
+
+func commitWaitsRewind(t *bed) {
+	rewinds := map[string]func(*session.Change){
+		"messages": func(c *session.Change) { c.KeepMessages = new(1) },
+		"state":    func(c *session.Change) { c.State = new(document(`{"a":1}`)) },
+		"both":     func(c *session.Change) { c.KeepMessages, c.State = new(1), new(document(`{"a":1}`)) },
+	}
+	for name, rewind := range rewinds {
+		r := t.owning(name)
+		change := waitingOn("c1", "d1", "p1")
+		rewind(&change)
+		t.unchanged(name, func() {
+			_, err := t.store().Commit(t.Context(), r.request(change))
+			t.answered(err, t.load(name), "a commit that rewinds "+name, "d1", "p1")
+		})
+		r.finish(session.RunInterrupted)
+		start := t.startOf(name, "run-2")
+		start.Waits = []string{"c1", "d1", "p1"}
+		rewind(&start.Change)
+		t.unchanged(name, func() {
+			_, err := t.store().StartRun(t.Context(), start)
+			t.answered(err, t.load(name), "a start that rewinds "+name, "d1", "p1")
+		})
+		start.Waits = []string{"c1", "unknown"}
+		next := t.begin(start)
+		change.Waits = []string{"c1", "unknown"}
+		next.commit(change)
+	}
+}
+
+func commitWaitsOwn(t *bed) {
+	r := t.owning("a")
+	done := session.Ownership{CallID: "c3", SessionID: "kid", CompletedAt: t.now()}
+	r.commit(session.Change{Waits: []string{"c1", "c3"}, Disown: []string{"c1"}, Own: []session.Ownership{done}})
+	again := waitingOn("c1", "c3")
+	again.Own = owned("c1", "c3") // which opens nothing
+	t.unchanged("a", func() {
+		_, err := t.store().Commit(t.Context(), r.request(again))
+		t.answered(err, t.load("a"), "a commit after them", "c1", "c3")
+	})
 }
 
 func commitOwnership(t *bed) {

@@ -104,6 +104,14 @@ func TestPlantedBugsAreFound(t *testing.T) {
 			planted{sessions: func(s session.Store) session.Store { return stuckSweep{s} }},
 			[]string{"sweeps/pages", "sweeps/pages-vanished"},
 		},
+		"a root that does not know of its tree's calls": {
+			planted{sessions: func(s session.Store) session.Store { return ownWaits{s, false} }},
+			[]string{"commit/waits-tree", "commit/waits-rewind", "commit/waits-own", "races/disown-suspend"},
+		},
+		"a root that looks at its tree's calls before it commits": {
+			planted{sessions: func(s session.Store) session.Store { return ownWaits{s, true} }},
+			[]string{"races/disown-suspend"},
+		},
 		"a sweep without companions": {
 			planted{sessions: func(s session.Store) session.Store { return noCompanions{s} }},
 			[]string{"sweeps/leases-companion"},
@@ -338,6 +346,26 @@ func (s noCompanions) ExpiredLeases(ctx context.Context, request session.SweepRe
 		state, err := s.Tenant(d.Tenant).Load(ctx, d.ID)
 		return err == nil && state.ParentID != ""
 	}), err
+}
+
+// ownWaits commits without regard to the calls of a root's tree, or looks at them
+// in a step of its own.
+type ownWaits struct {
+	session.Store
+	looks bool
+}
+
+func (s ownWaits) Commit(ctx context.Context, c *session.Commit) (*session.Committed, error) {
+	patched := *c
+	patched.Waits = nil
+	for _, callID := range c.Waits {
+		o, err := s.Owner(ctx, c.SessionID, callID)
+		if err != nil || s.looks && !o.CompletedAt.IsZero() {
+			patched.Waits = append(patched.Waits, callID)
+		}
+	}
+	runtime.Gosched()
+	return s.Store.Commit(ctx, &patched)
 }
 
 type everyoneWins struct{ session.Store }

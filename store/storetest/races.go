@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/helixagents/helix/session"
@@ -25,6 +27,7 @@ func raceCases() []testCase {
 		{"settle", "of many results of one call the first stands, and all get it", second, raceSettle},
 		{"submit", "of many answers to one call exactly one is accepted", second, raceSubmit},
 		{"submit-suspend", "an answer against a suspending commit: it is never lost", second, raceSubmitSuspend},
+		{"disown-suspend", "calls of a tree answered against the root's suspending commit: none is lost", second, raceDisownSuspend},
 		{"stop", "many stop requests: one stands, and an abort is never lost", second, raceStop},
 		{"stop-outcome", "a stop against the run's last commit: it stands or is refused, and stops nothing later", second, raceStopOutcome},
 		{"status", "of many compare-and-sets from one status exactly one wins", second, raceStatus},
@@ -326,6 +329,69 @@ func raceSubmitSuspend(t *bed) {
 			t.refused(err, session.ErrAnswered, "the suspending commit")
 		}
 		equal(t, "state of the entry", t.entry(id, "p1").State, session.PendingAnswered)
+	}
+}
+
+// raceDisownSuspend has the root's commit wait on calls that others disown. Whoever
+// disowns looks at the root afterwards: one that finds it running leaves the rest
+// to the commit, which must then be refused because of that call.
+func raceDisownSuspend(t *bed) {
+	for round := range 2 * racers {
+		id := fmt.Sprintf("s%d", round)
+		calls := make([]string, 1+round/2)
+		for i := range calls {
+			calls[i] = fmt.Sprintf("c%d", i)
+		}
+		r := t.running(id)
+		r.commit(session.Change{Own: owned(calls...)})
+		var (
+			begun, done   [racers]atomic.Bool
+			before, after [racers]bool // done before the commit began, begun before it returned
+			left          [racers]bool // to the commit
+		)
+		first := make(chan struct{}) // closed when one is done
+		var once sync.Once
+		errs := t.race(len(calls)+1, func(ctx context.Context, s session.Store, i int) error {
+			if i < len(calls) {
+				begun[i].Store(true)
+				err := s.Disown(ctx, id, calls[i:i+1])
+				done[i].Store(err == nil)
+				once.Do(func() { close(first) })
+				if err != nil {
+					return err
+				}
+				run, err := s.CurrentRun(ctx, id)
+				left[i] = err == nil && run.Status == session.RunRunning
+				return err
+			}
+			if round%4 == 0 { // the others meet it where they may
+				<-first
+			}
+			for j := range done {
+				before[j] = done[j].Load()
+			}
+			_, err := s.Commit(ctx, r.request(waitingOn(calls...)))
+			for j := range begun {
+				after[j] = begun[j].Load()
+			}
+			return err
+		})
+		t.ok(errors.Join(errs[:len(calls)]...), "Disown")
+		var named []string
+		refused := errs[len(calls)]
+		if refused != nil {
+			named = t.refusal(refused, session.ErrAnswered, "the suspending commit").Calls
+		}
+		for i, callID := range calls {
+			switch {
+			case slices.Contains(named, callID):
+				equal(t, "a call that the commit names was being disowned", after[i], true)
+			case before[i]:
+				t.Fatalf("call %s was disowned before the commit began, which ended with %v", callID, refused)
+			case left[i] && refused == nil:
+				t.Fatalf("call %s was disowned while the run was running, and the commit was made", callID)
+			}
+		}
 	}
 }
 

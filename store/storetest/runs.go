@@ -23,6 +23,7 @@ func runCases() []testCase {
 		{"request", "a start with a known request id returns that run and writes nothing", 0, startRequest},
 		{"request-first", "a known request id is found before anything is refused", 0, startRequestFirst},
 		{"rewind", "a start can rewind messages and custom state", 0, startRewind},
+		{"waits", "a start that waits on calls is refused when one of them was answered, and changes nothing", 0, startWaits},
 		{"resumes", "a resume counts", 0, startResumes},
 		{"record", "every field of a run's record round-trips", 0, runRecord},
 		{"missing", "runs that are not there are not found", 0, runsMissing},
@@ -268,6 +269,30 @@ func startRewind(t *bed) {
 	t.begin(start)
 	t.messagesAre("a", "u1", "m1", "u9")
 	t.customIs("a", `{"list":[1,9]}`)
+}
+
+func startWaits(t *bed) {
+	for i, w := range waited {
+		id := fmt.Sprintf("s%d", i)
+		t.owning(id).finish(session.RunInterrupted)
+		start := t.startOf(id, "run-2")
+		start.Waits = w.on
+		if w.answered == nil {
+			t.begin(start)
+			continue
+		}
+		t.unchanged(id, func() {
+			_, err := t.store().StartRun(t.Context(), start)
+			t.answered(err, t.load(id), fmt.Sprintf("a start that waits on %v", w.on), w.answered...)
+		})
+		_, err := t.store().Run(t.Context(), id, "run-2")
+		t.refused(err, session.ErrNotFound, "the run that was refused")
+		start.Waits = []string{"c1"}
+		t.begin(start)
+	}
+	start := createAndStart(blank("new"), "run-1")
+	start.Waits, start.Own = []string{"c1"}, owned("c1")
+	t.begin(start)
 }
 
 func startResumes(t *bed) {

@@ -19,6 +19,7 @@ func togetherCases() []testCase {
 		{"missing", "a commit whose stream is not there does not stand", 0, togetherMissing},
 		{"gap", "a commit whose chunks leave a gap does not stand", 0, togetherGap},
 		{"too-large", "a commit with a chunk over the limit does not stand", 0, togetherTooLarge},
+		{"answered", "a commit with chunks that waits on a call that was answered is refused", 0, togetherAnswered},
 		{"other-stream", "a sub-agent commits with chunks of its root's stream", 0, togetherOtherStream},
 		{"race", "of concurrent commits with chunks by different owners one stands, with its chunks", 0, togetherRace},
 	}
@@ -130,6 +131,22 @@ func togetherTooLarge(t *bed) {
 	_, _, err := t.Backend.Commit(t.Context(), r.with(1, chunk))
 	t.refused(err, session.ErrTooLarge, "a commit with a chunk over the limit")
 	t.stands(r, r.version)
+}
+
+func togetherAnswered(t *bed) {
+	r := t.owning("a")
+	t.open("a", producer("a", r.fence.Epoch))
+	commit := r.with(1, text("x"))
+	commit.Waits = []string{"c1", "d1", "p1", "p2"}
+	t.unchanged("a", func() {
+		_, _, err := t.Backend.Commit(t.Context(), commit)
+		t.answered(err, t.load("a"), "a commit with chunks", "d1", "p1")
+	})
+	commit.Waits = []string{"c1", "p2", "unknown"}
+	_, last, err := t.Backend.Commit(t.Context(), commit) // its chunks may be there already
+	t.ok(err, "a commit that waits on open calls")
+	equal(t, "sequence returned", last, 1)
+	t.stands(r, r.version+1, "x")
 }
 
 func togetherOtherStream(t *bed) {

@@ -469,12 +469,12 @@ end
 
 -- Waits --------------------------------------------------------------------------------------------------------------
 
--- calls that must not have been answered
+-- calls that must not have been answered, whether they are the session's own or of a root's tree
 check.waits = function(first, last)
   local answered = { 'answered' }
   for i = first, last do
     local state = call('HGET', K.w, A[i] .. '\0s') or call('HGET', K.v, A[i] .. '\0s')
-    if state and state ~= 'waiting' then answered[#answered + 1] = A[i] end
+    if (state and state ~= 'waiting') or call('HGET', K.o, A[i] .. '\0') then answered[#answered + 1] = A[i] end
   end
   if #answered > 1 then return refuse(answered) end
 end
