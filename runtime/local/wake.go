@@ -34,7 +34,7 @@ func (r *Runtime) expireCall(ctx context.Context, due session.Due) {
 
 // expireSession ends a session whose time is up.
 func (r *Runtime) expireSession(ctx context.Context, due session.Due) {
-	if _, err := r.handler.Agent(due.Agent); err != nil {
+	if r.known(due.Agent) == nil {
 		return
 	}
 	err := r.handler.Expire(ctx, due)
@@ -82,11 +82,16 @@ func (r *Runtime) deliver(ctx context.Context, wake session.Wake) {
 // ours reports whether a session's agent is known here.
 func (r *Runtime) ours(ctx context.Context, key session.Key) bool {
 	state, err := r.cfg.Backend.Sessions().Tenant(key.Tenant).Load(ctx, key.ID)
+	return err == nil && r.known(state.Agent) != nil
+}
+
+// known finds an agent that is registered here, or nil.
+func (r *Runtime) known(name string) *helix.Agent {
+	agent, err := r.handler.Agent(name)
 	if err != nil {
-		return false
+		return nil
 	}
-	_, err = r.handler.Agent(state.Agent)
-	return err == nil
+	return agent
 }
 
 // goOn goes on with a session that waits, if what it waits for is there, or with a
@@ -101,8 +106,8 @@ func (r *Runtime) goOn(ctx context.Context, key session.Key) error {
 	if err != nil {
 		return err
 	}
-	agent, unknown := r.handler.Agent(state.Agent)
-	if unknown != nil || run.Runtime != Name || run.Status == session.RunRunning || state.Status == session.Paused {
+	agent := r.known(state.Agent)
+	if agent == nil || run.Runtime != Name || run.Status == session.RunRunning || state.Status == session.Paused {
 		return nil
 	}
 	request := engine.OpenRequest{Agent: agent, Tenant: key.Tenant, SessionID: key.ID}
