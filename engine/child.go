@@ -98,7 +98,7 @@ func (h *Handler) OpenChild(ctx context.Context, e Effect) (*Opened, error) {
 	if f := t.flight; f != nil && f.step == e.Step && t.ended == nil {
 		c = f.call(e.CallID)
 	}
-	over := c == nil || c.settled != nil || c.Rejected != nil || t.stop != nil
+	over := c == nil || c.settled != nil || c.Rejected != nil
 	if !over && c.child == nil {
 		c.child = &waitingChild{began: h.cfg.Now()}
 	}
@@ -147,7 +147,7 @@ func (t *turn) openSubAgent(ctx context.Context, e Effect, c *call) (*Opened, er
 	if !errors.Is(err, session.ErrNotFound) {
 		return nil, err
 	}
-	if !t.beforeAgent(ctx, e, c) {
+	if t.stopRequest() != nil || !t.beforeAgent(ctx, e, c) {
 		return nil, nil
 	}
 	message, err := sub.Message(c.part.Input)
@@ -241,10 +241,10 @@ func (t *turn) takeUp(ctx context.Context, c *call, state *session.State) (*Open
 		return t.h.takeOver(ctx, session.Due{
 			Key: session.Key{Tenant: t.key.Tenant, ID: state.ID}, Agent: state.Agent, RunID: run.ID, Lease: state.Lease,
 		}, true)
-	case state.Status == session.Failed && state.FailureReason == session.FailureParentSuspended:
+	case state.Status == session.Failed && state.FailureReason == session.FailureParentSuspended && t.stopRequest() == nil:
 		return t.openChild(ctx, c, false, OpenRequest{Kind: session.RunRetry, Agent: agent})
-	case !run.Status.Suspended() || state.Status != session.Active:
-		return nil, nil // it has come to an end
+	case !run.Status.Suspended() || state.Status != session.Active || t.stopRequest() != nil:
+		return nil, nil // it has come to an end, or is brought to one
 	}
 	now, err := t.sessions.Now(ctx)
 	if err != nil {
@@ -294,7 +294,13 @@ func (t *turn) childResult(
 	case run != nil && run.Status == session.RunCompleted:
 		return t.concluded(ctx, e, c, render(run.Outcome), nil), nil
 	case stop != nil:
-		return t.concluded(ctx, e, c, nil, stoppedCall(stop)), nil
+		why := stoppedCall(stop)
+		if run != nil && c.owns() {
+			if err := t.h.abandon(ctx, t.sessions, c.Child, why); err != nil {
+				return nil, err
+			}
+		}
+		return t.concluded(ctx, e, c, nil, why), nil
 	case run == nil:
 		return t.concluded(ctx, e, c, nil, toolError(session.CodeSubAgent, "%s was never started", c.Tool)), nil
 	case run.Status == session.RunRunning:

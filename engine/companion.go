@@ -98,6 +98,7 @@ type companionCall struct {
 	reason   string
 	spawns   bool // it makes the reference
 	consults bool // it gives the companion something to do
+	opened   bool // a turn of the companion was begun for it
 	queued   bool // the companion takes the message in when it comes to it
 }
 
@@ -238,6 +239,7 @@ func (t *turn) openCompanion(ctx context.Context, e Effect, c *call) (*Opened, e
 	}
 	_, err = t.sessions.RunByRequest(ctx, c.Child, c.ID)
 	if err == nil { // the call has begun before
+		c.companion.opened = true
 		if c.companion.blocking {
 			return t.takeUp(ctx, c, state)
 		}
@@ -266,7 +268,7 @@ func (t *turn) openCompanion(ctx context.Context, e Effect, c *call) (*Opened, e
 
 // consult begins a turn of the companion.
 func (t *turn) consult(ctx context.Context, e Effect, c *call) (*Opened, error) {
-	if !t.beforeAgent(ctx, e, c) {
+	if t.stopRequest() != nil || !t.beforeAgent(ctx, e, c) {
 		return nil, nil
 	}
 	agent, err := t.h.Agent(c.companion.agent)
@@ -278,7 +280,9 @@ func (t *turn) consult(ctx context.Context, e Effect, c *call) (*Opened, error) 
 			return nil, err
 		}
 	}
-	return t.startChild(ctx, c, agent, session.UserText(c.companion.message), !c.companion.blocking)
+	opened, err := t.startChild(ctx, c, agent, session.UserText(c.companion.message), !c.companion.blocking)
+	c.companion.opened = opened != nil
+	return opened, err
 }
 
 func (t *turn) markChild(ctx context.Context, c *call, status session.ChildStatus) error {
@@ -334,6 +338,8 @@ func (t *turn) companionResult(ctx context.Context, e Effect, c *call) (*settled
 	switch {
 	case c.Tool == helix.TerminateChildTool:
 		return t.terminate(ctx, e, c)
+	case cc.consults && !cc.blocking && t.stopRequest() != nil && !cc.queued && !cc.opened:
+		return t.concluded(ctx, e, c, nil, stoppedCall(t.stopRequest())), nil
 	case cc.consults && !cc.blocking:
 		status := "running"
 		if cc.queued {

@@ -10,7 +10,7 @@ import (
 // gateWaits refuses a turn of a session that waits, unless it has something to go
 // on with, or goes on without.
 func (h *Handler) gateWaits(ctx context.Context, sessions session.Store, req *OpenRequest, state *session.State) error {
-	waits := state.SuspendedStep != "" && (state.Status == session.Active || state.Status == session.Paused)
+	waits := state.SuspendedStep != "" && state.Status == session.Active // one that is paused is let go on, and suspends again
 	if !waits || req.Stop != nil || req.Input.AbandonPending || req.Resume.Checkpoint != "" {
 		return nil
 	}

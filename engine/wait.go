@@ -249,7 +249,7 @@ func (t *turn) gather(ctx context.Context, e Effect) (Result, error) {
 	f := t.flight
 	t.tellStart(ctx)
 	for range gatherTries {
-		if t.stopRequest() != nil {
+		if t.stopRequest() != nil || !f.waiting() {
 			return Result{}, nil // the step's commit answers what is left
 		}
 		ready, waiting, err := t.look(ctx, f)
@@ -268,6 +268,11 @@ func (t *turn) gather(ctx context.Context, e Effect) (Result, error) {
 		t.reconsider(f)
 	}
 	return Result{}, session.ErrUnavailable.WithMessage("answers keep coming in")
+}
+
+// waiting reports whether a call of the step has not been answered.
+func (f *flight) waiting() bool {
+	return slices.ContainsFunc(f.calls, func(c *call) bool { return c.settled == nil && waitsFor(c.Kind) })
 }
 
 // look settles the calls that have been answered and tells which of the rest can
