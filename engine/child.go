@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/helixagents/helix"
@@ -379,16 +380,24 @@ func (t *turn) childReady(ctx context.Context, c *call, now time.Time) (bool, er
 func (t *turn) settledRefs(f *flight) []session.ChildRef {
 	var refs []session.ChildRef
 	for _, c := range f.calls {
-		if c.settled == nil || c.Child == "" || c.Rejected != nil || !forAgent(c.Kind) || !c.owns() {
+		if c.settled == nil || c.Child == "" || c.Rejected != nil || !forAgent(c.Kind) || !(c.owns() || t.awaits(c)) {
 			continue
 		}
 		ref := c.ref(t.run.ID)
-		if ref.Status = session.ChildCompleted; c.settled.err != nil {
+		switch err := c.settled.err; {
+		case err == nil:
+			ref.Status = session.ChildCompleted
+		case c.owns() || err.Code == session.CodeSubAgent:
 			ref.Status = session.ChildFailed
 		}
 		refs = append(refs, ref)
 	}
 	return refs
+}
+
+// awaits reports whether the run before suspended until the call's agent ends.
+func (t *turn) awaits(c *call) bool {
+	return slices.ContainsFunc(t.state.AwaitingChildren, func(ref session.ChildRef) bool { return ref.SessionID == c.Child })
 }
 
 // owns reports whether the call's end is that of its agent's work.

@@ -17,11 +17,11 @@ type notebook struct {
 func demoAgent(pace time.Duration) *helix.Agent {
 	return &helix.Agent{
 		Name:         "demo",
-		Description:  "Tells the time, calculates, and remembers.",
+		Description:  "Tells the time, calculates, remembers, and asks before it forgets.",
 		Instructions: "You are a friendly assistant. Use the tools for the time, for arithmetic and for notes.",
 		Model:        scripted.Demo(scripted.DemoConfig{Delay: pace}),
 		State:        helix.StateOf(notebook{}),
-		Tools:        []helix.Tool{clock, calculate, remember, recall},
+		Tools:        []helix.Tool{clock, calculate, remember, recall, forget, choose},
 	}
 }
 
@@ -62,4 +62,23 @@ var recall = helix.Tool{
 	Execute: helix.Func(func(_ context.Context, call *helix.Call, _ struct{}) ([]string, error) {
 		return helix.State[notebook](call).Notes, nil
 	}),
+}
+
+// forget needs the user's consent: what is forgotten is gone.
+var forget = helix.Tool{
+	Name: scripted.DemoForget, Description: "Throw away all notes.", Idempotent: true, Approval: helix.ApproveAlways,
+	Execute: helix.Func(func(_ context.Context, call *helix.Call, _ struct{}) (string, error) {
+		helix.Update(call, func(n *notebook) { n.Notes = []string{} })
+		return "forgotten", nil
+	}),
+}
+
+type choice struct {
+	Question string   `json:"question"`
+	Options  []string `json:"options"`
+}
+
+// choose is carried out by whoever sits at the terminal.
+var choose = helix.Tool{
+	Name: scripted.DemoChoose, Description: "Let the user choose one of several options.", Execute: helix.OnClient[choice](),
 }

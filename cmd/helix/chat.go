@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -28,6 +29,7 @@ const (
 var (
 	errTerminated = errors.New("terminated")
 	errTurnFailed = errors.New("a turn failed")
+	errWaits      = errors.New("the session waits for an answer")
 )
 
 type chatOptions struct {
@@ -53,6 +55,9 @@ which begins if there is none of that id. The file is helix.db in the directory
 $XDG_DATA_HOME/helix, or ~/.local/share/helix, or, without a home, ./helix-data;
 --data names another directory, a file, or a server, such as
 postgres://user@host/database or redis://host:6379.
+
+Some calls ask you: to approve them, or for what only you can tell. A question that
+is left open is asked again by the next start.
 
 Ctrl-C stops an answer; at the prompt, Ctrl-C, Ctrl-D or /quit ends the program.
 A second Ctrl-C while an answer is being stopped ends it at once. Without a
@@ -86,6 +91,7 @@ type chat struct {
 	lines    <-chan string
 	signals  <-chan os.Signal
 	failed   bool // some turn
+	waits    bool // the session, for an answer
 }
 
 func runChat(ctx context.Context, opts chatOptions, signals <-chan os.Signal) error {
@@ -106,11 +112,13 @@ func runChat(ctx context.Context, opts chatOptions, signals <-chan os.Signal) er
 	if err != nil {
 		return err
 	}
-	c.signals = signals
+	c.signals, c.lines = signals, readLines(os.Stdin)
 	err = c.open(ctx, opts.session, shown(address))
-	if err == nil {
-		c.lines = readLines(os.Stdin)
+	switch {
+	case err == nil:
 		err = c.loop(ctx)
+	case errors.Is(err, errQuit):
+		err = c.verdict()
 	}
 	return errors.Join(err, c.close(ctx, errors.Is(err, errTerminated)))
 }
@@ -168,8 +176,12 @@ func (c *chat) loop(ctx context.Context) error {
 
 // verdict is what a script that pipes messages in is told by the exit code.
 func (c *chat) verdict() error {
-	if c.failed && !c.screen.interactive {
+	switch {
+	case c.screen.interactive:
+	case c.failed:
 		return errTurnFailed
+	case c.waits:
+		return errWaits
 	}
 	return nil
 }
@@ -191,6 +203,9 @@ func (c *chat) turn(ctx context.Context, begin func() (helix.Run, error)) error 
 				return err
 			}
 			continue
+		}
+		if errors.Is(err, helix.ErrAwaitingInput) {
+			return fmt.Errorf("%w; /answer gives one, /abandon goes on without", errWaits)
 		}
 		if err != nil {
 			return err
@@ -227,11 +242,12 @@ func (c *chat) follow(ctx context.Context, run helix.Run, withInput bool) error 
 		defer close(watched)
 		c.watch(ctx, run, ended, cancel)
 	}()
-	defer func() {
+	stop := sync.OnceFunc(func() {
 		close(ended)
 		<-watched
-		cancel(nil)
-	}()
+	})
+	defer cancel(nil)
+	defer stop()
 	view := turnView{screen: c.screen, withInput: withInput}
 	for item, err := range run.Stream(ctx) {
 		if err != nil {
@@ -244,7 +260,12 @@ func (c *chat) follow(ctx context.Context, run helix.Run, withInput bool) error 
 		return cause(ctx, err)
 	}
 	c.screen.end()
-	if res.Status == helix.Failed {
+	c.waits = res.Status.Suspended()
+	switch {
+	case c.waits:
+		stop()
+		return c.answer(ctx)
+	case res.Status == helix.Failed:
 		c.failed = true
 		c.screen.error(res.Error)
 		c.screen.note("/retry tries again.")

@@ -69,13 +69,8 @@ func TestCommands(t *testing.T) {
 	p := start(t, "chat", "--data", data, "--pace", "0")
 	p.enter("/help", "/history", "/retry", "/sessions", "what is 1+1", "/retry", "/new", "what is 2+2", "/new", "what is 3+3",
 		"/sessions", "/open chat-2", "/open chat-9", "/open", "/quit now", "/bogus", "/history", "what is 4+4", "/history")
-	if err := p.stdin.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if code := p.wait(); code != exitFailure { // commands failed, which a script wants to know
-		t.Errorf("exit code %d", code)
-	}
-	out, notes := p.out.String(), p.err.String()
+	out := p.finishWith(exitFailure) // commands failed, which a script wants to know
+	notes := p.err.String()
 	for _, want := range []string{
 		"/retry         run a failed turn again", "  chat    turn 1  completed  ", "* chat-3  turn 1  completed  ",
 		"> what is 2+2\nLet me see. \n→ calculate {\"expression\":\"2+2\"}\n← 4\n2+2 = 4\n> what is 4+4\n",
@@ -226,6 +221,50 @@ func TestTerminatedTurnGoesOn(t *testing.T) {
 	}
 	if !strings.Contains(p.err.String(), `msg="run taken over"`) {
 		t.Errorf("the log does not say so:\n%s", p.err)
+	}
+}
+
+// What a call asks is asked in the terminal; a question that was left open is asked
+// again by the next start, and answered there.
+func TestQuestions(t *testing.T) {
+	t.Parallel()
+	data := t.TempDir()
+	p := start(t, "chat", "--data", data, "--pace", "0")
+	p.enter("remember that tea is hot", "forget everything", "perhaps", "n I like it",
+		"choose between tea, milk and coffee", "9", "milk", "forget everything")
+	out := p.finishWith(exitFailure) // a script is told that the last turn did not end
+	notes := p.err.String()
+	for _, want := range []string{
+		"← error: the call was not approved by the user: I like it\n", "← milk\nSo it is milk.\n",
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("it did not say %q:\n%s", want, out)
+		}
+	}
+	for _, want := range []string{
+		"Approve forget {}? y, or n and why", "Please enter y or n", "Which one? 1 tea, 2 milk, 3 coffee",
+		"Please enter one of the options", "It waits for your answer. /answer asks again",
+	} {
+		if !strings.Contains(notes, want) {
+			t.Errorf("it did not note %q:\n%s", want, notes)
+		}
+	}
+
+	p = start(t, "chat", "--data", data, "--pace", "0")
+	p.enter("/later", "hello", "/answer", "y", "what do you remember", "/answer")
+	out, notes = p.finishWith(exitFailure), p.err.String()
+	if !strings.HasSuffix(out, "→ forget {}\n← forgotten\nIt is all forgotten.\nLet me see. \n→ recall {}\n← []\nI remember nothing yet.\n") {
+		t.Errorf("the next start said\n%s", out)
+	}
+	if strings.Count(notes, "Approve forget {}?") != 2 || !strings.Contains(notes, "error: the session waits for an answer; /answer gives one") ||
+		!strings.Contains(notes, "error: the session waits for nothing") {
+		t.Errorf("it noted\n%s", notes)
+	}
+
+	p = start(t, "chat", "--data", data, "--pace", "0")
+	p.enter("choose a or b", "/later", "/abandon what is 2+2", "/abandon")
+	if out := p.finishWith(exitFailure); !strings.HasSuffix(out, "2+2 = 4\n") {
+		t.Errorf("it did not go on without an answer:\n%s%s", out, p.err)
 	}
 }
 

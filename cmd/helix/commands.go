@@ -20,6 +20,8 @@ const help = `Say something, or:
   /help          show this
   /history       show the whole conversation
   /retry         run a failed turn again, or go on with one that was stopped
+  /answer        answer what the session waits for
+  /abandon TEXT  say something without answering first
   /new           begin another session
   /sessions      list the sessions
   /open ID       go on with another session
@@ -38,6 +40,12 @@ func (c *chat) enter(ctx context.Context, line string) error {
 	switch {
 	case name == "/open" && argument != "":
 		return c.switchTo(ctx, argument)
+	case name == "/abandon" && argument != "":
+		return c.turn(ctx, func() (helix.Run, error) {
+			return c.rt.Execute(ctx, c.agent, helix.Input{SessionID: c.id, Message: helix.UserText(argument), AbandonPending: true})
+		})
+	case name == "/abandon":
+		return errors.New("/abandon needs something to say instead")
 	case name == "/open":
 		return errors.New("/open needs the id of a session; /sessions lists them")
 	case argument != "":
@@ -50,6 +58,8 @@ func (c *chat) enter(ctx context.Context, line string) error {
 		return c.history(ctx, 0)
 	case "/retry":
 		return c.retry(ctx)
+	case "/answer":
+		return c.answerAgain(ctx)
 	case "/new":
 		return c.begin(ctx)
 	case "/sessions":
@@ -130,6 +140,8 @@ func (c *chat) goOn(ctx context.Context, state *session.State) error {
 		c.screen.note("That turn failed: %v. /retry tries again.", state.Error)
 	case session.Interrupted:
 		c.screen.note("That turn was stopped. /retry goes on with it.")
+	case session.Active:
+		return c.answer(ctx)
 	}
 	return nil
 }

@@ -152,11 +152,17 @@ func (p *program) wait() int {
 // finish closes the input and expects a clean end.
 func (p *program) finish() string {
 	p.t.Helper()
+	return p.finishWith(0)
+}
+
+// finishWith is finish for a program that is to leave with a certain exit code.
+func (p *program) finishWith(want int) string {
+	p.t.Helper()
 	if err := p.stdin.Close(); err != nil && !errors.Is(err, os.ErrClosed) {
 		p.t.Fatal(err)
 	}
-	if code := p.wait(); code != 0 {
-		p.t.Fatalf("exit code %d:\n%s%s", code, p.out, p.err)
+	if code := p.wait(); code != want {
+		p.t.Fatalf("exit code %d, want %d:\n%s%s", code, want, p.out, p.err)
 	}
 	return p.out.String()
 }

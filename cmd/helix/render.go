@@ -9,6 +9,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/stream"
 )
@@ -106,6 +107,33 @@ func (s *screen) prompt() {
 	if s.interactive {
 		s.end()
 		fmt.Fprint(s.out, "\n"+s.styled(bold, "> "))
+	}
+}
+
+// question shows what a call asks of the user.
+func (s *screen) question(p *session.Pending) {
+	var in choice
+	switch {
+	case p.Kind == session.PendingApproval:
+		s.aside(bold, "Approve "+p.Tool+" "+oneLine(string(p.Input))+"? y, or n and why")
+	case json.Unmarshal(p.Input, &in) == nil && len(in.Options) > 0:
+		options := make([]string, len(in.Options))
+		for i, option := range in.Options {
+			options[i] = fmt.Sprintf("%d %s", i+1, oneLine(option))
+		}
+		s.aside(bold, oneLine(in.Question)+" "+strings.Join(options, ", "))
+	default:
+		s.aside(bold, p.Tool+" asks you: "+oneLine(string(p.Input)))
+	}
+	if !p.Deadline.IsZero() {
+		s.note("There is time until %s. /later leaves it open.", p.Deadline.Local().Format("2 January 15:04"))
+	}
+}
+
+// ask asks for an answer.
+func (s *screen) ask() {
+	if s.interactive {
+		fmt.Fprint(s.out, s.styled(bold, "? "))
 	}
 }
 
@@ -218,6 +246,8 @@ func (v *turnView) show(item stream.Item) {
 		} else {
 			v.screen.result(c.Tool, c.Result, v.calls > 1)
 		}
+	case stream.SubAgentStart:
+		v.screen.line(dim, "⤷ "+strings.TrimPrefix(c.Tool, helix.SubAgentPrefix))
 	case stream.StepDiscarded:
 		v.discarded(c)
 	case stream.RunInterrupted:

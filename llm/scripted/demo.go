@@ -19,6 +19,8 @@ const (
 	DemoCalculate = "calculate" // {"expression": "2 * (3 + 4)"}
 	DemoRemember  = "remember"  // {"note": "…"}
 	DemoRecall    = "recall"    // {}
+	DemoForget    = "forget"    // {}
+	DemoChoose    = "choose"    // {"question": "…", "options": ["…", "…"]}
 )
 
 // DemoConfig configures [Demo].
@@ -73,6 +75,9 @@ var (
 	greeting   = regexp.MustCompile(`(?i)\b(hello|hi|hey|good (morning|afternoon|evening))\b`)
 	asksTime   = regexp.MustCompile(`(?i)\b(time|clock|date|today|what day)\b`)
 	takesNote  = regexp.MustCompile(`(?is)^\s*(?:please\s+)?(?:remember|note)\b(?:\s+that\b)?[\s:,]*(.+)`)
+	forgets    = regexp.MustCompile(`(?i)\bforget\b`)
+	chooses    = regexp.MustCompile(`(?is)\b(?:choose|decide)\b(?:\s+between\b)?\s+(.+?)\s+(?:or|and)\s+(.+?)[\s.?!]*$`)
+	commas     = regexp.MustCompile(`\s*,\s*`)
 	asksNotes  = regexp.MustCompile(`(?i)\b(recall|notes|remember|told)\b`)
 	expression = regexp.MustCompile(`[-(\s]*\d[\d\s.()*/%^+-]*`)
 	operation  = regexp.MustCompile(`[\d)]\s*[-+*/%^]\s*[-(\s]*\d`)
@@ -82,6 +87,13 @@ var (
 func wanted(words string) []Part {
 	if note := takesNote.FindStringSubmatch(words); note != nil {
 		return []Part{Calling(DemoRemember, map[string]string{"note": strings.TrimSpace(note[1])})}
+	}
+	if forgets.MatchString(words) {
+		return []Part{Calling(DemoForget, nil)}
+	}
+	if choice := chooses.FindStringSubmatch(words); choice != nil {
+		options := append(commas.Split(choice[1], -1), choice[2])
+		return []Part{Calling(DemoChoose, map[string]any{"question": "Which one?", "options": options})}
 	}
 	if asksNotes.MatchString(words) {
 		return []Part{Calling(DemoRecall, nil)}
@@ -105,7 +117,9 @@ func introduction(offered func(string) bool) string {
 	for _, try := range []struct{ tool, words string }{
 		{DemoClock, `"What time is it?"`},
 		{DemoCalculate, `"What is 6 * 7?"`},
+		{DemoChoose, `"Choose between tea and coffee."`},
 		{DemoRemember, `"Remember that the compass points north."`},
+		{DemoForget, `"Forget everything."`},
 		{DemoRecall, `"What do you remember?"`},
 	} {
 		if offered(try.tool) {
@@ -154,6 +168,10 @@ func report(messages []session.Message, results []session.Part) string {
 			lines = append(lines, asked(messages, result.CallID)+" = "+shown)
 		case result.Tool == DemoRemember:
 			lines = append(lines, "I will remember that.")
+		case result.Tool == DemoForget:
+			lines = append(lines, "It is all forgotten.")
+		case result.Tool == DemoChoose:
+			lines = append(lines, "So it is "+shown+".")
 		case result.Tool == DemoRecall && shown == "":
 			lines = append(lines, "I remember nothing yet.")
 		case result.Tool == DemoRecall:

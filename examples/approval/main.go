@@ -1,0 +1,117 @@
+// Approval: one process asks, another one answers, a third one goes on.
+//
+// The program starts copies of itself that share nothing but a SQLite file. The
+// first runs an agent whose tool needs a person's approval: its run suspends, and
+// the process ends. The second, an hour later as it were, answers for two people;
+// the tool's own policy lets only one of them decide. The third goes on: the tool
+// runs there, once, with the very input that was approved.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/llm/scripted"
+	"github.com/helixagents/helix/runtime/local"
+	"github.com/helixagents/helix/store/sqlite"
+)
+
+const sessionID = "invoice-17"
+
+type payment struct {
+	To     string `json:"to"`
+	Amount int    `json:"amount"`
+}
+
+var clerk = &helix.Agent{
+	Name: "clerk",
+	Tools: []helix.Tool{{
+		Name: "pay", Description: "Pay an invoice.",
+		Execute: helix.Func(func(_ context.Context, _ *helix.Call, in payment) (string, error) {
+			fmt.Printf("   paying %d to %s\n", in.Amount, in.To)
+			return "paid", nil
+		}),
+		Approval: helix.ApproveWhen(func(_ context.Context, in payment) (bool, error) { return in.Amount >= 100, nil }),
+		Approver: func(_ context.Context, answer *helix.Answer) error {
+			if answer.By.ID != "cfo" {
+				return errors.New("only the cfo decides on payments")
+			}
+			return nil
+		},
+	}},
+	Model: scripted.New(
+		scripted.Call("pay", payment{To: "Acme", Amount: 5000}),
+		scripted.Text("The invoice is paid."),
+	).ByPosition(),
+}
+
+func main() {
+	ctx := context.Background()
+	if len(os.Args) == 3 {
+		work(ctx, os.Args[1], os.Args[2])
+		return
+	}
+	dir, err := os.MkdirTemp("", "helix-approval-")
+	check(err)
+	defer func() { _ = os.RemoveAll(dir) }()
+	self, err := os.Executable()
+	check(err)
+	for _, part := range []string{"ask", "answer", "go on"} {
+		fmt.Printf("A process to %s:\n", part)
+		cmd := exec.CommandContext(ctx, self, part, dir)
+		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+		check(cmd.Run())
+	}
+}
+
+// work is what one of the processes does.
+func work(ctx context.Context, part, dir string) {
+	db, err := sqlite.Open(filepath.Join(dir, "helix.db"))
+	check(err)
+	defer db.Close()
+	rt, err := local.New(local.Config{Backend: db, Agents: []*helix.Agent{clerk}})
+	check(err)
+	defer rt.Close(ctx)
+	switch part {
+	case "ask":
+		run, err := rt.Execute(ctx, clerk, helix.Input{SessionID: sessionID, Message: helix.UserText("Pay invoice 17.")})
+		check(err)
+		show(ctx, run)
+	case "answer":
+		waiting, err := rt.Waiting(ctx, sessionID)
+		check(err)
+		for _, p := range waiting {
+			fmt.Printf("   %s %s waits for approval\n", p.Tool, p.Input)
+			yes := helix.Approve(p.CallID, p.ApprovalID).Seen(p.Tool, p.Input)
+			_, err := rt.Submit(ctx, sessionID, yes.By(helix.User{ID: "intern"}))
+			fmt.Println("   the intern is refused:", errors.Is(err, helix.ErrNotAllowed))
+			for range 2 { // a click too many does no harm
+				out, err := rt.Submit(ctx, sessionID, yes.By(helix.User{ID: "cfo"}))
+				check(err)
+				fmt.Println("   the cfo's answer is", out.Outcome, out.Continuation)
+			}
+		}
+	case "go on":
+		run, err := rt.Resume(ctx, clerk, sessionID, helix.ResumeOptions{})
+		check(err)
+		show(ctx, run)
+	}
+}
+
+func show(ctx context.Context, run helix.Run) {
+	res, err := run.Result(ctx)
+	check(err)
+	fmt.Println("   the run is", res.Status, res.Text)
+}
+
+func check(err error) {
+	if err != nil {
+		log.Fatal(err)
+	}
+}
