@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -273,6 +274,13 @@ func (h *Handler) Expire(ctx context.Context, due session.Due) error {
 	state, err := sessions.Load(ctx, due.ID)
 	if err != nil {
 		return err
+	}
+	run, err := sessions.CurrentRun(ctx, due.ID)
+	if err != nil && !errors.Is(err, session.ErrNotFound) {
+		return err
+	}
+	if run != nil && run.Status == session.RunRunning {
+		return nil
 	}
 	for _, ref := range state.AwaitingChildren {
 		if err := h.abandon(ctx, sessions, ref.SessionID, why); err != nil {

@@ -103,13 +103,14 @@ func lateText(late *lateAnswer) string {
 	return fmt.Sprintf("Notice: the call of %s that had timed out has been answered since; %s.", late.Tool, answer)
 }
 
-// Deliver sees to a wake: a companion's end is told to the agent that called on it,
-// and a session that has something to go on with is given back, to be gone on with.
+// Deliver sees to a wake: a companion's end is told to the agent that called on it.
+// It gives the session that may have something to go on with, or nil. Once that was
+// seen to the wake is [Handler.Delivered].
 func (h *Handler) Deliver(ctx context.Context, wake session.Wake) (*session.Key, error) {
 	sessions := h.cfg.Backend.Sessions().Tenant(wake.Tenant)
 	state, err := sessions.Load(ctx, wake.SessionID)
 	if errors.Is(err, session.ErrNotFound) {
-		return nil, sessions.DeleteWake(ctx, wake)
+		return nil, nil
 	}
 	if err != nil {
 		return nil, err
@@ -119,10 +120,12 @@ func (h *Handler) Deliver(ctx context.Context, wake session.Wake) (*session.Key,
 			return nil, err
 		}
 	}
-	if err := sessions.DeleteWake(ctx, wake); err != nil {
-		return nil, err
-	}
 	return &session.Key{Tenant: state.Tenant, ID: headOf(state)}, nil
+}
+
+// Delivered removes a wake.
+func (h *Handler) Delivered(ctx context.Context, wake session.Wake) error {
+	return h.cfg.Backend.Sessions().Tenant(wake.Tenant).DeleteWake(ctx, wake)
 }
 
 // tellParent notes a companion's end with the session that called on it. A call

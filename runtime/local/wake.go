@@ -74,6 +74,9 @@ func (r *Runtime) deliver(ctx context.Context, wake session.Wake) {
 	if err == nil && key != nil {
 		err = r.goOn(ctx, *key)
 	}
+	if err == nil {
+		err = r.handler.Delivered(ctx, wake)
+	}
 	if err != nil {
 		r.sweepFailed(ctx, "wake "+wake.SessionID, err)
 	}
