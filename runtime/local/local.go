@@ -429,7 +429,7 @@ func (r *Runtime) settleClose(ctx context.Context, due session.Due) {
 }
 
 func (r *Runtime) sweepFailed(ctx context.Context, what string, err error) {
-	if ctx.Err() == nil {
+	if ctx.Err() == nil && !errors.Is(err, session.ErrClosed) { // a runtime that closes leaves it to others
 		r.log.WarnContext(ctx, "sweep failed", "what", what, "error", err)
 	}
 }

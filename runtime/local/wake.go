@@ -126,7 +126,7 @@ func (r *Runtime) goOn(ctx context.Context, key session.Key) error {
 	_, err = x.start(ctx, request, true)
 	switch {
 	case errors.Is(err, session.ErrAwaitingInput), errors.Is(err, session.ErrAlreadyRunning), errors.Is(err, session.ErrStale),
-		errors.Is(err, session.ErrNotResumable), errors.Is(err, session.ErrClosed):
+		errors.Is(err, session.ErrNotResumable):
 		return nil // there is nothing to go on with, or somebody else does
 	}
 	return err
