@@ -367,9 +367,6 @@ func (t *turn) childReady(ctx context.Context, c *call, now time.Time) (bool, er
 	if c.child == nil {
 		c.child = &waitingChild{began: t.h.cfg.Now()}
 	}
-	if err := t.recallCompanion(ctx, c); err != nil {
-		return false, err
-	}
 	ref := c.ref(t.run.ID)
 	tree, err := t.h.awaited(ctx, t.sessions, &ref, now)
 	c.child.pending = tree.pending

@@ -205,28 +205,32 @@ func ask(c *call, agent string, blocking bool) *companionCall {
 	return cc
 }
 
-// recallCompanion finds out what a call that is in the store asks of a companion.
-func (t *turn) recallCompanion(ctx context.Context, c *call) error {
-	if c.Kind != session.CallCompanion || c.companion != nil || c.Child == "" {
-		return nil
+// recallCompanions finds out what the calls of a step that is in the store ask of
+// companions.
+func (t *turn) recallCompanions(ctx context.Context, f *flight) error {
+	var refs []session.ChildRef
+	for _, c := range f.calls {
+		if c.Kind != session.CallCompanion || c.Child == "" {
+			continue
+		}
+		if refs == nil {
+			var err error
+			refs, err = retry(ctx, func() ([]session.ChildRef, error) { return t.sessions.Children(ctx, t.key.ID) })
+			if err != nil {
+				return err
+			}
+		}
+		ref := findRef(refs, func(r *session.ChildRef) bool { return r.SessionID == c.Child })
+		if ref == nil {
+			return session.ErrCorrupt.WithMessage("session %s: nothing is known of the companion %s", t.key.ID, c.Child)
+		}
+		c.companion = ask(c, ref.Agent, ref.Blocking)
 	}
-	refs, err := retry(ctx, func() ([]session.ChildRef, error) { return t.sessions.Children(ctx, t.key.ID) })
-	if err != nil {
-		return err
-	}
-	ref := findRef(refs, func(r *session.ChildRef) bool { return r.SessionID == c.Child })
-	if ref == nil {
-		return session.ErrCorrupt.WithMessage("session %s: nothing is known of the companion %s", t.key.ID, c.Child)
-	}
-	c.companion = ask(c, ref.Agent, ref.Blocking)
 	return nil
 }
 
 // openCompanion gives a companion what a call has for it.
 func (t *turn) openCompanion(ctx context.Context, e Effect, c *call) (*Opened, error) {
-	if err := t.recallCompanion(ctx, c); err != nil {
-		return nil, err
-	}
 	if c.companion == nil || !c.companion.consults {
 		return nil, nil
 	}
@@ -330,9 +334,6 @@ func (t *turn) queue(ctx context.Context, c *call) (*Opened, error) {
 func (t *turn) companionResult(ctx context.Context, e Effect, c *call) (*settled, error) {
 	if c.Tool == helix.ListChildrenTool {
 		return t.listChildren(ctx, e, c)
-	}
-	if err := t.recallCompanion(ctx, c); err != nil {
-		return nil, err
 	}
 	cc := c.companion
 	switch {

@@ -193,6 +193,9 @@ func (t *turn) reenter(ctx context.Context, messages []session.Message) error {
 		}
 		reached = reached && c.Status == session.CallSettled
 	}
+	if err := t.recallCompanions(ctx, f); err != nil {
+		return err
+	}
 	t.flight = f
 	return nil
 }
