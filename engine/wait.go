@@ -379,7 +379,7 @@ func (t *turn) suspend(ctx context.Context, e Effect, f *flight, waiting []*call
 		outcome.Children = append(outcome.Children, ref)
 		outcome.Pending = append(outcome.Pending, c.child.pending...)
 	}
-	change.Children = outcome.Children
+	change.Children = append(t.settledRefs(f), outcome.Children...)
 	for i := range outcome.Pending {
 		change.Waits = append(change.Waits, outcome.Pending[i].CallID)
 	}
