@@ -120,9 +120,9 @@ func (h *Handler) OpenChild(ctx context.Context, e Effect) (*Opened, error) {
 	case err == nil:
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
-	case session.IsRetryable(err) || lost(err):
+	case session.IsRetryable(err):
 		return nil, err
-	default:
+	default: // if the turn itself is lost, the effect will say so
 		h.log.ErrorContext(ctx, "subagent.dispatch_failed", t.attrs("tool", c.Tool, "call", c.ID, "error", err)...)
 		c.child.fault = t.bounded((&session.Error{Code: session.CodeSubAgent}).WithCause(err, "%s could not be called", c.Tool))
 		return nil, nil
