@@ -41,6 +41,9 @@ func (t *turn) gate(ctx context.Context, e Effect, tool *helix.Tool, c *call) (b
 	handle := &helix.Call{Scope: t.scope(e.Key(), t.env(e.Key(), draft)), ID: c.ID, Tool: c.Tool}
 	needed, err := await(ctx, t.crew, func() (bool, error) { return tool.Approval(ctx, handle, c.part.Input) })
 	_, _ = draft.Close() // a gate decides and changes nothing
+	if err == nil {
+		err = context.Cause(ctx) // what it says when its time is up is not what it found
+	}
 	return needed, err
 }
 
