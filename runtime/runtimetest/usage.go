@@ -42,6 +42,11 @@ func (m *meter) all() []usage.Entry {
 	return slices.Clone(m.entries)
 }
 
+// waits are the entries about waits for people.
+func (m *meter) waits() []usage.Entry {
+	return slices.DeleteFunc(m.all(), func(e usage.Entry) bool { return e.Kind != usage.ClientToolWait })
+}
+
 // pages is a tool that reports what it counts.
 func pages() helix.Tool {
 	return newTool("read", func(_ context.Context, call *helix.Call, n int) (int, error) {
