@@ -313,7 +313,7 @@ func (h *Handler) gate(ctx context.Context, sessions session.Store, req *OpenReq
 		switch {
 		case state.Status != session.Failed:
 			return session.ErrNotResumable.WithMessage("only a failed session can be retried; this one is %s", state.Status)
-		case errors.Is(state.Error, session.ErrCancelled):
+		case state.Error != nil && errors.Is(state.Error, session.ErrCancelled):
 			return session.ErrNotResumable.WithMessage("an aborted run cannot be retried; send a new message instead")
 		}
 	case session.RunResume:
