@@ -18,6 +18,7 @@ import (
 type waitingChild struct {
 	pending []session.Pending // the calls below that wait for people
 	shown   bool              // watchers saw it begin
+	asked   bool              // hooks were, and let it be called
 	began   time.Time
 	fault   *session.Error // why it could not be called
 }
@@ -125,7 +126,7 @@ func (h *Handler) OpenChild(ctx context.Context, e Effect) (*Opened, error) {
 	default: // if the turn itself is lost, the effect will say so
 		h.log.ErrorContext(ctx, "subagent.dispatch_failed", t.attrs("tool", c.Tool, "call", c.ID, "error", err)...)
 		c.child.fault = t.bounded((&session.Error{Code: session.CodeSubAgent}).WithCause(err, "%s could not be called", c.Tool))
-		return nil, nil
+		return nil, t.writeOffChild(ctx, c)
 	}
 	if opened == nil {
 		return nil, nil
@@ -143,7 +144,7 @@ func (t *turn) openSubAgent(ctx context.Context, e Effect, c *call) (*Opened, er
 	}
 	state, err := t.sessions.Load(ctx, c.Child)
 	if err == nil {
-		return t.takeUp(ctx, c, state)
+		return t.takeUp(ctx, e, c, state)
 	}
 	if !errors.Is(err, session.ErrNotFound) {
 		return nil, err
@@ -174,6 +175,7 @@ func (t *turn) beforeAgent(ctx context.Context, e Effect, c *call) bool {
 	if err == nil {
 		err = draftErr
 	}
+	c.child.asked = err == nil
 	if err != nil {
 		c.child.fault = t.bounded((&session.Error{Code: session.CodeToolVetoed}).WithCause(err, "the call was vetoed"))
 	}
@@ -222,7 +224,10 @@ func (t *turn) show(ctx context.Context, c *call, detached bool) error {
 }
 
 // takeUp goes on with the session of a call where it was left.
-func (t *turn) takeUp(ctx context.Context, c *call, state *session.State) (*Opened, error) {
+func (t *turn) takeUp(ctx context.Context, e Effect, c *call, state *session.State) (*Opened, error) {
+	if !c.child.asked && !t.resumed() && !t.beforeAgent(ctx, e, c) { // what hooks did to the state was lost with a process
+		return nil, t.writeOffChild(ctx, c)
+	}
 	run, err := t.sessions.CurrentRun(ctx, state.ID)
 	if err != nil {
 		return nil, err
@@ -245,6 +250,7 @@ func (t *turn) takeUp(ctx context.Context, c *call, state *session.State) (*Open
 	case state.Status == session.Failed && state.FailureReason == session.FailureParentSuspended && t.stopRequest() == nil:
 		return t.openChild(ctx, c, false, OpenRequest{Kind: session.RunRetry, Agent: agent})
 	case !run.Status.Suspended() || state.Status != session.Active || t.stopRequest() != nil:
+		c.child.shown = true
 		return nil, nil // it has come to an end, or is brought to one
 	}
 	now, err := t.sessions.Now(ctx)
@@ -402,14 +408,54 @@ func (c *call) owns() bool {
 	return c.Kind == session.CallSubAgent || (c.companion != nil && c.companion.blocking && c.companion.consults)
 }
 
+// consults reports whether the call gives an agent something to do.
+func (c *call) consults() bool {
+	return c.Kind == session.CallSubAgent || c.Tool == helix.SpawnAgentTool || c.Tool == helix.SendMessageTool
+}
+
 // endChildren ends the agents that calls of the step still wait for.
 func (t *turn) endChildren(ctx context.Context, f *flight, why *session.Error) {
 	for _, c := range f.calls {
 		if c.settled != nil || c.Child == "" || !c.owns() {
 			continue
 		}
+		if c.child == nil { // an earlier run has shown it to watchers
+			c.child = &waitingChild{began: t.h.cfg.Now(), shown: true}
+		}
 		if err := t.h.abandon(ctx, t.sessions, c.Child, why); err != nil {
 			t.h.log.WarnContext(ctx, "sub-agent not ended", t.attrs("child", c.Child, "error", err)...)
 		}
 	}
+}
+
+// writeOffChild ends the session of a call that cannot be gone on with, and those
+// below it. Nobody else runs them: their lease is the root's.
+func (t *turn) writeOffChild(ctx context.Context, c *call) error {
+	if c.Child == "" || !c.owns() {
+		return nil
+	}
+	return t.h.walk(ctx, t.sessions, c.Child, 1, func(state *session.State) (bool, error) {
+		if state.RootID == "" { // it works by itself
+			return false, nil
+		}
+		c.child.shown = true
+		run, err := t.sessions.CurrentRun(ctx, state.ID)
+		if err != nil || run.Status != session.RunRunning {
+			return true, t.h.abandonOne(ctx, t.sessions, state, c.child.fault)
+		}
+		due := session.Due{Key: session.Key{Tenant: state.Tenant, ID: state.ID}, RunID: run.ID}
+		taken, err := t.sessions.TakeOver(ctx, &session.TakeOver{
+			SessionID: due.ID, RunID: due.RunID, Owner: t.h.cfg.Owner, TTL: t.h.cfg.LeaseTTL, Epoch: state.Lease.Epoch, Force: true,
+		})
+		if err != nil {
+			return false, err
+		}
+		if err := t.h.writeOff(ctx, t.sessions, due, taken, c.child.fault); err != nil {
+			return false, err
+		}
+		if state, err = t.sessions.Load(ctx, state.ID); err != nil {
+			return false, err
+		}
+		return true, t.h.settleClose(ctx, t.sessions, state, false)
+	})
 }

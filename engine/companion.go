@@ -245,7 +245,7 @@ func (t *turn) openCompanion(ctx context.Context, e Effect, c *call) (*Opened, e
 	if err == nil { // the call has begun before
 		c.companion.opened = true
 		if c.companion.blocking {
-			return t.takeUp(ctx, c, state)
+			return t.takeUp(ctx, e, c, state)
 		}
 		return nil, nil
 	}

@@ -39,7 +39,10 @@ func (h *Handler) takeOver(ctx context.Context, due session.Due, force bool) (*O
 		// The lease is kept until it expires: what cannot be loaded now would only be
 		// taken over again at once.
 		if taken.Attempts > maxAttempts {
-			h.writeOff(ctx, sessions, due, taken, err)
+			failure := session.ErrCrashLoop.WithMessage("the run cannot be continued: %v", err)
+			if err := h.writeOff(ctx, sessions, due, taken, failure); err != nil {
+				h.log.ErrorContext(ctx, "run not written off", "session", due.ID, "run", due.RunID, "error", err)
+			}
 		}
 		return nil, fmt.Errorf("load session %s: %w", due.ID, err)
 	}
@@ -61,23 +64,22 @@ func (h *Handler) takeOver(ctx context.Context, due session.Due, force bool) (*O
 	return t.opened(), nil
 }
 
-// writeOff fails a run that nobody can load any more, so that it does not haunt the
-// sweeps for ever.
-func (h *Handler) writeOff(ctx context.Context, sessions session.Store, due session.Due, taken *session.TakenOver, cause error) {
+// writeOff fails a run that nobody can go on with any more, so that it does not
+// haunt the sweeps for ever.
+func (h *Handler) writeOff(
+	ctx context.Context, sessions session.Store, due session.Due, taken *session.TakenOver, failure *session.Error,
+) error {
 	fence := taken.Lease.Fence()
-	failure := session.ErrCrashLoop.WithMessage("the run cannot be continued: %v", cause)
 	_, err := sessions.Commit(ctx, &session.Commit{
 		SessionID: due.ID, RunID: due.RunID, Key: due.RunID + "/abandon", Version: taken.Version, Fence: fence,
 		Change: session.Change{
 			Status: session.Failed, Outcome: &session.Outcome{Status: session.RunFailed, Error: failure},
 		},
 	})
-	if err == nil {
-		err = sessions.CloseRun(ctx, due.ID, fence, false)
-	}
 	if err != nil {
-		h.log.ErrorContext(ctx, "run not written off", "session", due.ID, "run", due.RunID, "error", err)
+		return err
 	}
+	return sessions.CloseRun(ctx, due.ID, fence, false)
 }
 
 // takeBack tells watchers that what they saw of the step in flight did not come
@@ -176,6 +178,9 @@ func (t *turn) reenter(ctx context.Context, messages []session.Message) error {
 		if p := byCall[c.ID]; p != nil {
 			c.pending = p
 		}
+		if err := t.recallShown(ctx, c); err != nil {
+			return err
+		}
 		f.calls = append(f.calls, c)
 		if !rows[i].FinishWith && !rows[i].ReadOnly && rows[i].Rejected == nil &&
 			rows[i].Kind != session.CallFinish && c.settled == nil {
@@ -197,6 +202,20 @@ func (t *turn) reenter(ctx context.Context, messages []session.Message) error {
 		return err
 	}
 	t.flight = f
+	return nil
+}
+
+// recallShown finds out whether watchers were shown the agent of a call that is
+// done: then they are to be shown its end.
+func (t *turn) recallShown(ctx context.Context, c *call) error {
+	if !c.found || !forAgent(c.Kind) || c.Child == "" {
+		return nil
+	}
+	child, err := t.sessions.Load(ctx, c.Child)
+	if err != nil && !errors.Is(err, session.ErrNotFound) {
+		return err
+	}
+	c.child = &waitingChild{shown: err == nil && child.StreamID == t.state.StreamID && c.consults()}
 	return nil
 }
 

@@ -142,6 +142,9 @@ func (h *Handler) newTurn(agent *helix.Agent, perRun *helix.Hooks, state *sessio
 // an earlier run suspended in is 0: it costs this run no model call.
 func (t *turn) current() int { return t.step + 1 }
 
+// resumed reports whether the step in flight is one that an earlier run suspended in.
+func (t *turn) resumed() bool { return t.step < 0 }
+
 // detached reports whether the turn is that of a companion that works by itself.
 func (t *turn) detached() bool { return detached(&t.state) }
 
@@ -149,7 +152,7 @@ func detached(state *session.State) bool { return state.ParentID != "" && state.
 
 // position is where the machine takes the turn up.
 func (t *turn) position() Position {
-	pos := Position{Step: t.current(), Ended: t.ended != nil, Finish: t.mustFinish(), Resumed: t.step < 0}
+	pos := Position{Step: t.current(), Ended: t.ended != nil, Finish: t.mustFinish(), Resumed: t.resumed()}
 	if t.flight != nil {
 		pos.Calls = t.flight.plan()
 	}

@@ -377,6 +377,7 @@ func (t *turn) suspend(ctx context.Context, e Effect, f *flight, waiting []*call
 			outcome.Pending = append(outcome.Pending, *c.pending)
 			continue
 		}
+		change.Writes = session.Compose(change.Writes, c.writes) // of hooks: nobody asks them again
 		ref := c.ref(t.run.ID)
 		ref.Status, ref.Awaited = session.ChildWaiting, true
 		outcome.Children = append(outcome.Children, ref)
