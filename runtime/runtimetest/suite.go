@@ -86,6 +86,7 @@ func Groups() []Group {
 		{"badinput", badInputScenarios()},
 		{"tenants", tenantScenarios()},
 		{"people", peopleScenarios()},
+		{"subagents", subagentScenarios()},
 	}
 }
 
