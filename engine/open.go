@@ -431,7 +431,7 @@ func (h *Handler) begin(ctx context.Context, req *OpenRequest, state *session.St
 	state.Turn, state.CurrentRunID, state.Status = started.Turn, req.RunID, session.Active
 	state.CheckpointID, state.Custom = started.CheckpointID, p.doc
 	t := h.newTurn(req.Agent, req.Hooks, state, started.Run, started.Lease.Fence())
-	t.transcript, t.inbox = p.transcript, started.Inbox
+	t.transcript, t.inbox, t.resumes = p.transcript, started.Inbox, p.resumes
 	if started.Stop != nil {
 		t.halt(started.Stop)
 	}
@@ -504,6 +504,9 @@ func (t *turn) openStream(ctx context.Context) error {
 func (t *turn) opening() (int, []session.Message) {
 	messages := t.transcript.Messages()
 	first := len(messages)
+	if t.resumes { // with none: results that the run committed since are at the end
+		return first, nil
+	}
 	for first > 0 && messages[first-1].RunID == t.run.ID {
 		first--
 	}

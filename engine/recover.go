@@ -124,6 +124,13 @@ func (h *Handler) load(ctx context.Context, key session.Key, runID string) (*tur
 	if t.transcript, err = session.NewTranscript(messages); err != nil {
 		return nil, err
 	}
+	if run.Kind == session.RunResume && run.CheckpointID == "" && run.PreviousRunID != "" {
+		before, err := sessions.Run(ctx, key.ID, run.PreviousRunID)
+		if err != nil {
+			return nil, err
+		}
+		t.resumes = before.Status.Suspended()
+	}
 	t.step = state.StepCount
 	if run.Status.Ended() {
 		t.ended = run.Outcome

@@ -43,6 +43,7 @@ type turn struct {
 	ended      *session.Outcome
 	final      *finalCommit // prepared, perhaps not applied
 	started    bool         // hooks know
+	resumes    bool         // the run began in the step that the one before suspended in
 	stop       *session.Stop
 	cancels    map[int]context.CancelCauseFunc
 	cancelID   int
