@@ -66,6 +66,9 @@ type flight struct {
 	resultsCommit *session.Change
 	next          Next
 	announced     bool // watchers know which calls wait
+	// round is the last in which answers were taken in, gathered what that led to.
+	round    int
+	gathered Result
 }
 
 // waits reports whether the step has calls that may have to wait for somebody.

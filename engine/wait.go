@@ -250,7 +250,19 @@ func (t *turn) gather(ctx context.Context, e Effect) (Result, error) {
 		return Result{}, nil // an effect of the past, delivered again
 	}
 	f := t.flight
+	if e.Round <= f.round { // delivered again: what it led to may be under way
+		return f.gathered, nil
+	}
 	t.tellStart(ctx)
+	res, err := t.takeIn(ctx, e, f)
+	if err == nil {
+		f.round, f.gathered = e.Round, res
+	}
+	return res, err
+}
+
+// takeIn looks at the answers until it can say what follows.
+func (t *turn) takeIn(ctx context.Context, e Effect, f *flight) (Result, error) {
 	for range gatherTries {
 		if t.stopRequest() != nil || !f.waiting() {
 			return Result{}, nil // the step's commit answers what is left
