@@ -166,8 +166,9 @@ func TestWireNamesAreKept(t *testing.T) {
 
 // pkg is what a package declares.
 type pkg struct {
-	names     map[string]bool   // at its top level
-	constants map[string]string // those that are string literals
+	names     map[string]bool     // at its top level
+	constants map[string]string   // those that are string literals
+	typed     map[string][]string // their values by the name of their type, if they say it
 	types     map[string]ast.Expr
 	methods   map[string]map[string]bool // by type
 }
@@ -285,7 +286,7 @@ func load(name string) (*pkg, error) {
 		return nil, fmt.Errorf("package %s has no files in %s (%w)", name, dir, err)
 	}
 	p := &pkg{
-		names: map[string]bool{}, constants: map[string]string{},
+		names: map[string]bool{}, constants: map[string]string{}, typed: map[string][]string{},
 		types: map[string]ast.Expr{}, methods: map[string]map[string]bool{},
 	}
 	for _, file := range files {
@@ -342,6 +343,9 @@ func (p *pkg) declareValues(tok token.Token, spec *ast.ValueSpec) {
 		}
 		if value, err := strconv.Unquote(literal.Value); err == nil {
 			p.constants[n.Name] = value
+			if typ, ok := spec.Type.(*ast.Ident); ok {
+				p.typed[typ.Name] = append(p.typed[typ.Name], value)
+			}
 		}
 	}
 }
