@@ -164,6 +164,77 @@ func TestWireNamesAreKept(t *testing.T) {
 	}
 }
 
+var event = regexp.MustCompile("`((?:client_tool|subagent)\\.[a-z_]+)`")
+
+// A log event that a page promises is one that the engine writes.
+func TestLogEventsAreWritten(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("../engine/*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var engine strings.Builder
+	for _, file := range files {
+		engine.WriteString(unindented(t, file))
+	}
+	promised := map[string]bool{}
+	for _, r := range rows(t) {
+		if r.section == "Log events" && strings.TrimSpace(r.cells[0]) != "none" && event.MatchString("`"+r.name+"`") {
+			promised[r.name] = true
+		}
+	}
+	for _, name := range event.FindAllStringSubmatch(unindented(t, "people.md"), -1) {
+		promised[name[1]] = true
+	}
+	if len(promised) == 0 {
+		t.Fatal("no event is promised")
+	}
+	for name := range promised {
+		if !strings.Contains(engine.String(), strconv.Quote(name)) {
+			t.Errorf("nothing writes %s", name)
+		}
+	}
+}
+
+// Code on the pages is taken from examples that are executed, so it compiles and
+// does what the page says.
+func TestCodeIsExecuted(t *testing.T) {
+	t.Parallel()
+	examples, err := filepath.Glob("../example_*_test.go")
+	if err != nil || len(examples) == 0 {
+		t.Fatal("there are no examples", err)
+	}
+	var executed []string
+	for _, file := range examples {
+		executed = append(executed, unindented(t, file))
+	}
+	for _, page := range []string{"people.md", "agents.md"} {
+		blocks := strings.Split(unindented(t, page), "\n```go\n")[1:]
+		if len(blocks) == 0 {
+			t.Errorf("%s has no code", page)
+		}
+		for _, block := range blocks {
+			code, _, closed := strings.Cut(block, "\n```")
+			if !closed || !slices.ContainsFunc(executed, func(all string) bool { return strings.Contains(all, "\n"+code+"\n") }) {
+				t.Errorf("%s: no example has this code:\n%s", page, code)
+			}
+		}
+	}
+}
+
+func unindented(t *testing.T, file string) string {
+	t.Helper()
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	for line := range strings.Lines(string(raw)) {
+		out.WriteString(strings.TrimSpace(line) + "\n")
+	}
+	return out.String()
+}
+
 // pkg is what a package declares.
 type pkg struct {
 	names     map[string]bool     // at its top level
