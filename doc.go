@@ -20,6 +20,14 @@
 //	for item, err := range run.Stream(ctx) { … }
 //	res, err := run.Result(ctx)
 //
+// # People and other agents
+//
+// A tool may be carried out where the user is ([OnClient]) or need an [Approval].
+// Its run then suspends until the call is answered with Submit, from any process;
+// see [Approve] and [ToolResult]. An agent may call others: a [SubAgent] is a tool
+// and a session per call, a [Companion] lives on and remembers. They may wait for
+// people too, at any depth, and are answered and resumed at the root.
+//
 // # What is promised
 //
 // Every step is committed atomically. A process may be killed at any instant:

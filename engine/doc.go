@@ -19,4 +19,10 @@
 // nothing and answers the same. A step's reply is committed before any of its
 // calls starts, and each call is claimed before it starts and settled when it
 // ends, so that whoever takes a turn over knows what may have happened.
+//
+// A call may have to wait for a person or another agent. [Gather] takes in what
+// was answered; if nothing else is left, it suspends the turn with a commit that
+// is refused should an answer have come meanwhile. For a [CallChild] the runtime
+// first opens the other agent's turn with [Handler.OpenChild] and drives it like
+// any other. [Handler.Submit] answers calls without any turn.
 package engine
