@@ -92,8 +92,8 @@ func (h *Handler) route(ctx context.Context, sessions session.Store, id, callID 
 
 // mayAnswer asks the tool's policy whether the submitter may answer.
 func (h *Handler) mayAnswer(ctx context.Context, sessions session.Store, owner *session.State, p *session.Pending, s *helix.Submission) error {
-	if !p.Policy || p.State != session.PendingWaiting {
-		return nil
+	if !p.Policy || (p.State != session.PendingWaiting && p.State != session.PendingTimedOut) {
+		return nil // nothing of the answer will be kept
 	}
 	agent, err := h.Agent(owner.Agent)
 	if err != nil {
