@@ -30,7 +30,7 @@ func (t *turn) takeInbox(ctx context.Context, e Effect) error {
 	if !t.inbox {
 		return nil
 	}
-	messages, ids, err := readInbox(ctx, t.sessions, t.key.ID)
+	messages, took, err := readInbox(ctx, t.sessions, t.key.ID)
 	if err != nil || len(messages) == 0 {
 		return err
 	}
@@ -38,23 +38,28 @@ func (t *turn) takeInbox(ctx context.Context, e Effect) error {
 		messages[i].RunID, messages[i].Step, messages[i].At = t.run.ID, t.current(), t.h.cfg.Now().UTC()
 	}
 	t.emit(stream.Chunk{Kind: stream.InputReceived, Messages: messages})
-	_, err = t.commit(ctx, e.Key()+"/inbox/"+ids[0], session.Change{Messages: messages, Consume: ids})
+	_, err = t.commit(ctx, e.Key()+"/inbox/"+took.Consume[0], session.Change{Messages: messages, Consume: took.Consume, Resolve: took.Resolve})
 	return err
 }
 
-// readInbox makes messages of what was sent to a session.
-func readInbox(ctx context.Context, sessions session.Store, id string) (messages []session.Message, ids []string, err error) {
+// readInbox makes messages of what was sent to a session. It also gives what the
+// change that adds them says of their having been taken in.
+func readInbox(ctx context.Context, sessions session.Store, id string) (messages []session.Message, took session.Change, err error) {
 	entries, err := retry(ctx, func() ([]session.InboxEntry, error) { return sessions.Inbox(ctx, id) })
 	if err != nil {
-		return nil, nil, err
+		return nil, took, err
 	}
 	for i := range entries {
 		m := inboxText(&entries[i])
 		m.ID = "inbox/" + entries[i].ID
 		messages = append(messages, m)
-		ids = append(ids, entries[i].ID)
+		took.Consume = append(took.Consume, entries[i].ID)
+		var late lateAnswer
+		if entries[i].Kind == inboxLate && json.Unmarshal(entries[i].Body, &late) == nil {
+			took.Resolve = append(took.Resolve, session.Resolution{CallID: late.CallID, Noticed: true})
+		}
 	}
-	return messages, ids, nil
+	return messages, took, nil
 }
 
 func inboxText(entry *session.InboxEntry) session.Message {

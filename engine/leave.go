@@ -125,7 +125,9 @@ func (h *Handler) answerRest(ctx context.Context, sessions session.Store, state 
 	for _, part := range open {
 		wait := waits[part.CallID]
 		if wait != nil && wait.Open() {
-			p.start.Resolve = append(p.start.Resolve, ending(wait, now))
+			end := ending(wait, now)
+			p.start.Resolve = append(p.start.Resolve, end)
+			p.left = append(p.left, leftWait{wait, end.State})
 			if wait.State == session.PendingWaiting {
 				p.start.Waits = append(p.start.Waits, wait.CallID)
 			}
@@ -144,6 +146,30 @@ func (h *Handler) answerRest(ctx context.Context, sessions session.Store, state 
 	}
 	p.doc = doc
 	return nil
+}
+
+// leftWait is a wait that the start of a turn ends.
+type leftWait struct {
+	*session.Pending
+	as session.PendingState
+}
+
+// tellLeft reports how the waits ended that the start of the turn left behind.
+func (t *turn) tellLeft(ctx context.Context, left []leftWait) {
+	for _, wait := range left {
+		switch wait.as {
+		case session.PendingConsumed:
+			t.reportWait(ctx, wait.Pending, wait.SubmittedAt, true)
+		case session.PendingTimedOut:
+			t.reportWait(ctx, wait.Pending, wait.Deadline, false)
+		default:
+			t.tellAborted(ctx, wait.CallID)
+		}
+	}
+}
+
+func (t *turn) tellAborted(ctx context.Context, callID string) {
+	t.h.log.InfoContext(ctx, "client_tool.aborted", t.attrs("call", callID)...)
 }
 
 // ending is how the wait for a call that is left behind ends.

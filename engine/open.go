@@ -207,6 +207,7 @@ type plan struct {
 	start   session.StartRun
 	history []session.Message // before the start's own messages
 	answers []session.Message // to the calls that an earlier run left open
+	left    []leftWait        // the waits for people that end thereby
 	// transcript and doc are messages and custom state after the start.
 	transcript *session.Transcript
 	doc        session.Document
@@ -384,14 +385,15 @@ func (p *plan) input(ctx context.Context, h *Handler, sessions session.Store, re
 	}
 	given := req.messages()
 	if req.Inbox {
-		sent, ids, err := readInbox(ctx, sessions, req.SessionID)
+		sent, took, err := readInbox(ctx, sessions, req.SessionID)
 		if err != nil {
 			return err
 		}
 		if len(sent) == 0 {
 			return errNothingToDo
 		}
-		given, p.start.Consume = append(given, sent...), ids
+		given, p.start.Consume = append(given, sent...), took.Consume
+		p.start.Resolve = append(p.start.Resolve, took.Resolve...)
 	}
 	if len(given) == 0 && len(messages) == 0 && !p.resumes && endsInReply(p.history) {
 		// Providers want the user's turn to come last.
@@ -436,6 +438,7 @@ func (h *Handler) begin(ctx context.Context, req *OpenRequest, state *session.St
 		t.halt(started.Stop)
 	}
 	h.remember(t)
+	t.tellLeft(ctx, p.left)
 	if err := t.ready(ctx, req, p); err != nil {
 		h.release(ctx, t)
 		h.forget(t)

@@ -279,6 +279,11 @@ func (t *turn) commit(ctx context.Context, key string, change session.Change) (*
 	for _, warning := range slices.Concat(change.Writes.Warnings, done.Warnings) {
 		t.h.log.WarnContext(ctx, "state write", t.attrs("warning", warning)...)
 	}
+	for _, r := range change.Resolve {
+		if r.State == session.PendingAbandoned {
+			t.tellAborted(ctx, r.CallID)
+		}
+	}
 	switch {
 	case done.Stop == nil:
 	case change.Outcome == nil:

@@ -229,9 +229,16 @@ func (t *turn) recordWait(ctx context.Context, c *call, until time.Time, answere
 		return
 	}
 	c.waited = true
+	t.reportWait(ctx, c.pending, until, answered)
+}
+
+func (t *turn) reportWait(ctx context.Context, p *session.Pending, until time.Time, answered bool) {
+	if !answered {
+		t.h.log.WarnContext(ctx, "client_tool.timeout", t.attrs("tool", p.Tool, "call", p.CallID, "deadline", p.Deadline)...)
+	}
 	t.record(ctx, t.current(), usage.Entry{
-		ID: "wait/" + c.ID, Kind: usage.ClientToolWait, Source: c.Tool,
-		Duration: until.Sub(c.pending.CreatedAt), Amount: float64(until.Sub(c.pending.CreatedAt).Milliseconds()), Success: answered,
+		ID: "wait/" + p.CallID, Kind: usage.ClientToolWait, Source: p.Tool,
+		Duration: until.Sub(p.CreatedAt), Amount: float64(until.Sub(p.CreatedAt).Milliseconds()), Success: answered,
 	})
 }
 
@@ -351,7 +358,6 @@ func (c *call) timedOut() bool {
 
 func (t *turn) expire(ctx context.Context, c *call) *settled {
 	c.expired = true
-	t.h.log.WarnContext(ctx, "client_tool.timeout", t.attrs("tool", c.Tool, "call", c.ID, "deadline", c.pending.Deadline)...)
 	t.recordWait(ctx, c, c.pending.Deadline, false)
 	return t.failed(c, timeout(c.pending), c.pending.Deadline.Sub(c.pending.CreatedAt))
 }
@@ -447,7 +453,7 @@ func (t *turn) reconsider(f *flight) {
 	defer t.mu.Unlock()
 	for _, c := range f.calls {
 		if c.expired {
-			c.expired, c.settled, c.result = false, nil, nil
+			c.expired, c.waited, c.settled, c.result = false, false, nil, nil
 		}
 	}
 }
