@@ -259,6 +259,5 @@ func raceResuming(s *Stage) {
 	}
 }
 
-func deadlineScenarios() []Scenario { return nil }
-func abandonScenarios() []Scenario  { return nil }
-func forgeryScenarios() []Scenario  { return nil }
+func abandonScenarios() []Scenario { return nil }
+func forgeryScenarios() []Scenario { return nil }
