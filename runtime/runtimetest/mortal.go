@@ -34,8 +34,11 @@ type faults struct {
 	// lost, and of the rest the answer. refused counts them.
 	noAppend atomic.Bool
 	refused  atomic.Int64
-	// committed, if set, is called after each commit, with the commit done.
-	committed func(commit *session.Commit)
+	noSweep  atomic.Bool // nothing is ever found to be due
+	// committing and committed, if set, are called before each commit and after each
+	// that was made.
+	committing func(commit *session.Commit)
+	committed  func(commit *session.Commit)
 	// closing, if set, is called before a run is closed.
 	closing func()
 }
@@ -65,6 +68,9 @@ func (b *frail) Commit(ctx context.Context, commit *store.Commit) (*session.Comm
 	if err := b.faults.check(); err != nil {
 		return nil, 0, err
 	}
+	if b.faults.committing != nil {
+		b.faults.committing(commit.Commit)
+	}
 	done, last, err := b.Backend.Commit(ctx, commit)
 	if err == nil && b.faults.committed != nil {
 		b.faults.committed(commit.Commit)
@@ -72,7 +78,7 @@ func (b *frail) Commit(ctx context.Context, commit *store.Commit) (*session.Comm
 	return done, last, err
 }
 
-// frailSessions fails whatever a run writes.
+// frailSessions fails whatever a runtime writes.
 type frailSessions struct {
 	session.Store
 	faults *faults
@@ -95,6 +101,9 @@ func (s *frailSessions) StartRun(ctx context.Context, start *session.StartRun) (
 func (s *frailSessions) Commit(ctx context.Context, commit *session.Commit) (*session.Committed, error) {
 	if err := s.faults.check(); err != nil {
 		return nil, err
+	}
+	if s.faults.committing != nil {
+		s.faults.committing(commit)
 	}
 	done, err := s.Store.Commit(ctx, commit)
 	if err == nil && s.faults.committed != nil {
@@ -157,6 +166,94 @@ func (s *frailSessions) Settle(ctx context.Context, id string, fence session.Fen
 		return session.Call{}, err
 	}
 	return s.Store.Settle(ctx, id, fence, call)
+}
+
+// SetStatus implements [session.Documents].
+func (s *frailSessions) SetStatus(ctx context.Context, id string, change session.StatusChange) (session.StatusResult, error) {
+	if err := s.faults.check(); err != nil {
+		return session.StatusResult{}, err
+	}
+	return s.Store.SetStatus(ctx, id, change)
+}
+
+// Delete implements [session.Lifecycle].
+func (s *frailSessions) Delete(ctx context.Context, id string) ([]string, error) {
+	if err := s.faults.check(); err != nil {
+		return nil, err
+	}
+	return s.Store.Delete(ctx, id)
+}
+
+// RequestStop implements [session.Stops].
+func (s *frailSessions) RequestStop(ctx context.Context, id string, stop session.Stop) (session.Stop, error) {
+	if err := s.faults.check(); err != nil {
+		return session.Stop{}, err
+	}
+	return s.Store.RequestStop(ctx, id, stop)
+}
+
+// UpdateChild implements [session.Children].
+func (s *frailSessions) UpdateChild(ctx context.Context, id, childID string, change func(*session.ChildRef) error) (*session.ChildRef, error) {
+	if err := s.faults.check(); err != nil {
+		return nil, err
+	}
+	return s.Store.UpdateChild(ctx, id, childID, change)
+}
+
+// Submit implements [session.Submissions].
+func (s *frailSessions) Submit(ctx context.Context, id string, submission session.Submission) (session.SubmitOutcome, error) {
+	if err := s.faults.check(); err != nil {
+		return "", err
+	}
+	return s.Store.Submit(ctx, id, submission)
+}
+
+// Own implements [session.Submissions].
+func (s *frailSessions) Own(ctx context.Context, rootID string, owned []session.Ownership) error {
+	if err := s.faults.check(); err != nil {
+		return err
+	}
+	return s.Store.Own(ctx, rootID, owned)
+}
+
+// Disown implements [session.Submissions].
+func (s *frailSessions) Disown(ctx context.Context, rootID string, callIDs []string) error {
+	if err := s.faults.check(); err != nil {
+		return err
+	}
+	return s.Store.Disown(ctx, rootID, callIDs)
+}
+
+// Send implements [session.Inboxes].
+func (s *frailSessions) Send(ctx context.Context, id string, entry session.InboxEntry) error {
+	if err := s.faults.check(); err != nil {
+		return err
+	}
+	return s.Store.Send(ctx, id, entry)
+}
+
+// PutWake implements [session.Inboxes].
+func (s *frailSessions) PutWake(ctx context.Context, wake session.Wake) error {
+	if err := s.faults.check(); err != nil {
+		return err
+	}
+	return s.Store.PutWake(ctx, wake)
+}
+
+// DeleteWake implements [session.Inboxes].
+func (s *frailSessions) DeleteWake(ctx context.Context, wake session.Wake) error {
+	if err := s.faults.check(); err != nil {
+		return err
+	}
+	return s.Store.DeleteWake(ctx, wake)
+}
+
+// DueDeadlines implements [session.Sweeps].
+func (s *frailSessions) DueDeadlines(ctx context.Context, request session.SweepRequest) ([]session.Due, error) {
+	if s.faults.noSweep.Load() {
+		return nil, nil
+	}
+	return s.Store.DueDeadlines(ctx, request)
 }
 
 // frailStreams fails whatever is written to a stream.

@@ -87,6 +87,7 @@ func Groups() []Group {
 		{"tenants", tenantScenarios()},
 		{"people", peopleScenarios()},
 		{"subagents", subagentScenarios()},
+		{"nested", nestedScenarios()},
 	}
 }
 
