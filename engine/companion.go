@@ -93,6 +93,7 @@ func companionTools(agent *helix.Agent) []llm.Tool {
 // companionCall is what a call asks of a companion.
 type companionCall struct {
 	agent    string
+	status   session.ChildStatus // what the reference says of it
 	blocking bool
 	message  string
 	reason   string
@@ -109,6 +110,7 @@ var companionName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$`)
 func (t *turn) nameCompanions(ctx context.Context, f *flight) error {
 	var refs []session.ChildRef
 	read := false
+	named := map[string]bool{} // calls of one reply run at the same time, and a companion does one thing at a time
 	for _, c := range f.calls {
 		if c.Kind != session.CallCompanion || c.Rejected != nil {
 			continue
@@ -121,8 +123,15 @@ func (t *turn) nameCompanions(ctx context.Context, f *flight) error {
 			}
 			read = true
 		}
-		if err := t.nameCompanion(c, refs); err != nil {
-			c.Kind, c.Rejected, c.companion = session.CallServer, err, nil
+		err := t.nameCompanion(c, refs)
+		if err == nil && c.Child != "" {
+			if named[c.Child] {
+				err = toolError(session.CodeToolNotRun, "%s was called on in the same reply; call on it again when you have its answer", c.Name)
+			}
+			named[c.Child] = true
+		}
+		if err != nil {
+			c.Kind, c.Rejected, c.companion, c.Child = session.CallServer, err, nil, ""
 			continue
 		}
 		if c.companion != nil && c.companion.spawns {
@@ -147,6 +156,7 @@ func (t *turn) nameCompanion(c *call, refs []session.ChildRef) *session.Error {
 	}
 	c.Child, c.Name = ref.SessionID, ref.Name
 	c.companion = ask(c, ref.Agent, ref.Blocking)
+	c.companion.status = ref.Status
 	return nil
 }
 
@@ -354,8 +364,11 @@ func (t *turn) companionResult(ctx context.Context, e Effect, c *call) (*settled
 	}
 	switch c.Tool {
 	case helix.GetChildStatusTool:
-		return t.concluded(ctx, e, c, encoded(statusOf(c.Name, cc.agent, session.ChildRunning, run)), nil), nil
+		return t.concluded(ctx, e, c, encoded(statusOf(c.Name, cc.agent, cc.status, run)), nil), nil
 	case helix.WaitForResultTool:
+		if cc.status == session.ChildTerminated {
+			return t.concluded(ctx, e, c, nil, toolError(session.CodeSubAgent, "%s was terminated", c.Name)), nil
+		}
 		if run != nil && !cc.blocking && (!run.Status.Ended() || run.Status.Suspended()) && t.stopRequest() == nil {
 			return nil, nil
 		}
@@ -379,13 +392,15 @@ type childStatus struct {
 func statusOf(name, agent string, ref session.ChildStatus, run *session.Run) childStatus {
 	s := childStatus{Name: name, Agent: agent, Status: string(ref)}
 	switch {
-	case ref == session.ChildTerminated || ref == session.ChildSuperseded || run == nil:
+	case ref == session.ChildTerminated || ref == session.ChildSuperseded:
+		return s
+	case run == nil:
 	case run.Status.Suspended():
 		s.Status = string(session.ChildWaiting)
 	default:
 		s.Status = string(run.Status)
 	}
-	if run != nil && run.Outcome != nil && ref != session.ChildSuperseded {
+	if run != nil && run.Outcome != nil {
 		switch run.Status {
 		case session.RunCompleted:
 			s.Output = said(run.Outcome)

@@ -40,6 +40,9 @@ func (h *Handler) Submit(ctx context.Context, key session.Key, s helix.Submissio
 			"tenant", key.Tenant, "session", owner.ID, "call", s.CallID, "by", s.Response.By, "error", err)
 		return nil, err
 	}
+	if err := h.remind(ctx, sessions, owner, s.CallID); err != nil {
+		return nil, err
+	}
 	outcome, err := sessions.Submit(ctx, owner.ID, s.Submission)
 	if err != nil {
 		h.log.WarnContext(ctx, "client_tool.validation_failed",
@@ -125,6 +128,28 @@ func (h *Handler) mayAnswer(ctx context.Context, sessions session.Store, owner *
 	return nil
 }
 
+// remind has the sweepers look at a companion that works by itself, before an answer
+// to it is taken: nobody else would resume it, should this process die then.
+func (h *Handler) remind(ctx context.Context, sessions session.Store, owner *session.State, callID string) error {
+	if owner.ParentID == "" {
+		return nil
+	}
+	l, err := lineageOf(ctx, sessions, owner)
+	if err != nil || !l.detached {
+		return err
+	}
+	return h.wakeHead(ctx, sessions, owner.Tenant, l.head, callID)
+}
+
+// wakeHead puts a wake of a session for itself, on account of a call.
+func (h *Handler) wakeHead(ctx context.Context, sessions session.Store, tenant, id, callID string) error {
+	now, err := sessions.Now(ctx)
+	if err != nil {
+		return err
+	}
+	return sessions.PutWake(ctx, session.Wake{Tenant: tenant, SessionID: id, ChildID: id, RunID: callID, At: now})
+}
+
 // follow sees to what an answer leads to.
 func (h *Handler) follow(
 	ctx context.Context, sessions session.Store, owner *session.State, p *session.Pending, outcome session.SubmitOutcome, s *helix.Submission,
@@ -159,9 +184,7 @@ func (h *Handler) follow(
 	switch {
 	case run.Status == session.RunRunning:
 	case l.detached: // nobody resumes it but us
-		err = sessions.PutWake(ctx, session.Wake{
-			Tenant: owner.Tenant, SessionID: l.head, ChildID: l.head, RunID: run.ID, At: h.cfg.Now().UTC(),
-		})
+		err = h.wakeHead(ctx, sessions, owner.Tenant, l.head, p.CallID)
 	default:
 		next = helix.CallerResumes
 	}

@@ -3,6 +3,7 @@ package local
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/engine"
@@ -25,7 +26,7 @@ func (r *Runtime) driveApart(opened *engine.Opened) {
 func (r *Runtime) expireCall(ctx context.Context, due session.Due) {
 	head, err := r.handler.Head(ctx, due.Key)
 	if err == nil {
-		err = r.goOn(ctx, *head)
+		_, err = r.goOn(ctx, *head)
 	}
 	if err != nil && !errors.Is(err, session.ErrNotFound) {
 		r.sweepFailed(ctx, "deadline of "+due.ID, err)
@@ -71,16 +72,20 @@ func (r *Runtime) deliver(ctx context.Context, wake session.Wake) {
 	if err == nil || errors.Is(err, session.ErrNotFound) {
 		key, err = r.handler.Deliver(ctx, wake)
 	}
+	premature := false
 	if err == nil && key != nil {
-		err = r.goOn(ctx, *key)
+		premature, err = r.goOn(ctx, *key)
 	}
-	if err == nil {
+	if err == nil && (!premature || time.Since(wake.At) > wakePatience) {
 		err = r.handler.Delivered(ctx, wake)
 	}
 	if err != nil {
 		r.sweepFailed(ctx, "wake "+wake.SessionID, err)
 	}
 }
+
+// wakePatience is how long a wake is kept that came before what it is about.
+const wakePatience = time.Minute
 
 // ours reports whether a session's agent is known here.
 func (r *Runtime) ours(ctx context.Context, key session.Key) bool {
@@ -97,21 +102,22 @@ func (r *Runtime) known(name string) *helix.Agent {
 	return agent
 }
 
-// goOn goes on with a session that waits, if what it waits for is there, or with a
-// companion that was sent something. It leaves alone what is not ours or runs.
-func (r *Runtime) goOn(ctx context.Context, key session.Key) error {
+// goOn goes on with a session that waits, or with a companion that was sent
+// something. It leaves alone what is not ours or runs, and reports whether the
+// session still waits.
+func (r *Runtime) goOn(ctx context.Context, key session.Key) (waits bool, err error) {
 	sessions := r.cfg.Backend.Sessions().Tenant(key.Tenant)
 	state, err := sessions.Load(ctx, key.ID)
 	if err != nil {
-		return err
+		return false, err
 	}
 	run, err := sessions.CurrentRun(ctx, key.ID)
 	if err != nil {
-		return err
+		return false, err
 	}
 	agent := r.known(state.Agent)
 	if agent == nil || run.Runtime != Name || run.Status == session.RunRunning || state.Status == session.Paused {
-		return nil
+		return false, nil
 	}
 	request := engine.OpenRequest{Agent: agent, Tenant: key.Tenant, SessionID: key.ID}
 	switch {
@@ -120,16 +126,17 @@ func (r *Runtime) goOn(ctx context.Context, key session.Key) error {
 	case state.ParentID != "" && state.RootID == "":
 		request.Kind, request.Inbox = session.RunExecute, true
 	default:
-		return nil
+		return false, nil
 	}
 	x := &executor{r: r, tenant: key.Tenant}
 	_, err = x.start(ctx, request, true)
 	switch {
-	case errors.Is(err, session.ErrAwaitingInput), errors.Is(err, session.ErrAlreadyRunning), errors.Is(err, session.ErrStale),
-		errors.Is(err, session.ErrNotResumable):
-		return nil // there is nothing to go on with, or somebody else does
+	case errors.Is(err, session.ErrAwaitingInput):
+		return true, nil
+	case errors.Is(err, session.ErrAlreadyRunning), errors.Is(err, session.ErrStale), errors.Is(err, session.ErrNotResumable):
+		return false, nil // there is nothing to go on with, or somebody else does
 	}
-	return err
+	return false, err
 }
 
 // abortWaiting aborts a session that waits: it is resumed, and ends at once.
