@@ -127,8 +127,10 @@ func (s *Submission) Check() error {
 	if err := CheckKeyID("tool call id", s.CallID); err != nil {
 		return err
 	}
-	if len(s.ApprovalID) > MaxIDBytes {
-		return Invalid("approval id", "has %d bytes, at most %d are allowed", len(s.ApprovalID), MaxIDBytes)
+	for _, id := range []struct{ field, text string }{{"approval id", s.ApprovalID}, {"fingerprint", s.Fingerprint}, {"submitter", s.By}} {
+		if len(id.text) > MaxIDBytes {
+			return Invalid(id.field, "has %d bytes, at most %d are allowed", len(id.text), MaxIDBytes)
+		}
 	}
 	for _, text := range []struct{ field, text string }{{"error", s.Error}, {"reason", s.Reason}} {
 		if len(text.text) > MaxSubmissionError {
