@@ -151,7 +151,7 @@ func approvalGateOnce(s *Stage) {
 	s.Begin(x, agent, "s-1", "Hi!")
 	s.receive("the sibling runs", g.entered)
 	s.until("the call that needs no approval is done", func() bool { return ran.of("free") == 1 })
-	p := s.open(x, "s-1", "pay")
+	p := s.open(x, "pay")
 	x.Kill()
 	y, run := s.heir(agent)
 	s.ended(s.Result(run), helix.SuspendedStepPartial)

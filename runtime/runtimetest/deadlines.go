@@ -150,13 +150,13 @@ func deadlineTenant(s *Stage) {
 	agent := waitingAgent(withDeadline(onClient("pick"), brief))
 	x := s.mortal(agent)
 	acme := s.within(x, "acme")
-	s.waitsOn(acme, agent, "s-1")
+	s.waitsOn(acme, agent, "t-1")
 	s.until("the session has completed", func() bool {
-		state, err := s.Backend.Sessions().Tenant("acme").Load(s.ctx(), "s-1")
+		state, err := s.Backend.Sessions().Tenant("acme").Load(s.ctx(), "t-1")
 		s.ok(err, "load")
 		return state.Status == session.Completed
 	})
-	s.same(s.tenantTranscript("acme", "s-1"), "user: Hi!\nassistant: pick({\"n\":1})\n"+timedOut+"\nassistant: Done.", "transcript")
+	s.same(s.tenantTranscript("acme", "t-1"), "user: Hi!\nassistant: pick({\"n\":1})\n"+timedOut+"\nassistant: Done.", "transcript")
 }
 
 func deadlineTold(s *Stage) {
@@ -192,7 +192,7 @@ func deadlineLive(s *Stage) {
 	x := s.mortal(agent)
 	run := s.Begin(x, agent, "s-1", "Hi!")
 	s.receive("the sibling runs", g.entered)
-	s.past(s.open(x, "s-1", "pick"))
+	s.past(s.open(x, "pick"))
 	s.idle(lease) // the sweeps in this time leave it to its run
 	g.release()
 	s.ended(s.Result(run), helix.Completed)

@@ -223,9 +223,10 @@ func (s *Stage) entry(id, tool string) session.Pending {
 	return session.Pending{}
 }
 
-// open waits until a call of a tool waits, also while the run goes on.
-func (s *Stage) open(x helix.Executor, id, tool string) (found session.Pending) {
+// open waits until a call of a tool waits in session s-1, also while the run goes on.
+func (s *Stage) open(x helix.Executor, tool string) (found session.Pending) {
 	s.Helper()
+	const id = "s-1"
 	s.until("a call of "+tool+" waits", func() bool {
 		list, err := x.Waiting(s.ctx(), id)
 		s.ok(err, "waiting calls of %s", id)
@@ -338,7 +339,7 @@ func peopleRunning(s *Stage) {
 	run := s.Begin(x, agent, "s-1", "Hi!")
 	out := s.answerAtSight(run, y, "s-1")
 	s.same(out.Continuation, helix.ContinuesRunning, "continuation")
-	pay := s.open(y, "s-1", "pay")
+	pay := s.open(y, "pay")
 	out = s.Submit(y, "s-1", helix.Approve(pay.CallID, pay.ApprovalID), helix.SubmitAccepted)
 	s.same(out.Continuation, helix.ContinuesRunning, "continuation")
 	list, err := x.Waiting(s.ctx(), "s-1")
@@ -587,7 +588,7 @@ func peopleKilled(s *Stage) {
 	x := s.mortal(agent)
 	run := s.Begin(x, agent, "s-1", "Hi!")
 	s.receive("the sibling runs", g.entered)
-	pick := s.open(x, "s-1", "pick")
+	pick := s.open(x, "pick")
 	x.Kill()
 	y := s.StartOther(Options{})
 	out := s.Submit(y, "s-1", helix.ToolResult(pick.CallID, "blue"), helix.SubmitAccepted)

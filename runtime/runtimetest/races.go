@@ -258,6 +258,3 @@ func raceResuming(s *Stage) {
 		s.transcript(id, "user: Hi!", `assistant: a({"n":1}), b({"n":2}), c({"n":3}), d({"n":4})`, "tool a: 2", "tool b: 4", `tool c: "blue"`, `tool d: "blue"`, "assistant: Done.")
 	}
 }
-
-func abandonScenarios() []Scenario { return nil }
-func forgeryScenarios() []Scenario { return nil }
