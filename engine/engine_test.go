@@ -14,8 +14,10 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(testserver.Main(m)) }
 
 func onBackends(t *testing.T, test func(*testing.T, enginetest.Open)) {
+	t.Parallel()
 	for _, kind := range testbackend.Kinds() {
 		t.Run(kind.Name, func(t *testing.T) {
+			t.Parallel()
 			test(t, func(t *testing.T) store.Backend { return kind.Open(t) })
 		})
 	}

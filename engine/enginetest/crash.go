@@ -16,62 +16,91 @@ import (
 // uninterrupted turn leaves. It prints how many points it covered.
 func CrashPoints(t *testing.T, open Open) {
 	points := 0
-	for _, s := range modes() {
-		t.Run(s.name, func(t *testing.T) {
+	for _, a := range acts() {
+		t.Run(a.name, func(t *testing.T) {
 			backend := open(t)
-			want, effects, writes := uninterrupted(testContext(t), t, backend, s)
-			for n := range effects {
-				t.Run(fmt.Sprintf("after effect %d", n+1), func(t *testing.T) {
-					crashAfterEffect(testContext(t), t, backend, s, want, n+1)
-				})
-			}
-			for n := range writes {
-				for _, when := range []storetest.When{storetest.Before, storetest.After} {
-					t.Run(fmt.Sprintf("%s write %d", when, n+1), func(t *testing.T) {
-						crashAtWrite(testContext(t), t, backend, s, want, n+1, when)
+			r := rehearse(t, backend, a)
+			for n := range r.most(r.effects) {
+				for _, s := range a.pick(n, func(course int) bool { return n < r.effects[course] }) {
+					points++
+					t.Run(fmt.Sprintf("after effect %d %s", n+1, s.people), func(t *testing.T) {
+						crashAfterEffect(testContext(t), t, backend, s, r.want, n+1)
 					})
 				}
 			}
-			points += effects + 2*writes
+			r.eachWrite(t, func(t *testing.T, s scenario, n int, when storetest.When) {
+				points++
+				crashAtWrite(testContext(t), t, backend, s, r.want, n, when)
+			})
 		})
 	}
 	t.Logf("%d crash points covered", points)
 	fmt.Printf("%s: %d crash points covered\n", t.Name(), points)
 }
 
-// uninterrupted runs a scenario once and counts its effects and store writes.
-func uninterrupted(ctx context.Context, t *testing.T, backend store.Backend, s scenario) (want outcome, effects, writes int) {
-	t.Helper()
-	w := newWorld(t, backend, s)
-	faults := storetest.NewFaults(backend)
-	h := w.handler(faults)
-	opened, err := h.Open(ctx, w.request())
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = drive(ctx, h, opened, func(engine.Effect, engine.Result) bool { effects++; return true })
-	if err != nil {
-		t.Fatal(err)
-	}
-	return w.inspect(ctx), effects, faults.Count()
+// rehearsal is what an act comes to if nothing happens, and, by course, how many
+// effects and store writes that takes.
+type rehearsal struct {
+	act             act
+	want            outcome
+	effects, writes []int
 }
 
-// errKilled is what a process that was killed gets from its store. Nobody would
-// try again.
-var errKilled = errors.New("killed")
+// rehearse plays an act without interruption, in all its courses.
+func rehearse(t *testing.T, backend store.Backend, a act) *rehearsal {
+	t.Helper()
+	r := &rehearsal{act: a}
+	for i, s := range a.courses {
+		ctx := testContext(t)
+		w := newWorld(t, backend, s)
+		faults := storetest.NewFaults(backend)
+		p := w.process(faults)
+		effects := 0
+		err := w.play(ctx, p, p, func(engine.Effect, engine.Result) bool { effects++; return true })
+		if err != nil {
+			t.Fatalf("%s: %v", s.people, err)
+		}
+		r.effects, r.writes = append(r.effects, effects), append(r.writes, faults.Count())
+		got := w.inspect(ctx)
+		if i == 0 {
+			r.want = got
+		}
+		w.sameTurn(got, r.want)
+		if t.Failed() {
+			t.Fatalf("in the course %q", s.people)
+		}
+	}
+	return r
+}
+
+func (r *rehearsal) most(counts []int) int {
+	most := 0
+	for _, n := range counts {
+		most = max(most, n)
+	}
+	return most
+}
+
+// eachWrite runs a test for every store write, failing before and after it, each
+// time in other courses.
+func (r *rehearsal) eachWrite(t *testing.T, test func(t *testing.T, s scenario, n int, when storetest.When)) {
+	for n := range r.most(r.writes) {
+		for i, when := range []storetest.When{storetest.Before, storetest.After} {
+			for _, s := range r.act.pick(n+i*len(r.act.courses)/2, func(course int) bool { return n < r.writes[course] }) {
+				t.Run(fmt.Sprintf("%s write %d %s", when, n+1, s.people), func(t *testing.T) { test(t, s, n+1, when) })
+			}
+		}
+	}
+}
 
 func crashAfterEffect(ctx context.Context, t *testing.T, backend store.Backend, s scenario, want outcome, n int) {
 	t.Helper()
 	w := newWorld(t, backend, s)
-	h := w.handler(backend)
-	opened, err := h.Open(ctx, w.request())
-	if err != nil {
-		t.Fatal(err)
+	p := w.process(backend)
+	if err := w.play(ctx, p, p, func(engine.Effect, engine.Result) bool { n--; return n > 0 }); !errors.Is(err, errKilled) {
+		t.Fatalf("%d effects early, the turn ended: %v", n, err)
 	}
-	if err := drive(ctx, h, opened, func(engine.Effect, engine.Result) bool { n--; return n > 0 }); err != nil {
-		t.Fatal(err)
-	}
-	h.Drop(runID)
+	p.kill()
 	w.compare(ctx, want)
 }
 
@@ -89,15 +118,12 @@ func crashAtWrite(ctx context.Context, t *testing.T, backend store.Backend, s sc
 		faults.Cut()
 		return when
 	})
-	h := w.handler(faults)
-	opened, err := h.Open(ctx, w.request())
-	if err == nil {
-		err = drive(ctx, h, opened, nil)
-	}
+	p := w.process(faults)
+	err := w.play(ctx, p, p, nil)
 	if !killed {
 		t.Fatalf("write %d did not happen (%v)", n, err)
 	}
-	h.Drop(runID)
+	p.kill()
 	w.compare(ctx, want)
 }
 

@@ -2,10 +2,11 @@ package enginetest
 
 import (
 	"context"
+	"maps"
+	"strings"
 	"testing"
 
 	"github.com/helixagents/helix/engine"
-	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store"
 )
 
@@ -13,63 +14,64 @@ import (
 // each commit, to the process that handled them and to one that knows nothing of
 // them. Nothing may run again and nothing may change.
 func Redelivery(t *testing.T, open Open) {
-	for _, s := range modes() {
-		t.Run(s.name, func(t *testing.T) {
-			ctx := testContext(t)
+	for _, a := range acts() {
+		t.Run(a.name, func(t *testing.T) {
 			backend := open(t)
-			w := newWorld(t, backend, s)
-			h := w.handler(w.backend)
-			if err := drive(ctx, h, w.open(ctx, h), nil); err != nil {
-				t.Fatal(err)
+			a := a.few()
+			r := rehearse(t, backend, a)
+			// Where people answer while the turn runs, an effect that is delivered again
+			// rightly goes on with what they said.
+			calm := func(course int) bool { return a.courses[course].people.when != live }
+			for _, s := range a.pick(0, calm) {
+				t.Run(strings.TrimSpace("twice "+s.people.String()), func(t *testing.T) {
+					redeliver(testContext(t), t, backend, s, r.want, func(_ *world, p *process, done []engine.Effect) []redelivery {
+						return []redelivery{{p, done[len(done)-1:]}}
+					})
+				})
 			}
-			want := w.inspect(ctx)
-
-			t.Run("twice", func(t *testing.T) {
-				redeliver(testContext(t), t, backend, s, want, func(w *world, h *engine.Handler, done []engine.Effect) []redelivery {
-					return []redelivery{{h, done[len(done)-1:]}}
+			for _, s := range a.pick(1, calm) {
+				t.Run(strings.TrimSpace("all again "+s.people.String()), func(t *testing.T) {
+					redeliver(testContext(t), t, backend, s, r.want, func(w *world, p *process, done []engine.Effect) []redelivery {
+						return []redelivery{{p, done}, {w.process(w.backend), done}}
+					})
 				})
-			})
-			t.Run("all again", func(t *testing.T) {
-				redeliver(testContext(t), t, backend, s, want, func(w *world, h *engine.Handler, done []engine.Effect) []redelivery {
-					return []redelivery{{h, done}, {w.handler(w.backend), done}}
-				})
-			})
+			}
 		})
 	}
 }
 
-// redelivery is a list of effects for a handler to handle again.
+// redelivery is a list of effects for a process to handle again.
 type redelivery struct {
-	h       *engine.Handler
+	p       *process
 	effects []engine.Effect
 }
 
 func redeliver(ctx context.Context, t *testing.T, backend store.Backend, s scenario, want outcome,
-	again func(w *world, h *engine.Handler, done []engine.Effect) []redelivery,
+	again func(w *world, p *process, done []engine.Effect) []redelivery,
 ) {
 	t.Helper()
 	w := newWorld(t, backend, s)
-	h := w.handler(backend)
+	p := w.process(backend)
 	var done []engine.Effect
 	answers := map[string]engine.Next{}
-	err := drive(ctx, h, w.open(ctx, h), func(e engine.Effect, r engine.Result) bool {
+	err := w.play(ctx, p, p, func(e engine.Effect, r engine.Result) bool {
 		done = append(done, e)
 		answers[e.Key()] = r.Next
-		before := w.version(ctx)
-		for _, r := range again(w, h, done) {
+		before := w.versions(ctx)
+		for _, r := range again(w, p, done) {
 			for i, e := range r.effects {
-				result, err := r.h.Handle(ctx, e)
+				result, err := handle(ctx, r.p, e, nil)
 				if err != nil {
 					t.Errorf("%s again: %v", e.Key(), err)
 				}
 				// The newest effect answers as it did; what came before is past.
-				if r.h == h && i == len(r.effects)-1 && e.Kind != engine.CloseTurn && result.Next != answers[e.Key()] {
+				if r.p == p && i == len(r.effects)-1 && e.Kind != engine.CloseTurn && result.Next != answers[e.Key()] {
 					t.Errorf("%s answered %q, and %q when it was delivered again", e.Key(), answers[e.Key()], result.Next)
 				}
 			}
 		}
-		if after := w.version(ctx); after != before {
-			t.Errorf("after %s, effects delivered again moved the session from version %d to %d", e.Key(), before, after)
+		if after := w.versions(ctx); !maps.Equal(after, before) {
+			t.Errorf("after %s, effects delivered again moved the sessions from versions %v to %v", e.Key(), before, after)
 		}
 		return true
 	})
@@ -83,37 +85,22 @@ func redeliver(ctx context.Context, t *testing.T, backend store.Backend, s scena
 			t.Errorf("%s was started %d times", key, n)
 		}
 	}
-	if asked := len(w.model.Requests()); asked > len(want.replies())+1 {
-		t.Errorf("the model was asked %d times for %d replies", asked, len(want.replies()))
+	// One reply took two attempts in one scenario.
+	if asked := len(w.model.Requests()); asked > want.replies+1 {
+		t.Errorf("the model was asked %d times for %d replies", asked, want.replies)
 	}
 }
 
-// replies is the number of replies, one of which took two attempts in one
-// scenario.
-func (o outcome) replies() []session.Message {
-	var out []session.Message
-	for i := range o.messages {
-		if o.messages[i].Role == session.RoleAssistant {
-			out = append(out, o.messages[i])
+// versions are those of the session and of the agents below it.
+func (w *world) versions(ctx context.Context) map[string]int64 {
+	w.t.Helper()
+	found := map[string]int64{}
+	for _, id := range w.family(ctx) {
+		state, err := w.sessions().Load(ctx, id)
+		if err != nil {
+			w.t.Fatal(err)
 		}
+		found[id] = state.Version
 	}
-	return out
-}
-
-func (w *world) open(ctx context.Context, h *engine.Handler) *engine.Opened {
-	w.t.Helper()
-	opened, err := h.Open(ctx, w.request())
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return opened
-}
-
-func (w *world) version(ctx context.Context) int64 {
-	w.t.Helper()
-	state, err := w.sessions().Load(ctx, sessionID)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return state.Version
+	return found
 }

@@ -3,7 +3,9 @@ package enginetest
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -29,7 +31,7 @@ type Open func(t *testing.T) store.Backend
 var tenants atomic.Int64
 
 // world is what lies outside of a process and survives it: the backend, the
-// effects that tools had, and the model.
+// effects that tools had, the model, and the people who answer.
 type world struct {
 	t       *testing.T
 	backend store.Backend
@@ -37,17 +39,20 @@ type world struct {
 	agent   *helix.Agent
 	model   *scripted.Model
 	apart   bool
+	people  schedule
 
 	mu     sync.Mutex
-	starts map[string]int // tool and idempotency key → how often a call was started
+	starts map[string]int              // tool and idempotency key → how often a call was started
+	said   map[string]helix.Submission // by tool: what people have answered
+	unsure map[string]bool             // by tool: whether an answer was given may be unknown
 }
 
-// memo is the agent's state. Every write of tools and hooks leaves a trace in it
+// memo is an agent's state. Every write of tools and hooks leaves a trace in it
 // whose place is known from the transcript.
 type memo struct {
 	Notes []string `json:"notes"` // by tools, in call order
 	Count int      `json:"count"` // successful payments
-	Log   []string `json:"log"`   // by AfterTool
+	Log   []string `json:"log"`   // by AfterTool and AfterSubAgent
 	Seen  []string `json:"seen"`  // by OnMessage
 	Asked []int    `json:"asked"` // by BeforeLLMCall
 }
@@ -67,15 +72,72 @@ type scenario struct {
 	// apart is a runtime that may handle each effect in another process: every claim
 	// and settle is a write of its own.
 	apart bool
+	// output makes the agent owe one.
+	output bool
+	// people says who answers when; nobody in a turn that waits for none.
+	people schedule
 }
 
-// modes are the scenarios under both kinds of runtime.
-func modes() []scenario {
-	out := scenarios()
-	for _, s := range scenarios() {
-		s.name += ", apart"
-		s.apart = true
-		out = append(out, s)
+// act is a turn to be cut off, in all the courses that it may take. What it comes
+// to is the same in each.
+type act struct {
+	name    string
+	courses []scenario
+}
+
+// acts are all turns, under both kinds of runtime.
+func acts() []act {
+	var out []act
+	for _, apart := range []bool{false, true} {
+		for _, s := range scenarios() {
+			s.apart = apart
+			out = append(out, act{name: s.name, courses: []scenario{s}})
+		}
+		mixed := act{name: "mixture"}
+		for _, people := range schedules() {
+			s := mixture()
+			s.apart, s.people = apart, people
+			mixed.courses = append(mixed.courses, s)
+		}
+		out = append(out, mixed)
+	}
+	for i := range out {
+		if out[i].courses[0].apart {
+			out[i].name += ", apart"
+		}
+	}
+	return out
+}
+
+// soak reports whether to run long.
+func soak() bool { return os.Getenv("HELIX_SOAK") != "" }
+
+// few leaves out most of the courses: one for each moment of answering is left,
+// unless the run is long.
+func (a act) few() act {
+	if soak() {
+		return a
+	}
+	seen := map[moment]bool{}
+	var few []scenario
+	for i := range a.courses {
+		if s := a.courses[(5*i)%len(a.courses)]; !seen[s.people.when] {
+			seen[s.people.when] = true
+			few = append(few, s)
+		}
+	}
+	a.courses = few
+	return a
+}
+
+// pick chooses the courses in which the n-th point of an act is tried: all that
+// have such a point in a long run, else one, each time another.
+func (a act) pick(n int, has func(course int) bool) []scenario {
+	var out []scenario
+	for i := range a.courses {
+		if at := (n + i) % len(a.courses); has(at) && (soak() || len(out) == 0) {
+			out = append(out, a.courses[at])
+		}
 	}
 	return out
 }
@@ -87,7 +149,7 @@ func scenarios() []scenario {
 	failing := scripted.Reply(scripted.Say("half a tho"),
 		scripted.Failing(llm.Error("provider_overloaded", true, "the model is overloaded")))
 	return []scenario{
-		{name: "finish", steps: []scripted.Step{
+		{name: "finish", output: true, steps: []scripted.Step{
 			scripted.Reply(scripted.Say("First I look, pay and send."), scripted.Calling("look", subject{"a"}),
 				scripted.Calling("pay", subject{"b"}), scripted.Calling("send", subject{"c"})),
 			scripted.Reply(scripted.Calling("look", subject{"d"}), scripted.Calling("look", subject{"e"})),
@@ -107,29 +169,28 @@ func scenarios() []scenario {
 }
 
 func newWorld(t *testing.T, backend store.Backend, s scenario) *world {
-	w := &world{t: t, backend: backend, tenant: fmt.Sprintf("t-%d", tenants.Add(1)), starts: map[string]int{}, apart: s.apart}
-	w.model = scripted.New(s.steps...).ByPosition().Vary()
-	note := func(name string, pays bool) helix.Callable {
-		return helix.Func(func(_ context.Context, call *helix.Call, in subject) (string, error) {
-			w.mu.Lock()
-			w.starts[name+" "+call.IdempotencyKey()]++
-			w.mu.Unlock()
-			helix.Append(call, "notes", name+" "+in.What)
-			if pays {
-				helix.Update(call, func(m *memo) { m.Count++ })
-			}
-			call.Emit("noted", in.What)
-			return name + " done: " + in.What, nil
-		})
+	w := &world{
+		t: t, backend: backend, tenant: fmt.Sprintf("t-%d", tenants.Add(1)), apart: s.apart, people: s.people,
+		starts: map[string]int{}, said: map[string]helix.Submission{}, unsure: map[string]bool{},
 	}
-	w.agent = &helix.Agent{
-		Name: "clerk", Instructions: "Work.", Model: w.model, State: helix.StateOf(memo{}),
-		Tools: []helix.Tool{
-			{Name: "look", Description: "Looks.", Execute: note("look", false), ReadOnly: true},
-			{Name: "send", Description: "Sends.", Execute: note("send", false), Idempotent: true},
-			{Name: "pay", Description: "Pays.", Execute: note("pay", true)},
-			{Name: "book", Description: "Books.", Execute: note("book", false), FinishWith: true},
-		},
+	w.model = scripted.New(s.steps...).For("helper", helperSteps()...).For("friend", friendSteps()...).Vary()
+	w.agent = w.worker("clerk", "look", "send", "pay", "book", "choose", "sign")
+	w.agent.SubAgents = []helix.SubAgent{{Agent: w.worker("helper", "pay", "seal")}}
+	w.agent.Companions = []helix.Companion{{Agent: w.worker("friend", "pay")}}
+	if s.output {
+		w.agent.Output = helix.OutputOf[receipt]()
+	}
+	return w
+}
+
+// worker is an agent whose tools and hooks leave their traces.
+func (w *world) worker(name string, tools ...string) *helix.Agent {
+	after := func(_ context.Context, h *helix.HookContext, e helix.AfterTool) error {
+		helix.Append(h, "log", trace(e.Tool, e.Error))
+		return nil
+	}
+	agent := &helix.Agent{
+		Name: name, Instructions: "Work.", Model: w.model, State: helix.StateOf(memo{}),
 		Hooks: helix.Hooks{
 			BeforeLLMCall: func(_ context.Context, h *helix.HookContext, e helix.BeforeLLMCall) error {
 				if e.Attempt == 1 {
@@ -141,16 +202,42 @@ func newWorld(t *testing.T, backend store.Backend, s scenario) *world {
 				helix.Append(h, "seen", string(e.Message.Role))
 				return nil
 			},
-			AfterTool: func(_ context.Context, h *helix.HookContext, e helix.AfterTool) error {
-				helix.Append(h, "log", trace(e.Tool, e.Error))
-				return nil
-			},
+			AfterTool: after, AfterSubAgent: after,
 		},
 	}
-	if strings.TrimSuffix(s.name, ", apart") == "finish" {
-		w.agent.Output = helix.OutputOf[receipt]()
+	for _, tool := range tools {
+		agent.Tools = append(agent.Tools, w.tool(tool))
 	}
-	return w
+	return agent
+}
+
+func (w *world) tool(name string) helix.Tool {
+	tool := helix.Tool{Name: name, Description: name}
+	switch name {
+	case "choose":
+		tool.Execute = helix.OnClient[subject]()
+		return tool
+	case "look":
+		tool.ReadOnly = true
+	case "send":
+		tool.Idempotent = true
+	case "book":
+		tool.FinishWith = true
+	case "sign", "seal":
+		tool.Approval = helix.ApproveAlways
+	}
+	tool.Execute = helix.Func(func(_ context.Context, call *helix.Call, in subject) (string, error) {
+		w.mu.Lock()
+		w.starts[name+" "+call.IdempotencyKey()]++
+		w.mu.Unlock()
+		helix.Append(call, "notes", name+" "+in.What)
+		if name == "pay" {
+			helix.Update(call, func(m *memo) { m.Count++ })
+		}
+		call.Emit("noted", in.What)
+		return name + " done: " + in.What, nil
+	})
+	return tool
 }
 
 func trace(tool string, err *helix.Error) string {
@@ -160,9 +247,16 @@ func trace(tool string, err *helix.Error) string {
 	return tool + ": ok"
 }
 
-// handler is a process: all it knows is in the backend. Its leases expire at
-// once, so that the next process need not wait.
-func (w *world) handler(backend store.Backend) *engine.Handler {
+// process is a handler: all it knows is in the backend.
+type process struct {
+	*engine.Handler
+	backend store.Backend
+	runs    []string // that it has worked on
+}
+
+// process starts a process. Its leases expire at once, so that the next need not
+// wait.
+func (w *world) process(backend store.Backend) *process {
 	w.t.Helper()
 	h := engine.NewHandler(engine.Config{
 		Backend: backend, Runtime: "test", Colocated: !w.apart, LeaseTTL: time.Nanosecond, RetryBackoff: time.Millisecond,
@@ -171,7 +265,36 @@ func (w *world) handler(backend store.Backend) *engine.Handler {
 	if err := h.Register(w.agent); err != nil {
 		w.t.Fatal(err)
 	}
-	return h
+	return &process{Handler: h, backend: backend}
+}
+
+func (p *process) Open(ctx context.Context, req engine.OpenRequest) (*engine.Opened, error) {
+	opened, err := p.Handler.Open(ctx, req)
+	return p.works(opened), err
+}
+
+func (p *process) Recover(ctx context.Context, due session.Due) (*engine.Opened, error) {
+	opened, err := p.Handler.Recover(ctx, due)
+	return p.works(opened), err
+}
+
+func (p *process) OpenChild(ctx context.Context, e engine.Effect) (*engine.Opened, error) {
+	opened, err := p.Handler.OpenChild(ctx, e)
+	return p.works(opened), err
+}
+
+func (p *process) works(opened *engine.Opened) *engine.Opened {
+	if opened != nil && !opened.Existing {
+		p.runs = append(p.runs, opened.Run.ID)
+	}
+	return opened
+}
+
+// kill ends the process where it stands.
+func (p *process) kill() {
+	for _, run := range p.runs {
+		p.Drop(run)
+	}
 }
 
 func testContext(t *testing.T) context.Context {
@@ -192,31 +315,59 @@ func (w *world) request() engine.OpenRequest {
 	}
 }
 
+// turns is more than how often a session is taken up until it has completed.
+const turns = 20
+
 // finish has fresh processes take the session up until its turn has ended, as an
 // executor and its sweeper would.
 func (w *world) finish(ctx context.Context) {
 	w.t.Helper()
-	for range 20 {
-		h := w.handler(w.backend)
-		opened, err := h.Open(ctx, w.request())
+	for range turns {
+		p := w.process(w.backend)
+		opened, err := w.next(ctx, p)
 		if err != nil {
-			w.t.Fatalf("open: %v", err)
+			w.t.Fatalf("take up: %v", err)
 		}
-		if opened.Existing {
-			expired := w.due(ctx, session.Store.ExpiredLeases)
-			if len(expired) == 0 {
-				w.settle(ctx, h)
-				return
-			}
-			if opened, err = h.Recover(ctx, expired[0]); err != nil {
-				w.t.Fatalf("recover: %v", err)
-			}
+		if opened == nil {
+			return
 		}
-		if err := drive(ctx, h, opened, nil); err != nil {
+		if err := w.drive(ctx, p, p, opened, nil); err != nil {
 			w.t.Fatalf("drive: %v", err)
 		}
 	}
 	w.t.Fatal("the turn did not end")
+}
+
+// play has one process do everything until the turn has ended. h carries out its
+// effects; after is that of [drive].
+func (w *world) play(ctx context.Context, p *process, h effects, after func(engine.Effect, engine.Result) bool) error {
+	for range turns {
+		opened, err := w.next(ctx, p)
+		if err != nil || opened == nil {
+			return err
+		}
+		if err := w.drive(ctx, p, h, opened, after); err != nil {
+			return err
+		}
+	}
+	return errors.New("the turn did not end")
+}
+
+// next begins what is due: the turn, its takeover, or, where it waits for people,
+// their answers and a resume. It gives nothing when the turn has ended.
+func (w *world) next(ctx context.Context, p *process) (*engine.Opened, error) {
+	opened, err := p.Open(ctx, w.request())
+	if err != nil || !opened.Existing {
+		return opened, err
+	}
+	if err := w.watch(ctx, p); err != nil {
+		return nil, err
+	}
+	for _, due := range w.due(ctx, session.Store.ExpiredLeases) {
+		return p.Recover(ctx, due)
+	}
+	w.settle(ctx, p)
+	return w.resume(ctx, p)
 }
 
 // due lists what a sweep finds of this world.
@@ -246,7 +397,7 @@ func (w *world) sessions() session.Store { return w.backend.Sessions().Tenant(w.
 func (w *world) streams() stream.Manager { return w.backend.Streams().Tenant(w.tenant) }
 
 // settle closes the stream if the turn's process could not.
-func (w *world) settle(ctx context.Context, h *engine.Handler) {
+func (w *world) settle(ctx context.Context, h *process) {
 	w.t.Helper()
 	for _, due := range w.due(ctx, session.Store.OwedCloses) {
 		if err := h.SettleClose(ctx, due); err != nil {
@@ -258,21 +409,26 @@ func (w *world) settle(ctx context.Context, h *engine.Handler) {
 // effects is who carries effects out.
 type effects interface {
 	Handle(ctx context.Context, e engine.Effect) (engine.Result, error)
+	OpenChild(ctx context.Context, e engine.Effect) (*engine.Opened, error)
 }
 
-// drive handles a turn's effects one by one. after, if set, is called after each
-// and ends the drive by returning false.
+// errKilled is what a process that was killed gets from its store, and what its
+// driver returns. Nobody would try again.
+var errKilled = errors.New("killed")
+
+// drive handles a turn's effects one by one, with those of the agents it calls.
+// after, if set, is called after each and kills the driver by returning false.
 func drive(ctx context.Context, h effects, opened *engine.Opened, after func(engine.Effect, engine.Result) bool) error {
 	machine, wave := engine.NewMachine(opened.Key, opened.Run.ID, opened.Position)
 	for {
 		results := make([]engine.Result, len(wave))
 		for i, effect := range wave {
 			var err error
-			if results[i], err = h.Handle(ctx, effect); err != nil {
+			if results[i], err = handle(ctx, h, effect, after); err != nil {
 				return err
 			}
 			if after != nil && !after(effect, results[i]) {
-				return nil
+				return errKilled
 			}
 		}
 		next, end := machine.Next(results)
@@ -283,43 +439,114 @@ func drive(ctx context.Context, h effects, opened *engine.Opened, after func(eng
 	}
 }
 
-// outcome is what a turn left behind, in a form in which two turns compare.
-type outcome struct {
-	messages []session.Message
-	lines    []string
-	status   session.RunStatus
-	output   string
+// handle carries out one effect. That of a call of another agent includes the
+// agent's turn.
+func handle(ctx context.Context, h effects, e engine.Effect, after func(engine.Effect, engine.Result) bool) (engine.Result, error) {
+	if e.Kind == engine.CallChild {
+		opened, err := h.OpenChild(ctx, e)
+		if err != nil {
+			return engine.Result{}, err
+		}
+		if opened != nil {
+			if err := drive(ctx, h, opened, after); err != nil {
+				return engine.Result{}, err
+			}
+		}
+	}
+	return h.Handle(ctx, e)
 }
 
-var take = regexp.MustCompile(` text "\(take \d+\)"| \(take \d+\)`)
+// outcome is what a turn left behind, in a form in which two turns compare.
+type outcome struct {
+	status   session.RunStatus
+	output   string
+	sessions map[string][]string // the transcripts of the session and of the agents it called
+	replies  int                 // of models, in all of them
+}
 
-// inspect reads what the turn left and checks what must hold of any turn: a valid
-// transcript that the stream folds to, a state that follows from it, and no call
-// started more often than its tool allows.
+// inspect reads what the turn left and checks what must hold of any turn: valid
+// transcripts that the stream folds to, states that follow from them, no call
+// started more often than its tool allows, and nothing that still waits.
 func (w *world) inspect(ctx context.Context) outcome {
 	w.t.Helper()
-	messages, err := w.sessions().AllMessages(ctx, sessionID)
-	if err != nil {
-		w.t.Fatalf("messages: %v", err)
-	}
-	run, err := w.sessions().Run(ctx, sessionID, runID)
+	run, err := w.sessions().CurrentRun(ctx, sessionID)
 	if err != nil {
 		w.t.Fatalf("run: %v", err)
 	}
-	if !run.Status.Ended() {
+	if !run.Status.Ended() || run.Status.Suspended() {
 		w.t.Fatalf("the run is %s", run.Status)
 	}
-	transcript, err := session.NewTranscript(messages)
-	if err == nil {
-		err = transcript.Sendable()
+	out := outcome{status: run.Status, output: string(run.Outcome.Output), sessions: map[string][]string{}}
+	chunks := w.readStream(ctx)
+	for _, id := range w.family(ctx) {
+		messages, err := w.sessions().AllMessages(ctx, id)
+		if err != nil {
+			w.t.Fatalf("messages: %v", err)
+		}
+		transcript, err := session.NewTranscript(messages)
+		if err == nil {
+			err = transcript.Sendable()
+		}
+		if err != nil {
+			w.t.Errorf("the transcript of %s is invalid: %v", id, err)
+		}
+		lines := Lines(messages)
+		if got := Lines(stream.Fold(id, chunks)); !slices.Equal(got, lines) {
+			w.t.Errorf("folding the stream of %s gives\n%s\nbut the transcript is\n%s", id, strings.Join(got, "\n"), strings.Join(lines, "\n"))
+		}
+		w.checkState(ctx, id, messages)
+		w.checkStarts(id, messages)
+		out.sessions[id] = plain(lines)
+		out.replies += replies(messages)
 	}
+	w.checkPeople(ctx)
+	return out
+}
+
+// replies is the number of a model's replies.
+func replies(messages []session.Message) int {
+	n := 0
+	for i := range messages {
+		if messages[i].Role == session.RoleAssistant {
+			n++
+		}
+	}
+	return n
+}
+
+// family lists the session and those of the agents below it, all that there are.
+func (w *world) family(ctx context.Context) []string {
+	w.t.Helper()
+	page, err := w.sessions().List(ctx, session.Query{PageRequest: session.PageRequest{Limit: session.MaxPageSize}})
 	if err != nil {
-		w.t.Errorf("the transcript is invalid: %v", err)
+		w.t.Fatalf("list: %v", err)
 	}
-	out := outcome{messages: messages, lines: Lines(messages), status: run.Status, output: string(run.Outcome.Output)}
-	w.checkStream(ctx, out.lines)
-	w.checkState(ctx, messages)
-	w.checkStarts(messages)
+	var ids []string
+	for i := range page.Items {
+		ids = append(ids, page.Items[i].ID)
+	}
+	return ids
+}
+
+var (
+	take   = regexp.MustCompile(` text "\(take \d+\)"| \(take \d+\)`)
+	callID = regexp.MustCompile(`call_[0-9a-f]+`)
+)
+
+// plain takes out of lines what may differ between two turns: a reply that was
+// not committed is another take, and the ids of calls follow from those of runs.
+func plain(lines []string) []string {
+	var out []string
+	known := map[string]string{}
+	for _, line := range lines {
+		line = callID.ReplaceAllStringFunc(take.ReplaceAllString(line, ""), func(id string) string {
+			if known[id] == "" {
+				known[id] = fmt.Sprintf("call %d", len(known)+1)
+			}
+			return known[id]
+		})
+		out = append(out, line)
+	}
 	return out
 }
 
@@ -346,7 +573,8 @@ func Lines(messages []session.Message) []string {
 	return lines
 }
 
-func (w *world) checkStream(ctx context.Context, want []string) {
+// readStream reads the session's stream to its end.
+func (w *world) readStream(ctx context.Context) []stream.Chunk {
 	w.t.Helper()
 	var chunks []stream.Chunk
 	last := int64(0)
@@ -365,15 +593,13 @@ func (w *world) checkStream(ctx context.Context, want []string) {
 			w.t.Errorf("the stream ended with %s", item.Frame)
 		}
 	}
-	if got := Lines(stream.Fold(sessionID, chunks)); !slices.Equal(got, want) {
-		w.t.Errorf("folding the stream gives\n%s\nbut the transcript is\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
-	}
+	return chunks
 }
 
 // checkState derives from the transcript what tools and hooks must have written.
-func (w *world) checkState(ctx context.Context, messages []session.Message) {
+func (w *world) checkState(ctx context.Context, id string, messages []session.Message) {
 	w.t.Helper()
-	state, err := w.sessions().Load(ctx, sessionID)
+	state, err := w.sessions().Load(ctx, id)
 	if err != nil {
 		w.t.Fatalf("load: %v", err)
 	}
@@ -386,9 +612,13 @@ func (w *world) checkState(ctx context.Context, messages []session.Message) {
 		w.t.Fatal(err)
 	}
 	if want := expectedMemo(messages); fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", want) {
-		w.t.Errorf("state is\n%+v\nwant\n%+v", got, want)
+		w.t.Errorf("the state of %s is\n%+v\nwant\n%+v", id, got, want)
 	}
 }
+
+// once tells of the tools that leave a trace whether their calls may not run
+// again.
+var once = map[string]bool{"look": false, "send": false, "pay": true, "book": true, "sign": true, "seal": true}
 
 func expectedMemo(messages []session.Message) memo {
 	var m memo
@@ -411,7 +641,7 @@ func expectedMemo(messages []session.Message) memo {
 				continue
 			}
 			m.Log = append(m.Log, trace(result.Tool, result.Error))
-			if result.Error != nil {
+			if _, traced := once[result.Tool]; result.Error != nil || !traced {
 				continue
 			}
 			m.Notes = append(m.Notes, result.Tool+" "+inputs[result.CallID])
@@ -425,7 +655,7 @@ func expectedMemo(messages []session.Message) memo {
 
 // checkStarts holds every call to what its tool allows: one that may not run
 // again was started at most once, and not at all only if nobody claims it was.
-func (w *world) checkStarts(messages []session.Message) {
+func (w *world) checkStarts(id string, messages []session.Message) {
 	w.t.Helper()
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -434,47 +664,48 @@ func (w *world) checkStarts(messages []session.Message) {
 			continue
 		}
 		result := &messages[i].Parts[0]
-		if result.Tool == session.FinishTool {
+		if result.Error != nil && (!once[result.Tool] || result.Error.Code != session.CodeToolOutcome) {
+			w.t.Errorf("%s %s failed: %v", result.Tool, result.CallID, result.Error)
+		}
+		limited, traced := once[result.Tool]
+		if !traced {
 			continue
 		}
-		n := w.starts[result.Tool+" "+sessionID+"/"+result.CallID]
-		once := result.Tool == "pay" || result.Tool == "book"
-		if once && n > 1 {
+		n := w.starts[result.Tool+" "+id+"/"+result.CallID]
+		if limited && n > 1 {
 			w.t.Errorf("%s %s was started %d times", result.Tool, result.CallID, n)
 		}
 		if result.Error == nil && n == 0 {
 			w.t.Errorf("%s %s has a result but was never started", result.Tool, result.CallID)
 		}
-		if result.Error != nil && (!once || result.Error.Code != session.CodeToolOutcome) {
-			w.t.Errorf("%s %s failed: %v", result.Tool, result.CallID, result.Error)
-		}
 	}
 }
 
-// sameTurn compares two outcomes, but for what may differ: a reply that was not
-// committed is another take, and a call that was cut off has no result.
+// sameTurn compares two outcomes, but for what may differ: a call that was cut off
+// has no result.
 func (w *world) sameTurn(got, want outcome) {
 	w.t.Helper()
-	unknown := 0
-	for i, line := range got.lines {
-		if i >= len(want.lines) {
-			break
-		}
-		if strings.Contains(line, string(session.CodeToolOutcome)) {
-			unknown++
-			continue
-		}
-		if a, b := take.ReplaceAllString(line, ""), take.ReplaceAllString(want.lines[i], ""); a != b {
-			w.t.Errorf("message %d is\n%s\nwant\n%s", i, a, b)
+	unknown, same := 0, len(got.sessions) == len(want.sessions)
+	for id, wanted := range want.sessions {
+		lines := got.sessions[id]
+		same = same && len(lines) == len(wanted)
+		for i := range min(len(lines), len(wanted)) {
+			if strings.Contains(lines[i], string(session.CodeToolOutcome)) {
+				unknown++
+				continue
+			}
+			if lines[i] != wanted[i] {
+				w.t.Errorf("message %d of %s is\n%s\nwant\n%s", i, id, lines[i], wanted[i])
+			}
 		}
 	}
 	if unknown > 1 {
 		w.t.Errorf("%d calls were cut off by one crash", unknown)
 	}
 	// A FinishWith call that was cut off does not complete the turn.
-	if unknown == 0 && (len(got.lines) != len(want.lines) || got.status != want.status || got.output != want.output) {
-		w.t.Errorf("the turn ended %s %s with %d messages, want %s %s with %d",
-			got.status, got.output, len(got.lines), want.status, want.output, len(want.lines))
+	if unknown == 0 && (!same || got.status != want.status || got.output != want.output) {
+		w.t.Errorf("the turn ended %s %s with the messages %v, want %s %s with %v",
+			got.status, got.output, got.sessions, want.status, want.output, want.sessions)
 	}
 }
 
@@ -482,19 +713,25 @@ func (w *world) sameTurn(got, want outcome) {
 // none of it changed since.
 func (w *world) prefix(ctx context.Context) func() {
 	w.t.Helper()
-	before, err := w.sessions().AllMessages(ctx, sessionID)
-	if err != nil {
-		return func() {} // the turn was not opened yet
-	}
-	return func() {
-		w.t.Helper()
-		after, err := w.sessions().AllMessages(ctx, sessionID)
+	before := map[string][]session.Message{}
+	for _, id := range w.family(ctx) {
+		messages, err := w.sessions().AllMessages(ctx, id)
 		if err != nil {
 			w.t.Fatal(err)
 		}
-		for i := range before {
-			if i >= len(after) || !before[i].Equal(&after[i]) {
-				w.t.Errorf("message %d was committed and then changed", i)
+		before[id] = messages
+	}
+	return func() {
+		w.t.Helper()
+		for id, before := range before {
+			after, err := w.sessions().AllMessages(ctx, id)
+			if err != nil {
+				w.t.Fatal(err)
+			}
+			for i := range before {
+				if i >= len(after) || !before[i].Equal(&after[i]) {
+					w.t.Errorf("message %d of %s was committed and then changed", i, id)
+				}
 			}
 		}
 	}

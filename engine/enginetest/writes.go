@@ -42,10 +42,13 @@ func WriteCounts(t *testing.T, open Open) {
 			ctx := testContext(t)
 			w := newWorld(t, backend, scenario{steps: []scripted.Step{call(c.tools...), scripted.Text("done")}})
 			faults := storetest.NewFaults(backend)
-			h := w.handler(faults)
-			opened := w.open(ctx, h)
+			p := w.process(faults)
+			opened, err := p.Open(ctx, w.request())
+			if err != nil {
+				t.Fatal(err)
+			}
 			faults.Reset()
-			if err := drive(ctx, h, opened, nil); err != nil {
+			if err := drive(ctx, p, opened, nil); err != nil {
 				t.Fatal(err)
 			}
 			// The turn's end closes the run; the step after it, if any, commits once.
