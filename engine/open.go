@@ -298,8 +298,12 @@ func (h *Handler) gate(ctx context.Context, sessions session.Store, req *OpenReq
 		if err != nil {
 			return err
 		}
-		if run.Status == session.RunRunning {
+		switch {
+		case run.Status == session.RunRunning:
 			return session.ErrAlreadyRunning.WithMessage("run %s is running", run.ID).WithSaw(state.Saw())
+		case state.SuspendedStep != "" && state.Status == session.Active && !run.Status.Suspended():
+			// The session was read while that run went on with the step.
+			return session.ErrStale.WithMessage("run %s has just ended", run.ID).WithSaw(state.Saw())
 		}
 	}
 	if err := h.gateWaits(ctx, sessions, req, state); err != nil {
