@@ -157,8 +157,14 @@ func verifyClerk(t *testing.T, db store.Backend, id string, starts map[string]in
 
 func verifyFold(t *testing.T, db store.Backend, id string, messages []session.Message) {
 	t.Helper()
+	verifyFoldOn(t, db, id, id, messages)
+}
+
+// verifyFoldOn is verifyFold for a session whose stream may be another's.
+func verifyFoldOn(t *testing.T, db store.Backend, streamID, id string, messages []session.Message) {
+	t.Helper()
 	var chunks []stream.Chunk
-	for item, err := range db.Streams().Read(t.Context(), id, 0, false) {
+	for item, err := range db.Streams().Read(t.Context(), streamID, 0, false) {
 		if err != nil {
 			t.Fatal(err)
 		}

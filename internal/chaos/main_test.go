@@ -25,6 +25,8 @@ const childEnv = "HELIX_CHAOS_CHILD"
 var parts = map[string]func(ctx context.Context, dir string) error{
 	"worker": worker,
 	"racer":  racer,
+	"desk":   desk(30 * time.Second),
+	"mortal": desk(killLease),
 }
 
 func TestMain(m *testing.M) {

@@ -17,16 +17,25 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// order is what the test tells a racer to do; answer what came of it.
+// order is what the test tells a process to do; answer what came of it.
 type order struct {
 	Op      string
 	Session string
 	Text    string
+
+	// For a desk.
+	Agent, Call, Approval string
+	Times                 int
 }
 
 type answer struct {
 	Code   string
 	Status string
+
+	// From a desk.
+	Pending      []session.Pending
+	Codes        map[string]int // how often each came, where something was done many times
+	Continuation string
 }
 
 // gated is a model that does as the last user message says: "wait NAME" answers
@@ -118,10 +127,8 @@ func racer(ctx context.Context, dir string) error {
 				a.Status = string(res.Status)
 			}
 		}
-		if e, ok := errors.AsType[*session.Error](err); ok {
-			a.Code = string(e.Code)
-		} else if err != nil {
-			a.Code = err.Error()
+		if err != nil {
+			a.Code = codeOf(err)
 		}
 		if err := answers.Encode(a); err != nil {
 			return err
@@ -140,7 +147,7 @@ func (c *child) hear() answer {
 	c.t.Helper()
 	var a answer
 	if err := json.Unmarshal([]byte(c.line()), &a); err != nil {
-		c.t.Fatalf("the racer did not answer: %v", err)
+		c.t.Fatalf("the process did not answer: %v", err)
 	}
 	return a
 }
