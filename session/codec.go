@@ -222,8 +222,19 @@ func AppendString(b []byte, s string) []byte {
 }
 
 // plain reports whether s is ASCII without anything to escape, as most strings
-// are.
+// are. It looks at eight bytes at a time: every text that is stored passes here.
 func plain(s string) bool {
+	const ones, tops = 0x0101010101010101, 0x8080808080808080
+	for ; len(s) >= 8; s = s[8:] {
+		w := uint64(s[0]) | uint64(s[1])<<8 | uint64(s[2])<<16 | uint64(s[3])<<24 |
+			uint64(s[4])<<32 | uint64(s[5])<<40 | uint64(s[6])<<48 | uint64(s[7])<<56
+		// The top bit of a byte that is below a bound, or zero, comes to be set by the
+		// subtraction; one that is set before is no ASCII.
+		quote, backslash := w^(ones*'"'), w^(ones*'\\')
+		if (w|(w-ones*' ')|(quote-ones)|(backslash-ones))&tops != 0 {
+			return false
+		}
+	}
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c == '"' || c == '\\' || c >= utf8.RuneSelf {
 			return false
