@@ -26,10 +26,15 @@ func encodeOutcome(runID string, o *session.Outcome) (doc, output []byte, err er
 // usageFields is the number of counts of a usage, as they are stored.
 const usageFields = 7
 
-func usageArray(u session.Usage) []int64 {
-	return []int64{
+func usageCounts(u *session.Usage) [usageFields]int64 {
+	return [...]int64{
 		u.InputTokens, u.OutputTokens, u.ReasoningTokens, u.CacheReadTokens, u.CacheWriteTokens, u.ModelCalls, u.ToolCalls,
 	}
+}
+
+func usageArray(u session.Usage) []int64 {
+	counts := usageCounts(&u)
+	return counts[:]
 }
 
 func usageOf(a []int64) session.Usage {

@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"fmt"
 	"strconv"
 	"strings"
 
@@ -58,17 +57,22 @@ type guard struct {
 // is put together once.
 type shape struct {
 	commit, joint, numbered, raise, status, steps, promote, renewed, writes, deleted, appended bool
-	waits, disown, consume, wake, checkpoint, reason, usage, outcome, output                   bool
+	waits, disown, consume, wake, checkpoint, reason, outcome, output                          bool
 	messages, promoted, keys, calls, pending, resolve, own, children                           rowCount
+	usage                                                                                      usageMask
 }
 
 // single reports a change that appends one message.
 func (s *shape) single() bool { return s.messages == 1 && s.promoted == 0 }
 
-// rowCount tells no rows, a single one, which a text spells out, and several.
+// rowCount is a number of rows, as far as a text depends on it: a few are spelled
+// out, more are unfolded from arrays.
 type rowCount uint8
 
-func countOf(n int) rowCount { return rowCount(min(n, 2)) }
+// maxSpelled is how many rows are spelled out: as many as most steps have.
+const maxSpelled = 4
+
+func countOf(n int) rowCount { return rowCount(min(n, maxSpelled+1)) }
 
 // shapeOf is the shape of a change's statement.
 func shapeOf(d *draft, on guard, raise bool) shape {
@@ -83,7 +87,7 @@ func shapeOf(d *draft, on guard, raise bool) shape {
 		pending: countOf(len(d.pending)), resolve: countOf(len(d.resolve)), own: countOf(len(d.owned)), children: countOf(len(d.children)),
 	}
 	if d.Run != nil {
-		out.reason, out.usage = d.Run.CompletionReason != "", d.Run.Usage != session.Usage{}
+		out.reason, out.usage = d.Run.CompletionReason != "", maskOf(&d.Run.Usage)
 	}
 	if o := d.Outcome; o != nil { // as State.Finish has it
 		out.output = o.Status == session.RunCompleted || o.Status == session.RunFailed
@@ -92,12 +96,15 @@ func shapeOf(d *draft, on guard, raise bool) shape {
 }
 
 // add writes a part of the text, unless that is known.
-func (q *statement) add(parts ...string) {
+func (q *statement) add(parts ...string) { q.write(q.text, parts...) }
+
+// write writes to what becomes part of the text, unless that is known.
+func (q *statement) write(to *strings.Builder, parts ...string) {
 	if q.text == nil {
 		return
 	}
 	for _, part := range parts {
-		q.text.WriteString(part)
+		to.WriteString(part)
 	}
 }
 
@@ -122,58 +129,57 @@ func (q *statement) where(parts ...string) {
 	}
 }
 
-// column is a column of rows that a statement is given: as an array, or as the
-// value of a single one.
+// column is a column of rows that a statement is given: as an array, or value by
+// value.
 type column struct {
 	name, kind string
-	all, first any
-}
-
-// value is what a statement is given of the column for some rows.
-func (c *column) value(n rowCount) any {
-	if n == 1 {
-		return c.first
+	values     interface {
+		array() any
+		value(i int) any
 	}
-	return c.all
 }
 
-func col[T any](name, kind string, values []T) column { return column{name, kind, values, values[0]} }
+func col[T any](name, kind string, values []T) column { return column{name, kind, cells[T](values)} }
 
-// rows gives rows as a table with their number in a column n. A single row, which
-// is the most frequent case, is spelled out, for unfolding arrays takes time.
+// cells are the values of a column.
+type cells[T any] []T
+
+func (c cells[T]) array() any      { return []T(c) }
+func (c cells[T]) value(i int) any { return c[i] }
+
+// rows gives rows as a table with their number in a column n. A few rows, which
+// is what most changes have, are spelled out, for unfolding arrays takes time.
 func (q *statement) rows(alias string, n rowCount, columns ...column) string {
-	if q.text == nil {
-		for i := range columns {
-			q.arg(columns[i].value(n))
-		}
-		return ""
-	}
-	places := make([]string, len(columns))
-	for i := range columns {
-		places[i] = q.arg(columns[i].value(n))
-	}
-	var b strings.Builder
-	if n == 1 {
-		b.WriteString("(SELECT 1 AS n")
+	var table strings.Builder
+	if n > maxSpelled {
 		for i, c := range columns {
-			b.WriteString(", " + places[i] + "::" + c.kind + " AS " + c.name)
+			place := q.arg(c.values.array())
+			q.write(&table, pick(i == 0, "unnest(", ", "), place, "::", c.kind, "[]")
 		}
-		b.WriteString(") " + alias)
-		return b.String()
-	}
-	b.WriteString("unnest(")
-	for i, c := range columns {
-		if i > 0 {
-			b.WriteString(", ")
+		q.write(&table, ") WITH ORDINALITY ")
+	} else {
+		for row := range int(n) {
+			q.write(&table, pick(row == 0, "(VALUES (", "), ("))
+			for _, c := range columns {
+				q.write(&table, q.arg(c.values.value(row)), "::", c.kind, ", ")
+			}
+			q.write(&table, strconv.Itoa(row+1))
 		}
-		b.WriteString(places[i] + "::" + c.kind + "[]")
+		q.write(&table, ")) ")
 	}
-	b.WriteString(") WITH ORDINALITY " + alias + "(")
+	q.write(&table, alias, "(")
 	for _, c := range columns {
-		b.WriteString(c.name + ", ")
+		q.write(&table, c.name, ", ")
 	}
-	b.WriteString("n)")
-	return b.String()
+	q.write(&table, "n)")
+	return table.String()
+}
+
+func pick(first bool, a, b string) string {
+	if first {
+		return a
+	}
+	return b
 }
 
 // changeStatement is the statement that makes a change: of a commit, with its
@@ -336,8 +342,13 @@ func (s *sessions) rowChanges(q *statement, d *draft) {
 	if q.shape.reason {
 		q.set("run_reason = ", q.arg(string(d.Run.CompletionReason)))
 	}
-	if q.shape.usage {
-		q.set("run_usage = ", sumOfUsage(q.arg(usageArray(d.Run.Usage))))
+	if q.shape.usage != 0 { // a run begins with all counts
+		for i, n := range usageCounts(&d.Run.Usage) {
+			if q.shape.usage.has(i) {
+				at := strconv.Itoa(i + 1)
+				q.set("run_usage[", at, "] = s.run_usage[", at, "] + ", q.arg(n))
+			}
+		}
 	}
 	if q.shape.outcome {
 		q.set("run_status = ", q.arg(string(d.Outcome.Status)), ", close_owed_at = ", q.now)
@@ -354,14 +365,20 @@ func befores(to session.Status) (out []string) {
 	return out
 }
 
-// sumOfUsage adds an array of counts to those of the run in flight.
-func sumOfUsage(add string) string {
-	sums := make([]string, usageFields)
-	for i := range sums {
-		sums[i] = fmt.Sprintf("coalesce(s.run_usage[%d], 0) + (%s::bigint[])[%d]", i+1, add, i+1)
+// usageMask tells which counts of a usage there are: the others are left alone,
+// for each costs the server time.
+type usageMask uint8
+
+func maskOf(u *session.Usage) (mask usageMask) {
+	for i, n := range usageCounts(u) {
+		if n != 0 {
+			mask |= 1 << i
+		}
 	}
-	return "ARRAY[" + strings.Join(sums, ", ") + "]"
+	return mask
 }
+
+func (m usageMask) has(i int) bool { return m&(1<<i) != 0 }
 
 // insertParts adds the rows that a change writes beside the session's own.
 func (s *sessions) insertParts(q *statement, d *draft) {

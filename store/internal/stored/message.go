@@ -29,14 +29,18 @@ func EncodeMessage(m *session.Message) (*Message, error) {
 		return nil, session.ErrInvalid.WithCause(err, "message %s cannot be encoded", m.ID)
 	}
 	row := &Message{ID: m.ID, Body: body}
-	var calls []string
 	for i := range m.Parts {
 		if m.Parts[i].Kind == session.PartToolCall {
-			calls = append(calls, m.Parts[i].CallID)
+			between := byte(',')
+			if row.Calls == nil {
+				between = '['
+			}
+			row.Calls = append(row.Calls, between)
+			row.Calls = session.AppendString(row.Calls, m.Parts[i].CallID)
 		}
 	}
-	if len(calls) > 0 {
-		row.Calls, err = session.Encode(calls)
+	if row.Calls != nil {
+		row.Calls = append(row.Calls, ']')
 	}
-	return row, err
+	return row, nil
 }
