@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/helixagents/helix/runtime/local"
@@ -52,9 +52,10 @@ var (
 type names struct{ message, result, checkpoint, model, commit string }
 
 func namesOf(n int) names {
-	message := fmt.Sprintf("%s/%d", floorRun, n)
+	at := strconv.Itoa(n)
+	message := floorRun + "/" + at
 	return names{
-		message: message, result: fmt.Sprintf("call_5fa839b497ea10dd4%07d.r", n), checkpoint: fmt.Sprintf("cpv1-s-1-s%d-t1794714399461-c37189", n),
+		message: message, result: floorCall[:len(floorCall)-1-len(at)] + "-" + at + ".r", checkpoint: "cpv1-s-1-s" + at + "-t1794714399461-c37189",
 		model: message + "/model", commit: message + "/commit",
 	}
 }

@@ -92,6 +92,7 @@ func newRedisFloor(ctx context.Context, url, prefix string) (*redisFloor, error)
 	}
 	// As the backend has it.
 	options.MaxRetries = -1
+	options.Protocol = 2
 	options.ContextTimeoutEnabled = true
 	options.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	backend, err := redis.OpenConfig(redis.Config{URL: url, Prefix: prefix})
