@@ -8,9 +8,14 @@ import (
 	"github.com/helixagents/helix/stream"
 )
 
-// stepKeys are those of the script that commits an ordinary step, without calls
-// and chunks.
-const stepKeys = keyHeader + keyMessages + keyMetas + keyNames + keyStateLog + keyStateKinds + keyPoints
+// stepKeys are those of the script that commits an ordinary step. It is given as
+// many as the step needs, in this order.
+const (
+	stepKeys   = keyHeader + keyMessages + keyMetas + keyNames + keyPoints
+	stateKeys  = stepKeys + keyStateLog + keyStateKinds
+	callKeys   = stateKeys + keyCalls
+	streamKeys = callKeys + keyStream
+)
 
 // maxStep is how many rows of a kind the script takes at once.
 const maxStep = 200
@@ -30,13 +35,16 @@ func isStep(c *session.Change) bool {
 // stepping is the script that commits an ordinary step. The batch, if there is
 // one, must have been appended.
 func (s *sessions) stepping(commit *session.Commit, batch *stream.Batch) (*run, error) {
+	c := &commit.Change
 	letters, left := stepKeys, ""
 	switch {
 	case batch != nil:
 		field, value := trace(batch)
-		letters, left = stepKeys+keyCalls+keyStream, field+"\x00"+value
-	case hasRest(&commit.Change):
-		letters = stepKeys + keyCalls
+		letters, left = streamKeys, field+"\x00"+value
+	case c.Promote != nil || len(c.Calls) > 0:
+		letters = callKeys
+	case len(c.Writes.Ops) > 0:
+		letters = stateKeys
 	}
 	args, err := s.stepArgs(commit, left)
 	if err != nil {
@@ -60,15 +68,18 @@ func (s *sessions) stepArgs(commit *session.Commit, left string) ([]any, error) 
 		messages += len(c.Promote.Results)
 	}
 	point, source, row := pointArgs(commit)
-	size := 13 + 3*messages + len(kinds)
+	size := 14 + 3*messages + len(kinds)
 	if hasRest(c) {
 		size += 2 + 10*len(c.Calls) + 8
 	}
 	args := make([]any, 0, size)
 	args = append(args, left, s.b.stamp(), commit.Key, commit.Version, commit.Version+1, holding(commit), steps,
 		point, source, row, writes, messages, len(kinds)/2)
-	if args, err = messageArgs(args, c); err != nil {
+	if args, err = messageArgs(args, c, messages); err != nil {
 		return nil, err
+	}
+	if point != "" {
+		args = append(args, "c"+point)
 	}
 	args = append(args, kinds...)
 	if !hasRest(c) {
@@ -129,28 +140,37 @@ func completed(id string, n session.NewCheckpoint, at time.Time) session.NewChec
 	return n
 }
 
-// messageArgs adds the messages, then the promoted results.
-func messageArgs(args []any, c *session.Change) ([]any, error) {
+// messageArgs adds the bodies, metas and names of n messages: the change's own, then
+// the promoted results.
+func messageArgs(args []any, c *session.Change, n int) ([]any, error) {
+	at := len(args)
+	args = args[:at+3*n]
+	put := func(name, meta string, body []byte) {
+		args[at], args[at+n], args[at+2*n] = body, meta, name
+		at++
+	}
+	encode := func(m *session.Message) error {
+		id, meta, body, err := encodeMessage(m)
+		if id != "" {
+			id = "m" + id
+		}
+		put(id, meta, body)
+		return err
+	}
 	for i := range c.Messages {
-		id, meta, body, err := encodeMessage(&c.Messages[i])
-		if err != nil {
+		if err := encode(&c.Messages[i]); err != nil {
 			return nil, err
 		}
-		args = append(args, id, meta, body)
 	}
 	if c.Promote == nil {
 		return args, nil
 	}
 	for _, result := range c.Promote.Results {
 		if result.Message == nil {
-			args = append(args, result.CallID, "", "")
-			continue
-		}
-		id, meta, body, err := encodeMessage(result.Message)
-		if err != nil {
+			put(result.CallID, "", nil)
+		} else if err := encode(result.Message); err != nil {
 			return nil, err
 		}
-		args = append(args, id, meta, body)
 	}
 	return args, nil
 }

@@ -714,7 +714,7 @@ end
 if not exists then
   dirty = {
     'v', '', 'commit', '', 'pack', '', 'told', '\0\0\0', 'msgs', '0', 'updated', '', 'cp', '', 'cpsrc', '', 'cpat', '', 'steps', '',
-    'rsteps', '',
+    'rsteps', '', 'usage', '',
   }
 end
 exists = true
