@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/helixagents/helix/session"
@@ -51,10 +52,11 @@ func commits(ctx context.Context, k kind, quick bool) ([]row, error) {
 const clients = 16
 
 // sharedCommits measures the same while many sessions commit at once, by turns
-// with as many that write bare.
+// with as many that write bare. Each goes first as often as the other: what was
+// done before leaves garbage to collect.
 func sharedCommits(ctx context.Context, k kind, quick bool) ([]row, error) {
 	// Of each session the last steps count, a few at a turn.
-	all := []struct{ length, rounds, last, turn int }{{10, 8, 5, 5}, {10_000, 1, 150, 5}}
+	all := []struct{ length, rounds, last, turn int }{{10, 24, 5, 5}, {10_000, 1, 150, 5}}
 	if quick {
 		all[0].rounds, all[1].length, all[1].last = 3, 200, 50
 	}
@@ -73,19 +75,25 @@ func sharedCommits(ctx context.Context, k kind, quick bool) ([]row, error) {
 					}
 					return all[i].fill(ctx, l.length-l.last)
 				})
-				for range l.last / l.turn {
-					if err == nil {
-						for _, c := range all {
-							c.prepare(l.turn)
-						}
-						err = each(clients, func(i int) error { return all[i].turn(ctx) })
-					}
-					if err == nil {
-						err = each(clients, func(i int) error { return all[i].floorTurn(ctx, l.turn) })
-					}
-				}
 				if err != nil {
 					return err
+				}
+				for turn := range l.last / l.turn {
+					for _, c := range all {
+						c.prepare(l.turn)
+					}
+					turns := []func(i int) error{
+						func(i int) error { return all[i].turn(ctx) },
+						func(i int) error { return all[i].floorTurn(ctx, l.turn) },
+					}
+					if (round+turn)%2 == 1 {
+						slices.Reverse(turns)
+					}
+					for _, turn := range turns {
+						if err := each(clients, turn); err != nil {
+							return err
+						}
+					}
 				}
 				for _, c := range all {
 					ours, floors = append(ours, c.ours...), append(floors, c.floors...)
@@ -147,16 +155,27 @@ func newCommitter(ctx context.Context, s *site, id string) (*committer, error) {
 	return c, s.floor.begin(ctx, id)
 }
 
-// skip makes n commits that do not count.
+// skip makes n commits, and as many bare writes, that do not count.
 func (c *committer) skip(ctx context.Context, n int) error {
 	c.prepare(n)
 	err := c.turn(ctx)
 	c.ours = nil
+	if err != nil {
+		return err
+	}
+	return c.skipFloor(ctx, n)
+}
+
+// skipFloor makes n bare writes that do not count: the floor of a long session is a
+// write to one that is as long.
+func (c *committer) skipFloor(ctx context.Context, n int) error {
+	err := c.floorTurn(ctx, n)
+	c.floors = nil
 	return err
 }
 
-// fill writes the messages of n steps with a tenth of the commits: so many sessions
-// would take too long otherwise.
+// fill writes the messages of n steps with a tenth of the commits, for so many
+// sessions would take too long otherwise, and the rows of as many bare writes.
 func (c *committer) fill(ctx context.Context, n int) error {
 	for end := c.step + n; c.step < end; {
 		var commit *session.Commit
@@ -174,7 +193,7 @@ func (c *committer) fill(ctx context.Context, n int) error {
 		}
 		c.version = done.Version
 	}
-	return nil
+	return c.skipFloor(ctx, n)
 }
 
 // prepare puts the next n commits together, which is not what is measured: it would
