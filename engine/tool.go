@@ -369,12 +369,17 @@ func (t *turn) stamp(m session.Message) session.Message {
 // emitEnd shows watchers a call's result.
 func (t *turn) emitEnd(c *call) {
 	part := &c.settled.message.Parts[0]
-	if c.child != nil && c.child.shown {
-		t.emit(stream.Chunk{Kind: stream.SubAgentEnd, CallID: c.ID, Tool: c.Tool, Child: c.Child, Success: part.Error == nil})
+	chunk := stream.Chunk{
+		Kind: stream.ToolEnd, Step: t.current(), CallID: c.ID, Tool: c.Tool, Error: part.Error, Success: part.Error == nil,
 	}
-	chunk := stream.Chunk{Kind: stream.ToolEnd, CallID: c.ID, Tool: c.Tool, Error: part.Error, Success: part.Error == nil}
 	if part.Error == nil {
 		chunk.Result = part.ResultJSON()
 	}
-	t.emit(chunk)
+	if c.child == nil || !c.child.shown {
+		t.out.emit(chunk)
+		return
+	}
+	t.out.emitBoth(stream.Chunk{
+		Kind: stream.SubAgentEnd, Step: chunk.Step, CallID: c.ID, Tool: c.Tool, Child: c.Child, Success: chunk.Success,
+	}, chunk)
 }

@@ -55,6 +55,18 @@ type sent struct {
 func (w *writer) emit(c stream.Chunk) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.add(c)
+}
+
+// emitBoth adds two chunks, the second of which comes straight after the first.
+func (w *writer) emitBoth(first, second stream.Chunk) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.add(first)
+	w.add(second)
+}
+
+func (w *writer) add(c stream.Chunk) {
 	if w.err != nil {
 		return
 	}
