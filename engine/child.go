@@ -251,6 +251,9 @@ func (t *turn) takeUp(ctx context.Context, e Effect, c *call, state *session.Sta
 		return t.openChild(ctx, c, false, OpenRequest{Kind: session.RunRetry, Agent: agent})
 	case !run.Status.Suspended() || state.Status != session.Active || t.stopRequest() != nil:
 		c.child.shown = true
+		if state.CloseOwed { // by a process that has died: watchers see its end before the call's
+			return nil, t.h.settleClose(ctx, t.sessions, state, true)
+		}
 		return nil, nil // it has come to an end, or is brought to one
 	}
 	now, err := t.sessions.Now(ctx)
@@ -434,7 +437,7 @@ func (t *turn) writeOffChild(ctx context.Context, c *call) error {
 	if c.Child == "" || !c.owns() {
 		return nil
 	}
-	return t.h.walk(ctx, t.sessions, c.Child, 1, func(state *session.State) (bool, error) {
+	return t.h.walk(ctx, t.sessions, c.Child, 1, false, func(state *session.State) (bool, error) {
 		if state.RootID == "" { // it works by itself
 			return false, nil
 		}
