@@ -110,7 +110,6 @@ var companionName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$`)
 func (t *turn) nameCompanions(ctx context.Context, f *flight) error {
 	var refs []session.ChildRef
 	read := false
-	named := map[string]bool{} // calls of one reply run at the same time, and a companion does one thing at a time
 	for _, c := range f.calls {
 		if c.Kind != session.CallCompanion || c.Rejected != nil {
 			continue
@@ -124,14 +123,11 @@ func (t *turn) nameCompanions(ctx context.Context, f *flight) error {
 			read = true
 		}
 		err := t.nameCompanion(c, refs)
-		if err == nil && c.Child != "" {
-			if named[c.Child] {
-				err = toolError(session.CodeToolNotRun, "%s was called on in the same reply; call on it again when you have its answer", c.Name)
-			}
-			named[c.Child] = true
+		if err == nil && c.Child != "" && slices.ContainsFunc(f.calls[:c.Index], func(other *call) bool { return other.Child == c.Child }) {
+			err = toolError(session.CodeToolInput, "another call of the same reply is for %s; make this one when that is done", c.Name)
 		}
 		if err != nil {
-			c.Kind, c.Rejected, c.companion, c.Child = session.CallServer, err, nil, ""
+			c.Kind, c.Rejected, c.Child, c.companion = session.CallServer, err, "", nil
 			continue
 		}
 		if c.companion != nil && c.companion.spawns {
@@ -265,7 +261,6 @@ func (t *turn) openCompanion(ctx context.Context, e Effect, c *call) (*Opened, e
 	run, err := t.sessions.CurrentRun(ctx, c.Child)
 	switch {
 	case errors.Is(err, session.ErrNotFound): // it was never started
-		return t.consult(ctx, e, c)
 	case err != nil:
 		return nil, err
 	case state.Status == session.Failed:
@@ -273,30 +268,49 @@ func (t *turn) openCompanion(ctx context.Context, e Effect, c *call) (*Opened, e
 		if _, err := t.sessions.Delete(ctx, c.Child); err != nil && !errors.Is(err, session.ErrNotFound) {
 			return nil, err
 		}
-		return t.consult(ctx, e, c)
-	case run.Status == session.RunRunning || run.Status.Suspended():
-		return t.queue(ctx, c)
+	case run.Status == session.RunRunning && t.aborting(ctx, run):
+		c.child.fault = toolError(session.CodeSubAgent, "%s is coming to its end; try again in a moment", c.Name)
+		return nil, nil
+	case c.companion.spawns && (run.Status == session.RunRunning || run.Status.Suspended()):
+		c.child.fault = toolError(session.CodeSubAgent, "%s is at work; send it a message with %s", c.Name, helix.SendMessageTool)
+		return nil, nil
+	case !c.companion.spawns && !c.companion.blocking:
+		return t.queue(ctx, e, c)
 	}
 	return t.consult(ctx, e, c)
 }
 
+// aborting reports whether a run is about to fail: it takes nothing in any more.
+func (t *turn) aborting(ctx context.Context, run *session.Run) bool {
+	stop, err := t.sessions.StopRequest(ctx, run.SessionID, run.ID)
+	return err == nil && stop != nil && stop.Kind == session.StopAbort
+}
+
 // consult begins a turn of the companion.
 func (t *turn) consult(ctx context.Context, e Effect, c *call) (*Opened, error) {
-	if t.stopRequest() != nil || !t.beforeAgent(ctx, e, c) {
-		return nil, nil
-	}
-	agent, err := t.h.Agent(c.companion.agent)
-	if err != nil {
+	agent, err := t.mayConsult(ctx, e, c)
+	if agent == nil || err != nil {
 		return nil, err
-	}
-	if !c.companion.spawns {
-		if err := t.markChild(ctx, c, session.ChildRunning); err != nil {
-			return nil, err
-		}
 	}
 	opened, err := t.startChild(ctx, c, agent, session.UserText(c.companion.message), !c.companion.blocking)
 	c.companion.opened = opened != nil
 	return opened, err
+}
+
+// mayConsult gives the agent of a companion that is to be given something to do, or
+// nil if it is not to.
+func (t *turn) mayConsult(ctx context.Context, e Effect, c *call) (*helix.Agent, error) {
+	if t.stopRequest() != nil || !t.beforeAgent(ctx, e, c) {
+		return nil, nil
+	}
+	agent, err := t.h.Agent(c.companion.agent)
+	if err == nil && !c.companion.spawns {
+		err = t.markChild(ctx, c, session.ChildRunning)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return agent, nil
 }
 
 func (t *turn) markChild(ctx context.Context, c *call, status session.ChildStatus) error {
@@ -310,14 +324,15 @@ func (t *turn) markChild(ctx context.Context, c *call, status session.ChildStatu
 	return err
 }
 
-// queue leaves a message for a companion that is at work: it takes it in at its
-// next step, or, if it has come to its end meanwhile, in a turn of its own.
-func (t *turn) queue(ctx context.Context, c *call) (*Opened, error) {
-	if c.companion.spawns {
-		c.child.fault = toolError(session.CodeSubAgent, "%s is at work; send it a message with %s", c.Name, helix.SendMessageTool)
-		return nil, nil
+// queue leaves a message for a companion: one that is at work takes it in at its
+// next step, any other in a turn of its own. A message that is sent again, because a
+// process died, is not taken in again.
+func (t *turn) queue(ctx context.Context, e Effect, c *call) (*Opened, error) {
+	agent, err := t.mayConsult(ctx, e, c)
+	if agent == nil || err != nil {
+		return nil, err
 	}
-	err := t.sessions.Send(ctx, c.Child, session.InboxEntry{
+	err = t.sessions.Send(ctx, c.Child, session.InboxEntry{
 		ID: c.ID, From: t.key.ID, Kind: inboxMessage, Body: encoded(c.companion.message),
 	})
 	if err != nil {
@@ -328,14 +343,11 @@ func (t *turn) queue(ctx context.Context, c *call) (*Opened, error) {
 	if err != nil || !run.Status.Ended() || run.Status.Suspended() {
 		return nil, err
 	}
-	agent, err := t.h.Agent(c.companion.agent)
-	if err != nil {
-		return nil, err
-	}
 	opened, err := t.openChild(ctx, c, true, OpenRequest{Kind: session.RunExecute, Agent: agent, Inbox: true})
 	if errors.Is(err, errNothingToDo) || errors.Is(err, session.ErrAlreadyRunning) || errors.Is(err, session.ErrStale) {
 		return nil, nil // somebody else has begun it
 	}
+	c.companion.queued = opened == nil
 	return opened, err
 }
 
@@ -395,6 +407,7 @@ func statusOf(name, agent string, ref session.ChildStatus, run *session.Run) chi
 	case ref == session.ChildTerminated || ref == session.ChildSuperseded:
 		return s
 	case run == nil:
+		s.Status = "not_started"
 	case run.Status.Suspended():
 		s.Status = string(session.ChildWaiting)
 	default:
@@ -441,22 +454,45 @@ func (t *turn) terminate(ctx context.Context, e Effect, c *call) (*settled, erro
 	if c.companion.reason != "" {
 		reason = c.companion.reason
 	}
+	run, err := t.sessions.CurrentRun(ctx, c.Child)
+	if err != nil && !errors.Is(err, session.ErrNotFound) {
+		return nil, err
+	}
+	if err := t.markChild(ctx, c, session.ChildTerminated); err != nil { // first, so that its end is not told
+		return nil, err
+	}
 	if err := t.h.abandon(ctx, t.sessions, c.Child, session.ErrCancelled.WithMessage("%s", reason)); err != nil {
 		return nil, err
 	}
+	if err := t.outlive(ctx, c, run); err != nil {
+		return nil, err
+	}
 	// One that had come to its end is not gone on with either.
-	_, err := t.sessions.SetStatus(ctx, c.Child, session.StatusChange{
+	_, err = t.sessions.SetStatus(ctx, c.Child, session.StatusChange{
 		Expect: []session.Status{session.Completed, session.Interrupted}, To: session.Failed,
 		Error: session.ErrCancelled.WithMessage("%s", reason),
 	})
 	if err != nil && !errors.Is(err, session.ErrNotFound) && !errors.Is(err, session.ErrAlreadyRunning) {
 		return nil, err
 	}
-	if err := t.markChild(ctx, c, session.ChildTerminated); err != nil {
-		return nil, err
-	}
 	status := childStatus{Name: c.Name, Agent: c.companion.agent, Status: string(session.ChildTerminated)}
 	return t.concluded(ctx, e, c, encoded(status), nil), nil
+}
+
+// outlive waits for the end of a companion that was terminated, if it is here, so
+// that another may be called on by its name at once.
+func (t *turn) outlive(ctx context.Context, c *call, run *session.Run) error {
+	if run == nil {
+		return nil
+	}
+	if child, here := t.h.held(run.ID); here {
+		select {
+		case <-child.gone:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return t.sessions.DeleteWake(ctx, session.Wake{Tenant: t.key.Tenant, SessionID: t.key.ID, ChildID: c.Child, RunID: run.ID})
 }
 
 // encoded is a value of this package's own types as JSON; they always encode.

@@ -146,7 +146,7 @@ func (h *Handler) awaited(ctx context.Context, sessions session.Store, ref *sess
 func (h *Handler) Waiting(ctx context.Context, key session.Key) ([]session.Pending, error) {
 	var found []session.Pending
 	sessions := h.cfg.Backend.Sessions().Tenant(key.Tenant)
-	err := h.walk(ctx, sessions, key.ID, 0, func(state *session.State) (bool, error) {
+	err := h.walk(ctx, sessions, key.ID, 0, true, func(state *session.State) (bool, error) {
 		found = append(found, state.Suspension().Pending...)
 		return true, nil
 	})
@@ -154,9 +154,10 @@ func (h *Handler) Waiting(ctx context.Context, key session.Key) ([]session.Pendi
 }
 
 // walk visits a session and then, if the visit says so, those of the agents below
-// it that have not come to an end.
+// it; of agents that have come to an end only if all are asked for, because those
+// may have left companions at work.
 func (h *Handler) walk(
-	ctx context.Context, sessions session.Store, id string, depth int, visit func(*session.State) (down bool, err error),
+	ctx context.Context, sessions session.Store, id string, depth int, all bool, visit func(*session.State) (down bool, err error),
 ) error {
 	state, err := sessions.Load(ctx, id)
 	if depth > 0 && errors.Is(err, session.ErrNotFound) {
@@ -176,8 +177,8 @@ func (h *Handler) walk(
 		return err
 	}
 	for i := range refs {
-		if refs[i].Status == session.ChildRunning || refs[i].Status == session.ChildWaiting {
-			if err := h.walk(ctx, sessions, refs[i].SessionID, depth+1, visit); err != nil {
+		if all || refs[i].Status == session.ChildRunning || refs[i].Status == session.ChildWaiting {
+			if err := h.walk(ctx, sessions, refs[i].SessionID, depth+1, all, visit); err != nil {
 				return err
 			}
 		}
@@ -190,7 +191,7 @@ func (h *Handler) walk(
 // suspended fails. Companions that work by themselves are left alone, unless they
 // are what is to end.
 func (h *Handler) abandon(ctx context.Context, sessions session.Store, id string, why *session.Error) error {
-	return h.walk(ctx, sessions, id, 1, func(state *session.State) (bool, error) {
+	return h.walk(ctx, sessions, id, 1, false, func(state *session.State) (bool, error) {
 		if state.ID != id && state.RootID == "" {
 			return false, nil
 		}
