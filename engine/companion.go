@@ -231,6 +231,7 @@ func (t *turn) recallCompanions(ctx context.Context, f *flight) error {
 			return session.ErrCorrupt.WithMessage("session %s: nothing is known of the companion %s", t.key.ID, c.Child)
 		}
 		c.companion = ask(c, ref.Agent, ref.Blocking)
+		c.companion.status = ref.Status
 	}
 	return nil
 }
