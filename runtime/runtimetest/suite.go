@@ -88,6 +88,7 @@ func Groups() []Group {
 		{"people", peopleScenarios()},
 		{"subagents", subagentScenarios()},
 		{"nested", nestedScenarios()},
+		{"companions", companionScenarios()},
 	}
 }
 
