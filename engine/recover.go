@@ -88,14 +88,17 @@ func (t *turn) takeBack() {
 	if t.ended != nil {
 		return
 	}
-	scope, reply := stream.ScopeReply, session.ReplyID(t.run.ID, t.current())
+	c := stream.Chunk{Kind: stream.StepDiscarded, Reason: "taken over"}
 	if t.flight != nil {
-		scope, reply = stream.ScopeResults, t.flight.reply.ID
-	}
-	t.emit(stream.Chunk{Kind: stream.StepDiscarded, Scope: scope, Reason: "taken over", MessageID: reply})
-	if t.flight != nil {
+		c.Scope, c.MessageID = stream.ScopeResults, t.flight.reply.ID
+		t.emit(c)
 		t.announce(t.flight)
+		return
 	}
+	// Messages that were to be taken in before the reply may have been shown, too.
+	count := t.transcript.Len()
+	c.Scope, c.MessageID, c.MessageCount = stream.ScopeReply, session.ReplyID(t.run.ID, t.current()), &count
+	t.emit(c)
 }
 
 // load reads a turn from the store. Its lease must be this handler's.
@@ -131,7 +134,7 @@ func (h *Handler) load(ctx context.Context, key session.Key, runID string) (*tur
 		}
 		t.resumes = before.Status.Suspended()
 	}
-	t.step = state.StepCount
+	t.step, t.inbox = state.StepCount, true // whether anything was sent it sees when it asks the model
 	if run.Status.Ended() {
 		t.ended = run.Outcome
 	} else if len(t.transcript.Open()) > 0 {

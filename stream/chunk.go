@@ -60,7 +60,7 @@ const (
 	// the checkpoint, if one was written.
 	StepCommitted Kind = "step_committed"
 	// StepDiscarded takes back what the step's attempt had shown: all of it, or what
-	// Scope says.
+	// Scope says. With a MessageCount, messages beyond so many were not taken in either.
 	StepDiscarded Kind = "step_discarded"
 	// Resync tells readers of an earlier run that another has begun.
 	Resync Kind = "stream_resync"

@@ -44,9 +44,7 @@ func (f *folder) add(c *Chunk) {
 		f.messages = append(f.messages, c.Messages...)
 	case Rewound:
 		f.close() // if the step was not committed, the count does not include it
-		if c.MessageCount != nil && *c.MessageCount < len(f.messages) {
-			f.messages = f.messages[:max(0, *c.MessageCount)]
-		}
+		f.truncate(c.MessageCount)
 	case StepStarted:
 		f.close()
 		f.step = &foldedStep{
@@ -62,7 +60,22 @@ func (f *folder) add(c *Chunk) {
 	}
 }
 
+// truncate leaves the first so many messages; all if there is no count.
+func (f *folder) truncate(count *int) {
+	if count != nil && *count < len(f.messages) {
+		f.messages = f.messages[:max(0, *count)]
+	}
+}
+
 func (f *folder) discard(c *Chunk) {
+	if c.MessageCount != nil {
+		if f.step != nil && f.step.is(c) {
+			f.step = nil
+		}
+		f.close()
+		f.truncate(c.MessageCount)
+		return
+	}
 	if f.step == nil || !f.step.is(c) {
 		return
 	}
