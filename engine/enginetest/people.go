@@ -190,6 +190,29 @@ func (w *world) answer(ctx context.Context, p *process, call *session.Pending) e
 	}
 }
 
+// withoutNotices renders a transcript without what a companion that works by itself
+// has sent: when that is taken in depends on the moment. It is sent once, and what
+// was not taken in yet waits.
+func (w *world) withoutNotices(ctx context.Context, id string, messages []session.Message) []string {
+	w.t.Helper()
+	notice := func(m session.Message) bool { return strings.HasPrefix(m.ID, "inbox/ended/") }
+	rest := slices.DeleteFunc(slices.Clone(messages), notice)
+	inbox, err := w.sessions().Inbox(ctx, id)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	want := 0
+	if refs, err := w.sessions().Children(ctx, id); err != nil {
+		w.t.Fatal(err)
+	} else if slices.ContainsFunc(refs, func(r session.ChildRef) bool { return r.Mode == session.ChildPersistent && !r.Blocking }) {
+		want = 1
+	}
+	if sent := len(messages) - len(rest) + len(inbox); sent != want {
+		w.t.Errorf("%s was sent %d notices, want %d", id, sent, want)
+	}
+	return Lines(rest)
+}
+
 // checkPeople requires that nothing waits any more, and that nobody can answer
 // again.
 func (w *world) checkPeople(ctx context.Context) {

@@ -29,7 +29,7 @@ func Redelivery(t *testing.T, open Open) {
 					})
 				})
 			}
-			for _, s := range a.pick(1, calm) {
+			for _, s := range a.pick(4, calm) {
 				t.Run(strings.TrimSpace("all again "+s.people.String()), func(t *testing.T) {
 					redeliver(testContext(t), t, backend, s, r.want, func(w *world, p *process, done []engine.Effect) []redelivery {
 						return []redelivery{{p, done}, {w.process(w.backend), done}}

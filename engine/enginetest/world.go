@@ -76,6 +76,8 @@ type scenario struct {
 	output bool
 	// people says who answers when; nobody in a turn that waits for none.
 	people schedule
+	// companion is how the agent's companion works.
+	companion helix.CompanionMode
 }
 
 // act is a turn to be cut off, in all the courses that it may take. What it comes
@@ -83,6 +85,8 @@ type scenario struct {
 type act struct {
 	name    string
 	courses []scenario
+	// sparse takes only some of the points, unless the run is long.
+	sparse bool
 }
 
 // acts are all turns, under both kinds of runtime.
@@ -93,13 +97,18 @@ func acts() []act {
 			s.apart = apart
 			out = append(out, act{name: s.name, courses: []scenario{s}})
 		}
-		mixed := act{name: "mixture"}
-		for _, people := range schedules() {
-			s := mixture()
-			s.apart, s.people = apart, people
-			mixed.courses = append(mixed.courses, s)
+		for _, mode := range []helix.CompanionMode{helix.Blocking, helix.NonBlocking} {
+			mixed := act{name: "mixture"}
+			if mode == helix.NonBlocking {
+				mixed.name, mixed.sparse = "mixture, companion by itself", true
+			}
+			for _, people := range schedules() {
+				s := mixture()
+				s.apart, s.people, s.companion = apart, people, mode
+				mixed.courses = append(mixed.courses, s)
+			}
+			out = append(out, mixed)
 		}
-		out = append(out, mixed)
 	}
 	for i := range out {
 		if out[i].courses[0].apart {
@@ -134,6 +143,9 @@ func (a act) few() act {
 // have such a point in a long run, else one, each time another.
 func (a act) pick(n int, has func(course int) bool) []scenario {
 	var out []scenario
+	if a.sparse && n%4 != 0 && !soak() {
+		return nil
+	}
 	for i := range a.courses {
 		if at := (n + i) % len(a.courses); has(at) && (soak() || len(out) == 0) {
 			out = append(out, a.courses[at])
@@ -176,7 +188,7 @@ func newWorld(t *testing.T, backend store.Backend, s scenario) *world {
 	w.model = scripted.New(s.steps...).For("helper", helperSteps()...).For("friend", friendSteps()...).Vary()
 	w.agent = w.worker("clerk", "look", "send", "pay", "book", "choose", "sign")
 	w.agent.SubAgents = []helix.SubAgent{{Agent: w.worker("helper", "pay", "seal")}}
-	w.agent.Companions = []helix.Companion{{Agent: w.worker("friend", "pay")}}
+	w.agent.Companions = []helix.Companion{{Agent: w.worker("friend", "pay"), Mode: s.companion}}
 	if s.output {
 		w.agent.Output = helix.OutputOf[receipt]()
 	}
@@ -290,6 +302,32 @@ func (p *process) works(opened *engine.Opened) *engine.Opened {
 	return opened
 }
 
+// deliver delivers the wakes of a tenant.
+func (p *process) deliver(ctx context.Context, tenant string) error {
+	request := session.WakeRequest{Limit: 1000}
+	for {
+		page, err := p.backend.Sessions().Wakes(ctx, request)
+		if err != nil {
+			return err
+		}
+		for _, wake := range page {
+			if wake.Tenant != tenant {
+				continue
+			}
+			if _, err := p.Deliver(ctx, wake); err != nil {
+				return err
+			}
+			if err := p.Delivered(ctx, wake); err != nil {
+				return err
+			}
+		}
+		if len(page) < request.Limit {
+			return nil
+		}
+		request.After = &page[len(page)-1]
+	}
+}
+
 // kill ends the process where it stands.
 func (p *process) kill() {
 	for _, run := range p.runs {
@@ -367,6 +405,9 @@ func (w *world) next(ctx context.Context, p *process) (*engine.Opened, error) {
 		return p.Recover(ctx, due)
 	}
 	w.settle(ctx, p)
+	if err := p.deliver(ctx, w.tenant); err != nil {
+		return nil, err
+	}
 	return w.resume(ctx, p)
 }
 
@@ -477,8 +518,15 @@ func (w *world) inspect(ctx context.Context) outcome {
 		w.t.Fatalf("the run is %s", run.Status)
 	}
 	out := outcome{status: run.Status, output: string(run.Outcome.Output), sessions: map[string][]string{}}
-	chunks := w.readStream(ctx)
+	streams := map[string][]stream.Chunk{}
 	for _, id := range w.family(ctx) {
+		state, err := w.sessions().Load(ctx, id)
+		if err != nil {
+			w.t.Fatalf("load: %v", err)
+		}
+		if streams[state.StreamID] == nil {
+			streams[state.StreamID] = w.readStream(ctx, state.StreamID)
+		}
 		messages, err := w.sessions().AllMessages(ctx, id)
 		if err != nil {
 			w.t.Fatalf("messages: %v", err)
@@ -491,12 +539,12 @@ func (w *world) inspect(ctx context.Context) outcome {
 			w.t.Errorf("the transcript of %s is invalid: %v", id, err)
 		}
 		lines := Lines(messages)
-		if got := Lines(stream.Fold(id, chunks)); !slices.Equal(got, lines) {
+		if got := Lines(stream.Fold(id, streams[state.StreamID])); !slices.Equal(got, lines) {
 			w.t.Errorf("folding the stream of %s gives\n%s\nbut the transcript is\n%s", id, strings.Join(got, "\n"), strings.Join(lines, "\n"))
 		}
-		w.checkState(ctx, id, messages)
+		w.checkState(state, messages)
 		w.checkStarts(id, messages)
-		out.sessions[id] = plain(lines)
+		out.sessions[id] = plain(w.withoutNotices(ctx, id, messages))
 		out.replies += replies(messages)
 	}
 	w.checkPeople(ctx)
@@ -573,12 +621,12 @@ func Lines(messages []session.Message) []string {
 	return lines
 }
 
-// readStream reads the session's stream to its end.
-func (w *world) readStream(ctx context.Context) []stream.Chunk {
+// readStream reads a stream to its end.
+func (w *world) readStream(ctx context.Context, id string) []stream.Chunk {
 	w.t.Helper()
 	var chunks []stream.Chunk
 	last := int64(0)
-	for item, err := range w.streams().Read(ctx, sessionID, 0, false) {
+	for item, err := range w.streams().Read(ctx, id, 0, false) {
 		if err != nil {
 			w.t.Fatalf("read the stream: %v", err)
 		}
@@ -597,12 +645,8 @@ func (w *world) readStream(ctx context.Context) []stream.Chunk {
 }
 
 // checkState derives from the transcript what tools and hooks must have written.
-func (w *world) checkState(ctx context.Context, id string, messages []session.Message) {
+func (w *world) checkState(state *session.State, messages []session.Message) {
 	w.t.Helper()
-	state, err := w.sessions().Load(ctx, id)
-	if err != nil {
-		w.t.Fatalf("load: %v", err)
-	}
 	raw, err := state.Custom.MarshalJSON()
 	if err != nil {
 		w.t.Fatal(err)
@@ -612,7 +656,7 @@ func (w *world) checkState(ctx context.Context, id string, messages []session.Me
 		w.t.Fatal(err)
 	}
 	if want := expectedMemo(messages); fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", want) {
-		w.t.Errorf("the state of %s is\n%+v\nwant\n%+v", id, got, want)
+		w.t.Errorf("the state of %s is\n%+v\nwant\n%+v", state.ID, got, want)
 	}
 }
 
