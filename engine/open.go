@@ -322,6 +322,9 @@ func (h *Handler) gate(ctx context.Context, sessions session.Store, req *OpenReq
 			return session.ErrNotResumable.WithMessage("an aborted run cannot be retried; send a new message instead")
 		}
 	case session.RunResume:
+		if req.Stop != nil && (state.SuspendedStep == "" || (state.Status != session.Active && state.Status != session.Paused)) {
+			return session.ErrNotResumable.WithMessage("the session does not wait any more") // another's work is not stopped
+		}
 		if req.Stop == nil && req.Resume.Checkpoint == "" && (state.Status == session.Completed || state.Status == session.Failed) {
 			return session.ErrNotResumable.WithMessage("the session is %s; %s", state.Status,
 				map[session.Status]string{

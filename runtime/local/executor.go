@@ -125,20 +125,37 @@ func (x *executor) requestStop(ctx context.Context, sessionID string, kind sessi
 	if err := session.CheckID(sessionID); err != nil {
 		return err
 	}
-	sessions := x.r.cfg.Backend.Sessions().Tenant(x.tenant)
-	run, err := sessions.CurrentRun(ctx, sessionID)
+	var err error
+	for range stopTries {
+		var again bool
+		if again, err = x.tryStop(ctx, sessionID, kind, reason); !again {
+			break
+		}
+	}
+	return err
+}
+
+// stopTries bounds how often a session is looked at again because it suspended, or
+// was resumed, between being read and being stopped.
+const stopTries = 8
+
+// tryStop stops the session's run as it stands. It reports whether to try again.
+func (x *executor) tryStop(ctx context.Context, sessionID string, kind session.StopKind, reason string) (again bool, err error) {
+	run, err := x.r.cfg.Backend.Sessions().Tenant(x.tenant).CurrentRun(ctx, sessionID)
 	if err != nil {
-		return err
+		return false, err
 	}
 	key := session.Key{Tenant: x.tenant, ID: sessionID}
-	if run.Status.Suspended() && kind == session.StopAbort {
-		head, err := x.r.handler.Head(ctx, key)
-		if err != nil {
-			return err
-		}
-		return x.r.abortWaiting(ctx, *head, session.Stop{Kind: kind, Reason: reason})
+	if !run.Status.Suspended() || kind != session.StopAbort {
+		err = x.r.handler.StopRun(ctx, key, session.Stop{RunID: run.ID, Kind: kind, Reason: reason})
+		return run.Status == session.RunRunning && errors.Is(err, session.ErrStale), err
 	}
-	return x.r.handler.StopRun(ctx, key, session.Stop{RunID: run.ID, Kind: kind, Reason: reason})
+	head, err := x.r.handler.Head(ctx, key)
+	if err != nil {
+		return false, err
+	}
+	err = x.r.abortWaiting(ctx, *head, session.Stop{Kind: kind, Reason: reason})
+	return errors.Is(err, session.ErrAlreadyRunning) || errors.Is(err, session.ErrNotResumable) || errors.Is(err, session.ErrStale), err
 }
 
 // Attach implements [helix.Executor].
