@@ -113,14 +113,31 @@ func (t *turn) partial(e Effect, stop *session.Stop, reply modelReply) *flight {
 // the history stays one that a model accepts, and what finished calls and hooks
 // did to the state is kept with them, unless that is what cannot be written.
 func (t *turn) endFailed(ctx context.Context, key string, err *session.Error, keepState bool) (Result, error) {
+	for range gatherTries {
+		t.prepareFailure(ctx, key, err, keepState)
+		res, err := t.sendFinal(ctx)
+		if !errors.Is(err, session.ErrAnswered) {
+			return res, err
+		}
+		t.final = nil
+		t.reconsider(t.flight)
+		t.retract(t.flight, "answered")
+	}
+	return Result{}, session.ErrUnavailable.WithMessage("answers keep coming in")
+}
+
+func (t *turn) prepareFailure(ctx context.Context, key string, err *session.Error, keepState bool) {
 	change := session.Change{}
 	var written []session.Writes
 	if f := t.flight; f != nil && f.committed {
 		t.endChildren(ctx, f, err)
+		if err := t.keepAnswers(ctx, f); err != nil {
+			t.h.log.WarnContext(ctx, "answers not kept", t.attrs("error", err)...)
+		}
 		t.settleRest(f, nil)
 		change.Promote = t.promotion(f)
 		change.Children = t.settledRefs(f)
-		change.Resolve, _ = f.resolutions()
+		change.Resolve, change.Waits = f.resolutions()
 		written = f.writes()
 	} else if f != nil {
 		t.discardAttempt(0, err)
@@ -131,7 +148,6 @@ func (t *turn) endFailed(ctx context.Context, key string, err *session.Error, ke
 	}
 	t.fail(&change, err)
 	t.final = &finalCommit{key: key, change: change}
-	return t.sendFinal(ctx)
 }
 
 // sendFinal applies the turn's last commit, if it has not been yet.

@@ -88,17 +88,28 @@ func (t *turn) takeBack() {
 	if t.ended != nil {
 		return
 	}
-	c := stream.Chunk{Kind: stream.StepDiscarded, Reason: "taken over"}
+	const reason = "taken over"
 	if t.flight != nil {
-		c.Scope, c.MessageID = stream.ScopeResults, t.flight.reply.ID
-		t.emit(c)
-		t.announce(t.flight)
+		t.retract(t.flight, reason)
 		return
 	}
 	// Messages that were to be taken in before the reply may have been shown, too.
 	count := t.transcript.Len()
-	c.Scope, c.MessageID, c.MessageCount = stream.ScopeReply, session.ReplyID(t.run.ID, t.current()), &count
-	t.emit(c)
+	t.emit(stream.Chunk{
+		Kind: stream.StepDiscarded, Scope: stream.ScopeReply, Reason: reason,
+		MessageID: session.ReplyID(t.run.ID, t.current()), MessageCount: &count,
+	})
+}
+
+// retract tells watchers that what they saw of the step's results did not come to
+// stand. They are shown what does once more.
+func (t *turn) retract(f *flight, reason string) {
+	t.emit(stream.Chunk{Kind: stream.StepDiscarded, Scope: stream.ScopeResults, Reason: reason, MessageID: f.reply.ID})
+	for _, c := range f.calls {
+		c.found = c.settled != nil
+	}
+	f.announced = false
+	t.announce(f)
 }
 
 // load reads a turn from the store. Its lease must be this handler's.

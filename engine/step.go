@@ -22,6 +22,11 @@ func (t *turn) commitStep(ctx context.Context, e Effect) (Result, error) {
 	}
 	f := t.flight
 	if f.resultsCommit == nil {
+		if t.stopRequest() != nil {
+			if err := t.keepAnswers(ctx, f); err != nil {
+				return Result{}, err
+			}
+		}
 		t.prepareResults(ctx, e, f)
 	}
 	if ctx.Err() != nil { // user code was cut off: whoever comes next prepares anew
@@ -31,7 +36,9 @@ func (t *turn) commitStep(ctx context.Context, e Effect) (Result, error) {
 	done, err := t.commit(ctx, e.Key(), *f.resultsCommit)
 	if errors.Is(err, session.ErrAnswered) {
 		f.resultsCommit = nil
+		t.usage.ToolCalls -= int64(len(f.calls)) // they are counted again
 		t.reconsider(f)
+		t.retract(f, "answered")
 		return Result{Next: NextGather}, nil
 	}
 	if err != nil {
@@ -114,6 +121,7 @@ func (t *turn) settleRest(f *flight, stop *session.Stop) {
 			}
 			continue
 		}
+		c.left = c.pending != nil && c.pending.State == session.PendingWaiting
 		switch {
 		case c.result != nil: // it was carried out, and could not be settled
 			c.settled = c.result

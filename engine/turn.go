@@ -89,6 +89,7 @@ type call struct {
 
 	pending *session.Pending // what the store knows of a wait for a person
 	expired bool             // its result is that nobody answered in time
+	left    bool             // its result is that nobody answered before the step was left
 	waited  bool             // how long it waited has been reported
 	child   *waitingChild    // what the call waits for, if that is another agent
 	writes  session.Writes   // by hooks, before another agent was called

@@ -288,6 +288,7 @@ func (t *turn) takeIn(ctx context.Context, e Effect, f *flight) (Result, error) 
 			return res, err
 		}
 		t.reconsider(f)
+		t.retract(f, "answered")
 	}
 	return Result{}, session.ErrUnavailable.WithMessage("answers keep coming in")
 }
@@ -337,12 +338,36 @@ func (t *turn) look(ctx context.Context, f *flight) (ready []PlannedCall, waitin
 			waiting = append(waiting, c)
 			continue
 		}
-		t.mu.Lock()
-		c.settled = result
-		t.mu.Unlock()
-		t.emitEnd(c)
+		t.settleAnswer(c, result)
 	}
 	return ready, waiting, nil
+}
+
+func (t *turn) settleAnswer(c *call, result *settled) {
+	t.mu.Lock()
+	c.settled = result
+	t.mu.Unlock()
+	t.emitEnd(c)
+}
+
+// keepAnswers settles the calls that have been answered of a step that is about to
+// be left. One that was approved is not carried out any more.
+func (t *turn) keepAnswers(ctx context.Context, f *flight) error {
+	if !f.committed || !slices.ContainsFunc(f.calls, func(c *call) bool { return c.settled == nil && forPerson(c.Kind) }) {
+		return nil
+	}
+	if err := t.readAnswers(ctx, f); err != nil {
+		return err
+	}
+	for _, c := range f.calls {
+		if c.settled != nil || !forPerson(c.Kind) {
+			continue
+		}
+		if result := t.answer(ctx, c); result != nil {
+			t.settleAnswer(c, result)
+		}
+	}
+	return nil
 }
 
 // due reports whether a wait is over without an answer.
@@ -440,20 +465,22 @@ func (f *flight) resolutions() (resolve []session.Resolution, waits []string) {
 			r.State = session.PendingConsumed
 		case !c.pending.Open(): // it is over already
 			continue
+		default:
+			waits = append(waits, c.ID)
 		}
 		resolve = append(resolve, r)
 	}
 	return resolve, waits
 }
 
-// reconsider takes back that nobody answered calls in time: somebody did, just
-// before that was written down.
+// reconsider takes back that nobody answered calls, in time or at all: somebody
+// did, just before that was written down.
 func (t *turn) reconsider(f *flight) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, c := range f.calls {
-		if c.expired {
-			c.expired, c.waited, c.settled, c.result = false, false, nil, nil
+		if c.expired || c.left {
+			c.expired, c.left, c.waited, c.settled, c.result = false, false, false, nil, nil
 		}
 	}
 }
