@@ -251,7 +251,7 @@ func executeAwaiting(s *Stage) {
 				{Kind: session.PartToolCall, CallID: "call-ask", Tool: "ask", Input: []byte("{}")},
 			}}},
 			Pending: []session.Pending{{CallID: "call-ask", MessageID: "m-2", Tool: "ask", Kind: session.PendingClientTool, State: session.PendingWaiting, SessionID: "s-1", RunID: "run-1"}},
-			Outcome: &session.Outcome{Status: session.RunSuspendedClientTool},
+			Outcome: &session.Outcome{Status: session.RunSuspendedClientTool, SuspendedStep: "m-2"},
 		},
 	})
 	s.ok(err, "suspend the run")
