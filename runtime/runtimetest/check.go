@@ -173,11 +173,11 @@ func (s *Stage) foldState(initial string, chunks []stream.Chunk) string {
 			base, reply, step, answered = state, state, c.Step, false
 		case stream.ToolEnd:
 			answered = true
-		case stream.StepCommitted:
-			base, reply = state, state
+		case stream.StepCommitted, stream.Suspended:
+			base, reply, answered = state, state, false
 		case stream.StepDiscarded:
 			switch {
-			case c.Step != step:
+			case c.Step != step && c.Step != 0: // 0 is a step that an earlier run suspended in
 			case c.Scope == stream.ScopeResults:
 				state, answered = reply, false
 			default:

@@ -232,11 +232,12 @@ func deadlineAnswered(s *Stage) {
 }
 
 func deadlineAnsweredLast(s *Stage) {
-	agent := waitingAgent(withDeadline(onClient("pick"), brief))
+	agent := waitingAgent(withDeadline(onClient("pick"), brief), noteTool())
+	agent.State = helix.StateOf(notes{})
 	var y Executor
 	var told journal
 	agent.Hooks.OnMessage = func(ctx context.Context, _ *helix.HookContext, e helix.NewMessage) error {
-		if e.Message.Role != session.RoleTool {
+		if e.Message.Role != session.RoleTool || e.Message.Parts[0].Tool != "pick" {
 			return nil
 		}
 		part := e.Message.Parts[0]
@@ -254,14 +255,22 @@ func deadlineAnsweredLast(s *Stage) {
 	res := s.waitsOn(x, agent, "s-1")
 	y = s.StartOther(Options{})
 	s.past(s.waiting(res, "pick"))
-	s.goesOn(x, agent, "s-1")
+	res = s.goesOn(x, agent, "s-1")
 	s.same(told.String(), "false\naccepted running\ntrue", "what the hook was told and did")
-	s.transcript("s-1", "user: Hi!", `assistant: pick({"n":1})`, `tool pick: "blue"`, "assistant: Done.")
+	s.transcript("s-1", "user: Hi!", `assistant: pick({"n":1}), note({"n":2})`, `tool pick: "blue"`, "tool note: 1", "assistant: Done.")
+	s.same(res.Usage.ToolCalls, 2, "calls of the run")
+	s.sameJSON(s.state("s-1"), `{"notes":[2],"last":2}`, "state")
+	s.sameJSON(s.foldState(`{"notes":[],"last":0}`, s.chunks("s-1")), `{"notes":[2],"last":2}`, "the folded state")
 	s.same(s.entry("s-1", "pick").State, session.PendingConsumed, "state of the wait")
 }
 
 func deadlineAnsweredKept(s *Stage) {
 	agent := waitingAgent(withDeadline(onClient("pick"), brief), onClient("tell"))
+	agent.State = helix.StateOf(notes{})
+	agent.Hooks.OnAgentResumed = func(_ context.Context, h *helix.HookContext, _ helix.AgentResumed) error {
+		helix.Append(h, "notes", 1)
+		return nil
+	}
 	var y Executor
 	var p session.Pending
 	var told journal
@@ -285,6 +294,8 @@ func deadlineAnsweredKept(s *Stage) {
 	s.Submit(x, "s-1", helix.ToolResult(s.waiting(res, "tell").CallID, "t"), helix.SubmitAccepted)
 	s.goesOn(x, agent, "s-1")
 	s.transcript("s-1", "user: Hi!", `assistant: pick({"n":1}), tell({"n":2})`, `tool pick: "blue"`, `tool tell: "t"`, "assistant: Done.")
+	s.sameJSON(s.state("s-1"), `{"notes":[1,1],"last":0}`, "state")
+	s.sameJSON(s.foldState(`{"notes":[],"last":0}`, s.chunks("s-1")), `{"notes":[1,1],"last":0}`, "the folded state")
 }
 
 // notices are the hidden messages that a request holds.
