@@ -110,6 +110,7 @@ var companionName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$`)
 func (t *turn) nameCompanions(ctx context.Context, f *flight) error {
 	var refs []session.ChildRef
 	read := false
+	named := map[string]bool{} // calls of one reply run at the same time, and a companion does one thing at a time
 	for _, c := range f.calls {
 		if c.Kind != session.CallCompanion || c.Rejected != nil {
 			continue
@@ -123,11 +124,14 @@ func (t *turn) nameCompanions(ctx context.Context, f *flight) error {
 			read = true
 		}
 		err := t.nameCompanion(c, refs)
-		if err == nil && c.Child != "" && slices.ContainsFunc(f.calls[:c.Index], func(other *call) bool { return other.Child == c.Child }) {
-			err = toolError(session.CodeToolInput, "another call of the same reply is for %s; make this one when that is done", c.Name)
+		if err == nil && c.Child != "" {
+			if named[c.Child] {
+				err = toolError(session.CodeToolNotRun, "%s was called on in the same reply; call on it again when you have its answer", c.Name)
+			}
+			named[c.Child] = true
 		}
 		if err != nil {
-			c.Kind, c.Rejected, c.Child, c.companion = session.CallServer, err, "", nil
+			c.Kind, c.Rejected, c.companion, c.Child = session.CallServer, err, nil, ""
 			continue
 		}
 		if c.companion != nil && c.companion.spawns {

@@ -414,7 +414,7 @@ func companionTwice(s *Stage) {
 		results := t.messages("s-1")[2:5]
 		s.same(results[0].Parts[0].Error, (*session.Error)(nil), "the first call")
 		for _, m := range results[1:] {
-			s.refused(m.Parts[0].Error, code(session.CodeToolInput), "bob", "same reply")
+			s.refused(m.Parts[0].Error, code(session.CodeToolNotRun), "bob", "same reply")
 		}
 		t.until("the last message is answered", func() bool {
 			messages := t.messages(bob)
