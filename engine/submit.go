@@ -182,7 +182,7 @@ func (h *Handler) follow(
 	}
 	next := helix.ContinuesRunning
 	switch {
-	case run.Status == session.RunRunning:
+	case !run.Status.Suspended(): // it runs, or has taken the answer up and come to its end
 	case l.detached: // nobody resumes it but us
 		err = h.wakeHead(ctx, sessions, owner.Tenant, l.head, p.CallID)
 	default:
