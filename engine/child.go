@@ -21,6 +21,7 @@ type waitingChild struct {
 	asked   bool              // hooks were, and let it be called
 	began   time.Time
 	fault   *session.Error // why it could not be called
+	turn    *turn          // that of the agent, while it is driven
 }
 
 // caller is the turn whose call a child's session is for.
@@ -132,6 +133,7 @@ func (h *Handler) OpenChild(ctx context.Context, e Effect) (*Opened, error) {
 		return nil, nil
 	}
 	if child, ok := h.held(opened.Run.ID); ok && !opened.Detached {
+		c.child.turn = child
 		t.adopt(child)
 	}
 	return opened, nil
@@ -237,6 +239,8 @@ func (t *turn) takeUp(ctx context.Context, e Effect, c *call, state *session.Sta
 		return nil, err
 	}
 	switch {
+	case state.Status == session.Paused:
+		return nil, nil // an operator holds it
 	case run.Status == session.RunRunning:
 		if err := t.show(ctx, c, false); err != nil {
 			return nil, err
@@ -294,10 +298,9 @@ func (t *turn) consultation(ctx context.Context, e Effect, c *call) (*settled, e
 func (t *turn) childResult(
 	ctx context.Context, e Effect, c *call, run *session.Run, render func(*session.Outcome) json.RawMessage,
 ) (*settled, error) {
-	if run != nil {
-		if child, ok := t.h.held(run.ID); ok {
-			t.disown(child)
-		}
+	if c.child.turn != nil {
+		t.disown(c.child.turn)
+		c.child.turn = nil
 	}
 	stop := t.stopRequest()
 	switch {
@@ -314,6 +317,10 @@ func (t *turn) childResult(
 	case run == nil:
 		return t.concluded(ctx, e, c, nil, toolError(session.CodeSubAgent, "%s was never started", c.Tool)), nil
 	case run.Status == session.RunRunning:
+		state, err := t.sessions.Load(ctx, c.Child)
+		if err != nil || state.Status == session.Paused {
+			return nil, err
+		}
 		return nil, session.ErrStale.WithMessage("session %s: somebody else runs it", run.SessionID)
 	case run.Status.Suspended():
 		return t.abandoned(ctx, e, c)
@@ -356,9 +363,11 @@ func said(o *session.Outcome) json.RawMessage {
 // concluded is the result of a call of another agent.
 func (t *turn) concluded(ctx context.Context, e Effect, c *call, output json.RawMessage, failure *session.Error) *settled {
 	took := t.h.cfg.Now().Sub(c.child.began)
-	t.record(ctx, e.Step, usage.Entry{
-		ID: t.run.ID + "/agent/" + c.ID, Kind: usage.SubAgent, Source: c.Tool, Duration: took, Success: failure == nil,
-	})
+	if c.consults() {
+		t.record(ctx, e.Step, usage.Entry{
+			ID: t.run.ID + "/agent/" + c.ID, Kind: usage.SubAgent, Source: c.Tool, Duration: took, Success: failure == nil,
+		})
+	}
 	if failure == nil && len(output) > t.h.cfg.MaxResult {
 		failure = toolError(session.CodeToolOutput, "the result of %s has %d bytes, at most %d are allowed", c.Tool, len(output), t.h.cfg.MaxResult)
 	}
@@ -442,23 +451,6 @@ func (t *turn) writeOffChild(ctx context.Context, c *call) error {
 			return false, nil
 		}
 		c.child.shown = true
-		run, err := t.sessions.CurrentRun(ctx, state.ID)
-		if err != nil || run.Status != session.RunRunning {
-			return true, t.h.abandonOne(ctx, t.sessions, state, c.child.fault)
-		}
-		due := session.Due{Key: session.Key{Tenant: state.Tenant, ID: state.ID}, RunID: run.ID}
-		taken, err := t.sessions.TakeOver(ctx, &session.TakeOver{
-			SessionID: due.ID, RunID: due.RunID, Owner: t.h.cfg.Owner, TTL: t.h.cfg.LeaseTTL, Epoch: state.Lease.Epoch, Force: true,
-		})
-		if err != nil {
-			return false, err
-		}
-		if err := t.h.writeOff(ctx, t.sessions, due, taken, c.child.fault); err != nil {
-			return false, err
-		}
-		if state, err = t.sessions.Load(ctx, state.ID); err != nil {
-			return false, err
-		}
-		return true, t.h.settleClose(ctx, t.sessions, state, false)
+		return true, t.h.abandonOne(ctx, t.sessions, state, c.child.fault)
 	})
 }

@@ -348,7 +348,7 @@ func (t *turn) queue(ctx context.Context, e Effect, c *call) (*Opened, error) {
 	if err != nil || !run.Status.Ended() || run.Status.Suspended() {
 		return nil, err
 	}
-	opened, err := t.openChild(ctx, c, true, OpenRequest{Kind: session.RunExecute, Agent: agent, Inbox: true})
+	opened, err := t.openChild(ctx, c, true, OpenRequest{Kind: session.RunExecute, Agent: agent, RequestID: c.ID, Inbox: true})
 	if errors.Is(err, errNothingToDo) || errors.Is(err, session.ErrAlreadyRunning) || errors.Is(err, session.ErrStale) {
 		return nil, nil // somebody else has begun it
 	}

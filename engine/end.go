@@ -189,15 +189,14 @@ func (h *Handler) afterEnd(ctx context.Context, sessions session.Store, state *s
 	ready := false
 	switch {
 	case ended.Status.Suspended():
-		for i := range ended.Children {
-			if ref := &ended.Children[i]; ref.Mode == session.ChildPersistent && !ref.Blocking {
-				tree, err := h.awaited(ctx, sessions, ref, time.Time{})
-				if err != nil {
-					return false, err
-				}
-				ready = ready || tree.ready
-			}
+		stop, err := sessions.StopRequest(ctx, state.ID, state.CurrentRunID)
+		if err != nil && !errors.Is(err, session.ErrNotFound) {
+			return false, err
 		}
+		if ready, err = h.companionEnded(ctx, sessions, ended.Children); err != nil {
+			return false, err
+		}
+		ready = ready || (stop != nil && stop.Kind == session.StopAbort) // it came as the run suspended
 	case detached(state):
 		entries, err := sessions.Inbox(ctx, state.ID)
 		if err != nil && !errors.Is(err, session.ErrNotFound) {

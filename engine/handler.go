@@ -266,16 +266,20 @@ func (h *Handler) StopRun(ctx context.Context, key session.Key, stop session.Sto
 	return nil
 }
 
-// Expire fails a session whose time is up, with what it waits for. One that runs is
-// left to its run.
+// Expire fails a session whose time is up.
 func (h *Handler) Expire(ctx context.Context, due session.Due) error {
-	sessions := h.cfg.Backend.Sessions().Tenant(due.Tenant)
-	why := session.ErrCancelled.WithMessage("the session has expired")
-	state, err := sessions.Load(ctx, due.ID)
+	return h.Fail(ctx, due.Key, session.ErrCancelled.WithMessage("the session has expired"), session.FailureExpired)
+}
+
+// Fail fails a session that nobody runs, with what it waits for. One that runs is
+// left to its run.
+func (h *Handler) Fail(ctx context.Context, key session.Key, why *session.Error, reason string) error {
+	sessions := h.cfg.Backend.Sessions().Tenant(key.Tenant)
+	state, err := sessions.Load(ctx, key.ID)
 	if err != nil {
 		return err
 	}
-	run, err := sessions.CurrentRun(ctx, due.ID)
+	run, err := sessions.CurrentRun(ctx, key.ID)
 	if err != nil && !errors.Is(err, session.ErrNotFound) {
 		return err
 	}
@@ -283,21 +287,24 @@ func (h *Handler) Expire(ctx context.Context, due session.Due) error {
 		return nil
 	}
 	for _, ref := range state.AwaitingChildren {
+		if ref.Mode == session.ChildPersistent && !ref.Blocking {
+			continue // it works by itself
+		}
 		if err := h.abandon(ctx, sessions, ref.SessionID, why); err != nil {
 			return err
 		}
 	}
 	for _, p := range state.Suspension().Pending {
-		_, err := sessions.Submit(ctx, due.ID, session.Submission{
+		_, err := sessions.Submit(ctx, key.ID, session.Submission{
 			CallID: p.CallID, Response: session.Response{Kind: session.PendingClientTool, Error: why.Message},
 		})
 		if err != nil {
 			return err
 		}
 	}
-	_, err = sessions.SetStatus(ctx, due.ID, session.StatusChange{
+	_, err = sessions.SetStatus(ctx, key.ID, session.StatusChange{
 		Expect: []session.Status{session.Active, session.Interrupted, session.Paused}, To: session.Failed,
-		Error: why, FailureReason: session.FailureExpired,
+		Error: why, FailureReason: reason,
 	})
 	return err
 }

@@ -38,7 +38,9 @@ func (t *turn) takeInbox(ctx context.Context, e Effect) error {
 		messages[i].RunID, messages[i].Step, messages[i].At = t.run.ID, t.current(), t.h.cfg.Now().UTC()
 	}
 	t.emit(stream.Chunk{Kind: stream.InputReceived, Messages: messages})
-	_, err = t.commit(ctx, e.Key()+"/inbox/"+took.Consume[0], session.Change{Messages: messages, Consume: took.Consume, Resolve: took.Resolve})
+	took.Messages, took.Writes, took.Run = messages, t.writes, t.runChange("")
+	t.emitPatches(took.Writes)
+	_, err = t.commit(ctx, e.Key()+"/inbox/"+took.Consume[0], took)
 	return err
 }
 
@@ -121,7 +123,8 @@ func (h *Handler) Deliver(ctx context.Context, wake session.Wake) (*session.Key,
 		return nil, err
 	}
 	if wake.ChildID != wake.SessionID {
-		if err := h.tellParent(ctx, sessions, state, wake); err != nil {
+		awaited, err := h.tellParent(ctx, sessions, state, wake)
+		if err != nil || (!awaited && !detached(state)) {
 			return nil, err
 		}
 	}
@@ -134,14 +137,14 @@ func (h *Handler) Delivered(ctx context.Context, wake session.Wake) error {
 }
 
 // tellParent notes a companion's end with the session that called on it. A call
-// that waits for it takes the result itself.
-func (h *Handler) tellParent(ctx context.Context, sessions session.Store, parent *session.State, wake session.Wake) error {
+// that waits for it, which it reports, takes the result itself.
+func (h *Handler) tellParent(ctx context.Context, sessions session.Store, parent *session.State, wake session.Wake) (awaited bool, err error) {
 	run, err := sessions.Run(ctx, wake.ChildID, wake.RunID)
 	if errors.Is(err, session.ErrNotFound) {
-		return nil
+		return false, nil
 	}
 	if err != nil || !run.Status.Ended() {
-		return err
+		return false, err
 	}
 	ref, err := sessions.UpdateChild(ctx, parent.ID, wake.ChildID, func(ref *session.ChildRef) error {
 		if ref.Status == session.ChildRunning || ref.Status == session.ChildWaiting {
@@ -152,15 +155,15 @@ func (h *Handler) tellParent(ctx context.Context, sessions session.Store, parent
 		return nil
 	})
 	if errors.Is(err, session.ErrNotFound) {
-		return nil
+		return false, nil
 	}
 	if err != nil {
-		return err
+		return false, err
 	}
 	if ref.Awaited || ref.Status == session.ChildTerminated || ref.Status == session.ChildSuperseded {
-		return nil
+		return ref.Awaited, nil
 	}
-	return sessions.Send(ctx, parent.ID, session.InboxEntry{
+	return false, sessions.Send(ctx, parent.ID, session.InboxEntry{
 		ID: "ended/" + wake.RunID, From: wake.ChildID, Kind: inboxEnded,
 		Body: encoded(statusOf(ref.Name, ref.Agent, session.ChildRunning, run)),
 	})

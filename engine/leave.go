@@ -194,6 +194,8 @@ func leftBehind(part session.Part, p *session.Pending, now time.Time, why *sessi
 		return session.ToolFailure(part, timeout(p))
 	case p.State == session.PendingAnswered && p.Response.Kind == session.PendingApproval && !p.Response.Approved:
 		return session.ToolFailure(part, notApproved(p.Response.Reason))
+	case p.State == session.PendingAnswered && p.Response.Error != "" && p.Kind == session.PendingApproval:
+		return session.ToolFailure(part, toolError(session.CodeToolNotRun, "%s", p.Response.Error))
 	case p.State == session.PendingAnswered && p.Response.Error != "":
 		return session.ToolFailure(part, toolError(session.CodeToolFailed, "%s", p.Response.Error))
 	case p.State == session.PendingAnswered && p.Response.Kind == session.PendingClientTool && p.Response.Result != nil:

@@ -575,7 +575,8 @@ func (t *turn) prepareReply(ctx context.Context, e Effect, f *flight) error {
 	}
 	t.emitPatches(change.Writes)
 	for _, c := range f.calls {
-		if t.h.cfg.Colocated && !c.ReadOnly && c.Rejected == nil && c.Kind == session.CallServer {
+		// A call of phase 2 begins only when all waits are over, which may be in another run.
+		if t.h.cfg.Colocated && !c.ReadOnly && c.Rejected == nil && c.Kind == session.CallServer && !(c.FinishWith && f.waits()) {
 			c.Status, c.BegunAt, c.claimed = session.CallBegun, t.h.cfg.Now().UTC(), true
 		}
 		change.Calls = append(change.Calls, c.Call)

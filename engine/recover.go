@@ -70,11 +70,19 @@ func (h *Handler) writeOff(
 	ctx context.Context, sessions session.Store, due session.Due, taken *session.TakenOver, failure *session.Error,
 ) error {
 	fence := taken.Lease.Fence()
-	_, err := sessions.Commit(ctx, &session.Commit{
-		SessionID: due.ID, RunID: due.RunID, Key: due.RunID + "/abandon", Version: taken.Version, Fence: fence,
-		Change: session.Change{
-			Status: session.Failed, Outcome: &session.Outcome{Status: session.RunFailed, Error: failure},
-		},
+	change := session.Change{Status: session.Failed, Outcome: &session.Outcome{Status: session.RunFailed, Error: failure}}
+	state, err := sessions.Load(ctx, due.ID)
+	if err != nil {
+		return err
+	}
+	for i := range state.Pending {
+		change.Resolve = append(change.Resolve, session.Resolution{CallID: state.Pending[i].CallID, State: session.PendingAbandoned})
+	}
+	if detached(state) {
+		change.Wake = &session.Wake{Tenant: due.Tenant, SessionID: state.ParentID, ChildID: due.ID, RunID: due.RunID}
+	}
+	_, err = sessions.Commit(ctx, &session.Commit{
+		SessionID: due.ID, RunID: due.RunID, Key: due.RunID + "/abandon", Version: taken.Version, Fence: fence, Change: change,
 	})
 	if err != nil {
 		return err

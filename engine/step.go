@@ -161,7 +161,7 @@ func (t *turn) afterCall(ctx context.Context, key string, c *call, result sessio
 		}
 		return hooks.OnMessage(ctx, h, helix.NewMessage{Message: result})
 	})
-	if c.Kind == session.CallFinish || c.declined() {
+	if c.Kind == session.CallFinish || c.declined() || (forAgent(c.Kind) && !c.consults()) {
 		return message
 	}
 	name := "AfterTool"

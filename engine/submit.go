@@ -20,6 +20,7 @@ func (h *Handler) Submit(ctx context.Context, key session.Key, s helix.Submissio
 	if err := session.CheckID(key.ID); err != nil {
 		return nil, err
 	}
+	s.Response.By = s.User.ID // who answers is who was seen to, not what the answer says
 	if err := s.Check(); err != nil {
 		h.log.WarnContext(ctx, "client_tool.validation_failed", "tenant", key.Tenant, "session", key.ID, "error", err)
 		return nil, err
@@ -51,7 +52,7 @@ func (h *Handler) Submit(ctx context.Context, key session.Key, s helix.Submissio
 	}
 	h.log.InfoContext(ctx, "client_tool.submitted", "tenant", key.Tenant, "session", owner.ID, "call", s.CallID,
 		"tool", pending.Tool, "by", s.Response.By, "outcome", outcome)
-	return h.follow(ctx, sessions, owner, pending, outcome, &s)
+	return h.follow(ctx, sessions, owner, pending, outcome)
 }
 
 // route finds the session that made a call, and the call's entry; nil if nobody
@@ -152,16 +153,21 @@ func (h *Handler) wakeHead(ctx context.Context, sessions session.Store, tenant, 
 
 // follow sees to what an answer leads to.
 func (h *Handler) follow(
-	ctx context.Context, sessions session.Store, owner *session.State, p *session.Pending, outcome session.SubmitOutcome, s *helix.Submission,
+	ctx context.Context, sessions session.Store, owner *session.State, p *session.Pending, outcome session.SubmitOutcome,
 ) (*helix.Submitted, error) {
 	l, err := lineageOf(ctx, sessions, owner)
 	if err != nil {
 		return nil, err
 	}
 	out := &helix.Submitted{Outcome: outcome, SessionID: owner.ID, RootID: l.root}
-	if outcome == session.SubmitLate {
+	if outcome != session.SubmitAccepted { // what stands may be another's answer
+		if p, err = h.entry(ctx, sessions, owner.ID, p); err != nil {
+			return nil, err
+		}
+	}
+	if outcome == session.SubmitLate && p.Late != nil {
 		err := sessions.Send(ctx, owner.ID, session.InboxEntry{
-			ID: "late/" + p.CallID, Kind: inboxLate, Body: encoded(lateAnswer{Tool: p.Tool, CallID: p.CallID, Response: &s.Response}),
+			ID: "late/" + p.CallID, Kind: inboxLate, Body: encoded(lateAnswer{Tool: p.Tool, CallID: p.CallID, Response: p.Late}),
 		})
 		return out, err
 	}
@@ -188,8 +194,20 @@ func (h *Handler) follow(
 	default:
 		next = helix.CallerResumes
 	}
-	if outcome == session.SubmitAccepted {
-		out.Continuation = next
-	}
+	out.Continuation = next
 	return out, err
+}
+
+// entry reads the entry of a call anew.
+func (h *Handler) entry(ctx context.Context, sessions session.Store, id string, p *session.Pending) (*session.Pending, error) {
+	list, err := sessions.PendingCalls(ctx, id, true)
+	if err != nil {
+		return nil, err
+	}
+	for i := range list {
+		if list[i].CallID == p.CallID {
+			return &list[i], nil
+		}
+	}
+	return p, nil
 }

@@ -96,6 +96,10 @@ func (h *Handler) readiness(ctx context.Context, sessions session.Store, id stri
 	if err != nil {
 		return w, err
 	}
+	if state.Status == session.Paused { // an operator holds it
+		w.pending = state.Suspension().Pending
+		return w, nil
+	}
 	if !run.Status.Suspended() || state.Status != session.Active {
 		w.ready = true
 	}
@@ -139,6 +143,31 @@ func (h *Handler) awaited(ctx context.Context, sessions session.Store, ref *sess
 		return waitingTree{}, err
 	}
 	return waitingTree{ready: run.Status.Ended() && !run.Status.Suspended()}, nil
+}
+
+// companionEnded reports whether a companion that works by itself, and that one of
+// the agents waits for, at any depth, has come to its end.
+func (h *Handler) companionEnded(ctx context.Context, sessions session.Store, refs []session.ChildRef) (bool, error) {
+	for i := range refs {
+		ref := &refs[i]
+		if ref.Mode == session.ChildPersistent && !ref.Blocking {
+			if tree, err := h.awaited(ctx, sessions, ref, time.Time{}); err != nil || tree.ready {
+				return tree.ready, err
+			}
+			continue
+		}
+		state, err := sessions.Load(ctx, ref.SessionID)
+		if errors.Is(err, session.ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return false, err
+		}
+		if ended, err := h.companionEnded(ctx, sessions, state.AwaitingChildren); err != nil || ended {
+			return ended, err
+		}
+	}
+	return false, nil
 }
 
 // Waiting lists the calls of a session and of the agents below it that wait for
@@ -218,6 +247,9 @@ func (h *Handler) abandonOne(ctx context.Context, sessions session.Store, state 
 		return err
 	}
 	if run.Status == session.RunRunning {
+		if _, here := h.held(run.ID); !here && state.RootID != "" {
+			return h.endOrphan(ctx, sessions, state, run, why)
+		}
 		key := session.Key{Tenant: state.Tenant, ID: state.ID}
 		err := h.StopRun(ctx, key, session.Stop{RunID: run.ID, Kind: session.StopAbort, Reason: why.Message})
 		if errors.Is(err, session.ErrStale) { // it has just come to an end
@@ -231,5 +263,27 @@ func (h *Handler) abandonOne(ctx context.Context, sessions session.Store, state 
 	_, err = sessions.SetStatus(ctx, state.ID, session.StatusChange{
 		Expect: []session.Status{session.Active}, To: session.Failed, Error: why, FailureReason: session.FailureAbandoned,
 	})
+	if errors.Is(err, session.ErrAlreadyRunning) {
+		return session.ErrUnavailable.WithCause(err, "session %s is about to be closed", state.ID)
+	}
 	return err
+}
+
+// endOrphan ends the run of a child that nobody drives: its process is gone, or
+// has lost the root's lease, which is its own.
+func (h *Handler) endOrphan(ctx context.Context, sessions session.Store, state *session.State, run *session.Run, why *session.Error) error {
+	due := session.Due{Key: session.Key{Tenant: state.Tenant, ID: state.ID}, RunID: run.ID}
+	taken, err := sessions.TakeOver(ctx, &session.TakeOver{
+		SessionID: due.ID, RunID: due.RunID, Owner: h.cfg.Owner, TTL: h.cfg.LeaseTTL, Epoch: state.Lease.Epoch, Force: true,
+	})
+	if err != nil {
+		return err
+	}
+	if err := h.writeOff(ctx, sessions, due, taken, why); err != nil {
+		return err
+	}
+	if state, err = sessions.Load(ctx, state.ID); err != nil {
+		return err
+	}
+	return h.settleClose(ctx, sessions, state, false)
 }

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"time"
@@ -113,8 +114,19 @@ type Submission struct {
 	Response
 }
 
-// Fingerprint identifies a tool's exact input.
-func Fingerprint(tool string, input json.RawMessage) string { return hash(16, tool, string(input)) }
+// Fingerprint identifies a tool's exact input, however its JSON is spaced or
+// escaped.
+func Fingerprint(tool string, input json.RawMessage) string {
+	var value any
+	decoder := json.NewDecoder(bytes.NewReader(input))
+	decoder.UseNumber()
+	if decoder.Decode(&value) == nil {
+		if canonical, err := json.Marshal(value); err == nil {
+			input = canonical
+		}
+	}
+	return hash(16, tool, string(input))
+}
 
 // Limits of a submission; over them it is refused and nothing is stored.
 const (

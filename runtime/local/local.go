@@ -270,8 +270,8 @@ func (r *Runtime) handle(ctx context.Context, effect engine.Effect) (engine.Resu
 		case opened == nil:
 		case opened.Detached:
 			r.driveApart(opened)
-		case r.loop(ctx, opened) == nil && ctx.Err() != nil:
-			return engine.Result{}, context.Cause(ctx)
+		case r.loop(ctx, opened) == nil: // it was given up, and so is the turn that waits for it
+			return engine.Result{}, fmt.Errorf("session %s was given up", opened.Key.ID)
 		}
 	}
 	return try(ctx, r, effect, r.handler.Handle)

@@ -72,17 +72,27 @@ func (r *Runtime) deliver(ctx context.Context, wake session.Wake) {
 	if err == nil || errors.Is(err, session.ErrNotFound) {
 		key, err = r.handler.Deliver(ctx, wake)
 	}
-	premature := false
+	seen := seenTo
 	if err == nil && key != nil {
-		premature, err = r.goOn(ctx, *key)
+		seen, err = r.goOn(ctx, *key)
 	}
-	if err == nil && (!premature || time.Since(wake.At) > wakePatience) {
+	early := seen == stillWaits && wake.ChildID == wake.SessionID && time.Since(wake.At) < wakePatience
+	if err == nil && seen != notNow && !early {
 		err = r.handler.Delivered(ctx, wake)
 	}
 	if err != nil {
 		r.sweepFailed(ctx, "wake "+wake.SessionID, err)
 	}
 }
+
+// What became of a session that may have something to go on with.
+type gone int
+
+const (
+	seenTo     gone = iota // it goes on, or there is nothing to do
+	stillWaits             // what it waits for is not there
+	notNow                 // it is held, or another runtime's
+)
 
 // wakePatience is how long a wake is kept that came before what it is about.
 const wakePatience = time.Minute
@@ -103,40 +113,49 @@ func (r *Runtime) known(name string) *helix.Agent {
 }
 
 // goOn goes on with a session that waits, or with a companion that was sent
-// something. It leaves alone what is not ours or runs, and reports whether the
-// session still waits.
-func (r *Runtime) goOn(ctx context.Context, key session.Key) (waits bool, err error) {
+// something. It leaves alone what is not ours or runs.
+func (r *Runtime) goOn(ctx context.Context, key session.Key) (gone, error) {
 	sessions := r.cfg.Backend.Sessions().Tenant(key.Tenant)
 	state, err := sessions.Load(ctx, key.ID)
 	if err != nil {
-		return false, err
+		return notNow, err
 	}
 	run, err := sessions.CurrentRun(ctx, key.ID)
 	if err != nil {
-		return false, err
+		return notNow, err
 	}
 	agent := r.known(state.Agent)
-	if agent == nil || run.Runtime != Name || run.Status == session.RunRunning || state.Status == session.Paused {
-		return false, nil
+	switch {
+	case agent == nil || run.Runtime != Name || state.Status == session.Paused:
+		return notNow, nil
+	case run.Status == session.RunRunning:
+		return seenTo, nil // it looks for itself before it suspends
 	}
 	request := engine.OpenRequest{Agent: agent, Tenant: key.Tenant, SessionID: key.ID}
 	switch {
 	case run.Status.Suspended() && state.Status == session.Active:
 		request.Kind = session.RunResume
-	case state.ParentID != "" && state.RootID == "":
+		stop, err := sessions.StopRequest(ctx, key.ID, run.ID)
+		if err != nil {
+			return notNow, err
+		}
+		if stop != nil && stop.Kind == session.StopAbort { // it came as the run suspended
+			request.Stop = stop
+		}
+	case state.ParentID != "" && state.RootID == "" && state.Status == session.Completed:
 		request.Kind, request.Inbox = session.RunExecute, true
 	default:
-		return false, nil
+		return seenTo, nil
 	}
 	x := &executor{r: r, tenant: key.Tenant}
 	_, err = x.start(ctx, request, true)
 	switch {
 	case errors.Is(err, session.ErrAwaitingInput):
-		return true, nil
+		return stillWaits, nil
 	case errors.Is(err, session.ErrAlreadyRunning), errors.Is(err, session.ErrStale), errors.Is(err, session.ErrNotResumable):
-		return false, nil // there is nothing to go on with, or somebody else does
+		return seenTo, nil // there is nothing to go on with, or somebody else does
 	}
-	return false, err
+	return seenTo, err
 }
 
 // abortWaiting aborts a session that waits: it is resumed, and ends at once.
@@ -146,9 +165,13 @@ func (r *Runtime) abortWaiting(ctx context.Context, key session.Key, stop sessio
 	if err != nil {
 		return err
 	}
-	agent, err := r.handler.Agent(state.Agent)
-	if err != nil {
-		return err
+	agent := r.known(state.Agent)
+	if agent == nil { // nobody here can tell its hooks
+		why := session.ErrCancelled.WithMessage("the session was aborted")
+		if stop.Reason != "" {
+			why = session.ErrCancelled.WithMessage("%s", stop.Reason)
+		}
+		return r.handler.Fail(ctx, key, why, session.FailureAbandoned)
 	}
 	x := &executor{r: r, tenant: key.Tenant}
 	_, err = x.start(ctx, engine.OpenRequest{
@@ -161,9 +184,25 @@ func (r *Runtime) abortWaiting(ctx context.Context, key session.Key, stop sessio
 func (x *executor) Submit(ctx context.Context, sessionID string, submission helix.Submission) (*helix.Submitted, error) {
 	out, err := x.r.handler.Submit(ctx, session.Key{Tenant: x.tenant, ID: sessionID}, submission)
 	if err == nil && out.Continuation == helix.ContinuesRunning {
-		x.r.sweepWakes(context.WithoutCancel(ctx)) // a companion that works by itself is gone on with by us
+		x.r.wakeCompanion(context.WithoutCancel(ctx), session.Key{Tenant: x.tenant, ID: out.SessionID})
 	}
 	return out, err
+}
+
+// wakeCompanion goes on with a companion that works by itself and was answered: its
+// wake would have the next sweep do so.
+func (r *Runtime) wakeCompanion(ctx context.Context, key session.Key) {
+	head, err := r.handler.Head(ctx, key)
+	if err != nil {
+		return
+	}
+	state, err := r.cfg.Backend.Sessions().Tenant(key.Tenant).Load(ctx, head.ID)
+	if err != nil || state.ParentID == "" {
+		return
+	}
+	if _, err := r.goOn(ctx, *head); err != nil {
+		r.sweepFailed(ctx, "go on with "+head.ID, err)
+	}
 }
 
 // Waiting implements [helix.Executor].
