@@ -13,17 +13,34 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(testserver.Main(m)) }
 
-func onBackends(t *testing.T, test func(*testing.T, enginetest.Open)) {
+type suite func(*testing.T, enginetest.Open)
+
+// onBackends runs a suite on every kind of backend. Memory takes all of its points;
+// those that are slower take a share each, all of them in a long run.
+func onBackends(t *testing.T, of func(enginetest.Part) suite) {
 	t.Parallel()
-	for _, kind := range testbackend.Kinds() {
+	kinds := testbackend.Kinds()
+	for i, kind := range kinds {
 		t.Run(kind.Name, func(t *testing.T) {
 			t.Parallel()
-			test(t, func(t *testing.T) store.Backend { return kind.Open(t) })
+			part := enginetest.Part{}
+			if kind.Name != "memory" {
+				part = enginetest.Part{At: i, Of: 2 * (len(kinds) - 1)}
+			}
+			of(part)(t, func(t *testing.T) store.Backend { return kind.Open(t) })
 		})
 	}
 }
 
-func TestCrashPoints(t *testing.T) { onBackends(t, enginetest.CrashPoints) }
-func TestRedelivery(t *testing.T)  { onBackends(t, enginetest.Redelivery) }
-func TestWriteCounts(t *testing.T) { onBackends(t, enginetest.WriteCounts) }
-func TestUnavailable(t *testing.T) { onBackends(t, enginetest.Unavailable) }
+func whole(s suite) func(enginetest.Part) suite { return func(enginetest.Part) suite { return s } }
+
+func TestCrashPoints(t *testing.T) {
+	onBackends(t, func(p enginetest.Part) suite { return p.CrashPoints })
+}
+
+func TestUnavailable(t *testing.T) {
+	onBackends(t, func(p enginetest.Part) suite { return p.Unavailable })
+}
+
+func TestRedelivery(t *testing.T)  { onBackends(t, whole(enginetest.Redelivery)) }
+func TestWriteCounts(t *testing.T) { onBackends(t, whole(enginetest.WriteCounts)) }

@@ -14,9 +14,12 @@ import (
 // CrashPoints stops turns after every effect, and before and after every store
 // write, takes them over with nothing but the store, and requires what an
 // uninterrupted turn leaves. It prints how many points it covered.
-func CrashPoints(t *testing.T, open Open) {
+func CrashPoints(t *testing.T, open Open) { Part{}.CrashPoints(t, open) }
+
+// CrashPoints is [CrashPoints] for a share of the points.
+func (p Part) CrashPoints(t *testing.T, open Open) {
 	points := 0
-	for _, a := range acts() {
+	for _, a := range p.acts() {
 		t.Run(a.name, func(t *testing.T) {
 			backend := open(t)
 			r := rehearse(t, backend, a)

@@ -14,7 +14,7 @@ import (
 // each commit, to the process that handled them and to one that knows nothing of
 // them. Nothing may run again and nothing may change.
 func Redelivery(t *testing.T, open Open) {
-	for _, a := range acts() {
+	for _, a := range (Part{}).acts() {
 		t.Run(a.name, func(t *testing.T) {
 			backend := open(t)
 			a := a.few()

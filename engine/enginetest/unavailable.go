@@ -13,8 +13,11 @@ import (
 // Unavailable makes every store write of a turn fail once, without being made and
 // after having been made, in a process that lives on. The turn must come out as
 // if nothing had happened: nothing lost, nothing done twice.
-func Unavailable(t *testing.T, open Open) {
-	for _, a := range acts() {
+func Unavailable(t *testing.T, open Open) { Part{}.Unavailable(t, open) }
+
+// Unavailable is [Unavailable] for a share of the points.
+func (p Part) Unavailable(t *testing.T, open Open) {
+	for _, a := range p.acts() {
 		t.Run(a.name, func(t *testing.T) {
 			backend := open(t)
 			r := rehearse(t, backend, a.few())

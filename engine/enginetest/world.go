@@ -85,12 +85,20 @@ type scenario struct {
 type act struct {
 	name    string
 	courses []scenario
-	// sparse takes only some of the points, unless the run is long.
-	sparse bool
+	// part is which of the points to take, unless the run is long.
+	part Part
 }
 
+// Part is a share of the points of turns that take many courses: the At-th of Of.
+// Backends that each run another share of them cover all together. The zero value is
+// all of them; in a long run, every part is.
+type Part struct{ At, Of int }
+
+// has reports whether the n-th point belongs to the part.
+func (p Part) has(n int) bool { return p.Of < 2 || n%p.Of == p.At%p.Of || soak() }
+
 // acts are all turns, under both kinds of runtime.
-func acts() []act {
+func (p Part) acts() []act {
 	var out []act
 	for _, apart := range []bool{false, true} {
 		for _, s := range scenarios() {
@@ -98,9 +106,9 @@ func acts() []act {
 			out = append(out, act{name: s.name, courses: []scenario{s}})
 		}
 		for _, mode := range []helix.CompanionMode{helix.Blocking, helix.NonBlocking} {
-			mixed := act{name: "mixture"}
+			mixed := act{name: "mixture", part: p}
 			if mode == helix.NonBlocking {
-				mixed.name, mixed.sparse = "mixture, companion by itself", true
+				mixed.name, mixed.part = "mixture, companion by itself", Part{At: p.At, Of: 4 * max(p.Of, 1)}
 			}
 			for _, people := range schedules() {
 				s := mixture()
@@ -113,6 +121,9 @@ func acts() []act {
 	for i := range out {
 		if out[i].courses[0].apart {
 			out[i].name += ", apart"
+		}
+		if out[i].part.Of > 1 {
+			out[i] = out[i].few()
 		}
 	}
 	return out
@@ -143,7 +154,7 @@ func (a act) few() act {
 // have such a point in a long run, else one, each time another.
 func (a act) pick(n int, has func(course int) bool) []scenario {
 	var out []scenario
-	if a.sparse && n%4 != 0 && !soak() {
+	if !a.part.has(n) {
 		return nil
 	}
 	for i := range a.courses {
