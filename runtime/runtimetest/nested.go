@@ -57,16 +57,8 @@ func signing(ran *tally) *helix.Agent {
 // approve approves the only call of session s-1 that waits for a tool.
 func (s *Stage) approve(x helix.Executor, tool string) *helix.Submitted {
 	s.Helper()
-	p := s.pending(x, tool)
+	p := s.open(x, tool)
 	return s.Submit(x, "s-1", helix.Approve(p.CallID, p.ApprovalID), helix.SubmitAccepted)
-}
-
-// pending finds the call of a tool that somewhere below session s-1 waits.
-func (s *Stage) pending(x helix.Executor, tool string) session.Pending {
-	s.Helper()
-	list, err := x.Waiting(s.ctx(), "s-1")
-	s.ok(err, "waiting")
-	return s.waiting(&helix.Result{Pending: list}, tool)
 }
 
 // resumed resumes session s-1 and waits for the end of the run.
@@ -171,7 +163,7 @@ func nestedAnotherRoot(s *Stage) {
 	s.Submit(x, "s-2", helix.Approve(p.CallID, p.ApprovalID), helix.SubmitUnknownCall)
 	_, err := x.Tenant("acme").Submit(s.ctx(), "s-1", helix.Approve(p.CallID, p.ApprovalID))
 	s.refused(err, session.ErrNotFound)
-	s.same(s.pending(x, "sign").State, session.PendingWaiting, "the wait")
+	s.same(s.open(x, "sign").State, session.PendingWaiting, "the wait")
 	s.same(ran.of("sign"), 0, "signatures")
 }
 
@@ -245,7 +237,7 @@ func nestedTwoCalls(s *Stage) {
 	s.same(len(res.Pending), 2, "calls that wait")
 	id := res.Pending[0].SessionID
 	s.ended(s.Result(s.Attach(x, id)), helix.SuspendedStepPartial)
-	s.Submit(x, "s-1", helix.ToolResult(s.pending(x, "choose").CallID, "blue"), helix.SubmitAccepted)
+	s.Submit(x, "s-1", helix.ToolResult(s.open(x, "choose").CallID, "blue"), helix.SubmitAccepted)
 	res = s.resumed(x, agent)
 	s.ended(res, helix.SuspendedAwaitingChildren)
 	s.same(len(res.Pending), 1, "calls that wait")
@@ -295,7 +287,7 @@ func deep(ran *tally) *helix.Agent {
 // answer answers a call of deep.
 func (s *Stage) answer(x helix.Executor, tool string) {
 	s.Helper()
-	if p := s.pending(x, tool); p.Kind == session.PendingApproval {
+	if p := s.open(x, tool); p.Kind == session.PendingApproval {
 		s.Submit(x, "s-1", helix.Approve(p.CallID, p.ApprovalID), helix.SubmitAccepted)
 	} else {
 		s.Submit(x, "s-1", helix.ToolResult(p.CallID, tool), helix.SubmitAccepted)
