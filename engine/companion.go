@@ -484,6 +484,20 @@ func (t *turn) terminate(ctx context.Context, e Effect, c *call) (*settled, erro
 	return t.concluded(ctx, e, c, encoded(status), nil), nil
 }
 
+// terminated reports whether the turn is that of a companion whose caller ended it,
+// and need not be told so.
+func (t *turn) terminated(ctx context.Context) bool {
+	if stop := t.stopRequest(); stop == nil || stop.Kind != session.StopAbort {
+		return false
+	}
+	refs, err := t.sessions.Children(ctx, t.state.ParentID)
+	if err != nil {
+		return false
+	}
+	ref := findRef(refs, func(r *session.ChildRef) bool { return r.SessionID == t.key.ID })
+	return ref != nil && ref.Status == session.ChildTerminated
+}
+
 // outlive waits for the end of a companion that was terminated, if it is here, so
 // that another may be called on by its name at once.
 func (t *turn) outlive(ctx context.Context, c *call, run *session.Run) error {

@@ -266,7 +266,7 @@ func (t *turn) stoppable(ctx context.Context) (context.Context, context.CancelFu
 // A commit whose fate is unknown is sent again: its key tells whether it was
 // applied.
 func (t *turn) commit(ctx context.Context, key string, change session.Change) (*session.Committed, error) {
-	if change.Outcome != nil && !change.Outcome.Status.Suspended() && t.detached() {
+	if change.Outcome != nil && !change.Outcome.Status.Suspended() && t.detached() && !t.terminated(ctx) {
 		change.Wake = &session.Wake{Tenant: t.key.Tenant, SessionID: t.state.ParentID, ChildID: t.key.ID, RunID: t.run.ID}
 	}
 	commit := &session.Commit{
