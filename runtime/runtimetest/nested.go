@@ -574,10 +574,11 @@ func nestedTwoResumes(s *Stage) {
 	}
 }
 
-// hasty is three levels whose lowest does not wait for long.
-func hasty(deadline time.Duration) *helix.Agent {
+// hasty is three levels whose lowest does not wait for long, but for as long as a
+// busy machine may take to suspend them all.
+func hasty() *helix.Agent {
 	agent := tower(2, named("child", scripted.New(scripted.Call("choose", num{3}), scripted.Text("nobody there")).ByPosition(), onClient("choose")))
-	agent.Reaches()[2].Tools[0].Deadline = deadline
+	agent.Reaches()[2].Tools[0].Deadline = 4 * time.Second
 	return agent
 }
 
@@ -593,8 +594,7 @@ func (s *Stage) timedOut(p session.Pending) {
 }
 
 func nestedDeadlineTouch(s *Stage) {
-	const deadline = 300 * time.Millisecond
-	agent := hasty(deadline)
+	agent := hasty()
 	x := s.Start(agent) // it sweeps at its start, and then too seldom
 	res := s.Say(x, agent, "s-1", "Hi!")
 	s.ended(res, helix.SuspendedAwaitingChildren)
@@ -613,7 +613,7 @@ func nestedDeadlineTouch(s *Stage) {
 }
 
 func nestedDeadlineSwept(s *Stage) {
-	agent := hasty(300 * time.Millisecond)
+	agent := hasty()
 	x := s.mortal(agent)
 	res := s.Say(x, agent, "s-1", "Hi!")
 	s.ended(res, helix.SuspendedAwaitingChildren)
