@@ -24,7 +24,8 @@ import (
 // call. A call that waited for a person is no different, but for two things: there
 // is no BeforeTool where the client carries it out, and no AfterTool where it was
 // not approved. For calls of sub-agents and companions BeforeSubAgent and
-// AfterSubAgent take the places of BeforeTool and AfterTool. Hooks given to a runtime come first, then the agent's, then those of one
+// AfterSubAgent take the places of BeforeTool and AfterTool; tools that only tell of
+// companions, wait for them or end them have neither. Hooks given to a runtime come first, then the agent's, then those of one
 // execution.
 type Hooks struct {
 	OnAgentStart     func(ctx context.Context, h *HookContext, e AgentStart) error

@@ -99,7 +99,8 @@ const (
 // Submitted is what became of a submission.
 type Submitted struct {
 	Outcome session.SubmitOutcome
-	// Continuation is set when the answer was accepted.
+	// Continuation is set when the answer was accepted, or when one is there already
+	// that no run has taken up.
 	Continuation Continuation
 	// SessionID is the session that made the call, RootID the one to resume.
 	SessionID string

@@ -221,8 +221,9 @@ func (t *turn) reenter(ctx context.Context, messages []session.Message) error {
 			continue
 		}
 		// Phase 2 begins when phase 1 is settled and goes call by call: a call it did
-		// not come to cannot have started, though its claim rode in the reply commit.
-		if !reached && c.Status == session.CallBegun {
+		// not come to cannot have started, though its claim rode in the reply commit, as
+		// it does where no call waits.
+		if !reached && c.Status == session.CallBegun && !f.waits() {
 			c.claimed = true
 		}
 		reached = reached && c.Status == session.CallSettled

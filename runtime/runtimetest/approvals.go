@@ -23,6 +23,7 @@ func approvalScenarios() []Scenario {
 		{"gate fails", "a gate that fails or panics asks for approval", approvalGateFails},
 		{"gate asked once", "a gate is asked once per call, whoever goes on with the step", approvalGateOnce},
 		{"another input", "an answer to another input than the call's is refused, and the call stays open", approvalOtherInput},
+		{"shown as it is told", "an answer may be bound to the input as a result or a listing tells it, whatever its spacing", approvalSpacing},
 		{"approver", "a tool's policy decides who may answer; a refused answer leaves the call to others", approverPolicy},
 		{"approver panics", "a policy that panics refuses the answer", approverPanics},
 		{"approver elsewhere", "a process that cannot ask the policy says so, and stores nothing", approverElsewhere},
@@ -278,6 +279,22 @@ func approverClient(s *Stage) {
 	s.same(s.entries("s-1"), before, "the waits after the refusal")
 	s.Submit(x, "s-1", helix.ToolResult(p.CallID, "blue"), helix.SubmitAccepted)
 	s.goesOn(x, agent, "s-1")
+}
+
+func approvalSpacing(s *Stage) {
+	var ran tally
+	agent := newAgent(scripted.New(scripted.Call("pay", json.RawMessage("{ \"n\" :\t7 }")), scripted.Text("Paid.")), guarded(&ran, "pay"))
+	x := s.Start(agent)
+	told := s.waiting(s.waitsOn(x, agent, "s-1"), "pay")
+	listed := s.open(x, "pay")
+	for _, p := range []session.Pending{told, listed} {
+		_, err := x.Submit(s.ctx(), "s-1", helix.Approve(p.CallID, p.ApprovalID).Seen("pay", json.RawMessage(`{"n":8}`)))
+		s.refused(err, helix.ErrSubmissionKind)
+	}
+	s.Submit(x, "s-1", helix.Approve(told.CallID, told.ApprovalID).Seen("pay", told.Input), helix.SubmitAccepted)
+	s.Submit(x, "s-1", helix.Approve(listed.CallID, listed.ApprovalID).Seen("pay", listed.Input), helix.SubmitAlreadyCompleted)
+	s.goesOn(x, agent, "s-1")
+	s.same(ran.of("pay"), 1, "payments")
 }
 
 func approvalHooks(s *Stage) {

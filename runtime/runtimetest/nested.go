@@ -44,6 +44,8 @@ func nestedScenarios() []Scenario {
 		{"killed before the resume", "an answer submitted before the process died is there for the next one", nestedKilledBefore},
 		{"killed in the resumed tree", "a tree that dies while it goes on is taken over, and the approved call does not run twice", nestedKilledAmid},
 		{"killed while suspending", "a tree that dies while its levels suspend, one by one, waits as if it had not", nestedKilledSuspending},
+		{"not by itself", "the session of a sub-agent is not run but through its root", nestedNotByItself},
+		{"paused child", "a sub-agent that an operator holds is waited for until it is let go on", nestedPaused},
 		{"hooks", "suspension and resumption are told at every level, with the run that suspended", nestedHooks},
 		{"stream", "children that pause do not end the root's stream, which pauses once", nestedStream},
 	}
@@ -52,6 +54,42 @@ func nestedScenarios() []Scenario {
 // signing is an agent that needs a signature.
 func signing(ran *tally) *helix.Agent {
 	return named("child", scripted.New(scripted.Call("sign", num{3}), scripted.Text("signed")).ByPosition(), guarded(ran, "sign"))
+}
+
+func nestedNotByItself(s *Stage) {
+	var ran tally
+	child := signing(&ran)
+	agent := tower(1, child)
+	x := s.Start(agent)
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.SuspendedAwaitingChildren)
+	below := s.lineage("s-1")[1]
+	s.approve(x, "sign")
+	_, err := x.Resume(s.ctx(), child, below, helix.ResumeOptions{})
+	s.refused(err, helix.ErrInvalid, "s-1")
+	_, err = x.Execute(s.ctx(), child, helix.Input{SessionID: below, Message: helix.UserText("Hi!"), AbandonPending: true})
+	s.refused(err, helix.ErrInvalid, "s-1")
+	s.ended(s.resumed(x, agent), helix.Completed)
+	s.same(ran.of("sign"), 1, "signatures")
+}
+
+func nestedPaused(s *Stage) {
+	var ran tally
+	agent := tower(1, signing(&ran))
+	x := s.Start(agent)
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.SuspendedAwaitingChildren)
+	below := s.lineage("s-1")[1]
+	hold := func(from, to session.Status) {
+		done, err := s.store().SetStatus(s.ctx(), below, session.StatusChange{Expect: []session.Status{from}, To: to})
+		s.ok(err, "set the status")
+		s.same(done.OK, true, "whether it was %s", from)
+	}
+	hold(session.Active, session.Paused)
+	s.approve(x, "sign")
+	_, err := x.Resume(s.ctx(), agent, "s-1", helix.ResumeOptions{})
+	s.refused(err, helix.ErrAwaitingInput)
+	hold(session.Paused, session.Active)
+	s.ended(s.resumed(x, agent), helix.Completed)
+	s.same(ran.of("sign"), 1, "signatures")
 }
 
 // approve approves the only call of session s-1 that waits for a tool.

@@ -39,6 +39,7 @@ func clientScenarios() []Scenario {
 		{"resume repeated", "a repeated request id attaches to the run that the first resume started", peopleResumeRepeated},
 		{"finish waits", "a step that finishes waits for its siblings' answers first", peopleFinish},
 		{"phase 2 waits", "a FinishWith call runs when all answers are there", peopleFinishWith},
+		{"phase 2 cut off", "a FinishWith call that was cut off after a wait is not run again", peopleFinishWithCutOff},
 		{"input that does not fit", "a call of a client tool whose input does not fit waits for nobody", peopleBadCall},
 		{"killed while waiting", "a process that dies with a call unanswered and a sibling running loses neither", peopleKilled},
 		{"wait time", "how long a call waited is reported when its answer is taken in", peopleWaitTime},
@@ -566,6 +567,24 @@ func peopleFinishWith(s *Stage) {
 	s.Submit(x, "s-1", helix.ToolResult(s.waiting(res, "pick").CallID, "blue"), helix.SubmitAccepted)
 	s.same(string(s.goesOn(x, agent, "s-1").Output), `"[2] 1"`, "output")
 	s.same(ran.of("last"), 1, "calls of phase 2")
+}
+
+func peopleFinishWithCutOff(s *Stage) {
+	var ran tally
+	g := s.newGate()
+	last := countingTool(g, &ran, &journal{})
+	last.FinishWith = true
+	agent := waitingAgent(last, onClient("pick"))
+	x := s.mortal(agent)
+	res := s.waitsOn(x, agent, "s-1")
+	s.Submit(x, "s-1", helix.ToolResult(s.waiting(res, "pick").CallID, "blue"), helix.SubmitAccepted)
+	s.Resume(x, agent, "s-1", helix.ResumeOptions{})
+	s.receive("the call of phase 2 runs", g.entered)
+	x.Kill()
+	_, again := s.heir(agent)
+	s.ended(s.Result(again), helix.Completed)
+	s.same(ran.of("pay"), 1, "payments")
+	s.transcript("s-1", "user: Hi!", `assistant: pay({"n":1}), pick({"n":2})`, "tool pay failed: tool_outcome_unknown", `tool pick: "blue"`, "assistant: Done.")
 }
 
 func peopleBadCall(s *Stage) {
