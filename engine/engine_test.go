@@ -15,15 +15,16 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(testserver.Main(m)) }
 
 type suite func(*testing.T, enginetest.Open)
 
-// onBackends runs a suite on every kind of backend. Memory takes all of its points;
-// those that are slower take a share each, all of them in a long run.
+// onBackends runs a suite on every kind of backend. Memory takes half of its points,
+// those that are slower a smaller share each, others than memory's where that goes;
+// in a long run each takes all of them.
 func onBackends(t *testing.T, of func(enginetest.Part) suite) {
 	t.Parallel()
 	kinds := testbackend.Kinds()
 	for i, kind := range kinds {
 		t.Run(kind.Name, func(t *testing.T) {
 			t.Parallel()
-			part := enginetest.Part{}
+			part := enginetest.Part{At: 0, Of: 2}
 			if kind.Name != "memory" {
 				part = enginetest.Part{At: i, Of: 2 * (len(kinds) - 1)}
 			}
