@@ -123,7 +123,9 @@ type Response struct {
 	// A call carries the provider's id in ProviderCallID; its CallID is not set.
 	Parts  []session.Part
 	Finish FinishReason
-	Usage  session.Usage
+	// Usage counts the same on every provider: input tokens include those read from
+	// a cache and those written to one, output tokens include reasoning.
+	Usage session.Usage
 	// Model is the name of the model that answered.
 	Model string
 }

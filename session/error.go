@@ -56,6 +56,13 @@ const (
 	CodeStreamClosed  Code = "stream_closed"
 	CodeProvider      Code = "provider_error"
 	CodeRateLimited   Code = "provider_rate_limited"
+	CodeOverloaded    Code = "provider_overloaded"
+	CodeAuth          Code = "provider_auth"
+	CodeContextLength Code = "provider_context_length"
+	CodeContentFilter Code = "provider_content_filter"
+	CodeBadRequest    Code = "provider_bad_request"
+	CodeProviderDown  Code = "provider_unavailable"
+	CodeMalformed     Code = "provider_malformed"
 	CodeBadReply      Code = "provider_invalid_reply"
 	CodeModelTimeout  Code = "provider_timeout"
 )
