@@ -1,0 +1,204 @@
+package provider
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/helixagents/helix/llm"
+	"github.com/helixagents/helix/session"
+)
+
+// Failure is what a provider answered instead of a reply, or in the middle of one.
+type Failure struct {
+	// Provider names who failed, in messages.
+	Provider string
+	// Status is the HTTP status, 0 for an error within a stream that began well.
+	Status int
+	// Type and Code are the provider's own names for what went wrong.
+	Type, Code string
+	Message    string
+	// Header is the answer's; it may say when to come back.
+	Header http.Header
+	// Body is the answer as it came, for when it is not the provider's format.
+	Body string
+	// After is how long the provider asks to wait, where its body says so.
+	After time.Duration
+}
+
+// maxMessage bounds what is kept of a provider's words: they are stored, and
+// shown to watchers, with every failed attempt.
+const maxMessage = 1000
+
+// Error classifies the failure. Nothing secret is left in it.
+func (f *Failure) Error(secrets Secrets) *session.Error {
+	code, retryable := f.class()
+	switch f.Header.Get("X-Should-Retry") { // what both large APIs tell their SDKs
+	case "true":
+		retryable = true
+	case "false":
+		retryable = false
+	}
+	e := llm.Error(code, retryable, "%s", secrets.Redact(f.text()))
+	e.StatusCode = f.Status
+	if after := f.after(); after > 0 {
+		e.Cause = &llm.RetryAfterError{After: after}
+	}
+	return e
+}
+
+func (f *Failure) text() string {
+	var b strings.Builder
+	b.WriteString(f.Provider)
+	b.WriteString(" answered")
+	if f.Status != 0 {
+		b.WriteString(" " + strconv.Itoa(f.Status))
+	}
+	for _, name := range []string{f.Type, f.Code} {
+		if name != "" && name != strconv.Itoa(f.Status) {
+			b.WriteString(" " + name)
+		}
+	}
+	message := f.Message
+	if message == "" {
+		message = plain(f.Body)
+	}
+	if message == "" {
+		message = http.StatusText(f.Status)
+	}
+	if message != "" {
+		b.WriteString(": " + Clip(message, maxMessage))
+	}
+	for _, name := range []string{"Request-Id", "X-Request-Id"} {
+		if id := f.Header.Get(name); id != "" {
+			b.WriteString(" (request " + Clip(id, 100) + ")")
+			break
+		}
+	}
+	return b.String()
+}
+
+// plain makes one short line of a body that may be a proxy's web page.
+func plain(body string) string {
+	if strings.HasPrefix(strings.TrimSpace(body), "<") {
+		return "" // a page: its status says as much
+	}
+	return Clip(strings.Join(strings.Fields(body), " "), 200)
+}
+
+// Clip shortens text to at most n bytes, between runes.
+func Clip(text string, n int) string {
+	text = strings.ToValidUTF8(text, "\uFFFD")
+	if len(text) <= n {
+		return text
+	}
+	for n > 0 && !utf8.RuneStart(text[n]) {
+		n--
+	}
+	return text[:n] + "…"
+}
+
+// class says what kind of failure it is and whether asking again may help. What
+// the provider calls it counts more than the status, which several kinds share.
+func (f *Failure) class() (code session.Code, retryable bool) {
+	names := strings.ToLower(f.Type + " " + f.Code)
+	words := strings.ToLower(f.Message)
+	switch {
+	case containsAny(names, "context_length", "request_too_large", "string_above_max_length") || containsAny(words, tooLong...):
+		return session.CodeContextLength, false
+	case containsAny(names, "content_filter", "content_policy", "responsibleai", "safety") || containsAny(words, filtered...):
+		return session.CodeContentFilter, false
+	case containsAny(names, "insufficient_quota", "billing_hard_limit"):
+		return session.CodeRateLimited, false // waiting does not pay the bill
+	case containsAny(names, "billing_error", "authentication", "permission", "invalid_api_key", "unauthenticated"):
+		return session.CodeAuth, false
+	case containsAny(words, "credit balance is too low", "api key not valid", "api key expired"):
+		return session.CodeAuth, false // told with status 400
+	case containsAny(names, "overloaded", "slow_down") || f.Status == 529:
+		return session.CodeOverloaded, true
+	case containsAny(names, "rate_limit", "resource_exhausted"):
+		return session.CodeRateLimited, true
+	}
+	if f.Status != 0 {
+		return classOf(f.Status, words)
+	}
+	switch {
+	case containsAny(names, "invalid_request", "invalid_argument", "not_found", "failed_precondition"):
+		return session.CodeBadRequest, false
+	case containsAny(names, "api_error", "server_error", "timeout", "internal", "unavailable", "deadline_exceeded"):
+		return session.CodeProviderDown, true
+	}
+	// An error within a stream that began well is more often trouble than a verdict.
+	return session.CodeProvider, true
+}
+
+func classOf(status int, words string) (code session.Code, retryable bool) {
+	switch {
+	case status == http.StatusUnauthorized, status == http.StatusForbidden, status == http.StatusPaymentRequired:
+		return session.CodeAuth, false
+	case status == http.StatusRequestEntityTooLarge:
+		return session.CodeContextLength, false
+	case status == http.StatusTooManyRequests:
+		return session.CodeRateLimited, true
+	case status == http.StatusRequestTimeout, status == http.StatusConflict, status == http.StatusTooEarly:
+		return session.CodeProviderDown, true
+	case status == http.StatusServiceUnavailable && strings.Contains(words, "overloaded"):
+		return session.CodeOverloaded, true
+	case status >= 500:
+		return session.CodeProviderDown, true
+	case status >= 400:
+		return session.CodeBadRequest, false
+	}
+	return session.CodeProvider, false
+}
+
+// How providers say, in a message under a general name, that a prompt is too long.
+var tooLong = []string{
+	"prompt is too long", "maximum context length", "context window", "context limit", "context length",
+	"input is too long", "exceeds the maximum number of tokens",
+}
+
+var filtered = []string{"content filtering policy", "content management policy", "flagged as potentially violating"}
+
+func containsAny(text string, of ...string) bool {
+	for _, s := range of {
+		if strings.Contains(text, s) {
+			return true
+		}
+	}
+	return false
+}
+
+// Broken classifies an error that is not an answer: a connection that could not
+// be made or broke, or events that could not be read.
+func Broken(provider string, err error, secrets Secrets) *session.Error {
+	text := secrets.Redact(Clip(err.Error(), maxMessage))
+	if isDecoding(err) {
+		return llm.Error(session.CodeMalformed, true, "%s sent what cannot be read: %s", provider, text)
+	}
+	return llm.Error(session.CodeProviderDown, true, "the connection to %s broke: %s", provider, text)
+}
+
+func isDecoding(err error) bool {
+	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
+		return false
+	}
+	_, syntax := errors.AsType[*json.SyntaxError](err)
+	_, kind := errors.AsType[*json.UnmarshalTypeError](err)
+	return syntax || kind
+}
+
+// Malformed is the failure of a provider that sent what makes no sense.
+func Malformed(provider, format string, args ...any) *session.Error {
+	return llm.Error(session.CodeMalformed, true, provider+" "+format, args...)
+}
+
+// Stopped is the failure of a stream that ended before the provider said so.
+func Stopped(provider string) *session.Error {
+	return llm.Error(session.CodeProviderDown, true, "the stream of %s stopped before the reply was complete", provider)
+}

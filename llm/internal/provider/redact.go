@@ -1,0 +1,59 @@
+package provider
+
+import (
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// Secrets are what must not appear in any text: the key and the credentials among
+// the headers.
+type Secrets []string
+
+// minSecret is the shortest text that is taken for a secret. Local servers are
+// given keys such as "none", which would tear holes into ordinary words.
+const minSecret = 8
+
+// NewSecrets collects the secrets of an adapter.
+func NewSecrets(key string, headers ...map[string]string) Secrets {
+	var s Secrets
+	s = s.add(key)
+	for _, set := range headers {
+		for name, value := range set {
+			if isCredential(name) {
+				s = s.add(value)
+				if _, token, ok := strings.Cut(value, " "); ok { // the scheme and the token
+					s = s.add(token)
+				}
+			}
+		}
+	}
+	// The longest first, so that a secret within another does not leave the rest.
+	slices.SortFunc(s, func(a, b string) int { return len(b) - len(a) })
+	return s
+}
+
+func (s Secrets) add(secret string) Secrets {
+	secret = strings.TrimSpace(secret)
+	if len(secret) < minSecret {
+		return s
+	}
+	s = append(s, secret)
+	if escaped := url.QueryEscape(secret); escaped != secret {
+		s = append(s, escaped)
+	}
+	return s
+}
+
+func isCredential(header string) bool {
+	header = strings.ToLower(header)
+	return containsAny(header, "authorization", "api-key", "apikey", "token", "secret", "cookie")
+}
+
+// Redact removes the secrets from a text.
+func (s Secrets) Redact(text string) string {
+	for _, secret := range s {
+		text = strings.ReplaceAll(text, secret, "[redacted]")
+	}
+	return text
+}
