@@ -168,8 +168,10 @@ func TestEmptyRepliesThatWereFilteredFail(t *testing.T) {
 func TestCallIDsAreUniqueAndStable(t *testing.T) {
 	t.Parallel()
 	calls := []session.Part{
-		{CallID: "s:1", ProviderCallID: "toolu_1"}, {CallID: "s:2", ProviderCallID: "toolu_1"},
-		{CallID: "s:3", ProviderCallID: "fc/é"}, {CallID: "s:4"},
+		{CallID: "s:1", ProviderCallID: "toolu_1"},
+		{CallID: "s:2", ProviderCallID: "toolu_1"},
+		{CallID: "s:3", ProviderCallID: "fc/é"},
+		{CallID: "s:4"},
 	}
 	ids := func(n int) []string {
 		var c provider.CallIDs
