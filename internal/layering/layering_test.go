@@ -119,6 +119,19 @@ func TestNoHeavyDependencyLeaks(t *testing.T) {
 	report(t, checkClosure(moduleGraph(t), lean, leanModules))
 }
 
+// SDKs of model providers, and the one package that may import each: an application compiles those of the providers it
+// uses and no other.
+var sdks = map[string]string{
+	"github.com/anthropics/anthropic-sdk-go": "llm/anthropic",
+	"github.com/openai/openai-go/v3":         "llm/openai",
+	"google.golang.org/genai":                "llm/gemini",
+}
+
+func TestSDKsLiveInTheirLeaves(t *testing.T) {
+	t.Parallel()
+	report(t, checkLeaves(moduleGraph(t), sdks))
+}
+
 func report(t *testing.T, violations []string) {
 	t.Helper()
 	for _, v := range violations {

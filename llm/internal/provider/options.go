@@ -66,3 +66,8 @@ func byProvider(set map[string]json.RawMessage) bool {
 func badOptions(err error) error {
 	return llm.Error(session.CodeBadRequest, false, "the provider options are not an object of JSON: %v", err)
 }
+
+// BadOption is the failure of a call with an option that an adapter cannot read.
+func BadOption(option string, err error) error {
+	return llm.Error(session.CodeBadRequest, false, "the provider option %s: %v", option, err)
+}
