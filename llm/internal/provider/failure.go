@@ -111,7 +111,7 @@ func (f *Failure) class() (code session.Code, retryable bool) {
 	switch {
 	case containsAny(names, "context_length", "request_too_large", "string_above_max_length") || containsAny(words, tooLong...):
 		return session.CodeContextLength, false
-	case containsAny(names, "content_filter", "content_policy", "responsibleai", "safety") || containsAny(words, filtered...):
+	case containsAny(names, "content_filter", "_policy", "responsibleai", "safety") || containsAny(words, filtered...):
 		return session.CodeContentFilter, false
 	case containsAny(names, "insufficient_quota", "billing_hard_limit"):
 		return session.CodeRateLimited, false // waiting does not pay the bill
@@ -128,7 +128,9 @@ func (f *Failure) class() (code session.Code, retryable bool) {
 		return classOf(f.Status, words)
 	}
 	switch {
-	case containsAny(names, "invalid_request", "invalid_argument", "not_found", "failed_precondition"):
+	case containsAny(words, "overloaded"):
+		return session.CodeOverloaded, true
+	case containsAny(names, "invalid_", "not_found", "failed_precondition", "unsupported_"):
 		return session.CodeBadRequest, false
 	case containsAny(names, "api_error", "server_error", "timeout", "internal", "unavailable", "deadline_exceeded"):
 		return session.CodeProviderDown, true

@@ -43,7 +43,10 @@ func TestFailuresAreClassified(t *testing.T) {
 		{provider.Failure{Status: 500, Header: http.Header{"X-Should-Retry": {"false"}}}, session.CodeProviderDown, false},
 		{provider.Failure{Type: "overloaded_error"}, session.CodeOverloaded, true},
 		{provider.Failure{Type: "api_error"}, session.CodeProviderDown, true},
+		{provider.Failure{Type: "server_error", Message: "The server is overloaded."}, session.CodeOverloaded, true},
 		{provider.Failure{Type: "invalid_request_error"}, session.CodeBadRequest, false},
+		{provider.Failure{Code: "invalid_prompt"}, session.CodeBadRequest, false},
+		{provider.Failure{Code: "bio_policy"}, session.CodeContentFilter, false},
 		{provider.Failure{Type: "something_new"}, session.CodeProvider, true},
 		{provider.Failure{Status: 302}, session.CodeProvider, false},
 	} {
