@@ -1,0 +1,76 @@
+// Package openai is a model on OpenAI's APIs: Responses, and Chat Completions, which
+// many other servers speak.
+//
+//	agent := &helix.Agent{
+//		Name:  "researcher",
+//		Model: openai.New(openai.Config{Model: "gpt-5"}),
+//	}
+//
+// The key comes from the environment variable OPENAI_API_KEY unless [Config.APIKey]
+// is set.
+//
+// # Other servers
+//
+// Local servers and gateways are reached by their address, mostly with Chat
+// Completions:
+//
+//	openai.New(openai.Config{
+//		Model:   "qwen3",
+//		BaseURL: "http://localhost:11434/v1",
+//		API:     openai.ChatCompletions,
+//	})
+//
+// They are taken as they are: without usage, without ids or indexes of calls, with
+// reasoning in reasoning_content or reasoning, with a stream that just ends after its
+// finish reason, or with an answer that is no stream at all. They are sent
+// max_tokens, where OpenAI itself and Azure are sent max_completion_tokens, and no
+// prompt cache key. The key goes to whatever the address is.
+//
+// # Provider options
+//
+// The members of [llm.Settings.ProviderOptions] become members of the request, in
+// OpenAI's own words:
+//
+//	Settings: llm.Settings{
+//		ProviderOptions: json.RawMessage(`{
+//			"reasoning": {"effort": "high", "summary": "auto"},
+//			"service_tier": "flex"
+//		}`),
+//	}
+//
+// Objects are merged with what is there, anything else takes its place, and null
+// takes a member away, such as stream_options for a server that refuses it. Options
+// for several providers can be given by name: {"openai": {…}, "anthropic": {…}}.
+//
+// # Reasoning
+//
+// With Responses, nothing is stored at OpenAI. What a model thought comes back to us
+// sealed and is sent again with the rest of the transcript, so that it goes on
+// thinking where it was. A summary to read, which is streamed as reasoning, comes
+// only if the options ask for one. Models of OpenAI that are known to reason are asked
+// for their sealed reasoning; for others, under a name of one's own, set the option
+// reasoning.
+//
+// # Caching
+//
+// Prompts are cached without being asked. The session's id goes along as the prompt
+// cache key, so that a session's calls find the same cache; the hints of [llm.Cache]
+// are not needed and change nothing.
+//
+// # Strict tools
+//
+// Strict tools and outputs are sent as plain ones where the schema uses what cannot
+// be enforced: objects have to be closed with additionalProperties: false, all
+// properties required, and the lengths of strings and allOf are not understood.
+//
+// # What it cannot do
+//
+// There is no top k, and with Responses there are no penalties, stop sequences and
+// seeds: they are left out. Results of tools that failed are told by their text only.
+// With Chat Completions, reasoning is not sent back. Files are images, PDF, office
+// documents and text; Chat Completions also takes sound (WAV, MP3), and documents only
+// as data URLs. Other files, and files in the model's own messages, are left out.
+// OpenAI's own tools, such as web search, can be switched on with the option tools,
+// which replaces the agent's; what they did is not shown. A refusal is a text with the
+// finish reason content-filter.
+package openai

@@ -1,0 +1,69 @@
+package openai
+
+import (
+	"strings"
+
+	"github.com/helixagents/helix/llm/internal/provider"
+	"github.com/helixagents/helix/session"
+)
+
+// How a file is sent.
+type fileKind int
+
+const (
+	fileUnknown fileKind = iota // not at all
+	fileImage
+	fileDocument
+	fileText
+	fileAudio
+)
+
+func kindOf(mediaType string) fileKind {
+	switch {
+	case strings.HasPrefix(mediaType, "image/"):
+		return fileImage
+	case strings.HasPrefix(mediaType, "audio/"):
+		return fileAudio
+	case strings.HasPrefix(mediaType, "text/"), mediaType == "application/json", mediaType == "application/xml", mediaType == "application/yaml":
+		return fileText
+	case mediaType == "application/pdf", mediaType == "application/msword", mediaType == "application/rtf",
+		strings.HasPrefix(mediaType, "application/vnd.openxmlformats"), strings.HasPrefix(mediaType, "application/vnd.ms-"):
+		return fileDocument
+	}
+	return fileUnknown
+}
+
+// dataURL is the URL of a file whose content is in it, in base64.
+func dataURL(part *session.Part) (string, bool) {
+	if !provider.IsDataURL(part.URL) {
+		return "", false
+	}
+	_, content, err := provider.Base64(part.URL)
+	return "data:" + part.MediaType + ";base64," + content, err == nil
+}
+
+// fileName is a name for a document, which the APIs want for its ending.
+func fileName(part *session.Part) string {
+	switch {
+	case part.Filename != "":
+		return part.Filename
+	case part.MediaType == "application/pdf":
+		return "file.pdf"
+	}
+	return "file"
+}
+
+// fileAsText is a text file's content, with its name.
+func fileAsText(part *session.Part) (string, bool) {
+	if !provider.IsDataURL(part.URL) {
+		return "", false
+	}
+	text, err := provider.TextOf(part.URL)
+	if err != nil || provider.Blank(text) {
+		return "", false
+	}
+	if part.Filename != "" {
+		text = part.Filename + ":\n\n" + text
+	}
+	return text, true
+}
