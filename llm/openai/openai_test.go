@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"os"
+	"slices"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -155,7 +156,7 @@ func decodeResponses(path string, header http.Header, raw []byte) (llmtest.Sent,
 	}
 	sent.Stream = sent.Stream && path == "/responses"
 	sent.Instructions, sent.Settings.MaxOutputTokens = in.Instructions, in.MaxTokens
-	sent.Transcript, sent.Fixed = sent.Options["input"], append(sent.Options["tools"], in.Instructions...)
+	sent.Transcript, sent.Fixed = sent.Options["input"], slices.Concat(sent.Options["tools"], []byte(in.Instructions))
 	for i := range in.Tools {
 		sent.Tools = append(sent.Tools, in.Tools[i].tool())
 	}
@@ -264,7 +265,7 @@ func decodeChat(path string, header http.Header, raw []byte) (llmtest.Sent, erro
 		sent.Instructions = contents(session.RoleSystem, in.Messages[0].Content)[0].Text
 		in.Messages = in.Messages[1:]
 	}
-	sent.Transcript, sent.Fixed = sent.Options["messages"], append(sent.Options["tools"], sent.Instructions...)
+	sent.Transcript, sent.Fixed = sent.Options["messages"], slices.Concat(sent.Options["tools"], []byte(sent.Instructions))
 	for i := range in.Tools {
 		sent.Tools = append(sent.Tools, in.Tools[i].Function.tool())
 	}

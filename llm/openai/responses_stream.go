@@ -29,7 +29,6 @@ type place struct{ output, content int }
 // responseBlock is a part on its way.
 type responseBlock struct {
 	*provider.Block
-	phase   string
 	source  string // of reasoning: the model's own words, or a summary of them
 	summary int    // which part of the summary is being read
 }
@@ -106,8 +105,9 @@ func (r *responseReader) event(data []byte) error {
 		return nil
 	}
 	var head struct {
-		Type     string `json:"type"`
-		Sequence *int64 `json:"sequence_number"`
+		Type     string          `json:"type"`
+		Sequence *int64          `json:"sequence_number"`
+		Error    json.RawMessage `json:"error"` // of gateways that have no event for it
 	}
 	if err := json.Unmarshal(data, &head); err != nil {
 		return err
@@ -119,8 +119,8 @@ func (r *responseReader) event(data []byte) error {
 		}
 		r.last = *n
 	}
-	if head.Type == "error" || head.Type == "" {
-		return r.odd(head.Type, data)
+	if head.Type == "error" || head.Type == "" && head.Error != nil {
+		return inStream(data, r.secrets)
 	}
 	handle, ok := responseEvents[head.Type]
 	if !ok {
@@ -131,17 +131,6 @@ func (r *responseReader) event(data []byte) error {
 		return err
 	}
 	return handle(r, &e)
-}
-
-// odd reads an error, in its own event or in that of a gateway that has none.
-func (r *responseReader) odd(kind string, data []byte) error {
-	var doc struct {
-		Error json.RawMessage `json:"error"`
-	}
-	if json.Unmarshal(data, &doc) != nil || kind == "" && doc.Error == nil {
-		return nil
-	}
-	return inStream(data, r.secrets)
 }
 
 // responseEvents are the events that matter. All others tell the same in other ways,
