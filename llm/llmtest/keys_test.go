@@ -17,18 +17,24 @@ import (
 	"github.com/helixagents/helix/llm"
 	"github.com/helixagents/helix/llm/anthropic"
 	"github.com/helixagents/helix/llm/llmtest"
+	"github.com/helixagents/helix/llm/openai"
 	"github.com/helixagents/helix/runtime/local"
 	"github.com/helixagents/helix/store/sqlite"
 )
 
-// adapters are the models of the providers, and the names of the recordings in
-// their testdata with a key in them.
+// adapters are the models of the providers, and where their recordings are.
 var adapters = []struct {
-	name string
-	open func(baseURL, key string) llm.Model
+	name, testdata string
+	open           func(baseURL, key string) llm.Model
 }{
-	{"anthropic", func(baseURL, key string) llm.Model {
+	{"anthropic", "anthropic/testdata", func(baseURL, key string) llm.Model {
 		return anthropic.New(anthropic.Config{Model: llmtest.AskedModel, APIKey: key, BaseURL: baseURL})
+	}},
+	{"openai-responses", "openai/testdata/responses", func(baseURL, key string) llm.Model {
+		return openai.New(openai.Config{Model: llmtest.AskedModel, APIKey: key, BaseURL: baseURL})
+	}},
+	{"openai-chat", "openai/testdata/chat", func(baseURL, key string) llm.Model {
+		return openai.New(openai.Config{Model: llmtest.AskedModel, APIKey: key, BaseURL: baseURL, API: openai.ChatCompletions})
 	}},
 }
 
@@ -40,7 +46,7 @@ func TestKeysStayOut(t *testing.T) {
 	for _, adapter := range adapters {
 		t.Run(adapter.name, func(t *testing.T) {
 			t.Parallel()
-			keyStaysOut(t, filepath.Join("..", adapter.name, "testdata"), adapter.open)
+			keyStaysOut(t, filepath.Join("..", filepath.FromSlash(adapter.testdata)), adapter.open)
 		})
 	}
 }
