@@ -1,0 +1,136 @@
+package gemini
+
+import (
+	"cmp"
+	"context"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+
+	"google.golang.org/genai"
+
+	"github.com/helixagents/helix/llm"
+	"github.com/helixagents/helix/llm/internal/provider"
+	"github.com/helixagents/helix/session"
+)
+
+const name = provider.Gemini
+
+// Config says which model to ask, and where.
+type Config struct {
+	// Model is the model's name, such as gemini-2.5-pro.
+	Model string
+	// APIKey is the key. Defaults to the environment variable GEMINI_API_KEY, and
+	// without it to GOOGLE_API_KEY.
+	APIKey string
+	// BaseURL is where the API is, without the /v1beta. Defaults to the environment
+	// variable GOOGLE_GEMINI_BASE_URL, and without it to Google's own address.
+	BaseURL string
+	// HTTPClient makes the requests. Defaults to [http.DefaultClient]. Redirections are
+	// not followed.
+	HTTPClient *http.Client
+	// Headers are sent with every request, for gateways. A request's own come on top.
+	Headers map[string]string
+}
+
+// Model is an [llm.Model] on the Gemini API. It is safe for concurrent use.
+type Model struct {
+	cfg    Config
+	client *genai.Client
+	err    error // why there is no client
+}
+
+var _ llm.Model = (*Model)(nil)
+
+// defaultBaseURL is Google's own address.
+const defaultBaseURL = "https://generativelanguage.googleapis.com"
+
+// New is a model. What is wrong with the configuration shows in [Model.Check] and
+// in the first call.
+func New(cfg Config) *Model {
+	cfg.APIKey = cmp.Or(cfg.APIKey, os.Getenv("GEMINI_API_KEY"), os.Getenv("GOOGLE_API_KEY"))
+	cfg.BaseURL = cmp.Or(cfg.BaseURL, os.Getenv("GOOGLE_GEMINI_BASE_URL"), defaultBaseURL)
+	if cfg.HTTPClient == nil {
+		cfg.HTTPClient = http.DefaultClient
+	}
+	m := &Model{cfg: cfg}
+	client := *cfg.HTTPClient
+	client.Transport = &tap{base: client.Transport, keyless: cfg.APIKey == ""}
+	m.client, m.err = genai.NewClient(context.Background(), &genai.ClientConfig{
+		Backend:     genai.BackendGeminiAPI,
+		APIKey:      cmp.Or(cfg.APIKey, "none"), // the SDK wants one; without ours, none is sent
+		HTTPClient:  &client,
+		HTTPOptions: genai.HTTPOptions{BaseURL: cfg.BaseURL, Headers: header(cfg.Headers)},
+	})
+	return m
+}
+
+func header(fields map[string]string) http.Header {
+	h := http.Header{}
+	for field, value := range fields {
+		h.Set(field, value)
+	}
+	return h
+}
+
+// Check reports what is missing or wrong in the configuration, without a request.
+func (m *Model) Check() error {
+	if m.cfg.Model == "" {
+		return llm.Error(session.CodeBadRequest, false, "gemini: no model is named")
+	}
+	if strings.ContainsAny(m.cfg.Model, "?&") || strings.Contains(m.cfg.Model, "..") {
+		return llm.Error(session.CodeBadRequest, false, "gemini: %q cannot be the name of a model", m.cfg.Model)
+	}
+	if m.cfg.APIKey == "" && !m.hasCredential() {
+		return llm.Error(session.CodeAuth, false, "gemini: no API key: set GEMINI_API_KEY or GOOGLE_API_KEY or Config.APIKey")
+	}
+	if u, err := url.Parse(m.cfg.BaseURL); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return llm.Error(session.CodeBadRequest, false, "gemini: the base URL is not a web address")
+	}
+	if m.err != nil {
+		// The SDK's text holds its whole configuration, the key included.
+		return llm.Error(session.CodeBadRequest, false, "gemini: the SDK does not take the configuration")
+	}
+	return nil
+}
+
+// hasCredential reports whether a gateway is told who asks in its own way.
+func (m *Model) hasCredential() bool {
+	for field := range m.cfg.Headers {
+		switch http.CanonicalHeaderKey(field) {
+		case "Authorization", "X-Goog-Api-Key":
+			return true
+		}
+	}
+	return false
+}
+
+// Generate implements [llm.Model].
+func (m *Model) Generate(ctx context.Context, request *llm.Request, emit func(llm.Delta)) (*llm.Response, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if err := m.Check(); err != nil {
+		return nil, err
+	}
+	body, err := m.body(request)
+	if err != nil {
+		return nil, err
+	}
+	r := &reader{
+		reply:   provider.NewReply(emit),
+		secrets: provider.NewSecrets(m.cfg.APIKey, m.cfg.Headers, request.Settings.Headers),
+	}
+	r.reply.Model = m.cfg.Model
+	err = m.send(ctx, body, request.Settings.Headers, r)
+	switch {
+	case r.finished && err == nil:
+		return r.reply.Response()
+	case ctx.Err() != nil:
+		return r.reply.Partial(), ctx.Err()
+	case err == nil:
+		err = provider.Stopped(name)
+	}
+	return r.reply.Partial(), err
+}
