@@ -149,7 +149,7 @@ func classOf(status int, words string) (code session.Code, retryable bool) {
 		return session.CodeRateLimited, true
 	case status == http.StatusRequestTimeout, status == http.StatusConflict, status == http.StatusTooEarly:
 		return session.CodeProviderDown, true
-	case status == http.StatusServiceUnavailable && strings.Contains(words, "overloaded"):
+	case status == http.StatusServiceUnavailable && containsAny(words, "overloaded", "high demand"):
 		return session.CodeOverloaded, true
 	case status >= 500:
 		return session.CodeProviderDown, true

@@ -36,6 +36,7 @@ func TestFailuresAreClassified(t *testing.T) {
 		{provider.Failure{Status: 400, Message: "Output blocked by content filtering policy"}, session.CodeContentFilter, false},
 		{provider.Failure{Status: 529, Type: "overloaded_error"}, session.CodeOverloaded, true},
 		{provider.Failure{Status: 503, Message: "The model is overloaded."}, session.CodeOverloaded, true},
+		{provider.Failure{Status: 503, Message: "This model is currently experiencing high demand."}, session.CodeOverloaded, true},
 		{provider.Failure{Status: 503}, session.CodeProviderDown, true},
 		{provider.Failure{Status: 500}, session.CodeProviderDown, true},
 		{provider.Failure{Status: 409}, session.CodeProviderDown, true},
