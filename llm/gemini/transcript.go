@@ -152,13 +152,20 @@ func file(p *session.Part) (part, bool) {
 }
 
 // wantsSignatures reports whether a model refuses calls without a signature, as
-// those of the third generation and later do.
+// those of the third generation and later do, and with them the names for the
+// latest.
 func wantsSignatures(model string) bool {
 	rest, ok := strings.CutPrefix(strings.TrimPrefix(model, "models/"), "gemini-")
-	digits := rest
-	if end := strings.IndexFunc(rest, func(r rune) bool { return r < '0' || r > '9' }); end >= 0 {
-		digits = rest[:end]
+	if !ok {
+		return false
 	}
-	generation, err := strconv.Atoi(digits)
-	return ok && err == nil && generation >= 3
+	number := rest
+	if end := strings.IndexFunc(rest, func(r rune) bool { return r < '0' || r > '9' }); end >= 0 {
+		number = rest[:end]
+	}
+	if number == "" {
+		return strings.HasSuffix(rest, "-latest")
+	}
+	generation, err := strconv.Atoi(number)
+	return err == nil && generation >= 3
 }
