@@ -42,7 +42,7 @@ var layers = []layer{
 	},
 	{
 		name:     "choice", // adapters by name, for programs and tests that leave the choice open
-		packages: []string{"internal/backend", "internal/testbackend"},
+		packages: []string{"internal/backend", "internal/testbackend", "llm/models"},
 		imports:  []string{"domain", "support", "adapter", "choice"},
 	},
 	{
