@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/llm"
 	"github.com/helixagents/helix/llm/scripted"
 )
 
@@ -13,13 +14,13 @@ type notebook struct {
 	Notes []string `json:"notes"`
 }
 
-// demoAgent is who one talks to. Its model says a word each pace.
-func demoAgent(pace time.Duration) *helix.Agent {
+// demoAgent is who one talks to.
+func demoAgent(model llm.Model) *helix.Agent {
 	return &helix.Agent{
 		Name:         "demo",
 		Description:  "Tells the time, calculates, remembers, and asks before it forgets.",
 		Instructions: "You are a friendly assistant. Use the tools for the time, for arithmetic and for notes.",
-		Model:        scripted.Demo(scripted.DemoConfig{Delay: pace}),
+		Model:        model,
 		State:        helix.StateOf(notebook{}),
 		Tools:        []helix.Tool{clock, calculate, remember, recall, forget, choose},
 	}

@@ -35,6 +35,7 @@ var (
 type chatOptions struct {
 	session string
 	data    string
+	model   string
 	pace    time.Duration
 	verbose bool
 }
@@ -49,6 +50,19 @@ func chatCommand(signals <-chan os.Signal) *cobra.Command {
 Everything is kept in a SQLite file, or another store, as it happens. Stop the program, or kill it in
 the middle of an answer: the next start goes on where it was. The model is a
 scripted demo that needs no API key; the tools it calls are real.
+
+--model, or the variable HELIX_MODEL, names a true model to answer instead, as
+provider/model; "--model demo" is the demo in any case. The providers, with the
+variable that holds the key:
+
+  openai        OPENAI_API_KEY
+  openai-chat   OPENAI_API_KEY (the Chat Completions API)
+  anthropic     ANTHROPIC_API_KEY
+  gemini        GEMINI_API_KEY or GOOGLE_API_KEY
+
+Another server that speaks one of these is named after an @; it is sent the key in
+HELIX_MODEL_KEY, if there is one. Of several models with commas between them, each
+is asked when those before it cannot answer.
 
 The next start continues the session that was used last; --session names another,
 which begins if there is none of that id. The file is helix.db in the directory
@@ -66,6 +80,9 @@ code tells whether every turn went well.`,
 		Example: `  helix chat                              continue the latest session, or begin one
   helix chat --session trip               continue or begin the session "trip"
   helix chat --data ./demo                keep the data in ./demo/helix.db
+  helix chat --model openai/gpt-5         let a true model answer
+  helix chat --model openai-chat/llama3.2@http://127.0.0.1:11434/v1
+                                          let a model on this machine answer
   echo 'what is 6*7' | helix chat         ask one thing from a script`,
 		Version: version(),
 		Args:    noArguments,
@@ -76,6 +93,7 @@ code tells whether every turn went well.`,
 	flags := cmd.Flags()
 	flags.StringVar(&opts.session, "session", "", "`id` of the session to continue or begin (default: the one used last)")
 	flags.StringVar(&opts.data, "data", "", "directory, file or server (`place`) to keep sessions in")
+	flags.StringVar(&opts.model, "model", "", "`provider/model` that answers (default: $HELIX_MODEL, or else the demo)")
 	flags.DurationVar(&opts.pace, "pace", 30*time.Millisecond, "pause before each word of the demo model")
 	flags.BoolVar(&opts.verbose, "verbose", false, "log to the standard error")
 	return cmd
@@ -87,6 +105,7 @@ type chat struct {
 	rt       *local.Runtime
 	sessions session.Store
 	screen   *screen
+	greeting string // about the model
 	id       string // of the session
 	lines    <-chan string
 	signals  <-chan os.Signal
@@ -95,6 +114,10 @@ type chat struct {
 }
 
 func runChat(ctx context.Context, opts chatOptions, signals <-chan os.Signal) error {
+	model, greeting, err := openModel(opts.model, opts.pace)
+	if err != nil {
+		return err
+	}
 	address, err := dataAddress(opts.data, true)
 	if err != nil {
 		return err
@@ -108,11 +131,11 @@ func runChat(ctx context.Context, opts chatOptions, signals <-chan os.Signal) er
 		return err
 	}
 	defer db.Close()
-	c, err := newChat(db, demoAgent(opts.pace), newScreen(), log)
+	c, err := newChat(db, demoAgent(model), newScreen(), log)
 	if err != nil {
 		return err
 	}
-	c.signals, c.lines = signals, readLines(os.Stdin)
+	c.signals, c.lines, c.greeting = signals, readLines(os.Stdin), greeting
 	err = c.open(ctx, opts.session, shown(address))
 	switch {
 	case err == nil:

@@ -290,9 +290,7 @@ func talk(t *testing.T, model llm.Model, s *screen, lines ...string) error {
 	t.Helper()
 	db := memory.New(memory.Config{})
 	t.Cleanup(func() { _ = db.Close() })
-	agent := demoAgent(0)
-	agent.Model = model
-	c, err := newChat(db, agent, s, slog.New(slog.DiscardHandler))
+	c, err := newChat(db, demoAgent(model), s, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

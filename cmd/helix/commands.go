@@ -88,7 +88,7 @@ func (c *chat) open(ctx context.Context, id, path string) error {
 		return err
 	}
 	c.screen.note("helix chat · %s", path)
-	c.screen.note("No API key needed: a scripted demo model answers, its tools are real. /help lists the commands.")
+	c.screen.note("%s /help lists the commands.", c.greeting)
 	if fresh {
 		c.id = id
 		c.screen.note("New session %q.", id)
