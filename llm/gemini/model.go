@@ -74,6 +74,12 @@ func header(fields map[string]string) http.Header {
 	return h
 }
 
+// String names the model, and nothing of what is secret in it.
+func (m *Model) String() string { return name + "/" + m.cfg.Model }
+
+// GoString is String: a model that is printed must not show its key.
+func (m *Model) GoString() string { return m.String() }
+
 // Check reports what is missing or wrong in the configuration, without a request.
 func (m *Model) Check() error {
 	if m.cfg.Model == "" {
