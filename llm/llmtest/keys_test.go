@@ -16,6 +16,7 @@ import (
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/llm"
 	"github.com/helixagents/helix/llm/anthropic"
+	"github.com/helixagents/helix/llm/gemini"
 	"github.com/helixagents/helix/llm/llmtest"
 	"github.com/helixagents/helix/llm/openai"
 	"github.com/helixagents/helix/runtime/local"
@@ -29,6 +30,9 @@ var adapters = []struct {
 }{
 	{"anthropic", "anthropic/testdata", func(baseURL, key string) llm.Model {
 		return anthropic.New(anthropic.Config{Model: llmtest.AskedModel, APIKey: key, BaseURL: baseURL})
+	}},
+	{"gemini", "gemini/testdata", func(baseURL, key string) llm.Model {
+		return gemini.New(gemini.Config{Model: llmtest.AskedModel, APIKey: key, BaseURL: baseURL})
 	}},
 	{"openai-responses", "openai/testdata/responses", func(baseURL, key string) llm.Model {
 		return openai.New(openai.Config{Model: llmtest.AskedModel, APIKey: key, BaseURL: baseURL})
