@@ -86,7 +86,9 @@ func transcript(t *testing.T, model llm.Model) string {
 		return helix.Tool{
 			Name: name, Description: name, ReadOnly: true,
 			Execute: helix.RawFunc(json.RawMessage(`{"type":"object"}`),
-				func(context.Context, *helix.Call, json.RawMessage) (json.RawMessage, error) { return json.RawMessage(`"found"`), nil }),
+				func(context.Context, *helix.Call, json.RawMessage) (json.RawMessage, error) {
+					return json.RawMessage(`"found"`), nil
+				}),
 		}
 	}
 	agent := &helix.Agent{
