@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"net/url"
 	"os"
 
 	sdk "github.com/anthropics/anthropic-sdk-go"
@@ -90,24 +89,10 @@ func (m *Model) Check() error {
 	if m.cfg.Model == "" {
 		return llm.Error(session.CodeBadRequest, false, "anthropic: no model is named")
 	}
-	if m.cfg.APIKey == "" && !m.hasCredential() {
+	if m.cfg.APIKey == "" && !provider.HasHeader(m.cfg.Headers, "Authorization", "X-Api-Key") {
 		return llm.Error(session.CodeAuth, false, "anthropic: no API key: set ANTHROPIC_API_KEY or Config.APIKey")
 	}
-	if u, err := url.Parse(m.cfg.BaseURL); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return llm.Error(session.CodeBadRequest, false, "anthropic: the base URL is not a web address")
-	}
-	return nil
-}
-
-// hasCredential reports whether a gateway is told who asks in its own way.
-func (m *Model) hasCredential() bool {
-	for header := range m.cfg.Headers {
-		switch http.CanonicalHeaderKey(header) {
-		case "Authorization", "X-Api-Key":
-			return true
-		}
-	}
-	return false
+	return provider.CheckBaseURL(name, m.cfg.BaseURL)
 }
 
 // Generate implements [llm.Model].

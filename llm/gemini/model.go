@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"net/http"
-	"net/url"
 	"os"
 	"strings"
 
@@ -88,28 +87,17 @@ func (m *Model) Check() error {
 	if strings.ContainsAny(m.cfg.Model, "?&") || strings.Contains(m.cfg.Model, "..") {
 		return llm.Error(session.CodeBadRequest, false, "gemini: %q cannot be the name of a model", m.cfg.Model)
 	}
-	if m.cfg.APIKey == "" && !m.hasCredential() {
+	if m.cfg.APIKey == "" && !provider.HasHeader(m.cfg.Headers, "Authorization", "X-Goog-Api-Key") {
 		return llm.Error(session.CodeAuth, false, "gemini: no API key: set GEMINI_API_KEY or GOOGLE_API_KEY or Config.APIKey")
 	}
-	if u, err := url.Parse(m.cfg.BaseURL); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return llm.Error(session.CodeBadRequest, false, "gemini: the base URL is not a web address")
+	if err := provider.CheckBaseURL(name, m.cfg.BaseURL); err != nil {
+		return err
 	}
 	if m.err != nil {
 		// The SDK's text holds its whole configuration, the key included.
 		return llm.Error(session.CodeBadRequest, false, "gemini: the SDK does not take the configuration")
 	}
 	return nil
-}
-
-// hasCredential reports whether a gateway is told who asks in its own way.
-func (m *Model) hasCredential() bool {
-	for field := range m.cfg.Headers {
-		switch http.CanonicalHeaderKey(field) {
-		case "Authorization", "X-Goog-Api-Key":
-			return true
-		}
-	}
-	return false
 }
 
 // Generate implements [llm.Model].

@@ -3,7 +3,6 @@ package openai
 import (
 	"context"
 	"net/http"
-	"net/url"
 	"os"
 
 	sdk "github.com/openai/openai-go/v3"
@@ -114,25 +113,13 @@ func (m *Model) Check() error {
 	if m.cfg.API != Responses && m.cfg.API != ChatCompletions {
 		return llm.Error(session.CodeBadRequest, false, "openai: there is no API %q", m.cfg.API)
 	}
-	u, err := url.Parse(m.cfg.BaseURL)
-	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return llm.Error(session.CodeBadRequest, false, "openai: the base URL is not a web address")
+	if err := provider.CheckBaseURL(name, m.cfg.BaseURL); err != nil {
+		return err
 	}
-	if m.own && m.cfg.APIKey == "" && !m.hasCredential() {
+	if m.own && m.cfg.APIKey == "" && !provider.HasHeader(m.cfg.Headers, "Authorization", "Api-Key") {
 		return llm.Error(session.CodeAuth, false, "openai: no API key: set OPENAI_API_KEY or Config.APIKey")
 	}
 	return nil
-}
-
-// hasCredential reports whether the server is told who asks in another way.
-func (m *Model) hasCredential() bool {
-	for header := range m.cfg.Headers {
-		switch http.CanonicalHeaderKey(header) {
-		case "Authorization", "Api-Key":
-			return true
-		}
-	}
-	return false
 }
 
 // Generate implements [llm.Model].
