@@ -86,8 +86,8 @@ func (a *Agent) Check() error {
 	if a == nil {
 		return session.Invalid("agent", "must not be nil")
 	}
-	if !agentName.MatchString(a.Name) {
-		return session.Invalid("agent name", "%q must be a letter followed by up to 63 letters, digits or _.-", a.Name)
+	if err := CheckAgentName(a.Name); err != nil {
+		return err
 	}
 	if a.Model == nil {
 		return a.invalid("Model", "is not set")
@@ -111,6 +111,25 @@ func (a *Agent) Check() error {
 		return err
 	}
 	return a.checkChildren()
+}
+
+// CheckAgentName reports why a name cannot be an agent's.
+func CheckAgentName(name string) error {
+	if !agentName.MatchString(name) {
+		return session.Invalid("agent name", "%q must be a letter followed by up to 63 letters, digits or _.-", name)
+	}
+	return nil
+}
+
+// CheckToolName reports why a name cannot be a tool's.
+func CheckToolName(name string) error {
+	switch {
+	case !toolName.MatchString(name):
+		return session.Invalid("tool name", "%q must be a letter or _ followed by up to 63 letters, digits, _ or -", name)
+	case reservedToolName(name):
+		return session.Invalid("tool name", "%q is reserved for the framework", name)
+	}
+	return nil
 }
 
 func (a *Agent) checkTools() error {

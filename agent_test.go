@@ -40,6 +40,15 @@ func TestAgentCheck(t *testing.T) {
 		{"state that is no object", func(a *helix.Agent) { a.State = helix.StateOf(3) }, []string{"agent a", "State"}},
 		{"state that cannot be encoded", func(a *helix.Agent) { a.State = helix.StateOf(struct{ C chan int }{}) }, []string{"agent a", "State"}},
 		{"output that is no object", func(a *helix.Agent) { a.Output = helix.OutputOf[[]string]() }, []string{"agent a", "Output"}},
+		{"raw output that is no object", func(a *helix.Agent) {
+			a.Output = helix.RawOutput(json.RawMessage(`{"type":"string"}`))
+		}, []string{"agent a", "Output", "object"}},
+		{"raw output that is no schema", func(a *helix.Agent) {
+			a.Output = helix.RawOutput(json.RawMessage(`{"type":7}`))
+		}, []string{"agent a", "Output"}},
+		{"raw input that is no object", func(a *helix.Agent) {
+			a.SubAgents = []helix.SubAgent{{Agent: &helix.Agent{Name: "b"}, Input: helix.RawInput(json.RawMessage(`{"type":"array"}`))}}
+		}, []string{"sub-agent b", "Input", "object"}},
 		{"tool without name", tool(func(t *helix.Tool) { t.Name = "" }), []string{"agent a", "Tools"}},
 		{"tool with a reserved name", tool(func(t *helix.Tool) { t.Name = "__finish__" }), []string{"__finish__", "reserved"}},
 		{"tool with a reserved prefix", tool(func(t *helix.Tool) { t.Name = "subagent__x" }), []string{"subagent__x", "reserved"}},

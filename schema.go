@@ -2,6 +2,7 @@ package helix
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"regexp"
 	"strings"
@@ -33,6 +34,15 @@ func ParseSchema(raw json.RawMessage) (*Schema, error) {
 		return nil, fmt.Errorf("parse a JSON schema: %w", err)
 	}
 	return newSchema(&parsed)
+}
+
+// parseObjectSchema reads a JSON Schema that must describe an object.
+func parseObjectSchema(raw json.RawMessage) (*Schema, error) {
+	parsed, err := ParseSchema(raw)
+	if err == nil && !parsed.isObject() {
+		err = errors.New("the schema must be of type object, so that its fields have names")
+	}
+	return parsed, err
 }
 
 func newSchema(s *jsonschema.Schema) (*Schema, error) {

@@ -315,6 +315,12 @@ func OutputOf[T any]() *OutputType {
 	return &OutputType{schema: schema, err: err}
 }
 
+// RawOutput is [OutputOf] for output whose schema is not a Go type's.
+func RawOutput(schema json.RawMessage) *OutputType {
+	parsed, err := parseObjectSchema(schema)
+	return &OutputType{schema: parsed, err: err}
+}
+
 // Schema is the output's schema.
 func (o *OutputType) Schema() *Schema { return o.schema }
 

@@ -76,6 +76,12 @@ func InputOf[T any]() *InputType {
 	return &InputType{schema: schema, err: err}
 }
 
+// RawInput is [InputOf] for input whose schema is not a Go type's.
+func RawInput(schema json.RawMessage) *InputType {
+	parsed, err := parseObjectSchema(schema)
+	return &InputType{schema: parsed, err: err}
+}
+
 // Schema describes the input.
 func (i *InputType) Schema() *Schema { return i.schema }
 

@@ -66,11 +66,10 @@ func (t *Tool) OnClient() bool { _, ok := t.Execute.(*clientTool); return ok }
 
 func (t *Tool) check(a *Agent) error {
 	field := "tool " + t.Name
+	if err := CheckToolName(t.Name); err != nil {
+		return a.invalid("Tools", "has a tool that cannot be called that: %v", err)
+	}
 	switch {
-	case !toolName.MatchString(t.Name):
-		return a.invalid("Tools", "has a tool named %q; a name is a letter or _ followed by up to 63 letters, digits, _ or -", t.Name)
-	case reservedToolName(t.Name):
-		return a.invalid(field, "has a name that is reserved for the framework")
 	case t.Execute == nil:
 		return a.invalid(field, "has no Execute")
 	case t.Timeout < Unlimited:
