@@ -31,7 +31,7 @@ func echo(ran *atomic.Int64) *helix.Agent {
 // turn opens a turn of an agent and drives it with handle, to its end.
 func turn(t *testing.T, h *engine.Handler, agent *helix.Agent, handle func(engine.Effect) (engine.Result, error)) {
 	t.Helper()
-	if err := h.Register(agent); err != nil {
+	if _, err := h.Register(agent); err != nil {
 		t.Fatal(err)
 	}
 	opened, err := h.Open(t.Context(), engine.OpenRequest{

@@ -63,7 +63,8 @@ type Handler struct {
 
 	mu     sync.Mutex
 	agents map[string]*helix.Agent
-	turns  map[string]*turn // by run id
+	before map[string]*helix.Agent // what the latest Replace displaced
+	turns  map[string]*turn        // by run id
 }
 
 // NewHandler makes a handler.
@@ -99,30 +100,76 @@ func NewHandler(cfg Config) *Handler {
 func (h *Handler) Owner() string { return h.cfg.Owner }
 
 // Register checks an agent and all that it may call, and makes them known by their
-// names.
-func (h *Handler) Register(agent *helix.Agent) error {
-	if err := agent.Check(); err != nil {
-		return err
-	}
-	all := agent.Reaches()
-	for _, a := range all[1:] {
-		if err := a.Check(); err != nil {
-			return err
-		}
+// names. It gives the definition to use: the agent, or, if that was replaced just
+// now, the one in its place.
+func (h *Handler) Register(agent *helix.Agent) (*helix.Agent, error) {
+	given, err := collect(agent)
+	if err != nil {
+		return nil, err
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	given := map[string]*helix.Agent{}
-	for _, a := range all {
-		for _, names := range []map[string]*helix.Agent{h.agents, given} {
-			if known, ok := names[a.Name]; ok && known != a {
-				return session.Invalid("agent "+a.Name, "is registered already, as another definition; use the same *Agent for every run")
-			}
+	if h.before[agent.Name] == agent {
+		return h.agents[agent.Name], nil
+	}
+	for name, a := range given {
+		if known, ok := h.agents[name]; ok && known != a {
+			return nil, twice(name)
 		}
-		given[a.Name] = a
 	}
 	maps.Copy(h.agents, given)
+	return agent, nil
+}
+
+// Replace makes agents, and all that they may call, known in place of others of
+// the same names, or none of them if one cannot be used. Turns that are under way
+// go on with the definitions they began with; those that begin, are resumed or
+// taken over have the new ones. Agents that are not replaced stay known, for the
+// sake of their sessions.
+func (h *Handler) Replace(agents ...*helix.Agent) error {
+	given, err := collect(agents...)
+	if err != nil {
+		return err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	before := map[string]*helix.Agent{}
+	for name, a := range given {
+		if known, ok := h.agents[name]; ok && known != a {
+			before[name] = known
+		}
+	}
+	h.before = before
+	maps.Copy(h.agents, given)
 	return nil
+}
+
+// collect checks agents and all that they may call, and gives them by their names.
+func collect(agents ...*helix.Agent) (map[string]*helix.Agent, error) {
+	given := map[string]*helix.Agent{}
+	for _, agent := range agents {
+		if agent == nil {
+			return nil, agent.Check()
+		}
+		for _, a := range agent.Reaches() {
+			known, ok := given[a.Name]
+			switch {
+			case ok && known == a:
+				continue
+			case ok:
+				return nil, twice(a.Name)
+			}
+			if err := a.Check(); err != nil {
+				return nil, err
+			}
+			given[a.Name] = a
+		}
+	}
+	return given, nil
+}
+
+func twice(name string) error {
+	return session.Invalid("agent "+name, "is registered already, as another definition; use the same *Agent for every run")
 }
 
 // Agent finds a registered agent.

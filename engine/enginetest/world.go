@@ -285,7 +285,7 @@ func (w *world) process(backend store.Backend) *process {
 		Backend: backend, Runtime: "test", Colocated: !w.apart, LeaseTTL: time.Nanosecond, RetryBackoff: time.Millisecond,
 		FlushEvery: time.Hour, // only before commits, so that every run makes the same writes
 	})
-	if err := h.Register(w.agent); err != nil {
+	if _, err := h.Register(w.agent); err != nil {
 		w.t.Fatal(err)
 	}
 	return &process{Handler: h, backend: backend}

@@ -66,9 +66,11 @@ func (x *executor) start(ctx context.Context, req engine.OpenRequest, ephemeral 
 		return nil, session.Invalid("Hooks", "of one run would be lost if another process continued it; "+
 			"set EphemeralHooks to accept that, or put them on the agent")
 	}
-	if err := r.handler.Register(req.Agent); err != nil {
+	agent, err := r.handler.Register(req.Agent)
+	if err != nil {
 		return nil, err
 	}
+	req.Agent = agent
 	req.RunID = session.NewRunID()
 	done, err := r.open(req.RunID)
 	if err != nil {

@@ -109,7 +109,7 @@ func New(cfg Config) (*Runtime, error) {
 		ModelRetries: cfg.ModelRetries, RetryBackoff: cfg.RetryBackoff, MaxResult: cfg.MaxResult, Logger: cfg.Logger,
 	})
 	for _, agent := range cfg.Agents {
-		if err := r.handler.Register(agent); err != nil {
+		if _, err := r.handler.Register(agent); err != nil {
 			return nil, err
 		}
 	}
@@ -122,6 +122,13 @@ func New(cfg Config) (*Runtime, error) {
 	}
 	return r, nil
 }
+
+// Replace makes agents, and all that they may call, known in place of others of
+// the same names, or none of them if one cannot be used. A turn that is under way
+// goes on with the definition it began with; turns that begin later, are resumed or
+// taken over have the new one. Agents that are not given stay known, so that their
+// sessions can go on.
+func (r *Runtime) Replace(agents ...*helix.Agent) error { return r.handler.Replace(agents...) }
 
 // every calls do at each interval, until ctx ends.
 func (r *Runtime) every(ctx context.Context, interval time.Duration, do func(context.Context)) {
