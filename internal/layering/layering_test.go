@@ -52,6 +52,17 @@ var layers = []layer{
 		thirdParty: []string{jsonschema},
 	},
 	{
+		name:     "builtin", // tools that need nothing but the above
+		packages: []string{"builtin"},
+		imports:  []string{"domain", "helix"},
+	},
+	{
+		name:       "config", // agents from a file
+		packages:   []string{"config/..."},
+		imports:    []string{"domain", "support", "adapter", "choice", "helix", "builtin"},
+		thirdParty: anyModule,
+	},
+	{
 		name:       "tracing", // hooks that report to an observability system
 		packages:   []string{"tracing/..."},
 		imports:    []string{"domain", "support", "helix"},
@@ -96,7 +107,7 @@ var layers = []layer{
 		name:     "top", // programs, users' test kit, tests' own tools: nothing imports them
 		packages: []string{"cmd/*/...", "bench/...", "examples", "examples/*/...", "helixtest/...", "internal/layering", "internal/chaos/...", "docs"},
 		imports: []string{
-			"domain", "support", "adapter", "choice", "suite", "helix", "tracing", "engine", "engine suite", "runtime",
+			"domain", "support", "adapter", "choice", "suite", "helix", "builtin", "config", "tracing", "engine", "engine suite", "runtime",
 			"runtime suite", "server", "studio",
 		},
 		thirdParty: anyModule,
