@@ -13,8 +13,11 @@ import (
 // Redelivery delivers every effect twice, and all earlier effects again after
 // each commit, to the process that handled them and to one that knows nothing of
 // them. Nothing may run again and nothing may change.
-func Redelivery(t *testing.T, open Open) {
-	for _, a := range (Part{}).acts() {
+func Redelivery(t *testing.T, open Open) { Part{}.Redelivery(t, open) }
+
+// Redelivery is [Redelivery] for a share of the turns that take many courses.
+func (p Part) Redelivery(t *testing.T, open Open) {
+	for _, a := range p.acts() {
 		t.Run(a.name, func(t *testing.T) {
 			backend := open(t)
 			a := a.few()
@@ -22,7 +25,7 @@ func Redelivery(t *testing.T, open Open) {
 			// Where people answer while the turn runs, an effect that is delivered again
 			// rightly goes on with what they said.
 			calm := func(course int) bool { return a.courses[course].people.when != live }
-			for _, s := range a.pick(0, calm) {
+			for _, s := range append(a.pick(0, calm), a.pick(2, calm)...) {
 				t.Run(strings.TrimSpace("twice "+s.people.String()), func(t *testing.T) {
 					redeliver(testContext(t), t, backend, s, r.want, func(_ *world, p *process, done []engine.Effect) []redelivery {
 						return []redelivery{{p, done[len(done)-1:]}}
