@@ -103,8 +103,13 @@ func result(sessionID string, run *session.Run) *helix.Result {
 
 // Stream implements [helix.Run].
 func (h *Handle) Stream(ctx context.Context) iter.Seq2[stream.Item, error] {
+	return h.StreamFrom(ctx, h.run.StartSequence)
+}
+
+// StreamFrom is Stream for a reader who has seen the run's chunks up to a sequence.
+func (h *Handle) StreamFrom(ctx context.Context, from int64) iter.Seq2[stream.Item, error] {
 	return func(yield func(stream.Item, error) bool) {
-		from := h.run.StartSequence
+		from := max(from, h.run.StartSequence)
 		for {
 			again := h.follow(ctx, &from, yield)
 			if !again {
@@ -130,9 +135,16 @@ func (h *Handle) follow(ctx context.Context, from *int64, yield func(stream.Item
 		}
 		if item.Frame == stream.FrameEnd || item.Frame == stream.FrameFail {
 			run, err := h.backend.Sessions().Tenant(h.key.Tenant).Run(ctx, h.key.ID, h.run.ID)
-			if err == nil && run.Status == session.RunRunning {
+			switch {
+			case err == nil && run.Status == session.RunRunning:
 				return true
+			case err == nil && run.Outcome != nil: // the stream's end may be that of a later run
+				item = terminalItem(run)
 			}
+		}
+		if h.isOver(item.Chunk) {
+			h.finish(ctx, yield)
+			return false
 		}
 		if item.Sequence > *from {
 			*from = item.Sequence
@@ -158,6 +170,12 @@ func (h *Handle) ends(c *stream.Chunk) bool {
 		return true
 	}
 	return false
+}
+
+// isOver reports whether a chunk begins a later run of the session, as somebody
+// sees who read to the run's end and reads on.
+func (h *Handle) isOver(c *stream.Chunk) bool {
+	return c != nil && c.AgentID == h.key.ID && c.RunID != h.run.ID && (c.Kind == stream.RunStarted || c.Kind == stream.RunResumed)
 }
 
 // finish yields the run's terminal item. It comes from the run's record, for the
