@@ -1,0 +1,128 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/helixagents/helix/server/wire"
+	"github.com/helixagents/helix/session"
+)
+
+// refusal is an error with the status it is answered with.
+type refusal struct {
+	status int
+	after  time.Duration // Retry-After
+	err    *session.Error
+}
+
+func refuse(status int, code session.Code, message string) *refusal {
+	return &refusal{status: status, err: &session.Error{Code: code, Message: message}}
+}
+
+func (f *refusal) Error() string { return f.err.Error() }
+
+func (f *refusal) Unwrap() error { return f.err }
+
+// because adds what led to the refusal: it is logged, and told by a verbose server.
+func (f *refusal) because(err error) *refusal {
+	f.err = f.err.WithCause(err, "%s", f.err.Message)
+	return f
+}
+
+func (f *refusal) field(name string) *refusal {
+	f.err.Field = name
+	return f
+}
+
+// retry says that the same request may succeed after some time.
+func (f *refusal) retry(after time.Duration) *refusal {
+	f.err.Retryable, f.after = true, after
+	return f
+}
+
+// statuses are those of codes that their category alone does not tell.
+var statuses = map[session.Code]int{
+	session.CodeNotFound:     http.StatusNotFound,
+	session.CodeUnavailable:  http.StatusServiceUnavailable,
+	session.CodeCorrupt:      http.StatusInternalServerError,
+	session.CodeTooLarge:     http.StatusRequestEntityTooLarge,
+	session.CodeNotAllowed:   http.StatusForbidden,
+	session.CodeClosed:       http.StatusServiceUnavailable,
+	session.CodeUnknownAgent: http.StatusConflict,
+	session.CodeNotSupported: http.StatusBadRequest,
+	session.CodeTruncated:    http.StatusConflict,
+	session.CodeStreamClosed: http.StatusConflict,
+	session.CodeCancelled:    http.StatusConflict,
+}
+
+// asRefusal finds the answer to an error.
+func asRefusal(err error) *refusal {
+	if f, ok := errors.AsType[*refusal](err); ok {
+		return f
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return refuse(http.StatusServiceUnavailable, session.CodeUnavailable, "the server took too long").retry(time.Second).because(err)
+	}
+	told := *session.AsError(err)
+	f := &refusal{status: statuses[told.Code], err: &told}
+	if f.status == 0 {
+		f.status = http.StatusInternalServerError
+		switch category(told.Code) {
+		case "validation":
+			f.status = http.StatusBadRequest
+		case "state":
+			f.status = http.StatusConflict
+		}
+	}
+	switch f.status {
+	case http.StatusInternalServerError: // what it says is for the log
+		told.Message, told.Cause = "something went wrong on the server", err
+		if _, ok := errors.AsType[*session.Error](err); !ok {
+			told.Code = session.CodeInternal
+		}
+	case http.StatusServiceUnavailable:
+		told.Message, told.Cause = "the server cannot do this now; try again", err
+		told.Retryable, f.after = true, time.Second
+	}
+	return f
+}
+
+func category(code session.Code) string {
+	for i := range len(code) {
+		if code[i] == '_' {
+			return string(code[:i])
+		}
+	}
+	return string(code)
+}
+
+// body is what the client is told.
+func (f *refusal) body(verbose bool) *wire.Error {
+	out := &wire.Error{
+		Message: f.err.Message, Code: f.err.Code, Field: f.err.Field, Retryable: f.err.Retryable, Calls: f.err.Calls,
+	}
+	if verbose && f.err.Cause != nil {
+		out.Detail = f.err.Cause.Error()
+	}
+	return out
+}
+
+// fail answers with an error, unless an answer has begun.
+func (x *exchange) fail(err error) {
+	f := asRefusal(err)
+	x.failure = err
+	if x.w.status != 0 {
+		return
+	}
+	header := x.w.Header()
+	if f.after > 0 {
+		header.Set("Retry-After", strconv.Itoa(max(1, int(f.after.Round(time.Second)/time.Second))))
+	}
+	if f.status == http.StatusUnauthorized {
+		header.Set("WWW-Authenticate", "Bearer")
+	}
+	x.json(f.status, f.body(x.server.cfg.Verbose))
+}

@@ -1,0 +1,207 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"iter"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/helixagents/helix/server/wire"
+	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/stream"
+)
+
+// teller puts what a reader of a stream is told into frames.
+type teller interface {
+	// tell writes an item's frames. It reports whether the item was the last.
+	tell(out *frames, item stream.Item) (last bool, err error)
+	// cut writes the last frames of a reading that ends though the stream goes on.
+	cut(out *frames, why wire.Fail)
+	// header is called before the first frame.
+	header(h http.Header)
+}
+
+const (
+	readAhead  = 64       // items that a reader may be ahead of its connection
+	flushBytes = 32 << 10 // what is written at once, roughly
+	patience   = 2        // a client that took nothing for the write timeout has as long again to be told so
+)
+
+// follow answers with items as they come, until the last, until the client is gone
+// or too slow, or the server shuts down. An error of the first item is returned
+// and nothing has been answered; later ones are told as frames.
+func (x *exchange) follow(items func(context.Context) iter.Seq2[stream.Item, error], to teller) error {
+	leave, err := x.server.enter()
+	if err != nil {
+		return err
+	}
+	defer leave()
+	ctx, cancel := context.WithCancel(x.r.Context())
+	ahead := make(chan read, readAhead)
+	go func() {
+		defer close(ahead)
+		for item, err := range items(ctx) {
+			select {
+			case ahead <- read{item, err}:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	defer func() { // the reader is waited for
+		cancel()
+		for range ahead { // what it had read is dropped
+		}
+	}()
+	return x.pump(ahead, to)
+}
+
+// read is what a reader has read.
+type read struct {
+	item stream.Item
+	err  error
+}
+
+func (x *exchange) pump(ahead <-chan read, to teller) error {
+	out := &frames{w: x.w, control: http.NewResponseController(x.w), timeout: x.server.cfg.Limits.WriteTimeout, begin: to.header}
+	keepAlive := time.NewTicker(x.server.cfg.KeepAlive)
+	defer keepAlive.Stop()
+	for {
+		select {
+		case next, ok := <-ahead:
+			last, err := x.take(out, next, ok, to)
+			switch {
+			case err != nil:
+				return err
+			case last:
+				out.flush()
+				return nil
+			case len(ahead) > 0 && len(out.buf) < flushBytes:
+				continue
+			}
+		case <-keepAlive.C:
+			out.comment("keep-alive")
+		case <-x.server.closing:
+			to.cut(out, wire.Fail{Code: wire.CodeShuttingDown, Message: "the server is shutting down", Retryable: true, Recoverable: true})
+			out.flush()
+			return nil
+		case <-x.r.Context().Done():
+			return nil
+		}
+		switch out.flush() {
+		case slow:
+			to.cut(out, wire.Fail{Code: wire.CodeSlowReader, Message: "the stream was not read in time", Retryable: true, Recoverable: true})
+			out.flush()
+			x.failure = errSlow
+			return nil
+		case gone:
+			x.failure = errSlow
+			return nil
+		}
+	}
+}
+
+var errSlow = &session.Error{Code: wire.CodeSlowReader, Message: "the stream was not read in time"}
+
+// take tells an item. Without one the reading was cut off.
+func (x *exchange) take(out *frames, next read, ok bool, to teller) (last bool, err error) {
+	switch {
+	case !ok && isDone(x.r.Context()):
+		return true, nil
+	case !ok:
+		next.err = session.ErrUnavailable
+	case next.err == nil:
+		return to.tell(out, next.item)
+	}
+	if !out.begun && len(out.buf) == 0 {
+		return true, next.err
+	}
+	x.failure = next.err
+	to.cut(out, wire.Fail{Code: wire.CodeInterrupted, Message: "the stream could not be read on", Retryable: true, Recoverable: true})
+	return true, nil
+}
+
+func isDone(ctx context.Context) bool { return ctx.Err() != nil }
+
+// frames writes server-sent events.
+type frames struct {
+	w       http.ResponseWriter
+	control *http.ResponseController
+	timeout time.Duration
+	begin   func(http.Header)
+	begun   bool
+	buf     []byte
+}
+
+// event adds an event. The kind may be empty, and an id below 1 is none.
+func (f *frames) event(kind string, id int64, data []byte) {
+	if kind != "" {
+		f.buf = append(append(append(f.buf, "event: "...), kind...), '\n')
+	}
+	if id > 0 {
+		f.buf = append(strconv.AppendInt(append(f.buf, "id: "...), id, 10), '\n')
+	}
+	f.buf = append(f.buf, "data: "...)
+	if bytes.ContainsAny(data, "\r\n") { // an event's line ends there; in JSON it is only space
+		var line bytes.Buffer
+		if json.Compact(&line, data) == nil {
+			data = line.Bytes()
+		}
+	}
+	f.buf = append(append(f.buf, data...), "\n\n"...)
+}
+
+// encode adds an event with a value as JSON.
+func (f *frames) encode(kind string, id int64, value any) error {
+	data, err := session.Encode(value)
+	if err != nil {
+		return err
+	}
+	f.event(kind, id, data)
+	return nil
+}
+
+// comment adds what readers ignore.
+func (f *frames) comment(text string) {
+	f.buf = append(append(append(f.buf, ": "...), text...), "\n\n"...)
+}
+
+// pace is how a client took what was written.
+type pace int
+
+const (
+	fine pace = iota
+	slow      // later than the write timeout: it is told, and cut
+	gone      // not at all
+)
+
+// flush writes what was added.
+func (f *frames) flush() pace {
+	if !f.begun {
+		f.begun = true
+		h := f.w.Header()
+		h.Set("Content-Type", wire.ContentEvents)
+		h.Set("Cache-Control", "no-cache")
+		h.Set("X-Accel-Buffering", "no") // proxies would hold frames back
+		f.begin(h)
+		f.w.WriteHeader(http.StatusOK)
+	}
+	began := time.Now()
+	_ = f.control.SetWriteDeadline(began.Add(patience * f.timeout)) // not every connection can
+	_, err := f.w.Write(f.buf)
+	if flushErr := f.control.Flush(); err == nil && !errors.Is(flushErr, http.ErrNotSupported) {
+		err = flushErr
+	}
+	f.buf = f.buf[:0]
+	switch {
+	case err != nil:
+		return gone
+	case time.Since(began) > f.timeout:
+		return slow
+	}
+	return fine
+}

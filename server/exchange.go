@@ -1,0 +1,120 @@
+package server
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/server/wire"
+	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/stream"
+)
+
+// exchange is a request being answered. Its stores and executor are those of the
+// identity's tenant: a handler has no others.
+type exchange struct {
+	server *Server
+	w      *recorder
+	r      *http.Request
+	route  *route
+	began  time.Time
+
+	who      Identity
+	sessions session.Store
+	streams  stream.Manager
+	executor helix.Executor
+
+	// For the log.
+	sessionID, runID string
+	failure          error
+}
+
+// recorder remembers the status that was answered.
+type recorder struct {
+	http.ResponseWriter
+	status int
+}
+
+func (w *recorder) WriteHeader(status int) {
+	if w.status == 0 {
+		w.status = status
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *recorder) Write(b []byte) (int, error) {
+	if w.status == 0 {
+		w.status = http.StatusOK
+	}
+	return w.ResponseWriter.Write(b)
+}
+
+// Unwrap is for [http.ResponseController].
+func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// change is the context of a change: once begun it is not given up when the client
+// goes away.
+func (x *exchange) change() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(x.r.Context()), x.server.cfg.Limits.Operation)
+}
+
+// answerTimeout is how long a client may take to read an answer that is not a
+// stream.
+const answerTimeout = time.Minute
+
+// json answers with a body.
+func (x *exchange) json(status int, body any) {
+	raw, err := session.Encode(body)
+	if err != nil {
+		if x.failure == nil {
+			x.fail(err)
+		}
+		return
+	}
+	_ = http.NewResponseController(x.w).SetWriteDeadline(time.Now().Add(answerTimeout)) // not every connection can
+	header := x.w.Header()
+	header.Set("Content-Type", wire.ContentJSON)
+	header.Set("Cache-Control", "no-store")
+	header.Set("X-Content-Type-Options", "nosniff")
+	x.w.WriteHeader(status)
+	_, _ = x.w.Write(append(raw, '\n')) // the client may be gone
+}
+
+// finish logs the request.
+func (x *exchange) finish() {
+	level := slog.LevelInfo
+	status := x.w.status
+	switch {
+	case x.r.Context().Err() != nil && status == 0:
+		status = statusGone
+	case status >= http.StatusInternalServerError:
+		level = slog.LevelError
+	}
+	attrs := x.attrs("status", status, "duration", time.Since(x.began))
+	if x.failure != nil {
+		attrs = append(attrs, "error", x.failure)
+	}
+	x.server.cfg.Logger.Log(context.WithoutCancel(x.r.Context()), level, "request", attrs...)
+}
+
+// statusGone is logged for a client that left before it was answered.
+const statusGone = 499
+
+// attrs are what a line of the log says of a request, never its body or token.
+func (x *exchange) attrs(more ...any) []any {
+	name := "none"
+	if x.route != nil {
+		name = x.route.path
+	}
+	attrs := []any{"method", x.r.Method, "route", name}
+	for _, a := range [...]struct{ name, value string }{
+		{"session", x.sessionID}, {"run", x.runID}, {"user", x.who.User}, {"tenant", x.who.Tenant},
+	} {
+		if a.value != "" {
+			attrs = append(attrs, a.name, a.value)
+		}
+	}
+	return append(attrs, more...)
+}

@@ -1,0 +1,66 @@
+package server
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/helixagents/helix/server/wire"
+)
+
+// route is one operation of the API. The table of routes is all there is: the
+// handler serves it, and /openapi.json describes it.
+type route struct {
+	method, path string
+	summary      string
+	// query lists the parameters of the query; those of the path are in the path.
+	query []parameter
+	// body is a value of the body's type, nil if there is none.
+	body any
+	// answers are the successes; every route may also answer with a [wire.Error].
+	answers []answer
+	// open routes need no identity.
+	open   bool
+	handle func(*exchange) error
+}
+
+// parameter is one of a query.
+type parameter struct {
+	name, about string
+	kind        string // a JSON Schema type
+	required    bool
+}
+
+// answer is a success, with a value of the body's type, or the media type of one
+// that is not JSON.
+type answer struct {
+	status int
+	body   any
+	media  string
+}
+
+func ok(body any) []answer { return []answer{{status: http.StatusOK, body: body}} }
+
+func (r *route) pattern() string { return r.method + " " + r.path }
+
+// table lists every route.
+func table() []route {
+	return slices.Concat(runRoutes())
+}
+
+// noRoute answers a request that no route takes: with 405 if its path has one.
+func (s *Server) noRoute(x *exchange) error {
+	var allowed []string
+	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodDelete} {
+		other := *x.r
+		other.Method = method
+		if _, pattern := s.mux.Handler(&other); pattern != "" {
+			allowed = append(allowed, method)
+		}
+	}
+	if len(allowed) == 0 {
+		return refuse(http.StatusNotFound, wire.CodeNoRoute, "there is nothing here")
+	}
+	x.w.Header().Set("Allow", strings.Join(allowed, ", "))
+	return refuse(http.StatusMethodNotAllowed, wire.CodeMethod, "use "+strings.Join(allowed, " or "))
+}

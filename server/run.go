@@ -1,0 +1,170 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/engine"
+	"github.com/helixagents/helix/server/wire"
+	"github.com/helixagents/helix/session"
+)
+
+func runRoutes() []route {
+	return []route{
+		{
+			method: http.MethodPost, path: "/start", summary: "Begin a turn, on a new session or on one that exists.",
+			body: wire.Start{}, answers: ok(wire.Started{}), handle: (*exchange).start,
+		},
+		{
+			method: http.MethodPost, path: "/resume", summary: "Continue a session that was interrupted, paused or suspended.",
+			body: wire.Resume{}, answers: ok(wire.Started{}), handle: (*exchange).resume,
+		},
+		{
+			method: http.MethodGet, path: "/sse", summary: "Read a session's stream as server-sent events.",
+			query: []parameter{
+				{name: "sessionId", kind: "string", required: true, about: "The session."},
+				{name: "from", kind: "integer", about: "Begin after this sequence; the header Last-Event-ID goes first."},
+				{name: "run", kind: "string", about: "Read only what this run wrote."},
+			},
+			answers: []answer{{status: http.StatusOK, media: wire.ContentEvents}}, handle: (*exchange).sse,
+		},
+		{
+			method: http.MethodGet, path: "/status", summary: "Tell how a session stands.",
+			query:   []parameter{{name: "sessionId", kind: "string", required: true, about: "The session."}},
+			answers: ok(wire.Status{}), handle: (*exchange).status,
+		},
+	}
+}
+
+func (x *exchange) start() error {
+	var in wire.Start
+	if err := x.decode(&in); err != nil {
+		return err
+	}
+	agent, found := x.server.agent(in.AgentType)
+	if !found {
+		return refuse(http.StatusBadRequest, session.CodeUnknownAgent, "there is no such agent").field("agentType")
+	}
+	ctx, cancel := x.change()
+	defer cancel()
+	input := helix.Input{
+		SessionID: in.SessionID, Messages: in.Message, User: x.who.user(), RequestID: in.RequestID, Tags: in.Tags,
+		Metadata: in.Metadata, ExpiresAt: in.ExpiresAt, AbandonPending: in.AbandonPending,
+	}
+	if in.State != nil {
+		input.State = in.State
+	}
+	run, err := x.execute(ctx, agent, input)
+	if err != nil {
+		return err
+	}
+	return x.started(ctx, run)
+}
+
+func (x *exchange) resume() error {
+	var in wire.Resume
+	if err := x.decode(&in); err != nil {
+		return err
+	}
+	options := helix.ResumeOptions{Checkpoint: in.CheckpointID, RequestID: in.RequestID}
+	switch len(in.Message) {
+	case 0:
+	case 1:
+		options.Message = &in.Message[0]
+	default:
+		return session.Invalid("message", "has %d messages; a session is resumed with one", len(in.Message))
+	}
+	ctx, cancel := x.change()
+	defer cancel()
+	state, err := x.session(ctx, "sessionId", in.SessionID)
+	if err != nil {
+		return err
+	}
+	agent, err := x.server.agentOf(state)
+	if err != nil {
+		return err
+	}
+	run, err := x.executor.Resume(ctx, agent, state.ID, options)
+	if err != nil {
+		return err
+	}
+	return x.started(ctx, run)
+}
+
+// execute begins a turn for the identity. A session that exists must be one that
+// it may see.
+func (x *exchange) execute(ctx context.Context, agent *helix.Agent, in helix.Input) (helix.Run, error) {
+	if in.SessionID != "" {
+		state, err := x.sessionIfAny(ctx, "sessionId", in.SessionID)
+		if err != nil {
+			return nil, err
+		}
+		if state != nil && x.who.Operator {
+			in.User.ID = state.UserID // it stays whose it is
+		}
+	}
+	run, err := x.executor.Execute(ctx, agent, in)
+	if err != nil {
+		return nil, x.hide(in.SessionID, err)
+	}
+	return run, nil
+}
+
+// sessionIfAny is [exchange.session], but nil for a session that is not there at
+// all.
+func (x *exchange) sessionIfAny(ctx context.Context, field, id string) (*session.State, error) {
+	if err := checkID(field, id); err != nil {
+		return nil, err
+	}
+	x.sessionID = id
+	there, err := x.sessions.Exists(ctx, id)
+	if err != nil || !there {
+		return nil, err
+	}
+	return x.session(ctx, field, id)
+}
+
+// started answers with a run that is open.
+func (x *exchange) started(ctx context.Context, run helix.Run) error {
+	state, record, err := x.opened(ctx, run)
+	if err != nil {
+		return err
+	}
+	x.json(http.StatusOK, wire.Started{
+		SessionID: state.ID, StreamID: state.StreamID, RunID: record.ID, StartSequence: record.StartSequence,
+	})
+	return nil
+}
+
+// opened reads the session and the record of a run that was opened. Should the run
+// be one of somebody who took the same id at the same moment, it is not told.
+func (x *exchange) opened(ctx context.Context, run helix.Run) (*session.State, *session.Run, error) {
+	state, err := x.session(ctx, "sessionId", run.SessionID())
+	if err != nil {
+		return nil, nil, err
+	}
+	x.runID = run.ID()
+	record, err := x.sessions.Run(ctx, state.ID, run.ID())
+	if err != nil {
+		return nil, nil, err
+	}
+	return state, record, nil
+}
+
+// handle is a handle on any run of a session, from its record.
+func (x *exchange) handle(state *session.State, run *session.Run) *engine.Handle {
+	return engine.NewHandle(x.server.cfg.Backend, nil, &engine.Opened{
+		Key: session.Key{Tenant: x.who.Tenant, ID: state.ID}, StreamID: state.StreamID, Run: *run,
+	}, nil)
+}
+
+// current is the session's latest run, nil if there was none.
+func (x *exchange) current(ctx context.Context, id string) (*session.Run, error) {
+	run, err := x.sessions.CurrentRun(ctx, id)
+	if errors.Is(err, session.ErrNotFound) {
+		return nil, nil
+	}
+	return run, err
+}

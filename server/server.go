@@ -1,0 +1,168 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/server/wire"
+	"github.com/helixagents/helix/session"
+)
+
+// Server is the handler of all routes. It keeps nothing of its own: any number of
+// servers may work on one store.
+type Server struct {
+	cfg Config
+	mux *http.ServeMux
+
+	mu      sync.Mutex
+	open    int           // streams
+	idle    chan struct{} // closed when none is open after closing
+	closing chan struct{}
+	closed  bool
+}
+
+// New makes a server.
+func New(cfg Config) (*Server, error) {
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	cfg.fill()
+	s := &Server{cfg: cfg, mux: http.NewServeMux(), idle: make(chan struct{}), closing: make(chan struct{})}
+	for _, r := range table() {
+		s.mux.HandleFunc(r.pattern(), func(_ http.ResponseWriter, q *http.Request) { s.serve(&r, q) })
+	}
+	return s, nil
+}
+
+// exchangeKey is how a route's handler finds its exchange, which the mux knows
+// nothing of.
+type exchangeKey struct{}
+
+// ServeHTTP implements [http.Handler].
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	x := &exchange{server: s, w: &recorder{ResponseWriter: w}, began: time.Now()}
+	x.r = r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x))
+	defer x.finish()
+	defer x.recover()
+	x.w.Header().Set(wire.HeaderVersion, wire.ProtocolVersion)
+	if _, pattern := s.mux.Handler(x.r); pattern == "" {
+		x.fail(s.noRoute(x))
+		return
+	}
+	s.mux.ServeHTTP(x.w, x.r)
+}
+
+// serve answers a request that a route takes.
+func (s *Server) serve(to *route, r *http.Request) {
+	x, _ := r.Context().Value(exchangeKey{}).(*exchange)
+	x.route, x.r = to, r
+	if err := s.admit(x); err != nil {
+		x.fail(err)
+		return
+	}
+	if err := to.handle(x); err != nil {
+		x.fail(err)
+	}
+}
+
+// admit sets whom the request acts for, and what that identity may reach.
+func (s *Server) admit(x *exchange) error {
+	if v := x.r.Header.Get(wire.HeaderVersion); v != "" && v != wire.ProtocolVersion {
+		return refuse(http.StatusBadRequest, wire.CodeVersion, "this server speaks version "+wire.ProtocolVersion+" of the API").
+			field(wire.HeaderVersion)
+	}
+	if x.route.open {
+		return nil
+	}
+	who, err := s.identify(x.r)
+	if err != nil {
+		return err
+	}
+	x.who = who
+	x.sessions = s.cfg.Backend.Sessions().Tenant(who.Tenant)
+	x.streams = s.cfg.Backend.Streams().Tenant(who.Tenant)
+	x.executor = s.cfg.Executor.Tenant(who.Tenant)
+	return nil
+}
+
+// agent finds an agent that is offered.
+func (s *Server) agent(name string) (*helix.Agent, bool) {
+	for _, agent := range s.cfg.Agents() {
+		if agent.Name == name {
+			return agent, true
+		}
+	}
+	return nil, false
+}
+
+// agentOf finds the agent of a session that exists: one that is offered, or one
+// that those may call.
+func (s *Server) agentOf(state *session.State) (*helix.Agent, error) {
+	for _, offered := range s.cfg.Agents() {
+		for _, agent := range offered.Reaches() {
+			if agent.Name == state.Agent {
+				return agent, nil
+			}
+		}
+	}
+	return nil, session.ErrUnknownAgent.WithMessage("the session's agent, %s, is not offered here", state.Agent)
+}
+
+// Shutdown ends all streams and refuses new ones, and waits until they are closed.
+// Call it before [http.Server.Shutdown], which waits for requests to end.
+func (s *Server) Shutdown(ctx context.Context) error {
+	s.mu.Lock()
+	if !s.closed {
+		s.closed = true
+		close(s.closing)
+		if s.open == 0 {
+			close(s.idle)
+		}
+	}
+	s.mu.Unlock()
+	select {
+	case <-s.idle:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// enter counts a stream in; leave counts it out.
+func (s *Server) enter() (leave func(), err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.closed:
+		return nil, refuse(http.StatusServiceUnavailable, wire.CodeShuttingDown, "the server is shutting down").retry(time.Second)
+	case s.open >= s.cfg.Limits.Streams:
+		return nil, refuse(http.StatusServiceUnavailable, session.CodeUnavailable, "too many streams are open").retry(time.Second)
+	}
+	s.open++
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.open--
+		if s.closed && s.open == 0 {
+			close(s.idle)
+		}
+	}, nil
+}
+
+// recover answers a request whose handler panicked.
+func (x *exchange) recover() {
+	p := recover()
+	if p == nil {
+		return
+	}
+	if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
+		panic(p) // the way to cut a connection
+	}
+	x.server.cfg.Logger.ErrorContext(x.r.Context(), "request panicked", x.attrs("panic", p, "stack", string(debug.Stack()))...)
+	x.fail(session.ErrInternal)
+}
