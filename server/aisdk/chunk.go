@@ -1,0 +1,96 @@
+package aisdk
+
+import (
+	"encoding/json"
+
+	"github.com/helixagents/helix/session"
+)
+
+// The types of chunks. Data parts have the prefix DataPrefix.
+const (
+	TypeStart            = "start"
+	TypeFinish           = "finish"
+	TypeAbort            = "abort"
+	TypeError            = "error"
+	TypeMetadata         = "message-metadata"
+	TypeStartStep        = "start-step"
+	TypeFinishStep       = "finish-step"
+	TypeResetStep        = "reset-step"
+	TypeTextStart        = "text-start"
+	TypeTextDelta        = "text-delta"
+	TypeTextEnd          = "text-end"
+	TypeReasoningStart   = "reasoning-start"
+	TypeReasoningDelta   = "reasoning-delta"
+	TypeReasoningEnd     = "reasoning-end"
+	TypeFile             = "file"
+	TypeInputStart       = "tool-input-start"
+	TypeInputDelta       = "tool-input-delta"
+	TypeInputAvailable   = "tool-input-available"
+	TypeInputError       = "tool-input-error"
+	TypeOutputAvailable  = "tool-output-available"
+	TypeOutputError      = "tool-output-error"
+	TypeOutputDenied     = "tool-output-denied"
+	TypeApprovalRequest  = "tool-approval-request"
+	TypeApprovalResponse = "tool-approval-response"
+
+	DataPrefix = "data-"
+)
+
+// Done is the data of the frame that ends a stream.
+const Done = "[DONE]"
+
+// Chunk is one chunk of a UI message stream. Type tells which fields are set; a
+// client of version 5 refuses one with any other.
+type Chunk struct {
+	Type           string          `json:"type"`
+	MessageID      string          `json:"messageId,omitempty"`
+	Metadata       *Metadata       `json:"messageMetadata,omitempty"`
+	FinishReason   string          `json:"finishReason,omitempty"`
+	Reason         string          `json:"reason,omitempty"`
+	ErrorText      string          `json:"errorText,omitempty"`
+	ID             string          `json:"id,omitempty"`
+	Delta          string          `json:"delta,omitempty"`
+	URL            string          `json:"url,omitempty"`
+	MediaType      string          `json:"mediaType,omitempty"`
+	CallID         string          `json:"toolCallId,omitempty"`
+	Tool           string          `json:"toolName,omitempty"`
+	InputTextDelta string          `json:"inputTextDelta,omitempty"`
+	Input          json.RawMessage `json:"input,omitempty"`
+	Output         json.RawMessage `json:"output,omitempty"`
+	Dynamic        bool            `json:"dynamic,omitempty"`
+	ApprovalID     string          `json:"approvalId,omitempty"`
+	Approved       *bool           `json:"approved,omitempty"`
+	Data           json.RawMessage `json:"data,omitempty"`
+	Transient      bool            `json:"transient,omitempty"`
+}
+
+// Metadata is what Helix tells about a message. A client merges what it is told
+// later into what it knows.
+type Metadata struct {
+	SessionID string `json:"sessionId,omitempty"`
+	RunID     string `json:"runId,omitempty"`
+	// Status is how the run ended: completed, interrupted, failed, or waiting.
+	Status string         `json:"status,omitempty"`
+	Code   session.Code   `json:"code,omitempty"`
+	Usage  *session.Usage `json:"usage,omitempty"`
+}
+
+// Encode gives the chunk's JSON.
+func (c *Chunk) Encode() ([]byte, error) { return session.Encode(c) }
+
+// encoded is the JSON of a value that always has one.
+func encoded(value any) json.RawMessage {
+	raw, err := session.Encode(value)
+	if err != nil {
+		return json.RawMessage("null")
+	}
+	return raw
+}
+
+// orNull is the JSON, or null: fields that a client requires are never left out.
+func orNull(raw json.RawMessage) json.RawMessage {
+	if len(raw) == 0 {
+		return json.RawMessage("null")
+	}
+	return raw
+}

@@ -1,0 +1,159 @@
+package aisdk
+
+import (
+	"slices"
+
+	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/stream"
+)
+
+// is reports whether a chunk is about the step.
+func (s *step) is(c *stream.Chunk) bool {
+	if c.MessageID != "" {
+		return s.reply == c.MessageID
+	}
+	return s.run == c.RunID && s.n == c.Step
+}
+
+// discard takes back what a step had shown.
+func (e *Encoder) discard(c *stream.Chunk) {
+	if !e.step.is(c) || e.step.reply == "" {
+		return
+	}
+	switch c.Scope {
+	case stream.ScopeResults:
+		for _, k := range e.step.calls {
+			k.final = false // what stands is shown once more
+		}
+	case stream.ScopeReasoning:
+		e.keepText()
+	default:
+		e.drop()
+	}
+}
+
+// drop takes the whole step back.
+func (e *Encoder) drop() {
+	if e.step.empty() {
+		e.step.reset = e.inStep
+		return
+	}
+	kept := step{reply: e.step.reply, run: e.step.run, n: e.step.n, reset: true}
+	if e.cfg.Version == V7 {
+		e.forget()
+		e.emit(Chunk{Type: TypeResetStep})
+		e.step = kept
+		return
+	}
+	e.endText()
+	var dropped []string
+	for _, t := range e.step.texts {
+		dropped = append(dropped, t.id)
+	}
+	for _, k := range e.step.calls {
+		e.end(k, nil, errTakenBack)
+		dropped = append(dropped, k.id)
+	}
+	e.tellDropped(dropped)
+	e.forget()
+	kept.reset = false
+	e.closeStep()
+	e.step = kept
+}
+
+// errTakenBack is the final state of a call of a reply that did not come to stand.
+var errTakenBack = &session.Error{Code: session.CodeToolNotRun, Message: "the reply was taken back and is tried again"}
+
+// keepText takes back all but the text of a reply that was cut off. Calls that had
+// been whole follow.
+func (e *Encoder) keepText() {
+	if e.cfg.Version == V7 {
+		texts := e.step.texts
+		e.forget()
+		e.emit(Chunk{Type: TypeResetStep})
+		e.step = step{reply: e.step.reply, run: e.step.run, n: e.step.n}
+		for _, t := range texts {
+			if t.kind == PartText {
+				e.addText(PartText, t.text)
+			}
+			e.endText()
+		}
+		return
+	}
+	e.endText()
+	var dropped []string
+	for _, t := range e.step.texts {
+		if t.kind == PartReasoning {
+			dropped = append(dropped, t.id)
+		}
+	}
+	for _, k := range e.step.calls {
+		if !k.available {
+			dropped = append(dropped, k.id)
+		}
+	}
+	e.tellDropped(dropped)
+}
+
+func (e *Encoder) tellDropped(ids []string) {
+	if len(ids) > 0 {
+		e.emit(Chunk{Type: DataPrefix + "dropped", Data: encoded(map[string]any{"ids": ids}), Transient: true})
+	}
+}
+
+// forget forgets the calls of the step: the next attempt gives its own the same
+// ids.
+func (e *Encoder) forget() {
+	for _, k := range e.step.calls {
+		delete(e.calls, k.id)
+	}
+}
+
+func (s *step) empty() bool { return len(s.texts) == 0 && len(s.calls) == 0 }
+
+// Prune leaves out what later chunks take back, so that a client which comes late
+// is not shown it. Chunks that are no part of the session's own reply stay.
+func Prune(sessionID string, items []stream.Item) []stream.Item {
+	out := slices.Clone(items)
+	start, current := -1, step{}
+	for i := range items {
+		c := items[i].Chunk
+		if c == nil || c.AgentID != sessionID {
+			continue
+		}
+		switch c.Kind {
+		case stream.StepStarted:
+			start, current = i, step{reply: c.MessageID, run: c.RunID, n: c.Step}
+		case stream.StepDiscarded:
+			if start < 0 || !current.is(c) {
+				continue
+			}
+			out[i].Chunk = nil
+			for j := start; j < i; j++ {
+				if k := items[j].Chunk; k != nil && k.AgentID == sessionID && taken(k.Kind, c.Scope) {
+					out[j].Chunk = nil
+				}
+			}
+			if c.Scope == "" || c.Scope == stream.ScopeReply {
+				start = -1
+			}
+		}
+	}
+	return slices.DeleteFunc(out, func(i stream.Item) bool { return i.Frame == stream.FrameChunk && i.Chunk == nil })
+}
+
+// taken reports whether a discard of that scope takes back chunks of that kind.
+func taken(kind stream.Kind, scope string) bool {
+	switch scope {
+	case stream.ScopeResults:
+		return kind == stream.ToolEnd
+	case stream.ScopeReasoning:
+		return kind == stream.Thinking || kind == stream.ToolArgsStart || kind == stream.ToolArgsDelta || kind == stream.ToolArgsEnd
+	}
+	switch kind {
+	case stream.StepStarted, stream.TextDelta, stream.Thinking, stream.FileOutput, stream.ToolArgsStart, stream.ToolArgsDelta,
+		stream.ToolArgsEnd, stream.ToolStart, stream.ToolEnd, stream.ApprovalRequest:
+		return true
+	}
+	return false
+}

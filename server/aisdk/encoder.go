@@ -1,0 +1,509 @@
+package aisdk
+
+import (
+	"encoding/json"
+	"strconv"
+
+	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/stream"
+)
+
+// Config says whose chunks are encoded, for whom.
+type Config struct {
+	// Version defaults to [Default].
+	Version   Version
+	SessionID string
+	// MessageID is that of the UI message; see [ReplyID].
+	MessageID string
+	// RunID is the run whose end ends the stream.
+	RunID string
+	// ErrorText is what a user is told of an error. Defaults to its message.
+	ErrorText func(*session.Error) string
+}
+
+// Encoder makes the chunks of one UI message. Its methods return chunks in the
+// order in which a client has to read them. It is used by one goroutine.
+type Encoder struct {
+	cfg  Config
+	out  []Chunk
+	step step
+	// inStep is set between start-step and finish-step.
+	inStep   bool
+	calls    map[string]*call
+	children map[string]*child
+	parts    int  // text and reasoning parts so far
+	past     bool // the client has the message's beginning
+	history  bool // there is no client: the chunks become parts here
+	// done are calls of which it is known that they end. They are shown in a way that
+	// does not make the client carry them out.
+	done  map[string]bool
+	abort *Chunk // set once the run was stopped
+}
+
+// step is what the client was shown of the current step.
+type step struct {
+	reply string
+	run   string
+	n     int
+	texts []text
+	open  bool // the last text is
+	calls []*call
+	// reset is set when everything was taken back and the step goes on.
+	reset bool
+	// nested are calls of sub-agents.
+	nested []*call
+}
+
+type text struct {
+	id, kind, text string
+}
+
+// call is a call that the client was shown.
+type call struct {
+	id, tool  string
+	shown     bool // that it is being written
+	available bool // its input is
+	final     bool
+	hidden    bool // it finishes the turn
+	output    json.RawMessage
+	approval  string
+	answered  bool
+	input     json.RawMessage
+}
+
+// NewEncoder begins a message, or goes on with one that the client has.
+func NewEncoder(cfg Config) *Encoder {
+	if cfg.Version == 0 {
+		cfg.Version = Default
+	}
+	if cfg.ErrorText == nil {
+		cfg.ErrorText = func(err *session.Error) string { return err.Message }
+	}
+	return &Encoder{cfg: cfg, calls: map[string]*call{}, children: map[string]*child{}}
+}
+
+// Start is the chunk that every stream begins with.
+func (e *Encoder) Start() []Chunk {
+	return []Chunk{{
+		Type: TypeStart, MessageID: e.cfg.MessageID,
+		Metadata: &Metadata{SessionID: e.cfg.SessionID, RunID: e.cfg.RunID},
+	}}
+}
+
+// Encode makes the chunks that a chunk of the session's stream comes to.
+func (e *Encoder) Encode(sequence int64, c *stream.Chunk) []Chunk {
+	e.out = nil
+	if c.AgentID == e.cfg.SessionID {
+		e.own(sequence, c)
+	} else {
+		e.below(c)
+	}
+	return e.out
+}
+
+// own encodes a chunk of the session itself.
+func (e *Encoder) own(sequence int64, c *stream.Chunk) {
+	switch c.Kind {
+	case stream.StepStarted:
+		e.startStep(c)
+	case stream.StepDiscarded:
+		e.discard(c)
+	case stream.TextDelta:
+		e.addText(PartText, c.Delta)
+	case stream.Thinking:
+		e.addText(PartReasoning, c.Delta)
+	case stream.FileOutput:
+		var file stream.File
+		if json.Unmarshal(c.Data, &file) == nil && file.URL != "" {
+			e.endText()
+			e.emit(Chunk{Type: TypeFile, URL: file.URL, MediaType: file.MediaType})
+		}
+	case stream.ToolArgsStart:
+		e.startInput(c)
+	case stream.ToolArgsDelta:
+		if known := e.calls[c.CallID]; known != nil && !known.hidden && !known.available {
+			e.emit(Chunk{Type: TypeInputDelta, CallID: c.CallID, InputTextDelta: c.Delta})
+		}
+	case stream.ToolStart:
+		e.announce(c.CallID, c.Tool, given(c))
+	case stream.ToolEnd:
+		e.end(e.ended(c), c.Result, c.Error)
+	case stream.ApprovalRequest:
+		e.requestApproval(e.announce(c.CallID, c.Tool, given(c)), c.ApprovalID)
+	case stream.SubAgentStart, stream.SubAgentEnd:
+		e.child(c)
+	case stream.StatePatch:
+		if len(c.Patches) > 0 {
+			e.emit(Chunk{Type: DataPrefix + "state-patch", Data: encoded(c.Patches), Transient: true})
+		}
+	case stream.Custom:
+		e.emit(Chunk{Type: DataPrefix + c.Name, ID: eventID(sequence), Data: orNull(c.Data)})
+	case stream.Suspended:
+		e.suspended(c)
+	case stream.RunInterrupted:
+		if c.RunID == e.cfg.RunID {
+			e.abort = &Chunk{Type: TypeAbort, Reason: c.Reason}
+		}
+	}
+}
+
+func eventID(sequence int64) string { return "event-" + strconv.FormatInt(sequence, 10) }
+
+// given is a call's input. One that was too large for the stream is in the
+// transcript.
+func given(c *stream.Chunk) json.RawMessage {
+	if c.Omitted {
+		return json.RawMessage(`{"omitted":true}`)
+	}
+	return orNull(c.Arguments)
+}
+
+func (e *Encoder) emit(c Chunk) { e.out = append(e.out, c) }
+
+func (e *Encoder) startStep(c *stream.Chunk) {
+	if e.step.reset && e.step.reply == c.MessageID {
+		e.step.reset = false // the client is in that step
+		return
+	}
+	e.closeStep()
+	e.step = step{reply: c.MessageID, run: c.RunID, n: c.Step}
+	e.inStep = true
+	e.emit(Chunk{Type: TypeStartStep})
+}
+
+// closeStep ends what is open.
+func (e *Encoder) closeStep() {
+	e.endText()
+	if e.inStep {
+		e.inStep = false
+		e.emit(Chunk{Type: TypeFinishStep})
+	}
+}
+
+func (e *Encoder) addText(kind, delta string) {
+	s := &e.step
+	if !s.open || s.texts[len(s.texts)-1].kind != kind {
+		e.endText()
+		e.parts++
+		s.texts = append(s.texts, text{id: kind + "-" + strconv.Itoa(e.parts) + "@" + s.reply, kind: kind})
+		s.open = true
+		e.emit(Chunk{Type: kind + "-start", ID: s.texts[len(s.texts)-1].id})
+	}
+	last := &s.texts[len(s.texts)-1]
+	last.text += delta
+	e.emit(Chunk{Type: kind + "-delta", ID: last.id, Delta: delta})
+}
+
+func (e *Encoder) endText() {
+	if s := &e.step; s.open {
+		s.open = false
+		last := s.texts[len(s.texts)-1]
+		e.emit(Chunk{Type: last.kind + "-end", ID: last.id})
+	}
+}
+
+func (e *Encoder) startInput(c *stream.Chunk) {
+	if e.calls[c.CallID] != nil {
+		return
+	}
+	e.endText()
+	k := e.remember(c.CallID, c.Tool)
+	e.step.calls = append(e.step.calls, k)
+	k.shown = true
+	if !k.hidden {
+		e.emit(Chunk{Type: TypeInputStart, CallID: k.id, Tool: k.tool, Dynamic: true})
+	}
+}
+
+func (e *Encoder) remember(id, tool string) *call {
+	k := &call{id: id, tool: tool, hidden: tool == session.FinishTool}
+	e.calls[id] = k
+	return k
+}
+
+// announce shows a call with its input, once: a client carries its own tools out
+// when it sees them.
+func (e *Encoder) announce(id, tool string, input json.RawMessage) *call {
+	k := e.calls[id]
+	if k == nil {
+		e.endText()
+		k = e.remember(id, tool)
+		e.step.calls = append(e.step.calls, k)
+	}
+	if !k.available {
+		e.available(k, tool, input)
+	}
+	return k
+}
+
+func (e *Encoder) available(k *call, tool string, input json.RawMessage) {
+	e.endText()
+	streamed := e.done[k.id] && k.shown
+	k.available, k.tool, k.input = true, tool, input
+	switch {
+	case k.hidden:
+	case !e.done[k.id]:
+		e.emit(Chunk{Type: TypeInputAvailable, CallID: k.id, Tool: tool, Input: input, Dynamic: true})
+	case !streamed:
+		e.emit(Chunk{Type: TypeInputStart, CallID: k.id, Tool: tool, Dynamic: true})
+		e.emit(Chunk{Type: TypeInputDelta, CallID: k.id, InputTextDelta: string(input)})
+	}
+}
+
+// Known says which chunks follow, so that calls which come to an end among them
+// are not carried out by the client, which does that with those it is shown as
+// available.
+func (e *Encoder) Known(items []stream.Item) {
+	for i := range items {
+		if c := items[i].Chunk; c != nil && c.Kind == stream.ToolEnd {
+			e.knowDone(c.CallID)
+		}
+	}
+}
+
+func (e *Encoder) knowDone(callID string) {
+	if e.done == nil {
+		e.done = map[string]bool{}
+	}
+	e.done[callID] = true
+}
+
+// ended is the call that a chunk ends. The client may not have been shown it: then
+// it is, because it refuses the output of a call that it does not know.
+func (e *Encoder) ended(c *stream.Chunk) *call {
+	if k := e.calls[c.CallID]; k != nil {
+		return k
+	}
+	if e.past {
+		k := e.remember(c.CallID, c.Tool)
+		k.available = true
+		e.step.calls = append(e.step.calls, k)
+		return k
+	}
+	return e.announce(c.CallID, c.Tool, json.RawMessage("{}"))
+}
+
+// Continue says that the client has what came before the first chunk, and these
+// calls that wait among it.
+func (e *Encoder) Continue(waiting []session.Pending) {
+	e.past = true
+	for i := range waiting {
+		p := &waiting[i]
+		k := e.remember(p.CallID, p.Tool)
+		k.available, k.input, k.approval = true, p.Input, p.ApprovalID
+		if p.SessionID == e.cfg.SessionID {
+			e.step.calls = append(e.step.calls, k)
+		} else {
+			e.step.nested = append(e.step.nested, k)
+		}
+	}
+}
+
+func (e *Encoder) requestApproval(k *call, approvalID string) {
+	if k.hidden || k.final || k.approval == approvalID || approvalID == "" {
+		return
+	}
+	k.approval = approvalID
+	if e.cfg.Version == V5 {
+		e.emit(Chunk{Type: DataPrefix + "approval", ID: approvalID, Data: k.approvalData("requested")})
+		return
+	}
+	e.emit(Chunk{Type: TypeApprovalRequest, CallID: k.id, ApprovalID: approvalID})
+}
+
+// approvalData is the data part that tells a client of version 5 of an approval.
+func (k *call) approvalData(state string) json.RawMessage {
+	return encoded(map[string]any{
+		"approvalId": k.approval, "toolCallId": k.id, "toolName": k.tool, "input": orNull(k.input), "state": state,
+	})
+}
+
+// end gives a call its final state.
+func (e *Encoder) end(k *call, result json.RawMessage, failure *session.Error) {
+	if k.final {
+		return
+	}
+	k.final = true
+	if k.hidden {
+		if failure == nil && k.input != nil {
+			e.endText()
+			e.emit(Chunk{Type: DataPrefix + "output", ID: "output", Data: k.input})
+		}
+		return
+	}
+	if !k.available { // its input was cut off
+		if failure == nil {
+			failure = errLeftOpen
+		}
+		e.emit(Chunk{
+			Type: TypeInputError, CallID: k.id, Tool: k.tool, Input: json.RawMessage("{}"), Dynamic: true, ErrorText: e.cfg.ErrorText(failure),
+		})
+		return
+	}
+	denied := failure != nil && failure.Code == session.CodeToolDenied
+	if k.approval != "" && e.cfg.Version == V5 {
+		state := "done"
+		if denied {
+			state = "denied"
+		}
+		e.emit(Chunk{Type: DataPrefix + "approval", ID: k.approval, Data: k.approvalData(state)})
+	}
+	switch {
+	case denied && e.cfg.Version != V5:
+		if e.cfg.Version == V7 && k.approval != "" && !k.answered {
+			no := false
+			e.emit(Chunk{Type: TypeApprovalResponse, ApprovalID: k.approval, Approved: &no})
+		}
+		e.emit(Chunk{Type: TypeOutputDenied, CallID: k.id})
+	case failure != nil:
+		e.emit(Chunk{Type: TypeOutputError, CallID: k.id, ErrorText: e.cfg.ErrorText(failure), Dynamic: true})
+	default:
+		k.output = orNull(result)
+		e.emit(Chunk{Type: TypeOutputAvailable, CallID: k.id, Output: k.output, Dynamic: true})
+	}
+}
+
+// waitingOutput is the output of a call whose agent waits for somebody.
+var waitingOutput = json.RawMessage(`{"status":"waiting"}`)
+
+// suspended shows what the run waits for, at any depth.
+func (e *Encoder) suspended(c *stream.Chunk) {
+	var told struct {
+		Pending []session.Pending `json:"pending"`
+	}
+	if json.Unmarshal(c.Data, &told) != nil {
+		return // it was too large; what waits was announced as it came
+	}
+	own := map[string]bool{}
+	for i := range told.Pending {
+		p := &told.Pending[i]
+		own[p.CallID] = true
+		e.await(p)
+	}
+	if c.AgentID != e.cfg.SessionID {
+		return
+	}
+	e.leaveWaiting(own)
+}
+
+// leaveWaiting shows that the calls of the step which wait for an agent, and not
+// themselves for a person, do so.
+func (e *Encoder) leaveWaiting(forPerson map[string]bool) {
+	for _, k := range e.step.calls {
+		if !k.final && !k.hidden && k.available && !forPerson[k.id] && k.output == nil {
+			k.output = waitingOutput
+			e.emit(Chunk{Type: TypeOutputAvailable, CallID: k.id, Output: waitingOutput, Dynamic: true})
+		}
+	}
+}
+
+// await shows a call that waits for a person.
+func (e *Encoder) await(p *session.Pending) {
+	k := e.calls[p.CallID]
+	switch {
+	case k != nil && k.final:
+		return
+	case p.SessionID == e.cfg.SessionID:
+		k = e.announce(p.CallID, p.Tool, orNull(p.Input))
+	case k == nil:
+		k = e.nest(p.CallID, p.Tool, orNull(p.Input))
+	}
+	if p.Kind == session.PendingApproval {
+		e.requestApproval(k, p.ApprovalID)
+	}
+}
+
+// nest shows a call of a sub-agent that waits, as a part of the session's message.
+func (e *Encoder) nest(id, tool string, input json.RawMessage) *call {
+	k := e.remember(id, tool)
+	k.hidden = false
+	e.step.nested = append(e.step.nested, k)
+	e.available(k, tool, input)
+	return k
+}
+
+// Finish ends the message as the run's last item says.
+func (e *Encoder) Finish(item stream.Item) []Chunk {
+	e.out = nil
+	meta := &Metadata{SessionID: e.cfg.SessionID, RunID: e.cfg.RunID}
+	finish := Chunk{Type: TypeFinish, Metadata: meta, FinishReason: "stop"}
+	waits := item.Frame == stream.FrameEnd && item.End != nil && item.End.Status == stream.EndPaused
+	if item.End != nil {
+		meta.Usage = item.End.Usage
+	}
+	var failure *session.Error
+	switch {
+	case waits:
+		meta.Status, finish.FinishReason = "waiting", "tool-calls"
+	case item.Frame == stream.FrameEnd && item.End != nil && item.End.Status == stream.EndInterrupted:
+		meta.Status, finish.FinishReason = string(stream.EndInterrupted), e.interrupted()
+	case item.Frame == stream.FrameEnd:
+		meta.Status = string(stream.EndCompleted)
+	case item.Error != nil && item.Error.Code == session.CodeCancelled: // a stop is no error
+		meta.Status, meta.Code, finish.FinishReason = "failed", item.Error.Code, e.interrupted()
+	default:
+		failure = item.Error
+		if failure == nil {
+			failure = session.ErrInternal
+		}
+		meta.Status, meta.Code, finish.FinishReason = "failed", failure.Code, finishReason(failure)
+	}
+	if !waits {
+		e.settleRest()
+		e.seal()
+	}
+	e.closeStep()
+	if e.abort != nil {
+		e.emit(*e.abort)
+	}
+	e.emit(finish)
+	if failure != nil {
+		e.emit(Chunk{Type: TypeError, ErrorText: e.cfg.ErrorText(failure)})
+	}
+	return e.out
+}
+
+// interrupted is the reason of a message that was stopped. Only version 7 has one.
+func (e *Encoder) interrupted() string {
+	if e.cfg.Version == V7 {
+		return "interrupted"
+	}
+	return "other"
+}
+
+func finishReason(failure *session.Error) string {
+	switch failure.Code {
+	case session.CodeContentFilter:
+		return "content-filter"
+	case session.CodeContextLength, session.CodeMaxSteps:
+		return "length"
+	}
+	return "error"
+}
+
+// errLeftOpen is the final state of a call that the run ended without.
+var errLeftOpen = &session.Error{Code: session.CodeToolNotRun, Message: "the call was not carried out"}
+
+// settleRest gives every call that was shown a final state.
+func (e *Encoder) settleRest() {
+	for _, list := range [][]*call{e.step.calls, e.step.nested} {
+		for _, k := range list {
+			e.end(k, nil, errLeftOpen)
+		}
+	}
+}
+
+// seal ends a message whose last step has calls with a step of its own: otherwise
+// the client, which looks at the last step only, would send its results.
+func (e *Encoder) seal() {
+	for _, list := range [][]*call{e.step.calls, e.step.nested} {
+		for _, k := range list {
+			if !k.hidden {
+				e.closeStep()
+				e.step, e.inStep = step{}, true
+				e.emit(Chunk{Type: TypeStartStep})
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,212 @@
+package aisdk
+
+import (
+	"encoding/json"
+	"slices"
+
+	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/stream"
+)
+
+// Wait is a call that waits, or waited, for a person.
+type Wait struct {
+	session.Pending
+	// Under is the session's own call that led to it; empty if it is one itself.
+	Under string
+	// Result is what a sub-agent's call came to, from that agent's transcript.
+	Result *session.Part
+}
+
+// Transcript is what history is made from.
+type Transcript struct {
+	SessionID string
+	Messages  []session.Message
+	Waits     []Wait
+	// Suspended is set when the last step waits for somebody.
+	Suspended bool
+	// Running is set while a run is at work. Its reply is left out: a client that
+	// resumes the stream is shown it from its beginning.
+	Running bool
+	// Metadata is what is known of the last run.
+	Metadata *Metadata
+}
+
+// History makes UI messages of a transcript.
+func History(cfg Config, t *Transcript) []Message {
+	groups := Groups(t.SessionID, t.Messages)
+	out := []Message{}
+	for i := range groups {
+		g := &groups[i]
+		if g.User != nil {
+			out = append(out, userMessage(g.User))
+		}
+		last := i == len(groups)-1
+		if len(g.Reply) == 0 || (last && t.Running) {
+			continue
+		}
+		cfg.SessionID, cfg.MessageID, cfg.RunID = t.SessionID, g.ID, g.run()
+		e := NewEncoder(cfg)
+		e.history = true
+		m := Message{Role: string(session.RoleAssistant), Parts: []Part{}}
+		m.applyAll(e.Start())
+		m.applyAll(e.Replay(g.Reply, t.Waits))
+		m.applyAll(e.rest(last && t.Suspended, t.Waits))
+		if last {
+			m.merge(t.Metadata)
+		}
+		out = append(out, m)
+	}
+	return out
+}
+
+func (m *Message) applyAll(chunks []Chunk) {
+	for i := range chunks {
+		m.Apply(&chunks[i])
+	}
+}
+
+// run is the last run that the reply is from.
+func (g *Group) run() string {
+	for _, m := range slices.Backward(g.Reply) {
+		if m.RunID != "" {
+			return m.RunID
+		}
+	}
+	return ""
+}
+
+// rest ends the encoding of what is committed.
+func (e *Encoder) rest(suspended bool, waits []Wait) []Chunk {
+	e.out = nil
+	if suspended {
+		forPerson := map[string]bool{}
+		for i := range waits {
+			forPerson[waits[i].CallID] = waits[i].Open()
+		}
+		e.leaveWaiting(forPerson)
+	} else {
+		e.settleRest()
+		e.seal()
+	}
+	e.closeStep()
+	return e.out
+}
+
+// Replay encodes committed messages of a reply, each part as a whole.
+func (e *Encoder) Replay(messages []session.Message, waits []Wait) []Chunk {
+	e.out = nil
+	results := map[string]*session.Message{}
+	for i := range messages {
+		if m := &messages[i]; m.Role == session.RoleTool && len(m.Parts) > 0 {
+			results[m.Parts[0].CallID] = m
+			if !e.history {
+				e.knowDone(m.Parts[0].CallID)
+			}
+		}
+	}
+	byCall := map[string]*Wait{}
+	for i := range waits {
+		byCall[waits[i].CallID] = &waits[i]
+	}
+	var before *session.Message
+	for i := range messages {
+		m := &messages[i]
+		if m.Role != session.RoleAssistant {
+			continue
+		}
+		if before != nil && before.RunID != m.RunID && !resumed(before, results) {
+			e.seal()
+		}
+		before = m
+		e.startStep(&stream.Chunk{MessageID: m.ID, RunID: m.RunID, Step: m.Step})
+		e.replyParts(m)
+		e.replyResults(m, results, byCall)
+		e.replyNested(m, waits)
+	}
+	return e.out
+}
+
+// resumed reports whether the step of a reply was ended by another run than its
+// own, which therefore suspended in it.
+func resumed(reply *session.Message, results map[string]*session.Message) bool {
+	for _, call := range reply.Calls() {
+		if r := results[call.CallID]; r != nil && r.RunID != reply.RunID {
+			return true
+		}
+	}
+	return false
+}
+
+func (e *Encoder) replyParts(m *session.Message) {
+	for i := range m.Parts {
+		switch p := &m.Parts[i]; {
+		case p.Kind == session.PartText && p.Text != "":
+			e.addText(PartText, p.Text)
+		case p.Kind == session.PartReasoning && p.Text != "":
+			e.addText(PartReasoning, p.Text)
+		case p.Kind == session.PartFile:
+			e.endText()
+			e.emit(Chunk{Type: TypeFile, URL: p.URL, MediaType: p.MediaType})
+		case p.Kind == session.PartToolCall:
+			e.announce(p.CallID, p.Tool, orNull(p.Input))
+		}
+	}
+	e.endText()
+}
+
+func (e *Encoder) replyResults(m *session.Message, results map[string]*session.Message, waits map[string]*Wait) {
+	for _, part := range m.Calls() {
+		k := e.calls[part.CallID]
+		if wait := waits[part.CallID]; wait != nil {
+			e.asked(k, wait)
+		}
+		if r := results[part.CallID]; r != nil {
+			e.endWith(k, &r.Parts[0])
+		}
+	}
+}
+
+// replyNested shows the calls of sub-agents that waited.
+func (e *Encoder) replyNested(m *session.Message, waits []Wait) {
+	made := map[string]bool{}
+	for _, part := range m.Calls() {
+		made[part.CallID] = true
+	}
+	for i := range waits {
+		w := &waits[i]
+		if w.Under == "" || !made[w.Under] || e.calls[w.CallID] != nil {
+			continue
+		}
+		if !e.history && (w.Result != nil || !w.Open()) {
+			e.knowDone(w.CallID)
+		}
+		k := e.nest(w.CallID, w.Tool, orNull(w.Input))
+		e.asked(k, w)
+		switch {
+		case w.Result != nil:
+			e.endWith(k, w.Result)
+		case !w.Open():
+			e.end(k, nil, errLeftOpen)
+		}
+	}
+}
+
+// asked shows that a call was, or is, to be approved.
+func (e *Encoder) asked(k *call, w *Wait) {
+	if w.Kind != session.PendingApproval || (!w.Open() && w.Response == nil) {
+		return
+	}
+	e.requestApproval(k, w.ApprovalID)
+	if r := w.Response; r != nil && r.Kind == session.PendingApproval && (e.history || e.cfg.Version == V7) && e.cfg.Version != V5 {
+		k.answered = true
+		e.emit(Chunk{Type: TypeApprovalResponse, ApprovalID: w.ApprovalID, Approved: &r.Approved, Reason: r.Reason})
+	}
+}
+
+func (e *Encoder) endWith(k *call, p *session.Part) {
+	var result json.RawMessage
+	if p.Error == nil {
+		result = p.ResultJSON()
+	}
+	e.end(k, result, p.Error)
+}

@@ -1,0 +1,173 @@
+package aisdk
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/session"
+)
+
+// The triggers of a request.
+const (
+	TriggerSubmit     = "submit-message"
+	TriggerRegenerate = "regenerate-message"
+)
+
+// Request is what a client posts. Of its messages only the last user message and
+// answers in the last assistant message are of interest: history is the store's.
+type Request struct {
+	ID        string    `json:"id"`
+	Messages  []Message `json:"messages"`
+	Trigger   string    `json:"trigger,omitempty"`
+	MessageID string    `json:"messageId,omitempty"`
+	// Agent is who a new chat is with; the rest are fields of ours, too.
+	Agent string `json:"agent,omitempty"`
+	// AbandonPending goes on without the answers that the session waits for.
+	AbandonPending bool              `json:"abandonPending,omitempty"`
+	Tags           []string          `json:"tags,omitempty"`
+	Metadata       map[string]string `json:"metadata,omitempty"`
+}
+
+// UnmarshalJSON reads a message of which nothing is known but that a client sent
+// it: metadata is the client's own.
+func (m *Message) UnmarshalJSON(data []byte) error {
+	var doc struct {
+		ID    string            `json:"id"`
+		Role  string            `json:"role"`
+		Parts []json.RawMessage `json:"parts"`
+	}
+	if err := json.Unmarshal(data, &doc); err != nil {
+		return err
+	}
+	*m = Message{ID: doc.ID, Role: doc.Role}
+	for i, raw := range doc.Parts {
+		var kind struct {
+			Type string `json:"type"`
+		}
+		if err := json.Unmarshal(raw, &kind); err != nil {
+			return fmt.Errorf("parts[%d]: %w", i, err)
+		}
+		if !readable(kind.Type) {
+			continue
+		}
+		var p Part
+		if err := json.Unmarshal(raw, &p); err != nil {
+			return fmt.Errorf("parts[%d]: %w", i, err)
+		}
+		if name, static := strings.CutPrefix(p.Type, "tool-"); static {
+			p.Type, p.Tool = PartTool, name
+		}
+		m.Parts = append(m.Parts, p)
+	}
+	return nil
+}
+
+// readable reports whether a part of that type may matter.
+func readable(kind string) bool {
+	return kind == PartText || kind == PartFile || kind == PartTool || kind == PartStepStart || strings.HasPrefix(kind, "tool-")
+}
+
+// Check reports a request that cannot be understood.
+func (r *Request) Check() error {
+	if err := session.CheckID(r.ID); err != nil {
+		return session.Invalid("id", "%s", strings.TrimPrefix(err.Error(), "session id "))
+	}
+	switch r.Trigger {
+	case "", TriggerSubmit:
+		if len(r.Messages) == 0 {
+			return session.Invalid("messages", "must not be empty")
+		}
+		switch role := r.last().Role; role {
+		case string(session.RoleUser), string(session.RoleAssistant):
+		default:
+			return session.Invalid("messages", "end in one with the role %.20q, which is neither user nor assistant", role)
+		}
+	case TriggerRegenerate:
+	default:
+		return session.Invalid("trigger", "%.40q is neither %s nor %s", r.Trigger, TriggerSubmit, TriggerRegenerate)
+	}
+	return nil
+}
+
+func (r *Request) last() *Message { return &r.Messages[len(r.Messages)-1] }
+
+// Answers reports whether the request carries answers, and no new message.
+func (r *Request) Answers() bool {
+	return r.Trigger != TriggerRegenerate && r.last().Role == string(session.RoleAssistant)
+}
+
+// Edits reports whether the request replaces an earlier message of the user.
+func (r *Request) Edits() bool {
+	return r.Trigger != TriggerRegenerate && !r.Answers() && r.MessageID != "" && r.MessageID == r.last().ID
+}
+
+// Input is the user's message.
+func (r *Request) Input() (session.Message, error) {
+	in := r.last()
+	m := session.Message{ID: in.ID, Role: session.RoleUser}
+	if in.ID != "" {
+		if err := session.CheckKeyID("message id", in.ID); err != nil {
+			return m, err
+		}
+	}
+	for i := range in.Parts {
+		switch p := &in.Parts[i]; p.Type {
+		case PartText:
+			if p.Text != "" {
+				m.Parts = append(m.Parts, session.Text(p.Text))
+			}
+		case PartFile:
+			m.Parts = append(m.Parts, session.Part{Kind: session.PartFile, URL: p.URL, MediaType: p.MediaType, Filename: p.Filename})
+		}
+	}
+	if len(m.Parts) == 0 {
+		return m, session.Invalid("messages", "end in one without text or files")
+	}
+	err := m.Check()
+	return m, err
+}
+
+// Answered lists the tool parts of the last assistant message that may answer a
+// call: those which a person has dealt with.
+func (r *Request) Answered() []Part {
+	for _, m := range slices.Backward(r.Messages) {
+		if m.Role != string(session.RoleAssistant) {
+			continue
+		}
+		var out []Part
+		for _, p := range m.Parts {
+			if p.Type == PartTool && p.CallID != "" && p.answers() {
+				out = append(out, p)
+			}
+		}
+		return out
+	}
+	return nil
+}
+
+func (p *Part) answers() bool {
+	switch p.State {
+	case StateApprovalResponded:
+		return p.Approval != nil && p.Approval.Approved != nil
+	case StateOutputAvailable, StateOutputError:
+		return true
+	}
+	return false
+}
+
+// Submission is the answer that a tool part is.
+func (p *Part) Submission() helix.Submission {
+	switch {
+	case p.State == StateApprovalResponded && *p.Approval.Approved:
+		return helix.Approve(p.CallID, p.Approval.ID)
+	case p.State == StateApprovalResponded:
+		return helix.Deny(p.CallID, p.Approval.ID, p.Approval.Reason)
+	case p.State == StateOutputError:
+		return helix.ToolError(p.CallID, p.ErrorText)
+	}
+	return helix.ToolResult(p.CallID, json.RawMessage(bytes.TrimSpace(orNull(p.Output))))
+}
