@@ -27,20 +27,28 @@ func newDebian() (*debian, error) {
 	if _, err := exec.LookPath("apt-get"); err != nil {
 		return nil, errors.New("this is not Debian or one of its descendants")
 	}
-	dir := os.Getenv(envCache)
-	if dir == "" && os.Getuid() == 0 {
-		// Where the user that Postgres runs as can read it, unlike root's own cache.
-		dir = "/var/cache/helix-testserver"
-	}
-	if dir == "" {
-		cache, err := os.UserCacheDir()
-		if err != nil {
-			return nil, err
-		}
-		dir = filepath.Join(cache, "helix-testserver")
+	dir, err := cacheDir()
+	if err != nil {
+		return nil, err
 	}
 	// Programs fit the libraries of the release that they were fetched on.
 	return &debian{dir: filepath.Join(dir, release()+"-"+runtime.GOARCH)}, nil
+}
+
+// cacheDir is where everything that was fetched is kept.
+func cacheDir() (string, error) {
+	if dir := os.Getenv(envCache); dir != "" {
+		return dir, nil
+	}
+	if os.Getuid() == 0 {
+		// Where the user that Postgres runs as can read it, unlike root's own cache.
+		return "/var/cache/helix-testserver", nil
+	}
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(dir, "helix-testserver"), nil
 }
 
 // release names this version of the operating system.

@@ -1,4 +1,5 @@
-// Package testserver gives tests real servers: Postgres, PgBouncer, Redis, and a Redis Cluster of three nodes.
+// Package testserver gives tests real servers: Postgres, PgBouncer, Redis, a Redis Cluster of three nodes, and aimock, which
+// answers like the providers of models.
 //
 // [Postgres], [Redis] and [RedisCluster] return the address of a server that all tests of a process share; tests keep apart
 // by schema or by key prefix. The address comes from the environment (HELIX_TEST_POSTGRES, HELIX_TEST_REDIS,
@@ -8,12 +9,15 @@
 //	func TestMain(m *testing.M) { goleak.VerifyTestMain(testserver.Main(m)) }
 //
 // [StartPostgres], [StartPgBouncer] and [StartRedis] start a server for one test, which may kill it, pause it and start it
-// again. [DurablePostgres] and [DurableRedis] start one for a program that is no test.
+// again; so does [StartAIMock]. [DurablePostgres] and [DurableRedis] start one for a program that is no test.
 //
 // Programs are looked for among the installed ones. If there are none they are fetched as Debian packages and unpacked into
 // a cache directory, which needs no root and leaves the system as it was; failing that, all but PgBouncer, which has no
 // image of its own, run in Docker. A test whose server cannot be had fails and says what to install. With
 // HELIX_TEST_SKIP_SERVERS=1 nothing is fetched, and the test is skipped instead.
+//
+// What is written for Node.js comes from npm into the same cache, at the versions of a lock file in the tree; see
+// [NodePackages]. It needs Node.js and npm installed.
 //
 // Servers listen on 127.0.0.1 only, keep their data in a directory of their own, and end with the process that started them,
 // even if it crashes.

@@ -122,7 +122,7 @@ func newServer(ctx context.Context, p *program) (*server, error) {
 			return s, nil
 		}
 		errs = append(errs, err)
-		if !strings.Contains(err.Error(), "Address already in use") { // in the server's log
+		if !strings.Contains(strings.ToLower(err.Error()), "address already in use") { // in the server's log
 			break
 		}
 	}
