@@ -23,24 +23,29 @@ import (
 	"github.com/helixagents/helix/store/sqlite"
 )
 
-// adapters are the models of the providers, and where their recordings are.
+// adapters are the models of the providers, where their recordings are, and where
+// below a server's address their API is. The client may be nil.
 var adapters = []struct {
-	name, testdata string
-	open           func(baseURL, key string) llm.Model
+	name, testdata, path string
+	open                 opener
 }{
-	{"anthropic", "anthropic/testdata", func(baseURL, key string) llm.Model {
-		return anthropic.New(anthropic.Config{Model: llmtest.AskedModel, APIKey: key, BaseURL: baseURL})
+	{"anthropic", "anthropic/testdata", "", func(baseURL, key string, client *http.Client) llm.Model {
+		return anthropic.New(anthropic.Config{Model: llmtest.AskedModel, APIKey: key, BaseURL: baseURL, HTTPClient: client})
 	}},
-	{"gemini", "gemini/testdata", func(baseURL, key string) llm.Model {
-		return gemini.New(gemini.Config{Model: llmtest.AskedModel, APIKey: key, BaseURL: baseURL})
+	{"gemini", "gemini/testdata", "", func(baseURL, key string, client *http.Client) llm.Model {
+		return gemini.New(gemini.Config{Model: llmtest.AskedModel, APIKey: key, BaseURL: baseURL, HTTPClient: client})
 	}},
-	{"openai-responses", "openai/testdata/responses", func(baseURL, key string) llm.Model {
-		return openai.New(openai.Config{Model: llmtest.AskedModel, APIKey: key, BaseURL: baseURL})
+	{"openai-responses", "openai/testdata/responses", "/v1", func(baseURL, key string, client *http.Client) llm.Model {
+		return openai.New(openai.Config{Model: llmtest.AskedModel, APIKey: key, BaseURL: baseURL, HTTPClient: client})
 	}},
-	{"openai-chat", "openai/testdata/chat", func(baseURL, key string) llm.Model {
-		return openai.New(openai.Config{Model: llmtest.AskedModel, APIKey: key, BaseURL: baseURL, API: openai.ChatCompletions})
+	{"openai-chat", "openai/testdata/chat", "/v1", func(baseURL, key string, client *http.Client) llm.Model {
+		return openai.New(openai.Config{
+			Model: llmtest.AskedModel, APIKey: key, BaseURL: baseURL, HTTPClient: client, API: openai.ChatCompletions,
+		})
 	}},
 }
+
+type opener func(baseURL, key string, client *http.Client) llm.Model
 
 // TestKeysStayOut runs an agent whose provider repeats the key in its errors, and
 // looks for it in everything that is left: the log, the error, what was printed of
@@ -55,10 +60,10 @@ func TestKeysStayOut(t *testing.T) {
 	}
 }
 
-func keyStaysOut(t *testing.T, testdata string, open func(baseURL, key string) llm.Model) {
+func keyStaysOut(t *testing.T, testdata string, open opener) {
 	const key = "sk-secret-9876543210fedcba"
 	server := echo(t, testdata, key)
-	agent := &helix.Agent{Name: "tester", Instructions: "You are terse.", Model: open(server.URL, key)}
+	agent := &helix.Agent{Name: "tester", Instructions: "You are terse.", Model: open(server.URL, key, nil)}
 
 	path := filepath.Join(t.TempDir(), "helix.db")
 	db, err := sqlite.Open(path)

@@ -37,7 +37,7 @@ tool __finish__`
 			t.Parallel()
 			dir := filepath.Join("..", filepath.FromSlash(adapter.testdata))
 			server := playing(t, dir, "rate-limited.json", "tools.sse", "stopped-stream.sse", "reasoning.sse", "finish-tool.sse")
-			if got := transcript(t, adapter.open(server.URL, "sk-test")); got != want {
+			if got := transcript(t, adapter.open(server.URL, "sk-test", nil)); got != want {
 				t.Errorf("the transcript is\n%s\nwant\n%s", got, want)
 			}
 		})
