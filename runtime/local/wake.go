@@ -38,7 +38,7 @@ func (r *Runtime) expireSession(ctx context.Context, due session.Due) {
 	if r.known(due.Agent) == nil {
 		return
 	}
-	err := r.handler.Expire(ctx, due)
+	_, err := r.handler.Expire(ctx, due)
 	if err != nil && !errors.Is(err, session.ErrAlreadyRunning) && !errors.Is(err, session.ErrNotFound) {
 		r.sweepFailed(ctx, "expire "+due.ID, err)
 	}
@@ -171,7 +171,8 @@ func (r *Runtime) abortWaiting(ctx context.Context, key session.Key, stop sessio
 		if stop.Reason != "" {
 			why = session.ErrCancelled.WithMessage("%s", stop.Reason)
 		}
-		return r.handler.Fail(ctx, key, why, session.FailureAbandoned)
+		_, err := r.handler.Fail(ctx, key, why, session.FailureAbandoned)
+		return err
 	}
 	x := &executor{r: r, tenant: key.Tenant}
 	_, err = x.start(ctx, engine.OpenRequest{
