@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"crypto/rand"
 	"log/slog"
 	"net/http"
 	"time"
@@ -27,8 +28,8 @@ type exchange struct {
 	executor helix.Executor
 
 	// For the log.
-	sessionID, runID string
-	failure          error
+	requestID, sessionID, runID string
+	failure                     error
 }
 
 // recorder remembers the status that was answered.
@@ -54,6 +55,21 @@ func (w *recorder) Write(b []byte) (int, error) {
 // Unwrap is for [http.ResponseController].
 func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
+// maxRequestID bounds the id that a client may give its request.
+const maxRequestID = 128
+
+// identifyRequest sets what every answer says: the version, and which request it
+// belongs to.
+func (x *exchange) identifyRequest() {
+	x.requestID = x.r.Header.Get(wire.HeaderRequestID)
+	if len(x.requestID) > maxRequestID || session.CheckKeyID("request id", x.requestID) != nil {
+		x.requestID = rand.Text()
+	}
+	header := x.w.Header()
+	header.Set(wire.HeaderVersion, wire.ProtocolVersion)
+	header.Set(wire.HeaderRequestID, x.requestID)
+}
+
 // change is the context of a change: once begun it is not given up when the client
 // goes away.
 func (x *exchange) change() (context.Context, context.CancelFunc) {
@@ -73,16 +89,21 @@ func (x *exchange) json(status int, body any) {
 		}
 		return
 	}
+	x.write(status, wire.ContentJSON, append(raw, '\n'))
+}
+
+// write answers with bytes of a media type.
+func (x *exchange) write(status int, media string, body []byte) {
 	_ = http.NewResponseController(x.w).SetWriteDeadline(time.Now().Add(answerTimeout)) // not every connection can
 	header := x.w.Header()
-	header.Set("Content-Type", wire.ContentJSON)
+	header.Set("Content-Type", media)
 	header.Set("Cache-Control", "no-store")
 	header.Set("X-Content-Type-Options", "nosniff")
 	x.w.WriteHeader(status)
-	_, _ = x.w.Write(append(raw, '\n')) // the client may be gone
+	_, _ = x.w.Write(body) // the client may be gone
 }
 
-// finish logs the request.
+// finish logs and counts the request.
 func (x *exchange) finish() {
 	level := slog.LevelInfo
 	status := x.w.status
@@ -92,7 +113,9 @@ func (x *exchange) finish() {
 	case status >= http.StatusInternalServerError:
 		level = slog.LevelError
 	}
-	attrs := x.attrs("status", status, "duration", time.Since(x.began))
+	took := time.Since(x.began)
+	x.server.metrics.request(knownMethod(x.r.Method), x.routeName(), status, took)
+	attrs := x.attrs("status", status, "duration", took)
 	if x.failure != nil {
 		attrs = append(attrs, "error", x.failure)
 	}
@@ -102,13 +125,25 @@ func (x *exchange) finish() {
 // statusGone is logged for a client that left before it was answered.
 const statusGone = 499
 
+func (x *exchange) routeName() string {
+	if x.route == nil {
+		return "none"
+	}
+	return x.route.path
+}
+
+// knownMethod is the method as a metric has it: clients may invent others.
+func knownMethod(method string) string {
+	switch method {
+	case http.MethodGet, http.MethodPost, http.MethodDelete, http.MethodOptions, http.MethodHead:
+		return method
+	}
+	return "other"
+}
+
 // attrs are what a line of the log says of a request, never its body or token.
 func (x *exchange) attrs(more ...any) []any {
-	name := "none"
-	if x.route != nil {
-		name = x.route.path
-	}
-	attrs := []any{"method", x.r.Method, "route", name}
+	attrs := []any{"method", x.r.Method, "route", x.routeName(), "request", x.requestID}
 	for _, a := range [...]struct{ name, value string }{
 		{"session", x.sessionID}, {"run", x.runID}, {"user", x.who.User}, {"tenant", x.who.Tenant},
 	} {

@@ -29,6 +29,7 @@ type parameter struct {
 	name, about string
 	kind        string // a JSON Schema type
 	required    bool
+	repeated    bool
 }
 
 // answer is a success, with a value of the body's type, or the media type of one
@@ -45,7 +46,7 @@ func (r *route) pattern() string { return r.method + " " + r.path }
 
 // table lists every route.
 func table() []route {
-	return slices.Concat(runRoutes())
+	return slices.Concat(runRoutes(), agentRoutes(), sessionRoutes(), healthRoutes())
 }
 
 // noRoute answers a request that no route takes: with 405 if its path has one.

@@ -35,6 +35,28 @@ func runRoutes() []route {
 			query:   []parameter{{name: "sessionId", kind: "string", required: true, about: "The session."}},
 			answers: ok(wire.Status{}), handle: (*exchange).status,
 		},
+		{
+			method: http.MethodPost, path: "/interrupt", summary: "Stop the session's run softly: it can be resumed.",
+			body: wire.Stop{}, answers: []answer{{status: http.StatusAccepted, body: wire.Stopping{}}},
+			handle: func(x *exchange) error { return x.stop(session.StopInterrupt) },
+		},
+		{
+			method: http.MethodPost, path: "/abort", summary: "End the session's run for good.",
+			body: wire.Stop{}, answers: []answer{{status: http.StatusAccepted, body: wire.Stopping{}}},
+			handle: func(x *exchange) error { return x.stop(session.StopAbort) },
+		},
+		{
+			method: http.MethodPost, path: "/submit-tool-result", summary: "Answer a call that waits for a person.",
+			body: wire.Submit{}, handle: (*exchange).submit,
+			answers: []answer{{status: http.StatusOK, body: wire.Submitted{}}, {status: http.StatusNotFound, body: wire.Submitted{}}},
+		},
+		{
+			method: http.MethodGet, path: "/workspace", summary: "Tell of a session's workspace. This server has none.",
+			query: []parameter{{name: "sessionId", kind: "string", about: "The session."}},
+			handle: func(*exchange) error {
+				return refuse(http.StatusNotFound, wire.CodeNoWorkspace, "no workspace is configured")
+			},
+		},
 	}
 }
 
@@ -146,6 +168,7 @@ func (x *exchange) opened(ctx context.Context, run helix.Run) (*session.State, *
 		return nil, nil, err
 	}
 	x.runID = run.ID()
+	x.server.metrics.started()
 	record, err := x.sessions.Run(ctx, state.ID, run.ID())
 	if err != nil {
 		return nil, nil, err

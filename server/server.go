@@ -16,8 +16,11 @@ import (
 // Server is the handler of all routes. It keeps nothing of its own: any number of
 // servers may work on one store.
 type Server struct {
-	cfg Config
-	mux *http.ServeMux
+	cfg     Config
+	mux     *http.ServeMux
+	cross   *http.CrossOriginProtection
+	limit   *limiter
+	metrics *metrics
 
 	mu      sync.Mutex
 	open    int           // streams
@@ -32,7 +35,14 @@ func New(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	cfg.fill()
-	s := &Server{cfg: cfg, mux: http.NewServeMux(), idle: make(chan struct{}), closing: make(chan struct{})}
+	cross, err := crossOrigin(cfg.CORS)
+	if err != nil {
+		return nil, session.Invalid("CORS", "%v", err)
+	}
+	s := &Server{
+		cfg: cfg, mux: http.NewServeMux(), cross: cross, limit: newLimiter(cfg.RateLimit), metrics: newMetrics(),
+		idle: make(chan struct{}), closing: make(chan struct{}),
+	}
 	for _, r := range table() {
 		s.mux.HandleFunc(r.pattern(), func(_ http.ResponseWriter, q *http.Request) { s.serve(&r, q) })
 	}
@@ -49,7 +59,13 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x.r = r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x))
 	defer x.finish()
 	defer x.recover()
-	x.w.Header().Set(wire.HeaderVersion, wire.ProtocolVersion)
+	x.identifyRequest()
+	if done, err := s.origin(x); err != nil || done {
+		if err != nil {
+			x.fail(err)
+		}
+		return
+	}
 	if _, pattern := s.mux.Handler(x.r); pattern == "" {
 		x.fail(s.noRoute(x))
 		return
@@ -84,6 +100,9 @@ func (s *Server) admit(x *exchange) error {
 		return err
 	}
 	x.who = who
+	if wait, ok := s.limit.take(who); !ok {
+		return refuse(http.StatusTooManyRequests, wire.CodeRateLimited, "too many requests; slow down").retry(wait)
+	}
 	x.sessions = s.cfg.Backend.Sessions().Tenant(who.Tenant)
 	x.streams = s.cfg.Backend.Streams().Tenant(who.Tenant)
 	x.executor = s.cfg.Executor.Tenant(who.Tenant)

@@ -24,8 +24,8 @@ func (x *exchange) status() error {
 	}
 	out := wire.Status{
 		SessionID: state.ID, AgentType: state.Agent, Status: state.Status, Turn: state.Turn, StepCount: state.StepCount,
-		StreamID: state.StreamID, AwaitingClientTool: len(pending) > 0, Pending: list(pending),
-		AwaitingChildren: list(state.AwaitingChildren), Output: state.Output,
+		StreamID: state.StreamID, AwaitingClientTool: len(pending) > 0, Pending: array(pending),
+		AwaitingChildren: array(state.AwaitingChildren), Output: state.Output,
 	}
 	if state.Error != nil {
 		out.Error = asRefusal(state.Error).body(x.server.cfg.Verbose)
@@ -48,8 +48,8 @@ func (x *exchange) status() error {
 	return nil
 }
 
-// list is never null in JSON.
-func list[T any](items []T) []T {
+// array is never null in JSON.
+func array[T any](items []T) []T {
 	if items == nil {
 		return []T{}
 	}

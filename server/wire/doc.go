@@ -17,6 +17,8 @@ const (
 	// HeaderRequestID names the request in the server's log. It is repeated from the
 	// request, or minted.
 	HeaderRequestID = "X-Request-Id"
+	// HeaderAISDK says which version of Vercel's AI SDK reads a chat.
+	HeaderAISDK = "X-Helix-Ai-Sdk"
 	// HeaderLastEventID is what a browser sends when it reads a stream again: the
 	// sequence of the last chunk it saw.
 	HeaderLastEventID = "Last-Event-ID"

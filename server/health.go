@@ -1,0 +1,46 @@
+package server
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/helixagents/helix/server/wire"
+	"github.com/helixagents/helix/session"
+)
+
+func healthRoutes() []route {
+	return []route{
+		{
+			method: http.MethodGet, path: "/healthz", summary: "Tell whether the server lives.",
+			answers: ok(wire.Health{}), open: true,
+			handle: func(x *exchange) error { x.json(http.StatusOK, wire.Health{Status: "ok"}); return nil },
+		},
+		{
+			method: http.MethodGet, path: "/readyz", summary: "Tell whether the server can do its work: 503 if not.",
+			answers: ok(wire.Health{}), open: true, handle: (*exchange).ready,
+		},
+		{
+			method: http.MethodGet, path: "/metrics", summary: "Show metrics in the text format of Prometheus, to operators.",
+			answers: []answer{{status: http.StatusOK, media: mediaMetrics}}, handle: (*exchange).showMetrics,
+		},
+	}
+}
+
+// readyTimeout is how long the store may take to show that it is there.
+const readyTimeout = 2 * time.Second
+
+func (x *exchange) ready() error {
+	ctx, cancel := context.WithTimeout(x.r.Context(), readyTimeout)
+	defer cancel()
+	if err := x.server.cfg.Ready(ctx); err != nil {
+		return session.ErrUnavailable.WithCause(err, "not ready")
+	}
+	select {
+	case <-x.server.closing:
+		return refuse(http.StatusServiceUnavailable, wire.CodeShuttingDown, "the server is shutting down").retry(time.Second)
+	default:
+	}
+	x.json(http.StatusOK, wire.Health{Status: "ready"})
+	return nil
+}

@@ -1,0 +1,78 @@
+package server
+
+import (
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/helixagents/helix/session"
+)
+
+// query reads parameters, and remembers the first that is wrong.
+type query struct {
+	url.Values
+	err error
+}
+
+func (x *exchange) query() *query { return &query{Values: x.r.URL.Query()} }
+
+func (q *query) refuse(name, format string, args ...any) {
+	if q.err == nil {
+		q.err = session.Invalid(name, format, args...)
+	}
+}
+
+func (q *query) flag(name string) bool {
+	text := q.Get(name)
+	if text == "" {
+		return false
+	}
+	value, err := strconv.ParseBool(text)
+	if err != nil {
+		q.refuse(name, "%.40q is neither true nor false", text)
+	}
+	return value
+}
+
+// number reads a whole number from least to most; most of 0 is no limit.
+func (q *query) number(name string, least, most int) int {
+	text := q.Get(name)
+	if text == "" {
+		return 0
+	}
+	value, err := strconv.Atoi(text)
+	switch {
+	case err != nil:
+		q.refuse(name, "%.40q is not a number", text)
+	case value < least || (most > 0 && value > most):
+		q.refuse(name, "%d is out of range", value)
+	}
+	return value
+}
+
+func (q *query) time(name string) time.Time {
+	text := q.Get(name)
+	if text == "" {
+		return time.Time{}
+	}
+	value, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		q.refuse(name, "%.40q is not a time such as 2006-01-02T15:04:05Z", text)
+	}
+	return value
+}
+
+// page reads what every listing takes.
+func (q *query) page() session.PageRequest {
+	return session.PageRequest{
+		Limit: q.number("limit", 1, session.MaxPageSize), Cursor: q.Get("cursor"), Offset: q.number("offset", 0, 0), Total: q.flag("total"),
+	}
+}
+
+// paging are the parameters of every listing.
+var paging = []parameter{
+	{name: "limit", kind: "integer", about: "How many items, at most 200. Defaults to 50."},
+	{name: "cursor", kind: "string", about: "The next of the page before."},
+	{name: "offset", kind: "integer", about: "How many items to skip, without a cursor."},
+	{name: "total", kind: "boolean", about: "Count all items, which costs what it counts."},
+}

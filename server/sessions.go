@@ -1,0 +1,293 @@
+package server
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/server/wire"
+	"github.com/helixagents/helix/session"
+)
+
+func sessionRoutes() []route {
+	return []route{
+		{
+			method: http.MethodGet, path: "/sessions", summary: "List sessions, newest first.",
+			query: append([]parameter{
+				{name: "user", kind: "string", about: "Whose they are."},
+				{name: "agent", kind: "string", about: "Their agent."},
+				{name: "status", kind: "string", repeated: true, about: "One of these statuses."},
+				{name: "tag", kind: "string", repeated: true, about: "All of these tags."},
+				{name: "metadata.{name}", kind: "string", about: "A metadata entry of this value."},
+				{name: "parent", kind: "string", about: "Sub-agents' sessions of this one."},
+				{name: "roots", kind: "boolean", about: "Leave out sub-agents' sessions."},
+				{name: "createdAfter", kind: "string", about: "A time."},
+				{name: "createdBefore", kind: "string", about: "A time."},
+			}, paging...),
+			answers: ok(wire.Sessions{}), handle: (*exchange).list,
+		},
+		{
+			method: http.MethodGet, path: "/sessions/{id}", summary: "Read a session's document.",
+			answers: ok(session.State{}), handle: (*exchange).read,
+		},
+		{
+			method: http.MethodGet, path: "/sessions/{id}/messages", summary: "Read a session's messages, oldest first.",
+			query: paging, answers: ok(wire.MessagePage{}),
+			handle: func(x *exchange) error { return listed(x, x.sessions.Messages) },
+		},
+		{
+			method: http.MethodGet, path: "/sessions/{id}/runs", summary: "Read a session's runs, oldest first.",
+			query: paging, answers: ok(wire.RunPage{}),
+			handle: func(x *exchange) error { return listed(x, x.sessions.Runs) },
+		},
+		{
+			method: http.MethodGet, path: "/sessions/{id}/checkpoints", summary: "Read a session's checkpoints, newest first.",
+			query: paging, answers: ok(wire.CheckpointPage{}),
+			handle: func(x *exchange) error { return listed(x, x.sessions.Checkpoints) },
+		},
+		{
+			method: http.MethodGet, path: "/sessions/{id}/pending", summary: "List the calls that wait for people, of every depth.",
+			answers: ok(wire.PendingCalls{}), handle: (*exchange).pending,
+		},
+		{
+			method: http.MethodGet, path: "/sessions/{id}/snapshot", summary: "Read a session as it was at its latest checkpoint.",
+			answers: ok(wire.Snapshot{}), handle: (*exchange).snapshot,
+		},
+		{
+			method: http.MethodPost, path: "/sessions/{id}/branch", summary: "Copy a session, and begin a turn on the copy.",
+			body: wire.Branch{}, answers: ok(wire.Branched{}), handle: (*exchange).branch,
+		},
+		{
+			method: http.MethodPost, path: "/sessions/{id}/retry", summary: "Run a failed turn again from its last good checkpoint.",
+			body: wire.Retry{}, answers: ok(wire.Started{}), handle: (*exchange).retry,
+		},
+		{
+			method: http.MethodPost, path: "/sessions/{id}/pause", summary: "Hold a session: nothing runs it until it is resumed.",
+			body: wire.Pause{}, answers: ok(wire.Paused{}), handle: (*exchange).pause,
+		},
+		{
+			method: http.MethodDelete, path: "/sessions/{id}", summary: "Delete a session with those of its sub-agents.",
+			answers: ok(wire.Deleted{}), handle: (*exchange).remove,
+		},
+	}
+}
+
+// list lists the sessions that the identity may see.
+func (x *exchange) list() error {
+	q := x.query()
+	request := session.Query{
+		UserID: q.Get("user"), Agent: q.Get("agent"), Tags: q.Values["tag"], ParentID: q.Get("parent"), RootsOnly: q.flag("roots"),
+		CreatedAfter: q.time("createdAfter"), CreatedBefore: q.time("createdBefore"), PageRequest: q.page(),
+	}
+	for _, status := range q.Values["status"] {
+		if !session.Status(status).Valid() {
+			q.refuse("status", "%.40q is none of %v", status, session.Statuses())
+		}
+		request.Statuses = append(request.Statuses, session.Status(status))
+	}
+	for name, values := range q.Values {
+		if key, ok := strings.CutPrefix(name, "metadata."); ok && key != "" {
+			if request.Metadata == nil {
+				request.Metadata = map[string]string{}
+			}
+			request.Metadata[key] = values[0]
+		} else if !slices.ContainsFunc(x.route.query, func(p parameter) bool { return p.name == name }) {
+			q.refuse(name, "is not a filter") // one that did nothing would show too much
+		}
+	}
+	if q.err != nil {
+		return q.err
+	}
+	if !x.who.Operator {
+		if request.UserID != "" && request.UserID != x.who.User {
+			x.json(http.StatusOK, wire.Sessions{Items: []session.Summary{}, Limit: request.Size()})
+			return nil
+		}
+		request.UserID = x.who.User
+	}
+	page, err := x.sessions.List(x.r.Context(), request)
+	if err != nil {
+		return err
+	}
+	page.Items = array(page.Items)
+	x.json(http.StatusOK, page)
+	return nil
+}
+
+// named is the session that the path names.
+func (x *exchange) named(ctx context.Context) (*session.State, error) {
+	return x.session(ctx, "id", x.r.PathValue("id"))
+}
+
+func (x *exchange) read() error {
+	state, err := x.named(x.r.Context())
+	if err != nil {
+		return err
+	}
+	x.json(http.StatusOK, state)
+	return nil
+}
+
+// listed answers with a page of what belongs to a session.
+func listed[T any](x *exchange, read func(context.Context, string, session.PageRequest) (session.Page[T], error)) error {
+	q := x.query()
+	request := q.page()
+	if q.err != nil {
+		return q.err
+	}
+	state, err := x.named(x.r.Context())
+	if err != nil {
+		return err
+	}
+	page, err := read(x.r.Context(), state.ID, request)
+	if err != nil {
+		return x.hide(state.ID, err)
+	}
+	page.Items = array(page.Items)
+	x.json(http.StatusOK, page)
+	return nil
+}
+
+func (x *exchange) pending() error {
+	state, err := x.named(x.r.Context())
+	if err != nil {
+		return err
+	}
+	pending, err := x.executor.Waiting(x.r.Context(), state.ID)
+	if err != nil {
+		return x.hide(state.ID, err)
+	}
+	x.json(http.StatusOK, wire.PendingCalls{Items: array(pending)})
+	return nil
+}
+
+func (x *exchange) branch() error {
+	var in wire.Branch
+	if err := x.decode(&in); err != nil {
+		return err
+	}
+	if in.CheckpointID != "" && in.MessageIndex != nil {
+		return session.Invalid("messageIndex", "is given, and so is checkpointId: choose one")
+	}
+	ctx, cancel := x.change()
+	defer cancel()
+	from, err := x.named(ctx)
+	if err != nil {
+		return err
+	}
+	byDefault(&in.SessionID, session.NewID())
+	if len(in.Message) == 0 {
+		return x.copy(ctx, from, &in)
+	}
+	agent, err := x.server.agentOf(from)
+	if err != nil {
+		return err
+	}
+	run, err := x.execute(ctx, agent, helix.Input{
+		SessionID: in.SessionID, Messages: in.Message, User: x.who.user(), RequestID: in.RequestID,
+		Branch: &helix.Branch{From: from.ID, Checkpoint: in.CheckpointID, MessageIndex: in.MessageIndex},
+	})
+	if err != nil {
+		return err
+	}
+	state, record, err := x.opened(ctx, run)
+	if err != nil {
+		return err
+	}
+	x.json(http.StatusOK, wire.Branched{
+		SessionID: state.ID, StreamID: state.StreamID, RunID: record.ID, StartSequence: record.StartSequence,
+	})
+	return nil
+}
+
+// copy makes a branch without beginning a turn on it.
+func (x *exchange) copy(ctx context.Context, from *session.State, in *wire.Branch) error {
+	if in.RequestID != "" {
+		return session.Invalid("requestId", "is that of a turn, and the branch begins none; it needs a message")
+	}
+	if _, err := x.sessionIfAny(ctx, "sessionId", in.SessionID); err != nil {
+		return err
+	}
+	state, err := x.sessions.Clone(ctx, &session.Clone{
+		From: from.ID, CheckpointID: in.CheckpointID, MessageCount: in.MessageIndex,
+		To: session.State{
+			Tenant: x.who.Tenant, ID: in.SessionID, Agent: from.Agent, StreamID: in.SessionID, Status: session.Active, UserID: x.who.User,
+		},
+	})
+	if err != nil {
+		return err
+	}
+	x.json(http.StatusOK, wire.Branched{SessionID: state.ID, StreamID: state.StreamID})
+	return nil
+}
+
+func (x *exchange) retry() error {
+	var in wire.Retry
+	if err := x.decode(&in); err != nil {
+		return err
+	}
+	ctx, cancel := x.change()
+	defer cancel()
+	state, err := x.named(ctx)
+	if err != nil {
+		return err
+	}
+	agent, err := x.server.agentOf(state)
+	if err != nil {
+		return err
+	}
+	run, err := x.executor.Retry(ctx, agent, state.ID, helix.RetryOptions{RequestID: in.RequestID})
+	if err != nil {
+		return x.hide(state.ID, err)
+	}
+	return x.started(ctx, run)
+}
+
+// maxReason bounds why a session is held.
+const maxReason = 1 << 10
+
+func (x *exchange) pause() error {
+	var in wire.Pause
+	if err := x.decode(&in); err != nil {
+		return err
+	}
+	if len(in.Reason) > maxReason {
+		return session.ErrTooLarge.WithMessage("reason has %d bytes, at most %d are allowed", len(in.Reason), maxReason)
+	}
+	ctx, cancel := x.change()
+	defer cancel()
+	state, err := x.named(ctx)
+	if err != nil {
+		return err
+	}
+	done, err := x.sessions.SetStatus(ctx, state.ID, session.StatusChange{
+		Expect: []session.Status{state.Status}, To: session.Paused,
+		Interrupt: &session.InterruptContext{RunID: state.CurrentRunID, Reason: in.Reason, Step: state.StepCount, At: time.Now()},
+	})
+	if err != nil {
+		return x.hide(state.ID, err)
+	}
+	if !done.OK {
+		return session.ErrStale.WithMessage("session %s is %s meanwhile", state.ID, done.Status)
+	}
+	x.json(http.StatusOK, wire.Paused{SessionID: state.ID, Status: session.Paused, Was: state.Status})
+	return nil
+}
+
+func (x *exchange) remove() error {
+	ctx, cancel := x.change()
+	defer cancel()
+	state, err := x.named(ctx)
+	if err != nil {
+		return err
+	}
+	gone, err := x.sessions.Delete(ctx, state.ID)
+	if err != nil {
+		return x.hide(state.ID, err)
+	}
+	x.json(http.StatusOK, wire.Deleted{Sessions: array(gone)})
+	return nil
+}

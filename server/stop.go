@@ -1,0 +1,68 @@
+package server
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/helixagents/helix/server/wire"
+	"github.com/helixagents/helix/session"
+)
+
+func (x *exchange) stop(kind session.StopKind) error {
+	var in wire.Stop
+	if err := x.decode(&in); err != nil {
+		return err
+	}
+	ctx, cancel := x.change()
+	defer cancel()
+	state, err := x.session(ctx, "sessionId", in.SessionID)
+	if err != nil {
+		return err
+	}
+	out, err := x.stopRun(ctx, state, kind, in.RunID, in.Reason)
+	if err != nil {
+		return err
+	}
+	x.json(http.StatusAccepted, out)
+	return nil
+}
+
+// stopRun requests a stop of the session's current run, which must be runID if that
+// is set.
+func (x *exchange) stopRun(ctx context.Context, state *session.State, kind session.StopKind, runID, reason string) (*wire.Stopping, error) {
+	run, err := x.current(ctx, state.ID)
+	switch {
+	case err != nil:
+		return nil, err
+	case run == nil:
+		return nil, session.ErrStale.WithMessage("session %s has never run", state.ID)
+	case runID != "" && run.ID != runID:
+		return nil, session.ErrStale.WithMessage("run %s is not the session's current one, which is %s", runID, run.ID)
+	}
+	x.runID = run.ID
+	if runID != "" && run.Status == session.RunRunning {
+		err = x.stopExactly(ctx, state.ID, kind, runID, reason)
+	} else if kind == session.StopAbort {
+		err = x.executor.Abort(ctx, state.ID, reason)
+	} else {
+		err = x.executor.Interrupt(ctx, state.ID, reason)
+	}
+	if err != nil {
+		return nil, x.hide(state.ID, err)
+	}
+	return &wire.Stopping{SessionID: state.ID, RunID: run.ID, Stop: kind}, nil
+}
+
+// stopExactly stops a run and none that follows it.
+func (x *exchange) stopExactly(ctx context.Context, id string, kind session.StopKind, runID, reason string) error {
+	run, err := x.executor.Attach(ctx, id)
+	switch {
+	case err != nil:
+		return err
+	case run.ID() != runID:
+		return session.ErrStale.WithMessage("run %s has ended", runID)
+	case kind == session.StopAbort:
+		return run.Abort(ctx, reason)
+	}
+	return run.Interrupt(ctx, reason)
+}

@@ -1,0 +1,116 @@
+package server
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/server/wire"
+	"github.com/helixagents/helix/session"
+)
+
+func (x *exchange) submit() error {
+	var in wire.Submit
+	if err := x.decode(&in); err != nil {
+		return err
+	}
+	submission, err := submissionOf(&in)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := x.change()
+	defer cancel()
+	state, err := x.session(ctx, "sessionId", in.SessionID)
+	if err != nil {
+		return err
+	}
+	done, err := x.answer(ctx, state, submission, in.Resume)
+	if err != nil {
+		return err
+	}
+	status := http.StatusOK
+	if done.Outcome == helix.SubmitUnknownCall {
+		status = http.StatusNotFound
+		done.Message, done.Code = "no call "+in.ToolCallID+" is known to the session", wire.CodeUnknownCall
+	}
+	x.json(status, done)
+	return nil
+}
+
+// submissionOf is the answer that a request holds.
+func submissionOf(in *wire.Submit) (helix.Submission, error) {
+	var s helix.Submission
+	given := 0
+	if in.Result != nil {
+		given++
+		s = helix.ToolResult(in.ToolCallID, in.Result)
+	}
+	if in.Error != "" {
+		given++
+		s = helix.ToolError(in.ToolCallID, in.Error)
+	}
+	if a := in.Approval; a != nil {
+		given++
+		if a.Approved {
+			s = helix.Approve(in.ToolCallID, a.ApprovalID)
+			s.Reason = a.Reason
+		} else {
+			s = helix.Deny(in.ToolCallID, a.ApprovalID, a.Reason)
+		}
+	}
+	switch {
+	case in.ToolCallID == "":
+		return s, session.Invalid("toolCallId", "must not be empty")
+	case given != 1:
+		return s, session.Invalid("result", "is one of three, result, error and approval, of which exactly one is needed")
+	case in.Approval != nil && in.Approval.ApprovalID == "":
+		return s, session.Invalid("approval.approvalId", "must not be empty")
+	}
+	if in.Seen != nil {
+		s = s.Seen(in.Seen.ToolName, in.Seen.Input)
+	}
+	return s, nil
+}
+
+// answer submits an answer for the identity and, if asked to, goes on with it.
+func (x *exchange) answer(ctx context.Context, state *session.State, s helix.Submission, resume bool) (*wire.Submitted, error) {
+	done, err := x.executor.Submit(ctx, state.ID, s.By(x.who.user()))
+	if err != nil {
+		return nil, x.hide(state.ID, err)
+	}
+	x.server.metrics.submitted(done.Outcome)
+	out := &wire.Submitted{
+		Outcome: done.Outcome, Continuation: string(done.Continuation), SessionID: done.SessionID, RootSessionID: done.RootID,
+	}
+	byDefault(&out.SessionID, state.ID)
+	byDefault(&out.RootSessionID, state.ID)
+	if resume && done.Continuation == helix.CallerResumes {
+		out.RunID = x.goOn(ctx, out.RootSessionID)
+	}
+	return out, nil
+}
+
+// goOn resumes a conversation. The answer is recorded whether that succeeds or not:
+// somebody else may have been first, and other answers may be missing.
+func (x *exchange) goOn(ctx context.Context, id string) (runID string) {
+	state, err := x.session(ctx, "sessionId", id)
+	if err != nil {
+		return x.notResumed(ctx, id, err)
+	}
+	agent, err := x.server.agentOf(state)
+	if err != nil {
+		return x.notResumed(ctx, id, err)
+	}
+	run, err := x.executor.Resume(ctx, agent, id, helix.ResumeOptions{})
+	if err != nil {
+		return x.notResumed(ctx, id, err)
+	}
+	x.runID = run.ID()
+	x.server.metrics.started()
+	return run.ID()
+}
+
+func (x *exchange) notResumed(ctx context.Context, id string, err error) string {
+	x.server.cfg.Logger.InfoContext(ctx, "answer recorded, session not resumed", x.attrs("root", id, "error", err)...)
+	return ""
+}
