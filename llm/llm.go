@@ -77,7 +77,8 @@ type Settings struct {
 	Seed             *int64
 	// Headers are sent with the request, where the provider's wire has any.
 	Headers map[string]string
-	// ProviderOptions is passed to the adapter as it is.
+	// ProviderOptions is passed to the adapter as it is. The adapters of this module
+	// merge it into the request as a JSON merge patch; tools are added to the agent's.
 	ProviderOptions json.RawMessage
 	Cache           Cache
 	// StrictOutput asks for constrained decoding of the final output.

@@ -25,7 +25,8 @@ type Config struct {
 	// BaseURL is where the API is, without the /v1. Defaults to the environment
 	// variable ANTHROPIC_BASE_URL, and without it to Anthropic's own address.
 	BaseURL string
-	// HTTPClient makes the requests. Defaults to [http.DefaultClient].
+	// HTTPClient makes the requests. Defaults to [http.DefaultClient]. Redirections are
+	// not followed.
 	HTTPClient *http.Client
 	// Headers are sent with every request, for gateways. A request's own come on top.
 	Headers map[string]string
@@ -57,15 +58,12 @@ func New(cfg Config) *Model {
 	if cfg.BaseURL == "" {
 		cfg.BaseURL = defaultBaseURL
 	}
-	if cfg.HTTPClient == nil {
-		cfg.HTTPClient = http.DefaultClient
-	}
 	if cfg.MaxOutputTokens == 0 {
 		cfg.MaxOutputTokens = outputLimit(cfg.Model)
 	}
 	options := []option.RequestOption{
 		option.WithBaseURL(cfg.BaseURL),
-		option.WithHTTPClient(cfg.HTTPClient),
+		option.WithHTTPClient(provider.Client(cfg.HTTPClient)),
 		option.WithMaxRetries(0),      // the engine retries: it takes back what was shown
 		option.WithoutOpenTelemetry(), // traces are the application's choice, made with hooks
 	}

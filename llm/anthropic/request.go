@@ -39,11 +39,14 @@ func (m *Model) params(request *llm.Request) (sdk.MessageNewParams, []option.Req
 	if request.Settings.Cache.Prefix || request.Settings.Cache.LatestTurn {
 		anchor(&out, mark)
 	}
-	var options []option.RequestOption
+	options, err := extra.apply(&out)
+	if err != nil {
+		return sdk.MessageNewParams{}, nil, err
+	}
 	for header, value := range request.Settings.Headers {
 		options = append(options, option.WithHeader(header, value))
 	}
-	return out, append(options, extra.request...), nil
+	return out, options, nil
 }
 
 func system(texts []string) []sdk.TextBlockParam {
@@ -116,7 +119,8 @@ func toolChoice(request *llm.Request) (out sdk.ToolChoiceUnionParam) {
 
 // extras are what the provider options come to.
 type extras struct {
-	request  []option.RequestOption
+	betas    []string
+	options  []provider.Option
 	thinking bool
 }
 
@@ -129,12 +133,8 @@ func readOptions(request *llm.Request) (extras, error) {
 	for _, o := range options {
 		switch o.Name {
 		case "betas":
-			var betas []string
-			if err := json.Unmarshal(o.Value, &betas); err != nil {
+			if err := json.Unmarshal(o.Value, &out.betas); err != nil {
 				return out, provider.BadOption(o.Name, err)
-			}
-			for _, beta := range betas {
-				out.request = append(out.request, option.WithHeaderAdd("anthropic-beta", beta))
 			}
 			continue
 		case "thinking":
@@ -142,7 +142,27 @@ func readOptions(request *llm.Request) (extras, error) {
 				out.thinking, o.Value = false, json.RawMessage(`{"type":"disabled"}`)
 			}
 		}
-		out.request = append(out.request, option.WithJSONSet(escape(o.Name), o.Value))
+		out.options = append(out.options, o)
+	}
+	return out, nil
+}
+
+// apply is how the options are merged into a request.
+func (e *extras) apply(params *sdk.MessageNewParams) ([]option.RequestOption, error) {
+	var out []option.RequestOption
+	for _, beta := range e.betas {
+		out = append(out, option.WithHeaderAdd("anthropic-beta", beta))
+	}
+	merged, err := provider.Merge(name, params, e.options)
+	if err != nil {
+		return nil, err
+	}
+	for _, o := range merged {
+		if o.Value == nil {
+			out = append(out, option.WithJSONDel(escape(o.Name)))
+		} else {
+			out = append(out, option.WithJSONSet(escape(o.Name), o.Value))
+		}
 	}
 	return out, nil
 }

@@ -197,7 +197,7 @@ func TestFailures(t *testing.T) {
 			session.Error{Code: session.CodeOverloaded, Retryable: true},
 			0,
 		},
-		"a redirection": {302, ``, session.Error{Code: session.CodeProvider}, 0},
+		"a redirection": {302, ``, session.Error{Code: session.CodeBadRequest}, 0},
 		"bare, within a stream": {
 			200, events(parts(`{"text":"Hel"}`, "")) + "{\n  \"error\": {\n    \"code\": 500,\n    \"status\": \"INTERNAL\"\n  }\n}\n",
 			session.Error{Code: session.CodeProviderDown, Retryable: true},

@@ -1,14 +1,10 @@
 package gemini
 
 import (
-	"bytes"
-	"encoding/json"
-
 	"google.golang.org/genai"
 
 	"github.com/helixagents/helix/llm"
 	"github.com/helixagents/helix/llm/internal/provider"
-	"github.com/helixagents/helix/session"
 )
 
 // body makes a request of the API. Equal requests give equal bytes, and a longer
@@ -34,9 +30,15 @@ func (m *Model) body(request *llm.Request) (map[string]any, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, o := range options {
-		if err := merge(out, o.Name, o.Value); err != nil {
-			return nil, err
+	merged, err := provider.Merge(name, out, options)
+	if err != nil {
+		return nil, err
+	}
+	for _, o := range merged {
+		if o.Value == nil {
+			delete(out, o.Name)
+		} else {
+			out[o.Name] = o.Value
 		}
 	}
 	return out, nil
@@ -96,36 +98,4 @@ func set[T any](out map[string]any, name string, value *T) {
 	if value != nil {
 		out[name] = *value
 	}
-}
-
-// merge puts an option into an object of the request: objects are merged, tools
-// come on top of the agent's own, and everything else takes the place of what was
-// there.
-func merge(into map[string]any, member string, option json.RawMessage) error {
-	dec := json.NewDecoder(bytes.NewReader(option))
-	dec.UseNumber()
-	var value any
-	if err := dec.Decode(&value); err != nil {
-		return llm.Error(session.CodeBadRequest, false, "gemini: the option %s: %v", member, err)
-	}
-	mergeValue(into, member, value)
-	return nil
-}
-
-func mergeValue(into map[string]any, member string, value any) {
-	switch v := value.(type) {
-	case map[string]any:
-		if object, ok := into[member].(map[string]any); ok {
-			for name, each := range v {
-				mergeValue(object, name, each)
-			}
-			return
-		}
-	case []any:
-		if list, ok := into[member].([]any); ok && member == "tools" {
-			into[member] = append(list, v...)
-			return
-		}
-	}
-	into[member] = value
 }

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"maps"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -94,6 +96,7 @@ func failureCases() []testCase {
 		cases,
 		testCase{"failure/unreachable", nil, unreachable},
 		testCase{"failure/once", nil, asksOnce},
+		testCase{"failure/redirect", nil, redirected},
 	)
 }
 
@@ -131,6 +134,25 @@ func unreachable(t testing.TB, p *Provider) {
 	w := newWire(t, p)
 	w.server.Close()
 	checkFailure(t, p, w.ask(t), &failure{code: session.CodeProviderDown, retryable: true})
+}
+
+// redirected wants a redirection not to be followed: the key is for one address, and
+// so is what is said to the model.
+func redirected(t testing.TB, p *Provider) {
+	var asked atomic.Int64
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))
+	defer elsewhere.Close()
+	w := newWire(t, p)
+	for _, status := range []int{http.StatusMovedPermanently, http.StatusFound, http.StatusTemporaryRedirect, http.StatusPermanentRedirect} {
+		for _, to := range []string{elsewhere.URL, w.server.URL} {
+			w.answer(func(rw http.ResponseWriter, r *http.Request) { http.Redirect(rw, r, to+r.URL.Path, status) })
+			before := len(w.requests)
+			checkFailure(t, p, w.ask(t), &failure{code: session.CodeBadRequest, status: status})
+			if n := len(w.requests) - before; n != 1 || asked.Load() != 0 {
+				t.Errorf("status %d was followed: %d requests here, %d elsewhere", status, n, asked.Load())
+			}
+		}
+	}
 }
 
 // asksOnce wants retries left to the engine, which knows what was shown of an

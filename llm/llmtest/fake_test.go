@@ -58,7 +58,11 @@ func (f *fake) Generate(ctx context.Context, request *llm.Request, emit func(llm
 			r.Header.Set(name, value)
 		}
 	}
-	answer, err := http.DefaultClient.Do(r)
+	client := provider.Client(nil)
+	if f.bug == "follows redirections" {
+		client = http.DefaultClient
+	}
+	answer, err := client.Do(r)
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
@@ -137,18 +141,18 @@ func (f *fake) read(body io.Reader, reply *provider.Reply, secrets provider.Secr
 type fakeRequest struct {
 	Messages     []json.RawMessage
 	Instructions string
-	Tools        []llm.Tool
+	Tools        []llm.Tool `json:"tools"`
 	Choice       llm.ToolChoice
 	Settings     llm.Settings
-	Options      json.RawMessage
 	Cache        llm.Cache
 }
 
 func (f *fake) encode(request *llm.Request) ([]byte, error) {
 	out := fakeRequest{
 		Instructions: request.Instructions, Tools: append([]llm.Tool(nil), request.Tools...),
-		Choice: request.ToolChoice, Settings: request.Settings, Options: request.Settings.ProviderOptions, Cache: request.Settings.Cache,
+		Choice: request.ToolChoice, Settings: request.Settings, Cache: request.Settings.Cache,
 	}
+	out.Settings.ProviderOptions = nil
 	if out.Instructions != "" && f.bug == "tells the time" {
 		out.Instructions += time.Now().String()
 	}
@@ -191,7 +195,37 @@ func (f *fake) encode(request *llm.Request) ([]byte, error) {
 	if f.bug == "numbers messages" {
 		out.Messages = append([]json.RawMessage{fmt.Appendf(nil, `{"v":1,"role":"user","parts":[],"step":%d}`, len(out.Messages))}, out.Messages...)
 	}
-	return json.Marshal(out)
+	return f.merge(&out, request.Settings.ProviderOptions)
+}
+
+func (f *fake) merge(request *fakeRequest, raw json.RawMessage) ([]byte, error) {
+	options, err := provider.Options("fake", raw)
+	if err != nil {
+		return nil, err
+	}
+	merged, err := provider.Merge("fake", request, options)
+	if err != nil {
+		return nil, err
+	}
+	if f.bug == "replaces members" {
+		merged = options
+	}
+	body, err := json.Marshal(request)
+	if err != nil {
+		return nil, err
+	}
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(body, &members); err != nil {
+		return nil, err
+	}
+	for _, o := range merged {
+		if o.Value == nil {
+			delete(members, o.Name)
+		} else {
+			members[o.Name] = o.Value
+		}
+	}
+	return json.Marshal(members)
 }
 
 func decodeFake(_ string, header http.Header, body []byte) (Sent, error) {
@@ -207,10 +241,8 @@ func decodeFake(_ string, header http.Header, body []byte) (Sent, error) {
 		Settings: in.Settings, Transcript: in.Messages, Fixed: []byte(in.Instructions), CachedPrefix: in.Cache.Prefix, CacheTTL: in.Cache.TTL,
 	}
 	sent.Settings.Headers, sent.Settings.ProviderOptions, sent.Settings.Cache = nil, nil, llm.Cache{}
-	if len(in.Options) > 0 {
-		if err := json.Unmarshal(in.Options, &sent.Options); err != nil {
-			return Sent{}, err
-		}
+	if err := json.Unmarshal(body, &sent.Options); err != nil {
+		return Sent{}, err
 	}
 	var messages []session.Message
 	if err := json.Unmarshal(in.Messages, &messages); err != nil {
@@ -308,18 +340,20 @@ func TestFake(t *testing.T) {
 func TestPlantedBugsAreFound(t *testing.T) {
 	t.Parallel()
 	for bug, cases := range map[string][]string{
-		"shouts":              {"failure/auth", "failure/error-mid-stream"},
-		"deaf":                {"cancel/mid-stream", "cancel/before-answer"},
-		"drops headers":       {"together", "request/headers-and-options"},
-		"ignores Retry-After": {"failure/rate-limited"},
-		"skips garbage":       {"failure/garbage"},
-		"loses pieces":        {"reply/text", "byte-by-byte/text"},
-		"mixes calls":         {"reply/tools", "slow/tools"},
-		"takes any end":       {"failure/stopped-stream", "cut/text", "cut/tools"},
-		"tells the time":      {"request/prefix-is-stable", "request/rich"},
-		"changes messages":    {"model"},
-		"trusts ids":          {"request/foreign-transcript"},
-		"numbers messages":    {"request/prefix-is-stable"},
+		"shouts":               {"failure/auth", "failure/error-mid-stream"},
+		"deaf":                 {"cancel/mid-stream", "cancel/before-answer"},
+		"drops headers":        {"together", "request/headers-and-options"},
+		"replaces members":     {"request/options-are-merged"},
+		"follows redirections": {"failure/redirect"},
+		"ignores Retry-After":  {"failure/rate-limited"},
+		"skips garbage":        {"failure/garbage"},
+		"loses pieces":         {"reply/text", "byte-by-byte/text"},
+		"mixes calls":          {"reply/tools", "slow/tools"},
+		"takes any end":        {"failure/stopped-stream", "cut/text", "cut/tools"},
+		"tells the time":       {"request/prefix-is-stable", "request/rich"},
+		"changes messages":     {"model"},
+		"trusts ids":           {"request/foreign-transcript"},
+		"numbers messages":     {"request/prefix-is-stable"},
 	} {
 		for _, name := range cases {
 			t.Run(strings.ReplaceAll(bug, " ", "-")+"/"+name, func(t *testing.T) {

@@ -31,6 +31,7 @@ func requestCases() []testCase {
 		{"request/settings", nil, requestSettings},
 		{"request/defaults", nil, requestDefaults},
 		{"request/headers-and-options", nil, requestExtras},
+		{"request/options-are-merged", nil, optionsAreMerged},
 		{"request/cache", nil, requestCache},
 		{"request/foreign-transcript", nil, requestForeign},
 		{"request/prefix-is-stable", nil, prefixIsStable},
@@ -313,6 +314,47 @@ func requestExtras(t testing.TB, p *Provider) {
 		if !sameJSON(sent.Options[name], value) {
 			t.Errorf("option %s was sent as %s, want %s", name, sent.Options[name], value)
 		}
+	}
+}
+
+// optionsAreMerged wants options to be a merge patch of the request: what is within
+// an object of the request leaves the rest of it alone, null takes a member away, and
+// tools come on top of the agent's.
+func optionsAreMerged(t testing.TB, p *Provider) {
+	if p.Options == nil {
+		t.Skipf("%s has no options", p.Name)
+	}
+	request := plainRequest()
+	if p.Can(ToolNamed) { // which most providers send as an object
+		request.ToolChoice = llm.ToolChoice{Mode: llm.ToolNamed, Name: "weather"}
+	}
+	plain := p.send(t, request).Options
+	want := map[string]json.RawMessage{"x_new": json.RawMessage(`{"a":1,"deep":{"b":[null]}}`)}
+	options := map[string]json.RawMessage{"x_new": json.RawMessage(`{"a":1,"gone":null,"deep":{"b":[null],"gone":null}}`)}
+	for name, value := range plain {
+		var object map[string]json.RawMessage
+		if json.Unmarshal(value, &object) == nil && object != nil {
+			object["x_new"] = json.RawMessage("true")
+			want[name], options[name] = json.RawMessage(encode(t, object)), json.RawMessage(`{"x_new":true}`)
+		}
+	}
+	var tools []json.RawMessage
+	if err := json.Unmarshal(plain["tools"], &tools); err != nil {
+		t.Fatalf("the tools are not a list in the member tools: %v", err)
+	}
+	tool := json.RawMessage(`{"x_new":{}}`)
+	want["tools"] = json.RawMessage(encode(t, append(tools, tool)))
+	options["tools"] = json.RawMessage(encode(t, []json.RawMessage{tool}))
+	request.Settings.ProviderOptions = json.RawMessage(encode(t, options))
+	got := p.send(t, request).Options
+	for name, value := range want {
+		if !sameJSON(got[name], value) {
+			t.Errorf("with the option %s: %s the request has %s, want %s", name, options[name], got[name], value)
+		}
+	}
+	request.Settings.ProviderOptions = json.RawMessage(`{"tools":null}`)
+	if left, ok := p.send(t, request).Options["tools"]; ok {
+		t.Errorf("null left the tools in the request: %s", left)
 	}
 }
 

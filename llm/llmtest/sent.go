@@ -22,7 +22,8 @@ type Sent struct {
 	ToolChoice llm.ToolChoice
 	// Settings has the settings that were sent, without headers, options and cache.
 	Settings llm.Settings
-	// Options are the provider options that were found.
+	// Options are the provider options that were found, and all else that is in the
+	// request's object, by the names on the wire.
 	Options map[string]json.RawMessage
 	// CachedPrefix says that a cache mark covers instructions and tools.
 	CachedPrefix bool

@@ -41,7 +41,8 @@ type Config struct {
 	Project      string
 	// API is how the model is asked. Defaults to [Responses].
 	API API
-	// HTTPClient makes the requests. Defaults to [http.DefaultClient].
+	// HTTPClient makes the requests. Defaults to [http.DefaultClient]. Redirections are
+	// not followed.
 	HTTPClient *http.Client
 	// Headers are sent with every request, for gateways. A request's own come on top.
 	Headers map[string]string
@@ -74,12 +75,9 @@ func New(cfg Config) *Model {
 	if cfg.API == "" {
 		cfg.API = Responses
 	}
-	if cfg.HTTPClient == nil {
-		cfg.HTTPClient = http.DefaultClient
-	}
 	options := []option.RequestOption{
 		option.WithBaseURL(cfg.BaseURL),
-		option.WithHTTPClient(cfg.HTTPClient),
+		option.WithHTTPClient(provider.Client(cfg.HTTPClient)),
 		option.WithMaxRetries(0), // the engine retries: it takes back what was shown
 	}
 	if cfg.APIKey != "" {
@@ -142,7 +140,11 @@ func (m *Model) Generate(ctx context.Context, request *llm.Request, emit func(ll
 	} else {
 		x.path, x.params, x.reader = "responses", m.responseParams(request, &extra), newResponseReader(reply, x.secrets)
 	}
-	err = x.run(ctx, extra.request)
+	options, err := extra.apply(x.params)
+	if err != nil {
+		return nil, err
+	}
+	err = x.run(ctx, options)
 	switch {
 	case x.reader.complete():
 		return reply.Response()

@@ -249,6 +249,9 @@ func decodeChat(path string, header http.Header, raw []byte) (llmtest.Sent, erro
 		FrequencyPenalty *float64 `json:"frequency_penalty"`
 		Stop             []string `json:"stop"`
 		Seed             *int64   `json:"seed"`
+		StreamOptions    struct {
+			IncludeUsage bool `json:"include_usage"`
+		} `json:"stream_options"`
 	}
 	sent, err := in.sent(header, raw)
 	if err != nil {
@@ -257,7 +260,7 @@ func decodeChat(path string, header http.Header, raw []byte) (llmtest.Sent, erro
 	if err := json.Unmarshal(raw, &in); err != nil {
 		return sent, err
 	}
-	sent.Stream = sent.Stream && path == "/chat/completions" && string(sent.Options["stream_options"]) == `{"include_usage":true}`
+	sent.Stream = sent.Stream && path == "/chat/completions" && in.StreamOptions.IncludeUsage
 	s := &sent.Settings
 	s.MaxOutputTokens, s.StopSequences, s.Seed = in.MaxTokens, in.Stop, in.Seed
 	s.PresencePenalty, s.FrequencyPenalty = in.PresencePenalty, in.FrequencyPenalty

@@ -1,9 +1,6 @@
 package openai
 
 import (
-	"encoding/json"
-	"maps"
-	"slices"
 	"strings"
 
 	"github.com/openai/openai-go/v3/option"
@@ -15,41 +12,39 @@ import (
 
 // extras are what headers and provider options come to.
 type extras struct {
-	request []option.RequestOption
+	headers []option.RequestOption
+	options []provider.Option
 	reasons bool // reasoning is asked for
 }
 
 func readOptions(request *llm.Request) (extras, error) {
 	var out extras
 	for header, value := range request.Settings.Headers {
-		out.request = append(out.request, option.WithHeader(header, value))
+		out.headers = append(out.headers, option.WithHeader(header, value))
 	}
-	options, err := provider.Options(name, request.Settings.ProviderOptions)
-	if err != nil {
-		return out, err
+	var err error
+	out.options, err = provider.Options(name, request.Settings.ProviderOptions)
+	for _, o := range out.options {
+		out.reasons = out.reasons || o.Name == "reasoning" && string(o.Value) != "null"
 	}
-	for _, o := range options {
-		out.reasons = out.reasons || o.Name == "reasoning"
-		out.merge(step(o.Name), o.Value)
-	}
-	return out, nil
+	return out, err
 }
 
-// merge puts a value into the body: objects member by member, so that an option
-// within one leaves the rest of it alone. Null takes a member away, for servers that
-// refuse it.
-func (e *extras) merge(path string, value json.RawMessage) {
-	var members map[string]json.RawMessage
-	switch {
-	case string(value) == "null":
-		e.request = append(e.request, option.WithJSONDel(path))
-	case json.Unmarshal(value, &members) == nil && len(members) > 0:
-		for _, member := range slices.Sorted(maps.Keys(members)) {
-			e.merge(path+"."+step(member), members[member])
-		}
-	default:
-		e.request = append(e.request, option.WithJSONSet(path, value))
+// apply is how the options are merged into a request.
+func (e *extras) apply(params any) ([]option.RequestOption, error) {
+	merged, err := provider.Merge(name, params, e.options)
+	if err != nil {
+		return nil, err
 	}
+	out := e.headers
+	for _, o := range merged {
+		if o.Value == nil {
+			out = append(out, option.WithJSONDel(step(o.Name)))
+		} else {
+			out = append(out, option.WithJSONSet(step(o.Name), o.Value))
+		}
+	}
+	return out, nil
 }
 
 // step is a member's name as a step of a path. A number would be taken for that of

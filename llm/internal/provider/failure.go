@@ -68,6 +68,9 @@ func (f *Failure) text() string {
 	if message == "" {
 		message = plain(f.Body)
 	}
+	if message == "" && f.Status >= 300 && f.Status < 400 {
+		message = "a redirection, which is not followed"
+	}
 	if message == "" {
 		message = http.StatusText(f.Status)
 	}
@@ -153,7 +156,7 @@ func classOf(status int, words string) (code session.Code, retryable bool) {
 		return session.CodeOverloaded, true
 	case status >= 500:
 		return session.CodeProviderDown, true
-	case status >= 400:
+	case status >= 300: // a redirection: what is asked is not there
 		return session.CodeBadRequest, false
 	}
 	return session.CodeProvider, false
@@ -179,6 +182,9 @@ func containsAny(text string, of ...string) bool {
 // Broken classifies an error that is not an answer: a connection that could not
 // be made or broke, or events that could not be read.
 func Broken(provider string, err error, secrets Secrets) *session.Error {
+	if r, ok := errors.AsType[*redirectError](err); ok {
+		return (&Failure{Provider: provider, Status: r.status}).Error(secrets)
+	}
 	text := secrets.Redact(Clip(err.Error(), maxMessage))
 	if isDecoding(err) {
 		return llm.Error(session.CodeMalformed, true, "%s sent what cannot be read: %s", provider, text)

@@ -49,7 +49,7 @@ func TestFailuresAreClassified(t *testing.T) {
 		{provider.Failure{Code: "invalid_prompt"}, session.CodeBadRequest, false},
 		{provider.Failure{Code: "bio_policy"}, session.CodeContentFilter, false},
 		{provider.Failure{Type: "something_new"}, session.CodeProvider, true},
-		{provider.Failure{Status: 302}, session.CodeProvider, false},
+		{provider.Failure{Status: 302}, session.CodeBadRequest, false},
 	} {
 		e := c.failure.Error(nil)
 		if e.Code != c.code || e.Retryable != c.retryable || e.StatusCode != c.failure.Status {
@@ -289,5 +289,36 @@ func TestDataURLs(t *testing.T) {
 	}
 	if text, err := provider.TextOf("data:text/plain;base64,YSBi"); err != nil || text != "a b" {
 		t.Errorf("got %q, %v", text, err)
+	}
+}
+
+// TestOptionsAreAMergePatch has the examples of RFC 7396, as members of a request, and
+// wants members to keep their order.
+func TestOptionsAreAMergePatch(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ target, patch, want string }{
+		{`{"a":"b"}`, `{"a":"c"}`, `{"a":"c"}`},
+		{`{"a":"b"}`, `{"b":"c"}`, `{"a":"b","b":"c"}`},
+		{`{"a":"b"}`, `{"a":null}`, `{}`},
+		{`{"a":"b","b":"c"}`, `{"a":null}`, `{"b":"c"}`},
+		{`{"a":["b"]}`, `{"a":"c"}`, `{"a":"c"}`},
+		{`{"a":"c"}`, `{"a":["b"]}`, `{"a":["b"]}`},
+		{`{"a":{"b":"c"}}`, `{"a":{"b":"d","c":null}}`, `{"a":{"b":"d"}}`},
+		{`{"a":[{"b":"c"}]}`, `{"a":[1]}`, `{"a":[1]}`},
+		{`["a","b"]`, `["c","d"]`, `["c","d"]`},
+		{`{"a":"b"}`, `["c"]`, `["c"]`},
+		{`{"a":"foo"}`, `null`, ``},
+		{`{"a":"foo"}`, `"bar"`, `"bar"`},
+		{`{"e":null}`, `{"a":1}`, `{"e":null,"a":1}`},
+		{`[1,2]`, `{"a":"b","c":null}`, `{"a":"b"}`},
+		{`{}`, `{"a":{"bb":{"ccc":null}}}`, `{"a":{"bb":{}}}`},
+		{`{"z":1,"a":2,"m":3}`, `{"m":{"\"<é":4},"a":12345678901234567890}`, `{"z":1,"a":12345678901234567890,"m":{"\"<é":4}}`},
+		{`{"a":{"b":1}}`, `{"a":{}}`, `{"a":{"b":1}}`},
+	} {
+		options := []provider.Option{{Name: "m", Value: json.RawMessage(c.patch)}}
+		merged, err := provider.Merge("test", map[string]json.RawMessage{"m": json.RawMessage(c.target), "n": json.RawMessage("1")}, options)
+		if err != nil || len(merged) != 1 || merged[0].Name != "m" || string(merged[0].Value) != c.want {
+			t.Errorf("%s with %s gives %s, %v, want %s", c.target, c.patch, merged, err, c.want)
+		}
 	}
 }
