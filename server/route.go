@@ -46,7 +46,7 @@ func (r *route) pattern() string { return r.method + " " + r.path }
 
 // table lists every route.
 func table() []route {
-	return slices.Concat(runRoutes(), agentRoutes(), sessionRoutes(), healthRoutes())
+	return slices.Concat(runRoutes(), agentRoutes(), sessionRoutes(), healthRoutes(), openAPIRoutes())
 }
 
 // noRoute answers a request that no route takes: with 405 if its path has one.

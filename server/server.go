@@ -21,6 +21,7 @@ type Server struct {
 	cross   *http.CrossOriginProtection
 	limit   *limiter
 	metrics *metrics
+	openAPI []byte
 
 	mu      sync.Mutex
 	open    int           // streams
@@ -43,7 +44,11 @@ func New(cfg Config) (*Server, error) {
 		cfg: cfg, mux: http.NewServeMux(), cross: cross, limit: newLimiter(cfg.RateLimit), metrics: newMetrics(),
 		idle: make(chan struct{}), closing: make(chan struct{}),
 	}
-	for _, r := range table() {
+	routes := table()
+	if s.openAPI, err = describeAPI(routes); err != nil {
+		return nil, session.ErrInternal.WithCause(err, "the API cannot be described")
+	}
+	for _, r := range routes {
 		s.mux.HandleFunc(r.pattern(), func(_ http.ResponseWriter, q *http.Request) { s.serve(&r, q) })
 	}
 	return s, nil

@@ -1,0 +1,268 @@
+package server_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/helixagents/helix/server/wire"
+	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store"
+)
+
+// dump writes down everything that a tenant has, but for leases, which their
+// holders renew.
+func dump(t testing.TB, db store.Backend, tenant string) string {
+	t.Helper()
+	ctx := t.Context()
+	sessions, streams := db.Sessions().Tenant(tenant), db.Streams().Tenant(tenant)
+	var b strings.Builder
+	note := func(what string, value any, err error) {
+		if err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		raw, err := session.Encode(value)
+		if err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		fmt.Fprintf(&b, "%s %s\n", what, raw)
+	}
+	for _, id := range tenantSessions(t, db, tenant) {
+		state, err := sessions.Load(ctx, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		state.Lease = session.Lease{}
+		note("session", state, nil)
+		messages, err := sessions.AllMessages(ctx, id)
+		note("messages", messages, err)
+		runs, err := sessions.Runs(ctx, id, session.PageRequest{Limit: session.MaxPageSize})
+		note("runs", runs, err)
+		checkpoints, err := sessions.Checkpoints(ctx, id, session.PageRequest{Limit: session.MaxPageSize})
+		note("checkpoints", checkpoints, err)
+		pending, err := sessions.PendingCalls(ctx, id, true)
+		note("pending", pending, err)
+		children, err := sessions.Children(ctx, id)
+		note("children", children, err)
+		inbox, err := sessions.Inbox(ctx, id)
+		note("inbox", inbox, err)
+		stop, err := sessions.StopRequest(ctx, id, state.CurrentRunID)
+		note("stop", stop, err)
+		if state.StreamID == id {
+			info, err := streams.Info(ctx, id)
+			note("stream", info, err)
+			chunks, err := streams.Chunks(ctx, id, 0, 10_000)
+			note("chunks", chunks, err)
+		}
+	}
+	return b.String()
+}
+
+func tenantSessions(t testing.TB, db store.Backend, tenant string) []string {
+	t.Helper()
+	page, err := db.Sessions().Tenant(tenant).List(context.WithoutCancel(t.Context()), session.Query{
+		PageRequest: session.PageRequest{Limit: session.MaxPageSize},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if page.HasMore {
+		t.Fatal("too many sessions to compare")
+	}
+	var ids []string
+	for _, s := range page.Items {
+		ids = append(ids, s.ID)
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// No route reads or changes what is another user's, of the same tenant or of
+// another. That it is there does not show.
+func TestUsersAndTenants(t *testing.T) {
+	t.Parallel()
+	onBackends(t, func(t *testing.T, db store.Backend) {
+		alice := staffed(t, db, nil)
+		f := alice.fill("a/")
+		before := dump(t, db, "north")
+		all := operations(alice)
+		// Last, for where the id is free it makes a session.
+		start := slices.IndexFunc(all, func(o operation) bool { return o.id == "post-start" })
+		all = append(slices.Delete(slices.Clone(all), start, start+1), all[start])
+		for _, token := range []string{"bob-token", "bob-south-token", "alice-south-token"} {
+			intruder := alice.as(token)
+			for _, o := range all {
+				for _, id := range f.sessions() {
+					intrude(t, intruder, o, f, id)
+				}
+			}
+			intruder.sneak(f)
+		}
+		after := dump(t, db, "north")
+		was, is := ownRows(before, f), ownRows(after, f)
+		if len(was) != len(is) {
+			t.Fatalf("alice had %d rows and has %d", len(was), len(is))
+		}
+		for i := range was {
+			if was[i] != is[i] {
+				t.Errorf("alice's data has changed from\n%s\nto\n%s", was[i], is[i])
+			}
+		}
+		for _, tenant := range []string{"north", "south"} {
+			for _, id := range tenantSessions(t, db, tenant) {
+				state, err := db.Sessions().Tenant(tenant).Load(t.Context(), id)
+				if err != nil {
+					t.Fatal(err)
+				}
+				own := slices.Contains(f.sessions(), id) && tenant == "north"
+				if own != (state.UserID == "alice" && tenant == "north") {
+					t.Errorf("session %s of %s belongs to %q", id, tenant, state.UserID)
+				}
+			}
+		}
+		// Alice herself, and an operator of her tenant, reach all of it.
+		for _, token := range []string{"alice-token", "operator-token"} {
+			for _, id := range f.sessions() {
+				call[wire.Status](alice.as(token), http.StatusOK, http.MethodGet, "/status?sessionId="+id, nil)
+			}
+		}
+	})
+}
+
+// ownRows leaves out the lines of a dump that are about other users' sessions.
+func ownRows(dump string, f *files) []string {
+	var out []string
+	own := false
+	for line := range strings.Lines(dump) {
+		if strings.HasPrefix(line, "session ") {
+			own = slices.ContainsFunc(f.sessions(), func(id string) bool { return strings.Contains(line, `"sessionId":"`+id+`",`) })
+		}
+		if own {
+			out = append(out, line)
+		}
+	}
+	return out
+}
+
+// intrude makes an operation's request on a session of somebody else's.
+func intrude(t *testing.T, s *service, o operation, f *files, id string) {
+	t.Helper()
+	e := aimed(examples(t, o, f), id)
+	status, raw := s.try(o.method, e.on(o), e.body)
+	if strings.Contains(raw, secret) || (!strings.Contains(raw, id) && slices.ContainsFunc(f.sessions(), func(other string) bool {
+		return strings.Contains(raw, `"`+other+`"`)
+	})) {
+		t.Errorf("%s %s tells %s what is somebody else's: %s", o.method, e.on(o), s.token, raw)
+	}
+	addressed := strings.Contains(e.on(o), url.PathEscape(id)) || strings.Contains(e.on(o), id) || (e.body != nil && e.body["sessionId"] == id)
+	if o.id == "get-workspace" {
+		return
+	}
+	if !addressed {
+		if status == http.StatusNotFound {
+			t.Errorf("%s %s is not about a session, and still 404", o.method, e.on(o))
+		}
+		return
+	}
+	if o.id == "post-start" && !strings.HasPrefix(s.token, "bob-token") {
+		// In another tenant the id is free, or somebody else's there.
+		if status != http.StatusOK && status != http.StatusNotFound {
+			t.Errorf("%s %s in another tenant is %d: %s", o.method, e.on(o), status, raw)
+		}
+		return
+	}
+	if status != http.StatusNotFound {
+		t.Errorf("%s %s is %d for %s, not 404: %s", o.method, e.on(o), status, s.token, raw)
+		return
+	}
+	if o.id == "post-start" {
+		return
+	}
+	// The same as if it were not there.
+	missing := aimed(examples(t, o, f), "no/such")
+	if _, other := s.try(o.method, missing.on(o), missing.body); strings.ReplaceAll(other, "no/such", id) != raw {
+		t.Errorf("%s %s is answered with %s, but what is not there with %s", o.method, e.on(o), raw, other)
+	}
+}
+
+// aimed is an example about another session.
+func aimed(e example, id string) example {
+	if e.target != "" {
+		e.target = id
+	}
+	if e.body != nil {
+		e.body = maps.Clone(e.body)
+		if _, ok := e.body["sessionId"]; ok && e.target == "" {
+			e.body["sessionId"] = id
+		}
+	}
+	if before, after, ok := strings.Cut(e.query, "sessionId="); ok {
+		_, rest, more := strings.Cut(after, "&")
+		e.query = before + "sessionId=" + id
+		if more {
+			e.query += "&" + rest
+		}
+	}
+	return e
+}
+
+// try makes a request, whatever it is answered with.
+func (s *service) try(method, path string, body map[string]any) (int, string) {
+	s.t.Helper()
+	var sent any
+	if body != nil {
+		sent = body
+	}
+	answer := s.request(method, path, sent)
+	defer answer.Body.Close()
+	raw, err := io.ReadAll(answer.Body)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return answer.StatusCode, string(raw)
+}
+
+// sneak tries ways around the front: things of somebody else's named in requests on
+// sessions of one's own.
+func (s *service) sneak(f *files) {
+	s.t.Helper()
+	own := s.fill("own-" + s.token + "/")
+	hidden := func(status int, raw, what string) {
+		s.t.Helper()
+		if status != http.StatusNotFound && status != http.StatusBadRequest {
+			s.t.Errorf("%s is %d for %s: %s", what, status, s.token, raw)
+		}
+	}
+	status, raw := s.try(http.MethodPost, "/submit-tool-result", map[string]any{
+		"sessionId": own.waiting, "toolCallId": f.call, "approval": map[string]any{"approvalId": f.approval, "approved": true},
+	})
+	hidden(status, raw, "an answer to somebody else's call")
+	status, raw = s.try(http.MethodPost, "/resume", map[string]any{"sessionId": own.paused, "checkpointId": f.checkpoint})
+	hidden(status, raw, "a resume from somebody else's checkpoint")
+	status, raw = s.try(http.MethodPost, "/sessions/"+url.PathEscape(own.done)+"/branch", map[string]any{
+		"checkpointId": f.checkpoint, "message": "hello",
+	})
+	hidden(status, raw, "a branch from somebody else's checkpoint")
+	status, raw = s.try(http.MethodGet, "/sse?sessionId="+own.done+"&run="+f.run, nil)
+	hidden(status, raw, "the stream of somebody else's run")
+	if s.token == "bob-token" {
+		for _, body := range []map[string]any{{"sessionId": f.done}, {"sessionId": f.done, "message": "hello"}} {
+			status, raw = s.try(http.MethodPost, "/sessions/"+url.PathEscape(own.done)+"/branch", body)
+			hidden(status, raw, "a branch over somebody else's session")
+		}
+	}
+	for _, query := range []string{"?user=alice", "?parent=" + f.waiting, "?metadata.topic=" + secret, "?tag=" + secret, ""} {
+		page := call[wire.Sessions](s, http.StatusOK, http.MethodGet, "/sessions"+query, nil)
+		for _, item := range page.Items {
+			if slices.Contains(f.sessions(), item.ID) && item.Tenant == "north" {
+				s.t.Errorf("GET /sessions%s lists %s for %s", query, item.ID, s.token)
+			}
+		}
+	}
+}
