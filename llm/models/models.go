@@ -98,7 +98,7 @@ func Providers() []string {
 func Open(reference string) (llm.Model, error) {
 	var all []llm.Model
 	for one := range strings.SplitSeq(reference, ",") {
-		m, err := open(strings.TrimSpace(one))
+		m, err := open(strings.TrimSpace(one), "")
 		if err != nil {
 			return nil, err
 		}
@@ -110,15 +110,41 @@ func Open(reference string) (llm.Model, error) {
 	return router.New(all[0], all[1:]...), nil
 }
 
-func open(reference string) (llm.Model, error) {
+// OpenWithKey is Open for one model whose key is not in the environment; with no key
+// it is Open.
+func OpenWithKey(reference, key string) (llm.Model, error) { return open(reference, key) }
+
+// Check reports what is wrong with a reference, whether or not its key is there.
+func Check(reference string) error {
+	_, err := parse(reference)
+	return err
+}
+
+// suggested are models for those who name none, by provider.
+var suggested = []struct{ provider, model string }{
+	{"anthropic", "claude-sonnet-4-5"}, {"openai", "gpt-5"}, {"gemini", "gemini-2.5-flash"},
+}
+
+// Suggest gives the reference of a model of the first provider whose key is in the
+// environment: Anthropic, OpenAI, Gemini. It reports false where there is none.
+func Suggest() (string, bool) {
+	for _, s := range suggested {
+		i := slices.IndexFunc(providers, func(p provider) bool { return p.name == s.provider })
+		if slices.ContainsFunc(providers[i].keys, func(name string) bool { return os.Getenv(name) != "" }) {
+			return s.provider + "/" + s.model, true
+		}
+	}
+	return "", false
+}
+
+func open(reference, key string) (llm.Model, error) {
 	ref, err := parse(reference)
 	if err != nil {
 		return nil, err
 	}
-	key := ""
 	if ref.baseURL != "" {
 		// Without a key the adapters would look for the provider's.
-		key = cmp.Or(os.Getenv(ServerKey), "none")
+		key = cmp.Or(key, os.Getenv(ServerKey), "none")
 	}
 	m := ref.provider.open(ref.model, ref.baseURL, key)
 	if err := m.Check(); err != nil {

@@ -187,3 +187,53 @@ func TestFallback(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+func TestAKeyOfOnesOwn(t *testing.T) {
+	clearEnv(t)
+	s := serve(t)
+	t.Setenv("OPENAI_API_KEY", "the environment's")
+	t.Setenv("OPENAI_BASE_URL", s.URL+"/v1")
+	t.Setenv(models.ServerKey, "the server's")
+	for _, reference := range []string{"openai-chat/m", "openai-chat/m@" + s.URL + "/v1"} {
+		m, err := models.OpenWithKey(reference, "mine")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = m.Generate(t.Context(), &llm.Request{Messages: []session.Message{session.UserText("Hello?")}}, func(llm.Delta) {})
+		if seen := s.take(); err != nil || len(seen) != 1 || seen[0] != "/v1/chat/completions mine" {
+			t.Errorf("%s: %v; asked %q", reference, err, seen)
+		}
+	}
+}
+
+func TestSuggest(t *testing.T) {
+	clearEnv(t)
+	if reference, ok := models.Suggest(); ok {
+		t.Errorf("without a key: %s", reference)
+	}
+	for name, want := range map[string]string{
+		"GOOGLE_API_KEY": "gemini/", "GEMINI_API_KEY": "gemini/", "OPENAI_API_KEY": "openai/", "ANTHROPIC_API_KEY": "anthropic/",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv(name, "key")
+			reference, ok := models.Suggest()
+			if !ok || !strings.HasPrefix(reference, want) {
+				t.Errorf("%s, %t", reference, ok)
+			}
+			if _, err := models.Open(reference); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// Check needs no key.
+func TestCheck(t *testing.T) {
+	clearEnv(t)
+	if err := models.Check("openai/gpt-5"); err != nil {
+		t.Error(err)
+	}
+	if err := models.Check("gpt-5"); !errors.Is(err, session.ErrInvalid) {
+		t.Error(err)
+	}
+}
