@@ -3,7 +3,6 @@ package scripted
 import (
 	"context"
 	"encoding/json"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -21,6 +20,7 @@ const (
 	DemoRecall    = "recall"    // {}
 	DemoForget    = "forget"    // {}
 	DemoChoose    = "choose"    // {"question": "…", "options": ["…", "…"]}
+	DemoOrder     = "order"     // {"note": "…"}
 )
 
 // DemoConfig configures [Demo].
@@ -30,8 +30,21 @@ type DemoConfig struct {
 }
 
 // Demo is a model for trying Helix without an API key. It understands a few
-// words, calls the demo tools for them, and says what it is otherwise. What it
+// words, calls the agent's tools for them, and says what it is otherwise. What it
 // answers depends on the request alone.
+//
+//	Tell me a story.                           a longer text, to see it stream
+//	What time is it?                           clock
+//	What is 6 * 7?                             calculate; both, and several, at once
+//	Remember that the compass points north.    remember
+//	What do you remember?                      recall
+//	Forget everything.                         forget
+//	Choose between tea and coffee.             choose
+//	Order ten pencils.                         order
+//	Ask the buyer to order ten pencils.        the sub-agent or companion called buyer
+//
+// An agent with an output finishes with a value that fits the schema, made of the
+// user's words.
 func Demo(config DemoConfig) llm.Model { return demo{config} }
 
 type demo struct{ config DemoConfig }
@@ -48,89 +61,27 @@ func (d demo) Generate(ctx context.Context, request *llm.Request, emit func(llm.
 
 // answer decides what to say to the end of the transcript.
 func answer(request *llm.Request) Step {
-	if results := latestResults(request.Messages); len(results) > 0 {
+	offers := offersOf(request)
+	words := lastWords(request.Messages)
+	results := latestResults(request.Messages)
+	finish, finishes := offers.tools[session.FinishTool]
+	if len(results) > 0 && !finishes {
 		return Text(report(request.Messages, results))
 	}
-	words := lastWords(request.Messages)
-	offered := func(tool string) bool {
-		return request.ToolChoice.Mode != llm.ToolNone &&
-			slices.ContainsFunc(request.Tools, func(t llm.Tool) bool { return t.Name == tool })
-	}
-	var parts []Part
-	for _, call := range wanted(words) {
-		if offered(call.content.Tool) {
-			parts = append(parts, call)
+	if len(results) == 0 {
+		if calls := offers.calls(words); len(calls) > 0 {
+			return Reply(append([]Part{Say("Let me see. ")}, calls...)...)
 		}
 	}
-	if len(parts) > 0 {
-		return Reply(append([]Part{Say("Let me see. ")}, parts...)...)
+	switch {
+	case finishes:
+		return Finish(fitting(finish.Schema, words))
+	case asksStory.MatchString(words):
+		return Text(story)
+	case greeting.MatchString(words):
+		return Text("Hello! " + offers.introduction())
 	}
-	if greeting.MatchString(words) {
-		return Text("Hello! " + introduction(offered))
-	}
-	return Text("I did not understand that. " + introduction(offered))
-}
-
-var (
-	greeting   = regexp.MustCompile(`(?i)\b(hello|hi|hey|good (morning|afternoon|evening))\b`)
-	asksTime   = regexp.MustCompile(`(?i)\b(time|clock|date|today|what day)\b`)
-	takesNote  = regexp.MustCompile(`(?is)^\s*(?:please\s+)?(?:remember|note)\b(?:\s+that\b)?[\s:,]*(.+)`)
-	forgets    = regexp.MustCompile(`(?i)\bforget\b`)
-	chooses    = regexp.MustCompile(`(?is)\b(?:choose|decide)\b(?:\s+between\b)?\s+(.+?)\s+(?:or|and)\s+(.+?)[\s.?!]*$`)
-	commas     = regexp.MustCompile(`\s*,\s*`)
-	asksNotes  = regexp.MustCompile(`(?i)\b(recall|notes|remember|told)\b`)
-	expression = regexp.MustCompile(`[-(\s]*\d[\d\s.()*/%^+-]*`)
-	operation  = regexp.MustCompile(`[\d)]\s*[-+*/%^]\s*[-(\s]*\d`)
-)
-
-// wanted lists the calls that the user's words ask for.
-func wanted(words string) []Part {
-	if note := takesNote.FindStringSubmatch(words); note != nil {
-		return []Part{Calling(DemoRemember, map[string]string{"note": strings.TrimSpace(note[1])})}
-	}
-	if forgets.MatchString(words) {
-		return []Part{Calling(DemoForget, nil)}
-	}
-	if choice := chooses.FindStringSubmatch(words); choice != nil {
-		options := append(commas.Split(choice[1], -1), choice[2])
-		return []Part{Calling(DemoChoose, map[string]any{"question": "Which one?", "options": options})}
-	}
-	if asksNotes.MatchString(words) {
-		return []Part{Calling(DemoRecall, nil)}
-	}
-	var calls []Part
-	if asksTime.MatchString(words) {
-		calls = append(calls, Calling(DemoClock, nil))
-	}
-	for _, found := range expression.FindAllString(words, -1) {
-		if operation.MatchString(found) {
-			found = strings.TrimRight(strings.TrimSpace(found), ". ")
-			calls = append(calls, Calling(DemoCalculate, map[string]string{"expression": found}))
-		}
-	}
-	return calls
-}
-
-// introduction says what this is and what may be tried with the agent's tools.
-func introduction(offered func(string) bool) string {
-	var tries []string
-	for _, try := range []struct{ tool, words string }{
-		{DemoClock, `"What time is it?"`},
-		{DemoCalculate, `"What is 6 * 7?"`},
-		{DemoChoose, `"Choose between tea and coffee."`},
-		{DemoRemember, `"Remember that the compass points north."`},
-		{DemoForget, `"Forget everything."`},
-		{DemoRecall, `"What do you remember?"`},
-	} {
-		if offered(try.tool) {
-			tries = append(tries, try.words)
-		}
-	}
-	text := "I am a scripted demo, not a language model: I know a few words, and the tools I call for them are real."
-	if len(tries) > 0 {
-		text += " Try " + strings.Join(tries, ", ") + "."
-	}
-	return text
+	return Text("I did not understand that. " + offers.introduction())
 }
 
 // lastWords is the latest visible text of the user.
@@ -162,12 +113,18 @@ func report(messages []session.Message, results []session.Part) string {
 		switch {
 		case result.Error != nil:
 			lines = append(lines, result.Tool+" did not work: "+result.Error.Message)
+		case strings.HasPrefix(result.Tool, subAgentPrefix):
+			lines = append(lines, "The "+strings.TrimPrefix(result.Tool, subAgentPrefix)+" says: "+shown)
+		case result.Tool == spawnTool:
+			lines = append(lines, companionSaid(result, shown))
 		case result.Tool == DemoClock:
 			lines = append(lines, "It is "+shown+".")
 		case result.Tool == DemoCalculate:
 			lines = append(lines, asked(messages, result.CallID)+" = "+shown)
 		case result.Tool == DemoRemember:
 			lines = append(lines, "I will remember that.")
+		case result.Tool == DemoOrder:
+			lines = append(lines, "It is ordered.")
 		case result.Tool == DemoForget:
 			lines = append(lines, "It is all forgotten.")
 		case result.Tool == DemoChoose:
@@ -198,10 +155,31 @@ func asked(messages []session.Message, callID string) string {
 	return "The result"
 }
 
+// companionSaid puts a companion's answer into words.
+func companionSaid(result *session.Part, shown string) string {
+	var said struct {
+		Agent  string          `json:"agent"`
+		Status string          `json:"status"`
+		Output json.RawMessage `json:"output"`
+		Error  string          `json:"error"`
+	}
+	if err := json.Unmarshal(result.ResultJSON(), &said); err != nil || said.Agent == "" {
+		return shown
+	}
+	switch {
+	case said.Error != "":
+		return "The " + said.Agent + " could not do it: " + said.Error
+	case len(said.Output) == 0:
+		return "The " + said.Agent + " is at it."
+	}
+	return "The " + said.Agent + " says: " + showJSON(said.Output)
+}
+
 // show is a result in a form for people: a list of strings one by one, a string
 // as it is, nothing for nothing, anything else as JSON.
-func show(result *session.Part) string {
-	raw := result.ResultJSON()
+func show(result *session.Part) string { return showJSON(result.ResultJSON()) }
+
+func showJSON(raw json.RawMessage) string {
 	var text string
 	if json.Unmarshal(raw, &text) == nil {
 		return text

@@ -118,3 +118,57 @@ func TestDemoStreamsWordByWord(t *testing.T) {
 		}
 	})
 }
+
+// An agent that may call others does so when the user names them.
+func TestDemoCallsAgents(t *testing.T) {
+	t.Parallel()
+	model := scripted.Demo(scripted.DemoConfig{})
+	tools := []llm.Tool{
+		{Name: "subagent__buyer"},
+		{Name: "order"},
+		{Name: "companion__spawnAgent", Description: "Call on another agent. Agents:\n- diary (answers at once): Notes."},
+	}
+	for words, want := range map[string]string{
+		"Ask the buyer to order ten pencils.": `subagent__buyer {"task":"order ten pencils."}`,
+		"please tell buyer: hurry":            `subagent__buyer {"task":"hurry"}`,
+		"Tell the diary that it rained.":      `companion__spawnAgent {"agent":"diary","initialMessage":"it rained.","name":"diary"}`,
+		"Order ten pencils!":                  `order {"note":"ten pencils"}`,
+		"Ask the plumber to come.":            "",
+	} {
+		response, _ := ask(t, model, &llm.Request{Messages: []session.Message{session.UserText(words)}, Tools: tools})
+		m := session.Message{Parts: response.Parts}
+		got := ""
+		for _, call := range m.Calls() {
+			got += call.Tool + " " + string(call.Input)
+		}
+		if got != want {
+			t.Errorf("%q: calls %s, want %s", words, got, want)
+		}
+		if want == "" && !strings.Contains(m.Content(), "Ask the buyer") {
+			t.Errorf("%q: %q does not say whom to ask", words, m.Content())
+		}
+	}
+}
+
+// Whatever the schema, an agent with an output finishes with something that fits.
+func TestDemoFinishes(t *testing.T) {
+	t.Parallel()
+	model := scripted.Demo(scripted.DemoConfig{})
+	for schema, want := range map[string]string{
+		`{"type":"object","properties":{"n":{"type":"integer","maximum":4},"at":{"type":"number"}}}`:                    `{"at":7.5,"n":4}`,
+		`{"type":"object","properties":{"email":{"type":"string"},"size":{"enum":["small","large"]}}}`:                  `{"email":"ada@example.com","size":"large"}`,
+		`{"properties":{"list":{"type":"array","items":{"type":"object","properties":{"ok":{"type":"boolean"}}}}}}`:     `{"list":[{"ok":false}]}`,
+		`{"type":"object","properties":{"maybe":{"type":["null","string"]},"topics":{"type":"array","items":{}}}}`:      `{"maybe":null,"topics":["write","example","large"]}`,
+		`{"type":"object","properties":{"title":{"type":"string"},"rest":{"type":"array","items":{"type":"integer"}}}}`: `{"rest":[7],"title":"Write to ada@example"}`,
+		`not a schema`: `{}`,
+	} {
+		response, _ := ask(t, model, &llm.Request{
+			Messages: []session.Message{session.UserText("Write to ada@example.com: 7.5 large ones.")},
+			Tools:    []llm.Tool{{Name: session.FinishTool, Schema: json.RawMessage(schema)}},
+		})
+		m := session.Message{Parts: response.Parts}
+		if calls := m.Calls(); len(calls) != 1 || string(calls[0].Input) != want {
+			t.Errorf("%s: %+v, want %s", schema, calls, want)
+		}
+	}
+}
