@@ -39,7 +39,7 @@ func ParseSchema(raw json.RawMessage) (*Schema, error) {
 // parseObjectSchema reads a JSON Schema that must describe an object.
 func parseObjectSchema(raw json.RawMessage) (*Schema, error) {
 	parsed, err := ParseSchema(raw)
-	if err == nil && !parsed.isObject() {
+	if err == nil && !parsed.IsObject() {
 		err = errors.New("the schema must be of type object, so that its fields have names")
 	}
 	return parsed, err
@@ -60,9 +60,9 @@ func newSchema(s *jsonschema.Schema) (*Schema, error) {
 // JSON is the schema itself.
 func (s *Schema) JSON() json.RawMessage { return s.json }
 
-// isObject reports whether the schema describes an object, as a tool's input
+// IsObject reports whether the schema describes an object, as a tool's input
 // must be.
-func (s *Schema) isObject() bool {
+func (s *Schema) IsObject() bool {
 	return s.resolved.Schema().Type == "object" || len(s.resolved.Schema().Properties) > 0
 }
 

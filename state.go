@@ -309,7 +309,7 @@ type OutputType struct {
 // __finish__, whose arguments must fit T and become the session's output.
 func OutputOf[T any]() *OutputType {
 	schema, err := SchemaFor[T]()
-	if err == nil && !schema.isObject() {
+	if err == nil && !schema.IsObject() {
 		err = fmt.Errorf("%T must be a struct or a map", *new(T))
 	}
 	return &OutputType{schema: schema, err: err}

@@ -70,7 +70,7 @@ type InputType struct {
 // InputOf declares input of type T, a struct or a map.
 func InputOf[T any]() *InputType {
 	schema, err := SchemaFor[T]()
-	if err == nil && !schema.isObject() {
+	if err == nil && !schema.IsObject() {
 		err = fmt.Errorf("%T must be a struct or a map, so that its arguments have names", *new(T))
 	}
 	return &InputType{schema: schema, err: err}

@@ -93,7 +93,7 @@ func (t *Tool) check(a *Agent) error {
 	if err != nil {
 		return a.invalid(field, "has an input that cannot be described: %v", err)
 	}
-	if !schema.isObject() {
+	if !schema.IsObject() {
 		return a.invalid(field, "needs a struct or map as its input, so that its arguments have names")
 	}
 	return nil

@@ -1,0 +1,270 @@
+package config
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/builtin"
+	"github.com/helixagents/helix/llm"
+	"github.com/helixagents/helix/llm/models"
+	"github.com/helixagents/helix/llm/router"
+	"github.com/helixagents/helix/llm/scripted"
+)
+
+// References of models that are not provider/model.
+const (
+	// Demo is the scripted model that needs no key.
+	Demo = "demo"
+	// Auto is a model of the first provider whose key is in the environment, or Demo.
+	Auto = "auto"
+)
+
+// defaultPace is the pause of the demo model before each word.
+const defaultPace = 30 * time.Millisecond
+
+// BuildOptions say how a file's agents are built. The zero value is fine for a file
+// without remotes.
+type BuildOptions struct {
+	// OpenModel opens the models. Defaults to [OpenModel].
+	OpenModel func(Model) (llm.Model, error)
+	// Remote makes a sub-agent of an agent on another server. Without it a file that
+	// has remotes cannot be built.
+	Remote func(Remote) (helix.SubAgent, error)
+}
+
+// Build makes the file's agents, in its order. What cannot be made, such as a model
+// without a key, is part of an [*Error].
+func (f *File) Build(opts BuildOptions) ([]*helix.Agent, error) {
+	if opts.OpenModel == nil {
+		opts.OpenModel = OpenModel
+	}
+	// Problems are noted anew: building again may go better.
+	s := *f.source
+	s.problems, s.omitted = nil, 0
+	b := &builder{
+		file: f, source: &s, opts: opts,
+		models: map[string]llm.Model{}, tools: map[string]helix.Tool{}, agents: map[string]*helix.Agent{},
+	}
+	agents := make([]*helix.Agent, len(f.Agents))
+	for i := range f.Agents {
+		agents[i] = b.agent(&f.Agents[i])
+	}
+	for i := range f.Agents {
+		b.link(&f.Agents[i], agents[i])
+	}
+	if err := s.err(); err != nil {
+		return nil, err
+	}
+	for _, agent := range agents {
+		if err := agent.Check(); err != nil {
+			s.wrongKey("agents."+agent.Name, "%v", err)
+		}
+	}
+	if err := s.err(); err != nil {
+		return nil, err
+	}
+	return agents, nil
+}
+
+type builder struct {
+	file   *File
+	source *source
+	opts   BuildOptions
+	models map[string]llm.Model // by the paths of their definitions
+	tools  map[string]helix.Tool
+	agents map[string]*helix.Agent
+}
+
+// agent makes an agent, without those it calls.
+func (b *builder) agent(a *Agent) *helix.Agent {
+	path := "agents." + a.Name
+	out := &helix.Agent{Name: a.Name, Description: a.Description, Instructions: a.Instructions, MaxSteps: a.MaxSteps.Steps()}
+	definition, at := b.definition(a)
+	out.Model = b.model(definition, at)
+	out.Settings = definition.settings()
+	out.ModelTimeout = definition.Timeout.Std()
+	if a.Output != nil {
+		out.Output = helix.RawOutput(json.RawMessage(a.Output))
+	}
+	if a.State != nil {
+		var defaults map[string]json.RawMessage
+		if err := json.Unmarshal(a.State, &defaults); err != nil {
+			b.source.wrong(path+".state", "%v", err)
+		}
+		out.State = helix.StateOf(defaults)
+	}
+	for _, name := range a.Tools {
+		out.Tools = append(out.Tools, b.tool(name))
+	}
+	b.agents[a.Name] = out
+	return out
+}
+
+// tool makes a tool once, however many agents have it.
+func (b *builder) tool(name string) helix.Tool {
+	if built, ok := b.tools[name]; ok {
+		return built
+	}
+	built, err := b.file.tool(name).build(b.source.secrets)
+	if err != nil {
+		b.source.wrongKey("tools."+name, "%v", err)
+	}
+	b.tools[name] = built
+	return built
+}
+
+// link gives an agent those it calls.
+func (b *builder) link(a *Agent, out *helix.Agent) {
+	for i := range a.SubAgents {
+		s := &a.SubAgents[i]
+		out.SubAgents = append(out.SubAgents, helix.SubAgent{
+			Agent: b.agents[s.Agent], Description: s.Description, Input: input(s.Input),
+		})
+	}
+	for i := range a.Companions {
+		c := &a.Companions[i]
+		out.Companions = append(out.Companions, helix.Companion{
+			Agent: b.agents[c.Agent], Mode: helix.CompanionMode(c.Mode), Description: c.Description,
+		})
+	}
+	for i := range a.Remotes {
+		path := fmt.Sprintf("agents.%s.remotes[%d]", a.Name, i)
+		if b.opts.Remote == nil {
+			b.source.wrong(path, "agents on other servers cannot be called here")
+			continue
+		}
+		sub, err := b.opts.Remote(a.Remotes[i])
+		if err != nil {
+			b.source.wrong(path, "%v", err)
+			continue
+		}
+		out.SubAgents = append(out.SubAgents, sub)
+	}
+}
+
+func input(schema Schema) *helix.InputType {
+	if schema == nil {
+		return nil
+	}
+	return helix.RawInput(json.RawMessage(schema))
+}
+
+// definition is the model that an agent uses, and where the file says so.
+func (b *builder) definition(a *Agent) (*Model, string) {
+	if a.Model == "" {
+		m := b.file.defaultModel()
+		return m, "models." + m.Name
+	}
+	if m := b.file.model(a.Model); m != nil {
+		return m, "models." + m.Name
+	}
+	return &Model{Model: a.Model}, "agents." + a.Name + ".model"
+}
+
+// model opens a model once, however many agents use it.
+func (b *builder) model(m *Model, path string) llm.Model {
+	if opened, ok := b.models[path]; ok {
+		return opened
+	}
+	opened, err := b.opts.OpenModel(*m)
+	if err != nil {
+		b.source.wrong(path, "%s", because(err))
+	}
+	b.models[path] = opened
+	return opened
+}
+
+// OpenModel opens a model and those it falls back on.
+func OpenModel(m Model) (llm.Model, error) {
+	first, err := m.open(m.Model, m.Key)
+	if err != nil {
+		return nil, err
+	}
+	others := make([]llm.Model, len(m.Fallbacks))
+	for i, reference := range m.Fallbacks {
+		if others[i], err = m.open(reference, ""); err != nil {
+			return nil, err
+		}
+	}
+	if len(others) == 0 {
+		return first, nil
+	}
+	return router.New(first, others...), nil
+}
+
+func (m *Model) open(reference, key string) (llm.Model, error) {
+	if reference == Auto {
+		reference = Demo
+		if found, ok := models.Suggest(); ok {
+			reference = found
+		}
+	}
+	if reference != Demo {
+		return models.OpenWithKey(reference, key)
+	}
+	pace := defaultPace
+	if m.Pace != nil {
+		pace = m.Pace.Std()
+	}
+	return scripted.Demo(scripted.DemoConfig{Delay: pace}), nil
+}
+
+// settings are what requests to the model carry.
+func (m *Model) settings() llm.Settings {
+	return llm.Settings{
+		MaxOutputTokens: m.MaxTokens, Temperature: m.Temperature, TopP: m.TopP, TopK: m.TopK,
+		PresencePenalty: m.PresencePenalty, FrequencyPenalty: m.FrequencyPenalty, StopSequences: m.Stop, Seed: m.Seed,
+		Headers: m.Headers, ProviderOptions: json.RawMessage(m.Options), Cache: llm.Cache{Prefix: m.Cache, LatestTurn: m.Cache},
+	}
+}
+
+// build makes a tool. Secrets are what must not show in its errors.
+func (t *Tool) build(secrets []string) (helix.Tool, error) {
+	tool := helix.Tool{Name: t.Name, Description: t.Description}
+	schema := json.RawMessage(t.Input)
+	if schema == nil {
+		schema = json.RawMessage(`{"type":"object","properties":{},"additionalProperties":false}`)
+	}
+	switch t.Type {
+	case typeHTTP:
+		service := newService(t, secrets)
+		tool.Execute = helix.RawFunc(schema, service.call)
+		tool.Timeout = service.limit()
+		tool.ReadOnly, tool.Idempotent = t.readOnly(), t.idempotent()
+	case typeClient:
+		tool.Execute = helix.RawOnClient(schema)
+	case typeBuiltin:
+		own, ok := builtin.Named(t.Builtin)
+		if !ok {
+			return tool, fmt.Errorf("there is no builtin tool %q", t.Builtin)
+		}
+		own.Name = t.Name
+		if t.Description != "" {
+			own.Description = t.Description
+		}
+		tool = own
+	}
+	policy, err := approval(t.Approval)
+	if err != nil {
+		return tool, err
+	}
+	if t.Approval != "" {
+		tool.Approval = policy
+	}
+	if tool.Approver, err = approver(t.Name, t.Approvers); err != nil {
+		return tool, err
+	}
+	switch t.Deadline {
+	case never:
+		tool.Deadline = helix.NoDeadline
+	default:
+		tool.Deadline = t.Deadline.Std()
+	}
+	if tool.Execute == nil {
+		return tool, errors.New("the tool has no type")
+	}
+	return tool, nil
+}

@@ -1,0 +1,450 @@
+package config
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/llm/models"
+	"github.com/helixagents/helix/session"
+)
+
+// check finds what is wrong with values that are well-formed by themselves.
+func (f *File) check() {
+	s := f.source
+	if p, ok := s.places["version"]; ok && f.Version != 1 {
+		s.problem(p.value, "version", "expected 1, the only version there is")
+	}
+	if _, ok := s.places["agents"]; ok && len(f.Agents) == 0 && len(s.problems) == 0 {
+		s.wrong("agents", "expected at least one agent")
+	}
+	for i := range f.Models {
+		f.checkModel(&f.Models[i])
+	}
+	for i := range f.Tools {
+		f.checkTool(&f.Tools[i])
+	}
+	for i := range f.Agents {
+		f.checkAgent(&f.Agents[i])
+	}
+	f.checkCycles()
+	f.checkServer()
+	f.checkAddress("store", f.Store)
+	f.checkAddress("streams", f.Streams)
+	if lease := f.Runtime.LeaseTTL; lease != 0 && lease.Std() < minLease {
+		s.wrong("runtime.leaseTTL", "expected at least %s", minLease)
+	}
+}
+
+// modelName is what a model may be called. It cannot be taken for a reference.
+var modelName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.-]{0,63}$`)
+
+func (f *File) checkModel(m *Model) {
+	path := "models." + m.Name
+	if !modelName.MatchString(m.Name) || m.Name == Demo || m.Name == Auto {
+		f.source.wrongKey(path, "a model's name is a letter followed by up to 63 letters, digits or _.-, and neither %s nor %s", Demo, Auto)
+	}
+	f.checkReference(path+".model", m.Model)
+	for i, fallback := range m.Fallbacks {
+		f.checkReference(fmt.Sprintf("%s.fallbacks[%d]", path, i), fallback)
+	}
+	f.checkHeaders(path, m.Headers)
+}
+
+// checkReference checks the reference of a model. The error shows it as the file
+// has it, for an address might hold a secret.
+func (f *File) checkReference(path, reference string) {
+	if reference == "" || reference == Demo || reference == Auto {
+		return
+	}
+	if err := models.Check(reference); err != nil {
+		f.source.wrong(path, "expected provider/model, %s or %s; the providers are %s", Demo, Auto, listed(models.Providers()))
+	}
+}
+
+var (
+	headerName = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")
+	// headerBreaks is what a header's value cannot hold.
+	headerBreaks = regexp.MustCompile(`[\x00-\x08\x0a-\x1f\x7f]`)
+)
+
+func (f *File) checkHeaders(path string, headers map[string]string) {
+	for name, value := range headers {
+		below := path + ".headers." + name
+		if !headerName.MatchString(name) {
+			f.source.wrongKey(below, "not a name that a header can have")
+		}
+		if headerBreaks.MatchString(value) {
+			f.source.wrong(below, "the value holds what a header cannot")
+		}
+	}
+}
+
+func (f *File) checkAgent(a *Agent) {
+	s, path := f.source, "agents."+a.Name
+	if err := helix.CheckAgentName(a.Name); err != nil {
+		s.wrongKey(path, "%s", because(err))
+	}
+	f.checkAgentModel(a, path)
+	offered := map[string]bool{}
+	for i, name := range a.Tools {
+		at := fmt.Sprintf("%s.tools[%d]", path, i)
+		switch {
+		case f.tool(name) == nil && !f.damaged("tools."+name):
+			s.wrong(at, "there is no tool %q%s", name, f.hint(name, f.toolNames()))
+		case offered[name]:
+			s.wrong(at, "the tool %q is listed twice", name)
+		}
+		offered[name] = true
+	}
+	f.checkChildren(a, path)
+}
+
+// damaged reports whether something is in the file but could not be read, which
+// was noted.
+func (f *File) damaged(path string) bool { _, ok := f.source.places[path]; return ok }
+
+// hint is the name that was probably meant, or else which there are.
+func (f *File) hint(name string, all []string) string {
+	if hint := didYouMean(name, all); hint != "" {
+		return hint
+	}
+	return "; there is " + listed(all)
+}
+
+func (f *File) checkAgentModel(a *Agent, path string) {
+	switch {
+	case a.Model == "" && f.defaultModel() == nil && !f.damaged(path+".model"):
+		f.source.wrongKey(path, "the key model is missing, and there is no model called default")
+	case a.Model == "" || f.model(a.Model) != nil || f.damaged("models."+a.Model):
+	case isReference(a.Model):
+		f.checkReference(path+".model", a.Model)
+	default:
+		f.source.wrong(path+".model", "there is no model %q%s", a.Model, f.hint(a.Model, slices.Concat(f.modelNames(), []string{Demo, Auto})))
+	}
+}
+
+// defaultModel is what agents use that name none.
+func (f *File) defaultModel() *Model {
+	if len(f.Models) == 1 {
+		return &f.Models[0]
+	}
+	return f.model("default")
+}
+
+func (f *File) checkChildren(a *Agent, path string) {
+	s := f.source
+	called := map[string]bool{}
+	for i := range a.SubAgents {
+		f.checkChild(fmt.Sprintf("%s.subAgents[%d]", path, i), a.SubAgents[i].Agent, called)
+	}
+	for i := range a.Remotes {
+		r := &a.Remotes[i]
+		at := fmt.Sprintf("%s.remotes[%d]", path, i)
+		switch err := helix.CheckAgentName(r.Name); {
+		case r.Name == "": // it is missing, which was noted
+		case err != nil:
+			s.wrong(at+".name", "%s", because(err))
+		case !callable.MatchString(r.Name):
+			s.wrong(at+".name", "%s", notCallable)
+		case called[r.Name]:
+			s.wrong(at+".name", "another sub-agent is called %q, too", r.Name)
+		}
+		called[r.Name] = true
+		if r.URL != "" {
+			f.checkURL(at+".url", r.URL)
+		}
+		if r.Agent != "" {
+			if err := helix.CheckAgentName(r.Agent); err != nil {
+				s.wrong(at+".agent", "%s", because(err))
+			}
+		}
+		if headerBreaks.MatchString(r.Token) {
+			s.wrong(at+".token", "the value holds what a header cannot")
+		}
+	}
+	live := map[string]bool{}
+	for i := range a.Companions {
+		f.checkChild(fmt.Sprintf("%s.companions[%d]", path, i), a.Companions[i].Agent, live)
+	}
+}
+
+// callable is an agent's name that fits into a tool's.
+var callable = regexp.MustCompile(`^[A-Za-z0-9_-]{1,50}$`)
+
+const notCallable = "an agent that is called as a tool has a name of up to 50 letters, digits, _ or -"
+
+func (f *File) checkChild(path, name string, seen map[string]bool) {
+	at := f.source.place(path + ".agent").value
+	switch _, ok := f.Agent(name); {
+	case name == "":
+	case !ok && !f.damaged("agents."+name):
+		f.source.problem(at, path, "there is no agent %q%s", name, f.hint(name, f.agentNames()))
+	case seen[name]:
+		f.source.problem(at, path, "the agent %q is listed twice", name)
+	case !callable.MatchString(name):
+		f.source.problem(at, path, "%s", notCallable)
+	}
+	seen[name] = true
+}
+
+// checkCycles finds agents that would call themselves, by way of others.
+func (f *File) checkCycles() {
+	const open, done = 1, 2
+	state := map[string]int{}
+	var visit func(a *Agent, trail []string)
+	visit = func(a *Agent, trail []string) {
+		state[a.Name] = open
+		trail = append(trail, a.Name)
+		for _, c := range a.calls() {
+			next, ok := f.Agent(c.name)
+			switch {
+			case !ok || state[c.name] == done:
+			case state[c.name] == open:
+				round := append(slices.Clone(trail[slices.Index(trail, c.name):]), c.name)
+				path := "agents." + a.Name + "." + c.path
+				f.source.problem(f.source.place(path+".agent").value, path, "the agents call each other in a circle: %s", strings.Join(round, " → "))
+			default:
+				visit(next, trail)
+			}
+		}
+		state[a.Name] = done
+	}
+	for i := range f.Agents {
+		if state[f.Agents[i].Name] == 0 {
+			visit(&f.Agents[i], nil)
+		}
+	}
+}
+
+// called is an agent that another calls, and where that says so.
+type called struct{ name, path string }
+
+func (a *Agent) calls() []called {
+	var out []called
+	for i := range a.SubAgents {
+		out = append(out, called{a.SubAgents[i].Agent, fmt.Sprintf("subAgents[%d]", i)})
+	}
+	for i := range a.Companions {
+		out = append(out, called{a.Companions[i].Agent, fmt.Sprintf("companions[%d]", i)})
+	}
+	return out
+}
+
+func (f *File) checkURL(path, text string) {
+	u, err := url.Parse(text)
+	switch {
+	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
+		f.source.wrong(path, "expected a web address that begins with http:// or https://")
+	case u.User != nil:
+		f.source.wrong(path, "the address must not hold a user or password")
+	case u.Fragment != "":
+		f.source.wrong(path, "the address must not have a part after #")
+	}
+}
+
+func (f *File) checkServer() {
+	s := f.source
+	if f.Server.Addr != "" {
+		if _, port, err := net.SplitHostPort(f.Server.Addr); err != nil || !isPort(port) {
+			s.wrong("server.addr", "expected host:port, such as 127.0.0.1:4170")
+		}
+	}
+	seen := map[string]bool{}
+	for i, token := range f.Server.Tokens {
+		path := fmt.Sprintf("server.tokens[%d]", i)
+		switch {
+		case token.Token == "": // it is missing, which was noted, or empty
+			if f.damaged(path + ".token") {
+				s.wrong(path+".token", "expected a token of at least %d characters, found none", minToken)
+			}
+		case len(token.Token) < minToken:
+			s.wrong(path+".token", "expected a token of at least %d characters", minToken)
+		case strings.ContainsFunc(token.Token, func(r rune) bool { return r <= ' ' || r > '~' }):
+			s.wrong(path+".token", "a token has only visible ASCII characters")
+		case seen[token.Token]:
+			s.wrong(path+".token", "the token is given twice")
+		}
+		seen[token.Token] = true
+		f.checkID(path+".user", token.User)
+		f.checkID(path+".tenant", token.Tenant)
+	}
+	for i, origin := range f.Server.CORS {
+		u, err := url.Parse(origin)
+		if origin != "*" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.Scheme+"://"+u.Host != origin) {
+			s.wrong(fmt.Sprintf("server.cors[%d]", i), "expected an origin such as https://app.example.com, or *")
+		}
+	}
+}
+
+// minLease is the shortest lease; renewing it takes a third of that.
+const minLease = time.Second
+
+// minToken is the shortest bearer token.
+const minToken = 16
+
+func isPort(text string) bool {
+	n, err := strconv.Atoi(text)
+	return err == nil && n >= 0 && n <= 65535
+}
+
+func (f *File) checkID(path, id string) {
+	if id == "" {
+		return
+	}
+	if err := session.CheckID(id); err != nil {
+		f.source.wrong(path, "%s", because(err))
+	}
+}
+
+// checkAddress checks where a store is, as far as its address tells.
+func (f *File) checkAddress(path, address string) {
+	scheme, _, ok := strings.Cut(address, "://")
+	if ok && !slices.Contains([]string{"postgres", "postgresql", "redis", "rediss", "sqlite"}, scheme) {
+		f.source.wrong(path, "expected a path or an address that begins with sqlite:, postgres://, redis:// or memory:")
+	}
+}
+
+// because is an error's text in the words of the file.
+func because(err error) string { return session.AsError(err).Message }
+
+// placeholder is an argument in an address or a body.
+var placeholder = regexp.MustCompile(`\{([A-Za-z_][A-Za-z0-9_]*)\}`)
+
+func (f *File) checkTool(t *Tool) {
+	s, path := f.source, "tools."+t.Name
+	if err := helix.CheckToolName(t.Name); err != nil {
+		s.wrongKey(path, "%s", because(err))
+	}
+	f.checkKeys(t, path)
+	switch t.Type {
+	case typeHTTP:
+		f.checkHTTP(t, path)
+	case typeBuiltin:
+		if t.Builtin == "" && !f.damaged(path+".builtin") {
+			s.wrongKey(path, "the key builtin is missing: which of the builtin tools it is")
+		}
+	}
+	if t.ReadOnly != nil && *t.ReadOnly && t.Idempotent != nil && *t.Idempotent {
+		s.wrong(path+".idempotent", "a tool that is readOnly has no effect to repeat; choose one")
+	}
+	waits := t.Type == typeClient || t.Approval != "" && t.Approval != approveNever || t.Builtin == "forget" && t.Approval == ""
+	if !waits && t.Approvers != "" {
+		s.wrong(path+".approvers", "nobody is asked: the tool has no approval and is not of type client")
+	}
+	if !waits && t.Deadline != 0 {
+		s.wrong(path+".deadline", "the tool waits for nobody; how long a request may take is its timeout")
+	}
+}
+
+// The types of tools.
+const (
+	typeHTTP    = "http"
+	typeClient  = "client"
+	typeBuiltin = "builtin"
+)
+
+// only are the keys that some types of tools do not have, and the types that do.
+var only = map[string][]string{
+	"method": {typeHTTP}, "url": {typeHTTP}, "headers": {typeHTTP}, "body": {typeHTTP}, "timeout": {typeHTTP}, "retries": {typeHTTP},
+	"maxResponse": {typeHTTP}, "allowPrivate": {typeHTTP}, "builtin": {typeBuiltin}, "input": {typeHTTP, typeClient},
+	"readOnly": {typeHTTP}, "idempotent": {typeHTTP}, "approval": {typeHTTP, typeBuiltin},
+}
+
+func (f *File) checkKeys(t *Tool, path string) {
+	if t.Type == "" || !slices.Contains([]string{typeHTTP, typeClient, typeBuiltin}, t.Type) {
+		return
+	}
+	for key, types := range only {
+		if _, ok := f.source.places[path+"."+key]; ok && !slices.Contains(types, t.Type) {
+			f.source.wrongKey(path+"."+key, "a tool of type %s does not have this key; only %s does", t.Type, listed(types))
+		}
+	}
+}
+
+func (f *File) checkHTTP(t *Tool, path string) {
+	s := f.source
+	f.checkHeaders(path, t.Headers)
+	switch {
+	case t.URL == "" && !f.damaged(path+".url"):
+		s.wrongKey(path, "the key url is missing")
+	case t.URL != "":
+		f.checkTemplate(t, path)
+	}
+	if !t.mayRepeat() && t.Retries != nil && *t.Retries > 0 {
+		s.wrong(path+".retries", "only a tool that is readOnly or idempotent may be tried again")
+	}
+	if t.Method == http.MethodGet || t.Method == http.MethodHead || t.Method == "" {
+		if t.Body != nil {
+			s.wrongKey(path+".body", "a request with the method %s has no body", t.method())
+		}
+	}
+	arguments := f.arguments(t, path)
+	for _, m := range placeholder.FindAllSubmatch(t.Body, -1) {
+		if arguments != nil && !slices.Contains(arguments.known, string(m[1])) {
+			s.wrong(path+".body", "there is no argument %q in the input%s", m[1], f.hint(string(m[1]), arguments.known))
+		}
+	}
+}
+
+// checkTemplate checks an address with arguments in it. Those must always be given,
+// and none may choose the server.
+func (f *File) checkTemplate(t *Tool, path string) {
+	s := f.source
+	before := len(s.problems)
+	f.checkURL(path+".url", placeholder.ReplaceAllString(t.URL, "x"))
+	if len(s.problems) > before {
+		return
+	}
+	authority, _, _ := strings.Cut(strings.SplitN(t.URL, "://", 2)[1], "/")
+	authority, _, _ = strings.Cut(authority, "?")
+	if placeholder.MatchString(authority) {
+		s.wrong(path+".url", "an argument must not choose the server: it may only be in the path or the query")
+	}
+	arguments := f.arguments(t, path)
+	if arguments == nil {
+		return // the input is wrong, which was noted
+	}
+	for _, m := range placeholder.FindAllStringSubmatch(t.URL, -1) {
+		switch {
+		case !slices.Contains(arguments.known, m[1]):
+			s.wrong(path+".url", "there is no argument %q in the input%s", m[1], f.hint(m[1], arguments.known))
+		case !slices.Contains(arguments.required, m[1]):
+			s.wrong(path+".url", "the argument %q must be one of the input's required", m[1])
+		}
+	}
+}
+
+// arguments are the names in a tool's input.
+type arguments struct{ known, required []string }
+
+// arguments lists what the tool's input has, or gives nil if it cannot be told.
+func (f *File) arguments(t *Tool, path string) *arguments {
+	if t.Input == nil {
+		if f.damaged(path + ".input") {
+			return nil
+		}
+		return &arguments{}
+	}
+	var schema struct {
+		Properties map[string]json.RawMessage `json:"properties"`
+		Required   []string                   `json:"required"`
+	}
+	if json.Unmarshal(t.Input, &schema) != nil {
+		return nil
+	}
+	out := &arguments{required: schema.Required}
+	for name := range schema.Properties {
+		out.known = append(out.known, name)
+	}
+	slices.Sort(out.known)
+	return out
+}

@@ -1,0 +1,462 @@
+package config
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// Bounds of what a file may hold, aliases counted as often as they are used.
+const (
+	maxDepth = 60
+	maxNodes = 100_000
+)
+
+// decoder fills the file's types from its nodes.
+type decoder struct {
+	*source
+	nodes int
+	depth int
+	full  bool // the bounds were exceeded, which was noted
+}
+
+// option is what a field's tag says beside its name.
+type option struct {
+	name     string
+	required bool
+	named    bool // a mapping whose keys are the Names of a list's items
+	short    bool // what stands for the whole struct when it is a text
+	object   bool
+	never    bool
+	policy   string
+	enum     []string
+	min, max *float64
+}
+
+// options reads a field's tag.
+func options(f *reflect.StructField) option {
+	parts := strings.Split(f.Tag.Get("yaml"), ",")
+	o := option{name: parts[0]}
+	for _, part := range parts[1:] {
+		key, value, _ := strings.Cut(part, "=")
+		switch key {
+		case "required":
+			o.required = true
+		case "named":
+			o.named = true
+		case "short":
+			o.short = true
+		case "object":
+			o.object = true
+		case "never":
+			o.never = true
+		case "approval", "approvers":
+			o.policy = key
+		case "enum":
+			o.enum = strings.Split(value, "|")
+		case "min", "max":
+			bound, err := strconv.ParseFloat(value, 64)
+			if err != nil {
+				panic(fmt.Sprintf("config: tag of %s: %v", f.Name, err))
+			}
+			if key == "min" {
+				o.min = &bound
+			} else {
+				o.max = &bound
+			}
+		default:
+			panic(fmt.Sprintf("config: tag of %s: unknown option %q", f.Name, part))
+		}
+	}
+	return o
+}
+
+// fields lists the keys of a struct.
+func fields(t reflect.Type) map[string]field {
+	found := map[string]field{}
+	for i := range t.NumField() {
+		f := t.Field(i)
+		if o := options(&f); f.IsExported() && o.name != "" && o.name != "-" {
+			found[o.name] = field{index: i, option: o}
+		}
+	}
+	return found
+}
+
+type field struct {
+	index  int
+	option option
+}
+
+// resolve follows aliases. It reports false for nothing, and for what exceeds the
+// bounds, which it notes.
+func (d *decoder) resolve(n *yaml.Node, path string) (*yaml.Node, bool) {
+	for hops := 0; n.Kind == yaml.AliasNode && n.Alias != nil; hops++ {
+		if hops == maxDepth {
+			return nil, false
+		}
+		n = n.Alias
+	}
+	d.nodes++
+	if d.nodes > maxNodes || d.depth > maxDepth {
+		if !d.full {
+			d.problem(at(n), path, "the file holds too much: at most %d values, nested at most %d deep", maxNodes, maxDepth)
+		}
+		d.full = true
+	}
+	if d.full || n.Kind == 0 || n.Kind == yaml.AliasNode {
+		return nil, false
+	}
+	return n, n.Kind != yaml.ScalarNode || n.ShortTag() != "!!null"
+}
+
+// entry is a key of a mapping and its value.
+type entry struct {
+	key, value *yaml.Node
+	name       string
+	path       string
+}
+
+// entries lists what a mapping holds, without what cannot be used.
+func (d *decoder) entries(n *yaml.Node, path string) []entry {
+	var out []entry
+	seen := map[string]int{}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := n.Content[i], n.Content[i+1]
+		switch {
+		case key.Kind != yaml.ScalarNode:
+			d.problem(at(key), path, "a key must be a text")
+			continue
+		case key.ShortTag() == "!!merge":
+			d.problem(at(key), path, "merge keys are not supported; write the keys out")
+			continue
+		}
+		below := join(path, key.Value)
+		if line, ok := seen[key.Value]; ok {
+			d.problem(at(key), below, "the key is given twice; the first time in line %d", line)
+			continue
+		}
+		seen[key.Value] = key.Line
+		d.places[below] = place{at(key), at(value)}
+		out = append(out, entry{key: key, value: value, name: key.Value, path: below})
+	}
+	return out
+}
+
+func join(path, key string) string {
+	if path == "" {
+		return key
+	}
+	return path + "." + key
+}
+
+// value fills v from a node.
+func (d *decoder) value(n *yaml.Node, path string, v reflect.Value, o *option) {
+	d.depth++
+	defer func() { d.depth-- }()
+	n, ok := d.resolve(n, path)
+	if !ok {
+		return
+	}
+	switch target := v.Addr().Interface().(type) {
+	case *JSON:
+		d.json(n, path, target, o)
+		return
+	case *Schema:
+		d.schema(n, path, target)
+		return
+	}
+	switch v.Kind() {
+	case reflect.Pointer:
+		fresh := reflect.New(v.Type().Elem())
+		d.value(n, path, fresh.Elem(), o)
+		v.Set(fresh)
+	case reflect.Struct:
+		d.record(n, path, v)
+	case reflect.Slice:
+		d.list(n, path, v, o)
+	case reflect.Map:
+		d.texts(n, path, v)
+	default:
+		d.scalar(n, path, v, o)
+	}
+}
+
+// record fills a struct.
+func (d *decoder) record(n *yaml.Node, path string, v reflect.Value) {
+	known := fields(v.Type())
+	if n.Kind == yaml.ScalarNode {
+		for name, f := range known {
+			if f.option.short {
+				d.places[join(path, name)] = place{at(n), at(n)}
+				d.scalar(n, path, v.Field(f.index), &f.option)
+				return
+			}
+		}
+	}
+	if n.Kind != yaml.MappingNode {
+		d.problem(at(n), path, "expected a mapping of keys to values, found %s", describe(n))
+		return
+	}
+	given := map[string]bool{}
+	for _, e := range d.entries(n, path) {
+		f, ok := known[e.name]
+		if !ok {
+			names := slices.Sorted(maps.Keys(known))
+			hint := didYouMean(e.name, names)
+			if hint == "" {
+				hint = "; expected one of " + listed(names)
+			}
+			d.problem(at(e.key), e.path, "unknown key%s", hint)
+			continue
+		}
+		if value, ok := d.resolve(e.value, e.path); ok && value != nil {
+			given[e.name] = true
+		}
+		d.value(e.value, e.path, v.Field(f.index), &f.option)
+	}
+	for _, name := range slices.Sorted(maps.Keys(known)) {
+		if f := known[name]; f.option.required && !given[name] {
+			d.wrongKey(path, "the key %s is missing", name)
+		}
+	}
+}
+
+// list fills a slice: from a list, or from a mapping whose keys are names.
+func (d *decoder) list(n *yaml.Node, path string, v reflect.Value, o *option) {
+	if o.named {
+		if n.Kind != yaml.MappingNode {
+			d.problem(at(n), path, "expected a mapping of names to what they stand for, found %s", describe(n))
+			return
+		}
+		for _, e := range d.entries(n, path) {
+			item := reflect.New(v.Type().Elem()).Elem()
+			item.FieldByName("Name").SetString(e.name)
+			if value, ok := d.resolve(e.value, e.path); !ok {
+				if value != nil {
+					d.wrongKey(e.path, "expected a mapping of keys to values, found nothing")
+				}
+				continue
+			}
+			d.named(e, item)
+			v.Set(reflect.Append(v, item))
+		}
+		return
+	}
+	if n.Kind != yaml.SequenceNode {
+		d.problem(at(n), path, "expected a list, found %s", describe(n))
+		return
+	}
+	for i, child := range n.Content {
+		item := reflect.New(v.Type().Elem()).Elem()
+		below := fmt.Sprintf("%s[%d]", path, i)
+		d.places[below] = place{at(child), at(child)}
+		if value, ok := d.resolve(child, below); !ok {
+			if value != nil {
+				d.problem(at(child), below, "expected %s, found nothing", expected(item.Type()))
+			}
+			continue
+		}
+		d.value(child, below, item, &option{})
+		v.Set(reflect.Append(v, item))
+	}
+}
+
+// named fills one of a mapping's named items. A model may be its reference alone.
+func (d *decoder) named(e entry, item reflect.Value) {
+	if n, ok := d.resolve(e.value, e.path); ok && n.Kind == yaml.ScalarNode {
+		if model, ok := reflect.TypeAssert[*Model](item.Addr()); ok {
+			d.places[e.path+".model"] = place{at(n), at(n)}
+			d.scalar(n, e.path, reflect.ValueOf(&model.Model).Elem(), &option{})
+			return
+		}
+	}
+	d.value(e.value, e.path, item, &option{})
+}
+
+// texts fills a map of texts.
+func (d *decoder) texts(n *yaml.Node, path string, v reflect.Value) {
+	if n.Kind != yaml.MappingNode {
+		d.problem(at(n), path, "expected a mapping of keys to values, found %s", describe(n))
+		return
+	}
+	v.Set(reflect.MakeMap(v.Type()))
+	for _, e := range d.entries(n, path) {
+		text := reflect.New(v.Type().Elem()).Elem()
+		d.value(e.value, e.path, text, &option{})
+		v.SetMapIndex(reflect.ValueOf(e.name), text)
+	}
+}
+
+// scalar fills a text, a number or the like. What environment variables put in is
+// read as if it stood in the file; messages show what does.
+func (d *decoder) scalar(n *yaml.Node, path string, v reflect.Value, o *option) {
+	if n.Kind != yaml.ScalarNode {
+		d.problem(at(n), path, "expected %s, found %s", expected(v.Type()), describe(n))
+		return
+	}
+	text, ok := d.expand(n, path)
+	if !ok {
+		return
+	}
+	wrong := func() { d.problem(at(n), path, "expected %s, found %s", expected(v.Type()), describe(n)) }
+	switch target := v.Addr().Interface().(type) {
+	case *Duration:
+		d.duration(n, path, text, target, o)
+		return
+	case *Limit:
+		if text == "unlimited" {
+			*target = unlimited
+			return
+		}
+	case *Expression:
+		*target = Expression(text)
+		d.expression(n, path, text, o)
+		return
+	}
+	switch v.Kind() {
+	case reflect.String:
+		if tag := n.ShortTag(); tag != "!!str" && n.Value == text && tag != "!!timestamp" && tag != "!!int" && tag != "!!float" {
+			wrong()
+			return
+		}
+		v.SetString(text)
+		if len(o.enum) > 0 && !slices.Contains(o.enum, text) {
+			d.problem(at(n), path, "expected %s, found %s%s", listed(o.enum), describe(n), didYouMean(text, o.enum))
+		}
+	case reflect.Bool:
+		switch text {
+		case "true":
+			v.SetBool(true)
+		case "false":
+		default:
+			wrong()
+		}
+	case reflect.Int, reflect.Int64:
+		number, err := strconv.ParseInt(text, 10, 64)
+		if err != nil {
+			wrong()
+			return
+		}
+		v.SetInt(number)
+		d.bounds(n, path, float64(number), o)
+	case reflect.Float64:
+		number, err := strconv.ParseFloat(text, 64)
+		if err != nil || math.IsInf(number, 0) || math.IsNaN(number) {
+			wrong()
+			return
+		}
+		v.SetFloat(number)
+		d.bounds(n, path, number, o)
+	default:
+		panic("config: no way to read a " + v.Type().String())
+	}
+}
+
+func (d *decoder) bounds(n *yaml.Node, path string, number float64, o *option) {
+	low, high := o.min != nil && number < *o.min, o.max != nil && number > *o.max
+	switch {
+	case !low && !high:
+	case o.min != nil && o.max != nil:
+		d.problem(at(n), path, "expected a number from %v to %v, found %s", *o.min, *o.max, describe(n))
+	case low:
+		d.problem(at(n), path, "expected a number of at least %v, found %s", *o.min, describe(n))
+	default:
+		d.problem(at(n), path, "expected a number of at most %v, found %s", *o.max, describe(n))
+	}
+}
+
+// unlimited is a [Limit] that is none.
+const unlimited = -1
+
+// never is a [Duration] without end.
+const never = -1
+
+// maxDuration is the longest duration, which no expiry exceeds.
+const maxDuration = 100 * 365 * 24 * time.Hour
+
+func (d *decoder) duration(n *yaml.Node, path, text string, target *Duration, o *option) {
+	if o.never && text == "never" {
+		*target = never
+		return
+	}
+	value, ok := parseDuration(text)
+	switch {
+	case !ok && o.never:
+		d.problem(at(n), path, "expected a duration such as 90s, 1h30m or 7d, or never, found %s", describe(n))
+	case !ok:
+		d.problem(at(n), path, "expected a duration such as 90s, 1h30m or 7d, found %s", describe(n))
+	case value < 0:
+		d.problem(at(n), path, "expected a duration that is not negative, found %s", describe(n))
+	case value > maxDuration:
+		d.problem(at(n), path, "expected a duration of at most 100 years, found %s", describe(n))
+	}
+	*target = Duration(value)
+}
+
+// parseDuration reads a duration in which days may come first.
+func parseDuration(text string) (time.Duration, bool) {
+	var days float64
+	if before, after, ok := strings.Cut(text, "d"); ok {
+		number, err := strconv.ParseFloat(before, 64)
+		if err != nil || math.Abs(number) > 1e6 || math.IsNaN(number) {
+			return 0, false
+		}
+		days, text = number, after
+		if text == "" {
+			return time.Duration(days * float64(24*time.Hour)), true
+		}
+	}
+	rest, err := time.ParseDuration(text)
+	return time.Duration(days*float64(24*time.Hour)) + rest, err == nil
+}
+
+// expected names a type as the file has it.
+func expected(t reflect.Type) string {
+	switch t {
+	case reflect.TypeFor[Duration]():
+		return "a duration such as 90s, 1h30m or 7d"
+	case reflect.TypeFor[Limit]():
+		return "a whole number or unlimited"
+	case reflect.TypeFor[Expression]():
+		return "a CEL expression"
+	}
+	switch t.Kind() {
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Int, reflect.Int64:
+		return "a whole number"
+	case reflect.Float64:
+		return "a number"
+	case reflect.Struct:
+		return "a mapping of keys to values"
+	default:
+		return "a text"
+	}
+}
+
+// maxShown bounds how much of a value is part of an error.
+const maxShown = 60
+
+// describe is what a node is, in words. It shows the file's text, never what an
+// environment variable put in.
+func describe(n *yaml.Node) string {
+	switch n.Kind {
+	case yaml.MappingNode:
+		return "a mapping"
+	case yaml.SequenceNode:
+		return "a list"
+	}
+	text := []rune(n.Value)
+	if len(text) > maxShown {
+		text = append(text[:maxShown], '…')
+	}
+	return strconv.Quote(string(text))
+}

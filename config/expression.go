@@ -1,0 +1,198 @@
+package config
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"unicode/utf8"
+
+	"cel.dev/cel-go/cel"
+	"cel.dev/cel-go/common/types"
+	"go.yaml.in/yaml/v4"
+
+	"github.com/helixagents/helix"
+)
+
+// Approvals that are no expressions.
+const (
+	approveAlways = "always"
+	approveNever  = "never"
+)
+
+// Bounds of an expression: its length, and what evaluating it may cost.
+const (
+	maxExpression = 4096
+	maxCost       = 100_000
+)
+
+// environments are what expressions may speak of, by policy.
+var environments = sync.OnceValues(func() (map[string]*cel.Env, error) {
+	approval := []cel.EnvOption{
+		cel.Variable("input", cel.MapType(cel.StringType, cel.DynType)),
+		cel.Variable("user.id", cel.StringType),
+		cel.Variable("user.tenant", cel.StringType),
+		cel.ParserExpressionSizeLimit(maxExpression),
+		cel.ParserRecursionLimit(100),
+	}
+	approvers := append([]cel.EnvOption{cel.Variable("owner", cel.StringType)}, approval...)
+	all := map[string]*cel.Env{}
+	for policy, options := range map[string][]cel.EnvOption{"approval": approval, "approvers": approvers} {
+		env, err := cel.NewEnv(options...)
+		if err != nil {
+			return nil, fmt.Errorf("config: %w", err)
+		}
+		all[policy] = env
+	}
+	return all, nil
+})
+
+// expressionError is what is wrong with an expression, and at which of its bytes.
+type expressionError struct {
+	offset  int
+	message string
+}
+
+func (e *expressionError) Error() string { return e.message }
+
+// compile makes a program of an expression that must be true or false.
+func compile(policy, text string) (cel.Program, error) {
+	all, err := environments()
+	if err != nil {
+		return nil, err
+	}
+	if len(text) > maxExpression {
+		return nil, &expressionError{message: fmt.Sprintf("the expression has more than %d bytes", maxExpression)}
+	}
+	env := all[policy]
+	ast, issues := env.Compile(text)
+	if issues.Err() != nil {
+		found := issues.Errors()
+		if len(found) == 0 {
+			return nil, &expressionError{message: issues.Err().Error()}
+		}
+		first := found[0]
+		return nil, &expressionError{byteOf(text, first.Location.Line(), first.Location.Column()), plain(first.Message)}
+	}
+	if !ast.OutputType().IsExactType(types.BoolType) {
+		return nil, &expressionError{message: fmt.Sprintf("the expression must be true or false, but gives %s", ast.OutputType())}
+	}
+	program, err := env.Program(ast, cel.CostLimit(maxCost), cel.InterruptCheckFrequency(100))
+	if err != nil {
+		return nil, &expressionError{message: err.Error()}
+	}
+	return program, nil
+}
+
+// plain is a message of CEL's without what only its authors need.
+func plain(message string) string {
+	message = strings.TrimSuffix(message, " (in container '')")
+	if strings.HasPrefix(message, "undeclared reference to 'user'") {
+		return "user has only id and tenant"
+	}
+	message, _, _ = strings.Cut(message, "\n")
+	message, _, _ = strings.Cut(message, " expecting {")
+	return strings.ReplaceAll(message, "'<EOF>'", "its end")
+}
+
+// byteOf is the byte of a text that a line, from 1, and a column in characters, from
+// 0, name.
+func byteOf(text string, line, column int) int {
+	offset := 0
+	for ; line > 1; line-- {
+		next := strings.IndexByte(text[offset:], '\n')
+		if next < 0 {
+			return 0
+		}
+		offset += next + 1
+	}
+	for ; column > 0 && offset < len(text); column-- {
+		_, size := utf8.DecodeRuneInString(text[offset:])
+		offset += size
+	}
+	return offset
+}
+
+// expression checks an expression of the file.
+func (d *decoder) expression(n *yaml.Node, path, text string, o *option) {
+	if o.policy == "approval" && (text == approveAlways || text == approveNever) {
+		return
+	}
+	_, err := compile(o.policy, text)
+	if err == nil {
+		return
+	}
+	where, expectation := at(n), "expected a CEL expression"
+	if o.policy == "approval" {
+		expectation = "expected always, never or a CEL expression"
+	}
+	if found, ok := errors.AsType[*expressionError](err); ok && text == n.Value {
+		where = d.within(n, found.offset)
+	}
+	d.problem(where, path, "%s: %v", expectation, err)
+}
+
+// holds evaluates a program.
+func holds(ctx context.Context, program cel.Program, variables map[string]any, input json.RawMessage) (bool, error) {
+	var arguments map[string]any
+	if err := json.Unmarshal(input, &arguments); err != nil {
+		return false, fmt.Errorf("decode the input: %w", err)
+	}
+	if arguments == nil {
+		arguments = map[string]any{}
+	}
+	variables["input"] = arguments
+	result, _, err := program.ContextEval(ctx, variables)
+	if err != nil {
+		return false, fmt.Errorf("evaluate the expression: %w", err)
+	}
+	answer, ok := result.Value().(bool)
+	if !ok {
+		return false, fmt.Errorf("the expression gave %v, not true or false", result.Type())
+	}
+	return answer, nil
+}
+
+// approval makes a tool's policy of an expression; see [helix.Approval] for what a
+// failure means.
+func approval(text Expression) (helix.Approval, error) {
+	switch text {
+	case "", approveNever:
+		return nil, nil
+	case approveAlways:
+		return helix.ApproveAlways, nil
+	}
+	program, err := compile("approval", string(text))
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context, call *helix.Call, input json.RawMessage) (bool, error) {
+		needs, err := holds(ctx, program, map[string]any{"user.id": call.UserID, "user.tenant": call.Tenant}, input)
+		return needs || err != nil, err
+	}, nil
+}
+
+// approver makes a tool's policy of who may answer of an expression.
+func approver(tool string, text Expression) (func(context.Context, *helix.Answer) error, error) {
+	if text == "" {
+		return nil, nil
+	}
+	program, err := compile("approvers", string(text))
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context, answer *helix.Answer) error {
+		may, err := holds(ctx, program, map[string]any{
+			"user.id": answer.By.ID, "user.tenant": answer.By.Tenant, "owner": answer.Owner,
+		}, answer.Input)
+		switch {
+		case err != nil:
+			return helix.ErrNotAllowed.WithCause(err, "who may answer a call of %s cannot be told", tool)
+		case !may:
+			return helix.ErrNotAllowed.WithMessage("you may not answer a call of %s", tool)
+		}
+		return nil
+	}, nil
+}

@@ -1,0 +1,298 @@
+package config
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// The comments in this file are the reference of helix.yaml: a test takes them
+// into schema.json and docs/helix-yaml.md.
+
+// File is a helix.yaml that was read and found valid.
+type File struct {
+	// The version of the format, which is 1.
+	Version int `yaml:"version,required"`
+	// The models that agents can use, by name. A model is written as its reference
+	// alone, or with settings.
+	Models []Model `yaml:"models,named"`
+	// The agents, by name. The first is the one a chat gets that asks for none.
+	Agents []Agent `yaml:"agents,named,required"`
+	// The tools that agents can use, by the names that models call them by.
+	Tools []Tool `yaml:"tools,named"`
+	// How the server is reached, and by whom.
+	Server Server `yaml:"server"`
+	// Where sessions are kept: a path or sqlite:PATH, postgres://…, redis://… or memory:.
+	// Defaults to a file in the user's data directory.
+	Store string `yaml:"store"`
+	// Where streams are kept, if not with the sessions: an address as in store.
+	Streams string `yaml:"streams"`
+	// How runs are held on to and recovered.
+	Runtime Runtime `yaml:"runtime"`
+	// What becomes of sessions that have expired.
+	Cleanup Cleanup `yaml:"cleanup"`
+
+	source *source
+}
+
+// Model is a language model and how to ask it.
+type Model struct {
+	// Name is the model's key in the file.
+	Name string `yaml:"-"`
+	// Which model answers: provider/model, with one of the providers openai,
+	// openai-chat, anthropic and gemini, as in anthropic/claude-sonnet-4-5; after an @
+	// the address of another server that speaks the provider's wire, as in
+	// openai-chat/llama3.2:3b@http://127.0.0.1:11434/v1. Or demo, the scripted model
+	// that needs no key. Or auto, a model of the first provider whose key is in the
+	// environment, and demo if there is none.
+	Model string `yaml:"model,required"`
+	// Models to ask in turn where this one fails in a way that asking again would not
+	// mend: references as in model.
+	Fallbacks []string `yaml:"fallbacks"`
+	// The API key. Defaults to the provider's environment variable, such as
+	// OPENAI_API_KEY; HELIX_MODEL_KEY where the reference has an address. Write it as
+	// ${NAME}, not into the file.
+	Key string `yaml:"key"`
+	// How freely the model chooses its words, from 0 on.
+	Temperature *float64 `yaml:"temperature,min=0,max=2"`
+	// The most tokens of one reply. Defaults to the provider's limit.
+	MaxTokens int `yaml:"maxTokens,min=1"`
+	// Only the most likely words that together have this probability are considered.
+	TopP *float64 `yaml:"topP,min=0,max=1"`
+	// Only so many of the most likely words are considered.
+	TopK *int `yaml:"topK,min=1"`
+	// How much the model avoids words that it has used.
+	PresencePenalty *float64 `yaml:"presencePenalty,min=-2,max=2"`
+	// How much the model avoids words the more often it has used them.
+	FrequencyPenalty *float64 `yaml:"frequencyPenalty,min=-2,max=2"`
+	// Makes replies as repeatable as the provider can.
+	Seed *int64 `yaml:"seed"`
+	// Texts at which a reply ends.
+	Stop []string `yaml:"stop"`
+	// Headers that are sent with every request, for gateways.
+	Headers map[string]string `yaml:"headers"`
+	// What only this provider knows, handed to it as it is.
+	Options JSON `yaml:"options,object"`
+	// Whether the provider should cache the part of the prompt that stays the same.
+	Cache bool `yaml:"cache"`
+	// How long one attempt at a reply may take. Defaults to 10m.
+	Timeout Duration `yaml:"timeout"`
+	// The pause of the demo model before each word. Defaults to 30ms.
+	Pace *Duration `yaml:"pace"`
+}
+
+// Agent is an agent.
+type Agent struct {
+	// Name is the agent's key in the file.
+	Name string `yaml:"-"`
+	// What the agent is for. People see it in lists, other agents when they choose
+	// whom to call.
+	Description string `yaml:"description"`
+	// The system prompt: who the agent is, what it does and how.
+	Instructions string `yaml:"instructions"`
+	// The name of one of the models, or a reference as in models.NAME.model. Defaults
+	// to the model that is called default, or the only one.
+	Model string `yaml:"model"`
+	// The names of the tools that the agent may call.
+	Tools []string `yaml:"tools"`
+	// The most model calls of a turn, or unlimited. Defaults to 50.
+	MaxSteps Limit `yaml:"maxSteps,min=1"`
+	// The JSON Schema of the agent's result, of type object. With it, the agent
+	// finishes a turn by giving such a value.
+	Output Schema `yaml:"output"`
+	// The custom state that a new session begins with.
+	State JSON `yaml:"state,object"`
+	// Agents that this one may call as tools, each call a session of its own: their
+	// names, or their names with more.
+	SubAgents []SubAgent `yaml:"subAgents"`
+	// Agents that live on between calls: their names, or their names with a mode.
+	Companions []Companion `yaml:"companions"`
+	// Agents on other servers that this one may call as tools.
+	Remotes []Remote `yaml:"remotes"`
+	// How long after its start an unfinished session expires. Defaults to never.
+	SessionExpiry Duration `yaml:"sessionExpiry"`
+}
+
+// SubAgent is an agent that another may call.
+type SubAgent struct {
+	// The agent's name.
+	Agent string `yaml:"agent,required,short"`
+	// What to call it for. Defaults to the agent's own description.
+	Description string `yaml:"description"`
+	// The JSON Schema of a call's arguments, of type object. Defaults to one text,
+	// task.
+	Input Schema `yaml:"input"`
+}
+
+// Companion is an agent that lives on between calls of another.
+type Companion struct {
+	// The agent's name.
+	Agent string `yaml:"agent,required,short"`
+	// Whether the caller waits for the companion's answer (blocking) or goes on and is
+	// told of it later (non_blocking). Defaults to blocking.
+	Mode string `yaml:"mode,enum=blocking|non_blocking"`
+	// What it is for. Defaults to the agent's own description.
+	Description string `yaml:"description"`
+}
+
+// Remote is an agent on another server.
+type Remote struct {
+	// The name that the agent has here: it is called as the tool subagent__NAME.
+	Name string `yaml:"name,required"`
+	// The address of the server.
+	URL string `yaml:"url,required"`
+	// The bearer token for the server.
+	Token string `yaml:"token"`
+	// The agent's name on that server. Defaults to the name here.
+	Agent string `yaml:"agent"`
+	// What to call it for.
+	Description string `yaml:"description"`
+	// The JSON Schema of a call's arguments, of type object. Defaults to one text,
+	// task.
+	Input Schema `yaml:"input"`
+	// How long the server may be out of reach before the call fails. Defaults to what
+	// package remote does.
+	Timeout Duration `yaml:"timeout"`
+}
+
+// Tool is something that agents may call.
+type Tool struct {
+	// Name is the tool's key in the file.
+	Name string `yaml:"-"`
+	// What carries the tool out: http, a request to a web service; client, whoever
+	// talks to the agent, such as a browser; builtin, a tool that Helix has.
+	Type string `yaml:"type,required,enum=http|client|builtin"`
+	// What the tool does and when to use it, for the model. Builtin tools have one.
+	Description string `yaml:"description"`
+	// The JSON Schema of the arguments, of type object. Defaults to no arguments;
+	// builtin tools have their own.
+	Input Schema `yaml:"input"`
+	// Whether the tool has no effect, so that it may run again at any time. Defaults to
+	// true for http with the methods GET and HEAD.
+	ReadOnly *bool `yaml:"readOnly"`
+	// Whether the tool has an effect but may be asked for it again, because the service
+	// knows the Idempotency-Key header that every attempt of a call has the same of.
+	Idempotent *bool `yaml:"idempotent"`
+	// Which calls a person must approve: always, never, or a CEL expression over input
+	// and user, as in input.amount > 100. One that fails means yes. Defaults to never,
+	// except for the builtin forget.
+	Approval Expression `yaml:"approval,approval"`
+	// Who may approve a call, or give a client tool's result: a CEL expression over
+	// input, user, who answers, and owner, the id of the user whose session it is, as
+	// in user.id != owner. One that fails means no. Defaults to everybody who may see
+	// the session.
+	Approvers Expression `yaml:"approvers,approvers"`
+	// How long a call waits for a person, or never for no limit. Defaults to 24h.
+	Deadline Duration `yaml:"deadline,never"`
+
+	// Of http: the method. Defaults to GET.
+	Method string `yaml:"method,enum=GET|HEAD|POST|PUT|PATCH|DELETE"`
+	// Of http: the address. {name} in its path or query is replaced by the argument of
+	// that name, escaped.
+	URL string `yaml:"url"`
+	// Of http: headers to send. They are never shown.
+	Headers map[string]string `yaml:"headers"`
+	// Of http: what to send as JSON. A text that is {name} becomes the argument of that
+	// name, and {name} in a longer one its text. Defaults to the arguments that are not
+	// in the url; with GET, HEAD and DELETE those are in the query instead.
+	Body JSON `yaml:"body"`
+	// Of http: how long one attempt may take. Defaults to 30s.
+	Timeout Duration `yaml:"timeout"`
+	// Of http: how often a failed attempt is made again, if the tool is readOnly or
+	// idempotent. Defaults to 2 for those.
+	Retries *int `yaml:"retries,min=0,max=10"`
+	// Of http: the largest response in bytes. Defaults to 262144.
+	MaxResponse int `yaml:"maxResponse,min=1,max=1000000"`
+	// Of http: whether the address may be one of a private network or of this machine.
+	AllowPrivate bool `yaml:"allowPrivate"`
+
+	// Of builtin: which one. time tells the time; calculator calculates; remember,
+	// recall and forget keep notes in the session's state.
+	Builtin string `yaml:"builtin,enum=time|calculator|remember|recall|forget"`
+}
+
+// Server is how the server is reached.
+type Server struct {
+	// The address to listen on. Defaults to 127.0.0.1:4170.
+	Addr string `yaml:"addr"`
+	// The bearer tokens that are accepted, and whose they are.
+	Tokens []Token `yaml:"tokens"`
+	// Whether requests without a token are let in, all as the same user. Without tokens
+	// the server refuses to start unless this is true.
+	AllowUnauthenticated bool `yaml:"allowUnauthenticated"`
+	// The origins of web pages that may use the server, such as https://app.example.com.
+	// Defaults to none but its own.
+	CORS []string `yaml:"cors"`
+	// Bounds of what a client may ask for.
+	Limits Limits `yaml:"limits"`
+	// How many requests a user may make.
+	RateLimit RateLimit `yaml:"rateLimit"`
+	// Whether errors are told in detail, for development.
+	Verbose bool `yaml:"verbose"`
+}
+
+// Token is a bearer token and whose it is.
+type Token struct {
+	// The token, of at least 16 characters. Write it as ${NAME}, not into the file.
+	Token string `yaml:"token,required"`
+	// The user that the token stands for.
+	User string `yaml:"user,required"`
+	// The user's tenant. Defaults to the default tenant.
+	Tenant string `yaml:"tenant"`
+	// Whether the user may see and operate all sessions of the tenant.
+	Operator bool `yaml:"operator"`
+}
+
+// Limits bound what a client may ask for.
+type Limits struct {
+	// The largest request body in bytes. Defaults to what package server does.
+	Body int64 `yaml:"body,min=1024"`
+	// The most streams that a user may read at the same time. Defaults to what package
+	// server does.
+	Streams int `yaml:"streams,min=1"`
+}
+
+// RateLimit is how many requests a user may make.
+type RateLimit struct {
+	// Requests per second, in the long run. Defaults to no limit.
+	PerSecond float64 `yaml:"perSecond,min=0"`
+	// Requests at once. Defaults to twice perSecond.
+	Burst int `yaml:"burst,min=1"`
+}
+
+// Runtime is how runs are held on to and recovered.
+type Runtime struct {
+	// How long a session stays with a process that no longer shows signs of life.
+	// Defaults to 30s.
+	LeaseTTL Duration `yaml:"leaseTTL"`
+	// How often orphaned runs, deadlines and wakes are looked for. Defaults to 5s.
+	Sweep Duration `yaml:"sweep"`
+	// How often a model call that failed for a passing reason is made again. Defaults
+	// to 3.
+	ModelRetries *int `yaml:"modelRetries,min=0,max=20"`
+}
+
+// Cleanup is what becomes of sessions that have expired.
+type Cleanup struct {
+	// How often expired sessions are deleted. Defaults to never: they are failed, and
+	// stay.
+	Every Duration `yaml:"every"`
+	// How long an expired session is kept before it is deleted. Defaults to 0s.
+	Keep Duration `yaml:"keep"`
+	// The most sessions that are deleted at a time. Defaults to 1000.
+	Limit int `yaml:"limit,min=1"`
+}
+
+// JSON is a value of any form, as JSON.
+type JSON json.RawMessage
+
+// Schema is a JSON Schema.
+type Schema json.RawMessage
+
+// Duration is a time such as 90s, 1h30m or 7d.
+type Duration time.Duration
+
+// Limit is a number, or unlimited.
+type Limit int
+
+// Expression is a CEL expression that is true or false.
+type Expression string
