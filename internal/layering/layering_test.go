@@ -92,9 +92,19 @@ var layers = []layer{
 		thirdParty: anyModule,
 	},
 	{
+		name:     "wire", // the HTTP API as data
+		packages: []string{"server/wire"},
+		imports:  []string{"domain"},
+	},
+	{
+		name:     "client", // of the HTTP API
+		packages: []string{"client"},
+		imports:  []string{"domain", "wire"},
+	},
+	{
 		name:       "server", // HTTP
 		packages:   []string{"server/..."},
-		imports:    []string{"domain", "support", "helix", "tracing", "engine", "runtime"},
+		imports:    []string{"domain", "support", "helix", "tracing", "engine", "runtime", "wire"},
 		thirdParty: anyModule,
 	},
 	{
@@ -108,7 +118,7 @@ var layers = []layer{
 		packages: []string{"cmd/*/...", "bench/...", "examples", "examples/*/...", "helixtest/...", "internal/layering", "internal/chaos/...", "docs"},
 		imports: []string{
 			"domain", "support", "adapter", "choice", "suite", "helix", "builtin", "config", "tracing", "engine", "engine suite", "runtime",
-			"runtime suite", "server", "studio",
+			"runtime suite", "wire", "client", "server", "studio",
 		},
 		thirdParty: anyModule,
 	},

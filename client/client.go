@@ -1,0 +1,211 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"maps"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/helixagents/helix/server/wire"
+	"github.com/helixagents/helix/session"
+)
+
+// Config says where the server is, and who asks.
+type Config struct {
+	// URL is the server's address, with the path that its routes are below, if any.
+	URL string
+	// Token is sent as a bearer token. Defaults to none.
+	Token string
+	// HTTP makes the requests. Defaults to [http.DefaultClient]. Its timeout and how it
+	// treats redirections do not count here.
+	HTTP *http.Client
+	// Timeout bounds a request that is not a stream. Defaults to one minute.
+	Timeout time.Duration
+	// Silence is how long a stream may say nothing before it counts as dropped. The
+	// server says something every 15 seconds. Defaults to 45 seconds.
+	Silence time.Duration
+	// Attempts is how often a stream that was dropped is asked for again, while nothing
+	// of it arrives. Defaults to 10; a negative number is not at all. Backoff is the
+	// first wait, which doubles up to 5 seconds. Defaults to 200 milliseconds.
+	Attempts int
+	Backoff  time.Duration
+	// MaxBody is the largest answer, or event of a stream, in bytes. Defaults to 64 MiB.
+	MaxBody int64
+	// Logger is told when a stream is dropped. Defaults to none.
+	Logger *slog.Logger
+}
+
+// Client asks one server. It is safe for concurrent use.
+type Client struct {
+	cfg  Config
+	base *url.URL
+	http *http.Client
+	log  *slog.Logger
+}
+
+// New is a client. It sends nothing yet.
+func New(cfg Config) (*Client, error) {
+	base, err := parseURL(cfg.URL)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case strings.IndexFunc(cfg.Token, isNotToken) >= 0:
+		return nil, session.Invalid("Token", "has a character that cannot be sent")
+	case cfg.Timeout < 0:
+		return nil, session.Invalid("Timeout", "is negative")
+	case cfg.Silence < 0:
+		return nil, session.Invalid("Silence", "is negative")
+	case cfg.Backoff < 0:
+		return nil, session.Invalid("Backoff", "is negative")
+	case cfg.MaxBody < 0:
+		return nil, session.Invalid("MaxBody", "is negative")
+	}
+	byDefault(&cfg.Timeout, time.Minute)
+	byDefault(&cfg.Silence, 45*time.Second)
+	byDefault(&cfg.Attempts, 10)
+	byDefault(&cfg.Backoff, 200*time.Millisecond)
+	byDefault(&cfg.MaxBody, 64<<20)
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	c := &Client{cfg: cfg, base: base, http: &http.Client{}, log: cfg.Logger}
+	if cfg.HTTP != nil {
+		*c.http = *cfg.HTTP
+	}
+	c.http.Timeout = 0 // of a whole stream
+	c.http.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return c, nil
+}
+
+func parseURL(text string) (*url.URL, error) {
+	base, err := url.Parse(text)
+	switch {
+	case err != nil: // its text may hold a password
+		return nil, session.Invalid("URL", "is not an address")
+	case base.Scheme != "http" && base.Scheme != "https", base.Host == "":
+		return nil, session.Invalid("URL", "must be an address such as https://agents.example.com")
+	case base.User != nil:
+		return nil, session.Invalid("URL", "must not hold a user or a password; see Token")
+	case base.RawQuery != "" || base.Fragment != "":
+		return nil, session.Invalid("URL", "must not have a query or a fragment")
+	}
+	return base, nil
+}
+
+func isNotToken(r rune) bool { return r <= ' ' || r > '~' }
+
+func byDefault[V comparable](value *V, otherwise V) {
+	var zero V
+	if *value == zero {
+		*value = otherwise
+	}
+}
+
+// String names the server, and nothing that is secret.
+func (c *Client) String() string { return "client of " + c.base.String() }
+
+// GoString is String: a client that is printed must not show its token.
+func (c *Client) GoString() string { return c.String() }
+
+// address is the URL of a route, whose path is escaped.
+func (c *Client) address(path string, query url.Values) string {
+	return strings.TrimSuffix(c.base.String(), "/") + path + encodeQuery(query)
+}
+
+func encodeQuery(query url.Values) string {
+	if len(query) == 0 {
+		return ""
+	}
+	return "?" + query.Encode()
+}
+
+// get asks for something.
+func get[T any](ctx context.Context, c *Client, path string, query url.Values) (*T, error) {
+	return ask[T](ctx, c, http.MethodGet, path, query, nil)
+}
+
+// post sends a body.
+func post[T any](ctx context.Context, c *Client, path string, body any) (*T, error) {
+	raw, err := session.Encode(body)
+	if err != nil {
+		return nil, session.ErrInvalid.WithCause(err, "the request cannot be encoded")
+	}
+	return ask[T](ctx, c, http.MethodPost, path, nil, raw)
+}
+
+// ask makes a request and decodes its answer.
+func ask[T any](ctx context.Context, c *Client, method, path string, query url.Values, body []byte) (*T, error) {
+	raw, err := c.exchange(ctx, method, path, query, body)
+	if err != nil {
+		return nil, err
+	}
+	out := new(T)
+	if err := json.Unmarshal(raw, out); err != nil {
+		return nil, session.ErrInternal.WithCause(err, "the server's answer cannot be read")
+	}
+	return out, nil
+}
+
+// exchange makes a request and reads its answer, which is a success.
+func (c *Client) exchange(ctx context.Context, method, path string, query url.Values, body []byte) ([]byte, error) {
+	limited, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
+	defer cancel()
+	answer, err := c.send(limited, method, path, query, body, nil)
+	if err != nil {
+		return nil, c.broken(ctx, err)
+	}
+	defer answer.Body.Close()
+	raw, err := io.ReadAll(io.LimitReader(answer.Body, c.cfg.MaxBody+1))
+	switch {
+	case err != nil:
+		return nil, c.broken(ctx, err)
+	case int64(len(raw)) > c.cfg.MaxBody:
+		return nil, session.ErrTooLarge.WithMessage("the server's answer has more than %d bytes", c.cfg.MaxBody)
+	}
+	if err := c.refused(answer, raw); err != nil {
+		return raw, err
+	}
+	return raw, nil
+}
+
+// send sends a request.
+func (c *Client) send(ctx context.Context, method, path string, query url.Values, body []byte, header http.Header) (*http.Response, error) {
+	var reader io.Reader
+	if body != nil {
+		reader = bytes.NewReader(body)
+	}
+	r, err := http.NewRequestWithContext(ctx, method, c.address(path, query), reader)
+	if err != nil {
+		return nil, err
+	}
+	maps.Copy(r.Header, header)
+	r.Header.Set(wire.HeaderVersion, wire.ProtocolVersion)
+	if body != nil {
+		r.Header.Set("Content-Type", wire.ContentJSON)
+	}
+	if c.cfg.Token != "" {
+		r.Header.Set("Authorization", "Bearer "+c.cfg.Token)
+	}
+	answer, err := c.http.Do(r)
+	if failed, ok := errors.AsType[*url.Error](err); ok {
+		err = failed.Err // without the address
+	}
+	return answer, err
+}
+
+// checkID refuses an id that no session can have, and that might name another route.
+func checkID(id string) error {
+	if err := session.CheckID(id); err != nil {
+		out := session.AsError(err)
+		return session.Invalid("sessionId", "%s", strings.TrimPrefix(out.Message, out.Field+" "))
+	}
+	return nil
+}

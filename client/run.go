@@ -1,0 +1,66 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"net/url"
+
+	"github.com/helixagents/helix/server/wire"
+	"github.com/helixagents/helix/session"
+)
+
+// Start begins a turn, on a new session or on one that exists. It returns once the
+// turn is durably open.
+func (c *Client) Start(ctx context.Context, start wire.Start) (*wire.Started, error) {
+	return post[wire.Started](ctx, c, "/start", start)
+}
+
+// Resume continues a session that was interrupted, paused or suspended.
+func (c *Client) Resume(ctx context.Context, resume wire.Resume) (*wire.Started, error) {
+	return post[wire.Started](ctx, c, "/resume", resume)
+}
+
+// Status tells how a session stands.
+func (c *Client) Status(ctx context.Context, sessionID string) (*wire.Status, error) {
+	return get[wire.Status](ctx, c, "/status", url.Values{"sessionId": {sessionID}})
+}
+
+// Interrupt asks the session's run to stop softly: it can be resumed. The request is
+// durable; the run ends at its next boundary.
+func (c *Client) Interrupt(ctx context.Context, stop wire.Stop) (*wire.Stopping, error) {
+	return post[wire.Stopping](ctx, c, "/interrupt", stop)
+}
+
+// Abort asks the session's run to end for good.
+func (c *Client) Abort(ctx context.Context, stop wire.Stop) (*wire.Stopping, error) {
+	return post[wire.Stopping](ctx, c, "/abort", stop)
+}
+
+// Submit answers a call that waits for a person. That the call is unknown is an
+// outcome, not an error.
+func (c *Client) Submit(ctx context.Context, submit wire.Submit) (*wire.Submitted, error) {
+	body, err := session.Encode(submit)
+	if err != nil {
+		return nil, session.ErrInvalid.WithCause(err, "the request cannot be encoded")
+	}
+	raw, err := c.exchange(ctx, "POST", "/submit-tool-result", nil, body)
+	var out wire.Submitted
+	if unread := json.Unmarshal(raw, &out); unread == nil && out.Outcome == session.SubmitUnknownCall {
+		return &out, nil
+	} else if err == nil && unread != nil {
+		err = session.ErrInternal.WithCause(unread, "the server's answer cannot be read")
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &out, nil
+}
+
+// Agents lists the agents that the server offers.
+func (c *Client) Agents(ctx context.Context) ([]wire.Agent, error) {
+	out, err := get[wire.Agents](ctx, c, "/agents", nil)
+	if err != nil {
+		return nil, err
+	}
+	return out.Items, nil
+}

@@ -1,0 +1,161 @@
+package client
+
+import (
+	"context"
+	"iter"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/helixagents/helix/server/wire"
+	"github.com/helixagents/helix/session"
+)
+
+// Sessions lists sessions, newest first, a page at a time.
+func (c *Client) Sessions(ctx context.Context, query session.Query) (*wire.Sessions, error) {
+	return get[wire.Sessions](ctx, c, "/sessions", listQuery(&query))
+}
+
+// AllSessions yields all sessions that a query selects, newest first. It asks for
+// pages as they are needed.
+func (c *Client) AllSessions(ctx context.Context, query session.Query) iter.Seq2[session.Summary, error] {
+	return func(yield func(session.Summary, error) bool) {
+		for {
+			page, err := c.Sessions(ctx, query)
+			if err != nil {
+				yield(session.Summary{}, err)
+				return
+			}
+			for _, item := range page.Items {
+				if !yield(item, nil) {
+					return
+				}
+			}
+			if !page.HasMore || page.Next == "" || page.Next == query.Cursor {
+				return
+			}
+			query.Cursor, query.Offset = page.Next, 0
+		}
+	}
+}
+
+func listQuery(query *session.Query) url.Values {
+	out := pageQuery(query.PageRequest)
+	for name, value := range map[string]string{"user": query.UserID, "agent": query.Agent, "parent": query.ParentID} {
+		if value != "" {
+			out.Set(name, value)
+		}
+	}
+	for _, status := range query.Statuses {
+		out.Add("status", string(status))
+	}
+	for _, tag := range query.Tags {
+		out.Add("tag", tag)
+	}
+	for key, value := range query.Metadata {
+		out.Set("metadata."+key, value)
+	}
+	if query.RootsOnly {
+		out.Set("roots", "true")
+	}
+	for name, at := range map[string]time.Time{"createdAfter": query.CreatedAfter, "createdBefore": query.CreatedBefore} {
+		if !at.IsZero() {
+			out.Set(name, at.UTC().Format(time.RFC3339Nano))
+		}
+	}
+	return out
+}
+
+func pageQuery(page session.PageRequest) url.Values {
+	out := url.Values{}
+	if page.Limit > 0 {
+		out.Set("limit", strconv.Itoa(page.Size()))
+	}
+	if page.Cursor != "" {
+		out.Set("cursor", page.Cursor)
+	}
+	if page.Offset > 0 {
+		out.Set("offset", strconv.Itoa(page.Offset))
+	}
+	if page.Total {
+		out.Set("total", "true")
+	}
+	return out
+}
+
+// Session reads a session's document.
+func (c *Client) Session(ctx context.Context, id string) (*session.State, error) {
+	return getOf[session.State](ctx, c, id, "", nil)
+}
+
+// Messages reads a page of a session's messages, oldest first.
+func (c *Client) Messages(ctx context.Context, id string, page session.PageRequest) (*wire.MessagePage, error) {
+	return getOf[wire.MessagePage](ctx, c, id, "/messages", pageQuery(page))
+}
+
+// Runs reads a page of a session's runs, oldest first.
+func (c *Client) Runs(ctx context.Context, id string, page session.PageRequest) (*wire.RunPage, error) {
+	return getOf[wire.RunPage](ctx, c, id, "/runs", pageQuery(page))
+}
+
+// Checkpoints reads a page of a session's checkpoints, newest first.
+func (c *Client) Checkpoints(ctx context.Context, id string, page session.PageRequest) (*wire.CheckpointPage, error) {
+	return getOf[wire.CheckpointPage](ctx, c, id, "/checkpoints", pageQuery(page))
+}
+
+// Pending lists the calls of the session, and of the agents below it, that wait for
+// people.
+func (c *Client) Pending(ctx context.Context, id string) ([]session.Pending, error) {
+	out, err := getOf[wire.PendingCalls](ctx, c, id, "/pending", nil)
+	if err != nil {
+		return nil, err
+	}
+	return out.Items, nil
+}
+
+// Snapshot reads a session as it was at its latest checkpoint. [Client.Read] from its
+// sequence shows all that came after it.
+func (c *Client) Snapshot(ctx context.Context, id string) (*wire.Snapshot, error) {
+	return getOf[wire.Snapshot](ctx, c, id, "/snapshot", nil)
+}
+
+// Branch copies a session, and begins a turn on the copy if there is a message.
+func (c *Client) Branch(ctx context.Context, id string, branch wire.Branch) (*wire.Branched, error) {
+	return postTo[wire.Branched](ctx, c, id, "/branch", branch)
+}
+
+// Retry runs a failed turn again from its last good checkpoint.
+func (c *Client) Retry(ctx context.Context, id string, retry wire.Retry) (*wire.Started, error) {
+	return postTo[wire.Started](ctx, c, id, "/retry", retry)
+}
+
+// Pause holds a session: nothing runs it until it is resumed.
+func (c *Client) Pause(ctx context.Context, id string, pause wire.Pause) (*wire.Paused, error) {
+	return postTo[wire.Paused](ctx, c, id, "/pause", pause)
+}
+
+// Delete deletes a session with those of its sub-agents.
+func (c *Client) Delete(ctx context.Context, id string) (*wire.Deleted, error) {
+	if err := checkID(id); err != nil {
+		return nil, err
+	}
+	return ask[wire.Deleted](ctx, c, http.MethodDelete, pathOf(id, ""), nil, nil)
+}
+
+func getOf[T any](ctx context.Context, c *Client, id, what string, query url.Values) (*T, error) {
+	if err := checkID(id); err != nil {
+		return nil, err
+	}
+	return get[T](ctx, c, pathOf(id, what), query)
+}
+
+func postTo[T any](ctx context.Context, c *Client, id, what string, body any) (*T, error) {
+	if err := checkID(id); err != nil {
+		return nil, err
+	}
+	return post[T](ctx, c, pathOf(id, what), body)
+}
+
+// pathOf is the path of something of a session, whose id may hold slashes.
+func pathOf(id, what string) string { return "/sessions/" + url.PathEscape(id) + what }
