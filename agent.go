@@ -50,6 +50,9 @@ type Agent struct {
 	// it. At the limit an agent with an output type gets one last call in which it
 	// can only finish; one without fails with [ErrMaxSteps].
 	MaxSteps int
+	// SessionExpiry is how long after its beginning a session that has not ended may be
+	// cleaned up, unless [Input.ExpiresAt] says when. Defaults to never.
+	SessionExpiry time.Duration
 	// StopWhen, if set, is asked after each step whether the turn is complete.
 	StopWhen func(ctx context.Context, step *Step) (bool, error)
 	Hooks    Hooks
@@ -94,6 +97,9 @@ func (a *Agent) Check() error {
 	}
 	if a.Instructions != "" && a.InstructionsFunc != nil {
 		return a.invalid("Instructions", "is set, and so is InstructionsFunc: choose one")
+	}
+	if a.SessionExpiry < 0 {
+		return a.invalid("SessionExpiry", "is negative")
 	}
 	if a.MaxSteps < Unlimited {
 		return a.invalid("MaxSteps", "is %d; use helix.Unlimited for no limit", a.MaxSteps)

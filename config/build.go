@@ -81,7 +81,7 @@ type builder struct {
 // agent makes an agent, without those it calls.
 func (b *builder) agent(a *Agent) *helix.Agent {
 	path := "agents." + a.Name
-	out := &helix.Agent{Name: a.Name, Description: a.Description, Instructions: a.Instructions, MaxSteps: a.MaxSteps.Steps()}
+	out := &helix.Agent{Name: a.Name, Description: a.Description, Instructions: a.Instructions, MaxSteps: a.MaxSteps.Steps(), SessionExpiry: a.SessionExpiry.Std()}
 	definition, at := b.definition(a)
 	out.Model = b.model(definition, at)
 	out.Settings = definition.settings()

@@ -186,6 +186,8 @@ func (h *Handler) create(ctx context.Context, sessions session.Store, req *OpenR
 		if !c.detached {
 			state.RootID, state.StreamID = headOf(c.state), c.state.StreamID
 		}
+	} else if state.ExpiresAt.IsZero() && req.Agent.SessionExpiry > 0 {
+		state.ExpiresAt = h.cfg.Now().UTC().Add(req.Agent.SessionExpiry)
 	}
 	if err := state.Check(); err != nil {
 		return nil, err

@@ -423,7 +423,12 @@ func abandonExpired(s *Stage) {
 	now, err := s.store().Now(s.ctx())
 	s.ok(err, "now")
 	agent := waitingAgent(onClient("pick"), onClient("tell"))
+	agent.SessionExpiry = time.Hour
 	x := s.mortal(agent)
+	s.Result(s.Execute(x, agent, helix.Input{SessionID: "s-2", Message: helix.UserText("Hi!")}))
+	if left := s.load("s-2").ExpiresAt.Sub(now); left < 50*time.Minute || left > 70*time.Minute {
+		s.Errorf("a session of an agent whose sessions expire after an hour expires after %s", left)
+	}
 	res := s.Result(s.Execute(x, agent, helix.Input{SessionID: "s-1", Message: helix.UserText("Hi!"), ExpiresAt: now.Add(time.Second)}))
 	tell := s.waiting(res, "tell")
 	s.Submit(x, "s-1", helix.ToolResult(tell.CallID, "t"), helix.SubmitAccepted)
