@@ -28,7 +28,7 @@ type teller interface {
 const (
 	readAhead  = 64       // items that a reader may be ahead of its connection
 	flushBytes = 32 << 10 // what is written at once, roughly
-	patience   = 2        // a client that took nothing for the write timeout has as long again to be told so
+	patience   = 3        // write timeouts until a client that takes nothing is cut off; after the first it is told, if it can be
 )
 
 // follow answers with items as they come, until the last, until the client is gone

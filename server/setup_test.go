@@ -264,3 +264,12 @@ func echo() *helix.Agent {
 		return scripted.Text("You said: " + lastText(request))
 	})}
 }
+
+func decodeAs[T any](t testing.TB, raw string) T {
+	t.Helper()
+	var out T
+	if err := json.Unmarshal([]byte(raw), &out); err != nil {
+		t.Fatalf("%v: %s", err, raw)
+	}
+	return out
+}

@@ -1,0 +1,401 @@
+package server_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/llm"
+	"github.com/helixagents/helix/llm/scripted"
+	"github.com/helixagents/helix/server"
+	"github.com/helixagents/helix/server/wire"
+	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store"
+	"github.com/helixagents/helix/stream"
+)
+
+// busy is an agent that tells of much: events before the gate, and after it.
+func busy(events int, data string, gate <-chan struct{}) *helix.Agent {
+	work := func(ctx context.Context, call *helix.Call, _ struct{}) (string, error) {
+		for i := range events {
+			if i == events/2 {
+				select {
+				case <-gate:
+				case <-ctx.Done():
+					return "", ctx.Err()
+				}
+			}
+			call.Emit("progress", map[string]any{"at": i, "data": data})
+		}
+		return "done", nil
+	}
+	return &helix.Agent{
+		Name: "busy",
+		Model: speaker(func(request *llm.Request) scripted.Step {
+			if strings.HasPrefix(lastText(request), "result") {
+				return scripted.Text("That was all.")
+			}
+			return scripted.Call("work", nil)
+		}),
+		Tools: []helix.Tool{{Name: "work", Description: "Work.", Execute: helix.Func(work), ReadOnly: true}},
+	}
+}
+
+// stored is the stream as the store has it: what a reader must see.
+func stored(t testing.TB, db store.Backend, id string) []string {
+	t.Helper()
+	items, err := db.Streams().Tenant("north").Chunks(t.Context(), id, 0, 100_000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, item := range items {
+		raw, err := item.Chunk.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, fmt.Sprintf(`{"sequence":%d,"chunk":%s}`, item.Sequence, raw))
+	}
+	return out
+}
+
+// A reader that is cut off at any byte, and reads on from the last event that it
+// has in full, sees every chunk once, in order: while the run goes on and after.
+func TestReconnectAtAnyByte(t *testing.T) {
+	t.Parallel()
+	const cuts = 1000
+	onBackends(t, func(t *testing.T, db store.Backend) {
+		gate := make(chan struct{})
+		s := serve(t, db, []*helix.Agent{busy(1000, "x", gate)}, nil)
+		started := call[wire.Started](s, http.StatusOK, http.MethodPost, "/start", wire.Start{AgentType: "busy", Message: wire.Text("go")})
+		random := rand.New(rand.NewPCG(1, 2))
+		path := "/sse?sessionId=" + started.SessionID
+		open := sync.OnceFunc(func() { close(gate) })
+		defer open()
+		for made, pass := 0, 1; made < cuts; pass++ {
+			var seen []string
+			for last, ended := "", false; !ended; {
+				if len(seen) >= 400 { // before that the run waits with more than this reads at once
+					open()
+				}
+				var events []event
+				events, ended = s.cutAfter(path, last, 1+random.IntN(1500))
+				made++
+				for _, e := range events {
+					switch e.kind {
+					case "chunk":
+						seen, last = append(seen, e.data), e.id
+					case "end":
+						ended = true
+					case "caught-up":
+					default:
+						t.Fatalf("the stream has an event %+v", e)
+					}
+				}
+			}
+			want := stored(t, db, started.SessionID)
+			if len(seen) != len(want) {
+				t.Fatalf("pass %d has %d chunks, not %d", pass, len(seen), len(want))
+			}
+			for i := range want {
+				if seen[i] != want[i] {
+					t.Fatalf("pass %d: chunk %d is %s, not %s", pass, i+1, seen[i], want[i])
+				}
+			}
+		}
+	})
+}
+
+// cutAfter reads a stream on, and drops the connection after so many bytes. It
+// reports whether the body ended before.
+func (s *service) cutAfter(path, last string, size int) (events []event, ended bool) {
+	s.t.Helper()
+	var headers []string
+	if last != "" {
+		headers = []string{wire.HeaderLastEventID, last}
+	}
+	answer := s.request(http.MethodGet, path, nil, headers...)
+	defer answer.Body.Close()
+	raw := make([]byte, size)
+	n, err := io.ReadFull(answer.Body, raw)
+	ended = errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF)
+	if err != nil && !ended {
+		s.t.Fatal(err)
+	}
+	events, _ = parseEvents(raw[:n])
+	return events, ended
+}
+
+// A run's stream is its own chunks and its own end, however the session went on.
+func TestStreamOfARun(t *testing.T) {
+	t.Parallel()
+	onBackends(t, func(t *testing.T, db store.Backend) {
+		s := serve(t, db, []*helix.Agent{echo()}, nil)
+		first := s.start(wire.Start{AgentType: "echo", Message: wire.Text("one")})
+		second := s.start(wire.Start{SessionID: first.SessionID, AgentType: "echo", Message: wire.Text("two")})
+		for _, run := range []wire.Started{first, second} {
+			path := "/sse?sessionId=" + run.SessionID + "&run=" + run.RunID
+			events := s.read(path)
+			if events[0].id != strconv.FormatInt(run.StartSequence+1, 10) {
+				t.Errorf("the run begins with %+v, not after %d", events[0], run.StartSequence)
+			}
+			last := ""
+			for _, e := range events {
+				if e.kind == "chunk" {
+					last = e.id
+					if !strings.Contains(e.data, `"runId":"`+run.RunID+`"`) {
+						t.Errorf("run %s shows %s", run.RunID, e.data)
+					}
+				}
+			}
+			if end := events[len(events)-1]; end.kind != "end" {
+				t.Errorf("the run ends with %+v", end)
+			}
+			// Somebody who saw all of it is told the end, and nothing of the next run.
+			again := s.read(path, wire.HeaderLastEventID, last)
+			for _, e := range again {
+				if e.kind == "chunk" {
+					t.Errorf("after its end run %s shows %+v", run.RunID, e)
+				}
+			}
+			if end := again[len(again)-1]; end.kind != "end" {
+				t.Errorf("after its end the run ends with %+v", end)
+			}
+		}
+	})
+}
+
+func TestStreamFrames(t *testing.T) {
+	t.Parallel()
+	onBackends(t, func(t *testing.T, db store.Backend) {
+		s := staffed(t, db, nil)
+		f := s.fill("f-")
+		last := func(events []event) event { return events[len(events)-1] }
+		if e := last(s.settle(f.failed)); e.kind != "fail" || !strings.Contains(e.data, `"code":"provider_bad_request"`) ||
+			strings.Contains(e.data, "recoverable") {
+			t.Errorf("a failed run ends with %+v", e)
+		}
+		if e := last(s.settle(f.waiting)); e.kind != "end" || !strings.Contains(e.data, `"status":"paused"`) {
+			t.Errorf("a run that waits ends with %+v", e)
+		}
+		if _, err := db.Streams().Tenant("north").Trim(t.Context(), f.done, stream.TrimPolicy{Through: 3}); err != nil {
+			t.Fatal(err)
+		}
+		if e := last(s.settle(f.done)); e != (event{kind: "truncated", data: `{"floor":3}`}) {
+			t.Errorf("a trimmed stream ends with %+v", e)
+		}
+		events := s.read("/sse?sessionId=" + f.done + "&from=3")
+		if events[0].id != "4" {
+			t.Errorf("reading on from the floor begins with %+v", events[0])
+		}
+		// What a browser saw last goes before what its page asked for.
+		if events := s.read("/sse?sessionId="+f.done+"&from=3", wire.HeaderLastEventID, "4"); events[0].id != "5" {
+			t.Errorf("reading on begins with %+v", events[0])
+		}
+		for _, from := range []string{"-1", "x", "1.5", "99999999999999999999"} {
+			if e := s.refused(http.StatusBadRequest, session.CodeInvalid, http.MethodGet, "/sse?sessionId="+f.done+"&from="+from, nil); e.Field != "from" {
+				t.Errorf("from=%s is refused as %+v", from, e)
+			}
+		}
+	})
+}
+
+// A stream that has nothing to say shows that it lives.
+func TestKeepAlive(t *testing.T) {
+	t.Parallel()
+	s := staffed(t, memory(t), func(cfg *server.Config) { cfg.KeepAlive = 5 * time.Millisecond })
+	f := s.fill("k-")
+	answer := s.request(http.MethodGet, "/sse?sessionId="+f.running, nil)
+	defer answer.Body.Close()
+	var raw []byte
+	buf := make([]byte, 1<<10)
+	for bytes.Count(raw, []byte("\n: keep-alive\n\n")) < 2 {
+		n, err := answer.Body.Read(buf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		raw = append(raw, buf[:n]...)
+	}
+}
+
+// stalled opens a stream on a connection with a small buffer and reads only its
+// header.
+func (s *service) stalled(id string) net.Conn {
+	s.t.Helper()
+	conn, err := (&net.Dialer{}).DialContext(s.t.Context(), "tcp", strings.TrimPrefix(s.url, "http://"))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { _ = conn.Close() })
+	if err := conn.(*net.TCPConn).SetReadBuffer(64 << 10); err != nil {
+		s.t.Fatal(err)
+	}
+	_, err = fmt.Fprintf(conn, "GET /sse?sessionId=%s HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer %s\r\n\r\n", id, s.token)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if _, err := io.ReadFull(conn, make([]byte, 100)); err != nil {
+		s.t.Fatal(err)
+	}
+	return conn
+}
+
+// A client that does not read holds up nothing but itself: it is told, if it comes
+// back, and cut.
+func TestSlowClient(t *testing.T) {
+	t.Parallel()
+	const timeout = time.Second
+	gate := make(chan struct{})
+	close(gate)
+	s := serve(t, memory(t), []*helix.Agent{busy(1000, strings.Repeat("x", 16<<10), gate)}, func(cfg *server.Config) {
+		cfg.Limits.WriteTimeout = timeout
+	})
+	started := call[wire.Started](s, http.StatusOK, http.MethodPost, "/start", wire.Start{AgentType: "busy", Message: wire.Text("go")})
+	never := s.stalled(started.SessionID)
+	// The run does not wait for it.
+	run, err := s.runtime.Tenant("north").Attach(t.Context(), started.SessionID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if result, err := run.Result(t.Context()); err != nil || result.Status != helix.Completed {
+		t.Fatalf("the run ended with %+v, %v", result, err)
+	}
+	late := s.stalled(started.SessionID)
+	// Being late is what is tested: this is the time that a client takes nothing.
+	time.Sleep(timeout + timeout/2)
+	raw, err := io.ReadAll(io.LimitReader(late, 64<<20))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Contains(raw, []byte(`data: {"error":"the stream was not read in time","code":"framework_slow_reader","retryable":true,"recoverable":true}`)) {
+		t.Errorf("the client that came back late is not told: %.300q … %.300q", raw, raw[max(0, len(raw)-300):])
+	}
+	for s.openStreams() > 0 { // the other is cut off in its own time
+		if t.Context().Err() != nil {
+			t.Fatal("the client that never reads is not cut off")
+		}
+		time.Sleep(timeout / 20)
+	}
+	if raw, _ := io.ReadAll(never); bytes.Contains(raw, []byte("event: end")) {
+		t.Error("the client that never read got everything; its buffers are too large for the test")
+	}
+}
+
+// openStreams reads the metric.
+func (s *service) openStreams() int {
+	s.t.Helper()
+	answer := s.as("operator-token").request(http.MethodGet, "/metrics", nil)
+	defer answer.Body.Close()
+	raw, err := io.ReadAll(answer.Body)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	_, rest, found := strings.Cut(string(raw), "\nhelix_http_open_streams ")
+	if !found {
+		s.t.Fatalf("no such metric: %s", raw)
+	}
+	line, _, _ := strings.Cut(rest, "\n")
+	return number(s.t, line)
+}
+
+// Shutting down ends streams with a frame that says so, and leaves runs alone.
+func TestShutdown(t *testing.T) {
+	t.Parallel()
+	onBackends(t, func(t *testing.T, db store.Backend) {
+		s := staffed(t, db, nil)
+		f := s.fill("s-")
+		const readers = 5
+		got := make(chan []event, readers)
+		var reading sync.WaitGroup
+		for range readers {
+			answer := s.request(http.MethodGet, "/sse?sessionId="+f.running, nil)
+			reading.Go(func() {
+				defer answer.Body.Close()
+				raw, err := io.ReadAll(answer.Body)
+				if err != nil {
+					t.Error(err)
+				}
+				events, _ := parseEvents(raw)
+				got <- events
+			})
+		}
+		if err := s.server.Shutdown(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		reading.Wait()
+		for range readers {
+			events := <-got
+			if e := events[len(events)-1]; e.kind != "fail" || decodeAs[wire.Fail](t, e.data) != (wire.Fail{
+				Message: "the server is shutting down", Code: wire.CodeShuttingDown, Retryable: true, Recoverable: true,
+			}) {
+				t.Errorf("a stream ends with %+v", e)
+			}
+		}
+		s.refused(http.StatusServiceUnavailable, wire.CodeShuttingDown, http.MethodGet, "/sse?sessionId="+f.running, nil)
+		s.refused(http.StatusServiceUnavailable, wire.CodeShuttingDown, http.MethodGet, "/readyz", nil)
+		if status := call[wire.Status](s, http.StatusOK, http.MethodGet, "/status?sessionId="+f.running, nil); status.RunStatus != session.RunRunning {
+			t.Errorf("the run is %s", status.RunStatus)
+		}
+	})
+}
+
+// Many readers that wait cost little, and all of them get the end.
+func TestIdleReaders(t *testing.T) {
+	t.Parallel()
+	readers := 1000
+	if testing.Short() {
+		readers = 100
+	}
+	gate := make(chan struct{})
+	s := serve(t, memory(t), staff(gate), nil)
+	started := call[wire.Started](s, http.StatusOK, http.MethodPost, "/start", wire.Start{AgentType: "slow", Message: wire.Text("go")})
+	s.untilChunk(started.SessionID, "text_delta")
+	bodies := make([]io.ReadCloser, readers)
+	for i := range bodies {
+		answer := s.request(http.MethodGet, "/sse?sessionId="+started.SessionID, nil) //nolint:bodyclose // it is closed below, once it was read
+		if answer.StatusCode != http.StatusOK {
+			t.Fatalf("reader %d is answered with %d", i, answer.StatusCode)
+		}
+		bodies[i] = answer.Body
+	}
+	if n := s.openStreams(); n != readers {
+		t.Errorf("%d streams are open, not %d", n, readers)
+	}
+	close(gate)
+	for i, body := range bodies {
+		raw, err := io.ReadAll(body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := body.Close(); err != nil {
+			t.Fatal(err)
+		}
+		events, _ := parseEvents(raw)
+		if e := events[len(events)-1]; e.kind != "end" {
+			t.Errorf("reader %d ends with %+v", i, e)
+		}
+	}
+}
+
+// There are only so many streams.
+func TestStreamLimit(t *testing.T) {
+	t.Parallel()
+	s := staffed(t, memory(t), func(cfg *server.Config) { cfg.Limits.Streams = 1 })
+	started := call[wire.Started](s, http.StatusOK, http.MethodPost, "/start", wire.Start{AgentType: "slow", Message: wire.Text("go")})
+	answer := s.request(http.MethodGet, "/sse?sessionId="+started.SessionID, nil)
+	defer answer.Body.Close()
+	if e := s.refused(http.StatusServiceUnavailable, session.CodeUnavailable, http.MethodGet, "/sse?sessionId="+started.SessionID, nil); !e.Retryable {
+		t.Errorf("one stream too many is refused as %+v", e)
+	}
+}
