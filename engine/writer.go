@@ -348,16 +348,12 @@ func (w *writer) flush(ctx context.Context) error {
 	return w.wait(ctx)
 }
 
-// sequence is the stream's last sequence once what was emitted is durable, as
-// far as this writer knows.
+// sequence is the last of the stream that is known to be durable. More may be:
+// other agents write to it, too.
 func (w *writer) sequence() int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	n := w.last + int64(len(w.buffer))
-	for _, s := range w.inflight {
-		n += int64(len(s.batch.Chunks))
-	}
-	return n
+	return w.last
 }
 
 // discard forgets what was not sent: the turn belongs to somebody else.

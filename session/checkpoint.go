@@ -17,17 +17,19 @@ const (
 // refers to messages by their count and to custom state by the writes that led
 // there, so its size does not grow with the session.
 type Checkpoint struct {
-	ID             string           `json:"id"`
-	SessionID      string           `json:"sessionId,omitempty"`
-	RunID          string           `json:"runId,omitempty"`
-	Turn           int              `json:"turn,omitempty"`
-	Step           int              `json:"stepCount"`
-	Status         Status           `json:"status"`
-	Source         CheckpointSource `json:"source,omitempty"`
-	Version        int64            `json:"version"`
-	MessageCount   int              `json:"messageCount"`
-	StreamSequence int64            `json:"streamSequence,omitempty"`
-	At             time.Time        `json:"timestamp,omitzero"`
+	ID           string           `json:"id"`
+	SessionID    string           `json:"sessionId,omitempty"`
+	RunID        string           `json:"runId,omitempty"`
+	Turn         int              `json:"turn,omitempty"`
+	Step         int              `json:"stepCount"`
+	Status       Status           `json:"status"`
+	Source       CheckpointSource `json:"source,omitempty"`
+	Version      int64            `json:"version"`
+	MessageCount int              `json:"messageCount"`
+	// StreamSequence is that of a chunk which tells of something the checkpoint holds.
+	// Later ones may, too: see store.TakeSnapshot.
+	StreamSequence int64     `json:"streamSequence,omitempty"`
+	At             time.Time `json:"timestamp,omitzero"`
 	// Undone is set once a rewind has dropped messages that the checkpoint counts
 	// on: there is no going back to it. Its custom state can still be read.
 	Undone bool `json:"undone,omitempty"`

@@ -11,7 +11,14 @@ import (
 // committed. Chunks of other sessions on the same stream, its sub-agents', are
 // left out.
 func Fold(sessionID string, chunks []Chunk) []session.Message {
-	f := folder{}
+	return FoldOnto(sessionID, nil, chunks)
+}
+
+// FoldOnto folds chunks onto messages that came before them. What the chunks tell
+// of messages that are there already is not repeated, so that it does no harm if
+// they begin a little early.
+func FoldOnto(sessionID string, messages []session.Message, chunks []Chunk) []session.Message {
+	f := folder{messages: slices.Clip(messages)}
 	for i := range chunks {
 		if chunks[i].AgentID == sessionID {
 			f.add(&chunks[i])
@@ -41,12 +48,19 @@ func (f *folder) add(c *Chunk) {
 			clear(f.step.results) // the turn begins with answers to all calls that were left
 		}
 		f.close()
-		f.messages = append(f.messages, c.Messages...)
+		for i := range c.Messages {
+			if f.find(c.Messages[i].ID) < 0 {
+				f.messages = append(f.messages, c.Messages[i])
+			}
+		}
 	case Rewound:
 		f.close() // if the step was not committed, the count does not include it
 		f.truncate(c.MessageCount)
 	case StepStarted:
 		f.close()
+		if at := f.find(c.MessageID); at >= 0 {
+			f.messages = f.messages[:at:at]
+		}
 		f.step = &foldedStep{
 			runID: c.RunID, number: c.Step, results: map[string]session.Message{},
 			reply: session.Message{ID: c.MessageID, Role: session.RoleAssistant, RunID: c.RunID, Step: c.Step},
@@ -60,10 +74,23 @@ func (f *folder) add(c *Chunk) {
 	}
 }
 
+// find is the index of a message, or -1.
+func (f *folder) find(id string) int {
+	if id == "" {
+		return -1
+	}
+	for i, m := range slices.Backward(f.messages) {
+		if m.ID == id {
+			return i
+		}
+	}
+	return -1
+}
+
 // truncate leaves the first so many messages; all if there is no count.
 func (f *folder) truncate(count *int) {
 	if count != nil && *count < len(f.messages) {
-		f.messages = f.messages[:max(0, *count)]
+		f.messages = slices.Clip(f.messages[:max(0, *count)])
 	}
 }
 

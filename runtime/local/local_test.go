@@ -23,6 +23,7 @@ func TestScenarios(t *testing.T) {
 			config := runtimetest.Config{
 				NewBackend:  func(t testing.TB) store.Backend { return kind.Open(t) },
 				NewExecutor: start,
+				Snapshots:   kind.Name == "memory" || kind.Name == "sqlite",
 			}
 			if kind.Name != "memory" {
 				config.Reopen = func(t testing.TB, db store.Backend) store.Backend {

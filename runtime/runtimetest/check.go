@@ -113,6 +113,7 @@ func (s *Stage) checkStream(tenant string, state *session.State, runs []session.
 	if s.loose[id] {
 		return
 	}
+	whole := messages
 	// A branch begins with messages of another session, which has its own stream.
 	for len(messages) > 0 && !known[messages[0].RunID] {
 		messages = messages[1:]
@@ -124,6 +125,9 @@ func (s *Stage) checkStream(tenant string, state *session.State, runs []session.
 		}
 	}
 	s.same(told(folded), told(messages), "the folded stream of %s, and its transcript", id)
+	if s.album != nil {
+		s.checkSnapshots(tenant, state, whole)
+	}
 }
 
 // told renders messages with everything that a stream tells of them: not

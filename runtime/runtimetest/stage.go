@@ -38,13 +38,18 @@ type Stage struct {
 	config  *Config
 	tenants []string
 	loose   map[string]bool // sessions whose stream does not hold all of their transcript
+	album   *album          // snapshots, if any are to be taken
 }
 
 func newStage(t *testing.T, config *Config) *Stage {
-	return &Stage{
+	s := &Stage{
 		T: t, Backend: config.NewBackend(t), Log: &Log{}, config: config,
 		tenants: []string{session.DefaultTenant}, loose: map[string]bool{},
 	}
+	if config.Snapshots {
+		s.album = &album{taken: map[session.Key][]*store.Snapshot{}}
+	}
+	return s
 }
 
 // Start starts an executor that knows the agents.
@@ -69,6 +74,9 @@ func (s *Stage) startOn(backend store.Backend, opts Options) Executor {
 	s.Helper()
 	if opts.RetryBackoff == 0 {
 		opts.RetryBackoff = time.Millisecond
+	}
+	if s.album != nil {
+		backend = &witness{backend, s.album}
 	}
 	opts.Logger = slog.New(slog.NewTextHandler(s.Log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	x := s.config.NewExecutor(s.T, backend, opts)

@@ -46,6 +46,9 @@ type Config struct {
 	Reopen func(t testing.TB, backend store.Backend) store.Backend
 	// NewExecutor starts a runtime. The suite closes it.
 	NewExecutor func(t testing.TB, backend store.Backend, opts Options) Executor
+	// Snapshots has a snapshot taken at every write, and each held to what its session
+	// comes to.
+	Snapshots bool
 	// Skip names scenarios ("group/name") that do not apply, and why.
 	Skip map[string]string
 }

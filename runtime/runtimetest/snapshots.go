@@ -1,0 +1,164 @@
+package runtimetest
+
+import (
+	"context"
+	"sync"
+
+	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store"
+	"github.com/helixagents/helix/stream"
+)
+
+// witness is a backend that takes a snapshot of a session after everything that is
+// written about it, as somebody might who opens a page at that moment.
+type witness struct {
+	store.Backend
+	album *album
+}
+
+// album keeps the snapshots of a scenario.
+type album struct {
+	mu    sync.Mutex
+	taken map[session.Key][]*store.Snapshot
+	err   error
+}
+
+func (a *album) take(ctx context.Context, backend store.Backend, tenant, id string) {
+	if tenant == "" {
+		tenant = session.DefaultTenant
+	}
+	ctx = context.WithoutCancel(ctx)
+	sessions, streams := backend.Sessions().Tenant(tenant), backend.Streams().Tenant(tenant)
+	snapshot, err := store.TakeSnapshot(ctx, sessions, streams, id)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	key := session.Key{Tenant: tenant, ID: id}
+	switch {
+	case err == nil:
+		a.taken[key] = append(a.taken[key], snapshot)
+	case !session.IsRetryable(err) && session.AsError(err).Code != session.CodeNotFound && a.err == nil:
+		a.err = err
+	}
+}
+
+func (w *witness) Sessions() session.Store {
+	return &witnessSessions{w.Backend.Sessions(), w, session.DefaultTenant}
+}
+
+func (w *witness) Streams() stream.Manager {
+	return &witnessStreams{w.Backend.Streams(), w, session.DefaultTenant}
+}
+
+// Commit implements [store.Backend].
+func (w *witness) Commit(ctx context.Context, commit *store.Commit) (*session.Committed, int64, error) {
+	done, last, err := w.Backend.Commit(ctx, commit)
+	w.album.take(ctx, w.Backend, commit.Tenant, commit.SessionID)
+	return done, last, err
+}
+
+type witnessSessions struct {
+	session.Store
+	witness *witness
+	tenant  string
+}
+
+func (s *witnessSessions) Tenant(tenant string) session.Store {
+	return &witnessSessions{s.Store.Tenant(tenant), s.witness, tenant}
+}
+
+func (s *witnessSessions) StartRun(ctx context.Context, start *session.StartRun) (*session.Started, error) {
+	started, err := s.Store.StartRun(ctx, start)
+	s.witness.album.take(ctx, s.witness.Backend, s.tenant, start.SessionID)
+	return started, err
+}
+
+func (s *witnessSessions) Commit(ctx context.Context, commit *session.Commit) (*session.Committed, error) {
+	done, err := s.Store.Commit(ctx, commit)
+	s.witness.album.take(ctx, s.witness.Backend, s.tenant, commit.SessionID)
+	return done, err
+}
+
+func (s *witnessSessions) CloseRun(ctx context.Context, id string, fence session.Fence, settled bool) error {
+	err := s.Store.CloseRun(ctx, id, fence, settled)
+	s.witness.album.take(ctx, s.witness.Backend, s.tenant, id)
+	return err
+}
+
+type witnessStreams struct {
+	stream.Manager
+	witness *witness
+	tenant  string
+}
+
+func (s *witnessStreams) Tenant(tenant string) stream.Manager {
+	return &witnessStreams{s.Manager.Tenant(tenant), s.witness, tenant}
+}
+
+func (s *witnessStreams) Append(ctx context.Context, id string, batch stream.Batch) (stream.Append, error) {
+	ordered, err := s.Manager.Append(ctx, id, batch)
+	if err == nil {
+		_, _ = ordered.Wait(ctx) // whoever appended learns what became of it
+		s.witness.album.take(ctx, s.witness.Backend, s.tenant, id)
+	}
+	return ordered, err
+}
+
+func (s *witnessStreams) End(ctx context.Context, id string, by stream.Producer, end stream.End) error {
+	err := s.Manager.End(ctx, id, by, end)
+	s.witness.album.take(ctx, s.witness.Backend, s.tenant, id)
+	return err
+}
+
+// checkSnapshots wants every snapshot, with what the stream held after it, to come
+// to the transcript.
+func (s *Stage) checkSnapshots(tenant string, state *session.State, messages []session.Message) {
+	s.Helper()
+	s.album.mu.Lock()
+	defer s.album.mu.Unlock()
+	s.ok(s.album.err, "take a snapshot")
+	chunks := s.tenantChunks(tenant, state.StreamID)
+	for i, shot := range s.album.taken[session.Key{Tenant: tenant, ID: state.ID}] {
+		if !shot.State.CreatedAt.Equal(state.CreatedAt) {
+			continue // of a session that was deleted, and made again
+		}
+		if shot.Sequence > int64(len(chunks)) {
+			s.Fatalf("snapshot %d of session %s is at sequence %d of %d", i+1, state.ID, shot.Sequence, len(chunks))
+		}
+		folded := stream.FoldOnto(state.ID, shot.Messages, chunks[shot.Sequence:])
+		if state.SuspendedStep != "" {
+			for len(folded) > len(messages) && folded[len(folded)-1].Role == session.RoleTool {
+				folded = folded[:len(folded)-1]
+			}
+		}
+		if got, want := told(folded), told(messages); got != want {
+			s.Fatalf("snapshot %d of session %s, at sequence %d with %d messages, and what came after it:\n%s\nthe transcript:\n%s",
+				i+1, state.ID, shot.Sequence, len(shot.Messages), got, want)
+		}
+		s.checkOnce(state.ID, shot, chunks)
+	}
+}
+
+// checkOnce wants nothing that the snapshot holds to be told again: a text that is
+// shown as it comes would be there twice.
+func (s *Stage) checkOnce(id string, shot *store.Snapshot, chunks []stream.Chunk) {
+	s.Helper()
+	held := map[string]bool{}
+	for i := range shot.Messages {
+		held[shot.Messages[i].ID] = true
+	}
+	for i := range chunks[shot.Sequence:] {
+		c := &chunks[shot.Sequence:][i]
+		if c.AgentID != id {
+			continue
+		}
+		if c.Kind == stream.Rewound {
+			return // what was held may come anew
+		}
+		if c.Kind == stream.StepStarted && held[c.MessageID] {
+			s.Fatalf("session %s: the snapshot at sequence %d holds message %s, which the stream tells after it", id, shot.Sequence, c.MessageID)
+		}
+		if held[session.ResultID(c.CallID)] && c.Kind == stream.ToolEnd {
+			s.Fatalf("session %s: the snapshot at sequence %d holds the result of %s, which the stream tells after it", id, shot.Sequence, c.CallID)
+		}
+	}
+}
