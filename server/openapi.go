@@ -116,7 +116,7 @@ func (s *schemas) operation(r *route) (*apiOperation, error) {
 		out.Parameters = append(out.Parameters, apiParameter{Name: p.name, In: "query", Required: p.required, About: p.about, Schema: schema})
 	}
 	if r.body != nil {
-		ref, err := s.of(r.body, true)
+		ref, err := s.of(r.body, !r.extra)
 		if err != nil {
 			return nil, err
 		}

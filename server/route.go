@@ -17,6 +17,8 @@ type route struct {
 	query []parameter
 	// body is a value of the body's type, nil if there is none.
 	body any
+	// extra is set where the body may have fields that are not named.
+	extra bool
 	// answers are the successes; every route may also answer with a [wire.Error].
 	answers []answer
 	// open routes need no identity.
@@ -46,7 +48,7 @@ func (r *route) pattern() string { return r.method + " " + r.path }
 
 // table lists every route.
 func table() []route {
-	return slices.Concat(runRoutes(), agentRoutes(), sessionRoutes(), healthRoutes(), openAPIRoutes())
+	return slices.Concat(runRoutes(), agentRoutes(), sessionRoutes(), chatRoutes(), healthRoutes(), openAPIRoutes())
 }
 
 // noRoute answers a request that no route takes: with 405 if its path has one.

@@ -13,9 +13,14 @@ func (x *exchange) stop(kind session.StopKind) error {
 	if err := x.decode(&in); err != nil {
 		return err
 	}
+	return x.stopOf("sessionId", in.SessionID, kind, &in)
+}
+
+// stopOf stops the session that the given field names.
+func (x *exchange) stopOf(field, sessionID string, kind session.StopKind, in *wire.Stop) error {
 	ctx, cancel := x.change()
 	defer cancel()
-	state, err := x.session(ctx, "sessionId", in.SessionID)
+	state, err := x.session(ctx, field, sessionID)
 	if err != nil {
 		return err
 	}

@@ -14,13 +14,18 @@ func (x *exchange) submit() error {
 	if err := x.decode(&in); err != nil {
 		return err
 	}
-	submission, err := submissionOf(&in)
+	return x.submitTo("sessionId", in.SessionID, &in)
+}
+
+// submitTo submits an answer to a session that the given field names.
+func (x *exchange) submitTo(field, sessionID string, in *wire.Submit) error {
+	submission, err := submissionOf(in)
 	if err != nil {
 		return err
 	}
 	ctx, cancel := x.change()
 	defer cancel()
-	state, err := x.session(ctx, "sessionId", in.SessionID)
+	state, err := x.session(ctx, field, sessionID)
 	if err != nil {
 		return err
 	}

@@ -17,7 +17,8 @@ type Config struct {
 	MessageID string
 	// RunID is the run whose end ends the stream.
 	RunID string
-	// ErrorText is what a user is told of an error. Defaults to its message.
+	// ErrorText is what a user is told of a run that failed. Defaults to the error's
+	// message, which is also what is told of a call.
 	ErrorText func(*session.Error) string
 }
 
@@ -336,7 +337,7 @@ func (e *Encoder) end(k *call, result json.RawMessage, failure *session.Error) {
 			failure = errLeftOpen
 		}
 		e.emit(Chunk{
-			Type: TypeInputError, CallID: k.id, Tool: k.tool, Input: json.RawMessage("{}"), Dynamic: true, ErrorText: e.cfg.ErrorText(failure),
+			Type: TypeInputError, CallID: k.id, Tool: k.tool, Input: json.RawMessage("{}"), Dynamic: true, ErrorText: failure.Message,
 		})
 		return
 	}
@@ -356,7 +357,7 @@ func (e *Encoder) end(k *call, result json.RawMessage, failure *session.Error) {
 		}
 		e.emit(Chunk{Type: TypeOutputDenied, CallID: k.id})
 	case failure != nil:
-		e.emit(Chunk{Type: TypeOutputError, CallID: k.id, ErrorText: e.cfg.ErrorText(failure), Dynamic: true})
+		e.emit(Chunk{Type: TypeOutputError, CallID: k.id, ErrorText: failure.Message, Dynamic: true})
 	default:
 		k.output = orNull(result)
 		e.emit(Chunk{Type: TypeOutputAvailable, CallID: k.id, Output: k.output, Dynamic: true})

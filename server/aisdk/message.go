@@ -40,6 +40,20 @@ type Part struct {
 	raw string // the input as far as it was streamed
 }
 
+// Chat is a conversation as a page needs it that is opened.
+type Chat struct {
+	SessionID string    `json:"sessionId"`
+	Messages  []Message `json:"messages"`
+	// Running is set while a run is at work; RunID is the latest.
+	Running bool   `json:"running"`
+	RunID   string `json:"runId,omitempty"`
+	// Sequence is the last of the stream that Messages hold, if all of them were
+	// asked for.
+	Sequence int64 `json:"sequence,omitempty"`
+	// Waiting lists the calls that wait for people, of every depth.
+	Waiting []session.Pending `json:"waiting"`
+}
+
 // Approval is what a tool part says of an approval.
 type Approval struct {
 	ID       string `json:"id"`

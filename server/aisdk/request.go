@@ -3,7 +3,6 @@ package aisdk
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -20,10 +19,11 @@ const (
 // Request is what a client posts. Of its messages only the last user message and
 // answers in the last assistant message are of interest: history is the store's.
 type Request struct {
-	ID        string    `json:"id"`
-	Messages  []Message `json:"messages"`
-	Trigger   string    `json:"trigger,omitempty"`
-	MessageID string    `json:"messageId,omitempty"`
+	// ID is that of the chat, which is a session.
+	ID        string `json:"id"`
+	Messages  []Sent `json:"messages,omitempty"`
+	Trigger   string `json:"trigger,omitempty"`
+	MessageID string `json:"messageId,omitempty"`
 	// Agent is who a new chat is with; the rest are fields of ours, too.
 	Agent string `json:"agent,omitempty"`
 	// AbandonPending goes on without the answers that the session waits for.
@@ -32,31 +32,38 @@ type Request struct {
 	Metadata       map[string]string `json:"metadata,omitempty"`
 }
 
-// UnmarshalJSON reads a message of which nothing is known but that a client sent
-// it: metadata is the client's own.
-func (m *Message) UnmarshalJSON(data []byte) error {
+// Sent is a UI message that a client sent. Nothing else is known of it, so only
+// what may matter is read.
+type Sent struct {
+	ID    string `json:"id,omitempty"`
+	Role  string `json:"role"`
+	Parts []Part `json:"parts"`
+}
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (m *Sent) UnmarshalJSON(data []byte) error {
 	var doc struct {
 		ID    string            `json:"id"`
 		Role  string            `json:"role"`
 		Parts []json.RawMessage `json:"parts"`
 	}
 	if err := json.Unmarshal(data, &doc); err != nil {
-		return err
+		return session.Invalid("messages", "hold one that cannot be read: %v", err)
 	}
-	*m = Message{ID: doc.ID, Role: doc.Role}
+	*m = Sent{ID: doc.ID, Role: doc.Role}
 	for i, raw := range doc.Parts {
 		var kind struct {
 			Type string `json:"type"`
 		}
 		if err := json.Unmarshal(raw, &kind); err != nil {
-			return fmt.Errorf("parts[%d]: %w", i, err)
+			return unreadable(i, err)
 		}
 		if !readable(kind.Type) {
 			continue
 		}
 		var p Part
 		if err := json.Unmarshal(raw, &p); err != nil {
-			return fmt.Errorf("parts[%d]: %w", i, err)
+			return unreadable(i, err)
 		}
 		if name, static := strings.CutPrefix(p.Type, "tool-"); static {
 			p.Type, p.Tool = PartTool, name
@@ -64,6 +71,10 @@ func (m *Message) UnmarshalJSON(data []byte) error {
 		m.Parts = append(m.Parts, p)
 	}
 	return nil
+}
+
+func unreadable(part int, err error) error {
+	return session.Invalid("messages", "hold one whose part %d cannot be read: %v", part+1, err)
 }
 
 // readable reports whether a part of that type may matter.
@@ -93,7 +104,7 @@ func (r *Request) Check() error {
 	return nil
 }
 
-func (r *Request) last() *Message { return &r.Messages[len(r.Messages)-1] }
+func (r *Request) last() *Sent { return &r.Messages[len(r.Messages)-1] }
 
 // Answers reports whether the request carries answers, and no new message.
 func (r *Request) Answers() bool {

@@ -1,0 +1,355 @@
+package server
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/server/aisdk"
+	"github.com/helixagents/helix/server/wire"
+	"github.com/helixagents/helix/session"
+)
+
+// headerSDK is how a client says which major version of the AI SDK it uses.
+const headerSDK = "X-Helix-Ai-Sdk"
+
+var sdkParameter = parameter{name: "sdk", kind: "string", about: "The major version of the client's AI SDK: 5, 6 or 7; the header " + headerSDK + " does, too."}
+
+func chatRoutes() []route {
+	events := []answer{{status: http.StatusOK, media: wire.ContentEvents}}
+	return []route{
+		{
+			method: http.MethodPost, path: "/chat", summary: "Send a message, or answers, from a page that uses Vercel's AI SDK.",
+			query: []parameter{sdkParameter, {name: "agent", kind: "string", about: "The agent of a new chat; the body's field goes first."}},
+			body:  aisdk.Request{}, extra: true, answers: events, handle: (*exchange).chat,
+		},
+		{
+			method: http.MethodGet, path: "/chat/{id}/stream", summary: "Resume the stream of the reply that is being made. 204 if there is none.",
+			query: []parameter{
+				sdkParameter,
+				{name: "run", kind: "string", about: "The run that was at work when the chat was read: its reply is shown also if it has ended since."},
+				{name: "from", kind: "integer", about: "Begin after this sequence; the client has what came before."},
+				{name: "tail", kind: "boolean", about: "Begin now; the client has what came before."},
+			},
+			answers: append(events, answer{status: http.StatusNoContent}), handle: (*exchange).chatStream,
+		},
+		{
+			method: http.MethodGet, path: "/chat/{id}/messages", summary: "Read a chat as UI messages.",
+			query: []parameter{
+				sdkParameter,
+				{name: "tail", kind: "boolean", about: "Also what is committed of the reply that is being made, for a client that reads on from the sequence."},
+			},
+			answers: ok(aisdk.Chat{}), handle: (*exchange).chatMessages,
+		},
+		{
+			method: http.MethodPost, path: "/chat/{id}/submit-tool-result", summary: "Answer a call of a chat that waits for a person.",
+			body: wire.ChatSubmit{}, handle: (*exchange).chatSubmit,
+			answers: []answer{{status: http.StatusOK, body: wire.Submitted{}}, {status: http.StatusNotFound, body: wire.Submitted{}}},
+		},
+		{
+			method: http.MethodPost, path: "/chat/{id}/interrupt", summary: "Stop the chat's run softly.",
+			body: wire.ChatStop{}, answers: []answer{{status: http.StatusAccepted, body: wire.Stopping{}}},
+			handle: func(x *exchange) error { return x.chatStop(session.StopInterrupt) },
+		},
+		{
+			method: http.MethodPost, path: "/chat/{id}/abort", summary: "End the chat's run for good.",
+			body: wire.ChatStop{}, answers: []answer{{status: http.StatusAccepted, body: wire.Stopping{}}},
+			handle: func(x *exchange) error { return x.chatStop(session.StopAbort) },
+		},
+	}
+}
+
+// sdk is the version that the client says it uses.
+func (x *exchange) sdk() (aisdk.Version, error) {
+	text := x.r.URL.Query().Get("sdk")
+	byDefault(&text, x.r.Header.Get(headerSDK))
+	return aisdk.ParseVersion(text)
+}
+
+// decodeOpen reads a body that may have fields of the application's own.
+func (x *exchange) decodeOpen(v any) error {
+	body, err := x.body()
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(body, v); err != nil {
+		return badBody(body, v, err)
+	}
+	return nil
+}
+
+// chat takes a message or answers, and streams what they lead to. Whatever is
+// refused is refused before the stream begins.
+func (x *exchange) chat() error {
+	version, err := x.sdk()
+	if err != nil {
+		return err
+	}
+	var in aisdk.Request
+	if err := x.decodeOpen(&in); err != nil {
+		return err
+	}
+	if err := in.Check(); err != nil {
+		return err
+	}
+	ctx, cancel := x.change()
+	defer cancel()
+	state, err := x.sessionIfAny(ctx, "id", in.ID)
+	if err != nil {
+		return err
+	}
+	if state != nil && state.ParentID != "" {
+		return session.Invalid("id", "%q is the session of an agent which works for another", in.ID)
+	}
+	var turn *chatTurn
+	switch {
+	case state == nil && (in.Answers() || in.Trigger == aisdk.TriggerRegenerate):
+		return notFound(in.ID)
+	case in.Trigger == aisdk.TriggerRegenerate:
+		turn, err = x.regenerate(ctx, state, &in)
+	case in.Answers():
+		turn, err = x.takeAnswers(ctx, state, &in)
+	case in.Edits() && state != nil:
+		turn, err = x.edit(ctx, state, &in)
+	default:
+		turn, err = x.say(ctx, state, &in)
+	}
+	if err != nil {
+		return x.hide(in.ID, err)
+	}
+	return x.stream(ctx, version, turn)
+}
+
+// chatTurn is a run that a request led to, and where its stream begins for the
+// client.
+type chatTurn struct {
+	run       helix.Run
+	messageID string
+	from      int64 // after the run's first sequence, if set
+	// continues is set when the client has the beginning of the message, with these
+	// calls that wait.
+	continues bool
+	waiting   []session.Pending
+}
+
+// say begins a turn with the user's message.
+func (x *exchange) say(ctx context.Context, state *session.State, in *aisdk.Request) (*chatTurn, error) {
+	message, err := in.Input()
+	if err != nil {
+		return nil, err
+	}
+	request := message.ID // a message that is sent again is not said again
+	byDefault(&message.ID, session.NewMessageID())
+	agent, err := x.chatAgent(state, in)
+	if err != nil {
+		return nil, err
+	}
+	run, err := x.execute(ctx, agent, helix.Input{
+		SessionID: in.ID, Message: message, User: x.who.user(), RequestID: request, AbandonPending: in.AbandonPending,
+		Tags: in.Tags, Metadata: in.Metadata,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &chatTurn{run: run, messageID: aisdk.ReplyID(in.ID, message.ID)}, nil
+}
+
+// chatAgent is the agent of a chat: of one that is new, the agent that is asked
+// for, or the first.
+func (x *exchange) chatAgent(state *session.State, in *aisdk.Request) (*helix.Agent, error) {
+	if state != nil {
+		return x.server.agentOf(state)
+	}
+	name := in.Agent
+	byDefault(&name, x.r.URL.Query().Get("agent"))
+	if name == "" {
+		if all := x.server.cfg.Agents(); len(all) > 0 {
+			return all[0], nil
+		}
+	}
+	agent, found := x.server.agent(name)
+	if !found {
+		return nil, refuse(http.StatusBadRequest, session.CodeUnknownAgent, "there is no such agent").field("agent")
+	}
+	return agent, nil
+}
+
+// takeAnswers submits the answers that the last message holds and goes on with them.
+func (x *exchange) takeAnswers(ctx context.Context, state *session.State, in *aisdk.Request) (*chatTurn, error) {
+	waiting, err := x.executor.Waiting(ctx, state.ID)
+	if err != nil {
+		return nil, err
+	}
+	turn := &chatTurn{continues: true, waiting: waiting}
+	info, err := x.streams.Info(ctx, state.StreamID)
+	if err != nil {
+		return nil, err
+	}
+	answered, goesOn := in.Answered(), false
+	for i := range answered {
+		part := &answered[i]
+		if !slices.ContainsFunc(waiting, func(p session.Pending) bool { return p.CallID == part.CallID }) {
+			continue // a call of the server's own, or one that was answered before
+		}
+		done, err := x.executor.Submit(ctx, state.ID, part.Submission().By(x.who.user()))
+		if err != nil {
+			return nil, err
+		}
+		x.server.metrics.submitted(done.Outcome)
+		goesOn = goesOn || done.Continuation == helix.ContinuesRunning
+	}
+	agent, err := x.server.agentOf(state)
+	if err != nil {
+		return nil, err
+	}
+	if turn.run, err = x.executor.Resume(ctx, agent, state.ID, helix.ResumeOptions{RequestID: answersID(answered)}); err != nil {
+		if !errors.Is(err, session.ErrAlreadyRunning) && !goesOn {
+			return nil, err
+		}
+		if turn.run, err = x.executor.Attach(ctx, state.ID); err != nil { // it takes the answers up itself
+			return nil, err
+		}
+		turn.from = info.Last
+	}
+	turn.messageID, err = x.lastReply(ctx, state.ID)
+	return turn, err
+}
+
+// answersID makes the same answers, when they are sent again, the same request.
+func answersID(parts []aisdk.Part) string {
+	var ids []string
+	for i := range parts {
+		id := parts[i].CallID
+		if a := parts[i].Approval; a != nil {
+			id += "/" + a.ID
+		}
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	sum := sha256.Sum256([]byte(strings.Join(ids, "\n")))
+	return "answers-" + hex.EncodeToString(sum[:12])
+}
+
+// lastReply is the id of the UI message that the transcript ends in.
+func (x *exchange) lastReply(ctx context.Context, id string) (string, error) {
+	messages, err := x.sessions.AllMessages(ctx, id)
+	if err != nil {
+		return "", err
+	}
+	return aisdk.Last(id, messages).ID, nil
+}
+
+// regenerate makes a reply anew.
+func (x *exchange) regenerate(ctx context.Context, state *session.State, in *aisdk.Request) (*chatTurn, error) {
+	group, _, err := x.group(ctx, state.ID, in.MessageID)
+	if err != nil {
+		return nil, err
+	}
+	at, err := x.checkpointAt(ctx, state.ID, group.End, group.End)
+	if err != nil {
+		return nil, err
+	}
+	return x.rewound(ctx, state, group.ID, helix.ResumeOptions{Checkpoint: at})
+}
+
+// edit replaces a message of the user, and what came after it.
+func (x *exchange) edit(ctx context.Context, state *session.State, in *aisdk.Request) (*chatTurn, error) {
+	message, err := in.Input()
+	if err != nil {
+		return nil, err
+	}
+	group, before, err := x.group(ctx, state.ID, in.MessageID)
+	if errors.Is(err, session.ErrNotFound) {
+		return x.say(ctx, state, in) // it never arrived
+	}
+	if err != nil {
+		return nil, err
+	}
+	if before == 0 {
+		return nil, session.ErrNotResumable.WithMessage("the first message of a chat cannot be replaced; begin a new chat")
+	}
+	at, err := x.checkpointAt(ctx, state.ID, before, group.End-1)
+	if err != nil {
+		return nil, err
+	}
+	return x.rewound(ctx, state, group.ID, helix.ResumeOptions{Checkpoint: at, Message: &message})
+}
+
+func (x *exchange) rewound(ctx context.Context, state *session.State, messageID string, opts helix.ResumeOptions) (*chatTurn, error) {
+	agent, err := x.server.agentOf(state)
+	if err != nil {
+		return nil, err
+	}
+	run, err := x.executor.Resume(ctx, agent, state.ID, opts)
+	if err != nil {
+		return nil, err
+	}
+	return &chatTurn{run: run, messageID: messageID}, nil
+}
+
+// group finds the part of the transcript that a UI message belongs to, the last if
+// none is named, and the number of messages up to and with the user's message
+// before it.
+func (x *exchange) group(ctx context.Context, id, uiMessage string) (aisdk.Group, int, error) {
+	messages, err := x.sessions.AllMessages(ctx, id)
+	if err != nil {
+		return aisdk.Group{}, 0, err
+	}
+	groups := aisdk.Groups(id, messages)
+	for i, g := range slices.Backward(groups) {
+		if g.User == nil || (uiMessage != "" && g.User.ID != aisdk.UserOf(uiMessage)) {
+			continue
+		}
+		before := 0
+		if i > 0 {
+			before = groups[i-1].End
+		}
+		return g, before, nil
+	}
+	return aisdk.Group{}, 0, session.ErrNotFound.WithMessage("there is no message %.60q in the chat", uiMessage)
+}
+
+// checkpointAt finds the newest checkpoint with so many messages.
+func (x *exchange) checkpointAt(ctx context.Context, id string, least, most int) (string, error) {
+	request := session.PageRequest{Limit: session.MaxPageSize}
+	for {
+		page, err := x.sessions.Checkpoints(ctx, id, request)
+		if err != nil {
+			return "", err
+		}
+		for i := range page.Items {
+			at := &page.Items[i]
+			if !at.Undone && at.MessageCount >= least && at.MessageCount <= most {
+				return at.ID, nil
+			}
+		}
+		if !page.HasMore {
+			return "", session.ErrNotResumable.WithMessage("the session has no checkpoint to go back to")
+		}
+		request.Cursor = page.Next
+	}
+}
+
+func (x *exchange) chatSubmit() error {
+	var in wire.ChatSubmit
+	if err := x.decode(&in); err != nil {
+		return err
+	}
+	return x.submitTo("id", x.r.PathValue("id"), &wire.Submit{
+		ToolCallID: in.ToolCallID, Result: in.Result, Error: in.Error, Approval: in.Approval, Seen: in.Seen, Resume: in.Resume,
+	})
+}
+
+func (x *exchange) chatStop(kind session.StopKind) error {
+	var in wire.ChatStop
+	if err := x.decode(&in); err != nil {
+		return err
+	}
+	return x.stopOf("id", x.r.PathValue("id"), kind, &wire.Stop{RunID: in.RunID, Reason: in.Reason})
+}

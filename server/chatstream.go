@@ -1,0 +1,200 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"net/http"
+	"strings"
+
+	"github.com/helixagents/helix/server/aisdk"
+	"github.com/helixagents/helix/server/wire"
+	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store"
+	"github.com/helixagents/helix/stream"
+)
+
+// chatFrames are the frames of a chat's stream.
+type chatFrames struct {
+	encoder *aisdk.Encoder
+	first   []aisdk.Chunk // what the client is shown before anything comes
+}
+
+func (*chatFrames) header(h http.Header) { h.Set("X-Vercel-Ai-Ui-Message-Stream", "v1") }
+
+func (f *chatFrames) tell(out *frames, item stream.Item) (last bool, err error) {
+	chunks := f.first
+	f.first = nil
+	switch {
+	case item.Frame == stream.FrameTruncated:
+		chunks = append(chunks, aisdk.Chunk{Type: aisdk.TypeError, ErrorText: "the stream no longer holds what comes next; load the chat again"})
+		last = true
+	case item.Terminal():
+		chunks = append(chunks, f.encoder.Finish(item)...)
+		last = true
+	case item.Chunk != nil:
+		chunks = append(chunks, f.encoder.Encode(item.Sequence, item.Chunk)...)
+	}
+	for i := range chunks {
+		if err := out.encode("", 0, &chunks[i]); err != nil {
+			return false, err
+		}
+	}
+	if last {
+		out.event("", 0, []byte(aisdk.Done))
+	}
+	return last, nil
+}
+
+// cut ends the stream with an error: a client takes a body that just ends for a
+// reply that is complete.
+func (*chatFrames) cut(out *frames, why wire.Fail) {
+	_ = out.encode("", 0, &aisdk.Chunk{Type: aisdk.TypeError, ErrorText: why.Message}) // texts always encode
+}
+
+func (x *exchange) encoder(version aisdk.Version, sessionID, messageID, runID string) *aisdk.Encoder {
+	return aisdk.NewEncoder(aisdk.Config{
+		Version: version, SessionID: sessionID, MessageID: messageID, RunID: runID, ErrorText: x.userText,
+	})
+}
+
+// userText is what a user is told of a run that failed.
+func (x *exchange) userText(err *session.Error) string {
+	if x.server.cfg.Verbose {
+		return err.Error()
+	}
+	switch err.Code {
+	case session.CodeRateLimited, session.CodeOverloaded, session.CodeProviderDown, session.CodeModelTimeout:
+		return "The model is busy. Try again."
+	case session.CodeContextLength:
+		return "The conversation has become too long for the model."
+	case session.CodeContentFilter:
+		return "The model's provider withheld the answer."
+	case session.CodeMaxSteps, session.CodeNoOutput:
+		return "The agent did not come to an end in time."
+	}
+	if strings.HasPrefix(string(err.Code), "provider_") {
+		return "The model could not answer."
+	}
+	return "Something went wrong on the server."
+}
+
+// stream answers with the run that a request led to.
+func (x *exchange) stream(ctx context.Context, version aisdk.Version, turn *chatTurn) error {
+	state, run, err := x.opened(ctx, turn.run)
+	if err != nil {
+		return err
+	}
+	encoder := x.encoder(version, state.ID, turn.messageID, run.ID)
+	if turn.continues {
+		encoder.Continue(turn.waiting)
+	}
+	return x.followRun(state, run, turn.from, &chatFrames{encoder: encoder, first: encoder.Start()})
+}
+
+func (x *exchange) followRun(state *session.State, run *session.Run, from int64, to *chatFrames) error {
+	handle := x.handle(state, run)
+	return x.follow(func(ctx context.Context) iter.Seq2[stream.Item, error] { return handle.StreamFrom(ctx, from) }, to)
+}
+
+// chatStream resumes the reply that is being made: it is shown from its beginning,
+// unless the client has that.
+func (x *exchange) chatStream() error {
+	version, err := x.sdk()
+	if err != nil {
+		return err
+	}
+	q := x.query()
+	asked, tail := q.Get("run"), q.flag("tail")
+	if q.err != nil {
+		return q.err
+	}
+	from, err := x.from()
+	if err != nil {
+		return err
+	}
+	ctx := x.r.Context()
+	state, err := x.session(ctx, "id", x.r.PathValue("id"))
+	if errors.Is(err, session.ErrNotFound) { // a page may ask before anything was said
+		x.w.WriteHeader(http.StatusNoContent)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	shot, err := store.TakeSnapshot(ctx, x.sessions, x.streams, state.ID)
+	if err != nil {
+		return x.hide(state.ID, err)
+	}
+	if shot.Run == nil || (shot.Run.Status != session.RunRunning && asked == "") {
+		x.w.WriteHeader(http.StatusNoContent)
+		return nil
+	}
+	x.runID = shot.Run.ID
+	group := aisdk.Last(state.ID, shot.Messages)
+	to := &chatFrames{encoder: x.encoder(version, state.ID, group.ID, shot.Run.ID)}
+	to.first = to.encoder.Start()
+	if tail || from > 0 {
+		to.encoder.Continue(nil)
+		if from == 0 {
+			info, err := x.streams.Info(ctx, state.StreamID)
+			if err != nil {
+				return err
+			}
+			from = info.Last
+		}
+		return x.followRun(state, shot.Run, from, to)
+	}
+	waits, err := x.waits(ctx, state, group.Reply)
+	if err != nil {
+		return err
+	}
+	to.first = append(to.first, to.encoder.Replay(group.Reply, waits)...)
+	items, last, err := x.since(ctx, state.StreamID, shot.Sequence)
+	if err != nil {
+		return err
+	}
+	items = aisdk.Prune(state.ID, items)
+	to.encoder.Known(items)
+	for i := range items {
+		to.first = append(to.first, to.encoder.Encode(items[i].Sequence, items[i].Chunk)...)
+	}
+	return x.followRun(state, shot.Run, last, to)
+}
+
+// Limits of what is read of a stream before it is followed.
+const (
+	replayPage = 512
+	maxReplay  = 1 << 15
+)
+
+// since reads what a stream holds after a sequence, and says where that ends.
+func (x *exchange) since(ctx context.Context, streamID string, from int64) (items []stream.Item, last int64, err error) {
+	for last = from; len(items) < maxReplay; {
+		page, err := x.streams.Chunks(ctx, streamID, last, replayPage)
+		switch {
+		case errors.Is(err, session.ErrNotFound): // it is about to be opened
+			return items, last, nil
+		case errors.Is(err, session.ErrTruncated) && len(items) == 0:
+			info, err := x.streams.Info(ctx, streamID)
+			if err != nil {
+				return nil, 0, err
+			}
+			if last >= info.Floor {
+				return nil, 0, session.ErrUnavailable
+			}
+			last = info.Floor
+			continue
+		case err != nil:
+			return nil, 0, err
+		}
+		items = append(items, page...)
+		if len(page) > 0 {
+			last = page[len(page)-1].Sequence
+		}
+		if len(page) < replayPage {
+			break
+		}
+	}
+	return items, last, nil
+}

@@ -1,0 +1,23 @@
+package wire
+
+import (
+	"encoding/json"
+)
+
+// ChatSubmit is the body of POST /chat/{id}/submit-tool-result: a [Submit] to the
+// session that the path names.
+type ChatSubmit struct {
+	ToolCallID string          `json:"toolCallId"`
+	Result     json.RawMessage `json:"result,omitempty"`
+	Error      string          `json:"error,omitempty"`
+	Approval   *Approval       `json:"approval,omitempty"`
+	Seen       *Seen           `json:"seen,omitempty"`
+	Resume     bool            `json:"resume,omitempty"`
+}
+
+// ChatStop is the body of POST /chat/{id}/interrupt and /abort: a [Stop] of the
+// session that the path names.
+type ChatStop struct {
+	RunID  string `json:"runId,omitempty"`
+	Reason string `json:"reason,omitempty"`
+}
