@@ -31,8 +31,8 @@ type Config struct {
 	// Silence is how long a stream may say nothing before it counts as dropped. The
 	// server says something every 15 seconds. Defaults to 45 seconds.
 	Silence time.Duration
-	// Attempts is how often a stream that was dropped is asked for again, while nothing
-	// of it arrives. Defaults to 10; a negative number is not at all. Backoff is the
+	// Attempts is how often a stream that was dropped is asked for again, if nothing new
+	// arrives and connections do not last. Defaults to 10; a negative number is not at all. Backoff is the
 	// first wait, which doubles up to 5 seconds. Defaults to 200 milliseconds.
 	Attempts int
 	Backoff  time.Duration

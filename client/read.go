@@ -60,8 +60,9 @@ type reading struct {
 	exact    bool
 	caughtUp bool
 	yield    func(stream.Item, error) bool
-	// arrived is set when something new has come.
-	arrived bool
+	// arrived is set when something new has come, heard when anything has, be it that the
+	// connection is alive.
+	arrived, heard bool
 }
 
 // errOver ends a reading: the terminal item was told, or the loop was left.
@@ -87,7 +88,7 @@ func (r *reading) run(ctx context.Context) error {
 	c := r.client
 	for attempt := 0; ; attempt++ {
 		began := time.Now()
-		r.arrived = false
+		r.arrived, r.heard = false, false
 		err := r.once(ctx)
 		dropped, ok := errors.AsType[*dropError](err)
 		switch {
@@ -97,8 +98,8 @@ func (r *reading) run(ctx context.Context) error {
 			return ctx.Err()
 		case !ok:
 			return err
-		case r.arrived || time.Since(began) > c.cfg.Silence: // a quiet stream is no failure
-			attempt = 0
+		case r.arrived || r.heard && time.Since(began) > min(maxBackoff, c.cfg.Silence):
+			attempt = 0 // a stream may be quiet for as long as it likes
 		}
 		if attempt >= c.cfg.Attempts {
 			return session.ErrUnavailable.WithCause(dropped.err, "the stream of session %s was dropped after sequence %d", r.sessionID, r.last)
@@ -154,7 +155,10 @@ func (r *reading) connect(ctx context.Context, silence *time.Timer) error {
 	if err := r.accept(answer); err != nil {
 		return err
 	}
-	events := newEvents(io.TeeReader(answer.Body, heard(func() { silence.Reset(c.cfg.Silence) })), c.cfg.MaxBody)
+	events := newEvents(io.TeeReader(answer.Body, heard(func() {
+		r.heard = true
+		silence.Reset(c.cfg.Silence)
+	})), c.cfg.MaxBody)
 	for {
 		e, err := events.next()
 		if err != nil {

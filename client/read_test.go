@@ -16,7 +16,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/client"
+	"github.com/helixagents/helix/llm/scripted"
 	"github.com/helixagents/helix/server/wire"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/stream"
@@ -175,6 +177,43 @@ func TestReadFollows(t *testing.T) {
 	}
 }
 
+// TestReadOutlivesServer reads a run while its server is replaced by another.
+func TestReadOutlivesServer(t *testing.T) {
+	t.Parallel()
+	going := make(chan struct{})
+	slow := &helix.Agent{Name: "slow", Model: scripted.New(scripted.Reply(scripted.Say("one, "), scripted.Until(going), scripted.Say("two")))}
+	s := serve(t, nil, slow)
+	run, err := s.Start(t.Context(), wire.Start{SessionID: "s1", AgentType: "slow", Message: wire.Text("count")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := s.another()
+	var text strings.Builder
+	var last stream.Item
+	for item, err := range s.Read(t.Context(), run.SessionID, run.StartSequence) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		last = item
+		if item.Chunk == nil || item.Chunk.Kind != stream.TextDelta {
+			continue
+		}
+		if text.WriteString(item.Chunk.Delta); text.String() == "one, " {
+			s.through(http.StripPrefix("/api", next).ServeHTTP)
+			if err := s.server.Shutdown(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			close(going)
+		}
+	}
+	if text.String() != "one, two" || last.Frame != stream.FrameEnd {
+		t.Errorf("read %q, and last %+v", text.String(), last)
+	}
+	if err := next.Shutdown(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
 // frames is a server that plays events, one list per request, the last for ever.
 func frames(t *testing.T, cfg client.Config, play ...string) (*client.Client, *atomic.Int64) {
 	t.Helper()
@@ -300,6 +339,36 @@ func TestReadGivesUp(t *testing.T) {
 	s := serve(t, nil, echo())
 	if _, err := said(t, s.Client, 0); !errors.Is(err, session.ErrNotFound) {
 		t.Errorf("a session that is not there gives %v", err)
+	}
+}
+
+// TestReadWaits reads a stream that is quiet for longer than what stands between lets
+// connections live.
+func TestReadWaits(t *testing.T) {
+	t.Parallel()
+	const silence = 300 * time.Millisecond
+	var asked atomic.Int64
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set(wire.HeaderVersion, wire.ProtocolVersion)
+		w.Header().Set("Content-Type", wire.ContentEvents)
+		if asked.Add(1) > 4 {
+			_, _ = io.WriteString(w, frame("end", 0, `{"status":"completed"}`))
+			return
+		}
+		tick := time.NewTicker(silence / 20)
+		defer tick.Stop()
+		for began := time.Now(); time.Since(began) < silence+silence/4; <-tick.C {
+			_, _ = io.WriteString(w, ": keep-alive\n\n")
+			_ = http.NewResponseController(w).Flush()
+		}
+	}))
+	defer web.Close()
+	c, err := client.New(client.Config{URL: web.URL, HTTP: web.Client(), Silence: silence, Attempts: 1, Backoff: time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := said(t, c, 0); err != nil || got != "end" {
+		t.Errorf("read %q, %v", got, err)
 	}
 }
 

@@ -31,7 +31,11 @@ const token = "alice-secret-token"
 // service is a server with what is behind it, and a client of it.
 type service struct {
 	*client.Client
+	t       testing.TB
 	db      store.Backend
+	runtime *local.Runtime
+	agents  []*helix.Agent
+	server  *server.Server
 	url     string
 	http    *http.Client
 	handler http.Handler
@@ -48,18 +52,9 @@ func serve(t testing.TB, change func(*client.Config), agents ...*helix.Agent) *s
 	if err != nil {
 		t.Fatal(err)
 	}
-	authenticate, err := server.Tokens(server.Token{Token: token, Identity: server.Identity{User: "alice"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	srv, err := server.New(server.Config{
-		Executor: rt, Backend: db, Agents: func() []*helix.Agent { return agents }, Authenticate: authenticate, Logger: quiet,
-		KeepAlive: 20 * time.Millisecond,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &service{db: db, handler: http.StripPrefix("/api", srv)}
+	s := &service{t: t, db: db, runtime: rt, agents: agents}
+	s.server = s.another()
+	s.handler = http.StripPrefix("/api", s.server)
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if between := s.between.Load(); between != nil {
 			(*between)(w, r)
@@ -71,7 +66,7 @@ func serve(t testing.TB, change func(*client.Config), agents ...*helix.Agent) *s
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
-		if err := srv.Shutdown(ctx); err != nil {
+		if err := s.server.Shutdown(ctx); err != nil {
 			t.Error(err)
 		}
 		web.CloseClientConnections()
@@ -85,6 +80,23 @@ func serve(t testing.TB, change func(*client.Config), agents ...*helix.Agent) *s
 	})
 	s.Client = s.open(t, change)
 	return s
+}
+
+// another is another server before the same runtime.
+func (s *service) another() *server.Server {
+	s.t.Helper()
+	authenticate, err := server.Tokens(server.Token{Token: token, Identity: server.Identity{User: "alice"}})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	srv, err := server.New(server.Config{
+		Executor: s.runtime, Backend: s.db, Agents: func() []*helix.Agent { return s.agents }, Authenticate: authenticate,
+		Logger: slog.New(slog.DiscardHandler), KeepAlive: 20 * time.Millisecond,
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return srv
 }
 
 // open is another client of the server.
