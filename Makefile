@@ -7,14 +7,19 @@ GOLANGCI_LINT = CGO_ENABLED=0 go tool -modfile=tools/go.mod golangci-lint
 
 BENCHFLAGS ?=
 TESTFLAGS  ?=
+RUNFLAGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test soak lint fmt bench
+.PHONY: help run chat test soak lint fmt bench
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-6s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-run: ## chat with the demo agent in the terminal
+run: ## serve the demo agents on http://127.0.0.1:4170 (RUNFLAGS="--config helix.yaml" for your own)
+	@go build -o bin/helix ./cmd/helix
+	@bin/helix serve --allow-unauthenticated $(RUNFLAGS)
+
+chat: ## chat with a demo agent in the terminal
 	@go build -o bin/helix ./cmd/helix
 	@bin/helix chat
 

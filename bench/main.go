@@ -68,6 +68,7 @@ var benches = []bench{
 	{"takeover", false, takeover},
 	{"stream", false, streams},
 	{"fanout", false, fanout},
+	{"chats", true, chats},
 }
 
 func main() { os.Exit(run()) }

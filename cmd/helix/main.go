@@ -1,5 +1,6 @@
-// Command helix is the program of the Helix framework: chat is a conversation with
-// a demo agent in the terminal, migrate sees to the tables of a store.
+// Command helix is the program of the Helix framework: serve offers agents over
+// HTTP, chat is a conversation with a demo agent in the terminal, migrate sees to the
+// tables of a store.
 package main
 
 import (
@@ -55,7 +56,9 @@ func rootCommand(signals <-chan os.Signal) *cobra.Command {
 		Use:   "helix",
 		Short: "Durable AI agents",
 		Long:  "Helix runs durable AI agents: conversations that survive being killed.",
-		Example: `  helix chat                  talk to a demo agent
+		Example: `  helix serve --allow-unauthenticated
+                              serve demo agents on this machine
+  helix chat                  talk to a demo agent
   helix migrate status        see whether a store's tables are up to date`,
 		Version: version(),
 		Args:    noArguments,
@@ -68,7 +71,7 @@ func rootCommand(signals <-chan os.Signal) *cobra.Command {
 		return usageError{fmt.Errorf("%w (see %s --help)", err, cmd.CommandPath())}
 	})
 	root.SetVersionTemplate("helix {{.Version}}\n")
-	root.AddCommand(chatCommand(signals), migrateCommand())
+	root.AddCommand(chatCommand(signals), serveCommand(signals), migrateCommand())
 	return root
 }
 

@@ -1,0 +1,215 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/llm"
+	"github.com/helixagents/helix/runtime/local"
+	api "github.com/helixagents/helix/server"
+	"github.com/helixagents/helix/session"
+)
+
+// The load of a busy server: so many chats at once, of so many tokens, one each pace.
+const (
+	chatsAtOnce = 200
+	chatTokens  = 200
+	chatPace    = 20 * time.Millisecond
+	idleReaders = 1000
+)
+
+// talker is a model that says what time it is, so that whoever hears it knows how
+// long that took.
+type talker struct{ tokens int }
+
+func (t talker) Generate(ctx context.Context, _ *llm.Request, emit func(llm.Delta)) (*llm.Response, error) {
+	ticker := time.NewTicker(chatPace)
+	defer ticker.Stop()
+	var text strings.Builder
+	for range t.tokens {
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+		token := strconv.FormatInt(time.Now().UnixNano(), 10) + " "
+		text.WriteString(token)
+		emit(llm.Delta{Kind: llm.DeltaText, Text: token})
+	}
+	return &llm.Response{Parts: []session.Part{session.Text(text.String())}, Finish: llm.FinishStop}, nil
+}
+
+// thinker is a model that says nothing until it is told to.
+type thinker chan struct{}
+
+func (t thinker) Generate(ctx context.Context, _ *llm.Request, _ func(llm.Delta)) (*llm.Response, error) {
+	select {
+	case <-t:
+		return &llm.Response{Parts: []session.Part{session.Text("Well.")}, Finish: llm.FinishStop}, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// chats measures how much later than the model said it a browser has a token, while
+// many chat, and what an open stream costs.
+func chats(ctx context.Context, k kind, quick bool) ([]row, error) {
+	atOnce, tokens := chatsAtOnce, chatTokens
+	if quick {
+		atOnce, tokens = 50, 50
+	}
+	var took []time.Duration
+	var perStream float64
+	err := k.onRuntime(ctx, func(rt *local.Runtime, s *site) error {
+		return serving(rt, s, &helix.Agent{Name: "talker", Model: talker{tokens}}, func(addr string) error {
+			var mu sync.Mutex
+			client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: atOnce}}
+			defer client.CloseIdleConnections()
+			err := each(atOnce, func(i int) error {
+				mine, err := listen(ctx, client, addr, fmt.Sprintf("chat-%d", i), tokens)
+				mu.Lock()
+				defer mu.Unlock()
+				took = append(took, mine...)
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			perStream, err = idle(ctx, rt, addr)
+			return err
+		})
+	})
+	rows := []row{}
+	for _, p := range []float64{50, 99} {
+		rows = append(rows, row{
+			Bench: "chats", Store: k.name, Runtime: "local", N: atOnce, Unit: fmt.Sprintf("µs p%.0f", p), Value: percentile(took, p),
+		})
+	}
+	return append(rows, row{Bench: "chats-idle", Store: k.name, Runtime: "local", N: idleReaders, Unit: "KiB/stream", Value: perStream / 1024}), err
+}
+
+// serving calls do while a server with an agent listens.
+func serving(rt *local.Runtime, s *site, agent *helix.Agent, do func(addr string) error) error {
+	handler, err := api.New(api.Config{
+		Executor: rt, Backend: s.Backend, Agents: func() []*helix.Agent { return []*helix.Agent{agent} },
+		AllowUnauthenticated: true, Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		return err
+	}
+	listener, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	web := api.HTTPServer("", handler)
+	served := make(chan error, 1)
+	go func() { served <- web.Serve(listener) }()
+	err = do(listener.Addr().String())
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	err = errors.Join(err, handler.Shutdown(ctx), web.Shutdown(ctx))
+	if failure := <-served; !errors.Is(failure, http.ErrServerClosed) {
+		err = errors.Join(err, failure)
+	}
+	return err
+}
+
+// listen chats once and gives how late each token was.
+func listen(ctx context.Context, client *http.Client, addr, id string, tokens int) ([]time.Duration, error) {
+	body := fmt.Sprintf(`{"id":%q,"trigger":"submit-message","messages":[{"id":"m-%s","role":"user","parts":[{"type":"text","text":"Hi!"}]}]}`, id, id)
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+addr+"/chat", strings.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	request.Header.Set("Content-Type", "application/json")
+	response, err := client.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		said, _ := io.ReadAll(io.LimitReader(response.Body, 1000))
+		return nil, fmt.Errorf("%s: %s: %s", id, response.Status, said)
+	}
+	var took []time.Duration
+	finished := false
+	for lines := bufio.NewScanner(response.Body); lines.Scan(); {
+		data, ok := bytes.CutPrefix(lines.Bytes(), []byte("data: {"))
+		if !ok {
+			continue
+		}
+		var chunk struct{ Type, Delta string }
+		if err := json.Unmarshal(append([]byte("{"), data...), &chunk); err != nil {
+			return took, err
+		}
+		finished = finished || chunk.Type == "finish"
+		if chunk.Type != "text-delta" {
+			continue
+		}
+		for token := range strings.FieldsSeq(chunk.Delta) {
+			said, err := strconv.ParseInt(token, 10, 64)
+			if err != nil {
+				return took, err
+			}
+			took = append(took, time.Since(time.Unix(0, said)))
+		}
+	}
+	if !finished || len(took) != tokens {
+		return took, fmt.Errorf("%s: %d of %d tokens, finished: %t", id, len(took), tokens, finished)
+	}
+	return took, nil
+}
+
+// idle opens streams on which nothing happens and gives the bytes that one takes.
+// The clients are bare connections, so that the server is most of it.
+func idle(ctx context.Context, rt *local.Runtime, addr string) (float64, error) {
+	thinks := make(thinker)
+	run, err := rt.Execute(ctx, &helix.Agent{Name: "thinker", Model: thinks}, helix.Input{SessionID: "idle", Message: helix.UserText("Hm?")})
+	if err != nil {
+		return 0, err
+	}
+	before := inUse()
+	conns := make([]net.Conn, 0, idleReaders)
+	for range idleReaders {
+		c, dialled := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
+		if err = dialled; err != nil {
+			break
+		}
+		conns = append(conns, c)
+		if _, err = io.WriteString(c, "GET /sse?sessionId=idle HTTP/1.1\r\nHost: bench\r\n\r\n"); err != nil {
+			break
+		}
+		if _, err = c.Read(make([]byte, 1)); err != nil {
+			break
+		}
+	}
+	after := inUse()
+	for _, c := range conns {
+		_ = c.Close()
+	}
+	close(thinks)
+	_, ended := run.Result(ctx)
+	return (after - before) / idleReaders, errors.Join(err, ended)
+}
+
+// inUse is what the process uses now.
+func inUse() float64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return float64(m.HeapInuse + m.StackInuse)
+}

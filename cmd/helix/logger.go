@@ -1,0 +1,24 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+)
+
+// newLogger writes a log in a format, from a level on.
+func newLogger(out io.Writer, format, level string) (*slog.Logger, error) {
+	var from slog.Level
+	if err := from.UnmarshalText([]byte(level)); err != nil {
+		return nil, usageError{fmt.Errorf("--log-level %q is none of debug, info, warn and error", level)}
+	}
+	opts := &slog.HandlerOptions{Level: from}
+	switch format {
+	case "text":
+		return slog.New(slog.NewTextHandler(out, opts)), nil
+	case "json":
+		return slog.New(slog.NewJSONHandler(out, opts)), nil
+	default:
+		return nil, usageError{fmt.Errorf("--log-format %q is neither text nor json", format)}
+	}
+}

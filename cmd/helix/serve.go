@@ -1,0 +1,307 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/config"
+	"github.com/helixagents/helix/internal/backend"
+	"github.com/helixagents/helix/runtime/local"
+	"github.com/helixagents/helix/server"
+	"github.com/helixagents/helix/store"
+)
+
+const (
+	defaultAddr = "127.0.0.1:4170"
+)
+
+type serveOptions struct {
+	addr      string
+	config    string
+	data      string
+	store     string
+	streams   string
+	anonymous bool
+	expose    bool
+	grace     time.Duration
+	logFormat string
+	logLevel  string
+}
+
+func serveCommand(signals <-chan os.Signal) *cobra.Command {
+	var opts serveOptions
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Serve agents over HTTP",
+		Long: `Serve the agents of a file over HTTP: to browsers with Vercel's AI SDK, to other
+services, and to the page at /.
+
+The file is helix.yaml, and "helix check" says what is wrong with one. It is read
+again when it changes; a version that is not valid is refused with the reason, and
+the agents stay as they were. Without a file, a demo is served: its agents use a
+model whose key is in the environment (OPENAI_API_KEY, ANTHROPIC_API_KEY or
+GEMINI_API_KEY), and without a key a scripted one; HELIX_MODEL names another.
+
+Who may use the server is said by the tokens in the file (server.tokens). Without
+any, the server starts only with --allow-unauthenticated, and then listens on this
+machine alone.
+
+Sessions are kept in a SQLite file unless --store, or the file, names a server.
+Several helix serve may share a Postgres or Redis: any of them continues what
+another left behind. Ctrl-C, or SIGTERM, ends the open streams, gives running turns
+--grace to end, and leaves the others to the next start, which continues them.`,
+		Example: `  helix serve --allow-unauthenticated            the demo, on this machine
+  helix serve --config helix.yaml                your agents
+  helix serve --config helix.yaml --addr :4170 --store postgres://helix@db/agents
+  helix serve --config helix.yaml --store postgres://helix@db/agents --streams redis://cache:6379`,
+		Version: version(),
+		Args:    noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return runServe(cmd.Context(), opts, cmd.ErrOrStderr(), signals)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&opts.addr, "addr", "", "`host:port` to listen on (default "+defaultAddr+")")
+	flags.StringVar(&opts.config, "config", "", "`file` of the agents (default: the demo)")
+	flags.StringVar(&opts.data, "data", "", "`directory` or SQLite file to keep sessions in")
+	flags.StringVar(&opts.store, "store", "", "`address` of the store: sqlite:PATH, postgres://…, redis://… or memory:")
+	flags.StringVar(&opts.streams, "streams", "", "`address` of a store for the streams alone")
+	flags.BoolVar(&opts.anonymous, "allow-unauthenticated", false, "serve whoever can reach the server")
+	flags.BoolVar(&opts.expose, "expose-unauthenticated", false, "with --allow-unauthenticated: listen also where other machines can reach it")
+	flags.DurationVar(&opts.grace, "grace", 5*time.Second, "how long running turns may go on after a signal to stop")
+	flags.StringVar(&opts.logFormat, "log-format", "text", "text or json")
+	flags.StringVar(&opts.logLevel, "log-level", "info", "debug, info, warn or error")
+	cmd.MarkFlagsMutuallyExclusive("data", "store")
+	return cmd
+}
+
+// service is a server and what it stands on.
+type service struct {
+	opts    serveOptions
+	out     io.Writer
+	log     *slog.Logger
+	db      store.Backend
+	address string // of the store, as people write it
+	rt      *local.Runtime
+	api     *server.Server
+	agents  atomic.Pointer[[]*helix.Agent]
+}
+
+func runServe(ctx context.Context, opts serveOptions, out io.Writer, signals <-chan os.Signal) error {
+	log, err := newLogger(out, opts.logFormat, opts.logLevel)
+	if err != nil {
+		return err
+	}
+	file, err := readConfig(opts.config)
+	if err != nil {
+		return err
+	}
+	s := &service{opts: opts, out: out, log: log}
+	if err := s.open(file); err != nil {
+		return err
+	}
+	listener, err := s.listen(file)
+	if err != nil {
+		return errors.Join(err, s.close(ctx, 0))
+	}
+	return s.run(ctx, listener, signals)
+}
+
+// readConfig reads a file of agents, or else the demo's.
+func readConfig(path string) (*config.File, error) {
+	if path == "" {
+		return demoFile()
+	}
+	return config.Load(path)
+}
+
+// open makes everything that serves, but does not listen yet.
+func (s *service) open(file *config.File) error {
+	agents, err := file.Build(config.BuildOptions{})
+	if err != nil {
+		return err
+	}
+	s.agents.Store(&agents)
+	authenticate, err := s.authenticate(file)
+	if err != nil {
+		return err
+	}
+	if s.db, err = s.openStore(file); err != nil {
+		return err
+	}
+	retries := 0
+	if file.Runtime.ModelRetries != nil {
+		retries = cmp.Or(*file.Runtime.ModelRetries, -1)
+	}
+	s.rt, err = local.New(local.Config{
+		Backend: s.db, Agents: agents, Logger: s.log,
+		LeaseTTL: time.Duration(file.Runtime.LeaseTTL), Sweep: time.Duration(file.Runtime.Sweep), ModelRetries: retries,
+	})
+	if err != nil {
+		return errors.Join(err, s.db.Close())
+	}
+	s.api, err = server.New(server.Config{
+		Executor: s.rt, Backend: s.db, Agents: func() []*helix.Agent { return *s.agents.Load() },
+		Authenticate: authenticate, AllowUnauthenticated: authenticate == nil,
+		Limits:    server.Limits{Body: file.Server.Limits.Body, Streams: file.Server.Limits.Streams},
+		RateLimit: server.RateLimit{PerSecond: file.Server.RateLimit.PerSecond, Burst: file.Server.RateLimit.Burst},
+		CORS:      file.Server.CORS, Verbose: file.Server.Verbose, Logger: s.log,
+	})
+	if err != nil {
+		return errors.Join(err, s.close(context.Background(), 0))
+	}
+	return nil
+}
+
+// authenticate is how the file says that callers are known; nil lets everybody in.
+func (s *service) authenticate(file *config.File) (func(*http.Request) (server.Identity, error), error) {
+	if len(file.Server.Tokens) > 0 {
+		if s.opts.anonymous {
+			return nil, usageError{errors.New("--allow-unauthenticated is set, and the file has tokens: choose one")}
+		}
+		tokens := make([]server.Token, len(file.Server.Tokens))
+		for i, t := range file.Server.Tokens {
+			tokens[i] = server.Token{Token: t.Token, Identity: server.Identity{User: t.User, Tenant: t.Tenant, Operator: t.Operator}}
+		}
+		return server.Tokens(tokens...)
+	}
+	if !s.opts.anonymous && !file.Server.AllowUnauthenticated {
+		return nil, usageError{errors.New("nobody could use the server: put tokens into the file (server.tokens), " +
+			"or serve whoever can reach it with --allow-unauthenticated (see helix serve --help)")}
+	}
+	return nil, nil
+}
+
+// openStore opens the store, and that of the streams if it is another.
+func (s *service) openStore(file *config.File) (store.Backend, error) {
+	address := cmp.Or(s.opts.store, s.opts.data, file.Store)
+	address, err := dataAddress(address, true)
+	if err != nil {
+		return nil, err
+	}
+	s.address = shown(address)
+	sessions, err := backend.Open(address, s.log)
+	if err != nil {
+		return nil, err
+	}
+	apart := cmp.Or(s.opts.streams, file.Streams)
+	if apart == "" {
+		return sessions, nil
+	}
+	if apart, err = dataAddress(apart, true); err == nil {
+		var streams store.Backend
+		if streams, err = backend.Open(apart, s.log); err == nil {
+			s.address += ", streams in " + shown(apart)
+			return store.Mix{SessionsOf: sessions, StreamsOf: streams, LocksOf: sessions}, nil
+		}
+	}
+	return nil, errors.Join(err, sessions.Close())
+}
+
+// listen opens the address. A server that knows nobody is not for other machines,
+// unless it was told so.
+func (s *service) listen(file *config.File) (net.Listener, error) {
+	addr := cmp.Or(s.opts.addr, file.Server.Addr, defaultAddr)
+	if len(file.Server.Tokens) == 0 && !s.opts.expose && !loopback(addr) {
+		return nil, usageError{fmt.Errorf("%s can be reached from other machines, by anybody: add tokens to the file, "+
+			"or --expose-unauthenticated if that is what you want", addr)}
+	}
+	return (&net.ListenConfig{}).Listen(context.Background(), "tcp", addr)
+}
+
+// loopback reports whether an address is of this machine alone.
+func loopback(addr string) bool {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return true // what is wrong with it is said by listening
+	}
+	ip := net.ParseIP(host)
+	return host == "localhost" || (ip != nil && ip.IsLoopback())
+}
+
+// run serves until a signal comes.
+func (s *service) run(ctx context.Context, listener net.Listener, signals <-chan os.Signal) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	web := server.HTTPServer("", withPage(s.api))
+	served := make(chan error, 1)
+	go func() { served <- web.Serve(listener) }()
+	s.greet(listener)
+
+	var failure error
+	select {
+	case <-signals:
+	case <-ctx.Done():
+	case failure = <-served:
+	}
+	fmt.Fprintln(s.out, "helix: stopping; what still runs is continued by the next start")
+	return errors.Join(failure, s.stop(web, signals))
+}
+
+// greet says where the server is. People see it; programs read the log.
+func (s *service) greet(listener net.Listener) {
+	names := ""
+	for i, agent := range *s.agents.Load() {
+		if i > 0 {
+			names += ", "
+		}
+		names += agent.Name
+	}
+	fmt.Fprintf(s.out, "helix: serving on http://%s\n  agents: %s\n  data:   %s\n", listener.Addr(), names, s.address)
+}
+
+func (s *service) replace(file *config.File) error {
+	agents, err := file.Build(config.BuildOptions{})
+	if err != nil {
+		return err
+	}
+	if err := s.rt.Replace(agents...); err != nil {
+		return err
+	}
+	s.agents.Store(&agents)
+	return nil
+}
+
+// stop ends the streams, then the requests, then the turns. Another signal cuts the
+// waiting short: what runs is continued by whoever comes next in any case.
+func (s *service) stop(web *http.Server, signals <-chan os.Signal) error {
+	ctx, cancel := context.WithTimeout(context.Background(), s.opts.grace)
+	defer cancel()
+	done := make(chan struct{})
+	defer close(done)
+	go func() {
+		select {
+		case <-signals:
+			cancel()
+		case <-done:
+		}
+	}()
+	_ = s.api.Shutdown(ctx) // streams that do not end in time are cut by Close
+	if err := web.Shutdown(ctx); err != nil {
+		_ = web.Close()
+	}
+	return s.closeAll(ctx)
+}
+
+// close gives up what runs after a while, and closes everything.
+func (s *service) close(ctx context.Context, grace time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, grace)
+	defer cancel()
+	return s.closeAll(ctx)
+}
+
+func (s *service) closeAll(ctx context.Context) error {
+	return errors.Join(s.rt.Close(ctx), s.db.Close())
+}

@@ -1,0 +1,28 @@
+import { StrictMode, useEffect, useState } from 'react';
+import { createRoot } from 'react-dom/client';
+import { Chat } from './Chat.jsx';
+
+// The session's id is in the address, so a reload goes on with the same conversation.
+const id = location.hash.slice(1) || crypto.randomUUID();
+location.hash = id;
+
+// What was said so far comes from the server; what is being said now follows over the stream.
+async function history() {
+  const response = await fetch(`/chat/${encodeURIComponent(id)}/messages`);
+  if (response.status === 404) return []; // a new conversation
+  if (!response.ok) throw new Error(`the history could not be loaded (${response.status})`);
+  return (await response.json()).messages;
+}
+
+function App() {
+  const [messages, setMessages] = useState(null);
+  const [error, setError] = useState(null);
+  useEffect(() => {
+    history().then(setMessages, setError);
+  }, []);
+  if (error) return <p role="alert">{error.message}</p>;
+  if (!messages) return <p>Loading…</p>;
+  return <Chat id={id} initial={messages} />;
+}
+
+createRoot(document.getElementById('root')).render(<StrictMode><App /></StrictMode>);
