@@ -182,7 +182,7 @@ func examples(t testing.TB, o operation, f *files) example {
 		}}
 	case "post-chat-id-interrupt", "post-chat-id-abort":
 		return example{target: f.running, body: map[string]any{"reason": "enough"}}
-	case "get-workspace", "get-agents", "get-healthz", "get-readyz", "get-openapi-json", "get-metrics":
+	case "get-workspace", "get-agents", "get-healthz", "get-readyz", "get-openapi-json", "get-helix-js", "get-metrics":
 		return example{}
 	}
 	t.Fatalf("the operation %s has no example", o.id)
