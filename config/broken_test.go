@@ -164,6 +164,7 @@ func TestBrokenFiles(t *testing.T) {
 		{"bad address", "addr: 127.0.0.1:4170", "addr: ^localhost", "server.addr", "expected host:port"},
 		{"short token", "    - token: ${SECRET}", "    - token: ^hunter2", "server.tokens[0].token", "at least 16 characters"},
 		{"empty token", "    - token: ${SECRET}", "    - token: ^${EMPTY}", "server.tokens[0].token", "found none"},
+		{"token of nobody", "    - token: ${SECRET}\n      user: ada", "    - ^token: ${SECRET}", "server.tokens[0]", "the key user is missing"},
 		{"bad user", "      user: ada", "      user: ^a da", "server.tokens[0].user", "a da"},
 		{"bad origin", `["https://app.example.com"]`, `[^"https://app.example.com/x"]`, "server.cors[0]", "expected an origin"},
 		{"bad store", "store: sqlite:helix.db", "store: ^mysql://db", "store", "postgres://"},

@@ -39,8 +39,10 @@ func (f *File) check() {
 	f.checkServer()
 	f.checkAddress("store", f.Store)
 	f.checkAddress("streams", f.Streams)
-	if lease := f.Runtime.LeaseTTL; lease != 0 && lease.Std() < minLease {
-		s.wrong("runtime.leaseTTL", "expected at least %s", minLease)
+	for path, value := range map[string]Duration{"runtime.leaseTTL": f.Runtime.LeaseTTL, "cleanup.every": f.Cleanup.Every} {
+		if value != 0 && value.Std() < minInterval {
+			s.wrong(path, "expected at least %s", minInterval)
+		}
 	}
 }
 
@@ -274,19 +276,22 @@ func (f *File) checkServer() {
 			s.wrong(path+".token", "the token is given twice")
 		}
 		seen[token.Token] = true
+		if token.User == "" && !token.Operator && !f.damaged(path+".user") {
+			s.wrongKey(path, "the key user is missing: the token stands for nobody, and is no operator's")
+		}
 		f.checkID(path+".user", token.User)
 		f.checkID(path+".tenant", token.Tenant)
 	}
 	for i, origin := range f.Server.CORS {
 		u, err := url.Parse(origin)
-		if origin != "*" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.Scheme+"://"+u.Host != origin) {
-			s.wrong(fmt.Sprintf("server.cors[%d]", i), "expected an origin such as https://app.example.com, or *")
+		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.Scheme+"://"+u.Host != origin {
+			s.wrong(fmt.Sprintf("server.cors[%d]", i), "expected an origin such as https://app.example.com")
 		}
 	}
 }
 
-// minLease is the shortest lease; renewing it takes a third of that.
-const minLease = time.Second
+// minInterval is the shortest lease, and time between clean-ups.
+const minInterval = time.Second
 
 // minToken is the shortest bearer token.
 const minToken = 16

@@ -234,8 +234,8 @@ type Server struct {
 type Token struct {
 	// The token, of at least 16 characters. Write it as ${NAME}, not into the file.
 	Token string `yaml:"token,required"`
-	// The user that the token stands for.
-	User string `yaml:"user,required"`
+	// The user that the token stands for. Only an operator's may have none.
+	User string `yaml:"user"`
 	// The user's tenant. Defaults to the default tenant.
 	Tenant string `yaml:"tenant"`
 	// Whether the user may see and operate all sessions of the tenant.
@@ -244,10 +244,16 @@ type Token struct {
 
 // Limits bound what a client may ask for.
 type Limits struct {
-	// The largest request body in bytes. Defaults to what package server does.
+	// The largest request body in bytes. Defaults to 4194304.
 	Body int64 `yaml:"body,min=1024"`
-	// The most streams that a user may read at the same time. Defaults to what package
-	// server does.
+	// How long a request's body may take to arrive. Defaults to 30s.
+	ReadTimeout Duration `yaml:"readTimeout"`
+	// How long the reader of a stream may take in nothing before it is cut off. Defaults
+	// to 10s.
+	WriteTimeout Duration `yaml:"writeTimeout"`
+	// How long a change, such as a start, may take. Defaults to 30s.
+	Operation Duration `yaml:"operation"`
+	// The most streams that are open at the same time. Defaults to 10000.
 	Streams int `yaml:"streams,min=1"`
 }
 
@@ -255,7 +261,7 @@ type Limits struct {
 type RateLimit struct {
 	// Requests per second, in the long run. Defaults to no limit.
 	PerSecond float64 `yaml:"perSecond,min=0"`
-	// Requests at once. Defaults to twice perSecond.
+	// Requests at once. Defaults to what one second allows.
 	Burst int `yaml:"burst,min=1"`
 }
 
@@ -273,13 +279,9 @@ type Runtime struct {
 
 // Cleanup is what becomes of sessions that have expired.
 type Cleanup struct {
-	// How often expired sessions are deleted. Defaults to never: they are failed, and
-	// stay.
+	// How often expired sessions are cleaned up, with a summary in the log. Defaults to
+	// never: the runtime's sweep sees to them without one.
 	Every Duration `yaml:"every"`
-	// How long an expired session is kept before it is deleted. Defaults to 0s.
-	Keep Duration `yaml:"keep"`
-	// The most sessions that are deleted at a time. Defaults to 1000.
-	Limit int `yaml:"limit,min=1"`
 }
 
 // JSON is a value of any form, as JSON.

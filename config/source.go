@@ -2,6 +2,7 @@ package config
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -15,6 +16,7 @@ import (
 // source is a file's text and where in it everything is.
 type source struct {
 	name     string
+	sum      [sha256.Size]byte
 	lines    []string
 	lookup   func(name string) (string, bool)
 	problems []Problem
@@ -32,7 +34,9 @@ type position struct{ line, column int }
 var begins = position{1, 1}
 
 func newSource(name string, data []byte, lookup func(string) (string, bool)) *source {
-	return &source{name: name, lines: strings.Split(string(data), "\n"), lookup: lookup, places: map[string]place{}}
+	return &source{
+		name: name, sum: sha256.Sum256(data), lines: strings.Split(string(data), "\n"), lookup: lookup, places: map[string]place{},
+	}
 }
 
 // problem notes what is wrong at a position.
