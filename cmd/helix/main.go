@@ -1,6 +1,6 @@
 // Command helix is the program of the Helix framework: serve offers agents over
-// HTTP, chat is a conversation with a demo agent in the terminal, migrate sees to the
-// tables of a store.
+// HTTP, check validates a file of agents, chat is a conversation with a demo agent in
+// the terminal, migrate sees to the tables of a store.
 package main
 
 import (
@@ -41,7 +41,7 @@ func run(args []string, signals <-chan os.Signal) int {
 		return 0
 	case errors.Is(err, errTerminated):
 		return exitTerminated
-	case errors.Is(err, errTurnFailed): // it has been reported
+	case errors.Is(err, errTurnFailed), errors.Is(err, errRefusedConfig): // it has been reported
 		return exitFailure
 	}
 	fmt.Fprintln(os.Stderr, "helix:", err)
@@ -58,6 +58,7 @@ func rootCommand(signals <-chan os.Signal) *cobra.Command {
 		Long:  "Helix runs durable AI agents: conversations that survive being killed.",
 		Example: `  helix serve --allow-unauthenticated
                               serve demo agents on this machine
+  helix check                 see whether ./helix.yaml is valid
   helix chat                  talk to a demo agent
   helix migrate status        see whether a store's tables are up to date`,
 		Version: version(),
@@ -71,7 +72,7 @@ func rootCommand(signals <-chan os.Signal) *cobra.Command {
 		return usageError{fmt.Errorf("%w (see %s --help)", err, cmd.CommandPath())}
 	})
 	root.SetVersionTemplate("helix {{.Version}}\n")
-	root.AddCommand(chatCommand(signals), serveCommand(signals), migrateCommand())
+	root.AddCommand(chatCommand(signals), serveCommand(signals), checkCommand(), migrateCommand())
 	return root
 }
 

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+
+	"github.com/spf13/cobra"
+
+	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/config"
+	"github.com/helixagents/helix/llm/scripted"
+)
+
+// defaultConfig is the file that is used where none is named.
+const defaultConfig = "helix.yaml"
+
+// errRefusedConfig is a file that was found wanting, which has been reported.
+var errRefusedConfig = errors.New("the configuration is not valid")
+
+func checkCommand() *cobra.Command {
+	var path string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "check",
+		Short: "Say whether a helix.yaml is valid, and if not, where",
+		Long: `Say whether a helix.yaml is valid, and if not, where: every problem with its line and
+column. Environment variables that the file uses must be set, as they must when it is
+served. A model whose API key is missing is a warning. Nothing is started or changed.
+
+The exit code is 0 if the file is valid, 1 if it is not.`,
+		Example: `  helix check
+  helix check --config agents/helix.yaml --json`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			report, err := checkConfig(path)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				err = report.writeJSON(cmd.OutOrStdout())
+			} else {
+				report.write(cmd.OutOrStdout())
+			}
+			if err == nil && !report.OK {
+				err = errRefusedConfig
+			}
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&path, "config", defaultConfig, "the `file` to check")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// checkReport is what a check came to.
+type checkReport struct {
+	OK       bool             `json:"ok"`
+	File     string           `json:"file"`
+	Problems []config.Problem `json:"problems"`
+	Omitted  int              `json:"omitted,omitempty"`
+	// Warnings are about what is only missing here, such as keys.
+	Warnings []config.Problem `json:"warnings"`
+	Models   []string         `json:"models"`
+	Agents   []string         `json:"agents"`
+	Tools    []string         `json:"tools"`
+}
+
+// checkConfig checks a file. Its error is about reading it.
+func checkConfig(path string) (*checkReport, error) {
+	report := &checkReport{
+		File: path, Problems: []config.Problem{}, Warnings: []config.Problem{}, Models: []string{}, Agents: []string{}, Tools: []string{},
+	}
+	file, err := config.Load(path)
+	if failure, ok := errors.AsType[*config.Error](err); ok {
+		report.Problems, report.Omitted = failure.Problems, failure.Omitted
+		return report, nil
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("there is no file %s; --config names another", path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	report.OK = true
+	for i := range file.Models {
+		report.Models = append(report.Models, file.Models[i].Name)
+	}
+	for i := range file.Agents {
+		report.Agents = append(report.Agents, file.Agents[i].Name)
+	}
+	for i := range file.Tools {
+		report.Tools = append(report.Tools, file.Tools[i].Name)
+	}
+	// Whether the agents can be made here, now, depends on keys.
+	_, err = file.Build(config.BuildOptions{Remote: anyRemote})
+	if failure, ok := errors.AsType[*config.Error](err); ok {
+		report.Warnings = failure.Problems
+		err = nil
+	}
+	return report, err
+}
+
+// anyRemote stands for an agent on another server, which need not be there now.
+func anyRemote(r config.Remote) (helix.SubAgent, error) {
+	return helix.SubAgent{Agent: &helix.Agent{Name: r.Name, Model: scripted.New()}}, nil
+}
+
+func (r *checkReport) writeJSON(out io.Writer) error {
+	enc := json.NewEncoder(out)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	return enc.Encode(r)
+}
+
+func (r *checkReport) write(out io.Writer) {
+	for i := range r.Problems {
+		fmt.Fprintln(out, r.Problems[i].String())
+	}
+	if r.Omitted > 0 {
+		fmt.Fprintf(out, "and %d more\n", r.Omitted)
+	}
+	for i := range r.Warnings {
+		fmt.Fprintln(out, "warning:", r.Warnings[i].String())
+	}
+	if r.OK {
+		fmt.Fprintf(out, "%s is valid: %s, %s, %s\n", r.File,
+			count(len(r.Models), "model"), count(len(r.Agents), "agent"), count(len(r.Tools), "tool"))
+	}
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}

@@ -1,0 +1,92 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// check runs helix check on a file with that content.
+func check(t *testing.T, content string, args ...string) (string, error) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "helix.yaml")
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return checkPath(path, args...)
+}
+
+func checkPath(path string, args ...string) (string, error) {
+	cmd := rootCommand(nil)
+	var out bytes.Buffer
+	cmd.SetOut(&out)
+	cmd.SetArgs(append([]string{"check", "--config", path}, args...))
+	err := cmd.Execute()
+	return strings.ReplaceAll(out.String(), filepath.Dir(path)+string(filepath.Separator), ""), err
+}
+
+func TestCheckValid(t *testing.T) {
+	t.Parallel()
+	out, err := check(t, "version: 1\nagents: {a: {model: demo, tools: [t]}, b: {model: demo}}\ntools: {t: {type: client}}\n")
+	if err != nil || out != "helix.yaml is valid: 0 models, 2 agents, 1 tool\n" {
+		t.Errorf("%s, %v", out, err)
+	}
+	remote := "version: 1\nagents: {a: {model: demo, remotes: [{name: far, url: 'https://example.com'}]}}\n"
+	if out, err := check(t, remote); err != nil || strings.Contains(out, "warning") {
+		t.Errorf("%s, %v", out, err)
+	}
+}
+
+func TestCheckBroken(t *testing.T) {
+	t.Parallel()
+	const broken = "version: 1\nagents: {a: {modl: demo, model: demo, tools: [t]}}\n"
+	out, err := check(t, broken)
+	want := "helix.yaml:2:14: agents.a.modl: unknown key; did you mean model?\n" +
+		"helix.yaml:2:47: agents.a.tools[0]: there is no tool \"t\"; there is none\n"
+	if !errors.Is(err, errRefusedConfig) || out != want {
+		t.Errorf("%s, %v", out, err)
+	}
+	out, err = check(t, broken, "--json")
+	var report checkReport
+	if jsonErr := json.Unmarshal([]byte(out), &report); jsonErr != nil || !errors.Is(err, errRefusedConfig) {
+		t.Fatalf("%s, %v, %v", out, err, jsonErr)
+	}
+	if report.OK || len(report.Problems) != 2 || report.Problems[1].Column != 47 || report.Problems[1].Path != "agents.a.tools[0]" {
+		t.Errorf("%+v", report)
+	}
+}
+
+// A key that is only missing here does not make a file invalid.
+func TestCheckWarns(t *testing.T) {
+	t.Setenv("OPENAI_API_KEY", "")
+	out, err := check(t, "version: 1\nagents:\n  a: {model: openai/gpt-5}\n")
+	if err != nil || !strings.HasPrefix(out, "warning: helix.yaml:3:14: agents.a.model: ") || !strings.Contains(out, "OPENAI_API_KEY") ||
+		!strings.HasSuffix(out, "helix.yaml is valid: 0 models, 1 agent, 0 tools\n") {
+		t.Errorf("%s, %v", out, err)
+	}
+}
+
+func TestCheckWithoutAFile(t *testing.T) {
+	t.Parallel()
+	if _, err := checkPath(filepath.Join(t.TempDir(), "none.yaml")); err == nil || !strings.Contains(err.Error(), "there is no file") {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestCheckExitCode(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "helix.yaml")
+	if err := os.WriteFile(path, []byte("version: 2\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code := run([]string{"check", "--config", path}, nil); code != exitFailure {
+		t.Errorf("exit code %d", code)
+	}
+	if code := run([]string{"check", "extra"}, nil); code != exitUsage {
+		t.Errorf("exit code of a bad command line %d", code)
+	}
+}
