@@ -1,34 +1,24 @@
-// A page that chats with the agents of a server, over the same routes that an application uses: the chat wire for what is
-// said, the session routes for the list. No build step; everything is in this file.
-import { chatStream, applyChunk } from './chat.js';
+// A page that chats with the agents of a server, with the module that the server offers to every page. No build step.
+import { Conversation } from '/helix.js';
 
 const $ = id => document.getElementById(id);
 const tokenKey = 'helix.token';
 let agents = [];
 let agent = null; // who is talked to
-let session = ''; // its id
-let messages = []; // the transcript, as UI messages
-let pending = []; // calls that wait for somebody
-let reading = null; // the AbortController of the stream that is being read
+let chat = null; // the conversation
 
-async function call(method, path, body) {
-  const headers = { accept: 'application/json' };
-  if (body !== undefined) headers['content-type'] = 'application/json';
+// get asks the server for something that is not part of a conversation.
+async function get(path) {
   const token = sessionStorage.getItem(tokenKey);
-  if (token) headers.authorization = `Bearer ${token}`;
-  const response = await fetch(path, { method, headers, body: body === undefined ? undefined : JSON.stringify(body), signal: reading?.signal });
+  const response = await fetch(path, token ? { headers: { authorization: `Bearer ${token}` } } : {});
   if (response.status === 401) {
     await login();
-    return call(method, path, body);
+    return get(path);
   }
-  if (!response.ok) {
-    const problem = await response.json().catch(() => ({}));
-    throw new Error(problem.error ?? `the server answered ${response.status}`);
-  }
-  return response;
+  const answer = await response.json();
+  if (!response.ok) throw new Error(answer.error);
+  return answer;
 }
-
-const get = async path => (await call('GET', path)).json();
 
 // login asks for a token. It is kept until the tab is closed.
 function login() {
@@ -47,151 +37,77 @@ function notice(text) {
   $('notice').hidden = !text;
 }
 
-const newID = prefix => `${prefix}-${crypto.randomUUID?.() ?? Math.random().toString(36).slice(2)}`;
-const chatPath = rest => `/chat/${encodeURIComponent(session)}/${rest}`;
-
-// open goes to a conversation: to its history, and to what is being said in it now.
-async function open(name, id) {
-  reading?.abort();
-  reading = null;
-  agent = agents.find(a => a.name === name) ?? agents[0];
-  session = id ?? newID(agent.name);
-  messages = [];
-  pending = [];
+// attempt shows what goes wrong.
+async function attempt(work) {
   notice('');
-  location.hash = `${encodeURIComponent(agent.name)}/${encodeURIComponent(session)}`;
-  render();
-  if (id) {
-    await guarded(async () => {
-      messages = (await get(chatPath('messages'))).messages;
-      await follow(() => call('GET', chatPath('stream')));
-    });
-  }
-  $('text').focus();
-}
-
-// guarded shows what goes wrong instead of throwing it. What was aborted is no fault.
-async function guarded(work) {
   try {
     await work();
   } catch (error) {
-    if (error.name !== 'AbortError') notice(error.message);
+    notice(error.message);
   }
 }
 
-// follow reads a reply as it comes. A stream that breaks off is taken up again: the server repeats the reply.
-async function follow(request) {
-  const mine = new AbortController();
-  reading = mine;
+// open goes to a conversation: to its history, and to what is being said in it now.
+function open(name, id) {
+  chat?.close();
+  agent = agents.find(a => a.name === name) ?? agents[0];
+  const mine = new Conversation({
+    id: id ?? `${agent.name}-${Date.now().toString(36)}${Math.random().toString(36).slice(2, 6)}`,
+    agent: agent.name,
+    token: sessionStorage.getItem(tokenKey) ?? undefined,
+    onchange: changed => {
+      if (changed === chat) render();
+    },
+  });
+  chat = mine;
+  location.hash = `${encodeURIComponent(agent.name)}/${encodeURIComponent(chat.id)}`;
   render();
-  try {
-    for (let attempt = 0; ; attempt++) {
-      let complete = false;
-      try {
-        const response = await request();
-        if (response.status === 204) return;
-        notice('');
-        for await (const chunk of chatStream(response.body)) {
-          attempt = 0;
-          if (mine.signal.aborted) return;
-          complete ||= chunk.type === 'finish' || chunk.type === 'abort' || chunk.type === 'error';
-          if (chunk.type === 'error') notice(chunk.errorText);
-          applyChunk(messages, chunk);
-          render();
-        }
-      } catch (error) {
-        if (mine.signal.aborted || attempt >= 20 || !(error instanceof TypeError)) throw error;
-      }
-      if (complete || mine.signal.aborted) return;
-      notice('The connection was lost. Trying again…');
-      await new Promise(done => setTimeout(done, Math.min(250 * 2 ** attempt, 4000)));
-      request = () => call('GET', chatPath('stream'));
-    }
-  } finally {
-    if (reading === mine) {
-      reading = null;
-      await guarded(settle);
-    }
-  }
-}
-
-// settle looks at what a reply has left open.
-async function settle() {
-  const of = session;
-  const found = (await get(`/sessions/${encodeURIComponent(session)}/pending`)).items ?? [];
-  if (of !== session) return;
-  pending = found;
-  render();
-  await list();
+  $('text').focus();
+  return id ? attempt(() => mine.load()) : undefined;
 }
 
 async function say(text) {
-  const message = { id: newID('msg'), role: 'user', parts: [{ type: 'text', text }] };
-  messages.push(message);
-  await guarded(() => follow(() => call('POST', '/chat', { id: session, agent: agent.name, messages: [message], trigger: 'submit-message' })));
-}
-
-// answer hands in what a call waits for, and follows how the agent goes on.
-async function answer(wait, given) {
-  await guarded(async () => {
-    pending = pending.filter(p => p.toolCallId !== wait.toolCallId);
-    render();
-    const submitted = await (await call('POST', chatPath('submit-tool-result'), { toolCallId: wait.toolCallId, ...given })).json();
-    if (submitted.outcome !== 'accepted') notice(`The answer was not taken: ${submitted.outcome.replaceAll('_', ' ')}.`);
-    if (pending.length === 0) await follow(() => call('GET', chatPath('stream')));
-  });
+  await attempt(() => chat.send(text));
+  await attempt(list);
 }
 
 // list shows the conversations there are.
 async function list() {
   const page = await get('/sessions?roots=true&limit=30');
-  $('sessions').replaceChildren(...page.items.map(s => {
-    const item = entry(s.sessionId, `${s.agentType} · ${s.status}`, s.sessionId === session);
-    item.firstChild.addEventListener('click', () => open(s.agentType, s.sessionId));
-    return item;
-  }));
+  $('sessions').replaceChildren(...page.items.map(s =>
+    entry(s.sessionId, `${s.agentType} · ${s.status}`, s.sessionId === chat?.id, () => open(s.agentType, s.sessionId))));
 }
 
-function entry(title, detail, current) {
-  const button = element('button', {}, title, element('small', {}, detail));
+function entry(title, detail, current, onclick) {
+  const button = element('button', { onclick, title: detail }, title, element('small', {}, detail));
   button.setAttribute('aria-current', current);
-  button.title = title;
   return element('li', {}, button);
 }
 
-function element(tag, attributes, ...children) {
-  const node = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) node[name] = value;
+function element(tag, properties, ...children) {
+  const node = Object.assign(document.createElement(tag), properties);
   node.append(...children.filter(child => child != null));
   return node;
 }
 
 function render() {
-  $('agent').textContent = agent?.name ?? '';
-  $('about').textContent = agent?.description ?? '';
-  $('session').textContent = session;
-  $('send').hidden = reading !== null;
-  $('stop').hidden = reading === null;
-  $('agents').replaceChildren(...agents.map(a => {
-    const item = entry(a.name, a.description, a === agent);
-    item.firstChild.addEventListener('click', () => open(a.name));
-    return item;
-  }));
+  const busy = chat.status === 'streaming';
+  $('agent').textContent = agent.name;
+  $('about').textContent = agent.description;
+  $('session').textContent = chat.id;
+  $('send').hidden = busy;
+  $('stop').hidden = !busy;
+  $('agents').replaceChildren(...agents.map(a => entry(a.name, a.description, a === agent, () => open(a.name))));
   const view = $('transcript');
   const atEnd = view.scrollHeight - view.scrollTop - view.clientHeight < 40;
-  const shown = messages.map(showMessage);
-  const asked = new Set(messages.flatMap(m => m.parts.map(p => p.toolCallId)));
-  shown.push(...pending.filter(p => !asked.has(p.toolCallId)).map(p => showWait(p)));
-  if (shown.length === 0) shown.push(element('p', { className: 'empty' }, agent ? agent.description : ''));
-  view.replaceChildren(...shown);
+  const waiting = new Set(chat.waiting().map(part => part.toolCallId));
+  const shown = chat.messages.map(message =>
+    element('div', { className: `message ${message.role}` }, ...message.parts.map(part => showPart(part, waiting))));
+  view.replaceChildren(...(shown.length > 0 ? shown : [element('p', { className: 'empty' }, agent.description)]));
   if (atEnd) view.scrollTop = view.scrollHeight;
 }
 
-function showMessage(message) {
-  return element('div', { className: `message ${message.role}` }, ...message.parts.map(showPart));
-}
-
-function showPart(part) {
+function showPart(part, waiting) {
   switch (part.type) {
     case 'text':
       return element('div', { className: 'text' }, part.text);
@@ -202,7 +118,7 @@ function showPart(part) {
         ? element('img', { src: part.url, alt: part.filename ?? 'an image' })
         : element('a', { href: part.url, download: part.filename ?? '' }, part.filename ?? 'a file');
     case 'dynamic-tool':
-      return showTool(part);
+      return showTool(part, waiting.has(part.toolCallId));
     case 'data-output':
       return card('output', '', part.data);
     case 'data-subagent':
@@ -217,19 +133,12 @@ const states = {
   'approval-responded': 'answered', 'output-available': 'done', 'output-error': 'failed', 'output-denied': 'not approved',
 };
 
-function showTool(part) {
-  const wait = pending.find(p => p.toolCallId === part.toolCallId);
-  const shown = card(part.toolName, wait ? 'waits for you' : states[part.state] ?? part.state, part.input);
+function showTool(part, waits) {
+  const shown = card(part.toolName, waits ? 'waits for you' : states[part.state] ?? part.state, part.input);
   if (part.state === 'output-error' || part.state === 'output-denied') shown.classList.add('failed');
   if (part.output !== undefined) shown.append(value(part.output));
   if (part.errorText) shown.append(element('div', { className: 'error' }, part.errorText));
-  if (wait) question(shown, wait);
-  return shown;
-}
-
-function showWait(wait) {
-  const shown = card(wait.toolName, 'waits for you', wait.input);
-  question(shown, wait);
+  if (waits) question(shown, part);
   return shown;
 }
 
@@ -252,20 +161,20 @@ function value(of) {
 
 // question lets the user answer a call: an approval with two buttons, a tool of the client's with its options, or, where
 // it has none, with whatever is typed.
-function question(shown, wait) {
+function question(shown, part) {
   shown.classList.add('waiting');
   const actions = element('div', { className: 'actions' });
-  const choose = (label, given, className = '') =>
-    actions.append(element('button', { type: 'button', className, onclick: () => answer(wait, given) }, label));
-  if (wait.kind === 'approval') {
-    choose('Approve', { approval: { approvalId: wait.approvalId, approved: true } }, 'main');
-    choose('Deny', { approval: { approvalId: wait.approvalId, approved: false } });
-  } else if (Array.isArray(wait.input?.options)) {
-    for (const option of wait.input.options) choose(String(option), { result: option });
+  const offer = (label, answer, className = '') => actions.append(
+    element('button', { type: 'button', className, onclick: () => attempt(async () => { await answer(); await list(); }) }, label));
+  if (part.state === 'approval-requested') {
+    offer('Approve', () => chat.approve(part), 'main');
+    offer('Deny', () => chat.deny(part));
+  } else if (Array.isArray(part.input?.options)) {
+    for (const option of part.input.options) offer(String(option), () => chat.result(part, option));
   } else {
-    const field = element('input', { placeholder: 'your answer' });
-    field.setAttribute('aria-label', 'your answer');
-    actions.append(field, element('button', { type: 'button', className: 'main', onclick: () => answer(wait, { result: typed(field.value) }) }, 'Answer'));
+    const field = element('input', { placeholder: 'your answer', ariaLabel: 'your answer' });
+    actions.append(field);
+    offer('Answer', () => chat.result(part, typed(field.value)), 'main');
   }
   shown.append(actions);
 }
@@ -282,7 +191,7 @@ function typed(text) {
 $('composer').addEventListener('submit', event => {
   event.preventDefault();
   const text = $('text').value.trim();
-  if (!text || reading || !agent) return;
+  if (!text || chat?.status === 'streaming' || !agent) return;
   $('text').value = '';
   say(text);
 });
@@ -292,11 +201,11 @@ $('text').addEventListener('keydown', event => {
     $('composer').requestSubmit();
   }
 });
-$('stop').addEventListener('click', () => guarded(() => call('POST', chatPath('interrupt'), { reason: 'stopped by the user' })));
+$('stop').addEventListener('click', () => attempt(() => chat.stop('stopped by the user')));
 
-await guarded(async () => {
+await attempt(async () => {
   agents = (await get('/agents')).items;
   const [name, id] = location.hash.slice(1).split('/').map(decodeURIComponent);
+  open(name, id);
   await list();
-  await open(name || agents[0]?.name, id || undefined);
 });
