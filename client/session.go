@@ -159,3 +159,8 @@ func postTo[T any](ctx context.Context, c *Client, id, what string, body any) (*
 
 // pathOf is the path of something of a session, whose id may hold slashes.
 func pathOf(id, what string) string { return "/sessions/" + url.PathEscape(id) + what }
+
+// Cleanup fails the expired sessions of the tenant. It is for operators.
+func (c *Client) Cleanup(ctx context.Context) (*session.Cleanup, error) {
+	return ask[session.Cleanup](ctx, c, http.MethodPost, "/cleanup", nil, nil)
+}

@@ -41,6 +41,9 @@ type Config struct {
 	KeepAlive time.Duration
 	// Logger gets a line per request. Defaults to [slog.Default].
 	Logger *slog.Logger
+	// Cleanup fails the expired sessions of a tenant; see the runtime's method of that
+	// name. Without it, /cleanup is not offered.
+	Cleanup func(ctx context.Context, tenant string) (*session.Cleanup, error)
 	// Ready says whether the server can do its work. By default it can when the store
 	// answers.
 	Ready func(ctx context.Context) error

@@ -182,7 +182,7 @@ func examples(t testing.TB, o operation, f *files) example {
 		}}
 	case "post-chat-id-interrupt", "post-chat-id-abort":
 		return example{target: f.running, body: map[string]any{"reason": "enough"}}
-	case "get-workspace", "get-agents", "get-healthz", "get-readyz", "get-openapi-json", "get-helix-js", "get-metrics":
+	case "get-workspace", "get-agents", "get-healthz", "get-readyz", "get-openapi-json", "get-helix-js", "get-metrics", "post-cleanup":
 		return example{}
 	}
 	t.Fatalf("the operation %s has no example", o.id)
@@ -199,7 +199,7 @@ func TestOpenAPI(t *testing.T) {
 				s := s.as("alice-token")
 				s.t = t
 				f := s.fill(o.id + "/")
-				if o.id == "get-metrics" {
+				if o.id == "get-metrics" || o.id == "post-cleanup" {
 					s = s.as("operator-token")
 				}
 				e := examples(t, o, f)

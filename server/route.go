@@ -48,7 +48,7 @@ func (r *route) pattern() string { return r.method + " " + r.path }
 
 // table lists every route.
 func table() []route {
-	return slices.Concat(runRoutes(), agentRoutes(), sessionRoutes(), chatRoutes(), assetRoutes(), healthRoutes(), openAPIRoutes())
+	return slices.Concat(runRoutes(), agentRoutes(), sessionRoutes(), cleanupRoutes(), chatRoutes(), assetRoutes(), healthRoutes(), openAPIRoutes())
 }
 
 // noRoute answers a request that no route takes: with 405 if its path has one.

@@ -91,6 +91,7 @@ func serve(t testing.TB, db store.Backend, agents []*helix.Agent, change func(*s
 	}
 	cfg := server.Config{
 		Executor: rt, Backend: db, Agents: func() []*helix.Agent { return agents }, Authenticate: authenticate, Logger: quiet,
+		Cleanup: rt.Cleanup,
 	}
 	if change != nil {
 		change(&cfg)

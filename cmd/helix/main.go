@@ -1,6 +1,7 @@
 // Command helix is the program of the Helix framework: serve offers agents over
 // HTTP, check validates a file of agents, chat is a conversation with a demo agent in
-// the terminal, migrate sees to the tables of a store.
+// the terminal, sessions, submit, resume, interrupt and cleanup operate what is served,
+// migrate sees to the tables of a store.
 package main
 
 import (
@@ -72,7 +73,8 @@ func rootCommand(signals <-chan os.Signal) *cobra.Command {
 		return usageError{fmt.Errorf("%w (see %s --help)", err, cmd.CommandPath())}
 	})
 	root.SetVersionTemplate("helix {{.Version}}\n")
-	root.AddCommand(chatCommand(signals), serveCommand(signals), checkCommand(), migrateCommand())
+	root.AddCommand(serveCommand(signals), checkCommand(), chatCommand(signals), sessionsCommand(signals), submitCommand(signals),
+		resumeCommand(signals), interruptCommand(signals), cleanupCommand(signals), migrateCommand())
 	return root
 }
 

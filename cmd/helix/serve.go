@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -25,6 +26,7 @@ import (
 
 const (
 	defaultAddr = "127.0.0.1:4170"
+	reloadEvery = time.Second
 )
 
 type serveOptions struct {
@@ -116,7 +118,7 @@ func runServe(ctx context.Context, opts serveOptions, out io.Writer, signals <-c
 	if err != nil {
 		return errors.Join(err, s.close(ctx, 0))
 	}
-	return s.run(ctx, listener, signals)
+	return s.run(ctx, file, listener, signals)
 }
 
 // readConfig reads a file of agents, or else the demo's.
@@ -157,7 +159,7 @@ func (s *service) open(file *config.File) error {
 		Authenticate: authenticate, AllowUnauthenticated: authenticate == nil,
 		Limits:    server.Limits{Body: file.Server.Limits.Body, Streams: file.Server.Limits.Streams},
 		RateLimit: server.RateLimit{PerSecond: file.Server.RateLimit.PerSecond, Burst: file.Server.RateLimit.Burst},
-		CORS:      file.Server.CORS, Verbose: file.Server.Verbose, Logger: s.log,
+		CORS:      file.Server.CORS, Verbose: file.Server.Verbose, Logger: s.log, Cleanup: s.rt.Cleanup,
 	})
 	if err != nil {
 		return errors.Join(err, s.close(context.Background(), 0))
@@ -232,12 +234,17 @@ func loopback(addr string) bool {
 }
 
 // run serves until a signal comes.
-func (s *service) run(ctx context.Context, listener net.Listener, signals <-chan os.Signal) error {
+func (s *service) run(ctx context.Context, file *config.File, listener net.Listener, signals <-chan os.Signal) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	web := server.HTTPServer("", withPage(s.api))
 	served := make(chan error, 1)
 	go func() { served <- web.Serve(listener) }()
+	reloaded := make(chan struct{})
+	go func() {
+		defer close(reloaded)
+		s.reload(ctx, file)
+	}()
 	s.greet(listener)
 
 	var failure error
@@ -247,19 +254,35 @@ func (s *service) run(ctx context.Context, listener net.Listener, signals <-chan
 	case failure = <-served:
 	}
 	fmt.Fprintln(s.out, "helix: stopping; what still runs is continued by the next start")
+	cancel()
+	<-reloaded
 	return errors.Join(failure, s.stop(web, signals))
 }
 
 // greet says where the server is. People see it; programs read the log.
 func (s *service) greet(listener net.Listener) {
-	names := ""
-	for i, agent := range *s.agents.Load() {
-		if i > 0 {
-			names += ", "
-		}
-		names += agent.Name
+	var names []string
+	for _, agent := range *s.agents.Load() {
+		names = append(names, agent.Name)
 	}
-	fmt.Fprintf(s.out, "helix: serving on http://%s\n  agents: %s\n  data:   %s\n", listener.Addr(), names, s.address)
+	fmt.Fprintf(s.out, "helix: serving on http://%s\n  agents: %s\n  data:   %s\n", listener.Addr(), strings.Join(names, ", "), s.address)
+}
+
+// reload takes the agents from the file whenever it changes.
+func (s *service) reload(ctx context.Context, current *config.File) {
+	if s.opts.config == "" {
+		return
+	}
+	config.Watch(ctx, s.opts.config, reloadEvery, current, func(file *config.File, err error) {
+		if err == nil {
+			err = s.replace(file)
+		}
+		if err != nil {
+			s.log.ErrorContext(ctx, "the file was refused; the agents stay as they were", "file", s.opts.config, "error", err)
+			return
+		}
+		s.log.InfoContext(ctx, "the file was reloaded", "file", s.opts.config, "agents", len(*s.agents.Load()))
+	})
 }
 
 func (s *service) replace(file *config.File) error {

@@ -7,25 +7,11 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// Cleanup is what a clean-up of expired sessions came to.
-type Cleanup struct {
-	// Detected counts the expired sessions that were found. Marked of them were failed
-	// as expired, AlreadyTerminal had ended meanwhile, and Running were left to their
-	// run.
-	Detected        int `json:"detected"`
-	Marked          int `json:"marked"`
-	AlreadyTerminal int `json:"alreadyTerminal"`
-	Running         int `json:"running"`
-	// Errors says which sessions could not be seen to; they are found again the next
-	// time.
-	Errors []string `json:"errors"`
-}
-
 // Cleanup fails the sessions of a tenant whose time is up, or, of no tenant, those of
 // all. The runtime does that by itself for the agents that it has; this is for
 // operators, who want to have it done now, for every agent, and to be told.
-func (r *Runtime) Cleanup(ctx context.Context, tenant string) (*Cleanup, error) {
-	done := &Cleanup{Errors: []string{}}
+func (r *Runtime) Cleanup(ctx context.Context, tenant string) (*session.Cleanup, error) {
+	done := &session.Cleanup{Errors: []string{}}
 	request := session.SweepRequest{Limit: sweepPage}
 	for {
 		page, err := r.cfg.Backend.Sessions().ExpiredSessions(ctx, request)
@@ -44,7 +30,7 @@ func (r *Runtime) Cleanup(ctx context.Context, tenant string) (*Cleanup, error) 
 	}
 }
 
-func (r *Runtime) clean(ctx context.Context, due session.Due, done *Cleanup) {
+func (r *Runtime) clean(ctx context.Context, due session.Due, done *session.Cleanup) {
 	done.Detected++
 	failed, err := r.handler.Expire(ctx, due)
 	switch {

@@ -1,0 +1,268 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/helixagents/helix/client"
+	"github.com/helixagents/helix/server/wire"
+	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/stream"
+)
+
+// follow shows a stream until it ends.
+func follow(ctx context.Context, out io.Writer, asJSON bool, items iter.Seq2[stream.Item, error]) error {
+	screen := newScreen()
+	screen.out = out
+	view := turnView{screen: screen, withInput: true}
+	encoder := json.NewEncoder(out)
+	encoder.SetEscapeHTML(false)
+	for item, err := range items {
+		if err != nil {
+			screen.end()
+			return err
+		}
+		if asJSON {
+			if err := encoder.Encode(item); err != nil {
+				return err
+			}
+		} else {
+			view.show(item)
+		}
+		if item.Frame == stream.FrameFail && !asJSON {
+			screen.end()
+			return fmt.Errorf("the run failed: %s", item.Error.Message)
+		}
+	}
+	screen.end()
+	return ctx.Err()
+}
+
+// followRun shows a run, and what the session waits for after it.
+func (t *target) followRun(ctx context.Context, out io.Writer, c *client.Client, id, runID string, from int64) error {
+	if err := follow(ctx, out, t.json, c.ReadRun(ctx, id, runID, from)); err != nil || t.json {
+		return err
+	}
+	pending, err := c.Pending(ctx, id)
+	if err != nil {
+		return err
+	}
+	for i := range pending {
+		p := &pending[i]
+		fmt.Fprintf(out, "It waits for %s: helix submit %s %s %s\n", p.Tool, id, p.CallID, answerHint(p))
+	}
+	return nil
+}
+
+func answerHint(p *session.Pending) string {
+	if p.Kind == session.PendingApproval {
+		return "--approve|--deny"
+	}
+	return "--result JSON"
+}
+
+func submitCommand(signals <-chan os.Signal) *cobra.Command {
+	t := target{signals: signals}
+	var approve, deny, resume bool
+	var reason, result, failure string
+	cmd := &cobra.Command{
+		Use:   "submit ID CALL",
+		Short: "Answer a call that waits for a person",
+		Long: `Answer a call that waits for a person: approve or deny it, or give the result of a
+tool that runs on the client. "helix sessions show ID" lists the calls that wait.
+With --resume the session goes on with the answer.
+` + targetHelp,
+		Example: `  helix submit ID CALL --approve --resume
+  helix submit ID CALL --deny --reason "too expensive"
+  helix submit ID CALL --result '"blue"'`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 2 {
+				return usageError{fmt.Errorf("name the session and the call (see %s --help)", cmd.CommandPath())}
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if !exactlyOne(approve, deny, result != "", failure != "") {
+				return usageError{errors.New("say one of --approve, --deny, --result and --error (see helix submit --help)")}
+			}
+			submit := wire.Submit{SessionID: args[0], ToolCallID: args[1], Error: failure, Resume: resume}
+			if result != "" {
+				if !json.Valid([]byte(result)) {
+					return usageError{fmt.Errorf("--result %q is not JSON; a text is written as '%q'", result, result)}
+				}
+				submit.Result = json.RawMessage(result)
+			}
+			return t.with(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+				if approve || deny {
+					id, err := approvalOf(ctx, c, args[0], args[1])
+					if err != nil {
+						return err
+					}
+					submit.Approval = &wire.Approval{ApprovalID: id, Approved: approve, Reason: reason}
+				}
+				return t.submit(ctx, cmd.OutOrStdout(), c, submit)
+			})
+		},
+	}
+	t.flags(cmd)
+	flags := cmd.Flags()
+	flags.BoolVar(&approve, "approve", false, "let the call be carried out")
+	flags.BoolVar(&deny, "deny", false, "refuse the call")
+	flags.StringVar(&reason, "reason", "", "with --approve or --deny: `why`")
+	flags.StringVar(&result, "result", "", "result as `JSON`")
+	flags.StringVar(&failure, "error", "", "`why` there is no result")
+	flags.BoolVar(&resume, "resume", false, "go on with the answer")
+	return cmd
+}
+
+func exactlyOne(given ...bool) bool {
+	n := 0
+	for _, g := range given {
+		if g {
+			n++
+		}
+	}
+	return n == 1
+}
+
+// approvalOf finds the id that an answer to an approval must repeat.
+func approvalOf(ctx context.Context, c *client.Client, id, callID string) (string, error) {
+	pending, err := c.Pending(ctx, id)
+	if err != nil {
+		return "", err
+	}
+	for i := range pending {
+		if pending[i].CallID == callID && pending[i].Kind == session.PendingApproval {
+			return pending[i].ApprovalID, nil
+		}
+	}
+	return "", fmt.Errorf("session %s has no call %s that waits for approval; helix sessions show %s lists what waits", id, callID, id)
+}
+
+func (t *target) submit(ctx context.Context, out io.Writer, c *client.Client, submit wire.Submit) error {
+	done, err := c.Submit(ctx, submit)
+	if err != nil {
+		return err
+	}
+	if err := t.print(out, done, func() { fmt.Fprintf(out, "%s\n", done.Outcome) }); err != nil {
+		return err
+	}
+	switch {
+	case done.Outcome != session.SubmitAccepted:
+		return fmt.Errorf("the answer was not taken: %s", done.Outcome)
+	case done.RunID != "":
+		return t.followRun(ctx, out, c, done.RootSessionID, done.RunID, 0)
+	}
+	return nil
+}
+
+func resumeCommand(signals <-chan os.Signal) *cobra.Command {
+	t := target{signals: signals}
+	var resume wire.Resume
+	var text string
+	cmd := &cobra.Command{
+		Use:   "resume ID",
+		Short: "Continue a session that was interrupted, paused or has its answers, and follow it",
+		Long: `Continue a session that was interrupted, paused or has its answers, and follow it.
+On a store, this process runs the agent, and Ctrl-C leaves the run to a server or to
+another resume.
+` + targetHelp,
+		Example: `  helix resume ID
+  helix resume ID --message "Go on, but shorter."`,
+		Args: oneSession,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			resume.SessionID = args[0]
+			if text != "" {
+				resume.Message = wire.Text(text)
+			}
+			return t.with(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+				started, err := c.Resume(ctx, resume)
+				if err != nil {
+					return err
+				}
+				return t.followRun(ctx, cmd.OutOrStdout(), c, started.SessionID, started.RunID, started.StartSequence)
+			})
+		},
+	}
+	t.flags(cmd)
+	cmd.Flags().StringVar(&text, "message", "", "`text` to go on with")
+	cmd.Flags().StringVar(&resume.CheckpointID, "checkpoint", "", "first rewind to this `checkpoint`")
+	return cmd
+}
+
+func interruptCommand(signals <-chan os.Signal) *cobra.Command {
+	t := target{signals: signals}
+	var stop wire.Stop
+	var abort bool
+	cmd := &cobra.Command{
+		Use:   "interrupt ID",
+		Short: "Stop the run of a session; it can be resumed",
+		Long:  "Stop the run of a session. It can be resumed, unless --abort ends it for good.\n" + targetHelp,
+		Args:  oneSession,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			stop.SessionID = args[0]
+			return t.with(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+				ask := c.Interrupt
+				if abort {
+					ask = c.Abort
+				}
+				done, err := ask(ctx, stop)
+				if errors.Is(err, session.ErrStale) {
+					return fmt.Errorf("session %s has no such run to stop", args[0])
+				}
+				if err != nil {
+					return err
+				}
+				out := cmd.OutOrStdout()
+				return t.print(out, done, func() { fmt.Fprintf(out, "asked run %s to stop\n", done.RunID) })
+			})
+		},
+	}
+	t.flags(cmd)
+	flags := cmd.Flags()
+	flags.BoolVar(&abort, "abort", false, "end the run for good")
+	flags.StringVar(&stop.RunID, "run", "", "stop only this `run`")
+	flags.StringVar(&stop.Reason, "reason", "", "`why`")
+	return cmd
+}
+
+func cleanupCommand(signals <-chan os.Signal) *cobra.Command {
+	t := target{signals: signals}
+	cmd := &cobra.Command{
+		Use:   "cleanup",
+		Short: "Fail the sessions whose time is up, and tell what that came to",
+		Long: `Fail the sessions whose time is up, and tell what that came to. A server does so by
+itself for the agents that it has; this does it now, for every agent.
+` + targetHelp,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return t.with(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+				done, err := c.Cleanup(ctx)
+				if err != nil {
+					return err
+				}
+				out := cmd.OutOrStdout()
+				err = t.print(out, done, func() {
+					fmt.Fprintf(out, "detected %d, marked %d, already terminal %d, running %d, errors %d\n",
+						done.Detected, done.Marked, done.AlreadyTerminal, done.Running, len(done.Errors))
+					for _, problem := range done.Errors {
+						fmt.Fprintln(out, "  "+problem)
+					}
+				})
+				if err == nil && len(done.Errors) > 0 {
+					err = fmt.Errorf("%d sessions could not be cleaned up", len(done.Errors))
+				}
+				return err
+			})
+		},
+	}
+	t.flags(cmd)
+	return cmd
+}

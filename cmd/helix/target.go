@@ -1,0 +1,172 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/client"
+	"github.com/helixagents/helix/config"
+	"github.com/helixagents/helix/internal/backend"
+	"github.com/helixagents/helix/runtime/local"
+	"github.com/helixagents/helix/server"
+)
+
+// target is where the sessions are that a command is about: behind a server, or in a
+// store that this process opens.
+type target struct {
+	signals <-chan os.Signal
+	server  string
+	token   string
+	data    string
+	config  string
+	tenant  string
+	user    string
+	json    bool
+}
+
+const targetHelp = `
+The sessions are those of the server that --server or HELIX_SERVER names, with the
+token in --token or HELIX_TOKEN. Without a server they are those of the store that
+--data names, which is the one that "helix serve" uses by default.`
+
+func (t *target) flags(cmd *cobra.Command) {
+	flags := cmd.PersistentFlags()
+	flags.StringVar(&t.server, "server", "", "`URL` of a server (default: $HELIX_SERVER, or else the store)")
+	flags.StringVar(&t.token, "token", "", "`token` for the server (default: $HELIX_TOKEN)")
+	flags.StringVar(&t.data, "data", "", "directory, file or server (`place`) that sessions are kept in")
+	flags.StringVar(&t.config, "config", "", "`file` of the agents, for what runs one on a store (default: the demo's)")
+	flags.StringVar(&t.tenant, "tenant", "", "`tenant` in the store (default: the default one)")
+	flags.StringVar(&t.user, "as", "", "`user` that acts on the store, for tools that say who may approve")
+	flags.BoolVar(&t.json, "json", false, "print JSON")
+}
+
+// with calls do with a client of the target. A signal ends it.
+func (t *target) with(ctx context.Context, do func(context.Context, *client.Client) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		select {
+		case <-t.signals:
+			cancel(errTerminated)
+		case <-ctx.Done():
+		}
+	}()
+	err := t.reach(ctx, do)
+	if errors.Is(context.Cause(ctx), errTerminated) {
+		return errTerminated
+	}
+	return err
+}
+
+func (t *target) reach(ctx context.Context, do func(context.Context, *client.Client) error) error {
+	if url := cmp.Or(t.server, os.Getenv("HELIX_SERVER")); url != "" {
+		if t.data != "" {
+			return usageError{errors.New("--server and --data exclude each other")}
+		}
+		c, err := client.New(client.Config{URL: url, Token: cmp.Or(t.token, os.Getenv("HELIX_TOKEN"))})
+		if err != nil {
+			return usageError{err}
+		}
+		return do(ctx, c)
+	}
+	return t.here(ctx, do)
+}
+
+// here serves the store to this process alone: so there is one way to do each thing,
+// whether the sessions are behind a server or not.
+func (t *target) here(ctx context.Context, do func(context.Context, *client.Client) error) (err error) {
+	file, err := readConfig(t.config)
+	if err != nil {
+		return err
+	}
+	agents, err := file.Build(config.BuildOptions{})
+	if err != nil {
+		return err
+	}
+	address, err := dataAddress(cmp.Or(t.data, file.Store), false)
+	if err != nil {
+		return err
+	}
+	db, err := backend.Open(address, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	// What others left behind is for a server to take over, not for a command that
+	// looks at a session.
+	rt, err := local.New(local.Config{Backend: db, Agents: agents, NoRecovery: true})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		gone, cancel := context.WithCancel(context.Background())
+		cancel()
+		err = errors.Join(err, rt.Close(gone))
+	}()
+	api, err := server.New(server.Config{
+		Executor: rt, Backend: db, Agents: func() []*helix.Agent { return agents }, Cleanup: rt.Cleanup,
+		Logger: slog.New(slog.DiscardHandler), Verbose: true,
+		Authenticate: func(*http.Request) (server.Identity, error) {
+			return server.Identity{User: t.user, Tenant: t.tenant, Operator: true}, nil
+		},
+	})
+	if err != nil {
+		return err
+	}
+	listener := newPipe()
+	web := server.HTTPServer("", api)
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		_ = web.Serve(listener) // ends when it is closed
+	}()
+	defer func() {
+		_ = web.Close()
+		<-served
+	}()
+	transport := &http.Transport{DialContext: listener.Dial}
+	defer transport.CloseIdleConnections()
+	c, err := client.New(client.Config{URL: "http://store", HTTP: &http.Client{Transport: transport}})
+	if err != nil {
+		return err
+	}
+	return do(ctx, c)
+}
+
+// print shows what a command came to: as JSON, or as people like it.
+func (t *target) print(out io.Writer, value any, people func()) error {
+	if !t.json {
+		people()
+		return nil
+	}
+	encoder := json.NewEncoder(out)
+	encoder.SetIndent("", "  ")
+	encoder.SetEscapeHTML(false)
+	return encoder.Encode(value)
+}
+
+// when shows a time in the local zone.
+func when(at time.Time) string {
+	if at.IsZero() {
+		return "never"
+	}
+	return at.Local().Format("2006-01-02 15:04:05")
+}
+
+func oneSession(cmd *cobra.Command, args []string) error {
+	if len(args) == 1 && args[0] != "" {
+		return nil
+	}
+	return usageError{fmt.Errorf("name one session (see %s --help)", cmd.CommandPath())}
+}
