@@ -483,7 +483,7 @@ func (p *page) refusedSend(status int, code session.Code, trigger, messageID str
 // A request that fails is an HTTP error with a code, never an empty stream.
 func TestChatFailuresAreTyped(t *testing.T) {
 	t.Parallel()
-	db := memory(t)
+	db := inMemory(t)
 	model := &gated{pieces: []string{"x"}, gate: make(chan struct{})}
 	s := serve(t, db, []*helix.Agent{desk(nil), {Name: "slow", Model: model}}, nil)
 	text := []map[string]any{{"id": "u1", "role": "user", "parts": []map[string]any{{"type": "text", "text": "hello"}}}}
@@ -550,7 +550,7 @@ func TestChatFailuresAreTyped(t *testing.T) {
 func TestChatGoesOnWithoutItsReader(t *testing.T) {
 	t.Parallel()
 	model := &gated{pieces: []string{"One ", "two."}, gate: make(chan struct{})}
-	s := serve(t, memory(t), []*helix.Agent{{Name: "slow", Model: model}}, nil)
+	s := serve(t, inMemory(t), []*helix.Agent{{Name: "slow", Model: model}}, nil)
 	p := s.page("chat-1")
 	p.messages = []aisdk.Message{{ID: "u1", Role: "user", Parts: []aisdk.Part{{Type: aisdk.PartText, Text: "count"}}}}
 	answer := p.request(http.MethodPost, "/chat?sdk=7", p.body(aisdk.TriggerSubmit, ""))

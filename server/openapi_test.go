@@ -297,7 +297,7 @@ func badBodies(t *testing.T, s *service, o operation, e example) {
 func TestOpenAPIHasEveryRoute(t *testing.T) {
 	t.Parallel()
 	var described []string
-	for _, o := range operations(staffed(t, memory(t), nil)) {
+	for _, o := range operations(staffed(t, inMemory(t), nil)) {
 		described = append(described, o.method+" "+o.path)
 	}
 	if routes := server.Routes(); !slices.Equal(described, routes) {

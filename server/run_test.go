@@ -40,7 +40,7 @@ func TestStart(t *testing.T) {
 // that does.
 func TestAuthenticationFailsClosed(t *testing.T) {
 	t.Parallel()
-	db := memory(t)
+	db := inMemory(t)
 	s := serve(t, db, []*helix.Agent{echo()}, nil)
 	for _, token := range []string{"", "wrong", "alice-toke", "alice-token2"} {
 		s.as(token).refused(http.StatusUnauthorized, wire.CodeUnauthorized, http.MethodGet, "/status?sessionId=a", nil)

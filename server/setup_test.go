@@ -38,7 +38,7 @@ func onBackends(t *testing.T, test func(t *testing.T, db store.Backend)) {
 	}
 }
 
-func memory(t testing.TB) store.Backend { return testbackend.Kinds()[0].Open(t) }
+func inMemory(t testing.TB) store.Backend { return testbackend.Kinds()[0].Open(t) }
 
 // speaker is a model whose reply is computed from what was said.
 type speaker func(request *llm.Request) scripted.Step

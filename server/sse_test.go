@@ -214,7 +214,7 @@ func TestStreamFrames(t *testing.T) {
 // A stream that has nothing to say shows that it lives.
 func TestKeepAlive(t *testing.T) {
 	t.Parallel()
-	s := staffed(t, memory(t), func(cfg *server.Config) { cfg.KeepAlive = 5 * time.Millisecond })
+	s := staffed(t, inMemory(t), func(cfg *server.Config) { cfg.KeepAlive = 5 * time.Millisecond })
 	f := s.fill("k-")
 	answer := s.request(http.MethodGet, "/sse?sessionId="+f.running, nil)
 	defer answer.Body.Close()
@@ -258,7 +258,7 @@ func TestSlowClient(t *testing.T) {
 	const timeout = time.Second
 	gate := make(chan struct{})
 	close(gate)
-	s := serve(t, memory(t), []*helix.Agent{busy(1000, strings.Repeat("x", 16<<10), gate)}, func(cfg *server.Config) {
+	s := serve(t, inMemory(t), []*helix.Agent{busy(1000, strings.Repeat("x", 16<<10), gate)}, func(cfg *server.Config) {
 		cfg.Limits.WriteTimeout = timeout
 	})
 	started := call[wire.Started](s, http.StatusOK, http.MethodPost, "/start", wire.Start{AgentType: "busy", Message: wire.Text("go")})
@@ -358,7 +358,7 @@ func TestIdleReaders(t *testing.T) {
 		readers = 100
 	}
 	gate := make(chan struct{})
-	s := serve(t, memory(t), staff(gate), nil)
+	s := serve(t, inMemory(t), staff(gate), nil)
 	started := call[wire.Started](s, http.StatusOK, http.MethodPost, "/start", wire.Start{AgentType: "slow", Message: wire.Text("go")})
 	s.untilChunk(started.SessionID, "text_delta")
 	bodies := make([]io.ReadCloser, readers)
@@ -391,7 +391,7 @@ func TestIdleReaders(t *testing.T) {
 // There are only so many streams.
 func TestStreamLimit(t *testing.T) {
 	t.Parallel()
-	s := staffed(t, memory(t), func(cfg *server.Config) { cfg.Limits.Streams = 1 })
+	s := staffed(t, inMemory(t), func(cfg *server.Config) { cfg.Limits.Streams = 1 })
 	started := call[wire.Started](s, http.StatusOK, http.MethodPost, "/start", wire.Start{AgentType: "slow", Message: wire.Text("go")})
 	answer := s.request(http.MethodGet, "/sse?sessionId="+started.SessionID, nil)
 	defer answer.Body.Close()

@@ -1,0 +1,303 @@
+package server_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/server"
+	"github.com/helixagents/helix/server/wire"
+	"github.com/helixagents/helix/session"
+)
+
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	s := serve(t, inMemory(t), []*helix.Agent{echo()}, func(cfg *server.Config) { cfg.Limits.Body = 1 << 10 })
+	good := `{"agentType":"echo","message":"hello"}`
+	for _, c := range []struct {
+		name, method, path, body string
+		headers                  []string
+		status                   int
+		code                     session.Code
+		field                    string
+	}{
+		{"version", "GET", "/agents", "", []string{wire.HeaderVersion, "2"}, 400, wire.CodeVersion, wire.HeaderVersion},
+		{"no route", "GET", "/nothing", "", nil, 404, wire.CodeNoRoute, ""},
+		{"method", "GET", "/start", "", nil, 405, wire.CodeMethod, ""},
+		{"media type", "POST", "/start", good, []string{"Content-Type", "text/plain"}, 415, wire.CodeMediaType, "Content-Type"},
+		{"no media type", "POST", "/start", good, []string{"Content-Type", ""}, 415, wire.CodeMediaType, "Content-Type"},
+		{"too large", "POST", "/start", `{"message":"` + strings.Repeat("x", 1<<10) + `"}`, nil, 413, session.CodeTooLarge, ""},
+		{"no object", "POST", "/start", `"hello"`, nil, 400, session.CodeInvalid, "body"},
+		{"cut off", "POST", "/start", good[:20], nil, 400, session.CodeInvalid, "body"},
+		{"trailing", "POST", "/start", good + "{}", nil, 400, session.CodeInvalid, "body"},
+		{"unknown field", "POST", "/start", `{"agent":"echo"}`, nil, 400, session.CodeInvalid, "agent"},
+		{"wrong type", "POST", "/start", `{"agentType":7}`, nil, 400, session.CodeInvalid, "agentType"},
+		{"wrong nested type", "POST", "/submit-tool-result", `{"approval":{"approved":"yes"}}`, nil, 400, session.CodeInvalid, "approval.approved"},
+		{"no agent", "POST", "/start", `{"message":"x"}`, nil, 400, session.CodeUnknownAgent, "agentType"},
+		{"unknown agent", "POST", "/start", `{"agentType":"x","message":"x"}`, nil, 400, session.CodeUnknownAgent, "agentType"},
+		{"no message", "POST", "/start", `{"agentType":"echo"}`, nil, 400, session.CodeInvalid, "message"},
+		{"assistant's message", "POST", "/start", `{"agentType":"echo","message":[{"role":"assistant","parts":[{"kind":"text","text":"x"}]}]}`, nil, 400, session.CodeInvalid, "message role"},
+		{"bad id", "POST", "/start", `{"sessionId":"../x","agentType":"echo","message":"x"}`, nil, 400, session.CodeInvalid, "sessionId"},
+		{"bad time", "POST", "/start", `{"expiresAt":"soon"}`, nil, 400, session.CodeInvalid, "expiresAt"},
+		{"no session", "GET", "/status", "", nil, 400, session.CodeInvalid, "sessionId"},
+		{"bad limit", "GET", "/sessions?limit=0", "", nil, 400, session.CodeInvalid, "limit"},
+		{"large limit", "GET", "/sessions?limit=201", "", nil, 400, session.CodeInvalid, "limit"},
+		{"bad cursor", "GET", "/sessions?cursor=x", "", nil, 400, session.CodeInvalid, "cursor"},
+		{"bad status", "GET", "/sessions?status=lost", "", nil, 400, session.CodeInvalid, "status"},
+		{"unknown filter", "GET", "/sessions?users=alice", "", nil, 400, session.CodeInvalid, "users"},
+		{"bad flag", "GET", "/sessions?roots=maybe", "", nil, 400, session.CodeInvalid, "roots"},
+		{"bad time", "GET", "/sessions?createdAfter=today", "", nil, 400, session.CodeInvalid, "createdAfter"},
+		{"three answers", "POST", "/submit-tool-result", `{"sessionId":"a","toolCallId":"c","result":1,"error":"x"}`, nil, 400, session.CodeInvalid, "result"},
+		{"no answer", "POST", "/submit-tool-result", `{"sessionId":"a","toolCallId":"c"}`, nil, 400, session.CodeInvalid, "result"},
+		{"no call", "POST", "/submit-tool-result", `{"sessionId":"a","result":1}`, nil, 400, session.CodeInvalid, "toolCallId"},
+		{"no workspace", "GET", "/workspace?sessionId=a", "", nil, 404, wire.CodeNoWorkspace, ""},
+		{"metrics", "GET", "/metrics", "", nil, 403, wire.CodeForbidden, ""},
+		{"other site", "POST", "/start", good, []string{"Sec-Fetch-Site", "cross-site"}, 403, wire.CodeForbidden, ""},
+	} {
+		if e := s.refused(c.status, c.code, c.method, c.path, c.body, c.headers...); e.Field != c.field || e.Detail != "" {
+			t.Errorf("%s: refused as %+v, not with field %q", c.name, e, c.field)
+		}
+	}
+	if ids := tenantSessions(t, s.db, "north"); len(ids) > 0 {
+		t.Errorf("what was refused has made %q", ids)
+	}
+	answer := s.request(http.MethodPut, "/sessions/a", nil)
+	_ = answer.Body.Close()
+	if allow := answer.Header.Get("Allow"); allow != "GET, DELETE" {
+		t.Errorf("Allow is %q", allow)
+	}
+}
+
+// A server is not made of a configuration that means nothing.
+func TestConfig(t *testing.T) {
+	t.Parallel()
+	s := serve(t, inMemory(t), []*helix.Agent{echo()}, nil)
+	for field, change := range map[string]func(*server.Config){
+		"Executor":             func(c *server.Config) { c.Executor = nil },
+		"Backend":              func(c *server.Config) { c.Backend = nil },
+		"Agents":               func(c *server.Config) { c.Agents = nil },
+		"Authenticate":         func(c *server.Config) { c.AllowUnauthenticated = false },
+		"AllowUnauthenticated": func(c *server.Config) { c.Authenticate = func(*http.Request) (server.Identity, error) { panic(0) } },
+		"CORS":                 func(c *server.Config) { c.CORS = []string{"*"} },
+		"RateLimit.PerSecond":  func(c *server.Config) { c.RateLimit.PerSecond = -1 },
+		"Limits":               func(c *server.Config) { c.Limits.Body = -1 },
+		"KeepAlive":            func(c *server.Config) { c.KeepAlive = -1 },
+	} {
+		cfg := server.Config{Executor: s.runtime, Backend: s.db, Agents: func() []*helix.Agent { return nil }, AllowUnauthenticated: true}
+		change(&cfg)
+		if _, err := server.New(cfg); session.AsError(err) == nil || session.AsError(err).Field != field {
+			t.Errorf("%s: %v", field, err)
+		}
+	}
+	for _, tokens := range [][]server.Token{
+		nil, {{Token: ""}}, {{Token: "a"}}, {{Token: "a", Identity: server.Identity{User: "x"}}, {Token: "a", Identity: server.Identity{User: "y"}}},
+	} {
+		if _, err := server.Tokens(tokens...); !errors.Is(err, session.ErrInvalid) {
+			t.Errorf("the tokens %v are taken: %v", tokens, err)
+		}
+	}
+}
+
+// Whoever authenticates is believed, but nobody is nobody.
+func TestAuthenticate(t *testing.T) {
+	t.Parallel()
+	s := serve(t, inMemory(t), []*helix.Agent{echo()}, func(cfg *server.Config) {
+		cfg.Verbose = true
+		cfg.Authenticate = func(r *http.Request) (server.Identity, error) {
+			switch r.Header.Get("Who") {
+			case "nobody":
+				return server.Identity{}, nil
+			case "down":
+				return server.Identity{}, session.ErrUnavailable
+			case "anna":
+				return server.Identity{User: "anna"}, nil
+			}
+			return server.Identity{}, errors.New("who are you?")
+		}
+	})
+	s.refused(http.StatusUnauthorized, wire.CodeUnauthorized, http.MethodGet, "/agents", nil, "Who", "nobody")
+	if e := s.refused(http.StatusUnauthorized, wire.CodeUnauthorized, http.MethodGet, "/agents", nil); e.Detail != "who are you?" {
+		t.Errorf("a verbose server tells %+v", e)
+	}
+	if e := s.refused(http.StatusServiceUnavailable, session.CodeUnavailable, http.MethodGet, "/agents", nil, "Who", "down"); !e.Retryable {
+		t.Errorf("refused as %+v", e)
+	}
+	started := call[wire.Started](s, http.StatusOK, http.MethodPost, "/start", wire.Start{AgentType: "echo", Message: wire.Text("x")}, "Who", "anna")
+	state, err := s.db.Sessions().Load(t.Context(), started.SessionID)
+	if err != nil || state.UserID != "anna" || state.Tenant != session.DefaultTenant {
+		t.Errorf("anna's session is %+v, %v", state, err)
+	}
+}
+
+// Without authentication everybody is the operator of the default tenant.
+func TestUnauthenticated(t *testing.T) {
+	t.Parallel()
+	s := serve(t, inMemory(t), []*helix.Agent{echo()}, func(cfg *server.Config) {
+		cfg.Authenticate, cfg.AllowUnauthenticated = nil, true
+	}).as("")
+	started := s.start(wire.Start{AgentType: "echo", Message: wire.Text("x")})
+	page := call[wire.Sessions](s, http.StatusOK, http.MethodGet, "/sessions", nil)
+	if len(page.Items) != 1 || page.Items[0].ID != started.SessionID || page.Items[0].Tenant != session.DefaultTenant {
+		t.Errorf("the sessions are %+v", page.Items)
+	}
+}
+
+func TestCORS(t *testing.T) {
+	t.Parallel()
+	const app = "https://app.example.com"
+	s := serve(t, inMemory(t), []*helix.Agent{echo()}, func(cfg *server.Config) { cfg.CORS = []string{app} })
+	ask := func(origin string) (int, http.Header) {
+		answer := s.request(http.MethodOptions, "/start", nil, "Origin", origin, "Access-Control-Request-Method", "POST")
+		_ = answer.Body.Close()
+		return answer.StatusCode, answer.Header
+	}
+	if status, header := ask(app); status != http.StatusNoContent || header.Get("Access-Control-Allow-Origin") != app ||
+		!strings.Contains(header.Get("Access-Control-Allow-Headers"), "Authorization") {
+		t.Errorf("the app is told %d %v", status, header)
+	}
+	if status, header := ask("https://evil.example.com"); status < 400 || header.Get("Access-Control-Allow-Origin") != "" {
+		t.Errorf("another site is told %d %v", status, header)
+	}
+	in := wire.Start{AgentType: "echo", Message: wire.Text("x")}
+	call[wire.Started](s, http.StatusOK, http.MethodPost, "/start", in, "Origin", app, "Sec-Fetch-Site", "cross-site")
+	s.refused(http.StatusForbidden, wire.CodeForbidden, http.MethodPost, "/start", in, "Origin", "https://evil.example.com", "Sec-Fetch-Site", "cross-site")
+}
+
+func TestRateLimit(t *testing.T) {
+	t.Parallel()
+	s := serve(t, inMemory(t), []*helix.Agent{echo()}, func(cfg *server.Config) { cfg.RateLimit = server.RateLimit{PerSecond: 0.001, Burst: 3} })
+	for range 3 {
+		call[wire.Agents](s, http.StatusOK, http.MethodGet, "/agents", nil)
+	}
+	if e := s.refused(http.StatusTooManyRequests, wire.CodeRateLimited, http.MethodGet, "/agents", nil); !e.Retryable {
+		t.Errorf("refused as %+v", e)
+	}
+	answer := s.request(http.MethodGet, "/agents", nil)
+	_ = answer.Body.Close()
+	if after := number(t, answer.Header.Get("Retry-After")); after < 900 || after > 1000 {
+		t.Errorf("Retry-After is %d", after)
+	}
+	call[wire.Agents](s.as("bob-token"), http.StatusOK, http.MethodGet, "/agents", nil) // he has a bucket of his own
+	call[wire.Health](s, http.StatusOK, http.MethodGet, "/healthz", nil)
+}
+
+// lines is a log that can be read while it is written.
+type lines struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(b)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
+}
+
+// The log has a line per request that says what was done for whom, and not what
+// was said. A panic is one request's end.
+func TestLog(t *testing.T) {
+	t.Parallel()
+	var log lines
+	var panics atomic.Bool
+	s := serve(t, inMemory(t), []*helix.Agent{echo()}, func(cfg *server.Config) {
+		agents := cfg.Agents
+		cfg.Logger = slog.New(slog.NewJSONHandler(&log, nil))
+		cfg.Agents = func() []*helix.Agent {
+			if panics.Load() {
+				panic("no agents today")
+			}
+			return agents()
+		}
+	})
+	started := s.start(wire.Start{AgentType: "echo", Message: wire.Text(secret)})
+	want := `"msg":"request","method":"POST","route":"/start","request":"my-request","session":"` + started.SessionID + `","run":"`
+	in := wire.Start{SessionID: started.SessionID, AgentType: "echo", Message: wire.Text(secret)}
+	call[wire.Started](s, http.StatusOK, http.MethodPost, "/start", in, wire.HeaderRequestID, "my-request")
+	if out := log.String(); !strings.Contains(out, want) || !strings.Contains(out, `"user":"alice","tenant":"north","status":200,"duration":`) {
+		t.Errorf("the log is %s", out)
+	}
+	panics.Store(true)
+	s.refused(http.StatusInternalServerError, session.CodeInternal, http.MethodGet, "/agents", nil)
+	panics.Store(false)
+	out := log.String()
+	if !strings.Contains(out, `"msg":"request panicked"`) || !strings.Contains(out, "no agents today") || !strings.Contains(out, "agents.go") {
+		t.Errorf("a panic is logged as %s", out)
+	}
+	if strings.Contains(out, secret) || strings.Contains(out, "alice-token") {
+		t.Errorf("the log tells too much: %s", out)
+	}
+	call[wire.Agents](s, http.StatusOK, http.MethodGet, "/agents", nil)
+}
+
+func TestMetrics(t *testing.T) {
+	t.Parallel()
+	s := staffed(t, inMemory(t), nil)
+	f := s.fill("m-")
+	submit := wire.Submit{SessionID: f.waiting, ToolCallID: f.call, Approval: &wire.Approval{ApprovalID: f.approval, Approved: true}}
+	call[wire.Submitted](s, http.StatusOK, http.MethodPost, "/submit-tool-result", submit)
+	s.refused(http.StatusNotFound, session.CodeNotFound, http.MethodGet, "/status?sessionId=none", nil)
+	s.refused(http.StatusNotFound, wire.CodeNoRoute, http.MethodGet, "/a/path/of/somebody", nil)
+	answer := s.as("operator-token").request(http.MethodGet, "/metrics", nil)
+	defer answer.Body.Close()
+	raw, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := string(raw)
+	for _, line := range []string{
+		`helix_http_requests_total{method="POST",route="/start",status="200"} 5`,
+		`helix_http_requests_total{method="GET",route="/status",status="404"} 1`,
+		`helix_http_requests_total{method="GET",route="none",status="404"} 1`,
+		`helix_http_request_duration_seconds_bucket{route="/start",le="+Inf"} 5`,
+		`helix_http_request_duration_seconds_count{route="/start"} 5`,
+		`helix_runs_started_total 5`,
+		`helix_submissions_total{outcome="accepted"} 1`,
+		`# TYPE helix_http_open_streams gauge`,
+	} {
+		if !strings.Contains(out, line+"\n") {
+			t.Errorf("the metrics have no line %s:\n%s", line, out)
+		}
+	}
+	for _, id := range append(f.sessions(), "somebody", "alice") {
+		if strings.Contains(out, id) {
+			t.Errorf("the metrics name %s", id)
+		}
+	}
+	for line := range strings.Lines(out) {
+		if !strings.HasPrefix(line, "#") && len(strings.Fields(line)) != 2 {
+			t.Errorf("%q is no sample", line)
+		}
+	}
+}
+
+func TestHealth(t *testing.T) {
+	t.Parallel()
+	var down atomic.Bool
+	s := serve(t, inMemory(t), nil, func(cfg *server.Config) {
+		cfg.Ready = func(context.Context) error {
+			if down.Load() {
+				return errors.New("the store is down")
+			}
+			return nil
+		}
+	}).as("")
+	call[wire.Health](s, http.StatusOK, http.MethodGet, "/healthz", nil)
+	call[wire.Health](s, http.StatusOK, http.MethodGet, "/readyz", nil)
+	down.Store(true)
+	s.refused(http.StatusServiceUnavailable, session.CodeUnavailable, http.MethodGet, "/readyz", nil)
+	call[wire.Health](s, http.StatusOK, http.MethodGet, "/healthz", nil)
+}
