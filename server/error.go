@@ -110,11 +110,11 @@ func (f *refusal) body(verbose bool) *wire.Error {
 	return out
 }
 
-// fail answers with an error, unless an answer has begun.
+// fail answers with an error, unless an answer has begun or the client has gone.
 func (x *exchange) fail(err error) {
 	f := asRefusal(err)
 	x.failure = err
-	if x.w.status != 0 {
+	if x.w.status != 0 || isDone(x.r.Context()) { // nobody is there to be told
 		return
 	}
 	header := x.w.Header()

@@ -26,7 +26,8 @@ type teller interface {
 }
 
 const (
-	readAhead  = 64       // items that a reader may be ahead of its connection
+	readAhead  = 16       // items that a reader may be ahead of its connection
+	keptBytes  = 8 << 10  // what a stream that waits holds on to
 	flushBytes = 32 << 10 // what is written at once, roughly
 	patience   = 3        // write timeouts until a client that takes nothing is cut off; after the first it is told, if it can be
 )
@@ -196,7 +197,9 @@ func (f *frames) flush() pace {
 	if flushErr := f.control.Flush(); err == nil && !errors.Is(flushErr, http.ErrNotSupported) {
 		err = flushErr
 	}
-	f.buf = f.buf[:0]
+	if f.buf = f.buf[:0]; cap(f.buf) > keptBytes {
+		f.buf = nil
+	}
 	switch {
 	case err != nil:
 		return gone

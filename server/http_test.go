@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -187,6 +188,25 @@ func TestRateLimit(t *testing.T) {
 	}
 	call[wire.Agents](s.as("bob-token"), http.StatusOK, http.MethodGet, "/agents", nil) // he has a bucket of his own
 	call[wire.Health](s, http.StatusOK, http.MethodGet, "/healthz", nil)
+}
+
+// A client that went away was not failed.
+func TestClientGone(t *testing.T) {
+	t.Parallel()
+	var log lines
+	s := serve(t, inMemory(t), []*helix.Agent{echo()}, func(cfg *server.Config) { cfg.Logger = slog.New(slog.NewJSONHandler(&log, nil)) })
+	started := s.start(wire.Start{AgentType: "echo", Message: wire.Text("x")})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "/sse?sessionId="+started.SessionID, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer "+s.token)
+	s.server.ServeHTTP(httptest.NewRecorder(), r)
+	if out := log.String(); !strings.Contains(out, `"status":499`) || strings.Contains(out, "ERROR") {
+		t.Errorf("the log is %s", out)
+	}
 }
 
 // lines is a log that can be read while it is written.

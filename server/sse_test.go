@@ -203,6 +203,25 @@ func TestStreamFrames(t *testing.T) {
 		if events := s.read("/sse?sessionId="+f.done+"&from=3", wire.HeaderLastEventID, "4"); events[0].id != "5" {
 			t.Errorf("reading on begins with %+v", events[0])
 		}
+		// A rewind has a place in the stream like everything else.
+		first := call[wire.CheckpointPage](s, http.StatusOK, http.MethodGet, "/sessions/"+f.paused+"/checkpoints", nil).Items
+		call[wire.Started](s, http.StatusOK, http.MethodPost, "/resume",
+			wire.Resume{SessionID: f.paused, CheckpointID: first[len(first)-1].ID, Message: wire.Text("again")})
+		next, rewound := 1, 0
+		for _, e := range s.settle(f.paused) {
+			if e.kind == "rewound" {
+				rewound++
+			}
+			if e.kind == "rewound" || e.kind == "chunk" {
+				if e.id != strconv.Itoa(next) {
+					t.Errorf("event %d is %+v", next, e)
+				}
+				next++
+			}
+		}
+		if rewound != 1 {
+			t.Errorf("the stream has %d rewinds", rewound)
+		}
 		for _, from := range []string{"-1", "x", "1.5", "99999999999999999999"} {
 			if e := s.refused(http.StatusBadRequest, session.CodeInvalid, http.MethodGet, "/sse?sessionId="+f.done+"&from="+from, nil); e.Field != "from" {
 				t.Errorf("from=%s is refused as %+v", from, e)

@@ -9,8 +9,10 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
+	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/server/wire"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store"
@@ -132,6 +134,41 @@ func TestUsersAndTenants(t *testing.T) {
 		for _, token := range []string{"alice-token", "operator-token"} {
 			for _, id := range f.sessions() {
 				call[wire.Status](alice.as(token), http.StatusOK, http.MethodGet, "/status?sessionId="+id, nil)
+			}
+		}
+	})
+}
+
+// Of two users who take one id at the same moment, one has it.
+func TestUsersRace(t *testing.T) {
+	t.Parallel()
+	onBackends(t, func(t *testing.T, db store.Backend) {
+		s := serve(t, db, []*helix.Agent{echo()}, nil)
+		for i := range 25 {
+			id := fmt.Sprintf("race-%d", i)
+			var both sync.WaitGroup
+			for _, user := range []string{"alice", "bob"} {
+				both.Go(func() {
+					status, raw := s.as(user+"-token").try(http.MethodPost, "/start", map[string]any{
+						"sessionId": id, "agentType": "echo", "message": "I am " + user, "requestId": "the same",
+					})
+					if status != http.StatusOK && status != http.StatusNotFound {
+						t.Errorf("%s is answered %d: %s", user, status, raw)
+					}
+				})
+			}
+			both.Wait()
+			state, err := db.Sessions().Tenant("north").Load(t.Context(), id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.as(state.UserID + "-token").settle(id)
+			messages, err := db.Sessions().Tenant("north").AllMessages(t.Context(), id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(messages) != 2 || messages[0].Content() != "I am "+state.UserID {
+				t.Errorf("%s has a session with %+v", state.UserID, messages)
 			}
 		}
 	})
