@@ -121,7 +121,7 @@ func (b *builder) link(a *Agent, out *helix.Agent) {
 	for i := range a.SubAgents {
 		s := &a.SubAgents[i]
 		out.SubAgents = append(out.SubAgents, helix.SubAgent{
-			Agent: b.agents[s.Agent], Description: s.Description, Input: input(s.Input),
+			Agent: b.agents[s.Agent], Description: s.Description, Input: s.Input.Type(),
 		})
 	}
 	for i := range a.Companions {
@@ -145,11 +145,12 @@ func (b *builder) link(a *Agent, out *helix.Agent) {
 	}
 }
 
-func input(schema Schema) *helix.InputType {
-	if schema == nil {
+// Type is the schema as that of a call's arguments, or nil if there is none.
+func (s Schema) Type() *helix.InputType {
+	if s == nil {
 		return nil
 	}
-	return helix.RawInput(json.RawMessage(schema))
+	return helix.RawInput(json.RawMessage(s))
 }
 
 // definition is the model that an agent uses, and where the file says so.

@@ -338,6 +338,7 @@ func (f *File) checkTool(t *Tool) {
 			s.wrongKey(path, "the key builtin is missing: which of the builtin tools it is")
 		}
 	}
+	f.checkMentions(t, path)
 	if t.ReadOnly != nil && *t.ReadOnly && t.Idempotent != nil && *t.Idempotent {
 		s.wrong(path+".idempotent", "a tool that is readOnly has no effect to repeat; choose one")
 	}
@@ -347,6 +348,22 @@ func (f *File) checkTool(t *Tool) {
 	}
 	if !waits && t.Deadline != 0 {
 		s.wrong(path+".deadline", "the tool waits for nobody; how long a request may take is its timeout")
+	}
+}
+
+// checkMentions finds arguments in expressions that no call can have: they would
+// always fail.
+func (f *File) checkMentions(t *Tool, path string) {
+	has := f.arguments(t, path)
+	if has == nil || t.Type == typeBuiltin {
+		return
+	}
+	for policy, expression := range map[string]Expression{"approval": t.Approval, "approvers": t.Approvers} {
+		for _, name := range mentions(policy, string(expression)) {
+			if !has.open && !slices.Contains(has.known, name) {
+				f.source.wrong(path+"."+policy, "there is no argument %q in the input%s", name, f.hint(name, has.known))
+			}
+		}
 	}
 }
 
@@ -429,7 +446,10 @@ func (f *File) checkTemplate(t *Tool, path string) {
 }
 
 // arguments are the names in a tool's input.
-type arguments struct{ known, required []string }
+type arguments struct {
+	known, required []string
+	open            bool // there may be others
+}
 
 // arguments lists what the tool's input has, or gives nil if it cannot be told.
 func (f *File) arguments(t *Tool, path string) *arguments {
@@ -442,11 +462,12 @@ func (f *File) arguments(t *Tool, path string) *arguments {
 	var schema struct {
 		Properties map[string]json.RawMessage `json:"properties"`
 		Required   []string                   `json:"required"`
+		Additional json.RawMessage            `json:"additionalProperties"`
 	}
 	if json.Unmarshal(t.Input, &schema) != nil {
 		return nil
 	}
-	out := &arguments{required: schema.Required}
+	out := &arguments{required: schema.Required, open: len(schema.Properties) == 0 || schema.Additional != nil && string(schema.Additional) != "false"}
 	for name := range schema.Properties {
 		out.known = append(out.known, name)
 	}

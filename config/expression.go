@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"cel.dev/cel-go/cel"
+	"cel.dev/cel-go/common/ast"
 	"cel.dev/cel-go/common/types"
 	"go.yaml.in/yaml/v4"
 
@@ -57,6 +58,28 @@ type expressionError struct {
 
 func (e *expressionError) Error() string { return e.message }
 
+// mentions lists the arguments that an expression speaks of, as input.NAME.
+func mentions(policy, text string) []string {
+	all, err := environments()
+	if err != nil {
+		return nil
+	}
+	parsed, issues := all[policy].Parse(text)
+	if issues.Err() != nil {
+		return nil
+	}
+	var found []string
+	ast.PostOrderVisit(parsed.NativeRep().Expr(), ast.NewExprVisitor(func(e ast.Expr) {
+		if e.Kind() != ast.SelectKind {
+			return
+		}
+		if of := e.AsSelect().Operand(); of.Kind() == ast.IdentKind && of.AsIdent() == "input" {
+			found = append(found, e.AsSelect().FieldName())
+		}
+	}))
+	return found
+}
+
 // compile makes a program of an expression that must be true or false.
 func compile(policy, text string) (cel.Program, error) {
 	all, err := environments()
@@ -67,7 +90,7 @@ func compile(policy, text string) (cel.Program, error) {
 		return nil, &expressionError{message: fmt.Sprintf("the expression has more than %d bytes", maxExpression)}
 	}
 	env := all[policy]
-	ast, issues := env.Compile(text)
+	checked, issues := env.Compile(text)
 	if issues.Err() != nil {
 		found := issues.Errors()
 		if len(found) == 0 {
@@ -76,10 +99,10 @@ func compile(policy, text string) (cel.Program, error) {
 		first := found[0]
 		return nil, &expressionError{byteOf(text, first.Location.Line(), first.Location.Column()), plain(first.Message)}
 	}
-	if !ast.OutputType().IsExactType(types.BoolType) {
-		return nil, &expressionError{message: fmt.Sprintf("the expression must be true or false, but gives %s", ast.OutputType())}
+	if !checked.OutputType().IsExactType(types.BoolType) {
+		return nil, &expressionError{message: fmt.Sprintf("the expression must be true or false, but gives %s", checked.OutputType())}
 	}
-	program, err := env.Program(ast, cel.CostLimit(maxCost), cel.InterruptCheckFrequency(100))
+	program, err := env.Program(checked, cel.CostLimit(maxCost), cel.InterruptCheckFrequency(100))
 	if err != nil {
 		return nil, &expressionError{message: err.Error()}
 	}

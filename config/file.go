@@ -149,9 +149,11 @@ type Remote struct {
 	// The JSON Schema of a call's arguments, of type object. Defaults to one text,
 	// task.
 	Input Schema `yaml:"input"`
-	// How long the server may be out of reach before the call fails. Defaults to what
-	// package remote does.
+	// How long a request to the server may take, if it is not a stream. Defaults to 20s.
 	Timeout Duration `yaml:"timeout"`
+	// How long the server may be out of reach before a call fails. Defaults to what the
+	// runtime allows.
+	Reach Duration `yaml:"reach"`
 }
 
 // Tool is something that agents may call.
