@@ -6,6 +6,8 @@
 #
 # Postgres, Redis and a Redis Cluster run beside the tests (internal/testserver): installed ones, or else Debian packages
 # that are unpacked into a cache directory, or else Docker. If they cannot be had, no test runs, and the message says why.
+# The tests of internal/webtest need Node.js 20 or later with npm, which fetches packages into the same cache, and Chromium:
+# an installed one, or else Debian's, unpacked likewise.
 #
 #   HELIX_RACE=0   leave the race detector off, install no compiler
 #   HELIX_SOAK=1   run the long tests at full length (make soak)

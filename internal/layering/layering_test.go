@@ -115,7 +115,7 @@ var layers = []layer{
 	},
 	{
 		name:     "top", // programs, users' test kit, tests' own tools: nothing imports them
-		packages: []string{"cmd/*/...", "bench/...", "examples", "examples/*/...", "helixtest/...", "internal/layering", "internal/chaos/...", "docs"},
+		packages: []string{"cmd/*/...", "bench/...", "examples", "examples/*/...", "helixtest/...", "internal/layering", "internal/chaos/...", "internal/webtest/...", "docs"},
 		imports: []string{
 			"domain", "support", "adapter", "choice", "suite", "helix", "builtin", "config", "tracing", "engine", "engine suite", "runtime",
 			"runtime suite", "wire", "client", "server", "studio",

@@ -172,7 +172,7 @@ func (d *debian) unpack(ctx context.Context, name string, packages func(context.
 // libraryPath lets programs find the libraries that were unpacked with them.
 func libraryPath(root string) []string {
 	var dirs []string
-	for _, pattern := range []string{"usr/lib/*-linux-gnu*", "lib/*-linux-gnu*"} {
+	for _, pattern := range []string{"usr/lib/*-linux-gnu*", "lib/*-linux-gnu*", "usr/lib/*-linux-gnu*/pulseaudio"} {
 		if found, err := filepath.Glob(filepath.Join(root, pattern)); err == nil {
 			dirs = append(dirs, found...)
 		}

