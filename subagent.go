@@ -25,7 +25,12 @@ const (
 // SubAgent is an agent that another calls as the tool subagent__<name>. Each call
 // is a session of its own; its output, or else its reply, is the call's result.
 type SubAgent struct {
-	Agent *Agent
+	// Agent is the agent, or else Remote is one on another server.
+	Agent  *Agent
+	Remote Remote
+	// Name is what a remote agent is called here. It is an agent's name like any
+	// other: no two agents that a process knows share one.
+	Name string
 	// Description tells the model what to call it for. Defaults to the agent's.
 	Description string
 	// Input describes the call's arguments; see [InputOf]. Defaults to one text,
@@ -92,8 +97,16 @@ type task struct {
 
 var taskInput = InputOf[task]()
 
+// AgentName is the name of the agent, wherever it is.
+func (s *SubAgent) AgentName() string {
+	if s.Agent == nil {
+		return s.Name
+	}
+	return s.Agent.Name
+}
+
 // Tool is the name of the sub-agent's tool.
-func (s *SubAgent) Tool() string { return SubAgentPrefix + s.Agent.Name }
+func (s *SubAgent) Tool() string { return SubAgentPrefix + s.AgentName() }
 
 // InputSchema describes the arguments of a call.
 func (s *SubAgent) InputSchema() *Schema {
@@ -104,7 +117,12 @@ func (s *SubAgent) InputSchema() *Schema {
 }
 
 // About tells the model what the sub-agent is for.
-func (s *SubAgent) About() string { return describe(s.Description, s.Agent) }
+func (s *SubAgent) About() string {
+	if s.Agent == nil {
+		return describe(s.Description, &Agent{Name: s.Name})
+	}
+	return describe(s.Description, s.Agent)
+}
 
 // About tells the model what the companion is for.
 func (c *Companion) About() string { return describe(c.Description, c.Agent) }
@@ -184,19 +202,26 @@ func (a *Agent) checkChildren() error {
 	seen := map[string]bool{}
 	for i := range a.SubAgents {
 		s := &a.SubAgents[i]
-		if s.Agent == nil {
-			return a.invalid("SubAgents", "has an entry without an Agent")
+		if s.Agent == nil && s.Remote == nil {
+			return a.invalid("SubAgents", "has an entry with neither an Agent nor a Remote")
 		}
-		field := "sub-agent " + s.Agent.Name
+		name := s.AgentName()
+		field := "sub-agent " + name
 		switch {
-		case !agentToolName.MatchString(s.Agent.Name):
+		case s.Agent != nil && s.Remote != nil:
+			return a.invalid(field, "has both an Agent and a Remote: choose one")
+		case s.Agent != nil && s.Name != "":
+			return a.invalid(field, "has a Name, %q, which is for a Remote: an Agent has its own", s.Name)
+		case s.Agent == nil && !agentName.MatchString(name):
+			return a.invalid(field, "has the Name %q, which must begin with a letter", name)
+		case !agentToolName.MatchString(name):
 			return a.invalid(field, "has a name that cannot be part of a tool's: use up to 50 letters, digits, _ or -")
-		case seen[s.Agent.Name]:
-			return a.invalid("SubAgents", "holds %q twice", s.Agent.Name)
+		case seen[name]:
+			return a.invalid("SubAgents", "holds %q twice", name)
 		case s.Input != nil && s.Input.err != nil:
 			return a.invalid(field, "has an Input that cannot be used: %v", s.Input.err)
 		}
-		seen[s.Agent.Name] = true
+		seen[name] = true
 	}
 	seen = map[string]bool{}
 	for i := range a.Companions {

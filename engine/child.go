@@ -22,6 +22,7 @@ type waitingChild struct {
 	began   time.Time
 	fault   *session.Error // why it could not be called
 	turn    *turn          // that of the agent, while it is driven
+	owed    bool           // it is remote, and was not told to stop
 }
 
 // caller is the turn whose call a child's session is for.
@@ -51,7 +52,11 @@ func (t *turn) decideAgent(row *session.Call, part *session.Part, finishOnly boo
 		return true
 	}
 	row.Idempotent = true // a call finds the session that it made before
-	if isSub {
+	switch {
+	case isSub && sub.Remote != nil:
+		row.Kind, row.Child = session.CallRemote, session.ChildID(t.key.ID, "remote", row.ID)
+		return true
+	case isSub:
 		row.Kind, row.Child = session.CallSubAgent, session.ChildID(t.key.ID, "sub", row.ID)
 		return true
 	}
@@ -62,8 +67,9 @@ func (t *turn) decideAgent(row *session.Call, part *session.Part, finishOnly boo
 // ref is the reference to the agent that a call is for.
 func (c *call) ref(runID string) session.ChildRef {
 	ref := session.ChildRef{SessionID: c.Child, CallID: c.ID, RunID: runID, Mode: session.ChildEphemeral, Status: session.ChildRunning}
-	if c.Kind == session.CallSubAgent {
+	if forSubAgent(c.Kind) {
 		ref.Agent = c.Tool[len(helix.SubAgentPrefix):]
+		ref.StopOwed = c.child != nil && c.child.owed
 		return ref
 	}
 	if c.companion != nil {
@@ -76,8 +82,12 @@ func (c *call) ref(runID string) session.ChildRef {
 func (f *flight) refs(runID string) []session.ChildRef {
 	var refs []session.ChildRef
 	for _, c := range f.calls {
-		if c.Rejected == nil && (c.Kind == session.CallSubAgent || (c.companion != nil && c.companion.spawns)) {
-			refs = append(refs, c.ref(runID))
+		if c.Rejected == nil && (forSubAgent(c.Kind) || (c.companion != nil && c.companion.spawns)) {
+			ref := c.ref(runID)
+			if c.Kind == session.CallRemote {
+				ref.Remote = encoded(progress{})
+			}
+			refs = append(refs, ref)
 		}
 	}
 	return refs
@@ -111,7 +121,7 @@ func (h *Handler) OpenChild(ctx context.Context, e Effect) (*Opened, error) {
 	}
 	var opened *Opened
 	err = guard(func() (err error) {
-		if c.Kind == session.CallSubAgent {
+		if forSubAgent(c.Kind) {
 			opened, err = t.openSubAgent(ctx, e, c)
 		} else {
 			opened, err = t.openCompanion(ctx, e, c)
@@ -158,7 +168,11 @@ func (t *turn) openSubAgent(ctx context.Context, e Effect, c *call) (*Opened, er
 	if err != nil {
 		return nil, fmt.Errorf("make its first message: %w", err)
 	}
-	return t.startChild(ctx, c, sub.Agent, message, false)
+	agent, err := t.h.Agent(sub.AgentName())
+	if err != nil {
+		return nil, err
+	}
+	return t.startChild(ctx, c, agent, message, false)
 }
 
 // beforeAgent asks the hooks whether another agent may be called.
@@ -302,6 +316,9 @@ func (t *turn) childResult(
 		t.disown(c.child.turn)
 		c.child.turn = nil
 	}
+	if err := t.lookForDebt(ctx, c); err != nil {
+		return nil, err
+	}
 	stop := t.stopRequest()
 	switch {
 	case run != nil && run.Status == session.RunCompleted:
@@ -310,6 +327,9 @@ func (t *turn) childResult(
 		why := stoppedCall(stop)
 		if run != nil && c.owns() {
 			if err := t.h.abandon(ctx, t.sessions, c.Child, why); err != nil {
+				return nil, err
+			}
+			if err := t.lookForDebt(ctx, c); err != nil {
 				return nil, err
 			}
 		}
@@ -417,12 +437,12 @@ func (t *turn) awaits(c *call) bool {
 
 // owns reports whether the call's end is that of its agent's work.
 func (c *call) owns() bool {
-	return c.Kind == session.CallSubAgent || (c.companion != nil && c.companion.blocking && c.companion.consults)
+	return forSubAgent(c.Kind) || (c.companion != nil && c.companion.blocking && c.companion.consults)
 }
 
 // consults reports whether the call gives an agent something to do.
 func (c *call) consults() bool {
-	return c.Kind == session.CallSubAgent || c.Tool == helix.SpawnAgentTool || c.Tool == helix.SendMessageTool
+	return forSubAgent(c.Kind) || c.Tool == helix.SpawnAgentTool || c.Tool == helix.SendMessageTool
 }
 
 // endChildren ends the agents that calls of the step still wait for.
@@ -436,6 +456,9 @@ func (t *turn) endChildren(ctx context.Context, f *flight, why *session.Error) {
 		}
 		if err := t.h.abandon(ctx, t.sessions, c.Child, why); err != nil {
 			t.h.log.WarnContext(ctx, "sub-agent not ended", t.attrs("child", c.Child, "error", err)...)
+		}
+		if err := t.lookForDebt(ctx, c); err != nil {
+			t.h.log.WarnContext(ctx, "sub-agent not looked at", t.attrs("child", c.Child, "error", err)...)
 		}
 	}
 }

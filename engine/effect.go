@@ -98,7 +98,12 @@ func forPerson(kind session.CallKind) bool {
 }
 
 func forAgent(kind session.CallKind) bool {
-	return kind == session.CallSubAgent || kind == session.CallCompanion
+	return forSubAgent(kind) || kind == session.CallCompanion
+}
+
+// forSubAgent tells a call of a sub-agent, here or on another server.
+func forSubAgent(kind session.CallKind) bool {
+	return kind == session.CallSubAgent || kind == session.CallRemote
 }
 
 // Result is what became of an effect.
@@ -111,6 +116,7 @@ type Result struct {
 	// at the last moment: the session is to be aborted now.
 	Abort *session.Stop `json:"abort,omitempty"`
 	// Wake is set by CloseTurn when the session, or another one, has something to go
-	// on with.
+	// on with, Owes when a remote agent is to be told to stop.
 	Wake bool `json:"wake,omitempty"`
+	Owes bool `json:"owes,omitempty"`
 }

@@ -179,7 +179,7 @@ func (t *turn) closeTurn(ctx context.Context) (Result, error) {
 	if err := t.sessions.CloseRun(ctx, t.key.ID, t.fence, true); err != nil && !lost(err) {
 		return Result{}, err
 	}
-	return Result{Status: t.ended.Status, Abort: t.abort, Wake: wake || t.detached()}, nil
+	return Result{Status: t.ended.Status, Abort: t.abort, Wake: wake || t.detached(), Owes: t.owes}, nil
 }
 
 // afterEnd looks whether what a run suspended for has come meanwhile: then the
@@ -188,6 +188,7 @@ func (t *turn) closeTurn(ctx context.Context) (Result, error) {
 func (h *Handler) afterEnd(ctx context.Context, sessions session.Store, state *session.State, ended *session.Outcome) (bool, error) {
 	ready := false
 	switch {
+	case h.remote(state.Agent) != nil: // its wakes are about stops that are owed
 	case ended.Status.Suspended():
 		stop, err := sessions.StopRequest(ctx, state.ID, state.CurrentRunID)
 		if err != nil && !errors.Is(err, session.ErrNotFound) {
@@ -270,6 +271,9 @@ func (t *turn) tellHooks(ctx context.Context) {
 func (t *turn) closeStream(ctx context.Context) error {
 	if err := t.out.flush(ctx); err != nil {
 		return err
+	}
+	if t.remote != nil { // watchers saw the remote's own end
+		return nil
 	}
 	return closeStream(ctx, t.out.streams, t.out.id, &t.state, &t.run, t.ended, t.step, t.h.cfg.Now().UTC())
 }

@@ -48,6 +48,10 @@ type Config struct {
 	// FlushEvery is how long small chunks are held back to be written together.
 	// Defaults to 25 milliseconds.
 	FlushEvery time.Duration
+	// RemotePatience is how long a remote agent may be out of reach before the call
+	// that waits for it fails; one that cannot even be started fails after an eighth
+	// of that. Defaults to 2 minutes.
+	RemotePatience time.Duration
 	// Logger defaults to none.
 	Logger *slog.Logger
 	// Now defaults to time.Now.
@@ -61,10 +65,11 @@ type Handler struct {
 	cfg Config
 	log *slog.Logger
 
-	mu     sync.Mutex
-	agents map[string]*helix.Agent
-	before map[string]*helix.Agent // what the latest Replace displaced
-	turns  map[string]*turn        // by run id
+	mu      sync.Mutex
+	agents  map[string]*helix.Agent // of remote ones, their stand-ins
+	before  map[string]*helix.Agent // what the latest Replace displaced
+	remotes map[string]*standIn     // by name
+	turns   map[string]*turn        // by run id
 }
 
 // NewHandler makes a handler.
@@ -93,7 +98,12 @@ func NewHandler(cfg Config) *Handler {
 	if cfg.MaxResult == 0 {
 		cfg.MaxResult = 1_000_000
 	}
-	return &Handler{cfg: cfg, log: cfg.Logger, agents: map[string]*helix.Agent{}, turns: map[string]*turn{}}
+	if cfg.RemotePatience == 0 {
+		cfg.RemotePatience = 2 * time.Minute
+	}
+	return &Handler{
+		cfg: cfg, log: cfg.Logger, agents: map[string]*helix.Agent{}, remotes: map[string]*standIn{}, turns: map[string]*turn{},
+	}
 }
 
 // Owner is the token under which the handler holds leases.
@@ -112,12 +122,17 @@ func (h *Handler) Register(agent *helix.Agent) (*helix.Agent, error) {
 	if h.before[agent.Name] == agent {
 		return h.agents[agent.Name], nil
 	}
+	remotes, err := h.addStandIns(given)
+	if err != nil {
+		return nil, err
+	}
 	for name, a := range given {
 		if known, ok := h.agents[name]; ok && known != a {
 			return nil, twice(name)
 		}
 	}
 	maps.Copy(h.agents, given)
+	maps.Copy(h.remotes, remotes)
 	return agent, nil
 }
 
@@ -133,6 +148,10 @@ func (h *Handler) Replace(agents ...*helix.Agent) error {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	remotes, err := h.addStandIns(given)
+	if err != nil {
+		return err
+	}
 	before := map[string]*helix.Agent{}
 	for name, a := range given {
 		if known, ok := h.agents[name]; ok && known != a {
@@ -141,6 +160,7 @@ func (h *Handler) Replace(agents ...*helix.Agent) error {
 	}
 	h.before = before
 	maps.Copy(h.agents, given)
+	maps.Copy(h.remotes, remotes)
 	return nil
 }
 
@@ -169,7 +189,7 @@ func collect(agents ...*helix.Agent) (map[string]*helix.Agent, error) {
 }
 
 func twice(name string) error {
-	return session.Invalid("agent "+name, "is registered already, as another definition; use the same *Agent for every run")
+	return session.Invalid("agent "+name, "is registered already, as another definition; use the same *Agent, or helix.Remote, for every run")
 }
 
 // Agent finds a registered agent.
@@ -225,6 +245,9 @@ func (h *Handler) Handle(ctx context.Context, e Effect) (Result, error) {
 func (t *turn) handle(ctx context.Context, e Effect) (Result, error) {
 	switch e.Kind {
 	case CallModel:
+		if t.remote != nil {
+			return t.callRemote(ctx, e)
+		}
 		return t.callModel(ctx, e)
 	case CallTool, CallChild:
 		return Result{}, t.callTool(ctx, e)

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -121,6 +122,11 @@ func (h *Handler) Deliver(ctx context.Context, wake session.Wake) (*session.Key,
 	}
 	if err != nil {
 		return nil, err
+	}
+	if wake.ChildID == wake.SessionID && state.RootID != "" {
+		if ref, err := remoteRef(ctx, sessions, state); err != nil || ref != nil {
+			return nil, cmp.Or(err, error(ErrStopOwed))
+		}
 	}
 	if wake.ChildID != wake.SessionID {
 		awaited, err := h.tellParent(ctx, sessions, state, wake)

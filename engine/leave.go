@@ -83,6 +83,11 @@ func (h *Handler) leaveChildren(
 				return err
 			}
 			ref.Status = as
+			if ref.Remote != nil {
+				if err := h.rereadDebt(ctx, sessions, state.ID, &ref); err != nil {
+					return err
+				}
+			}
 		} else {
 			ref.Status = session.ChildRunning
 		}

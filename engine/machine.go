@@ -55,9 +55,10 @@ type Outcome struct {
 	Status session.RunStatus `json:"status,omitempty"`
 	// Lost is set when somebody else owns the turn now.
 	Lost bool `json:"lost,omitempty"`
-	// Abort and Wake are those of the last result.
+	// Abort, Wake and Owes are those of the last result.
 	Abort *session.Stop `json:"abort,omitempty"`
 	Wake  bool          `json:"wake,omitempty"`
+	Owes  bool          `json:"owes,omitempty"`
 }
 
 // NewMachine is the machine of a run, and the first wave of its turn, which
@@ -93,7 +94,7 @@ func (m *Machine) Next(results []Result) ([]Effect, *Outcome) {
 	}
 	switch {
 	case m.Phase == PhaseClose:
-		return nil, &Outcome{Status: results[0].Status, Abort: results[0].Abort, Wake: results[0].Wake}
+		return nil, &Outcome{Status: results[0].Status, Abort: results[0].Abort, Wake: results[0].Wake, Owes: results[0].Owes}
 	case ended:
 		return m.close(), nil
 	}

@@ -484,6 +484,9 @@ func (t *turn) ready(ctx context.Context, req *OpenRequest, p *plan) error {
 // begins, and with what. The chunks have a producer of their own, so that whoever
 // takes the run over writes them if and only if they are missing.
 func (t *turn) openStream(ctx context.Context) error {
+	if t.remote != nil { // it shows the remote's own chunks, and no others
+		return nil
+	}
 	if t.out.id == t.key.ID { // else it is the caller's, who has opened it
 		if _, err := t.out.streams.Reactivate(ctx, t.out.id, t.out.producer); err != nil {
 			return err

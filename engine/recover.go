@@ -93,7 +93,7 @@ func (h *Handler) writeOff(
 // takeBack tells watchers that what they saw of the step in flight did not come
 // to stand.
 func (t *turn) takeBack() {
-	if t.ended != nil {
+	if t.ended != nil || t.remote != nil {
 		return
 	}
 	const reason = "taken over"
@@ -298,8 +298,10 @@ func (h *Handler) settleClose(ctx context.Context, sessions session.Store, state
 		t.tellHooks(ctx)
 		t.leave()
 	}
-	streams := h.cfg.Backend.Streams().Tenant(state.Tenant)
-	err = closeStream(ctx, streams, state.StreamID, state, run, run.Outcome, run.StepCount, h.cfg.Now().UTC())
+	if h.remote(state.Agent) == nil {
+		streams := h.cfg.Backend.Streams().Tenant(state.Tenant)
+		err = closeStream(ctx, streams, state.StreamID, state, run, run.Outcome, run.StepCount, h.cfg.Now().UTC())
+	}
 	if err != nil && !errors.Is(err, session.ErrStreamClosed) && !errors.Is(err, session.ErrNotFound) && !errors.Is(err, session.ErrStale) {
 		return err
 	}

@@ -99,6 +99,9 @@ func (h *Handler) mayAnswer(ctx context.Context, sessions session.Store, owner *
 	if !p.Policy || (p.State != session.PendingWaiting && p.State != session.PendingTimedOut) {
 		return nil // nothing of the answer will be kept
 	}
+	if remote := h.remote(owner.Agent); remote != nil {
+		return h.submitAway(ctx, remote, owner, p, s.Response) // the policy is there
+	}
 	agent, err := h.Agent(owner.Agent)
 	if err != nil {
 		return session.ErrUnknownAgent.WithMessage("agent %s decides who may answer %s, and is not registered here", owner.Agent, p.Tool)
@@ -127,6 +130,17 @@ func (h *Handler) mayAnswer(ctx context.Context, sessions session.Store, owner *
 		return session.ErrNotAllowed.WithCause(err, "call %s: %q may not answer", p.CallID, s.Response.By)
 	}
 	return nil
+}
+
+// submitAway hands an answer on to the remote that a session stands in for, at
+// once.
+func (h *Handler) submitAway(ctx context.Context, remote helix.Remote, owner *session.State, p *session.Pending, response session.Response) error {
+	gone := make(chan struct{})
+	defer close(gone)
+	_, err := reachOnce(ctx, newCrew(gone), func(ctx context.Context) (*helix.Submitted, error) {
+		return remote.Submit(ctx, peerID(owner.ID), answerTo(p, response))
+	})
+	return err
 }
 
 // remind has the sweepers look at a companion that works by itself, before an answer
@@ -164,6 +178,9 @@ func (h *Handler) follow(
 		if p, err = h.entry(ctx, sessions, owner.ID, p); err != nil {
 			return nil, err
 		}
+	}
+	if remote := h.remote(owner.Agent); remote != nil && outcome == session.SubmitLate && p.Late != nil {
+		return out, h.submitAway(ctx, remote, owner, p, *p.Late)
 	}
 	if outcome == session.SubmitLate && p.Late != nil {
 		err := sessions.Send(ctx, owner.ID, session.InboxEntry{

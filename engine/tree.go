@@ -248,6 +248,9 @@ func (h *Handler) abandonOne(ctx context.Context, sessions session.Store, state 
 	}
 	if run.Status == session.RunRunning {
 		if _, here := h.held(run.ID); !here && state.RootID != "" {
+			if err := h.oweStop(ctx, sessions, state, session.Stop{Kind: session.StopAbort, Reason: why.Message}); err != nil {
+				return err
+			}
 			return h.endOrphan(ctx, sessions, state, run, why)
 		}
 		key := session.Key{Tenant: state.Tenant, ID: state.ID}
@@ -259,6 +262,9 @@ func (h *Handler) abandonOne(ctx context.Context, sessions session.Store, state 
 	}
 	if !run.Status.Suspended() || state.Status != session.Active {
 		return nil
+	}
+	if err := h.oweStop(ctx, sessions, state, session.Stop{Kind: session.StopAbort, Reason: why.Message}); err != nil {
+		return err
 	}
 	_, err = sessions.SetStatus(ctx, state.ID, session.StatusChange{
 		Expect: []session.Status{session.Active}, To: session.Failed, Error: why, FailureReason: session.FailureAbandoned,

@@ -31,6 +31,7 @@ type turn struct {
 	gone     chan struct{} // closed when this process has done with the turn
 	leave    func()        // closes gone
 	crew     *crew
+	remote   helix.Remote // that the session stands in for, or nil
 
 	mu         sync.Mutex
 	state      session.State // without custom state
@@ -52,6 +53,7 @@ type turn struct {
 	children   []*turn        // those of other agents that a call of this turn waits for
 	abort      *session.Stop  // accepted at the last moment of a run that suspended
 	roots      []string       // see owners
+	owes       bool           // a remote agent is to be told to stop
 }
 
 // flight is the step in flight: a reply and its calls.
@@ -121,6 +123,9 @@ func (h *Handler) newTurn(agent *helix.Agent, perRun *helix.Hooks, state *sessio
 	}
 	t.leave = sync.OnceFunc(func() { close(t.gone) })
 	t.crew = newCrew(t.gone)
+	if agent.Model == nil { // any other was checked to have one
+		t.remote = h.remote(agent.Name)
+	}
 	for _, hooks := range []*helix.Hooks{h.cfg.Hooks, &agent.Hooks, perRun} {
 		if !hooks.IsZero() {
 			t.hooks = append(t.hooks, hooks)

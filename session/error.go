@@ -49,6 +49,7 @@ const (
 	CodeToolNotRun    Code = "tool_not_executed"
 	CodeToolDenied    Code = "tool_not_approved"
 	CodeSubAgent      Code = "tool_subagent_failed"
+	CodeRemote        Code = "framework_remote_unavailable"
 	CodeRunStopped    Code = "run_stopped"
 	CodeAbandoned     Code = "client_tool_abandoned"
 	CodeClientTimeout Code = "client_tool_timeout"
@@ -121,6 +122,7 @@ var (
 	ErrNotSupported   = &Error{Code: CodeNotSupported, Message: "not supported"}
 	ErrClosed         = &Error{Code: CodeClosed, Message: "closed"}
 	ErrUnknownAgent   = &Error{Code: CodeUnknownAgent, Message: "no such agent"}
+	ErrRemote         = &Error{Code: CodeRemote, Retryable: true, Message: "the remote agent is out of reach"}
 	ErrTruncated      = &Error{Code: CodeTruncated, Message: "the stream no longer holds what was asked for"}
 	ErrStreamClosed   = &Error{Code: CodeStreamClosed, Message: "the stream is closed"}
 )

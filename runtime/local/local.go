@@ -46,6 +46,9 @@ type Config struct {
 	RetryBackoff time.Duration
 	// MaxResult is the largest tool result in bytes. Defaults to 1,000,000.
 	MaxResult int
+	// RemotePatience is how long a remote agent may be out of reach before the call
+	// that waits for it fails. Defaults to 2 minutes.
+	RemotePatience time.Duration
 	// Logger receives the runtime's log. Defaults to none.
 	Logger *slog.Logger
 }
@@ -66,6 +69,7 @@ type Runtime struct {
 	wg      sync.WaitGroup     // drivers
 	stop    context.CancelFunc // ends the background loops
 	loops   sync.WaitGroup
+	debts   chan session.Wake // stops to be told to remote agents
 }
 
 // driven is a turn that this process drives.
@@ -99,14 +103,18 @@ func New(cfg Config) (*Runtime, error) {
 		return nil, session.Invalid("Heartbeat", "%s must be positive and shorter than LeaseTTL %s", cfg.Heartbeat, cfg.LeaseTTL)
 	case cfg.Sweep < 0:
 		return nil, session.Invalid("Sweep", "%s is negative", cfg.Sweep)
+	case cfg.RemotePatience < 0:
+		return nil, session.Invalid("RemotePatience", "%s is negative", cfg.RemotePatience)
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	r := &Runtime{cfg: cfg, log: cfg.Logger, turns: map[string]*driven{}, opening: map[string]bool{}}
+	r := &Runtime{
+		cfg: cfg, log: cfg.Logger, turns: map[string]*driven{}, opening: map[string]bool{}, debts: make(chan session.Wake, sweepPage),
+	}
 	r.handler = engine.NewHandler(engine.Config{
 		Backend: cfg.Backend, Runtime: Name, Colocated: true, LeaseTTL: cfg.LeaseTTL, Hooks: cfg.Hooks, Usage: cfg.Usage,
-		ModelRetries: cfg.ModelRetries, RetryBackoff: cfg.RetryBackoff, MaxResult: cfg.MaxResult, Logger: cfg.Logger,
+		ModelRetries: cfg.ModelRetries, RetryBackoff: cfg.RetryBackoff, MaxResult: cfg.MaxResult, RemotePatience: cfg.RemotePatience, Logger: cfg.Logger,
 	})
 	for _, agent := range cfg.Agents {
 		if _, err := r.handler.Register(agent); err != nil {
@@ -117,6 +125,9 @@ func New(cfg Config) (*Runtime, error) {
 	ctx, stop := context.WithCancel(context.Background())
 	r.stop = stop
 	r.loops.Go(func() { r.every(ctx, cfg.Heartbeat, r.renewLeases) })
+	for range payers {
+		r.loops.Go(func() { r.payStops(ctx) })
+	}
 	if !cfg.NoRecovery {
 		r.loops.Go(func() { r.sweeps(ctx) })
 	}
@@ -210,7 +221,7 @@ func (r *Runtime) after(key session.Key, end *engine.Outcome) {
 			r.log.WarnContext(ctx, "session not aborted", "tenant", key.Tenant, "session", key.ID, "error", err)
 		}
 	}
-	if end.Wake {
+	if end.Wake || end.Owes {
 		r.sweepWakes(ctx)
 	}
 }
@@ -277,8 +288,14 @@ func (r *Runtime) handle(ctx context.Context, effect engine.Effect) (engine.Resu
 		case opened == nil:
 		case opened.Detached:
 			r.driveApart(opened)
-		case r.loop(ctx, opened) == nil: // it was given up, and so is the turn that waits for it
-			return engine.Result{}, fmt.Errorf("session %s was given up", opened.Key.ID)
+		default:
+			end := r.loop(ctx, opened)
+			if end == nil { // it was given up, and so is the turn that waits for it
+				return engine.Result{}, fmt.Errorf("session %s was given up", opened.Key.ID)
+			}
+			if end.Owes {
+				r.sweepWakes(ctx)
+			}
 		}
 	}
 	return try(ctx, r, effect, r.handler.Handle)

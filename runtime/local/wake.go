@@ -72,6 +72,13 @@ func (r *Runtime) deliver(ctx context.Context, wake session.Wake) {
 	if err == nil || errors.Is(err, session.ErrNotFound) {
 		key, err = r.handler.Deliver(ctx, wake)
 	}
+	if errors.Is(err, engine.ErrStopOwed) {
+		select {
+		case r.debts <- wake:
+		default: // the next sweep finds it again
+		}
+		return
+	}
 	seen := seenTo
 	if err == nil && key != nil {
 		seen, err = r.goOn(ctx, *key)
@@ -82,6 +89,28 @@ func (r *Runtime) deliver(ctx context.Context, wake session.Wake) {
 	}
 	if err != nil {
 		r.sweepFailed(ctx, "wake "+wake.SessionID, err)
+	}
+}
+
+// payers is how many remote agents are told to stop at the same time: one that does
+// not answer holds up neither a sweep nor all others.
+const payers = 2
+
+// payStops tells remote agents to stop, until ctx ends.
+func (r *Runtime) payStops(ctx context.Context) {
+	for {
+		select {
+		case wake := <-r.debts:
+			paid, err := r.handler.PayStop(ctx, wake)
+			if err == nil && paid {
+				err = r.handler.Delivered(ctx, wake)
+			}
+			if err != nil {
+				r.sweepFailed(ctx, "stop of "+wake.SessionID, err)
+			}
+		case <-ctx.Done():
+			return
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package runtimetest
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 
 	"github.com/helixagents/helix/session"
@@ -41,9 +42,26 @@ func (s *Stage) checkSession(tenant, id string) {
 		s.ok(transcript.Sendable(), "transcript of %s", id)
 	}
 	if len(page.Items) > 0 {
-		s.checkClosed(tenant, state, &page.Items[len(page.Items)-1])
+		last := &page.Items[len(page.Items)-1]
+		s.checkClosed(tenant, state, last)
+		if s.standsIn(tenant, state) {
+			s.checkRelayed(state, last)
+			return
+		}
 		s.checkStream(tenant, state, page.Items, messages)
 	}
+}
+
+// standsIn reports whether a session stands in for a remote agent's: the stream has
+// the remote's own chunks.
+func (s *Stage) standsIn(tenant string, state *session.State) bool {
+	s.Helper()
+	if state.ParentID == "" {
+		return false
+	}
+	refs, err := s.Backend.Sessions().Tenant(tenant).Children(s.ctx(), state.ParentID)
+	s.ok(err, "children of %s", state.ParentID)
+	return slices.ContainsFunc(refs, func(ref session.ChildRef) bool { return ref.SessionID == state.ID && ref.Remote != nil })
 }
 
 // checkRuns wants one record per turn, numbered from 1, all ended as the session

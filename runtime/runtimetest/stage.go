@@ -39,6 +39,7 @@ type Stage struct {
 	tenants []string
 	loose   map[string]bool // sessions whose stream does not hold all of their transcript
 	album   *album          // snapshots, if any are to be taken
+	servers []*server       // others, whose agents are called
 }
 
 func newStage(t *testing.T, config *Config) *Stage {

@@ -96,8 +96,12 @@ func with(agent *helix.Agent, subs ...*helix.Agent) *helix.Agent {
 }
 
 // parent is an agent that hands one task to a sub-agent.
-func parent(child *helix.Agent) *helix.Agent {
-	return with(newAgent(scripted.New(hand(child.Name, "do it"), scripted.Text("Thanks.")).ByPosition()), child)
+func parent(child *helix.Agent) *helix.Agent { return parentOf(helix.SubAgent{Agent: child}) }
+
+func parentOf(sub helix.SubAgent) *helix.Agent {
+	agent := newAgent(scripted.New(hand(sub.AgentName(), "do it"), scripted.Text("Thanks.")).ByPosition())
+	agent.SubAgents = []helix.SubAgent{sub}
+	return agent
 }
 
 // children lists a session's references.

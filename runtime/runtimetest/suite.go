@@ -34,7 +34,10 @@ type Options struct {
 	LeaseTTL time.Duration
 	// RetryBackoff is the wait before a model call is tried again.
 	RetryBackoff time.Duration
-	Logger       *slog.Logger
+	// RemotePatience is how long a remote agent may be out of reach. Zero is the
+	// runtime's default.
+	RemotePatience time.Duration
+	Logger         *slog.Logger
 }
 
 // Config says what to run the scenarios on.
@@ -92,6 +95,7 @@ func Groups() []Group {
 		{"subagents", subagentScenarios()},
 		{"nested", nestedScenarios()},
 		{"companions", companionScenarios()},
+		{"remotes", remoteScenarios()},
 	}
 }
 
@@ -132,5 +136,8 @@ func play(t *testing.T, config *Config, scenario Scenario) {
 	scenario.Func(s)
 	if !t.Failed() {
 		s.checkSessions()
+		for _, n := range s.servers {
+			n.checkSessions()
+		}
 	}
 }

@@ -1,0 +1,183 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/session"
+)
+
+// owedStop is a stop that a remote has not confirmed.
+type owedStop struct {
+	Kind   session.StopKind `json:"kind"`
+	Reason string           `json:"reason,omitempty"`
+	// Tries counts how often it was told, At is when last.
+	Tries int       `json:"tries,omitempty"`
+	At    time.Time `json:"at,omitzero"`
+}
+
+// ErrStopOwed is what [Handler.Deliver] answers to a wake that is about a remote
+// which was not told to stop; see [Handler.PayStop].
+var ErrStopOwed = &session.Error{Code: session.CodeRemote, Message: "a remote agent was not told to stop"}
+
+// The waits between attempts to tell a remote to stop, and how long one may take.
+const (
+	debtPause     = 250 * time.Millisecond
+	debtLongPause = 5 * time.Minute
+	debtTimeout   = 10 * time.Second
+)
+
+// oweStop records that the remote which a session stands in for is to stop, before
+// the session itself is seen to have. Of any other session there is nothing to be
+// recorded.
+func (h *Handler) oweStop(ctx context.Context, sessions session.Store, state *session.State, stop session.Stop) error {
+	ref, err := remoteRef(ctx, sessions, state)
+	if err != nil || ref == nil {
+		return err
+	}
+	at, err := readProgress(ref)
+	if err != nil || !at.Started {
+		return err
+	}
+	_, err = retry(ctx, func() (*session.ChildRef, error) {
+		return sessions.UpdateChild(ctx, state.ParentID, state.ID, func(ref *session.ChildRef) error {
+			at, err := readProgress(ref)
+			if err != nil {
+				return err
+			}
+			if at.Stop == nil || at.Stop.Kind == session.StopInterrupt {
+				at.Stop = &owedStop{Kind: stop.Kind, Reason: cut(stop.Reason)}
+			}
+			ref.StopOwed, ref.Remote = true, encoded(at)
+			return nil
+		})
+	})
+	if err != nil {
+		return err
+	}
+	_, err = retry(ctx, func() (struct{}, error) {
+		return struct{}{}, h.wakeHead(ctx, sessions, state.Tenant, state.ID, state.CurrentRunID)
+	})
+	return err
+}
+
+// PayStop tells the remote that a wake is about to stop, if the time for that has
+// come. It reports whether there is nothing left to be done.
+func (h *Handler) PayStop(ctx context.Context, wake session.Wake) (paid bool, err error) {
+	sessions := h.cfg.Backend.Sessions().Tenant(wake.Tenant)
+	state, err := sessions.Load(ctx, wake.SessionID)
+	if errors.Is(err, session.ErrNotFound) {
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	ref, err := remoteRef(ctx, sessions, state)
+	if err != nil || ref == nil {
+		return err == nil, err
+	}
+	at, err := readProgress(ref)
+	if err != nil {
+		return false, err
+	}
+	remote := h.remote(state.Agent)
+	switch stop := at.Stop; {
+	case stop == nil:
+	case remote == nil: // another process knows it
+		return false, nil
+	case h.cfg.Now().Before(stop.At.Add(min(debtPause<<min(stop.Tries, 20), debtLongPause))) && stop.Tries > 0:
+		return false, nil
+	default:
+		if err := h.setDebt(ctx, sessions, state, func(at *progress, _ *session.ChildRef) {
+			if at.Stop != nil {
+				at.Stop.Tries, at.Stop.At = at.Stop.Tries+1, h.cfg.Now().UTC()
+			}
+		}); err != nil {
+			return false, err
+		}
+		if err := tellStop(ctx, remote, peerID(state.ID), stop); err != nil {
+			h.log.WarnContext(ctx, "remote agent not stopped", "tenant", state.Tenant, "session", state.ID, "try", stop.Tries+1, "error", err)
+			return false, nil
+		}
+	}
+	err = h.setDebt(ctx, sessions, state, func(at *progress, ref *session.ChildRef) { at.Stop, ref.StopOwed = nil, false })
+	// Until the caller's commit is there, it may write that the stop is owed.
+	return err == nil && ref.Status != session.ChildRunning && ref.Status != session.ChildWaiting, err
+}
+
+// setDebt changes what is known of a stop that is owed.
+func (h *Handler) setDebt(ctx context.Context, sessions session.Store, state *session.State, change func(*progress, *session.ChildRef)) error {
+	_, err := sessions.UpdateChild(ctx, state.ParentID, state.ID, func(ref *session.ChildRef) error {
+		at, err := readProgress(ref)
+		if err != nil {
+			return err
+		}
+		change(&at, ref)
+		ref.Remote = encoded(at)
+		return nil
+	})
+	return err
+}
+
+// tellStop tells a remote to stop, unless it has. One that waits is aborted: nobody
+// will come back to it.
+func tellStop(ctx context.Context, remote helix.Remote, peer string, stop *owedStop) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, debtTimeout, errTimeout)
+	defer cancel()
+	return guard(func() error {
+		status, err := remote.Status(ctx, peer)
+		if errors.Is(err, session.ErrNotFound) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		kind := stop.Kind
+		switch {
+		case status.Status.Suspended():
+			kind = session.StopAbort
+		case status.Status.Ended():
+			return nil
+		}
+		err = remote.Stop(ctx, peer, status.RunID, kind, stop.Reason)
+		if errors.Is(err, session.ErrNotFound) {
+			return nil
+		}
+		return err
+	})
+}
+
+// lookForDebt finds out whether the remote of a call is still to be told to stop.
+func (t *turn) lookForDebt(ctx context.Context, c *call) error {
+	if c.Kind != session.CallRemote {
+		return nil
+	}
+	refs, err := t.sessions.Children(ctx, t.key.ID)
+	if err != nil {
+		return err
+	}
+	for i := range refs {
+		if refs[i].SessionID == c.Child {
+			c.child.owed = refs[i].StopOwed
+			t.owes = t.owes || c.child.owed
+		}
+	}
+	return nil
+}
+
+// rereadDebt brings a reference that was read earlier up to whether a stop is owed.
+func (h *Handler) rereadDebt(ctx context.Context, sessions session.Store, parent string, ref *session.ChildRef) error {
+	refs, err := sessions.Children(ctx, parent)
+	if err != nil {
+		return err
+	}
+	for i := range refs {
+		if refs[i].SessionID == ref.SessionID {
+			ref.StopOwed = refs[i].StopOwed
+		}
+	}
+	ref.Remote = nil // what the store has of it stays
+	return nil
+}

@@ -1,0 +1,208 @@
+package engine
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/helixagents/helix/stream"
+)
+
+// A remote's chunks are taken in by batches, and how far they were is noted now and
+// then.
+const (
+	proxyBatch = 256
+	proxySave  = time.Second
+)
+
+// received is an item of the remote's stream, or why there are no more.
+type received struct {
+	stream.Item
+	err error
+}
+
+// read takes in the remote's chunks from where it was left until the reading ends,
+// for whatever reason, and reports whether it did with the end of the stream.
+//
+// The chunks have a producer of their own, whose numbers are the remote's
+// sequences: one that is read again, after a crash or a cut, is not written again.
+func (r *relay) read(ctx, away context.Context) (ended bool, err error) {
+	reading, cancel := context.WithCancel(away)
+	items := make(chan received)
+	defer func() {
+		cancel()
+		for range items { // until the reader has come to its end
+		}
+	}()
+	go r.receive(reading, r.at.Sequence, items)
+	timer := time.NewTimer(r.t.h.cfg.FlushEvery)
+	defer timer.Stop()
+	for {
+		select {
+		case item, ok := <-items:
+			if !ok || item.err != nil || item.Terminal() {
+				return r.stopReading(ctx, away, item)
+			}
+			err = r.take(ctx, away, item.Item)
+		case <-timer.C:
+			err = r.flush(ctx)
+			timer.Reset(r.t.h.cfg.FlushEvery)
+		}
+		if err != nil {
+			return false, err
+		}
+	}
+}
+
+// receive reads the remote's stream.
+func (r *relay) receive(away context.Context, from int64, items chan<- received) {
+	defer close(items)
+	err := guard(func() error {
+		for item, err := range r.t.remote.Read(away, r.peer, from) {
+			select {
+			case items <- received{item, err}:
+			case <-away.Done():
+				return nil
+			}
+			if err != nil || item.Terminal() {
+				return nil
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		r.t.h.log.ErrorContext(away, "remote agent not read", r.t.attrs("error", err)...)
+	}
+}
+
+// stopReading takes in what is left of a reading, and how it ended.
+func (r *relay) stopReading(ctx, away context.Context, last received) (ended bool, err error) {
+	if err := r.flush(ctx); err != nil {
+		return false, err
+	}
+	if last.Frame == stream.FrameTruncated && last.Floor > r.at.Sequence {
+		r.skip(last.Floor)
+	}
+	if err := r.save(ctx); err != nil {
+		return false, err
+	}
+	if away.Err() != nil {
+		return false, context.Cause(away)
+	}
+	return last.Frame == stream.FrameEnd || last.Frame == stream.FrameFail, nil
+}
+
+// take takes in one item.
+func (r *relay) take(ctx, away context.Context, item stream.Item) error {
+	if item.Chunk == nil {
+		return r.flush(ctx)
+	}
+	next := r.at.Sequence + int64(len(r.batch)) + 1
+	if item.Sequence < next {
+		return nil
+	}
+	if item.Sequence > next { // the remote has left some out
+		if err := r.flush(ctx); err != nil {
+			return err
+		}
+		r.skip(item.Sequence - 1)
+		if err := r.save(ctx); err != nil {
+			return err
+		}
+	}
+	c := item.Chunk
+	if c.Kind == stream.ToolStart || c.Kind == stream.ApprovalRequest {
+		// Of the calls of one reply all are known as soon as one is shown.
+		if step := c.AgentID + " " + c.RunID + " " + c.MessageID + " " + strconv.Itoa(c.Step); step != r.asked {
+			if err := r.flush(ctx); err != nil {
+				return err
+			}
+			if err := r.foresee(ctx, away); err != nil {
+				return err
+			}
+			r.asked = step
+		}
+	}
+	r.batch = append(r.batch, r.ours(*c))
+	r.bytes += weight(c)
+	if len(r.batch) >= proxyBatch || r.bytes >= flushBytes {
+		return r.flush(ctx)
+	}
+	return nil
+}
+
+// ours is a remote's chunk as our stream shows it. It may say that it comes from
+// the remote or from an agent below it, and from nobody else.
+func (r *relay) ours(c stream.Chunk) stream.Chunk {
+	below := r.peer[:min(len(r.peer), derivedPrefix)]
+	if c.AgentID == r.peer || !strings.HasPrefix(c.AgentID, below) {
+		c.AgentID, c.AgentType = r.t.key.ID, r.t.agent.Name
+	}
+	if c.At.IsZero() {
+		c.At = r.t.h.cfg.Now().UTC()
+	}
+	if !c.Kind.Valid() { // of a later version
+		c = stream.Chunk{
+			Kind: stream.Custom, AgentID: c.AgentID, AgentType: c.AgentType, At: c.At, Step: c.Step, RunID: c.RunID,
+			Name: "remote." + cut(string(c.Kind)),
+		}
+	}
+	fit(&c, r.t.out.streams.Limits().MaxChunk)
+	return c
+}
+
+// derivedPrefix is how much of a session's id those of its children have in common
+// with it, however long.
+const derivedPrefix = 170
+
+// skip goes on behind chunks that are missing, in a new epoch.
+func (r *relay) skip(to int64) {
+	r.at.Epoch++
+	r.at.Sequence = to
+}
+
+// flush makes the chunks that were taken in durable.
+func (r *relay) flush(ctx context.Context) error {
+	if len(r.batch) == 0 {
+		return nil
+	}
+	err := r.append(ctx)
+	if refused(err) { // there is a gap that nobody noted
+		r.at.Epoch++
+		if err = r.save(ctx); err == nil {
+			err = r.append(ctx)
+		}
+	}
+	last := r.at.Sequence + int64(len(r.batch))
+	if refused(err) {
+		// No stream will ever take them. The answer matters more than its being shown.
+		r.t.h.log.ErrorContext(ctx, "chunks refused by the stream", r.t.attrs("remote", r.peer, "error", err)...)
+		r.at.Epoch++
+		err = nil
+	}
+	if err != nil {
+		return err
+	}
+	clear(r.batch)
+	r.batch, r.bytes, r.at.Sequence = r.batch[:0], 0, last
+	if time.Since(r.savedAt) >= proxySave {
+		return r.save(ctx)
+	}
+	return nil
+}
+
+func (r *relay) append(ctx context.Context) error {
+	out := r.t.out
+	_, err := retry(ctx, func() (int64, error) {
+		appended, err := out.streams.Append(ctx, out.id, stream.Batch{
+			Producer: stream.Producer{Session: r.t.key.ID + "/remote", Epoch: r.at.Epoch, RunID: r.t.run.ID},
+			First:    r.at.Sequence + 1, Chunks: r.batch,
+		})
+		if err != nil {
+			return 0, err
+		}
+		return appended.Wait(ctx)
+	})
+	return err
+}

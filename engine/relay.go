@@ -1,0 +1,238 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/stream"
+)
+
+// relay is the turn of a stand-in: it follows the remote's run, takes its chunks
+// into our stream, and its waits and its outcome into our store.
+type relay struct {
+	t      *turn
+	peer   string // the remote's session
+	effect Effect
+	at     progress
+	saved  progress // what the store has of it
+	asked  string   // the step of which it is known which calls wait
+
+	savedAt time.Time
+	batch   []stream.Chunk // taken in, not written yet
+	bytes   int            // about what they weigh
+}
+
+// callRemote follows the remote until its run has come to an end or waits for
+// people.
+func (t *turn) callRemote(ctx context.Context, e Effect) (Result, error) {
+	if t.ended != nil || t.final != nil {
+		return t.sendFinal(ctx)
+	}
+	if e.Step < t.current() {
+		return t.past(e), nil
+	}
+	r := &relay{t: t, peer: peerID(t.key.ID), effect: e}
+	ref, err := remoteRef(ctx, t.sessions, &t.state)
+	if err == nil && ref == nil {
+		err = session.ErrCorrupt.WithMessage("session %s: its caller knows nothing of it", t.key.ID)
+	}
+	if err == nil {
+		r.at, err = readProgress(ref)
+		r.saved = r.at
+	}
+	if err != nil {
+		return Result{}, err
+	}
+	t.tellStart(ctx)
+	// Only what is asked of the remote is cut off by a stop; our own writes are not.
+	away, cancel := t.stoppable(ctx)
+	defer cancel()
+	res, err := r.run(ctx, away)
+	var f *fault
+	switch {
+	case err == nil:
+		return res, nil
+	case t.stopRequest() != nil && errors.Is(err, errStopped):
+		return r.endStopped(ctx, t.stopRequest())
+	case ctx.Err() != nil:
+		return Result{}, context.Cause(ctx) // the process shuts down: whoever takes over goes on
+	case errors.As(err, &f):
+		t.h.log.ErrorContext(ctx, "subagent.dispatch_failed", t.attrs("agent", t.agent.Name, "error", f.err)...)
+		return r.endFailed(ctx, f.err)
+	}
+	return Result{}, err
+}
+
+func (r *relay) run(ctx, away context.Context) (Result, error) {
+	if err := away.Err(); err != nil {
+		return Result{}, context.Cause(away)
+	}
+	if r.at.RunID == "" {
+		if err := r.start(ctx, away); err != nil {
+			return Result{}, err
+		}
+	}
+	for pause := relayPause; ; pause = min(2*pause, relayLongPause) {
+		status, err := r.follow(ctx, away)
+		if err != nil {
+			return Result{}, err
+		}
+		if !status.Status.Suspended() {
+			return r.conclude(ctx, status)
+		}
+		res, err := r.rest(ctx, away, status)
+		if err != nil || res.Next != NextNone {
+			return res, err
+		}
+		if len(status.Pending) > 0 {
+			pause = relayPause
+		}
+		if err := sleep(away, pause); err != nil { // it waits for something that is not ours to give
+			return Result{}, err
+		}
+	}
+}
+
+// start tells the remote to begin.
+func (r *relay) start(ctx, away context.Context) error {
+	if !r.at.Started {
+		r.at.Started = true
+		if err := r.save(ctx); err != nil {
+			return err
+		}
+	}
+	message := r.t.transcript.Messages()[0]
+	run, err := reach(away, r, r.t.h.cfg.RemotePatience/8, func(ctx context.Context) (*helix.RemoteRun, error) {
+		return r.t.remote.Start(ctx, helix.RemoteStart{
+			SessionID: r.peer, RequestID: r.t.key.ID,
+			Message: session.Message{Role: message.Role, Parts: message.Parts},
+			Metadata: map[string]string{
+				helix.MetaCallerSession: headOf(&r.t.state), helix.MetaCallerAgent: r.t.agent.Name,
+			},
+		})
+	})
+	if err != nil {
+		return err
+	}
+	r.at.RunID = run.RunID
+	return r.save(ctx)
+}
+
+// The waits between attempts to reach a remote.
+const (
+	relayPause     = 25 * time.Millisecond
+	relayLongPause = 5 * time.Second
+	remoteTimeout  = 30 * time.Second
+	// aliveAfter is how long a reading has to last for the remote to be alive, though
+	// it has nothing to say.
+	aliveAfter = time.Second
+)
+
+// reach calls the remote, again while it is out of reach, for as long as limit.
+func reach[V any](away context.Context, r *relay, limit time.Duration, call func(context.Context) (V, error)) (V, error) {
+	since := time.Now()
+	for pause := relayPause; ; pause = min(2*pause, relayLongPause) {
+		value, err := reachOnce(away, r.t.crew, call)
+		if err == nil {
+			return value, nil
+		}
+		if away.Err() != nil {
+			return value, context.Cause(away)
+		}
+		if own, ok := errors.AsType[*session.Error](err); ok && !own.Retryable {
+			return value, &fault{r.t.bounded(session.AsError(err))}
+		}
+		if time.Since(since) >= limit {
+			return value, r.outOfReach(since, err)
+		}
+		if err := sleep(away, min(pause, limit)); err != nil {
+			return value, err
+		}
+	}
+}
+
+// reachOnce calls a remote and does not wait for ever.
+func reachOnce[V any](ctx context.Context, on *crew, call func(context.Context) (V, error)) (V, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, remoteTimeout, errTimeout)
+	defer cancel()
+	return await(ctx, on, func() (V, error) { return call(ctx) })
+}
+
+func (r *relay) outOfReach(since time.Time, err error) error {
+	return &fault{r.t.bounded(session.ErrRemote.WithCause(err,
+		"the remote agent %s has been out of reach for %s", r.t.agent.Name, time.Since(since).Round(time.Millisecond)))}
+}
+
+func (r *relay) status(away context.Context) (*helix.RemoteStatus, error) {
+	return reach(away, r, r.t.h.cfg.RemotePatience, func(ctx context.Context) (*helix.RemoteStatus, error) {
+		return r.t.remote.Status(ctx, r.peer)
+	})
+}
+
+// follow takes in the remote's chunks until its run has come to rest: it has
+// ended, or waits. A reading that was cut off is taken up again.
+func (r *relay) follow(ctx, away context.Context) (*helix.RemoteStatus, error) {
+	var (
+		ended bool         // the stream had
+		stood string       // how the run did
+		since = time.Now() // when something was last heard
+		pause = relayPause
+	)
+	for {
+		status, err := r.status(away)
+		if err != nil {
+			return nil, err
+		}
+		if status.Status.Ended() && r.at.Sequence >= status.Sequence && (ended || status.Status.Suspended()) {
+			return status, r.save(ctx)
+		}
+		before, began := r.at.Sequence, time.Now()
+		if ended, err = r.read(ctx, away); err != nil {
+			return nil, err
+		}
+		stands := status.RunID + " " + string(status.Status)
+		if r.at.Sequence > before || stands != stood || time.Since(began) >= aliveAfter {
+			stood, since, pause = stands, time.Now(), relayPause
+		}
+		switch {
+		case time.Since(since) >= r.t.h.cfg.RemotePatience:
+			return nil, r.outOfReach(since, session.ErrUnavailable.WithMessage("its stream does not go on"))
+		case r.at.Sequence == before: // it was cut off, or shows the end of an earlier run
+			if err := sleep(away, pause); err != nil {
+				return nil, err
+			}
+			pause = min(2*pause, relayLongPause)
+		}
+	}
+}
+
+// save notes how far the remote was followed.
+func (r *relay) save(ctx context.Context) error {
+	if r.at == r.saved {
+		return nil
+	}
+	t := r.t
+	_, err := retry(ctx, func() (*session.ChildRef, error) {
+		return t.sessions.UpdateChild(ctx, t.state.ParentID, t.key.ID, func(ref *session.ChildRef) error {
+			has, err := readProgress(ref)
+			if err != nil {
+				return err
+			}
+			if has.Epoch > r.at.Epoch || (has.Epoch == r.at.Epoch && has.Sequence > r.at.Sequence) {
+				has.Started, has.RunID = true, r.at.RunID // whoever took the turn over is further
+			} else {
+				r.at.Stop = has.Stop
+				has = r.at
+			}
+			ref.Remote = encoded(has)
+			return nil
+		})
+	})
+	if err == nil {
+		r.saved, r.savedAt = r.at, time.Now()
+	}
+	return err
+}

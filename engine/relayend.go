@@ -1,0 +1,86 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/session"
+)
+
+// conclude makes the remote's end that of the turn.
+func (r *relay) conclude(ctx context.Context, status *helix.RemoteStatus) (Result, error) {
+	t := r.t
+	change := session.Change{Writes: t.writes}
+	switch limit := t.h.cfg.MaxResult; {
+	case status.Status == session.RunCompleted && max(len(status.Output), len(status.Text)) > limit:
+		t.fail(&change, toolError(session.CodeToolOutput, "the result has %d bytes, at most %d are allowed",
+			max(len(status.Output), len(status.Text)), limit))
+	case status.Status == session.RunCompleted:
+		step := t.current()
+		change.StepCount = &step
+		if status.Text != "" {
+			reply := session.Message{
+				ID: session.ReplyID(t.run.ID, step), Role: session.RoleAssistant, Parts: []session.Part{session.Text(status.Text)},
+				RunID: t.run.ID, Step: step, At: t.h.cfg.Now().UTC(),
+			}
+			change.Messages = []session.Message{reply}
+		}
+		t.complete(&change, session.ReasonReply, cleanJSON(status.Output), status.Text)
+	case status.Status == session.RunInterrupted:
+		t.stopped(&change, &session.Stop{Kind: session.StopInterrupt, Reason: "it was interrupted where it ran"})
+	default:
+		failure := toolError(session.CodeSubAgent, "it failed without saying why")
+		if status.Error != nil {
+			failure = t.bounded(status.Error)
+		}
+		t.fail(&change, failure)
+	}
+	return r.end(ctx, change)
+}
+
+// endStopped ends a turn that was stopped, and leaves the remote to be told so.
+func (r *relay) endStopped(ctx context.Context, stop *session.Stop) (Result, error) {
+	if err := r.owe(ctx, *stop); err != nil {
+		return Result{}, err
+	}
+	change := session.Change{Writes: r.t.writes}
+	r.t.stopped(&change, stop)
+	return r.end(ctx, change)
+}
+
+// endFailed ends a turn whose remote could not be reached, or not be understood. It
+// may be at work all the same.
+func (r *relay) endFailed(ctx context.Context, failure *session.Error) (Result, error) {
+	if err := r.owe(ctx, session.Stop{Kind: session.StopAbort, Reason: "its caller has given it up"}); err != nil {
+		return Result{}, err
+	}
+	change := session.Change{Writes: r.t.writes}
+	r.t.fail(&change, failure)
+	return r.end(ctx, change)
+}
+
+func (r *relay) owe(ctx context.Context, stop session.Stop) error {
+	if !r.at.Started {
+		return nil
+	}
+	r.t.owes = true
+	return r.t.h.oweStop(ctx, r.t.sessions, &r.t.state, stop)
+}
+
+// end makes a change the turn's last.
+func (r *relay) end(ctx context.Context, change session.Change) (Result, error) {
+	t := r.t
+	entries, err := retry(ctx, func() ([]session.Pending, error) { return t.sessions.PendingCalls(ctx, t.key.ID, false) })
+	if err != nil {
+		return Result{}, err
+	}
+	now, err := retry(ctx, func() (time.Time, error) { return t.sessions.Now(ctx) })
+	if err != nil {
+		return Result{}, err
+	}
+	change.Resolve = resolveRest(entries, now, nil)
+	t.emitPatches(change.Writes)
+	t.final = &finalCommit{key: r.effect.Key() + "/end", change: change}
+	return t.sendFinal(ctx)
+}

@@ -1,0 +1,251 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/session"
+)
+
+// rest sees to a remote that waits: answers that are there are handed on; if there
+// are none, the turn is suspended.
+func (r *relay) rest(ctx, away context.Context, status *helix.RemoteStatus) (Result, error) {
+	t := r.t
+	entries, err := retry(ctx, func() ([]session.Pending, error) { return t.sessions.PendingCalls(ctx, t.key.ID, true) })
+	if err != nil {
+		return Result{}, err
+	}
+	now, err := retry(ctx, func() (time.Time, error) { return t.sessions.Now(ctx) })
+	if err != nil {
+		return Result{}, err
+	}
+	var overdue []session.Pending
+	answered := false
+	for i := range status.Pending {
+		p := findPending(entries, status.Pending[i].CallID)
+		switch {
+		case p == nil:
+		case p.State == session.PendingAnswered || (p.State == session.PendingTimedOut && p.Late != nil):
+			answered = true
+			if err := r.forward(away, p); err != nil {
+				return Result{}, err
+			}
+		case !p.Open() || due(p, now):
+			overdue = append(overdue, *p)
+		}
+	}
+	if len(status.Pending) > 0 && !answered && len(overdue) == 0 {
+		return r.suspend(ctx, status, entries, now)
+	}
+	return Result{}, r.resume(away, status, overdue)
+}
+
+func findPending(entries []session.Pending, callID string) *session.Pending {
+	at := slices.IndexFunc(entries, func(p session.Pending) bool { return p.CallID == callID })
+	if at < 0 {
+		return nil
+	}
+	return &entries[at]
+}
+
+// forward hands an answer on. Whether the remote has it already does not matter;
+// one that it does not take is replaced by an error, so that it does not wait for
+// ever.
+func (r *relay) forward(away context.Context, p *session.Pending) error {
+	response := p.Response
+	if response == nil {
+		response = p.Late
+	}
+	err := r.submit(away, p, *response)
+	if code := faultCode(err); code == "" || code == session.CodeRemote {
+		return err
+	}
+	r.t.h.log.WarnContext(away, "client_tool.validation_failed", r.t.attrs("call", p.CallID, "error", err)...)
+	return r.submit(away, p, session.Response{Kind: session.PendingClientTool, Error: cut("the answer was refused: " + err.Error())})
+}
+
+func (r *relay) submit(away context.Context, p *session.Pending, response session.Response) error {
+	_, err := reach(away, r, r.t.h.cfg.RemotePatience, func(ctx context.Context) (*helix.Submitted, error) {
+		return r.t.remote.Submit(ctx, r.peer, answerTo(p, response))
+	})
+	return err
+}
+
+// answerTo is an answer as the remote takes it.
+func answerTo(p *session.Pending, response session.Response) helix.Submission {
+	s := helix.Submission{
+		Submission: session.Submission{CallID: p.CallID, Fingerprint: p.Fingerprint, Response: response},
+		User:       helix.User{ID: response.By},
+	}
+	if response.Kind == session.PendingApproval {
+		s.ApprovalID = p.ApprovalID
+	}
+	return s
+}
+
+// resume has the remote go on. Calls that nobody answered in time it times out
+// itself, unless its clock is behind ours.
+func (r *relay) resume(away context.Context, status *helix.RemoteStatus, overdue []session.Pending) error {
+	err := r.askResume(away, status)
+	if faultCode(err) == session.CodeAwaiting && len(overdue) > 0 {
+		for i := range overdue {
+			late := session.Response{Kind: session.PendingClientTool, Error: timeout(&overdue[i]).Message}
+			if err := r.submit(away, &overdue[i], late); err != nil {
+				return err
+			}
+		}
+		err = r.askResume(away, status)
+	}
+	switch faultCode(err) {
+	case session.CodeAwaiting, session.CodeRunning, session.CodeNotResumable, session.CodeStale:
+		return nil // its status says what it is at
+	}
+	return err
+}
+
+// askResume resumes the run that was suspended, once.
+func (r *relay) askResume(away context.Context, status *helix.RemoteStatus) error {
+	_, err := reach(away, r, r.t.h.cfg.RemotePatience, func(ctx context.Context) (*helix.RemoteRun, error) {
+		return r.t.remote.Resume(ctx, r.peer, session.ChildRunID("resume", status.RunID, 0))
+	})
+	return err
+}
+
+// expect makes entries for calls that wait below and that nobody here knows of, and
+// has those who route answers know of them.
+func (r *relay) expect(ctx context.Context, pending, entries []session.Pending, now time.Time) ([]session.Pending, error) {
+	t := r.t
+	if len(pending) > maxProxied {
+		return nil, &fault{toolError(session.CodeSubAgent, "%d calls wait for people, at most %d are passed on", len(pending), maxProxied)}
+	}
+	var fresh []session.Pending
+	var owned []session.Ownership
+	for _, p := range pending {
+		if findPending(entries, p.CallID) != nil {
+			continue
+		}
+		entry := session.Pending{
+			CallID: p.CallID, MessageID: p.MessageID, Tool: p.Tool, Input: p.Input, Kind: p.Kind, ApprovalID: p.ApprovalID,
+			Fingerprint: p.Fingerprint, Policy: p.Policy, CreatedAt: p.CreatedAt, Deadline: p.Deadline,
+		}
+		entry.Begin(t.key.ID, t.run.ID, now)
+		if err := entry.Check(); err != nil {
+			return nil, &fault{t.bounded(session.AsError(err))}
+		}
+		fresh = append(fresh, entry)
+		owned = append(owned, session.Ownership{CallID: p.CallID, SessionID: t.key.ID})
+	}
+	if len(fresh) == 0 {
+		return nil, nil
+	}
+	roots, err := t.owners(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, root := range roots {
+		if err := r.own(ctx, root, owned); err != nil {
+			return nil, err
+		}
+	}
+	return fresh, nil
+}
+
+// maxProxied is how many calls of a remote may wait for people here.
+const maxProxied = 1000
+
+// own routes answers to this session, but for calls that are another's: a remote
+// names its calls itself.
+func (r *relay) own(ctx context.Context, root string, owned []session.Ownership) error {
+	t := r.t
+	for i := range owned {
+		has, err := retry(ctx, func() (session.Ownership, error) { return t.sessions.Owner(ctx, root, owned[i].CallID) })
+		switch {
+		case errors.Is(err, session.ErrNotFound):
+		case err != nil:
+			return err
+		case has.SessionID != t.key.ID:
+			return &fault{toolError(session.CodeSubAgent, "the call %q, which waits, is another agent's", owned[i].CallID)}
+		}
+	}
+	_, err := retry(ctx, func() (struct{}, error) { return struct{}{}, t.sessions.Own(ctx, root, owned) })
+	if err != nil {
+		t.h.log.ErrorContext(ctx, "client_tool.ownership_write_failed", t.attrs("root", root, "error", err)...)
+	}
+	return err
+}
+
+// foresee makes the entries of calls that wait while the remote is still busy with
+// others, before watchers see them: they may be answered at once.
+func (r *relay) foresee(ctx, away context.Context) error {
+	t := r.t
+	status, failure := reachOnce(away, t.crew, func(ctx context.Context) (*helix.RemoteStatus, error) {
+		return t.remote.Status(ctx, r.peer)
+	})
+	if failure != nil {
+		t.h.log.WarnContext(ctx, "client_tool.ownership_retry", t.attrs("remote", r.peer, "error", failure)...)
+		return nil // they are made when it is in reach
+	}
+	entries, err := retry(ctx, func() ([]session.Pending, error) { return t.sessions.PendingCalls(ctx, t.key.ID, true) })
+	if err != nil {
+		return err
+	}
+	now, err := retry(ctx, func() (time.Time, error) { return t.sessions.Now(ctx) })
+	if err != nil {
+		return err
+	}
+	fresh, err := r.expect(ctx, status.Pending, entries, now)
+	if err != nil || len(fresh) == 0 {
+		return err
+	}
+	_, err = t.commit(ctx, r.effect.Key()+"/waits/"+fresh[0].CallID, session.Change{Pending: fresh, Run: t.runChange("")})
+	return err
+}
+
+// suspend ends the run until people have answered. It gives nothing if somebody has
+// meanwhile.
+func (r *relay) suspend(ctx context.Context, status *helix.RemoteStatus, entries []session.Pending, now time.Time) (Result, error) {
+	t := r.t
+	fresh, err := r.expect(ctx, status.Pending, entries, now)
+	if err != nil {
+		return Result{}, err
+	}
+	outcome := &session.Outcome{Status: session.RunSuspendedClientTool, SuspendedStep: "remote/" + status.RunID}
+	change := session.Change{Status: session.Active, Pending: fresh, Outcome: outcome, Writes: t.writes, Run: t.runChange("")}
+	waiting := map[string]bool{}
+	for i := range status.Pending {
+		id := status.Pending[i].CallID
+		p := findPending(fresh, id)
+		if p == nil {
+			p = findPending(entries, id)
+		}
+		outcome.Pending = append(outcome.Pending, *p)
+		waiting[id] = true
+		if findPending(fresh, id) == nil {
+			change.Waits = append(change.Waits, id)
+		}
+	}
+	change.Resolve = resolveRest(entries, now, waiting)
+	_, err = t.commit(ctx, r.effect.Key()+"/suspend/"+status.RunID, change)
+	if errors.Is(err, session.ErrAnswered) {
+		return Result{}, nil
+	}
+	if err != nil {
+		return Result{}, err
+	}
+	t.h.log.InfoContext(ctx, "client_tool.suspended", t.attrs("status", outcome.Status, "remote", r.peer)...)
+	return Result{Next: NextClose}, nil
+}
+
+// resolveRest ends the waits of calls that the remote no longer waits for.
+func resolveRest(entries []session.Pending, now time.Time, waiting map[string]bool) []session.Resolution {
+	var out []session.Resolution
+	for i := range entries {
+		if p := &entries[i]; p.Open() && !waiting[p.CallID] {
+			out = append(out, ending(p, now))
+		}
+	}
+	return out
+}

@@ -1,0 +1,126 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"reflect"
+
+	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/session"
+)
+
+// standIn is a remote agent under the name that it has here. A call of it makes a
+// session here, too, which stands in for the remote's own: it has the lease, the
+// waits and the outcome, and its turn is to relay what the remote does.
+type standIn struct {
+	agent  helix.Agent
+	remote helix.Remote
+}
+
+// peerID is the id of the session on the other server, which may share a store
+// with this one.
+func peerID(standIn string) string { return standIn + "@peer" }
+
+// addStandIns adds the remote agents that agents call to them. The handler's lock is
+// held.
+func (h *Handler) addStandIns(given map[string]*helix.Agent) (map[string]*standIn, error) {
+	found := map[string]*standIn{}
+	for _, a := range given {
+		for i := range a.SubAgents {
+			sub := &a.SubAgents[i]
+			if sub.Remote == nil {
+				continue
+			}
+			at := found[sub.Name]
+			if known := h.remotes[sub.Name]; at == nil && known != nil && sameRemote(known.remote, sub.Remote) {
+				at = known
+			}
+			if at == nil {
+				at = &standIn{agent: helix.Agent{Name: sub.Name, Description: sub.Description}, remote: sub.Remote}
+			}
+			if !sameRemote(at.remote, sub.Remote) {
+				return nil, twice(sub.Name)
+			}
+			found[sub.Name] = at
+		}
+	}
+	for name, at := range found {
+		if given[name] != nil {
+			return nil, session.Invalid("agent "+name, "is remote, and another of that name is not: rename one of them")
+		}
+		given[name] = &at.agent
+	}
+	return found, nil
+}
+
+func sameRemote(a, b helix.Remote) bool {
+	return reflect.ValueOf(a).Comparable() && reflect.ValueOf(b).Comparable() && a == b
+}
+
+// remote finds a remote agent by the name it has here, or nil.
+func (h *Handler) remote(name string) helix.Remote {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if s := h.remotes[name]; s != nil && h.agents[name] == &s.agent {
+		return s.remote
+	}
+	return nil
+}
+
+// progress is how far a remote's work was followed, as the reference to it says. It
+// is never ahead of what the stream holds.
+type progress struct {
+	// Started is set before the remote is told to begin: from then on it may be at
+	// work.
+	Started bool `json:"started,omitempty"`
+	// RunID is the run that it began with.
+	RunID string `json:"runId,omitempty"`
+	// Epoch and Sequence say how far its chunks are in our stream: a new epoch begins
+	// where some are missing.
+	Epoch    int64     `json:"epoch,omitempty"`
+	Sequence int64     `json:"sequence,omitempty"`
+	Stop     *owedStop `json:"stop,omitempty"`
+}
+
+func readProgress(ref *session.ChildRef) (p progress, err error) {
+	if err := json.Unmarshal(ref.Remote, &p); err != nil {
+		return p, session.ErrCorrupt.WithCause(err, "child %s: how far it was followed cannot be read", ref.SessionID)
+	}
+	p.Epoch = max(p.Epoch, 1)
+	return p, nil
+}
+
+// remoteRef is the reference to the remote that a session stands in for, or nil.
+func remoteRef(ctx context.Context, sessions session.Store, state *session.State) (*session.ChildRef, error) {
+	if state.ParentID == "" || state.RootID == "" {
+		return nil, nil
+	}
+	refs, err := retry(ctx, func() ([]session.ChildRef, error) { return sessions.Children(ctx, state.ParentID) })
+	if errors.Is(err, session.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	for i := range refs {
+		if refs[i].SessionID == state.ID && refs[i].Remote != nil {
+			return &refs[i], nil
+		}
+	}
+	return nil, nil
+}
+
+// fault is a failure of the remote, or of the way to it. It is kept apart from
+// those of our own store, which have the same codes and another meaning.
+type fault struct{ err *session.Error }
+
+func (f *fault) Error() string { return f.err.Error() }
+
+// faultCode is the code of a remote's refusal, or nothing.
+func faultCode(err error) session.Code {
+	if f, ok := errors.AsType[*fault](err); ok {
+		return f.err.Code
+	}
+	return ""
+}

@@ -1,0 +1,891 @@
+package runtimetest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/llm/scripted"
+	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/stream"
+)
+
+func remoteScenarios() []Scenario {
+	return []Scenario{
+		{"result", "a remote agent's reply is the call's result, and its chunks are in the caller's stream", remoteResult},
+		{"output", "a remote agent's structured output is the call's result", remoteOutput},
+		{"input", "a remote agent gets the message that the sub-agent's Prompt makes, and is told who called", remoteInput},
+		{"cuts", "a reading that is cut off again and again shows every chunk once", remoteCuts},
+		{"answers lost", "requests whose answers are lost are made again and take effect once", remoteLost},
+		{"same store", "a remote agent may keep its sessions where its caller does", remoteSameStore},
+		{"trimmed", "chunks that the remote no longer has are left out, and the rest is shown", remoteTrimmed},
+		{"later version", "a chunk of a kind that is unknown here is shown as a custom one", remoteLaterVersion},
+		{"forged", "a remote speaks for itself and for nobody else", remoteForged},
+		{"other's call", "a remote cannot take the answers to another agent's calls", remoteOthersCall},
+		{"out of reach", "a remote that cannot be started is a tool error, and the siblings go on", remoteOutOfReach},
+		{"unknown agent", "a remote that has no such agent is a tool error at once", remoteUnknownAgent},
+		{"wrong version", "a remote that speaks another version is a tool error at once", remoteWrongVersion},
+		{"failed", "a remote's failure is a tool error that tells its code", remoteFailed},
+		{"interrupted there", "a remote that is interrupted where it runs is a tool error", remoteInterruptedThere},
+		{"deleted there", "a remote whose session is deleted where it is kept is a tool error", remoteDeletedThere},
+		{"lost for good", "a remote that does not come back in time is a tool error, and owed a stop", remoteLostForGood},
+		{"comes back", "a remote that was out of reach for a while is followed where it was left", remoteComesBack},
+		{"killed there", "a remote whose process dies goes on, and so does its caller", remoteKilledThere},
+		{"killed", "a caller whose process dies goes on with the same remote run, and shows every chunk once", remoteKilled},
+		{"killed at start", "a caller that dies before it knows that the remote has begun begins it once", remoteKilledAtStart},
+		{"killed after the end", "a caller that dies after the remote's end takes its result from there", remoteKilledAfterEnd},
+		{"shutdown", "a caller that is shut down leaves the remote at work, and the next goes on", remoteShutdown},
+		{"approval", "an approval inside a remote is asked for and given at the caller", remoteApproval},
+		{"denial", "a denial reaches the call inside the remote", remoteDenial},
+		{"client tool", "a result submitted at the caller is that of the call inside the remote", remoteClientTool},
+		{"at sight", "a call inside a remote can be answered as soon as it is seen", remoteAtSight},
+		{"two calls", "calls inside a remote may be answered one by one", remoteTwoCalls},
+		{"answered there", "a call that is answered at the remote is not waited for any more", remoteAnsweredThere},
+		{"below a child", "a remote may be called by a sub-agent, and waits at the root", remoteBelowChild},
+		{"of a remote", "a remote may call another, and its waits reach the first caller", remoteOfRemote},
+		{"policy", "who may answer is decided where the policy is, before the answer is taken", remotePolicy},
+		{"forwarding fails", "an answer reaches the remote though the way fails at first", remoteForwardingFails},
+		{"killed with an answer", "an answer that was given before the process died reaches the remote", remoteKilledWithAnswer},
+		{"deadline", "a deadline that passes inside a remote is a timeout there, and its caller goes on", remoteDeadline},
+		{"late", "an answer that is late is told to the remote's model", remoteLate},
+		{"abort", "aborting the caller aborts the remote", func(s *Stage) { remoteStop(s, session.StopAbort) }},
+		{"interrupt", "interrupting the caller interrupts the remote", func(s *Stage) { remoteStop(s, session.StopInterrupt) }},
+		{"stop owed", "a stop that does not reach the remote is owed, and told when it can be", remoteStopOwed},
+		{"stop owed by the dead", "a stop that a process died with is told by another", remoteStopOwedByDead},
+		{"abort while waiting", "aborting a caller that waits aborts the remote", remoteAbortWaiting},
+		{"abandoned", "a message that abandons what is pending aborts the remote", remoteAbandoned},
+		{"rewind", "going back to before the call aborts the remote", remoteRewind},
+		{"deleted", "deleting a caller deletes what stands in for the remote, and nothing there", remoteDeleted},
+		{"two at once", "two remotes of one reply work at the same time", remoteTwoAtOnce},
+		{"names", "a remote's name is an agent's, and must not be another's", remoteNames},
+	}
+}
+
+// remoteCall is the line of a transcript that calls the remote of most scenarios.
+const remoteCall = `assistant: subagent__child({"task":"do it"})`
+
+func remoteResult(s *Stage) {
+	n := s.elsewhere(named("child", scripted.New(scripted.Call("double", num{4}), scripted.Text("It is 8.")), double()), Options{})
+	agent := n.remotely()
+	x := s.Start(agent)
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
+	s.transcript("s-1", "user: Hi!", remoteCall, `tool subagent__child: "It is 8."`, "assistant: Thanks.")
+	s.transcript(s.child("s-1"), "user: do it", "assistant: It is 8.")
+	n.transcript(n.there(s), "user: do it", `assistant: double({"n":4})`, "tool double: 8", "assistant: It is 8.")
+	s.bracketed("s-1")
+	ref := s.children("s-1")[0]
+	s.same(ref.Status, session.ChildCompleted, "status of the reference")
+	s.same(ref.StopOwed, false, "whether a stop is owed")
+	if ref.Remote == nil || !strings.HasPrefix(ref.SessionID, "s-1-remote-") {
+		s.Fatalf("the reference is not that of a remote: %+v", ref)
+	}
+	s.same(n.calls.of("start"), 1, "starts")
+}
+
+func remoteOutput(s *Stage) {
+	type sum struct {
+		Total int `json:"total"`
+	}
+	child := named("child", scripted.New(scripted.Finish(sum{8})))
+	child.Output = helix.OutputOf[sum]()
+	n := s.elsewhere(child, Options{})
+	agent := n.remotely()
+	x := s.Start(agent)
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
+	s.transcript("s-1", "user: Hi!", remoteCall, `tool subagent__child: {"total":8}`, "assistant: Thanks.")
+	s.bracketed("s-1")
+}
+
+func remoteInput(s *Stage) {
+	n := s.elsewhere(named("child", scripted.New(scripted.Text("ok"))), Options{})
+	sub := n.sub()
+	sub.Prompt = func(input json.RawMessage) (string, error) { return "Please: " + string(input), nil }
+	agent := parentOf(sub)
+	x := s.Start(agent)
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
+	n.transcript(n.there(s), `user: Please: {"task":"do it"}`, "assistant: ok")
+	s.same(n.load(n.there(s)).Metadata[helix.MetaCallerSession], "s-1", "the caller")
+}
+
+// talkative is an agent whose reply has many chunks.
+func talkative() *helix.Agent {
+	words := strings.Repeat("one two three ", 20)
+	return named("child", scripted.New(
+		scripted.Reply(scripted.Say(words), scripted.Calling("double", num{1})).WithPieceSize(7),
+		scripted.Text(words).WithPieceSize(5)), double())
+}
+
+func remoteCuts(s *Stage) {
+	for _, cut := range []int{1, 2, 3, 7} {
+		n := s.elsewhere(talkative(), Options{})
+		n.cut = cut
+		agent := n.remotely()
+		x := s.Start(agent)
+		id := fmt.Sprintf("s-%d", cut)
+		s.ended(s.Say(x, agent, id, "Hi!"), helix.Completed)
+		s.bracketed(id)
+		if reads := n.calls.of("read"); reads < 3 {
+			s.Fatalf("the stream was read %d times, and every reading was cut off", reads)
+		}
+	}
+}
+
+func remoteLost(s *Stage) {
+	var ran tally
+	n := s.elsewhere(named("child", scripted.New(scripted.Call("sign", num{3}), scripted.Text("signed")), guarded(&ran, "sign")), Options{})
+	n.lost = map[string]int{"start": 2, "resume": 2, "submit": 2, "status": 3}
+	agent := n.remotely()
+	x := s.Start(agent)
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.SuspendedAwaitingChildren)
+	s.approve(x, "sign")
+	s.ended(s.resumed(x, agent), helix.Completed)
+	s.same(n.calls.of("start"), 3, "starts")
+	s.same(n.calls.of("resume"), 3, "resumes")
+	s.same(len(n.runs(n.there(s))), 2, "runs of the remote")
+	s.same(ran.of("sign"), 1, "signatures")
+}
+
+func remoteSameStore(s *Stage) {
+	child := named("far", scripted.New(scripted.Text("ok")))
+	n := &server{Stage: s, agent: child, faults: map[string]int{}, lost: map[string]int{}}
+	n.x = s.Start(child)
+	agent := parentOf(helix.SubAgent{Name: "child", Remote: n})
+	x := s.Start(agent)
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
+	s.transcript("s-1", "user: Hi!", remoteCall, `tool subagent__child: "ok"`, "assistant: Thanks.")
+	s.same(len(s.sessions()), 3, "sessions")
+}
+
+func remoteTrimmed(s *Stage) {
+	g := s.newGate()
+	n := s.elsewhere(named("child", scripted.New(
+		scripted.Call("double", num{1}), scripted.Reply(scripted.Say("so far "), scripted.Do(g.enter), scripted.Until(g.open), scripted.Say("so good"))), double()), Options{})
+	n.cut = 2 // so that a reading is begun behind what is trimmed
+	trim := sync.OnceFunc(func() {
+		s.receive("the remote is at its second step", g.entered)
+		s.until("that is shown", func() bool { return len(ofKind(n.chunks(n.there(s)), stream.TextDelta)) > 0 })
+		_, err := n.Backend.Streams().Trim(s.ctx(), n.there(s), stream.TrimPolicy{KeepLast: 1})
+		s.ok(err, "trim")
+		g.release()
+	})
+	n.read = func(item stream.Item) {
+		if item.Sequence == 2 {
+			trim()
+		}
+	}
+	agent := n.remotely()
+	x := s.Start(agent)
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
+	s.transcript("s-1", "user: Hi!", remoteCall, `tool subagent__child: "so far so good"`, "assistant: Thanks.")
+	below := s.child("s-1")
+	s.servers = nil // the remote no longer has what was shown
+	seen := map[string]int{}
+	for _, c := range s.chunks("s-1") {
+		if c.AgentID == below {
+			seen[string(c.Kind)]++
+		}
+	}
+	s.same(seen[string(stream.RunStarted)], 1, "beginnings")
+	s.same(seen[string(stream.RunCompleted)], 1, "ends")
+	s.same(seen[string(stream.ToolEnd)], 0, "results that were trimmed")
+	n.loose[below+"@peer"] = true
+}
+
+func remoteLaterVersion(s *Stage) {
+	n := s.elsewhere(named("child", scripted.New(scripted.Text("ok"))), Options{})
+	n.change = func(item stream.Item) stream.Item {
+		if item.Chunk != nil && item.Chunk.Kind == stream.StepCommitted {
+			c := *item.Chunk
+			c.Kind, item.Chunk = "hologram", &c
+		}
+		return item
+	}
+	agent := n.remotely()
+	x := s.Start(agent)
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
+	s.servers = nil
+	custom := ofKind(s.chunks("s-1"), stream.Custom)
+	s.same(len(custom), 1, "custom chunks")
+	s.same(custom[0].Name, "remote.hologram", "its name")
+}
+
+func remoteForged(s *Stage) {
+	n := s.elsewhere(named("child", scripted.New(scripted.Text("ok"))), Options{})
+	n.change = func(item stream.Item) stream.Item {
+		if item.Chunk != nil {
+			c := *item.Chunk
+			c.AgentID, c.AgentType, item.Chunk = "s-1", "agent", &c
+		}
+		return item
+	}
+	agent := n.remotely()
+	x := s.Start(agent)
+	run := s.Begin(x, agent, "s-1", "Hi!")
+	items := s.collect(run)
+	s.ended(s.Result(run), helix.Completed)
+	s.same(items[len(items)-1].Frame, stream.FrameEnd, "the end of the stream")
+	s.bracketed("s-1") // and the stream folds to the transcript
+}
+
+func remoteOthersCall(s *Stage) {
+	var ran tally
+	n := s.elsewhere(named("child", scripted.New(scripted.Call("sign", num{3}), scripted.Text("signed")), guarded(&ran, "sign")), Options{})
+	own := named("own", scripted.New(scripted.Call("pay", num{1}), scripted.Text("paid")), guarded(&ran, "pay"))
+	agent := newAgent(scripted.New(scripted.Reply(handing("own", "do it"), handing("child", "do it")), scripted.Text("Thanks.")).ByPosition())
+	lying := &liar{server: n, stage: s}
+	agent.SubAgents = []helix.SubAgent{{Agent: own}, {Name: "child", Remote: lying}}
+	x := s.Start(agent)
+	lying.x = x
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.SuspendedStepPartial)
+	s.same(s.open(x, "pay").SessionID, s.children("s-1")[0].SessionID, "whose call it is")
+	s.approve(x, "pay")
+	s.ended(s.resumed(x, agent), helix.Completed)
+	s.same(ran.of("pay"), 1, "payments")
+	part := s.result("subagent__child")
+	s.refused(part.Error, code(session.CodeSubAgent), "another agent's")
+	s.until("the liar is aborted", func() bool {
+		return n.load(lying.peer).Status == session.Failed
+	})
+}
+
+// liar is a remote that says that another agent's call, which waits, is its own.
+type liar struct {
+	*server
+	stage *Stage
+	x     helix.Executor
+	peer  string
+}
+
+func (l *liar) Status(ctx context.Context, sessionID string) (*helix.RemoteStatus, error) {
+	status, err := l.server.Status(ctx, sessionID)
+	if err != nil || len(status.Pending) == 0 {
+		return status, err
+	}
+	l.peer = sessionID
+	status.Pending[0].CallID = l.stage.open(l.x, "pay").CallID
+	return status, nil
+}
+
+func remoteOutOfReach(s *Stage) {
+	n := s.elsewhere(named("child", scripted.New(scripted.Text("ok"))), Options{})
+	n.down = true
+	near := named("near", scripted.New(scripted.Text("here")))
+	agent := newAgent(scripted.New(scripted.Reply(handing("child", "1"), handing("near", "2")), scripted.Text("I see.")).ByPosition())
+	agent.SubAgents = []helix.SubAgent{n.sub(), {Agent: near}}
+	x := s.StartWith(Options{Agents: []*helix.Agent{agent}, RemotePatience: 400 * time.Millisecond, LeaseTTL: lease})
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
+	s.transcript("s-1", "user: Hi!", `assistant: subagent__child({"task":"1"}), subagent__near({"task":"2"})`,
+		"tool subagent__child failed: tool_subagent_failed", `tool subagent__near: "here"`, "assistant: I see.")
+	s.refused(s.result("subagent__child").Error, code(session.CodeSubAgent), "out of reach", string(session.CodeRemote))
+	s.logged("subagent.dispatch_failed", "child")
+	s.bracketed("s-1")
+	s.same(s.children("s-1")[0].StopOwed, true, "whether a stop is owed: nobody knows that it did not begin")
+	n.set(func(n *server) { n.down = false })
+	s.until("the stop is not owed any more", func() bool { return !s.children("s-1")[0].StopOwed })
+	s.same(n.calls.of("start"), 0, "starts")
+}
+
+func remoteUnknownAgent(s *Stage) {
+	s.refusedStart(session.ErrUnknownAgent.WithMessage("no agent named %q", "child"), "no agent named")
+}
+
+func remoteWrongVersion(s *Stage) {
+	s.refusedStart(&session.Error{Code: "validation_version", Message: "this server speaks version 7"}, "version 7")
+}
+
+// refusedStart has a remote refuse to begin.
+func (s *Stage) refusedStart(why error, words string) {
+	s.Helper()
+	n := s.elsewhere(named("child", scripted.New(scripted.Text("ok"))), Options{})
+	n.refuse = why
+	agent := n.remotely()
+	x := s.Start(agent)
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
+	s.refused(s.result("subagent__child").Error, code(session.CodeSubAgent), words)
+	s.same(n.calls.of("start"), 1, "starts")
+	s.bracketed("s-1")
+}
+
+func remoteFailed(s *Stage) {
+	n := s.elsewhere(named("child", scripted.New(scripted.Fail(session.CodeAuth, false, "the key is wrong"))), Options{})
+	agent := n.remotely()
+	x := s.Start(agent)
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
+	s.refused(s.result("subagent__child").Error, code(session.CodeSubAgent), "the key is wrong", string(session.CodeAuth))
+	s.same(s.children("s-1")[0].Status, session.ChildFailed, "status of the reference")
+	s.same(s.children("s-1")[0].StopOwed, false, "whether a stop is owed")
+	s.bracketed("s-1")
+}
+
+// busy is an agent that is at work until it is let go on.
+func busy(g *gate) *helix.Agent {
+	return named("child", scripted.New(scripted.Takes(
+		scripted.Reply(scripted.Say("I am at it"), scripted.Do(g.enter), scripted.Until(g.open), scripted.Say(", and done.")), scripted.Text("ok"))))
+}
+
+func remoteInterruptedThere(s *Stage) {
+	g := s.newGate()
+	n := s.elsewhere(busy(g), Options{})
+	agent := n.remotely()
+	x := s.Start(agent)
+	run := s.Begin(x, agent, "s-1", "Hi!")
+	s.receive("the remote is at work", g.entered)
+	s.ok(n.x.Interrupt(s.ctx(), n.there(s), "enough"), "interrupt")
+	s.ended(s.Result(run), helix.Completed)
+	s.refused(s.result("subagent__child").Error, code(session.CodeSubAgent), "interrupted")
+	s.bracketed("s-1")
+}
+
+func remoteDeletedThere(s *Stage) {
+	var ran tally
+	n := s.elsewhere(named("child", scripted.New(scripted.Call("sign", num{3})), guarded(&ran, "sign")), Options{})
+	agent := n.remotely()
+	x := s.Start(agent)
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.SuspendedAwaitingChildren)
+	_, err := n.store().Delete(s.ctx(), n.there(s))
+	s.ok(err, "delete")
+	s.approve(x, "sign")
+	s.ended(s.resumed(x, agent), helix.Completed)
+	s.refused(s.result("subagent__child").Error, code(session.CodeSubAgent), string(session.CodeNotFound))
+	s.nobodyWaits(x)
+}
+
+func remoteLostForGood(s *Stage) {
+	g := s.newGate()
+	n := s.elsewhere(busy(g), Options{})
+	agent := n.remotely()
+	x := s.StartWith(Options{Agents: []*helix.Agent{agent}, RemotePatience: 200 * time.Millisecond, LeaseTTL: lease})
+	run := s.Begin(x, agent, "s-1", "Hi!")
+	s.receive("the remote is at work", g.entered)
+	n.set(func(n *server) { n.down, n.cut = true, 1 })
+	_, err := n.Backend.Streams().Append(s.ctx(), n.there(s), stream.Batch{ // a reading notices only when something comes
+		Producer: stream.Producer{Session: "noise", Epoch: 1}, First: 1,
+		Chunks: []stream.Chunk{{Kind: stream.Custom, AgentID: n.there(s), AgentType: "child", At: time.Now(), Name: "noise"}},
+	})
+	s.ok(err, "append")
+	s.ended(s.Result(run), helix.Completed)
+	s.refused(s.result("subagent__child").Error, code(session.CodeSubAgent), "out of reach")
+	s.same(s.children("s-1")[0].StopOwed, true, "whether a stop is owed")
+	n.set(func(n *server) { n.down = false })
+	s.until("the remote is aborted", func() bool { return n.load(n.there(s)).Status == session.Failed })
+	s.until("the stop is not owed any more", func() bool { return !s.children("s-1")[0].StopOwed })
+	n.loose[n.there(s)] = true
+}
+
+func remoteComesBack(s *Stage) {
+	n := s.elsewhere(talkative(), Options{})
+	times := 0
+	n.read = func(item stream.Item) {
+		if item.Sequence == 4 || item.Sequence == 9 {
+			n.set(func(n *server) {
+				times++
+				n.faults["status"], n.faults["read"] = 3, 2
+				n.cut = int(item.Sequence)
+			})
+		}
+	}
+	n.cut = 4
+	agent := n.remotely()
+	x := s.Start(agent)
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
+	s.bracketed("s-1")
+	if times == 0 {
+		s.Fatal("the remote was never out of reach")
+	}
+}
+
+func remoteKilledThere(s *Stage) {
+	g := s.newGate()
+	agents := busy(g)
+	n := s.elsewhere(agents, Options{LeaseTTL: lease})
+	agent := n.remotely()
+	x := s.Start(agent)
+	run := s.Begin(x, agent, "s-1", "Hi!")
+	s.receive("the remote is at work", g.entered)
+	n.set(func(n *server) {
+		n.x.(Executor).Kill()
+		n.down = true
+	})
+	heir := n.StartOther(Options{Agents: []*helix.Agent{agents}, LeaseTTL: lease})
+	n.set(func(n *server) { n.x, n.down = heir, false })
+	s.ended(s.Result(run), helix.Completed)
+	s.transcript("s-1", "user: Hi!", remoteCall, `tool subagent__child: "ok"`, "assistant: Thanks.")
+	s.bracketed("s-1")
+}
+
+func remoteKilled(s *Stage) {
+	g := s.newGate()
+	n := s.elsewhere(busy(g), Options{})
+	agent := n.remotely()
+	x := s.mortal(agent)
+	run := s.Begin(x, agent, "s-1", "Hi!")
+	s.receive("the remote is at work", g.entered)
+	s.until("some of it is shown", func() bool { return len(ofKind(s.chunks("s-1"), stream.TextDelta)) > 0 })
+	x.Kill()
+	g.release()
+	s.takenOver(run, agent)
+	s.transcript("s-1", "user: Hi!", remoteCall, `tool subagent__child: "I am at it, and done."`, "assistant: Thanks.")
+	s.same(len(n.runs(n.there(s))), 1, "runs of the remote")
+	s.bracketed("s-1")
+	s.nothingRuns()
+}
+
+func remoteKilledAtStart(s *Stage) {
+	n := s.elsewhere(named("child", scripted.New(scripted.Text("ok"))), Options{LeaseTTL: lease})
+	n.lost["start"] = 1 << 30
+	agent := n.remotely()
+	x := s.mortal(agent)
+	run := s.Begin(x, agent, "s-1", "Hi!")
+	s.until("the remote was started", func() bool { return n.calls.of("start") > 0 })
+	x.Kill()
+	n.set(func(n *server) { n.lost["start"] = 0 })
+	s.takenOver(run, agent)
+	s.same(len(n.runs(n.there(s))), 1, "runs of the remote")
+	s.transcript("s-1", "user: Hi!", remoteCall, `tool subagent__child: "ok"`, "assistant: Thanks.")
+	s.bracketed("s-1")
+}
+
+func remoteKilledAfterEnd(s *Stage) {
+	n := s.elsewhere(named("child", scripted.New(scripted.Text("ok"))), Options{})
+	agent := n.remotely()
+	backend := newFrail(s.Backend)
+	died := make(chan struct{})
+	once := sync.OnceFunc(func() { close(died) })
+	backend.faults.committing = func(commit *session.Commit) {
+		if commit.SessionID != "s-1" && commit.Outcome != nil {
+			backend.kill()
+			once()
+		}
+	}
+	x := s.startOn(backend, Options{Agents: []*helix.Agent{agent}, LeaseTTL: lease})
+	run := s.Begin(x, agent, "s-1", "Hi!")
+	s.receive("the process dies", died)
+	x.Kill()
+	s.takenOver(run, agent)
+	s.same(n.calls.of("start"), 1, "starts")
+	s.transcript("s-1", "user: Hi!", remoteCall, `tool subagent__child: "ok"`, "assistant: Thanks.")
+	s.bracketed("s-1")
+}
+
+func remoteShutdown(s *Stage) {
+	g := s.newGate()
+	n := s.elsewhere(busy(g), Options{})
+	agent := n.remotely()
+	x := s.Start(agent)
+	run := s.Begin(x, agent, "s-1", "Hi!")
+	s.receive("the remote is at work", g.entered)
+	s.ok(x.Close(over()), "close")
+	s.same(n.run(n.there(s), n.runs(n.there(s))[0].ID).Status, session.RunRunning, "the remote's run after the shutdown")
+	g.release()
+	y := s.StartOther(Options{Agents: []*helix.Agent{agent}})
+	res := s.Result(s.Attach(y, "s-1"))
+	s.ended(res, helix.Completed)
+	s.same(res.RunID, run.ID(), "run")
+	s.same(n.calls.of("stop"), 0, "stops")
+	s.bracketed("s-1")
+}
+
+// signer is another server whose agent needs a signature.
+func (s *Stage) signer(ran *tally) *server {
+	s.Helper()
+	return s.elsewhere(signing(ran), Options{})
+}
+
+func remoteApproval(s *Stage) {
+	var ran tally
+	n := s.signer(&ran)
+	agent := n.remotely()
+	x := s.Start(agent)
+	res := s.Say(x, agent, "s-1", "Hi!")
+	s.ended(res, helix.SuspendedAwaitingChildren)
+	p := s.waiting(res, "sign")
+	s.same(p.Kind, session.PendingApproval, "kind")
+	s.same(p.SessionID, s.child("s-1"), "owner")
+	s.sameJSON(string(p.Input), `{"n":3}`, "input")
+	_, err := x.Resume(s.ctx(), agent, "s-1", helix.ResumeOptions{})
+	s.refused(err, helix.ErrAwaitingInput)
+	_, err = x.Submit(s.ctx(), "s-1", helix.Approve(p.CallID, "another"))
+	s.refused(err, helix.ErrSubmissionKind)
+	y := s.StartOther(Options{Agents: []*helix.Agent{agent}})
+	out := s.Submit(y, "s-1", helix.Approve(p.CallID, p.ApprovalID).By(helix.User{ID: "alice"}), helix.SubmitAccepted)
+	s.same(out.Continuation, helix.CallerResumes, "continuation")
+	s.same(out.RootID, "s-1", "whom to resume")
+	s.Submit(x, "s-1", helix.Deny(p.CallID, p.ApprovalID, ""), helix.SubmitAlreadyCompleted)
+	s.ended(s.resumed(y, agent), helix.Completed)
+	s.same(ran.of("sign"), 1, "signatures")
+	s.transcript("s-1", "user: Hi!", remoteCall, `tool subagent__child: "signed"`, "assistant: Thanks.")
+	n.transcript(n.there(s), "user: do it", `assistant: sign({"n":3})`, "tool sign: 6", "assistant: signed")
+	s.same(len(n.runs(n.there(s))), 2, "runs of the remote")
+	s.bracketed("s-1")
+	s.nobodyWaits(x)
+	s.Submit(x, "s-1", helix.Deny(p.CallID, p.ApprovalID, ""), helix.SubmitAlreadyCompleted)
+}
+
+func remoteDenial(s *Stage) {
+	var ran tally
+	n := s.signer(&ran)
+	agent := n.remotely()
+	x := s.Start(agent)
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.SuspendedAwaitingChildren)
+	p := s.open(x, "sign")
+	s.Submit(x, "s-1", helix.Deny(p.CallID, p.ApprovalID, "too dear"), helix.SubmitAccepted)
+	s.ended(s.resumed(x, agent), helix.Completed)
+	s.same(ran.of("sign"), 0, "signatures")
+	n.transcript(n.there(s), "user: do it", `assistant: sign({"n":3})`, "tool sign failed: tool_not_approved", "assistant: signed")
+}
+
+// picking is an agent with a tool that runs on the client.
+func picking() *helix.Agent {
+	return named("child", scripted.New(scripted.Call("pick", num{1}), scripted.Text("Blue it is.")).ByPosition(), onClient("pick"))
+}
+
+func remoteClientTool(s *Stage) {
+	n := s.elsewhere(picking(), Options{})
+	agent := n.remotely()
+	x := s.Start(agent)
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.SuspendedAwaitingChildren)
+	p := s.open(x, "pick")
+	s.Submit(x, "s-1", helix.ToolResult(p.CallID, "blue"), helix.SubmitAccepted)
+	s.ended(s.resumed(x, agent), helix.Completed)
+	n.transcript(n.there(s), "user: do it", `assistant: pick({"n":1})`, `tool pick: "blue"`, "assistant: Blue it is.")
+	s.transcript("s-1", "user: Hi!", remoteCall, `tool subagent__child: "Blue it is."`, "assistant: Thanks.")
+	s.bracketed("s-1")
+}
+
+func remoteAtSight(s *Stage) {
+	g := s.newGate()
+	n := s.elsewhere(named("child", scripted.New(
+		scripted.Reply(scripted.Calling("wait", num{1}), scripted.Calling("pick", num{2})), scripted.Text("Blue it is.")).ByPosition(),
+		blocking(g), onClient("pick")), Options{})
+	agent := n.remotely()
+	x := s.Start(agent)
+	run := s.Begin(x, agent, "s-1", "Hi!")
+	out := s.answerAtSight(run, x, "s-1")
+	s.same(out.Continuation, helix.ContinuesRunning, "continuation")
+	g.release()
+	s.ended(s.Result(run), helix.Completed) // without having been suspended
+	n.transcript(n.there(s), "user: do it", `assistant: wait({"n":1}), pick({"n":2})`, "tool wait: 1", `tool pick: "blue"`, "assistant: Blue it is.")
+	s.same(len(s.runs("s-1")), 1, "runs")
+	s.bracketed("s-1")
+}
+
+func remoteTwoCalls(s *Stage) {
+	var ran tally
+	n := s.elsewhere(named("child", scripted.New(
+		scripted.Reply(scripted.Calling("sign", num{1}), scripted.Calling("pick", num{2})), scripted.Text("ok")).ByPosition(),
+		guarded(&ran, "sign"), onClient("pick")), Options{})
+	agent := n.remotely()
+	x := s.Start(agent)
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.SuspendedAwaitingChildren)
+	s.approve(x, "sign")
+	res := s.resumed(x, agent)
+	s.ended(res, helix.SuspendedAwaitingChildren)
+	s.same(len(res.Pending), 1, "calls that wait")
+	s.same(ran.of("sign"), 1, "signatures")
+	s.Submit(x, "s-1", helix.ToolResult(s.open(x, "pick").CallID, "blue"), helix.SubmitAccepted)
+	s.ended(s.resumed(x, agent), helix.Completed)
+	n.transcript(n.there(s), "user: do it", `assistant: sign({"n":1}), pick({"n":2})`, "tool sign: 2", `tool pick: "blue"`, "assistant: ok")
+	s.bracketed("s-1")
+}
+
+func remoteAnsweredThere(s *Stage) {
+	n := s.elsewhere(picking(), Options{})
+	agent := n.remotely()
+	x := s.Start(agent)
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.SuspendedAwaitingChildren)
+	p := s.open(x, "pick")
+	n.Stage.Submit(n.x, n.there(s), helix.ToolResult(p.CallID, "green"), helix.SubmitAccepted)
+	n.ended(n.Result(n.Stage.Resume(n.x, n.agent, n.there(s), helix.ResumeOptions{})), helix.Completed)
+	s.Submit(x, "s-1", helix.ToolResult(p.CallID, "blue"), helix.SubmitAccepted) // nobody here knows
+	s.ended(s.resumed(x, agent), helix.Completed)
+	n.transcript(n.there(s), "user: do it", `assistant: pick({"n":1})`, `tool pick: "green"`, "assistant: Blue it is.")
+	s.bracketed("s-1")
+}
+
+func remoteBelowChild(s *Stage) {
+	var ran tally
+	n := s.signer(&ran)
+	middle := n.remotely()
+	middle.Name = "middle"
+	agent := parent(middle)
+	x := s.Start(agent)
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.SuspendedAwaitingChildren)
+	s.approve(x, "sign")
+	s.ended(s.resumed(x, agent), helix.Completed)
+	s.same(ran.of("sign"), 1, "signatures")
+	s.transcript("s-1", "user: Hi!", `assistant: subagent__middle({"task":"do it"})`, `tool subagent__middle: "Thanks."`, "assistant: Thanks.")
+	s.transcript(s.child("s-1"), "user: do it", remoteCall, `tool subagent__child: "signed"`, "assistant: Thanks.")
+	s.bracketed("s-1")
+}
+
+func remoteOfRemote(s *Stage) {
+	var ran tally
+	far := s.signer(&ran)
+	middle := far.remotely()
+	middle.Name = "middle"
+	near := s.elsewhere(middle, Options{})
+	near.servers = append(near.servers, far)
+	agent := near.remotely()
+	x := s.Start(agent)
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.SuspendedAwaitingChildren)
+	s.approve(x, "sign")
+	s.ended(s.resumed(x, agent), helix.Completed)
+	s.same(ran.of("sign"), 1, "signatures")
+	s.transcript("s-1", "user: Hi!", `assistant: subagent__middle({"task":"do it"})`, `tool subagent__middle: "Thanks."`, "assistant: Thanks.")
+	s.bracketed("s-1")
+	near.bracketed(near.there(s))
+}
+
+func remotePolicy(s *Stage) {
+	var ran tally
+	tool := guarded(&ran, "sign")
+	tool.Approver = func(_ context.Context, answer *helix.Answer) error {
+		if answer.By.ID != "boss" {
+			return errors.New("only the boss may")
+		}
+		return nil
+	}
+	n := s.elsewhere(named("child", scripted.New(scripted.Call("sign", num{3}), scripted.Text("signed")), tool), Options{})
+	agent := n.remotely()
+	x := s.Start(agent)
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.SuspendedAwaitingChildren)
+	p := s.open(x, "sign")
+	_, err := x.Submit(s.ctx(), "s-1", helix.Approve(p.CallID, p.ApprovalID).By(helix.User{ID: "clerk"}))
+	s.refused(err, helix.ErrNotAllowed)
+	n.set(func(n *server) { n.down = true })
+	_, err = x.Submit(s.ctx(), "s-1", helix.Approve(p.CallID, p.ApprovalID).By(helix.User{ID: "boss"}))
+	s.refused(err, session.ErrRemote)
+	n.set(func(n *server) { n.down = false })
+	s.Submit(x, "s-1", helix.Approve(p.CallID, p.ApprovalID).By(helix.User{ID: "boss"}), helix.SubmitAccepted)
+	s.ended(s.resumed(x, agent), helix.Completed)
+	s.same(ran.of("sign"), 1, "signatures")
+}
+
+func remoteForwardingFails(s *Stage) {
+	var ran tally
+	n := s.signer(&ran)
+	agent := n.remotely()
+	x := s.Start(agent)
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.SuspendedAwaitingChildren)
+	s.approve(x, "sign")
+	n.set(func(n *server) { n.faults = map[string]int{"submit": 2, "resume": 2, "status": 2, "read": 2} })
+	s.ended(s.resumed(x, agent), helix.Completed)
+	s.same(ran.of("sign"), 1, "signatures")
+	s.bracketed("s-1")
+}
+
+func remoteKilledWithAnswer(s *Stage) {
+	var ran tally
+	n := s.signer(&ran)
+	agent := n.remotely()
+	x := s.mortal(agent)
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.SuspendedAwaitingChildren)
+	s.approve(x, "sign")
+	n.set(func(n *server) { n.lost["resume"] = 1 << 30 })
+	run := s.Resume(x, agent, "s-1", helix.ResumeOptions{})
+	s.until("the remote was resumed", func() bool { return n.calls.of("resume") > 0 })
+	x.Kill()
+	n.set(func(n *server) { n.lost["resume"] = 0 })
+	s.takenOver(run, agent)
+	s.same(ran.of("sign"), 1, "signatures")
+	s.same(len(n.runs(n.there(s))), 2, "runs of the remote")
+	s.bracketed("s-1")
+}
+
+func remoteDeadline(s *Stage) {
+	tool := onClient("pick")
+	tool.Deadline = 150 * time.Millisecond
+	n := s.elsewhere(named("child", scripted.New(scripted.Call("pick", num{1}), scripted.Text("Nobody knows.")).ByPosition(), tool), Options{LeaseTTL: lease})
+	agent := n.remotely()
+	x := s.mortal(agent)
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.SuspendedAwaitingChildren)
+	s.until("the caller goes on by itself", func() bool { return s.load("s-1").Status == session.Completed })
+	n.transcript(n.there(s), "user: do it", `assistant: pick({"n":1})`, "tool pick failed: client_tool_timeout", "assistant: Nobody knows.")
+	s.transcript("s-1", "user: Hi!", remoteCall, `tool subagent__child: "Nobody knows."`, "assistant: Thanks.")
+	s.nobodyWaits(x)
+}
+
+func remoteLate(s *Stage) {
+	tool := onClient("pick")
+	tool.Deadline = 150 * time.Millisecond
+	n := s.elsewhere(named("child", scripted.New(scripted.Call("pick", num{1}), scripted.Text("Nobody knows.")).ByPosition(), tool), Options{LeaseTTL: lease})
+	agent := n.remotely()
+	x := s.mortal(agent)
+	res := s.Say(x, agent, "s-1", "Hi!")
+	s.ended(res, helix.SuspendedAwaitingChildren)
+	p := s.waiting(res, "pick")
+	s.until("the caller goes on by itself", func() bool { return s.load("s-1").Status == session.Completed })
+	s.Submit(x, "s-1", helix.ToolResult(p.CallID, "blue"), helix.SubmitLate)
+	inbox, err := n.store().Inbox(s.ctx(), n.there(s))
+	s.ok(err, "inbox")
+	s.same(len(inbox), 1, "notices for the remote's model")
+}
+
+func remoteStop(s *Stage, kind session.StopKind) {
+	g := s.newGate()
+	n := s.elsewhere(busy(g), Options{})
+	agent := n.remotely()
+	x := s.Start(agent)
+	run := s.Begin(x, agent, "s-1", "Hi!")
+	s.receive("the remote is at work", g.entered)
+	s.until("some of it is shown", func() bool { return len(ofKind(s.chunks("s-1"), stream.TextDelta)) > 0 })
+	want, there := helix.Interrupted, session.Interrupted
+	if kind == session.StopAbort {
+		want, there = helix.Failed, session.Failed
+		s.ok(run.Abort(s.ctx(), "enough"), "abort")
+	} else {
+		s.ok(run.Interrupt(s.ctx(), "enough"), "interrupt")
+	}
+	s.ended(s.Result(run), want)
+	s.until("the remote stops", func() bool { return n.load(n.there(s)).Status == there })
+	s.until("the stop is not owed any more", func() bool { return !s.children("s-1")[0].StopOwed })
+	s.same(s.result("subagent__child").Error.Code, session.CodeRunStopped, "the call's result")
+	s.until("nothing is left to be delivered", func() bool {
+		wakes, err := s.store().Wakes(s.ctx(), session.WakeRequest{Limit: 10})
+		s.ok(err, "wakes")
+		return len(wakes) == 0
+	})
+	s.bracketed("s-1")
+}
+
+func remoteStopOwed(s *Stage) {
+	g := s.newGate()
+	n := s.elsewhere(busy(g), Options{})
+	agent := n.remotely()
+	x := s.mortal(agent)
+	run := s.Begin(x, agent, "s-1", "Hi!")
+	s.receive("the remote is at work", g.entered)
+	n.set(func(n *server) { n.faults["stop"], n.lost["stop"] = 2, 1 })
+	s.ok(run.Abort(s.ctx(), "enough"), "abort")
+	s.ended(s.Result(run), helix.Failed)
+	s.same(s.children("s-1")[0].StopOwed, true, "whether a stop is owed")
+	s.until("the remote is aborted", func() bool { return n.load(n.there(s)).Status == session.Failed })
+	s.until("the stop is not owed any more", func() bool { return !s.children("s-1")[0].StopOwed })
+	s.refused(n.load(n.there(s)).Error, helix.ErrCancelled, "enough")
+}
+
+func remoteStopOwedByDead(s *Stage) {
+	g := s.newGate()
+	n := s.elsewhere(busy(g), Options{})
+	agent := n.remotely()
+	x := s.mortal(agent)
+	run := s.Begin(x, agent, "s-1", "Hi!")
+	s.receive("the remote is at work", g.entered)
+	n.set(func(n *server) { n.down = true })
+	s.ok(run.Abort(s.ctx(), "enough"), "abort")
+	s.ended(s.Result(run), helix.Failed)
+	x.Kill()
+	s.same(s.children("s-1")[0].StopOwed, true, "whether a stop is owed")
+	s.heir(agent)
+	n.set(func(n *server) { n.down = false })
+	s.until("the remote is aborted", func() bool { return n.load(n.there(s)).Status == session.Failed })
+	s.until("the stop is not owed any more", func() bool { return !s.children("s-1")[0].StopOwed })
+}
+
+// gaveUp wants the remote of session s-1, which waited, to be aborted.
+func (n *server) gaveUp(s *Stage, peer string) {
+	s.Helper()
+	s.until("the remote is aborted", func() bool { return n.load(peer).Status == session.Failed })
+	n.refused(n.load(peer).Error, helix.ErrCancelled)
+	list, err := n.x.Waiting(s.ctx(), peer)
+	s.ok(err, "waiting")
+	s.same(len(list), 0, "calls that wait there")
+	s.until("the stop is not owed any more", func() bool { return !s.children("s-1")[0].StopOwed })
+}
+
+func remoteAbortWaiting(s *Stage) {
+	var ran tally
+	n := s.signer(&ran)
+	agent := n.remotely()
+	x := s.mortal(agent)
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.SuspendedAwaitingChildren)
+	s.ok(x.Abort(s.ctx(), "s-1", "enough"), "abort")
+	s.until("the caller has failed", func() bool { return s.load("s-1").Status == session.Failed })
+	n.gaveUp(s, n.there(s))
+	s.nobodyWaits(x)
+}
+
+func remoteAbandoned(s *Stage) {
+	var ran tally
+	n := s.signer(&ran)
+	agent := n.remotely()
+	agent.Model = scripted.New(hand("child", "do it"), scripted.Text("As you like.")).ByPosition()
+	x := s.mortal(agent)
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.SuspendedAwaitingChildren)
+	run := s.Execute(x, agent, helix.Input{SessionID: "s-1", Message: helix.UserText("Never mind."), AbandonPending: true})
+	s.ended(s.Result(run), helix.Completed)
+	s.transcript("s-1", "user: Hi!", remoteCall, "tool subagent__child failed: client_tool_abandoned", "user: Never mind.", "assistant: As you like.")
+	n.gaveUp(s, n.there(s))
+	s.nobodyWaits(x)
+}
+
+func remoteRewind(s *Stage) {
+	var ran tally
+	n := s.signer(&ran)
+	agent := n.remotely()
+	agent.Model = scripted.New(hand("child", "do it"), scripted.Text("Something else."))
+	x := s.mortal(agent)
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.SuspendedAwaitingChildren)
+	there := n.there(s)
+	s.ended(s.Result(s.Resume(x, agent, "s-1", helix.ResumeOptions{Checkpoint: s.checkpoints("s-1")[0].ID})), helix.Completed)
+	s.transcript("s-1", "user: Hi!", "assistant: Something else.")
+	n.gaveUp(s, there)
+	s.same(s.children("s-1")[0].Status, session.ChildSuperseded, "status of the reference")
+}
+
+func remoteDeleted(s *Stage) {
+	var ran tally
+	n := s.signer(&ran)
+	agent := n.remotely()
+	x := s.mortal(agent)
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.SuspendedAwaitingChildren)
+	there := n.there(s)
+	_, err := s.store().Delete(s.ctx(), "s-1")
+	s.ok(err, "delete")
+	s.same(len(s.sessions()), 0, "sessions")
+	s.same(n.load(there).Status, session.Active, "status of the remote")
+	s.same(n.calls.of("stop"), 0, "stops")
+}
+
+func remoteTwoAtOnce(s *Stage) {
+	g, h := s.newGate(), s.newGate()
+	one, two := busy(g), busy(h)
+	one.Name, two.Name = "one", "two"
+	n, m := s.elsewhere(one, Options{}), s.elsewhere(two, Options{})
+	agent := newAgent(scripted.New(scripted.Reply(handing("one", "1"), handing("two", "2")), scripted.Text("Thanks.")).ByPosition())
+	agent.SubAgents = []helix.SubAgent{n.sub(), m.sub()}
+	x := s.Start(agent)
+	run := s.Begin(x, agent, "s-1", "Hi!")
+	s.receive("the first is at work", g.entered)
+	s.receive("the second is at work", h.entered)
+	h.release()
+	g.release()
+	s.ended(s.Result(run), helix.Completed)
+	s.bracketed("s-1")
+}
+
+func remoteNames(s *Stage) {
+	n := s.elsewhere(named("child", scripted.New(scripted.Text("ok"))), Options{})
+	m := s.elsewhere(named("child", scripted.New(scripted.Text("ok"))), Options{})
+	near := named("child", scripted.New(scripted.Text("ok")))
+	x := s.Start(n.remotely())
+	for _, other := range []*helix.Agent{near, m.remotely()} {
+		_, err := x.Execute(s.ctx(), other, helix.Input{SessionID: "s-2", Message: helix.UserText("Hi!")})
+		s.refused(err, helix.ErrInvalid, "registered already")
+	}
+	for _, sub := range []helix.SubAgent{{}, {Remote: n}, {Remote: n, Name: "9"}, {Remote: n, Name: "a.b"}, {Remote: n, Name: "x", Agent: near}, {Agent: near, Name: "y"}} {
+		agent := newAgent(scripted.New(scripted.Text("ok")))
+		agent.SubAgents = []helix.SubAgent{sub}
+		_, err := x.Execute(s.ctx(), agent, helix.Input{SessionID: "s-2", Message: helix.UserText("Hi!")})
+		s.refused(err, helix.ErrInvalid)
+	}
+	clash := named("clash", scripted.New(scripted.Text("ok")))
+	clash.SubAgents = []helix.SubAgent{{Agent: named("other", scripted.New())}, {Name: "clash", Remote: m}}
+	_, err := x.Execute(s.ctx(), clash, helix.Input{SessionID: "s-2", Message: helix.UserText("Hi!")})
+	s.refused(err, helix.ErrInvalid, "rename")
+}
