@@ -17,6 +17,12 @@ import (
 // must then find what it did before. Failures are [*Error]: a retryable one means
 // that nobody knows whether the remote did what it was asked, [ErrNotFound] that
 // the remote has no such session. All methods return soon after ctx ends.
+//
+// A Remote that has a method Check() error is asked when the agent that calls it is
+// checked. One with Equal(Remote) bool says itself which others are the same agent;
+// otherwise those are that compare equal. One with Patience() time.Duration says how
+// long it may be out of reach before a call of it fails; 0 leaves that to the
+// runtime.
 type Remote interface {
 	// Start begins the session's first run. A repeat with the same request id gives
 	// the run that the first one started.

@@ -221,6 +221,11 @@ func (a *Agent) checkChildren() error {
 		case s.Input != nil && s.Input.err != nil:
 			return a.invalid(field, "has an Input that cannot be used: %v", s.Input.err)
 		}
+		if remote, ok := s.Remote.(interface{ Check() error }); ok {
+			if err := remote.Check(); err != nil {
+				return a.invalid(field, "has a Remote that cannot be used: %v", err)
+			}
+		}
 		seen[name] = true
 	}
 	seen = map[string]bool{}

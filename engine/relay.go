@@ -105,7 +105,7 @@ func (r *relay) start(ctx, away context.Context) error {
 		}
 	}
 	message := r.t.transcript.Messages()[0]
-	run, err := reach(away, r, r.t.h.cfg.RemotePatience/8, func(ctx context.Context) (*helix.RemoteRun, error) {
+	run, err := reach(away, r, r.patience()/8, func(ctx context.Context) (*helix.RemoteRun, error) {
 		return r.t.remote.Start(ctx, helix.RemoteStart{
 			SessionID: r.peer, RequestID: r.t.key.ID,
 			Message: session.Message{Role: message.Role, Parts: message.Parts},
@@ -166,8 +166,16 @@ func (r *relay) outOfReach(since time.Time, err error) error {
 		"the remote agent %s has been out of reach for %s", r.t.agent.Name, time.Since(since).Round(time.Millisecond)))}
 }
 
+// patience is how long the remote may be out of reach.
+func (r *relay) patience() time.Duration {
+	if own, ok := r.t.remote.(interface{ Patience() time.Duration }); ok && own.Patience() > 0 {
+		return own.Patience()
+	}
+	return r.t.h.cfg.RemotePatience
+}
+
 func (r *relay) status(away context.Context) (*helix.RemoteStatus, error) {
-	return reach(away, r, r.t.h.cfg.RemotePatience, func(ctx context.Context) (*helix.RemoteStatus, error) {
+	return reach(away, r, r.patience(), func(ctx context.Context) (*helix.RemoteStatus, error) {
 		return r.t.remote.Status(ctx, r.peer)
 	})
 }
@@ -198,7 +206,7 @@ func (r *relay) follow(ctx, away context.Context) (*helix.RemoteStatus, error) {
 			stood, since, pause = stands, time.Now(), relayPause
 		}
 		switch {
-		case time.Since(since) >= r.t.h.cfg.RemotePatience:
+		case time.Since(since) >= r.patience():
 			return nil, r.outOfReach(since, session.ErrUnavailable.WithMessage("its stream does not go on"))
 		case r.at.Sequence == before: // it was cut off, or shows the end of an earlier run
 			if err := sleep(away, pause); err != nil {

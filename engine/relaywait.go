@@ -68,7 +68,7 @@ func (r *relay) forward(away context.Context, p *session.Pending) error {
 }
 
 func (r *relay) submit(away context.Context, p *session.Pending, response session.Response) error {
-	_, err := reach(away, r, r.t.h.cfg.RemotePatience, func(ctx context.Context) (*helix.Submitted, error) {
+	_, err := reach(away, r, r.patience(), func(ctx context.Context) (*helix.Submitted, error) {
 		return r.t.remote.Submit(ctx, r.peer, answerTo(p, response))
 	})
 	return err
@@ -108,7 +108,7 @@ func (r *relay) resume(away context.Context, status *helix.RemoteStatus, overdue
 
 // askResume resumes the run that was suspended, once.
 func (r *relay) askResume(away context.Context, status *helix.RemoteStatus) error {
-	_, err := reach(away, r, r.t.h.cfg.RemotePatience, func(ctx context.Context) (*helix.RemoteRun, error) {
+	_, err := reach(away, r, r.patience(), func(ctx context.Context) (*helix.RemoteRun, error) {
 		return r.t.remote.Resume(ctx, r.peer, session.ChildRunID("resume", status.RunID, 0))
 	})
 	return err

@@ -55,6 +55,9 @@ func (h *Handler) addStandIns(given map[string]*helix.Agent) (map[string]*standI
 }
 
 func sameRemote(a, b helix.Remote) bool {
+	if own, ok := a.(interface{ Equal(helix.Remote) bool }); ok {
+		return own.Equal(b)
+	}
 	return reflect.ValueOf(a).Comparable() && reflect.ValueOf(b).Comparable() && a == b
 }
 

@@ -45,7 +45,7 @@ func describe(agent *helix.Agent) (wire.Agent, error) {
 		out.OutputSchema = agent.Output.Schema().JSON()
 	}
 	for i := range agent.SubAgents {
-		out.SubAgents = append(out.SubAgents, agent.SubAgents[i].Agent.Name)
+		out.SubAgents = append(out.SubAgents, agent.SubAgents[i].AgentName())
 	}
 	for i := range agent.Companions {
 		out.Companions = append(out.Companions, agent.Companions[i].Agent.Name)

@@ -102,6 +102,11 @@ var layers = []layer{
 		imports:  []string{"domain", "wire"},
 	},
 	{
+		name:     "remote", // agents on other servers
+		packages: []string{"remote"},
+		imports:  []string{"domain", "helix", "wire", "client"},
+	},
+	{
 		name:       "server", // HTTP
 		packages:   []string{"server/..."},
 		imports:    []string{"domain", "support", "helix", "tracing", "engine", "runtime", "wire"},
@@ -118,7 +123,7 @@ var layers = []layer{
 		packages: []string{"cmd/*/...", "bench/...", "examples", "examples/*/...", "helixtest/...", "internal/layering", "internal/chaos/...", "internal/webtest/...", "docs"},
 		imports: []string{
 			"domain", "support", "adapter", "choice", "suite", "helix", "builtin", "config", "tracing", "engine", "engine suite", "runtime",
-			"runtime suite", "wire", "client", "server", "studio",
+			"runtime suite", "wire", "client", "remote", "server", "studio",
 		},
 		thirdParty: anyModule,
 	},

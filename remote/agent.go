@@ -1,0 +1,213 @@
+package remote
+
+import (
+	"context"
+	"encoding/json"
+	"iter"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/client"
+	"github.com/helixagents/helix/server/wire"
+	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/stream"
+)
+
+// Agent is an agent on another server. It must not be changed once it is used, and
+// is safe for concurrent use. URL and Agent are required.
+type Agent struct {
+	// URL is the server's address, with the path that its routes are below, if any.
+	URL string
+	// Token is sent as a bearer token. Defaults to none.
+	Token string
+	// Agent is the agent's name on that server.
+	Agent string
+	// Name is what it is called here. Defaults to Agent.
+	Name string
+	// Description tells the model what to call it for.
+	Description string
+	// Input describes the arguments of a call. Defaults to one text, "task".
+	Input *helix.InputType
+	// Reach is how long the server may be out of reach before a call fails. Defaults
+	// to what the runtime allows.
+	Reach time.Duration
+	// Timeout bounds a request that is not a stream. Defaults to 20 seconds.
+	Timeout time.Duration
+	// Silence is how long a stream may say nothing before it is read anew. The server
+	// says something every 15 seconds. Defaults to 45 seconds.
+	Silence time.Duration
+	// MaxBody is the largest answer, or event of a stream, in bytes. Defaults to 64
+	// MiB.
+	MaxBody int64
+	// HTTP makes the requests. Defaults to [http.DefaultClient].
+	HTTP *http.Client
+	// Logger is told when a stream is dropped. Defaults to none.
+	Logger *slog.Logger
+
+	once   sync.Once
+	client *client.Client
+	err    error
+}
+
+var _ helix.Remote = (*Agent)(nil)
+
+// SubAgent is the agent as one that another may call.
+func (a *Agent) SubAgent() helix.SubAgent {
+	name := a.Name
+	if name == "" {
+		name = a.Agent
+	}
+	return helix.SubAgent{Name: name, Description: a.Description, Input: a.Input, Remote: a}
+}
+
+// Check reports what is wrong with the definition. It sends nothing.
+func (a *Agent) Check() error {
+	_, err := a.open()
+	return err
+}
+
+// open makes the client, once.
+func (a *Agent) open() (*client.Client, error) {
+	a.once.Do(func() {
+		switch {
+		case a.Agent == "":
+			a.err = session.Invalid("Agent", "is not set")
+			return
+		case a.Reach < 0:
+			a.err = session.Invalid("Reach", "is negative")
+			return
+		}
+		timeout := a.Timeout
+		if timeout == 0 {
+			timeout = 20 * time.Second
+		}
+		a.client, a.err = client.New(client.Config{
+			URL: a.URL, Token: a.Token, HTTP: a.HTTP, Timeout: timeout, Silence: a.Silence, MaxBody: a.MaxBody, Logger: a.Logger,
+			Attempts: -1, // whoever reads sees to that
+		})
+	})
+	return a.client, a.err
+}
+
+// Equal reports whether another remote is the same agent, reached in the same way.
+func (a *Agent) Equal(other helix.Remote) bool {
+	b, ok := other.(*Agent)
+	return ok && (a == b || (a.URL == b.URL && a.Token == b.Token && a.Agent == b.Agent && a.HTTP == b.HTTP && a.Reach == b.Reach))
+}
+
+// Patience is how long the server may be out of reach.
+func (a *Agent) Patience() time.Duration { return a.Reach }
+
+// String names the agent, and nothing that is secret.
+func (a *Agent) String() string {
+	address := "an address that is none"
+	if parsed, err := url.Parse(a.URL); err == nil {
+		address = parsed.Redacted()
+	}
+	return "agent " + a.Agent + " at " + address
+}
+
+// GoString is String: an agent that is printed must not show its token.
+func (a *Agent) GoString() string { return a.String() }
+
+// Start implements [helix.Remote].
+func (a *Agent) Start(ctx context.Context, start helix.RemoteStart) (*helix.RemoteRun, error) {
+	c, err := a.open()
+	if err != nil {
+		return nil, err
+	}
+	return began(c.Start(ctx, wire.Start{
+		SessionID: start.SessionID, AgentType: a.Agent, Message: wire.Messages{start.Message}, RequestID: start.RequestID,
+		Metadata: start.Metadata,
+	}))
+}
+
+// Resume implements [helix.Remote].
+func (a *Agent) Resume(ctx context.Context, sessionID, requestID string) (*helix.RemoteRun, error) {
+	c, err := a.open()
+	if err != nil {
+		return nil, err
+	}
+	return began(c.Resume(ctx, wire.Resume{SessionID: sessionID, RequestID: requestID}))
+}
+
+func began(started *wire.Started, err error) (*helix.RemoteRun, error) {
+	if err != nil {
+		return nil, err
+	}
+	return &helix.RemoteRun{SessionID: started.SessionID, RunID: started.RunID}, nil
+}
+
+// Read implements [helix.Remote].
+func (a *Agent) Read(ctx context.Context, sessionID string, from int64) iter.Seq2[stream.Item, error] {
+	c, err := a.open()
+	if err != nil {
+		return func(yield func(stream.Item, error) bool) { yield(stream.Item{}, err) }
+	}
+	return c.Read(ctx, sessionID, from)
+}
+
+// Status implements [helix.Remote].
+func (a *Agent) Status(ctx context.Context, sessionID string) (*helix.RemoteStatus, error) {
+	c, err := a.open()
+	if err != nil {
+		return nil, err
+	}
+	status, err := c.Status(ctx, sessionID)
+	if err != nil {
+		return nil, err
+	}
+	out := &helix.RemoteStatus{
+		RunID: status.RunID, Status: status.RunStatus, Output: status.Output, Text: status.Text, Pending: status.Pending,
+		Sequence: status.Sequence,
+	}
+	if e := status.Error; e != nil {
+		out.Error = &session.Error{Code: e.Code, Message: e.Message, Field: e.Field, Retryable: e.Retryable}
+	}
+	return out, nil
+}
+
+// Submit implements [helix.Remote].
+func (a *Agent) Submit(ctx context.Context, sessionID string, submission helix.Submission) (*helix.Submitted, error) {
+	c, err := a.open()
+	if err != nil {
+		return nil, err
+	}
+	submit := wire.Submit{SessionID: sessionID, ToolCallID: submission.CallID}
+	switch response := submission.Response; {
+	case response.Kind == session.PendingApproval:
+		submit.Approval = &wire.Approval{ApprovalID: submission.ApprovalID, Approved: response.Approved, Reason: response.Reason}
+	case response.Error != "":
+		submit.Error = response.Error
+	case response.Result == nil:
+		submit.Result = json.RawMessage("null")
+	default:
+		submit.Result = response.Result
+	}
+	done, err := c.Submit(ctx, submit)
+	if err != nil {
+		return nil, err
+	}
+	return &helix.Submitted{
+		Outcome: done.Outcome, Continuation: helix.Continuation(done.Continuation), SessionID: done.SessionID, RootID: done.RootSessionID,
+	}, nil
+}
+
+// Stop implements [helix.Remote].
+func (a *Agent) Stop(ctx context.Context, sessionID, runID string, kind session.StopKind, reason string) error {
+	c, err := a.open()
+	if err != nil {
+		return err
+	}
+	stop := wire.Stop{SessionID: sessionID, RunID: runID, Reason: reason}
+	if kind == session.StopAbort {
+		_, err = c.Abort(ctx, stop)
+	} else {
+		_, err = c.Interrupt(ctx, stop)
+	}
+	return err
+}
