@@ -243,7 +243,8 @@ func (w *writer) order(ctx context.Context, batch stream.Batch) error {
 	if err := w.flush(ctx); err != nil {
 		return err
 	}
-	return w.idle(ctx, func() { w.append(ctx, batch) })
+	// It is not waited for here: whoever asked for it may be gone before it is written.
+	return w.idle(ctx, func() { w.append(context.WithoutCancel(ctx), batch) })
 }
 
 // idle calls do, under the lock, as soon as nothing is in flight.

@@ -26,6 +26,7 @@ func executeScenarios() []Scenario {
 		{"paused", "a paused session refuses a turn with ErrPaused until it is resumed", executePaused},
 		{"waiting for a person", "a session that waits for a person refuses a turn with ErrAwaitingInput, naming the calls", executeAwaiting},
 		{"attach", "another process attaches to a run, follows it and gets its result", executeAttach},
+		{"caller gone", "a run goes on though the request that began it has ended", executeCallerGone},
 		{"races", "processes that execute, resume and retry one session at once get one run or a typed error each", executeRaces},
 		{"no message", "a turn without a message is refused", executeNoMessage},
 		{"wrong role", "a turn begins with user messages only", executeWrongRole},
@@ -42,6 +43,18 @@ func executeScenarios() []Scenario {
 		{"deleted", "a session deleted during its run stays deleted, and the executor goes on", executeDeleted},
 		{"many sessions", "many sessions run at the same time without meeting", executeMany},
 	}
+}
+
+func executeCallerGone(s *Stage) {
+	agent := newAgent(scripted.New(scripted.Text("Hello, you.")))
+	ctx, cancel := context.WithCancel(s.ctx())
+	backend := newFrail(s.Backend)
+	backend.faults.appending = cancel // the run has begun, and shows that
+	x := s.startOn(backend, Options{Agents: []*helix.Agent{agent}})
+	run, err := x.Execute(ctx, agent, helix.Input{SessionID: "s-1", Message: helix.UserText("Hi!")})
+	s.ok(err, "execute")
+	s.ended(s.Result(run), helix.Completed)
+	s.refused(ctx.Err(), context.Canceled)
 }
 
 func executeNew(s *Stage) {

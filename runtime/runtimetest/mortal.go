@@ -39,8 +39,10 @@ type faults struct {
 	// that was made.
 	committing func(commit *session.Commit)
 	committed  func(commit *session.Commit)
-	// closing, if set, is called before a run is closed.
-	closing func()
+	// closing, if set, is called before a run is closed, appending before chunks are
+	// appended.
+	closing   func()
+	appending func()
 }
 
 func newFrail(backend store.Backend) *frail { return &frail{Backend: backend, faults: &faults{}} }
@@ -271,6 +273,9 @@ func (s *frailStreams) Tenant(tenant string) stream.Manager {
 func (s *frailStreams) Append(ctx context.Context, id string, batch stream.Batch) (stream.Append, error) {
 	if err := s.faults.check(); err != nil {
 		return nil, err
+	}
+	if s.faults.appending != nil {
+		s.faults.appending()
 	}
 	if !s.faults.noAppend.Load() {
 		return s.Manager.Append(ctx, id, batch)
