@@ -9,9 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/config"
-	"github.com/helixagents/helix/llm/scripted"
 )
 
 // defaultConfig is the file that is used where none is named.
@@ -95,17 +93,12 @@ func checkConfig(path string) (*checkReport, error) {
 		report.Tools = append(report.Tools, file.Tools[i].Name)
 	}
 	// Whether the agents can be made here, now, depends on keys.
-	_, err = file.Build(config.BuildOptions{Remote: anyRemote})
+	_, err = file.Build(buildOptions(nil))
 	if failure, ok := errors.AsType[*config.Error](err); ok {
 		report.Warnings = failure.Problems
 		err = nil
 	}
 	return report, err
-}
-
-// anyRemote stands for an agent on another server, which need not be there now.
-func anyRemote(r config.Remote) (helix.SubAgent, error) {
-	return helix.SubAgent{Agent: &helix.Agent{Name: r.Name, Model: scripted.New()}}, nil
 }
 
 func (r *checkReport) writeJSON(out io.Writer) error {

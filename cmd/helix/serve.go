@@ -131,7 +131,7 @@ func readConfig(path string) (*config.File, error) {
 
 // open makes everything that serves, but does not listen yet.
 func (s *service) open(file *config.File) error {
-	agents, err := file.Build(config.BuildOptions{})
+	agents, err := file.Build(buildOptions(s.log))
 	if err != nil {
 		return err
 	}
@@ -286,7 +286,7 @@ func (s *service) reload(ctx context.Context, current *config.File) {
 }
 
 func (s *service) replace(file *config.File) error {
-	agents, err := file.Build(config.BuildOptions{})
+	agents, err := file.Build(buildOptions(s.log))
 	if err != nil {
 		return err
 	}

@@ -16,7 +16,6 @@ import (
 
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/client"
-	"github.com/helixagents/helix/config"
 	"github.com/helixagents/helix/internal/backend"
 	"github.com/helixagents/helix/runtime/local"
 	"github.com/helixagents/helix/server"
@@ -90,7 +89,7 @@ func (t *target) here(ctx context.Context, do func(context.Context, *client.Clie
 	if err != nil {
 		return err
 	}
-	agents, err := file.Build(config.BuildOptions{})
+	agents, err := file.Build(buildOptions(nil))
 	if err != nil {
 		return err
 	}
