@@ -68,7 +68,7 @@ type read struct {
 }
 
 func (x *exchange) pump(ahead <-chan read, to teller) error {
-	out := &frames{w: x.w, control: http.NewResponseController(x.w), timeout: x.server.cfg.Limits.WriteTimeout, begin: to.header}
+	out := &frames{w: x.w, control: http.NewResponseController(x.w), timeout: x.server.cfg.Limits.WriteTimeout, begin: to.header, http1: x.r.ProtoMajor == 1}
 	keepAlive := time.NewTicker(x.server.cfg.KeepAlive)
 	defer keepAlive.Stop()
 	for {
@@ -135,6 +135,7 @@ type frames struct {
 	timeout time.Duration
 	begin   func(http.Header)
 	begun   bool
+	http1   bool
 	buf     []byte
 }
 
@@ -188,6 +189,9 @@ func (f *frames) flush() pace {
 		h.Set("Content-Type", wire.ContentEvents)
 		h.Set("Cache-Control", "no-cache")
 		h.Set("X-Accel-Buffering", "no") // proxies would hold frames back
+		if f.http1 {
+			h.Set("Connection", "close") // its deadline is for nothing that follows
+		}
 		f.begin(h)
 		f.w.WriteHeader(http.StatusOK)
 	}

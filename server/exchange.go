@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"log/slog"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/helixagents/helix"
@@ -94,13 +95,17 @@ func (x *exchange) json(status int, body any) {
 
 // write answers with bytes of a media type.
 func (x *exchange) write(status int, media string, body []byte) {
-	_ = http.NewResponseController(x.w).SetWriteDeadline(time.Now().Add(answerTimeout)) // not every connection can
+	control := http.NewResponseController(x.w)
+	_ = control.SetWriteDeadline(time.Now().Add(answerTimeout)) // not every connection can
 	header := x.w.Header()
 	header.Set("Content-Type", media)
+	header.Set("Content-Length", strconv.Itoa(len(body)))
 	header.Set("Cache-Control", "no-store")
 	header.Set("X-Content-Type-Options", "nosniff")
 	x.w.WriteHeader(status)
 	_, _ = x.w.Write(body) // the client may be gone
+	_ = control.Flush()
+	_ = control.SetWriteDeadline(time.Time{}) // the connection's next request may be somebody else's
 }
 
 // finish logs and counts the request.

@@ -85,7 +85,7 @@ func TestBadBodies(t *testing.T) {
 	f := s.fill("z/")
 	targets, all := bodies(t, s, f)
 	random := rand.New(rand.NewPCG(3, 4))
-	for range 400 {
+	for range 200 {
 		for i := range targets {
 			attack(t, s, http.MethodPost, targets[i], mutate(random, all[i]))
 		}
@@ -101,7 +101,7 @@ func TestBadTargets(t *testing.T) {
 	var targets [][2]string
 	for _, o := range operations(s) {
 		e := examples(t, o, f)
-		for range 60 {
+		for range 30 {
 			target := []byte(e.on(o))
 			for range 1 + random.IntN(4) {
 				at := 1 + random.IntN(len(target)-1)

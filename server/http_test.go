@@ -12,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/server"
@@ -206,6 +207,42 @@ func TestClientGone(t *testing.T) {
 	s.server.ServeHTTP(httptest.NewRecorder(), r)
 	if out := log.String(); !strings.Contains(out, `"status":499`) || strings.Contains(out, "ERROR") {
 		t.Errorf("the log is %s", out)
+	}
+}
+
+// deadlines is a connection's as a handler leaves it.
+type deadlines struct {
+	*httptest.ResponseRecorder
+	write, read time.Time
+}
+
+func (d *deadlines) SetWriteDeadline(t time.Time) error { d.write = t; return nil }
+
+func (d *deadlines) SetReadDeadline(t time.Time) error { d.read = t; return nil }
+
+// A deadline of one request is none of the next on the same connection, which may
+// be for another handler.
+func TestDeadlinesAreNotLeft(t *testing.T) {
+	t.Parallel()
+	s := serve(t, inMemory(t), []*helix.Agent{echo()}, nil)
+	started := s.start(wire.Start{AgentType: "echo", Message: wire.Text("x")})
+	for _, request := range [][3]string{
+		{http.MethodGet, "/agents"},
+		{http.MethodGet, "/status"},
+		{http.MethodPost, "/start", `{"agentType":"echo","message":"y"}`},
+		{http.MethodGet, "/sse?sessionId=" + started.SessionID},
+	} {
+		r, err := http.NewRequestWithContext(t.Context(), request[0], request[1], strings.NewReader(request[2]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Authorization", "Bearer "+s.token)
+		r.Header.Set("Content-Type", wire.ContentJSON)
+		left := &deadlines{ResponseRecorder: httptest.NewRecorder()}
+		s.server.ServeHTTP(left, r)
+		if closes := left.Header().Get("Connection") == "close"; !left.read.IsZero() || (!left.write.IsZero() && !closes) {
+			t.Errorf("%s %s leaves deadlines: %s to write, %s to read", request[0], request[1], left.write, left.read)
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -43,9 +44,9 @@ type document struct {
 // operation is one of a document's.
 type operation struct {
 	id, method, path string
-	body             *jsonschema.Resolved
-	answers          map[int]*jsonschema.Resolved // nil where the answer is not JSON
-	failure          *jsonschema.Resolved
+	body             *schema
+	answers          map[int]*schema // nil where the answer is not JSON
+	failure          *schema
 }
 
 // operations reads the document of a server.
@@ -59,17 +60,17 @@ func operations(s *service) []operation {
 	for _, path := range slices.Sorted(maps.Keys(doc.Paths)) {
 		for _, method := range slices.Sorted(maps.Keys(doc.Paths[path])) {
 			described := doc.Paths[path][method]
-			o := operation{id: described.OperationID, method: strings.ToUpper(method), path: path, answers: map[int]*jsonschema.Resolved{}}
+			o := operation{id: described.OperationID, method: strings.ToUpper(method), path: path, answers: map[int]*schema{}}
 			if described.RequestBody != nil {
-				o.body = resolve(s.t, &doc, described.RequestBody.Content[wire.ContentJSON].Schema)
+				o.body = &schema{&doc, described.RequestBody.Content[wire.ContentJSON].Schema}
 			}
 			for status, answer := range described.Responses {
 				content, ok := answer.Content[wire.ContentJSON]
 				switch {
 				case status == "default":
-					o.failure = resolve(s.t, &doc, content.Schema)
+					o.failure = &schema{&doc, content.Schema}
 				case ok && content.Schema != nil:
-					o.answers[number(s.t, status)] = resolve(s.t, &doc, content.Schema)
+					o.answers[number(s.t, status)] = &schema{&doc, content.Schema}
 				default:
 					o.answers[number(s.t, status)] = nil
 				}
@@ -89,30 +90,50 @@ func number(t testing.TB, text string) int {
 	return n
 }
 
-// resolve makes a schema of the document one that can validate by itself.
-func resolve(t testing.TB, doc *document, raw json.RawMessage) *jsonschema.Resolved {
-	t.Helper()
-	all, err := json.Marshal(map[string]any{"$defs": doc.Components.Schemas, "allOf": []json.RawMessage{raw}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var schema jsonschema.Schema
-	if err := json.Unmarshal([]byte(strings.ReplaceAll(string(all), "#/components/schemas/", "#/$defs/")), &schema); err != nil {
-		t.Fatal(err)
-	}
-	resolved, err := schema.Resolve(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return resolved
+// schema is one of a document's.
+type schema struct {
+	doc *document
+	raw json.RawMessage
 }
 
-func fits(schema *jsonschema.Resolved, raw []byte) error {
+// fits reports how a value breaks the schema.
+func fits(s *schema, raw []byte) error {
 	var value any
 	if err := json.Unmarshal(raw, &value); err != nil {
 		return err
 	}
-	return schema.Validate(value)
+	resolved, err := s.resolve()
+	if err != nil {
+		return err
+	}
+	return resolved.Validate(value)
+}
+
+var referred = regexp.MustCompile(`"#/components/schemas/([^"]+)"`)
+
+// resolve makes a schema that can validate by itself, of this one and those that it
+// refers to.
+func (s *schema) resolve() (*jsonschema.Resolved, error) {
+	defs := map[string]json.RawMessage{}
+	var gather func(raw json.RawMessage)
+	gather = func(raw json.RawMessage) {
+		for _, found := range referred.FindAllSubmatch(raw, -1) {
+			if name := string(found[1]); defs[name] == nil {
+				defs[name] = s.doc.Components.Schemas[name]
+				gather(defs[name])
+			}
+		}
+	}
+	gather(s.raw)
+	all, err := json.Marshal(map[string]any{"$defs": defs, "allOf": []json.RawMessage{s.raw}})
+	if err != nil {
+		return nil, err
+	}
+	var out jsonschema.Schema
+	if err := json.Unmarshal(referred.ReplaceAll(all, []byte(`"#/$$defs/$1"`)), &out); err != nil {
+		return nil, err
+	}
+	return out.Resolve(nil)
 }
 
 // example is a request of an operation that is about a user's sessions. The target
@@ -241,12 +262,12 @@ func succeeds(t *testing.T, s *service, o operation, e example) int {
 	if err != nil {
 		t.Fatal(err)
 	}
-	schema, named := o.answers[answer.StatusCode]
+	described, named := o.answers[answer.StatusCode]
 	if !named {
-		schema = o.failure
+		described = o.failure
 	}
-	if schema != nil {
-		if err := fits(schema, raw); err != nil {
+	if described != nil {
+		if err := fits(described, raw); err != nil {
 			t.Errorf("the answer does not fit the document: %v: %.2000s", err, raw)
 		}
 	}

@@ -17,6 +17,9 @@ type query struct {
 func (x *exchange) query() *query { return &query{Values: x.r.URL.Query()} }
 
 func (q *query) refuse(name, format string, args ...any) {
+	if name == "" {
+		name = "query"
+	}
 	if q.err == nil {
 		q.err = session.Invalid(name, format, args...)
 	}

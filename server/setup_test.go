@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -80,6 +81,15 @@ var tokens = []server.Token{
 // otherwise.
 func serve(t testing.TB, db store.Backend, agents []*helix.Agent, change func(*server.Config)) *service {
 	t.Helper()
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return serveOn(t, listener, db, agents, change)
+}
+
+func serveOn(t testing.TB, listener net.Listener, db store.Backend, agents []*helix.Agent, change func(*server.Config)) *service {
+	t.Helper()
 	quiet := slog.New(slog.DiscardHandler)
 	rt, err := local.New(local.Config{Backend: db, Agents: agents, Logger: quiet})
 	if err != nil {
@@ -100,8 +110,7 @@ func serve(t testing.TB, db store.Backend, agents []*helix.Agent, change func(*s
 	if err != nil {
 		t.Fatal(err)
 	}
-	web := httptest.NewUnstartedServer(srv)
-	web.Config = server.HTTPServer("", srv)
+	web := &httptest.Server{Listener: listener, Config: server.HTTPServer("", srv)}
 	web.Start()
 	s := &service{t: t, db: db, runtime: rt, server: srv, url: web.URL, token: "alice-token", client: web.Client()}
 	t.Cleanup(func() {

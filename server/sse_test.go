@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/helixagents/helix"
@@ -74,8 +75,11 @@ func stored(t testing.TB, db store.Backend, id string) []string {
 // has in full, sees every chunk once, in order: while the run goes on and after.
 func TestReconnectAtAnyByte(t *testing.T) {
 	t.Parallel()
-	const cuts = 1000
 	onBackends(t, func(t *testing.T, db store.Backend) {
+		cuts := 1000
+		if strings.HasSuffix(t.Name(), "/sqlite") {
+			cuts = 250
+		}
 		gate := make(chan struct{})
 		s := serve(t, db, []*helix.Agent{busy(1000, "x", gate)}, nil)
 		started := call[wire.Started](s, http.StatusOK, http.MethodPost, "/start", wire.Start{AgentType: "busy", Message: wire.Text("go")})
@@ -248,67 +252,98 @@ func TestKeepAlive(t *testing.T) {
 	}
 }
 
-// stalled opens a stream on a connection with a small buffer and reads only its
-// header.
-func (s *service) stalled(id string) net.Conn {
-	s.t.Helper()
-	conn, err := (&net.Dialer{}).DialContext(s.t.Context(), "tcp", strings.TrimPrefix(s.url, "http://"))
-	if err != nil {
-		s.t.Fatal(err)
+// pipes is a listener whose connections hold nothing: what is written waits until it
+// is read.
+type pipes struct {
+	conns  chan net.Conn
+	closed chan struct{}
+	once   sync.Once
+}
+
+func newPipes() *pipes { return &pipes{conns: make(chan net.Conn), closed: make(chan struct{})} }
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case conn := <-p.conns:
+		return conn, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
 	}
-	s.t.Cleanup(func() { _ = conn.Close() })
-	if err := conn.(*net.TCPConn).SetReadBuffer(64 << 10); err != nil {
-		s.t.Fatal(err)
+}
+
+func (p *pipes) Close() error { p.once.Do(func() { close(p.closed) }); return nil }
+
+func (p *pipes) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 80} }
+
+func (p *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	here, there := net.Pipe()
+	select {
+	case p.conns <- there:
+		return here, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
 	}
-	_, err = fmt.Fprintf(conn, "GET /sse?sessionId=%s HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer %s\r\n\r\n", id, s.token)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	if _, err := io.ReadFull(conn, make([]byte, 100)); err != nil {
-		s.t.Fatal(err)
-	}
-	return conn
 }
 
 // A client that does not read holds up nothing but itself: it is told, if it comes
 // back, and cut.
 func TestSlowClient(t *testing.T) {
 	t.Parallel()
-	const timeout = time.Second
-	gate := make(chan struct{})
-	close(gate)
-	s := serve(t, inMemory(t), []*helix.Agent{busy(1000, strings.Repeat("x", 16<<10), gate)}, func(cfg *server.Config) {
-		cfg.Limits.WriteTimeout = timeout
-	})
-	started := call[wire.Started](s, http.StatusOK, http.MethodPost, "/start", wire.Start{AgentType: "busy", Message: wire.Text("go")})
-	never := s.stalled(started.SessionID)
-	// The run does not wait for it.
-	run, err := s.runtime.Tenant("north").Attach(t.Context(), started.SessionID)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if result, err := run.Result(t.Context()); err != nil || result.Status != helix.Completed {
-		t.Fatalf("the run ended with %+v, %v", result, err)
-	}
-	late := s.stalled(started.SessionID)
-	// Being late is what is tested: this is the time that a client takes nothing.
-	time.Sleep(timeout + timeout/2)
-	raw, err := io.ReadAll(io.LimitReader(late, 64<<20))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Contains(raw, []byte(`data: {"error":"the stream was not read in time","code":"framework_slow_reader","retryable":true,"recoverable":true}`)) {
-		t.Errorf("the client that came back late is not told: %.300q … %.300q", raw, raw[max(0, len(raw)-300):])
-	}
-	for s.openStreams() > 0 { // the other is cut off in its own time
-		if t.Context().Err() != nil {
-			t.Fatal("the client that never reads is not cut off")
+	synctest.Test(t, func(t *testing.T) {
+		const timeout = 10 * time.Second // by default
+		gate := make(chan struct{})
+		close(gate)
+		listener := newPipes()
+		s := serveOn(t, listener, inMemory(t), []*helix.Agent{busy(100, "x", gate)}, nil)
+		transport := &http.Transport{DialContext: listener.dial}
+		s.client = &http.Client{Transport: transport}
+		t.Cleanup(transport.CloseIdleConnections)
+		started := call[wire.Started](s, http.StatusOK, http.MethodPost, "/start", wire.Start{AgentType: "busy", Message: wire.Text("go")})
+		stalled := func() net.Conn { // opens the stream, and reads no more than its beginning
+			conn, err := listener.dial(t.Context(), "", "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = conn.Close() })
+			_, err = fmt.Fprintf(conn, "GET /sse?sessionId=%s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n\r\n", started.SessionID, s.token)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.ReadFull(conn, make([]byte, 100)); err != nil {
+				t.Fatal(err)
+			}
+			return conn
 		}
-		time.Sleep(timeout / 20)
-	}
-	if raw, _ := io.ReadAll(never); bytes.Contains(raw, []byte("event: end")) {
-		t.Error("the client that never read got everything; its buffers are too large for the test")
-	}
+		late, never := stalled(), stalled()
+		// The run does not wait for them.
+		run, err := s.runtime.Tenant("north").Attach(t.Context(), started.SessionID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		if result, err := run.Result(t.Context()); err != nil || result.Status != helix.Completed || time.Since(began) > time.Second {
+			t.Fatalf("the run ended after %s with %+v, %v", time.Since(began), result, err)
+		}
+		time.Sleep(timeout + timeout/2)
+		raw, err := io.ReadAll(late)
+		if err != nil {
+			t.Fatal(err)
+		}
+		const told = `{"error":"the stream was not read in time","code":"framework_slow_reader","retryable":true,"recoverable":true}`
+		if !bytes.Contains(raw, []byte("event: fail\ndata: "+told)) || bytes.Contains(raw, []byte("event: end")) {
+			t.Errorf("the client that came back late is not told: %q", raw)
+		}
+		if n := s.openStreams(); n != 1 {
+			t.Errorf("%d streams are open, not that of the client which never reads", n)
+		}
+		time.Sleep(2 * timeout)
+		if n := s.openStreams(); n != 0 {
+			t.Errorf("%d streams are open", n)
+		}
+		if raw, err := io.ReadAll(never); err != nil || bytes.Contains(raw, []byte("\n\n")) {
+			t.Errorf("the client that never read is not cut off: %v: %q", err, raw)
+		}
+	})
 }
 
 // openStreams reads the metric.
