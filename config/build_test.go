@@ -3,6 +3,7 @@ package config
 import (
 	"encoding/json"
 	"errors"
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -167,6 +168,36 @@ func TestApprovers(t *testing.T) {
 	}
 }
 
+// Files that are nearly right are read without a panic, too: pieces of one are left
+// out, doubled, moved and exchanged at random.
+func TestDamagedFiles(t *testing.T) {
+	t.Parallel()
+	random := rand.New(rand.NewPCG(1, 2))
+	pieces := strings.SplitAfter(whole, "\n")
+	for _, separator := range []string{" ", ":", "{", "[", ",", "\""} {
+		pieces = append(pieces, strings.SplitAfter(whole, separator)...)
+	}
+	for range 1000 {
+		text := whole
+		for range 1 + random.IntN(4) {
+			from := random.IntN(len(text))
+			to := min(len(text), from+random.IntN(40))
+			switch random.IntN(4) {
+			case 0:
+				text = text[:from] + text[to:]
+			case 1:
+				text = text[:to] + text[from:]
+			default:
+				text = text[:from] + pieces[random.IntN(len(pieces))] + text[to:]
+			}
+			if text == "" {
+				text = whole
+			}
+		}
+		readAny(t, text)
+	}
+}
+
 // Whatever a file holds, reading it ends, without a panic, and what is valid can be
 // built.
 func FuzzParse(f *testing.F) {
@@ -176,25 +207,29 @@ func FuzzParse(f *testing.F) {
 	f.Add("version: 1\nagents: {a: {model: demo, output: {type: object, properties: {a: {$ref: '#'}}}}}\n")
 	f.Add("version: 1\nagents: {a: {model: demo, tools: [t]}}\ntools: {t: {type: http, url: 'http://x/{a}', approval: 'input.a', input: {}}}\n")
 	f.Add("? [a]\n: b\n<<: {}\n${X}: 1\n!!int a: !!binary b\n")
-	f.Fuzz(func(t *testing.T, text string) {
-		file, err := parse("fuzz.yaml", []byte(text), noEnv)
-		if err != nil {
-			failure, ok := errors.AsType[*Error](err)
-			if !ok || len(failure.Problems) == 0 {
-				t.Fatalf("%v", err)
-			}
-			for _, p := range failure.Problems {
-				if p.Line < 1 || p.Column < 1 || p.Line > strings.Count(text, "\n")+2 || p.Message == "" {
-					t.Errorf("%+v", p)
-				}
-			}
-			return
-		}
+	f.Fuzz(readAny)
+}
+
+// readAny reads a file of any content.
+func readAny(t *testing.T, text string) {
+	t.Helper()
+	file, err := parse("any.yaml", []byte(text), noEnv)
+	if err == nil {
 		var models anyModel
 		if _, err := file.Build(BuildOptions{OpenModel: models.open, Remote: remote}); err != nil {
-			t.Errorf("valid, but cannot be built: %v", err)
+			t.Errorf("valid, but cannot be built: %v\n%s", err, text)
 		}
-	})
+		return
+	}
+	failure, ok := errors.AsType[*Error](err)
+	if !ok || len(failure.Problems) == 0 {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	for _, p := range failure.Problems {
+		if p.Line < 1 || p.Column < 1 || p.Line > strings.Count(text, "\n")+2 || p.Message == "" {
+			t.Errorf("%+v\n%s", p, text)
+		}
+	}
 }
 
 // A file whose aliases multiply is refused, not unfolded.
