@@ -40,6 +40,7 @@ type world struct {
 	model   *scripted.Model
 	apart   bool
 	people  schedule
+	office  *office // a remote agent
 
 	mu     sync.Mutex
 	starts map[string]int              // tool and idempotency key → how often a call was started
@@ -117,6 +118,13 @@ func (p Part) acts() []act {
 			}
 			out = append(out, mixed)
 		}
+		far := act{name: "remote", part: Part{At: p.At, Of: p.Of / 4}}
+		for _, when := range []moment{atOnce, live} {
+			s := distant()
+			s.apart, s.people = apart, schedule{[]string{"stamp"}, when}
+			far.courses = append(far.courses, s)
+		}
+		out = append(out, far)
 	}
 	for i := range out {
 		if out[i].courses[0].apart {
@@ -194,11 +202,12 @@ func scenarios() []scenario {
 func newWorld(t *testing.T, backend store.Backend, s scenario) *world {
 	w := &world{
 		t: t, backend: backend, tenant: fmt.Sprintf("t-%d", tenants.Add(1)), apart: s.apart, people: s.people,
+		office: &office{started: map[string]int{}},
 		starts: map[string]int{}, said: map[string]helix.Submission{}, unsure: map[string]bool{},
 	}
 	w.model = scripted.New(s.steps...).For("helper", helperSteps()...).For("friend", friendSteps()...).Vary()
 	w.agent = w.worker("clerk", "look", "send", "pay", "book", "choose", "sign")
-	w.agent.SubAgents = []helix.SubAgent{{Agent: w.worker("helper", "pay", "seal")}}
+	w.agent.SubAgents = []helix.SubAgent{{Agent: w.worker("helper", "pay", "seal")}, {Name: "office", Remote: w.office}}
 	w.agent.Companions = []helix.Companion{{Agent: w.worker("friend", "pay"), Mode: s.companion}}
 	if s.output {
 		w.agent.Output = helix.OutputOf[receipt]()
@@ -550,6 +559,11 @@ func (w *world) inspect(ctx context.Context) outcome {
 			w.t.Errorf("the transcript of %s is invalid: %v", id, err)
 		}
 		lines := Lines(messages)
+		if standsIn(id) {
+			w.checkOffice(id, streams[state.StreamID])
+			out.sessions[id] = plain(lines)
+			continue
+		}
 		if got := Lines(stream.Fold(id, streams[state.StreamID])); !slices.Equal(got, lines) {
 			w.t.Errorf("folding the stream of %s gives\n%s\nbut the transcript is\n%s", id, strings.Join(got, "\n"), strings.Join(lines, "\n"))
 		}
