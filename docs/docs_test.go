@@ -24,6 +24,7 @@ var packages = map[string]string{
 	"lock": "../lock", "store": "../store", "engine": "../engine", "local": "../runtime/local",
 	"memory": "../store/memory", "postgres": "../store/postgres", "redis": "../store/redis",
 	"sqlite": "../store/sqlite", "scripted": "../llm/scripted",
+	"remote": "../remote",
 }
 
 // standard are packages of the standard library that it may name.
@@ -204,6 +205,7 @@ func TestCodeIsExecuted(t *testing.T) {
 	if err != nil || len(examples) == 0 {
 		t.Fatal("there are no examples", err)
 	}
+	examples = append(examples, "../remote/example_test.go")
 	var executed []string
 	for _, file := range examples {
 		executed = append(executed, unindented(t, file))

@@ -48,11 +48,12 @@ func Example() {
 	defer web.Close()
 
 	// Here.
-	away := &remote.Agent{URL: web.URL, Agent: "clerk", Description: "Signs documents."}
+	away := &remote.Agent{URL: web.URL, Token: token, Agent: "clerk", Description: "Signs documents."}
+	subs := []helix.SubAgent{away.SubAgent()}
 	boss := &helix.Agent{
 		Name:      "boss",
 		Model:     scripted.New(scripted.Call("subagent__clerk", map[string]string{"task": "Sign the lease."}), scripted.Text("It is done.")),
-		SubAgents: []helix.SubAgent{away.SubAgent()},
+		SubAgents: subs,
 	}
 	here := memory.New(memory.Config{})
 	defer here.Close()
