@@ -16,10 +16,7 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// headerSDK is how a client says which major version of the AI SDK it uses.
-const headerSDK = "X-Helix-Ai-Sdk"
-
-var sdkParameter = parameter{name: "sdk", kind: "string", about: "The major version of the client's AI SDK: 5, 6 or 7; the header " + headerSDK + " does, too."}
+var sdkParameter = parameter{name: "sdk", kind: "string", about: "The major version of the client's AI SDK: 5, 6 or 7; the header " + wire.HeaderAISDK + " does, too."}
 
 func chatRoutes() []route {
 	events := []answer{{status: http.StatusOK, media: wire.ContentEvents}}
@@ -68,7 +65,7 @@ func chatRoutes() []route {
 // sdk is the version that the client says it uses.
 func (x *exchange) sdk() (aisdk.Version, error) {
 	text := x.r.URL.Query().Get("sdk")
-	byDefault(&text, x.r.Header.Get(headerSDK))
+	byDefault(&text, x.r.Header.Get(wire.HeaderAISDK))
 	return aisdk.ParseVersion(text)
 }
 

@@ -17,7 +17,7 @@ import (
 	"github.com/helixagents/helix/internal/testserver"
 )
 
-//go:embed testdata/ai6/*.json testdata/ai7/*.json testdata/*.mjs
+//go:embed testdata/ai5/*.json testdata/ai6/*.json testdata/ai7/*.json testdata/*.mjs
 var files embed.FS
 
 // patience bounds a script. Only a failing one takes so long.
@@ -42,20 +42,17 @@ func node(t *testing.T) string {
 	return testserver.Node(t)
 }
 
-// play runs a script against a server. The script says what it does line by line;
-// when it says "kill" the server is killed and started again.
-func play(t *testing.T, set, script string, env ...string) {
+// run runs a script beside the packages of a set and counts what passed. What it says
+// is logged; answer, if set, is given each line and what the script reads.
+func run(t *testing.T, set, script string, answer func(line string, in io.Writer), in io.Reader, env ...string) (passed int) {
 	t.Helper()
-	server := startServer(t)
 	dir := t.TempDir()
-	for _, name := range []string{"chat.mjs", "browser.mjs"} {
-		raw, err := files.ReadFile("testdata/" + name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, name), raw, 0o600); err != nil {
-			t.Fatal(err)
-		}
+	raw, err := files.ReadFile("testdata/" + script)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, script), raw, 0o600); err != nil {
+		t.Fatal(err)
 	}
 	// Packages are looked for beside the script.
 	if err := os.Symlink(filepath.Join(packages(t, set), "node_modules"), filepath.Join(dir, "node_modules")); err != nil {
@@ -64,43 +61,61 @@ func play(t *testing.T, set, script string, env ...string) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, node(t), script)
-	cmd.Dir = dir
-	cmd.Env = append(append(os.Environ(), "HELIX_URL="+server.url(), "HELIX_STORY="+story(), "HOME="+dir), env...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // so that it ends its browser
 	cmd.WaitDelay = 10 * time.Second
+	cmd.Dir = dir
+	cmd.Env = append(append(os.Environ(), "HOME="+dir), env...)
 	var complaints strings.Builder
 	cmd.Stderr = &complaints
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	in, err := cmd.StdinPipe()
+	answers, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	passed := 0
+	if in != nil {
+		if _, err := io.Copy(answers, in); err != nil {
+			t.Error(err)
+		}
+		_ = answers.Close() // the script's end says what is wrong
+	}
 	for lines := bufio.NewScanner(out); lines.Scan(); {
-		switch line := lines.Text(); {
-		case line == "kill":
-			server.kill()
-			server.start()
-			if _, err := io.WriteString(in, "restarted\n"); err != nil {
-				t.Error(err)
-			}
-		case strings.HasPrefix(line, "ok "):
+		t.Log(lines.Text())
+		if strings.HasPrefix(lines.Text(), "ok ") {
 			passed++
-			t.Log(line)
-		default:
-			t.Log(line)
+		}
+		if answer != nil {
+			answer(lines.Text(), answers)
 		}
 	}
 	if err := cmd.Wait(); err != nil {
 		t.Fatalf("%s: %v\n%s", script, err, complaints.String())
 	}
-	if passed == 0 {
+	return passed
+}
+
+// play runs a script against a server, which is killed and started again when the
+// script says so.
+func play(t *testing.T, set, script string, env ...string) {
+	t.Helper()
+	server := startServer(t)
+	restart := func(line string, in io.Writer) {
+		if line != "kill" {
+			return
+		}
+		server.kill()
+		server.start()
+		if _, err := io.WriteString(in, "restarted\n"); err != nil {
+			t.Error(err)
+		}
+	}
+	env = append(env, "HELIX_URL="+server.url(), "HELIX_STORY="+story())
+	if passed := run(t, set, script, restart, nil, env...); passed == 0 {
 		t.Errorf("%s ran nothing", script)
 	}
 }
