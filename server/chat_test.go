@@ -333,6 +333,33 @@ func TestChatNestedApproval(t *testing.T) {
 	})
 }
 
+// A user who goes on without answering gets a reply, and the calls that waited have
+// an end after a reload.
+func TestChatAbandonsWhatWaits(t *testing.T) {
+	t.Parallel()
+	onBackends(t, func(t *testing.T, db store.Backend) {
+		p := serve(t, db, []*helix.Agent{desk(nil)}, nil).page("chat-1")
+		p.say("both")
+		p.messages = append(p.messages, aisdk.Message{ID: "u2", Role: "user", Parts: []aisdk.Part{{Type: aisdk.PartText, Text: "hello"}}})
+		body := p.body(aisdk.TriggerSubmit, "")
+		body["abandonPending"] = true
+		status, header, raw := p.fetch(http.MethodPost, "/chat?sdk=7", body)
+		p.take(status, header, raw, false)
+		chat := p.history()
+		if len(chat.Waiting) != 0 || len(chat.Messages) != 4 {
+			t.Fatalf("the chat is %s", shown(chat.Messages))
+		}
+		for _, part := range chat.Messages[1].Parts {
+			if part.Type == aisdk.PartTool && part.State != aisdk.StateOutputError {
+				t.Errorf("%s is left %s", part.Tool, part.State)
+			}
+		}
+		if got, want := shown(chat.Messages[2:]), shown(p.messages[2:]); got != want {
+			t.Errorf("after a reload\n%s\nbefore\n%s", got, want)
+		}
+	})
+}
+
 // gated is a model whose reply comes in pieces, each when it is let go.
 type gated struct {
 	pieces []string
