@@ -132,7 +132,7 @@ func TestBrokenFiles(t *testing.T) {
 		{"schema with a wrong value", "      required: [topic]", "      required: ^topic", "tools.search.input.required", "expected a list of names"},
 		{"schema that is none", "title: {type: string}", "title: ^5", "agents.writer.output.properties.title", "expected a JSON Schema"},
 		{"schema with a lost reference", "title: {type: string}", "title: {$ref: '#/$defs/gone'}", "agents.writer.output", "not a JSON Schema that can be used"},
-		{"CEL that is cut off", "approvers: user.id != owner", "approvers: user.id !=^", "tools.pay.approvers", "expected a CEL expression: Syntax error"},
+		{"CEL that is cut off", "approvers: user.id != owner", "approvers: user.id !=^", "tools.pay.approvers", "expected a CEL expression: it ends too soon"},
 		{"CEL with an unknown variable", "approvers: user.id != owner", "approvers: user.id != ^onwer", "tools.pay.approvers", "undeclared reference to 'onwer'"},
 		{"CEL with an unknown field", "approvers: user.id != owner", "approvers: ^user.name == owner", "tools.pay.approvers", "user has only id and tenant"},
 		{"CEL that is not true or false", "approvers: user.id != owner", "approvers: ^user.id + owner", "tools.pay.approvers", "must be true or false, but gives string"},

@@ -117,7 +117,10 @@ func plain(message string) string {
 	}
 	message, _, _ = strings.Cut(message, "\n")
 	message, _, _ = strings.Cut(message, " expecting {")
-	return strings.ReplaceAll(message, "'<EOF>'", "its end")
+	if strings.HasSuffix(message, "mismatched input '<EOF>'") {
+		return "it ends too soon"
+	}
+	return message
 }
 
 // byteOf is the byte of a text that a line, from 1, and a column in characters, from
