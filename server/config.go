@@ -31,6 +31,10 @@ type Config struct {
 	Limits               Limits
 	// RateLimit bounds the requests of one identity.
 	RateLimit RateLimit
+	// Hosts lists the names that the server goes by; a request for another is refused.
+	// [AnyHost] is every name. Defaults to every name, but to those of this machine
+	// where AllowUnauthenticated is set.
+	Hosts []string
 	// CORS lists origins, such as "https://app.example.com", whose pages may call the
 	// server. By default none may.
 	CORS []string

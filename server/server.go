@@ -65,6 +65,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer x.finish()
 	defer x.recover()
 	x.identifyRequest()
+	if err := s.host(x); err != nil {
+		x.fail(err)
+		return
+	}
 	if done, err := s.origin(x); err != nil || done {
 		if err != nil {
 			x.fail(err)

@@ -159,7 +159,7 @@ func (s *service) open(file *config.File) error {
 		Authenticate: authenticate, AllowUnauthenticated: authenticate == nil,
 		Limits:    server.Limits{Body: file.Server.Limits.Body, Streams: file.Server.Limits.Streams},
 		RateLimit: server.RateLimit{PerSecond: file.Server.RateLimit.PerSecond, Burst: file.Server.RateLimit.Burst},
-		CORS:      file.Server.CORS, Verbose: file.Server.Verbose, Logger: s.log, Cleanup: s.rt.Cleanup,
+		Hosts:     s.hosts(), CORS: file.Server.CORS, Verbose: file.Server.Verbose, Logger: s.log, Cleanup: s.rt.Cleanup,
 	})
 	if err != nil {
 		return errors.Join(err, s.close(context.Background(), 0))
@@ -184,6 +184,15 @@ func (s *service) authenticate(file *config.File) (func(*http.Request) (server.I
 			"or serve whoever can reach it with --allow-unauthenticated (see helix serve --help)")}
 	}
 	return nil, nil
+}
+
+// hosts are the names that the server goes by. One that other machines reach though it
+// knows nobody has whatever name they use.
+func (s *service) hosts() []string {
+	if s.opts.expose {
+		return []string{server.AnyHost}
+	}
+	return nil
 }
 
 // openStore opens the store, and that of the streams if it is another.
