@@ -85,16 +85,18 @@ func (e *Encoder) below(c *stream.Chunk) {
 	case stream.ApprovalRequest:
 		e.childTool(k, c, "waiting")
 		if e.calls[c.CallID] == nil {
-			e.nest(c.CallID, c.Tool, given(c))
+			e.nest(c.CallID, c.Tool, c.AgentID, given(c))
 		}
-		e.requestApproval(e.calls[c.CallID], c.ApprovalID)
+		if nested := e.nested(c.CallID); nested != nil {
+			e.requestApproval(nested, c.ApprovalID)
+		}
 	case stream.ToolEnd:
 		state := "done"
 		if c.Error != nil {
 			state = "failed"
 		}
 		e.childTool(k, c, state)
-		if nested := e.calls[c.CallID]; nested != nil {
+		if nested := e.nested(c.CallID); nested != nil {
 			e.end(nested, c.Result, c.Error)
 		}
 	case stream.SubAgentStart, stream.SubAgentEnd:
@@ -113,6 +115,15 @@ func (e *Encoder) below(c *stream.Chunk) {
 	case stream.Failure:
 		e.childEnds(k, "failed")
 	}
+}
+
+// nested is a sub-agent's call that the client was shown. A remote agent may say
+// what it likes, but not about calls of the session itself.
+func (e *Encoder) nested(callID string) *call {
+	if k := e.calls[callID]; k != nil && k.agent != e.cfg.SessionID {
+		return k
+	}
+	return nil
 }
 
 func (e *Encoder) childEnds(k *child, status string) {

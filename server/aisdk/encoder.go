@@ -62,8 +62,9 @@ type text struct {
 // call is a call that the client was shown.
 type call struct {
 	id, tool  string
-	shown     bool // that it is being written
-	available bool // its input is
+	agent     string // the session that made it
+	shown     bool   // that it is being written
+	available bool   // its input is
 	final     bool
 	hidden    bool // it finishes the turn
 	output    json.RawMessage
@@ -217,7 +218,7 @@ func (e *Encoder) startInput(c *stream.Chunk) {
 }
 
 func (e *Encoder) remember(id, tool string) *call {
-	k := &call{id: id, tool: tool, hidden: tool == session.FinishTool}
+	k := &call{id: id, tool: tool, agent: e.cfg.SessionID, hidden: tool == session.FinishTool}
 	e.calls[id] = k
 	return k
 }
@@ -295,6 +296,7 @@ func (e *Encoder) Continue(waiting []session.Pending) {
 		if p.SessionID == e.cfg.SessionID {
 			e.step.calls = append(e.step.calls, k)
 		} else {
+			k.agent = ""
 			e.step.nested = append(e.step.nested, k)
 		}
 	}
@@ -379,7 +381,9 @@ func (e *Encoder) suspended(c *stream.Chunk) {
 	for i := range told.Pending {
 		p := &told.Pending[i]
 		own[p.CallID] = true
-		e.await(p)
+		if c.AgentID == e.cfg.SessionID || p.SessionID != e.cfg.SessionID { // nobody speaks for the session but itself
+			e.await(p)
+		}
 	}
 	if c.AgentID != e.cfg.SessionID {
 		return
@@ -407,7 +411,9 @@ func (e *Encoder) await(p *session.Pending) {
 	case p.SessionID == e.cfg.SessionID:
 		k = e.announce(p.CallID, p.Tool, orNull(p.Input))
 	case k == nil:
-		k = e.nest(p.CallID, p.Tool, orNull(p.Input))
+		k = e.nest(p.CallID, p.Tool, p.SessionID, orNull(p.Input))
+	case k.agent == e.cfg.SessionID:
+		return
 	}
 	if p.Kind == session.PendingApproval {
 		e.requestApproval(k, p.ApprovalID)
@@ -415,9 +421,9 @@ func (e *Encoder) await(p *session.Pending) {
 }
 
 // nest shows a call of a sub-agent that waits, as a part of the session's message.
-func (e *Encoder) nest(id, tool string, input json.RawMessage) *call {
+func (e *Encoder) nest(id, tool, agent string, input json.RawMessage) *call {
 	k := e.remember(id, tool)
-	k.hidden = false
+	k.hidden, k.agent = false, agent
 	e.step.nested = append(e.step.nested, k)
 	e.available(k, tool, input)
 	return k

@@ -180,15 +180,35 @@ func (e *Encoder) replyNested(m *session.Message, waits []Wait) {
 		if !e.history && (w.Result != nil || !w.Open()) {
 			e.knowDone(w.CallID)
 		}
-		k := e.nest(w.CallID, w.Tool, orNull(w.Input))
+		k := e.nest(w.CallID, w.Tool, w.SessionID, orNull(w.Input))
 		e.asked(k, w)
 		switch {
 		case w.Result != nil:
 			e.endWith(k, w.Result)
 		case !w.Open():
-			e.end(k, nil, errLeftOpen)
+			e.end(w.outcome(k))
 		}
 	}
+}
+
+// doneElsewhere is the output of a call that was approved here and carried out on
+// another server, which has its result.
+var doneElsewhere = json.RawMessage(`{"status":"done"}`)
+
+// outcome is what a call came to as far as its answer tells.
+func (w *Wait) outcome(k *call) (*call, json.RawMessage, *session.Error) {
+	r := w.Response
+	switch {
+	case w.State != session.PendingConsumed || r == nil:
+		return k, nil, errLeftOpen
+	case r.Kind == session.PendingApproval && !r.Approved:
+		return k, nil, &session.Error{Code: session.CodeToolDenied, Message: "the call was not approved by the user"}
+	case r.Kind == session.PendingApproval:
+		return k, doneElsewhere, nil
+	case r.Error != "":
+		return k, nil, &session.Error{Code: session.CodeToolFailed, Message: r.Error}
+	}
+	return k, r.Result, nil
 }
 
 // asked shows that a call was, or is, to be approved.
