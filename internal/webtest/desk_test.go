@@ -20,6 +20,11 @@ type item struct {
 	N int `json:"n"`
 }
 
+type choice struct {
+	Question string   `json:"question"`
+	Options  []string `json:"options"`
+}
+
 type task struct {
 	Task string `json:"task"`
 }
@@ -70,6 +75,8 @@ func desk() *helix.Agent {
 				return scripted.Reply(scripted.Say("Looking."), scripted.Calling("weather", city{"Rome"}), scripted.Calling("weather", city{"Oslo"}))
 			case "where":
 				return scripted.Call("locate", city{"here"})
+			case "choose":
+				return scripted.Call("choose", choice{"Which?", []string{"tea", "coffee"}})
 			case "delete":
 				return scripted.Reply(scripted.Calling("delete", item{1}), scripted.Calling("delete", item{2}))
 			case "scout":
@@ -87,6 +94,7 @@ func desk() *helix.Agent {
 				return "sun in " + in.City, nil
 			})},
 			{Name: "locate", Execute: helix.OnClient[city]()},
+			{Name: "choose", Execute: helix.OnClient[choice]()},
 			deletes,
 		},
 	}

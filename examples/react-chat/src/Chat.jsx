@@ -11,7 +11,7 @@ const agent = new URLSearchParams(location.search).get('agent') ?? undefined;
 
 export function Chat({ id, initial }) {
   const [text, setText] = useState('');
-  const transport = useMemo(() => new DefaultChatTransport({ api: '/chat', body: { agent } }), []);
+  const transport = useMemo(() => new DefaultChatTransport({ api: '/chat', body: { agent }, headers: { 'x-helix-ai-sdk': '7' } }), []);
   const { messages, sendMessage, status, error, stop, addToolOutput, addToolApprovalResponse } = useChat({
     id,
     messages: initial,
