@@ -82,6 +82,9 @@ func badBody(body []byte, v any, err error) error {
 		if unquoted, err := strconv.Unquote(name); err == nil {
 			name = unquoted
 		}
+		if name == "" {
+			return session.Invalid("body", "has a field without a name")
+		}
 		return session.Invalid(name, "is not a field of this request")
 	}
 	field := culprit(body, v)
