@@ -105,6 +105,12 @@ func (s *service) fill(prefix string) *files {
 // untilChunk reads a stream that goes on until a chunk of a kind has come.
 func (s *service) untilChunk(id, kind string) {
 	s.t.Helper()
+	s.untilText(id, `"type":"`+kind+`"`)
+}
+
+// untilText reads a stream that goes on until a text has come.
+func (s *service) untilText(id, text string) {
+	s.t.Helper()
 	answer := s.request(http.MethodGet, "/sse?sessionId="+id, nil)
 	defer answer.Body.Close()
 	var raw []byte
@@ -112,11 +118,11 @@ func (s *service) untilChunk(id, kind string) {
 	for {
 		n, err := answer.Body.Read(buf)
 		raw = append(raw, buf[:n]...)
-		if strings.Contains(string(raw), `"type":"`+kind+`"`) {
+		if strings.Contains(string(raw), text) {
 			return
 		}
 		if err != nil {
-			s.t.Fatalf("the stream of %s has no %s: %v: %s", id, kind, err, raw)
+			s.t.Fatalf("the stream of %s has no %s: %v: %s", id, text, err, raw)
 		}
 	}
 }

@@ -573,6 +573,43 @@ func TestChatFailuresAreTyped(t *testing.T) {
 	wait()
 }
 
+// A page that reads on has what is committed of a reply of several steps, and no more.
+func TestChatTail(t *testing.T) {
+	t.Parallel()
+	onBackends(t, func(t *testing.T, db store.Backend) {
+		gate := make(chan struct{})
+		agent := desk(map[string]scripted.Step{
+			`result {"code":"tool_execution_failed","error":"no weather in Oslo"}`: scripted.Reply(
+				scripted.Say("It is "), scripted.Until(gate), scripted.Say("fine.")),
+		})
+		s := serve(t, db, []*helix.Agent{agent}, nil)
+		first := s.page("chat-1")
+		first.messages = []aisdk.Message{{ID: "u1", Role: "user", Parts: []aisdk.Part{{Type: aisdk.PartText, Text: "weather"}}}}
+		wait := first.open(http.MethodPost, "/chat?sdk=7", first.body(aisdk.TriggerSubmit, ""), false)
+		s.untilText("chat-1", `"delta":"It`)
+
+		p := s.page("chat-1")
+		chat := call[aisdk.Chat](s, http.StatusOK, http.MethodGet, "/chat/chat-1/messages?sdk=7&tail=1", nil)
+		if !chat.Running || len(chat.Messages) != 2 || p.history().Sequence != chat.Sequence {
+			t.Fatalf("while it runs the chat is %s", shown(chat.Messages))
+		}
+		p.messages = chat.Messages
+		tail := p.open(http.MethodGet, fmt.Sprintf("/chat/chat-1/stream?sdk=7&from=%d", chat.Sequence), nil, false)
+		again := s.page("chat-1")
+		again.messages = again.history().Messages
+		whole := again.open(http.MethodGet, "/chat/chat-1/stream?sdk=7", nil, true)
+		close(gate)
+		live := wait()
+		if got := tail(); got != live {
+			t.Errorf("a page that reads on shows\n%s\nnot\n%s", got, live)
+		}
+		if got := whole(); got != live {
+			t.Errorf("a page that reads all shows\n%s\nnot\n%s", got, live)
+		}
+		first.same()
+	})
+}
+
 // A client that goes away stops nothing.
 func TestChatGoesOnWithoutItsReader(t *testing.T) {
 	t.Parallel()

@@ -81,8 +81,7 @@ func (x *exchange) chatAt(ctx context.Context, shot *store.Snapshot, version ais
 	var err error
 	switch {
 	case chat.Running:
-		t.Running, t.Suspended = !tail, true // the message goes on
-		t.Metadata = nil
+		t.Running, t.Begun, t.Metadata = true, tail, nil
 	case shot.CheckpointID != "": // it waits in mid-step, or has just ended
 		t.Messages, t.Suspended, err = x.midStep(ctx, shot)
 	}

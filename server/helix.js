@@ -116,13 +116,8 @@ export class Conversation {
 
   /** waiting lists the tool parts that wait for a person. */
   waiting() {
-    const last = this.messages.at(-1);
-    if (last?.role !== "assistant" || this.status !== "waiting") return [];
-    return last.parts.filter(
-      (part) =>
-        part.type === "dynamic-tool" &&
-        (part.state === "approval-requested" || (part.state === "input-available" && !this.tools[part.toolName])),
-    );
+    if (this.status !== "waiting") return [];
+    return open(this.messages.at(-1)).filter((part) => part.state === "approval-requested" || !this.tools[part.toolName]);
   }
 
   // The rest is for the class itself.
@@ -177,11 +172,10 @@ export class Conversation {
 
   /** settle runs the page's tools that wait, and says what the chat waits for. */
   async settle() {
-    const last = this.messages.at(-1);
-    const open = last?.role === "assistant" ? last.parts.filter((part) => part.type === "dynamic-tool" && waits(part)) : [];
-    const ours = open.filter((part) => part.state === "input-available" && this.tools[part.toolName]);
+    const asked = open(this.messages.at(-1));
+    const ours = asked.filter((part) => part.state === "input-available" && this.tools[part.toolName]);
     const runnable = ours.filter((part) => !this.begun.has(part.toolCallId) && !this.overdue(part));
-    this.status = open.length > 0 ? "waiting" : "ready";
+    this.status = asked.length > 0 ? "waiting" : "ready";
     this.onchange(this);
     for (const part of runnable) this.begun.add(part.toolCallId);
     const answers = await Promise.all(runnable.map((part) => this.carryOut(part)));
@@ -261,8 +255,11 @@ export class Conversation {
   }
 }
 
-function waits(part) {
-  return part.state === "approval-requested" || part.state === "input-available";
+/** open lists the tool parts of a message that wait: all of them are in its last step. */
+function open(message) {
+  if (message?.role !== "assistant") return [];
+  const step = message.parts.slice(message.parts.findLastIndex((part) => part.type === "step-start") + 1);
+  return step.filter((part) => part.type === "dynamic-tool" && (part.state === "approval-requested" || part.state === "input-available"));
 }
 
 /** Reply makes the parts of a message of chunks. */

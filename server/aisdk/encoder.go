@@ -37,8 +37,9 @@ type Encoder struct {
 	history  bool // there is no client: the chunks become parts here
 	// done are calls of which it is known that they end. They are shown in a way that
 	// does not make the client carry them out.
-	done  map[string]bool
-	abort *Chunk // set once the run was stopped
+	done   map[string]bool
+	abort  *Chunk // set once the run was stopped
+	nobody bool   // the run waits, but for no person
 }
 
 // step is what the client was shown of the current step.
@@ -388,7 +389,9 @@ func (e *Encoder) suspended(c *stream.Chunk) {
 	if c.AgentID != e.cfg.SessionID {
 		return
 	}
-	e.leaveWaiting(own)
+	if e.nobody = len(told.Pending) == 0; !e.nobody {
+		e.leaveWaiting(own)
+	}
 }
 
 // leaveWaiting shows that the calls of the step which wait for an agent, and not
@@ -457,6 +460,8 @@ func (e *Encoder) Finish(item stream.Item) []Chunk {
 	}
 	if !waits {
 		e.settleRest()
+	}
+	if !waits || e.nobody {
 		e.seal()
 	}
 	e.closeStep()
@@ -500,8 +505,9 @@ func (e *Encoder) settleRest() {
 	}
 }
 
-// seal ends a message whose last step has calls with a step of its own: otherwise
-// the client, which looks at the last step only, would send its results.
+// seal ends a message that needs no answers, and whose last step has calls, with a
+// step of its own: otherwise the client, which looks at the last step only, would
+// send it.
 func (e *Encoder) seal() {
 	for _, list := range [][]*call{e.step.calls, e.step.nested} {
 		for _, k := range list {

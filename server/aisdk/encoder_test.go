@@ -227,6 +227,13 @@ var stories = map[string]func(*script) stream.Item{
 		)
 		return ended(stream.EndPaused)
 	},
+	"waits-for-an-agent": func(s *script) stream.Item {
+		s.begin("run_1", user("u1", "ask bob"))
+		s.next(1)
+		s.start("c1", "companion__waitForResult", `{"name":"bob"}`)
+		s.suspends()
+		return ended(stream.EndPaused)
+	},
 	"answered": func(s *script) stream.Item {
 		s.begin("run_1", user("u1", "delete both"))
 		s.next(1)

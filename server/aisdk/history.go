@@ -25,8 +25,10 @@ type Transcript struct {
 	// Suspended is set when the last step waits for somebody.
 	Suspended bool
 	// Running is set while a run is at work. Its reply is left out: a client that
-	// resumes the stream is shown it from its beginning.
+	// resumes the stream is shown it from its beginning. With Begun it is not, and the
+	// client reads on from there.
 	Running bool
+	Begun   bool
 	// Metadata is what is known of the last run.
 	Metadata *Metadata
 }
@@ -41,7 +43,7 @@ func History(cfg Config, t *Transcript) []Message {
 			out = append(out, userMessage(g.User))
 		}
 		last := i == len(groups)-1
-		if len(g.Reply) == 0 || (last && t.Running) {
+		if len(g.Reply) == 0 || (last && t.Running && !t.Begun) {
 			continue
 		}
 		cfg.SessionID, cfg.MessageID, cfg.RunID = t.SessionID, g.ID, g.run()
@@ -50,7 +52,9 @@ func History(cfg Config, t *Transcript) []Message {
 		m := Message{Role: string(session.RoleAssistant), Parts: []Part{}}
 		m.applyAll(e.Start())
 		m.applyAll(e.Replay(g.Reply, t.Waits))
-		m.applyAll(e.rest(last && t.Suspended, t.Waits))
+		if !last || !t.Running {
+			m.applyAll(e.rest(last && t.Suspended, t.Waits))
+		}
 		if last {
 			m.merge(t.Metadata)
 		}
@@ -78,13 +82,18 @@ func (g *Group) run() string {
 // rest ends the encoding of what is committed.
 func (e *Encoder) rest(suspended bool, waits []Wait) []Chunk {
 	e.out = nil
-	if suspended {
-		forPerson := map[string]bool{}
-		for i := range waits {
-			forPerson[waits[i].CallID] = waits[i].Open()
+	forPerson := map[string]bool{}
+	for i := range waits {
+		if waits[i].Open() {
+			forPerson[waits[i].CallID] = true
 		}
+	}
+	switch {
+	case suspended && len(forPerson) > 0:
 		e.leaveWaiting(forPerson)
-	} else {
+	case suspended:
+		e.seal()
+	default:
 		e.settleRest()
 		e.seal()
 	}
