@@ -188,7 +188,13 @@ func (x *exchange) takeAnswers(ctx context.Context, state *session.State, in *ai
 	if err != nil {
 		return nil, err
 	}
-	answered, goesOn := in.Answered(), false
+	run, err := x.current(ctx, state.ID)
+	if err != nil {
+		return nil, err
+	}
+	answered := in.Answered()
+	request := answersID(answered)
+	submitted, goesOn := false, false
 	for i := range answered {
 		part := &answered[i]
 		if !slices.ContainsFunc(waiting, func(p session.Pending) bool { return p.CallID == part.CallID }) {
@@ -199,26 +205,31 @@ func (x *exchange) takeAnswers(ctx context.Context, state *session.State, in *ai
 			return nil, err
 		}
 		x.server.metrics.submitted(done.Outcome)
-		goesOn = goesOn || done.Continuation == helix.ContinuesRunning
+		submitted, goesOn = true, goesOn || done.Continuation == helix.ContinuesRunning
+	}
+	if turn.messageID, err = x.lastReply(ctx, state.ID); err != nil {
+		return nil, err
+	}
+	if !submitted && run != nil && strings.HasPrefix(run.RequestID, request) { // it was sent before
+		turn.run, err = x.executor.Attach(ctx, state.ID)
+		return turn, err
 	}
 	agent, err := x.server.agentOf(state)
 	if err != nil {
 		return nil, err
 	}
-	if turn.run, err = x.executor.Resume(ctx, agent, state.ID, helix.ResumeOptions{RequestID: answersID(answered)}); err != nil {
-		if !errors.Is(err, session.ErrAlreadyRunning) && !goesOn {
-			return nil, err
-		}
-		if turn.run, err = x.executor.Attach(ctx, state.ID); err != nil { // it takes the answers up itself
-			return nil, err
-		}
-		turn.from = info.Last
+	if run != nil {
+		request += run.ID // the same answers may be sent again when others are still missing
 	}
-	turn.messageID, err = x.lastReply(ctx, state.ID)
+	turn.run, err = x.executor.Resume(ctx, agent, state.ID, helix.ResumeOptions{RequestID: request})
+	if err != nil && (goesOn || errors.Is(err, session.ErrAlreadyRunning)) { // a run takes the answers up itself
+		turn.from = info.Last
+		turn.run, err = x.executor.Attach(ctx, state.ID)
+	}
 	return turn, err
 }
 
-// answersID makes the same answers, when they are sent again, the same request.
+// answersID begins the request id of answers, which tells when they are sent again.
 func answersID(parts []aisdk.Part) string {
 	var ids []string
 	for i := range parts {
@@ -230,7 +241,7 @@ func answersID(parts []aisdk.Part) string {
 	}
 	slices.Sort(ids)
 	sum := sha256.Sum256([]byte(strings.Join(ids, "\n")))
-	return "answers-" + hex.EncodeToString(sum[:12])
+	return "answers-" + hex.EncodeToString(sum[:12]) + "-"
 }
 
 // lastReply is the id of the UI message that the transcript ends in.

@@ -87,6 +87,21 @@ type page struct {
 
 func (s *service) page(id string) *page { return &page{service: s, id: id} }
 
+// copy is the same page once more.
+func (p *page) copy() *page {
+	p.t.Helper()
+	other := *p
+	other.messages = nil
+	raw, err := json.Marshal(p.messages)
+	if err == nil {
+		err = json.Unmarshal(raw, &other.messages)
+	}
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return &other
+}
+
 // say sends a message of the user and reads the reply.
 func (p *page) say(text string) *aisdk.Message {
 	p.t.Helper()
@@ -291,7 +306,14 @@ func TestChatAnswers(t *testing.T) {
 		p.same()
 		p.approve(p.tool("delete", 0), true)
 		p.approve(p.tool("delete", 1), false)
+		before := shown(p.messages)
+		lost := p.copy()
 		p.send(aisdk.TriggerSubmit, "")
+		if shown(lost.messages) != before {
+			t.Fatal("the copy is none")
+		}
+		lost.send(aisdk.TriggerSubmit, "") // the answer was lost, and the same is sent again
+		lost.same()
 		if p.tool("delete", 0).State != aisdk.StateOutputAvailable || p.tool("delete", 1).State != aisdk.StateOutputDenied {
 			t.Errorf("after the answers: %s", shown(p.messages))
 		}
