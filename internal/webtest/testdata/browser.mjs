@@ -187,6 +187,7 @@ const cases = {
   async "the server is killed and restarted under an open page"(id) {
     const page = await open(id);
     await say(page, "story");
+    await begun(page, 3);
     const read = page.evaluate(async (sessionId) => {
       const seen = [];
       for await (const { kind, sequence } of window.events({ sessionId })) {

@@ -295,6 +295,19 @@ const cases = {
     again.close();
   },
 
+  async "the server is killed while it waits for an approval"(id) {
+    const p = await page(id);
+    await p.chat.sendMessage({ text: "scout" });
+    await eventually(() => assert.equal(p.tools("delete")[0].state, "approval-requested"));
+    await restartServer();
+    await p.chat.addToolApprovalResponse({ id: p.tools("delete")[0].approval.id, approved: false, reason: "no" });
+    await until(() => p.text().includes("So:"), "the answer was sent", () => JSON.stringify(p.chat.messages));
+    await p.ready("after the restart");
+    await eventually(() => assert.equal(p.tools("delete")[0].state, "output-denied"));
+    await same(p, id);
+    p.close();
+  },
+
   async "a regenerated reply"(id) {
     const p = await page(id);
     await p.chat.sendMessage({ text: "hello" });
