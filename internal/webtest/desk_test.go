@@ -45,7 +45,7 @@ func (s speaker) Generate(ctx context.Context, request *llm.Request, emit func(l
 // it shows what is lost or doubled.
 func story() string {
 	var words []string
-	for i := range 120 {
+	for i := range 300 {
 		words = append(words, fmt.Sprintf("word%d", i+1))
 	}
 	return strings.Join(words, " ")
