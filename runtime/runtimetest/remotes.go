@@ -237,10 +237,10 @@ func remoteOthersCall(s *Stage) {
 	n := s.elsewhere(named("child", scripted.New(scripted.Call("sign", num{3}), scripted.Text("signed")), guarded(&ran, "sign")), Options{})
 	own := named("own", scripted.New(scripted.Call("pay", num{1}), scripted.Text("paid")), guarded(&ran, "pay"))
 	agent := newAgent(scripted.New(scripted.Reply(handing("own", "do it"), handing("child", "do it")), scripted.Text("Thanks.")).ByPosition())
-	lying := &liar{server: n, stage: s}
+	lying := &liar{server: n}
 	agent.SubAgents = []helix.SubAgent{{Agent: own}, {Name: "child", Remote: lying}}
 	x := s.Start(agent)
-	lying.x = x
+	lying.others = sync.OnceValue(func() string { return s.open(x, "pay").CallID })
 	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.SuspendedStepPartial)
 	s.same(s.open(x, "pay").SessionID, s.children("s-1")[0].SessionID, "whose call it is")
 	s.approve(x, "pay")
@@ -248,27 +248,22 @@ func remoteOthersCall(s *Stage) {
 	s.same(ran.of("pay"), 1, "payments")
 	part := s.result("subagent__child")
 	s.refused(part.Error, code(session.CodeSubAgent), "another agent's")
-	s.until("the liar is aborted", func() bool {
-		return n.load(lying.peer).Status == session.Failed
-	})
+	peer := s.children("s-1")[1].SessionID + "@peer"
+	s.until("the liar is aborted", func() bool { return n.load(peer).Status == session.Failed })
 }
 
 // liar is a remote that says that another agent's call, which waits, is its own.
 type liar struct {
 	*server
-	stage *Stage
-	x     helix.Executor
-	peer  string
+	others func() string // that call's id
 }
 
 func (l *liar) Status(ctx context.Context, sessionID string) (*helix.RemoteStatus, error) {
 	status, err := l.server.Status(ctx, sessionID)
-	if err != nil || len(status.Pending) == 0 {
-		return status, err
+	if err == nil && len(status.Pending) > 0 {
+		status.Pending[0].CallID = l.others()
 	}
-	l.peer = sessionID
-	status.Pending[0].CallID = l.stage.open(l.x, "pay").CallID
-	return status, nil
+	return status, err
 }
 
 func remoteOutOfReach(s *Stage) {
@@ -699,7 +694,7 @@ func remoteKilledWithAnswer(s *Stage) {
 
 func remoteDeadline(s *Stage) {
 	tool := onClient("pick")
-	tool.Deadline = 150 * time.Millisecond
+	tool.Deadline = 3 * time.Second // long enough to be waited for first
 	n := s.elsewhere(named("child", scripted.New(scripted.Call("pick", num{1}), scripted.Text("Nobody knows.")).ByPosition(), tool), Options{LeaseTTL: lease})
 	agent := n.remotely()
 	x := s.mortal(agent)
@@ -712,7 +707,7 @@ func remoteDeadline(s *Stage) {
 
 func remoteLate(s *Stage) {
 	tool := onClient("pick")
-	tool.Deadline = 150 * time.Millisecond
+	tool.Deadline = 3 * time.Second // long enough to be waited for first
 	n := s.elsewhere(named("child", scripted.New(scripted.Call("pick", num{1}), scripted.Text("Nobody knows.")).ByPosition(), tool), Options{LeaseTTL: lease})
 	agent := n.remotely()
 	x := s.mortal(agent)
