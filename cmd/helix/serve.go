@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -85,23 +86,30 @@ another left behind. Ctrl-C, or SIGTERM, ends the open streams, gives running tu
 	flags.DurationVar(&opts.grace, "grace", 5*time.Second, "how long running turns may go on after a signal to stop")
 	flags.StringVar(&opts.logFormat, "log-format", "text", "text or json")
 	flags.StringVar(&opts.logLevel, "log-level", "info", "debug, info, warn or error")
-	cmd.MarkFlagsMutuallyExclusive("data", "store")
 	return cmd
 }
 
 // service is a server and what it stands on.
 type service struct {
-	opts    serveOptions
-	out     io.Writer
-	log     *slog.Logger
-	db      store.Backend
-	address string // of the store, as people write it
-	rt      *local.Runtime
-	api     *server.Server
-	agents  atomic.Pointer[[]*helix.Agent]
+	opts serveOptions
+	out  io.Writer
+	log  *slog.Logger
+	// authenticate is nil where everybody is let in.
+	authenticate func(*http.Request) (server.Identity, error)
+	db           store.Backend
+	address      string // of the store, as people write it
+	rt           *local.Runtime
+	api          *server.Server
+	agents       atomic.Pointer[[]*helix.Agent]
 }
 
 func runServe(ctx context.Context, opts serveOptions, out io.Writer, signals <-chan os.Signal) error {
+	switch {
+	case opts.data != "" && opts.store != "":
+		return usageError{errors.New("--data and --store exclude each other")}
+	case opts.grace < 0:
+		return usageError{errors.New("--grace is negative")}
+	}
 	log, err := newLogger(out, opts.logFormat, opts.logLevel)
 	if err != nil {
 		return err
@@ -111,12 +119,21 @@ func runServe(ctx context.Context, opts serveOptions, out io.Writer, signals <-c
 		return err
 	}
 	s := &service{opts: opts, out: out, log: log}
-	if err := s.open(file); err != nil {
+	if s.authenticate, err = authenticate(opts, file); err != nil {
 		return err
 	}
-	listener, err := s.listen(file)
+	// Nothing is opened for a server that must not listen.
+	addr := cmp.Or(opts.addr, file.Server.Addr, defaultAddr)
+	if s.authenticate == nil && !opts.expose && !loopback(addr) {
+		return usageError{fmt.Errorf("%s can be reached from other machines, by anybody: add tokens to the file, "+
+			"or --expose-unauthenticated if that is what you want", addr)}
+	}
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
 	if err != nil {
-		return errors.Join(err, s.close(ctx, 0))
+		return err
+	}
+	if err := s.open(file); err != nil {
+		return errors.Join(err, listener.Close())
 	}
 	return s.run(ctx, file, listener, signals)
 }
@@ -136,10 +153,6 @@ func (s *service) open(file *config.File) error {
 		return err
 	}
 	s.agents.Store(&agents)
-	authenticate, err := s.authenticate(file)
-	if err != nil {
-		return err
-	}
 	if s.db, err = s.openStore(file); err != nil {
 		return err
 	}
@@ -156,21 +169,28 @@ func (s *service) open(file *config.File) error {
 	}
 	s.api, err = server.New(server.Config{
 		Executor: s.rt, Backend: s.db, Agents: func() []*helix.Agent { return *s.agents.Load() },
-		Authenticate: authenticate, AllowUnauthenticated: authenticate == nil,
-		Limits:    server.Limits{Body: file.Server.Limits.Body, Streams: file.Server.Limits.Streams},
+		Authenticate: s.authenticate, AllowUnauthenticated: s.authenticate == nil,
+		Limits:    limits(&file.Server.Limits),
 		RateLimit: server.RateLimit{PerSecond: file.Server.RateLimit.PerSecond, Burst: file.Server.RateLimit.Burst},
 		Hosts:     s.hosts(), CORS: file.Server.CORS, Verbose: file.Server.Verbose, Logger: s.log, Cleanup: s.rt.Cleanup,
 	})
 	if err != nil {
-		return errors.Join(err, s.close(context.Background(), 0))
+		return errors.Join(err, s.close(context.Background()))
 	}
 	return nil
 }
 
+func limits(of *config.Limits) server.Limits {
+	return server.Limits{
+		Body: of.Body, ReadTimeout: time.Duration(of.ReadTimeout), WriteTimeout: time.Duration(of.WriteTimeout),
+		Operation: time.Duration(of.Operation), Streams: of.Streams,
+	}
+}
+
 // authenticate is how the file says that callers are known; nil lets everybody in.
-func (s *service) authenticate(file *config.File) (func(*http.Request) (server.Identity, error), error) {
+func authenticate(opts serveOptions, file *config.File) (func(*http.Request) (server.Identity, error), error) {
 	if len(file.Server.Tokens) > 0 {
-		if s.opts.anonymous {
+		if opts.anonymous {
 			return nil, usageError{errors.New("--allow-unauthenticated is set, and the file has tokens: choose one")}
 		}
 		tokens := make([]server.Token, len(file.Server.Tokens))
@@ -179,7 +199,7 @@ func (s *service) authenticate(file *config.File) (func(*http.Request) (server.I
 		}
 		return server.Tokens(tokens...)
 	}
-	if !s.opts.anonymous && !file.Server.AllowUnauthenticated {
+	if !opts.anonymous && !file.Server.AllowUnauthenticated {
 		return nil, usageError{errors.New("nobody could use the server: put tokens into the file (server.tokens), " +
 			"or serve whoever can reach it with --allow-unauthenticated (see helix serve --help)")}
 	}
@@ -221,17 +241,6 @@ func (s *service) openStore(file *config.File) (store.Backend, error) {
 	return nil, errors.Join(err, sessions.Close())
 }
 
-// listen opens the address. A server that knows nobody is not for other machines,
-// unless it was told so.
-func (s *service) listen(file *config.File) (net.Listener, error) {
-	addr := cmp.Or(s.opts.addr, file.Server.Addr, defaultAddr)
-	if len(file.Server.Tokens) == 0 && !s.opts.expose && !loopback(addr) {
-		return nil, usageError{fmt.Errorf("%s can be reached from other machines, by anybody: add tokens to the file, "+
-			"or --expose-unauthenticated if that is what you want", addr)}
-	}
-	return (&net.ListenConfig{}).Listen(context.Background(), "tcp", addr)
-}
-
 // loopback reports whether an address is of this machine alone.
 func loopback(addr string) bool {
 	host, _, err := net.SplitHostPort(addr)
@@ -249,11 +258,9 @@ func (s *service) run(ctx context.Context, file *config.File, listener net.Liste
 	web := server.HTTPServer("", withPage(s.api))
 	served := make(chan error, 1)
 	go func() { served <- web.Serve(listener) }()
-	reloaded := make(chan struct{})
-	go func() {
-		defer close(reloaded)
-		s.reload(ctx, file)
-	}()
+	var beside sync.WaitGroup
+	beside.Go(func() { s.reload(ctx, file) })
+	beside.Go(func() { s.cleanUp(ctx, time.Duration(file.Cleanup.Every)) })
 	s.greet(listener)
 
 	var failure error
@@ -264,7 +271,7 @@ func (s *service) run(ctx context.Context, file *config.File, listener net.Liste
 	}
 	fmt.Fprintln(s.out, "helix: stopping; what still runs is continued by the next start")
 	cancel()
-	<-reloaded
+	beside.Wait()
 	return errors.Join(failure, s.stop(web, signals))
 }
 
@@ -306,6 +313,32 @@ func (s *service) replace(file *config.File) error {
 	return nil
 }
 
+// cleanUp fails the sessions whose time is up, every so often if at all, and says what
+// that came to.
+func (s *service) cleanUp(ctx context.Context, every time.Duration) {
+	if every == 0 {
+		return
+	}
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
+		}
+		done, err := s.rt.Cleanup(ctx, "")
+		switch {
+		case ctx.Err() != nil:
+		case err != nil:
+			s.log.ErrorContext(ctx, "expired sessions could not be cleaned up", "error", err)
+		default:
+			s.log.InfoContext(ctx, "expired sessions were cleaned up", "detected", done.Detected, "marked", done.Marked,
+				"already_terminal", done.AlreadyTerminal, "running", done.Running, "errors", done.Errors)
+		}
+	}
+}
+
 // stop ends the streams, then the requests, then the turns. Another signal cuts the
 // waiting short: what runs is continued by whoever comes next in any case.
 func (s *service) stop(web *http.Server, signals <-chan os.Signal) error {
@@ -324,16 +357,10 @@ func (s *service) stop(web *http.Server, signals <-chan os.Signal) error {
 	if err := web.Shutdown(ctx); err != nil {
 		_ = web.Close()
 	}
-	return s.closeAll(ctx)
+	return s.close(ctx)
 }
 
-// close gives up what runs after a while, and closes everything.
-func (s *service) close(ctx context.Context, grace time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, grace)
-	defer cancel()
-	return s.closeAll(ctx)
-}
-
-func (s *service) closeAll(ctx context.Context) error {
+// close lets go of what runs when the context ends, and closes everything.
+func (s *service) close(ctx context.Context) error {
 	return errors.Join(s.rt.Close(ctx), s.db.Close())
 }

@@ -1,0 +1,568 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/helixagents/helix/client"
+	"github.com/helixagents/helix/server/wire"
+	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/stream"
+)
+
+// daemon is a running helix serve, and a client of it.
+type daemon struct {
+	*program
+	*client.Client
+	addr string
+}
+
+var serving = regexp.MustCompile(`(?m)^helix: serving on http://(\S+)$`)
+
+// serve starts helix serve in a directory, on a free port unless the arguments name
+// one, and returns once it can be reached.
+func serve(t *testing.T, dir string, args ...string) *daemon {
+	t.Helper()
+	d := &daemon{program: startIn(t, dir, nil, append([]string{"serve", "--addr", "127.0.0.1:0"}, args...)...)}
+	d.await(d.err, "\n  data: ")
+	d.addr = serving.FindStringSubmatch(d.err.String())[1]
+	d.Client = d.as("")
+	return d
+}
+
+// as is a client with a token.
+func (d *daemon) as(token string) *client.Client {
+	d.t.Helper()
+	c, err := client.New(client.Config{URL: d.url(), Token: token, Attempts: 100, Backoff: 20 * time.Millisecond})
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return c
+}
+
+func (d *daemon) url() string { return "http://" + d.addr }
+
+// stop ends the server as a service manager does.
+func (d *daemon) stop() {
+	d.t.Helper()
+	d.signal(syscall.SIGTERM)
+	if code := d.wait(); code != 0 {
+		d.t.Errorf("exit code %d:\n%s", code, d.err)
+	}
+}
+
+// kill ends the server at once.
+func (d *daemon) kill() {
+	d.t.Helper()
+	d.signal(os.Kill)
+	d.wait()
+}
+
+// quick makes another server take over what one left behind without a long wait.
+const quick = "runtime: {leaseTTL: 1s, sweep: 100ms}\n"
+
+// writeDemo writes the demo's file into a new directory, which it returns, on the
+// scripted model at a pace, with more settings.
+func writeDemo(t *testing.T, pace, more string) string {
+	t.Helper()
+	dir := t.TempDir()
+	const model = "  default: ${HELIX_MODEL:-auto}\n"
+	text := strings.Replace(string(demoYAML), model, "  default: {model: demo, pace: "+pace+"}\n", 1)
+	if text == string(demoYAML) {
+		t.Fatal("the demo's model is written in another way")
+	}
+	put(t, filepath.Join(dir, defaultConfig), text+more)
+	return dir
+}
+
+// put writes a file in one go, as editors do.
+func put(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// serveDemo serves the file in a directory to everybody.
+func serveDemo(t *testing.T, dir string, args ...string) *daemon {
+	t.Helper()
+	return serve(t, dir, append([]string{"--config", defaultConfig, "--data", "data", "--allow-unauthenticated"}, args...)...)
+}
+
+// begin starts a turn.
+func begin(t *testing.T, c *client.Client, agent, id, words string) *wire.Started {
+	t.Helper()
+	started, err := c.Start(t.Context(), wire.Start{SessionID: id, AgentType: agent, Message: wire.Text(words)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return started
+}
+
+// reading is a stream that is being read, and what came of it so far.
+type reading struct {
+	t     *testing.T
+	id    string
+	items chan stream.Item
+	seen  []stream.Chunk
+	end   stream.Item
+}
+
+// read reads a session's stream from its beginning, over as many connections as it
+// takes.
+func read(t *testing.T, c *client.Client, id string) *reading {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	r := &reading{t: t, id: id, items: make(chan stream.Item)}
+	failed := make(chan error, 1)
+	go func() {
+		defer close(r.items)
+		for item, err := range c.Read(ctx, id, 0) {
+			if err != nil {
+				failed <- err
+				return
+			}
+			select {
+			case r.items <- item:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		cancel()
+		for range r.items { // until it has ended
+		}
+		select {
+		case err := <-failed:
+			if !t.Failed() && !errors.Is(err, context.Canceled) {
+				t.Errorf("reading %s: %v", id, err)
+			}
+		default:
+		}
+	})
+	return r
+}
+
+// next takes an item in. Chunks come one after the other, without a gap and never
+// twice.
+func (r *reading) next() bool {
+	r.t.Helper()
+	item, ok := <-r.items
+	if !ok {
+		return false
+	}
+	if item.Chunk != nil {
+		if item.Sequence != int64(len(r.seen))+1 {
+			r.t.Fatalf("sequence %d after %d", item.Sequence, len(r.seen))
+		}
+		r.seen = append(r.seen, *item.Chunk)
+	}
+	if item.Terminal() {
+		r.end = item
+	}
+	return true
+}
+
+// words reads on until so many words have come, those that were taken back included.
+func (r *reading) words(n int) {
+	r.t.Helper()
+	for {
+		words := 0
+		for i := range r.seen {
+			if r.seen[i].Kind == stream.TextDelta {
+				words += strings.Count(r.seen[i].Delta, " ")
+			}
+		}
+		if words >= n {
+			return
+		}
+		if !r.next() {
+			r.t.Fatalf("the stream ended after %d words", words)
+		}
+	}
+}
+
+func (r *reading) count(kind stream.Kind) (n int) {
+	for i := range r.seen {
+		if r.seen[i].Kind == kind {
+			n++
+		}
+	}
+	return n
+}
+
+// toEnd reads on to the end, and holds what was read to what is stored.
+func (r *reading) toEnd(c *client.Client, want session.Status) {
+	r.t.Helper()
+	for r.next() {
+	}
+	if r.end.End == nil || session.Status(r.end.End.Status) != want {
+		r.t.Fatalf("the stream of %s ended with %+v, want %s", r.id, r.end, want)
+	}
+	stored, err := allMessages(r.t.Context(), c, r.id)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	got, stands := transcript(stream.Fold(r.id, r.seen)), transcript(stored)
+	if got != stands {
+		r.t.Errorf("the stream tells\n%s\nand the store holds\n%s", got, stands)
+	}
+}
+
+// transcript is what messages say, a line for each part.
+func transcript(messages []session.Message) string {
+	var b strings.Builder
+	for i := range messages {
+		for j := range messages[i].Parts {
+			p := &messages[i].Parts[j]
+			fmt.Fprintf(&b, "%s %s %s %s %s %s\n", messages[i].Role, p.Kind, p.Text, p.Tool, p.Input, p.ResultJSON())
+		}
+	}
+	return b.String()
+}
+
+// story is what the demo tells when it is asked to.
+const (
+	askStory = "Tell me a story."
+	story    = "Once there was a lighthouse keeper who wrote every ship that passed into a book. "
+)
+
+// tellsStory checks that the last reply is the whole story.
+func tellsStory(t *testing.T, c *client.Client, id string) {
+	t.Helper()
+	status, err := c.Status(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if status.Status != session.Completed || !strings.HasPrefix(status.Text, story) || !strings.HasSuffix(status.Text, "went on with the next.") {
+		t.Errorf("%s: %q, %v", status.Status, status.Text, status.Error)
+	}
+}
+
+func TestServeRefusals(t *testing.T) {
+	t.Parallel()
+	busy, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer busy.Close()
+	const valid = "version: 1\nagents: {a: {model: demo}}\n"
+	const tokens = valid + "server: {tokens: [{token: 0123456789abcdef, user: alice}]}\n"
+	for name, test := range map[string]struct {
+		file string
+		args string
+		want string
+		code int
+	}{
+		"nobody could use it":      {args: "", want: "put tokens into the file (server.tokens)", code: exitUsage},
+		"nobody, on all addresses": {args: "--addr :0", want: "put tokens into the file (server.tokens)", code: exitUsage},
+		"anybody, on all addresses": {
+			args: "--allow-unauthenticated --addr 0.0.0.0:0", want: "0.0.0.0:0 can be reached from other machines, by anybody", code: exitUsage,
+		},
+		"anybody, on a name": {args: "--allow-unauthenticated --addr example.com:80", want: "can be reached from other machines", code: exitUsage},
+		"anybody, by the file": {
+			file: valid + "server: {allowUnauthenticated: true, addr: ':0'}\n", want: "can be reached from other machines", code: exitUsage,
+		},
+		"tokens, and anybody": {file: tokens, args: "--allow-unauthenticated", want: "choose one", code: exitUsage},
+		"a flag":              {args: "--bogus", want: "unknown flag: --bogus (see helix serve --help)", code: exitUsage},
+		"an argument":         {args: "here", want: `unknown argument "here"`, code: exitUsage},
+		"a log format":        {args: "--log-format xml", want: `--log-format "xml" is neither text nor json`, code: exitUsage},
+		"a log level":         {args: "--log-level loud", want: `--log-level "loud"`, code: exitUsage},
+		"two places":          {args: "--data a --store memory:", want: "--data and --store exclude each other", code: exitUsage},
+		"a grace":             {args: "--grace -1s", want: "--grace", code: exitUsage},
+		"no file":             {args: "--config none.yaml", want: "none.yaml", code: exitFailure},
+		"a broken file":       {file: "version: 1\nagents:\n  a: {model: demo, modl: demo}\n", want: "helix.yaml:3:20: agents.a.modl: unknown key; did you mean model?", code: exitFailure},
+		"no key": {
+			file: "version: 1\nagents:\n  a: {model: openai/gpt-5}\n", args: "--allow-unauthenticated", want: "helix.yaml:3:14: agents.a.model: ", code: exitFailure,
+		},
+		"a store": {file: valid, args: "--allow-unauthenticated --store ftp://x", want: "ftp", code: exitFailure},
+		"a port that is taken": {
+			args: "--allow-unauthenticated --addr " + busy.Addr().String(), want: "address already in use", code: exitFailure,
+		},
+	} {
+		dir := t.TempDir()
+		args := append([]string{"serve"}, strings.Fields(test.args)...)
+		if test.file != "" {
+			put(t, filepath.Join(dir, defaultConfig), test.file)
+			args = append(args, "--config", defaultConfig)
+		}
+		p := startIn(t, dir, nil, args...)
+		code := p.wait()
+		if text := p.err.String(); code != test.code || !strings.HasPrefix(text, "helix: ") || !strings.Contains(text, test.want) || strings.Count(text, "\n") != 1 {
+			t.Errorf("%s: exit code %d, want %d with %q in one line\n%s", name, code, test.code, test.want, text)
+		}
+		if _, err := os.Stat(filepath.Join(dir, "helix-data")); err == nil && code == exitUsage {
+			t.Errorf("%s: it was refused, and has made a store", name)
+		}
+	}
+}
+
+// A server that everybody may use listens for other machines only if it is told to
+// twice, and one with tokens without being told.
+func TestServeOnAllAddresses(t *testing.T) {
+	t.Parallel()
+	serve(t, t.TempDir(), "--allow-unauthenticated", "--expose-unauthenticated", "--addr", ":0").stop()
+	dir := t.TempDir()
+	put(t, filepath.Join(dir, defaultConfig), "version: 1\nagents: {a: {model: demo}}\nserver: {tokens: [{token: 0123456789abcdef, user: alice}]}\n")
+	d := serve(t, dir, "--config", defaultConfig, "--addr", ":0")
+	_, port, err := net.SplitHostPort(d.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.addr = "127.0.0.1:" + port
+	if _, err := d.as("").Agents(t.Context()); err == nil {
+		t.Error("a caller without a token was served")
+	}
+	if _, err := d.as("0123456789abcdef").Agents(t.Context()); err != nil {
+		t.Error(err)
+	}
+	d.stop()
+}
+
+func TestServeAnswersAsItShould(t *testing.T) {
+	t.Parallel()
+	d := serve(t, t.TempDir(), "--allow-unauthenticated", "--log-format", "json")
+	if !strings.Contains(d.err.String(), "agents: assistant, planner, host, ticket, buyer, diary\n") {
+		t.Errorf("it said\n%s", d.err)
+	}
+	for path, want := range map[string]struct {
+		status int
+		media  string
+		text   string
+	}{
+		"/":               {http.StatusOK, "text/html", `<script type="module" src="/page/app.js">`},
+		"/page/app.js":    {http.StatusOK, "text/javascript", "/helix.js"},
+		"/page/style.css": {http.StatusOK, "text/css", "color-scheme"},
+		"/page/none":      {http.StatusNotFound, "text/plain", "not found"},
+		"/helix.js":       {http.StatusOK, "text/javascript", "export class Conversation"},
+		"/healthz":        {http.StatusOK, wire.ContentJSON, `"ok"`},
+		"/readyz":         {http.StatusOK, wire.ContentJSON, `"ready"`},
+		"/metrics":        {http.StatusOK, "text/plain", "helix_"},
+		"/openapi.json":   {http.StatusOK, wire.ContentJSON, `"3.1.0"`},
+		"/workspace":      {http.StatusNotFound, wire.ContentJSON, "workspace_not_configured"},
+		"/nothing":        {http.StatusNotFound, wire.ContentJSON, "validation_no_such_route"},
+	} {
+		status, header, body := fetch(t, d.url()+path)
+		if status != want.status || !strings.HasPrefix(header.Get("Content-Type"), want.media) || !strings.Contains(body, want.text) {
+			t.Errorf("%s: %d %s\n%.200s", path, status, header, body)
+		}
+		page := path == "/" || strings.HasPrefix(path, "/page/")
+		if guarded := strings.Contains(header.Get("Content-Security-Policy"), "default-src 'none'"); guarded != page {
+			t.Errorf("%s: the policy is %q", path, header.Get("Content-Security-Policy"))
+		}
+	}
+	begin(t, d.Client, "assistant", "one", "hello")
+	d.stop()
+	for line := range strings.Lines(d.err.String()) {
+		if strings.HasPrefix(line, "{") && !json.Valid([]byte(line)) {
+			t.Errorf("a line of the log is no JSON: %s", line)
+		}
+	}
+}
+
+// fetch gets something over HTTP.
+func fetch(t *testing.T, url string) (int, http.Header, string) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	body, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer.StatusCode, answer.Header, string(body)
+}
+
+// SIGTERM ends the streams with a frame that says that they go on elsewhere, and the
+// program soon after, however long the turn would take. The next start goes on with
+// it, and whoever reads notices nothing.
+func TestServeStopsAndGoesOn(t *testing.T) {
+	t.Parallel()
+	dir := writeDemo(t, "100ms", quick)
+	d := serveDemo(t, dir, "--grace", "300ms")
+	begin(t, d.Client, "assistant", "tale", askStory)
+	raw := make(chan string, 1)
+	go func() {
+		_, _, body := fetch(t, d.url()+"/sse?sessionId=tale")
+		raw <- body
+	}()
+	reader := read(t, d.Client, "tale")
+	reader.words(5)
+	asked := time.Now()
+	d.stop()
+	if took := time.Since(asked); took > 10*time.Second {
+		t.Errorf("it took %s to stop", took)
+	}
+	if body := <-raw; !strings.Contains(body, "event: fail\n") || !strings.Contains(body, `"code":"framework_shutting_down"`) ||
+		!strings.Contains(body, `"recoverable":true`) || !strings.HasSuffix(body, "\n\n") {
+		t.Errorf("the stream ended with %q", body[max(0, len(body)-300):])
+	}
+	if !strings.Contains(d.err.String(), "helix: stopping; what still runs is continued by the next start\n") {
+		t.Errorf("it said\n%s", d.err)
+	}
+
+	put(t, filepath.Join(dir, defaultConfig), strings.Replace(readFile(t, dir), "pace: 100ms", "pace: 1ms", 1))
+	d = serveDemo(t, dir, "--addr", d.addr)
+	reader.toEnd(d.Client, session.Completed)
+	tellsStory(t, d.Client, "tale")
+	d.stop()
+}
+
+func readFile(t *testing.T, dir string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(dir, defaultConfig))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// A turn that can end within the grace does.
+func TestServeWaitsForTurns(t *testing.T) {
+	t.Parallel()
+	dir := writeDemo(t, "5ms", quick)
+	d := serveDemo(t, dir, "--grace", "20s")
+	begin(t, d.Client, "assistant", "tale", askStory)
+	reader := read(t, d.Client, "tale")
+	reader.words(3)
+	d.stop()
+	d = serveDemo(t, dir, "--addr", d.addr)
+	tellsStory(t, d.Client, "tale") // at once: there is nothing left to do
+	reader.toEnd(d.Client, session.Completed)
+	if n := reader.count(stream.StepStarted); n != 1 {
+		t.Errorf("the reply was begun %d times", n)
+	}
+}
+
+// A second signal does not wait.
+func TestServeStopsAtOnce(t *testing.T) {
+	t.Parallel()
+	d := serveDemo(t, writeDemo(t, "1s", quick), "--grace", "10m")
+	begin(t, d.Client, "assistant", "tale", askStory)
+	read(t, d.Client, "tale").words(1)
+	d.signal(os.Interrupt)
+	d.await(d.err, "helix: stopping")
+	d.signal(os.Interrupt)
+	if code := d.wait(); code != 0 {
+		t.Errorf("exit code %d:\n%s", code, d.err)
+	}
+}
+
+// A server that is killed in the middle of a reply is replaced by the next: the
+// reader gets every chunk once, the reply is complete, and a page that comes later
+// sees it once.
+func TestServeKilledInMidReply(t *testing.T) {
+	t.Parallel()
+	dir := writeDemo(t, "10ms", quick)
+	d := serveDemo(t, dir)
+	begin(t, d.Client, "assistant", "tale", askStory)
+	reader := read(t, d.Client, "tale")
+	for _, words := range []int{10, 40} {
+		reader.words(words)
+		d.kill()
+		d = serveDemo(t, dir, "--addr", d.addr)
+	}
+	reader.toEnd(d.Client, session.Completed)
+	tellsStory(t, d.Client, "tale")
+	if n := reader.count(stream.StepDiscarded); n != 2 {
+		t.Errorf("what the killed servers had shown was taken back %d times", n)
+	}
+	if _, _, page := fetch(t, d.url()+"/chat/tale/messages"); strings.Count(page, story) != 1 {
+		t.Errorf("a page shows\n%s", page)
+	}
+}
+
+func TestServeReloads(t *testing.T) {
+	t.Parallel()
+	dir := writeDemo(t, "10ms", "")
+	d := serveDemo(t, dir)
+	first := readFile(t, dir)
+	names := func() string {
+		t.Helper()
+		agents, err := d.Agents(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		for i := range agents {
+			names = append(names, agents[i].Name)
+		}
+		return strings.Join(names, " ")
+	}
+	before := names()
+
+	path := filepath.Join(dir, defaultConfig)
+	put(t, path, strings.Replace(first, "  diary:\n", "  dairy:\n", 1))
+	d.await(d.err, "the file was refused; the agents stay as they were")
+	d.await(d.err, `there is no agent \"diary\"`)
+	if got := names(); got != before {
+		t.Errorf("after a file that was refused there are %s", got)
+	}
+	begin(t, d.Client, "host", "trip", "Tell the diary to remember that I planted a tree.")
+	read(t, d.Client, "trip").toEnd(d.Client, session.Completed)
+
+	// What runs while the file changes ends with the agent that it began with.
+	begin(t, d.Client, "assistant", "tale", askStory)
+	tale := read(t, d.Client, "tale")
+	tale.words(3)
+	put(t, path, first+"  late: {type: client}\n"+quick+"cleanup: {every: 1h}\n")
+	d.await(d.err, "the file was reloaded")
+	put(t, path, strings.Replace(first, "agents:\n", "agents:\n  newcomer: {description: Is new.}\n", 1))
+	d.await(d.err, "agents=7")
+	if got := names(); got != "newcomer "+before {
+		t.Errorf("after the change there are %s", got)
+	}
+	begin(t, d.Client, "newcomer", "new", "hello")
+	read(t, d.Client, "new").toEnd(d.Client, session.Completed)
+	tale.toEnd(d.Client, session.Completed)
+	tellsStory(t, d.Client, "tale")
+
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	d.await(d.err, "no such file")
+	if got := names(); got != "newcomer "+before {
+		t.Errorf("without the file there are %s", got)
+	}
+	d.stop()
+}
+
+// Sessions whose time is up are cleaned up, and the log says what that came to.
+func TestServeCleansUp(t *testing.T) {
+	t.Parallel()
+	dir := writeDemo(t, "1ms", "runtime: {sweep: 1h}\ncleanup: {every: 1s}\n")
+	d := serveDemo(t, dir)
+	if _, err := d.Start(t.Context(), wire.Start{
+		SessionID: "old", AgentType: "assistant", Message: wire.Text("Forget everything."), ExpiresAt: time.Now().Add(time.Second),
+	}); err != nil {
+		t.Fatal(err)
+	}
+	d.await(d.err, "detected=1 marked=1")
+	status, err := d.Status(t.Context(), "old")
+	if err != nil || status.Status != session.Failed {
+		t.Errorf("%+v, %v", status, err)
+	}
+	d.stop()
+}
