@@ -156,14 +156,9 @@ func (s *service) open(file *config.File) error {
 	if s.db, err = s.openStore(file); err != nil {
 		return err
 	}
-	retries := 0
-	if file.Runtime.ModelRetries != nil {
-		retries = cmp.Or(*file.Runtime.ModelRetries, -1)
-	}
-	s.rt, err = local.New(local.Config{
-		Backend: s.db, Agents: agents, Logger: s.log,
-		LeaseTTL: time.Duration(file.Runtime.LeaseTTL), Sweep: time.Duration(file.Runtime.Sweep), ModelRetries: retries,
-	})
+	cfg := runtimeConfig(file)
+	cfg.Backend, cfg.Agents, cfg.Logger = s.db, agents, s.log
+	s.rt, err = local.New(cfg)
 	if err != nil {
 		return errors.Join(err, s.db.Close())
 	}
@@ -178,6 +173,15 @@ func (s *service) open(file *config.File) error {
 		return errors.Join(err, s.close(context.Background()))
 	}
 	return nil
+}
+
+// runtimeConfig is what a file says about runs.
+func runtimeConfig(file *config.File) local.Config {
+	retries := 0
+	if file.Runtime.ModelRetries != nil {
+		retries = cmp.Or(*file.Runtime.ModelRetries, -1)
+	}
+	return local.Config{LeaseTTL: time.Duration(file.Runtime.LeaseTTL), Sweep: time.Duration(file.Runtime.Sweep), ModelRetries: retries}
 }
 
 func limits(of *config.Limits) server.Limits {

@@ -423,11 +423,17 @@ func TestServeStopsAndGoesOn(t *testing.T) {
 		t.Errorf("it said\n%s", d.err)
 	}
 
-	put(t, filepath.Join(dir, defaultConfig), strings.Replace(readFile(t, dir), "pace: 100ms", "pace: 1ms", 1))
+	setPace(t, dir, "100ms", "1ms")
 	d = serveDemo(t, dir, "--addr", d.addr)
 	reader.toEnd(d.Client, session.Completed)
 	tellsStory(t, d.Client, "tale")
 	d.stop()
+}
+
+// setPace lets the next start speak at another pace.
+func setPace(t *testing.T, dir, old, pace string) {
+	t.Helper()
+	put(t, filepath.Join(dir, defaultConfig), strings.Replace(readFile(t, dir), "pace: "+old, "pace: "+pace, 1))
 }
 
 func readFile(t *testing.T, dir string) string {

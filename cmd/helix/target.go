@@ -19,6 +19,8 @@ import (
 	"github.com/helixagents/helix/internal/backend"
 	"github.com/helixagents/helix/runtime/local"
 	"github.com/helixagents/helix/server"
+	"github.com/helixagents/helix/server/wire"
+	"github.com/helixagents/helix/session"
 )
 
 // target is where the sessions are that a command is about: behind a server, or in a
@@ -77,7 +79,11 @@ func (t *target) reach(ctx context.Context, do func(context.Context, *client.Cli
 		if err != nil {
 			return usageError{err}
 		}
-		return do(ctx, c)
+		err = do(ctx, c)
+		if told, ok := errors.AsType[*session.Error](err); ok && told.Code == wire.CodeUnauthorized {
+			return errors.New("the server does not know the token: --token or HELIX_TOKEN gives another")
+		}
+		return err
 	}
 	return t.here(ctx, do)
 }
@@ -102,9 +108,11 @@ func (t *target) here(ctx context.Context, do func(context.Context, *client.Clie
 		return err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
+	cfg := runtimeConfig(file)
 	// What others left behind is for a server to take over, not for a command that
 	// looks at a session.
-	rt, err := local.New(local.Config{Backend: db, Agents: agents, NoRecovery: true})
+	cfg.Backend, cfg.Agents, cfg.NoRecovery = db, agents, true
+	rt, err := local.New(cfg)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,347 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/helixagents/helix/server/wire"
+	"github.com/helixagents/helix/session"
+)
+
+// operator runs commands about the sessions of a place.
+type operator struct {
+	t     *testing.T
+	dir   string
+	env   []string
+	place []string // the flags that name it
+}
+
+// run carries out a command line and gives what it said and its exit code.
+func (o *operator) run(args ...string) (out, complaint string, code int) {
+	o.t.Helper()
+	p := startIn(o.t, o.dir, o.env, append(args, o.place...)...)
+	code = p.wait()
+	return p.out.String(), p.err.String(), code
+}
+
+// does expects success, and something in what is said.
+func (o *operator) does(want string, args ...string) string {
+	o.t.Helper()
+	out, complaint, code := o.run(args...)
+	if code != 0 || !strings.Contains(out, want) || complaint != "" {
+		o.t.Errorf("helix %s: exit code %d, want %q\n%s%s", strings.Join(args, " "), code, want, out, complaint)
+	}
+	return out
+}
+
+// fails expects a failure that is told in one line.
+func (o *operator) fails(code int, want string, args ...string) {
+	o.t.Helper()
+	out, complaint, got := o.run(args...)
+	if got != code || !strings.HasPrefix(complaint, "helix: ") || !strings.Contains(complaint, want) || strings.Count(complaint, "\n") != 1 {
+		o.t.Errorf("helix %s: exit code %d, want %d with %q\n%s%s", strings.Join(args, " "), got, code, want, out, complaint)
+	}
+}
+
+// answers expects success and JSON, which is read into a value.
+func (o *operator) answers(into any, args ...string) {
+	o.t.Helper()
+	out := o.does("", append(args, "--json")...)
+	if err := json.Unmarshal([]byte(out), into); err != nil {
+		o.t.Errorf("helix %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+}
+
+// call is the one call that a session waits for.
+func (o *operator) call(id string) *session.Pending {
+	o.t.Helper()
+	var shown struct{ Status wire.Status }
+	o.answers(&shown, "sessions", "show", id)
+	if len(shown.Status.Pending) != 1 {
+		o.t.Fatalf("%s waits for %+v", id, shown.Status.Pending)
+	}
+	return &shown.Status.Pending[0]
+}
+
+// The commands do the same whether the sessions are behind a server or in a store.
+func TestOperate(t *testing.T) {
+	t.Parallel()
+	for name, place := range map[string]func(d *daemon, o *operator){
+		"server":      func(d *daemon, o *operator) { o.place = []string{"--server", d.url()} },
+		"environment": func(d *daemon, o *operator) { o.env = []string{"HELIX_SERVER=" + d.url()} },
+		"data": func(d *daemon, o *operator) {
+			d.stop()
+			o.place = []string{"--data", "data", "--config", defaultConfig}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := writeDemo(t, "1ms", "")
+			d := serveDemo(t, dir)
+			for id, words := range map[string]string{
+				"tea": "Choose between tea and coffee.", "gone": "Forget everything.", "kept": "Forget everything.",
+				"lost": "Choose between tea and coffee.", "late": "Forget everything.",
+			} {
+				(&talkOver{t, d.Client, id}).say("assistant", words)
+			}
+			(&talkOver{t, d.Client, "plan"}).say("planner", "Ask the buyer to order ten pencils.")
+			(&talkOver{t, d.Client, "sum"}).say("assistant", "What is 6 * 7?")
+			(&talkOver{t, d.Client, "trip/1"}).say("host", "Tell the diary to remember that I planted a tree.")
+			o := &operator{t: t, dir: dir}
+			place(d, o)
+			testLooking(o)
+			testAnswering(o)
+			testChanging(o)
+			testMistakes(o)
+		})
+	}
+}
+
+func testLooking(o *operator) {
+	o.t.Helper()
+	list := o.does("SESSION ", "sessions", "ls")
+	for _, id := range []string{"tea", "plan", "trip/1", "trip/1-agent-diary"} {
+		if !strings.Contains(list, "\n"+id+" ") {
+			o.t.Errorf("%s is not in the list\n%s", id, list)
+		}
+	}
+	if roots := o.does("trip/1 ", "sessions", "ls", "--roots"); strings.Contains(roots, "diary") {
+		o.t.Errorf("the roots are\n%s", roots)
+	}
+	o.does("There are no such sessions.", "sessions", "ls", "--agent", "nobody")
+	var page wire.Sessions
+	o.answers(&page, "sessions", "ls", "--limit", "2", "--status", "active", "--roots")
+	if len(page.Items) != 2 || !page.HasMore || page.Next == "" {
+		o.t.Errorf("a page is %+v", page)
+	}
+	var more wire.Sessions
+	o.answers(&more, "sessions", "ls", "--status", "active", "--roots", "--after", page.Next)
+	if len(more.Items) != 4 || more.HasMore {
+		o.t.Errorf("the page after it is %+v", more)
+	}
+	shown := o.does("waits for  an answer of call ", "sessions", "show", "tea")
+	if !strings.Contains(shown, "> Choose between tea and coffee.\n") || !strings.Contains(shown, `choose {"options":["tea","coffee"],"question":"Which one?"}`) {
+		o.t.Errorf("it shows\n%s", shown)
+	}
+	o.does("6 * 7 = 42\n", "sessions", "tail", "sum")
+	frames := o.does(`"frame":"end"`, "sessions", "tail", "sum", "--json")
+	for line := range strings.Lines(frames) {
+		if !json.Valid([]byte(line)) {
+			o.t.Errorf("a line is no JSON: %s", line)
+		}
+	}
+	if rest := o.does(`"frame":"end"`, "sessions", "tail", "sum", "--json", "--from", "3"); !strings.HasPrefix(rest, `{"frame":"chunk","sequence":4,`) {
+		o.t.Errorf("after sequence 3 comes\n%.200s", rest)
+	}
+}
+
+func testAnswering(o *operator) {
+	o.t.Helper()
+	o.does("So it is tea.\n", "submit", "tea", o.call("tea").CallID, "--result", `"tea"`, "--resume")
+	o.does("It is all forgotten.\n", "submit", "gone", o.call("gone").CallID, "--approve", "--resume")
+	o.does("The buyer says: It is ordered.\n", "submit", "plan", o.call("plan").CallID, "--approve", "--resume")
+	kept := o.call("kept").CallID
+	var done wire.Submitted
+	o.answers(&done, "submit", "kept", kept, "--deny", "--reason", "mine")
+	if done.Outcome != session.SubmitAccepted || done.RunID != "" {
+		o.t.Errorf("the answer: %+v", done)
+	}
+	o.fails(exitFailure, "has no call "+kept+" that waits for approval", "submit", "kept", kept, "--approve")
+	o.does("not approved by the user: mine\n", "resume", "kept")
+	o.does("choose did not work: nobody is here\n", "submit", "lost", o.call("lost").CallID, "--error", "nobody is here", "--resume")
+
+	late := o.call("late").CallID
+	o.fails(exitFailure, "unknown", "submit", "late", "call_none", "--result", "1")
+	o.fails(exitFailure, "approval", "submit", "late", late, "--result", "1")
+	o.does("accepted\n", "submit", "late", late, "--approve")
+	o.does("← forgotten\nIt is all forgotten.\n", "resume", "late")
+	o.fails(exitFailure, "already_completed", "submit", "late", late, "--error", "too late")
+}
+
+func testChanging(o *operator) {
+	o.t.Helper()
+	o.does("copy is a copy of sum\n", "sessions", "branch", "sum", "--id", "copy")
+	o.does("2 + 2 = 4\n", "sessions", "branch", "sum", "--id", "copy2", "--message", "What is 2 + 2?")
+	var branched wire.Branched
+	o.answers(&branched, "sessions", "branch", "sum", "--messages", "1")
+	if branched.SessionID == "" || branched.RunID != "" {
+		o.t.Errorf("the copy is %+v", branched)
+	}
+	var shown struct{ Messages []session.Message }
+	o.answers(&shown, "sessions", "show", branched.SessionID)
+	if len(shown.Messages) != 1 {
+		o.t.Errorf("a copy of one message has %d", len(shown.Messages))
+	}
+	o.does("6 * 7 = 42\n", "resume", "copy", "--message", "What is 6 * 7?")
+	o.fails(exitFailure, "to stop", "interrupt", "copy")
+	o.does("detected 0, marked 0, already terminal 0, running 0, errors 0\n", "cleanup")
+	var cleaned session.Cleanup
+	o.answers(&cleaned, "cleanup")
+	o.does("deleted trip/1, trip/1-agent-diary\n", "sessions", "rm", "trip/1")
+	o.fails(exitFailure, "there is no session trip/1", "sessions", "rm", "trip/1")
+}
+
+func testMistakes(o *operator) {
+	o.t.Helper()
+	for want, args := range map[string]string{
+		"there is no session nobody":            "sessions show nobody",
+		"sessionId \"a/../b\" must not contain": "sessions show a/../b",
+		"no session nobody":                     "sessions tail nobody",
+		"has no call x that waits for approval": "submit sum x --approve",
+		"checkpoint":                            "resume sum --checkpoint none",
+	} {
+		o.fails(exitFailure, want, strings.Fields(args)...)
+	}
+	for want, args := range map[string]string{
+		"name one session (see helix sessions show --help)":       "sessions show",
+		"name one session (see helix resume --help)":              "resume a b",
+		"name the session and the call (see helix submit --help)": "submit a",
+		"say one of --approve, --deny, --result and --error":      "submit a b",
+		"say one of --approve, --deny, --result and --error (":    "submit a b --approve --deny",
+		`--result "tea" is not JSON`:                              "submit a b --result tea",
+		`--status "dead" is none of`:                              "sessions ls --status dead",
+		`unknown command "delete"`:                                "sessions delete x",
+		`unknown argument "x" (see helix cleanup --help)`:         "cleanup x",
+		"unknown flag: --forever (see helix interrupt --help)":    "interrupt x --forever",
+	} {
+		o.fails(exitUsage, want, strings.Fields(args)...)
+	}
+}
+
+// A run is stopped and resumed by the command, on the server that runs it.
+func TestOperateARun(t *testing.T) {
+	t.Parallel()
+	dir := writeDemo(t, "50ms", "")
+	d := serveDemo(t, dir)
+	o := &operator{t: t, dir: dir, place: []string{"--server", d.url()}}
+	run := begin(t, d.Client, "assistant", "tale", askStory).RunID
+	reader := read(t, d.Client, "tale")
+	reader.words(3)
+	tail := startIn(t, dir, nil, "sessions", "tail", "tale", "--server", d.url())
+	tail.await(tail.out, "lighthouse")
+	shown := o.does("running", "sessions", "show", "tale")
+	if !strings.Contains(shown, "lease") {
+		t.Errorf("a running session is shown as\n%s", shown)
+	}
+	o.fails(exitFailure, "has no such run to stop", "interrupt", "tale", "--run", "run_other")
+	o.does("asked run "+run+" to stop\n", "interrupt", "tale", "--run", run, "--reason", "enough")
+	reader.toEnd(d.Client, session.Interrupted)
+	if code := tail.wait(); code != 0 || !strings.Contains(tail.out.String(), "(interrupted)") {
+		t.Errorf("exit code %d of\n%s%s", code, tail.out, tail.err)
+	}
+
+	resumed := startIn(t, dir, nil, "resume", "tale", "--server", d.url())
+	resumed.await(resumed.out, "lighthouse")
+	o.does("", "interrupt", "tale", "--abort")
+	if code := resumed.wait(); code != exitFailure || !strings.Contains(resumed.err.String(), "helix: the run failed: ") {
+		t.Errorf("exit code %d of\n%s%s", code, resumed.out, resumed.err)
+	}
+
+	// A reader that is sent a signal leaves, and the run stays.
+	begin(t, d.Client, "assistant", "other", askStory)
+	tail = startIn(t, dir, nil, "sessions", "tail", "other", "--server", d.url())
+	tail.await(tail.out, "Once")
+	tail.signal(os.Interrupt)
+	if code := tail.wait(); code != exitTerminated {
+		t.Errorf("exit code %d of\n%s%s", code, tail.out, tail.err)
+	}
+	if status, err := d.Status(t.Context(), "other"); err != nil || status.RunStatus != session.RunRunning {
+		t.Errorf("%+v, %v", status, err)
+	}
+}
+
+// On a store, the process of the command runs the turn; what it is killed in, a
+// server finishes.
+func TestOperateOnAStoreIsTakenOver(t *testing.T) {
+	t.Parallel()
+	dir := writeDemo(t, "50ms", quick)
+	d := serveDemo(t, dir)
+	begin(t, d.Client, "assistant", "tale", askStory)
+	reader := read(t, d.Client, "tale")
+	reader.words(3)
+	(&operator{t: t, dir: dir, place: []string{"--server", d.url()}}).does("", "interrupt", "tale")
+	reader.toEnd(d.Client, session.Interrupted)
+	d.stop()
+	resume := startIn(t, dir, nil, "resume", "tale", "--data", "data", "--config", defaultConfig)
+	resume.await(resume.out, "lighthouse")
+	resume.signal(os.Kill)
+	resume.wait()
+	setPace(t, dir, "50ms", "1ms")
+	d = serveDemo(t, dir)
+	read(t, d.Client, "tale").toEnd(d.Client, session.Completed)
+	tellsStory(t, d.Client, "tale")
+}
+
+func TestOperateTargets(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for _, test := range []struct {
+		place string
+		want  string
+		code  int
+	}{
+		{"--server http://127.0.0.1:1", "connection refused", exitFailure},
+		{"--server nowhere", "URL", exitUsage},
+		{"--server http://127.0.0.1:1 --data x", "--server and --data exclude each other", exitUsage},
+		{"--data none", "none", exitFailure},
+		{"--config none.yaml", "none.yaml", exitFailure},
+	} {
+		o := &operator{t: t, dir: dir, place: strings.Fields(test.place)}
+		o.fails(test.code, test.want, "sessions", "ls")
+	}
+	if _, err := os.Stat(filepath.Join(dir, "none")); err == nil {
+		t.Error("looking made a store")
+	}
+}
+
+// Users see their own sessions, operators those of their tenant, through the commands
+// too.
+func TestOperateAsUsers(t *testing.T) {
+	t.Parallel()
+	tokens := map[string]string{"alice": "", "bob": "", "boss": "operator: true", "carol": "tenant: other"}
+	list := ""
+	for user, more := range tokens {
+		list += fmt.Sprintf("    - {token: token-of-%s-123, user: %s, %s}\n", user, user, more)
+	}
+	dir := writeDemo(t, "1ms", "server:\n  tokens:\n"+list)
+	d := serve(t, dir, "--config", defaultConfig, "--data", "data")
+	as := func(user string) *operator {
+		return &operator{t: t, dir: dir, env: []string{"HELIX_SERVER=" + d.url(), "HELIX_TOKEN=token-of-" + user + "-123"}}
+	}
+	for user := range tokens {
+		(&talkOver{t, d.as("token-of-" + user + "-123"), user + "s"}).say("assistant", "Forget everything.")
+	}
+	for user, want := range map[string]string{"alice": "alices", "bob": "bobs", "boss": "alices bobs bosss", "carol": "carols"} {
+		var page wire.Sessions
+		as(user).answers(&page, "sessions", "ls")
+		seen := map[string]bool{}
+		for i := range page.Items {
+			seen[page.Items[i].ID] = true
+		}
+		for other := range tokens {
+			if id := other + "s"; seen[id] != strings.Contains(" "+want+" ", " "+id+" ") {
+				t.Errorf("%s sees %s: %t", user, id, seen[id])
+			}
+		}
+	}
+	call := as("bob").call("bobs").CallID
+	for _, user := range []string{"alice", "carol"} {
+		for _, args := range []string{
+			"sessions show bobs", "sessions tail bobs", "sessions branch bobs", "sessions rm bobs", "interrupt bobs", "resume bobs",
+			"submit bobs " + call + " --approve", "submit bobs " + call + " --error no",
+		} {
+			as(user).fails(exitFailure, "there is no session bobs", strings.Fields(args)...)
+		}
+	}
+	as("alice").fails(exitFailure, "operator", "cleanup")
+	as("boss").does("detected 0", "cleanup")
+	as("nobody").fails(exitFailure, "the server does not know the token: --token or HELIX_TOKEN", "sessions", "ls")
+	as("boss").does("It is all forgotten.", "submit", "bobs", call, "--approve", "--resume")
+	if strings.Contains(d.err.String(), "token-of-") {
+		t.Errorf("a token is in the log:\n%s", d.err)
+	}
+}
