@@ -317,6 +317,13 @@ func TestServeRefusals(t *testing.T) {
 // twice, and one with tokens without being told.
 func TestServeOnAllAddresses(t *testing.T) {
 	t.Parallel()
+	for _, expose := range []string{"false", "true"} {
+		d := serve(t, t.TempDir(), "--allow-unauthenticated", "--expose-unauthenticated="+expose)
+		if status := d.called("agents.example.com"); (status == http.StatusOK) != (expose == "true") {
+			t.Errorf("exposed %s, by another name it answers %d", expose, status)
+		}
+		d.stop()
+	}
 	serve(t, t.TempDir(), "--allow-unauthenticated", "--expose-unauthenticated", "--addr", ":0").stop()
 	dir := t.TempDir()
 	put(t, filepath.Join(dir, defaultConfig), "version: 1\nagents: {a: {model: demo}}\nserver: {tokens: [{token: 0123456789abcdef, user: alice}]}\n")
@@ -333,6 +340,22 @@ func TestServeOnAllAddresses(t *testing.T) {
 		t.Error(err)
 	}
 	d.stop()
+}
+
+// called asks the server for its agents by a name.
+func (d *daemon) called(name string) int {
+	d.t.Helper()
+	request, err := http.NewRequestWithContext(d.t.Context(), http.MethodGet, d.url()+"/agents", http.NoBody)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	request.Host = name
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	return answer.StatusCode
 }
 
 func TestServeAnswersAsItShould(t *testing.T) {

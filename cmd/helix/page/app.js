@@ -75,11 +75,17 @@ async function say(text) {
 async function list() {
   const page = await get('/sessions?roots=true&limit=30');
   $('sessions').replaceChildren(...page.items.map(s =>
-    entry(s.sessionId, `${s.agentType} · ${s.status}`, s.sessionId === chat?.id, () => open(s.agentType, s.sessionId))));
+    entry(s.agentType, `${s.status} · ${when(s.updatedAt)}`, s.sessionId, s.sessionId === chat?.id, () => open(s.agentType, s.sessionId))));
 }
 
-function entry(title, detail, current, onclick) {
-  const button = element('button', { onclick, title: detail }, title, element('small', {}, detail));
+function when(time) {
+  const at = new Date(time);
+  const today = at.toDateString() === new Date().toDateString();
+  return today ? at.toLocaleTimeString([], { timeStyle: 'short' }) : at.toLocaleDateString([], { dateStyle: 'medium' });
+}
+
+function entry(name, detail, title, current, onclick) {
+  const button = element('button', { onclick, title }, name, element('small', {}, detail));
   button.setAttribute('aria-current', current);
   return element('li', {}, button);
 }
@@ -93,18 +99,26 @@ function element(tag, properties, ...children) {
 function render() {
   const busy = chat.status === 'streaming';
   $('agent').textContent = agent.name;
-  $('about').textContent = agent.description;
+  $('about').textContent = $('about').title = agent.description ?? '';
   $('session').textContent = chat.id;
   $('send').hidden = busy;
   $('stop').hidden = !busy;
-  $('agents').replaceChildren(...agents.map(a => entry(a.name, a.description, a === agent, () => open(a.name))));
+  $('agents').replaceChildren(...agents.map(a => entry(a.name, a.description ?? '', a.description ?? '', a === agent, () => open(a.name))));
   const view = $('transcript');
   const atEnd = view.scrollHeight - view.scrollTop - view.clientHeight < 40;
   const waiting = new Set(chat.waiting().map(part => part.toolCallId));
   const shown = chat.messages.map(message =>
     element('div', { className: `message ${message.role}` }, ...message.parts.map(part => showPart(part, waiting))));
-  view.replaceChildren(...(shown.length > 0 ? shown : [element('p', { className: 'empty' }, agent.description)]));
+  view.replaceChildren(...(shown.length > 0 ? shown : [welcome()]));
   if (atEnd) view.scrollTop = view.scrollHeight;
+}
+
+// welcome says what the agent is for. A description may end in what there is to say to it: Say "…" or "…".
+function welcome() {
+  const [about, rest = ''] = (agent.description ?? '').split(/ Say (?=")/);
+  const offers = [...rest.matchAll(/"([^"]+)"/g)].map(([, words]) => words);
+  return element('div', { className: 'empty' }, element('p', {}, about),
+    ...offers.map(words => element('button', { type: 'button', onclick: () => say(words) }, words)));
 }
 
 function showPart(part, waiting) {
@@ -133,10 +147,16 @@ const states = {
   'approval-responded': 'answered', 'output-available': 'done', 'output-error': 'failed', 'output-denied': 'not approved',
 };
 
+// Calls of agents are tools with a prefix to their names.
+const prefix = /^(subagent|companion)__/;
+
 function showTool(part, waits) {
-  const shown = card(part.toolName, waits ? 'waits for you' : states[part.state] ?? part.state, part.input);
+  // A call of an agent that waits for somebody says so as its result.
+  const below = prefix.test(part.toolName) && part.output?.status === 'waiting';
+  const state = waits ? 'waits for you' : below ? 'waits' : states[part.state] ?? part.state;
+  const shown = card(part.toolName.replace(prefix, ''), state, part.input);
   if (part.state === 'output-error' || part.state === 'output-denied') shown.classList.add('failed');
-  if (part.output !== undefined) shown.append(value(part.output));
+  if (part.output !== undefined && !below) shown.append(value(part.output));
   if (part.errorText) shown.append(element('div', { className: 'error' }, part.errorText));
   if (waits) question(shown, part);
   return shown;
@@ -152,11 +172,14 @@ function showSubAgent(data) {
 function card(title, state, input) {
   return element('div', { className: 'card' },
     element('div', { className: 'head' }, element('strong', {}, title), element('span', { className: 'state' }, state)),
-    input === undefined ? null : value(input));
+    input === undefined || Object.keys(input).length === 0 ? null : value(input));
 }
 
+// value shows JSON, on one line if it is short.
 function value(of) {
-  return element('pre', {}, typeof of === 'string' ? of : JSON.stringify(of, null, 1));
+  if (typeof of === 'string') return element('pre', {}, of);
+  const short = JSON.stringify(of);
+  return element('pre', {}, short.length <= 60 ? short : JSON.stringify(of, null, 2));
 }
 
 // question lets the user answer a call: an approval with two buttons, a tool of the client's with its options, or, where

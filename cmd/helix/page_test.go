@@ -1,0 +1,104 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/helixagents/helix/internal/testserver"
+)
+
+// pagePatience bounds the script. Only one that fails takes so long.
+const pagePatience = 3 * time.Minute
+
+// TestPage uses the page in a browser as a person does; testdata/page.mjs says how.
+// With HELIX_TEST_SCREENSHOTS it leaves pictures in that directory.
+func TestPage(t *testing.T) {
+	t.Parallel()
+	dir := writeDemo(t, "10ms", quick)
+	d := serveDemo(t, dir)
+	const token = "0123456789abcdef"
+	locked := writeDemo(t, "1ms", "server: {tokens: [{token: "+token+", user: alice}]}\n")
+	script := node(t, "page.mjs",
+		"HELIX_URL="+d.url(), "HELIX_TOKEN="+token, "HELIX_LOCKED_URL="+serve(t, locked, "--config", defaultConfig, "--data", "data").url())
+	script.run(func() { // it wants the server killed
+		d.kill()
+		d = serveDemo(t, dir, "--addr", d.addr)
+	})
+}
+
+// nodeScript is a script of testdata in Node.js, with a browser at hand.
+type nodeScript struct {
+	t   *testing.T
+	cmd *exec.Cmd
+}
+
+func node(t *testing.T, name string, env ...string) *nodeScript {
+	t.Helper()
+	dir := t.TempDir()
+	text, err := os.ReadFile(filepath.Join("testdata", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// Packages are looked for beside the script. These are those of internal/webtest.
+	const set = "ai7"
+	packages := testserver.NodePackages(t, set, os.DirFS(filepath.Join("..", "..", "internal", "webtest", "testdata", set)))
+	if err := os.Symlink(filepath.Join(packages, "node_modules"), filepath.Join(dir, "node_modules")); err != nil {
+		t.Fatal(err)
+	}
+	chromium, chromiumEnv := testserver.Chromium(t)
+	ctx, cancel := context.WithTimeout(t.Context(), pagePatience)
+	t.Cleanup(cancel)
+	s := &nodeScript{t, exec.CommandContext(ctx, testserver.Node(t), name)}
+	s.cmd.Dir = dir
+	s.cmd.Env = append(append(append(os.Environ(), chromiumEnv...), "CHROMIUM="+chromium, "HOME="+dir), env...)
+	s.cmd.Cancel = func() error { return s.cmd.Process.Signal(os.Interrupt) } // so that it ends its browser
+	s.cmd.WaitDelay = 10 * time.Second
+	return s
+}
+
+// run runs the script, which says what it has seen line by line, and kills the server
+// when it says so.
+func (s *nodeScript) run(kill func()) {
+	s.t.Helper()
+	var complaints strings.Builder
+	s.cmd.Stderr = &complaints
+	out, err := s.cmd.StdoutPipe()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	in, err := s.cmd.StdinPipe()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if err := s.cmd.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	passed := 0
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		line := lines.Text()
+		if line == "kill" {
+			kill()
+			if _, err := io.WriteString(in, "restarted\n"); err != nil {
+				s.t.Error(err)
+			}
+			continue
+		}
+		s.t.Log(line)
+		if strings.HasPrefix(line, "ok ") {
+			passed++
+		}
+	}
+	if err := s.cmd.Wait(); err != nil || passed == 0 {
+		s.t.Fatalf("%s: %d passed, %v\n%s", s.cmd.Args[1], passed, err, complaints.String())
+	}
+}

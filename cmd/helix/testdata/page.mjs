@@ -1,0 +1,320 @@
+// The page of helix serve in Chromium: HELIX_URL is a server of the demo that everybody may use, HELIX_LOCKED_URL one that
+// wants HELIX_TOKEN. It says "kill" to have the first killed and started again.
+import { chromium } from "playwright-core";
+import assert from "node:assert/strict";
+import { createInterface } from "node:readline";
+
+const url = process.env.HELIX_URL;
+const shots = process.env.HELIX_TEST_SCREENSHOTS;
+const stdin = createInterface({ input: process.stdin })[Symbol.asyncIterator]();
+
+const browser = await chromium.launch({
+  executablePath: process.env.CHROMIUM,
+  args: ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"],
+  env: process.env,
+});
+
+const usual = await browser.newContext();
+
+async function open(address = url, options) {
+  const context = options ? await browser.newContext(options) : usual;
+  context.setDefaultTimeout(20_000);
+  const page = await context.newPage();
+  page.complaints = [];
+  page.on("pageerror", (error) => page.complaints.push(String(error)));
+  page.on("console", (message) => {
+    // What a server that is away or refuses leads to is the browser's to tell.
+    if (message.type() === "error" && !message.text().startsWith("Failed to load resource")) page.complaints.push(message.text());
+  });
+  await page.goto(address, { waitUntil: "commit" });
+  await page.locator("#composer").waitFor();
+  return page;
+}
+
+async function shot(page, name) {
+  if (shots) await page.screenshot({ path: `${shots}/${name}.png` });
+}
+
+// talk begins a conversation with an agent.
+async function talk(agent, options) {
+  const page = await open(url, options);
+  await page.locator("#agents button").filter({ hasText: new RegExp("^" + agent) }).click();
+  await page.waitForFunction((name) => document.getElementById("agent").textContent === name, agent);
+  return page;
+}
+
+async function say(page, text) {
+  const before = await page.locator(".message.user").count();
+  await page.locator("#text").fill(text);
+  await page.locator("#text").press("Enter");
+  await page.waitForFunction((n) => document.querySelectorAll(".message.user").length > n, before);
+}
+
+const last = ".message.assistant:last-child";
+const idle = (page) => page.waitForFunction((at) => document.querySelector(at) && !document.getElementById("send").hidden, last);
+const reply = async (page) => (await page.locator(`${last} > .text`).allTextContents()).join("");
+const says = (page, text) =>
+  page.waitForFunction(
+    ([at, want]) => document.getElementById("stop").hidden && [...document.querySelectorAll(`${at} > .text`)].map((e) => e.textContent).join("") === want,
+    [last, text],
+  );
+const begun = (page, words) =>
+  page.waitForFunction(([at, n]) => (document.querySelector(`${at} > .text`)?.textContent ?? "").split(" ").length > n, [last, words]);
+const cards = (page) =>
+  page.locator(`${last} .card > .head`).evaluateAll((heads) => heads.map((head) => [...head.children].map((e) => e.textContent).join(": ")));
+const press = (page, name) => page.locator(`${last} .card.waiting`).getByRole("button", { name, exact: true }).click();
+const waits = (page) => page.locator(`${last} .card.waiting`).waitFor();
+
+// stored is how the server says that the conversation stands.
+async function stored(page) {
+  const id = await page.locator("#session").textContent();
+  return (await fetch(`${url}/status?sessionId=${encodeURIComponent(id)}`)).json();
+}
+
+// tellsStory waits for the whole story, which must be what the server holds, to the letter.
+async function tellsStory(page) {
+  await page.waitForFunction((at) => document.querySelector(`${at} > .text`)?.textContent.endsWith("went on with the next."), last);
+  await idle(page);
+  const text = await reply(page);
+  assert.equal(text, (await stored(page)).text);
+  assert.match(text, /^Once there was a lighthouse keeper/);
+  assert.equal(await page.locator(".message").count(), 2);
+}
+
+// remains checks that a reload changes nothing that is shown.
+async function remains(page) {
+  // What agents that were called said is shown while they say it.
+  await page.locator(".nested").evaluateAll((shown) => shown.forEach((e) => e.remove()));
+  const before = await page.locator("#transcript").innerText();
+  await page.reload();
+  await page.waitForFunction((want) => document.getElementById("transcript").innerText === want, before);
+}
+
+const cases = {
+  async text() {
+    const page = await talk("assistant");
+    await shot(page, "empty");
+    await page.getByRole("button", { name: "Tell me a story.", exact: true }).click();
+    await begun(page, 5);
+    await shot(page, "streaming");
+    await tellsStory(page);
+    await remains(page);
+    return page;
+  },
+
+  async "tools at the same time"() {
+    const page = await talk("assistant");
+    await say(page, "What time is it, and what is 6 * 7?");
+    await idle(page);
+    assert.match(await reply(page), /^Let me see\. It is .*\n6 \* 7 = 42$/s);
+    assert.deepEqual(await cards(page), ["clock: done", "calculate: done"]);
+    await shot(page, "tools");
+    await remains(page);
+    return page;
+  },
+
+  async "a tool of the client's"() {
+    const page = await talk("assistant");
+    await say(page, "Choose between tea and coffee.");
+    await waits(page);
+    await shot(page, "choose");
+    await page.reload();
+    await press(page, "tea");
+    await says(page, "Let me see. So it is tea.");
+    assert.deepEqual(await cards(page), ["choose: done"]);
+    await remains(page);
+    return page;
+  },
+
+  async "an approval granted"() {
+    const page = await talk("assistant");
+    await say(page, "Remember that the compass points north.");
+    await says(page, "Let me see. I will remember that.");
+    await say(page, "Forget everything.");
+    await waits(page);
+    await shot(page, "approval");
+    await press(page, "Approve");
+    await says(page, "Let me see. It is all forgotten.");
+    assert.deepEqual(await cards(page), ["forget: done"]);
+    await remains(page);
+    return page;
+  },
+
+  async "an approval denied"() {
+    const page = await talk("assistant");
+    await say(page, "Forget everything.");
+    await waits(page);
+    await press(page, "Deny");
+    await idle(page);
+    await page.waitForFunction((at) => document.querySelector(at).textContent.includes("not approved by the user"), last);
+    assert.deepEqual(await cards(page), ["forget: not approved"]);
+    await shot(page, "denied");
+    await remains(page);
+    return page;
+  },
+
+  async "a nested approval granted"() {
+    const page = await talk("planner");
+    await say(page, "Ask the buyer to order ten pencils.");
+    await waits(page);
+    await shot(page, "nested");
+    assert.deepEqual(await cards(page), ["buyer: waits", "order: waits for you"]);
+    await page.reload();
+    await waits(page);
+    await press(page, "Approve");
+    await says(page, "Let me see. The buyer says: It is ordered.");
+    assert.deepEqual(await cards(page), ["buyer: done", "order: done"]);
+    await shot(page, "nested-done");
+    return page;
+  },
+
+  async "a nested approval denied"() {
+    const page = await talk("planner");
+    await say(page, "Ask the buyer to order ten pencils.");
+    await waits(page);
+    await press(page, "Deny");
+    await says(page, "Let me see. The buyer says: order did not work: the call was not approved by the user");
+    return page;
+  },
+
+  async "a companion"() {
+    const page = await talk("host");
+    await say(page, "Tell the diary to remember that I planted a tree.");
+    await says(page, "Let me see. The diary says: I will remember that.");
+    await say(page, "Ask the diary what it remembers.");
+    await says(page, "Let me see. The diary says: I remember: I planted a tree.");
+    await shot(page, "companion");
+    await remains(page);
+    return page;
+  },
+
+  async "structured output"() {
+    const page = await talk("ticket");
+    await say(page, "The printer on floor 3 is on fire. Urgent!");
+    await idle(page);
+    assert.deepEqual(await cards(page), ["output: "]);
+    const shown = JSON.parse(await page.locator(`${last} .card pre`).textContent());
+    assert.deepEqual(shown, (await stored(page)).output);
+    assert.equal(shown.priority, "high");
+    await shot(page, "output");
+    await remains(page);
+    return page;
+  },
+
+  async stop() {
+    const page = await talk("assistant");
+    await say(page, "Tell me a story.");
+    await begun(page, 5);
+    await page.locator("#stop").click();
+    await idle(page);
+    assert.equal((await stored(page)).status, "interrupted");
+    assert.match(await reply(page), /^Once there was/);
+    await shot(page, "stopped");
+    await remains(page);
+    await say(page, "What is 2 + 2?");
+    await says(page, "Let me see. 2 + 2 = 4");
+    return page;
+  },
+
+  async "a reload in mid-reply"() {
+    const page = await talk("assistant");
+    await say(page, "Tell me a story.");
+    for (const words of [3, 20, 40]) {
+      await begun(page, words);
+      await page.reload();
+    }
+    await tellsStory(page);
+    return page;
+  },
+
+  async "the server is killed in mid-reply"() {
+    const page = await talk("assistant");
+    await say(page, "Tell me a story.");
+    await begun(page, 10);
+    process.stdout.write("kill\n");
+    assert.equal((await stdin.next()).value, "restarted");
+    await tellsStory(page);
+    await remains(page);
+    return page;
+  },
+
+  async "two pages, and an earlier conversation"() {
+    const page = await talk("assistant");
+    await say(page, "Tell me a story.");
+    await begun(page, 3);
+    const other = await open(page.url());
+    await tellsStory(other);
+    await tellsStory(page);
+    const id = await page.locator("#session").textContent();
+    await page.locator("#agents button").filter({ hasText: /^ticket/ }).click();
+    await page.locator(".empty").waitFor();
+    await page.locator(`#sessions button[title="${id}"]`).click();
+    await tellsStory(page);
+    await shot(page, "earlier");
+    assert.deepEqual(other.complaints, []);
+    await other.close();
+    return page;
+  },
+
+  async "a dark and narrow screen"() {
+    const page = await talk("planner", { colorScheme: "dark", viewport: { width: 390, height: 780 } });
+    await shot(page, "narrow-empty");
+    await say(page, "Ask the buyer to order ten pencils.");
+    await waits(page);
+    await shot(page, "narrow");
+    const [shown, wide] = await page.evaluate(() => [document.documentElement.scrollWidth, innerWidth]);
+    assert.ok(shown <= wide, `the page is ${shown} wide on a screen of ${wide}`);
+    await press(page, "Approve");
+    await says(page, "Let me see. The buyer says: It is ordered.");
+    await page.setViewportSize({ width: 1200, height: 800 });
+    await shot(page, "dark");
+    return page;
+  },
+
+  async "a server that wants a token"() {
+    const page = await open(process.env.HELIX_LOCKED_URL);
+    for (const token of ["a-token-that-is-wrong", process.env.HELIX_TOKEN]) {
+      await page.locator("#login").waitFor();
+      await shot(page, "login");
+      await page.locator("#token").fill(token);
+      await page.locator("#token").press("Enter");
+      await page.waitForFunction((value) => sessionStorage.getItem("helix.token") === value, token);
+    }
+    await page.locator("#agents button").first().waitFor();
+    await say(page, "What is 6 * 7?");
+    await says(page, "Let me see. 6 * 7 = 42");
+    await page.reload();
+    await says(page, "Let me see. 6 * 7 = 42");
+    return page;
+  },
+};
+
+let failed = 0;
+
+async function attempt(name) {
+  const since = performance.now();
+  try {
+    const page = await cases[name]();
+    assert.deepEqual(page.complaints, []);
+    await page.close();
+    console.log(`ok ${name} (${Math.round(performance.now() - since)} ms)`);
+  } catch (error) {
+    failed++;
+    console.log("not ok " + name);
+    console.error(name, error);
+    for (const page of browser.contexts().flatMap((context) => context.pages())) {
+      console.error(page.url(), await page.locator("body").innerText());
+    }
+  }
+}
+
+const alone = "the server is killed in mid-reply";
+const names = Object.keys(cases).filter((name) => name !== alone);
+await Promise.all(
+  [1, 2, 3].map(async () => {
+    while (names.length > 0) await attempt(names.shift());
+  }),
+);
+await attempt(alone);
+await browser.close();
+process.exit(failed === 0 ? 0 : 1);
