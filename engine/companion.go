@@ -123,7 +123,10 @@ func (t *turn) nameCompanions(ctx context.Context, f *flight) error {
 			}
 			read = true
 		}
-		err := t.nameCompanion(c, refs)
+		err, fault := t.nameCompanion(ctx, c, refs)
+		if fault != nil {
+			return fault
+		}
 		if err == nil && c.Child != "" {
 			if named[c.Child] {
 				err = toolError(session.CodeToolNotRun, "%s was called on in the same reply; call on it again when you have its answer", c.Name)
@@ -141,49 +144,88 @@ func (t *turn) nameCompanions(ctx context.Context, f *flight) error {
 	return nil
 }
 
-func (t *turn) nameCompanion(c *call, refs []session.ChildRef) *session.Error {
+// nameCompanion finds out which companion a call is about, or what is wrong with the
+// call; a fault is the store's.
+func (t *turn) nameCompanion(ctx context.Context, c *call, refs []session.ChildRef) (wrong *session.Error, fault error) {
 	switch c.Tool {
 	case helix.ListChildrenTool:
-		return nil
+		return nil, nil
 	case helix.SpawnAgentTool:
-		return t.nameSpawned(c, refs)
+		return t.nameSpawned(ctx, c, refs)
 	}
 	var in struct{ Name string }
 	_ = json.Unmarshal(c.part.Input, &in) // it was validated
 	ref := findRef(refs, func(r *session.ChildRef) bool { return r.Name == in.Name })
 	if ref == nil {
-		return toolError(session.CodeToolInput, "you have called on no agent named %q; see %s", in.Name, helix.ListChildrenTool)
+		return toolError(session.CodeToolInput, "you have called on no agent named %q; see %s", in.Name, helix.ListChildrenTool), nil
 	}
 	c.Child, c.Name = ref.SessionID, ref.Name
 	c.companion = ask(c, ref.Agent, ref.Blocking)
 	c.companion.status = ref.Status
-	return nil
+	return nil, nil
 }
 
-func (t *turn) nameSpawned(c *call, refs []session.ChildRef) *session.Error {
+func (t *turn) nameSpawned(ctx context.Context, c *call, refs []session.ChildRef) (wrong *session.Error, fault error) {
 	var in spawnInput
 	_ = json.Unmarshal(c.part.Input, &in) // it was validated
 	companion, ok := t.agent.Companion(in.Agent)
 	if !ok {
-		return toolError(session.CodeToolInput, "there is no agent named %q to call on", in.Agent)
+		return toolError(session.CodeToolInput, "there is no agent named %q to call on", in.Agent), nil
+	}
+	named := func(name string) *session.ChildRef {
+		return findRef(refs, func(r *session.ChildRef) bool { return r.Name == name })
 	}
 	if in.Name == "" {
-		for n := 1; ; n++ {
-			in.Name = in.Agent + "-" + strconv.Itoa(n)
-			if findRef(refs, func(r *session.ChildRef) bool { return r.Name == in.Name }) == nil {
-				break
-			}
+		if in.Name, fault = t.freeName(ctx, in.Agent, named); fault != nil {
+			return nil, fault
 		}
 	}
 	if !companionName.MatchString(in.Name) {
-		return toolError(session.CodeToolInput, "the name %q does not fit: use up to 64 letters, digits, _ or -", in.Name)
+		return toolError(session.CodeToolInput, "the name %q does not fit: use up to 64 letters, digits, _ or -", in.Name), nil
 	}
-	if taken := findRef(refs, func(r *session.ChildRef) bool { return r.Name == in.Name }); taken != nil && taken.Agent != in.Agent {
-		return toolError(session.CodeToolInput, "%q is the name of another agent, %s", in.Name, taken.Agent)
+	known := named(in.Name)
+	if known != nil && known.Agent != in.Agent {
+		return toolError(session.CodeToolInput, "%q is the name of another agent, %s", in.Name, known.Agent), nil
 	}
 	c.Child, c.Name = session.ChildID(t.key.ID, "agent", in.Name), in.Name
+	if known == nil {
+		foreign, err := t.foreign(ctx, c.Child)
+		if err != nil {
+			return nil, err
+		}
+		if foreign {
+			return toolError(session.CodeToolInput, "the name %q is taken; choose another", in.Name), nil
+		}
+	}
 	c.companion = ask(c, in.Agent, companion.Blocks())
-	return nil
+	return nil, nil
+}
+
+// freeName is a name for a companion that was given none.
+func (t *turn) freeName(ctx context.Context, agent string, named func(string) *session.ChildRef) (string, error) {
+	for n := 1; ; n++ {
+		name := agent + "-" + strconv.Itoa(n)
+		if named(name) != nil {
+			continue
+		}
+		foreign, err := t.foreign(ctx, session.ChildID(t.key.ID, "agent", name))
+		if !foreign || err != nil || n > maxForeign {
+			return name, err
+		}
+	}
+}
+
+// maxForeign bounds how many sessions of others are stepped around.
+const maxForeign = 20
+
+// foreign reports whether an id that a child of this session would have is that of a
+// session which somebody else has made: it must be neither read nor written to.
+func (t *turn) foreign(ctx context.Context, id string) (bool, error) {
+	state, err := retry(ctx, func() (*session.State, error) { return t.sessions.Load(ctx, id) })
+	if errors.Is(err, session.ErrNotFound) {
+		return false, nil
+	}
+	return err == nil && state.ParentID != t.key.ID, err
 }
 
 func findRef(refs []session.ChildRef, is func(*session.ChildRef) bool) *session.ChildRef {
@@ -251,6 +293,10 @@ func (t *turn) openCompanion(ctx context.Context, e Effect, c *call) (*Opened, e
 	}
 	if err != nil {
 		return nil, err
+	}
+	if state.ParentID != t.key.ID {
+		c.child.fault = toolError(session.CodeSubAgent, "the name %q is taken", c.Name)
+		return nil, nil
 	}
 	_, err = t.sessions.RunByRequest(ctx, c.Child, c.ID)
 	if err == nil { // the call has begun before

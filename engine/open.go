@@ -292,6 +292,9 @@ func (h *Handler) gate(ctx context.Context, sessions session.Store, req *OpenReq
 	if user := req.Input.User.ID; user != "" && state.UserID != "" && user != state.UserID {
 		return session.ErrNotFound.WithMessage("user %s has no such session", user) // what is someone else's does not exist
 	}
+	if c := req.caller; c != nil && state.ParentID != c.state.ID {
+		return session.ErrExists.WithMessage("session %s was not made by %s", state.ID, c.state.ID)
+	}
 	if req.caller == nil && state.RootID != "" {
 		return session.Invalid("session id", "%q is that of an agent which works for another; go on with %q", state.ID, state.RootID)
 	}

@@ -22,6 +22,7 @@ func companionScenarios() []Scenario {
 		{"output", "the output of a companion that has one is its answer", companionOutput},
 		{"names", "a companion is given a name that is free, also when two are spawned at once", companionNames},
 		{"bad names", "a name that does not fit, or is another agent's, is refused", companionBadNames},
+		{"names of others", "a session that somebody else has made where a companion's would be is neither read nor written to", companionForeign},
 		{"again by spawn", "spawning under the same name goes on with the same session", func(s *Stage) { companionAgain(s, helix.SpawnAgentTool) }},
 		{"again by message", "a message to a companion that is done goes on with the same session", func(s *Stage) { companionAgain(s, helix.SendMessageTool) }},
 		{"again after finish", "a companion that finished with an output can be consulted again", companionAgainFinish},
@@ -241,6 +242,26 @@ func companionBadNames(s *Stage) {
 	}
 	s.refused(results[len(names)].Parts[0].Error, code(session.CodeToolInput), `"bob"`, "helper")
 	s.same(s.sessions(), []string{"s-1", bob}, "sessions")
+}
+
+func companionForeign(s *Stage) {
+	helper := named("helper", scripted.New(scripted.Text("ok")).ByPosition())
+	agent := team(newAgent(scripted.New(
+		scripted.Reply(spawning("", "a secret"), spawning("bob", "a secret")), scripted.Text("Thanks."))), helix.Blocking, helper)
+	x := s.Start(agent, helper)
+	planted := []string{"s-1-agent-helper-1", "s-1-agent-bob"}
+	for _, id := range planted {
+		s.Result(s.Execute(x, helper, helix.Input{SessionID: id, Message: helix.UserText("Tell me."), User: helix.User{ID: "eve"}}))
+	}
+	run := s.Execute(x, agent, helix.Input{SessionID: "s-1", Message: helix.UserText("Hi!"), User: helix.User{ID: "alice"}})
+	s.ended(s.Result(run), helix.Completed)
+	for _, id := range planted {
+		s.transcript(id, "user: Tell me.", "assistant: ok")
+	}
+	refs := s.children("s-1")
+	s.same(len(refs), 1, "companions")
+	s.same(refs[0].Name, "helper-2", "the name that was free")
+	s.refused(s.messages("s-1")[3].Parts[0].Error, code(session.CodeToolInput), `"bob"`, "taken")
 }
 
 func companionAgain(s *Stage, tool string) {
