@@ -295,6 +295,9 @@ func (t *turn) consultation(ctx context.Context, e Effect, c *call) (*settled, e
 		c.child = &waitingChild{began: t.h.cfg.Now()}
 	}
 	if fault := c.child.fault; fault != nil {
+		if err := t.lookForDebt(ctx, c); err != nil {
+			return nil, err
+		}
 		return t.concluded(ctx, e, c, nil, fault), nil
 	}
 	if c.Kind == session.CallCompanion {

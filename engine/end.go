@@ -113,6 +113,11 @@ func (t *turn) partial(e Effect, stop *session.Stop, reply modelReply) *flight {
 // the history stays one that a model accepts, and what finished calls and hooks
 // did to the state is kept with them, unless that is what cannot be written.
 func (t *turn) endFailed(ctx context.Context, key string, err *session.Error, keepState bool) (Result, error) {
+	if t.remote != nil {
+		if r, lost := t.relay(ctx, key); lost == nil {
+			return r.endFailed(ctx, err)
+		}
+	}
 	for range gatherTries {
 		t.prepareFailure(ctx, key, err, keepState)
 		res, err := t.sendFinal(ctx)

@@ -78,6 +78,9 @@ func (h *Handler) writeOff(
 	for i := range state.Pending {
 		change.Resolve = append(change.Resolve, session.Resolution{CallID: state.Pending[i].CallID, State: session.PendingAbandoned})
 	}
+	if err := h.oweStop(ctx, sessions, state, session.Stop{Kind: session.StopAbort, Reason: failure.Message}); err != nil {
+		return err
+	}
 	if detached(state) {
 		change.Wake = &session.Wake{Tenant: due.Tenant, SessionID: state.ParentID, ChildID: due.ID, RunID: due.RunID}
 	}

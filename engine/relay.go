@@ -13,12 +13,12 @@ import (
 // relay is the turn of a stand-in: it follows the remote's run, takes its chunks
 // into our stream, and its waits and its outcome into our store.
 type relay struct {
-	t      *turn
-	peer   string // the remote's session
-	effect Effect
-	at     progress
-	saved  progress // what the store has of it
-	asked  string   // the step of which it is known which calls wait
+	t     *turn
+	peer  string // the remote's session
+	key   string // of its commits
+	at    progress
+	saved progress // what the store has of it
+	asked string   // the step of which it is known which calls wait
 
 	savedAt time.Time
 	batch   []stream.Chunk // taken in, not written yet
@@ -34,15 +34,7 @@ func (t *turn) callRemote(ctx context.Context, e Effect) (Result, error) {
 	if e.Step < t.current() {
 		return t.past(e), nil
 	}
-	r := &relay{t: t, peer: peerID(t.key.ID), effect: e}
-	ref, err := remoteRef(ctx, t.sessions, &t.state)
-	if err == nil && ref == nil {
-		err = session.ErrCorrupt.WithMessage("session %s: its caller knows nothing of it", t.key.ID)
-	}
-	if err == nil {
-		r.at, err = readProgress(ref)
-		r.saved = r.at
-	}
+	r, err := t.relay(ctx, e.Key())
 	if err != nil {
 		return Result{}, err
 	}
@@ -64,6 +56,19 @@ func (t *turn) callRemote(ctx context.Context, e Effect) (Result, error) {
 		return r.endFailed(ctx, f.err)
 	}
 	return Result{}, err
+}
+
+// relay is the turn's way to its remote.
+func (t *turn) relay(ctx context.Context, key string) (*relay, error) {
+	ref, err := remoteRef(ctx, t.sessions, &t.state)
+	if err != nil {
+		return nil, err
+	}
+	if ref == nil {
+		return nil, session.ErrCorrupt.WithMessage("session %s: its caller knows nothing of it", t.key.ID)
+	}
+	at, err := readProgress(ref)
+	return &relay{t: t, peer: peerID(t.key.ID), key: key, at: at, saved: at}, err
 }
 
 func (r *relay) run(ctx, away context.Context) (Result, error) {

@@ -81,6 +81,6 @@ func (r *relay) end(ctx context.Context, change session.Change) (Result, error) 
 	}
 	change.Resolve = resolveRest(entries, now, nil)
 	t.emitPatches(change.Writes)
-	t.final = &finalCommit{key: r.effect.Key() + "/end", change: change}
+	t.final = &finalCommit{key: r.key + "/end", change: change}
 	return t.sendFinal(ctx)
 }

@@ -135,6 +135,9 @@ func (r *relay) expect(ctx context.Context, pending, entries []session.Pending, 
 		if err := entry.Check(); err != nil {
 			return nil, &fault{t.bounded(session.AsError(err))}
 		}
+		if len(p.Input) > t.h.cfg.MaxResult {
+			return nil, &fault{toolError(session.CodeToolInput, "the input of a call that waits has %d bytes, at most %d are allowed", len(p.Input), t.h.cfg.MaxResult)}
+		}
 		fresh = append(fresh, entry)
 		owned = append(owned, session.Ownership{CallID: p.CallID, SessionID: t.key.ID})
 	}
@@ -200,7 +203,7 @@ func (r *relay) foresee(ctx, away context.Context) error {
 	if err != nil || len(fresh) == 0 {
 		return err
 	}
-	_, err = t.commit(ctx, r.effect.Key()+"/waits/"+fresh[0].CallID, session.Change{Pending: fresh, Run: t.runChange("")})
+	_, err = t.commit(ctx, r.key+"/waits/"+fresh[0].CallID, session.Change{Pending: fresh, Run: t.runChange("")})
 	return err
 }
 
@@ -228,7 +231,7 @@ func (r *relay) suspend(ctx context.Context, status *helix.RemoteStatus, entries
 		}
 	}
 	change.Resolve = resolveRest(entries, now, waiting)
-	_, err = t.commit(ctx, r.effect.Key()+"/suspend/"+status.RunID, change)
+	_, err = t.commit(ctx, r.key+"/suspend/"+status.RunID, change)
 	if errors.Is(err, session.ErrAnswered) {
 		return Result{}, nil
 	}

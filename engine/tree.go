@@ -248,9 +248,6 @@ func (h *Handler) abandonOne(ctx context.Context, sessions session.Store, state 
 	}
 	if run.Status == session.RunRunning {
 		if _, here := h.held(run.ID); !here && state.RootID != "" {
-			if err := h.oweStop(ctx, sessions, state, session.Stop{Kind: session.StopAbort, Reason: why.Message}); err != nil {
-				return err
-			}
 			return h.endOrphan(ctx, sessions, state, run, why)
 		}
 		key := session.Key{Tenant: state.Tenant, ID: state.ID}

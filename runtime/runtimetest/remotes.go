@@ -39,6 +39,7 @@ func remoteScenarios() []Scenario {
 		{"killed", "a caller whose process dies goes on with the same remote run, and shows every chunk once", remoteKilled},
 		{"killed at start", "a caller that dies before it knows that the remote has begun begins it once", remoteKilledAtStart},
 		{"killed after the end", "a caller that dies after the remote's end takes its result from there", remoteKilledAfterEnd},
+		{"crash loop", "a caller that is given up because its processes keep dying aborts the remote", remoteCrashLoop},
 		{"shutdown", "a caller that is shut down leaves the remote at work, and the next goes on", remoteShutdown},
 		{"approval", "an approval inside a remote is asked for and given at the caller", remoteApproval},
 		{"denial", "a denial reaches the call inside the remote", remoteDenial},
@@ -464,6 +465,25 @@ func remoteKilledAfterEnd(s *Stage) {
 	s.takenOver(run, agent)
 	s.same(n.calls.of("start"), 1, "starts")
 	s.transcript("s-1", "user: Hi!", remoteCall, `tool subagent__child: "ok"`, "assistant: Thanks.")
+	s.bracketed("s-1")
+}
+
+func remoteCrashLoop(s *Stage) {
+	g := s.newGate()
+	n := s.elsewhere(busy(g), Options{})
+	agent := n.remotely()
+	s.orphan(agent, g)
+	for range 3 {
+		reads := n.calls.of("read")
+		y, _ := s.heir(agent)
+		s.until("the caller was taken over", func() bool { return n.calls.of("read") > reads })
+		y.Kill()
+	}
+	_, run := s.heir(agent)
+	s.failed(s.Result(run), helix.ErrCrashLoop)
+	s.until("the remote is aborted", func() bool { return n.load(n.there(s)).Status == session.Failed })
+	s.until("the stop is not owed any more", func() bool { return !s.children("s-1")[0].StopOwed })
+	s.same(len(n.runs(n.there(s))), 1, "runs of the remote")
 	s.bracketed("s-1")
 }
 
