@@ -91,7 +91,11 @@ func (s *service) serve() error {
 	if err != nil {
 		return err
 	}
-	defer rt.Close(ctx)
+	defer func() {
+		over, cancel := context.WithCancel(ctx)
+		cancel() // what runs is continued by the next start
+		_ = rt.Close(over)
+	}()
 	authenticate, err := server.Tokens(server.Token{Token: token, Identity: server.Identity{User: "alice"}})
 	if err != nil {
 		return err
@@ -198,6 +202,16 @@ func (p *process) restart() {
 	p.start()
 }
 
+// replace shuts the process down, and starts it again.
+func (p *process) replace() {
+	p.t.Helper()
+	p.stdin.Close()
+	if err := p.cmd.Wait(); err != nil {
+		p.t.Fatal(err)
+	}
+	p.start()
+}
+
 // watch reads a stream from a sequence to its end, and calls do in the middle of
 // the clerk's words.
 func (p *process) watch(id string, from int64, do func()) int64 {
@@ -227,23 +241,22 @@ func (p *process) watch(id string, from int64, do func()) int64 {
 }
 
 // A remote agent, or its caller, is killed in mid-reply and started again, before
-// and after an approval inside the remote: the caller's transcript and stream are
-// what they are without that.
+// and after an approval inside the remote, and while that waits: the caller's
+// transcript and stream are what they are without that.
 func TestKilled(t *testing.T) {
 	t.Parallel()
-	for _, who := range []string{"remote", "caller", "both"} {
+	for who, kill := range map[string]func(here, there *process){
+		"remote":              func(_, there *process) { there.restart() },
+		"caller":              func(here, _ *process) { here.restart() },
+		"both":                func(here, there *process) { there.restart(); here.restart() },
+		"remote, by a deploy": func(_, there *process) { there.replace() },
+		"caller, by a deploy": func(here, _ *process) { here.replace() },
+	} {
 		t.Run(who, func(t *testing.T) {
 			t.Parallel()
 			there := newProcess(t, "clerk's server", "")
 			here := newProcess(t, "boss's server", there.url())
-			killed(t, here, there, func() {
-				if who != "caller" {
-					there.restart()
-				}
-				if who != "remote" {
-					here.restart()
-				}
-			})
+			killed(t, here, there, func() { kill(here, there) })
 		})
 	}
 }
@@ -255,6 +268,7 @@ func killed(t *testing.T, here, there *process, kill func()) {
 		t.Fatal(err)
 	}
 	last := here.watch(id, 0, kill)
+	kill() // while it waits
 	pending, err := here.Pending(t.Context(), id)
 	if err != nil || len(pending) != 1 || pending[0].Tool != "sign" || pending[0].Kind != session.PendingApproval {
 		t.Fatalf("what waits is %+v, %v", pending, err)
