@@ -6,15 +6,16 @@
 #
 # Postgres, Redis and a Redis Cluster run beside the tests (internal/testserver): installed ones, or else Debian packages
 # that are unpacked into a cache directory, or else Docker. If they cannot be had, no test runs, and the message says why.
-# The tests of internal/webtest need Node.js 20 or later with npm, which fetches packages into the same cache, and Chromium:
-# an installed one, or else Debian's, unpacked likewise.
+# The tests of clients and pages need npm, which fetches packages into the same cache (a Node.js of version 20 among them, if
+# the installed one is older), and Chromium. What is missing of them is installed where that takes no questions, as the
+# compiler is. Otherwise Chromium is taken from Debian's packages as the servers are, and without npm those tests fail.
 #
 #   HELIX_RACE=0   leave the race detector off, install no compiler
 #   HELIX_SOAK=1   run the long tests at full length (make soak)
 #   HELIX_TEST_POSTGRES, HELIX_TEST_REDIS, HELIX_TEST_REDIS_CLUSTER
 #                  the URLs of running servers, to be used instead
 #   HELIX_TEST_SKIP_SERVERS=1
-#                  fetch no servers, and skip the tests that need what is not installed
+#                  fetch and install none of that, and skip the tests that need what is not there
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -59,12 +60,44 @@ apt_install() {
 	as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >&2
 }
 
+# can_install reports whether packages can be installed without a question.
+can_install() {
+	command -v apt-get >/dev/null 2>&1 && as_root true 2>/dev/null
+}
+
+install() {
+	apt_install "$@" && return 0
+	as_root apt-get update -qq >&2 && apt_install "$@"
+}
+
 install_compiler() {
-	command -v apt-get >/dev/null 2>&1 || return 1
-	as_root true 2>/dev/null || return 1
+	can_install || return 1
 	say 'no C compiler for the race detector: installing gcc and libc6-dev'
-	apt_install gcc libc6-dev && return 0
-	as_root apt-get update -qq >&2 && apt_install gcc libc6-dev
+	install gcc libc6-dev
+}
+
+# missing_for_pages lists the packages that the tests of clients and pages miss.
+missing_for_pages() {
+	if ! command -v npm >/dev/null 2>&1; then
+		command -v node >/dev/null 2>&1 || printf 'nodejs '
+		printf 'npm '
+	fi
+	for browser in chromium chromium-browser google-chrome; do
+		command -v "$browser" >/dev/null 2>&1 && return 0
+	done
+	printf 'chromium'
+}
+
+install_for_pages() {
+	packages=$(missing_for_pages)
+	[ -n "$packages" ] || return 0
+	if ! can_install; then
+		say "not installed, and cannot be here: $packages"
+		return 0
+	fi
+	say "for the tests of clients and pages: installing $packages"
+	# shellcheck disable=SC2086 # a list
+	install $packages || say "installing $packages failed"
 }
 
 warn_no_race() {
@@ -80,6 +113,10 @@ elif ! find_compiler; then
 	if ! install_compiler || ! find_compiler; then
 		no_race='no working C compiler (install gcc and libc6-dev)'
 	fi
+fi
+
+if [ -z "${HELIX_TEST_SKIP_SERVERS:-}" ]; then
+	install_for_pages
 fi
 
 # -count=1: many tests run other processes, whose changes Go's test cache cannot see.

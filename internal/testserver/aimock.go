@@ -25,7 +25,7 @@ func StartAIMock(tb testing.TB, fixtures []byte) *Server {
 }
 
 func startAIMock(ctx context.Context, fixtures []byte) (*server, error) {
-	node, err := nodeProgram("node")
+	path, err := node(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -42,7 +42,7 @@ func startAIMock(ctx context.Context, fixtures []byte) (*server, error) {
 		prepare: func(_ context.Context, place *place) error {
 			return os.WriteFile(aimockFixtures(place), fixtures, 0o644)
 		},
-		launch: func(place *place, log *os.File) (process, error) { return launchAIMock(node, packages, place, log) },
+		launch: func(place *place, log *os.File) (process, error) { return launchAIMock(path, packages, place, log) },
 		ping:   pingAIMock,
 		url:    func(addr string) string { return "http://" + addr },
 	})

@@ -25,20 +25,10 @@ func NodePackages(tb testing.TB, name string, files fs.FS) string {
 	return dir
 }
 
-// Node returns the path of Node.js.
-func Node(tb testing.TB) string {
-	tb.Helper()
-	path, err := nodeProgram("node")
-	if err != nil {
-		giveUp(tb, err)
-	}
-	return path
-}
-
 func nodeProgram(program string) (string, error) {
 	path, err := exec.LookPath(program)
 	if err != nil {
-		return "", &missingError{server: program, install: "Node.js 20 or later, with npm", tried: []string{err.Error()}}
+		return "", &missingError{server: program, install: "Node.js, with npm", tried: []string{err.Error()}}
 	}
 	return path, nil
 }
