@@ -350,12 +350,8 @@ func (d *daemon) called(name string) int {
 		d.t.Fatal(err)
 	}
 	request.Host = name
-	answer, err := http.DefaultClient.Do(request)
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	defer answer.Body.Close()
-	return answer.StatusCode
+	status, _, _ := do(d.t, request)
+	return status
 }
 
 func TestServeAnswersAsItShould(t *testing.T) {
@@ -406,6 +402,11 @@ func fetch(t *testing.T, url string) (int, http.Header, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return do(t, request)
+}
+
+func do(t *testing.T, request *http.Request) (int, http.Header, string) {
+	t.Helper()
 	answer, err := http.DefaultClient.Do(request)
 	if err != nil {
 		t.Fatal(err)
