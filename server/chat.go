@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -106,19 +107,24 @@ func (x *exchange) chat() error {
 	}
 	var turn *chatTurn
 	switch {
-	case state == nil && (in.Answers() || in.Trigger == aisdk.TriggerRegenerate):
+	case state == nil && !in.Asks():
 		return notFound(in.ID)
+	case state == nil: // nothing was said yet, whatever the client believes
+		turn, err = x.say(ctx, nil, &in)
 	case in.Trigger == aisdk.TriggerRegenerate:
 		turn, err = x.regenerate(ctx, state, &in)
 	case in.Answers():
 		turn, err = x.takeAnswers(ctx, state, &in)
-	case in.Edits() && state != nil:
+	case in.Edits():
 		turn, err = x.edit(ctx, state, &in)
 	default:
 		turn, err = x.say(ctx, state, &in)
 	}
 	if err != nil {
 		return x.hide(in.ID, err)
+	}
+	if turn.sent {
+		return x.replay(version, state, turn.messageID)
 	}
 	return x.stream(ctx, version, turn)
 }
@@ -129,6 +135,8 @@ type chatTurn struct {
 	run       helix.Run
 	messageID string
 	from      int64 // after the run's first sequence, if set
+	// sent is set when the message was sent before: what came of it is shown.
+	sent bool
 	// continues is set when the client has the beginning of the message, with these
 	// calls that wait.
 	continues bool
@@ -223,8 +231,10 @@ func (x *exchange) takeAnswers(ctx context.Context, state *session.State, in *ai
 	}
 	turn.run, err = x.executor.Resume(ctx, agent, state.ID, helix.ResumeOptions{RequestID: request})
 	if err != nil && (goesOn || errors.Is(err, session.ErrAlreadyRunning)) { // a run takes the answers up itself
-		turn.from = info.Last
 		turn.run, err = x.executor.Attach(ctx, state.ID)
+		if err == nil && turn.run.ID() == in.ShownRun() {
+			turn.from = info.Last // of a run that another resumed, the client has nothing
+		}
 	}
 	return turn, err
 }
@@ -255,7 +265,10 @@ func (x *exchange) lastReply(ctx context.Context, id string) (string, error) {
 
 // regenerate makes a reply anew.
 func (x *exchange) regenerate(ctx context.Context, state *session.State, in *aisdk.Request) (*chatTurn, error) {
-	group, _, err := x.group(ctx, state.ID, in.MessageID)
+	group, _, err := x.group(ctx, state.ID, in.Target())
+	if errors.Is(err, session.ErrNotFound) && in.TargetSent() {
+		return x.say(ctx, state, in) // what it replies to never arrived
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -279,6 +292,9 @@ func (x *exchange) edit(ctx context.Context, state *session.State, in *aisdk.Req
 	if err != nil {
 		return nil, err
 	}
+	if sameParts(group.User, &message) { // it is sent again, not replaced
+		return &chatTurn{sent: true, messageID: group.ID}, nil
+	}
 	if before == 0 {
 		return nil, session.ErrNotResumable.WithMessage("the first message of a chat cannot be replaced; begin a new chat")
 	}
@@ -287,6 +303,16 @@ func (x *exchange) edit(ctx context.Context, state *session.State, in *aisdk.Req
 		return nil, err
 	}
 	return x.rewound(ctx, state, group.ID, helix.ResumeOptions{Checkpoint: at, Message: &message})
+}
+
+// sameParts reports whether two messages say the same.
+func sameParts(a, b *session.Message) bool {
+	one, err := session.Encode(a.Parts)
+	if err != nil {
+		return false
+	}
+	other, err := session.Encode(b.Parts)
+	return err == nil && bytes.Equal(one, other)
 }
 
 func (x *exchange) rewound(ctx context.Context, state *session.State, messageID string, opts helix.ResumeOptions) (*chatTurn, error) {

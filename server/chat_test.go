@@ -513,9 +513,33 @@ func TestChatRegenerateAndEdit(t *testing.T) {
 			t.Errorf("after the edit: %s", shown(p.messages))
 		}
 		p.same()
+		runs := func() int {
+			return len(call[wire.RunPage](p.service, http.StatusOK, http.MethodGet, "/sessions/chat-1/runs", nil).Items)
+		}
+		before := runs()
+		p.messages = p.messages[:3]
+		p.send(aisdk.TriggerSubmit, "u3") // sent again as it was: useChat does so after a lost connection
+		p.same()
+		if n := runs(); n != before {
+			t.Errorf("a message that was sent again led to %d runs, from %d", n, before)
+		}
+		// Its retry button sends what never arrived as something to make anew.
+		p.messages = append(p.messages, aisdk.Message{ID: "u4", Role: "user", Parts: []aisdk.Part{{Type: aisdk.PartText, Text: "lost"}}})
+		p.send(aisdk.TriggerRegenerate, "")
+		if !strings.Contains(shown(p.messages), "So: lost") {
+			t.Errorf("after the retry: %s", shown(p.messages))
+		}
+		p.same()
+		fresh := p.service.page("chat-2")
+		fresh.messages = []aisdk.Message{{ID: "v1", Role: "user", Parts: []aisdk.Part{{Type: aisdk.PartText, Text: "hello"}}}}
+		fresh.send(aisdk.TriggerRegenerate, "")
+		fresh.same()
+
 		p.messages = p.messages[:1]
-		p.refusedSend(http.StatusConflict, session.CodeNotResumable, aisdk.TriggerSubmit, "u1")
 		p.refusedSend(http.StatusNotFound, session.CodeNotFound, aisdk.TriggerRegenerate, "u9.reply")
+		p.messages[0].Parts[0].Text = "hello, but otherwise"
+		p.refusedSend(http.StatusConflict, session.CodeNotResumable, aisdk.TriggerSubmit, "u1")
+		p.next = 4
 		p.say("failures")
 	})
 }
@@ -629,6 +653,41 @@ func TestChatTail(t *testing.T) {
 			t.Errorf("a page that reads all shows\n%s\nnot\n%s", got, live)
 		}
 		first.same()
+	})
+}
+
+// Answers that another page has given, and gone on with, lead to all of what came of
+// them.
+func TestChatAnswersOfAnotherPage(t *testing.T) {
+	t.Parallel()
+	onBackends(t, func(t *testing.T, db store.Backend) {
+		gate := make(chan struct{})
+		agent := desk(map[string]scripted.Step{
+			`result {"lat":1}`: scripted.Reply(scripted.Say("It is "), scripted.Until(gate), scripted.Say("here.")),
+		})
+		s := serve(t, db, []*helix.Agent{agent}, nil)
+		p := s.page("chat-1")
+		p.say("where")
+		part := p.tool("locate", 0)
+		call[wire.Submitted](s, http.StatusOK, http.MethodPost, "/chat/chat-1/submit-tool-result",
+			map[string]any{"toolCallId": part.CallID, "result": map[string]int{"lat": 1}, "resume": true})
+		s.untilText("chat-1", `"delta":"It`)
+		part.State, part.Output = aisdk.StateOutputAvailable, json.RawMessage(`{"lat":1}`)
+		late := p.open(http.MethodPost, "/chat?sdk=7", p.body(aisdk.TriggerSubmit, ""), false)
+
+		// A page that reads on from what was committed has the step that waited, too.
+		other := s.page("chat-1")
+		chat := call[aisdk.Chat](s, http.StatusOK, http.MethodGet, "/chat/chat-1/messages?sdk=7&tail=1", nil)
+		other.messages = chat.Messages
+		tail := other.open(http.MethodGet, fmt.Sprintf("/chat/chat-1/stream?sdk=7&from=%d", chat.Sequence), nil, false)
+		close(gate)
+		if got := late(); !strings.Contains(got, "It is here.") {
+			t.Errorf("the page shows\n%s", got)
+		}
+		p.same()
+		if got := tail(); !strings.Contains(got, `"locate"`) || !strings.Contains(got, "It is here.") {
+			t.Errorf("the page that reads on shows\n%s", got)
+		}
 	})
 }
 

@@ -134,23 +134,52 @@ func (x *exchange) chatStream() error {
 	group := aisdk.Last(state.ID, shot.Messages)
 	to := &chatFrames{encoder: x.encoder(version, state.ID, group.ID, shot.Run.ID)}
 	to.first = to.encoder.Start()
-	if tail || from > 0 {
+	if tail && from == 0 {
 		to.encoder.Continue(nil)
-		if from == 0 {
-			info, err := x.streams.Info(ctx, state.StreamID)
-			if err != nil {
-				return err
-			}
-			from = info.Last
+		info, err := x.streams.Info(ctx, state.StreamID)
+		if err != nil {
+			return err
 		}
-		return x.followRun(state, shot.Run, from, to)
+		return x.followRun(state, shot.Run, info.Last, to)
 	}
-	waits, err := x.waits(ctx, state, group.Reply)
+	if from > 0 {
+		to.encoder.Continue(nil)
+		return x.catchUp(state, shot.Run, from, to)
+	}
+	return x.replayFrom(state, shot, &group, to)
+}
+
+// replay shows a reply that was made, or is being made, from its beginning.
+func (x *exchange) replay(version aisdk.Version, state *session.State, messageID string) error {
+	shot, err := store.TakeSnapshot(x.r.Context(), x.sessions, x.streams, state.ID)
+	if err != nil {
+		return x.hide(state.ID, err)
+	}
+	group := aisdk.Last(state.ID, shot.Messages)
+	if group.ID != messageID || shot.Run == nil {
+		return session.ErrStale.WithMessage("the chat has gone on since that message")
+	}
+	x.runID = shot.Run.ID
+	to := &chatFrames{encoder: x.encoder(version, state.ID, group.ID, shot.Run.ID)}
+	to.first = to.encoder.Start()
+	return x.replayFrom(state, shot, &group, to)
+}
+
+// replayFrom shows the messages of a reply that are committed, and then what came
+// after them.
+func (x *exchange) replayFrom(state *session.State, shot *store.Snapshot, group *aisdk.Group, to *chatFrames) error {
+	waits, err := x.waits(x.r.Context(), state, group.Reply)
 	if err != nil {
 		return err
 	}
 	to.first = append(to.first, to.encoder.Replay(group.Reply, waits)...)
-	items, last, err := x.since(ctx, state.StreamID, shot.Sequence)
+	return x.catchUp(state, shot.Run, shot.Sequence, to)
+}
+
+// catchUp shows what a stream holds after a sequence, of whichever run, for a step
+// may have been begun by one and be gone on with by the next; then it follows.
+func (x *exchange) catchUp(state *session.State, run *session.Run, from int64, to *chatFrames) error {
+	items, last, err := x.since(x.r.Context(), state.StreamID, from)
 	if err != nil {
 		return err
 	}
@@ -159,7 +188,7 @@ func (x *exchange) chatStream() error {
 	for i := range items {
 		to.first = append(to.first, to.encoder.Encode(items[i].Sequence, items[i].Chunk)...)
 	}
-	return x.followRun(state, shot.Run, last, to)
+	return x.followRun(state, run, last, to)
 }
 
 // Limits of what is read of a stream before it is followed.

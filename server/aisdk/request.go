@@ -38,6 +38,14 @@ type Sent struct {
 	ID    string `json:"id,omitempty"`
 	Role  string `json:"role"`
 	Parts []Part `json:"parts"`
+	// Metadata is what the server told of a reply.
+	Metadata *SentMetadata `json:"metadata,omitempty"`
+}
+
+// SentMetadata is the part of a reply's metadata that is read.
+type SentMetadata struct {
+	// RunID is the last run of the reply that the client was shown.
+	RunID string `json:"runId,omitempty"`
 }
 
 // UnmarshalJSON implements [json.Unmarshaler].
@@ -46,11 +54,16 @@ func (m *Sent) UnmarshalJSON(data []byte) error {
 		ID    string            `json:"id"`
 		Role  string            `json:"role"`
 		Parts []json.RawMessage `json:"parts"`
+		// It is the application's as much as ours, so it may be anything.
+		Metadata json.RawMessage `json:"metadata"`
 	}
 	if err := json.Unmarshal(data, &doc); err != nil {
 		return session.Invalid("messages", "hold one that cannot be read: %v", err)
 	}
 	*m = Sent{ID: doc.ID, Role: doc.Role}
+	if meta := new(SentMetadata); json.Unmarshal(doc.Metadata, meta) == nil {
+		m.Metadata = meta
+	}
 	for i, raw := range doc.Parts {
 		var kind struct {
 			Type string `json:"type"`
@@ -110,6 +123,33 @@ func (r *Request) last() *Sent { return &r.Messages[len(r.Messages)-1] }
 func (r *Request) Answers() bool {
 	return r.Trigger != TriggerRegenerate && r.last().Role == string(session.RoleAssistant)
 }
+
+// ShownRun is the run that the client was shown the beginning of, as far as it says.
+func (r *Request) ShownRun() string {
+	if m := r.last().Metadata; m != nil {
+		return m.RunID
+	}
+	return ""
+}
+
+// Asks reports whether the request ends in a message of the user's: what a reply is
+// for, also where it is to be made anew.
+func (r *Request) Asks() bool {
+	return len(r.Messages) > 0 && r.last().Role == string(session.RoleUser)
+}
+
+// Target is the message whose reply is to be made anew, which may be the user's;
+// empty for the last one.
+func (r *Request) Target() string {
+	if r.MessageID == "" && r.Asks() {
+		return r.last().ID
+	}
+	return r.MessageID
+}
+
+// TargetSent reports whether the message whose reply is to be made anew is the one
+// that was sent along.
+func (r *Request) TargetSent() bool { return r.Asks() && UserOf(r.Target()) == r.last().ID }
 
 // Edits reports whether the request replaces an earlier message of the user.
 func (r *Request) Edits() bool {
