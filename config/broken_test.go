@@ -110,6 +110,13 @@ func TestBrokenFiles(t *testing.T) {
 		{"boolean for a text", "    instructions: Write.", "    instructions: ^true", "agents.writer.instructions", "expected a text"},
 		{"unknown tool", "tools: [search, time, pay]", "tools: [search, ^tim]", "agents.writer.tools[1]", `there is no tool "tim"; did you mean time?`},
 		{"tool listed twice", "tools: [search, time, pay]", "tools: [search, ^search]", "agents.writer.tools[1]", "listed twice"},
+		{"path of something else for a tool", "tools: [search, time, pay]", "tools: [search, ^search.url]", "agents.writer.tools[1]", `there is no tool "search.url"`},
+		{"path of something else for a model", "    model: cheap", "    model: ^cheap.key", "agents.writer.model", `there is no model "cheap.key"`},
+		{"path of something else for an agent", "      - editor", "      - ^writer.tools", "agents.writer.subAgents[0]", `there is no agent "writer.tools"`},
+		{"agent that comes to nothing", "      - editor", "      - ^${EMPTY}", "agents.writer.subAgents[0]", "found none"},
+		{"model that comes to nothing", "  default: openai/gpt-5", "  default: ^${EMPTY}", "models.default", "found none"},
+		{"url that comes to nothing", "    url: https://api.example.com/search/{topic}", "    url: ^${EMPTY}", "tools.search.url", "expected a text, found none"},
+		{"user that comes to nothing", "      user: ada", "      user: ^${EMPTY}", "server.tokens[0].user", "found none: the token stands for nobody"},
 		{"unknown model", "    model: cheap", "    model: ^cheep", "agents.writer.model", `there is no model "cheep"; did you mean cheap?`},
 		{"unknown provider", "  default: openai/gpt-5", "  default: ^opnai/gpt-5", "models.default.model", "expected provider/model, demo or auto"},
 		{"unknown agent", "      - editor", "      - ^editer", "agents.writer.subAgents[0]", `there is no agent "editer"; did you mean editor?`},
@@ -209,6 +216,22 @@ func TestBrokenFiles(t *testing.T) {
 				t.Errorf("the error shows what a variable holds: %v", err)
 			}
 		})
+	}
+}
+
+// Whatever leaves an agent without a model is told where it is.
+func TestAgentWithoutAModel(t *testing.T) {
+	t.Parallel()
+	for agent, want := range map[string]string{
+		"{}":                     "3:3: agents.a: the key model is missing, and there is no model called default",
+		"{model: \"\"}":          "3:14: agents.a.model: expected a text, found none, and there is no model called default",
+		"{model: \"${EMPTY}\"}":  "3:14: agents.a.model: expected a text, found none, and there is no model called default",
+		"{model: \"${GONE:-}\"}": "3:14: agents.a.model: expected a text, found none, and there is no model called default",
+	} {
+		_, err := parse("helix.yaml", []byte("version: 1\nagents:\n  a: "+agent+"\n"), noEnv)
+		if err == nil || err.Error() != "helix.yaml:"+want {
+			t.Errorf("%s: %v", agent, err)
+		}
 	}
 }
 

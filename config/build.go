@@ -43,7 +43,7 @@ func (f *File) Build(opts BuildOptions) ([]*helix.Agent, error) {
 	}
 	// Problems are noted anew: building again may go better.
 	s := *f.source
-	s.problems, s.omitted = nil, 0
+	s.problems, s.omitted, s.noted = nil, 0, map[string]bool{}
 	b := &builder{
 		file: f, source: &s, opts: opts,
 		models: map[string]llm.Model{}, tools: map[string]helix.Tool{}, agents: map[string]*helix.Agent{},
@@ -82,10 +82,13 @@ type builder struct {
 func (b *builder) agent(a *Agent) *helix.Agent {
 	path := "agents." + a.Name
 	out := &helix.Agent{Name: a.Name, Description: a.Description, Instructions: a.Instructions, MaxSteps: a.MaxSteps.Steps(), SessionExpiry: a.SessionExpiry.Std()}
-	definition, at := b.definition(a)
-	out.Model = b.model(definition, at)
-	out.Settings = definition.settings()
-	out.ModelTimeout = definition.Timeout.Std()
+	if definition, at := b.definition(a); definition == nil {
+		b.source.wrongKey(path, "there is no model for the agent")
+	} else {
+		out.Model = b.model(definition, at)
+		out.Settings = definition.settings()
+		out.ModelTimeout = definition.Timeout.Std()
+	}
 	if a.Output != nil {
 		out.Output = helix.RawOutput(json.RawMessage(a.Output))
 	}
@@ -108,7 +111,12 @@ func (b *builder) tool(name string) helix.Tool {
 	if built, ok := b.tools[name]; ok {
 		return built
 	}
-	built, err := b.file.tool(name).build(b.source.secrets)
+	definition := b.file.tool(name)
+	if definition == nil {
+		b.source.wrongKey("tools."+name, "there is no tool %q", name)
+		return helix.Tool{}
+	}
+	built, err := definition.build(b.source.secrets)
 	if err != nil {
 		b.source.wrongKey("tools."+name, "%v", err)
 	}
@@ -153,14 +161,18 @@ func (s Schema) Type() *helix.InputType {
 	return helix.RawInput(json.RawMessage(s))
 }
 
-// definition is the model that an agent uses, and where the file says so.
+// definition is the model that an agent uses, and where the file says so. It is nil
+// where there is none.
 func (b *builder) definition(a *Agent) (*Model, string) {
+	m := b.file.model(a.Model)
 	if a.Model == "" {
-		m := b.file.defaultModel()
-		return m, "models." + m.Name
+		m = b.file.defaultModel()
 	}
-	if m := b.file.model(a.Model); m != nil {
+	switch {
+	case m != nil:
 		return m, "models." + m.Name
+	case a.Model == "":
+		return nil, ""
 	}
 	return &Model{Model: a.Model}, "agents." + a.Name + ".model"
 }

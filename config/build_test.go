@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"math/rand/v2"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -177,9 +178,16 @@ func TestDamagedFiles(t *testing.T) {
 	for _, separator := range []string{" ", ":", "{", "[", ",", "\""} {
 		pieces = append(pieces, strings.SplitAfter(whole, separator)...)
 	}
-	for range 1000 {
+	// Without a default, an agent's own model matters.
+	bare := strings.NewReplacer("  default: openai/gpt-5\n", "  plain: openai/gpt-5\n", "  editor:\n", "  editor:\n    model: plain\n",
+		"  clerk: {}", "  clerk: {model: plain}", "  muse: {}", "  muse: {model: plain}").Replace(whole)
+	mustParse(t, bare)
+	for i := range 2000 {
 		text := whole
-		for range 1 + random.IntN(4) {
+		if i%2 == 0 {
+			text = blank(random, bare)
+		}
+		for range random.IntN(4) {
 			from := random.IntN(len(text))
 			to := min(len(text), from+random.IntN(40))
 			switch random.IntN(4) {
@@ -198,6 +206,17 @@ func TestDamagedFiles(t *testing.T) {
 	}
 }
 
+// scalars are the values of a file that are on one line.
+var scalars = regexp.MustCompile(`: [^\[\]{},\n]+|[\[,] ?[a-z]+`)
+
+// blank puts what comes to nothing, or names what is none, in the place of a value.
+func blank(random *rand.Rand, text string) string {
+	all := scalars.FindAllStringIndex(text, -1)
+	at := all[random.IntN(len(all))]
+	others := []string{"", "~", `""`, "${EMPTY}", "${MISSING:-}", "search.url", "cheap.model", "writer.tools", "far", "[]", "{}"}
+	return text[:at[0]+1] + " " + others[random.IntN(len(others))] + text[at[1]:]
+}
+
 // Whatever a file holds, reading it ends, without a panic, and what is valid can be
 // built.
 func FuzzParse(f *testing.F) {
@@ -206,6 +225,8 @@ func FuzzParse(f *testing.F) {
 	f.Add("a: &a [x, x]\nb: &b [*a, *a, *a, *a, *a, *a, *a, *a]\nc: [*b, *b, *b, *b, *b, *b]\n")
 	f.Add("version: 1\nagents: {a: {model: demo, output: {type: object, properties: {a: {$ref: '#'}}}}}\n")
 	f.Add("version: 1\nagents: {a: {model: demo, tools: [t]}}\ntools: {t: {type: http, url: 'http://x/{a}', approval: 'input.a', input: {}}}\n")
+	f.Add("version: 1\nagents: {a: {model: demo, tools: [get.url]}}\ntools: {get: {type: http, url: 'http://x/'}}\n")
+	f.Add("version: 1\nagents: {a: {model: ~, subAgents: ['${EMPTY}']}}\n")
 	f.Add("? [a]\n: b\n<<: {}\n${X}: 1\n!!int a: !!binary b\n")
 	f.Fuzz(readAny)
 }

@@ -110,9 +110,23 @@ func (f *File) checkAgent(a *Agent) {
 	f.checkChildren(a, path)
 }
 
-// damaged reports whether something is in the file but could not be read, which
-// was noted.
-func (f *File) damaged(path string) bool { _, ok := f.source.places[path]; return ok }
+// damaged reports whether a problem with just this path was noted: what is there but
+// could not be read is not missing as well.
+func (f *File) damaged(path string) bool { return f.source.noted[path] }
+
+// given reports whether the file has a key, whatever its value.
+func (f *File) given(path string) bool { _, ok := f.source.places[path]; return ok }
+
+// missing notes that a key is not there, or that what it gives comes to nothing.
+func (f *File) missing(path, key, why string) {
+	switch below := path + "." + key; {
+	case f.damaged(below):
+	case f.given(below):
+		f.source.wrong(below, "expected a text, found none%s", why)
+	default:
+		f.source.wrongKey(path, "the key %s is missing%s", key, why)
+	}
+}
 
 // hint is the name that was probably meant, or else which there are.
 func (f *File) hint(name string, all []string) string {
@@ -124,8 +138,8 @@ func (f *File) hint(name string, all []string) string {
 
 func (f *File) checkAgentModel(a *Agent, path string) {
 	switch {
-	case a.Model == "" && f.defaultModel() == nil && !f.damaged(path+".model"):
-		f.source.wrongKey(path, "the key model is missing, and there is no model called default")
+	case a.Model == "" && f.defaultModel() == nil:
+		f.missing(path, "model", ", and there is no model called default")
 	case a.Model == "" || f.model(a.Model) != nil || f.damaged("models."+a.Model):
 	case isReference(a.Model):
 		f.checkReference(path+".model", a.Model)
@@ -264,10 +278,7 @@ func (f *File) checkServer() {
 	for i, token := range f.Server.Tokens {
 		path := fmt.Sprintf("server.tokens[%d]", i)
 		switch {
-		case token.Token == "": // it is missing, which was noted, or empty
-			if f.damaged(path + ".token") {
-				s.wrong(path+".token", "expected a token of at least %d characters, found none", minToken)
-			}
+		case token.Token == "": // which was noted
 		case len(token.Token) < minToken:
 			s.wrong(path+".token", "expected a token of at least %d characters", minToken)
 		case strings.ContainsFunc(token.Token, func(r rune) bool { return r <= ' ' || r > '~' }):
@@ -276,8 +287,8 @@ func (f *File) checkServer() {
 			s.wrong(path+".token", "the token is given twice")
 		}
 		seen[token.Token] = true
-		if token.User == "" && !token.Operator && !f.damaged(path+".user") {
-			s.wrongKey(path, "the key user is missing: the token stands for nobody, and is no operator's")
+		if token.User == "" && !token.Operator {
+			f.missing(path, "user", ": the token stands for nobody, and is no operator's")
 		}
 		f.checkID(path+".user", token.User)
 		f.checkID(path+".tenant", token.Tenant)
@@ -334,8 +345,8 @@ func (f *File) checkTool(t *Tool) {
 	case typeHTTP:
 		f.checkHTTP(t, path)
 	case typeBuiltin:
-		if t.Builtin == "" && !f.damaged(path+".builtin") {
-			s.wrongKey(path, "the key builtin is missing: which of the builtin tools it is")
+		if t.Builtin == "" {
+			f.missing(path, "builtin", ": which of the builtin tools it is")
 		}
 	}
 	f.checkMentions(t, path)
@@ -386,7 +397,7 @@ func (f *File) checkKeys(t *Tool, path string) {
 		return
 	}
 	for key, types := range only {
-		if _, ok := f.source.places[path+"."+key]; ok && !slices.Contains(types, t.Type) {
+		if f.given(path+"."+key) && !slices.Contains(types, t.Type) {
 			f.source.wrongKey(path+"."+key, "a tool of type %s does not have this key; only %s does", t.Type, listed(types))
 		}
 	}
@@ -395,10 +406,9 @@ func (f *File) checkKeys(t *Tool, path string) {
 func (f *File) checkHTTP(t *Tool, path string) {
 	s := f.source
 	f.checkHeaders(path, t.Headers)
-	switch {
-	case t.URL == "" && !f.damaged(path+".url"):
-		s.wrongKey(path, "the key url is missing")
-	case t.URL != "":
+	if t.URL == "" {
+		f.missing(path, "url", "")
+	} else {
 		f.checkTemplate(t, path)
 	}
 	if !t.mayRepeat() && t.Retries != nil && *t.Retries > 0 {
@@ -454,8 +464,8 @@ type arguments struct {
 // arguments lists what the tool's input has, or gives nil if it cannot be told.
 func (f *File) arguments(t *Tool, path string) *arguments {
 	if t.Input == nil {
-		if f.damaged(path + ".input") {
-			return nil
+		if f.given(path + ".input") {
+			return nil // it is wrong, which was noted
 		}
 		return &arguments{}
 	}

@@ -274,7 +274,7 @@ func (d *decoder) named(e entry, item reflect.Value) {
 	if n, ok := d.resolve(e.value, e.path); ok && n.Kind == yaml.ScalarNode {
 		if model, ok := reflect.TypeAssert[*Model](item.Addr()); ok {
 			d.places[e.path+".model"] = place{at(n), at(n)}
-			d.scalar(n, e.path, reflect.ValueOf(&model.Model).Elem(), &option{})
+			d.scalar(n, e.path, reflect.ValueOf(&model.Model).Elem(), &option{required: true})
 			return
 		}
 	}
@@ -328,6 +328,10 @@ func (d *decoder) scalar(n *yaml.Node, path string, v reflect.Value, o *option) 
 			return
 		}
 		v.SetString(text)
+		if o.required && text == "" {
+			d.problem(at(n), path, "expected a text, found none")
+			return
+		}
 		if len(o.enum) > 0 && !slices.Contains(o.enum, text) {
 			d.problem(at(n), path, "expected %s, found %s%s", listed(o.enum), describe(n), didYouMean(text, o.enum))
 		}

@@ -21,6 +21,7 @@ type source struct {
 	lookup   func(name string) (string, bool)
 	problems []Problem
 	omitted  int
+	noted    map[string]bool  // the paths that problems are at
 	places   map[string]place // by path
 	secrets  []string         // what environment variables put in
 }
@@ -35,12 +36,14 @@ var begins = position{1, 1}
 
 func newSource(name string, data []byte, lookup func(string) (string, bool)) *source {
 	return &source{
-		name: name, sum: sha256.Sum256(data), lines: strings.Split(string(data), "\n"), lookup: lookup, places: map[string]place{},
+		name: name, sum: sha256.Sum256(data), lines: strings.Split(string(data), "\n"), lookup: lookup,
+		noted: map[string]bool{}, places: map[string]place{},
 	}
 }
 
 // problem notes what is wrong at a position.
 func (s *source) problem(at position, path, format string, args ...any) {
+	s.noted[path] = true
 	if len(s.problems) == maxProblems {
 		s.omitted++
 		return
