@@ -36,9 +36,13 @@ func follow(ctx context.Context, out io.Writer, asJSON bool, items iter.Seq2[str
 		} else {
 			view.show(item)
 		}
-		if item.Frame == stream.FrameFail && !asJSON {
+		switch item.Frame {
+		case stream.FrameFail:
 			screen.end()
 			return fmt.Errorf("the run failed: %s", item.Error.Message)
+		case stream.FrameTruncated:
+			screen.end()
+			return fmt.Errorf("the stream no longer holds what was asked for; --from %d is the earliest", item.Floor)
 		}
 	}
 	screen.end()
@@ -171,8 +175,8 @@ func resumeCommand(signals <-chan os.Signal) *cobra.Command {
 		Use:   "resume ID",
 		Short: "Continue a session that was interrupted, paused or has its answers, and follow it",
 		Long: `Continue a session that was interrupted, paused or has its answers, and follow it.
-On a store, this process runs the agent, and Ctrl-C leaves the run to a server or to
-another resume.
+On a store, this process runs the agent; Ctrl-C leaves the run to a server on that
+store, which continues it.
 ` + targetHelp,
 		Example: `  helix resume ID
   helix resume ID --message "Go on, but shorter."`,

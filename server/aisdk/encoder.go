@@ -124,7 +124,7 @@ func (e *Encoder) own(sequence int64, c *stream.Chunk) {
 	case stream.ToolArgsStart:
 		e.startInput(c)
 	case stream.ToolArgsDelta:
-		if known := e.calls[c.CallID]; known != nil && !known.hidden && !known.available {
+		if known := e.calls[c.CallID]; known != nil && !known.hidden && !known.available && c.Delta != "" {
 			e.emit(Chunk{Type: TypeInputDelta, CallID: c.CallID, InputTextDelta: c.Delta})
 		}
 	case stream.ToolStart:
@@ -184,6 +184,9 @@ func (e *Encoder) closeStep() {
 }
 
 func (e *Encoder) addText(kind, delta string) {
+	if delta == "" { // clients refuse an empty one
+		return
+	}
 	s := &e.step
 	if !s.open || s.texts[len(s.texts)-1].kind != kind {
 		e.endText()
@@ -340,7 +343,7 @@ func (e *Encoder) end(k *call, result json.RawMessage, failure *session.Error) {
 			failure = errLeftOpen
 		}
 		e.emit(Chunk{
-			Type: TypeInputError, CallID: k.id, Tool: k.tool, Input: json.RawMessage("{}"), Dynamic: true, ErrorText: failure.Message,
+			Type: TypeInputError, CallID: k.id, Tool: k.tool, Input: json.RawMessage("{}"), Dynamic: true, ErrorText: textOf(failure),
 		})
 		return
 	}
@@ -360,7 +363,7 @@ func (e *Encoder) end(k *call, result json.RawMessage, failure *session.Error) {
 		}
 		e.emit(Chunk{Type: TypeOutputDenied, CallID: k.id})
 	case failure != nil:
-		e.emit(Chunk{Type: TypeOutputError, CallID: k.id, ErrorText: failure.Message, Dynamic: true})
+		e.emit(Chunk{Type: TypeOutputError, CallID: k.id, ErrorText: textOf(failure), Dynamic: true})
 	default:
 		k.output = orNull(result)
 		e.emit(Chunk{Type: TypeOutputAvailable, CallID: k.id, Output: k.output, Dynamic: true})
@@ -519,4 +522,12 @@ func (e *Encoder) seal() {
 			}
 		}
 	}
+}
+
+// textOf is the text of a failure. Clients refuse an empty one.
+func textOf(failure *session.Error) string {
+	if failure.Message == "" {
+		return "the tool failed"
+	}
+	return failure.Message
 }

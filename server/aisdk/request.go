@@ -214,7 +214,9 @@ func (p *Part) answers() bool {
 func (p *Part) Submission() helix.Submission {
 	switch {
 	case p.State == StateApprovalResponded && *p.Approval.Approved:
-		return helix.Approve(p.CallID, p.Approval.ID)
+		s := helix.Approve(p.CallID, p.Approval.ID)
+		s.Response.Reason = p.Approval.Reason
+		return s
 	case p.State == StateApprovalResponded:
 		return helix.Deny(p.CallID, p.Approval.ID, p.Approval.Reason)
 	case p.State == StateOutputError:
