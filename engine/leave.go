@@ -150,6 +150,8 @@ func (h *Handler) answerRest(ctx context.Context, sessions session.Store, state 
 		return err
 	}
 	p.doc = doc
+	// Whoever looks before the stream tells of the start has what it did already.
+	p.patches = session.ResultPatches(&doc, p.start.Writes)
 	return nil
 }
 

@@ -210,6 +210,7 @@ type plan struct {
 	history []session.Message // before the start's own messages
 	answers []session.Message // to the calls that an earlier run left open
 	left    []leftWait        // the waits for people that end thereby
+	patches []session.Patch   // what the start does to custom state
 	// transcript and doc are messages and custom state after the start.
 	transcript *session.Transcript
 	doc        session.Document
@@ -448,7 +449,7 @@ func (h *Handler) begin(ctx context.Context, req *OpenRequest, state *session.St
 	state.Turn, state.CurrentRunID, state.Status = started.Turn, req.RunID, session.Active
 	state.CheckpointID, state.Custom = started.CheckpointID, p.doc
 	t := h.newTurn(req.Agent, req.Hooks, state, started.Run, started.Lease.Fence())
-	t.transcript, t.inbox, t.resumes = p.transcript, started.Inbox, p.resumes
+	t.transcript, t.inbox, t.resumes, t.patches = p.transcript, started.Inbox, p.resumes, p.patches
 	if started.Stop != nil {
 		t.halt(started.Stop)
 	}
@@ -512,6 +513,12 @@ func (t *turn) openStream(ctx context.Context) error {
 	if len(messages) > 0 {
 		c := base
 		c.Kind, c.Messages = stream.InputReceived, messages
+		fit(&c, t.out.streams.Limits().MaxChunk)
+		chunks = append(chunks, c)
+	}
+	if len(t.patches) > 0 {
+		c := base
+		c.Kind, c.Patches = stream.StatePatch, t.patches
 		fit(&c, t.out.streams.Limits().MaxChunk)
 		chunks = append(chunks, c)
 	}

@@ -48,12 +48,13 @@ type turn struct {
 	stop       *session.Stop
 	cancels    map[int]context.CancelCauseFunc
 	cancelID   int
-	reported   map[string]int // custom usage of the step, by effect and name
-	inbox      bool           // messages wait to be taken in
-	children   []*turn        // those of other agents that a call of this turn waits for
-	abort      *session.Stop  // accepted at the last moment of a run that suspended
-	roots      []string       // see owners
-	owes       bool           // a remote agent is to be told to stop
+	reported   map[string]int  // custom usage of the step, by effect and name
+	inbox      bool            // messages wait to be taken in
+	children   []*turn         // those of other agents that a call of this turn waits for
+	abort      *session.Stop   // accepted at the last moment of a run that suspended
+	roots      []string        // see owners
+	patches    []session.Patch // what the run's start did to custom state
+	owes       bool            // a remote agent is to be told to stop
 }
 
 // flight is the step in flight: a reply and its calls.

@@ -3,6 +3,7 @@ package session_test
 import (
 	"encoding/json"
 	"errors"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -105,6 +106,27 @@ func TestPatchesLeadFromBeforeToAfter(t *testing.T) {
 			t.Fatalf("patches %s: %v", encode(patches), err)
 		}
 		sameJSON(t, "before with patches "+string(encode(patches)), got, marshal(t, &after))
+	})
+}
+
+// Applied before, after, or twice, they lead to after.
+func TestResultPatchesMayBeRepeated(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		before := genDocument().Draw(t, "before")
+		w := genWrites().Draw(t, "writes")
+		after := before.Clone()
+		if after.Apply(w) != nil {
+			return
+		}
+		patches := session.ResultPatches(&after, w)
+		for _, from := range []*session.Document{before, &after} {
+			got, err := session.ApplyPatches(marshal(t, from), append(slices.Clone(patches), patches...))
+			if err != nil {
+				t.Fatalf("patches %s: %v", encode(patches), err)
+			}
+			sameJSON(t, "with patches "+string(encode(patches)), got, marshal(t, &after))
+		}
 	})
 }
 

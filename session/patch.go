@@ -39,6 +39,21 @@ func Patches(before *Document, w Writes) []Patch {
 	return out
 }
 
+// ResultPatches gives what w did, as the values that came of it in after. They are
+// larger than [Patches], and may be applied by those who have them already.
+func ResultPatches(after *Document, w Writes) []Patch {
+	var out []Patch
+	for _, op := range Compose(w).Ops {
+		path := "/" + escapePointer(op.Key)
+		if value := after.Get(op.Key); value != nil {
+			out = append(out, Patch{Op: "add", Path: path, Value: value})
+			continue
+		}
+		out = append(out, Patch{Op: "add", Path: path, Value: json.RawMessage("null")}, Patch{Op: "remove", Path: path})
+	}
+	return out
+}
+
 // diffPatches appends the operations that turn was into now.
 func diffPatches(out []Patch, path string, was, now json.RawMessage) []Patch {
 	if was == nil {

@@ -135,6 +135,31 @@ func (s *Stage) checkSnapshots(tenant string, state *session.State, messages []s
 				i+1, state.ID, shot.Sequence, len(shot.Messages), got, want)
 		}
 		s.checkOnce(state.ID, shot, chunks)
+		s.checkState(state, shot, chunks)
+	}
+}
+
+// checkState wants the snapshot's custom state, with the patches after it, to come to
+// the session's. What is written to a session directly, and a rewind, no stream tells.
+func (s *Stage) checkState(state *session.State, shot *store.Snapshot, chunks []stream.Chunk) {
+	s.Helper()
+	var own []stream.Chunk
+	for i := range chunks[shot.Sequence:] {
+		c := &chunks[shot.Sequence:][i]
+		if c.AgentID != state.ID {
+			continue
+		}
+		if c.Kind == stream.Rewound {
+			return
+		}
+		own = append(own, *c)
+	}
+	then, err := shot.State.Custom.MarshalJSON()
+	s.ok(err, "encode the state of a snapshot")
+	now, err := state.Custom.MarshalJSON()
+	s.ok(err, "encode the state")
+	if got, want := canonical(s.foldState(string(then), own)), canonical(string(now)); got != want {
+		s.Fatalf("session %s: the state of the snapshot at sequence %d comes to %s, and is %s", state.ID, shot.Sequence, got, want)
 	}
 }
 
