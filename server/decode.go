@@ -40,7 +40,6 @@ func (x *exchange) body() ([]byte, error) {
 	limit := x.server.cfg.Limits.Body
 	control := http.NewResponseController(x.w)
 	_ = control.SetReadDeadline(time.Now().Add(x.server.cfg.Limits.ReadTimeout)) // not every connection can
-	defer func() { _ = control.SetReadDeadline(time.Time{}) }()
 	body, err := io.ReadAll(http.MaxBytesReader(x.w, x.r.Body, limit))
 	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
 		return nil, session.ErrTooLarge.WithMessage("the body has more than %d bytes", limit)
@@ -48,6 +47,7 @@ func (x *exchange) body() ([]byte, error) {
 	if err != nil {
 		return nil, session.Invalid("body", "could not be read").WithCause(err, "the body could not be read")
 	}
+	_ = control.SetReadDeadline(time.Time{}) // it stays for what is left of a body that was not read
 	return body, nil
 }
 

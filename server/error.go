@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"os"
 	"strconv"
 	"time"
 
@@ -114,7 +115,7 @@ func (f *refusal) body(verbose bool) *wire.Error {
 func (x *exchange) fail(err error) {
 	f := asRefusal(err)
 	x.failure = err
-	if x.w.status != 0 || isDone(x.r.Context()) { // nobody is there to be told
+	if x.w.status != 0 || (isDone(x.r.Context()) && !errors.Is(err, os.ErrDeadlineExceeded)) { // of whom nothing came in time is there
 		return
 	}
 	header := x.w.Header()

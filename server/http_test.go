@@ -12,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/helixagents/helix"
@@ -244,6 +245,55 @@ func TestDeadlinesAreNotLeft(t *testing.T) {
 			t.Errorf("%s %s leaves deadlines: %s to write, %s to read", request[0], request[1], left.write, left.read)
 		}
 	}
+}
+
+// A body that does not come holds its connection for a while only, whether or not
+// anybody reads it. Streams, which have no end, are not cut by that.
+func TestStalledBody(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const limit = 30 * time.Second // by default
+		listener := newPipes()
+		s := serveOn(t, listener, inMemory(t), staff(make(chan struct{})), nil)
+		transport := &http.Transport{DialContext: listener.dial}
+		s.client = &http.Client{Transport: transport}
+		t.Cleanup(transport.CloseIdleConnections)
+		started := call[wire.Started](s, http.StatusOK, http.MethodPost, "/start", wire.Start{AgentType: "slow", Message: wire.Text("go")})
+		reading := s.request(http.MethodGet, "/sse?sessionId="+started.SessionID, nil)
+		var reader sync.WaitGroup
+		reader.Go(func() { _, _ = io.Copy(io.Discard, reading.Body) }) // until it is closed
+		defer reader.Wait()
+		defer reading.Body.Close()
+		began := time.Now()
+		const post = "\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
+		for request, status := range map[string]string{
+			"GET /healthz HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nx":           "200",
+			"GET /nothing HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nx":           "404",
+			"POST /start HTTP/1.1\r\nHost: x" + post:                                     "401",
+			"POST /start HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + s.token + post: "400",
+		} {
+			conn, err := listener.dial(t.Context(), "", "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.WriteString(conn, request); err != nil {
+				t.Fatal(err)
+			}
+			at := time.Now()
+			_ = conn.SetReadDeadline(at.Add(limit + time.Second))
+			raw, err := io.ReadAll(conn)
+			if took := time.Since(at); err != nil || !bytes.HasPrefix(raw, []byte("HTTP/1.1 "+status)) {
+				t.Errorf("%q is answered after %s with %v: %s", request, took, err, raw)
+			}
+			_ = conn.Close()
+		}
+		if passed := time.Since(began); passed <= limit {
+			t.Fatalf("only %s have passed", passed)
+		}
+		if n := s.openStreams(); n != 1 {
+			t.Errorf("%d streams are open, not the one that waits", n)
+		}
+	})
 }
 
 // lines is a log that can be read while it is written.

@@ -64,6 +64,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x.r = r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x))
 	defer x.finish()
 	defer x.recover()
+	if r.ContentLength == 0 { // nothing is to come: when the client leaves shows in a read, and that may take long
+		_ = http.NewResponseController(x.w).SetReadDeadline(time.Time{})
+	}
 	x.identifyRequest()
 	if err := s.host(x); err != nil {
 		x.fail(err)
