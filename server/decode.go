@@ -33,6 +33,9 @@ func (x *exchange) decode(v any) error {
 
 // body reads the request's body, which must be JSON, within limits.
 func (x *exchange) body() ([]byte, error) {
+	if x.r.ContentLength == 0 { // and so of no type
+		return nil, nil
+	}
 	media, _, err := mime.ParseMediaType(x.r.Header.Get("Content-Type"))
 	if err != nil || media != wire.ContentJSON {
 		return nil, refuse(http.StatusUnsupportedMediaType, wire.CodeMediaType, "the body must be "+wire.ContentJSON).field("Content-Type")

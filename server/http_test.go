@@ -37,6 +37,8 @@ func TestRefusals(t *testing.T) {
 		{"method", "GET", "/start", "", nil, 405, wire.CodeMethod, ""},
 		{"media type", "POST", "/start", good, []string{"Content-Type", "text/plain"}, 415, wire.CodeMediaType, "Content-Type"},
 		{"no media type", "POST", "/start", good, []string{"Content-Type", ""}, 415, wire.CodeMediaType, "Content-Type"},
+		{"no body", "POST", "/start", "", []string{"Content-Type", ""}, 400, session.CodeUnknownAgent, "agentType"},
+		{"no body of a chat", "POST", "/chat", "", []string{"Content-Type", ""}, 400, session.CodeInvalid, "body"},
 		{"too large", "POST", "/start", `{"message":"` + strings.Repeat("x", 1<<10) + `"}`, nil, 413, session.CodeTooLarge, ""},
 		{"no object", "POST", "/start", `"hello"`, nil, 400, session.CodeInvalid, "body"},
 		{"cut off", "POST", "/start", good[:20], nil, 400, session.CodeInvalid, "body"},
