@@ -20,7 +20,7 @@ import (
 // check finds what is wrong with values that are well-formed by themselves.
 func (f *File) check() {
 	s := f.source
-	if p, ok := s.places["version"]; ok && f.Version != 1 {
+	if p, ok := s.places["version"]; ok && f.Version != 1 && !f.damaged("version") {
 		s.problem(p.value, "version", "expected 1, the only version there is")
 	}
 	if _, ok := s.places["agents"]; ok && len(f.Agents) == 0 && len(s.problems) == 0 {

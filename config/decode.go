@@ -217,16 +217,36 @@ func (d *decoder) record(n *yaml.Node, path string, v reflect.Value) {
 			d.problem(at(e.key), e.path, "unknown key%s", hint)
 			continue
 		}
-		if value, ok := d.resolve(e.value, e.path); ok && value != nil {
-			given[e.name] = true
-		}
-		d.value(e.value, e.path, v.Field(f.index), &f.option)
+		given[e.name] = true
+		d.filled(e, v.Field(f.index), &f.option)
 	}
 	for _, name := range slices.Sorted(maps.Keys(known)) {
 		if f := known[name]; f.option.required && !given[name] {
 			d.wrongKey(path, "the key %s is missing", name)
 		}
 	}
+}
+
+// filled fills v from a key's value. Where the value is left out, only a mapping or a
+// list may be meant: it is empty.
+func (d *decoder) filled(e entry, v reflect.Value, o *option) {
+	value, ok := d.resolve(e.value, e.path)
+	switch {
+	case ok:
+		d.value(e.value, e.path, v, o)
+	case value != nil && (o.required || !mayBeEmpty(v.Type(), o)):
+		d.wrongKey(e.path, "expected %s, found nothing", expectedOf(v.Type(), o))
+	}
+}
+
+func mayBeEmpty(t reflect.Type, o *option) bool {
+	switch t {
+	case reflect.TypeFor[JSON]():
+		return o.object
+	case reflect.TypeFor[Schema]():
+		return false
+	}
+	return t.Kind() == reflect.Struct || t.Kind() == reflect.Slice || t.Kind() == reflect.Map
 }
 
 // list fills a slice: from a list, or from a mapping whose keys are names.
@@ -290,7 +310,7 @@ func (d *decoder) texts(n *yaml.Node, path string, v reflect.Value) {
 	v.Set(reflect.MakeMap(v.Type()))
 	for _, e := range d.entries(n, path) {
 		text := reflect.New(v.Type().Elem()).Elem()
-		d.value(e.value, e.path, text, &option{})
+		d.filled(e, text, &option{})
 		v.SetMapIndex(reflect.ValueOf(e.name), text)
 	}
 }
@@ -444,6 +464,27 @@ func expected(t reflect.Type) string {
 	default:
 		return "a text"
 	}
+}
+
+// expectedOf names what a key of a type and with options takes.
+func expectedOf(t reflect.Type, o *option) string {
+	switch {
+	case len(o.enum) > 0:
+		return listed(o.enum)
+	case o.policy == "approval":
+		return "always, never or a CEL expression"
+	case o.never:
+		return expected(t) + ", or never"
+	case o.named:
+		return "a mapping of names to what they stand for"
+	case t == reflect.TypeFor[Schema]():
+		return "a JSON Schema of type object"
+	case t == reflect.TypeFor[JSON]():
+		return "a value"
+	case t.Kind() == reflect.Pointer:
+		return expected(t.Elem())
+	}
+	return expected(t)
 }
 
 // maxShown bounds how much of a value is part of an error.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"sync"
 	"unicode/utf8"
@@ -150,14 +151,11 @@ func (d *decoder) expression(n *yaml.Node, path, text string, o *option) {
 	if err == nil {
 		return
 	}
-	where, expectation := at(n), "expected a CEL expression"
-	if o.policy == "approval" {
-		expectation = "expected always, never or a CEL expression"
-	}
+	where := at(n)
 	if found, ok := errors.AsType[*expressionError](err); ok && text == n.Value {
 		where = d.within(n, found.offset)
 	}
-	d.problem(where, path, "%s: %v", expectation, err)
+	d.problem(where, path, "expected %s: %v", expectedOf(reflect.TypeFor[Expression](), o), err)
 }
 
 // holds evaluates a program.
