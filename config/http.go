@@ -251,8 +251,9 @@ func result(response *http.Response, raw []byte) (json.RawMessage, *failure) {
 }
 
 // redirect decides whether to follow a redirection: the next address is checked like
-// the first when it is connected to, another server does not get the headers, and
-// what was encrypted stays so.
+// the first when it is connected to, no server is told the address that led to it, for
+// that may hold a secret, another one does not get the tool's headers nor the call's
+// key, and what was encrypted stays so.
 func (s *service) redirect(request *http.Request, via []*http.Request) error {
 	first := via[0]
 	switch {
@@ -261,7 +262,10 @@ func (s *service) redirect(request *http.Request, via []*http.Request) error {
 	case first.URL.Scheme == "https" && request.URL.Scheme != "https":
 		return fmt.Errorf("%w: a redirection from https to %s", errRefused, request.URL.Scheme)
 	}
-	if request.URL.Host != first.URL.Host {
+	request.Header.Del("Referer")
+	elsewhere := func(r *http.Request) bool { return r.URL.Host != first.URL.Host }
+	if elsewhere(request) || slices.ContainsFunc(via, elsewhere) {
+		request.Header.Del(idempotencyKey)
 		for name := range s.tool.Headers {
 			request.Header.Del(name)
 		}

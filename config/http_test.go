@@ -22,9 +22,9 @@ import (
 // web is a service that tells what it was asked.
 type web struct {
 	*httptest.Server
-	mu   sync.Mutex
-	seen []string
-	keys []string
+	mu      sync.Mutex
+	seen    []string
+	headers []http.Header
 }
 
 // serveWeb starts a service that answers with what answer does.
@@ -38,7 +38,7 @@ func serveWeb(t *testing.T, answer http.HandlerFunc) *web {
 		}
 		s.mu.Lock()
 		s.seen = append(s.seen, strings.TrimSpace(fmt.Sprintf("%s %s %s %s", r.Method, r.URL.RequestURI(), r.Header.Get("Authorization"), body)))
-		s.keys = append(s.keys, r.Header.Get(idempotencyKey))
+		s.headers = append(s.headers, r.Header.Clone())
 		s.mu.Unlock()
 		answer(w, r)
 	}))
@@ -118,8 +118,8 @@ func TestHTTPRequests(t *testing.T) {
 			if seen := s.asked(); len(seen) != 1 || seen[0] != c.want {
 				t.Errorf("asked %q, want %q", seen, c.want)
 			}
-			if s.keys[0] != "s/c" {
-				t.Errorf("idempotency key %q", s.keys[0])
+			if key := s.headers[0].Get(idempotencyKey); key != "s/c" {
+				t.Errorf("idempotency key %q", key)
 			}
 		})
 	}
@@ -217,8 +217,8 @@ func TestHTTPRetries(t *testing.T) {
 			if seen := s.asked(); len(seen) != c.want {
 				t.Errorf("asked %d times, want %d", len(seen), c.want)
 			}
-			for _, key := range s.keys {
-				if key != "s/c" {
+			for _, sent := range s.headers {
+				if key := sent.Get(idempotencyKey); key != "s/c" {
 					t.Errorf("an attempt had the key %q", key)
 				}
 			}
@@ -320,14 +320,22 @@ func TestPublicAddresses(t *testing.T) {
 // A redirection is followed within bounds, and takes no headers elsewhere.
 func TestHTTPRedirects(t *testing.T) {
 	t.Parallel()
-	other := serveWeb(t, answerJSON(`"other"`))
 	var s *web
+	other := serveWeb(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/back" {
+			http.Redirect(w, r, s.URL+"/there", http.StatusFound)
+			return
+		}
+		answerJSON(`"other"`)(w, r)
+	})
 	s = serveWeb(t, func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/here":
 			http.Redirect(w, r, s.URL+"/there", http.StatusFound)
 		case "/away":
 			http.Redirect(w, r, other.URL+"/x", http.StatusFound)
+		case "/away-and-back":
+			http.Redirect(w, r, other.URL+"/back", http.StatusFound)
 		case "/round":
 			http.Redirect(w, r, s.URL+"/round", http.StatusFound)
 		default:
@@ -341,11 +349,24 @@ func TestHTTPRedirects(t *testing.T) {
 	if seen := s.asked(); len(seen) != 2 || seen[1] != "GET /there Bearer abcdefgh" {
 		t.Errorf("asked %q", seen)
 	}
-	if got, err := callTool(t, builtTool(t, headers+s.URL+"/away"), `{}`); err != nil || got != `"other"` {
+	if got := s.headers[1]; got.Get("X-Key") == "" || got.Get(idempotencyKey) == "" || got.Get("Referer") != "" {
+		t.Errorf("the same server was sent %v", got)
+	}
+	if got, err := callTool(t, builtTool(t, headers+s.URL+"/away?key=s3cr3t"), `{}`); err != nil || got != `"other"` {
 		t.Errorf("%s, %v", got, err)
 	}
 	if seen := other.asked(); len(seen) != 1 || seen[0] != "GET /x" {
 		t.Errorf("the other server was sent %q", seen)
+	}
+	if _, err := callTool(t, builtTool(t, headers+s.URL+"/away-and-back?key=s3cr3t"), `{}`); err != nil {
+		t.Error(err)
+	}
+	for _, sent := range append(other.headers, s.headers[len(s.headers)-1]) {
+		for _, name := range []string{"Referer", idempotencyKey, "X-Key", "Authorization"} {
+			if value := sent.Get(name); value != "" {
+				t.Errorf("another server, or one that it led to, was sent %s: %s", name, value)
+			}
+		}
 	}
 	before := len(s.asked())
 	if _, err := callTool(t, builtTool(t, headers+s.URL+"/round"), `{}`); err == nil || !strings.Contains(err.Error(), "more than 5 redirections") {
