@@ -170,6 +170,9 @@ func TestBrokenFiles(t *testing.T) {
 		{"variable that is not a number", "maxSteps: 20", "maxSteps: ^${SECRET}", "agents.writer.maxSteps", `expected a whole number or unlimited, found "${SECRET}"`},
 		{"bad URL", `url: "https://agents.example.com"`, "url: ^ftp://agents.example.com", "agents.writer.remotes[0].url", "begins with http:// or https://"},
 		{"URL with a password", `url: "https://agents.example.com"`, "url: ^https://a:b@agents.example.com", "agents.writer.remotes[0].url", "user or password"},
+		{"remote with the name of an agent", "      - {name: far, url", "      - {name: ^muse, url", "agents.writer.remotes[0].name", `an agent of this file is called "muse", too`},
+		{"remote with the name of a sub-agent", "      - {name: far, url", "      - {name: ^editor, url", "agents.writer.remotes[0].name", `another sub-agent is called "editor", too`},
+		{"remote with the name of another", "  clerk: {}", "  clerk: {remotes: [{name: ^far, url: 'https://agents.example.com'}]}", "agents.clerk.remotes[0].name", `another remote is called "far", too`},
 		{"missing key", "      - {name: far, url", "      - ^{url", "agents.writer.remotes[0]", "the key name is missing"},
 		{"missing key of a name", "    type: http\n", "", "tools.search", "the key type is missing"},
 		{"missing url", "    url: https://api.example.com/search/{topic}\n", "", "tools.search", "the key url is missing"},
@@ -233,6 +236,13 @@ func TestBrokenFiles(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Several agents may call one remote.
+func TestRemoteOfTwoAgents(t *testing.T) {
+	t.Parallel()
+	const again = `  clerk: {remotes: [{name: far, url: "https://agents.example.com", token: "${SECRET}", agent: far, timeout: 5s, description: Far away.}]}`
+	mustParse(t, strings.Replace(whole, "  clerk: {}", again, 1))
 }
 
 // A mapping or a list may be left out: it is empty.

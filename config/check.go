@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -35,6 +36,7 @@ func (f *File) check() {
 	for i := range f.Agents {
 		f.checkAgent(&f.Agents[i])
 	}
+	f.checkRemotes()
 	f.checkCycles()
 	f.checkServer()
 	f.checkAddress("store", f.Store)
@@ -191,6 +193,37 @@ func (f *File) checkChildren(a *Agent, path string) {
 	for i := range a.Companions {
 		f.checkChild(fmt.Sprintf("%s.companions[%d]", path, i), a.Companions[i].Agent, live)
 	}
+}
+
+// checkRemotes finds names of remotes that stand for something else, too: sessions
+// know agents by name, whoever calls them.
+func (f *File) checkRemotes() {
+	known := map[string]*Remote{}
+	for i := range f.Agents {
+		a := &f.Agents[i]
+		for j := range a.Remotes {
+			r := &a.Remotes[j]
+			path := fmt.Sprintf("agents.%s.remotes[%d].name", a.Name, j)
+			first, ok := known[r.Name]
+			_, here := f.Agent(r.Name)
+			switch {
+			case r.Name == "" || f.damaged(path): // which was noted
+			case here:
+				f.source.wrong(path, "an agent of this file is called %q, too", r.Name)
+			case ok && !first.same(r):
+				f.source.wrong(path, "another remote is called %q, too, with another url, agent, token or reach", r.Name)
+			}
+			if !ok {
+				known[r.Name] = r
+			}
+		}
+	}
+}
+
+// same reports whether two remotes are one agent, reached in one way.
+func (r *Remote) same(other *Remote) bool {
+	return r.URL == other.URL && r.Token == other.Token && r.Reach == other.Reach &&
+		cmp.Or(r.Agent, r.Name) == cmp.Or(other.Agent, other.Name)
 }
 
 // callable is an agent's name that fits into a tool's.

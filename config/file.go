@@ -136,7 +136,8 @@ type Companion struct {
 
 // Remote is an agent on another server.
 type Remote struct {
-	// The name that the agent has here: it is called as the tool subagent__NAME.
+	// The name that the agent has here: it is called as the tool subagent__NAME. No
+	// other agent may have it, but several may call the same remote.
 	Name string `yaml:"name,required"`
 	// The address of the server.
 	URL string `yaml:"url,required"`
