@@ -74,16 +74,19 @@ func (r *relay) submit(away context.Context, p *session.Pending, response sessio
 	return err
 }
 
-// answerTo is an answer as the remote takes it.
+// answerTo is an answer that was taken here, as the remote takes it.
 func answerTo(p *session.Pending, response session.Response) helix.Submission {
-	s := helix.Submission{
-		Submission: session.Submission{CallID: p.CallID, Fingerprint: p.Fingerprint, Response: response},
-		User:       helix.User{ID: response.By},
-	}
+	s := session.Submission{CallID: p.CallID, Fingerprint: p.Fingerprint, Response: response}
 	if response.Kind == session.PendingApproval {
 		s.ApprovalID = p.ApprovalID
 	}
-	return s
+	return answerOf(s)
+}
+
+// answerOf is a submission as the remote takes it: users are known there by their
+// ids.
+func answerOf(s session.Submission) helix.Submission {
+	return helix.Submission{Submission: s, User: helix.User{ID: s.By}}
 }
 
 // resume has the remote go on. Calls that nobody answered in time it times out

@@ -94,13 +94,18 @@ func (h *Handler) route(ctx context.Context, sessions session.Store, id, callID 
 	return state, pending, err
 }
 
-// mayAnswer asks the tool's policy whether the submitter may answer.
+// mayAnswer checks that an answer is one to the call, and asks the tool's policy
+// whether the submitter may give it.
 func (h *Handler) mayAnswer(ctx context.Context, sessions session.Store, owner *session.State, p *session.Pending, s *helix.Submission) error {
+	if err := p.Fits(&s.Submission); err != nil {
+		return err
+	}
 	if !p.Policy || (p.State != session.PendingWaiting && p.State != session.PendingTimedOut) {
 		return nil // nothing of the answer will be kept
 	}
-	if remote := h.remote(owner.Agent); remote != nil {
-		return h.submitAway(ctx, remote, owner, p, s.Response) // the policy is there
+	if remote := h.remote(owner.Agent); remote != nil { // the policy is there
+		_, err := h.submitAway(ctx, remote, owner, answerOf(s.Submission))
+		return err
 	}
 	agent, err := h.Agent(owner.Agent)
 	if err != nil {
@@ -134,13 +139,12 @@ func (h *Handler) mayAnswer(ctx context.Context, sessions session.Store, owner *
 
 // submitAway hands an answer on to the remote that a session stands in for, at
 // once.
-func (h *Handler) submitAway(ctx context.Context, remote helix.Remote, owner *session.State, p *session.Pending, response session.Response) error {
+func (h *Handler) submitAway(ctx context.Context, remote helix.Remote, owner *session.State, s helix.Submission) (*helix.Submitted, error) {
 	gone := make(chan struct{})
 	defer close(gone)
-	_, err := reachOnce(ctx, newCrew(gone), func(ctx context.Context) (*helix.Submitted, error) {
-		return remote.Submit(ctx, peerID(owner.ID), answerTo(p, response))
+	return reachOnce(ctx, newCrew(gone), func(ctx context.Context) (*helix.Submitted, error) {
+		return remote.Submit(ctx, peerID(owner.ID), s)
 	})
-	return err
 }
 
 // remind has the sweepers look at a companion that works by itself, before an answer
@@ -180,7 +184,8 @@ func (h *Handler) follow(
 		}
 	}
 	if remote := h.remote(owner.Agent); remote != nil && outcome == session.SubmitLate && p.Late != nil {
-		return out, h.submitAway(ctx, remote, owner, p, *p.Late)
+		_, err := h.submitAway(ctx, remote, owner, answerTo(p, *p.Late))
+		return out, err
 	}
 	if outcome == session.SubmitLate && p.Late != nil {
 		err := sessions.Send(ctx, owner.ID, session.InboxEntry{

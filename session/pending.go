@@ -184,7 +184,7 @@ const (
 // accepted or recorded as late, changes the entry. The caller makes read,
 // decision and write one atomic step; that is all exactly-once takes.
 func (p *Pending) Accept(s *Submission, now time.Time) (SubmitOutcome, error) {
-	if err := p.fits(s); err != nil {
+	if err := p.Fits(s); err != nil {
 		return "", err
 	}
 	response := s.Response
@@ -201,9 +201,9 @@ func (p *Pending) Accept(s *Submission, now time.Time) (SubmitOutcome, error) {
 	return SubmitAlreadyCompleted, nil
 }
 
-// fits holds a submission to the kind of call it is for: an approval takes its
+// Fits holds a submission to the kind of call it is for: an approval takes its
 // own approval response or an error alone, a client tool a client-tool result.
-func (p *Pending) fits(s *Submission) error {
+func (p *Pending) Fits(s *Submission) error {
 	errorOnly := s.Kind == PendingClientTool && s.Result == nil && s.Error != ""
 	var why string
 	switch {

@@ -50,6 +50,7 @@ func remoteScenarios() []Scenario {
 		{"below a child", "a remote may be called by a sub-agent, and waits at the root", remoteBelowChild},
 		{"of a remote", "a remote may call another, and its waits reach the first caller", remoteOfRemote},
 		{"policy", "who may answer is decided where the policy is, before the answer is taken", remotePolicy},
+		{"policy and approval id", "an answer that is not one to the call is not carried out by the remote", remotePolicyFits},
 		{"forwarding fails", "an answer reaches the remote though the way fails at first", remoteForwardingFails},
 		{"killed with an answer", "an answer that was given before the process died reaches the remote", remoteKilledWithAnswer},
 		{"deadline", "a deadline that passes inside a remote is a timeout there, and its caller goes on", remoteDeadline},
@@ -656,16 +657,23 @@ func remoteOfRemote(s *Stage) {
 	near.bracketed(near.there(s))
 }
 
-func remotePolicy(s *Stage) {
-	var ran tally
-	tool := guarded(&ran, "sign")
+// strict is another server whose agent needs a signature that only the boss, or
+// the other one, may give.
+func (s *Stage) strict(ran *tally) *server {
+	s.Helper()
+	tool := guarded(ran, "sign")
 	tool.Approver = func(_ context.Context, answer *helix.Answer) error {
-		if answer.By.ID != "boss" {
+		if answer.By.ID != "boss" && answer.By.ID != "other boss" {
 			return errors.New("only the boss may")
 		}
 		return nil
 	}
-	n := s.elsewhere(named("child", scripted.New(scripted.Call("sign", num{3}), scripted.Text("signed")), tool), Options{})
+	return s.elsewhere(named("child", scripted.New(scripted.Call("sign", num{3}), scripted.Text("signed")).ByPosition(), tool), Options{LeaseTTL: lease})
+}
+
+func remotePolicy(s *Stage) {
+	var ran tally
+	n := s.strict(&ran)
 	agent := n.remotely()
 	x := s.Start(agent)
 	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.SuspendedAwaitingChildren)
@@ -679,6 +687,28 @@ func remotePolicy(s *Stage) {
 	s.Submit(x, "s-1", helix.Approve(p.CallID, p.ApprovalID).By(helix.User{ID: "boss"}), helix.SubmitAccepted)
 	s.ended(s.resumed(x, agent), helix.Completed)
 	s.same(ran.of("sign"), 1, "signatures")
+}
+
+func remotePolicyFits(s *Stage) {
+	var ran tally
+	n := s.strict(&ran)
+	agent := n.remotely()
+	x := s.Start(agent)
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.SuspendedAwaitingChildren)
+	p := s.open(x, "sign")
+	boss := helix.User{ID: "boss"}
+	for _, answer := range []helix.Submission{
+		helix.Approve(p.CallID, "another"),
+		helix.Approve(p.CallID, p.ApprovalID).Seen("sign", json.RawMessage(`{"n":4}`)),
+		helix.ToolResult(p.CallID, "signed"),
+	} {
+		_, err := x.Submit(s.ctx(), "s-1", answer.By(boss))
+		s.refused(err, helix.ErrSubmissionKind)
+	}
+	s.same(n.calls.of("submit"), 0, "answers that the remote got")
+	s.Submit(x, "s-1", helix.Deny(p.CallID, p.ApprovalID, "no").By(boss), helix.SubmitAccepted)
+	s.ended(s.resumed(x, agent), helix.Completed)
+	s.same(ran.of("sign"), 0, "signatures")
 }
 
 func remoteForwardingFails(s *Stage) {
