@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -83,10 +84,10 @@ func TestCheckExitCode(t *testing.T) {
 	if err := os.WriteFile(path, []byte("version: 2\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if code := run([]string{"check", "--config", path}, nil); code != exitFailure {
+	if code := run([]string{"check", "--config", path}, nil, io.Discard, io.Discard); code != exitFailure {
 		t.Errorf("exit code %d", code)
 	}
-	if code := run([]string{"check", "extra"}, nil); code != exitUsage {
+	if code := run([]string{"check", "extra"}, nil, io.Discard, io.Discard); code != exitUsage {
 		t.Errorf("exit code of a bad command line %d", code)
 	}
 }

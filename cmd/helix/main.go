@@ -7,6 +7,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"runtime/debug"
@@ -29,13 +30,15 @@ type usageError struct{ error }
 func main() {
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	os.Exit(run(os.Args[1:], signals))
+	os.Exit(run(os.Args[1:], signals, os.Stdout, os.Stderr))
 }
 
 // run carries out a command line and gives the exit code.
-func run(args []string, signals <-chan os.Signal) int {
+func run(args []string, signals <-chan os.Signal, out, complaints io.Writer) int {
 	cmd := rootCommand(signals)
 	cmd.SetArgs(args)
+	cmd.SetOut(out)
+	cmd.SetErr(complaints)
 	err := cmd.Execute()
 	switch {
 	case err == nil:
@@ -45,7 +48,7 @@ func run(args []string, signals <-chan os.Signal) int {
 	case errors.Is(err, errTurnFailed), errors.Is(err, errRefusedConfig): // it has been reported
 		return exitFailure
 	}
-	fmt.Fprintln(os.Stderr, "helix:", err)
+	fmt.Fprintln(complaints, "helix:", err)
 	if _, ok := errors.AsType[usageError](err); ok {
 		return exitUsage
 	}

@@ -16,7 +16,7 @@ import (
 )
 
 // patience is how long a test waits for the program before it fails.
-const patience = 30 * time.Second
+const patience = 90 * time.Second
 
 // beProgram makes the test binary the program itself, so that tests drive a real
 // process, with the race detector if they have it.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -12,20 +13,19 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// operator runs commands about the sessions of a place.
+// operator runs commands about the sessions of a place, in this process: starting one
+// takes longer than most commands.
 type operator struct {
 	t     *testing.T
-	dir   string
-	env   []string
 	place []string // the flags that name it
 }
 
 // run carries out a command line and gives what it said and its exit code.
 func (o *operator) run(args ...string) (out, complaint string, code int) {
 	o.t.Helper()
-	p := startIn(o.t, o.dir, o.env, append(args, o.place...)...)
-	code = p.wait()
-	return p.out.String(), p.err.String(), code
+	var said, complained bytes.Buffer
+	code = run(append(args, o.place...), nil, &said, &complained)
+	return said.String(), complained.String(), code
 }
 
 // does expects success, and something in what is said.
@@ -70,12 +70,11 @@ func (o *operator) call(id string) *session.Pending {
 // The commands do the same whether the sessions are behind a server or in a store.
 func TestOperate(t *testing.T) {
 	t.Parallel()
-	for name, place := range map[string]func(d *daemon, o *operator){
-		"server":      func(d *daemon, o *operator) { o.place = []string{"--server", d.url()} },
-		"environment": func(d *daemon, o *operator) { o.env = []string{"HELIX_SERVER=" + d.url()} },
-		"data": func(d *daemon, o *operator) {
+	for name, place := range map[string]func(d *daemon, dir string) []string{
+		"server": func(d *daemon, _ string) []string { return []string{"--server", d.url()} },
+		"data": func(d *daemon, dir string) []string {
 			d.stop()
-			o.place = []string{"--data", "data", "--config", defaultConfig}
+			return []string{"--data", filepath.Join(dir, "data"), "--config", filepath.Join(dir, defaultConfig)}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -91,8 +90,7 @@ func TestOperate(t *testing.T) {
 			(&talkOver{t, d.Client, "plan"}).say("planner", "Ask the buyer to order ten pencils.")
 			(&talkOver{t, d.Client, "sum"}).say("assistant", "What is 6 * 7?")
 			(&talkOver{t, d.Client, "trip/1"}).say("host", "Tell the diary to remember that I planted a tree.")
-			o := &operator{t: t, dir: dir}
-			place(d, o)
+			o := &operator{t, place(d, dir)}
 			testLooking(o)
 			testAnswering(o)
 			testChanging(o)
@@ -217,7 +215,7 @@ func TestOperateARun(t *testing.T) {
 	t.Parallel()
 	dir := writeDemo(t, "50ms", "")
 	d := serveDemo(t, dir)
-	o := &operator{t: t, dir: dir, place: []string{"--server", d.url()}}
+	o := &operator{t, []string{"--server", d.url()}}
 	run := begin(t, d.Client, "assistant", "tale", askStory).RunID
 	reader := read(t, d.Client, "tale")
 	reader.words(3)
@@ -263,7 +261,7 @@ func TestOperateOnAStoreIsTakenOver(t *testing.T) {
 	begin(t, d.Client, "assistant", "tale", askStory)
 	reader := read(t, d.Client, "tale")
 	reader.words(3)
-	(&operator{t: t, dir: dir, place: []string{"--server", d.url()}}).does("", "interrupt", "tale")
+	(&operator{t, []string{"--server", d.url()}}).does("", "interrupt", "tale")
 	reader.toEnd(d.Client, session.Interrupted)
 	d.stop()
 	resume := startIn(t, dir, nil, "resume", "tale", "--data", "data", "--config", defaultConfig)
@@ -287,11 +285,10 @@ func TestOperateTargets(t *testing.T) {
 		{"--server http://127.0.0.1:1", "connection refused", exitFailure},
 		{"--server nowhere", "URL", exitUsage},
 		{"--server http://127.0.0.1:1 --data x", "--server and --data exclude each other", exitUsage},
-		{"--data none", "none", exitFailure},
+		{"--data " + filepath.Join(dir, "none"), "none", exitFailure},
 		{"--config none.yaml", "none.yaml", exitFailure},
 	} {
-		o := &operator{t: t, dir: dir, place: strings.Fields(test.place)}
-		o.fails(test.code, test.want, "sessions", "ls")
+		(&operator{t, strings.Fields(test.place)}).fails(test.code, test.want, "sessions", "ls")
 	}
 	if _, err := os.Stat(filepath.Join(dir, "none")); err == nil {
 		t.Error("looking made a store")
@@ -310,7 +307,7 @@ func TestOperateAsUsers(t *testing.T) {
 	dir := writeDemo(t, "1ms", "server:\n  tokens:\n"+list)
 	d := serve(t, dir, "--config", defaultConfig, "--data", "data")
 	as := func(user string) *operator {
-		return &operator{t: t, dir: dir, env: []string{"HELIX_SERVER=" + d.url(), "HELIX_TOKEN=token-of-" + user + "-123"}}
+		return &operator{t, []string{"--server", d.url(), "--token", "token-of-" + user + "-123"}}
 	}
 	for user := range tokens {
 		(&talkOver{t, d.as("token-of-" + user + "-123"), user + "s"}).say("assistant", "Forget everything.")
@@ -327,6 +324,11 @@ func TestOperateAsUsers(t *testing.T) {
 				t.Errorf("%s sees %s: %t", user, id, seen[id])
 			}
 		}
+	}
+	// A process of its own finds both in the environment.
+	alone := startIn(t, dir, []string{"HELIX_SERVER=" + d.url(), "HELIX_TOKEN=token-of-bob-123"}, "sessions", "ls")
+	if out := alone.finish(); !strings.Contains(out, "\nbobs ") || strings.Contains(out, "alices") {
+		t.Errorf("bob is shown\n%s", out)
 	}
 	call := as("bob").call("bobs").CallID
 	for _, user := range []string{"alice", "carol"} {

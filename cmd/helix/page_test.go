@@ -15,13 +15,16 @@ import (
 )
 
 // pagePatience bounds the script. Only one that fails takes so long.
-const pagePatience = 3 * time.Minute
+const pagePatience = 5 * time.Minute
 
 // TestPage uses the page in a browser as a person does; testdata/page.mjs says how.
 // With HELIX_TEST_SCREENSHOTS it leaves pictures in that directory.
 func TestPage(t *testing.T) {
 	t.Parallel()
-	dir := writeDemo(t, "10ms", quick)
+	dir := writeDemo(t, "15ms", quick)
+	// One that can be stopped in the middle, however slow the browser is.
+	text := strings.Replace(readFile(t, dir), "models:\n", "models:\n  slow: {model: demo, pace: 200ms}\n", 1)
+	put(t, filepath.Join(dir, defaultConfig), strings.Replace(text, "agents:\n", "agents:\n  narrator: {model: slow}\n", 1))
 	d := serveDemo(t, dir)
 	const token = "0123456789abcdef"
 	locked := writeDemo(t, "1ms", "server: {tokens: [{token: "+token+", user: alice}]}\n")

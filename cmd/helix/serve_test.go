@@ -70,18 +70,25 @@ func (d *daemon) kill() {
 	d.wait()
 }
 
-// quick makes another server take over what one left behind without a long wait.
-const quick = "runtime: {leaseTTL: 1s, sweep: 100ms}\n"
+// quick makes another server take over what one left behind without a long wait. The
+// lease is long enough for a machine that has much else to do.
+const quick = "runtime: {leaseTTL: 3s, sweep: 100ms}\n"
 
 // writeDemo writes the demo's file into a new directory, which it returns, on the
 // scripted model at a pace, with more settings.
 func writeDemo(t *testing.T, pace, more string) string {
 	t.Helper()
 	dir := t.TempDir()
-	const model = "  default: ${HELIX_MODEL:-auto}\n"
-	text := strings.Replace(string(demoYAML), model, "  default: {model: demo, pace: "+pace+"}\n", 1)
-	if text == string(demoYAML) {
-		t.Fatal("the demo's model is written in another way")
+	text := string(demoYAML)
+	for old, mine := range map[string]string{
+		"  default: ${HELIX_MODEL:-auto}\n":    "  default: {model: demo, pace: " + pace + "}\n",
+		"runtime: {leaseTTL: 5s, sweep: 1s}\n": "",
+	} {
+		changed := strings.Replace(text, old, mine, 1)
+		if changed == text {
+			t.Fatalf("the demo's file has no %q", old)
+		}
+		text = changed
 	}
 	put(t, filepath.Join(dir, defaultConfig), text+more)
 	return dir
@@ -424,7 +431,7 @@ func do(t *testing.T, request *http.Request) (int, http.Header, string) {
 // it, and whoever reads notices nothing.
 func TestServeStopsAndGoesOn(t *testing.T) {
 	t.Parallel()
-	dir := writeDemo(t, "100ms", quick)
+	dir := writeDemo(t, "1s", quick)
 	d := serveDemo(t, dir, "--grace", "300ms")
 	begin(t, d.Client, "assistant", "tale", askStory)
 	raw := make(chan string, 1)
@@ -433,10 +440,10 @@ func TestServeStopsAndGoesOn(t *testing.T) {
 		raw <- body
 	}()
 	reader := read(t, d.Client, "tale")
-	reader.words(5)
+	reader.words(2)
 	asked := time.Now()
 	d.stop()
-	if took := time.Since(asked); took > 10*time.Second {
+	if took := time.Since(asked); took > 40*time.Second {
 		t.Errorf("it took %s to stop", took)
 	}
 	if body := <-raw; !strings.Contains(body, "event: fail\n") || !strings.Contains(body, `"code":"framework_shutting_down"`) ||
@@ -447,7 +454,7 @@ func TestServeStopsAndGoesOn(t *testing.T) {
 		t.Errorf("it said\n%s", d.err)
 	}
 
-	setPace(t, dir, "100ms", "1ms")
+	setPace(t, dir, "1s", "1ms")
 	d = serveDemo(t, dir, "--addr", d.addr)
 	reader.toEnd(d.Client, session.Completed)
 	tellsStory(t, d.Client, "tale")
@@ -473,7 +480,7 @@ func readFile(t *testing.T, dir string) string {
 func TestServeWaitsForTurns(t *testing.T) {
 	t.Parallel()
 	dir := writeDemo(t, "5ms", quick)
-	d := serveDemo(t, dir, "--grace", "20s")
+	d := serveDemo(t, dir, "--grace", "5m")
 	begin(t, d.Client, "assistant", "tale", askStory)
 	reader := read(t, d.Client, "tale")
 	reader.words(3)
