@@ -154,7 +154,8 @@ function showTool(part, waits) {
   // A call of an agent that waits for somebody says so as its result.
   const below = prefix.test(part.toolName) && part.output?.status === 'waiting';
   const state = waits ? 'waits for you' : below ? 'waits' : states[part.state] ?? part.state;
-  const shown = card(part.toolName.replace(prefix, ''), state, part.input);
+  const asked = waits && Array.isArray(part.input?.options) ? part.input.question : undefined;
+  const shown = card(part.toolName.replace(prefix, ''), state, asked ?? part.input);
   if (part.state === 'output-error' || part.state === 'output-denied') shown.classList.add('failed');
   if (part.output !== undefined && !below) shown.append(value(part.output));
   if (part.errorText) shown.append(element('div', { className: 'error' }, part.errorText));
@@ -179,7 +180,7 @@ function card(title, state, input) {
 function value(of) {
   if (typeof of === 'string') return element('pre', {}, of);
   const short = JSON.stringify(of);
-  return element('pre', {}, short.length <= 60 ? short : JSON.stringify(of, null, 2));
+  return element('pre', {}, short.length <= 120 ? short : JSON.stringify(of, null, 2));
 }
 
 // question lets the user answer a call: an approval with two buttons, a tool of the client's with its options, or, where
