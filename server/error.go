@@ -65,7 +65,7 @@ func asRefusal(err error) *refusal {
 		return f
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
-		return refuse(http.StatusServiceUnavailable, session.CodeUnavailable, "the server took too long").retry(time.Second).because(err)
+		return tooLong(err)
 	}
 	told := *session.AsError(err)
 	f := &refusal{status: statuses[told.Code], err: &told}
@@ -89,6 +89,10 @@ func asRefusal(err error) *refusal {
 		told.Retryable, f.after = true, time.Second
 	}
 	return f
+}
+
+func tooLong(err error) *refusal {
+	return refuse(http.StatusServiceUnavailable, session.CodeUnavailable, "the server took too long").retry(time.Second).because(err)
 }
 
 func category(code session.Code) string {
@@ -115,8 +119,11 @@ func (f *refusal) body(verbose bool) *wire.Error {
 func (x *exchange) fail(err error) {
 	f := asRefusal(err)
 	x.failure = err
-	if x.w.status != 0 || (isDone(x.r.Context()) && !errors.Is(err, os.ErrDeadlineExceeded)) { // of whom nothing came in time is there
+	if x.w.status != 0 || (x.gone() && !errors.Is(err, os.ErrDeadlineExceeded)) { // of whom nothing came in time is there
 		return
+	}
+	if x.late() {
+		f = tooLong(err)
 	}
 	header := x.w.Header()
 	if f.after > 0 {

@@ -74,10 +74,16 @@ func (x *exchange) pump(ahead <-chan read, to teller) error {
 	for {
 		select {
 		case next, ok := <-ahead:
-			last, err := x.take(out, next, ok, to)
+			if !ok {
+				next.err = session.ErrUnavailable
+			}
+			last, err := false, next.err
+			if err == nil {
+				last, err = to.tell(out, next.item)
+			}
 			switch {
 			case err != nil:
-				return err
+				return x.interrupted(out, to, err)
 			case last:
 				out.flush()
 				return nil
@@ -91,7 +97,7 @@ func (x *exchange) pump(ahead <-chan read, to teller) error {
 			out.flush()
 			return nil
 		case <-x.r.Context().Done():
-			return nil
+			return x.interrupted(out, to, context.Cause(x.r.Context()))
 		}
 		switch out.flush() {
 		case slow:
@@ -108,25 +114,20 @@ func (x *exchange) pump(ahead <-chan read, to teller) error {
 
 var errSlow = &session.Error{Code: wire.CodeSlowReader, Message: "the stream was not read in time"}
 
-// take tells an item. Without one the reading was cut off.
-func (x *exchange) take(out *frames, next read, ok bool, to teller) (last bool, err error) {
+// interrupted ends a reading that cannot go on. Before anything was answered the
+// error is the answer.
+func (x *exchange) interrupted(out *frames, to teller, err error) error {
 	switch {
-	case !ok && isDone(x.r.Context()):
-		return true, nil
-	case !ok:
-		next.err = session.ErrUnavailable
-	case next.err == nil:
-		return to.tell(out, next.item)
+	case x.gone(): // nobody is there to be told
+		return nil
+	case !out.begun && len(out.buf) == 0:
+		return err
 	}
-	if !out.begun && len(out.buf) == 0 {
-		return true, next.err
-	}
-	x.failure = next.err
+	x.failure = err
 	to.cut(out, wire.Fail{Code: wire.CodeInterrupted, Message: "the stream could not be read on", Retryable: true, Recoverable: true})
-	return true, nil
+	out.flush()
+	return nil
 }
-
-func isDone(ctx context.Context) bool { return ctx.Err() != nil }
 
 // frames writes server-sent events.
 type frames struct {

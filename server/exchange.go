@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"log/slog"
 	"net/http"
 	"strconv"
@@ -77,6 +78,13 @@ func (x *exchange) change() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(x.r.Context()), x.server.cfg.Limits.Operation)
 }
 
+// gone reports whether the client has gone.
+func (x *exchange) gone() bool { return errors.Is(x.r.Context().Err(), context.Canceled) }
+
+// late reports whether the request's time is over. The server sets none, but
+// whatever it is mounted in may.
+func (x *exchange) late() bool { return errors.Is(x.r.Context().Err(), context.DeadlineExceeded) }
+
 // answerTimeout is how long a client may take to read an answer that is not a
 // stream.
 const answerTimeout = time.Minute
@@ -113,7 +121,7 @@ func (x *exchange) finish() {
 	level := slog.LevelInfo
 	status := x.w.status
 	switch {
-	case x.r.Context().Err() != nil && status == 0:
+	case x.gone() && status == 0:
 		status = statusGone
 	case status >= http.StatusInternalServerError:
 		level = slog.LevelError

@@ -213,6 +213,62 @@ func TestClientGone(t *testing.T) {
 	}
 }
 
+// A request whose time is over, because what the server is mounted in gives it
+// some, is answered with that: nothing at all would look like an empty answer.
+func TestLateRequest(t *testing.T) {
+	t.Parallel()
+	s := staffed(t, inMemory(t), nil)
+	f := s.fill("l-")
+	ctx, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
+	defer cancel()
+	for _, path := range []string{"/status?sessionId=" + f.done, "/sse?sessionId=" + f.running, "/status?sessionId=none"} {
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Authorization", "Bearer "+s.token)
+		w := httptest.NewRecorder()
+		s.server.ServeHTTP(w, r)
+		if e := decodeAs[wire.Error](t, w.Body.String()); w.Code != http.StatusServiceUnavailable || e.Code != session.CodeUnavailable ||
+			!e.Retryable || w.Header().Get("Retry-After") == "" {
+			t.Errorf("GET %s is %d: %s", path, w.Code, w.Body)
+		}
+	}
+	// A stream that has begun says so.
+	ctx, cancel = context.WithCancel(t.Context())
+	defer cancel()
+	late := &overdue{Context: ctx}
+	r, err := http.NewRequestWithContext(late, http.MethodGet, "/sse?sessionId="+f.running, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer "+s.token)
+	w := &flushed{ResponseRecorder: httptest.NewRecorder(), then: cancel}
+	s.server.ServeHTTP(w, r)
+	events, _ := parseEvents(w.Body.Bytes())
+	if e := events[len(events)-1]; e.kind != "fail" || !strings.Contains(e.data, `"recoverable":true`) {
+		t.Errorf("a stream whose time is over ends with %+v", e)
+	}
+}
+
+// overdue is a context whose end is a deadline.
+type overdue struct{ context.Context }
+
+func (o *overdue) Err() error {
+	if o.Context.Err() != nil {
+		return context.DeadlineExceeded
+	}
+	return nil
+}
+
+// flushed is told when something was answered.
+type flushed struct {
+	*httptest.ResponseRecorder
+	then func()
+}
+
+func (f *flushed) Flush() { f.then() }
+
 // deadlines is a connection's as a handler leaves it.
 type deadlines struct {
 	*httptest.ResponseRecorder
