@@ -45,6 +45,15 @@ func (x *exchange) follow(items func(context.Context) iter.Seq2[stream.Item, err
 	ahead := make(chan read, readAhead)
 	go func() {
 		defer close(ahead)
+		defer func() {
+			if p := recover(); p != nil {
+				x.panicked(p)
+				select {
+				case ahead <- read{err: session.ErrInternal}:
+				case <-ctx.Done():
+				}
+			}
+		}()
 		for item, err := range items(ctx) {
 			select {
 			case ahead <- read{item, err}:

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"iter"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -19,6 +20,8 @@ import (
 	"github.com/helixagents/helix/server"
 	"github.com/helixagents/helix/server/wire"
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store"
+	"github.com/helixagents/helix/stream"
 )
 
 func TestRefusals(t *testing.T) {
@@ -407,6 +410,67 @@ func TestLog(t *testing.T) {
 	}
 	call[wire.Agents](s, http.StatusOK, http.MethodGet, "/agents", nil)
 }
+
+// tampered is a stream manager that does something to the third item of a stream.
+type tampered struct {
+	stream.Manager
+	third func(*stream.Item)
+}
+
+func (m tampered) Tenant(tenant string) stream.Manager {
+	return tampered{m.Manager.Tenant(tenant), m.third}
+}
+
+func (m tampered) Read(ctx context.Context, id string, from int64, raw bool) iter.Seq2[stream.Item, error] {
+	return func(yield func(stream.Item, error) bool) {
+		for item, err := range m.Manager.Read(ctx, id, from, raw) {
+			if item.Sequence == 3 {
+				m.third(&item)
+			}
+			if !yield(item, err) {
+				return
+			}
+		}
+	}
+}
+
+// A panic amid a stream ends that stream, and so that it does not look complete.
+func TestPanicAmidStream(t *testing.T) {
+	t.Parallel()
+	for name, third := range map[string]func(*stream.Item){
+		"of the reader": func(*stream.Item) { panic("no more today") },
+		"of the writer": func(item *stream.Item) { item.Chunk = nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db, begun := inMemory(t), make(chan struct{})
+			s := serve(t, db, []*helix.Agent{echo()}, func(cfg *server.Config) {
+				cfg.Backend = only{db, tampered{db.Streams(), func(item *stream.Item) {
+					<-begun
+					third(item)
+				}}}
+			})
+			started := call[wire.Started](s, http.StatusOK, http.MethodPost, "/start", wire.Start{AgentType: "echo", Message: wire.Text("x")})
+			answer := s.request(http.MethodGet, "/sse?sessionId="+started.SessionID, nil)
+			defer answer.Body.Close()
+			close(begun)
+			raw, err := io.ReadAll(answer.Body)
+			events, _ := parseEvents(raw)
+			if last := events[len(events)-1]; err == nil && (last.kind != "fail" || !strings.Contains(last.data, `"recoverable":true`)) {
+				t.Errorf("the stream looks complete: %s", raw)
+			}
+			call[wire.Agents](s, http.StatusOK, http.MethodGet, "/agents", nil)
+		})
+	}
+}
+
+// only is a backend with other streams.
+type only struct {
+	store.Backend
+	streams stream.Manager
+}
+
+func (o only) Streams() stream.Manager { return o.streams }
 
 func TestMetrics(t *testing.T) {
 	t.Parallel()

@@ -194,6 +194,15 @@ func (x *exchange) recover() {
 	if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 		panic(p) // the way to cut a connection
 	}
-	x.server.cfg.Logger.ErrorContext(x.r.Context(), "request panicked", x.attrs("panic", p, "stack", string(debug.Stack()))...)
+	begun := x.w.status != 0
+	x.panicked(p)
 	x.fail(session.ErrInternal)
+	if begun {
+		panic(http.ErrAbortHandler) // an answer that just ended would look complete
+	}
+}
+
+// panicked logs a panic.
+func (x *exchange) panicked(p any) {
+	x.server.cfg.Logger.ErrorContext(x.r.Context(), "request panicked", x.attrs("panic", p, "stack", string(debug.Stack()))...)
 }
