@@ -193,12 +193,14 @@ func (x *exchange) catchUp(state *session.State, run *session.Run, from int64, t
 
 // Limits of what is read of a stream before it is followed.
 const (
-	replayPage = 512
-	maxReplay  = 1 << 15
+	replayPage  = 128
+	maxReplay   = 1 << 15
+	replayBytes = 8 << 20
 )
 
 // since reads what a stream holds after a sequence, and says where that ends.
 func (x *exchange) since(ctx context.Context, streamID string, from int64) (items []stream.Item, last int64, err error) {
+	size, encoded := 0, []byte(nil)
 	for last = from; len(items) < maxReplay; {
 		page, err := x.streams.Chunks(ctx, streamID, last, replayPage)
 		switch {
@@ -217,9 +219,17 @@ func (x *exchange) since(ctx context.Context, streamID string, from int64) (item
 		case err != nil:
 			return nil, 0, err
 		}
-		items = append(items, page...)
-		if len(page) > 0 {
-			last = page[len(page)-1].Sequence
+		for i := range page {
+			if page[i].Chunk != nil {
+				if encoded, err = page[i].Chunk.AppendJSON(encoded[:0]); err != nil {
+					return nil, 0, err
+				}
+				size += len(encoded)
+			}
+			items, last = append(items, page[i]), page[i].Sequence
+			if size >= replayBytes { // the rest comes as the stream is followed
+				return items, last, nil
+			}
 		}
 		if len(page) < replayPage {
 			break

@@ -205,14 +205,42 @@ func (f *frames) flush() pace {
 		f.begin(h)
 		f.w.WriteHeader(http.StatusOK)
 	}
-	began := time.Now()
-	_ = f.control.SetWriteDeadline(began.Add(patience * f.timeout)) // not every connection can
-	_, err := f.w.Write(f.buf)
-	if flushErr := f.control.Flush(); err == nil && !errors.Is(flushErr, http.ErrNotSupported) {
-		err = flushErr
-	}
+	took := f.write()
 	if f.buf = f.buf[:0]; cap(f.buf) > keptBytes {
 		f.buf = nil
+	}
+	return took
+}
+
+// write writes what was added, in pieces: the time of a client that takes little at
+// once begins anew with each. One that was slow gets the rest of the event it is in,
+// if it takes that in time.
+func (f *frames) write() pace {
+	took := fine
+	for at := 0; ; {
+		end := min(at+flushBytes, len(f.buf))
+		switch f.piece(f.buf[at:end]) {
+		case gone:
+			return gone
+		case slow:
+			if took == slow {
+				return gone
+			}
+			took, f.buf = slow, f.buf[:eventEnd(f.buf, end)]
+		}
+		if at = end; at == len(f.buf) {
+			return took
+		}
+	}
+}
+
+// piece writes bytes, at once.
+func (f *frames) piece(b []byte) pace {
+	began := time.Now()
+	_ = f.control.SetWriteDeadline(began.Add(patience * f.timeout)) // not every connection can
+	_, err := f.w.Write(b)
+	if flushErr := f.control.Flush(); err == nil && !errors.Is(flushErr, http.ErrNotSupported) {
+		err = flushErr
 	}
 	switch {
 	case err != nil:
@@ -221,4 +249,12 @@ func (f *frames) flush() pace {
 		return slow
 	}
 	return fine
+}
+
+// eventEnd is where the event ends that is at a place of written events.
+func eventEnd(events []byte, at int) int {
+	if n := bytes.Index(events[at-min(at, 2):], []byte("\n\n")); n >= 0 {
+		return at - min(at, 2) + n + 2
+	}
+	return len(events)
 }

@@ -346,6 +346,39 @@ func TestSlowClient(t *testing.T) {
 	})
 }
 
+// A client that reads little at a time, but does, gets all of a replay, however
+// large: of a chat, which comes at once, and of a stream with large chunks.
+func TestSteadyClient(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		gate := make(chan struct{})
+		listener := newPipes()
+		s := serveOn(t, listener, inMemory(t), []*helix.Agent{busy(8, strings.Repeat("x", 200<<10), gate)}, func(cfg *server.Config) {
+			cfg.KeepAlive = time.Hour
+		})
+		transport := &http.Transport{DialContext: listener.dial}
+		s.client = &http.Client{Transport: transport}
+		t.Cleanup(transport.CloseIdleConnections)
+		started := call[wire.Started](s, http.StatusOK, http.MethodPost, "/start", wire.Start{AgentType: "busy", Message: wire.Text("go")})
+		synctest.Wait() // it is at the gate
+		for _, path := range []string{"/chat/" + started.SessionID + "/stream", "/sse?sessionId=" + started.SessionID} {
+			answer := s.request(http.MethodGet, path, nil)
+			began, got, piece := time.Now(), 0, make([]byte, 8<<10)
+			for got < 800<<10 {
+				time.Sleep(time.Second)
+				n, err := io.ReadFull(answer.Body, piece)
+				if got += n; err != nil {
+					t.Fatalf("GET %s: %d bytes after %s: %v: %.300s", path, got, time.Since(began), err, piece[:n])
+				}
+			}
+			if err := answer.Body.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		close(gate)
+	})
+}
+
 // openStreams reads the metric.
 func (s *service) openStreams() int {
 	s.t.Helper()
