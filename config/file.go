@@ -258,6 +258,8 @@ type Limits struct {
 	Operation Duration `yaml:"operation"`
 	// The most streams that are open at the same time. Defaults to 10000.
 	Streams int `yaml:"streams,min=1"`
+	// The most of them that are open for one user. Defaults to 100.
+	StreamsPerUser int `yaml:"streamsPerUser,min=1"`
 }
 
 // RateLimit is how many requests a user may make.

@@ -96,6 +96,9 @@ func (x *exchange) chat() error {
 	if err := in.Check(); err != nil {
 		return err
 	}
+	if err := x.server.enter(x); err != nil { // before anything is done that the client would not see
+		return err
+	}
 	ctx, cancel := x.change()
 	defer cancel()
 	state, err := x.sessionIfAny(ctx, "id", in.ID)

@@ -67,6 +67,9 @@ type Limits struct {
 	Operation time.Duration
 	// Streams is how many streams may be open at once. Defaults to 10,000.
 	Streams int
+	// StreamsPerUser is how many of them one identity may have open; it does not
+	// count where there are no users. Defaults to 100.
+	StreamsPerUser int
 }
 
 // RateLimit is a token bucket: so many requests a second, after a burst. The zero
@@ -93,7 +96,8 @@ func (c *Config) check() error {
 		return session.Invalid("RateLimit.PerSecond", "is negative")
 	case c.RateLimit.Burst < 0:
 		return session.Invalid("RateLimit.Burst", "is negative")
-	case c.Limits.Body < 0 || c.Limits.ReadTimeout < 0 || c.Limits.WriteTimeout < 0 || c.Limits.Operation < 0 || c.Limits.Streams < 0:
+	case c.Limits.Body < 0 || c.Limits.ReadTimeout < 0 || c.Limits.WriteTimeout < 0 || c.Limits.Operation < 0 || c.Limits.Streams < 0 ||
+		c.Limits.StreamsPerUser < 0:
 		return session.Invalid("Limits", "must not be negative")
 	case c.KeepAlive < 0:
 		return session.Invalid("KeepAlive", "is negative")
@@ -120,6 +124,7 @@ func (c *Config) fill() {
 	byDefault(&c.Limits.WriteTimeout, 10*time.Second)
 	byDefault(&c.Limits.Operation, 30*time.Second)
 	byDefault(&c.Limits.Streams, 10_000)
+	byDefault(&c.Limits.StreamsPerUser, 100)
 	byDefault(&c.KeepAlive, 15*time.Second)
 	if c.RateLimit.PerSecond > 0 {
 		byDefault(&c.RateLimit.Burst, max(1, int(c.RateLimit.PerSecond)))

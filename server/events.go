@@ -36,11 +36,9 @@ const (
 // or too slow, or the server shuts down. An error of the first item is returned
 // and nothing has been answered; later ones are told as frames.
 func (x *exchange) follow(items func(context.Context) iter.Seq2[stream.Item, error], to teller) error {
-	leave, err := x.server.enter()
-	if err != nil {
+	if err := x.server.enter(x); err != nil {
 		return err
 	}
-	defer leave()
 	ctx, cancel := context.WithCancel(x.r.Context())
 	ahead := make(chan read, readAhead)
 	go func() {

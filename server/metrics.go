@@ -140,7 +140,7 @@ func (x *exchange) showMetrics() error {
 		return refuse(http.StatusForbidden, wire.CodeForbidden, "only operators may see this")
 	}
 	x.server.mu.Lock()
-	streams := x.server.open
+	streams := len(x.server.open)
 	x.server.mu.Unlock()
 	x.write(http.StatusOK, mediaMetrics, x.server.metrics.text(streams))
 	return nil

@@ -24,8 +24,9 @@ type Server struct {
 	openAPI []byte
 
 	mu      sync.Mutex
-	open    int           // streams
-	idle    chan struct{} // closed when none is open after closing
+	open    map[*exchange]bool // those that are streams
+	perUser map[Identity]int   // how many of them are whose
+	idle    chan struct{}      // closed when none is open after closing
 	closing chan struct{}
 	closed  bool
 }
@@ -42,7 +43,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s := &Server{
 		cfg: cfg, mux: http.NewServeMux(), cross: cross, limit: newLimiter(cfg.RateLimit), metrics: newMetrics(),
-		idle: make(chan struct{}), closing: make(chan struct{}),
+		open: map[*exchange]bool{}, perUser: map[Identity]int{}, idle: make(chan struct{}), closing: make(chan struct{}),
 	}
 	routes := table()
 	if s.openAPI, err = describeAPI(routes); err != nil {
@@ -63,6 +64,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x := &exchange{server: s, w: &recorder{ResponseWriter: w}, began: time.Now()}
 	x.r = r.WithContext(context.WithValue(r.Context(), exchangeKey{}, x))
 	defer x.finish()
+	defer s.leave(x)
 	defer x.recover()
 	if r.ContentLength == 0 { // nothing is to come: when the client leaves shows in a read, and that may take long
 		_ = http.NewResponseController(x.w).SetReadDeadline(time.Time{})
@@ -151,7 +153,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	if !s.closed {
 		s.closed = true
 		close(s.closing)
-		if s.open == 0 {
+		if len(s.open) == 0 {
 			close(s.idle)
 		}
 	}
@@ -164,25 +166,38 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	}
 }
 
-// enter counts a stream in; leave counts it out.
-func (s *Server) enter() (leave func(), err error) {
+// enter counts an exchange among the streams, until it is over.
+func (s *Server) enter(x *exchange) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
+	case s.open[x]:
+		return nil
 	case s.closed:
-		return nil, refuse(http.StatusServiceUnavailable, wire.CodeShuttingDown, "the server is shutting down").retry(time.Second)
-	case s.open >= s.cfg.Limits.Streams:
-		return nil, refuse(http.StatusServiceUnavailable, session.CodeUnavailable, "too many streams are open").retry(time.Second)
+		return refuse(http.StatusServiceUnavailable, wire.CodeShuttingDown, "the server is shutting down").retry(time.Second)
+	case len(s.open) >= s.cfg.Limits.Streams:
+		return refuse(http.StatusServiceUnavailable, session.CodeUnavailable, "too many streams are open").retry(time.Second)
+	case x.who.User != "" && s.perUser[x.who] >= s.cfg.Limits.StreamsPerUser:
+		return refuse(http.StatusTooManyRequests, wire.CodeRateLimited, "you have too many streams open").retry(time.Second)
 	}
-	s.open++
-	return func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.open--
-		if s.closed && s.open == 0 {
-			close(s.idle)
-		}
-	}, nil
+	s.open[x] = true
+	s.perUser[x.who]++
+	return nil
+}
+
+func (s *Server) leave(x *exchange) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.open[x] {
+		return
+	}
+	delete(s.open, x)
+	if s.perUser[x.who]--; s.perUser[x.who] == 0 {
+		delete(s.perUser, x.who)
+	}
+	if s.closed && len(s.open) == 0 {
+		close(s.idle)
+	}
 }
 
 // recover answers a request whose handler panicked.

@@ -20,6 +20,7 @@ import (
 	"github.com/helixagents/helix/llm"
 	"github.com/helixagents/helix/llm/scripted"
 	"github.com/helixagents/helix/server"
+	"github.com/helixagents/helix/server/aisdk"
 	"github.com/helixagents/helix/server/wire"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store"
@@ -445,7 +446,7 @@ func TestIdleReaders(t *testing.T) {
 		readers = 100
 	}
 	gate := make(chan struct{})
-	s := serve(t, inMemory(t), staff(gate), nil)
+	s := serve(t, inMemory(t), staff(gate), func(cfg *server.Config) { cfg.Limits.StreamsPerUser = readers })
 	started := call[wire.Started](s, http.StatusOK, http.MethodPost, "/start", wire.Start{AgentType: "slow", Message: wire.Text("go")})
 	s.untilChunk(started.SessionID, "text_delta")
 	bodies := make([]io.ReadCloser, readers)
@@ -475,14 +476,42 @@ func TestIdleReaders(t *testing.T) {
 	}
 }
 
-// There are only so many streams.
+// There are only so many streams, and fewer for one user. Whoever gets none has not
+// had a turn begun either.
 func TestStreamLimit(t *testing.T) {
 	t.Parallel()
-	s := staffed(t, inMemory(t), func(cfg *server.Config) { cfg.Limits.Streams = 1 })
-	started := call[wire.Started](s, http.StatusOK, http.MethodPost, "/start", wire.Start{AgentType: "slow", Message: wire.Text("go")})
-	answer := s.request(http.MethodGet, "/sse?sessionId="+started.SessionID, nil)
-	defer answer.Body.Close()
-	if e := s.refused(http.StatusServiceUnavailable, session.CodeUnavailable, http.MethodGet, "/sse?sessionId="+started.SessionID, nil); !e.Retryable {
-		t.Errorf("one stream too many is refused as %+v", e)
+	s := staffed(t, inMemory(t), func(cfg *server.Config) { cfg.Limits.Streams, cfg.Limits.StreamsPerUser = 2, 1 })
+	open := func(s *service) (path string) {
+		started := call[wire.Started](s, http.StatusOK, http.MethodPost, "/start", wire.Start{AgentType: "slow", Message: wire.Text("go")})
+		path = "/sse?sessionId=" + started.SessionID
+		answer := s.request(http.MethodGet, path, nil)
+		t.Cleanup(func() { _ = answer.Body.Close() })
+		if answer.StatusCode != http.StatusOK {
+			t.Fatalf("a stream is answered with %d", answer.StatusCode)
+		}
+		return path
 	}
+	chat := s.page("new")
+	chat.messages = []aisdk.Message{{ID: "u1", Role: "user", Parts: []aisdk.Part{{Type: aisdk.PartText, Text: "go"}}}}
+	refused := func(s *service, status int, code session.Code, path string) {
+		t.Helper()
+		before := len(tenantSessions(t, s.db, "north"))
+		if e := s.refused(status, code, http.MethodGet, path, nil); !e.Retryable {
+			t.Errorf("one stream too many is refused as %+v", e)
+		}
+		if e := s.refused(status, code, http.MethodPost, "/chat", chat.body(aisdk.TriggerSubmit, "")); !e.Retryable {
+			t.Errorf("one chat too many is refused as %+v", e)
+		}
+		if after := len(tenantSessions(t, s.db, "north")); after != before {
+			t.Errorf("a chat that was refused has made a session")
+		}
+	}
+	path := open(s)
+	refused(s, http.StatusTooManyRequests, wire.CodeRateLimited, path)
+	path = open(s.as("bob-token"))
+	refused(s.as("operator-token"), http.StatusServiceUnavailable, session.CodeUnavailable, path)
+	if err := s.server.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	refused(s.as("operator-token"), http.StatusServiceUnavailable, wire.CodeShuttingDown, path)
 }

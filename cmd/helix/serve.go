@@ -187,7 +187,7 @@ func runtimeConfig(file *config.File) local.Config {
 func limits(of *config.Limits) server.Limits {
 	return server.Limits{
 		Body: of.Body, ReadTimeout: time.Duration(of.ReadTimeout), WriteTimeout: time.Duration(of.WriteTimeout),
-		Operation: time.Duration(of.Operation), Streams: of.Streams,
+		Operation: time.Duration(of.Operation), Streams: of.Streams, StreamsPerUser: of.StreamsPerUser,
 	}
 }
 
