@@ -1,6 +1,7 @@
 package config
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -198,14 +199,26 @@ func OpenModel(m Model) (llm.Model, error) {
 	}
 	others := make([]llm.Model, len(m.Fallbacks))
 	for i, reference := range m.Fallbacks {
-		if others[i], err = m.open(reference, ""); err != nil {
+		other, err := m.open(reference, "")
+		if err != nil {
 			return nil, err
 		}
+		others[i] = plainly{other}
 	}
 	if len(others) == 0 {
 		return first, nil
 	}
 	return router.New(first, others...), nil
+}
+
+// plainly asks a model without what is meant for another's server: headers, which
+// may hold its key, and what only its provider knows.
+type plainly struct{ llm.Model }
+
+func (p plainly) Generate(ctx context.Context, request *llm.Request, emit func(llm.Delta)) (*llm.Response, error) {
+	own := *request
+	own.Settings.Headers, own.Settings.ProviderOptions = nil, nil
+	return p.Model.Generate(ctx, &own, emit)
 }
 
 func (m *Model) open(reference, key string) (llm.Model, error) {

@@ -3,7 +3,10 @@ package config
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
 	"math/rand/v2"
+	"net/http"
 	"regexp"
 	"strings"
 	"testing"
@@ -82,6 +85,43 @@ func TestBuildSaysWhatCannotBeMade(t *testing.T) {
 	}
 	if got := failure.Problems[1].String(); !strings.HasPrefix(got, "helix.yaml:28:9: agents.writer.remotes[0]: ") {
 		t.Errorf("%s", got)
+	}
+}
+
+// What is meant for one server is not sent to those that it is replaced by.
+func TestFallbacksGetNoHeaders(t *testing.T) {
+	t.Setenv("HELIX_MODEL_KEY", "key-of-the-environment")
+	first := serveWeb(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadRequest) })
+	second := serveWeb(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = io.WriteString(w, `data: {"choices":[{"delta":{"content":"Hi!"},"finish_reason":"stop"}]}`+"\n\ndata: [DONE]\n\n")
+	})
+	agents, err := mustParse(t, `version: 1
+models:
+  default:
+    model: openai-chat/a@`+first.URL+`
+    key: ${SECRET}
+    temperature: 0.5
+    headers: {X-Gateway: "${SECRET}"}
+    options: {service_tier: flex}
+    fallbacks: ["openai-chat/b@`+second.URL+`"]
+agents: {a: {}}
+`).Build(BuildOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	request := &llm.Request{Messages: []session.Message{session.UserText("Hello!")}, Settings: agents[0].Settings}
+	if _, err := agents[0].Model.Generate(t.Context(), request, func(llm.Delta) {}); err != nil {
+		t.Fatal(err)
+	}
+	if got := first.asked(); len(got) != 1 || !strings.Contains(got[0], `"service_tier":"flex"`) || first.headers[0].Get("X-Gateway") == "" {
+		t.Errorf("the first was asked %q", got)
+	}
+	if got := second.asked(); len(got) != 1 || strings.Contains(got[0], "service_tier") || !strings.Contains(got[0], `"temperature":0.5`) {
+		t.Errorf("the second was asked %q", got)
+	}
+	if got := fmt.Sprint(second.headers); strings.Contains(got, "s3cr3t") || !strings.Contains(got, "key-of-the-environment") {
+		t.Errorf("the second was sent %s", got)
 	}
 }
 

@@ -46,7 +46,8 @@ type Model struct {
 	// environment, and demo if there is none.
 	Model string `yaml:"model,required"`
 	// Models to ask in turn where this one fails in a way that asking again would not
-	// mend: references as in model.
+	// mend: references as in model. They have the same settings, but neither the key
+	// nor headers and options: those are for this model's server.
 	Fallbacks []string `yaml:"fallbacks"`
 	// The API key. Defaults to the provider's environment variable, such as
 	// OPENAI_API_KEY; HELIX_MODEL_KEY where the reference has an address. Write it as
@@ -68,7 +69,7 @@ type Model struct {
 	Seed *int64 `yaml:"seed"`
 	// Texts at which a reply ends.
 	Stop []string `yaml:"stop"`
-	// Headers that are sent with every request, for gateways.
+	// Headers that are sent with every request to this model, for gateways.
 	Headers map[string]string `yaml:"headers"`
 	// What only this provider knows, handed to it as it is.
 	Options JSON `yaml:"options,object"`
