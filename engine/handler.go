@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"weak"
 
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/session"
@@ -65,11 +66,11 @@ type Handler struct {
 	cfg Config
 	log *slog.Logger
 
-	mu      sync.Mutex
-	agents  map[string]*helix.Agent // of remote ones, their stand-ins
-	before  map[string]*helix.Agent // what the latest Replace displaced
-	remotes map[string]*standIn     // by name
-	turns   map[string]*turn        // by run id
+	mu        sync.Mutex
+	agents    map[string]*helix.Agent            // of remote ones, their stand-ins
+	displaced map[weak.Pointer[helix.Agent]]bool // by Replace; somebody may still have one
+	remotes   map[string]*standIn                // by name
+	turns     map[string]*turn                   // by run id
 }
 
 // NewHandler makes a handler.
@@ -102,7 +103,8 @@ func NewHandler(cfg Config) *Handler {
 		cfg.RemotePatience = 2 * time.Minute
 	}
 	return &Handler{
-		cfg: cfg, log: cfg.Logger, agents: map[string]*helix.Agent{}, remotes: map[string]*standIn{}, turns: map[string]*turn{},
+		cfg: cfg, log: cfg.Logger, agents: map[string]*helix.Agent{}, displaced: map[weak.Pointer[helix.Agent]]bool{},
+		remotes: map[string]*standIn{}, turns: map[string]*turn{},
 	}
 }
 
@@ -110,8 +112,8 @@ func NewHandler(cfg Config) *Handler {
 func (h *Handler) Owner() string { return h.cfg.Owner }
 
 // Register checks an agent and all that it may call, and makes them known by their
-// names. It gives the definition to use: the agent, or, if that was replaced just
-// now, the one in its place.
+// names. It gives the definition to use: the agent, or, if that was replaced, the one
+// in its place.
 func (h *Handler) Register(agent *helix.Agent) (*helix.Agent, error) {
 	given, err := collect(agent)
 	if err != nil {
@@ -119,9 +121,11 @@ func (h *Handler) Register(agent *helix.Agent) (*helix.Agent, error) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.before[agent.Name] == agent {
+	if h.outdated(agent) {
 		return h.agents[agent.Name], nil
 	}
+	// Those that it calls are found by name, too.
+	maps.DeleteFunc(given, func(_ string, a *helix.Agent) bool { return h.outdated(a) })
 	remotes, err := h.addStandIns(given)
 	if err != nil {
 		return nil, err
@@ -152,16 +156,21 @@ func (h *Handler) Replace(agents ...*helix.Agent) error {
 	if err != nil {
 		return err
 	}
-	before := map[string]*helix.Agent{}
 	for name, a := range given {
 		if known, ok := h.agents[name]; ok && known != a {
-			before[name] = known
+			h.displaced[weak.Make(known)] = true
 		}
+		delete(h.displaced, weak.Make(a)) // it is back
 	}
-	h.before = before
+	maps.DeleteFunc(h.displaced, func(p weak.Pointer[helix.Agent], _ bool) bool { return p.Value() == nil })
 	maps.Copy(h.agents, given)
 	maps.Copy(h.remotes, remotes)
 	return nil
+}
+
+// outdated reports whether an agent was displaced. The handler's lock is held.
+func (h *Handler) outdated(agent *helix.Agent) bool {
+	return len(h.displaced) > 0 && h.displaced[weak.Make(agent)]
 }
 
 // collect checks agents and all that they may call, and gives them by their names.

@@ -65,6 +65,30 @@ func TestReplaceIsForTheNextTurns(t *testing.T) {
 	}
 }
 
+// However often an agent was replaced, who has any of its definitions gets the latest.
+func TestReplaceAgain(t *testing.T) {
+	t.Parallel()
+	first, second, third := version("one"), version("two"), version("three")
+	rt := newRuntime(t, first)
+	for _, next := range []*helix.Agent{second, third, second} {
+		if err := rt.Replace(next); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, agent := range map[string]*helix.Agent{"first": first, "second": second, "third": third} {
+		if got := said(t, rt, agent, name); got != "two" {
+			t.Errorf("%s definition: it said %q", name, got)
+		}
+	}
+	caller := &helix.Agent{Name: "caller", Model: scripted.New(scripted.Text("done")).ByPosition(), SubAgents: []helix.SubAgent{{Agent: first}}}
+	if got := said(t, rt, caller, "caller"); got != "done" {
+		t.Errorf("an agent that calls the first definition: it said %q", got)
+	}
+	if got := said(t, rt, second, "again"); got != "two" {
+		t.Errorf("after that: it said %q", got)
+	}
+}
+
 // waiting is a model that answers when it is let.
 type waiting struct {
 	asked chan struct{}
