@@ -90,7 +90,7 @@ func (h *Handler) PayStop(ctx context.Context, wake session.Wake) (paid bool, er
 	case h.cfg.Now().Before(stop.At.Add(min(debtPause<<min(stop.Tries, 20), debtLongPause))) && stop.Tries > 0:
 		return false, nil
 	default:
-		if err := h.setDebt(ctx, sessions, state, func(at *progress, _ *session.ChildRef) {
+		if err := h.setProgress(ctx, sessions, state, func(at *progress, _ *session.ChildRef) {
 			if at.Stop != nil {
 				at.Stop.Tries, at.Stop.At = at.Stop.Tries+1, h.cfg.Now().UTC()
 			}
@@ -102,13 +102,13 @@ func (h *Handler) PayStop(ctx context.Context, wake session.Wake) (paid bool, er
 			return false, nil
 		}
 	}
-	err = h.setDebt(ctx, sessions, state, func(at *progress, ref *session.ChildRef) { at.Stop, ref.StopOwed = nil, false })
+	err = h.setProgress(ctx, sessions, state, func(at *progress, ref *session.ChildRef) { at.Stop, ref.StopOwed = nil, false })
 	// Until the caller's commit is there, it may write that the stop is owed.
 	return err == nil && ref.Status != session.ChildRunning && ref.Status != session.ChildWaiting, err
 }
 
-// setDebt changes what is known of a stop that is owed.
-func (h *Handler) setDebt(ctx context.Context, sessions session.Store, state *session.State, change func(*progress, *session.ChildRef)) error {
+// setProgress changes what is known of a remote that nobody follows.
+func (h *Handler) setProgress(ctx context.Context, sessions session.Store, state *session.State, change func(*progress, *session.ChildRef)) error {
 	_, err := sessions.UpdateChild(ctx, state.ParentID, state.ID, func(ref *session.ChildRef) error {
 		at, err := readProgress(ref)
 		if err != nil {

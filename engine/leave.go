@@ -29,6 +29,10 @@ func (h *Handler) gateWaits(ctx context.Context, sessions session.Store, req *Op
 		return nil
 	case req.Kind == session.RunExecute && overdue(state, now):
 		return nil
+	case req.Kind == session.RunResume && req.caller == nil:
+		if moved, err := h.lookElsewhere(ctx, sessions, state); err != nil || moved {
+			return err
+		}
 	}
 	text := "the session waits for %d answers"
 	if tree.ready {

@@ -20,6 +20,8 @@ type relay struct {
 	saved progress // what the store has of it
 	asked string   // the step of which it is known which calls wait
 
+	resumed string // the remote's run that was last asked to go on
+
 	savedAt time.Time
 	batch   []stream.Chunk // taken in, not written yet
 	bytes   int            // about what they weigh
@@ -68,7 +70,9 @@ func (t *turn) relay(ctx context.Context, key string) (*relay, error) {
 		return nil, session.ErrCorrupt.WithMessage("session %s: its caller knows nothing of it", t.key.ID)
 	}
 	at, err := readProgress(ref)
-	return &relay{t: t, peer: peerID(t.key.ID), key: key, at: at, saved: at}, err
+	r := &relay{t: t, peer: peerID(t.key.ID), key: key, at: at, saved: at}
+	r.at.Moved = false // it is about to be seen
+	return r, err
 }
 
 func (r *relay) run(ctx, away context.Context) (Result, error) {
@@ -140,7 +144,7 @@ const (
 func reach[V any](away context.Context, r *relay, limit time.Duration, call func(context.Context) (V, error)) (V, error) {
 	since := time.Now()
 	for pause := relayPause; ; pause = min(2*pause, relayLongPause) {
-		value, err := reachOnce(away, r.t.crew, call)
+		value, err := reachOnce(away, r.t.crew, remoteTimeout, call)
 		if err == nil {
 			return value, nil
 		}
@@ -159,9 +163,9 @@ func reach[V any](away context.Context, r *relay, limit time.Duration, call func
 	}
 }
 
-// reachOnce calls a remote and does not wait for ever.
-func reachOnce[V any](ctx context.Context, on *crew, call func(context.Context) (V, error)) (V, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, remoteTimeout, errTimeout)
+// reachOnce calls a remote and does not wait for longer than limit.
+func reachOnce[V any](ctx context.Context, on *crew, limit time.Duration, call func(context.Context) (V, error)) (V, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, errTimeout)
 	defer cancel()
 	return await(ctx, on, func() (V, error) { return call(ctx) })
 }

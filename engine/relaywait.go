@@ -23,7 +23,8 @@ func (r *relay) rest(ctx, away context.Context, status *helix.RemoteStatus) (Res
 		return Result{}, err
 	}
 	var overdue []session.Pending
-	answered := false
+	// What is waited for here, and not there any more, was answered there.
+	answered := r.resumed != status.RunID && !allWait(entries, status.Pending)
 	for i := range status.Pending {
 		p := findPending(entries, status.Pending[i].CallID)
 		switch {
@@ -111,6 +112,7 @@ func (r *relay) resume(away context.Context, status *helix.RemoteStatus, overdue
 
 // askResume resumes the run that was suspended, once.
 func (r *relay) askResume(away context.Context, status *helix.RemoteStatus) error {
+	r.resumed = status.RunID
 	_, err := reach(away, r, r.patience(), func(ctx context.Context) (*helix.RemoteRun, error) {
 		return r.t.remote.Resume(ctx, r.peer, session.ChildRunID("resume", status.RunID, 0))
 	})
@@ -187,7 +189,7 @@ func (r *relay) own(ctx context.Context, root string, owned []session.Ownership)
 // others, before watchers see them: they may be answered at once.
 func (r *relay) foresee(ctx, away context.Context) error {
 	t := r.t
-	status, failure := reachOnce(away, t.crew, func(ctx context.Context) (*helix.RemoteStatus, error) {
+	status, failure := reachOnce(away, t.crew, remoteTimeout, func(ctx context.Context) (*helix.RemoteStatus, error) {
 		return t.remote.Status(ctx, r.peer)
 	})
 	if failure != nil {
@@ -234,6 +236,9 @@ func (r *relay) suspend(ctx context.Context, status *helix.RemoteStatus, entries
 		}
 	}
 	change.Resolve = resolveRest(entries, now, waiting)
+	if err := r.save(ctx); err != nil { // that it is seen, before the next resume asks
+		return Result{}, err
+	}
 	_, err = t.commit(ctx, r.key+"/suspend/"+status.RunID, change)
 	if errors.Is(err, session.ErrAnswered) {
 		return Result{}, nil

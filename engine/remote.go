@@ -84,6 +84,9 @@ type progress struct {
 	Epoch    int64     `json:"epoch,omitempty"`
 	Sequence int64     `json:"sequence,omitempty"`
 	Stop     *owedStop `json:"stop,omitempty"`
+	// Moved is set while nobody follows it, and it does not wait any more for what is
+	// waited for here; see [Handler.lookElsewhere].
+	Moved bool `json:"moved,omitempty"`
 }
 
 func readProgress(ref *session.ChildRef) (p progress, err error) {

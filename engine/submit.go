@@ -142,7 +142,7 @@ func (h *Handler) mayAnswer(ctx context.Context, sessions session.Store, owner *
 func (h *Handler) submitAway(ctx context.Context, remote helix.Remote, owner *session.State, s helix.Submission) (*helix.Submitted, error) {
 	gone := make(chan struct{})
 	defer close(gone)
-	return reachOnce(ctx, newCrew(gone), func(ctx context.Context) (*helix.Submitted, error) {
+	return reachOnce(ctx, newCrew(gone), remoteTimeout, func(ctx context.Context) (*helix.Submitted, error) {
 		return remote.Submit(ctx, peerID(owner.ID), s)
 	})
 }

@@ -126,6 +126,15 @@ func (h *Handler) addWaits(ctx context.Context, sessions session.Store, state *s
 		w.ready = w.ready || below.ready
 		w.pending = append(w.pending, below.pending...)
 	}
+	if !w.ready && h.remote(state.Agent) != nil {
+		ref, err := remoteRef(ctx, sessions, state)
+		if err != nil || ref == nil {
+			return err
+		}
+		at, err := readProgress(ref)
+		w.ready = at.Moved
+		return err
+	}
 	return nil
 }
 

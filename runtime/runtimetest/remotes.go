@@ -47,6 +47,8 @@ func remoteScenarios() []Scenario {
 		{"at sight", "a call inside a remote can be answered as soon as it is seen", remoteAtSight},
 		{"two calls", "calls inside a remote may be answered one by one", remoteTwoCalls},
 		{"answered there", "a call that is answered at the remote is not waited for any more", remoteAnsweredThere},
+		{"ended there", "a caller whose remote went on without it can be resumed", remoteEndedThere},
+		{"one answered there", "a call that is answered at the remote is taken up when the caller is resumed", remoteOneAnsweredThere},
 		{"below a child", "a remote may be called by a sub-agent, and waits at the root", remoteBelowChild},
 		{"of a remote", "a remote may call another, and its waits reach the first caller", remoteOfRemote},
 		{"policy", "who may answer is decided where the policy is, before the answer is taken", remotePolicy},
@@ -620,6 +622,50 @@ func remoteAnsweredThere(s *Stage) {
 	s.Submit(x, "s-1", helix.ToolResult(p.CallID, "blue"), helix.SubmitAccepted) // nobody here knows
 	s.ended(s.resumed(x, agent), helix.Completed)
 	n.transcript(n.there(s), "user: do it", `assistant: pick({"n":1})`, `tool pick: "green"`, "assistant: Blue it is.")
+	s.bracketed("s-1")
+}
+
+func remoteEndedThere(s *Stage) {
+	n := s.elsewhere(picking(), Options{})
+	middle := n.remotely()
+	middle.Name = "middle"
+	agent := parent(middle)
+	x := s.Start(agent)
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.SuspendedAwaitingChildren)
+	p := s.open(x, "pick")
+	there := p.SessionID + "@peer"
+	n.set(func(n *server) { n.down = true })
+	_, err := x.Resume(s.ctx(), agent, "s-1", helix.ResumeOptions{})
+	s.refused(err, helix.ErrAwaitingInput)
+	n.set(func(n *server) { n.down = false })
+	n.Stage.Submit(n.x, there, helix.ToolResult(p.CallID, "green"), helix.SubmitAccepted)
+	n.ended(n.Result(n.Stage.Resume(n.x, n.agent, there, helix.ResumeOptions{})), helix.Completed)
+	s.ended(s.resumed(x, agent), helix.Completed)
+	s.transcript("s-1", "user: Hi!", `assistant: subagent__middle({"task":"do it"})`, `tool subagent__middle: "Thanks."`, "assistant: Thanks.")
+	s.nobodyWaits(x)
+	s.bracketed("s-1")
+}
+
+func remoteOneAnsweredThere(s *Stage) {
+	var ran tally
+	n := s.elsewhere(named("child", scripted.New(
+		scripted.Reply(scripted.Calling("sign", num{1}), scripted.Calling("pick", num{2})), scripted.Text("ok")).ByPosition(),
+		guarded(&ran, "sign"), onClient("pick")), Options{})
+	agent := n.remotely()
+	x := s.Start(agent)
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.SuspendedAwaitingChildren)
+	_, err := x.Resume(s.ctx(), agent, "s-1", helix.ResumeOptions{})
+	s.refused(err, helix.ErrAwaitingInput)
+	p := s.open(x, "sign")
+	n.Stage.Submit(n.x, n.there(s), helix.Approve(p.CallID, p.ApprovalID), helix.SubmitAccepted)
+	res := s.resumed(x, agent)
+	s.ended(res, helix.SuspendedAwaitingChildren)
+	s.same(toolsOf(res.Pending), "pick", "calls that wait")
+	s.same(ran.of("sign"), 1, "signatures")
+	_, err = x.Resume(s.ctx(), agent, "s-1", helix.ResumeOptions{})
+	s.refused(err, helix.ErrAwaitingInput)
+	s.Submit(x, "s-1", helix.ToolResult(s.open(x, "pick").CallID, "blue"), helix.SubmitAccepted)
+	s.ended(s.resumed(x, agent), helix.Completed)
 	s.bracketed("s-1")
 }
 

@@ -1,0 +1,72 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/session"
+)
+
+// askTimeout is how long a remote may take to say whether it still waits.
+const askTimeout = 5 * time.Second
+
+// lookElsewhere asks the remotes that a session waits for, at any depth, whether
+// they wait for what is waited for here: people may have answered there, and nobody
+// tells us. It notes which have gone on, and reports whether any has.
+func (h *Handler) lookElsewhere(ctx context.Context, sessions session.Store, state *session.State) (moved bool, err error) {
+	for i := range state.AwaitingChildren {
+		ref := &state.AwaitingChildren[i]
+		if ref.Mode == session.ChildPersistent && !ref.Blocking {
+			continue // it works by itself
+		}
+		below, err := sessions.Load(ctx, ref.SessionID)
+		if errors.Is(err, session.ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return false, err
+		}
+		var gone bool
+		if remote := h.remote(below.Agent); remote != nil {
+			gone, err = h.askMoved(ctx, sessions, below, remote)
+		} else {
+			gone, err = h.lookElsewhere(ctx, sessions, below)
+		}
+		if err != nil {
+			return false, err
+		}
+		moved = moved || gone
+	}
+	return moved, nil
+}
+
+// askMoved asks one remote.
+func (h *Handler) askMoved(ctx context.Context, sessions session.Store, state *session.State, remote helix.Remote) (bool, error) {
+	gone := make(chan struct{})
+	defer close(gone)
+	status, err := reachOnce(ctx, newCrew(gone), askTimeout, func(ctx context.Context) (*helix.RemoteStatus, error) {
+		return remote.Status(ctx, peerID(state.ID))
+	})
+	switch {
+	case errors.Is(err, session.ErrNotFound): // it was deleted
+	case err != nil:
+		h.log.WarnContext(ctx, "remote agent not asked whether it waits", "tenant", state.Tenant, "session", state.ID, "error", err)
+		return false, nil
+	case status.Status.Suspended() && allWait(state.Pending, status.Pending):
+		return false, nil
+	}
+	err = h.setProgress(ctx, sessions, state, func(at *progress, _ *session.ChildRef) { at.Moved = true })
+	return err == nil, err
+}
+
+// allWait reports whether the remote waits for all that is waited for here.
+func allWait(entries, there []session.Pending) bool {
+	for i := range entries {
+		if p := &entries[i]; p.State == session.PendingWaiting && findPending(there, p.CallID) == nil {
+			return false
+		}
+	}
+	return true
+}
