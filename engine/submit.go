@@ -36,10 +36,15 @@ func (h *Handler) Submit(ctx context.Context, key session.Key, s helix.Submissio
 	if pending == nil {
 		return &helix.Submitted{Outcome: session.SubmitUnknownCall}, nil
 	}
-	if err := h.mayAnswer(ctx, sessions, owner, pending, &s); err != nil {
+	away, err := h.mayAnswer(ctx, sessions, owner, pending, &s)
+	if err != nil {
 		h.log.WarnContext(ctx, "client_tool.validation_failed",
 			"tenant", key.Tenant, "session", owner.ID, "call", s.CallID, "by", s.Response.By, "error", err)
 		return nil, err
+	}
+	if away != nil && away.Outcome != session.SubmitAccepted && pending.State == session.PendingWaiting {
+		// Another answer stands there. The entry here is resolved when the run goes on.
+		return h.decidedAway(ctx, sessions, owner, pending, away.Outcome)
 	}
 	if err := h.remind(ctx, sessions, owner, s.CallID); err != nil {
 		return nil, err
@@ -95,29 +100,31 @@ func (h *Handler) route(ctx context.Context, sessions session.Store, id, callID 
 }
 
 // mayAnswer checks that an answer is one to the call, and asks the tool's policy
-// whether the submitter may give it.
-func (h *Handler) mayAnswer(ctx context.Context, sessions session.Store, owner *session.State, p *session.Pending, s *helix.Submission) error {
+// whether the submitter may give it. Where a remote has the policy, the remote gets
+// the answer and says what became of it.
+func (h *Handler) mayAnswer(
+	ctx context.Context, sessions session.Store, owner *session.State, p *session.Pending, s *helix.Submission,
+) (away *helix.Submitted, err error) {
 	if err := p.Fits(&s.Submission); err != nil {
-		return err
+		return nil, err
 	}
 	if !p.Policy || (p.State != session.PendingWaiting && p.State != session.PendingTimedOut) {
-		return nil // nothing of the answer will be kept
+		return nil, nil // nothing of the answer will be kept
 	}
-	if remote := h.remote(owner.Agent); remote != nil { // the policy is there
-		_, err := h.submitAway(ctx, remote, owner, answerOf(s.Submission))
-		return err
+	if remote := h.remote(owner.Agent); remote != nil {
+		return h.submitAway(ctx, remote, owner, answerOf(s.Submission))
 	}
 	agent, err := h.Agent(owner.Agent)
 	if err != nil {
-		return session.ErrUnknownAgent.WithMessage("agent %s decides who may answer %s, and is not registered here", owner.Agent, p.Tool)
+		return nil, session.ErrUnknownAgent.WithMessage("agent %s decides who may answer %s, and is not registered here", owner.Agent, p.Tool)
 	}
 	tool, ok := agent.Tool(p.Tool)
 	if !ok || tool.Approver == nil {
-		return session.ErrNotAllowed.WithMessage("call %s: the tool %s, which decides who may answer, has no Approver any more", p.CallID, p.Tool)
+		return nil, session.ErrNotAllowed.WithMessage("call %s: the tool %s, which decides who may answer, has no Approver any more", p.CallID, p.Tool)
 	}
 	l, err := lineageOf(ctx, sessions, owner)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, approverLimit, errTimeout)
 	defer cancel()
@@ -132,9 +139,9 @@ func (h *Handler) mayAnswer(ctx context.Context, sessions session.Store, owner *
 	defer close(gone)
 	_, err = await(ctx, newCrew(gone), func() (struct{}, error) { return struct{}{}, tool.Approver(ctx, answer) })
 	if err != nil {
-		return session.ErrNotAllowed.WithCause(err, "call %s: %q may not answer", p.CallID, s.Response.By)
+		return nil, session.ErrNotAllowed.WithCause(err, "call %s: %q may not answer", p.CallID, s.Response.By)
 	}
-	return nil
+	return nil, nil
 }
 
 // submitAway hands an answer on to the remote that a session stands in for, at
@@ -204,20 +211,40 @@ func (h *Handler) follow(
 			return nil, err
 		}
 	}
+	out.Continuation, err = h.goesOn(ctx, sessions, owner.Tenant, l, p.CallID)
+	return out, err
+}
+
+// goesOn tells how the work goes on now that a call has an answer, and has a
+// companion go on that works by itself.
+func (h *Handler) goesOn(ctx context.Context, sessions session.Store, tenant string, l lineage, callID string) (helix.Continuation, error) {
 	run, err := sessions.CurrentRun(ctx, l.head)
+	switch {
+	case err != nil:
+		return "", err
+	case !run.Status.Suspended(): // it runs, or has taken the answer up and come to its end
+		return helix.ContinuesRunning, nil
+	case l.detached: // nobody resumes it but us
+		return helix.ContinuesRunning, h.wakeHead(ctx, sessions, tenant, l.head, callID)
+	}
+	return helix.CallerResumes, nil
+}
+
+// decidedAway is what became of an answer that a remote has not taken, as another
+// was there.
+func (h *Handler) decidedAway(
+	ctx context.Context, sessions session.Store, owner *session.State, p *session.Pending, outcome session.SubmitOutcome,
+) (*helix.Submitted, error) {
+	h.log.InfoContext(ctx, "client_tool.submitted", "tenant", owner.Tenant, "session", owner.ID, "call", p.CallID, "tool", p.Tool, "outcome", outcome)
+	l, err := lineageOf(ctx, sessions, owner)
 	if err != nil {
 		return nil, err
 	}
-	next := helix.ContinuesRunning
-	switch {
-	case !run.Status.Suspended(): // it runs, or has taken the answer up and come to its end
-	case l.detached: // nobody resumes it but us
-		err = h.wakeHead(ctx, sessions, owner.Tenant, l.head, p.CallID)
-	default:
-		next = helix.CallerResumes
+	next, err := h.goesOn(ctx, sessions, owner.Tenant, l, p.CallID)
+	if err != nil {
+		return nil, err
 	}
-	out.Continuation = next
-	return out, err
+	return &helix.Submitted{Outcome: outcome, Continuation: next, SessionID: owner.ID, RootID: l.root}, nil
 }
 
 // entry reads the entry of a call anew.

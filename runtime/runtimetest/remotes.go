@@ -53,6 +53,7 @@ func remoteScenarios() []Scenario {
 		{"of a remote", "a remote may call another, and its waits reach the first caller", remoteOfRemote},
 		{"policy", "who may answer is decided where the policy is, before the answer is taken", remotePolicy},
 		{"policy and approval id", "an answer that is not one to the call is not carried out by the remote", remotePolicyFits},
+		{"policy and two answers", "of two answers that a remote decides on the first stands, though its caller did not hear of it", remotePolicyTwice},
 		{"forwarding fails", "an answer reaches the remote though the way fails at first", remoteForwardingFails},
 		{"killed with an answer", "an answer that was given before the process died reaches the remote", remoteKilledWithAnswer},
 		{"deadline", "a deadline that passes inside a remote is a timeout there, and its caller goes on", remoteDeadline},
@@ -755,6 +756,27 @@ func remotePolicyFits(s *Stage) {
 	s.Submit(x, "s-1", helix.Deny(p.CallID, p.ApprovalID, "no").By(boss), helix.SubmitAccepted)
 	s.ended(s.resumed(x, agent), helix.Completed)
 	s.same(ran.of("sign"), 0, "signatures")
+}
+
+func remotePolicyTwice(s *Stage) {
+	var ran tally
+	n := s.strict(&ran)
+	agent := n.remotely()
+	x := s.Start(agent)
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.SuspendedAwaitingChildren)
+	p := s.open(x, "sign")
+	n.set(func(n *server) { n.lost["submit"] = 1 })
+	_, err := x.Submit(s.ctx(), "s-1", helix.Approve(p.CallID, p.ApprovalID).By(helix.User{ID: "boss"}))
+	s.refused(err, session.ErrRemote)
+	out := s.Submit(x, "s-1", helix.Deny(p.CallID, p.ApprovalID, "no").By(helix.User{ID: "other boss"}), helix.SubmitAlreadyCompleted)
+	s.same(out.Continuation, helix.CallerResumes, "continuation")
+	s.same(out.RootID, "s-1", "whom to resume")
+	s.ended(s.resumed(x, agent), helix.Completed)
+	s.same(ran.of("sign"), 1, "signatures")
+	s.nobodyWaits(x)
+	list, err := s.store().PendingCalls(s.ctx(), s.child("s-1"), true)
+	s.ok(err, "pending calls")
+	s.same(list[0].Response == nil, true, "that the denial is not kept")
 }
 
 func remoteForwardingFails(s *Stage) {
