@@ -9,7 +9,8 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// askTimeout is how long a remote may take to say whether it still waits.
+// askTimeout is how long a remote may take to answer while somebody waits who does
+// not depend on it.
 const askTimeout = 5 * time.Second
 
 // lookElsewhere asks the remotes that a session waits for, at any depth, whether

@@ -20,7 +20,8 @@ type relay struct {
 	saved progress // what the store has of it
 	asked string   // the step of which it is known which calls wait
 
-	resumed string // the remote's run that was last asked to go on
+	resumed string          // the remote's run that was last asked to go on
+	told    map[string]bool // answers, by their calls, that it got
 
 	savedAt time.Time
 	batch   []stream.Chunk // taken in, not written yet
@@ -70,7 +71,7 @@ func (t *turn) relay(ctx context.Context, key string) (*relay, error) {
 		return nil, session.ErrCorrupt.WithMessage("session %s: its caller knows nothing of it", t.key.ID)
 	}
 	at, err := readProgress(ref)
-	r := &relay{t: t, peer: peerID(t.key.ID), key: key, at: at, saved: at}
+	r := &relay{t: t, peer: peerID(t.key.ID), key: key, at: at, saved: at, told: map[string]bool{}}
 	r.at.Moved = false // it is about to be seen
 	return r, err
 }
@@ -90,7 +91,7 @@ func (r *relay) run(ctx, away context.Context) (Result, error) {
 			return Result{}, err
 		}
 		if !status.Status.Suspended() {
-			return r.conclude(ctx, status)
+			return r.conclude(ctx, away, status)
 		}
 		res, err := r.rest(ctx, away, status)
 		if err != nil || res.Next != NextNone {

@@ -9,8 +9,13 @@ import (
 )
 
 // conclude makes the remote's end that of the turn.
-func (r *relay) conclude(ctx context.Context, status *helix.RemoteStatus) (Result, error) {
+func (r *relay) conclude(ctx, away context.Context, status *helix.RemoteStatus) (Result, error) {
 	t := r.t
+	entries, err := retry(ctx, func() ([]session.Pending, error) { return t.sessions.PendingCalls(ctx, t.key.ID, false) })
+	if err != nil {
+		return Result{}, err
+	}
+	r.tellRest(away, status, entries)
 	change := session.Change{Writes: t.writes}
 	switch limit := t.h.cfg.MaxResult; {
 	case status.Status == session.RunCompleted && max(len(status.Output), len(status.Text)) > limit:

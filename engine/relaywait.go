@@ -25,6 +25,7 @@ func (r *relay) rest(ctx, away context.Context, status *helix.RemoteStatus) (Res
 	var overdue []session.Pending
 	// What is waited for here, and not there any more, was answered there.
 	answered := r.resumed != status.RunID && !allWait(entries, status.Pending)
+	answered = r.tellRest(away, status, entries) || answered
 	for i := range status.Pending {
 		p := findPending(entries, status.Pending[i].CallID)
 		switch {
@@ -52,6 +53,24 @@ func findPending(entries []session.Pending, callID string) *session.Pending {
 	return &entries[at]
 }
 
+// tellRest hands on the answers to calls that the remote does not wait for: it may
+// have them, or has gone on without, and then they are late. It reports whether
+// there were any that it had not been told of.
+func (r *relay) tellRest(away context.Context, status *helix.RemoteStatus, entries []session.Pending) bool {
+	found := false
+	for i := range entries {
+		p := &entries[i]
+		if p.State != session.PendingAnswered || r.told[p.CallID] || findPending(status.Pending, p.CallID) != nil {
+			continue
+		}
+		found = true
+		if err := r.submit(away, min(r.patience(), askTimeout), p, *p.Response); err != nil {
+			r.t.h.log.WarnContext(away, "answer not handed on", r.t.attrs("call", p.CallID, "error", err)...)
+		}
+	}
+	return found
+}
+
 // forward hands an answer on. Whether the remote has it already does not matter;
 // one that it does not take is replaced by an error, so that it does not wait for
 // ever.
@@ -60,16 +79,19 @@ func (r *relay) forward(away context.Context, p *session.Pending) error {
 	if response == nil {
 		response = p.Late
 	}
-	err := r.submit(away, p, *response)
+	err := r.submit(away, r.patience(), p, *response)
 	if code := faultCode(err); code == "" || code == session.CodeRemote {
 		return err
 	}
 	r.t.h.log.WarnContext(away, "client_tool.validation_failed", r.t.attrs("call", p.CallID, "error", err)...)
-	return r.submit(away, p, session.Response{Kind: session.PendingClientTool, Error: cut("the answer was refused: " + err.Error())})
+	return r.submit(away, r.patience(), p, session.Response{
+		Kind: session.PendingClientTool, Error: cut("the answer was refused: " + err.Error()),
+	})
 }
 
-func (r *relay) submit(away context.Context, p *session.Pending, response session.Response) error {
-	_, err := reach(away, r, r.patience(), func(ctx context.Context) (*helix.Submitted, error) {
+func (r *relay) submit(away context.Context, limit time.Duration, p *session.Pending, response session.Response) error {
+	r.told[p.CallID] = true
+	_, err := reach(away, r, limit, func(ctx context.Context) (*helix.Submitted, error) {
 		return r.t.remote.Submit(ctx, r.peer, answerTo(p, response))
 	})
 	return err
@@ -97,7 +119,7 @@ func (r *relay) resume(away context.Context, status *helix.RemoteStatus, overdue
 	if faultCode(err) == session.CodeAwaiting && len(overdue) > 0 {
 		for i := range overdue {
 			late := session.Response{Kind: session.PendingClientTool, Error: timeout(&overdue[i]).Message}
-			if err := r.submit(away, &overdue[i], late); err != nil {
+			if err := r.submit(away, r.patience(), &overdue[i], late); err != nil {
 				return err
 			}
 		}

@@ -112,7 +112,7 @@ func (h *Handler) mayAnswer(
 		return nil, nil // nothing of the answer will be kept
 	}
 	if remote := h.remote(owner.Agent); remote != nil {
-		return h.submitAway(ctx, remote, owner, answerOf(s.Submission))
+		return h.submitAway(ctx, remoteTimeout, remote, owner, answerOf(s.Submission))
 	}
 	agent, err := h.Agent(owner.Agent)
 	if err != nil {
@@ -146,10 +146,12 @@ func (h *Handler) mayAnswer(
 
 // submitAway hands an answer on to the remote that a session stands in for, at
 // once.
-func (h *Handler) submitAway(ctx context.Context, remote helix.Remote, owner *session.State, s helix.Submission) (*helix.Submitted, error) {
+func (h *Handler) submitAway(
+	ctx context.Context, limit time.Duration, remote helix.Remote, owner *session.State, s helix.Submission,
+) (*helix.Submitted, error) {
 	gone := make(chan struct{})
 	defer close(gone)
-	return reachOnce(ctx, newCrew(gone), remoteTimeout, func(ctx context.Context) (*helix.Submitted, error) {
+	return reachOnce(ctx, newCrew(gone), limit, func(ctx context.Context) (*helix.Submitted, error) {
 		return remote.Submit(ctx, peerID(owner.ID), s)
 	})
 }
@@ -185,13 +187,14 @@ func (h *Handler) follow(
 		return nil, err
 	}
 	out := &helix.Submitted{Outcome: outcome, SessionID: owner.ID, RootID: l.root}
-	if outcome != session.SubmitAccepted { // what stands may be another's answer
+	remote := h.remote(owner.Agent)
+	if outcome != session.SubmitAccepted || remote != nil { // what stands may be another's answer
 		if p, err = h.entry(ctx, sessions, owner.ID, p); err != nil {
 			return nil, err
 		}
 	}
-	if remote := h.remote(owner.Agent); remote != nil && outcome == session.SubmitLate && p.Late != nil {
-		_, err := h.submitAway(ctx, remote, owner, answerTo(p, *p.Late))
+	if remote != nil && outcome == session.SubmitLate && p.Late != nil {
+		_, err := h.submitAway(ctx, remoteTimeout, remote, owner, answerTo(p, *p.Late))
 		return out, err
 	}
 	if outcome == session.SubmitLate && p.Late != nil {
@@ -211,8 +214,22 @@ func (h *Handler) follow(
 			return nil, err
 		}
 	}
+	if remote != nil && p.State == session.PendingAnswered {
+		h.handOn(ctx, remote, owner, p)
+	}
 	out.Continuation, err = h.goesOn(ctx, sessions, owner.Tenant, l, p.CallID)
 	return out, err
+}
+
+// handOn tells a remote of an answer that was taken here, so that it has it before
+// its deadline. If that fails, the run that goes on tells it.
+func (h *Handler) handOn(ctx context.Context, remote helix.Remote, owner *session.State, p *session.Pending) {
+	if p.Policy {
+		return // it had the answer first
+	}
+	if _, err := h.submitAway(ctx, askTimeout, remote, owner, answerTo(p, *p.Response)); err != nil {
+		h.log.WarnContext(ctx, "answer not handed on yet", "tenant", owner.Tenant, "session", owner.ID, "call", p.CallID, "error", err)
+	}
 }
 
 // goesOn tells how the work goes on now that a call has an answer, and has a

@@ -57,6 +57,8 @@ func remoteScenarios() []Scenario {
 		{"forwarding fails", "an answer reaches the remote though the way fails at first", remoteForwardingFails},
 		{"killed with an answer", "an answer that was given before the process died reaches the remote", remoteKilledWithAnswer},
 		{"deadline", "a deadline that passes inside a remote is a timeout there, and its caller goes on", remoteDeadline},
+		{"in time", "an answer that is accepted in time reaches the remote in time, though nobody resumes the caller", remoteInTime},
+		{"in time but lost", "an answer that is accepted in time, and reaches the remote too late, is told to its model", remoteInTimeLost},
 		{"late", "an answer that is late is told to the remote's model", remoteLate},
 		{"abort", "aborting the caller aborts the remote", func(s *Stage) { remoteStop(s, session.StopAbort) }},
 		{"interrupt", "interrupting the caller interrupts the remote", func(s *Stage) { remoteStop(s, session.StopInterrupt) }},
@@ -820,6 +822,44 @@ func remoteDeadline(s *Stage) {
 	s.until("the caller goes on by itself", func() bool { return s.load("s-1").Status == session.Completed })
 	n.transcript(n.there(s), "user: do it", `assistant: pick({"n":1})`, "tool pick failed: client_tool_timeout", "assistant: Nobody knows.")
 	s.transcript("s-1", "user: Hi!", remoteCall, `tool subagent__child: "Nobody knows."`, "assistant: Thanks.")
+	s.nobodyWaits(x)
+}
+
+// hasty is a remote whose call times out soon; its caller is about to be resumed by
+// nobody but us.
+func (s *Stage) hasty() (*server, *helix.Agent, helix.Executor, session.Pending) {
+	s.Helper()
+	tool := onClient("pick")
+	tool.Deadline = 3 * time.Second // long enough to be waited for first
+	n := s.elsewhere(named("child", scripted.New(scripted.Call("pick", num{1}), scripted.Text("I see.")).ByPosition(), tool), Options{LeaseTTL: lease})
+	agent := n.remotely()
+	x := s.startUnhurried(agent)
+	res := s.Say(x, agent, "s-1", "Hi!")
+	s.ended(res, helix.SuspendedAwaitingChildren)
+	return n, agent, x, s.waiting(res, "pick")
+}
+
+func remoteInTime(s *Stage) {
+	n, agent, x, p := s.hasty()
+	s.Submit(x, "s-1", helix.ToolResult(p.CallID, "blue"), helix.SubmitAccepted)
+	list, err := n.store().PendingCalls(s.ctx(), n.there(s), true)
+	s.ok(err, "pending calls")
+	s.same(list[0].State, session.PendingAnswered, "the entry there")
+	s.ended(s.resumed(x, agent), helix.Completed)
+	n.transcript(n.there(s), "user: do it", `assistant: pick({"n":1})`, `tool pick: "blue"`, "assistant: I see.")
+	s.nobodyWaits(x)
+}
+
+func remoteInTimeLost(s *Stage) {
+	n, agent, x, p := s.hasty()
+	n.set(func(n *server) { n.faults["submit"] = 1 })
+	s.Submit(x, "s-1", helix.ToolResult(p.CallID, "blue"), helix.SubmitAccepted)
+	s.until("the remote went on without", func() bool { return n.load(n.there(s)).Status == session.Completed })
+	s.ended(s.resumed(x, agent), helix.Completed)
+	n.transcript(n.there(s), "user: do it", `assistant: pick({"n":1})`, "tool pick failed: client_tool_timeout", "assistant: I see.")
+	inbox, err := n.store().Inbox(s.ctx(), n.there(s))
+	s.ok(err, "inbox")
+	s.same(len(inbox), 1, "notices for the remote's model")
 	s.nobodyWaits(x)
 }
 
