@@ -22,6 +22,7 @@ type relay struct {
 
 	resumed string          // the remote's run that was last asked to go on
 	told    map[string]bool // answers, by their calls, that it got
+	patient bool            // it is left to time out a call itself
 
 	savedAt time.Time
 	batch   []stream.Chunk // taken in, not written yet
@@ -97,7 +98,7 @@ func (r *relay) run(ctx, away context.Context) (Result, error) {
 		if err != nil || res.Next != NextNone {
 			return res, err
 		}
-		if len(status.Pending) > 0 {
+		if len(status.Pending) > 0 && !r.patient {
 			pause = relayPause
 		}
 		if err := sleep(away, pause); err != nil { // it waits for something that is not ours to give

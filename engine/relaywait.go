@@ -22,6 +22,7 @@ func (r *relay) rest(ctx, away context.Context, status *helix.RemoteStatus) (Res
 	if err != nil {
 		return Result{}, err
 	}
+	r.patient = false
 	var overdue []session.Pending
 	// What is waited for here, and not there any more, was answered there.
 	answered := r.resumed != status.RunID && !allWait(entries, status.Pending)
@@ -84,9 +85,18 @@ func (r *relay) forward(away context.Context, p *session.Pending) error {
 		return err
 	}
 	r.t.h.log.WarnContext(away, "client_tool.validation_failed", r.t.attrs("call", p.CallID, "error", err)...)
-	return r.submit(away, r.patience(), p, session.Response{
-		Kind: session.PendingClientTool, Error: cut("the answer was refused: " + err.Error()),
-	})
+	return r.sayError(away, p, cut("the answer was refused: "+err.Error()))
+}
+
+// sayError answers a call with an error that nobody gave. Where the tool decides
+// who may answer, the remote may refuse it, and waits until its own deadline.
+func (r *relay) sayError(away context.Context, p *session.Pending, text string) error {
+	err := r.submit(away, r.patience(), p, session.Response{Kind: session.PendingClientTool, Error: text})
+	if faultCode(err) != session.CodeNotAllowed {
+		return err
+	}
+	r.patient = true
+	return nil
 }
 
 func (r *relay) submit(away context.Context, limit time.Duration, p *session.Pending, response session.Response) error {
@@ -118,8 +128,7 @@ func (r *relay) resume(away context.Context, status *helix.RemoteStatus, overdue
 	err := r.askResume(away, status)
 	if faultCode(err) == session.CodeAwaiting && len(overdue) > 0 {
 		for i := range overdue {
-			late := session.Response{Kind: session.PendingClientTool, Error: timeout(&overdue[i]).Message}
-			if err := r.submit(away, r.patience(), &overdue[i], late); err != nil {
+			if err := r.sayError(away, &overdue[i], timeout(&overdue[i]).Message); err != nil {
 				return err
 			}
 		}

@@ -57,6 +57,7 @@ func remoteScenarios() []Scenario {
 		{"forwarding fails", "an answer reaches the remote though the way fails at first", remoteForwardingFails},
 		{"killed with an answer", "an answer that was given before the process died reaches the remote", remoteKilledWithAnswer},
 		{"deadline", "a deadline that passes inside a remote is a timeout there, and its caller goes on", remoteDeadline},
+		{"deadline and policy", "a remote whose clock is behind times a call out itself, where nobody else may answer it", remoteDeadlinePolicy},
 		{"in time", "an answer that is accepted in time reaches the remote in time, though nobody resumes the caller", remoteInTime},
 		{"in time but lost", "an answer that is accepted in time, and reaches the remote too late, is told to its model", remoteInTimeLost},
 		{"late", "an answer that is late is told to the remote's model", remoteLate},
@@ -822,6 +823,35 @@ func remoteDeadline(s *Stage) {
 	s.until("the caller goes on by itself", func() bool { return s.load("s-1").Status == session.Completed })
 	n.transcript(n.there(s), "user: do it", `assistant: pick({"n":1})`, "tool pick failed: client_tool_timeout", "assistant: Nobody knows.")
 	s.transcript("s-1", "user: Hi!", remoteCall, `tool subagent__child: "Nobody knows."`, "assistant: Thanks.")
+	s.nobodyWaits(x)
+}
+
+// early is a remote whose calls are overdue here before they are there.
+type early struct{ *server }
+
+func (e *early) Status(ctx context.Context, sessionID string) (*helix.RemoteStatus, error) {
+	status, err := e.server.Status(ctx, sessionID)
+	if err == nil {
+		for i := range status.Pending {
+			status.Pending[i].Deadline = status.Pending[i].CreatedAt.Add(time.Millisecond)
+		}
+	}
+	return status, err
+}
+
+func remoteDeadlinePolicy(s *Stage) {
+	var ran tally
+	tool := guarded(&ran, "sign")
+	tool.Approver = func(context.Context, *helix.Answer) error { return errors.New("only the boss may") }
+	tool.Deadline = 3 * time.Second
+	n := s.elsewhere(named("child", scripted.New(scripted.Call("sign", num{3}), scripted.Text("Nobody knows.")).ByPosition(), tool), Options{LeaseTTL: lease})
+	agent := parentOf(helix.SubAgent{Name: "child", Remote: &early{n}})
+	x := s.mortal(agent)
+	s.Begin(x, agent, "s-1", "Hi!")
+	s.until("the caller goes on by itself", func() bool { return s.load("s-1").Status == session.Completed })
+	n.transcript(n.there(s), "user: do it", `assistant: sign({"n":3})`, "tool sign failed: client_tool_timeout", "assistant: Nobody knows.")
+	s.transcript("s-1", "user: Hi!", remoteCall, `tool subagent__child: "Nobody knows."`, "assistant: Thanks.")
+	s.same(ran.of("sign"), 0, "signatures")
 	s.nobodyWaits(x)
 }
 
