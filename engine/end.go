@@ -114,8 +114,12 @@ func (t *turn) partial(e Effect, stop *session.Stop, reply modelReply) *flight {
 // did to the state is kept with them, unless that is what cannot be written.
 func (t *turn) endFailed(ctx context.Context, key string, err *session.Error, keepState bool) (Result, error) {
 	if t.remote != nil {
-		if r, lost := t.relay(ctx, key); lost == nil {
+		r, lost := t.relay(ctx, key)
+		if lost == nil {
 			return r.endFailed(ctx, err)
+		}
+		if !errors.Is(lost, session.ErrCorrupt) {
+			return Result{}, lost // the stop is owed before the end is seen
 		}
 	}
 	for range gatherTries {

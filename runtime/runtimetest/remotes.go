@@ -40,6 +40,7 @@ func remoteScenarios() []Scenario {
 		{"killed at start", "a caller that dies before it knows that the remote has begun begins it once", remoteKilledAtStart},
 		{"killed after the end", "a caller that dies after the remote's end takes its result from there", remoteKilledAfterEnd},
 		{"crash loop", "a caller that is given up because its processes keep dying aborts the remote", remoteCrashLoop},
+		{"crash loop below", "a remote whose follower is given up because its processes keep dying is aborted", remoteCrashLoopBelow},
 		{"shutdown", "a caller that is shut down leaves the remote at work, and the next goes on", remoteShutdown},
 		{"approval", "an approval inside a remote is asked for and given at the caller", remoteApproval},
 		{"denial", "a denial reaches the call inside the remote", remoteDenial},
@@ -491,6 +492,27 @@ func remoteCrashLoop(s *Stage) {
 	s.until("the remote is aborted", func() bool { return n.load(n.there(s)).Status == session.Failed })
 	s.until("the stop is not owed any more", func() bool { return !s.children("s-1")[0].StopOwed })
 	s.same(len(n.runs(n.there(s))), 1, "runs of the remote")
+	s.bracketed("s-1")
+}
+
+func remoteCrashLoopBelow(s *Stage) {
+	g := s.newGate()
+	n := s.elsewhere(busy(g), Options{})
+	agent := n.remotely()
+	s.orphan(agent, g)
+	below := s.child("s-1")
+	for range 3 { // as if its caller had made progress in between
+		state := s.load(below)
+		_, err := s.store().TakeOver(s.ctx(), &session.TakeOver{
+			SessionID: below, RunID: state.CurrentRunID, Owner: "another", TTL: lease, Epoch: state.Lease.Epoch, Force: true,
+		})
+		s.ok(err, "take over")
+	}
+	_, run := s.heir(agent)
+	s.ended(s.Result(run), helix.Completed)
+	s.refused(s.result("subagent__child").Error, code(session.CodeSubAgent), string(session.CodeCrashLoop))
+	s.until("the remote is aborted", func() bool { return n.load(n.there(s)).Status == session.Failed })
+	s.until("the stop is not owed any more", func() bool { return !s.children("s-1")[0].StopOwed })
 	s.bracketed("s-1")
 }
 
