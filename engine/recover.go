@@ -53,7 +53,17 @@ func (h *Handler) takeOver(ctx context.Context, due session.Due, force bool) (*O
 		return nil, fmt.Errorf("reopen stream %s: %w", t.out.id, err)
 	}
 	t.takeBack()
-	if t.ended == nil && taken.Attempts > maxAttempts {
+	loops := t.ended == nil && taken.Attempts > maxAttempts
+	if loops {
+		lives, err := h.livesBelow(ctx, sessions, due.ID, due.Lease.Owner, 0)
+		if err != nil {
+			h.release(ctx, t)
+			h.forget(t)
+			return nil, fmt.Errorf("look for progress below session %s: %w", due.ID, err)
+		}
+		loops = !lives
+	}
+	if loops {
 		err := session.ErrCrashLoop.WithMessage("the run was taken up %d times without making progress", taken.Attempts-1)
 		if _, err := t.endFailed(ctx, t.run.ID+"/recover", err, true); err != nil {
 			h.release(ctx, t)
@@ -62,6 +72,44 @@ func (h *Handler) takeOver(ctx context.Context, due session.Due, force bool) (*O
 		}
 	}
 	return t.opened(), nil
+}
+
+// livesBelow reports whether an agent below a session, which the lost owner had come
+// to drive, makes progress: then the session has only waited for it.
+func (h *Handler) livesBelow(ctx context.Context, sessions session.Store, id, owner string, depth int) (bool, error) {
+	if depth > maxDepth {
+		return false, session.ErrCorrupt.WithMessage("session %s: the agents below it have no end", id)
+	}
+	refs, err := sessions.Children(ctx, id)
+	if err != nil {
+		return false, err
+	}
+	for i := range refs {
+		if refs[i].Status != session.ChildRunning {
+			continue
+		}
+		state, err := sessions.Load(ctx, refs[i].SessionID)
+		if errors.Is(err, session.ErrNotFound) {
+			continue // it was never started
+		}
+		if err != nil {
+			return false, err
+		}
+		run, err := sessions.CurrentRun(ctx, state.ID)
+		if err != nil && !errors.Is(err, session.ErrNotFound) {
+			return false, err
+		}
+		if err != nil || run.Status != session.RunRunning || state.RootID == "" || state.Lease.Owner != owner {
+			continue
+		}
+		if run.ProgressVersion != state.Version || run.Attempts < maxAttempts {
+			return true, nil
+		}
+		if lives, err := h.livesBelow(ctx, sessions, state.ID, owner, depth+1); err != nil || lives {
+			return lives, err
+		}
+	}
+	return false, nil
 }
 
 // writeOff fails a run that nobody can go on with any more, so that it does not

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"strconv"
 	"time"
 
 	"github.com/helixagents/helix"
@@ -23,6 +24,7 @@ type relay struct {
 	resumed string          // the remote's run that was last asked to go on
 	told    map[string]bool // answers, by their calls, that it got
 	patient bool            // it is left to time out a call itself
+	counted bool            // that the turn makes progress is in the store
 
 	savedAt time.Time
 	batch   []stream.Chunk // taken in, not written yet
@@ -250,8 +252,16 @@ func (r *relay) save(ctx context.Context) error {
 			return nil
 		})
 	})
-	if err == nil {
-		r.saved, r.savedAt = r.at, time.Now()
+	if err != nil {
+		return err
 	}
+	further := r.at.Sequence > r.saved.Sequence
+	r.saved, r.savedAt = r.at, time.Now()
+	if !further || r.counted || t.run.Attempts == 0 {
+		return nil
+	}
+	// Who takes the turn over next sees that this one was not in vain.
+	r.counted = true
+	_, err = t.commit(ctx, r.key+"/progress/"+strconv.FormatInt(r.at.Sequence, 10), session.Change{Writes: t.writes, Run: t.runChange("")})
 	return err
 }

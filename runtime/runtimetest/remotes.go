@@ -40,6 +40,7 @@ func remoteScenarios() []Scenario {
 		{"killed at start", "a caller that dies before it knows that the remote has begun begins it once", remoteKilledAtStart},
 		{"killed after the end", "a caller that dies after the remote's end takes its result from there", remoteKilledAfterEnd},
 		{"crash loop", "a caller that is given up because its processes keep dying aborts the remote", remoteCrashLoop},
+		{"many crashes", "a caller whose processes die again and again goes on as long as the remote's work is seen to", remoteManyCrashes},
 		{"crash loop below", "a remote whose follower is given up because its processes keep dying is aborted", remoteCrashLoopBelow},
 		{"shutdown", "a caller that is shut down leaves the remote at work, and the next goes on", remoteShutdown},
 		{"approval", "an approval inside a remote is asked for and given at the caller", remoteApproval},
@@ -481,18 +482,47 @@ func remoteCrashLoop(s *Stage) {
 	n := s.elsewhere(busy(g), Options{})
 	agent := n.remotely()
 	s.orphan(agent, g)
-	for range 3 {
+	for range 5 { // of which one or two take in what there is
 		reads := n.calls.of("read")
 		y, _ := s.heir(agent)
-		s.until("the caller was taken over", func() bool { return n.calls.of("read") > reads })
+		s.until("the caller was taken over", func() bool {
+			return n.calls.of("read") > reads || s.load("s-1").Status == session.Failed
+		})
 		y.Kill()
 	}
-	_, run := s.heir(agent)
-	s.failed(s.Result(run), helix.ErrCrashLoop)
+	s.heir(agent)
+	s.until("the caller is given up", func() bool { return s.load("s-1").Status == session.Failed })
+	s.refused(s.load("s-1").Error, helix.ErrCrashLoop)
 	s.until("the remote is aborted", func() bool { return n.load(n.there(s)).Status == session.Failed })
 	s.until("the stop is not owed any more", func() bool { return !s.children("s-1")[0].StopOwed })
 	s.same(len(n.runs(n.there(s))), 1, "runs of the remote")
 	s.bracketed("s-1")
+}
+
+func remoteManyCrashes(s *Stage) {
+	g := s.newGate()
+	n := s.elsewhere(busy(g), Options{})
+	agent := n.remotely()
+	run := s.orphan(agent, g)
+	there, below := n.there(s), s.child("s-1")
+	for i := range 5 {
+		_, err := n.Backend.Streams().Append(s.ctx(), there, stream.Batch{
+			Producer: stream.Producer{Session: "noise", Epoch: 1}, First: int64(i) + 1,
+			Chunks: []stream.Chunk{{Kind: stream.Custom, AgentID: there, AgentType: "child", At: time.Now(), Name: "noise"}},
+		})
+		s.ok(err, "append")
+		version := s.load(below).Version
+		y, _ := s.heir(agent)
+		s.until("some of it was taken in", func() bool {
+			return s.load(below).Version > version && len(ofKind(s.chunks("s-1"), stream.Custom)) == i+1
+		})
+		y.Kill()
+	}
+	g.release()
+	s.takenOver(run, agent)
+	s.same(len(n.runs(there)), 1, "runs of the remote")
+	s.bracketed("s-1")
+	n.loose[there] = true
 }
 
 func remoteCrashLoopBelow(s *Stage) {
