@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"strconv"
 	"strings"
 	"time"
 
@@ -112,16 +111,12 @@ func (r *relay) take(ctx, away context.Context, item stream.Item) error {
 		}
 	}
 	c := item.Chunk
-	if c.Kind == stream.ToolStart || c.Kind == stream.ApprovalRequest {
-		// Of the calls of one reply all are known as soon as one is shown.
-		if step := c.AgentID + " " + c.RunID + " " + c.MessageID + " " + strconv.Itoa(c.Step); step != r.asked {
-			if err := r.flush(ctx); err != nil {
-				return err
-			}
-			if err := r.foresee(ctx, away); err != nil {
-				return err
-			}
-			r.asked = step
+	if r.mayWait(c) {
+		if err := r.flush(ctx); err != nil {
+			return err
+		}
+		if err := r.foresee(ctx, away); err != nil {
+			return err
 		}
 	}
 	r.batch = append(r.batch, r.ours(*c))
@@ -130,6 +125,30 @@ func (r *relay) take(ctx, away context.Context, item stream.Item) error {
 		return r.flush(ctx)
 	}
 	return nil
+}
+
+// mayWait reports whether a chunk may show a call that waits for a person and that
+// nobody here knows of. Which tools are carried out there is learnt from their
+// results: only a first call of each is asked about.
+func (r *relay) mayWait(c *stream.Chunk) bool {
+	tool := c.AgentType + "/" + c.Tool
+	switch c.Kind {
+	case stream.ApprovalRequest:
+		return !r.waits[c.CallID]
+	case stream.ToolStart:
+		if r.waits[c.CallID] || r.there[tool] {
+			return false
+		}
+		r.begun[c.CallID] = tool
+		return true
+	case stream.ToolEnd:
+		if tool, ok := r.begun[c.CallID]; ok && !r.waits[c.CallID] {
+			r.there[tool] = true
+		}
+		delete(r.begun, c.CallID)
+		delete(r.waits, c.CallID)
+	}
+	return false
 }
 
 // ours is a remote's chunk as our stream shows it. It may say that it comes from

@@ -19,7 +19,10 @@ type relay struct {
 	key   string // of its commits
 	at    progress
 	saved progress // what the store has of it
-	asked string   // the step of which it is known which calls wait
+
+	waits map[string]bool   // calls there that are known to wait for people
+	begun map[string]string // calls there that may, with their tools
+	there map[string]bool   // tools that are carried out there
 
 	resumed string          // the remote's run that was last asked to go on
 	told    map[string]bool // answers, by their calls, that it got
@@ -74,7 +77,10 @@ func (t *turn) relay(ctx context.Context, key string) (*relay, error) {
 		return nil, session.ErrCorrupt.WithMessage("session %s: its caller knows nothing of it", t.key.ID)
 	}
 	at, err := readProgress(ref)
-	r := &relay{t: t, peer: peerID(t.key.ID), key: key, at: at, saved: at, told: map[string]bool{}}
+	r := &relay{
+		t: t, peer: peerID(t.key.ID), key: key, at: at, saved: at, told: map[string]bool{},
+		waits: map[string]bool{}, begun: map[string]string{}, there: map[string]bool{},
+	}
 	r.at.Moved = false // it is about to be seen
 	return r, err
 }

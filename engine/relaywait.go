@@ -225,7 +225,14 @@ func (r *relay) foresee(ctx, away context.Context) error {
 	})
 	if failure != nil {
 		t.h.log.WarnContext(ctx, "client_tool.ownership_retry", t.attrs("remote", r.peer, "error", failure)...)
-		return nil // they are made when it is in reach
+		clear(r.begun) // which of them wait is not known
+		return nil     // the entries are made when it is in reach
+	}
+	if len(status.Pending) == 0 {
+		return nil
+	}
+	for i := range status.Pending {
+		r.waits[status.Pending[i].CallID] = true
 	}
 	entries, err := retry(ctx, func() ([]session.Pending, error) { return t.sessions.PendingCalls(ctx, t.key.ID, true) })
 	if err != nil {
