@@ -189,6 +189,7 @@ func TestBrokenFiles(t *testing.T) {
 		{"body of a GET", "    retries: 1", "    ^body: {a: b}", "tools.search.body", "has no body"},
 		{"bad header", "{Authorization:", "{^A b:", "tools.search.headers.A b", "not a name that a header can have"},
 		{"bad address", "addr: 127.0.0.1:4170", "addr: ^localhost", "server.addr", "expected host:port"},
+		{"tokens and nobody's", "server:\n", "server:\n  allowUnauthenticated: ^true\n", "server.allowUnauthenticated", "there are tokens, too: choose one"},
 		{"short token", "    - token: ${SECRET}", "    - token: ^hunter2", "server.tokens[0].token", "at least 16 characters"},
 		{"empty token", "    - token: ${SECRET}", "    - token: ^${EMPTY}", "server.tokens[0].token", "found none"},
 		{"token of nobody", "    - token: ${SECRET}\n      user: ada", "    - ^token: ${SECRET}", "server.tokens[0]", "the key user is missing"},

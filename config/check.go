@@ -307,6 +307,9 @@ func (f *File) checkServer() {
 			s.wrong("server.addr", "expected host:port, such as 127.0.0.1:4170")
 		}
 	}
+	if f.Server.AllowUnauthenticated && len(f.Server.Tokens) > 0 {
+		s.wrong("server.allowUnauthenticated", "there are tokens, too: choose one")
+	}
 	seen := map[string]bool{}
 	for i, token := range f.Server.Tokens {
 		path := fmt.Sprintf("server.tokens[%d]", i)

@@ -220,8 +220,8 @@ type Server struct {
 	Addr string `yaml:"addr"`
 	// The bearer tokens that are accepted, and whose they are.
 	Tokens []Token `yaml:"tokens"`
-	// Whether requests without a token are let in, all as the same user. Without tokens
-	// the server refuses to start unless this is true.
+	// Whether everybody is let in who can reach the server, all as the same user, instead of
+	// those with a token. Without tokens the server refuses to start unless this is true.
 	AllowUnauthenticated bool `yaml:"allowUnauthenticated"`
 	// The origins of web pages that may use the server, such as https://app.example.com.
 	// Defaults to none but its own.
