@@ -24,7 +24,7 @@ var packages = map[string]string{
 	"lock": "../lock", "store": "../store", "engine": "../engine", "local": "../runtime/local",
 	"memory": "../store/memory", "postgres": "../store/postgres", "redis": "../store/redis",
 	"sqlite": "../store/sqlite", "scripted": "../llm/scripted",
-	"remote": "../remote",
+	"remote": "../remote", "server": "../server", "wire": "../server/wire", "aisdk": "../server/aisdk", "client": "../client",
 }
 
 // standard are packages of the standard library that it may name.
