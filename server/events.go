@@ -75,7 +75,10 @@ type read struct {
 }
 
 func (x *exchange) pump(ahead <-chan read, to teller) error {
-	out := &frames{w: x.w, control: http.NewResponseController(x.w), timeout: x.server.cfg.Limits.WriteTimeout, begin: to.header, http1: x.r.ProtoMajor == 1}
+	out := &frames{
+		w: x.w, control: http.NewResponseController(x.w), timeout: x.server.cfg.Limits.WriteTimeout, begin: to.header,
+		closing: x.server.closing, http1: x.r.ProtoMajor == 1,
+	}
 	keepAlive := time.NewTicker(x.server.cfg.KeepAlive)
 	defer keepAlive.Stop()
 	for {
@@ -143,6 +146,7 @@ type frames struct {
 	timeout time.Duration
 	begin   func(http.Header)
 	begun   bool
+	closing <-chan struct{}
 	http1   bool
 	buf     []byte
 }
@@ -236,6 +240,11 @@ func (f *frames) write() pace {
 func (f *frames) piece(b []byte) pace {
 	began := time.Now()
 	_ = f.control.SetWriteDeadline(began.Add(patience * f.timeout)) // not every connection can
+	select {
+	case <-f.closing: // asked only now: a shutdown that begins later sets the deadline itself
+		_ = f.control.SetWriteDeadline(began.Add(farewell))
+	default:
+	}
 	_, err := f.w.Write(b)
 	if flushErr := f.control.Flush(); err == nil && !errors.Is(flushErr, http.ErrNotSupported) {
 		err = flushErr

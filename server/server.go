@@ -146,6 +146,10 @@ func (s *Server) agentOf(state *session.State) (*helix.Agent, error) {
 	return nil, session.ErrUnknownAgent.WithMessage("the session's agent, %s, is not offered here", state.Agent)
 }
 
+// farewell is how long the reader of a stream may take for the last frames when the
+// server shuts down.
+const farewell = time.Second
+
 // Shutdown ends all streams and refuses new ones, and waits until they are closed.
 // Call it before [http.Server.Shutdown], which waits for requests to end.
 func (s *Server) Shutdown(ctx context.Context) error {
@@ -153,6 +157,9 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	if !s.closed {
 		s.closed = true
 		close(s.closing)
+		for x := range s.open { // one that waits for its client does not see it
+			_ = http.NewResponseController(x.w).SetWriteDeadline(time.Now().Add(farewell))
+		}
 		if len(s.open) == 0 {
 			close(s.idle)
 		}

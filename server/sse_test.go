@@ -438,6 +438,29 @@ func TestShutdown(t *testing.T) {
 	})
 }
 
+// A client that does not read does not hold up a shutdown: the time that this is
+// given is for the turns.
+func TestShutdownOfStalledClient(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		gate := make(chan struct{})
+		close(gate)
+		listener := newPipes()
+		s := serveOn(t, listener, inMemory(t), []*helix.Agent{busy(100, "x", gate)}, nil)
+		transport := &http.Transport{DialContext: listener.dial}
+		s.client = &http.Client{Transport: transport}
+		t.Cleanup(transport.CloseIdleConnections)
+		started := call[wire.Started](s, http.StatusOK, http.MethodPost, "/start", wire.Start{AgentType: "busy", Message: wire.Text("go")})
+		answer := s.request(http.MethodGet, "/sse?sessionId="+started.SessionID, nil)
+		defer answer.Body.Close()
+		synctest.Wait() // the server waits for the client
+		began := time.Now()
+		if err := s.server.Shutdown(t.Context()); err != nil || time.Since(began) > 2*time.Second {
+			t.Errorf("the shutdown took %s: %v", time.Since(began), err)
+		}
+	})
+}
+
 // Many readers that wait cost little, and all of them get the end.
 func TestIdleReaders(t *testing.T) {
 	t.Parallel()
