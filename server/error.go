@@ -10,6 +10,7 @@ import (
 
 	"github.com/helixagents/helix/server/wire"
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/stream"
 )
 
 // refusal is an error with the status it is answered with.
@@ -113,6 +114,34 @@ func (f *refusal) body(verbose bool) *wire.Error {
 		out.Detail = f.err.Cause.Error()
 	}
 	return out
+}
+
+// shown is the error of a run as the identity may see it. What a provider says, or
+// the server's own trouble, is for operators.
+func (x *exchange) shown(err *session.Error) *session.Error {
+	if err == nil || x.server.cfg.Verbose || x.who.Operator || asRefusal(err).status < http.StatusInternalServerError {
+		return err
+	}
+	return &session.Error{Code: err.Code, Message: x.userText(err), Retryable: err.Retryable}
+}
+
+// shownChunk is a chunk with its error as [exchange.shown] has it. Those of tools
+// are part of the conversation.
+func (x *exchange) shownChunk(c *stream.Chunk) *stream.Chunk {
+	if c == nil || x.server.cfg.Verbose || x.who.Operator {
+		return c
+	}
+	switch {
+	case c.Kind == stream.Failure:
+		other := *c
+		other.Error = x.shown(c.Error)
+		return &other
+	case c.Kind == stream.StepDiscarded && c.Attempt > 0: // by the model: the reason is what its provider said
+		other := *c
+		other.Reason = ""
+		return &other
+	}
+	return c
 }
 
 // fail answers with an error, unless an answer has begun or the client has gone.

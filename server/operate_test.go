@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/llm"
+	"github.com/helixagents/helix/llm/scripted"
 	"github.com/helixagents/helix/server/wire"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store"
@@ -244,6 +246,42 @@ func TestSnapshot(t *testing.T) {
 				if folded[i].ID != stored[i].ID || folded[i].Content() != stored[i].Content() {
 					t.Errorf("%s: message %d is %+v, not %+v", id, i, folded[i], stored[i])
 				}
+			}
+		}
+	})
+}
+
+// What a provider says of a failure, which may hold a key, is for operators.
+func TestProvidersErrorsAreNotShown(t *testing.T) {
+	t.Parallel()
+	const key = "sk-123"
+	onBackends(t, func(t *testing.T, db store.Backend) {
+		asked := 0
+		agent := &helix.Agent{Name: "desk", Model: speaker(func(*llm.Request) scripted.Step {
+			if asked++; asked == 1 {
+				return scripted.Fail(session.CodeOverloaded, true, "the key "+key+" is asked for too much")
+			}
+			return scripted.Fail(session.CodeAuth, false, "the key "+key+" is wrong")
+		})}
+		s := serve(t, db, []*helix.Agent{agent}, nil)
+		id := s.start(wire.Start{AgentType: "desk", Message: wire.Text("go")}).SessionID
+		var streamed string
+		for _, path := range []string{"/sse?sessionId=" + id, "/sessions/" + id, "/sessions/" + id + "/runs", "/status?sessionId=" + id} {
+			_, raw := s.try(http.MethodGet, path, nil)
+			if strings.Contains(raw, key) || !strings.Contains(raw, string(session.CodeAuth)) {
+				t.Errorf("GET %s shows a user %s", path, raw)
+			}
+			streamed += raw
+			if path[1:4] == "sta" { // it is for pages
+				continue
+			}
+			if _, raw := s.as("operator-token").try(http.MethodGet, path, nil); !strings.Contains(raw, key) {
+				t.Errorf("GET %s shows an operator %s", path, raw)
+			}
+		}
+		for _, kind := range []stream.Kind{stream.Failure, stream.StepDiscarded} {
+			if !strings.Contains(streamed, `"type":"`+string(kind)+`"`) {
+				t.Errorf("the stream has no chunk %s: %s", kind, streamed)
 			}
 		}
 	})

@@ -41,7 +41,7 @@ func sessionRoutes() []route {
 		{
 			method: http.MethodGet, path: "/sessions/{id}/runs", summary: "Read a session's runs, oldest first.",
 			query: paging, answers: ok(wire.RunPage{}),
-			handle: func(x *exchange) error { return listed(x, x.sessions.Runs) },
+			handle: func(x *exchange) error { return listed(x, x.runs) },
 		},
 		{
 			method: http.MethodGet, path: "/sessions/{id}/checkpoints", summary: "Read a session's checkpoints, newest first.",
@@ -135,10 +135,24 @@ func (x *exchange) read() error {
 func listed[T any](x *exchange, read func(context.Context, string, session.PageRequest) (session.Page[T], error)) error {
 	q := x.query()
 	request := q.page()
+	state.Error = x.shown(state.Error)
 	if q.err != nil {
 		return q.err
 	}
 	state, err := x.named(x.r.Context())
+// runs reads runs as the identity may see them.
+func (x *exchange) runs(ctx context.Context, id string, request session.PageRequest) (session.Page[session.Run], error) {
+	page, err := x.sessions.Runs(ctx, id, request)
+	for i := range page.Items {
+		if outcome := page.Items[i].Outcome; outcome != nil {
+			told := *outcome
+			told.Error = x.shown(told.Error)
+			page.Items[i].Outcome = &told
+		}
+	}
+	return page, err
+}
+
 	if err != nil {
 		return err
 	}

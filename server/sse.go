@@ -31,11 +31,11 @@ func (x *exchange) sse() error {
 		}
 		x.runID = run.ID
 		handle := x.handle(state, run)
-		return x.follow(func(ctx context.Context) iter.Seq2[stream.Item, error] { return handle.StreamFrom(ctx, from) }, streamFrames{})
+		return x.follow(func(ctx context.Context) iter.Seq2[stream.Item, error] { return handle.StreamFrom(ctx, from) }, streamFrames{x})
 	}
 	return x.follow(func(ctx context.Context) iter.Seq2[stream.Item, error] {
 		return x.streams.Read(ctx, state.StreamID, from, false)
-	}, streamFrames{})
+	}, streamFrames{x})
 }
 
 // from is the sequence after which reading begins. What a browser saw last is
@@ -68,21 +68,22 @@ func (x *exchange) run(ctx context.Context, state *session.State, runID string) 
 }
 
 // streamFrames are the frames of GET /sse.
-type streamFrames struct{}
+type streamFrames struct{ x *exchange }
 
 func (streamFrames) header(http.Header) {}
 
-func (streamFrames) tell(out *frames, item stream.Item) (last bool, err error) {
+func (f streamFrames) tell(out *frames, item stream.Item) (last bool, err error) {
 	kind := string(item.Frame)
 	switch item.Frame {
 	case stream.FrameChunk, stream.FrameRewound:
+		item.Chunk = f.x.shownChunk(item.Chunk)
 		return false, out.encode(kind, item.Sequence, chunkData{item})
 	case stream.FrameCaughtUp:
 		return false, out.encode(kind, 0, wire.CaughtUp{Sequence: item.Sequence})
 	case stream.FrameEnd:
 		return true, out.encode(kind, 0, item.End)
 	case stream.FrameFail:
-		return true, out.encode(kind, 0, failed(item.Error))
+		return true, out.encode(kind, 0, failed(f.x.shown(item.Error)))
 	case stream.FrameTruncated:
 		return true, out.encode(kind, 0, wire.Truncated{Floor: item.Floor})
 	}
