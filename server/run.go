@@ -90,6 +90,9 @@ func (x *exchange) resume() error {
 	if err := x.decode(&in); err != nil {
 		return err
 	}
+	if err := session.CheckText("checkpointId", in.CheckpointID); err != nil {
+		return err
+	}
 	options := helix.ResumeOptions{Checkpoint: in.CheckpointID, RequestID: in.RequestID}
 	switch len(in.Message) {
 	case 0:

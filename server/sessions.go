@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -98,6 +99,13 @@ func (x *exchange) list() error {
 			q.refuse(name, "is not a filter") // one that did nothing would show too much
 		}
 	}
+	for _, name := range slices.Sorted(maps.Keys(q.Values)) { // not every store could look for any text
+		for _, value := range append(q.Values[name], name) {
+			if err := session.CheckText(name, value); err != nil && q.err == nil {
+				q.err = err
+			}
+		}
+	}
 	if q.err != nil {
 		return q.err
 	}
@@ -127,19 +135,11 @@ func (x *exchange) read() error {
 	if err != nil {
 		return err
 	}
+	state.Error = x.shown(state.Error)
 	x.json(http.StatusOK, state)
 	return nil
 }
 
-// listed answers with a page of what belongs to a session.
-func listed[T any](x *exchange, read func(context.Context, string, session.PageRequest) (session.Page[T], error)) error {
-	q := x.query()
-	request := q.page()
-	state.Error = x.shown(state.Error)
-	if q.err != nil {
-		return q.err
-	}
-	state, err := x.named(x.r.Context())
 // runs reads runs as the identity may see them.
 func (x *exchange) runs(ctx context.Context, id string, request session.PageRequest) (session.Page[session.Run], error) {
 	page, err := x.sessions.Runs(ctx, id, request)
@@ -153,6 +153,14 @@ func (x *exchange) runs(ctx context.Context, id string, request session.PageRequ
 	return page, err
 }
 
+// listed answers with a page of what belongs to a session.
+func listed[T any](x *exchange, read func(context.Context, string, session.PageRequest) (session.Page[T], error)) error {
+	q := x.query()
+	request := q.page()
+	if q.err != nil {
+		return q.err
+	}
+	state, err := x.named(x.r.Context())
 	if err != nil {
 		return err
 	}
@@ -185,6 +193,9 @@ func (x *exchange) branch() error {
 	}
 	if in.CheckpointID != "" && in.MessageIndex != nil {
 		return session.Invalid("messageIndex", "is given, and so is checkpointId: choose one")
+	}
+	if err := session.CheckText("checkpointId", in.CheckpointID); err != nil {
+		return err
 	}
 	ctx, cancel := x.change()
 	defer cancel()
@@ -270,6 +281,9 @@ func (x *exchange) pause() error {
 	}
 	if len(in.Reason) > maxReason {
 		return session.ErrTooLarge.WithMessage("reason has %d bytes, at most %d are allowed", len(in.Reason), maxReason)
+	}
+	if err := session.CheckText("reason", in.Reason); err != nil {
+		return err
 	}
 	ctx, cancel := x.change()
 	defer cancel()

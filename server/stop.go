@@ -18,6 +18,9 @@ func (x *exchange) stop(kind session.StopKind) error {
 
 // stopOf stops the session that the given field names.
 func (x *exchange) stopOf(field, sessionID string, kind session.StopKind, in *wire.Stop) error {
+	if err := session.CheckText("reason", in.Reason); err != nil {
+		return err
+	}
 	ctx, cancel := x.change()
 	defer cancel()
 	state, err := x.session(ctx, field, sessionID)
