@@ -28,7 +28,7 @@ type File struct {
 	Streams string `yaml:"streams"`
 	// How runs are held on to and recovered.
 	Runtime Runtime `yaml:"runtime"`
-	// What becomes of sessions that have expired.
+	// What is done about expired sessions, beside what the runtime does by itself.
 	Cleanup Cleanup `yaml:"cleanup"`
 
 	source *source
@@ -276,17 +276,20 @@ type Runtime struct {
 	// How long a session stays with a process that no longer shows signs of life.
 	// Defaults to 30s.
 	LeaseTTL Duration `yaml:"leaseTTL"`
-	// How often orphaned runs, deadlines and wakes are looked for. Defaults to 5s.
+	// How often orphaned runs, deadlines, wakes and expired sessions of the file's
+	// agents are looked for. Defaults to 5s.
 	Sweep Duration `yaml:"sweep"`
 	// How often a model call that failed for a passing reason is made again. Defaults
 	// to 3.
 	ModelRetries *int `yaml:"modelRetries,min=0,max=20"`
 }
 
-// Cleanup is what becomes of sessions that have expired.
+// Cleanup is what is done about expired sessions beside the runtime's sweep.
 type Cleanup struct {
-	// How often expired sessions are cleaned up, with a summary in the log. Defaults to
-	// never: the runtime's sweep sees to them without one.
+	// How often every expired session of the store is failed, also of agents that are
+	// not in the file, with a line in the log that says what that came to. Defaults to
+	// never: the runtime's sweep fails those of the file's agents, and helix cleanup
+	// all when it is called.
 	Every Duration `yaml:"every"`
 }
 
