@@ -218,7 +218,9 @@ type Tool struct {
 type Server struct {
 	// The address to listen on. Defaults to 127.0.0.1:4170.
 	Addr string `yaml:"addr"`
-	// The bearer tokens that are accepted, and whose they are.
+	// The bearer tokens that are accepted, and whose they are. A change takes effect when
+	// the file is saved; what else the file says about the server, the store, the
+	// streams, the runtime and the clean-up needs a restart.
 	Tokens []Token `yaml:"tokens"`
 	// Whether everybody is let in who can reach the server, all as the same user, instead of
 	// those with a token. Without tokens the server refuses to start unless this is true.

@@ -52,8 +52,9 @@ func serveCommand(signals <-chan os.Signal) *cobra.Command {
 services, and to the page at /.
 
 The file is helix.yaml, and "helix check" says what is wrong with one. It is read
-again when it changes; a version that is not valid is refused with the reason, and
-the agents stay as they were. Without a file, a demo is served: its agents use a
+again when it changes: agents and tokens are then those of the file, and the log
+says if other settings have changed, which need a restart. A version that is not
+valid is refused with the reason, and everything stays as it was. Without a file, a demo is served: its agents use a
 model whose key is in the environment (OPENAI_API_KEY, ANTHROPIC_API_KEY or
 GEMINI_API_KEY), and without a key a scripted one; HELIX_MODEL names another.
 
@@ -94,8 +95,10 @@ type service struct {
 	opts serveOptions
 	out  io.Writer
 	log  *slog.Logger
-	// authenticate is nil where everybody is let in.
+	// authenticate is nil where everybody is let in; else it goes by the tokens, which
+	// the file may change.
 	authenticate func(*http.Request) (server.Identity, error)
+	tokens       atomic.Pointer[tokens]
 	db           store.Backend
 	address      string // of the store, as people write it
 	rt           *local.Runtime
@@ -119,8 +122,13 @@ func runServe(ctx context.Context, opts serveOptions, out io.Writer, signals <-c
 		return err
 	}
 	s := &service{opts: opts, out: out, log: log}
-	if s.authenticate, err = authenticate(opts, file); err != nil {
+	known, err := authenticate(opts, file)
+	if err != nil {
 		return err
+	}
+	if known != nil {
+		s.tokens.Store(&known)
+		s.authenticate = func(r *http.Request) (server.Identity, error) { return (*s.tokens.Load())(r) }
 	}
 	// Nothing is opened for a server that must not listen.
 	addr := cmp.Or(opts.addr, file.Server.Addr, defaultAddr)
@@ -191,17 +199,30 @@ func limits(of *config.Limits) server.Limits {
 	}
 }
 
+// tokens tell who sends a request.
+type tokens func(*http.Request) (server.Identity, error)
+
+// tokensOf are the tokens that a file has. Without any, nobody is known.
+func tokensOf(file *config.File) (tokens, error) {
+	if len(file.Server.Tokens) == 0 {
+		return func(*http.Request) (server.Identity, error) {
+			return server.Identity{}, errors.New("the file has no tokens")
+		}, nil
+	}
+	all := make([]server.Token, len(file.Server.Tokens))
+	for i, t := range file.Server.Tokens {
+		all[i] = server.Token{Token: t.Token, Identity: server.Identity{User: t.User, Tenant: t.Tenant, Operator: t.Operator}}
+	}
+	return server.Tokens(all...)
+}
+
 // authenticate is how the file says that callers are known; nil lets everybody in.
-func authenticate(opts serveOptions, file *config.File) (func(*http.Request) (server.Identity, error), error) {
+func authenticate(opts serveOptions, file *config.File) (tokens, error) {
 	if len(file.Server.Tokens) > 0 {
 		if opts.anonymous {
 			return nil, usageError{errors.New("--allow-unauthenticated is set, and the file has tokens: choose one")}
 		}
-		tokens := make([]server.Token, len(file.Server.Tokens))
-		for i, t := range file.Server.Tokens {
-			tokens[i] = server.Token{Token: t.Token, Identity: server.Identity{User: t.User, Tenant: t.Tenant, Operator: t.Operator}}
-		}
-		return server.Tokens(tokens...)
+		return tokensOf(file)
 	}
 	if !opts.anonymous && !file.Server.AllowUnauthenticated {
 		return nil, usageError{errors.New("nobody could use the server: put tokens into the file (server.tokens), " +
@@ -286,35 +307,6 @@ func (s *service) greet(listener net.Listener) {
 		names = append(names, agent.Name)
 	}
 	fmt.Fprintf(s.out, "helix: serving on http://%s\n  agents: %s\n  data:   %s\n", listener.Addr(), strings.Join(names, ", "), s.address)
-}
-
-// reload takes the agents from the file whenever it changes.
-func (s *service) reload(ctx context.Context, current *config.File) {
-	if s.opts.config == "" {
-		return
-	}
-	config.Watch(ctx, s.opts.config, reloadEvery, current, func(file *config.File, err error) {
-		if err == nil {
-			err = s.replace(file)
-		}
-		if err != nil {
-			s.log.ErrorContext(ctx, "the file was refused; the agents stay as they were", "file", s.opts.config, "error", err)
-			return
-		}
-		s.log.InfoContext(ctx, "the file was reloaded", "file", s.opts.config, "agents", len(*s.agents.Load()))
-	})
-}
-
-func (s *service) replace(file *config.File) error {
-	agents, err := file.Build(buildOptions(s.log))
-	if err != nil {
-		return err
-	}
-	if err := s.rt.Replace(agents...); err != nil {
-		return err
-	}
-	s.agents.Store(&agents)
-	return nil
 }
 
 // cleanUp fails the sessions whose time is up, every so often if at all, and says what

@@ -586,6 +586,51 @@ func TestServeReloads(t *testing.T) {
 	d.stop()
 }
 
+// Tokens of the file take effect when it is saved: a new one lets in, and one that is
+// gone does not. What needs a restart is told.
+func TestServeReloadsTokens(t *testing.T) {
+	t.Parallel()
+	const (
+		ada, bob, eve = "token-of-ada-0123", "token-of-bob-0123", "token-of-eve-0123"
+		tokens        = "server:\n  tokens:\n    - {token: %s, user: ada}\n    - {token: %s, user: %s}\n"
+	)
+	dir := writeDemo(t, "1ms", fmt.Sprintf(tokens, ada, bob, "bob"))
+	path := filepath.Join(dir, defaultConfig)
+	demo, _, _ := strings.Cut(readFile(t, dir), "server:\n")
+	d := serve(t, dir, "--config", defaultConfig, "--data", "data")
+	admits := func(want map[string]bool) {
+		t.Helper()
+		for token, let := range want {
+			if _, err := d.as(token).Agents(t.Context()); let != (err == nil) {
+				t.Errorf("%s: %v", token, err)
+			}
+		}
+	}
+	admits(map[string]bool{ada: true, bob: true, eve: false})
+
+	put(t, path, demo+fmt.Sprintf(tokens, ada, eve, "eve"))
+	d.await(d.err, "the file was reloaded")
+	admits(map[string]bool{ada: true, bob: false, eve: true})
+	if strings.Contains(d.err.String(), "restart it") {
+		t.Errorf("a restart is asked for:\n%s", d.err)
+	}
+
+	put(t, path, demo+fmt.Sprintf(tokens, bob, eve, "eve")+"  verbose: true\nstore: 'memory:'\n"+quick+"cleanup: {every: 1h}\n")
+	d.await(d.err, `sections="server, runtime, cleanup"`)
+	admits(map[string]bool{ada: false, bob: true, eve: true})
+
+	// A file that is refused changes nothing.
+	put(t, path, demo+"server: {tokens: [{token: "+ada+"}]}\n")
+	d.await(d.err, "the file was refused")
+	admits(map[string]bool{ada: false, bob: true})
+
+	put(t, path, demo+"streams: 'memory:'\n")
+	d.await(d.err, "nobody is let in")
+	d.await(d.err, "sections=streams")
+	admits(map[string]bool{ada: false, bob: false, eve: false})
+	d.stop()
+}
+
 // Sessions whose time is up are cleaned up, and the log says what that came to.
 func TestServeCleansUp(t *testing.T) {
 	t.Parallel()
