@@ -41,10 +41,10 @@
 
 /** HelixError is a request that the server refused, or a run that failed. */
 export class HelixError extends Error {
-  constructor(message, { code = "", status = 0, field = "", retryable = false } = {}) {
+  constructor(message, { code = "", status = 0, field = "", retryable = false, retryAfter = 0 } = {}) {
     super(message);
     this.name = "HelixError";
-    Object.assign(this, { code, status, field, retryable });
+    Object.assign(this, { code, status, field, retryable, retryAfter });
   }
 }
 
@@ -449,27 +449,35 @@ class Server {
       signal,
       body: body === undefined ? undefined : JSON.stringify(body),
     });
-    this.wait = firstWait;
-    if (response.ok) return response;
+    if (response.ok) {
+      this.wait = firstWait;
+      return response;
+    }
     const told = await response.json().catch(() => ({}));
-    throw new HelixError(told.error ?? response.statusText, { ...told, status: response.status });
+    const retryAfter = Number(response.headers.get("retry-after")) || 0; // seconds
+    throw new HelixError(told.error ?? response.statusText, { ...told, status: response.status, retryAfter });
   }
 
-  /** persist sends a request, which must be safe to repeat, until the server is there. */
+  /** persist sends a request, which must be safe to repeat, until the server is there and takes it. */
   async persist(method, path, body, signal) {
     for (;;) {
+      let after = 0;
       try {
         return await this.request(method, path, body, signal);
       } catch (error) {
-        if (signal?.aborted || (error instanceof HelixError && error.status !== 503)) throw error;
+        if (signal?.aborted) throw error;
+        if (error instanceof HelixError) {
+          if (!error.retryable && error.status !== 503 && error.status !== 429) throw error;
+          after = error.retryAfter;
+        }
       }
-      await this.pause(signal);
+      await this.pause(signal, after);
     }
   }
 
-  /** pause waits a while, longer each time the server is not there. */
-  async pause(signal) {
-    const wait = this.wait * (0.5 + Math.random() / 2);
+  /** pause waits a while, longer each time the server is not there, and as many seconds as it asked for. */
+  async pause(signal, seconds = 0) {
+    const wait = seconds * 1000 + this.wait * (0.5 + Math.random() / 2);
     this.wait = Math.min(this.wait * 2, longestWait);
     await new Promise((resolve) => {
       const timer = setTimeout(over, wait);
