@@ -17,6 +17,7 @@ import (
 
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/internal/testbackend"
+	"github.com/helixagents/helix/internal/testserver"
 	"github.com/helixagents/helix/llm"
 	"github.com/helixagents/helix/llm/scripted"
 	"github.com/helixagents/helix/runtime/local"
@@ -26,7 +27,7 @@ import (
 	"github.com/helixagents/helix/store"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(testserver.Main(m)) }
 
 // onBackends runs a test on the backends that need no server.
 func onBackends(t *testing.T, test func(t *testing.T, db store.Backend)) {
