@@ -162,6 +162,7 @@ func TestBrokenFiles(t *testing.T) {
 		{"CEL in a block", "approvers: user.id != owner", "approvers: |\n      user.id != owner &&\n        ^nobody", "tools.pay.approvers", "undeclared reference to 'nobody'"},
 		{"CEL in quotes", "approvers: user.id != owner", `approvers: "size(^inptu) > 1"`, "tools.pay.approvers", "undeclared reference to 'inptu'"},
 		{"approvers' variable in an approval", "    retries: 1", "    approval: ^owner == 'x'", "tools.search.approval", "expected always, never or a CEL expression"},
+		{"CEL with an argument of another type", "        amount: {type: number}", "        amount: {type: integer}\n    approval: ^input.amount == 'x'", "tools.search.approval", "it does not fit the input: found no matching overload for '_==_' applied to '(int, string)'"},
 		{"CEL with an argument that the input lacks", "    retries: 1", "    approval: ^input.amont > 5", "tools.search.approval", `there is no argument "amont" in the input; did you mean amount?`},
 		{"variable that is not set", "addr: 127.0.0.1:4170", "addr: 127.0.0.1:^${PORT}", "server.addr", "the environment variable PORT is not set"},
 		{"variable in quotes", `"Bearer ${SECRET}"`, `"Bearer ^${TOKEN}"`, "tools.search.headers.Authorization", "the environment variable TOKEN is not set"},

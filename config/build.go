@@ -273,14 +273,14 @@ func (t *Tool) build(secrets []string) (helix.Tool, error) {
 		}
 		tool = own
 	}
-	policy, err := approval(t.Approval)
+	policy, err := approval(t.Approval, t.Input)
 	if err != nil {
 		return tool, err
 	}
 	if t.Approval != "" {
 		tool.Approval = policy
 	}
-	if tool.Approver, err = approver(t.Name, t.Approvers); err != nil {
+	if tool.Approver, err = approver(t.Name, t.Approvers, t.Input); err != nil {
 		return tool, err
 	}
 	switch t.Deadline {

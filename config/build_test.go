@@ -164,7 +164,7 @@ func TestApproval(t *testing.T) {
 		`has(input.to) && input.to.endsWith("@example.com") == false`: {`{"to":"a@example.com"}`: false, `{"to":"a@evil.com"}`: true, `{}`: false},
 		`user.id == "root" || user.tenant != "home"`:                  {`{}`: false},
 	} {
-		policy, err := approval(Expression(expression))
+		policy, err := approval(Expression(expression), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -175,15 +175,45 @@ func TestApproval(t *testing.T) {
 			}
 		}
 	}
-	policy, err := approval(`input.list.all(a, input.list.all(b, input.list.all(c, a + b + c < 0.0)))`)
+	policy, err := approval(`input.list.all(a, input.list.all(b, input.list.all(c, a + b + c < 0.0)))`, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got, err := policy(t.Context(), &helix.Call{}, json.RawMessage(`{"list":[`+strings.Repeat("-1,", 199)+`-1]}`)); !got || err == nil {
 		t.Errorf("an expression that costs too much: %t, %v", got, err)
 	}
-	if policy, err := approval(approveNever); policy != nil || err != nil {
+	if policy, err := approval(approveNever, nil); policy != nil || err != nil {
 		t.Error("never is a policy")
+	}
+}
+
+// Whole numbers are exact, and ints where the schema does not say otherwise.
+func TestApprovalOfNumbers(t *testing.T) {
+	t.Parallel()
+	schema := Schema(`{"type":"object","properties":{"n":{"type":"integer"},"x":{"type":"number"},"xs":{"type":"array","items":{"type":"number"}},"any":{},"any.n":{"type":"integer"}}}`)
+	for expression, cases := range map[string]map[string]bool{
+		"input.n != 9007199254740992":      {`{"n":9007199254740993}`: true, `{"n":9007199254740992}`: false},
+		"input.n % 2 == 1":                 {`{"n":3}`: true, `{"n":4}`: false, `{"n":4.0}`: false, `{"n":4e2}`: false},
+		"input.n > 2.5":                    {`{"n":2}`: false, `{"n":3}`: true},
+		"has(input.n) && input.n > 2":      {`{}`: false, `{"n":3}`: true},
+		"input.n > 2":                      {`{"n":1e300}`: true, `{}`: true},
+		"input.x * 1.5 > 4.0":              {`{"x":2}`: false, `{"x":3}`: true, `{"x":2.5}`: false},
+		"input.x == 3":                     {`{"x":3}`: true, `{"x":3.5}`: false},
+		"input.x != 9007199254740992":      {`{"x":9007199254740993}`: true},
+		"input.xs.exists(x, x + 0.5 > 3)":  {`{"xs":[1,2]}`: false, `{"xs":[1,3]}`: true},
+		"input.any.n % 2 == 0":             {`{"any":{"n":3}}`: false, `{"any":{"n":4}, "any.n": 3}`: true},
+		"input.any[0] == 9007199254740993": {`{"any":[9007199254740992]}`: false, `{"any":[9007199254740993]}`: true},
+	} {
+		policy, err := approval(Expression(expression), schema)
+		if err != nil {
+			t.Errorf("%s: %v", expression, err)
+			continue
+		}
+		for input, want := range cases {
+			if got, err := policy(t.Context(), &helix.Call{}, json.RawMessage(input)); got != want {
+				t.Errorf("%s of %s: %t, %v", expression, input, got, err)
+			}
+		}
 	}
 }
 
@@ -196,7 +226,7 @@ func TestApprovers(t *testing.T) {
 		`user.tenant == "t" && input.n == 3`:    {"bob": true},
 		`input.n > 2 ? user.id == "eve" : true`: {"eve": true, "bob": false},
 	} {
-		may, err := approver("pay", Expression(expression))
+		may, err := approver("pay", Expression(expression), nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -398,14 +398,20 @@ func (f *File) checkTool(t *Tool) {
 	}
 }
 
-// checkMentions finds arguments in expressions that no call can have: they would
-// always fail.
+// checkMentions finds arguments in expressions that no call can have, or not of the
+// type that is needed: they would always fail.
 func (f *File) checkMentions(t *Tool, path string) {
 	has := f.arguments(t, path)
 	if has == nil || t.Type == typeBuiltin {
 		return
 	}
 	for policy, expression := range map[string]Expression{"approval": t.Approval, "approvers": t.Approvers} {
+		if expression == "" || expression == approveAlways || expression == approveNever || f.damaged(path+"."+policy) {
+			continue
+		}
+		if _, err := compile(policy, string(expression), t.Input); err != nil {
+			f.source.wrong(path+"."+policy, "it does not fit the input: %v", err)
+		}
 		for _, name := range mentions(policy, string(expression)) {
 			if !has.open && !slices.Contains(has.known, name) {
 				f.source.wrong(path+"."+policy, "there is no argument %q in the input%s", name, f.hint(name, has.known))

@@ -36,6 +36,7 @@ var environments = sync.OnceValues(func() (map[string]*cel.Env, error) {
 		cel.Variable("input", cel.MapType(cel.StringType, cel.DynType)),
 		cel.Variable("user.id", cel.StringType),
 		cel.Variable("user.tenant", cel.StringType),
+		cel.CrossTypeNumericComparisons(true),
 		cel.ParserExpressionSizeLimit(maxExpression),
 		cel.ParserRecursionLimit(100),
 	}
@@ -81,8 +82,9 @@ func mentions(policy, text string) []string {
 	return found
 }
 
-// compile makes a program of an expression that must be true or false.
-func compile(policy, text string) (cel.Program, error) {
+// compile makes a program of an expression that must be true or false, over arguments
+// of a schema, if there is one.
+func compile(policy, text string, schema Schema) (cel.Program, error) {
 	all, err := environments()
 	if err != nil {
 		return nil, err
@@ -90,7 +92,10 @@ func compile(policy, text string) (cel.Program, error) {
 	if len(text) > maxExpression {
 		return nil, &expressionError{message: fmt.Sprintf("the expression has more than %d bytes", maxExpression)}
 	}
-	env := all[policy]
+	env, err := typed(all[policy], schema)
+	if err != nil {
+		return nil, err
+	}
 	checked, issues := env.Compile(text)
 	if issues.Err() != nil {
 		found := issues.Errors()
@@ -147,7 +152,7 @@ func (d *decoder) expression(n *yaml.Node, path, text string, o *option) {
 	if o.policy == "approval" && (text == approveAlways || text == approveNever) {
 		return
 	}
-	_, err := compile(o.policy, text)
+	_, err := compile(o.policy, text, nil)
 	if err == nil {
 		return
 	}
@@ -159,15 +164,17 @@ func (d *decoder) expression(n *yaml.Node, path, text string, o *option) {
 }
 
 // holds evaluates a program.
-func holds(ctx context.Context, program cel.Program, variables map[string]any, input json.RawMessage) (bool, error) {
-	var arguments map[string]any
-	if err := json.Unmarshal(input, &arguments); err != nil {
-		return false, fmt.Errorf("decode the input: %w", err)
-	}
-	if arguments == nil {
-		arguments = map[string]any{}
+func holds(ctx context.Context, program cel.Program, variables map[string]any, input json.RawMessage, schema Schema) (bool, error) {
+	arguments, err := decodeArguments(input, schema)
+	if err != nil {
+		return false, err
 	}
 	variables["input"] = arguments
+	for name, value := range arguments {
+		if identifier.MatchString(name) {
+			variables["input."+name] = value
+		}
+	}
 	result, _, err := program.ContextEval(ctx, variables)
 	if err != nil {
 		return false, fmt.Errorf("evaluate the expression: %w", err)
@@ -181,36 +188,36 @@ func holds(ctx context.Context, program cel.Program, variables map[string]any, i
 
 // approval makes a tool's policy of an expression; see [helix.Approval] for what a
 // failure means.
-func approval(text Expression) (helix.Approval, error) {
+func approval(text Expression, schema Schema) (helix.Approval, error) {
 	switch text {
 	case "", approveNever:
 		return nil, nil
 	case approveAlways:
 		return helix.ApproveAlways, nil
 	}
-	program, err := compile("approval", string(text))
+	program, err := compile("approval", string(text), schema)
 	if err != nil {
 		return nil, err
 	}
 	return func(ctx context.Context, call *helix.Call, input json.RawMessage) (bool, error) {
-		needs, err := holds(ctx, program, map[string]any{"user.id": call.UserID, "user.tenant": call.Tenant}, input)
+		needs, err := holds(ctx, program, map[string]any{"user.id": call.UserID, "user.tenant": call.Tenant}, input, schema)
 		return needs || err != nil, err
 	}, nil
 }
 
 // approver makes a tool's policy of who may answer of an expression.
-func approver(tool string, text Expression) (func(context.Context, *helix.Answer) error, error) {
+func approver(tool string, text Expression, schema Schema) (func(context.Context, *helix.Answer) error, error) {
 	if text == "" {
 		return nil, nil
 	}
-	program, err := compile("approvers", string(text))
+	program, err := compile("approvers", string(text), schema)
 	if err != nil {
 		return nil, err
 	}
 	return func(ctx context.Context, answer *helix.Answer) error {
 		may, err := holds(ctx, program, map[string]any{
 			"user.id": answer.By.ID, "user.tenant": answer.By.Tenant, "owner": answer.Owner,
-		}, answer.Input)
+		}, answer.Input, schema)
 		switch {
 		case err != nil:
 			return helix.ErrNotAllowed.WithCause(err, "who may answer a call of %s cannot be told", tool)

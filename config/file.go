@@ -177,8 +177,9 @@ type Tool struct {
 	// knows the Idempotency-Key header that every attempt of a call has the same of.
 	Idempotent *bool `yaml:"idempotent"`
 	// Which calls a person must approve: always, never, or a CEL expression over input
-	// and user, as in input.amount > 100. One that fails means yes. Defaults to never,
-	// except for the builtin forget.
+	// and user, as in input.amount > 100. An argument of type integer is an int there,
+	// and one of type number a double. An expression that fails means yes. Defaults to
+	// never, except for the builtin forget.
 	Approval Expression `yaml:"approval,approval"`
 	// Who may approve a call, or give a client tool's result: a CEL expression over
 	// input, user, who answers, and owner, the id of the user whose session it is, as
