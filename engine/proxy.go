@@ -2,9 +2,11 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"time"
 
+	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/stream"
 )
 
@@ -81,7 +83,7 @@ func (r *relay) stopReading(ctx, away context.Context, last received) (ended boo
 		return false, err
 	}
 	if last.Frame == stream.FrameTruncated && last.Floor > r.at.Sequence {
-		r.skip(last.Floor)
+		r.at.Sequence = last.Floor // it goes on behind what is missing
 	}
 	if err := r.save(ctx); err != nil {
 		return false, err
@@ -105,7 +107,7 @@ func (r *relay) take(ctx, away context.Context, item stream.Item) error {
 		if err := r.flush(ctx); err != nil {
 			return err
 		}
-		r.skip(item.Sequence - 1)
+		r.at.Sequence = item.Sequence - 1
 		if err := r.save(ctx); err != nil {
 			return err
 		}
@@ -175,48 +177,66 @@ func (r *relay) ours(c stream.Chunk) stream.Chunk {
 // with it, however long.
 const derivedPrefix = 170
 
-// skip goes on behind chunks that are missing, in a new epoch.
-func (r *relay) skip(to int64) {
-	r.at.Epoch++
-	r.at.Sequence = to
-}
-
-// flush makes the chunks that were taken in durable.
+// flush makes the chunks that were taken in durable, and notes now and then how far
+// that is.
 func (r *relay) flush(ctx context.Context) error {
-	if len(r.batch) == 0 {
-		return nil
-	}
-	err := r.append(ctx)
-	if refused(err) { // there is a gap that nobody noted
-		r.at.Epoch++
-		if err = r.save(ctx); err == nil {
-			err = r.append(ctx)
+	if len(r.batch) > 0 {
+		if err := r.writeBatch(ctx); err != nil {
+			return err
 		}
+		clear(r.batch)
+		r.batch, r.bytes = r.batch[:0], 0
 	}
-	last := r.at.Sequence + int64(len(r.batch))
-	if refused(err) {
-		// No stream will ever take them. The answer matters more than its being shown.
-		r.t.h.log.ErrorContext(ctx, "chunks refused by the stream", r.t.attrs("remote", r.peer, "error", err)...)
-		r.at.Epoch++
-		err = nil
-	}
-	if err != nil {
-		return err
-	}
-	clear(r.batch)
-	r.batch, r.bytes, r.at.Sequence = r.batch[:0], 0, last
 	if time.Since(r.savedAt) >= proxySave {
 		return r.save(ctx)
 	}
 	return nil
 }
 
-func (r *relay) append(ctx context.Context) error {
+// writeBatch writes the chunks that were taken in, but for those that no stream will
+// ever take: the answer matters more than its being shown.
+func (r *relay) writeBatch(ctx context.Context) error {
+	err := r.write(ctx, r.batch)
+	if !refused(err) {
+		return err
+	}
+	for i := range r.batch {
+		err := r.write(ctx, r.batch[i:i+1])
+		if refused(err) {
+			r.t.h.log.ErrorContext(ctx, "chunk refused by the stream", r.t.attrs("remote", r.peer, "error", err)...)
+			r.at.Sequence++
+			continue
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// write makes chunks durable. Where some are missing before them, they begin a new
+// epoch, which is noted first; only our own stream knows whether they are: what was
+// noted may be behind it.
+func (r *relay) write(ctx context.Context, chunks []stream.Chunk) error {
+	err := r.append(ctx, chunks)
+	if errors.Is(err, session.ErrInvalid) {
+		r.at.Epoch++
+		if err = r.save(ctx); err == nil {
+			err = r.append(ctx, chunks)
+		}
+	}
+	if err == nil {
+		r.at.Sequence += int64(len(chunks))
+	}
+	return err
+}
+
+func (r *relay) append(ctx context.Context, chunks []stream.Chunk) error {
 	out := r.t.out
 	_, err := retry(ctx, func() (int64, error) {
 		appended, err := out.streams.Append(ctx, out.id, stream.Batch{
 			Producer: stream.Producer{Session: r.t.key.ID + "/remote", Epoch: r.at.Epoch, RunID: r.t.run.ID},
-			First:    r.at.Sequence + 1, Chunks: r.batch,
+			First:    r.at.Sequence + 1, Chunks: chunks,
 		})
 		if err != nil {
 			return 0, err

@@ -39,6 +39,8 @@ func remoteScenarios() []Scenario {
 		{"killed", "a caller whose process dies goes on with the same remote run, and shows every chunk once", remoteKilled},
 		{"killed at start", "a caller that dies before it knows that the remote has begun begins it once", remoteKilledAtStart},
 		{"killed after the end", "a caller that dies after the remote's end takes its result from there", remoteKilledAfterEnd},
+		{"trimmed and killed", "a caller that dies, and whose remote has less than it had, shows no chunk twice", remoteTrimmedKilled},
+		{"too large", "a chunk that is too large for the caller's stream is left out, and no other", remoteTooLarge},
 		{"crash loop", "a caller that is given up because its processes keep dying aborts the remote", remoteCrashLoop},
 		{"many crashes", "a caller whose processes die again and again goes on as long as the remote's work is seen to", remoteManyCrashes},
 		{"crash loop below", "a remote whose follower is given up because its processes keep dying is aborted", remoteCrashLoopBelow},
@@ -475,6 +477,75 @@ func remoteKilledAfterEnd(s *Stage) {
 	s.same(n.calls.of("start"), 1, "starts")
 	s.transcript("s-1", "user: Hi!", remoteCall, `tool subagent__child: "ok"`, "assistant: Thanks.")
 	s.bracketed("s-1")
+}
+
+func remoteTrimmedKilled(s *Stage) {
+	g := s.newGate()
+	n := s.elsewhere(busy(g), Options{})
+	agent := n.remotely()
+	x := s.mortal(agent)
+	run := s.Begin(x, agent, "s-1", "Hi!")
+	s.receive("the remote is at work", g.entered)
+	there := n.there(s)
+	s.until("all of it is shown", func() bool {
+		return len(ofKind(n.chunks(there), stream.TextDelta)) > 0 &&
+			len(ofKind(s.chunks("s-1"), stream.TextDelta)) == len(ofKind(n.chunks(there), stream.TextDelta))
+	})
+	x.Kill()
+	info, err := n.Backend.Streams().Info(s.ctx(), there)
+	s.ok(err, "info")
+	// What was noted of how far the remote was followed may be behind the stream.
+	_, err = s.store().UpdateChild(s.ctx(), "s-1", s.child("s-1"), func(ref *session.ChildRef) error {
+		var at map[string]any
+		if err := json.Unmarshal(ref.Remote, &at); err != nil {
+			return err
+		}
+		at["sequence"] = 1
+		ref.Remote, err = json.Marshal(at)
+		return err
+	})
+	s.ok(err, "update child")
+	theirs := shownTo(n.chunks(there), there)
+	_, err = n.Backend.Streams().Trim(s.ctx(), there, stream.TrimPolicy{Through: info.Last - 1})
+	s.ok(err, "trim")
+	g.release()
+	s.takenOver(run, agent)
+	s.servers = nil // the remote no longer has what was shown
+	ours := shownTo(s.chunks("s-1"), s.child("s-1"))
+	s.same(strings.Join(ours[:len(theirs)], " "), strings.Join(theirs, " "), "what was shown before")
+	rest, err := n.Backend.Streams().Chunks(s.ctx(), there, info.Last, 100)
+	s.ok(err, "chunks")
+	s.same(len(ours), len(theirs)+len(rest), "chunks of the remote")
+	n.loose[there] = true
+}
+
+// shownTo lists the kinds of an agent's chunks.
+func shownTo(chunks []stream.Chunk, agentID string) []string {
+	var kinds []string
+	for i := range chunks {
+		if chunks[i].AgentID == agentID {
+			kinds = append(kinds, string(chunks[i].Kind))
+		}
+	}
+	return kinds
+}
+
+func remoteTooLarge(s *Stage) {
+	n := s.elsewhere(talkative(), Options{})
+	n.change = func(item stream.Item) stream.Item {
+		if item.Chunk != nil && item.Sequence == 3 {
+			c := *item.Chunk
+			c.CallID, item.Chunk = strings.Repeat("x", 2<<20), &c
+		}
+		return item
+	}
+	agent := n.remotely()
+	x := s.Start(agent)
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
+	s.logged("chunk refused by the stream")
+	s.servers = nil // it has one more
+	s.loose[s.child("s-1")] = true
+	s.same(len(shownTo(s.chunks("s-1"), s.child("s-1"))), len(n.chunks(n.there(s)))-1, "chunks of the remote")
 }
 
 func remoteCrashLoop(s *Stage) {
