@@ -39,9 +39,15 @@ func (r *relay) read(ctx, away context.Context) (ended bool, err error) {
 	go r.receive(reading, r.at.Sequence, items)
 	timer := time.NewTimer(r.t.h.cfg.FlushEvery)
 	defer timer.Stop()
+	mute := time.NewTimer(r.patience()) // at once it says at least that there is no more
+	defer mute.Stop()
 	for {
 		select {
 		case item, ok := <-items:
+			if ok && item.err == nil {
+				r.heard = true
+				mute.Stop()
+			}
 			if !ok || item.err != nil || item.Terminal() {
 				return r.stopReading(ctx, away, item)
 			}
@@ -49,6 +55,8 @@ func (r *relay) read(ctx, away context.Context) (ended bool, err error) {
 		case <-timer.C:
 			err = r.flush(ctx)
 			timer.Reset(r.t.h.cfg.FlushEvery)
+		case <-mute.C:
+			return r.stopReading(ctx, away, received{})
 		}
 		if err != nil {
 			return false, err

@@ -30,6 +30,7 @@ type relay struct {
 	counted bool            // that the turn makes progress is in the store
 
 	savedAt time.Time
+	heard   bool           // something came of the reading
 	batch   []stream.Chunk // taken in, not written yet
 	bytes   int            // about what they weigh
 }
@@ -145,9 +146,6 @@ const (
 	relayPause     = 25 * time.Millisecond
 	relayLongPause = 5 * time.Second
 	remoteTimeout  = 30 * time.Second
-	// aliveAfter is how long a reading has to last for the remote to be alive, though
-	// it has nothing to say.
-	aliveAfter = time.Second
 )
 
 // reach calls the remote, again while it is out of reach, for as long as limit.
@@ -216,18 +214,27 @@ func (r *relay) follow(ctx, away context.Context) (*helix.RemoteStatus, error) {
 		if status.Status.Ended() && r.at.Sequence >= status.Sequence && (ended || status.Status.Suspended()) {
 			return status, r.save(ctx)
 		}
-		before, began := r.at.Sequence, time.Now()
+		before := r.at.Sequence
+		r.heard = false
 		if ended, err = r.read(ctx, away); err != nil {
 			return nil, err
 		}
 		stands := status.RunID + " " + string(status.Status)
-		if r.at.Sequence > before || stands != stood || time.Since(began) >= aliveAfter {
-			stood, since, pause = stands, time.Now(), relayPause
+		if r.heard || stands != stood {
+			since = time.Now()
 		}
+		if r.at.Sequence > before || stands != stood {
+			pause = relayPause
+		}
+		stood = stands
 		switch {
-		case time.Since(since) >= r.patience():
+		case time.Since(since) < r.patience():
+		case status.Status.Ended(): // what it has to say is known, though not what it showed
+			return status, r.save(ctx)
+		default:
 			return nil, r.outOfReach(since, session.ErrUnavailable.WithMessage("its stream does not go on"))
-		case r.at.Sequence == before: // it was cut off, or shows the end of an earlier run
+		}
+		if r.at.Sequence == before { // it was cut off, or shows the end of an earlier run
 			if err := sleep(away, pause); err != nil {
 				return nil, err
 			}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"strings"
 	"sync"
 	"time"
@@ -34,6 +35,8 @@ func remoteScenarios() []Scenario {
 		{"interrupted there", "a remote that is interrupted where it runs is a tool error", remoteInterruptedThere},
 		{"deleted there", "a remote whose session is deleted where it is kept is a tool error", remoteDeletedThere},
 		{"lost for good", "a remote that does not come back in time is a tool error, and owed a stop", remoteLostForGood},
+		{"mute", "a remote that is in reach and shows nothing is not waited for for ever", remoteMute},
+		{"mute to the end", "the result of a remote that shows nothing is taken from its status", remoteMuteEnd},
 		{"comes back", "a remote that was out of reach for a while is followed where it was left", remoteComesBack},
 		{"killed there", "a remote whose process dies goes on, and so does its caller", remoteKilledThere},
 		{"killed", "a caller whose process dies goes on with the same remote run, and shows every chunk once", remoteKilled},
@@ -384,6 +387,45 @@ func remoteLostForGood(s *Stage) {
 	n.loose[n.there(s)] = true
 }
 
+// mute is a remote whose stream says nothing. Readings of it last for some time.
+type mute struct {
+	*server
+	lasts time.Duration
+}
+
+func (m *mute) Read(ctx context.Context, _ string, _ int64) iter.Seq2[stream.Item, error] {
+	return func(func(stream.Item, error) bool) {
+		select {
+		case <-ctx.Done():
+		case <-time.After(m.lasts):
+		}
+	}
+}
+
+// muted calls a remote that shows nothing.
+func (s *Stage) muted(child *helix.Agent, lasts time.Duration) *server {
+	s.Helper()
+	n := s.elsewhere(child, Options{})
+	agent := parentOf(helix.SubAgent{Name: "child", Remote: &mute{n, lasts}})
+	x := s.StartWith(Options{Agents: []*helix.Agent{agent}, RemotePatience: 1200 * time.Millisecond, LeaseTTL: lease})
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
+	return n
+}
+
+func remoteMute(s *Stage) {
+	g := s.newGate()
+	n := s.muted(busy(g), 1100*time.Millisecond)
+	s.refused(s.result("subagent__child").Error, code(session.CodeSubAgent), "out of reach", "does not go on")
+	s.until("the remote is aborted", func() bool { return n.load(n.there(s)).Status == session.Failed })
+}
+
+func remoteMuteEnd(s *Stage) {
+	s.muted(named("child", scripted.New(scripted.Text("ok"))), time.Hour)
+	s.transcript("s-1", "user: Hi!", remoteCall, `tool subagent__child: "ok"`, "assistant: Thanks.")
+	s.servers = nil // nothing of it was shown
+	s.loose[s.child("s-1")] = true
+}
+
 func remoteComesBack(s *Stage) {
 	n := s.elsewhere(talkative(), Options{})
 	times := 0
@@ -553,16 +595,17 @@ func remoteCrashLoop(s *Stage) {
 	n := s.elsewhere(busy(g), Options{})
 	agent := n.remotely()
 	s.orphan(agent, g)
-	for range 5 { // of which one or two take in what there is
+	given := func() bool { return s.load("s-1").Status == session.Failed }
+	for rounds := 0; !given(); rounds++ {
+		if rounds == 12 { // what there is to be taken in is so once
+			s.Fatal("the caller is not given up")
+		}
 		reads := n.calls.of("read")
 		y, _ := s.heir(agent)
-		s.until("the caller was taken over", func() bool {
-			return n.calls.of("read") > reads || s.load("s-1").Status == session.Failed
-		})
+		s.until("the caller was taken over", func() bool { return n.calls.of("read") > reads || given() })
 		y.Kill()
 	}
 	s.heir(agent)
-	s.until("the caller is given up", func() bool { return s.load("s-1").Status == session.Failed })
 	s.refused(s.load("s-1").Error, helix.ErrCrashLoop)
 	s.until("the remote is aborted", func() bool { return n.load(n.there(s)).Status == session.Failed })
 	s.until("the stop is not owed any more", func() bool { return !s.children("s-1")[0].StopOwed })
