@@ -69,6 +69,7 @@ func TestReadSurvivesDrops(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	all(t, s.Client, "s1", 0) // until the run has ended: who reads while it runs is also told when it has caught up
 	want := all(t, s.Client, "s1", 0)
 	for seed := range uint64(30) {
 		rng := newDice(seed)
