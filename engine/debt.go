@@ -13,6 +13,8 @@ import (
 type owedStop struct {
 	Kind   session.StopKind `json:"kind"`
 	Reason string           `json:"reason,omitempty"`
+	// Since is when it came to be owed.
+	Since time.Time `json:"since,omitzero"`
 	// Tries counts how often it was told, At is when last.
 	Tries int       `json:"tries,omitempty"`
 	At    time.Time `json:"at,omitzero"`
@@ -48,7 +50,7 @@ func (h *Handler) oweStop(ctx context.Context, sessions session.Store, state *se
 				return err
 			}
 			if at.Stop == nil || at.Stop.Kind == session.StopInterrupt {
-				at.Stop = &owedStop{Kind: stop.Kind, Reason: cut(stop.Reason)}
+				at.Stop = &owedStop{Kind: stop.Kind, Reason: cut(stop.Reason), Since: h.cfg.Now().UTC()}
 			}
 			ref.StopOwed, ref.Remote = true, encoded(at)
 			return nil
@@ -97,14 +99,38 @@ func (h *Handler) PayStop(ctx context.Context, wake session.Wake) (paid bool, er
 		}); err != nil {
 			return false, err
 		}
-		if err := tellStop(ctx, remote, peerID(state.ID), stop); err != nil {
+		err := tellStop(ctx, remote, peerID(state.ID), stop)
+		if errors.Is(err, session.ErrNotFound) && (at.RunID != "" || !h.cfg.Now().Before(stop.Since.Add(h.requestLimit(remote)))) {
+			err = nil // else the request that begins it may be on its way
+		}
+		if err != nil {
 			h.log.WarnContext(ctx, "remote agent not stopped", "tenant", state.Tenant, "session", state.ID, "try", stop.Tries+1, "error", err)
 			return false, nil
 		}
 	}
-	err = h.setProgress(ctx, sessions, state, func(at *progress, ref *session.ChildRef) { at.Stop, ref.StopOwed = nil, false })
-	// Until the caller's commit is there, it may write that the stop is owed.
-	return err == nil && ref.Status != session.ChildRunning && ref.Status != session.ChildWaiting, err
+	other := false // than the one that was told: an interrupt may have become an abort
+	err = h.setProgress(ctx, sessions, state, func(now *progress, ref *session.ChildRef) {
+		if other = now.Stop != nil && (at.Stop == nil || now.Stop.Kind != at.Stop.Kind); !other {
+			now.Stop, ref.StopOwed = nil, false
+		}
+	})
+	if err != nil || other {
+		return false, err
+	}
+	if ref.Status != session.ChildRunning && ref.Status != session.ChildWaiting {
+		return true, nil
+	}
+	// Until the caller's commit is there, it may write that the stop is owed. One that
+	// was ended from outside, as when it expires, makes none.
+	caller, err := sessions.Load(ctx, state.ParentID)
+	if errors.Is(err, session.ErrNotFound) {
+		return true, nil
+	}
+	if err != nil || (caller.Status != session.Failed && caller.Status != session.Completed) {
+		return false, err
+	}
+	run, err := sessions.CurrentRun(ctx, caller.ID)
+	return err == nil && run.Status.Ended(), err
 }
 
 // setProgress changes what is known of a remote that nobody follows.
@@ -128,9 +154,6 @@ func tellStop(ctx context.Context, remote helix.Remote, peer string, stop *owedS
 	defer cancel()
 	return guard(func() error {
 		status, err := remote.Status(ctx, peer)
-		if errors.Is(err, session.ErrNotFound) {
-			return nil
-		}
 		if err != nil {
 			return err
 		}
@@ -141,11 +164,7 @@ func tellStop(ctx context.Context, remote helix.Remote, peer string, stop *owedS
 		case status.Status.Ended():
 			return nil
 		}
-		err = remote.Stop(ctx, peer, status.RunID, kind, stop.Reason)
-		if errors.Is(err, session.ErrNotFound) {
-			return nil
-		}
-		return err
+		return remote.Stop(ctx, peer, status.RunID, kind, stop.Reason)
 	})
 }
 

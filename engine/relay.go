@@ -152,7 +152,7 @@ const (
 func reach[V any](away context.Context, r *relay, limit time.Duration, call func(context.Context) (V, error)) (V, error) {
 	since := time.Now()
 	for pause := relayPause; ; pause = min(2*pause, relayLongPause) {
-		value, err := reachOnce(away, r.t.crew, remoteTimeout, call)
+		value, err := reachOnce(away, r.t.crew, r.t.h.requestLimit(r.t.remote), call)
 		if err == nil {
 			return value, nil
 		}
@@ -184,11 +184,18 @@ func (r *relay) outOfReach(since time.Time, err error) error {
 }
 
 // patience is how long the remote may be out of reach.
-func (r *relay) patience() time.Duration {
-	if own, ok := r.t.remote.(interface{ Patience() time.Duration }); ok && own.Patience() > 0 {
+func (r *relay) patience() time.Duration { return r.t.h.patience(r.t.remote) }
+
+func (h *Handler) patience(remote helix.Remote) time.Duration {
+	if own, ok := remote.(interface{ Patience() time.Duration }); ok && own.Patience() > 0 {
 		return own.Patience()
 	}
-	return r.t.h.cfg.RemotePatience
+	return h.cfg.RemotePatience
+}
+
+// requestLimit is how long one request to a remote may take.
+func (h *Handler) requestLimit(remote helix.Remote) time.Duration {
+	return min(remoteTimeout, h.patience(remote))
 }
 
 func (r *relay) status(away context.Context) (*helix.RemoteStatus, error) {

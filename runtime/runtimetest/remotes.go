@@ -72,6 +72,9 @@ func remoteScenarios() []Scenario {
 		{"interrupt", "interrupting the caller interrupts the remote", func(s *Stage) { remoteStop(s, session.StopInterrupt) }},
 		{"stop owed", "a stop that does not reach the remote is owed, and told when it can be", remoteStopOwed},
 		{"stop owed by the dead", "a stop that a process died with is told by another", remoteStopOwedByDead},
+		{"stop before start", "a remote that begins only after it was stopped is stopped all the same", remoteStopBeforeStart},
+		{"harder stop", "a stop that becomes another while it is told is told again", remoteHarderStop},
+		{"expired", "a caller that expires aborts the remote, and owes nothing then", remoteExpired},
 		{"abort while waiting", "aborting a caller that waits aborts the remote", remoteAbortWaiting},
 		{"abandoned", "a message that abandons what is pending aborts the remote", remoteAbandoned},
 		{"rewind", "going back to before the call aborts the remote", remoteRewind},
@@ -1134,6 +1137,97 @@ func remoteStopOwedByDead(s *Stage) {
 	n.set(func(n *server) { n.down = false })
 	s.until("the remote is aborted", func() bool { return n.load(n.there(s)).Status == session.Failed })
 	s.until("the stop is not owed any more", func() bool { return !s.children("s-1")[0].StopOwed })
+}
+
+// slow is a remote to which the request that begins it comes late.
+type slow struct {
+	*server
+	asked chan struct{}
+	begin chan struct{}
+}
+
+func (l *slow) Start(ctx context.Context, start helix.RemoteStart) (*helix.RemoteRun, error) {
+	close(l.asked)
+	<-ctx.Done()
+	go func() {
+		<-l.begin
+		_, _ = l.server.Start(context.WithoutCancel(ctx), start)
+	}()
+	return nil, context.Cause(ctx)
+}
+
+func remoteStopBeforeStart(s *Stage) {
+	g := s.newGate()
+	n := s.elsewhere(busy(g), Options{})
+	late := &slow{server: n, asked: make(chan struct{}), begin: make(chan struct{})}
+	agent := parentOf(helix.SubAgent{Name: "child", Remote: late})
+	x := s.mortal(agent)
+	run := s.Begin(x, agent, "s-1", "Hi!")
+	s.receive("the remote is asked to begin", late.asked)
+	s.ok(run.Abort(s.ctx(), "enough"), "abort")
+	s.ended(s.Result(run), helix.Failed)
+	told := n.calls.of("status")
+	s.until("it was to be told to stop", func() bool { return n.calls.of("status") > told+1 })
+	close(late.begin)
+	s.receive("the remote is at work", g.entered)
+	s.until("the remote is aborted", func() bool { return n.load(n.there(s)).Status == session.Failed })
+	s.until("the stop is not owed any more", func() bool { return !s.children("s-1")[0].StopOwed })
+}
+
+// deaf is a remote that goes on in spite of interrupts.
+type deaf struct {
+	*server
+	told func() // of the first one
+}
+
+func (d *deaf) Stop(ctx context.Context, sessionID, runID string, kind session.StopKind, reason string) error {
+	if kind == session.StopInterrupt {
+		d.told()
+		return nil
+	}
+	return d.server.Stop(ctx, sessionID, runID, kind, reason)
+}
+
+func remoteHarderStop(s *Stage) {
+	g := s.newGate()
+	n := s.elsewhere(busy(g), Options{})
+	d := &deaf{server: n, told: sync.OnceFunc(func() {
+		_, err := s.store().UpdateChild(s.ctx(), "s-1", s.child("s-1"), func(ref *session.ChildRef) error {
+			var at map[string]any
+			if err := json.Unmarshal(ref.Remote, &at); err != nil {
+				return err
+			}
+			at["stop"] = map[string]any{"kind": session.StopAbort, "reason": "harder"}
+			var err error
+			ref.Remote, err = json.Marshal(at)
+			return err
+		})
+		s.ok(err, "update child")
+	})}
+	agent := parentOf(helix.SubAgent{Name: "child", Remote: d})
+	x := s.mortal(agent)
+	run := s.Begin(x, agent, "s-1", "Hi!")
+	s.receive("the remote is at work", g.entered)
+	s.ok(run.Interrupt(s.ctx(), "enough"), "interrupt")
+	s.ended(s.Result(run), helix.Interrupted)
+	s.until("the remote is aborted", func() bool { return n.load(n.there(s)).Status == session.Failed })
+	s.until("the stop is not owed any more", func() bool { return !s.children("s-1")[0].StopOwed })
+}
+
+func remoteExpired(s *Stage) {
+	var ran tally
+	n := s.signer(&ran)
+	agent := n.remotely()
+	agent.SessionExpiry = time.Second
+	x := s.mortal(agent)
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.SuspendedAwaitingChildren)
+	s.until("the caller expires", func() bool { return s.load("s-1").Status == session.Failed })
+	n.gaveUp(s, n.there(s))
+	s.until("nothing is left to be delivered", func() bool {
+		wakes, err := s.store().Wakes(s.ctx(), session.WakeRequest{Limit: 10})
+		s.ok(err, "wakes")
+		return len(wakes) == 0
+	})
 }
 
 // gaveUp wants the remote of session s-1, which waited, to be aborted.
