@@ -124,13 +124,17 @@ func (r *relay) start(ctx, away context.Context) error {
 			return err
 		}
 	}
+	caller, err := retry(ctx, func() (*session.State, error) { return r.t.sessions.Load(ctx, r.t.state.ParentID) })
+	if err != nil {
+		return err
+	}
 	message := r.t.transcript.Messages()[0]
 	run, err := reach(away, r, r.patience()/8, func(ctx context.Context) (*helix.RemoteRun, error) {
 		return r.t.remote.Start(ctx, helix.RemoteStart{
 			SessionID: r.peer, RequestID: r.t.key.ID,
 			Message: session.Message{Role: message.Role, Parts: message.Parts},
 			Metadata: map[string]string{
-				helix.MetaCallerSession: headOf(&r.t.state), helix.MetaCallerAgent: r.t.agent.Name,
+				helix.MetaCallerSession: headOf(&r.t.state), helix.MetaCallerAgent: caller.Agent,
 			},
 		})
 	})

@@ -128,6 +128,7 @@ func remoteInput(s *Stage) {
 	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
 	n.transcript(n.there(s), `user: Please: {"task":"do it"}`, "assistant: ok")
 	s.same(n.load(n.there(s)).Metadata[helix.MetaCallerSession], "s-1", "the caller")
+	s.same(n.load(n.there(s)).Metadata[helix.MetaCallerAgent], agent.Name, "the agent that called")
 }
 
 // talkative is an agent whose reply has many chunks.
