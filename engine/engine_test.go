@@ -15,9 +15,10 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(testserver.Main(m)) }
 
 type suite func(*testing.T, enginetest.Open)
 
-// onBackends runs a suite on every kind of backend. Of the points of long turns, memory
-// takes a quarter, those that are slower a smaller share each, others than memory's
-// where that goes; in a long run each takes all of them.
+// onBackends runs a suite on every kind of backend. Memory takes all points of short
+// turns and a quarter of those of long ones; the others, which are slower, share the
+// points out among them, others than memory's where that goes. In a long run each
+// takes all of them.
 func onBackends(t *testing.T, of func(enginetest.Part) suite) {
 	t.Parallel()
 	kinds := testbackend.Kinds()

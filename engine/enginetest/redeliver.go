@@ -21,11 +21,18 @@ func (p Part) Redelivery(t *testing.T, open Open) {
 		t.Run(a.name, func(t *testing.T) {
 			backend := open(t)
 			a := a.few()
+			if len(a.courses) == 1 {
+				a.part = Part{} // it is short
+			}
 			r := rehearse(t, backend, a)
 			// Where people answer while the turn runs, an effect that is delivered again
 			// rightly goes on with what they said.
 			calm := func(course int) bool { return a.courses[course].people.when != live }
-			for _, s := range append(a.pick(0, calm), a.pick(2, calm)...) {
+			twice := a.pick(0, calm)
+			if len(twice) == 0 {
+				twice = a.pick(2, calm)
+			}
+			for _, s := range twice {
 				t.Run(strings.TrimSpace("twice "+s.people.String()), func(t *testing.T) {
 					redeliver(testContext(t), t, backend, s, r.want, func(_ *world, p *process, done []engine.Effect) []redelivery {
 						return []redelivery{{p, done[len(done)-1:]}}

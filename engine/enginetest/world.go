@@ -98,13 +98,16 @@ type Part struct{ At, Of int }
 // has reports whether the n-th point belongs to the part.
 func (p Part) has(n int) bool { return p.Of < 2 || n%p.Of == p.At%p.Of || soak() }
 
+// ofShort is the share of the points of turns that take one course, which are fewer.
+func (p Part) ofShort() Part { return Part{At: p.At, Of: p.Of / 8} }
+
 // acts are all turns, under both kinds of runtime.
 func (p Part) acts() []act {
 	var out []act
 	for _, apart := range []bool{false, true} {
 		for _, s := range scenarios() {
 			s.apart = apart
-			out = append(out, act{name: s.name, courses: []scenario{s}})
+			out = append(out, act{name: s.name, courses: []scenario{s}, part: p.ofShort()})
 		}
 		for _, mode := range []helix.CompanionMode{helix.Blocking, helix.NonBlocking} {
 			mixed := act{name: "mixture", part: p}
@@ -118,7 +121,7 @@ func (p Part) acts() []act {
 			}
 			out = append(out, mixed)
 		}
-		far := act{name: "remote", part: Part{At: p.At, Of: p.Of / 4}}
+		far := act{name: "remote", part: Part{At: p.At, Of: p.Of / 2}}
 		for _, when := range []moment{atOnce, live} {
 			s := distant()
 			s.apart, s.people = apart, schedule{[]string{"stamp"}, when}
