@@ -2,6 +2,7 @@ package local_test
 
 import (
 	"context"
+	"os"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -23,7 +24,8 @@ func TestScenarios(t *testing.T) {
 			config := runtimetest.Config{
 				NewBackend:  func(t testing.TB) store.Backend { return kind.Open(t) },
 				NewExecutor: start,
-				Snapshots:   kind.Name == "memory" || kind.Name == "sqlite",
+				// They slow the others down several times.
+				Snapshots: kind.Name == "memory" || os.Getenv("HELIX_SOAK") != "",
 			}
 			if kind.Name != "memory" {
 				config.Reopen = func(t testing.TB, db store.Backend) store.Backend {
