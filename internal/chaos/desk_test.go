@@ -33,7 +33,7 @@ var duties = map[string][]string{
 }
 
 // patience is how long a call of rush waits for a person.
-const patience = 200 * time.Millisecond
+const patience = time.Second
 
 // dutiful is a model that decides from the transcript alone, so that any process
 // goes on where another was killed.
