@@ -2,6 +2,7 @@ package client
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -68,11 +69,11 @@ func New(cfg Config) (*Client, error) {
 	case cfg.MaxBody < 0:
 		return nil, session.Invalid("MaxBody", "is negative")
 	}
-	byDefault(&cfg.Timeout, time.Minute)
-	byDefault(&cfg.Silence, 45*time.Second)
-	byDefault(&cfg.Attempts, 10)
-	byDefault(&cfg.Backoff, 200*time.Millisecond)
-	byDefault(&cfg.MaxBody, 64<<20)
+	cfg.Timeout = cmp.Or(cfg.Timeout, time.Minute)
+	cfg.Silence = cmp.Or(cfg.Silence, 45*time.Second)
+	cfg.Attempts = cmp.Or(cfg.Attempts, 10)
+	cfg.Backoff = cmp.Or(cfg.Backoff, 200*time.Millisecond)
+	cfg.MaxBody = cmp.Or(cfg.MaxBody, 64<<20)
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -101,13 +102,6 @@ func parseURL(text string) (*url.URL, error) {
 }
 
 func isNotToken(r rune) bool { return r <= ' ' || r > '~' }
-
-func byDefault[V comparable](value *V, otherwise V) {
-	var zero V
-	if *value == zero {
-		*value = otherwise
-	}
-}
 
 // String names the server, and nothing that is secret.
 func (c *Client) String() string { return "client of " + c.base.String() }

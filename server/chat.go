@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -66,7 +67,7 @@ func chatRoutes() []route {
 // sdk is the version that the client says it uses.
 func (x *exchange) sdk() (aisdk.Version, error) {
 	text := x.r.URL.Query().Get("sdk")
-	byDefault(&text, x.r.Header.Get(wire.HeaderAISDK))
+	text = cmp.Or(text, x.r.Header.Get(wire.HeaderAISDK))
 	return aisdk.ParseVersion(text)
 }
 
@@ -153,7 +154,7 @@ func (x *exchange) say(ctx context.Context, state *session.State, in *aisdk.Requ
 		return nil, err
 	}
 	request := message.ID // a message that is sent again is not said again
-	byDefault(&message.ID, session.NewMessageID())
+	message.ID = cmp.Or(message.ID, session.NewMessageID())
 	agent, err := x.chatAgent(state, in)
 	if err != nil {
 		return nil, err
@@ -175,7 +176,7 @@ func (x *exchange) chatAgent(state *session.State, in *aisdk.Request) (*helix.Ag
 		return x.server.agentOf(state)
 	}
 	name := in.Agent
-	byDefault(&name, x.r.URL.Query().Get("agent"))
+	name = cmp.Or(name, x.r.URL.Query().Get("agent"))
 	if name == "" {
 		if all := x.server.cfg.Agents(); len(all) > 0 {
 			return all[0], nil

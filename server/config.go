@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net/http"
@@ -119,15 +120,15 @@ func checkOrigin(origin string) error {
 }
 
 func (c *Config) fill() {
-	byDefault(&c.Limits.Body, 4<<20)
-	byDefault(&c.Limits.ReadTimeout, 30*time.Second)
-	byDefault(&c.Limits.WriteTimeout, 10*time.Second)
-	byDefault(&c.Limits.Operation, 30*time.Second)
-	byDefault(&c.Limits.Streams, 10_000)
-	byDefault(&c.Limits.StreamsPerUser, 100)
-	byDefault(&c.KeepAlive, 15*time.Second)
+	c.Limits.Body = cmp.Or(c.Limits.Body, 4<<20)
+	c.Limits.ReadTimeout = cmp.Or(c.Limits.ReadTimeout, 30*time.Second)
+	c.Limits.WriteTimeout = cmp.Or(c.Limits.WriteTimeout, 10*time.Second)
+	c.Limits.Operation = cmp.Or(c.Limits.Operation, 30*time.Second)
+	c.Limits.Streams = cmp.Or(c.Limits.Streams, 10_000)
+	c.Limits.StreamsPerUser = cmp.Or(c.Limits.StreamsPerUser, 100)
+	c.KeepAlive = cmp.Or(c.KeepAlive, 15*time.Second)
 	if c.RateLimit.PerSecond > 0 {
-		byDefault(&c.RateLimit.Burst, max(1, int(c.RateLimit.PerSecond)))
+		c.RateLimit.Burst = cmp.Or(c.RateLimit.Burst, max(1, int(c.RateLimit.PerSecond)))
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
@@ -138,12 +139,5 @@ func (c *Config) fill() {
 			_, err := sessions.Now(ctx)
 			return err
 		}
-	}
-}
-
-func byDefault[V comparable](value *V, otherwise V) {
-	var zero V
-	if *value == zero {
-		*value = otherwise
 	}
 }

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
@@ -89,7 +90,7 @@ func (s *Server) identify(r *http.Request) (Identity, error) {
 		return who, refuse(http.StatusUnauthorized, wire.CodeUnauthorized, "sign in first").
 			because(errors.New("the identity has no user and is no operator"))
 	}
-	byDefault(&who.Tenant, session.DefaultTenant)
+	who.Tenant = cmp.Or(who.Tenant, session.DefaultTenant)
 	return who, nil
 }
 

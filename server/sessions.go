@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"net/http"
@@ -203,7 +204,7 @@ func (x *exchange) branch() error {
 	if err != nil {
 		return err
 	}
-	byDefault(&in.SessionID, session.NewID())
+	in.SessionID = cmp.Or(in.SessionID, session.NewID())
 	if len(in.Message) == 0 {
 		return x.copy(ctx, from, &in)
 	}

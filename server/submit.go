@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 
@@ -87,8 +88,8 @@ func (x *exchange) answer(ctx context.Context, state *session.State, s helix.Sub
 	out := &wire.Submitted{
 		Outcome: done.Outcome, Continuation: string(done.Continuation), SessionID: done.SessionID, RootSessionID: done.RootID,
 	}
-	byDefault(&out.SessionID, state.ID)
-	byDefault(&out.RootSessionID, state.ID)
+	out.SessionID = cmp.Or(out.SessionID, state.ID)
+	out.RootSessionID = cmp.Or(out.RootSessionID, state.ID)
 	if resume && done.Continuation == helix.CallerResumes {
 		out.RunID = x.goOn(ctx, out.RootSessionID)
 	}
