@@ -53,6 +53,9 @@ type Config struct {
 	// that waits for it fails; one that cannot even be started fails after an eighth
 	// of that. Defaults to 2 minutes.
 	RemotePatience time.Duration
+	// Nudge, if set, is told when a stop was requested of a run that is not worked on
+	// here.
+	Nudge func(ctx context.Context, key session.Key, runID string)
 	// Logger defaults to none.
 	Logger *slog.Logger
 	// Now defaults to time.Now.
@@ -341,7 +344,9 @@ func (h *Handler) StopRun(ctx context.Context, key session.Key, stop session.Sto
 	if err != nil {
 		return err
 	}
-	h.Signal(stop.RunID, stands)
+	if !h.Signal(stop.RunID, stands) && h.cfg.Nudge != nil {
+		h.cfg.Nudge(ctx, key, stop.RunID)
+	}
 	return nil
 }
 

@@ -39,15 +39,15 @@ const (
 // Position is where a turn stands when it is opened: at the beginning of a step,
 // in the middle of one whose reply is known, or past its last commit.
 type Position struct {
-	Step   int
-	Finish bool
+	Step   int  `json:"step"`
+	Finish bool `json:"finish,omitempty"`
 	// Calls are those of a reply that is committed and not yet answered.
-	Calls []PlannedCall
+	Calls []PlannedCall `json:"calls,omitempty"`
 	// Resumed is set when the calls are those of a step that an earlier run suspended
 	// in: what was to be done before the answers is done.
-	Resumed bool
+	Resumed bool `json:"resumed,omitempty"`
 	// Ended is set when the run's last commit is done.
-	Ended bool
+	Ended bool `json:"ended,omitempty"`
 }
 
 // Outcome is how a turn ended for its driver.

@@ -21,6 +21,12 @@ func (h *Handler) Recover(ctx context.Context, due session.Due) (*Opened, error)
 	return h.takeOver(ctx, due, false)
 }
 
+// Take is [Handler.Recover] for a process that an engine has chosen to go on with
+// the run: whoever had it is gone, or is to stop, though its lease has not expired.
+func (h *Handler) Take(ctx context.Context, due session.Due) (*Opened, error) {
+	return h.takeOver(ctx, due, true)
+}
+
 // takeOver takes a run over. The holder of a root's lease may force its children.
 func (h *Handler) takeOver(ctx context.Context, due session.Due, force bool) (*Opened, error) {
 	if _, err := h.Agent(due.Agent); err != nil {

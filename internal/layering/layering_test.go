@@ -80,9 +80,14 @@ var layers = []layer{
 		thirdParty: anyModule,
 	},
 	{
+		name:     "host", // what runtimes share
+		packages: []string{"runtime/internal/..."},
+		imports:  []string{"domain", "support", "helix", "engine"},
+	},
+	{
 		name:       "runtime", // where effects run
 		packages:   []string{"runtime/*/..."},
-		imports:    []string{"domain", "support", "helix", "engine"},
+		imports:    []string{"domain", "support", "helix", "engine", "host"},
 		thirdParty: anyModule,
 	},
 	{

@@ -1,4 +1,4 @@
-package local
+package host
 
 import (
 	"context"
@@ -10,17 +10,17 @@ import (
 // Cleanup fails the sessions of a tenant whose time is up, or, of no tenant, those of
 // all. The runtime does that by itself for the agents that it has; this is for
 // operators, who want to have it done now, for every agent, and to be told.
-func (r *Runtime) Cleanup(ctx context.Context, tenant string) (*session.Cleanup, error) {
+func (h *Host) Cleanup(ctx context.Context, tenant string) (*session.Cleanup, error) {
 	done := &session.Cleanup{Errors: []string{}}
 	request := session.SweepRequest{Limit: sweepPage}
 	for {
-		page, err := r.cfg.Backend.Sessions().ExpiredSessions(ctx, request)
+		page, err := h.cfg.Backend.Sessions().ExpiredSessions(ctx, request)
 		if err != nil {
 			return done, err
 		}
 		for i := range page {
 			if tenant == "" || page[i].Tenant == tenant {
-				r.clean(ctx, page[i], done)
+				h.clean(ctx, page[i], done)
 			}
 		}
 		if len(page) < sweepPage {
@@ -30,9 +30,9 @@ func (r *Runtime) Cleanup(ctx context.Context, tenant string) (*session.Cleanup,
 	}
 }
 
-func (r *Runtime) clean(ctx context.Context, due session.Due, done *session.Cleanup) {
+func (h *Host) clean(ctx context.Context, due session.Due, done *session.Cleanup) {
 	done.Detected++
-	failed, err := r.handler.Expire(ctx, due)
+	failed, err := h.handler.Expire(ctx, due)
 	switch {
 	case errors.Is(err, session.ErrAlreadyRunning):
 		done.Running++

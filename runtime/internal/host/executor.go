@@ -1,4 +1,4 @@
-package local
+package host
 
 import (
 	"context"
@@ -11,19 +11,17 @@ import (
 
 // executor is the runtime as one tenant sees it.
 type executor struct {
-	r      *Runtime
+	h      *Host
 	tenant string
 	scoped bool // by Tenant: it cannot be left
 }
-
-var _ helix.Executor = (*Runtime)(nil)
 
 // Tenant implements [helix.Executor].
 func (x *executor) Tenant(tenant string) helix.Executor {
 	if tenant == "" {
 		tenant = session.DefaultTenant
 	}
-	return &executor{r: x.r, tenant: tenant, scoped: true}
+	return &executor{h: x.h, tenant: tenant, scoped: true}
 }
 
 // Execute implements [helix.Executor].
@@ -61,43 +59,43 @@ func (x *executor) Retry(ctx context.Context, agent *helix.Agent, sessionID stri
 }
 
 func (x *executor) start(ctx context.Context, req engine.OpenRequest, ephemeral bool) (helix.Run, error) {
-	r := x.r
-	if req.Hooks != nil && !ephemeral && !r.cfg.NoRecovery {
+	h := x.h
+	if req.Hooks != nil && !ephemeral && !h.cfg.NoRecovery {
 		return nil, session.Invalid("Hooks", "of one run would be lost if another process continued it; "+
 			"set EphemeralHooks to accept that, or put them on the agent")
 	}
-	agent, err := r.handler.Register(req.Agent)
+	agent, err := h.handler.Register(req.Agent)
 	if err != nil {
 		return nil, err
 	}
 	req.Agent = agent
 	req.RunID = session.NewRunID()
-	done, err := r.open(req.RunID)
+	done, err := h.open(req.RunID)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	opened, err := r.handler.Open(ctx, req)
+	opened, err := h.handler.Open(ctx, req)
 	if errors.Is(err, session.ErrAlreadyRunning) {
-		r.recoverOne(ctx, session.Key{Tenant: req.Tenant, ID: req.SessionID})
+		h.recoverOne(ctx, session.Key{Tenant: req.Tenant, ID: req.SessionID})
 	}
 	if err != nil {
 		return nil, err
 	}
 	if opened.Existing {
-		return engine.NewHandle(r.cfg.Backend, r.handler, opened, r.doneOf(opened.Run.ID)), nil
+		return engine.NewHandle(h.cfg.Backend, h.handler, opened, h.doneOf(opened.Run.ID)), nil
 	}
-	return engine.NewHandle(r.cfg.Backend, r.handler, opened, r.drive(opened).done), nil
+	return engine.NewHandle(h.cfg.Backend, h.handler, opened, h.drive(ctx, opened)), nil
 }
 
 // recoverOne takes a session over whose run is orphaned, so that somebody who
 // found it running need not wait for the next sweep.
-func (r *Runtime) recoverOne(ctx context.Context, key session.Key) {
-	if r.cfg.NoRecovery {
+func (h *Host) recoverOne(ctx context.Context, key session.Key) {
+	if h.cfg.NoRecovery {
 		return
 	}
 	ctx = context.WithoutCancel(ctx) // a takeover that was begun is not given up with the request
-	sessions := r.cfg.Backend.Sessions().Tenant(key.Tenant)
+	sessions := h.cfg.Backend.Sessions().Tenant(key.Tenant)
 	state, err := sessions.Load(ctx, key.ID)
 	if err != nil {
 		return
@@ -110,7 +108,7 @@ func (r *Runtime) recoverOne(ctx context.Context, key session.Key) {
 	if err != nil || run.Status != session.RunRunning {
 		return
 	}
-	r.takeOver(ctx, session.Due{Key: key, Agent: state.Agent, RunID: run.ID, Runtime: run.Runtime, Lease: state.Lease})
+	h.takeOver(ctx, session.Due{Key: key, Agent: state.Agent, RunID: run.ID, Runtime: run.Runtime, Lease: state.Lease})
 }
 
 // Interrupt implements [helix.Executor].
@@ -143,20 +141,20 @@ const stopTries = 8
 
 // tryStop stops the session's run as it stands. It reports whether to try again.
 func (x *executor) tryStop(ctx context.Context, sessionID string, kind session.StopKind, reason string) (again bool, err error) {
-	run, err := x.r.cfg.Backend.Sessions().Tenant(x.tenant).CurrentRun(ctx, sessionID)
+	run, err := x.h.cfg.Backend.Sessions().Tenant(x.tenant).CurrentRun(ctx, sessionID)
 	if err != nil {
 		return false, err
 	}
 	key := session.Key{Tenant: x.tenant, ID: sessionID}
 	if !run.Status.Suspended() || kind != session.StopAbort {
-		err = x.r.handler.StopRun(ctx, key, session.Stop{RunID: run.ID, Kind: kind, Reason: reason})
+		err = x.h.handler.StopRun(ctx, key, session.Stop{RunID: run.ID, Kind: kind, Reason: reason})
 		return run.Status == session.RunRunning && errors.Is(err, session.ErrStale), err
 	}
-	head, err := x.r.handler.Head(ctx, key)
+	head, err := x.h.handler.Head(ctx, key)
 	if err != nil {
 		return false, err
 	}
-	err = x.r.abortWaiting(ctx, *head, session.Stop{Kind: kind, Reason: reason})
+	err = x.h.abortWaiting(ctx, *head, session.Stop{Kind: kind, Reason: reason})
 	return errors.Is(err, session.ErrAlreadyRunning) || errors.Is(err, session.ErrNotResumable) || errors.Is(err, session.ErrStale), err
 }
 
@@ -165,5 +163,5 @@ func (x *executor) Attach(ctx context.Context, sessionID string) (helix.Run, err
 	if err := session.CheckID(sessionID); err != nil {
 		return nil, err
 	}
-	return engine.Attach(ctx, x.r.cfg.Backend, x.r.handler, session.Key{Tenant: x.tenant, ID: sessionID}, x.r.doneOf)
+	return engine.Attach(ctx, x.h.cfg.Backend, x.h.handler, session.Key{Tenant: x.tenant, ID: sessionID}, x.h.doneOf)
 }

@@ -1,0 +1,217 @@
+package host
+
+import (
+	"context"
+	"errors"
+
+	"github.com/helixagents/helix/engine"
+	"github.com/helixagents/helix/session"
+)
+
+// Answer is what an engine records of an effect.
+type Answer struct {
+	Result engine.Result `json:"result"`
+	// Left is set, and nothing was done, when this process does not hold the turn. One
+	// that nobody waits for is then taken over with [Host.Take]; that of an agent which
+	// works for another is left to the turn that waits for it.
+	Left bool `json:"left,omitempty"`
+	// Child is the turn to be driven before a call of another agent is taken in.
+	Child *Start `json:"child,omitempty"`
+}
+
+// Standing is how a turn stands that was to be taken over.
+type Standing struct {
+	// Position is where the turn stands: its machine is to be made anew from there.
+	Position *engine.Position `json:"position,omitempty"`
+	// End is set instead if there is nothing left to do.
+	End *engine.Outcome `json:"end,omitempty"`
+}
+
+// work is something in flight that an engine asked for.
+type work struct {
+	done     chan struct{}
+	answer   Answer
+	standing Standing
+	err      error
+}
+
+// Do carries out an effect that an engine hands to this process. An effect that is
+// delivered again while it is in flight is waited for: it goes on also when the one
+// who asked for it is gone.
+func (h *Host) Do(ctx context.Context, effect engine.Effect) (Answer, error) {
+	return h.onTurn(ctx, effect, "", func(turn *Turn) (Answer, error) {
+		result, err := Try(turn.Context, h, effect, h.handler.Handle)
+		if err != nil {
+			return Answer{}, err
+		}
+		root := turn.Opened.Run.ID == effect.RunID
+		switch {
+		case result.Next == engine.NextLost && root:
+			h.Finish(turn, nil)
+		case effect.Kind == engine.CloseTurn:
+			end := &engine.Outcome{Status: result.Status, Abort: result.Abort, Wake: result.Wake, Owes: result.Owes}
+			if root {
+				h.Finish(turn, end)
+			} else {
+				h.AfterChild(turn.Context, end)
+			}
+		}
+		return Answer{Result: result}, nil
+	})
+}
+
+// OpenChild opens the turn of the agent that an effect calls. The answer has none if
+// there is nothing to drive.
+func (h *Host) OpenChild(ctx context.Context, effect engine.Effect) (Answer, error) {
+	return h.onTurn(ctx, effect, "/open", func(turn *Turn) (Answer, error) {
+		opened, err := Try(turn.Context, h, effect, h.handler.OpenChild)
+		if err != nil || opened == nil {
+			return Answer{}, err
+		}
+		start := StartOf(opened)
+		if start.Detached {
+			h.adopt(opened)
+		} else {
+			h.mu.Lock()
+			h.members[opened.Run.ID] = turn
+			h.mu.Unlock()
+		}
+		return Answer{Child: &start}, nil
+	})
+}
+
+// adopt holds a turn that nobody here waits for. A process that closes leaves it to
+// whoever takes it over.
+func (h *Host) adopt(opened *engine.Opened) {
+	done, err := h.open(opened.Run.ID)
+	if err != nil {
+		h.handler.Release(context.Background(), opened.Run.ID)
+		return
+	}
+	defer done()
+	h.hold(opened)
+}
+
+// onTurn does what is to be done about an effect of a turn that this process holds,
+// or waits for it if it is being done.
+func (h *Host) onTurn(ctx context.Context, effect engine.Effect, part string, do func(*Turn) (Answer, error)) (Answer, error) {
+	h.mu.Lock()
+	turn := h.turns[effect.RunID]
+	if turn == nil {
+		turn = h.members[effect.RunID]
+	}
+	if turn == nil || turn.over() {
+		h.mu.Unlock()
+		return Answer{Left: true}, nil
+	}
+	key := effect.Tenant + "/" + effect.SessionID + "/" + effect.Key() + part
+	w := h.working[key]
+	if w == nil {
+		w = h.begin(key)
+		turn.busy++
+		go func() {
+			w.answer, w.err = do(turn)
+			if w.err != nil && turn.over() {
+				w.answer, w.err = Answer{Left: true}, nil
+			}
+			h.end(key, w)
+			h.pause(turn, func() { turn.busy-- })
+		}()
+	}
+	h.mu.Unlock()
+	err := w.wait(ctx)
+	if err != nil {
+		return Answer{}, err
+	}
+	return w.answer, nil
+}
+
+// Take takes over a turn that this process does not hold, or says how it stands.
+func (h *Host) Take(ctx context.Context, start Start) (Standing, error) {
+	key := start.Tenant + "/" + start.SessionID + "/" + start.RunID
+	h.mu.Lock()
+	w := h.working[key]
+	if w == nil {
+		w = h.begin(key)
+		go func() {
+			w.standing, w.err = h.take(start)
+			h.end(key, w)
+		}()
+	}
+	h.mu.Unlock()
+	err := w.wait(ctx)
+	if err != nil {
+		return Standing{}, err
+	}
+	return w.standing, nil
+}
+
+// begin notes that something is in flight. The caller holds the lock.
+func (h *Host) begin(key string) *work {
+	w := &work{done: make(chan struct{})}
+	h.working[key] = w
+	h.wg.Add(1)
+	return w
+}
+
+func (h *Host) end(key string, w *work) {
+	h.mu.Lock()
+	delete(h.working, key)
+	h.mu.Unlock()
+	close(w.done)
+	h.wg.Done()
+}
+
+func (w *work) wait(ctx context.Context) error {
+	select {
+	case <-w.done:
+		return w.err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (h *Host) take(start Start) (Standing, error) {
+	ctx := context.Background()
+	lost := Standing{End: &engine.Outcome{Lost: true}}
+	sessions := h.cfg.Backend.Sessions().Tenant(start.Tenant)
+	state, err := sessions.Load(ctx, start.SessionID)
+	if errors.Is(err, session.ErrNotFound) {
+		return lost, nil
+	}
+	if err != nil {
+		return Standing{}, err
+	}
+	run, err := sessions.Run(ctx, start.SessionID, start.RunID)
+	if errors.Is(err, session.ErrNotFound) {
+		return lost, nil
+	}
+	if err != nil {
+		return Standing{}, err
+	}
+	due := session.Due{Key: start.Key(), Agent: state.Agent, RunID: run.ID, Runtime: run.Runtime, Lease: state.Lease}
+	switch {
+	case run.Status.Ended():
+		h.settleClose(ctx, due)
+		return Standing{End: &engine.Outcome{Status: run.Status}}, nil
+	case state.CurrentRunID != run.ID || run.Runtime != h.cfg.Name || state.RootID != "":
+		return lost, nil
+	}
+	done, err := h.open(run.ID)
+	if err != nil {
+		return Standing{}, err
+	}
+	defer done()
+	opened, err := h.handler.Take(ctx, due)
+	if err != nil {
+		return Standing{}, err
+	}
+	h.hold(opened)
+	return Standing{Position: &opened.Position}, nil
+}
+
+// Look renews the lease of a run that this process works on, and notices that it is
+// to be stopped.
+func (h *Host) Look(ctx context.Context, runID string) error {
+	return h.handler.Renew(ctx, runID, h.cfg.LeaseTTL)
+}

@@ -1,0 +1,196 @@
+package host
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/engine"
+	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store"
+	"github.com/helixagents/helix/usage"
+)
+
+// Config is what the runtimes' own configurations have in common. Its fields are
+// documented there.
+type Config struct {
+	// Name is the runtime's; runs record it.
+	Name string
+	// Engine says that an engine hands the effects of turns to [Host.Do].
+	Engine         bool
+	Backend        store.Backend
+	Agents         []*helix.Agent
+	Hooks          *helix.Hooks
+	Usage          usage.Sink
+	LeaseTTL       time.Duration
+	Heartbeat      time.Duration
+	Sweep          time.Duration
+	NoRecovery     bool
+	ModelRetries   int
+	RetryBackoff   time.Duration
+	MaxResult      int
+	RemotePatience time.Duration
+	Logger         *slog.Logger
+}
+
+// check completes the configuration.
+func (c *Config) check() error {
+	if c.Backend == nil {
+		return session.Invalid("Backend", "is not set")
+	}
+	if c.LeaseTTL == 0 {
+		c.LeaseTTL = 30 * time.Second
+	}
+	if c.Heartbeat == 0 {
+		c.Heartbeat = c.LeaseTTL / 3
+	}
+	if c.Sweep == 0 {
+		c.Sweep = 5 * time.Second
+	}
+	switch {
+	case c.LeaseTTL < 0:
+		return session.Invalid("LeaseTTL", "%s is negative", c.LeaseTTL)
+	case c.Heartbeat <= 0 || c.Heartbeat >= c.LeaseTTL:
+		return session.Invalid("Heartbeat", "%s must be positive and shorter than LeaseTTL %s", c.Heartbeat, c.LeaseTTL)
+	case c.Sweep < 0:
+		return session.Invalid("Sweep", "%s is negative", c.Sweep)
+	case c.RemotePatience < 0:
+		return session.Invalid("RemotePatience", "%s is negative", c.RemotePatience)
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return nil
+}
+
+// Driver is what a runtime has of its own.
+type Driver interface {
+	// Drive sees to it that an opened turn is driven, from here or from elsewhere. It
+	// does not wait for its end. If it fails, the turn is left to a sweep.
+	Drive(ctx context.Context, turn *Turn) error
+	// Revive goes on with a run whose lease has expired or was given back.
+	Revive(ctx context.Context, due session.Due) error
+	// Nudge tells whoever works on a run that it is to be stopped. The request is in
+	// the store: this only makes it be noticed sooner.
+	Nudge(ctx context.Context, start Start)
+}
+
+// Host is a process of a runtime.
+type Host struct {
+	cfg     Config
+	driver  Driver
+	handler *engine.Handler
+	log     *slog.Logger
+
+	mu      sync.Mutex
+	closing bool
+	over    bool               // what still runs was given up
+	turns   map[string]*Turn   // by run id
+	members map[string]*Turn   // by run id of an agent that works for another: the turn of the root
+	opening map[string]bool    // runs that are about to be driven
+	working map[string]*work   // effects in flight, by key
+	wg      sync.WaitGroup     // what Close waits for
+	stop    context.CancelFunc // ends the background loops
+	loops   sync.WaitGroup
+	debts   chan session.Wake // stops to be told to remote agents
+}
+
+var errClosing = session.ErrClosed.WithMessage("the runtime is closing")
+
+// New makes a host. It does nothing by itself before [Host.Start].
+func New(cfg Config, driver Driver) (*Host, error) {
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	h := &Host{
+		cfg: cfg, driver: driver, log: cfg.Logger, turns: map[string]*Turn{}, members: map[string]*Turn{},
+		opening: map[string]bool{}, working: map[string]*work{}, debts: make(chan session.Wake, sweepPage),
+	}
+	h.handler = engine.NewHandler(engine.Config{
+		Backend: cfg.Backend, Runtime: cfg.Name, Colocated: true, LeaseTTL: cfg.LeaseTTL, Hooks: cfg.Hooks, Usage: cfg.Usage,
+		ModelRetries: cfg.ModelRetries, RetryBackoff: cfg.RetryBackoff, MaxResult: cfg.MaxResult, RemotePatience: cfg.RemotePatience,
+		Nudge: h.nudge, Logger: cfg.Logger,
+	})
+	for _, agent := range cfg.Agents {
+		if _, err := h.handler.Register(agent); err != nil {
+			return nil, err
+		}
+	}
+	return h, nil
+}
+
+// Start begins to renew leases and to sweep.
+func (h *Host) Start() {
+	ctx, stop := context.WithCancel(context.Background())
+	h.stop = stop
+	h.loops.Go(func() { h.every(ctx, h.cfg.Heartbeat, h.renewLeases) })
+	for range payers {
+		h.loops.Go(func() { h.payStops(ctx) })
+	}
+	if !h.cfg.NoRecovery {
+		h.loops.Go(func() { h.sweeps(ctx) })
+	}
+}
+
+// every calls do at each interval, until ctx ends.
+func (h *Host) every(ctx context.Context, interval time.Duration, do func(context.Context)) {
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			do(ctx)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// Executor is the host as its default tenant sees it.
+func (h *Host) Executor() helix.Executor {
+	return &executor{h: h, tenant: session.DefaultTenant}
+}
+
+// Handler is what carries effects out here.
+func (h *Host) Handler() *engine.Handler { return h.handler }
+
+// Log is where the runtime logs.
+func (h *Host) Log() *slog.Logger { return h.log }
+
+// Close takes no new work, lets running turns go on until ctx ends, then gives up
+// what is left: those turns stop where they are and their leases are released, so
+// that whoever comes next continues them.
+func (h *Host) Close(ctx context.Context) {
+	h.mu.Lock()
+	closed := h.closing
+	h.closing = true
+	h.mu.Unlock()
+	if !closed {
+		h.log.InfoContext(ctx, "runtime closing")
+	}
+	finished := make(chan struct{})
+	go func() {
+		h.wg.Wait()
+		close(finished)
+	}()
+	select {
+	case <-finished:
+	case <-ctx.Done():
+		h.giveUp()
+		<-finished
+	}
+	h.stop()
+	h.loops.Wait()
+}
+
+// giveUp makes every turn stop where it is.
+func (h *Host) giveUp() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.over = true
+	for _, t := range h.turns {
+		t.cancel(errClosing)
+	}
+}

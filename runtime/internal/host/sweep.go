@@ -1,0 +1,137 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/helixagents/helix/session"
+)
+
+// A sweep sees to at most so many pages of sessions of a kind.
+const (
+	sweepPages = 50
+	sweepPage  = 100 // sessions
+)
+
+// sweep takes over orphaned runs and closes streams that were left open.
+func (h *Host) sweep(ctx context.Context) {
+	sessions := h.cfg.Backend.Sessions()
+	h.each(ctx, "expired leases", sessions.ExpiredLeases, h.takeOver)
+	h.each(ctx, "owed closes", sessions.OwedCloses, h.settleClose)
+	h.each(ctx, "deadlines", sessions.DueDeadlines, h.expireCall)
+	h.each(ctx, "expired sessions", sessions.ExpiredSessions, h.expireSession)
+	h.sweepWakes(ctx)
+}
+
+// sweeps sweeps at once, for what the process before this one has left is not to
+// wait, and then about once in an interval. The wait is random, so that of several
+// processes not always the same comes first.
+func (h *Host) sweeps(ctx context.Context) {
+	h.sweep(ctx)
+	for {
+		timer := time.NewTimer(h.cfg.Sweep*3/4 + rand.N(h.cfg.Sweep/2+1))
+		select {
+		case <-timer.C:
+			h.sweepInTurn(ctx)
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		}
+	}
+}
+
+// sweepInTurn sweeps unless another process has just done so: a fleet with the
+// same agents costs the store little more than one process, and what it finds is
+// spread over all of them. The lock is left to expire, so that nobody holds it from
+// one sweep to the next. A process that closes takes nothing over and leaves the
+// turn to others.
+func (h *Host) sweepInTurn(ctx context.Context) {
+	h.mu.Lock()
+	closing := h.closing
+	h.mu.Unlock()
+	if closing {
+		return
+	}
+	name := "sweep/" + h.cfg.Name + "/" + h.handler.AgentSet()
+	_, ours, err := h.cfg.Backend.Locks().TryAcquire(ctx, name, session.NewOwner(h.cfg.Name), max(h.cfg.Sweep/2, 1))
+	switch {
+	case err != nil:
+		h.sweepFailed(ctx, "lock", err)
+	case ours:
+		h.sweep(ctx)
+	}
+}
+
+// each sees to what a sweep lists. What is left alone, because it is for another
+// process, stays on the list, so it goes on behind that.
+func (h *Host) each(
+	ctx context.Context, what string,
+	list func(context.Context, session.SweepRequest) ([]session.Due, error), do func(context.Context, session.Due),
+) {
+	request := session.SweepRequest{Limit: sweepPage}
+	for range sweepPages {
+		page, err := list(ctx, request)
+		if err != nil {
+			h.sweepFailed(ctx, what, err)
+			return
+		}
+		for _, due := range page {
+			do(ctx, due)
+		}
+		if len(page) < sweepPage {
+			return
+		}
+		request.After = &page[len(page)-1]
+	}
+}
+
+// settleClose closes a stream that was left open, unless the run's driver here is
+// about to.
+func (h *Host) settleClose(ctx context.Context, due session.Due) {
+	if _, err := h.handler.Agent(due.Agent); err != nil || h.drives(due.RunID) {
+		return // whoever knows the agent also tells its hooks
+	}
+	if err := h.handler.SettleClose(ctx, due); err != nil {
+		h.sweepFailed(ctx, "close "+due.ID, err)
+	}
+}
+
+func (h *Host) sweepFailed(ctx context.Context, what string, err error) {
+	if ctx.Err() == nil && !errors.Is(err, session.ErrClosed) { // a runtime that closes leaves it to others
+		h.log.WarnContext(ctx, "sweep failed", "what", what, "error", err)
+	}
+}
+
+// takeOver has one orphaned run gone on with, if it is this runtime's and its agent
+// is known here.
+func (h *Host) takeOver(ctx context.Context, due session.Due) {
+	if due.Runtime != h.cfg.Name || h.drives(due.RunID) || h.known(due.Agent) == nil {
+		return
+	}
+	err := h.driver.Revive(ctx, due)
+	if err != nil && !errors.Is(err, session.ErrStale) && !errors.Is(err, session.ErrAlreadyRunning) {
+		h.sweepFailed(ctx, "recover "+due.ID, err)
+	}
+}
+
+// StartOf is how the workflow of an orphaned run is started.
+func (h *Host) StartOf(ctx context.Context, due session.Due) (Start, error) {
+	run, err := h.cfg.Backend.Sessions().Tenant(due.Tenant).Run(ctx, due.ID, due.RunID)
+	if err != nil {
+		return Start{}, err
+	}
+	return startOf(due.Key, run), nil
+}
+
+// nudge tells whoever works on a run, which is not this process, that it is to be
+// stopped.
+func (h *Host) nudge(ctx context.Context, key session.Key, runID string) {
+	start, err := h.StartOf(ctx, session.Due{Key: key, RunID: runID})
+	if err != nil {
+		h.log.WarnContext(ctx, "run not nudged", "tenant", key.Tenant, "session", key.ID, "run", runID, "error", err)
+		return
+	}
+	h.driver.Nudge(ctx, start)
+}
