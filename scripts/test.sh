@@ -6,14 +6,16 @@
 #
 # Postgres, Redis and a Redis Cluster run beside the tests (internal/testserver): installed ones, or else Debian packages
 # that are unpacked into a cache directory, or else Docker. If they cannot be had, no test runs, and the message says why.
+# So does Temporal: an installed one, or else one that Go builds into the same cache. The first time that takes minutes, in
+# which the tests that do not need it run; those that do wait, and fail and say why if it cannot be built.
 # The tests of clients and pages need npm, which fetches packages into the same cache (a Node.js of version 20 among them, if
 # the installed one is older), and Chromium. What is missing of them is installed where that takes no questions, as the
 # compiler is. Otherwise Chromium is taken from Debian's packages as the servers are, and without npm those tests fail.
 #
 #   HELIX_RACE=0   leave the race detector off, install no compiler
 #   HELIX_SOAK=1   run the long tests at full length (make soak)
-#   HELIX_TEST_POSTGRES, HELIX_TEST_REDIS, HELIX_TEST_REDIS_CLUSTER
-#                  the URLs of running servers, to be used instead
+#   HELIX_TEST_POSTGRES, HELIX_TEST_REDIS, HELIX_TEST_REDIS_CLUSTER, HELIX_TEST_TEMPORAL
+#                  the addresses of running servers, to be used instead
 #   HELIX_TEST_SKIP_SERVERS=1
 #                  fetch and install none of that, and skip the tests that need what is not there
 set -eu
@@ -120,8 +122,8 @@ if [ -z "${HELIX_TEST_SKIP_SERVERS:-}" ]; then
 fi
 
 # -count=1: many tests run other processes, whose changes Go's test cache cannot see.
-# -timeout is per package; a later one in the arguments wins.
-set -- -count=1 -timeout=20m "$@" ./...
+# -timeout is per package; a later one in the arguments wins. It has room for the time that building Temporal takes.
+set -- -count=1 -timeout=30m "$@" ./...
 if [ -z "$no_race" ]; then
 	CGO_ENABLED=1
 	export CGO_ENABLED

@@ -3,9 +3,7 @@ package testserver
 import (
 	"context"
 	"embed"
-	"fmt"
 	"io/fs"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -63,18 +61,5 @@ func launchAIMock(node, packages string, place *place, log *os.File) (process, e
 }
 
 func pingAIMock(ctx context.Context, addr string) error {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+"/health", nil)
-	if err != nil {
-		return err
-	}
-	request.Close = true
-	answer, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return err
-	}
-	defer answer.Body.Close()
-	if answer.StatusCode != http.StatusOK {
-		return fmt.Errorf("what listens there answers %s", answer.Status)
-	}
-	return nil
+	return pingHTTP(ctx, "http://"+addr+"/health")
 }

@@ -83,6 +83,45 @@ func findPgBouncer(context.Context) *installation {
 	return nil
 }
 
+// oldestTemporal is the first version of the server that the tests were run with.
+const oldestTemporal = "1.29"
+
+// findTemporal looks for an installed Temporal CLI; nil if there is none.
+func findTemporal(ctx context.Context) *installation {
+	dirs := append(pathDirs(), "/usr/local/bin", "/opt/homebrew/bin")
+	if home, err := os.UserHomeDir(); err == nil {
+		dirs = append(dirs, filepath.Join(home, ".temporalio", "bin")) // where its own installer puts it
+	}
+	for _, dir := range dirs {
+		inst := findIn(dir, "temporal")
+		if inst != nil && temporalNewEnough(ctx, inst) {
+			return inst
+		}
+	}
+	return nil
+}
+
+// temporalNewEnough asks a CLI for the version of the server inside it; its own is not known to one that Go has built.
+func temporalNewEnough(ctx context.Context, inst *installation) bool {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, inst.path("temporal"), "--version")
+	cmd.Env = inst.environ()
+	out, err := cmd.Output()
+	if err != nil {
+		return false
+	}
+	_, version, _ := strings.Cut(string(out), "(Server ")
+	var major, minor, oldestMajor, oldestMinor int
+	if _, err := fmt.Sscanf(version, "%d.%d", &major, &minor); err != nil {
+		return false
+	}
+	if _, err := fmt.Sscanf(oldestTemporal, "%d.%d", &oldestMajor, &oldestMinor); err != nil {
+		return false
+	}
+	return major > oldestMajor || major == oldestMajor && minor >= oldestMinor
+}
+
 // findIn returns what is in dir if it has all the programs, and nil otherwise.
 func findIn(dir string, names ...string) *installation {
 	programs := map[string]string{}

@@ -37,6 +37,30 @@ func TestFindPostgresPassesOverOldOnes(t *testing.T) {
 	}
 }
 
+func TestFindTemporalPassesOverOldOnes(t *testing.T) {
+	old, silent, recent := t.TempDir(), t.TempDir(), t.TempDir()
+	fakeProgram(t, filepath.Join(old, "temporal"), "temporal version 1.4.1 (Server 1.28.0, UI 2.39.0)")
+	fakeProgram(t, filepath.Join(silent, "temporal"), "temporal, a program of another kind")
+	t.Setenv("HOME", t.TempDir())
+	t.Setenv("PATH", strings.Join([]string{old, silent}, string(filepath.ListSeparator)))
+	for _, dir := range []string{"/usr/local/bin", "/opt/homebrew/bin"} {
+		if findIn(dir, "temporal") != nil {
+			t.Skipf("there is one in %s", dir)
+		}
+	}
+	if inst := findTemporal(t.Context()); inst != nil {
+		t.Errorf("found %v, which is too old or none", inst.programs)
+	}
+	for _, version := range []string{"1.29.1", "1.30.0", "2.0.0"} {
+		// One that Go has built does not know its own version.
+		fakeProgram(t, filepath.Join(recent, "temporal"), "temporal version 0.0.0-DEV (Server "+version+", UI 2.42.1)")
+		t.Setenv("PATH", strings.Join([]string{old, silent, recent}, string(filepath.ListSeparator)))
+		if inst := findTemporal(t.Context()); inst == nil || inst.path("temporal") != filepath.Join(recent, "temporal") {
+			t.Errorf("found %v, want the one with server %s", inst, version)
+		}
+	}
+}
+
 func TestNewestFirst(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
@@ -92,9 +116,24 @@ func TestMissingPooler(t *testing.T) {
 	}
 }
 
+// TestMissingTemporal: it is built, and comes neither as a package nor as an image.
+func TestMissingTemporal(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	t.Setenv(envCache, t.TempDir())
+	t.Setenv(envSources, "debian,go,docker")
+	_, err := startTemporal(t.Context(), false, nil)
+	for _, want := range []string{
+		"debian: there is no package", "go: ", "docker: there is no image", "install the Temporal CLI", envTemporal, envSkip,
+	} {
+		if !strings.Contains(fmt.Sprint(err), want) {
+			t.Errorf("%v\ndoes not mention %q", err, want)
+		}
+	}
+}
+
 func TestSources(t *testing.T) {
 	for _, test := range []struct{ list, skip, want string }{
-		{"", "", "[installed debian docker]"},
+		{"", "", "[installed debian go docker]"},
 		{"", "1", "[installed]"},
 		{"docker,installed", "1", "[docker installed]"},
 	} {

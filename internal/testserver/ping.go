@@ -2,7 +2,9 @@ package testserver
 
 import (
 	"context"
+	"fmt"
 	"net"
+	"net/http"
 	"time"
 )
 
@@ -20,4 +22,24 @@ func dial(ctx context.Context, addr string) (net.Conn, error) {
 	}
 	deadline, _ := ctx.Deadline()
 	return conn, conn.SetDeadline(deadline)
+}
+
+// pingHTTP wants a page to be there.
+func pingHTTP(ctx context.Context, page string) error {
+	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, page, nil)
+	if err != nil {
+		return err
+	}
+	request.Close = true
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusOK {
+		return fmt.Errorf("what listens there answers %s", answer.Status)
+	}
+	return nil
 }

@@ -21,11 +21,12 @@ type place struct {
 }
 
 // Ports are taken below the range from which the system hands them out, so that no connection takes one while its server is
-// down for a moment. A node of a Redis Cluster listens a second time, 10000 higher.
+// down for a moment. Some servers listen a second time, 10000 higher: a node of a Redis Cluster by itself, Temporal because
+// it is told to.
 const (
-	firstPort   = 11000
-	lastPort    = 21999
-	clusterPort = 10000
+	firstPort  = 11000
+	lastPort   = 21999
+	secondPort = 10000
 )
 
 // claimAttempts is how many ports are tried before there is something else wrong.
@@ -61,7 +62,7 @@ func tryClaim(root string, port int) (*place, error) {
 	if err != nil || !ok {
 		return nil, err
 	}
-	if !portFree(port) || !portFree(port+clusterPort) {
+	if !portFree(port) || !portFree(port+secondPort) {
 		return nil, p.release()
 	}
 	return p, nil

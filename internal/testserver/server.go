@@ -84,6 +84,8 @@ type program struct {
 	// ping asks the server once whether it is ready.
 	ping func(ctx context.Context, addr string) error
 	url  func(addr string) string
+	// dropped says that the server is killed when it is needed no more: an orderly end would take it seconds.
+	dropped bool
 	// clean removes what a server that was killed leaves outside its directory. May be nil.
 	clean func(place *place)
 }
@@ -258,7 +260,11 @@ func (s *server) resume() error {
 
 // close stops the server and gives its place back.
 func (s *server) close() error {
-	err := s.stop()
+	end := s.stop
+	if s.program.dropped {
+		end = s.kill
+	}
+	err := end()
 	if s.program.clean != nil {
 		s.program.clean(s.place)
 	}

@@ -20,6 +20,7 @@ func TestShared(t *testing.T) {
 		{"postgres", Postgres, "postgres://postgres@127.0.0.1:"},
 		{"redis", Redis, "redis://127.0.0.1:"},
 		{"cluster", RedisCluster, "redis://127.0.0.1:"},
+		{"temporal", Temporal, "127.0.0.1:"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -44,6 +45,7 @@ func TestServerLife(t *testing.T) {
 		{"postgres", StartPostgres, pingPostgres},
 		{"pgbouncer", startPooler, pingPostgres},
 		{"redis", StartRedis, pingRedis},
+		{"temporal", StartTemporal, pingTemporal},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -162,7 +164,7 @@ func TestTakenPortIsPassedOver(t *testing.T) {
 	if portFree(port) {
 		t.Errorf("port %d is free though somebody listens", port)
 	}
-	p, err := tryClaim(t.TempDir(), port-clusterPort)
+	p, err := tryClaim(t.TempDir(), port-secondPort)
 	if err != nil || p != nil {
 		t.Errorf("claimed a port whose second one is taken: %v, %v", p, err)
 	}

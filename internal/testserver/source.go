@@ -14,6 +14,7 @@ type source string
 const (
 	fromInstalled source = "installed" // programs on this machine
 	fromDebian    source = "debian"    // packages, fetched and unpacked
+	fromGo        source = "go"        // built from a Go module
 	fromDocker    source = "docker"
 )
 
@@ -31,14 +32,15 @@ func sources() []source {
 	if skipServers() {
 		return []source{fromInstalled}
 	}
-	return []source{fromInstalled, fromDebian, fromDocker}
+	return []source{fromInstalled, fromDebian, fromGo, fromDocker}
 }
 
 // recipe says how to get one kind of server from each source.
 type recipe struct {
 	server    string
 	find      func(context.Context) *installation
-	fetch     func(context.Context, *debian) (*installation, error)
+	fetch     func(context.Context, *debian) (*installation, error) // nil if there is no package
+	build     func(context.Context) (*installation, error)          // nil if it is not a Go program
 	local     func(*installation) (*program, error)
 	container func() *program // nil if there is no image
 	// For the message that nothing worked: what to install, and which variable to set, if there is one.
@@ -67,11 +69,23 @@ func (r *recipe) programFrom(ctx context.Context, from source) (*program, error)
 		}
 		return r.local(inst)
 	case fromDebian:
+		if r.fetch == nil {
+			return nil, errors.New("there is no package")
+		}
 		d, err := newDebian()
 		if err != nil {
 			return nil, err
 		}
 		inst, err := r.fetch(ctx, d)
+		if err != nil {
+			return nil, err
+		}
+		return r.local(inst)
+	case fromGo:
+		if r.build == nil {
+			return nil, errors.New("it is not written in Go")
+		}
+		inst, err := r.build(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -85,7 +99,7 @@ func (r *recipe) programFrom(ctx context.Context, from source) (*program, error)
 		}
 		return r.container(), nil
 	default:
-		return nil, fmt.Errorf("%s knows only %s, %s and %s", envSources, fromInstalled, fromDebian, fromDocker)
+		return nil, fmt.Errorf("%s knows only %s, %s, %s and %s", envSources, fromInstalled, fromDebian, fromGo, fromDocker)
 	}
 }
 

@@ -14,6 +14,7 @@ const (
 	envPostgres     = "HELIX_TEST_POSTGRES"
 	envRedis        = "HELIX_TEST_REDIS"
 	envRedisCluster = "HELIX_TEST_REDIS_CLUSTER"
+	envTemporal     = "HELIX_TEST_TEMPORAL"
 	envSkip         = "HELIX_TEST_SKIP_SERVERS"
 )
 
@@ -23,6 +24,7 @@ var (
 	sharedPostgres = &shared{env: envPostgres, start: startSharedPostgres}
 	sharedRedis    = &shared{env: envRedis, start: startSharedRedis}
 	sharedCluster  = &shared{env: envRedisCluster, start: startCluster}
+	sharedTemporal = &shared{env: envTemporal, start: startSharedTemporal}
 )
 
 // Postgres returns the URL of a database on a Postgres server that the tests of this process share. Its user is a
@@ -45,6 +47,13 @@ func RedisCluster(tb testing.TB) string {
 	return sharedCluster.get(tb)
 }
 
+// Temporal returns the address, HOST:PORT, of a Temporal server that the tests of this process share. It has the namespace
+// "default". Tests keep apart by task queue and by workflow id.
+func Temporal(tb testing.TB) string {
+	tb.Helper()
+	return sharedTemporal.get(tb)
+}
+
 // StartPostgres starts a Postgres server for one test, which ends with the test. Settings have the form "name=value" and
 // are those of postgresql.conf. Unlike the shared server it survives being killed: fsync is on.
 func StartPostgres(tb testing.TB, settings ...string) *Server {
@@ -57,6 +66,14 @@ func StartPostgres(tb testing.TB, settings ...string) *Server {
 func StartRedis(tb testing.TB, settings ...string) *Server {
 	tb.Helper()
 	return startPrivate(tb, func(ctx context.Context) (*server, error) { return startRedis(ctx, settings) })
+}
+
+// StartTemporal starts a Temporal server for one test, which ends with the test. Settings have the form "name=value" and are
+// those of its dynamic configuration; values are JSON. Unlike the shared server it keeps its data in a file, and goes on from
+// there when it is started again.
+func StartTemporal(tb testing.TB, settings ...string) *Server {
+	tb.Helper()
+	return startPrivate(tb, func(ctx context.Context) (*server, error) { return startTemporal(ctx, true, settings) })
 }
 
 // StartPgBouncer starts a pooler for one test before the database at a URL. It ends with the test. Settings have the form
@@ -86,7 +103,7 @@ func (m mainRunner) Run() int {
 
 // Stop stops the servers that the tests of this process shared. It is for a TestMain that cannot use [Main].
 func Stop() error {
-	return errors.Join(sharedPostgres.stop(), sharedRedis.stop(), sharedCluster.stop())
+	return errors.Join(sharedPostgres.stop(), sharedRedis.stop(), sharedCluster.stop(), sharedTemporal.stop())
 }
 
 // shared is a server that is started when the first test asks for it.

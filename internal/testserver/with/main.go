@@ -1,4 +1,4 @@
-// Command with runs a command beside a Postgres, a Redis and a Redis Cluster, and stops them when it has ended:
+// Command with runs a command beside a Postgres, a Redis, a Redis Cluster and a Temporal, and stops them when it has ended:
 //
 //	with go test ./...
 //

@@ -6,9 +6,12 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/helixagents/helix/internal/testserver"
 )
 
 // childEnv makes a copy of the test binary be the command.
@@ -18,15 +21,19 @@ func TestMain(m *testing.M) {
 	if os.Getenv(childEnv) != "" {
 		main()
 	}
-	os.Exit(m.Run())
+	os.Exit(testserver.Main(m).Run())
 }
+
+// serverVariables name the servers that run beside the command.
+var serverVariables = []string{"HELIX_TEST_POSTGRES", "HELIX_TEST_REDIS", "HELIX_TEST_REDIS_CLUSTER", "HELIX_TEST_TEMPORAL"}
 
 // with returns the command, run by this test binary. It has to start servers, even if this test was given some.
 func with(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], args...)
 	for _, v := range os.Environ() {
-		if !strings.HasPrefix(v, "HELIX_TEST_POSTGRES=") && !strings.HasPrefix(v, "HELIX_TEST_REDIS") {
+		name, _, _ := strings.Cut(v, "=")
+		if !slices.Contains(serverVariables, name) {
 			cmd.Env = append(cmd.Env, v)
 		}
 	}
@@ -40,8 +47,9 @@ func TestServersRunBesideTheCommand(t *testing.T) {
 	if os.Getenv("HELIX_TEST_SKIP_SERVERS") == "1" {
 		t.Skip("HELIX_TEST_SKIP_SERVERS=1")
 	}
+	testserver.StartTemporal(t) // so that it is built: with would not wait for that
 	cmd := with(t, "sh", "-c", `
-		echo "$HELIX_TEST_POSTGRES"; echo "$HELIX_TEST_REDIS"; echo "$HELIX_TEST_REDIS_CLUSTER"
+		echo "$HELIX_TEST_POSTGRES"; echo "$HELIX_TEST_REDIS"; echo "$HELIX_TEST_REDIS_CLUSTER"; echo "//$HELIX_TEST_TEMPORAL"
 		read -r line; exit 7`)
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -56,7 +64,7 @@ func TestServersRunBesideTheCommand(t *testing.T) {
 	}
 	var addrs []string
 	lines := bufio.NewScanner(out)
-	for range 3 {
+	for range serverVariables {
 		lines.Scan()
 		u, err := url.Parse(lines.Text())
 		if err != nil || u.Host == "" {
@@ -64,8 +72,8 @@ func TestServersRunBesideTheCommand(t *testing.T) {
 		}
 		addrs = append(append(addrs, u.Host), u.Query()["addr"]...)
 	}
-	if len(addrs) != 5 {
-		t.Errorf("got servers at %v, want 5", addrs)
+	if len(addrs) != 6 {
+		t.Errorf("got servers at %v, want 6", addrs)
 	}
 	for _, addr := range addrs {
 		if !listens(addr) {
@@ -90,8 +98,8 @@ func TestSignalsGoToTheCommand(t *testing.T) {
 	t.Parallel()
 	cmd := with(t, "sh", "-c", `trap 'exit 9' TERM; echo up; while :; do sleep 0.01; done`)
 	// These are not what is tested: nobody needs to answer there.
-	for _, name := range []string{"POSTGRES", "REDIS", "REDIS_CLUSTER"} {
-		cmd.Env = append(cmd.Env, "HELIX_TEST_"+name+"=elsewhere")
+	for _, name := range serverVariables {
+		cmd.Env = append(cmd.Env, name+"=elsewhere")
 	}
 	out, err := cmd.StdoutPipe()
 	if err != nil {
