@@ -36,6 +36,7 @@ type Stage struct {
 	Log *Log
 
 	config  *Config
+	name    string // of the deployment
 	tenants []string
 	loose   map[string]bool // sessions whose stream does not hold all of their transcript
 	album   *album          // snapshots, if any are to be taken
@@ -44,7 +45,7 @@ type Stage struct {
 
 func newStage(t *testing.T, config *Config) *Stage {
 	s := &Stage{
-		T: t, Backend: config.NewBackend(t), Log: &Log{}, config: config,
+		T: t, Backend: config.NewBackend(t), Log: &Log{}, config: config, name: session.NewID(),
 		tenants: []string{session.DefaultTenant}, loose: map[string]bool{},
 	}
 	if config.Snapshots {
@@ -79,6 +80,7 @@ func (s *Stage) startOn(backend store.Backend, opts Options) Executor {
 	if s.album != nil {
 		backend = &witness{backend, s.album}
 	}
+	opts.Deployment = s.name
 	opts.Logger = slog.New(slog.NewTextHandler(s.Log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	x := s.config.NewExecutor(s.T, backend, opts)
 	s.Cleanup(func() {

@@ -25,7 +25,10 @@ type Executor interface {
 
 // Options are what a scenario asks of an executor.
 type Options struct {
-	Agents []*helix.Agent
+	// Deployment is the same for all executors on one backend, and no others: those
+	// work together.
+	Deployment string
+	Agents     []*helix.Agent
 	Hooks  *helix.Hooks
 	Usage  usage.Sink
 	// LeaseTTL is how long a run stays with a process that has died. A runtime that

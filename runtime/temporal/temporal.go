@@ -1,0 +1,199 @@
+package temporal
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/runtime/internal/host"
+	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store"
+	"github.com/helixagents/helix/usage"
+)
+
+// Name is the runtime's name, as runs record it.
+const Name = "temporal"
+
+// Config configures a [Runtime]. Client and Backend are required.
+type Config struct {
+	// Client is a client of the Temporal server. It is not closed with the runtime.
+	Client  client.Client
+	Backend store.Backend
+	// TaskQueue is where the processes of a deployment share work: all have the same
+	// Backend and know the same agents. Defaults to "helix".
+	TaskQueue string
+	// Prefix begins the ids of workflows. Defaults to TaskQueue.
+	Prefix string
+	// NoWorker keeps this process from working on turns: it starts them, and leaves
+	// them to others.
+	NoWorker bool
+	// WorkerTimeout is how long a process may be silent before another goes on with
+	// its turns. Defaults to 15 seconds; at least 1.
+	WorkerTimeout time.Duration
+	// MaxHistory is after how many events of its history a workflow goes on as a new
+	// one. Defaults to what the server suggests.
+	MaxHistory int
+	// MaxTurns is how many effects this process works on at the same time. Defaults to
+	// 1,000.
+	MaxTurns int
+
+	// Agents are those whose sessions this process runs. An agent that is first
+	// executed is added to them.
+	Agents []*helix.Agent
+	// Hooks are called for every run, before the agent's own.
+	Hooks *helix.Hooks
+	// Usage receives usage entries. Defaults to none.
+	Usage usage.Sink
+	// LeaseTTL is how long a session stays with a process that no longer renews its
+	// lease before its workflow is looked for. Defaults to 30 seconds.
+	LeaseTTL time.Duration
+	// Heartbeat is how often leases are renewed. Defaults to a third of LeaseTTL.
+	Heartbeat time.Duration
+	// Sweep is about how often turns without a workflow, and sessions that have
+	// something to go on with, are looked for. Defaults to 5 seconds.
+	Sweep time.Duration
+	// NoRecovery keeps this process from doing that.
+	NoRecovery bool
+	// ModelRetries is how often a retryable model error is retried. Defaults to 3; a
+	// negative number is none. RetryBackoff is the first wait, which doubles.
+	// Defaults to 1 second.
+	ModelRetries int
+	RetryBackoff time.Duration
+	// MaxResult is the largest tool result in bytes. Defaults to 1,000,000.
+	MaxResult int
+	// RemotePatience is how long a remote agent may be out of reach before the call
+	// that waits for it fails. Defaults to 2 minutes.
+	RemotePatience time.Duration
+	// Logger receives the runtime's log. Defaults to none.
+	Logger *slog.Logger
+}
+
+func (c *Config) check() error {
+	if c.Client == nil {
+		return session.Invalid("Client", "is not set")
+	}
+	if c.TaskQueue == "" {
+		c.TaskQueue = "helix"
+	}
+	if c.Prefix == "" {
+		c.Prefix = c.TaskQueue
+	}
+	if c.WorkerTimeout == 0 {
+		c.WorkerTimeout = 15 * time.Second
+	}
+	switch {
+	case c.WorkerTimeout < time.Second:
+		return session.Invalid("WorkerTimeout", "%s is less than a second", c.WorkerTimeout)
+	case c.MaxHistory < 0:
+		return session.Invalid("MaxHistory", "%d is negative", c.MaxHistory)
+	case c.MaxTurns < 0:
+		return session.Invalid("MaxTurns", "%d is negative", c.MaxTurns)
+	}
+	return nil
+}
+
+// Runtime starts turns on Temporal and, unless told not to, works on them.
+type Runtime struct {
+	helix.Executor // the default tenant's
+
+	host *host.Host
+	// Turns of others are not taken on while this process closes; those it has go on.
+	taker   worker.Worker
+	workers []worker.Worker
+}
+
+// New starts a runtime. Close it when done.
+func New(cfg Config) (*Runtime, error) {
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	d := &driver{client: cfg.Client, noWorker: cfg.NoWorker, settings: settings{
+		TaskQueue: cfg.TaskQueue, Prefix: cfg.Prefix, Silence: cfg.WorkerTimeout, MaxHistory: cfg.MaxHistory,
+	}}
+	d.queue = cfg.TaskQueue + "/" + session.NewOwner("worker")
+	h, err := host.New(host.Config{
+		Name: Name, Engine: true, Backend: cfg.Backend, Agents: cfg.Agents, Hooks: cfg.Hooks, Usage: cfg.Usage,
+		LeaseTTL: cfg.LeaseTTL, Heartbeat: cfg.Heartbeat, Sweep: cfg.Sweep, NoRecovery: cfg.NoRecovery,
+		ModelRetries: cfg.ModelRetries, RetryBackoff: cfg.RetryBackoff, MaxResult: cfg.MaxResult,
+		RemotePatience: cfg.RemotePatience, Logger: cfg.Logger,
+	}, d)
+	if err != nil {
+		return nil, err
+	}
+	d.host = h
+	r := &Runtime{Executor: h.Executor(), host: h}
+	if !cfg.NoWorker {
+		if err := r.work(&cfg, d); err != nil {
+			return nil, err
+		}
+	}
+	h.Start()
+	return r, nil
+}
+
+// work starts to work on turns: on workflows, on what any process may do for them,
+// and on what only this one can, which holds their turns.
+func (r *Runtime) work(cfg *Config, d *driver) error {
+	options := worker.Options{
+		MaxConcurrentActivityExecutionSize: cfg.MaxTurns,
+		StickyScheduleToStartTimeout:       min(cfg.WorkerTimeout, 5*time.Second),
+		MaxHeartbeatThrottleInterval:       cfg.WorkerTimeout / 3,
+		DefaultHeartbeatThrottleInterval:   cfg.WorkerTimeout / 3,
+		DisableWorkflowWorker:              true,
+	}
+	own := worker.New(cfg.Client, d.queue, options)
+	own.RegisterActivityWithOptions(d.effect, activity.RegisterOptions{Name: effectActivity})
+	own.RegisterActivityWithOptions(d.openChild, activity.RegisterOptions{Name: openChildActivity})
+	own.RegisterActivityWithOptions(d.look, activity.RegisterOptions{Name: lookActivity})
+	r.taker = worker.New(cfg.Client, cfg.TaskQueue, options)
+	r.taker.RegisterActivityWithOptions(d.take, activity.RegisterOptions{Name: takeActivity})
+	r.taker.RegisterActivityWithOptions(d.cancel, activity.RegisterOptions{Name: cancelActivity})
+	options.DisableWorkflowWorker, options.LocalActivityWorkerOnly = false, true
+	flows := worker.New(cfg.Client, cfg.TaskQueue, options)
+	flows.RegisterWorkflowWithOptions(turnWorkflow, workflow.RegisterOptions{Name: workflowName})
+	for _, w := range []worker.Worker{own, r.taker, flows} {
+		if err := w.Start(); err != nil {
+			r.stopWorkers()
+			return session.ErrUnavailable.WithCause(err, "Temporal: the worker could not be started")
+		}
+		r.workers = append(r.workers, w)
+	}
+	return nil
+}
+
+func (r *Runtime) stopWorkers() {
+	for _, w := range r.workers {
+		w.Stop()
+	}
+}
+
+// Replace makes agents, and all that they may call, known in place of others of
+// the same names, or none of them if one cannot be used. A turn that is under way
+// goes on with the definition it began with; turns that begin later, are resumed or
+// taken over have the new one. Agents that are not given stay known, so that their
+// sessions can go on.
+func (r *Runtime) Replace(agents ...*helix.Agent) error { return r.host.Handler().Replace(agents...) }
+
+// Cleanup fails the sessions of a tenant whose time is up, or, of no tenant, those of
+// all. The runtime does that by itself for the agents that it has; this is for
+// operators, who want to have it done now, for every agent, and to be told.
+func (r *Runtime) Cleanup(ctx context.Context, tenant string) (*session.Cleanup, error) {
+	return r.host.Cleanup(ctx, tenant)
+}
+
+// Close stops the runtime. It takes no new work, lets the turns that it works on go
+// on until ctx ends, then leaves what is left to other processes.
+func (r *Runtime) Close(ctx context.Context) error {
+	if r.taker != nil {
+		r.taker.Stop()
+	}
+	r.host.Close(ctx)
+	r.stopWorkers()
+	return nil
+}

@@ -1,0 +1,79 @@
+package temporal_test
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/log"
+	"go.uber.org/goleak"
+
+	"github.com/helixagents/helix/internal/testbackend"
+	"github.com/helixagents/helix/internal/testserver"
+	"github.com/helixagents/helix/runtime/runtimetest"
+	"github.com/helixagents/helix/runtime/temporal"
+	"github.com/helixagents/helix/store"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(testserver.Main(m)) }
+
+func TestScenarios(t *testing.T) {
+	t.Parallel()
+	c := dial(t)
+	for _, kind := range testbackend.Shared() {
+		if kind.Name != "postgres" {
+			continue
+		}
+		t.Run(kind.Name, func(t *testing.T) {
+			runtimetest.Run(t, runtimetest.Config{
+				NewBackend: func(t testing.TB) store.Backend { return kind.Open(t) },
+				Reopen: func(t testing.TB, db store.Backend) store.Backend {
+					return testbackend.Open(t, db.(*testbackend.Backend).Address)
+				},
+				NewExecutor: func(t testing.TB, backend store.Backend, opts runtimetest.Options) runtimetest.Executor {
+					return start(t, c, backend, opts)
+				},
+			})
+		})
+	}
+}
+
+func dial(t testing.TB) client.Client {
+	t.Helper()
+	c, err := client.Dial(client.Options{HostPort: testserver.Temporal(t), Logger: log.NewStructuredLogger(slog.New(slog.DiscardHandler))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+// process is a runtime in a process that may die.
+type process struct {
+	*temporal.Runtime
+	kill func()
+}
+
+func start(t testing.TB, c client.Client, backend store.Backend, opts runtimetest.Options) runtimetest.Executor {
+	mortal, kill := runtimetest.Mortal(backend)
+	rt, err := temporal.New(temporal.Config{
+		Client: c, TaskQueue: opts.Deployment, WorkerTimeout: max(opts.LeaseTTL, time.Second),
+		Backend: mortal, Agents: opts.Agents, Hooks: opts.Hooks, Usage: opts.Usage, LeaseTTL: opts.LeaseTTL,
+		Sweep: opts.LeaseTTL / 4, RetryBackoff: opts.RetryBackoff, RemotePatience: opts.RemotePatience, Logger: opts.Logger,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &process{rt, kill}
+}
+
+// Kill lets nothing more reach the backend and then stops what would have
+// vanished with the process.
+func (p *process) Kill() {
+	p.kill()
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = p.Close(ctx)
+}
