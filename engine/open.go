@@ -545,6 +545,16 @@ func (t *turn) opening() (int, []session.Message) {
 	return first, messages[first:last]
 }
 
+// Opened is where a turn stands that this process works on, or nil if it does not.
+// No effect of the turn may be in flight.
+func (h *Handler) Opened(runID string) *Opened {
+	t, ok := h.held(runID)
+	if !ok {
+		return nil
+	}
+	return t.opened()
+}
+
 func (t *turn) opened() *Opened {
 	return &Opened{Key: t.key, StreamID: t.out.id, Run: t.run, Position: t.position()}
 }

@@ -24,6 +24,7 @@ const childEnv = "HELIX_CHAOS_CHILD"
 // processes of a test share.
 var parts = map[string]func(ctx context.Context, dir string) error{
 	"worker": worker,
+	"fleet":  fleet,
 	"racer":  racer,
 	"desk":   desk(30 * time.Second),
 	"mortal": desk(killLease),

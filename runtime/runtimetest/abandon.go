@@ -429,7 +429,7 @@ func abandonExpired(s *Stage) {
 	if left := s.load("s-2").ExpiresAt.Sub(now); left < 50*time.Minute || left > 70*time.Minute {
 		s.Errorf("a session of an agent whose sessions expire after an hour expires after %s", left)
 	}
-	res := s.Result(s.Execute(x, agent, helix.Input{SessionID: "s-1", Message: helix.UserText("Hi!"), ExpiresAt: now.Add(time.Second)}))
+	res := s.Result(s.Execute(x, agent, helix.Input{SessionID: "s-1", Message: helix.UserText("Hi!"), ExpiresAt: now.Add(2 * time.Second)}))
 	tell := s.waiting(res, "tell")
 	s.Submit(x, "s-1", helix.ToolResult(tell.CallID, "t"), helix.SubmitAccepted)
 	s.until("the session has failed", func() bool { return s.load("s-1").Status == session.Failed })

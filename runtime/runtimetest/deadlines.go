@@ -36,7 +36,7 @@ func deadlineScenarios() []Scenario {
 
 // brief is a deadline that a scenario waits for. It is long enough for a run to
 // suspend before, on a machine that is busy.
-const brief = 400 * time.Millisecond
+const brief = 1500 * time.Millisecond
 
 // withDeadline gives a tool a deadline.
 func withDeadline(tool helix.Tool, d time.Duration) helix.Tool {

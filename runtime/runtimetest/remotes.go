@@ -1219,7 +1219,7 @@ func remoteExpired(s *Stage) {
 	var ran tally
 	n := s.signer(&ran)
 	agent := n.remotely()
-	agent.SessionExpiry = time.Second
+	agent.SessionExpiry = 2 * time.Second
 	x := s.mortal(agent)
 	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.SuspendedAwaitingChildren)
 	s.until("the caller expires", func() bool { return s.load("s-1").Status == session.Failed })

@@ -21,7 +21,7 @@ import (
 )
 
 // patience bounds every wait of a scenario. Only a failing one waits so long.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // lease is how long an orphan waits for its takeover, where a scenario is about
 // that.

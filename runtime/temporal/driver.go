@@ -10,6 +10,7 @@ import (
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/converter"
+	"go.temporal.io/sdk/temporal"
 
 	"github.com/helixagents/helix/engine"
 	"github.com/helixagents/helix/runtime/internal/host"
@@ -107,11 +108,15 @@ func (d *driver) drives(ctx context.Context, id, runID string) (bool, error) {
 // The activities of a process that holds a turn.
 
 func (d *driver) effect(ctx context.Context, effect engine.Effect) (host.Answer, error) {
-	return beating(ctx, func() (host.Answer, error) { return d.host.Do(ctx, effect) })
+	return beating(ctx, d.alive(effect), func() (host.Answer, error) { return d.host.Do(ctx, effect) })
 }
 
 func (d *driver) openChild(ctx context.Context, effect engine.Effect) (host.Answer, error) {
-	return beating(ctx, func() (host.Answer, error) { return d.host.OpenChild(ctx, effect) })
+	return beating(ctx, d.alive(effect), func() (host.Answer, error) { return d.host.OpenChild(ctx, effect) })
+}
+
+func (d *driver) alive(effect engine.Effect) func() bool {
+	return func() bool { return d.host.Alive(effect.RunID) }
 }
 
 func (d *driver) look(ctx context.Context, runID string) error { return d.host.Look(ctx, runID) }
@@ -119,8 +124,13 @@ func (d *driver) look(ctx context.Context, runID string) error { return d.host.L
 // The activities of any process.
 
 func (d *driver) take(ctx context.Context, start host.Start) (taken, error) {
-	return beating(ctx, func() (taken, error) {
+	always := func() bool { return true }
+	return beating(ctx, always, func() (taken, error) {
 		standing, err := d.host.Take(ctx, start)
+		if errors.Is(err, session.ErrUnknownAgent) || errors.Is(err, session.ErrUnavailable) {
+			// Another process may be able to.
+			err = temporal.NewApplicationErrorWithOptions(err.Error(), "", temporal.ApplicationErrorOptions{NextRetryDelay: askAgain})
+		}
 		return taken{Standing: standing, Queue: d.queue}, err
 	})
 }
@@ -136,9 +146,12 @@ func (d *driver) cancel(ctx context.Context, start host.Start) error {
 	return err
 }
 
-// beating does something that may take long, and lets the server know that this
-// process is alive.
-func beating[V any](ctx context.Context, do func() (V, error)) (V, error) {
+// askAgain is when another process is asked to take a turn over that one could not.
+const askAgain = 200 * time.Millisecond
+
+// beating does something that may take long, and lets the server know as long as
+// this process is alive.
+func beating[V any](ctx context.Context, alive func() bool, do func() (V, error)) (V, error) {
 	done := make(chan struct{})
 	stopped := make(chan struct{})
 	go func() {
@@ -148,7 +161,9 @@ func beating[V any](ctx context.Context, do func() (V, error)) (V, error) {
 		for {
 			select {
 			case <-ticker.C:
-				activity.RecordHeartbeat(ctx)
+				if alive() {
+					activity.RecordHeartbeat(ctx)
+				}
 			case <-done:
 				return
 			}

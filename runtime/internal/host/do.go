@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/helixagents/helix/engine"
 	"github.com/helixagents/helix/session"
@@ -173,6 +174,9 @@ func (w *work) wait(ctx context.Context) error {
 
 func (h *Host) take(start Start) (Standing, error) {
 	ctx := context.Background()
+	if standing, held, err := h.stillHeld(start.RunID); held || err != nil {
+		return standing, err
+	}
 	lost := Standing{End: &engine.Outcome{Lost: true}}
 	sessions := h.cfg.Backend.Sessions().Tenant(start.Tenant)
 	state, err := sessions.Load(ctx, start.SessionID)
@@ -208,6 +212,42 @@ func (h *Host) take(start Start) (Standing, error) {
 	}
 	h.hold(opened)
 	return Standing{Position: &opened.Position}, nil
+}
+
+// stillHeld says where a turn stands that the engine believes lost, and this process
+// holds. What is in flight is waited for.
+func (h *Host) stillHeld(runID string) (standing Standing, held bool, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	turn := h.turns[runID]
+	for turn != nil && turn.busy > 0 && h.leased(turn) {
+		h.calm.Wait()
+		turn = h.turns[runID]
+	}
+	if turn == nil {
+		return Standing{}, false, nil
+	}
+	opened := h.handler.Opened(runID)
+	if !h.leased(turn) || opened == nil {
+		return Standing{}, false, session.ErrUnavailable.WithMessage("run %s is about to be given up here", runID)
+	}
+	return Standing{Position: &opened.Position}, true, nil
+}
+
+// Alive reports whether this process can work on a run: one that cannot renew the
+// turn's lease had better be taken for dead.
+func (h *Host) Alive(runID string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	turn := h.turns[runID]
+	if turn == nil {
+		turn = h.members[runID]
+	}
+	return turn == nil || h.leased(turn)
+}
+
+func (h *Host) leased(turn *Turn) bool {
+	return time.Since(time.Unix(0, turn.renewed.Load())) < h.cfg.LeaseTTL && !turn.over()
 }
 
 // Look renews the lease of a run that this process works on, and notices that it is

@@ -91,6 +91,7 @@ type Host struct {
 	members map[string]*Turn   // by run id of an agent that works for another: the turn of the root
 	opening map[string]bool    // runs that are about to be driven
 	working map[string]*work   // effects in flight, by key
+	calm    *sync.Cond         // some turn has fewer of them
 	wg      sync.WaitGroup     // what Close waits for
 	stop    context.CancelFunc // ends the background loops
 	loops   sync.WaitGroup
@@ -108,6 +109,7 @@ func New(cfg Config, driver Driver) (*Host, error) {
 		cfg: cfg, driver: driver, log: cfg.Logger, turns: map[string]*Turn{}, members: map[string]*Turn{},
 		opening: map[string]bool{}, working: map[string]*work{}, debts: make(chan session.Wake, sweepPage),
 	}
+	h.calm = sync.NewCond(&h.mu)
 	h.handler = engine.NewHandler(engine.Config{
 		Backend: cfg.Backend, Runtime: cfg.Name, Colocated: true, LeaseTTL: cfg.LeaseTTL, Hooks: cfg.Hooks, Usage: cfg.Usage,
 		ModelRetries: cfg.ModelRetries, RetryBackoff: cfg.RetryBackoff, MaxResult: cfg.MaxResult, RemotePatience: cfg.RemotePatience,

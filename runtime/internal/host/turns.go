@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/helixagents/helix/engine"
@@ -20,6 +21,7 @@ type Turn struct {
 	cancel  context.CancelCauseFunc
 	done    chan struct{}
 	ended   sync.Once
+	renewed atomic.Int64 // when the lease was, in nanoseconds
 
 	// Where an engine hands effects to this process:
 	busy  int         // how many are in flight
@@ -47,6 +49,7 @@ func (h *Host) drive(ctx context.Context, opened *engine.Opened) <-chan struct{}
 func (h *Host) hold(opened *engine.Opened) *Turn {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	turn := &Turn{Opened: opened, Context: ctx, cancel: cancel, done: make(chan struct{})}
+	turn.renewed.Store(time.Now().UnixNano())
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.turns[opened.Run.ID] = turn
@@ -91,6 +94,7 @@ func (h *Host) Finish(turn *Turn, end *engine.Outcome) {
 func (h *Host) pause(turn *Turn, change func()) {
 	h.mu.Lock()
 	change()
+	h.calm.Broadcast()
 	leave := turn.leave && turn.busy == 0
 	h.mu.Unlock()
 	if leave {
@@ -180,16 +184,21 @@ func (h *Host) renewLeases(ctx context.Context) {
 const renewers = 8
 
 func (h *Host) renew(ctx context.Context, t *Turn) {
-	id, runID := t.Opened.Key.ID, t.Opened.Run.ID
+	id, runID, began := t.Opened.Key.ID, t.Opened.Run.ID, time.Now()
 	err := h.handler.Renew(ctx, runID, h.cfg.LeaseTTL)
 	switch {
-	case err == nil || ctx.Err() != nil:
+	case err == nil:
+		t.renewed.Store(began.UnixNano())
+	case ctx.Err() != nil:
 	case errors.Is(err, session.ErrStale), errors.Is(err, session.ErrNotFound):
 		// Somebody else has the session: what is in flight here is in vain.
 		h.log.WarnContext(ctx, "lease lost", "session", id, "run", runID, "error", err)
 		t.cancel(err)
 	default:
 		h.log.WarnContext(ctx, "lease not renewed", "session", id, "run", runID, "error", err)
+		if h.cfg.Engine && !h.leased(t) { // the engine will have found somebody else
+			t.cancel(err)
+		}
 	}
 }
 

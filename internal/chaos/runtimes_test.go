@@ -1,0 +1,118 @@
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/log"
+
+	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/internal/testbackend"
+	"github.com/helixagents/helix/internal/testserver"
+	"github.com/helixagents/helix/runtime/local"
+	"github.com/helixagents/helix/runtime/temporal"
+	"github.com/helixagents/helix/store"
+)
+
+// executor is a runtime in a process.
+type executor interface {
+	helix.Executor
+	Close(ctx context.Context) error
+}
+
+// A process of a test that is silent for so long is given up.
+const (
+	silence       = time.Second
+	runtimesLease = 500 * time.Millisecond
+)
+
+// onRuntimes runs a test for every runtime, over Postgres. The test's directory says
+// which, and where the data is.
+func onRuntimes(t *testing.T, test func(t *testing.T, dir string)) {
+	t.Helper()
+	for name, where := range map[string]func(t *testing.T) string{
+		local.Name:    func(*testing.T) string { return "" },
+		temporal.Name: func(t *testing.T) string { return testserver.Temporal(t) + " " + t.Name() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := onPostgres(t)
+			write(t, dir, "runtime", name+" "+where(t))
+			test(t, dir)
+		})
+	}
+}
+
+// onPostgres makes a directory of processes that share a Postgres.
+func onPostgres(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, kind := range testbackend.Shared() {
+		if kind.Name == "postgres" {
+			write(t, dir, "store", kind.Address(t))
+		}
+	}
+	return dir
+}
+
+func write(t *testing.T, dir, file, text string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// startRuntime starts the runtime of a directory.
+func startRuntime(dir string, db store.Backend, agent *helix.Agent) (executor, error) {
+	raw, err := os.ReadFile(filepath.Join(dir, "runtime"))
+	if err != nil {
+		return nil, err
+	}
+	words := strings.Fields(string(raw))
+	agents := []*helix.Agent{agent}
+	switch words[0] {
+	case local.Name:
+		return local.New(local.Config{Backend: db, Agents: agents, LeaseTTL: runtimesLease, Sweep: runtimesLease / 5})
+	case temporal.Name:
+		c, err := dialTemporal(words[1])
+		if err != nil {
+			return nil, err
+		}
+		rt, err := startTemporal(c, words[2], db, agent)
+		if err != nil {
+			c.Close()
+			return nil, err
+		}
+		return &dialled{rt, c}, nil
+	}
+	return nil, fmt.Errorf("no runtime %q", words[0])
+}
+
+func dialTemporal(address string) (client.Client, error) {
+	return client.Dial(client.Options{HostPort: address, Logger: log.NewStructuredLogger(slog.New(slog.DiscardHandler))})
+}
+
+func startTemporal(c client.Client, queue string, db store.Backend, agent *helix.Agent) (*temporal.Runtime, error) {
+	return temporal.New(temporal.Config{
+		Client: c, TaskQueue: queue, Backend: db, Agents: []*helix.Agent{agent},
+		WorkerTimeout: silence, LeaseTTL: runtimesLease, Sweep: runtimesLease / 5,
+	})
+}
+
+// dialled closes its client, too.
+type dialled struct {
+	*temporal.Runtime
+	client client.Client
+}
+
+func (d *dialled) Close(ctx context.Context) error {
+	defer d.client.Close()
+	return d.Runtime.Close(ctx)
+}

@@ -1,0 +1,136 @@
+package chaos
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/session"
+)
+
+// fleetAgent is a clerk whose payments say so when they are under way, and take long
+// enough for the process to be killed then.
+func fleetAgent(dir string) *helix.Agent {
+	agent := clerkAgent(clerk{enough: func(int) bool { return exists(dir, "enough") }},
+		func(start string) error { return record(dir, start) })
+	pay := &agent.Tools[0]
+	pay.Execute = slow{pay.Execute, dir}
+	return agent
+}
+
+// slow is a tool that takes a moment.
+type slow struct {
+	helix.Callable
+	dir string
+}
+
+func (s slow) Call(ctx context.Context, call *helix.Call, input json.RawMessage) (json.RawMessage, error) {
+	out, err := s.Callable.Call(ctx, call, input)
+	if !exists(s.dir, "enough") {
+		fmt.Println("paying")
+		select {
+		case <-time.After(300 * time.Millisecond):
+		case <-ctx.Done():
+		}
+	}
+	return out, err
+}
+
+// fleet is one of several processes that share a session: whichever has it works on
+// it.
+func fleet(ctx context.Context, dir string) error {
+	db, err := open(dir)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	agent := fleetAgent(dir)
+	rt, err := startRuntime(dir, db, agent)
+	if err != nil {
+		return err
+	}
+	defer rt.Close(ctx)
+	run, err := rt.Execute(ctx, agent, helix.Input{
+		SessionID: killSession, RequestID: "the-request", Message: helix.UserText("Work."),
+	})
+	if err != nil {
+		return err
+	}
+	fmt.Println("running")
+	res, err := run.Result(ctx)
+	if err != nil {
+		return err
+	}
+	fmt.Println("ended", res.Status, res.Error)
+	return nil
+}
+
+// said is a line of one process.
+type said struct {
+	by   *child
+	line string
+}
+
+// TestFleetKilled kills, again and again, the process that works on a session, in
+// the middle of a wave of parallel calls, and requires that another one goes on, that
+// nothing is lost, and that nothing is done twice that may not be.
+func TestFleetKilled(t *testing.T) {
+	onRuntimes(t, func(t *testing.T, dir string) {
+		kills := 5
+		if soak() {
+			kills = 20
+		}
+		lines := make(chan said, 100)
+		var readers []chan struct{}
+		start := func() {
+			c := startChild(t, "fleet", dir)
+			done := make(chan struct{})
+			readers = append(readers, done)
+			go func() {
+				defer close(done)
+				for line := c.line(); line != ""; line = c.line() {
+					lines <- said{c, line}
+				}
+			}()
+		}
+		start()
+		start()
+		killed, dead := 0, map[*child]bool{}
+		timeout := time.After(5 * time.Minute)
+		ended := false
+		for !ended {
+			select {
+			case s := <-lines:
+				switch {
+				case dead[s.by]:
+				case s.line == "paying" && killed < kills:
+					killed++
+					dead[s.by] = true
+					s.by.kill()
+					if killed == kills {
+						end(t, dir)
+					}
+					start()
+				case s.line == "ended completed <nil>":
+					ended = true
+				case s.line != "running" && s.line != "paying":
+					t.Fatalf("after %d kills a process said %q", killed, s.line)
+				}
+			case <-timeout:
+				t.Fatalf("the turn did not end after %d kills", killed)
+			}
+		}
+		steps, unknown := verifyClerk(t, openFor(t, dir), killSession, startedCalls(t, dir))
+		if killed < kills || unknown == 0 {
+			t.Errorf("%d kills cut off %d payments: the test proves nothing", killed, unknown)
+		}
+		runs, err := openFor(t, dir).Sessions().Runs(t.Context(), killSession, session.PageRequest{})
+		if err != nil || len(runs.Items) != 1 {
+			t.Errorf("the session has %d runs (%v)", len(runs.Items), err)
+		}
+		t.Logf("killed %d times over %d steps; %d payments were cut off and answered as unknown", killed, steps, unknown)
+	})
+}
