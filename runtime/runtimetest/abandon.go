@@ -143,7 +143,7 @@ func abandonRace(s *Stage) {
 }
 
 func abandonOverdue(s *Stage) {
-	agent := waitingAgent(withDeadline(onClient("pick"), brief), onClient("tell"))
+	agent := waitingAgent(withDeadline(onClient("pick"), s.pace(brief)), onClient("tell"))
 	x := s.startUnhurried(agent)
 	res := s.waitsOn(x, agent, "s-1")
 	s.past(s.waiting(res, "pick"))
@@ -373,7 +373,7 @@ func abandonBranched(s *Stage) {
 }
 
 func abandonDeleted(s *Stage) {
-	agent := waitingAgent(withDeadline(onClient("pick"), brief))
+	agent := waitingAgent(withDeadline(onClient("pick"), s.pace(brief)))
 	x := s.mortal(agent)
 	p := s.waiting(s.waitsOn(x, agent, "s-1"), "pick")
 	_, err := s.store().Delete(s.ctx(), "s-1")
@@ -398,7 +398,7 @@ func abandonDeleted(s *Stage) {
 }
 
 func abandonPaused(s *Stage) {
-	agent := waitingAgent(withDeadline(onClient("pick"), brief), onClient("tell"))
+	agent := waitingAgent(withDeadline(onClient("pick"), s.pace(brief)), onClient("tell"))
 	x := s.mortal(agent)
 	res := s.waitsOn(x, agent, "s-1")
 	pick, tell := s.waiting(res, "pick"), s.waiting(res, "tell")
@@ -429,7 +429,7 @@ func abandonExpired(s *Stage) {
 	if left := s.load("s-2").ExpiresAt.Sub(now); left < 50*time.Minute || left > 70*time.Minute {
 		s.Errorf("a session of an agent whose sessions expire after an hour expires after %s", left)
 	}
-	res := s.Result(s.Execute(x, agent, helix.Input{SessionID: "s-1", Message: helix.UserText("Hi!"), ExpiresAt: now.Add(2 * time.Second)}))
+	res := s.Result(s.Execute(x, agent, helix.Input{SessionID: "s-1", Message: helix.UserText("Hi!"), ExpiresAt: now.Add(s.pace(time.Second))}))
 	tell := s.waiting(res, "tell")
 	s.Submit(x, "s-1", helix.ToolResult(tell.CallID, "t"), helix.SubmitAccepted)
 	s.until("the session has failed", func() bool { return s.load("s-1").Status == session.Failed })

@@ -36,7 +36,7 @@ func deadlineScenarios() []Scenario {
 
 // brief is a deadline that a scenario waits for. It is long enough for a run to
 // suspend before, on a machine that is busy.
-const brief = 1500 * time.Millisecond
+const brief = 400 * time.Millisecond
 
 // withDeadline gives a tool a deadline.
 func withDeadline(tool helix.Tool, d time.Duration) helix.Tool {
@@ -58,7 +58,7 @@ func (s *Stage) past(p session.Pending) {
 // that knows its agent, and gives one that is about to.
 func (s *Stage) expired(opts Options) (Executor, *helix.Agent, *helix.Result) {
 	s.Helper()
-	agent := waitingAgent(withDeadline(onClient("pick"), brief))
+	agent := waitingAgent(withDeadline(onClient("pick"), s.pace(brief)))
 	opts.LeaseTTL = unhurried
 	y := s.StartOther(opts) // it does not know the agent until it is given it
 	x := s.Start(agent)
@@ -105,7 +105,7 @@ func deadlineResume(s *Stage) {
 	y, agent, _ := s.expired(Options{})
 	s.goesOn(y, agent, "s-1")
 	s.transcript("s-1", "user: Hi!", `assistant: pick({"n":1})`, timedOut, "assistant: Done.")
-	s.refused(s.messages("s-1")[2].Parts[0].Error, code(session.CodeClientTimeout), "pick", brief.String())
+	s.refused(s.messages("s-1")[2].Parts[0].Error, code(session.CodeClientTimeout), "pick", s.pace(brief).String())
 	s.same(s.entry("s-1", "pick").State, session.PendingTimedOut, "state of the wait")
 }
 
@@ -133,7 +133,7 @@ func (s *Stage) timeoutReported(m *meter, p session.Pending) {
 }
 
 func deadlineSweep(s *Stage) {
-	agent := waitingAgent(withDeadline(onClient("pick"), brief))
+	agent := waitingAgent(withDeadline(onClient("pick"), s.pace(brief)))
 	x := s.mortal(agent)
 	first := s.waitsOn(x, agent, "s-1")
 	x.Kill()
@@ -147,7 +147,7 @@ func deadlineSweep(s *Stage) {
 }
 
 func deadlineTenant(s *Stage) {
-	agent := waitingAgent(withDeadline(onClient("pick"), brief))
+	agent := waitingAgent(withDeadline(onClient("pick"), s.pace(brief)))
 	x := s.mortal(agent)
 	acme := s.within(x, "acme")
 	s.waitsOn(acme, agent, "t-1")
@@ -163,7 +163,7 @@ func deadlineTold(s *Stage) {
 	var ran tally
 	var j journal
 	m := &meter{}
-	agent := waitingAgent(withDeadline(guarded(&ran, "pay"), brief))
+	agent := waitingAgent(withDeadline(guarded(&ran, "pay"), s.pace(brief)))
 	agent.Hooks = tracing(&j, "")
 	agent.Hooks.AfterTool = func(_ context.Context, _ *helix.HookContext, e helix.AfterTool) error {
 		j.add("after tool %s: %s", e.Tool, e.Error.Code)
@@ -202,7 +202,7 @@ func deadlineLive(s *Stage) {
 
 func deadlineOneOfTwo(s *Stage) {
 	m := &meter{}
-	agent := waitingAgent(withDeadline(onClient("pick"), brief), onClient("tell"))
+	agent := waitingAgent(withDeadline(onClient("pick"), s.pace(brief)), onClient("tell"))
 	x := s.StartWith(Options{Agents: []*helix.Agent{agent}, Usage: m, LeaseTTL: lease})
 	res := s.waitsOn(x, agent, "s-1")
 	s.until("the deadline was seen to", func() bool {
@@ -232,7 +232,7 @@ func deadlineAnswered(s *Stage) {
 }
 
 func deadlineAnsweredLast(s *Stage) {
-	agent := waitingAgent(withDeadline(onClient("pick"), brief), noteTool())
+	agent := waitingAgent(withDeadline(onClient("pick"), s.pace(brief)), noteTool())
 	agent.State = helix.StateOf(notes{})
 	var y Executor
 	var told journal
@@ -265,7 +265,7 @@ func deadlineAnsweredLast(s *Stage) {
 }
 
 func deadlineAnsweredKept(s *Stage) {
-	agent := waitingAgent(withDeadline(onClient("pick"), brief), onClient("tell"))
+	agent := waitingAgent(withDeadline(onClient("pick"), s.pace(brief)), onClient("tell"))
 	agent.State = helix.StateOf(notes{})
 	agent.Hooks.OnAgentResumed = func(_ context.Context, h *helix.HookContext, _ helix.AgentResumed) error {
 		helix.Append(h, "notes", 1)
@@ -311,7 +311,7 @@ func notices(messages []session.Message) string {
 
 func lateNextTurn(s *Stage) {
 	model := scripted.New(scripted.Call("pick", num{1}), scripted.Text("Too late."), scripted.Text("I see."), scripted.Text("Fine."))
-	agent := newAgent(model, withDeadline(onClient("pick"), brief))
+	agent := newAgent(model, withDeadline(onClient("pick"), s.pace(brief)))
 	x := s.startUnhurried(agent)
 	p := s.waiting(s.waitsOn(x, agent, "s-1"), "pick")
 	s.past(p)
@@ -344,7 +344,7 @@ func lateNextTurn(s *Stage) {
 func lateSameRun(s *Stage) {
 	g := s.newGate()
 	model := scripted.New(scripted.Call("pick", num{1}), scripted.Call("wait", num{2}), scripted.Text("I see."))
-	agent := newAgent(model, withDeadline(onClient("pick"), brief), blocking(g))
+	agent := newAgent(model, withDeadline(onClient("pick"), s.pace(brief)), blocking(g))
 	x := s.startUnhurried(agent)
 	p := s.waiting(s.waitsOn(x, agent, "s-1"), "pick")
 	s.past(p)
@@ -362,7 +362,7 @@ func lateSameRun(s *Stage) {
 
 func lateApproval(s *Stage) {
 	var ran tally
-	agent := waitingAgent(withDeadline(guarded(&ran, "pay"), brief))
+	agent := waitingAgent(withDeadline(guarded(&ran, "pay"), s.pace(brief)))
 	x := s.startUnhurried(agent)
 	p := s.waiting(s.waitsOn(x, agent, "s-1"), "pay")
 	s.past(p)
@@ -380,7 +380,7 @@ func lateApproval(s *Stage) {
 }
 
 func latePolicy(s *Stage) {
-	pick := withDeadline(onClient("pick"), brief)
+	pick := withDeadline(onClient("pick"), s.pace(brief))
 	pick.Approver = func(_ context.Context, a *helix.Answer) error {
 		if a.By.ID != "alice" {
 			return errors.New("only alice picks")

@@ -612,15 +612,15 @@ func nestedTwoResumes(s *Stage) {
 	}
 }
 
-// hasty is three levels whose lowest does not wait for long, but for as long as a
+// hastyTower is three levels whose lowest does not wait for long, but for as long as a
 // busy machine may take to suspend them all.
-func hasty() *helix.Agent {
+func (s *Stage) hastyTower() *helix.Agent {
 	agent := tower(2, named("child", scripted.New(scripted.Call("choose", num{3}), scripted.Text("nobody there")).ByPosition(), onClient("choose")))
-	agent.Reaches()[2].Tools[0].Deadline = 4 * time.Second
+	agent.Reaches()[2].Tools[0].Deadline = s.pace(4 * time.Second)
 	return agent
 }
 
-// timedOut wants hasty to have gone on without an answer.
+// timedOut wants hastyTower to have gone on without an answer.
 func (s *Stage) timedOut(p session.Pending) {
 	s.Helper()
 	s.transcript(p.SessionID, "user: do it", `assistant: choose({"n":3})`, "tool choose failed: client_tool_timeout", "assistant: nobody there")
@@ -632,7 +632,7 @@ func (s *Stage) timedOut(p session.Pending) {
 }
 
 func nestedDeadlineTouch(s *Stage) {
-	agent := hasty()
+	agent := s.hastyTower()
 	x := s.Start(agent) // it sweeps at its start, and then too seldom
 	res := s.Say(x, agent, "s-1", "Hi!")
 	s.ended(res, helix.SuspendedAwaitingChildren)
@@ -651,7 +651,7 @@ func nestedDeadlineTouch(s *Stage) {
 }
 
 func nestedDeadlineSwept(s *Stage) {
-	agent := hasty()
+	agent := s.hastyTower()
 	x := s.mortal(agent)
 	res := s.Say(x, agent, "s-1", "Hi!")
 	s.ended(res, helix.SuspendedAwaitingChildren)

@@ -985,7 +985,7 @@ func remoteKilledWithAnswer(s *Stage) {
 
 func remoteDeadline(s *Stage) {
 	tool := onClient("pick")
-	tool.Deadline = 3 * time.Second // long enough to be waited for first
+	tool.Deadline = s.pace(3 * time.Second) // long enough to be waited for first
 	n := s.elsewhere(named("child", scripted.New(scripted.Call("pick", num{1}), scripted.Text("Nobody knows.")).ByPosition(), tool), Options{LeaseTTL: lease})
 	agent := n.remotely()
 	x := s.mortal(agent)
@@ -1013,7 +1013,7 @@ func remoteDeadlinePolicy(s *Stage) {
 	var ran tally
 	tool := guarded(&ran, "sign")
 	tool.Approver = func(context.Context, *helix.Answer) error { return errors.New("only the boss may") }
-	tool.Deadline = 3 * time.Second
+	tool.Deadline = s.pace(3 * time.Second)
 	n := s.elsewhere(named("child", scripted.New(scripted.Call("sign", num{3}), scripted.Text("Nobody knows.")).ByPosition(), tool), Options{LeaseTTL: lease})
 	agent := parentOf(helix.SubAgent{Name: "child", Remote: &early{n}})
 	x := s.mortal(agent)
@@ -1030,7 +1030,7 @@ func remoteDeadlinePolicy(s *Stage) {
 func (s *Stage) hasty() (*server, *helix.Agent, helix.Executor, session.Pending) {
 	s.Helper()
 	tool := onClient("pick")
-	tool.Deadline = 3 * time.Second // long enough to be waited for first
+	tool.Deadline = s.pace(3 * time.Second) // long enough to be waited for first
 	n := s.elsewhere(named("child", scripted.New(scripted.Call("pick", num{1}), scripted.Text("I see.")).ByPosition(), tool), Options{LeaseTTL: lease})
 	agent := n.remotely()
 	x := s.startUnhurried(agent)
@@ -1065,7 +1065,7 @@ func remoteInTimeLost(s *Stage) {
 
 func remoteLate(s *Stage) {
 	tool := onClient("pick")
-	tool.Deadline = 3 * time.Second // long enough to be waited for first
+	tool.Deadline = s.pace(3 * time.Second) // long enough to be waited for first
 	n := s.elsewhere(named("child", scripted.New(scripted.Call("pick", num{1}), scripted.Text("Nobody knows.")).ByPosition(), tool), Options{LeaseTTL: lease})
 	agent := n.remotely()
 	x := s.mortal(agent)
@@ -1219,7 +1219,7 @@ func remoteExpired(s *Stage) {
 	var ran tally
 	n := s.signer(&ran)
 	agent := n.remotely()
-	agent.SessionExpiry = 2 * time.Second
+	agent.SessionExpiry = s.pace(time.Second)
 	x := s.mortal(agent)
 	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.SuspendedAwaitingChildren)
 	s.until("the caller expires", func() bool { return s.load("s-1").Status == session.Failed })

@@ -284,7 +284,7 @@ func shutdownHangingHook(s *Stage) {
 		s.ok(x.Close(ctx), "close")
 		rescue.Stop()
 		cancel()
-		if took := time.Since(began); took > patience/12 {
+		if took := time.Since(began); took > patience/20 {
 			s.Fatalf("closing took %s while %s hung", took, name)
 		}
 		y := s.StartOther(Options{Agents: []*helix.Agent{agent}})

@@ -21,7 +21,7 @@ import (
 )
 
 // patience bounds every wait of a scenario. Only a failing one waits so long.
-const patience = time.Minute
+const patience = 2 * time.Minute
 
 // lease is how long an orphan waits for its takeover, where a scenario is about
 // that.
@@ -53,6 +53,9 @@ func newStage(t *testing.T, config *Config) *Stage {
 	}
 	return s
 }
+
+// pace is a time that people are given in a scenario, on this runtime.
+func (s *Stage) pace(d time.Duration) time.Duration { return d * time.Duration(max(s.config.Pace, 1)) }
 
 // Start starts an executor that knows the agents.
 func (s *Stage) Start(agents ...*helix.Agent) Executor {

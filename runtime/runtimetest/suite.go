@@ -29,8 +29,8 @@ type Options struct {
 	// work together.
 	Deployment string
 	Agents     []*helix.Agent
-	Hooks  *helix.Hooks
-	Usage  usage.Sink
+	Hooks      *helix.Hooks
+	Usage      usage.Sink
 	// LeaseTTL is how long a run stays with a process that has died. A runtime that
 	// is given one looks for orphans several times within it. Zero is the runtime's
 	// default.
@@ -55,6 +55,12 @@ type Config struct {
 	// Snapshots has a snapshot taken at every write, and each held to what its session
 	// comes to.
 	Snapshots bool
+	// Pace stretches the times that scenarios give people, for a runtime whose steps
+	// take that much longer. Defaults to 1.
+	Pace int
+	// Every plays one scenario of so many in each group, beginning with the First, from
+	// 0 on, where playing all takes too long. Defaults to all.
+	Every, First int
 	// Skip names scenarios ("group/name") that do not apply, and why.
 	Skip map[string]string
 }
@@ -107,12 +113,16 @@ func Run(t *testing.T, config Config) {
 	if config.Reopen == nil {
 		config.Reopen = func(_ testing.TB, backend store.Backend) store.Backend { return backend }
 	}
+	every := max(config.Every, 1)
 	var ran, skipped atomic.Int64
 	t.Cleanup(func() { t.Logf("runtimetest: %d scenarios, %d skipped", ran.Load(), skipped.Load()) })
 	for _, group := range Groups() {
 		t.Run(group.Name, func(t *testing.T) {
 			t.Parallel()
-			for _, scenario := range group.Scenarios {
+			for i, scenario := range group.Scenarios {
+				if i%every != config.First%every {
+					continue
+				}
 				t.Run(scenario.Name, func(t *testing.T) {
 					t.Parallel()
 					if why, ok := config.Skip[group.Name+"/"+scenario.Name]; ok {

@@ -3,6 +3,7 @@ package temporal_test
 import (
 	"context"
 	"log/slog"
+	"os"
 	"testing"
 	"time"
 
@@ -27,7 +28,8 @@ func TestScenarios(t *testing.T) {
 			continue
 		}
 		t.Run(kind.Name, func(t *testing.T) {
-			runtimetest.Run(t, runtimetest.Config{
+			config := runtimetest.Config{
+				Pace:       5,
 				NewBackend: func(t testing.TB) store.Backend { return kind.Open(t) },
 				Reopen: func(t testing.TB, db store.Backend) store.Backend {
 					return testbackend.Open(t, db.(*testbackend.Backend).Address)
@@ -35,7 +37,11 @@ func TestScenarios(t *testing.T) {
 				NewExecutor: func(t testing.TB, backend store.Backend, opts runtimetest.Options) runtimetest.Executor {
 					return start(t, c, backend, opts)
 				},
-			})
+			}
+			if os.Getenv("HELIX_SOAK") == "" {
+				config.Every = 5 // the server takes long
+			}
+			runtimetest.Run(t, config)
 		})
 	}
 }

@@ -71,12 +71,14 @@ func (h *Host) Finish(turn *Turn, end *engine.Outcome) {
 		if h.turns[turn.Opened.Run.ID] == turn {
 			delete(h.turns, turn.Opened.Run.ID)
 		}
-		for run, root := range h.members {
-			if root == turn {
-				delete(h.members, run)
-			}
+		below := h.below(turn)
+		for _, run := range below {
+			delete(h.members, run)
 		}
 		h.mu.Unlock()
+		for _, run := range below {
+			h.handler.Drop(run)
+		}
 		if turn.watch != nil {
 			turn.watch()
 		}
@@ -104,8 +106,25 @@ func (h *Host) pause(turn *Turn, change func()) {
 
 // GiveUp leaves a turn to others, who may take it over at once.
 func (h *Host) GiveUp(turn *Turn) {
-	h.handler.Release(context.WithoutCancel(turn.Context), turn.Opened.Run.ID)
+	ctx := context.WithoutCancel(turn.Context)
+	h.mu.Lock()
+	below := h.below(turn)
+	h.mu.Unlock()
+	for _, run := range append(below, turn.Opened.Run.ID) {
+		h.handler.Release(ctx, run)
+	}
 	h.Finish(turn, nil)
+}
+
+// below are the runs of agents that work for a turn. The caller holds the lock.
+func (h *Host) below(turn *Turn) []string {
+	var runs []string
+	for run, root := range h.members {
+		if root == turn {
+			runs = append(runs, run)
+		}
+	}
+	return runs
 }
 
 // after sees to what the end of a turn leads to.
