@@ -72,8 +72,9 @@ type Handler struct {
 	mu        sync.Mutex
 	agents    map[string]*helix.Agent            // of remote ones, their stand-ins
 	displaced map[weak.Pointer[helix.Agent]]bool // by Replace; somebody may still have one
-	remotes   map[string]*standIn                // by name
-	turns     map[string]*turn                   // by run id
+	factories map[string]func() (*helix.Agent, error)
+	remotes   map[string]*standIn // by name
+	turns     map[string]*turn    // by run id
 }
 
 // NewHandler makes a handler.
@@ -107,7 +108,7 @@ func NewHandler(cfg Config) *Handler {
 	}
 	return &Handler{
 		cfg: cfg, log: cfg.Logger, agents: map[string]*helix.Agent{}, displaced: map[weak.Pointer[helix.Agent]]bool{},
-		remotes: map[string]*standIn{}, turns: map[string]*turn{},
+		factories: map[string]func() (*helix.Agent, error){}, remotes: map[string]*standIn{}, turns: map[string]*turn{},
 	}
 }
 
@@ -204,15 +205,56 @@ func twice(name string) error {
 	return session.Invalid("agent "+name, "is registered already, as another definition; use the same *Agent, or helix.Remote, for every run")
 }
 
-// Agent finds a registered agent.
+// RegisterFactory makes an agent known that is made when it is first needed.
+func (h *Handler) RegisterFactory(name string, factory func() (*helix.Agent, error)) error {
+	if name == "" || factory == nil {
+		return session.Invalid("factory", "needs a name and a function")
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.agents[name] != nil || h.factories[name] != nil {
+		return twice(name)
+	}
+	h.factories[name] = factory
+	return nil
+}
+
+// Agent finds a registered agent, or makes it.
 func (h *Handler) Agent(name string) (*helix.Agent, error) {
+	h.mu.Lock()
+	agent, factory := h.agents[name], h.factories[name]
+	h.mu.Unlock()
+	switch {
+	case agent != nil:
+		return agent, nil
+	case factory == nil:
+		return nil, session.ErrUnknownAgent.WithMessage("no agent named %q is registered here", name)
+	}
+	var made *helix.Agent
+	err := guard(func() (err error) {
+		made, err = factory()
+		return err
+	})
+	switch {
+	case err != nil:
+		return nil, session.ErrUnknownAgent.WithCause(err, "the agent %q could not be made", name)
+	case made == nil || made.Name != name:
+		return nil, session.ErrUnknownAgent.WithMessage("the factory of agent %q made another one", name)
+	}
+	if _, err := h.Register(made); err != nil {
+		if known, ok := h.known(name); ok { // made by somebody else meanwhile
+			return known, nil
+		}
+		return nil, err
+	}
+	return made, nil
+}
+
+func (h *Handler) known(name string) (*helix.Agent, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	agent, ok := h.agents[name]
-	if !ok {
-		return nil, session.ErrUnknownAgent.WithMessage("no agent named %q is registered here", name)
-	}
-	return agent, nil
+	return agent, ok
 }
 
 // AgentSet identifies the agents that are registered: the same names, in whatever

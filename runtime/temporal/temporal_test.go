@@ -48,7 +48,7 @@ func TestScenarios(t *testing.T) {
 
 func dial(t testing.TB) client.Client {
 	t.Helper()
-	c, err := client.Dial(client.Options{HostPort: testserver.Temporal(t), Logger: log.NewStructuredLogger(slog.New(slog.DiscardHandler))})
+	c, err := client.Dial(client.Options{HostPort: testserver.Temporal(t), Identity: "test", Logger: log.NewStructuredLogger(slog.New(slog.DiscardHandler))})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -115,12 +115,20 @@ func New(cfg Config, driver Driver) (*Host, error) {
 		ModelRetries: cfg.ModelRetries, RetryBackoff: cfg.RetryBackoff, MaxResult: cfg.MaxResult, RemotePatience: cfg.RemotePatience,
 		Nudge: h.nudge, Logger: cfg.Logger,
 	})
-	for _, agent := range cfg.Agents {
-		if _, err := h.handler.Register(agent); err != nil {
-			return nil, err
-		}
+	if err := h.Register(cfg.Agents...); err != nil {
+		return nil, err
 	}
 	return h, nil
+}
+
+// Register makes agents known here.
+func (h *Host) Register(agents ...*helix.Agent) error {
+	for _, agent := range agents {
+		if _, err := h.handler.Register(agent); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Start begins to renew leases and to sweep.
