@@ -23,11 +23,12 @@ const childEnv = "HELIX_CHAOS_CHILD"
 // parts are what a child process may do. Each gets the directory that all
 // processes of a test share.
 var parts = map[string]func(ctx context.Context, dir string) error{
-	"worker": worker,
-	"fleet":  fleet,
-	"racer":  racer,
-	"desk":   desk(30 * time.Second),
-	"mortal": desk(killLease),
+	"worker":   worker,
+	"fleet":    fleet,
+	"beginner": beginner,
+	"racer":    racer,
+	"desk":     desk(30 * time.Second),
+	"mortal":   desk(killLease),
 }
 
 func TestMain(m *testing.M) {

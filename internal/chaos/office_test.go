@@ -25,6 +25,8 @@ type office struct {
 	sessions int
 	steps    int // of each session, without the last, which answers
 	lease    time.Duration
+	// runtime starts one of the runtimes; by default a local one.
+	runtime func(db store.Backend, agent *helix.Agent) (executor, error)
 
 	backends []store.Backend
 	asked    atomic.Int64
@@ -38,6 +40,7 @@ type office struct {
 func openOffice(t *testing.T, sessions, steps int, open func() (store.Backend, error)) *office {
 	t.Helper()
 	o := &office{t: t, sessions: sessions, steps: steps, lease: 3 * time.Second, starts: map[string]int{}}
+	o.runtime = o.local
 	for range 2 {
 		db, err := open()
 		if err != nil {
@@ -64,11 +67,9 @@ func (o *office) work(disturb func(ctx context.Context, done func() float64) (le
 		enough: func(replies int) bool { return replies >= o.steps },
 		asked:  func() { o.asked.Add(1) },
 	}, o.start)
-	var runtimes []*local.Runtime
+	var runtimes []executor
 	for _, db := range o.backends {
-		rt, err := local.New(local.Config{
-			Backend: db, Agents: []*helix.Agent{agent}, LeaseTTL: o.lease, Sweep: o.lease / 4, Logger: slog.New(&o.log),
-		})
+		rt, err := o.runtime(db, agent)
 		if err != nil {
 			o.t.Fatal(err)
 		}
@@ -101,13 +102,19 @@ func (o *office) work(disturb func(ctx context.Context, done func() float64) (le
 	}
 }
 
+func (o *office) local(db store.Backend, agent *helix.Agent) (executor, error) {
+	return local.New(local.Config{
+		Backend: db, Agents: []*helix.Agent{agent}, LeaseTTL: o.lease, Sweep: o.lease / 4, Logger: slog.New(&o.log),
+	})
+}
+
 // errLeft ends the work of an office that everybody leaves.
 var errLeft = errors.New("everybody has left")
 
 func name(i int) string { return fmt.Sprintf("clerk-%d", i) }
 
 // session runs one session, asking again for as long as the store is away.
-func (o *office) session(ctx context.Context, rt *local.Runtime, agent *helix.Agent, id string) {
+func (o *office) session(ctx context.Context, rt helix.Executor, agent *helix.Agent, id string) {
 	input := helix.Input{SessionID: id, RequestID: "request", Message: helix.UserText("Work.")}
 	for {
 		res, err := execute(ctx, rt, agent, input)
@@ -125,7 +132,7 @@ func (o *office) session(ctx context.Context, rt *local.Runtime, agent *helix.Ag
 	}
 }
 
-func execute(ctx context.Context, rt *local.Runtime, agent *helix.Agent, input helix.Input) (*helix.Result, error) {
+func execute(ctx context.Context, rt helix.Executor, agent *helix.Agent, input helix.Input) (*helix.Result, error) {
 	run, err := rt.Execute(ctx, agent, input)
 	if err != nil {
 		return nil, err

@@ -100,10 +100,14 @@ func dialTemporal(address string) (client.Client, error) {
 }
 
 func startTemporal(c client.Client, queue string, db store.Backend, agent *helix.Agent) (*temporal.Runtime, error) {
-	return temporal.New(temporal.Config{
+	return temporal.New(temporalConfig(c, queue, db, agent))
+}
+
+func temporalConfig(c client.Client, queue string, db store.Backend, agent *helix.Agent) temporal.Config {
+	return temporal.Config{
 		Client: c, TaskQueue: queue, Backend: db, Agents: []*helix.Agent{agent},
 		WorkerTimeout: silence, LeaseTTL: runtimesLease, Sweep: runtimesLease / 5,
-	})
+	}
 }
 
 // dialled closes its client, too.

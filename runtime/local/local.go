@@ -122,6 +122,9 @@ func (d *driver) Drive(_ context.Context, turn *host.Turn) error {
 // Revive implements [host.Driver].
 func (d *driver) Revive(ctx context.Context, due session.Due) error { return d.host.Recover(ctx, due) }
 
+// Check implements [host.Driver]: no engine drives turns here.
+func (d *driver) Check(context.Context, session.Due) error { return nil }
+
 // Nudge implements [host.Driver]: a process looks for stops as it renews its leases.
 func (d *driver) Nudge(context.Context, host.Start) {}
 

@@ -38,7 +38,6 @@ func (d *driver) Drive(ctx context.Context, turn *host.Turn) error {
 	in := input{Start: host.StartOf(turn.Opened), Queue: d.queue}
 	if d.noWorker {
 		in.Position, in.Queue = nil, ""
-		d.host.GiveUp(turn)
 	}
 	return d.start(ctx, in)
 }
@@ -52,6 +51,9 @@ func (d *driver) Revive(ctx context.Context, due session.Due) error {
 	}
 	return d.start(ctx, input{Start: start})
 }
+
+// Check implements [host.Driver].
+func (d *driver) Check(ctx context.Context, due session.Due) error { return d.Revive(ctx, due) }
 
 // Nudge implements [host.Driver].
 func (d *driver) Nudge(ctx context.Context, start host.Start) {

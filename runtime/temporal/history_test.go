@@ -93,6 +93,16 @@ func (s *site) result(run helix.Run) *helix.Result {
 	return result
 }
 
+// run is a run's record.
+func (s *site) run(id, runID string) *session.Run {
+	s.t.Helper()
+	run, err := testbackend.Open(s.t, s.address).Sessions().Run(s.t.Context(), id, runID)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return run
+}
+
 // history is that of a workflow, once it has ended; that of all its parts, if it
 // went on as another.
 func (s *site) history(id string) [][]*historypb.HistoryEvent {

@@ -118,7 +118,7 @@ func New(cfg Config) (*Runtime, error) {
 	}}
 	d.queue = cfg.TaskQueue + "/" + session.NewOwner("worker")
 	h, err := host.New(host.Config{
-		Name: Name, Engine: true, Backend: cfg.Backend, Agents: cfg.Agents, Hooks: cfg.Hooks, Usage: cfg.Usage,
+		Name: Name, Engine: true, Elsewhere: cfg.NoWorker, Backend: cfg.Backend, Agents: cfg.Agents, Hooks: cfg.Hooks, Usage: cfg.Usage,
 		LeaseTTL: cfg.LeaseTTL, Heartbeat: cfg.Heartbeat, Sweep: cfg.Sweep, NoRecovery: cfg.NoRecovery,
 		ModelRetries: cfg.ModelRetries, RetryBackoff: cfg.RetryBackoff, MaxResult: cfg.MaxResult,
 		RemotePatience: cfg.RemotePatience, Logger: cfg.Logger,
@@ -151,6 +151,7 @@ func (r *Runtime) work(cfg *Config, d *driver) error {
 	own.RegisterActivityWithOptions(d.effect, activity.RegisterOptions{Name: effectActivity})
 	own.RegisterActivityWithOptions(d.openChild, activity.RegisterOptions{Name: openChildActivity})
 	own.RegisterActivityWithOptions(d.look, activity.RegisterOptions{Name: lookActivity})
+	own.RegisterActivityWithOptions(d.take, activity.RegisterOptions{Name: takeActivity})
 	r.taker = worker.New(cfg.Client, cfg.TaskQueue, options)
 	r.taker.RegisterActivityWithOptions(d.take, activity.RegisterOptions{Name: takeActivity})
 	r.taker.RegisterActivityWithOptions(d.cancel, activity.RegisterOptions{Name: cancelActivity})

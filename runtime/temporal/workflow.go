@@ -67,8 +67,10 @@ type ended struct {
 // turn is a workflow at work.
 type turn struct {
 	input
-	sent int // effects, to tell one that is sent again from the first
-	lost int // how often the turn was lost since it got on
+	sent int    // effects, to tell one that is sent again from the first
+	lost int    // how often the turn was lost since it got on
+	last string // the queue of the process that held it before
+	left bool   // by that process itself
 }
 
 // turnWorkflow drives one turn.
@@ -97,7 +99,7 @@ func turnWorkflow(ctx workflow.Context, in input) (ended, error) {
 		}
 		results, done := t.run(ctx, wave)
 		if !done {
-			t.Queue = ""
+			t.last, t.Queue = t.Queue, ""
 			if in.Child {
 				return ended{Left: true}, nil
 			}
@@ -155,6 +157,15 @@ func (t *turn) takeOver(ctx workflow.Context) (host.Standing, error) {
 	}
 	t.lost++
 	var by taken
+	if t.last != "" && !t.left && t.lost == 1 {
+		// It may be there after all, and only the server have been away. Then nothing that
+		// is under way there is cut off.
+		if workflow.ExecuteActivity(t.stillThere(ctx), takeActivity, t.Start).Get(ctx, &by) == nil {
+			t.Queue = by.Queue
+			return by.Standing, nil
+		}
+	}
+	t.left = false
 	err := workflow.ExecuteActivity(t.anywhere(ctx), takeActivity, t.Start).Get(ctx, &by)
 	t.Queue = by.Queue
 	return by.Standing, err
@@ -206,6 +217,7 @@ func (t *turn) ask(ctx workflow.Context, activity, part string, effect engine.Ef
 	if err != nil {
 		workflow.GetLogger(ctx).Warn("effect not carried out, the turn has to be taken over", "effect", id, "error", err)
 	}
+	t.left = t.left || answer.Left
 	return answer, err == nil && !answer.Left
 }
 
@@ -246,6 +258,14 @@ const effectTimeout = 30 * 24 * time.Hour
 func (t *turn) there(ctx workflow.Context, id string) workflow.Context {
 	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 		ActivityID: id, TaskQueue: t.Queue, ScheduleToStartTimeout: t.Settings.Silence, StartToCloseTimeout: effectTimeout,
+		HeartbeatTimeout: t.Settings.Silence, RetryPolicy: &temporal.RetryPolicy{MaximumAttempts: 1},
+	})
+}
+
+// stillThere is where the process would work that held the turn.
+func (t *turn) stillThere(ctx workflow.Context) workflow.Context {
+	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
+		TaskQueue: t.last, ScheduleToStartTimeout: min(t.Settings.Silence, 2*time.Second), StartToCloseTimeout: effectTimeout,
 		HeartbeatTimeout: t.Settings.Silence, RetryPolicy: &temporal.RetryPolicy{MaximumAttempts: 1},
 	})
 }

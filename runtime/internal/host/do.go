@@ -116,7 +116,7 @@ func (h *Host) onTurn(ctx context.Context, effect engine.Effect, part string, do
 				w.answer, w.err = Answer{Left: true}, nil
 			}
 			h.end(key, w)
-			h.pause(turn, func() { turn.busy-- })
+			h.pause(turn, func() { turn.busy, turn.idle = turn.busy-1, time.Now() })
 		}()
 	}
 	h.mu.Unlock()

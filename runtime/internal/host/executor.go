@@ -60,6 +60,9 @@ func (x *executor) Retry(ctx context.Context, agent *helix.Agent, sessionID stri
 
 func (x *executor) start(ctx context.Context, req engine.OpenRequest, ephemeral bool) (helix.Run, error) {
 	h := x.h
+	if req.Hooks != nil && h.cfg.Elsewhere {
+		return nil, session.Invalid("Hooks", "of one run would not be called: this process works on no turns; put them on the agent")
+	}
 	if req.Hooks != nil && !ephemeral && !h.cfg.NoRecovery {
 		return nil, session.Invalid("Hooks", "of one run would be lost if another process continued it; "+
 			"set EphemeralHooks to accept that, or put them on the agent")

@@ -19,7 +19,9 @@ type Config struct {
 	// Name is the runtime's; runs record it.
 	Name string
 	// Engine says that an engine hands the effects of turns to [Host.Do].
-	Engine         bool
+	Engine bool
+	// Elsewhere says that this process works on no turns.
+	Elsewhere      bool
 	Backend        store.Backend
 	Agents         []*helix.Agent
 	Hooks          *helix.Hooks
@@ -72,6 +74,9 @@ type Driver interface {
 	Drive(ctx context.Context, turn *Turn) error
 	// Revive goes on with a run whose lease has expired or was given back.
 	Revive(ctx context.Context, due session.Due) error
+	// Check makes sure that a run is still driven which this process holds, and about
+	// which an engine has asked for nothing in a while.
+	Check(ctx context.Context, due session.Due) error
 	// Nudge tells whoever works on a run that it is to be stopped. The request is in
 	// the store: this only makes it be noticed sooner.
 	Nudge(ctx context.Context, start Start)

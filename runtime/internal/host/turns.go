@@ -25,6 +25,7 @@ type Turn struct {
 
 	// Where an engine hands effects to this process:
 	busy  int         // how many are in flight
+	idle  time.Time   // since when there are none
 	leave bool        // the turn is to be given up once there are none
 	watch func() bool // stops waiting for Context to end
 }
@@ -36,6 +37,9 @@ func (t *Turn) over() bool { return t.Context.Err() != nil }
 // done with it.
 func (h *Host) drive(ctx context.Context, opened *engine.Opened) <-chan struct{} {
 	turn := h.hold(opened)
+	if h.cfg.Elsewhere {
+		h.GiveUp(turn)
+	}
 	if err := h.driver.Drive(ctx, turn); err != nil {
 		h.log.WarnContext(ctx, "turn not started, it is left to a sweep",
 			"tenant", opened.Key.Tenant, "session", opened.Key.ID, "run", opened.Run.ID, "error", err)
@@ -49,7 +53,8 @@ func (h *Host) drive(ctx context.Context, opened *engine.Opened) <-chan struct{}
 func (h *Host) hold(opened *engine.Opened) *Turn {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	turn := &Turn{Opened: opened, Context: ctx, cancel: cancel, done: make(chan struct{})}
-	turn.renewed.Store(time.Now().UnixNano())
+	turn.idle = time.Now()
+	turn.renewed.Store(turn.idle.UnixNano())
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.turns[opened.Run.ID] = turn
@@ -208,6 +213,7 @@ func (h *Host) renew(ctx context.Context, t *Turn) {
 	switch {
 	case err == nil:
 		t.renewed.Store(began.UnixNano())
+		h.lookAfter(ctx, t)
 	case ctx.Err() != nil:
 	case errors.Is(err, session.ErrStale), errors.Is(err, session.ErrNotFound):
 		// Somebody else has the session: what is in flight here is in vain.
@@ -218,6 +224,24 @@ func (h *Host) renew(ctx context.Context, t *Turn) {
 		if h.cfg.Engine && !h.leased(t) { // the engine will have found somebody else
 			t.cancel(err)
 		}
+	}
+}
+
+// lookAfter has an engine make sure that it still drives a turn about which it has
+// asked for nothing in a while.
+func (h *Host) lookAfter(ctx context.Context, t *Turn) {
+	h.mu.Lock()
+	forgotten := h.cfg.Engine && t.busy == 0 && time.Since(t.idle) > h.cfg.LeaseTTL
+	if forgotten {
+		t.idle = time.Now()
+	}
+	h.mu.Unlock()
+	if !forgotten {
+		return
+	}
+	run := &t.Opened.Run
+	if err := h.driver.Check(ctx, session.Due{Key: t.Opened.Key, Agent: run.Agent, RunID: run.ID, Runtime: run.Runtime}); err != nil {
+		h.sweepFailed(ctx, "look after "+t.Opened.Key.ID, err)
 	}
 }
 
