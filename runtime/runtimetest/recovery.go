@@ -192,6 +192,7 @@ func recoverSiblings(s *Stage) {
 		newTool("count", func(_ context.Context, _ *helix.Call, n int) (int, error) { ran.add("count"); return n, nil }))
 	x := s.mortal(agent)
 	run := s.Begin(x, agent, "s-1", "Hi!")
+	s.receive("the call in flight", g.entered)
 	s.settled(2)
 	x.Kill()
 	s.takenOver(run, agent)
