@@ -308,3 +308,14 @@ func Try[V any](ctx context.Context, h *Host, effect engine.Effect, do func(cont
 		pause = min(2*pause, longPause)
 	}
 }
+
+// Leave gives up the turn of a run, if this process holds it, once none of its
+// effects is in flight.
+func (h *Host) Leave(runID string, why error) {
+	h.mu.Lock()
+	turn := h.turns[runID]
+	h.mu.Unlock()
+	if turn != nil {
+		turn.cancel(why)
+	}
+}
