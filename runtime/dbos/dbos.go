@@ -1,0 +1,287 @@
+package dbos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"regexp"
+	"time"
+
+	transact "github.com/dbos-inc/dbos-transact-golang/dbos"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/runtime/internal/host"
+	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store"
+	"github.com/helixagents/helix/usage"
+)
+
+// Name is the runtime's name, as runs record it.
+const Name = "dbos"
+
+// Config configures a [Runtime]. Backend and one of DatabaseURL and Pool are
+// required.
+type Config struct {
+	Backend store.Backend
+	// Agents are those whose sessions this process runs and recovers. An agent that
+	// is first executed is added to them.
+	Agents []*helix.Agent
+
+	// DatabaseURL is where DBOS keeps its workflows: a Postgres URL, or "sqlite:" and
+	// the path of a file, for which the application imports DBOS's driver/sqlite.
+	DatabaseURL string
+	// Pool may be given instead: the runtime connects as it does, with a pool of its
+	// own of the same size, for DBOS closes what it is given.
+	Pool *pgxpool.Pool
+	// Schema is the database schema of DBOS's tables on Postgres. Defaults to "dbos".
+	Schema string
+	// Prefix begins the ids of workflows and is the application's name for DBOS:
+	// processes with the same one, in the same schema, work together. It has 3 to 64
+	// lower-case letters, digits, dashes and underscores. Defaults to "helix".
+	Prefix string
+	// ExecutorID tells this process from all others that run. One that is started
+	// under the id of another that has died goes on with its turns at once; those of
+	// other ids are gone on with when their leases have expired. Defaults to a new one.
+	ExecutorID string
+	// AppVersion keeps the processes of different versions from taking each other's
+	// workflows out of DBOS's queues. Defaults to one that changes only when
+	// workflows of before cannot be gone on with.
+	AppVersion string
+	// Queue, if set, has turns wait in a queue that all processes serve. All of them
+	// then have to know the same agents. Without one, a turn runs at once, in the
+	// process that was asked for it.
+	Queue *Queue
+	// Retention is how long DBOS keeps the record of a turn that has ended. Defaults
+	// to 7 days; negative is for ever.
+	Retention time.Duration
+
+	// Hooks are called for every run, before the agent's own.
+	Hooks *helix.Hooks
+	// Usage receives usage entries. Defaults to none.
+	Usage usage.Sink
+	// LeaseTTL is how long a session stays with a process that no longer renews its
+	// lease. Defaults to 30 seconds.
+	LeaseTTL time.Duration
+	// Heartbeat is how often leases are renewed. Defaults to a third of LeaseTTL.
+	Heartbeat time.Duration
+	// Sweep is about how often orphaned runs are looked for, by whichever of the
+	// processes with the same agents comes first. Defaults to 5 seconds.
+	Sweep time.Duration
+	// NoRecovery keeps this process from taking over orphaned runs.
+	NoRecovery bool
+	// ModelRetries is how often a retryable model error is retried. Defaults to 3; a
+	// negative number is none. RetryBackoff is the first wait, which doubles.
+	// Defaults to 1 second.
+	ModelRetries int
+	RetryBackoff time.Duration
+	// MaxResult is the largest tool result in bytes. Defaults to 1,000,000.
+	MaxResult int
+	// RemotePatience is how long a remote agent may be out of reach before the call
+	// that waits for it fails. Defaults to 2 minutes.
+	RemotePatience time.Duration
+	// Logger receives the log of the runtime and of DBOS. Defaults to none.
+	Logger *slog.Logger
+}
+
+// Queue limits how many turns run at the same time. Agents that a turn calls are
+// part of it.
+type Queue struct {
+	// Concurrency is how many turns run at most in all processes, WorkerConcurrency
+	// in each. Zero is without limit.
+	Concurrency       int
+	WorkerConcurrency int
+	// RateLimit is how many turns begin at most within RatePeriod, in all processes.
+	// Zero is without limit.
+	RateLimit  int
+	RatePeriod time.Duration
+	// Poll is how often a process looks for turns that wait. Defaults to 100
+	// milliseconds.
+	Poll time.Duration
+}
+
+// workflowName is what DBOS knows the workflow of a turn as.
+const workflowName = "turn"
+
+// appVersion is that of the workflows: what they record, and in what order.
+const appVersion = "1"
+
+var prefixes = regexp.MustCompile(`^[a-z0-9_-]{3,64}$`)
+
+// check completes the configuration.
+func (c *Config) check() error {
+	if c.Schema == "" {
+		c.Schema = "dbos"
+	}
+	if c.Prefix == "" {
+		c.Prefix = "helix"
+	}
+	if c.ExecutorID == "" {
+		c.ExecutorID = session.NewOwner(Name)
+	}
+	if c.AppVersion == "" {
+		c.AppVersion = c.Prefix + "-" + appVersion // unique in the schema
+	}
+	if c.Retention == 0 {
+		c.Retention = 7 * 24 * time.Hour
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	switch {
+	case c.DatabaseURL == "" && c.Pool == nil:
+		return session.Invalid("DatabaseURL", "is not set, and neither is Pool")
+	case c.DatabaseURL != "" && c.Pool != nil:
+		return session.Invalid("Pool", "is set, and so is DatabaseURL; one of them has to do")
+	case !prefixes.MatchString(c.Prefix):
+		return session.Invalid("Prefix", "%q must have 3 to 64 lower-case letters, digits, dashes and underscores", c.Prefix)
+	}
+	return c.Queue.check()
+}
+
+func (q *Queue) check() error {
+	switch {
+	case q == nil:
+		return nil
+	case q.Concurrency < 0:
+		return session.Invalid("Queue.Concurrency", "%d is negative", q.Concurrency)
+	case q.WorkerConcurrency < 0:
+		return session.Invalid("Queue.WorkerConcurrency", "%d is negative", q.WorkerConcurrency)
+	case q.Concurrency > 0 && q.WorkerConcurrency > q.Concurrency:
+		return session.Invalid("Queue.WorkerConcurrency", "%d is more than Queue.Concurrency %d", q.WorkerConcurrency, q.Concurrency)
+	case q.RateLimit < 0:
+		return session.Invalid("Queue.RateLimit", "%d is negative", q.RateLimit)
+	case q.RateLimit > 0 && q.RatePeriod <= 0:
+		return session.Invalid("Queue.RatePeriod", "%s must be positive when RateLimit is set", q.RatePeriod)
+	case q.Poll < 0:
+		return session.Invalid("Queue.Poll", "%s is negative", q.Poll)
+	}
+	return nil
+}
+
+// Runtime runs agents as workflows of DBOS.
+type Runtime struct {
+	helix.Executor // the default tenant's
+
+	host   *host.Host
+	driver *driver
+}
+
+// New starts a runtime. Close it when done.
+func New(cfg Config) (_ *Runtime, err error) {
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	d := &driver{cfg: &cfg, running: map[string]*execution{}}
+	h, err := host.New(host.Config{
+		Name: Name, Engine: true, Backend: cfg.Backend, Agents: cfg.Agents, Hooks: cfg.Hooks, Usage: cfg.Usage,
+		LeaseTTL: cfg.LeaseTTL, Heartbeat: cfg.Heartbeat, Sweep: cfg.Sweep, NoRecovery: cfg.NoRecovery,
+		ModelRetries: cfg.ModelRetries, RetryBackoff: cfg.RetryBackoff, MaxResult: cfg.MaxResult,
+		RemotePatience: cfg.RemotePatience, Logger: cfg.Logger,
+	}, d)
+	if err != nil {
+		return nil, err
+	}
+	d.host = h
+	if d.dbos, err = connect(&cfg); err != nil {
+		return nil, err
+	}
+	transact.RegisterWorkflow(d.dbos, d.turn, transact.WithWorkflowName(workflowName),
+		transact.WithMaxRecoveryAttempts(-1)) // whether a run is hopeless the engine decides
+	if cfg.Queue != nil {
+		err = d.register(cfg.Queue)
+	}
+	if err == nil {
+		err = transact.Launch(d.dbos)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("start DBOS: %w", err), transact.Shutdown(d.dbos, shutdownPatience))
+	}
+	h.Start()
+	d.clean()
+	return &Runtime{Executor: h.Executor(), host: h, driver: d}, nil
+}
+
+// connectPatience is how long it may take to open DBOS's database, and to wait for
+// another process that makes its tables.
+const connectPatience = 2 * time.Minute
+
+// connect opens DBOS's database and makes its tables, while no other process does:
+// DBOS would get in its own way.
+func connect(cfg *Config) (_ transact.Context, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), connectPatience)
+	defer cancel()
+	unlock, err := lockTables(ctx, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("wait for DBOS's tables: %w", err)
+	}
+	defer unlock()
+	pool := cfg.Pool
+	if pool != nil {
+		if pool, err = pgxpool.NewWithConfig(ctx, cfg.Pool.Config()); err != nil {
+			return nil, fmt.Errorf("connect to DBOS's database: %w", err)
+		}
+	}
+	dbos, err := transact.NewContext(context.Background(), transact.Config{
+		AppName: cfg.Prefix, DatabaseURL: cfg.DatabaseURL, SystemDBPool: pool, DatabaseSchema: cfg.Schema,
+		ExecutorID: cfg.ExecutorID, ApplicationVersion: cfg.AppVersion, SystemDBStartupTimeout: connectPatience, Logger: cfg.Logger,
+	})
+	if err != nil {
+		if pool != nil {
+			pool.Close()
+		}
+		return nil, fmt.Errorf("open DBOS's database: %w", err)
+	}
+	return dbos, nil
+}
+
+// lockTables waits until no other process makes DBOS's tables.
+func lockTables(ctx context.Context, cfg *Config) (unlock func(), err error) {
+	locks, owner := cfg.Backend.Locks(), session.NewOwner(Name)
+	ticker := time.NewTicker(50 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		held, ours, err := locks.TryAcquire(ctx, "dbos/tables/"+cfg.Schema, owner, 2*connectPatience)
+		if err != nil {
+			return nil, err
+		}
+		if ours {
+			return func() { _ = locks.Release(context.WithoutCancel(ctx), held) }, nil // or it expires
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// Replace makes agents, and all that they may call, known in place of others of
+// the same names, or none of them if one cannot be used. A turn that is under way
+// goes on with the definition it began with; turns that begin later, are resumed or
+// taken over have the new one. Agents that are not given stay known, so that their
+// sessions can go on.
+func (r *Runtime) Replace(agents ...*helix.Agent) error { return r.host.Handler().Replace(agents...) }
+
+// Cleanup fails the sessions of a tenant whose time is up, or, of no tenant, those of
+// all. The runtime does that by itself for the agents that it has; this is for
+// operators, who want to have it done now, for every agent, and to be told.
+func (r *Runtime) Cleanup(ctx context.Context, tenant string) (*session.Cleanup, error) {
+	return r.host.Cleanup(ctx, tenant)
+}
+
+// shutdownPatience is how long each part of DBOS may take to stop.
+const shutdownPatience = 10 * time.Second
+
+// Close stops the runtime. It takes no new work, lets running turns go on until
+// ctx ends, then gives up what is left: those turns stop where they are and their
+// leases are released, so that whoever comes next continues them.
+func (r *Runtime) Close(ctx context.Context) error {
+	d := r.driver
+	transact.ListenQueues(d.dbos, "none of them")
+	r.host.Close(ctx)
+	err := transact.Shutdown(d.dbos, shutdownPatience)
+	d.loops.Wait()
+	return err
+}

@@ -1,0 +1,113 @@
+package dbos_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+
+	_ "github.com/dbos-inc/dbos-transact-golang/dbos/driver/sqlite"
+	"go.uber.org/goleak"
+
+	"github.com/helixagents/helix/internal/testbackend"
+	"github.com/helixagents/helix/internal/testserver"
+	"github.com/helixagents/helix/runtime/dbos"
+	"github.com/helixagents/helix/runtime/runtimetest"
+	"github.com/helixagents/helix/store"
+	"github.com/helixagents/helix/store/memory"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(testserver.Main(m)) }
+
+// kinds are the backends that DBOS's databases are tried beside.
+func kinds() []testbackend.Kind {
+	return slices.DeleteFunc(testbackend.Shared(), func(k testbackend.Kind) bool { return k.Name != "sqlite" && k.Name != "postgres" })
+}
+
+func TestScenarios(t *testing.T) {
+	t.Parallel()
+	for _, kind := range kinds() {
+		t.Run(kind.Name, func(t *testing.T) {
+			t.Parallel()
+			var places sync.Map // by test
+			runtimetest.Run(t, runtimetest.Config{
+				NewBackend: func(t testing.TB) store.Backend {
+					places.LoadOrStore(t, newPlace(t, kind.Name))
+					return kind.Open(t)
+				},
+				Reopen: func(t testing.TB, db store.Backend) store.Backend {
+					return testbackend.Open(t, db.(*testbackend.Backend).Address)
+				},
+				NewExecutor: func(t testing.TB, backend store.Backend, opts runtimetest.Options) runtimetest.Executor {
+					p, _ := places.Load(t)
+					return start(t, p.(place), backend, opts)
+				},
+			})
+		})
+	}
+}
+
+// schema is that of DBOS's tables, which all tests share: making them takes longer
+// than most tests. They keep apart by prefix.
+var schema = fmt.Sprintf("dbos_%016x", rand.Uint64())
+
+// place is where the processes of a test have DBOS keep their workflows.
+type place struct{ url, prefix string }
+
+func newPlace(t testing.TB, kind string) place {
+	p := place{prefix: fmt.Sprintf("t%016x", rand.Uint64())}
+	if kind == "sqlite" {
+		p.url = "sqlite:" + filepath.Join(t.TempDir(), "dbos.db")
+	} else {
+		p.url = testserver.Postgres(t)
+		tables(t, p.url)
+	}
+	return p
+}
+
+var made sync.Once
+
+// tables makes DBOS's tables on Postgres. Processes that share a backend take turns
+// at that; tests have a backend each.
+func tables(t testing.TB, url string) {
+	made.Do(func() {
+		rt, err := dbos.New(dbos.Config{Backend: memory.New(memory.Config{}), DatabaseURL: url, Schema: schema})
+		if err == nil {
+			err = rt.Close(t.Context())
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// process is a runtime in a process that may die.
+type process struct {
+	*dbos.Runtime
+	kill func()
+}
+
+func start(t testing.TB, at place, backend store.Backend, opts runtimetest.Options) runtimetest.Executor {
+	mortal, kill := runtimetest.Mortal(backend)
+	rt, err := dbos.New(dbos.Config{
+		Backend: mortal, Agents: opts.Agents, DatabaseURL: at.url, Schema: schema, Prefix: at.prefix,
+		Hooks: opts.Hooks, Usage: opts.Usage, LeaseTTL: opts.LeaseTTL, Sweep: opts.LeaseTTL / 4,
+		RetryBackoff: opts.RetryBackoff, RemotePatience: opts.RemotePatience, Logger: opts.Logger,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &process{rt, kill}
+}
+
+// Kill lets nothing more reach the backend and then stops what would have
+// vanished with the process.
+func (p *process) Kill() {
+	p.kill()
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = p.Close(ctx)
+}

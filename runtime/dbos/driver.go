@@ -1,0 +1,261 @@
+package dbos
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	transact "github.com/dbos-inc/dbos-transact-golang/dbos"
+
+	"github.com/helixagents/helix/runtime/internal/host"
+	"github.com/helixagents/helix/session"
+)
+
+// driver has turns driven by workflows of DBOS.
+type driver struct {
+	cfg   *Config
+	host  *host.Host
+	dbos  transact.Context
+	queue transact.Queue // nil if turns do not wait in one
+	loops sync.WaitGroup // what goes on besides workflows until DBOS is shut down
+
+	mu      sync.Mutex
+	running map[string]*execution // workflows that run here, or are about to, by run id
+}
+
+// input is what a workflow is started with.
+type input struct {
+	host.Start
+	// Again tells this workflow from earlier ones of the same run. It is part of the
+	// names of steps: a process that does not know yet that it has lost the run may
+	// still record some.
+	Again string `json:"again,omitempty"`
+}
+
+// step is the name of a step.
+func (in *input) step(name string) string {
+	if in.Again == "" {
+		return name
+	}
+	return name + "#" + in.Again
+}
+
+func (in *input) attrs(more ...any) []any {
+	return append([]any{"tenant", in.Tenant, "session", in.SessionID, "run", in.RunID}, more...)
+}
+
+// register makes the queue known to DBOS.
+func (d *driver) register(q *Queue) error {
+	poll := q.Poll
+	if poll == 0 {
+		poll = 100 * time.Millisecond
+	}
+	// The latest configuration is that of the process that was started last.
+	options := []transact.QueueOption{
+		transact.WithQueueBasePollingInterval(poll), transact.WithQueueOnConflict(transact.QueueConflictAlwaysUpdate),
+	}
+	if q.Concurrency > 0 {
+		options = append(options, transact.WithGlobalConcurrency(q.Concurrency))
+	}
+	if q.WorkerConcurrency > 0 {
+		options = append(options, transact.WithWorkerConcurrency(q.WorkerConcurrency))
+	}
+	if q.RateLimit > 0 {
+		options = append(options, transact.WithRateLimiter(&transact.RateLimiter{Limit: q.RateLimit, Period: q.RatePeriod}))
+	}
+	queue, err := transact.RegisterQueue(d.dbos, d.cfg.Prefix+"-turns", options...)
+	d.queue = queue
+	return err
+}
+
+// Drive implements [host.Driver]. The turn is open: if it cannot be started now, it
+// is as if the process had died, and a sweep will find it.
+func (d *driver) Drive(_ context.Context, turn *host.Turn) error {
+	in := input{Start: host.StartOf(turn.Opened)}
+	d.loops.Go(func() {
+		var err error
+		if d.queue == nil {
+			_, err = d.begin(turn.Context, in)
+		} else {
+			err = d.enqueue(turn, in)
+		}
+		if err != nil {
+			d.cfg.Logger.WarnContext(turn.Context, "turn not started, it is left to a sweep", in.attrs("error", err)...)
+		}
+	})
+	return nil
+}
+
+// Revive implements [host.Driver]. Whoever holds the lease starts the workflow anew,
+// in its own process: DBOS would not say in which, and the agent may not be known
+// there.
+func (d *driver) Revive(ctx context.Context, due session.Due) error {
+	start, err := d.host.StartOf(ctx, due)
+	if err != nil {
+		return err
+	}
+	row, _, err := d.find(&start)
+	if err != nil || d.runs(start.RunID) || (row != nil && d.waits(row)) {
+		return err
+	}
+	return d.host.Recover(ctx, due)
+}
+
+// Nudge implements [host.Driver]: a process looks for stops as it renews its leases.
+func (d *driver) Nudge(context.Context, host.Start) {}
+
+func (d *driver) runs(runID string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.running[runID] != nil
+}
+
+// grace is how long a process that has taken a workflow out of a queue may take to
+// take its turn over.
+const grace = 5 * time.Second
+
+// waits reports whether a workflow waits in a queue, or has just been taken out.
+func (d *driver) waits(row *transact.WorkflowStatus) bool {
+	if row.ApplicationVersion != d.cfg.AppVersion {
+		return false // nobody may be left to take it
+	}
+	switch row.Status {
+	case transact.WorkflowStatusEnqueued, transact.WorkflowStatusDelayed:
+		return true
+	case transact.WorkflowStatusPending:
+		return row.QueueName != "" && time.Since(row.StartedAt) < grace
+	}
+	return false
+}
+
+// runAttribute is the attribute of a workflow that names its run.
+const runAttribute = "run"
+
+// find finds the workflow of a run, if it was started, or else the id under which to
+// start it. The id that a run should have may be taken by one of a session that was
+// deleted and made again.
+func (d *driver) find(start *host.Start) (row *transact.WorkflowStatus, id string, err error) {
+	id = start.WorkflowID(d.cfg.Prefix)
+	other := id + "__" + start.RunID
+	rows, err := transact.ListWorkflows(d.dbos, transact.WithFilterWorkflowIDs(id, other),
+		transact.WithFilterLoadInput(false), transact.WithFilterLoadOutput(false))
+	if err != nil {
+		return nil, "", fmt.Errorf("look for workflow %s: %w", id, err)
+	}
+	for i := range rows {
+		if rows[i].Attributes[runAttribute] == start.RunID {
+			return &rows[i], rows[i].ID, nil
+		}
+		if rows[i].ID == id {
+			id = other
+		}
+	}
+	return nil, id, nil
+}
+
+// clear makes way for the workflow of a run: one that an earlier attempt at it has
+// left is deleted. The caller holds the run's lease, so nobody else starts it.
+func (d *driver) clear(in *input) (id string, err error) {
+	row, id, err := d.find(&in.Start)
+	if err != nil || row == nil {
+		return id, err
+	}
+	if err := transact.DeleteWorkflows(d.dbos, []string{id}); err != nil {
+		return "", fmt.Errorf("delete workflow %s: %w", id, err)
+	}
+	in.Again = strconv.FormatUint(rand.Uint64(), 36)
+	return id, nil
+}
+
+// options are those of a new workflow.
+func (in *input) options(id string) []transact.WorkflowOption {
+	return []transact.WorkflowOption{transact.WithWorkflowID(id), transact.WithWorkflowAttributes(map[string]any{
+		runAttribute: in.RunID, "session": in.SessionID, "tenant": in.Tenant, "agent": in.Agent,
+	})}
+}
+
+// enqueue has the workflow of a run wait in the queue. Its turn is for whoever takes
+// it out, so it is not held meanwhile.
+func (d *driver) enqueue(turn *host.Turn, in input) error {
+	id, err := d.clear(&in)
+	d.host.GiveUp(turn)
+	if err != nil {
+		return err
+	}
+	in.Position = nil
+	_, err = transact.RunWorkflow(d.dbos, d.turn, in, append(in.options(id), transact.WithQueue(d.queue))...)
+	return err
+}
+
+// beginTries bounds how often a workflow is started that DBOS takes for one which
+// still runs here: it may not have noticed yet that it does not.
+const (
+	beginTries = 100
+	beginPause = 10 * time.Millisecond
+)
+
+// begin starts the workflow of a run in this process, which holds it, unless it
+// runs here already.
+func (d *driver) begin(ctx context.Context, in input) (*execution, error) {
+	d.mu.Lock()
+	x := d.running[in.RunID]
+	if x != nil {
+		d.mu.Unlock()
+		return x, nil
+	}
+	x = d.note(&in)
+	d.mu.Unlock()
+	var err error
+	for range beginTries {
+		var begun bool
+		if begun, err = d.tryBegin(&in); begun {
+			return x, nil
+		}
+		if err != nil || ctx.Err() != nil {
+			break
+		}
+		<-time.After(beginPause)
+	}
+	if err == nil {
+		err = fmt.Errorf("the workflow of run %s does not begin: %w", in.RunID, context.Cause(ctx))
+	}
+	x.fault = err
+	d.exit(x)
+	return nil, err
+}
+
+func (d *driver) tryBegin(in *input) (begun bool, err error) {
+	id, err := d.clear(in)
+	if err != nil {
+		return false, err
+	}
+	starter := &starter{Context: d.dbos}
+	_, err = transact.RunWorkflow(starter, d.turn, *in, in.options(id)...)
+	return starter.begun, err
+}
+
+// starter is DBOS for the start of one workflow of which no handle is needed. That
+// would be waited on for ever by a goroutine if the execution is left.
+type starter struct {
+	transact.Context
+	begun bool
+}
+
+// RunWorkflow implements [transact.Context].
+func (s *starter) RunWorkflow(
+	_ transact.Context, fn transact.WorkflowFunc, in any, opts ...transact.WorkflowOption,
+) (transact.WorkflowHandle[any], error) {
+	handle, err := s.Context.RunWorkflow(s.Context, fn, in, opts...)
+	s.begun = err == nil && !polls(handle)
+	return nil, err
+}
+
+// polls tells the handle of a workflow that was there before from that of one which
+// has begun; DBOS says so in no other way.
+func polls(handle transact.WorkflowHandle[any]) bool {
+	return strings.Contains(fmt.Sprintf("%T", handle), "Polling")
+}

@@ -1,0 +1,243 @@
+package dbos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+
+	transact "github.com/dbos-inc/dbos-transact-golang/dbos"
+
+	"github.com/helixagents/helix/engine"
+	"github.com/helixagents/helix/runtime/internal/host"
+	"github.com/helixagents/helix/session"
+)
+
+// execution is a workflow that runs in this process.
+type execution struct {
+	in   *input
+	done chan struct{}
+	// Once it is done: how the turn ended, or why the execution was left.
+	end   *engine.Outcome
+	fault error
+
+	mu   sync.Mutex
+	held bool // this process has worked on the turn since the execution began
+}
+
+// note takes down an execution that is about to begin. The lock is held.
+func (d *driver) note(in *input) *execution {
+	x := &execution{in: in, done: make(chan struct{})}
+	d.running[in.RunID] = x
+	return x
+}
+
+// exit notes that an execution is over. A turn that has not ended is left to others.
+func (d *driver) exit(x *execution) {
+	d.mu.Lock()
+	delete(d.running, x.in.RunID)
+	d.mu.Unlock()
+	if x.end == nil {
+		d.host.Leave(x.in.RunID, x.fault)
+	}
+	close(x.done)
+}
+
+// turn is the workflow: it hands the machine's effects to the host, each as a step,
+// until the turn has ended.
+//
+// Neither it nor a step ever returns an error. DBOS would record it as the outcome,
+// for good, where it only means that this process cannot go on. Such an execution is
+// left instead: it ends as if the process had died, with nothing recorded, and the
+// workflow stays pending for whoever takes the turn over.
+func (d *driver) turn(ctx transact.Context, in input) (engine.Outcome, error) {
+	d.mu.Lock()
+	x := d.running[in.RunID]
+	if x == nil { // DBOS has found it in a queue
+		x = d.note(&in)
+	}
+	d.mu.Unlock()
+	defer d.exit(x)
+	end, err := d.drive(ctx, x)
+	if err != nil && !d.gone(&in) {
+		x.fault = err
+		d.cfg.Logger.WarnContext(ctx, "turn given up", in.attrs("error", err)...)
+		runtime.Goexit()
+	}
+	if err != nil {
+		end = &engine.Outcome{Lost: true}
+	}
+	x.end = end
+	return *end, nil
+}
+
+// gone reports whether a run was deleted with its session: nobody will go on with it.
+func (d *driver) gone(in *input) bool {
+	_, err := d.cfg.Backend.Sessions().Tenant(in.Tenant).Run(context.Background(), in.SessionID, in.RunID)
+	return errors.Is(err, session.ErrNotFound)
+}
+
+func (d *driver) drive(ctx transact.Context, x *execution) (*engine.Outcome, error) {
+	position := x.in.Position
+	for {
+		if position == nil {
+			standing, err := d.take(ctx, x)
+			if err != nil || standing.End != nil {
+				return standing.End, err
+			}
+			position = standing.Position
+		}
+		machine, wave := engine.NewMachine(x.in.Key(), x.in.RunID, *position)
+		position = nil
+		for {
+			results, left, err := d.run(ctx, x, wave)
+			if err != nil {
+				return nil, err
+			}
+			if left {
+				break
+			}
+			next, end := machine.Next(results)
+			if end != nil {
+				return end, nil
+			}
+			wave = next
+		}
+	}
+}
+
+// run carries out a wave, all its effects at the same time. It reports whether the
+// turn is to be taken over before anything can be done.
+func (d *driver) run(ctx transact.Context, x *execution, wave []engine.Effect) (results []engine.Result, left bool, err error) {
+	steps := make([]step[host.Answer], len(wave))
+	for i, effect := range wave {
+		steps[i].begin(ctx, x.in.step(effect.Key()), func(ctx context.Context) (host.Answer, error) { return d.call(ctx, x, effect) })
+	}
+	results = make([]engine.Result, len(wave))
+	var errs []error
+	for i := range steps {
+		answer, err := steps[i].wait()
+		results[i] = answer.Result
+		left = left || answer.Left
+		errs = append(errs, err)
+	}
+	err = errors.Join(errs...)
+	if err == nil && left && x.holds() {
+		err = errLost
+	}
+	return results, left, err
+}
+
+var errLost = session.ErrStale.WithMessage("this process does not hold the turn any more")
+
+// call carries out one effect. That of a call of another agent includes the agent's
+// turn, which is a workflow of its own.
+func (d *driver) call(ctx context.Context, x *execution, effect engine.Effect) (host.Answer, error) {
+	if effect.Kind == engine.CallChild {
+		opened, err := d.host.OpenChild(ctx, effect)
+		if err == nil && opened.Child != nil {
+			err = d.child(ctx, &input{Start: *opened.Child})
+		}
+		if err != nil || opened.Left {
+			return x.answer(opened, err)
+		}
+	}
+	return x.answer(d.host.Do(ctx, effect))
+}
+
+// child drives the turn of another agent, and waits for its end if somebody does.
+func (d *driver) child(ctx context.Context, in *input) error {
+	for range 2 { // what DBOS has found in a queue ends at once, because nobody waited for it yet
+		x, err := d.begin(ctx, *in)
+		switch {
+		case in.Detached && err != nil:
+			d.cfg.Logger.WarnContext(ctx, "turn not started, it is left to a sweep", in.attrs("error", err)...)
+			return nil
+		case in.Detached || err != nil:
+			return err
+		}
+		select {
+		case <-x.done:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		switch {
+		case x.end == nil:
+			return fmt.Errorf("session %s was given up: %w", in.SessionID, x.fault)
+		case !x.end.Lost:
+			return nil
+		}
+	}
+	return nil // somebody else runs it, as the call will say
+}
+
+// take takes over a turn that this process does not hold.
+func (d *driver) take(ctx transact.Context, x *execution) (host.Standing, error) {
+	var s step[host.Standing]
+	s.begin(ctx, x.in.step("take"), func(ctx context.Context) (host.Standing, error) {
+		standing, err := d.host.Take(ctx, x.in.Start)
+		if err == nil {
+			x.hold()
+		}
+		return standing, err
+	})
+	return s.wait()
+}
+
+// answer is what is recorded of an effect: nothing, if that means that the turn is
+// lost.
+func (x *execution) answer(answer host.Answer, err error) (host.Answer, error) {
+	switch {
+	case err != nil:
+	case answer.Result.Next == engine.NextLost, answer.Left && x.holds():
+		err = errLost
+	case !answer.Left:
+		x.hold()
+	}
+	return answer, err
+}
+
+func (x *execution) hold() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.held = true
+}
+
+func (x *execution) holds() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.held
+}
+
+// step is a step that others may run beside.
+type step[R any] struct {
+	outcome <-chan transact.StepOutcome[R]
+	err     error
+}
+
+func (s *step[R]) begin(ctx transact.Context, name string, do func(context.Context) (R, error)) {
+	var err error
+	s.outcome, err = transact.Go(ctx, func(ctx context.Context) (R, error) {
+		r, err := do(ctx)
+		if err != nil {
+			s.err = err
+			runtime.Goexit() // so that DBOS does not record it
+		}
+		return r, nil
+	}, transact.WithStepName(name))
+	if err != nil {
+		s.err = err
+	}
+}
+
+func (s *step[R]) wait() (R, error) {
+	var out transact.StepOutcome[R]
+	if s.outcome != nil {
+		out = <-s.outcome
+	}
+	if s.err == nil {
+		s.err = out.Err
+	}
+	return out.Result, s.err
+}
