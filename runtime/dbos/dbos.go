@@ -1,6 +1,7 @@
 package dbos
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -111,21 +112,11 @@ var prefixes = regexp.MustCompile(`^[a-z0-9_-]{3,64}$`)
 
 // check completes the configuration.
 func (c *Config) check() error {
-	if c.Schema == "" {
-		c.Schema = "dbos"
-	}
-	if c.Prefix == "" {
-		c.Prefix = "helix"
-	}
-	if c.ExecutorID == "" {
-		c.ExecutorID = session.NewOwner(Name)
-	}
-	if c.AppVersion == "" {
-		c.AppVersion = c.Prefix + "-" + appVersion // unique in the schema
-	}
-	if c.Retention == 0 {
-		c.Retention = 7 * 24 * time.Hour
-	}
+	c.Schema = cmp.Or(c.Schema, "dbos")
+	c.Prefix = cmp.Or(c.Prefix, "helix")
+	c.ExecutorID = cmp.Or(c.ExecutorID, session.NewOwner(Name))
+	c.AppVersion = cmp.Or(c.AppVersion, c.Prefix+"-"+appVersion) // unique in the schema
+	c.Retention = cmp.Or(c.Retention, 7*24*time.Hour)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -136,20 +127,17 @@ func (c *Config) check() error {
 		return session.Invalid("Pool", "is set, and so is DatabaseURL; one of them has to do")
 	case !prefixes.MatchString(c.Prefix):
 		return session.Invalid("Prefix", "%q must have 3 to 64 lower-case letters, digits, dashes and underscores", c.Prefix)
-	}
-	return c.Queue.check()
-}
-
-func (q *Queue) check() error {
-	switch {
-	case q == nil:
+	case c.Queue == nil:
 		return nil
+	}
+	q := *c.Queue
+	q.Poll = cmp.Or(q.Poll, 100*time.Millisecond)
+	c.Queue = &q
+	switch {
 	case q.Concurrency < 0:
 		return session.Invalid("Queue.Concurrency", "%d is negative", q.Concurrency)
-	case q.WorkerConcurrency < 0:
-		return session.Invalid("Queue.WorkerConcurrency", "%d is negative", q.WorkerConcurrency)
-	case q.Concurrency > 0 && q.WorkerConcurrency > q.Concurrency:
-		return session.Invalid("Queue.WorkerConcurrency", "%d is more than Queue.Concurrency %d", q.WorkerConcurrency, q.Concurrency)
+	case q.WorkerConcurrency < 0 || (q.Concurrency > 0 && q.WorkerConcurrency > q.Concurrency):
+		return session.Invalid("Queue.WorkerConcurrency", "%d is negative, or more than Queue.Concurrency %d", q.WorkerConcurrency, q.Concurrency)
 	case q.RateLimit < 0:
 		return session.Invalid("Queue.RateLimit", "%d is negative", q.RateLimit)
 	case q.RateLimit > 0 && q.RatePeriod <= 0:
@@ -189,17 +177,16 @@ func New(cfg Config) (_ *Runtime, err error) {
 	}
 	transact.RegisterWorkflow(d.dbos, d.turn, transact.WithWorkflowName(workflowName),
 		transact.WithMaxRecoveryAttempts(-1)) // whether a run is hopeless the engine decides
-	if cfg.Queue != nil {
-		err = d.register(cfg.Queue)
-	}
-	if err == nil {
+	if err = d.listen(cfg.Queue); err == nil {
 		err = transact.Launch(d.dbos)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("start DBOS: %w", err), transact.Shutdown(d.dbos, shutdownPatience))
 	}
 	h.Start()
-	d.clean()
+	if cfg.Retention > 0 {
+		d.loops.Go(d.clean)
+	}
 	return &Runtime{Executor: h.Executor(), host: h, driver: d}, nil
 }
 
@@ -279,7 +266,7 @@ const shutdownPatience = 10 * time.Second
 // leases are released, so that whoever comes next continues them.
 func (r *Runtime) Close(ctx context.Context) error {
 	d := r.driver
-	transact.ListenQueues(d.dbos, "none of them")
+	transact.ListenQueues(d.dbos, noQueue)
 	r.host.Close(ctx)
 	err := transact.Shutdown(d.dbos, shutdownPatience)
 	d.loops.Wait()

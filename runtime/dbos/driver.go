@@ -1,7 +1,9 @@
 package dbos
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strconv"
@@ -48,15 +50,18 @@ func (in *input) attrs(more ...any) []any {
 	return append([]any{"tenant", in.Tenant, "session", in.SessionID, "run", in.RunID}, more...)
 }
 
-// register makes the queue known to DBOS.
-func (d *driver) register(q *Queue) error {
-	poll := q.Poll
-	if poll == 0 {
-		poll = 100 * time.Millisecond
+// noQueue is the name of a queue that nobody makes.
+const noQueue = "none"
+
+// listen makes the queue known to DBOS, as the process has it that was started last,
+// and has this one serve it and no other.
+func (d *driver) listen(q *Queue) (err error) {
+	if q == nil {
+		transact.ListenQueues(d.dbos, noQueue)
+		return nil
 	}
-	// The latest configuration is that of the process that was started last.
 	options := []transact.QueueOption{
-		transact.WithQueueBasePollingInterval(poll), transact.WithQueueOnConflict(transact.QueueConflictAlwaysUpdate),
+		transact.WithQueueBasePollingInterval(q.Poll), transact.WithQueueOnConflict(transact.QueueConflictAlwaysUpdate),
 	}
 	if q.Concurrency > 0 {
 		options = append(options, transact.WithGlobalConcurrency(q.Concurrency))
@@ -67,8 +72,9 @@ func (d *driver) register(q *Queue) error {
 	if q.RateLimit > 0 {
 		options = append(options, transact.WithRateLimiter(&transact.RateLimiter{Limit: q.RateLimit, Period: q.RatePeriod}))
 	}
-	queue, err := transact.RegisterQueue(d.dbos, d.cfg.Prefix+"-turns", options...)
-	d.queue = queue
+	name := d.cfg.Prefix + "-turns"
+	transact.ListenQueues(d.dbos, name)
+	d.queue, err = transact.RegisterQueue(d.dbos, name, options...)
 	return err
 }
 
@@ -202,41 +208,35 @@ const (
 // runs here already.
 func (d *driver) begin(ctx context.Context, in input) (*execution, error) {
 	d.mu.Lock()
-	x := d.running[in.RunID]
-	if x != nil {
-		d.mu.Unlock()
+	x, runs := d.running[in.RunID]
+	if !runs {
+		x = d.note(&in)
+	}
+	d.mu.Unlock()
+	if runs {
 		return x, nil
 	}
-	x = d.note(&in)
-	d.mu.Unlock()
-	var err error
 	for range beginTries {
-		var begun bool
-		if begun, err = d.tryBegin(&in); begun {
+		id, err := d.clear(&in)
+		starter := &starter{Context: d.dbos}
+		if err == nil {
+			_, err = transact.RunWorkflow(starter, d.turn, in, in.options(id)...)
+		}
+		if starter.begun {
 			return x, nil
 		}
-		if err != nil || ctx.Err() != nil {
+		x.fault = cmp.Or(err, context.Cause(ctx))
+		if x.fault != nil {
 			break
 		}
 		<-time.After(beginPause)
 	}
-	if err == nil {
-		err = fmt.Errorf("the workflow of run %s does not begin: %w", in.RunID, context.Cause(ctx))
-	}
-	x.fault = err
+	x.fault = cmp.Or(x.fault, errBusy)
 	d.exit(x)
-	return nil, err
+	return nil, x.fault
 }
 
-func (d *driver) tryBegin(in *input) (begun bool, err error) {
-	id, err := d.clear(in)
-	if err != nil {
-		return false, err
-	}
-	starter := &starter{Context: d.dbos}
-	_, err = transact.RunWorkflow(starter, d.turn, *in, in.options(id)...)
-	return starter.begun, err
-}
+var errBusy = errors.New("DBOS takes the workflow for one that runs here")
 
 // starter is DBOS for the start of one workflow of which no handle is needed. That
 // would be waited on for ever by a goroutine if the execution is left.
@@ -250,12 +250,7 @@ func (s *starter) RunWorkflow(
 	_ transact.Context, fn transact.WorkflowFunc, in any, opts ...transact.WorkflowOption,
 ) (transact.WorkflowHandle[any], error) {
 	handle, err := s.Context.RunWorkflow(s.Context, fn, in, opts...)
-	s.begun = err == nil && !polls(handle)
+	// That of a workflow which was there before polls; DBOS says so in no other way.
+	s.begun = err == nil && !strings.Contains(fmt.Sprintf("%T", handle), "Polling")
 	return nil, err
-}
-
-// polls tells the handle of a workflow that was there before from that of one which
-// has begun; DBOS says so in no other way.
-func polls(handle transact.WorkflowHandle[any]) bool {
-	return strings.Contains(fmt.Sprintf("%T", handle), "Polling")
 }

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"sync"
+	"sync/atomic"
 
 	transact "github.com/dbos-inc/dbos-transact-golang/dbos"
 
@@ -22,8 +22,7 @@ type execution struct {
 	end   *engine.Outcome
 	fault error
 
-	mu   sync.Mutex
-	held bool // this process has worked on the turn since the execution began
+	held atomic.Bool // this process has worked on the turn since the execution began
 }
 
 // note takes down an execution that is about to begin. The lock is held.
@@ -59,17 +58,16 @@ func (d *driver) turn(ctx transact.Context, in input) (engine.Outcome, error) {
 	}
 	d.mu.Unlock()
 	defer d.exit(x)
-	end, err := d.drive(ctx, x)
-	if err != nil && !d.gone(&in) {
-		x.fault = err
-		d.cfg.Logger.WarnContext(ctx, "turn given up", in.attrs("error", err)...)
+	x.end, x.fault = d.drive(ctx, x)
+	switch {
+	case x.fault == nil:
+	case d.gone(&in):
+		x.end = &engine.Outcome{Lost: true}
+	default:
+		d.cfg.Logger.WarnContext(ctx, "turn given up", in.attrs("error", x.fault)...)
 		runtime.Goexit()
 	}
-	if err != nil {
-		end = &engine.Outcome{Lost: true}
-	}
-	x.end = end
-	return *end, nil
+	return *x.end, nil
 }
 
 // gone reports whether a run was deleted with its session: nobody will go on with it.
@@ -114,16 +112,12 @@ func (d *driver) run(ctx transact.Context, x *execution, wave []engine.Effect) (
 	for i, effect := range wave {
 		steps[i].begin(ctx, x.in.step(effect.Key()), func(ctx context.Context) (host.Answer, error) { return d.call(ctx, x, effect) })
 	}
-	results = make([]engine.Result, len(wave))
-	var errs []error
 	for i := range steps {
-		answer, err := steps[i].wait()
-		results[i] = answer.Result
-		left = left || answer.Left
-		errs = append(errs, err)
+		answer, fault := steps[i].wait()
+		results = append(results, answer.Result)
+		left, err = left || answer.Left, errors.Join(err, fault)
 	}
-	err = errors.Join(errs...)
-	if err == nil && left && x.holds() {
+	if err == nil && left && x.held.Load() {
 		err = errLost
 	}
 	return results, left, err
@@ -178,7 +172,7 @@ func (d *driver) take(ctx transact.Context, x *execution) (host.Standing, error)
 	s.begin(ctx, x.in.step("take"), func(ctx context.Context) (host.Standing, error) {
 		standing, err := d.host.Take(ctx, x.in.Start)
 		if err == nil {
-			x.hold()
+			x.held.Store(true)
 		}
 		return standing, err
 	})
@@ -190,24 +184,12 @@ func (d *driver) take(ctx transact.Context, x *execution) (host.Standing, error)
 func (x *execution) answer(answer host.Answer, err error) (host.Answer, error) {
 	switch {
 	case err != nil:
-	case answer.Result.Next == engine.NextLost, answer.Left && x.holds():
+	case answer.Result.Next == engine.NextLost, answer.Left && x.held.Load():
 		err = errLost
 	case !answer.Left:
-		x.hold()
+		x.held.Store(true)
 	}
 	return answer, err
-}
-
-func (x *execution) hold() {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.held = true
-}
-
-func (x *execution) holds() bool {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.held
 }
 
 // step is a step that others may run beside.

@@ -1,0 +1,99 @@
+package dbos_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/runtime/dbos"
+	"github.com/helixagents/helix/store"
+)
+
+// TestQueue has two processes work off turns, some at a time.
+func TestQueue(t *testing.T) {
+	onBoth(t, func(t *testing.T, at place, backend func() store.Backend) {
+		const turns = 12
+		var now, most, calls atomic.Int32
+		agent := caller(helix.Func(func(context.Context, *helix.Call, struct{}) (int32, error) {
+			n := now.Add(1)
+			for seen := most.Load(); n > seen && !most.CompareAndSwap(seen, n); seen = most.Load() {
+			}
+			<-time.After(30 * time.Millisecond) // the others have their chance
+			now.Add(-1)
+			return calls.Add(1), nil
+		}))
+		var rts []*dbos.Runtime
+		for range 2 {
+			rts = append(rts, at.launch(t, backend(), func(c *dbos.Config) {
+				c.Agents, c.Queue = []*helix.Agent{agent}, &dbos.Queue{Concurrency: 3, WorkerConcurrency: 2, Poll: 10 * time.Millisecond}
+			}))
+		}
+		var runs []helix.Run
+		for i := range turns {
+			runs = append(runs, begin(t, rts[i%2], agent, fmt.Sprintf("s-%d", i)))
+		}
+		for _, run := range runs {
+			completed(t, run)
+		}
+		t.Logf("at most %d at a time", most.Load())
+		if most.Load() > 3 || most.Load() < 2 || calls.Load() != turns {
+			t.Errorf("%d calls, at most %d at a time, want %d and 3", calls.Load(), most.Load(), turns)
+		}
+	})
+}
+
+// TestRateLimit has turns begin only so often.
+func TestRateLimit(t *testing.T) {
+	onBoth(t, func(t *testing.T, at place, backend func() store.Backend) {
+		const period = 500 * time.Millisecond
+		agent := sayer("Hello!")
+		rt := at.launch(t, backend(), func(c *dbos.Config) {
+			c.Queue = &dbos.Queue{RateLimit: 2, RatePeriod: period, Poll: 10 * time.Millisecond}
+		})
+		start := time.Now()
+		var runs []helix.Run
+		for i := range 6 {
+			runs = append(runs, begin(t, rt, agent, fmt.Sprintf("s-%d", i)))
+		}
+		for _, run := range runs {
+			completed(t, run)
+		}
+		if took := time.Since(start); took < 2*period {
+			t.Errorf("6 turns took %s, though only 2 may begin in %s", took, period)
+		}
+	})
+}
+
+// TestQueuedMeanwhile has a turn wait in the queue while the process that was asked
+// for it is gone and no other is there.
+func TestQueuedMeanwhile(t *testing.T) {
+	onBoth(t, func(t *testing.T, at place, backend func() store.Backend) {
+		agent := sayer("Hello!")
+		blocked := caller(helix.Func(func(ctx context.Context, _ *helix.Call, _ struct{}) (int, error) {
+			<-ctx.Done()
+			return 0, ctx.Err()
+		}))
+		blocked.Name = "blocked"
+		queue := func(c *dbos.Config) {
+			c.Agents, c.Queue = []*helix.Agent{agent}, &dbos.Queue{Concurrency: 1, Poll: 10 * time.Millisecond}
+		}
+		first := at.launch(t, backend(), queue)
+		begin(t, first, blocked, "s-1")
+		c := at.client(t)
+		until(t, "the first turn runs", func() bool { return slices.Contains(workflows(t, c), at.prefix+"__blocked__s-1 PENDING") })
+		begin(t, first, agent, "s-2")
+		until(t, "the second turn waits", func() bool { return slices.Contains(workflows(t, c), at.prefix+"__agent__s-2 ENQUEUED") })
+		stop(t, first)
+		until(t, "the second turn still waits", func() bool { return slices.Contains(workflows(t, c), at.prefix+"__agent__s-2 ENQUEUED") })
+		second := at.launch(t, backend(), func(c *dbos.Config) { queue(c); c.Queue.Concurrency = 2 })
+		run, err := second.Attach(t.Context(), "s-2")
+		if err != nil {
+			t.Fatal(err)
+		}
+		completed(t, run)
+	})
+}
