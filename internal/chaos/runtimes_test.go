@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/internal/testbackend"
 	"github.com/helixagents/helix/internal/testserver"
+	"github.com/helixagents/helix/runtime/dbos"
 	"github.com/helixagents/helix/runtime/local"
 	"github.com/helixagents/helix/runtime/temporal"
 	"github.com/helixagents/helix/store"
@@ -40,6 +42,7 @@ func onRuntimes(t *testing.T, test func(t *testing.T, dir string)) {
 	for name, where := range map[string]func(t *testing.T) string{
 		local.Name:    func(*testing.T) string { return "" },
 		temporal.Name: func(t *testing.T) string { return testserver.Temporal(t) + " " + t.Name() },
+		dbos.Name:     func(t *testing.T) string { return fmt.Sprintf("%s dbos_%016x", testserver.Postgres(t), rand.Uint64()) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -91,6 +94,10 @@ func startRuntime(dir string, db store.Backend, agent *helix.Agent) (executor, e
 			return nil, err
 		}
 		return &dialled{rt, c}, nil
+	case dbos.Name:
+		return dbos.New(dbos.Config{
+			Backend: db, Agents: agents, DatabaseURL: words[1], Schema: words[2], LeaseTTL: runtimesLease, Sweep: runtimesLease / 5,
+		})
 	}
 	return nil, fmt.Errorf("no runtime %q", words[0])
 }
