@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/internal/testserver"
 	"github.com/helixagents/helix/runtime/dbos"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store/memory"
@@ -40,7 +41,8 @@ func TestBadConfig(t *testing.T) {
 // TestPool has the runtime connect as a pool does, and leave the pool alone.
 func TestPool(t *testing.T) {
 	t.Parallel()
-	at := newPlace(t, "postgres")
+	at := place{url: testserver.Postgres(t), prefix: "pool"}
+	tables(t, at.url)
 	pool, err := pgxpool.New(t.Context(), at.url)
 	if err != nil {
 		t.Fatal(err)

@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -32,20 +34,20 @@ func TestScenarios(t *testing.T) {
 	for _, kind := range kinds() {
 		t.Run(kind.Name, func(t *testing.T) {
 			t.Parallel()
-			var places sync.Map // by test
-			runtimetest.Run(t, runtimetest.Config{
-				NewBackend: func(t testing.TB) store.Backend {
-					places.LoadOrStore(t, newPlace(t, kind.Name))
-					return kind.Open(t)
-				},
+			dir := t.TempDir()
+			config := runtimetest.Config{
+				NewBackend: func(t testing.TB) store.Backend { return kind.Open(t) },
 				Reopen: func(t testing.TB, db store.Backend) store.Backend {
 					return testbackend.Open(t, db.(*testbackend.Backend).Address)
 				},
 				NewExecutor: func(t testing.TB, backend store.Backend, opts runtimetest.Options) runtimetest.Executor {
-					p, _ := places.Load(t)
-					return start(t, p.(place), backend, opts)
+					return start(t, newPlace(t, kind, dir, opts.Deployment), backend, opts)
 				},
-			})
+			}
+			if os.Getenv("HELIX_SOAK") == "" {
+				config.Every = 4 // all of them take minutes
+			}
+			runtimetest.Run(t, config)
 		})
 	}
 }
@@ -57,10 +59,11 @@ var schema = fmt.Sprintf("dbos_%016x", rand.Uint64())
 // place is where the processes of a test have DBOS keep their workflows.
 type place struct{ url, prefix string }
 
-func newPlace(t testing.TB, kind string) place {
-	p := place{prefix: fmt.Sprintf("t%016x", rand.Uint64())}
-	if kind == "sqlite" {
-		p.url = "sqlite:" + filepath.Join(t.TempDir(), "dbos.db")
+// newPlace is the place of a deployment, in a directory if need be.
+func newPlace(t testing.TB, kind testbackend.Kind, dir, deployment string) place {
+	p := place{prefix: "t-" + strings.ToLower(deployment)}
+	if kind.Name == "sqlite" {
+		p.url = "sqlite:" + filepath.Join(dir, p.prefix)
 	} else {
 		p.url = testserver.Postgres(t)
 		tables(t, p.url)

@@ -134,10 +134,11 @@ func (d *driver) call(ctx context.Context, x *execution, effect engine.Effect) (
 			err = d.child(ctx, &input{Start: *opened.Child})
 		}
 		if err != nil || opened.Left {
-			return x.answer(opened, err)
+			return d.answer(x, opened, err)
 		}
 	}
-	return x.answer(d.host.Do(ctx, effect))
+	done, err := d.host.Do(ctx, effect)
+	return d.answer(x, done, err)
 }
 
 // child drives the turn of another agent, and waits for its end if somebody does.
@@ -179,12 +180,12 @@ func (d *driver) take(ctx transact.Context, x *execution) (host.Standing, error)
 	return s.wait()
 }
 
-// answer is what is recorded of an effect: nothing, if that means that the turn is
-// lost.
-func (x *execution) answer(answer host.Answer, err error) (host.Answer, error) {
+// answer is what is recorded of an effect: nothing, if this process has lost the turn,
+// or may have: whoever has it now records effects under the same numbers.
+func (d *driver) answer(x *execution, answer host.Answer, err error) (host.Answer, error) {
 	switch {
 	case err != nil:
-	case answer.Result.Next == engine.NextLost, answer.Left && x.held.Load():
+	case answer.Result.Next == engine.NextLost, answer.Left && x.held.Load(), !d.host.Alive(x.in.RunID):
 		err = errLost
 	case !answer.Left:
 		x.held.Store(true)

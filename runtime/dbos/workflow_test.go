@@ -155,7 +155,7 @@ func onBoth(t *testing.T, test func(t *testing.T, at place, backend func() store
 		t.Run(kind.Name, func(t *testing.T) {
 			t.Parallel()
 			address := kind.Address(t)
-			test(t, newPlace(t, kind.Name), func() store.Backend { return testbackend.Open(t, address) })
+			test(t, newPlace(t, kind, t.TempDir(), session.NewID()), func() store.Backend { return testbackend.Open(t, address) })
 		})
 	}
 }
