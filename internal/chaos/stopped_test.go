@@ -1,0 +1,58 @@
+package chaos
+
+import (
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestFleetStopped stops, again and again, the process that works on a session, in
+// the middle of a wave, until another one goes on; then it lets it go on, too. It has
+// lost the turn, and neither the session nor what the engine knows of it suffers.
+func TestFleetStopped(t *testing.T) {
+	onRuntimes(t, func(t *testing.T, dir string) {
+		stops := 3
+		if soak() {
+			stops = 20
+		}
+		lines := make(chan said, 1000)
+		for range 2 {
+			c := startChild(t, "fleet", dir)
+			done := make(chan struct{})
+			t.Cleanup(func() { c.kill(); <-done })
+			go func() {
+				defer close(done)
+				for line := c.line(); line != ""; line = c.line() {
+					lines <- said{c, line}
+				}
+			}()
+		}
+		var stopped *child
+		overtaken, ended := 0, 0
+		timeout := time.After(5 * time.Minute)
+		for ended < 2 {
+			select {
+			case s := <-lines:
+				switch {
+				case s.line == "paying" && stopped == nil && overtaken < stops:
+					stopped = s.by
+					stopped.signal(syscall.SIGSTOP)
+				case s.line == "paying" && stopped != nil && s.by != stopped:
+					stopped.signal(syscall.SIGCONT)
+					stopped = nil
+					if overtaken++; overtaken == stops {
+						end(t, dir)
+					}
+				case s.line == "ended completed <nil>":
+					ended++
+				case s.line != "running" && s.line != "paying":
+					t.Fatalf("after %d stops a process said %q", overtaken, s.line)
+				}
+			case <-timeout:
+				t.Fatalf("the turn did not end after %d stops", overtaken)
+			}
+		}
+		steps, unknown := verifyClerk(t, openFor(t, dir), killSession, startedCalls(t, dir))
+		t.Logf("overtaken %d times over %d steps; %d payments were cut off and answered as unknown", overtaken, steps, unknown)
+	})
+}
