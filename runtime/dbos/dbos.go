@@ -244,6 +244,14 @@ func lockTables(ctx context.Context, cfg *Config) (unlock func(), err error) {
 	}
 }
 
+// Register makes agents, and all that they may call, known here.
+func (r *Runtime) Register(agents ...*helix.Agent) error { return r.host.Register(agents...) }
+
+// RegisterFactory makes an agent known that is made when it is first needed.
+func (r *Runtime) RegisterFactory(name string, factory func() (*helix.Agent, error)) error {
+	return r.host.Handler().RegisterFactory(name, factory)
+}
+
 // Replace makes agents, and all that they may call, known in place of others of
 // the same names, or none of them if one cannot be used. A turn that is under way
 // goes on with the definition it began with; turns that begin later, are resumed or

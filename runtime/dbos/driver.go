@@ -111,6 +111,9 @@ func (d *driver) Revive(ctx context.Context, due session.Due) error {
 	return d.host.Recover(ctx, due)
 }
 
+// Check implements [host.Driver]: a turn's workflow runs in the process that holds it.
+func (d *driver) Check(context.Context, session.Due) error { return nil }
+
 // Nudge implements [host.Driver]: a process looks for stops as it renews its leases.
 func (d *driver) Nudge(context.Context, host.Start) {}
 

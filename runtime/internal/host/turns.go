@@ -116,7 +116,11 @@ func (h *Host) GiveUp(turn *Turn) {
 	below := h.below(turn)
 	h.mu.Unlock()
 	for _, run := range append(below, turn.Opened.Run.ID) {
-		h.handler.Release(ctx, run)
+		if errors.Is(context.Cause(turn.Context), errExpired) { // there is nothing to give back
+			h.handler.Drop(run)
+		} else {
+			h.handler.Release(ctx, run)
+		}
 	}
 	h.Finish(turn, nil)
 }
@@ -204,6 +208,8 @@ func (h *Host) renewLeases(ctx context.Context) {
 	renewing.Wait()
 }
 
+var errExpired = session.ErrStale.WithMessage("the lease has expired and could not be renewed")
+
 // renewers is how many leases are renewed at the same time.
 const renewers = 8
 
@@ -222,7 +228,7 @@ func (h *Host) renew(ctx context.Context, t *Turn) {
 	default:
 		h.log.WarnContext(ctx, "lease not renewed", "session", id, "run", runID, "error", err)
 		if h.cfg.Engine && !h.leased(t) { // the engine will have found somebody else
-			t.cancel(err)
+			t.cancel(errExpired)
 		}
 	}
 }
