@@ -35,15 +35,19 @@ const (
 	runtimesLease = 500 * time.Millisecond
 )
 
+// runtimes are all of them, each with what a process has to be told to take part in
+// a test's.
+var runtimes = map[string]func(t *testing.T) string{
+	local.Name:    func(*testing.T) string { return "" },
+	temporal.Name: func(t *testing.T) string { return testserver.Temporal(t) + " " + t.Name() },
+	dbos.Name:     func(t *testing.T) string { return fmt.Sprintf("%s dbos_%016x", testserver.Postgres(t), rand.Uint64()) },
+}
+
 // onRuntimes runs a test for every runtime, over Postgres. The test's directory says
 // which, and where the data is.
 func onRuntimes(t *testing.T, test func(t *testing.T, dir string)) {
 	t.Helper()
-	for name, where := range map[string]func(t *testing.T) string{
-		local.Name:    func(*testing.T) string { return "" },
-		temporal.Name: func(t *testing.T) string { return testserver.Temporal(t) + " " + t.Name() },
-		dbos.Name:     func(t *testing.T) string { return fmt.Sprintf("%s dbos_%016x", testserver.Postgres(t), rand.Uint64()) },
-	} {
+	for name, where := range runtimes {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dir := onPostgres(t)

@@ -1,0 +1,101 @@
+package chaos
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/engine/enginetest"
+	"github.com/helixagents/helix/llm/scripted"
+	"github.com/helixagents/helix/session"
+)
+
+// TestMove starts a session on the local runtime, where it is suspended on an
+// approval, resumes it on Temporal, and continues it on DBOS.
+func TestMove(t *testing.T) {
+	t.Parallel()
+	dir := onPostgres(t)
+	db := openFor(t, dir)
+	type order struct {
+		N int `json:"n"`
+	}
+	agent := &helix.Agent{
+		Name: "clerk", Model: scripted.New(
+			scripted.Call("pay", order{1}), scripted.Text("Paid."), scripted.Call("look", order{2}), scripted.Text("Looked."),
+		).ByPosition(),
+		Tools: []helix.Tool{
+			{Name: "pay", Approval: helix.ApproveAlways, Execute: helix.Func(func(_ context.Context, _ *helix.Call, in order) (int, error) { return in.N, nil })},
+			{Name: "look", ReadOnly: true, Execute: helix.Func(func(_ context.Context, _ *helix.Call, in order) (int, error) { return in.N, nil })},
+		},
+	}
+	on := func(name string, do func(ctx context.Context, rt executor) (helix.Run, error)) *helix.Result {
+		t.Helper()
+		write(t, dir, "runtime", name+" "+runtimes[name](t))
+		rt, err := startRuntime(dir, db, agent)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		defer rt.Close(ctx)
+		run, err := do(ctx, rt)
+		if err != nil {
+			t.Fatalf("on %s: %v", name, err)
+		}
+		result, err := run.Result(ctx)
+		if err != nil {
+			t.Fatalf("on %s: %v", name, err)
+		}
+		return result
+	}
+	const id = "moved"
+	result := on("local", func(ctx context.Context, rt executor) (helix.Run, error) {
+		return rt.Execute(ctx, agent, helix.Input{SessionID: id, Message: helix.UserText("Pay.")})
+	})
+	if len(result.Pending) != 1 {
+		t.Fatalf("the run is %s and waits for %v", result.Status, result.Pending)
+	}
+	on("temporal", func(ctx context.Context, rt executor) (helix.Run, error) {
+		call := result.Pending[0]
+		if _, err := rt.Submit(ctx, id, helix.Approve(call.CallID, call.ApprovalID)); err != nil {
+			return nil, err
+		}
+		return rt.Resume(ctx, agent, id, helix.ResumeOptions{})
+	})
+	on("dbos", func(ctx context.Context, rt executor) (helix.Run, error) {
+		return rt.Execute(ctx, agent, helix.Input{SessionID: id, Message: helix.UserText("Look.")})
+	})
+
+	messages, err := db.Sessions().AllMessages(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("the transcript:\n%s", strings.Join(enginetest.Lines(messages), "\n"))
+	if roles := rolesOf(messages); roles != "user assistant tool assistant user assistant tool assistant" {
+		t.Errorf("the transcript is %s", roles)
+	}
+	verifyFold(t, db, id, messages)
+	runs, err := db.Sessions().Runs(t.Context(), id, session.PageRequest{})
+	if err != nil || len(runs.Items) != 3 {
+		t.Fatalf("the session has %d runs (%v)", len(runs.Items), err)
+	}
+	before := ""
+	for i, want := range []string{"local", "temporal", "dbos"} {
+		run := &runs.Items[i]
+		if run.Turn != i+1 || run.Runtime != want || run.PreviousRunID != before {
+			t.Errorf("run %d is turn %d on %s after %q, want turn %d on %s after %q", i+1, run.Turn, run.Runtime, run.PreviousRunID, i+1, want, before)
+		}
+		t.Logf("turn %d: %s on %s, %s", run.Turn, run.Kind, run.Runtime, run.Status)
+		before = run.ID
+	}
+}
+
+func rolesOf(messages []session.Message) string {
+	var roles []string
+	for i := range messages {
+		roles = append(roles, string(messages[i].Role))
+	}
+	return strings.Join(roles, " ")
+}
