@@ -9,7 +9,6 @@ import (
 
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/llm"
-	"github.com/helixagents/helix/runtime/local"
 	"github.com/helixagents/helix/session"
 )
 
@@ -111,7 +110,7 @@ func agentOf(model llm.Model, growing bool) *helix.Agent {
 }
 
 // runSession runs one session to its end.
-func runSession(ctx context.Context, rt *local.Runtime, agent *helix.Agent, id string) error {
+func runSession(ctx context.Context, rt helix.Executor, agent *helix.Agent, id string) error {
 	run, err := rt.Execute(ctx, agent, helix.Input{SessionID: id, Message: helix.UserText("Begin.")})
 	if err != nil {
 		return err

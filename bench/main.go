@@ -2,7 +2,8 @@
 // same run: the bare write of the same rows with the same driver and settings.
 //
 // Stores that need a server get a durable one of their own, unless
-// HELIX_BENCH_POSTGRES or HELIX_BENCH_REDIS names one that is running.
+// HELIX_BENCH_POSTGRES or HELIX_BENCH_REDIS names one that is running, and so does
+// Temporal with HELIX_BENCH_TEMPORAL.
 //
 //	go run ./bench             a table
 //	go run ./bench -json       one object per line
@@ -69,6 +70,7 @@ var benches = []bench{
 	{"stream", false, streams},
 	{"fanout", false, fanout},
 	{"chats", true, chats},
+	{"runtime-step", false, runtimes},
 }
 
 func main() { os.Exit(run()) }

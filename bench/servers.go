@@ -14,25 +14,29 @@ import (
 const (
 	envPostgres = "HELIX_BENCH_POSTGRES"
 	envRedis    = "HELIX_BENCH_REDIS"
+	envTemporal = "HELIX_BENCH_TEMPORAL"
 )
 
-// servers are those that stores need.
-type servers struct{ postgres, redis server }
+// servers are those that stores and runtimes need.
+type servers struct{ postgres, redis, temporal server }
 
 func newServers() *servers {
 	return &servers{
 		postgres: server{env: envPostgres, start: testserver.DurablePostgres},
 		redis:    server{env: envRedis, start: testserver.DurableRedis},
+		temporal: server{env: envTemporal, start: testserver.DurableTemporal},
 	}
 }
 
 // stop ends those that were started.
-func (s *servers) stop() error { return errors.Join(s.postgres.close(), s.redis.close()) }
+func (s *servers) stop() error {
+	return errors.Join(s.postgres.close(), s.redis.close(), s.temporal.close())
+}
 
 // environ names them to another process.
 func (s *servers) environ() []string {
 	env := os.Environ()
-	for _, one := range []*server{&s.postgres, &s.redis} {
+	for _, one := range []*server{&s.postgres, &s.redis, &s.temporal} {
 		if one.url != "" {
 			env = append(env, one.env+"="+one.url)
 		}

@@ -35,14 +35,16 @@ type kind struct {
 	server *server // that it needs; nil if none
 	// open makes a new site, on the server at a URL if it needs one.
 	open func(ctx context.Context, url string) (*site, error)
+	// temporal is a Temporal beside it, on the one store where engines are measured.
+	temporal *server
 }
 
 func kinds(s *servers) []kind {
 	return []kind{
-		{"memory", nil, openMemory},
-		{"sqlite", nil, openSQLite},
-		{"postgres", &s.postgres, openPostgres},
-		{"redis", &s.redis, openRedis},
+		{name: "memory", open: openMemory},
+		{name: "sqlite", open: openSQLite},
+		{name: "postgres", server: &s.postgres, open: openPostgres, temporal: &s.temporal},
+		{name: "redis", server: &s.redis, open: openRedis},
 	}
 }
 

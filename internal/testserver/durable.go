@@ -20,3 +20,9 @@ func started(s *server, err error) (url string, stop func() error, _ error) {
 	}
 	return s.url(), s.close, nil
 }
+
+// DurableTemporal starts a Temporal server for a program that is no test, and returns its address. It keeps its data in a
+// file. stop ends it.
+func DurableTemporal(ctx context.Context) (addr string, stop func() error, err error) {
+	return started(startTemporal(ctx, true, nil))
+}
