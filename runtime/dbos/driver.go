@@ -111,8 +111,13 @@ func (d *driver) Revive(ctx context.Context, due session.Due) error {
 	return d.host.Recover(ctx, due)
 }
 
-// Check implements [host.Driver]: a turn's workflow runs in the process that holds it.
-func (d *driver) Check(context.Context, session.Due) error { return nil }
+// Check implements [host.Driver]: what this process holds it also runs.
+func (d *driver) Check(_ context.Context, due session.Due) error {
+	if !d.runs(due.RunID) {
+		d.host.Leave(due.RunID, errLost)
+	}
+	return nil
+}
 
 // Nudge implements [host.Driver]: a process looks for stops as it renews its leases.
 func (d *driver) Nudge(context.Context, host.Start) {}
@@ -219,24 +224,37 @@ func (d *driver) begin(ctx context.Context, in input) (*execution, error) {
 	if runs {
 		return x, nil
 	}
+	err := errBusy
 	for range beginTries {
-		id, err := d.clear(&in)
-		starter := &starter{Context: d.dbos}
-		if err == nil {
-			_, err = transact.RunWorkflow(starter, d.turn, in, in.options(id)...)
-		}
-		if starter.begun {
+		begun, fault := d.tryBegin(&in)
+		if begun {
 			return x, nil
 		}
-		x.fault = cmp.Or(err, context.Cause(ctx))
-		if x.fault != nil {
+		if fault = cmp.Or(fault, context.Cause(ctx)); fault != nil {
+			err = fault
 			break
 		}
 		<-time.After(beginPause)
 	}
-	x.fault = cmp.Or(x.fault, errBusy)
+	d.mu.Lock()
+	found := x.entered
+	d.mu.Unlock()
+	if found { // by DBOS, in a queue, meanwhile
+		return x, nil
+	}
+	x.fault = err
 	d.exit(x)
-	return nil, x.fault
+	return nil, err
+}
+
+func (d *driver) tryBegin(in *input) (begun bool, err error) {
+	id, err := d.clear(in)
+	if err != nil {
+		return false, err
+	}
+	starter := &starter{Context: d.dbos}
+	_, err = transact.RunWorkflow(starter, d.turn, *in, in.options(id)...)
+	return starter.begun, err
 }
 
 var errBusy = errors.New("DBOS takes the workflow for one that runs here")

@@ -16,8 +16,9 @@ import (
 
 // execution is a workflow that runs in this process.
 type execution struct {
-	in   *input
-	done chan struct{}
+	in      *input
+	entered bool // it has begun; guarded by the driver's lock
+	done    chan struct{}
 	// Once it is done: how the turn ended, or why the execution was left.
 	end   *engine.Outcome
 	fault error
@@ -56,6 +57,7 @@ func (d *driver) turn(ctx transact.Context, in input) (engine.Outcome, error) {
 	if x == nil { // DBOS has found it in a queue
 		x = d.note(&in)
 	}
+	x.in, x.entered = &in, true
 	d.mu.Unlock()
 	defer d.exit(x)
 	x.end, x.fault = d.drive(ctx, x)
@@ -134,11 +136,11 @@ func (d *driver) call(ctx context.Context, x *execution, effect engine.Effect) (
 			err = d.child(ctx, &input{Start: *opened.Child})
 		}
 		if err != nil || opened.Left {
-			return d.answer(x, opened, err)
+			return d.answer(ctx, x, opened, err)
 		}
 	}
 	done, err := d.host.Do(ctx, effect)
-	return d.answer(x, done, err)
+	return d.answer(ctx, x, done, err)
 }
 
 // child drives the turn of another agent, and waits for its end if somebody does.
@@ -182,10 +184,13 @@ func (d *driver) take(ctx transact.Context, x *execution) (host.Standing, error)
 
 // answer is what is recorded of an effect: nothing, if this process has lost the turn,
 // or may have: whoever has it now records effects under the same numbers.
-func (d *driver) answer(x *execution, answer host.Answer, err error) (host.Answer, error) {
+func (d *driver) answer(ctx context.Context, x *execution, answer host.Answer, err error) (host.Answer, error) {
+	run := x.in.RunID
 	switch {
 	case err != nil:
-	case answer.Result.Next == engine.NextLost, answer.Left && x.held.Load(), !d.host.Alive(x.in.RunID):
+	case answer.Result.Next == engine.NextLost, answer.Left && x.held.Load():
+		err = errLost
+	case !answer.Left && !d.host.Alive(run) && d.host.Look(ctx, run) != nil:
 		err = errLost
 	case !answer.Left:
 		x.held.Store(true)
