@@ -131,6 +131,10 @@ func (h *Host) onTurn(ctx context.Context, effect engine.Effect, part string, do
 func (h *Host) Take(ctx context.Context, start Start) (Standing, error) {
 	key := start.Tenant + "/" + start.SessionID + "/" + start.RunID
 	h.mu.Lock()
+	if h.closing { // nothing may begin that Close would not wait for
+		h.mu.Unlock()
+		return Standing{}, errClosing
+	}
 	w := h.working[key]
 	if w == nil {
 		w = h.begin(key)
