@@ -16,20 +16,24 @@ import (
 // TestQueue has two processes work off turns, some at a time.
 func TestQueue(t *testing.T) {
 	onBoth(t, func(t *testing.T, at place, backend func() store.Backend) {
-		const turns = 12
+		const turns, limit = 12, 3
 		var now, most, calls atomic.Int32
+		all := make(chan struct{}) // as many as may have run at the same time
 		agent := caller(helix.Func(func(context.Context, *helix.Call, struct{}) (int32, error) {
 			n := now.Add(1)
-			for seen := most.Load(); n > seen && !most.CompareAndSwap(seen, n); seen = most.Load() {
+			defer now.Add(-1)
+			for seen := most.Load(); n > seen; seen = most.Load() {
+				if most.CompareAndSwap(seen, n) && n == limit {
+					close(all)
+				}
 			}
-			<-time.After(30 * time.Millisecond) // the others have their chance
-			now.Add(-1)
+			receive(t, "others run, too", all)
 			return calls.Add(1), nil
 		}))
 		var rts []*dbos.Runtime
 		for range 2 {
 			rts = append(rts, at.launch(t, backend(), func(c *dbos.Config) {
-				c.Agents, c.Queue = []*helix.Agent{agent}, &dbos.Queue{Concurrency: 3, WorkerConcurrency: 2, Poll: 10 * time.Millisecond}
+				c.Agents, c.Queue = []*helix.Agent{agent}, &dbos.Queue{Concurrency: limit, WorkerConcurrency: 2, Poll: 10 * time.Millisecond}
 			}))
 		}
 		var runs []helix.Run
@@ -39,9 +43,8 @@ func TestQueue(t *testing.T) {
 		for _, run := range runs {
 			completed(t, run)
 		}
-		t.Logf("at most %d at a time", most.Load())
-		if most.Load() > 3 || most.Load() < 2 || calls.Load() != turns {
-			t.Errorf("%d calls, at most %d at a time, want %d and 3", calls.Load(), most.Load(), turns)
+		if most.Load() != limit || calls.Load() != turns {
+			t.Errorf("%d calls, at most %d at a time, want %d and %d", calls.Load(), most.Load(), turns, limit)
 		}
 	})
 }

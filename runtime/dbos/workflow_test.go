@@ -30,7 +30,7 @@ func (p place) launch(t testing.TB, backend store.Backend, change func(*dbos.Con
 	t.Helper()
 	cfg := dbos.Config{
 		Backend: backend, DatabaseURL: p.url, Schema: schema, Prefix: p.prefix,
-		LeaseTTL: 200 * time.Millisecond, Sweep: 50 * time.Millisecond,
+		LeaseTTL: 2 * time.Second, Sweep: 100 * time.Millisecond,
 	}
 	change(&cfg)
 	rt, err := dbos.New(cfg)
