@@ -10,7 +10,7 @@ TESTFLAGS  ?=
 RUNFLAGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run chat test soak lint fmt bench
+.PHONY: help run chat test soak matrix lint fmt bench
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-6s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,6 +28,10 @@ test: lint ## lint, then run every test with the race detector (TESTFLAGS="-run 
 
 soak: ## run every test at full length, as long as it takes (up to two hours)
 	@HELIX_SOAK=1 ./scripts/test.sh -timeout 120m $(TESTFLAGS)
+
+matrix: ## play every scenario on every runtime over Postgres, and print what passed (about half an hour)
+	@CGO_ENABLED=0 go build -o bin/with ./internal/testserver/with
+	@HELIX_SOAK=1 bin/with go test -json -count=1 -timeout 60m -run 'TestScenarios/postgres' ./runtime/local ./runtime/temporal ./runtime/dbos | go run ./internal/matrix
 
 lint: ## vet, golangci-lint, and the check that imports point down only
 	go vet ./...

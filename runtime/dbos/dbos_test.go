@@ -2,6 +2,7 @@ package dbos_test
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -22,7 +23,10 @@ import (
 	"github.com/helixagents/helix/store/memory"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(testserver.Main(m)) }
+func TestMain(m *testing.M) {
+	_ = flag.Set("test.parallel", "3") // scenarios wait more than they work
+	goleak.VerifyTestMain(testserver.Main(m))
+}
 
 // kinds are the backends that DBOS's databases are tried beside.
 func kinds() []testbackend.Kind {
@@ -45,7 +49,7 @@ func TestScenarios(t *testing.T) {
 				},
 			}
 			if os.Getenv("HELIX_SOAK") == "" {
-				config.Every = 4 // all of them take minutes
+				config.Every = 8 // all of them take minutes
 			}
 			runtimetest.Run(t, config)
 		})

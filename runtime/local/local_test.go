@@ -2,6 +2,7 @@ package local_test
 
 import (
 	"context"
+	"flag"
 	"os"
 	"testing"
 
@@ -14,18 +15,26 @@ import (
 	"github.com/helixagents/helix/store"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(testserver.Main(m)) }
+func TestMain(m *testing.M) {
+	_ = flag.Set("test.parallel", "3") // scenarios wait as much as they work
+	goleak.VerifyTestMain(testserver.Main(m))
+}
 
 func TestScenarios(t *testing.T) {
 	t.Parallel()
-	for _, kind := range testbackend.Kinds() {
+	soak := os.Getenv("HELIX_SOAK") != ""
+	kinds := testbackend.Kinds() // memory first
+	for i, kind := range kinds {
 		t.Run(kind.Name, func(t *testing.T) {
 			t.Parallel()
 			config := runtimetest.Config{
 				NewBackend:  func(t testing.TB) store.Backend { return kind.Open(t) },
 				NewExecutor: start,
 				// They slow the others down several times.
-				Snapshots: kind.Name == "memory" || os.Getenv("HELIX_SOAK") != "",
+				Snapshots: kind.Name == "memory" || soak,
+			}
+			if i > 0 && !soak { // each scenario is played in memory, and on one of the others
+				config.Every, config.First = len(kinds)-1, i-1
 			}
 			if kind.Name != "memory" {
 				config.Reopen = func(t testing.TB, db store.Backend) store.Backend {

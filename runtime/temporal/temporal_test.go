@@ -2,6 +2,7 @@ package temporal_test
 
 import (
 	"context"
+	"flag"
 	"log/slog"
 	"os"
 	"testing"
@@ -18,7 +19,10 @@ import (
 	"github.com/helixagents/helix/store"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(testserver.Main(m)) }
+func TestMain(m *testing.M) {
+	_ = flag.Set("test.parallel", "4") // scenarios wait more than they work
+	goleak.VerifyTestMain(testserver.Main(m))
+}
 
 func TestScenarios(t *testing.T) {
 	t.Parallel()
@@ -39,7 +43,7 @@ func TestScenarios(t *testing.T) {
 				},
 			}
 			if os.Getenv("HELIX_SOAK") == "" {
-				config.Every = 5 // the server takes long
+				config.Every = 8 // the server takes long
 			}
 			runtimetest.Run(t, config)
 		})
