@@ -15,6 +15,20 @@ import (
 	"github.com/helixagents/helix/store/sqlite"
 )
 
+// Kinds of backends, by the schemes of their addresses.
+const (
+	SQLite   = "sqlite"
+	Postgres = "postgres"
+	Redis    = "redis"
+	Memory   = "memory"
+)
+
+// Kind tells which kind of backend an address names.
+func Kind(address string) string {
+	kind, _ := split(address)
+	return kind
+}
+
 // Open opens the backend at an address:
 //
 //	PATH or sqlite:PATH                       a SQLite file
@@ -25,16 +39,16 @@ import (
 // The logger, which may be nil, is told of faults that no caller sees.
 func Open(address string, log *slog.Logger) (store.Backend, error) {
 	switch scheme, rest := split(address); scheme {
-	case "sqlite":
+	case SQLite:
 		return sqlite.OpenConfig(sqlite.Config{Path: rest, Logger: log})
-	case "postgres":
+	case Postgres:
 		config := postgresConfig(address)
 		config.Logger = log
 		return postgres.OpenConfig(config)
-	case "redis":
+	case Redis:
 		server, prefix := take(address, "prefix")
 		return redis.OpenConfig(redis.Config{URL: server, Prefix: prefix, Logger: log})
-	case "memory":
+	case Memory:
 		return memory.New(memory.Config{}), nil
 	default:
 		return nil, unknown(scheme)
@@ -46,11 +60,11 @@ func Open(address string, log *slog.Logger) (store.Backend, error) {
 // tables has no steps.
 func Migrations(address string) ([]store.Migration, error) {
 	switch scheme, rest := split(address); scheme {
-	case "sqlite":
+	case SQLite:
 		return sqlite.Migrations(rest)
-	case "postgres":
+	case Postgres:
 		return postgres.Migrations(postgresConfig(address))
-	case "redis", "memory":
+	case Redis, Memory:
 		return nil, nil
 	default:
 		return nil, unknown(scheme)
@@ -67,11 +81,11 @@ func split(address string) (kind, rest string) {
 	scheme, rest, found := strings.Cut(address, ":")
 	switch {
 	case !found || strings.ContainsAny(scheme, `/\.`):
-		return "sqlite", address
+		return SQLite, address
 	case scheme == "postgresql":
-		return "postgres", rest
+		return Postgres, rest
 	case scheme == "rediss":
-		return "redis", rest
+		return Redis, rest
 	}
 	return scheme, rest
 }
