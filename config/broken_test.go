@@ -79,7 +79,18 @@ server:
       user: ada
   cors: ["https://app.example.com"]
 store: sqlite:helix.db
-runtime: {leaseTTL: 30s}
+runtime:
+  leaseTTL: 30s
+  kind: temporal
+  temporal:
+    address: temporal.example.com:7233
+    namespace: agents
+    apiKey: ${SECRET}
+    taskQueue: agents
+    worker: false
+    workerTimeout: 10s
+    maxEffects: 200
+cleanup: {every: 1h}
 `
 
 func TestTheWholeFileIsValid(t *testing.T) {
@@ -121,7 +132,7 @@ func TestBrokenFiles(t *testing.T) {
 		{"nothing for a schema", "      type: object\n      properties:\n        title: {type: string}", "", "agents.writer.output", "expected a JSON Schema of type object, found nothing"},
 		{"nothing for the version", "version: 1", "^version:", "version", "expected a whole number, found nothing"},
 		{"mapping for a text", "    description: Files things.", "    description: ^{a: b}", "agents.writer.subAgents[1].description", "found a mapping"},
-		{"list for a mapping", "runtime: {leaseTTL: 30s}", "runtime: ^[]", "runtime", "expected a mapping of keys to values, found a list"},
+		{"list for a mapping", "cleanup: {every: 1h}", "cleanup: ^[]", "cleanup", "expected a mapping of keys to values, found a list"},
 		{"text for a boolean", "  addr: 127.0.0.1:4170", "  verbose: ^yes please", "server.verbose", "expected true or false"},
 		{"boolean for a text", "    instructions: Write.", "    instructions: ^true", "agents.writer.instructions", "expected a text"},
 		{"unknown tool", "tools: [search, time, pay]", "tools: [search, ^tim]", "agents.writer.tools[1]", `there is no tool "tim"; did you mean time?`},
@@ -148,6 +159,11 @@ func TestBrokenFiles(t *testing.T) {
 		{"bad duration", "sessionExpiry: 7d", "sessionExpiry: ^a week", "agents.writer.sessionExpiry", `expected a duration such as 90s, 1h30m or 7d, found "a week"`},
 		{"negative duration", "timeout: 5s", "timeout: ^-5s", "tools.search.timeout", "not negative"},
 		{"number for a duration", "timeout: 5s", "timeout: ^5", "tools.search.timeout", "expected a duration"},
+		{"unknown runtime", "kind: temporal", "kind: ^temporl", "runtime.kind", "expected local or temporal, found \"temporl\"; did you mean temporal?"},
+		{"Temporal without a port", "address: temporal.example.com:7233", "address: ^temporal.example.com", "runtime.temporal.address", "expected host:port, such as 127.0.0.1:7233"},
+		{"short silence", "workerTimeout: 10s", "workerTimeout: ^10ms", "runtime.temporal.workerTimeout", "expected at least 1s"},
+		{"no effects", "maxEffects: 200", "maxEffects: ^0", "runtime.temporal.maxEffects", "at least 1"},
+		{"text for whether to work", "worker: false", "worker: ^maybe", "runtime.temporal.worker", "expected true or false"},
 		{"short lease", "leaseTTL: 30s", "leaseTTL: ^30ms", "runtime.leaseTTL", "expected at least 1s"},
 		{"schema of no object", "      type: object\n      properties:\n        title: {type: string}", "      ^type: string", "agents.writer.output", "of type object"},
 		{"schema with an unknown type", "title: {type: string}", "title: {type: ^strin}", "agents.writer.output.properties.title.type", "did you mean string?"},

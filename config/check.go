@@ -41,7 +41,11 @@ func (f *File) check() {
 	f.checkServer()
 	f.checkAddress("store", f.Store)
 	f.checkAddress("streams", f.Streams)
-	for path, value := range map[string]Duration{"runtime.leaseTTL": f.Runtime.LeaseTTL, "cleanup.every": f.Cleanup.Every} {
+	f.checkRuntime()
+	for path, value := range map[string]Duration{
+		"runtime.leaseTTL": f.Runtime.LeaseTTL, "runtime.temporal.workerTimeout": f.Runtime.Temporal.WorkerTimeout,
+		"cleanup.every": f.Cleanup.Every,
+	} {
 		if value != 0 && value.Std() < minInterval {
 			s.wrong(path, "expected at least %s", minInterval)
 		}
@@ -302,11 +306,7 @@ func (f *File) checkURL(path, text string) {
 
 func (f *File) checkServer() {
 	s := f.source
-	if f.Server.Addr != "" {
-		if _, port, err := net.SplitHostPort(f.Server.Addr); err != nil || !isPort(port) {
-			s.wrong("server.addr", "expected host:port, such as 127.0.0.1:4170")
-		}
-	}
+	f.checkHostPort("server.addr", f.Server.Addr, "127.0.0.1:4170")
 	if f.Server.AllowUnauthenticated && len(f.Server.Tokens) > 0 {
 		s.wrong("server.allowUnauthenticated", "there are tokens, too: choose one")
 	}
@@ -343,6 +343,16 @@ const minInterval = time.Second
 // minToken is the shortest bearer token.
 const minToken = 16
 
+// checkHostPort checks an address that has been given.
+func (f *File) checkHostPort(path, address, example string) {
+	if address == "" {
+		return
+	}
+	if _, port, err := net.SplitHostPort(address); err != nil || !isPort(port) {
+		f.source.wrong(path, "expected host:port, such as %s", example)
+	}
+}
+
 func isPort(text string) bool {
 	n, err := strconv.Atoi(text)
 	return err == nil && n >= 0 && n <= 65535
@@ -370,6 +380,11 @@ func because(err error) string { return session.AsError(err).Message }
 
 // placeholder is an argument in an address or a body.
 var placeholder = regexp.MustCompile(`\{([A-Za-z_][A-Za-z0-9_]*)\}`)
+
+func (f *File) checkRuntime() {
+	// gRPC also takes an address that says how the name is looked up.
+	f.checkHostPort("runtime.temporal.address", strings.TrimPrefix(f.Runtime.Temporal.Address, "dns:///"), "127.0.0.1:7233")
+}
 
 func (f *File) checkTool(t *Tool) {
 	s, path := f.source, "tools."+t.Name

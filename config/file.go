@@ -26,7 +26,7 @@ type File struct {
 	Store string `yaml:"store"`
 	// Where streams are kept, if not with the sessions: an address as in store.
 	Streams string `yaml:"streams"`
-	// How runs are held on to and recovered.
+	// Where turns run, and how runs are held on to and recovered.
 	Runtime Runtime `yaml:"runtime"`
 	// What is done about expired sessions, beside what the runtime does by itself.
 	Cleanup Cleanup `yaml:"cleanup"`
@@ -274,8 +274,11 @@ type RateLimit struct {
 	Burst int `yaml:"burst,min=1"`
 }
 
-// Runtime is how runs are held on to and recovered.
+// Runtime is where turns run, and how runs are held on to and recovered.
 type Runtime struct {
+	// What drives turns: local, the server's own process; temporal, a Temporal server,
+	// for which any number of processes work. Defaults to local.
+	Kind string `yaml:"kind,enum=local|temporal"`
 	// How long a session stays with a process that no longer shows signs of life.
 	// Defaults to 30s.
 	LeaseTTL Duration `yaml:"leaseTTL"`
@@ -285,6 +288,36 @@ type Runtime struct {
 	// How often a model call that failed for a passing reason is made again. Defaults
 	// to 3.
 	ModelRetries *int `yaml:"modelRetries,min=0,max=20"`
+	// Of temporal: where the server is, and how it is worked for.
+	Temporal Temporal `yaml:"temporal"`
+}
+
+// Temporal is a Temporal server and how it is worked for. What else there is to
+// say about the connection, such as certificates for TLS, comes from the variables
+// and the file that Temporal's own command line uses (TEMPORAL_TLS_CLIENT_CERT_PATH
+// and others).
+type Temporal struct {
+	// The address of the server. Defaults to $TEMPORAL_ADDRESS, or else 127.0.0.1:7233.
+	Address string `yaml:"address"`
+	// The namespace in it. Defaults to $TEMPORAL_NAMESPACE, or else default.
+	Namespace string `yaml:"namespace"`
+	// The API key, which implies TLS. Defaults to $TEMPORAL_API_KEY. Write it as ${NAME},
+	// not into the file.
+	APIKey string `yaml:"apiKey"`
+	// Where the processes of a deployment share work. All that have the same one must
+	// have the same store, and agents of the same names. Defaults to helix.
+	TaskQueue string `yaml:"taskQueue"`
+	// What the ids of workflows begin with. Defaults to the task queue.
+	Prefix string `yaml:"prefix"`
+	// Whether helix serve works on turns, too, or only starts them and leaves them to
+	// helix worker. Defaults to true.
+	Worker *bool `yaml:"worker"`
+	// How long a process may be silent before another goes on with its turns, at least
+	// 1s. Defaults to 15s.
+	WorkerTimeout Duration `yaml:"workerTimeout"`
+	// How many effects, such as calls of models and tools, a process works on at the
+	// same time. Defaults to 1000.
+	MaxEffects int `yaml:"maxEffects,min=1"`
 }
 
 // Cleanup is what is done about expired sessions beside the runtime's sweep.

@@ -113,7 +113,7 @@ func (g *generator) schema(t reflect.Type, o *option) object {
 		return g.schema(t.Elem(), o)
 	case reflect.String:
 		if len(o.enum) > 0 {
-			return object{"enum": o.enum}
+			return orVariable(object{"enum": o.enum})
 		}
 		return object{"type": []string{"string", "number"}}
 	case reflect.Bool:
