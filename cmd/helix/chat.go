@@ -102,7 +102,7 @@ code tells whether every turn went well.`,
 // chat is a conversation in progress.
 type chat struct {
 	agent    *helix.Agent
-	rt       *local.Runtime
+	rt       runner
 	sessions session.Store
 	screen   *screen
 	greeting string // about the model

@@ -3,10 +3,14 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"testing"
 
 	"github.com/helixagents/helix/client"
+	"github.com/helixagents/helix/internal/testserver"
+	"github.com/helixagents/helix/runtime/local"
+	"github.com/helixagents/helix/runtime/temporal"
 	"github.com/helixagents/helix/server/wire"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/stream"
@@ -74,89 +78,120 @@ func granting(approved bool, reason string) func(*session.Pending, *wire.Submit)
 	}
 }
 
-// The demo does over HTTP what it does at all.
+// The demo does over HTTP what it does at all, on every runtime.
 func TestServedDemo(t *testing.T) {
 	t.Parallel()
-	d := serveDemo(t, writeDemo(t, "1ms", ""))
-	for name, test := range map[string]func(*talkOver){
-		"streaming": func(k *talkOver) {
-			chunks, _ := k.say("assistant", askStory)
-			tellsStory(k.t, k.c, k.id)
-			if n := pieces(chunks); n < 3 {
-				k.t.Errorf("the story came in %d pieces", n)
-			}
-		},
-		"parallel tools": func(k *talkOver) {
-			chunks, status := k.say("assistant", "What time is it, and what is 6 * 7?")
-			if status.Status != session.Completed || len(status.Text) < 20 || status.Text[len(status.Text)-10:] != "6 * 7 = 42" {
-				k.t.Errorf("%s: %q", status.Status, status.Text)
-			}
-			lastStart, firstEnd := -1, -1
-			for i := range chunks {
-				switch {
-				case chunks[i].Kind == stream.ToolStart:
-					lastStart = i
-				case chunks[i].Kind == stream.ToolEnd && firstEnd < 0:
-					firstEnd = i
-				}
-			}
-			if lastStart < 0 || firstEnd < lastStart {
-				k.t.Errorf("a call began after another had ended: %d, %d", lastStart, firstEnd)
-			}
-		},
-		"an approval granted": func(k *talkOver) {
-			k.say("assistant", "Remember that the compass points north.")
-			_, status := k.say("assistant", "Forget everything.")
-			_, status = k.answer(status, "forget", granting(true, ""))
-			k.completes(status, "It is all forgotten.")
-		},
-		"an approval denied": func(k *talkOver) {
-			_, status := k.say("assistant", "Forget everything.")
-			_, status = k.answer(status, "forget", granting(false, "I like them"))
-			k.completes(status, "forget did not work: the call was not approved by the user: I like them")
-		},
-		"a client tool": func(k *talkOver) {
-			_, status := k.say("assistant", "Choose between tea and coffee.")
-			_, status = k.answer(status, "choose", func(_ *session.Pending, s *wire.Submit) { s.Result = json.RawMessage(`"tea"`) })
-			k.completes(status, "So it is tea.")
-		},
-		"a nested approval granted": func(k *talkOver) {
-			_, status := k.say("planner", "Ask the buyer to order ten pencils.")
-			chunks, status := k.answer(status, "order", granting(true, ""))
-			k.completes(status, "The buyer says: It is ordered.")
-			if !slices.ContainsFunc(chunks, func(c stream.Chunk) bool { return c.AgentType == "buyer" && c.Kind == stream.TextDelta }) {
-				k.t.Error("what the buyer says is not in the stream")
-			}
-		},
-		"a nested approval denied": func(k *talkOver) {
-			_, status := k.say("planner", "Ask the buyer to order ten pencils.")
-			_, status = k.answer(status, "order", granting(false, "too many"))
-			k.completes(status, "The buyer says: order did not work: the call was not approved by the user: too many")
-		},
-		"a companion": func(k *talkOver) {
-			_, status := k.say("host", "Tell the diary to remember that I planted a tree.")
-			k.completes(status, "The diary says: I will remember that.")
-			_, status = k.say("host", "Ask the diary what it remembers.")
-			k.completes(status, "The diary says: I remember: I planted a tree.")
-		},
-		"structured output": func(k *talkOver) {
-			chunks, status := k.say("ticket", "The printer on floor 3 is on fire. Urgent!")
-			var out struct{ Subject, Priority string }
-			if err := json.Unmarshal(status.Output, &out); err != nil || out.Subject != "The printer on floor 3 is on fire" || out.Priority != "high" {
-				k.t.Errorf("the output is %s, %v", status.Output, err)
-			}
-			if !slices.ContainsFunc(chunks, func(c stream.Chunk) bool { return c.Kind == stream.Output }) {
-				k.t.Error("the output is not in the stream")
-			}
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
+	for _, kind := range runtimes {
+		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			k := &talkOver{t, d.Client, "demo/" + fmt.Sprintf("%x", name)}
-			test(k)
-			read(t, d.Client, k.id).toEnd(d.Client, session.Completed)
+			d := serveDemo(t, writeDemo(t, "1ms", ""), runsOn(t, kind)...)
+			for name, test := range scenes {
+				t.Run(name, func(t *testing.T) {
+					t.Parallel()
+					k := &talkOver{t, d.Client, "demo/" + fmt.Sprintf("%x", name)}
+					test(k)
+					read(t, d.Client, k.id).toEnd(d.Client, session.Completed)
+					runs, err := d.Runs(t.Context(), k.id, session.PageRequest{})
+					if err != nil {
+						t.Fatal(err)
+					}
+					for i := range runs.Items {
+						if runs.Items[i].Runtime != kind {
+							t.Errorf("a run is on %s", runs.Items[i].Runtime)
+						}
+					}
+				})
+			}
 		})
 	}
+}
+
+// runtimes are those that the program can serve agents on.
+var runtimes = []string{local.Name, temporal.Name}
+
+// runsOn are the flags that have a server run agents on a runtime, in a deployment of
+// its own.
+func runsOn(t *testing.T, kind string) []string {
+	t.Helper()
+	flags := []string{"--runtime", kind}
+	if kind == temporal.Name {
+		flags = append(flags, "--temporal-address", testserver.Temporal(t), "--task-queue", fmt.Sprintf("helix-%016x", rand.Uint64()))
+	}
+	return flags
+}
+
+// scenes are what the demo shows.
+var scenes = map[string]func(*talkOver){
+	"streaming": func(k *talkOver) {
+		chunks, _ := k.say("assistant", askStory)
+		tellsStory(k.t, k.c, k.id)
+		if n := pieces(chunks); n < 3 {
+			k.t.Errorf("the story came in %d pieces", n)
+		}
+	},
+	"parallel tools": func(k *talkOver) {
+		chunks, status := k.say("assistant", "What time is it, and what is 6 * 7?")
+		if status.Status != session.Completed || len(status.Text) < 20 || status.Text[len(status.Text)-10:] != "6 * 7 = 42" {
+			k.t.Errorf("%s: %q", status.Status, status.Text)
+		}
+		lastStart, firstEnd := -1, -1
+		for i := range chunks {
+			switch {
+			case chunks[i].Kind == stream.ToolStart:
+				lastStart = i
+			case chunks[i].Kind == stream.ToolEnd && firstEnd < 0:
+				firstEnd = i
+			}
+		}
+		if lastStart < 0 || firstEnd < lastStart {
+			k.t.Errorf("a call began after another had ended: %d, %d", lastStart, firstEnd)
+		}
+	},
+	"an approval granted": func(k *talkOver) {
+		k.say("assistant", "Remember that the compass points north.")
+		_, status := k.say("assistant", "Forget everything.")
+		_, status = k.answer(status, "forget", granting(true, ""))
+		k.completes(status, "It is all forgotten.")
+	},
+	"an approval denied": func(k *talkOver) {
+		_, status := k.say("assistant", "Forget everything.")
+		_, status = k.answer(status, "forget", granting(false, "I like them"))
+		k.completes(status, "forget did not work: the call was not approved by the user: I like them")
+	},
+	"a client tool": func(k *talkOver) {
+		_, status := k.say("assistant", "Choose between tea and coffee.")
+		_, status = k.answer(status, "choose", func(_ *session.Pending, s *wire.Submit) { s.Result = json.RawMessage(`"tea"`) })
+		k.completes(status, "So it is tea.")
+	},
+	"a nested approval granted": func(k *talkOver) {
+		_, status := k.say("planner", "Ask the buyer to order ten pencils.")
+		chunks, status := k.answer(status, "order", granting(true, ""))
+		k.completes(status, "The buyer says: It is ordered.")
+		if !slices.ContainsFunc(chunks, func(c stream.Chunk) bool { return c.AgentType == "buyer" && c.Kind == stream.TextDelta }) {
+			k.t.Error("what the buyer says is not in the stream")
+		}
+	},
+	"a nested approval denied": func(k *talkOver) {
+		_, status := k.say("planner", "Ask the buyer to order ten pencils.")
+		_, status = k.answer(status, "order", granting(false, "too many"))
+		k.completes(status, "The buyer says: order did not work: the call was not approved by the user: too many")
+	},
+	"a companion": func(k *talkOver) {
+		_, status := k.say("host", "Tell the diary to remember that I planted a tree.")
+		k.completes(status, "The diary says: I will remember that.")
+		_, status = k.say("host", "Ask the diary what it remembers.")
+		k.completes(status, "The diary says: I remember: I planted a tree.")
+	},
+	"structured output": func(k *talkOver) {
+		chunks, status := k.say("ticket", "The printer on floor 3 is on fire. Urgent!")
+		var out struct{ Subject, Priority string }
+		if err := json.Unmarshal(status.Output, &out); err != nil || out.Subject != "The printer on floor 3 is on fire" || out.Priority != "high" {
+			k.t.Errorf("the output is %s, %v", status.Output, err)
+		}
+		if !slices.ContainsFunc(chunks, func(c stream.Chunk) bool { return c.Kind == stream.Output }) {
+			k.t.Error("the output is not in the stream")
+		}
+	},
 }
 
 func pieces(chunks []stream.Chunk) (n int) {

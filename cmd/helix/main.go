@@ -1,7 +1,7 @@
 // Command helix is the program of the Helix framework: serve offers agents over
-// HTTP, check validates a file of agents, chat is a conversation with a demo agent in
-// the terminal, sessions, submit, resume, interrupt and cleanup operate what is served,
-// migrate sees to the tables of a store.
+// HTTP, worker works on turns that servers start, check validates a file of agents,
+// chat is a conversation with a demo agent in the terminal, sessions, submit, resume,
+// interrupt and cleanup operate what is served, migrate sees to the tables of a store.
 package main
 
 import (
@@ -76,7 +76,7 @@ func rootCommand(signals <-chan os.Signal) *cobra.Command {
 		return usageError{fmt.Errorf("%w (see %s --help)", err, cmd.CommandPath())}
 	})
 	root.SetVersionTemplate("helix {{.Version}}\n")
-	root.AddCommand(serveCommand(signals), checkCommand(), chatCommand(signals), sessionsCommand(signals), submitCommand(signals),
+	root.AddCommand(serveCommand(signals), workerCommand(signals), checkCommand(), chatCommand(signals), sessionsCommand(signals), submitCommand(signals),
 		resumeCommand(signals), interruptCommand(signals), cleanupCommand(signals), migrateCommand())
 	return root
 }

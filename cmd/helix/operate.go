@@ -96,6 +96,7 @@ With --resume the session goes on with the answer.
 			if !exactlyOne(approve, deny, result != "", failure != "") {
 				return usageError{errors.New("say one of --approve, --deny, --result and --error (see helix submit --help)")}
 			}
+			t.runs = resume
 			submit := wire.Submit{SessionID: args[0], ToolCallID: args[1], Error: failure, Resume: resume}
 			if result != "" {
 				if !json.Valid([]byte(result)) {
@@ -168,15 +169,15 @@ func (t *target) submit(ctx context.Context, out io.Writer, c *client.Client, su
 }
 
 func resumeCommand(signals <-chan os.Signal) *cobra.Command {
-	t := target{signals: signals}
+	t := target{signals: signals, runs: true}
 	var resume wire.Resume
 	var text string
 	cmd := &cobra.Command{
 		Use:   "resume ID",
 		Short: "Continue a session that was interrupted, paused or has its answers, and follow it",
 		Long: `Continue a session that was interrupted, paused or has its answers, and follow it.
-On a store, this process runs the agent; Ctrl-C leaves the run to a server on that
-store, which continues it.
+On a store, this process runs the agent, or, where the file's runtime is temporal, has
+its workers run it. Ctrl-C leaves the run to a server on that store, which continues it.
 ` + targetHelp,
 		Example: `  helix resume ID
   helix resume ID --message "Go on, but shorter."`,

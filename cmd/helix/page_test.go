@@ -28,7 +28,7 @@ func TestPage(t *testing.T) {
 	d := serveDemo(t, dir)
 	const token = "0123456789abcdef"
 	locked := writeDemo(t, "1ms", "server: {tokens: [{token: "+token+", user: alice}]}\n")
-	script := node(t, "page.mjs",
+	script := newScript(t, "page.mjs",
 		"HELIX_URL="+d.url(), "HELIX_TOKEN="+token, "HELIX_LOCKED_URL="+serve(t, locked, "--config", defaultConfig, "--data", "data").url())
 	script.run(func() { // it wants the server killed
 		d.kill()
@@ -42,7 +42,7 @@ type nodeScript struct {
 	cmd *exec.Cmd
 }
 
-func node(t *testing.T, name string, env ...string) *nodeScript {
+func newScript(t *testing.T, name string, env ...string) *nodeScript {
 	t.Helper()
 	dir := t.TempDir()
 	text, err := os.ReadFile(filepath.Join("testdata", name))

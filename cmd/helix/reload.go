@@ -4,76 +4,101 @@ import (
 	"context"
 	"reflect"
 	"strings"
+	"time"
 
 	"github.com/helixagents/helix/config"
 )
 
-// reload takes the agents and the tokens from the file whenever it changes. The rest
-// is as the file had it at the start, and the log says when that is not so any more.
-func (s *service) reload(ctx context.Context, started *config.File) {
-	if s.opts.config == "" {
+const reloadEvery = time.Second
+
+// reload takes what it may from the file whenever that changes, by calling replace.
+// The rest is as the file had it at the start, and the log says when that is not so
+// any more: changed lists the sections.
+func (n *node) reload(ctx context.Context, started *config.File, replace func(*config.File) error, changed func(started, file *config.File) []string) {
+	if n.opts.config == "" {
 		return
 	}
-	config.Watch(ctx, s.opts.config, reloadEvery, started, func(file *config.File, err error) {
+	config.Watch(ctx, n.opts.config, reloadEvery, started, func(file *config.File, err error) {
 		if err == nil {
-			err = s.replace(file)
+			err = replace(file)
 		}
 		if err != nil {
-			s.log.ErrorContext(ctx, "the file was refused; the agents stay as they were", "file", s.opts.config, "error", err)
+			n.log.ErrorContext(ctx, "the file was refused; the agents stay as they were", "file", n.opts.config, "error", err)
 			return
 		}
-		if sections := s.changed(started, file); len(sections) > 0 {
-			s.log.WarnContext(ctx, "the file has other settings than the server began with: restart it to have them take effect",
-				"file", s.opts.config, "sections", strings.Join(sections, ", "))
+		if sections := changed(started, file); len(sections) > 0 {
+			n.log.WarnContext(ctx, "the file has other settings than the process began with: restart it to have them take effect",
+				"file", n.opts.config, "sections", strings.Join(sections, ", "))
 		}
-		if s.authenticate != nil && len(file.Server.Tokens) == 0 {
-			s.log.WarnContext(ctx, "the file has no tokens any more: nobody is let in", "file", s.opts.config)
-		}
-		s.log.InfoContext(ctx, "the file was reloaded", "file", s.opts.config, "agents", len(*s.agents.Load()))
+		n.log.InfoContext(ctx, "the file was reloaded", "file", n.opts.config, "agents", len(*n.agents.Load()))
 	})
 }
 
-func (s *service) replace(file *config.File) error {
-	agents, err := file.Build(buildOptions(s.log))
+func (n *node) replace(file *config.File) error {
+	agents, err := file.Build(buildOptions(n.log))
 	if err != nil {
 		return err
 	}
+	if err := n.rt.Replace(agents...); err != nil {
+		return err
+	}
+	n.agents.Store(&agents)
+	return nil
+}
+
+// replace takes the tokens, too.
+func (s *service) replace(file *config.File) error {
 	known, err := tokensOf(file)
 	if err != nil {
 		return err
 	}
-	if err := s.rt.Replace(agents...); err != nil {
+	if err := s.node.replace(file); err != nil {
 		return err
 	}
-	s.agents.Store(&agents)
 	s.tokens.Store(&known)
+	if s.authenticate != nil && len(file.Server.Tokens) == 0 {
+		s.log.Warn("the file has no tokens any more: nobody is let in", "file", s.opts.config)
+	}
 	return nil
 }
 
-// changed lists the sections of a file that differ from those the server began with,
+// changed lists the sections of a file that differ from those the process began with,
 // of those that only a start takes in. Flags go before the file.
+func (n *node) changed(started, file *config.File) []string {
+	was, _ := n.opts.runtime.over(started.Runtime)
+	is, err := n.opts.runtime.over(file.Runtime)
+	return names(
+		section{"store", n.opts.store == "" && n.opts.data == "" && started.Store != file.Store},
+		section{"streams", n.opts.streams == "" && started.Streams != file.Streams},
+		section{"runtime", err != nil || !reflect.DeepEqual(was, is)},
+	)
+}
+
+// changed lists those of a server.
 func (s *service) changed(started, file *config.File) []string {
 	was, is := started.Server, file.Server
 	if s.authenticate != nil { // tokens take effect at once
 		was.Tokens, is.Tokens = nil, nil
 	}
-	if s.opts.addr != "" {
+	if s.asked.addr != "" {
 		was.Addr, is.Addr = "", ""
 	}
-	var sections []string
-	for _, section := range []struct {
-		name    string
-		changed bool
-	}{
-		{"server", !reflect.DeepEqual(was, is)},
-		{"store", s.opts.store == "" && s.opts.data == "" && started.Store != file.Store},
-		{"streams", s.opts.streams == "" && started.Streams != file.Streams},
-		{"runtime", !reflect.DeepEqual(started.Runtime, file.Runtime)},
-		{"cleanup", started.Cleanup != file.Cleanup},
-	} {
-		if section.changed {
-			sections = append(sections, section.name)
+	sections := names(section{"server", !reflect.DeepEqual(was, is)})
+	sections = append(sections, s.node.changed(started, file)...)
+	return append(sections, names(section{"cleanup", started.Cleanup != file.Cleanup})...)
+}
+
+// section is one of a file, and whether it is another than at the start.
+type section struct {
+	name    string
+	changed bool
+}
+
+func names(of ...section) (changed []string) {
+	for _, s := range of {
+		if s.changed {
+			changed = append(changed, s.name)
 		}
 	}
-	return sections
+	return changed
 }

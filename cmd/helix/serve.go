@@ -6,11 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"os"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,28 +17,16 @@ import (
 
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/config"
-	"github.com/helixagents/helix/internal/backend"
-	"github.com/helixagents/helix/runtime/local"
 	"github.com/helixagents/helix/server"
-	"github.com/helixagents/helix/store"
 )
 
-const (
-	defaultAddr = "127.0.0.1:4170"
-	reloadEvery = time.Second
-)
+const defaultAddr = "127.0.0.1:4170"
 
 type serveOptions struct {
+	nodeOptions
 	addr      string
-	config    string
-	data      string
-	store     string
-	streams   string
 	anonymous bool
 	expose    bool
-	grace     time.Duration
-	logFormat string
-	logLevel  string
 }
 
 func serveCommand(signals <-chan os.Signal) *cobra.Command {
@@ -64,64 +50,52 @@ machine alone.
 
 Sessions are kept in a SQLite file unless --store, or the file, names a server.
 Several helix serve may share a Postgres or Redis: any of them continues what
-another left behind. Ctrl-C, or SIGTERM, ends the open streams, gives running turns
+another left behind.
+
+Turns run in this process unless --runtime, or the file, says that a Temporal server
+drives them. This process then works for it, too, unless --worker=false leaves that to
+"helix worker". What else there is to know about the connection, such as
+certificates, comes from the variables that Temporal's own command line uses.
+
+Ctrl-C, or SIGTERM, ends the open streams, gives running turns
 --grace to end, and leaves the others to the next start, which continues them.`,
 		Example: `  helix serve --allow-unauthenticated            the demo, on this machine
   helix serve --config helix.yaml                your agents
   helix serve --config helix.yaml --addr :4170 --store postgres://helix@db/agents
-  helix serve --config helix.yaml --store postgres://helix@db/agents --streams redis://cache:6379`,
+  helix serve --config helix.yaml --store postgres://helix@db/agents --streams redis://cache:6379
+  helix serve --config helix.yaml --store postgres://helix@db/agents --runtime temporal`,
 		Version: version(),
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return runServe(cmd.Context(), opts, cmd.ErrOrStderr(), signals)
+			return runServe(cmd.Context(), &opts, cmd.ErrOrStderr(), signals)
 		},
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&opts.addr, "addr", "", "`host:port` to listen on (default "+defaultAddr+")")
-	flags.StringVar(&opts.config, "config", "", "`file` of the agents (default: the demo)")
-	flags.StringVar(&opts.data, "data", "", "`directory` or SQLite file to keep sessions in")
-	flags.StringVar(&opts.store, "store", "", "`address` of the store: sqlite:PATH, postgres://…, redis://… or memory:")
-	flags.StringVar(&opts.streams, "streams", "", "`address` of a store for the streams alone")
 	flags.BoolVar(&opts.anonymous, "allow-unauthenticated", false, "serve whoever can reach the server")
 	flags.BoolVar(&opts.expose, "expose-unauthenticated", false, "with --allow-unauthenticated: listen also where other machines can reach it")
-	flags.DurationVar(&opts.grace, "grace", 5*time.Second, "how long running turns may go on after a signal to stop")
-	flags.StringVar(&opts.logFormat, "log-format", "text", "text or json")
-	flags.StringVar(&opts.logLevel, "log-level", "info", "debug, info, warn or error")
+	opts.flags(cmd)
+	flags.BoolVar(&opts.runtime.worker, "worker", true, "with --runtime temporal: work on turns, and not only start them")
 	return cmd
 }
 
 // service is a server and what it stands on.
 type service struct {
-	opts serveOptions
-	out  io.Writer
-	log  *slog.Logger
+	*node
+	asked *serveOptions
 	// authenticate is nil where everybody is let in; else it goes by the tokens, which
 	// the file may change.
 	authenticate func(*http.Request) (server.Identity, error)
 	tokens       atomic.Pointer[tokens]
-	db           store.Backend
-	address      string // of the store, as people write it
-	rt           *local.Runtime
 	api          *server.Server
-	agents       atomic.Pointer[[]*helix.Agent]
 }
 
-func runServe(ctx context.Context, opts serveOptions, out io.Writer, signals <-chan os.Signal) error {
-	switch {
-	case opts.data != "" && opts.store != "":
-		return usageError{errors.New("--data and --store exclude each other")}
-	case opts.grace < 0:
-		return usageError{errors.New("--grace is negative")}
-	}
-	log, err := newLogger(out, opts.logFormat, opts.logLevel)
+func runServe(ctx context.Context, opts *serveOptions, out io.Writer, signals <-chan os.Signal) error {
+	s := &service{node: &node{opts: &opts.nodeOptions, out: out}, asked: opts}
+	file, err := s.prepare()
 	if err != nil {
 		return err
 	}
-	file, err := readConfig(opts.config)
-	if err != nil {
-		return err
-	}
-	s := &service{opts: opts, out: out, log: log}
 	known, err := authenticate(opts, file)
 	if err != nil {
 		return err
@@ -140,35 +114,17 @@ func runServe(ctx context.Context, opts serveOptions, out io.Writer, signals <-c
 	if err != nil {
 		return err
 	}
-	if err := s.open(file); err != nil {
+	if err := s.open(ctx, file); err != nil {
 		return errors.Join(err, listener.Close())
 	}
 	return s.run(ctx, file, listener, signals)
 }
 
-// readConfig reads a file of agents, or else the demo's.
-func readConfig(path string) (*config.File, error) {
-	if path == "" {
-		return demoFile()
-	}
-	return config.Load(path)
-}
-
 // open makes everything that serves, but does not listen yet.
-func (s *service) open(file *config.File) error {
-	agents, err := file.Build(buildOptions(s.log))
+func (s *service) open(ctx context.Context, file *config.File) error {
+	err := s.node.open(ctx, file)
 	if err != nil {
 		return err
-	}
-	s.agents.Store(&agents)
-	if s.db, err = s.openStore(file); err != nil {
-		return err
-	}
-	cfg := runtimeConfig(file)
-	cfg.Backend, cfg.Agents, cfg.Logger = s.db, agents, s.log
-	s.rt, err = local.New(cfg)
-	if err != nil {
-		return errors.Join(err, s.db.Close())
 	}
 	s.api, err = server.New(server.Config{
 		Executor: s.rt, Backend: s.db, Agents: func() []*helix.Agent { return *s.agents.Load() },
@@ -181,15 +137,6 @@ func (s *service) open(file *config.File) error {
 		return errors.Join(err, s.close(context.Background()))
 	}
 	return nil
-}
-
-// runtimeConfig is what a file says about runs.
-func runtimeConfig(file *config.File) local.Config {
-	retries := 0
-	if file.Runtime.ModelRetries != nil {
-		retries = cmp.Or(*file.Runtime.ModelRetries, -1)
-	}
-	return local.Config{LeaseTTL: time.Duration(file.Runtime.LeaseTTL), Sweep: time.Duration(file.Runtime.Sweep), ModelRetries: retries}
 }
 
 func limits(of *config.Limits) server.Limits {
@@ -217,7 +164,7 @@ func tokensOf(file *config.File) (tokens, error) {
 }
 
 // authenticate is how the file says that callers are known; nil lets everybody in.
-func authenticate(opts serveOptions, file *config.File) (tokens, error) {
+func authenticate(opts *serveOptions, file *config.File) (tokens, error) {
 	if len(file.Server.Tokens) > 0 {
 		if opts.anonymous {
 			return nil, usageError{errors.New("--allow-unauthenticated is set, and the file has tokens: choose one")}
@@ -234,36 +181,10 @@ func authenticate(opts serveOptions, file *config.File) (tokens, error) {
 // hosts are the names that the server goes by. One that other machines reach though it
 // knows nobody has whatever name they use.
 func (s *service) hosts() []string {
-	if s.opts.expose {
+	if s.asked.expose {
 		return []string{server.AnyHost}
 	}
 	return nil
-}
-
-// openStore opens the store, and that of the streams if it is another.
-func (s *service) openStore(file *config.File) (store.Backend, error) {
-	address := cmp.Or(s.opts.store, s.opts.data, file.Store)
-	address, err := dataAddress(address, true)
-	if err != nil {
-		return nil, err
-	}
-	s.address = shown(address)
-	sessions, err := backend.Open(address, s.log)
-	if err != nil {
-		return nil, err
-	}
-	apart := cmp.Or(s.opts.streams, file.Streams)
-	if apart == "" {
-		return sessions, nil
-	}
-	if apart, err = dataAddress(apart, true); err == nil {
-		var streams store.Backend
-		if streams, err = backend.Open(apart, s.log); err == nil {
-			s.address += ", streams in " + shown(apart)
-			return store.Mix{SessionsOf: sessions, StreamsOf: streams, LocksOf: sessions}, nil
-		}
-	}
-	return nil, errors.Join(err, sessions.Close())
 }
 
 // loopback reports whether an address is of this machine alone.
@@ -284,9 +205,9 @@ func (s *service) run(ctx context.Context, file *config.File, listener net.Liste
 	served := make(chan error, 1)
 	go func() { served <- web.Serve(listener) }()
 	var beside sync.WaitGroup
-	beside.Go(func() { s.reload(ctx, file) })
+	beside.Go(func() { s.reload(ctx, file, s.replace, s.changed) })
 	beside.Go(func() { s.cleanUp(ctx, time.Duration(file.Cleanup.Every)) })
-	s.greet(listener)
+	s.greet(fmt.Sprintf("serving on http://%s", listener.Addr()))
 
 	var failure error
 	select {
@@ -294,19 +215,11 @@ func (s *service) run(ctx context.Context, file *config.File, listener net.Liste
 	case <-ctx.Done():
 	case failure = <-served:
 	}
-	fmt.Fprintln(s.out, "helix: stopping; what still runs is continued by the next start")
+	grace, done := s.leaving(signals)
+	defer done()
 	cancel()
 	beside.Wait()
-	return errors.Join(failure, s.stop(web, signals))
-}
-
-// greet says where the server is. People see it; programs read the log.
-func (s *service) greet(listener net.Listener) {
-	var names []string
-	for _, agent := range *s.agents.Load() {
-		names = append(names, agent.Name)
-	}
-	fmt.Fprintf(s.out, "helix: serving on http://%s\n  agents: %s\n  data:   %s\n", listener.Addr(), strings.Join(names, ", "), s.address)
+	return errors.Join(failure, s.stop(grace, web))
 }
 
 // cleanUp fails the sessions whose time is up, every so often if at all, and says what
@@ -335,28 +248,11 @@ func (s *service) cleanUp(ctx context.Context, every time.Duration) {
 	}
 }
 
-// stop ends the streams, then the requests, then the turns. Another signal cuts the
-// waiting short: what runs is continued by whoever comes next in any case.
-func (s *service) stop(web *http.Server, signals <-chan os.Signal) error {
-	ctx, cancel := context.WithTimeout(context.Background(), s.opts.grace)
-	defer cancel()
-	done := make(chan struct{})
-	defer close(done)
-	go func() {
-		select {
-		case <-signals:
-			cancel()
-		case <-done:
-		}
-	}()
+// stop ends the streams, then the requests, then the turns.
+func (s *service) stop(ctx context.Context, web *http.Server) error {
 	_ = s.api.Shutdown(ctx) // streams that do not end in time are cut by Close
 	if err := web.Shutdown(ctx); err != nil {
 		_ = web.Close()
 	}
 	return s.close(ctx)
-}
-
-// close lets go of what runs when the context ends, and closes everything.
-func (s *service) close(ctx context.Context) error {
-	return errors.Join(s.rt.Close(ctx), s.db.Close())
 }

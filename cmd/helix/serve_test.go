@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/helixagents/helix/client"
+	"github.com/helixagents/helix/internal/testserver"
 	"github.com/helixagents/helix/server/wire"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/stream"
@@ -81,8 +82,8 @@ func writeDemo(t *testing.T, pace, more string) string {
 	dir := t.TempDir()
 	text := string(demoYAML)
 	for old, mine := range map[string]string{
-		"  default: ${HELIX_MODEL:-auto}\n":    "  default: {model: demo, pace: " + pace + "}\n",
-		"runtime: {leaseTTL: 5s, sweep: 1s}\n": "",
+		"  default: ${HELIX_MODEL:-auto}\n":                                   "  default: {model: demo, pace: " + pace + "}\n",
+		"runtime: {leaseTTL: 5s, sweep: 1s, temporal: {workerTimeout: 5s}}\n": "",
 	} {
 		changed := strings.Replace(text, old, mine, 1)
 		if changed == text {
@@ -297,6 +298,24 @@ func TestServeRefusals(t *testing.T) {
 		"a broken file":       {file: "version: 1\nagents:\n  a: {model: demo, modl: demo}\n", want: "helix.yaml:3:20: agents.a.modl: unknown key; did you mean model?", code: exitFailure},
 		"no key": {
 			file: "version: 1\nagents:\n  a: {model: openai/gpt-5}\n", args: "--allow-unauthenticated", want: "helix.yaml:3:14: agents.a.model: ", code: exitFailure,
+		},
+		"a runtime":            {args: "--runtime temporl", want: `--runtime "temporl" is neither local nor temporal`, code: exitUsage},
+		"a runtime, in a file": {file: valid + "runtime:\n  kind: temporl\n", want: "helix.yaml:4:9: runtime.kind: expected local or temporal", code: exitFailure},
+		"a queue for nobody":   {args: "--task-queue q", want: "--task-queue is for --runtime temporal, and the runtime is local", code: exitUsage},
+		"work for nobody":      {args: "--worker=false", want: "--worker is for --runtime temporal, and the runtime is local", code: exitUsage},
+		"a store that is forgotten": {
+			file: valid + "runtime: {kind: temporal}\n", args: "--store memory:", want: "the store memory: is this process's own", code: exitUsage,
+		},
+		"no Temporal": {
+			args: "--allow-unauthenticated --runtime temporal --temporal-address 127.0.0.1:1", want: "cannot reach Temporal at 127.0.0.1:1: ", code: exitFailure,
+		},
+		"no Temporal, in a file": {
+			file: valid + "runtime: {kind: temporal, temporal: {address: '127.0.0.1:1'}}\n", args: "--allow-unauthenticated",
+			want: "cannot reach Temporal at 127.0.0.1:1: ", code: exitFailure,
+		},
+		"no namespace": {
+			args: "--allow-unauthenticated --runtime temporal --temporal-namespace none --temporal-address " + testserver.Temporal(t),
+			want: `no namespace "none" in Temporal at `, code: exitFailure,
 		},
 		"a store": {file: valid, args: "--allow-unauthenticated --store ftp://x", want: "ftp", code: exitFailure},
 		"a port that is taken": {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/client"
+	"github.com/helixagents/helix/config"
 	"github.com/helixagents/helix/internal/backend"
 	"github.com/helixagents/helix/runtime/local"
 	"github.com/helixagents/helix/server"
@@ -34,6 +35,9 @@ type target struct {
 	tenant  string
 	user    string
 	json    bool
+	// runs says that the command goes on with a session. It does so on the runtime of
+	// the file, so that its servers take over what is left; other commands need none.
+	runs bool
 }
 
 const targetHelp = `
@@ -108,11 +112,11 @@ func (t *target) here(ctx context.Context, do func(context.Context, *client.Clie
 		return err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	cfg := runtimeConfig(file)
-	// What others left behind is for a server to take over, not for a command that
-	// looks at a session.
-	cfg.Backend, cfg.Agents, cfg.NoRecovery = db, agents, true
-	rt, err := local.New(cfg)
+	p := &place{settings: config.Runtime{Kind: local.Name}, address: address, db: db, agents: agents, log: slog.New(slog.DiscardHandler), passing: true}
+	if t.runs {
+		p.settings = file.Runtime
+	}
+	rt, _, err := p.start(ctx)
 	if err != nil {
 		return err
 	}
@@ -123,7 +127,7 @@ func (t *target) here(ctx context.Context, do func(context.Context, *client.Clie
 	}()
 	api, err := server.New(server.Config{
 		Executor: rt, Backend: db, Agents: func() []*helix.Agent { return agents }, Cleanup: rt.Cleanup,
-		Logger: slog.New(slog.DiscardHandler), Verbose: true,
+		Logger: p.log, Verbose: true,
 		Authenticate: func(*http.Request) (server.Identity, error) {
 			return server.Identity{User: t.user, Tenant: t.tenant, Operator: true}, nil
 		},

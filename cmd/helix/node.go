@@ -1,0 +1,166 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/config"
+	"github.com/helixagents/helix/internal/backend"
+	"github.com/helixagents/helix/runtime/local"
+	"github.com/helixagents/helix/store"
+)
+
+// nodeOptions are the flags of commands that run agents until they are stopped.
+type nodeOptions struct {
+	config    string
+	data      string
+	store     string
+	streams   string
+	grace     time.Duration
+	logFormat string
+	logLevel  string
+	runtime   runtimeFlags
+}
+
+func (o *nodeOptions) flags(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&o.config, "config", "", "`file` of the agents (default: the demo)")
+	flags.StringVar(&o.data, "data", "", "`directory` or SQLite file to keep sessions in")
+	flags.StringVar(&o.store, "store", "", "`address` of the store: sqlite:PATH, postgres://…, redis://… or memory:")
+	flags.StringVar(&o.streams, "streams", "", "`address` of a store for the streams alone")
+	flags.DurationVar(&o.grace, "grace", 5*time.Second, "how long running turns may go on after a signal to stop")
+	flags.StringVar(&o.logFormat, "log-format", "text", "text or json")
+	flags.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error")
+	o.runtime.flags(cmd)
+}
+
+// node is a process that runs the agents of a file on a store: a server or a worker.
+type node struct {
+	opts     *nodeOptions
+	out      io.Writer
+	log      *slog.Logger
+	settings config.Runtime
+	store    string // its address
+	db       store.Backend
+	shown    string // where the data is, as people write it
+	rt       runner
+	where    string // the runtime is, as people read it
+	agents   atomic.Pointer[[]*helix.Agent]
+}
+
+// prepare reads the file and checks all that can be without opening anything.
+func (n *node) prepare() (*config.File, error) {
+	switch {
+	case n.opts.data != "" && n.opts.store != "":
+		return nil, usageError{errors.New("--data and --store exclude each other")}
+	case n.opts.grace < 0:
+		return nil, usageError{errors.New("--grace is negative")}
+	}
+	var err error
+	if n.log, err = newLogger(n.out, n.opts.logFormat, n.opts.logLevel); err != nil {
+		return nil, err
+	}
+	file, err := readConfig(n.opts.config)
+	if err != nil {
+		return nil, err
+	}
+	if n.settings, err = n.opts.runtime.over(file.Runtime); err != nil {
+		return nil, err
+	}
+	n.store = cmp.Or(n.opts.store, n.opts.data, file.Store)
+	return file, lasting(n.settings.Kind, n.store)
+}
+
+// readConfig reads a file of agents, or else the demo's.
+func readConfig(path string) (*config.File, error) {
+	if path == "" {
+		return demoFile()
+	}
+	return config.Load(path)
+}
+
+// open opens the store and starts the runtime.
+func (n *node) open(ctx context.Context, file *config.File) error {
+	agents, err := file.Build(buildOptions(n.log))
+	if err != nil {
+		return err
+	}
+	n.agents.Store(&agents)
+	if n.db, err = n.openStore(file); err != nil {
+		return err
+	}
+	p := &place{settings: n.settings, address: n.store, db: n.db, agents: agents, log: n.log}
+	if n.rt, n.where, err = p.start(ctx); err != nil {
+		return errors.Join(err, n.db.Close())
+	}
+	return nil
+}
+
+// openStore opens the store, and that of the streams if it is another.
+func (n *node) openStore(file *config.File) (store.Backend, error) {
+	address, err := dataAddress(n.store, true)
+	if err != nil {
+		return nil, err
+	}
+	n.store, n.shown = address, shown(address)
+	sessions, err := backend.Open(address, n.log)
+	if err != nil {
+		return nil, err
+	}
+	apart := cmp.Or(n.opts.streams, file.Streams)
+	if apart == "" {
+		return sessions, nil
+	}
+	if apart, err = dataAddress(apart, true); err == nil {
+		var streams store.Backend
+		if streams, err = backend.Open(apart, n.log); err == nil {
+			n.shown += ", streams in " + shown(apart)
+			return store.Mix{SessionsOf: sessions, StreamsOf: streams, LocksOf: sessions}, nil
+		}
+	}
+	return nil, errors.Join(err, sessions.Close())
+}
+
+// greet says what runs where. People see it; programs read the log.
+func (n *node) greet(what string) {
+	var names []string
+	for _, agent := range *n.agents.Load() {
+		names = append(names, agent.Name)
+	}
+	on := ""
+	if n.settings.Kind != local.Name {
+		on = "  turns:  " + n.where + "\n"
+	}
+	fmt.Fprintf(n.out, "helix: %s\n  agents: %s\n%s  data:   %s\n", what, strings.Join(names, ", "), on, n.shown)
+}
+
+// leaving is how long what runs may go on after a signal. Another one cuts it short:
+// what runs is continued by whoever comes next in any case.
+func (n *node) leaving(signals <-chan os.Signal) (ctx context.Context, done func()) {
+	fmt.Fprintln(n.out, "helix: stopping; what still runs is continued by the next start")
+	ctx, cancel := context.WithTimeout(context.Background(), n.opts.grace)
+	go func() {
+		select {
+		case <-signals:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cancel
+}
+
+// close lets go of what runs when the context ends, and closes everything.
+func (n *node) close(ctx context.Context) error {
+	return errors.Join(n.rt.Close(ctx), n.db.Close())
+}

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/config"
+	"github.com/helixagents/helix/internal/backend"
+	"github.com/helixagents/helix/runtime/local"
+	"github.com/helixagents/helix/runtime/temporal"
+	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store"
+)
+
+// runner is a runtime as the program uses it.
+type runner interface {
+	helix.Executor
+	Replace(agents ...*helix.Agent) error
+	Cleanup(ctx context.Context, tenant string) (*session.Cleanup, error)
+	Close(ctx context.Context) error
+}
+
+// runtimeFlags are what a command line says about the runtime. They go before the
+// file.
+type runtimeFlags struct {
+	cmd  *cobra.Command
+	kind string
+	// Of Temporal.
+	address   string
+	namespace string
+	taskQueue string
+	worker    bool
+}
+
+// temporalFlags are the names of those that only Temporal has a use for.
+var temporalFlags = []string{"temporal-address", "temporal-namespace", "task-queue", "worker"}
+
+func (f *runtimeFlags) flags(cmd *cobra.Command) {
+	f.cmd = cmd
+	flags := cmd.Flags()
+	flags.StringVar(&f.kind, "runtime", "", "`name` of what drives turns: local or temporal (default: the file's, or else local)")
+	flags.StringVar(&f.address, "temporal-address", "", "`host:port` of Temporal (default: the file's, $TEMPORAL_ADDRESS or "+temporalAddress+")")
+	flags.StringVar(&f.namespace, "temporal-namespace", "", "`namespace` in Temporal (default: the file's, $TEMPORAL_NAMESPACE or default)")
+	flags.StringVar(&f.taskQueue, "task-queue", "", "`queue` on which the processes of a deployment share work (default: the file's, or helix)")
+}
+
+// over gives the settings of a file as the command line has them.
+func (f *runtimeFlags) over(settings config.Runtime) (config.Runtime, error) {
+	settings.Kind = cmp.Or(f.kind, settings.Kind, local.Name)
+	switch settings.Kind {
+	case local.Name, temporal.Name:
+	default:
+		return settings, usageError{fmt.Errorf("--runtime %q is neither local nor temporal", settings.Kind)}
+	}
+	for _, name := range temporalFlags {
+		if settings.Kind != temporal.Name && f.cmd.Flags().Changed(name) {
+			return settings, usageError{fmt.Errorf("--%s is for --runtime temporal, and the runtime is %s", name, settings.Kind)}
+		}
+	}
+	t := &settings.Temporal
+	t.Address = cmp.Or(f.address, t.Address)
+	t.Namespace = cmp.Or(f.namespace, t.Namespace)
+	t.TaskQueue = cmp.Or(f.taskQueue, t.TaskQueue)
+	if f.cmd.Flags().Changed("worker") {
+		t.Worker = &f.worker
+	}
+	return settings, nil
+}
+
+// place is what a runtime is started on.
+type place struct {
+	settings config.Runtime
+	address  string // of the store
+	db       store.Backend
+	agents   []*helix.Agent
+	log      *slog.Logger
+	// passing is set for a command that looks at a session: what others left behind
+	// is for a server to take over.
+	passing bool
+}
+
+// modelRetries are those of the file as runtimes have them.
+func (p *place) modelRetries() int {
+	if p.settings.ModelRetries == nil {
+		return 0
+	}
+	return cmp.Or(*p.settings.ModelRetries, -1)
+}
+
+// start starts the runtime that the settings name, and says where it is, as people
+// read it.
+func (p *place) start(ctx context.Context) (runner, string, error) {
+	if p.settings.Kind == temporal.Name {
+		return p.startTemporal(ctx)
+	}
+	rt, err := local.New(local.Config{
+		Backend: p.db, Agents: p.agents, LeaseTTL: time.Duration(p.settings.LeaseTTL), Sweep: time.Duration(p.settings.Sweep),
+		ModelRetries: p.modelRetries(), NoRecovery: p.passing, Logger: p.log,
+	})
+	if err != nil {
+		return nil, "", err
+	}
+	return rt, "this process", nil
+}
+
+// lasting refuses a store that is one process's own: turns on an engine outlive the
+// process that began them, and are worked on by others.
+func lasting(kind, address string) error {
+	if kind != local.Name && backend.Kind(address) == backend.Memory {
+		return usageError{fmt.Errorf("the store memory: is this process's own and ends with it, but turns on %s outlive processes, "+
+			"and others work on them: name another store", kind)}
+	}
+	return nil
+}

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/api/workflowservice/v1"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/contrib/envconfig"
+	"go.temporal.io/sdk/log"
+
+	"github.com/helixagents/helix/config"
+	"github.com/helixagents/helix/runtime/temporal"
+)
+
+const (
+	temporalAddress   = "127.0.0.1:7233"
+	temporalNamespace = "default"
+	temporalQueue     = "helix"
+)
+
+// temporalPatience is how long the server may take to answer at the start.
+const temporalPatience = 10 * time.Second
+
+// onTemporal is a runtime with the connection that it uses.
+type onTemporal struct {
+	*temporal.Runtime
+	client client.Client
+}
+
+// Close closes the connection, too.
+func (r *onTemporal) Close(ctx context.Context) error {
+	defer r.client.Close()
+	return r.Runtime.Close(ctx)
+}
+
+func (p *place) startTemporal(ctx context.Context) (runner, string, error) {
+	t := &p.settings.Temporal
+	options, err := temporalOptions(t)
+	if err != nil {
+		return nil, "", err
+	}
+	options.Logger = log.NewStructuredLogger(p.log)
+	c, err := dialTemporal(ctx, options)
+	if err != nil {
+		return nil, "", err
+	}
+	queue := cmp.Or(t.TaskQueue, temporalQueue)
+	works := !p.passing && (t.Worker == nil || *t.Worker)
+	rt, err := temporal.New(temporal.Config{
+		Client: c, Backend: p.db, Agents: p.agents, TaskQueue: queue, Prefix: t.Prefix, NoWorker: !works,
+		WorkerTimeout: time.Duration(t.WorkerTimeout), MaxTurns: t.MaxEffects,
+		LeaseTTL: time.Duration(p.settings.LeaseTTL), Sweep: time.Duration(p.settings.Sweep),
+		ModelRetries: p.modelRetries(), NoRecovery: p.passing, Logger: p.log,
+	})
+	if err != nil {
+		c.Close()
+		return nil, "", err
+	}
+	where := fmt.Sprintf("Temporal at %s, namespace %s, task queue %s", options.HostPort, options.Namespace, queue)
+	if !works {
+		where += "; workers work on the turns"
+	}
+	return &onTemporal{rt, c}, where, nil
+}
+
+// temporalOptions say how Temporal is reached: as the settings say, and else as
+// Temporal's own programs are told to, by variables or its file.
+func temporalOptions(t *config.Temporal) (client.Options, error) {
+	profile, err := envconfig.LoadClientConfigProfile(envconfig.LoadClientConfigProfileOptions{})
+	if err != nil {
+		return client.Options{}, fmt.Errorf("settings of Temporal in the environment: %w", err)
+	}
+	profile.Address = cmp.Or(t.Address, profile.Address, temporalAddress)
+	profile.Namespace = cmp.Or(t.Namespace, profile.Namespace, temporalNamespace)
+	profile.APIKey = cmp.Or(t.APIKey, profile.APIKey)
+	options, err := profile.ToClientOptions(envconfig.ToClientOptionsRequest{})
+	if err != nil {
+		return options, fmt.Errorf("settings of Temporal in the environment: %w", err)
+	}
+	return options, nil
+}
+
+// dialTemporal connects, and sees whether the namespace is there: a server would
+// otherwise start, and no turn would.
+func dialTemporal(ctx context.Context, options client.Options) (client.Client, error) {
+	ctx, cancel := context.WithTimeout(ctx, temporalPatience)
+	defer cancel()
+	c, err := client.DialContext(ctx, options)
+	if err != nil {
+		return nil, fmt.Errorf("cannot reach Temporal at %s: %w", options.HostPort, err)
+	}
+	_, err = c.WorkflowService().DescribeNamespace(ctx, &workflowservice.DescribeNamespaceRequest{Namespace: options.Namespace})
+	if _, missing := errors.AsType[*serviceerror.NamespaceNotFound](err); missing {
+		err = fmt.Errorf("no namespace %q in Temporal at %s", options.Namespace, options.HostPort)
+	} else if err != nil {
+		err = fmt.Errorf("no answer for namespace %q from Temporal at %s: %w", options.Namespace, options.HostPort, err)
+	}
+	if err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}
