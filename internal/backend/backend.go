@@ -25,9 +25,13 @@ const (
 
 // Kind tells which kind of backend an address names.
 func Kind(address string) string {
-	kind, _ := split(address)
+	kind, _ := Split(address)
 	return kind
 }
+
+// Schema takes the name of the schema out of the address of a Postgres. It is empty
+// for the default one.
+func Schema(address string) (database, schema string) { return take(address, "schema") }
 
 // Open opens the backend at an address:
 //
@@ -38,7 +42,7 @@ func Kind(address string) string {
 //
 // The logger, which may be nil, is told of faults that no caller sees.
 func Open(address string, log *slog.Logger) (store.Backend, error) {
-	switch scheme, rest := split(address); scheme {
+	switch scheme, rest := Split(address); scheme {
 	case SQLite:
 		return sqlite.OpenConfig(sqlite.Config{Path: rest, Logger: log})
 	case Postgres:
@@ -59,7 +63,7 @@ func Open(address string, log *slog.Logger) (store.Backend, error) {
 // that it has and those that it lacks, and changes nothing. A backend without
 // tables has no steps.
 func Migrations(address string) ([]store.Migration, error) {
-	switch scheme, rest := split(address); scheme {
+	switch scheme, rest := Split(address); scheme {
 	case SQLite:
 		return sqlite.Migrations(rest)
 	case Postgres:
@@ -72,12 +76,12 @@ func Migrations(address string) ([]store.Migration, error) {
 }
 
 func postgresConfig(address string) postgres.Config {
-	database, schema := take(address, "schema")
+	database, schema := Schema(address)
 	return postgres.Config{URL: database, Schema: schema}
 }
 
-// split tells a backend's kind and what follows the scheme of its address.
-func split(address string) (kind, rest string) {
+// Split tells a backend's kind and what follows the scheme of its address.
+func Split(address string) (kind, rest string) {
 	scheme, rest, found := strings.Cut(address, ":")
 	switch {
 	case !found || strings.ContainsAny(scheme, `/\.`):
