@@ -90,6 +90,12 @@ runtime:
     worker: false
     workerTimeout: 10s
     maxEffects: 200
+  dbos:
+    database: postgres://helix@db/workflows
+    prefix: agents
+    executorId: one
+    retention: never
+    queue: {concurrency: 10, workerConcurrency: 5, rateLimit: 100, ratePeriod: 1m}
 cleanup: {every: 1h}
 `
 
@@ -159,11 +165,17 @@ func TestBrokenFiles(t *testing.T) {
 		{"bad duration", "sessionExpiry: 7d", "sessionExpiry: ^a week", "agents.writer.sessionExpiry", `expected a duration such as 90s, 1h30m or 7d, found "a week"`},
 		{"negative duration", "timeout: 5s", "timeout: ^-5s", "tools.search.timeout", "not negative"},
 		{"number for a duration", "timeout: 5s", "timeout: ^5", "tools.search.timeout", "expected a duration"},
-		{"unknown runtime", "kind: temporal", "kind: ^temporl", "runtime.kind", "expected local or temporal, found \"temporl\"; did you mean temporal?"},
+		{"unknown runtime", "kind: temporal", "kind: ^temporl", "runtime.kind", "expected local, temporal or dbos, found \"temporl\"; did you mean temporal?"},
 		{"Temporal without a port", "address: temporal.example.com:7233", "address: ^temporal.example.com", "runtime.temporal.address", "expected host:port, such as 127.0.0.1:7233"},
 		{"short silence", "workerTimeout: 10s", "workerTimeout: ^10ms", "runtime.temporal.workerTimeout", "expected at least 1s"},
 		{"no effects", "maxEffects: 200", "maxEffects: ^0", "runtime.temporal.maxEffects", "at least 1"},
 		{"text for whether to work", "worker: false", "worker: ^maybe", "runtime.temporal.worker", "expected true or false"},
+		{"DBOS in Redis", "database: postgres://helix@db/workflows", "database: ^redis://cache", "runtime.dbos.database", "begins with postgres:// or sqlite:"},
+		{"DBOS in a path", "database: postgres://helix@db/workflows", "database: ^workflows.db", "runtime.dbos.database", "begins with postgres:// or sqlite:"},
+		{"prefix for DBOS", "prefix: agents", "prefix: ^Agents", "runtime.dbos.prefix", "lower-case letters"},
+		{"more at work than run", "workerConcurrency: 5", "workerConcurrency: ^50", "runtime.dbos.queue.workerConcurrency", "no more than concurrency, which is 10"},
+		{"nobody at work", "workerConcurrency: 5", "workerConcurrency: ^0", "runtime.dbos.queue.workerConcurrency", "at least 1"},
+		{"period of nothing", "rateLimit: 100, ratePeriod: 1m", "ratePeriod: ^1m", "runtime.dbos.queue.ratePeriod", "there is no rateLimit"},
 		{"short lease", "leaseTTL: 30s", "leaseTTL: ^30ms", "runtime.leaseTTL", "expected at least 1s"},
 		{"schema of no object", "      type: object\n      properties:\n        title: {type: string}", "      ^type: string", "agents.writer.output", "of type object"},
 		{"schema with an unknown type", "title: {type: string}", "title: {type: ^strin}", "agents.writer.output.properties.title.type", "did you mean string?"},

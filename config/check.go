@@ -384,6 +384,29 @@ var placeholder = regexp.MustCompile(`\{([A-Za-z_][A-Za-z0-9_]*)\}`)
 func (f *File) checkRuntime() {
 	// gRPC also takes an address that says how the name is looked up.
 	f.checkHostPort("runtime.temporal.address", strings.TrimPrefix(f.Runtime.Temporal.Address, "dns:///"), "127.0.0.1:7233")
+	d, path := &f.Runtime.DBOS, "runtime.dbos"
+	if d.Database != "" && !slices.Contains([]string{"postgres", "postgresql", "sqlite"}, scheme(d.Database)) {
+		f.source.wrong(path+".database", "expected an address that begins with postgres:// or sqlite:")
+	}
+	if d.Prefix != "" && !dbosPrefix.MatchString(d.Prefix) {
+		f.source.wrong(path+".prefix", "expected 3 to 64 lower-case letters, digits, dashes and underscores")
+	}
+	q := d.Queue
+	switch {
+	case q == nil:
+	case q.Concurrency > 0 && q.WorkerConcurrency > q.Concurrency:
+		f.source.wrong(path+".queue.workerConcurrency", "expected no more than concurrency, which is %d", q.Concurrency)
+	case q.RatePeriod != 0 && q.RateLimit == 0 && !f.damaged(path+".queue.rateLimit"):
+		f.source.wrong(path+".queue.ratePeriod", "there is no rateLimit whose period it could be")
+	}
+}
+
+// dbosPrefix is what DBOS takes for the name of an application.
+var dbosPrefix = regexp.MustCompile(`^[a-z0-9_-]{3,64}$`)
+
+func scheme(address string) string {
+	before, _, _ := strings.Cut(address, ":")
+	return before
 }
 
 func (f *File) checkTool(t *Tool) {

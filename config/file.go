@@ -277,8 +277,9 @@ type RateLimit struct {
 // Runtime is where turns run, and how runs are held on to and recovered.
 type Runtime struct {
 	// What drives turns: local, the server's own process; temporal, a Temporal server,
-	// for which any number of processes work. Defaults to local.
-	Kind string `yaml:"kind,enum=local|temporal"`
+	// for which any number of processes work; dbos, workflows that DBOS keeps in a
+	// database. Defaults to local.
+	Kind string `yaml:"kind,enum=local|temporal|dbos"`
 	// How long a session stays with a process that no longer shows signs of life.
 	// Defaults to 30s.
 	LeaseTTL Duration `yaml:"leaseTTL"`
@@ -290,6 +291,8 @@ type Runtime struct {
 	ModelRetries *int `yaml:"modelRetries,min=0,max=20"`
 	// Of temporal: where the server is, and how it is worked for.
 	Temporal Temporal `yaml:"temporal"`
+	// Of dbos: where it keeps its workflows, and who works on them.
+	DBOS DBOS `yaml:"dbos"`
 }
 
 // Temporal is a Temporal server and how it is worked for. What else there is to
@@ -318,6 +321,47 @@ type Temporal struct {
 	// How many effects, such as calls of models and tools, a process works on at the
 	// same time. Defaults to 1000.
 	MaxEffects int `yaml:"maxEffects,min=1"`
+}
+
+// DBOS is where DBOS keeps its workflows, and who works on them.
+type DBOS struct {
+	// The database: a Postgres URL, or sqlite:PATH. Defaults to the store, if that is a
+	// Postgres; beside a SQLite store, to a file next to it whose name ends in -dbos.db.
+	Database string `yaml:"database"`
+	// The schema of its tables on Postgres. Defaults to dbos, or, where the store has a
+	// schema=NAME, to NAME_dbos.
+	Schema string `yaml:"schema"`
+	// What the ids of workflows begin with. Processes with the same one in the same
+	// schema work together: they must have the same store, and agents of the same names.
+	// It has 3 to 64 lower-case letters, digits, dashes and underscores. Defaults to
+	// helix.
+	Prefix string `yaml:"prefix"`
+	// What tells a process from all others that run, such as ${HOSTNAME}. One that is
+	// started under the id of another that has died goes on with its turns at once;
+	// others go on with them when their leases have expired. Defaults to a new one at
+	// every start.
+	ExecutorID string `yaml:"executorId"`
+	// Has turns wait in a queue that all processes serve. Without one, a turn runs at
+	// once, in the process that was asked for it.
+	Queue *Queue `yaml:"queue"`
+	// How long the record of a turn that has ended is kept, or never to keep it for
+	// ever. Defaults to 7d.
+	Retention Duration `yaml:"retention,never"`
+}
+
+// Queue is a queue of turns. Agents that a turn calls are part of it.
+type Queue struct {
+	// The most turns that run at the same time, in all processes. Defaults to no limit.
+	Concurrency int `yaml:"concurrency,min=1"`
+	// The most of them that run in one process. Defaults to no limit.
+	WorkerConcurrency int `yaml:"workerConcurrency,min=1"`
+	// The most turns that begin within the ratePeriod, in all processes. Defaults to no
+	// limit.
+	RateLimit int `yaml:"rateLimit,min=1"`
+	// The period of the rateLimit. Defaults to 1s.
+	RatePeriod Duration `yaml:"ratePeriod"`
+	// How often a process looks for turns that wait. Defaults to 100ms.
+	Poll Duration `yaml:"poll"`
 }
 
 // Cleanup is what is done about expired sessions beside the runtime's sweep.
