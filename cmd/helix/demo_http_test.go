@@ -9,6 +9,7 @@ import (
 
 	"github.com/helixagents/helix/client"
 	"github.com/helixagents/helix/internal/testserver"
+	"github.com/helixagents/helix/runtime/dbos"
 	"github.com/helixagents/helix/runtime/local"
 	"github.com/helixagents/helix/runtime/temporal"
 	"github.com/helixagents/helix/server/wire"
@@ -107,7 +108,7 @@ func TestServedDemo(t *testing.T) {
 }
 
 // runtimes are those that the program can serve agents on.
-var runtimes = []string{local.Name, temporal.Name}
+var runtimes = []string{local.Name, temporal.Name, dbos.Name}
 
 // runsOn are the flags that have a server run agents on a runtime, in a deployment of
 // its own.

@@ -177,7 +177,7 @@ func resumeCommand(signals <-chan os.Signal) *cobra.Command {
 		Short: "Continue a session that was interrupted, paused or has its answers, and follow it",
 		Long: `Continue a session that was interrupted, paused or has its answers, and follow it.
 On a store, this process runs the agent, or, where the file's runtime is temporal, has
-its workers run it. Ctrl-C leaves the run to a server on that store, which continues it.
+the workers run it. Ctrl-C leaves the run to a server on that store, which continues it.
 ` + targetHelp,
 		Example: `  helix resume ID
   helix resume ID --message "Go on, but shorter."`,

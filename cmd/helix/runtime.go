@@ -12,6 +12,7 @@ import (
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/config"
 	"github.com/helixagents/helix/internal/backend"
+	"github.com/helixagents/helix/runtime/dbos"
 	"github.com/helixagents/helix/runtime/local"
 	"github.com/helixagents/helix/runtime/temporal"
 	"github.com/helixagents/helix/session"
@@ -36,31 +37,39 @@ type runtimeFlags struct {
 	namespace string
 	taskQueue string
 	worker    bool
+	// Of DBOS.
+	database string
 }
 
-// temporalFlags are the names of those that only Temporal has a use for.
-var temporalFlags = []string{"temporal-address", "temporal-namespace", "task-queue", "worker"}
+// ofRuntime names the flags that only one runtime has a use for.
+var ofRuntime = map[string][]string{
+	temporal.Name: {"temporal-address", "temporal-namespace", "task-queue", "worker"},
+	dbos.Name:     {"dbos-database"},
+}
 
 func (f *runtimeFlags) flags(cmd *cobra.Command) {
 	f.cmd = cmd
 	flags := cmd.Flags()
-	flags.StringVar(&f.kind, "runtime", "", "`name` of what drives turns: local or temporal (default: the file's, or else local)")
+	flags.StringVar(&f.kind, "runtime", "", "`name` of what drives turns: local, temporal or dbos (default: the file's, or else local)")
 	flags.StringVar(&f.address, "temporal-address", "", "`host:port` of Temporal (default: the file's, $TEMPORAL_ADDRESS or "+temporalAddress+")")
 	flags.StringVar(&f.namespace, "temporal-namespace", "", "`namespace` in Temporal (default: the file's, $TEMPORAL_NAMESPACE or default)")
 	flags.StringVar(&f.taskQueue, "task-queue", "", "`queue` on which the processes of a deployment share work (default: the file's, or helix)")
+	flags.StringVar(&f.database, "dbos-database", "", "`address` of DBOS's database: postgres://… or sqlite:PATH (default: the file's, or the store's)")
 }
 
 // over gives the settings of a file as the command line has them.
 func (f *runtimeFlags) over(settings config.Runtime) (config.Runtime, error) {
 	settings.Kind = cmp.Or(f.kind, settings.Kind, local.Name)
 	switch settings.Kind {
-	case local.Name, temporal.Name:
+	case local.Name, temporal.Name, dbos.Name:
 	default:
-		return settings, usageError{fmt.Errorf("--runtime %q is neither local nor temporal", settings.Kind)}
+		return settings, usageError{fmt.Errorf("--runtime %q is none of local, temporal and dbos", settings.Kind)}
 	}
-	for _, name := range temporalFlags {
-		if settings.Kind != temporal.Name && f.cmd.Flags().Changed(name) {
-			return settings, usageError{fmt.Errorf("--%s is for --runtime temporal, and the runtime is %s", name, settings.Kind)}
+	for kind, names := range ofRuntime {
+		for _, name := range names {
+			if settings.Kind != kind && f.cmd.Flags().Changed(name) {
+				return settings, usageError{fmt.Errorf("--%s is for --runtime %s, and the runtime is %s", name, kind, settings.Kind)}
+			}
 		}
 	}
 	t := &settings.Temporal
@@ -70,6 +79,7 @@ func (f *runtimeFlags) over(settings config.Runtime) (config.Runtime, error) {
 	if f.cmd.Flags().Changed("worker") {
 		t.Worker = &f.worker
 	}
+	settings.DBOS.Database = cmp.Or(f.database, settings.DBOS.Database)
 	return settings, nil
 }
 
@@ -96,8 +106,11 @@ func (p *place) modelRetries() int {
 // start starts the runtime that the settings name, and says where it is, as people
 // read it.
 func (p *place) start(ctx context.Context) (runner, string, error) {
-	if p.settings.Kind == temporal.Name {
+	switch p.settings.Kind {
+	case temporal.Name:
 		return p.startTemporal(ctx)
+	case dbos.Name:
+		return p.startDBOS(ctx)
 	}
 	rt, err := local.New(local.Config{
 		Backend: p.db, Agents: p.agents, LeaseTTL: time.Duration(p.settings.LeaseTTL), Sweep: time.Duration(p.settings.Sweep),

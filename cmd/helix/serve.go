@@ -52,10 +52,12 @@ Sessions are kept in a SQLite file unless --store, or the file, names a server.
 Several helix serve may share a Postgres or Redis: any of them continues what
 another left behind.
 
-Turns run in this process unless --runtime, or the file, says that a Temporal server
-drives them. This process then works for it, too, unless --worker=false leaves that to
-"helix worker". What else there is to know about the connection, such as
-certificates, comes from the variables that Temporal's own command line uses.
+Turns are driven by this process, unless --runtime, or the file, says that a Temporal
+server drives them, or DBOS in a database. This process works for Temporal, too,
+unless --worker=false leaves that to "helix worker". What else there is to know about
+the connection, such as certificates, comes from the variables that Temporal's own
+command line uses. DBOS keeps its workflows in the store's Postgres, or beside the
+store's SQLite file, unless it is told otherwise.
 
 Ctrl-C, or SIGTERM, ends the open streams, gives running turns
 --grace to end, and leaves the others to the next start, which continues them.`,

@@ -73,7 +73,7 @@ func (d *daemon) kill() {
 
 // quick makes another server take over what one left behind without a long wait. The
 // lease is long enough for a machine that has much else to do.
-const quick = "runtime: {leaseTTL: 3s, sweep: 100ms}\n"
+const quick = "runtime: {leaseTTL: 3s, sweep: 100ms, temporal: {workerTimeout: 3s}}\n"
 
 // writeDemo writes the demo's file into a new directory, which it returns, on the
 // scripted model at a pace, with more settings.
@@ -299,12 +299,20 @@ func TestServeRefusals(t *testing.T) {
 		"no key": {
 			file: "version: 1\nagents:\n  a: {model: openai/gpt-5}\n", args: "--allow-unauthenticated", want: "helix.yaml:3:14: agents.a.model: ", code: exitFailure,
 		},
-		"a runtime":            {args: "--runtime temporl", want: `--runtime "temporl" is neither local nor temporal`, code: exitUsage},
-		"a runtime, in a file": {file: valid + "runtime:\n  kind: temporl\n", want: "helix.yaml:4:9: runtime.kind: expected local or temporal", code: exitFailure},
+		"a runtime":            {args: "--runtime temporl", want: `--runtime "temporl" is none of local, temporal and dbos`, code: exitUsage},
+		"a runtime, in a file": {file: valid + "runtime:\n  kind: temporl\n", want: "helix.yaml:4:9: runtime.kind: expected local, temporal or dbos", code: exitFailure},
 		"a queue for nobody":   {args: "--task-queue q", want: "--task-queue is for --runtime temporal, and the runtime is local", code: exitUsage},
 		"work for nobody":      {args: "--worker=false", want: "--worker is for --runtime temporal, and the runtime is local", code: exitUsage},
 		"a store that is forgotten": {
 			file: valid + "runtime: {kind: temporal}\n", args: "--store memory:", want: "the store memory: is this process's own", code: exitUsage,
+		},
+		"a database for nobody": {args: "--dbos-database sqlite:x.db", want: "--dbos-database is for --runtime dbos, and the runtime is local", code: exitUsage},
+		"no database for DBOS": {
+			args: "--allow-unauthenticated --runtime dbos --store " + testserver.Redis(t), want: "name a database with --dbos-database", code: exitUsage,
+		},
+		"no DBOS": {
+			args: "--allow-unauthenticated --runtime dbos --dbos-database postgres://helix:secret@127.0.0.1:1/none",
+			want: "cannot reach DBOS's database at postgres://helix:xxxxx@127.0.0.1:1/none: ", code: exitFailure,
 		},
 		"no Temporal": {
 			args: "--allow-unauthenticated --runtime temporal --temporal-address 127.0.0.1:1", want: "cannot reach Temporal at 127.0.0.1:1: ", code: exitFailure,
@@ -531,29 +539,44 @@ func TestServeStopsAtOnce(t *testing.T) {
 // sees it once.
 func TestServeKilledInMidReply(t *testing.T) {
 	t.Parallel()
-	dir := writeDemo(t, "10ms", quick)
-	d := serveDemo(t, dir)
-	begin(t, d.Client, "assistant", "tale", askStory)
-	reader := read(t, d.Client, "tale")
-	for _, words := range []int{10, 40} {
-		reader.words(words)
-		d.kill()
-		d = serveDemo(t, dir, "--addr", d.addr)
-	}
-	reader.toEnd(d.Client, session.Completed)
-	tellsStory(t, d.Client, "tale")
-	if n := reader.count(stream.StepDiscarded); n != 2 {
-		t.Errorf("what the killed servers had shown was taken back %d times", n)
-	}
-	if _, _, page := fetch(t, d.url()+"/chat/tale/messages"); strings.Count(page, story) != 1 {
-		t.Errorf("a page shows\n%s", page)
+	for _, kind := range runtimes {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			dir, flags := writeDemo(t, "10ms", quick), runsOn(t, kind)
+			d := serveDemo(t, dir, flags...)
+			begin(t, d.Client, "assistant", "tale", askStory)
+			reader := read(t, d.Client, "tale")
+			for _, words := range []int{10, 40} {
+				reader.words(words)
+				d.kill()
+				d = serveDemo(t, dir, append(flags, "--addr", d.addr)...)
+			}
+			reader.toEnd(d.Client, session.Completed)
+			tellsStory(t, d.Client, "tale")
+			if n := reader.count(stream.StepDiscarded); n != 2 {
+				t.Errorf("what the killed servers had shown was taken back %d times", n)
+			}
+			if _, _, page := fetch(t, d.url()+"/chat/tale/messages"); strings.Count(page, story) != 1 {
+				t.Errorf("a page shows\n%s", page)
+			}
+		})
 	}
 }
 
 func TestServeReloads(t *testing.T) {
 	t.Parallel()
+	for _, kind := range runtimes {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			testReloads(t, kind)
+		})
+	}
+}
+
+func testReloads(t *testing.T, kind string) {
+	t.Helper()
 	dir := writeDemo(t, "10ms", "")
-	d := serveDemo(t, dir)
+	d := serveDemo(t, dir, runsOn(t, kind)...)
 	first := readFile(t, dir)
 	names := func() string {
 		t.Helper()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/helixagents/helix/runtime/dbos"
 	"github.com/helixagents/helix/runtime/local"
 )
 
@@ -20,7 +21,8 @@ func workerCommand(signals <-chan os.Signal) *cobra.Command {
 		Long: `Work on the turns that "helix serve --runtime temporal" starts, without serving
 anything. Any number of workers share a task queue; with "helix serve --worker=false"
 they do all the work, and servers only start turns, stream and take answers. When a
-worker dies, another goes on with its turns.
+worker dies, another goes on with its turns. With --runtime dbos, workers take turns
+out of the queue that the file describes (runtime.dbos.queue).
 
 A worker has the same file of agents and the same store as the servers, and reads the
 file again when it changes, as they do. What else there is to know about the
@@ -50,6 +52,10 @@ func runWorker(ctx context.Context, opts *nodeOptions, out io.Writer, signals <-
 	if n.settings.Kind == local.Name {
 		return usageError{errors.New("the runtime is local, with which the server itself works on turns, so there is nothing for a worker: " +
 			"choose --runtime temporal, here and for the server")}
+	}
+	if n.settings.Kind == dbos.Name && n.settings.DBOS.Queue == nil {
+		return usageError{errors.New("without a queue (runtime.dbos.queue in the file) a turn on DBOS is worked on by the server that was asked for it, " +
+			"so there is nothing for a worker")}
 	}
 	works := true
 	n.settings.Temporal.Worker = &works // what the file says is about servers

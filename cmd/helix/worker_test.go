@@ -155,6 +155,33 @@ func TestWorkerReloads(t *testing.T) {
 	f.await(f.err, `sections="runtime, cleanup"`)
 }
 
+// On DBOS, a worker takes turns out of the queue, and when it is killed, the server
+// goes on with them.
+func TestWorkerOnDBOS(t *testing.T) {
+	t.Parallel()
+	dir := writeDemo(t, "20ms", "runtime: {kind: dbos, leaseTTL: 3s, sweep: 100ms, dbos: {queue: {workerConcurrency: 2}}}\n")
+	d := serveDemo(t, dir)
+	w := startIn(t, dir, nil, "worker", "--config", defaultConfig, "--data", "data")
+	w.await(w.err, "\n  turns:  DBOS in data/helix-dbos.db, from a queue\n")
+	var tales []*reading
+	for i := range 4 {
+		id := fmt.Sprintf("tale-%d", i)
+		begin(t, d.Client, "assistant", id, askStory)
+		tales = append(tales, read(t, d.Client, id))
+	}
+	w.await(w.err, "run taken over")
+	for _, tale := range tales[:2] {
+		tale.words(3)
+	}
+	w.signal(os.Kill)
+	w.wait()
+	for _, tale := range tales {
+		tale.toEnd(d.Client, session.Completed)
+		tellsStory(t, d.Client, tale.id)
+	}
+	d.stop()
+}
+
 // What a command goes on with on the store is worked on by the workers, not by the
 // command, which may end first.
 func TestWorkerForACommand(t *testing.T) {
@@ -185,6 +212,7 @@ func TestWorkerRefusals(t *testing.T) {
 	}{
 		"local":        {"", "the runtime is local, with which the server itself works on turns", exitUsage},
 		"local, asked": {"--runtime local", "the runtime is local", exitUsage},
+		"no queue":     {"--runtime dbos", "so there is nothing for a worker", exitUsage},
 		"memory":       {"--runtime temporal --store memory:", "the store memory: is this process's own", exitUsage},
 		"not working":  {"--runtime temporal --worker=false", "unknown flag: --worker", exitUsage},
 		"no Temporal":  {"--runtime temporal --temporal-address 127.0.0.1:1", "cannot reach Temporal at 127.0.0.1:1: ", exitFailure},
