@@ -22,6 +22,7 @@ const mapping = "from-typescript.md"
 var packages = map[string]string{
 	"helix": "..", "session": "../session", "stream": "../stream", "llm": "../llm", "usage": "../usage",
 	"lock": "../lock", "store": "../store", "engine": "../engine", "local": "../runtime/local",
+	"temporal": "../runtime/temporal", "dbos": "../runtime/dbos",
 	"memory": "../store/memory", "postgres": "../store/postgres", "redis": "../store/redis",
 	"sqlite": "../store/sqlite", "scripted": "../llm/scripted",
 	"remote": "../remote", "server": "../server", "wire": "../server/wire", "aisdk": "../server/aisdk", "client": "../client",
