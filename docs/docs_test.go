@@ -14,6 +14,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/helixagents/helix/config"
 )
 
 const mapping = "from-typescript.md"
@@ -221,6 +223,25 @@ func TestCodeIsExecuted(t *testing.T) {
 			if !closed || !slices.ContainsFunc(executed, func(all string) bool { return strings.Contains(all, "\n"+code+"\n") }) {
 				t.Errorf("%s: no example has this code:\n%s", page, code)
 			}
+		}
+	}
+}
+
+// What the page on runtimes shows of a file is valid.
+func TestRuntimeSettings(t *testing.T) {
+	t.Setenv("HOSTNAME", "host-1")
+	page, err := os.ReadFile("runtimes.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := strings.Split(string(page), "\n```yaml\n")[1:]
+	if len(blocks) < 3 {
+		t.Fatalf("there are only %d settings", len(blocks))
+	}
+	for _, block := range blocks {
+		settings, _, _ := strings.Cut(block, "\n```")
+		if _, err := config.Parse("runtimes.md", []byte("version: 1\nagents: {a: {model: demo}}\n"+settings+"\n")); err != nil {
+			t.Errorf("%v in\n%s", err, settings)
 		}
 	}
 }
