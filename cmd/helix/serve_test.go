@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -561,6 +562,64 @@ func TestServeKilledInMidReply(t *testing.T) {
 			}
 		})
 	}
+}
+
+// On DBOS, a server that is started under the id of one that was killed does not wait
+// for leases to expire.
+func TestServeKilledAndBackOnDBOS(t *testing.T) {
+	t.Parallel()
+	dir := writeDemo(t, "10ms", "runtime: {kind: dbos, leaseTTL: 1h, dbos: {executorId: one}}\n")
+	d := serveDemo(t, dir)
+	begin(t, d.Client, "assistant", "tale", askStory)
+	reader := read(t, d.Client, "tale")
+	reader.words(10)
+	d.kill()
+	d = serveDemo(t, dir, "--addr", d.addr)
+	reader.toEnd(d.Client, session.Completed)
+	tellsStory(t, d.Client, "tale")
+	d.stop()
+}
+
+// A session moves from one runtime to another: what one suspended is answered on the
+// next.
+func TestServeMoves(t *testing.T) {
+	t.Parallel()
+	dir := writeDemo(t, "1ms", quick)
+	var d *daemon
+	k := &talkOver{t: t, id: "notes"}
+	on := func(kind string) {
+		t.Helper()
+		if d != nil {
+			d.stop()
+		}
+		d = serveDemo(t, dir, runsOn(t, kind)...)
+		k.c = d.Client
+	}
+	on(runtimes[0])
+	_, status := k.say("assistant", "Forget everything.")
+	for _, kind := range runtimes[1:] {
+		on(kind)
+		_, status = k.answer(status, "forget", granting(true, ""))
+		k.completes(status, "It is all forgotten.")
+		_, status = k.say("assistant", "Forget everything.")
+	}
+	on(runtimes[0])
+	_, status = k.answer(status, "forget", granting(true, ""))
+	k.completes(status, "It is all forgotten.")
+	runs, err := d.Runs(t.Context(), k.id, session.PageRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var went []string
+	for i := range runs.Items {
+		went = append(went, fmt.Sprint(runs.Items[i].Turn, runs.Items[i].Runtime))
+	}
+	slices.Sort(went)
+	if want := []string{"1local", "2temporal", "3temporal", "4dbos", "5dbos", "6local"}; !slices.Equal(went, want) {
+		t.Errorf("the runs were %v, want %v", went, want)
+	}
+	read(t, d.Client, k.id).toEnd(d.Client, session.Completed)
+	d.stop()
 }
 
 func TestServeReloads(t *testing.T) {
