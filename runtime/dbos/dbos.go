@@ -51,8 +51,8 @@ type Config struct {
 	// workflows of before cannot be gone on with.
 	AppVersion string
 	// Queue, if set, has turns wait in a queue that all processes serve. All of them
-	// then have to know the same agents. Without one, a turn runs at once, in the
-	// process that was asked for it.
+	// then have to know the same agents, and hooks cannot be given for one run. Without
+	// a queue, a turn runs at once, in the process that was asked for it.
 	Queue *Queue
 	// Retention is how long DBOS keeps the record of a turn that has ended. Defaults
 	// to 7 days; negative is for ever.
@@ -163,7 +163,7 @@ func New(cfg Config) (_ *Runtime, err error) {
 	}
 	d := &driver{cfg: &cfg, running: map[string]*execution{}}
 	h, err := host.New(host.Config{
-		Name: Name, Engine: true, Backend: cfg.Backend, Agents: cfg.Agents, Hooks: cfg.Hooks, Usage: cfg.Usage,
+		Name: Name, Engine: true, Elsewhere: cfg.Queue != nil, Backend: cfg.Backend, Agents: cfg.Agents, Hooks: cfg.Hooks, Usage: cfg.Usage,
 		LeaseTTL: cfg.LeaseTTL, Heartbeat: cfg.Heartbeat, Sweep: cfg.Sweep, NoRecovery: cfg.NoRecovery,
 		ModelRetries: cfg.ModelRetries, RetryBackoff: cfg.RetryBackoff, MaxResult: cfg.MaxResult,
 		RemotePatience: cfg.RemotePatience, Logger: cfg.Logger,

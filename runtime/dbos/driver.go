@@ -87,7 +87,7 @@ func (d *driver) Drive(_ context.Context, turn *host.Turn) error {
 		if d.queue == nil {
 			_, err = d.begin(turn.Context, in)
 		} else {
-			err = d.enqueue(turn, in)
+			err = d.enqueue(in)
 		}
 		if err != nil {
 			d.cfg.Logger.WarnContext(turn.Context, "turn not started, it is left to a sweep", in.attrs("error", err)...)
@@ -192,11 +192,14 @@ func (in *input) options(id string) []transact.WorkflowOption {
 	})}
 }
 
-// enqueue has the workflow of a run wait in the queue. Its turn is for whoever takes
-// it out, so it is not held meanwhile.
-func (d *driver) enqueue(turn *host.Turn, in input) error {
+// enqueue has the workflow of a run wait in the queue. Nobody holds its turn
+// meanwhile: it is for whoever takes it out.
+func (d *driver) enqueue(in input) error {
+	row, _, err := d.find(&in.Start)
+	if err != nil || (row != nil && d.waits(row)) {
+		return err
+	}
 	id, err := d.clear(&in)
-	d.host.GiveUp(turn)
 	if err != nil {
 		return err
 	}

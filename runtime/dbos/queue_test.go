@@ -2,6 +2,7 @@ package dbos_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/runtime/dbos"
+	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store"
 )
 
@@ -35,6 +37,12 @@ func TestQueue(t *testing.T) {
 			rts = append(rts, at.launch(t, backend(), func(c *dbos.Config) {
 				c.Agents, c.Queue = []*helix.Agent{agent}, &dbos.Queue{Concurrency: limit, WorkerConcurrency: 2, Poll: 10 * time.Millisecond}
 			}))
+		}
+		_, err := rts[0].Execute(t.Context(), agent, helix.Input{
+			Message: helix.UserText("Hi!"), Hooks: &helix.Hooks{}, EphemeralHooks: true,
+		})
+		if !errors.Is(err, session.ErrInvalid) {
+			t.Errorf("hooks that nobody would call are refused with %v", err)
 		}
 		var runs []helix.Run
 		for i := range turns {

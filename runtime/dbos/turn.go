@@ -1,6 +1,7 @@
 package dbos
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -117,7 +118,7 @@ func (d *driver) run(ctx transact.Context, x *execution, wave []engine.Effect) (
 	for i := range steps {
 		answer, fault := steps[i].wait()
 		results = append(results, answer.Result)
-		left, err = left || answer.Left, errors.Join(err, fault)
+		left, err = left || answer.Left, cmp.Or(err, fault)
 	}
 	if err == nil && left && x.held.Load() {
 		err = errLost
