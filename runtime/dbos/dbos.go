@@ -223,24 +223,15 @@ func connect(cfg *Config) (_ transact.Context, err error) {
 	return dbos, nil
 }
 
-// lockTables waits until no other process makes DBOS's tables.
+// lockTables waits until no other process makes DBOS's tables, or ctx ends.
 func lockTables(ctx context.Context, cfg *Config) (unlock func(), err error) {
 	locks, owner := cfg.Backend.Locks(), session.NewOwner(Name)
-	ticker := time.NewTicker(50 * time.Millisecond)
-	defer ticker.Stop()
 	for {
 		held, ours, err := locks.TryAcquire(ctx, "dbos/tables/"+cfg.Schema, owner, 2*connectPatience)
-		if err != nil {
-			return nil, err
+		if err = cmp.Or(err, ctx.Err()); err != nil || ours {
+			return func() { _ = locks.Release(context.WithoutCancel(ctx), held) }, err // or it expires
 		}
-		if ours {
-			return func() { _ = locks.Release(context.WithoutCancel(ctx), held) }, nil // or it expires
-		}
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
+		<-time.After(50 * time.Millisecond)
 	}
 }
 

@@ -132,18 +132,12 @@ func (d *driver) runs(runID string) bool {
 // take its turn over.
 const grace = 5 * time.Second
 
-// waits reports whether a workflow waits in a queue, or has just been taken out.
+// waits reports whether a workflow waits in a queue, or has just been taken out. Of
+// one of another version nobody may be left who takes it out.
 func (d *driver) waits(row *transact.WorkflowStatus) bool {
-	if row.ApplicationVersion != d.cfg.AppVersion {
-		return false // nobody may be left to take it
-	}
-	switch row.Status {
-	case transact.WorkflowStatusEnqueued, transact.WorkflowStatusDelayed:
-		return true
-	case transact.WorkflowStatusPending:
-		return row.QueueName != "" && time.Since(row.StartedAt) < grace
-	}
-	return false
+	queued := row.Status == transact.WorkflowStatusEnqueued || row.Status == transact.WorkflowStatusDelayed
+	taken := row.Status == transact.WorkflowStatusPending && row.QueueName != "" && time.Since(row.StartedAt) < grace
+	return (queued || taken) && row.ApplicationVersion == d.cfg.AppVersion
 }
 
 // runAttribute is the attribute of a workflow that names its run.
@@ -227,7 +221,7 @@ func (d *driver) begin(ctx context.Context, in input) (*execution, error) {
 	if runs {
 		return x, nil
 	}
-	err := errBusy
+	err := errors.New("DBOS takes the workflow for one that runs here")
 	for range beginTries {
 		begun, fault := d.tryBegin(&in)
 		if begun {
@@ -260,8 +254,6 @@ func (d *driver) tryBegin(in *input) (begun bool, err error) {
 	return starter.begun, err
 }
 
-var errBusy = errors.New("DBOS takes the workflow for one that runs here")
-
 // starter is DBOS for the start of one workflow of which no handle is needed. That
 // would be waited on for ever by a goroutine if the execution is left.
 type starter struct {
@@ -270,9 +262,7 @@ type starter struct {
 }
 
 // RunWorkflow implements [transact.Context].
-func (s *starter) RunWorkflow(
-	_ transact.Context, fn transact.WorkflowFunc, in any, opts ...transact.WorkflowOption,
-) (transact.WorkflowHandle[any], error) {
+func (s *starter) RunWorkflow(_ transact.Context, fn transact.WorkflowFunc, in any, opts ...transact.WorkflowOption) (transact.WorkflowHandle[any], error) {
 	handle, err := s.Context.RunWorkflow(s.Context, fn, in, opts...)
 	// That of a workflow which was there before polls; DBOS says so in no other way.
 	s.begun = err == nil && !strings.Contains(fmt.Sprintf("%T", handle), "Polling")

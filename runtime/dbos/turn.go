@@ -111,12 +111,12 @@ func (d *driver) drive(ctx transact.Context, x *execution) (*engine.Outcome, err
 // run carries out a wave, all its effects at the same time. It reports whether the
 // turn is to be taken over before anything can be done.
 func (d *driver) run(ctx transact.Context, x *execution, wave []engine.Effect) (results []engine.Result, left bool, err error) {
-	steps := make([]step[host.Answer], len(wave))
+	steps := make([]func() (host.Answer, error), len(wave))
 	for i, effect := range wave {
-		steps[i].begin(ctx, x.in.step(effect.Key()), func(ctx context.Context) (host.Answer, error) { return d.call(ctx, x, effect) })
+		steps[i] = step(ctx, x.in.step(effect.Key()), func(ctx context.Context) (host.Answer, error) { return d.call(ctx, x, effect) })
 	}
-	for i := range steps {
-		answer, fault := steps[i].wait()
+	for _, wait := range steps {
+		answer, fault := wait()
 		results = append(results, answer.Result)
 		left, err = left || answer.Left, cmp.Or(err, fault)
 	}
@@ -172,15 +172,13 @@ func (d *driver) child(ctx context.Context, in *input) error {
 
 // take takes over a turn that this process does not hold.
 func (d *driver) take(ctx transact.Context, x *execution) (host.Standing, error) {
-	var s step[host.Standing]
-	s.begin(ctx, x.in.step("take"), func(ctx context.Context) (host.Standing, error) {
+	return step(ctx, x.in.step("take"), func(ctx context.Context) (host.Standing, error) {
 		standing, err := d.host.Take(ctx, x.in.Start)
 		if err == nil {
 			x.held.Store(true)
 		}
 		return standing, err
-	})
-	return s.wait()
+	})()
 }
 
 // answer is what is recorded of an effect: nothing, if this process has lost the turn,
@@ -189,44 +187,31 @@ func (d *driver) answer(ctx context.Context, x *execution, answer host.Answer, e
 	run := x.in.RunID
 	switch {
 	case err != nil:
-	case answer.Result.Next == engine.NextLost, answer.Left && x.held.Load():
+	case answer.Left && !x.held.Load():
+	case answer.Left, answer.Result.Next == engine.NextLost, !d.host.Alive(run) && d.host.Look(ctx, run) != nil:
 		err = errLost
-	case !answer.Left && !d.host.Alive(run) && d.host.Look(ctx, run) != nil:
-		err = errLost
-	case !answer.Left:
+	default:
 		x.held.Store(true)
 	}
 	return answer, err
 }
 
-// step is a step that others may run beside.
-type step[R any] struct {
-	outcome <-chan transact.StepOutcome[R]
-	err     error
-}
-
-func (s *step[R]) begin(ctx transact.Context, name string, do func(context.Context) (R, error)) {
-	var err error
-	s.outcome, err = transact.Go(ctx, func(ctx context.Context) (R, error) {
+// step begins a step that others may run beside. It gives what waits for its end.
+func step[R any](ctx transact.Context, name string, do func(context.Context) (R, error)) (wait func() (R, error)) {
+	var fault error
+	outcome, err := transact.Go(ctx, func(ctx context.Context) (R, error) {
 		r, err := do(ctx)
 		if err != nil {
-			s.err = err
+			fault = err
 			runtime.Goexit() // so that DBOS does not record it
 		}
 		return r, nil
 	}, transact.WithStepName(name))
-	if err != nil {
-		s.err = err
+	return func() (out R, _ error) {
+		if err != nil {
+			return out, err
+		}
+		ended := <-outcome
+		return ended.Result, cmp.Or(fault, ended.Err)
 	}
-}
-
-func (s *step[R]) wait() (R, error) {
-	var out transact.StepOutcome[R]
-	if s.outcome != nil {
-		out = <-s.outcome
-	}
-	if s.err == nil {
-		s.err = out.Err
-	}
-	return out.Result, s.err
 }
