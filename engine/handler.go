@@ -262,7 +262,11 @@ func (h *Handler) known(name string) (*helix.Agent, bool) {
 func (h *Handler) AgentSet() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	sum := sha256.Sum256([]byte(strings.Join(slices.Sorted(maps.Keys(h.agents)), "\n")))
+	names := maps.Clone(h.factories)
+	for name := range h.agents {
+		names[name] = nil
+	}
+	sum := sha256.Sum256([]byte(strings.Join(slices.Sorted(maps.Keys(names)), "\n")))
 	return hex.EncodeToString(sum[:8])
 }
 

@@ -41,6 +41,13 @@ func (h *Handler) takeOver(ctx context.Context, due session.Due, force bool) (*O
 		return nil, fmt.Errorf("take over session %s: %w", due.ID, err)
 	}
 	t, err := h.load(ctx, due.Key, due.RunID)
+	if err != nil && force && session.IsRetryable(err) {
+		// An engine asks again soon, whatever the lease: that is no crash.
+		if err := sessions.CloseRun(ctx, due.ID, taken.Lease.Fence(), false); err != nil {
+			h.log.WarnContext(ctx, "lease not released", "session", due.ID, "run", due.RunID, "error", err)
+		}
+		return nil, fmt.Errorf("load session %s: %w", due.ID, err)
+	}
 	if err != nil {
 		// The lease is kept until it expires: what cannot be loaded now would only be
 		// taken over again at once.

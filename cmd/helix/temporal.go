@@ -53,7 +53,7 @@ func (p *place) startTemporal(ctx context.Context) (runner, string, error) {
 	works := !p.passing && (t.Worker == nil || *t.Worker)
 	rt, err := temporal.New(temporal.Config{
 		Client: c, Backend: p.db, Agents: p.agents, TaskQueue: queue, Prefix: t.Prefix, NoWorker: !works,
-		WorkerTimeout: time.Duration(t.WorkerTimeout), MaxTurns: t.MaxEffects,
+		WorkerTimeout: time.Duration(t.WorkerTimeout), MaxEffects: t.MaxEffects,
 		LeaseTTL: time.Duration(p.settings.LeaseTTL), Sweep: time.Duration(p.settings.Sweep),
 		ModelRetries: p.modelRetries(), NoRecovery: p.passing, Logger: p.log,
 	})

@@ -234,13 +234,14 @@ func (d *driver) begin(ctx context.Context, in input) (*execution, error) {
 		<-time.After(beginPause)
 	}
 	d.mu.Lock()
-	found := x.entered
-	d.mu.Unlock()
-	if found { // by DBOS, in a queue, meanwhile
+	if x.entered { // DBOS has found it in a queue meanwhile
+		d.mu.Unlock()
 		return x, nil
 	}
+	delete(d.running, in.RunID)
+	d.mu.Unlock()
 	x.fault = err
-	d.exit(x)
+	d.conclude(x)
 	return nil, err
 }
 

@@ -34,11 +34,17 @@ func (d *driver) note(in *input) *execution {
 	return x
 }
 
-// exit notes that an execution is over. A turn that has not ended is left to others.
+// exit notes that an execution is over.
 func (d *driver) exit(x *execution) {
 	d.mu.Lock()
 	delete(d.running, x.in.RunID)
 	d.mu.Unlock()
+	d.conclude(x)
+}
+
+// conclude tells whoever waits for an execution. A turn that has not ended is left to
+// others.
+func (d *driver) conclude(x *execution) {
 	if x.end == nil {
 		d.host.Leave(x.in.RunID, x.fault)
 	}

@@ -9,7 +9,6 @@ import (
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
-	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/temporal"
 
 	"github.com/helixagents/helix/engine"
@@ -22,7 +21,8 @@ type driver struct {
 	client   client.Client
 	host     *host.Host
 	settings settings
-	queue    string // this process's own
+	queue    string        // this process's own
+	slots    chan struct{} // for effects
 	noWorker bool
 }
 
@@ -57,12 +57,14 @@ func (d *driver) Check(ctx context.Context, due session.Due) error { return d.Re
 
 // Nudge implements [host.Driver].
 func (d *driver) Nudge(ctx context.Context, start host.Start) {
-	id := start.WorkflowID(d.settings.Prefix)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), startTimeout)
 	defer cancel()
-	err := d.client.SignalWorkflow(ctx, id, "", stopSignal, nil)
-	if _, gone := errors.AsType[*serviceerror.NotFound](err); err != nil && !gone {
-		d.host.Log().WarnContext(ctx, "workflow not told of a stop", "session", start.SessionID, "workflow", id, "error", err)
+	in := input{Start: start, Settings: d.settings}
+	for _, id := range []string{in.id(), in.otherID()} {
+		err := d.client.SignalWorkflow(ctx, id, "", stopSignal, nil)
+		if _, gone := errors.AsType[*serviceerror.NotFound](err); err != nil && !gone {
+			d.host.Log().WarnContext(ctx, "workflow not told of a stop", "session", start.SessionID, "workflow", id, "error", err)
+		}
 	}
 }
 
@@ -72,7 +74,7 @@ func (d *driver) start(ctx context.Context, in input) error {
 	defer cancel()
 	in.Settings = d.settings
 	options := client.StartWorkflowOptions{
-		ID: in.WorkflowID(d.settings.Prefix), TaskQueue: d.settings.TaskQueue, WorkflowTaskTimeout: d.settings.taskTimeout(),
+		ID: in.id(), TaskQueue: d.settings.TaskQueue, WorkflowTaskTimeout: d.settings.taskTimeout(),
 		WorkflowIDReusePolicy:                    enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE,
 		WorkflowIDConflictPolicy:                 enumspb.WORKFLOW_ID_CONFLICT_POLICY_FAIL,
 		WorkflowExecutionErrorWhenAlreadyStarted: true,
@@ -86,35 +88,48 @@ func (d *driver) start(ctx context.Context, in input) error {
 	if ours || err != nil {
 		return err
 	}
-	// That of a session which was deleted, and made again under the same id.
-	options.WorkflowIDConflictPolicy = enumspb.WORKFLOW_ID_CONFLICT_POLICY_TERMINATE_EXISTING
+	// It is that of a session which was deleted, and made again under the same id, or
+	// has an id that looks like a turn of this one.
+	options.ID = in.otherID()
 	_, err = d.client.ExecuteWorkflow(ctx, options, workflowName, in)
+	if _, started := errors.AsType[*serviceerror.WorkflowExecutionAlreadyStarted](err); started {
+		return nil
+	}
 	return err
 }
 
 // drives reports whether the workflow with an id drives a run.
 func (d *driver) drives(ctx context.Context, id, runID string) (bool, error) {
-	described, err := d.client.DescribeWorkflowExecution(ctx, id, "")
+	described, err := d.client.DescribeWorkflow(ctx, id, "")
 	if err != nil {
 		return false, err
 	}
-	payload := described.GetWorkflowExecutionInfo().GetMemo().GetFields()[memoRun]
-	if payload == nil { // it is another workflow's child, or nobody's of ours
-		return true, nil
-	}
 	var drives string
-	err = converter.GetDefaultDataConverter().FromPayload(payload, &drives)
+	err = described.GetMemoValue(memoRun, &drives)
 	return drives == runID, err
 }
 
 // The activities of a process that holds a turn.
 
 func (d *driver) effect(ctx context.Context, effect engine.Effect) (host.Answer, error) {
-	return beating(ctx, d.alive(effect), func() (host.Answer, error) { return d.host.Do(ctx, effect) })
+	return beating(ctx, d.alive(effect), func() (host.Answer, error) { return d.inTurn(ctx, effect, d.host.Do) })
 }
 
 func (d *driver) openChild(ctx context.Context, effect engine.Effect) (host.Answer, error) {
-	return beating(ctx, d.alive(effect), func() (host.Answer, error) { return d.host.OpenChild(ctx, effect) })
+	return beating(ctx, d.alive(effect), func() (host.Answer, error) { return d.inTurn(ctx, effect, d.host.OpenChild) })
+}
+
+// inTurn does something about an effect when there is room for it.
+func (d *driver) inTurn(
+	ctx context.Context, effect engine.Effect, do func(context.Context, engine.Effect) (host.Answer, error),
+) (host.Answer, error) {
+	select {
+	case d.slots <- struct{}{}:
+		defer func() { <-d.slots }()
+		return do(ctx, effect)
+	case <-ctx.Done():
+		return host.Answer{}, context.Cause(ctx)
+	}
 }
 
 func (d *driver) alive(effect engine.Effect) func() bool {

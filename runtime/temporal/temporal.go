@@ -1,6 +1,7 @@
 package temporal
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"time"
@@ -39,9 +40,9 @@ type Config struct {
 	// MaxHistory is after how many events of its history a workflow goes on as a new
 	// one. Defaults to what the server suggests.
 	MaxHistory int
-	// MaxTurns is how many effects this process works on at the same time. Defaults to
-	// 1,000.
-	MaxTurns int
+	// MaxEffects is how many effects this process works on at the same time; others
+	// wait. Defaults to 1,000.
+	MaxEffects int
 
 	// Agents are those whose sessions this process runs. An agent that is first
 	// executed is added to them.
@@ -92,8 +93,8 @@ func (c *Config) check() error {
 		return session.Invalid("WorkerTimeout", "%s is less than a second", c.WorkerTimeout)
 	case c.MaxHistory < 0:
 		return session.Invalid("MaxHistory", "%d is negative", c.MaxHistory)
-	case c.MaxTurns < 0:
-		return session.Invalid("MaxTurns", "%d is negative", c.MaxTurns)
+	case c.MaxEffects < 0:
+		return session.Invalid("MaxEffects", "%d is negative", c.MaxEffects)
 	}
 	return nil
 }
@@ -116,6 +117,7 @@ func New(cfg Config) (*Runtime, error) {
 	d := &driver{client: cfg.Client, noWorker: cfg.NoWorker, settings: settings{
 		TaskQueue: cfg.TaskQueue, Prefix: cfg.Prefix, Silence: cfg.WorkerTimeout, MaxHistory: cfg.MaxHistory,
 	}}
+	d.slots = make(chan struct{}, cmp.Or(cfg.MaxEffects, 1000))
 	d.queue = cfg.TaskQueue + "/" + session.NewOwner("worker")
 	h, err := host.New(host.Config{
 		Name: Name, Engine: true, Elsewhere: cfg.NoWorker, Backend: cfg.Backend, Agents: cfg.Agents, Hooks: cfg.Hooks, Usage: cfg.Usage,
@@ -141,7 +143,10 @@ func New(cfg Config) (*Runtime, error) {
 // and on what only this one can, which holds their turns.
 func (r *Runtime) work(cfg *Config, d *driver) error {
 	options := worker.Options{
-		MaxConcurrentActivityExecutionSize: cfg.MaxTurns,
+		// An effect that waits for its turn must not look like one that nobody is there
+		// for, so they are counted here and not by the SDK.
+		MaxConcurrentActivityExecutionSize: 1_000_000,
+		WorkerStopTimeout:                  stopTimeout,
 		StickyScheduleToStartTimeout:       min(cfg.WorkerTimeout, 5*time.Second),
 		MaxHeartbeatThrottleInterval:       cfg.WorkerTimeout / 3,
 		DefaultHeartbeatThrottleInterval:   cfg.WorkerTimeout / 3,
@@ -167,6 +172,10 @@ func (r *Runtime) work(cfg *Config, d *driver) error {
 	}
 	return nil
 }
+
+// stopTimeout is how long a worker that is stopped waits for what it has answered to
+// reach the server.
+const stopTimeout = 3 * time.Second
 
 func (r *Runtime) stopWorkers() {
 	for _, w := range r.workers {

@@ -29,7 +29,7 @@ func TestConfigIsChecked(t *testing.T) {
 		"Backend":       {Client: c},
 		"WorkerTimeout": {Client: c, WorkerTimeout: time.Millisecond},
 		"MaxHistory":    {Client: c, MaxHistory: -1},
-		"MaxTurns":      {Client: c, MaxTurns: -1},
+		"MaxEffects":    {Client: c, MaxEffects: -1},
 	} {
 		_, err := temporal.New(cfg)
 		if !errors.Is(err, session.ErrInvalid) || !strings.Contains(err.Error(), want) {

@@ -38,6 +38,12 @@ type input struct {
 	Wave    []engine.Effect `json:"wave,omitempty"`
 }
 
+// id is the workflow's.
+func (in *input) id() string { return in.WorkflowID(in.Settings.Prefix) }
+
+// otherID is the workflow's if another session's has its id.
+func (in *input) otherID() string { return in.id() + "__" + in.RunID }
+
 // settings are those of the process that started the workflow, so that a workflow is
 // replayed with the settings that it began with.
 type settings struct {
@@ -62,6 +68,8 @@ type ended struct {
 	// Left is set when an agent that works for another is not held by any process: the
 	// turn that waits for it has to be taken over.
 	Left bool `json:"left,omitempty"`
+	// ByItself is set when the process has said so that held it.
+	ByItself bool `json:"byItself,omitempty"`
 }
 
 // turn is a workflow at work.
@@ -88,6 +96,10 @@ func turnWorkflow(ctx workflow.Context, in input) (ended, error) {
 	}
 	for {
 		if t.Queue == "" {
+			if t.long(ctx) {
+				in.Queue, in.Position, in.Machine, in.Wave = "", nil, nil, nil
+				return ended{}, workflow.NewContinueAsNewError(ctx, workflowName, in)
+			}
 			standing, err := t.takeOver(ctx)
 			if err != nil {
 				return ended{}, err
@@ -101,7 +113,7 @@ func turnWorkflow(ctx workflow.Context, in input) (ended, error) {
 		if !done {
 			t.last, t.Queue = t.Queue, ""
 			if in.Child {
-				return ended{Left: true}, nil
+				return ended{Left: true, ByItself: t.left}, nil
 			}
 			continue
 		}
@@ -225,28 +237,41 @@ func (t *turn) ask(ctx workflow.Context, activity, part string, effect engine.Ef
 // its end unless it works by itself.
 func (t *turn) child(ctx workflow.Context, start *host.Start) bool {
 	in := input{Start: *start, Queue: t.Queue, Child: !start.Detached, Settings: t.Settings}
-	options := workflow.ChildWorkflowOptions{
-		WorkflowID: start.WorkflowID(t.Settings.Prefix), TaskQueue: t.Settings.TaskQueue, WorkflowTaskTimeout: t.Settings.taskTimeout(),
+	// The other id is for the case that another session's workflow has the first.
+	for _, id := range []string{in.id(), in.otherID()} {
+		end, err := t.childUnder(ctx, id, &in)
+		switch {
+		case temporal.IsWorkflowExecutionAlreadyStartedError(err):
+		case start.Detached:
+			if err != nil {
+				workflow.GetLogger(ctx).Warn("companion left to a sweep", "workflow", id, "error", err)
+			}
+			return true
+		default:
+			if err != nil {
+				workflow.GetLogger(ctx).Warn("sub-agent's workflow ended", "workflow", id, "error", err)
+			}
+			t.left = t.left || end.ByItself
+			return err == nil && !end.Left
+		}
+	}
+	return start.Detached
+}
+
+func (t *turn) childUnder(ctx workflow.Context, id string, in *input) (end ended, err error) {
+	future := workflow.ExecuteChildWorkflow(workflow.WithChildOptions(ctx, workflow.ChildWorkflowOptions{
+		WorkflowID: id, TaskQueue: t.Settings.TaskQueue, WorkflowTaskTimeout: t.Settings.taskTimeout(),
 		WorkflowIDReusePolicy: enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE,
 		// It ends by itself, whatever becomes of this workflow: a child that is ended in
 		// the middle would leave its session open.
 		ParentClosePolicy: enumspb.PARENT_CLOSE_POLICY_ABANDON,
-		Memo:              map[string]any{memoRun: start.RunID},
+		Memo:              map[string]any{memoRun: in.RunID},
+	}), workflowName, *in)
+	if in.Detached {
+		return end, future.GetChildWorkflowExecution().Get(ctx, nil)
 	}
-	future := workflow.ExecuteChildWorkflow(workflow.WithChildOptions(ctx, options), workflowName, in)
-	if start.Detached {
-		err := future.GetChildWorkflowExecution().Get(ctx, nil)
-		if err != nil && !temporal.IsWorkflowExecutionAlreadyStartedError(err) {
-			workflow.GetLogger(ctx).Warn("companion left to a sweep", "workflow", options.WorkflowID, "error", err)
-		}
-		return true
-	}
-	var end ended
-	err := future.Get(ctx, &end)
-	if err != nil {
-		workflow.GetLogger(ctx).Warn("sub-agent's workflow ended", "workflow", options.WorkflowID, "error", err)
-	}
-	return err == nil && !end.Left
+	err = future.Get(ctx, &end)
+	return end, err
 }
 
 // An effect takes as long as it takes: tools and models have their own limits, and

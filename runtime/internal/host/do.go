@@ -72,10 +72,17 @@ func (h *Host) OpenChild(ctx context.Context, effect engine.Effect) (Answer, err
 		start := StartOf(opened)
 		if start.Detached {
 			h.adopt(opened)
-		} else {
-			h.mu.Lock()
+			return Answer{Child: &start}, nil
+		}
+		h.mu.Lock()
+		over := turn.over()
+		if !over {
 			h.members[opened.Run.ID] = turn
-			h.mu.Unlock()
+		}
+		h.mu.Unlock()
+		if over { // the turn was lost meanwhile, and with it whatever works for it
+			h.handler.Drop(opened.Run.ID)
+			return Answer{Left: true}, nil
 		}
 		return Answer{Child: &start}, nil
 	})
@@ -139,7 +146,7 @@ func (h *Host) Take(ctx context.Context, start Start) (Standing, error) {
 	if w == nil {
 		w = h.begin(key)
 		go func() {
-			w.standing, w.err = h.take(start)
+			w.standing, w.err = h.take(ctx, start)
 			h.end(key, w)
 		}()
 	}
@@ -176,8 +183,8 @@ func (w *work) wait(ctx context.Context) error {
 	}
 }
 
-func (h *Host) take(start Start) (Standing, error) {
-	ctx := context.Background()
+func (h *Host) take(asked context.Context, start Start) (Standing, error) {
+	ctx := context.WithoutCancel(asked)
 	if standing, held, err := h.stillHeld(start.RunID); held || err != nil {
 		return standing, err
 	}
@@ -210,6 +217,9 @@ func (h *Host) take(start Start) (Standing, error) {
 		return Standing{}, err
 	}
 	defer done()
+	if asked.Err() != nil { // others may have been asked since
+		return Standing{}, context.Cause(asked)
+	}
 	opened, err := h.handler.Take(ctx, due)
 	if err != nil {
 		return Standing{}, err
@@ -223,16 +233,18 @@ func (h *Host) take(start Start) (Standing, error) {
 func (h *Host) stillHeld(runID string) (standing Standing, held bool, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	turn := h.turns[runID]
-	for turn != nil && turn.busy > 0 && h.leased(turn) {
+	for h.opening[runID] { // by this process: it may come to hold it
 		h.calm.Wait()
-		turn = h.turns[runID]
 	}
+	turn := h.turns[runID]
 	if turn == nil {
 		return Standing{}, false, nil
 	}
+	for h.turns[runID] == turn && turn.busy > 0 && h.leased(turn) {
+		h.calm.Wait()
+	}
 	opened := h.handler.Opened(runID)
-	if !h.leased(turn) || opened == nil {
+	if h.turns[runID] != turn || !h.leased(turn) || opened == nil { // perhaps another process has it now
 		return Standing{}, false, session.ErrUnavailable.WithMessage("run %s is about to be given up here", runID)
 	}
 	return Standing{Position: &opened.Position}, true, nil

@@ -96,11 +96,12 @@ type Host struct {
 	members map[string]*Turn   // by run id of an agent that works for another: the turn of the root
 	opening map[string]bool    // runs that are about to be driven
 	working map[string]*work   // effects in flight, by key
-	calm    *sync.Cond         // some turn has fewer of them
+	calm    *sync.Cond         // some turn has fewer of them, or is no longer being opened
 	wg      sync.WaitGroup     // what Close waits for
 	stop    context.CancelFunc // ends the background loops
 	loops   sync.WaitGroup
 	debts   chan session.Wake // stops to be told to remote agents
+	checks  chan struct{}     // turns that are being looked after
 }
 
 var errClosing = session.ErrClosed.WithMessage("the runtime is closing")
@@ -113,6 +114,7 @@ func New(cfg Config, driver Driver) (*Host, error) {
 	h := &Host{
 		cfg: cfg, driver: driver, log: cfg.Logger, turns: map[string]*Turn{}, members: map[string]*Turn{},
 		opening: map[string]bool{}, working: map[string]*work{}, debts: make(chan session.Wake, sweepPage),
+		checks: make(chan struct{}, checkers),
 	}
 	h.calm = sync.NewCond(&h.mu)
 	h.handler = engine.NewHandler(engine.Config{

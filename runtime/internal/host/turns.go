@@ -56,6 +56,9 @@ func (h *Host) hold(opened *engine.Opened) *Turn {
 	turn.idle = time.Now()
 	turn.renewed.Store(turn.idle.UnixNano())
 	h.mu.Lock()
+	if old := h.turns[opened.Run.ID]; old != nil { // this process has taken it over from itself
+		defer h.Finish(old, nil)
+	}
 	defer h.mu.Unlock()
 	h.turns[opened.Run.ID] = turn
 	h.wg.Add(1)
@@ -113,8 +116,12 @@ func (h *Host) pause(turn *Turn, change func()) {
 func (h *Host) GiveUp(turn *Turn) {
 	ctx := context.WithoutCancel(turn.Context)
 	h.mu.Lock()
+	held := h.turns[turn.Opened.Run.ID] == turn
 	below := h.below(turn)
 	h.mu.Unlock()
+	if !held {
+		return // it has ended, or was taken anew
+	}
 	for _, run := range append(below, turn.Opened.Run.ID) {
 		if errors.Is(context.Cause(turn.Context), errExpired) { // there is nothing to give back
 			h.handler.Drop(run)
@@ -245,11 +252,22 @@ func (h *Host) lookAfter(ctx context.Context, t *Turn) {
 	if !forgotten {
 		return
 	}
-	run := &t.Opened.Run
-	if err := h.driver.Check(ctx, session.Due{Key: t.Opened.Key, Agent: run.Agent, RunID: run.ID, Runtime: run.Runtime}); err != nil {
-		h.sweepFailed(ctx, "look after "+t.Opened.Key.ID, err)
+	select {
+	case h.checks <- struct{}{}:
+	default:
+		return // an engine that is away must not hold up the renewal of leases
 	}
+	h.loops.Go(func() {
+		defer func() { <-h.checks }()
+		run := &t.Opened.Run
+		if err := h.driver.Check(ctx, session.Due{Key: t.Opened.Key, Agent: run.Agent, RunID: run.ID, Runtime: run.Runtime}); err != nil {
+			h.sweepFailed(ctx, "look after "+t.Opened.Key.ID, err)
+		}
+	})
 }
+
+// checkers is how many turns are looked after at the same time.
+const checkers = 8
 
 func (h *Host) drives(runID string) bool {
 	h.mu.Lock()
@@ -271,6 +289,7 @@ func (h *Host) open(runID string) (done func(), err error) {
 	return func() {
 		h.mu.Lock()
 		delete(h.opening, runID)
+		h.calm.Broadcast()
 		h.mu.Unlock()
 		h.wg.Done()
 	}, nil

@@ -108,7 +108,7 @@ type gone int
 const (
 	seenTo     gone = iota // it goes on, or there is nothing to do
 	stillWaits             // what it waits for is not there
-	notNow                 // it is held, or another runtime's
+	notNow                 // it is held, or its agent is not known here
 )
 
 // wakePatience is how long a wake is kept that came before what it is about.
@@ -143,7 +143,7 @@ func (h *Host) goOn(ctx context.Context, key session.Key) (gone, error) {
 	}
 	agent := h.known(state.Agent)
 	switch {
-	case agent == nil || run.Runtime != h.cfg.Name || state.Status == session.Paused:
+	case agent == nil || state.Status == session.Paused:
 		return notNow, nil
 	case run.Status == session.RunRunning:
 		return seenTo, nil // it looks for itself before it suspends
