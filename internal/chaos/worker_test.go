@@ -79,7 +79,7 @@ type said struct {
 // nothing is lost, and that nothing is done twice that may not be.
 func TestFleetKilled(t *testing.T) {
 	onRuntimes(t, func(t *testing.T, dir string) {
-		kills := 5
+		kills := 3
 		if soak() {
 			kills = 20
 		}

@@ -50,6 +50,9 @@ func TestScenarios(t *testing.T) {
 			}
 			if os.Getenv("HELIX_SOAK") == "" {
 				config.Every = 8 // all of them take minutes
+				if kind.Name == "sqlite" {
+					config.Every, config.First = 16, 1
+				}
 			}
 			runtimetest.Run(t, config)
 		})
