@@ -10,6 +10,7 @@ import (
 	"github.com/helixagents/helix/engine/enginetest"
 	"github.com/helixagents/helix/llm/scripted"
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store"
 )
 
 // TestMove starts a session on the local runtime, where it is suspended on an
@@ -90,6 +91,64 @@ func TestMove(t *testing.T) {
 		t.Logf("turn %d: %s on %s, %s", run.Turn, run.Kind, run.Runtime, run.Status)
 		before = run.ID
 	}
+}
+
+// TestMovedDeadline lets the deadline of a call pass that a session waits for, after
+// its runtime has been exchanged for another. That goes on with it.
+func TestMovedDeadline(t *testing.T) {
+	t.Parallel()
+	for _, to := range []string{"temporal", "dbos", "local"} {
+		t.Run(to, func(t *testing.T) {
+			t.Parallel()
+			dir := onPostgres(t)
+			db := openFor(t, dir)
+			from := "local"
+			if to == from {
+				from = "dbos"
+			}
+			agent := &helix.Agent{
+				Name: "clerk", Model: scripted.New(scripted.Call("pick", struct{}{}), scripted.Text("Never mind.")).ByPosition(),
+				Tools: []helix.Tool{{Name: "pick", Execute: helix.OnClient[struct{}](), Deadline: 2 * time.Second}},
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			start := func(name string) executor {
+				write(t, dir, "runtime", name+" "+runtimes[name](t))
+				rt, err := startRuntime(dir, db, agent)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return rt
+			}
+			const id = "moved"
+			rt := start(from)
+			result, err := execute(ctx, rt, agent, helix.Input{SessionID: id, Message: helix.UserText("Pick.")})
+			if err != nil || !result.Status.Suspended() {
+				t.Fatalf("%+v, %v", result, err)
+			}
+			if err := rt.Close(ctx); err != nil {
+				t.Fatal(err)
+			}
+			rt = start(to)
+			defer rt.Close(ctx)
+			if !until(ctx, func() float64 { return completed(ctx, db, id) }, 1) {
+				t.Fatal("nobody went on with the session")
+			}
+			runs, err := db.Sessions().Runs(t.Context(), id, session.PageRequest{})
+			if err != nil || len(runs.Items) != 2 || runs.Items[1].Runtime != to {
+				t.Errorf("the session has the runs %+v (%v)", runs.Items, err)
+			}
+		})
+	}
+}
+
+// completed is 1 when the session has completed.
+func completed(ctx context.Context, db store.Backend, id string) float64 {
+	state, err := db.Sessions().Load(ctx, id)
+	if err != nil || state.Status != session.Completed {
+		return 0
+	}
+	return 1
 }
 
 func rolesOf(messages []session.Message) string {
