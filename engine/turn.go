@@ -276,7 +276,10 @@ func (t *turn) commit(ctx context.Context, key string, change session.Change) (*
 		change.Wake = &session.Wake{Tenant: t.key.Tenant, SessionID: t.state.ParentID, ChildID: t.key.ID, RunID: t.run.ID}
 	}
 	commit := &session.Commit{
-		SessionID: t.key.ID, RunID: t.run.ID, Key: key, Version: t.state.Version, Fence: t.fence, Change: change,
+		SessionID: t.key.ID, RunID: t.run.ID,
+		// Whoever took the turn over makes commits for the same effects, with other content:
+		// they are not this one made before.
+		Key: key + "@" + strconv.FormatInt(t.fence.Epoch, 10), Version: t.state.Version, Fence: t.fence, Change: change,
 	}
 	done, err := t.write(ctx, commit)
 	if err != nil {

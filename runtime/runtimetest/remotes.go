@@ -373,7 +373,7 @@ func remoteLostForGood(s *Stage) {
 	g := s.newGate()
 	n := s.elsewhere(busy(g), Options{})
 	agent := n.remotely()
-	x := s.StartWith(Options{Agents: []*helix.Agent{agent}, RemotePatience: 200 * time.Millisecond, LeaseTTL: lease})
+	x := s.StartWith(Options{Agents: []*helix.Agent{agent}, RemotePatience: 2 * time.Second, LeaseTTL: lease})
 	run := s.Begin(x, agent, "s-1", "Hi!")
 	s.receive("the remote is at work", g.entered)
 	n.set(func(n *server) { n.down, n.cut = true, 1 })
