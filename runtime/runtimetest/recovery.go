@@ -5,11 +5,9 @@ import (
 	"fmt"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/helixagents/helix"
-	"github.com/helixagents/helix/llm"
 	"github.com/helixagents/helix/llm/scripted"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/stream"
@@ -30,7 +28,6 @@ func recoveryScenarios() []Scenario {
 		{"stream", "readers in other processes follow the run over a takeover, and what was lost is discarded", recoverStream},
 		{"hook keys", "a hook that is called again after a takeover gets the same key", recoverHookKeys},
 		{"zombie", "the late commit of a process that was taken for dead changes nothing", recoverZombie},
-		{"zombie reply", "the late reply of a process that was taken for dead is not taken for its heir's", recoverZombieReply},
 		{"heartbeat", "a run that is slow but alive is not taken over", recoverHeartbeat},
 		{"crash loop", "a run that makes no progress over three takeovers fails as framework_crash_loop", recoverCrashLoop},
 		{"progress", "a run that makes progress may be taken over any number of times", recoverProgress},
@@ -358,50 +355,6 @@ func recoverZombie(s *Stage) {
 	s.same(len(s.chunks("s-1")), chunks, "chunks after the zombie's commit")
 	s.transcript("s-1", "user: Hi!", `assistant: note({"n":1})`, `tool note: "heir"`, "assistant: Done.")
 	s.sameJSON(s.state("s-1"), `{"notes":[1],"last":0}`, "state")
-}
-
-// belated is a model whose first answer comes late, when another asking has long been
-// answered.
-type belated struct {
-	llm.Model
-	asked atomic.Int64
-	gate  *gate
-}
-
-func (b *belated) Generate(ctx context.Context, r *llm.Request, emit func(llm.Delta)) (*llm.Response, error) {
-	if b.asked.Add(1) == 1 {
-		b.gate.enter()
-		<-b.gate.open // not for the end of ctx: it believes to be alive
-	}
-	return b.Model.Generate(ctx, r, emit)
-}
-
-func recoverZombieReply(s *Stage) {
-	late, paying := s.newGate(), s.newGate()
-	var ran tally
-	agent := newAgent(nil, newTool("pay", func(_ context.Context, _ *helix.Call, n int) (int, error) {
-		if ran.add("pay") == 1 {
-			paying.enter()
-			<-paying.open
-		}
-		return n, nil
-	}))
-	agent.Model = &belated{Model: scripted.New(scripted.Call("pay", num{1}), scripted.Text("Done.")).ByPosition(), gate: late}
-	backend := newFrail(s.Backend)
-	x := s.startOn(backend, Options{Agents: []*helix.Agent{agent}, LeaseTTL: lease})
-	backend.faults.noRenew.Store(true)
-	run := s.Begin(x, agent, "s-1", "Hi!")
-	s.receive("the model is asked", late.entered)
-	y := s.StartOther(Options{Agents: []*helix.Agent{agent}, LeaseTTL: lease})
-	s.receive("the heir's call runs", paying.entered)
-	late.release()
-	s.ok(x.Close(s.ctx()), "close") // waits for the zombie's turn
-	s.same(ran.of("pay"), 1, "payments that were started")
-	paying.release()
-	s.ended(s.Result(s.Attach(y, "s-1")), helix.Completed)
-	s.same(run.ID(), s.load("s-1").CurrentRunID, "run")
-	s.same(ran.of("pay"), 1, "payments")
-	s.transcript("s-1", "user: Hi!", `assistant: pay({"n":1})`, "tool pay: 1", "assistant: Done.")
 }
 
 func recoverHeartbeat(s *Stage) {
