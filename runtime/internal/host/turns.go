@@ -215,7 +215,7 @@ func (h *Host) renewLeases(ctx context.Context) {
 	renewing.Wait()
 }
 
-var errExpired = session.ErrStale.WithMessage("the lease has expired and could not be renewed")
+var errExpired = session.ErrUnavailable.WithMessage("the lease has expired and could not be renewed")
 
 // renewers is how many leases are renewed at the same time.
 const renewers = 8
