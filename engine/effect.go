@@ -120,3 +120,8 @@ type Result struct {
 	Wake bool `json:"wake,omitempty"`
 	Owes bool `json:"owes,omitempty"`
 }
+
+// Outcome is the turn's, of the result of its CloseTurn.
+func (r *Result) Outcome() *Outcome {
+	return &Outcome{Status: r.Status, Abort: r.Abort, Wake: r.Wake, Owes: r.Owes}
+}

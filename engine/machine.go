@@ -94,7 +94,7 @@ func (m *Machine) Next(results []Result) ([]Effect, *Outcome) {
 	}
 	switch {
 	case m.Phase == PhaseClose:
-		return nil, &Outcome{Status: results[0].Status, Abort: results[0].Abort, Wake: results[0].Wake, Owes: results[0].Owes}
+		return nil, results[0].Outcome()
 	case ended:
 		return m.close(), nil
 	}

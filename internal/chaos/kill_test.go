@@ -40,7 +40,7 @@ func record(dir, line string) error {
 	return f.Close()
 }
 
-// worker executes the session's one request, or attaches to it, and waits.
+// worker is a process that works on the session.
 func worker(ctx context.Context, dir string) error {
 	db, err := open(dir)
 	if err != nil {
@@ -55,6 +55,11 @@ func worker(ctx context.Context, dir string) error {
 		return err
 	}
 	defer rt.Close(ctx)
+	return request(ctx, rt, agent)
+}
+
+// request executes the session's one request, or attaches to it, and waits.
+func request(ctx context.Context, rt helix.Executor, agent *helix.Agent) error {
 	run, err := rt.Execute(ctx, agent, helix.Input{
 		SessionID: killSession, RequestID: "the-request", Message: helix.UserText("Work."),
 	})

@@ -53,19 +53,7 @@ func fleet(ctx context.Context, dir string) error {
 		return err
 	}
 	defer rt.Close(ctx)
-	run, err := rt.Execute(ctx, agent, helix.Input{
-		SessionID: killSession, RequestID: "the-request", Message: helix.UserText("Work."),
-	})
-	if err != nil {
-		return err
-	}
-	fmt.Println("running")
-	res, err := run.Result(ctx)
-	if err != nil {
-		return err
-	}
-	fmt.Println("ended", res.Status, res.Error)
-	return nil
+	return request(ctx, rt, agent)
 }
 
 // said is a line of one process.

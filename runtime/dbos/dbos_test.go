@@ -1,7 +1,6 @@
 package dbos_test
 
 import (
-	"context"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -94,12 +93,6 @@ func tables(t testing.TB, url string) {
 	})
 }
 
-// process is a runtime in a process that may die.
-type process struct {
-	*dbos.Runtime
-	kill func()
-}
-
 func start(t testing.TB, at place, backend store.Backend, opts runtimetest.Options) runtimetest.Executor {
 	mortal, kill := runtimetest.Mortal(backend)
 	rt, err := dbos.New(dbos.Config{
@@ -110,14 +103,5 @@ func start(t testing.TB, at place, backend store.Backend, opts runtimetest.Optio
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &process{rt, kill}
-}
-
-// Kill lets nothing more reach the backend and then stops what would have
-// vanished with the process.
-func (p *process) Kill() {
-	p.kill()
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	_ = p.Close(ctx)
+	return runtimetest.Process(rt, kill)
 }

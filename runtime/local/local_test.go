@@ -1,7 +1,6 @@
 package local_test
 
 import (
-	"context"
 	"flag"
 	"os"
 	"testing"
@@ -46,12 +45,6 @@ func TestScenarios(t *testing.T) {
 	}
 }
 
-// process is a runtime in a process that may die.
-type process struct {
-	*local.Runtime
-	kill func()
-}
-
 func start(t testing.TB, backend store.Backend, opts runtimetest.Options) runtimetest.Executor {
 	mortal, kill := runtimetest.Mortal(backend)
 	rt, err := local.New(local.Config{
@@ -61,14 +54,5 @@ func start(t testing.TB, backend store.Backend, opts runtimetest.Options) runtim
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &process{rt, kill}
-}
-
-// Kill lets nothing more reach the backend and then stops what would have
-// vanished with the process.
-func (p *process) Kill() {
-	p.kill()
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	_ = p.Close(ctx)
+	return runtimetest.Process(rt, kill)
 }

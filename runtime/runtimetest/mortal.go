@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store"
 	"github.com/helixagents/helix/stream"
@@ -16,6 +17,32 @@ import (
 func Mortal(backend store.Backend) (mortal store.Backend, kill func()) {
 	b := newFrail(backend)
 	return b, b.kill
+}
+
+// Process is a runtime, on a backend made by [Mortal], as an executor that can be
+// killed.
+func Process(rt interface {
+	helix.Executor
+	Close(ctx context.Context) error
+}, kill func(),
+) Executor {
+	return &process{rt, rt.Close, kill}
+}
+
+type process struct {
+	helix.Executor
+	close func(ctx context.Context) error
+	kill  func()
+}
+
+// Close implements [Executor].
+func (p *process) Close(ctx context.Context) error { return p.close(ctx) }
+
+// Kill implements [Executor]: it lets nothing more reach the backend and then stops
+// what would have vanished with the process.
+func (p *process) Kill() {
+	p.kill()
+	_ = p.close(over())
 }
 
 var errDead = errors.New("runtimetest: this process is dead")

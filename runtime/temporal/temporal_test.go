@@ -1,7 +1,6 @@
 package temporal_test
 
 import (
-	"context"
 	"flag"
 	"log/slog"
 	"os"
@@ -60,12 +59,6 @@ func dial(t testing.TB) client.Client {
 	return c
 }
 
-// process is a runtime in a process that may die.
-type process struct {
-	*temporal.Runtime
-	kill func()
-}
-
 func start(t testing.TB, c client.Client, backend store.Backend, opts runtimetest.Options) runtimetest.Executor {
 	mortal, kill := runtimetest.Mortal(backend)
 	rt, err := temporal.New(temporal.Config{
@@ -76,14 +69,5 @@ func start(t testing.TB, c client.Client, backend store.Backend, opts runtimetes
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &process{rt, kill}
-}
-
-// Kill lets nothing more reach the backend and then stops what would have
-// vanished with the process.
-func (p *process) Kill() {
-	p.kill()
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	_ = p.Close(ctx)
+	return runtimetest.Process(rt, kill)
 }

@@ -281,16 +281,18 @@ const effectTimeout = 30 * 24 * time.Hour
 // there is where the process works that holds the turn. It is asked once: nobody
 // else can answer.
 func (t *turn) there(ctx workflow.Context, id string) workflow.Context {
-	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
-		ActivityID: id, TaskQueue: t.Queue, ScheduleToStartTimeout: t.Settings.Silence, StartToCloseTimeout: effectTimeout,
-		HeartbeatTimeout: t.Settings.Silence, RetryPolicy: &temporal.RetryPolicy{MaximumAttempts: 1},
-	})
+	return t.at(ctx, t.Queue, id, t.Settings.Silence)
 }
 
 // stillThere is where the process would work that held the turn.
 func (t *turn) stillThere(ctx workflow.Context) workflow.Context {
+	return t.at(ctx, t.last, "", min(t.Settings.Silence, 2*time.Second))
+}
+
+// at is the queue of one process, which has so long to begin.
+func (t *turn) at(ctx workflow.Context, queue, id string, begin time.Duration) workflow.Context {
 	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
-		TaskQueue: t.last, ScheduleToStartTimeout: min(t.Settings.Silence, 2*time.Second), StartToCloseTimeout: effectTimeout,
+		ActivityID: id, TaskQueue: queue, ScheduleToStartTimeout: begin, StartToCloseTimeout: effectTimeout,
 		HeartbeatTimeout: t.Settings.Silence, RetryPolicy: &temporal.RetryPolicy{MaximumAttempts: 1},
 	})
 }

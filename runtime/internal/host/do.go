@@ -50,11 +50,10 @@ func (h *Host) Do(ctx context.Context, effect engine.Effect) (Answer, error) {
 		case result.Next == engine.NextLost && root:
 			h.Finish(turn, nil)
 		case effect.Kind == engine.CloseTurn:
-			end := &engine.Outcome{Status: result.Status, Abort: result.Abort, Wake: result.Wake, Owes: result.Owes}
 			if root {
-				h.Finish(turn, end)
+				h.Finish(turn, result.Outcome())
 			} else {
-				h.AfterChild(turn.Context, end)
+				h.AfterChild(turn.Context, result.Outcome())
 			}
 		}
 		return Answer{Result: result}, nil
@@ -71,7 +70,7 @@ func (h *Host) OpenChild(ctx context.Context, effect engine.Effect) (Answer, err
 		}
 		start := StartOf(opened)
 		if start.Detached {
-			h.adopt(opened)
+			h.apart(opened, func() { h.hold(opened) })
 			return Answer{Child: &start}, nil
 		}
 		h.mu.Lock()
@@ -88,26 +87,11 @@ func (h *Host) OpenChild(ctx context.Context, effect engine.Effect) (Answer, err
 	})
 }
 
-// adopt holds a turn that nobody here waits for. A process that closes leaves it to
-// whoever takes it over.
-func (h *Host) adopt(opened *engine.Opened) {
-	done, err := h.open(opened.Run.ID)
-	if err != nil {
-		h.handler.Release(context.Background(), opened.Run.ID)
-		return
-	}
-	defer done()
-	h.hold(opened)
-}
-
 // onTurn does what is to be done about an effect of a turn that this process holds,
 // or waits for it if it is being done.
 func (h *Host) onTurn(ctx context.Context, effect engine.Effect, part string, do func(*Turn) (Answer, error)) (Answer, error) {
 	h.mu.Lock()
-	turn := h.turns[effect.RunID]
-	if turn == nil {
-		turn = h.members[effect.RunID]
-	}
+	turn := h.worksOn(effect.RunID)
 	if turn == nil || turn.over() {
 		h.mu.Unlock()
 		return Answer{Left: true}, nil
@@ -255,11 +239,17 @@ func (h *Host) stillHeld(runID string) (standing Standing, held bool, err error)
 func (h *Host) Alive(runID string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	turn := h.turns[runID]
-	if turn == nil {
-		turn = h.members[runID]
-	}
+	turn := h.worksOn(runID)
 	return turn == nil || h.leased(turn)
+}
+
+// worksOn is the turn that this process holds which a run is, or works for; or nil.
+// The caller holds the lock.
+func (h *Host) worksOn(runID string) *Turn {
+	if turn := h.turns[runID]; turn != nil {
+		return turn
+	}
+	return h.members[runID]
 }
 
 func (h *Host) leased(turn *Turn) bool {

@@ -163,16 +163,21 @@ func (h *Host) AfterChild(ctx context.Context, end *engine.Outcome) {
 	}
 }
 
-// DriveApart drives a turn that nobody here waits for. A process that closes leaves
-// it to whoever takes it over.
+// DriveApart drives a turn that nobody here waits for.
 func (h *Host) DriveApart(opened *engine.Opened) {
+	h.apart(opened, func() { h.drive(context.Background(), opened) })
+}
+
+// apart does something about a turn that nobody here waits for. A process that
+// closes leaves it to whoever takes it over.
+func (h *Host) apart(opened *engine.Opened, do func()) {
 	done, err := h.open(opened.Run.ID)
 	if err != nil {
 		h.handler.Release(context.Background(), opened.Run.ID)
 		return
 	}
 	defer done()
-	h.drive(context.Background(), opened)
+	do()
 }
 
 // Recover takes over a run whose owner is gone and drives it.
