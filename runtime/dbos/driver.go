@@ -216,6 +216,7 @@ func (d *driver) begin(ctx context.Context, in input) (*execution, error) {
 	x, runs := d.running[in.RunID]
 	if !runs {
 		x = d.note(&in)
+		x.held.Store(true)
 	}
 	d.mu.Unlock()
 	if runs {

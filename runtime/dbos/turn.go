@@ -24,7 +24,7 @@ type execution struct {
 	end   *engine.Outcome
 	fault error
 
-	held atomic.Bool // this process has worked on the turn since the execution began
+	held atomic.Bool // this process holds the turn, or has since the execution began
 }
 
 // note takes down an execution that is about to begin. The lock is held.

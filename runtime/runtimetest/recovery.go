@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/llm"
 	"github.com/helixagents/helix/llm/scripted"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/stream"
@@ -28,6 +30,7 @@ func recoveryScenarios() []Scenario {
 		{"stream", "readers in other processes follow the run over a takeover, and what was lost is discarded", recoverStream},
 		{"hook keys", "a hook that is called again after a takeover gets the same key", recoverHookKeys},
 		{"zombie", "the late commit of a process that was taken for dead changes nothing", recoverZombie},
+		{"zombie reply", "the late reply of a process that was taken for dead is not taken for its heir's", recoverZombieReply},
 		{"heartbeat", "a run that is slow but alive is not taken over", recoverHeartbeat},
 		{"crash loop", "a run that makes no progress over three takeovers fails as framework_crash_loop", recoverCrashLoop},
 		{"progress", "a run that makes progress may be taken over any number of times", recoverProgress},
@@ -344,10 +347,11 @@ func recoverZombie(s *Stage) {
 	agent.State, agent.Tools[0].Idempotent = helix.StateOf(notes{}), true
 	backend := newFrail(s.Backend)
 	x := s.startOn(backend, Options{Agents: []*helix.Agent{agent}, LeaseTTL: lease})
-	backend.faults.noRenew.Store(true)
 	run := s.Begin(x, agent, "s-1", "Hi!")
 	s.receive("the tool runs", g.entered)
+	backend.faults.noRenew.Store(true)
 	s.takenOver(run, agent)
+	s.checkClosed(session.DefaultTenant, s.load("s-1"), s.run("s-1", run.ID()))
 	version, chunks := s.load("s-1").Version, len(s.chunks("s-1"))
 	g.release()
 	s.ok(x.Close(s.ctx()), "close") // waits for the zombie's turn
@@ -355,6 +359,56 @@ func recoverZombie(s *Stage) {
 	s.same(len(s.chunks("s-1")), chunks, "chunks after the zombie's commit")
 	s.transcript("s-1", "user: Hi!", `assistant: note({"n":1})`, `tool note: "heir"`, "assistant: Done.")
 	s.sameJSON(s.state("s-1"), `{"notes":[1],"last":0}`, "state")
+}
+
+// belated is a model whose first answer is complete only when another asking has long
+// been answered.
+type belated struct {
+	llm.Model
+	asked atomic.Int64
+	gate  *gate
+}
+
+func (b *belated) Generate(ctx context.Context, r *llm.Request, emit func(llm.Delta)) (*llm.Response, error) {
+	reply, err := b.Model.Generate(ctx, r, emit)
+	if b.asked.Add(1) == 1 {
+		b.gate.enter()
+		<-b.gate.open // not for the end of ctx: it believes to be alive
+	}
+	return reply, err
+}
+
+func recoverZombieReply(s *Stage) {
+	late, paying := s.newGate(), s.newGate()
+	var ran tally
+	agent := newAgent(nil, newTool("pay", func(_ context.Context, _ *helix.Call, n int) (int, error) {
+		ran.add("pay")
+		paying.enter()
+		<-paying.open
+		return n, nil
+	}))
+	agent.Model = &belated{Model: scripted.New(scripted.Call("pay", num{1}), scripted.Text("Done.")).ByPosition(), gate: late}
+	backend, other := newFrail(s.Backend), newFrail(s.Backend)
+	var zombies, heirs tally
+	backend.faults.committing = func(commit *session.Commit) { zombies.add(commit.Key) }
+	other.faults.committing = func(commit *session.Commit) { heirs.add(commit.Key) }
+	x := s.startOn(backend, Options{Agents: []*helix.Agent{agent}, LeaseTTL: lease})
+	run := s.Begin(x, agent, "s-1", "Hi!")
+	s.receive("the model has said all", late.entered)
+	s.until("what it said is in the stream", func() bool { return len(ofKind(s.chunks("s-1"), stream.ToolArgsDelta)) > 0 })
+	backend.faults.noRenew.Store(true)
+	y := s.startOn(other, Options{Agents: []*helix.Agent{agent}, LeaseTTL: 10 * lease})
+	s.receive("the heir's call runs", paying.entered)
+	late.release()
+	s.ok(x.Close(s.ctx()), "close") // waits for the zombie's turn
+	s.same(ran.of("pay"), 1, "payments that were started")
+	for key := range zombies.n {
+		s.same(heirs.of(key), 0, "the heir's commits as %s, which is the zombie's", key)
+	}
+	paying.release()
+	s.ended(s.Result(s.Attach(y, "s-1")), helix.Completed)
+	s.same(run.ID(), s.load("s-1").CurrentRunID, "run")
+	s.transcript("s-1", "user: Hi!", `assistant: pay({"n":1})`, "tool pay: 1", "assistant: Done.")
 }
 
 func recoverHeartbeat(s *Stage) {

@@ -196,6 +196,9 @@ func (h *Host) take(asked context.Context, start Start) (Standing, error) {
 	case state.CurrentRunID != run.ID || run.Runtime != h.cfg.Name || state.RootID != "":
 		return lost, nil
 	}
+	if h.unfit() {
+		return Standing{}, session.ErrUnavailable.WithMessage("leases could not be renewed here a moment ago")
+	}
 	done, err := h.open(run.ID)
 	if err != nil {
 		return Standing{}, err
@@ -242,6 +245,15 @@ func (h *Host) Alive(runID string) bool {
 	turn := h.worksOn(runID)
 	return turn == nil || h.leased(turn)
 }
+
+// unfit reports whether this process would be likely to lose a turn again that it
+// took over: for a while, others are asked first.
+func (h *Host) unfit() bool {
+	return time.Since(time.Unix(0, h.failed.Load())) < max(2*h.cfg.LeaseTTL, askedAround)
+}
+
+// askedAround is how long an engine may take to ask somebody else.
+const askedAround = 3 * time.Second
 
 // worksOn is the turn that this process holds which a run is, or works for; or nil.
 // The caller holds the lock.

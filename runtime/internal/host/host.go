@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/helixagents/helix"
@@ -102,6 +103,7 @@ type Host struct {
 	loops   sync.WaitGroup
 	debts   chan session.Wake // stops to be told to remote agents
 	checks  chan struct{}     // turns that are being looked after
+	failed  atomic.Int64      // when a lease could not be renewed, in nanoseconds; 0 once one was
 }
 
 var errClosing = session.ErrClosed.WithMessage("the runtime is closing")

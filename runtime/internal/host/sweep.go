@@ -107,7 +107,7 @@ func (h *Host) sweepFailed(ctx context.Context, what string, err error) {
 // takeOver has one orphaned run gone on with, if it is this runtime's and its agent
 // is known here.
 func (h *Host) takeOver(ctx context.Context, due session.Due) {
-	if due.Runtime != h.cfg.Name || h.drives(due.RunID) || h.known(due.Agent) == nil {
+	if due.Runtime != h.cfg.Name || h.drives(due.RunID) || h.known(due.Agent) == nil || h.unfit() {
 		return
 	}
 	err := h.driver.Revive(ctx, due)

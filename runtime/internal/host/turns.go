@@ -231,6 +231,7 @@ func (h *Host) renew(ctx context.Context, t *Turn) {
 	switch {
 	case err == nil:
 		t.renewed.Store(began.UnixNano())
+		h.failed.Store(0)
 		h.lookAfter(ctx, t)
 	case ctx.Err() != nil:
 	case errors.Is(err, session.ErrStale), errors.Is(err, session.ErrNotFound):
@@ -239,6 +240,7 @@ func (h *Host) renew(ctx context.Context, t *Turn) {
 		t.cancel(err)
 	default:
 		h.log.WarnContext(ctx, "lease not renewed", "session", id, "run", runID, "error", err)
+		h.failed.Store(time.Now().UnixNano())
 		if h.cfg.Engine && !h.leased(t) { // the engine will have found somebody else
 			t.cancel(errExpired)
 		}
