@@ -4,8 +4,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/google/jsonschema-go/jsonschema"
 )
@@ -20,12 +22,22 @@ type Schema struct {
 // required, unknown fields are refused, and a `jsonschema:"…"` tag is a field's
 // description.
 func SchemaFor[T any]() (*Schema, error) {
+	if known, ok := schemas.Load(reflect.TypeFor[T]()); ok {
+		return known.(*Schema), nil
+	}
 	inferred, err := jsonschema.For[T](nil)
 	if err != nil {
 		return nil, fmt.Errorf("infer a JSON schema of %T: %w", *new(T), err)
 	}
-	return newSchema(inferred)
+	schema, err := newSchema(inferred)
+	if err == nil {
+		schemas.Store(reflect.TypeFor[T](), schema)
+	}
+	return schema, err
 }
+
+// schemas are those of Go types, by type: agents may be made for every request.
+var schemas sync.Map
 
 // ParseSchema reads a JSON Schema.
 func ParseSchema(raw json.RawMessage) (*Schema, error) {
@@ -57,7 +69,7 @@ func newSchema(s *jsonschema.Schema) (*Schema, error) {
 	return &Schema{json: raw, resolved: resolved}, nil
 }
 
-// JSON is the schema itself.
+// JSON is the schema itself. It must not be changed.
 func (s *Schema) JSON() json.RawMessage { return s.json }
 
 // IsObject reports whether the schema describes an object, as a tool's input
