@@ -116,7 +116,7 @@ func (s *streams) append(ctx context.Context, id string, by stream.Producer, fir
 	}
 	var a addition
 	args := s.appendArgs(id, by, first, chunks)
-	err := s.b.behind(ctx, locked, lockStream, []any{s.tenant, id}, s.b.sql(appendBatch), args, a.scan(id, by.Session))
+	err := s.b.behind(ctx, locked, lockStream, []any{s.tenant, id}, part{s.b.sql(appendBatch), args, a.scan(id, by.Session)})
 	switch {
 	case err != nil:
 		return 0, err

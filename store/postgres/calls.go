@@ -217,7 +217,7 @@ func (s *sessions) changeCall(ctx context.Context, id, verb, messageID, callID s
 			return err
 		}
 		all := append([]any{s.tenant, id, messageID, callID}, args...)
-		if err := s.b.behind(ctx, locked, lockOnly, all[:2], s.b.sql(query), all, scan); err != nil {
+		if err := s.b.behind(ctx, locked, lockOnly, all[:2], part{s.b.sql(query), all, scan}); err != nil {
 			return err
 		}
 		if h == nil {

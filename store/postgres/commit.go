@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -119,8 +120,9 @@ func (s *sessions) Commit(ctx context.Context, commit *session.Commit) (committe
 			spared, number = s.b.known.spare(s.tenant, commit, d)
 		}
 		text, args := s.changeStatement(spared, guard{Commit: commit, number: number}, true)
-		err := s.b.behind(ctx, locked, lockOnly, []any{s.tenant, commit.SessionID}, text, args, c.scan)
+		err := s.sendCommit(ctx, locked, commit.SessionID, part{text, args, c.scan})
 		if err != nil {
+			locked = errors.Is(err, errAlone)
 			return err
 		}
 		committed, err = s.settleCommit(&c, commit, d)
@@ -131,6 +133,15 @@ func (s *sessions) Commit(ctx context.Context, commit *session.Commit) (committe
 		return nil, err
 	}
 	return committed, nil
+}
+
+// sendCommit sends a commit's statement, behind another that takes the lock if it was
+// overtaken.
+func (s *sessions) sendCommit(ctx context.Context, locked bool, id string, change part) error {
+	if locked {
+		return s.b.behind(ctx, locked, lockOnly, []any{s.tenant, id}, change)
+	}
+	return s.b.lanes.carry(ctx, s.tenant+"/"+id, change)
 }
 
 // draftOf checks and encodes a commit's change.

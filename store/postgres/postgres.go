@@ -72,6 +72,7 @@ type Backend struct {
 	notifier  *notifier
 	snapshots *snapshots
 	known     *known
+	lanes     lanes
 }
 
 var _ store.Backend = (*Backend)(nil)
@@ -99,6 +100,7 @@ func connect(config Config, first func(*Backend, context.Context) error) (*Backe
 	ctx, cancel := context.WithTimeout(context.Background(), config.ConnectTimeout)
 	defer cancel()
 	b := &Backend{config: config, pool: config.Pool, known: newKnown()}
+	b.lanes.b = b
 	if b.pool == nil {
 		pool, err := newPool(ctx, &config)
 		if err != nil {

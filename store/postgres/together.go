@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store"
 	"github.com/helixagents/helix/store/internal/stored"
@@ -46,6 +44,7 @@ type joint struct {
 	sessions *sessions
 	chunks   []stored.Chunk
 	draft    *draft
+	alone    bool // it failed together with others
 
 	// What became of them.
 	added addition
@@ -62,12 +61,18 @@ func (j *joint) send(ctx context.Context) error {
 	text, args := j.sessions.changeStatement(spared, guard{
 		Commit: j.commit.Commit, batch: &batchGuard{j.commit.Stream, by, j.next()}, number: number,
 	}, true)
-	batch := &pgx.Batch{}
-	scan := j.added.scan(j.commit.Stream, by.Session)
-	batch.Queue(b.sql(appendBatch), j.streams.appendArgs(j.commit.Stream, by, j.commit.Batch.First, j.chunks)...).
-		Query(func(rows pgx.Rows) error { return eachRow(rows, scan) })
-	batch.Queue(text, args...).Query(func(rows pgx.Rows) error { return eachRow(rows, j.made.scan) })
-	if err := b.pool.SendBatch(ctx, batch).Close(); err != nil {
+	parts := []part{
+		{b.sql(appendBatch), j.streams.appendArgs(j.commit.Stream, by, j.commit.Batch.First, j.chunks), j.added.scan(j.commit.Stream, by.Session)},
+		{text, args, j.made.scan},
+	}
+	var err error
+	if j.alone {
+		err = b.send(ctx, parts...)
+	} else {
+		err = b.lanes.carry(ctx, j.sessions.tenant+"/"+j.commit.Stream+"/"+j.commit.SessionID, parts...)
+	}
+	if err != nil {
+		j.alone = errors.Is(err, errAlone)
 		return err
 	}
 	if j.added.last != nil {

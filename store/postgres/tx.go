@@ -167,23 +167,41 @@ func (b *Backend) query(ctx context.Context, what string, row func(pgx.Rows) err
 	})
 }
 
-// behind sends a statement that locks a row and decides on it, in one round trip:
-// alone, or, if it has found that what it saw of other rows was out of date,
-// behind another that takes the lock, so that it sees what there is then. The
-// query is for the configured schema.
-func (b *Backend) behind(ctx context.Context, locked bool, lock string, key []any, query string, args []any, row func(pgx.Rows) error) error {
-	if !locked {
-		rows, err := b.pool.Query(ctx, query, args...)
+// part is a statement for the configured schema, and what is done with its rows.
+type part struct {
+	query string
+	args  []any
+	row   func(pgx.Rows) error
+}
+
+// send sends statements as one transaction, in one round trip.
+func (b *Backend) send(ctx context.Context, parts ...part) error {
+	if len(parts) == 1 {
+		rows, err := b.pool.Query(ctx, parts[0].query, parts[0].args...)
 		if err != nil {
 			return err
 		}
 		defer rows.Close()
-		return eachRow(rows, row)
+		return eachRow(rows, parts[0].row)
 	}
 	batch := &pgx.Batch{}
-	batch.Queue(b.sql(lock), key...)
-	batch.Queue(query, args...).Query(func(rows pgx.Rows) error { return eachRow(rows, row) })
+	for _, p := range parts {
+		queued := batch.Queue(p.query, p.args...)
+		if p.row != nil {
+			queued.Query(func(rows pgx.Rows) error { return eachRow(rows, p.row) })
+		}
+	}
 	return b.pool.SendBatch(ctx, batch).Close()
+}
+
+// behind sends a statement that locks a row and decides on it: alone, or, if it has
+// found that what it saw of other rows was out of date, behind another that takes the
+// lock, so that it sees what there is then.
+func (b *Backend) behind(ctx context.Context, locked bool, lock string, key []any, change part) error {
+	if !locked {
+		return b.send(ctx, change)
+	}
+	return b.send(ctx, part{query: b.sql(lock), args: key}, change)
 }
 
 // read runs several queries on one snapshot, in one round trip if they are all

@@ -1,0 +1,114 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/helixagents/helix/session"
+)
+
+// crowd is sessions that commit at the same time, many more than there are lanes.
+func crowd(t *testing.T, b *Backend) []*runner {
+	t.Helper()
+	out := make([]*runner, 8*maxLanes)
+	for i := range out {
+		out[i] = newRunner(t, b, fmt.Sprint("s", i))
+		if err := out[i].work(t.Context(), 2); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return out
+}
+
+// TestLanesFailures has some of many sessions commit what an index refuses, which
+// fails whatever goes together with it: the others' commits are made, once.
+func TestLanesFailures(t *testing.T) {
+	t.Parallel()
+	const rounds = 20
+	b := openTest(t)
+	all := crowd(t, b)
+	var done sync.WaitGroup
+	for i, r := range all {
+		done.Go(func() {
+			for range rounds {
+				if i%7 != 3 {
+					if err := r.commit(t.Context()); err != nil {
+						t.Errorf("session %d: %v", i, err)
+					}
+					continue
+				}
+				r.step = 0
+				if err := r.commit(t.Context()); !errors.Is(err, session.ErrExists) {
+					t.Errorf("session %d: got %v of a checkpoint that is there", i, err)
+				}
+			}
+		})
+	}
+	done.Wait()
+	for i, r := range all {
+		want := 2 + rounds
+		if i%7 == 3 {
+			want = 2
+		}
+		if n, err := r.s.MessageCount(t.Context(), r.id); err != nil || n != want {
+			t.Errorf("session %d has %d messages, %v", i, n, err)
+		}
+	}
+}
+
+// TestLanesHeldUp has somebody hold the rows of more sessions than there are lanes:
+// the commits of all others are made nevertheless. Those of the held ones are given
+// up by whoever asked for them, and made when they are asked for again.
+func TestLanesHeldUp(t *testing.T) {
+	t.Parallel()
+	b := openTest(t)
+	all := crowd(t, b)
+	const held = maxLanes + 2
+	lock, err := b.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = lock.Rollback(context.WithoutCancel(t.Context())) }()
+	for _, r := range all[:held] {
+		if _, err := lock.Exec(t.Context(), b.sql(lockOnly), session.DefaultTenant, r.id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	impatient, cancel := context.WithCancel(t.Context())
+	var stuck, done sync.WaitGroup
+	for i, r := range all {
+		if i < held {
+			stuck.Go(func() {
+				if err := r.commit(impatient); !errors.Is(err, context.Canceled) {
+					t.Errorf("session %d, which is held: %v", i, err)
+				}
+			})
+			continue
+		}
+		done.Go(func() {
+			for range 5 {
+				if err := r.commit(t.Context()); err != nil {
+					t.Errorf("session %d: %v", i, err)
+				}
+			}
+		})
+	}
+	done.Wait() // whatever the held ones wait for
+	cancel()
+	stuck.Wait()
+	if err := lock.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for i, r := range all[:held] {
+		r.step-- // what was given up may be made yet
+		if err := r.commit(t.Context()); err != nil {
+			t.Errorf("session %d, which was held: %v", i, err)
+		}
+	}
+	if b.lanes.busy != 0 || len(b.lanes.waiting) != 0 {
+		t.Errorf("%d lanes are busy, %d commits wait", b.lanes.busy, len(b.lanes.waiting))
+	}
+}
