@@ -98,29 +98,36 @@ func (d *driver) drive(ctx transact.Context, x *execution) (*engine.Outcome, err
 		machine, wave := engine.NewMachine(x.in.Key(), x.in.RunID, *position)
 		position = nil
 		for {
-			results, left, err := d.run(ctx, x, wave)
+			waves, left, err := d.run(ctx, x, *machine, wave)
 			if err != nil {
 				return nil, err
 			}
 			if left {
 				break
 			}
-			next, end := machine.Next(results)
-			if end != nil {
-				return end, nil
+			for _, results := range waves {
+				next, end := machine.Next(results)
+				if end != nil {
+					return end, nil
+				}
+				wave = next
 			}
-			wave = next
 		}
 	}
 }
 
-// run carries out a wave, all its effects at the same time. It reports whether the
-// turn is to be taken over before anything can be done.
-func (d *driver) run(ctx transact.Context, x *execution, wave []engine.Effect) (results []engine.Result, left bool, err error) {
+// run carries out a wave, all its effects at the same time, and gives their results,
+// perhaps with those of what comes next. It reports whether the turn is to be taken
+// over before anything can be done.
+func (d *driver) run(ctx transact.Context, x *execution, machine engine.Machine, wave []engine.Effect) (waves [][]engine.Result, left bool, err error) {
+	if wave[0].Kind == engine.CommitStep {
+		return d.commit(ctx, x, machine, wave[0])
+	}
 	steps := make([]func() (host.Answer, error), len(wave))
 	for i, effect := range wave {
 		steps[i] = step(ctx, x.in.step(effect.Key()), func(ctx context.Context) (host.Answer, error) { return d.call(ctx, x, effect) })
 	}
+	var results []engine.Result
 	for _, wait := range steps {
 		answer, fault := wait()
 		results = append(results, answer.Result)
@@ -129,7 +136,30 @@ func (d *driver) run(ctx transact.Context, x *execution, wave []engine.Effect) (
 	if err == nil && left && x.held.Load() {
 		err = errLost
 	}
-	return results, left, err
+	return [][]engine.Result{results}, left, err
+}
+
+// commit commits what the agent has done, and asks the model what to do next, if
+// that follows. It is one step: whether a commit was made the store knows, so that
+// another would cost as much as the rest and tell nobody anything.
+func (d *driver) commit(ctx transact.Context, x *execution, machine engine.Machine, effect engine.Effect) (waves [][]engine.Result, left bool, err error) {
+	answers, err := step(ctx, x.in.step(effect.Key()), func(ctx context.Context) ([]host.Answer, error) {
+		done, err := d.call(ctx, x, effect)
+		if err != nil || done.Left {
+			return []host.Answer{done}, err
+		}
+		next, end := machine.Next([]engine.Result{done.Result})
+		if end != nil || len(next) != 1 || next[0].Kind != engine.CallModel {
+			return []host.Answer{done}, nil
+		}
+		reply, err := d.call(ctx, x, next[0])
+		return []host.Answer{done, reply}, err
+	})()
+	for _, answer := range answers {
+		waves = append(waves, []engine.Result{answer.Result})
+		left = left || answer.Left
+	}
+	return waves, left, err
 }
 
 var errLost = session.ErrStale.WithMessage("this process does not hold the turn any more")
