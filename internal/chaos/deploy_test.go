@@ -42,7 +42,7 @@ func TestRollingDeploy(t *testing.T) {
 }
 
 func testRollingDeploy(t *testing.T, address string, next func(*testing.T, string) newer) {
-	sessions, steps := 8, 80
+	sessions, steps := 8, 240
 	if soak() {
 		sessions, steps = 50, 60
 	}

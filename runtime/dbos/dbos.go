@@ -106,7 +106,7 @@ type Queue struct {
 const workflowName = "turn"
 
 // appVersion is that of the workflows: what they record, and in what order.
-const appVersion = "1"
+const appVersion = "2"
 
 var prefixes = regexp.MustCompile(`^[a-z0-9_-]{3,64}$`)
 

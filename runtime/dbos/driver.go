@@ -72,11 +72,13 @@ func (d *driver) listen(q *Queue) (err error) {
 	if q.RateLimit > 0 {
 		options = append(options, transact.WithRateLimiter(&transact.RateLimiter{Limit: q.RateLimit, Period: q.RatePeriod}))
 	}
-	name := d.cfg.Prefix + "-turns"
-	transact.ListenQueues(d.dbos, name)
-	d.queue, err = transact.RegisterQueue(d.dbos, name, options...)
+	transact.ListenQueues(d.dbos, d.queueName())
+	d.queue, err = transact.RegisterQueue(d.dbos, d.queueName(), options...)
 	return err
 }
+
+// queueName is the name of the queue in which turns wait.
+func (d *driver) queueName() string { return d.cfg.Prefix + "-turns" }
 
 // Drive implements [host.Driver]. The turn is open: if it cannot be started now, it
 // is as if the process had died, and a sweep will find it.
@@ -87,7 +89,7 @@ func (d *driver) Drive(_ context.Context, turn *host.Turn) error {
 		if d.queue == nil {
 			_, err = d.begin(turn.Context, in)
 		} else {
-			err = d.enqueue(in)
+			err = d.enqueue(d.dbos, in) // the turn is not held meanwhile
 		}
 		if err != nil {
 			d.cfg.Logger.WarnContext(turn.Context, "turn not started, it is left to a sweep", in.attrs("error", err)...)
@@ -104,7 +106,7 @@ func (d *driver) Revive(ctx context.Context, due session.Due) error {
 	if err != nil {
 		return err
 	}
-	row, _, err := d.find(&start)
+	row, _, err := d.find(ctx, &start)
 	if err != nil || d.runs(start.RunID) || (row != nil && d.waits(row)) {
 		return err
 	}
@@ -133,8 +135,12 @@ func (d *driver) runs(runID string) bool {
 const grace = 5 * time.Second
 
 // waits reports whether a workflow waits in a queue, or has just been taken out. Of
-// one of another version nobody may be left who takes it out.
+// one of another version, or if turns no longer wait in a queue, nobody may be left who
+// takes it out.
 func (d *driver) waits(row *transact.WorkflowStatus) bool {
+	if d.queue == nil && row.QueueName == d.queueName() {
+		return false
+	}
 	queued := row.Status == transact.WorkflowStatusEnqueued || row.Status == transact.WorkflowStatusDelayed
 	taken := row.Status == transact.WorkflowStatusPending && row.QueueName != "" && time.Since(row.StartedAt) < grace
 	return (queued || taken) && row.ApplicationVersion == d.cfg.AppVersion
@@ -146,10 +152,13 @@ const runAttribute = "run"
 // find finds the workflow of a run, if it was started, or else the id under which to
 // start it. The id that a run should have may be taken by one of a session that was
 // deleted and made again.
-func (d *driver) find(start *host.Start) (row *transact.WorkflowStatus, id string, err error) {
+func (d *driver) find(ctx context.Context, start *host.Start) (row *transact.WorkflowStatus, id string, err error) {
+	within, cancel := transact.WithTimeout(d.dbos, findPatience) // DBOS would try for ever
+	defer cancel()
+	defer context.AfterFunc(ctx, cancel)()
 	id = start.WorkflowID(d.cfg.Prefix)
 	other := id + "__" + start.RunID
-	rows, err := transact.ListWorkflows(d.dbos, transact.WithFilterWorkflowIDs(id, other),
+	rows, err := transact.ListWorkflows(within, transact.WithFilterWorkflowIDs(id, other),
 		transact.WithFilterLoadInput(false), transact.WithFilterLoadOutput(false))
 	if err != nil {
 		return nil, "", fmt.Errorf("look for workflow %s: %w", id, err)
@@ -165,10 +174,13 @@ func (d *driver) find(start *host.Start) (row *transact.WorkflowStatus, id strin
 	return nil, id, nil
 }
 
+// findPatience is how long DBOS may take to say what it has of a run.
+const findPatience = 10 * time.Second
+
 // clear makes way for the workflow of a run: one that an earlier attempt at it has
 // left is deleted. The caller holds the run's lease, so nobody else starts it.
-func (d *driver) clear(in *input) (id string, err error) {
-	row, id, err := d.find(&in.Start)
+func (d *driver) clear(ctx context.Context, in *input) (id string, err error) {
+	row, id, err := d.find(ctx, &in.Start)
 	if err != nil || row == nil {
 		return id, err
 	}
@@ -188,12 +200,12 @@ func (in *input) options(id string) []transact.WorkflowOption {
 
 // enqueue has the workflow of a run wait in the queue. Nobody holds its turn
 // meanwhile: it is for whoever takes it out.
-func (d *driver) enqueue(in input) error {
-	row, _, err := d.find(&in.Start)
+func (d *driver) enqueue(ctx context.Context, in input) error {
+	row, _, err := d.find(ctx, &in.Start)
 	if err != nil || (row != nil && d.waits(row)) {
 		return err
 	}
-	id, err := d.clear(&in)
+	id, err := d.clear(ctx, &in)
 	if err != nil {
 		return err
 	}
@@ -224,7 +236,7 @@ func (d *driver) begin(ctx context.Context, in input) (*execution, error) {
 	}
 	err := errors.New("DBOS takes the workflow for one that runs here")
 	for range beginTries {
-		begun, fault := d.tryBegin(&in)
+		begun, fault := d.tryBegin(ctx, &in)
 		if begun {
 			return x, nil
 		}
@@ -239,15 +251,15 @@ func (d *driver) begin(ctx context.Context, in input) (*execution, error) {
 		d.mu.Unlock()
 		return x, nil
 	}
-	delete(d.running, in.RunID)
-	d.mu.Unlock()
 	x.fault = err
-	d.conclude(x)
+	d.forget(x)
+	d.mu.Unlock()
+	close(x.done)
 	return nil, err
 }
 
-func (d *driver) tryBegin(in *input) (begun bool, err error) {
-	id, err := d.clear(in)
+func (d *driver) tryBegin(ctx context.Context, in *input) (begun bool, err error) {
+	id, err := d.clear(ctx, in)
 	if err != nil {
 		return false, err
 	}

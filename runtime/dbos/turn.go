@@ -34,21 +34,21 @@ func (d *driver) note(in *input) *execution {
 	return x
 }
 
-// exit notes that an execution is over.
+// exit notes that an execution is over, and tells whoever waits for it.
 func (d *driver) exit(x *execution) {
 	d.mu.Lock()
-	delete(d.running, x.in.RunID)
+	d.forget(x)
 	d.mu.Unlock()
-	d.conclude(x)
+	close(x.done)
 }
 
-// conclude tells whoever waits for an execution. A turn that has not ended is left to
-// others.
-func (d *driver) conclude(x *execution) {
+// forget strikes out an execution. A turn that has not ended is left to others, while
+// nobody here can have taken it anew. The lock is held.
+func (d *driver) forget(x *execution) {
 	if x.end == nil {
 		d.host.Leave(x.in.RunID, x.fault)
 	}
-	close(x.done)
+	delete(d.running, x.in.RunID)
 }
 
 // turn is the workflow: it hands the machine's effects to the host, each as a step,
@@ -173,11 +173,11 @@ func (d *driver) call(ctx context.Context, x *execution, effect engine.Effect) (
 			err = d.child(ctx, &input{Start: *opened.Child})
 		}
 		if err != nil || opened.Left {
-			return d.answer(ctx, x, opened, err)
+			return d.answer(ctx, x, effect, opened, err)
 		}
 	}
 	done, err := d.host.Do(ctx, effect)
-	return d.answer(ctx, x, done, err)
+	return d.answer(ctx, x, effect, done, err)
 }
 
 // child drives the turn of another agent, and waits for its end if somebody does.
@@ -219,12 +219,12 @@ func (d *driver) take(ctx transact.Context, x *execution) (host.Standing, error)
 
 // answer is what is recorded of an effect: nothing, if this process has lost the turn,
 // or may have: whoever has it now records effects under the same numbers.
-func (d *driver) answer(ctx context.Context, x *execution, answer host.Answer, err error) (host.Answer, error) {
-	run := x.in.RunID
+func (d *driver) answer(ctx context.Context, x *execution, effect engine.Effect, answer host.Answer, err error) (host.Answer, error) {
+	ended := effect.Kind == engine.CloseTurn // then it is not held any more
 	switch {
 	case err != nil:
 	case answer.Left && !x.held.Load():
-	case answer.Left, answer.Result.Next == engine.NextLost, !d.host.Alive(run) && d.host.Look(ctx, run) != nil:
+	case answer.Left, answer.Result.Next == engine.NextLost, !ended && !d.host.Holds(ctx, x.in.RunID):
 		err = errLost
 	default:
 		x.held.Store(true)

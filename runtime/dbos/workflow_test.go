@@ -322,6 +322,36 @@ func TestRetention(t *testing.T) {
 	})
 }
 
+// TestForsaken has DBOS forget a turn whose process has died and whose session was
+// deleted: nobody will end it.
+func TestForsaken(t *testing.T) {
+	onBoth(t, func(t *testing.T, at place, backend func() store.Backend) {
+		entered := make(chan struct{})
+		agent := caller(helix.Func(func(ctx context.Context, _ *helix.Call, _ struct{}) (string, error) {
+			close(entered)
+			<-ctx.Done()
+			return "", ctx.Err()
+		}))
+		mortal, kill := runtimetest.Mortal(backend())
+		rt := at.launch(t, mortal, func(*dbos.Config) {})
+		begin(t, rt, agent, "s-1")
+		<-entered
+		kill()
+		now, cancel := context.WithCancel(t.Context())
+		cancel()
+		_ = rt.Close(now)
+		if _, err := backend().Sessions().Delete(t.Context(), "s-1"); err != nil {
+			t.Fatal(err)
+		}
+		c := at.client(t)
+		if rows := workflows(t, c); len(rows) != 1 || !strings.HasSuffix(rows[0], " PENDING") {
+			t.Fatalf("the workflows are %q", rows)
+		}
+		at.launch(t, backend(), func(c *dbos.Config) { c.Retention = 100 * time.Millisecond })
+		until(t, "the workflow is deleted", func() bool { return len(workflows(t, c)) == 0 })
+	})
+}
+
 // TestSmallValues sends large results through a turn: DBOS sees none of them.
 func TestSmallValues(t *testing.T) {
 	onBoth(t, func(t *testing.T, at place, backend func() store.Backend) {

@@ -240,6 +240,7 @@ func recoverSiblingState(s *Stage) {
 	agent.State = helix.StateOf(notes{})
 	x := s.mortal(agent)
 	run := s.Begin(x, agent, "s-1", "Hi!")
+	s.receive("the call in flight", g.entered)
 	s.settled(2)
 	x.Kill()
 	s.takenOver(run, agent)

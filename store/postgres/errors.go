@@ -50,7 +50,7 @@ func (b *Backend) failure(what string, err error) error {
 	if b.closed() {
 		return errClosed(what)
 	}
-	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+	if isEnded(err) {
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	if errors.Is(err, errAgain) {
@@ -131,10 +131,17 @@ func code(err error) string {
 	return ""
 }
 
+// isEnded reports the end of a caller's context. That a connection could not be made in
+// time is said in the same words, but is the server's.
+func isEnded(err error) bool {
+	_, connecting := errors.AsType[*pgconn.ConnectError](err)
+	return !connecting && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded))
+}
+
 // isLost reports an error that tells of a connection that is dead, or that leads to
 // a server that is no longer the one to write to.
 func isLost(err error) bool {
-	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+	if isEnded(err) {
 		return false
 	}
 	switch state := code(err); {

@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -16,8 +15,8 @@ import (
 // one, and go together, as one transaction: under load, a commit costs the server
 // little more than what it writes.
 //
-// There is no goroutine that does so: whoever leaves a lane has the first that waits
-// lead the others.
+// Nothing has to run for that in between: whoever leaves a lane has the first that
+// waits lead the others.
 type lanes struct {
 	b *Backend
 
@@ -39,9 +38,9 @@ type load struct {
 	ctx   context.Context //nolint:containedctx // of whoever waits for it
 	order string          // see together
 	parts []part
-	told  chan struct{} // that it leads, or that it was sent
-	leads bool
-	err   error
+	leads chan struct{} // closed when it is to lead those that wait
+	sent  chan struct{} // closed when it was sent
+	err   error         // then
 }
 
 // carry sends the statements of one commit as one transaction, in one round trip.
@@ -54,31 +53,40 @@ func (l *lanes) carry(ctx context.Context, order string, parts ...part) error {
 		defer l.leaveSoon()()
 		return l.b.send(ctx, parts...)
 	}
-	w := &load{ctx: ctx, order: order, parts: parts, told: make(chan struct{})}
+	w := &load{ctx: ctx, order: order, parts: parts, leads: make(chan struct{}), sent: make(chan struct{})}
 	l.waiting = append(l.waiting, w)
 	l.mu.Unlock()
 	select {
-	case <-w.told:
+	case <-w.leads:
+		go l.lead(w) // which may take longer than this one waits
+	case <-w.sent:
 	case <-ctx.Done():
 		if !l.withdraw(w) {
-			return ctx.Err()
+			go l.lead(w) // somebody has to
 		}
 	}
-	if w.leads {
-		return l.lead(w)
+	select {
+	case <-w.sent:
+		return w.err
+	case <-ctx.Done():
+		return ctx.Err()
 	}
-	return w.err
 }
 
-// withdraw takes back a load for which nobody waits any more. It reports whether it
-// has become one that leads: somebody has to.
-func (l *lanes) withdraw(w *load) (leads bool) {
+// withdraw takes back a load for which nobody waits any more. It reports false if it
+// is one that is to lead.
+func (l *lanes) withdraw(w *load) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if i := slices.Index(l.waiting, w); i >= 0 {
 		l.waiting = slices.Delete(l.waiting, i, i+1)
 	}
-	return w.leads
+	select {
+	case <-w.leads:
+		return false
+	default:
+		return true
+	}
 }
 
 // leaveSoon gives what leaves a lane. It is also left when it takes long: a commit may
@@ -102,29 +110,27 @@ func (l *lanes) leave() {
 	}
 	w := l.waiting[0]
 	l.waiting = slices.Delete(l.waiting, 0, 1)
-	w.leads = true
-	close(w.told)
+	close(w.leads)
 }
 
 // lead sends a load, and with it those that wait.
-func (l *lanes) lead(w *load) error {
+func (l *lanes) lead(w *load) {
 	defer l.leaveSoon()()
 	l.mu.Lock()
 	n := min(len(l.waiting), maxLoads-1)
 	loads := append([]*load{w}, l.waiting[:n]...)
 	l.waiting = slices.Delete(l.waiting, 0, n)
 	l.mu.Unlock()
+	var err error
 	if n == 0 {
-		return l.b.send(w.ctx, w.parts...)
+		err = l.b.send(w.ctx, w.parts...)
+	} else {
+		err = l.together(loads)
 	}
-	err := l.together(loads)
-	for _, other := range loads {
-		if other != w {
-			other.err = err
-			close(other.told)
-		}
+	for _, w := range loads {
+		w.err = err
+		close(w.sent)
 	}
-	return cmp.Or(w.ctx.Err(), err)
 }
 
 // errAlone says that a commit went together with others and that one of them failed:

@@ -331,3 +331,29 @@ func TestLongSchema(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestConnectTimeout has a server not answer in time: that is not the end of the
+// caller's context, though the driver says it in the same words.
+func TestConnectTimeout(t *testing.T) {
+	t.Parallel()
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	config, err := pgx.ParseConfig("postgres://u@" + silent.Addr().String() + "/d?sslmode=disable")
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.ConnectTimeout = 50 * time.Millisecond
+	_, err = pgx.ConnectConfig(t.Context(), config)
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("the driver says %v", err)
+	}
+	if !isLost(err) {
+		t.Error("it is not taken for lost")
+	}
+	if err := openTest(t).failure("commit", err); !errors.Is(err, session.ErrUnavailable) || !session.IsRetryable(err) {
+		t.Errorf("got %v", err)
+	}
+}

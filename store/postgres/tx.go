@@ -51,7 +51,11 @@ func (b *Backend) repeat(ctx context.Context, what string, run func() error) err
 			return nil
 		}
 		b.renew(ctx, err)
-		if !isAgain(err) || ctx.Err() != nil {
+		if !isAgain(err) {
+			break
+		}
+		if ctx.Err() != nil {
+			err = ctx.Err()
 			break
 		}
 	}

@@ -246,10 +246,21 @@ func (h *Host) Alive(runID string) bool {
 	return turn == nil || h.leased(turn)
 }
 
+// Holds reports whether this process holds the turn which a run is, or works for,
+// beyond doubt: nobody else has it.
+func (h *Host) Holds(ctx context.Context, runID string) bool {
+	h.mu.Lock()
+	turn := h.worksOn(runID)
+	leased := turn != nil && h.leased(turn)
+	h.mu.Unlock()
+	return leased || (turn != nil && !turn.over() && h.Look(ctx, runID) == nil)
+}
+
 // unfit reports whether this process would be likely to lose a turn again that it
 // took over: for a while, others are asked first.
 func (h *Host) unfit() bool {
-	return time.Since(time.Unix(0, h.failed.Load())) < max(2*h.cfg.LeaseTTL, askedAround)
+	at := h.failed.Load()
+	return at != 0 && sinceStart()-at < int64(max(3*h.cfg.Sweep, askedAround))
 }
 
 // askedAround is how long an engine may take to ask somebody else.
@@ -265,7 +276,7 @@ func (h *Host) worksOn(runID string) *Turn {
 }
 
 func (h *Host) leased(turn *Turn) bool {
-	return time.Since(time.Unix(0, turn.renewed.Load())) < h.cfg.LeaseTTL && !turn.over()
+	return sinceStart()-turn.renewed.Load() < int64(h.cfg.LeaseTTL) && !turn.over()
 }
 
 // Look renews the lease of a run that this process works on, and notices that it is

@@ -103,7 +103,7 @@ type Host struct {
 	loops   sync.WaitGroup
 	debts   chan session.Wake // stops to be told to remote agents
 	checks  chan struct{}     // turns that are being looked after
-	failed  atomic.Int64      // when a lease could not be renewed, in nanoseconds; 0 once one was
+	failed  atomic.Int64      // when a lease was last lost because it could not be renewed, see sinceStart; 0 once one was
 }
 
 var errClosing = session.ErrClosed.WithMessage("the runtime is closing")

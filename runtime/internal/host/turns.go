@@ -21,7 +21,7 @@ type Turn struct {
 	cancel  context.CancelCauseFunc
 	done    chan struct{}
 	ended   sync.Once
-	renewed atomic.Int64 // when the lease was, in nanoseconds
+	renewed atomic.Int64 // when the lease was, see sinceStart
 
 	// Where an engine hands effects to this process:
 	busy  int         // how many are in flight
@@ -54,7 +54,7 @@ func (h *Host) hold(opened *engine.Opened) *Turn {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	turn := &Turn{Opened: opened, Context: ctx, cancel: cancel, done: make(chan struct{})}
 	turn.idle = time.Now()
-	turn.renewed.Store(turn.idle.UnixNano())
+	turn.renewed.Store(sinceStart())
 	h.mu.Lock()
 	if old := h.turns[opened.Run.ID]; old != nil { // this process has taken it over from itself
 		defer h.Finish(old, nil)
@@ -226,11 +226,12 @@ var errExpired = session.ErrUnavailable.WithMessage("the lease has expired and c
 const renewers = 8
 
 func (h *Host) renew(ctx context.Context, t *Turn) {
-	id, runID, began := t.Opened.Key.ID, t.Opened.Run.ID, time.Now()
+	id, runID, began := t.Opened.Key.ID, t.Opened.Run.ID, sinceStart()
 	err := h.handler.Renew(ctx, runID, h.cfg.LeaseTTL)
 	switch {
+	case t.over(): // it is being given up
 	case err == nil:
-		t.renewed.Store(began.UnixNano())
+		t.renewed.Store(began)
 		h.failed.Store(0)
 		h.lookAfter(ctx, t)
 	case ctx.Err() != nil:
@@ -240,12 +241,21 @@ func (h *Host) renew(ctx context.Context, t *Turn) {
 		t.cancel(err)
 	default:
 		h.log.WarnContext(ctx, "lease not renewed", "session", id, "run", runID, "error", err)
-		h.failed.Store(time.Now().UnixNano())
-		if h.cfg.Engine && !h.leased(t) { // the engine will have found somebody else
+		if h.leased(t) {
+			return
+		}
+		h.failed.Store(sinceStart())
+		if h.cfg.Engine { // it will have found somebody else
 			t.cancel(errExpired)
 		}
 	}
 }
+
+// started is for sinceStart.
+var started = time.Now()
+
+// sinceStart is a time in nanoseconds which no change of the clock can move.
+func sinceStart() int64 { return int64(time.Since(started)) }
 
 // lookAfter has an engine make sure that it still drives a turn about which it has
 // asked for nothing in a while.
