@@ -1,7 +1,6 @@
 package storetest
 
 import (
-	"slices"
 	"time"
 
 	"github.com/helixagents/helix/session"
@@ -93,7 +92,13 @@ func (t *bed) wakes(s session.Store) []session.Wake {
 	t.Helper()
 	all, err := s.Wakes(t.Context(), session.WakeRequest{Limit: everythingDue})
 	t.ok(err, "Wakes")
-	return slices.DeleteFunc(all, func(w session.Wake) bool { return w.Tenant != t.tenant })
+	var own []session.Wake // nil if there are none, whoever else has some
+	for _, w := range all {
+		if w.Tenant == t.tenant {
+			own = append(own, w)
+		}
+	}
+	return own
 }
 
 func (t *bed) wakesAre(want ...string) []session.Wake {

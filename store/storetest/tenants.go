@@ -50,7 +50,7 @@ func tenantsInvisible(t *bed) {
 	north, south := t.of("north"), t.of("south")
 	r := north.crowd("x")
 	north.append("x", producer("x", r.fence.Epoch), 1, text("north's"))
-	before, wakes := north.snapshot("x"), north.ownWakes()
+	before, wakes := north.snapshot("x"), len(north.wakes(north.store()))
 	south.gone("x")
 	for name, write := range directWrites(south, "x") {
 		t.refused(write(), session.ErrNotFound, name+" by another tenant")
@@ -83,7 +83,7 @@ func tenantsInvisible(t *bed) {
 	north.sameSnapshot("x", before)
 	equal(t, "north's stream", north.deltas("x", 0), []string{"north's"})
 	equal(t, "its status", north.info("x").Status, stream.StatusActive)
-	equal(t, "north's wakes", north.ownWakes(), wakes)
+	equal(t, "north's wakes", len(north.wakes(north.store())), wakes)
 }
 
 func tenantsListing(t *bed) {
