@@ -29,7 +29,7 @@ test: lint ## lint, then run every test with the race detector (TESTFLAGS="-run 
 soak: ## run every test at full length, as long as it takes (up to two hours)
 	@HELIX_SOAK=1 ./scripts/test.sh -timeout 120m $(TESTFLAGS)
 
-matrix: ## play every scenario on every runtime over Postgres, and print what passed (about half an hour)
+matrix: ## play every scenario on every runtime over Postgres, and print what passed (about ten minutes)
 	@CGO_ENABLED=0 go build -o bin/with ./internal/testserver/with
 	@HELIX_SOAK=1 bin/with go test -json -count=1 -timeout 60m -run 'TestScenarios/postgres' ./runtime/local ./runtime/temporal ./runtime/dbos | go run ./internal/matrix
 
