@@ -5,11 +5,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"go.temporal.io/sdk/client"
+	"google.golang.org/grpc"
 
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/internal/testserver"
@@ -18,12 +19,14 @@ import (
 	"github.com/helixagents/helix/store"
 )
 
-// deaf is a client whose workflows are never started.
-type deaf struct{ client.Client }
-
-func (d deaf) ExecuteWorkflow(context.Context, client.StartWorkflowOptions, any, ...any) (client.WorkflowRun, error) {
-	fmt.Println("opened")
-	select {} // until the process is killed
+// muted has a client never start a workflow: it says that it was about to, and waits
+// until the process is killed.
+func muted(ctx context.Context, method string, req, reply any, c *grpc.ClientConn, call grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	if strings.HasSuffix(method, "/StartWorkflowExecution") {
+		fmt.Println("opened")
+		select {}
+	}
+	return call(ctx, method, req, reply, c, opts...)
 }
 
 // beginner opens a turn on Temporal and comes no further.
@@ -38,13 +41,13 @@ func beginner(ctx context.Context, dir string) error {
 		return err
 	}
 	words := strings.Fields(string(raw))
-	c, err := dialTemporal(words[1])
+	c, err := dialTemporal(words[1], grpc.WithChainUnaryInterceptor(muted))
 	if err != nil {
 		return err
 	}
 	agent := fleetAgent(dir)
-	cfg := temporalConfig(deaf{c}, words[2], db, agent)
-	cfg.NoWorker = true
+	cfg := temporalConfig(c, words[2], db, agent)
+	cfg.NoWorker = slices.Contains(words, "noworker")
 	rt, err := temporal.New(cfg)
 	if err != nil {
 		return err
@@ -55,12 +58,22 @@ func beginner(ctx context.Context, dir string) error {
 }
 
 // TestNeverStarted kills a process between the opening of a turn and the start of its
-// workflow. The turn is run, once.
+// workflow: one that holds the turn's lease, and one that has left the turn to others.
+// The turn is run, once.
 func TestNeverStarted(t *testing.T) {
 	t.Parallel()
+	for _, kind := range []string{"worker", "noworker"} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			testNeverStarted(t, kind)
+		})
+	}
+}
+
+func testNeverStarted(t *testing.T, kind string) {
 	dir := onPostgres(t)
 	address := testserver.Temporal(t)
-	write(t, dir, "runtime", "temporal "+address+" "+t.Name())
+	write(t, dir, "runtime", "temporal "+address+" "+t.Name()+" "+kind)
 	end(t, dir) // with its first reply
 	c := startChild(t, "beginner", dir)
 	if line := c.line(); line != "opened" {

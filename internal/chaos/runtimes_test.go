@@ -13,6 +13,7 @@ import (
 
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/log"
+	"google.golang.org/grpc"
 
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/internal/testbackend"
@@ -106,8 +107,11 @@ func startRuntime(dir string, db store.Backend, agent *helix.Agent) (executor, e
 	return nil, fmt.Errorf("no runtime %q", words[0])
 }
 
-func dialTemporal(address string) (client.Client, error) {
-	return client.Dial(client.Options{HostPort: address, Logger: log.NewStructuredLogger(slog.New(slog.DiscardHandler))})
+func dialTemporal(address string, options ...grpc.DialOption) (client.Client, error) {
+	return client.Dial(client.Options{
+		HostPort: address, Logger: log.NewStructuredLogger(slog.New(slog.DiscardHandler)),
+		ConnectionOptions: client.ConnectionOptions{DialOptions: options},
+	})
 }
 
 func startTemporal(c client.Client, queue string, db store.Backend, agent *helix.Agent) (*temporal.Runtime, error) {
