@@ -16,7 +16,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(testserver.Main(m)) }
 type suite func(*testing.T, enginetest.Open)
 
 // onBackends runs a suite on every kind of backend. Memory takes all points of short
-// turns and a sixth of those of long ones; the others, which are slower, share the
+// turns and a tenth of those of long ones; the others, which are slower, share the
 // points out among them, others than memory's where that goes. In a long run each
 // takes all of them.
 func onBackends(t *testing.T, of func(enginetest.Part) suite) {
@@ -25,9 +25,9 @@ func onBackends(t *testing.T, of func(enginetest.Part) suite) {
 	for i, kind := range kinds {
 		t.Run(kind.Name, func(t *testing.T) {
 			t.Parallel()
-			part := enginetest.Part{At: 0, Of: 6}
+			part := enginetest.Part{At: 0, Of: 10}
 			if kind.Name != "memory" {
-				part = enginetest.Part{At: i, Of: 12 * (len(kinds) - 1)}
+				part = enginetest.Part{At: i, Of: 20 * (len(kinds) - 1)}
 			}
 			of(part)(t, func(t *testing.T) store.Backend { return kind.Open(t) })
 		})

@@ -116,7 +116,7 @@ func (s *Stage) checkSnapshots(tenant string, state *session.State, messages []s
 	s.album.mu.Lock()
 	defer s.album.mu.Unlock()
 	s.ok(s.album.err, "take a snapshot")
-	chunks := s.tenantChunks(tenant, state.StreamID)
+	chunks, want := s.tenantChunks(tenant, state.StreamID), told(messages)
 	for i, shot := range s.album.taken[session.Key{Tenant: tenant, ID: state.ID}] {
 		if !shot.State.CreatedAt.Equal(state.CreatedAt) {
 			continue // of a session that was deleted, and made again
@@ -130,7 +130,7 @@ func (s *Stage) checkSnapshots(tenant string, state *session.State, messages []s
 				folded = folded[:len(folded)-1]
 			}
 		}
-		if got, want := told(folded), told(messages); got != want {
+		if got := told(folded); got != want {
 			s.Fatalf("snapshot %d of session %s, at sequence %d with %d messages, and what came after it:\n%s\nthe transcript:\n%s",
 				i+1, state.ID, shot.Sequence, len(shot.Messages), got, want)
 		}
@@ -158,7 +158,11 @@ func (s *Stage) checkState(state *session.State, shot *store.Snapshot, chunks []
 	s.ok(err, "encode the state of a snapshot")
 	now, err := state.Custom.MarshalJSON()
 	s.ok(err, "encode the state")
-	if got, want := canonical(s.foldState(string(then), own)), canonical(string(now)); got != want {
+	got, want := string(then), string(now)
+	if len(own) > 0 {
+		got = s.foldState(got, own)
+	}
+	if got != want && canonical(got) != canonical(want) {
 		s.Fatalf("session %s: the state of the snapshot at sequence %d comes to %s, and is %s", state.ID, shot.Sequence, got, want)
 	}
 }
