@@ -123,8 +123,8 @@ fi
 
 # -count=1: many tests run other processes, whose changes Go's test cache cannot see.
 # -timeout is per package; a later one in the arguments wins. It has room for the time that building Temporal takes.
-# -vet=off: make lint vets everything. -p: tests of runtimes and of faults wait more than they work.
-set -- -count=1 -vet=off -p="$(($(getconf _NPROCESSORS_ONLN) + 1))" -timeout=30m "$@" ./...
+# -vet=off: make lint vets everything.
+set -- -count=1 -vet=off -timeout=30m "$@" ./...
 if [ -z "$no_race" ]; then
 	CGO_ENABLED=1
 	export CGO_ENABLED
