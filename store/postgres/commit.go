@@ -122,7 +122,7 @@ func (s *sessions) Commit(ctx context.Context, commit *session.Commit) (committe
 		text, args := s.changeStatement(spared, guard{Commit: commit, number: number}, true)
 		err := s.sendCommit(ctx, locked, commit.SessionID, part{text, args, c.scan})
 		if err != nil {
-			locked = errors.Is(err, errAlone)
+			locked = locked || errors.Is(err, errAlone)
 			return err
 		}
 		committed, err = s.settleCommit(&c, commit, d)

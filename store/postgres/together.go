@@ -72,7 +72,7 @@ func (j *joint) send(ctx context.Context) error {
 		err = b.lanes.carry(ctx, j.sessions.tenant+"/"+j.commit.Stream+"/"+j.commit.SessionID, parts...)
 	}
 	if err != nil {
-		j.alone = errors.Is(err, errAlone)
+		j.alone = j.alone || errors.Is(err, errAlone)
 		return err
 	}
 	if j.added.last != nil {
