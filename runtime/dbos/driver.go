@@ -177,18 +177,18 @@ func (d *driver) find(ctx context.Context, start *host.Start) (row *transact.Wor
 // findPatience is how long DBOS may take to say what it has of a run.
 const findPatience = 10 * time.Second
 
-// clear makes way for the workflow of a run: one that an earlier attempt at it has
-// left is deleted. The caller holds the run's lease, so nobody else starts it.
-func (d *driver) clear(ctx context.Context, in *input) (id string, err error) {
-	row, id, err := d.find(ctx, &in.Start)
-	if err != nil || row == nil {
-		return id, err
+// clear makes way for the workflow of a run: the one that was found, which an earlier
+// attempt at it has left, is deleted. The caller holds the run's lease, so nobody else
+// starts it.
+func (d *driver) clear(in *input, found *transact.WorkflowStatus) error {
+	if found == nil {
+		return nil
 	}
-	if err := transact.DeleteWorkflows(d.dbos, []string{id}); err != nil {
-		return "", fmt.Errorf("delete workflow %s: %w", id, err)
+	if err := transact.DeleteWorkflows(d.dbos, []string{found.ID}); err != nil {
+		return fmt.Errorf("delete workflow %s: %w", found.ID, err)
 	}
 	in.Again = strconv.FormatUint(rand.Uint64(), 36)
-	return id, nil
+	return nil
 }
 
 // options are those of a new workflow.
@@ -201,12 +201,11 @@ func (in *input) options(id string) []transact.WorkflowOption {
 // enqueue has the workflow of a run wait in the queue. Nobody holds its turn
 // meanwhile: it is for whoever takes it out.
 func (d *driver) enqueue(ctx context.Context, in input) error {
-	row, _, err := d.find(ctx, &in.Start)
+	row, id, err := d.find(ctx, &in.Start)
 	if err != nil || (row != nil && d.waits(row)) {
 		return err
 	}
-	id, err := d.clear(ctx, &in)
-	if err != nil {
+	if err := d.clear(&in, row); err != nil {
 		return err
 	}
 	in.Position = nil
@@ -259,8 +258,11 @@ func (d *driver) begin(ctx context.Context, in input) (*execution, error) {
 }
 
 func (d *driver) tryBegin(ctx context.Context, in *input) (begun bool, err error) {
-	id, err := d.clear(ctx, in)
+	row, id, err := d.find(ctx, &in.Start)
 	if err != nil {
+		return false, err
+	}
+	if err := d.clear(in, row); err != nil {
 		return false, err
 	}
 	starter := &starter{Context: d.dbos}
