@@ -54,10 +54,10 @@ func (t *turn) decideAgent(row *session.Call, part *session.Part, finishOnly boo
 	row.Idempotent = true // a call finds the session that it made before
 	switch {
 	case isSub && sub.Remote != nil:
-		row.Kind, row.Child = session.CallRemote, session.ChildID(t.key.ID, "remote", row.ID)
+		row.Kind, row.Child = session.CallRemote, session.NewChildID(t.key.ID, "remote", row.ID)
 		return true
 	case isSub:
-		row.Kind, row.Child = session.CallSubAgent, session.ChildID(t.key.ID, "sub", row.ID)
+		row.Kind, row.Child = session.CallSubAgent, session.NewChildID(t.key.ID, "sub", row.ID)
 		return true
 	}
 	row.Kind = session.CallCompanion
@@ -156,6 +156,9 @@ func (t *turn) openSubAgent(ctx context.Context, e Effect, c *call) (*Opened, er
 	}
 	state, err := t.sessions.Load(ctx, c.Child)
 	if err == nil {
+		if err := childOf(t.key.ID, state); err != nil {
+			return nil, err
+		}
 		return t.takeUp(ctx, e, c, state)
 	}
 	if !errors.Is(err, session.ErrNotFound) {
@@ -211,6 +214,9 @@ func (t *turn) openChild(ctx context.Context, c *call, detached bool, req OpenRe
 	req.caller = &caller{state: &t.state, detached: detached}
 	req.RunID = session.ChildRunID(t.run.ID, c.ID, 0)
 	if state, err := t.sessions.Load(ctx, c.Child); err == nil {
+		if err := childOf(t.key.ID, state); err != nil {
+			return nil, err
+		}
 		req.RunID = session.ChildRunID(t.run.ID, c.ID, state.Turn)
 	} else if !errors.Is(err, session.ErrNotFound) {
 		return nil, err
@@ -303,11 +309,24 @@ func (t *turn) consultation(ctx context.Context, e Effect, c *call) (*settled, e
 	if c.Kind == session.CallCompanion {
 		return t.companionResult(ctx, e, c)
 	}
-	run, err := t.sessions.CurrentRun(ctx, c.Child)
-	if err != nil && !errors.Is(err, session.ErrNotFound) {
+	run, err := t.childRun(ctx, c)
+	if err != nil {
 		return nil, err
 	}
 	return t.childResult(ctx, e, c, run, said)
+}
+
+// childRun is the latest run of the session that a call is for, or nil if there is
+// none. A session that is not a child of this one has none: somebody else created it
+// under the child's id, and its outcome is not the call's.
+func (t *turn) childRun(ctx context.Context, c *call) (*session.Run, error) {
+	if c.child == nil || c.child.turn == nil { // a turn that was opened here was checked then
+		if _, err := loadChild(ctx, t.sessions, t.key.ID, c.Child); err != nil {
+			return nil, absent(err)
+		}
+	}
+	run, err := t.sessions.CurrentRun(ctx, c.Child)
+	return run, absent(err)
 }
 
 // childResult makes a call's result of the run of the agent that it is for, which
@@ -329,7 +348,7 @@ func (t *turn) childResult(
 	case stop != nil:
 		why := stoppedCall(stop)
 		if run != nil && c.owns() {
-			if err := t.h.abandon(ctx, t.sessions, c.Child, why); err != nil {
+			if err := t.h.abandon(ctx, t.sessions, t.key.ID, c.Child, why); err != nil {
 				return nil, err
 			}
 			if err := t.lookForDebt(ctx, c); err != nil {
@@ -409,7 +428,7 @@ func (t *turn) childReady(ctx context.Context, c *call, now time.Time) (bool, er
 		c.child = &waitingChild{began: t.h.cfg.Now()}
 	}
 	ref := c.ref(t.run.ID)
-	tree, err := t.h.awaited(ctx, t.sessions, &ref, now)
+	tree, err := t.h.awaited(ctx, t.sessions, t.key.ID, &ref, now)
 	c.child.pending = tree.pending
 	return tree.ready, err
 }
@@ -457,7 +476,7 @@ func (t *turn) endChildren(ctx context.Context, f *flight, why *session.Error) {
 		if c.child == nil { // an earlier run has shown it to watchers
 			c.child = &waitingChild{began: t.h.cfg.Now(), shown: true}
 		}
-		if err := t.h.abandon(ctx, t.sessions, c.Child, why); err != nil {
+		if err := t.h.abandon(ctx, t.sessions, t.key.ID, c.Child, why); err != nil {
 			t.h.log.WarnContext(ctx, "sub-agent not ended", t.attrs("child", c.Child, "error", err)...)
 		}
 		if err := t.lookForDebt(ctx, c); err != nil {
@@ -472,7 +491,7 @@ func (t *turn) writeOffChild(ctx context.Context, c *call) error {
 	if c.Child == "" || !c.owns() {
 		return nil
 	}
-	return t.h.walk(ctx, t.sessions, c.Child, 1, false, func(state *session.State) (bool, error) {
+	return t.h.walk(ctx, t.sessions, t.key.ID, c.Child, 1, false, func(state *session.State) (bool, error) {
 		if state.RootID == "" { // it works by itself
 			return false, nil
 		}

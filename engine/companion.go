@@ -123,10 +123,7 @@ func (t *turn) nameCompanions(ctx context.Context, f *flight) error {
 			}
 			read = true
 		}
-		err, fault := t.nameCompanion(ctx, c, refs)
-		if fault != nil {
-			return fault
-		}
+		err := t.nameCompanion(c, refs)
 		if err == nil && c.Child != "" {
 			if named[c.Child] {
 				err = toolError(session.CodeToolNotRun, "%s was called on in the same reply; call on it again when you have its answer", c.Name)
@@ -145,87 +142,61 @@ func (t *turn) nameCompanions(ctx context.Context, f *flight) error {
 }
 
 // nameCompanion finds out which companion a call is about, or what is wrong with the
-// call; a fault is the store's.
-func (t *turn) nameCompanion(ctx context.Context, c *call, refs []session.ChildRef) (wrong *session.Error, fault error) {
+// call.
+func (t *turn) nameCompanion(c *call, refs []session.ChildRef) *session.Error {
 	switch c.Tool {
 	case helix.ListChildrenTool:
-		return nil, nil
+		return nil
 	case helix.SpawnAgentTool:
-		return t.nameSpawned(ctx, c, refs)
+		return t.nameSpawned(c, refs)
 	}
 	var in struct{ Name string }
 	_ = json.Unmarshal(c.part.Input, &in) // it was validated
 	ref := findRef(refs, func(r *session.ChildRef) bool { return r.Name == in.Name })
 	if ref == nil {
-		return toolError(session.CodeToolInput, "you have called on no agent named %q; see %s", in.Name, helix.ListChildrenTool), nil
+		return toolError(session.CodeToolInput, "you have called on no agent named %q; see %s", in.Name, helix.ListChildrenTool)
 	}
 	c.Child, c.Name = ref.SessionID, ref.Name
 	c.companion = ask(c, ref.Agent, ref.Blocking)
 	c.companion.status = ref.Status
-	return nil, nil
+	return nil
 }
 
-func (t *turn) nameSpawned(ctx context.Context, c *call, refs []session.ChildRef) (wrong *session.Error, fault error) {
+func (t *turn) nameSpawned(c *call, refs []session.ChildRef) *session.Error {
 	var in spawnInput
 	_ = json.Unmarshal(c.part.Input, &in) // it was validated
 	companion, ok := t.agent.Companion(in.Agent)
 	if !ok {
-		return toolError(session.CodeToolInput, "there is no agent named %q to call on", in.Agent), nil
-	}
-	named := func(name string) *session.ChildRef {
-		return findRef(refs, func(r *session.ChildRef) bool { return r.Name == name })
+		return toolError(session.CodeToolInput, "there is no agent named %q to call on", in.Agent)
 	}
 	if in.Name == "" {
-		if in.Name, fault = t.freeName(ctx, in.Agent, named); fault != nil {
-			return nil, fault
-		}
+		in.Name = freeName(in.Agent, refs)
 	}
 	if !companionName.MatchString(in.Name) {
-		return toolError(session.CodeToolInput, "the name %q does not fit: use up to 64 letters, digits, _ or -", in.Name), nil
+		return toolError(session.CodeToolInput, "the name %q does not fit: use up to 64 letters, digits, _ or -", in.Name)
 	}
-	known := named(in.Name)
+	known := findRef(refs, func(r *session.ChildRef) bool { return r.Name == in.Name })
 	if known != nil && known.Agent != in.Agent {
-		return toolError(session.CodeToolInput, "%q is the name of another agent, %s", in.Name, known.Agent), nil
+		return toolError(session.CodeToolInput, "%q is the name of another agent, %s", in.Name, known.Agent)
 	}
-	c.Child, c.Name = session.ChildID(t.key.ID, "agent", in.Name), in.Name
-	if known == nil {
-		foreign, err := t.foreign(ctx, c.Child)
-		if err != nil {
-			return nil, err
-		}
-		if foreign {
-			return toolError(session.CodeToolInput, "the name %q is taken; choose another", in.Name), nil
-		}
+	c.Name = in.Name
+	if known != nil { // also one whose id was given by an earlier version
+		c.Child = known.SessionID
+	} else {
+		c.Child = session.NewChildID(t.key.ID, "agent", in.Name)
 	}
 	c.companion = ask(c, in.Agent, companion.Blocks())
-	return nil, nil
+	return nil
 }
 
 // freeName is a name for a companion that was given none.
-func (t *turn) freeName(ctx context.Context, agent string, named func(string) *session.ChildRef) (string, error) {
+func freeName(agent string, refs []session.ChildRef) string {
 	for n := 1; ; n++ {
 		name := agent + "-" + strconv.Itoa(n)
-		if named(name) != nil {
-			continue
-		}
-		foreign, err := t.foreign(ctx, session.ChildID(t.key.ID, "agent", name))
-		if !foreign || err != nil || n > maxForeign {
-			return name, err
+		if findRef(refs, func(r *session.ChildRef) bool { return r.Name == name }) == nil {
+			return name
 		}
 	}
-}
-
-// maxForeign bounds how many sessions of others are stepped around.
-const maxForeign = 20
-
-// foreign reports whether an id that a child of this session would have is that of a
-// session which somebody else has made: it must be neither read nor written to.
-func (t *turn) foreign(ctx context.Context, id string) (bool, error) {
-	state, err := retry(ctx, func() (*session.State, error) { return t.sessions.Load(ctx, id) })
-	if errors.Is(err, session.ErrNotFound) {
-		return false, nil
-	}
-	return err == nil && state.ParentID != t.key.ID, err
 }
 
 func findRef(refs []session.ChildRef, is func(*session.ChildRef) bool) *session.ChildRef {
@@ -294,9 +265,8 @@ func (t *turn) openCompanion(ctx context.Context, e Effect, c *call) (*Opened, e
 	if err != nil {
 		return nil, err
 	}
-	if state.ParentID != t.key.ID {
-		c.child.fault = toolError(session.CodeSubAgent, "the name %q is taken", c.Name)
-		return nil, nil
+	if err := childOf(t.key.ID, state); err != nil {
+		return nil, err
 	}
 	_, err = t.sessions.RunByRequest(ctx, c.Child, c.ID)
 	if err == nil { // the call has begun before
@@ -421,8 +391,8 @@ func (t *turn) companionResult(ctx context.Context, e Effect, c *call) (*settled
 		}
 		return t.concluded(ctx, e, c, encoded(childStatus{Name: c.Name, Agent: cc.agent, Status: status}), nil), nil
 	}
-	run, err := t.sessions.CurrentRun(ctx, c.Child)
-	if err != nil && !errors.Is(err, session.ErrNotFound) {
+	run, err := t.childRun(ctx, c)
+	if err != nil {
 		return nil, err
 	}
 	switch c.Tool {
@@ -492,6 +462,12 @@ func (t *turn) listChildren(ctx context.Context, e Effect, c *call) (*settled, e
 		if err != nil && !errors.Is(err, session.ErrNotFound) {
 			return nil, err
 		}
+		if _, err := loadChild(ctx, t.sessions, t.key.ID, ref.SessionID); err != nil {
+			if err := absent(err); err != nil {
+				return nil, err
+			}
+			run = nil // somebody else's
+		}
 		status := statusOf(ref.Name, ref.Agent, ref.Status, run)
 		status.Output = nil // one asks for the status of one to see it
 		list = append(list, status)
@@ -505,18 +481,21 @@ func (t *turn) terminate(ctx context.Context, e Effect, c *call) (*settled, erro
 	if c.companion.reason != "" {
 		reason = c.companion.reason
 	}
-	run, err := t.sessions.CurrentRun(ctx, c.Child)
-	if err != nil && !errors.Is(err, session.ErrNotFound) {
+	run, err := t.childRun(ctx, c)
+	if err != nil {
 		return nil, err
 	}
 	if err := t.markChild(ctx, c, session.ChildTerminated); err != nil { // first, so that its end is not told
 		return nil, err
 	}
-	if err := t.h.abandon(ctx, t.sessions, c.Child, session.ErrCancelled.WithMessage("%s", reason)); err != nil {
+	if err := t.h.abandon(ctx, t.sessions, t.key.ID, c.Child, session.ErrCancelled.WithMessage("%s", reason)); err != nil {
 		return nil, err
 	}
 	if err := t.outlive(ctx, c, run); err != nil {
 		return nil, err
+	}
+	if run == nil {
+		return t.terminatedResult(ctx, e, c), nil
 	}
 	// One that had come to its end is not gone on with either.
 	_, err = t.sessions.SetStatus(ctx, c.Child, session.StatusChange{
@@ -526,8 +505,12 @@ func (t *turn) terminate(ctx context.Context, e Effect, c *call) (*settled, erro
 	if err != nil && !errors.Is(err, session.ErrNotFound) && !errors.Is(err, session.ErrAlreadyRunning) {
 		return nil, err
 	}
+	return t.terminatedResult(ctx, e, c), nil
+}
+
+func (t *turn) terminatedResult(ctx context.Context, e Effect, c *call) *settled {
 	status := childStatus{Name: c.Name, Agent: c.companion.agent, Status: string(session.ChildTerminated)}
-	return t.concluded(ctx, e, c, encoded(status), nil), nil
+	return t.concluded(ctx, e, c, encoded(status), nil)
 }
 
 // terminated reports whether the turn is that of a companion whose caller ended it,

@@ -22,7 +22,7 @@ func (h *Handler) lookElsewhere(ctx context.Context, sessions session.Store, sta
 		if ref.Mode == session.ChildPersistent && !ref.Blocking {
 			continue // it works by itself
 		}
-		below, err := sessions.Load(ctx, ref.SessionID)
+		below, err := loadChild(ctx, sessions, state.ID, ref.SessionID)
 		if errors.Is(err, session.ErrNotFound) {
 			continue
 		}

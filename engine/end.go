@@ -203,7 +203,7 @@ func (h *Handler) afterEnd(ctx context.Context, sessions session.Store, state *s
 		if err != nil && !errors.Is(err, session.ErrNotFound) {
 			return false, err
 		}
-		if ready, err = h.companionEnded(ctx, sessions, ended.Children); err != nil {
+		if ready, err = h.companionEnded(ctx, sessions, state.ID, ended.Children); err != nil {
 			return false, err
 		}
 		ready = ready || (stop != nil && stop.Kind == session.StopAbort) // it came as the run suspended

@@ -420,7 +420,7 @@ func (h *Handler) Fail(ctx context.Context, key session.Key, why *session.Error,
 		if ref.Mode == session.ChildPersistent && !ref.Blocking {
 			continue // it works by itself
 		}
-		if err := h.abandon(ctx, sessions, ref.SessionID, why); err != nil {
+		if err := h.abandon(ctx, sessions, state.ID, ref.SessionID, why); err != nil {
 			return false, err
 		}
 	}

@@ -145,6 +145,9 @@ func (h *Handler) Delivered(ctx context.Context, wake session.Wake) error {
 // tellParent notes a companion's end with the session that called on it. A call
 // that waits for it, which it reports, takes the result itself.
 func (h *Handler) tellParent(ctx context.Context, sessions session.Store, parent *session.State, wake session.Wake) (awaited bool, err error) {
+	if _, err := loadChild(ctx, sessions, parent.ID, wake.ChildID); err != nil {
+		return false, absent(err)
+	}
 	run, err := sessions.Run(ctx, wake.ChildID, wake.RunID)
 	if errors.Is(err, session.ErrNotFound) {
 		return false, nil

@@ -83,7 +83,7 @@ func (h *Handler) leaveChildren(
 ) error {
 	for _, ref := range state.AwaitingChildren {
 		if ref.Mode == session.ChildEphemeral || ref.Blocking {
-			if err := h.abandon(ctx, sessions, ref.SessionID, why); err != nil {
+			if err := h.abandon(ctx, sessions, state.ID, ref.SessionID, why); err != nil {
 				return err
 			}
 			ref.Status = as

@@ -165,6 +165,11 @@ func existing(req *OpenRequest, run *session.Run) *Opened {
 // create makes the document of a new session; a branch is copied at once, any
 // other is created by the run's start.
 func (h *Handler) create(ctx context.Context, sessions session.Store, req *OpenRequest) (*session.State, error) {
+	if req.caller == nil {
+		if err := session.CheckChosenID(req.SessionID); err != nil {
+			return nil, err
+		}
+	}
 	var given []byte
 	if req.Input.State != nil {
 		var err error

@@ -101,7 +101,7 @@ func (h *Handler) livesBelow(ctx context.Context, sessions session.Store, id, ow
 		if refs[i].Status != session.ChildRunning {
 			continue
 		}
-		state, err := sessions.Load(ctx, refs[i].SessionID)
+		state, err := loadChild(ctx, sessions, id, refs[i].SessionID)
 		if errors.Is(err, session.ErrNotFound) {
 			continue // it was never started
 		}
@@ -305,7 +305,7 @@ func (t *turn) recallShown(ctx context.Context, c *call) error {
 	if !c.found || !forAgent(c.Kind) || c.Child == "" {
 		return nil
 	}
-	child, err := t.sessions.Load(ctx, c.Child)
+	child, err := loadChild(ctx, t.sessions, t.key.ID, c.Child)
 	if err != nil && !errors.Is(err, session.ErrNotFound) {
 		return err
 	}

@@ -71,6 +71,33 @@ func (l lineage) others() []string {
 	return slices.DeleteFunc(heads, func(id string) bool { return id == l.self })
 }
 
+// childOf refuses a session that is not a child of parent: somebody else created it
+// under the child's id, and nothing of it may be believed or changed.
+func childOf(parent string, state *session.State) error {
+	if state.ParentID != parent {
+		return session.ErrExists.WithMessage("session %s is not a child of %s", state.ID, parent)
+	}
+	return nil
+}
+
+// loadChild loads a child of a session. A session of the child's id that is not a
+// child of parent is not found.
+func loadChild(ctx context.Context, sessions session.Store, parent, id string) (*session.State, error) {
+	state, err := retry(ctx, func() (*session.State, error) { return sessions.Load(ctx, id) })
+	if err == nil && childOf(parent, state) != nil {
+		return nil, session.ErrNotFound.WithMessage("session %s is not a child of %s", id, parent)
+	}
+	return state, err
+}
+
+// absent is err, unless that says that something was not found.
+func absent(err error) error {
+	if errors.Is(err, session.ErrNotFound) {
+		return nil
+	}
+	return err
+}
+
 // waitingTree is what a session and the agents it waits for wait for.
 type waitingTree struct {
 	// ready is set when there is something to go on with: an answer, a deadline that
@@ -80,9 +107,9 @@ type waitingTree struct {
 }
 
 // readiness looks at a session that another waits for.
-func (h *Handler) readiness(ctx context.Context, sessions session.Store, id string, now time.Time) (waitingTree, error) {
+func (h *Handler) readiness(ctx context.Context, sessions session.Store, parent, id string, now time.Time) (waitingTree, error) {
 	var w waitingTree
-	state, err := retry(ctx, func() (*session.State, error) { return sessions.Load(ctx, id) })
+	state, err := loadChild(ctx, sessions, parent, id)
 	if errors.Is(err, session.ErrNotFound) {
 		return waitingTree{ready: true}, nil
 	}
@@ -119,7 +146,7 @@ func (h *Handler) addWaits(ctx context.Context, sessions session.Store, state *s
 		}
 	}
 	for i := range state.AwaitingChildren {
-		below, err := h.awaited(ctx, sessions, &state.AwaitingChildren[i], now)
+		below, err := h.awaited(ctx, sessions, state.ID, &state.AwaitingChildren[i], now)
 		if err != nil {
 			return err
 		}
@@ -138,11 +165,16 @@ func (h *Handler) addWaits(ctx context.Context, sessions session.Store, state *s
 	return nil
 }
 
-// awaited looks at an agent that a call waits for. One that works by itself is
+// awaited looks at an agent that a call of parent waits for. One that works by itself is
 // ready only when it has come to an end.
-func (h *Handler) awaited(ctx context.Context, sessions session.Store, ref *session.ChildRef, now time.Time) (waitingTree, error) {
+func (h *Handler) awaited(
+	ctx context.Context, sessions session.Store, parent string, ref *session.ChildRef, now time.Time,
+) (waitingTree, error) {
 	if ref.Mode != session.ChildPersistent || ref.Blocking {
-		return h.readiness(ctx, sessions, ref.SessionID, now)
+		return h.readiness(ctx, sessions, parent, ref.SessionID, now)
+	}
+	if _, err := loadChild(ctx, sessions, parent, ref.SessionID); err != nil {
+		return waitingTree{ready: true}, absent(err)
 	}
 	run, err := retry(ctx, func() (*session.Run, error) { return sessions.CurrentRun(ctx, ref.SessionID) })
 	if errors.Is(err, session.ErrNotFound) {
@@ -156,23 +188,23 @@ func (h *Handler) awaited(ctx context.Context, sessions session.Store, ref *sess
 
 // companionEnded reports whether a companion that works by itself, and that one of
 // the agents waits for, at any depth, has come to its end.
-func (h *Handler) companionEnded(ctx context.Context, sessions session.Store, refs []session.ChildRef) (bool, error) {
+func (h *Handler) companionEnded(ctx context.Context, sessions session.Store, parent string, refs []session.ChildRef) (bool, error) {
 	for i := range refs {
 		ref := &refs[i]
 		if ref.Mode == session.ChildPersistent && !ref.Blocking {
-			if tree, err := h.awaited(ctx, sessions, ref, time.Time{}); err != nil || tree.ready {
+			if tree, err := h.awaited(ctx, sessions, parent, ref, time.Time{}); err != nil || tree.ready {
 				return tree.ready, err
 			}
 			continue
 		}
-		state, err := sessions.Load(ctx, ref.SessionID)
+		state, err := loadChild(ctx, sessions, parent, ref.SessionID)
 		if errors.Is(err, session.ErrNotFound) {
 			continue
 		}
 		if err != nil {
 			return false, err
 		}
-		if ended, err := h.companionEnded(ctx, sessions, state.AwaitingChildren); err != nil || ended {
+		if ended, err := h.companionEnded(ctx, sessions, state.ID, state.AwaitingChildren); err != nil || ended {
 			return ended, err
 		}
 	}
@@ -184,7 +216,7 @@ func (h *Handler) companionEnded(ctx context.Context, sessions session.Store, re
 func (h *Handler) Waiting(ctx context.Context, key session.Key) ([]session.Pending, error) {
 	var found []session.Pending
 	sessions := h.cfg.Backend.Sessions().Tenant(key.Tenant)
-	err := h.walk(ctx, sessions, key.ID, 0, true, func(state *session.State) (bool, error) {
+	err := h.walk(ctx, sessions, "", key.ID, 0, true, func(state *session.State) (bool, error) {
 		found = append(found, state.Suspension().Pending...)
 		return true, nil
 	})
@@ -195,7 +227,7 @@ func (h *Handler) Waiting(ctx context.Context, key session.Key) ([]session.Pendi
 // it; of agents that have come to an end only if all are asked for, because those
 // may have left companions at work.
 func (h *Handler) walk(
-	ctx context.Context, sessions session.Store, id string, depth int, all bool, visit func(*session.State) (down bool, err error),
+	ctx context.Context, sessions session.Store, parent, id string, depth int, all bool, visit func(*session.State) (down bool, err error),
 ) error {
 	state, err := sessions.Load(ctx, id)
 	if depth > 0 && errors.Is(err, session.ErrNotFound) {
@@ -203,6 +235,9 @@ func (h *Handler) walk(
 	}
 	if err != nil {
 		return err
+	}
+	if depth > 0 && childOf(parent, state) != nil {
+		return nil // somebody else's
 	}
 	if depth > maxDepth {
 		return session.ErrCorrupt.WithMessage("session %s: the agents below it have no end", id)
@@ -216,7 +251,7 @@ func (h *Handler) walk(
 	}
 	for i := range refs {
 		if all || refs[i].Status == session.ChildRunning || refs[i].Status == session.ChildWaiting {
-			if err := h.walk(ctx, sessions, refs[i].SessionID, depth+1, all, visit); err != nil {
+			if err := h.walk(ctx, sessions, id, refs[i].SessionID, depth+1, all, visit); err != nil {
 				return err
 			}
 		}
@@ -224,12 +259,12 @@ func (h *Handler) walk(
 	return nil
 }
 
-// abandon ends a child that nobody waits for any more, and those below it: calls
+// abandon ends a child of parent that nobody waits for any more, and those below it: calls
 // that wait are answered with why, runs are stopped, and a session that was
 // suspended fails. Companions that work by themselves are left alone, unless they
 // are what is to end.
-func (h *Handler) abandon(ctx context.Context, sessions session.Store, id string, why *session.Error) error {
-	return h.walk(ctx, sessions, id, 1, false, func(state *session.State) (bool, error) {
+func (h *Handler) abandon(ctx context.Context, sessions session.Store, parent, id string, why *session.Error) error {
+	return h.walk(ctx, sessions, parent, id, 1, false, func(state *session.State) (bool, error) {
 		if state.ID != id && state.RootID == "" {
 			return false, nil
 		}

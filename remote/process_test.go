@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -294,7 +295,8 @@ func killed(t *testing.T, here, there *process, kill func()) {
 	if want := render(page.Items); folded != want {
 		t.Fatalf("the stream folds to\n%s\nwant\n%s", folded, want)
 	}
-	child := session.ChildID(id, "remote", page.Items[1].Calls()[0].CallID)
+	at := slices.IndexFunc(all, func(c stream.Chunk) bool { return c.Kind == stream.SubAgentStart })
+	child := all[at].Child
 	sameChunks(t, all, there.chunks(child+"@peer"), child)
 }
 

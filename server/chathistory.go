@@ -146,7 +146,7 @@ func (x *exchange) waits(ctx context.Context, state *session.State, messages []s
 	}
 	for i := range refs {
 		if made[refs[i].CallID] {
-			if out, err = x.waitsBelow(ctx, out, &refs[i], refs[i].CallID, 0); err != nil {
+			if out, err = x.waitsBelow(ctx, out, state.ID, &refs[i], refs[i].CallID, 0); err != nil {
 				return nil, err
 			}
 		}
@@ -155,16 +155,22 @@ func (x *exchange) waits(ctx context.Context, state *session.State, messages []s
 }
 
 // waitsBelow adds the waits of an agent that shares the session's stream.
-func (x *exchange) waitsBelow(ctx context.Context, out []aisdk.Wait, ref *session.ChildRef, under string, depth int) ([]aisdk.Wait, error) {
+func (x *exchange) waitsBelow(
+	ctx context.Context, out []aisdk.Wait, parent string, ref *session.ChildRef, under string, depth int,
+) ([]aisdk.Wait, error) {
 	if depth > maxDepth || (ref.Mode == session.ChildPersistent && !ref.Blocking) {
 		return out, nil
 	}
-	pending, err := x.sessions.PendingCalls(ctx, ref.SessionID, true)
-	if errors.Is(err, session.ErrNotFound) {
-		return out, nil
+	child, err := x.sessions.Load(ctx, ref.SessionID)
+	if errors.Is(err, session.ErrNotFound) || (err == nil && child.ParentID != parent) {
+		return out, nil // it was never started, or is somebody else's
 	}
 	if err != nil {
 		return nil, err
+	}
+	pending, err := x.sessions.PendingCalls(ctx, ref.SessionID, true)
+	if err != nil {
+		return nil, x.hide(ref.SessionID, err)
 	}
 	if len(pending) > 0 {
 		results, err := x.results(ctx, ref.SessionID)
@@ -180,7 +186,7 @@ func (x *exchange) waitsBelow(ctx context.Context, out []aisdk.Wait, ref *sessio
 		return nil, err
 	}
 	for i := range refs {
-		if out, err = x.waitsBelow(ctx, out, &refs[i], under, depth+1); err != nil {
+		if out, err = x.waitsBelow(ctx, out, ref.SessionID, &refs[i], under, depth+1); err != nil {
 			return nil, err
 		}
 	}

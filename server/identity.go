@@ -141,8 +141,13 @@ func (x *exchange) hide(id string, err error) error {
 func notFound(id string) error { return session.ErrNotFound.WithMessage("there is no session %s", id) }
 
 // checkID holds a session's id to what one may be.
-func checkID(field, id string) error {
-	err := session.CheckID(id)
+func checkID(field, id string) error { return asField(field, session.CheckID(id)) }
+
+// chosenID holds an id that a client chooses to what it may choose.
+func chosenID(field, id string) error { return asField(field, session.CheckChosenID(id)) }
+
+// asField is a refusal of a session's id, with the field that the client knows it by.
+func asField(field string, err error) error {
 	if err == nil {
 		return nil
 	}

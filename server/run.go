@@ -137,10 +137,10 @@ func (x *exchange) execute(ctx context.Context, agent *helix.Agent, in helix.Inp
 	return run, nil
 }
 
-// sessionIfAny is [exchange.session], but nil for a session that is not there at
-// all.
+// sessionIfAny is [exchange.session] for an id that a client chooses, and nil for a
+// session that is not there at all.
 func (x *exchange) sessionIfAny(ctx context.Context, field, id string) (*session.State, error) {
-	if err := checkID(field, id); err != nil {
+	if err := chosenID(field, id); err != nil {
 		return nil, err
 	}
 	x.sessionID = id

@@ -210,6 +210,12 @@ func intrude(t *testing.T, s *service, o operation, f *files, id string) {
 		return
 	}
 	makes := o.id == "post-start" || o.id == "post-chat"
+	if makes && session.CheckChosenID(id) != nil { // nobody may choose it, whether it is there or not
+		if status != http.StatusBadRequest || !strings.Contains(raw, "cannot be chosen") {
+			t.Errorf("%s %s is %d for an id of the framework's: %s", o.method, e.on(o), status, raw)
+		}
+		return
+	}
 	if makes && !strings.HasPrefix(s.token, "bob-token") {
 		// In another tenant the id is free, or somebody else's there.
 		if status != http.StatusOK && status != http.StatusNotFound {

@@ -8,6 +8,8 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
+	"math"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -73,32 +75,34 @@ func CheckKeyID(field, id string) error {
 
 var idEncoding = base32.NewEncoding("0123456789abcdefghjkmnpqrstvwxyz").WithPadding(base32.NoPadding)
 
-// ids makes sortable unique ids: 48 bits of milliseconds, then 80 random bits
-// that count up within one millisecond, so ids minted by one process sort in the
-// order they were minted.
+// ids orders the ids that a process mints within one millisecond.
 var ids struct {
 	sync.Mutex
-	last   int64
-	random [10]byte
+	last  int64 // milliseconds
+	count uint16
 }
 
+// randomIDBytes is the randomness that every minted id has of its own.
+const randomIDBytes = 12
+
+// sortableID mints an id that nobody can guess, however many others they know: 48
+// bits of milliseconds and 16 bits that count within the millisecond, so that ids
+// minted by one process sort in the order they were minted, then 96 random bits.
 func sortableID(now time.Time) string {
 	ids.Lock()
-	defer ids.Unlock()
-	if ms := now.UnixMilli(); ms > ids.last {
-		ids.last = ms
-		_, _ = rand.Read(ids.random[:]) // never fails, see crypto/rand
-	} else {
-		for i := len(ids.random) - 1; i >= 0; i-- {
-			ids.random[i]++
-			if ids.random[i] != 0 {
-				break
-			}
-		}
+	switch ms := now.UnixMilli(); {
+	case ms > ids.last:
+		ids.last, ids.count = ms, 0
+	case ids.count == math.MaxUint16:
+		ids.last, ids.count = ids.last+1, 0
+	default:
+		ids.count++
 	}
-	var b [16]byte
-	binary.BigEndian.PutUint64(b[:8], uint64(ids.last)<<16)
-	copy(b[6:], ids.random[:])
+	order := uint64(ids.last)<<16 | uint64(ids.count)
+	ids.Unlock()
+	var b [8 + randomIDBytes]byte
+	binary.BigEndian.PutUint64(b[:8], order)
+	_, _ = rand.Read(b[8:]) // never fails, see crypto/rand
 	return idEncoding.EncodeToString(b[:])
 }
 
@@ -130,15 +134,38 @@ func ReplyID(runID string, step int) string { return runID + "/" + strconv.Itoa(
 // ResultID derives the id of the tool message that answers a call.
 func ResultID(callID string) string { return callID + ".r" }
 
-// ChildID derives a sub-agent's session id: kind is "sub", "agent" or "remote",
-// name the call id or the companion's name.
-func ChildID(parent, kind, name string) string {
-	id := parent + "-" + kind + "-" + name
+// NewChildID mints the id of a child's session: kind is "sub", "agent" or "remote",
+// name the call id or the companion's name. It is readable and ends in randomness of
+// its own, so that nobody can create a session under it before the child is created.
+// The call and the reference to the child keep it; it is never derived again.
+func NewChildID(parent, kind, name string) string {
+	var random [childRandomBytes]byte
+	_, _ = rand.Read(random[:]) // never fails, see crypto/rand
+	id := parent + "-" + kind + "-" + name + "." + idEncoding.EncodeToString(random[:])
 	if len(id) <= maxDerivedIDBytes {
 		return id
 	}
 	const hashed = 24
 	return strings.TrimRight(id[:maxDerivedIDBytes-hashed-1], "./") + "-" + hash(hashed/2, id)
+}
+
+// childRandomBytes is the randomness of a child's id.
+const childRandomBytes = 10
+
+// childIDs matches the ids that children have, and those that they had before they
+// ended in randomness.
+var childIDs = regexp.MustCompile(`-(sub|agent|remote)-[A-Za-z0-9_-]+\.[0-9a-z]{16}$|-(sub|remote)-call_[0-9a-f]{24}$`)
+
+// CheckChosenID is [CheckID] for an id that a caller has chosen for a new session:
+// it refuses those that only the framework gives to the sessions of sub-agents.
+func CheckChosenID(id string) error {
+	if err := CheckID(id); err != nil {
+		return err
+	}
+	if childIDs.MatchString(id) {
+		return Invalid("session id", "%q has the form of a sub-agent's session, which cannot be chosen", id)
+	}
+	return nil
 }
 
 // ChildRunID derives the id of the run that a call of a parent's run starts in a

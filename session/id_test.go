@@ -1,7 +1,9 @@
 package session_test
 
 import (
+	"encoding/base32"
 	"errors"
+	"math/big"
 	"slices"
 	"strings"
 	"sync"
@@ -36,7 +38,7 @@ func TestNewIDsAreSortedUniqueAndValid(t *testing.T) {
 				t.Fatalf("id %s was minted twice", id)
 			}
 			seen[id] = true
-			if err := session.CheckID(id); err != nil || !strings.HasPrefix(id, "ses_") || len(id) != 30 {
+			if err := session.CheckID(id); err != nil || !strings.HasPrefix(id, "ses_") || len(id) != 36 {
 				t.Fatalf("%q: %v", id, err)
 			}
 		}
@@ -109,22 +111,24 @@ func TestChildIDsAreValidAndShort(t *testing.T) {
 	kinds := rapid.SampledFrom([]string{"sub", "agent", "remote"})
 	rapid.Check(t, func(t *rapid.T) {
 		parent, kind, name := parents.Draw(t, "parent"), kinds.Draw(t, "kind"), names.Draw(t, "name")
-		id := session.ChildID(parent, kind, name)
+		id := session.NewChildID(parent, kind, name)
 		if err := session.CheckID(id); err != nil || len(id) > 200 {
 			t.Fatalf("%q has %d bytes: %v", id, len(id), err)
 		}
-		if id != session.ChildID(parent, kind, name) {
-			t.Fatal("it is another the second time")
+		if id == session.NewChildID(parent, kind, name) {
+			t.Fatal("it is the same the second time")
 		}
-		if plain := parent + "-" + kind + "-" + name; len(plain) <= 200 && id != plain {
-			t.Fatalf("%q is not %q", id, plain)
-		}
-		if other := session.ChildID(parent, kind, name+"x"); other == id {
-			t.Fatalf("another name has the same id %q", id)
+		if plain := parent + "-" + kind + "-" + name; len(plain) <= 183 {
+			if !strings.HasPrefix(id, plain+".") {
+				t.Fatalf("%q does not begin with %q", id, plain)
+			}
+			if session.CheckChosenID(id) == nil {
+				t.Fatalf("%q can be chosen", id)
+			}
 		}
 		// Children of children, to any depth, keep within the limit.
 		for range 5 {
-			id = session.ChildID(id, kind, name)
+			id = session.NewChildID(id, kind, name)
 			if err := session.CheckID(id); err != nil || len(id) > 200 {
 				t.Fatalf("%q has %d bytes: %v", id, len(id), err)
 			}
@@ -132,18 +136,75 @@ func TestChildIDsAreValidAndShort(t *testing.T) {
 	})
 }
 
+func TestCheckChosenID(t *testing.T) {
+	t.Parallel()
+	for id, ok := range map[string]bool{
+		"s-1": true, "support-agent-42": true, "my-agent-bot.v2": true, "a-sub-b": true, "x-sub-call_1": true,
+		"s-1-remote-call_7ddd8c9b1079ce0c166b25d0.0123456789abcdef@peer": true, // another server's, for its own call
+		"s-1-sub-call_7ddd8c9b1079ce0c166b25d0":                          false,
+		"s-1-remote-call_7ddd8c9b1079ce0c166b25d0":                       false,
+		"s-1-sub-call_7ddd8c9b1079ce0c166b25d0.0123456789abcdef":         false,
+		"s-1-agent-wendy.0123456789abcdef":                               false,
+		"s-1@peer-sub-call_7ddd8c9b1079ce0c166b25d0.0123456789abcdef":    false,
+		"": false, "a b": false,
+	} {
+		err := session.CheckChosenID(id)
+		if (err == nil) != ok {
+			t.Errorf("%q: %v", id, err)
+		} else if err != nil && !strings.HasPrefix(err.Error(), "session id") {
+			t.Errorf("%q: %v does not name the field", id, err)
+		}
+	}
+}
+
+// Who knows some of the ids of a second can guess none of the others, for each has
+// randomness of its own.
+func TestMintedIDsAreFarApart(t *testing.T) {
+	t.Parallel()
+	const each = 10_000
+	for name, mint := range map[string]func() string{
+		"session": session.NewID, "run": session.NewRunID, "message": session.NewMessageID, "approval": session.NewApprovalID,
+		"owner": func() string { return session.NewOwner("local") },
+	} {
+		minted := make([][]string, 2) // by two users
+		var wg sync.WaitGroup
+		for user := range minted {
+			wg.Go(func() {
+				for range each {
+					minted[user] = append(minted[user], mint())
+				}
+			})
+		}
+		wg.Wait()
+		var all []*big.Int
+		for _, id := range slices.Concat(minted...) {
+			at := max(strings.LastIndexByte(id, '_'), strings.LastIndexByte(id, ':')) + 1
+			raw, err := base32.NewEncoding("0123456789abcdefghjkmnpqrstvwxyz").WithPadding(base32.NoPadding).DecodeString(id[at:])
+			if err != nil {
+				t.Fatalf("%s: %v", id, err)
+			}
+			all = append(all, new(big.Int).SetBytes(raw))
+		}
+		slices.SortFunc(all, (*big.Int).Cmp)
+		near := new(big.Int).Lsh(big.NewInt(1), 64)
+		for i := 1; i < len(all); i++ {
+			if new(big.Int).Sub(all[i], all[i-1]).Cmp(near) <= 0 {
+				t.Fatalf("%s: %x and %x are within 2^64", name, all[i-1], all[i])
+			}
+		}
+	}
+}
+
 // Derived ids are written to stores and engines: they must never change.
 func TestDerivedIDsAreFrozen(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 1, 2, 3, 4, 5, 6e6, time.UTC)
 	for got, want := range map[string]string{
-		session.CallID("s-1", "run_1/2", 0):                          "call_7ddd8c9b1079ce0c166b25d0",
-		session.CallID("s-1", "run_1/2", 1):                          "call_95c06688c457d0a35cf3f978",
-		session.ReplyID("run_1", 2):                                  "run_1/2",
-		session.ResultID("call_x"):                                   "call_x.r",
-		session.ChildID("s-1", "sub", "call_x"):                      "s-1-sub-call_x",
-		session.ChildID(strings.Repeat("p", 199), "agent", "writer"): strings.Repeat("p", 175) + "-1864f26c85e16db5a9c2d20c",
-		session.CheckpointID("s-1", 2, at, "run_1/2/commit"):         "cpv1-s-1-s2-t1767323045006-a5dd83",
+		session.CallID("s-1", "run_1/2", 0):                  "call_7ddd8c9b1079ce0c166b25d0",
+		session.CallID("s-1", "run_1/2", 1):                  "call_95c06688c457d0a35cf3f978",
+		session.ReplyID("run_1", 2):                          "run_1/2",
+		session.ResultID("call_x"):                           "call_x.r",
+		session.CheckpointID("s-1", 2, at, "run_1/2/commit"): "cpv1-s-1-s2-t1767323045006-a5dd83",
 	} {
 		if got != want {
 			t.Errorf("got %s, want %s", got, want)

@@ -564,7 +564,7 @@ func (w *world) inspect(ctx context.Context) outcome {
 		lines := Lines(messages)
 		if standsIn(id) {
 			w.checkOffice(id, streams[state.StreamID])
-			out.sessions[id] = plain(lines)
+			out.sessions[place(id)] = plain(lines)
 			continue
 		}
 		if got := Lines(stream.Fold(id, streams[state.StreamID])); !slices.Equal(got, lines) {
@@ -572,12 +572,18 @@ func (w *world) inspect(ctx context.Context) outcome {
 		}
 		w.checkState(state, messages)
 		w.checkStarts(id, messages)
-		out.sessions[id] = plain(w.withoutNotices(ctx, id, messages))
+		out.sessions[place(id)] = plain(w.withoutNotices(ctx, id, messages))
 		out.replies += replies(messages)
 	}
 	w.checkPeople(ctx)
 	return out
 }
+
+// randomPart is what makes a child's id unguessable, and differ from turn to turn.
+var randomPart = regexp.MustCompile(`\.[0-9a-z]{16}`)
+
+// place is a session's id without what is random in it: where it is in the family.
+func place(id string) string { return randomPart.ReplaceAllString(id, "") }
 
 // replies is the number of a model's replies.
 func replies(messages []session.Message) int {

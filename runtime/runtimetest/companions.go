@@ -82,8 +82,21 @@ func about(tool, name string) scripted.Part {
 	return scripted.Calling(tool, map[string]string{"name": name})
 }
 
-// bob is the session of the companion that most scenarios have.
-const bob = "s-1-agent-bob"
+// companion is the session of a companion of s-1, by its name. It waits until the
+// companion was called on.
+func (s *Stage) companion(name string) (id string) {
+	s.Helper()
+	s.until("the companion "+name+" is known", func() bool {
+		refs, err := s.store().Children(s.ctx(), "s-1")
+		for i := range refs {
+			if err == nil && refs[i].Name == name {
+				id = refs[i].SessionID
+			}
+		}
+		return id != ""
+	})
+	return id
+}
 
 // status is what the model was told last by a companion tool.
 func (s *Stage) status(tool string) string {
@@ -190,11 +203,11 @@ func companionBlocking(s *Stage) {
 	s.ended(s.Result(run), helix.Completed)
 	s.transcript("s-1", "user: Hi!", `assistant: companion__spawnAgent({"agent":"helper","initialMessage":"2+2?","name":"bob"})`,
 		`tool companion__spawnAgent: {"name":"bob","agent":"helper","status":"completed","output":"four"}`, "assistant: Thanks.")
-	s.transcript(bob, "user: 2+2?", `assistant: double({"n":2})`, "tool double: 4", "assistant: four")
-	state, ref := s.load(bob), s.children("s-1")[0]
+	s.transcript(s.companion("bob"), "user: 2+2?", `assistant: double({"n":2})`, "tool double: 4", "assistant: four")
+	state, ref := s.load(s.companion("bob")), s.children("s-1")[0]
 	s.same(fmt.Sprint(state.ParentID, state.RootID, state.StreamID, state.UserID), "s-1s-1s-1alice", "links")
 	s.same(fmt.Sprint(ref.SessionID, ref.Name, ref.Agent, ref.Mode, ref.Blocking, ref.Status),
-		fmt.Sprint(bob, "bob", "helper", session.ChildPersistent, true, session.ChildCompleted), "the reference")
+		fmt.Sprint(s.companion("bob"), "bob", "helper", session.ChildPersistent, true, session.ChildCompleted), "the reference")
 	s.bracketed("s-1")
 	s.same(len(s.hidden()), 0, "notices")
 }
@@ -218,7 +231,7 @@ func companionNames(s *Stage) {
 	var got []string
 	for _, ref := range s.children("s-1") {
 		got = append(got, ref.Name)
-		s.same(ref.SessionID, "s-1-agent-"+ref.Name, "the session of %s", ref.Name)
+		s.same(plainID(ref.SessionID), "s-1-agent-"+ref.Name, "the session of %s", ref.Name)
 		s.same(s.messages(ref.SessionID)[0].Content(), ref.Name[len("helper-"):], "what %s was told", ref.Name)
 	}
 	s.same(len(got), 5, "companions")
@@ -241,7 +254,7 @@ func companionBadNames(s *Stage) {
 		s.refused(results[i].Parts[0].Error, code(session.CodeToolInput), fmt.Sprintf("%q", name))
 	}
 	s.refused(results[len(names)].Parts[0].Error, code(session.CodeToolInput), `"bob"`, "helper")
-	s.same(s.sessions(), []string{"s-1", bob}, "sessions")
+	s.same(s.sessions(), []string{"s-1", s.companion("bob")}, "sessions")
 }
 
 func companionForeign(s *Stage) {
@@ -258,10 +271,10 @@ func companionForeign(s *Stage) {
 	for _, id := range planted {
 		s.transcript(id, "user: Tell me.", "assistant: ok")
 	}
-	refs := s.children("s-1")
-	s.same(len(refs), 1, "companions")
-	s.same(refs[0].Name, "helper-2", "the name that was free")
-	s.refused(s.messages("s-1")[3].Parts[0].Error, code(session.CodeToolInput), `"bob"`, "taken")
+	for _, name := range []string{"helper-1", "bob"} {
+		s.transcript(s.companion(name), "user: a secret", "assistant: ok")
+	}
+	s.same(len(s.children("s-1")), 2, "companions")
 }
 
 func companionAgain(s *Stage, tool string) {
@@ -278,10 +291,10 @@ func companionAgain(s *Stage, tool string) {
 	s.same(s.status(tool), `completed "two"`, "the second answer")
 	s.ended(s.Say(x, agent, "s-1", "Hi again!"), helix.Completed)
 	s.same(s.status(tool), `completed "three"`, "the third answer")
-	s.transcript(bob, "user: start", `assistant: double({"n":1})`, "tool double: 2", "assistant: one",
+	s.transcript(s.companion("bob"), "user: start", `assistant: double({"n":1})`, "tool double: 2", "assistant: one",
 		"user: and?", "assistant: two", "user: and?", "assistant: three")
-	s.same(len(s.runs(bob)), 3, "runs")
-	s.same(s.load(bob).StepCount, 1, "steps of the last turn")
+	s.same(len(s.runs(s.companion("bob"))), 3, "runs")
+	s.same(s.load(s.companion("bob")).StepCount, 1, "steps of the last turn")
 	s.same(len(s.children("s-1")), 1, "references")
 	s.bracketed("s-1")
 }
@@ -293,25 +306,25 @@ func companionAgainFinish(s *Stage) {
 	x := s.Start(agent)
 	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
 	s.same(s.status(helix.SendMessageTool), `completed {"summary":"two"}`, "the second answer")
-	s.transcript(bob, "user: start", `assistant: __finish__({"summary":"one"})`, `tool __finish__: {"acknowledged":true}`,
+	s.transcript(s.companion("bob"), "user: start", `assistant: __finish__({"summary":"one"})`, `tool __finish__: {"acknowledged":true}`,
 		"user: and?", `assistant: __finish__({"summary":"two"})`, `tool __finish__: {"acknowledged":true}`)
 }
 
 func companionFailed(s *Stage) {
-	s.loose[bob] = true // the parent's stream still has what the first one said
+	s.loose["s-1-agent-bob"] = true // the parent's stream still has what the first one said
 	helper := named("helper", scripted.New(scripted.Fail(session.CodeProvider, false, "broken"), scripted.Text("better")))
 	agent := team(newAgent(scripted.New(scripted.Reply(spawning("bob", "one")), scripted.Reply(messaging("bob", "two")), scripted.Text("ok"))), helix.Blocking, helper)
 	x := s.Start(agent)
 	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
 	s.refused(s.result(helix.SpawnAgentTool).Error, code(session.CodeSubAgent), "broken")
 	s.same(s.status(helix.SendMessageTool), `completed "better"`, "the second answer")
-	s.transcript(bob, "user: two", "assistant: better")
-	s.same(len(s.runs(bob)), 1, "runs")
+	s.transcript(s.companion("bob"), "user: two", "assistant: better")
+	s.same(len(s.runs(s.companion("bob"))), 1, "runs")
 	s.same(s.children("s-1")[0].Status, session.ChildCompleted, "the reference")
 }
 
 func companionTerminated(s *Stage) {
-	s.loose[bob] = true // the parent's stream still has what the first one said
+	s.loose["s-1-agent-bob"] = true // the parent's stream still has what the first one said
 	helper := named("helper", scripted.New(scripted.Text("one"), scripted.Text("two")))
 	agent := team(newAgent(scripted.New(scripted.Reply(spawning("bob", "one")), scripted.Reply(about(helix.TerminateChildTool, "bob")),
 		scripted.Reply(about(helix.GetChildStatusTool, "bob"), scripted.Calling(helix.ListChildrenTool, nil)),
@@ -321,7 +334,7 @@ func companionTerminated(s *Stage) {
 	s.same(s.status(helix.TerminateChildTool), "terminated", "what the model is told")
 	s.same(strings.Fields(s.status(helix.GetChildStatusTool))[0], "terminated", "its status")
 	s.sameJSON(string(new(s.result(helix.ListChildrenTool)).ResultJSON()), `[{"name":"bob","agent":"helper","status":"terminated"}]`, "the list")
-	s.transcript(bob, "user: two", "assistant: two")
+	s.transcript(s.companion("bob"), "user: two", "assistant: two")
 	s.same(s.children("s-1")[0].Status, session.ChildCompleted, "the reference")
 }
 
@@ -350,8 +363,8 @@ func companionTerminatedAtWork(s *Stage) {
 	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
 	s.same(s.status(helix.TerminateChildTool), "terminated", "what the model is told")
 	s.same(s.status(helix.SpawnAgentTool), "running", "the second spawn")
-	s.becomes(bob, session.Completed)
-	s.transcript(bob, "user: two", "assistant: two")
+	s.becomes(s.companion("bob"), session.Completed)
+	s.transcript(s.companion("bob"), "user: two", "assistant: two")
 	s.noticed()
 	s.ended(s.Say(x, agent, "s-1", "Well?"), helix.Completed)
 	s.same(len(s.hidden()), 1, "notices")
@@ -399,10 +412,10 @@ func companionStatus(s *Stage) {
 		after(ready, append(list, scripted.Calling(helix.ListChildrenTool, nil))...), scripted.Text("ok"))), helix.NonBlocking, helper)
 	x := s.Start(agent)
 	run := s.Begin(x, agent, "s-1", "Hi!")
-	s.becomes("s-1-agent-fail", session.Failed)
-	s.becomes("s-1-agent-do", session.Completed)
+	s.becomes(s.companion("fail"), session.Failed)
+	s.becomes(s.companion("do"), session.Completed)
 	s.open(x, "pick")
-	s.until("one is suspended", func() bool { return s.runs("s-1-agent-ask")[0].Status.Suspended() })
+	s.until("one is suspended", func() bool { return s.runs(s.companion("ask"))[0].Status.Suspended() })
 	s.receive("one works", g.entered)
 	close(ready)
 	s.ended(s.Result(run), helix.Completed)
@@ -420,7 +433,7 @@ func companionStatus(s *Stage) {
 	s.ok(json.Unmarshal(new(s.result(helix.ListChildrenTool)).ResultJSON(), &all), "the list")
 	s.same(len(all), 4, "companions in the list")
 	g.release()
-	s.becomes("s-1-agent-work", session.Completed)
+	s.becomes(s.companion("work"), session.Completed)
 }
 
 func companionTwice(s *Stage) {
@@ -438,10 +451,10 @@ func companionTwice(s *Stage) {
 			s.refused(m.Parts[0].Error, code(session.CodeToolNotRun), "bob", "same reply")
 		}
 		t.until("the last message is answered", func() bool {
-			messages := t.messages(bob)
+			messages := t.messages(t.companion("bob"))
 			return messages[len(messages)-1].Content() == "two"
 		})
-		t.becomes(bob, session.Completed)
+		t.becomes(t.companion("bob"), session.Completed)
 		t.checkSessions()
 	}
 }
@@ -452,11 +465,11 @@ func companionNonBlocking(s *Stage) {
 	x := s.Start(agent)
 	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
 	s.same(s.status(helix.SpawnAgentTool), "running", "the result")
-	state := s.load(bob)
-	s.same(fmt.Sprint(state.ParentID, state.RootID, state.StreamID), fmt.Sprint("s-1", "", bob), "links")
+	state := s.load(s.companion("bob"))
+	s.same(fmt.Sprint(state.ParentID, state.RootID, state.StreamID), fmt.Sprint("s-1", "", s.companion("bob")), "links")
 	s.receive("the companion is at work", g.entered)
 	g.release()
-	s.ended(s.Result(s.Attach(x, bob)), helix.Completed)
+	s.ended(s.Result(s.Attach(x, s.companion("bob"))), helix.Completed)
 	s.noticed()
 	s.same(len(s.messages("s-1")), 4, "messages before the next turn")
 	s.ended(s.Say(x, agent, "s-1", "Well?"), helix.Completed)
@@ -467,10 +480,10 @@ func companionNonBlocking(s *Stage) {
 			s.Fatalf("the notice %q does not say %s", s.hidden()[0], word)
 		}
 	}
-	s.same(len(own(s.chunks("s-1"), bob)), 0, "chunks of the companion in the parent's stream")
+	s.same(len(own(s.chunks("s-1"), s.companion("bob"))), 0, "chunks of the companion in the parent's stream")
 	s.same(s.children("s-1")[0].Status, session.ChildCompleted, "the reference")
-	items := s.collect(s.Attach(x, bob))
-	s.same(items[0].Chunk.AgentID, bob, "the companion's stream")
+	items := s.collect(s.Attach(x, s.companion("bob")))
+	s.same(items[0].Chunk.AgentID, s.companion("bob"), "the companion's stream")
 }
 
 func companionNoticeStep(s *Stage) {
@@ -512,9 +525,9 @@ func companionMessage(s *Stage) {
 	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
 	s.same(s.status(helix.SendMessageTool), "queued", "the result")
 	g.release()
-	s.ended(s.Result(s.Attach(x, bob)), helix.Completed)
-	s.transcript(bob, "user: go", `assistant: wait({"n":1})`, "tool wait: 1", "user: faster", "assistant: one")
-	s.same(len(s.runs(bob)), 1, "runs")
+	s.ended(s.Result(s.Attach(x, s.companion("bob"))), helix.Completed)
+	s.transcript(s.companion("bob"), "user: go", `assistant: wait({"n":1})`, "tool wait: 1", "user: faster", "assistant: one")
+	s.same(len(s.runs(s.companion("bob"))), 1, "runs")
 	s.noticed()
 	s.ended(s.Say(x, agent, "s-1", "Well?"), helix.Completed)
 	s.same(len(s.hidden()), 1, "notices")
@@ -529,13 +542,13 @@ func companionMessageEnd(s *Stage) {
 			helix.NonBlocking, named("helper", scripted.New(scripted.Text("one"), scripted.Text("two")).ByPosition()))
 		backend := newFrail(t.Backend)
 		hook := func(commit *session.Commit) {
-			if commit.SessionID != bob || commit.Outcome == nil || strings.HasSuffix(commit.RunID, ".1") {
+			if plainID(commit.SessionID) != "s-1-agent-bob" || commit.Outcome == nil || strings.HasSuffix(commit.RunID, ".1") {
 				return
 			}
 			ending.enter()
 			t.until("the message is sent", func() bool {
-				entries, err := t.store().Inbox(t.ctx(), bob)
-				return err == nil && len(entries) > 0 || len(t.runs(bob)) > 1
+				entries, err := t.store().Inbox(t.ctx(), t.companion("bob"))
+				return err == nil && len(entries) > 0 || len(t.runs(t.companion("bob"))) > 1
 			})
 		}
 		if before {
@@ -546,12 +559,12 @@ func companionMessageEnd(s *Stage) {
 		x := t.startOn(backend, Options{Agents: []*helix.Agent{agent}})
 		t.ended(t.Say(x, agent, "s-1", "Hi!"), helix.Completed)
 		t.until("the message is answered", func() bool {
-			messages := t.messages(bob)
+			messages := t.messages(t.companion("bob"))
 			return messages[len(messages)-1].Content() == "two"
 		})
-		t.becomes(bob, session.Completed)
-		t.transcript(bob, "user: go", "assistant: one", "user: wait!", "assistant: two")
-		t.same(len(t.runs(bob)), 2, "runs")
+		t.becomes(t.companion("bob"), session.Completed)
+		t.transcript(t.companion("bob"), "user: go", "assistant: one", "user: wait!", "assistant: two")
+		t.same(len(t.runs(t.companion("bob"))), 2, "runs")
 		t.checkSessions()
 	}
 }
@@ -567,8 +580,8 @@ func companionMessageRace(s *Stage) {
 	x := s.Start(agent)
 	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
 	s.until("all messages are answered", func() bool {
-		state := s.load(bob)
-		messages := s.messages(bob)
+		state := s.load(s.companion("bob"))
+		messages := s.messages(s.companion("bob"))
 		users := 0
 		for _, m := range messages {
 			if m.Role == session.RoleUser {
@@ -578,7 +591,7 @@ func companionMessageRace(s *Stage) {
 		return users == rounds+1 && state.Status == session.Completed && messages[len(messages)-1].Role == session.RoleAssistant
 	})
 	next := 0
-	for _, m := range s.messages(bob) {
+	for _, m := range s.messages(s.companion("bob")) {
 		if m.Role == session.RoleUser {
 			s.same(m.Content(), fmt.Sprint(next), "message %d", next)
 			next++
@@ -634,7 +647,7 @@ func companionWaitDone(s *Stage) {
 	agent := patient(named("helper", scripted.New(scripted.Text("one"))), told)
 	x := s.Start(agent)
 	run := s.Begin(x, agent, "s-1", "Hi!")
-	s.becomes(bob, session.Completed)
+	s.becomes(s.companion("bob"), session.Completed)
 	close(told)
 	s.ended(s.Result(run), helix.Completed)
 	s.same(s.status(helix.WaitForResultTool), `completed "one"`, "the result")
@@ -651,7 +664,7 @@ func companionWaitEnd(s *Stage) {
 		hook := func(commit *session.Commit) {
 			if commit.SessionID == "s-1" && commit.Outcome != nil && commit.Outcome.Status.Suspended() {
 				g.release()
-				t.becomes(bob, session.Completed)
+				t.becomes(t.companion("bob"), session.Completed)
 			}
 		}
 		if before {
@@ -686,12 +699,12 @@ func companionWaitKill(s *Stage) {
 	agent := patient(helper, g.entered)
 	x := s.mortal(agent)
 	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.SuspendedAwaitingChildren)
-	below := s.runs(bob)[0].ID
+	below := s.runs(s.companion("bob"))[0].ID
 	x.Kill()
 	s.StartOther(Options{Agents: []*helix.Agent{agent}, LeaseTTL: lease})
 	s.becomes("s-1", session.Completed)
 	s.same(s.status(helix.WaitForResultTool), `completed "one"`, "the result")
-	s.same(fmt.Sprint(len(s.runs(bob)), s.runs(bob)[0].ID), fmt.Sprint(1, below), "the companion's run")
+	s.same(fmt.Sprint(len(s.runs(s.companion("bob"))), s.runs(s.companion("bob"))[0].ID), fmt.Sprint(1, below), "the companion's run")
 }
 
 // asking is a companion that waits for a person.
@@ -704,12 +717,12 @@ func companionPerson(s *Stage) {
 	agent := team(newAgent(scripted.New(scripted.Reply(spawning("bob", "go")), scripted.Text("Started."), scripted.Text("Seen."))), helix.NonBlocking, asking(&ran))
 	x := s.Start(agent)
 	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
-	s.ended(s.Result(s.Attach(x, bob)), helix.SuspendedClientTool)
+	s.ended(s.Result(s.Attach(x, s.companion("bob"))), helix.SuspendedClientTool)
 	p := s.open(x, "sign")
-	s.same(p.SessionID, bob, "the session that waits")
+	s.same(p.SessionID, s.companion("bob"), "the session that waits")
 	out := s.Submit(x, "s-1", helix.Approve(p.CallID, p.ApprovalID), helix.SubmitAccepted)
-	s.same(fmt.Sprint(out.Continuation, " ", out.SessionID, " ", out.RootID), fmt.Sprint(helix.ContinuesRunning, " ", bob, " s-1"), "the answer")
-	s.becomes(bob, session.Completed)
+	s.same(fmt.Sprint(out.Continuation, " ", out.SessionID, " ", out.RootID), fmt.Sprint(helix.ContinuesRunning, " ", s.companion("bob"), " s-1"), "the answer")
+	s.becomes(s.companion("bob"), session.Completed)
 	s.same(ran.of("sign"), 1, "signatures")
 	s.nobodyWaits(x)
 	s.noticed()
@@ -723,11 +736,11 @@ func companionPersonElsewhere(s *Stage) {
 	agent := team(newAgent(scripted.New(scripted.Reply(spawning("bob", "go")), scripted.Text("Started."))), helix.NonBlocking, asking(&ran))
 	x := s.mortal(agent)
 	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
-	s.ended(s.Result(s.Attach(x, bob)), helix.SuspendedClientTool)
+	s.ended(s.Result(s.Attach(x, s.companion("bob"))), helix.SuspendedClientTool)
 	y := s.StartOther(Options{})
 	p := s.open(y, "sign")
 	s.Submit(y, "s-1", helix.Approve(p.CallID, p.ApprovalID), helix.SubmitAccepted)
-	s.becomes(bob, session.Completed)
+	s.becomes(s.companion("bob"), session.Completed)
 	s.same(ran.of("sign"), 1, "signatures")
 }
 
@@ -736,14 +749,14 @@ func companionBlockingPerson(s *Stage) {
 	agent := team(newAgent(scripted.New(scripted.Reply(spawning("bob", "go")), scripted.Reply(messaging("bob", "more")), scripted.Text("Thanks.")).ByPosition()), helix.Blocking, asking(&ran))
 	x := s.Start(agent)
 	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.SuspendedAwaitingChildren)
-	s.ended(s.Result(s.Attach(x, bob)), helix.SuspendedClientTool)
+	s.ended(s.Result(s.Attach(x, s.companion("bob"))), helix.SuspendedClientTool)
 	out := s.approve(x, "sign")
 	s.same(out.Continuation, helix.CallerResumes, "continuation")
 	s.ended(s.resumed(x, agent), helix.Completed)
 	s.same(s.status(helix.SpawnAgentTool), `completed "signed"`, "the first answer")
 	s.same(s.status(helix.SendMessageTool), `completed "more"`, "the second answer")
 	s.same(ran.of("sign"), 1, "signatures")
-	s.same(len(s.runs(bob)), 3, "the companion's runs")
+	s.same(len(s.runs(s.companion("bob"))), 3, "the companion's runs")
 	s.bracketed("s-1")
 }
 
@@ -754,7 +767,7 @@ func companionAbortWaiting(s *Stage) {
 	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.SuspendedAwaitingChildren)
 	s.ok(x.Abort(s.ctx(), "s-1", "enough"), "abort")
 	s.becomes("s-1", session.Failed)
-	s.same(s.load(bob).Status, session.Failed, "the companion")
+	s.same(s.load(s.companion("bob")).Status, session.Failed, "the companion")
 	s.same(s.children("s-1")[0].Status, session.ChildFailed, "the reference")
 	s.nobodyWaits(x)
 	s.transcript("s-1", "user: Hi!", `assistant: companion__spawnAgent({"agent":"helper","initialMessage":"go","name":"bob"})`, "tool companion__spawnAgent failed: run_stopped")
@@ -780,11 +793,11 @@ func companionStopped(s *Stage) {
 		}
 		t.ok(stop(t.ctx(), "s-1", "lunch"), "stop")
 		t.Result(run)
-		t.same(t.load("s-1-agent-eve").Status, want, "the blocking companion")
+		t.same(t.load(t.companion("eve")).Status, want, "the blocking companion")
 		t.refused(t.result(helix.SpawnAgentTool).Error, code(session.CodeRunStopped), "lunch")
-		t.same(t.runs(bob)[0].Status, session.RunRunning, "the non-blocking companion")
+		t.same(t.runs(t.companion("bob"))[0].Status, session.RunRunning, "the non-blocking companion")
 		free.release()
-		t.becomes(bob, session.Completed)
+		t.becomes(t.companion("bob"), session.Completed)
 		t.noticed()
 		t.bracketed("s-1")
 		t.checkSessions()
@@ -815,8 +828,8 @@ func companionKilled(s *Stage) {
 	s.settled(1)
 	x.Kill()
 	s.takenOver(run, agent)
-	s.becomes(bob, session.Completed)
-	for _, id := range []string{bob, "s-1-agent-eve"} {
+	s.becomes(s.companion("bob"), session.Completed)
+	for _, id := range []string{s.companion("bob"), s.companion("eve")} {
 		s.same(len(s.runs(id)), 1, "runs of %s", id)
 		s.same(len(s.messages(id)), 2, "messages of %s", id)
 	}
@@ -844,9 +857,9 @@ func companionKilledBefore(s *Stage) {
 		x.Kill()
 		t.same(t.sessions(), []string{"s-1"}, "sessions")
 		t.takenOver(run, agent)
-		t.becomes(bob, session.Completed)
-		t.transcript(bob, "user: go", "assistant: one")
-		t.same(len(t.runs(bob)), 1, "runs")
+		t.becomes(t.companion("bob"), session.Completed)
+		t.transcript(t.companion("bob"), "user: go", "assistant: one")
+		t.same(len(t.runs(t.companion("bob"))), 1, "runs")
 		t.checkSessions()
 	}
 }
@@ -858,12 +871,12 @@ func companionMixed(s *Stage) {
 	x := s.Start(agent)
 	res := s.Say(x, agent, "s-1", "Hi!")
 	s.ended(res, helix.SuspendedStepPartial)
-	s.becomes(bob, session.Completed)
+	s.becomes(s.companion("bob"), session.Completed)
 	s.noticed()
 	s.same(s.load("s-1").Status, session.Active, "the parent still waits")
 	s.Submit(x, "s-1", helix.ToolResult(s.waiting(res, "pick").CallID, "blue"), helix.SubmitAccepted)
 	s.ended(s.resumed(x, agent), helix.Completed)
-	s.same(len(s.runs(bob)), 1, "the companion's runs")
+	s.same(len(s.runs(s.companion("bob"))), 1, "the companion's runs")
 	s.same(len(s.hidden()), 1, "notices")
 	messages := s.messages("s-1")
 	s.same(renderMessage(&messages[2]), `tool companion__spawnAgent: {"name":"bob","agent":"helper","status":"running"}`, "the first result")
@@ -886,9 +899,9 @@ func companionHooks(s *Stage) {
 	}
 	x := s.Start(agent)
 	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
-	s.becomes(bob, session.Completed)
+	s.becomes(s.companion("bob"), session.Completed)
 	s.refused(s.messages("s-1")[3].Parts[0].Error, code(session.CodeToolVetoed), "not on my watch")
-	s.same(s.sessions(), []string{"s-1", bob}, "sessions")
+	s.same(s.sessions(), []string{"s-1", s.companion("bob")}, "sessions")
 	var list []struct{ Name, Status string }
 	s.ok(json.Unmarshal(new(s.result(helix.ListChildrenTool)).ResultJSON(), &list), "the list")
 	for _, entry := range list {
@@ -907,7 +920,7 @@ func companionOfSub(s *Stage) {
 	agent := parent(child)
 	x := s.Start(agent)
 	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
-	id := s.child("s-1") + "-agent-bob"
+	id := s.child(s.child("s-1"))
 	s.ended(s.Result(s.Attach(x, id)), helix.SuspendedClientTool)
 	p := s.open(x, "sign")
 	s.same(p.SessionID, id, "the session that waits")

@@ -310,7 +310,7 @@ func subLinks(s *Stage) {
 	s.ended(s.Result(run), helix.Completed)
 	callID := s.messages("s-1")[1].Calls()[0].CallID
 	ref := s.children("s-1")[0]
-	s.same(ref.SessionID, "s-1-sub-"+callID, "the sub-agent's id")
+	s.same(plainID(ref.SessionID), "s-1-sub-"+callID, "the sub-agent's id")
 	s.same(fmt.Sprint(ref.Agent, ref.CallID, ref.Mode, ref.RunID), fmt.Sprint("child", callID, session.ChildEphemeral, run.ID()), "the reference")
 	state := s.load(ref.SessionID)
 	s.same(fmt.Sprint(state.ParentID, state.RootID, state.UserID, state.StreamID, state.Agent), "s-1s-1alices-1child", "links")

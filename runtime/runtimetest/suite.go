@@ -104,6 +104,7 @@ func Groups() []Group {
 		{"subagents", subagentScenarios()},
 		{"nested", nestedScenarios()},
 		{"companions", companionScenarios()},
+		{"forged children", forgedChildScenarios()},
 		{"remotes", remoteScenarios()},
 	}
 }
