@@ -108,18 +108,30 @@ func (h *Handler) mayAnswer(
 	if err := p.Fits(&s.Submission); err != nil {
 		return nil, err
 	}
-	if !p.Policy || (p.State != session.PendingWaiting && p.State != session.PendingTimedOut) {
+	if p.State != session.PendingWaiting && p.State != session.PendingTimedOut {
 		return nil, nil // nothing of the answer will be kept
 	}
 	if remote := h.remote(owner.Agent); remote != nil {
+		if !p.Policy { // a policy that it has since is asked when the answer is handed on
+			return nil, nil
+		}
 		return h.submitAway(ctx, remoteTimeout, remote, owner, answerOf(s.Submission))
 	}
+	// The tool's policy of today decides, also for a call that was made before there
+	// was one. A call that was made under a policy is never answered without one.
 	agent, err := h.Agent(owner.Agent)
 	if err != nil {
+		if !p.Policy {
+			return nil, nil
+		}
 		return nil, session.ErrUnknownAgent.WithMessage("agent %s decides who may answer %s, and is not registered here", owner.Agent, p.Tool)
 	}
 	tool, ok := agent.Tool(p.Tool)
-	if !ok || tool.Approver == nil {
+	switch {
+	case ok && tool.Approver != nil:
+	case !p.Policy:
+		return nil, nil
+	default:
 		return nil, session.ErrNotAllowed.WithMessage("call %s: the tool %s, which decides who may answer, has no Approver any more", p.CallID, p.Tool)
 	}
 	l, err := lineageOf(ctx, sessions, owner)

@@ -27,6 +27,7 @@ func approvalScenarios() []Scenario {
 		{"approver", "a tool's policy decides who may answer; a refused answer leaves the call to others", approverPolicy},
 		{"approver panics", "a policy that panics refuses the answer", approverPanics},
 		{"approver elsewhere", "a process that cannot ask the policy says so, and stores nothing", approverElsewhere},
+		{"approver added", "the policy that the tool has now decides, also for a call that was made before there was one", approverAdded},
 		{"approver of a client tool", "a client tool's policy decides who may answer it", approverClient},
 		{"approval hooks", "an approved call is told to the hooks in the canonical order, a denied one is not told as carried out", approvalHooks},
 		{"approved call fails", "an approved call that fails, panics or takes too long is a tool error", approvalFails},
@@ -259,6 +260,29 @@ func approverElsewhere(s *Stage) {
 	s.refused(err, helix.ErrNotAllowed, "no Approver any more")
 	s.same(s.entries("s-1"), before, "the waits after the refusals")
 	s.Submit(x, "s-1", helix.Approve(p.CallID, p.ApprovalID), helix.SubmitAccepted)
+	s.goesOn(x, agent, "s-1")
+	s.same(ran.of("pay"), 1, "payments")
+}
+
+func approverAdded(s *Stage) {
+	var ran tally
+	x, agent, waits := s.asked(guarded(&ran, "pay"))
+	p := waits[0]
+	before := s.entries("s-1")
+	pay := guarded(&ran, "pay")
+	pay.Approver = func(_ context.Context, a *helix.Answer) error {
+		if a.By.ID == "boss" {
+			return nil
+		}
+		return errors.New("only the boss may")
+	}
+	y := s.StartOther(Options{Agents: []*helix.Agent{waitingAgent(pay)}})
+	for _, answer := range []helix.Submission{helix.Approve(p.CallID, p.ApprovalID), helix.Deny(p.CallID, p.ApprovalID, "no"), helix.ToolError(p.CallID, "no")} {
+		_, err := y.Submit(s.ctx(), "s-1", answer.By(helix.User{ID: "carol"}))
+		s.refused(err, helix.ErrNotAllowed, "carol", "may not answer")
+	}
+	s.same(s.entries("s-1"), before, "the waits after the refusals")
+	s.Submit(y, "s-1", helix.Approve(p.CallID, p.ApprovalID).By(helix.User{ID: "boss"}), helix.SubmitAccepted)
 	s.goesOn(x, agent, "s-1")
 	s.same(ran.of("pay"), 1, "payments")
 }
