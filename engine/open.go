@@ -51,6 +51,9 @@ type Opened struct {
 	// Detached is set on the turn of a companion that works by itself: nobody waits
 	// for it.
 	Detached bool
+	// Progressed is set on a turn that was taken over. It is closed by the turn's next
+	// commit, or that of an agent below it.
+	Progressed <-chan struct{}
 }
 
 // Open opens a turn: it checks the gates, writes the run's record with its input,

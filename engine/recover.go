@@ -65,6 +65,10 @@ func (h *Handler) takeOver(ctx context.Context, due session.Due, force bool) (*O
 		h.forget(t)
 		return nil, fmt.Errorf("reopen stream %s: %w", t.out.id, err)
 	}
+	progressed := make(chan struct{})
+	t.mu.Lock()
+	t.progressed = progressed
+	t.mu.Unlock()
 	t.takeBack()
 	loops := t.ended == nil && taken.Attempts > maxAttempts
 	if loops {
@@ -84,7 +88,24 @@ func (h *Handler) takeOver(ctx context.Context, due session.Due, force bool) (*O
 			return nil, err
 		}
 	}
-	return t.opened(), nil
+	opened := t.opened()
+	opened.Progressed = progressed
+	return opened, nil
+}
+
+// Attempts is how often a run was taken over since it last made progress. One that
+// was is a suspect: it may be what ends the processes that take it over.
+func (h *Handler) Attempts(ctx context.Context, due session.Due) (int, error) {
+	sessions := h.cfg.Backend.Sessions().Tenant(due.Tenant)
+	state, err := sessions.Load(ctx, due.ID)
+	if err != nil {
+		return 0, err
+	}
+	run, err := sessions.Run(ctx, due.ID, due.RunID)
+	if err != nil || run.ProgressVersion != state.Version {
+		return 0, err
+	}
+	return run.Attempts, nil
 }
 
 // livesBelow reports whether an agent below a session, which the lost owner had come

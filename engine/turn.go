@@ -55,6 +55,8 @@ type turn struct {
 	roots      []string        // see owners
 	patches    []session.Patch // what the run's start did to custom state
 	owes       bool            // a remote agent is to be told to stop
+	above      *turn           // the turn whose call waits for this one, if it is driven here
+	progressed chan struct{}   // of a turn that was taken over: closed by the first commit since, here or below; nil once it is
 }
 
 // flight is the step in flight: a reply and its calls.
@@ -230,8 +232,26 @@ func (t *turn) adopt(child *turn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.children = append(t.children, child)
+	child.mu.Lock()
+	child.above = t
+	child.mu.Unlock()
 	if t.stop != nil {
 		child.halt(t.stop)
+	}
+}
+
+// noteProgress tells whoever took the turn over, or one that waits for it, that it
+// got somewhere.
+func (t *turn) noteProgress() {
+	for at := t; at != nil; {
+		at.mu.Lock()
+		if at.progressed != nil {
+			close(at.progressed)
+			at.progressed = nil
+		}
+		above := at.above
+		at.mu.Unlock()
+		at = above
 	}
 }
 
@@ -286,6 +306,7 @@ func (t *turn) commit(ctx context.Context, key string, change session.Change) (*
 		return nil, err
 	}
 	t.mirror(&change, done)
+	t.noteProgress()
 	for _, warning := range slices.Concat(change.Writes.Warnings, done.Warnings) {
 		t.h.log.WarnContext(ctx, "state write", t.attrs("warning", warning)...)
 	}

@@ -207,11 +207,20 @@ func (h *Host) take(asked context.Context, start Start) (Standing, error) {
 	if asked.Err() != nil { // others may have been asked since
 		return Standing{}, context.Cause(asked)
 	}
-	opened, err := h.handler.Take(ctx, due)
+	attempts, err := h.handler.Attempts(ctx, due)
 	if err != nil {
 		return Standing{}, err
 	}
-	h.hold(opened)
+	admitted, err := h.intake.await(asked, attempts > 0)
+	if err != nil {
+		return Standing{}, err
+	}
+	opened, err := h.handler.Take(ctx, due)
+	if err != nil {
+		admitted.leave()
+		return Standing{}, err
+	}
+	h.follow(admitted, opened, h.hold(opened).done)
 	return Standing{Position: &opened.Position}, nil
 }
 

@@ -103,6 +103,7 @@ type Host struct {
 	loops   sync.WaitGroup
 	debts   chan session.Wake // stops to be told to remote agents
 	checks  chan struct{}     // turns that are being looked after
+	intake  *intake           // when runs are taken over
 	failed  atomic.Int64      // when a lease was last lost because it could not be renewed, see sinceStart; 0 once one was
 }
 
@@ -116,7 +117,7 @@ func New(cfg Config, driver Driver) (*Host, error) {
 	h := &Host{
 		cfg: cfg, driver: driver, log: cfg.Logger, turns: map[string]*Turn{}, members: map[string]*Turn{},
 		opening: map[string]bool{}, working: map[string]*work{}, debts: make(chan session.Wake, sweepPage),
-		checks: make(chan struct{}, checkers),
+		checks: make(chan struct{}, checkers), intake: newIntake(),
 	}
 	h.calm = sync.NewCond(&h.mu)
 	h.handler = engine.NewHandler(engine.Config{
@@ -187,6 +188,7 @@ func (h *Host) Close(ctx context.Context) {
 	h.closing = true
 	h.mu.Unlock()
 	if !closed {
+		close(h.intake.closing)
 		h.log.InfoContext(ctx, "runtime closing")
 	}
 	finished := make(chan struct{})

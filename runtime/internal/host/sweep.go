@@ -1,9 +1,11 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/helixagents/helix/session"
@@ -18,11 +20,39 @@ const (
 // sweep takes over orphaned runs and closes streams that were left open.
 func (h *Host) sweep(ctx context.Context) {
 	sessions := h.cfg.Backend.Sessions()
-	h.each(ctx, "expired leases", sessions.ExpiredLeases, h.takeOver)
+	h.sweepOrphans(ctx)
 	h.each(ctx, "owed closes", sessions.OwedCloses, h.settleClose)
 	h.each(ctx, "deadlines", sessions.DueDeadlines, h.expireCall)
 	h.each(ctx, "expired sessions", sessions.ExpiredSessions, h.expireSession)
 	h.sweepWakes(ctx)
+}
+
+// sweepOrphans takes orphaned runs over: suspects last, and first among them those
+// that were lost the fewest times.
+func (h *Host) sweepOrphans(ctx context.Context) {
+	type suspect struct {
+		session.Due
+		attempts int
+	}
+	var suspects []suspect
+	h.each(ctx, "expired leases", h.cfg.Backend.Sessions().ExpiredLeases, func(ctx context.Context, due session.Due) {
+		if !h.mayTakeOver(due) {
+			return
+		}
+		attempts, err := h.handler.Attempts(ctx, due)
+		switch {
+		case err != nil:
+			h.sweepFailed(ctx, "look at "+due.ID, err)
+		case attempts > 0:
+			suspects = append(suspects, suspect{due, attempts})
+		default:
+			h.takeOver(ctx, due)
+		}
+	})
+	slices.SortStableFunc(suspects, func(a, b suspect) int { return cmp.Compare(a.attempts, b.attempts) })
+	for _, s := range suspects {
+		h.takeOver(ctx, s.Due)
+	}
 }
 
 // sweeps sweeps at once, for what the process before this one has left is not to
@@ -35,10 +65,29 @@ func (h *Host) sweeps(ctx context.Context) {
 		select {
 		case <-timer.C:
 			h.sweepInTurn(ctx)
+		case <-h.intake.again:
+			timer.Stop()
+			if wait(ctx, againPause) == nil {
+				h.sweepOrphans(ctx)
+			}
 		case <-ctx.Done():
 			timer.Stop()
 			return
 		}
+	}
+}
+
+// againPause is how long a sweep for runs that were turned away gathers reasons.
+const againPause = 50 * time.Millisecond
+
+func wait(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
 }
 
@@ -107,13 +156,18 @@ func (h *Host) sweepFailed(ctx context.Context, what string, err error) {
 // takeOver has one orphaned run gone on with, if it is this runtime's and its agent
 // is known here.
 func (h *Host) takeOver(ctx context.Context, due session.Due) {
-	if due.Runtime != h.cfg.Name || h.drives(due.RunID) || h.known(due.Agent) == nil || h.unfit() {
+	if !h.mayTakeOver(due) {
 		return
 	}
 	err := h.driver.Revive(ctx, due)
-	if err != nil && !errors.Is(err, session.ErrStale) && !errors.Is(err, session.ErrAlreadyRunning) {
+	if err != nil && !errors.Is(err, errLater) && !errors.Is(err, session.ErrStale) && !errors.Is(err, session.ErrAlreadyRunning) {
 		h.sweepFailed(ctx, "recover "+due.ID, err)
 	}
+}
+
+// mayTakeOver reports whether a run is for this process to take over.
+func (h *Host) mayTakeOver(due session.Due) bool {
+	return due.Runtime == h.cfg.Name && !h.drives(due.RunID) && h.known(due.Agent) != nil && !h.unfit()
 }
 
 // StartOf is how the workflow of an orphaned run is started.

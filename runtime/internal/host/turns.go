@@ -180,18 +180,28 @@ func (h *Host) apart(opened *engine.Opened, do func()) {
 	do()
 }
 
-// Recover takes over a run whose owner is gone and drives it.
+// Recover takes over a run whose owner is gone and drives it. It is refused with
+// errLater while other runs come first.
 func (h *Host) Recover(ctx context.Context, due session.Due) error {
 	done, err := h.open(due.RunID)
 	if err != nil {
 		return nil // the runtime closes: others will see to it
 	}
 	defer done()
-	opened, err := h.handler.Recover(ctx, due)
+	attempts, err := h.handler.Attempts(ctx, due)
 	if err != nil {
 		return err
 	}
-	h.drive(ctx, opened)
+	admitted := h.intake.admit(attempts > 0)
+	if admitted == nil {
+		return errLater
+	}
+	opened, err := h.handler.Recover(ctx, due)
+	if err != nil {
+		admitted.leave()
+		return err
+	}
+	h.follow(admitted, opened, h.drive(ctx, opened))
 	return nil
 }
 
