@@ -26,6 +26,7 @@ var parts = map[string]func(ctx context.Context, dir string) error{
 	"worker":   worker,
 	"fleet":    fleet,
 	"beginner": beginner,
+	"patient":  patient,
 	"racer":    racer,
 	"desk":     desk(30 * time.Second),
 	"mortal":   desk(killLease),

@@ -33,6 +33,8 @@ func recoveryScenarios() []Scenario {
 		{"zombie reply", "the late reply of a process that was taken for dead is not taken for its heir's", recoverZombieReply},
 		{"heartbeat", "a run that is slow but alive is not taken over", recoverHeartbeat},
 		{"crash loop", "a run that makes no progress over three takeovers fails as framework_crash_loop", recoverCrashLoop},
+		{"bystanders", "of runs that die together, those that are not the reason complete, taken up one at a time; the one that is fails", recoverBystanders},
+		{"many orphans", "however many runs a process leaves, all are taken over", recoverMany},
 		{"progress", "a run that makes progress may be taken over any number of times", recoverProgress},
 		{"crash loop keeps state", "of a run that is given up in a crash loop, results and state of the calls that were done are kept", recoverCrashLoopState},
 		{"unknown agent", "a process that does not know the agent leaves the run to one that does", recoverUnknownAgent},
@@ -452,6 +454,91 @@ func recoverCrashLoop(s *Stage) {
 	s.same(asked.of(""), 4, "times the run was taken up")
 	s.transcript("s-1", "user: Hi!", `assistant: double({"n":1})`, "tool double: 2")
 	s.ended(s.Say(y, agent, "s-1", "Again!"), helix.Completed)
+}
+
+func recoverBystanders(s *Stage) {
+	const lives, others = 4, 3
+	var life, working, most atomic.Int64
+	entered := make([]chan string, lives) // sessions whose model is asked, by life
+	for i := range entered {
+		entered[i] = make(chan string, others+1)
+	}
+	agent := newAgent(scripted.New(scripted.Text("Done.")).ByPosition())
+	agent.Hooks.BeforeLLMCall = func(ctx context.Context, h *helix.HookContext, _ helix.BeforeLLMCall) error {
+		now := life.Load()
+		if n := working.Add(1); now >= 2 {
+			most.Store(max(most.Load(), n))
+		}
+		defer working.Add(-1)
+		entered[now] <- h.SessionID
+		if now < 2 || h.SessionID == "poison" {
+			<-ctx.Done() // until the process dies
+			return ctx.Err()
+		}
+		return nil
+	}
+	await := func(now, n int) {
+		s.Helper()
+		for range n {
+			s.receiveFrom("a run is where the process is to die", entered[now])
+		}
+	}
+	x := s.mortal(agent)
+	s.Begin(x, agent, "poison", "Hi!")
+	for i := range others {
+		s.Begin(x, agent, fmt.Sprintf("other-%d", i), "Hi!")
+	}
+	await(0, others+1)
+	x.Kill()
+	for now := 1; now < lives; now++ {
+		working.Store(0)
+		life.Store(int64(now))
+		y := s.StartOther(Options{Agents: []*helix.Agent{agent}, LeaseTTL: lease})
+		switch {
+		case now == 1:
+			await(now, others+1) // all of them once, without further ado
+		default:
+			for id := ""; id != "poison"; {
+				id = s.receiveFrom("a run is taken up", entered[now])
+			}
+		}
+		y.Kill()
+	}
+	y := s.StartOther(Options{Agents: []*helix.Agent{agent}, LeaseTTL: lease})
+	s.failed(s.Result(s.Attach(y, "poison")), helix.ErrCrashLoop)
+	for i := range others {
+		s.ended(s.Result(s.Attach(y, fmt.Sprintf("other-%d", i))), helix.Completed)
+	}
+	s.same(most.Load(), int64(1), "suspects at work at the same time")
+}
+
+func recoverMany(s *Stage) {
+	const orphans = 300
+	var asked tally
+	all := make(chan struct{})
+	agent := newAgent(scripted.New(scripted.Text("Done.")).ByPosition())
+	agent.Hooks.BeforeLLMCall = func(ctx context.Context, _ *helix.HookContext, _ helix.BeforeLLMCall) error {
+		if n := asked.add(""); n > orphans {
+			return nil
+		} else if n == orphans {
+			close(all)
+		}
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	x := s.mortal(agent)
+	var ids []string
+	for i := range orphans {
+		ids = append(ids, fmt.Sprintf("s-%d", i))
+		s.Begin(x, agent, ids[i], "Hi!")
+	}
+	s.receive("all runs are at work", all)
+	x.Kill()
+	y := s.StartOther(Options{Agents: []*helix.Agent{agent}, LeaseTTL: lease})
+	for _, id := range ids {
+		s.ended(s.Result(s.Attach(y, id)), helix.Completed)
+		s.same(len(s.runs(id)), 1, "runs of %s", id)
+	}
 }
 
 func recoverProgress(s *Stage) {

@@ -415,6 +415,18 @@ func (s *Stage) receive(what string, signal <-chan struct{}) {
 	}
 }
 
+// receiveFrom waits for somebody to say which it is.
+func (s *Stage) receiveFrom(what string, from <-chan string) string {
+	s.Helper()
+	select {
+	case which := <-from:
+		return which
+	case <-time.After(patience):
+		s.Fatalf("waited in vain: %s", what)
+		return ""
+	}
+}
+
 // gate is a place where a tool, hook or model waits to be let on.
 type gate struct {
 	entered chan struct{}

@@ -1,0 +1,143 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/llm"
+	"github.com/helixagents/helix/session"
+)
+
+// poisonSession is the one whose model call ends the process, innocents the others.
+const (
+	poisonSession = "poison"
+	innocents     = 5
+)
+
+// ward is a model that ends the process when it is asked for the poison, a moment
+// later, and takes longer than that for all others.
+type ward struct{}
+
+func (ward) Generate(ctx context.Context, r *llm.Request, emit func(llm.Delta)) (*llm.Response, error) {
+	name := r.Messages[0].Content()
+	limit := 1500 * time.Millisecond
+	if name == poisonSession {
+		limit = 400 * time.Millisecond
+	}
+	select {
+	case <-time.After(limit):
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	if name == poisonSession {
+		os.Exit(3)
+	}
+	text := "I am well."
+	emit(llm.Delta{Kind: llm.DeltaText, Text: text})
+	return &llm.Response{Parts: []session.Part{session.Text(text)}, Finish: llm.FinishStop, Model: "ward"}, nil
+}
+
+// patient is a process with all the sessions, until the poison ends it or it is told
+// that all is over.
+func patient(ctx context.Context, dir string) error {
+	db, err := open(dir)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	agent := &helix.Agent{Name: "ward", Model: ward{}}
+	rt, err := startRuntime(dir, db, agent)
+	if err != nil {
+		return err
+	}
+	defer rt.Close(ctx)
+	for _, id := range wardSessions() {
+		_, err := rt.Execute(ctx, agent, helix.Input{SessionID: id, RequestID: "first", Message: helix.UserText(id)})
+		if err != nil && !errors.Is(err, session.ErrAlreadyRunning) {
+			return err
+		}
+	}
+	for !exists(dir, "enough") {
+		if err := pause(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func wardSessions() []string {
+	ids := []string{poisonSession}
+	for i := range innocents {
+		ids = append(ids, fmt.Sprintf("innocent-%d", i))
+	}
+	return ids
+}
+
+// TestPoison has one session end every process that works on it. The sessions beside
+// it complete, and only the one fails.
+func TestPoison(t *testing.T) {
+	onRuntimes(t, func(t *testing.T, dir string) {
+		db := openFor(t, dir)
+		const lives = 10
+		kills := 0
+		for life := 0; life < lives; life++ {
+			c := startChild(t, "patient", dir)
+			gone := make(chan struct{})
+			go func() {
+				defer close(gone)
+				_ = c.cmd.Wait() // how it ended the sessions tell
+			}()
+			if awaitWard(t, dir, gone) {
+				end(t, dir)
+				<-gone
+				break
+			}
+			kills++
+		}
+		for _, id := range wardSessions() {
+			state, err := db.Sessions().Load(t.Context(), id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			switch {
+			case id != poisonSession && state.Status != session.Completed:
+				t.Errorf("session %s is %s: %v", id, state.Status, state.Error)
+			case id == poisonSession && (state.Status != session.Failed || !errors.Is(state.Error, session.ErrCrashLoop)):
+				t.Errorf("session %s is %s: %v", id, state.Status, state.Error)
+			}
+		}
+		if kills < 4 {
+			t.Errorf("the poison ended %d processes: the test proves nothing", kills)
+		}
+		t.Logf("the poison ended %d processes", kills)
+	})
+}
+
+// awaitWard waits until no session runs any more, or the process is gone.
+func awaitWard(t *testing.T, dir string, gone <-chan struct{}) bool {
+	t.Helper()
+	db := openFor(t, dir)
+	timeout := time.After(2 * time.Minute)
+	for {
+		select {
+		case <-gone:
+			return false
+		case <-timeout:
+			t.Fatal("the process neither ends nor gets anywhere")
+		case <-time.After(50 * time.Millisecond):
+		}
+		over := true
+		for _, id := range wardSessions() {
+			run, err := db.Sessions().CurrentRun(t.Context(), id)
+			over = over && err == nil && run.Status.Ended()
+		}
+		if over {
+			return true
+		}
+	}
+}
