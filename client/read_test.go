@@ -293,11 +293,12 @@ func TestReadFrames(t *testing.T) {
 			play: []string{one + frame("fail", 0, `{"error":"slow","code":"framework_slow_reader","retryable":true,"recoverable":true}`), two + end},
 			want: "1a 2b end", asked: 2,
 		},
-		"a failed run":     {play: []string{one + frame("fail", 0, `{"error":"no","code":"provider_auth"}`)}, want: "1a fail", asked: 1},
-		"truncated":        {play: []string{frame("truncated", 0, `{"floor":9}`)}, want: "truncated", asked: 1},
-		"silence":          {play: []string{one + "…", "…", two + end}, want: "1a 2b end", asked: 3},
-		"several lines":    {play: []string{"event: end\ndata: {\"status\":\ndata: \"completed\"}\n\n"}, want: "end", asked: 1},
-		"what comes after": {play: []string{one + end + two + three}, want: "1a end", asked: 1},
+		"a failed run":      {play: []string{one + frame("fail", 0, `{"error":"no","code":"provider_auth"}`)}, want: "1a fail", asked: 1},
+		"truncated":         {play: []string{frame("truncated", 0, `{"floor":9}`)}, want: "truncated", asked: 1},
+		"a restored stream": {play: []string{one + two, frame("truncated", 0, `{"floor":0}`)}, want: "1a 2b truncated", asked: 2},
+		"silence":           {play: []string{one + "…", "…", two + end}, want: "1a 2b end", asked: 3},
+		"several lines":     {play: []string{"event: end\ndata: {\"status\":\ndata: \"completed\"}\n\n"}, want: "end", asked: 1},
+		"what comes after":  {play: []string{one + end + two + three}, want: "1a end", asked: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

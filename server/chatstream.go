@@ -211,7 +211,10 @@ func (x *exchange) since(ctx context.Context, streamID string, from int64) (item
 			if err != nil {
 				return nil, 0, err
 			}
-			if last >= info.Floor {
+			switch {
+			case last > info.Last: // whoever follows the stream from there is told
+				return nil, last, nil
+			case last >= info.Floor:
 				return nil, 0, session.ErrUnavailable
 			}
 			last = info.Floor

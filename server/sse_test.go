@@ -235,6 +235,41 @@ func TestStreamFrames(t *testing.T) {
 	})
 }
 
+// A browser that has seen more than there is, as after the restore of an older state,
+// is told where to start over: it would give up on a refusal.
+func TestStreamBeyondItsEnd(t *testing.T) {
+	t.Parallel()
+	onBackends(t, func(t *testing.T, db store.Backend) {
+		s := serve(t, db, []*helix.Agent{echo()}, nil)
+		run := s.start(wire.Start{AgentType: "echo", Message: wire.Text("one")})
+		path := "/sse?sessionId=" + run.SessionID
+		for _, e := range s.read(path) {
+			if e.kind == "end" {
+				break
+			}
+		}
+		for _, from := range []string{"1000", "9223372036854775807"} {
+			for _, ask := range []func() []event{
+				func() []event { return s.read(path + "&from=" + from) },
+				func() []event { return s.read(path, wire.HeaderLastEventID, from) },
+				func() []event { return s.read(path+"&run="+run.RunID, wire.HeaderLastEventID, from) },
+			} {
+				if got, want := ask(), (event{kind: "truncated", data: `{"floor":0}`}); len(got) != 1 || got[0] != want {
+					t.Errorf("from %s the stream is %+v, want %+v", from, got, want)
+				}
+			}
+		}
+		// A chat that is resumed there is told to load again.
+		raw := ""
+		for _, e := range s.read("/chat/" + run.SessionID + "/stream?run=" + run.RunID + "&from=1000") {
+			raw += e.data + "\n"
+		}
+		if !strings.Contains(raw, "load the chat again") {
+			t.Errorf("a chat is resumed beyond the end of its stream with %s", raw)
+		}
+	})
+}
+
 // A stream that has nothing to say shows that it lives.
 func TestKeepAlive(t *testing.T) {
 	t.Parallel()

@@ -134,9 +134,10 @@ func sequenceOf(ctx context.Context, streams stream.Manager, state *session.Stat
 	for from := last; ; {
 		items, err := streams.Chunks(ctx, state.StreamID, from, scanPage)
 		switch {
-		case errors.Is(err, session.ErrNotFound), // its first run has not opened it yet
-			errors.Is(err, session.ErrTruncated): // the reader will be told
+		case errors.Is(err, session.ErrNotFound): // its first run has not opened it yet
 			return last, nil
+		case errors.Is(err, session.ErrTruncated):
+			return withinStream(ctx, streams, state.StreamID, last)
 		case err != nil:
 			return 0, err
 		}
@@ -155,4 +156,18 @@ func sequenceOf(ctx context.Context, streams stream.Manager, state *session.Stat
 			return last, nil
 		}
 	}
+}
+
+// withinStream is a sequence from which a stream can be read on, or is known to be
+// truncated. One that lost its end, because it is kept apart from the session and
+// was restored to an earlier state, holds nothing that the session does not.
+func withinStream(ctx context.Context, streams stream.Manager, id string, sequence int64) (int64, error) {
+	info, err := streams.Info(ctx, id)
+	switch {
+	case errors.Is(err, session.ErrNotFound):
+		return sequence, nil
+	case err != nil:
+		return 0, err
+	}
+	return min(sequence, info.Last), nil
 }

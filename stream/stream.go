@@ -92,6 +92,23 @@ type Info struct {
 	UpdatedAt time.Time      `json:"updatedAt"`
 }
 
+// Holds reports whether the stream has everything after sequence from. It does not
+// where chunks after from were trimmed, nor where from is beyond the last chunk: a
+// reader that has seen more than there is has read a stream which was restored to
+// an earlier state since. Both readers have to start over.
+func (i *Info) Holds(from int64) bool { return i.Floor <= from && from <= i.Last }
+
+// Truncated is the refusal of a reading after a sequence for which Holds is false.
+func (i *Info) Truncated(from int64) error {
+	if from > i.Last {
+		return session.ErrTruncated.WithMessage("stream %s: it ends at sequence %d, before %d", i.ID, i.Last, from)
+	}
+	return session.ErrTruncated.WithMessage("stream %s: it begins after sequence %d, not %d", i.ID, i.Floor, from)
+}
+
+// Negative is the refusal of a sequence that no reader can have seen.
+func Negative(from int64) error { return session.Invalid("sequence", "%d is negative", from) }
+
 // FrameKind says what a reader is told.
 type FrameKind string
 
@@ -114,7 +131,8 @@ type Item struct {
 	Chunk    *Chunk         `json:"chunk,omitempty"`
 	End      *End           `json:"end,omitempty"`
 	Error    *session.Error `json:"error,omitempty"`
-	// Floor is set on a truncated frame: reading can go on from there.
+	// Floor is set on a truncated frame: reading can start over from there. It is below
+	// the reader's own position if that was beyond the end of the stream.
 	Floor int64 `json:"floor,omitempty"`
 }
 
@@ -177,14 +195,15 @@ type Manager interface {
 	// Read yields what comes after sequence from (0 is the start), then what is
 	// written while it reads, until a terminal frame, an error, or the end of ctx.
 	// A stream that does not exist yet is waited for if wait is set, else
-	// [session.ErrNotFound].
+	// [session.ErrNotFound]. A sequence from which the stream does not hold everything,
+	// see [Info.Holds], gets a truncated frame.
 	Read(ctx context.Context, id string, from int64, wait bool) iter.Seq2[Item, error]
-	// Chunks lists up to limit chunks after sequence from, without waiting.
+	// Chunks lists up to limit chunks after sequence from, without waiting. Where Read
+	// gives a truncated frame it is [session.ErrTruncated].
 	Chunks(ctx context.Context, id string, from int64, limit int) ([]Item, error)
 	// ChunksFromStep lists up to limit chunks of a run from a step on, of those after
 	// sequence from: the run's StartSequence, or that of the last item for what
-	// follows it. If chunks after from have been trimmed it is
-	// [session.ErrTruncated].
+	// follows it. Where Read gives a truncated frame it is [session.ErrTruncated].
 	ChunksFromStep(ctx context.Context, id, runID string, step int, from int64, limit int) ([]Item, error)
 	Info(ctx context.Context, id string) (*Info, error)
 	// End closes a stream well: readers get what is there, then an end frame. Pause

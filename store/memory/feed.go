@@ -116,10 +116,10 @@ func (f *feed) sequenceOf(by stream.Producer, number int64) int64 {
 // after is what comes after a sequence.
 func (f *feed) after(from int64) ([]*row, error) {
 	switch {
-	case from < 0 || from > f.info.Last:
-		return nil, session.Invalid("sequence", "%d is not within 0 and %d, the last of stream %s", from, f.info.Last, f.info.ID)
-	case from < f.info.Floor:
-		return nil, session.ErrTruncated.WithMessage("stream %s: it begins after sequence %d, not %d", f.info.ID, f.info.Floor, from)
+	case from < 0:
+		return nil, stream.Negative(from)
+	case !f.info.Holds(from):
+		return nil, f.info.Truncated(from)
 	}
 	return f.rows[from-f.info.Floor:], nil
 }

@@ -46,7 +46,7 @@ func (s *streams) Read(ctx context.Context, id string, from int64, wait bool) it
 // attach finds the stream to read, or waits until there is one.
 func (s *streams) attach(ctx context.Context, id string, from int64, wait bool) (*feed, error) {
 	if from < 0 {
-		return nil, session.Invalid("sequence", "%d is negative", from)
+		return nil, stream.Negative(from)
 	}
 	f, done, err := s.find(ctx, id)
 	for wait && errors.Is(err, session.ErrNotFound) {
@@ -58,11 +58,7 @@ func (s *streams) attach(ctx context.Context, id string, from int64, wait bool) 
 	if err != nil {
 		return nil, err
 	}
-	defer done()
-	if from > f.info.Last {
-		_, err := f.after(from)
-		return nil, err
-	}
+	done()
 	return f, nil
 }
 
@@ -127,7 +123,7 @@ func (r *reader) next(ctx context.Context) (found []*row, frame stream.Item, cha
 	switch {
 	case f.deleted:
 		return nil, frame, nil, noStream(f.info.ID)
-	case r.cursor < f.info.Floor:
+	case !f.info.Holds(r.cursor):
 		return nil, stream.Item{Frame: stream.FrameTruncated, Floor: f.info.Floor}, nil, nil
 	case r.cursor < f.info.Last:
 		return f.rows[r.cursor-f.info.Floor:], frame, nil, nil

@@ -26,7 +26,7 @@ const (
 func (s *streams) Read(ctx context.Context, id string, from int64, wait bool) iter.Seq2[stream.Item, error] {
 	return func(yield func(stream.Item, error) bool) {
 		if from < 0 {
-			yield(stream.Item{}, session.Invalid("sequence", "%d is negative", from))
+			yield(stream.Item{}, stream.Negative(from))
 			return
 		}
 		sub, end := s.b.watch.subscribe(s.key(id))
@@ -94,11 +94,9 @@ func (r *reader) look(ctx context.Context) (info *stream.Info, items []stream.It
 		return nil, nil, nil
 	case h == nil, r.number != 0 && r.number != h.number: // deleted, perhaps made anew
 		return nil, nil, notFound("stream %s", r.id)
-	case r.cursor > h.Last:
-		return nil, nil, beyond(h, r.cursor)
 	}
 	r.number = h.number
-	if info, err = h.info(); err != nil || r.cursor < h.Floor {
+	if info, err = h.info(); err != nil || !h.Holds(r.cursor) {
 		return info, nil, err
 	}
 	items, err = chunksOf(h, batches, r.cursor, func(*stream.Chunk) bool { return true }, 0)
@@ -110,7 +108,7 @@ func (r *reader) look(ctx context.Context) (info *stream.Info, items []stream.It
 
 // frame is what there is to say about the stream once its chunks were handed on.
 func (r *reader) frame(info *stream.Info) stream.Item {
-	if r.cursor < info.Floor {
+	if !info.Holds(r.cursor) {
 		return stream.Item{Frame: stream.FrameTruncated, Floor: info.Floor}
 	}
 	switch info.Status {
@@ -137,10 +135,6 @@ func (r *reader) await(ctx context.Context) error {
 	case <-r.b.watch.closing:
 		return errClosed(name)
 	}
-}
-
-func beyond(h *streamHead, from int64) error {
-	return session.Invalid("sequence", "%d is not within 0 and %d, the last of stream %s", from, h.Last, h.ID)
 }
 
 // batch is a stored batch, chunk by chunk.
@@ -243,6 +237,9 @@ func decodeChunk(id string, sequence int64, line []byte) (stream.Item, error) {
 // collect gathers chunks after a sequence of which the stream must hold
 // everything.
 func (s *streams) collect(ctx context.Context, id, verb string, from int64, limit int, keep func(*stream.Chunk) bool) (items []stream.Item, err error) {
+	if from < 0 {
+		return nil, stream.Negative(from)
+	}
 	for cursor := from; ; {
 		h, batches, err := s.batches(ctx, id, verb, cursor, maxReadBatches, 4*maxReadBytes)
 		switch {
@@ -250,10 +247,8 @@ func (s *streams) collect(ctx context.Context, id, verb string, from int64, limi
 			return nil, err
 		case h == nil:
 			return nil, notFound("stream %s", id)
-		case from < 0 || from > h.Last:
-			return nil, beyond(h, from)
-		case cursor < h.Floor:
-			return nil, session.ErrTruncated.WithMessage("stream %s: it begins after sequence %d, not %d", id, h.Floor, cursor)
+		case !h.Holds(cursor):
+			return nil, h.Truncated(cursor)
 		}
 		rest := 0
 		if limit > 0 {

@@ -18,7 +18,7 @@ const maxReadBytes = 256 << 10
 func (s *streams) Read(ctx context.Context, id string, from int64, wait bool) iter.Seq2[stream.Item, error] {
 	return func(yield func(stream.Item, error) bool) {
 		if from < 0 {
-			yield(stream.Item{}, session.Invalid("sequence", "%d is negative", from))
+			yield(stream.Item{}, stream.Negative(from))
 			return
 		}
 		sub, end := s.b.watch.subscribe(s.b.keys.channel(s.tenant, id))
@@ -86,11 +86,9 @@ func (r *reader) next(ctx context.Context) (*streamHead, []stream.Item, error) {
 		return nil, nil, nil
 	case h == nil, r.born != "" && r.born != h.born: // deleted, perhaps made anew
 		return nil, nil, noStream(r.id)
-	case r.cursor > h.Last:
-		return nil, nil, beyond(h, r.cursor)
 	}
 	r.born = h.born
-	if r.cursor < h.Floor {
+	if !h.Holds(r.cursor) {
 		return h, nil, nil
 	}
 	items, err := decodeChunks(r.id, flat)
@@ -99,7 +97,7 @@ func (r *reader) next(ctx context.Context) (*streamHead, []stream.Item, error) {
 
 // frame is what there is to say about the stream once its chunks were handed on.
 func (r *reader) frame(h *streamHead) stream.Item {
-	if r.cursor < h.Floor {
+	if !h.Holds(r.cursor) {
 		return stream.Item{Frame: stream.FrameTruncated, Floor: h.Floor}
 	}
 	switch h.Status {

@@ -299,16 +299,12 @@ func decodeChunks(id string, flat []any) ([]stream.Item, error) {
 // within refuses a sequence from which the stream does not hold everything.
 func (h *streamHead) within(from int64) error {
 	switch {
-	case from < 0 || from > h.Last:
-		return beyond(h, from)
-	case from < h.Floor:
-		return session.ErrTruncated.WithMessage("stream %s: it begins after sequence %d, not %d", h.ID, h.Floor, from)
+	case from < 0:
+		return stream.Negative(from)
+	case !h.Holds(from):
+		return h.Truncated(from)
 	}
 	return nil
-}
-
-func beyond(h *streamHead, from int64) error {
-	return session.Invalid("sequence", "%d is not within 0 and %d, the last of stream %s", from, h.Last, h.ID)
 }
 
 // everything is a limit that no stream comes near.

@@ -21,7 +21,7 @@ const maxReadBytes = 256 << 10
 func (s *streams) Read(ctx context.Context, id string, from int64, wait bool) iter.Seq2[stream.Item, error] {
 	return func(yield func(stream.Item, error) bool) {
 		if from < 0 {
-			yield(stream.Item{}, session.Invalid("sequence", "%d is negative", from))
+			yield(stream.Item{}, stream.Negative(from))
 			return
 		}
 		sub, end := s.b.watch.subscribe(s.key(id))
@@ -90,11 +90,9 @@ func (r *reader) look(ctx context.Context) (info *stream.Info, items []stream.It
 			return nil
 		case h == nil, r.number != 0 && r.number != h.number: // deleted, perhaps made anew
 			return notFound("stream %s", r.id)
-		case r.cursor > h.Last:
-			return beyond(h, r.cursor)
 		}
 		r.number = h.number
-		if info, err = h.info(); err != nil || r.cursor < h.Floor {
+		if info, err = h.info(); err != nil || !h.Holds(r.cursor) {
 			return err
 		}
 		items, err = r.chunksAfter(c, h, r.cursor, math.MaxInt, maxReadBytes)
@@ -105,7 +103,7 @@ func (r *reader) look(ctx context.Context) (info *stream.Info, items []stream.It
 
 // frame is what there is to say about the stream once its chunks were handed on.
 func (r *reader) frame(info *stream.Info) stream.Item {
-	if r.cursor < info.Floor {
+	if !info.Holds(r.cursor) {
 		return stream.Item{Frame: stream.FrameTruncated, Floor: info.Floor}
 	}
 	switch info.Status {
@@ -132,10 +130,6 @@ func (r *reader) await(ctx context.Context) error {
 	case <-r.b.watch.closing:
 		return session.ErrClosed.WithMessage("%s: the database is closed", name)
 	}
-}
-
-func beyond(h *streamHead, from int64) error {
-	return session.Invalid("sequence", "%d is not within 0 and %d, the last of stream %s", from, h.Last, h.ID)
 }
 
 const selectBatches = `
@@ -246,10 +240,10 @@ func (s *streams) headFrom(c *conn, id string, from int64) (*streamHead, error) 
 	switch {
 	case err != nil:
 		return nil, err
-	case from < 0 || from > h.Last:
-		return nil, beyond(h, from)
-	case from < h.Floor:
-		return nil, session.ErrTruncated.WithMessage("stream %s: it begins after sequence %d, not %d", id, h.Floor, from)
+	case from < 0:
+		return nil, stream.Negative(from)
+	case !h.Holds(from):
+		return nil, h.Truncated(from)
 	}
 	return h, nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math"
 	"strings"
 	"time"
 
@@ -38,7 +39,8 @@ func streamCases() []testCase {
 		{"read-cancel", "the end of its context ends a reading that waits", 0, readCancel},
 		{"read-missing", "a stream that is not there is not found, or waited for", 0, readMissing},
 		{"read-wait-second", "a reader waits for a stream that another handle creates", second, readWaitSecond},
-		{"read-beyond", "a reader that claims to have seen more than there is, is told at once", 0, readBeyond},
+		{"read-beyond", "a reader that has seen more than there is, as after a restore, is told to start over", 0, readBeyond},
+		{"read-negative", "a negative sequence is refused", 0, readNegative},
 		{"read-delete", "deleting a stream ends its readings", 0, readDelete},
 		{"read-remade", "a reading does not go on into another stream of the same id", 0, readRemade},
 		{"end", "each way to end reaches readers, early and late, with its payload", 0, endStream},
@@ -629,15 +631,38 @@ func readWaitSecond(t *bed) {
 }
 
 func readBeyond(t *bed) {
+	p := producer("a", 1)
+	t.append("a", p, 1, numberedTexts(1, 4)...)
+	t.trim(stream.TrimPolicy{Through: 2}, 2)
+	for _, status := range []stream.Status{stream.StatusActive, stream.StatusEnded} {
+		if status == stream.StatusEnded {
+			t.end("a", p, stream.EndCompleted)
+		}
+		for _, from := range []int64{5, 100, math.MaxInt64} {
+			for _, wait := range []bool{false, true} {
+				r := t.read(t.streams(), "a", from, wait)
+				equal(t, "where to start over", r.frame(stream.FrameTruncated).Floor, 2)
+				r.over()
+			}
+			_, err := t.streams().Chunks(t.Context(), "a", from, 10)
+			t.refused(err, session.ErrTruncated, "Chunks from beyond the end")
+			_, err = t.streams().ChunksFromStep(t.Context(), "a", "run-1", 1, from, 10)
+			t.refused(err, session.ErrTruncated, "ChunksFromStep from beyond the end")
+		}
+	}
+	r := t.read(t.streams(), "a", 2, false) // where it was told to start over
+	r.chunks(2, "t3", "t4")
+	r.frame(stream.FrameEnd)
+}
+
+func readNegative(t *bed) {
 	t.append("a", producer("a", 1), 1, text("t1"))
-	item, err, ok := t.read(t.streams(), "a", 100, false).next()
-	if err != nil {
-		t.refused(err, session.ErrInvalid, "read from beyond the end")
-		return
-	}
-	if !ok || (item.Frame != stream.FrameRewound && item.Frame != stream.FrameTruncated) {
-		t.Fatalf("a reader from beyond the end got %s", show(item))
-	}
+	_, err, _ := t.read(t.streams(), "a", -1, false).next()
+	t.refused(err, session.ErrInvalid, "Read")
+	_, err = t.streams().Chunks(t.Context(), "a", -1, 10)
+	t.refused(err, session.ErrInvalid, "Chunks")
+	_, err = t.streams().ChunksFromStep(t.Context(), "a", "run-1", 1, -1, 10)
+	t.refused(err, session.ErrInvalid, "ChunksFromStep")
 }
 
 func readDelete(t *bed) {
@@ -966,7 +991,7 @@ func chunksFromStep(t *bed) {
 		t.refused(err, session.ErrTruncated, "ChunksFromStep of what was trimmed")
 	}
 	_, err = t.streams().ChunksFromStep(t.Context(), "a", "run-2", 1, 100, 100)
-	t.refused(err, session.ErrInvalid, "ChunksFromStep from beyond the end")
+	t.refused(err, session.ErrTruncated, "ChunksFromStep from beyond the end")
 }
 
 func streamInfo(t *bed) {
