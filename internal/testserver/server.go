@@ -229,10 +229,17 @@ func (s *server) stop() error {
 	}
 	timeout := time.NewTimer(stopTimeout)
 	defer timeout.Stop()
-	select {
-	case <-process.done():
-		return nil
-	case <-timeout.C:
+	again := time.NewTicker(time.Second) // a Redis that is writing its first append-only file refuses to stop, and forgets
+	defer again.Stop()
+	for {
+		select {
+		case <-process.done():
+			return nil
+		case <-again.C:
+			_ = process.shutdown() // or it has just ended
+			continue
+		case <-timeout.C:
+		}
 		err := fmt.Errorf("%s did not stop within %v; its log ends with:\n%s", s.program.name, stopTimeout, s.logTail())
 		return errors.Join(err, process.kill())
 	}
