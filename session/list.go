@@ -77,7 +77,8 @@ type Page[T any] struct {
 }
 
 // Query selects sessions. Empty fields select all; several select what matches
-// each.
+// each. With a UserID the listing reads the user's own sessions, whatever else it
+// selects: what it costs does not depend on those of others.
 type Query struct {
 	UserID   string
 	Agent    string
@@ -87,7 +88,11 @@ type Query struct {
 	Metadata map[string]string
 	ParentID string
 	// RootsOnly leaves out sub-agents' sessions.
-	RootsOnly     bool
+	RootsOnly bool
+	// Running selects sessions whose current run is running now, whoever holds its
+	// lease. Stores keep an index of these by user, so that asking how many there are,
+	// up to a small limit, costs what it finds.
+	Running       bool
 	CreatedAfter  time.Time
 	CreatedBefore time.Time
 	PageRequest

@@ -152,7 +152,7 @@ func (s *sessions) edit(ctx context.Context, id string) (rec *record, done func(
 		return nil, nil, notFound(id)
 	}
 	return rec, func() {
-		s.b.due.mark(rec)
+		s.b.mark(rec)
 		s.b.mu.Unlock()
 	}, nil
 }

@@ -177,7 +177,7 @@ func (s *sessions) CleanCalls(ctx context.Context, before time.Time) (int, error
 	for rec := range s.b.due.of(dueCalls) {
 		if rec.state.Tenant == s.tenant {
 			n += rec.cleanCalls(before)
-			s.b.due.mark(rec)
+			s.b.mark(rec)
 		}
 	}
 	return n, nil

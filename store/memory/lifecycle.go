@@ -24,7 +24,7 @@ func (s *sessions) Create(ctx context.Context, state *session.State) error {
 	rec := s.b.newRecord(s.tenant, state, custom, now)
 	rec.touch(now)
 	s.b.shelf(s.tenant).add(rec)
-	s.b.due.mark(rec)
+	s.b.mark(rec)
 	return nil
 }
 
@@ -107,7 +107,7 @@ func (s *sessions) clone(ctx context.Context, clone *session.Clone) (*session.St
 	}
 	rec := s.b.newClone(s.tenant, &to, messages, custom)
 	s.b.shelf(s.tenant).add(rec)
-	s.b.due.mark(rec)
+	s.b.mark(rec)
 	shared := rec.load()
 	return &shared, nil
 }

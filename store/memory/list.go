@@ -41,6 +41,10 @@ func (s *sessions) List(ctx context.Context, query session.Query) (session.Page[
 // narrowest is the shortest list at hand that has everything a query selects.
 func (s *shelf) narrowest(q *session.Query) ordered {
 	switch {
+	case q.Running && q.UserID != "":
+		return s.runningByUser.get(q.UserID)
+	case q.Running:
+		return s.running
 	case q.ParentID != "":
 		return s.byParent.get(q.ParentID)
 	case q.UserID != "":
@@ -55,7 +59,7 @@ func summarise(list ordered, q *session.Query) (items []session.Summary, more bo
 	skip := q.Skip()
 	for _, rec := range slices.Backward(list) {
 		st := &rec.state
-		if !selects(q, st) {
+		if !selects(q, rec) {
 			continue
 		}
 		if skip > 0 {
@@ -78,19 +82,21 @@ func summarise(list ordered, q *session.Query) (items []session.Summary, more bo
 func count(list ordered, q *session.Query) int {
 	n := 0
 	for _, rec := range list {
-		if selects(q, &rec.state) {
+		if selects(q, rec) {
 			n++
 		}
 	}
 	return n
 }
 
-func selects(q *session.Query, st *session.State) bool {
+func selects(q *session.Query, rec *record) bool {
+	st := &rec.state
 	switch {
 	case q.UserID != "" && q.UserID != st.UserID,
 		q.Agent != "" && q.Agent != st.Agent,
 		q.ParentID != "" && q.ParentID != st.ParentID,
 		q.RootsOnly && st.ParentID != "",
+		q.Running && !rec.isRunning(),
 		len(q.Statuses) > 0 && !slices.Contains(q.Statuses, st.Status),
 		!q.CreatedAfter.IsZero() && !st.CreatedAt.After(q.CreatedAfter),
 		!q.CreatedBefore.IsZero() && !st.CreatedAt.Before(q.CreatedBefore):

@@ -14,10 +14,13 @@ type shelf struct {
 	byUser   index
 	byParent index
 	byRoot   index
+	// The sessions whose current run is running: all of them, and by user.
+	running       ordered
+	runningByUser index
 }
 
 func newShelf() *shelf {
-	return &shelf{sessions: map[string]*record{}, byUser: index{}, byParent: index{}, byRoot: index{}}
+	return &shelf{sessions: map[string]*record{}, byUser: index{}, byParent: index{}, byRoot: index{}, runningByUser: index{}}
 }
 
 func (s *shelf) add(rec *record) {
@@ -30,6 +33,19 @@ func (s *shelf) remove(rec *record) {
 	delete(s.sessions, rec.state.ID)
 	s.all.remove(rec)
 	s.unindex(rec)
+	s.setRunning(rec, false)
+}
+
+// setRunning notes whether a session's current run is running. Its user does not
+// change meanwhile: nobody may save a session that a run holds.
+func (s *shelf) setRunning(rec *record, running bool) {
+	if running {
+		s.running.add(rec)
+		s.runningByUser.add(rec.state.UserID, rec)
+		return
+	}
+	s.running.remove(rec)
+	s.runningByUser.remove(rec.state.UserID, rec)
 }
 
 // index enters a session under what can change about it; unindex must be called

@@ -36,9 +36,15 @@ func newDueSets() (sets dueSets) {
 
 func (d *dueSets) of(kind due) map[*record]struct{} { return d[bits.TrailingZeros8(uint8(kind))] }
 
-// mark enters a session into the sets it belongs to now. Only what has changed
-// is touched, which for most commits is nothing.
-func (d *dueSets) mark(rec *record) { d.set(rec, rec.dues()) }
+// mark enters a session into the sets and lists it belongs to now. Only what has
+// changed is touched, which for most commits is nothing.
+func (b *Backend) mark(rec *record) {
+	was := rec.marks
+	b.due.set(rec, rec.dues())
+	if (was^rec.marks)&dueLease != 0 {
+		b.shelf(rec.state.Tenant).setRunning(rec, rec.marks&dueLease != 0)
+	}
+}
 
 func (d *dueSets) remove(rec *record) { d.set(rec, 0) }
 

@@ -51,7 +51,7 @@ func (s *sessions) StartRun(ctx context.Context, start *session.StartRun) (*sess
 	run := rec.begin(start, now)
 	c.apply(s.b, rec, now)
 	rec.state.LastCommit = ""
-	s.b.due.mark(rec)
+	s.b.mark(rec)
 	out := rec.started(run, false)
 	out.Warnings = c.writes.Warnings
 	return out, nil

@@ -43,8 +43,10 @@ const (
 	fromMetadata = "helix.session_metadata d JOIN helix.sessions s ON s.number = d.session"
 	fromSessions = "helix.sessions s"
 
-	hasTag      = "EXISTS (SELECT FROM helix.session_tags x WHERE x.session = s.number AND x.tag = %s)"
-	hasMetadata = "EXISTS (SELECT FROM helix.session_metadata x WHERE x.session = s.number AND x.name = %s AND x.value = %s)"
+	// The planner could turn EXISTS into a join that reads everybody's tags. An array is
+	// made for each session, of its own.
+	hasTag      = "%s = ANY (ARRAY(SELECT x.tag FROM helix.session_tags x WHERE x.session = s.number))"
+	hasMetadata = "%[2]s = ANY (ARRAY(SELECT x.value FROM helix.session_metadata x WHERE x.session = s.number AND x.name = %[1]s))"
 	isMetadata  = "d.tenant = %s AND d.name = %s AND left(d.value, 100) = left(%s, 100) AND d.value = %s"
 )
 
@@ -52,7 +54,10 @@ const (
 func newListing(tenant string, q *session.Query) *listing {
 	l := &listing{from: fromSessions, first: "s"}
 	tags, names := q.Tags, slices.Sorted(maps.Keys(q.Metadata))
+	own := q.Running || q.UserID != "" || q.ParentID != ""
 	switch {
+	case own: // what others have the same tags on costs nothing then
+		l.add("s.tenant = %s", tenant)
 	case len(tags) > 0:
 		l.from, l.first = fromTags, "d"
 		l.add("d.tenant = %s AND d.tag = %s", tenant, tags[0])
@@ -78,6 +83,9 @@ func newListing(tenant string, q *session.Query) *listing {
 // addColumns adds the conditions on the session's own row.
 func (l *listing) addColumns(q *session.Query) {
 	// The literal comparisons let partial indexes be used.
+	if q.Running {
+		l.where = append(l.where, "s.run_status = 'running' AND s.number > 0")
+	}
 	if q.UserID != "" {
 		l.add("s.user_id = %s AND s.user_id <> ''", q.UserID)
 	}

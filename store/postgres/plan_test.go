@@ -100,6 +100,10 @@ func listings() map[string]session.Query {
 		"dates":         {CreatedAfter: time.Now().Add(-time.Hour), CreatedBefore: time.Now()},
 		"user, status":  {UserID: "u7", Statuses: []session.Status{session.Active}, Agent: "a7"},
 		"tag and dates": {Tags: []string{"t7"}, CreatedAfter: time.Now().Add(-time.Hour), UserID: "u7"},
+		"user's tags":   {UserID: "u7", Tags: []string{"t7", "u"}},
+		"user's values": {UserID: "u7", Metadata: map[string]string{"k": "v7", "l": "w"}},
+		"user's runs":   {UserID: "u7", Running: true, RootsOnly: true},
+		"all runs":      {Running: true, RootsOnly: true},
 	}
 }
 
@@ -139,16 +143,59 @@ helix.state_keys, helix.runs, helix.checkpoints, helix.calls, helix.pending, hel
 helix.streams, helix.stream_batches, helix.stream_producers`,
 }
 
-// TestQueryPlans reads the plans that connections of the backend make.
-func TestQueryPlans(t *testing.T) {
-	t.Parallel()
+// openPopulated opens a backend whose tables are filled.
+func openPopulated(t *testing.T) *Backend {
+	t.Helper()
 	b := openTest(t)
-	s := b.Sessions().(*sessions)
 	for _, text := range populate {
 		if _, err := b.pool.Exec(t.Context(), b.sql(text)); err != nil {
 			t.Fatalf("%v\n%s", err, text)
 		}
 	}
+	return b
+}
+
+// TestListingsOfAUser wants lists of one user's sessions to read none of other
+// users', and lists of running sessions to read none that rest.
+func TestListingsOfAUser(t *testing.T) {
+	t.Parallel()
+	b := openPopulated(t)
+	for name, index := range map[string]string{
+		"user's tags": "sessions_by_user", "user's values": "sessions_by_user", "tag and dates": "sessions_by_user",
+		"user's runs": "sessions_running", "all runs": "sessions_running",
+	} {
+		q := listings()[name]
+		l := newListing("default", &q)
+		for _, query := range []string{l.count(), l.page(21, 0)} {
+			plan := explain(t, b, query)
+			if !strings.Contains(plan, index) || strings.Contains(plan, "_by_tag") || strings.Contains(plan, "_by_value") ||
+				strings.Contains(plan, "Seq Scan") || strings.Contains(plan, "Join") {
+				t.Errorf("%s: the plan is not to read %s alone\n%s\n%s", name, index, query, plan)
+			}
+		}
+	}
+}
+
+// TestCommitsIgnoreRunning wants commits to find their session by its id, also before
+// the tables were analyzed, when all indexes look alike.
+func TestCommitsIgnoreRunning(t *testing.T) {
+	t.Parallel()
+	b := openTest(t)
+	for name, query := range queries(b.Sessions().(*sessions)) {
+		if !strings.HasPrefix(name, "commit ") {
+			continue
+		}
+		if plan := explain(t, b, query); strings.Contains(plan, "sessions_running") || !strings.Contains(plan, "sessions_by_id") {
+			t.Errorf("%s: it does not find the session by its id\n%s\n%s", name, query, plan)
+		}
+	}
+}
+
+// TestQueryPlans reads the plans that connections of the backend make.
+func TestQueryPlans(t *testing.T) {
+	t.Parallel()
+	b := openPopulated(t)
+	s := b.Sessions().(*sessions)
 	all := queries(s)
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		query := all[name]

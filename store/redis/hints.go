@@ -21,7 +21,10 @@ const (
 	indexMeta   = "meta/"
 	indexParent = "parent/"
 	indexRoot   = "root/"
-	indexCalls  = "calls" // sessions that may have rows of calls
+	// Sessions whose current run may be running, and those of a user.
+	indexRunning       = "running"
+	indexRunningOfUser = "running/"
+	indexCalls         = "calls" // sessions that may have rows of calls
 )
 
 // The sweeps' indexes, ordered by when something falls due at the earliest.
@@ -116,6 +119,19 @@ func (s *sessions) stateHints(h *hints, is, was *session.State) {
 	expires := !is.ExpiresAt.IsZero() && !over(is.Status)
 	if expires && (!is.ExpiresAt.Equal(old.ExpiresAt) || over(old.Status)) {
 		h.sweep(s.b.keys, sweepExpiries, s.tenant, is.ID, "", is.ExpiresAt)
+	}
+}
+
+// runningHints are the entries for a session that is about to run.
+func (s *sessions) runningHints(h *hints, is, was *session.State) {
+	how := inPlace
+	if was == nil {
+		how = moved
+	}
+	slot, created := s.b.keys.listing(s.tenant), micros(is.CreatedAt)
+	h.entries = append(h.entries, hint{slot, indexRunning, is.ID, created, how})
+	if is.UserID != "" {
+		h.entries = append(h.entries, hint{slot, indexRunningOfUser + indexed(is.UserID), is.ID, created, how})
 	}
 }
 

@@ -15,7 +15,13 @@ import (
 
 // listed are the fields of a header that a summary shows or a query selects by.
 var listed = []string{
-	"v", "agent", "status", "user", "parent", "tags", "meta", "turn", "msgs", "created", "updated",
+	"v", "agent", "status", "user", "parent", "tags", "meta", "turn", "msgs", "created", "updated", "rstatus",
+}
+
+// found is a session that an index entry led to.
+type found struct {
+	session.Summary
+	running bool
 }
 
 // List implements [session.Lister]. It walks the narrowest index that has
@@ -48,7 +54,7 @@ func (w *walk) page(ctx context.Context) (page session.Page[session.Summary], er
 	query, all := w.query, *w
 	page = session.Page[session.Summary]{Items: []session.Summary{}, Offset: query.Skip(), Limit: query.Size()}
 	skip := query.Skip()
-	err = w.each(ctx, page.Limit+skip+1, func(found *session.Summary) bool {
+	err = w.each(ctx, page.Limit+skip+1, func(f *found) bool {
 		switch {
 		case skip > 0:
 			skip--
@@ -58,7 +64,7 @@ func (w *walk) page(ctx context.Context) (page session.Page[session.Summary], er
 			page.Next = session.Position{N: last.CreatedAt.UnixNano(), ID: last.ID}.Cursor()
 			return false
 		default:
-			page.Items = append(page.Items, *found)
+			page.Items = append(page.Items, f.Summary)
 		}
 		return true
 	})
@@ -68,7 +74,7 @@ func (w *walk) page(ctx context.Context) (page session.Page[session.Summary], er
 	if query.Total {
 		total := 0
 		all.after, all.last = nil, nil
-		if err := all.each(ctx, session.MaxPageSize, func(*session.Summary) bool { total++; return true }); err != nil {
+		if err := all.each(ctx, session.MaxPageSize, func(*found) bool { total++; return true }); err != nil {
 			return session.Page[session.Summary]{}, err
 		}
 		page.Total = &total
@@ -78,27 +84,34 @@ func (w *walk) page(ctx context.Context) (page session.Page[session.Summary], er
 
 // narrowest is the index that is likely to be the shortest of those that have
 // everything a query selects, and what makes an entry of it true.
-func narrowest(q *session.Query) (index string, holds func(*session.Summary) bool) {
+//
+// That of a user goes before those of tags and metadata, which have other users'
+// sessions, too.
+func narrowest(q *session.Query) (index string, holds func(*found) bool) {
 	switch {
+	case q.Running && q.UserID != "":
+		return indexRunningOfUser + indexed(q.UserID), func(f *found) bool { return f.running && f.UserID == q.UserID }
+	case q.Running:
+		return indexRunning, func(f *found) bool { return f.running }
 	case q.ParentID != "":
-		return indexParent + indexed(q.ParentID), func(s *session.Summary) bool { return s.ParentID == q.ParentID }
+		return indexParent + indexed(q.ParentID), func(f *found) bool { return f.ParentID == q.ParentID }
+	case q.UserID != "":
+		return indexUser + indexed(q.UserID), func(f *found) bool { return f.UserID == q.UserID }
 	case len(q.Metadata) > 0:
 		name := slices.Min(slices.Collect(maps.Keys(q.Metadata)))
 		value := q.Metadata[name]
-		return indexMeta + indexed(name, value), func(s *session.Summary) bool {
-			has, ok := s.Metadata[name]
+		return indexMeta + indexed(name, value), func(f *found) bool {
+			has, ok := f.Metadata[name]
 			return ok && has == value
 		}
 	case len(q.Tags) > 0:
-		return indexTag + indexed(q.Tags[0]), func(s *session.Summary) bool { return slices.Contains(s.Tags, q.Tags[0]) }
-	case q.UserID != "":
-		return indexUser + indexed(q.UserID), func(s *session.Summary) bool { return s.UserID == q.UserID }
+		return indexTag + indexed(q.Tags[0]), func(f *found) bool { return slices.Contains(f.Tags, q.Tags[0]) }
 	case len(q.Statuses) == 1:
-		return indexStatus + indexed(string(q.Statuses[0])), func(s *session.Summary) bool { return s.Status == q.Statuses[0] }
+		return indexStatus + indexed(string(q.Statuses[0])), func(f *found) bool { return f.Status == q.Statuses[0] }
 	case q.Agent != "":
-		return indexAgent + indexed(q.Agent), func(s *session.Summary) bool { return s.Agent == q.Agent }
+		return indexAgent + indexed(q.Agent), func(f *found) bool { return f.Agent == q.Agent }
 	}
-	return indexAll, func(*session.Summary) bool { return true }
+	return indexAll, func(*found) bool { return true }
 }
 
 // dates bound the index by age.
@@ -118,7 +131,7 @@ type walk struct {
 	*sessions
 	query       *session.Query
 	slot, index string
-	holds       func(*session.Summary) bool // whether an entry of the index is true
+	holds       func(*found) bool // whether an entry of the index is true
 	min, max    string
 	after       *session.Position // where to begin
 	last        *goredis.Z        // the entry looked at last
@@ -133,18 +146,18 @@ var errMisplaced = errors.New("entries of the index were in the wrong place")
 const maxWalks = 3
 
 // each yields the sessions that the query selects until told to stop.
-func (w *walk) each(ctx context.Context, size int, yield func(*session.Summary) bool) error {
+func (w *walk) each(ctx context.Context, size int, yield func(*found) bool) error {
 	for size = min(max(size, 50), 500); ; {
-		found, err := w.next(ctx, size)
-		if err != nil || len(found) == 0 {
+		entries, err := w.next(ctx, size)
+		if err != nil || len(entries) == 0 {
 			return err
 		}
-		summaries, err := w.verify(ctx, found)
+		sessions, err := w.verify(ctx, entries)
 		if err != nil {
 			return err
 		}
-		for i := range summaries {
-			if summaries[i] != nil && !yield(summaries[i]) {
+		for i := range sessions {
+			if sessions[i] != nil && !yield(sessions[i]) {
 				return nil
 			}
 		}
@@ -184,34 +197,34 @@ func (w *walk) next(ctx context.Context, size int) ([]goredis.Z, error) {
 
 // verify reads the sessions of entries; nil for what the query does not select.
 // Entries that are not true are removed.
-func (w *walk) verify(ctx context.Context, found []goredis.Z) ([]*session.Summary, error) {
+func (w *walk) verify(ctx context.Context, entries []goredis.Z) ([]*found, error) {
 	began := time.Now()
 	pipe := w.b.client.Pipeline()
-	headers := make([]*goredis.SliceCmd, len(found))
-	for i, z := range found {
+	headers := make([]*goredis.SliceCmd, len(entries))
+	for i, z := range entries {
 		headers[i] = pipe.HMGet(ctx, w.prefix(text(z.Member))+keyHeader, listed...)
 	}
 	_, _ = pipe.Exec(ctx) // each command has its own error
-	out := make([]*session.Summary, len(found))
+	out := make([]*found, len(entries))
 	var wrong []correction
 	misplaced := false
-	for i, z := range found {
+	for i, z := range entries {
 		values, err := headers[i].Result()
 		if err != nil {
 			return nil, failure("list sessions", err)
 		}
 		id := text(z.Member)
-		summary := w.summarise(ctx, id, values)
+		is := w.summarise(ctx, id, values)
 		entry := hint{w.slot, w.index, id, score(z.Score), inPlace}
 		switch {
-		case summary == nil || !w.holds(summary):
+		case is == nil || !w.holds(is):
 			wrong = append(wrong, correction{entry, ""})
-		case micros(summary.CreatedAt) != entry.score: // it was made anew since
+		case micros(is.CreatedAt) != entry.score: // it was made anew since
 			misplaced = true
-			wrong = append(wrong, correction{entry, micros(summary.CreatedAt)})
+			wrong = append(wrong, correction{entry, micros(is.CreatedAt)})
 		}
-		if summary != nil && w.selects(summary) {
-			out[i] = summary
+		if is != nil && w.selects(is) {
+			out[i] = is
 		}
 	}
 	w.b.settle(ctx, began, wrong)
@@ -223,7 +236,7 @@ func (w *walk) verify(ctx context.Context, found []goredis.Z) ([]*session.Summar
 
 // summarise reads a session's summary; nil if there is none, or none that can be
 // decoded.
-func (w *walk) summarise(ctx context.Context, id string, values []any) *session.Summary {
+func (w *walk) summarise(ctx context.Context, id string, values []any) *found {
 	raw := make(map[string]string, len(values))
 	for i, value := range values {
 		raw[listed[i]] = text(value)
@@ -235,17 +248,18 @@ func (w *walk) summarise(ctx context.Context, id string, values []any) *session.
 	if err := h.labels(); err != nil {
 		w.b.config.Logger.WarnContext(ctx, "a session's labels cannot be decoded", "tenant", w.tenant, "session", id, "error", err)
 	}
-	return &session.Summary{
+	return &found{running: h.isRunning(), Summary: session.Summary{
 		Key:   session.Key{Tenant: w.tenant, ID: id},
 		Agent: h.Agent, Status: h.Status, UserID: h.UserID, ParentID: h.ParentID, Tags: h.Tags, Metadata: h.Metadata,
 		Turn: h.Turn, MessageCount: h.MessageCount, CreatedAt: h.CreatedAt, UpdatedAt: h.UpdatedAt,
-	}
+	}}
 }
 
-func (w *walk) selects(s *session.Summary) bool {
+func (w *walk) selects(s *found) bool {
 	q := w.query
 	switch {
-	case w.after != nil && !follows(s, w.after),
+	case w.after != nil && !follows(&s.Summary, w.after),
+		q.Running && !s.running,
 		q.UserID != "" && q.UserID != s.UserID,
 		q.Agent != "" && q.Agent != s.Agent,
 		q.ParentID != "" && q.ParentID != s.ParentID,

@@ -267,6 +267,7 @@ func (s *sessions) planStart(start *session.StartRun, v *view) (*session.Started
 		is.Status = start.Status
 	}
 	s.stateHints(&p.hints, &is, was)
+	s.runningHints(&p.hints, &is, was)
 	s.leaseHint(&p.hints, &is)
 	s.changeHints(&p.hints, h.ID, &start.Change, v.now)
 	p.hints.list(s.b.keys, s.tenant, indexCalls, h.ID, micros(is.CreatedAt)) // whose order does not matter

@@ -29,15 +29,20 @@ const (
 	fromMetadata = "session_metadata d INDEXED BY session_metadata_by_value CROSS JOIN sessions s ON s.tenant = d.tenant AND s.id = d.session_id"
 	fromSessions = "sessions s INDEXED BY "
 
-	hasTag      = "EXISTS (SELECT 1 FROM session_tags x WHERE x.tenant = s.tenant AND x.session_id = s.id AND x.tag = ?)"
-	hasMetadata = "EXISTS (SELECT 1 FROM session_metadata x WHERE x.tenant = s.tenant AND x.session_id = s.id AND x.name = ? AND x.value = ?)"
+	// + has the session's own rows looked at, and not all that have the tag or value.
+	hasTag      = "EXISTS (SELECT 1 FROM session_tags x WHERE x.tenant = s.tenant AND x.session_id = s.id AND +x.tag = ?)"
+	hasMetadata = "EXISTS (SELECT 1 FROM session_metadata x WHERE x.tenant = s.tenant AND x.session_id = s.id AND x.name = ? AND +x.value = ?)"
 )
 
 // newListing chooses the index for a query and turns it into conditions.
 func newListing(tenant string, q *session.Query) *listing {
 	l := &listing{}
 	tags, names := q.Tags, slices.Sorted(maps.Keys(q.Metadata))
+	index := sessionIndex(q)
 	switch {
+	case index != "": // what others have the same tags on costs nothing then
+		l.from = fromSessions + index
+		l.add("s.tenant = ?", tenant)
 	case len(tags) > 0:
 		l.from = fromTags
 		l.add("d.tenant = ? AND d.tag = ?", tenant, tags[0])
@@ -47,7 +52,7 @@ func newListing(tenant string, q *session.Query) *listing {
 		l.add("d.tenant = ? AND d.name = ? AND d.value = ?", tenant, names[0], q.Metadata[names[0]])
 		names = names[1:]
 	default:
-		l.from = fromSessions + sessionIndex(q)
+		l.from = fromSessions + commonIndex(q)
 		l.add("s.tenant = ?", tenant)
 	}
 	for _, tag := range tags {
@@ -57,6 +62,9 @@ func newListing(tenant string, q *session.Query) *listing {
 		l.add(hasMetadata, name, q.Metadata[name])
 	}
 	// The literal comparisons let partial indexes be used.
+	if q.Running {
+		l.add("s.run_status = 'running'")
+	}
 	if q.UserID != "" {
 		l.add("s.user_id = ? AND s.user_id <> ''", q.UserID)
 	}
@@ -90,12 +98,23 @@ func newListing(tenant string, q *session.Query) *listing {
 	return l
 }
 
+// sessionIndex is the index of those that hold a few sessions only, or a user's own;
+// empty if the query selects by none of them.
 func sessionIndex(q *session.Query) string {
 	switch {
-	case q.UserID != "":
-		return "sessions_by_user"
+	case q.Running:
+		return "sessions_running"
 	case q.ParentID != "":
 		return "sessions_by_parent"
+	case q.UserID != "":
+		return "sessions_by_user"
+	}
+	return ""
+}
+
+// commonIndex is the best of the others.
+func commonIndex(q *session.Query) string {
+	switch {
 	case q.Agent != "":
 		return "sessions_by_agent"
 	case len(q.Statuses) == 1:

@@ -38,6 +38,9 @@ func queries() map[string]string {
 		"dates":         {CreatedAfter: time.Unix(1, 0), CreatedBefore: time.Unix(2, 0)},
 		"user, status":  {UserID: "u", Statuses: []session.Status{session.Active}, Agent: "a"},
 		"tag and dates": {Tags: []string{"t"}, CreatedAfter: time.Unix(1, 0), UserID: "u"},
+		"user's tags":   {Tags: []string{"t", "v"}, UserID: "u"},
+		"user's values": {Metadata: map[string]string{"k": "v", "l": "w"}, UserID: "u"},
+		"user's runs":   {UserID: "u", Running: true, RootsOnly: true},
 	} {
 		l := newListing("tenant", &q)
 		out["list "+name] = l.page()
@@ -46,6 +49,42 @@ func queries() map[string]string {
 		out["list on "+name] = l.page()
 	}
 	return out
+}
+
+// TestListingsOfAUser wants lists of one user's sessions to read none of other
+// users', and lists of running sessions to read none that rest.
+func TestListingsOfAUser(t *testing.T) {
+	t.Parallel()
+	b := openTest(t)
+	for name, c := range map[string]struct {
+		q    session.Query
+		want []string
+	}{
+		"tags": {
+			session.Query{UserID: "u", Tags: []string{"t", "v"}},
+			[]string{"SEARCH s USING INDEX sessions_by_user (tenant=? AND user_id=?)", "SEARCH x USING PRIMARY KEY (tenant=? AND session_id=?)"},
+		},
+		"metadata": {
+			session.Query{UserID: "u", Metadata: map[string]string{"k": "v"}},
+			[]string{"SEARCH s USING INDEX sessions_by_user (tenant=? AND user_id=?)", "SEARCH x USING PRIMARY KEY (tenant=? AND session_id=? AND name=?)"},
+		},
+		"running":       {session.Query{UserID: "u", Running: true, RootsOnly: true}, []string{"SEARCH s USING INDEX sessions_running (tenant=? AND user_id=?)"}},
+		"running, tags": {session.Query{UserID: "u", Running: true, Tags: []string{"t"}}, []string{"sessions_running (tenant=? AND user_id=?)", "SEARCH x USING PRIMARY KEY"}},
+		"all running":   {session.Query{Running: true}, []string{"SEARCH s USING INDEX sessions_running (tenant=?)"}},
+	} {
+		l := newListing("tenant", &c.q)
+		for _, query := range []string{l.page(), l.count()} {
+			plan := strings.NewReplacer("COVERING ", "", "EXISTS ", "").Replace(strings.Join(explain(t, b, query), "\n"))
+			for _, want := range c.want {
+				if !strings.Contains(plan, want) {
+					t.Errorf("%s: the plan is without %q\n%s\n%s", name, want, query, plan)
+				}
+			}
+			if strings.Contains(plan, "SCAN") || strings.Contains(plan, "_by_tag") || strings.Contains(plan, "_by_value") {
+				t.Errorf("%s: other users' sessions are read\n%s\n%s", name, query, plan)
+			}
+		}
+	}
 }
 
 func TestQueryPlans(t *testing.T) {

@@ -22,6 +22,11 @@ func listingCases() []testCase {
 		{"page-invalid", "a cursor or offset that is none is refused", 0, listPageInvalid},
 		{"follows", "a listing follows changes of status, tags and metadata", 0, listFollows},
 		{"nothing", "a listing that finds nothing is empty, not an error", 0, listNothing},
+		{"running", "Running selects the sessions whose current run is running, whoever holds the lease", clock, listRunning},
+		{"running-again", "a session is running from each start to the end of that run, and not once it is deleted", 0, listRunningAgain},
+		{"running-pages", "running sessions are paged, counted and combined with other filters like any", 0, listRunningPages},
+		{"running-races", "a session that is running is listed at every moment, whatever others do", second, listRunningRaces},
+		{"user-labels", "a user's sessions are listed by tags and metadata, other users' with the same ones are not", 0, listUserLabels},
 	}
 }
 
@@ -268,4 +273,183 @@ func listNothing(t *bed) {
 	equal(t, "total", *page.Total, 0)
 	equal(t, "has more", page.HasMore, false)
 	equal(t, "next", page.Next, "")
+}
+
+// of makes a document somebody's.
+func of(userID string) func(*session.State) { return func(s *session.State) { s.UserID = userID } }
+
+func listRunning(t *bed) {
+	ctx := t.Context()
+	for i, id := range []string{"new", "done", "waits", "stopped", "runs", "child", "expired", "left", "paused", "others"} {
+		t.create(id, at(noon.Add(time.Duration(i)*time.Second)), of("ann"), func(s *session.State) {
+			if id == "child" {
+				s.ParentID, s.RootID = "runs", "runs"
+			}
+			if id == "others" {
+				s.UserID = "bob"
+			}
+		})
+	}
+	t.start("done", "run-1").finish(session.RunCompleted)
+	t.start("waits", "run-1").finish(session.RunSuspendedClientTool)
+	t.start("stopped", "run-1").finish(session.RunInterrupted)
+	for _, id := range []string{"runs", "child", "others"} {
+		t.start(id, "run-1").commit(step(1, "cp-"+id, user("u1", "x")))
+	}
+	for _, id := range []string{"expired", "paused"} {
+		start := t.startOf(id, "run-1")
+		start.TTL = t.ttl()
+		t.begin(start)
+	}
+	left := t.start("left", "run-1")
+	t.ok(t.store().CloseRun(ctx, "left", left.fence, false), "give the lease back")
+	t.pass(2 * t.ttl())
+	_, err := t.store().SetStatus(ctx, "paused", session.StatusChange{Expect: session.Statuses(), To: session.Paused})
+	t.ok(err, "pause")
+	for _, c := range []struct {
+		what string
+		q    session.Query
+		want []string
+	}{
+		{"all", session.Query{Running: true}, []string{"others", "paused", "left", "expired", "child", "runs"}},
+		{"a user's", session.Query{Running: true, UserID: "ann"}, []string{"paused", "left", "expired", "child", "runs"}},
+		{"a user's roots", session.Query{Running: true, UserID: "ann", RootsOnly: true}, []string{"paused", "left", "expired", "runs"}},
+		{"another's", session.Query{Running: true, UserID: "bob"}, []string{"others"}},
+		{"nobody's", session.Query{Running: true, UserID: "eve"}, []string{}},
+		{"children", session.Query{Running: true, ParentID: "runs"}, []string{"child"}},
+		{"paused", session.Query{Running: true, Statuses: []session.Status{session.Paused}}, []string{"paused"}},
+	} {
+		equal(t, c.what, t.listed(c.q), c.want)
+	}
+}
+
+func listRunningAgain(t *bed) {
+	q := session.Query{Running: true, UserID: "ann"}
+	state := blank("a")
+	state.UserID = "ann"
+	r := t.begin(createAndStart(state, "run-1"))
+	equal(t, "while the first run runs", t.listed(q), []string{"a"})
+	r.finish(session.RunCompleted)
+	equal(t, "after the first run", t.listed(q), []string{})
+	r = t.start("a", "run-2")
+	equal(t, "while the second run runs", t.listed(q), []string{"a"})
+	r.commit(step(1, "cp", user("u1", "x")))
+	equal(t, "after a step", t.listed(q), []string{"a"})
+	r.finish(session.RunSuspendedClientTool)
+	equal(t, "while it waits", t.listed(q), []string{})
+	saved := t.load("a")
+	saved.UserID = "bob"
+	t.ok(t.store().Save(t.Context(), saved), "save")
+	t.start("a", "run-3")
+	equal(t, "the user it had", t.listed(q), []string{})
+	equal(t, "the user it has", t.listed(session.Query{Running: true, UserID: "bob"}), []string{"a"})
+	t.ok(t.delete("a"), "delete")
+	equal(t, "once it is deleted", t.listed(session.Query{Running: true}), []string{})
+	t.create("a", of("bob"))
+	equal(t, "another of its id, at rest", t.listed(session.Query{Running: true}), []string{})
+	t.start("a", "run-1")
+	equal(t, "another of its id", t.listed(session.Query{Running: true, UserID: "bob"}), []string{"a"})
+}
+
+func listRunningPages(t *bed) {
+	var want []string
+	for i := range 7 {
+		id := fmt.Sprintf("s%d", (i*4)%7)
+		t.create(id, at(noon.Add(time.Duration(i/2)*time.Second)), of("ann"), func(s *session.State) {
+			s.Tags, s.Metadata = []string{"t", id}, map[string]string{"k": "v"}
+		})
+		r := t.start(id, "run-1")
+		if i%3 == 2 {
+			r.finish(session.RunCompleted)
+			continue
+		}
+		want = append(want, id)
+	}
+	for _, q := range []session.Query{
+		{Running: true},
+		{Running: true, UserID: "ann"},
+		{Running: true, UserID: "ann", Tags: []string{"t"}},
+		{Running: true, Metadata: map[string]string{"k": "v"}},
+	} {
+		all := t.listed(q)
+		for _, limit := range []int{1, 2, 5, 6} {
+			equal(t, fmt.Sprintf("pages of %d for %+v", limit, q), pages(t, limit, t.listPage(q), summaryID), all)
+		}
+		slices.Sort(all)
+		slices.Sort(want)
+		equal(t, "running sessions", all, want)
+		q.Limit, q.Total = 2, true
+		page, err := t.store().List(t.Context(), q)
+		t.ok(err, "List")
+		equal(t, "items", len(page.Items), 2)
+		equal(t, "has more", page.HasMore, true)
+		equal(t, "total", *page.Total, len(want))
+	}
+	equal(t, "one by its tag", len(t.listed(session.Query{Running: true, Tags: []string{"s0"}})), 1)
+}
+
+// listRunningRaces starts and ends runs of some sessions, and wants another that runs
+// all the while to be in every list that is made meanwhile.
+func listRunningRaces(t *bed) {
+	t.create("steady", of("ann"))
+	r := t.start("steady", "run-1")
+	for i := range 4 {
+		t.create(fmt.Sprintf("busy%d", i), of("ann"))
+	}
+	stores := []session.Store{t.store(), t.sessionsOf(t.second())}
+	together(6, func(i int) {
+		for n := range 6 {
+			switch i {
+			case 4, 5:
+				page, err := stores[i-4].List(t.Context(), session.Query{Running: true, UserID: "ann", RootsOnly: true})
+				if err != nil {
+					t.Errorf("List: %v", err)
+					return
+				}
+				if !slices.ContainsFunc(page.Items, func(s session.Summary) bool { return s.ID == "steady" }) {
+					t.Errorf("a session that is running is not listed")
+				}
+			default:
+				id := fmt.Sprintf("busy%d", i)
+				busy := t.start(id, fmt.Sprintf("run-%d", n))
+				page, err := stores[i%2].List(t.Context(), session.Query{Running: true, UserID: "ann"})
+				if err != nil || !slices.ContainsFunc(page.Items, func(s session.Summary) bool { return s.ID == id }) {
+					t.Errorf("a session that has just started is not listed: %v", err)
+				}
+				busy.finish(session.RunCompleted)
+			}
+		}
+	})
+	equal(t, "when all is quiet", t.listed(session.Query{Running: true, UserID: "ann"}), []string{"steady"})
+	r.finish(session.RunCompleted)
+	equal(t, "in the end", t.listed(session.Query{Running: true, UserID: "ann"}), []string{})
+}
+
+func listUserLabels(t *bed) {
+	for i := range 8 {
+		t.create(fmt.Sprintf("s%d", i), at(noon.Add(time.Duration(i)*time.Second)), func(s *session.State) {
+			s.UserID = []string{"ann", "bob"}[i%2]
+			s.Tags, s.Metadata = []string{"t", fmt.Sprintf("n%d", i/4)}, map[string]string{"k": "v", "n": fmt.Sprint(i / 4)}
+		})
+	}
+	for _, c := range []struct {
+		q    session.Query
+		want []string
+	}{
+		{session.Query{Tags: []string{"t"}}, []string{"s6", "s4", "s2", "s0"}},
+		{session.Query{Tags: []string{"t", "n1"}}, []string{"s6", "s4"}},
+		{session.Query{Metadata: map[string]string{"k": "v"}}, []string{"s6", "s4", "s2", "s0"}},
+		{session.Query{Metadata: map[string]string{"k": "v", "n": "0"}}, []string{"s2", "s0"}},
+		{session.Query{Tags: []string{"n1"}, Metadata: map[string]string{"n": "0"}}, []string{}},
+		{session.Query{Tags: []string{"t"}, CreatedAfter: noon.Add(time.Second)}, []string{"s6", "s4", "s2"}},
+	} {
+		c.q.UserID, c.q.Total = "ann", true
+		page, err := t.store().List(t.Context(), c.q)
+		t.ok(err, "List")
+		equal(t, fmt.Sprintf("total for %+v", c.q), *page.Total, len(c.want))
+		equal(t, fmt.Sprintf("sessions for %+v", c.q), t.listed(c.q), c.want)
+		if len(c.want) > 1 {
+			equal(t, fmt.Sprintf("pages for %+v", c.q), pages(t, 1, t.listPage(c.q), summaryID), c.want)
+		}
+	}
 }

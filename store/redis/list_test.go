@@ -1,0 +1,107 @@
+package redis_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store/redis"
+)
+
+// headerReads counts how many headers of sessions a client reads.
+type headerReads struct{ n atomic.Int64 }
+
+func (*headerReads) DialHook(next goredis.DialHook) goredis.DialHook {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) { return next(ctx, network, addr) }
+}
+
+func (*headerReads) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook { return next }
+
+func (h *headerReads) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []goredis.Cmder) error {
+		for _, cmd := range cmds {
+			if cmd.Name() == "hmget" {
+				h.n.Add(1)
+			}
+		}
+		return next(ctx, cmds)
+	}
+}
+
+// TestListingsOfAUser wants lists of one user's sessions to look at none of other
+// users', and lists of running sessions at none that rest.
+func TestListingsOfAUser(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	options, err := goredis.ParseURL(single(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := goredis.NewClient(options)
+	defer func() { _ = client.Close() }()
+	reads := &headerReads{}
+	client.AddHook(reads)
+	b := open(t, redis.Config{Client: client, Prefix: newPrefix()}.WithSettling(time.Microsecond))
+	s := b.Sessions()
+	add := func(id, user string) {
+		t.Helper()
+		state := session.State{
+			ID: id, Agent: "a", Status: session.Active, UserID: user, Tags: []string{"t"}, Metadata: map[string]string{"k": "v"},
+		}
+		if err := s.Create(ctx, &state); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 120 {
+		add(fmt.Sprintf("bobs%d", i), "bob")
+	}
+	for i := range 5 {
+		add(fmt.Sprintf("anns%d", i), "ann")
+	}
+	start := func(id string) *turn {
+		t.Helper()
+		state, err := s.Load(ctx, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		started, err := s.StartRun(ctx, &session.StartRun{
+			SessionID: id, ExpectVersion: state.Version, ExpectRun: state.CurrentRunID,
+			Run: session.Run{ID: "run-1"}, Owner: "me", TTL: time.Hour,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &turn{t: t, s: s, id: id, fence: started.Lease.Fence(), version: started.Version}
+	}
+	start("bobs1")
+	start("anns1")
+	ended := start("anns2")
+	ended.commit(session.Change{Status: session.Completed, Outcome: &session.Outcome{Status: session.RunCompleted}})
+	list := func(q session.Query, want int, most int64) {
+		t.Helper()
+		reads.n.Store(0)
+		page, err := s.List(ctx, q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(page.Items) != want {
+			t.Errorf("%+v: %d sessions are listed, want %d", q, len(page.Items), want)
+		}
+		if n := reads.n.Load(); n > most {
+			t.Errorf("%+v: %d sessions are looked at, want at most %d", q, n, most)
+		}
+	}
+	total := session.PageRequest{Total: true} // which looks at all of them once more
+	list(session.Query{UserID: "ann", Tags: []string{"t"}, PageRequest: total}, 5, 10)
+	list(session.Query{UserID: "ann", Metadata: map[string]string{"k": "v"}, PageRequest: total}, 5, 10)
+	list(session.Query{UserID: "ann", Running: true, RootsOnly: true}, 1, 2)
+	list(session.Query{UserID: "ann", Running: true, RootsOnly: true}, 1, 1) // the entry that was not true is gone
+	list(session.Query{Running: true}, 2, 3)
+	list(session.Query{Running: true}, 2, 2)
+}
