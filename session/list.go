@@ -22,6 +22,10 @@ type PageRequest struct {
 	// skips items instead.
 	Cursor string
 	Offset int
+	// MaxBytes bounds the stored size of the messages of a page, which then may have
+	// fewer than Limit: it ends before the one that would take it over, but has at
+	// least one. 0 is no bound. Lists of anything else do not look at it.
+	MaxBytes int64
 	// Total asks for the number of all items, which costs what it counts.
 	Total bool
 }
@@ -35,6 +39,12 @@ func (p PageRequest) Size() int {
 		return MaxPageSize
 	}
 	return p.Limit
+}
+
+// Fits reports whether the next item belongs on the page, whose size it brings to so
+// many bytes; taken is the number of items that are on it.
+func (p PageRequest) Fits(taken int, bytes int64) bool {
+	return taken == 0 || p.MaxBytes <= 0 || bytes <= p.MaxBytes
 }
 
 // Skip is the number of items to leave out: none after a cursor, which says

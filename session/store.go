@@ -133,7 +133,8 @@ type Stops interface {
 
 // Transcripts reads and, outside a turn, writes messages.
 type Transcripts interface {
-	// Messages lists a session's messages, oldest first.
+	// Messages lists a session's messages, oldest first. Of messages that do not fit
+	// [PageRequest.MaxBytes] it reads at most a few.
 	Messages(ctx context.Context, id string, page PageRequest) (Page[Message], error)
 	// AllMessages reads the whole transcript, consistently.
 	AllMessages(ctx context.Context, id string) ([]Message, error)

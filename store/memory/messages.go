@@ -70,7 +70,12 @@ func (s *sessions) Messages(ctx context.Context, id string, req session.PageRequ
 	if err != nil {
 		return session.Page[session.Message]{}, err
 	}
-	end := min(start+req.Size(), len(stored))
+	end := start
+	for size := int64(0); end < min(start+req.Size(), len(stored)); end++ {
+		if size += int64(len(stored[end].raw)); !req.Fits(end-start, size) {
+			break
+		}
+	}
 	items, err := decodeMessages(stored[start:end])
 	if err != nil {
 		return session.Page[session.Message]{}, err

@@ -62,9 +62,31 @@ LEFT JOIN LATERAL (
 WHERE s.tenant = $1 AND s.id = $2
 ORDER BY m.number`
 
-// messages reads up to limit messages after a number, or all, and how many the
-// session has.
-func (s *sessions) messages(ctx context.Context, id, verb string, after int, limit any) (out []session.Message, total int, err error) {
+// selectMessagesWithin is selectMessages for those that fit into a number of bytes, at
+// least one. How long a body is the server knows without reading it.
+const selectMessagesWithin = `
+SELECT s.message_count, m.number, m.message_id, m.body
+FROM helix.sessions s
+LEFT JOIN LATERAL (
+    SELECT m.number, m.message_id, m.body, sum(length(m.body)) OVER (ORDER BY m.number) AS size
+    FROM (
+        SELECT m.number, m.message_id, m.body
+        FROM helix.messages m
+        WHERE m.session = s.number AND m.number > least($3, s.message_count)
+        ORDER BY m.number
+        LIMIT $4
+    ) m
+) m ON m.size <= $5::bigint OR m.size = length(m.body)
+WHERE s.tenant = $1 AND s.id = $2
+ORDER BY m.number`
+
+// messages reads up to limit messages after a number, or all, as far as they fit the
+// page, and how many the session has.
+func (s *sessions) messages(ctx context.Context, id, verb string, after int, limit any, fits session.PageRequest) (out []session.Message, total int, err error) {
+	query, args := selectMessages, []any{after, limit}
+	if fits.MaxBytes > 0 {
+		query, args = selectMessagesWithin, append(args, fits.MaxBytes)
+	}
 	out = []session.Message{}
 	err = s.list(ctx, id, verb, func(rows pgx.Rows) error {
 		var (
@@ -81,7 +103,7 @@ func (s *sessions) messages(ctx context.Context, id, verb string, after int, lim
 		}
 		out = append(out, m)
 		return nil
-	}, selectMessages, after, limit)
+	}, query, args...)
 	return out, total, err
 }
 
@@ -92,7 +114,7 @@ func (s *sessions) Messages(ctx context.Context, id string, request session.Page
 	if err != nil {
 		return page, err
 	}
-	items, total, err := s.messages(ctx, id, "list messages", after, request.Size())
+	items, total, err := s.messages(ctx, id, "list messages", after, request.Size(), request)
 	if err != nil {
 		return page, err
 	}
@@ -103,7 +125,7 @@ func (s *sessions) Messages(ctx context.Context, id string, request session.Page
 
 // AllMessages implements [session.Transcripts].
 func (s *sessions) AllMessages(ctx context.Context, id string) ([]session.Message, error) {
-	out, _, err := s.messages(ctx, id, "read messages", 0, nil)
+	out, _, err := s.messages(ctx, id, "read messages", 0, nil, session.PageRequest{})
 	if err != nil {
 		return nil, err
 	}

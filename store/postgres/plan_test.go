@@ -25,7 +25,7 @@ func queries(s *sessions) map[string]string {
 		"due deadlines": sweepDeadlines, "expired leases": sweepLeases, "expired sessions": sweepExpired, "owed closes": sweepOwing,
 		"wakes": sweepWakes, "old calls": selectOldCalls, "open pending": selectPendingOpen, "all pending": selectPendingAll,
 		"children": selectChildren, "awaited children": selectAwaited, "inbox": selectInbox, "calls": selectCalls,
-		"run by id": byID, "run by request": byRequest, "current run": current, "runs": selectRuns, "messages": selectMessages,
+		"run by id": byID, "run by request": byRequest, "current run": current, "runs": selectRuns, "messages": selectMessages, "messages within": selectMessagesWithin,
 		"message by id": selectDuplicate, "state": selectState, "document": selectDoc, "checkpoint": selectCheckpoint,
 		"checkpoints": selectCheckpoints, "checkpoint within": selectWithin, "owner": selectOwnership, "tags": selectTags,
 		"metadata": selectMetadata, "stream": selectStream, "batches": selectBatches, "streams that changed": selectRevisions,

@@ -49,7 +49,7 @@ func (s *sessions) Messages(ctx context.Context, id string, request session.Page
 		return page, err
 	}
 	q := query()
-	q.do("range", keyMessages, keyMessages, after, after+page.Limit-1)
+	q.do("page", keyMessages, after, page.Limit, max(request.MaxBytes, 0))
 	if v, err = s.read(ctx, id, "list messages", q); err != nil {
 		return page, err
 	}

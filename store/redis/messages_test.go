@@ -5,6 +5,9 @@ import (
 	"strings"
 	"testing"
 
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/helixagents/helix/internal/faultproxy"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store/redis"
 )
@@ -59,5 +62,34 @@ func TestAllMessagesInParts(t *testing.T) {
 		if last := messages[len(messages)-1].Parts[0].Text; len(messages) > want && last != "z" {
 			t.Fatalf("the last message is %q", last)
 		}
+	}
+}
+
+// TestPageReadsWhatItShows wants a page that is bounded in bytes to fetch about as
+// many from the server.
+func TestPageReadsWhatItShows(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	options, err := goredis.ParseURL(single(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy := faultproxy.New(t, options.Addr)
+	s := open(t, redis.Config{URL: urlOf(proxy.Addr()), Prefix: newPrefix()}).Sessions()
+	if err := s.Create(ctx, &session.State{ID: "a", Agent: "a", Status: session.Active}); err != nil {
+		t.Fatal(err)
+	}
+	for range 30 {
+		if _, err := s.AppendMessages(ctx, "a", []session.Message{session.UserText(strings.Repeat("x", 1<<20))}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := proxy.Counters().Received
+	page, err := s.Messages(ctx, "a", session.PageRequest{Limit: session.MaxPageSize, MaxBytes: 4 << 20})
+	if err != nil || len(page.Items) != 3 || !page.HasMore {
+		t.Fatalf("a page of 4 MiB has %d messages, %v", len(page.Items), err)
+	}
+	if took := proxy.Counters().Received - before; took > 5<<20 {
+		t.Errorf("a page of 4 MiB took %d bytes from the server", took)
 	}
 }

@@ -278,7 +278,7 @@ func (s *sessions) isOver(c *conn, id, messageID string) (bool, error) {
 func (s *sessions) goneOn(c *conn, h *header, number int) (bool, error) {
 	const batch = 100
 	for {
-		later, err := s.messages(context.Background(), c, h, number, batch)
+		later, err := s.messages(context.Background(), c, h, number, batch, session.PageRequest{})
 		if err != nil {
 			return false, unlessCorrupt(err)
 		}

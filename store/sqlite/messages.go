@@ -30,9 +30,10 @@ SELECT key, message_id, body FROM messages
 WHERE key > ? AND key <= ?
 ORDER BY key LIMIT ?`
 
-// messages reads up to limit messages after a number.
-func (s *sessions) messages(ctx context.Context, c *conn, h *header, after, limit int) ([]session.Message, error) {
+// messages reads up to limit messages after a number, as far as they fit the page.
+func (s *sessions) messages(ctx context.Context, c *conn, h *header, after, limit int, fits session.PageRequest) ([]session.Message, error) {
 	out := make([]session.Message, 0, min(limit, 1024))
+	var size int64
 	for r, err := range c.query(selectMessages, rowKey(h.number, int64(after)), lastKey(h.number), limit) {
 		if err == nil {
 			err = ctx.Err()
@@ -40,9 +41,12 @@ func (s *sessions) messages(ctx context.Context, c *conn, h *header, after, limi
 		if err != nil {
 			return nil, err
 		}
-		number, messageID := r.int64()-rowKey(h.number, 0), r.text()
+		number, messageID, body := r.int64()-rowKey(h.number, 0), r.text(), r.bytes()
+		if size += int64(len(body)); !fits.Fits(len(out), size) {
+			break
+		}
 		var m session.Message
-		if err := session.Decode(fmt.Sprintf("session %s: message %d (%s)", h.ID, number, messageID), r.bytes(), &m); err != nil {
+		if err := session.Decode(fmt.Sprintf("session %s: message %d (%s)", h.ID, number, messageID), body, &m); err != nil {
 			return nil, err
 		}
 		out = append(out, m)
@@ -58,7 +62,7 @@ func (s *sessions) Messages(ctx context.Context, id string, request session.Page
 		if page, after, err = densePage[session.Message](request, h.MessageCount); err != nil {
 			return err
 		}
-		if page.Items, err = s.messages(ctx, c, h, after, page.Limit); err != nil {
+		if page.Items, err = s.messages(ctx, c, h, after, page.Limit, request); err != nil {
 			return err
 		}
 		finishDense(&page, h.MessageCount)
@@ -70,7 +74,7 @@ func (s *sessions) Messages(ctx context.Context, id string, request session.Page
 // AllMessages implements [session.Transcripts].
 func (s *sessions) AllMessages(ctx context.Context, id string) (out []session.Message, err error) {
 	err = s.read(ctx, id, "read messages", func(c *conn, h *header) error {
-		out, err = s.messages(ctx, c, h, 0, h.MessageCount)
+		out, err = s.messages(ctx, c, h, 0, h.MessageCount, session.PageRequest{})
 		return err
 	})
 	return out, err

@@ -3,6 +3,8 @@ package storetest
 import (
 	"fmt"
 	"math"
+	"slices"
+	"strings"
 
 	"github.com/helixagents/helix/session"
 )
@@ -20,6 +22,8 @@ func messageCases() []testCase {
 		{"page-cursor", "a cursor says where a page begins; an offset beside it does not count", 0, messagePageCursor},
 		{"page-beyond", "a page beyond the end is empty, however far, and shows nothing of others", 0, pageBeyond},
 		{"page-grows", "a cursor stays good while messages are added", 0, messagePageGrows},
+		{"page-bytes", "a page ends before the message that takes it over MaxBytes, and has at least one", 0, messagePageBytes},
+		{"page-bytes-large", "a page of large messages is read without the others", 0, messagePageBytesLarge},
 		{"many", "a long transcript is read back whole and in order", 0, manyMessages},
 	}
 }
@@ -252,6 +256,87 @@ func messagePageSizes(t *bed) {
 			t.Fatalf("nobody asked for the total")
 		}
 	}
+}
+
+// sized adds messages m0, m1, … whose texts have so many bytes to a new session.
+func (t *bed) sized(id string, sizes ...int) []session.Message {
+	t.Helper()
+	t.create(id)
+	messages := make([]session.Message, len(sizes))
+	for i, size := range sizes {
+		messages[i] = user(fmt.Sprintf("m%d", i), strings.Repeat("x", size))
+	}
+	_, err := t.store().AppendMessages(t.Context(), id, messages)
+	t.ok(err, "append")
+	return messages
+}
+
+func messagePageBytes(t *bed) {
+	t.sized("a", 10, 4000, 10, 2000, 2000, 10, 6000, 10)
+	for _, c := range []struct {
+		request session.PageRequest
+		want    string
+		more    bool
+	}{
+		{session.PageRequest{MaxBytes: 1}, "m0", true},
+		{session.PageRequest{MaxBytes: 4000}, "m0", true},
+		{session.PageRequest{MaxBytes: 5000}, "m0 m1 m2", true},
+		{session.PageRequest{MaxBytes: 5000, Limit: 2}, "m0 m1", true},
+		{session.PageRequest{MaxBytes: 3000, Offset: 1}, "m1", true},
+		{session.PageRequest{MaxBytes: 5000, Offset: 2}, "m2 m3 m4 m5", true},
+		{session.PageRequest{MaxBytes: 3000, Offset: 6}, "m6", true},
+		{session.PageRequest{MaxBytes: 3000, Offset: 7}, "m7", false},
+		{session.PageRequest{MaxBytes: 3000, Offset: 8}, "", false},
+		{session.PageRequest{MaxBytes: 1 << 20}, "m0 m1 m2 m3 m4 m5 m6 m7", false},
+		{session.PageRequest{}, "m0 m1 m2 m3 m4 m5 m6 m7", false},
+	} {
+		c.request.Total = true
+		page, err := t.store().Messages(t.Context(), "a", c.request)
+		t.ok(err, "Messages")
+		var ids []string
+		for i := range page.Items {
+			ids = append(ids, page.Items[i].ID)
+		}
+		what := fmt.Sprintf("page %+v", c.request)
+		equal(t, what, strings.Join(ids, " "), c.want)
+		equal(t, what+": has more", page.HasMore, c.more)
+		equal(t, what+": has a cursor", page.Next != "", c.more)
+		equal(t, what+": offset", page.Offset, c.request.Offset)
+		equal(t, what+": limit", page.Limit, c.request.Size())
+		equal(t, what+": total", *page.Total, 8)
+	}
+	for _, size := range []int64{1, 2500, 5000, 1 << 20} {
+		got := pages(t, 3, func(p session.PageRequest) (session.Page[session.Message], error) {
+			p.MaxBytes = size
+			return t.store().Messages(t.Context(), "a", p)
+		}, func(m session.Message) string { return m.ID })
+		equal(t, fmt.Sprintf("pages of %d bytes", size), got, t.texts("a"))
+	}
+}
+
+func messagePageBytesLarge(t *bed) {
+	const count, size = 12, 1 << 20
+	want := t.sized("a", slices.Repeat([]int{size}, count)...)
+	seen := 0
+	request := session.PageRequest{Limit: session.MaxPageSize, MaxBytes: 4 << 20}
+	for range count {
+		page, err := t.store().Messages(t.Context(), "a", request)
+		t.ok(err, "Messages")
+		if n := len(page.Items); n != 3 {
+			t.Fatalf("a page of 4 MiB has %d messages of a little more than 1 MiB", n)
+		}
+		for i := range page.Items {
+			if !page.Items[i].Equal(&want[seen]) {
+				t.Fatalf("message %d is not as it was sent", seen)
+			}
+			seen++
+		}
+		if !page.HasMore {
+			break
+		}
+		request.Cursor = page.Next
+	}
+	equal(t, "messages", seen, count)
 }
 
 func messagePageInvalid(t *bed) {

@@ -28,6 +28,25 @@ read.part = function(from, limit, size)
   return out
 end
 
+-- Messages from a number on: so many, as far as they fit into so many bytes if that is not 0, but at least one. A few more may
+-- be looked at, for how long one is is known once it was read.
+read.page = function(from, limit, size)
+  from, limit, size = tonumber(from), tonumber(limit), tonumber(size)
+  if size == 0 then return call('LRANGE', K.m, from, from + limit - 1) end
+  local out = {}
+  while #out < limit do
+    local n = math.min(limit - #out, 4)
+    local found = call('LRANGE', K.m, from + #out, from + #out + n - 1)
+    for _, body in ipairs(found) do
+      size = size - #body
+      if size < 0 and #out > 0 then return out end
+      out[#out + 1] = body
+    end
+    if #found < n then break end
+  end
+  return out
+end
+
 read.len = function(letter) return call('LLEN', K[letter]) end
 
 -- Custom state at a version: the last snapshot up to it, and the writes since.

@@ -1,0 +1,33 @@
+package sqlite
+
+import (
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/helixagents/helix/session"
+)
+
+// TestPageReadsWhatItShows wants a page that is bounded in bytes to cost about as
+// much memory. It does not run beside others, whose memory would count.
+func TestPageReadsWhatItShows(t *testing.T) { //nolint:paralleltest // see above
+	b, ctx := openTest(t), t.Context()
+	if err := b.Sessions().Create(ctx, &session.State{ID: "a", Agent: "a", Status: session.Active}); err != nil {
+		t.Fatal(err)
+	}
+	for range 60 {
+		if _, err := b.Sessions().AppendMessages(ctx, "a", []session.Message{session.UserText(strings.Repeat("x", 1<<20))}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	page, err := b.Sessions().Messages(ctx, "a", session.PageRequest{Limit: session.MaxPageSize, MaxBytes: 2 << 20})
+	runtime.ReadMemStats(&after)
+	if err != nil || len(page.Items) != 1 || !page.HasMore {
+		t.Fatalf("a page of 2 MiB has %d messages, %v", len(page.Items), err)
+	}
+	if took := after.TotalAlloc - before.TotalAlloc; took > 20<<20 {
+		t.Errorf("a page of 2 MiB took %d bytes of memory", took)
+	}
+}
