@@ -16,6 +16,9 @@ import (
 type Schema struct {
 	json     json.RawMessage
 	resolved *jsonschema.Resolved
+	declared *declared
+	// undeclarable says why it cannot be told which arguments the schema declares.
+	undeclarable error
 }
 
 // SchemaFor infers the schema of a Go type. Fields without omitempty are
@@ -66,7 +69,9 @@ func newSchema(s *jsonschema.Schema) (*Schema, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode a JSON schema: %w", err)
 	}
-	return &Schema{json: raw, resolved: resolved}, nil
+	out := &Schema{json: raw, resolved: resolved}
+	out.declared, out.undeclarable = newDeclared(s)
+	return out, nil
 }
 
 // JSON is the schema itself. It must not be changed.
@@ -78,16 +83,62 @@ func (s *Schema) IsObject() bool {
 	return s.resolved.Schema().Type == "object" || len(s.resolved.Schema().Properties) > 0
 }
 
+// Arguments are what the schema of an input declares.
+type Arguments struct {
+	// Known lists the arguments, also those of alternatives, Required those that every
+	// call has.
+	Known, Required []string
+	// Open is set if a call may have others.
+	Open bool
+}
+
+// Arguments lists the arguments that the schema declares as that of an input.
+func (s *Schema) Arguments() (Arguments, error) {
+	if s.undeclarable != nil {
+		return Arguments{}, s.undeclarable
+	}
+	return s.declared.arguments(), nil
+}
+
 // Validate reports how a JSON value breaks the schema, naming the field.
 func (s *Schema) Validate(value json.RawMessage) error {
-	var instance any
+	_, err := s.validate(value)
+	return err
+}
+
+func (s *Schema) validate(value json.RawMessage) (instance any, err error) {
 	if err := json.Unmarshal(value, &instance); err != nil {
-		return fmt.Errorf("not valid JSON: %w", err)
+		return nil, fmt.Errorf("not valid JSON: %w", err)
 	}
 	if err := s.resolved.Validate(instance); err != nil {
-		return fmt.Errorf("%s", fieldOf(err.Error()))
+		return instance, fmt.Errorf("%s", fieldOf(err.Error()))
 	}
-	return nil
+	return instance, nil
+}
+
+// ValidateInput reports how the input of a call breaks the schema, naming the argument.
+// Where an object's schema has properties and does not say whether there may be others
+// (additionalProperties, unevaluatedProperties or patternProperties), there may not, at
+// any depth: an argument that the schema does not declare is refused.
+func (s *Schema) ValidateInput(input json.RawMessage) error {
+	if s.undeclarable != nil {
+		return s.undeclarable
+	}
+	instance, err := s.validate(input)
+	if err != nil && !strings.Contains(err.Error(), "unexpected additional properties") {
+		return err
+	}
+	switch names := s.declared.undeclared(instance); len(names) {
+	case 0:
+		return err
+	case 1:
+		return fmt.Errorf("undeclared argument %.200q", names[0])
+	default:
+		for i := range names {
+			names[i] = fmt.Sprintf("%.200q", names[i])
+		}
+		return fmt.Errorf("undeclared arguments %s", strings.Join(names, ", "))
+	}
 }
 
 var (

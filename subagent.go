@@ -84,6 +84,9 @@ func InputOf[T any]() *InputType {
 // RawInput is [InputOf] for input whose schema is not a Go type's.
 func RawInput(schema json.RawMessage) *InputType {
 	parsed, err := parseObjectSchema(schema)
+	if err == nil {
+		err = parsed.undeclarable
+	}
 	return &InputType{schema: parsed, err: err}
 }
 

@@ -96,12 +96,16 @@ func (t *Tool) check(a *Agent) error {
 	if !schema.IsObject() {
 		return a.invalid(field, "needs a struct or map as its input, so that its arguments have names")
 	}
+	if schema.undeclarable != nil {
+		return a.invalid(field, "has an input that cannot be described: %v", schema.undeclarable)
+	}
 	return nil
 }
 
 // Callable carries out a tool's calls.
 type Callable interface {
-	// InputSchema describes the input. It is asked when the agent is checked.
+	// InputSchema describes the input; see [Schema.ValidateInput] for what that means for
+	// arguments that it does not declare. It is asked when the agent is checked.
 	InputSchema() (*Schema, error)
 	// Call carries out one call whose input fits the schema and returns its result
 	// as JSON.
@@ -140,7 +144,8 @@ func (f *funcTool[In, Out]) Call(ctx context.Context, call *Call, input json.Raw
 }
 
 // RawFunc makes a tool of a function on JSON, for input whose schema is not a Go
-// type's.
+// type's. Arguments that the schema does not declare are refused unless it says
+// "additionalProperties": true; see [Schema.ValidateInput].
 func RawFunc(schema json.RawMessage, fn func(ctx context.Context, call *Call, input json.RawMessage) (json.RawMessage, error)) Callable {
 	parsed, err := ParseSchema(schema)
 	return &rawTool{fn: fn, schema: parsed, err: err}

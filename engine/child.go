@@ -47,7 +47,7 @@ func (t *turn) decideAgent(row *session.Call, part *session.Part, finishOnly boo
 		row.Rejected = toolError(session.CodeToolNotRun, "only %s may be called now", session.FinishTool)
 		return true
 	}
-	if err := schema.Validate(part.Input); err != nil {
+	if err := schema.ValidateInput(part.Input); err != nil {
 		row.Rejected = toolError(session.CodeToolInput, "the input of %s does not fit: %v", part.Tool, err)
 		return true
 	}

@@ -515,6 +515,11 @@ func (t *turn) decide(row *session.Call, part *session.Part, finishOnly bool) {
 		part.Input, _ = session.Encode(map[string]string{"invalid_arguments": string(part.Input)})
 		return
 	}
+	// What follows judges, shows, stores and sends the input: all must read the same in it.
+	if err := ambiguous(part.Input); err != nil {
+		row.Rejected = toolError(session.CodeToolInput, "the input of %s does not fit: %v", part.Tool, err)
+		return
+	}
 	if part.Tool == session.FinishTool && t.agent.Output != nil {
 		row.Kind = session.CallFinish
 		if err := t.agent.Output.Schema().Validate(part.Input); err != nil {
@@ -537,7 +542,7 @@ func (t *turn) decide(row *session.Call, part *session.Part, finishOnly bool) {
 	row.ReadOnly, row.Idempotent, row.FinishWith = tool.ReadOnly, tool.Idempotent, tool.FinishWith
 	schema, err := tool.Execute.InputSchema()
 	if err == nil {
-		err = schema.Validate(part.Input)
+		err = schema.ValidateInput(part.Input)
 	}
 	switch {
 	case err != nil:

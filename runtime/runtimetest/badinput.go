@@ -26,6 +26,8 @@ func badInputScenarios() []Scenario {
 		{"argument of a wrong type", "arguments of a wrong type are a tool error that names the field", badArgumentType},
 		{"missing argument", "a missing argument is a tool error that names it", badArgumentMissing},
 		{"unknown argument", "an argument that the tool does not have is a tool error that names it", badArgumentUnknown},
+		{"undeclared argument", "an argument that a schema does not declare, at any depth, is a tool error that names it, for every kind of call", badUndeclared},
+		{"argument given twice", "an input that programs read in different ways is a tool error that names the place, for every kind of call", badTwice},
 		{"broken JSON", "arguments that are not JSON are a tool error, and the history can still be sent", badJSON},
 		{"no arguments", "empty arguments are an empty object", badNoArguments},
 		{"panicking tool", "a tool that panics is a tool error; the stack is logged, and siblings are not disturbed", badPanic},
