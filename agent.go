@@ -27,6 +27,9 @@ type Agent struct {
 	// the sessions of agents it knows by name.
 	Name        string
 	Description string
+	// Internal keeps the agent from users: only other agents may call it, and no user can
+	// start, resume or branch its sessions.
+	Internal bool
 	// Instructions is the system prompt; InstructionsFunc makes one from the state
 	// at each model call instead.
 	Instructions     string

@@ -110,6 +110,8 @@ func TestTheWholeFileIsValid(t *testing.T) {
 func TestBrokenFiles(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, old, broken, path, want string }{
+		{"host with a port", "  cors: [", "  hosts: [agents.example.com, ^\"a.example.com:80\"]\n  cors: [", "server.hosts[1]", "expected a name or an address without a port"},
+		{"host that is an address of the web", "  cors: [", "  hosts: [^\"https://a.example.com\"]\n  cors: [", "server.hosts[0]", "expected a name or an address without a port"},
 		{"unknown key", "    maxSteps: 20", "    ^maxStep: 20", "agents.writer.maxStep", "unknown key; did you mean maxSteps?"},
 		{"unknown key at the top", "store: sqlite:helix.db", "^stoer: x", "stoer", "unknown key; did you mean store?"},
 		{"unknown key like no other", "    maxSteps: 20", "    ^zzz: 20", "agents.writer.zzz", "expected one of companions, description"},
@@ -207,6 +209,13 @@ func TestBrokenFiles(t *testing.T) {
 		{"missing url", "    url: https://api.example.com/search/{topic}\n", "", "tools.search", "the key url is missing"},
 		{"argument that the input lacks", "search/{topic}", "search/{topics}", "tools.search.url", `there is no argument "topics" in the input; did you mean topic?`},
 		{"argument that may be missing", "search/{topic}", "search/{amount}", "tools.search.url", "must be one of the input's required"},
+		{"argument that is given twice", "search/{topic}", "search/{topic}?x=1&Amount=2", "tools.search.url", `the query would have the parameter "amount" twice`},
+		{"argument that is given twice, escaped", "search/{topic}", "search/{topic}?%61mount=2", "tools.search.url", `the query would have the parameter "amount" twice`},
+		{"argument that names a parameter", "search/{topic}", "search?{topic}=1", "tools.search.url", "must not choose the name of a parameter"},
+		{"identity that there is not in a url", "search/{topic}", "search/{topic}?u={user.name}", "tools.search.url", "there is no {user.name}; there is user.id, user.tenant or session.id"},
+		{"identity that there is not in a header", "Bearer ${SECRET}\"}", "{user.idd}\"}", "tools.search.headers.Authorization", "there is no {user.idd}; did you mean user.id?"},
+		{"identity that there is not in a body", "    retries: 1", "    method: POST\n    body: {a: [\"of {session.user}\"]}", "tools.search.body", "there is no {session.user}"},
+		{"user that chooses the server", "https://api.example.com/search/{topic}", "^https://{user.tenant}.example.com/", "tools.search.url", "must not choose the server"},
 		{"argument that chooses the server", "https://api.example.com/search/{topic}", "^https://{topic}.example.com/", "tools.search.url", "must not choose the server"},
 		{"unknown type of tool", "    type: client", "    type: ^cleint", "tools.pay.type", "expected http, client or builtin"},
 		{"unknown builtin", "{type: builtin, builtin: time}", "{type: builtin, builtin: ^tme}", "tools.time.builtin", "did you mean time?"},
@@ -265,6 +274,36 @@ func TestBrokenFiles(t *testing.T) {
 				t.Errorf("the error shows what a variable holds: %v", err)
 			}
 		})
+	}
+}
+
+// What is a name that a server can go by.
+func TestHosts(t *testing.T) {
+	t.Parallel()
+	file := mustParse(t, strings.Replace(whole, "  cors: [", "  hosts: [\"*\", agents.example.com, 10.0.0.1, \"::1\", localhost]\n  cors: [", 1))
+	if len(file.Server.Hosts) != 5 {
+		t.Errorf("%q", file.Server.Hosts)
+	}
+}
+
+// A user can talk to at least one agent, and a chat that asks for none gets that one.
+func TestInternalAgents(t *testing.T) {
+	t.Parallel()
+	const text = "version: 1\nagents:\n  a: {model: demo, internal: true}\n  b: {model: demo, subAgents: [a]}\n  c: {model: demo, internal: true}\n  d: {model: demo}\n"
+	agents, err := mustParse(t, text).Build(BuildOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, agent := range agents {
+		got = append(got, fmt.Sprintf("%s %t", agent.Name, agent.Internal))
+	}
+	if strings.Join(got, ", ") != "b false, d false, a true, c true" {
+		t.Errorf("the agents are %s", strings.Join(got, ", "))
+	}
+	_, err = parse("helix.yaml", []byte("version: 1\nagents:\n  a: {model: demo, internal: true}\n"), noEnv)
+	if want := "helix.yaml:3:3: agents: expected at least one agent that is not internal"; err == nil || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("%v", err)
 	}
 }
 

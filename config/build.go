@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/helixagents/helix"
@@ -34,13 +36,20 @@ type BuildOptions struct {
 	// Remote makes a sub-agent of an agent on another server. Without it a file that
 	// has remotes cannot be built.
 	Remote func(Remote) (helix.SubAgent, error)
+	// Logger is told why requests of http tools failed, with what their errors do not
+	// tell the model: addresses in the network. Defaults to nobody.
+	Logger *slog.Logger
 }
 
-// Build makes the file's agents, in its order. What cannot be made, such as a model
-// without a key, is part of an [*Error].
+// Build makes the file's agents, in its order, but those that are internal last: the
+// first is the one that a chat gets. What cannot be made, such as a model without a
+// key, is part of an [*Error].
 func (f *File) Build(opts BuildOptions) ([]*helix.Agent, error) {
 	if opts.OpenModel == nil {
 		opts.OpenModel = OpenModel
+	}
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
 	}
 	// Problems are noted anew: building again may go better.
 	s := *f.source
@@ -67,6 +76,15 @@ func (f *File) Build(opts BuildOptions) ([]*helix.Agent, error) {
 	if err := s.err(); err != nil {
 		return nil, err
 	}
+	slices.SortStableFunc(agents, func(a, b *helix.Agent) int {
+		switch {
+		case a.Internal == b.Internal:
+			return 0
+		case b.Internal:
+			return -1
+		}
+		return 1
+	})
 	return agents, nil
 }
 
@@ -82,7 +100,10 @@ type builder struct {
 // agent makes an agent, without those it calls.
 func (b *builder) agent(a *Agent) *helix.Agent {
 	path := "agents." + a.Name
-	out := &helix.Agent{Name: a.Name, Description: a.Description, Instructions: a.Instructions, MaxSteps: a.MaxSteps.Steps(), SessionExpiry: a.SessionExpiry.Std()}
+	out := &helix.Agent{
+		Name: a.Name, Description: a.Description, Instructions: a.Instructions, Internal: a.Internal,
+		MaxSteps: a.MaxSteps.Steps(), SessionExpiry: a.SessionExpiry.Std(),
+	}
 	if definition, at := b.definition(a); definition == nil {
 		b.source.wrongKey(path, "there is no model for the agent")
 	} else {
@@ -117,7 +138,7 @@ func (b *builder) tool(name string) helix.Tool {
 		b.source.wrongKey("tools."+name, "there is no tool %q", name)
 		return helix.Tool{}
 	}
-	built, err := definition.build(b.source.secrets)
+	built, err := definition.build(b.source.secrets, b.opts.Logger)
 	if err != nil {
 		b.source.wrongKey("tools."+name, "%v", err)
 	}
@@ -247,8 +268,8 @@ func (m *Model) settings() llm.Settings {
 	}
 }
 
-// build makes a tool. Secrets are what must not show in its errors.
-func (t *Tool) build(secrets []string) (helix.Tool, error) {
+// build makes a tool. Secrets are what must not show in its errors and results.
+func (t *Tool) build(secrets []string, log *slog.Logger) (helix.Tool, error) {
 	tool := helix.Tool{Name: t.Name, Description: t.Description}
 	schema := json.RawMessage(t.Input)
 	if schema == nil {
@@ -256,7 +277,11 @@ func (t *Tool) build(secrets []string) (helix.Tool, error) {
 	}
 	switch t.Type {
 	case typeHTTP:
-		service := newService(t, secrets)
+		input, err := helix.ParseSchema(schema)
+		if err != nil {
+			return tool, err
+		}
+		service := newService(t, input, secrets, log)
 		tool.Execute = helix.RawFunc(schema, service.call)
 		tool.Timeout = service.limit()
 		tool.ReadOnly, tool.Idempotent = t.readOnly(), t.idempotent()

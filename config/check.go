@@ -27,6 +27,9 @@ func (f *File) check() {
 	if _, ok := s.places["agents"]; ok && len(f.Agents) == 0 && len(s.problems) == 0 {
 		s.wrong("agents", "expected at least one agent")
 	}
+	if len(f.Agents) > 0 && !slices.ContainsFunc(f.Agents, func(a Agent) bool { return !a.Internal }) {
+		s.wrong("agents", "expected at least one agent that is not internal: nobody could talk to any of them")
+	}
 	for i := range f.Models {
 		f.checkModel(&f.Models[i])
 	}
@@ -329,12 +332,27 @@ func (f *File) checkServer() {
 		f.checkID(path+".user", token.User)
 		f.checkID(path+".tenant", token.Tenant)
 	}
+	for i, host := range f.Server.Hosts {
+		if CheckHost(host) != nil {
+			s.wrong(fmt.Sprintf("server.hosts[%d]", i), "%s", because(CheckHost(host)))
+		}
+	}
 	for i, origin := range f.Server.CORS {
 		u, err := url.Parse(origin)
 		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.Scheme+"://"+u.Host != origin {
 			s.wrong(fmt.Sprintf("server.cors[%d]", i), "expected an origin such as https://app.example.com")
 		}
 	}
+}
+
+var hostName = regexp.MustCompile(`^[A-Za-z0-9_]([A-Za-z0-9._-]*[A-Za-z0-9_])?$`)
+
+// CheckHost reports why a text is not a name that a server can go by.
+func CheckHost(host string) error {
+	if host != "*" && net.ParseIP(host) == nil && !hostName.MatchString(host) {
+		return session.Invalid("host", "expected a name or an address without a port, such as agents.example.com, or * for any")
+	}
+	return nil
 }
 
 // minInterval is the shortest lease, and time between clean-ups.
@@ -377,9 +395,6 @@ func (f *File) checkAddress(path, address string) {
 
 // because is an error's text in the words of the file.
 func because(err error) string { return session.AsError(err).Message }
-
-// placeholder is an argument in an address or a body.
-var placeholder = regexp.MustCompile(`\{([A-Za-z_][A-Za-z0-9_]*)\}`)
 
 func (f *File) checkRuntime() {
 	// gRPC also takes an address that says how the name is looked up.
@@ -451,8 +466,8 @@ func (f *File) checkMentions(t *Tool, path string) {
 			f.source.wrong(path+"."+policy, "it does not fit the input: %v", err)
 		}
 		for _, name := range mentions(policy, string(expression)) {
-			if !has.open && !slices.Contains(has.known, name) {
-				f.source.wrong(path+"."+policy, "there is no argument %q in the input%s", name, f.hint(name, has.known))
+			if !has.Open && !slices.Contains(has.Known, name) {
+				f.source.wrong(path+"."+policy, "there is no argument %q in the input%s", name, f.hint(name, has.Known))
 			}
 		}
 	}
@@ -500,10 +515,27 @@ func (f *File) checkHTTP(t *Tool, path string) {
 		}
 	}
 	arguments := f.arguments(t, path)
-	for _, m := range placeholder.FindAllSubmatch(t.Body, -1) {
-		if arguments != nil && !slices.Contains(arguments.known, string(m[1])) {
-			s.wrong(path+".body", "there is no argument %q in the input%s", m[1], f.hint(string(m[1]), arguments.known))
+	for _, name := range placeholders(string(t.Body)) {
+		switch {
+		case isIdentity(name):
+			f.checkIdentity(path+".body", name)
+		case arguments != nil && !slices.Contains(arguments.Known, name):
+			s.wrong(path+".body", "there is no argument %q in the input%s", name, f.hint(name, arguments.Known))
 		}
+	}
+	for header, value := range t.Headers {
+		for _, name := range placeholders(value) {
+			if isIdentity(name) {
+				f.checkIdentity(path+".headers."+header, name)
+			}
+		}
+	}
+}
+
+// checkIdentity checks the name of what the server is to fill in.
+func (f *File) checkIdentity(path, name string) {
+	if !slices.Contains(identities, name) {
+		f.source.wrong(path, "there is no {%s}%s", name, f.hint(name, identities))
 	}
 }
 
@@ -521,46 +553,51 @@ func (f *File) checkTemplate(t *Tool, path string) {
 	if placeholder.MatchString(authority) {
 		s.wrong(path+".url", "an argument must not choose the server: it may only be in the path or the query")
 	}
+	fixed := queryNames(t.URL)
+	if slices.ContainsFunc(fixed, placeholder.MatchString) {
+		s.wrong(path+".url", "an argument must not choose the name of a parameter: it may only be its value")
+	}
 	arguments := f.arguments(t, path)
 	if arguments == nil {
 		return // the input is wrong, which was noted
 	}
-	for _, m := range placeholder.FindAllStringSubmatch(t.URL, -1) {
+	used := placeholders(t.URL)
+	for _, name := range used {
 		switch {
-		case !slices.Contains(arguments.known, m[1]):
-			s.wrong(path+".url", "there is no argument %q in the input%s", m[1], f.hint(m[1], arguments.known))
-		case !slices.Contains(arguments.required, m[1]):
-			s.wrong(path+".url", "the argument %q must be one of the input's required", m[1])
+		case isIdentity(name):
+			f.checkIdentity(path+".url", name)
+		case !slices.Contains(arguments.Known, name):
+			s.wrong(path+".url", "there is no argument %q in the input%s", name, f.hint(name, arguments.Known))
+		case !slices.Contains(arguments.Required, name):
+			s.wrong(path+".url", "the argument %q must be one of the input's required", name)
+		}
+	}
+	for _, name := range arguments.Known {
+		if t.inQuery() && !slices.Contains(used, name) && inNames(fixed, name) {
+			s.wrong(path+".url", "the query would have the parameter %q twice: here, and as an argument", name)
 		}
 	}
 }
 
-// arguments are the names in a tool's input.
-type arguments struct {
-	known, required []string
-	open            bool // there may be others
-}
-
-// arguments lists what the tool's input has, or gives nil if it cannot be told.
-func (f *File) arguments(t *Tool, path string) *arguments {
+// arguments lists what the tool's input declares, as calls are held to it, or gives nil if
+// it cannot be told.
+func (f *File) arguments(t *Tool, path string) *helix.Arguments {
 	if t.Input == nil {
 		if f.given(path + ".input") {
 			return nil // it is wrong, which was noted
 		}
-		return &arguments{}
+		return &helix.Arguments{}
 	}
-	var schema struct {
-		Properties map[string]json.RawMessage `json:"properties"`
-		Required   []string                   `json:"required"`
-		Additional json.RawMessage            `json:"additionalProperties"`
+	schema, err := helix.ParseSchema(json.RawMessage(t.Input))
+	if err != nil {
+		return nil // which was noted
 	}
-	if json.Unmarshal(t.Input, &schema) != nil {
+	out, err := schema.Arguments()
+	if err != nil {
+		if !f.damaged(path + ".input") {
+			f.source.wrong(path+".input", "not a JSON Schema that can be used: %v", err)
+		}
 		return nil
 	}
-	out := &arguments{required: schema.Required, open: len(schema.Properties) == 0 || schema.Additional != nil && string(schema.Additional) != "false"}
-	for name := range schema.Properties {
-		out.known = append(out.known, name)
-	}
-	slices.Sort(out.known)
-	return out
+	return &out
 }

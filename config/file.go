@@ -15,7 +15,8 @@ type File struct {
 	// The models that agents can use, by name. A model is written as its reference
 	// alone, or with settings.
 	Models []Model `yaml:"models,named"`
-	// The agents, by name. The first is the one a chat gets that asks for none.
+	// The agents, by name. The first that is not internal is the one a chat gets that
+	// asks for none.
 	Agents []Agent `yaml:"agents,named,required"`
 	// The tools that agents can use, by the names that models call them by.
 	Tools []Tool `yaml:"tools,named"`
@@ -90,6 +91,10 @@ type Agent struct {
 	Description string `yaml:"description"`
 	// The system prompt: who the agent is, what it does and how.
 	Instructions string `yaml:"instructions"`
+	// Whether only other agents may call it: no user can start, resume or branch its
+	// sessions, and it is not listed. At least one agent must not be internal. Defaults
+	// to false.
+	Internal bool `yaml:"internal"`
 	// The name of one of the models, or a reference as in models.NAME.model. Defaults
 	// to the model that is called default, or the only one.
 	Model string `yaml:"model"`
@@ -167,8 +172,9 @@ type Tool struct {
 	Type string `yaml:"type,required,enum=http|client|builtin"`
 	// What the tool does and when to use it, for the model. Builtin tools have one.
 	Description string `yaml:"description"`
-	// The JSON Schema of the arguments, of type object. Defaults to no arguments;
-	// builtin tools have their own.
+	// The JSON Schema of the arguments, of type object. Arguments that it does not declare
+	// are refused, at any depth, unless it says additionalProperties: true there. Defaults
+	// to no arguments; builtin tools have their own.
 	Input Schema `yaml:"input"`
 	// Whether the tool has no effect, so that it may run again at any time. Defaults to
 	// true for http with the methods GET and HEAD.
@@ -192,13 +198,16 @@ type Tool struct {
 	// Of http: the method. Defaults to GET.
 	Method string `yaml:"method,enum=GET|HEAD|POST|PUT|PATCH|DELETE"`
 	// Of http: the address. {name} in its path or query is replaced by the argument of
-	// that name, escaped.
+	// that name, escaped. {user.id}, {user.tenant} and {session.id} there are what the
+	// server knows of the session: the model cannot set them.
 	URL string `yaml:"url"`
-	// Of http: headers to send. They are never shown.
+	// Of http: headers to send. They are never shown. {user.id}, {user.tenant} and
+	// {session.id} in a value are replaced as in url.
 	Headers map[string]string `yaml:"headers"`
 	// Of http: what to send as JSON. A text that is {name} becomes the argument of that
-	// name, and {name} in a longer one its text. Defaults to the arguments that are not
-	// in the url; with GET, HEAD and DELETE those are in the query instead.
+	// name, and {name} in a longer one its text; {user.id}, {user.tenant} and {session.id}
+	// are replaced, too. Defaults to the arguments that are not in the url; with GET, HEAD
+	// and DELETE those are in the query instead.
 	Body JSON `yaml:"body"`
 	// Of http: how long one attempt may take. Defaults to 30s.
 	Timeout Duration `yaml:"timeout"`
@@ -207,7 +216,8 @@ type Tool struct {
 	Retries *int `yaml:"retries,min=0,max=10"`
 	// Of http: the largest response in bytes. Defaults to 262144.
 	MaxResponse int `yaml:"maxResponse,min=1,max=1000000"`
-	// Of http: whether the address may be one of a private network or of this machine.
+	// Of http: whether the service may have an address of a private network or of this
+	// machine.
 	AllowPrivate bool `yaml:"allowPrivate"`
 
 	// Of builtin: which one. time tells the time; calculator calculates; remember,
@@ -226,6 +236,10 @@ type Server struct {
 	// Whether everybody is let in who can reach the server, all as the same user, instead of
 	// those with a token. Without tokens the server refuses to start unless this is true.
 	AllowUnauthenticated bool `yaml:"allowUnauthenticated"`
+	// The names that the server goes by, without ports, or * for any; a request for another
+	// is refused. Defaults to any, but without tokens to this machine's own, so that no web
+	// page can have its name point here.
+	Hosts []string `yaml:"hosts"`
 	// The origins of web pages that may use the server, such as https://app.example.com.
 	// Defaults to none but its own.
 	CORS []string `yaml:"cors"`

@@ -8,10 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"mime"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -61,13 +63,19 @@ type service struct {
 	timeout time.Duration
 	retries int
 	limited int64
-	hide    *strings.Replacer
+	input   *helix.Schema
+	inURL   []string          // the placeholders of the address
+	fixed   []string          // the parameters that the address gives itself
+	hide    *strings.Replacer // secrets, in errors
+	hideOut *strings.Replacer // and in results
+	log     *slog.Logger
 }
 
-func newService(t *Tool, secrets []string) *service {
+func newService(t *Tool, input *helix.Schema, secrets []string, log *slog.Logger) *service {
 	s := &service{
 		tool: t, timeout: cmp.Or(t.Timeout.Std(), defaultTimeout), limited: int64(cmp.Or(t.MaxResponse, defaultMaxResponse)),
-		hide: hiding(t, secrets),
+		input: input, inURL: placeholders(t.URL), fixed: queryNames(t.URL),
+		hide: hidingErrors(t, secrets), hideOut: hidingResults(t, secrets), log: log,
 	}
 	if t.mayRepeat() {
 		s.retries = defaultRetries
@@ -84,47 +92,14 @@ func (s *service) limit() time.Duration {
 	return max(helix.DefaultToolTimeout, time.Duration(s.retries+1)*(s.timeout+longestPause))
 }
 
-// minSecret is the shortest text that is hidden as a secret: a shorter one would
-// make errors unreadable and is none.
-const minSecret = 6
-
-// hiding makes a replacer of what must not show in errors: headers, and what
-// environment variables put into the file.
-func hiding(t *Tool, secrets []string) *strings.Replacer {
-	hidden := slices.Clone(secrets)
-	for _, value := range t.Headers {
-		hidden = append(hidden, value)
-		hidden = append(hidden, strings.Fields(value)...)
-	}
-	var pairs []string
-	slices.SortFunc(hidden, func(a, b string) int { return len(b) - len(a) }) // the longest first
-	for _, value := range slices.Compact(hidden) {
-		if len(value) >= minSecret {
-			pairs = append(pairs, value, "***")
-		}
-		if escaped := url.QueryEscape(value); len(value) >= minSecret && escaped != value {
-			pairs = append(pairs, escaped, "***")
-		}
-	}
-	return strings.NewReplacer(pairs...)
-}
-
 // call makes the request, again if it may be and that may help.
 func (s *service) call(ctx context.Context, call *helix.Call, input json.RawMessage) (json.RawMessage, error) {
-	var arguments map[string]json.RawMessage
-	if err := json.Unmarshal(input, &arguments); err != nil {
-		return nil, (&helix.Error{Code: session.CodeToolInput}).WithCause(err, "the input does not fit")
-	}
-	address, err := s.address(arguments)
-	if err != nil {
-		return nil, err
-	}
-	body, err := s.body(arguments)
+	request, err := s.request(call, input)
 	if err != nil {
 		return nil, err
 	}
 	for attempt := 0; ; attempt++ {
-		result, failure := s.attempt(ctx, call, address, body)
+		result, failure := s.attempt(ctx, call, request)
 		if failure == nil {
 			return result, nil
 		}
@@ -135,6 +110,39 @@ func (s *service) call(ctx context.Context, call *helix.Call, input json.RawMess
 			return nil, failure.err
 		}
 	}
+}
+
+// request is what all attempts of a call send.
+type request struct {
+	address string
+	headers map[string]string
+	body    []byte
+}
+
+// request makes the request of a call. It was validated when the model made it; what
+// waited since then is held to the schema of today.
+func (s *service) request(call *helix.Call, input json.RawMessage) (*request, error) {
+	if err := s.input.ValidateInput(input); err != nil {
+		return nil, (&helix.Error{Code: session.CodeToolInput}).WithMessage("the input of %s does not fit: %v", call.Tool, err)
+	}
+	in := &values{call: call}
+	if err := json.Unmarshal(input, &in.arguments); err != nil {
+		return nil, (&helix.Error{Code: session.CodeToolInput}).WithCause(err, "the input does not fit")
+	}
+	out := &request{headers: map[string]string{}}
+	var err error
+	if out.address, err = s.address(in); err != nil {
+		return nil, err
+	}
+	if out.body, err = s.body(in); err != nil {
+		return nil, err
+	}
+	for name, value := range s.tool.Headers {
+		if out.headers[name], err = fillHeader(in, value); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
 }
 
 // failure is an attempt that failed.
@@ -162,28 +170,28 @@ func pause(ctx context.Context, attempt int, asked time.Duration) error {
 	}
 }
 
-func (s *service) attempt(ctx context.Context, call *helix.Call, address string, body []byte) (json.RawMessage, *failure) {
+func (s *service) attempt(ctx context.Context, call *helix.Call, made *request) (json.RawMessage, *failure) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	var content io.Reader
-	if body != nil {
-		content = bytes.NewReader(body)
+	if made.body != nil {
+		content = bytes.NewReader(made.body)
 	}
-	request, err := http.NewRequestWithContext(ctx, s.tool.method(), address, content)
+	request, err := http.NewRequestWithContext(ctx, s.tool.method(), made.address, content)
 	if err != nil {
-		return nil, &failure{err: s.failed("the request cannot be made", err)}
+		return nil, &failure{err: s.failed(ctx, "the request cannot be made", err)}
 	}
 	request.Header.Set("Accept", "application/json, text/*;q=0.9, */*;q=0.1")
 	request.Header.Set(idempotencyKey, call.IdempotencyKey())
-	if body != nil {
+	if made.body != nil {
 		request.Header.Set("Content-Type", "application/json")
 	}
-	for name, value := range s.tool.Headers {
+	for name, value := range made.headers {
 		request.Header.Set(name, value)
 	}
 	response, err := s.client.Do(request)
 	if err != nil {
-		return nil, &failure{err: s.failed("the service cannot be reached", err), again: !permanent(err)}
+		return nil, &failure{err: s.failed(ctx, "the service cannot be reached", err), again: !permanent(err)}
 	}
 	defer response.Body.Close()
 	if response.StatusCode < 200 || response.StatusCode > 299 {
@@ -192,21 +200,28 @@ func (s *service) attempt(ctx context.Context, call *helix.Call, address string,
 	raw, err := io.ReadAll(io.LimitReader(response.Body, s.limited+1))
 	switch {
 	case err != nil:
-		return nil, &failure{err: s.failed("the response broke off", err), again: true}
+		return nil, &failure{err: s.failed(ctx, "the response broke off", err), again: true}
 	case int64(len(raw)) > s.limited:
-		return nil, &failure{err: s.failed(fmt.Sprintf("the response has more than %d bytes", s.limited), nil)}
+		return nil, &failure{err: s.failed(ctx, fmt.Sprintf("the response has more than %d bytes", s.limited), nil)}
 	}
-	return result(response, raw)
+	return s.result(response, raw)
 }
 
-// failed is a tool's error. The address is not part of it, for it may hold a secret.
-func (s *service) failed(what string, err error) error {
+// failed is a tool's error. The address is not part of it, for it may hold a secret, nor
+// is what a name was resolved to: the model has no business in the network's layout. The
+// log has that.
+func (s *service) failed(ctx context.Context, what string, err error) error {
 	if wrapped, ok := errors.AsType[*url.Error](err); ok {
 		err = wrapped.Err
 	}
 	message := what
 	if err != nil {
-		message += ": " + s.hide.Replace(err.Error())
+		level := slog.LevelDebug
+		if permanent(err) {
+			level = slog.LevelWarn
+		}
+		s.log.Log(ctx, level, "tool.request_failed", "tool", s.tool.Name, "error", s.hide.Replace(err.Error()))
+		message += ": " + s.hide.Replace(reason(err))
 	}
 	return &helix.Error{Code: session.CodeToolFailed, Message: message}
 }
@@ -216,6 +231,9 @@ func (s *service) refused(response *http.Response) *failure {
 	raw, _ := io.ReadAll(io.LimitReader(response.Body, maxErrorBody)) // as much as there is
 	text := strings.TrimSpace(strings.ToValidUTF8(string(raw), ""))
 	message := fmt.Sprintf("the service answered %s", strings.TrimSpace(strconv.Itoa(response.StatusCode)+" "+http.StatusText(response.StatusCode)))
+	if response.Header.Get("Location") != "" && response.StatusCode >= 300 && response.StatusCode <= 399 {
+		message += fmt.Sprintf(", and a %s request is not redirected there", s.tool.method())
+	}
 	if text != "" {
 		message += ": " + s.hide.Replace(text)
 	}
@@ -230,15 +248,16 @@ func (s *service) refused(response *http.Response) *failure {
 	return out
 }
 
-// result is a response as JSON: what is JSON as it is, any other text as a text.
-func result(response *http.Response, raw []byte) (json.RawMessage, *failure) {
+// result is a response as JSON: what is JSON as it is, any other text as a text, both
+// without the secrets that the service was sent.
+func (s *service) result(response *http.Response, raw []byte) (json.RawMessage, *failure) {
 	raw = bytes.TrimSpace(raw)
 	if len(raw) == 0 {
 		return json.RawMessage(`null`), nil
 	}
 	kind, _, _ := mime.ParseMediaType(response.Header.Get("Content-Type"))
 	if (kind == "application/json" || strings.HasSuffix(kind, "+json")) && json.Valid(raw) {
-		return raw, nil
+		return hideJSON(raw, s.hideOut), nil
 	}
 	if !utf8.Valid(raw) {
 		return nil, &failure{err: &helix.Error{
@@ -246,21 +265,25 @@ func result(response *http.Response, raw []byte) (json.RawMessage, *failure) {
 		}}
 	}
 	var out bytes.Buffer
-	write(&out, string(raw))
+	write(&out, s.hideOut.Replace(string(raw)))
 	return out.Bytes(), nil
 }
 
-// redirect decides whether to follow a redirection: the next address is checked like
-// the first when it is connected to, no server is told the address that led to it, for
-// that may hold a secret, another one does not get the tool's headers nor the call's
-// key, and what was encrypted stays so.
+// redirect decides whether to follow a redirection. What has an effect is only asked for
+// again at the same server, and only if that says so (307 and 308): what was approved for
+// one server is not done at another. A redirection of what only reads is followed: the
+// next address is checked like the first when it is connected to, no server is told the
+// address that led to it, for that may hold a secret, another one does not get the
+// tool's headers nor the call's key, and what was encrypted stays so.
 func (s *service) redirect(request *http.Request, via []*http.Request) error {
 	first := via[0]
 	switch {
 	case len(via) >= maxRedirects:
-		return fmt.Errorf("%w: more than %d redirections", errRefused, maxRedirects)
+		return refusal(fmt.Sprintf("more than %d redirections", maxRedirects))
 	case first.URL.Scheme == "https" && request.URL.Scheme != "https":
-		return fmt.Errorf("%w: a redirection from https to %s", errRefused, request.URL.Scheme)
+		return refusal("a redirection from https to " + request.URL.Scheme)
+	case first.Method != http.MethodGet && first.Method != http.MethodHead && !(request.Method == first.Method && sameServer(request.URL, first.URL)):
+		return http.ErrUseLastResponse
 	}
 	request.Header.Del("Referer")
 	elsewhere := func(r *http.Request) bool { return r.URL.Host != first.URL.Host }
@@ -273,14 +296,22 @@ func (s *service) redirect(request *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// address is the tool's address with the arguments in it.
-func (s *service) address(arguments map[string]json.RawMessage) (string, error) {
+// sameServer reports whether two addresses are of one server: scheme, host and port.
+func sameServer(a, b *url.URL) bool {
+	port := func(u *url.URL) string {
+		return cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443"}[u.Scheme])
+	}
+	return a.Scheme == b.Scheme && strings.EqualFold(a.Hostname(), b.Hostname()) && port(a) == port(b)
+}
+
+// address is the tool's address with the call's values in it.
+func (s *service) address(in *values) (string, error) {
 	path, query, _ := strings.Cut(s.tool.URL, "?")
-	path, err := fill(path, arguments, pathSegment)
+	path, err := in.fill(path, pathSegment)
 	if err != nil {
 		return "", err
 	}
-	query, err = fill(query, arguments, func(_, text string) (string, error) { return url.QueryEscape(text), nil })
+	query, err = in.fill(query, inQuery)
 	if err != nil {
 		return "", err
 	}
@@ -288,7 +319,10 @@ func (s *service) address(arguments map[string]json.RawMessage) (string, error) 
 		return withQuery(path, query), nil
 	}
 	rest := url.Values{}
-	for name, value := range s.others(arguments) {
+	for name, value := range s.others(in.arguments) {
+		if inNames(s.fixed, name) { // of a declared one the file's check says so
+			return "", (&helix.Error{Code: session.CodeToolInput}).WithMessage("the argument %q cannot be given: the address has it", name)
+		}
 		for _, text := range texts(value) {
 			rest.Add(name, text)
 		}
@@ -303,14 +337,6 @@ func withQuery(path string, queries ...string) string {
 		return path
 	}
 	return path + "?" + strings.Join(queries, "&")
-}
-
-// pathSegment escapes an argument in a path. None may lead to another path.
-func pathSegment(name, text string) (string, error) {
-	if text == "" || text == "." || text == ".." {
-		return "", (&helix.Error{Code: session.CodeToolInput}).WithMessage("%s: %q cannot be part of an address", name, text)
-	}
-	return url.PathEscape(text), nil
 }
 
 // inQuery reports whether arguments are sent in the query.
@@ -328,7 +354,7 @@ func (t *Tool) inQuery() bool {
 func (s *service) others(arguments map[string]json.RawMessage) map[string]json.RawMessage {
 	rest := map[string]json.RawMessage{}
 	for name, value := range arguments {
-		if !strings.Contains(s.tool.URL, "{"+name+"}") {
+		if isIdentity(name) || !slices.Contains(s.inURL, name) {
 			rest[name] = value
 		}
 	}
@@ -336,97 +362,36 @@ func (s *service) others(arguments map[string]json.RawMessage) map[string]json.R
 }
 
 // body is what is sent, or nil.
-func (s *service) body(arguments map[string]json.RawMessage) ([]byte, error) {
+func (s *service) body(in *values) ([]byte, error) {
 	if s.tool.inQuery() {
 		return nil, nil
 	}
 	if s.tool.Body == nil {
-		return session.Encode(s.others(arguments))
+		return session.Encode(s.others(in.arguments))
 	}
-	var template any
-	if err := json.Unmarshal(s.tool.Body, &template); err != nil {
-		return nil, fmt.Errorf("the body cannot be made: %w", err)
+	template, err := decodeTemplate(s.tool.Body)
+	if err != nil {
+		return nil, err
 	}
-	filled, err := fillValue(template, arguments)
+	filled, err := in.fillValue(template)
 	if err != nil {
 		return nil, err
 	}
 	return session.Encode(filled)
 }
 
-// fillValue puts arguments into a body. A text that is one argument becomes its
-// value, or nothing if the argument is not given.
-func fillValue(template any, arguments map[string]json.RawMessage) (any, error) {
-	switch template := template.(type) {
-	case string:
-		if name := placeholder.FindString(template); name != "" && name == template {
-			if value, ok := arguments[name[1:len(name)-1]]; ok {
-				return value, nil
-			}
-			return nil, nil
-		}
-		return fill(template, arguments, func(_, text string) (string, error) { return text, nil })
-	case map[string]any:
-		out := map[string]any{}
-		for key, value := range template {
-			filled, err := fillValue(value, arguments)
-			if err != nil {
-				return nil, err
-			}
-			if filled != nil || value == nil {
-				out[key] = filled
-			}
-		}
-		return out, nil
-	case []any:
-		out := make([]any, len(template))
-		for i, value := range template {
-			filled, err := fillValue(value, arguments)
-			if err != nil {
-				return nil, err
-			}
-			out[i] = filled
-		}
-		return out, nil
-	}
-	return template, nil
-}
+// identity is a placeholder that the server fills; in a header all others are text.
+var identity = regexp.MustCompile(`\{(?:user|session)\.[^{}]*\}`)
 
-// fill puts arguments into a text.
-func fill(template string, arguments map[string]json.RawMessage, escape func(name, text string) (string, error)) (string, error) {
+// fillHeader puts what the server knows into a header's value.
+func fillHeader(in *values, value string) (string, error) {
 	var failed error
-	out := placeholder.ReplaceAllStringFunc(template, func(found string) string {
-		name := found[1 : len(found)-1]
-		text := strings.Join(texts(arguments[name]), ",")
-		escaped, err := escape(name, text)
+	out := identity.ReplaceAllStringFunc(value, func(found string) string {
+		filled, err := in.fill(found, inHeader)
 		if err != nil && failed == nil {
 			failed = err
 		}
-		return escaped
+		return filled
 	})
 	return out, failed
-}
-
-// texts is an argument as texts: a list one by one, any other value by itself.
-func texts(value json.RawMessage) []string {
-	var list []json.RawMessage
-	if json.Unmarshal(value, &list) == nil {
-		var out []string
-		for _, item := range list {
-			out = append(out, text(item))
-		}
-		return out
-	}
-	if len(value) == 0 || string(value) == "null" {
-		return nil
-	}
-	return []string{text(value)}
-}
-
-func text(value json.RawMessage) string {
-	var s string
-	if json.Unmarshal(value, &s) == nil {
-		return s
-	}
-	return string(value)
 }

@@ -2,13 +2,19 @@ package config
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -96,7 +102,10 @@ func TestHTTPRequests(t *testing.T) {
 		"address and query": {
 			"url: BASE/items/{id}?v=1&of={id}", `{"id":"a/b ?&","n":3}`, "GET /items/a%2Fb%20%3F&?v=1&of=a%2Fb+%3F%26&n=3",
 		},
-		"body":              {"method: POST\nurl: BASE/items/{id}", `{"id":"x","n":3}`, `POST /items/x  {"n":3}`},
+		"body": {"method: POST\nurl: BASE/items/{id}", `{"id":"x","n":3}`, `POST /items/x  {"n":3}`},
+		"values as written": {
+			"method: POST\nurl: BASE/items", `{"tags":["\u0041<\/>", 1.50, 1e2], "id":"\u00e9"}`, `POST /items  {"id":"\u00e9","tags":["\u0041<\/>",1.50,1e2]}`,
+		},
 		"empty body":        {"method: PUT\nurl: BASE/items/{id}", `{"id":"x"}`, `PUT /items/x  {}`},
 		"deletion":          {"method: DELETE\nurl: BASE/items/{id}", `{"id":"x","n":1}`, `DELETE /items/x?n=1`},
 		"deletion and body": {"method: DELETE\nurl: BASE/items/{id}\nbody: {why: done}", `{"id":"x"}`, `DELETE /items/x  {"why":"done"}`},
@@ -190,6 +199,184 @@ func TestHTTPErrorsHideSecrets(t *testing.T) {
 	if err == nil || strings.Contains(err.Error(), "s3cr3t") || !strings.Contains(err.Error(), "cannot be reached") {
 		t.Errorf("%v", err)
 	}
+}
+
+// A service that repeats what it was sent does not get it into a result, in whatever
+// form; what is no secret, and data that only looks like one, stays.
+func TestHTTPResultsHideSecrets(t *testing.T) {
+	t.Parallel()
+	const secret = `pa"ss/wörd+123`
+	inBase64 := base64.StdEncoding.EncodeToString([]byte("user:" + secret + "!"))
+	for name, c := range map[string]struct{ kind, body, want string }{
+		"text":               {"text/plain", "you sent Bearer " + secret + ".", `"you sent ***."`},
+		"JSON":               {"application/json", `{"a":["x","Bearer pa\"ss\/w\u00f6rd+123"],"n":1.50}`, `{"a":["x","***"],"n":1.50}`},
+		"a key":              {"application/json", `{"pa\"ss/wörd+123":1}`, `{"***":1}`},
+		"JSON in JSON":       {"application/json", `"{\"k\":\"pa\\\"ss\\/wörd+123\"}"`, `"{\"k\":\"***\"}"`},
+		"a URL":              {"application/json", `"/?key=` + url.QueryEscape(secret) + `&k=` + url.PathEscape(secret) + `"`, `"/?key=***&k=***"`},
+		"base64":             {"application/json", `"` + base64.StdEncoding.EncodeToString([]byte(secret)) + `"`, `"***"`},
+		"inside of base64":   {"application/json", `"` + inBase64 + `"`, `"` + inBase64[:7] + `***` + inBase64[26:] + `"`},
+		"a number":           {"application/json", `[123456789012,-1234567890123.5,12]`, `["***","***",12]`},
+		"another header":     {"application/json", `"key is literal-key-1"`, `"key is ***"`},
+		"what is no secret":  {"application/json", `{"type":"application/json","at":"https://127.0.0.1/v1","Bearer":"short"}`, `{"type":"application/json","at":"https://127.0.0.1/v1","Bearer":"short"}`},
+		"JSON as it is":      {"application/json", "{ \"a\" : \"\\u0041\",\n\"b\":-1.0e+2 }", "{ \"a\" : \"\\u0041\",\n\"b\":-1.0e+2 }"},
+		"JSON that is none":  {"application/json", `{"` + secret, `"{\"***"`},
+		"secrets of another": {"application/json", `"other-tools-secret"`, `"other-tools-secret"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := serveWeb(t, func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", c.kind)
+				_, _ = io.WriteString(w, c.body)
+			})
+			text := "version: 1\nagents:\n  a: {model: demo, tools: [t]}\ntools:\n  t:\n    type: http\n    allowPrivate: true\n" +
+				"    url: \"" + s.URL + "/v1?n=${NUMBER}&short=${SHORT}\"\n    headers: {Authorization: \"Bearer ${SECRET}\", X-Api-Key: literal-key-1, Accept: application/json}\n" +
+				"  other: {type: http, url: \"https://x.example.com/?k=${OTHER}\"}\n"
+			file, err := parse("helix.yaml", []byte(text), func(name string) (string, bool) {
+				value, ok := map[string]string{"SECRET": secret, "NUMBER": "123456789012", "SHORT": "short", "OTHER": "other-tools-secret"}[name]
+				return value, ok
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			agents, err := file.Build(BuildOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := callTool(t, agents[0].Tools[0], `{}`)
+			if err != nil || got != c.want || !json.Valid([]byte(got)) {
+				t.Errorf("%s, %v; want %s", got, err, c.want)
+			}
+		})
+	}
+}
+
+// What was approved for one server is not done at another.
+func TestHTTPRedirectsOfEffects(t *testing.T) {
+	t.Parallel()
+	other := serveWeb(t, answerJSON(`"other"`))
+	var s *web
+	s = serveWeb(t, func(w http.ResponseWriter, r *http.Request) {
+		status, _ := strconv.Atoi(r.URL.Query().Get("status"))
+		switch r.URL.Path {
+		case "/away":
+			http.Redirect(w, r, other.URL+"/x", status)
+		case "/here":
+			http.Redirect(w, r, s.URL+"/there", status)
+		default:
+			answerJSON(`"there"`)(w, r)
+		}
+	})
+	for _, c := range []struct {
+		method, path string
+		status       int
+		want         string // what follows, or an error
+	}{
+		{"POST", "/away", 307, "ERROR"}, {"POST", "/away", 308, "ERROR"}, {"POST", "/away", 302, "ERROR"}, {"POST", "/away", 303, "ERROR"},
+		{"DELETE", "/away", 307, "ERROR"}, {"PUT", "/away", 301, "ERROR"}, {"PATCH", "/away", 308, "ERROR"},
+		{"POST", "/here", 307, `POST /there  {"n":1}`}, {"PUT", "/here", 308, `PUT /there  {"n":1}`},
+		{"POST", "/here", 302, "ERROR"}, {"POST", "/here", 303, "ERROR"},
+		{"GET", "/here", 302, "GET /there"}, {"GET", "/away", 307, "GET /x"},
+	} {
+		before, beforeOther := len(s.asked()), len(other.asked())
+		tool := builtTool(t, fmt.Sprintf("input: {type: object, properties: {n: {type: integer}}}\nmethod: %s\nurl: %s%s?status=%d", c.method, s.URL, c.path, c.status))
+		got, err := callTool(t, tool, `{"n":1}`)
+		seen := append(s.asked()[before+1:], other.asked()[beforeOther:]...)
+		if c.want == "ERROR" {
+			if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("answered %d", c.status)) || !strings.Contains(err.Error(), "is not redirected there") || len(seen) > 0 {
+				t.Errorf("%s %s %d: %s, %v, then %q", c.method, c.path, c.status, got, err, seen)
+			}
+		} else if err != nil || !slices.Equal(seen, []string{c.want}) {
+			t.Errorf("%s %s %d: %v, then %q", c.method, c.path, c.status, err, seen)
+		}
+	}
+	for address, want := range map[string]bool{
+		"https://A.example:443/x": true, "https://a.example/y": true, "https://a.example:444": false, "http://a.example": false, "https://b.example": false,
+	} {
+		a, _ := url.Parse("https://a.example/")
+		b, _ := url.Parse(address)
+		if sameServer(a, b) != want {
+			t.Errorf("%s is the same server: %t", address, !want)
+		}
+	}
+}
+
+// The model is not told what is where in the network; the log is.
+func TestHTTPErrorsHideAddresses(t *testing.T) {
+	t.Parallel()
+	s := serveWeb(t, answerJSON(`1`))
+	port := strings.TrimPrefix(s.URL, "http://127.0.0.1:")
+	closed := serveWeb(t, answerJSON(`1`))
+	closed.Close()
+	for _, c := range []struct{ keys, want, logged string }{
+		{"url: http://localhost:" + port, "an address of a private network or of this machine", "private network"},
+		{"allowPrivate: true\nurl: " + closed.URL, "connection refused", "127.0.0.1:"},
+	} {
+		var log strings.Builder
+		text := "version: 1\nagents:\n  a: {model: demo, tools: [t]}\ntools:\n  t:\n    type: http\n    retries: 0\n    " + strings.ReplaceAll(c.keys, "\n", "\n    ") + "\n"
+		agents, err := mustParse(t, text).Build(BuildOptions{Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = callTool(t, agents[0].Tools[0], `{}`)
+		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "127.0.0.1") || strings.Contains(err.Error(), "::1") {
+			t.Errorf("%s: %v", c.keys, err)
+		}
+		if !strings.Contains(log.String(), "tool.request_failed") || !strings.Contains(log.String(), c.logged) {
+			t.Errorf("%s: logged %s", c.keys, log.String())
+		}
+	}
+	for _, found := range []bool{true, false} {
+		got := reason(&net.OpError{Op: "dial", Err: &net.DNSError{Name: "x.example", Server: "10.0.0.2:53", IsNotFound: !found}})
+		if strings.Contains(got, "10.0.0.2") || !strings.Contains(got, "name") {
+			t.Errorf("a name that cannot be looked up: %s", got)
+		}
+	}
+	for text, want := range map[string]string{
+		"read tcp 10.1.2.3:4567->192.168.7.8:80: i/o timeout":   "read tcp an address->an address: i/o timeout",
+		"dial tcp [fd00::1%eth0]:80: i/o timeout":               "dial tcp an address: i/o timeout",
+		"http: server gave HTTP response to HTTPS client 1.2.3": "http: server gave HTTP response to HTTPS client 1.2.3",
+	} {
+		if got := reason(errors.New(text)); got != want {
+			t.Errorf("%s: %s", text, got)
+		}
+	}
+}
+
+// The machine's own addresses are not public, however they look.
+func TestOwnAddresses(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		listed := 0
+		addresses := []net.Addr{&net.IPNet{IP: net.ParseIP("8.8.4.4"), Mask: net.CIDRMask(24, 32)}, &net.IPNet{IP: net.ParseIP("2606:4700::7"), Mask: net.CIDRMask(64, 128)}}
+		g := &guard{list: func() ([]net.Addr, error) {
+			listed++
+			if addresses == nil {
+				return nil, errors.New("no")
+			}
+			return addresses, nil
+		}}
+		for address, want := range map[string]bool{
+			"8.8.4.4:80": false, "[::ffff:8.8.4.4]:80": false, "[2606:4700::7]:443": false, "[2606:4700::7%eth0]:443": false,
+			"8.8.4.5:80": true, "[2606:4700::8]:443": true, "10.0.0.1:80": false, "nonsense": false,
+		} {
+			if err := g.control("tcp", address, nil); (err == nil) != want || err != nil && !permanent(err) {
+				t.Errorf("%s: %v", address, err)
+			}
+		}
+		if listed != 1 {
+			t.Errorf("the addresses were listed %d times", listed)
+		}
+		time.Sleep(keepOwn)
+		addresses = []net.Addr{&net.IPNet{IP: net.ParseIP("8.8.4.5"), Mask: net.CIDRMask(24, 32)}}
+		if g.control("tcp", "8.8.4.5:80", nil) == nil || g.control("tcp", "8.8.4.4:80", nil) != nil || listed != 2 {
+			t.Errorf("a change was not seen; listed %d times", listed)
+		}
+		time.Sleep(keepOwn)
+		addresses = nil
+		if g.control("tcp", "8.8.4.5:80", nil) == nil {
+			t.Error("what was known was forgotten")
+		}
+	})
 }
 
 func TestHTTPRetries(t *testing.T) {
@@ -310,6 +497,8 @@ func TestPublicAddresses(t *testing.T) {
 		"100.64.0.1": false, "100.100.100.200": false, "192.0.0.192": false, "198.18.0.1": false, "224.0.0.1": false, "255.255.255.255": false,
 		"::1": false, "::": false, "fe80::1": false, "fe80::1%eth0": false, "fd00:ec2::254": false, "ff02::1": false, "::ffff:10.0.0.1": false,
 		"::ffff:8.8.8.8": true, "64:ff9b::a00:1": false, "2002:7f00:1::": false, "2001::1": false, "::127.0.0.1": false, "fec0::1": false,
+		"168.63.129.16": false, "168.63.129.17": true, "::ffff:0:8.8.8.8": false, "::ffff:0:a00:1": false, "192.88.99.1": false, "5f00::1": false,
+		"2606:4700::5efe:a00:1": false, "2606:4700::200:5efe:808:808": false, "2606:4700::1:5efe:a00:1": true, "2606:4700::5eff:a00:1": true,
 	} {
 		if got := public(netip.MustParseAddr(address)); got != want {
 			t.Errorf("%s: public is %t", address, got)

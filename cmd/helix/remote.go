@@ -12,7 +12,7 @@ import (
 
 // buildOptions say how agents of a file are made: with those of other servers.
 func buildOptions(log *slog.Logger) config.BuildOptions {
-	return config.BuildOptions{Remote: func(r config.Remote) (helix.SubAgent, error) {
+	return config.BuildOptions{Logger: log, Remote: func(r config.Remote) (helix.SubAgent, error) {
 		agent := &remote.Agent{
 			URL: r.URL, Token: r.Token, Agent: cmp.Or(r.Agent, r.Name), Name: r.Name, Description: r.Description,
 			Timeout: r.Timeout.Std(), Reach: r.Reach.Std(), Logger: log,
