@@ -3,6 +3,7 @@ package config
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -333,8 +334,8 @@ func (f *File) checkServer() {
 		f.checkID(path+".tenant", token.Tenant)
 	}
 	for i, host := range f.Server.Hosts {
-		if CheckHost(host) != nil {
-			s.wrong(fmt.Sprintf("server.hosts[%d]", i), "%s", because(CheckHost(host)))
+		if err := CheckHost(host); err != nil {
+			s.wrong(fmt.Sprintf("server.hosts[%d]", i), "%v", err)
 		}
 	}
 	for i, origin := range f.Server.CORS {
@@ -350,7 +351,7 @@ var hostName = regexp.MustCompile(`^[A-Za-z0-9_]([A-Za-z0-9._-]*[A-Za-z0-9_])?$`
 // CheckHost reports why a text is not a name that a server can go by.
 func CheckHost(host string) error {
 	if host != "*" && net.ParseIP(host) == nil && !hostName.MatchString(host) {
-		return session.Invalid("host", "expected a name or an address without a port, such as agents.example.com, or * for any")
+		return errors.New("expected a name or an address without a port, such as agents.example.com, or * for any")
 	}
 	return nil
 }

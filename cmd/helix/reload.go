@@ -83,6 +83,9 @@ func (s *service) changed(started, file *config.File) []string {
 	if s.asked.addr != "" {
 		was.Addr, is.Addr = "", ""
 	}
+	if len(s.asked.hosts) > 0 {
+		was.Hosts, is.Hosts = nil, nil
+	}
 	sections := names(section{"server", !reflect.DeepEqual(was, is)})
 	sections = append(sections, s.node.changed(started, file)...)
 	return append(sections, names(section{"cleanup", started.Cleanup != file.Cleanup})...)

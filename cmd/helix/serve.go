@@ -27,6 +27,7 @@ type serveOptions struct {
 	addr      string
 	anonymous bool
 	expose    bool
+	hosts     []string
 }
 
 func serveCommand(signals <-chan os.Signal) *cobra.Command {
@@ -46,7 +47,9 @@ GEMINI_API_KEY), and without a key a scripted one; HELIX_MODEL names another.
 
 Who may use the server is said by the tokens in the file (server.tokens). Without
 any, the server starts only with --allow-unauthenticated, and then listens on this
-machine alone.
+machine alone, and serves requests for its names alone: a web page that has its own
+name point here is refused. --expose-unauthenticated lets it listen elsewhere, and
+--host, or server.hosts in the file, says by which names it is reached there.
 
 Sessions are kept in a SQLite file unless --store, or the file, names a server.
 Several helix serve may share a Postgres or Redis: any of them continues what
@@ -76,6 +79,7 @@ Ctrl-C, or SIGTERM, ends the open streams, gives running turns
 	flags.StringVar(&opts.addr, "addr", "", "`host:port` to listen on (default "+defaultAddr+")")
 	flags.BoolVar(&opts.anonymous, "allow-unauthenticated", false, "serve whoever can reach the server")
 	flags.BoolVar(&opts.expose, "expose-unauthenticated", false, "with --allow-unauthenticated: listen also where other machines can reach it")
+	flags.StringArrayVar(&opts.hosts, "host", nil, "`name` that the server goes by, or * for any; may be repeated (default: server.hosts in the file)")
 	opts.flags(cmd)
 	flags.BoolVar(&opts.runtime.worker, "worker", true, "with --runtime temporal: work on turns, and not only start them")
 	return cmd
@@ -112,6 +116,9 @@ func runServe(ctx context.Context, opts *serveOptions, out io.Writer, signals <-
 		return usageError{fmt.Errorf("%s can be reached from other machines, by anybody: add tokens to the file, "+
 			"or --expose-unauthenticated if that is what you want", addr)}
 	}
+	if err := opts.checkHosts(file, s.authenticate == nil && !loopback(addr)); err != nil {
+		return err
+	}
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
 	if err != nil {
 		return err
@@ -133,7 +140,7 @@ func (s *service) open(ctx context.Context, file *config.File) error {
 		Authenticate: s.authenticate, AllowUnauthenticated: s.authenticate == nil,
 		Limits:    limits(&file.Server.Limits),
 		RateLimit: server.RateLimit{PerSecond: file.Server.RateLimit.PerSecond, Burst: file.Server.RateLimit.Burst},
-		Hosts:     s.hosts(), CORS: file.Server.CORS, Verbose: file.Server.Verbose, Logger: s.log, Cleanup: s.rt.Cleanup,
+		Hosts:     s.asked.names(file), CORS: file.Server.CORS, Verbose: file.Server.Verbose, Logger: s.log, Cleanup: s.rt.Cleanup,
 	})
 	if err != nil {
 		return errors.Join(err, s.close(context.Background()))
@@ -180,11 +187,26 @@ func authenticate(opts *serveOptions, file *config.File) (tokens, error) {
 	return nil, nil
 }
 
-// hosts are the names that the server goes by. One that other machines reach though it
-// knows nobody has whatever name they use.
-func (s *service) hosts() []string {
-	if s.asked.expose {
-		return []string{server.AnyHost}
+// names are those that the server goes by. Without any, the server takes requests for
+// any name where callers are known by tokens, and else for this machine's own.
+func (o *serveOptions) names(file *config.File) []string {
+	if len(o.hosts) > 0 {
+		return o.hosts
+	}
+	return file.Server.Hosts
+}
+
+// checkHosts checks the names. A server that other machines reach though it knows nobody
+// must be told them: only its name tells a request apart that a web page has made.
+func (o *serveOptions) checkHosts(file *config.File, exposed bool) error {
+	for _, host := range o.hosts {
+		if err := config.CheckHost(host); err != nil {
+			return usageError{fmt.Errorf("--host %q: %w", host, err)}
+		}
+	}
+	if exposed && len(o.names(file)) == 0 {
+		return usageError{errors.New("say by which names other machines reach the server: --host NAME (or server.hosts in the file), " +
+			"or --host '*' for any, which lets every web page that they open use it")}
 	}
 	return nil
 }
