@@ -60,7 +60,10 @@ func (t *target) followRun(ctx context.Context, out io.Writer, c *client.Client,
 	}
 	for i := range pending {
 		p := &pending[i]
-		fmt.Fprintf(out, "It waits for %s: helix submit %s %s %s\n", p.Tool, id, p.CallID, answerHint(p))
+		if p.Kind == session.PendingApproval {
+			fmt.Fprintf(out, "%s %s\n", visible(p.Tool), wholeInput(p.Input))
+		}
+		fmt.Fprintf(out, "It waits for %s: helix submit %s %s %s\n", visible(p.Tool), id, p.CallID, answerHint(p))
 	}
 	return nil
 }

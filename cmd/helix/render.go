@@ -115,7 +115,7 @@ func (s *screen) question(p *session.Pending) {
 	var in choice
 	switch {
 	case p.Kind == session.PendingApproval:
-		s.aside(bold, "Approve "+p.Tool+" "+oneLine(string(p.Input))+"? y, or n and why")
+		s.approval(p)
 	case json.Unmarshal(p.Input, &in) == nil && len(in.Options) > 0:
 		options := make([]string, len(in.Options))
 		for i, option := range in.Options {
@@ -127,6 +127,16 @@ func (s *screen) question(p *session.Pending) {
 	}
 	if !p.Deadline.IsZero() {
 		s.note("There is time until %s. /later leaves it open.", p.Deadline.Local().Format("2 January 15:04"))
+	}
+}
+
+// approval shows a call that the user decides on, whole: a "y" is for all of it.
+func (s *screen) approval(p *session.Pending) {
+	tool, input := visible(p.Tool), wholeInput(p.Input)
+	if strings.Contains(input, "\n") {
+		s.aside(bold, "Approve "+tool+"?\n"+input+"\ny, or n and why")
+	} else {
+		s.aside(bold, "Approve "+tool+" "+input+"? y, or n and why")
 	}
 }
 
@@ -185,7 +195,7 @@ func (s *screen) part(role session.Role, p *session.Part, several bool) {
 }
 
 func (s *screen) call(tool string, input json.RawMessage) {
-	s.line(cyan, "→ "+tool+" "+oneLine(string(input)))
+	s.line(cyan, "→ "+tool+" "+visible(oneLine(string(input))))
 }
 
 func (s *screen) result(tool string, result json.RawMessage, several bool) {
@@ -266,10 +276,11 @@ func (v *turnView) discarded(c *stream.Chunk) {
 	}
 }
 
-// printable leaves out what would control the terminal instead of being shown.
+// printable leaves out what would control the terminal, or reverse what is around it,
+// instead of being shown.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) && r != '\n' && r != '\t' {
+		if unicode.IsControl(r) && r != '\n' && r != '\t' || unicode.Is(unicode.Bidi_Control, r) {
 			return -1
 		}
 		return r

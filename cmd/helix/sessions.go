@@ -165,7 +165,15 @@ func printSession(out io.Writer, shown *shownSession) {
 		if p.Kind == session.PendingApproval {
 			what = "approval " + p.ApprovalID
 		}
-		line("waits for", "%s of call %s: %s %s, until %s", what, p.CallID, p.Tool, oneLine(printable(string(p.Input))), when(p.Deadline))
+		shown := oneLine(printable(string(p.Input)))
+		if p.Kind == session.PendingApproval {
+			shown = wholeInput(p.Input)
+		}
+		first, rest, _ := strings.Cut(shown, "\n")
+		line("waits for", "%s of call %s, until %s: %s %s", what, p.CallID, when(p.Deadline), visible(p.Tool), first)
+		for more := range strings.Lines(rest) {
+			line("", "%s", strings.TrimSuffix(more, "\n"))
+		}
 	}
 	for i := range status.AwaitingChildren {
 		line("waits for", "the agent %s in session %s", status.AwaitingChildren[i].Agent, status.AwaitingChildren[i].SessionID)
