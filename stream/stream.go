@@ -83,8 +83,13 @@ type Info struct {
 	Status Status `json:"status"`
 	// Last is the latest sequence, Floor the one before the oldest kept: a reader
 	// that has seen less than Floor has missed chunks for good.
-	Last      int64          `json:"latestSequence"`
-	Floor     int64          `json:"floor"`
+	Last  int64 `json:"latestSequence"`
+	Floor int64 `json:"floor"`
+	// Bytes is about how much the chunks take that the stream holds, in their stored
+	// form. Those that were trimmed are subtracted; where several are one row, once all
+	// of the row were. Chunks from before stores counted, and those that an older
+	// program appends, are not in it: it is never too large.
+	Bytes     int64          `json:"bytes"`
 	RunID     string         `json:"runId,omitempty"`
 	End       *End           `json:"end,omitempty"`
 	Error     *session.Error `json:"error,omitempty"`

@@ -90,6 +90,7 @@ func (f *feed) append(pieces [][]*row, now time.Time) {
 	for _, chunk := range pieces {
 		for _, r := range chunk {
 			f.info.Last++
+			f.info.Bytes += int64(len(r.raw))
 			r.sequence = f.info.Last
 			if r.at.IsZero() {
 				r.at = now
@@ -136,6 +137,9 @@ func (f *feed) trim(policy stream.TrimPolicy) {
 	}
 	if floor == f.info.Floor {
 		return
+	}
+	for _, r := range f.rows[:floor-f.info.Floor] {
+		f.info.Bytes -= int64(len(r.raw))
 	}
 	f.rows = slices.Clone(f.rows[floor-f.info.Floor:]) // or what was dropped would stay in memory
 	f.info.Floor = floor

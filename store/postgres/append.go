@@ -48,7 +48,7 @@ func (s *streams) Append(ctx context.Context, id string, batch stream.Batch) (st
 const appendBatch = `
 WITH cur AS MATERIALIZED (
     SELECT number, revision, status, floor, last_sequence, run_id, writer, writer_epoch, writer_next, end_doc, output, failure,
-           created_at, updated_at, coalesce($3::timestamptz, clock_timestamp()) AS now
+           created_at, updated_at, bytes, coalesce($3::timestamptz, clock_timestamp()) AS now
     FROM helix.streams
     WHERE tenant = $1 AND stream_id = $2
     FOR NO KEY UPDATE
@@ -67,7 +67,8 @@ at AS MATERIALIZED (
 ok AS (
     UPDATE helix.streams s
     SET revision = s.revision + 1, last_sequence = s.last_sequence + $8, writer = $4, writer_epoch = $5, writer_next = $7,
-        run_id = CASE WHEN $9::text <> '' AND (s.run_id = '' OR $4 = $2) THEN $9 ELSE s.run_id END, updated_at = cur.now
+        run_id = CASE WHEN $9::text <> '' AND (s.run_id = '' OR $4 = $2) THEN $9 ELSE s.run_id END, updated_at = cur.now,
+        bytes = s.bytes + length($13::bytea)
     FROM cur, at
     WHERE s.number = cur.number AND cur.status = 'active' AND at.fresh
       AND (at.epoch IS NULL OR at.epoch < $5 OR (at.epoch = $5 AND at.next IN (0, $6::bigint)))
@@ -84,7 +85,7 @@ added AS (
     SELECT ok.number, ok.last_sequence, ok.last_sequence - $8 + 1, $4, $5, $7, $10, $11, ok.now, $12, $13 FROM ok
 )
 SELECT cur.number, cur.revision, cur.status, cur.floor, cur.last_sequence, cur.run_id, cur.writer, cur.writer_epoch, cur.writer_next,
-       cur.end_doc, cur.output, cur.failure, cur.created_at, cur.updated_at, at.epoch, at.next, cur.now,
+       cur.end_doc, cur.output, cur.failure, cur.created_at, cur.updated_at, cur.bytes, at.epoch, at.next, cur.now,
        coalesce(at.fresh, false), ok.last_sequence
 FROM cur LEFT JOIN at ON true LEFT JOIN ok ON true`
 

@@ -29,7 +29,7 @@ func queries(s *sessions) map[string]string {
 		"message by id": selectDuplicate, "state": selectState, "document": selectDoc, "checkpoint": selectCheckpoint,
 		"checkpoints": selectCheckpoints, "checkpoint within": selectWithin, "owner": selectOwnership, "tags": selectTags,
 		"metadata": selectMetadata, "stream": selectStream, "batches": selectBatches, "streams that changed": selectRevisions,
-		"trim": deleteBatches, "repeated batch": selectBatchesOf, "undo calls": undoCalls, "undo pending": undoPending,
+		"trim": trimStream, "repeated batch": selectBatchesOf, "undo calls": undoCalls, "undo pending": undoPending,
 		"delete sessions": deleteSessions, "delete streams": selectDoomed, "claim": claimCall, "settle": settleCall, "append": appendBatch,
 		"snapshot": addSnapshot,
 	}

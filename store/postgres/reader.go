@@ -281,13 +281,13 @@ func (s *streams) ChunksFromStep(ctx context.Context, id, runID string, step int
 	})
 }
 
-const (
-	trimStream = `
-UPDATE helix.streams SET floor = $2, revision = revision + 1 WHERE number = $1`
-
-	deleteBatches = `
-DELETE FROM helix.stream_batches WHERE stream = $1 AND last_sequence <= $2`
+const trimStream = `
+WITH gone AS (
+    DELETE FROM helix.stream_batches WHERE stream = $1 AND last_sequence <= $2 RETURNING length(body) AS size
 )
+UPDATE helix.streams
+SET floor = $2, revision = revision + 1, bytes = greatest(bytes - (SELECT coalesce(sum(size), 0) FROM gone), 0)
+WHERE number = $1`
 
 // Trim implements [stream.Manager].
 func (s *streams) Trim(ctx context.Context, id string, policy stream.TrimPolicy) (floor int64, err error) {
@@ -311,7 +311,6 @@ func (s *streams) Trim(ctx context.Context, id string, policy stream.TrimPolicy)
 			return nil
 		}
 		t.exec(trimStream, h.number, floor)
-		t.exec(deleteBatches, h.number, floor)
 		s.touched(t, id)
 		return nil
 	})

@@ -51,7 +51,7 @@ type streamHead struct {
 const (
 	streamColumns = `
        s.number, s.revision, s.status, s.floor, s.last_sequence, s.run_id, s.writer, s.writer_epoch, s.writer_next,
-       s.end_doc, s.output, s.failure, s.created_at, s.updated_at`
+       s.end_doc, s.output, s.failure, s.created_at, s.updated_at, s.bytes`
 
 	selectStream = `
 SELECT` + streamColumns + `, NULL::bigint, NULL::bigint, coalesce($3::timestamptz, clock_timestamp())
@@ -76,7 +76,7 @@ func scanStream(id, producer string, rows pgx.Rows, more ...any) (*streamHead, e
 		&h.end, &h.output, &h.failure,
 		instant{&h.CreatedAt},
 		instant{&h.UpdatedAt},
-		&epoch, &next,
+		&h.Bytes, &epoch, &next,
 		instant{&h.now},
 	}, more...)...)
 	switch {

@@ -209,6 +209,9 @@ func TestStreamExpires(t *testing.T) {
 		info, err := m.Info(ctx, "a")
 		check(err)
 		if info.Floor == 2 {
+			if info.Bytes != 0 {
+				t.Errorf("a stream whose chunks have expired holds %d bytes", info.Bytes)
+			}
 			break
 		}
 		if time.Now().After(deadline) {
@@ -225,7 +228,7 @@ func TestStreamExpires(t *testing.T) {
 	by.Epoch = 2
 	info, err := m.Reactivate(ctx, "a", by)
 	check(err)
-	if info.Last != 2 || info.Floor != 2 {
+	if info.Last != 2 || info.Floor != 2 || info.Bytes != 0 {
 		t.Errorf("the stream goes on as %+v", info)
 	}
 	if last := appendTo(1); last != 3 {

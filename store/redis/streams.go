@@ -59,7 +59,7 @@ func decodeHead(id string, parts []any) (*streamHead, error) {
 	h := &streamHead{born: field(0)}
 	h.Info = stream.Info{
 		ID: id, Status: stream.Status(field(1)), Last: number(field(2)), Floor: number(field(3)), RunID: field(4),
-		CreatedAt: moment(field(8)), UpdatedAt: moment(field(9)),
+		CreatedAt: moment(field(8)), UpdatedAt: moment(field(9)), Bytes: number(field(10)),
 	}
 	if raw := field(5); raw != "" {
 		h.End = &stream.End{}

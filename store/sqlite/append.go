@@ -57,8 +57,8 @@ func (s *streams) Append(ctx context.Context, id string, batch stream.Batch) (st
 }
 
 const insertBatch = `
-INSERT INTO stream_batches (key, last_sequence, producer, epoch, next, run_id, last_step, at, pieces, body)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+INSERT INTO stream_batches (key, last_sequence, producer, epoch, next, run_id, last_step, at, pieces, body, total_bytes)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
 // append adds a batch and returns the sequence of its last chunk.
 func (s *streams) append(t *tx, id string, by stream.Producer, first int64, chunks []stored.Chunk) (int64, error) {
@@ -111,8 +111,9 @@ func (s *streams) append(t *tx, id string, by stream.Producer, first int64, chun
 	}
 	first = h.Last + 1
 	h.Last += int64(j.Lines)
+	h.total += int64(len(j.Body))
 	h.writer, h.writerState = by.Session, producerState{by.Epoch, next}
-	_, err := t.exec(insertBatch, rowKey(h.number, first), h.Last, by.Session, by.Epoch, next, j.RunID, j.Step, now, j.Pieces, j.Body)
+	_, err := t.exec(insertBatch, rowKey(h.number, first), h.Last, by.Session, by.Epoch, next, j.RunID, j.Step, now, j.Pieces, j.Body, h.total)
 	if err != nil {
 		return 0, err
 	}

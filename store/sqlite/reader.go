@@ -303,9 +303,14 @@ func (s *streams) ChunksFromStep(ctx context.Context, id, runID string, step int
 	return items, err
 }
 
-const deleteBatches = `
-DELETE FROM stream_batches
+const (
+	doomedBatches = `
+FROM stream_batches
 WHERE key > ? AND key <= ? AND last_sequence <= ? AND last_sequence < ?`
+
+	measureBatches = `SELECT coalesce(sum(length(body)), 0)` + doomedBatches
+	deleteBatches  = `DELETE` + doomedBatches
+)
 
 // Trim implements [stream.Manager].
 func (s *streams) Trim(ctx context.Context, id string, policy stream.TrimPolicy) (floor int64, err error) {
@@ -320,12 +325,17 @@ func (s *streams) Trim(ctx context.Context, id string, policy stream.TrimPolicy)
 		if floor, err = s.newFloor(t.conn, h, policy); err != nil || floor == h.Floor {
 			return err
 		}
-		h.Floor = floor
+		doomed := []any{rowKey(h.number, 0), rowKey(h.number, floor), floor, h.Last}
+		r, err := t.one(measureBatches, doomed...)
+		if err != nil {
+			return err
+		}
+		h.Floor, h.trimmed = floor, min(h.trimmed+r.int64(), h.total) // some may never have been counted
 		t.touch(s.key(id))
 		if err := s.writeStream(t, h); err != nil {
 			return err
 		}
-		_, err = t.exec(deleteBatches, rowKey(h.number, 0), rowKey(h.number, floor), floor, h.Last)
+		_, err = t.exec(deleteBatches, doomed...)
 		return err
 	})
 	if err != nil {

@@ -43,6 +43,8 @@ type streamHead struct {
 	stream.Info
 	number               int64 // under which its rows are kept; 0 before it has one
 	end, output, failure []byte
+	// The bytes of all batches ever counted, and of those among them that are gone.
+	total, trimmed int64
 
 	writer      string // who wrote the latest batch
 	writerState producerState
@@ -50,8 +52,8 @@ type streamHead struct {
 }
 
 const selectStream = `
-SELECT s.number, s.status, s.floor, s.run_id, s.end_doc, s.output, s.failure, s.created_at, s.updated_at,
-       p.epoch, p.next, b.last_sequence, b.producer, b.epoch, b.next, b.at
+SELECT s.number, s.status, s.floor, s.run_id, s.end_doc, s.output, s.failure, s.created_at, s.updated_at, s.trimmed_bytes,
+       p.epoch, p.next, b.last_sequence, b.producer, b.epoch, b.next, b.at, b.total_bytes
 FROM streams s
 LEFT JOIN stream_producers p ON p.stream = s.number AND p.producer = ?
 LEFT JOIN stream_batches b ON b.key > s.number << 32 AND b.key < (s.number + 1) << 32
@@ -67,7 +69,7 @@ func (s *streams) head(c *conn, id, producer string) (*streamHead, error) {
 	}
 	h := &streamHead{}
 	h.ID, h.number, h.Status, h.Floor, h.RunID = id, r.int64(), stream.Status(r.text()), r.int64(), r.text()
-	h.end, h.output, h.failure, h.CreatedAt, h.UpdatedAt = r.bytes(), r.bytes(), r.bytes(), r.time(), r.time()
+	h.end, h.output, h.failure, h.CreatedAt, h.UpdatedAt, h.trimmed = r.bytes(), r.bytes(), r.bytes(), r.time(), r.time(), r.int64()
 	if r.values[r.next] != nil {
 		h.producer = &producerState{r.int64(), r.int64()}
 	} else {
@@ -77,6 +79,8 @@ func (s *streams) head(c *conn, id, producer string) (*streamHead, error) {
 	if at := r.time(); at.After(h.UpdatedAt) {
 		h.UpdatedAt = at
 	}
+	h.total = r.int64()
+	h.Bytes = max(h.total-h.trimmed, 0)
 	if h.Last > 0 && h.writer == producer && (h.producer == nil || h.producer.before(h.writerState)) {
 		h.producer = &h.writerState
 	}
@@ -139,7 +143,7 @@ INSERT INTO streams (status, floor, run_id, end_doc, output, failure, updated_at
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
 	updateStream = `
-UPDATE streams SET status = ?, floor = ?, run_id = ?, end_doc = ?, output = ?, failure = ?, updated_at = ?
+UPDATE streams SET status = ?, floor = ?, run_id = ?, end_doc = ?, output = ?, failure = ?, updated_at = ?, trimmed_bytes = ?
 WHERE number = ?`
 
 	// How far a producer has come never goes back: the latest batch may be of an
@@ -158,7 +162,7 @@ func (s *streams) writeStream(t *tx, h *streamHead) (err error) {
 		return err
 	}
 	delete(t.cache.streams, s.key(h.ID))
-	_, err = t.exec(updateStream, append(args, h.number)...)
+	_, err = t.exec(updateStream, append(args, h.trimmed, h.number)...)
 	return err
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store"
 	"github.com/helixagents/helix/stream"
 )
 
@@ -60,6 +61,10 @@ func streamCases() []testCase {
 		{"chunks", "Chunks lists a part without waiting", 0, listChunks},
 		{"from-step", "ChunksFromStep lists a run's chunks from a step on", 0, chunksFromStep},
 		{"info", "Info says what there is", 0, streamInfo},
+		{"bytes", "Info tells how many bytes the chunks have that a stream holds", 0, streamBytes},
+		{"bytes-repeat", "a chunk that is sent again, or to a closed stream, is not counted", 0, streamBytesRepeat},
+		{"bytes-trim", "what was trimmed no longer counts", 0, streamBytesTrim},
+		{"bytes-second", "chunks of several producers, on several handles, and with commits are all counted", second, streamBytesSecond},
 		{"missing", "operations on a stream that is not there are not found", 0, streamMissing},
 		{"delete", "a deleted stream is gone; a new one of its id starts at 1", 0, deleteStream},
 		{"concurrent", "concurrent appends of many producers are dense and each in order", 0, appendConcurrently},
@@ -1005,6 +1010,98 @@ func streamInfo(t *bed) {
 	if info.CreatedAt.IsZero() || info.UpdatedAt.Before(info.CreatedAt) {
 		t.Fatalf("created at %v, updated at %v", info.CreatedAt, info.UpdatedAt)
 	}
+}
+
+// large is a chunk of about size bytes.
+func large(size int) stream.Chunk { return text(strings.Repeat("x", size)) }
+
+// bytesAre checks about how much a stream holds: so many bytes of texts, and a few
+// more for what else n chunks have.
+func (t *bed) bytesAre(id string, texts int64, n int) {
+	t.Helper()
+	if got := t.info(id).Bytes; got < texts || got > texts+int64(n)*512 {
+		t.Fatalf("stream %s holds %d bytes, want %d for texts and at most 512 more for each of %d chunks", id, got, texts, n)
+	}
+}
+
+func streamBytes(t *bed) {
+	p := producer("a", 1)
+	equal(t, "bytes of a new stream", t.open("a", p).Bytes, 0)
+	t.append("a", p, 1, large(10_000))
+	t.bytesAre("a", 10_000, 1)
+	t.append("a", p, 2, large(5_000), large(20_000))
+	t.bytesAre("a", 35_000, 3)
+	limit := t.streams().Limits().MaxChunk
+	t.append("a", p, 4, large(2*limit)) // it is split
+	t.bytesAre("a", int64(35_000+2*limit), 7)
+	t.end("a", p, stream.EndCompleted)
+	t.bytesAre("a", int64(35_000+2*limit), 7)
+	was := t.info("a").Bytes
+	equal(t, "bytes once it is reactivated", t.open("a", producer("a", 2)).Bytes, was)
+	t.append("a", producer("a", 2), 1, large(1_000))
+	t.bytesAre("a", int64(36_000+2*limit), 8)
+	t.ok(t.streams().Delete(t.Context(), "a"), "Delete")
+	equal(t, "bytes of another of its id", t.open("a", p).Bytes, 0)
+}
+
+func streamBytesRepeat(t *bed) {
+	p := producer("a", 1)
+	t.append("a", p, 1, large(1000), large(1000))
+	was := t.info("a").Bytes
+	t.append("a", p, 1, large(1000), large(1000))
+	equal(t, "bytes after a repeated batch", t.info("a").Bytes, was)
+	t.append("a", p, 2, large(1000), large(5000))
+	t.bytesAre("a", 7000, 3)
+	was = t.info("a").Bytes
+	_, err := t.tryAppend("a", producer("a", 0), 1, large(1000))
+	t.refused(err, session.ErrStale, "append by an earlier epoch")
+	t.end("a", p, stream.EndCompleted)
+	_, err = t.tryAppend("a", p, 4, large(1000))
+	t.refused(err, session.ErrStreamClosed, "append to a closed stream")
+	equal(t, "bytes after appends that were refused", t.info("a").Bytes, was)
+}
+
+func streamBytesTrim(t *bed) {
+	p := producer("a", 1)
+	for i := range int64(10) {
+		t.append("a", p, i+1, large(10_000))
+	}
+	t.trim(stream.TrimPolicy{Through: 4}, 4)
+	t.bytesAre("a", 60_000, 6)
+	t.trim(stream.TrimPolicy{KeepLast: 2}, 8)
+	t.bytesAre("a", 20_000, 2)
+	t.append("a", p, 11, large(10_000))
+	t.bytesAre("a", 30_000, 3)
+	t.trim(stream.TrimPolicy{Through: 100}, 11)
+	if got := t.info("a").Bytes; got < 0 || got > 11_000 { // the last row may have to stay
+		t.Fatalf("a stream that was trimmed holds %d bytes", got)
+	}
+	t.append("a", p, 12, large(10_000))
+	t.trim(stream.TrimPolicy{Through: 11}, 11)
+	t.append("a", p, 13, large(10_000))
+	t.trim(stream.TrimPolicy{Through: 12}, 12)
+	t.bytesAre("a", 10_000, 1)
+}
+
+func streamBytesSecond(t *bed) {
+	r := t.running("a")
+	by := stream.Producer{Session: "a", Epoch: r.fence.Epoch, RunID: r.run}
+	t.open("a", by)
+	other := *t
+	other.Backend = t.second()
+	kid := producer("kid", 1)
+	for i := range int64(4) {
+		t.append("a", by, 2*i+1, large(1000))
+		other.append("a", kid, i+1, large(1000))
+		commit := r.request(step(int(i), fmt.Sprintf("cp%d", i)))
+		out, _, err := t.Backend.Commit(t.Context(), &store.Commit{
+			Tenant: t.tenant, Commit: commit, Stream: "a", Batch: stream.Batch{Producer: by, First: 2*i + 2, Chunks: []stream.Chunk{large(1000)}},
+		})
+		t.ok(err, "commit with chunks")
+		r.version, r.commits = out.Version, r.commits+1
+	}
+	t.bytesAre("a", 12_000, 12)
+	equal(t, "bytes on another handle", other.info("a").Bytes, t.info("a").Bytes)
 }
 
 func streamMissing(t *bed) {

@@ -1,10 +1,10 @@
 -- Reads a stream: its header, and up to ARGV[4] chunks after sequence ARGV[3], or about ARGV[5] bytes of them. ARGV[4] of 0
 -- asks for none.
 
-local head = call('HMGET', K.S, 'gen', 'status', 'last', 'floor', 'run', 'end', 'output', 'failure', 'created', 'updated')
+local head = call('HMGET', K.S, 'gen', 'status', 'last', 'floor', 'run', 'end', 'output', 'failure', 'created', 'updated', 'bytes')
 if not head[1] then return {} end
 -- Chunks expire some time after the stream has ended; its numbers do not.
-if tonumber(head[3]) > tonumber(head[4]) and call('EXISTS', K.X) == 0 then head[4] = head[3] end
+if tonumber(head[3]) > tonumber(head[4]) and call('EXISTS', K.X) == 0 then head[4], head[11] = head[3], '0' end
 
 local chunks, limit, size = {}, tonumber(ARGV[4]), tonumber(ARGV[5])
 local from = ARGV[3]

@@ -4,10 +4,10 @@
 -- number, which pieces share, 't' its time, 'c' its bytes. Its id is the sequence, '-0'.
 
 local A = ARGV
-local head = call('HMGET', K.S, 'gen', 'status', 'last', 'floor', 'run')
+local head = call('HMGET', K.S, 'gen', 'status', 'last', 'floor', 'run', 'bytes')
 local exists = head[1] and true or false
-local last, floor = tonumber(head[3] or '0'), tonumber(head[4] or '0')
-if last > floor and call('EXISTS', K.X) == 0 then floor = last end -- its chunks have expired
+local last, floor, bytes = tonumber(head[3] or '0'), tonumber(head[4] or '0'), tonumber(head[6] or '0')
+if last > floor and call('EXISTS', K.X) == 0 then floor, bytes = last, 0 end -- its chunks have expired
 
 local function tell()
   redis.pcall('PUBLISH', A[4], '1') -- whoever may not be told looks by himself
@@ -71,12 +71,13 @@ act.append = function()
       if time == '*' then time = now end
       for piece = 1, pieces do
         last = last + 1
+        bytes = bytes + #A[at + 1 + piece]
         call('XADD', K.X, whole(last) .. '-0', 'p', name, 'e', A[6], 'n', whole(first + i), 't', time, 'c', A[at + 1 + piece])
       end
     end
     at = at + 2 + pieces
   end
-  call('HSET', K.S, 'last', whole(last), 'updated', now, 'p' .. name, A[6] .. ' ' .. whole(first + n))
+  call('HSET', K.S, 'last', whole(last), 'bytes', whole(bytes), 'updated', now, 'p' .. name, A[6] .. ' ' .. whole(first + n))
   tell()
   return { 'ok', whole(last) }
 end
@@ -87,7 +88,7 @@ act.reactivate = function()
   local known = producer(name)
   if known and epoch < known then return { 'stale', whole(known) } end
   if not exists then call('HSET', K.S, 'gen', A[9], 'created', now, 'last', '0') end
-  call('HSET', K.S, 'status', 'active', 'floor', whole(floor), 'end', '', 'output', '', 'failure', '', 'updated', now)
+  call('HSET', K.S, 'status', 'active', 'floor', whole(floor), 'bytes', whole(bytes), 'end', '', 'output', '', 'failure', '', 'updated', now)
   call('PERSIST', K.X)
   enter(A[7], A[8])
   announce(name, epoch, known)
@@ -125,8 +126,14 @@ act.trim = function()
     end
   end
   if floor > was then
+    local from = '-'
+    while from do -- what goes is measured
+      local found = call('XRANGE', K.X, from, whole(floor) .. '-0', 'COUNT', 100)
+      for _, entry in ipairs(found) do bytes = bytes - #entry[2][10] end
+      from = #found == 100 and '(' .. found[100][1] or nil
+    end
     call('XTRIM', K.X, 'MINID', whole(floor + 1) .. '-0')
-    call('HSET', K.S, 'floor', whole(floor))
+    call('HSET', K.S, 'floor', whole(floor), 'bytes', whole(math.max(bytes, 0)))
     tell()
   end
   return { 'ok', whole(floor) }
