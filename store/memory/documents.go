@@ -2,7 +2,6 @@ package memory
 
 import (
 	"context"
-	"maps"
 
 	"github.com/helixagents/helix/session"
 )
@@ -83,18 +82,9 @@ func (s *sessions) PatchMetadata(ctx context.Context, id string, patch map[strin
 		return err
 	}
 	defer done()
-	// A new map: readers may be looking at the old one.
-	metadata := make(map[string]string, len(rec.state.Metadata)+len(patch))
-	maps.Copy(metadata, rec.state.Metadata)
-	for key, value := range patch {
-		if value == nil {
-			delete(metadata, key)
-		} else {
-			metadata[key] = *value
-		}
-	}
-	if len(metadata) == 0 {
-		metadata = nil
+	metadata, err := rec.state.PatchedMetadata(patch) // a new map: readers may be looking at the old one
+	if err != nil {
+		return err
 	}
 	rec.state.Metadata, rec.state.UpdatedAt = metadata, s.b.now()
 	return nil

@@ -145,10 +145,11 @@ func (s *sessions) askLabels(t *tx, ids ...string) *labels {
 	return out
 }
 
-// writeLabels queues a session's tags and metadata. They carry the session's age,
-// by which listings order what they find.
+// writeLabels queues a session's tags, none of which may repeat another or listings
+// would show the session twice, and its metadata. They carry the session's age, by
+// which listings order what they find.
 func (s *sessions) writeLabels(t *tx, h *header, tags []string, metadata map[string]string) {
-	if tags = session.UniqueTags(tags); len(tags) > 0 { // or listings would show the session twice
+	if len(tags) > 0 {
 		t.exec(insertTags, h.number, s.tenant, h.ID, tags, when(h.CreatedAt))
 	}
 	if len(metadata) == 0 {

@@ -12,6 +12,7 @@ func (s *sessions) Save(ctx context.Context, state *session.State) error {
 	if err := state.Check(); err != nil {
 		return err
 	}
+	tags := session.UniqueTags(state.Tags)
 	var version int64
 	err := s.write(ctx, state.ID, "save", func(_ context.Context, t *tx, h *header) error {
 		if err := h.Free(h.run(), h.now); err != nil {
@@ -25,7 +26,7 @@ func (s *sessions) Save(ctx context.Context, state *session.State) error {
 		}
 		h.advance()
 		version = h.Version
-		if err := s.replace(t, h, state); err != nil {
+		if err := s.replace(t, h, state, tags); err != nil {
 			return err
 		}
 		s.writeHeader(t, h)
@@ -39,8 +40,9 @@ func (s *sessions) Save(ctx context.Context, state *session.State) error {
 }
 
 // replace takes a whole document over, except for what is the store's own:
-// counters, the lease, the age and what lives in rows.
-func (s *sessions) replace(t *tx, h *header, state *session.State) error {
+// counters, the lease, the age and what lives in rows. Its tags are given without
+// repetitions.
+func (s *sessions) replace(t *tx, h *header, state *session.State, tags []string) error {
 	h.Output, h.Error, h.FailureReason, h.Interrupt = state.Output, state.Error, state.FailureReason, state.Interrupt
 	h.SuspendedStep, h.Tracing, h.WorkspaceRef = state.SuspendedStep, state.Tracing, state.WorkspaceRef
 	h.Mode, h.Extra = state.Mode, state.Extra
@@ -50,7 +52,7 @@ func (s *sessions) replace(t *tx, h *header, state *session.State) error {
 		return err
 	}
 	s.deleteLabels(t, h)
-	s.writeLabels(t, h, state.Tags, state.Metadata)
+	s.writeLabels(t, h, tags, state.Metadata)
 	if err := s.writeWhole(t, h, h.Version, &state.Custom); err != nil {
 		return err
 	}
@@ -130,7 +132,15 @@ func (s *sessions) PatchMetadata(ctx context.Context, id string, patch map[strin
 			deleted = append(deleted, name)
 		}
 	}
-	return s.touch(ctx, id, "patch metadata", func(_ context.Context, t *tx, h *header) error {
+	return s.touch(ctx, id, "patch metadata", func(ctx context.Context, t *tx, h *header) error {
+		labels := s.askLabels(t, id)
+		if err := t.flush(ctx); err != nil {
+			return err
+		}
+		h.Metadata = labels.metadata[id]
+		if _, err := h.PatchedMetadata(patch); err != nil {
+			return err
+		}
 		t.exec("DELETE FROM helix.session_metadata WHERE session = $1 AND name = ANY ($2::text[])", h.number, deleted)
 		s.writeLabels(t, h, nil, set)
 		t.exec("UPDATE helix.sessions SET updated_at = $2 WHERE number = $1", h.number, when(h.now))

@@ -10,7 +10,7 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// newHeader is the row of a session that is to be created.
+// newHeader is the row of a session that is to be created, whose tags do not repeat.
 func (s *sessions) newHeader(state *session.State, number int64, now time.Time) *header {
 	h := &header{State: *state, number: number, now: now}
 	h.Tenant = s.tenant
@@ -18,7 +18,6 @@ func (s *sessions) newHeader(state *session.State, number int64, now time.Time) 
 	h.CloseOwed, h.Lease = false, session.Lease{}
 	h.CheckpointID, h.CheckpointSource, h.CheckpointedAt = "", "", time.Time{}
 	h.Pending, h.AwaitingChildren = nil, nil
-	h.Tags = session.UniqueTags(state.Tags)
 	if h.CreatedAt.IsZero() {
 		h.CreatedAt = now
 	}
@@ -31,6 +30,8 @@ func (s *sessions) Create(ctx context.Context, state *session.State) error {
 	if err := state.Check(); err != nil {
 		return err
 	}
+	is := *state
+	is.Tags = session.UniqueTags(state.Tags)
 	return s.b.transact(ctx, what(state.ID, "create"), func(ctx context.Context, t *tx) error {
 		var (
 			found  *header
@@ -45,7 +46,7 @@ func (s *sessions) Create(ctx context.Context, state *session.State) error {
 		if found != nil {
 			return found.exists()
 		}
-		h := s.newHeader(state, number, now)
+		h := s.newHeader(&is, number, now)
 		if h.Custom.Len() > 0 {
 			if err := s.writeWhole(t, h, h.Version, &h.Custom); err != nil {
 				return err
@@ -156,6 +157,7 @@ func (s *sessions) Clone(ctx context.Context, clone *session.Clone) (state *sess
 	if err := clone.Check(); err != nil {
 		return nil, err
 	}
+	tags := session.UniqueTags(clone.To.Tags)
 	err = s.write(ctx, clone.From, "clone", func(ctx context.Context, t *tx, from *header) error {
 		to, err := clone.Complete(&from.State)
 		if err != nil {
@@ -181,6 +183,7 @@ func (s *sessions) Clone(ctx context.Context, clone *session.Clone) (state *sess
 		if found != nil {
 			return found.exists()
 		}
+		to.Tags = tags
 		h := s.newHeader(&to, number, from.now)
 		h.Custom, h.StepCount, h.ResumeCount, h.MessageCount = custom.doc, 0, 0, count
 		if h.Custom.Len() > 0 {

@@ -3,7 +3,6 @@ package redis
 import (
 	"context"
 	"fmt"
-	"maps"
 
 	"github.com/helixagents/helix/session"
 )
@@ -143,16 +142,9 @@ func (s *sessions) PatchMetadata(ctx context.Context, id string, patch map[strin
 			return nil, err
 		}
 		is := h.State
-		is.Metadata = maps.Clone(h.Metadata)
-		for name, value := range patch {
-			if value == nil {
-				delete(is.Metadata, name)
-				continue
-			}
-			if is.Metadata == nil {
-				is.Metadata = map[string]string{}
-			}
-			is.Metadata[name] = *value
+		var err error
+		if is.Metadata, err = h.PatchedMetadata(patch); err != nil {
+			return nil, err
 		}
 		_, metadata, err := encodeLabels(nil, is.Metadata)
 		if err != nil {

@@ -32,6 +32,19 @@ func OwnOptions(o *goredis.Options) *goredis.Options {
 	return nodeOptions(o, &Config{ConnectTimeout: 5 * time.Second})
 }
 
+// ScriptsFor tells of each script that adds so many entries of one slot on how many
+// indexes it works.
+func (b *Backend) ScriptsFor(entries int) (out []int) {
+	var h hints
+	for i := range entries {
+		h.list(b.keys, session.DefaultTenant, indexTag+itoa(i), "a", "1")
+	}
+	for _, g := range b.hintGroups(&h) {
+		out = append(out, len(g.keys)-1)
+	}
+	return out
+}
+
 // CommitAlone commits without what is done afterwards, as if the process had died
 // then.
 func (b *Backend) CommitAlone(ctx context.Context, commit *session.Commit) error {

@@ -106,8 +106,13 @@ func (s *sessions) stateHints(h *hints, is, was *session.State) {
 	value(indexStatus, string(is.Status), string(old.Status))
 	value(indexParent, is.ParentID, old.ParentID)
 	value(indexRoot, is.RootID, old.RootID)
+	seen := make(map[string]bool, len(old.Tags)+len(is.Tags))
+	for _, tag := range old.Tags {
+		seen[tag] = true
+	}
 	for _, tag := range is.Tags {
-		if !slices.Contains(old.Tags, tag) {
+		if !seen[tag] {
+			seen[tag] = true
 			add(indexTag + indexed(tag))
 		}
 	}
@@ -195,14 +200,19 @@ type slotArgs struct {
 	args []any
 }
 
-// perSlot gathers entries by the slot they belong to.
+// maxIndexes is how many indexes a script works on: a server does nothing else
+// meanwhile. It is more than a session has that is within the limits of its labels.
+const maxIndexes = 256
+
+// perSlot gathers entries by the slot they belong to, for scripts that each work on
+// some of them.
 func (b *Backend) perSlot(entries []hint, args func(*hint) []any) []*slotArgs {
 	var out []*slotArgs
 	bySlot := map[string]*slotArgs{}
 	for i := range entries {
 		e := &entries[i]
 		g := bySlot[e.slot]
-		if g == nil {
+		if g == nil || len(g.keys) > maxIndexes { // one key is not an index
 			g = &slotArgs{[]string{e.slot + "recent"}, []any{"", b.stamp(), b.config.settling.Microseconds()}}
 			bySlot[e.slot], out = g, append(out, g)
 		}

@@ -3,6 +3,7 @@ package redis_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -41,6 +42,18 @@ func TestHintsAreRemovedLazily(t *testing.T) {
 	list(brief)
 	if n := count("user/u"); n != 0 {
 		t.Errorf("%d entries of a session that is gone are left", n)
+	}
+}
+
+// TestHintsInParts wants no script to keep the server for as long as many index
+// entries take.
+func TestHintsInParts(t *testing.T) {
+	t.Parallel()
+	b := open(t, redis.Config{URL: single(t), Prefix: newPrefix()})
+	for entries, want := range map[int][]int{1: {1}, 256: {256}, 257: {256, 1}, 1000: {256, 256, 256, 232}} {
+		if got := b.ScriptsFor(entries); !slices.Equal(got, want) {
+			t.Errorf("%d entries are added by scripts with %v, want %v", entries, got, want)
+		}
 	}
 }
 

@@ -114,10 +114,11 @@ func (s *sessions) labels(c *conn, id string) (tags []string, metadata map[strin
 	return tags, metadata, nil
 }
 
-// writeLabels replaces a session's tags and metadata. They carry the session's
-// age, by which listings order what they find.
+// writeLabels adds a session's tags, none of which may repeat another or listings
+// would show the session twice, and sets metadata. They carry the session's age, by
+// which listings order what they find.
 func (s *sessions) writeLabels(t *tx, id string, tags []string, metadata map[string]string, created time.Time) error {
-	for i, tag := range session.UniqueTags(tags) { // or listings would show the session twice
+	for i, tag := range tags {
 		if _, err := t.exec(insertTag, s.tenant, id, i, tag, created); err != nil {
 			return err
 		}

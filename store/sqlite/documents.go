@@ -31,6 +31,7 @@ func (s *sessions) Save(ctx context.Context, state *session.State) error {
 	if err := state.Check(); err != nil {
 		return err
 	}
+	tags := session.UniqueTags(state.Tags)
 	var version int64
 	err := s.write(ctx, state.ID, "save", func(t *tx, h *header) error {
 		if err := h.Free(h.run(), s.b.now()); err != nil {
@@ -46,7 +47,7 @@ func (s *sessions) Save(ctx context.Context, state *session.State) error {
 			return err
 		}
 		version = h.Version + 1
-		return s.writeFree(t, h, func(t *tx, h *header) error { return s.replace(t, h, state) })
+		return s.writeFree(t, h, func(t *tx, h *header) error { return s.replace(t, h, state, tags) })
 	})
 	if err != nil {
 		return err
@@ -56,8 +57,9 @@ func (s *sessions) Save(ctx context.Context, state *session.State) error {
 }
 
 // replace takes a whole document over, except for what is the store's own:
-// counters, the lease, the age and what lives in rows.
-func (s *sessions) replace(t *tx, h *header, state *session.State) error {
+// counters, the lease, the age and what lives in rows. Its tags are given without
+// repetitions.
+func (s *sessions) replace(t *tx, h *header, state *session.State, tags []string) error {
 	h.takeDoc(state)
 	h.Agent, h.StreamID, h.ParentID, h.RootID = state.Agent, state.StreamID, state.ParentID, state.RootID
 	h.Status, h.UserID, h.ExpiresAt = state.Status, state.UserID, state.ExpiresAt
@@ -67,7 +69,7 @@ func (s *sessions) replace(t *tx, h *header, state *session.State) error {
 	if err := s.deleteLabels(t, h.ID); err != nil {
 		return err
 	}
-	if err := s.writeLabels(t, h.ID, state.Tags, state.Metadata, h.CreatedAt); err != nil {
+	if err := s.writeLabels(t, h.ID, tags, state.Metadata, h.CreatedAt); err != nil {
 		return err
 	}
 	if err := s.writeWholeState(t, h, &state.Custom); err != nil {
@@ -133,6 +135,13 @@ func (s *sessions) PatchMetadata(ctx context.Context, id string, patch map[strin
 		}
 	}
 	return s.write(ctx, id, "patch metadata", func(t *tx, h *header) error {
+		var err error
+		if _, h.Metadata, err = s.labels(t.conn, id); err != nil {
+			return err
+		}
+		if _, err := h.PatchedMetadata(patch); err != nil {
+			return err
+		}
 		for name, value := range patch {
 			if value != nil {
 				continue
@@ -144,7 +153,7 @@ func (s *sessions) PatchMetadata(ctx context.Context, id string, patch map[strin
 		if err := s.writeLabels(t, id, nil, set, h.CreatedAt); err != nil {
 			return err
 		}
-		_, err := t.exec("UPDATE sessions SET updated_at = ? WHERE number = ?", s.b.now(), h.number)
+		_, err = t.exec("UPDATE sessions SET updated_at = ? WHERE number = ?", s.b.now(), h.number)
 		return err
 	})
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// newHeader is the row of a session that is to be created.
+// newHeader is the row of a session that is to be created, whose tags do not repeat.
 func (s *sessions) newHeader(state *session.State) *header {
 	now := s.b.now()
 	h := &header{State: *state, doc: &docRow{}}
@@ -16,7 +16,6 @@ func (s *sessions) newHeader(state *session.State) *header {
 	h.CloseOwed, h.Lease = false, session.Lease{}
 	h.CheckpointID, h.CheckpointSource, h.CheckpointedAt = "", "", time.Time{}
 	h.Pending, h.AwaitingChildren = nil, nil
-	h.Tags = session.UniqueTags(state.Tags)
 	if h.CreatedAt.IsZero() {
 		h.CreatedAt = now
 	}
@@ -29,11 +28,13 @@ func (s *sessions) Create(ctx context.Context, state *session.State) error {
 	if err := state.Check(); err != nil {
 		return err
 	}
+	is := *state
+	is.Tags = session.UniqueTags(state.Tags)
 	return s.b.write(ctx, what(state.ID, "create"), func(t *tx) error {
 		if err := s.absent(t.conn, state.ID); err != nil {
 			return err
 		}
-		h := s.newHeader(state)
+		h := s.newHeader(&is)
 		if err := s.insert(t, h); err != nil {
 			return err
 		}
@@ -127,6 +128,7 @@ func (s *sessions) Clone(ctx context.Context, clone *session.Clone) (state *sess
 	if err := clone.Check(); err != nil {
 		return nil, err
 	}
+	tags := session.UniqueTags(clone.To.Tags)
 	err = s.write(ctx, clone.From, "clone", func(t *tx, from *header) error {
 		to, err := clone.Complete(&from.State)
 		if err != nil {
@@ -139,6 +141,7 @@ func (s *sessions) Clone(ctx context.Context, clone *session.Clone) (state *sess
 		if err := s.absent(t.conn, to.ID); err != nil {
 			return err
 		}
+		to.Tags = tags
 		h := s.newHeader(&to)
 		h.Custom, h.StepCount, h.ResumeCount, h.MessageCount = custom, 0, 0, count
 		if err := s.insert(t, h); err != nil {

@@ -102,6 +102,7 @@ func (s *sessions) StartRun(ctx context.Context, start *session.StartRun) (start
 	if err := start.Check(); err != nil {
 		return nil, err
 	}
+	start = stored.WithUniqueTags(start)
 	change := start.Change
 	if change.State == nil && start.Create != nil && start.Create.Custom.Len() > 0 {
 		change.State = &start.Create.Custom

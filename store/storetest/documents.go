@@ -3,6 +3,8 @@ package storetest
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/helixagents/helix/session"
@@ -20,6 +22,8 @@ func documentCases() []testCase {
 		{"merge-refused", "Merge refuses what cannot be performed and changes nothing", 0, mergeRefused},
 		{"merge-not-a-list", "an append to something that is no list is refused or warned of, never silent", 0, mergeNotAList},
 		{"metadata", "PatchMetadata sets and deletes entries and leaves the version alone", 0, patchMetadata},
+		{"metadata-many", "patches make no more metadata than a document may have, and may always take some away", 0, patchMetadataMany},
+		{"tags-twice", "a tag that is given twice is kept once, however the session is made", 0, tagsTwice},
 		{"metadata-running", "PatchMetadata is allowed during a run and survives its commits", 0, patchMetadataRunning},
 		{"increment", "the counters count up by one and return the new value", 0, increment},
 		{"running", "every direct write is refused while a run holds the lease, and changes nothing", 0, runningRefuses},
@@ -203,6 +207,67 @@ func patchMetadata(t *bed) {
 	equal(t, "version", got.Version, version)
 	t.ok(t.store().PatchMetadata(t.Context(), "a", nil), "patch nothing")
 	t.refused(t.store().PatchMetadata(t.Context(), "nobody", map[string]*string{"k": new("v")}), session.ErrNotFound, "patch nothing")
+}
+
+func patchMetadataMany(t *bed) {
+	t.create("a")
+	for round := range 6 {
+		patch := map[string]*string{}
+		is := t.load("a")
+		for i := range 20 {
+			name := fmt.Sprintf("k%d", 20*round+i)
+			patch[name] = new("v")
+			if is.Metadata == nil {
+				is.Metadata = map[string]string{}
+			}
+			is.Metadata[name] = "v"
+		}
+		want := is.Check()
+		err := t.store().PatchMetadata(t.Context(), "a", patch)
+		if want == nil {
+			t.ok(err, "patch")
+			equal(t, "entries", len(t.load("a").Metadata), 20*(round+1))
+			continue
+		}
+		t.refused(err, session.ErrInvalid, "a patch of more than a document may have")
+		for name := range patch {
+			if _, ok := t.load("a").Metadata[name]; ok {
+				t.Fatalf("a patch that was refused has set %s", name)
+			}
+			break
+		}
+	}
+	before := len(t.load("a").Metadata)
+	t.ok(t.store().PatchMetadata(t.Context(), "a", map[string]*string{"k0": nil, "k1": new("w")}), "patch that adds nothing")
+	after := t.load("a").Metadata
+	equal(t, "entries", len(after), before-1)
+	equal(t, "entry", after["k1"], "w")
+}
+
+func tagsTwice(t *bed) {
+	tags, want := []string{"b", "a", "b", "c", "a"}, []string{"b", "a", "c"}
+	with := func(id string) *session.State {
+		state := blank(id)
+		state.Tags = tags
+		return state
+	}
+	t.ok(t.store().Create(t.Context(), with("created")), "create")
+	t.begin(createAndStart(with("started"), "run-1"))
+	t.create("from")
+	_, err := t.store().Clone(t.Context(), &session.Clone{From: "from", To: *with("cloned")})
+	t.ok(err, "clone")
+	saved := t.create("saved")
+	saved.Tags = tags
+	t.ok(t.store().Save(t.Context(), saved), "save")
+	for _, id := range []string{"created", "started", "cloned", "saved"} {
+		equal(t, "tags of what was "+id, t.load(id).Tags, want)
+	}
+	equal(t, "the caller's tags", tags, []string{"b", "a", "b", "c", "a"})
+	for _, tag := range want {
+		got := t.listed(session.Query{Tags: []string{tag}})
+		slices.Sort(got)
+		equal(t, "sessions with the tag "+tag, got, []string{"cloned", "created", "saved", "started"})
+	}
 }
 
 func patchMetadataRunning(t *bed) {

@@ -1,5 +1,6 @@
-// Package stored is the form in which the SQL backends keep messages and the
-// batches of a stream, so that what one of them learns the other knows, too.
+// Package stored is what backends share of the form in which they keep a session's
+// labels, messages and the batches of a stream, so that what one of them learns the
+// others know, too.
 package stored
 
 import (
