@@ -3,7 +3,11 @@ package main
 import (
 	"bufio"
 	"context"
+	"encoding/json"
+	"fmt"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,6 +16,7 @@ import (
 	"time"
 
 	"github.com/helixagents/helix/internal/testserver"
+	"github.com/helixagents/helix/session"
 )
 
 // pagePatience bounds the script. Only one that fails takes so long.
@@ -24,16 +29,60 @@ func TestPage(t *testing.T) {
 	dir := writeDemo(t, "15ms", quick)
 	// One that can be stopped in the middle, however slow the browser is.
 	text := strings.Replace(readFile(t, dir), "models:\n", "models:\n  slow: {model: demo, pace: 200ms}\n", 1)
-	put(t, filepath.Join(dir, defaultConfig), strings.Replace(text, "agents:\n", "agents:\n  narrator: {model: slow}\n", 1))
+	text = strings.Replace(text, "agents:\n", "agents:\n  narrator: {model: slow}\n", 1)
+	// One that asks for something that is hard to show.
+	input, paid := hostileInput(t), make(chan string, 1)
+	bank := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		paid <- string(body)
+		_, _ = io.WriteString(w, "paid")
+	}))
+	t.Cleanup(bank.Close)
+	text = strings.Replace(text, "agents:\n", "agents:\n  cashier: {model: openai-chat/cashier@"+fakeCashier(t, input)+", tools: [refund]}\n", 1)
+	text = strings.Replace(text, "tools:\n  ", "tools:\n  refund: {type: http, method: POST, url: \""+bank.URL+"\", allowPrivate: true, approval: always, input: {type: object}}\n  ", 1)
+	put(t, filepath.Join(dir, defaultConfig), text)
 	d := serveDemo(t, dir)
 	const token = "0123456789abcdef"
 	locked := writeDemo(t, "1ms", "server: {tokens: [{token: "+token+", user: alice}]}\n")
 	script := newScript(t, "page.mjs",
-		"HELIX_URL="+d.url(), "HELIX_TOKEN="+token, "HELIX_LOCKED_URL="+serve(t, locked, "--config", defaultConfig, "--data", "data").url())
+		"HELIX_URL="+d.url(), "HELIX_INPUT="+string(input), "HELIX_TOKEN="+token, "HELIX_LOCKED_URL="+serve(t, locked, "--config", defaultConfig, "--data", "data").url())
 	script.run(func() { // it wants the server killed
 		d.kill()
 		d = serveDemo(t, dir, "--addr", d.addr)
 	})
+	select {
+	case body := <-paid:
+		if session.Fingerprint("refund", json.RawMessage(body)) != session.Fingerprint("refund", input) {
+			t.Errorf("the service was sent another input: %.500s", body)
+		}
+	default:
+		t.Error("the service was sent nothing")
+	}
+}
+
+// fakeCashier is a server of a model that calls refund with an input, and then says so.
+func fakeCashier(t *testing.T, input json.RawMessage) string {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			return
+		}
+		delta, reason := map[string]any{"role": "assistant", "content": "It is paid."}, "stop"
+		if !strings.Contains(string(body), `"role":"tool"`) {
+			delta, reason = map[string]any{"role": "assistant", "tool_calls": []any{map[string]any{
+				"index": 0, "id": "call_1", "type": "function", "function": map[string]any{"name": "refund", "arguments": string(input)},
+			}}}, "tool_calls"
+		}
+		w.Header().Set("Content-Type", "text/event-stream")
+		for _, choice := range []map[string]any{{"index": 0, "delta": delta}, {"index": 0, "delta": map[string]any{}, "finish_reason": reason}} {
+			chunk, _ := json.Marshal(map[string]any{"id": "c", "object": "chat.completion.chunk", "model": "cashier", "choices": []any{choice}})
+			fmt.Fprintf(w, "data: %s\n\n", chunk)
+		}
+		fmt.Fprint(w, "data: [DONE]\n\n")
+	}))
+	t.Cleanup(server.Close)
+	return server.URL + "/v1"
 }
 
 // nodeScript is a script of testdata in Node.js, with a browser at hand.

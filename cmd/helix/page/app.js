@@ -6,18 +6,23 @@ const tokenKey = 'helix.token';
 let agents = [];
 let agent = null; // who is talked to
 let chat = null; // the conversation
+let approvals = new Map(); // what its calls that wait for approval are, by call: see lookUp
 
 // get asks the server for something that is not part of a conversation.
 async function get(path) {
+  return JSON.parse(await getText(path));
+}
+
+async function getText(path) {
   const token = sessionStorage.getItem(tokenKey);
   const response = await fetch(path, token ? { headers: { authorization: `Bearer ${token}` } } : {});
   if (response.status === 401) {
     await login();
-    return get(path);
+    return getText(path);
   }
-  const answer = await response.json();
-  if (!response.ok) throw new Error(answer.error);
-  return answer;
+  const text = await response.text();
+  if (!response.ok) throw new Error(JSON.parse(text).error);
+  return text;
 }
 
 // login asks for a token. It is kept until the tab is closed.
@@ -50,11 +55,13 @@ async function attempt(work) {
 // open goes to a conversation: to its history, and to what is being said in it now.
 function open(name, id) {
   chat?.close();
+  approvals = new Map();
   agent = agents.find(a => a.name === name) ?? agents[0];
   const mine = new Conversation({
     id: id ?? `${agent.name}-${Date.now().toString(36)}${Math.random().toString(36).slice(2, 6)}`,
     agent: agent.name,
     token: sessionStorage.getItem(tokenKey) ?? undefined,
+    fetch: (address, request) => fetch(address, withSeen(address, request)),
     onchange: changed => {
       if (changed === chat) render();
     },
@@ -128,9 +135,7 @@ function showPart(part, waiting) {
     case 'reasoning':
       return element('details', { className: 'reasoning' }, element('summary', {}, 'Thoughts'), element('div', { className: 'text' }, part.text));
     case 'file':
-      return part.mediaType?.startsWith('image/')
-        ? element('img', { src: part.url, alt: part.filename ?? 'an image' })
-        : element('a', { href: part.url, download: part.filename ?? '' }, part.filename ?? 'a file');
+      return showFile(part);
     case 'dynamic-tool':
       return showTool(part, waiting.has(part.toolCallId));
     case 'data-output':
@@ -140,6 +145,18 @@ function showPart(part, waiting) {
     default:
       return null;
   }
+}
+
+// showFile shows a picture that came with the message. One that is elsewhere is a link: to load it would tell its server
+// who looks at the conversation, and when.
+function showFile({ url, mediaType, filename }) {
+  if (/^data:/i.test(url)) {
+    return mediaType?.startsWith('image/')
+      ? element('img', { src: url, alt: filename ?? 'an image' })
+      : element('a', { href: url, download: filename ?? '' }, filename ?? 'a file');
+  }
+  const name = visible(filename ? `${filename} (${url})` : url);
+  return /^https?:/i.test(url) ? element('a', { href: url, target: '_blank', rel: 'noopener noreferrer' }, name) : element('span', {}, name);
 }
 
 const states = {
@@ -154,13 +171,129 @@ function showTool(part, waits) {
   // A call of an agent that waits for somebody says so as its result.
   const below = prefix.test(part.toolName) && part.output?.status === 'waiting';
   const state = waits ? 'waits for you' : below ? 'waits' : states[part.state] ?? part.state;
+  const title = visible(part.toolName.replace(prefix, ''));
+  if (waits && part.state === 'approval-requested') return showApproval(card(title, state), part);
   const asked = waits && Array.isArray(part.input?.options) ? part.input.question : undefined;
-  const shown = card(part.toolName.replace(prefix, ''), state, asked ?? part.input);
+  const shown = card(title, state, asked ?? part.input);
   if (part.state === 'output-error' || part.state === 'output-denied') shown.classList.add('failed');
   if (part.output !== undefined && !below) shown.append(value(part.output));
   if (part.errorText) shown.append(element('div', { className: 'error' }, part.errorText));
   if (waits) question(shown, part);
   return shown;
+}
+
+// showApproval shows a call that the user decides on, whole, and lets them decide once it is shown.
+function showApproval(shown, part) {
+  shown.classList.add('waiting');
+  const call = approvals.get(part.toolCallId) ?? lookUp(part.toolCallId);
+  if (call.problem) {
+    shown.append(element('div', { className: 'error' }, call.problem));
+    offers(shown, [['Try again', () => { lookUp(part.toolCallId); render(); }]]);
+  } else if (!call.whole) {
+    shown.append(element('div', { className: 'state' }, 'Loading the call …'));
+  } else {
+    call.tool = part.toolName;
+    shown.append(call.whole);
+    offers(shown, [['Approve', () => chat.approve(part), 'main'], ['Deny', () => chat.deny(part)]]);
+  }
+  return shown;
+}
+
+// lookUp asks the server what a call is: numbers that JavaScript would round are shown as they are.
+function lookUp(id) {
+  const mine = approvals;
+  const call = {};
+  mine.set(id, call);
+  getText(`/status?sessionId=${encodeURIComponent(chat.id)}`).then(text => {
+    const found = read(text).get('pending').items.find(call => call.get('toolCallId').value === id);
+    if (!found) throw new Error('it is not waiting any more');
+    const whole = element('pre', { className: 'whole' });
+    draw(found.get('input'), whole, '\n');
+    call.whole = whole;
+  }).catch(error => {
+    call.problem = `The call cannot be shown: ${error.message}`;
+  }).then(() => {
+    if (mine !== approvals) return;
+    render();
+    const shown = call.whole?.closest('.card');
+    if (shown?.offsetHeight > $('transcript').clientHeight) shown.scrollIntoView(); // one reads it from its beginning
+  });
+  return call;
+}
+
+// withSeen adds to an approval what was drawn, to the letter: the server refuses it if the call is another.
+function withSeen(address, request) {
+  if (!address.endsWith('/submit-tool-result') || !request.body) return request;
+  const answer = JSON.parse(request.body);
+  const { tool, whole } = approvals.get(answer.toolCallId) ?? {};
+  if (!answer.approval?.approved || !whole) return request;
+  const seen = `{"toolName":${JSON.stringify(tool)},"input":${whole.textContent}}`;
+  return { ...request, body: `${request.body.slice(0, -1)},"seen":${seen}}` };
+}
+
+// Value is JSON as it is written: JSON.parse would round numbers and forget all but the last of equal keys.
+class Value {
+  constructor(fields) {
+    Object.assign(this, fields);
+  }
+
+  get(key) {
+    return this.entries?.find(([name]) => name === key)?.[1];
+  }
+}
+
+// read reads JSON that is known to be valid.
+function read(text) {
+  const token = /\s*([{}[\],:]|"[^"\\]*(?:\\.[^"\\]*)*"|[^\s{}[\],:"]+)/gy;
+  const next = () => token.exec(text)[1];
+  const value = first => {
+    if (first === '{' || first === '[') {
+      const entries = [];
+      const items = [];
+      for (let at = next(); at !== '}' && at !== ']'; at = next()) {
+        if (at === ',') at = next();
+        if (first === '[') {
+          items.push(value(at));
+        } else {
+          next(); // the colon
+          entries.push([JSON.parse(at), value(next())]);
+        }
+      }
+      return new Value(first === '{' ? { entries } : { items });
+    }
+    return new Value(first.startsWith('"') ? { value: JSON.parse(first) } : { literal: first });
+  };
+  return value(next());
+}
+
+// draw writes a value as JSON that stands for the same, with a line per key. Keys and values stand apart from each other, so
+// that none changes the order in which another is shown.
+function draw(value, into, line) {
+  if (value.literal !== undefined) {
+    into.append(value.literal);
+  } else if (value.value !== undefined) {
+    into.append(apart(visible(JSON.stringify(value.value))));
+  } else {
+    const list = value.items ?? value.entries;
+    into.append(value.items ? '[' : '{');
+    list.forEach((one, i) => {
+      into.append(i > 0 ? ',' : '', `${line}  `);
+      if (value.entries) into.append(apart(visible(JSON.stringify(one[0]))), ': ');
+      draw(value.entries ? one[1] : one, into, `${line}  `);
+    });
+    into.append(list.length > 0 ? line : '', value.items ? ']' : '}');
+  }
+}
+
+function apart(text) {
+  return element('bdi', { dir: 'ltr' }, text);
+}
+
+// visible writes what does not show by itself, or moves what is around it, as an escape: control characters, marks that
+// reverse text, characters without a width, and spaces other than the usual one.
+function visible(text) {
+  return text.replace(/(?! )[\p{C}\p{Z}\p{Default_Ignorable_Code_Point}]/gu, unseen =>
+    Array.from({ length: unseen.length }, (_, i) => `\\u${unseen.charCodeAt(i).toString(16).padStart(4, '0')}`).join(''));
 }
 
 function showSubAgent(data) {
@@ -180,27 +313,25 @@ function card(title, state, input) {
 function value(of) {
   if (typeof of === 'string') return element('pre', {}, of);
   const short = JSON.stringify(of);
-  return element('pre', {}, short.length <= 120 ? short : JSON.stringify(of, null, 2));
+  const text = short.length <= 120 ? short : JSON.stringify(of, null, 2);
+  return element('pre', {}, text.split('\n').map(visible).join('\n'));
 }
 
-// question lets the user answer a call: an approval with two buttons, a tool of the client's with its options, or, where
-// it has none, with whatever is typed.
+// question lets the user answer a tool of the client's: with its options, or, where it has none, with whatever is typed.
 function question(shown, part) {
   shown.classList.add('waiting');
-  const actions = element('div', { className: 'actions' });
-  const offer = (label, answer, className = '') => actions.append(
-    element('button', { type: 'button', className, onclick: () => attempt(async () => { await answer(); await list(); }) }, label));
-  if (part.state === 'approval-requested') {
-    offer('Approve', () => chat.approve(part), 'main');
-    offer('Deny', () => chat.deny(part));
-  } else if (Array.isArray(part.input?.options)) {
-    for (const option of part.input.options) offer(String(option), () => chat.result(part, option));
+  if (Array.isArray(part.input?.options)) {
+    offers(shown, part.input.options.map(option => [String(option), () => chat.result(part, option)]));
   } else {
     const field = element('input', { placeholder: 'your answer', ariaLabel: 'your answer' });
-    actions.append(field);
-    offer('Answer', () => chat.result(part, typed(field.value)), 'main');
+    offers(shown, [['Answer', () => chat.result(part, typed(field.value)), 'main']], field);
   }
-  shown.append(actions);
+}
+
+// offers adds buttons: a label and what it does each.
+function offers(shown, all, ...before) {
+  shown.append(element('div', { className: 'actions' }, ...before, ...all.map(([label, answer, className = '']) =>
+    element('button', { type: 'button', className, onclick: () => attempt(async () => { await answer(); await list(); }) }, label))));
 }
 
 // typed takes JSON for what it is, and all else as text.

@@ -1,5 +1,5 @@
 // The page of helix serve in Chromium: HELIX_URL is a server of the demo that everybody may use, HELIX_LOCKED_URL one that
-// wants HELIX_TOKEN. It says "kill" to have the first killed and started again.
+// wants HELIX_TOKEN. The first has an agent, cashier, that asks for approval of a call with HELIX_INPUT. It says "kill" to have the first killed and started again.
 import { chromium } from "playwright-core";
 import assert from "node:assert/strict";
 import { createInterface } from "node:readline";
@@ -150,6 +150,98 @@ const cases = {
     assert.deepEqual(await cards(page), ["forget: not approved"]);
     await shot(page, "denied");
     await remains(page);
+    return page;
+  },
+
+  async "an approval that is hard to show"() {
+    const page = await talk("cashier");
+    await say(page, "Refund order 7.");
+    await waits(page);
+    const whole = page.locator(`${last} .card.waiting pre.whole`);
+    await whole.waitFor();
+    for (const reload of [false, true]) {
+      if (reload) await page.reload();
+      await whole.waitFor();
+      const text = await whole.textContent();
+      const lines = text.split("\n").map((line) => line.trim());
+      // All of it, and as it is: numbers, too, that a browser would round.
+      assert.deepEqual(JSON.parse(text), JSON.parse(process.env.HELIX_INPUT));
+      assert.equal(Object.keys(JSON.parse(text)).length, 40);
+      for (const line of ['"key00": 0,', '"key35": 35,', '"question": "Refund 5 EUR for order 7?",', '"options": [],', '"amount": 5000000.00,', '"big": 12345678901234567890123']) {
+        assert.equal(lines.filter((known) => known === line).length, 1, line);
+      }
+      assert.ok(text.includes('"payee\\u202e\\u200b": {'));
+      assert.ok(text.includes('"na\\u200dme": "Bob \\u202e321 \\u2066x\\u2069 \\u00ad\\ufeff\\udb40\\udc41 \\u001b[2J\\n שלום \\u00a0 \\ufe0f end"'));
+      assert.doesNotMatch(text, /(?![ \n])[\p{C}\p{Z}\p{Default_Ignorable_Code_Point}]/u);
+      // It is seen from its beginning.
+      await page.waitForFunction((at) => {
+        const [top, view] = [document.querySelector(`${at} .card.waiting`), document.getElementById("transcript")].map((e) => e.getBoundingClientRect().top);
+        return Math.abs(top - view) < 50;
+      }, last);
+      // Nothing of it is cut off or hidden, and the buttons come after it.
+      const [high, inner, wide, innerWide, bottom, button] = await whole.evaluate((e) => [
+        e.clientHeight, e.scrollHeight, e.clientWidth, e.scrollWidth, e.getBoundingClientRect().bottom,
+        e.parentElement.querySelector("button").getBoundingClientRect().top,
+      ]);
+      assert.ok(high >= inner && wide >= innerWide && button >= bottom, `${[high, inner, wide, innerWide, bottom, button]}`);
+      assert.deepEqual(await page.locator(`${last} .card.waiting button`).allTextContents(), ["Approve", "Deny"]);
+    }
+    await shot(page, "hostile");
+    await page.locator("#transcript").evaluate((e) => (e.scrollTop = e.scrollHeight));
+    await shot(page, "hostile-end");
+    const [sent] = await Promise.all([page.waitForRequest((r) => r.url().endsWith("/submit-tool-result")), press(page, "Approve")]);
+    const body = sent.postData();
+    assert.ok(body.includes('"seen":{"toolName":"refund","input":{') && body.includes("12345678901234567890123") && body.includes("5000000.00"));
+    assert.deepEqual(JSON.parse(body).seen.input, JSON.parse(process.env.HELIX_INPUT));
+    await says(page, "It is paid.");
+    assert.deepEqual(await cards(page), ["refund: done"]);
+    return page;
+  },
+
+  async "an approval of what was not shown"() {
+    // What the page drew is what is approved: a server that has another call refuses it.
+    const page = await talk("assistant");
+    await page.route("**/status?*", async (route) => {
+      const answer = await route.fetch();
+      await route.fulfill({ response: answer, body: (await answer.text()).replace('"input":{}', '"input":{"only":"this"}') });
+    });
+    await say(page, "Forget everything.");
+    await waits(page);
+    await page.locator(`${last} .card.waiting pre.whole`).waitFor();
+    assert.equal(await page.locator(`${last} .card.waiting pre.whole`).textContent(), '{\n  "only": "this"\n}');
+    await press(page, "Approve");
+    await page.waitForFunction(() => !document.getElementById("notice").hidden);
+    assert.match(await page.locator("#notice").textContent(), /input is not the one that was answered|does not fit/);
+    assert.equal((await stored(page)).pending.length, 1);
+    return page;
+  },
+
+  async "pictures"() {
+    const id = "pictures-" + Date.now();
+    const dot = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
+    const far = "https://pictures.example.net/who-looks.png";
+    const parts = [
+      { type: "file", url: far, mediaType: "image/png", filename: "far.png" }, { type: "file", url: dot, mediaType: "image/png", filename: "near.png" },
+      { type: "text", text: "What is 6 * 7?" },
+    ];
+    const body = JSON.stringify({ id, agent: "assistant", messages: [{ id: "m-1", role: "user", parts }] });
+    const begun = await fetch(`${url}/chat`, { method: "POST", headers: { "content-type": "application/json" }, body });
+    assert.equal(begun.status, 200);
+    await begun.text();
+    const context = await browser.newContext();
+    const page = await context.newPage();
+    page.complaints = [];
+    page.on("console", (message) => message.type() === "error" && page.complaints.push(message.text()));
+    const asked = [];
+    page.on("request", (request) => asked.push(request.url()));
+    const response = await page.goto(`${url}/#assistant/${id}`);
+    await says(page, "Let me see. 6 * 7 = 42");
+    assert.ok(!asked.some((address) => address.includes("example.net")), `${asked}`);
+    assert.match(response.headers()["content-security-policy"], /img-src 'self' data:;/);
+    assert.deepEqual(await page.locator(".message.user img").evaluateAll((all) => all.map((e) => [e.src.slice(0, 10), e.naturalWidth])), [["data:image", 1]]);
+    const link = page.locator(".message.user a");
+    assert.deepEqual([await link.textContent(), await link.getAttribute("href"), await link.getAttribute("rel")], [`far.png (${far})`, far, "noopener noreferrer"]);
+    await shot(page, "pictures");
     return page;
   },
 
