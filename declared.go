@@ -68,7 +68,10 @@ func newDeclared(root *jsonschema.Schema) (*declared, error) {
 			d.patterns[pattern] = compiled
 		}
 	}
-	return d, d.addAlternatives(root, "")
+	if err := d.addAlternatives(root, ""); err != nil {
+		return nil, err
+	}
+	return d, nil
 }
 
 // schemaIndex finds the schemas inside of a schema.
@@ -255,7 +258,7 @@ func (d *declared) together(about []*jsonschema.Schema, c choice) []*jsonschema.
 			seen = append(seen, s)
 		}
 	}
-	for i := 0; i < len(seen); i++ {
+	for i := 0; i < len(seen); i++ { //nolint:intrange // add makes it longer
 		s := seen[i]
 		add(d.refs[s])
 		if d.draft7 && s.Ref != "" {

@@ -103,8 +103,10 @@ func refundExample(t *testing.T, shop string) string {
 	_, text, _ := strings.Cut(string(page), "```yaml\n")
 	text, _, _ = strings.Cut(text, "```")
 	for _, change := range [][2]string{
-		{"https://shop.example.com", shop}, {"    idempotent: true\n", "    idempotent: true\n    allowPrivate: true\n"},
-		{"${SHOP_TOKEN}", "${SECRET}"}, {"${HELIX_TOKEN}", "${SECRET}"},
+		{"https://shop.example.com", shop},
+		{"    idempotent: true\n", "    idempotent: true\n    allowPrivate: true\n"},
+		{"${SHOP_TOKEN}", "${SECRET}"},
+		{"${HELIX_TOKEN}", "${SECRET}"},
 	} {
 		if !strings.Contains(text, change[0]) {
 			t.Fatalf("the example has no %q", change[0])

@@ -271,16 +271,24 @@ func TestHTTPRedirectsOfEffects(t *testing.T) {
 		status       int
 		want         string // what follows, or an error
 	}{
-		{"POST", "/away", 307, "ERROR"}, {"POST", "/away", 308, "ERROR"}, {"POST", "/away", 302, "ERROR"}, {"POST", "/away", 303, "ERROR"},
-		{"DELETE", "/away", 307, "ERROR"}, {"PUT", "/away", 301, "ERROR"}, {"PATCH", "/away", 308, "ERROR"},
-		{"POST", "/here", 307, `POST /there  {"n":1}`}, {"PUT", "/here", 308, `PUT /there  {"n":1}`},
-		{"POST", "/here", 302, "ERROR"}, {"POST", "/here", 303, "ERROR"},
-		{"GET", "/here", 302, "GET /there"}, {"GET", "/away", 307, "GET /x"},
+		{"POST", "/away", 307, "ERROR"},
+		{"POST", "/away", 308, "ERROR"},
+		{"POST", "/away", 302, "ERROR"},
+		{"POST", "/away", 303, "ERROR"},
+		{"DELETE", "/away", 307, "ERROR"},
+		{"PUT", "/away", 301, "ERROR"},
+		{"PATCH", "/away", 308, "ERROR"},
+		{"POST", "/here", 307, `POST /there  {"n":1}`},
+		{"PUT", "/here", 308, `PUT /there  {"n":1}`},
+		{"POST", "/here", 302, "ERROR"},
+		{"POST", "/here", 303, "ERROR"},
+		{"GET", "/here", 302, "GET /there"},
+		{"GET", "/away", 307, "GET /x"},
 	} {
 		before, beforeOther := len(s.asked()), len(other.asked())
 		tool := builtTool(t, fmt.Sprintf("input: {type: object, properties: {n: {type: integer}}}\nmethod: %s\nurl: %s%s?status=%d", c.method, s.URL, c.path, c.status))
 		got, err := callTool(t, tool, `{"n":1}`)
-		seen := append(s.asked()[before+1:], other.asked()[beforeOther:]...)
+		seen := slices.Concat(s.asked()[before+1:], other.asked()[beforeOther:])
 		if c.want == "ERROR" {
 			if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("answered %d", c.status)) || !strings.Contains(err.Error(), "is not redirected there") || len(seen) > 0 {
 				t.Errorf("%s %s %d: %s, %v, then %q", c.method, c.path, c.status, got, err, seen)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -19,11 +20,11 @@ type ambiguity struct {
 
 func (a *ambiguity) Error() string {
 	var path strings.Builder
-	for i := len(a.path) - 1; i >= 0; i-- {
-		if path.Len() > 0 && !strings.HasPrefix(a.path[i], "[") {
+	for _, step := range slices.Backward(a.path) {
+		if path.Len() > 0 && !strings.HasPrefix(step, "[") {
 			path.WriteByte('.')
 		}
-		path.WriteString(a.path[i])
+		path.WriteString(step)
 	}
 	if len(a.path) == 0 {
 		return "it " + a.what
