@@ -54,7 +54,7 @@ func (v *values) of(name string) (json.RawMessage, error) {
 	}
 	known := map[string]struct{ value, missing string }{
 		placeUser:    {v.call.UserID, "the session has no user"},
-		placeTenant:  {v.call.Tenant, "the session's user has no tenant of its own"},
+		placeTenant:  {v.call.Tenant, "the session has no tenant"},
 		placeSession: {v.call.SessionID, "there is no session"},
 	}[name]
 	if known.value == "" {
