@@ -36,13 +36,15 @@ import (
 
 // Config says where a backend keeps its data and how.
 type Config struct {
-	// Path is the database file, made if it does not exist. Beside it SQLite keeps
-	// two more, with -wal and -shm added to the name. Required.
+	// Path is the database file, made if it does not exist, for its owner alone. Beside
+	// it SQLite keeps two more, with -wal and -shm added to the name and the same mode.
+	// It must be on a local disk. Required.
 	Path string
 	// Clock is the store's clock, on which leases and deadlines run. Defaults to
 	// time.Now.
 	Clock func() time.Time
-	// Logger is told of faults that no caller sees. Defaults to none.
+	// Logger is told of faults that no caller sees, and at opening of a file that is
+	// readable by others or on a network disk. Defaults to none.
 	Logger *slog.Logger
 	// MaxChunk is the largest encoded chunk of a stream, in bytes. Defaults to
 	// stream.DefaultMaxChunk.
@@ -64,6 +66,9 @@ type Config struct {
 	MaxSize int64
 	// Readers is the number of connections that read. Defaults to 4.
 	Readers int
+
+	// networkDisk names the file system of a path if it may be on another machine.
+	networkDisk func(path string) string
 }
 
 // Backend keeps everything in one SQLite file. It implements [store.Backend].
@@ -95,6 +100,7 @@ func OpenConfig(config Config) (*Backend, error) {
 	b := &Backend{config: config, readers: readers}
 	b.watch = newWatch(b.lookElsewhere, config.PollInterval)
 	b.writer = newWriter(w, &config, b.watch)
+	config.warnOfPlace()
 	return b, nil
 }
 
@@ -134,6 +140,9 @@ func (c *Config) complete() error {
 	if c.Readers <= 0 {
 		c.Readers = 4
 	}
+	if c.networkDisk == nil {
+		c.networkDisk = networkDisk
+	}
 	return nil
 }
 
@@ -146,6 +155,7 @@ func openReady(config Config) (*conn, error) {
 			return nil, session.ErrNotSupported.WithCause(err, "there is no database to use: run \"helix migrate up\"")
 		}
 	}
+	makePrivate(config.Path)
 	deadline := time.Now().Add(config.BusyTimeout)
 	for {
 		c, err := open(config.Path, config.pragmas()...)
