@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"strings"
@@ -148,8 +149,37 @@ func ask[T any](ctx context.Context, c *Client, method, path string, query url.V
 	return out, nil
 }
 
-// exchange makes a request and reads its answer, which is a success.
+// A request that was refused because of a limit has done nothing. It is made again, a
+// few times, when the server says so, if that is soon.
+const (
+	limitedTries = 5
+	limitedWait  = 5 * time.Second
+)
+
+// exchange makes a request and reads its answer, which is a success. One that came too
+// soon is made again.
 func (c *Client) exchange(ctx context.Context, method, path string, query url.Values, body []byte) ([]byte, error) {
+	for try := 1; ; try++ {
+		raw, err := c.exchangeOnce(ctx, method, path, query, body)
+		refused, ok := errors.AsType[*session.Error](err)
+		if !ok || refused.StatusCode != http.StatusTooManyRequests || try == limitedTries {
+			return raw, err
+		}
+		after, told := RetryAfter(err)
+		if !told || after > limitedWait {
+			return raw, err
+		}
+		timer := time.NewTimer(after/2 + rand.N(after)) // so that many who were refused together do not come back together
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return nil, ctx.Err()
+		}
+	}
+}
+
+func (c *Client) exchangeOnce(ctx context.Context, method, path string, query url.Values, body []byte) ([]byte, error) {
 	limited, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
 	defer cancel()
 	answer, err := c.send(limited, method, path, query, body, nil)

@@ -90,7 +90,8 @@ func (s *service) another() *server.Server {
 		s.t.Fatal(err)
 	}
 	srv, err := server.New(server.Config{
-		Executor: s.runtime, Backend: s.db, Agents: func() []*helix.Agent { return s.agents }, Authenticate: authenticate,
+		RateLimit: server.RateLimit{PerSecond: -1},
+		Executor:  s.runtime, Backend: s.db, Agents: func() []*helix.Agent { return s.agents }, Authenticate: authenticate,
 		Logger: slog.New(slog.DiscardHandler), KeepAlive: 20 * time.Millisecond,
 	})
 	if err != nil {

@@ -336,6 +336,11 @@ func (d *decoder) scalar(n *yaml.Node, path string, v reflect.Value, o *option) 
 			*target = unlimited
 			return
 		}
+	case *Rate:
+		if text == "unlimited" {
+			*target = unlimited
+			return
+		}
 	case *Expression:
 		*target = Expression(text)
 		d.expression(n, path, text, o)
@@ -449,6 +454,8 @@ func expected(t reflect.Type) string {
 		return "a duration such as 90s, 1h30m or 7d"
 	case reflect.TypeFor[Limit]():
 		return "a whole number or unlimited"
+	case reflect.TypeFor[Rate]():
+		return "a number or unlimited"
 	case reflect.TypeFor[Expression]():
 		return "a CEL expression"
 	}

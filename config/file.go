@@ -278,13 +278,20 @@ type Limits struct {
 	Streams int `yaml:"streams,min=1"`
 	// The most of them that are open for one user. Defaults to 100.
 	StreamsPerUser int `yaml:"streamsPerUser,min=1"`
+	// The most runs that one user has at once, over all servers of the store, or
+	// unlimited. Without tokens, the most that there are. Defaults to 20.
+	RunsPerUser Limit `yaml:"runsPerUser,min=1"`
+	// The most bytes of one page of messages, and of the messages of a chat that a page
+	// is opened with. Defaults to 4194304.
+	PageBytes int64 `yaml:"pageBytes,min=65536"`
 }
 
-// RateLimit is how many requests a user may make.
+// RateLimit is how many requests a user may make, of each server. Without tokens it is
+// for everybody together.
 type RateLimit struct {
-	// Requests per second, in the long run. Defaults to no limit.
-	PerSecond float64 `yaml:"perSecond,min=0"`
-	// Requests at once. Defaults to what one second allows.
+	// Requests per second, in the long run, or unlimited. Defaults to 10.
+	PerSecond Rate `yaml:"perSecond,min=0.001"`
+	// Requests at once. Defaults to what five seconds allow.
 	Burst int `yaml:"burst,min=1"`
 }
 
@@ -303,6 +310,10 @@ type Runtime struct {
 	// How often a model call that failed for a passing reason is made again. Defaults
 	// to 3.
 	ModelRetries *int `yaml:"modelRetries,min=0,max=20"`
+	// How large a session may become in bytes, messages and stream together, or unlimited.
+	// Beyond that it takes no new message, and a run fails before its next model call.
+	// Defaults to 67108864.
+	SessionBytes Limit `yaml:"sessionBytes,min=65536"`
 	// Of temporal: where the server is, and how it is worked for.
 	Temporal Temporal `yaml:"temporal"`
 	// Of dbos: where it keeps its workflows, and who works on them.
@@ -398,6 +409,9 @@ type Duration time.Duration
 
 // Limit is a number, or unlimited.
 type Limit int
+
+// Rate is a number, also with a fraction, or unlimited.
+type Rate float64
 
 // Expression is a CEL expression that is true or false.
 type Expression string

@@ -98,6 +98,8 @@ func (g *generator) schema(t reflect.Type, o *option) object {
 		return object{"type": "string", "pattern": pattern}
 	case reflect.TypeFor[Limit]():
 		return orVariable(object{"anyOf": []any{g.number("integer", o), object{"const": "unlimited"}}})
+	case reflect.TypeFor[Rate]():
+		return orVariable(object{"anyOf": []any{g.number("number", o), object{"const": "unlimited"}}})
 	case reflect.TypeFor[Expression]():
 		return object{"type": "string"}
 	case reflect.TypeFor[Schema]():
@@ -214,7 +216,7 @@ func kind(t reflect.Type, o *option) string {
 	switch t {
 	case reflect.TypeFor[Duration]():
 		return "duration"
-	case reflect.TypeFor[Limit]():
+	case reflect.TypeFor[Limit](), reflect.TypeFor[Rate]():
 		return "number"
 	case reflect.TypeFor[Expression]():
 		return "CEL"

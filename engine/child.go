@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/helixagents/helix"
@@ -28,7 +29,8 @@ type waitingChild struct {
 // caller is the turn whose call a child's session is for.
 type caller struct {
 	state    *session.State
-	detached bool // the child works by itself
+	size     *atomic.Int64 // of its stream, see [writer]
+	detached bool          // the child works by itself
 }
 
 // decideAgent records that a call is for another agent, or why it is not carried
@@ -211,7 +213,7 @@ func (t *turn) startChild(ctx context.Context, c *call, agent *helix.Agent, mess
 // openChild opens a turn of a child's session.
 func (t *turn) openChild(ctx context.Context, c *call, detached bool, req OpenRequest) (*Opened, error) {
 	req.Tenant, req.SessionID = t.key.Tenant, c.Child
-	req.caller = &caller{state: &t.state, detached: detached}
+	req.caller = &caller{state: &t.state, size: t.out.size, detached: detached}
 	req.RunID = session.ChildRunID(t.run.ID, c.ID, 0)
 	if state, err := t.sessions.Load(ctx, c.Child); err == nil {
 		if err := childOf(t.key.ID, state); err != nil {

@@ -46,6 +46,10 @@ type Config struct {
 	RetryBackoff time.Duration
 	// MaxResult is the largest tool result in bytes. Defaults to 1,000,000.
 	MaxResult int
+	// MaxSession is how large a session may become, messages and stream together, in
+	// bytes: beyond that it takes no new message, and a run fails before its next model
+	// call. Defaults to 64 MiB; a negative number is no limit.
+	MaxSession int64
 	// FlushEvery is how long small chunks are held back to be written together.
 	// Defaults to 25 milliseconds.
 	FlushEvery time.Duration
@@ -60,6 +64,22 @@ type Config struct {
 	Logger *slog.Logger
 	// Now defaults to time.Now.
 	Now func() time.Time
+}
+
+// DefaultMaxSession is how large a session may become unless that is set.
+const DefaultMaxSession = 64 << 20
+
+// LimitSession is the name of the limit that [Config.MaxSession] is.
+const LimitSession = "sessionBytes"
+
+// checkSize refuses a session that has become too large.
+func (c *Config) checkSize(size int64) error {
+	if c.MaxSession < 0 || size <= c.MaxSession {
+		return nil
+	}
+	err := session.ErrTooLarge.WithMessage("the session has %d bytes, at most %d are allowed; begin a new one", size, c.MaxSession)
+	err.Field = LimitSession
+	return err
 }
 
 // Handler carries out effects. It keeps the turns it works on in memory, so that
@@ -102,6 +122,9 @@ func NewHandler(cfg Config) *Handler {
 	}
 	if cfg.MaxResult == 0 {
 		cfg.MaxResult = 1_000_000
+	}
+	if cfg.MaxSession == 0 {
+		cfg.MaxSession = DefaultMaxSession
 	}
 	if cfg.RemotePatience == 0 {
 		cfg.RemotePatience = 2 * time.Minute

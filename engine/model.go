@@ -40,6 +40,9 @@ func (t *turn) callModel(ctx context.Context, e Effect) (Result, error) {
 	if err := t.takeInbox(ctx, e); err != nil {
 		return Result{}, err
 	}
+	if err := t.h.cfg.checkSize(t.size()); err != nil {
+		return t.endFailed(ctx, e.Key(), session.AsError(err), false)
+	}
 	reply, err := t.generate(ctx, e)
 	switch {
 	case err == nil:

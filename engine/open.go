@@ -222,7 +222,8 @@ type plan struct {
 	// transcript and doc are messages and custom state after the start.
 	transcript *session.Transcript
 	doc        session.Document
-	resumes    bool // the turn goes on with the step that an earlier run suspended in
+	resumes    bool  // the turn goes on with the step that an earlier run suspended in
+	streamed   int64 // bytes that the stream holds
 }
 
 // plan reads what the start depends on, checks the gates and prepares the write.
@@ -261,7 +262,7 @@ func (h *Handler) plan(ctx context.Context, sessions session.Store, req *OpenReq
 	info, err := h.cfg.Backend.Streams().Tenant(req.Tenant).Info(ctx, state.StreamID)
 	switch {
 	case err == nil:
-		p.start.Run.StartSequence = info.Last
+		p.start.Run.StartSequence, p.streamed = info.Last, info.Bytes
 	case !errors.Is(err, session.ErrNotFound):
 		return nil, err
 	}
@@ -273,6 +274,11 @@ func (h *Handler) plan(ctx context.Context, sessions session.Store, req *OpenReq
 	}
 	if p.transcript.Len() == 0 {
 		return nil, session.ErrNotResumable.WithMessage("the session has no messages to go on with")
+	}
+	if len(req.messages()) > 0 { // what waits may come to an end
+		if err := h.cfg.checkSize(p.transcript.Bytes() + p.streamed); err != nil {
+			return nil, err
+		}
 	}
 	return p, nil
 }
@@ -458,6 +464,11 @@ func (h *Handler) begin(ctx context.Context, req *OpenRequest, state *session.St
 	state.CheckpointID, state.Custom = started.CheckpointID, p.doc
 	t := h.newTurn(req.Agent, req.Hooks, state, started.Run, started.Lease.Fence())
 	t.transcript, t.inbox, t.resumes, t.patches = p.transcript, started.Inbox, p.resumes, p.patches
+	if c := req.caller; c != nil && !c.detached {
+		t.out.size = c.size
+	} else {
+		t.out.size.Store(p.streamed)
+	}
 	if started.Stop != nil {
 		t.halt(started.Stop)
 	}

@@ -131,6 +131,7 @@ func (r *relay) take(ctx, away context.Context, item stream.Item) error {
 	}
 	r.batch = append(r.batch, r.ours(*c))
 	r.bytes += weight(c)
+	r.t.out.size.Add(int64(weight(c)))
 	if len(r.batch) >= proxyBatch || r.bytes >= flushBytes {
 		return r.flush(ctx)
 	}

@@ -248,6 +248,7 @@ func (h *Handler) load(ctx context.Context, key session.Key, runID string) (*tur
 	}
 	if info, err := t.out.streams.Info(ctx, t.out.id); err == nil {
 		t.out.last = info.Last
+		t.out.size.Store(info.Bytes)
 	} else if !errors.Is(err, session.ErrNotFound) {
 		return nil, err
 	}

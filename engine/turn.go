@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/helixagents/helix"
@@ -147,9 +148,13 @@ func (h *Handler) newTurn(agent *helix.Agent, perRun *helix.Hooks, state *sessio
 		base:     stream.Chunk{AgentID: state.ID, AgentType: state.Agent, RunID: run.ID},
 		first:    1,
 		last:     run.StartSequence,
+		size:     new(atomic.Int64),
 	}
 	return t
 }
+
+// size is about how large the session is, with its stream.
+func (t *turn) size() int64 { return t.transcript.Bytes() + t.out.size.Load() }
 
 // current is the number of the step that is due or in flight. That of a step which
 // an earlier run suspended in is 0: it costs this run no model call.

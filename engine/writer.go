@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/helixagents/helix/session"
@@ -31,6 +32,9 @@ type writer struct {
 	log      *slog.Logger
 	every    time.Duration
 	base     stream.Chunk // the fields every chunk of the turn shares
+	// size is about how many bytes the stream holds. Turns that this process drives for
+	// one another share it, as they share the stream.
+	size *atomic.Int64
 
 	mu       sync.Mutex
 	buffer   []stream.Chunk
@@ -75,12 +79,14 @@ func (w *writer) add(c stream.Chunk) {
 	fit(&c, w.streams.Limits().MaxChunk)
 	if w.coalesce(&c) {
 		w.bytes += len(c.Delta)
+		w.size.Add(int64(len(c.Delta)))
 	} else {
 		if w.buffer == nil {
 			w.buffer, w.spare = w.spare, nil
 		}
 		w.buffer = append(w.buffer, c)
 		w.bytes += weight(&c)
+		w.size.Add(int64(weight(&c)))
 	}
 	if w.bytes >= flushBytes && len(w.inflight) == 0 {
 		w.send(context.Background())

@@ -102,7 +102,8 @@ func (s *service) serve() error {
 		return err
 	}
 	handler, err := server.New(server.Config{
-		Executor: rt, Backend: db, Agents: func() []*helix.Agent { return []*helix.Agent{agent} }, Authenticate: authenticate, Logger: log,
+		RateLimit: server.RateLimit{PerSecond: -1},
+		Executor:  rt, Backend: db, Agents: func() []*helix.Agent { return []*helix.Agent{agent} }, Authenticate: authenticate, Logger: log,
 	})
 	if err != nil {
 		return err

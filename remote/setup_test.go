@@ -65,7 +65,8 @@ func serve(t testing.TB, agents ...*helix.Agent) (rt *runtime, url string) {
 		t.Fatal(err)
 	}
 	srv, err := server.New(server.Config{
-		Executor: rt, Backend: rt.db, Agents: func() []*helix.Agent { return agents }, Authenticate: authenticate,
+		RateLimit: server.RateLimit{PerSecond: -1},
+		Executor:  rt, Backend: rt.db, Agents: func() []*helix.Agent { return agents }, Authenticate: authenticate,
 		Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {

@@ -16,7 +16,7 @@ func agentRoutes() []route {
 
 func (x *exchange) agents() error {
 	out := wire.Agents{Items: []wire.Agent{}}
-	for _, agent := range x.server.cfg.Agents() {
+	for _, agent := range x.server.offered() {
 		described, err := describe(agent)
 		if err != nil {
 			return err

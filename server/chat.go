@@ -173,12 +173,12 @@ func (x *exchange) say(ctx context.Context, state *session.State, in *aisdk.Requ
 // for, or the first.
 func (x *exchange) chatAgent(state *session.State, in *aisdk.Request) (*helix.Agent, error) {
 	if state != nil {
-		return x.server.agentOf(state)
+		return x.agentFor("id", state)
 	}
 	name := in.Agent
 	name = cmp.Or(name, x.r.URL.Query().Get("agent"))
 	if name == "" {
-		if all := x.server.cfg.Agents(); len(all) > 0 {
+		if all := x.server.offered(); len(all) > 0 {
 			return all[0], nil
 		}
 	}
@@ -204,6 +204,13 @@ func (x *exchange) takeAnswers(ctx context.Context, state *session.State, in *ai
 	if err != nil {
 		return nil, err
 	}
+	if run == nil || run.Status != session.RunRunning { // before anything is recorded that nothing comes of
+		opened, err := x.mayRun(ctx, state.ID, "")
+		if err != nil {
+			return nil, err
+		}
+		defer opened()
+	}
 	answered := in.Answered()
 	request := answersID(answered)
 	submitted, goesOn := false, false
@@ -226,7 +233,7 @@ func (x *exchange) takeAnswers(ctx context.Context, state *session.State, in *ai
 		turn.run, err = x.executor.Attach(ctx, state.ID)
 		return turn, err
 	}
-	agent, err := x.server.agentOf(state)
+	agent, err := x.agentFor("id", state)
 	if err != nil {
 		return nil, err
 	}
@@ -260,7 +267,7 @@ func answersID(parts []aisdk.Part) string {
 
 // lastReply is the id of the UI message that the transcript ends in.
 func (x *exchange) lastReply(ctx context.Context, id string) (string, error) {
-	messages, err := x.sessions.AllMessages(ctx, id)
+	messages, err := x.transcript(ctx, id)
 	if err != nil {
 		return "", err
 	}
@@ -320,10 +327,15 @@ func sameParts(a, b *session.Message) bool {
 }
 
 func (x *exchange) rewound(ctx context.Context, state *session.State, messageID string, opts helix.ResumeOptions) (*chatTurn, error) {
-	agent, err := x.server.agentOf(state)
+	agent, err := x.agentFor("id", state)
 	if err != nil {
 		return nil, err
 	}
+	done, err := x.mayRun(ctx, state.ID, opts.RequestID)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
 	run, err := x.executor.Resume(ctx, agent, state.ID, opts)
 	if err != nil {
 		return nil, err
@@ -335,7 +347,7 @@ func (x *exchange) rewound(ctx context.Context, state *session.State, messageID 
 // none is named, and the number of messages up to and with the user's message
 // before it.
 func (x *exchange) group(ctx context.Context, id, uiMessage string) (aisdk.Group, int, error) {
-	messages, err := x.sessions.AllMessages(ctx, id)
+	messages, err := x.transcript(ctx, id)
 	if err != nil {
 		return aisdk.Group{}, 0, err
 	}

@@ -41,7 +41,7 @@ const chatTries = 16
 
 func (x *exchange) chatOf(ctx context.Context, id string, version aisdk.Version, tail bool) (*aisdk.Chat, error) {
 	for range chatTries {
-		shot, err := store.TakeSnapshot(ctx, x.sessions, x.streams, id)
+		shot, err := x.recent(ctx, id)
 		if err != nil {
 			return nil, err
 		}
@@ -63,11 +63,31 @@ func (x *exchange) chatOf(ctx context.Context, id string, version aisdk.Version,
 	return nil, session.ErrUnavailable.WithMessage("session %s changes too fast to be read", id)
 }
 
+// recent is a session with as many of its newest messages as an answer may hold,
+// beginning with one of the user's. Where the last reply alone is larger than that, it
+// has more.
+func (x *exchange) recent(ctx context.Context, id string) (*store.Snapshot, error) {
+	limit := x.server.cfg.Limits.PageBytes
+	for range 3 {
+		shot, err := store.TakeRecent(ctx, x.sessions, x.streams, id, limit)
+		if err != nil || shot.Skipped == 0 {
+			return shot, err
+		}
+		first := slices.IndexFunc(shot.Messages, func(m session.Message) bool { return m.Role == session.RoleUser && !m.Hidden() })
+		if first >= 0 {
+			shot.Messages, shot.Skipped = shot.Messages[first:], shot.Skipped+first
+			return shot, nil
+		}
+		limit *= 4
+	}
+	return nil, session.ErrTooLarge.WithMessage("the last reply of session %s is too large to be shown", id)
+}
+
 // chatAt makes the chat that a session was at one moment.
 func (x *exchange) chatAt(ctx context.Context, shot *store.Snapshot, version aisdk.Version, tail bool) (*aisdk.Chat, error) {
 	state := shot.State
 	t := &aisdk.Transcript{SessionID: state.ID, Messages: shot.Messages}
-	chat := &aisdk.Chat{SessionID: state.ID, Sequence: shot.Sequence}
+	chat := &aisdk.Chat{SessionID: state.ID, Sequence: shot.Sequence, Earlier: shot.Skipped}
 	if run := shot.Run; run != nil {
 		chat.RunID, chat.Running = run.ID, run.Status == session.RunRunning
 		t.Metadata = &aisdk.Metadata{SessionID: state.ID, RunID: run.ID, Status: string(run.Status), Usage: &run.Usage}
@@ -102,7 +122,11 @@ func (x *exchange) chatAt(ctx context.Context, shot *store.Snapshot, version ais
 // midStep is the transcript of a session that waits in mid-step, with the results
 // that are there already.
 func (x *exchange) midStep(ctx context.Context, shot *store.Snapshot) ([]session.Message, bool, error) {
-	messages, err := x.sessions.AllMessages(ctx, shot.State.ID)
+	messages := slices.Clip(shot.Messages)
+	since, err := x.sessions.Messages(ctx, shot.State.ID, session.PageRequest{
+		Offset: shot.Skipped + len(shot.Messages), Limit: session.MaxPageSize, MaxBytes: x.server.cfg.Limits.PageBytes,
+	})
+	messages = append(messages, since.Items...)
 	if err != nil || shot.State.SuspendedStep == "" {
 		return messages, false, err
 	}
@@ -195,7 +219,7 @@ func (x *exchange) waitsBelow(
 
 // results are those of a session's calls.
 func (x *exchange) results(ctx context.Context, id string) (map[string]*session.Part, error) {
-	messages, err := x.sessions.AllMessages(ctx, id)
+	messages, err := x.transcript(ctx, id)
 	if err != nil {
 		return nil, err
 	}

@@ -30,7 +30,9 @@ type Config struct {
 	// must be set if Authenticate is not.
 	AllowUnauthenticated bool
 	Limits               Limits
-	// RateLimit bounds the requests of one identity.
+	// RateLimit bounds the requests of one identity, on this server; where everybody is
+	// served without signing in, those of all together. Defaults to 10 a second with
+	// bursts of 50.
 	RateLimit RateLimit
 	// Hosts lists the names that the server goes by; a request for another is refused.
 	// [AnyHost] is every name. Defaults to every name, but to those of this machine
@@ -71,13 +73,20 @@ type Limits struct {
 	// StreamsPerUser is how many of them one identity may have open; it does not
 	// count where there are no users. Defaults to 100.
 	StreamsPerUser int
+	// RunsPerUser is how many runs one identity may have at once, over all servers of
+	// the store; where everybody is served without signing in, how many there may be.
+	// Defaults to 20; a negative number is no limit.
+	RunsPerUser int
+	// PageBytes bounds a page of messages: it ends before the message that would take it
+	// over so many bytes, but has at least one. Defaults to 4 MiB.
+	PageBytes int64
 }
 
-// RateLimit is a token bucket: so many requests a second, after a burst. The zero
-// value is no limit.
+// RateLimit is a token bucket: so many requests a second, after a burst.
 type RateLimit struct {
+	// PerSecond defaults to 10; a negative number is no limit.
 	PerSecond float64
-	// Burst defaults to what one second allows, and at least 1.
+	// Burst defaults to what five seconds allow, and at least 1.
 	Burst int
 }
 
@@ -93,12 +102,10 @@ func (c *Config) check() error {
 		return session.Invalid("Authenticate", "is not set; set AllowUnauthenticated to serve everybody")
 	case c.Authenticate != nil && c.AllowUnauthenticated:
 		return session.Invalid("AllowUnauthenticated", "is set, and so is Authenticate: choose one")
-	case c.RateLimit.PerSecond < 0:
-		return session.Invalid("RateLimit.PerSecond", "is negative")
 	case c.RateLimit.Burst < 0:
 		return session.Invalid("RateLimit.Burst", "is negative")
 	case c.Limits.Body < 0 || c.Limits.ReadTimeout < 0 || c.Limits.WriteTimeout < 0 || c.Limits.Operation < 0 || c.Limits.Streams < 0 ||
-		c.Limits.StreamsPerUser < 0:
+		c.Limits.StreamsPerUser < 0 || c.Limits.PageBytes < 0:
 		return session.Invalid("Limits", "must not be negative")
 	case c.KeepAlive < 0:
 		return session.Invalid("KeepAlive", "is negative")
@@ -126,9 +133,12 @@ func (c *Config) fill() {
 	c.Limits.Operation = cmp.Or(c.Limits.Operation, 30*time.Second)
 	c.Limits.Streams = cmp.Or(c.Limits.Streams, 10_000)
 	c.Limits.StreamsPerUser = cmp.Or(c.Limits.StreamsPerUser, 100)
+	c.Limits.RunsPerUser = cmp.Or(c.Limits.RunsPerUser, 20)
+	c.Limits.PageBytes = cmp.Or(c.Limits.PageBytes, 4<<20)
 	c.KeepAlive = cmp.Or(c.KeepAlive, 15*time.Second)
+	c.RateLimit.PerSecond = cmp.Or(c.RateLimit.PerSecond, 10)
 	if c.RateLimit.PerSecond > 0 {
-		c.RateLimit.Burst = cmp.Or(c.RateLimit.Burst, max(1, int(c.RateLimit.PerSecond)))
+		c.RateLimit.Burst = cmp.Or(c.RateLimit.Burst, max(1, int(5*c.RateLimit.PerSecond)))
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()

@@ -17,6 +17,7 @@ import (
 type refusal struct {
 	status int
 	after  time.Duration // Retry-After
+	over   string        // the limit that was reached
 	err    *session.Error
 }
 
@@ -36,6 +37,12 @@ func (f *refusal) because(err error) *refusal {
 
 func (f *refusal) field(name string) *refusal {
 	f.err.Field = name
+	return f
+}
+
+// limit names the limit that was reached.
+func (f *refusal) limit(name string) *refusal {
+	f.over = name
 	return f
 }
 
@@ -69,7 +76,7 @@ func asRefusal(err error) *refusal {
 		return tooLong(err)
 	}
 	told := *session.AsError(err)
-	f := &refusal{status: statuses[told.Code], err: &told}
+	f := &refusal{status: statuses[told.Code], err: &told, over: limitOf(&told)}
 	if f.status == 0 {
 		f.status = http.StatusInternalServerError
 		switch category(told.Code) {
@@ -109,6 +116,7 @@ func category(code session.Code) string {
 func (f *refusal) body(verbose bool) *wire.Error {
 	out := &wire.Error{
 		Message: f.err.Message, Code: f.err.Code, Field: f.err.Field, Retryable: f.err.Retryable, Calls: f.err.Calls,
+		Limit: f.over,
 	}
 	if verbose && f.err.Cause != nil {
 		out.Detail = f.err.Cause.Error()
@@ -153,6 +161,9 @@ func (x *exchange) fail(err error) {
 	}
 	if x.late() {
 		f = tooLong(err)
+	}
+	if f.over != "" {
+		x.server.metrics.limited(f.over)
 	}
 	header := x.w.Header()
 	if f.after > 0 {

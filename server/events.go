@@ -101,6 +101,9 @@ func (x *exchange) pump(ahead <-chan read, to teller) error {
 				continue
 			}
 		case <-keepAlive.C:
+			if err := x.stillAllowed(); err != nil {
+				return x.interrupted(out, to, err)
+			}
 			out.comment("keep-alive")
 		case <-x.server.closing:
 			to.cut(out, wire.Fail{Code: wire.CodeShuttingDown, Message: "the server is shutting down", Retryable: true, Recoverable: true})

@@ -105,7 +105,6 @@ func TestConfig(t *testing.T) {
 		"Authenticate":         func(c *server.Config) { c.AllowUnauthenticated = false },
 		"AllowUnauthenticated": func(c *server.Config) { c.Authenticate = func(*http.Request) (server.Identity, error) { panic(0) } },
 		"CORS":                 func(c *server.Config) { c.CORS = []string{"*"} },
-		"RateLimit.PerSecond":  func(c *server.Config) { c.RateLimit.PerSecond = -1 },
 		"Limits":               func(c *server.Config) { c.Limits.Body = -1 },
 		"KeepAlive":            func(c *server.Config) { c.KeepAlive = -1 },
 	} {
@@ -490,7 +489,7 @@ func TestMetrics(t *testing.T) {
 	call[wire.Submitted](s, http.StatusOK, http.MethodPost, "/submit-tool-result", submit)
 	s.refused(http.StatusNotFound, session.CodeNotFound, http.MethodGet, "/status?sessionId=none", nil)
 	s.refused(http.StatusNotFound, wire.CodeNoRoute, http.MethodGet, "/a/path/of/somebody", nil)
-	answer := s.as("operator-token").request(http.MethodGet, "/metrics", nil)
+	answer := s.as("process-token").request(http.MethodGet, "/metrics", nil)
 	defer answer.Body.Close()
 	raw, err := io.ReadAll(answer.Body)
 	if err != nil {

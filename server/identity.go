@@ -94,6 +94,21 @@ func (s *Server) identify(r *http.Request) (Identity, error) {
 	return who, nil
 }
 
+// stillAllowed asks again who reads a stream: its token may have been taken back since
+// it was opened. While nobody can tell, it goes on.
+func (x *exchange) stillAllowed() error {
+	who, err := x.server.identify(x.r)
+	switch {
+	case session.IsRetryable(err):
+		return nil
+	case err != nil:
+		return err
+	case who != x.who:
+		return refuse(http.StatusUnauthorized, wire.CodeUnauthorized, "sign in again")
+	}
+	return nil
+}
+
 // maxDepth bounds how far up a session's callers are followed.
 const maxDepth = 1000
 

@@ -29,6 +29,7 @@ type metrics struct {
 	durations map[string]*histogram
 	runs      int64
 	outcomes  map[session.SubmitOutcome]int64
+	limits    map[string]int64
 }
 
 type requestLabel struct {
@@ -44,7 +45,7 @@ type histogram struct {
 func newMetrics() *metrics {
 	return &metrics{
 		began: time.Now(), requests: map[requestLabel]int64{}, durations: map[string]*histogram{},
-		outcomes: map[session.SubmitOutcome]int64{},
+		outcomes: map[session.SubmitOutcome]int64{}, limits: map[string]int64{},
 	}
 }
 
@@ -74,6 +75,12 @@ func (m *metrics) submitted(outcome session.SubmitOutcome) {
 	m.outcomes[outcome]++
 }
 
+func (m *metrics) limited(limit string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.limits[limit]++
+}
+
 // text writes the metrics in the text format of Prometheus.
 func (m *metrics) text(streams int) []byte {
 	m.mu.Lock()
@@ -96,6 +103,10 @@ func (m *metrics) text(streams int) []byte {
 	describeMetric(&b, "helix_submissions_total", "counter", "Answers to waiting calls, by outcome.")
 	for _, outcome := range slices.Sorted(maps.Keys(m.outcomes)) {
 		fmt.Fprintf(&b, "helix_submissions_total{outcome=%q} %d\n", outcome, m.outcomes[outcome])
+	}
+	describeMetric(&b, "helix_limited_total", "counter", "Requests that were refused because of a limit.")
+	for _, limit := range slices.Sorted(maps.Keys(m.limits)) {
+		fmt.Fprintf(&b, "helix_limited_total{limit=%q} %d\n", limit, m.limits[limit])
 	}
 	m.process(&b)
 	return b.Bytes()
@@ -134,10 +145,11 @@ func describeMetric(b *bytes.Buffer, name, kind, help string) {
 // mediaMetrics is the text format of Prometheus.
 const mediaMetrics = "text/plain; version=0.0.4; charset=utf-8"
 
-// showMetrics is for operators: what others do shows in it.
+// showMetrics is for operators of the default tenant: the numbers are those of the
+// whole process, and an operator of another tenant sees that tenant alone.
 func (x *exchange) showMetrics() error {
-	if !x.who.Operator {
-		return refuse(http.StatusForbidden, wire.CodeForbidden, "only operators may see this")
+	if !x.who.Operator || x.who.Tenant != session.DefaultTenant {
+		return refuse(http.StatusForbidden, wire.CodeForbidden, "only operators of the default tenant may see this")
 	}
 	x.server.mu.Lock()
 	streams := len(x.server.open)

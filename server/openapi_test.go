@@ -220,7 +220,10 @@ func TestOpenAPI(t *testing.T) {
 				s := s.as("alice-token")
 				s.t = t
 				f := s.fill(o.id + "/")
-				if o.id == "get-metrics" || o.id == "post-cleanup" {
+				switch o.id {
+				case "get-metrics":
+					s = s.as("process-token")
+				case "post-cleanup":
 					s = s.as("operator-token")
 				}
 				e := examples(t, o, f)

@@ -107,10 +107,15 @@ func (x *exchange) resume() error {
 	if err != nil {
 		return err
 	}
-	agent, err := x.server.agentOf(state)
+	agent, err := x.agentFor("sessionId", state)
 	if err != nil {
 		return err
 	}
+	done, err := x.mayRun(ctx, state.ID, in.RequestID)
+	if err != nil {
+		return err
+	}
+	defer done()
 	run, err := x.executor.Resume(ctx, agent, state.ID, options)
 	if err != nil {
 		return err
@@ -126,10 +131,19 @@ func (x *exchange) execute(ctx context.Context, agent *helix.Agent, in helix.Inp
 		if err != nil {
 			return nil, err
 		}
-		if state != nil && x.who.Operator {
+		switch {
+		case state == nil:
+		case x.who.Operator:
 			in.User.ID = state.UserID // it stays whose it is
+		case state.ParentID != "":
+			return nil, session.Invalid("sessionId", "%q is the session of an agent which works for another", state.ID)
 		}
 	}
+	done, err := x.mayRun(ctx, in.SessionID, in.RequestID)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
 	run, err := x.executor.Execute(ctx, agent, in)
 	if err != nil {
 		return nil, x.hide(in.SessionID, err)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
@@ -20,8 +21,11 @@ type Server struct {
 	mux     *http.ServeMux
 	cross   *http.CrossOriginProtection
 	limit   *limiter
+	starts  *starts
 	metrics *metrics
 	openAPI []byte
+
+	transcripts chan struct{} // those that are being read as a whole
 
 	mu      sync.Mutex
 	open    map[*exchange]bool // those that are streams
@@ -43,6 +47,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s := &Server{
 		cfg: cfg, mux: http.NewServeMux(), cross: cross, limit: newLimiter(cfg.RateLimit), metrics: newMetrics(),
+		starts: &starts{by: map[Identity]int{}}, transcripts: make(chan struct{}, wholeTranscripts),
 		open: map[*exchange]bool{}, perUser: map[Identity]int{}, idle: make(chan struct{}), closing: make(chan struct{}),
 	}
 	routes := table()
@@ -115,7 +120,7 @@ func (s *Server) admit(x *exchange) error {
 	}
 	x.who = who
 	if wait, ok := s.limit.take(who); !ok {
-		return refuse(http.StatusTooManyRequests, wire.CodeRateLimited, "too many requests; slow down").retry(wait)
+		return refuse(http.StatusTooManyRequests, wire.CodeRateLimited, "too many requests; slow down").limit(limitRate).retry(wait)
 	}
 	x.sessions = s.cfg.Backend.Sessions().Tenant(who.Tenant)
 	x.streams = s.cfg.Backend.Streams().Tenant(who.Tenant)
@@ -123,14 +128,36 @@ func (s *Server) admit(x *exchange) error {
 	return nil
 }
 
+// offered lists the agents that users may speak to.
+func (s *Server) offered() []*helix.Agent {
+	return slices.DeleteFunc(slices.Clone(s.cfg.Agents()), func(a *helix.Agent) bool { return a.Internal })
+}
+
 // agent finds an agent that is offered.
 func (s *Server) agent(name string) (*helix.Agent, bool) {
-	for _, agent := range s.cfg.Agents() {
+	for _, agent := range s.offered() {
 		if agent.Name == name {
 			return agent, true
 		}
 	}
 	return nil, false
+}
+
+// agentFor finds the agent of a session that the identity wants a turn of, or a copy.
+// Only operators may have those of agents that are not offered, or that work for
+// another: a user would go around the agent that stands in front of them.
+func (x *exchange) agentFor(field string, state *session.State) (*helix.Agent, error) {
+	if x.who.Operator {
+		return x.server.agentOf(state)
+	}
+	if state.ParentID != "" {
+		return nil, session.Invalid(field, "%q is the session of an agent which works for another", state.ID)
+	}
+	agent, found := x.server.agent(state.Agent)
+	if !found {
+		return nil, session.ErrUnknownAgent.WithMessage("the session's agent, %s, is not offered here", state.Agent)
+	}
+	return agent, nil
 }
 
 // agentOf finds the agent of a session that exists: one that is offered, or one
@@ -185,7 +212,7 @@ func (s *Server) enter(x *exchange) error {
 	case len(s.open) >= s.cfg.Limits.Streams:
 		return refuse(http.StatusServiceUnavailable, session.CodeUnavailable, "too many streams are open").retry(time.Second)
 	case x.who.User != "" && s.perUser[x.who] >= s.cfg.Limits.StreamsPerUser:
-		return refuse(http.StatusTooManyRequests, wire.CodeRateLimited, "you have too many streams open").retry(time.Second)
+		return refuse(http.StatusTooManyRequests, wire.CodeRateLimited, "you have too many streams open").limit(limitStreams).retry(time.Second)
 	}
 	s.open[x] = true
 	s.perUser[x.who]++

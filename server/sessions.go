@@ -38,7 +38,7 @@ func sessionRoutes() []route {
 		{
 			method: http.MethodGet, path: "/sessions/{id}/messages", summary: "Read a session's messages, oldest first.",
 			query: paging, answers: ok(wire.MessagePage{}),
-			handle: func(x *exchange) error { return listed(x, x.sessions.Messages) },
+			handle: func(x *exchange) error { return listed(x, x.messages) },
 		},
 		{
 			method: http.MethodGet, path: "/sessions/{id}/runs", summary: "Read a session's runs, oldest first.",
@@ -141,6 +141,12 @@ func (x *exchange) read() error {
 	return nil
 }
 
+// messages reads messages, as many as a page may hold.
+func (x *exchange) messages(ctx context.Context, id string, request session.PageRequest) (session.Page[session.Message], error) {
+	request.MaxBytes = x.server.cfg.Limits.PageBytes
+	return x.sessions.Messages(ctx, id, request)
+}
+
 // runs reads runs as the identity may see them.
 func (x *exchange) runs(ctx context.Context, id string, request session.PageRequest) (session.Page[session.Run], error) {
 	page, err := x.sessions.Runs(ctx, id, request)
@@ -204,13 +210,13 @@ func (x *exchange) branch() error {
 	if err != nil {
 		return err
 	}
+	agent, err := x.agentFor("id", from)
+	if err != nil {
+		return err
+	}
 	in.SessionID = cmp.Or(in.SessionID, session.NewID())
 	if len(in.Message) == 0 {
 		return x.copy(ctx, from, &in)
-	}
-	agent, err := x.server.agentOf(from)
-	if err != nil {
-		return err
 	}
 	run, err := x.execute(ctx, agent, helix.Input{
 		SessionID: in.SessionID, Messages: in.Message, User: x.who.user(), RequestID: in.RequestID,
@@ -261,10 +267,15 @@ func (x *exchange) retry() error {
 	if err != nil {
 		return err
 	}
-	agent, err := x.server.agentOf(state)
+	agent, err := x.agentFor("id", state)
 	if err != nil {
 		return err
 	}
+	done, err := x.mayRun(ctx, state.ID, in.RequestID)
+	if err != nil {
+		return err
+	}
+	defer done()
 	run, err := x.executor.Retry(ctx, agent, state.ID, helix.RetryOptions{RequestID: in.RequestID})
 	if err != nil {
 		return x.hide(state.ID, err)

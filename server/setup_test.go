@@ -69,13 +69,15 @@ type service struct {
 	client  *http.Client
 }
 
-// the tokens of tests: two users in each of two tenants, and an operator.
+// the tokens of tests: two users in each of two tenants, an operator of one, and
+// one of the default tenant, who sees what is the whole process's.
 var tokens = []server.Token{
 	{Token: "alice-token", Identity: server.Identity{User: "alice", Tenant: "north"}},
 	{Token: "bob-token", Identity: server.Identity{User: "bob", Tenant: "north"}},
 	{Token: "alice-south-token", Identity: server.Identity{User: "alice", Tenant: "south"}},
 	{Token: "bob-south-token", Identity: server.Identity{User: "bob", Tenant: "south"}},
 	{Token: "operator-token", Identity: server.Identity{User: "op", Tenant: "north", Operator: true}},
+	{Token: "process-token", Identity: server.Identity{Operator: true}},
 }
 
 // serve starts a server. Requests are alice's, of the tenant north, unless as says
@@ -102,7 +104,7 @@ func serveOn(t testing.TB, listener net.Listener, db store.Backend, agents []*he
 	}
 	cfg := server.Config{
 		Executor: rt, Backend: db, Agents: func() []*helix.Agent { return agents }, Authenticate: authenticate, Logger: quiet,
-		Cleanup: rt.Cleanup,
+		Cleanup: rt.Cleanup, RateLimit: server.RateLimit{PerSecond: -1}, Limits: server.Limits{RunsPerUser: -1},
 	}
 	if change != nil {
 		change(&cfg)

@@ -418,7 +418,7 @@ func TestSteadyClient(t *testing.T) {
 // openStreams reads the metric.
 func (s *service) openStreams() int {
 	s.t.Helper()
-	answer := s.as("operator-token").request(http.MethodGet, "/metrics", nil)
+	answer := s.as("process-token").request(http.MethodGet, "/metrics", nil)
 	defer answer.Body.Close()
 	raw, err := io.ReadAll(answer.Body)
 	if err != nil {

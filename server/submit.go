@@ -107,6 +107,11 @@ func (x *exchange) goOn(ctx context.Context, id string) (runID string) {
 	if err != nil {
 		return x.notResumed(ctx, id, err)
 	}
+	opened, err := x.mayRun(ctx, id, "")
+	if err != nil {
+		return x.notResumed(ctx, id, err)
+	}
+	defer opened()
 	run, err := x.executor.Resume(ctx, agent, id, helix.ResumeOptions{})
 	if err != nil {
 		return x.notResumed(ctx, id, err)

@@ -12,6 +12,7 @@ import (
 type Transcript struct {
 	messages []Message
 	open     []Part // calls of the last assistant message not yet answered
+	bytes    int64
 }
 
 // NewTranscript checks a stored history.
@@ -46,6 +47,7 @@ func (t *Transcript) Append(m Message) error {
 		t.open = calls
 	}
 	t.messages = append(t.messages, m)
+	t.bytes += int64(m.Size())
 	return nil
 }
 
@@ -80,6 +82,9 @@ func (t *Transcript) Messages() []Message { return slices.Clip(t.messages) }
 
 // Len is the number of messages.
 func (t *Transcript) Len() int { return len(t.messages) }
+
+// Bytes is about how large the stored messages are together.
+func (t *Transcript) Bytes() int64 { return t.bytes }
 
 // Open lists the calls of the last assistant message that have no result yet.
 func (t *Transcript) Open() []Part { return t.open }

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/stream"
@@ -19,6 +20,9 @@ type Snapshot struct {
 	// latest checkpoint. What a step in flight has committed since then is in the
 	// stream.
 	Messages []session.Message
+	// Skipped is how many messages come before Messages, which were left out to keep
+	// within the bytes that were asked for.
+	Skipped int
 	// Sequence is the last of the stream that Messages and custom state include.
 	Sequence int64
 	// CheckpointID is the checkpoint that the snapshot is taken at; empty if the
@@ -36,17 +40,23 @@ var errMoved = session.ErrUnavailable.WithMessage("the session keeps changing")
 // TakeSnapshot reads a session and the place in its stream that it is at. Both
 // stores are of the same tenant.
 func TakeSnapshot(ctx context.Context, sessions session.Store, streams stream.Manager, id string) (*Snapshot, error) {
+	return TakeRecent(ctx, sessions, streams, id, 0)
+}
+
+// TakeRecent is [TakeSnapshot] with the newest messages only: as many as fit into
+// maxBytes, and at least one. With 0 it has all.
+func TakeRecent(ctx context.Context, sessions session.Store, streams stream.Manager, id string, maxBytes int64) (*Snapshot, error) {
 	var err error
 	for range snapshotTries {
 		var s *Snapshot
-		if s, err = takeSnapshot(ctx, sessions, streams, id); !errors.Is(err, errMoved) {
+		if s, err = takeSnapshot(ctx, sessions, streams, id, maxBytes); !errors.Is(err, errMoved) {
 			return s, err
 		}
 	}
 	return nil, err
 }
 
-func takeSnapshot(ctx context.Context, sessions session.Store, streams stream.Manager, id string) (*Snapshot, error) {
+func takeSnapshot(ctx context.Context, sessions session.Store, streams stream.Manager, id string, maxBytes int64) (*Snapshot, error) {
 	state, err := sessions.Load(ctx, id)
 	if err != nil {
 		return nil, err
@@ -58,9 +68,9 @@ func takeSnapshot(ctx context.Context, sessions session.Store, streams stream.Ma
 		}
 	}
 	if s.Run == nil || (s.Run.Status.Ended() && !s.Run.Status.Suspended() && !state.CloseOwed) {
-		err = s.atRest(ctx, sessions, streams)
+		err = s.atRest(ctx, sessions, streams, maxBytes)
 	} else {
-		err = s.atCheckpoint(ctx, sessions, streams)
+		err = s.atCheckpoint(ctx, sessions, streams, maxBytes)
 	}
 	if err != nil {
 		return nil, err
@@ -68,10 +78,67 @@ func takeSnapshot(ctx context.Context, sessions session.Store, streams stream.Ma
 	return s, nil
 }
 
+// read reads the first n messages, or the newest of those that fit.
+func (s *Snapshot) read(ctx context.Context, sessions session.Store, n int, maxBytes int64) error {
+	if maxBytes <= 0 {
+		messages, err := sessions.AllMessages(ctx, s.State.ID)
+		if err != nil {
+			return err
+		}
+		if n > len(messages) {
+			return errMoved
+		}
+		s.Messages = messages[:n:n]
+		return nil
+	}
+	var pages [][]session.Message // the newest first
+	end, left := n, maxBytes
+	for end > 0 && left > 0 {
+		page, from, err := lastPage(ctx, sessions, s.State.ID, end, left)
+		if err != nil {
+			return err
+		}
+		for i := range page {
+			left -= int64(page[i].Size())
+		}
+		if left < 0 && len(pages) > 0 {
+			break
+		}
+		whole := from == 0 || from == end-session.MaxPageSize
+		pages, end = append(pages, page), from
+		if !whole {
+			break
+		}
+	}
+	s.Skipped = end
+	for _, page := range slices.Backward(pages) {
+		s.Messages = append(s.Messages, page...)
+	}
+	return nil
+}
+
+// lastPage reads messages up to the end-th: those of a page that fit into maxBytes, at
+// least one. From is the number of the messages before them. It never holds much more
+// than maxBytes.
+func lastPage(ctx context.Context, sessions session.Store, id string, end int, maxBytes int64) (page []session.Message, from int, err error) {
+	for from = max(0, end-session.MaxPageSize); ; from += len(page) {
+		found, err := sessions.Messages(ctx, id, session.PageRequest{Offset: from, Limit: end - from, MaxBytes: maxBytes})
+		if err != nil {
+			return nil, 0, err
+		}
+		page = found.Items
+		switch {
+		case len(page) == 0: // the session was rewound
+			return nil, 0, errMoved
+		case from+len(page) >= end:
+			return page, from, nil
+		}
+	}
+}
+
 // atRest takes a session that nobody runs as it is.
-func (s *Snapshot) atRest(ctx context.Context, sessions session.Store, streams stream.Manager) error {
-	messages, err := sessions.AllMessages(ctx, s.State.ID)
-	if err != nil {
+func (s *Snapshot) atRest(ctx context.Context, sessions session.Store, streams stream.Manager, maxBytes int64) error {
+	if err := s.read(ctx, sessions, s.State.MessageCount, maxBytes); err != nil {
 		return err
 	}
 	info, err := streams.Info(ctx, s.State.StreamID)
@@ -81,7 +148,6 @@ func (s *Snapshot) atRest(ctx context.Context, sessions session.Store, streams s
 	case !errors.Is(err, session.ErrNotFound): // a session that never ran has none
 		return err
 	}
-	s.Messages = messages
 	again, err := sessions.Load(ctx, s.State.ID)
 	if err != nil {
 		return err
@@ -94,7 +160,7 @@ func (s *Snapshot) atRest(ctx context.Context, sessions session.Store, streams s
 
 // atCheckpoint takes a session whose run is under way, or waits in mid-step, at its
 // latest checkpoint.
-func (s *Snapshot) atCheckpoint(ctx context.Context, sessions session.Store, streams stream.Manager) error {
+func (s *Snapshot) atCheckpoint(ctx context.Context, sessions session.Store, streams stream.Manager, maxBytes int64) error {
 	at, err := sessions.LatestCheckpoint(ctx, s.State.ID)
 	if err != nil {
 		return err
@@ -102,8 +168,7 @@ func (s *Snapshot) atCheckpoint(ctx context.Context, sessions session.Store, str
 	if at.Version > s.State.Version { // the document is older
 		return errMoved
 	}
-	messages, err := sessions.AllMessages(ctx, s.State.ID)
-	if err != nil {
+	if err := s.read(ctx, sessions, at.MessageCount, maxBytes); err != nil {
 		return err
 	}
 	// Messages only go when a session is rewound, which undoes the checkpoint.
@@ -111,10 +176,10 @@ func (s *Snapshot) atCheckpoint(ctx context.Context, sessions session.Store, str
 	if err != nil {
 		return err
 	}
-	if again.Undone || at.MessageCount > len(messages) {
+	if again.Undone {
 		return errMoved
 	}
-	s.CheckpointID, s.Messages = at.ID, messages[:at.MessageCount:at.MessageCount]
+	s.CheckpointID = at.ID
 	if at.State != nil {
 		s.State.Custom = *at.State
 	}

@@ -102,8 +102,8 @@ func TestOperate(t *testing.T) {
 func testLooking(o *operator) {
 	o.t.Helper()
 	list := o.does("SESSION ", "sessions", "ls")
-	for _, id := range []string{"tea", "plan", "trip/1", "trip/1-agent-diary"} {
-		if !strings.Contains(list, "\n"+id+" ") {
+	for _, id := range []string{"tea ", "plan ", "trip/1 ", "trip/1-agent-diary."} {
+		if !strings.Contains(list, "\n"+id) {
 			o.t.Errorf("%s is not in the list\n%s", id, list)
 		}
 	}
@@ -179,7 +179,7 @@ func testChanging(o *operator) {
 	o.does("detected 0, marked 0, already terminal 0, running 0, errors 0\n", "cleanup")
 	var cleaned session.Cleanup
 	o.answers(&cleaned, "cleanup")
-	o.does("deleted trip/1, trip/1-agent-diary\n", "sessions", "rm", "trip/1")
+	o.does("deleted trip/1, trip/1-agent-diary.", "sessions", "rm", "trip/1")
 	o.fails(exitFailure, "there is no session trip/1", "sessions", "rm", "trip/1")
 }
 

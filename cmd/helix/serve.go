@@ -139,7 +139,7 @@ func (s *service) open(ctx context.Context, file *config.File) error {
 		Executor: s.rt, Backend: s.db, Agents: func() []*helix.Agent { return *s.agents.Load() },
 		Authenticate: s.authenticate, AllowUnauthenticated: s.authenticate == nil,
 		Limits:    limits(&file.Server.Limits),
-		RateLimit: server.RateLimit{PerSecond: file.Server.RateLimit.PerSecond, Burst: file.Server.RateLimit.Burst},
+		RateLimit: server.RateLimit{PerSecond: float64(file.Server.RateLimit.PerSecond), Burst: file.Server.RateLimit.Burst},
 		Hosts:     s.asked.names(file), CORS: file.Server.CORS, Verbose: file.Server.Verbose, Logger: s.log, Cleanup: s.rt.Cleanup,
 	})
 	if err != nil {
@@ -152,6 +152,7 @@ func limits(of *config.Limits) server.Limits {
 	return server.Limits{
 		Body: of.Body, ReadTimeout: time.Duration(of.ReadTimeout), WriteTimeout: time.Duration(of.WriteTimeout),
 		Operation: time.Duration(of.Operation), Streams: of.Streams, StreamsPerUser: of.StreamsPerUser,
+		RunsPerUser: int(of.RunsPerUser), PageBytes: of.PageBytes,
 	}
 }
 

@@ -46,6 +46,10 @@ type Config struct {
 	RetryBackoff time.Duration
 	// MaxResult is the largest tool result in bytes. Defaults to 1,000,000.
 	MaxResult int
+	// MaxSession is how large a session may become, messages and stream together, in
+	// bytes: beyond that it takes no new message, and a run fails before its next model
+	// call. Defaults to 64 MiB; a negative number is no limit.
+	MaxSession int64
 	// RemotePatience is how long a remote agent may be out of reach before the call
 	// that waits for it fails. Defaults to 2 minutes.
 	RemotePatience time.Duration
@@ -66,7 +70,7 @@ func New(cfg Config) (*Runtime, error) {
 	h, err := host.New(host.Config{
 		Name: Name, Backend: cfg.Backend, Agents: cfg.Agents, Hooks: cfg.Hooks, Usage: cfg.Usage,
 		LeaseTTL: cfg.LeaseTTL, Heartbeat: cfg.Heartbeat, Sweep: cfg.Sweep, NoRecovery: cfg.NoRecovery,
-		ModelRetries: cfg.ModelRetries, RetryBackoff: cfg.RetryBackoff, MaxResult: cfg.MaxResult,
+		ModelRetries: cfg.ModelRetries, RetryBackoff: cfg.RetryBackoff, MaxResult: cfg.MaxResult, MaxSession: cfg.MaxSession,
 		RemotePatience: cfg.RemotePatience, Logger: cfg.Logger,
 	}, d)
 	if err != nil {

@@ -44,6 +44,9 @@ type Part struct {
 type Chat struct {
 	SessionID string    `json:"sessionId"`
 	Messages  []Message `json:"messages"`
+	// Earlier is how many messages of the session come before these. They are left out of
+	// a chat that is larger than a page of messages may be.
+	Earlier int `json:"earlier,omitempty"`
 	// Running is set while a run is at work; RunID is the latest.
 	Running bool   `json:"running"`
 	RunID   string `json:"runId,omitempty"`

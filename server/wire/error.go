@@ -13,6 +13,8 @@ type Error struct {
 	Detail string `json:"detail,omitempty"`
 	// Retryable says that the same request may succeed later.
 	Retryable bool `json:"retryable,omitempty"`
+	// Limit names the setting whose limit was reached.
+	Limit string `json:"limit,omitempty"`
 	// Calls names the tool calls that the error is about.
 	Calls []string `json:"calls,omitempty"`
 }

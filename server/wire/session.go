@@ -35,7 +35,10 @@ type Snapshot struct {
 	CheckpointID string            `json:"checkpointId,omitempty"`
 	Sequence     int64             `json:"sequence"`
 	Messages     []session.Message `json:"messages"`
-	State        session.Document  `json:"state"`
+	// Earlier is how many messages come before these. They are left out of a session that
+	// is larger than a page of messages may be; GET /sessions/{id}/messages has them.
+	Earlier int              `json:"earlier,omitempty"`
+	State   session.Document `json:"state"`
 }
 
 // Branch is the body of POST /sessions/{id}/branch: a turn on a copy of the

@@ -34,6 +34,7 @@ type Config struct {
 	ModelRetries   int
 	RetryBackoff   time.Duration
 	MaxResult      int
+	MaxSession     int64
 	RemotePatience time.Duration
 	Logger         *slog.Logger
 }
@@ -122,7 +123,7 @@ func New(cfg Config, driver Driver) (*Host, error) {
 	h.calm = sync.NewCond(&h.mu)
 	h.handler = engine.NewHandler(engine.Config{
 		Backend: cfg.Backend, Runtime: cfg.Name, Colocated: true, LeaseTTL: cfg.LeaseTTL, Hooks: cfg.Hooks, Usage: cfg.Usage,
-		ModelRetries: cfg.ModelRetries, RetryBackoff: cfg.RetryBackoff, MaxResult: cfg.MaxResult, RemotePatience: cfg.RemotePatience,
+		ModelRetries: cfg.ModelRetries, RetryBackoff: cfg.RetryBackoff, MaxResult: cfg.MaxResult, MaxSession: cfg.MaxSession, RemotePatience: cfg.RemotePatience,
 		Nudge: h.nudge, Logger: cfg.Logger,
 	})
 	if err := h.Register(cfg.Agents...); err != nil {

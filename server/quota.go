@@ -1,0 +1,114 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/helixagents/helix/server/wire"
+	"github.com/helixagents/helix/session"
+)
+
+// The names of limits, as answers and metrics have them. They are those of the
+// settings.
+const (
+	limitRate    = "rateLimit"
+	limitRuns    = "runsPerUser"
+	limitStreams = "streamsPerUser"
+	limitBody    = "body"
+)
+
+// starts counts the starts that are under way for each identity. The store does not
+// show their runs yet, so they are added to those that it does.
+type starts struct {
+	mu sync.Mutex
+	by map[Identity]int
+}
+
+// begin notes a start, and gives how many are under way with it.
+func (s *starts) begin(who Identity) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.by[who]++
+	return s.by[who]
+}
+
+func (s *starts) end(who Identity) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.by[who]--; s.by[who] == 0 {
+		delete(s.by, who)
+	}
+}
+
+// mayRun refuses a start beyond the runs that the identity may have at once, over all
+// servers of the store. Where everybody is served without signing in, all runs count
+// together; an operator who stands for no user is not bounded. A request that is made
+// again is not refused: it starts nothing. The caller calls done when the run is open
+// or refused.
+func (x *exchange) mayRun(ctx context.Context, sessionID, requestID string) (done func(), err error) {
+	limit := x.server.cfg.Limits.RunsPerUser
+	if limit < 0 || (x.who.User == "" && x.server.cfg.Authenticate != nil) {
+		return func() {}, nil
+	}
+	under := x.server.starts.begin(x.who)
+	done = sync.OnceFunc(func() { x.server.starts.end(x.who) })
+	page, err := x.sessions.List(ctx, session.Query{
+		UserID: x.who.User, Running: true, RootsOnly: true, PageRequest: session.PageRequest{Limit: min(limit+1, session.MaxPageSize)},
+	})
+	if err != nil {
+		done()
+		return nil, err
+	}
+	running := len(page.Items)
+	for cursor := page.Next; page.HasMore && running+under <= limit; cursor = page.Next { // of a limit above the largest page
+		page, err = x.sessions.List(ctx, session.Query{
+			UserID: x.who.User, Running: true, RootsOnly: true, PageRequest: session.PageRequest{Limit: session.MaxPageSize, Cursor: cursor},
+		})
+		if err != nil {
+			done()
+			return nil, err
+		}
+		running += len(page.Items)
+	}
+	if running+under <= limit || x.known(ctx, sessionID, requestID) {
+		return done, nil
+	}
+	done()
+	return nil, refuse(http.StatusTooManyRequests, wire.CodeRateLimited, "too many runs at once; wait until one has ended").
+		limit(limitRuns).retry(time.Second)
+}
+
+// known reports whether a request has started a run before.
+func (x *exchange) known(ctx context.Context, sessionID, requestID string) bool {
+	if sessionID == "" || requestID == "" || session.CheckID(sessionID) != nil || session.CheckKeyID("request id", requestID) != nil {
+		return false
+	}
+	_, err := x.sessions.RunByRequest(ctx, sessionID, requestID)
+	return err == nil
+}
+
+// wholeTranscripts is how many transcripts are read as a whole at the same time: one
+// may have as many bytes as a session may.
+const wholeTranscripts = 8
+
+// transcript reads all messages of a session. It waits while many others are read.
+func (x *exchange) transcript(ctx context.Context, id string) ([]session.Message, error) {
+	select {
+	case x.server.transcripts <- struct{}{}:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	defer func() { <-x.server.transcripts }()
+	return x.sessions.AllMessages(ctx, id)
+}
+
+// limitOf is the name of the limit that an error is about, or nothing.
+func limitOf(err *session.Error) string {
+	if errors.Is(err, session.ErrTooLarge) {
+		return err.Field
+	}
+	return ""
+}
