@@ -2,6 +2,7 @@ package client_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -262,10 +264,10 @@ func TestStrangeServers(t *testing.T) {
 		}, code: session.CodeTooLarge},
 		"a refusal with a time": {handler: func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set(wire.HeaderVersion, wire.ProtocolVersion)
-			w.Header().Set("Retry-After", "3")
+			w.Header().Set("Retry-After", "30")
 			w.WriteHeader(http.StatusTooManyRequests)
 			_, _ = io.WriteString(w, `{"error":"slow down","code":"framework_rate_limited","retryable":true}`)
-		}, code: wire.CodeRateLimited, retryable: true, after: 3 * time.Second},
+		}, code: wire.CodeRateLimited, retryable: true, after: 30 * time.Second},
 		"a cut answer": {handler: func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set(wire.HeaderVersion, wire.ProtocolVersion)
 			w.Header().Set("Content-Length", "100")
@@ -340,5 +342,37 @@ func TestTokenStaysOut(t *testing.T) {
 	}
 	if !strings.Contains(log.String(), "stream dropped") {
 		t.Errorf("the log is %q", log.String())
+	}
+}
+
+// A request that came too soon has done nothing: it is made again when the server says
+// so, a few times.
+func TestTooSoon(t *testing.T) {
+	t.Parallel()
+	var asked atomic.Int64
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set(wire.HeaderVersion, wire.ProtocolVersion)
+		if asked.Add(1) <= 2 {
+			w.Header().Set("Retry-After", "1")
+			w.WriteHeader(http.StatusTooManyRequests)
+			_, _ = io.WriteString(w, `{"error":"slow down","code":"framework_rate_limited","retryable":true,"limit":"rateLimit"}`)
+			return
+		}
+		_, _ = io.WriteString(w, `{"sessionId":"s-1","status":"completed"}`)
+	}))
+	t.Cleanup(web.Close)
+	c, err := client.New(client.Config{URL: web.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	status, err := c.Status(t.Context(), "s-1")
+	if err != nil || status.Status != session.Completed || asked.Load() != 3 {
+		t.Fatalf("the status is %+v after %d requests: %v", status, asked.Load(), err)
+	}
+	asked.Store(-1000)
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(20*time.Millisecond, cancel)
+	if _, err := c.Status(ctx, "s-1"); !errors.Is(err, context.Canceled) {
+		t.Fatalf("a request that was given up ended with %v", err)
 	}
 }

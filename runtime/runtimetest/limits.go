@@ -3,6 +3,7 @@ package runtimetest
 import (
 	"context"
 	"errors"
+	"strings"
 
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/llm/scripted"
@@ -21,6 +22,8 @@ func limitScenarios() []Scenario {
 		{"stop when first", "StopWhen is asked before the limit is looked at", limitStopWhenFirst},
 		{"stop when sees hooks", "StopWhen sees what calls and their hooks did to the state", limitStopWhenSees},
 		{"stop when fails", "a StopWhen that fails or panics fails the run, and the session goes on", limitStopWhenFails},
+		{"session bytes", "a session that has become too large takes no new message, and its run fails before the next model call", limitBytes},
+		{"session bytes below", "a sub-agent whose session grows too large, with the stream that it shares, is a tool error", limitBytesBelow},
 		{"finish before stop when", "a step that finishes is a finish, whatever StopWhen says", limitFinishFirst},
 	}
 }
@@ -175,4 +178,54 @@ func limitStopWhenSees(s *Stage) {
 	x := s.Start(agent)
 	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
 	s.same(seen.String(), "[1 10 20]\n[1 10 20 2 10 20]", "what StopWhen saw")
+}
+
+// verbose is a tool whose results are some kilobytes.
+func verbose() helix.Tool {
+	return newTool("tell", func(context.Context, *helix.Call, int) (string, error) { return strings.Repeat("x", 4_000), nil })
+}
+
+// telling is a model that calls tell a number of times and then says ok.
+func telling(times int) *scripted.Model {
+	var steps []scripted.Step
+	for i := range times {
+		steps = append(steps, scripted.Call("tell", num{i}))
+	}
+	return scripted.New(append(steps, scripted.Text("ok"))...).ByPosition()
+}
+
+func limitBytes(s *Stage) {
+	const most = 100_000
+	agent := newAgent(telling(40), verbose())
+	x := s.StartWith(Options{Agents: []*helix.Agent{agent}, MaxSession: most})
+	res := s.Say(x, agent, "s-1", "Go!")
+	s.failed(res, session.ErrTooLarge, "100000")
+	s.same(res.Error.Field, "sessionBytes", "the limit's name")
+	if res.Steps < 5 || res.Steps > 25 {
+		s.Fatalf("the run made %d steps", res.Steps)
+	}
+	before := len(s.messages("s-1"))
+	_, err := x.Execute(s.ctx(), agent, helix.Input{SessionID: "s-1", Message: helix.UserText("More!")})
+	s.refused(err, session.ErrTooLarge, "begin a new one")
+	s.same(len(s.messages("s-1")), before, "messages after the refusal")
+	s.same(len(s.runs("s-1")), 1, "runs")
+	// A process that takes it over, and one without a limit, see the same.
+	s.refused(second(s.StartOther(Options{Agents: []*helix.Agent{agent}, MaxSession: most}).Execute(
+		s.ctx(), agent, helix.Input{SessionID: "s-1", Message: helix.UserText("More!")})), session.ErrTooLarge)
+	s.ended(s.Say(s.StartOther(Options{Agents: []*helix.Agent{agent}, MaxSession: -1}), agent, "s-1", "More!"), helix.Completed)
+}
+
+func second[A any](_ A, err error) error { return err }
+
+func limitBytesBelow(s *Stage) {
+	child := named("child", telling(40), verbose())
+	agent := parent(child)
+	x := s.StartWith(Options{Agents: []*helix.Agent{agent}, MaxSession: 100_000})
+	res := s.Say(x, agent, "s-1", "Go!")
+	part := s.messages("s-1")[2].Parts[0]
+	s.refused(part.Error, code(session.CodeSubAgent), string(session.CodeTooLarge))
+	s.ended(res, helix.Completed)
+	if steps := s.runs(s.child("s-1"))[0].StepCount; steps > 20 { // the stream, which is the caller's, has it all a second time
+		s.Fatalf("the sub-agent made %d steps", steps)
+	}
 }

@@ -40,7 +40,9 @@ type Options struct {
 	// RemotePatience is how long a remote agent may be out of reach. Zero is the
 	// runtime's default.
 	RemotePatience time.Duration
-	Logger         *slog.Logger
+	// MaxSession is how large a session may become. Zero is the runtime's default.
+	MaxSession int64
+	Logger     *slog.Logger
 }
 
 // Config says what to run the scenarios on.
