@@ -75,7 +75,8 @@ func chats(ctx context.Context, k kind, quick bool) ([]row, error) {
 	var took []time.Duration
 	var perStream float64
 	err := k.onRuntime(ctx, func(rt *local.Runtime, s *site) error {
-		return serving(rt, s, &helix.Agent{Name: "talker", Model: talker{tokens}}, func(addr string) error {
+		unbounded := api.Limits{RunsPerUser: -1}
+		return serving(rt, s, unbounded, &helix.Agent{Name: "talker", Model: talker{tokens}}, func(addr string) error {
 			var mu sync.Mutex
 			client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: atOnce}}
 			defer client.CloseIdleConnections()
@@ -102,11 +103,56 @@ func chats(ctx context.Context, k kind, quick bool) ([]row, error) {
 	return append(rows, row{Bench: "chats-idle", Store: k.name, Runtime: "local", N: idleReaders, Unit: "KiB/stream", Value: perStream / 1024}), err
 }
 
+// prompt is a model that answers at once.
+type prompt struct{}
+
+func (prompt) Generate(_ context.Context, _ *llm.Request, emit func(llm.Delta)) (*llm.Response, error) {
+	emit(llm.Delta{Kind: llm.DeltaText, Text: "Hi."})
+	return &llm.Response{Parts: []session.Part{session.Text("Hi.")}, Finish: llm.FinishStop}, nil
+}
+
+// chatStarts measures how long it takes from a user's message, in a new chat, to the
+// first byte of the answer, with all limits as they are by default.
+func chatStarts(ctx context.Context, k kind, quick bool) ([]row, error) {
+	n := 2000
+	if quick {
+		n = 400
+	}
+	var took []time.Duration
+	err := k.onRuntime(ctx, func(rt *local.Runtime, s *site) error {
+		return serving(rt, s, api.Limits{}, &helix.Agent{Name: "prompt", Model: prompt{}}, func(addr string) error {
+			client := &http.Client{}
+			defer client.CloseIdleConnections()
+			for i := range n {
+				body := fmt.Sprintf(`{"id":"start-%d","messages":[{"id":"m","role":"user","parts":[{"type":"text","text":"Hi!"}]}]}`, i)
+				request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+addr+"/chat", strings.NewReader(body))
+				if err != nil {
+					return err
+				}
+				request.Header.Set("Content-Type", "application/json")
+				began := time.Now()
+				response, err := client.Do(request)
+				if err != nil {
+					return err
+				}
+				_, err = response.Body.Read(make([]byte, 1))
+				took = append(took, time.Since(began))
+				_, rest := io.Copy(io.Discard, response.Body)
+				if err = errors.Join(err, rest, response.Body.Close()); err != nil || response.StatusCode != http.StatusOK {
+					return fmt.Errorf("chat %d: %s: %w", i, response.Status, err)
+				}
+			}
+			return nil
+		})
+	})
+	return []row{{Bench: "chat-start", Store: k.name, Runtime: "local", N: n, Unit: "µs p50", Value: percentile(took, 50)}}, err
+}
+
 // serving calls do while a server with an agent listens.
-func serving(rt *local.Runtime, s *site, agent *helix.Agent, do func(addr string) error) error {
+func serving(rt *local.Runtime, s *site, limits api.Limits, agent *helix.Agent, do func(addr string) error) error {
 	handler, err := api.New(api.Config{
 		Executor: rt, Backend: s.Backend, Agents: func() []*helix.Agent { return []*helix.Agent{agent} },
-		AllowUnauthenticated: true, Logger: slog.New(slog.DiscardHandler),
+		AllowUnauthenticated: true, Logger: slog.New(slog.DiscardHandler), Limits: limits, RateLimit: api.RateLimit{PerSecond: -1},
 	})
 	if err != nil {
 		return err

@@ -70,6 +70,7 @@ var benches = []bench{
 	{"stream", false, streams},
 	{"fanout", false, fanout},
 	{"chats", true, chats},
+	{"chat-start", false, chatStarts},
 	{"runtime-step", false, runtimes},
 }
 
