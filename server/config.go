@@ -51,8 +51,7 @@ type Config struct {
 	// Cleanup fails the expired sessions of a tenant; see the runtime's method of that
 	// name. Without it, /cleanup is not offered.
 	Cleanup func(ctx context.Context, tenant string) (*session.Cleanup, error)
-	// Ready says whether the server can do its work. By default it can when the store
-	// answers.
+	// Ready says whether the server can do its work. Defaults to that of the Backend.
 	Ready func(ctx context.Context) error
 }
 
@@ -144,10 +143,6 @@ func (c *Config) fill() {
 		c.Logger = slog.Default()
 	}
 	if c.Ready == nil {
-		sessions := c.Backend.Sessions()
-		c.Ready = func(ctx context.Context) error {
-			_, err := sessions.Now(ctx)
-			return err
-		}
+		c.Ready = c.Backend.Ready
 	}
 }

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/helixagents/helix/lock"
 	"github.com/helixagents/helix/session"
@@ -51,20 +52,35 @@ func (m Mix) Commit(ctx context.Context, commit *Commit) (*session.Committed, in
 	return CommitInTurn(ctx, m, commit)
 }
 
+// Ready implements [Backend].
+func (m Mix) Ready(ctx context.Context) error {
+	for _, part := range m.parts() {
+		if err := part.Ready(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Close implements [Backend].
 func (m Mix) Close() error {
 	var first error
-	closed := map[Backend]bool{}
-	for _, part := range []Backend{m.SessionsOf, m.StreamsOf, m.LocksOf} {
-		if part == nil || closed[part] {
-			continue
-		}
-		closed[part] = true
+	for _, part := range m.parts() {
 		if err := part.Close(); err != nil && first == nil {
 			first = err
 		}
 	}
 	return first
+}
+
+// parts are the backends, each once.
+func (m Mix) parts() (out []Backend) {
+	for _, part := range []Backend{m.SessionsOf, m.StreamsOf, m.LocksOf} {
+		if part != nil && !slices.Contains(out, part) {
+			out = append(out, part)
+		}
+	}
+	return out
 }
 
 // mixedSessions keeps sessions whose streams another backend keeps.

@@ -16,7 +16,8 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(testserver.Main(m)) }
 
 // TestMix holds sessions in Postgres with streams in Redis to everything that one
-// backend promises. Damaged rows are left to the tests of the two.
+// backend promises. Damaged rows, and a store that became too new, are left to the
+// tests of the two.
 func TestMix(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t testing.TB) storetest.Harness {

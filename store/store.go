@@ -23,6 +23,10 @@ type Backend interface {
 	// refused or fails, the batch may. Making both again is safe: each is recognised
 	// by its key. It returns the sequence of the batch's last chunk, too.
 	Commit(ctx context.Context, commit *Commit) (*session.Committed, int64, error)
+	// Ready tells why the backend cannot do its work, or nil if it can: it answers, it
+	// holds what it was opened on, and it takes writes, which it tries every few seconds
+	// at most, with one that nobody notices.
+	Ready(ctx context.Context) error
 	// Close stops what the backend runs and releases what it holds. Calls in
 	// flight finish or fail with [session.ErrClosed].
 	Close() error

@@ -81,6 +81,15 @@ func (b *Backend) Streams() stream.Manager {
 // Locks implements [store.Backend].
 func (b *Backend) Locks() lock.Manager { return b.locks }
 
+// Ready implements [store.Backend].
+func (b *Backend) Ready(ctx context.Context) error {
+	if err := b.rlock(ctx); err != nil {
+		return err
+	}
+	b.mu.RUnlock()
+	return nil
+}
+
 // Close ends every reader and refuses every later call with [session.ErrClosed].
 // Closing twice does nothing.
 func (b *Backend) Close() error {

@@ -120,7 +120,10 @@ func (s *sessions) lock(ctx context.Context, t *tx, id string) (h *header, err e
 	return h, t.flush(ctx)
 }
 
+// askLocked queues the same, and asks whether this program can still use the
+// database: so it is asked with every lease that is taken or renewed.
 func (s *sessions) askLocked(t *tx, id string, h **header) {
+	t.ask(s.b.noteLevel, selectReadable)
 	t.ask(func(rows pgx.Rows) error {
 		*h = &header{}
 		return s.scanHeader(rows, *h)

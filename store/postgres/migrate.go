@@ -146,6 +146,18 @@ func (b *Backend) level(ctx context.Context, conn *pgx.Conn) (at migrate.Level, 
 	return at, err
 }
 
+const selectReadable = `
+SELECT coalesce(max(readable_from), 0) FROM helix.migrations`
+
+// noteLevel takes in which programs can use the database.
+func (b *Backend) noteLevel(rows pgx.Rows) error {
+	var from int
+	if err := rows.Scan(&from); err != nil {
+		return err
+	}
+	return b.guard.Note(from)
+}
+
 func (b *Backend) hasMigrations(ctx context.Context, conn interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 },

@@ -31,7 +31,7 @@ func queries(s *sessions) map[string]string {
 		"metadata": selectMetadata, "stream": selectStream, "batches": selectBatches, "streams that changed": selectRevisions,
 		"trim": trimStream, "repeated batch": selectBatchesOf, "undo calls": undoCalls, "undo pending": undoPending,
 		"delete sessions": deleteSessions, "delete streams": selectDoomed, "claim": claimCall, "settle": settleCall, "append": appendBatch,
-		"snapshot": addSnapshot,
+		"snapshot": addSnapshot, "ready": writeNothing,
 	}
 	for _, query := range slices.Concat(ownedByNumber, ownedByStream, ownedByID) {
 		out[query] = query

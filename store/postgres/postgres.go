@@ -14,6 +14,8 @@ import (
 	"github.com/helixagents/helix/lock"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store"
+	"github.com/helixagents/helix/store/internal/migrate"
+	"github.com/helixagents/helix/store/internal/ready"
 	"github.com/helixagents/helix/stream"
 )
 
@@ -73,6 +75,8 @@ type Backend struct {
 	snapshots *snapshots
 	known     *known
 	lanes     lanes
+	guard     *migrate.Guard
+	writes    *ready.Writes
 }
 
 var _ store.Backend = (*Backend)(nil)
@@ -99,7 +103,13 @@ func connect(config Config, first func(*Backend, context.Context) error) (*Backe
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), config.ConnectTimeout)
 	defer cancel()
-	b := &Backend{config: config, pool: config.Pool, known: newKnown()}
+	steps, err := migrations()
+	if err != nil {
+		return nil, err
+	}
+	b := &Backend{
+		config: config, pool: config.Pool, known: newKnown(), guard: migrate.NewGuard(len(steps)), writes: ready.NewWrites(),
+	}
 	b.lanes.b = b
 	if b.pool == nil {
 		pool, err := newPool(ctx, &config)

@@ -67,7 +67,15 @@ func openClock(t testing.TB, config postgres.Config, clock *storetest.Clock) sto
 				t.Fatalf("%d rows were damaged", n)
 			}
 		},
+		Outdate: func(t testing.TB) { outdate(t, config.Schema) },
 	}
+}
+
+// outdate notes a migration of which no program before it can use the result.
+func outdate(t testing.TB, schema string) {
+	t.Helper()
+	postgres.ExecForTest(t, fmt.Sprintf("INSERT INTO %s.migrations (number, name, applied_at, readable_from) VALUES (99, 'later', now(), 99)",
+		pgx.Identifier{schema}.Sanitize()))
 }
 
 // damages make the row that was written last undecodable.

@@ -45,7 +45,10 @@ func (b *Backend) repeat(ctx context.Context, what string, run func() error) err
 	if b.closed() {
 		return errClosed(what)
 	}
-	var err error
+	err := b.guard.Err()
+	if err != nil {
+		return err
+	}
 	for range attempts {
 		if err = run(); err == nil {
 			return nil

@@ -32,6 +32,9 @@ func OwnOptions(o *goredis.Options) *goredis.Options {
 	return nodeOptions(o, &Config{ConnectTimeout: 5 * time.Second})
 }
 
+// AlwaysWrite has every look at whether the backend is ready write.
+func (b *Backend) AlwaysWrite() { b.writes.Always() }
+
 // ScriptsFor tells of each script that adds so many entries of one slot on how many
 // indexes it works.
 func (b *Backend) ScriptsFor(entries int) (out []int) {

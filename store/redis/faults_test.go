@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,6 +14,7 @@ import (
 
 	goredis "github.com/redis/go-redis/v9"
 
+	"github.com/helixagents/helix/internal/testserver"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store/redis"
 	"github.com/helixagents/helix/stream"
@@ -56,6 +58,9 @@ func TestMemoryFull(t *testing.T) {
 	if !errors.Is(err, session.ErrUnavailable) {
 		t.Errorf("append: got %v", err)
 	}
+	if err := b.Ready(ctx); !errors.Is(err, session.ErrUnavailable) || !strings.Contains(err.Error(), "memory is full") {
+		t.Errorf("a server whose memory is full: %v", err)
+	}
 	if _, err := b.Sessions().Load(ctx, "a"); err != nil {
 		t.Errorf("what is there cannot be read: %v", err)
 	}
@@ -64,6 +69,9 @@ func TestMemoryFull(t *testing.T) {
 	}
 	if err := client.ConfigSet(ctx, "maxmemory", "0").Err(); err != nil {
 		t.Fatal(err)
+	}
+	if err := b.Ready(ctx); err != nil {
+		t.Errorf("a server that has room again: %v", err)
 	}
 	run.commit(session.Change{Messages: []session.Message{session.UserText("x")}})
 }
@@ -143,6 +151,9 @@ func TestDiskFull(t *testing.T) {
 			t.Errorf("%s: got %v", what, err)
 		}
 	}
+	if err := b.Ready(ctx); !errors.Is(err, session.ErrUnavailable) || !strings.Contains(err.Error(), "cannot write to its disk") {
+		t.Errorf("a server that cannot save: %v", err)
+	}
 	if is := dump(t, client); is != was {
 		t.Errorf("something was written:\n%s\nwas:\n%s", is, was)
 	}
@@ -153,6 +164,56 @@ func TestDiskFull(t *testing.T) {
 		t.Fatal(err)
 	}
 	run.commit(change)
+}
+
+// TestReady finds a server that has become a replica, one that lacks replicas and one
+// that is gone not ready, and one that has forgotten its scripts ready.
+func TestReady(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	server := testserver.StartRedis(t)
+	client := admin(t, server.Addr())
+	b := open(t, redis.Config{URL: urlOf(server.Addr())})
+	b.AlwaysWrite()
+	ready := func(what, complaint string) {
+		t.Helper()
+		err := b.Ready(ctx)
+		switch {
+		case complaint == "" && err != nil:
+			t.Errorf("%s: %v", what, err)
+		case complaint != "" && (!errors.Is(err, session.ErrUnavailable) || !strings.Contains(fmt.Sprint(err), complaint)):
+			t.Errorf("%s: got %v, want it to say %q", what, err, complaint)
+		}
+	}
+	set := func(name, value string) {
+		t.Helper()
+		if err := client.ConfigSet(ctx, name, value).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ready("a server that works", "")
+	if err := client.ScriptFlush(ctx).Err(); err != nil {
+		t.Fatal(err)
+	}
+	ready("a server that has forgotten its scripts", "")
+	set("min-replicas-to-write", "1")
+	ready("a server that lacks replicas", "without enough replicas")
+	set("min-replicas-to-write", "0")
+	ready("a server that needs no replicas", "")
+	host, port, err := net.SplitHostPort(freeAddress(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := client.ReplicaOf(ctx, host, port).Err(); err != nil {
+		t.Fatal(err)
+	}
+	ready("a server that has become a replica", "read-only replica")
+	if err := client.ReplicaOf(ctx, "NO", "ONE").Err(); err != nil {
+		t.Fatal(err)
+	}
+	ready("a server that is a primary again", "")
+	server.Kill()
+	ready("a server that is gone", "cannot be reached")
 }
 
 func TestScriptsForgotten(t *testing.T) {

@@ -62,6 +62,9 @@ func markOf(key string) string { return key[:strings.IndexByte(key, '}')+1] + ":
 // lock is what the key of a lock begins with.
 func (k keyspace) lock(name string) string { return k.prefix + ":{+lock/" + escape(name, false) + "}:" }
 
+// format is where it is noted which programs can use the store.
+func (k keyspace) format() string { return k.prefix + ":{+format}:readable" }
+
 // listing is what the indexes of a tenant's sessions begin with.
 func (k keyspace) listing(tenant string) string {
 	return k.prefix + ":{+list/" + escape(tenant, false) + "}:"

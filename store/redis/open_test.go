@@ -36,6 +36,27 @@ func refused(t *testing.T, config redis.Config) string {
 	return err.Error()
 }
 
+// TestNewerFormat refuses to open a store that only later programs can use.
+func TestNewerFormat(t *testing.T) {
+	t.Parallel()
+	for _, url := range []string{single(t), cluster(t)} {
+		prefix := newPrefix()
+		client := connect(t, url)
+		for value, usable := range map[string]bool{"1": true, "99": false} {
+			if err := client.Set(context.Background(), prefix+":{+format}:readable", value, 0).Err(); err != nil {
+				t.Fatal(err)
+			}
+			b, err := redis.OpenConfig(redis.Config{URL: url, Prefix: prefix})
+			if err == nil {
+				_ = b.Close()
+			}
+			if usable && err != nil || !usable && (!errors.Is(err, session.ErrUnavailable) || !strings.Contains(err.Error(), "needs to be updated")) {
+				t.Errorf("a store for programs from format %s on: %v", value, err)
+			}
+		}
+	}
+}
+
 func TestOpenRefuses(t *testing.T) {
 	t.Parallel()
 	locked := start(t)

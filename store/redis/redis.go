@@ -49,6 +49,7 @@ package redis
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"strings"
 	"sync"
@@ -60,6 +61,8 @@ import (
 	"github.com/helixagents/helix/lock"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store"
+	"github.com/helixagents/helix/store/internal/migrate"
+	"github.com/helixagents/helix/store/internal/ready"
 	"github.com/helixagents/helix/stream"
 )
 
@@ -123,6 +126,8 @@ type Backend struct {
 	watch   *watch
 	created createdCache
 	tokens  tokens
+	guard   *migrate.Guard
+	writes  *ready.Writes
 	seen    atomic.Int64 // the store's time, as a script has told it last
 
 	closing sync.RWMutex
@@ -145,8 +150,17 @@ func OpenConfig(config Config) (*Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &Backend{config: config, client: client, keys: keyspace{config.Prefix}, tokens: newTokens()}
+	b := &Backend{
+		config: config, client: client, keys: keyspace{config.Prefix}, tokens: newTokens(),
+		guard: migrate.NewGuard(format), writes: ready.NewWrites(),
+	}
 	b.cluster, _ = client.(*goredis.ClusterClient)
+	if err := b.askFormat(ctx); err != nil {
+		if config.Client == nil {
+			err = errors.Join(err, client.Close())
+		}
+		return nil, failure("open redis", err)
+	}
 	b.watch = newWatch(b)
 	return b, nil
 }
@@ -227,7 +241,7 @@ func (b *Backend) begin(ctx context.Context, what string) error {
 	if b.closed {
 		return session.ErrClosed.WithMessage("%s: the store is closed", what)
 	}
-	return nil
+	return b.guard.Err()
 }
 
 // stamp is the time that scripts are given: empty for the server's.

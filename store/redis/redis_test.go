@@ -54,6 +54,7 @@ func openAt(url string) storetest.Open {
 			Persistent: true,
 			Advance:    clock.Advance,
 			Corrupt:    func(t testing.TB, what, tenant, id string) { damage(t, url, prefix, what, tenant, id) },
+			Outdate:    func(t testing.TB) { outdate(t, url, prefix) },
 		}
 	}
 }
@@ -70,6 +71,14 @@ func open(t testing.TB, config redis.Config) *redis.Backend {
 		}
 	})
 	return b
+}
+
+// outdate notes a format that only later programs can use.
+func outdate(t testing.TB, url, prefix string) {
+	t.Helper()
+	if err := connect(t, url).Set(context.Background(), prefix+":{+format}:readable", 99, 0).Err(); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // damage makes the row that was written last undecodable.

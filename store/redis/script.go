@@ -39,8 +39,9 @@ var (
 	writeStream  = newScript("stream_write", true)
 	useLock      = newScript("lock", true)
 	probe        = newScript("probe", false)
+	tryWrite     = compile(source("ready"), true)
 
-	scripts = []*script{readSession, writeSession, commitStep, addHints, settleHints, readStream, writeStream, useLock, probe}
+	scripts = []*script{readSession, writeSession, commitStep, addHints, settleHints, readStream, writeStream, useLock, probe, tryWrite}
 )
 
 func newScript(name string, writes bool) *script {
@@ -90,6 +91,23 @@ func (b *Backend) eval(ctx context.Context, s *script, keys []string, args []any
 	out, err := b.client.EvalSha(ctx, s.sha, keys, args...).Result()
 	if goredis.HasErrorPrefix(err, "NOSCRIPT") {
 		out, err = b.client.Eval(ctx, s.source, keys, args...).Result()
+	}
+	return out, err
+}
+
+// evalCurrent is eval for a script that reads, which asks in the same round trip
+// whether this program can still use the store.
+func (b *Backend) evalCurrent(ctx context.Context, s *script, keys []string, args []any) (any, error) {
+	pipe := b.client.Pipeline()
+	ran := pipe.EvalSha(ctx, s.sha, keys, args...)
+	found := pipe.Get(ctx, b.keys.format())
+	_, _ = pipe.Exec(ctx) // each command has its own error
+	if err := b.noteFormat(found); err != nil {
+		return nil, err
+	}
+	out, err := ran.Result()
+	if goredis.HasErrorPrefix(err, "NOSCRIPT") {
+		return b.eval(ctx, s, keys, args)
 	}
 	return out, err
 }
@@ -223,6 +241,8 @@ func (t tokens) next() string { return t.process + "." + strconv.FormatInt(t.cou
 type batch struct {
 	letters []byte
 	args    []any
+	// current has a reading ask, too, whether this program can still use the store.
+	current bool
 }
 
 // do adds an operation that uses some of the session's keys.

@@ -55,13 +55,24 @@ func query() *batch {
 	return q
 }
 
+// leaseQuery is query for whoever is about to take a session's lease.
+func leaseQuery() *batch {
+	q := query()
+	q.current = true
+	return q
+}
+
 // look reads parts of a session in one round trip.
 func (s *sessions) look(ctx context.Context, id, verb string, q *batch) (*view, error) {
 	name := what(id, verb)
 	if err := s.b.begin(ctx, name); err != nil {
 		return nil, err
 	}
-	out, err := s.b.eval(ctx, readSession, q.names(s.prefix(id)), append([]any{string(q.letters), s.b.stamp()}, q.args...))
+	eval := s.b.eval
+	if q.current {
+		eval = s.b.evalCurrent
+	}
+	out, err := eval(ctx, readSession, q.names(s.prefix(id)), append([]any{string(q.letters), s.b.stamp()}, q.args...))
 	if err != nil {
 		return nil, failure(name, err)
 	}

@@ -191,7 +191,7 @@ func (s *sessions) StartRun(ctx context.Context, start *session.StartRun) (start
 	}
 	id := start.SessionID
 	q := func() *batch {
-		q := query()
+		q := leaseQuery()
 		q.do("run", keyRuns, "q", start.Run.RequestID)
 		q.do("run", keyRuns, "i", start.Run.ID)
 		return q
@@ -344,7 +344,7 @@ func (s *sessions) TakeOver(ctx context.Context, take *session.TakeOver) (taken 
 	if err := take.Check(); err != nil {
 		return nil, err
 	}
-	_, err = s.edit(ctx, take.SessionID, "take over", query, func(v *view) (*plan, error) {
+	_, err = s.edit(ctx, take.SessionID, "take over", leaseQuery, func(v *view) (*plan, error) {
 		h := v.header
 		if h == nil {
 			return nil, notFound("session %s", take.SessionID)
@@ -426,7 +426,8 @@ func (s *sessions) remindSweepers(id, until string) []*run {
 }
 
 // members lists a tree, with all that were ever in it, and sends reminders in the
-// same round trip. One that fails is left to the next time.
+// same round trip, in which it also asks whether this program can still use the store.
+// A reminder that fails is left to the next time.
 func (s *sessions) members(ctx context.Context, rootID, verb string, reminders []*run) ([]goredis.Z, error) {
 	pipe := s.b.client.Pipeline()
 	reminded := make([]*goredis.Cmd, len(reminders))
@@ -434,7 +435,11 @@ func (s *sessions) members(ctx context.Context, rootID, verb string, reminders [
 		reminded[i] = pipe.EvalSha(ctx, r.sha, r.keys, r.args...)
 	}
 	found := pipe.ZRangeWithScores(ctx, s.b.keys.listing(s.tenant)+indexRoot+indexed(rootID), 0, -1)
+	readable := pipe.Get(ctx, s.b.keys.format())
 	_, _ = pipe.Exec(ctx) // each command has its own error
+	if err := s.b.noteFormat(readable); err != nil {
+		return nil, err
+	}
 	for i, r := range reminders {
 		err := reminded[i].Err()
 		if goredis.HasErrorPrefix(err, "NOSCRIPT") {

@@ -73,16 +73,25 @@ func bringUp(c *conn, change bool, now time.Time) (err error) {
 		return err
 	}
 	for _, step := range lacking {
-		if err := c.script(step.Text); err != nil {
-			return fmt.Errorf("migration %s: %w", step.Name, err)
-		}
-		if _, err := c.exec("INSERT INTO helix_migrations (number, name, applied_at, readable_from) VALUES (?, ?, ?, ?)",
-			step.Number, step.Name, now, step.ReadableFrom); err != nil {
+		if err := apply(c, step, now); err != nil {
 			return fmt.Errorf("migration %s: %w", step.Name, err)
 		}
 	}
 	_, err = c.exec("COMMIT")
 	return err
+}
+
+// apply makes one step. Programs that have the file open look at its user_version,
+// which is in the file's first page, to see whether they can still use it.
+func apply(c *conn, step migrate.Step, now time.Time) error {
+	if err := c.script(step.Text); err != nil {
+		return err
+	}
+	if _, err := c.exec("INSERT INTO helix_migrations (number, name, applied_at, readable_from) VALUES (?, ?, ?, ?)",
+		step.Number, step.Name, now, step.ReadableFrom); err != nil {
+		return err
+	}
+	return c.script(fmt.Sprintf("PRAGMA user_version = %d", step.ReadableFrom))
 }
 
 // missing lists the steps that the database lacks.

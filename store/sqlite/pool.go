@@ -7,17 +7,19 @@ import (
 	"sync"
 
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store/internal/migrate"
 )
 
 // pool is the connections that read.
 type pool struct {
 	conns  chan *conn
+	guard  *migrate.Guard
 	closed chan struct{}
 	once   sync.Once
 }
 
-func newPool(config Config) (*pool, error) {
-	p := &pool{conns: make(chan *conn, config.Readers), closed: make(chan struct{})}
+func newPool(config Config, guard *migrate.Guard) (*pool, error) {
+	p := &pool{conns: make(chan *conn, config.Readers), guard: guard, closed: make(chan struct{})}
 	for range config.Readers {
 		c, err := open(config.Path,
 			"busy_timeout("+fmt.Sprint(config.BusyTimeout.Milliseconds())+")",
@@ -44,6 +46,9 @@ func (p *pool) snapshot(ctx context.Context, what string, run func(*conn) error)
 	case <-p.closed:
 		return session.ErrClosed.WithMessage("%s: the database is closed", what)
 	default:
+	}
+	if err := p.guard.Err(); err != nil {
+		return err
 	}
 	var c *conn
 	select {

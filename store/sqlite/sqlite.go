@@ -25,12 +25,15 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/helixagents/helix/lock"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store"
+	"github.com/helixagents/helix/store/internal/migrate"
+	"github.com/helixagents/helix/store/internal/ready"
 	"github.com/helixagents/helix/stream"
 )
 
@@ -74,9 +77,13 @@ type Config struct {
 // Backend keeps everything in one SQLite file. It implements [store.Backend].
 type Backend struct {
 	config  Config
+	path    string      // of the database file, whatever the process's directory becomes
+	file    os.FileInfo // the file itself
 	writer  *writer
 	readers *pool
 	watch   *watch
+	guard   *migrate.Guard
+	writes  *ready.Writes
 }
 
 var _ store.Backend = (*Backend)(nil)
@@ -93,13 +100,22 @@ func OpenConfig(config Config) (*Backend, error) {
 	if err != nil {
 		return nil, failure("open "+config.Path, err)
 	}
-	readers, err := newPool(config)
+	steps, err := migrations()
+	if err != nil {
+		return nil, errors.Join(err, w.close())
+	}
+	b := &Backend{config: config, guard: migrate.NewGuard(len(steps)), writes: ready.NewWrites()}
+	if b.path, err = filepath.Abs(config.Path); err == nil {
+		b.file, err = os.Stat(b.path)
+	}
+	if err == nil {
+		b.readers, err = newPool(config, b.guard)
+	}
 	if err != nil {
 		return nil, failure("open "+config.Path, errors.Join(err, w.close()))
 	}
-	b := &Backend{config: config, readers: readers}
 	b.watch = newWatch(b.lookElsewhere, config.PollInterval)
-	b.writer = newWriter(w, &config, b.watch)
+	b.writer = newWriter(w, &config, b.watch, b.guard)
 	config.warnOfPlace()
 	return b, nil
 }

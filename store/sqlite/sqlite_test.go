@@ -39,6 +39,7 @@ func open(t testing.TB) storetest.Harness {
 		Persistent: true,
 		Advance:    clock.Advance,
 		Corrupt:    func(t testing.TB, what, tenant, id string) { damage(t, path, damages[what], tenant, id) },
+		Outdate:    func(t testing.TB) { sqlite.Outdate(t, path) },
 	}
 }
 

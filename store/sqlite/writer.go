@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store/internal/migrate"
 )
 
 const (
@@ -46,6 +47,7 @@ type writer struct {
 	log   *slog.Logger
 	watch *watch // is told of the streams that a transaction changed
 	cache *cache
+	guard *migrate.Guard
 	// dataVersion changes when another process has written.
 	dataVersion int64
 	batches     int // since the length of the write-ahead log was looked at
@@ -89,10 +91,10 @@ type tx struct {
 	streams map[streamKey]bool
 }
 
-func newWriter(c *conn, config *Config, watch *watch) *writer {
+func newWriter(c *conn, config *Config, watch *watch, guard *migrate.Guard) *writer {
 	w := &writer{
 		conn: c, path: config.Path, busy: config.BusyTimeout, log: config.Logger,
-		watch: watch, cache: newCache(), logLimit: maxLog, done: make(chan struct{}),
+		watch: watch, guard: guard, cache: newCache(), logLimit: maxLog, done: make(chan struct{}),
 	}
 	w.wake.L = &w.mu
 	w.timer = time.AfterFunc(time.Hour, w.hurry)
@@ -371,7 +373,8 @@ func (w *writer) rollback() {
 
 // refresh notices what other processes have written. The number it compares stays
 // the same for writes of its own connection, which makes all writes of this
-// process.
+// process. It refuses a file that one of them has changed so that this program
+// cannot use it any more: inside of a transaction that is certain.
 func (w *writer) refresh() error {
 	r, err := w.conn.one("PRAGMA data_version")
 	if err != nil {
@@ -381,8 +384,12 @@ func (w *writer) refresh() error {
 		w.dataVersion = version
 		w.cache.clear()
 		w.watch.notifyAll()
+		if r, err = w.conn.one("PRAGMA user_version"); err != nil {
+			return err
+		}
+		return w.guard.Note(r.int())
 	}
-	return nil
+	return w.guard.Err()
 }
 
 // exec writes.

@@ -252,6 +252,14 @@ func (f *Faults) Streams() stream.Manager {
 	return faultyStreams{f, f.inner.Streams(), session.DefaultTenant}
 }
 
+// Ready implements [store.Backend].
+func (f *Faults) Ready(ctx context.Context) error {
+	if err := f.alive(); err != nil {
+		return err
+	}
+	return f.inner.Ready(ctx)
+}
+
 // Locks implements [store.Backend].
 func (f *Faults) Locks() lock.Manager { return faultyLocks{f, f.inner.Locks()} }
 

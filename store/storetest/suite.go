@@ -32,6 +32,9 @@ type Harness struct {
 	// several rows the one written last is meant. It skips t where the backend has
 	// nothing to damage, such as a row that is all typed columns.
 	Corrupt func(t testing.TB, what, tenant, id string)
+	// Outdate has the store say that only programs newer than this one can use it, as
+	// a later version does when it changes what is stored.
+	Outdate func(t testing.TB)
 }
 
 // The kinds of rows that [Harness.Corrupt] is asked to damage.
@@ -91,6 +94,7 @@ const (
 	corrupt
 	second     // a second handle
 	persistent // data that outlives Close
+	outdate    // to have the store become too new
 )
 
 // group is the cases of one file.
@@ -126,6 +130,7 @@ func groups() []group {
 		{"streams", streamCases()},
 		{"together", togetherCases()},
 		{"locks", lockCases()},
+		{"ready", readyCases()},
 	}
 }
 
@@ -235,6 +240,8 @@ func (h Harness) lacks(n need) string {
 		return "data does not outlive Close (Harness.Persistent)"
 	case n&corrupt != 0 && h.Corrupt == nil:
 		return "rows cannot be damaged (Harness.Corrupt)"
+	case n&outdate != 0 && h.Outdate == nil:
+		return "the store cannot become too new (Harness.Outdate)"
 	}
 	return ""
 }

@@ -1,0 +1,76 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+
+	"github.com/helixagents/helix/session"
+)
+
+// Ready implements [store.Backend]. A file that was deleted or replaced can still be
+// written by those that have it open, to no avail.
+func (b *Backend) Ready(ctx context.Context) error {
+	if err := b.inPlace(); err != nil {
+		return err
+	}
+	err := b.read(ctx, "read the database", func(c *conn) error {
+		if _, err := c.one("SELECT 1 FROM sessions LIMIT 1"); err != nil {
+			return err
+		}
+		r, err := c.one("PRAGMA user_version")
+		if err != nil {
+			return err
+		}
+		return b.guard.Note(r.int())
+	})
+	if err != nil {
+		return err
+	}
+	return b.writes.Check(ctx, func(ctx context.Context) error { return b.write(ctx, "write the database", b.tryWrite) })
+}
+
+// inPlace refuses a path that no longer leads to the file that was opened.
+func (b *Backend) inPlace() error {
+	now, err := os.Stat(b.path)
+	switch {
+	case err == nil && os.SameFile(now, b.file):
+		return nil
+	case err == nil:
+		err = errors.New("another file is there")
+	case errors.Is(err, fs.ErrNotExist):
+		err = errors.New("it was deleted")
+	}
+	out := session.ErrUnavailable.WithCause(err, "database %s: this program has a file open that is no longer there; restart it", b.config.Path)
+	out.Retryable = false
+	return out
+}
+
+const (
+	// No lock has an empty name.
+	writeNothing = `
+INSERT INTO locks (name, owner, token) VALUES ('', '', 1)
+ON CONFLICT DO UPDATE SET token = token + 1`
+
+	// minFree is how many pages there must be room for: about what a step writes.
+	minFree = 16
+)
+
+// tryWrite writes a row that nobody reads, if the file may grow as much as others
+// need.
+func (b *Backend) tryWrite(t *tx) error {
+	var pages [3]int64
+	for i, pragma := range []string{"PRAGMA max_page_count", "PRAGMA page_count", "PRAGMA freelist_count"} {
+		r, err := t.one(pragma)
+		if err != nil {
+			return err
+		}
+		pages[i] = r.int64()
+	}
+	if pages[0]-pages[1]+pages[2] < minFree {
+		return session.ErrUnavailable.WithMessage("database %s: it is full; raise its limit, or delete sessions", b.config.Path)
+	}
+	_, err := t.exec(writeNothing)
+	return err
+}

@@ -1,0 +1,92 @@
+package sqlite
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/helixagents/helix/session"
+)
+
+// notReady wants a backend not to be ready, and to say why.
+func notReady(t *testing.T, b *Backend, why string) {
+	t.Helper()
+	if err := b.Ready(t.Context()); !errors.Is(err, session.ErrUnavailable) || !strings.Contains(err.Error(), why) {
+		t.Errorf("got %v, want it to say %q", err, why)
+	}
+}
+
+func TestReadyNoticesDeletedFile(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "helix.db")
+	b := openPath(t, path)
+	if err := b.Ready(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	moved := path + ".moved"
+	if err := os.Rename(path, moved); err != nil {
+		t.Fatal(err)
+	}
+	notReady(t, b, "it was deleted")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	notReady(t, b, "another file is there")
+	if err := os.Rename(moved, path); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Ready(t.Context()); err != nil {
+		t.Errorf("the file is back: %v", err)
+	}
+}
+
+// TestReadyNoticesFullDisk fills a file up to its limit.
+func TestReadyNoticesFullDisk(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "helix.db")
+	b, err := OpenConfig(Config{Path: path, MaxSize: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = b.Close() }()
+	b.writes.Always()
+	if err := b.Ready(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Sessions().Create(t.Context(), &session.State{ID: "a", Agent: "a", Status: session.Active}); err != nil {
+		t.Fatal(err)
+	}
+	for range 1000 {
+		if _, err = b.Sessions().AppendMessages(t.Context(), "a", []session.Message{session.UserText(strings.Repeat("x", 20_000))}); err != nil {
+			break
+		}
+	}
+	if !errors.Is(err, session.ErrUnavailable) || !strings.Contains(err.Error(), "full") {
+		t.Fatalf("the file does not fill up: %v", err)
+	}
+	notReady(t, b, "full")
+	if _, err := b.Sessions().Delete(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Ready(t.Context()); err != nil {
+		t.Errorf("there is room again: %v", err)
+	}
+}
+
+// TestReadyNoticesFailingWrites has the transaction fail that is made only to see
+// whether the disk takes it.
+func TestReadyNoticesFailingWrites(t *testing.T) {
+	t.Parallel()
+	b := openTest(t)
+	b.writes.Always()
+	err := b.write(t.Context(), "spoil", func(t *tx) error {
+		_, err := t.exec("ALTER TABLE locks RENAME TO gone")
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	notReady(t, b, "no such table")
+}
