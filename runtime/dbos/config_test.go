@@ -2,6 +2,8 @@ package dbos_test
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -34,6 +36,68 @@ func TestBadConfig(t *testing.T) {
 		_, err := dbos.New(cfg)
 		if !errors.Is(err, session.ErrInvalid) || !strings.Contains(err.Error(), field+" ") && !strings.Contains(err.Error(), field+":") {
 			t.Errorf("%s: the error is %v", field, err)
+		}
+	}
+}
+
+// TestEnvironment wants the configuration to win over the environment, or else
+// nothing to be started. It does not run beside others: they share the environment.
+func TestEnvironment(t *testing.T) { //nolint:paralleltest // see above
+	for name, c := range map[string]struct {
+		set   map[string]string
+		field string
+	}{
+		"another executor":   {map[string]string{"DBOS__VMID": "vm"}, "DBOS__VMID"},
+		"another version":    {map[string]string{"DBOS__APPVERSION": "v9"}, "DBOS__APPVERSION"},
+		"a conductor":        {map[string]string{"DBOS__CLOUD": "true", "DBOS__CONDUCTOR_APP_NAME": "a", "DBOS__CONDUCTOR_KEY": "k", "DBOS__CONDUCTOR_URL": "wss://x"}, "DBOS__CLOUD"},
+		"the same":           {map[string]string{"DBOS__VMID": "me", "DBOS__APPVERSION": "v1"}, ""},
+		"half a conductor":   {map[string]string{"DBOS__CLOUD": "true", "DBOS__CONDUCTOR_KEY": "k"}, ""},
+		"a conductor unused": {map[string]string{"DBOS__CONDUCTOR_APP_NAME": "a", "DBOS__CONDUCTOR_KEY": "k", "DBOS__CONDUCTOR_URL": "wss://x"}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for variable, value := range c.set {
+				t.Setenv(variable, value)
+			}
+			cfg := dbos.Config{
+				Backend: memory.New(memory.Config{}), DatabaseURL: "sqlite:" + filepath.Join(t.TempDir(), "dbos.db"), ExecutorID: "me", AppVersion: "v1",
+			}
+			rt, err := dbos.New(cfg)
+			if c.field == "" {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := rt.Close(t.Context()); err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			if !errors.Is(err, session.ErrInvalid) || !strings.Contains(err.Error(), c.field+" ") {
+				t.Errorf("the error is %v", err)
+			}
+		})
+	}
+}
+
+// TestPrivateFile wants DBOS's own database to be its owner's alone.
+func TestPrivateFile(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "dbos.db")
+	rt, err := dbos.New(dbos.Config{Backend: memory.New(memory.Config{}), DatabaseURL: "sqlite:" + path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = rt.Close(t.Context()) }()
+	files, err := filepath.Glob(path + "*")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("DBOS made %v, %v", files, err)
+	}
+	for _, name := range files {
+		info, err := os.Stat(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if mode := info.Mode().Perm(); mode != 0o600 {
+			t.Errorf("%s has mode %s", filepath.Base(name), mode)
 		}
 	}
 }

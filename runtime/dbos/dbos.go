@@ -45,6 +45,8 @@ type Config struct {
 	// ExecutorID tells this process from all others that run. One that is started
 	// under the id of another that has died goes on with its turns at once; those of
 	// other ids are gone on with when their leases have expired. Defaults to a new one.
+	// The variable DBOS__VMID, if set, must have the same value: DBOS would take it
+	// instead. So must DBOS__APPVERSION and AppVersion.
 	ExecutorID string
 	// AppVersion keeps the processes of different versions from taking each other's
 	// workflows out of DBOS's queues. Defaults to one that changes only when
@@ -131,8 +133,9 @@ func (c *Config) check() error {
 		return session.Invalid("Pool", "is set, and so is DatabaseURL; one of them has to do")
 	case !prefixes.MatchString(c.Prefix):
 		return session.Invalid("Prefix", "%q must have 3 to 64 lower-case letters, digits, dashes and underscores", c.Prefix)
-	case c.Queue == nil:
-		return nil
+	}
+	if err := c.checkEnvironment(); err != nil || c.Queue == nil {
+		return err
 	}
 	q := *c.Queue
 	q.Poll = cmp.Or(q.Poll, 100*time.Millisecond)
@@ -208,6 +211,7 @@ func connect(cfg *Config) (_ transact.Context, err error) {
 		return nil, fmt.Errorf("wait for DBOS's tables: %w", err)
 	}
 	defer unlock()
+	makePrivate(cfg.DatabaseURL)
 	pool := cfg.Pool
 	if pool != nil {
 		if pool, err = pgxpool.NewWithConfig(ctx, cfg.Pool.Config()); err != nil {
