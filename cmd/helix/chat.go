@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -92,7 +93,7 @@ code tells whether every turn went well.`,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&opts.session, "session", "", "`id` of the session to continue or begin (default: the one used last)")
-	flags.StringVar(&opts.data, "data", "", "directory, file or server (`place`) to keep sessions in")
+	flags.StringVar(&opts.data, "data", "", "directory, file or server (`place`) to keep sessions in (default: $"+storeVariable+")")
 	flags.StringVar(&opts.model, "model", "", "`provider/model` that answers (default: $HELIX_MODEL, or else the demo)")
 	flags.DurationVar(&opts.pace, "pace", 30*time.Millisecond, "pause before each word of the demo model")
 	flags.BoolVar(&opts.verbose, "verbose", false, "log to the standard error")
@@ -118,7 +119,7 @@ func runChat(ctx context.Context, opts chatOptions, signals <-chan os.Signal) er
 	if err != nil {
 		return err
 	}
-	address, err := dataAddress(opts.data, true)
+	address, err := dataAddress(cmp.Or(opts.data, os.Getenv(storeVariable)), true)
 	if err != nil {
 		return err
 	}

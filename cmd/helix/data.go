@@ -9,6 +9,14 @@ import (
 	"github.com/helixagents/helix/internal/backend"
 )
 
+// Variables for what may hold a password: other users of the machine can see the
+// arguments of a program, and not its environment.
+const (
+	storeVariable   = "HELIX_STORE"
+	streamsVariable = "HELIX_STREAMS"
+	dbosVariable    = "HELIX_DBOS_DATABASE"
+)
+
 // dataAddress is the address of the store that a --data flag names: a server, a
 // file, or a file in a directory. The directory of a file is made if asked to.
 func dataAddress(data string, create bool) (string, error) {

@@ -59,7 +59,18 @@ func rootCommand(signals <-chan os.Signal) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "helix",
 		Short: "Durable AI agents",
-		Long:  "Helix runs durable AI agents: conversations that survive being killed.",
+		Long: `Helix runs durable AI agents: conversations that survive being killed.
+
+Secrets need not be on a command line, where every user of the machine can see them.
+The environment has variables for all of them:
+
+  HELIX_TOKEN          the token for a server, instead of --token
+  HELIX_STORE          the address of the store, with its password, instead of --store and --data
+  HELIX_STREAMS        the address of a store for the streams, instead of --streams
+  HELIX_DBOS_DATABASE  the address of DBOS's database, instead of --dbos-database
+
+Keys of models are in the variables of their providers, such as OPENAI_API_KEY, or in
+HELIX_MODEL_KEY. In helix.yaml, ${NAME} stands for any variable.`,
 		Example: `  helix serve --allow-unauthenticated
                               serve demo agents on this machine
   helix check                 see whether ./helix.yaml is valid

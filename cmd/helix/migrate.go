@@ -1,8 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
+	"os"
 	"text/tabwriter"
 	"time"
 
@@ -28,14 +30,14 @@ processes may do it at once: one does the work.`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.PersistentFlags().StringVar(&data, "data", "", "directory, file or server (`place`) that sessions are kept in")
+	cmd.PersistentFlags().StringVar(&data, "data", "", "directory, file or server (`place`) that sessions are kept in (default: $"+storeVariable+")")
 	cmd.AddCommand(
 		&cobra.Command{
 			Use:   "status",
 			Short: "List the steps that the store has and lacks; change nothing",
 			Args:  noArguments,
 			RunE: func(cmd *cobra.Command, _ []string) error {
-				address, err := dataAddress(data, false)
+				address, err := dataAddress(cmp.Or(data, os.Getenv(storeVariable)), false)
 				if err != nil {
 					return err
 				}
@@ -51,7 +53,7 @@ processes may do it at once: one does the work.`,
 			Short: "Bring the tables up to date",
 			Args:  noArguments,
 			RunE: func(cmd *cobra.Command, _ []string) error {
-				address, err := dataAddress(data, true)
+				address, err := dataAddress(cmp.Or(data, os.Getenv(storeVariable)), true)
 				if err != nil {
 					return err
 				}

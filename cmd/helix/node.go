@@ -37,8 +37,8 @@ func (o *nodeOptions) flags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&o.config, "config", "", "`file` of the agents (default: the demo)")
 	flags.StringVar(&o.data, "data", "", "`directory` or SQLite file to keep sessions in")
-	flags.StringVar(&o.store, "store", "", "`address` of the store: sqlite:PATH, postgres://…, redis://… or memory:")
-	flags.StringVar(&o.streams, "streams", "", "`address` of a store for the streams alone")
+	flags.StringVar(&o.store, "store", "", "`address` of the store: sqlite:PATH, postgres://…, redis://… or memory: (default: $"+storeVariable+", or the file's)")
+	flags.StringVar(&o.streams, "streams", "", "`address` of a store for the streams alone (default: $"+streamsVariable+", or the file's)")
 	flags.DurationVar(&o.grace, "grace", 5*time.Second, "how long running turns may go on after a signal to stop")
 	flags.StringVar(&o.logFormat, "log-format", "text", "text or json")
 	flags.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error")
@@ -78,7 +78,7 @@ func (n *node) prepare() (*config.File, error) {
 	if n.settings, err = n.opts.runtime.over(file.Runtime); err != nil {
 		return nil, err
 	}
-	n.store = cmp.Or(n.opts.store, n.opts.data, file.Store)
+	n.store = cmp.Or(n.opts.store, n.opts.data, os.Getenv(storeVariable), file.Store)
 	return file, lasting(n.settings.Kind, n.store)
 }
 
@@ -118,7 +118,7 @@ func (n *node) openStore(file *config.File) (store.Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	apart := cmp.Or(n.opts.streams, file.Streams)
+	apart := cmp.Or(n.opts.streams, os.Getenv(streamsVariable), file.Streams)
 	if apart == "" {
 		return sessions, nil
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"os"
 	"reflect"
 	"strings"
 	"time"
@@ -68,8 +69,8 @@ func (n *node) changed(started, file *config.File) []string {
 	was, _ := n.opts.runtime.over(started.Runtime)
 	is, err := n.opts.runtime.over(file.Runtime)
 	return names(
-		section{"store", n.opts.store == "" && n.opts.data == "" && started.Store != file.Store},
-		section{"streams", n.opts.streams == "" && started.Streams != file.Streams},
+		section{"store", n.opts.store == "" && n.opts.data == "" && os.Getenv(storeVariable) == "" && started.Store != file.Store},
+		section{"streams", n.opts.streams == "" && os.Getenv(streamsVariable) == "" && started.Streams != file.Streams},
 		section{"runtime", err != nil || !reflect.DeepEqual(was, is)},
 	)
 }

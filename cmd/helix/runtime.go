@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -54,7 +55,7 @@ func (f *runtimeFlags) flags(cmd *cobra.Command) {
 	flags.StringVar(&f.address, "temporal-address", "", "`host:port` of Temporal (default: the file's, $TEMPORAL_ADDRESS or "+temporalAddress+")")
 	flags.StringVar(&f.namespace, "temporal-namespace", "", "`namespace` in Temporal (default: the file's, $TEMPORAL_NAMESPACE or default)")
 	flags.StringVar(&f.taskQueue, "task-queue", "", "`queue` on which the processes of a deployment share work (default: the file's, or helix)")
-	flags.StringVar(&f.database, "dbos-database", "", "`address` of DBOS's database: postgres://… or sqlite:PATH (default: the file's, or the store's)")
+	flags.StringVar(&f.database, "dbos-database", "", "`address` of DBOS's database: postgres://… or sqlite:PATH (default: $"+dbosVariable+", the file's, or the store's)")
 }
 
 // over gives the settings of a file as the command line has them.
@@ -79,7 +80,7 @@ func (f *runtimeFlags) over(settings config.Runtime) (config.Runtime, error) {
 	if f.cmd.Flags().Changed("worker") {
 		t.Worker = &f.worker
 	}
-	settings.DBOS.Database = cmp.Or(f.database, settings.DBOS.Database)
+	settings.DBOS.Database = cmp.Or(f.database, os.Getenv(dbosVariable), settings.DBOS.Database)
 	return settings, nil
 }
 

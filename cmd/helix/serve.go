@@ -51,7 +51,8 @@ machine alone, and serves requests for its names alone: a web page that has its 
 name point here is refused. --expose-unauthenticated lets it listen elsewhere, and
 --host, or server.hosts in the file, says by which names it is reached there.
 
-Sessions are kept in a SQLite file unless --store, or the file, names a server.
+Sessions are kept in a SQLite file unless --store, the variable HELIX_STORE or the
+file names a server; an address with a password belongs into one of the latter two.
 Several helix serve may share a Postgres or Redis: any of them continues what
 another left behind.
 

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/helixagents/helix/session"
 )
 
 // TestServeKeepsPrivateFiles wants a new database to be its owner's alone whatever
@@ -45,6 +47,43 @@ func TestUnitHasUmask(t *testing.T) {
 	for _, line := range []string{"\nUMask=0077\n", "\nStateDirectoryMode=0700\n"} {
 		if !strings.Contains(string(unit), line) {
 			t.Errorf("the unit does not say %s", strings.TrimSpace(line))
+		}
+	}
+}
+
+// TestSecretsFromEnvironment gives the store to each command by a variable, where no
+// other user of the machine sees it.
+func TestSecretsFromEnvironment(t *testing.T) {
+	t.Parallel()
+	dir := writeDemo(t, "1ms", "")
+	kept := "sqlite:" + filepath.Join(dir, "kept.db")
+	env := []string{storeVariable + "=" + kept}
+	d := &daemon{program: startIn(t, dir, env, "serve", "--addr", "127.0.0.1:0", "--config", defaultConfig, "--allow-unauthenticated")}
+	d.await(d.err, "\n  data: ")
+	d.addr = serving.FindStringSubmatch(d.err.String())[1]
+	d.Client = d.as("")
+	begin(t, d.Client, "assistant", "tale", askStory)
+	read(t, d.Client, "tale").toEnd(d.Client, session.Completed)
+	d.stop()
+	for _, args := range [][]string{
+		{"sessions", "ls"},
+		{"sessions", "show", "tale"},
+	} {
+		if out := startIn(t, dir, env, args...).finish(); !strings.Contains(out, "tale") {
+			t.Errorf("helix %s prints:\n%s", strings.Join(args, " "), out)
+		}
+	}
+	if out := startIn(t, dir, env, "migrate", "status").finish(); !strings.Contains(out, "0001_init") || strings.Contains(out, "pending") {
+		t.Errorf("helix migrate status prints:\n%s", out)
+	}
+	// What the command line says goes first.
+	if out := startIn(t, dir, env, "sessions", "ls", "--data", filepath.Join(dir, "other.db")).finish(); strings.Contains(out, "tale") {
+		t.Errorf("another store has the session:\n%s", out)
+	}
+	help := start(t, "--help").finish()
+	for _, name := range []string{"HELIX_TOKEN", storeVariable, streamsVariable, dbosVariable, "HELIX_MODEL_KEY"} {
+		if !strings.Contains(help, name) {
+			t.Errorf("helix --help says nothing of %s", name)
 		}
 	}
 }

@@ -43,13 +43,14 @@ type target struct {
 const targetHelp = `
 The sessions are those of the server that --server or HELIX_SERVER names, with the
 token in --token or HELIX_TOKEN. Without a server they are those of the store that
---data names, which is the one that "helix serve" uses by default.`
+--data or HELIX_STORE names, which is the one that "helix serve" uses by default.
+Prefer the variables for what is secret: arguments can be seen by other users.`
 
 func (t *target) flags(cmd *cobra.Command) {
 	flags := cmd.PersistentFlags()
 	flags.StringVar(&t.server, "server", "", "`URL` of a server (default: $HELIX_SERVER, or else the store)")
 	flags.StringVar(&t.token, "token", "", "`token` for the server (default: $HELIX_TOKEN)")
-	flags.StringVar(&t.data, "data", "", "directory, file or server (`place`) that sessions are kept in")
+	flags.StringVar(&t.data, "data", "", "directory, file or server (`place`) that sessions are kept in (default: $"+storeVariable+")")
 	flags.StringVar(&t.config, "config", "", "`file` of the agents, for what runs one on a store (default: the demo's)")
 	flags.StringVar(&t.tenant, "tenant", "", "`tenant` in the store (default: the default one)")
 	flags.StringVar(&t.user, "as", "", "`user` that acts on the store, for tools that say who may approve")
@@ -103,7 +104,7 @@ func (t *target) here(ctx context.Context, do func(context.Context, *client.Clie
 	if err != nil {
 		return err
 	}
-	address, err := dataAddress(cmp.Or(t.data, file.Store), false)
+	address, err := dataAddress(cmp.Or(t.data, os.Getenv(storeVariable), file.Store), false)
 	if err != nil {
 		return err
 	}

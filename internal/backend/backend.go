@@ -5,7 +5,9 @@ package backend
 import (
 	"log/slog"
 	"net/url"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store"
@@ -40,6 +42,10 @@ func Schema(address string) (database, schema string) { return take(address, "sc
 //	redis://user:password@host:port           Redis or a Redis Cluster; prefix=NAME begins its keys
 //	memory:                                   nothing that outlives the process
 //
+// An address of Redis may also have requireDurable=true, which refuses a server that
+// may lose what was written, waitReplicas=N, which answers a write once N replicas
+// have it, and waitTimeout=DURATION, which bounds how long that may take.
+//
 // The logger, which may be nil, is told of faults that no caller sees.
 func Open(address string, log *slog.Logger) (store.Backend, error) {
 	switch scheme, rest := Split(address); scheme {
@@ -50,8 +56,12 @@ func Open(address string, log *slog.Logger) (store.Backend, error) {
 		config.Logger = log
 		return postgres.OpenConfig(config)
 	case Redis:
-		server, prefix := take(address, "prefix")
-		return redis.OpenConfig(redis.Config{URL: server, Prefix: prefix, Logger: log})
+		config, err := redisConfig(address)
+		if err != nil {
+			return nil, err
+		}
+		config.Logger = log
+		return redis.OpenConfig(config)
 	case Memory:
 		return memory.New(memory.Config{}), nil
 	default:
@@ -78,6 +88,30 @@ func Migrations(address string) ([]store.Migration, error) {
 func postgresConfig(address string) postgres.Config {
 	database, schema := Schema(address)
 	return postgres.Config{URL: database, Schema: schema}
+}
+
+// redisConfig takes the parameters of ours out of the address of a Redis.
+func redisConfig(address string) (config redis.Config, _ error) {
+	config.URL = address
+	for _, p := range []struct {
+		name string
+		set  func(value string) error
+		want string
+	}{
+		{"prefix", func(v string) error { config.Prefix = v; return nil }, "a name"},
+		{"requireDurable", func(v string) (err error) { config.RequireDurable, err = strconv.ParseBool(v); return err }, "true or false"},
+		{"waitReplicas", func(v string) (err error) { config.WaitReplicas, err = strconv.Atoi(v); return err }, "a number of replicas"},
+		{"waitTimeout", func(v string) (err error) { config.WaitTimeout, err = time.ParseDuration(v); return err }, "a duration such as 500ms"},
+	} {
+		var value string
+		if config.URL, value = take(config.URL, p.name); value == "" {
+			continue
+		}
+		if err := p.set(value); err != nil {
+			return config, session.Invalid("store", "has %s=%.40q, which must be %s", p.name, value, p.want)
+		}
+	}
+	return config, nil
 }
 
 // Split tells a backend's kind and what follows the scheme of its address.

@@ -1,6 +1,18 @@
 package backend
 
-import "testing"
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/helixagents/helix/internal/testserver"
+	"github.com/helixagents/helix/session"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(testserver.Main(m)) }
 
 func TestRedacted(t *testing.T) {
 	t.Parallel()
@@ -16,5 +28,48 @@ func TestRedacted(t *testing.T) {
 		if got := Redacted(address); got != want {
 			t.Errorf("%s is shown as %s, want %s", address, got, want)
 		}
+	}
+}
+
+func TestRedisParameters(t *testing.T) {
+	t.Parallel()
+	config, err := redisConfig("redis://u:word@host:1?addr=host:2&prefix=p&requireDurable=true&waitReplicas=2&waitTimeout=750ms&pool_size=3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if config.URL != "redis://u:word@host:1?addr=host%3A2&pool_size=3" {
+		t.Errorf("the driver is given %s", config.URL)
+	}
+	if config.Prefix != "p" || !config.RequireDurable || config.WaitReplicas != 2 || config.WaitTimeout != 750*time.Millisecond {
+		t.Errorf("the configuration is %+v", config)
+	}
+	config, err = redisConfig("redis://host:1")
+	if err != nil || config.RequireDurable || config.WaitReplicas != 0 || config.URL != "redis://host:1" {
+		t.Errorf("without parameters it is %+v, %v", config, err)
+	}
+	for _, bad := range []string{"requireDurable=maybe", "waitReplicas=some", "waitTimeout=5"} {
+		name, value, _ := strings.Cut(bad, "=")
+		_, err := Open("redis://u:word@127.0.0.1:1?"+bad, nil)
+		if !errors.Is(err, session.ErrInvalid) || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), value) ||
+			strings.Contains(err.Error(), "word") {
+			t.Errorf("%s: %v", bad, err)
+		}
+	}
+}
+
+// TestRequireDurable opens a server that keeps nothing.
+func TestRequireDurable(t *testing.T) {
+	t.Parallel()
+	server := testserver.StartRedis(t, "appendonly=no")
+	db, err := Open(server.URL()+"?requireDurable=false", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(); err != nil {
+		t.Error(err)
+	}
+	_, err = Open(server.URL()+"?requireDurable=true", nil)
+	if !errors.Is(err, session.ErrUnavailable) || !strings.Contains(err.Error(), "may lose sessions") {
+		t.Errorf("a server that keeps nothing: %v", err)
 	}
 }
