@@ -36,7 +36,7 @@ func networkDisk(path string) string {
 	if err := syscall.Statfs(path, &stat); err != nil {
 		return ""
 	}
-	kind := uint32(stat.Type) //nolint:gosec,unconvert // the numbers have 32 bits; the field's type depends on the machine
+	kind := uint32(stat.Type) //nolint:gosec // the numbers have 32 bits
 	name := networkTypes[kind]
 	if kind != typeFUSE {
 		return name

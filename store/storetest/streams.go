@@ -1015,12 +1015,12 @@ func streamInfo(t *bed) {
 // large is a chunk of about size bytes.
 func large(size int) stream.Chunk { return text(strings.Repeat("x", size)) }
 
-// bytesAre checks about how much a stream holds: so many bytes of texts, and a few
+// bytesAre checks about how much the stream "a" holds: so many bytes of texts, and a few
 // more for what else n chunks have.
-func (t *bed) bytesAre(id string, texts int64, n int) {
+func (t *bed) bytesAre(texts int64, n int) {
 	t.Helper()
-	if got := t.info(id).Bytes; got < texts || got > texts+int64(n)*512 {
-		t.Fatalf("stream %s holds %d bytes, want %d for texts and at most 512 more for each of %d chunks", id, got, texts, n)
+	if got := t.info("a").Bytes; got < texts || got > texts+int64(n)*512 {
+		t.Fatalf("the stream holds %d bytes, want %d for texts and at most 512 more for each of %d chunks", got, texts, n)
 	}
 }
 
@@ -1028,18 +1028,18 @@ func streamBytes(t *bed) {
 	p := producer("a", 1)
 	equal(t, "bytes of a new stream", t.open("a", p).Bytes, 0)
 	t.append("a", p, 1, large(10_000))
-	t.bytesAre("a", 10_000, 1)
+	t.bytesAre(10_000, 1)
 	t.append("a", p, 2, large(5_000), large(20_000))
-	t.bytesAre("a", 35_000, 3)
+	t.bytesAre(35_000, 3)
 	limit := t.streams().Limits().MaxChunk
 	t.append("a", p, 4, large(2*limit)) // it is split
-	t.bytesAre("a", int64(35_000+2*limit), 7)
+	t.bytesAre(int64(35_000+2*limit), 7)
 	t.end("a", p, stream.EndCompleted)
-	t.bytesAre("a", int64(35_000+2*limit), 7)
+	t.bytesAre(int64(35_000+2*limit), 7)
 	was := t.info("a").Bytes
 	equal(t, "bytes once it is reactivated", t.open("a", producer("a", 2)).Bytes, was)
 	t.append("a", producer("a", 2), 1, large(1_000))
-	t.bytesAre("a", int64(36_000+2*limit), 8)
+	t.bytesAre(int64(36_000+2*limit), 8)
 	t.ok(t.streams().Delete(t.Context(), "a"), "Delete")
 	equal(t, "bytes of another of its id", t.open("a", p).Bytes, 0)
 }
@@ -1051,7 +1051,7 @@ func streamBytesRepeat(t *bed) {
 	t.append("a", p, 1, large(1000), large(1000))
 	equal(t, "bytes after a repeated batch", t.info("a").Bytes, was)
 	t.append("a", p, 2, large(1000), large(5000))
-	t.bytesAre("a", 7000, 3)
+	t.bytesAre(7000, 3)
 	was = t.info("a").Bytes
 	_, err := t.tryAppend("a", producer("a", 0), 1, large(1000))
 	t.refused(err, session.ErrStale, "append by an earlier epoch")
@@ -1067,11 +1067,11 @@ func streamBytesTrim(t *bed) {
 		t.append("a", p, i+1, large(10_000))
 	}
 	t.trim(stream.TrimPolicy{Through: 4}, 4)
-	t.bytesAre("a", 60_000, 6)
+	t.bytesAre(60_000, 6)
 	t.trim(stream.TrimPolicy{KeepLast: 2}, 8)
-	t.bytesAre("a", 20_000, 2)
+	t.bytesAre(20_000, 2)
 	t.append("a", p, 11, large(10_000))
-	t.bytesAre("a", 30_000, 3)
+	t.bytesAre(30_000, 3)
 	t.trim(stream.TrimPolicy{Through: 100}, 11)
 	if got := t.info("a").Bytes; got < 0 || got > 11_000 { // the last row may have to stay
 		t.Fatalf("a stream that was trimmed holds %d bytes", got)
@@ -1080,7 +1080,7 @@ func streamBytesTrim(t *bed) {
 	t.trim(stream.TrimPolicy{Through: 11}, 11)
 	t.append("a", p, 13, large(10_000))
 	t.trim(stream.TrimPolicy{Through: 12}, 12)
-	t.bytesAre("a", 10_000, 1)
+	t.bytesAre(10_000, 1)
 }
 
 func streamBytesSecond(t *bed) {
@@ -1100,7 +1100,7 @@ func streamBytesSecond(t *bed) {
 		t.ok(err, "commit with chunks")
 		r.version, r.commits = out.Version, r.commits+1
 	}
-	t.bytesAre("a", 12_000, 12)
+	t.bytesAre(12_000, 12)
 	equal(t, "bytes on another handle", other.info("a").Bytes, t.info("a").Bytes)
 }
 

@@ -28,9 +28,9 @@ func TestWrites(t *testing.T) {
 		}
 		check(nil, 1)
 		broken = errors.New("full")
-		time.Sleep(ready.Every - 1)
+		time.Sleep(ready.Every - time.Second)
 		check(nil, 1)
-		time.Sleep(1)
+		time.Sleep(time.Second)
 		check(broken, 2)
 		check(broken, 2)
 		time.Sleep(ready.Again)
