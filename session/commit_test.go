@@ -3,7 +3,10 @@ package session_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"reflect"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -191,12 +194,76 @@ func TestStateCheck(t *testing.T) {
 		"a bad parent":     {func(s *session.State) { s.ParentID = "/x" }, "parent session id"},
 		"a bad root":       {func(s *session.State) { s.RootID = ".x" }, "root session id"},
 		"parent and roots": {func(s *session.State) { s.ParentID, s.RootID = "p", "r" }, ""},
+		"64 tags":          {func(s *session.State) { s.Tags = numbered(64) }, ""},
+		"65 tags":          {func(s *session.State) { s.Tags = numbered(65) }, "tags"},
+		"65 entries":       {func(s *session.State) { s.Metadata = labels(numbered(65)...) }, "metadata"},
+		"64 entries":       {func(s *session.State) { s.Metadata = labels(numbered(64)...) }, ""},
+		"a long name":      {func(s *session.State) { s.Metadata = labels(strings.Repeat("x", 257)) }, "metadata name"},
+		"a long value":     {func(s *session.State) { s.Metadata = map[string]string{"x": strings.Repeat("x", 4097)} }, "metadata value"},
+		"never":            {func(s *session.State) { s.ExpiresAt = time.Time{} }, ""},
+		"a late expiry":    {func(s *session.State) { s.ExpiresAt = time.Date(2262, 1, 1, 0, 0, 0, 0, time.UTC) }, "expiresAt"},
+		"an early expiry":  {func(s *session.State) { s.ExpiresAt = time.Date(1677, 12, 31, 0, 0, 0, 0, time.UTC) }, "expiresAt"},
+		"beyond RFC 3339":  {func(s *session.State) { s.ExpiresAt = at("9999-12-31T23:59:59-23:59") }, "expiresAt"},
+		"an early start":   {func(s *session.State) { s.CreatedAt = at("0000-01-01T00:00:00+01:00") }, "createdAt"},
 	} {
 		err := held(test.change).Check()
 		var e *session.Error
 		if test.field == "" && err != nil || test.field != "" && (!errors.As(err, &e) || e.Code != session.CodeInvalid || e.Field != test.field) {
 			t.Errorf("%s: got %v, want an error about %q", name, err, test.field)
 		}
+	}
+}
+
+func numbered(n int) []string {
+	out := make([]string, n)
+	for i := range out {
+		out[i] = fmt.Sprint("n", i)
+	}
+	return out
+}
+
+func labels(names ...string) map[string]string {
+	out := map[string]string{}
+	for _, name := range names {
+		out[name] = "x"
+	}
+	return out
+}
+
+func at(text string) time.Time {
+	t, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		panic(err)
+	}
+	return t
+}
+
+// What was stored before there were limits is read all the same.
+func TestStateBeyondLimitsIsRead(t *testing.T) {
+	t.Parallel()
+	old := held(func(s *session.State) {
+		s.Tags, s.Metadata, s.ExpiresAt = numbered(500), labels(numbered(500)...), time.Date(9000, 1, 1, 0, 0, 0, 0, time.UTC)
+	})
+	raw, err := session.Encode(old)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got session.State
+	if err := session.Decode("state", raw, &got); err != nil || len(got.Tags) != 500 || len(got.Metadata) != 500 || got.ExpiresAt.Year() != 9000 {
+		t.Errorf("read as %d tags, %d entries, %s: %v", len(got.Tags), len(got.Metadata), got.ExpiresAt, err)
+	}
+}
+
+func TestUniqueTags(t *testing.T) {
+	t.Parallel()
+	tags := []string{"b", "a", "b", "c", "a"}
+	got := session.UniqueTags(tags)
+	if !slices.Equal(got, []string{"b", "a", "c"}) {
+		t.Errorf("got %q", got)
+	}
+	got[0] = "changed"
+	if tags[0] != "b" || session.UniqueTags(nil) != nil {
+		t.Error("the result is not the caller's own")
 	}
 }
 

@@ -134,6 +134,17 @@ func ReplyID(runID string, step int) string { return runID + "/" + strconv.Itoa(
 // ResultID derives the id of the tool message that answers a call.
 func ResultID(callID string) string { return callID + ".r" }
 
+// IsDerivedMessageID reports whether id has the form of one that the framework
+// gives messages itself: those of a run (run_…/1, run_…/in/0), tool results
+// (call_….r) and what came by the inbox. A client must not choose such an id; ids
+// of [NewMessageID] are not among them, for they come back from clients.
+func IsDerivedMessageID(id string) bool {
+	if strings.HasPrefix(id, "run_") {
+		return strings.Contains(id, "/")
+	}
+	return strings.HasPrefix(id, "call_") || strings.HasPrefix(id, "inbox/")
+}
+
 // NewChildID mints the id of a child's session: kind is "sub", "agent" or "remote",
 // name the call id or the companion's name. It is readable and ends in randomness of
 // its own, so that nobody can create a session under it before the child is created.

@@ -104,6 +104,25 @@ func TestCheckKeyID(t *testing.T) {
 	}
 }
 
+func TestDerivedMessageIDs(t *testing.T) {
+	t.Parallel()
+	run := session.NewRunID()
+	call := session.CallID("s-1", session.ReplyID(run, 1), 0)
+	child := session.ChildRunID(run, call, 1)
+	for _, id := range []string{
+		session.ReplyID(run, 3), run + "/in/0", session.ReplyID(child, 1), child + "/in/2", call, session.ResultID(call), "inbox/" + call,
+	} {
+		if !session.IsDerivedMessageID(id) {
+			t.Errorf("a client may choose %q", id)
+		}
+	}
+	for _, id := range []string{session.NewMessageID(), "msg-1", "running", "run_1", "KzI3fPq0vXJ2sYd8", "a/b", "u1.reply", "in/0", ""} {
+		if session.IsDerivedMessageID(id) {
+			t.Errorf("a client may not choose %q", id)
+		}
+	}
+}
+
 func TestChildIDsAreValidAndShort(t *testing.T) {
 	t.Parallel()
 	parents := rapid.StringMatching(`[A-Za-z0-9_:@-][A-Za-z0-9_:@/.-]{0,255}`).Filter(func(id string) bool { return session.CheckID(id) == nil })

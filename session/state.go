@@ -2,7 +2,6 @@ package session
 
 import (
 	"encoding/json"
-	"slices"
 	"time"
 )
 
@@ -167,18 +166,11 @@ func (s *State) Check() error {
 	if !s.Status.Valid() {
 		return Invalid("status", "%q is none of %v", s.Status, Statuses())
 	}
-	for _, tag := range s.Tags {
-		if tag == "" || len(tag) > MaxIDBytes {
-			return Invalid("tag", "%.40q must have 1 to %d bytes", tag, MaxIDBytes)
-		}
-		if err := CheckText("tag", tag); err != nil {
-			return err
-		}
+	if err := s.checkLabels(); err != nil {
+		return err
 	}
-	for name, value := range s.Metadata {
-		if err := checkMetadata(name, value); err != nil {
-			return err
-		}
+	if err := s.checkTimes(); err != nil {
+		return err
 	}
 	for _, id := range []struct{ field, id string }{{"parent session id", s.ParentID}, {"root session id", s.RootID}} {
 		if id.id == "" {
@@ -197,9 +189,54 @@ func (s *State) Check() error {
 	return s.Custom.Check()
 }
 
+// Limits of a session's labels. A store indexes every label, so a document or a
+// change with more of them is refused before a store sees it. What is stored
+// already is read whatever it holds.
+const (
+	MaxTags     = 64
+	MaxMetadata = 64
+	// MaxMetadataName and MaxMetadataValue are in bytes; a tag has at most
+	// [MaxIDBytes].
+	MaxMetadataName  = 256
+	MaxMetadataValue = 4 << 10
+)
+
+func (s *State) checkLabels() error {
+	if len(s.Tags) > MaxTags {
+		return Invalid("tags", "has %d entries, at most %d are allowed", len(s.Tags), MaxTags)
+	}
+	for _, tag := range s.Tags {
+		if err := CheckTag("tag", tag); err != nil {
+			return err
+		}
+	}
+	if len(s.Metadata) > MaxMetadata {
+		return Invalid("metadata", "has %d entries, at most %d are allowed", len(s.Metadata), MaxMetadata)
+	}
+	for name, value := range s.Metadata {
+		if err := checkMetadata(name, value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// CheckTag reports a tag that cannot be stored.
+func CheckTag(field, tag string) error {
+	if tag == "" || len(tag) > MaxIDBytes {
+		return Invalid(field, "%.40q must have 1 to %d bytes", tag, MaxIDBytes)
+	}
+	return CheckText(field, tag)
+}
+
 func checkMetadata(name, value string) error {
-	if name == "" {
+	switch {
+	case name == "":
 		return Invalid("metadata name", "must not be empty")
+	case len(name) > MaxMetadataName:
+		return Invalid("metadata name", "%.40q… has %d bytes, at most %d are allowed", name, len(name), MaxMetadataName)
+	case len(value) > MaxMetadataValue:
+		return Invalid("metadata value", "of %.40q has %d bytes, at most %d are allowed", name, len(value), MaxMetadataValue)
 	}
 	return checkTexts("metadata name", name, "metadata value", value)
 }
@@ -207,6 +244,9 @@ func checkMetadata(name, value string) error {
 // CheckMetadata reports a change of metadata that cannot be stored; a nil value
 // deletes.
 func CheckMetadata(patch map[string]*string) error {
+	if len(patch) > MaxMetadata {
+		return Invalid("metadata", "has %d changes, at most %d are allowed", len(patch), MaxMetadata)
+	}
 	for name, value := range patch {
 		text := ""
 		if value != nil {
@@ -223,12 +263,43 @@ func CheckMetadata(patch map[string]*string) error {
 // caller's own.
 func UniqueTags(tags []string) []string {
 	var out []string
-	for i, tag := range tags {
-		if !slices.Contains(tags[:i], tag) {
+	seen := make(map[string]bool, len(tags))
+	for _, tag := range tags {
+		if !seen[tag] {
+			seen[tag] = true
 			out = append(out, tag)
 		}
 	}
 	return out
+}
+
+func (s *State) checkTimes() error {
+	for _, at := range []struct {
+		field string
+		time  time.Time
+	}{{"expiresAt", s.ExpiresAt}, {"createdAt", s.CreatedAt}} {
+		if err := CheckTime(at.field, at.time); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// minTime and maxTime bound the times that every store gives back as they were
+// handed in. SQLite counts nanoseconds from 1970 in 64 bits, which reach from 1677
+// to 2262.
+var (
+	minTime = time.Date(1678, 1, 1, 0, 0, 0, 0, time.UTC)
+	maxTime = time.Date(2262, 1, 1, 0, 0, 0, 0, time.UTC)
+)
+
+// CheckTime reports a time that not every store can keep: the years are 1678 to
+// 2261, in UTC. The zero time is none, and fine.
+func CheckTime(field string, t time.Time) error {
+	if !t.IsZero() && (t.Before(minTime) || !t.Before(maxTime)) {
+		return Invalid(field, "must be within the years %d and %d in UTC", minTime.Year(), maxTime.Year()-1)
+	}
+	return nil
 }
 
 type stateJSON State

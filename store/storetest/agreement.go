@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/helixagents/helix/session"
@@ -17,6 +18,7 @@ func agreementCases() []testCase {
 		{"empty-append", "an append of no items does nothing, whatever is under the key", 0, emptyAppend},
 		{"pending-run", "a pending entry has the run of its commit", 0, pendingRun},
 		{"tags", "a tag counts once", 0, tagsOnce},
+		{"bounds", "labels and times past the limits are refused by every write, and nothing is written", 0, refusedBounds},
 		{"metadata-name", "metadata without a name is refused", 0, metadataName},
 		{"saw", "whoever is refused because of what there is, is told what there is", 0, refusalSaw},
 		{"stop-at-end", "a stop that was accepted is told to the commit that ends the run", 0, stopAtEnd},
@@ -104,6 +106,60 @@ func tagsOnce(t *bed) {
 	copied, err := t.store().Clone(t.Context(), &session.Clone{From: "a", To: session.State{ID: "b", Tags: []string{"q", "q"}}})
 	t.ok(err, "Clone")
 	equal(t, "tags of the copy", copied.Tags, []string{"q"})
+}
+
+func refusedBounds(t *bed) {
+	t.create("a")
+	s, ctx := t.store(), t.Context()
+	var tags []string
+	metadata, patch := map[string]string{}, map[string]*string{}
+	for i := range session.MaxTags + 1 {
+		tags = append(tags, fmt.Sprint("tag-", i))
+	}
+	for i := range session.MaxMetadata + 1 {
+		metadata[fmt.Sprint("name-", i)], patch[fmt.Sprint("name-", i)] = "value", new("value")
+	}
+	for what, spoil := range map[string]func(*session.State){
+		"tags":     func(s *session.State) { s.Tags = tags },
+		"metadata": func(s *session.State) { s.Metadata = metadata },
+		"metadata name": func(s *session.State) {
+			s.Metadata = map[string]string{strings.Repeat("x", session.MaxMetadataName+1): ""}
+		},
+		"metadata value": func(s *session.State) {
+			s.Metadata = map[string]string{"x": strings.Repeat("x", session.MaxMetadataValue+1)}
+		},
+		"expiresAt": func(s *session.State) { s.ExpiresAt = time.Date(2262, 1, 1, 0, 0, 0, 0, time.UTC) },
+		"createdAt": func(s *session.State) { s.CreatedAt = time.Date(1677, 12, 31, 23, 59, 59, 0, time.UTC) },
+	} {
+		fresh, known := blank("new"), t.load("a")
+		spoil(fresh)
+		spoil(known)
+		t.unchanged("a", func() {
+			_, starting := s.StartRun(ctx, createAndStart(fresh, "run-1"))
+			_, cloning := s.Clone(ctx, &session.Clone{From: "a", To: *fresh})
+			for write, err := range map[string]error{
+				"Create": s.Create(ctx, fresh), "StartRun": starting, "Clone": cloning, "Save": s.Save(ctx, known),
+			} {
+				t.refused(err, session.ErrInvalid, write+": "+what)
+				equal(t, "the field of "+write, session.AsError(err).Field, what)
+			}
+		})
+		t.exists("new", false)
+	}
+	t.unchanged("a", func() {
+		t.refused(s.PatchMetadata(ctx, "a", patch), session.ErrInvalid, "PatchMetadata")
+		t.refused(s.PatchMetadata(ctx, "a", map[string]*string{"x": new(strings.Repeat("x", session.MaxMetadataValue+1))}),
+			session.ErrInvalid, "PatchMetadata of a long value")
+	})
+	most := blank("most") // what is just within the limits is not
+	most.Tags, most.ExpiresAt = tags[1:], time.Date(2261, 12, 31, 23, 59, 59, 0, time.UTC)
+	delete(metadata, "name-0")
+	most.Metadata = metadata
+	t.ok(s.Create(ctx, most), "Create within the limits")
+	got := t.load("most")
+	equal(t, "tags", len(got.Tags), session.MaxTags)
+	equal(t, "metadata", len(got.Metadata), session.MaxMetadata)
+	sameTime(t, "expiry", got.ExpiresAt, most.ExpiresAt)
 }
 
 func metadataName(t *bed) {
