@@ -252,6 +252,15 @@ func TestStateBeyondLimitsIsRead(t *testing.T) {
 	if err := session.Decode("state", raw, &got); err != nil || len(got.Tags) != 500 || len(got.Metadata) != 500 || got.ExpiresAt.Year() != 9000 {
 		t.Errorf("read as %d tags, %d entries, %s: %v", len(got.Tags), len(got.Metadata), got.ExpiresAt, err)
 	}
+	for text, year := range map[string]int{"9999-12-31T23:59:59-23:59": 9999, "0000-01-01T00:00:00+23:59": 1678} {
+		raw, err := session.Encode(held(func(s *session.State) { s.ExpiresAt = at(text) }))
+		if err == nil {
+			err = session.Decode("state", raw, &got)
+		}
+		if err != nil || got.ExpiresAt.Year() != year {
+			t.Errorf("%s is read as %s: %v", text, got.ExpiresAt, err)
+		}
+	}
 }
 
 func TestUniqueTags(t *testing.T) {

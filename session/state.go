@@ -309,8 +309,16 @@ type versionedState struct {
 	stateJSON
 }
 
-// MarshalJSON implements [json.Marshaler].
+// MarshalJSON implements [json.Marshaler]. An expiry that was stored before
+// [CheckTime] refused it may have no form in JSON, which ends with the year 9999; it
+// is written as the nearest that has one, so that the session can be read.
 func (s State) MarshalJSON() ([]byte, error) {
+	switch year := s.ExpiresAt.UTC().Year(); {
+	case year < 0:
+		s.ExpiresAt = minTime
+	case year > 9999:
+		s.ExpiresAt = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
+	}
 	return encodeWithExtra(&versionedState{FormatVersion, stateJSON(s)}, s.Extra)
 }
 
