@@ -1,0 +1,676 @@
+package request
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/helixagents/helix/session"
+)
+
+// Scanner reads a JSON text from left to right. Each method reads one value, the
+// next one, and moves behind it. A value of null is as good as none: it reads as an
+// empty text, an empty list and so on.
+//
+// A Scanner keeps no memory of what it has read, but for where it is. What its
+// methods return is the caller's own, except where they say otherwise.
+type Scanner struct {
+	data []byte
+	at   int
+	// path leads to the value that is being read.
+	path []step
+	// entries counts the fields and elements that were handed to a decoder.
+	entries int
+}
+
+// step is a field's name, as it is between its quotes, or, where that is nil, an
+// element's index.
+type step struct {
+	name  []byte
+	index int
+}
+
+// NewScanner reads data, which must not change meanwhile.
+func NewScanner(data []byte) *Scanner { return &Scanner{data: data} }
+
+// Within reads a part of what s read, which the errors name as s would: the element
+// of a list that is a field of the body.
+func (s *Scanner) Within(part []byte, field string, index int) *Scanner {
+	return &Scanner{data: part, path: []step{{name: []byte(field)}, {index: index}}}
+}
+
+// Entries is the number of fields and elements that were handed to a decoder so
+// far. A refused body has at most one more than its limits allow.
+func (s *Scanner) Entries() int { return s.entries }
+
+// maxDepth bounds how deep values may be nested, as in encoding/json.
+const maxDepth = 10_000
+
+// Object begins with an object, which all bodies are. It reads nothing yet.
+func (s *Scanner) Object() error {
+	if c, ok := s.peek(); !ok || c != '{' {
+		return session.Invalid("body", "must be a JSON object")
+	}
+	return nil
+}
+
+// End reports something that follows the value.
+func (s *Scanner) End() error {
+	if _, more := s.peek(); more {
+		return session.Invalid("body", "has something after its end")
+	}
+	return nil
+}
+
+// Fields reads an object with fields that are known by name. read is called for
+// each that is there, with the name as it is in known; a value that it does not read
+// is skipped. A known field that is there twice is refused. One that is not known
+// is skipped if open is set, and else refused, too.
+func (s *Scanner) Fields(known []string, open bool, read func(name string) error) error {
+	var seen uint64 // by index in known
+	return s.object(func(raw []byte, plain bool) error {
+		name := raw
+		if !plain {
+			text, err := unquote(raw)
+			if err != nil {
+				return err
+			}
+			name = []byte(text)
+		}
+		for i, k := range known {
+			if string(name) != k {
+				continue
+			}
+			if seen&(uint64(1)<<i) != 0 {
+				return s.Invalid("is there twice")
+			}
+			seen |= uint64(1) << i
+			s.entries++
+			return read(k)
+		}
+		switch {
+		case open:
+			return nil
+		case len(name) == 0:
+			s.path = s.path[:len(s.path)-1]
+			return s.Invalid("has a field without a name")
+		}
+		return s.Invalid("is not a field of this request")
+	})
+}
+
+// Map reads an object whose names are anything, of 1 to maxName bytes. More than
+// limit entries are refused, and so is a name that is there twice.
+func (s *Scanner) Map(limit, maxName int, read func(name string) error) error {
+	seen := map[string]bool{}
+	count := 0
+	return s.object(func(raw []byte, _ bool) error {
+		if count++; count > limit {
+			s.path = s.path[:len(s.path)-1]
+			return s.tooMany(limit)
+		}
+		s.entries++
+		name, err := unquote(raw)
+		switch {
+		case err != nil:
+			return err
+		case name == "":
+			s.path = s.path[:len(s.path)-1]
+			return s.Invalid("has an entry without a name")
+		case len(name) > maxName:
+			return s.Invalid("has a name of %d bytes, at most %d are allowed", len(name), maxName)
+		case seen[name]:
+			return s.Invalid("is there twice")
+		}
+		seen[name] = true
+		return read(name)
+	})
+}
+
+// NoLimit is the limit of a list that is as long as the body allows.
+const NoLimit = -1
+
+// List reads a list. read is called for each element; one that it does not read is
+// skipped. More than limit elements are refused.
+func (s *Scanner) List(limit int, read func(i int) error) error {
+	if s.Null() {
+		return nil
+	}
+	if c, ok := s.peek(); !ok || c != '[' {
+		return s.mustBe("a list")
+	}
+	s.at++
+	if c, ok := s.peek(); ok && c == ']' {
+		s.at++
+		return nil
+	}
+	for i := 0; ; i++ {
+		if i == limit {
+			return s.tooMany(limit)
+		}
+		s.path = append(s.path, step{index: i})
+		s.entries++
+		if err := s.value(func() error { return read(i) }); err != nil {
+			return err
+		}
+		s.path = s.path[:len(s.path)-1]
+		if done, err := s.next(']'); err != nil || done {
+			return err
+		}
+	}
+}
+
+// object calls read with each name of an object, as it is between its quotes, and
+// whether it is the name that it spells.
+func (s *Scanner) object(read func(raw []byte, plain bool) error) error {
+	if s.Null() {
+		return nil
+	}
+	if c, ok := s.peek(); !ok || c != '{' {
+		return s.mustBe("an object")
+	}
+	s.at++
+	if c, ok := s.peek(); ok && c == '}' {
+		s.at++
+		return nil
+	}
+	for {
+		raw, plain, err := s.name()
+		if err != nil {
+			return err
+		}
+		s.path = append(s.path, step{name: raw})
+		if err := s.value(func() error { return read(raw, plain) }); err != nil {
+			return err
+		}
+		s.path = s.path[:len(s.path)-1]
+		if done, err := s.next('}'); err != nil || done {
+			return err
+		}
+	}
+}
+
+// value has a value read, or skips it.
+func (s *Scanner) value(read func() error) error {
+	if _, ok := s.peek(); !ok {
+		return s.broken("it ends too early")
+	}
+	before := s.at
+	if err := read(); err != nil || s.at > before {
+		return err
+	}
+	return s.Skip()
+}
+
+// next moves on behind a value, to the next one or behind the closing bracket.
+func (s *Scanner) next(closing byte) (done bool, err error) {
+	c, ok := s.peek()
+	switch {
+	case !ok:
+		return false, s.broken("it ends too early")
+	case c == closing:
+		s.at++
+		return true, nil
+	case c != ',':
+		return false, s.broken("a comma or %q is missing", closing)
+	}
+	s.at++
+	return false, nil
+}
+
+// name reads a field's name and the colon after it.
+func (s *Scanner) name() (raw []byte, plain bool, err error) {
+	if c, ok := s.peek(); !ok || c != '"' {
+		return nil, false, s.broken("the name of a field is missing")
+	}
+	if raw, plain, err = s.quoted(); err != nil {
+		return nil, false, err
+	}
+	if c, ok := s.peek(); !ok || c != ':' {
+		return nil, false, s.broken("a colon is missing")
+	}
+	s.at++
+	return raw, plain, nil
+}
+
+// Null skips a null, if that is the value.
+func (s *Scanner) Null() bool {
+	s.peek()
+	if !bytes.HasPrefix(s.data[s.at:], []byte("null")) {
+		return false
+	}
+	s.at += len("null")
+	return true
+}
+
+// Mark is where the scanner is, for [Scanner.Rewind].
+func (s *Scanner) Mark() int { return s.at }
+
+// Rewind goes back to a mark, which was set while the same value was being read.
+func (s *Scanner) Rewind(mark int) { s.at = mark }
+
+// IsObject reports whether the value is an object, without reading it.
+func (s *Scanner) IsObject() bool { c, ok := s.peek(); return ok && c == '{' }
+
+// IsText reports whether the value is a text, without reading it.
+func (s *Scanner) IsText() bool { c, ok := s.peek(); return ok && c == '"' }
+
+// IsList is IsText for a list.
+func (s *Scanner) IsList() bool { c, ok := s.peek(); return ok && c == '[' }
+
+// ID reads a text that names something, of at most [session.MaxIDBytes].
+func (s *Scanner) ID() (string, error) {
+	text, err := s.text()
+	if err == nil && len(text) > session.MaxIDBytes {
+		err = s.Invalid("has %d bytes, at most %d are allowed", len(text), session.MaxIDBytes)
+	}
+	return text, err
+}
+
+// Text reads a text of at most limit bytes; a longer one is [session.ErrTooLarge].
+func (s *Scanner) Text(limit int) (string, error) {
+	text, err := s.text()
+	if err == nil && len(text) > limit {
+		err = s.tooLarge(len(text), limit)
+	}
+	return text, err
+}
+
+// AnyText reads a text that is as long as the body allows.
+func (s *Scanner) AnyText() (string, error) { return s.text() }
+
+func (s *Scanner) text() (string, error) {
+	if s.Null() {
+		return "", nil
+	}
+	if c, ok := s.peek(); !ok || c != '"' {
+		return "", s.mustBe("a text")
+	}
+	raw, plain, err := s.quoted()
+	if err != nil {
+		return "", err
+	}
+	if plain {
+		return string(raw), nil
+	}
+	return unquote(raw)
+}
+
+// Word reads a text to compare it with others. It is not a copy if it need not be.
+// Any other value reads as nil.
+func (s *Scanner) Word() ([]byte, error) {
+	if !s.IsText() {
+		return nil, s.Skip()
+	}
+	raw, plain, err := s.quoted()
+	if err != nil || plain {
+		return raw, err
+	}
+	text, err := unquote(raw)
+	return []byte(text), err
+}
+
+// Bool reads true or false.
+func (s *Scanner) Bool() (bool, error) {
+	if s.Null() {
+		return false, nil
+	}
+	for _, value := range []bool{true, false} {
+		if word := strconv.FormatBool(value); bytes.HasPrefix(s.data[s.at:], []byte(word)) {
+			s.at += len(word)
+			return value, nil
+		}
+	}
+	return false, s.mustBe("true or false")
+}
+
+// Int reads a whole number.
+func (s *Scanner) Int() (int, error) {
+	c, ok := s.peek()
+	if !ok || c != '-' && (c < '0' || c > '9') {
+		return 0, s.mustBe("a whole number")
+	}
+	raw, err := s.Span()
+	if err != nil {
+		return 0, err
+	}
+	n, err := strconv.Atoi(string(raw))
+	if err != nil {
+		return 0, s.Invalid("must be a whole number, not %.40s", raw)
+	}
+	return n, nil
+}
+
+// Time reads a time that every store can keep.
+func (s *Scanner) Time() (time.Time, error) {
+	var t time.Time
+	if s.Null() {
+		return t, nil
+	}
+	text, err := s.ID()
+	if err != nil {
+		return t, err
+	}
+	if err := t.UnmarshalText([]byte(text)); err != nil {
+		return t, s.Invalid("%.40q is not a time such as 2006-01-02T15:04:05Z", text)
+	}
+	return t, session.CheckTime(s.Path(), t)
+}
+
+// Raw reads any value, as JSON of at most limit bytes; a longer one is
+// [session.ErrTooLarge].
+func (s *Scanner) Raw(limit int) (json.RawMessage, error) { return s.Bounded(limit, NoLimit) }
+
+// AnyRaw is Raw for a value that is as long as the body allows.
+func (s *Scanner) AnyRaw() (json.RawMessage, error) { return s.Bounded(len(s.data), NoLimit) }
+
+// Bounded is Raw for JSON that is decoded later on: it has at most so many values,
+// at any depth, because each of them takes memory then.
+func (s *Scanner) Bounded(limit, values int) (json.RawMessage, error) {
+	s.peek()
+	from := s.at
+	err := s.skip(values)
+	raw := s.data[from:s.at]
+	switch {
+	case err != nil:
+		return nil, err
+	case len(raw) > limit:
+		return nil, s.tooLarge(len(raw), limit)
+	case !utf8.Valid(raw):
+		return nil, s.Invalid("is not valid UTF-8")
+	}
+	return bytes.Clone(raw), nil
+}
+
+// Span reads any value and returns its place in the body, which is not a copy.
+func (s *Scanner) Span() ([]byte, error) {
+	s.peek()
+	from := s.at
+	err := s.Skip()
+	return s.data[from:s.at], err
+}
+
+// Skip moves behind a value of any kind, which must be valid.
+func (s *Scanner) Skip() error { return s.skip(NoLimit) }
+
+// skip is Skip for a value that is made of at most limit values.
+func (s *Scanner) skip(limit int) (err error) {
+	var room [64]byte
+	open := room[:0] // the brackets that are open
+	for values := 1; ; values++ {
+		if limit != NoLimit && values > limit {
+			return s.Invalid("is made of more than %d values, which is the limit", limit)
+		}
+		c, ok := s.peek()
+		switch {
+		case !ok:
+			return s.broken("it ends too early")
+		case c == '{' || c == '[':
+			s.at++
+			if len(open)+len(s.path) >= maxDepth {
+				return s.broken("it is nested too deep")
+			}
+			if end, ok := s.peek(); ok && end == c+2 { // the closing bracket of both
+				s.at++
+				break
+			}
+			open = append(open, c)
+			if c == '{' {
+				if _, _, err := s.name(); err != nil {
+					return err
+				}
+			}
+			continue
+		case c == '"':
+			_, _, err = s.quoted()
+		default:
+			err = s.scalar(c)
+		}
+		if err != nil {
+			return err
+		}
+		if open, err = s.closed(open); err != nil || len(open) == 0 {
+			return err
+		}
+	}
+}
+
+// closed moves on behind a value within open brackets, and closes those that end.
+func (s *Scanner) closed(open []byte) ([]byte, error) {
+	for len(open) > 0 {
+		innermost := open[len(open)-1]
+		done, err := s.next(innermost + 2)
+		if err != nil {
+			return open, err
+		}
+		if done {
+			open = open[:len(open)-1]
+			continue
+		}
+		if innermost == '{' {
+			_, _, err = s.name()
+		}
+		return open, err
+	}
+	return open, nil
+}
+
+// scalar moves behind a number, true, false or null.
+func (s *Scanner) scalar(first byte) error {
+	for _, word := range [...]string{"true", "false", "null"} {
+		if first == word[0] {
+			if !bytes.HasPrefix(s.data[s.at:], []byte(word)) {
+				return s.broken("there is something that is no value")
+			}
+			s.at += len(word)
+			return nil
+		}
+	}
+	return s.number()
+}
+
+func (s *Scanner) number() error {
+	if s.is('-') {
+		s.at++
+	}
+	switch {
+	case s.is('0'):
+		s.at++
+	case !s.digits():
+		return s.broken("there is something that is no value")
+	}
+	if s.is('.') {
+		s.at++
+		if !s.digits() {
+			return s.broken("a number ends in its point")
+		}
+	}
+	if s.is('e') || s.is('E') {
+		s.at++
+		if s.is('+') || s.is('-') {
+			s.at++
+		}
+		if !s.digits() {
+			return s.broken("a number has no exponent")
+		}
+	}
+	return nil
+}
+
+func (s *Scanner) is(c byte) bool { return s.at < len(s.data) && s.data[s.at] == c }
+
+// digits moves behind digits and reports whether there are any.
+func (s *Scanner) digits() bool {
+	from := s.at
+	for s.at < len(s.data) && s.data[s.at] >= '0' && s.data[s.at] <= '9' {
+		s.at++
+	}
+	return s.at > from
+}
+
+// quoted moves behind a string and returns what is between its quotes, in place;
+// plain if that is ASCII without escapes.
+func (s *Scanner) quoted() (raw []byte, plain bool, err error) {
+	s.at++
+	from := s.at
+	plain = true
+	for s.at < len(s.data) {
+		switch c := s.data[s.at]; {
+		case c == '"':
+			s.at++
+			return s.data[from : s.at-1], plain, nil
+		case c == '\\':
+			plain = false
+			if err := s.escape(); err != nil {
+				return nil, false, err
+			}
+		case c < ' ':
+			return nil, false, s.broken("a text holds a control character")
+		default:
+			plain = plain && c < utf8.RuneSelf
+			s.at++
+		}
+	}
+	return nil, false, s.broken("it ends within a text")
+}
+
+// escape moves behind an escape.
+func (s *Scanner) escape() error {
+	if s.at+1 >= len(s.data) {
+		return s.broken("it ends within a text")
+	}
+	c := s.data[s.at+1]
+	s.at += 2
+	if c != 'u' {
+		if strings.IndexByte(`"\/bfnrt`, c) < 0 {
+			return s.broken("a text holds an escape that is none")
+		}
+		return nil
+	}
+	if s.at+4 > len(s.data) {
+		return s.broken("it ends within a text")
+	}
+	for _, c := range s.data[s.at : s.at+4] {
+		if !(c >= '0' && c <= '9' || c >= 'a' && c <= 'f' || c >= 'A' && c <= 'F') {
+			return s.broken("a text holds an escape that is none")
+		}
+	}
+	s.at += 4
+	return nil
+}
+
+// unquote is the text that is spelled between quotes, which was found valid.
+func unquote(raw []byte) (string, error) {
+	if bytes.IndexByte(raw, '\\') < 0 && utf8.Valid(raw) {
+		return string(raw), nil
+	}
+	var text string
+	quoted := append(append(append(make([]byte, 0, len(raw)+2), '"'), raw...), '"')
+	if err := json.Unmarshal(quoted, &text); err != nil {
+		return "", session.Invalid("body", "is not valid JSON: %v", err)
+	}
+	return text, nil
+}
+
+// peek skips space and returns what follows.
+func (s *Scanner) peek() (byte, bool) {
+	for s.at < len(s.data) {
+		switch c := s.data[s.at]; c {
+		case ' ', '\t', '\r', '\n':
+			s.at++
+		default:
+			return c, true
+		}
+	}
+	return 0, false
+}
+
+// maxPathName bounds how much of a field's name an error repeats.
+const maxPathName = 80
+
+// Path names the value that is being read: message[0].parts[3].url.
+func (s *Scanner) Path() string {
+	if len(s.path) == 0 {
+		return "body"
+	}
+	var b strings.Builder
+	for _, p := range s.path {
+		if p.name == nil {
+			fmt.Fprintf(&b, "[%d]", p.index)
+			continue
+		}
+		if b.Len() > 0 {
+			b.WriteByte('.')
+		}
+		b.WriteString(shorten(p.name))
+	}
+	return b.String()
+}
+
+// shorten is a name as an error can repeat it.
+func shorten(raw []byte) string {
+	if len(raw) > maxPathName {
+		return strings.ToValidUTF8(string(raw[:maxPathName]), "") + "…"
+	}
+	text, err := unquote(raw)
+	if err != nil {
+		return strings.ToValidUTF8(string(raw), "")
+	}
+	return text
+}
+
+// Invalid is a validation error about the value that is being read.
+func (s *Scanner) Invalid(format string, args ...any) *session.Error {
+	return session.Invalid(s.Path(), format, args...)
+}
+
+// At is Invalid about a field of the object that is being read.
+func (s *Scanner) At(field, format string, args ...any) *session.Error {
+	if len(s.path) > 0 {
+		field = s.Path() + "." + field
+	}
+	return session.Invalid(field, format, args...)
+}
+
+func (s *Scanner) tooMany(limit int) error {
+	return s.Invalid("has more than %d entries, which is the limit", limit)
+}
+
+func (s *Scanner) tooLarge(size, limit int) error {
+	path := s.Path()
+	out := session.ErrTooLarge.WithMessage("%s has %d bytes, at most %d are allowed", path, size, limit)
+	out.Field = path
+	return out
+}
+
+// mustBe reports a value of the wrong kind.
+func (s *Scanner) mustBe(what string) error {
+	c, ok := s.peek()
+	var kind string
+	switch {
+	case !ok:
+		return s.broken("it ends too early")
+	case c == '{':
+		kind = "an object"
+	case c == '[':
+		kind = "a list"
+	case c == '"':
+		kind = "a text"
+	case c == 't' || c == 'f':
+		kind = "true or false"
+	case c == '-' || c >= '0' && c <= '9':
+		kind = "a number"
+	default:
+		return s.broken("there is something that is no value")
+	}
+	return s.Invalid("must be %s, not %s", what, kind)
+}
+
+// broken reports JSON that is none.
+func (s *Scanner) broken(format string, args ...any) error {
+	return session.Invalid("body", "is not valid JSON: %s, at byte %d", fmt.Sprintf(format, args...), s.at)
+}
