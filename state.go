@@ -2,8 +2,10 @@ package helix
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"sync"
@@ -15,6 +17,7 @@ import (
 type StateType struct {
 	defaults session.Document
 	known    map[string]bool // nil when any key may be set
+	open     map[string]bool
 	err      error
 }
 
@@ -35,6 +38,29 @@ func StateOf[T any](defaults T) *StateType {
 	s.known = jsonFields[T]()
 	return s
 }
+
+// Open returns the state with keys that users may set when they begin a session over
+// HTTP, beside those that are open already. All others are set by operators, and by
+// Go code, alone: an agent may keep there what it decides by, such as a plan or a
+// limit. The keys are top-level names in JSON.
+func (s *StateType) Open(keys ...string) *StateType {
+	out := *s
+	out.open = maps.Clone(s.open)
+	if out.open == nil {
+		out.open = map[string]bool{}
+	}
+	for _, key := range keys {
+		if key == "" || (s.known != nil && !s.known[key]) {
+			out.err = cmp.Or(out.err, error(session.Invalid("open state key", "%q is not a field of the state", key)))
+		}
+		out.open[key] = true
+	}
+	return &out
+}
+
+// IsOpen reports whether users may set a key when they begin a session; see
+// [StateType.Open].
+func (s *StateType) IsOpen(key string) bool { return s != nil && s.open[key] }
 
 // Defaults is the state that a new session begins with.
 func (s *StateType) Defaults() session.Document {

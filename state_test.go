@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/llm/scripted"
 	"github.com/helixagents/helix/session"
 )
 
@@ -146,6 +147,34 @@ func TestDraftRefusals(t *testing.T) {
 			t.Errorf("it wrote %s", got)
 		}
 	})
+}
+
+// Users set what the state declares as open, and nothing else is open.
+func TestOpenState(t *testing.T) {
+	t.Parallel()
+	closed := helix.StateOf(tally{})
+	open := closed.Open("names").Open("total")
+	for key, want := range map[string]bool{"names": true, "total": true, "notes": false, "other": false, "": false} {
+		if open.IsOpen(key) != want {
+			t.Errorf("%q is open: %v", key, !want)
+		}
+		if closed.IsOpen(key) {
+			t.Errorf("%q became open in the state that was not to change", key)
+		}
+	}
+	var none *helix.StateType
+	if none.IsOpen("names") {
+		t.Error("no state has an open key")
+	}
+	if free := helix.StateOf(map[string]int{"a": 1}).Open("b"); !free.IsOpen("b") || free.IsOpen("a") {
+		t.Error("a map opens other keys than those it was told")
+	}
+	for _, key := range []string{"nmaes", "Names", ""} {
+		agent := &helix.Agent{Name: "clerk", Model: scripted.New(), State: closed.Open("total", key)}
+		if err := agent.Check(); !errors.Is(err, session.ErrInvalid) || !strings.Contains(err.Error(), "open state key") {
+			t.Errorf("the key %q can be opened: %v", key, err)
+		}
+	}
 }
 
 func TestInitialState(t *testing.T) {

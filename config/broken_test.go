@@ -39,6 +39,7 @@ agents:
     maxSteps: 20
     sessionExpiry: 7d
     state: {drafts: [], count: 0}
+    openState: [drafts]
     output:
       type: object
       properties:
@@ -78,6 +79,7 @@ server:
     - token: ${SECRET}
       user: ada
   cors: ["https://app.example.com"]
+  limits: {body: 100000, buffered: 1000000, tags: 10, metadata: 20, stateKeys: 30, messages: 40, parts: 50, refuseRemoteFiles: true}
 store: sqlite:helix.db
 runtime:
   leaseTTL: 30s
@@ -121,6 +123,14 @@ func TestBrokenFiles(t *testing.T) {
 		{"number out of bounds", "temperature: 0.5", "temperature: ^5", "models.cheap.temperature", `expected a number from 0 to 2, found "5"`},
 		{"number too small", "maxTokens: 2000", "maxTokens: ^0", "models.cheap.maxTokens", "at least 1"},
 		{"list for a text", "    instructions: Write.", "    instructions: ^[Write]", "agents.writer.instructions", "expected a text, found a list"},
+		{"unknown key of the state", "openState: [drafts]", "openState: [^draft]", "agents.writer.openState[0]", `there is no key "draft" in the state; did you mean drafts?`},
+		{"open key twice", "openState: [drafts]", "openState: [drafts, ^drafts]", "agents.writer.openState[1]", "listed twice"},
+		{"open key of no state", "  clerk: {}", "  clerk: {openState: [^plan]}", "agents.clerk.openState[0]", "the agent has no state"},
+		{"text for open keys", "openState: [drafts]", "openState: ^drafts", "agents.writer.openState", "expected a list"},
+		{"too many tags", "tags: 10", "tags: ^65", "server.limits.tags", "expected a number from 1 to 64"},
+		{"too much metadata", "metadata: 20", "metadata: ^1000", "server.limits.metadata", "expected a number from 1 to 64"},
+		{"no parts", "parts: 50", "parts: ^0", "server.limits.parts", "at least 1"},
+		{"no room for a body", "buffered: 1000000", "buffered: ^99999", "server.limits.buffered", "at least the size of one body, which is 100000"},
 		{"text for a list", "tools: [search, time, pay]", "tools: ^search", "agents.writer.tools", `expected a list, found "search"`},
 		{"nothing in a list", "tools: [search, time, pay]", "tools: [search, ^~]", "agents.writer.tools[1]", "found nothing"},
 		{"nothing for a text", "    instructions: Write.", "    ^instructions:", "agents.writer.instructions", "expected a text, found nothing"},

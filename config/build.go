@@ -119,7 +119,7 @@ func (b *builder) agent(a *Agent) *helix.Agent {
 		if err := json.Unmarshal(a.State, &defaults); err != nil {
 			b.source.wrong(path+".state", "%v", err)
 		}
-		out.State = helix.StateOf(defaults)
+		out.State = helix.StateOf(defaults).Open(a.OpenState...)
 	}
 	for _, name := range a.Tools {
 		out.Tools = append(out.Tools, b.tool(name))

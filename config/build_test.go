@@ -57,6 +57,9 @@ func TestBuild(t *testing.T) {
 	if raw, err := defaults.MarshalJSON(); err != nil || string(raw) != `{"count":0,"drafts":[]}` {
 		t.Errorf("state %s, %v", raw, err)
 	}
+	if !writer.State.IsOpen("drafts") || writer.State.IsOpen("count") {
+		t.Error("the open keys of the state are others")
+	}
 	if err := writer.Output.Schema().Validate(json.RawMessage(`{"title":5}`)); err == nil {
 		t.Error("the output takes anything")
 	}
@@ -83,7 +86,7 @@ func TestBuildSaysWhatCannotBeMade(t *testing.T) {
 	if got := failure.Problems[0].String(); !strings.HasPrefix(got, "helix.yaml:3:12: models.default: ") || !strings.Contains(got, "OPENAI_API_KEY") {
 		t.Errorf("%s", got)
 	}
-	if got := failure.Problems[1].String(); !strings.HasPrefix(got, "helix.yaml:28:9: agents.writer.remotes[0]: ") {
+	if got := failure.Problems[1].String(); !strings.HasPrefix(got, "helix.yaml:29:9: agents.writer.remotes[0]: ") {
 		t.Errorf("%s", got)
 	}
 }

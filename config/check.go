@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -117,7 +118,29 @@ func (f *File) checkAgent(a *Agent) {
 		}
 		offered[name] = true
 	}
+	f.checkOpenState(a, path)
 	f.checkChildren(a, path)
+}
+
+// checkOpenState finds keys that users could set in vain.
+func (f *File) checkOpenState(a *Agent, path string) {
+	if f.damaged(path + ".state") {
+		return
+	}
+	var state map[string]json.RawMessage
+	_ = json.Unmarshal(a.State, &state) // it was made from a mapping, or is none
+	names := slices.Sorted(maps.Keys(state))
+	for i, key := range a.OpenState {
+		at := fmt.Sprintf("%s.openState[%d]", path, i)
+		switch _, ok := state[key]; {
+		case len(state) == 0:
+			f.source.wrong(at, "the agent has no state")
+		case !ok:
+			f.source.wrong(at, "there is no key %q in the state%s", key, f.hint(key, names))
+		case slices.Index(a.OpenState, key) < i:
+			f.source.wrong(at, "the key %q is listed twice", key)
+		}
+	}
 }
 
 // damaged reports whether a problem with just this path was noted: what is there but
@@ -338,6 +361,9 @@ func (f *File) checkServer() {
 			s.wrong(fmt.Sprintf("server.hosts[%d]", i), "%v", err)
 		}
 	}
+	if l := &f.Server.Limits; l.Buffered > 0 && l.Buffered < cmp.Or(l.Body, defaultBody) {
+		s.wrong("server.limits.buffered", "expected at least the size of one body, which is %d", cmp.Or(l.Body, defaultBody))
+	}
 	for i, origin := range f.Server.CORS {
 		u, err := url.Parse(origin)
 		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.Scheme+"://"+u.Host != origin {
@@ -358,6 +384,9 @@ func CheckHost(host string) error {
 
 // minInterval is the shortest lease, and time between clean-ups.
 const minInterval = time.Second
+
+// defaultBody is the largest body of a request, in bytes, where the file says none.
+const defaultBody = 4 << 20
 
 // minToken is the shortest bearer token.
 const minToken = 16

@@ -107,6 +107,9 @@ type Agent struct {
 	Output Schema `yaml:"output"`
 	// The custom state that a new session begins with.
 	State JSON `yaml:"state,object"`
+	// The keys of the state that users may set when they start a session. Operators may
+	// set every key. Defaults to none.
+	OpenState []string `yaml:"openState"`
 	// Agents that this one may call as tools, each call a session of its own: their
 	// names, or their names with more.
 	SubAgents []SubAgent `yaml:"subAgents"`
@@ -267,6 +270,27 @@ type Token struct {
 type Limits struct {
 	// The largest request body in bytes. Defaults to 4194304.
 	Body int64 `yaml:"body,min=1024"`
+	// The most bytes of request bodies that are held at the same time, over all requests,
+	// while they arrive and are decoded. One user's requests hold at most a quarter of it,
+	// or one body. A request that finds no room waits for up to readTimeout and is then
+	// refused with 503. Bodies of up to 64 KiB do not count. Defaults to 67108864, or to
+	// one body if that is more.
+	Buffered int64 `yaml:"buffered,min=1024"`
+	// The most tags that a request may give a session. Defaults to 64.
+	Tags int `yaml:"tags,min=1,max=64"`
+	// The most metadata entries that a request may give a session. Defaults to 64.
+	Metadata int `yaml:"metadata,min=1,max=64"`
+	// The most keys of initial state that a request may give a session. Defaults to 1000.
+	StateKeys int `yaml:"stateKeys,min=1"`
+	// The most messages that a turn may begin with, except in a chat, whose client sends
+	// the whole conversation. Defaults to 100.
+	Messages int `yaml:"messages,min=1"`
+	// The most parts, which are texts and files, of all these messages, and of the last
+	// message of a chat. Defaults to 1000.
+	Parts int `yaml:"parts,min=1"`
+	// Whether files in messages must be sent along as data URLs. Without it a message may
+	// also name files by URLs that begin with https, which the model's provider fetches.
+	RefuseRemoteFiles bool `yaml:"refuseRemoteFiles"`
 	// How long a request's body may take to arrive. Defaults to 30s.
 	ReadTimeout Duration `yaml:"readTimeout"`
 	// How long the reader of a stream may take in nothing before it is cut off. Defaults
