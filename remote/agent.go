@@ -120,8 +120,12 @@ func (a *Agent) Start(ctx context.Context, start helix.RemoteStart) (*helix.Remo
 	if err != nil {
 		return nil, err
 	}
+	message, err := wire.FromMessage(&start.Message)
+	if err != nil {
+		return nil, err
+	}
 	return began(c.Start(ctx, wire.Start{
-		SessionID: start.SessionID, AgentType: a.Agent, Message: wire.Messages{start.Message}, RequestID: start.RequestID,
+		SessionID: start.SessionID, AgentType: a.Agent, Message: wire.Messages{message}, RequestID: start.RequestID,
 		Metadata: start.Metadata,
 	}))
 }

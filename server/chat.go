@@ -6,7 +6,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"net/http"
 	"slices"
@@ -71,16 +70,22 @@ func (x *exchange) sdk() (aisdk.Version, error) {
 	return aisdk.ParseVersion(text)
 }
 
-// decodeOpen reads a body that may have fields of the application's own.
-func (x *exchange) decodeOpen(v any) error {
-	body, err := x.body()
+// decodeChat reads the body of a chat's request, which may have fields of the
+// application's own.
+func (x *exchange) decodeChat() (*aisdk.Request, error) {
+	body, release, err := x.body()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if err := json.Unmarshal(body, v); err != nil {
-		return badBody(body, v, err)
+	defer release()
+	limits := &x.server.cfg.Limits
+	in, err := aisdk.Decode(body, aisdk.Limits{
+		Tags: limits.Tags, Metadata: limits.Metadata, Parts: limits.Parts, RefuseRemoteFiles: limits.RefuseRemoteFiles,
+	})
+	if err == nil {
+		err = in.Check()
 	}
-	return nil
+	return in, err
 }
 
 // chat takes a message or answers, and streams what they lead to. Whatever is
@@ -90,11 +95,8 @@ func (x *exchange) chat() error {
 	if err != nil {
 		return err
 	}
-	var in aisdk.Request
-	if err := x.decodeOpen(&in); err != nil {
-		return err
-	}
-	if err := in.Check(); err != nil {
+	in, err := x.decodeChat()
+	if err != nil {
 		return err
 	}
 	if err := x.server.enter(x); err != nil { // before anything is done that the client would not see
@@ -114,15 +116,15 @@ func (x *exchange) chat() error {
 	case state == nil && !in.Asks():
 		return notFound(in.ID)
 	case state == nil: // nothing was said yet, whatever the client believes
-		turn, err = x.say(ctx, nil, &in)
+		turn, err = x.say(ctx, nil, in)
 	case in.Trigger == aisdk.TriggerRegenerate:
-		turn, err = x.regenerate(ctx, state, &in)
+		turn, err = x.regenerate(ctx, state, in)
 	case in.Answers():
-		turn, err = x.takeAnswers(ctx, state, &in)
+		turn, err = x.takeAnswers(ctx, state, in)
 	case in.Edits():
-		turn, err = x.edit(ctx, state, &in)
+		turn, err = x.edit(ctx, state, in)
 	default:
-		turn, err = x.say(ctx, state, &in)
+		turn, err = x.say(ctx, state, in)
 	}
 	if err != nil {
 		return x.hide(in.ID, err)
@@ -151,6 +153,9 @@ type chatTurn struct {
 func (x *exchange) say(ctx context.Context, state *session.State, in *aisdk.Request) (*chatTurn, error) {
 	message, err := in.Input()
 	if err != nil {
+		return nil, err
+	}
+	if err := in.CheckNewID(); err != nil {
 		return nil, err
 	}
 	request := message.ID // a message that is sent again is not said again
@@ -213,13 +218,13 @@ func (x *exchange) takeAnswers(ctx context.Context, state *session.State, in *ai
 	}
 	answered := in.Answered()
 	request := answersID(answered)
+	submissions, err := x.submissions(answered, waiting)
+	if err != nil {
+		return nil, err
+	}
 	submitted, goesOn := false, false
-	for i := range answered {
-		part := &answered[i]
-		if !slices.ContainsFunc(waiting, func(p session.Pending) bool { return p.CallID == part.CallID }) {
-			continue // a call of the server's own, or one that was answered before
-		}
-		done, err := x.executor.Submit(ctx, state.ID, part.Submission().By(x.who.user()))
+	for _, s := range submissions {
+		done, err := x.executor.Submit(ctx, state.ID, s)
 		if err != nil {
 			return nil, err
 		}
@@ -248,6 +253,27 @@ func (x *exchange) takeAnswers(ctx context.Context, state *session.State, in *ai
 		}
 	}
 	return turn, err
+}
+
+// submissions are the answers to calls that wait. The others are to calls of the
+// server's own, or were given before. If one cannot be taken, none is.
+func (x *exchange) submissions(answered []aisdk.Part, waiting []session.Pending) ([]helix.Submission, error) {
+	waits := map[string]bool{}
+	for i := range waiting {
+		waits[waiting[i].CallID] = true
+	}
+	var out []helix.Submission
+	for i := range answered {
+		if !waits[answered[i].CallID] {
+			continue
+		}
+		s := answered[i].Submission().By(x.who.user())
+		if err := s.Check(); err != nil {
+			return nil, err
+		}
+		out = append(out, s)
+	}
+	return out, nil
 }
 
 // answersID begins the request id of answers, which tells when they are sent again.
@@ -387,8 +413,8 @@ func (x *exchange) checkpointAt(ctx context.Context, id string, least, most int)
 }
 
 func (x *exchange) chatSubmit() error {
-	var in wire.ChatSubmit
-	if err := x.decode(&in); err != nil {
+	in, err := decode(x, readChatSubmit)
+	if err != nil {
 		return err
 	}
 	return x.submitTo("id", x.r.PathValue("id"), &wire.Submit{
@@ -397,8 +423,8 @@ func (x *exchange) chatSubmit() error {
 }
 
 func (x *exchange) chatStop(kind session.StopKind) error {
-	var in wire.ChatStop
-	if err := x.decode(&in); err != nil {
+	in, err := decode(x, readChatStop)
+	if err != nil {
 		return err
 	}
 	return x.stopOf("id", x.r.PathValue("id"), kind, &wire.Stop{RunID: in.RunID, Reason: in.Reason})

@@ -568,7 +568,7 @@ func TestChatFailuresAreTyped(t *testing.T) {
 	}{
 		{400, session.CodeInvalid, "messages", map[string]any{"id": "a"}},
 		{400, session.CodeInvalid, "messages", map[string]any{"id": "a", "messages": 7}},
-		{400, session.CodeInvalid, "messages", map[string]any{"id": "a", "messages": []any{map[string]any{"role": "user", "parts": []any{1}}}}},
+		{400, session.CodeInvalid, "messages[0].parts[0]", map[string]any{"id": "a", "messages": []any{map[string]any{"role": "user", "parts": []any{1}}}}},
 		{400, session.CodeInvalid, "id", map[string]any{"id": "../a", "messages": text}},
 		{400, session.CodeInvalid, "trigger", map[string]any{"id": "a", "messages": text, "trigger": "x"}},
 		{400, session.CodeUnknownAgent, "agent", map[string]any{"id": "a", "messages": text, "agent": "nobody"}},

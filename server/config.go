@@ -59,6 +59,30 @@ type Config struct {
 type Limits struct {
 	// Body is the largest body in bytes. Defaults to 4 MiB.
 	Body int64
+	// Buffered is how many bytes of bodies the server holds at once, over all requests,
+	// while they arrive and are decoded; at least one body must fit. One identity's
+	// requests hold at most a quarter of it, or one body. A request that finds no room
+	// waits, for ReadTimeout at most, and is then refused with 503. Bodies of up to 64
+	// KiB do not count. Defaults to 64 MiB, or to one body if that is more.
+	Buffered int64
+	// Tags and Metadata are how many tags and metadata entries a session may be given.
+	// Both default to 64, which is the most that a session can have; see
+	// [session.MaxTags] and [session.MaxMetadata].
+	Tags     int
+	Metadata int
+	// StateKeys is how many keys the initial state of a session may be given. Defaults
+	// to 1,000.
+	StateKeys int
+	// Messages and Parts are how many messages, and parts in all of them, a turn may
+	// begin with. Messages does not count for chats, whose clients send the whole
+	// conversation: of that the server decodes the last message alone, which has at
+	// most so many parts. They default to 100 and 1,000.
+	Messages int
+	Parts    int
+	// RefuseRemoteFiles refuses files in messages that are not sent along as data URLs:
+	// whoever runs the model would fetch them. By default those with a URL that begins
+	// with https are allowed, too.
+	RefuseRemoteFiles bool
 	// ReadTimeout is how long a body may take to arrive. Defaults to 30 seconds.
 	ReadTimeout time.Duration
 	// WriteTimeout is how long the reader of a stream may take no bytes. Defaults to
@@ -103,11 +127,11 @@ func (c *Config) check() error {
 		return session.Invalid("AllowUnauthenticated", "is set, and so is Authenticate: choose one")
 	case c.RateLimit.Burst < 0:
 		return session.Invalid("RateLimit.Burst", "is negative")
-	case c.Limits.Body < 0 || c.Limits.ReadTimeout < 0 || c.Limits.WriteTimeout < 0 || c.Limits.Operation < 0 || c.Limits.Streams < 0 ||
-		c.Limits.StreamsPerUser < 0 || c.Limits.PageBytes < 0:
-		return session.Invalid("Limits", "must not be negative")
 	case c.KeepAlive < 0:
 		return session.Invalid("KeepAlive", "is negative")
+	}
+	if err := c.Limits.check(); err != nil {
+		return err
 	}
 	for _, origin := range c.CORS {
 		if err := checkOrigin(origin); err != nil {
@@ -115,6 +139,52 @@ func (c *Config) check() error {
 		}
 	}
 	return nil
+}
+
+func (l *Limits) check() error {
+	if l.ReadTimeout < 0 || l.WriteTimeout < 0 || l.Operation < 0 {
+		return session.Invalid("Limits", "must not be negative")
+	}
+	for _, n := range []int64{
+		l.Body, l.Buffered, int64(l.Tags), int64(l.Metadata), int64(l.StateKeys), int64(l.Messages), int64(l.Parts), int64(l.Streams),
+		int64(l.StreamsPerUser), l.PageBytes,
+	} {
+		if n < 0 {
+			return session.Invalid("Limits", "must not be negative")
+		}
+	}
+	switch {
+	case l.Tags > session.MaxTags:
+		return session.Invalid("Limits.Tags", "is %d, and a session has at most %d", l.Tags, session.MaxTags)
+	case l.Metadata > session.MaxMetadata:
+		return session.Invalid("Limits.Metadata", "is %d, and a session has at most %d", l.Metadata, session.MaxMetadata)
+	case l.Buffered > 0 && l.Buffered < cmp.Or(l.Body, defaultBody):
+		return session.Invalid("Limits.Buffered", "is %d, in which a body of %d bytes has no room", l.Buffered, cmp.Or(l.Body, defaultBody))
+	}
+	return nil
+}
+
+// The defaults of bodies, in bytes.
+const (
+	defaultBody     = 4 << 20
+	defaultBuffered = 64 << 20
+)
+
+func (l *Limits) fill() {
+	l.Body = cmp.Or(l.Body, defaultBody)
+	l.Buffered = cmp.Or(l.Buffered, max(defaultBuffered, l.Body))
+	l.ReadTimeout = cmp.Or(l.ReadTimeout, 30*time.Second)
+	l.WriteTimeout = cmp.Or(l.WriteTimeout, 10*time.Second)
+	l.Operation = cmp.Or(l.Operation, 30*time.Second)
+	l.Tags = cmp.Or(l.Tags, session.MaxTags)
+	l.Metadata = cmp.Or(l.Metadata, session.MaxMetadata)
+	l.StateKeys = cmp.Or(l.StateKeys, 1000)
+	l.Messages = cmp.Or(l.Messages, 100)
+	l.Parts = cmp.Or(l.Parts, 1000)
+	l.Streams = cmp.Or(l.Streams, 10_000)
+	l.StreamsPerUser = cmp.Or(l.StreamsPerUser, 100)
+	l.RunsPerUser = cmp.Or(l.RunsPerUser, 20)
+	l.PageBytes = cmp.Or(l.PageBytes, 4<<20)
 }
 
 func checkOrigin(origin string) error {
@@ -126,14 +196,7 @@ func checkOrigin(origin string) error {
 }
 
 func (c *Config) fill() {
-	c.Limits.Body = cmp.Or(c.Limits.Body, 4<<20)
-	c.Limits.ReadTimeout = cmp.Or(c.Limits.ReadTimeout, 30*time.Second)
-	c.Limits.WriteTimeout = cmp.Or(c.Limits.WriteTimeout, 10*time.Second)
-	c.Limits.Operation = cmp.Or(c.Limits.Operation, 30*time.Second)
-	c.Limits.Streams = cmp.Or(c.Limits.Streams, 10_000)
-	c.Limits.StreamsPerUser = cmp.Or(c.Limits.StreamsPerUser, 100)
-	c.Limits.RunsPerUser = cmp.Or(c.Limits.RunsPerUser, 20)
-	c.Limits.PageBytes = cmp.Or(c.Limits.PageBytes, 4<<20)
+	c.Limits.fill()
 	c.KeepAlive = cmp.Or(c.KeepAlive, 15*time.Second)
 	c.RateLimit.PerSecond = cmp.Or(c.RateLimit.PerSecond, 10)
 	if c.RateLimit.PerSecond > 0 {

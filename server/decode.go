@@ -2,127 +2,176 @@ package server
 
 import (
 	"bytes"
-	"encoding/json"
+	"context"
 	"errors"
 	"io"
-	"maps"
 	"mime"
 	"net/http"
-	"reflect"
-	"slices"
-	"strconv"
-	"strings"
 	"time"
 
+	"github.com/helixagents/helix/server/internal/request"
 	"github.com/helixagents/helix/server/wire"
 	"github.com/helixagents/helix/session"
 )
 
-// decode reads the request's body into v, a pointer to a struct. It takes nothing
-// that the struct does not name. No body is an empty object.
-func (x *exchange) decode(v any) error {
-	body, err := x.body()
+// decode reads the request's body. It takes nothing that the request does not have,
+// and nothing past the limits. No body is an empty object.
+func decode[T any](x *exchange, read reader[T]) (*T, error) {
+	body, release, err := x.body()
 	if err != nil {
-		return err
+		return nil, err
 	}
+	defer release()
 	if len(bytes.TrimSpace(body)) == 0 {
 		body = []byte("{}")
 	}
-	return decodeObject(body, v)
+	return decodeBody(request.NewScanner(body), &x.server.cfg.Limits, read)
 }
 
-// body reads the request's body, which must be JSON, within limits.
-func (x *exchange) body() ([]byte, error) {
+func decodeBody[T any](s *request.Scanner, limits *Limits, read reader[T]) (*T, error) {
+	if err := s.Object(); err != nil {
+		return nil, err
+	}
+	in := new(T)
+	if err := read(s, limits, in); err != nil {
+		return nil, err
+	}
+	return in, s.End()
+}
+
+// freeBody is how large a body may be to be read without a claim on the budget, so
+// that ordinary requests never wait behind large ones.
+const freeBody = 64 << 10
+
+// body reads the request's body, which must be JSON, within limits. What it holds of
+// the budget is given back by release, when the body was decoded.
+func (x *exchange) body() (body []byte, release func(), err error) {
+	nothing := func() {}
 	if x.r.ContentLength == 0 { // and so of no type
-		return nil, nil
+		return nil, nothing, nil
 	}
 	media, _, err := mime.ParseMediaType(x.r.Header.Get("Content-Type"))
 	if err != nil || media != wire.ContentJSON {
-		return nil, refuse(http.StatusUnsupportedMediaType, wire.CodeMediaType, "the body must be "+wire.ContentJSON).field("Content-Type")
+		return nil, nothing, refuse(http.StatusUnsupportedMediaType, wire.CodeMediaType, "the body must be "+wire.ContentJSON).field("Content-Type")
 	}
-	limit := x.server.cfg.Limits.Body
-	control := http.NewResponseController(x.w)
-	_ = control.SetReadDeadline(time.Now().Add(x.server.cfg.Limits.ReadTimeout)) // not every connection can
-	body, err := io.ReadAll(http.MaxBytesReader(x.w, x.r.Body, limit))
-	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
-		return nil, session.ErrTooLarge.WithMessage("the body has more than %d bytes", limit)
+	b := &bodyReader{
+		x: x, limit: x.server.cfg.Limits.Body, control: http.NewResponseController(x.w), held: x.server.budget.claim(x.who),
 	}
-	if err != nil {
-		return nil, session.Invalid("body", "could not be read").WithCause(err, "the body could not be read")
+	defer func() {
+		if body == nil {
+			b.held.release()
+		}
+	}()
+	if body, err = b.read(); err != nil {
+		return nil, nothing, err
 	}
-	_ = control.SetReadDeadline(time.Time{}) // it stays for what is left of a body that was not read
-	return body, nil
+	_ = b.control.SetReadDeadline(time.Time{}) // it stays for what is left of a body that was not read
+	return body, b.held.release, nil
 }
 
-func decodeObject(body []byte, v any) error {
-	if trimmed := bytes.TrimLeft(body, " \t\r\n"); len(trimmed) == 0 || trimmed[0] != '{' {
-		return session.Invalid("body", "must be a JSON object")
-	}
-	decoder := json.NewDecoder(bytes.NewReader(body))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(v); err != nil {
-		return badBody(body, v, err)
-	}
-	if decoder.InputOffset() < int64(len(body)) && len(bytes.TrimSpace(body[decoder.InputOffset():])) > 0 {
-		return session.Invalid("body", "has something after its end")
-	}
-	return nil
+// bodyReader reads a body into memory that it has claimed before.
+type bodyReader struct {
+	x       *exchange
+	limit   int64
+	control *http.ResponseController
+	held    *claim
+	began   time.Time
+	waited  time.Duration // for the budget, so far
 }
 
-// badBody says which field of a body is wrong.
-func badBody(body []byte, v any, err error) error {
-	if wrongType, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		field := wrongType.Field
-		if field == "" {
-			field = "body"
+func (b *bodyReader) read() ([]byte, error) {
+	if b.x.r.ContentLength > b.limit {
+		return nil, b.tooLarge()
+	}
+	b.began = time.Now()
+	b.deadline()
+	in := http.MaxBytesReader(b.x.w, b.x.r.Body, b.limit)
+	body := make([]byte, 0, b.room(0))
+	for {
+		if len(body) == cap(body) {
+			grown, err := b.grow(body)
+			if err != nil {
+				return nil, err
+			}
+			body = grown
 		}
-		return session.Invalid(field, "must be %s, not %s", kindName(wrongType), wrongType.Value)
-	}
-	if invalid, ok := errors.AsType[*session.Error](err); ok {
-		return invalid
-	}
-	if name, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
-		if unquoted, err := strconv.Unquote(name); err == nil {
-			name = unquoted
+		n, err := in.Read(body[len(body):cap(body)])
+		body = body[:len(body)+n]
+		if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
+			return nil, b.tooLarge()
 		}
-		if name == "" {
-			return session.Invalid("body", "has a field without a name")
+		if errors.Is(err, io.EOF) {
+			return body, nil
 		}
-		return session.Invalid(name, "is not a field of this request")
+		if err != nil {
+			return nil, session.Invalid("body", "could not be read").WithCause(err, "the body could not be read")
+		}
 	}
-	field := culprit(body, v)
-	if field == "body" {
-		return session.Invalid(field, "is not valid JSON: %s", strings.TrimPrefix(err.Error(), "json: "))
-	}
-	return session.Invalid(field, "cannot be read: %s", strings.TrimPrefix(err.Error(), "json: "))
 }
 
-// culprit finds the field of a body whose own decoder refused it, for such errors
-// name none.
-func culprit(body []byte, v any) string {
-	var fields map[string]json.RawMessage
-	if json.Unmarshal(body, &fields) != nil {
-		return "body"
-	}
-	for _, name := range slices.Sorted(maps.Keys(fields)) {
-		alone, err := json.Marshal(map[string]json.RawMessage{name: fields[name]})
-		if err == nil && json.Unmarshal(alone, reflect.New(reflect.TypeOf(v).Elem()).Interface()) != nil {
-			return name
-		}
-	}
-	return "body"
+func (b *bodyReader) tooLarge() error {
+	return session.ErrTooLarge.WithMessage("the body has more than %d bytes", b.limit)
 }
 
-func kindName(err *json.UnmarshalTypeError) string {
-	switch err.Type.Kind() {
-	case reflect.String:
-		return "a text"
-	case reflect.Bool:
-		return "true or false"
-	case reflect.Slice, reflect.Array:
-		return "a list"
-	case reflect.Struct, reflect.Map, reflect.Pointer:
-		return "an object"
+// deadline bounds how long the sender may take. It cannot help what the server made
+// it wait.
+func (b *bodyReader) deadline() {
+	at := b.began.Add(b.x.server.cfg.Limits.ReadTimeout + b.waited)
+	_ = b.control.SetReadDeadline(at) // not every connection can
+}
+
+// room is the size of the memory for a body of which so much has arrived. It grows
+// with what arrives, so that whoever sends little holds little, whatever was
+// announced. There is room for one byte more than the body has, because its end
+// shows only when that is asked for.
+func (b *bodyReader) room(arrived int) int {
+	size := int64(max(2*arrived, 4<<10))
+	if announced := b.x.r.ContentLength; announced > 0 {
+		size = min(size, announced+1)
 	}
-	return "a whole number"
+	return int(min(size, b.limit+1))
+}
+
+// grow makes room for more of the body, once there is budget for it.
+func (b *bodyReader) grow(body []byte) ([]byte, error) {
+	size := b.room(len(body))
+	if size > freeBody+1 {
+		if err := b.claim(int64(size)); err != nil {
+			return nil, err
+		}
+	}
+	grown := make([]byte, len(body), size)
+	copy(grown, body)
+	return grown, nil
+}
+
+// drainTimeout is how long the server reads on what it does not want, so that its
+// sender sees why.
+const drainTimeout = time.Second
+
+// drain reads the rest of the body and forgets it. Many senders look for an answer
+// only when all is sent, and see none if the connection is closed before.
+func (b *bodyReader) drain() {
+	_ = b.control.SetReadDeadline(time.Now().Add(drainTimeout))
+	_, _ = io.CopyN(io.Discard, b.x.r.Body, b.limit)
+}
+
+// claim waits until the budget has so much for this body, for as long as the body
+// may take to arrive.
+func (b *bodyReader) claim(size int64) error {
+	_ = b.control.SetReadDeadline(time.Time{})
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(b.x.r.Context(), b.x.server.cfg.Limits.ReadTimeout-b.waited)
+	defer cancel()
+	waited, err := b.held.raise(ctx, size)
+	if waited {
+		b.waited += time.Since(began)
+	}
+	b.deadline()
+	if err != nil && !b.x.gone() {
+		b.drain()
+		return refuse(http.StatusServiceUnavailable, session.CodeUnavailable, "the server is busy with other large requests; try again").
+			retry(time.Second).field("body")
+	}
+	return err
 }

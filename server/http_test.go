@@ -52,7 +52,7 @@ func TestRefusals(t *testing.T) {
 		{"no agent", "POST", "/start", `{"message":"x"}`, nil, 400, session.CodeUnknownAgent, "agentType"},
 		{"unknown agent", "POST", "/start", `{"agentType":"x","message":"x"}`, nil, 400, session.CodeUnknownAgent, "agentType"},
 		{"no message", "POST", "/start", `{"agentType":"echo"}`, nil, 400, session.CodeInvalid, "message"},
-		{"assistant's message", "POST", "/start", `{"agentType":"echo","message":[{"role":"assistant","parts":[{"kind":"text","text":"x"}]}]}`, nil, 400, session.CodeInvalid, "message role"},
+		{"assistant's message", "POST", "/start", `{"agentType":"echo","message":[{"role":"assistant","parts":[{"kind":"text","text":"x"}]}]}`, nil, 400, session.CodeInvalid, "message[0].role"},
 		{"bad id", "POST", "/start", `{"sessionId":"../x","agentType":"echo","message":"x"}`, nil, 400, session.CodeInvalid, "sessionId"},
 		{"bad time", "POST", "/start", `{"expiresAt":"soon"}`, nil, 400, session.CodeInvalid, "expiresAt"},
 		{"no session", "GET", "/status", "", nil, 400, session.CodeInvalid, "sessionId"},

@@ -172,13 +172,13 @@ func newSchemas() *schemas {
 	object := &jsonschema.Schema{Type: "object"}
 	text := func(values ...any) *jsonschema.Schema { return &jsonschema.Schema{Type: "string", Enum: values} }
 	return &schemas{
-		named: map[string]*jsonschema.Schema{"Message": messageSchema()},
+		named: map[string]*jsonschema.Schema{"Message": messageSchema(), "UserMessage": userMessageSchema()},
 		options: &jsonschema.ForOptions{TypeSchemas: map[reflect.Type]*jsonschema.Schema{
 			reflect.TypeFor[json.RawMessage]():  anything,
 			reflect.TypeFor[session.Document](): object,
 			reflect.TypeFor[session.Message]():  {Ref: reference + "Message"},
 			reflect.TypeFor[wire.Messages](): {OneOf: []*jsonschema.Schema{
-				{Type: "string"}, {Type: "array", Items: &jsonschema.Schema{Ref: reference + "Message"}},
+				{Type: "string"}, {Type: "array", Items: &jsonschema.Schema{Ref: reference + "UserMessage"}},
 			}},
 			reflect.TypeFor[stream.Chunk]():        object,
 			reflect.TypeFor[time.Time]():           {Type: "string", Format: "date-time"},
@@ -242,6 +242,25 @@ func loosen(s *jsonschema.Schema) {
 		if child != nil {
 			loosen(child)
 		}
+	}
+}
+
+// userMessageSchema describes a message that a user sends.
+func userMessageSchema() *jsonschema.Schema {
+	text, nothing := &jsonschema.Schema{Type: "string"}, &jsonschema.Schema{Not: &jsonschema.Schema{}}
+	return &jsonschema.Schema{
+		Type: "object", Required: []string{"parts"}, AdditionalProperties: nothing,
+		Properties: map[string]*jsonschema.Schema{
+			"id": text, "role": {Type: "string", Enum: values([]session.Role{session.RoleUser})},
+			"v": {Type: "integer", Enum: []any{session.FormatVersion}},
+			"parts": {Type: "array", Items: &jsonschema.Schema{
+				Type: "object", Required: []string{"kind"}, AdditionalProperties: nothing,
+				Properties: map[string]*jsonschema.Schema{
+					"kind": {Type: "string", Enum: values([]session.PartKind{session.PartText, session.PartFile})},
+					"text": text, "url": text, "mediaType": text, "filename": text,
+				},
+			}},
+		},
 	}
 }
 

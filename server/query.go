@@ -62,6 +62,9 @@ func (q *query) time(name string) time.Time {
 	if err != nil {
 		q.refuse(name, "%.40q is not a time such as 2006-01-02T15:04:05Z", text)
 	}
+	if year := value.UTC().Year(); year < 1 || year > 9999 { // an offset may lead there
+		q.refuse(name, "must be within the years 1 and 9999 in UTC")
+	}
 	return value
 }
 

@@ -180,7 +180,7 @@ func (r *apiPage) inJSON(t reflect.Type, doc string) string {
 func (r *apiPage) kind(t reflect.Type) string {
 	switch {
 	case t == reflect.TypeFor[wire.Messages]():
-		return "text, or list of messages"
+		return "text, or list of " + r.name(reflect.TypeFor[wire.UserMessage]())
 	case t.Kind() == reflect.Pointer:
 		return r.kind(t.Elem())
 	case t.Kind() == reflect.String:

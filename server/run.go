@@ -2,8 +2,11 @@ package server
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"maps"
 	"net/http"
+	"slices"
 
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/engine"
@@ -61,18 +64,21 @@ func runRoutes() []route {
 }
 
 func (x *exchange) start() error {
-	var in wire.Start
-	if err := x.decode(&in); err != nil {
+	in, err := decode(x, readStart)
+	if err != nil {
 		return err
 	}
 	agent, found := x.server.agent(in.AgentType)
 	if !found {
 		return refuse(http.StatusBadRequest, session.CodeUnknownAgent, "there is no such agent").field("agentType")
 	}
+	if err := x.mayBegin(agent, in.State); err != nil {
+		return err
+	}
 	ctx, cancel := x.change()
 	defer cancel()
 	input := helix.Input{
-		SessionID: in.SessionID, Messages: in.Message, User: x.who.user(), RequestID: in.RequestID, Tags: in.Tags,
+		SessionID: in.SessionID, Messages: messages(in.Message), User: x.who.user(), RequestID: in.RequestID, Tags: in.Tags,
 		Metadata: in.Metadata, ExpiresAt: in.ExpiresAt, AbandonPending: in.AbandonPending,
 	}
 	if in.State != nil {
@@ -86,18 +92,16 @@ func (x *exchange) start() error {
 }
 
 func (x *exchange) resume() error {
-	var in wire.Resume
-	if err := x.decode(&in); err != nil {
-		return err
-	}
-	if err := session.CheckText("checkpointId", in.CheckpointID); err != nil {
+	in, err := decode(x, readResume)
+	if err != nil {
 		return err
 	}
 	options := helix.ResumeOptions{Checkpoint: in.CheckpointID, RequestID: in.RequestID}
 	switch len(in.Message) {
 	case 0:
 	case 1:
-		options.Message = &in.Message[0]
+		message := in.Message[0].Message()
+		options.Message = &message
 	default:
 		return session.Invalid("message", "has %d messages; a session is resumed with one", len(in.Message))
 	}
@@ -121,6 +125,29 @@ func (x *exchange) resume() error {
 		return err
 	}
 	return x.started(ctx, run)
+}
+
+// mayBegin refuses initial state that the identity may not set: a user sets what the
+// agent declares as open, for an agent may keep there what it decides by.
+func (x *exchange) mayBegin(agent *helix.Agent, state map[string]json.RawMessage) error {
+	if x.who.Operator {
+		return nil
+	}
+	for _, key := range slices.Sorted(maps.Keys(state)) {
+		if !agent.State.IsOpen(key) {
+			return session.Invalid("state."+key, "is not open to users")
+		}
+	}
+	return nil
+}
+
+// messages are the user's messages as a session keeps them.
+func messages(in wire.Messages) []session.Message {
+	var out []session.Message
+	for i := range in {
+		out = append(out, in[i].Message())
+	}
+	return out
 }
 
 // execute begins a turn for the identity. A session that exists must be one that

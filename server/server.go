@@ -22,6 +22,7 @@ type Server struct {
 	cross   *http.CrossOriginProtection
 	limit   *limiter
 	starts  *starts
+	budget  *budget
 	metrics *metrics
 	openAPI []byte
 
@@ -48,7 +49,8 @@ func New(cfg Config) (*Server, error) {
 	s := &Server{
 		cfg: cfg, mux: http.NewServeMux(), cross: cross, limit: newLimiter(cfg.RateLimit), metrics: newMetrics(),
 		starts: &starts{by: map[Identity]int{}}, transcripts: make(chan struct{}, wholeTranscripts),
-		open: map[*exchange]bool{}, perUser: map[Identity]int{}, idle: make(chan struct{}), closing: make(chan struct{}),
+		budget: newBudget(cfg.Limits.Buffered, cfg.Limits.Body),
+		open:   map[*exchange]bool{}, perUser: map[Identity]int{}, idle: make(chan struct{}), closing: make(chan struct{}),
 	}
 	routes := table()
 	if s.openAPI, err = describeAPI(routes); err != nil {

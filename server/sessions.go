@@ -87,8 +87,12 @@ func (x *exchange) list() error {
 	for _, status := range q.Values["status"] {
 		if !session.Status(status).Valid() {
 			q.refuse("status", "%.40q is none of %v", status, session.Statuses())
+		} else if !slices.Contains(request.Statuses, session.Status(status)) {
+			request.Statuses = append(request.Statuses, session.Status(status))
 		}
-		request.Statuses = append(request.Statuses, session.Status(status))
+	}
+	if limit := x.server.cfg.Limits.Tags; len(request.Tags) > limit {
+		q.refuse("tag", "is there %d times, at most %d are allowed", len(request.Tags), limit)
 	}
 	for name, values := range q.Values {
 		if key, ok := strings.CutPrefix(name, "metadata."); ok && key != "" {
@@ -96,6 +100,10 @@ func (x *exchange) list() error {
 				request.Metadata = map[string]string{}
 			}
 			request.Metadata[key] = values[0]
+			if limit := x.server.cfg.Limits.Metadata; len(request.Metadata) > limit {
+				q.refuse("metadata", "has more than %d filters, which is the limit", limit)
+				break
+			}
 		} else if !slices.ContainsFunc(x.route.query, func(p parameter) bool { return p.name == name }) {
 			q.refuse(name, "is not a filter") // one that did nothing would show too much
 		}
@@ -194,15 +202,12 @@ func (x *exchange) pending() error {
 }
 
 func (x *exchange) branch() error {
-	var in wire.Branch
-	if err := x.decode(&in); err != nil {
+	in, err := decode(x, readBranch)
+	if err != nil {
 		return err
 	}
 	if in.CheckpointID != "" && in.MessageIndex != nil {
 		return session.Invalid("messageIndex", "is given, and so is checkpointId: choose one")
-	}
-	if err := session.CheckText("checkpointId", in.CheckpointID); err != nil {
-		return err
 	}
 	ctx, cancel := x.change()
 	defer cancel()
@@ -216,10 +221,10 @@ func (x *exchange) branch() error {
 	}
 	in.SessionID = cmp.Or(in.SessionID, session.NewID())
 	if len(in.Message) == 0 {
-		return x.copy(ctx, from, &in)
+		return x.copy(ctx, from, in)
 	}
 	run, err := x.execute(ctx, agent, helix.Input{
-		SessionID: in.SessionID, Messages: in.Message, User: x.who.user(), RequestID: in.RequestID,
+		SessionID: in.SessionID, Messages: messages(in.Message), User: x.who.user(), RequestID: in.RequestID,
 		Branch: &helix.Branch{From: from.ID, Checkpoint: in.CheckpointID, MessageIndex: in.MessageIndex},
 	})
 	if err != nil {
@@ -257,8 +262,8 @@ func (x *exchange) copy(ctx context.Context, from *session.State, in *wire.Branc
 }
 
 func (x *exchange) retry() error {
-	var in wire.Retry
-	if err := x.decode(&in); err != nil {
+	in, err := decode(x, readRetry)
+	if err != nil {
 		return err
 	}
 	ctx, cancel := x.change()
@@ -283,18 +288,9 @@ func (x *exchange) retry() error {
 	return x.started(ctx, run)
 }
 
-// maxReason bounds why a session is held.
-const maxReason = 1 << 10
-
 func (x *exchange) pause() error {
-	var in wire.Pause
-	if err := x.decode(&in); err != nil {
-		return err
-	}
-	if len(in.Reason) > maxReason {
-		return session.ErrTooLarge.WithMessage("reason has %d bytes, at most %d are allowed", len(in.Reason), maxReason)
-	}
-	if err := session.CheckText("reason", in.Reason); err != nil {
+	in, err := decode(x, readPause)
+	if err != nil {
 		return err
 	}
 	ctx, cancel := x.change()

@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -27,7 +29,16 @@ import (
 	"github.com/helixagents/helix/store"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(testserver.Main(m)) }
+func TestMain(m *testing.M) {
+	if os.Getenv(serverEnv) == "" {
+		goleak.VerifyTestMain(testserver.Main(m))
+		return
+	}
+	if err := serveAlone(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
 
 // onBackends runs a test on the backends that need no server.
 func onBackends(t *testing.T, test func(t *testing.T, db store.Backend)) {

@@ -9,18 +9,15 @@ import (
 )
 
 func (x *exchange) stop(kind session.StopKind) error {
-	var in wire.Stop
-	if err := x.decode(&in); err != nil {
+	in, err := decode(x, readStop)
+	if err != nil {
 		return err
 	}
-	return x.stopOf("sessionId", in.SessionID, kind, &in)
+	return x.stopOf("sessionId", in.SessionID, kind, in)
 }
 
 // stopOf stops the session that the given field names.
 func (x *exchange) stopOf(field, sessionID string, kind session.StopKind, in *wire.Stop) error {
-	if err := session.CheckText("reason", in.Reason); err != nil {
-		return err
-	}
 	ctx, cancel := x.change()
 	defer cancel()
 	state, err := x.session(ctx, field, sessionID)

@@ -11,11 +11,11 @@ import (
 )
 
 func (x *exchange) submit() error {
-	var in wire.Submit
-	if err := x.decode(&in); err != nil {
+	in, err := decode(x, readSubmit)
+	if err != nil {
 		return err
 	}
-	return x.submitTo("sessionId", in.SessionID, &in)
+	return x.submitTo("sessionId", in.SessionID, in)
 }
 
 // submitTo submits an answer to a session that the given field names.

@@ -151,7 +151,9 @@ func (s *service) open(ctx context.Context, file *config.File) error {
 
 func limits(of *config.Limits) server.Limits {
 	return server.Limits{
-		Body: of.Body, ReadTimeout: time.Duration(of.ReadTimeout), WriteTimeout: time.Duration(of.WriteTimeout),
+		Body: of.Body, Buffered: of.Buffered, Tags: of.Tags, Metadata: of.Metadata, StateKeys: of.StateKeys,
+		Messages: of.Messages, Parts: of.Parts, RefuseRemoteFiles: of.RefuseRemoteFiles,
+		ReadTimeout: time.Duration(of.ReadTimeout), WriteTimeout: time.Duration(of.WriteTimeout),
 		Operation: time.Duration(of.Operation), Streams: of.Streams, StreamsPerUser: of.StreamsPerUser,
 		RunsPerUser: int(of.RunsPerUser), PageBytes: of.PageBytes,
 	}

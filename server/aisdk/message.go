@@ -38,6 +38,7 @@ type Part struct {
 	Data json.RawMessage `json:"data,omitempty"`
 
 	raw string // the input as far as it was streamed
+	at  int    // the index in a message that was sent
 }
 
 // Chat is a conversation as a page needs it that is opened.

@@ -2,11 +2,13 @@ package aisdk
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
-	"slices"
+	"fmt"
 	"strings"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/server/internal/request"
 	"github.com/helixagents/helix/session"
 )
 
@@ -16,11 +18,32 @@ const (
 	TriggerRegenerate = "regenerate-message"
 )
 
-// Request is what a client posts. Of its messages only the last user message and
-// answers in the last assistant message are of interest: history is the store's.
+// Limits bound what is read of a request. Zero fields have the defaults.
+type Limits struct {
+	// Tags and Metadata are how many of each a new chat may be given. They default to
+	// what a session can have.
+	Tags     int
+	Metadata int
+	// Parts is how many parts of a message are read. Defaults to 1,000.
+	Parts int
+	// RefuseRemoteFiles refuses files that are not sent along as data URLs.
+	RefuseRemoteFiles bool
+}
+
+func (l *Limits) fill() {
+	l.Tags = cmp.Or(l.Tags, session.MaxTags)
+	l.Metadata = cmp.Or(l.Metadata, session.MaxMetadata)
+	l.Parts = cmp.Or(l.Parts, 1000)
+}
+
+// Request is what a client posts: the whole conversation, as it knows it. History is
+// the store's, so of its messages only the last one is read: a new message of the
+// user, or answers in the assistant's. The others are skipped, however many there
+// are.
 type Request struct {
 	// ID is that of the chat, which is a session.
-	ID        string `json:"id"`
+	ID string `json:"id"`
+	// Messages is the conversation, of which the server reads the last message alone.
 	Messages  []Sent `json:"messages,omitempty"`
 	Trigger   string `json:"trigger,omitempty"`
 	MessageID string `json:"messageId,omitempty"`
@@ -30,16 +53,22 @@ type Request struct {
 	AbandonPending bool              `json:"abandonPending,omitempty"`
 	Tags           []string          `json:"tags,omitempty"`
 	Metadata       map[string]string `json:"metadata,omitempty"`
+
+	limits Limits
 }
 
 // Sent is a UI message that a client sent. Nothing else is known of it, so only
 // what may matter is read.
 type Sent struct {
-	ID    string `json:"id,omitempty"`
-	Role  string `json:"role"`
+	ID   string `json:"id,omitempty"`
+	Role string `json:"role"`
+	// Parts are the texts and files of a user's message, and the answers in one of the
+	// assistant's.
 	Parts []Part `json:"parts"`
 	// Metadata is what the server told of a reply.
 	Metadata *SentMetadata `json:"metadata,omitempty"`
+
+	path string // of the message in the request
 }
 
 // SentMetadata is the part of a reply's metadata that is read.
@@ -48,51 +77,242 @@ type SentMetadata struct {
 	RunID string `json:"runId,omitempty"`
 }
 
-// UnmarshalJSON implements [json.Unmarshaler].
-func (m *Sent) UnmarshalJSON(data []byte) error {
-	var doc struct {
-		ID    string            `json:"id"`
-		Role  string            `json:"role"`
-		Parts []json.RawMessage `json:"parts"`
-		// It is the application's as much as ours, so it may be anything.
-		Metadata json.RawMessage `json:"metadata"`
+// Decode reads a request's body. Fields that are not a request's are the
+// application's own, and are left alone.
+func Decode(body []byte, limits Limits) (*Request, error) {
+	limits.fill()
+	s := request.NewScanner(body)
+	if err := s.Object(); err != nil {
+		return nil, err
 	}
-	if err := json.Unmarshal(data, &doc); err != nil {
-		return session.Invalid("messages", "hold one that cannot be read: %v", err)
+	r := &Request{limits: limits}
+	if err := r.read(s); err != nil {
+		return nil, err
 	}
-	*m = Sent{ID: doc.ID, Role: doc.Role}
-	if meta := new(SentMetadata); json.Unmarshal(doc.Metadata, meta) == nil {
-		m.Metadata = meta
+	return r, s.End()
+}
+
+// UnmarshalJSON implements [json.Unmarshaler], as [Decode] with the default limits.
+func (r *Request) UnmarshalJSON(data []byte) error {
+	decoded, err := Decode(data, Limits{})
+	if err != nil {
+		return err
 	}
-	for i, raw := range doc.Parts {
-		var kind struct {
-			Type string `json:"type"`
-		}
-		if err := json.Unmarshal(raw, &kind); err != nil {
-			return unreadable(i, err)
-		}
-		if !readable(kind.Type) {
-			continue
-		}
-		var p Part
-		if err := json.Unmarshal(raw, &p); err != nil {
-			return unreadable(i, err)
-		}
-		if name, static := strings.CutPrefix(p.Type, "tool-"); static {
-			p.Type, p.Tool = PartTool, name
-		}
-		m.Parts = append(m.Parts, p)
-	}
+	*r = *decoded
 	return nil
 }
 
-func unreadable(part int, err error) error {
-	return session.Invalid("messages", "hold one whose part %d cannot be read: %v", part+1, err)
+// maxUIMessageID has room for the id of a user's message and what is added to it for
+// the reply's.
+const maxUIMessageID = 2 * session.MaxIDBytes
+
+var requestFields = []string{"id", "messages", "trigger", "messageId", "agent", "abandonPending", "tags", "metadata"}
+
+func (r *Request) read(s *request.Scanner) error {
+	var last message
+	err := s.Fields(requestFields, true, func(name string) (err error) {
+		switch name {
+		case "id":
+			r.ID, err = s.ID()
+		case "messages":
+			last, err = lastMessage(s)
+		case "trigger":
+			r.Trigger, err = s.ID()
+		case "messageId":
+			r.MessageID, err = s.Text(maxUIMessageID)
+		case "agent":
+			r.Agent, err = s.ID()
+		case "abandonPending":
+			r.AbandonPending, err = s.Bool()
+		case "tags":
+			r.Tags, err = s.Tags(r.limits.Tags)
+		case "metadata":
+			r.Metadata, err = s.Metadata(r.limits.Metadata)
+		}
+		return err
+	})
+	if err != nil || last.raw == nil {
+		return err
+	}
+	sent, err := last.read(s, &r.limits)
+	r.Messages = []Sent{sent}
+	return err
 }
 
-// readable reports whether a part of that type may matter.
-func readable(kind string) bool {
-	return kind == PartText || kind == PartFile || kind == PartTool || kind == PartStepStart || strings.HasPrefix(kind, "tool-")
+// message is one in the request's list, which was not read yet.
+type message struct {
+	raw   []byte
+	index int
+}
+
+// lastMessage skips all messages and tells where the last one is.
+func lastMessage(s *request.Scanner) (last message, err error) {
+	err = s.List(request.NoLimit, func(i int) (err error) {
+		if !s.IsObject() {
+			return s.Invalid("must be a message")
+		}
+		last.index = i
+		last.raw, err = s.Span()
+		return err
+	})
+	return last, err
+}
+
+// read reads what may matter of a message.
+func (m message) read(body *request.Scanner, limits *Limits) (out Sent, err error) {
+	s := body.Within(m.raw, "messages", m.index)
+	out.path = s.Path()
+	begin := s.Mark()
+	err = s.Fields([]string{"role"}, true, func(string) (err error) {
+		out.Role, err = s.ID()
+		return err
+	})
+	if err != nil {
+		return out, err
+	}
+	s.Rewind(begin) // what matters depends on the role
+	err = s.Fields([]string{"id", "parts", "metadata"}, true, func(name string) (err error) {
+		switch name {
+		case "id":
+			out.ID, err = s.Text(maxUIMessageID)
+		case "parts":
+			out.Parts, err = readParts(s, limits, out.Role)
+		case "metadata":
+			out.Metadata, err = readMetadata(s)
+		}
+		return err
+	})
+	return out, err
+}
+
+// readMetadata reads the metadata of a message. It is the application's as much as
+// ours, so it may be anything.
+func readMetadata(s *request.Scanner) (*SentMetadata, error) {
+	if !s.IsObject() {
+		return nil, s.Skip()
+	}
+	out := new(SentMetadata)
+	return out, s.Fields([]string{"runId"}, true, func(string) error {
+		if !s.IsText() {
+			return nil
+		}
+		text, err := s.AnyText()
+		if len(text) <= session.MaxIDBytes {
+			out.RunID = text
+		}
+		return err
+	})
+}
+
+// readParts reads the parts that matter of a message.
+func readParts(s *request.Scanner, limits *Limits, role string) ([]Part, error) {
+	var out []Part
+	err := s.List(request.NoLimit, func(i int) error {
+		if !s.IsObject() {
+			return s.Invalid("must be a part of a message")
+		}
+		begin := s.Mark()
+		if does, err := matters(s, role); err != nil || !does {
+			return err
+		}
+		if len(out) == limits.Parts {
+			return s.Invalid("is one part too many: a message has at most %d", limits.Parts)
+		}
+		s.Rewind(begin)
+		p, err := readPart(s)
+		p.at = i
+		out = append(out, p)
+		return err
+	})
+	return out, err
+}
+
+// matters reads a part and reports whether it is a text or a file of the user's, or
+// a call that the assistant's message may hold an answer to.
+func matters(s *request.Scanner, role string) (bool, error) {
+	var kind, state []byte
+	err := s.Fields([]string{"type", "state"}, true, func(name string) (err error) {
+		if name == "type" {
+			kind, err = s.Word()
+		} else {
+			state, err = s.Word()
+		}
+		return err
+	})
+	switch role {
+	case string(session.RoleUser):
+		return string(kind) == PartText || string(kind) == PartFile, err
+	case string(session.RoleAssistant):
+		switch string(state) {
+		case StateApprovalResponded, StateOutputAvailable, StateOutputError:
+			return string(kind) == PartTool || bytes.HasPrefix(kind, []byte(staticTool)), err
+		}
+	}
+	return false, err
+}
+
+// staticTool begins the type of a call whose tool the client knows; its name follows.
+const staticTool = "tool-"
+
+var partFields = []string{
+	"type", "text", "state", "toolName", "toolCallId", "output", "errorText", "approval", "url", "mediaType", "filename",
+}
+
+func readPart(s *request.Scanner) (p Part, err error) {
+	err = s.Fields(partFields, true, func(name string) (err error) {
+		switch name {
+		case "type":
+			p.Type, err = s.ID()
+		case "text":
+			p.Text, err = s.AnyText()
+		case "state":
+			p.State, err = s.ID()
+		case "toolName":
+			p.Tool, err = s.ID()
+		case "toolCallId":
+			p.CallID, err = s.ID()
+		case "output":
+			p.Output, err = s.AnyRaw()
+		case "errorText":
+			p.ErrorText, err = s.AnyText()
+		case "approval":
+			p.Approval, err = readApproval(s)
+		case "url":
+			p.URL, err = s.AnyText()
+		case "mediaType":
+			p.MediaType, err = s.AnyText()
+		case "filename":
+			p.Filename, err = s.AnyText()
+		}
+		return err
+	})
+	if name, static := strings.CutPrefix(p.Type, staticTool); static {
+		p.Type, p.Tool = PartTool, name
+	}
+	return p, err
+}
+
+func readApproval(s *request.Scanner) (*Approval, error) {
+	if s.Null() {
+		return nil, nil
+	}
+	out := new(Approval)
+	return out, s.Fields([]string{"id", "approved", "reason"}, true, func(name string) (err error) {
+		switch name {
+		case "id":
+			out.ID, err = s.ID()
+		case "approved":
+			if s.Null() {
+				return nil
+			}
+			var approved bool
+			approved, err = s.Bool()
+			out.Approved = &approved
+		case "reason":
+			out.Reason, err = s.AnyText()
+		}
+		return err
+	})
 }
 
 // Check reports a request that cannot be understood.
@@ -161,7 +381,7 @@ func (r *Request) Input() (session.Message, error) {
 	in := r.last()
 	m := session.Message{ID: in.ID, Role: session.RoleUser}
 	if in.ID != "" {
-		if err := session.CheckKeyID("message id", in.ID); err != nil {
+		if err := session.CheckKeyID(in.path+".id", in.ID); err != nil {
 			return m, err
 		}
 	}
@@ -172,6 +392,10 @@ func (r *Request) Input() (session.Message, error) {
 				m.Parts = append(m.Parts, session.Text(p.Text))
 			}
 		case PartFile:
+			path := fmt.Sprintf("%s.parts[%d]", in.path, p.at)
+			if err := request.CheckFile(path, p.URL, p.MediaType, p.Filename, !r.limits.RefuseRemoteFiles); err != nil {
+				return m, err
+			}
 			m.Parts = append(m.Parts, session.Part{Kind: session.PartFile, URL: p.URL, MediaType: p.MediaType, Filename: p.Filename})
 		}
 	}
@@ -182,22 +406,28 @@ func (r *Request) Input() (session.Message, error) {
 	return m, err
 }
 
-// Answered lists the tool parts of the last assistant message that may answer a
-// call: those which a person has dealt with.
-func (r *Request) Answered() []Part {
-	for _, m := range slices.Backward(r.Messages) {
-		if m.Role != string(session.RoleAssistant) {
-			continue
-		}
-		var out []Part
-		for _, p := range m.Parts {
-			if p.Type == PartTool && p.CallID != "" && p.answers() {
-				out = append(out, p)
-			}
-		}
-		return out
+// CheckNewID refuses to give a new message an id of the form that the framework
+// gives to messages itself.
+func (r *Request) CheckNewID() error {
+	if in := r.last(); session.IsDerivedMessageID(in.ID) {
+		return session.Invalid(in.path+".id", "%.60q is of the form that the server gives to messages itself", in.ID)
 	}
 	return nil
+}
+
+// Answered lists the tool parts of the assistant's message that may answer a call:
+// those which a person has dealt with.
+func (r *Request) Answered() []Part {
+	if len(r.Messages) == 0 || !r.Answers() {
+		return nil
+	}
+	var out []Part
+	for _, p := range r.last().Parts {
+		if p.Type == PartTool && p.CallID != "" && p.answers() {
+			out = append(out, p)
+		}
+	}
+	return out
 }
 
 func (p *Part) answers() bool {

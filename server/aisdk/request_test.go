@@ -2,6 +2,8 @@ package aisdk_test
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -93,34 +95,117 @@ func TestBadRequestsAreNamed(t *testing.T) {
 	}
 	for body, field := range map[string]string{
 		`{"id":"a","messages":[{"role":"user","parts":[{"type":"text","text":""}]}]}`:                "messages",
-		`{"id":"a","messages":[{"role":"user","parts":[{"type":"file","url":"x"}]}]}`:                "file",
-		`{"id":"a","messages":[{"id":"\u0001","role":"user","parts":[{"type":"text","text":"x"}]}]}`: "message id",
+		`{"id":"a","messages":[{"role":"user","parts":[{"type":"file","url":"x"}]}]}`:                "messages[0].parts[0].url",
+		`{"id":"a","messages":[{"id":"\u0001","role":"user","parts":[{"type":"text","text":"x"}]}]}`: "messages[0].id",
 	} {
 		_, err := request(t, body).Input()
 		if err == nil || session.AsError(err).Field != field {
 			t.Errorf("%s: %v", body, err)
 		}
 	}
-	for _, body := range []string{`{"messages":[{"parts":[7]}]}`, `{"messages":[{"parts":[{"type":"text","text":7}]}]}`, `{"messages":7}`} {
+	for _, body := range []string{
+		`{"messages":[{"role":"user","parts":[7]}]}`, `{"messages":[{"role":"user","parts":[{"type":"text","text":7}]}]}`, `{"messages":7}`,
+		`{"messages":[{},7]}`, `{"messages":[{"role":"user","parts":{}}]}`,
+	} {
 		if err := json.Unmarshal([]byte(body), &aisdk.Request{}); err == nil {
 			t.Errorf("%s is read", body)
 		}
 	}
 }
 
+// Of a long conversation the last message is read, and nothing is built of the
+// others.
+func TestHistoryIsSkipped(t *testing.T) {
+	history := strings.Repeat(`{"id":"x","role":"user","parts":[{},{"type":"text","text":7}],"metadata":[{}]},`, 20_000)
+	body := []byte(`{"id":"a","messages":[` + history + `{"id":"u","role":"user","parts":[{"type":"text","text":"hi"}]}],"other":[` + history + `1]}`)
+	r, err := aisdk.Decode(body, aisdk.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := r.Input()
+	if err != nil || len(r.Messages) != 1 || m.ID != "u" || m.Content() != "hi" {
+		t.Errorf("%d messages are read, the last as %s: %v", len(r.Messages), text(m), err)
+	}
+	if n := testing.AllocsPerRun(3, func() { _, _ = aisdk.Decode(body, aisdk.Limits{}) }); n > 100 {
+		t.Errorf("%v allocations", n)
+	}
+	for i := range []int{0, 1} { // whatever follows the message in the body, it is named by its place
+		bad := strings.Replace(string(body), `"text":"hi"`, []string{`"text":7`, `"text":"hi"},{"type":"file","url":"http://x","mediaType":"a"`}[i], 1)
+		r, err := aisdk.Decode([]byte(bad), aisdk.Limits{})
+		if err == nil {
+			_, err = r.Input()
+		}
+		if want := []string{"messages[20000].parts[0].text", "messages[20000].parts[1].url"}[i]; session.AsError(err).Field != want {
+			t.Errorf("got %v, want an error about %s", err, want)
+		}
+	}
+}
+
+// The parts that are read of a message are bounded. Those that are not read do not
+// count: a reply may have any number of steps.
+func TestPartsAreBounded(t *testing.T) {
+	t.Parallel()
+	steps := strings.Repeat(`{"type":"step-start"},{"type":"text","text":"x"},{"type":"tool-x","state":"input-available"},`, 5000)
+	answer := `{"type":"tool-x","toolCallId":"c","state":"output-available","output":1}`
+	reply := `{"id":"a","messages":[{"role":"assistant","parts":[%s]}]}`
+	r, err := aisdk.Decode(fmt.Appendf(nil, reply, steps+answer), aisdk.Limits{})
+	if err != nil || len(r.Answered()) != 1 {
+		t.Fatalf("a long reply is refused: %v", err)
+	}
+	for name, c := range map[string]struct {
+		body  string
+		limit aisdk.Limits
+		field string
+	}{
+		"answers": {fmt.Sprintf(reply, strings.Repeat(answer+",", 1000)+answer), aisdk.Limits{}, "messages[0].parts[1000]"},
+		"texts":   {`{"id":"a","messages":[{"parts":[{"type":"text"},{},{"type":"text"},{"type":"text"}],"role":"user"}]}`, aisdk.Limits{Parts: 2}, "messages[0].parts[3]"},
+		"files":   {`{"id":"a","messages":[{"role":"user","parts":[{"type":"file"},{"type":"text"}]}]}`, aisdk.Limits{Parts: 1}, "messages[0].parts[1]"},
+	} {
+		_, err := aisdk.Decode([]byte(c.body), c.limit)
+		if err == nil || session.AsError(err).Field != c.field || !strings.Contains(err.Error(), "at most") {
+			t.Errorf("%s: got %v, want an error about %s", name, err, c.field)
+		}
+	}
+}
+
 func FuzzRequest(f *testing.F) {
-	f.Add([]byte(`{"id":"a","messages":[{"role":"assistant","parts":[{"type":"tool-x","toolCallId":"c","state":"approval-responded","approval":{"id":"x","approved":true}}]}]}`))
-	f.Fuzz(func(_ *testing.T, body []byte) {
-		var r aisdk.Request
-		if json.Unmarshal(body, &r) != nil || r.Check() != nil {
+	f.Add([]byte(`{"id":"a","messages":[]}`))
+	limits := aisdk.Limits{Tags: 2, Metadata: 2, Parts: 3}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		r, err := aisdk.Decode(body, limits)
+		if err == nil {
+			err = r.Check()
+		}
+		if err != nil {
+			var refused *session.Error
+			if !errors.As(err, &refused) || refused.Field == "" || len(refused.Message) > 1000 {
+				t.Errorf("%q is refused with %#v", body, err)
+			}
 			return
+		}
+		if len(r.Messages) > 1 || len(r.Tags) > limits.Tags || len(r.Metadata) > limits.Metadata || len(r.MessageID) > 512 {
+			t.Errorf("%q is taken", body)
+		}
+		once, err := json.Marshal(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := aisdk.Decode(once, limits)
+		if err != nil || len(again.Messages) != len(r.Messages) {
+			t.Fatalf("%q is taken, and not as %s: %v", body, once, err)
+		}
+		if len(r.Messages) == 0 {
+			return
+		}
+		if parts := r.Messages[0].Parts; len(parts) > limits.Parts || len(again.Messages[0].Parts) != len(parts) {
+			t.Errorf("%q has %d parts, and then %d", body, len(parts), len(again.Messages[0].Parts))
 		}
 		for _, p := range r.Answered() {
 			s := p.Submission()
 			_ = s.Check() // must not panic, whatever it says
 		}
-		if len(r.Messages) > 0 {
-			_, _ = r.Input()
+		if m, err := r.Input(); err == nil && (m.Metadata != nil || m.Extra != nil || !m.At.IsZero() || m.Check() != nil) {
+			t.Errorf("%q is the message %+v", body, m)
 		}
 	})
 }

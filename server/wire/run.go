@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"bytes"
 	"encoding/json"
 	"time"
 
@@ -15,12 +14,14 @@ type Start struct {
 	SessionID string `json:"sessionId,omitempty"`
 	// AgentType is the agent's name.
 	AgentType string `json:"agentType"`
-	// Message is what the turn begins with: a text, or a list of user messages.
+	// Message is what the turn begins with: a text, or a list of the user's messages.
 	Message Messages `json:"message"`
-	// State is the initial state of a new session, laid over the agent's defaults.
-	State    map[string]json.RawMessage `json:"state,omitempty"`
-	Metadata map[string]string          `json:"metadata,omitempty"`
-	Tags     []string                   `json:"tags,omitempty"`
+	// State is the initial state of a new session, laid over the agent's defaults. A
+	// user may set the keys that the agent declares as open, an operator all of them.
+	State map[string]json.RawMessage `json:"state,omitempty"`
+	// Metadata and Tags are labels to find a new session by.
+	Metadata map[string]string `json:"metadata,omitempty"`
+	Tags     []string          `json:"tags,omitempty"`
 	// RequestID makes the request idempotent: a repeat answers with the run that the
 	// first one started.
 	RequestID string `json:"requestId,omitempty"`
@@ -34,7 +35,7 @@ type Start struct {
 // paused or suspended.
 type Resume struct {
 	SessionID string `json:"sessionId"`
-	// Message goes on with a new message: a text, or a list with one user message.
+	// Message goes on with a new message: a text, or a list with one message.
 	Message Messages `json:"message,omitempty"`
 	// CheckpointID first rewinds the session to that checkpoint.
 	CheckpointID string `json:"checkpointId,omitempty"`
@@ -92,32 +93,4 @@ type Status struct {
 	Text   string          `json:"text,omitempty"`
 	Error  *Error          `json:"error,omitempty"`
 	Usage  session.Usage   `json:"usage"`
-}
-
-// Messages is what a turn begins with. In JSON it is a text or a list of messages.
-type Messages []session.Message
-
-// Text is one user message.
-func Text(text string) Messages { return Messages{session.UserText(text)} }
-
-// UnmarshalJSON implements [json.Unmarshaler].
-func (m *Messages) UnmarshalJSON(data []byte) error {
-	data = bytes.TrimLeft(data, " \t\r\n")
-	if len(data) > 0 && data[0] == '"' {
-		var text string
-		if err := json.Unmarshal(data, &text); err != nil {
-			return err
-		}
-		*m = Text(text)
-		return nil
-	}
-	if len(data) == 0 || (data[0] != '[' && data[0] != 'n') {
-		return session.Invalid("message", "must be a text or a list of messages")
-	}
-	var list []session.Message
-	if err := json.Unmarshal(data, &list); err != nil {
-		return session.Invalid("message", "is a list with something that is no message: %v", err)
-	}
-	*m = list
-	return nil
 }

@@ -1,0 +1,150 @@
+package server
+
+import (
+	"container/list"
+	"context"
+	"sync"
+)
+
+// budget bounds the memory that bodies take while they are read and decoded, over
+// all requests. A body claims memory piece by piece, as it arrives.
+//
+// A body that waits for memory keeps what it has, so bodies could wait for each
+// other for ever. They do not, because the oldest one always gets what it needs: the
+// others leave as much as it may still ask for. When it is done the next oldest
+// finds at least as much. The same holds for the bodies of each identity within the
+// identity's share.
+type budget struct {
+	share int64 // of an identity
+	body  int64 // the most that one body takes
+
+	mu     sync.Mutex
+	all    account
+	shares map[Identity]*account
+}
+
+// account is what some bodies hold of a limit.
+type account struct {
+	limit  int64
+	held   int64
+	claims list.List // of *claim, oldest first
+}
+
+// claim is what one body holds. It is in the accounts once it holds or waits for
+// something.
+type claim struct {
+	budget *budget
+	who    Identity
+	share  *account
+
+	held, wants int64
+	granted     chan struct{} // closed when wants is held
+	// inAll and inShare are its places in the accounts, nil if it is in none.
+	inAll, inShare *list.Element
+}
+
+// newBudget bounds bodies of at most body bytes to total, or to one body, and those
+// of an identity to a quarter, or to one body.
+func newBudget(total, body int64) *budget {
+	body++ // see bodyReader.room
+	total = max(total, body)
+	return &budget{share: max(total/4, body), body: body, all: account{limit: total}, shares: map[Identity]*account{}}
+}
+
+// claim begins a claim that holds nothing.
+func (b *budget) claim(who Identity) *claim { return &claim{budget: b, who: who} }
+
+// raise waits until the claim holds size, or until ctx ends: then it holds what it
+// held before. It reports whether it had to wait.
+func (c *claim) raise(ctx context.Context, size int64) (waited bool, err error) {
+	granted := c.budget.ask(c, size)
+	select {
+	case <-granted:
+		return false, nil
+	default:
+	}
+	select {
+	case <-granted:
+		return true, nil
+	case <-ctx.Done():
+	}
+	if c.budget.withdraw(c) {
+		return true, context.Cause(ctx)
+	}
+	return true, nil // it was granted at the last moment
+}
+
+// release gives back everything. It may be called again.
+func (c *claim) release() {
+	b := c.budget
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if c.inAll == nil {
+		return
+	}
+	b.all.held -= c.held
+	c.share.held -= c.held
+	b.all.claims.Remove(c.inAll)
+	c.share.claims.Remove(c.inShare)
+	if c.share.claims.Len() == 0 {
+		delete(b.shares, c.who)
+	}
+	c.inAll, c.inShare, c.share, c.held, c.wants = nil, nil, nil, 0, 0
+	b.grant()
+}
+
+func (b *budget) ask(c *claim, size int64) (granted <-chan struct{}) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if c.inAll == nil {
+		c.share = b.shares[c.who]
+		if c.share == nil {
+			c.share = &account{limit: b.share}
+			b.shares[c.who] = c.share
+		}
+		c.inAll, c.inShare = b.all.claims.PushBack(c), c.share.claims.PushBack(c)
+	}
+	c.wants, c.granted = size, make(chan struct{})
+	b.try(c)
+	return c.granted
+}
+
+// withdraw ends the wait of a claim, unless it was granted.
+func (b *budget) withdraw(c *claim) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	waits := c.wants > c.held
+	c.wants = c.held
+	return waits
+}
+
+// grant gives the claims that wait, oldest first, what there is for them.
+func (b *budget) grant() {
+	for e := b.all.claims.Front(); e != nil; e = e.Next() {
+		if c := e.Value.(*claim); c.wants > c.held {
+			b.try(c)
+		}
+	}
+}
+
+// try gives a claim what it wants, if that is there.
+func (b *budget) try(c *claim) {
+	more := c.wants - c.held
+	if more > 0 && (!b.all.affords(c, more, b.body) || !c.share.affords(c, more, b.body)) {
+		return
+	}
+	b.all.held += more
+	c.share.held += more
+	c.held = c.wants
+	close(c.granted)
+}
+
+// affords reports whether a claim may hold more. All but the oldest leave what the
+// oldest may still need.
+func (a *account) affords(c *claim, more, body int64) bool {
+	left := a.limit - a.held - more
+	if oldest := a.claims.Front().Value.(*claim); oldest != c {
+		return left >= max(0, body-oldest.held)
+	}
+	return left >= 0
+}

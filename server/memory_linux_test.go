@@ -1,0 +1,118 @@
+package server_test
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/helixagents/helix/server/wire"
+)
+
+// resident reads how much memory a process has, and the most that it had since the
+// peak was reset.
+func resident(t *testing.T, pid int) (now, peak int64) {
+	t.Helper()
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(raw)) {
+		name, value, _ := strings.Cut(line, ":")
+		kilobytes, _ := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(value), " kB"), 10, 64)
+		switch name {
+		case "VmRSS":
+			now = kilobytes << 10
+		case "VmHWM":
+			peak = kilobytes << 10
+		}
+	}
+	return now, peak
+}
+
+// padded is a list of the same thing between two texts, of about so many bytes in all.
+func padded(size int, before, item, after string) []byte {
+	n := (size - len(before) - len(after)) / (len(item) + 1)
+	return []byte(before + strings.Repeat(item+",", n-1) + item + after)
+}
+
+// Twenty bodies of 4 MiB at once, made of as many small things as fit, take a server
+// less than 200 MB, whether they are one user's or twenty users'.
+func TestMemoryOfLargeBodies(t *testing.T) {
+	t.Parallel()
+	const size, allowed = largeBody, 200_000_000
+	message := `{"agentType":"echo","message":[{"role":"user","parts":[`
+	chat := `{"id":"c","messages":[`
+	for _, c := range []struct {
+		name, path string
+		body       []byte
+	}{
+		{"empty parts", "/start", padded(size, message, `{}`, `]}]}`)},
+		{"small parts", "/start", padded(size, message, `{"kind":"text","text":"x"}`, `]}]}`)},
+		{"empty messages", "/start", padded(size, `{"agentType":"echo","message":[`, `{}`, `]}`)},
+		{"empty messages of a chat", "/chat", padded(size, chat, `{}`, `]}`)},
+		{"small messages of a chat", "/chat", padded(size, chat, `{"role":"user"}`, `]}`)},
+		{"empty parts of a chat", "/chat", padded(size, chat+`{"role":"user","parts":[`, `{}`, `]}]}`)},
+		{"small parts of a chat", "/chat", padded(size, chat+`{"role":"user","parts":[`, `{"type":"text","text":""}`, `]}]}`)},
+		{"answers of a chat", "/chat", padded(size, chat+`{"role":"assistant","parts":[`, `{"type":"tool-x","state":"output-error"}`, `]}]}`)},
+		{"fields of a chat", "/chat", padded(size, `{"id":"c","other":[`, `{"a":[]}`, `]}`)},
+		{"unknown fields", "/start", padded(size, `{`, `"a":1`, `}`)},
+		{"tags", "/start", padded(size, `{"tags":[`, `"a"`, `]}`)},
+		{"metadata", "/chat", padded(size, `{"id":"c","metadata":{`, `"a":""`, `}}`)},
+		{"state", "/start", padded(size, `{"state":{`, `"a":1`, `}}`)},
+		{"input that was seen", "/submit-tool-result", padded(size/4-100, `{"sessionId":"a","toolCallId":"c","result":1,"seen":{"toolName":"t","input":[`, `{}`, `]}}`)},
+		{"broken JSON", "/start", padded(size, `{"agentType":"echo","message":`, `[`, ``)},
+	} {
+		for name, token := range map[string]func(int) string{
+			"one user": func(int) string { return userToken(0) }, "twenty users": userToken,
+		} {
+			t.Run(c.name+" of "+name, func(t *testing.T) {
+				url, pid := process(t)
+				if status := upload(t, url+c.path, userToken(0), []byte(`{}`)); status != http.StatusBadRequest { // it is warm
+					t.Fatalf("nothing is answered %d", status)
+				}
+				idle, _ := resident(t, pid)
+				var all sync.WaitGroup
+				for i := range users {
+					all.Go(func() {
+						switch status := upload(t, url+c.path, token(i), c.body); status {
+						case http.StatusBadRequest, http.StatusNotFound, http.StatusServiceUnavailable:
+						default:
+							t.Errorf("answered %d", status)
+						}
+					})
+				}
+				all.Wait()
+				_, peak := resident(t, pid)
+				t.Logf("%d MB above %d MB", (peak-idle)/1e6, idle/1e6)
+				if peak-idle > allowed {
+					t.Errorf("at its peak the server has %d bytes more than when it is idle", peak-idle)
+				}
+			})
+		}
+	}
+}
+
+func upload(t *testing.T, address, token string, body []byte) (status int) {
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, address, bytes.NewReader(body))
+	if err != nil {
+		t.Error(err)
+		return 0
+	}
+	r.Header.Set("Content-Type", wire.ContentJSON)
+	r.Header.Set("Authorization", "Bearer "+token)
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	answer, err := client.Do(r)
+	if err != nil {
+		t.Error(err)
+		return 0
+	}
+	defer answer.Body.Close()
+	_, _ = io.Copy(io.Discard, answer.Body)
+	return answer.StatusCode
+}
