@@ -130,6 +130,17 @@ func TestUseChat(t *testing.T) {
 	}
 }
 
+// A client posts the whole conversation with every message, however long it is.
+func TestLongConversation(t *testing.T) {
+	t.Parallel()
+	for _, version := range []string{"5", "6", "7"} {
+		t.Run("ai "+version, func(t *testing.T) {
+			t.Parallel()
+			play(t, "ai"+version, "long.mjs", "AI_VERSION="+version)
+		})
+	}
+}
+
 func TestBrowser(t *testing.T) {
 	t.Parallel()
 	path, env := testserver.Chromium(t)
