@@ -10,7 +10,7 @@ TESTFLAGS  ?=
 RUNFLAGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run chat test soak matrix lint fmt bench
+.PHONY: help run chat test soak fuzz matrix lint fmt bench
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-6s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,8 +26,12 @@ chat: ## chat with a demo agent in the terminal
 test: lint ## lint, then run every test with the race detector (TESTFLAGS="-run Name" for a part)
 	@./scripts/test.sh $(TESTFLAGS)
 
-soak: ## run every test at full length, as long as it takes (up to two hours)
+soak: ## run every test at full length (up to two hours), then fuzz (two more)
 	@HELIX_SOAK=1 ./scripts/test.sh -timeout 120m $(TESTFLAGS)
+	@./scripts/fuzz.sh
+
+fuzz: ## fuzz each decoder of a request body (HELIX_FUZZTIME=1m for less than ten minutes each)
+	@./scripts/fuzz.sh
 
 matrix: ## play every scenario on every runtime over Postgres, and print what passed (about ten minutes)
 	@CGO_ENABLED=0 go build -o bin/with ./internal/testserver/with
