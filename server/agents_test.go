@@ -59,7 +59,8 @@ func staff(gate <-chan struct{}) []*helix.Agent {
 	slow := &helix.Agent{Name: "slow", Model: speaker(func(*llm.Request) scripted.Step {
 		return scripted.Reply(scripted.Say("I am at it"), scripted.Until(gate), scripted.Say(" and done with it"))
 	})}
-	return []*helix.Agent{echo(), clerk, boss, broken, slow}
+	vault := &helix.Agent{Name: "vault", Internal: true, Model: speaker(func(*llm.Request) scripted.Step { return scripted.Text(secret) })}
+	return []*helix.Agent{echo(), clerk, boss, broken, slow, vault}
 }
 
 // files are sessions of one user, in every state.

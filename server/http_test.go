@@ -489,6 +489,7 @@ func TestMetrics(t *testing.T) {
 	call[wire.Submitted](s, http.StatusOK, http.MethodPost, "/submit-tool-result", submit)
 	s.refused(http.StatusNotFound, session.CodeNotFound, http.MethodGet, "/status?sessionId=none", nil)
 	s.refused(http.StatusNotFound, wire.CodeNoRoute, http.MethodGet, "/a/path/of/somebody", nil)
+	s.as("operator-token").refused(http.StatusForbidden, wire.CodeForbidden, http.MethodGet, "/metrics", nil) // an operator of one tenant
 	answer := s.as("process-token").request(http.MethodGet, "/metrics", nil)
 	defer answer.Body.Close()
 	raw, err := io.ReadAll(answer.Body)

@@ -280,6 +280,13 @@ func (s *service) try(method, path string, body map[string]any) (int, string) {
 	return answer.StatusCode, string(raw)
 }
 
+// said is a message of the user's with more than it may have.
+func said(more map[string]any) map[string]any {
+	out := map[string]any{"role": "user", "parts": []any{map[string]any{"kind": "text", "text": "hello"}}}
+	maps.Copy(out, more)
+	return out
+}
+
 // sneak tries ways around the front: things of somebody else's named in requests on
 // sessions of one's own.
 func (s *service) sneak(f *files) {
@@ -303,6 +310,32 @@ func (s *service) sneak(f *files) {
 	hidden(status, raw, "a branch from somebody else's checkpoint")
 	status, raw = s.try(http.MethodGet, "/sse?sessionId="+own.done+"&run="+f.run, nil)
 	hidden(status, raw, "the stream of somebody else's run")
+	// What is not for users, on sessions of one's own.
+	for what, body := range map[string]map[string]any{
+		"an internal agent":         {"agentType": "vault", "message": "hello"},
+		"an id of the framework's":  {"sessionId": f.waiting + "-sub-call_0123456789abcdef01234567", "agentType": "echo", "message": "hello"},
+		"a sub-agent's session":     {"sessionId": own.child, "agentType": "clerk", "message": "hello"},
+		"a hidden message":          {"agentType": "echo", "message": []any{said(map[string]any{"metadata": map[string]any{"hidden": true}})}},
+		"a message of another time": {"agentType": "echo", "message": []any{said(map[string]any{"at": "1999-01-01T00:00:00Z"})}},
+		"a message of a step":       {"agentType": "echo", "message": []any{said(map[string]any{"step": 3})}},
+		"a message of a run":        {"agentType": "echo", "message": []any{said(map[string]any{"runId": f.run})}},
+		"a reply's id":              {"agentType": "echo", "message": []any{said(map[string]any{"id": f.run + "/1"})}},
+		"a field of later":          {"agentType": "echo", "message": []any{said(map[string]any{"later": 1})}},
+		"state that is not open":    {"agentType": "boss", "message": "hello", "state": map[string]any{"text": "admin"}},
+	} {
+		status, raw := s.try(http.MethodPost, "/start", body)
+		if status != http.StatusBadRequest {
+			s.t.Errorf("%s is %d for %s: %s", what, status, s.token, raw)
+		}
+	}
+	for _, path := range []string{"/resume", "/sessions/" + url.PathEscape(own.child) + "/branch"} {
+		body := map[string]any{"message": "hello"}
+		if path == "/resume" {
+			body["sessionId"] = own.child
+		}
+		status, raw := s.try(http.MethodPost, path, body)
+		hidden(status, raw, "words to a sub-agent")
+	}
 	if s.token == "bob-token" {
 		for _, body := range []map[string]any{{"sessionId": f.done}, {"sessionId": f.done, "message": "hello"}} {
 			status, raw = s.try(http.MethodPost, "/sessions/"+url.PathEscape(own.done)+"/branch", body)
