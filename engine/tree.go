@@ -236,7 +236,7 @@ func (h *Handler) walk(
 	if err != nil {
 		return err
 	}
-	if depth > 0 && childOf(parent, state) != nil {
+	if depth > 0 && state.ParentID != parent {
 		return nil // somebody else's
 	}
 	if depth > maxDepth {

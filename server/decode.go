@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"mime"
 	"net/http"
@@ -110,7 +111,8 @@ func (b *bodyReader) read() ([]byte, error) {
 }
 
 func (b *bodyReader) tooLarge() error {
-	return session.ErrTooLarge.WithMessage("the body has more than %d bytes", b.limit)
+	return refuse(http.StatusRequestEntityTooLarge, session.CodeTooLarge, fmt.Sprintf("the body has more than %d bytes", b.limit)).
+		limit(limitBody)
 }
 
 // deadline bounds how long the sender may take. It cannot help what the server made

@@ -85,7 +85,7 @@ func TestPoison(t *testing.T) {
 		db := openFor(t, dir)
 		const lives = 10
 		kills := 0
-		for life := 0; life < lives; life++ {
+		for range lives {
 			c := startChild(t, "patient", dir)
 			gone := make(chan struct{})
 			go func() {

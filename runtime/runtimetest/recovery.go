@@ -494,10 +494,9 @@ func recoverBystanders(s *Stage) {
 		working.Store(0)
 		life.Store(int64(now))
 		y := s.StartOther(Options{Agents: []*helix.Agent{agent}, LeaseTTL: lease})
-		switch {
-		case now == 1:
+		if now == 1 {
 			await(now, others+1) // all of them once, without further ado
-		default:
+		} else {
 			for id := ""; id != "poison"; {
 				id = s.receiveFrom("a run is taken up", entered[now])
 			}

@@ -21,7 +21,8 @@ const (
 	indexMeta   = "meta/"
 	indexParent = "parent/"
 	indexRoot   = "root/"
-	// Sessions whose current run may be running, and those of a user.
+	// Runs that may be running, and those of a user. An entry is for one run, so that it
+	// can be removed when that has ended, whatever has begun since.
 	indexRunning       = "running"
 	indexRunningOfUser = "running/"
 	indexCalls         = "calls" // sessions that may have rows of calls
@@ -65,6 +66,7 @@ const (
 	moved   = "to"   // the entry is moved: it is of a session that is gone
 	sooner  = "LT"   // the entry is only moved to a lower score
 	known   = "true" // the entry stands for what has happened
+	gone    = "gone" // the entry is removed: it is never true again
 )
 
 func (h *hints) list(keys keyspace, tenant, index, id, created string) {
@@ -127,18 +129,19 @@ func (s *sessions) stateHints(h *hints, is, was *session.State) {
 	}
 }
 
-// runningHints are the entries for a session that is about to run.
-func (s *sessions) runningHints(h *hints, is, was *session.State) {
-	how := inPlace
-	if was == nil {
-		how = moved
-	}
-	slot, created := s.b.keys.listing(s.tenant), micros(is.CreatedAt)
-	h.entries = append(h.entries, hint{slot, indexRunning, is.ID, created, how})
+// runningHints are the entries for a run that is about to begin, or has ended: then
+// they are gone at once, for whoever starts runs asks how many there are.
+func (s *sessions) runningHints(h *hints, is *session.State, runID, how string) {
+	slot, created, member := s.b.keys.listing(s.tenant), micros(is.CreatedAt), is.ID+runMark+runID
+	h.entries = append(h.entries, hint{slot, indexRunning, member, created, how})
 	if is.UserID != "" {
-		h.entries = append(h.entries, hint{slot, indexRunningOfUser + indexed(is.UserID), is.ID, created, how})
+		h.entries = append(h.entries, hint{slot, indexRunningOfUser + indexed(is.UserID), member, created, how})
 	}
 }
+
+// runMark comes between a session and its run in the entries of runs. It sorts before
+// all that ids have.
+const runMark = "\x00"
 
 // over reports whether a session has ended: one that was interrupted or paused can
 // go on where it stopped.

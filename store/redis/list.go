@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
@@ -15,13 +16,14 @@ import (
 
 // listed are the fields of a header that a summary shows or a query selects by.
 var listed = []string{
-	"v", "agent", "status", "user", "parent", "tags", "meta", "turn", "msgs", "created", "updated", "rstatus",
+	"v", "agent", "status", "user", "parent", "tags", "meta", "turn", "msgs", "created", "updated", "rstatus", "run",
 }
 
 // found is a session that an index entry led to.
 type found struct {
 	session.Summary
-	running bool
+	running string // the run, if it is running
+	entry   string // the run that the index entry is for, if it is for one
 }
 
 // List implements [session.Lister]. It walks the narrowest index that has
@@ -90,9 +92,9 @@ func (w *walk) page(ctx context.Context) (page session.Page[session.Summary], er
 func narrowest(q *session.Query) (index string, holds func(*found) bool) {
 	switch {
 	case q.Running && q.UserID != "":
-		return indexRunningOfUser + indexed(q.UserID), func(f *found) bool { return f.running && f.UserID == q.UserID }
+		return indexRunningOfUser + indexed(q.UserID), func(f *found) bool { return f.running == f.entry && f.UserID == q.UserID }
 	case q.Running:
-		return indexRunning, func(f *found) bool { return f.running }
+		return indexRunning, func(f *found) bool { return f.running == f.entry }
 	case q.ParentID != "":
 		return indexParent + indexed(q.ParentID), func(f *found) bool { return f.ParentID == q.ParentID }
 	case q.UserID != "":
@@ -202,7 +204,8 @@ func (w *walk) verify(ctx context.Context, entries []goredis.Z) ([]*found, error
 	pipe := w.b.client.Pipeline()
 	headers := make([]*goredis.SliceCmd, len(entries))
 	for i, z := range entries {
-		headers[i] = pipe.HMGet(ctx, w.prefix(text(z.Member))+keyHeader, listed...)
+		id, _, _ := strings.Cut(text(z.Member), runMark)
+		headers[i] = pipe.HMGet(ctx, w.prefix(id)+keyHeader, listed...)
 	}
 	_, _ = pipe.Exec(ctx) // each command has its own error
 	out := make([]*found, len(entries))
@@ -213,9 +216,12 @@ func (w *walk) verify(ctx context.Context, entries []goredis.Z) ([]*found, error
 		if err != nil {
 			return nil, failure("list sessions", err)
 		}
-		id := text(z.Member)
+		id, runID, _ := strings.Cut(text(z.Member), runMark)
 		is := w.summarise(ctx, id, values)
-		entry := hint{w.slot, w.index, id, score(z.Score), inPlace}
+		if is != nil {
+			is.entry = runID
+		}
+		entry := hint{w.slot, w.index, text(z.Member), score(z.Score), inPlace}
 		switch {
 		case is == nil || !w.holds(is):
 			wrong = append(wrong, correction{entry, ""})
@@ -223,7 +229,7 @@ func (w *walk) verify(ctx context.Context, entries []goredis.Z) ([]*found, error
 			misplaced = true
 			wrong = append(wrong, correction{entry, micros(is.CreatedAt)})
 		}
-		if is != nil && w.selects(is) {
+		if is != nil && w.selects(is) && (!w.query.Running || w.holds(is)) {
 			out[i] = is
 		}
 	}
@@ -248,7 +254,11 @@ func (w *walk) summarise(ctx context.Context, id string, values []any) *found {
 	if err := h.labels(); err != nil {
 		w.b.config.Logger.WarnContext(ctx, "a session's labels cannot be decoded", "tenant", w.tenant, "session", id, "error", err)
 	}
-	return &found{running: h.isRunning(), Summary: session.Summary{
+	running := ""
+	if h.isRunning() {
+		running = h.CurrentRunID
+	}
+	return &found{running: running, Summary: session.Summary{
 		Key:   session.Key{Tenant: w.tenant, ID: id},
 		Agent: h.Agent, Status: h.Status, UserID: h.UserID, ParentID: h.ParentID, Tags: h.Tags, Metadata: h.Metadata,
 		Turn: h.Turn, MessageCount: h.MessageCount, CreatedAt: h.CreatedAt, UpdatedAt: h.UpdatedAt,
@@ -259,7 +269,7 @@ func (w *walk) selects(s *found) bool {
 	q := w.query
 	switch {
 	case w.after != nil && !follows(&s.Summary, w.after),
-		q.Running && !s.running,
+		q.Running && s.running == "",
 		q.UserID != "" && q.UserID != s.UserID,
 		q.Agent != "" && q.Agent != s.Agent,
 		q.ParentID != "" && q.ParentID != s.ParentID,

@@ -267,7 +267,11 @@ func (s *sessions) planStart(start *session.StartRun, v *view) (*session.Started
 		is.Status = start.Status
 	}
 	s.stateHints(&p.hints, &is, was)
-	s.runningHints(&p.hints, &is, was)
+	if was == nil {
+		s.runningHints(&p.hints, &is, start.Run.ID, moved)
+	} else {
+		s.runningHints(&p.hints, &is, start.Run.ID, inPlace)
+	}
 	s.leaseHint(&p.hints, &is)
 	s.changeHints(&p.hints, h.ID, &start.Change, v.now)
 	p.hints.list(s.b.keys, s.tenant, indexCalls, h.ID, micros(is.CreatedAt)) // whose order does not matter
@@ -537,6 +541,8 @@ func (s *sessions) CloseRun(ctx context.Context, id string, fence session.Fence,
 			is := h.State
 			is.Lease.ExpiresAt = v.now
 			s.leaseHint(&p.hints, &is)
+		} else {
+			s.runningHints(&p.hints, &h.State, h.CurrentRunID, gone)
 		}
 		fields := []any{"owner", "", "lease", until}
 		if settled {
