@@ -193,7 +193,7 @@ func (d *declared) arguments() Arguments {
 	slices.Sort(out.Required)
 	out.Required = slices.Compact(out.Required)
 	out.Known = slices.Sorted(maps.Keys(names))
-	out.Open = !closed(all)
+	out.Open = !closed(all) || slices.ContainsFunc(all, func(s *jsonschema.Schema) bool { return len(s.PatternProperties) > 0 })
 	return out
 }
 
@@ -299,10 +299,11 @@ func (d *declared) together(about []*jsonschema.Schema, c choice) []*jsonschema.
 func closed(all []*jsonschema.Schema) bool {
 	says := false
 	for _, s := range all {
-		if allows(s.AdditionalProperties) || allows(s.UnevaluatedProperties) || len(s.PatternProperties) > 0 {
+		if allows(s.AdditionalProperties) || allows(s.UnevaluatedProperties) {
 			return false
 		}
-		says = says || len(s.Properties) > 0 || s.AdditionalProperties != nil || s.UnevaluatedProperties != nil
+		says = says || s.Properties != nil || len(s.PatternProperties) > 0 || len(s.Required) > 0 ||
+			s.AdditionalProperties != nil || s.UnevaluatedProperties != nil
 	}
 	return says
 }

@@ -34,9 +34,11 @@ func TestValidateInput(t *testing.T) {
 			`{"id":1,"x":{"a":1}}`: "", `{"x":{"a":1,"b":2}}`: `"x.b"`, `{"x":1}`: "type",
 		}},
 		"patterns": {`{"properties":{"id":{}},"patternProperties":{"^x-":{"properties":{"a":{}}}}}`, map[string]string{
-			`{"id":1,"x-1":{"a":1},"y":1}`: "", `{"x-1":{"b":1}}`: `"x-1.b"`,
+			`{"id":1,"x-1":{"a":1}}`: "", `{"x-1":{"b":1}}`: `"x-1.b"`, `{"id":1,"y":1}`: `"y"`,
 		}},
-		"a map": {`{"type":"object"}`, map[string]string{`{"any":{"thing":1}}`: ""}},
+		"nothing declared": {`{"type":"object","properties":{}}`, map[string]string{`{}`: "", `{"a":1}`: `"a"`}},
+		"required only":    {`{"type":"object","required":["id"]}`, map[string]string{`{"id":1}`: "", `{"id":1,"a":1}`: `"a"`}},
+		"a map":            {`{"type":"object"}`, map[string]string{`{"any":{"thing":1}}`: ""}},
 		"nested": {`{"properties":{"order":{"type":"object","properties":{"amount":{}}},"rows":{"items":{"properties":{"a":{"properties":{"b":{}}}}}},"any":{"type":"object"}}}`, map[string]string{
 			`{"order":{"amount":5},"rows":[{"a":{"b":1}}],"any":{"x":1}}`: "",
 			`{"order":{"amount":5,"Amount":6}}`:                           `undeclared argument "order.Amount"`,

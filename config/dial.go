@@ -76,7 +76,7 @@ const keepOwn = 10 * time.Second
 func (g *guard) control(_, address string, _ syscall.RawConn) error {
 	target, err := netip.ParseAddrPort(address)
 	if err != nil || !public(target.Addr()) || g.isOwn(target.Addr()) {
-		return refusal("the service has an address of a private network or of this machine; the tool's allowPrivate lets it")
+		return refusal("the service has an address of a private network or of this machine; set allowPrivate on the tool to allow it")
 	}
 	return nil
 }

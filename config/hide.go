@@ -44,12 +44,15 @@ func hidingResults(t *Tool, secrets []string) *strings.Replacer {
 	var all []string
 	for name, value := range t.Headers {
 		places = append(places, value)
-		if conventional(name) || placeholder.MatchString(value) {
+		if conventional(name) {
 			continue
 		}
-		all = append(all, value)
-		if credential(name) {
-			all = append(all, strings.Fields(value)...)
+		for _, literal := range placeholder.Split(value, -1) {
+			literal = strings.TrimSpace(literal)
+			all = append(all, literal)
+			if credential(name) {
+				all = append(all, strings.Fields(literal)...)
+			}
 		}
 	}
 	for _, secret := range secrets {

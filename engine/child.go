@@ -87,7 +87,7 @@ func (f *flight) refs(runID string) []session.ChildRef {
 		if c.Rejected == nil && (forSubAgent(c.Kind) || (c.companion != nil && c.companion.spawns)) {
 			ref := c.ref(runID)
 			if c.Kind == session.CallRemote {
-				ref.Remote = encoded(progress{})
+				ref.Remote = encoded(progress{Peer: session.NewPeerID(c.Child)})
 			}
 			refs = append(refs, ref)
 		}

@@ -99,7 +99,7 @@ func (h *Handler) PayStop(ctx context.Context, wake session.Wake) (paid bool, er
 		}); err != nil {
 			return false, err
 		}
-		err := tellStop(ctx, remote, peerID(state.ID), stop)
+		err := tellStop(ctx, remote, peerOf(state.ID, &at), stop)
 		if errors.Is(err, session.ErrNotFound) && (at.RunID != "" || !h.cfg.Now().Before(stop.Since.Add(h.requestLimit(remote)))) {
 			err = nil // else the request that begins it may be on its way
 		}

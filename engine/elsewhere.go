@@ -45,10 +45,14 @@ func (h *Handler) lookElsewhere(ctx context.Context, sessions session.Store, sta
 
 // askMoved asks one remote.
 func (h *Handler) askMoved(ctx context.Context, sessions session.Store, state *session.State, remote helix.Remote) (bool, error) {
+	peer, err := h.peer(ctx, sessions, state)
+	if err != nil {
+		return false, err
+	}
 	gone := make(chan struct{})
 	defer close(gone)
 	status, err := reachOnce(ctx, newCrew(gone), askTimeout, func(ctx context.Context) (*helix.RemoteStatus, error) {
-		return remote.Status(ctx, peerID(state.ID))
+		return remote.Status(ctx, peer)
 	})
 	switch {
 	case errors.Is(err, session.ErrNotFound): // it was deleted

@@ -66,11 +66,11 @@ type Config struct {
 	Now func() time.Time
 }
 
-// DefaultMaxSession is how large a session may become unless that is set.
-const DefaultMaxSession = 64 << 20
+// defaultMaxSession is how large a session may become unless that is set.
+const defaultMaxSession = 64 << 20
 
-// LimitSession is the name of the limit that [Config.MaxSession] is.
-const LimitSession = "sessionBytes"
+// limitSession is the name of the limit that [Config.MaxSession] is, as servers tell it.
+const limitSession = "sessionBytes"
 
 // checkSize refuses a session that has become too large.
 func (c *Config) checkSize(size int64) error {
@@ -78,7 +78,7 @@ func (c *Config) checkSize(size int64) error {
 		return nil
 	}
 	err := session.ErrTooLarge.WithMessage("the session has %d bytes, at most %d are allowed; begin a new one", size, c.MaxSession)
-	err.Field = LimitSession
+	err.Field = limitSession
 	return err
 }
 
@@ -124,7 +124,7 @@ func NewHandler(cfg Config) *Handler {
 		cfg.MaxResult = 1_000_000
 	}
 	if cfg.MaxSession == 0 {
-		cfg.MaxSession = DefaultMaxSession
+		cfg.MaxSession = defaultMaxSession
 	}
 	if cfg.RemotePatience == 0 {
 		cfg.RemotePatience = 2 * time.Minute

@@ -97,6 +97,9 @@ func (r *OpenRequest) check() error {
 		if err := messages[i].Check(); err != nil {
 			return err
 		}
+		if err := session.CheckTime("message time", messages[i].At); err != nil {
+			return err
+		}
 		if messages[i].Role != session.RoleUser {
 			return session.Invalid("message role", "%q cannot begin a turn; only user messages can", messages[i].Role)
 		}

@@ -93,19 +93,34 @@ func (h *Handler) takeOver(ctx context.Context, due session.Due, force bool) (*O
 	return opened, nil
 }
 
-// Attempts is how often a run was taken over since it last made progress. One that
-// was is a suspect: it may be what ends the processes that take it over.
-func (h *Handler) Attempts(ctx context.Context, due session.Due) (int, error) {
+// Loss is how a run came to have nobody who works on it.
+type Loss struct {
+	// HandedOver is set if whoever had the run gave it back, and did not die.
+	HandedOver bool
+	// Before is how often it was lost before, since it last made progress. A run that
+	// was is a suspect: it may be what ends the processes that work on it.
+	Before int
+}
+
+// Lost tells how a run was lost that is about to be taken over.
+func (h *Handler) Lost(ctx context.Context, due session.Due) (Loss, error) {
 	sessions := h.cfg.Backend.Sessions().Tenant(due.Tenant)
 	state, err := sessions.Load(ctx, due.ID)
 	if err != nil {
-		return 0, err
+		return Loss{}, err
 	}
 	run, err := sessions.Run(ctx, due.ID, due.RunID)
-	if err != nil || run.ProgressVersion != state.Version {
-		return 0, err
+	if err != nil {
+		return Loss{}, err
 	}
-	return run.Attempts, nil
+	out := Loss{HandedOver: state.Lease.Owner == ""}
+	if run.ProgressVersion == state.Version {
+		out.Before = run.Attempts
+	}
+	if out.HandedOver { // its last takeover was counted, and is not over
+		out.Before = max(0, out.Before-1)
+	}
+	return out, nil
 }
 
 // livesBelow reports whether an agent below a session, which the lost owner had come

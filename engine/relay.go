@@ -79,7 +79,7 @@ func (t *turn) relay(ctx context.Context, key string) (*relay, error) {
 	}
 	at, err := readProgress(ref)
 	r := &relay{
-		t: t, peer: peerID(t.key.ID), key: key, at: at, saved: at, told: map[string]bool{},
+		t: t, peer: peerOf(t.key.ID, &at), key: key, at: at, saved: at, told: map[string]bool{},
 		waits: map[string]bool{}, begun: map[string]string{}, there: map[string]bool{},
 	}
 	r.at.Moved = false // it is about to be seen
@@ -129,9 +129,13 @@ func (r *relay) start(ctx, away context.Context) error {
 		return err
 	}
 	message := r.t.transcript.Messages()[0]
+	request := r.t.key.ID // of a call that an earlier version may have begun
+	if r.at.Peer != "" {
+		request = r.peer
+	}
 	run, err := reach(away, r, r.patience()/8, func(ctx context.Context) (*helix.RemoteRun, error) {
 		return r.t.remote.Start(ctx, helix.RemoteStart{
-			SessionID: r.peer, RequestID: r.t.key.ID,
+			SessionID: r.peer, RequestID: request,
 			Message: session.Message{Role: message.Role, Parts: message.Parts},
 			Metadata: map[string]string{
 				helix.MetaCallerSession: headOf(&r.t.state), helix.MetaCallerAgent: caller.Agent,
@@ -152,9 +156,16 @@ const (
 	remoteTimeout  = 30 * time.Second
 )
 
+// busyPatience is how many times longer a remote may say that it is busy than it may be
+// out of reach.
+const busyPatience = 30
+
+// tooManyRequests is the status of an answer over HTTP that says so.
+const tooManyRequests = 429
+
 // reach calls the remote, again while it is out of reach, for as long as limit.
 func reach[V any](away context.Context, r *relay, limit time.Duration, call func(context.Context) (V, error)) (V, error) {
-	since := time.Now()
+	since, began := time.Now(), time.Now()
 	for pause := relayPause; ; pause = min(2*pause, relayLongPause) {
 		value, err := reachOnce(away, r.t.crew, r.t.h.requestLimit(r.t.remote), call)
 		if err == nil {
@@ -165,6 +176,10 @@ func reach[V any](away context.Context, r *relay, limit time.Duration, call func
 		}
 		if own, ok := errors.AsType[*session.Error](err); ok && !own.Retryable {
 			return value, &fault{r.t.bounded(session.AsError(err))}
+		}
+		if own, ok := errors.AsType[*session.Error](err); ok && own.StatusCode == tooManyRequests &&
+			time.Since(began) < busyPatience*r.patience() {
+			since = time.Now() // it is there, and has too much to do
 		}
 		if time.Since(since) >= limit {
 			return value, r.outOfReach(since, err)

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -18,9 +19,24 @@ type standIn struct {
 	remote helix.Remote
 }
 
-// peerID is the id of the session on the other server, which may share a store
-// with this one.
-func peerID(standIn string) string { return standIn + "@peer" }
+// peerOf is the id of the session on the other server, which may share a store with
+// this one. References that an earlier version made name none.
+func peerOf(standIn string, at *progress) string {
+	return cmp.Or(at.Peer, standIn+"@peer")
+}
+
+// peer finds the id of the session that a stand-in is for.
+func (h *Handler) peer(ctx context.Context, sessions session.Store, state *session.State) (string, error) {
+	ref, err := remoteRef(ctx, sessions, state)
+	if err != nil {
+		return "", err
+	}
+	if ref == nil {
+		return "", session.ErrCorrupt.WithMessage("session %s: its caller knows nothing of it", state.ID)
+	}
+	at, err := readProgress(ref)
+	return peerOf(state.ID, &at), err
+}
 
 // addStandIns adds the remote agents that agents call to them. The handler's lock is
 // held.
@@ -74,6 +90,8 @@ func (h *Handler) remote(name string) helix.Remote {
 // progress is how far a remote's work was followed, as the reference to it says. It
 // is never ahead of what the stream holds.
 type progress struct {
+	// Peer is the session there. It is told to nobody before it exists.
+	Peer string `json:"peer,omitempty"`
 	// Started is set before the remote is told to begin: from then on it may be at
 	// work.
 	Started bool `json:"started,omitempty"`

@@ -161,10 +161,14 @@ func (h *Handler) mayAnswer(
 func (h *Handler) submitAway(
 	ctx context.Context, limit time.Duration, remote helix.Remote, owner *session.State, s helix.Submission,
 ) (*helix.Submitted, error) {
+	peer, err := h.peer(ctx, h.cfg.Backend.Sessions().Tenant(owner.Tenant), owner)
+	if err != nil {
+		return nil, err
+	}
 	gone := make(chan struct{})
 	defer close(gone)
 	return reachOnce(ctx, newCrew(gone), limit, func(ctx context.Context) (*helix.Submitted, error) {
-		return remote.Submit(ctx, peerID(owner.ID), s)
+		return remote.Submit(ctx, peer, s)
 	})
 }
 

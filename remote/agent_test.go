@@ -50,7 +50,11 @@ func TestCall(t *testing.T) {
 	if err != nil || len(refs) != 1 || refs[0].Status != session.ChildCompleted {
 		t.Fatalf("the references are %+v, %v", refs, err)
 	}
-	peer := refs[0].SessionID + "@peer"
+	var at struct{ Peer string }
+	if err := json.Unmarshal(refs[0].Remote, &at); err != nil {
+		t.Fatal(err)
+	}
+	peer := at.Peer
 	state, err := there.db.Sessions().Load(t.Context(), peer)
 	if err != nil || state.UserID != "boss" || state.Metadata[helix.MetaCallerSession] != "s-1" {
 		t.Fatalf("the session there is %+v, %v", state, err)

@@ -298,7 +298,11 @@ func killed(t *testing.T, here, there *process, kill func()) {
 	}
 	at := slices.IndexFunc(all, func(c stream.Chunk) bool { return c.Kind == stream.SubAgentStart })
 	child := all[at].Child
-	sameChunks(t, all, there.chunks(child+"@peer"), child)
+	peers, err := there.Sessions(t.Context(), session.Query{Metadata: map[string]string{helix.MetaCallerSession: id}})
+	if err != nil || len(peers.Items) != 1 || !strings.HasPrefix(peers.Items[0].ID, child+"@peer.") {
+		t.Fatalf("the sessions there are %+v, %v", peers, err)
+	}
+	sameChunks(t, all, there.chunks(peers.Items[0].ID), child)
 }
 
 // chunks are all chunks of a stream that has ended.

@@ -43,8 +43,8 @@ type claim struct {
 	inAll, inShare *list.Element
 }
 
-// newBudget bounds bodies of at most body bytes to total, or to one body, and those
-// of an identity to a quarter, or to one body.
+// newBudget allows total bytes for all bodies, and a quarter of that per identity, but
+// never less than one body.
 func newBudget(total, body int64) *budget {
 	body++ // see bodyReader.room
 	total = max(total, body)

@@ -209,7 +209,11 @@ func (x *exchange) takeAnswers(ctx context.Context, state *session.State, in *ai
 	if err != nil {
 		return nil, err
 	}
-	if run == nil || run.Status != session.RunRunning { // before anything is recorded that nothing comes of
+	agent, err := x.agentFor("id", state)
+	if err != nil {
+		return nil, err
+	}
+	if run == nil || run.Status != session.RunRunning { // refuse before recording answers that no run would use
 		opened, err := x.mayRun(ctx, state.ID, "")
 		if err != nil {
 			return nil, err
@@ -237,10 +241,6 @@ func (x *exchange) takeAnswers(ctx context.Context, state *session.State, in *ai
 	if !submitted && run != nil && strings.HasPrefix(run.RequestID, request) { // it was sent before
 		turn.run, err = x.executor.Attach(ctx, state.ID)
 		return turn, err
-	}
-	agent, err := x.agentFor("id", state)
-	if err != nil {
-		return nil, err
 	}
 	if run != nil {
 		request += run.ID // the same answers may be sent again when others are still missing
@@ -293,11 +293,11 @@ func answersID(parts []aisdk.Part) string {
 
 // lastReply is the id of the UI message that the transcript ends in.
 func (x *exchange) lastReply(ctx context.Context, id string) (string, error) {
-	messages, err := x.transcript(ctx, id)
+	shot, err := x.recent(ctx, id)
 	if err != nil {
 		return "", err
 	}
-	return aisdk.Last(id, messages).ID, nil
+	return aisdk.Last(id, shot.Messages).ID, nil
 }
 
 // regenerate makes a reply anew.

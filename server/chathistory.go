@@ -68,19 +68,36 @@ func (x *exchange) chatOf(ctx context.Context, id string, version aisdk.Version,
 // has more.
 func (x *exchange) recent(ctx context.Context, id string) (*store.Snapshot, error) {
 	limit := x.server.cfg.Limits.PageBytes
-	for range 3 {
-		shot, err := store.TakeRecent(ctx, x.sessions, x.streams, id, limit)
-		if err != nil || shot.Skipped == 0 {
-			return shot, err
-		}
-		first := slices.IndexFunc(shot.Messages, func(m session.Message) bool { return m.Role == session.RoleUser && !m.Hidden() })
-		if first >= 0 {
-			shot.Messages, shot.Skipped = shot.Messages[first:], shot.Skipped+first
-			return shot, nil
-		}
-		limit *= 4
+	shot, err := x.newest(ctx, id, limit)
+	if err != nil || shot != nil {
+		return shot, err
 	}
-	return nil, session.ErrTooLarge.WithMessage("the last reply of session %s is too large to be shown", id)
+	select { // what follows may come to be the whole session
+	case x.server.transcripts <- struct{}{}:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	defer func() { <-x.server.transcripts }()
+	for shot == nil && err == nil {
+		limit *= 4
+		shot, err = x.newest(ctx, id, limit)
+	}
+	return shot, err
+}
+
+// newest is a session with its newest messages within a limit, from the first of the
+// user's on; nil if there is none among them.
+func (x *exchange) newest(ctx context.Context, id string, limit int64) (*store.Snapshot, error) {
+	shot, err := store.TakeRecent(ctx, x.sessions, x.streams, id, limit)
+	if err != nil || shot.Skipped == 0 {
+		return shot, err
+	}
+	at := slices.IndexFunc(shot.Messages, func(m session.Message) bool { return m.Role == session.RoleUser && !m.Hidden() })
+	if at < 0 {
+		return nil, nil
+	}
+	shot.Messages, shot.Skipped = shot.Messages[at:], shot.Skipped+at
+	return shot, nil
 }
 
 // chatAt makes the chat that a session was at one moment.

@@ -122,7 +122,18 @@ func (x *exchange) chatStream() error {
 	if err != nil {
 		return err
 	}
-	shot, err := store.TakeSnapshot(ctx, x.sessions, x.streams, state.ID)
+	run, err := x.current(ctx, state.ID)
+	if err != nil {
+		return x.hide(state.ID, err)
+	}
+	if run == nil || (run.Status != session.RunRunning && asked == "") {
+		x.w.WriteHeader(http.StatusNoContent)
+		return nil
+	}
+	if err := x.server.enter(x); err != nil { // before much is read
+		return err
+	}
+	shot, err := x.recent(ctx, state.ID)
 	if err != nil {
 		return x.hide(state.ID, err)
 	}
@@ -151,7 +162,7 @@ func (x *exchange) chatStream() error {
 
 // replay shows a reply that was made, or is being made, from its beginning.
 func (x *exchange) replay(version aisdk.Version, state *session.State, messageID string) error {
-	shot, err := store.TakeSnapshot(x.r.Context(), x.sessions, x.streams, state.ID)
+	shot, err := x.recent(x.r.Context(), state.ID)
 	if err != nil {
 		return x.hide(state.ID, err)
 	}

@@ -18,6 +18,7 @@ const (
 	limitRuns    = "runsPerUser"
 	limitStreams = "streamsPerUser"
 	limitBody    = "body"
+	limitSession = "sessionBytes" // see MaxSession of runtimes
 )
 
 // starts counts the starts that are under way for each identity. The store does not
@@ -105,10 +106,25 @@ func (x *exchange) transcript(ctx context.Context, id string) ([]session.Message
 	return x.sessions.AllMessages(ctx, id)
 }
 
-// limitOf is the name of the limit that an error is about, or nothing.
+// copying waits until a session may be copied. A copy may be as large as a session may
+// become, and holds up other writes while it is made.
+func (x *exchange) copying(ctx context.Context) (done func(), err error) {
+	select {
+	case x.server.copies <- struct{}{}:
+		return func() { <-x.server.copies }, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// sessionCopies is how many sessions are copied at the same time.
+const sessionCopies = 2
+
+// limitOf is the name of the setting whose limit an error of the runtime is about, or
+// nothing. What a request's own field is too large for is no setting's limit.
 func limitOf(err *session.Error) string {
-	if errors.Is(err, session.ErrTooLarge) {
-		return err.Field
+	if errors.Is(err, session.ErrTooLarge) && err.Field == limitSession {
+		return limitSession
 	}
 	return ""
 }

@@ -27,6 +27,7 @@ type Server struct {
 	openAPI []byte
 
 	transcripts chan struct{} // those that are being read as a whole
+	copies      chan struct{} // of sessions, that are being made
 
 	mu      sync.Mutex
 	open    map[*exchange]bool // those that are streams
@@ -49,6 +50,7 @@ func New(cfg Config) (*Server, error) {
 	s := &Server{
 		cfg: cfg, mux: http.NewServeMux(), cross: cross, limit: newLimiter(cfg.RateLimit), metrics: newMetrics(),
 		starts: &starts{by: map[Identity]int{}}, transcripts: make(chan struct{}, wholeTranscripts),
+		copies: make(chan struct{}, sessionCopies),
 		budget: newBudget(cfg.Limits.Buffered, cfg.Limits.Body),
 		open:   map[*exchange]bool{}, perUser: map[Identity]int{}, idle: make(chan struct{}), closing: make(chan struct{}),
 	}

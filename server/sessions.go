@@ -157,13 +157,40 @@ func (x *exchange) messages(ctx context.Context, id string, request session.Page
 
 // runs reads runs as the identity may see them.
 func (x *exchange) runs(ctx context.Context, id string, request session.PageRequest) (session.Page[session.Run], error) {
-	page, err := x.sessions.Runs(ctx, id, request)
+	page, err := x.runPages(ctx, id, request)
 	for i := range page.Items {
 		if outcome := page.Items[i].Outcome; outcome != nil {
 			told := *outcome
 			told.Error = x.shown(told.Error)
 			page.Items[i].Outcome = &told
 		}
+	}
+	return page, err
+}
+
+// runsAtOnce is how many runs are read at a time: each may have an output as large as a
+// result may be.
+const runsAtOnce = 10
+
+// runPages reads a page of runs piece by piece, and ends it early when it has become as
+// large as a page of messages may be.
+func (x *exchange) runPages(ctx context.Context, id string, request session.PageRequest) (session.Page[session.Run], error) {
+	size, left := request.Size(), x.server.cfg.Limits.PageBytes
+	request.Limit = min(size, runsAtOnce)
+	page, err := x.sessions.Runs(ctx, id, request)
+	page.Limit = size
+	for from := 0; err == nil && page.HasMore && len(page.Items) < size; {
+		for ; from < len(page.Items); from++ {
+			if o := page.Items[from].Outcome; o != nil {
+				left -= int64(len(o.Output) + len(o.Reply))
+			}
+		}
+		if left <= 0 {
+			break
+		}
+		var more session.Page[session.Run]
+		more, err = x.sessions.Runs(ctx, id, session.PageRequest{Cursor: page.Next, Limit: min(size-len(page.Items), runsAtOnce)})
+		page.Items, page.HasMore, page.Next = append(page.Items, more.Items...), more.HasMore, more.Next
 	}
 	return page, err
 }
@@ -216,9 +243,14 @@ func (x *exchange) branch() error {
 		return err
 	}
 	agent, err := x.agentFor("id", from)
+	if err != nil && (!x.who.Operator || len(in.Message) > 0) { // an operator may copy what nobody can run any more
+		return err
+	}
+	copied, err := x.copying(ctx)
 	if err != nil {
 		return err
 	}
+	defer copied()
 	in.SessionID = cmp.Or(in.SessionID, session.NewID())
 	if len(in.Message) == 0 {
 		return x.copy(ctx, from, in)

@@ -80,6 +80,13 @@ func submissionOf(in *wire.Submit) (helix.Submission, error) {
 
 // answer submits an answer for the identity and, if asked to, goes on with it.
 func (x *exchange) answer(ctx context.Context, state *session.State, s helix.Submission, resume bool) (*wire.Submitted, error) {
+	if resume && state.ParentID == "" { // refuse before recording an answer that no run would use
+		opened, err := x.mayGoOn(ctx, state)
+		if err != nil {
+			return nil, err
+		}
+		defer opened()
+	}
 	done, err := x.executor.Submit(ctx, state.ID, s.By(x.who.user()))
 	if err != nil {
 		return nil, x.hide(state.ID, err)
@@ -96,6 +103,22 @@ func (x *exchange) answer(ctx context.Context, state *session.State, s helix.Sub
 	return out, nil
 }
 
+// mayGoOn refuses to go on with a conversation whose run would be one too many, or
+// whose agent is not for the identity. One that runs goes on by itself.
+func (x *exchange) mayGoOn(ctx context.Context, state *session.State) (done func(), err error) {
+	if _, err := x.agentFor("sessionId", state); err != nil {
+		return nil, err
+	}
+	run, err := x.current(ctx, state.ID)
+	if err != nil {
+		return nil, err
+	}
+	if run != nil && run.Status == session.RunRunning {
+		return func() {}, nil
+	}
+	return x.mayRun(ctx, state.ID, "")
+}
+
 // goOn resumes a conversation. The answer is recorded whether that succeeds or not:
 // somebody else may have been first, and other answers may be missing.
 func (x *exchange) goOn(ctx context.Context, id string) (runID string) {
@@ -103,15 +126,10 @@ func (x *exchange) goOn(ctx context.Context, id string) (runID string) {
 	if err != nil {
 		return x.notResumed(ctx, id, err)
 	}
-	agent, err := x.server.agentOf(state)
+	agent, err := x.agentFor("sessionId", state)
 	if err != nil {
 		return x.notResumed(ctx, id, err)
 	}
-	opened, err := x.mayRun(ctx, id, "")
-	if err != nil {
-		return x.notResumed(ctx, id, err)
-	}
-	defer opened()
 	run, err := x.executor.Resume(ctx, agent, id, helix.ResumeOptions{})
 	if err != nil {
 		return x.notResumed(ctx, id, err)

@@ -160,6 +160,15 @@ func NewChildID(parent, kind, name string) string {
 	return strings.TrimRight(id[:maxDerivedIDBytes-hashed-1], "./") + "-" + hash(hashed/2, id)
 }
 
+// NewPeerID mints the id of the session on another server that a stand-in is for. Its
+// randomness is not the stand-in's, which the user of the conversation can see: nobody
+// can create a session under it before the other server is asked to.
+func NewPeerID(standIn string) string {
+	var random [childRandomBytes]byte
+	_, _ = rand.Read(random[:]) // never fails, see crypto/rand
+	return standIn + "@peer." + idEncoding.EncodeToString(random[:])
+}
+
 // childRandomBytes is the randomness of a child's id.
 const childRandomBytes = 10
 

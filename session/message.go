@@ -194,9 +194,6 @@ func (m *Message) Check() error {
 	if err := checkTexts("message id", m.ID, "run id", m.RunID); err != nil {
 		return err
 	}
-	if err := CheckTime("message time", m.At); err != nil {
-		return err
-	}
 	for i := range m.Parts {
 		if err := m.Parts[i].check(m.Role); err != nil {
 			return err

@@ -16,11 +16,11 @@ func (s *State) PatchedMetadata(patch map[string]*string) (map[string]string, er
 			out[name] = *value
 		}
 	}
-	if len(out) > len(s.Metadata) {
-		is := State{ID: s.ID, Agent: s.Agent, Status: s.Status, Metadata: out}
-		if err := is.Check(); err != nil {
-			return nil, err
-		}
+	if err := CheckMetadata(patch); err != nil {
+		return nil, err
+	}
+	if len(out) > max(len(s.Metadata), MaxMetadata) { // one that has more already may still be changed
+		return nil, Invalid("metadata", "has %d entries, at most %d are allowed", len(out), MaxMetadata)
 	}
 	if len(out) == 0 {
 		return nil, nil

@@ -93,8 +93,9 @@ func (s *Snapshot) read(ctx context.Context, sessions session.Store, n int, maxB
 	}
 	var pages [][]session.Message // the newest first
 	end, left := n, maxBytes
-	for end > 0 && left > 0 {
-		page, from, err := lastPage(ctx, sessions, s.State.ID, end, left)
+	size, grows := 1, true
+	for end > 0 && size > 0 && left > 0 {
+		page, err := lastPage(ctx, sessions, s.State.ID, end, size, left)
 		if err != nil {
 			return err
 		}
@@ -104,10 +105,12 @@ func (s *Snapshot) read(ctx context.Context, sessions session.Store, n int, maxB
 		if left < 0 && len(pages) > 0 {
 			break
 		}
-		whole := from == 0 || from == end-session.MaxPageSize
-		pages, end = append(pages, page), from
-		if !whole {
-			break
+		grows = grows && len(page) == min(size, end)
+		pages, end = append(pages, page), end-len(page)
+		if grows {
+			size = min(2*size, session.MaxPageSize)
+		} else {
+			size = len(page) / 2 // what comes before does not fit as a whole
 		}
 	}
 	s.Skipped = end
@@ -117,21 +120,21 @@ func (s *Snapshot) read(ctx context.Context, sessions session.Store, n int, maxB
 	return nil
 }
 
-// lastPage reads messages up to the end-th: those of a page that fit into maxBytes, at
-// least one. From is the number of the messages before them. It never holds much more
-// than maxBytes.
-func lastPage(ctx context.Context, sessions session.Store, id string, end int, maxBytes int64) (page []session.Message, from int, err error) {
-	for from = max(0, end-session.MaxPageSize); ; from += len(page) {
-		found, err := sessions.Messages(ctx, id, session.PageRequest{Offset: from, Limit: end - from, MaxBytes: maxBytes})
-		if err != nil {
-			return nil, 0, err
-		}
-		page = found.Items
+// lastPage reads messages up to the end-th: of the last size ones as many as fit into
+// maxBytes, at least one. Pages are read forwards, so it halves what it asks for until
+// all of it fits: it never holds more than maxBytes and one message.
+func lastPage(ctx context.Context, sessions session.Store, id string, end, size int, maxBytes int64) ([]session.Message, error) {
+	for size = min(size, end); ; size /= 2 {
+		found, err := sessions.Messages(ctx, id, session.PageRequest{Offset: end - size, Limit: size, MaxBytes: maxBytes})
 		switch {
-		case len(page) == 0: // the session was rewound
-			return nil, 0, errMoved
-		case from+len(page) >= end:
-			return page, from, nil
+		case err != nil:
+			return nil, err
+		case len(found.Items) == 0: // the session was rewound
+			return nil, errMoved
+		case len(found.Items) == size:
+			return found.Items, nil
+		case !found.HasMore:
+			return nil, errMoved
 		}
 	}
 }

@@ -201,7 +201,7 @@ func (o *serveOptions) names(file *config.File) []string {
 }
 
 // checkHosts checks the names. A server that other machines reach though it knows nobody
-// must be told them: only its name tells a request apart that a web page has made.
+// must be told them: only the Host header distinguishes a request forged by a web page.
 func (o *serveOptions) checkHosts(file *config.File, exposed bool) error {
 	for _, host := range o.hosts {
 		if err := config.CheckHost(host); err != nil {

@@ -15,6 +15,7 @@ func forgedChildScenarios() []Scenario {
 	return []Scenario{
 		{"guessed", "the id of a sub-agent's session can be neither computed nor chosen; the sub-agent is asked", guessedChild},
 		{"guessed remote", "the same for a remote agent's stand-in", guessedRemote},
+		{"guessed peer", "who knows a stand-in's id cannot create the session that the other server is asked for", guessedPeer},
 		{"completed", "the outcome of a session that somebody else made under the child's id is not the call's", func(s *Stage) { plantedChild(s, session.RunCompleted) }},
 		{"running", "a run of somebody else's under the child's id is neither taken over nor stopped", func(s *Stage) { plantedChild(s, session.RunRunning) }},
 		{"suspended", "the waits of somebody else's session under the child's id are not shown, answered or ended", func(s *Stage) { plantedChild(s, session.RunSuspendedClientTool) }},
@@ -60,7 +61,7 @@ func guessedChild(s *Stage) {
 		t.guess(x, child, "sub", g, run)
 		t.ended(t.Result(run), helix.Completed)
 		t.transcript("s-1", "user: Hi!", remoteCall, `tool subagent__child: "You may not."`, "assistant: Thanks.")
-		t.nowhere(forgedWords)
+		t.noForgery()
 	}
 }
 
@@ -75,18 +76,42 @@ func guessedRemote(s *Stage) {
 	s.guess(x, other, "remote", g, run)
 	s.ended(s.Result(run), helix.Completed)
 	s.transcript("s-1", "user: Hi!", remoteCall, `tool subagent__child: "You may not."`, "assistant: Thanks.")
-	s.nowhere(forgedWords)
+	s.noForgery()
 }
 
-// nowhere wants a text to be in no transcript and no stream.
-func (s *Stage) nowhere(words string) {
+func guessedPeer(s *Stage) {
+	n := s.elsewhere(parrot(), Options{})
+	agent := n.remotely()
+	eve := named("other", scripted.New(scripted.Text(forgedWords)).ByPosition())
+	y := n.Stage.Start(eve)
+	planted := ""
+	backend := newFrail(s.Backend)
+	backend.faults.committed = func(commit *session.Commit) {
+		for i := range commit.Calls {
+			if c := &commit.Calls[i]; commit.SessionID == "s-1" && c.Child != "" && planted == "" {
+				planted = c.Child + "@peer"
+				n.Result(n.Stage.Execute(y, eve, helix.Input{SessionID: planted, RequestID: c.Child, Message: helix.UserText("Hi!")}))
+			}
+		}
+	}
+	x := s.startOn(backend, Options{Agents: []*helix.Agent{agent}})
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
+	s.transcript("s-1", "user: Hi!", remoteCall, `tool subagent__child: "You may not."`, "assistant: Thanks.")
+	s.noForgery()
+	if there := n.there(s); there == planted || !strings.HasPrefix(there, planted+".") {
+		s.Fatalf("the session there is %s", there)
+	}
+}
+
+// noForgery wants the forged words to be in no transcript and no stream.
+func (s *Stage) noForgery() {
 	s.Helper()
 	for _, id := range s.sessions() {
 		raw, err := json.Marshal(s.messages(id))
 		s.ok(err, "encode")
 		chunks, err := json.Marshal(s.chunks(s.load(id).StreamID))
 		s.ok(err, "encode")
-		if strings.Contains(string(raw)+string(chunks), words) {
+		if strings.Contains(string(raw)+string(chunks), forgedWords) {
 			s.Fatalf("session %s has the forged words", id)
 		}
 	}
@@ -160,7 +185,7 @@ func (s *Stage) planting(agent string, as session.RunStatus) (*frail, func()) {
 			_, err = s.store().Delete(s.ctx(), id)
 			s.ok(err, "delete")
 		}
-		s.nowhere(forgedWords)
+		s.noForgery()
 	}
 }
 

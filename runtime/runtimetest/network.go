@@ -2,6 +2,7 @@ package runtimetest
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"iter"
 	"slices"
@@ -206,14 +207,31 @@ func (n *server) Stop(ctx context.Context, sessionID, runID string, kind session
 }
 
 // there is the id of the session that session s-1's only remote call made.
-func (n *server) there(s *Stage) string { return s.child("s-1") + "@peer" }
+func (n *server) there(s *Stage) string {
+	s.Helper()
+	return s.peer(s.child("s-1"))
+}
+
+// peer is the session on the other server that a stand-in is for.
+func (s *Stage) peer(standIn string) string {
+	s.Helper()
+	parent := s.load(standIn).ParentID
+	for _, ref := range s.children(parent) {
+		var at struct{ Peer string }
+		if ref.SessionID == standIn && json.Unmarshal(ref.Remote, &at) == nil && at.Peer != "" {
+			return at.Peer
+		}
+	}
+	s.Fatalf("the reference to %s names no session there", standIn)
+	return ""
+}
 
 // checkRelayed wants the chunks that a stand-in's stream has of a remote to be those
 // that the remote's has: all of them, in their order, each once; of one that did
 // not come to its end, the first ones.
 func (s *Stage) checkRelayed(state *session.State, run *session.Run) {
 	s.Helper()
-	peer := state.ID + "@peer"
+	peer := s.tenantPeer(state)
 	for _, n := range s.servers {
 		if _, err := n.Backend.Sessions().Load(s.ctx(), peer); errors.Is(err, session.ErrNotFound) {
 			continue
@@ -233,6 +251,22 @@ func (s *Stage) checkRelayed(state *session.State, run *session.Run) {
 		s.same(shown(ours), shown(theirs), "the chunks of %s", peer)
 		return
 	}
+}
+
+// tenantPeer is [Stage.peer] for a session of any tenant; empty if its caller is gone.
+func (s *Stage) tenantPeer(state *session.State) string {
+	s.Helper()
+	refs, err := s.Backend.Sessions().Tenant(state.Tenant).Children(s.ctx(), state.ParentID)
+	if err != nil {
+		return ""
+	}
+	for _, ref := range refs {
+		var at struct{ Peer string }
+		if ref.SessionID == state.ID && json.Unmarshal(ref.Remote, &at) == nil {
+			return at.Peer
+		}
+	}
+	return ""
 }
 
 // shown writes chunks one per line.

@@ -466,8 +466,8 @@ func recoverBystanders(s *Stage) {
 	agent := newAgent(scripted.New(scripted.Text("Done.")).ByPosition())
 	agent.Hooks.BeforeLLMCall = func(ctx context.Context, h *helix.HookContext, _ helix.BeforeLLMCall) error {
 		now := life.Load()
-		if n := working.Add(1); now >= 2 {
-			most.Store(max(most.Load(), n))
+		n := working.Add(1)
+		for was := most.Load(); now >= 2 && n > was && !most.CompareAndSwap(was, n); was = most.Load() {
 		}
 		defer working.Add(-1)
 		entered[now] <- h.SessionID

@@ -212,7 +212,7 @@ func remoteTrimmed(s *Stage) {
 	s.same(seen[string(stream.RunStarted)], 1, "beginnings")
 	s.same(seen[string(stream.RunCompleted)], 1, "ends")
 	s.same(seen[string(stream.ToolEnd)], 0, "results that were trimmed")
-	n.loose[below+"@peer"] = true
+	n.loose[s.peer(below)] = true
 }
 
 func remoteLaterVersion(s *Stage) {
@@ -267,7 +267,7 @@ func remoteOthersCall(s *Stage) {
 	s.same(ran.of("pay"), 1, "payments")
 	part := s.result("subagent__child")
 	s.refused(part.Error, code(session.CodeSubAgent), "another agent's")
-	peer := s.children("s-1")[1].SessionID + "@peer"
+	peer := s.peer(s.children("s-1")[1].SessionID)
 	s.until("the liar is aborted", func() bool { return n.load(peer).Status == session.Failed })
 }
 
@@ -807,7 +807,7 @@ func remoteEndedThere(s *Stage) {
 	x := s.Start(agent)
 	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.SuspendedAwaitingChildren)
 	p := s.open(x, "pick")
-	there := p.SessionID + "@peer"
+	there := s.peer(p.SessionID)
 	n.set(func(n *server) { n.down = true })
 	_, err := x.Resume(s.ctx(), agent, "s-1", helix.ResumeOptions{})
 	s.refused(err, helix.ErrAwaitingInput)

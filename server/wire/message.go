@@ -26,7 +26,7 @@ type UserMessage struct {
 type UserPart struct {
 	// Kind is "text" or "file".
 	Kind session.PartKind `json:"kind"`
-	// Text is the text of one.
+	// Text is the content of a text part.
 	Text string `json:"text,omitempty"`
 	// URL is that of a file. It begins with data: or https:
 	URL string `json:"url,omitempty"`

@@ -207,11 +207,19 @@ func (h *Host) take(asked context.Context, start Start) (Standing, error) {
 	if asked.Err() != nil { // others may have been asked since
 		return Standing{}, context.Cause(asked)
 	}
-	attempts, err := h.handler.Attempts(ctx, due)
+	loss, err := h.handler.Lost(ctx, due)
 	if err != nil {
 		return Standing{}, err
 	}
-	admitted, err := h.intake.await(asked, attempts > 0)
+	if loss.HandedOver && loss.Before == 0 { // as every turn is that waits in a queue, or that another process began
+		opened, err := h.handler.Take(ctx, due)
+		if err != nil {
+			return Standing{}, err
+		}
+		h.hold(opened)
+		return Standing{Position: &opened.Position}, nil
+	}
+	admitted, err := h.intake.await(asked, loss.Before > 0)
 	if err != nil {
 		return Standing{}, err
 	}

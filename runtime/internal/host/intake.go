@@ -16,7 +16,11 @@ const (
 	maxTakeovers = 256
 	// quarantine is how long a suspect is kept back after other runs were taken over,
 	// unless those are done before.
-	quarantine = 30 * time.Second
+	quarantine = 2 * time.Minute
+	// A takeover is no longer in flight when its run has lived for so long. That is long
+	// for a suspect, for it is to be alone, and bounded, for it may wait for a slow model.
+	probation        = 30 * time.Second
+	suspectProbation = 5 * time.Minute
 	// admission is how long an engine that asks for a takeover is kept waiting before it
 	// is sent to another process.
 	admission = 10 * time.Second
@@ -31,7 +35,7 @@ const (
 // and no other is counted as having failed.
 type intake struct {
 	mu       sync.Mutex
-	inFlight int           // takeovers since whose start the run has neither committed nor ended
+	inFlight int           // takeovers whose run has not yet committed or ended
 	suspect  bool          // one of them is a suspect
 	others   int           // runs that were taken over, are not suspects, and have not ended here
 	latest   time.Time     // when the last of those was
@@ -48,12 +52,25 @@ func newIntake() *intake {
 // errLater refuses a takeover for now.
 var errLater = errors.New("the run waits until others have been taken over")
 
+// full reports whether no run, or no suspect, is admitted now. Whoever asks is told
+// when that changes.
+func (in *intake) full(suspect bool) bool {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return in.refuses(suspect)
+}
+
+func (in *intake) refuses(suspect bool) bool {
+	refused := in.inFlight >= maxTakeovers || suspect && (in.suspect || in.others > 0 && time.Since(in.latest) < quarantine)
+	in.turned = in.turned || refused
+	return refused
+}
+
 // admit lets a run be taken over, or gives nil if others come first.
 func (in *intake) admit(suspect bool) *admitted {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	if in.inFlight >= maxTakeovers || suspect && (in.suspect || in.others > 0 && time.Since(in.latest) < quarantine) {
-		in.turned = true
+	if in.refuses(suspect) {
 		return nil
 	}
 	in.inFlight++
@@ -66,7 +83,7 @@ func (in *intake) admit(suspect bool) *admitted {
 	return &admitted{in: in, suspect: suspect}
 }
 
-// await is admit for somebody who can wait a while.
+// await retries admit for as long as admission says.
 func (in *intake) await(ctx context.Context, suspect bool) (*admitted, error) {
 	timer := time.NewTimer(admission)
 	defer timer.Stop()
@@ -138,12 +155,20 @@ func (a *admitted) leave() {
 // follow notes how a turn that was taken over gets on. Close waits for it.
 func (h *Host) follow(a *admitted, opened *engine.Opened, done <-chan struct{}) {
 	h.loops.Go(func() {
+		defer a.leave()
+		limit := probation
+		if a.suspect {
+			limit = suspectProbation
+		}
+		alive := time.NewTimer(limit)
+		defer alive.Stop()
 		select {
 		case <-opened.Progressed:
-			a.land()
-			<-done
+		case <-alive.C:
 		case <-done:
+			return
 		}
-		a.leave()
+		a.land()
+		<-done
 	})
 }

@@ -32,25 +32,28 @@ func (h *Host) sweep(ctx context.Context) {
 func (h *Host) sweepOrphans(ctx context.Context) {
 	type suspect struct {
 		session.Due
-		attempts int
+		lost int
 	}
 	var suspects []suspect
 	h.each(ctx, "expired leases", h.cfg.Backend.Sessions().ExpiredLeases, func(ctx context.Context, due session.Due) {
-		if !h.mayTakeOver(due) {
+		if !h.mayTakeOver(due) || h.intake.full(false) {
 			return
 		}
-		attempts, err := h.handler.Attempts(ctx, due)
+		loss, err := h.handler.Lost(ctx, due)
 		switch {
 		case err != nil:
 			h.sweepFailed(ctx, "look at "+due.ID, err)
-		case attempts > 0:
-			suspects = append(suspects, suspect{due, attempts})
+		case loss.Before > 0:
+			suspects = append(suspects, suspect{due, loss.Before})
 		default:
 			h.takeOver(ctx, due)
 		}
 	})
-	slices.SortStableFunc(suspects, func(a, b suspect) int { return cmp.Compare(a.attempts, b.attempts) })
+	slices.SortStableFunc(suspects, func(a, b suspect) int { return cmp.Compare(a.lost, b.lost) })
 	for _, s := range suspects {
+		if h.intake.full(true) {
+			return
+		}
 		h.takeOver(ctx, s.Due)
 	}
 }
@@ -60,18 +63,19 @@ func (h *Host) sweepOrphans(ctx context.Context) {
 // processes not always the same comes first.
 func (h *Host) sweeps(ctx context.Context) {
 	h.sweep(ctx)
+	next := func() time.Duration { return h.cfg.Sweep*3/4 + rand.N(h.cfg.Sweep/2+1) }
+	timer := time.NewTimer(next())
+	defer timer.Stop()
 	for {
-		timer := time.NewTimer(h.cfg.Sweep*3/4 + rand.N(h.cfg.Sweep/2+1))
 		select {
 		case <-timer.C:
 			h.sweepInTurn(ctx)
+			timer.Reset(next())
 		case <-h.intake.again:
-			timer.Stop()
 			if wait(ctx, againPause) == nil {
 				h.sweepOrphans(ctx)
 			}
 		case <-ctx.Done():
-			timer.Stop()
 			return
 		}
 	}

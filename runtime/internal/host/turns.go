@@ -188,11 +188,11 @@ func (h *Host) Recover(ctx context.Context, due session.Due) error {
 		return nil // the runtime closes: others will see to it
 	}
 	defer done()
-	attempts, err := h.handler.Attempts(ctx, due)
+	loss, err := h.handler.Lost(ctx, due)
 	if err != nil {
 		return err
 	}
-	admitted := h.intake.admit(attempts > 0)
+	admitted := h.intake.admit(loss.Before > 0)
 	if admitted == nil {
 		return errLater
 	}

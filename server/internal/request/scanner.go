@@ -68,7 +68,7 @@ func (s *Scanner) End() error {
 
 // Fields reads an object with fields that are known by name. read is called for
 // each that is there, with the name as it is in known; a value that it does not read
-// is skipped. A known field that is there twice is refused. One that is not known
+// is skipped. A known field that is given twice is refused. One that is not known
 // is skipped if open is set, and else refused, too.
 func (s *Scanner) Fields(known []string, open bool, read func(name string) error) error {
 	var seen uint64 // by index in known
@@ -86,7 +86,7 @@ func (s *Scanner) Fields(known []string, open bool, read func(name string) error
 				continue
 			}
 			if seen&(uint64(1)<<i) != 0 {
-				return s.Invalid("is there twice")
+				return s.Invalid("is given twice")
 			}
 			seen |= uint64(1) << i
 			s.entries++
@@ -104,7 +104,7 @@ func (s *Scanner) Fields(known []string, open bool, read func(name string) error
 }
 
 // Map reads an object whose names are anything, of 1 to maxName bytes. More than
-// limit entries are refused, and so is a name that is there twice.
+// limit entries are refused, and so is a name that is given twice.
 func (s *Scanner) Map(limit, maxName int, read func(name string) error) error {
 	seen := map[string]bool{}
 	count := 0
@@ -124,7 +124,7 @@ func (s *Scanner) Map(limit, maxName int, read func(name string) error) error {
 		case len(name) > maxName:
 			return s.Invalid("has a name of %d bytes, at most %d are allowed", len(name), maxName)
 		case seen[name]:
-			return s.Invalid("is there twice")
+			return s.Invalid("is given twice")
 		}
 		seen[name] = true
 		return read(name)
@@ -464,7 +464,7 @@ func (s *Scanner) scalar(first byte) error {
 	for _, word := range [...]string{"true", "false", "null"} {
 		if first == word[0] {
 			if !bytes.HasPrefix(s.data[s.at:], []byte(word)) {
-				return s.broken("there is something that is no value")
+				return s.broken("invalid value")
 			}
 			s.at += len(word)
 			return nil
@@ -481,7 +481,7 @@ func (s *Scanner) number() error {
 	case s.is('0'):
 		s.at++
 	case !s.digits():
-		return s.broken("there is something that is no value")
+		return s.broken("invalid value")
 	}
 	if s.is('.') {
 		s.at++
@@ -547,7 +547,7 @@ func (s *Scanner) escape() error {
 	s.at += 2
 	if c != 'u' {
 		if strings.IndexByte(`"\/bfnrt`, c) < 0 {
-			return s.broken("a text holds an escape that is none")
+			return s.broken("invalid escape sequence")
 		}
 		return nil
 	}
@@ -556,7 +556,7 @@ func (s *Scanner) escape() error {
 	}
 	for _, c := range s.data[s.at : s.at+4] {
 		if !(c >= '0' && c <= '9' || c >= 'a' && c <= 'f' || c >= 'A' && c <= 'F') {
-			return s.broken("a text holds an escape that is none")
+			return s.broken("invalid escape sequence")
 		}
 	}
 	s.at += 4
@@ -665,12 +665,12 @@ func (s *Scanner) mustBe(what string) error {
 	case c == '-' || c >= '0' && c <= '9':
 		kind = "a number"
 	default:
-		return s.broken("there is something that is no value")
+		return s.broken("invalid value")
 	}
 	return s.Invalid("must be %s, not %s", what, kind)
 }
 
-// broken reports JSON that is none.
+// broken reports a syntax error.
 func (s *Scanner) broken(format string, args ...any) error {
 	return session.Invalid("body", "is not valid JSON: %s, at byte %d", fmt.Sprintf(format, args...), s.at)
 }
