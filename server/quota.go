@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/http"
 	"sync"
 	"time"
@@ -21,25 +22,60 @@ const (
 	limitSession = "sessionBytes" // see MaxSession of runtimes
 )
 
-// starts counts the starts that are under way for each identity. The store does not
-// show their runs yet, so they are added to those that it does.
+// starts knows how many runs each identity has, as far as this server can tell: what the
+// store said last, and what began here since.
 type starts struct {
 	mu sync.Mutex
-	by map[Identity]int
+	by map[Identity]*runCount
 }
 
-// begin notes a start, and gives how many are under way with it.
-func (s *starts) begin(who Identity) int {
+type runCount struct {
+	under int // starts under way, whose runs the store may not show yet
+	// seen is how many runs the store knew at a time; since is how many starts began here
+	// after that.
+	seen, since int
+	at          time.Time
+}
+
+// countFor is how long what the store said is good enough, for an identity that is far
+// from its limit. Other servers may have begun runs meanwhile, a few each.
+const countFor = time.Second
+
+// begin notes a start. It reports whether the identity is known to be far from the
+// limit, so that the store need not be asked.
+func (s *starts) begin(who Identity, limit int) (under int, far bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.by[who]++
-	return s.by[who]
+	c := s.by[who]
+	if c == nil {
+		if len(s.by) >= maxBuckets {
+			maps.DeleteFunc(s.by, func(_ Identity, c *runCount) bool { return c.under == 0 })
+		}
+		c = &runCount{}
+		s.by[who] = c
+	}
+	c.under++
+	c.since++
+	return c.under, time.Since(c.at) < countFor && c.seen+c.since <= limit/4
+}
+
+// saw notes what the store said.
+func (s *starts) saw(who Identity, running int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c := s.by[who]; c != nil {
+		c.seen, c.since, c.at = running, c.under, time.Now()
+	}
 }
 
 func (s *starts) end(who Identity) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.by[who]--; s.by[who] == 0 {
+	c := s.by[who]
+	if c == nil {
+		return
+	}
+	if c.under--; c.under == 0 && time.Since(c.at) >= countFor {
 		delete(s.by, who)
 	}
 }
@@ -54,8 +90,11 @@ func (x *exchange) mayRun(ctx context.Context, sessionID, requestID string) (don
 	if limit < 0 || (x.who.User == "" && x.server.cfg.Authenticate != nil) {
 		return func() {}, nil
 	}
-	under := x.server.starts.begin(x.who)
+	under, far := x.server.starts.begin(x.who, limit)
 	done = sync.OnceFunc(func() { x.server.starts.end(x.who) })
+	if far {
+		return done, nil
+	}
 	page, err := x.sessions.List(ctx, session.Query{
 		UserID: x.who.User, Running: true, RootsOnly: true, PageRequest: session.PageRequest{Limit: min(limit+1, session.MaxPageSize)},
 	})
@@ -74,12 +113,40 @@ func (x *exchange) mayRun(ctx context.Context, sessionID, requestID string) (don
 		}
 		running += len(page.Items)
 	}
+	x.server.starts.saw(x.who, running)
 	if running+under <= limit || x.known(ctx, sessionID, requestID) {
 		return done, nil
 	}
 	done()
 	return nil, refuse(http.StatusTooManyRequests, wire.CodeRateLimited, "too many runs at once; wait until one has ended").
 		limit(limitRuns).retry(time.Second)
+}
+
+// askRun is [exchange.mayRun], asked while the caller does something else. What it
+// gives waits for the answer; done may be called in any case.
+func (x *exchange) askRun(ctx context.Context, sessionID, requestID string) (answer func() (done func(), err error)) {
+	type reply struct {
+		done func()
+		err  error
+	}
+	replies := make(chan reply, 1)
+	go func() {
+		out := reply{func() {}, session.ErrInternal}
+		defer func() {
+			if p := recover(); p != nil {
+				x.panicked(p)
+			}
+			replies <- out
+		}()
+		done, err := x.mayRun(ctx, sessionID, requestID)
+		if out.err = err; err == nil {
+			out.done = done
+		}
+	}()
+	return func() (func(), error) {
+		out := <-replies
+		return out.done, out.err
+	}
 }
 
 // known reports whether a request has started a run before.

@@ -49,7 +49,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s := &Server{
 		cfg: cfg, mux: http.NewServeMux(), cross: cross, limit: newLimiter(cfg.RateLimit), metrics: newMetrics(),
-		starts: &starts{by: map[Identity]int{}}, transcripts: make(chan struct{}, wholeTranscripts),
+		starts: &starts{by: map[Identity]*runCount{}}, transcripts: make(chan struct{}, wholeTranscripts),
 		copies: make(chan struct{}, sessionCopies),
 		budget: newBudget(cfg.Limits.Buffered, cfg.Limits.Body),
 		open:   map[*exchange]bool{}, perUser: map[Identity]int{}, idle: make(chan struct{}), closing: make(chan struct{}),
