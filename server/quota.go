@@ -122,33 +122,6 @@ func (x *exchange) mayRun(ctx context.Context, sessionID, requestID string) (don
 		limit(limitRuns).retry(time.Second)
 }
 
-// askRun is [exchange.mayRun], asked while the caller does something else. What it
-// gives waits for the answer; done may be called in any case.
-func (x *exchange) askRun(ctx context.Context, sessionID, requestID string) (answer func() (done func(), err error)) {
-	type reply struct {
-		done func()
-		err  error
-	}
-	replies := make(chan reply, 1)
-	go func() {
-		out := reply{func() {}, session.ErrInternal}
-		defer func() {
-			if p := recover(); p != nil {
-				x.panicked(p)
-			}
-			replies <- out
-		}()
-		done, err := x.mayRun(ctx, sessionID, requestID)
-		if out.err = err; err == nil {
-			out.done = done
-		}
-	}()
-	return func() (func(), error) {
-		out := <-replies
-		return out.done, out.err
-	}
-}
-
 // known reports whether a request has started a run before.
 func (x *exchange) known(ctx context.Context, sessionID, requestID string) bool {
 	if sessionID == "" || requestID == "" || session.CheckID(sessionID) != nil || session.CheckKeyID("request id", requestID) != nil {

@@ -153,13 +153,10 @@ func messages(in wire.Messages) []session.Message {
 // execute begins a turn for the identity. A session that exists must be one that
 // it may see.
 func (x *exchange) execute(ctx context.Context, agent *helix.Agent, in helix.Input) (helix.Run, error) {
-	admitted := x.askRun(ctx, in.SessionID, in.RequestID)
 	state, err := (*session.State)(nil), error(nil)
 	if in.SessionID != "" {
 		state, err = x.sessionIfAny(ctx, "sessionId", in.SessionID)
 	}
-	done, refused := admitted()
-	defer done()
 	switch {
 	case err != nil:
 		return nil, err
@@ -168,9 +165,11 @@ func (x *exchange) execute(ctx context.Context, agent *helix.Agent, in helix.Inp
 	case state != nil && state.ParentID != "":
 		return nil, session.Invalid("sessionId", "%q is the session of an agent which works for another", state.ID)
 	}
-	if refused != nil {
-		return nil, refused
+	done, err := x.mayRun(ctx, in.SessionID, in.RequestID)
+	if err != nil {
+		return nil, err
 	}
+	defer done()
 	run, err := x.executor.Execute(ctx, agent, in)
 	if err != nil {
 		return nil, x.hide(in.SessionID, err)
