@@ -185,8 +185,8 @@ func (s *scan) text() (raw []byte, escaped, whole bool) {
 	return s.in[begin:s.at], escaped, whole
 }
 
-// codePoint passes over the escape at whose u the scan is, and over its other half if it
-// is of two. It reports whether there is one where there must be.
+// codePoint skips a \u escape, and the low surrogate after a high one. It reports false
+// for an unpaired surrogate.
 func (s *scan) codePoint() bool {
 	unit := s.unit()
 	switch {

@@ -319,16 +319,13 @@ func (t *turn) consultation(ctx context.Context, e Effect, c *call) (*settled, e
 }
 
 // childRun is the latest run of the session that a call is for, or nil if there is
-// none. A session that is not a child of this one has none: somebody else created it
-// under the child's id, and its outcome is not the call's.
+// none.
 func (t *turn) childRun(ctx context.Context, c *call) (*session.Run, error) {
-	if c.child == nil || c.child.turn == nil { // a turn that was opened here was checked then
-		if _, err := loadChild(ctx, t.sessions, t.key.ID, c.Child); err != nil {
-			return nil, absent(err)
-		}
+	if c.child != nil && c.child.turn != nil { // a turn that was opened here was checked then
+		run, err := t.sessions.CurrentRun(ctx, c.Child)
+		return run, absent(err)
 	}
-	run, err := t.sessions.CurrentRun(ctx, c.Child)
-	return run, absent(err)
+	return childRun(ctx, t.sessions, t.key.ID, c.Child)
 }
 
 // childResult makes a call's result of the run of the agent that it is for, which

@@ -458,15 +458,9 @@ func (t *turn) listChildren(ctx context.Context, e Effect, c *call) (*settled, e
 		if ref.Mode != session.ChildPersistent || ref.Status == session.ChildSuperseded {
 			continue
 		}
-		run, err := t.sessions.CurrentRun(ctx, ref.SessionID)
-		if err != nil && !errors.Is(err, session.ErrNotFound) {
+		run, err := childRun(ctx, t.sessions, t.key.ID, ref.SessionID)
+		if err != nil {
 			return nil, err
-		}
-		if _, err := loadChild(ctx, t.sessions, t.key.ID, ref.SessionID); err != nil {
-			if err := absent(err); err != nil {
-				return nil, err
-			}
-			run = nil // somebody else's
 		}
 		status := statusOf(ref.Name, ref.Agent, ref.Status, run)
 		status.Output = nil // one asks for the status of one to see it

@@ -69,8 +69,8 @@ type Config struct {
 // defaultMaxSession is how large a session may become unless that is set.
 const defaultMaxSession = 64 << 20
 
-// limitSession is the name of the limit that [Config.MaxSession] is, as servers tell it.
-const limitSession = "sessionBytes"
+// LimitSession is the name of the limit that [Config.MaxSession] is, as servers tell it.
+const LimitSession = "sessionBytes"
 
 // checkSize refuses a session that has become too large.
 func (c *Config) checkSize(size int64) error {
@@ -78,7 +78,7 @@ func (c *Config) checkSize(size int64) error {
 		return nil
 	}
 	err := session.ErrTooLarge.WithMessage("the session has %d bytes, at most %d are allowed; begin a new one", size, c.MaxSession)
-	err.Field = limitSession
+	err.Field = LimitSession
 	return err
 }
 

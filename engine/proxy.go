@@ -130,8 +130,9 @@ func (r *relay) take(ctx, away context.Context, item stream.Item) error {
 		}
 	}
 	r.batch = append(r.batch, r.ours(*c))
-	r.bytes += weight(c)
-	r.t.out.size.Add(int64(weight(c)))
+	size := weight(c)
+	r.bytes += size
+	r.t.out.size.Add(int64(size))
 	if len(r.batch) >= proxyBatch || r.bytes >= flushBytes {
 		return r.flush(ctx)
 	}

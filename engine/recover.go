@@ -113,6 +113,11 @@ func (h *Handler) Lost(ctx context.Context, due session.Due) (Loss, error) {
 	if err != nil {
 		return Loss{}, err
 	}
+	return LossOf(state, run), nil
+}
+
+// LossOf tells how a run was lost, from its session's state.
+func LossOf(state *session.State, run *session.Run) Loss {
 	out := Loss{HandedOver: state.Lease.Owner == ""}
 	if run.ProgressVersion == state.Version {
 		out.Before = run.Attempts
@@ -120,7 +125,7 @@ func (h *Handler) Lost(ctx context.Context, due session.Due) (Loss, error) {
 	if out.HandedOver { // its last takeover was counted, and is not over
 		out.Before = max(0, out.Before-1)
 	}
-	return out, nil
+	return out
 }
 
 // livesBelow reports whether an agent below a session, which the lost owner had come

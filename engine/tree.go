@@ -90,6 +90,17 @@ func loadChild(ctx context.Context, sessions session.Store, parent, id string) (
 	return state, err
 }
 
+// childRun is the latest run of a child, or nil if there is none. A session that is
+// not a child of parent has none: somebody else created it under the child's id, and
+// its outcome is not the child's.
+func childRun(ctx context.Context, sessions session.Store, parent, id string) (*session.Run, error) {
+	if _, err := loadChild(ctx, sessions, parent, id); err != nil {
+		return nil, absent(err)
+	}
+	run, err := retry(ctx, func() (*session.Run, error) { return sessions.CurrentRun(ctx, id) })
+	return run, absent(err)
+}
+
 // absent is err, unless that says that something was not found.
 func absent(err error) error {
 	if errors.Is(err, session.ErrNotFound) {
@@ -173,17 +184,11 @@ func (h *Handler) awaited(
 	if ref.Mode != session.ChildPersistent || ref.Blocking {
 		return h.readiness(ctx, sessions, parent, ref.SessionID, now)
 	}
-	if _, err := loadChild(ctx, sessions, parent, ref.SessionID); err != nil {
-		return waitingTree{ready: true}, absent(err)
-	}
-	run, err := retry(ctx, func() (*session.Run, error) { return sessions.CurrentRun(ctx, ref.SessionID) })
-	if errors.Is(err, session.ErrNotFound) {
-		return waitingTree{ready: true}, nil
-	}
+	run, err := childRun(ctx, sessions, parent, ref.SessionID)
 	if err != nil {
 		return waitingTree{}, err
 	}
-	return waitingTree{ready: run.Status.Ended() && !run.Status.Suspended()}, nil
+	return waitingTree{ready: run == nil || (run.Status.Ended() && !run.Status.Suspended())}, nil
 }
 
 // companionEnded reports whether a companion that works by itself, and that one of

@@ -85,8 +85,9 @@ func (w *writer) add(c stream.Chunk) {
 			w.buffer, w.spare = w.spare, nil
 		}
 		w.buffer = append(w.buffer, c)
-		w.bytes += weight(&c)
-		w.size.Add(int64(weight(&c)))
+		size := weight(&c)
+		w.bytes += size
+		w.size.Add(int64(size))
 	}
 	if w.bytes >= flushBytes && len(w.inflight) == 0 {
 		w.send(context.Background())

@@ -129,7 +129,16 @@ func readPause(s *request.Scanner, _ *Limits, in *wire.Pause) error {
 }
 
 func readStop(s *request.Scanner, _ *Limits, in *wire.Stop) error {
-	return s.Fields([]string{"sessionId", "runId", "reason"}, false, func(name string) (err error) {
+	return s.Fields([]string{"sessionId", "runId", "reason"}, false, stopField(s, in))
+}
+
+// readChatStop reads a [wire.ChatStop], whose session is in the path.
+func readChatStop(s *request.Scanner, _ *Limits, in *wire.Stop) error {
+	return s.Fields([]string{"runId", "reason"}, false, stopField(s, in))
+}
+
+func stopField(s *request.Scanner, in *wire.Stop) func(name string) error {
+	return func(name string) (err error) {
 		switch name {
 		case "sessionId":
 			in.SessionID, err = s.ID()
@@ -139,19 +148,7 @@ func readStop(s *request.Scanner, _ *Limits, in *wire.Stop) error {
 			in.Reason, err = readName(s, maxReason)
 		}
 		return err
-	})
-}
-
-func readChatStop(s *request.Scanner, _ *Limits, in *wire.ChatStop) error {
-	return s.Fields([]string{"runId", "reason"}, false, func(name string) (err error) {
-		switch name {
-		case "runId":
-			in.RunID, err = s.ID()
-		case "reason":
-			in.Reason, err = readName(s, maxReason)
-		}
-		return err
-	})
+	}
 }
 
 // readName reads a text that a store keeps in a column of its own.
@@ -165,30 +162,19 @@ func readName(s *request.Scanner, limit int) (string, error) {
 
 var chatSubmitFields = []string{"toolCallId", "result", "error", "approval", "seen", "resume"}
 
-func readChatSubmit(s *request.Scanner, _ *Limits, in *wire.ChatSubmit) error {
-	return s.Fields(chatSubmitFields, false, func(name string) (err error) {
-		switch name {
-		case "toolCallId":
-			in.ToolCallID, err = s.ID()
-		case "result":
-			in.Result, err = s.Raw(session.MaxSubmissionResult)
-		case "error":
-			in.Error, err = readName(s, session.MaxSubmissionError)
-		case "approval":
-			in.Approval, err = readApproval(s)
-		case "seen":
-			in.Seen, err = readSeen(s)
-		case "resume":
-			in.Resume, err = s.Bool()
-		}
-		return err
-	})
+// readChatSubmit reads a [wire.ChatSubmit], whose session is in the path.
+func readChatSubmit(s *request.Scanner, _ *Limits, in *wire.Submit) error {
+	return s.Fields(chatSubmitFields, false, submitField(s, in))
 }
 
 var submitFields = append([]string{"sessionId"}, chatSubmitFields...)
 
 func readSubmit(s *request.Scanner, _ *Limits, in *wire.Submit) error {
-	return s.Fields(submitFields, false, func(name string) (err error) {
+	return s.Fields(submitFields, false, submitField(s, in))
+}
+
+func submitField(s *request.Scanner, in *wire.Submit) func(name string) error {
+	return func(name string) (err error) {
 		switch name {
 		case "sessionId":
 			in.SessionID, err = s.ID()
@@ -206,7 +192,7 @@ func readSubmit(s *request.Scanner, _ *Limits, in *wire.Submit) error {
 			in.Resume, err = s.Bool()
 		}
 		return err
-	})
+	}
 }
 
 func readApproval(s *request.Scanner) (*wire.Approval, error) {

@@ -165,7 +165,13 @@ func FuzzStop(f *testing.F) {
 }
 
 func FuzzChatStop(f *testing.F) {
-	fuzzBody(f, readChatStop, func(in *wire.ChatStop) error {
+	read := func(s *request.Scanner, limits *Limits, in *wire.ChatStop) error {
+		var stop wire.Stop
+		err := readChatStop(s, limits, &stop)
+		*in = wire.ChatStop{RunID: stop.RunID, Reason: stop.Reason}
+		return err
+	}
+	fuzzBody(f, read, func(in *wire.ChatStop) error {
 		return errors.Join(session.CheckText("reason", in.Reason), bounded(map[string]int{in.RunID: 256, in.Reason: maxReason}))
 	})
 }
@@ -177,7 +183,16 @@ func FuzzSubmit(f *testing.F) {
 }
 
 func FuzzChatSubmit(f *testing.F) {
-	fuzzBody(f, readChatSubmit, func(in *wire.ChatSubmit) error {
+	read := func(s *request.Scanner, limits *Limits, in *wire.ChatSubmit) error {
+		var answer wire.Submit
+		err := readChatSubmit(s, limits, &answer)
+		*in = wire.ChatSubmit{
+			ToolCallID: answer.ToolCallID, Result: answer.Result, Error: answer.Error, Approval: answer.Approval, Seen: answer.Seen,
+			Resume: answer.Resume,
+		}
+		return err
+	}
+	fuzzBody(f, read, func(in *wire.ChatSubmit) error {
 		return boundedAnswer(&wire.Submit{ToolCallID: in.ToolCallID, Result: in.Result, Error: in.Error, Approval: in.Approval, Seen: in.Seen})
 	})
 }

@@ -213,13 +213,11 @@ func (x *exchange) takeAnswers(ctx context.Context, state *session.State, in *ai
 	if err != nil {
 		return nil, err
 	}
-	if run == nil || run.Status != session.RunRunning { // refuse before recording answers that no run would use
-		opened, err := x.mayRun(ctx, state.ID, "")
-		if err != nil {
-			return nil, err
-		}
-		defer opened()
+	opened, err := x.mayContinue(ctx, state.ID, run)
+	if err != nil {
+		return nil, err
 	}
+	defer opened()
 	answered := in.Answered()
 	request := answersID(answered)
 	submissions, err := x.submissions(answered, waiting)
@@ -417,9 +415,7 @@ func (x *exchange) chatSubmit() error {
 	if err != nil {
 		return err
 	}
-	return x.submitTo("id", x.r.PathValue("id"), &wire.Submit{
-		ToolCallID: in.ToolCallID, Result: in.Result, Error: in.Error, Approval: in.Approval, Seen: in.Seen, Resume: in.Resume,
-	})
+	return x.submitTo("id", x.r.PathValue("id"), in)
 }
 
 func (x *exchange) chatStop(kind session.StopKind) error {
@@ -427,5 +423,5 @@ func (x *exchange) chatStop(kind session.StopKind) error {
 	if err != nil {
 		return err
 	}
-	return x.stopOf("id", x.r.PathValue("id"), kind, &wire.Stop{RunID: in.RunID, Reason: in.Reason})
+	return x.stopOf("id", x.r.PathValue("id"), kind, in)
 }

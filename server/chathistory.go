@@ -72,12 +72,11 @@ func (x *exchange) recent(ctx context.Context, id string) (*store.Snapshot, erro
 	if err != nil || shot != nil {
 		return shot, err
 	}
-	select { // what follows may come to be the whole session
-	case x.server.transcripts <- struct{}{}:
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+	done, err := x.server.transcripts.take(ctx) // what follows may read the whole session
+	if err != nil {
+		return nil, err
 	}
-	defer func() { <-x.server.transcripts }()
+	defer done()
 	for shot == nil && err == nil {
 		limit *= 4
 		shot, err = x.newest(ctx, id, limit)

@@ -115,8 +115,8 @@ func (b *bodyReader) tooLarge() error {
 		limit(limitBody)
 }
 
-// deadline bounds how long the sender may take. It cannot help what the server made
-// it wait.
+// deadline bounds how long the sender may take. Time spent waiting for the
+// server's budget is not counted.
 func (b *bodyReader) deadline() {
 	at := b.began.Add(b.x.server.cfg.Limits.ReadTimeout + b.waited)
 	_ = b.control.SetReadDeadline(at) // not every connection can

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/helixagents/helix/engine"
 	"github.com/helixagents/helix/server/wire"
 	"github.com/helixagents/helix/session"
 )
@@ -19,7 +20,6 @@ const (
 	limitRuns    = "runsPerUser"
 	limitStreams = "streamsPerUser"
 	limitBody    = "body"
-	limitSession = "sessionBytes" // see MaxSession of runtimes
 )
 
 // starts knows how many runs each identity has, as far as this server can tell: what the
@@ -95,23 +95,10 @@ func (x *exchange) mayRun(ctx context.Context, sessionID, requestID string) (don
 	if far {
 		return done, nil
 	}
-	page, err := x.sessions.List(ctx, session.Query{
-		UserID: x.who.User, Running: true, RootsOnly: true, PageRequest: session.PageRequest{Limit: min(limit+1, session.MaxPageSize)},
-	})
+	running, err := x.running(ctx, limit)
 	if err != nil {
 		done()
 		return nil, err
-	}
-	running := len(page.Items)
-	for cursor := page.Next; page.HasMore && running+under <= limit; cursor = page.Next { // of a limit above the largest page
-		page, err = x.sessions.List(ctx, session.Query{
-			UserID: x.who.User, Running: true, RootsOnly: true, PageRequest: session.PageRequest{Limit: session.MaxPageSize, Cursor: cursor},
-		})
-		if err != nil {
-			done()
-			return nil, err
-		}
-		running += len(page.Items)
 	}
 	x.server.starts.saw(x.who, running)
 	if running+under <= limit || x.known(ctx, sessionID, requestID) {
@@ -120,6 +107,23 @@ func (x *exchange) mayRun(ctx context.Context, sessionID, requestID string) (don
 	done()
 	return nil, refuse(http.StatusTooManyRequests, wire.CodeRateLimited, "too many runs at once; wait until one has ended").
 		limit(limitRuns).retry(time.Second)
+}
+
+// running counts the identity's runs, and stops counting above the limit.
+func (x *exchange) running(ctx context.Context, limit int) (n int, err error) {
+	query := session.Query{UserID: x.who.User, Running: true, RootsOnly: true}
+	query.Limit = min(limit+1, session.MaxPageSize)
+	for {
+		page, err := x.sessions.List(ctx, query)
+		if err != nil {
+			return 0, err
+		}
+		n += len(page.Items)
+		if !page.HasMore || n > limit {
+			return n, nil
+		}
+		query.Cursor = page.Next
+	}
 }
 
 // known reports whether a request has started a run before.
@@ -137,34 +141,36 @@ const wholeTranscripts = 8
 
 // transcript reads all messages of a session. It waits while many others are read.
 func (x *exchange) transcript(ctx context.Context, id string) ([]session.Message, error) {
-	select {
-	case x.server.transcripts <- struct{}{}:
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+	done, err := x.server.transcripts.take(ctx)
+	if err != nil {
+		return nil, err
 	}
-	defer func() { <-x.server.transcripts }()
+	defer done()
 	return x.sessions.AllMessages(ctx, id)
 }
 
-// copying waits until a session may be copied. A copy may be as large as a session may
-// become, and holds up other writes while it is made.
-func (x *exchange) copying(ctx context.Context) (done func(), err error) {
+// sessionCopies is how many sessions are copied at the same time. A copy may be as large
+// as a session may become, and holds up other writes while it is made.
+const sessionCopies = 2
+
+// permits bound how often something is done at the same time, by their capacity.
+type permits chan struct{}
+
+// take waits for a permit. The caller calls done when it needs it no longer.
+func (p permits) take(ctx context.Context) (done func(), err error) {
 	select {
-	case x.server.copies <- struct{}{}:
-		return func() { <-x.server.copies }, nil
+	case p <- struct{}{}:
+		return func() { <-p }, nil
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
 }
-
-// sessionCopies is how many sessions are copied at the same time.
-const sessionCopies = 2
 
 // limitOf is the name of the setting whose limit an error of the runtime is about, or
 // nothing. What a request's own field is too large for is no setting's limit.
 func limitOf(err *session.Error) string {
-	if errors.Is(err, session.ErrTooLarge) && err.Field == limitSession {
-		return limitSession
+	if errors.Is(err, session.ErrTooLarge) && err.Field == engine.LimitSession {
+		return engine.LimitSession
 	}
 	return ""
 }

@@ -153,17 +153,16 @@ func messages(in wire.Messages) []session.Message {
 // execute begins a turn for the identity. A session that exists must be one that
 // it may see.
 func (x *exchange) execute(ctx context.Context, agent *helix.Agent, in helix.Input) (helix.Run, error) {
-	state, err := (*session.State)(nil), error(nil)
 	if in.SessionID != "" {
-		state, err = x.sessionIfAny(ctx, "sessionId", in.SessionID)
-	}
-	switch {
-	case err != nil:
-		return nil, err
-	case state != nil && x.who.Operator:
-		in.User.ID = state.UserID // it stays whose it is
-	case state != nil && state.ParentID != "":
-		return nil, session.Invalid("sessionId", "%q is the session of an agent which works for another", state.ID)
+		state, err := x.sessionIfAny(ctx, "sessionId", in.SessionID)
+		switch {
+		case err != nil:
+			return nil, err
+		case state != nil && x.who.Operator:
+			in.User.ID = state.UserID // it stays whose it is
+		case state != nil && state.ParentID != "":
+			return nil, session.Invalid("sessionId", "%q is the session of an agent which works for another", state.ID)
+		}
 	}
 	done, err := x.mayRun(ctx, in.SessionID, in.RequestID)
 	if err != nil {

@@ -26,8 +26,8 @@ type Server struct {
 	metrics *metrics
 	openAPI []byte
 
-	transcripts chan struct{} // those that are being read as a whole
-	copies      chan struct{} // of sessions, that are being made
+	transcripts permits // those that are being read as a whole
+	copies      permits // of sessions, that are being made
 
 	mu      sync.Mutex
 	open    map[*exchange]bool // those that are streams
@@ -49,8 +49,8 @@ func New(cfg Config) (*Server, error) {
 	}
 	s := &Server{
 		cfg: cfg, mux: http.NewServeMux(), cross: cross, limit: newLimiter(cfg.RateLimit), metrics: newMetrics(),
-		starts: &starts{by: map[Identity]*runCount{}}, transcripts: make(chan struct{}, wholeTranscripts),
-		copies: make(chan struct{}, sessionCopies),
+		starts: &starts{by: map[Identity]*runCount{}}, transcripts: make(permits, wholeTranscripts),
+		copies: make(permits, sessionCopies),
 		budget: newBudget(cfg.Limits.Buffered, cfg.Limits.Body),
 		open:   map[*exchange]bool{}, perUser: map[Identity]int{}, idle: make(chan struct{}), closing: make(chan struct{}),
 	}

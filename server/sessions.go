@@ -246,7 +246,7 @@ func (x *exchange) branch() error {
 	if err != nil && (!x.who.Operator || len(in.Message) > 0) { // an operator may copy what nobody can run any more
 		return err
 	}
-	copied, err := x.copying(ctx)
+	copied, err := x.server.copies.take(ctx)
 	if err != nil {
 		return err
 	}

@@ -80,8 +80,15 @@ func submissionOf(in *wire.Submit) (helix.Submission, error) {
 
 // answer submits an answer for the identity and, if asked to, goes on with it.
 func (x *exchange) answer(ctx context.Context, state *session.State, s helix.Submission, resume bool) (*wire.Submitted, error) {
-	if resume && state.ParentID == "" { // refuse before recording an answer that no run would use
-		opened, err := x.mayGoOn(ctx, state)
+	if resume && state.ParentID == "" {
+		if _, err := x.agentFor("sessionId", state); err != nil {
+			return nil, err
+		}
+		run, err := x.current(ctx, state.ID)
+		if err != nil {
+			return nil, err
+		}
+		opened, err := x.mayContinue(ctx, state.ID, run)
 		if err != nil {
 			return nil, err
 		}
@@ -103,20 +110,14 @@ func (x *exchange) answer(ctx context.Context, state *session.State, s helix.Sub
 	return out, nil
 }
 
-// mayGoOn refuses to go on with a conversation whose run would be one too many, or
-// whose agent is not for the identity. One that runs goes on by itself.
-func (x *exchange) mayGoOn(ctx context.Context, state *session.State) (done func(), err error) {
-	if _, err := x.agentFor("sessionId", state); err != nil {
-		return nil, err
-	}
-	run, err := x.current(ctx, state.ID)
-	if err != nil {
-		return nil, err
-	}
+// mayContinue is [exchange.mayRun] for answers to a session whose latest run is given:
+// they are refused before they are recorded if no run could use them. A run that has
+// not ended uses them itself.
+func (x *exchange) mayContinue(ctx context.Context, id string, run *session.Run) (done func(), err error) {
 	if run != nil && run.Status == session.RunRunning {
 		return func() {}, nil
 	}
-	return x.mayRun(ctx, state.ID, "")
+	return x.mayRun(ctx, id, "")
 }
 
 // goOn resumes a conversation. The answer is recorded whether that succeeds or not:

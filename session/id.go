@@ -150,9 +150,7 @@ func IsDerivedMessageID(id string) bool {
 // its own, so that nobody can create a session under it before the child is created.
 // The call and the reference to the child keep it; it is never derived again.
 func NewChildID(parent, kind, name string) string {
-	var random [childRandomBytes]byte
-	_, _ = rand.Read(random[:]) // never fails, see crypto/rand
-	id := parent + "-" + kind + "-" + name + "." + idEncoding.EncodeToString(random[:])
+	id := parent + "-" + kind + "-" + name + "." + randomText()
 	if len(id) <= maxDerivedIDBytes {
 		return id
 	}
@@ -164,13 +162,15 @@ func NewChildID(parent, kind, name string) string {
 // randomness is not the stand-in's, which the user of the conversation can see: nobody
 // can create a session under it before the other server is asked to.
 func NewPeerID(standIn string) string {
-	var random [childRandomBytes]byte
-	_, _ = rand.Read(random[:]) // never fails, see crypto/rand
-	return standIn + "@peer." + idEncoding.EncodeToString(random[:])
+	return standIn + "@peer." + randomText()
 }
 
-// childRandomBytes is the randomness of a child's id.
-const childRandomBytes = 10
+// randomText is the 80 random bits of a child's id, in 16 characters.
+func randomText() string {
+	var b [10]byte
+	_, _ = rand.Read(b[:]) // never fails, see crypto/rand
+	return idEncoding.EncodeToString(b[:])
+}
 
 // childIDs matches the ids that children have, and those that they had before they
 // ended in randomness.

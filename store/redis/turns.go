@@ -267,11 +267,11 @@ func (s *sessions) planStart(start *session.StartRun, v *view) (*session.Started
 		is.Status = start.Status
 	}
 	s.stateHints(&p.hints, &is, was)
+	move := inPlace
 	if was == nil {
-		s.runningHints(&p.hints, &is, start.Run.ID, moved)
-	} else {
-		s.runningHints(&p.hints, &is, start.Run.ID, inPlace)
+		move = moved
 	}
+	s.runningHints(&p.hints, &is, start.Run.ID, move)
 	s.leaseHint(&p.hints, &is)
 	s.changeHints(&p.hints, h.ID, &start.Change, v.now)
 	p.hints.list(s.b.keys, s.tenant, indexCalls, h.ID, micros(is.CreatedAt)) // whose order does not matter

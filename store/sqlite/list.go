@@ -98,8 +98,8 @@ func newListing(tenant string, q *session.Query) *listing {
 	return l
 }
 
-// sessionIndex is the index of those that hold a few sessions only, or a user's own;
-// empty if the query selects by none of them.
+// sessionIndex is the index for a query of running sessions, of a parent's or of a
+// user's, or "" for any other.
 func sessionIndex(q *session.Query) string {
 	switch {
 	case q.Running:

@@ -207,28 +207,24 @@ func (h *Host) take(asked context.Context, start Start) (Standing, error) {
 	if asked.Err() != nil { // others may have been asked since
 		return Standing{}, context.Cause(asked)
 	}
-	loss, err := h.handler.Lost(ctx, due)
-	if err != nil {
-		return Standing{}, err
-	}
-	if loss.HandedOver && loss.Before == 0 { // as every turn is that waits in a queue, or that another process began
-		opened, err := h.handler.Take(ctx, due)
-		if err != nil {
+	var entry *admitted
+	// A turn that waits in a queue, or that another process began, was handed over.
+	if loss := engine.LossOf(state, run); !loss.HandedOver || loss.Before > 0 {
+		if entry, err = h.intake.await(asked, loss.Before > 0); err != nil {
 			return Standing{}, err
 		}
-		h.hold(opened)
-		return Standing{Position: &opened.Position}, nil
-	}
-	admitted, err := h.intake.await(asked, loss.Before > 0)
-	if err != nil {
-		return Standing{}, err
 	}
 	opened, err := h.handler.Take(ctx, due)
 	if err != nil {
-		admitted.leave()
+		if entry != nil {
+			entry.leave()
+		}
 		return Standing{}, err
 	}
-	h.follow(admitted, opened, h.hold(opened).done)
+	turn := h.hold(opened)
+	if entry != nil {
+		h.follow(entry, opened, turn.done)
+	}
 	return Standing{Position: &opened.Position}, nil
 }
 

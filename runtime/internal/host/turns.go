@@ -350,12 +350,8 @@ func Try[V any](ctx context.Context, h *Host, effect engine.Effect, do func(cont
 		}
 		h.log.WarnContext(ctx, "effect failed, trying again",
 			"session", effect.SessionID, "effect", effect.Key(), "try", try, "error", err)
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return result, fmt.Errorf("effect %s: %w", effect.Key(), context.Cause(ctx))
+		if err := wait(ctx, pause); err != nil {
+			return result, fmt.Errorf("effect %s: %w", effect.Key(), err)
 		}
 		pause = min(2*pause, longPause)
 	}
