@@ -34,9 +34,14 @@ type Agent struct {
 	// at each model call instead.
 	Instructions     string
 	InstructionsFunc func(ctx context.Context, prompt *Prompt) (string, error)
-	Model            llm.Model
-	Settings         llm.Settings
-	Tools            []Tool
+	// Model answers; ModelFunc chooses one from the state at each model call instead.
+	Model     llm.Model
+	ModelFunc func(ctx context.Context, prompt *Prompt) (llm.Model, error)
+	// Settings are those of every model call; SettingsFunc makes them from the state at
+	// each one instead.
+	Settings     llm.Settings
+	SettingsFunc func(ctx context.Context, prompt *Prompt) (llm.Settings, error)
+	Tools        []Tool
 	// SubAgents are agents that this one may call as tools.
 	SubAgents []SubAgent
 	// Companions are agents that live on between calls. They add the companion
@@ -61,7 +66,8 @@ type Agent struct {
 	Hooks    Hooks
 }
 
-// Prompt is what an instructions function sees.
+// Prompt is what the functions see that make a model call from the state:
+// InstructionsFunc, ModelFunc and SettingsFunc.
 type Prompt struct {
 	Scope
 	// MessageCount is the length of the transcript so far.
@@ -95,8 +101,11 @@ func (a *Agent) Check() error {
 	if err := CheckAgentName(a.Name); err != nil {
 		return err
 	}
-	if a.Model == nil {
+	if a.Model == nil && a.ModelFunc == nil {
 		return a.invalid("Model", "is not set")
+	}
+	if a.Model != nil && a.ModelFunc != nil {
+		return a.invalid("Model", "is set, and so is ModelFunc: choose one")
 	}
 	if a.Instructions != "" && a.InstructionsFunc != nil {
 		return a.invalid("Instructions", "is set, and so is InstructionsFunc: choose one")

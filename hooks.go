@@ -11,8 +11,8 @@ import (
 
 // Hooks are called as a run goes on. All are optional. They may read and change
 // custom state and emit events through their context; what they change is part of
-// the step's own commit. OnAgentComplete, OnAgentFail and OnAgentSuspended come
-// after the last commit: they can only read.
+// the step's own commit. OnAgentComplete, OnAgentFail, OnAgentInterrupted and
+// OnAgentSuspended come after the last commit: they can only read.
 //
 // A hook is called at least once per event: after a crash an effect is repeated,
 // with the same Key in the context. A hook that fails is logged, with two
@@ -21,26 +21,27 @@ import (
 //
 // For each tool call the order is BeforeTool, the call itself, OnStateChange;
 // then, when all calls of the reply are done, OnMessage and AfterTool, call by
-// call. A call that waited for a person is no different, but for two things: there
-// is no BeforeTool where the client carries it out, and no AfterTool where it was
-// not approved. For calls of sub-agents and companions BeforeSubAgent and
-// AfterSubAgent take the places of BeforeTool and AfterTool; tools that only tell of
-// companions, wait for them or end them have neither. Hooks given to a runtime come first, then the agent's, then those of one
+// call. BeforeTool of a client tool comes before the client sees the call. A call that
+// a person did not approve has no BeforeTool and no AfterTool. For calls of sub-agents
+// and companions BeforeSubAgent and AfterSubAgent take the places of BeforeTool and
+// AfterTool; tools that only tell of companions, wait for them or end them have
+// neither. Hooks given to a runtime come first, then the agent's, then those of one
 // execution.
 type Hooks struct {
-	OnAgentStart     func(ctx context.Context, h *HookContext, e AgentStart) error
-	OnAgentComplete  func(ctx context.Context, h *HookContext, e AgentComplete) error
-	OnAgentFail      func(ctx context.Context, h *HookContext, e AgentFail) error
-	OnAgentSuspended func(ctx context.Context, h *HookContext, e AgentSuspended) error
-	OnAgentResumed   func(ctx context.Context, h *HookContext, e AgentResumed) error
-	BeforeLLMCall    func(ctx context.Context, h *HookContext, e BeforeLLMCall) error
-	AfterLLMCall     func(ctx context.Context, h *HookContext, e AfterLLMCall) error
-	BeforeTool       func(ctx context.Context, h *HookContext, e BeforeTool) error
-	AfterTool        func(ctx context.Context, h *HookContext, e AfterTool) error
-	BeforeSubAgent   func(ctx context.Context, h *HookContext, e BeforeTool) error
-	AfterSubAgent    func(ctx context.Context, h *HookContext, e AfterTool) error
-	OnStateChange    func(ctx context.Context, h *HookContext, e StateChange) error
-	OnMessage        func(ctx context.Context, h *HookContext, e NewMessage) error
+	OnAgentStart       func(ctx context.Context, h *HookContext, e AgentStart) error
+	OnAgentComplete    func(ctx context.Context, h *HookContext, e AgentComplete) error
+	OnAgentFail        func(ctx context.Context, h *HookContext, e AgentFail) error
+	OnAgentInterrupted func(ctx context.Context, h *HookContext, e AgentInterruptedEvent) error
+	OnAgentSuspended   func(ctx context.Context, h *HookContext, e AgentSuspended) error
+	OnAgentResumed     func(ctx context.Context, h *HookContext, e AgentResumed) error
+	BeforeLLMCall      func(ctx context.Context, h *HookContext, e BeforeLLMCall) error
+	AfterLLMCall       func(ctx context.Context, h *HookContext, e AfterLLMCall) error
+	BeforeTool         func(ctx context.Context, h *HookContext, e BeforeTool) error
+	AfterTool          func(ctx context.Context, h *HookContext, e AfterTool) error
+	BeforeSubAgent     func(ctx context.Context, h *HookContext, e BeforeTool) error
+	AfterSubAgent      func(ctx context.Context, h *HookContext, e AfterTool) error
+	OnStateChange      func(ctx context.Context, h *HookContext, e StateChange) error
+	OnMessage          func(ctx context.Context, h *HookContext, e NewMessage) error
 }
 
 // HookContext is what a hook knows of its run, and how it reaches it.
@@ -66,19 +67,28 @@ type AgentFail struct {
 	Steps int
 }
 
-// AgentSuspended is told when a run has stopped with more to do: it waits for
-// somebody, or was interrupted.
+// AgentInterruptedEvent is told when a run was interrupted. It can be resumed.
+type AgentInterruptedEvent struct {
+	// Reason is what whoever interrupted the run gave as one.
+	Reason string
+	// Reply is the text of the last reply, as far as it came.
+	Reply string
+	Steps int
+}
+
+// AgentSuspended is told when a run has stopped because it waits for people or for
+// other agents.
 type AgentSuspended struct {
 	Status   session.RunStatus
-	Reason   string
 	Pending  []session.Pending
 	Children []session.ChildRef
 }
 
-// AgentResumed is told when a run goes on with an earlier one's work.
+// AgentResumed is told when a run continues the work of an earlier one.
 type AgentResumed struct {
 	PreviousRunID string
-	CheckpointID  string
+	// CheckpointID is the checkpoint that the run continues from.
+	CheckpointID string
 }
 
 // BeforeLLMCall is told before the model is asked. The request may be changed; its
@@ -128,7 +138,7 @@ type NewMessage struct {
 // IsZero reports whether no hook is set.
 func (h *Hooks) IsZero() bool {
 	return h == nil || (h.OnAgentStart == nil && h.OnAgentComplete == nil && h.OnAgentFail == nil &&
-		h.OnAgentSuspended == nil && h.OnAgentResumed == nil && h.BeforeLLMCall == nil && h.AfterLLMCall == nil &&
+		h.OnAgentInterrupted == nil && h.OnAgentSuspended == nil && h.OnAgentResumed == nil && h.BeforeLLMCall == nil && h.AfterLLMCall == nil &&
 		h.BeforeTool == nil && h.AfterTool == nil && h.BeforeSubAgent == nil && h.AfterSubAgent == nil &&
 		h.OnStateChange == nil && h.OnMessage == nil)
 }

@@ -33,8 +33,9 @@ func (t *turn) fail(change *session.Change, err *session.Error) {
 	change.Run = t.runChange("")
 }
 
-// stopped makes a change the turn's last: it was interrupted or aborted.
-func (t *turn) stopped(change *session.Change, stop *session.Stop) {
+// stopped makes a change the turn's last: it was interrupted or aborted, with so much
+// of a reply.
+func (t *turn) stopped(change *session.Change, stop *session.Stop, reply string) {
 	if stop.Kind == session.StopAbort {
 		reason := "the run was aborted"
 		if stop.Reason != "" {
@@ -45,7 +46,7 @@ func (t *turn) stopped(change *session.Change, stop *session.Stop) {
 	}
 	change.Status = session.Interrupted
 	change.Outcome = &session.Outcome{
-		Status: session.RunInterrupted,
+		Status: session.RunInterrupted, Reply: reply,
 		Interrupt: &session.InterruptContext{
 			RunID: t.run.ID, Reason: stop.Reason, Step: t.current(), At: t.h.cfg.Now().UTC(),
 		},
@@ -78,7 +79,7 @@ func (t *turn) endStopped(ctx context.Context, e Effect, stop *session.Stop, rep
 	}
 	change.Writes = t.writes
 	t.emitPatches(change.Writes)
-	t.stopped(&change, stop)
+	t.stopped(&change, stop, f.reply.Content())
 	t.final = &finalCommit{key: key, change: change}
 	return t.sendFinal(ctx)
 }
@@ -240,7 +241,7 @@ func (t *turn) tellStart(ctx context.Context) {
 			return hooks.OnAgentStart(ctx, h, helix.AgentStart{Input: input})
 		case t.run.Kind != session.RunExecute && hooks.OnAgentResumed != nil:
 			return hooks.OnAgentResumed(ctx, h, helix.AgentResumed{
-				PreviousRunID: t.run.PreviousRunID, CheckpointID: t.run.CheckpointID,
+				PreviousRunID: t.run.PreviousRunID, CheckpointID: t.run.ResumedFrom,
 			})
 		}
 		return nil
@@ -261,14 +262,18 @@ func (t *turn) tellHooks(ctx context.Context) {
 			if hooks.OnAgentFail != nil {
 				return hooks.OnAgentFail(ctx, h, helix.AgentFail{Error: t.ended.Error, Steps: t.step})
 			}
+		case session.RunInterrupted:
+			if hooks.OnAgentInterrupted != nil {
+				e := helix.AgentInterruptedEvent{Reply: t.ended.Reply, Steps: t.step}
+				if t.ended.Interrupt != nil {
+					e.Reason = t.ended.Interrupt.Reason
+				}
+				return hooks.OnAgentInterrupted(ctx, h, e)
+			}
 		default:
 			if hooks.OnAgentSuspended != nil {
-				reason := ""
-				if t.ended.Interrupt != nil {
-					reason = t.ended.Interrupt.Reason
-				}
 				return hooks.OnAgentSuspended(ctx, h, helix.AgentSuspended{
-					Status: t.ended.Status, Reason: reason, Pending: t.ended.Pending, Children: t.ended.Children,
+					Status: t.ended.Status, Pending: t.ended.Pending, Children: t.ended.Children,
 				})
 			}
 		}

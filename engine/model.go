@@ -127,6 +127,13 @@ func (t *turn) attempt(ctx context.Context, e Effect, attempt int) (modelReply, 
 	if err != nil {
 		return reply, err
 	}
+	model, err := fromState(ctx, t, e, "ModelFunc", t.agent.Model, t.agent.ModelFunc)
+	if err == nil && model == nil {
+		err = session.ErrInternal.WithMessage("agent %s: ModelFunc gave no model", t.agent.Name)
+	}
+	if err != nil {
+		return reply, err
+	}
 	draft := helix.NewDraft(&t.doc, t.writes)
 	err = t.fire(ctx, "BeforeLLMCall", e.Key(), draft, func(hooks *helix.Hooks, h *helix.HookContext) error {
 		if hooks.BeforeLLMCall == nil {
@@ -142,7 +149,7 @@ func (t *turn) attempt(ctx context.Context, e Effect, attempt int) (modelReply, 
 
 	t.emit(stream.Chunk{Kind: stream.StepStarted, MessageID: session.ReplyID(t.run.ID, e.Step), Attempt: attempt})
 	began := t.h.cfg.Now()
-	reply, err = t.ask(ctx, e, request)
+	reply, err = t.ask(ctx, e, model, request)
 	took := t.h.cfg.Now().Sub(began)
 	if err == nil {
 		err = checkReply(reply.Response)
@@ -161,7 +168,7 @@ func (t *turn) attempt(ctx context.Context, e Effect, attempt int) (modelReply, 
 }
 
 // ask calls the model and shows watchers what it says, as it says it.
-func (t *turn) ask(ctx context.Context, e Effect, request *llm.Request) (modelReply, error) {
+func (t *turn) ask(ctx context.Context, e Effect, model llm.Model, request *llm.Request) (modelReply, error) {
 	if limit := t.agent.ModelCallTimeout(); limit > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, limit, errTimeout)
@@ -174,7 +181,7 @@ func (t *turn) ask(ctx context.Context, e Effect, request *llm.Request) (modelRe
 		over  bool // the turn has gone on: a model that ignored the end is not heard
 	)
 	response, err := await(ctx, t.crew, func() (*llm.Response, error) {
-		return t.agent.Model.Generate(ctx, request, func(d llm.Delta) {
+		return model.Generate(ctx, request, func(d llm.Delta) {
 			mu.Lock()
 			defer mu.Unlock()
 			if over {
@@ -305,26 +312,21 @@ func (t *turn) request(ctx context.Context, e Effect) (*llm.Request, error) {
 	if err := t.transcript.Sendable(); err != nil {
 		return nil, err
 	}
-	instructions := t.agent.Instructions
-	if t.agent.InstructionsFunc != nil {
-		draft := helix.NewDraft(&t.doc, t.writes)
-		prompt := &helix.Prompt{Scope: t.scope(e.Key(), t.env(e.Key(), draft)), MessageCount: t.transcript.Len()}
-		made, err := await(ctx, t.crew, func() (string, error) { return t.agent.InstructionsFunc(ctx, prompt) })
-		if _, draftErr := draft.Close(); err == nil {
-			err = draftErr
-		}
-		instructions = made
-		if err != nil {
-			return nil, session.ErrInternal.WithCause(err, "agent %s: InstructionsFunc failed", t.agent.Name)
-		}
+	instructions, err := fromState(ctx, t, e, "InstructionsFunc", t.agent.Instructions, t.agent.InstructionsFunc)
+	if err != nil {
+		return nil, err
+	}
+	settings, err := fromState(ctx, t, e, "SettingsFunc", t.agent.Settings, t.agent.SettingsFunc)
+	if err != nil {
+		return nil, err
 	}
 	request := &llm.Request{
 		Agent: t.agent.Name, SessionID: t.key.ID, RunID: t.run.ID, Step: e.Step,
-		Instructions: instructions, Messages: t.transcript.Messages(), Settings: t.agent.Settings,
+		Instructions: instructions, Messages: t.transcript.Messages(), Settings: settings,
 	}
 	request.Settings.Headers = maps.Clone(request.Settings.Headers) // hooks may change the request
 	if e.Finish {
-		request.Tools = []llm.Tool{finishTool(t.agent)}
+		request.Tools = []llm.Tool{finishTool(t.agent, settings.StrictOutput)}
 		request.ToolChoice = llm.ToolChoice{Mode: llm.ToolNamed, Name: session.FinishTool}
 		return request, nil
 	}
@@ -334,9 +336,29 @@ func (t *turn) request(ctx context.Context, e Effect) (*llm.Request, error) {
 	}
 	request.Tools = tools
 	if t.agent.Output != nil {
-		request.Tools = append(request.Tools, finishTool(t.agent))
+		request.Tools = append(request.Tools, finishTool(t.agent, settings.StrictOutput))
 	}
 	return request, nil
+}
+
+// fromState is a part of the agent's definition: fixed, or, if there is a function,
+// what that makes of the state.
+func fromState[V any](
+	ctx context.Context, t *turn, e Effect, name string, fixed V, compute func(context.Context, *helix.Prompt) (V, error),
+) (V, error) {
+	if compute == nil {
+		return fixed, nil
+	}
+	draft := helix.NewDraft(&t.doc, t.writes)
+	prompt := &helix.Prompt{Scope: t.scope(e.Key(), t.env(e.Key(), draft)), MessageCount: t.transcript.Len()}
+	made, err := await(ctx, t.crew, func() (V, error) { return compute(ctx, prompt) })
+	if _, draftErr := draft.Close(); err == nil {
+		err = draftErr
+	}
+	if err != nil {
+		err = session.ErrInternal.WithCause(err, "agent %s: %s failed", t.agent.Name, name)
+	}
+	return made, err
 }
 
 // offered lists the tools of an agent, other agents included, but for that which
@@ -360,12 +382,12 @@ func offered(agent *helix.Agent) ([]llm.Tool, error) {
 	return append(tools, companionTools(agent)...), nil
 }
 
-func finishTool(agent *helix.Agent) llm.Tool {
+func finishTool(agent *helix.Agent, strict bool) llm.Tool {
 	return llm.Tool{
 		Name:        session.FinishTool,
 		Description: "Finish with the final result. Call this once the task is done; its arguments are the result.",
 		Schema:      agent.Output.Schema().JSON(),
-		Strict:      agent.Settings.StrictOutput,
+		Strict:      strict,
 	}
 }
 
@@ -377,6 +399,7 @@ func (t *turn) takeReply(ctx context.Context, e Effect, reply modelReply) (Resul
 		return Result{}, err
 	}
 	t.gates(ctx, e, f)
+	t.vetoes(ctx, e, f)
 	t.emitUnseen(f, reply)
 	for _, c := range f.calls {
 		if c.Kind != session.CallClient { // who sees such a call start may answer it
@@ -609,6 +632,7 @@ func (t *turn) prepareText(ctx context.Context, e Effect, f *flight) {
 		t.complete(change, session.ReasonStopWhen, nil, f.reply.Content())
 	} else if f.next = t.afterStep(f.step, true); f.next == NextClose {
 		t.fail(change, noOutput(t.agent))
+		change.Run = t.runChange(session.ReasonMaxSteps)
 	}
 	change.Writes = t.writes
 	t.emitPatches(change.Writes)

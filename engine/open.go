@@ -239,6 +239,9 @@ func (h *Handler) plan(ctx context.Context, sessions session.Store, req *OpenReq
 			RequestID: req.RequestID, PreviousRunID: state.CurrentRunID,
 		},
 	}}
+	if req.Kind != session.RunExecute {
+		p.start.Run.ResumedFrom = state.CheckpointID
+	}
 	if state.Version == 0 {
 		p.start.Create = state
 	} else {
@@ -387,7 +390,7 @@ func (h *Handler) rewind(ctx context.Context, sessions session.Store, req *OpenR
 	if to.Undone {
 		return session.ErrNotResumable.WithMessage("checkpoint %s was undone by a later rewind", to.ID)
 	}
-	p.start.Run.CheckpointID = to.ID
+	p.start.Run.CheckpointID, p.start.Run.ResumedFrom = to.ID, to.ID
 	if to.MessageCount > len(p.history) {
 		return session.ErrCorrupt.WithMessage("checkpoint %s is past the end of the transcript", to.ID)
 	}

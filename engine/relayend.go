@@ -33,7 +33,7 @@ func (r *relay) conclude(ctx, away context.Context, status *helix.RemoteStatus) 
 		}
 		t.complete(&change, session.ReasonReply, cleanJSON(status.Output), status.Text)
 	case status.Status == session.RunInterrupted:
-		t.stopped(&change, &session.Stop{Kind: session.StopInterrupt, Reason: "it was interrupted where it ran"})
+		t.stopped(&change, &session.Stop{Kind: session.StopInterrupt, Reason: "it was interrupted where it ran"}, "")
 	default:
 		failure := toolError(session.CodeSubAgent, "it failed without saying why")
 		if status.Error != nil {
@@ -50,7 +50,7 @@ func (r *relay) endStopped(ctx context.Context, stop *session.Stop) (Result, err
 		return Result{}, err
 	}
 	change := session.Change{Writes: r.t.writes}
-	r.t.stopped(&change, stop)
+	r.t.stopped(&change, stop, "")
 	return r.end(ctx, change)
 }
 

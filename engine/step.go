@@ -204,7 +204,7 @@ func (t *turn) conclude(ctx context.Context, e Effect, f *flight, change *sessio
 	output, finished := f.output()
 	switch {
 	case stop != nil && stop.Kind == session.StopAbort:
-		t.stopped(change, stop)
+		t.stopped(change, stop, f.reply.Content())
 		return
 	case finished:
 		reason := session.ReasonFinish
@@ -214,7 +214,7 @@ func (t *turn) conclude(ctx context.Context, e Effect, f *flight, change *sessio
 		t.complete(change, reason, output, f.reply.Content())
 		return
 	case stop != nil:
-		t.stopped(change, stop)
+		t.stopped(change, stop, f.reply.Content())
 		return
 	}
 	if enough, err := t.stopWhen(ctx, e.Key(), f, results, written); err != nil {

@@ -239,14 +239,8 @@ func (t *turn) seenBy(f *flight, c *call) []session.Writes {
 func (t *turn) invoke(ctx context.Context, e Effect, tool *helix.Tool, c *call, draft *helix.Draft) (json.RawMessage, error) {
 	ctx, cancel := t.stoppable(ctx)
 	defer cancel()
-	err := t.fire(ctx, "BeforeTool", e.Key(), draft, func(hooks *helix.Hooks, h *helix.HookContext) error {
-		if hooks.BeforeTool == nil {
-			return nil
-		}
-		return hooks.BeforeTool(ctx, h, helix.BeforeTool{CallID: c.ID, Tool: c.Tool, Input: c.part.Input})
-	})
-	if err != nil {
-		return nil, (&session.Error{Code: session.CodeToolVetoed}).WithCause(err, "the call was vetoed")
+	if err := t.beforeTool(ctx, e.Key(), c, draft); err != nil {
+		return nil, err
 	}
 	if limit := tool.CallTimeout(); limit > 0 {
 		var cancelTimeout context.CancelFunc
@@ -259,6 +253,21 @@ func (t *turn) invoke(ctx context.Context, e Effect, tool *helix.Tool, c *call, 
 		err = toolError(session.CodeToolTimeout, "%s did not answer within %s", c.Tool, tool.CallTimeout())
 	}
 	return output, err
+}
+
+// beforeTool tells hooks of a call that is about to be carried out. The error is that
+// of the one that vetoes it.
+func (t *turn) beforeTool(ctx context.Context, key string, c *call, draft *helix.Draft) error {
+	err := t.fire(ctx, "BeforeTool", key, draft, func(hooks *helix.Hooks, h *helix.HookContext) error {
+		if hooks.BeforeTool == nil {
+			return nil
+		}
+		return hooks.BeforeTool(ctx, h, helix.BeforeTool{CallID: c.ID, Tool: c.Tool, Input: c.part.Input})
+	})
+	if err != nil {
+		return (&session.Error{Code: session.CodeToolVetoed}).WithCause(err, "the call was vetoed")
+	}
+	return nil
 }
 
 // toolFailure is what the model is told of a tool's error.

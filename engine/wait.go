@@ -47,6 +47,31 @@ func (t *turn) gate(ctx context.Context, e Effect, tool *helix.Tool, c *call) (b
 	return needed, err
 }
 
+// vetoes asks hooks about the calls that the client is to carry out, before anybody can
+// see them. The others are asked about when they are carried out.
+func (t *turn) vetoes(ctx context.Context, e Effect, f *flight) {
+	if len(t.hooks) == 0 {
+		return
+	}
+	for _, c := range f.calls {
+		if c.Kind != session.CallClient {
+			continue
+		}
+		key := Effect{Kind: CallTool, RunID: e.RunID, Step: e.Step, CallID: c.ID}.Key()
+		draft := helix.NewDraft(&t.doc, t.writes)
+		err := t.beforeTool(ctx, key, c, draft)
+		writes, draftErr := draft.Close()
+		if err == nil {
+			err = draftErr
+		}
+		if err != nil {
+			c.Kind, c.Rejected = session.CallServer, session.AsError(err)
+			continue
+		}
+		t.writes = session.Compose(t.writes, writes)
+	}
+}
+
 // begin makes the entries of the calls that wait for people, and has those who
 // route answers know of them before anybody can ask.
 func (t *turn) begin(ctx context.Context, f *flight) ([]session.Pending, error) {

@@ -30,8 +30,11 @@ type Run struct {
 	// RequestID makes Execute idempotent: at most one run per session has it.
 	RequestID     string `json:"requestId,omitempty"`
 	PreviousRunID string `json:"previousRunId,omitempty"`
-	// CheckpointID is the checkpoint that the run was resumed or retried from.
+	// CheckpointID is the checkpoint that the session was taken back to for the run.
 	CheckpointID string `json:"checkpointId,omitempty"`
+	// ResumedFrom is the checkpoint that a resume or retry continues from: CheckpointID,
+	// or, where the session was not taken back, the latest one.
+	ResumedFrom string `json:"resumedFromCheckpointId,omitempty"`
 	// StartSequence is the stream's last sequence when the run began: its own
 	// chunks come after it.
 	StartSequence int64 `json:"startSequence"`

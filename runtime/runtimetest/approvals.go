@@ -346,8 +346,8 @@ func approvalHooks(s *Stage) {
 	s.Submit(x, "s-1", helix.ToolResult(s.waiting(res, "pick").CallID, "blue"), helix.SubmitAccepted)
 	s.goesOn(x, agent, "s-1")
 	s.same(j.String(), strings.Join([]string{
-		"start 1", "before model 1", "after model 1", "message assistant", "suspended suspended_client_tool ",
-		"resumed " + first, `before tool pay{"n":1}`, "execute pay", "state pay notes", "suspended suspended_step_partial ",
+		"start 1", "before model 1", "after model 1", `before tool pick{"n":3}`, "message assistant", "suspended suspended_client_tool",
+		"resumed " + first, `before tool pay{"n":1}`, "execute pay", "state pay notes", "suspended suspended_step_partial",
 		"resumed " + res.RunID,
 		"message tool", `after tool pay{"n":1} = 1`, "message tool", "message tool", `after tool pick{"n":3} = "blue"`,
 		"before model 1", "after model 1", "message assistant", "complete Done.",

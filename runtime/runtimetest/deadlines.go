@@ -177,7 +177,7 @@ func deadlineTold(s *Stage) {
 	s.same(ran.of("pay"), 0, "payments")
 	s.timeoutReported(m, s.entry("s-1", "pay"))
 	s.same(j.String(), strings.Join([]string{
-		"start 1", "before model 1", "after model 1", "message assistant", "suspended suspended_client_tool ",
+		"start 1", "before model 1", "after model 1", "message assistant", "suspended suspended_client_tool",
 		"resumed " + first.RunID, "message tool", "after tool pay: client_tool_timeout",
 		"before model 1", "after model 1", "message assistant", "complete Done.",
 	}, "\n"), "order of hooks")

@@ -35,6 +35,7 @@ func executeScenarios() []Scenario {
 		{"file", "a file of the user's reaches the model and the transcript", executeFile},
 		{"instructions", "instructions and tools are offered to the model", executeInstructions},
 		{"instructions from state", "an instructions function sees the state and the transcript's length", executeInstructionsFunc},
+		{"model from state", "model and settings functions see the state, at each model call", executeModelFunc},
 		{"instructions fail", "a failing instructions function fails the run, and the session goes on", executeInstructionsFail},
 		{"reasoning", "reasoning is streamed and kept in the transcript", executeReasoning},
 		{"another agent", "a session belongs to its agent; another one is refused", executeAnotherAgent},
@@ -414,6 +415,23 @@ func executeInstructions(s *Stage) {
 	if !strings.Contains(string(request.Tools[0].Schema), `"n"`) {
 		s.Fatalf("the tool's schema is %s", request.Tools[0].Schema)
 	}
+}
+
+func executeModelFunc(s *Stage) {
+	models := []*scripted.Model{scripted.New(scripted.Call("note", num{7})), scripted.New(scripted.Text("ok"))}
+	agent := newAgent(nil, noteTool())
+	agent.State = helix.StateOf(notes{})
+	agent.ModelFunc = func(_ context.Context, p *helix.Prompt) (llm.Model, error) {
+		return models[len(helix.State[notes](p).Notes)], nil
+	}
+	agent.SettingsFunc = func(_ context.Context, p *helix.Prompt) (llm.Settings, error) {
+		return llm.Settings{MaxOutputTokens: 10 + helix.State[notes](p).Last}, nil
+	}
+	x := s.Start(agent)
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
+	s.same(models[0].Requests()[0].Settings.MaxOutputTokens, 10, "settings of step 1")
+	s.same(models[1].Requests()[0].Settings.MaxOutputTokens, 17, "settings of step 2")
+	s.transcript("s-1", "user: Hi!", `assistant: note({"n":7})`, "tool note: 7", "assistant: ok")
 }
 
 func executeInstructionsFunc(s *Stage) {

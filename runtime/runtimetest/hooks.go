@@ -32,6 +32,8 @@ func hookScenarios() []Scenario {
 		{"told once", "OnAgentComplete is told once per turn, however soon the next one begins", hookToldOnce},
 		{"panicking", "a hook that panics is logged, and the hooks after it are still called", hookPanicking},
 		{"panicking gate", "a BeforeTool that panics vetoes, a BeforeLLMCall that panics fails the run", hookPanickingGate},
+		{"veto of a client tool", "BeforeTool is told of a call before the client sees it, and vetoes it", hookClientVeto},
+		{"resumed from", "OnAgentResumed has the checkpoint that the run continues from, whether the session was taken back or not", hookResumedFrom},
 		{"lifecycle", "start, complete, fail, suspend and resume are told, with the run before", hookLifecycle},
 		{"results", "AfterTool sees results and errors; OnAgentComplete output, steps and usage", hookResults},
 		{"events", "hooks may send custom events", hookEvents},
@@ -55,7 +57,11 @@ func tracing(j *journal, prefix string) helix.Hooks {
 			return nil
 		},
 		OnAgentSuspended: func(_ context.Context, _ *helix.HookContext, e helix.AgentSuspended) error {
-			note("suspended %s %s", e.Status, e.Reason)
+			note("suspended %s", e.Status)
+			return nil
+		},
+		OnAgentInterrupted: func(_ context.Context, _ *helix.HookContext, e helix.AgentInterruptedEvent) error {
+			note("interrupted after %d steps: %s %s", e.Steps, e.Reply, e.Reason)
 			return nil
 		},
 		OnAgentResumed: func(_ context.Context, _ *helix.HookContext, e helix.AgentResumed) error {
@@ -195,6 +201,56 @@ func hookVeto(s *Stage) {
 	s.transcript("s-1", "user: Hi!", `assistant: count({"n":1}), count({"n":2})`, "tool count failed: tool_vetoed", "tool count: 1", "assistant: ok")
 	s.refused(s.messages("s-1")[2].Parts[0].Error, code(session.CodeToolVetoed), "not on a Sunday")
 	s.sameJSON(s.state("s-1"), `{"notes":[2],"last":0}`, "state")
+}
+
+func hookClientVeto(s *Stage) {
+	var j journal
+	agent := waitingAgent(onClient("pick"), onClient("drop"))
+	agent.State = helix.StateOf(notes{})
+	agent.Hooks.BeforeTool = func(_ context.Context, h *helix.HookContext, e helix.BeforeTool) error {
+		waiting, err := s.Backend.Sessions().Tenant("").PendingCalls(s.ctx(), "s-1", true)
+		s.ok(err, "look for calls that wait")
+		j.add("before %s%s, while %d wait", e.Tool, e.Input, len(waiting))
+		helix.Append(h, "notes", len(e.Tool))
+		if e.Tool == "drop" {
+			return errors.New("not on a Sunday")
+		}
+		return nil
+	}
+	agent.Hooks.AfterTool = func(_ context.Context, _ *helix.HookContext, e helix.AfterTool) error {
+		j.add("after %s", e.Tool)
+		return nil
+	}
+	x := s.Start(agent)
+	res := s.waitsOn(x, agent, "s-1")
+	s.same(len(res.Pending), 1, "calls that wait")
+	s.sameJSON(s.state("s-1"), `{"notes":[4],"last":0}`, "the state while it waits")
+	s.Submit(x, "s-1", helix.ToolResult(s.waiting(res, "pick").CallID, "blue"), session.SubmitAccepted)
+	s.ended(s.goesOn(x, agent, "s-1"), helix.Completed)
+	s.transcript("s-1", "user: Hi!", `assistant: pick({"n":1}), drop({"n":2})`, `tool pick: "blue"`, "tool drop failed: tool_vetoed", "assistant: Done.")
+	s.same(j.String(), strings.Join([]string{
+		`before pick{"n":1}, while 0 wait`, `before drop{"n":2}, while 0 wait`, "after pick", "after drop",
+	}, "\n"), "what hooks were told")
+}
+
+func hookResumedFrom(s *Stage) {
+	x, agent, _ := s.interrupted(scripted.Text("Done."), scripted.Text("Done again."))
+	var j journal
+	var from []string
+	hooks := &helix.Hooks{OnAgentResumed: func(_ context.Context, _ *helix.HookContext, e helix.AgentResumed) error {
+		j.add("%s", e.CheckpointID)
+		return nil
+	}}
+	resume := func(opts helix.ResumeOptions) {
+		opts.Hooks, opts.EphemeralHooks = hooks, true
+		s.ended(s.Result(s.Resume(x, agent, "s-1", opts)), helix.Completed)
+	}
+	latest := s.checkpoints("s-1")
+	from = append(from, latest[len(latest)-1].ID)
+	resume(helix.ResumeOptions{})
+	from = append(from, latest[0].ID)
+	resume(helix.ResumeOptions{Checkpoint: latest[0].ID})
+	s.same(j.String(), strings.Join(from, "\n"), "checkpoints")
 }
 
 func hookModelRefused(s *Stage) {
@@ -363,7 +419,7 @@ func hookLifecycle(s *Stage) {
 	hooks := tracing(&j, "")
 	agent.Hooks = helix.Hooks{
 		OnAgentStart: hooks.OnAgentStart, OnAgentComplete: hooks.OnAgentComplete, OnAgentFail: hooks.OnAgentFail,
-		OnAgentSuspended: hooks.OnAgentSuspended, OnAgentResumed: hooks.OnAgentResumed,
+		OnAgentInterrupted: hooks.OnAgentInterrupted, OnAgentSuspended: hooks.OnAgentSuspended, OnAgentResumed: hooks.OnAgentResumed,
 	}
 	x := s.Start(agent)
 	first := s.Begin(x, agent, "s-1", "Hi!")
@@ -376,7 +432,7 @@ func hookLifecycle(s *Stage) {
 	s.ended(s.Result(third), helix.Completed)
 	s.same(j.String(), strings.Join([]string{
 		"start 1", "fail provider_error",
-		"resumed " + first.ID(), "suspended interrupted coffee",
+		"resumed " + first.ID(), "interrupted after 1 steps: ... coffee",
 		"resumed " + second.ID(), "complete done",
 	}, "\n"), "lifecycle hooks")
 }

@@ -96,7 +96,9 @@ func limitForcedInVain(s *Stage) {
 	agent, _ := finisher(scripted.Call("double", num{1}), scripted.Text("I'd rather not."), scripted.Finish(report{"well"}))
 	agent.MaxSteps = 1
 	x := s.Start(agent)
-	s.failed(s.Say(x, agent, "s-1", "Go!"), helix.ErrNoOutput, "agent")
+	res := s.Say(x, agent, "s-1", "Go!")
+	s.failed(res, helix.ErrNoOutput, "agent")
+	s.same(res.CompletionReason, session.ReasonMaxSteps, "completion reason")
 	s.ended(s.Say(x, agent, "s-1", "Please!"), helix.Completed)
 }
 

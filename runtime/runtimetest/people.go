@@ -523,8 +523,8 @@ func peopleResumed(s *Stage) {
 	s.same(s.load("s-1").ResumeCount, 1, "resume count")
 	s.same(kinds(s.collect(again)), "run_resumed tool_end step_committed step_started text_delta step_committed run_completed <end>", "the resumed stream")
 	s.same(j.String(), strings.Join([]string{
-		"start 1", "before model 1", "after model 1", "message assistant",
-		"suspended suspended_client_tool ",
+		"start 1", "before model 1", "after model 1", `before tool pick{"n":1}`, "message assistant",
+		"suspended suspended_client_tool",
 		"resumed " + run.ID(), "message tool", `after tool pick{"n":1} = "blue"`,
 		"before model 1", "after model 1", "message assistant", "complete Done.",
 	}, "\n"), "order of hooks")
