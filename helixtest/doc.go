@@ -19,6 +19,13 @@
 // A run that fails is a result, not a failed test, so that a test can expect
 // it; check [helix.Result.Status], or use [Output] and [State], which insist.
 //
+// A turn that waits for people gives its result then, with what waits in
+// [helix.Result.Pending]. [Resume] answers and continues it with the rest of the
+// script:
+//
+//	res := helixtest.Run(t, clerk, helixtest.With(m), "Refund order 7.")
+//	res = helixtest.Resume(t, res, helixtest.Approve("refund"))
+//
 // A conversation of several turns is several calls of Run, each with the script
 // of its turn; see [Continue].
 package helixtest

@@ -97,3 +97,31 @@ func ExampleContinue() {
 	// About 2,000 years ago.
 	// 8 messages, 1 call in this turn
 }
+
+// A turn that waits for a person is answered and continued.
+func ExampleResume() {
+	t := exampleT{}
+	clerk := &helix.Agent{
+		Name: "clerk",
+		Tools: []helix.Tool{{
+			Name: "refund", Description: "Refund an order.", Approval: helix.ApproveAlways,
+			Execute: helix.Func(func(context.Context, *helix.Call, struct {
+				Order int `json:"order"`
+			}) (string, error) {
+				return "refunded", nil
+			}),
+		}},
+	}
+	m := scripted.New(
+		scripted.Call("refund", `{"order":7}`),
+		scripted.Text("Done."),
+	)
+	res := helixtest.Run(t, clerk, helixtest.With(m), "Refund order 7.")
+	fmt.Println(res.Status, "for", res.Pending[0].Tool, string(res.Pending[0].Input))
+
+	res = helixtest.Resume(t, res, helixtest.Approve("refund"))
+	fmt.Println(res.Status, string(res.CallsOf("refund")[0].Output), res.Text)
+	// Output:
+	// suspended_client_tool for refund {"order":7}
+	// completed "refunded" Done.
+}

@@ -4,20 +4,24 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/llm"
 	"github.com/helixagents/helix/llm/scripted"
-	"github.com/helixagents/helix/runtime/local"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store"
 	"github.com/helixagents/helix/store/memory"
 	"github.com/helixagents/helix/stream"
 )
 
-// patience is how long a turn may take before the test fails.
-const patience = time.Minute
+const (
+	// patience is how long a turn may take before the test fails.
+	patience = time.Minute
+	// retryBackoff is short: a test that scripts a failing model does not want to wait.
+	retryBackoff = time.Millisecond
+)
 
 var errTooSlow = errors.New("the turn did not end within " + patience.String())
 
@@ -45,7 +49,8 @@ type Result struct {
 	// Backend holds the session.
 	Backend store.Backend
 
-	user helix.User
+	setup *setup
+	runs  []string // of the turn
 }
 
 // Call is a tool call that the model made, and its answer.
@@ -78,10 +83,18 @@ func Run(t TB, agent *helix.Agent, model Option, prompt string, more ...Option) 
 		s.backend = backend
 	}
 	double := *agent
-	double.Model = s.model
+	double.Model, double.ModelFunc = s.model, nil
+	s.agent = &double
 	ctx, cancel := context.WithTimeoutCause(t.Context(), patience, errTooSlow)
 	defer cancel()
-	res, err := s.run(ctx, &double)
+	var res *Result
+	err := s.on(ctx, func(x helix.Executor, agent *helix.Agent) error {
+		run, err := x.Execute(ctx, agent, s.input)
+		if err == nil {
+			res, err = s.result(ctx, run, nil)
+		}
+		return err
+	})
 	if err != nil {
 		t.Fatalf("helixtest: %v", err)
 		return nil
@@ -90,24 +103,18 @@ func Run(t TB, agent *helix.Agent, model Option, prompt string, more ...Option) 
 	return res
 }
 
-func (s *setup) run(ctx context.Context, agent *helix.Agent) (*Result, error) {
-	// A test that scripts a failing model does not want to wait for the retries.
-	rt, err := local.New(local.Config{
-		Backend: s.backend, Agents: []*helix.Agent{agent}, RetryBackoff: time.Millisecond, NoRecovery: true,
-	})
-	if err != nil {
-		return nil, err
-	}
-	defer rt.Close(ctx)
-	run, err := rt.Execute(ctx, agent, s.input)
-	if err != nil {
-		return nil, err
-	}
+// result waits for a run's end and gathers what the turn left. earlier is the result of
+// the run that it continues, if any.
+func (s *setup) result(ctx context.Context, run helix.Run, earlier *Result) (*Result, error) {
 	ended, err := run.Result(ctx)
 	if err != nil {
 		return nil, err
 	}
-	res := &Result{Result: ended, Backend: s.backend, user: s.input.User}
+	res := &Result{Result: ended, Backend: s.backend, setup: s, runs: []string{ended.RunID}}
+	if earlier != nil {
+		res.runs = append(slices.Clip(earlier.runs), ended.RunID)
+		res.Chunks = slices.Clip(earlier.Chunks)
+	}
 	for item, err := range run.Stream(ctx) {
 		if err != nil {
 			return nil, err
@@ -125,7 +132,7 @@ func (s *setup) run(ctx context.Context, agent *helix.Agent) (*Result, error) {
 		return nil, err
 	}
 	res.Custom = state.Custom
-	res.Calls = calls(res.Messages, ended.RunID)
+	res.Calls = calls(res.Messages, res.runs)
 	return res, nil
 }
 
@@ -136,13 +143,13 @@ func tenant(user helix.User) string {
 	return user.Tenant
 }
 
-// calls pairs the calls of a run with their results.
-func calls(messages []session.Message, runID string) []Call {
+// calls pairs the calls of a turn's runs with their results.
+func calls(messages []session.Message, runs []string) []Call {
 	var out []Call
 	index := map[string]int{}
 	for i := range messages {
 		m := &messages[i]
-		if m.RunID != runID {
+		if !slices.Contains(runs, m.RunID) {
 			continue
 		}
 		for _, part := range m.Parts {
@@ -167,6 +174,9 @@ func (s *setup) checkScript(t TB, res *helix.Result) {
 	t.Helper()
 	if res.Error != nil && errors.Is(res.Error, &session.Error{Code: scripted.CodeExhausted}) {
 		t.Errorf("helixtest: the script is too short: %v", res.Error)
+	}
+	if res.Status.Suspended() || res.Status == helix.Interrupted {
+		return // the rest is for when it is resumed
 	}
 	if m, ok := s.model.(interface{ Check(t scripted.TB) }); ok {
 		m.Check(t)
@@ -230,6 +240,7 @@ type Option func(*setup)
 
 // setup is what the options add up to.
 type setup struct {
+	agent   *helix.Agent // with the test's model
 	model   llm.Model
 	backend store.Backend
 	input   helix.Input
@@ -257,7 +268,7 @@ func Backend(backend store.Backend) Option { return func(s *setup) { s.backend =
 // Continue makes the turn the next one of an earlier result's session.
 func Continue(earlier *Result) Option {
 	return func(s *setup) {
-		s.backend, s.input.SessionID, s.input.User = earlier.Backend, earlier.SessionID, earlier.user
+		s.backend, s.input.SessionID, s.input.User = earlier.Backend, earlier.SessionID, earlier.setup.input.User
 	}
 }
 

@@ -176,3 +176,79 @@ func TestHangingTurn(t *testing.T) {
 		r.saw(t, "the turn did not end within 1m0s")
 	})
 }
+
+// clerk waits for people in each of the ways there are.
+func clerk() *helix.Agent {
+	type order struct {
+		Order int `json:"order"`
+	}
+	refund := helix.Tool{
+		Name: "refund", Description: "Refund an order.", Approval: helix.ApproveAlways,
+		Approver: func(_ context.Context, a *helix.Answer) error {
+			if a.By.ID == "intern" {
+				return errors.New("not an intern")
+			}
+			return nil
+		},
+		Execute: helix.Func(func(context.Context, *helix.Call, order) (string, error) { return "refunded", nil }),
+	}
+	return &helix.Agent{Name: "clerk", Tools: []helix.Tool{
+		refund, {Name: "sign", Description: "Have it signed.", Execute: helix.OnClient[order]()},
+	}}
+}
+
+func TestResume(t *testing.T) {
+	t.Parallel()
+	m := scripted.New(
+		scripted.Reply(
+			scripted.Calling("refund", map[string]int{"order": 1}), scripted.Calling("refund", map[string]int{"order": 2}),
+			scripted.Calling("sign", map[string]int{"order": 3}), scripted.Calling("sign", map[string]int{"order": 4}),
+		),
+		scripted.Text("Done."),
+	)
+	res := helixtest.Run(t, clerk(), helixtest.With(m), "Hi!", helixtest.User(helix.User{ID: "u", Tenant: "acme"}))
+	if !res.Status.Suspended() || len(res.Pending) != 4 {
+		t.Fatalf("the run is %s with %d calls that wait", res.Status, len(res.Pending))
+	}
+	intern := helixtest.Approve("refund").By(helix.User{ID: "intern", Tenant: "acme"})
+	if err := helixtest.Submit(t, res, intern); !errors.Is(err, helix.ErrNotAllowed) {
+		t.Errorf("the intern's approval: %v", err)
+	}
+	res = helixtest.Resume(t, res, helixtest.Approve("refund"), helixtest.Reply("sign", "yes"))
+	if !res.Status.Suspended() || len(res.Pending) != 2 {
+		t.Fatalf("the run is %s with %d calls that wait", res.Status, len(res.Pending))
+	}
+	if err := helixtest.Submit(t, res, helixtest.Fail("sign", "no pen")); err != nil {
+		t.Error(err)
+	}
+	res = helixtest.Resume(t, res, helixtest.Deny("refund", "too much"))
+	if res.Status != helix.Completed || res.Text != "Done." || len(res.Calls) != 4 {
+		t.Fatalf("the run is %s, says %q, and made %d calls", res.Status, res.Text, len(res.Calls))
+	}
+	refunds, signs := res.CallsOf("refund"), res.CallsOf("sign")
+	if string(refunds[0].Output) != `"refunded"` || !strings.Contains(refunds[1].Error.Error(), "too much") {
+		t.Errorf("the refunds are %s and %v", refunds[0].Output, refunds[1].Error)
+	}
+	if string(signs[0].Output) != `"yes"` || !strings.Contains(signs[1].Error.Error(), "no pen") {
+		t.Errorf("the signatures are %s and %v", signs[0].Output, signs[1].Error)
+	}
+	next := helixtest.Run(t, clerk(), helixtest.With(scripted.New(scripted.Text("Hello."))), "Hi again!", helixtest.Continue(res))
+	if next.Text != "Hello." || len(next.Messages) != 9 || len(next.Calls) != 0 {
+		t.Errorf("the next turn says %q, after %d messages, with %d calls", next.Text, len(next.Messages), len(next.Calls))
+	}
+}
+
+func TestResumeMistakesAreNamed(t *testing.T) {
+	t.Parallel()
+	m := scripted.New(scripted.Call("sign", map[string]int{"order": 3}), scripted.Text("Done."), scripted.Text("Left over."))
+	res := helixtest.Run(t, clerk(), helixtest.With(m), "Hi!")
+	r := &recorder{T: t}
+	helixtest.Resume(r, res, helixtest.Approve("refund"))
+	_ = helixtest.Submit(r, res, helixtest.Deny("refund", ""))
+	helixtest.Resume(r, res)
+	res = helixtest.Resume(r, res, helixtest.Reply("sign", true))
+	helixtest.Resume(r, res, helixtest.Reply("sign", true))
+	r.saw(t,
+		"no call of refund waits for an answer; these do: sign", "these do: sign", "waits", "step 3 of 3",
+		"nothing waits for an answer: the run is completed")
+}
