@@ -15,12 +15,14 @@ RUNFLAGS   ?=
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-6s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
+BUILD = echo "building bin/helix (the first time takes some minutes)" && go build -o bin/helix ./cmd/helix
+
 run: ## serve the demo agents on http://127.0.0.1:4170 (RUNFLAGS="--config helix.yaml" for your own)
-	@go build -o bin/helix ./cmd/helix
+	@$(BUILD)
 	@bin/helix serve --allow-unauthenticated $(RUNFLAGS)
 
 chat: ## chat with a demo agent in the terminal
-	@go build -o bin/helix ./cmd/helix
+	@$(BUILD)
 	@bin/helix chat
 
 test: lint ## lint, then run every test with the race detector (TESTFLAGS="-run Name" for a part)

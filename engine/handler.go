@@ -95,6 +95,8 @@ type Handler struct {
 	factories map[string]func() (*helix.Agent, error)
 	remotes   map[string]*standIn // by name
 	turns     map[string]*turn    // by run id
+
+	undeclared sync.Map // names of agents whose state is changed and not declared, once each
 }
 
 // NewHandler makes a handler.
@@ -162,9 +164,25 @@ func (h *Handler) Register(agent *helix.Agent) (*helix.Agent, error) {
 			return nil, twice(name)
 		}
 	}
+	h.warn(given)
 	maps.Copy(h.agents, given)
 	maps.Copy(h.remotes, remotes)
 	return agent, nil
+}
+
+// warn logs what is allowed, and hardly what was meant, in agents that are new. The
+// handler's lock is held.
+func (h *Handler) warn(given map[string]*helix.Agent) {
+	for name, a := range given {
+		if h.agents[name] == a {
+			continue
+		}
+		for i := range a.Tools {
+			if tool := &a.Tools[i]; tool.Description == "" {
+				h.log.Warn("tool without a description: the model has only its name to go by", "agent", name, "tool", tool.Name)
+			}
+		}
+	}
 }
 
 // Replace makes agents, and all that they may call, known in place of others of
@@ -190,6 +208,7 @@ func (h *Handler) Replace(agents ...*helix.Agent) error {
 		delete(h.displaced, weak.Make(a)) // it is back
 	}
 	maps.DeleteFunc(h.displaced, func(p weak.Pointer[helix.Agent], _ bool) bool { return p.Value() == nil })
+	h.warn(given)
 	maps.Copy(h.agents, given)
 	maps.Copy(h.remotes, remotes)
 	return nil
@@ -225,7 +244,7 @@ func collect(agents ...*helix.Agent) (map[string]*helix.Agent, error) {
 }
 
 func twice(name string) error {
-	return session.Invalid("agent "+name, "is registered already, as another definition; use the same *Agent, or helix.Remote, for every run")
+	return session.Invalid("agent "+name, "is registered already, as another definition; use the same *Agent for every run, or put the new one in its place with Replace")
 }
 
 // RegisterFactory makes an agent known that is made when it is first needed.

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/helixagents/helix/session"
@@ -34,11 +35,14 @@ func (h *Handler) gateWaits(ctx context.Context, sessions session.Store, req *Op
 			return err
 		}
 	}
-	text := "the session waits for %d answers"
-	if tree.ready {
-		text = "the session waits for %d answers, and has others that no run has taken up: resume it"
+	text := fmt.Sprintf("the session waits for %d answers", len(tree.pending))
+	if len(tree.pending) == 1 {
+		text = "the session waits for 1 answer"
 	}
-	out := session.ErrAwaitingInput.WithMessage(text, len(tree.pending))
+	if tree.ready {
+		text += ", and has others that no run has taken up: resume it"
+	}
+	out := session.ErrAwaitingInput.WithMessage("%s", text)
 	for i := range tree.pending {
 		out.Calls = append(out.Calls, tree.pending[i].CallID)
 	}

@@ -312,6 +312,11 @@ func (t *turn) commit(ctx context.Context, key string, change session.Change) (*
 	}
 	t.mirror(&change, done)
 	t.noteProgress()
+	if !change.Writes.Empty() && t.agent.State == nil {
+		if _, told := t.h.undeclared.LoadOrStore(t.agent.Name, true); !told {
+			t.h.log.WarnContext(ctx, "state of an agent that declares none: set Agent.State", t.attrs("agent", t.agent.Name)...)
+		}
+	}
 	for _, warning := range slices.Concat(change.Writes.Warnings, done.Warnings) {
 		t.h.log.WarnContext(ctx, "state write", t.attrs("warning", warning)...)
 	}

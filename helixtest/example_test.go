@@ -101,15 +101,14 @@ func ExampleContinue() {
 // A turn that waits for a person is answered and continued.
 func ExampleResume() {
 	t := exampleT{}
+	type order struct {
+		Order int `json:"order"`
+	}
 	clerk := &helix.Agent{
 		Name: "clerk",
 		Tools: []helix.Tool{{
 			Name: "refund", Description: "Refund an order.", Approval: helix.ApproveAlways,
-			Execute: helix.Func(func(context.Context, *helix.Call, struct {
-				Order int `json:"order"`
-			}) (string, error) {
-				return "refunded", nil
-			}),
+			Execute: helix.Func(func(context.Context, *helix.Call, order) (string, error) { return "refunded", nil }),
 		}},
 	}
 	m := scripted.New(

@@ -3,7 +3,6 @@ package session
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"time"
 )
 
@@ -15,6 +14,14 @@ const (
 	PendingClientTool PendingKind = "client_tool"
 	PendingApproval   PendingKind = "approval"
 )
+
+// named is the kind in a sentence.
+func (k PendingKind) named() string {
+	if k == PendingApproval {
+		return "an approval"
+	}
+	return "the result of a client tool"
+}
 
 // PendingState is what became of a wait.
 type PendingState string
@@ -216,7 +223,7 @@ func (p *Pending) Fits(s *Submission) error {
 	case p.Kind == PendingApproval && s.Kind == PendingApproval:
 		why = "the approval id does not match"
 	default:
-		why = fmt.Sprintf("the call waits for a %s, not for a %s", p.Kind, s.Kind)
+		why = "the call waits for " + p.Kind.named() + ", not for " + s.Kind.named()
 	}
 	out := ErrSubmissionKind.WithMessage("call %s: %s", p.CallID, why)
 	out.Calls = []string{p.CallID}

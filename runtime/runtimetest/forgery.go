@@ -40,12 +40,12 @@ func forgeKind(s *Stage) {
 	var ran tally
 	x, agent, res := s.suspended(onClient("pick"), guarded(&ran, "pay"))
 	pick, pay := s.waiting(res, "pick"), s.waiting(res, "pay")
-	s.forged(x, helix.ToolResult(pay.CallID, true), helix.ErrSubmissionKind, pay.CallID, "approval", "client_tool")
+	s.forged(x, helix.ToolResult(pay.CallID, true), helix.ErrSubmissionKind, pay.CallID, "waits for an approval", "client tool")
 	withID := helix.ToolResult(pay.CallID, true)
 	withID.ApprovalID = pay.ApprovalID
 	s.forged(x, withID, helix.ErrSubmissionKind, pay.CallID)
 	s.forged(x, helix.ToolResult(pay.CallID, nil), helix.ErrSubmissionKind, pay.CallID)
-	s.forged(x, helix.Approve(pick.CallID, ""), helix.ErrSubmissionKind, pick.CallID, "client_tool", "approval")
+	s.forged(x, helix.Approve(pick.CallID, ""), helix.ErrSubmissionKind, pick.CallID, "client tool", "an approval")
 	s.forged(x, helix.Approve(pick.CallID, pay.ApprovalID), helix.ErrSubmissionKind, pick.CallID)
 	s.forged(x, helix.Deny(pick.CallID, "", "no"), helix.ErrSubmissionKind, pick.CallID)
 	_, err := x.Resume(s.ctx(), agent, "s-1", helix.ResumeOptions{})

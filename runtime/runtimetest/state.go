@@ -23,6 +23,7 @@ func stateScenarios() []Scenario {
 		{"appends compose", "what parallel calls append is kept in the calls' order, whichever finishes first", stateAppends},
 		{"replaces conflict", "of parallel replaces the last call's stands, and a warning is logged", stateReplaces},
 		{"failing call", "what a failing call changed is dropped", stateFailing},
+		{"undeclared", "state that an agent does not declare is kept, and a warning is logged; so is one of a tool without a description", stateUndeclared},
 		{"delete", "a key of a map that a tool deletes is gone", stateDelete},
 		{"patches", "state changes are streamed as JSON patches that fold into the state", statePatches},
 		{"hook patches", "what hooks change is streamed like what tools change", stateHookPatches},
@@ -154,6 +155,17 @@ func stateFailing(s *Stage) {
 	x := s.Start(agent)
 	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
 	s.sameJSON(s.state("s-1"), `{"notes":[1],"last":1}`, "state")
+}
+
+func stateUndeclared(s *Stage) {
+	mute := noteTool()
+	mute.Description = ""
+	agent := newAgent(scripted.New(scripted.Call("note", num{1}), scripted.Text("ok")), mute)
+	x := s.Start(agent)
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
+	s.sameJSON(s.state("s-1"), `{"notes":[1],"last":1}`, "state")
+	s.logged("WARN", "state of an agent that declares none", "agent=agent")
+	s.logged("WARN", "tool without a description", "tool=note")
 }
 
 func stateDelete(s *Stage) {
