@@ -1,5 +1,5 @@
-// Package builtin has tools that need nothing but Helix: the time, a calculator, and
-// notes that are kept in the session's state.
+// Package builtin has tools that need nothing but Helix: the time, a calculator, a
+// wait, and notes that are kept in the session's state.
 //
 //	agent.Tools = []helix.Tool{builtin.Time(), builtin.Calculator()}
 //
@@ -37,7 +37,7 @@ var all = []struct {
 	name string
 	tool func() helix.Tool
 }{
-	{"time", Time}, {"calculator", Calculator}, {"remember", Remember}, {"recall", Recall}, {"forget", Forget},
+	{"time", Time}, {"calculator", Calculator}, {"wait", Wait}, {"remember", Remember}, {"recall", Recall}, {"forget", Forget},
 }
 
 type when struct {

@@ -55,6 +55,25 @@ func TestCalculator(t *testing.T) {
 	}
 }
 
+func TestWait(t *testing.T) {
+	t.Parallel()
+	got, err := call(t, builtin.Wait(), `{"task":"knead","seconds":0.01}`)
+	var out struct{ Task, From, Until string }
+	if err != nil || json.Unmarshal([]byte(got), &out) != nil || out.Task != "knead" || out.From == "" || out.Until == "" {
+		t.Errorf("%s, %v", got, err)
+	}
+	for _, seconds := range []string{"-1", "60.5", "1e300"} {
+		if _, err := call(t, builtin.Wait(), `{"seconds":`+seconds+`}`); err == nil || !strings.Contains(err.Error(), "between 0 and 60") {
+			t.Errorf("%s seconds: %v", seconds, err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := builtin.Wait().Execute.Call(ctx, &helix.Call{}, json.RawMessage(`{"seconds":60}`)); err == nil {
+		t.Error("a wait that was cancelled went on")
+	}
+}
+
 // Notes need no declared state: they begin with none, and parallel ones compose.
 func TestNotes(t *testing.T) {
 	t.Parallel()

@@ -223,9 +223,10 @@ type Tool struct {
 	// machine.
 	AllowPrivate bool `yaml:"allowPrivate"`
 
-	// Of builtin: which one. time tells the time; calculator calculates; remember,
-	// recall and forget keep notes in the session's state.
-	Builtin string `yaml:"builtin,enum=time|calculator|remember|recall|forget"`
+	// Of builtin: which one. time tells the time; calculator calculates; wait lets up to
+	// 60 seconds pass, in the place of work that takes its time; remember, recall and
+	// forget keep notes in the session's state.
+	Builtin string `yaml:"builtin,enum=time|calculator|wait|remember|recall|forget"`
 }
 
 // Server is how the server is reached.

@@ -596,6 +596,51 @@ func TestServeKilledInMidReply(t *testing.T) {
 	}
 }
 
+// A server that is killed while an agent works leaves what was finished finished: the
+// next one continues with the step that was cut off.
+func TestServeKilledInMidWork(t *testing.T) {
+	t.Parallel()
+	for _, kind := range runtimes {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			dir, flags := writeDemo(t, "3ms", quick), runsOn(t, kind)
+			d := serveDemo(t, dir, flags...)
+			begin(t, d.Client, "baker", "bread", "Bake a loaf of bread.")
+			reader := read(t, d.Client, "bread")
+			for reader.count(stream.StepCommitted) < 3 {
+				if !reader.next() {
+					t.Fatal("the stream ended before three steps were done")
+				}
+			}
+			before := finishedWork(t, d.Client, "bread")
+			d.kill()
+			d = serveDemo(t, dir, append(flags, "--addr", d.addr)...)
+			reader.toEnd(d.Client, session.Completed)
+			after := finishedWork(t, d.Client, "bread")
+			if len(before) < 3 || len(after) != 6 || !slices.Equal(before, after[:len(before)]) {
+				t.Errorf("finished before the kill: %q; in the end: %q", before, after)
+			}
+		})
+	}
+}
+
+// finishedWork lists the results of a session's tools.
+func finishedWork(t *testing.T, c *client.Client, id string) (done []string) {
+	t.Helper()
+	page, err := c.Messages(t.Context(), id, session.PageRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range page.Items {
+		for j := range page.Items[i].Parts {
+			if p := &page.Items[i].Parts[j]; p.Kind == session.PartToolResult {
+				done = append(done, string(p.ResultJSON()))
+			}
+		}
+	}
+	return done
+}
+
 // On DBOS, a server that is started under the id of one that was killed does not wait
 // for leases to expire.
 func TestServeKilledAndBackOnDBOS(t *testing.T) {

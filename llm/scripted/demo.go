@@ -21,6 +21,7 @@ const (
 	DemoForget    = "forget"    // {}
 	DemoChoose    = "choose"    // {"question": "…", "options": ["…", "…"]}
 	DemoOrder     = "order"     // {"note": "…"}
+	DemoWork      = "work"      // {"task": "…", "seconds": 5}
 )
 
 // DemoConfig configures [Demo].
@@ -41,6 +42,7 @@ type DemoConfig struct {
 //	Forget everything.                         forget
 //	Choose between tea and coffee.             choose
 //	Order ten pencils.                         order
+//	Bake a loaf of bread.                      work, six times, one after the other
 //	Ask the buyer to order ten pencils.        the sub-agent or companion called buyer
 //
 // An agent with an output finishes with a value that fits the schema, made of the
@@ -54,15 +56,18 @@ func (d demo) Generate(ctx context.Context, request *llm.Request, emit func(llm.
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	step := answer(request).WithPace(d.config.Delay)
+	step := d.answer(request).WithPace(d.config.Delay)
 	step.byWord = true
 	return step.play(ctx, emit, 1)
 }
 
 // answer decides what to say to the end of the transcript.
-func answer(request *llm.Request) Step {
+func (d demo) answer(request *llm.Request) Step {
 	offers := offersOf(request)
 	words := lastWords(request.Messages)
+	if offers.has(DemoWork) && asksWork.MatchString(words) {
+		return d.work(request.Messages)
+	}
 	results := latestResults(request.Messages)
 	finish, finishes := offers.tools[session.FinishTool]
 	if len(results) > 0 && !finishes {

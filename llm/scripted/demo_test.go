@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -170,5 +171,41 @@ func TestDemoFinishes(t *testing.T) {
 		if calls := m.Calls(); len(calls) != 1 || string(calls[0].Input) != want {
 			t.Errorf("%s: %+v, want %s", schema, calls, want)
 		}
+	}
+}
+
+// The demo works through its tasks one by one, and begins anew with the next message.
+func TestDemoWorks(t *testing.T) {
+	t.Parallel()
+	model := scripted.Demo(scripted.DemoConfig{})
+	messages := []session.Message{session.UserText("Bake a loaf of bread.")}
+	for round := range 2 {
+		var tasks []string
+		for step := 1; step <= 6; step++ {
+			response, _ := ask(t, model, &llm.Request{Messages: messages, Tools: []llm.Tool{{Name: scripted.DemoWork}}})
+			m := session.Message{Role: session.RoleAssistant, Parts: response.Parts}
+			calls := m.Calls()
+			if len(calls) != 1 || !strings.Contains(m.Content(), fmt.Sprintf("Step %d of 6", step)) {
+				t.Fatalf("round %d, step %d: %q with %d calls", round, step, m.Content(), len(calls))
+			}
+			var in struct{ Task string }
+			if err := json.Unmarshal(calls[0].Input, &in); err != nil {
+				t.Fatal(err)
+			}
+			tasks = append(tasks, in.Task)
+			messages = append(messages, m, session.ToolResult(calls[0], json.RawMessage(`{"task":"`+in.Task+`","from":"1","until":"2"}`)))
+		}
+		response, _ := ask(t, model, &llm.Request{Messages: messages, Tools: []llm.Tool{{Name: scripted.DemoWork}}})
+		for _, task := range tasks {
+			if !strings.Contains(content(response), task+", from 1 until 2") {
+				t.Errorf("%q does not tell of %q", content(response), task)
+			}
+		}
+		messages = append(messages, session.Message{Role: session.RoleAssistant, Parts: response.Parts}, session.UserText("Bake another one."))
+	}
+	failed := session.ToolFailure(session.Part{CallID: "c", Tool: scripted.DemoWork}, session.ErrInvalid.WithMessage("no flour"))
+	response, _ := ask(t, model, &llm.Request{Messages: append(messages, failed), Tools: []llm.Tool{{Name: scripted.DemoWork}}})
+	if !strings.Contains(content(response), "no flour") {
+		t.Errorf("a failure: %q", content(response))
 	}
 }

@@ -132,6 +132,7 @@ func (o offers) introduction() string {
 		{DemoOrder, `"Order ten pencils."`},
 		{DemoForget, `"Forget everything."`},
 		{DemoRecall, `"What do you remember?"`},
+		{DemoWork, `"Bake a loaf of bread."`},
 	} {
 		if o.has(try.tool) {
 			tries = append(tries, try.words)

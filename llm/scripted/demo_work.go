@@ -1,0 +1,67 @@
+package scripted
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"regexp"
+	"strings"
+
+	"github.com/helixagents/helix/session"
+)
+
+var asksWork = regexp.MustCompile(`(?i)\bbake\b`)
+
+// tasks are the steps of the demo's longest piece of work.
+var tasks = []string{
+	"mix flour, water and salt", "knead the dough", "let it rise", "shape the loaf", "bake it", "let it cool",
+}
+
+// workTime is how long a task takes: as long as 170 words, which at the usual pace makes
+// half a minute of all of them.
+func (d demo) workTime() float64 {
+	return math.Round((170*d.config.Delay).Seconds()*100) / 100
+}
+
+// work is the next step of the work that the user asked for, or its end. Each task is a
+// step of its own, so that a process which is killed leaves the finished ones finished.
+func (d demo) work(messages []session.Message) Step {
+	done, failed := progress(messages)
+	if failed != nil {
+		return Text(DemoWork + " did not work: " + failed.Message)
+	}
+	if len(done) < len(tasks) {
+		task := tasks[len(done)]
+		return Reply(
+			Say(fmt.Sprintf("Step %d of %d: %s. ", len(done)+1, len(tasks), task)),
+			Calling(DemoWork, map[string]any{"task": task, "seconds": d.workTime()}))
+	}
+	return Text("The bread is done:\n" + strings.Join(done, "\n"))
+}
+
+// progress tells which tasks were finished since the user's last message, and when, or
+// how the last one failed.
+func progress(messages []session.Message) (done []string, failed *session.Error) {
+	for i := len(messages) - 1; i >= 0; i-- {
+		m := &messages[i]
+		if m.Role == session.RoleUser && !m.Hidden() {
+			break
+		}
+		for j := range m.Parts {
+			result := &m.Parts[j]
+			if result.Kind != session.PartToolResult || result.Tool != DemoWork {
+				continue
+			}
+			if result.Error != nil {
+				if failed == nil && len(done) == 0 {
+					failed = result.Error
+				}
+				continue
+			}
+			var took struct{ Task, From, Until string }
+			_ = json.Unmarshal(result.ResultJSON(), &took) // what does not fit is shown without its times
+			done = append([]string{"- " + took.Task + ", from " + took.From + " until " + took.Until}, done...)
+		}
+	}
+	return done, failed
+}
