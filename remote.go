@@ -67,7 +67,8 @@ type RemoteRun struct {
 // RemoteStatus is how a remote's session stands.
 type RemoteStatus struct {
 	RunID string
-	// Status is that of the run.
+	// Status is that of the run. It is [Failed] for a session that was failed from
+	// outside while it waited, for example because it expired.
 	Status Status
 	// Output and Text are what a completed run has to say, Error why one failed.
 	Output json.RawMessage

@@ -164,7 +164,11 @@ func tellStop(ctx context.Context, remote helix.Remote, peer string, stop *owedS
 		case status.Status.Ended():
 			return nil
 		}
-		return remote.Stop(ctx, peer, status.RunID, kind, stop.Reason)
+		err = remote.Stop(ctx, peer, status.RunID, kind, stop.Reason)
+		if status.Status.Suspended() && errors.Is(err, session.ErrNotResumable) {
+			return nil // its session was ended from outside, and only its run's record was not
+		}
+		return err
 	})
 }
 

@@ -27,6 +27,7 @@ type relay struct {
 	resumed string          // the remote's run that was last asked to go on
 	told    map[string]bool // answers, by their calls, that it got
 	patient bool            // it is left to time out a call itself
+	over    string          // the remote's run that it says cannot be resumed
 	counted bool            // that the turn makes progress is in the store
 
 	savedAt time.Time
@@ -99,6 +100,11 @@ func (r *relay) run(ctx, away context.Context) (Result, error) {
 		status, err := r.follow(ctx, away)
 		if err != nil {
 			return Result{}, err
+		}
+		if status.Status.Suspended() && r.over == status.RunID {
+			// The session was ended from outside, and its run's record was not: nobody
+			// will ever resume it.
+			status.Status = session.RunFailed
 		}
 		if !status.Status.Suspended() {
 			return r.conclude(ctx, away, status)

@@ -135,7 +135,10 @@ func (r *relay) resume(away context.Context, status *helix.RemoteStatus, overdue
 		err = r.askResume(away, status)
 	}
 	switch faultCode(err) {
-	case session.CodeAwaiting, session.CodeRunning, session.CodeNotResumable, session.CodeStale:
+	case session.CodeNotResumable:
+		r.over = status.RunID // unless its status, read anew, shows that another run began or ended
+		return nil
+	case session.CodeAwaiting, session.CodeRunning, session.CodeStale:
 		return nil // its status says what it is at
 	}
 	return err

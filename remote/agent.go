@@ -169,6 +169,11 @@ func (a *Agent) Status(ctx context.Context, sessionID string) (*helix.RemoteStat
 		RunID: status.RunID, Status: status.RunStatus, Output: status.Output, Text: status.Text, Pending: status.Pending,
 		Sequence: status.Sequence,
 	}
+	if status.Status == session.Failed && status.RunStatus.Suspended() {
+		// The session expired, or was aborted where its agent is not known. The record of
+		// its last run still says that it waits.
+		out.Status = session.RunFailed
+	}
 	if e := status.Error; e != nil {
 		out.Error = &session.Error{Code: e.Code, Message: e.Message, Field: e.Field, Retryable: e.Retryable}
 	}

@@ -28,6 +28,11 @@ type server struct {
 	lost   map[string]int // how many of a method are carried out and their answers lost
 	cut    int            // every reading ends after so many items, if not 0
 	refuse error          // what Start answers
+	// unknown is set when the server no longer has the agent.
+	unknown bool
+	// runsOnly has Status tell how the run stands and nothing of its session, as an
+	// implementation may that knows no better.
+	runsOnly bool
 	change func(item stream.Item) stream.Item
 	read   func(item stream.Item) // is told what is read
 }
@@ -109,6 +114,9 @@ func (n *server) Resume(ctx context.Context, sessionID, requestID string) (*heli
 	if err != nil {
 		return nil, err
 	}
+	if n.unknown {
+		return nil, session.ErrUnknownAgent.WithMessage("no agent named %q", n.agent.Name)
+	}
 	run, err := x.Resume(ctx, n.agent, sessionID, helix.ResumeOptions{RequestID: requestID})
 	if err != nil {
 		return nil, err
@@ -170,6 +178,13 @@ func (n *server) Status(ctx context.Context, sessionID string) (*helix.RemoteSta
 	}
 	if o := run.Outcome; o != nil {
 		status.Output, status.Text, status.Error = o.Output, o.Reply, o.Error
+	}
+	state, err := n.Backend.Sessions().Load(ctx, sessionID)
+	if err != nil {
+		return nil, err
+	}
+	if state.Status == session.Failed && run.Status.Suspended() && !n.runsOnly {
+		status.Status, status.Error = session.RunFailed, state.Error
 	}
 	return answer(status, lost, nil)
 }

@@ -108,6 +108,7 @@ func Groups() []Group {
 		{"companions", companionScenarios()},
 		{"forged children", forgedChildScenarios()},
 		{"remotes", remoteScenarios()},
+		{"remote ends", remoteEndScenarios()},
 	}
 }
 
