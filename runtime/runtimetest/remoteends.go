@@ -5,6 +5,7 @@ import (
 
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/stream"
 )
 
 // remoteEndScenarios lists the ways in which a remote agent's session ends from
@@ -144,6 +145,8 @@ func (s *Stage) atWork(killed bool, end func(n *server, there string)) {
 	x := s.StartWith(opts)
 	run := s.Begin(x, agent, "s-1", "Hi!")
 	s.receive("the remote is at work", g.entered)
+	// A caller that dies before it knows that the remote began would begin it anew.
+	s.until("the remote is followed", func() bool { return len(ofKind(s.chunks("s-1"), stream.TextDelta)) > 0 })
 	if killed {
 		x.Kill()
 	}
