@@ -347,7 +347,7 @@ func (t *turn) childResult(
 	case stop != nil:
 		why := stoppedCall(stop)
 		if run != nil && c.owns() {
-			if err := t.h.abandon(ctx, t.sessions, t.key.ID, c.Child, why); err != nil {
+			if err := t.endChild(ctx, c, why); err != nil {
 				return nil, err
 			}
 			if err := t.lookForDebt(ctx, c); err != nil {
@@ -382,11 +382,15 @@ func (t *turn) abandoned(ctx context.Context, e Effect, c *call) (*settled, erro
 	if err != nil && !errors.Is(err, session.ErrNotFound) {
 		return nil, err
 	}
-	if err == nil && state.Status != session.Failed {
+	if err == nil && state.Status != session.Failed && state.Status != session.Interrupted {
 		return nil, nil
 	}
 	failure := toolError(session.CodeSubAgent, "the agent was given up")
-	if err == nil && state.Error != nil {
+	switch {
+	case err != nil || state.Status == session.Interrupted || state.Error == nil:
+	case state.Error.Code == session.CodeCancelled: // by somebody who aborted this very agent
+		failure = t.bounded(toolError(session.CodeSubAgent, "the agent failed: %s (%s)", state.Error.Message, state.Error.Code))
+	default:
 		failure = t.bounded(state.Error)
 	}
 	return t.concluded(ctx, e, c, nil, failure), nil
@@ -475,13 +479,22 @@ func (t *turn) endChildren(ctx context.Context, f *flight, why *session.Error) {
 		if c.child == nil { // an earlier run has shown it to watchers
 			c.child = &waitingChild{began: t.h.cfg.Now(), shown: true}
 		}
-		if err := t.h.abandon(ctx, t.sessions, t.key.ID, c.Child, why); err != nil {
+		if err := t.endChild(ctx, c, why); err != nil {
 			t.h.log.WarnContext(ctx, "sub-agent not ended", t.attrs("child", c.Child, "error", err)...)
 		}
 		if err := t.lookForDebt(ctx, c); err != nil {
 			t.h.log.WarnContext(ctx, "sub-agent not looked at", t.attrs("child", c.Child, "error", err)...)
 		}
 	}
+}
+
+// endChild ends the agent of a call that is left. A companion keeps what it remembers,
+// unless the turn is aborted.
+func (t *turn) endChild(ctx context.Context, c *call, why *session.Error) error {
+	if stop := t.stopRequest(); stop != nil && stop.Kind == session.StopAbort {
+		return t.h.abandon(ctx, t.sessions, t.key.ID, c.Child, why)
+	}
+	return t.h.leaveChild(ctx, t.sessions, t.key.ID, c.Child, why)
 }
 
 // writeOffChild ends the session of a call that cannot be gone on with, and those
@@ -495,6 +508,6 @@ func (t *turn) writeOffChild(ctx context.Context, c *call) error {
 			return false, nil
 		}
 		c.child.shown = true
-		return true, t.h.abandonOne(ctx, t.sessions, state, c.child.fault)
+		return true, t.h.abandonOne(ctx, t.sessions, state, c.child.fault, false)
 	})
 }

@@ -199,9 +199,11 @@ func freeName(agent string, refs []session.ChildRef) string {
 	}
 }
 
+// findRef finds a companion. One that a rewind has undone is none, and its name is
+// free.
 func findRef(refs []session.ChildRef, is func(*session.ChildRef) bool) *session.ChildRef {
 	for i := range refs {
-		if refs[i].Mode == session.ChildPersistent && is(&refs[i]) {
+		if refs[i].Mode == session.ChildPersistent && refs[i].Status != session.ChildSuperseded && is(&refs[i]) {
 			return &refs[i]
 		}
 	}
@@ -292,11 +294,26 @@ func (t *turn) openCompanion(ctx context.Context, e Effect, c *call) (*Opened, e
 	case run.Status == session.RunRunning && t.aborting(ctx, run):
 		c.child.fault = toolError(session.CodeSubAgent, "%s is coming to its end; try again in a moment", c.Name)
 		return nil, nil
-	case c.companion.spawns && (run.Status == session.RunRunning || run.Status.Suspended()):
+	case c.companion.spawns && (run.Status == session.RunRunning || run.Status.Suspended()) && state.Status != session.Interrupted:
 		c.child.fault = toolError(session.CodeSubAgent, "%s is at work; send it a message with %s", c.Name, helix.SendMessageTool)
 		return nil, nil
-	case !c.companion.spawns && !c.companion.blocking:
-		return t.queue(ctx, e, c)
+	default:
+		to, anew, err := t.goBack(ctx, c, run)
+		switch {
+		case err != nil:
+			return nil, err
+		case (to != nil || anew) && run.Status == session.RunRunning: // it was told to stop when its caller went back
+			c.child.fault = toolError(session.CodeSubAgent, "%s is coming to its end; try again in a moment", c.Name)
+			return nil, nil
+		case to != nil:
+			return t.consultFrom(ctx, e, c, to)
+		case anew:
+			if _, err := t.sessions.Delete(ctx, c.Child); err != nil && !errors.Is(err, session.ErrNotFound) {
+				return nil, err
+			}
+		case !c.companion.spawns && !c.companion.blocking:
+			return t.queue(ctx, e, c)
+		}
 	}
 	return t.consult(ctx, e, c)
 }
@@ -305,6 +322,21 @@ func (t *turn) openCompanion(ctx context.Context, e Effect, c *call) (*Opened, e
 func (t *turn) aborting(ctx context.Context, run *session.Run) bool {
 	stop, err := t.sessions.StopRequest(ctx, run.SessionID, run.ID)
 	return err == nil && stop != nil && stop.Kind == session.StopAbort
+}
+
+// consultFrom begins a turn of the companion at a checkpoint of its own.
+func (t *turn) consultFrom(ctx context.Context, e Effect, c *call, from *session.Checkpoint) (*Opened, error) {
+	agent, err := t.mayConsult(ctx, e, c)
+	if agent == nil || err != nil {
+		return nil, err
+	}
+	message := session.UserText(c.companion.message)
+	opened, err := t.openChild(ctx, c, !c.companion.blocking, OpenRequest{
+		Kind: session.RunResume, Agent: agent, RequestID: c.ID,
+		Resume: helix.ResumeOptions{Checkpoint: from.ID, Message: &message},
+	})
+	c.companion.opened = opened != nil
+	return opened, err
 }
 
 // consult begins a turn of the companion.
@@ -392,6 +424,9 @@ func (t *turn) companionResult(ctx context.Context, e Effect, c *call) (*settled
 		return t.concluded(ctx, e, c, encoded(childStatus{Name: c.Name, Agent: cc.agent, Status: status}), nil), nil
 	}
 	run, err := t.childRun(ctx, c)
+	if err == nil && !cc.consults {
+		run, err = t.standing(ctx, run)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -429,6 +464,8 @@ func statusOf(name, agent string, ref session.ChildStatus, run *session.Run) chi
 		return s
 	case run == nil:
 		s.Status = "not_started"
+	case run.Status.Suspended() && (ref == session.ChildFailed || ref == session.ChildCompleted): // its caller went on without it
+		s.Status = string(session.RunInterrupted)
 	case run.Status.Suspended():
 		s.Status = string(session.ChildWaiting)
 	default:
@@ -459,6 +496,9 @@ func (t *turn) listChildren(ctx context.Context, e Effect, c *call) (*settled, e
 			continue
 		}
 		run, err := childRun(ctx, t.sessions, t.key.ID, ref.SessionID)
+		if err == nil {
+			run, err = t.standing(ctx, run)
+		}
 		if err != nil {
 			return nil, err
 		}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/session"
@@ -17,6 +18,14 @@ const (
 	inboxMessage = "message"         // a text from the agent that called the session
 	inboxEnded   = "companion_ended" // a [childStatus]: a companion is done
 	inboxLate    = "late_answer"     // a [lateAnswer]
+	// inboxWithdrawn takes back the message whose id follows withdrawnPrefix in its own.
+	inboxWithdrawn = "message_withdrawn"
+)
+
+// The prefixes of ids.
+const (
+	inboxPrefix     = "inbox/"     // of a message that was sent
+	withdrawnPrefix = "withdrawn/" // of an entry that takes another back
 )
 
 // lateAnswer is an answer that came after its call had timed out.
@@ -52,11 +61,20 @@ func readInbox(ctx context.Context, sessions session.Store, id string) (messages
 	if err != nil {
 		return nil, took, err
 	}
+	withdrawn := map[string]bool{}
 	for i := range entries {
-		m := inboxText(&entries[i])
-		m.ID = "inbox/" + entries[i].ID
-		messages = append(messages, m)
+		if of, ok := strings.CutPrefix(entries[i].ID, withdrawnPrefix); ok && entries[i].Kind == inboxWithdrawn {
+			withdrawn[of], withdrawn[entries[i].ID] = true, true
+		}
+	}
+	for i := range entries {
 		took.Consume = append(took.Consume, entries[i].ID)
+		if withdrawn[entries[i].ID] {
+			continue
+		}
+		m := inboxText(&entries[i])
+		m.ID = inboxPrefix + entries[i].ID
+		messages = append(messages, m)
 		var late lateAnswer
 		if entries[i].Kind == inboxLate && json.Unmarshal(entries[i].Body, &late) == nil {
 			took.Resolve = append(took.Resolve, session.Resolution{CallID: late.CallID, Noticed: true})

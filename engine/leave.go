@@ -63,34 +63,34 @@ func overdue(state *session.State, now time.Time) bool {
 // leave says what becomes of the step that an earlier run suspended in: a resume
 // goes on with it, anything else leaves it behind.
 func (h *Handler) leave(ctx context.Context, sessions session.Store, req *OpenRequest, state *session.State, p *plan) error {
+	if p.start.KeepMessages != nil { // the rewind undoes the step, and the waits with it
+		return h.supersede(ctx, sessions, state, p)
+	}
 	if state.SuspendedStep == "" {
 		return nil
-	}
-	if p.start.KeepMessages != nil { // the rewind undoes the step, and the waits with it
-		why := toolError(session.CodeAbandoned, "the session went back to an earlier checkpoint")
-		return h.leaveChildren(ctx, sessions, state, p, why, session.ChildSuperseded)
 	}
 	if req.Kind == session.RunResume {
 		p.resumes = len(session.OpenCalls(p.history)) > 0
 		return nil
 	}
 	why := toolError(session.CodeAbandoned, "the user went on without an answer")
-	if err := h.leaveChildren(ctx, sessions, state, p, why, session.ChildFailed); err != nil {
+	if err := h.leaveChildren(ctx, sessions, state, p, why); err != nil {
 		return err
 	}
 	return h.answerRest(ctx, sessions, state, p, why)
 }
 
-// leaveChildren ends the agents that a session waits for.
+// leaveChildren ends the agents that a session waits for. Companions keep what they
+// remember.
 func (h *Handler) leaveChildren(
-	ctx context.Context, sessions session.Store, state *session.State, p *plan, why *session.Error, as session.ChildStatus,
+	ctx context.Context, sessions session.Store, state *session.State, p *plan, why *session.Error,
 ) error {
 	for _, ref := range state.AwaitingChildren {
 		if ref.Mode == session.ChildEphemeral || ref.Blocking {
-			if err := h.abandon(ctx, sessions, state.ID, ref.SessionID, why); err != nil {
+			if err := h.leaveChild(ctx, sessions, state.ID, ref.SessionID, why); err != nil {
 				return err
 			}
-			ref.Status = as
+			ref.Status = session.ChildFailed
 			if ref.Remote != nil {
 				if err := h.rereadDebt(ctx, sessions, state.ID, &ref); err != nil {
 					return err

@@ -269,15 +269,37 @@ func (h *Handler) walk(
 // suspended fails. Companions that work by themselves are left alone, unless they
 // are what is to end.
 func (h *Handler) abandon(ctx context.Context, sessions session.Store, parent, id string, why *session.Error) error {
+	return h.endTree(ctx, sessions, parent, id, why, false)
+}
+
+// leaveChild is [Handler.abandon] for a caller that moves on: a companion that waits is
+// interrupted instead of failed, and continues its transcript when it is called on
+// again.
+func (h *Handler) leaveChild(ctx context.Context, sessions session.Store, parent, id string, why *session.Error) error {
+	return h.endTree(ctx, sessions, parent, id, why, true)
+}
+
+func (h *Handler) endTree(ctx context.Context, sessions session.Store, parent, id string, why *session.Error, keep bool) error {
 	return h.walk(ctx, sessions, parent, id, 1, false, func(state *session.State) (bool, error) {
 		if state.ID != id && state.RootID == "" {
 			return false, nil
 		}
-		return true, h.abandonOne(ctx, sessions, state, why)
+		remembers := false
+		if keep {
+			refs, err := sessions.Children(ctx, state.ParentID)
+			if err != nil {
+				return false, err
+			}
+			remembers = findRef(refs, func(ref *session.ChildRef) bool { return ref.SessionID == state.ID }) != nil
+		}
+		return true, h.abandonOne(ctx, sessions, state, why, remembers)
 	})
 }
 
-func (h *Handler) abandonOne(ctx context.Context, sessions session.Store, state *session.State, why *session.Error) error {
+// abandonOne ends what a session is at. If it remembers, it can be continued.
+func (h *Handler) abandonOne(
+	ctx context.Context, sessions session.Store, state *session.State, why *session.Error, remembers bool,
+) error {
 	for _, p := range state.Suspension().Pending {
 		// An answer that came first stands; nobody will take it up.
 		_, err := sessions.Submit(ctx, state.ID, session.Submission{
@@ -300,7 +322,11 @@ func (h *Handler) abandonOne(ctx context.Context, sessions session.Store, state 
 			return h.endOrphan(ctx, sessions, state, run, why)
 		}
 		key := session.Key{Tenant: state.Tenant, ID: state.ID}
-		err := h.StopRun(ctx, key, session.Stop{RunID: run.ID, Kind: session.StopAbort, Reason: why.Message})
+		stop := session.Stop{RunID: run.ID, Kind: session.StopAbort, Reason: why.Message}
+		if remembers && detached(state) {
+			stop.Kind = session.StopInterrupt
+		}
+		err := h.StopRun(ctx, key, stop)
 		if errors.Is(err, session.ErrStale) { // it has just come to an end
 			return nil
 		}
@@ -312,9 +338,16 @@ func (h *Handler) abandonOne(ctx context.Context, sessions session.Store, state 
 	if err := h.oweStop(ctx, sessions, state, session.Stop{Kind: session.StopAbort, Reason: why.Message}); err != nil {
 		return err
 	}
-	_, err = sessions.SetStatus(ctx, state.ID, session.StatusChange{
+	change := session.StatusChange{
 		Expect: []session.Status{session.Active}, To: session.Failed, Error: why, FailureReason: session.FailureAbandoned,
-	})
+	}
+	if remembers {
+		change = session.StatusChange{
+			Expect: []session.Status{session.Active}, To: session.Interrupted,
+			Interrupt: &session.InterruptContext{RunID: run.ID, Reason: why.Message, At: h.cfg.Now().UTC()},
+		}
+	}
+	_, err = sessions.SetStatus(ctx, state.ID, change)
 	if errors.Is(err, session.ErrAlreadyRunning) {
 		return session.ErrUnavailable.WithCause(err, "session %s is about to be closed", state.ID)
 	}

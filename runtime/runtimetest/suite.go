@@ -106,6 +106,7 @@ func Groups() []Group {
 		{"subagents", subagentScenarios()},
 		{"nested", nestedScenarios()},
 		{"companions", companionScenarios()},
+		{"rewinds", rewindScenarios()},
 		{"forged children", forgedChildScenarios()},
 		{"remotes", remoteScenarios()},
 		{"remote ends", remoteEndScenarios()},

@@ -1,0 +1,309 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/helixagents/helix/session"
+)
+
+// supersede ends what a rewind undoes of the agents below a session. An agent that was
+// first called after the checkpoint ends, with every agent below it, and its name is
+// free again. A companion from before it that was called on since stops, and goes back
+// itself when it is called on again; see [turn.goBack].
+func (h *Handler) supersede(ctx context.Context, sessions session.Store, state *session.State, p *plan) error {
+	refs, err := sessions.Children(ctx, state.ID)
+	if err != nil || len(refs) == 0 {
+		return err
+	}
+	made := callsOf(p.history)
+	gone := map[string]bool{}
+	for i := range refs {
+		ref := &refs[i]
+		if ref.Status == session.ChildSuperseded {
+			continue
+		}
+		first, err := h.firstCall(ctx, sessions, state.ID, ref)
+		if err != nil {
+			return err
+		}
+		if made[first] {
+			err = h.stepBack(ctx, sessions, state, ref, made, p)
+		} else {
+			gone[ref.SessionID] = true
+			err = h.undo(ctx, sessions, state, ref, p)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return h.dropNotices(ctx, sessions, state, gone, p)
+}
+
+// callsOf is the set of calls that messages make.
+func callsOf(messages []session.Message) map[string]bool {
+	made := map[string]bool{}
+	for i := range messages {
+		for _, part := range messages[i].Calls() {
+			made[part.CallID] = true
+		}
+	}
+	return made
+}
+
+// firstCall is the call for which a child's session was begun.
+func (h *Handler) firstCall(ctx context.Context, sessions session.Store, parent string, ref *session.ChildRef) (string, error) {
+	if ref.Mode != session.ChildPersistent {
+		return ref.CallID, nil
+	}
+	if _, err := loadChild(ctx, sessions, parent, ref.SessionID); err != nil {
+		return ref.CallID, absent(err)
+	}
+	page, err := sessions.Runs(ctx, ref.SessionID, session.PageRequest{Limit: 1})
+	if err != nil || len(page.Items) == 0 {
+		return ref.CallID, absent(err)
+	}
+	return page.Items[0].RequestID, nil
+}
+
+// errUndone is why what a rewind undoes ends.
+var errUndone = toolError(session.CodeAbandoned, "the session went back to an earlier checkpoint")
+
+// undo ends an agent that was first called in what a rewind undoes.
+func (h *Handler) undo(ctx context.Context, sessions session.Store, state *session.State, ref *session.ChildRef, p *plan) error {
+	// First, so that its end is not told.
+	_, err := sessions.UpdateChild(ctx, state.ID, ref.SessionID, func(ref *session.ChildRef) error {
+		ref.Status, ref.Awaited = session.ChildSuperseded, false
+		return nil
+	})
+	if err != nil {
+		return absent(err)
+	}
+	err = h.walk(ctx, sessions, state.ID, ref.SessionID, 1, true, func(below *session.State) (bool, error) {
+		if err := h.abandonOne(ctx, sessions, below, errUndone, false); err != nil {
+			return false, err
+		}
+		return true, h.outlast(ctx, below.CurrentRunID)
+	})
+	if err != nil {
+		return err
+	}
+	superseded := *ref
+	superseded.Status, superseded.Awaited = session.ChildSuperseded, false
+	if superseded.Remote != nil {
+		if err := h.rereadDebt(ctx, sessions, state.ID, &superseded); err != nil {
+			return err
+		}
+	}
+	p.start.Children = append(p.start.Children, superseded)
+	return nil
+}
+
+// outlast waits for the end of a run that was stopped, if it is here.
+func (h *Handler) outlast(ctx context.Context, runID string) error {
+	t, here := h.held(runID)
+	if !here || !t.detached() {
+		return nil // a run that is part of another's ends with that
+	}
+	select {
+	case <-t.gone:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// stepBack stops a companion from before the checkpoint, if what it is at came after.
+// A message that it has not taken in yet is withdrawn.
+func (h *Handler) stepBack(
+	ctx context.Context, sessions session.Store, state *session.State, ref *session.ChildRef, made map[string]bool, p *plan,
+) error {
+	if ref.Mode != session.ChildPersistent {
+		return nil
+	}
+	child, err := loadChild(ctx, sessions, state.ID, ref.SessionID)
+	if err != nil {
+		return absent(err)
+	}
+	if err := h.withdraw(ctx, sessions, ref.SessionID, made); err != nil {
+		return err
+	}
+	at, err := undoneAt(ctx, sessions, ref.SessionID, made)
+	if err != nil {
+		return err
+	}
+	if at >= 0 {
+		if err := h.abandonOne(ctx, sessions, child, errUndone, true); err != nil {
+			return err
+		}
+		if err := h.outlast(ctx, child.CurrentRunID); err != nil {
+			return err
+		}
+	} else if made[ref.CallID] {
+		return nil
+	}
+	// The reference is that of an undone call: a wait, or something that was asked of
+	// the companion.
+	kept := *ref
+	kept.Awaited, kept.Status = false, session.ChildCompleted
+	run, err := sessions.CurrentRun(ctx, ref.SessionID)
+	if err != nil {
+		return absent(err)
+	}
+	if at < 0 && !kept.Blocking && (run.Status == session.RunRunning || run.Status.Suspended()) {
+		kept.Status = session.ChildRunning // with what it was asked before
+	}
+	page, err := sessions.Runs(ctx, ref.SessionID, session.PageRequest{Limit: 1})
+	if err != nil {
+		return err
+	}
+	kept.CallID = page.Items[0].RequestID
+	p.start.Children = append(p.start.Children, kept)
+	return nil
+}
+
+// withdraw takes back the undone messages that a companion has not taken in.
+func (h *Handler) withdraw(ctx context.Context, sessions session.Store, id string, made map[string]bool) error {
+	entries, err := sessions.Inbox(ctx, id)
+	if err != nil {
+		return absent(err)
+	}
+	for i := range entries {
+		if entries[i].Kind != inboxMessage || made[entries[i].ID] {
+			continue
+		}
+		err := sessions.Send(ctx, id, session.InboxEntry{ID: withdrawnPrefix + entries[i].ID, From: entries[i].From, Kind: inboxWithdrawn})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// dropNotices has the start take back what the session was told of agents that never
+// were, now that it goes back.
+func (h *Handler) dropNotices(ctx context.Context, sessions session.Store, state *session.State, gone map[string]bool, p *plan) error {
+	if len(gone) == 0 {
+		return nil
+	}
+	entries, err := sessions.Inbox(ctx, state.ID)
+	if err != nil {
+		return absent(err)
+	}
+	for i := range entries {
+		if entries[i].Kind == inboxEnded && gone[entries[i].From] {
+			p.start.Consume = append(p.start.Consume, entries[i].ID)
+		}
+	}
+	return nil
+}
+
+// undoneAt finds the first message of a companion that an undone call of its caller
+// led to: a call that is none of made. It is -1 if there is none.
+func undoneAt(ctx context.Context, sessions session.Store, id string, made map[string]bool) (int, error) {
+	undone := map[string]bool{} // runs
+	request := session.PageRequest{Limit: session.MaxPageSize}
+	for {
+		page, err := sessions.Runs(ctx, id, request)
+		if err != nil {
+			return -1, err
+		}
+		for i := range page.Items {
+			if call := page.Items[i].RequestID; call != "" && !made[call] {
+				undone[page.Items[i].ID] = true
+			}
+		}
+		if page.Next == "" {
+			break
+		}
+		request.Cursor = page.Next
+	}
+	messages, err := sessions.AllMessages(ctx, id)
+	if err != nil {
+		return -1, err
+	}
+	for i := range messages {
+		sent, ok := strings.CutPrefix(messages[i].ID, inboxPrefix)
+		fromCaller := ok && !strings.Contains(sent, "/") // notices have ids of several parts
+		if undone[messages[i].RunID] || (fromCaller && !made[sent]) {
+			return i, nil
+		}
+	}
+	return -1, nil
+}
+
+// goBack finds the checkpoint that a companion has to go back to before it is called
+// on: its caller has undone something that it was asked since. It is nil if there is
+// nothing to go back over, and anew is set if nothing would be left.
+func (t *turn) goBack(ctx context.Context, c *call, run *session.Run) (to *session.Checkpoint, anew bool, err error) {
+	made := t.callsMade()
+	if c.companion.blocking && made[run.RequestID] { // the latest thing that it was asked stands
+		return nil, false, nil
+	}
+	at, err := undoneAt(ctx, t.sessions, c.Child, made)
+	if err != nil || at < 0 {
+		return nil, false, err
+	}
+	request := session.PageRequest{Limit: session.MaxPageSize} // newest first
+	for {
+		page, err := t.sessions.Checkpoints(ctx, c.Child, request)
+		if err != nil && !errors.Is(err, session.ErrNotFound) {
+			return nil, false, err
+		}
+		for i := range page.Items {
+			if cp := &page.Items[i]; !cp.Undone && cp.MessageCount <= at {
+				return cp, false, nil
+			}
+		}
+		if err != nil || page.Next == "" {
+			return nil, true, nil
+		}
+		request.Cursor = page.Next
+	}
+}
+
+// callsMade is the set of calls that the session has made and not undone.
+func (t *turn) callsMade() map[string]bool {
+	made := callsOf(t.transcript.Messages())
+	if f := t.flight; f != nil {
+		for _, c := range f.calls {
+			made[c.ID] = true
+		}
+	}
+	return made
+}
+
+// standing is the latest run of a companion that is not for an undone call: run, or one
+// before it, or nil.
+func (t *turn) standing(ctx context.Context, run *session.Run) (*session.Run, error) {
+	if run == nil {
+		return nil, nil
+	}
+	made := t.callsMade()
+	at := run // the run that began what run goes on with
+	for range maxDepth {
+		for range maxDepth {
+			if at.RequestID != "" || at.PreviousRunID == "" {
+				break
+			}
+			before, err := t.sessions.Run(ctx, at.SessionID, at.PreviousRunID)
+			if err != nil {
+				return nil, absent(err)
+			}
+			at = before
+		}
+		if at.RequestID == "" || made[at.RequestID] {
+			return run, nil
+		}
+		if at.PreviousRunID == "" {
+			return nil, nil
+		}
+		before, err := t.sessions.Run(ctx, at.SessionID, at.PreviousRunID)
+		if err != nil {
+			return nil, absent(err)
+		}
+		run, at = before, before
+	}
+	return run, nil
+}

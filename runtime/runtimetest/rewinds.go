@@ -1,0 +1,312 @@
+package runtimetest
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/llm/scripted"
+	"github.com/helixagents/helix/session"
+)
+
+func rewindScenarios() []Scenario {
+	return []Scenario{
+		{"done", "a blocking companion that a rewind undoes begins anew when it is spawned again", rewindDone},
+		{"waiting", "a blocking companion that waits, and that a rewind undoes, ends and begins anew", rewindWaiting},
+		{"on its own, done", "a non-blocking companion that a rewind undoes begins anew, and the old one's end is not told", rewindAloneDone},
+		{"on its own, running", "a non-blocking companion at work stops when a rewind undoes it, and begins anew", rewindAloneRunning},
+		{"on its own, waiting", "a non-blocking companion that waits ends when a rewind undoes it, and begins anew", rewindAloneWaiting},
+		{"on its own, awaited", "a non-blocking companion from before the checkpoint goes on when the wait for it is undone", rewindAwaited},
+		{"spoken to", "a blocking companion from before the checkpoint goes back to what it was told before", func(s *Stage) { rewindSpoken(s, helix.SendMessageTool) }},
+		{"spawned twice", "a companion from before the checkpoint that was spawned again goes back to what it was told before", func(s *Stage) { rewindSpoken(s, helix.SpawnAgentTool) }},
+		{"spoken to, waiting", "a blocking companion from before the checkpoint that waits is left, and goes back", rewindSpokenWaiting},
+		{"spoken to on its own", "a non-blocking companion from before the checkpoint goes back to what it was told before", rewindSpokenAlone},
+		{"spoken to at work", "a message that a non-blocking companion has not taken in is withdrawn", rewindWithdrawn},
+		{"working on it", "a non-blocking companion that works on an undone message stops, and goes back", rewindWorkingOnIt},
+		{"not known", "a companion that a rewind undid is not known any more, and its name is free", rewindNotKnown},
+		{"below", "companions of agents that a rewind undoes stop, too", rewindBelow},
+		{"twice", "a session can go back again and again", rewindTwice},
+	}
+}
+
+// back takes session s-1 back to the start of its latest turn.
+func (s *Stage) back(x helix.Executor, agent *helix.Agent) *helix.Result {
+	s.Helper()
+	return s.backTo(x, agent, s.load("s-1").Turn)
+}
+
+// backTo takes session s-1 back to the start of a turn.
+func (s *Stage) backTo(x helix.Executor, agent *helix.Agent, turn int) *helix.Result {
+	s.Helper()
+	run := s.runs("s-1")[turn-1]
+	for _, cp := range s.checkpoints("s-1") {
+		if cp.RunID == run.ID && cp.Step == 0 && !cp.Undone {
+			return s.Result(s.Resume(x, agent, "s-1", helix.ResumeOptions{Checkpoint: cp.ID}))
+		}
+	}
+	s.Fatalf("turn %d has no checkpoint to go back to", turn)
+	return nil
+}
+
+// statuses lists the references of session s-1, by name and status.
+func (s *Stage) statuses() string {
+	s.Helper()
+	var out []string
+	for _, ref := range s.children("s-1") {
+		out = append(out, fmt.Sprint(ref.Name, " ", ref.Status))
+	}
+	return strings.Join(out, ", ")
+}
+
+// latest is the session of the companion of that name which was made last.
+func (s *Stage) latest(name string) (id string) {
+	s.Helper()
+	for _, ref := range s.children("s-1") {
+		if ref.Name == name && ref.Status != session.ChildSuperseded {
+			id = ref.SessionID
+		}
+	}
+	if id == "" {
+		s.Fatalf("no companion is named %s: %s", name, s.statuses())
+	}
+	return id
+}
+
+// spawner is an agent that spawns bob in its first turn, and again when it is taken
+// back.
+func spawner(mode helix.CompanionMode, helper *helix.Agent, more ...scripted.Step) *helix.Agent {
+	steps := append([]scripted.Step{
+		scripted.Reply(spawning("bob", "the task")), scripted.Text("Thanks."),
+		scripted.Reply(spawning("bob", "the task")), scripted.Text("Thanks again."),
+	}, more...)
+	return team(newAgent(scripted.New(steps...)), mode, helper)
+}
+
+func rewindDone(s *Stage) {
+	agent := spawner(helix.Blocking, named("helper", scripted.New(scripted.Text("one"), scripted.Text("two"))))
+	x := s.Start(agent)
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
+	old := s.companion("bob")
+	s.ended(s.back(x, agent), helix.Completed)
+	s.same(s.statuses(), "bob superseded, bob completed", "references")
+	s.transcript(s.latest("bob"), "user: the task", "assistant: two")
+	s.transcript(old, "user: the task", "assistant: one")
+	s.bracketed("s-1")
+}
+
+func rewindWaiting(s *Stage) {
+	var ran tally
+	agent := spawner(helix.Blocking, named("helper", scripted.New(scripted.Call("sign", num{3}), scripted.Text("two")), guarded(&ran, "sign")))
+	agent.Model = scripted.New(scripted.Reply(spawning("bob", "the task")), scripted.Reply(spawning("bob", "the task")), scripted.Text("Thanks."))
+	x := s.Start(agent)
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.SuspendedAwaitingChildren)
+	old := s.companion("bob")
+	s.ended(s.back(x, agent), helix.Completed)
+	s.same(s.load(old).Status, session.Failed, "the one that was undone")
+	s.same(s.statuses(), "bob superseded, bob completed", "references")
+	s.transcript(s.latest("bob"), "user: the task", "assistant: two")
+	s.nobodyWaits(x)
+}
+
+func rewindAloneDone(s *Stage) {
+	agent := spawner(helix.NonBlocking, named("helper", scripted.New(scripted.Text("one"), scripted.Text("two"))))
+	x := s.mortal(agent)
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
+	s.noticed()
+	s.ended(s.back(x, agent), helix.Completed)
+	s.becomes(s.latest("bob"), session.Completed)
+	s.transcript(s.latest("bob"), "user: the task", "assistant: two")
+	for _, text := range s.hidden() {
+		if strings.Contains(text, "one") {
+			s.Fatalf("the end of the companion that was undone is told: %s", text)
+		}
+	}
+	s.same(strings.HasPrefix(s.statuses(), "bob superseded, bob "), true, "references: %s", s.statuses())
+}
+
+func rewindAloneRunning(s *Stage) {
+	g := s.newGate()
+	agent := spawner(helix.NonBlocking, named("helper", scripted.New(scripted.Takes(scripted.Call("wait", num{1}), scripted.Text("two"))), blocking(g)))
+	x := s.mortal(agent)
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
+	s.receive("the companion is at work", g.entered)
+	old := s.companion("bob")
+	s.ended(s.back(x, agent), helix.Completed)
+	s.becomes(old, session.Failed)
+	s.becomes(s.latest("bob"), session.Completed)
+	s.transcript(s.latest("bob"), "user: the task", "assistant: two")
+	s.same(len(s.runs(s.latest("bob"))), 1, "runs")
+	s.until("nothing is left to be delivered", s.nothingOwed)
+	s.same(strings.Contains(strings.Join(s.hidden(), "\n"), "failed"), false, "whether the end of the first is told")
+	s.nothingRuns()
+}
+
+// nothingOwed reports whether no wake is left.
+func (s *Stage) nothingOwed() bool {
+	s.Helper()
+	wakes, err := s.store().Wakes(s.ctx(), session.WakeRequest{Limit: 10})
+	s.ok(err, "wakes")
+	return len(wakes) == 0
+}
+
+func rewindAloneWaiting(s *Stage) {
+	var ran tally
+	agent := spawner(helix.NonBlocking, named("helper", scripted.New(scripted.Call("sign", num{3}), scripted.Text("two")), guarded(&ran, "sign")))
+	x := s.mortal(agent)
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
+	s.open(x, "sign")
+	old := s.companion("bob")
+	s.until("the companion waits", func() bool { return s.load(old).SuspendedStep != "" && s.load(old).Lease.Owner == "" })
+	s.ended(s.back(x, agent), helix.Completed)
+	s.becomes(old, session.Failed)
+	s.becomes(s.latest("bob"), session.Completed)
+	s.transcript(s.latest("bob"), "user: the task", "assistant: two")
+	s.nobodyWaits(x)
+	s.same(ran.of("sign"), 0, "signatures")
+}
+
+func rewindAwaited(s *Stage) {
+	g := s.newGate()
+	agent := team(team(newAgent(scripted.New(scripted.Reply(spawning("bob", "the task")), scripted.Text("Started."),
+		scripted.Reply(about(helix.WaitForResultTool, "bob")), scripted.Text("Never mind."), scripted.Reply(about(helix.WaitForResultTool, "bob")), scripted.Text("Seen."))),
+		helix.NonBlocking, atWork(g)), helix.Blocking, named("other", scripted.New()))
+	x := s.mortal(agent)
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
+	s.receive("the companion is at work", g.entered)
+	s.ended(s.Say(x, agent, "s-1", "And?"), helix.SuspendedAwaitingChildren)
+	s.ended(s.back(x, agent), helix.Completed)
+	s.same(s.statuses(), "bob running", "references")
+	s.ended(s.Say(x, agent, "s-1", "And now?"), helix.SuspendedAwaitingChildren)
+	g.release()
+	s.becomes("s-1", session.Completed)
+	s.transcript(s.companion("bob"), "user: the task", `assistant: wait({"n":1})`, "tool wait: 1", "assistant: one")
+	s.same(s.status(helix.WaitForResultTool), `completed "one"`, "the result")
+}
+
+func rewindSpoken(s *Stage, tool string) {
+	again := func(text string) scripted.Step {
+		if tool == helix.SendMessageTool {
+			return scripted.Reply(messaging("bob", text))
+		}
+		return scripted.Reply(spawning("bob", text))
+	}
+	agent := team(newAgent(scripted.New(scripted.Reply(spawning("bob", "the task")), scripted.Text("Thanks."),
+		again("more"), scripted.Text("Thanks."), scripted.Reply(about(helix.GetChildStatusTool, "bob")), again("something else"), scripted.Text("Thanks."))),
+		helix.Blocking, named("helper", scripted.New(scripted.Text("one"), scripted.Text("two"), scripted.Text("three"))))
+	x := s.Start(agent)
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
+	s.ended(s.Say(x, agent, "s-1", "And?"), helix.Completed)
+	s.ended(s.back(x, agent), helix.Completed)
+	s.same(s.status(helix.GetChildStatusTool), `completed "one"`, "how it stands")
+	s.same(s.status(tool), `completed "three"`, "the answer")
+	s.transcript(s.companion("bob"), "user: the task", "assistant: one", "user: something else", "assistant: three")
+	s.same(s.statuses(), "bob completed", "references")
+}
+
+func rewindSpokenWaiting(s *Stage) {
+	var ran tally
+	agent := team(newAgent(scripted.New(scripted.Reply(spawning("bob", "the task")), scripted.Text("Thanks."),
+		scripted.Reply(messaging("bob", "sign")), scripted.Reply(messaging("bob", "something else")), scripted.Text("Thanks."))),
+		helix.Blocking, named("helper", scripted.New(scripted.Text("one"), scripted.Call("sign", num{3}), scripted.Text("three")), guarded(&ran, "sign")))
+	x := s.Start(agent)
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
+	s.ended(s.Say(x, agent, "s-1", "And?"), helix.SuspendedAwaitingChildren)
+	s.ended(s.back(x, agent), helix.Completed)
+	s.transcript(s.companion("bob"), "user: the task", "assistant: one", "user: something else", "assistant: three")
+	s.same(s.statuses(), "bob completed", "references")
+	s.nobodyWaits(x)
+}
+
+func rewindSpokenAlone(s *Stage) {
+	agent := team(newAgent(scripted.New(scripted.Reply(spawning("bob", "the task")), scripted.Text("Thanks."),
+		scripted.Reply(messaging("bob", "more")), scripted.Text("Thanks."), scripted.Reply(messaging("bob", "something else")), scripted.Text("Thanks."))),
+		helix.NonBlocking, named("helper", scripted.New(scripted.Text("one"), scripted.Text("two"), scripted.Text("three"))))
+	x := s.mortal(agent)
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
+	bob := s.companion("bob")
+	s.becomes(bob, session.Completed)
+	s.ended(s.Say(x, agent, "s-1", "And?"), helix.Completed)
+	s.until("it has answered", func() bool { return s.load(bob).Status == session.Completed && len(s.messages(bob)) == 4 })
+	s.ended(s.back(x, agent), helix.Completed)
+	s.until("it has answered", func() bool { return s.load(bob).Status == session.Completed && len(s.runs(bob)) == 3 })
+	s.transcript(bob, "user: the task", "assistant: one", "user: something else", "assistant: three")
+}
+
+func rewindWithdrawn(s *Stage) {
+	g := s.newGate()
+	agent := team(newAgent(scripted.New(scripted.Reply(spawning("bob", "the task")), scripted.Text("Thanks."),
+		scripted.Reply(messaging("bob", "more")), scripted.Text("Thanks."), scripted.Text("Never mind."))), helix.NonBlocking, atWork(g))
+	x := s.mortal(agent)
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
+	s.receive("the companion is at work", g.entered)
+	s.ended(s.Say(x, agent, "s-1", "And?"), helix.Completed)
+	s.same(s.status(helix.SendMessageTool), "queued", "what became of the message")
+	s.ended(s.back(x, agent), helix.Completed)
+	g.release()
+	s.becomes(s.companion("bob"), session.Completed)
+	s.transcript(s.companion("bob"), "user: the task", `assistant: wait({"n":1})`, "tool wait: 1", "assistant: one")
+	s.noticed()
+}
+
+func rewindWorkingOnIt(s *Stage) {
+	g := s.newGate()
+	agent := team(newAgent(scripted.New(scripted.Reply(spawning("bob", "the task")), scripted.Text("Thanks."),
+		scripted.Reply(messaging("bob", "more")), scripted.Text("Thanks."), scripted.Text("Never mind."),
+		scripted.Reply(messaging("bob", "something else")), scripted.Text("Thanks."))),
+		helix.NonBlocking, named("helper", scripted.New(scripted.Text("one"), scripted.Call("wait", num{1}), scripted.Text("three")), blocking(g)))
+	x := s.mortal(agent)
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
+	bob := s.companion("bob")
+	s.becomes(bob, session.Completed)
+	s.ended(s.Say(x, agent, "s-1", "And?"), helix.Completed)
+	s.receive("the companion is at work", g.entered)
+	s.ended(s.back(x, agent), helix.Completed)
+	s.becomes(bob, session.Interrupted)
+	s.nothingRuns()
+	s.ended(s.Say(x, agent, "s-1", "And?"), helix.Completed)
+	s.until("it has answered", func() bool { return s.load(bob).Status == session.Completed && len(s.runs(bob)) == 3 })
+	s.transcript(bob, "user: the task", "assistant: one", "user: something else", "assistant: three")
+}
+
+func rewindNotKnown(s *Stage) {
+	other := named("other", scripted.New(scripted.Text("other's")))
+	agent := team(newAgent(scripted.New(scripted.Reply(spawning("bob", "the task")), scripted.Text("Thanks."),
+		scripted.Reply(messaging("bob", "more")), scripted.Reply(scripted.Calling(helix.ListChildrenTool, nil)),
+		scripted.Reply(scripted.Calling(helix.SpawnAgentTool, map[string]string{"agent": "other", "name": "bob", "initialMessage": "go"})),
+		scripted.Text("Thanks."))), helix.Blocking, named("helper", scripted.New(scripted.Text("one"))), other)
+	x := s.Start(agent)
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
+	s.ended(s.back(x, agent), helix.Completed)
+	s.refused(s.result(helix.SendMessageTool).Error, code(session.CodeToolInput), "bob")
+	list := s.result(helix.ListChildrenTool)
+	s.same(string(list.ResultJSON()), "[]", "the list")
+	s.same(s.status(helix.SpawnAgentTool), `completed "other's"`, "the answer")
+	s.transcript(s.latest("bob"), "user: go", "assistant: other's")
+}
+
+func rewindBelow(s *Stage) {
+	g := s.newGate()
+	middle := team(named("middle", scripted.New(scripted.Reply(spawning("bob", "the task")), scripted.Text("Started."))), helix.NonBlocking, atWork(g))
+	agent := with(newAgent(scripted.New(hand("middle", "do it"), scripted.Text("Thanks."), scripted.Text("Never mind."))), middle)
+	x := s.mortal(agent)
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
+	s.receive("the companion is at work", g.entered)
+	bob := s.child(s.child("s-1"))
+	s.ended(s.back(x, agent), helix.Completed)
+	s.becomes(bob, session.Failed)
+	s.nothingRuns()
+	s.same(s.children("s-1")[0].Status, session.ChildSuperseded, "the reference")
+}
+
+func rewindTwice(s *Stage) {
+	agent := spawner(helix.Blocking, named("helper", scripted.New(scripted.Text("one"), scripted.Text("two"), scripted.Text("three"))),
+		scripted.Reply(spawning("bob", "the task")), scripted.Text("Thanks once more."))
+	x := s.Start(agent)
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
+	first := s.checkpoints("s-1")[0].ID
+	for range 2 {
+		s.ended(s.Result(s.Resume(x, agent, "s-1", helix.ResumeOptions{Checkpoint: first})), helix.Completed)
+	}
+	s.same(s.statuses(), "bob superseded, bob superseded, bob completed", "references")
+	s.transcript(s.latest("bob"), "user: the task", "assistant: three")
+}
