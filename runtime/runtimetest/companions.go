@@ -47,6 +47,11 @@ func companionScenarios() []Scenario {
 		{"waits for a person elsewhere", "an answer from a process that does not know the agents reaches a companion", companionPersonElsewhere},
 		{"blocking waits for a person", "a blocking companion that waits suspends the parent", companionBlockingPerson},
 		{"aborted while waiting", "aborting a parent ends the blocking companion that it waits for", companionAbortWaiting},
+		{"left by a message", "a blocking companion that waits keeps its memory when a message moves on", func(s *Stage) { companionLeft(s, abandonPending) }},
+		{"left by an interrupt", "a blocking companion that waits keeps its memory when its parent is interrupted", func(s *Stage) { companionLeft(s, interruptBeside) }},
+		{"left by a failure", "a blocking companion that waits keeps its memory when its parent fails", func(s *Stage) { companionLeft(s, failBeside) }},
+		{"left, spawned again", "a companion that was left while it waited can be spawned again, and remembers", companionLeftSpawn},
+		{"left and terminated", "a companion that was left while it waited begins anew once it is terminated", companionLeftTerminated},
 		{"parent stopped", "stopping the parent stops a blocking companion and not a non-blocking one", companionStopped},
 		{"refused step", "a reply that was never committed leaves no companion", companionRefused},
 		{"killed", "companions of a parent that died go on, each in the same run", companionKilled},
@@ -929,4 +934,114 @@ func companionOfSub(s *Stage) {
 	s.becomes(id, session.Completed)
 	s.same(ran.of("sign"), 1, "signatures")
 	s.nobodyWaits(x)
+}
+
+// left is an agent whose companion bob remembers one consultation and waits in the
+// second. The reply that makes the second has another call, which is made meanwhile.
+func left(beside helix.Tool, ran *tally, more ...scripted.Step) *helix.Agent {
+	helper := named("helper", scripted.New(scripted.Text("one"), scripted.Call("sign", num{3}), scripted.Text("three")), guarded(ran, "sign"))
+	return team(newAgent(scripted.New(append([]scripted.Step{
+		scripted.Reply(spawning("bob", "first")), scripted.Text("Thanks."),
+		scripted.Reply(messaging("bob", "second"), scripted.Calling(beside.Name, num{1})),
+	}, more...)...), beside), helix.Blocking, helper)
+}
+
+// moveOn gives a tool, and a way to have the parent of a companion that waits move on
+// while that tool is called beside it. The way gives who goes on.
+type moveOn func(s *Stage) (beside helix.Tool, leave func(x Executor, agent *helix.Agent, run helix.Run) Executor)
+
+func abandonPending(s *Stage) (helix.Tool, func(Executor, *helix.Agent, helix.Run) Executor) {
+	return double(), func(x Executor, agent *helix.Agent, run helix.Run) Executor {
+		s.ended(s.Result(run), helix.SuspendedStepPartial)
+		s.ended(s.Result(s.Execute(x, agent, helix.Input{SessionID: "s-1", Message: helix.UserText("Go on."), AbandonPending: true})), helix.Completed)
+		return x
+	}
+}
+
+// bobWaits waits until the companion bob does.
+func (s *Stage) bobWaits(x Executor) {
+	s.Helper()
+	s.open(x, "sign")
+	s.until("the companion waits", func() bool { return s.load(s.companion("bob")).SuspendedStep != "" })
+}
+
+func interruptBeside(s *Stage) (helix.Tool, func(Executor, *helix.Agent, helix.Run) Executor) {
+	g := s.newGate()
+	return blocking(g), func(x Executor, agent *helix.Agent, run helix.Run) Executor {
+		s.receive("the other call is made", g.entered)
+		s.bobWaits(x)
+		s.ok(x.Interrupt(s.ctx(), "s-1", "lunch"), "interrupt")
+		s.ended(s.Result(run), helix.Interrupted)
+		s.ended(s.Say(x, agent, "s-1", "Go on."), helix.Completed)
+		return x
+	}
+}
+
+func failBeside(s *Stage) (helix.Tool, func(Executor, *helix.Agent, helix.Run) Executor) {
+	g := s.newGate()
+	var made tally
+	tool := newTool("wait", func(ctx context.Context, _ *helix.Call, n int) (int, error) {
+		made.add("wait")
+		return n, g.pass(ctx)
+	})
+	tool.Idempotent = true
+	return tool, func(x Executor, agent *helix.Agent, _ helix.Run) Executor {
+		s.receive("the other call is made", g.entered)
+		s.bobWaits(x)
+		failed := func() bool { return s.load("s-1").Status == session.Failed }
+		for rounds := 0; !failed(); rounds++ { // it is given up because its processes keep dying
+			if rounds == 12 {
+				s.Fatal("the parent is not given up")
+			}
+			x.Kill()
+			before := made.of("wait")
+			x, _ = s.heir(agent)
+			s.until("the parent was taken over", func() bool { return made.of("wait") > before || failed() })
+		}
+		s.ended(s.Say(x, agent, "s-1", "Go on."), helix.Completed)
+		return x
+	}
+}
+
+func companionLeft(s *Stage, how moveOn) {
+	var ran tally
+	beside, leave := how(s)
+	agent := left(beside, &ran, scripted.Reply(messaging("bob", "third")), scripted.Text("Thanks."))
+	x := s.mortal(agent)
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
+	x = leave(x, agent, s.Begin(x, agent, "s-1", "And?"))
+	s.same(s.status(helix.SendMessageTool), `completed "three"`, "the third answer")
+	s.remembers()
+	s.nobodyWaits(x)
+	s.same(ran.of("sign"), 0, "signatures")
+}
+
+func companionLeftSpawn(s *Stage) {
+	var ran tally
+	beside, leave := abandonPending(s)
+	agent := left(beside, &ran, scripted.Reply(about(helix.GetChildStatusTool, "bob")), scripted.Reply(spawning("bob", "third")), scripted.Text("Thanks."))
+	x := s.mortal(agent)
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
+	leave(x, agent, s.Begin(x, agent, "s-1", "And?"))
+	s.same(s.status(helix.GetChildStatusTool), "interrupted", "how it stands")
+	s.same(s.status(helix.SpawnAgentTool), `completed "three"`, "the third answer")
+	s.remembers()
+}
+
+func companionLeftTerminated(s *Stage) {
+	var ran tally
+	s.loose["s-1-agent-bob"] = true // the parent's stream still has what the first one said
+	beside, leave := abandonPending(s)
+	agent := left(beside, &ran, scripted.Reply(about(helix.TerminateChildTool, "bob")), scripted.Reply(spawning("bob", "third")), scripted.Text("Thanks."))
+	x := s.mortal(agent)
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
+	leave(x, agent, s.Begin(x, agent, "s-1", "And?"))
+	s.transcript(s.companion("bob"), "user: third", "assistant: three")
+}
+
+// remembers wants the companion bob to have all three consultations in its transcript.
+func (s *Stage) remembers() {
+	s.Helper()
+	s.transcript(s.companion("bob"), "user: first", "assistant: one", "user: second", `assistant: sign({"n":3})`, "tool sign failed: tool_not_executed",
+		"user: third", "assistant: three")
 }
