@@ -296,6 +296,38 @@ func (h *Handler) endTree(ctx context.Context, sessions session.Store, parent, i
 	})
 }
 
+// AbortWaiting ends an agent that waits for people and works for another, and those
+// below it. The head's session, whose run the agent's work is part of, has something to
+// go on with then; a wake says so.
+func (h *Handler) AbortWaiting(ctx context.Context, key, head session.Key, reason string) error {
+	if len(reason) > maxReason {
+		return session.ErrTooLarge.WithMessage("reason has %d bytes, at most %d are allowed", len(reason), maxReason)
+	}
+	sessions := h.cfg.Backend.Sessions().Tenant(key.Tenant)
+	state, err := sessions.Load(ctx, key.ID)
+	if err != nil {
+		return err
+	}
+	run, err := sessions.CurrentRun(ctx, key.ID)
+	if err != nil {
+		return err
+	}
+	switch {
+	case run.Status == session.RunRunning:
+		return session.ErrStale.WithMessage("run %s has just begun", run.ID)
+	case state.Status != session.Active || !run.Status.Suspended():
+		return session.ErrNotResumable.WithMessage("the session does not wait any more")
+	}
+	if err := h.wakeHead(ctx, sessions, head.Tenant, head.ID, run.ID); err != nil { // first: this process may die
+		return err
+	}
+	why := session.ErrCancelled.WithMessage("the agent was aborted")
+	if reason != "" {
+		why = session.ErrCancelled.WithMessage("%s", reason)
+	}
+	return h.abandon(ctx, sessions, state.ParentID, key.ID, why)
+}
+
 // abandonOne ends what a session is at. If it remembers, it can be continued.
 func (h *Handler) abandonOne(
 	ctx context.Context, sessions session.Store, state *session.State, why *session.Error, remembers bool,

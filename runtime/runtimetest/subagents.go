@@ -47,6 +47,12 @@ func subagentScenarios() []Scenario {
 		{"abort deep", "aborting the root ends every level at once", subAbortDeep},
 		{"interrupt child", "interrupting the sub-agent alone is a tool error to its parent", subInterruptChild},
 		{"abort child", "aborting the sub-agent alone is a tool error to its parent", subAbortChild},
+		{"abort a child that waits", "aborting a sub-agent that waits is a tool error to its parent, which goes on", subAbortWaiting},
+		{"abort a child that waits elsewhere", "a process that does not know the agents can abort a sub-agent that waits", subAbortWaitingElsewhere},
+		{"abort a child that waits beside another", "a sub-agent that waits can be aborted while its parent is busy with another", subAbortWaitingBeside},
+		{"abort a grandchild that waits", "aborting a sub-agent that waits is a tool error to its own caller, at any depth", subAbortGrandchild},
+		{"abort a companion that waits", "aborting a blocking companion that waits is a tool error to its parent", subAbortCompanion},
+		{"abort a remote that waits", "aborting the stand-in of a remote that waits is a tool error to its parent, and aborts the remote", subAbortRemote},
 		{"killed in a tool", "a parent killed while its sub-agent runs goes on with that one; its tool does not run twice", subKilledTool},
 		{"killed in a model call", "a sub-agent killed in a model call goes on in the same run", subKilledModel},
 		{"killed deep", "three levels killed at the bottom go on, each in the same run", subKilledDeep},
@@ -1021,4 +1027,106 @@ func subSecondProcess(s *Stage) {
 	s.ended(s.Result(handle), helix.Interrupted)
 	s.ended(s.Result(run), helix.Completed)
 	s.refused(s.result("subagent__child").Error, code(session.CodeSubAgent), "interrupted")
+}
+
+func subAbortWaiting(s *Stage) {
+	var ran tally
+	agent := parent(signing(&ran))
+	x := s.Start(agent)
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.SuspendedAwaitingChildren)
+	s.ok(x.Abort(s.ctx(), s.child("s-1"), "enough"), "abort")
+	s.abortedBelow(x)
+	s.transcript("s-1", "user: Hi!", `assistant: subagent__child({"task":"do it"})`, "tool subagent__child failed: tool_subagent_failed", "assistant: Thanks.")
+	s.refused(x.Abort(s.ctx(), s.child("s-1"), "again"), helix.ErrNotResumable)
+	s.same(ran.of("sign"), 0, "signatures")
+}
+
+// abortedBelow waits until session s-1 has completed, and wants its only child to have
+// been aborted.
+func (s *Stage) abortedBelow(x helix.Executor) {
+	s.Helper()
+	s.becomes("s-1", session.Completed)
+	s.until("the run is closed", func() bool { return s.load("s-1").Lease.Owner == "" })
+	child := s.load(s.child("s-1"))
+	s.same(child.Status, session.Failed, "status of the child")
+	s.refused(child.Error, helix.ErrCancelled, "enough")
+	s.same(s.children("s-1")[0].Status, session.ChildFailed, "status of the reference")
+	messages := s.messages("s-1")
+	for i := range messages {
+		if messages[i].Role == session.RoleTool {
+			s.refused(messages[i].Parts[0].Error, code(session.CodeSubAgent), "enough", string(session.CodeCancelled))
+		}
+	}
+	s.nobodyWaits(x)
+	s.nothingRuns()
+	s.bracketed("s-1")
+}
+
+func subAbortWaitingElsewhere(s *Stage) {
+	var ran tally
+	agent := parent(signing(&ran))
+	x := s.mortal(agent)
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.SuspendedAwaitingChildren)
+	s.until("the run is closed", func() bool { return s.load(s.child("s-1")).Lease.Owner == "" })
+	y := s.StartOther(Options{})
+	s.ok(y.Abort(s.ctx(), s.child("s-1"), "enough"), "abort")
+	s.abortedBelow(x)
+}
+
+func subAbortWaitingBeside(s *Stage) {
+	var ran tally
+	g := s.newGate()
+	other := named("other", scripted.New(scripted.Call("wait", num{1}), scripted.Text("done")), blocking(g))
+	agent := with(newAgent(scripted.New(scripted.Reply(handing("child", "1"), handing("other", "2")), scripted.Text("Thanks.")).ByPosition()), signing(&ran), other)
+	x := s.Start(agent)
+	run := s.Begin(x, agent, "s-1", "Hi!")
+	s.receive("the other is at work", g.entered)
+	waits := s.open(x, "sign").SessionID
+	s.until("the first waits", func() bool { return s.load(waits).SuspendedStep != "" && s.load(waits).Lease.Owner == "" })
+	s.ok(x.Abort(s.ctx(), waits, "enough"), "abort")
+	s.same(s.load(waits).Status, session.Failed, "status of the one that waited")
+	s.same(s.load("s-1").Status, session.Active, "status of the parent")
+	g.release()
+	s.ended(s.Result(run), helix.Completed)
+	s.transcript("s-1", "user: Hi!", `assistant: subagent__child({"task":"1"}), subagent__other({"task":"2"})`,
+		"tool subagent__child failed: tool_subagent_failed", `tool subagent__other: "done"`, "assistant: Thanks.")
+	s.same(len(s.runs("s-1")), 1, "runs")
+	s.nobodyWaits(x)
+	s.bracketed("s-1")
+}
+
+func subAbortGrandchild(s *Stage) {
+	var ran tally
+	middle := parent(signing(&ran))
+	middle.Name = "middle"
+	agent := parent(middle)
+	x := s.Start(agent)
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.SuspendedAwaitingChildren)
+	lowest := s.open(x, "sign").SessionID
+	s.ok(x.Abort(s.ctx(), lowest, "enough"), "abort")
+	s.becomes("s-1", session.Completed)
+	s.same(s.load(lowest).Status, session.Failed, "status of the one that waited")
+	s.transcript(s.child("s-1"), "user: do it", `assistant: subagent__child({"task":"do it"})`, "tool subagent__child failed: tool_subagent_failed", "assistant: Thanks.")
+	s.transcript("s-1", "user: Hi!", `assistant: subagent__middle({"task":"do it"})`, `tool subagent__middle: "Thanks."`, "assistant: Thanks.")
+	s.nobodyWaits(x)
+}
+
+func subAbortCompanion(s *Stage) {
+	var ran tally
+	agent := team(newAgent(scripted.New(scripted.Reply(spawning("bob", "go")), scripted.Text("Thanks."))), helix.Blocking, asking(&ran))
+	x := s.Start(agent)
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.SuspendedAwaitingChildren)
+	s.ok(x.Abort(s.ctx(), s.companion("bob"), "enough"), "abort")
+	s.abortedBelow(x)
+}
+
+func subAbortRemote(s *Stage) {
+	var ran tally
+	n := s.signer(&ran)
+	agent := n.remotely()
+	x := s.mortal(agent)
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.SuspendedAwaitingChildren)
+	s.ok(x.Abort(s.ctx(), s.child("s-1"), "enough"), "abort")
+	s.abortedBelow(x)
+	n.gaveUp(s, n.there(s))
 }

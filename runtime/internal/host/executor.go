@@ -157,6 +157,9 @@ func (x *executor) tryStop(ctx context.Context, sessionID string, kind session.S
 	if err != nil {
 		return false, err
 	}
+	if head.ID != sessionID {
+		return x.h.abortBelow(ctx, key, *head, reason)
+	}
 	err = x.h.abortWaiting(ctx, *head, session.Stop{Kind: kind, Reason: reason})
 	return errors.Is(err, session.ErrAlreadyRunning) || errors.Is(err, session.ErrNotResumable) || errors.Is(err, session.ErrStale), err
 }

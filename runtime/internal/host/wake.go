@@ -198,6 +198,19 @@ func (h *Host) abortWaiting(ctx context.Context, key session.Key, stop session.S
 	return err
 }
 
+// abortBelow aborts an agent that waits and works for another: only that agent, and
+// those below it, end. Its caller gets a tool error, from the run that goes on with the
+// head, or from the one that is under way. It reports whether to try again.
+func (h *Host) abortBelow(ctx context.Context, key, head session.Key, reason string) (again bool, err error) {
+	if err := h.handler.AbortWaiting(ctx, key, head, reason); err != nil {
+		return errors.Is(err, session.ErrUnavailable) || errors.Is(err, session.ErrStale), err
+	}
+	if _, err := h.goOn(context.WithoutCancel(ctx), head); err != nil {
+		h.sweepFailed(ctx, "go on with "+head.ID, err) // its wake has the next sweep do so
+	}
+	return false, nil
+}
+
 // Submit implements [helix.Executor].
 func (x *executor) Submit(ctx context.Context, sessionID string, submission helix.Submission) (*helix.Submitted, error) {
 	out, err := x.h.handler.Submit(ctx, session.Key{Tenant: x.tenant, ID: sessionID}, submission)
