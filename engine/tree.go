@@ -177,7 +177,7 @@ func (h *Handler) addWaits(ctx context.Context, sessions session.Store, state *s
 }
 
 // awaited looks at an agent that a call of parent waits for. One that works by itself is
-// ready only when it has come to an end.
+// ready only when it has come to an end; what it waits for is listed all the same.
 func (h *Handler) awaited(
 	ctx context.Context, sessions session.Store, parent string, ref *session.ChildRef, now time.Time,
 ) (waitingTree, error) {
@@ -188,7 +188,18 @@ func (h *Handler) awaited(
 	if err != nil {
 		return waitingTree{}, err
 	}
-	return waitingTree{ready: run == nil || (run.Status.Ended() && !run.Status.Suspended())}, nil
+	if run == nil || (run.Status.Ended() && !run.Status.Suspended()) {
+		return waitingTree{ready: true}, nil
+	}
+	state, err := loadChild(ctx, sessions, parent, ref.SessionID)
+	if err != nil {
+		return waitingTree{ready: errors.Is(err, session.ErrNotFound)}, absent(err)
+	}
+	below := waitingTree{}
+	if err := h.addWaits(ctx, sessions, state, now, &below); err != nil {
+		return waitingTree{}, err
+	}
+	return waitingTree{pending: below.pending}, nil
 }
 
 // companionEnded reports whether a companion that works by itself, and that one of

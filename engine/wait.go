@@ -443,6 +443,7 @@ func (t *turn) suspend(ctx context.Context, e Effect, f *flight, waiting []*call
 		if c.pending != nil {
 			own = true
 			outcome.Pending = append(outcome.Pending, *c.pending)
+			change.Waits = append(change.Waits, c.pending.CallID)
 			continue
 		}
 		change.Writes = session.Compose(change.Writes, c.writes) // of hooks: nobody asks them again
@@ -450,11 +451,14 @@ func (t *turn) suspend(ctx context.Context, e Effect, f *flight, waiting []*call
 		ref.Status, ref.Awaited = session.ChildWaiting, true
 		outcome.Children = append(outcome.Children, ref)
 		outcome.Pending = append(outcome.Pending, c.child.pending...)
+		if ref.Mode == session.ChildPersistent && !ref.Blocking {
+			continue // an answer has the companion go on, and not this session
+		}
+		for i := range c.child.pending {
+			change.Waits = append(change.Waits, c.child.pending[i].CallID)
+		}
 	}
 	change.Children = append(t.settledRefs(f), outcome.Children...)
-	for i := range outcome.Pending {
-		change.Waits = append(change.Waits, outcome.Pending[i].CallID)
-	}
 	for _, c := range f.calls {
 		switch {
 		case c.expired: // for good, unless somebody answers first

@@ -12,6 +12,7 @@ import (
 	"github.com/helixagents/helix/llm"
 	"github.com/helixagents/helix/llm/scripted"
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/stream"
 )
 
 func companionScenarios() []Scenario {
@@ -43,6 +44,7 @@ func companionScenarios() []Scenario {
 		{"wait as it ends", "a companion that ends as the parent suspends wakes it, at whatever moment", companionWaitEnd},
 		{"wait and failure", "waiting for a companion that fails is a tool error", companionWaitFailure},
 		{"wait and kill", "a companion whose process died is taken over, and wakes the parent that waits", companionWaitKill},
+		{"wait for one that waits", "what a companion waits for is listed while its parent waits for it", companionWaitListed},
 		{"waits for a person", "a non-blocking companion that waits is answered through the root and goes on by itself", companionPerson},
 		{"waits for a person elsewhere", "an answer from a process that does not know the agents reaches a companion", companionPersonElsewhere},
 		{"blocking waits for a person", "a blocking companion that waits suspends the parent", companionBlockingPerson},
@@ -645,6 +647,34 @@ func companionWait(s *Stage) {
 	if !strings.Contains(s.hidden()[0], `"two"`) {
 		s.Fatalf("the notice is %q", s.hidden()[0])
 	}
+}
+
+func companionWaitListed(s *Stage) {
+	var ran tally
+	told := make(chan struct{})
+	agent := patient(asking(&ran), told)
+	x := s.mortal(agent)
+	run := s.Begin(x, agent, "s-1", "Hi!")
+	p := s.open(x, "sign")
+	s.until("the companion waits", func() bool { return s.load(s.companion("bob")).SuspendedStep != "" })
+	close(told)
+	res := s.Result(run)
+	s.ended(res, helix.SuspendedAwaitingChildren)
+	s.same(s.waiting(res, "sign").CallID, p.CallID, "the call that waits")
+	chunks := ofKind(s.chunks("s-1"), stream.Suspended)
+	s.same(len(chunks), 1, "suspensions that are shown")
+	if !strings.Contains(string(chunks[0].Data), p.CallID) {
+		s.Fatalf("the suspension does not list the call: %s", chunks[0].Data)
+	}
+	_, err := x.Execute(s.ctx(), agent, helix.Input{SessionID: "s-1", Message: helix.UserText("And?")})
+	s.refused(err, helix.ErrAwaitingInput, "1 answer")
+	refusal, _ := errors.AsType[*helix.Error](err)
+	s.same(refusal.Calls, []string{p.CallID}, "the calls that the refusal names")
+	s.approve(x, "sign")
+	s.becomes("s-1", session.Completed)
+	s.same(s.status(helix.WaitForResultTool), `completed "signed"`, "the result")
+	s.same(ran.of("sign"), 1, "signatures")
+	s.same(len(s.runs("s-1")), 2, "runs")
 }
 
 func companionWaitDone(s *Stage) {
