@@ -306,6 +306,9 @@ func (t *turn) consultation(ctx context.Context, e Effect, c *call) (*settled, e
 		if err := t.lookForDebt(ctx, c); err != nil {
 			return nil, err
 		}
+		if err := t.unmark(ctx, c); err != nil {
+			return nil, err
+		}
 		return t.concluded(ctx, e, c, nil, fault), nil
 	}
 	if c.Kind == session.CallCompanion {

@@ -377,6 +377,27 @@ func (t *turn) markChild(ctx context.Context, c *call, status session.ChildStatu
 	return err
 }
 
+// unmark takes back that a companion which works by itself runs for a call that could
+// not be made: the reply's commit, or the attempt, has said so.
+func (t *turn) unmark(ctx context.Context, c *call) error {
+	if c.companion == nil || !c.companion.consults || c.companion.blocking || c.companion.opened || c.companion.queued {
+		return nil
+	}
+	run, err := childRun(ctx, t.sessions, t.key.ID, c.Child)
+	if err != nil || (run != nil && (run.Status == session.RunRunning || run.Status.Suspended())) {
+		return err // it runs with what it was asked before
+	}
+	_, err = t.sessions.UpdateChild(ctx, t.key.ID, c.Child, func(ref *session.ChildRef) error {
+		if ref.Status == session.ChildRunning {
+			if ref.Status = session.ChildFailed; run != nil && run.Status == session.RunCompleted {
+				ref.Status = session.ChildCompleted
+			}
+		}
+		return nil
+	})
+	return absent(err)
+}
+
 // queue leaves a message for a companion: one that is at work takes it in at its
 // next step, any other in a turn of its own. A message that is sent again, because a
 // process died, is not taken in again.
@@ -415,6 +436,9 @@ func (t *turn) companionResult(ctx context.Context, e Effect, c *call) (*settled
 	case c.Tool == helix.TerminateChildTool:
 		return t.terminate(ctx, e, c)
 	case cc.consults && !cc.blocking && t.stopRequest() != nil && !cc.queued && !cc.opened:
+		if err := t.unmark(ctx, c); err != nil {
+			return nil, err
+		}
 		return t.concluded(ctx, e, c, nil, stoppedCall(t.stopRequest())), nil
 	case cc.consults && !cc.blocking:
 		status := "running"

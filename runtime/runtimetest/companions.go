@@ -60,6 +60,7 @@ func companionScenarios() []Scenario {
 		{"killed before the spawn", "a companion whose spawn was committed is started once", companionKilledBefore},
 		{"with a client tool", "companions in a step that waits for a person are called once", companionMixed},
 		{"hooks", "hooks are told of companions, and may veto", companionHooks},
+		{"vetoed again", "a companion that is done stays so when it is spawned again and that is vetoed", companionVetoedAgain},
 		{"of a sub-agent", "a sub-agent may have companions", companionOfSub},
 	}
 }
@@ -944,9 +945,32 @@ func companionHooks(s *Stage) {
 			s.Fatal("a companion that was never started is said to run")
 		}
 	}
+	for _, ref := range s.children("s-1") {
+		if ref.Name == "eve" {
+			s.same(ref.Status, session.ChildFailed, "the reference to the one that was never started")
+		}
+	}
 	if text := j.String(); !strings.Contains(text, "before "+helix.SpawnAgentTool) || !strings.Contains(text, "after "+helix.SpawnAgentTool) {
 		s.Fatalf("the hooks were told:\n%s", text)
 	}
+}
+
+func companionVetoedAgain(s *Stage) {
+	agent := team(newAgent(scripted.New(scripted.Reply(spawning("bob", "go")), scripted.Text("Thanks."), scripted.Reply(spawning("bob", "veto")), scripted.Text("Oh."))),
+		helix.NonBlocking, named("helper", scripted.New(scripted.Text("one"))))
+	agent.Hooks.BeforeSubAgent = func(_ context.Context, _ *helix.HookContext, e helix.BeforeTool) error {
+		if strings.Contains(string(e.Input), "veto") {
+			return errors.New("not on my watch")
+		}
+		return nil
+	}
+	x := s.mortal(agent)
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
+	s.becomes(s.companion("bob"), session.Completed)
+	s.noticed()
+	s.ended(s.Say(x, agent, "s-1", "Again!"), helix.Completed)
+	s.refused(s.result(helix.SpawnAgentTool).Error, code(session.CodeToolVetoed))
+	s.same(s.children("s-1")[0].Status, session.ChildCompleted, "the reference")
 }
 
 func companionOfSub(s *Stage) {
