@@ -169,7 +169,11 @@ type Result struct {
 	Text  string
 	Error *Error
 	// Pending lists the calls that wait for people, of every depth.
-	Pending          []session.Pending
+	Pending []session.Pending
+	// Children are the agents that a suspended run waits for, and SuspendedStep is the
+	// id of the reply whose calls wait.
+	Children         []session.ChildRef
+	SuspendedStep    string
 	Steps            int
 	Usage            session.Usage
 	CompletionReason session.CompletionReason

@@ -96,8 +96,8 @@ func (h *Handle) Result(ctx context.Context) (*helix.Result, error) {
 func result(sessionID string, run *session.Run) *helix.Result {
 	return &helix.Result{
 		SessionID: sessionID, RunID: run.ID, Status: run.Status, Output: run.Outcome.Output, Text: run.Outcome.Reply,
-		Error: run.Outcome.Error, Pending: run.Outcome.Pending, Steps: run.StepCount, Usage: run.Usage,
-		CompletionReason: run.CompletionReason,
+		Error: run.Outcome.Error, Pending: run.Outcome.Pending, Children: run.Outcome.Children,
+		SuspendedStep: run.Outcome.SuspendedStep, Steps: run.StepCount, Usage: run.Usage, CompletionReason: run.CompletionReason,
 	}
 }
 

@@ -132,6 +132,12 @@ func nestedLevels(s *Stage, above int) {
 		s.same(fmt.Sprint(len(res.Pending), res.Pending[0].Tool, res.Pending[0].SessionID), fmt.Sprint(1, "sign", lowest), "what level %d waits for", i+1)
 		state := s.load(id)
 		s.same(state.Status, session.Active, "status of level %d", i+1)
+		s.same(res.SuspendedStep, s.messages(id)[1].ID, "the step in which level %d waits", i+1)
+		var awaited []string
+		for _, ref := range res.Children {
+			awaited = append(awaited, ref.SessionID)
+		}
+		s.same(awaited, ids[i+1:min(i+2, len(ids))], "the agents that level %d waits for", i+1)
 		list, err := x.Waiting(s.ctx(), id)
 		s.ok(err, "waiting")
 		s.same(len(list), 1, "calls below level %d", i+1)

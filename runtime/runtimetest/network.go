@@ -33,8 +33,8 @@ type server struct {
 	// runsOnly has Status tell how the run stands and nothing of its session, as an
 	// implementation may that knows no better.
 	runsOnly bool
-	change func(item stream.Item) stream.Item
-	read   func(item stream.Item) // is told what is read
+	change   func(item stream.Item) stream.Item
+	read     func(item stream.Item) // is told what is read
 }
 
 var _ helix.Remote = (*server)(nil)
