@@ -1,6 +1,7 @@
 package runtimetest
 
 import (
+	"errors"
 	"time"
 
 	"github.com/helixagents/helix"
@@ -65,6 +66,10 @@ func remoteEndScenarios() []Scenario {
 			s.bracketed("s-1")
 			n.set(func(n *server) { n.down = false })
 			s.until("no stop is owed", func() bool { return !s.children("s-1")[0].StopOwed })
+			s.until("nothing is left at work there", func() bool {
+				state, err := n.store().Load(s.ctx(), n.there(s))
+				return errors.Is(err, session.ErrNotFound) || (err == nil && state.Status == session.Failed)
+			})
 		}
 		answer := func(s *Stage, x Executor, agent *helix.Agent) *helix.Result {
 			s.approve(x, "sign")
