@@ -58,8 +58,9 @@ type Agent struct {
 	// it. At the limit an agent with an output type gets one last call in which it
 	// can only finish; one without fails with [ErrMaxSteps].
 	MaxSteps int
-	// SessionExpiry is how long after its beginning a session that has not ended may be
-	// cleaned up, unless [Input.ExpiresAt] says when. Defaults to never.
+	// SessionExpiry is how long a session may wait for somebody, or stay interrupted,
+	// before it is cleaned up: it counts from the end of the session's last run, unless
+	// [Input.ExpiresAt] says when. Defaults to never.
 	SessionExpiry time.Duration
 	// StopWhen, if set, is asked after each step whether the turn is complete.
 	StopWhen func(ctx context.Context, step *Step) (bool, error)

@@ -25,6 +25,7 @@ var (
 	ErrNoOutput       = session.ErrNoOutput
 	ErrCancelled      = session.ErrCancelled
 	ErrCrashLoop      = session.ErrCrashLoop
+	ErrExpired        = session.ErrExpired
 	ErrUnknownAgent   = session.ErrUnknownAgent
 	ErrClosed         = session.ErrClosed
 )

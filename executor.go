@@ -73,7 +73,10 @@ type Input struct {
 	// State is the initial state of a new session: a value that encodes as a JSON
 	// object. It is laid over the agent's defaults.
 	State any
-	// ExpiresAt is when an unfinished session may be cleaned up.
+	// ExpiresAt is when a session that waits for somebody, or is interrupted, may be
+	// cleaned up. It holds until a later turn: one that gives an ExpiresAt moves it, and
+	// one that gives none removes an expiry that has passed, or, if the agent has a
+	// SessionExpiry, has that count anew.
 	ExpiresAt time.Time
 	// Branch starts the session as a copy of another.
 	Branch *Branch

@@ -117,7 +117,8 @@ type Agent struct {
 	Companions []Companion `yaml:"companions"`
 	// Agents on other servers that this one may call as tools.
 	Remotes []Remote `yaml:"remotes"`
-	// How long after its start an unfinished session expires. Defaults to never.
+	// How long a session may wait for somebody, or stay interrupted, before it expires,
+	// counted from the end of its last run. Defaults to never.
 	SessionExpiry Duration `yaml:"sessionExpiry"`
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -436,49 +435,6 @@ func (h *Handler) StopRun(ctx context.Context, key session.Key, stop session.Sto
 		h.cfg.Nudge(ctx, key, stop.RunID)
 	}
 	return nil
-}
-
-// Expire fails a session whose time is up, and reports whether that was its end.
-func (h *Handler) Expire(ctx context.Context, due session.Due) (bool, error) {
-	return h.Fail(ctx, due.Key, session.ErrCancelled.WithMessage("the session has expired"), session.FailureExpired)
-}
-
-// Fail fails a session that nobody runs, with what it waits for, and reports whether
-// that was its end. One that runs is left to its run: [session.ErrAlreadyRunning].
-func (h *Handler) Fail(ctx context.Context, key session.Key, why *session.Error, reason string) (bool, error) {
-	sessions := h.cfg.Backend.Sessions().Tenant(key.Tenant)
-	state, err := sessions.Load(ctx, key.ID)
-	if err != nil {
-		return false, err
-	}
-	run, err := sessions.CurrentRun(ctx, key.ID)
-	if err != nil && !errors.Is(err, session.ErrNotFound) {
-		return false, err
-	}
-	if run != nil && run.Status == session.RunRunning {
-		return false, session.ErrAlreadyRunning
-	}
-	for _, ref := range state.AwaitingChildren {
-		if ref.Mode == session.ChildPersistent && !ref.Blocking {
-			continue // it works by itself
-		}
-		if err := h.abandon(ctx, sessions, state.ID, ref.SessionID, why); err != nil {
-			return false, err
-		}
-	}
-	for _, p := range state.Suspension().Pending {
-		_, err := sessions.Submit(ctx, key.ID, session.Submission{
-			CallID: p.CallID, Response: session.Response{Kind: session.PendingClientTool, Error: why.Message},
-		})
-		if err != nil {
-			return false, err
-		}
-	}
-	swap, err := sessions.SetStatus(ctx, key.ID, session.StatusChange{
-		Expect: []session.Status{session.Active, session.Interrupted, session.Paused}, To: session.Failed,
-		Error: why, FailureReason: reason,
-	})
-	return swap.OK, err
 }
 
 // Signal tells a turn in this process that a stop was requested, so that it need

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/session"
@@ -197,8 +198,8 @@ func (h *Handler) create(ctx context.Context, sessions session.Store, req *OpenR
 		if !c.detached {
 			state.RootID, state.StreamID = headOf(c.state), c.state.StreamID
 		}
-	} else if state.ExpiresAt.IsZero() && req.Agent.SessionExpiry > 0 {
-		state.ExpiresAt = h.cfg.Now().UTC().Add(req.Agent.SessionExpiry)
+	} else if state.ExpiresAt.IsZero() && req.Input.Branch != nil && req.Agent.SessionExpiry > 0 {
+		state.ExpiresAt = h.cfg.Now().UTC().Add(req.Agent.SessionExpiry) // should its first run never start
 	}
 	if err := state.Check(); err != nil {
 		return nil, err
@@ -248,6 +249,7 @@ func (h *Handler) plan(ctx context.Context, sessions session.Store, req *OpenReq
 		if err := h.gate(ctx, sessions, req, state); err != nil {
 			return nil, err
 		}
+		p.start.ExpiresAt = h.moveExpiry(req, state)
 		if state.CloseOwed {
 			if err := h.closeEarlier(ctx, sessions, state); err != nil {
 				return nil, err
@@ -287,6 +289,24 @@ func (h *Handler) plan(ctx context.Context, sessions session.Store, req *OpenReq
 		}
 	}
 	return p, nil
+}
+
+// moveExpiry is what the start of a turn does to the expiry of a session, or nil. The
+// expiry that the caller gives stands; any other was for the time in which nobody used
+// the session. While the turn runs, a session of an agent with a SessionExpiry has
+// none: the turn's last commit sets it, see [turn.expiry].
+func (h *Handler) moveExpiry(req *OpenRequest, state *session.State) *time.Time {
+	switch given := req.Input.ExpiresAt; {
+	case req.caller != nil || state.ParentID != "":
+		return nil
+	case !given.IsZero():
+		return new(given.UTC())
+	case state.ExpiresAt.IsZero():
+		return nil
+	case req.Agent.SessionExpiry > 0 || !h.cfg.Now().Before(state.ExpiresAt):
+		return new(time.Time{})
+	}
+	return nil
 }
 
 // closeEarlier closes the stream of the run before, unless this very process is at
@@ -468,6 +488,9 @@ func (h *Handler) begin(ctx context.Context, req *OpenRequest, state *session.St
 	state.Version, state.MessageCount, state.Lease = started.Version, started.MessageCount, started.Lease
 	state.Turn, state.CurrentRunID, state.Status = started.Turn, req.RunID, session.Active
 	state.CheckpointID, state.Custom = started.CheckpointID, p.doc
+	if p.start.ExpiresAt != nil {
+		state.ExpiresAt = *p.start.ExpiresAt
+	}
 	t := h.newTurn(req.Agent, req.Hooks, state, started.Run, started.Lease.Fence())
 	t.transcript, t.inbox, t.resumes, t.patches = p.transcript, started.Inbox, p.resumes, p.patches
 	if c := req.caller; c != nil && !c.detached {

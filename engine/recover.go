@@ -389,6 +389,31 @@ func (h *Handler) SettleClose(ctx context.Context, due session.Due) error {
 	return h.settleClose(ctx, sessions, state, true)
 }
 
+// closeLate closes the stream of a run whose owner could not.
+func (h *Handler) closeLate(ctx context.Context, sessions session.Store, state *session.State, run *session.Run) error {
+	streams := h.cfg.Backend.Streams().Tenant(state.Tenant)
+	info, err := streams.Info(ctx, state.StreamID)
+	if err != nil {
+		return err
+	}
+	// A run that failed as it started may not have come to open it.
+	if run.Status == session.RunFailed && state.StreamID == state.ID && info.RunID != run.ID {
+		messages, err := sessions.AllMessages(ctx, state.ID)
+		if err != nil {
+			return err
+		}
+		t := h.newTurn(h.agentOr(state.Agent), nil, state, *run, state.Lease.Fence())
+		defer t.leave()
+		if t.transcript, err = session.NewTranscript(messages); err != nil {
+			return err
+		}
+		if err := t.openStream(ctx); err != nil {
+			return err
+		}
+	}
+	return closeStream(ctx, streams, state.StreamID, state, run, run.Outcome, run.StepCount, h.cfg.Now().UTC())
+}
+
 // settleClose closes the stream of an ended run and, if asked to, tells the hooks.
 func (h *Handler) settleClose(ctx context.Context, sessions session.Store, state *session.State, tell bool) error {
 	run, err := sessions.Run(ctx, state.ID, state.CurrentRunID)
@@ -404,9 +429,11 @@ func (h *Handler) settleClose(ctx context.Context, sessions session.Store, state
 		t.tellHooks(ctx)
 		t.leave()
 	}
+	if err := h.endAwaited(ctx, sessions, state.ID, run.Outcome); err != nil {
+		return err
+	}
 	if h.remote(state.Agent) == nil {
-		streams := h.cfg.Backend.Streams().Tenant(state.Tenant)
-		err = closeStream(ctx, streams, state.StreamID, state, run, run.Outcome, run.StepCount, h.cfg.Now().UTC())
+		err = h.closeLate(ctx, sessions, state, run)
 	}
 	if err != nil && !errors.Is(err, session.ErrStreamClosed) && !errors.Is(err, session.ErrNotFound) && !errors.Is(err, session.ErrStale) {
 		return err

@@ -300,6 +300,9 @@ func (t *turn) commit(ctx context.Context, key string, change session.Change) (*
 	if change.Outcome != nil && !change.Outcome.Status.Suspended() && t.detached() && !t.terminated(ctx) {
 		change.Wake = &session.Wake{Tenant: t.key.Tenant, SessionID: t.state.ParentID, ChildID: t.key.ID, RunID: t.run.ID}
 	}
+	if change.Outcome != nil {
+		change.ExpiresAt = t.expiry()
+	}
 	commit := &session.Commit{
 		SessionID: t.key.ID, RunID: t.run.ID,
 		// Whoever took the turn over makes commits for the same effects, with other content:
@@ -333,6 +336,16 @@ func (t *turn) commit(ctx context.Context, key string, change session.Change) (*
 		t.abort = done.Stop
 	}
 	return done, nil
+}
+
+// expiry is when the session expires if nobody comes back to it after the run, or nil
+// if the run leaves that as it is: the agent's sessions do not expire, or the caller
+// has said when this one does.
+func (t *turn) expiry() *time.Time {
+	if t.agent.SessionExpiry <= 0 || t.state.ParentID != "" || !t.state.ExpiresAt.IsZero() {
+		return nil
+	}
+	return new(t.h.cfg.Now().UTC().Add(t.agent.SessionExpiry))
 }
 
 // write makes a commit together with the chunks that go before it.
@@ -396,6 +409,9 @@ func (t *turn) mirror(change *session.Change, done *session.Committed) {
 	}
 	if change.Status != "" {
 		t.state.Status = change.Status
+	}
+	if change.ExpiresAt != nil {
+		t.state.ExpiresAt = *change.ExpiresAt
 	}
 	if change.Outcome != nil {
 		t.ended = change.Outcome

@@ -49,6 +49,9 @@ type Change struct {
 	// Wake is delivered to a parent that may wait for this session.
 	Wake *Wake
 
+	// ExpiresAt moves the session's expiry; the zero time removes it.
+	ExpiresAt *time.Time
+
 	Checkpoint *NewCheckpoint
 	// Run changes the record of the run that commits.
 	Run *RunChange
@@ -312,6 +315,11 @@ func (c *Change) checkRows() error {
 func (c *Change) checkNames() error {
 	if c.Checkpoint != nil {
 		if err := c.Checkpoint.Check(); err != nil {
+			return err
+		}
+	}
+	if c.ExpiresAt != nil {
+		if err := CheckTime("expiresAt", *c.ExpiresAt); err != nil {
 			return err
 		}
 	}

@@ -33,6 +33,7 @@ const (
 	CodeNoOutput      Code = "framework_no_output"
 	CodeCancelled     Code = "framework_cancelled"
 	CodeCrashLoop     Code = "framework_crash_loop"
+	CodeExpired       Code = "session_expired"
 	CodeInternal      Code = "framework_internal_error"
 	CodeNotSupported  Code = "framework_not_supported"
 	CodeClosed        Code = "framework_closed"
@@ -118,6 +119,7 @@ var (
 	ErrNoOutput       = &Error{Code: CodeNoOutput, Message: "the model gave no output"}
 	ErrCancelled      = &Error{Code: CodeCancelled, Message: "the run was aborted"}
 	ErrCrashLoop      = &Error{Code: CodeCrashLoop, Message: "the run made no progress over several attempts"}
+	ErrExpired        = &Error{Code: CodeExpired, Category: "framework", Message: "the session has expired"}
 	ErrInternal       = &Error{Code: CodeInternal, Message: "internal error"}
 	ErrNotSupported   = &Error{Code: CodeNotSupported, Message: "not supported"}
 	ErrClosed         = &Error{Code: CodeClosed, Message: "closed"}

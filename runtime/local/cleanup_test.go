@@ -29,7 +29,7 @@ func TestCleanup(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer keeper.Close(t.Context())
-			rt, err := local.New(local.Config{Backend: db, NoRecovery: true})
+			rt, err := local.New(local.Config{Backend: db, NoRecovery: true, Sweep: time.Hour})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -110,6 +110,7 @@ func Groups() []Group {
 		{"forged children", forgedChildScenarios()},
 		{"remotes", remoteScenarios()},
 		{"remote ends", remoteEndScenarios()},
+		{"lifetime", lifetimeScenarios()},
 	}
 }
 

@@ -25,7 +25,8 @@ type Start struct {
 	// RequestID makes the request idempotent: a repeat answers with the run that the
 	// first one started.
 	RequestID string `json:"requestId,omitempty"`
-	// ExpiresAt is when an unfinished session may be cleaned up.
+	// ExpiresAt is when a session that waits for somebody, or is interrupted, may be
+	// cleaned up; for a session that exists it moves its expiry.
 	ExpiresAt time.Time `json:"expiresAt,omitzero"`
 	// AbandonPending goes on without the answers that the session waits for.
 	AbandonPending bool `json:"abandonPending,omitempty"`

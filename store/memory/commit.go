@@ -134,6 +134,9 @@ func (c *change) apply(b *Backend, rec *record, now time.Time) {
 	if c.Status != "" {
 		rec.state.Status = c.Status
 	}
+	if c.ExpiresAt != nil {
+		rec.state.ExpiresAt = *c.ExpiresAt
+	}
 	c.applyRun(rec, now)
 	rec.touch(now)
 	if c.Checkpoint != nil {

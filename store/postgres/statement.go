@@ -57,7 +57,7 @@ type guard struct {
 // is put together once.
 type shape struct {
 	commit, joint, numbered, raise, status, steps, promote, renewed, writes, deleted, appended bool
-	waits, disown, consume, wake, checkpoint, reason, outcome, output                          bool
+	waits, disown, consume, wake, checkpoint, reason, outcome, output, expires                 bool
 	messages, promoted, keys, calls, pending, resolve, own, children                           rowCount
 	usage                                                                                      usageMask
 }
@@ -82,7 +82,7 @@ func shapeOf(d *draft, on guard, raise bool) shape {
 		promote: d.Promote != nil, renewed: len(d.renewed) > 0,
 		writes: d.writes != nil, deleted: len(d.deleted) > 0, appended: len(d.appended) > 0,
 		waits: len(d.Waits) > 0, disown: len(d.disowned) > 0, consume: len(d.Consume) > 0, wake: d.Wake != nil,
-		checkpoint: d.Checkpoint != nil, outcome: d.Outcome != nil,
+		checkpoint: d.Checkpoint != nil, outcome: d.Outcome != nil, expires: d.ExpiresAt != nil,
 		messages: countOf(len(d.messages)), promoted: countOf(len(d.promoted)), keys: countOf(len(d.keys)), calls: countOf(len(d.calls)),
 		pending: countOf(len(d.pending)), resolve: countOf(len(d.resolve)), own: countOf(len(d.owned)), children: countOf(len(d.children)),
 	}
@@ -322,6 +322,9 @@ func (s *sessions) rowChanges(q *statement, d *draft) {
 	}
 	if q.shape.status {
 		q.set("status = ", q.arg(string(d.Status)))
+	}
+	if q.shape.expires {
+		q.set("expires_at = ", q.arg(when(*d.ExpiresAt)), "::timestamptz")
 	}
 	if q.shape.steps {
 		n := q.arg(*d.StepCount)

@@ -63,6 +63,9 @@ func (w *batch) changeHeader(c *session.Change) {
 	if c.StepCount != nil {
 		fields = append(fields, "steps", *c.StepCount, "rsteps", *c.StepCount)
 	}
+	if c.ExpiresAt != nil {
+		fields = append(fields, "expires", micros(*c.ExpiresAt))
+	}
 	if len(fields) > 0 {
 		w.do("set", "", fields...)
 	}
@@ -138,6 +141,9 @@ func (s *sessions) changeHints(h *hints, id string, c *session.Change, at time.T
 		if !p.Deadline.IsZero() && (p.State == "" || p.State == session.PendingWaiting) {
 			h.sweep(s.b.keys, sweepDeadlines, s.tenant, id, p.CallID, p.Deadline)
 		}
+	}
+	if c.ExpiresAt != nil && !c.ExpiresAt.IsZero() && !over(c.Status) {
+		h.sweep(s.b.keys, sweepExpiries, s.tenant, id, "", *c.ExpiresAt)
 	}
 	if c.Outcome != nil {
 		h.sweep(s.b.keys, sweepCloses, s.tenant, id, "", at)

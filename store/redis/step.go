@@ -29,7 +29,7 @@ func isStep(c *session.Change) bool {
 	}
 	return c.Status == "" && c.KeepMessages == nil && c.State == nil && len(c.Pending) == 0 && len(c.Resolve) == 0 &&
 		len(c.Waits) == 0 && len(c.Own) == 0 && len(c.Disown) == 0 && len(c.Children) == 0 && len(c.Consume) == 0 &&
-		c.Wake == nil && c.Outcome == nil
+		c.Wake == nil && c.Outcome == nil && c.ExpiresAt == nil
 }
 
 // stepping is the script that commits an ordinary step. The batch, if there is

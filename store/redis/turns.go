@@ -266,6 +266,9 @@ func (s *sessions) planStart(start *session.StartRun, v *view) (*session.Started
 	if start.Status != "" {
 		is.Status = start.Status
 	}
+	if start.ExpiresAt != nil {
+		is.ExpiresAt = *start.ExpiresAt
+	}
 	s.stateHints(&p.hints, &is, was)
 	move := inPlace
 	if was == nil {

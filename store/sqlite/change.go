@@ -121,6 +121,9 @@ func (s *sessions) applyChange(t *tx, h *header, p *plan) error {
 	if p.Status != "" {
 		h.Status = p.Status
 	}
+	if p.ExpiresAt != nil {
+		h.ExpiresAt = *p.ExpiresAt
+	}
 	if p.Checkpoint != nil {
 		if err := s.writeCheckpoint(t, h, &checkpointRow{NewCheckpoint: *p.Checkpoint, runID: p.runID, at: p.now}); err != nil {
 			return err

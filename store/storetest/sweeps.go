@@ -17,6 +17,7 @@ func sweepCases() []testCase {
 		{"leases-companion", "a child without a root holds a lease of its own, which is listed; one with a root does not", clock, expiredCompanion},
 		{"leases-released", "a running run whose holder gave the lease back is listed at once", 0, releasedLease},
 		{"sessions", "sessions past their time that have not ended are listed", clock, expiredSessions},
+		{"sessions-moved", "a run's start and its commits move a session's expiry, or remove it", clock, expiryMoved},
 		{"sessions-refused", "a session that could not be made, since there is one of its id, leaves what is due as it was", clock, expiredRefused},
 		{"closes", "owed closes are listed until they are settled", 0, owedCloses},
 		{"tenants", "sweeps span all tenants, whichever the store is scoped to", alone, sweepTenants},
@@ -220,6 +221,48 @@ func expiredSessions(t *bed) {
 	state.ExpiresAt = t.now().Add(time.Hour)
 	t.ok(t.store().Save(t.Context(), state), "save")
 	t.dueAre("sessions after the other was prolonged", t.sessions)
+}
+
+func expiryMoved(t *bed) {
+	now := t.now().Truncate(time.Microsecond)
+	soon, late := now.Add(t.ttl()), now.Add(24*time.Hour)
+	for _, id := range []string{"prolonged", "removed", "given", "left"} {
+		t.create(id, func(s *session.State) {
+			if id != "given" {
+				s.ExpiresAt = soon
+			}
+		})
+		start := t.startOf(id, "run-"+id)
+		if id == "removed" || id == "given" {
+			start.ExpiresAt = new(time.Time{})
+		}
+		r := t.begin(start)
+		change := outcome(session.RunSuspendedClientTool)
+		switch id {
+		case "prolonged":
+			change.ExpiresAt = &late
+		case "given":
+			change.ExpiresAt = &soon
+		}
+		r.commit(change)
+		t.ok(t.store().CloseRun(t.Context(), id, r.fence, true), "close run")
+	}
+	sameTime(t, "an expiry that a commit moved", t.load("prolonged").ExpiresAt, late)
+	sameTime(t, "one that a start removed", t.load("removed").ExpiresAt, time.Time{})
+	sameTime(t, "one that a commit set", t.load("given").ExpiresAt, soon)
+	sameTime(t, "one that was left alone", t.load("left").ExpiresAt, soon)
+	t.dueAre("sessions before their time", t.sessions)
+	t.pass(2 * t.ttl())
+	t.dueAre("sessions", t.sessions, "given", "left")
+	start := t.startOf("left", "run-2")
+	start.ExpiresAt = &late
+	t.begin(start)
+	t.dueAre("sessions after one was used", t.sessions, "given")
+	bad := t.startOf("given", "run-2")
+	bad.ExpiresAt = new(time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC))
+	_, err := t.store().StartRun(t.Context(), bad)
+	t.refused(err, session.ErrInvalid, "a start with an expiry that not every store can keep")
+	t.dueAre("sessions after a start was refused", t.sessions, "given")
 }
 
 func owedCloses(t *bed) {

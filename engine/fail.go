@@ -1,0 +1,187 @@
+package engine
+
+import (
+	"context"
+	"errors"
+
+	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/session"
+)
+
+// Expire fails a session whose time is up, and reports whether that was its end. One
+// that was used since it was found to be due is left alone.
+func (h *Handler) Expire(ctx context.Context, due session.Due) (bool, error) {
+	return h.fail(ctx, due.Key, session.ErrExpired, session.FailureExpired, func(sessions session.Store, state *session.State) (bool, error) {
+		now, err := sessions.Now(ctx)
+		return err == nil && !state.ExpiresAt.IsZero() && !now.Before(state.ExpiresAt), err
+	})
+}
+
+// Fail fails a session that nobody runs, with what it waits for, and reports whether
+// that was its end. One that runs is left to its run: [session.ErrAlreadyRunning].
+//
+// The end is a run of its own, which is written as failed in the same step in which it
+// starts, so that a session that was resumed or answered meanwhile is left as it is.
+// Hooks, the stream, and an agent that waits for the session see that run fail. The
+// agent need not be known here; then only the runtime's own hooks are told.
+func (h *Handler) Fail(ctx context.Context, key session.Key, why *session.Error, reason string) (bool, error) {
+	return h.fail(ctx, key, why, reason, func(session.Store, *session.State) (bool, error) { return true, nil })
+}
+
+// fail is Fail, for a session that is still to fail when it has been read.
+func (h *Handler) fail(
+	ctx context.Context, key session.Key, why *session.Error, reason string, still func(session.Store, *session.State) (bool, error),
+) (bool, error) {
+	sessions := h.cfg.Backend.Sessions().Tenant(key.Tenant)
+	var err error
+	for range openTries {
+		var state *session.State
+		if state, err = sessions.Load(ctx, key.ID); err != nil {
+			return false, err
+		}
+		if fails, err := still(sessions, state); err != nil || !fails {
+			return false, err
+		}
+		var failed bool
+		failed, err = h.failAt(ctx, sessions, state, why, reason)
+		if !errors.Is(err, session.ErrStale) && !errors.Is(err, session.ErrAnswered) {
+			return failed, err
+		}
+	}
+	return false, err
+}
+
+// failAt fails a session as it was read, or refuses to if it has changed.
+func (h *Handler) failAt(
+	ctx context.Context, sessions session.Store, state *session.State, why *session.Error, reason string,
+) (bool, error) {
+	switch state.Status {
+	case session.Completed, session.Failed:
+		return false, nil
+	}
+	run, err := sessions.CurrentRun(ctx, state.ID)
+	if err != nil && !errors.Is(err, session.ErrNotFound) {
+		return false, err
+	}
+	if run != nil && run.Status == session.RunRunning {
+		return false, session.ErrAlreadyRunning.WithMessage("run %s is running", run.ID).WithSaw(state.Saw())
+	}
+	if state.CloseOwed {
+		if err := h.closeEarlier(ctx, sessions, state); err != nil {
+			return false, err
+		}
+	}
+	p, err := h.planFailure(ctx, sessions, state, why, reason)
+	if err != nil {
+		return false, err
+	}
+	started, err := sessions.StartRun(ctx, &p.start)
+	if err != nil {
+		return false, err
+	}
+	// From here on it has failed, whatever becomes of the rest: the next sweep that
+	// knows the agent does what could not be done.
+	if err := h.tellFailure(ctx, sessions, state, p, started); err != nil {
+		h.log.WarnContext(ctx, "the end of a session is yet to be told", "tenant", state.Tenant, "session", state.ID, "error", err)
+	}
+	return true, nil
+}
+
+// planFailure prepares a run that fails as it starts.
+func (h *Handler) planFailure(
+	ctx context.Context, sessions session.Store, state *session.State, why *session.Error, reason string,
+) (*plan, error) {
+	runID := session.NewRunID()
+	outcome := &session.Outcome{Status: session.RunFailed, Error: why, FailureReason: reason}
+	p := &plan{doc: state.Custom, start: session.StartRun{
+		SessionID: state.ID, ExpectVersion: state.Version, ExpectRun: state.CurrentRunID,
+		Owner: h.cfg.Owner, TTL: h.cfg.LeaseTTL,
+		Run: session.Run{
+			ID: runID, Kind: session.RunResume, Status: session.RunRunning, Agent: state.Agent, Runtime: h.cfg.Runtime,
+			PreviousRunID: state.CurrentRunID,
+		},
+		Change: session.Change{Status: session.Failed, Outcome: outcome},
+	}}
+	if detached(state) {
+		p.start.Wake = &session.Wake{Tenant: state.Tenant, SessionID: state.ParentID, ChildID: state.ID, RunID: runID}
+	}
+	for _, ref := range state.AwaitingChildren {
+		ref.Awaited, ref.Remote = false, nil // what the store has of the remote stays
+		if ref.Status = session.ChildRunning; ref.Mode != session.ChildPersistent || ref.Blocking {
+			ref.Status = session.ChildFailed
+			outcome.Children = append(outcome.Children, ref)
+		}
+		p.start.Children = append(p.start.Children, ref)
+	}
+	var err error
+	if p.history, err = sessions.AllMessages(ctx, state.ID); err != nil {
+		return nil, err
+	}
+	if state.SuspendedStep != "" {
+		if err := h.answerRest(ctx, sessions, state, p, toolError(session.CodeAbandoned, "%s", why.Message)); err != nil {
+			return nil, err
+		}
+	}
+	now := h.cfg.Now().UTC()
+	for i := range p.answers {
+		p.answers[i].RunID, p.answers[i].At = runID, now
+	}
+	p.start.Messages = p.answers
+	info, err := h.cfg.Backend.Streams().Tenant(state.Tenant).Info(ctx, state.StreamID)
+	switch {
+	case err == nil:
+		p.start.Run.StartSequence = info.Last
+	case !errors.Is(err, session.ErrNotFound):
+		return nil, err
+	}
+	p.transcript, err = session.NewTranscript(append(p.history, p.start.Messages...))
+	return p, err
+}
+
+// tellFailure ends what the session waited for and tells stream and hooks that it has
+// failed.
+func (h *Handler) tellFailure(
+	ctx context.Context, sessions session.Store, state *session.State, p *plan, started *session.Started,
+) error {
+	state.Version, state.MessageCount, state.Lease = started.Version, started.MessageCount, started.Lease
+	state.Turn, state.CurrentRunID, state.Custom = started.Turn, started.Run.ID, p.doc
+	t := h.newTurn(h.agentOr(state.Agent), nil, state, started.Run, started.Lease.Fence())
+	h.remember(t) // whoever starts the next turn here waits
+	defer h.forget(t)
+	t.transcript, t.patches, t.ended = p.transcript, p.patches, p.start.Outcome
+	t.state.Finish(t.ended)
+	t.tellLeft(ctx, p.left)
+	err := h.endAwaited(ctx, sessions, state.ID, t.ended)
+	if err == nil {
+		err = t.openStream(ctx)
+	}
+	if err == nil || errors.Is(err, session.ErrStreamClosed) { // by another, who has told as much
+		_, err = t.closeTurn(ctx)
+	}
+	if err != nil { // somebody else may see to it at once
+		h.release(ctx, t)
+	}
+	return err
+}
+
+// agentOr is an agent that is known here, or one that has nothing but the name.
+func (h *Handler) agentOr(name string) *helix.Agent {
+	agent, err := h.Agent(name)
+	if err != nil {
+		return &helix.Agent{Name: name}
+	}
+	return agent
+}
+
+// endAwaited ends the agents that a session waited for which was failed from outside.
+func (h *Handler) endAwaited(ctx context.Context, sessions session.Store, id string, ended *session.Outcome) error {
+	if ended.Status != session.RunFailed {
+		return nil
+	}
+	for i := range ended.Children {
+		if err := h.abandon(ctx, sessions, id, ended.Children[i].SessionID, ended.Error); err != nil {
+			return err
+		}
+	}
+	return nil
+}

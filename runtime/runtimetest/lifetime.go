@@ -1,0 +1,110 @@
+package runtimetest
+
+import (
+	"time"
+
+	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/llm/scripted"
+	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/stream"
+)
+
+func lifetimeScenarios() []Scenario {
+	return []Scenario{
+		{"expiry of a session in use", "an old session that is used does not expire; it does when it has waited for as long as it may", lifetimeInUse},
+		{"expiry is moved", "the expiry that a turn is given moves that of its session", lifetimeMoved},
+		{"expiry is seen", "run, session, stream and hooks tell that a session has expired, and it can be retried", lifetimeSeen},
+		{"companion failed from outside", "a caller that waits for a companion is woken when that is failed by a process which does not know it", lifetimeCompanion},
+	}
+}
+
+// lives is how long sessions may wait in these scenarios: longer than a few sweeps.
+const lives = 4 * lease
+
+func lifetimeInUse(s *Stage) {
+	agent := newAgent(scripted.New(scripted.Text("Hello."), scripted.Call("pick", num{1}), scripted.Text("Done.")).ByPosition(), onClient("pick"))
+	agent.SessionExpiry = s.pace(lives)
+	x := s.mortal(agent)
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
+	first := s.load("s-1").ExpiresAt
+	s.until("the session is older than sessions may wait", func() bool {
+		now, err := s.store().Now(s.ctx())
+		s.ok(err, "now")
+		return now.After(first)
+	})
+	res := s.Say(x, agent, "s-1", "Choose!")
+	s.ended(res, helix.SuspendedClientTool)
+	s.becomes("s-1", session.Failed)
+	runs := s.runs("s-1")
+	s.same(len(runs), 3, "runs")
+	if waited := runs[2].StartedAt.Sub(runs[1].EndedAt); waited < agent.SessionExpiry-lease/4 { // clocks may differ
+		s.Fatalf("the session waited for %s, and may for %s", waited, agent.SessionExpiry)
+	}
+}
+
+func lifetimeMoved(s *Stage) {
+	now, err := s.store().Now(s.ctx())
+	s.ok(err, "now")
+	agent := newAgent(scripted.New(scripted.Text("Hello."), scripted.Call("pick", num{1}), scripted.Call("pick", num{2}), scripted.Text("Bye.")).ByPosition(), onClient("pick"))
+	x := s.mortal(agent)
+	say := func(text string, expires time.Time) *helix.Result {
+		return s.Result(s.Execute(x, agent, helix.Input{
+			SessionID: "s-1", Message: helix.UserText(text), ExpiresAt: expires, AbandonPending: true,
+		}))
+	}
+	s.ended(say("Hi!", now.Add(-time.Minute)), helix.Completed)
+	later := now.Add(time.Hour).UTC().Truncate(time.Second)
+	s.ended(say("Choose!", later), helix.SuspendedClientTool)
+	s.same(s.load("s-1").ExpiresAt.UTC(), later, "the expiry that was moved")
+	s.idle(lease) // a sweep or more
+	s.same(s.load("s-1").Status, session.Active, "status of a session whose time is not up")
+	say("Again!", now)
+	s.becomes("s-1", session.Failed)
+	// What has passed was for the time in which nobody used the session.
+	s.ended(say("Once more!", time.Time{}), helix.Completed)
+	s.same(s.load("s-1").ExpiresAt.IsZero(), true, "the expiry is gone")
+}
+
+func lifetimeSeen(s *Stage) {
+	var j journal
+	agent := newAgent(scripted.New(scripted.Call("pick", num{1}), scripted.Text("Done.")).ByPosition(), onClient("pick"))
+	agent.SessionExpiry = s.pace(lives)
+	agent.Hooks = tracing(&j, "")
+	agent.Hooks.OnMessage, agent.Hooks.AfterTool = nil, nil
+	agent.Hooks.BeforeLLMCall, agent.Hooks.AfterLLMCall = nil, nil
+	x := s.mortal(agent)
+	res := s.waitsOn(x, agent, "s-1")
+	s.becomes("s-1", session.Failed)
+	run := s.Attach(x, "s-1")
+	s.failed(s.Result(run), helix.ErrExpired)
+	state := s.load("s-1")
+	s.refused(state.Error, helix.ErrExpired)
+	s.same(state.FailureReason, session.FailureExpired, "why it failed")
+	items := s.collect(run)
+	last := items[len(items)-1]
+	s.same(last.Frame, stream.FrameFail, "how the stream ends")
+	s.refused(last.Error, helix.ErrExpired)
+	s.until("hooks are told", func() bool { return j.String() == "start 1\nsuspended suspended_client_tool \nfail session_expired" })
+	s.transcript("s-1", "user: Hi!", `assistant: pick({"n":1})`, "tool pick failed: client_tool_abandoned")
+	s.Submit(x, "s-1", helix.ToolResult(res.Pending[0].CallID, "blue"), helix.SubmitAlreadyCompleted)
+	s.same(s.Result(s.Retry(x, agent, "s-1")).Status.Suspended(), true, "a retry asks again")
+}
+
+func lifetimeCompanion(s *Stage) {
+	var ran tally
+	signing := make(chan struct{})
+	close(signing)
+	agent := patient(asking(&ran), signing)
+	x := s.mortal(agent)
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.SuspendedAwaitingChildren)
+	bob := s.companion("bob")
+	s.until("the companion waits", func() bool {
+		run, err := s.store().CurrentRun(s.ctx(), bob)
+		return err == nil && run.Status.Suspended()
+	})
+	y := s.StartOther(Options{})
+	s.ok(y.Abort(s.ctx(), bob, "not needed"), "abort")
+	s.becomes("s-1", session.Completed)
+	s.refused(s.result(helix.WaitForResultTool).Error, code(session.CodeSubAgent), "not needed")
+	s.same(s.runs(bob)[1].Status, session.RunFailed, "the companion's last run")
+}
