@@ -128,6 +128,11 @@ func Hidden(m session.Message) session.Message {
 
 // ResumeOptions says how to resume. The zero value continues where the session
 // stopped.
+//
+// A session that was paused is no longer held then. If its last run was not over, that
+// run goes on; if it had completed or failed, there is nothing to go on with, and the
+// session is again what it was. In both cases no new run begins: what Resume gives is
+// that last run.
 type ResumeOptions struct {
 	// Message goes on with a new message.
 	Message *session.Message

@@ -164,6 +164,51 @@ func (h *Handler) tellFailure(
 	return err
 }
 
+// EndAborted ends a run that nobody works on, if it is to be aborted. The agent need not
+// be known here; then no hooks are told.
+func (h *Handler) EndAborted(ctx context.Context, due session.Due) error {
+	sessions := h.cfg.Backend.Sessions().Tenant(due.Tenant)
+	stop, err := sessions.StopRequest(ctx, due.ID, due.RunID)
+	if err != nil || stop == nil || stop.Kind != session.StopAbort {
+		return err
+	}
+	state, err := sessions.Load(ctx, due.ID)
+	if err != nil {
+		return err
+	}
+	taken, err := sessions.TakeOver(ctx, &session.TakeOver{
+		SessionID: due.ID, RunID: due.RunID, Owner: h.cfg.Owner, TTL: h.cfg.LeaseTTL, Epoch: due.Lease.Epoch,
+	})
+	if err != nil {
+		return err
+	}
+	why := session.ErrCancelled
+	if stop.Reason != "" {
+		why = session.ErrCancelled.WithMessage("%s", stop.Reason)
+	}
+	if err := h.writeOff(ctx, sessions, due, taken, why); err != nil {
+		return err
+	}
+	h.log.InfoContext(ctx, "run ended that nobody went on with", "tenant", due.Tenant, "session", due.ID, "run", due.RunID)
+	refs, err := sessions.Children(ctx, due.ID)
+	if err != nil {
+		return err
+	}
+	for i := range refs {
+		// Companions that work by themselves go on, as after any other failure.
+		if refs[i].Mode == session.ChildPersistent && !refs[i].Blocking || refs[i].Status != session.ChildRunning && refs[i].Status != session.ChildWaiting {
+			continue
+		}
+		if err := h.abandon(ctx, sessions, due.ID, refs[i].SessionID, why); err != nil {
+			h.log.WarnContext(ctx, "sub-agent not ended", "tenant", due.Tenant, "session", refs[i].SessionID, "error", err)
+		}
+	}
+	if state, err = sessions.Load(ctx, due.ID); err != nil {
+		return err
+	}
+	return h.settleClose(ctx, sessions, state, true)
+}
+
 // agentOr is an agent that is known here, or one that has nothing but the name.
 func (h *Handler) agentOr(name string) *helix.Agent {
 	agent, err := h.Agent(name)

@@ -131,10 +131,15 @@ func (h *Handler) open(ctx context.Context, req *OpenRequest) (*Opened, error) {
 	// in between makes that reading stale, and never looks like somebody else's.
 	if req.RequestID != "" {
 		run, err := sessions.RunByRequest(ctx, req.SessionID, req.RequestID)
-		if err == nil {
+		switch {
+		case err == nil && fresh: // it was created since
+			return nil, session.ErrStale.WithMessage("session %s has just begun", req.SessionID)
+		case err == nil:
+			if err := gateCaller(req, state); err != nil {
+				return nil, err
+			}
 			return existing(req, run), nil
-		}
-		if !errors.Is(err, session.ErrNotFound) {
+		case !errors.Is(err, session.ErrNotFound):
 			return nil, err
 		}
 	}
@@ -147,6 +152,11 @@ func (h *Handler) open(ctx context.Context, req *OpenRequest) (*Opened, error) {
 		return nil, err
 	case req.Kind == session.RunExecute && req.Input.Branch != nil && state.Turn > 0:
 		return nil, session.ErrExists.WithMessage("a branch needs a new session id")
+	}
+	if state.Status == session.Paused && req.plainResume() {
+		if run, err := h.unpause(ctx, sessions, req, state); err != nil || run != nil {
+			return existing(req, run), err
+		}
 	}
 	plan, err := h.plan(ctx, sessions, req, state)
 	if err != nil {
@@ -162,7 +172,42 @@ func (h *Handler) open(ctx context.Context, req *OpenRequest) (*Opened, error) {
 	return h.begin(ctx, req, state, plan, started)
 }
 
+// plainResume reports a request to go on with what there is.
+func (r *OpenRequest) plainResume() bool {
+	return r.Kind == session.RunResume && r.caller == nil && r.Stop == nil && r.Resume.Message == nil && r.Resume.Checkpoint == ""
+}
+
+// unpause lets a paused session go on that needs no run for it, and gives the run that
+// it is at: one that is not over, which goes on, or one that completed or failed,
+// which leaves nothing to go on with. It gives nil for any other session.
+func (h *Handler) unpause(ctx context.Context, sessions session.Store, req *OpenRequest, state *session.State) (*session.Run, error) {
+	if state.CurrentRunID == "" {
+		return nil, nil
+	}
+	if err := gateCaller(req, state); err != nil {
+		return nil, err
+	}
+	run, err := sessions.Run(ctx, state.ID, state.CurrentRunID)
+	if err != nil {
+		return nil, err
+	}
+	to := run.Status.SessionStatus()
+	if run.Status != session.RunRunning && to != session.Completed && to != session.Failed {
+		return nil, nil
+	}
+	swap, err := sessions.SetStatus(ctx, state.ID, session.StatusChange{
+		Expect: []session.Status{session.Paused}, ExpectVersion: state.Version, To: to,
+	})
+	if err == nil && !swap.OK {
+		err = session.ErrStale.WithMessage("session %s: it has changed since it was read", state.ID)
+	}
+	return run, err
+}
+
 func existing(req *OpenRequest, run *session.Run) *Opened {
+	if run == nil {
+		return nil
+	}
 	return &Opened{
 		Key:      session.Key{Tenant: req.Tenant, ID: req.SessionID},
 		StreamID: req.SessionID, Run: *run, Existing: true,
@@ -330,17 +375,8 @@ func (h *Handler) closeEarlier(ctx context.Context, sessions session.Store, stat
 
 // gate refuses a start that the session's state does not allow.
 func (h *Handler) gate(ctx context.Context, sessions session.Store, req *OpenRequest, state *session.State) error {
-	if user := req.Input.User.ID; user != "" && state.UserID != "" && user != state.UserID {
-		return session.ErrNotFound.WithMessage("user %s has no such session", user) // what is someone else's does not exist
-	}
-	if c := req.caller; c != nil && state.ParentID != c.state.ID {
-		return session.ErrExists.WithMessage("session %s was not made by %s", state.ID, c.state.ID)
-	}
-	if req.caller == nil && state.RootID != "" {
-		return session.Invalid("session id", "%q is that of an agent which works for another; go on with %q", state.ID, state.RootID)
-	}
-	if state.Agent != req.Agent.Name {
-		return session.Invalid("agent", "%q is not the session's, which is %q", req.Agent.Name, state.Agent)
+	if err := gateCaller(req, state); err != nil {
+		return err
 	}
 	if state.CurrentRunID != "" {
 		run, err := sessions.Run(ctx, req.SessionID, state.CurrentRunID)
@@ -348,6 +384,8 @@ func (h *Handler) gate(ctx context.Context, sessions session.Store, req *OpenReq
 			return err
 		}
 		switch {
+		case run.Status == session.RunRunning && state.Status == session.Paused:
+			return session.ErrAlreadyRunning.WithMessage("the session is paused, and run %s is not over: resume it first, with nothing else", run.ID).WithSaw(state.Saw())
 		case run.Status == session.RunRunning:
 			return session.ErrAlreadyRunning.WithMessage("run %s is running", run.ID).WithSaw(state.Saw())
 		case state.SuspendedStep != "" && state.Status == session.Active && !run.Status.Suspended():
@@ -381,6 +419,23 @@ func (h *Handler) gate(ctx context.Context, sessions session.Store, req *OpenReq
 					session.Failed:    "retry it, execute a new message, or resume from a checkpoint",
 				}[state.Status])
 		}
+	}
+	return nil
+}
+
+// gateCaller refuses a turn of a session that is not the caller's, or not the agent's.
+func gateCaller(req *OpenRequest, state *session.State) error {
+	if user := req.Input.User.ID; user != "" && state.UserID != "" && user != state.UserID {
+		return session.ErrNotFound.WithMessage("user %s has no such session", user) // what is someone else's does not exist
+	}
+	if c := req.caller; c != nil && state.ParentID != c.state.ID {
+		return session.ErrExists.WithMessage("session %s was not made by %s", state.ID, c.state.ID)
+	}
+	if req.caller == nil && state.RootID != "" {
+		return session.Invalid("session id", "%q is that of an agent which works for another; go on with %q", state.ID, state.RootID)
+	}
+	if state.Agent != req.Agent.Name {
+		return session.Invalid("agent", "%q is not the session's, which is %q", req.Agent.Name, state.Agent)
 	}
 	return nil
 }

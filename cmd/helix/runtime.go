@@ -107,6 +107,9 @@ func (p *place) modelRetries() int {
 // start starts the runtime that the settings name, and says where it is, as people
 // read it.
 func (p *place) start(ctx context.Context) (runner, string, error) {
+	if p.passing {
+		p.settings.Sweep = config.Duration(24 * time.Hour) // it is over long before
+	}
 	switch p.settings.Kind {
 	case temporal.Name:
 		return p.startTemporal(ctx)

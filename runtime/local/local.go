@@ -37,7 +37,8 @@ type Config struct {
 	// Sweep is about how often orphaned runs are looked for, by whichever of the
 	// processes with the same agents comes first. Defaults to 5 seconds.
 	Sweep time.Duration
-	// NoRecovery keeps this process from taking over orphaned runs.
+	// NoRecovery keeps this process from taking over orphaned runs. It still sees to
+	// deadlines, expired sessions and whatever else is due.
 	NoRecovery bool
 	// ModelRetries is how often a retryable model error is retried. Defaults to 3; a
 	// negative number is none. RetryBackoff is the first wait, which doubles.

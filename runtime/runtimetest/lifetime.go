@@ -14,6 +14,10 @@ func lifetimeScenarios() []Scenario {
 		{"expiry of a session in use", "an old session that is used does not expire; it does when it has waited for as long as it may", lifetimeInUse},
 		{"expiry is moved", "the expiry that a turn is given moves that of its session", lifetimeMoved},
 		{"expiry is seen", "run, session, stream and hooks tell that a session has expired, and it can be retried", lifetimeSeen},
+		{"paused orphan", "a session that was paused while its run was orphaned is resumed: the run goes on", lifetimePausedOrphan},
+		{"paused after its end", "resuming a session that was paused after its run had ended lets go of it, and asks no model", lifetimePausedEnded},
+		{"aborted orphan", "an orphan whose agent no process knows is ended by an abort, at once or when its lease has expired", lifetimeAbortedOrphan},
+		{"aborted paused orphan", "an orphan that is held by an operator is ended by an abort", lifetimeAbortedPaused},
 		{"companion failed from outside", "a caller that waits for a companion is woken when that is failed by a process which does not know it", lifetimeCompanion},
 	}
 }
@@ -107,4 +111,88 @@ func lifetimeCompanion(s *Stage) {
 	s.becomes("s-1", session.Completed)
 	s.refused(s.result(helix.WaitForResultTool).Error, code(session.CodeSubAgent), "not needed")
 	s.same(s.runs(bob)[1].Status, session.RunFailed, "the companion's last run")
+}
+
+// pause holds s-1 as soon as nobody works on it.
+func (s *Stage) pause() {
+	s.Helper()
+	s.until("the session can be paused", func() bool {
+		done, err := s.store().SetStatus(s.ctx(), "s-1", session.StatusChange{Expect: session.Statuses(), To: session.Paused})
+		return err == nil && done.OK
+	})
+}
+
+func lifetimePausedOrphan(s *Stage) {
+	g := s.newGate()
+	agent := newAgent(scripted.New(scripted.Takes(scripted.Reply(scripted.Do(g.enter), scripted.Until(nil)), scripted.Text("one"))))
+	run := s.orphan(agent, g)
+	s.pause()
+	y := s.StartOther(Options{Agents: []*helix.Agent{agent}, LeaseTTL: lease})
+	_, err := y.Resume(s.ctx(), agent, "s-1", helix.ResumeOptions{Message: new(helix.UserText("Hello?"))})
+	s.refused(err, helix.ErrAlreadyRunning, "paused")
+	s.same(s.load("s-1").Status, session.Paused, "status after a resume that was refused")
+	again := s.Resume(y, agent, "s-1", helix.ResumeOptions{})
+	s.same(again.ID(), run.ID(), "the run that goes on")
+	s.ended(s.Result(again), helix.Completed)
+	s.transcript("s-1", "user: Hi!", "assistant: one")
+	s.same(len(s.runs("s-1")), 1, "runs")
+}
+
+func lifetimePausedEnded(s *Stage) {
+	agent := newAgent(scripted.New(scripted.Text("one"), scripted.Fail(session.CodeProvider, false, "broken"), scripted.Text("three")))
+	x := s.Start(agent)
+	first := s.Say(x, agent, "s-1", "Hi!")
+	s.pause()
+	run := s.Resume(x, agent, "s-1", helix.ResumeOptions{})
+	s.same(run.ID(), first.RunID, "the run that is given")
+	res := s.Result(run)
+	s.ended(res, helix.Completed)
+	s.same(res.Text, "one", "its reply")
+	s.same([]any{s.load("s-1").Status, len(s.runs("s-1"))}, []any{session.Completed, 1}, "the session and its runs")
+	_, err := x.Resume(s.ctx(), agent, "s-1", helix.ResumeOptions{})
+	s.refused(err, helix.ErrNotResumable)
+	s.failed(s.Say(x, agent, "s-1", "More!"), code(session.CodeProvider))
+	s.pause()
+	s.failed(s.Result(s.Resume(x, agent, "s-1", helix.ResumeOptions{})), code(session.CodeProvider))
+	s.same([]any{s.load("s-1").Status, len(s.runs("s-1"))}, []any{session.Failed, 2}, "the session and its runs")
+	s.ended(s.Result(s.Retry(x, agent, "s-1")), helix.Completed)
+}
+
+func lifetimeAbortedOrphan(s *Stage) {
+	for _, live := range []bool{true, false} {
+		t := *s
+		t.Backend = s.config.NewBackend(s.T)
+		g := t.newGate()
+		agent := newAgent(scripted.New(scripted.Reply(scripted.Do(g.enter), scripted.Until(nil))))
+		run := t.orphan(agent, g)
+		other := named("other", scripted.New())
+		y := t.StartOther(Options{Agents: []*helix.Agent{other}, LeaseTTL: lease})
+		if !live {
+			t.until("nobody has gone on with the run for a while", func() bool {
+				now, err := t.store().Now(t.ctx())
+				t.ok(err, "now")
+				return now.Sub(t.load("s-1").Lease.ExpiresAt) > lease
+			})
+		}
+		t.ok(y.Abort(t.ctx(), "s-1", "the agent is gone"), "abort")
+		if !live {
+			t.same(t.load("s-1").Status, session.Failed, "status right after the abort")
+		}
+		t.becomes("s-1", session.Failed)
+		again := t.Attach(y, "s-1")
+		t.same(again.ID(), run.ID(), "the run that was ended")
+		t.failed(t.Result(again), helix.ErrCancelled, "the agent is gone")
+		t.checkSessions()
+	}
+}
+
+func lifetimeAbortedPaused(s *Stage) {
+	g := s.newGate()
+	agent := newAgent(scripted.New(scripted.Reply(scripted.Do(g.enter), scripted.Until(nil))))
+	s.orphan(agent, g)
+	s.pause()
+	y := s.StartOther(Options{Agents: []*helix.Agent{agent}, LeaseTTL: lease})
+	s.ok(y.Abort(s.ctx(), "s-1", "enough"), "abort")
+	s.becomes("s-1", session.Failed)
+	s.failed(s.Result(s.Attach(y, "s-1")), helix.ErrCancelled, "enough")
 }

@@ -59,7 +59,8 @@ type Config struct {
 	// Sweep is about how often turns without a workflow, and sessions that have
 	// something to go on with, are looked for. Defaults to 5 seconds.
 	Sweep time.Duration
-	// NoRecovery keeps this process from doing that.
+	// NoRecovery keeps this process from looking for turns without a workflow. It still
+	// sees to deadlines, expired sessions and whatever else is due.
 	NoRecovery bool
 	// ModelRetries is how often a retryable model error is retried. Defaults to 3; a
 	// negative number is none. RetryBackoff is the first wait, which doubles.

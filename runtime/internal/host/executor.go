@@ -85,6 +85,9 @@ func (x *executor) start(ctx context.Context, req engine.OpenRequest, ephemeral 
 	if err != nil {
 		return nil, err
 	}
+	if opened.Existing && opened.Run.Status == session.RunRunning { // it may have nobody who works on it
+		h.recoverOne(ctx, opened.Key)
+	}
 	if opened.Existing {
 		return engine.NewHandle(h.cfg.Backend, h.handler, opened, h.doneOf(opened.Run.ID)), nil
 	}
@@ -151,6 +154,9 @@ func (x *executor) tryStop(ctx context.Context, sessionID string, kind session.S
 	key := session.Key{Tenant: x.tenant, ID: sessionID}
 	if !run.Status.Suspended() || kind != session.StopAbort {
 		err = x.h.handler.StopRun(ctx, key, session.Stop{RunID: run.ID, Kind: kind, Reason: reason})
+		if err == nil && kind == session.StopAbort {
+			err = x.h.endAborted(ctx, key)
+		}
 		return run.Status == session.RunRunning && errors.Is(err, session.ErrStale), err
 	}
 	head, err := x.h.handler.Head(ctx, key)

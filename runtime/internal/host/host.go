@@ -150,9 +150,7 @@ func (h *Host) Start() {
 	for range payers {
 		h.loops.Go(func() { h.payStops(ctx) })
 	}
-	if !h.cfg.NoRecovery {
-		h.loops.Go(func() { h.sweeps(ctx) })
-	}
+	h.loops.Go(func() { h.sweeps(ctx) })
 }
 
 // every calls do at each interval, until ctx ends.

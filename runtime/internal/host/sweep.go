@@ -17,7 +17,8 @@ const (
 	sweepPage  = 100 // sessions
 )
 
-// sweep takes over orphaned runs and closes streams that were left open.
+// sweep takes over orphaned runs, unless recovery is turned off, and sees to everything
+// else that may be due.
 func (h *Host) sweep(ctx context.Context) {
 	sessions := h.cfg.Backend.Sessions()
 	h.sweepOrphans(ctx)
@@ -36,7 +37,11 @@ func (h *Host) sweepOrphans(ctx context.Context) {
 	}
 	var suspects []suspect
 	h.each(ctx, "expired leases", h.cfg.Backend.Sessions().ExpiredLeases, func(ctx context.Context, due session.Due) {
-		if !h.mayTakeOver(due) || h.intake.full(false) {
+		if !h.mayTakeOver(due) {
+			h.endUnclaimed(ctx, due)
+			return
+		}
+		if h.intake.full(false) {
 			return
 		}
 		loss, err := h.handler.Lost(ctx, due)
@@ -62,7 +67,9 @@ func (h *Host) sweepOrphans(ctx context.Context) {
 // wait, and then about once in an interval. The wait is random, so that of several
 // processes not always the same comes first.
 func (h *Host) sweeps(ctx context.Context) {
-	h.sweep(ctx)
+	if !h.cfg.NoRecovery {
+		h.sweep(ctx)
+	}
 	next := func() time.Duration { return h.cfg.Sweep*3/4 + rand.N(h.cfg.Sweep/2+1) }
 	timer := time.NewTimer(next())
 	defer timer.Stop()
@@ -108,6 +115,9 @@ func (h *Host) sweepInTurn(ctx context.Context) {
 		return
 	}
 	name := "sweep/" + h.cfg.Name + "/" + h.handler.AgentSet()
+	if h.cfg.NoRecovery { // it does not see to everything that the others do
+		name += "/no-recovery"
+	}
 	_, ours, err := h.cfg.Backend.Locks().TryAcquire(ctx, name, session.NewOwner(h.cfg.Name), max(h.cfg.Sweep/2, 1))
 	switch {
 	case err != nil:
@@ -171,7 +181,61 @@ func (h *Host) takeOver(ctx context.Context, due session.Due) {
 
 // mayTakeOver reports whether a run is for this process to take over.
 func (h *Host) mayTakeOver(due session.Due) bool {
-	return due.Runtime == h.cfg.Name && !h.drives(due.RunID) && h.known(due.Agent) != nil && !h.unfit()
+	return !h.cfg.NoRecovery && due.Runtime == h.cfg.Name && !h.drives(due.RunID) && h.known(due.Agent) != nil && !h.unfit()
+}
+
+// endUnclaimed ends a run that nobody takes over, though it was lost a while ago, if it
+// is to be aborted: perhaps no process has the agent any more.
+func (h *Host) endUnclaimed(ctx context.Context, due session.Due) {
+	if h.drives(due.RunID) {
+		return
+	}
+	now, err := h.cfg.Backend.Sessions().Now(ctx)
+	if err == nil && now.Sub(due.At) >= h.unclaimed() {
+		err = h.handler.EndAborted(ctx, due)
+	}
+	if err != nil && !errors.Is(err, session.ErrStale) && !errors.Is(err, session.ErrAlreadyRunning) && !errors.Is(err, session.ErrNotFound) {
+		h.sweepFailed(ctx, "end "+due.ID, err)
+	}
+}
+
+// unclaimed is how long a run that was lost is left to those who can go on with it:
+// they also tell the agent's hooks.
+func (h *Host) unclaimed() time.Duration { return h.cfg.LeaseTTL }
+
+// endAborted sees to a run that is to be aborted and that nobody works on.
+func (h *Host) endAborted(ctx context.Context, key session.Key) error {
+	sessions := h.cfg.Backend.Sessions().Tenant(key.Tenant)
+	state, err := sessions.Load(ctx, key.ID)
+	if err != nil {
+		return err
+	}
+	now, err := sessions.Now(ctx)
+	if err != nil {
+		return err
+	}
+	if state.RootID != "" || state.Lease.Live(now) || state.Lease.ExpiresAt.IsZero() {
+		return nil // whoever holds it sees the request
+	}
+	run, err := sessions.CurrentRun(ctx, key.ID)
+	if err != nil || run.Status != session.RunRunning {
+		return err
+	}
+	due := session.Due{Key: key, Agent: state.Agent, RunID: run.ID, Runtime: run.Runtime, Lease: state.Lease, At: state.Lease.ExpiresAt}
+	if state.Status == session.Paused { // nobody would take it over
+		swap, err := sessions.SetStatus(ctx, key.ID, session.StatusChange{
+			Expect: []session.Status{session.Paused}, ExpectVersion: state.Version, To: session.Active,
+		})
+		if err != nil || !swap.OK {
+			return err
+		}
+	}
+	if h.mayTakeOver(due) && !h.cfg.NoRecovery {
+		h.recoverOne(ctx, key)
+		return nil
+	}
+	h.endUnclaimed(ctx, due)
+	return nil
 }
 
 // StartOf is how the workflow of an orphaned run is started.
