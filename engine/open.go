@@ -195,13 +195,24 @@ func (h *Handler) unpause(ctx context.Context, sessions session.Store, req *Open
 	if run.Status != session.RunRunning && to != session.Completed && to != session.Failed {
 		return nil, nil
 	}
-	swap, err := sessions.SetStatus(ctx, state.ID, session.StatusChange{
-		Expect: []session.Status{session.Paused}, ExpectVersion: state.Version, To: to,
-	})
-	if err == nil && !swap.OK {
-		err = session.ErrStale.WithMessage("session %s: it has changed since it was read", state.ID)
+	steps := []session.Status{session.Paused, to}
+	if to == session.Completed { // no commit may get there from paused, so there is no direct way
+		steps = []session.Status{session.Paused, session.Active, to}
 	}
-	return run, err
+	version := state.Version
+	for i := range steps[1:] {
+		swap, err := sessions.SetStatus(ctx, state.ID, session.StatusChange{
+			Expect: steps[i : i+1], ExpectVersion: version, To: steps[i+1],
+		})
+		if err == nil && !swap.OK {
+			err = session.ErrStale.WithMessage("session %s: it has changed since it was read", state.ID)
+		}
+		if err != nil {
+			return nil, err
+		}
+		version = swap.Version
+	}
+	return run, nil
 }
 
 func existing(req *OpenRequest, run *session.Run) *Opened {

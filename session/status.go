@@ -25,7 +25,7 @@ var transitions = map[Status][]Status{
 	Completed:   {Active, Failed, Paused},
 	Failed:      {Active, Paused},
 	Interrupted: {Active, Failed, Paused},
-	Paused:      {Active, Completed, Failed, Interrupted},
+	Paused:      {Active, Failed, Interrupted},
 }
 
 // Statuses lists every session status, in the order of the table.

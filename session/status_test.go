@@ -16,7 +16,7 @@ func TestSessionStatusTable(t *testing.T) {
 		session.Completed:   "yyy-y",
 		session.Failed:      "y-y-y",
 		session.Interrupted: "y-yyy",
-		session.Paused:      "yyyyy",
+		session.Paused:      "y-yyy",
 		"unheard of":        "-----",
 		"":                  "-----",
 	}
