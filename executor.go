@@ -98,7 +98,10 @@ type User struct {
 }
 
 // Branch is where a session's copy is taken from: a checkpoint, or the first
-// MessageIndex messages, or, with neither, the latest state.
+// MessageIndex messages, or, with neither, the latest state. In the latter, calls of a
+// step that is not over keep their results if they are done; the others are answered
+// with an error. The source must be a session of the same agent and, if the input names
+// a user, not that of another.
 type Branch struct {
 	From         string
 	Checkpoint   string

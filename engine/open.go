@@ -150,8 +150,10 @@ func (h *Handler) open(ctx context.Context, req *OpenRequest) (*Opened, error) {
 		}
 	case err != nil:
 		return nil, err
-	case req.Kind == session.RunExecute && req.Input.Branch != nil && state.Turn > 0:
-		return nil, session.ErrExists.WithMessage("a branch needs a new session id")
+	case req.Kind == session.RunExecute && req.Input.Branch != nil:
+		if err := h.rebranch(ctx, sessions, req, state); err != nil {
+			return nil, err
+		}
 	}
 	if state.Status == session.Paused && req.plainResume() {
 		if run, err := h.unpause(ctx, sessions, req, state); err != nil || run != nil {
@@ -260,16 +262,13 @@ func (h *Handler) create(ctx context.Context, sessions session.Store, req *OpenR
 	if err := state.Check(); err != nil {
 		return nil, err
 	}
-	branch := req.Input.Branch
-	if branch == nil {
+	if req.Input.Branch == nil {
 		return state, nil
 	}
 	if given != nil {
 		return nil, session.Invalid("state", "cannot be given for a branch, which copies it")
 	}
-	return sessions.Clone(ctx, &session.Clone{
-		From: branch.From, CheckpointID: branch.Checkpoint, MessageCount: branch.MessageIndex, To: *state,
-	})
+	return h.branch(ctx, sessions, req, state)
 }
 
 // plan is how a turn will start.

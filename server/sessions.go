@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/engine"
 	"github.com/helixagents/helix/server/wire"
 	"github.com/helixagents/helix/session"
 )
@@ -280,7 +281,7 @@ func (x *exchange) copy(ctx context.Context, from *session.State, in *wire.Branc
 	if _, err := x.sessionIfAny(ctx, "sessionId", in.SessionID); err != nil {
 		return err
 	}
-	state, err := x.sessions.Clone(ctx, &session.Clone{
+	state, err := engine.Branch(ctx, x.sessions, &session.Clone{
 		From: from.ID, CheckpointID: in.CheckpointID, MessageCount: in.MessageIndex,
 		To: session.State{
 			Tenant: x.who.Tenant, ID: in.SessionID, Agent: from.Agent, StreamID: in.SessionID, Status: session.Active, UserID: x.who.User,

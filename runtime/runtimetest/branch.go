@@ -21,6 +21,10 @@ func branchScenarios() []Scenario {
 		{"bad place", "a branch from a place that is not there is refused, and no session is made", branchBadPlace},
 		{"request repeated", "a repeated request id attaches to the branch's run", branchRepeated},
 		{"labels", "a branch has its own user, tags and metadata", branchLabels},
+		{"mid-step source", "a branch of a session that waits in the middle of a step keeps what is done, and its state", branchMidStep},
+		{"source of another", "a branch of another user's session, or another agent's, is refused", branchOthers},
+		{"onto a copy", "a branch onto a copy without a turn is refused, unless it is the same branch made again", branchOntoCopy},
+		{"request of another", "a request id of another user's session gives nothing away", branchRequest},
 		{"goes on", "a branch is a session like any other: it continues, is retried, and is branched", branchGoesOn},
 	}
 }
@@ -106,7 +110,7 @@ func branchRunning(s *Stage) {
 	run := s.Begin(x, agent, "s-1", "Hi!")
 	s.receive("the tool runs", g.entered)
 	s.ended(s.Result(s.branch(x, agent, "s-2", helix.Branch{From: "s-1"}, "Not so slow!")), helix.Completed)
-	s.transcript("s-2", "user: Hi!", `assistant: wait({"n":1})`, "tool wait failed: tool_not_executed", "user: Not so slow!", "assistant: branch")
+	s.transcript("s-2", "user: Hi!", `assistant: wait({"n":1})`, "tool wait failed: tool_outcome_unknown", "user: Not so slow!", "assistant: branch")
 	g.release()
 	s.ended(s.Result(run), helix.Completed)
 	s.transcript("s-1", "user: Hi!", `assistant: wait({"n":1})`, "tool wait: 1", "assistant: source")
@@ -195,4 +199,65 @@ func branchGoesOn(s *Stage) {
 	s.transcript("s-2", append(tale[:6:6], "user: second", "assistant: two", "user: third", "assistant: three")...)
 	s.ended(s.Result(s.branch(x, agent, "s-3", helix.Branch{From: "s-2"}, "fourth")), helix.Completed)
 	s.transcript("s-3", append(tale[:6:6], "user: second", "assistant: two", "user: third", "assistant: three", "user: fourth", "assistant: four")...)
+}
+
+func branchMidStep(s *Stage) {
+	agent := newAgent(scripted.New(scripted.Reply(scripted.Calling("note", num{1}), scripted.Calling("pick", num{2})), scripted.Text("Done.")).ByPosition(),
+		noteTool(), onClient("pick"))
+	agent.State = helix.StateOf(notes{})
+	x := s.Start(agent)
+	res := s.waitsOn(x, agent, "s-1")
+	s.ended(s.Result(s.branch(x, agent, "s-2", helix.Branch{From: "s-1"}, "Never mind.")), helix.Completed)
+	s.transcript("s-2", "user: Hi!", `assistant: note({"n":1}), pick({"n":2})`, "tool note: 1", "tool pick failed: client_tool_abandoned",
+		"user: Never mind.", "assistant: Done.")
+	s.sameJSON(s.state("s-2"), `{"notes":[1],"last":1}`, "state of the branch")
+	s.Submit(x, "s-1", helix.ToolResult(s.waiting(res, "pick").CallID, "blue"), helix.SubmitAccepted)
+	s.goesOn(x, agent, "s-1")
+	s.sameJSON(s.state("s-1"), `{"notes":[1],"last":1}`, "state of the source")
+}
+
+func branchOthers(s *Stage) {
+	agent := newAgent(scripted.New(scripted.Text("one")).ByPosition())
+	x := s.Start(agent)
+	say := func(in helix.Input) (helix.Run, error) {
+		in.Message = helix.UserText("Hi!")
+		return x.Execute(s.ctx(), agent, in)
+	}
+	run, err := say(helix.Input{SessionID: "s-1", User: helix.User{ID: "alice"}})
+	s.ok(err, "execute")
+	s.ended(s.Result(run), helix.Completed)
+	_, err = say(helix.Input{SessionID: "s-2", User: helix.User{ID: "bob"}, Branch: &helix.Branch{From: "s-1"}})
+	s.refused(err, helix.ErrNotFound, "bob")
+	s.absent("s-2")
+	other := named("other", scripted.New(scripted.Text("two")).ByPosition())
+	_, err = x.Execute(s.ctx(), other, helix.Input{SessionID: "s-2", Message: helix.UserText("Hi!"), Branch: &helix.Branch{From: "s-1"}})
+	s.refused(err, helix.ErrInvalid, "agent")
+	s.absent("s-2")
+}
+
+func branchOntoCopy(s *Stage) {
+	x, agent, _ := s.story(scripted.Text("Another tale."), scripted.Text("The end of the copy."))
+	s.ended(s.Say(x, agent, "s-3", "Another!"), helix.Completed)
+	_, err := s.store().Clone(s.ctx(), &session.Clone{From: "s-1", To: session.State{ID: "s-2", Agent: agent.Name, StreamID: "s-2"}})
+	s.ok(err, "clone")
+	index := 3
+	for _, from := range []helix.Branch{{From: "s-3"}, {From: "s-1", MessageIndex: &index}, {From: "s-1", Checkpoint: s.checkpoints("s-1")[1].ID}} {
+		_, err = x.Execute(s.ctx(), agent, helix.Input{SessionID: "s-2", Message: helix.UserText("Go on!"), Branch: &from})
+		s.refused(err, helix.ErrExists, "s-2")
+	}
+	s.transcript("s-2", tale...)
+	s.ended(s.Result(s.branch(x, agent, "s-2", helix.Branch{From: "s-1"}, "Go on!")), helix.Completed)
+	s.transcript("s-2", append(tale[:6:6], "user: Go on!", "assistant: The end of the copy.")...)
+}
+
+func branchRequest(s *Stage) {
+	agent := newAgent(scripted.New(scripted.Text("one")).ByPosition())
+	x := s.Start(agent)
+	in := helix.Input{SessionID: "s-1", Message: helix.UserText("Hi!"), User: helix.User{ID: "alice"}, RequestID: "req-1"}
+	first := s.Execute(x, agent, in)
+	s.ended(s.Result(first), helix.Completed)
+	s.same(s.Execute(x, agent, in).ID(), first.ID(), "run of the repeated call")
+	in.User.ID = "bob"
+	_, err := x.Execute(s.ctx(), agent, in)
+	s.refused(err, helix.ErrNotFound, "bob")
 }

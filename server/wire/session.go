@@ -47,7 +47,8 @@ type Branch struct {
 	// SessionID names the copy; one is minted when empty.
 	SessionID string `json:"sessionId,omitempty"`
 	// CheckpointID, or the first MessageIndex messages, is what is copied; with
-	// neither, everything up to the latest checkpoint.
+	// neither, everything. Of a step that is not over, calls that are done keep their
+	// results, and the others are answered with an error.
 	CheckpointID string `json:"checkpointId,omitempty"`
 	MessageIndex *int   `json:"messageIndex,omitempty"`
 	// Message begins a turn on the copy. Without one nothing is run, and the copy
