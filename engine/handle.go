@@ -66,6 +66,9 @@ func (h *Handle) Interrupt(ctx context.Context, reason string) error {
 
 // Abort implements [helix.Run].
 func (h *Handle) Abort(ctx context.Context, reason string) error {
+	if abort := h.handler.cfg.Abort; abort != nil {
+		return abort(ctx, h.key, h.run.ID, reason)
+	}
 	return h.handler.StopRun(ctx, h.key, session.Stop{RunID: h.run.ID, Kind: session.StopAbort, Reason: reason})
 }
 

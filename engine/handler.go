@@ -59,6 +59,9 @@ type Config struct {
 	// Nudge, if set, is told when a stop was requested of a run that is not worked on
 	// here.
 	Nudge func(ctx context.Context, key session.Key, runID string)
+	// Abort, if set, aborts a run that may wait for somebody, which takes a turn of its
+	// own. Without it only a run that is not over can be aborted.
+	Abort func(ctx context.Context, key session.Key, runID, reason string) error
 	// Logger defaults to none.
 	Logger *slog.Logger
 	// Now defaults to time.Now.

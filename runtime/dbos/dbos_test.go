@@ -48,9 +48,9 @@ func TestScenarios(t *testing.T) {
 				},
 			}
 			if os.Getenv("HELIX_SOAK") == "" {
-				config.Every = 8 // all of them take minutes
+				config.Every, config.First = 8, runtimetest.Rotate(t, 8) // all of them take minutes
 				if kind.Name == "sqlite" {
-					config.Every, config.First = 16, 1
+					config.Every, config.First = 16, (runtimetest.Rotate(t, 16)+1)%16
 				}
 			}
 			runtimetest.Run(t, config)

@@ -18,6 +18,7 @@ func lifetimeScenarios() []Scenario {
 		{"paused after its end", "resuming a session that was paused after its run had ended lets go of it, and asks no model", lifetimePausedEnded},
 		{"aborted orphan", "an orphan whose agent no process knows is ended by an abort, at once or when its lease has expired", lifetimeAbortedOrphan},
 		{"aborted paused orphan", "an orphan that is held by an operator is ended by an abort", lifetimeAbortedPaused},
+		{"aborted by its handle", "a run that waits is aborted by its handle, and an old handle aborts no later run", lifetimeHandle},
 		{"companion failed from outside", "a caller that waits for a companion is woken when that is failed by a process which does not know it", lifetimeCompanion},
 	}
 }
@@ -195,4 +196,18 @@ func lifetimeAbortedPaused(s *Stage) {
 	s.ok(y.Abort(s.ctx(), "s-1", "enough"), "abort")
 	s.becomes("s-1", session.Failed)
 	s.failed(s.Result(s.Attach(y, "s-1")), helix.ErrCancelled, "enough")
+}
+
+func lifetimeHandle(s *Stage) {
+	agent := newAgent(scripted.New(scripted.Call("pick", num{1}), scripted.Text("Done."), scripted.Call("pick", num{2})).ByPosition(), onClient("pick"))
+	x := s.Start(agent)
+	run := s.Begin(x, agent, "s-1", "Hi!")
+	s.ended(s.Result(run), helix.SuspendedClientTool)
+	s.ok(run.Abort(s.ctx(), "enough"), "abort")
+	s.becomes("s-1", session.Failed)
+	s.failed(s.Result(s.Attach(x, "s-1")), helix.ErrCancelled, "enough")
+	s.ended(s.Say(x, agent, "s-1", "Again!"), helix.Completed)
+	s.ended(s.Say(x, agent, "s-1", "More!"), helix.SuspendedClientTool)
+	s.refused(run.Abort(s.ctx(), "too late"), helix.ErrStale)
+	s.same(s.load("s-1").Status, session.Active, "status after an abort of an earlier run")
 }

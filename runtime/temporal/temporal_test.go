@@ -42,7 +42,7 @@ func TestScenarios(t *testing.T) {
 				},
 			}
 			if os.Getenv("HELIX_SOAK") == "" {
-				config.Every = 8 // the server takes long
+				config.Every, config.First = 8, runtimetest.Rotate(t, 8) // the server takes long
 			}
 			runtimetest.Run(t, config)
 		})

@@ -119,22 +119,29 @@ func (h *Host) recoverOne(ctx context.Context, key session.Key) {
 
 // Interrupt implements [helix.Executor].
 func (x *executor) Interrupt(ctx context.Context, sessionID, reason string) error {
-	return x.requestStop(ctx, sessionID, session.StopInterrupt, reason)
+	return x.requestStop(ctx, sessionID, "", session.StopInterrupt, reason)
 }
 
 // Abort implements [helix.Executor].
 func (x *executor) Abort(ctx context.Context, sessionID, reason string) error {
-	return x.requestStop(ctx, sessionID, session.StopAbort, reason)
+	return x.requestStop(ctx, sessionID, "", session.StopAbort, reason)
 }
 
-func (x *executor) requestStop(ctx context.Context, sessionID string, kind session.StopKind, reason string) error {
+// abortRun aborts one run, and no other.
+func (h *Host) abortRun(ctx context.Context, key session.Key, runID, reason string) error {
+	x := &executor{h: h, tenant: key.Tenant}
+	return x.requestStop(ctx, key.ID, runID, session.StopAbort, reason)
+}
+
+// requestStop stops a run of a session: the one that is named, or its current one.
+func (x *executor) requestStop(ctx context.Context, sessionID, runID string, kind session.StopKind, reason string) error {
 	if err := session.CheckID(sessionID); err != nil {
 		return err
 	}
 	var err error
 	for range stopTries {
 		var again bool
-		if again, err = x.tryStop(ctx, sessionID, kind, reason); !again {
+		if again, err = x.tryStop(ctx, sessionID, runID, kind, reason); !again {
 			break
 		}
 	}
@@ -146,10 +153,13 @@ func (x *executor) requestStop(ctx context.Context, sessionID string, kind sessi
 const stopTries = 8
 
 // tryStop stops the session's run as it stands. It reports whether to try again.
-func (x *executor) tryStop(ctx context.Context, sessionID string, kind session.StopKind, reason string) (again bool, err error) {
+func (x *executor) tryStop(ctx context.Context, sessionID, runID string, kind session.StopKind, reason string) (again bool, err error) {
 	run, err := x.h.cfg.Backend.Sessions().Tenant(x.tenant).CurrentRun(ctx, sessionID)
 	if err != nil {
 		return false, err
+	}
+	if runID != "" && run.ID != runID {
+		return false, session.ErrStale.WithMessage("run %s is over; the session is at run %s", runID, run.ID)
 	}
 	key := session.Key{Tenant: x.tenant, ID: sessionID}
 	if !run.Status.Suspended() || kind != session.StopAbort {

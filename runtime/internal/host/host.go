@@ -124,7 +124,7 @@ func New(cfg Config, driver Driver) (*Host, error) {
 	h.handler = engine.NewHandler(engine.Config{
 		Backend: cfg.Backend, Runtime: cfg.Name, Colocated: true, LeaseTTL: cfg.LeaseTTL, Hooks: cfg.Hooks, Usage: cfg.Usage,
 		ModelRetries: cfg.ModelRetries, RetryBackoff: cfg.RetryBackoff, MaxResult: cfg.MaxResult, MaxSession: cfg.MaxSession, RemotePatience: cfg.RemotePatience,
-		Nudge: h.nudge, Logger: cfg.Logger,
+		Nudge: h.nudge, Abort: h.abortRun, Logger: cfg.Logger,
 	})
 	if err := h.Register(cfg.Agents...); err != nil {
 		return nil, err
