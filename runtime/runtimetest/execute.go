@@ -431,7 +431,7 @@ func executeModelFunc(s *Stage) {
 	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
 	s.same(models[0].Requests()[0].Settings.MaxOutputTokens, 10, "settings of step 1")
 	s.same(models[1].Requests()[0].Settings.MaxOutputTokens, 17, "settings of step 2")
-	s.transcript("s-1", "user: Hi!", `assistant: note({"n":7})`, "tool note: 7", "assistant: ok")
+	s.transcript("s-1", "user: Hi!", `assistant: note({"n":7})`, "tool note: 1", "assistant: ok")
 }
 
 func executeInstructionsFunc(s *Stage) {

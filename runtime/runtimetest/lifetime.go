@@ -75,7 +75,7 @@ func lifetimeSeen(s *Stage) {
 	agent := newAgent(scripted.New(scripted.Call("pick", num{1}), scripted.Text("Done.")).ByPosition(), onClient("pick"))
 	agent.SessionExpiry = s.pace(lives)
 	agent.Hooks = tracing(&j, "")
-	agent.Hooks.OnMessage, agent.Hooks.AfterTool = nil, nil
+	agent.Hooks.OnMessage, agent.Hooks.BeforeTool, agent.Hooks.AfterTool = nil, nil, nil
 	agent.Hooks.BeforeLLMCall, agent.Hooks.AfterLLMCall = nil, nil
 	x := s.mortal(agent)
 	res := s.waitsOn(x, agent, "s-1")
@@ -89,7 +89,7 @@ func lifetimeSeen(s *Stage) {
 	last := items[len(items)-1]
 	s.same(last.Frame, stream.FrameFail, "how the stream ends")
 	s.refused(last.Error, helix.ErrExpired)
-	s.until("hooks are told", func() bool { return j.String() == "start 1\nsuspended suspended_client_tool \nfail session_expired" })
+	s.until("hooks are told", func() bool { return j.String() == "start 1\nsuspended suspended_client_tool\nfail session_expired" })
 	s.transcript("s-1", "user: Hi!", `assistant: pick({"n":1})`, "tool pick failed: client_tool_abandoned")
 	s.Submit(x, "s-1", helix.ToolResult(res.Pending[0].CallID, "blue"), helix.SubmitAlreadyCompleted)
 	s.same(s.Result(s.Retry(x, agent, "s-1")).Status.Suspended(), true, "a retry asks again")

@@ -164,6 +164,12 @@ func (n *server) Status(ctx context.Context, sessionID string) (*helix.RemoteSta
 	if err != nil {
 		return nil, err
 	}
+	if n.runsOnly && run.Outcome != nil && errors.Is(run.Outcome.Error, helix.ErrExpired) {
+		// An older server failed the session alone.
+		if run, err = n.Backend.Sessions().Run(ctx, sessionID, run.PreviousRunID); err != nil {
+			return nil, err
+		}
+	}
 	pending, err := x.Waiting(ctx, sessionID)
 	if err != nil {
 		return nil, err

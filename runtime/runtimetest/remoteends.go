@@ -102,7 +102,7 @@ func expireSoon(s *Stage, agent *helix.Agent) { agent.SessionExpiry = s.pace(tim
 
 func expiredThere(s *Stage, n *server) {
 	n.becomes(n.there(s), session.Failed)
-	n.refused(n.load(n.there(s)).Error, helix.ErrCancelled, "expired")
+	n.refused(n.load(n.there(s)).Error, helix.ErrExpired)
 }
 
 func abortedThere(s *Stage, n *server) {
