@@ -246,6 +246,7 @@ func (t *turn) tellStart(ctx context.Context) {
 		}
 		return nil
 	})
+	t.tellAnswers(ctx)
 }
 
 func (t *turn) tellHooks(ctx context.Context) {

@@ -155,6 +155,7 @@ func (h *Handler) tellFailure(
 	if err == nil {
 		err = t.openStream(ctx)
 	}
+	t.tellAnswers(ctx)
 	if err == nil || errors.Is(err, session.ErrStreamClosed) { // by another, who has told as much
 		_, err = t.closeTurn(ctx)
 	}

@@ -218,3 +218,68 @@ func leftBehind(part session.Part, p *session.Pending, now time.Time, why *sessi
 	}
 	return session.ToolFailure(part, why)
 }
+
+// leftCalls are the calls of an earlier step that the start of the turn has answered.
+func (t *turn) leftCalls(ctx context.Context) ([]*call, error) {
+	first, messages := t.opening()
+	if len(messages) == 0 || messages[0].Role != session.RoleTool {
+		return nil, nil
+	}
+	all := t.transcript.Messages()
+	for first--; first >= 0 && all[first].Role != session.RoleAssistant; first-- {
+	}
+	if first < 0 {
+		return nil, nil
+	}
+	reply := &all[first]
+	rows, err := retry(ctx, func() ([]session.Call, error) { return t.sessions.Calls(ctx, t.key.ID, reply.ID) })
+	if err != nil {
+		return nil, err
+	}
+	known := map[string]session.Call{}
+	for i := range rows {
+		known[rows[i].ID] = rows[i]
+	}
+	parts := map[string]session.Part{}
+	for _, part := range reply.Calls() {
+		parts[part.CallID] = part
+	}
+	var left []*call
+	for i := range messages {
+		m := &messages[i]
+		if m.Role != session.RoleTool {
+			break
+		}
+		part, ok := parts[m.Parts[0].CallID]
+		if !ok {
+			continue
+		}
+		row, ok := known[part.CallID]
+		if !ok {
+			row = session.Call{ID: part.CallID, Tool: part.Tool, Kind: session.CallServer, Status: session.CallOpen}
+			if part.Tool == session.FinishTool {
+				row.Kind = session.CallFinish
+			}
+		}
+		row.MessageID = reply.ID
+		left = append(left, &call{Call: row, part: part, settled: &settled{message: *m, err: m.Parts[0].Error}})
+	}
+	return left, nil
+}
+
+// tellAnswers tells hooks of the results of calls that the start of the turn has
+// answered.
+func (t *turn) tellAnswers(ctx context.Context) {
+	if len(t.hooks) == 0 {
+		return
+	}
+	left, err := t.leftCalls(ctx)
+	if err != nil {
+		t.h.log.WarnContext(ctx, "hooks not told of the calls that were left", t.attrs("error", err)...)
+		return
+	}
+	for _, c := range left {
+		written := t.afterCall(ctx, t.run.ID+"/open", c, c.settled.message, []session.Writes{t.writes})
+		t.writes = session.Compose(t.writes, written)
+	}
+}

@@ -623,6 +623,20 @@ func (t *turn) openStream(ctx context.Context) error {
 		started.Kind = stream.RunResumed
 	}
 	chunks = append(chunks, started)
+	left, err := t.leftCalls(ctx)
+	if err != nil {
+		return err
+	}
+	for _, c := range left {
+		if c.Status == session.CallSettled { // watchers of the run before have seen its end
+			continue
+		}
+		end := base
+		end.MessageID = c.MessageID
+		c.ends(&end)
+		fit(&end, t.out.streams.Limits().MaxChunk)
+		chunks = append(chunks, end)
+	}
 	if len(messages) > 0 {
 		c := base
 		c.Kind, c.Messages = stream.InputReceived, messages

@@ -377,13 +377,8 @@ func (t *turn) stamp(m session.Message) session.Message {
 
 // emitEnd shows watchers a call's result.
 func (t *turn) emitEnd(c *call) {
-	part := &c.settled.message.Parts[0]
-	chunk := stream.Chunk{
-		Kind: stream.ToolEnd, Step: t.current(), CallID: c.ID, Tool: c.Tool, Error: part.Error, Success: part.Error == nil,
-	}
-	if part.Error == nil {
-		chunk.Result = part.ResultJSON()
-	}
+	chunk := stream.Chunk{Step: t.current()}
+	c.ends(&chunk)
 	if c.child == nil || !c.child.shown {
 		t.out.emit(chunk)
 		return
@@ -391,4 +386,13 @@ func (t *turn) emitEnd(c *call) {
 	t.out.emitBoth(stream.Chunk{
 		Kind: stream.SubAgentEnd, Step: chunk.Step, CallID: c.ID, Tool: c.Tool, Child: c.Child, Success: chunk.Success,
 	}, chunk)
+}
+
+// ends makes a chunk the one that shows the call's result.
+func (c *call) ends(chunk *stream.Chunk) {
+	part := &c.settled.message.Parts[0]
+	chunk.Kind, chunk.CallID, chunk.Tool, chunk.Error, chunk.Success = stream.ToolEnd, c.ID, c.Tool, part.Error, part.Error == nil
+	if part.Error == nil {
+		chunk.Result = part.ResultJSON()
+	}
 }

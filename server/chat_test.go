@@ -366,6 +366,9 @@ func TestChatAbandonsWhatWaits(t *testing.T) {
 		body := p.body(aisdk.TriggerSubmit, "")
 		body["abandonPending"] = true
 		status, header, raw := p.fetch(http.MethodPost, "/chat?sdk=7", body)
+		if told := strings.Count(string(raw), `"data-tool-end"`); told != 2 {
+			t.Errorf("an open page is told of %d calls that have ended, and 2 have", told)
+		}
 		p.take(status, header, raw, false)
 		chat := p.history()
 		if len(chat.Waiting) != 0 || len(chat.Messages) != 4 {

@@ -25,7 +25,8 @@ const (
 	ToolArgsEnd   Kind = "tool_arg_stream_end"
 	// ToolStart announces a call of the reply: CallID, Tool, Arguments.
 	ToolStart Kind = "tool_start"
-	// ToolEnd is a call's result: CallID, Tool, Result, Success, Error.
+	// ToolEnd is a call's result: CallID, Tool, Result, Success, Error. MessageID is set
+	// for a call of an earlier run that the start of this one has answered.
 	ToolEnd Kind = "tool_end"
 	// ApprovalRequest asks for an approval: CallID, Tool, Arguments, ApprovalID.
 	ApprovalRequest Kind = "tool_approval_request"

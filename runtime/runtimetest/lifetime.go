@@ -1,6 +1,7 @@
 package runtimetest
 
 import (
+	"context"
 	"time"
 
 	"github.com/helixagents/helix"
@@ -19,6 +20,7 @@ func lifetimeScenarios() []Scenario {
 		{"aborted orphan", "an orphan whose agent no process knows is ended by an abort, at once or when its lease has expired", lifetimeAbortedOrphan},
 		{"aborted paused orphan", "an orphan that is held by an operator is ended by an abort", lifetimeAbortedPaused},
 		{"aborted by its handle", "a run that waits is aborted by its handle, and an old handle aborts no later run", lifetimeHandle},
+		{"left calls are told", "calls that end because a new message came are told to hooks and watchers, also after a crash", lifetimeLeftCalls},
 		{"companion failed from outside", "a caller that waits for a companion is woken when that is failed by a process which does not know it", lifetimeCompanion},
 	}
 }
@@ -210,4 +212,47 @@ func lifetimeHandle(s *Stage) {
 	s.ended(s.Say(x, agent, "s-1", "More!"), helix.SuspendedClientTool)
 	s.refused(run.Abort(s.ctx(), "too late"), helix.ErrStale)
 	s.same(s.load("s-1").Status, session.Active, "status after an abort of an earlier run")
+}
+
+func lifetimeLeftCalls(s *Stage) {
+	var j journal
+	g := s.newGate()
+	agent := newAgent(scripted.New(
+		scripted.Reply(scripted.Calling("double", num{1}), scripted.Calling("pick", num{2}), scripted.Calling("tell", num{3})),
+		scripted.Takes(scripted.Reply(scripted.Do(g.enter), scripted.Until(nil)), scripted.Text("Done.")),
+	).ByPosition(), double(), onClient("pick"), withDeadline(onClient("tell"), s.pace(brief)))
+	agent.Hooks = helix.Hooks{
+		OnMessage: func(_ context.Context, _ *helix.HookContext, e helix.NewMessage) error {
+			if e.Message.Role == session.RoleTool {
+				j.add("message %s", renderMessage(&e.Message))
+			}
+			return nil
+		},
+		AfterTool: func(_ context.Context, _ *helix.HookContext, e helix.AfterTool) error {
+			j.add("after %s %v", e.Tool, e.Error == nil)
+			return nil
+		},
+	}
+	x := s.StartWith(Options{Agents: []*helix.Agent{agent}}) // which sweeps too seldom to see to the deadline
+	res := s.waitsOn(x, agent, "s-1")
+	s.same(j.String(), "", "what hooks are told before the step is over")
+	s.past(s.waiting(res, "tell"))
+	x.Kill()
+	x = s.mortal(agent)
+	s.Execute(x, agent, helix.Input{SessionID: "s-1", Message: helix.UserText("Never mind."), AbandonPending: true})
+	s.receive("the model is asked", g.entered)
+	want := "message tool double: 2\nafter double true\n" +
+		"message tool pick failed: client_tool_abandoned\nafter pick false\n" +
+		"message tool tell failed: client_tool_timeout\nafter tell false"
+	s.same(j.String(), want, "what hooks are told")
+	ends := ofKind(s.chunks("s-1"), stream.ToolEnd)
+	s.same(len(ends), 3, "ends of calls")
+	for i, tool := range []string{"double", "pick", "tell"} {
+		s.same([]any{ends[i].Tool, ends[i].Success}, []any{tool, i == 0}, "end %d", i+1)
+	}
+	x.Kill()
+	_, run := s.heir(agent)
+	s.ended(s.Result(run), helix.Completed)
+	s.same(j.String(), want+"\n"+want, "what hooks are told by who takes the run over before it has committed")
+	s.same(len(ofKind(s.chunks("s-1"), stream.ToolEnd)), 3, "ends of calls after the takeover")
 }

@@ -130,6 +130,10 @@ func (e *Encoder) own(sequence int64, c *stream.Chunk) {
 	case stream.ToolStart:
 		e.announce(c.CallID, c.Tool, given(c))
 	case stream.ToolEnd:
+		if c.MessageID != "" && e.calls[c.CallID] == nil {
+			e.endEarlier(c)
+			return
+		}
 		e.end(e.ended(c), c.Result, c.Error)
 	case stream.ApprovalRequest:
 		e.requestApproval(e.announce(c.CallID, c.Tool, given(c)), c.ApprovalID)
@@ -287,6 +291,23 @@ func (e *Encoder) ended(c *stream.Chunk) *call {
 		return k
 	}
 	return e.announce(c.CallID, c.Tool, json.RawMessage("{}"))
+}
+
+// endEarlier tells that a call of an earlier message, which waited, has come to its end
+// because the conversation went on without it. A client refuses the output of a call
+// that is not in the message which it receives, so this is data that it may use.
+func (e *Encoder) endEarlier(c *stream.Chunk) {
+	ended := struct {
+		MessageID string          `json:"messageId"`
+		CallID    string          `json:"toolCallId"`
+		Tool      string          `json:"toolName"`
+		Output    json.RawMessage `json:"output,omitempty"`
+		Error     string          `json:"errorText,omitempty"`
+	}{MessageID: c.MessageID, CallID: c.CallID, Tool: c.Tool, Output: c.Result}
+	if c.Error != nil {
+		ended.Error = c.Error.Message
+	}
+	e.emit(Chunk{Type: DataPrefix + "tool-end", Data: encoded(ended), Transient: true})
 }
 
 // Continue says that the client has what came before the first chunk, and these
