@@ -40,9 +40,47 @@ func (c *Client) AllSessions(ctx context.Context, query session.Query) iter.Seq2
 	}
 }
 
+// Waiting lists the calls of all sessions that wait for people, those first that have
+// waited longest, a page at a time.
+func (c *Client) Waiting(ctx context.Context, query session.WaitingQuery) (*wire.Waiting, error) {
+	values := pageQuery(query.PageRequest)
+	if query.UserID != "" {
+		values.Set("user", query.UserID)
+	}
+	if query.NewestFirst {
+		values.Set("order", "newest")
+	}
+	return get[wire.Waiting](ctx, c, "/waiting", values)
+}
+
+// AllWaiting yields all calls that wait for people. It asks for pages as they are
+// needed.
+func (c *Client) AllWaiting(ctx context.Context, query session.WaitingQuery) iter.Seq2[session.Waiting, error] {
+	return func(yield func(session.Waiting, error) bool) {
+		for {
+			page, err := c.Waiting(ctx, query)
+			if err != nil {
+				yield(session.Waiting{}, err)
+				return
+			}
+			for _, item := range page.Items {
+				if !yield(item, nil) {
+					return
+				}
+			}
+			if !page.HasMore || page.Next == "" || page.Next == query.Cursor {
+				return
+			}
+			query.Cursor, query.Offset = page.Next, 0
+		}
+	}
+}
+
 func listQuery(query *session.Query) url.Values {
 	out := pageQuery(query.PageRequest)
-	for name, value := range map[string]string{"user": query.UserID, "agent": query.Agent, "parent": query.ParentID} {
+	for name, value := range map[string]string{
+		"user": query.UserID, "agent": query.Agent, "parent": query.ParentID, "activity": string(query.Activity),
+	} {
 		if value != "" {
 			out.Set(name, value)
 		}

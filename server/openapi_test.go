@@ -175,7 +175,9 @@ func examples(t testing.TB, o operation, f *files) example {
 		}}
 	case "get-sessions":
 		return example{query: "?status=active&status=completed&tag=" + secret + "&metadata.topic=" + secret +
-			"&roots=true&limit=2&total=true&createdAfter=2020-01-02T15:04:05Z"}
+			"&roots=true&activity=waiting&limit=2&total=true&createdAfter=2020-01-02T15:04:05Z"}
+	case "get-waiting":
+		return example{query: "?order=newest&limit=2&total=true"}
 	case "get-sessions-id", "get-sessions-id-messages", "get-sessions-id-runs", "get-sessions-id-checkpoints", "get-sessions-id-snapshot",
 		"delete-sessions-id":
 		return example{target: f.waiting}

@@ -184,6 +184,15 @@ func TestListing(t *testing.T) {
 			{s, "&roots=true", sorted(f.done, f.paused, f.failed, f.waiting, f.running)},
 			{s, "&parent=" + f.waiting, []string{f.child}},
 			{s, "&status=failed&status=paused", sorted(f.failed, f.paused)},
+			{s, "&activity=running", []string{f.running}},
+			{s, "&activity=waiting", sorted(f.waiting, f.child)},
+			{s, "&activity=waiting&roots=true", []string{f.waiting}},
+			{s, "&activity=stopped", []string{f.paused}},
+			{s, "&activity=failed", []string{f.failed}},
+			{s, "&activity=done", []string{f.done}},
+			{s, "&activity=new", nil},
+			{operator, "&activity=stopped", sorted(f.paused, other.paused)},
+			{operator, "&activity=stopped&user=bob", []string{other.paused}},
 			{s, "&agent=slow", []string{f.running}},
 			{s, "&metadata.topic=" + secret + "&agent=echo", sorted(f.done, f.paused)},
 			{s, "&metadata.topic=other", nil},
@@ -195,6 +204,52 @@ func TestListing(t *testing.T) {
 				t.Errorf("GET /sessions?%s lists %q, not %q", c.query, got, c.want)
 			}
 		}
+		for id, want := range map[string]session.Activity{
+			f.running: session.ActivityRunning, f.waiting: session.ActivityWaiting, f.child: session.ActivityWaiting,
+			f.paused: session.ActivityStopped, f.failed: session.ActivityFailed, f.done: session.ActivityDone,
+		} {
+			state := call[session.State](s, http.StatusOK, http.MethodGet, "/sessions/"+url.PathEscape(id), nil)
+			status := call[wire.Status](s, http.StatusOK, http.MethodGet, "/status?sessionId="+url.QueryEscape(id), nil)
+			if state.Activity != want || status.Activity != want {
+				t.Errorf("%s is %s in its document and %s in its status, not %s", id, state.Activity, status.Activity, want)
+			}
+		}
+		for _, c := range []struct {
+			who   *service
+			query string
+			want  []string
+		}{
+			{s, "", []string{f.call}},
+			{s, "?user=alice", []string{f.call}},
+			{s, "?user=bob", nil},
+			{s.as("bob-token"), "", []string{other.call}},
+			{operator, "", []string{f.call, other.call}},
+			{operator, "?order=newest", []string{other.call, f.call}},
+			{operator, "?order=oldest&limit=1", []string{f.call}},
+			{operator, "?user=bob", []string{other.call}},
+			{operator, "?user=eve", nil},
+		} {
+			page := call[wire.Waiting](c.who, http.StatusOK, http.MethodGet, "/waiting"+c.query, nil)
+			var got []string
+			for _, item := range page.Items {
+				got = append(got, item.Call.CallID)
+				if item.RootID == item.SessionID || item.Agent != "clerk" || item.Call.Tool == "" || len(item.Call.Input) == 0 || item.Call.CreatedAt.IsZero() {
+					t.Errorf("GET /waiting lists %+v", item)
+				}
+			}
+			if !slices.Equal(got, c.want) {
+				t.Errorf("GET /waiting%s lists %q, not %q", c.query, got, c.want)
+			}
+		}
+		waits := call[wire.Waiting](s, http.StatusOK, http.MethodGet, "/waiting", nil).Items[0]
+		if waits.RootID != f.waiting || waits.SessionID != f.child || waits.UserID != "alice" {
+			t.Errorf("what waits is %+v", waits)
+		}
+		for _, query := range []string{"?order=best", "?limit=0", "?cursor=x", "?agent=echo", "?user=%00"} {
+			s.refused(http.StatusBadRequest, session.CodeInvalid, http.MethodGet, "/waiting"+query, nil)
+		}
+		s.refused(http.StatusBadRequest, session.CodeInvalid, http.MethodGet, "/sessions?activity=busy", nil)
+		s.refused(http.StatusBadRequest, session.CodeInvalid, http.MethodGet, "/sessions?activity=", nil)
 	})
 }
 

@@ -111,7 +111,7 @@ func (x *exchange) mayRun(ctx context.Context, sessionID, requestID string) (don
 
 // running counts the identity's runs, and stops counting above the limit.
 func (x *exchange) running(ctx context.Context, limit int) (n int, err error) {
-	query := session.Query{UserID: x.who.User, Running: true, RootsOnly: true}
+	query := session.Query{UserID: x.who.User, Activity: session.ActivityRunning, RootsOnly: true}
 	query.Limit = min(limit+1, session.MaxPageSize)
 	for {
 		page, err := x.sessions.List(ctx, query)

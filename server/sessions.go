@@ -23,6 +23,7 @@ func sessionRoutes() []route {
 				{name: "user", kind: "string", about: "Whose they are."},
 				{name: "agent", kind: "string", about: "Their agent."},
 				{name: "status", kind: "string", repeated: true, about: "One of these statuses."},
+				{name: "activity", kind: "string", about: "What they are doing: new, running, waiting, stopped, failed or done."},
 				{name: "tag", kind: "string", repeated: true, about: "All of these tags."},
 				{name: "metadata.{name}", kind: "string", about: "A metadata entry of this value."},
 				{name: "parent", kind: "string", about: "Sub-agents' sessions of this one."},
@@ -31,6 +32,14 @@ func sessionRoutes() []route {
 				{name: "createdBefore", kind: "string", about: "A time."},
 			}, paging...),
 			answers: ok(wire.Sessions{}), handle: (*exchange).list,
+		},
+		{
+			method: http.MethodGet, path: "/waiting", summary: "List the calls that wait for people, over all sessions.",
+			query: append([]parameter{
+				{name: "user", kind: "string", about: "Whose conversations they are of; for operators, who see the tenant's."},
+				{name: "order", kind: "string", about: "oldest, which is the default, or newest first."},
+			}, paging...),
+			answers: ok(wire.Waiting{}), handle: (*exchange).waiting,
 		},
 		{
 			method: http.MethodGet, path: "/sessions/{id}", summary: "Read a session's document.",
@@ -83,7 +92,11 @@ func (x *exchange) list() error {
 	q := x.query()
 	request := session.Query{
 		UserID: q.Get("user"), Agent: q.Get("agent"), Tags: q.Values["tag"], ParentID: q.Get("parent"), RootsOnly: q.flag("roots"),
+		Activity:     session.Activity(q.Get("activity")),
 		CreatedAfter: q.time("createdAfter"), CreatedBefore: q.time("createdBefore"), PageRequest: q.page(),
+	}
+	if _, given := q.Values["activity"]; given && !request.Activity.Valid() {
+		q.refuse("activity", "%.40q is none of %v", request.Activity, session.Activities())
 	}
 	for _, status := range q.Values["status"] {
 		if !session.Status(status).Valid() {
@@ -127,6 +140,46 @@ func (x *exchange) list() error {
 		request.UserID = x.who.User
 	}
 	page, err := x.sessions.List(x.r.Context(), request)
+	if err != nil {
+		return err
+	}
+	page.Items = array(page.Items)
+	x.json(http.StatusOK, page)
+	return nil
+}
+
+// waiting lists what waits for people: a user's own, or all of the tenant's for an
+// operator.
+func (x *exchange) waiting() error {
+	q := x.query()
+	request := session.WaitingQuery{UserID: q.Get("user"), PageRequest: q.page()}
+	switch order := q.Get("order"); order {
+	case "", "oldest":
+	case "newest":
+		request.NewestFirst = true
+	default:
+		q.refuse("order", "%.40q is neither oldest nor newest", order)
+	}
+	for _, name := range slices.Sorted(maps.Keys(q.Values)) {
+		if !slices.ContainsFunc(x.route.query, func(p parameter) bool { return p.name == name }) {
+			q.refuse(name, "is not a filter")
+		}
+	}
+	if err := session.CheckText("user", request.UserID); err != nil && q.err == nil {
+		q.err = err
+	}
+	if q.err != nil {
+		return q.err
+	}
+	if !x.who.Operator {
+		if request.UserID != "" && request.UserID != x.who.User {
+			x.json(http.StatusOK, wire.Waiting{Items: []session.Waiting{}, Limit: request.Size()})
+			return nil
+		}
+		request.UserID = x.who.User
+	}
+	request.MaxBytes = x.server.cfg.Limits.PageBytes
+	page, err := x.sessions.Waiting(x.r.Context(), request)
 	if err != nil {
 		return err
 	}

@@ -23,7 +23,7 @@ func (x *exchange) status() error {
 		return x.hide(state.ID, err)
 	}
 	out := wire.Status{
-		SessionID: state.ID, AgentType: state.Agent, Status: state.Status, Turn: state.Turn, StepCount: state.StepCount,
+		SessionID: state.ID, AgentType: state.Agent, Status: state.Status, Activity: state.Activity, Turn: state.Turn, StepCount: state.StepCount,
 		StreamID: state.StreamID, AwaitingClientTool: len(pending) > 0, Pending: array(pending),
 		AwaitingChildren: array(state.AwaitingChildren), Output: state.Output,
 	}

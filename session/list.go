@@ -22,9 +22,10 @@ type PageRequest struct {
 	// skips items instead.
 	Cursor string
 	Offset int
-	// MaxBytes bounds the stored size of the messages of a page, which then may have
-	// fewer than Limit: it ends before the one that would take it over, but has at
-	// least one. 0 is no bound. Lists of anything else do not look at it.
+	// MaxBytes bounds the stored size of the messages of a page, or of the inputs of
+	// calls that wait, which then may have fewer than Limit: it ends before the one that
+	// would take it over, but has at least one. 0 is no bound. Lists of anything else do
+	// not look at it.
 	MaxBytes int64
 	// Total asks for the number of all items, which costs what it counts.
 	Total bool
@@ -99,10 +100,9 @@ type Query struct {
 	ParentID string
 	// RootsOnly leaves out sub-agents' sessions.
 	RootsOnly bool
-	// Running selects sessions whose current run is running now, whoever holds its
-	// lease. Stores keep an index of these by user, so that asking how many there are,
-	// up to a small limit, costs what it finds.
-	Running       bool
+	// Activity selects sessions by what they are doing now. Stores keep an index of it,
+	// and one by user, so that a page costs what it lists.
+	Activity      Activity
 	CreatedAfter  time.Time
 	CreatedBefore time.Time
 	PageRequest
@@ -113,6 +113,7 @@ type Summary struct {
 	Key
 	Agent        string            `json:"agentType"`
 	Status       Status            `json:"status"`
+	Activity     Activity          `json:"activity"`
 	UserID       string            `json:"userId,omitempty"`
 	ParentID     string            `json:"parentSessionId,omitempty"`
 	Tags         []string          `json:"tags,omitempty"`

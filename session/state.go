@@ -30,6 +30,9 @@ type State struct {
 	RootID string `json:"rootSessionId,omitempty"`
 
 	Status Status `json:"status,omitempty"`
+	// Activity is what the session is doing now. A store derives it when it reads the
+	// session, and takes it from nobody.
+	Activity Activity `json:"activity,omitempty"`
 	// Custom is the application's state.
 	Custom    Document        `json:"customState"`
 	StepCount int             `json:"stepCount,omitempty"`

@@ -222,10 +222,14 @@ type Inboxes interface {
 	DeleteWake(ctx context.Context, wake Wake) error
 }
 
-// Lister lists sessions.
+// Lister lists sessions, and what waits in them.
 type Lister interface {
 	// List gives the sessions that match, newest first.
 	List(ctx context.Context, query Query) (Page[Summary], error)
+	// Waiting lists the calls that wait for people, of all sessions and at any depth, in
+	// the order in which they began to wait. It is read from an index, by user where one
+	// is asked for, so that a page costs what it lists.
+	Waiting(ctx context.Context, query WaitingQuery) (Page[Waiting], error)
 }
 
 // Sweeps lists what a sweeper must see to, over all tenants: it serves the

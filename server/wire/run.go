@@ -72,9 +72,12 @@ type Stopping struct {
 
 // Status answers GET /status.
 type Status struct {
-	SessionID string            `json:"sessionId"`
-	AgentType string            `json:"agentType"`
-	Status    session.Status    `json:"status"`
+	SessionID string         `json:"sessionId"`
+	AgentType string         `json:"agentType"`
+	Status    session.Status `json:"status"`
+	// Activity is what the session is doing now: new, running, waiting, stopped, failed or
+	// done.
+	Activity  session.Activity  `json:"activity"`
 	RunID     string            `json:"runId,omitempty"`
 	RunStatus session.RunStatus `json:"runStatus,omitempty"`
 	Turn      int               `json:"turn"`

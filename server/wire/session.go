@@ -23,6 +23,9 @@ type PendingCalls struct {
 	Items []session.Pending `json:"items"`
 }
 
+// Waiting answers GET /waiting: the calls of all sessions that wait for people.
+type Waiting = session.Page[session.Waiting]
+
 // Snapshot answers GET /sessions/{id}/snapshot: the session as it was at its latest
 // checkpoint. Reading the stream on from Sequence shows all that came after it and
 // nothing of what came before.

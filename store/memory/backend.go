@@ -44,6 +44,7 @@ type Backend struct {
 	mu      sync.RWMutex
 	closed  bool
 	made    int64             // sessions, ever
+	asked   int64             // calls that people were asked about, ever
 	shelves map[string]*shelf // by tenant
 	due     dueSets
 	wakes   map[wakeKey]session.Wake

@@ -56,6 +56,7 @@ func (s *sessions) Load(ctx context.Context, id string) (*session.State, error) 
 // store: detach, outside the lock, makes it the caller's own.
 func (r *record) load() session.State {
 	out := r.state
+	out.Activity = r.activity()
 	out.Custom = r.custom.doc.Clone()
 	for _, p := range r.pending.open {
 		out.Pending = append(out.Pending, *p)

@@ -41,12 +41,12 @@ func (s *sessions) List(ctx context.Context, query session.Query) (session.Page[
 // narrowest is the shortest list at hand that has everything a query selects.
 func (s *shelf) narrowest(q *session.Query) ordered {
 	switch {
-	case q.Running && q.UserID != "":
-		return s.runningByUser.get(q.UserID)
-	case q.Running:
-		return s.running
 	case q.ParentID != "":
 		return s.byParent.get(q.ParentID)
+	case q.Activity != "" && q.UserID != "":
+		return s.byUserActivity.get(userActivity(q.UserID, q.Activity))
+	case q.Activity != "":
+		return s.byActivity.get(string(q.Activity))
 	case q.UserID != "":
 		return s.byUser.get(q.UserID)
 	}
@@ -71,7 +71,7 @@ func summarise(list ordered, q *session.Query) (items []session.Summary, more bo
 		}
 		items = append(items, session.Summary{
 			Key:   session.Key{Tenant: st.Tenant, ID: st.ID},
-			Agent: st.Agent, Status: st.Status, UserID: st.UserID, ParentID: st.ParentID,
+			Agent: st.Agent, Status: st.Status, Activity: rec.activity(), UserID: st.UserID, ParentID: st.ParentID,
 			Tags: slices.Clone(st.Tags), Metadata: maps.Clone(st.Metadata),
 			Turn: st.Turn, MessageCount: st.MessageCount, CreatedAt: st.CreatedAt, UpdatedAt: st.UpdatedAt,
 		})
@@ -96,7 +96,7 @@ func selects(q *session.Query, rec *record) bool {
 		q.Agent != "" && q.Agent != st.Agent,
 		q.ParentID != "" && q.ParentID != st.ParentID,
 		q.RootsOnly && st.ParentID != "",
-		q.Running && !rec.isRunning(),
+		q.Activity != "" && q.Activity != rec.activity(),
 		len(q.Statuses) > 0 && !slices.Contains(q.Statuses, st.Status),
 		!q.CreatedAfter.IsZero() && !st.CreatedAt.After(q.CreatedAfter),
 		!q.CreatedBefore.IsZero() && !st.CreatedAt.Before(q.CreatedBefore):

@@ -30,7 +30,11 @@ type record struct {
 	inbox    inbox
 	stop     *session.Stop // for the current run
 
-	marks due // which sweeps the session is indexed for
+	marks due                 // which sweeps the session is indexed for
+	waits map[string]*waiting // as the inbox lists them, by call
+	// What, and for whom, it is listed as doing.
+	listedAs  session.Activity
+	listedFor string
 }
 
 // newRecord makes a session of a document that was checked. Whatever a new
@@ -70,6 +74,15 @@ func (r *record) currentRun() *session.Run { return r.runs.get(r.state.CurrentRu
 func (r *record) isRunning() bool {
 	run := r.currentRun()
 	return run != nil && run.Status == session.RunRunning
+}
+
+// activity is what the session is doing now.
+func (r *record) activity() session.Activity {
+	var run session.RunStatus
+	if current := r.currentRun(); current != nil {
+		run = current.Status
+	}
+	return session.ActivityOf(r.state.Status, run)
 }
 
 // committed reports where the session stands.

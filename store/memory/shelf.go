@@ -14,13 +14,14 @@ type shelf struct {
 	byUser   index
 	byParent index
 	byRoot   index
-	// The sessions whose current run is running: all of them, and by user.
-	running       ordered
-	runningByUser index
+	// By what sessions are doing, and by user and that.
+	byActivity     index
+	byUserActivity index
+	inboxes        inboxes
 }
 
 func newShelf() *shelf {
-	return &shelf{sessions: map[string]*record{}, byUser: index{}, byParent: index{}, byRoot: index{}, runningByUser: index{}}
+	return &shelf{sessions: map[string]*record{}, byUser: index{}, byParent: index{}, byRoot: index{}, byActivity: index{}, byUserActivity: index{}}
 }
 
 func (s *shelf) add(rec *record) {
@@ -33,19 +34,29 @@ func (s *shelf) remove(rec *record) {
 	delete(s.sessions, rec.state.ID)
 	s.all.remove(rec)
 	s.unindex(rec)
-	s.setRunning(rec, false)
+	s.setActivity(rec, "")
+	s.inboxes.put(rec, nil, true)
 }
 
-// setRunning notes whether a session's current run is running. Its user does not
-// change meanwhile: nobody may save a session that a run holds.
-func (s *shelf) setRunning(rec *record, running bool) {
-	if running {
-		s.running.add(rec)
-		s.runningByUser.add(rec.state.UserID, rec)
+// setActivity lists a session under what it is doing, or under nothing.
+func (s *shelf) setActivity(rec *record, activity session.Activity) {
+	user := rec.state.UserID
+	if rec.listedAs == activity && (rec.listedFor == user || activity == "") {
 		return
 	}
-	s.running.remove(rec)
-	s.runningByUser.remove(rec.state.UserID, rec)
+	s.byActivity.remove(string(rec.listedAs), rec)
+	s.byUserActivity.remove(userActivity(rec.listedFor, rec.listedAs), rec)
+	rec.listedAs, rec.listedFor = activity, user
+	s.byActivity.add(string(activity), rec)
+	s.byUserActivity.add(userActivity(user, activity), rec)
+}
+
+// userActivity is the name of a list; empty where there is none.
+func userActivity(userID string, activity session.Activity) string {
+	if userID == "" || activity == "" {
+		return ""
+	}
+	return string(activity) + "/" + userID
 }
 
 // index enters a session under what can change about it; unindex must be called

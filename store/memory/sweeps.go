@@ -39,11 +39,16 @@ func (d *dueSets) of(kind due) map[*record]struct{} { return d[bits.TrailingZero
 // mark enters a session into the sets and lists it belongs to now. Only what has
 // changed is touched, which for most commits is nothing.
 func (b *Backend) mark(rec *record) {
-	was := rec.marks
 	b.due.set(rec, rec.dues())
-	if (was^rec.marks)&dueLease != 0 {
-		b.shelf(rec.state.Tenant).setRunning(rec, rec.marks&dueLease != 0)
-	}
+	sh := b.shelf(rec.state.Tenant)
+	sh.setActivity(rec, rec.activity())
+	sh.inboxes.put(rec, b.nextWait, false)
+}
+
+// nextWait numbers a call that begins to wait.
+func (b *Backend) nextWait() int64 {
+	b.asked++
+	return b.asked
 }
 
 func (d *dueSets) remove(rec *record) { d.set(rec, 0) }

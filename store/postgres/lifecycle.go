@@ -129,6 +129,7 @@ func (s *sessions) Load(ctx context.Context, id string) (state *session.State, e
 		h.Custom, h.Tags, h.Metadata = custom.doc, labels.tags[id], labels.metadata[id]
 		h.Pending, h.AwaitingChildren = pending, awaited
 		state = &h.State
+		state.Activity = session.ActivityOf(h.Status, h.runStatus)
 		return nil
 	})
 	if err != nil {
@@ -194,6 +195,7 @@ func (s *sessions) Clone(ctx context.Context, clone *session.Clone) (state *sess
 		t.exec(copyMessages, h.number, from.number, count)
 		s.writeCheckpoint(t, h, ownCheckpoint(h))
 		state = &h.State
+		state.Activity = session.ActivityOf(h.Status, h.runStatus)
 		if err := s.insert(t, h); err != nil {
 			return err
 		}

@@ -50,11 +50,17 @@ const (
 	isMetadata  = "d.tenant = %s AND d.name = %s AND left(d.value, 100) = left(%s, 100) AND d.value = %s"
 )
 
+// activity is what a session is doing now, as [session.ActivityOf] has it. Indexes have
+// this very expression.
+const activity = `CASE s.status WHEN 'completed' THEN 'done' WHEN 'failed' THEN 'failed' WHEN 'active' THEN CASE s.run_status ` +
+	`WHEN '' THEN 'new' WHEN 'running' THEN 'running' WHEN 'completed' THEN 'done' WHEN 'failed' THEN 'failed' ` +
+	`WHEN 'interrupted' THEN 'stopped' ELSE 'waiting' END ELSE 'stopped' END`
+
 // newListing turns a query into conditions.
 func newListing(tenant string, q *session.Query) *listing {
 	l := &listing{from: fromSessions, first: "s"}
 	tags, names := q.Tags, slices.Sorted(maps.Keys(q.Metadata))
-	own := q.Running || q.UserID != "" || q.ParentID != ""
+	own := q.Activity != "" || q.UserID != "" || q.ParentID != ""
 	switch {
 	case own: // what others have the same tags on costs nothing then
 		l.add("s.tenant = %s", tenant)
@@ -83,8 +89,8 @@ func newListing(tenant string, q *session.Query) *listing {
 // addColumns adds the conditions on the session's own row.
 func (l *listing) addColumns(q *session.Query) {
 	// The literal comparisons let partial indexes be used.
-	if q.Running {
-		l.where = append(l.where, "s.run_status = 'running' AND s.number > 0")
+	if q.Activity != "" {
+		l.add(activity+" = %s AND s.number > 0", string(q.Activity))
 	}
 	if q.UserID != "" {
 		l.add("s.user_id = %s AND s.user_id <> ''", q.UserID)
@@ -133,7 +139,7 @@ func (l *listing) after(at session.Position) {
 // the index in its order, but sort what it finds there.
 func (l *listing) page(limit, offset int) string {
 	text := `
-SELECT s.id, s.agent, s.status, s.user_id, s.parent_id, s.turn, s.message_count, s.created_at, s.updated_at
+SELECT s.id, s.agent, s.status, s.run_status, s.user_id, s.parent_id, s.turn, s.message_count, s.created_at, s.updated_at
 FROM ` + l.from + `
 WHERE ` + strings.Join(l.where, " AND ") + `
 ORDER BY ` + l.created() + ` DESC, ` + l.id() + ` DESC
@@ -167,8 +173,10 @@ func (s *sessions) List(ctx context.Context, query session.Query) (page session.
 		text := l.page(page.Limit, query.Skip())
 		t.ask(func(rows pgx.Rows) error {
 			item := session.Summary{Key: session.Key{Tenant: s.tenant}}
-			err := rows.Scan(&item.ID, &item.Agent, &item.Status, &item.UserID, &item.ParentID, &item.Turn, &item.MessageCount,
+			var run session.RunStatus
+			err := rows.Scan(&item.ID, &item.Agent, &item.Status, &run, &item.UserID, &item.ParentID, &item.Turn, &item.MessageCount,
 				instant{&item.CreatedAt}, instant{&item.UpdatedAt})
+			item.Activity = session.ActivityOf(item.Status, run)
 			page.Items = append(page.Items, item)
 			return err
 		}, text, l.args...)

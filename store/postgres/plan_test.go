@@ -44,6 +44,13 @@ func queries(s *sessions) map[string]string {
 		l.after(session.Position{N: time.Now().UnixNano(), ID: "x"})
 		out["list on "+name] = l.page(50, 0)
 	}
+	for name, q := range inboxQueries() {
+		x := newInbox(s.tenant, &q)
+		out["waiting "+name], _ = x.page(&q, nil, 51, 0)
+		out["waiting on "+name], _ = x.page(&q, &session.Position{N: 1, ID: "1"}, 51, 0)
+		out["count waiting "+name] = x.count()
+	}
+	out["links"] = selectLinks
 	for name, change := range changes() {
 		d, err := newDraft(&change, "s50", "run", time.Now())
 		if err != nil {
@@ -55,6 +62,12 @@ func queries(s *sessions) map[string]string {
 		out["commit with chunks of "+name], _ = s.changeStatement(d, on, true)
 	}
 	return out
+}
+
+func inboxQueries() map[string]session.WaitingQuery {
+	return map[string]session.WaitingQuery{
+		"all": {}, "newest": {NewestFirst: true}, "user": {UserID: "u7"}, "user's newest": {UserID: "u7", NewestFirst: true},
+	}
 }
 
 // changes are commits with a part of every kind, of one row and of several.
@@ -102,8 +115,10 @@ func listings() map[string]session.Query {
 		"tag and dates": {Tags: []string{"t7"}, CreatedAfter: time.Now().Add(-time.Hour), UserID: "u7"},
 		"user's tags":   {UserID: "u7", Tags: []string{"t7", "u"}},
 		"user's values": {UserID: "u7", Metadata: map[string]string{"k": "v7", "l": "w"}},
-		"user's runs":   {UserID: "u7", Running: true, RootsOnly: true},
-		"all runs":      {Running: true, RootsOnly: true},
+		"user's runs":   {UserID: "u7", Activity: session.ActivityRunning, RootsOnly: true},
+		"all runs":      {Activity: session.ActivityRunning, RootsOnly: true},
+		"user's waits":  {UserID: "u7", Activity: session.ActivityWaiting},
+		"all waits":     {Activity: session.ActivityWaiting, RootsOnly: true},
 	}
 }
 
@@ -156,13 +171,14 @@ func openPopulated(t *testing.T) *Backend {
 }
 
 // TestListingsOfAUser wants lists of one user's sessions to read none of other
-// users', and lists of running sessions to read none that rest.
+// users', and lists by activity to read none that do something else.
 func TestListingsOfAUser(t *testing.T) {
 	t.Parallel()
 	b := openPopulated(t)
 	for name, index := range map[string]string{
 		"user's tags": "sessions_by_user", "user's values": "sessions_by_user", "tag and dates": "sessions_by_user",
-		"user's runs": "sessions_running", "all runs": "sessions_running",
+		"user's runs": "sessions_by_user_activity", "all runs": "sessions_by_activity",
+		"user's waits": "sessions_by_user_activity", "all waits": "sessions_by_activity",
 	} {
 		q := listings()[name]
 		l := newListing("default", &q)
@@ -171,6 +187,28 @@ func TestListingsOfAUser(t *testing.T) {
 			if !strings.Contains(plan, index) || strings.Contains(plan, "_by_tag") || strings.Contains(plan, "_by_value") ||
 				strings.Contains(plan, "Seq Scan") || strings.Contains(plan, "Join") {
 				t.Errorf("%s: the plan is not to read %s alone\n%s\n%s", name, index, query, plan)
+			}
+		}
+	}
+}
+
+// TestWaitingPlans wants the calls that wait to be read from the indexes of those, in
+// their order.
+func TestWaitingPlans(t *testing.T) {
+	t.Parallel()
+	b := openPopulated(t)
+	for name, q := range inboxQueries() {
+		index := "pending_waiting "
+		if q.UserID != "" {
+			index = "pending_waiting_by_user "
+		}
+		x := newInbox("default", &q)
+		first, _ := x.page(&q, nil, 51, 0)
+		next, _ := x.page(&q, &session.Position{N: 1, ID: "1"}, 51, 0)
+		for _, query := range []string{first, next} {
+			plan := explain(t, b, query)
+			if !strings.Contains(plan, index) || strings.Contains(plan, "Sort") || strings.Contains(plan, "Seq Scan") {
+				t.Errorf("%s: the plan is not to read %s in its order\n%s\n%s", name, index, query, plan)
 			}
 		}
 	}
@@ -185,7 +223,7 @@ func TestCommitsIgnoreRunning(t *testing.T) {
 		if !strings.HasPrefix(name, "commit ") {
 			continue
 		}
-		if plan := explain(t, b, query); strings.Contains(plan, "sessions_running") || !strings.Contains(plan, "sessions_by_id") {
+		if plan := explain(t, b, query); strings.Contains(plan, "sessions_running") || strings.Contains(plan, "activity") || !strings.Contains(plan, "sessions_by_id") {
 			t.Errorf("%s: it does not find the session by its id\n%s\n%s", name, query, plan)
 		}
 	}

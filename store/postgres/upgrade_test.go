@@ -12,6 +12,15 @@ import (
 // downgrade takes back what the migrations after the first have added, so that the
 // schema is as the first version of the program has left it.
 var downgrade = []string{
+	`DROP INDEX helix.pending_waiting_by_user`,
+	`DROP INDEX helix.pending_waiting`,
+	`DROP TRIGGER sessions_user ON helix.sessions`,
+	`DROP TRIGGER pending_user ON helix.pending`,
+	`DROP FUNCTION helix.note_session_user`,
+	`DROP FUNCTION helix.note_pending_user`,
+	`ALTER TABLE helix.pending DROP COLUMN user_id`,
+	`DROP INDEX helix.sessions_by_user_activity`,
+	`DROP INDEX helix.sessions_by_activity`,
 	`DROP INDEX helix.sessions_running`,
 	`ALTER TABLE helix.streams DROP COLUMN bytes`,
 	`DELETE FROM helix.migrations WHERE number > 1`,
@@ -25,6 +34,11 @@ SELECT number, last_sequence, last_sequence, 'a', writer_epoch, writer_next, 'ru
        '{"v":1,"type":"text_delta","agentId":"a","agentType":"a","stepId":1,"runId":"run-1","delta":"y"}' FROM helix.streams WHERE stream_id = 'a'`,
 }
 
+// oldPending is how the first version of the program adds a call that waits.
+const oldPending = `
+INSERT INTO helix.pending (session, tenant, session_id, call_id, state, late_noticed, deadline, message_id, created_at, doc, input, result, late)
+SELECT session, tenant, session_id, 'p2', state, late_noticed, deadline, message_id, created_at, doc, input, result, late FROM helix.pending`
+
 // TestUpgrade opens a schema of the first version whose session is running, and lets
 // that version append to its stream beside this one.
 func TestUpgrade(t *testing.T) {
@@ -34,6 +48,7 @@ func TestUpgrade(t *testing.T) {
 	started, err := before.Sessions().StartRun(ctx, &session.StartRun{
 		SessionID: "a", Create: &session.State{ID: "a", Agent: "a", Status: session.Active, UserID: "ann", StreamID: "a"},
 		Run: session.Run{ID: "run-1"}, Owner: "me", TTL: time.Hour,
+		Change: session.Change{Pending: []session.Pending{{CallID: "p1", Tool: "ask", Kind: session.PendingClientTool}}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -55,10 +70,26 @@ func TestUpgrade(t *testing.T) {
 	}
 
 	b := openTest(t, func(c *Config) { c.Schema = before.config.Schema })
-	page, err := b.Sessions().List(ctx, session.Query{Running: true, UserID: "ann"})
-	if err != nil || len(page.Items) != 1 {
-		t.Errorf("%d running sessions are listed, %v", len(page.Items), err)
+	is := func(when string, activity session.Activity) {
+		t.Helper()
+		for _, userID := range []string{"ann", ""} {
+			page, err := b.Sessions().List(ctx, session.Query{Activity: activity, UserID: userID})
+			if err != nil || len(page.Items) != 1 || page.Items[0].Activity != activity {
+				t.Errorf("%s: the %s sessions of %q are %+v, %v", when, activity, userID, page.Items, err)
+			}
+		}
 	}
+	is("what was there", session.ActivityRunning)
+	waits := func(when string, want int) {
+		t.Helper()
+		for _, userID := range []string{"ann", ""} {
+			page, err := b.Sessions().Waiting(ctx, session.WaitingQuery{UserID: userID})
+			if err != nil || len(page.Items) != want {
+				t.Errorf("%s: the calls that wait for %q are %+v, %v", when, userID, page.Items, err)
+			}
+		}
+	}
+	waits("what was there", 1)
 	bytes := func(least, most int64) {
 		t.Helper()
 		info, err := b.Streams().Info(ctx, "a")
@@ -69,6 +100,10 @@ func TestUpgrade(t *testing.T) {
 	bytes(0, 0) // what was there was not counted
 	add(b, 2)
 	bytes(1000, 1500)
+	ExecForTest(t, b.sql(`UPDATE helix.sessions SET run_status = 'suspended_client_tool' WHERE id = 'a'`))
+	is("what an older program wrote", session.ActivityWaiting)
+	ExecForTest(t, b.sql(oldPending))
+	waits("what an older program wrote", 2)
 	for _, query := range oldAppend {
 		ExecForTest(t, b.sql(query))
 	}

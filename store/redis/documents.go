@@ -74,7 +74,13 @@ func (s *sessions) Save(ctx context.Context, state *session.State) error {
 		is := *state
 		is.CreatedAt = h.CreatedAt
 		s.stateHints(&p.hints, &is, &h.State)
-		return nil
+		s.activityHints(&p.hints, &is, session.ActivityOf(is.Status, h.runStatus), inPlace)
+		if is.UserID == h.UserID {
+			return nil
+		}
+		waiting, err := s.PendingCalls(ctx, h.ID, false)
+		s.waitingHints(&p.hints, &is, waiting, asOfNow)
+		return unlessCorrupt(err)
 	})
 	if err != nil {
 		return err
@@ -120,6 +126,7 @@ func (s *sessions) SetStatus(ctx context.Context, id string, change session.Stat
 		}
 		p.do("hset", keyDoc, keyDoc, "end", end)
 		s.stateHints(&p.hints, &h.State, &was)
+		s.activityHints(&p.hints, &h.State, h.activity(), inPlace)
 		return p, nil
 	})
 	if err != nil {

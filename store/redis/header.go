@@ -67,6 +67,9 @@ func (h *header) run() *session.Run {
 // isRunning reports whether the current run has not ended.
 func (h *header) isRunning() bool { return h.runStatus == session.RunRunning }
 
+// activity is what the session is doing now.
+func (h *header) activity() session.Activity { return session.ActivityOf(h.Status, h.runStatus) }
+
 // unmoved are the fields on which a decision about the session rests. If any has
 // changed when it is carried out, it is made anew.
 func (h *header) unmoved(fields ...string) []any {

@@ -25,7 +25,12 @@ const (
 	// can be removed when that has ended, whatever has begun since.
 	indexRunning       = "running"
 	indexRunningOfUser = "running/"
-	indexCalls         = "calls" // sessions that may have rows of calls
+	// What sessions are doing, other than running, and those of a user; see activityIndex.
+	indexActivity = "activity/"
+	// Calls that may wait for people, and those of a user; see waitingIndex. They are
+	// ordered by when their entries were made.
+	indexWaiting = "waiting"
+	indexCalls   = "calls" // sessions that may have rows of calls
 )
 
 // The sweeps' indexes, ordered by when something falls due at the earliest.
@@ -67,6 +72,7 @@ const (
 	sooner  = "LT"   // the entry is only moved to a lower score
 	known   = "true" // the entry stands for what has happened
 	gone    = "gone" // the entry is removed: it is never true again
+	asOfNow = "now"  // the entry stays where it is; a new one goes to the end
 )
 
 func (h *hints) list(keys keyspace, tenant, index, id, created string) {
@@ -136,6 +142,27 @@ func (s *sessions) runningHints(h *hints, is *session.State, runID, how string) 
 	h.entries = append(h.entries, hint{slot, indexRunning, member, created, how})
 	if is.UserID != "" {
 		h.entries = append(h.entries, hint{slot, indexRunningOfUser + indexed(is.UserID), member, created, how})
+	}
+}
+
+// activityIndex names the index of sessions that do something, or of those of a user.
+func activityIndex(activity session.Activity, userID string) string {
+	if userID == "" {
+		return indexActivity + string(activity)
+	}
+	return indexActivity + string(activity) + "/" + indexed(userID)
+}
+
+// activityHints are the entries for what a session is about to do. Runs have entries of
+// their own.
+func (s *sessions) activityHints(h *hints, is *session.State, activity session.Activity, how string) {
+	if activity == session.ActivityRunning {
+		return
+	}
+	slot, created := s.b.keys.listing(s.tenant), micros(is.CreatedAt)
+	h.entries = append(h.entries, hint{slot, activityIndex(activity, ""), is.ID, created, how})
+	if is.UserID != "" {
+		h.entries = append(h.entries, hint{slot, activityIndex(activity, is.UserID), is.ID, created, how})
 	}
 }
 
@@ -294,48 +321,52 @@ func (b *Backend) evalBehind(ctx context.Context, what string, h *hints, runs ..
 	return nil
 }
 
-// createdCache remembers how old sessions are: their place in every index. It
-// never changes while a session exists; one that was made anew under its id would
-// get an entry in the wrong place, which its readers move.
-type createdCache struct {
+// placeCache remembers what the index entries of sessions are made of: how old a
+// session is, which is its place in every index and never changes while it exists, and
+// whose it is, which nobody changes during a run. One that was made anew under its id
+// would get an entry in the wrong place, which its readers move.
+type placeCache struct {
 	mu    sync.Mutex
-	known map[session.Key]string
+	known map[session.Key]place
 }
 
-const maxCreated = 10_000
+// place is what the index entries of a session are made of.
+type place struct{ created, user string }
 
-func (c *createdCache) put(tenant, id, created string) {
+const maxPlaces = 10_000
+
+func (c *placeCache) put(tenant, id string, at place) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.known == nil || len(c.known) >= maxCreated {
-		c.known = map[session.Key]string{}
+	if c.known == nil || len(c.known) >= maxPlaces {
+		c.known = map[session.Key]place{}
 	}
-	c.known[session.Key{Tenant: tenant, ID: id}] = created
+	c.known[session.Key{Tenant: tenant, ID: id}] = at
 }
 
-func (c *createdCache) get(tenant, id string) (string, bool) {
+func (c *placeCache) get(tenant, id string) (place, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	created, ok := c.known[session.Key{Tenant: tenant, ID: id}]
-	return created, ok
+	at, ok := c.known[session.Key{Tenant: tenant, ID: id}]
+	return at, ok
 }
 
-// createdAt is when a session was created, as indexes have it; empty if there is
-// none.
-func (s *sessions) createdAt(ctx context.Context, id string) (string, error) {
-	if created, ok := s.b.created.get(s.tenant, id); ok {
-		return created, nil
+// placeOf is what the index entries of a session are made of; nil if there is none.
+func (s *sessions) placeOf(ctx context.Context, id string) (*session.State, error) {
+	at, ok := s.b.places.get(s.tenant, id)
+	if !ok {
+		v, err := s.look(ctx, id, "look up", query())
+		if err != nil || v.header == nil {
+			return nil, err
+		}
+		return &v.header.State, nil
 	}
-	v, err := s.look(ctx, id, "look up", query())
-	if err != nil || v.header == nil {
-		return "", err
-	}
-	return v.header.raw["created"], nil
+	return &session.State{ID: id, UserID: at.user, CreatedAt: moment(at.created)}, nil
 }
 
 func score(f float64) string { return strconv.FormatFloat(f, 'f', 0, 64) }
 
-func (c *createdCache) drop(tenant, id string) {
+func (c *placeCache) drop(tenant, id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.known, session.Key{Tenant: tenant, ID: id})

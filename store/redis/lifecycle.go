@@ -85,6 +85,7 @@ func (s *sessions) absent(ctx context.Context, id, verb string) (*view, error) {
 // carryOutNew makes a session.
 func (s *sessions) carryOutNew(ctx context.Context, verb string, is *session.State, p *plan) error {
 	s.stateHints(&p.hints, is, nil)
+	s.activityHints(&p.hints, is, session.ActivityOf(is.Status, ""), moved)
 	_, err := s.carryOut(ctx, is.ID, verb, s.b.tokens.next(), p)
 	if r, refused := errors.AsType[*refusal](err); refused {
 		return r.domain(is.ID)
@@ -118,6 +119,7 @@ func (s *sessions) Load(ctx context.Context, id string) (*session.State, error) 
 		return nil, err
 	}
 	state := h.State
+	state.Activity = h.activity()
 	var logged int
 	if state.Custom, logged, err = stateAt(id, v.parts[0]); err != nil {
 		return nil, err
@@ -293,7 +295,7 @@ func (s *sessions) Delete(ctx context.Context, id string) ([]string, error) {
 			return nil, err
 		}
 		s.b.watch.notify(s.b.keys.channel(s.tenant, member))
-		s.b.created.drop(s.tenant, member)
+		s.b.places.drop(s.tenant, member)
 	}
 	return tree, nil
 }

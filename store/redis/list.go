@@ -22,7 +22,7 @@ var listed = []string{
 // found is a session that an index entry led to.
 type found struct {
 	session.Summary
-	running string // the run, if it is running
+	running string // the run, if it has not ended
 	entry   string // the run that the index entry is for, if it is for one
 }
 
@@ -38,6 +38,12 @@ func (s *sessions) List(ctx context.Context, query session.Query) (page session.
 	}
 	w := walk{sessions: s, query: &query, slot: s.b.keys.listing(s.tenant)}
 	w.index, w.holds = narrowest(&query)
+	w.perRun = strings.HasPrefix(w.index, indexRunning)
+	if strings.HasPrefix(w.index, indexActivity) {
+		if err := s.fillIndexes(ctx); err != nil {
+			return page, err
+		}
+	}
 	if w.min, w.max = dates(&query); resumed {
 		w.after, w.last = &at, &goredis.Z{Score: float64(at.N / 1000), Member: at.ID}
 	}
@@ -91,12 +97,16 @@ func (w *walk) page(ctx context.Context) (page session.Page[session.Summary], er
 // sessions, too.
 func narrowest(q *session.Query) (index string, holds func(*found) bool) {
 	switch {
-	case q.Running && q.UserID != "":
-		return indexRunningOfUser + indexed(q.UserID), func(f *found) bool { return f.running == f.entry && f.UserID == q.UserID }
-	case q.Running:
-		return indexRunning, func(f *found) bool { return f.running == f.entry }
 	case q.ParentID != "":
 		return indexParent + indexed(q.ParentID), func(f *found) bool { return f.ParentID == q.ParentID }
+	case q.Activity == session.ActivityRunning && q.UserID != "":
+		return indexRunningOfUser + indexed(q.UserID), func(f *found) bool { return f.running == f.entry && f.UserID == q.UserID }
+	case q.Activity == session.ActivityRunning:
+		return indexRunning, func(f *found) bool { return f.running == f.entry }
+	case q.Activity != "":
+		return activityIndex(q.Activity, q.UserID), func(f *found) bool {
+			return f.Activity == q.Activity && (q.UserID == "" || f.UserID == q.UserID)
+		}
 	case q.UserID != "":
 		return indexUser + indexed(q.UserID), func(f *found) bool { return f.UserID == q.UserID }
 	case len(q.Metadata) > 0:
@@ -138,6 +148,7 @@ type walk struct {
 	after       *session.Position // where to begin
 	last        *goredis.Z        // the entry looked at last
 	strict      bool              // whether an entry in the wrong place ends it
+	perRun      bool              // whether entries are for runs, of which a session may have several
 }
 
 // errMisplaced ends a walk that has found entries in the wrong place, and moved
@@ -229,7 +240,7 @@ func (w *walk) verify(ctx context.Context, entries []goredis.Z) ([]*found, error
 			misplaced = true
 			wrong = append(wrong, correction{entry, micros(is.CreatedAt)})
 		}
-		if is != nil && w.selects(is) && (!w.query.Running || w.holds(is)) {
+		if is != nil && w.selects(is) && (!w.perRun || w.holds(is)) {
 			out[i] = is
 		}
 	}
@@ -260,7 +271,7 @@ func (w *walk) summarise(ctx context.Context, id string, values []any) *found {
 	}
 	return &found{running: running, Summary: session.Summary{
 		Key:   session.Key{Tenant: w.tenant, ID: id},
-		Agent: h.Agent, Status: h.Status, UserID: h.UserID, ParentID: h.ParentID, Tags: h.Tags, Metadata: h.Metadata,
+		Agent: h.Agent, Status: h.Status, Activity: h.activity(), UserID: h.UserID, ParentID: h.ParentID, Tags: h.Tags, Metadata: h.Metadata,
 		Turn: h.Turn, MessageCount: h.MessageCount, CreatedAt: h.CreatedAt, UpdatedAt: h.UpdatedAt,
 	}}
 }
@@ -269,7 +280,7 @@ func (w *walk) selects(s *found) bool {
 	q := w.query
 	switch {
 	case w.after != nil && !follows(&s.Summary, w.after),
-		q.Running && s.running == "",
+		q.Activity != "" && q.Activity != s.Activity,
 		q.UserID != "" && q.UserID != s.UserID,
 		q.Agent != "" && q.Agent != s.Agent,
 		q.ParentID != "" && q.ParentID != s.ParentID,

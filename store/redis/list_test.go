@@ -100,8 +100,84 @@ func TestListingsOfAUser(t *testing.T) {
 	total := session.PageRequest{Total: true} // which looks at all of them once more
 	list(session.Query{UserID: "ann", Tags: []string{"t"}, PageRequest: total}, 5, 10)
 	list(session.Query{UserID: "ann", Metadata: map[string]string{"k": "v"}, PageRequest: total}, 5, 10)
-	list(session.Query{UserID: "ann", Running: true, RootsOnly: true}, 1, 2)
-	list(session.Query{UserID: "ann", Running: true, RootsOnly: true}, 1, 1) // the entry that was not true is gone
-	list(session.Query{Running: true}, 2, 3)
-	list(session.Query{Running: true}, 2, 2)
+	list(session.Query{UserID: "ann", Activity: session.ActivityRunning, RootsOnly: true}, 1, 2)
+	list(session.Query{UserID: "ann", Activity: session.ActivityRunning, RootsOnly: true}, 1, 1) // the entry that was not true is gone
+	list(session.Query{Activity: session.ActivityRunning}, 2, 3)
+	list(session.Query{Activity: session.ActivityRunning}, 2, 2)
+}
+
+// TestFillIndexes lists sessions that a program of an earlier version has written, which
+// keeps neither the indexes of what sessions are doing nor those of calls that wait.
+func TestFillIndexes(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	options, err := goredis.ParseURL(single(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := goredis.NewClient(options)
+	defer func() { _ = client.Close() }()
+	prefix := newPrefix()
+	reopen := func() session.Store {
+		t.Helper()
+		return open(t, redis.Config{Client: client, Prefix: prefix}).Sessions()
+	}
+	s := reopen()
+	ask := func(id string, status session.RunStatus) {
+		t.Helper()
+		started, err := s.StartRun(ctx, &session.StartRun{
+			SessionID: id, Create: &session.State{ID: id, Agent: "a", Status: session.Active, UserID: "ann"},
+			Run: session.Run{ID: "run-1"}, Owner: "me", TTL: time.Hour,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := &turn{t: t, s: s, id: id, fence: started.Lease.Fence(), version: started.Version}
+		change := session.Change{Status: status.SessionStatus(), Outcome: &session.Outcome{Status: status}}
+		if status.Suspended() {
+			change.Status, change.Pending = "", []session.Pending{{CallID: "p1", Tool: "ask", Kind: session.PendingClientTool}}
+		}
+		r.commit(change)
+	}
+	// What the older program has not kept. The time of the last filling is moved back.
+	forget := func() {
+		t.Helper()
+		slot := prefix + ":{+list/" + session.DefaultTenant + "}:"
+		keys, err := client.Keys(ctx, slot+"activity/*").Result()
+		if err == nil {
+			err = client.Del(ctx, append(keys, slot+"waiting", slot+"waiting/ann")...).Err()
+		}
+		if err == nil && client.HExists(ctx, slot+"filled", "last").Val() {
+			err = client.HSet(ctx, slot+"filled", "last", time.Now().Add(-2*time.Hour).UnixMicro()).Err()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := func(s session.Store, activity session.Activity, sessions, calls int) {
+		t.Helper()
+		for _, userID := range []string{"ann", ""} {
+			page, err := s.List(ctx, session.Query{Activity: activity, UserID: userID})
+			if err != nil || len(page.Items) != sessions {
+				t.Errorf("%d sessions of %q are %s, %v; want %d", len(page.Items), userID, activity, err, sessions)
+			}
+			waiting, err := s.Waiting(ctx, session.WaitingQuery{UserID: userID})
+			if err != nil || len(waiting.Items) != calls {
+				t.Errorf("%d calls of %q wait, %v; want %d", len(waiting.Items), userID, err, calls)
+			}
+		}
+	}
+	for i := range 250 {
+		ask(fmt.Sprintf("done%d", i), session.RunCompleted)
+	}
+	ask("waits", session.RunSuspendedClientTool)
+	forget()
+	s = reopen()
+	want(s, session.ActivityWaiting, 1, 1)
+	want(s, session.ActivityDone, 50, 1) // a page
+	ask("waits-too", session.RunSuspendedClientTool)
+	want(s, session.ActivityWaiting, 2, 2)
+	forget() // what an older program does during the deployment
+	want(s, session.ActivityWaiting, 0, 0)
+	want(reopen(), session.ActivityWaiting, 2, 2)
 }

@@ -124,7 +124,8 @@ type Backend struct {
 	cluster *goredis.ClusterClient // the same, if it is one
 	keys    keyspace
 	watch   *watch
-	created createdCache
+	places  placeCache
+	fills   fills
 	tokens  tokens
 	guard   *migrate.Guard
 	writes  *ready.Writes

@@ -82,7 +82,7 @@ func (s *sessions) look(ctx context.Context, id, verb string, q *batch) (*view, 
 		return v, nil
 	}
 	v.header, v.parts = newHeader(s.tenant, id, fieldsOf(parts[1])), parts[2:]
-	s.b.created.put(s.tenant, id, v.header.raw["created"])
+	s.b.places.put(s.tenant, id, place{v.header.raw["created"], v.header.UserID})
 	return v, nil
 }
 

@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -151,14 +152,28 @@ func (s *sessions) planCommit(ctx context.Context, commit *session.Commit, batch
 		return nil, err
 	}
 	s.changeHints(&p.hints, commit.SessionID, c, at)
-	if c.Status == "" {
+	if c.Status == "" && c.Outcome == nil && len(c.Pending) == 0 {
 		return p, nil
 	}
-	created, err := s.createdAt(ctx, commit.SessionID)
-	if err == nil && created != "" {
-		p.hints.list(s.b.keys, s.tenant, indexStatus+indexed(string(c.Status)), commit.SessionID, created)
+	is, err := s.placeOf(ctx, commit.SessionID)
+	if err != nil || is == nil {
+		return p, err
 	}
-	return p, err
+	if c.Status != "" {
+		p.hints.list(s.b.keys, s.tenant, indexStatus+indexed(string(c.Status)), is.ID, micros(is.CreatedAt))
+	}
+	s.activityHints(&p.hints, is, activityAfter(c), inPlace)
+	s.waitingHints(&p.hints, is, c.Pending, asOfNow)
+	return p, nil
+}
+
+// activityAfter is what a session does after a change of its running run.
+func activityAfter(c *session.Change) session.Activity {
+	run := session.RunRunning
+	if c.Outcome != nil {
+		run = c.Outcome.Status
+	}
+	return session.ActivityOf(cmp.Or(c.Status, session.Active), run)
 }
 
 // precedents are the statuses from which a session can get to one, as the script
@@ -247,7 +262,7 @@ func (s *sessions) planStart(start *session.StartRun, v *view) (*session.Started
 		if err := p.create(&state, s.b.tokens.next()); err != nil {
 			return nil, nil, err
 		}
-		s.b.created.put(s.tenant, state.ID, micros(state.CreatedAt)) // which whoever reads it next corrects, if it is not made
+		s.b.places.put(s.tenant, state.ID, place{micros(state.CreatedAt), state.UserID}) // which whoever reads it next corrects, if it is not made
 		h, custom = &header{State: state}, &start.Create.Custom
 	} else {
 		old := h.State
@@ -275,6 +290,8 @@ func (s *sessions) planStart(start *session.StartRun, v *view) (*session.Started
 		move = moved
 	}
 	s.runningHints(&p.hints, &is, start.Run.ID, move)
+	s.activityHints(&p.hints, &is, activityAfter(&start.Change), move)
+	s.waitingHints(&p.hints, &is, start.Pending, asOfNow)
 	s.leaseHint(&p.hints, &is)
 	s.changeHints(&p.hints, h.ID, &start.Change, v.now)
 	p.hints.list(s.b.keys, s.tenant, indexCalls, h.ID, micros(is.CreatedAt)) // whose order does not matter

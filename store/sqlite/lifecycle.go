@@ -102,6 +102,7 @@ func (s *sessions) assemble(c *conn, h *header) (*session.State, error) {
 		return nil, err
 	}
 	state := h.State
+	state.Activity = session.ActivityOf(h.Status, h.runStatus)
 	var err error
 	if state.Custom, err = s.stateAt(c, h, h.Version); err != nil {
 		return nil, err
@@ -161,6 +162,7 @@ func (s *sessions) Clone(ctx context.Context, clone *session.Clone) (state *sess
 			return err
 		}
 		state = &h.State
+		state.Activity = session.ActivityOf(h.Status, h.runStatus)
 		return s.writeHeader(t, h)
 	})
 	return state, err

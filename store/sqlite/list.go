@@ -62,8 +62,8 @@ func newListing(tenant string, q *session.Query) *listing {
 		l.add(hasMetadata, name, q.Metadata[name])
 	}
 	// The literal comparisons let partial indexes be used.
-	if q.Running {
-		l.add("s.run_status = 'running'")
+	if q.Activity != "" {
+		l.add("s.activity = ?", string(q.Activity))
 	}
 	if q.UserID != "" {
 		l.add("s.user_id = ? AND s.user_id <> ''", q.UserID)
@@ -98,16 +98,18 @@ func newListing(tenant string, q *session.Query) *listing {
 	return l
 }
 
-// sessionIndex is the index for a query of running sessions, of a parent's or of a
-// user's, or "" for any other.
+// sessionIndex is the index for a query of a parent's sessions, of a user's or of those
+// that do something, or "" for any other.
 func sessionIndex(q *session.Query) string {
 	switch {
-	case q.Running:
-		return "sessions_running"
 	case q.ParentID != "":
 		return "sessions_by_parent"
+	case q.UserID != "" && q.Activity != "":
+		return "sessions_by_user_activity"
 	case q.UserID != "":
 		return "sessions_by_user"
+	case q.Activity != "":
+		return "sessions_by_activity"
 	}
 	return ""
 }
@@ -142,7 +144,7 @@ func (l *listing) id() string {
 // offset.
 func (l *listing) page() string {
 	return `
-SELECT s.id, s.agent, s.status, s.user_id, s.parent_id, s.turn, s.message_count, s.created_at, s.updated_at
+SELECT s.id, s.agent, s.status, s.activity, s.user_id, s.parent_id, s.turn, s.message_count, s.created_at, s.updated_at
 FROM ` + l.from + `
 WHERE ` + strings.Join(l.where, " AND ") + `
 ORDER BY ` + l.created() + ` DESC, ` + l.id() + ` DESC
@@ -178,7 +180,8 @@ func (s *sessions) List(ctx context.Context, query session.Query) (page session.
 				return err
 			}
 			item := session.Summary{Key: session.Key{Tenant: s.tenant, ID: r.text()}}
-			item.Agent, item.Status, item.UserID, item.ParentID = r.text(), session.Status(r.text()), r.text(), r.text()
+			item.Agent, item.Status, item.Activity = r.text(), session.Status(r.text()), session.Activity(r.text())
+			item.UserID, item.ParentID = r.text(), r.text()
 			item.Turn, item.MessageCount, item.CreatedAt, item.UpdatedAt = r.int(), r.int(), r.time(), r.time()
 			page.Items = append(page.Items, item)
 		}

@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -40,7 +41,8 @@ func queries() map[string]string {
 		"tag and dates": {Tags: []string{"t"}, CreatedAfter: time.Unix(1, 0), UserID: "u"},
 		"user's tags":   {Tags: []string{"t", "v"}, UserID: "u"},
 		"user's values": {Metadata: map[string]string{"k": "v", "l": "w"}, UserID: "u"},
-		"user's runs":   {UserID: "u", Running: true, RootsOnly: true},
+		"user's runs":   {UserID: "u", Activity: session.ActivityRunning, RootsOnly: true},
+		"waiting":       {Activity: session.ActivityWaiting},
 	} {
 		l := newListing("tenant", &q)
 		out["list "+name] = l.page()
@@ -48,11 +50,19 @@ func queries() map[string]string {
 		l.add("("+l.created()+", "+l.id()+") < (?, ?)", 1, "id")
 		out["list on "+name] = l.page()
 	}
+	for name, q := range map[string]session.WaitingQuery{"all": {}, "a user's": {UserID: "u"}} {
+		for _, q.NewestFirst = range []bool{false, true} {
+			out[fmt.Sprintf("waiting %s, newest first %v", name, q.NewestFirst)] = waitingQuery(&q, false)
+			out[fmt.Sprintf("waiting on %s, newest first %v", name, q.NewestFirst)] = waitingQuery(&q, true)
+		}
+	}
+	out["count waiting"], out["count a user's waiting"] = "SELECT count(*) "+waitingCalls, "SELECT count(*) "+waitingCallsOfUser
+	out["link"] = selectLink
 	return out
 }
 
 // TestListingsOfAUser wants lists of one user's sessions to read none of other
-// users', and lists of running sessions to read none that rest.
+// users', and lists by activity to read none that do something else.
 func TestListingsOfAUser(t *testing.T) {
 	t.Parallel()
 	b := openTest(t)
@@ -68,9 +78,17 @@ func TestListingsOfAUser(t *testing.T) {
 			session.Query{UserID: "u", Metadata: map[string]string{"k": "v"}},
 			[]string{"SEARCH s USING INDEX sessions_by_user (tenant=? AND user_id=?)", "SEARCH x USING PRIMARY KEY (tenant=? AND session_id=? AND name=?)"},
 		},
-		"running":       {session.Query{UserID: "u", Running: true, RootsOnly: true}, []string{"SEARCH s USING INDEX sessions_running (tenant=? AND user_id=?)"}},
-		"running, tags": {session.Query{UserID: "u", Running: true, Tags: []string{"t"}}, []string{"sessions_running (tenant=? AND user_id=?)", "SEARCH x USING PRIMARY KEY"}},
-		"all running":   {session.Query{Running: true}, []string{"SEARCH s USING INDEX sessions_running (tenant=?)"}},
+		"running": {
+			session.Query{UserID: "u", Activity: session.ActivityRunning, RootsOnly: true},
+			[]string{"SEARCH s USING INDEX sessions_by_user_activity (tenant=? AND user_id=? AND activity=?)"},
+		},
+		"running, tags": {
+			session.Query{UserID: "u", Activity: session.ActivityRunning, Tags: []string{"t"}},
+			[]string{"sessions_by_user_activity (tenant=? AND user_id=? AND activity=?)", "SEARCH x USING PRIMARY KEY"},
+		},
+		"all waiting": {
+			session.Query{Activity: session.ActivityWaiting}, []string{"SEARCH s USING INDEX sessions_by_activity (tenant=? AND activity=?)"},
+		},
 	} {
 		l := newListing("tenant", &c.q)
 		for _, query := range []string{l.page(), l.count()} {

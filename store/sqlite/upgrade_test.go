@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +14,14 @@ import (
 // downgrade takes back what the migrations after the first have added, so that a file
 // is as the first version of the program has left it.
 var downgrade = []string{
+	"DROP INDEX pending_waiting_by_user",
+	"DROP INDEX pending_waiting",
+	"DROP TRIGGER sessions_user",
+	"DROP TRIGGER pending_user",
+	"ALTER TABLE pending DROP COLUMN user_id",
+	"DROP INDEX sessions_by_user_activity",
+	"DROP INDEX sessions_by_activity",
+	"ALTER TABLE sessions DROP COLUMN activity",
 	"DROP INDEX sessions_running",
 	"ALTER TABLE stream_batches DROP COLUMN total_bytes",
 	"ALTER TABLE streams DROP COLUMN trimmed_bytes",
@@ -23,6 +32,11 @@ var downgrade = []string{
 const oldAppend = `
 INSERT INTO stream_batches (key, last_sequence, producer, epoch, next, run_id, last_step, at, pieces, body)
 SELECT (number << 32) + ?2, ?2, 'a', ?3, ?2 + 1, 'run-1', 1, 0, NULL, ?1 FROM streams WHERE stream_id = 'a'`
+
+// oldPending is how the first version of the program adds a call that waits.
+const oldPending = `
+INSERT INTO pending (state, deadline, message_id, doc, input, result, late, tenant, session_id, call_id)
+SELECT state, deadline, message_id, doc, input, result, late, tenant, session_id, 'p2' FROM pending WHERE call_id = 'p1'`
 
 // TestUpgrade opens a file of the first version whose session is running, and lets
 // that version append to its stream beside this one.
@@ -36,6 +50,7 @@ func TestUpgrade(t *testing.T) {
 	started, err := before.Sessions().StartRun(ctx, &session.StartRun{
 		SessionID: "a", Create: &session.State{ID: "a", Agent: "a", Status: session.Active, UserID: "ann", StreamID: "a"},
 		Run: session.Run{ID: "run-1"}, Owner: "me", TTL: time.Hour,
+		Change: session.Change{Pending: []session.Pending{{CallID: "p1", Tool: "ask", Kind: session.PendingClientTool}}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -76,10 +91,30 @@ func TestUpgrade(t *testing.T) {
 	}
 
 	b := openPath(t, path)
-	page, err := b.Sessions().List(ctx, session.Query{Running: true, UserID: "ann"})
-	if err != nil || len(page.Items) != 1 {
-		t.Errorf("%d running sessions are listed, %v", len(page.Items), err)
+	is := func(when string, activity session.Activity) {
+		t.Helper()
+		for _, userID := range []string{"ann", ""} {
+			page, err := b.Sessions().List(ctx, session.Query{Activity: activity, UserID: userID})
+			if err != nil || len(page.Items) != 1 || page.Items[0].Activity != activity {
+				t.Errorf("%s: the %s sessions of %q are %+v, %v", when, activity, userID, page.Items, err)
+			}
+		}
 	}
+	is("what was there", session.ActivityRunning)
+	waits := func(when string, want ...string) {
+		t.Helper()
+		for _, userID := range []string{"ann", ""} {
+			page, err := b.Sessions().Waiting(ctx, session.WaitingQuery{UserID: userID})
+			var got []string
+			for _, item := range page.Items {
+				got = append(got, item.Call.CallID)
+			}
+			if err != nil || !slices.Equal(got, want) {
+				t.Errorf("%s: the calls that wait for %q are %q, %v", when, userID, got, err)
+			}
+		}
+	}
+	waits("what was there", "p1")
 	bytes := func(least, most int64) {
 		t.Helper()
 		info, err := b.Streams().Info(ctx, "a")
@@ -92,6 +127,10 @@ func TestUpgrade(t *testing.T) {
 	bytes(1000, 1500)
 	other := openPath(t, path) // the older program
 	chunk := []byte(`{"v":1,"type":"text_delta","agentId":"a","agentType":"a","stepId":1,"runId":"run-1","delta":"y"}`)
+	script(other, []string{"UPDATE sessions SET run_status = 'suspended_client_tool' WHERE id = 'a'"})
+	is("what an older program wrote", session.ActivityWaiting)
+	script(other, []string{oldPending})
+	waits("what an older program wrote", "p1", "p1") // a copy, in all but its key
 	script(other, []string{oldAppend}, chunk, 3, by.Epoch)
 	bytes(0, 1500)
 	add(b, 4)

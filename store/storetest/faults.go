@@ -537,6 +537,10 @@ func (s faultySessions) List(ctx context.Context, query session.Query) (session.
 	return read(s.f, func() (session.Page[session.Summary], error) { return s.inner.List(ctx, query) })
 }
 
+func (s faultySessions) Waiting(ctx context.Context, query session.WaitingQuery) (session.Page[session.Waiting], error) {
+	return read(s.f, func() (session.Page[session.Waiting], error) { return s.inner.Waiting(ctx, query) })
+}
+
 func (s faultySessions) DueDeadlines(ctx context.Context, request session.SweepRequest) ([]session.Due, error) {
 	return read(s.f, func() ([]session.Due, error) { return s.inner.DueDeadlines(ctx, request) })
 }

@@ -377,6 +377,7 @@ func corruptPending(t *bed) {
 		found = found || d.ID == "good"
 	}
 	equal(t, "the other's deadline is listed", found, true)
+	equal(t, "the calls that wait", t.inbox(session.WaitingQuery{}), []string{"good/p1"})
 	equal(t, "outcome", t.submit("good", answer("p1", `1`)), session.SubmitAccepted)
 }
 

@@ -22,7 +22,9 @@ func listingCases() []testCase {
 		{"page-invalid", "a cursor or offset that is none is refused", 0, listPageInvalid},
 		{"follows", "a listing follows changes of status, tags and metadata", 0, listFollows},
 		{"nothing", "a listing that finds nothing is empty, not an error", 0, listNothing},
-		{"running", "Running selects the sessions whose current run is running, whoever holds the lease", clock, listRunning},
+		{"activity", "sessions are listed with what they are doing, and selected by it", clock, listActivity},
+		{"activity-agrees", "what a store says a session is doing is what its status and its run's say", 0, listActivityAgrees},
+		{"activity-moves", "a session is listed under what it is doing at every moment, and under nothing else", 0, listActivityMoves},
 		{"running-again", "a session is running from each start to the end of that run, and not once it is deleted", 0, listRunningAgain},
 		{"running-pages", "running sessions are paged, counted and combined with other filters like any", 0, listRunningPages},
 		{"running-races", "a session that is running is listed at every moment, whatever others do", second, listRunningRaces},
@@ -278,9 +280,15 @@ func listNothing(t *bed) {
 // of makes a document somebody's.
 func of(userID string) func(*session.State) { return func(s *session.State) { s.UserID = userID } }
 
-func listRunning(t *bed) {
+// does selects sessions by what they are doing.
+func does(activity session.Activity, userID string) session.Query {
+	return session.Query{Activity: activity, UserID: userID}
+}
+
+func listActivity(t *bed) {
 	ctx := t.Context()
-	for i, id := range []string{"new", "done", "waits", "stopped", "runs", "child", "expired", "left", "paused", "others"} {
+	ids := []string{"new", "done", "waits", "waits-below", "partly", "stopped", "runs", "child", "expired", "left", "paused", "failed", "others"}
+	for i, id := range ids {
 		t.create(id, at(noon.Add(time.Duration(i)*time.Second)), of("ann"), func(s *session.State) {
 			if id == "child" {
 				s.ParentID, s.RootID = "runs", "runs"
@@ -292,7 +300,10 @@ func listRunning(t *bed) {
 	}
 	t.start("done", "run-1").finish(session.RunCompleted)
 	t.start("waits", "run-1").finish(session.RunSuspendedClientTool)
+	t.start("waits-below", "run-1").finish(session.RunSuspendedChildren)
+	t.start("partly", "run-1").finish(session.RunSuspendedPartial)
 	t.start("stopped", "run-1").finish(session.RunInterrupted)
+	t.start("failed", "run-1").finish(session.RunFailed)
 	for _, id := range []string{"runs", "child", "others"} {
 		t.start(id, "run-1").commit(step(1, "cp-"+id, user("u1", "x")))
 	}
@@ -311,20 +322,148 @@ func listRunning(t *bed) {
 		q    session.Query
 		want []string
 	}{
-		{"all", session.Query{Running: true}, []string{"others", "paused", "left", "expired", "child", "runs"}},
-		{"a user's", session.Query{Running: true, UserID: "ann"}, []string{"paused", "left", "expired", "child", "runs"}},
-		{"a user's roots", session.Query{Running: true, UserID: "ann", RootsOnly: true}, []string{"paused", "left", "expired", "runs"}},
-		{"another's", session.Query{Running: true, UserID: "bob"}, []string{"others"}},
-		{"nobody's", session.Query{Running: true, UserID: "eve"}, []string{}},
-		{"children", session.Query{Running: true, ParentID: "runs"}, []string{"child"}},
-		{"paused", session.Query{Running: true, Statuses: []session.Status{session.Paused}}, []string{"paused"}},
+		{"new", does(session.ActivityNew, ""), []string{"new"}},
+		{"a user's new", does(session.ActivityNew, "ann"), []string{"new"}},
+		{"running", does(session.ActivityRunning, ""), []string{"others", "left", "expired", "child", "runs"}},
+		{"a user's running", does(session.ActivityRunning, "ann"), []string{"left", "expired", "child", "runs"}},
+		{"another's running", does(session.ActivityRunning, "bob"), []string{"others"}},
+		{"nobody's running", does(session.ActivityRunning, "eve"), []string{}},
+		{"waiting", does(session.ActivityWaiting, ""), []string{"partly", "waits-below", "waits"}},
+		{"a user's waiting", does(session.ActivityWaiting, "ann"), []string{"partly", "waits-below", "waits"}},
+		{"another's waiting", does(session.ActivityWaiting, "bob"), []string{}},
+		{"stopped", does(session.ActivityStopped, ""), []string{"paused", "stopped"}},
+		{"a user's stopped", does(session.ActivityStopped, "ann"), []string{"paused", "stopped"}},
+		{"failed", does(session.ActivityFailed, ""), []string{"failed"}},
+		{"a user's failed", does(session.ActivityFailed, "ann"), []string{"failed"}},
+		{"done", does(session.ActivityDone, ""), []string{"done"}},
+		{"a user's done", does(session.ActivityDone, "ann"), []string{"done"}},
 	} {
 		equal(t, c.what, t.listed(c.q), c.want)
 	}
+	roots := does(session.ActivityRunning, "ann")
+	roots.RootsOnly = true
+	equal(t, "a user's roots", t.listed(roots), []string{"left", "expired", "runs"})
+	equal(t, "children", t.listed(session.Query{Activity: session.ActivityRunning, ParentID: "runs"}), []string{"child"})
+	equal(t, "children that rest", t.listed(session.Query{Activity: session.ActivityDone, ParentID: "runs"}), []string{})
+	interrupted := does(session.ActivityStopped, "")
+	interrupted.Statuses = []session.Status{session.Interrupted}
+	equal(t, "stopped, of a status", t.listed(interrupted), []string{"stopped"})
+	other := t.store().Tenant("elsewhere")
+	page, err := other.List(ctx, does(session.ActivityWaiting, ""))
+	t.ok(err, "List")
+	equal(t, "another tenant's", len(page.Items), 0)
+}
+
+// listActivityAgrees compares what a store says with the domain's rule, for each status
+// that a session can have after each way in which its run can end.
+func listActivityAgrees(t *bed) {
+	ctx := t.Context()
+	ends := append([]session.RunStatus{""}, session.RunStatuses()...)
+	want := map[string]session.Activity{}
+	for _, end := range ends {
+		for _, status := range session.Statuses() {
+			id := fmt.Sprintf("%s-%s", status, end)
+			t.create(id, of("ann"))
+			switch end {
+			case "":
+			case session.RunRunning:
+				t.start(id, "run-1")
+			default:
+				t.start(id, "run-1").finish(end)
+			}
+			was := t.load(id)
+			if end != session.RunRunning && was.Status.CanBecome(status) {
+				_, err := t.store().SetStatus(ctx, id, session.StatusChange{Expect: []session.Status{was.Status}, To: status})
+				t.ok(err, "set the status")
+				was.Status = status
+			}
+			want[id] = session.ActivityOf(was.Status, end)
+			equal(t, "activity of "+id, t.load(id).Activity, want[id])
+		}
+	}
+	page, err := t.store().List(ctx, session.Query{PageRequest: session.PageRequest{Limit: session.MaxPageSize}})
+	t.ok(err, "List")
+	equal(t, "sessions", len(page.Items), len(want))
+	for _, item := range page.Items {
+		equal(t, "activity of "+item.ID+" in a list", item.Activity, want[item.ID])
+	}
+	for _, userID := range []string{"", "ann"} {
+		for _, activity := range session.Activities() {
+			var ids []string
+			for id, is := range want {
+				if is == activity {
+					ids = append(ids, id)
+				}
+			}
+			q := does(activity, userID)
+			q.Limit = session.MaxPageSize
+			found := t.listed(q)
+			slices.Sort(ids)
+			slices.Sort(found)
+			equal(t, fmt.Sprintf("%s sessions of %q", activity, userID), found, ids)
+		}
+	}
+}
+
+func listActivityMoves(t *bed) {
+	ctx := t.Context()
+	is := func(when string, want session.Activity) {
+		t.Helper()
+		for _, userID := range []string{"", "ann"} {
+			for _, activity := range session.Activities() {
+				ids := []string{}
+				if activity == want {
+					ids = []string{"a"}
+				}
+				equal(t, fmt.Sprintf("%s: %s sessions of %q", when, activity, userID), t.listed(does(activity, userID)), ids)
+			}
+		}
+		equal(t, when+": activity", t.load("a").Activity, want)
+	}
+	t.create("a", of("ann"))
+	is("once it is made", session.ActivityNew)
+	r := t.start("a", "run-1")
+	is("while it runs", session.ActivityRunning)
+	r.finish(session.RunSuspendedClientTool)
+	is("while it waits", session.ActivityWaiting)
+	_, err := t.store().SetStatus(ctx, "a", session.StatusChange{Expect: []session.Status{session.Active}, To: session.Paused})
+	t.ok(err, "pause")
+	is("while it is paused", session.ActivityStopped)
+	_, err = t.store().SetStatus(ctx, "a", session.StatusChange{Expect: []session.Status{session.Paused}, To: session.Active})
+	t.ok(err, "let it go on")
+	is("once it may go on", session.ActivityWaiting)
+	t.start("a", "run-2").finish(session.RunInterrupted)
+	is("once it was interrupted", session.ActivityStopped)
+	t.start("a", "run-3").finish(session.RunFailed)
+	is("once it has failed", session.ActivityFailed)
+	t.start("a", "run-4").finish(session.RunCompleted)
+	is("once it is done", session.ActivityDone)
+	t.start("a", "run-5").finish(session.RunSuspendedChildren)
+	is("while it waits again", session.ActivityWaiting)
+	_, err = t.store().SetStatus(ctx, "a", session.StatusChange{Expect: []session.Status{session.Active}, To: session.Failed})
+	t.ok(err, "fail it")
+	is("once it was aborted", session.ActivityFailed)
+	saved := t.load("a")
+	saved.UserID = "bob"
+	t.ok(t.store().Save(ctx, saved), "save")
+	equal(t, "the user it had", t.listed(does(session.ActivityFailed, "ann")), []string{})
+	equal(t, "the user it has", t.listed(does(session.ActivityFailed, "bob")), []string{"a"})
+	saved = t.load("a")
+	saved.Activity = session.ActivityRunning
+	t.ok(t.store().Save(ctx, saved), "save")
+	equal(t, "an activity that was handed in", t.load("a").Activity, session.ActivityFailed)
+	t.ok(t.delete("a"), "delete")
+	for _, activity := range session.Activities() {
+		equal(t, "once it is deleted", t.listed(does(activity, "")), []string{})
+	}
+	clone, err := t.store().Clone(ctx, &session.Clone{From: t.create("b", of("ann")).ID, To: session.State{ID: "c", UserID: "ann"}})
+	t.ok(err, "clone")
+	equal(t, "activity of a copy", clone.Activity, session.ActivityNew)
+	equal(t, "the copy and its source", len(t.listed(does(session.ActivityNew, "ann"))), 2)
 }
 
 func listRunningAgain(t *bed) {
-	q := session.Query{Running: true, UserID: "ann"}
+	q := session.Query{Activity: session.ActivityRunning, UserID: "ann"}
 	state := blank("a")
 	state.UserID = "ann"
 	r := t.begin(createAndStart(state, "run-1"))
@@ -342,13 +481,13 @@ func listRunningAgain(t *bed) {
 	t.ok(t.store().Save(t.Context(), saved), "save")
 	t.start("a", "run-3")
 	equal(t, "the user it had", t.listed(q), []string{})
-	equal(t, "the user it has", t.listed(session.Query{Running: true, UserID: "bob"}), []string{"a"})
+	equal(t, "the user it has", t.listed(session.Query{Activity: session.ActivityRunning, UserID: "bob"}), []string{"a"})
 	t.ok(t.delete("a"), "delete")
-	equal(t, "once it is deleted", t.listed(session.Query{Running: true}), []string{})
+	equal(t, "once it is deleted", t.listed(session.Query{Activity: session.ActivityRunning}), []string{})
 	t.create("a", of("bob"))
-	equal(t, "another of its id, at rest", t.listed(session.Query{Running: true}), []string{})
+	equal(t, "another of its id, at rest", t.listed(session.Query{Activity: session.ActivityRunning}), []string{})
 	t.start("a", "run-1")
-	equal(t, "another of its id", t.listed(session.Query{Running: true, UserID: "bob"}), []string{"a"})
+	equal(t, "another of its id", t.listed(session.Query{Activity: session.ActivityRunning, UserID: "bob"}), []string{"a"})
 }
 
 func listRunningPages(t *bed) {
@@ -366,10 +505,10 @@ func listRunningPages(t *bed) {
 		want = append(want, id)
 	}
 	for _, q := range []session.Query{
-		{Running: true},
-		{Running: true, UserID: "ann"},
-		{Running: true, UserID: "ann", Tags: []string{"t"}},
-		{Running: true, Metadata: map[string]string{"k": "v"}},
+		{Activity: session.ActivityRunning},
+		{Activity: session.ActivityRunning, UserID: "ann"},
+		{Activity: session.ActivityRunning, UserID: "ann", Tags: []string{"t"}},
+		{Activity: session.ActivityRunning, Metadata: map[string]string{"k": "v"}},
 	} {
 		all := t.listed(q)
 		for _, limit := range []int{1, 2, 5, 6} {
@@ -385,7 +524,7 @@ func listRunningPages(t *bed) {
 		equal(t, "has more", page.HasMore, true)
 		equal(t, "total", *page.Total, len(want))
 	}
-	equal(t, "one by its tag", len(t.listed(session.Query{Running: true, Tags: []string{"s0"}})), 1)
+	equal(t, "one by its tag", len(t.listed(session.Query{Activity: session.ActivityRunning, Tags: []string{"s0"}})), 1)
 }
 
 // listRunningRaces starts and ends runs of some sessions, and wants another that runs
@@ -401,7 +540,7 @@ func listRunningRaces(t *bed) {
 		for n := range 6 {
 			switch i {
 			case 4, 5:
-				page, err := stores[i-4].List(t.Context(), session.Query{Running: true, UserID: "ann", RootsOnly: true})
+				page, err := stores[i-4].List(t.Context(), session.Query{Activity: session.ActivityRunning, UserID: "ann", RootsOnly: true})
 				if err != nil {
 					t.Errorf("List: %v", err)
 					return
@@ -412,7 +551,7 @@ func listRunningRaces(t *bed) {
 			default:
 				id := fmt.Sprintf("busy%d", i)
 				busy := t.start(id, fmt.Sprintf("run-%d", n))
-				page, err := stores[i%2].List(t.Context(), session.Query{Running: true, UserID: "ann"})
+				page, err := stores[i%2].List(t.Context(), session.Query{Activity: session.ActivityRunning, UserID: "ann"})
 				if err != nil || !slices.ContainsFunc(page.Items, func(s session.Summary) bool { return s.ID == id }) {
 					t.Errorf("a session that has just started is not listed: %v", err)
 				}
@@ -420,9 +559,9 @@ func listRunningRaces(t *bed) {
 			}
 		}
 	})
-	equal(t, "when all is quiet", t.listed(session.Query{Running: true, UserID: "ann"}), []string{"steady"})
+	equal(t, "when all is quiet", t.listed(session.Query{Activity: session.ActivityRunning, UserID: "ann"}), []string{"steady"})
 	r.finish(session.RunCompleted)
-	equal(t, "in the end", t.listed(session.Query{Running: true, UserID: "ann"}), []string{})
+	equal(t, "in the end", t.listed(session.Query{Activity: session.ActivityRunning, UserID: "ann"}), []string{})
 }
 
 func listUserLabels(t *bed) {

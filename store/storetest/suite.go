@@ -119,6 +119,7 @@ func groups() []group {
 		{"submissions", submissionCases()},
 		{"inbox", inboxCases()},
 		{"listing", listingCases()},
+		{"waiting", waitingCases()},
 		{"sweeps", sweepCases()},
 		{"tenants", tenantCases()},
 		{"divergence", divergenceCases()},

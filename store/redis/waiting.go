@@ -1,0 +1,242 @@
+package redis
+
+import (
+	"context"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/helixagents/helix/session"
+)
+
+// waitingIndex names the index of calls that wait for people, or of those of a user's.
+func waitingIndex(userID string) string {
+	if userID == "" {
+		return indexWaiting
+	}
+	return indexWaiting + "/" + indexed(userID)
+}
+
+// waitingHints are the entries for calls of a session that begin to wait. A member is
+// the session and the call; its place is when the entry was made.
+func (s *sessions) waitingHints(h *hints, is *session.State, calls []session.Pending, how string) {
+	slot := s.b.keys.listing(s.tenant)
+	for i := range calls {
+		p := &calls[i]
+		if p.State != "" && p.State != session.PendingWaiting {
+			continue
+		}
+		member, at := is.ID+callMark+p.CallID, micros(p.CreatedAt)
+		h.entries = append(h.entries, hint{slot, waitingIndex(""), member, at, how})
+		if is.UserID != "" {
+			h.entries = append(h.entries, hint{slot, waitingIndex(is.UserID), member, at, how})
+		}
+	}
+}
+
+// callMark comes between a session and its call in the entries of calls.
+const callMark = "\x00"
+
+// waits goes through an index of calls that wait.
+type waits struct {
+	*sessions
+	query *session.WaitingQuery
+	index string
+	last  *goredis.Z // the entry looked at last
+	links map[string]session.Link
+}
+
+// waited is a call that an index entry led to.
+type waited struct {
+	session.Waiting
+	at session.Position // of its entry
+}
+
+// Waiting implements [session.Lister].
+func (s *sessions) Waiting(ctx context.Context, query session.WaitingQuery) (page session.Page[session.Waiting], err error) {
+	at, resumed, err := query.Position()
+	if err != nil {
+		return page, err
+	}
+	if err := s.b.begin(ctx, "list waiting calls"); err != nil {
+		return page, err
+	}
+	if err := s.fillIndexes(ctx); err != nil {
+		return page, err
+	}
+	w := waits{sessions: s, query: &query, index: waitingIndex(query.UserID), links: map[string]session.Link{}}
+	if query.Total {
+		total, all := 0, w
+		if err := all.each(ctx, session.MaxPageSize, func(*waited) bool { total++; return true }); err != nil {
+			return page, err
+		}
+		page.Total = &total
+	}
+	if resumed {
+		w.last = &goredis.Z{Score: float64(at.N), Member: at.ID}
+	}
+	page.Items, page.Offset, page.Limit = []session.Waiting{}, query.Skip(), query.Size()
+	skip, size, last := query.Skip(), int64(0), session.Position{}
+	batch := page.Limit + skip + 1
+	if query.MaxBytes > 0 {
+		batch = min(batch, waitingAtOnce)
+	}
+	err = w.each(ctx, batch, func(found *waited) bool {
+		if skip > 0 {
+			skip--
+			return true
+		}
+		size += int64(len(found.Call.Input))
+		if len(page.Items) == page.Limit || !query.Fits(len(page.Items), size) {
+			page.HasMore, page.Next = true, last.Cursor()
+			return false
+		}
+		page.Items, last = append(page.Items, found.Waiting), found.at
+		return true
+	})
+	if err == nil {
+		page.Items, err = query.FindRoots(page.Items, w.links, func(ids []string) (map[string]session.Link, error) { return s.readLinks(ctx, ids) })
+	}
+	if err != nil {
+		return session.Page[session.Waiting]{}, err
+	}
+	return page, nil
+}
+
+// waitingAtOnce is how many calls are read at a time where the size of their inputs is
+// bounded: what does not fit was read for nothing.
+const waitingAtOnce = 20
+
+// each yields the calls that wait until told to stop.
+func (w *waits) each(ctx context.Context, size int, yield func(*waited) bool) error {
+	for size = min(size, 500); ; {
+		entries, err := w.next(ctx, size)
+		if err != nil || len(entries) == 0 {
+			return err
+		}
+		calls, err := w.verify(ctx, entries)
+		if err != nil {
+			return err
+		}
+		for i := range calls {
+			if calls[i] != nil && !yield(calls[i]) {
+				return nil
+			}
+		}
+	}
+}
+
+// next gives the entries after the last. Several may share a score, so the search
+// begins with that of the last and goes past it.
+func (w *waits) next(ctx context.Context, size int) ([]goredis.Z, error) {
+	for ; ; size *= 2 {
+		bounds := goredis.ZRangeArgs{
+			Key: w.b.keys.listing(w.tenant) + w.index, Start: "-inf", Stop: "+inf", ByScore: true, Count: int64(size),
+		}
+		if w.query.NewestFirst {
+			bounds.Start, bounds.Stop, bounds.Rev = "+inf", "-inf", true
+		}
+		if w.last != nil {
+			bounds.Start = score(w.last.Score)
+		}
+		found, err := w.b.client.ZRangeArgsWithScores(ctx, bounds).Result()
+		if err != nil {
+			return nil, failure("list waiting calls", err)
+		}
+		full := len(found) == size
+		if w.last != nil {
+			found = slices.DeleteFunc(found, func(z goredis.Z) bool {
+				member, last := text(z.Member), text(w.last.Member)
+				return z.Score == w.last.Score && (member == last || (member > last) == w.query.NewestFirst)
+			})
+		}
+		if len(found) > 0 {
+			w.last = &found[len(found)-1]
+			return found, nil
+		}
+		if !full || size > math.MaxInt32 {
+			return nil, nil
+		}
+	}
+}
+
+// verify reads the calls of entries; nil for what is not to be listed. Entries of calls
+// that do not wait any more are removed.
+func (w *waits) verify(ctx context.Context, entries []goredis.Z) ([]*waited, error) {
+	began := time.Now()
+	pipe := w.b.client.Pipeline()
+	headers, rows := make([]*goredis.SliceCmd, len(entries)), make([]*goredis.SliceCmd, len(entries))
+	for i, z := range entries {
+		id, callID, _ := strings.Cut(text(z.Member), callMark)
+		fields := make([]string, 0, len(pendingAttributes))
+		for _, attribute := range pendingAttributes {
+			fields = append(fields, callID+"\x00"+string(attribute))
+		}
+		headers[i] = pipe.HMGet(ctx, w.prefix(id)+keyHeader, listed...)
+		rows[i] = pipe.HMGet(ctx, w.prefix(id)+keyOpen, fields...)
+	}
+	_, _ = pipe.Exec(ctx) // each command has its own error
+	out := make([]*waited, len(entries))
+	var wrong []correction
+	for i, z := range entries {
+		values, err := headers[i].Result()
+		if err != nil {
+			return nil, failure("list waiting calls", err)
+		}
+		attributes, err := rows[i].Result()
+		if err != nil {
+			return nil, failure("list waiting calls", err)
+		}
+		id, callID, _ := strings.Cut(text(z.Member), callMark)
+		raw, r := make(map[string]string, len(values)), row{}
+		for j, value := range values {
+			raw[listed[j]] = text(value)
+		}
+		for j, attribute := range pendingAttributes {
+			r[byte(attribute)] = text(attributes[j])
+		}
+		h := newHeader(w.tenant, id, raw)
+		if raw["v"] == "" || session.PendingState(r['s']) != session.PendingWaiting || (w.query.UserID != "" && h.UserID != w.query.UserID) {
+			wrong = append(wrong, correction{hint{w.b.keys.listing(w.tenant), w.index, text(z.Member), score(z.Score), inPlace}, ""})
+			continue
+		}
+		if !h.activity().Listed() {
+			continue
+		}
+		p, err := decodePending(id, callID, r)
+		if err != nil { // which is not to hide the others
+			w.b.config.Logger.WarnContext(ctx, "a waiting call cannot be decoded", "tenant", w.tenant, "session", id, "error", err)
+			continue
+		}
+		w.links[id] = session.Link{UserID: h.UserID, ParentID: h.ParentID}
+		out[i] = &waited{
+			session.Waiting{Call: *p, SessionID: id, Agent: h.Agent}, session.Position{N: int64(z.Score), ID: text(z.Member)},
+		}
+	}
+	w.b.settle(ctx, began, wrong)
+	return out, nil
+}
+
+// readLinks reads whose sessions are, and who called them.
+func (s *sessions) readLinks(ctx context.Context, ids []string) (map[string]session.Link, error) {
+	pipe := s.b.client.Pipeline()
+	cmds := make([]*goredis.SliceCmd, len(ids))
+	for i, id := range ids {
+		cmds[i] = pipe.HMGet(ctx, s.prefix(id)+keyHeader, "v", "user", "parent")
+	}
+	_, _ = pipe.Exec(ctx) // each command has its own error
+	out := make(map[string]session.Link, len(ids))
+	for i, id := range ids {
+		values, err := cmds[i].Result()
+		if err != nil {
+			return nil, failure("list waiting calls", err)
+		}
+		if values[0] != nil {
+			out[id] = session.Link{UserID: text(values[1]), ParentID: text(values[2])}
+		}
+	}
+	return out, nil
+}
