@@ -44,7 +44,8 @@ func Schema(address string) (database, schema string) { return take(address, "sc
 //
 // An address of Redis may also have requireDurable=true, which refuses a server that
 // may lose what was written, waitReplicas=N, which answers a write once N replicas
-// have it, and waitTimeout=DURATION, which bounds how long that may take.
+// have it, waitTimeout=DURATION, which bounds how long that may take, and
+// sessionTTL=DURATION, after which conversations go that rest.
 //
 // The logger, which may be nil, is told of faults that no caller sees.
 func Open(address string, log *slog.Logger) (store.Backend, error) {
@@ -100,6 +101,7 @@ func redisConfig(address string) (config redis.Config, _ error) {
 	}{
 		{"prefix", func(v string) error { config.Prefix = v; return nil }, "a name"},
 		{"requireDurable", func(v string) (err error) { config.RequireDurable, err = strconv.ParseBool(v); return err }, "true or false"},
+		{"sessionTTL", func(v string) (err error) { config.SessionTTL, err = time.ParseDuration(v); return err }, "a duration such as 168h"},
 		{"waitReplicas", func(v string) (err error) { config.WaitReplicas, err = strconv.Atoi(v); return err }, "a number of replicas"},
 		{"waitTimeout", func(v string) (err error) { config.WaitTimeout, err = time.ParseDuration(v); return err }, "a duration such as 500ms"},
 	} {

@@ -33,21 +33,22 @@ func TestRedacted(t *testing.T) {
 
 func TestRedisParameters(t *testing.T) {
 	t.Parallel()
-	config, err := redisConfig("redis://u:word@host:1?addr=host:2&prefix=p&requireDurable=true&waitReplicas=2&waitTimeout=750ms&pool_size=3")
+	config, err := redisConfig("redis://u:word@host:1?addr=host:2&prefix=p&requireDurable=true&waitReplicas=2&waitTimeout=750ms&sessionTTL=168h&pool_size=3")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if config.URL != "redis://u:word@host:1?addr=host%3A2&pool_size=3" {
 		t.Errorf("the driver is given %s", config.URL)
 	}
-	if config.Prefix != "p" || !config.RequireDurable || config.WaitReplicas != 2 || config.WaitTimeout != 750*time.Millisecond {
+	if config.Prefix != "p" || !config.RequireDurable || config.WaitReplicas != 2 || config.WaitTimeout != 750*time.Millisecond ||
+		config.SessionTTL != 168*time.Hour {
 		t.Errorf("the configuration is %+v", config)
 	}
 	config, err = redisConfig("redis://host:1")
 	if err != nil || config.RequireDurable || config.WaitReplicas != 0 || config.URL != "redis://host:1" {
 		t.Errorf("without parameters it is %+v, %v", config, err)
 	}
-	for _, bad := range []string{"requireDurable=maybe", "waitReplicas=some", "waitTimeout=5"} {
+	for _, bad := range []string{"requireDurable=maybe", "waitReplicas=some", "waitTimeout=5", "sessionTTL=week"} {
 		name, value, _ := strings.Cut(bad, "=")
 		_, err := Open("redis://u:word@127.0.0.1:1?"+bad, nil)
 		if !errors.Is(err, session.ErrInvalid) || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), value) ||

@@ -29,7 +29,7 @@ func (s *sessions) changeDirectly(ctx context.Context, id, verb string, c *sessi
 // writeDocument is a direct write of a document: refused while a run holds the
 // session, and a new version of it.
 func (s *sessions) writeDocument(ctx context.Context, id, verb string, write func(*plan, *view) error) (*done, error) {
-	return s.edit(ctx, id, verb, query, func(v *view) (*plan, error) {
+	out, err := s.edit(ctx, id, verb, query, func(v *view) (*plan, error) {
 		h := v.header
 		if h == nil {
 			return nil, notFound("session %s", id)
@@ -42,6 +42,10 @@ func (s *sessions) writeDocument(ctx context.Context, id, verb string, write fun
 		p.do("bump", "", "")
 		return p, write(p, v)
 	})
+	if err == nil {
+		s.rests(ctx, id)
+	}
+	return out, err
 }
 
 // Save implements [session.Documents].
@@ -75,6 +79,9 @@ func (s *sessions) Save(ctx context.Context, state *session.State) error {
 		is.CreatedAt = h.CreatedAt
 		s.stateHints(&p.hints, &is, &h.State)
 		s.activityHints(&p.hints, &is, session.ActivityOf(is.Status, h.runStatus), inPlace)
+		if err := s.stayFor(ctx, p, h, &is); err != nil {
+			return err
+		}
 		if is.UserID == h.UserID {
 			return nil
 		}
@@ -127,11 +134,12 @@ func (s *sessions) SetStatus(ctx context.Context, id string, change session.Stat
 		p.do("hset", keyDoc, keyDoc, "end", end)
 		s.stateHints(&p.hints, &h.State, &was)
 		s.activityHints(&p.hints, &h.State, h.activity(), inPlace)
-		return p, nil
+		return p, s.stayFor(ctx, p, h, &h.State)
 	})
 	if err != nil {
 		return session.StatusResult{}, err
 	}
+	s.rests(ctx, id)
 	return result, nil
 }
 

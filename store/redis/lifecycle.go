@@ -90,6 +90,9 @@ func (s *sessions) carryOutNew(ctx context.Context, verb string, is *session.Sta
 	if r, refused := errors.AsType[*refusal](err); refused {
 		return r.domain(is.ID)
 	}
+	if err == nil {
+		s.rests(ctx, is.ID)
+	}
 	return err
 }
 

@@ -22,7 +22,8 @@
 //
 // # Expiry
 //
-// Sessions never expire by themselves; see [session.Sweeps] for those that are to.
+// Sessions do not expire by themselves unless [Config.SessionTTL] is set; see
+// [session.Sweeps] for those that are to fail after a time.
 // The chunks of a stream go [Config.StreamTTL] after it has ended, its header and
 // with it the numbering stay as long as the session.
 //
@@ -95,6 +96,13 @@ type Config struct {
 	// failed. A reader that comes later is told that they are gone; the numbering
 	// goes on if the session does. Defaults to 24 hours; negative keeps them.
 	StreamTTL time.Duration
+	// SessionTTL is how long a conversation stays that is at rest: its session with
+	// those of the agents below it, their messages and streams, after the last change
+	// of any of them. Nothing expires while a session of it runs or waits for people.
+	// Defaults to 0, which keeps everything. Programs that do not know the setting
+	// must not use the store while it is set: they would start runs of sessions that
+	// are about to go.
+	SessionTTL time.Duration
 	// RequireDurable refuses to open a server that may lose data, see above.
 	// Otherwise that is a warning in the log.
 	RequireDurable bool
@@ -176,6 +184,9 @@ func (c *Config) complete() error {
 	}
 	if strings.ContainsAny(c.Prefix, "{}\x00") {
 		return session.Invalid("key prefix", "%q must not hold braces", c.Prefix)
+	}
+	if c.SessionTTL < 0 || (c.SessionTTL > 0 && c.SessionTTL < time.Millisecond) {
+		return session.Invalid("session time to live", "%s is neither 0 nor at least a millisecond", c.SessionTTL)
 	}
 	if c.WaitReplicas < 0 {
 		return session.Invalid("replicas to wait for", "%d is negative", c.WaitReplicas)

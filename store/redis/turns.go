@@ -212,8 +212,10 @@ func (s *sessions) StartRun(ctx context.Context, start *session.StartRun) (start
 		return q
 	}
 	out, err := s.edit(ctx, id, "start run", q, func(v *view) (p *plan, err error) {
-		started, p, err = s.planStart(start, v)
-		return p, err
+		if started, p, err = s.planStart(start, v); err != nil || p == nil {
+			return p, err
+		}
+		return p, s.stayForRun(ctx, start, v.header)
 	})
 	if err != nil {
 		return nil, err
@@ -267,7 +269,7 @@ func (s *sessions) planStart(start *session.StartRun, v *view) (*session.Started
 	} else {
 		old := h.State
 		was = &old
-		p.do("same", "", h.unmoved()...)
+		p.do("same", "", append(h.unmoved(), "mortal", "")...)
 	}
 	p.do("bump", "", "")
 	started, err := p.begin(h, start, v.now)
@@ -571,6 +573,9 @@ func (s *sessions) CloseRun(ctx context.Context, id string, fence session.Fence,
 		p.do("set", "", fields...)
 		return p, nil
 	})
+	if err == nil && !running {
+		s.rests(ctx, id)
+	}
 	if err != nil || !running {
 		return err
 	}
@@ -585,5 +590,9 @@ func (s *sessions) CloseRun(ctx context.Context, id string, fence session.Fence,
 func (s *sessions) SettleClose(ctx context.Context, id, runID string) error {
 	w := &batch{}
 	w.do("settleclose", "", runID)
-	return s.write(ctx, id, "settle close", w)
+	err := s.write(ctx, id, "settle close", w)
+	if err == nil {
+		s.rests(ctx, id)
+	}
+	return err
 }

@@ -14,7 +14,7 @@ local A = ARGV
 -- The header's fields, read when first asked for; most operations need these.
 local hot = {
   'v', 'owner', 'epoch', 'run', 'rstatus', 'commit', 'status', 'msgs', 'inbox', 'cp', 'turn', 'stopk', 'stopr',
-  'stopa', 'tok',
+  'stopa', 'tok', 'mortal',
 }
 local H = setmetatable({}, {
   __index = function(t, field)
@@ -679,6 +679,32 @@ effect.settleclose = function(first)
   if H.run == A[first] and H.rstatus ~= 'running' then put('owed', '') end
 end
 
+-- Expiry -------------------------------------------------------------------------------------------------------------
+
+-- how many milliseconds a session stays that neither runs, nor waits, nor owes its stream a close; whether chunks have a time of
+-- their own, which is not made longer
+check.mortal = function()
+  local rests = H.status == 'completed' or H.status == 'failed' or H.status == 'interrupted'
+    or H.rstatus == '' or H.rstatus == 'completed' or H.rstatus == 'failed' or H.rstatus == 'interrupted'
+  if not rests or H.rstatus == 'running' or H.owed ~= '' then return refuse({ 'busy' }) end
+end
+
+effect.mortal = function(first)
+  put('mortal', '1')
+  for _, key in ipairs(KEYS) do
+    local left = key == K.X and A[first + 1] == '1' and call('PTTL', key) or -1
+    if left < 0 or left > tonumber(A[first]) then call('PEXPIRE', key, A[first]) end
+  end
+end
+
+-- takes that back; the stream takes back what is its own when it goes on
+effect.immortal = function()
+  put('mortal', '')
+  for _, key in ipairs(KEYS) do
+    if key ~= K.X then call('PERSIST', key) end
+  end
+end
+
 -- channel: everything of a session goes, its stream included
 effect.delete = function(first)
   for _, key in ipairs(KEYS) do call('UNLINK', key) end
@@ -727,5 +753,11 @@ if exists then
   if repack then put('pack', table.concat({ H.owner, H.epoch, H.run, H.rstatus, H.turn, H.status }, '\0')) end
   if retell then put('told', table.concat({ H.inbox, H.stopk, H.stopr, H.stopa }, '\0')) end
   each('HSET', K.h, dirty)
+  if H.mortal == '1' then -- what the change has added goes with the rest
+    local left = call('PTTL', K.h)
+    for _, key in ipairs(KEYS) do
+      if left > 0 and call('PTTL', key) == -1 then call('PEXPIRE', key, whole(left)) end
+    end
+  end
 end
 return answer(1)
