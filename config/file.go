@@ -340,6 +340,10 @@ type Runtime struct {
 	// Beyond that it takes no new message, and a run fails before its next model call.
 	// Defaults to 67108864.
 	SessionBytes Limit `yaml:"sessionBytes,min=65536"`
+	// How many chunks a stream keeps. The oldest go once a step is committed that has
+	// made them more; a reader that is behind is told so. Defaults to 0, which keeps
+	// all.
+	MaxChunks int `yaml:"maxChunks,min=0"`
 	// Of temporal: where the server is, and how it is worked for.
 	Temporal Temporal `yaml:"temporal"`
 	// Of dbos: where it keeps its workflows, and who works on them.

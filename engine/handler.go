@@ -49,6 +49,11 @@ type Config struct {
 	// bytes: beyond that it takes no new message, and a run fails before its next model
 	// call. Defaults to 64 MiB; a negative number is no limit.
 	MaxSession int64
+	// MaxChunks is how many chunks a stream keeps. The oldest go once a step is
+	// committed that has made them more; those of a step in progress stay, for whoever
+	// reloads needs them. A reader that is behind is told so, as after
+	// [stream.Manager.Trim]. Defaults to 0, which keeps all.
+	MaxChunks int64
 	// FlushEvery is how long small chunks are held back to be written together.
 	// Defaults to 25 milliseconds.
 	FlushEvery time.Duration

@@ -605,9 +605,11 @@ func (t *turn) openStream(ctx context.Context) error {
 		return nil
 	}
 	if t.out.id == t.key.ID { // else it is the caller's, who has opened it
-		if _, err := t.out.streams.Reactivate(ctx, t.out.id, t.out.producer); err != nil {
+		info, err := t.out.streams.Reactivate(ctx, t.out.id, t.out.producer)
+		if err != nil {
 			return err
 		}
+		t.trimmed = info.Floor
 	}
 	base := t.out.base
 	base.At, base.Turn = t.run.StartedAt, t.run.Turn

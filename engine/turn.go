@@ -57,6 +57,7 @@ type turn struct {
 	patches    []session.Patch // what the run's start did to custom state
 	owes       bool            // a remote agent is to be told to stop
 	above      *turn           // the turn whose call waits for this one, if it is driven here
+	trimmed    int64           // how far the stream was trimmed, as far as this turn knows
 	progressed chan struct{}   // of a turn that was taken over: closed by the first commit since, here or below; nil once it is
 }
 
@@ -320,6 +321,7 @@ func (t *turn) commit(ctx context.Context, key string, change session.Change) (*
 			t.h.log.WarnContext(ctx, "state of an agent that declares none: set Agent.State", t.attrs("agent", t.agent.Name)...)
 		}
 	}
+	t.capStream(ctx, change.Checkpoint)
 	for _, warning := range slices.Concat(change.Writes.Warnings, done.Warnings) {
 		t.h.log.WarnContext(ctx, "state write", t.attrs("warning", warning)...)
 	}
@@ -425,6 +427,26 @@ func (t *turn) extend(m session.Message) {
 	if err := t.transcript.Append(m); err != nil {
 		t.h.log.Error("transcript mirror", t.attrs("error", err)...)
 	}
+}
+
+// capStream drops the oldest chunks of the session's own stream that are more than it
+// may keep, once a checkpoint is committed: history holds what was shown up to it. Not
+// every step does, so that a trim is worth its write.
+func (t *turn) capStream(ctx context.Context, committed *session.NewCheckpoint) {
+	most := t.h.cfg.MaxChunks
+	if most <= 0 || committed == nil || t.out.id != t.key.ID {
+		return
+	}
+	through := committed.StreamSequence - most
+	if through <= t.trimmed+most/10 {
+		return
+	}
+	floor, err := t.out.streams.Trim(ctx, t.out.id, stream.TrimPolicy{Through: through})
+	if err != nil {
+		t.h.log.WarnContext(ctx, "stream.trim_failed", t.attrs("error", err)...)
+		return
+	}
+	t.trimmed = floor
 }
 
 // checkpoint is the checkpoint that a commit of a step writes.

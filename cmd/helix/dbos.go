@@ -29,7 +29,7 @@ func (p *place) startDBOS(ctx context.Context) (runner, string, error) {
 	cfg := dbos.Config{
 		Backend: p.db, Agents: p.agents, DatabaseURL: d.Database, Schema: d.Schema, Prefix: d.Prefix, Retention: time.Duration(d.Retention),
 		LeaseTTL: time.Duration(p.settings.LeaseTTL), Sweep: time.Duration(p.settings.Sweep),
-		ModelRetries: p.modelRetries(), MaxSession: int64(p.settings.SessionBytes), NoRecovery: p.passing, Logger: p.log,
+		ModelRetries: p.modelRetries(), MaxSession: int64(p.settings.SessionBytes), MaxChunks: int64(p.settings.MaxChunks), NoRecovery: p.passing, Logger: p.log,
 	}
 	if !p.passing { // which would take the turns of a server that runs, or wait for it
 		cfg.ExecutorID, cfg.Queue = d.ExecutorID, queueOf(d.Queue)

@@ -118,7 +118,7 @@ func (p *place) start(ctx context.Context) (runner, string, error) {
 	}
 	rt, err := local.New(local.Config{
 		Backend: p.db, Agents: p.agents, LeaseTTL: time.Duration(p.settings.LeaseTTL), Sweep: time.Duration(p.settings.Sweep),
-		ModelRetries: p.modelRetries(), MaxSession: int64(p.settings.SessionBytes), NoRecovery: p.passing, Logger: p.log,
+		ModelRetries: p.modelRetries(), MaxSession: int64(p.settings.SessionBytes), MaxChunks: int64(p.settings.MaxChunks), NoRecovery: p.passing, Logger: p.log,
 	})
 	if err != nil {
 		return nil, "", err

@@ -55,7 +55,7 @@ func (p *place) startTemporal(ctx context.Context) (runner, string, error) {
 		Client: c, Backend: p.db, Agents: p.agents, TaskQueue: queue, Prefix: t.Prefix, NoWorker: !works,
 		WorkerTimeout: time.Duration(t.WorkerTimeout), MaxEffects: t.MaxEffects,
 		LeaseTTL: time.Duration(p.settings.LeaseTTL), Sweep: time.Duration(p.settings.Sweep),
-		ModelRetries: p.modelRetries(), MaxSession: int64(p.settings.SessionBytes), NoRecovery: p.passing, Logger: p.log,
+		ModelRetries: p.modelRetries(), MaxSession: int64(p.settings.SessionBytes), MaxChunks: int64(p.settings.MaxChunks), NoRecovery: p.passing, Logger: p.log,
 	})
 	if err != nil {
 		c.Close()

@@ -86,6 +86,11 @@ type Config struct {
 	// bytes: beyond that it takes no new message, and a run fails before its next model
 	// call. Defaults to 64 MiB; a negative number is no limit.
 	MaxSession int64
+	// MaxChunks is how many chunks a stream keeps. The oldest go once a step is
+	// committed that has made them more; those of a step in progress stay, for whoever
+	// reloads needs them. A reader that is behind is told so, as after
+	// stream.Manager.Trim. Defaults to 0, which keeps all.
+	MaxChunks int64
 	// RemotePatience is how long a remote agent may be out of reach before the call
 	// that waits for it fails. Defaults to 2 minutes.
 	RemotePatience time.Duration
@@ -173,7 +178,7 @@ func New(cfg Config) (_ *Runtime, err error) {
 	h, err := host.New(host.Config{
 		Name: Name, Engine: true, Elsewhere: cfg.Queue != nil, Backend: cfg.Backend, Agents: cfg.Agents, Hooks: cfg.Hooks, Usage: cfg.Usage,
 		LeaseTTL: cfg.LeaseTTL, Heartbeat: cfg.Heartbeat, Sweep: cfg.Sweep, NoRecovery: cfg.NoRecovery,
-		ModelRetries: cfg.ModelRetries, RetryBackoff: cfg.RetryBackoff, MaxResult: cfg.MaxResult, MaxSession: cfg.MaxSession,
+		ModelRetries: cfg.ModelRetries, RetryBackoff: cfg.RetryBackoff, MaxResult: cfg.MaxResult, MaxSession: cfg.MaxSession, MaxChunks: cfg.MaxChunks,
 		RemotePatience: cfg.RemotePatience, Logger: cfg.Logger,
 	}, d)
 	if err != nil {

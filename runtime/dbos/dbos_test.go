@@ -98,7 +98,7 @@ func start(t testing.TB, at place, backend store.Backend, opts runtimetest.Optio
 	rt, err := dbos.New(dbos.Config{
 		Backend: mortal, Agents: opts.Agents, DatabaseURL: at.url, Schema: schema, Prefix: at.prefix,
 		Hooks: opts.Hooks, Usage: opts.Usage, LeaseTTL: opts.LeaseTTL, Sweep: opts.LeaseTTL / 4,
-		RetryBackoff: opts.RetryBackoff, RemotePatience: opts.RemotePatience, MaxSession: opts.MaxSession, Logger: opts.Logger,
+		RetryBackoff: opts.RetryBackoff, RemotePatience: opts.RemotePatience, MaxSession: opts.MaxSession, MaxChunks: opts.MaxChunks, Logger: opts.Logger,
 	})
 	if err != nil {
 		t.Fatal(err)

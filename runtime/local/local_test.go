@@ -49,7 +49,7 @@ func start(t testing.TB, backend store.Backend, opts runtimetest.Options) runtim
 	mortal, kill := runtimetest.Mortal(backend)
 	rt, err := local.New(local.Config{
 		Backend: mortal, Agents: opts.Agents, Hooks: opts.Hooks, Usage: opts.Usage, LeaseTTL: opts.LeaseTTL,
-		Sweep: opts.LeaseTTL / 4, RetryBackoff: opts.RetryBackoff, RemotePatience: opts.RemotePatience, MaxSession: opts.MaxSession, Logger: opts.Logger,
+		Sweep: opts.LeaseTTL / 4, RetryBackoff: opts.RetryBackoff, RemotePatience: opts.RemotePatience, MaxSession: opts.MaxSession, MaxChunks: opts.MaxChunks, Logger: opts.Logger,
 	})
 	if err != nil {
 		t.Fatal(err)

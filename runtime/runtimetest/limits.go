@@ -8,6 +8,7 @@ import (
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/llm/scripted"
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/stream"
 )
 
 func limitScenarios() []Scenario {
@@ -24,6 +25,7 @@ func limitScenarios() []Scenario {
 		{"stop when fails", "a StopWhen that fails or panics fails the run, and the session goes on", limitStopWhenFails},
 		{"session bytes", "a session that has become too large takes no new message, and its run fails before the next model call", limitBytes},
 		{"session bytes below", "a sub-agent whose session grows too large, with the stream that it shares, is a tool error", limitBytesBelow},
+		{"chunks", "a stream keeps as many chunks as it may, and those of the step in progress", limitChunks},
 		{"finish before stop when", "a step that finishes is a finish, whatever StopWhen says", limitFinishFirst},
 	}
 }
@@ -215,6 +217,42 @@ func limitBytes(s *Stage) {
 	s.refused(second(s.StartOther(Options{Agents: []*helix.Agent{agent}, MaxSession: most}).Execute(
 		s.ctx(), agent, helix.Input{SessionID: "s-1", Message: helix.UserText("More!")})), session.ErrTooLarge)
 	s.ended(s.Say(s.StartOther(Options{Agents: []*helix.Agent{agent}, MaxSession: -1}), agent, "s-1", "More!"), helix.Completed)
+}
+
+func limitChunks(s *Stage) {
+	const most = 30
+	agent := newAgent(telling(12), verbose())
+	s.loose["s-1"] = true
+	x := s.StartWith(Options{Agents: []*helix.Agent{agent}, MaxChunks: most})
+	run := s.Begin(x, agent, "s-1", "Go!")
+	s.ended(s.Result(run), helix.Completed)
+	info, err := s.Backend.Streams().Info(s.ctx(), "s-1")
+	s.ok(err, "info")
+	kept := info.Last - info.Floor
+	if step := int64(20); kept > most+most/10+step {
+		s.Fatalf("the stream keeps %d chunks", kept)
+	}
+	points := s.checkpoints("s-1")
+	committed := points[len(points)-1]
+	if info.Floor == 0 || info.Floor > committed.StreamSequence-most {
+		s.Fatalf("the stream begins after %d, the last checkpoint is at %d", info.Floor, committed.StreamSequence)
+	}
+	items := s.collect(run)
+	last := items[len(items)-1]
+	s.same([]any{last.Frame, last.Floor}, []any{stream.FrameTruncated, info.Floor}, "what a reader behind it gets")
+	// A step in progress is kept, however many chunks it has.
+	agent = newAgent(scripted.New(scripted.Text(strings.Repeat("word ", 200)).WithPieceSize(5)))
+	x = s.StartOther(Options{Agents: []*helix.Agent{agent}, MaxChunks: 1})
+	s.loose["s-2"] = true
+	run = s.Begin(x, agent, "s-2", "Go!")
+	s.ended(s.Result(run), helix.Completed)
+	info, err = s.Backend.Streams().Info(s.ctx(), "s-2")
+	s.ok(err, "info")
+	points = s.checkpoints("s-2")
+	if at := points[len(points)-1].StreamSequence; info.Floor > at {
+		s.Fatalf("the stream begins after %d, the last checkpoint is at %d", info.Floor, at)
+	}
+	s.tenants = nil // the numbering is checked to begin at 1 otherwise
 }
 
 func second[A any](_ A, err error) error { return err }

@@ -42,7 +42,9 @@ type Options struct {
 	RemotePatience time.Duration
 	// MaxSession is how large a session may become. Zero is the runtime's default.
 	MaxSession int64
-	Logger     *slog.Logger
+	// MaxChunks is how many chunks a stream keeps. Zero keeps all.
+	MaxChunks int64
+	Logger    *slog.Logger
 }
 
 // Config says what to run the scenarios on.

@@ -64,7 +64,7 @@ func start(t testing.TB, c client.Client, backend store.Backend, opts runtimetes
 	rt, err := temporal.New(temporal.Config{
 		Client: c, TaskQueue: opts.Deployment, WorkerTimeout: max(opts.LeaseTTL, time.Second),
 		Backend: mortal, Agents: opts.Agents, Hooks: opts.Hooks, Usage: opts.Usage, LeaseTTL: opts.LeaseTTL,
-		Sweep: opts.LeaseTTL / 4, RetryBackoff: opts.RetryBackoff, RemotePatience: opts.RemotePatience, MaxSession: opts.MaxSession, Logger: opts.Logger,
+		Sweep: opts.LeaseTTL / 4, RetryBackoff: opts.RetryBackoff, RemotePatience: opts.RemotePatience, MaxSession: opts.MaxSession, MaxChunks: opts.MaxChunks, Logger: opts.Logger,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -35,6 +35,7 @@ type Config struct {
 	RetryBackoff   time.Duration
 	MaxResult      int
 	MaxSession     int64
+	MaxChunks      int64
 	RemotePatience time.Duration
 	Logger         *slog.Logger
 }
@@ -123,8 +124,8 @@ func New(cfg Config, driver Driver) (*Host, error) {
 	h.calm = sync.NewCond(&h.mu)
 	h.handler = engine.NewHandler(engine.Config{
 		Backend: cfg.Backend, Runtime: cfg.Name, Colocated: true, LeaseTTL: cfg.LeaseTTL, Hooks: cfg.Hooks, Usage: cfg.Usage,
-		ModelRetries: cfg.ModelRetries, RetryBackoff: cfg.RetryBackoff, MaxResult: cfg.MaxResult, MaxSession: cfg.MaxSession, RemotePatience: cfg.RemotePatience,
-		Nudge: h.nudge, Abort: h.abortRun, Logger: cfg.Logger,
+		ModelRetries: cfg.ModelRetries, RetryBackoff: cfg.RetryBackoff, MaxResult: cfg.MaxResult, MaxSession: cfg.MaxSession,
+		MaxChunks: cfg.MaxChunks, RemotePatience: cfg.RemotePatience, Nudge: h.nudge, Abort: h.abortRun, Logger: cfg.Logger,
 	})
 	if err := h.Register(cfg.Agents...); err != nil {
 		return nil, err
