@@ -48,7 +48,8 @@ type Run interface {
 	ID() string
 	// Stream yields the run's chunks, from its first on, as they come, and ends with
 	// a terminal item. Breaking out of the loop is fine; calling it again starts
-	// over.
+	// over. The call with which an agent that has an output type finishes is left out;
+	// [stream.Output] is what it gives.
 	Stream(ctx context.Context) iter.Seq2[stream.Item, error]
 	// Result waits until the run has ended, well or not, and tells how. Its error is
 	// about the waiting; a failed run is a Result.

@@ -106,10 +106,37 @@ func result(sessionID string, run *session.Run) *helix.Result {
 
 // Stream implements [helix.Run].
 func (h *Handle) Stream(ctx context.Context) iter.Seq2[stream.Item, error] {
-	return h.StreamFrom(ctx, h.run.StartSequence)
+	return func(yield func(stream.Item, error) bool) {
+		finishes := map[string]bool{} // the calls with which agents finish
+		for item, err := range h.StreamFrom(ctx, h.run.StartSequence) {
+			if err == nil && isFinish(item.Chunk, finishes) {
+				continue
+			}
+			if !yield(item, err) {
+				return
+			}
+		}
+	}
 }
 
-// StreamFrom is Stream for a reader who has seen the run's chunks up to a sequence.
+// isFinish reports whether a chunk shows the call with which an agent gives its output,
+// which an application knows nothing of. The output has a chunk of its own.
+func isFinish(c *stream.Chunk, finishes map[string]bool) bool {
+	if c == nil {
+		return false
+	}
+	switch c.Kind {
+	case stream.ToolArgsStart, stream.ToolArgsDelta, stream.ToolArgsEnd, stream.ToolStart, stream.ToolEnd:
+		if c.Tool == session.FinishTool {
+			finishes[c.CallID] = true
+		}
+		return finishes[c.CallID]
+	}
+	return false
+}
+
+// StreamFrom is the run's stream for a reader who has seen its chunks up to a sequence.
+// It has every chunk, so that what it yields can be folded into messages.
 func (h *Handle) StreamFrom(ctx context.Context, from int64) iter.Seq2[stream.Item, error] {
 	return func(yield func(stream.Item, error) bool) {
 		from := max(from, h.run.StartSequence)

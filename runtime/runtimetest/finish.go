@@ -13,6 +13,7 @@ import (
 
 func finishScenarios() []Scenario {
 	return []Scenario{
+		{"not shown", "a run's stream has the output, and not the call that gives it", finishNotShown},
 		{"finish", "__finish__ completes the turn with its arguments and is paired with an acknowledgement", finishPlain},
 		{"siblings", "the siblings of __finish__ run first; then it completes", finishSiblings},
 		{"failing sibling", "a sibling that fails does not keep __finish__ from completing", finishFailingSibling},
@@ -37,6 +38,39 @@ func finisher(steps ...scripted.Step) (*helix.Agent, *scripted.Model) {
 	agent := newAgent(model, double())
 	agent.Output = helix.OutputOf[report]()
 	return agent, model
+}
+
+func finishNotShown(s *Stage) {
+	agent, _ := finisher(scripted.Call(session.FinishTool, `{"summary":7}`),
+		scripted.Reply(scripted.Calling("double", num{1}), scripted.Finishing(report{"done"})))
+	x := s.Start(agent)
+	run := s.Begin(x, agent, "s-1", "Go!")
+	s.ended(s.Result(run), helix.Completed)
+	var tools []string
+	outputs := 0
+	for _, item := range s.collect(run) {
+		if c := item.Chunk; c != nil {
+			switch c.Kind {
+			case stream.ToolStart, stream.ToolEnd:
+				tools = append(tools, string(c.Kind)+" "+c.Tool)
+			case stream.ToolArgsStart, stream.ToolArgsDelta, stream.ToolArgsEnd:
+				if c.Tool == session.FinishTool {
+					s.Fatalf("the stream shows %+v", c)
+				}
+			case stream.Output:
+				outputs++
+			}
+		}
+	}
+	s.same(tools, []string{"tool_start double", "tool_end double"}, "the calls that are shown")
+	s.same(outputs, 1, "outputs")
+	stored := 0
+	for _, c := range s.chunks("s-1") {
+		if c.Kind == stream.ToolStart && c.Tool == session.FinishTool {
+			stored++
+		}
+	}
+	s.same(stored, 2, "calls to finish that are stored, for the transcript has them")
 }
 
 func finishPlain(s *Stage) {
