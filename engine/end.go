@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"time"
 
 	"github.com/helixagents/helix"
@@ -169,6 +170,24 @@ func (t *turn) sendFinal(ctx context.Context) (Result, error) {
 		t.flight = nil
 	}
 	return Result{Next: NextClose}, nil
+}
+
+// logEnd writes the one error line of a run that failed. The process whose commit ended
+// the run writes it, so that a crash between that commit and the run's close does not
+// lead to a second one. A run that somebody aborted did what it was told.
+func (h *Handler) logEnd(ctx context.Context, state *session.State, runID string, end *session.Outcome) {
+	if end.Status != session.RunFailed {
+		return
+	}
+	level, failure := slog.LevelError, end.Error
+	if failure == nil {
+		failure = session.ErrInternal
+	}
+	if failure.Code == session.CodeCancelled {
+		level = slog.LevelInfo
+	}
+	h.log.Log(ctx, level, "run.failed", "tenant", state.Tenant, "session", state.ID, "run", runID, "agent", state.Agent,
+		"code", string(failure.Code), "error", failure.Error())
 }
 
 // closeTurn tells hooks and stream that the turn is over and gives the lease

@@ -372,7 +372,7 @@ func (t *turn) handle(ctx context.Context, e Effect) (Result, error) {
 // other effect ends the run. Nothing is left active by a fault that the process
 // survived.
 func (t *turn) giveUp(ctx context.Context, e Effect, fault error) (Result, error) {
-	t.h.log.ErrorContext(ctx, "effect failed", t.attrs("effect", e.Key(), "error", fault)...)
+	t.h.log.WarnContext(ctx, "effect failed", t.attrs("effect", e.Key(), "error", fault)...) // if it ends the run, that is the error
 	if e.Kind == CallTool || e.Kind == CallChild {
 		return Result{}, t.failCall(ctx, e, fault)
 	}

@@ -254,7 +254,7 @@ func checkReply(r *llm.Response) error {
 // modelError classifies what an adapter did not.
 func (t *turn) modelError(ctx context.Context, err error) error {
 	if p, ok := errors.AsType[*panicError](err); ok {
-		t.h.log.ErrorContext(ctx, "model panicked", t.attrs("panic", p.value, "stack", string(p.stack))...)
+		t.h.log.WarnContext(ctx, "model panicked", t.attrs("panic", p.value, "stack", string(p.stack))...)
 	}
 	if e, ok := errors.AsType[*session.Error](err); ok {
 		if len(err.Error()) <= session.MaxSubmissionError {

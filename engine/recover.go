@@ -192,6 +192,7 @@ func (h *Handler) writeOff(
 	if err != nil {
 		return err
 	}
+	h.logEnd(ctx, state, due.RunID, change.Outcome)
 	return sessions.CloseRun(ctx, due.ID, fence, false)
 }
 

@@ -322,6 +322,9 @@ func (t *turn) commit(ctx context.Context, key string, change session.Change) (*
 		}
 	}
 	t.capStream(ctx, change.Checkpoint)
+	if change.Outcome != nil {
+		t.h.logEnd(ctx, &t.state, t.run.ID, change.Outcome)
+	}
 	for _, warning := range slices.Concat(change.Writes.Warnings, done.Warnings) {
 		t.h.log.WarnContext(ctx, "state write", t.attrs("warning", warning)...)
 	}

@@ -22,6 +22,7 @@ func modelScenarios() []Scenario {
 		{"not retryable", "an error that is not retryable fails the run at once", modelNotRetryable},
 		{"unclassified", "an error that the adapter did not classify fails the run as provider_error", modelUnclassified},
 		{"panics", "a model that panics fails the run, and the session goes on", modelPanics},
+		{"failure logged", "a run that failed is one error line of the log, with session, run, agent and code; one that was aborted is none", modelFailureLogged},
 		{"fails in mid-turn", "a model that fails after a tool step leaves that step in the transcript", modelFailsLater},
 		{"provider id", "call ids are the framework's own; the provider's are kept beside them", modelProviderIDs},
 		{"provider data", "what a provider wants back with a part is stored and sent again as it was", modelProviderData},
@@ -113,6 +114,35 @@ func modelPanics(s *Stage) {
 	s.logged("model panicked", "model is on fire", "stack=")
 	s.ended(s.Say(x, agent, "s-1", "Again!"), helix.Completed)
 	s.transcript("s-1", "user: Hi!", "user: Again!", "assistant: ok")
+}
+
+func modelFailureLogged(s *Stage) {
+	asked := s.newGate()
+	model := scripted.New(
+		scripted.Fail(session.CodeAuth, false, "wrong key"),
+		scripted.Reply(scripted.Do(func() { panic("model is on fire") })),
+		scripted.Reply(scripted.Do(asked.enter), scripted.Until(nil)),
+	)
+	agent := newAgent(model)
+	x := s.Start(agent)
+	first := s.Say(x, agent, "s-1", "Hi!")
+	s.failed(first, code(session.CodeAuth))
+	s.failed(s.Say(x, agent, "s-2", "Hi!"), code(session.CodeProvider))
+	run := s.Begin(x, agent, "s-3", "Hi!")
+	s.receive("the model is asked", asked.entered)
+	s.ok(run.Abort(s.ctx(), "enough"), "abort")
+	s.failed(s.Result(run), helix.ErrCancelled)
+	s.logged("level=ERROR", "msg=run.failed", "session=s-1", "run="+first.RunID, "agent=agent", "code=provider_auth", "wrong key")
+	s.logged("level=INFO", "msg=run.failed", "session=s-3", "code=framework_cancelled")
+	lines := map[string]int{}
+	for line := range strings.Lines(s.Log.String()) {
+		for _, id := range []string{"s-1", "s-2", "s-3"} {
+			if strings.Contains(line, "level=ERROR") && strings.Contains(line, "session="+id+" ") {
+				lines[id]++
+			}
+		}
+	}
+	s.same(lines, map[string]int{"s-1": 1, "s-2": 1}, "error lines by session")
 }
 
 func modelFailsLater(s *Stage) {

@@ -451,6 +451,7 @@ func recoverCrashLoop(s *Stage) {
 	}
 	y, handle := s.heir(agent)
 	s.failed(s.Result(handle), helix.ErrCrashLoop)
+	s.logged("level=ERROR", "msg=run.failed", "code=framework_crash_loop")
 	s.same(asked.of(""), 4, "times the run was taken up")
 	s.transcript("s-1", "user: Hi!", `assistant: double({"n":1})`, "tool double: 2")
 	s.ended(s.Say(y, agent, "s-1", "Again!"), helix.Completed)
