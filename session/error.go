@@ -58,6 +58,7 @@ const (
 	CodeStreamClosed  Code = "stream_closed"
 	CodeProvider      Code = "provider_error"
 	CodeRateLimited   Code = "provider_rate_limited"
+	CodeQuota         Code = "provider_quota"
 	CodeOverloaded    Code = "provider_overloaded"
 	CodeAuth          Code = "provider_auth"
 	CodeContextLength Code = "provider_context_length"

@@ -181,7 +181,7 @@ func TestFailures(t *testing.T) {
 	}{
 		"a day's quota": {
 			429, `{"error":{"code":429,"status":"RESOURCE_EXHAUSTED","details":[` + info + `QuotaFailure","violations":[{"quotaId":"GenerateRequestsPerDayPerProjectPerModel-FreeTier"}]},` +
-				info + `RetryInfo","retryDelay":"13.5s"}]}}`, session.Error{Code: session.CodeRateLimited}, 0,
+				info + `RetryInfo","retryDelay":"13.5s"}]}}`, session.Error{Code: session.CodeQuota}, 0,
 		},
 		"a minute's quota, in a list": {
 			429, `[{"error":{"code":429,"status":"RESOURCE_EXHAUSTED","details":[` + info + `RetryInfo","retryDelay":"13.5s"}]}}]`,

@@ -221,7 +221,7 @@ func TestFailuresAreClassified(t *testing.T) {
 	}{
 		"quota": {
 			status: 429, body: `{"error":{"message":"You exceeded your current quota.","type":"insufficient_quota","code":"insufficient_quota"}}`,
-			code: session.CodeRateLimited,
+			code: session.CodeQuota,
 		},
 		"milliseconds to wait": {
 			status: 429, header: map[string]string{"Retry-After-Ms": "250", "Retry-After": "1"}, body: `{}`,

@@ -116,11 +116,12 @@ func (f *Failure) class() (code session.Code, retryable bool) {
 		return session.CodeContextLength, false
 	case containsAny(names, "content_filter", "_policy", "responsibleai", "safety") || containsAny(words, filtered...):
 		return session.CodeContentFilter, false
-	case containsAny(names, "insufficient_quota", "billing_hard_limit"):
-		return session.CodeRateLimited, false // waiting does not pay the bill
-	case containsAny(names, "billing_error", "authentication", "permission", "invalid_api_key", "unauthenticated"):
+	case containsAny(names, "insufficient_quota", "billing_hard_limit", "billing_error") ||
+		containsAny(words, "credit balance is too low"): // told with status 400
+		return session.CodeQuota, false // waiting does not pay the bill
+	case containsAny(names, "authentication", "permission", "invalid_api_key", "unauthenticated"):
 		return session.CodeAuth, false
-	case containsAny(words, "credit balance is too low", "api key not valid", "api key expired"):
+	case containsAny(words, "api key not valid", "api key expired"):
 		return session.CodeAuth, false // told with status 400
 	case containsAny(names, "overloaded", "slow_down") || f.Status == 529:
 		return session.CodeOverloaded, true
@@ -144,8 +145,10 @@ func (f *Failure) class() (code session.Code, retryable bool) {
 
 func classOf(status int, words string) (code session.Code, retryable bool) {
 	switch {
-	case status == http.StatusUnauthorized, status == http.StatusForbidden, status == http.StatusPaymentRequired:
+	case status == http.StatusUnauthorized, status == http.StatusForbidden:
 		return session.CodeAuth, false
+	case status == http.StatusPaymentRequired:
+		return session.CodeQuota, false
 	case status == http.StatusRequestEntityTooLarge:
 		return session.CodeContextLength, false
 	case status == http.StatusTooManyRequests:

@@ -22,9 +22,9 @@ func TestFailuresAreClassified(t *testing.T) {
 		retryable bool
 	}{
 		{provider.Failure{Status: 429}, session.CodeRateLimited, true},
-		{provider.Failure{Status: 429, Code: "insufficient_quota"}, session.CodeRateLimited, false},
-		{provider.Failure{Status: 400, Message: "Your credit balance is too low"}, session.CodeAuth, false},
-		{provider.Failure{Status: 402, Type: "billing_error"}, session.CodeAuth, false},
+		{provider.Failure{Status: 429, Code: "insufficient_quota"}, session.CodeQuota, false},
+		{provider.Failure{Status: 400, Message: "Your credit balance is too low"}, session.CodeQuota, false},
+		{provider.Failure{Status: 402, Type: "billing_error"}, session.CodeQuota, false},
 		{provider.Failure{Status: 401}, session.CodeAuth, false},
 		{provider.Failure{Status: 403}, session.CodeAuth, false},
 		{provider.Failure{Status: 404, Type: "not_found_error"}, session.CodeBadRequest, false},
