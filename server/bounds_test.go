@@ -44,6 +44,7 @@ func post(t *testing.T, handler http.Handler, path, body string) (status int, re
 	t.Helper()
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, strings.NewReader(body))
 	r.Header.Set("Content-Type", wire.ContentJSON)
+	r.Header.Set("Accept", wire.ContentJSON)
 	r.Header.Set("Authorization", "Bearer alice-token")
 	w := httptest.NewRecorder()
 	handler.ServeHTTP(w, r)

@@ -25,7 +25,7 @@ func chatRoutes() []route {
 		{
 			method: http.MethodPost, path: "/chat", summary: "Send a message, or answers, from a page that uses Vercel's AI SDK.",
 			query: []parameter{sdkParameter, {name: "agent", kind: "string", about: "The agent of a new chat; the body's field goes first."}},
-			body:  aisdk.Request{}, extra: true, answers: events, handle: (*exchange).chat,
+			body:  aisdk.Request{}, extra: true, forSDK: true, answers: events, handle: (*exchange).chat,
 		},
 		{
 			method: http.MethodGet, path: "/chat/{id}/stream", summary: "Resume the stream of the reply that is being made. 204 if there is none.",
@@ -35,7 +35,7 @@ func chatRoutes() []route {
 				{name: "from", kind: "integer", about: "Begin after this sequence; the client has what came before."},
 				{name: "tail", kind: "boolean", about: "Begin now; the client has what came before."},
 			},
-			answers: append(events, answer{status: http.StatusNoContent}), handle: (*exchange).chatStream,
+			forSDK: true, answers: append(events, answer{status: http.StatusNoContent}), handle: (*exchange).chatStream,
 		},
 		{
 			method: http.MethodGet, path: "/chat/{id}/messages", summary: "Read a chat as UI messages.",
@@ -331,7 +331,7 @@ func (x *exchange) edit(ctx context.Context, state *session.State, in *aisdk.Req
 		return &chatTurn{sent: true, messageID: group.ID}, nil
 	}
 	if before == 0 {
-		return nil, session.ErrNotResumable.WithMessage("the first message of a chat cannot be replaced; begin a new chat")
+		return nil, refuse(http.StatusConflict, session.CodeNotResumable, "The first message of a chat cannot be replaced. Begin a new chat.")
 	}
 	at, err := x.checkpointAt(ctx, state.ID, before, group.End-1)
 	if err != nil {
@@ -404,7 +404,7 @@ func (x *exchange) checkpointAt(ctx context.Context, id string, least, most int)
 			}
 		}
 		if !page.HasMore {
-			return "", session.ErrNotResumable.WithMessage("the session has no checkpoint to go back to")
+			return "", refuse(http.StatusConflict, session.CodeNotResumable, "The chat cannot go back to this message.")
 		}
 		request.Cursor = page.Next
 	}

@@ -608,7 +608,7 @@ func TestChatFailuresAreTyped(t *testing.T) {
 
 	failing := s.page("failing")
 	failing.say("failures")
-	if failing.failed != "The model could not answer." || !failing.done {
+	if failing.failed != wire.Explain(session.CodeAuth) || !failing.done {
 		t.Errorf("the failure is told as %q", failing.failed)
 	}
 

@@ -112,6 +112,10 @@ func (x *exchange) chatAt(ctx context.Context, shot *store.Snapshot, version ais
 		}
 		if state.Error != nil {
 			t.Metadata.Code = state.Error.Code
+			if state.Error.Code != session.CodeCancelled { // a stop is no error
+				t.Metadata.Error = x.userText(state.Error)
+			}
+			chat.Error = x.runFailure(state.Error)
 		}
 	}
 	var err error

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"iter"
 	"net/http"
-	"strings"
 
 	"github.com/helixagents/helix/server/aisdk"
 	"github.com/helixagents/helix/server/wire"
@@ -56,27 +55,6 @@ func (x *exchange) encoder(version aisdk.Version, sessionID, messageID, runID st
 	return aisdk.NewEncoder(aisdk.Config{
 		Version: version, SessionID: sessionID, MessageID: messageID, RunID: runID, ErrorText: x.userText,
 	})
-}
-
-// userText is what a user is told of a run that failed.
-func (x *exchange) userText(err *session.Error) string {
-	if x.server.cfg.Verbose {
-		return err.Error()
-	}
-	switch err.Code {
-	case session.CodeRateLimited, session.CodeOverloaded, session.CodeProviderDown, session.CodeModelTimeout:
-		return "The model is busy. Try again."
-	case session.CodeContextLength:
-		return "The conversation has become too long for the model."
-	case session.CodeContentFilter:
-		return "The model's provider withheld the answer."
-	case session.CodeMaxSteps, session.CodeNoOutput:
-		return "The agent did not come to an end in time."
-	}
-	if strings.HasPrefix(string(err.Code), "provider_") {
-		return "The model could not answer."
-	}
-	return "Something went wrong on the server."
 }
 
 // stream answers with the run that a request led to.
@@ -168,7 +146,7 @@ func (x *exchange) replay(version aisdk.Version, state *session.State, messageID
 	}
 	group := aisdk.Last(state.ID, shot.Messages)
 	if group.ID != messageID || shot.Run == nil {
-		return session.ErrStale.WithMessage("the chat has gone on since that message")
+		return refuse(http.StatusConflict, session.CodeStale, "The conversation has moved on since that message. Load it again.")
 	}
 	x.runID = shot.Run.ID
 	to := &chatFrames{encoder: x.encoder(version, state.ID, group.ID, shot.Run.ID)}

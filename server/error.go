@@ -6,7 +6,10 @@ import (
 	"net/http"
 	"os"
 	"strconv"
+	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/helixagents/helix/server/wire"
 	"github.com/helixagents/helix/session"
@@ -67,6 +70,12 @@ var statuses = map[session.Code]int{
 	session.CodeCancelled:    http.StatusConflict,
 }
 
+// conflicts are the codes whose own messages name runs, versions and owners, which mean
+// nothing to whoever made the request. They are told by [wire.Explain] instead.
+var conflicts = map[session.Code]bool{
+	session.CodeRunning: true, session.CodeStale: true, session.CodeTransition: true, session.CodeAnswered: true,
+}
+
 // asRefusal finds the answer to an error.
 func asRefusal(err error) *refusal {
 	if f, ok := errors.AsType[*refusal](err); ok {
@@ -76,6 +85,9 @@ func asRefusal(err error) *refusal {
 		return tooLong(err)
 	}
 	told := *session.AsError(err)
+	if e, ok := errors.AsType[*session.Error](err); ok && told.Message != e.Message {
+		told.Message, told.Cause = e.Message, err // what it was wrapped in says which parts of the server it passed
+	}
 	f := &refusal{status: statuses[told.Code], err: &told, over: limitOf(&told)}
 	if f.status == 0 {
 		f.status = http.StatusInternalServerError
@@ -87,6 +99,10 @@ func asRefusal(err error) *refusal {
 		}
 	}
 	switch f.status {
+	case http.StatusConflict:
+		if conflicts[told.Code] {
+			told.Message, told.Cause = wire.Explain(told.Code), err
+		}
 	case http.StatusInternalServerError: // what it says is for the log
 		told.Message, told.Cause = "something went wrong on the server", err
 		if _, ok := errors.AsType[*session.Error](err); !ok {
@@ -124,19 +140,47 @@ func (f *refusal) body(verbose bool) *wire.Error {
 	return out
 }
 
-// shown is the error of a run as the identity may see it. What a provider says, or
-// the server's own trouble, is for operators.
+// seesCauses reports whether the identity may see what led to a failure: what a provider
+// said, and the server's own trouble. Without signing in everybody is an operator.
+func (x *exchange) seesCauses() bool { return x.server.cfg.Verbose || x.who.Operator }
+
+// runFailure is how a run failed, as the identity may see it: a code and a sentence for
+// everybody, and the cause for operators.
+func (x *exchange) runFailure(err *session.Error) *wire.Error {
+	if err == nil {
+		return nil
+	}
+	out := &wire.Error{Message: wire.Explain(err.Code), Code: err.Code, Retryable: err.Retryable}
+	switch {
+	case err.Code == session.CodeCancelled: // it is told why by whoever aborted it
+		out.Detail = err.Message
+	case x.seesCauses():
+		out.Detail = err.Error()
+	}
+	return out
+}
+
+// userText is what a user is told of a run that failed, in one text.
+func (x *exchange) userText(err *session.Error) string {
+	told := x.runFailure(err)
+	if told.Detail == "" {
+		return told.Message
+	}
+	return told.Message + " (" + told.Detail + ")"
+}
+
+// shown is the error of a run as the identity may see it.
 func (x *exchange) shown(err *session.Error) *session.Error {
-	if err == nil || x.server.cfg.Verbose || x.who.Operator || asRefusal(err).status < http.StatusInternalServerError {
+	if err == nil || x.seesCauses() || err.Code == session.CodeCancelled {
 		return err
 	}
-	return &session.Error{Code: err.Code, Message: x.userText(err), Retryable: err.Retryable}
+	return &session.Error{Code: err.Code, Message: wire.Explain(err.Code), Retryable: err.Retryable}
 }
 
 // shownChunk is a chunk with its error as [exchange.shown] has it. Those of tools
 // are part of the conversation.
 func (x *exchange) shownChunk(c *stream.Chunk) *stream.Chunk {
-	if c == nil || x.server.cfg.Verbose || x.who.Operator {
+	if c == nil || x.seesCauses() {
 		return c
 	}
 	switch {
@@ -172,5 +216,36 @@ func (x *exchange) fail(err error) {
 	if f.status == http.StatusUnauthorized {
 		header.Set("WWW-Authenticate", "Bearer")
 	}
-	x.json(f.status, f.body(x.server.cfg.Verbose))
+	body := f.body(x.seesCauses())
+	if x.wantsText() {
+		header.Set(wire.HeaderErrorCode, string(body.Code))
+		if body.Field != "" {
+			header.Set(wire.HeaderErrorField, body.Field)
+		}
+		x.write(f.status, wire.ContentText, []byte(sentence(body)))
+		return
+	}
+	x.json(f.status, body)
+}
+
+// sentence is an error as a page shows it.
+func sentence(e *wire.Error) string {
+	text := e.Message
+	if e.Field != "" && strings.HasPrefix(text, e.Field) {
+		text = "The request was not accepted: " + text
+	}
+	if first, size := utf8.DecodeRuneInString(text); size > 0 {
+		text = string(unicode.ToUpper(first)) + text[size:]
+	}
+	if !strings.HasSuffix(text, ".") {
+		text += "."
+	}
+	return text
+}
+
+// wantsText reports whether an error is answered as a mere sentence. The AI SDK takes the
+// whole body of a refused request for the message that it shows; whoever wants more of it
+// accepts JSON.
+func (x *exchange) wantsText() bool {
+	return x.route != nil && x.route.forSDK && !strings.Contains(x.r.Header.Get("Accept"), wire.ContentJSON)
 }

@@ -31,6 +31,7 @@ func attack(t testing.TB, s *service, method, target string, body []byte) {
 		return
 	}
 	r.Header.Set("Content-Type", wire.ContentJSON)
+	r.Header.Set("Accept", wire.ContentJSON)
 	r.Header.Set("Authorization", "Bearer "+s.token)
 	w := httptest.NewRecorder()
 	s.server.ServeHTTP(w, r)

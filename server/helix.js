@@ -441,7 +441,7 @@ class Server {
   }
 
   async request(method, path, body, signal) {
-    const headers = { ...this.headers };
+    const headers = { accept: "application/json, text/event-stream", ...this.headers };
     if (body !== undefined) headers["content-type"] = "application/json";
     const response = await this.fetch(this.url + path, {
       method,

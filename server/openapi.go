@@ -126,7 +126,11 @@ func (s *schemas) operation(r *route) (*apiOperation, error) {
 	if err != nil {
 		return nil, err
 	}
-	out.Responses["default"] = apiResponse{About: "An error.", Content: map[string]apiMedia{wire.ContentJSON: {Schema: failure}}}
+	failures := map[string]apiMedia{wire.ContentJSON: {Schema: failure}}
+	if r.forSDK {
+		failures["text/plain"] = apiMedia{Schema: &jsonschema.Schema{Type: "string"}}
+	}
+	out.Responses["default"] = apiResponse{About: "An error.", Content: failures}
 	for _, a := range r.answers {
 		media, content := a.media, apiMedia{}
 		if a.body != nil {

@@ -29,7 +29,9 @@ func (s *Server) origin(x *exchange) (done bool, err error) {
 	if from := x.r.Header.Get("Origin"); from != "" && slices.Contains(s.cfg.CORS, from) {
 		header := x.w.Header()
 		header.Set("Access-Control-Allow-Origin", from)
-		header.Set("Access-Control-Expose-Headers", strings.Join([]string{wire.HeaderVersion, wire.HeaderRequestID, "Retry-After"}, ", "))
+		header.Set("Access-Control-Expose-Headers", strings.Join([]string{
+			wire.HeaderVersion, wire.HeaderRequestID, wire.HeaderErrorCode, wire.HeaderErrorField, "Retry-After",
+		}, ", "))
 		if x.r.Method == http.MethodOptions && x.r.Header.Get("Access-Control-Request-Method") != "" {
 			header.Set("Access-Control-Allow-Methods", "GET, POST, DELETE")
 			header.Set("Access-Control-Allow-Headers", strings.Join([]string{

@@ -19,6 +19,9 @@ type route struct {
 	body any
 	// extra is set where the body may have fields that are not named.
 	extra bool
+	// forSDK is set where the AI SDK sends requests by itself: an error is answered as text
+	// unless JSON is accepted.
+	forSDK bool
 	// answers are the successes; every route may also answer with a [wire.Error].
 	answers []answer
 	// open routes need no identity.

@@ -3,6 +3,7 @@ package server
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"maps"
 	"net/http"
 	"slices"
@@ -393,7 +394,7 @@ func (x *exchange) pause() error {
 		return x.hide(state.ID, err)
 	}
 	if !done.OK {
-		return session.ErrStale.WithMessage("session %s is %s meanwhile", state.ID, done.Status)
+		return refuse(http.StatusConflict, session.CodeStale, fmt.Sprintf("The session has become %s in the meantime.", done.Status))
 	}
 	x.json(http.StatusOK, wire.Paused{SessionID: state.ID, Status: session.Paused, Was: state.Status})
 	return nil

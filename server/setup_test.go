@@ -173,6 +173,7 @@ func (s *service) request(method, path string, body any, headers ...string) *htt
 	if method == http.MethodPost {
 		r.Header.Set("Content-Type", wire.ContentJSON)
 	}
+	r.Header.Set("Accept", wire.ContentJSON+", "+wire.ContentEvents) // as our own clients do
 	if s.token != "" {
 		r.Header.Set("Authorization", "Bearer "+s.token)
 	}

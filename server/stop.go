@@ -40,9 +40,9 @@ func (x *exchange) stopRun(ctx context.Context, state *session.State, kind sessi
 	case err != nil:
 		return nil, err
 	case run == nil:
-		return nil, session.ErrStale.WithMessage("session %s has never run", state.ID)
+		return nil, refuse(http.StatusConflict, session.CodeStale, "Nothing has run in this session yet.")
 	case runID != "" && run.ID != runID:
-		return nil, session.ErrStale.WithMessage("run %s is not the session's current one, which is %s", runID, run.ID)
+		return nil, refuse(http.StatusConflict, session.CodeStale, "This run is not the session's current one.").field("runId")
 	}
 	x.runID = run.ID
 	if runID != "" && run.Status == session.RunRunning {
@@ -65,7 +65,7 @@ func (x *exchange) stopExactly(ctx context.Context, id string, kind session.Stop
 	case err != nil:
 		return err
 	case run.ID() != runID:
-		return session.ErrStale.WithMessage("run %s has ended", runID)
+		return refuse(http.StatusConflict, session.CodeStale, "This run has ended.").field("runId")
 	case kind == session.StopAbort:
 		return run.Abort(ctx, reason)
 	}

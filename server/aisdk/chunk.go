@@ -70,9 +70,11 @@ type Metadata struct {
 	SessionID string `json:"sessionId,omitempty"`
 	RunID     string `json:"runId,omitempty"`
 	// Status is how the run ended: completed, interrupted, failed, or waiting.
-	Status string         `json:"status,omitempty"`
-	Code   session.Code   `json:"code,omitempty"`
-	Usage  *session.Usage `json:"usage,omitempty"`
+	Status string `json:"status,omitempty"`
+	// Code and Error tell how it failed: Error is a sentence for the user.
+	Code  session.Code   `json:"code,omitempty"`
+	Error string         `json:"error,omitempty"`
+	Usage *session.Usage `json:"usage,omitempty"`
 }
 
 // Encode gives the chunk's JSON.

@@ -481,6 +481,7 @@ func (e *Encoder) Finish(item stream.Item) []Chunk {
 			failure = session.ErrInternal
 		}
 		meta.Status, meta.Code, finish.FinishReason = "failed", failure.Code, finishReason(failure)
+		meta.Error = e.cfg.ErrorText(failure)
 	}
 	if !waits {
 		e.settleRest()
@@ -494,7 +495,7 @@ func (e *Encoder) Finish(item stream.Item) []Chunk {
 	}
 	e.emit(finish)
 	if failure != nil {
-		e.emit(Chunk{Type: TypeError, ErrorText: e.cfg.ErrorText(failure)})
+		e.emit(Chunk{Type: TypeError, ErrorText: meta.Error})
 	}
 	return e.out
 }

@@ -43,7 +43,8 @@ func History(cfg Config, t *Transcript) []Message {
 			out = append(out, userMessage(g.User))
 		}
 		last := i == len(groups)-1
-		if len(g.Reply) == 0 || (last && t.Running && !t.Begun) {
+		failed := last && t.Metadata != nil && t.Metadata.Error != ""
+		if (len(g.Reply) == 0 && !failed) || (last && t.Running && !t.Begun) {
 			continue
 		}
 		cfg.SessionID, cfg.MessageID, cfg.RunID = t.SessionID, g.ID, g.run()

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/helixagents/helix/server/wire"
 	"github.com/helixagents/helix/session"
 )
 
@@ -54,6 +55,8 @@ type Chat struct {
 	// Sequence is the last of the stream that Messages hold, if all of them were
 	// asked for.
 	Sequence int64 `json:"sequence,omitempty"`
+	// Error tells how the latest run failed, if it did.
+	Error *wire.Error `json:"error,omitempty"`
 	// Waiting lists the calls that wait for people, of every depth.
 	Waiting []session.Pending `json:"waiting"`
 }
@@ -222,6 +225,7 @@ func (m *Message) merge(more *Metadata) {
 		{&m.Metadata.RunID, &more.RunID},
 		{&m.Metadata.Status, &more.Status},
 		{(*string)(&m.Metadata.Code), (*string)(&more.Code)},
+		{&m.Metadata.Error, &more.Error},
 	} {
 		if *f.from != "" {
 			*f.to = *f.from

@@ -19,6 +19,10 @@ const (
 	HeaderRequestID = "X-Request-Id"
 	// HeaderAISDK says which version of Vercel's AI SDK reads a chat.
 	HeaderAISDK = "X-Helix-Ai-Sdk"
+	// HeaderErrorCode and HeaderErrorField are the code and the field of an error whose
+	// body is a mere sentence.
+	HeaderErrorCode  = "Helix-Error-Code"
+	HeaderErrorField = "Helix-Error-Field"
 	// HeaderLastEventID is what a browser sends when it reads a stream again: the
 	// sequence of the last chunk it saw.
 	HeaderLastEventID = "Last-Event-ID"
@@ -28,4 +32,5 @@ const (
 const (
 	ContentJSON   = "application/json"
 	ContentEvents = "text/event-stream"
+	ContentText   = "text/plain; charset=utf-8"
 )

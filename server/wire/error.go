@@ -9,7 +9,8 @@ type Error struct {
 	Code    session.Code `json:"code"`
 	// Field names what was wrong with the request.
 	Field string `json:"field,omitempty"`
-	// Detail is what led to the error. Only a verbose server tells it.
+	// Detail is what led to the error. Operators are told it, and everybody by a verbose
+	// server.
 	Detail string `json:"detail,omitempty"`
 	// Retryable says that the same request may succeed later.
 	Retryable bool `json:"retryable,omitempty"`

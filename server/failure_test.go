@@ -1,0 +1,161 @@
+package server_test
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/llm"
+	"github.com/helixagents/helix/llm/scripted"
+	"github.com/helixagents/helix/server"
+	"github.com/helixagents/helix/server/aisdk"
+	"github.com/helixagents/helix/server/wire"
+	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store"
+)
+
+// A run that failed is told everywhere with its code and a sentence of its own, and its
+// cause to operators alone.
+func TestFailureReachesThePerson(t *testing.T) {
+	t.Parallel()
+	sentences := map[string]session.Code{}
+	for _, code := range []session.Code{
+		session.CodeAuth, session.CodeQuota, session.CodeRateLimited, session.CodeOverloaded, session.CodeProviderDown, session.CodeModelTimeout,
+		session.CodeMalformed, session.CodeBadReply, session.CodeBadRequest, session.CodeContextLength, session.CodeContentFilter,
+		session.CodeProvider, session.CodeMaxSteps, session.CodeNoOutput, session.CodeCrashLoop, session.CodeHook, session.CodeUnknownAgent,
+		session.CodeRemote, session.CodeInternal, session.CodeUnavailable, session.CodeCorrupt, session.CodeTooLarge,
+	} {
+		sentence := wire.Explain(code)
+		if other, ok := sentences[sentence]; ok {
+			t.Errorf("%s and %s are told alike: %s", code, other, sentence)
+		}
+		sentences[sentence] = code
+		if code != session.CodeInternal && sentence == wire.Explain(session.CodeInternal) {
+			t.Errorf("%s has no sentence", code)
+		}
+		t.Run(string(code), func(t *testing.T) {
+			t.Parallel()
+			tellsOf(t, code, sentence)
+		})
+	}
+}
+
+func tellsOf(t *testing.T, code session.Code, sentence string) {
+	t.Helper()
+	const cause = "upstream 10.0.0.7 said no"
+	agent := &helix.Agent{Name: "failing", Model: speaker(func(*llm.Request) scripted.Step {
+		return scripted.Reply(scripted.Failing(llm.Error(code, false, cause)))
+	})}
+	s := serve(t, inMemory(t), []*helix.Agent{agent}, nil)
+	operator := s.as("operator-token")
+	p := s.page("s-1")
+	live := p.say("Hi!")
+	if p.failed != sentence || live.Metadata.Code != code || live.Metadata.Error != sentence {
+		t.Errorf("the chat says %q, with %+v", p.failed, live.Metadata)
+	}
+	status := call[wire.Status](s, http.StatusOK, http.MethodGet, "/status?sessionId=s-1", nil)
+	if e := status.Error; e == nil || e.Code != code || e.Message != sentence || e.Detail != "" {
+		t.Errorf("the status says %+v", e)
+	}
+	status = call[wire.Status](operator, http.StatusOK, http.MethodGet, "/status?sessionId=s-1", nil)
+	if e := status.Error; e == nil || e.Code != code || e.Message != sentence || !strings.Contains(e.Detail, cause) {
+		t.Errorf("an operator's status says %+v", e)
+	}
+	chat := p.history() // a reload shows what the page showed
+	if e := chat.Error; e == nil || e.Code != code || e.Message != sentence || e.Detail != "" {
+		t.Errorf("the chat that is loaded has the error %+v", e)
+	}
+	if len(chat.Messages) != 2 {
+		t.Fatalf("the chat that is loaded has %s", shown(chat.Messages))
+	}
+	if m := chat.Messages[1]; m.ID != live.ID || m.Metadata.Code != code || m.Metadata.Error != sentence || m.Metadata.Status != "failed" {
+		t.Errorf("the failed reply is %s with %+v", shown(chat.Messages[1:]), m.Metadata)
+	}
+	for _, e := range s.settle("s-1") {
+		if strings.Contains(e.data, cause) {
+			t.Errorf("a user's stream has the cause: %s", e.data)
+		}
+	}
+}
+
+// Where nobody signs in, the cause is told: whoever looks runs the server.
+func TestLocalServerTellsTheCause(t *testing.T) {
+	t.Parallel()
+	agent := &helix.Agent{Name: "failing", Model: scripted.New(scripted.Fail(session.CodeAuth, false, "openai answered 401"))}
+	s := serve(t, inMemory(t), []*helix.Agent{agent}, func(c *server.Config) { c.Authenticate, c.AllowUnauthenticated = nil, true })
+	s.token = ""
+	p := s.page("s-1")
+	p.say("Hi!")
+	if want := wire.Explain(session.CodeAuth) + " (openai answered 401)"; p.failed != want {
+		t.Errorf("the chat says %q, not %q", p.failed, want)
+	}
+	status := call[wire.Status](s, http.StatusOK, http.MethodGet, "/status?sessionId=s-1", nil)
+	if status.Error == nil || status.Error.Detail != "openai answered 401" {
+		t.Errorf("the status says %+v", status.Error)
+	}
+}
+
+// The AI SDK shows the body of a refused request to the user as it is.
+func TestChatErrorsAreSentences(t *testing.T) {
+	t.Parallel()
+	model := &gated{pieces: []string{"x"}, gate: make(chan struct{})}
+	s := serve(t, inMemory(t), []*helix.Agent{{Name: "slow", Model: model}}, nil)
+	p := s.page("s-1")
+	p.messages = []aisdk.Message{{ID: "u1", Role: "user", Parts: []aisdk.Part{{Type: aisdk.PartText, Text: "x"}}}}
+	wait := p.open(http.MethodPost, "/chat", p.body(aisdk.TriggerSubmit, ""), false)
+	again := map[string]any{"id": "s-1", "messages": []aisdk.Message{{ID: "u2", Role: "user", Parts: p.messages[0].Parts}}}
+	for _, c := range []struct {
+		status       int
+		code         session.Code
+		method, path string
+		body         any
+		field, text  string
+	}{
+		{http.StatusConflict, session.CodeRunning, http.MethodPost, "/chat", again, "", wire.Explain(session.CodeRunning)},
+		{http.StatusBadRequest, session.CodeInvalid, http.MethodPost, "/chat", map[string]any{"id": "s-2"}, "messages", "The request was not accepted: messages must not be empty."},
+		{http.StatusBadRequest, session.CodeInvalid, http.MethodGet, "/chat/s-1/stream?sdk=9", nil, "sdk", `The request was not accepted: sdk "9" is none of 5, 6, 7.`},
+		{http.StatusBadRequest, session.CodeUnknownAgent, http.MethodPost, "/chat", map[string]any{"id": "s-3", "agent": "y", "messages": p.messages}, "agent", "There is no such agent."},
+	} {
+		answer := s.request(c.method, c.path, c.body, "Accept", "*/*")
+		raw, err := io.ReadAll(answer.Body)
+		if err != nil || answer.Body.Close() != nil {
+			t.Fatal(err)
+		}
+		if answer.StatusCode != c.status || string(raw) != c.text || answer.Header.Get("Content-Type") != wire.ContentText ||
+			answer.Header.Get(wire.HeaderErrorCode) != string(c.code) || answer.Header.Get(wire.HeaderErrorField) != c.field {
+			t.Errorf("%s %s is %d %q with %v", c.method, c.path, answer.StatusCode, raw, answer.Header)
+		}
+		if got := s.refused(c.status, c.code, c.method, c.path, c.body); got.Field != c.field || strings.Contains(got.Message, "run_") {
+			t.Errorf("as JSON the error is %+v", got)
+		}
+	}
+	model.gate <- struct{}{}
+	wait()
+}
+
+// What had been said when a run was stopped is told by its status.
+func TestStatusHasThePartialText(t *testing.T) {
+	t.Parallel()
+	for _, stop := range []string{"interrupt", "abort"} {
+		t.Run(stop, func(t *testing.T) {
+			t.Parallel()
+			onBackends(t, func(t *testing.T, db store.Backend) {
+				agent := &helix.Agent{Name: "slow", Model: scripted.New(scripted.Reply(scripted.Say("Once upon"), scripted.Until(nil)))}
+				s := serve(t, db, []*helix.Agent{agent}, nil)
+				call[wire.Started](s, http.StatusOK, http.MethodPost, "/start", wire.Start{SessionID: "s-1", AgentType: "slow", Message: wire.Text("Hi!")})
+				s.untilText("s-1", "upon")
+				call[wire.Stopping](s, http.StatusAccepted, http.MethodPost, "/"+stop, wire.Stop{SessionID: "s-1", Reason: "enough"})
+				s.settle("s-1")
+				status := call[wire.Status](s, http.StatusOK, http.MethodGet, "/status?sessionId=s-1", nil)
+				if status.Text != "Once upon" {
+					t.Errorf("the text is %q", status.Text)
+				}
+				if e := status.Error; stop == "abort" && (e == nil || e.Code != session.CodeCancelled || e.Detail != "enough") {
+					t.Errorf("the error is %+v", e)
+				}
+			})
+		})
+	}
+}
