@@ -17,7 +17,7 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-var sdkParameter = parameter{name: "sdk", kind: "string", about: "The major version of the client's AI SDK: 5, 6 or 7; the header " + wire.HeaderAISDK + " does, too."}
+var sdkParameter = parameter{name: "sdk", kind: "string", about: "The major version of the client's AI SDK: 5, 6 or 7; the header " + wire.HeaderAISDK + " does, too. Without it only what all of them read is sent."}
 
 func chatRoutes() []route {
 	events := []answer{{status: http.StatusOK, media: wire.ContentEvents}}
@@ -256,16 +256,23 @@ func (x *exchange) takeAnswers(ctx context.Context, state *session.State, in *ai
 // submissions are the answers to calls that wait. The others are to calls of the
 // server's own, or were given before. If one cannot be taken, none is.
 func (x *exchange) submissions(answered []aisdk.Part, waiting []session.Pending) ([]helix.Submission, error) {
-	waits := map[string]bool{}
+	waits := map[string]*session.Pending{}
 	for i := range waiting {
-		waits[waiting[i].CallID] = true
+		waits[waiting[i].CallID] = &waiting[i]
 	}
 	var out []helix.Submission
 	for i := range answered {
-		if !waits[answered[i].CallID] {
+		pending := waits[answered[i].CallID]
+		if pending == nil {
 			continue
 		}
-		s := answered[i].Submission().By(x.who.user())
+		s := answered[i].Submission()
+		if pending.Kind == session.PendingApproval {
+			if decision, ok := answered[i].Decision(); ok {
+				s = decision
+			}
+		}
+		s = s.By(x.who.user())
 		if err := s.Check(); err != nil {
 			return nil, err
 		}

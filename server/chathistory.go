@@ -32,6 +32,12 @@ func (x *exchange) chatMessages() error {
 	if err != nil {
 		return x.hide(state.ID, err)
 	}
+	switch {
+	case !chat.Running:
+		x.server.reloads.opens(x.browser(state.ID), "")
+	case !tail:
+		x.server.reloads.opens(x.browser(state.ID), chat.RunID)
+	}
 	x.json(http.StatusOK, chat)
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"iter"
 	"net/http"
+	"slices"
 
 	"github.com/helixagents/helix/server/aisdk"
 	"github.com/helixagents/helix/server/wire"
@@ -17,25 +18,33 @@ import (
 type chatFrames struct {
 	encoder *aisdk.Encoder
 	first   []aisdk.Chunk // what the client is shown before anything comes
+	// held is what a step said that may yet be taken back, for a client that cannot do
+	// that: it is shown once the session has said more, and dropped if that takes it back.
+	held    []stream.Item
+	session string
+	alive   func() bool // whether whoever runs the session still does
 }
 
 func (*chatFrames) header(h http.Header) { h.Set("X-Vercel-Ai-Ui-Message-Stream", "v1") }
 
 func (f *chatFrames) tell(out *frames, item stream.Item) (last bool, err error) {
-	chunks := f.first
-	f.first = nil
-	switch {
-	case item.Frame == stream.FrameTruncated:
-		chunks = append(chunks, aisdk.Chunk{Type: aisdk.TypeError, ErrorText: "the stream no longer holds what comes next; load the chat again"})
-		last = true
-	case item.Terminal():
-		chunks = append(chunks, f.encoder.Finish(item)...)
-		last = true
-	case item.Chunk != nil:
-		chunks = append(chunks, f.encoder.Encode(item.Sequence, item.Chunk)...)
+	if err := f.write(out, f.first); err != nil {
+		return false, err
 	}
-	for i := range chunks {
-		if err := out.encode("", 0, &chunks[i]); err != nil {
+	f.first = nil
+	for _, item := range f.release(item) {
+		var chunks []aisdk.Chunk
+		switch {
+		case item.Frame == stream.FrameTruncated:
+			chunks = []aisdk.Chunk{{Type: aisdk.TypeError, ErrorText: "The stream no longer holds what comes next. Load the chat again."}}
+			last = true
+		case item.Terminal():
+			chunks = f.encoder.Finish(item)
+			last = true
+		case item.Chunk != nil:
+			chunks = f.encoder.Encode(item.Sequence, item.Chunk)
+		}
+		if err := f.write(out, chunks); err != nil {
 			return false, err
 		}
 	}
@@ -43,6 +52,51 @@ func (f *chatFrames) tell(out *frames, item stream.Item) (last bool, err error) 
 		out.event("", 0, []byte(aisdk.Done))
 	}
 	return last, nil
+}
+
+func (*chatFrames) write(out *frames, chunks []aisdk.Chunk) error {
+	for i := range chunks {
+		if err := out.encode("", 0, &chunks[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// release gives what can be shown now that an item has come. What is held waits for
+// the session itself to go on: then it either takes the step back or continues it.
+func (f *chatFrames) release(item stream.Item) []stream.Item {
+	if f.held == nil {
+		return []stream.Item{item}
+	}
+	f.held = append(f.held, item)
+	own := item.Chunk != nil && item.Chunk.AgentID == f.session
+	if !own && !item.Terminal() && len(f.held) < maxReplay {
+		return nil
+	}
+	items := aisdk.Prune(f.session, f.held)
+	f.held = nil
+	f.encoder.Known(items)
+	return items
+}
+
+// idle is called while nothing comes. A step in which a tool works for long says
+// nothing either; its text is shown once it is known that somebody works on it.
+func (f *chatFrames) idle(out *frames) error {
+	if f.held == nil || !f.alive() {
+		return nil
+	}
+	items := f.held
+	f.held = nil
+	f.encoder.Known(items)
+	for i := range items {
+		if items[i].Chunk != nil {
+			if err := f.write(out, f.encoder.Encode(items[i].Sequence, items[i].Chunk)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // cut ends the stream with an error: a client takes a body that just ends for a
@@ -104,6 +158,9 @@ func (x *exchange) chatStream() error {
 	if err != nil {
 		return x.hide(state.ID, err)
 	}
+	if run != nil && asked == "" && x.server.reloads.resumes(x.browser(state.ID), run.ID) {
+		asked = run.ID
+	}
 	if run == nil || (run.Status != session.RunRunning && asked == "") {
 		x.w.WriteHeader(http.StatusNoContent)
 		return nil
@@ -133,7 +190,7 @@ func (x *exchange) chatStream() error {
 	}
 	if from > 0 {
 		to.encoder.Continue(nil)
-		return x.catchUp(state, shot.Run, from, to)
+		return x.catchUp(state, shot, from, to)
 	}
 	return x.replayFrom(state, shot, &group, to)
 }
@@ -162,22 +219,59 @@ func (x *exchange) replayFrom(state *session.State, shot *store.Snapshot, group 
 		return err
 	}
 	to.first = append(to.first, to.encoder.Replay(group.Reply, waits)...)
-	return x.catchUp(state, shot.Run, shot.Sequence, to)
+	return x.catchUp(state, shot, shot.Sequence, to)
 }
 
 // catchUp shows what a stream holds after a sequence, of whichever run, for a step
 // may have been begun by one and be gone on with by the next; then it follows.
-func (x *exchange) catchUp(state *session.State, run *session.Run, from int64, to *chatFrames) error {
-	items, last, err := x.since(x.r.Context(), state.StreamID, from)
+func (x *exchange) catchUp(state *session.State, shot *store.Snapshot, from int64, to *chatFrames) error {
+	ctx := x.r.Context()
+	items, last, err := x.since(ctx, state.StreamID, from)
 	if err != nil {
 		return err
 	}
 	items = aisdk.Prune(state.ID, items)
+	if shot.Run.Status == session.RunRunning && !to.encoder.Version().TakesBack() {
+		at, err := x.inFlight(ctx, shot, items)
+		if err != nil {
+			return x.hide(state.ID, err)
+		}
+		if at < len(items) {
+			to.held, to.session = slices.Clone(items[at:]), state.ID
+			to.alive = x.renewed(state.ID, shot.State.Lease)
+		}
+		items = items[:at]
+	}
 	to.encoder.Known(items)
 	for i := range items {
 		to.first = append(to.first, to.encoder.Encode(items[i].Sequence, items[i].Chunk)...)
 	}
-	return x.followRun(state, run, last, to)
+	return x.followRun(state, shot.Run, last, to)
+}
+
+// inFlight is where the step begins that the process which works on it may have died in:
+// then whoever takes the run over makes its reply anew. A reply that is stored stands.
+func (x *exchange) inFlight(ctx context.Context, shot *store.Snapshot, items []stream.Item) (int, error) {
+	at, reply := aisdk.InFlight(shot.State.ID, items)
+	if at == len(items) {
+		return at, nil
+	}
+	stored, err := x.messages(ctx, shot.State.ID, session.PageRequest{Offset: shot.Skipped + len(shot.Messages), Limit: session.MaxPageSize})
+	if err != nil {
+		return 0, err
+	}
+	if slices.ContainsFunc(stored.Items, func(m session.Message) bool { return m.ID == reply }) {
+		return len(items), nil
+	}
+	return at, nil
+}
+
+// renewed tells whether the holder of a lease has renewed it since.
+func (x *exchange) renewed(id string, lease session.Lease) func() bool {
+	return func() bool {
+		state, err := x.sessions.Load(x.r.Context(), id)
+		return err == nil && state.Lease.Epoch == lease.Epoch && state.Lease.ExpiresAt.After(lease.ExpiresAt)
+	}
 }
 
 // Limits of what is read of a stream before it is followed.

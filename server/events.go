@@ -21,6 +21,8 @@ type teller interface {
 	tell(out *frames, item stream.Item) (last bool, err error)
 	// cut writes the last frames of a reading that ends though the stream goes on.
 	cut(out *frames, why wire.Fail)
+	// idle is called now and then while no item comes.
+	idle(out *frames) error
 	// header is called before the first frame.
 	header(h http.Header)
 }
@@ -102,6 +104,9 @@ func (x *exchange) pump(ahead <-chan read, to teller) error {
 			}
 		case <-keepAlive.C:
 			if err := x.stillAllowed(); err != nil {
+				return x.interrupted(out, to, err)
+			}
+			if err := to.idle(out); err != nil {
 				return x.interrupted(out, to, err)
 			}
 			out.comment("keep-alive")

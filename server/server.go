@@ -27,6 +27,7 @@ type Server struct {
 	openAPI []byte
 
 	transcripts permits // those that are being read as a whole
+	reloads     reloads
 	copies      permits // of sessions, that are being made
 
 	mu      sync.Mutex

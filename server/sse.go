@@ -72,6 +72,8 @@ type streamFrames struct{ x *exchange }
 
 func (streamFrames) header(http.Header) {}
 
+func (streamFrames) idle(*frames) error { return nil }
+
 func (f streamFrames) tell(out *frames, item stream.Item) (last bool, err error) {
 	kind := string(item.Frame)
 	switch item.Frame {

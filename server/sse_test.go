@@ -264,7 +264,7 @@ func TestStreamBeyondItsEnd(t *testing.T) {
 		for _, e := range s.read("/chat/" + run.SessionID + "/stream?run=" + run.RunID + "&from=1000") {
 			raw += e.data + "\n"
 		}
-		if !strings.Contains(raw, "load the chat again") {
+		if !strings.Contains(raw, "Load the chat again.") {
 			t.Errorf("a chat is resumed beyond the end of its stream with %s", raw)
 		}
 	})

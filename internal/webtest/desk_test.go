@@ -81,6 +81,8 @@ func desk() *helix.Agent {
 				return scripted.Reply(scripted.Calling("delete", item{1}), scripted.Calling("delete", item{2}))
 			case "scout":
 				return scripted.Call("subagent__scout", task{"tidy"})
+			case "fail":
+				return scripted.Fail(session.CodeAuth, false, "the key is wrong")
 			case "story":
 				return scripted.Text(story()).WithPieceSize(8).WithPace(15 * time.Millisecond)
 			}

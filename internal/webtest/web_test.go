@@ -130,6 +130,18 @@ func TestUseChat(t *testing.T) {
 	}
 }
 
+// A page that says nothing of its version works with each: text, tools, approvals,
+// errors and reloads, also between a crash and the takeover.
+func TestUseChatAsItComes(t *testing.T) {
+	t.Parallel()
+	for _, version := range []string{"5", "6", "7"} {
+		t.Run("ai "+version, func(t *testing.T) {
+			t.Parallel()
+			play(t, "ai"+version, "plain.mjs", "AI_VERSION="+version)
+		})
+	}
+}
+
 // A client posts the whole conversation with every message, however long it is.
 func TestLongConversation(t *testing.T) {
 	t.Parallel()

@@ -142,6 +142,25 @@ func Prune(sessionID string, items []stream.Item) []stream.Item {
 	return slices.DeleteFunc(out, func(i stream.Item) bool { return i.Frame == stream.FrameChunk && i.Chunk == nil })
 }
 
+// InFlight finds the session's step that has begun and is not committed: the index of
+// its first item, which is their number if there is none, and the id of its reply.
+func InFlight(sessionID string, items []stream.Item) (at int, reply string) {
+	at = len(items)
+	for i := range items {
+		c := items[i].Chunk
+		if c == nil || c.AgentID != sessionID {
+			continue
+		}
+		switch c.Kind {
+		case stream.StepStarted:
+			at, reply = i, c.MessageID
+		case stream.StepCommitted, stream.Suspended, stream.RunCompleted, stream.RunInterrupted, stream.RunPaused, stream.Failure:
+			at, reply = len(items), ""
+		}
+	}
+	return at, reply
+}
+
 // taken reports whether a discard of that scope takes back chunks of that kind.
 func taken(kind stream.Kind, scope string) bool {
 	switch scope {

@@ -24,13 +24,17 @@
 // complete ends in a step of its own if its last one had calls, so that the same
 // helpers do not send it again.
 //
+// A client that does not say its version is sent what every version reads. An approval
+// is then a data part, and the call's output {"approvalId","approved","reason"}, given
+// with addToolOutput, is the decision.
+//
 // # Data parts
 //
 //	data-subagent       what an agent that was called does; its id is that of its session
 //	data-subagent-text  (transient) a piece of its text
 //	data-output         the structured output
 //	data-state-patch    (transient) changes of custom state, RFC 6902
-//	data-approval       an approval, for clients of version 5
+//	data-approval       an approval, for clients that do not say that they are of version 6 or 7
 //	data-dropped        (transient) parts that were taken back: a model call was tried again
 //	data-<name>         an event of the application
 //

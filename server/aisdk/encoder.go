@@ -85,6 +85,9 @@ func NewEncoder(cfg Config) *Encoder {
 	return &Encoder{cfg: cfg, calls: map[string]*call{}, children: map[string]*child{}}
 }
 
+// Version is the client's.
+func (e *Encoder) Version() Version { return e.cfg.Version }
+
 // Start is the chunk that every stream begins with.
 func (e *Encoder) Start() []Chunk {
 	return []Chunk{{

@@ -454,7 +454,7 @@ func TestHistoryOfCallsElsewhere(t *testing.T) {
 		aisdk.StateOutputAvailable + " 7":                 wait(session.PendingClientTool, &session.Response{Kind: session.PendingClientTool, Result: json.RawMessage("7")}),
 		aisdk.StateOutputError + " ":                      wait(session.PendingClientTool, &session.Response{Kind: session.PendingClientTool, Error: "no"}),
 	} {
-		history := aisdk.History(aisdk.Config{}, &aisdk.Transcript{
+		history := aisdk.History(aisdk.Config{Version: aisdk.V6}, &aisdk.Transcript{
 			SessionID: "ses", Messages: stream.Fold("ses", chunks(s)), Waits: []aisdk.Wait{w},
 		})
 		for _, p := range history[1].Parts {

@@ -454,3 +454,22 @@ func (p *Part) Submission() helix.Submission {
 	}
 	return helix.ToolResult(p.CallID, json.RawMessage(bytes.TrimSpace(orNull(p.Output))))
 }
+
+// Decision is the approval or refusal that the output of a tool part is, for clients
+// without approvals of their own: an object with approvalId, approved and, if there is
+// one, a reason. It reports whether the output is that.
+func (p *Part) Decision() (helix.Submission, bool) {
+	var said struct {
+		ApprovalID string `json:"approvalId"`
+		Approved   *bool  `json:"approved"`
+		Reason     string `json:"reason"`
+	}
+	if p.State != StateOutputAvailable || json.Unmarshal(p.Output, &said) != nil || said.Approved == nil {
+		return helix.Submission{}, false
+	}
+	decided := Part{
+		CallID: p.CallID, State: StateApprovalResponded,
+		Approval: &Approval{ID: said.ApprovalID, Approved: said.Approved, Reason: said.Reason},
+	}
+	return decided.Submission(), true
+}

@@ -8,13 +8,17 @@ import (
 // tell.
 type Version int
 
-// The versions. Default sends only what 6 and 7 both read.
+// The versions. Default sends only what all of them read, which is what 5 reads: its
+// schemas are strict. Clients of 6 and 7 say so if they want the approvals of their own.
 const (
 	V5      Version = 5
 	V6      Version = 6
 	V7      Version = 7
-	Default         = V6
+	Default         = V5
 )
+
+// TakesBack reports whether a client can be told to drop what a step has shown.
+func (v Version) TakesBack() bool { return v == V7 }
 
 // ParseVersion reads what a client says of itself; nothing is the default.
 func ParseVersion(text string) (Version, error) {

@@ -8,7 +8,7 @@ location.hash = id;
 
 // What was said so far comes from the server; what is being said now follows over the stream.
 async function history() {
-  const response = await fetch(`/chat/${encodeURIComponent(id)}/messages`);
+  const response = await fetch(`/chat/${encodeURIComponent(id)}/messages`, { headers: { 'x-helix-ai-sdk': '7' } });
   if (response.status === 404) return []; // a new conversation
   if (!response.ok) throw new Error(`the history could not be loaded (${response.status})`);
   return (await response.json()).messages;
