@@ -189,4 +189,7 @@ type Result struct {
 	Steps            int
 	Usage            session.Usage
 	CompletionReason session.CompletionReason
+	// FinishReason is why the last reply ended, if the model did not end it by itself:
+	// "length" or "content-filter".
+	FinishReason string
 }

@@ -27,6 +27,12 @@ func (t *turn) complete(change *session.Change, reason session.CompletionReason,
 	change.Run = t.runChange(reason)
 }
 
+// completeWith is complete with the reply of a step.
+func (t *turn) completeWith(f *flight, change *session.Change, reason session.CompletionReason, output json.RawMessage) {
+	t.complete(change, reason, output, f.reply.Content())
+	change.Outcome.FinishReason = f.reply.FinishReason()
+}
+
 // fail makes a change the turn's last: it has failed.
 func (t *turn) fail(change *session.Change, err *session.Error) {
 	change.Status = session.Failed
@@ -361,7 +367,7 @@ type Suspension struct {
 func streamEnd(outcome *session.Outcome, used *session.Usage) stream.End {
 	switch outcome.Status {
 	case session.RunCompleted:
-		return stream.End{Status: stream.EndCompleted, Output: outcome.Output, Usage: used}
+		return stream.End{Status: stream.EndCompleted, Output: outcome.Output, Usage: used, FinishReason: outcome.FinishReason}
 	case session.RunInterrupted:
 		return stream.End{Status: stream.EndInterrupted, Usage: used}
 	}

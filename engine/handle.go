@@ -100,7 +100,8 @@ func result(sessionID string, run *session.Run) *helix.Result {
 	return &helix.Result{
 		SessionID: sessionID, RunID: run.ID, Status: run.Status, Output: run.Outcome.Output, Text: run.Outcome.Reply,
 		Error: run.Outcome.Error, Pending: run.Outcome.Pending, Children: run.Outcome.Children,
-		SuspendedStep: run.Outcome.SuspendedStep, Steps: run.StepCount, Usage: run.Usage, CompletionReason: run.CompletionReason,
+		SuspendedStep: run.Outcome.SuspendedStep, Steps: run.StepCount, Usage: run.Usage,
+		CompletionReason: run.CompletionReason, FinishReason: run.Outcome.FinishReason,
 	}
 }
 

@@ -512,6 +512,9 @@ func (t *turn) newFlight(e Effect, reply modelReply) *flight {
 		f.reply.Parts = append(f.reply.Parts, part)
 		f.calls = append(f.calls, &call{Call: row, part: part})
 	}
+	if reply.Finish == llm.FinishLength || reply.Finish == llm.FinishContentFilter {
+		f.reply.Metadata = map[string]json.RawMessage{session.MetaFinish: encoded(reply.Finish)}
+	}
 	return f
 }
 
@@ -625,11 +628,11 @@ func (t *turn) prepareText(ctx context.Context, e Effect, f *flight) {
 	}
 	f.next = NextClose
 	if t.agent.Output == nil {
-		t.complete(change, session.ReasonReply, nil, f.reply.Content())
+		t.completeWith(f, change, session.ReasonReply, nil)
 	} else if stop, err := t.stopWhen(ctx, e.Key(), f, nil, []session.Writes{t.writes}); err != nil {
 		t.fail(change, err)
 	} else if stop {
-		t.complete(change, session.ReasonStopWhen, nil, f.reply.Content())
+		t.completeWith(f, change, session.ReasonStopWhen, nil)
 	} else if f.next = t.afterStep(f.step, true); f.next == NextClose {
 		t.fail(change, noOutput(t.agent))
 		change.Run = t.runChange(session.ReasonMaxSteps)

@@ -211,7 +211,7 @@ func (t *turn) conclude(ctx context.Context, e Effect, f *flight, change *sessio
 		if limit := t.agent.StepLimit(); limit != helix.Unlimited && f.step > limit {
 			reason = session.ReasonMaxSteps
 		}
-		t.complete(change, reason, output, f.reply.Content())
+		t.completeWith(f, change, reason, output)
 		return
 	case stop != nil:
 		t.stopped(change, stop, f.reply.Content())
@@ -221,7 +221,7 @@ func (t *turn) conclude(ctx context.Context, e Effect, f *flight, change *sessio
 		t.fail(change, err)
 		return
 	} else if enough {
-		t.complete(change, session.ReasonStopWhen, nil, f.reply.Content())
+		t.completeWith(f, change, session.ReasonStopWhen, nil)
 		return
 	}
 	if f.next = t.afterStep(f.step, e.Finish); f.next == NextClose {

@@ -159,3 +159,30 @@ func TestStatusHasThePartialText(t *testing.T) {
 		})
 	}
 }
+
+// A reply that the model did not end by itself says why, live and after a reload.
+func TestFinishReasonIsTold(t *testing.T) {
+	t.Parallel()
+	onBackends(t, func(t *testing.T, db store.Backend) {
+		for _, finish := range []llm.FinishReason{llm.FinishLength, llm.FinishContentFilter} {
+			agent := &helix.Agent{Name: "cut", Model: speaker(func(*llm.Request) scripted.Step {
+				return scripted.Text("Once upon").WithFinish(finish)
+			})}
+			s := serve(t, db, []*helix.Agent{agent}, nil)
+			p := s.page("s-" + string(finish))
+			p.messages = []aisdk.Message{{ID: "u1", Role: "user", Parts: []aisdk.Part{{Type: aisdk.PartText, Text: "Hi!"}}}}
+			status, header, raw := p.fetch(http.MethodPost, "/chat", p.body(aisdk.TriggerSubmit, ""))
+			live := p.take(status, header, raw, false)
+			if want := `"finishReason":"` + string(finish) + `"}`; !strings.Contains(string(raw), want) {
+				t.Errorf("the stream has no %s: %s", want, raw)
+			}
+			if live.Metadata.FinishReason != string(finish) || p.history().Messages[1].Metadata.FinishReason != string(finish) {
+				t.Errorf("the message has %+v, and after a reload %+v", live.Metadata, p.history().Messages[1].Metadata)
+			}
+			told := call[wire.Status](s, http.StatusOK, http.MethodGet, "/status?sessionId="+p.id, nil)
+			if told.FinishReason != string(finish) {
+				t.Errorf("the status is %+v", told)
+			}
+		}
+	})
+}

@@ -35,6 +35,9 @@ func (x *exchange) status() error {
 	if run != nil {
 		x.runID = run.ID
 		out.RunID, out.RunStatus, out.StartSequence, out.Usage = run.ID, run.Status, run.StartSequence, run.Usage
+		if run.Outcome != nil {
+			out.FinishReason = run.Outcome.FinishReason
+		}
 		if out.Text, err = x.lastText(ctx, state, run); err != nil {
 			return x.hide(state.ID, err)
 		}

@@ -46,6 +46,9 @@ const (
 	// MetaInterrupted marks the partial reply of a stopped run; its value is
 	// {"stop":"interrupt"} or {"stop":"abort"}.
 	MetaInterrupted = "helixInterrupted"
+	// MetaFinish marks a reply that the model did not end by itself; its value is why,
+	// "length" or "content-filter".
+	MetaFinish = "helixFinish"
 )
 
 // PartKind says what a part of a message holds.
@@ -116,6 +119,13 @@ func (m *Message) Calls() []Part {
 
 // Hidden reports whether the message is kept from people.
 func (m *Message) Hidden() bool { return string(m.Metadata[MetaHidden]) == "true" }
+
+// FinishReason is why the model ended the reply, if it did not do so by itself: "length"
+// or "content-filter".
+func (m *Message) FinishReason() string {
+	reason, _ := jsonString(m.Metadata[MetaFinish])
+	return reason
+}
 
 // ToolResult builds the message that answers a call with a value. A value that
 // is a JSON string is kept verbatim as text.

@@ -69,7 +69,10 @@ type Outcome struct {
 	Output json.RawMessage `json:"output,omitempty"`
 	Error  *Error          `json:"error,omitempty"`
 	// Reply is the text of the last assistant message.
-	Reply         string            `json:"reply,omitempty"`
+	Reply string `json:"reply,omitempty"`
+	// FinishReason is why the last reply ended, if the model did not end it by itself:
+	// "length" or "content-filter".
+	FinishReason  string            `json:"finishReason,omitempty"`
 	FailureReason string            `json:"failureReason,omitempty"`
 	Interrupt     *InterruptContext `json:"interruptContext,omitempty"`
 	SuspendedStep string            `json:"suspendedStepId,omitempty"`

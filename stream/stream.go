@@ -38,6 +38,9 @@ type End struct {
 	Status EndStatus       `json:"status"`
 	Output json.RawMessage `json:"output,omitempty"`
 	Usage  *session.Usage  `json:"usage,omitempty"`
+	// FinishReason is why the last reply ended, if the model did not end it by itself:
+	// "length" or "content-filter".
+	FinishReason string `json:"finishReason,omitempty"`
 	// Omitted names payload fields that were left out because they exceeded the
 	// stream's limit.
 	Omitted []string `json:"omitted,omitempty"`

@@ -23,6 +23,7 @@ func modelScenarios() []Scenario {
 		{"unclassified", "an error that the adapter did not classify fails the run as provider_error", modelUnclassified},
 		{"panics", "a model that panics fails the run, and the session goes on", modelPanics},
 		{"failure logged", "a run that failed is one error line of the log, with session, run, agent and code; one that was aborted is none", modelFailureLogged},
+		{"cut off", "a reply that ended at its length or by a content filter says so, in the transcript, the result and the stream's end", modelCutOff},
 		{"fails in mid-turn", "a model that fails after a tool step leaves that step in the transcript", modelFailsLater},
 		{"provider id", "call ids are the framework's own; the provider's are kept beside them", modelProviderIDs},
 		{"provider data", "what a provider wants back with a part is stored and sent again as it was", modelProviderData},
@@ -143,6 +144,26 @@ func modelFailureLogged(s *Stage) {
 		}
 	}
 	s.same(lines, map[string]int{"s-1": 1, "s-2": 1}, "error lines by session")
+}
+
+func modelCutOff(s *Stage) {
+	for _, finish := range []llm.FinishReason{llm.FinishLength, llm.FinishContentFilter, llm.FinishStop} {
+		agent := newAgent(scripted.New(scripted.Call("double", num{1}), scripted.Text("Once upon").WithFinish(finish)), double())
+		x := s.Start(agent)
+		id, want := "s-"+string(finish), string(finish)
+		if finish == llm.FinishStop {
+			want = ""
+		}
+		run := s.Begin(x, agent, id, "Hi!")
+		items := s.collect(run)
+		res := s.Result(run)
+		s.ended(res, helix.Completed)
+		s.same(res.FinishReason, want, "the result's reason")
+		s.same(items[len(items)-1].End.FinishReason, want, "the reason in the stream's end")
+		messages := s.messages(id)
+		s.same(messages[1].FinishReason(), "", "the first reply's reason")
+		s.same(messages[len(messages)-1].FinishReason(), want, "the last reply's reason")
+	}
 }
 
 func modelFailsLater(s *Stage) {

@@ -72,9 +72,12 @@ type Metadata struct {
 	// Status is how the run ended: completed, interrupted, failed, or waiting.
 	Status string `json:"status,omitempty"`
 	// Code and Error tell how it failed: Error is a sentence for the user.
-	Code  session.Code   `json:"code,omitempty"`
-	Error string         `json:"error,omitempty"`
-	Usage *session.Usage `json:"usage,omitempty"`
+	Code  session.Code `json:"code,omitempty"`
+	Error string       `json:"error,omitempty"`
+	// FinishReason is why the reply ended, if the model did not end it by itself: length or
+	// content-filter.
+	FinishReason string         `json:"finishReason,omitempty"`
+	Usage        *session.Usage `json:"usage,omitempty"`
 }
 
 // Encode gives the chunk's JSON.

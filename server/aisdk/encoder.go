@@ -476,6 +476,9 @@ func (e *Encoder) Finish(item stream.Item) []Chunk {
 		meta.Status, finish.FinishReason = string(stream.EndInterrupted), e.interrupted()
 	case item.Frame == stream.FrameEnd:
 		meta.Status = string(stream.EndCompleted)
+		if item.End != nil && item.End.FinishReason != "" {
+			meta.FinishReason, finish.FinishReason = item.End.FinishReason, item.End.FinishReason
+		}
 	case item.Error != nil && item.Error.Code == session.CodeCancelled: // a stop is no error
 		meta.Status, meta.Code, finish.FinishReason = "failed", item.Error.Code, e.interrupted()
 	default:

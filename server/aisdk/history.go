@@ -56,6 +56,7 @@ func History(cfg Config, t *Transcript) []Message {
 		if !last || !t.Running {
 			m.applyAll(e.rest(last && t.Suspended, t.Waits))
 		}
+		m.merge(&Metadata{FinishReason: g.finishReason()})
 		if last {
 			m.merge(t.Metadata)
 		}
@@ -75,6 +76,17 @@ func (g *Group) run() string {
 	for _, m := range slices.Backward(g.Reply) {
 		if m.RunID != "" {
 			return m.RunID
+		}
+	}
+	return ""
+}
+
+// finishReason is why the last message of the reply ended, if the model did not end it by
+// itself.
+func (g *Group) finishReason() string {
+	for _, m := range slices.Backward(g.Reply) {
+		if m.Role == session.RoleAssistant {
+			return m.FinishReason()
 		}
 	}
 	return ""

@@ -226,6 +226,7 @@ func (m *Message) merge(more *Metadata) {
 		{&m.Metadata.Status, &more.Status},
 		{(*string)(&m.Metadata.Code), (*string)(&more.Code)},
 		{&m.Metadata.Error, &more.Error},
+		{&m.Metadata.FinishReason, &more.FinishReason},
 	} {
 		if *f.from != "" {
 			*f.to = *f.from

@@ -95,6 +95,10 @@ type Status struct {
 	// Output and Text are the latest run's output and last reply.
 	Output json.RawMessage `json:"output,omitempty"`
 	Text   string          `json:"text,omitempty"`
-	Error  *Error          `json:"error,omitempty"`
-	Usage  session.Usage   `json:"usage"`
+	// FinishReason is why that reply ended, if the model did not end it by itself: "length"
+	// or "content-filter".
+	FinishReason string `json:"finishReason,omitempty"`
+	// Error tells how the latest run failed, if it did.
+	Error *Error        `json:"error,omitempty"`
+	Usage session.Usage `json:"usage"`
 }
