@@ -12,11 +12,13 @@ import (
 	"math/rand/v2"
 	"mime"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
@@ -189,8 +191,13 @@ func (s *service) attempt(ctx context.Context, call *helix.Call, made *request) 
 	for name, value := range made.headers {
 		request.Header.Set(name, value)
 	}
+	var sent atomic.Bool
+	request = request.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: func() { sent.Store(true) }}))
 	response, err := s.client.Do(request)
-	if err != nil {
+	switch {
+	case err != nil && sent.Load() && !permanent(err) && !s.tool.mayRepeat():
+		return nil, &failure{err: s.unknown(ctx, "the request was sent and not answered", err), again: true}
+	case err != nil:
 		return nil, &failure{err: s.failed(ctx, "the service cannot be reached", err), again: !permanent(err)}
 	}
 	defer response.Body.Close()
@@ -199,6 +206,8 @@ func (s *service) attempt(ctx context.Context, call *helix.Call, made *request) 
 	}
 	raw, err := io.ReadAll(io.LimitReader(response.Body, s.limited+1))
 	switch {
+	case err != nil && !s.tool.mayRepeat():
+		return nil, &failure{err: s.unknown(ctx, fmt.Sprintf("the service answered %d and the response broke off", response.StatusCode), err), again: true}
 	case err != nil:
 		return nil, &failure{err: s.failed(ctx, "the response broke off", err), again: true}
 	case int64(len(raw)) > s.limited:
@@ -224,6 +233,13 @@ func (s *service) failed(ctx context.Context, what string, err error) error {
 		message += ": " + s.hide.Replace(reason(err))
 	}
 	return &helix.Error{Code: session.CodeToolFailed, Message: message}
+}
+
+// unknown is the error of a request that may have had its effect: the model must not take
+// it for one that never arrived, and make the call again.
+func (s *service) unknown(ctx context.Context, what string, err error) error {
+	out := session.AsError(s.failed(ctx, what, err))
+	return (&helix.Error{Code: session.CodeToolOutcome}).WithMessage("%s; whether it took effect is unknown", out.Message)
 }
 
 // refused is what a status other than success means.

@@ -476,6 +476,50 @@ func TestHTTPTimeout(t *testing.T) {
 	}
 }
 
+// A request with an effect that was sent and not answered may have had it: the model is
+// told so. One that never left, or that only reads, cannot have.
+func TestHTTPOutcomeUnknown(t *testing.T) {
+	t.Parallel()
+	hang := serveWeb(t, func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body) // else the server does not notice that the client is gone
+		<-r.Context().Done()
+	})
+	reset := serveWeb(t, func(w http.ResponseWriter, _ *http.Request) {
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err == nil {
+			err = conn.(*net.TCPConn).SetLinger(0)
+		}
+		if err != nil || conn.Close() != nil {
+			t.Error("the connection cannot be reset", err)
+		}
+	})
+	cut := serveWeb(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Length", "100")
+		_, _ = io.WriteString(w, "{")
+		panic(http.ErrAbortHandler)
+	})
+	gone := serveWeb(t, func(http.ResponseWriter, *http.Request) {})
+	gone.Close()
+	const unknown = "whether it took effect is unknown"
+	for name, c := range map[string]struct {
+		keys, url string
+		code      session.Code
+	}{
+		"timed out":                 {"method: POST\n", hang.URL, session.CodeToolOutcome},
+		"reset":                     {"method: POST\n", reset.URL, session.CodeToolOutcome},
+		"cut off":                   {"method: POST\n", cut.URL, session.CodeToolOutcome},
+		"no connection":             {"method: POST\n", gone.URL, session.CodeToolFailed},
+		"idempotent and timed out":  {"method: POST\nidempotent: true\nretries: 0\n", hang.URL, session.CodeToolFailed},
+		"only reading, and cut off": {"retries: 0\n", cut.URL, session.CodeToolFailed},
+	} {
+		_, err := callTool(t, builtTool(t, c.keys+"timeout: 200ms\nurl: "+c.url), `{}`)
+		failure := session.AsError(err)
+		if err == nil || failure.Code != c.code || strings.Contains(failure.Message, unknown) != (c.code == session.CodeToolOutcome) {
+			t.Errorf("%s: %+v", name, failure)
+		}
+	}
+}
+
 // Without allowPrivate nothing of this machine is reached, under whatever name, and
 // it is not tried again.
 func TestHTTPRefusesPrivateAddresses(t *testing.T) {
