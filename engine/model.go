@@ -134,6 +134,7 @@ func (t *turn) attempt(ctx context.Context, e Effect, attempt int) (modelReply, 
 	if err != nil {
 		return reply, err
 	}
+	request.Retries = max(0, t.h.cfg.ModelRetries-attempt+1)
 	draft := helix.NewDraft(&t.doc, t.writes)
 	err = t.fire(ctx, "BeforeLLMCall", e.Key(), draft, func(hooks *helix.Hooks, h *helix.HookContext) error {
 		if hooks.BeforeLLMCall == nil {

@@ -35,6 +35,9 @@ type Request struct {
 	// ToolChoice says which tools may or must be called.
 	ToolChoice ToolChoice
 	Settings   Settings
+	// Retries is how often the caller asks again if this attempt fails in a way that may
+	// pass.
+	Retries int
 }
 
 // Tool is a tool as the model is told of it.

@@ -1,5 +1,5 @@
 // Package router makes one model of several: when one cannot answer, and asking it
-// again would not help, the next is asked.
+// again would not help or has not helped, the next is asked.
 package router
 
 import (
@@ -17,7 +17,7 @@ import (
 // [llm.Response.Model].
 type Router struct {
 	models []llm.Model
-	falls  func(error) bool
+	rule   func(error) bool // nil for the default
 
 	mu    sync.Mutex
 	moved map[call]int // calls that failed in mid-reply, and the model to ask next
@@ -36,14 +36,30 @@ const remembered = 10_000
 // New makes a router that asks first, and, where that cannot answer, the others in
 // turn.
 func New(first llm.Model, others ...llm.Model) *Router {
-	return &Router{models: append([]llm.Model{first}, others...), falls: FallsBack, moved: map[call]int{}}
+	return &Router{models: append([]llm.Model{first}, others...), moved: map[call]int{}}
 }
 
-// When replaces the rule of which failures make a router fall back; see
-// [FallsBack].
+// When replaces the rule of which failures make a router fall back at once. Without it
+// those do that [FallsBack] tells, and those that may pass once the caller's retries are
+// used up: a rate limit, an overload, a provider that cannot be reached.
 func (r *Router) When(falls func(error) bool) *Router {
-	r.falls = falls
+	r.rule = falls
 	return r
+}
+
+// falls reports whether the next model is asked now, where the caller would ask so often
+// again.
+func (r *Router) falls(err error, retries int) bool {
+	if r.rule != nil {
+		return r.rule(err)
+	}
+	return FallsBack(err) || (retries == 0 && mayPass(err))
+}
+
+// mayPass reports a provider's fault that asking again may mend.
+func mayPass(err error) bool {
+	failure, ok := errors.AsType[*session.Error](err)
+	return ok && failure.Retryable && strings.HasPrefix(string(failure.Code), "provider_")
 }
 
 // FallsBack reports whether another model may do better: a provider's fault that
@@ -64,7 +80,13 @@ func (r *Router) Generate(ctx context.Context, request *llm.Request, emit func(l
 			said = true
 			emit(d)
 		})
-		if err == nil || ctx.Err() != nil || !r.falls(err) || at == len(r.models)-1 {
+		if err == nil || ctx.Err() != nil || at == len(r.models)-1 {
+			return response, err
+		}
+		if !r.falls(err, request.Retries) {
+			if r.rule == nil && request.Retries == 1 && mayPass(err) {
+				r.move(key, at+1) // the last attempt is the next model's
+			}
 			return response, err
 		}
 		at++

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/helixtest"
@@ -56,7 +58,7 @@ func TestFallsBack(t *testing.T) {
 		{"the first answers", named{scripted.New(scripted.Text("Hello.")), "first"}, "first", ""},
 		{"a key that is refused", broken("provider_auth", false), "well", ""},
 		{"too long a prompt", broken("provider_context_length", false), "well", ""},
-		{"what may pass is the caller's to try again", broken(session.CodeRateLimited, true), "", session.CodeRateLimited},
+		{"what may pass, when the caller does not ask again", broken(session.CodeRateLimited, true), "well", ""},
 		{"content is content", broken(session.CodeContentFilter, false), "", session.CodeContentFilter},
 		{"not a provider's fault", broken(session.CodeInternal, false), "", session.CodeInternal},
 	} {
@@ -72,6 +74,43 @@ func TestFallsBack(t *testing.T) {
 	if _, _, err := ask(t, only); session.IsRetryable(err) || err == nil {
 		t.Errorf("the last one's failure is %v", err)
 	}
+}
+
+// An outage outlives the retries: then the next model answers, also where the last attempt
+// had said something before it failed.
+func TestFallsBackAfterRetries(t *testing.T) {
+	t.Parallel()
+	for _, code := range []session.Code{session.CodeRateLimited, session.CodeOverloaded, session.CodeProviderDown} {
+		down := &outage{err: llm.Error(code, true, "try later").WithCause(&llm.RetryAfterError{After: time.Millisecond}, "try later")}
+		well := named{scripted.New(scripted.Text("Hello.")), "well"}
+		res := helixtest.Run(t, &helix.Agent{Name: "a"}, helixtest.With(router.New(down, well)), "Hi!")
+		if res.Status != helix.Completed || res.Text != "Hello." {
+			t.Fatalf("%s: it is %s: %q %v", code, res.Status, res.Text, res.Error)
+		}
+		if asked := down.asked.Load(); asked != 3 {
+			t.Errorf("%s: the first model was asked %d times", code, asked)
+		}
+	}
+	// Without retries the next one is asked at once.
+	down := &outage{err: llm.Error(session.CodeProviderDown, true, "refused"), quiet: true}
+	if model, _, err := ask(t, router.New(down, named{scripted.New(scripted.Text("Hello.")), "well"})); model != "well" {
+		t.Errorf("%q answered, %v", model, err)
+	}
+}
+
+// outage is a model that begins to speak and fails.
+type outage struct {
+	err   error
+	quiet bool
+	asked atomic.Int64
+}
+
+func (o *outage) Generate(_ context.Context, _ *llm.Request, emit func(llm.Delta)) (*llm.Response, error) {
+	o.asked.Add(1)
+	if !o.quiet {
+		emit(llm.Delta{Kind: llm.DeltaText, Text: "Well, "})
+	}
+	return nil, o.err
 }
 
 // A model that fails in the middle of its reply has what it said taken back before
