@@ -295,8 +295,8 @@ type Limits struct {
 	RefuseRemoteFiles bool `yaml:"refuseRemoteFiles"`
 	// How long a request's body may take to arrive. Defaults to 30s.
 	ReadTimeout Duration `yaml:"readTimeout"`
-	// How long the reader of a stream may take in nothing before it is cut off. Defaults
-	// to 10s.
+	// How long the reader of a stream may take to read what it is sent before it is cut off;
+	// one that takes nothing is cut off after three times as long. Defaults to 10s.
 	WriteTimeout Duration `yaml:"writeTimeout"`
 	// How long a change, such as a start, may take. Defaults to 30s.
 	Operation Duration `yaml:"operation"`

@@ -85,8 +85,9 @@ type Limits struct {
 	RefuseRemoteFiles bool
 	// ReadTimeout is how long a body may take to arrive. Defaults to 30 seconds.
 	ReadTimeout time.Duration
-	// WriteTimeout is how long the reader of a stream may take no bytes. Defaults to
-	// 10 seconds.
+	// WriteTimeout is how long the reader of a stream may take to read what it is sent: if
+	// it takes longer, it is told so and cut. One that takes nothing is cut after three
+	// times as long. Defaults to 10 seconds.
 	WriteTimeout time.Duration
 	// Operation is how long a change may take. It goes on when the client that asked
 	// for it is gone. Defaults to 30 seconds.

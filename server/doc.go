@@ -14,7 +14,7 @@
 //
 // GET /sse reads a session's stream. It can be cut at any byte and read on from the
 // last sequence seen. A reader pulls from the store, so one that is slow holds up
-// no run; one that takes nothing for [Limits.WriteTimeout] is cut.
+// no run; one that takes longer than [Limits.WriteTimeout] is cut.
 //
 // # Shutting down
 //
