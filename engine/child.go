@@ -389,8 +389,11 @@ func (t *turn) abandoned(ctx context.Context, e Effect, c *call) (*settled, erro
 		return nil, nil
 	}
 	failure := toolError(session.CodeSubAgent, "the agent was given up")
+	if err != nil { // it was deleted
+		state = &session.State{}
+	}
 	switch {
-	case err != nil || state.Status == session.Interrupted || state.Error == nil:
+	case state.Status == session.Interrupted || state.Error == nil:
 	case state.Error.Code == session.CodeCancelled: // by somebody who aborted this very agent
 		failure = t.bounded(toolError(session.CodeSubAgent, "the agent failed: %s (%s)", state.Error.Message, state.Error.Code))
 	default:

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"strings"
 
 	"github.com/helixagents/helix/session"
@@ -248,7 +247,7 @@ func (t *turn) goBack(ctx context.Context, c *call, run *session.Run) (to *sessi
 	request := session.PageRequest{Limit: session.MaxPageSize} // newest first
 	for {
 		page, err := t.sessions.Checkpoints(ctx, c.Child, request)
-		if err != nil && !errors.Is(err, session.ErrNotFound) {
+		if err != nil {
 			return nil, false, err
 		}
 		for i := range page.Items {
@@ -256,7 +255,7 @@ func (t *turn) goBack(ctx context.Context, c *call, run *session.Run) (to *sessi
 				return cp, false, nil
 			}
 		}
-		if err != nil || page.Next == "" {
+		if page.Next == "" {
 			return nil, true, nil
 		}
 		request.Cursor = page.Next

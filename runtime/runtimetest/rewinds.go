@@ -58,16 +58,16 @@ func (s *Stage) statuses() string {
 	return strings.Join(out, ", ")
 }
 
-// latest is the session of the companion of that name which was made last.
-func (s *Stage) latest(name string) (id string) {
+// latest is the session of the companion bob that was made last.
+func (s *Stage) latest() (id string) {
 	s.Helper()
 	for _, ref := range s.children("s-1") {
-		if ref.Name == name && ref.Status != session.ChildSuperseded {
+		if ref.Name == "bob" && ref.Status != session.ChildSuperseded {
 			id = ref.SessionID
 		}
 	}
 	if id == "" {
-		s.Fatalf("no companion is named %s: %s", name, s.statuses())
+		s.Fatalf("no companion is named bob: %s", s.statuses())
 	}
 	return id
 }
@@ -89,7 +89,7 @@ func rewindDone(s *Stage) {
 	old := s.companion("bob")
 	s.ended(s.back(x, agent), helix.Completed)
 	s.same(s.statuses(), "bob superseded, bob completed", "references")
-	s.transcript(s.latest("bob"), "user: the task", "assistant: two")
+	s.transcript(s.latest(), "user: the task", "assistant: two")
 	s.transcript(old, "user: the task", "assistant: one")
 	s.bracketed("s-1")
 }
@@ -104,7 +104,7 @@ func rewindWaiting(s *Stage) {
 	s.ended(s.back(x, agent), helix.Completed)
 	s.same(s.load(old).Status, session.Failed, "the one that was undone")
 	s.same(s.statuses(), "bob superseded, bob completed", "references")
-	s.transcript(s.latest("bob"), "user: the task", "assistant: two")
+	s.transcript(s.latest(), "user: the task", "assistant: two")
 	s.nobodyWaits(x)
 }
 
@@ -114,8 +114,8 @@ func rewindAloneDone(s *Stage) {
 	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
 	s.noticed()
 	s.ended(s.back(x, agent), helix.Completed)
-	s.becomes(s.latest("bob"), session.Completed)
-	s.transcript(s.latest("bob"), "user: the task", "assistant: two")
+	s.becomes(s.latest(), session.Completed)
+	s.transcript(s.latest(), "user: the task", "assistant: two")
 	for _, text := range s.hidden() {
 		if strings.Contains(text, "one") {
 			s.Fatalf("the end of the companion that was undone is told: %s", text)
@@ -133,9 +133,9 @@ func rewindAloneRunning(s *Stage) {
 	old := s.companion("bob")
 	s.ended(s.back(x, agent), helix.Completed)
 	s.becomes(old, session.Failed)
-	s.becomes(s.latest("bob"), session.Completed)
-	s.transcript(s.latest("bob"), "user: the task", "assistant: two")
-	s.same(len(s.runs(s.latest("bob"))), 1, "runs")
+	s.becomes(s.latest(), session.Completed)
+	s.transcript(s.latest(), "user: the task", "assistant: two")
+	s.same(len(s.runs(s.latest())), 1, "runs")
 	s.until("nothing is left to be delivered", s.nothingOwed)
 	s.same(strings.Contains(strings.Join(s.hidden(), "\n"), "failed"), false, "whether the end of the first is told")
 	s.nothingRuns()
@@ -159,8 +159,8 @@ func rewindAloneWaiting(s *Stage) {
 	s.until("the companion waits", func() bool { return s.load(old).SuspendedStep != "" && s.load(old).Lease.Owner == "" })
 	s.ended(s.back(x, agent), helix.Completed)
 	s.becomes(old, session.Failed)
-	s.becomes(s.latest("bob"), session.Completed)
-	s.transcript(s.latest("bob"), "user: the task", "assistant: two")
+	s.becomes(s.latest(), session.Completed)
+	s.transcript(s.latest(), "user: the task", "assistant: two")
 	s.nobodyWaits(x)
 	s.same(ran.of("sign"), 0, "signatures")
 }
@@ -281,7 +281,7 @@ func rewindNotKnown(s *Stage) {
 	list := s.result(helix.ListChildrenTool)
 	s.same(string(list.ResultJSON()), "[]", "the list")
 	s.same(s.status(helix.SpawnAgentTool), `completed "other's"`, "the answer")
-	s.transcript(s.latest("bob"), "user: go", "assistant: other's")
+	s.transcript(s.latest(), "user: go", "assistant: other's")
 }
 
 func rewindBelow(s *Stage) {
@@ -308,5 +308,5 @@ func rewindTwice(s *Stage) {
 		s.ended(s.Result(s.Resume(x, agent, "s-1", helix.ResumeOptions{Checkpoint: first})), helix.Completed)
 	}
 	s.same(s.statuses(), "bob superseded, bob superseded, bob completed", "references")
-	s.transcript(s.latest("bob"), "user: the task", "assistant: three")
+	s.transcript(s.latest(), "user: the task", "assistant: three")
 }
