@@ -165,7 +165,7 @@ func (h *Handler) rebranch(ctx context.Context, sessions session.Store, req *Ope
 	if err != nil {
 		return err
 	}
-	place := len(source)
+	var place int
 	switch branch := req.Input.Branch; {
 	case branch.MessageIndex != nil:
 		place = *branch.MessageIndex

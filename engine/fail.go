@@ -173,10 +173,6 @@ func (h *Handler) EndAborted(ctx context.Context, due session.Due) error {
 	if err != nil || stop == nil || stop.Kind != session.StopAbort {
 		return err
 	}
-	state, err := sessions.Load(ctx, due.ID)
-	if err != nil {
-		return err
-	}
 	taken, err := sessions.TakeOver(ctx, &session.TakeOver{
 		SessionID: due.ID, RunID: due.RunID, Owner: h.cfg.Owner, TTL: h.cfg.LeaseTTL, Epoch: due.Lease.Epoch,
 	})
@@ -204,7 +200,8 @@ func (h *Handler) EndAborted(ctx context.Context, due session.Due) error {
 			h.log.WarnContext(ctx, "sub-agent not ended", "tenant", due.Tenant, "session", refs[i].SessionID, "error", err)
 		}
 	}
-	if state, err = sessions.Load(ctx, due.ID); err != nil {
+	state, err := sessions.Load(ctx, due.ID)
+	if err != nil {
 		return err
 	}
 	return h.settleClose(ctx, sessions, state, true)

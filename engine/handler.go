@@ -463,6 +463,9 @@ func (h *Handler) Renew(ctx context.Context, runID string, ttl time.Duration) er
 		return nil
 	}
 	if err := t.sessions.RenewLease(ctx, t.key.ID, t.fence, ttl); err != nil {
+		if lost(err) && t.over() { // it was given back while the renewal was under way
+			return nil
+		}
 		return err
 	}
 	stop, err := t.sessions.StopRequest(ctx, t.key.ID, runID)

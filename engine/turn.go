@@ -268,6 +268,13 @@ func (t *turn) disown(child *turn) {
 	t.children = slices.DeleteFunc(t.children, func(other *turn) bool { return other == child })
 }
 
+// over reports whether the turn's last commit was made.
+func (t *turn) over() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.ended != nil
+}
+
 // stopRequest is the request to stop the turn, or nil.
 func (t *turn) stopRequest() *session.Stop {
 	t.mu.Lock()

@@ -2,6 +2,7 @@ package runtimetest
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/helixagents/helix"
@@ -21,6 +22,7 @@ func lifetimeScenarios() []Scenario {
 		{"aborted paused orphan", "an orphan that is held by an operator is ended by an abort", lifetimeAbortedPaused},
 		{"aborted by its handle", "a run that waits is aborted by its handle, and an old handle aborts no later run", lifetimeHandle},
 		{"left calls are told", "calls that end because a new message came are told to hooks and watchers, also after a crash", lifetimeLeftCalls},
+		{"renewal at the end", "a lease that is given back while it is being renewed is not taken for lost", lifetimeRenewal},
 		{"companion failed from outside", "a caller that waits for a companion is woken when that is failed by a process which does not know it", lifetimeCompanion},
 	}
 }
@@ -255,4 +257,28 @@ func lifetimeLeftCalls(s *Stage) {
 	s.ended(s.Result(run), helix.Completed)
 	s.same(j.String(), want+"\n"+want, "what hooks are told by who takes the run over before it has committed")
 	s.same(len(ofKind(s.chunks("s-1"), stream.ToolEnd)), 3, "ends of calls after the takeover")
+}
+
+func lifetimeRenewal(s *Stage) {
+	g := s.newGate()
+	agent := newAgent(scripted.New(scripted.Call("wait", num{1}), scripted.Text("Done.")), blocking(g))
+	backend := newFrail(s.Backend)
+	renewing, closed := s.newGate(), s.newGate()
+	backend.faults.renewing = func() {
+		renewing.enter()
+		<-closed.open
+	}
+	backend.faults.closed = func() {
+		closed.release()
+		s.idle(lease / 4) // the renewal finds that the lease is nobody's, while the turn is still held
+	}
+	x := s.startOn(backend, Options{Agents: []*helix.Agent{agent}, LeaseTTL: s.pace(4 * lease)})
+	run := s.Begin(x, agent, "s-1", "Hi!")
+	s.receive("the tool runs", g.entered)
+	s.receive("the lease is being renewed", renewing.entered)
+	g.release()
+	s.ended(s.Result(run), helix.Completed)
+	if log := s.Log.String(); strings.Contains(log, "lease lost") || strings.Contains(log, "turn given up") {
+		s.Fatal("the turn was given up as it ended")
+	}
 }

@@ -70,6 +70,9 @@ type faults struct {
 	// appended.
 	closing   func()
 	appending func()
+	// renewing, if set, is called before a lease is renewed, closed after a run was closed.
+	renewing func()
+	closed   func()
 }
 
 func newFrail(backend store.Backend) *frail { return &frail{Backend: backend, faults: &faults{}} }
@@ -157,6 +160,9 @@ func (s *frailSessions) RenewLease(ctx context.Context, id string, fence session
 	if s.faults.noRenew.Load() {
 		return session.ErrUnavailable
 	}
+	if s.faults.renewing != nil {
+		s.faults.renewing()
+	}
 	return s.Store.RenewLease(ctx, id, fence, ttl)
 }
 
@@ -168,7 +174,11 @@ func (s *frailSessions) CloseRun(ctx context.Context, id string, fence session.F
 	if s.faults.closing != nil {
 		s.faults.closing()
 	}
-	return s.Store.CloseRun(ctx, id, fence, settled)
+	err := s.Store.CloseRun(ctx, id, fence, settled)
+	if err == nil && s.faults.closed != nil {
+		s.faults.closed()
+	}
+	return err
 }
 
 // SettleClose implements [session.Turns].
