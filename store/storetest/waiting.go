@@ -49,17 +49,17 @@ func waitingID(w session.Waiting) string { return w.SessionID + "/" + w.Call.Cal
 func (t *bed) asks(id, userID string, callIDs ...string) {
 	t.Helper()
 	t.create(id, of(userID))
-	t.suspendFor(id, "run-1", callIDs...)
+	t.suspendFor(id, callIDs...)
 }
 
-// suspendFor has a run of a session suspend because of calls.
-func (t *bed) suspendFor(id, runID string, callIDs ...string) {
+// suspendFor has the first run of a session suspend because of calls.
+func (t *bed) suspendFor(id string, callIDs ...string) {
 	t.Helper()
 	entries := make([]session.Pending, len(callIDs))
 	for i, callID := range callIDs {
 		entries[i] = waiting(callID)
 	}
-	r := t.start(id, runID)
+	r := t.start(id, "run-1")
 	r.commit(session.Change{Pending: entries, Outcome: &session.Outcome{Status: session.RunSuspendedClientTool}})
 	t.ok(t.store().CloseRun(t.Context(), id, r.fence, true), "close run")
 }
@@ -103,7 +103,7 @@ func waitingOrder(t *bed) {
 	}
 	for i := range 5 {
 		id := fmt.Sprintf("s%d", (i*2)%5)
-		t.suspendFor(id, "run-1", "p1")
+		t.suspendFor(id, "p1")
 		want = append(want, id+"/p1")
 	}
 	for _, userID := range []string{"ann", ""} {
@@ -168,7 +168,7 @@ func waitingLeave(t *bed) {
 
 	t.create("d", of("ann"))
 	t.create("below", of("ann"), func(s *session.State) { s.ParentID, s.RootID = "d", "d" })
-	t.suspendFor("below", "run-1", "p1")
+	t.suspendFor("below", "p1")
 	is("before they are deleted", "below/p1")
 	t.ok(t.delete("d"), "delete")
 	is("after they are deleted")
@@ -219,7 +219,7 @@ func waitingNested(t *bed) {
 	below("last", "companion", "companion")
 	want := []string{}
 	for _, id := range []string{"last", "companion", "grandchild", "child", "root"} {
-		t.suspendFor(id, "run-1", "p1")
+		t.suspendFor(id, "p1")
 		want = append(want, id+"/p1")
 	}
 	for _, userID := range []string{"ann", ""} {
@@ -238,7 +238,7 @@ func waitingUsers(t *bed) {
 	t.asks("a", "ann", "p1")
 	t.asks("b", "bob", "p1")
 	t.create("nobodys")
-	t.suspendFor("nobodys", "run-1", "p1")
+	t.suspendFor("nobodys", "p1")
 	equal(t, "one's", t.inbox(session.WaitingQuery{UserID: "ann"}), []string{"a/p1"})
 	equal(t, "another's", t.inbox(session.WaitingQuery{UserID: "bob"}), []string{"b/p1"})
 	equal(t, "everybody's", t.inbox(session.WaitingQuery{}), []string{"a/p1", "b/p1", "nobodys/p1"})
@@ -253,7 +253,7 @@ func waitingUsers(t *bed) {
 
 	t.create("root", of("ann"))
 	t.create("child", of("ann"), func(s *session.State) { s.ParentID, s.RootID = "root", "root" })
-	t.suspendFor("child", "run-1", "p1")
+	t.suspendFor("child", "p1")
 	equal(t, "of an agent below", t.inbox(session.WaitingQuery{UserID: "ann"}), []string{"child/p1"})
 	saved = t.load("root")
 	saved.UserID = "eve"
@@ -362,9 +362,9 @@ func waitingPageInvalid(t *bed) {
 func waitingCircle(t *bed) {
 	t.create("a", of("ann"), func(s *session.State) { s.ParentID = "b" })
 	t.create("b", of("ann"), func(s *session.State) { s.ParentID = "a" })
-	t.suspendFor("a", "run-1", "p1")
+	t.suspendFor("a", "p1")
 	equal(t, "calls", t.inbox(session.WaitingQuery{UserID: "ann"}), []string{"a/p1"})
 	t.create("c", of("ann"), func(s *session.State) { s.ParentID, s.RootID = "gone", "gone" })
-	t.suspendFor("c", "run-1", "p1")
+	t.suspendFor("c", "p1")
 	equal(t, "calls below what is not there", t.inbox(session.WaitingQuery{}), []string{"a/p1", "c/p1"})
 }
