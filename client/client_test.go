@@ -109,6 +109,22 @@ func TestWaitingForPeople(t *testing.T) {
 	if err != nil || len(pending) != 2 {
 		t.Fatalf("pending are %+v, %v", pending, err)
 	}
+	var waiting []string
+	for item, err := range s.AllWaiting(ctx, session.WaitingQuery{NewestFirst: true, PageRequest: session.PageRequest{Limit: 1}}) {
+		if err != nil || item.RootID != id || item.Agent != "asker" {
+			t.Errorf("what waits is %+v, %v", item, err)
+		}
+		waiting = append(waiting, item.Call.CallID)
+	}
+	if len(waiting) != 2 || waiting[0] != pending[1].CallID || waiting[1] != pending[0].CallID {
+		t.Errorf("the calls %q wait", waiting)
+	}
+	if page, err := s.Waiting(ctx, session.WaitingQuery{UserID: "nobody"}); err != nil || len(page.Items) != 0 {
+		t.Errorf("nobody is waited for by %+v, %v", page, err)
+	}
+	if page, err := s.Sessions(ctx, session.Query{Activity: session.ActivityWaiting}); err != nil || len(page.Items) != 1 || page.Items[0].ID != id {
+		t.Errorf("the waiting sessions are %+v, %v", page, err)
+	}
 	if _, err := s.Start(ctx, wire.Start{SessionID: id, AgentType: "asker", Message: wire.Text("hello?")}); !errors.Is(err, session.ErrAwaitingInput) || len(session.AsError(err).Calls) != 2 {
 		t.Errorf("a session that waits gives %v", err)
 	}
