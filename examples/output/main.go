@@ -13,8 +13,8 @@ import (
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/llm/scripted"
 	"github.com/helixagents/helix/runtime/local"
+	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store/memory"
-	"github.com/helixagents/helix/stream"
 )
 
 // Report is what the agent finishes with.
@@ -42,22 +42,25 @@ func main() {
 	defer rt.Close(ctx)
 	run, err := rt.Execute(ctx, historian, helix.Input{Message: helix.UserText("Who invented the compass?")})
 	check(err)
-	for item, err := range run.Stream(ctx) {
-		check(err)
-		switch c := item.Chunk; {
-		case c == nil:
-		case c.Kind == stream.ToolStart:
-			fmt.Printf("→ %s %s\n", c.Tool, c.Arguments)
-		case c.Kind == stream.ToolEnd && c.Error != nil:
-			fmt.Printf("← error: %s\n", c.Error.Message)
-		case c.Kind == stream.ToolEnd:
-			fmt.Printf("← %s\n", c.Result)
-		}
-	}
 	res, err := run.Result(ctx)
 	check(err)
 	report, err := helix.Output[Report](res)
 	check(err)
+	// A run's stream shows the output alone. The attempts are in the transcript.
+	messages, err := db.Sessions().AllMessages(ctx, res.SessionID)
+	check(err)
+	for _, message := range messages {
+		for _, part := range message.Parts {
+			switch {
+			case part.Kind == session.PartToolCall:
+				fmt.Printf("→ %s %s\n", part.Tool, part.Input)
+			case part.Kind == session.PartToolResult && part.Error != nil:
+				fmt.Printf("← error: %s\n", part.Error.Message)
+			case part.Kind == session.PartToolResult:
+				fmt.Printf("← %s\n", part.ResultJSON())
+			}
+		}
+	}
 	fmt.Printf("%s after %d steps (%s)\n", res.Status, res.Steps, res.CompletionReason)
 	fmt.Println("Summary:", report.Summary)
 	fmt.Println("Sources:", report.Sources)
