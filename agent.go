@@ -65,6 +65,8 @@ type Agent struct {
 	// StopWhen, if set, is asked after each step whether the turn is complete.
 	StopWhen func(ctx context.Context, step *Step) (bool, error)
 	Hooks    Hooks
+
+	named bool // see [Named]
 }
 
 // Prompt is what the functions see that make a model call from the state:
@@ -101,6 +103,9 @@ func (a *Agent) Check() error {
 	}
 	if err := CheckAgentName(a.Name); err != nil {
 		return err
+	}
+	if a.named {
+		return session.Invalid("agent "+a.Name, "is a name (helix.Named) where a definition is needed")
 	}
 	if a.Model == nil && a.ModelFunc == nil {
 		return a.invalid("Model", "is not set")

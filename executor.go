@@ -11,7 +11,8 @@ import (
 	"github.com/helixagents/helix/stream"
 )
 
-// Executor runs agents. Every runtime offers one, and they behave the same.
+// Executor runs agents. Every runtime offers one, and they behave the same. Resume and
+// Retry need no agent: the session knows its own, and nil stands for it.
 type Executor interface {
 	// Execute runs a turn: on a new session, or, when the session exists, as its
 	// next turn. It returns once the turn is durably open; refusals, such as
@@ -24,6 +25,8 @@ type Executor interface {
 	// Retry runs a failed turn again from its last good checkpoint. It never adds
 	// the user's message again.
 	Retry(ctx context.Context, agent *Agent, sessionID string, opts RetryOptions) (Run, error)
+	// CanResume tells whether Resume would be accepted now, and if not, why.
+	CanResume(ctx context.Context, sessionID string) (*Resumability, error)
 	// Interrupt asks the session's run to stop softly: it can be resumed. Abort ends
 	// it for good. Both are durable, return at once, and work from any process.
 	Interrupt(ctx context.Context, sessionID, reason string) error
@@ -56,6 +59,19 @@ type Run interface {
 	Result(ctx context.Context) (*Result, error)
 	Interrupt(ctx context.Context, reason string) error
 	Abort(ctx context.Context, reason string) error
+	// Resume and Retry continue the run's session, as those of [Executor] do. The run
+	// that they give is another one.
+	Resume(ctx context.Context, opts ResumeOptions) (Run, error)
+	Retry(ctx context.Context, opts RetryOptions) (Run, error)
+}
+
+// Resumability says whether a session can be resumed.
+type Resumability struct {
+	OK bool
+	// Reason is the error that Resume would refuse with, if not OK.
+	Reason *Error
+	// Activity is what the session is doing.
+	Activity session.Activity
 }
 
 // Input is what a turn begins with.

@@ -173,7 +173,7 @@ func (t *turn) openSubAgent(ctx context.Context, e Effect, c *call) (*Opened, er
 	if err != nil {
 		return nil, fmt.Errorf("make its first message: %w", err)
 	}
-	agent, err := t.h.Agent(sub.AgentName())
+	agent, err := t.callee(ctx, sub.AgentName(), c.Child)
 	if err != nil {
 		return nil, err
 	}
@@ -256,7 +256,7 @@ func (t *turn) takeUp(ctx context.Context, e Effect, c *call, state *session.Sta
 	if err != nil {
 		return nil, err
 	}
-	agent, err := t.h.Agent(state.Agent)
+	agent, err := t.callee(ctx, state.Agent, state.ID)
 	if err != nil {
 		return nil, err
 	}

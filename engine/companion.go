@@ -356,7 +356,7 @@ func (t *turn) mayConsult(ctx context.Context, e Effect, c *call) (*helix.Agent,
 	if t.stopRequest() != nil || !t.beforeAgent(ctx, e, c) {
 		return nil, nil
 	}
-	agent, err := t.h.Agent(c.companion.agent)
+	agent, err := t.callee(ctx, c.companion.agent, c.Child)
 	if err == nil && !c.companion.spawns {
 		err = t.markChild(ctx, c, session.ChildRunning)
 	}

@@ -145,7 +145,7 @@ func (h *Handler) tellFailure(
 ) error {
 	state.Version, state.MessageCount, state.Lease = started.Version, started.MessageCount, started.Lease
 	state.Turn, state.CurrentRunID, state.Custom = started.Turn, started.Run.ID, p.doc
-	t := h.newTurn(h.agentOr(state.Agent), nil, state, started.Run, started.Lease.Fence())
+	t := h.newTurn(h.agentOr(ctx, state), nil, state, started.Run, started.Lease.Fence())
 	h.remember(t) // whoever starts the next turn here waits
 	defer h.forget(t)
 	t.transcript, t.patches, t.ended = p.transcript, p.patches, p.start.Outcome
@@ -208,10 +208,10 @@ func (h *Handler) EndAborted(ctx context.Context, due session.Due) error {
 }
 
 // agentOr is an agent that is known here, or one that has nothing but the name.
-func (h *Handler) agentOr(name string) *helix.Agent {
-	agent, err := h.Agent(name)
+func (h *Handler) agentOr(ctx context.Context, state *session.State) *helix.Agent {
+	agent, err := h.Agent(ctx, state)
 	if err != nil {
-		return &helix.Agent{Name: name}
+		return &helix.Agent{Name: state.Agent}
 	}
 	return agent
 }

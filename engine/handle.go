@@ -72,6 +72,24 @@ func (h *Handle) Abort(ctx context.Context, reason string) error {
 	return h.handler.StopRun(ctx, h.key, session.Stop{RunID: h.run.ID, Kind: session.StopAbort, Reason: reason})
 }
 
+// Resume implements [helix.Run].
+func (h *Handle) Resume(ctx context.Context, opts helix.ResumeOptions) (helix.Run, error) {
+	if h.handler == nil || h.handler.cfg.Resume == nil {
+		return nil, errReadsOnly
+	}
+	return h.handler.cfg.Resume(ctx, h.key, opts)
+}
+
+// Retry implements [helix.Run].
+func (h *Handle) Retry(ctx context.Context, opts helix.RetryOptions) (helix.Run, error) {
+	if h.handler == nil || h.handler.cfg.Retry == nil {
+		return nil, errReadsOnly
+	}
+	return h.handler.cfg.Retry(ctx, h.key, opts)
+}
+
+var errReadsOnly = session.ErrInternal.WithMessage("this handle only reads; use the executor")
+
 // Result implements [helix.Run].
 func (h *Handle) Result(ctx context.Context) (*helix.Result, error) {
 	sessions := h.backend.Sessions().Tenant(h.key.Tenant)

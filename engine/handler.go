@@ -2,13 +2,8 @@ package engine
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"log/slog"
-	"maps"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 	"weak"
@@ -67,6 +62,9 @@ type Config struct {
 	// Abort, if set, aborts a run that may wait for somebody, which takes a turn of its
 	// own. Without it only a run that is not over can be aborted.
 	Abort func(ctx context.Context, key session.Key, runID, reason string) error
+	// Resume and Retry begin the runs that handles ask for.
+	Resume func(ctx context.Context, key session.Key, opts helix.ResumeOptions) (helix.Run, error)
+	Retry  func(ctx context.Context, key session.Key, opts helix.RetryOptions) (helix.Run, error)
 	// Logger defaults to none.
 	Logger *slog.Logger
 	// Now defaults to time.Now.
@@ -99,7 +97,7 @@ type Handler struct {
 	mu        sync.Mutex
 	agents    map[string]*helix.Agent            // of remote ones, their stand-ins
 	displaced map[weak.Pointer[helix.Agent]]bool // by Replace; somebody may still have one
-	factories map[string]func() (*helix.Agent, error)
+	factories map[string]helix.Factory
 	remotes   map[string]*standIn // by name
 	turns     map[string]*turn    // by run id
 
@@ -140,184 +138,12 @@ func NewHandler(cfg Config) *Handler {
 	}
 	return &Handler{
 		cfg: cfg, log: cfg.Logger, agents: map[string]*helix.Agent{}, displaced: map[weak.Pointer[helix.Agent]]bool{},
-		factories: map[string]func() (*helix.Agent, error){}, remotes: map[string]*standIn{}, turns: map[string]*turn{},
+		factories: map[string]helix.Factory{}, remotes: map[string]*standIn{}, turns: map[string]*turn{},
 	}
 }
 
 // Owner is the token under which the handler holds leases.
 func (h *Handler) Owner() string { return h.cfg.Owner }
-
-// Register checks an agent and all that it may call, and makes them known by their
-// names. It gives the definition to use: the agent, or, if that was replaced, the one
-// in its place.
-func (h *Handler) Register(agent *helix.Agent) (*helix.Agent, error) {
-	given, err := collect(agent)
-	if err != nil {
-		return nil, err
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.outdated(agent) {
-		return h.agents[agent.Name], nil
-	}
-	// Those that it calls are found by name, too.
-	maps.DeleteFunc(given, func(_ string, a *helix.Agent) bool { return h.outdated(a) })
-	remotes, err := h.addStandIns(given)
-	if err != nil {
-		return nil, err
-	}
-	for name, a := range given {
-		if known, ok := h.agents[name]; ok && known != a {
-			return nil, twice(name)
-		}
-	}
-	h.warn(given)
-	maps.Copy(h.agents, given)
-	maps.Copy(h.remotes, remotes)
-	return agent, nil
-}
-
-// warn logs what is allowed, and hardly what was meant, in agents that are new. The
-// handler's lock is held.
-func (h *Handler) warn(given map[string]*helix.Agent) {
-	for name, a := range given {
-		if h.agents[name] == a {
-			continue
-		}
-		for i := range a.Tools {
-			if tool := &a.Tools[i]; tool.Description == "" {
-				h.log.Warn("tool without a description: the model has only its name to go by", "agent", name, "tool", tool.Name)
-			}
-		}
-	}
-}
-
-// Replace makes agents, and all that they may call, known in place of others of
-// the same names, or none of them if one cannot be used. Turns that are under way
-// go on with the definitions they began with; those that begin, are resumed or
-// taken over have the new ones. Agents that are not replaced stay known, for the
-// sake of their sessions.
-func (h *Handler) Replace(agents ...*helix.Agent) error {
-	given, err := collect(agents...)
-	if err != nil {
-		return err
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	remotes, err := h.addStandIns(given)
-	if err != nil {
-		return err
-	}
-	for name, a := range given {
-		if known, ok := h.agents[name]; ok && known != a {
-			h.displaced[weak.Make(known)] = true
-		}
-		delete(h.displaced, weak.Make(a)) // it is back
-	}
-	maps.DeleteFunc(h.displaced, func(p weak.Pointer[helix.Agent], _ bool) bool { return p.Value() == nil })
-	h.warn(given)
-	maps.Copy(h.agents, given)
-	maps.Copy(h.remotes, remotes)
-	return nil
-}
-
-// outdated reports whether an agent was displaced. The handler's lock is held.
-func (h *Handler) outdated(agent *helix.Agent) bool {
-	return len(h.displaced) > 0 && h.displaced[weak.Make(agent)]
-}
-
-// collect checks agents and all that they may call, and gives them by their names.
-func collect(agents ...*helix.Agent) (map[string]*helix.Agent, error) {
-	given := map[string]*helix.Agent{}
-	for _, agent := range agents {
-		if agent == nil {
-			return nil, agent.Check()
-		}
-		for _, a := range agent.Reaches() {
-			known, ok := given[a.Name]
-			switch {
-			case ok && known == a:
-				continue
-			case ok:
-				return nil, twice(a.Name)
-			}
-			if err := a.Check(); err != nil {
-				return nil, err
-			}
-			given[a.Name] = a
-		}
-	}
-	return given, nil
-}
-
-func twice(name string) error {
-	return session.Invalid("agent "+name, "is registered already, as another definition; use the same *Agent for every run, or put the new one in its place with Replace")
-}
-
-// RegisterFactory makes an agent known that is made when it is first needed.
-func (h *Handler) RegisterFactory(name string, factory func() (*helix.Agent, error)) error {
-	if name == "" || factory == nil {
-		return session.Invalid("factory", "needs a name and a function")
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.agents[name] != nil || h.factories[name] != nil {
-		return twice(name)
-	}
-	h.factories[name] = factory
-	return nil
-}
-
-// Agent finds a registered agent, or makes it.
-func (h *Handler) Agent(name string) (*helix.Agent, error) {
-	h.mu.Lock()
-	agent, factory := h.agents[name], h.factories[name]
-	h.mu.Unlock()
-	switch {
-	case agent != nil:
-		return agent, nil
-	case factory == nil:
-		return nil, session.ErrUnknownAgent.WithMessage("no agent named %q is registered here", name)
-	}
-	var made *helix.Agent
-	err := guard(func() (err error) {
-		made, err = factory()
-		return err
-	})
-	switch {
-	case err != nil:
-		return nil, session.ErrUnknownAgent.WithCause(err, "the agent %q could not be made", name)
-	case made == nil || made.Name != name:
-		return nil, session.ErrUnknownAgent.WithMessage("the factory of agent %q made another one", name)
-	}
-	if _, err := h.Register(made); err != nil {
-		if known, ok := h.known(name); ok { // made by somebody else meanwhile
-			return known, nil
-		}
-		return nil, err
-	}
-	return made, nil
-}
-
-func (h *Handler) known(name string) (*helix.Agent, bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	agent, ok := h.agents[name]
-	return agent, ok
-}
-
-// AgentSet identifies the agents that are registered: the same names, in whatever
-// order, have the same.
-func (h *Handler) AgentSet() string {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	names := maps.Clone(h.factories)
-	for name := range h.agents {
-		names[name] = nil
-	}
-	sum := sha256.Sum256([]byte(strings.Join(slices.Sorted(maps.Keys(names)), "\n")))
-	return hex.EncodeToString(sum[:8])
-}
 
 // Handle carries out one effect. A failure of the domain is part of the result;
 // an error means that the effect may be tried again.

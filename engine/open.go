@@ -336,7 +336,7 @@ func (h *Handler) plan(ctx context.Context, sessions session.Store, req *OpenReq
 		return nil, err
 	}
 	if p.transcript.Len() == 0 {
-		return nil, session.ErrNotResumable.WithMessage("the session has no messages to go on with")
+		return nil, errNoMessages
 	}
 	if len(req.messages()) > 0 { // what waits may come to an end
 		if err := h.cfg.checkSize(p.transcript.Bytes() + p.streamed); err != nil {
@@ -543,6 +543,8 @@ func (p *plan) input(ctx context.Context, h *Handler, sessions session.Store, re
 	}
 	return nil
 }
+
+var errNoMessages = session.ErrNotResumable.WithMessage("the session has no messages to go on with")
 
 func endsInReply(history []session.Message) bool {
 	return len(history) > 0 && history[len(history)-1].Role == session.RoleAssistant

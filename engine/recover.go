@@ -29,10 +29,16 @@ func (h *Handler) Take(ctx context.Context, due session.Due) (*Opened, error) {
 
 // takeOver takes a run over. The holder of a root's lease may force its children.
 func (h *Handler) takeOver(ctx context.Context, due session.Due, force bool) (*Opened, error) {
-	if _, err := h.Agent(due.Agent); err != nil {
-		return nil, err
-	}
 	sessions := h.cfg.Backend.Sessions().Tenant(due.Tenant)
+	if !h.Knows(due.Agent) {
+		state, err := sessions.Load(ctx, due.ID)
+		if err != nil {
+			return nil, err
+		}
+		if _, err := h.Agent(ctx, state); err != nil {
+			return nil, err
+		}
+	}
 	taken, err := sessions.TakeOver(ctx, &session.TakeOver{
 		SessionID: due.ID, RunID: due.RunID, Owner: h.cfg.Owner, TTL: h.cfg.LeaseTTL, Epoch: due.Lease.Epoch,
 		Force: force,
@@ -240,7 +246,7 @@ func (h *Handler) load(ctx context.Context, key session.Key, runID string) (*tur
 	if err != nil {
 		return nil, err
 	}
-	agent, err := h.Agent(state.Agent)
+	agent, err := h.Agent(ctx, state)
 	if err != nil {
 		return nil, err
 	}
@@ -403,7 +409,7 @@ func (h *Handler) closeLate(ctx context.Context, sessions session.Store, state *
 		if err != nil {
 			return err
 		}
-		t := h.newTurn(h.agentOr(state.Agent), nil, state, *run, state.Lease.Fence())
+		t := h.newTurn(h.agentOr(ctx, state), nil, state, *run, state.Lease.Fence())
 		defer t.leave()
 		if t.transcript, err = session.NewTranscript(messages); err != nil {
 			return err
@@ -424,7 +430,7 @@ func (h *Handler) settleClose(ctx context.Context, sessions session.Store, state
 	if !run.Status.Ended() || run.Outcome == nil {
 		return nil
 	}
-	if agent, err := h.Agent(state.Agent); err == nil && tell {
+	if agent, err := h.Agent(ctx, state); err == nil && tell {
 		t := h.newTurn(agent, nil, state, *run, state.Lease.Fence())
 		t.transcript, t.ended, t.step = &session.Transcript{}, run.Outcome, run.StepCount
 		t.tellHooks(ctx)

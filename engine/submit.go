@@ -119,7 +119,7 @@ func (h *Handler) mayAnswer(
 	}
 	// The tool's policy of today decides, also for a call that was made before there
 	// was one. A call that was made under a policy is never answered without one.
-	agent, err := h.Agent(owner.Agent)
+	agent, err := h.Agent(ctx, owner)
 	if err != nil {
 		if !p.Policy {
 			return nil, nil

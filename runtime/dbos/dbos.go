@@ -164,6 +164,7 @@ func (c *Config) check() error {
 // Runtime runs agents as workflows of DBOS.
 type Runtime struct {
 	helix.Executor // the default tenant's
+	helix.Registry
 
 	host   *host.Host
 	driver *driver
@@ -200,7 +201,7 @@ func New(cfg Config) (_ *Runtime, err error) {
 	if cfg.Retention > 0 {
 		d.loops.Go(d.clean)
 	}
-	return &Runtime{Executor: h.Executor(), host: h, driver: d}, nil
+	return &Runtime{Executor: h.Executor(), Registry: h, host: h, driver: d}, nil
 }
 
 // connectPatience is how long it may take to open DBOS's database, and to wait for
@@ -248,21 +249,6 @@ func lockTables(ctx context.Context, cfg *Config) (unlock func(), err error) {
 		<-time.After(50 * time.Millisecond)
 	}
 }
-
-// Register makes agents, and all that they may call, known here.
-func (r *Runtime) Register(agents ...*helix.Agent) error { return r.host.Register(agents...) }
-
-// RegisterFactory makes an agent known that is made when it is first needed.
-func (r *Runtime) RegisterFactory(name string, factory func() (*helix.Agent, error)) error {
-	return r.host.Handler().RegisterFactory(name, factory)
-}
-
-// Replace makes agents, and all that they may call, known in place of others of
-// the same names, or none of them if one cannot be used. A turn that is under way
-// goes on with the definition it began with; turns that begin later, are resumed or
-// taken over have the new one. Agents that are not given stay known, so that their
-// sessions can go on.
-func (r *Runtime) Replace(agents ...*helix.Agent) error { return r.host.Handler().Replace(agents...) }
 
 // Cleanup fails the sessions of a tenant whose time is up, or, of no tenant, those of
 // all. The runtime does that by itself for the agents that it has; this is for

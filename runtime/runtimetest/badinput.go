@@ -312,8 +312,8 @@ func badNilAgent(s *Stage) {
 	x := s.Start()
 	_, err := x.Execute(s.ctx(), nil, helix.Input{SessionID: "s-1", Message: helix.UserText("Hi!")})
 	s.refused(err, helix.ErrInvalid, "agent")
-	_, err = x.Resume(s.ctx(), nil, "s-1", helix.ResumeOptions{})
-	s.refused(err, helix.ErrInvalid, "agent")
+	_, err = x.Resume(s.ctx(), nil, "s-1", helix.ResumeOptions{}) // the session knows its agent
+	s.refused(err, helix.ErrNotFound)
 }
 
 // oddError is an error whose nil pointer is none.

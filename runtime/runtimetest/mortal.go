@@ -23,14 +23,16 @@ func Mortal(backend store.Backend) (mortal store.Backend, kill func()) {
 // killed.
 func Process(rt interface {
 	helix.Executor
+	helix.Registry
 	Close(ctx context.Context) error
 }, kill func(),
 ) Executor {
-	return &process{rt, rt.Close, kill}
+	return &process{rt, rt, rt.Close, kill}
 }
 
 type process struct {
 	helix.Executor
+	helix.Registry
 	close func(ctx context.Context) error
 	kill  func()
 }

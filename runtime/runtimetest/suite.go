@@ -15,6 +15,7 @@ import (
 // Executor is a runtime under test.
 type Executor interface {
 	helix.Executor
+	helix.Registry
 	// Close shuts the runtime down: running turns may go on until ctx ends. It may
 	// be called more than once, also after Kill.
 	Close(ctx context.Context) error
@@ -113,6 +114,7 @@ func Groups() []Group {
 		{"remotes", remoteScenarios()},
 		{"remote ends", remoteEndScenarios()},
 		{"lifetime", lifetimeScenarios()},
+		{"registry", registryScenarios()},
 	}
 }
 

@@ -112,6 +112,7 @@ func (c *Config) check() error {
 // Runtime starts turns on Temporal and, unless told not to, works on them.
 type Runtime struct {
 	helix.Executor // the default tenant's
+	helix.Registry
 
 	host *host.Host
 	// Turns of others are not taken on while this process closes; those it has go on.
@@ -139,7 +140,7 @@ func New(cfg Config) (*Runtime, error) {
 		return nil, err
 	}
 	d.host = h
-	r := &Runtime{Executor: h.Executor(), host: h}
+	r := &Runtime{Executor: h.Executor(), Registry: h, host: h}
 	if !cfg.NoWorker {
 		if err := r.work(&cfg, d); err != nil {
 			return nil, err
@@ -192,21 +193,6 @@ func (r *Runtime) stopWorkers() {
 		w.Stop()
 	}
 }
-
-// Register makes agents, and all that they may call, known here.
-func (r *Runtime) Register(agents ...*helix.Agent) error { return r.host.Register(agents...) }
-
-// RegisterFactory makes an agent known that is made when it is first needed.
-func (r *Runtime) RegisterFactory(name string, factory func() (*helix.Agent, error)) error {
-	return r.host.Handler().RegisterFactory(name, factory)
-}
-
-// Replace makes agents, and all that they may call, known in place of others of
-// the same names, or none of them if one cannot be used. A turn that is under way
-// goes on with the definition it began with; turns that begin later, are resumed or
-// taken over have the new one. Agents that are not given stay known, so that their
-// sessions can go on.
-func (r *Runtime) Replace(agents ...*helix.Agent) error { return r.host.Handler().Replace(agents...) }
 
 // Cleanup fails the sessions of a tenant whose time is up, or, of no tenant, those of
 // all. The runtime does that by itself for the agents that it has; this is for

@@ -159,17 +159,17 @@ func TestFactories(t *testing.T) {
 	s := newSite(t, func(cfg *temporal.Config) { cfg.NoWorker = true }, agent)
 	worker := newSiteOn(t, s.client, testbackend.Open(t, s.address), s.queue, nil)
 	made := 0
-	err := worker.RegisterFactory("counter", func() (*helix.Agent, error) {
+	err := worker.RegisterFactory("counter", func(context.Context, helix.FactoryRequest) (*helix.Agent, error) {
 		made++
 		return counter(1), nil
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := worker.RegisterFactory("counter", func() (*helix.Agent, error) { return counter(1), nil }); !errors.Is(err, session.ErrInvalid) {
+	if err := worker.RegisterFactory("counter", func(context.Context, helix.FactoryRequest) (*helix.Agent, error) { return counter(1), nil }); !errors.Is(err, session.ErrInvalid) {
 		t.Errorf("a second factory: %v", err)
 	}
-	err = worker.RegisterFactory("liar", func() (*helix.Agent, error) { return counter(1), nil })
+	err = worker.RegisterFactory("liar", func(context.Context, helix.FactoryRequest) (*helix.Agent, error) { return counter(1), nil })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -67,7 +67,7 @@ func (x *executor) start(ctx context.Context, req engine.OpenRequest, ephemeral 
 		return nil, session.Invalid("Hooks", "of one run would be lost if another process continued it; "+
 			"set EphemeralHooks to accept that, or put them on the agent")
 	}
-	agent, err := h.handler.Register(req.Agent)
+	agent, err := x.definition(ctx, &req)
 	if err != nil {
 		return nil, err
 	}
@@ -92,6 +92,45 @@ func (x *executor) start(ctx context.Context, req engine.OpenRequest, ephemeral 
 		return engine.NewHandle(h.cfg.Backend, h.handler, opened, h.doneOf(opened.Run.ID)), nil
 	}
 	return engine.NewHandle(h.cfg.Backend, h.handler, opened, h.drive(ctx, opened)), nil
+}
+
+// definition is the agent that a request is for: the one that was given, or, if that is
+// a name or nothing, the one that the session has.
+func (x *executor) definition(ctx context.Context, req *engine.OpenRequest) (*helix.Agent, error) {
+	agent := req.Agent
+	if agent != nil && !agent.IsNamed() || agent == nil && req.Kind == session.RunExecute {
+		return x.h.handler.Register(agent)
+	}
+	state, err := x.h.cfg.Backend.Sessions().Tenant(req.Tenant).Load(ctx, req.SessionID)
+	switch {
+	case errors.Is(err, session.ErrNotFound) && req.Kind == session.RunExecute:
+		in := &req.Input
+		state = &session.State{
+			ID: req.SessionID, Tenant: req.Tenant, Agent: agent.Name, UserID: in.User.ID, Tags: in.Tags, Metadata: in.Metadata,
+		}
+	case err != nil:
+		return nil, err
+	case agent != nil && agent.Name != state.Agent:
+		return agent, nil // it is refused, if the session may be seen at all
+	}
+	return x.h.handler.Agent(ctx, state)
+}
+
+// Resume and Retry of a handle.
+func (h *Host) resumeRun(ctx context.Context, key session.Key, opts helix.ResumeOptions) (helix.Run, error) {
+	return (&executor{h: h, tenant: key.Tenant, scoped: true}).Resume(ctx, nil, key.ID, opts)
+}
+
+func (h *Host) retryRun(ctx context.Context, key session.Key, opts helix.RetryOptions) (helix.Run, error) {
+	return (&executor{h: h, tenant: key.Tenant, scoped: true}).Retry(ctx, nil, key.ID, opts)
+}
+
+// CanResume implements [helix.Executor].
+func (x *executor) CanResume(ctx context.Context, sessionID string) (*helix.Resumability, error) {
+	if err := session.CheckID(sessionID); err != nil {
+		return nil, err
+	}
+	return x.h.handler.CanResume(ctx, session.Key{Tenant: x.tenant, ID: sessionID})
 }
 
 // recoverOne takes a session over whose run is orphaned, so that somebody who

@@ -125,7 +125,8 @@ func New(cfg Config, driver Driver) (*Host, error) {
 	h.handler = engine.NewHandler(engine.Config{
 		Backend: cfg.Backend, Runtime: cfg.Name, Colocated: true, LeaseTTL: cfg.LeaseTTL, Hooks: cfg.Hooks, Usage: cfg.Usage,
 		ModelRetries: cfg.ModelRetries, RetryBackoff: cfg.RetryBackoff, MaxResult: cfg.MaxResult, MaxSession: cfg.MaxSession,
-		MaxChunks: cfg.MaxChunks, RemotePatience: cfg.RemotePatience, Nudge: h.nudge, Abort: h.abortRun, Logger: cfg.Logger,
+		MaxChunks: cfg.MaxChunks, RemotePatience: cfg.RemotePatience, Nudge: h.nudge, Abort: h.abortRun,
+		Resume: h.resumeRun, Retry: h.retryRun, Logger: cfg.Logger,
 	})
 	if err := h.Register(cfg.Agents...); err != nil {
 		return nil, err
@@ -142,6 +143,26 @@ func (h *Host) Register(agents ...*helix.Agent) error {
 	}
 	return nil
 }
+
+// RegisterFactory implements [helix.Registry].
+func (h *Host) RegisterFactory(name string, factory helix.Factory) error {
+	return h.handler.RegisterFactory(name, factory)
+}
+
+// Replace implements [helix.Registry].
+func (h *Host) Replace(agents ...*helix.Agent) error { return h.handler.Replace(agents...) }
+
+// Unregister implements [helix.Registry].
+func (h *Host) Unregister(names ...string) { h.handler.Unregister(names...) }
+
+// UnregisterAll implements [helix.Registry].
+func (h *Host) UnregisterAll() { h.handler.Unregister(h.handler.Agents()...) }
+
+// HasAgent implements [helix.Registry].
+func (h *Host) HasAgent(name string) bool { return h.handler.Knows(name) }
+
+// Agents implements [helix.Registry].
+func (h *Host) Agents() []string { return h.handler.Agents() }
 
 // Start begins to renew leases and to sweep.
 func (h *Host) Start() {

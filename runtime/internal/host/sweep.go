@@ -153,7 +153,7 @@ func (h *Host) each(
 // settleClose closes a stream that was left open, unless the run's driver here is
 // about to.
 func (h *Host) settleClose(ctx context.Context, due session.Due) {
-	if _, err := h.handler.Agent(due.Agent); err != nil || h.drives(due.RunID) {
+	if !h.handler.Knows(due.Agent) || h.drives(due.RunID) {
 		return // whoever knows the agent also tells its hooks
 	}
 	if err := h.handler.SettleClose(ctx, due); err != nil {
@@ -181,7 +181,7 @@ func (h *Host) takeOver(ctx context.Context, due session.Due) {
 
 // mayTakeOver reports whether a run is for this process to take over.
 func (h *Host) mayTakeOver(due session.Due) bool {
-	return !h.cfg.NoRecovery && due.Runtime == h.cfg.Name && !h.drives(due.RunID) && h.known(due.Agent) != nil && !h.unfit()
+	return !h.cfg.NoRecovery && due.Runtime == h.cfg.Name && !h.drives(due.RunID) && h.handler.Knows(due.Agent) && !h.unfit()
 }
 
 // endUnclaimed ends a run that nobody takes over, though it was lost a while ago, if it

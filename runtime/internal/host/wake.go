@@ -23,7 +23,7 @@ func (h *Host) expireCall(ctx context.Context, due session.Due) {
 
 // expireSession ends a session whose time is up.
 func (h *Host) expireSession(ctx context.Context, due session.Due) {
-	if h.known(due.Agent) == nil {
+	if !h.handler.Knows(due.Agent) {
 		return
 	}
 	_, err := h.handler.Expire(ctx, due)
@@ -117,16 +117,7 @@ const wakePatience = time.Minute
 // ours reports whether a session's agent is known here.
 func (h *Host) ours(ctx context.Context, key session.Key) bool {
 	state, err := h.cfg.Backend.Sessions().Tenant(key.Tenant).Load(ctx, key.ID)
-	return err == nil && h.known(state.Agent) != nil
-}
-
-// known finds an agent that is registered here, or nil.
-func (h *Host) known(name string) *helix.Agent {
-	agent, err := h.handler.Agent(name)
-	if err != nil {
-		return nil
-	}
-	return agent
+	return err == nil && h.handler.Knows(state.Agent)
 }
 
 // goOn goes on with a session that waits, or with a companion that was sent
@@ -141,14 +132,13 @@ func (h *Host) goOn(ctx context.Context, key session.Key) (gone, error) {
 	if err != nil {
 		return notNow, err
 	}
-	agent := h.known(state.Agent)
 	switch {
-	case agent == nil || state.Status == session.Paused:
+	case !h.handler.Knows(state.Agent) || state.Status == session.Paused:
 		return notNow, nil
 	case run.Status == session.RunRunning:
 		return seenTo, nil // it looks for itself before it suspends
 	}
-	request := engine.OpenRequest{Agent: agent, Tenant: key.Tenant, SessionID: key.ID}
+	request := engine.OpenRequest{Tenant: key.Tenant, SessionID: key.ID}
 	switch {
 	case run.Status.Suspended() && state.Status == session.Active:
 		request.Kind = session.RunResume
@@ -160,7 +150,7 @@ func (h *Host) goOn(ctx context.Context, key session.Key) (gone, error) {
 			request.Stop = stop
 		}
 	case state.ParentID != "" && state.RootID == "" && state.Status == session.Completed:
-		request.Kind, request.Inbox = session.RunExecute, true
+		request.Kind, request.Inbox, request.Agent = session.RunExecute, true, helix.Named(state.Agent)
 	default:
 		return seenTo, nil
 	}
@@ -182,8 +172,7 @@ func (h *Host) abortWaiting(ctx context.Context, key session.Key, stop session.S
 	if err != nil {
 		return err
 	}
-	agent := h.known(state.Agent)
-	if agent == nil { // nobody here can tell its hooks
+	if !h.handler.Knows(state.Agent) { // nobody here can tell its hooks
 		why := session.ErrCancelled.WithMessage("the session was aborted")
 		if stop.Reason != "" {
 			why = session.ErrCancelled.WithMessage("%s", stop.Reason)
@@ -193,7 +182,7 @@ func (h *Host) abortWaiting(ctx context.Context, key session.Key, stop session.S
 	}
 	x := &executor{h: h, tenant: key.Tenant}
 	_, err = x.start(ctx, engine.OpenRequest{
-		Kind: session.RunResume, Agent: agent, Tenant: key.Tenant, SessionID: key.ID, Stop: &stop,
+		Kind: session.RunResume, Tenant: key.Tenant, SessionID: key.ID, Stop: &stop,
 	}, true)
 	return err
 }
