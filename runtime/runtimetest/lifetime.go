@@ -232,12 +232,12 @@ func lifetimeLeftCalls(s *Stage) {
 			return nil
 		},
 	}
-	x := s.StartWith(Options{Agents: []*helix.Agent{agent}}) // which sweeps too seldom to see to the deadline
+	backend := newFrail(s.Backend)
+	backend.faults.noSweep.Store(true) // the deadline is left to the next message
+	x := s.startOn(backend, Options{Agents: []*helix.Agent{agent}, LeaseTTL: lease})
 	res := s.waitsOn(x, agent, "s-1")
 	s.same(j.String(), "", "what hooks are told before the step is over")
 	s.past(s.waiting(res, "tell"))
-	x.Kill()
-	x = s.mortal(agent)
 	s.Execute(x, agent, helix.Input{SessionID: "s-1", Message: helix.UserText("Never mind."), AbandonPending: true})
 	s.receive("the model is asked", g.entered)
 	want := "message tool double: 2\nafter double true\n" +
