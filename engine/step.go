@@ -113,6 +113,7 @@ func (t *turn) emitPatches(writes session.Writes) {
 // settleRest answers the calls that were not carried out: a finish call, and,
 // when the run was stopped, whatever was not begun.
 func (t *turn) settleRest(f *flight, stop *session.Stop) {
+	cut := f.cutShort(stop)
 	for _, c := range f.calls {
 		if c.settled != nil {
 			if c.found { // what watchers saw of it was taken back
@@ -127,7 +128,7 @@ func (t *turn) settleRest(f *flight, stop *session.Stop) {
 			c.settled = c.result
 		case c.Rejected != nil:
 			c.settled = t.failed(c, c.Rejected, 0)
-		case c.Kind == session.CallFinish:
+		case c.Kind == session.CallFinish && !cut:
 			c.settled = &settled{message: t.stamp(session.ToolResult(c.part, session.FinishAcknowledged))}
 		case stop != nil:
 			c.settled = t.failed(c, stoppedCall(stop), 0)
@@ -138,6 +139,20 @@ func (t *turn) settleRest(f *flight, stop *session.Stop) {
 		}
 		t.emitEnd(c)
 	}
+}
+
+// cutShort reports whether a stop keeps a call of the step from its result. Then the step
+// does not finish the turn either: what is resumed is to finish with all results.
+func (f *flight) cutShort(stop *session.Stop) bool {
+	return stop != nil && slices.ContainsFunc(f.calls, func(c *call) bool {
+		switch {
+		case c.Kind == session.CallFinish || c.Rejected != nil:
+			return false
+		case c.settled != nil:
+			return c.settled.err != nil && c.settled.err.Code == session.CodeRunStopped
+		}
+		return c.result == nil
+	})
 }
 
 func stoppedCall(stop *session.Stop) *session.Error {
@@ -234,7 +249,7 @@ func (t *turn) conclude(ctx context.Context, e Effect, f *flight, change *sessio
 // call, or the output of the first FinishWith call that succeeded.
 func (f *flight) output() (json.RawMessage, bool) {
 	for _, c := range f.calls {
-		if c.Kind == session.CallFinish && c.Rejected == nil {
+		if c.Kind == session.CallFinish && c.settled.err == nil {
 			return c.part.Input, true
 		}
 	}

@@ -144,17 +144,23 @@ func registryFactoryTree(s *Stage) {
 func registryFactoryFails(s *Stage) {
 	x := s.Start()
 	for name, factory := range map[string]helix.Factory{
-		"failing":   func(context.Context, helix.FactoryRequest) (*helix.Agent, error) { return nil, errors.New("no such plan") },
+		"failing": func(context.Context, helix.FactoryRequest) (*helix.Agent, error) {
+			return nil, errors.New("no such plan")
+		},
 		"panicking": func(context.Context, helix.FactoryRequest) (*helix.Agent, error) { panic("no such plan") },
-		"lying":     func(context.Context, helix.FactoryRequest) (*helix.Agent, error) { return newAgent(scripted.New()), nil },
-		"empty":     func(context.Context, helix.FactoryRequest) (*helix.Agent, error) { return nil, nil },
+		"lying": func(context.Context, helix.FactoryRequest) (*helix.Agent, error) {
+			return newAgent(scripted.New()), nil
+		},
+		"empty": func(context.Context, helix.FactoryRequest) (*helix.Agent, error) { return nil, nil },
 	} {
 		s.ok(x.RegisterFactory(name, factory), "register %s", name)
 		_, err := x.Execute(s.ctx(), helix.Named(name), helix.Input{SessionID: "s-" + name, Message: helix.UserText("Hi!")})
 		s.refused(err, helix.ErrUnknownAgent, name)
 		s.absent("s-" + name)
 	}
-	broken := func(context.Context, helix.FactoryRequest) (*helix.Agent, error) { return &helix.Agent{Name: "broken"}, nil }
+	broken := func(context.Context, helix.FactoryRequest) (*helix.Agent, error) {
+		return &helix.Agent{Name: "broken"}, nil
+	}
 	s.ok(x.RegisterFactory("broken", broken), "broken")
 	_, err := x.Execute(s.ctx(), helix.Named("broken"), helix.Input{SessionID: "s-broken", Message: helix.UserText("Hi!")})
 	s.refused(err, helix.ErrInvalid, "broken", "Model")

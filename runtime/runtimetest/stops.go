@@ -26,6 +26,7 @@ func stopScenarios() []Scenario {
 		{"during a retry", "an interrupt ends the wait for another attempt", stopBackoff},
 		{"abort the model", "an abort during a model call fails the run as framework_cancelled; the session goes on", stopAbortModel},
 		{"abort a tool", "an abort during a tool answers its call and fails the run", stopAbortTool},
+		{"interrupt a finish", "an interrupt in a step that finishes, while its other calls run, leaves the run to be resumed", stopInterruptFinish},
 		{"abort a finish", "an abort in a step that finishes fails the run as framework_cancelled, without an output", stopAbortFinish},
 		{"abort clears output", "an abort clears the session's output, an interrupt does not", stopOutput},
 		{"abort over interrupt", "an abort overrides an interrupt, and not the other way round", stopAbortWins},
@@ -371,6 +372,24 @@ func stopWholeCalls(s *Stage) {
 	s.ended(s.Result(s.Resume(x, agent, "s-1", helix.ResumeOptions{})), helix.Completed)
 	s.transcript("s-1", append(cut, "assistant: ok")...)
 	s.same(ran.of(""), 0, "calls that ran")
+}
+
+func stopInterruptFinish(s *Stage) {
+	g := s.newGate()
+	agent, _ := finisher(scripted.Reply(scripted.Calling("wait", num{1}), scripted.Finishing(report{"early"})), scripted.Finish(report{"late"}))
+	agent.Tools = append(agent.Tools, blocking(g))
+	x := s.Start(agent)
+	run := s.Begin(x, agent, "s-1", "Go!")
+	s.receive("the tool runs", g.entered)
+	s.ok(run.Interrupt(s.ctx(), "wait a moment"), "interrupt")
+	res := s.Result(run)
+	s.ended(res, helix.Interrupted)
+	s.same(len(res.Output), 0, "bytes of output")
+	s.transcript("s-1", "user: Go!", `assistant: wait({"n":1}), __finish__({"summary":"early"})`,
+		"tool wait failed: run_stopped", "tool __finish__ failed: run_stopped")
+	res = s.Result(s.Resume(x, agent, "s-1", helix.ResumeOptions{}))
+	s.ended(res, helix.Completed)
+	s.sameJSON(string(res.Output), `{"summary":"late"}`, "output")
 }
 
 func stopAbortFinish(s *Stage) {
