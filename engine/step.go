@@ -130,6 +130,8 @@ func (t *turn) settleRest(f *flight, stop *session.Stop) {
 			c.settled = t.failed(c, c.Rejected, 0)
 		case c.Kind == session.CallFinish && !cut:
 			c.settled = &settled{message: t.stamp(session.ToolResult(c.part, session.FinishAcknowledged))}
+		case stop != nil && c.Status == session.CallBegun:
+			c.settled = t.failed(c, cutOff(c, stop), 0)
 		case stop != nil:
 			c.settled = t.failed(c, stoppedCall(stop), 0)
 		case c.Status == session.CallBegun && !c.claimed:
@@ -153,6 +155,19 @@ func (f *flight) cutShort(stop *session.Stop) bool {
 		}
 		return c.result == nil
 	})
+}
+
+// cutOff answers a call that was being carried out when the run was stopped: of one that
+// may not run again nobody knows whether it took effect.
+func cutOff(c *call, stop *session.Stop) *session.Error {
+	if c.MayRepeat() || forAgent(c.Kind) {
+		return stoppedCall(stop)
+	}
+	text := "the run was stopped while " + c.Tool + " ran; whether it took effect is unknown"
+	if stop.Reason != "" {
+		text += ": " + stop.Reason
+	}
+	return toolError(session.CodeRunStopped, "%s", text)
 }
 
 func stoppedCall(stop *session.Stop) *session.Error {

@@ -205,7 +205,7 @@ func (t *turn) execute(ctx context.Context, e Effect, f *flight, c *call) (*sett
 		result = &settled{message: t.stamp(session.ToolResult(c.part, output)), writes: writes, took: took}
 		result.writes = t.stateChanged(ctx, e, c, earlier, writes)
 	case errors.Is(err, errStopped):
-		result = t.failed(c, stoppedCall(t.stopRequest()), took)
+		result = t.failed(c, cutOff(c, t.stopRequest()), took)
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx) // the process shuts down: the claim stands
 	default:

@@ -95,7 +95,7 @@ func stopTool(s *Stage) {
 	s.ok(x.Interrupt(s.ctx(), "s-1", "enough"), "interrupt")
 	s.ended(s.Result(run), helix.Interrupted)
 	s.transcript("s-1", "user: Hi!", `assistant: wait({"n":1})`, "tool wait failed: run_stopped")
-	s.refused(s.messages("s-1")[2].Parts[0].Error, code(session.CodeRunStopped), "enough")
+	s.refused(s.messages("s-1")[2].Parts[0].Error, code(session.CodeRunStopped), "enough", "whether it took effect is unknown")
 	s.same(len(model.Requests()), 1, "model calls")
 	s.ended(s.Result(s.Resume(x, agent, "s-1", helix.ResumeOptions{})), helix.Completed)
 	s.transcript("s-1", "user: Hi!", `assistant: wait({"n":1})`, "tool wait failed: run_stopped", "assistant: ok")
