@@ -3,6 +3,7 @@ package helixtest
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 
@@ -137,6 +138,7 @@ func (r *Result) submit(ctx context.Context, x helix.Executor, at int, answer An
 func (s *setup) on(ctx context.Context, do func(x helix.Executor, agent *helix.Agent) error) error {
 	rt, err := local.New(local.Config{
 		Backend: s.backend, Agents: []*helix.Agent{s.agent}, RetryBackoff: retryBackoff, NoRecovery: true,
+		Logger: slog.New(slog.DiscardHandler), // what matters of it is in the result
 	})
 	if err != nil {
 		return err

@@ -94,7 +94,8 @@ type Config struct {
 	// RemotePatience is how long a remote agent may be out of reach before the call
 	// that waits for it fails. Defaults to 2 minutes.
 	RemotePatience time.Duration
-	// Logger receives the log of the runtime and of DBOS. Defaults to none.
+	// Logger receives the log of the runtime and of DBOS: one ERROR line for each run that
+	// failed, among others. Defaults to [slog.Default], for errors.
 	Logger *slog.Logger
 }
 
@@ -130,7 +131,7 @@ func (c *Config) check() error {
 	c.AppVersion = cmp.Or(c.AppVersion, c.Prefix+"-"+appVersion) // unique in the schema
 	c.Retention = cmp.Or(c.Retention, 7*24*time.Hour)
 	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
+		c.Logger = host.DefaultLogger()
 	}
 	switch {
 	case c.DatabaseURL == "" && c.Pool == nil:

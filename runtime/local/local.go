@@ -59,7 +59,8 @@ type Config struct {
 	// RemotePatience is how long a remote agent may be out of reach before the call
 	// that waits for it fails. Defaults to 2 minutes.
 	RemotePatience time.Duration
-	// Logger receives the runtime's log. Defaults to none.
+	// Logger receives the runtime's log: one ERROR line for each run that failed, among others.
+	// Defaults to [slog.Default], for errors.
 	Logger *slog.Logger
 }
 

@@ -65,7 +65,7 @@ func (c *Config) check() error {
 		return session.Invalid("RemotePatience", "%s is negative", c.RemotePatience)
 	}
 	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
+		c.Logger = DefaultLogger()
 	}
 	return nil
 }
