@@ -158,6 +158,10 @@ type ResumeOptions struct {
 	Message *session.Message
 	// Checkpoint first rewinds the session to that checkpoint.
 	Checkpoint string
+	// ReplaceInput drops the messages that a turn began with, if the checkpoint ends in
+	// them, so that Message takes their place. What came before them stays, also where no
+	// checkpoint lies in between.
+	ReplaceInput bool
 	// RequestID makes the call idempotent, as in [Input].
 	RequestID      string
 	Hooks          *Hooks

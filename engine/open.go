@@ -91,6 +91,9 @@ func (r *OpenRequest) check() error {
 		}
 	}
 	messages := r.messages()
+	if r.Resume.ReplaceInput && (r.Resume.Checkpoint == "" || r.Resume.Message == nil) {
+		return session.Invalid("ReplaceInput", "needs a Checkpoint and a Message")
+	}
 	if r.Kind == session.RunExecute && len(messages) == 0 && !r.Inbox {
 		return session.Invalid("message", "must not be empty")
 	}
@@ -479,16 +482,31 @@ func (h *Handler) rewind(ctx context.Context, sessions session.Store, req *OpenR
 	if to.MessageCount > len(p.history) {
 		return session.ErrCorrupt.WithMessage("checkpoint %s is past the end of the transcript", to.ID)
 	}
-	if to.Version == state.Version {
+	keep := to.MessageCount
+	if req.Resume.ReplaceInput {
+		if keep = beforeInput(p.history[:keep]); keep == to.MessageCount {
+			return session.ErrNotResumable.WithMessage("checkpoint %s does not end in messages that began a turn, so there is nothing to replace", to.ID)
+		}
+	} else if to.Version == state.Version {
 		return nil
 	}
-	p.history = p.history[:to.MessageCount]
-	p.start.KeepMessages = &to.MessageCount
+	p.history = p.history[:keep]
+	p.start.KeepMessages = &keep
 	if to.State != nil {
 		p.doc = to.State.Clone()
 		p.start.State = to.State
 	}
 	return nil
+}
+
+// beforeInput is the number of messages before those with which a run began, if the
+// history ends in them.
+func beforeInput(history []session.Message) int {
+	n := len(history)
+	for n > 0 && history[n-1].Role == session.RoleUser && history[n-1].RunID == history[len(history)-1].RunID {
+		n--
+	}
+	return n
 }
 
 // input completes the plan with what the turn begins with: results for calls that

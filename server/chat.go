@@ -307,16 +307,19 @@ func (x *exchange) lastReply(ctx context.Context, id string) (string, error) {
 
 // regenerate makes a reply anew.
 func (x *exchange) regenerate(ctx context.Context, state *session.State, in *aisdk.Request) (*chatTurn, error) {
-	group, _, err := x.group(ctx, state.ID, in.Target())
+	group, err := x.group(ctx, state.ID, in.Target())
 	if errors.Is(err, session.ErrNotFound) && in.TargetSent() {
 		return x.say(ctx, state, in) // what it replies to never arrived
 	}
 	if err != nil {
 		return nil, err
 	}
-	at, err := x.checkpointAt(ctx, state.ID, group.End, group.End)
+	at, err := x.checkpointAt(ctx, state.ID, group.End, group.Begun)
 	if err != nil {
 		return nil, err
+	}
+	if at == "" {
+		return nil, errNoWayBack()
 	}
 	return x.rewound(ctx, state, group.ID, helix.ResumeOptions{Checkpoint: at})
 }
@@ -327,7 +330,7 @@ func (x *exchange) edit(ctx context.Context, state *session.State, in *aisdk.Req
 	if err != nil {
 		return nil, err
 	}
-	group, before, err := x.group(ctx, state.ID, in.MessageID)
+	group, err := x.group(ctx, state.ID, in.MessageID)
 	if errors.Is(err, session.ErrNotFound) {
 		return x.say(ctx, state, in) // it never arrived
 	}
@@ -337,14 +340,27 @@ func (x *exchange) edit(ctx context.Context, state *session.State, in *aisdk.Req
 	if sameParts(group.User, &message) { // it is sent again, not replaced
 		return &chatTurn{sent: true, messageID: group.ID}, nil
 	}
-	if before == 0 {
+	if group.kept == 0 {
 		return nil, refuse(http.StatusConflict, session.CodeNotResumable, "The first message of a chat cannot be replaced. Begin a new chat.")
 	}
-	at, err := x.checkpointAt(ctx, state.ID, before, group.End-1)
+	opts := helix.ResumeOptions{Message: &message}
+	opts.Checkpoint, err = x.checkpointAt(ctx, state.ID, group.kept, group.End-1)
+	if err == nil && opts.Checkpoint == "" && !group.joins {
+		// There is none after a step that was left in the middle.
+		opts.ReplaceInput = true
+		opts.Checkpoint, err = x.checkpointAt(ctx, state.ID, group.End, group.Begun)
+	}
 	if err != nil {
 		return nil, err
 	}
-	return x.rewound(ctx, state, group.ID, helix.ResumeOptions{Checkpoint: at, Message: &message})
+	if opts.Checkpoint == "" {
+		return nil, errNoWayBack()
+	}
+	return x.rewound(ctx, state, group.ID, opts)
+}
+
+func errNoWayBack() error {
+	return refuse(http.StatusConflict, session.CodeNotResumable, "The chat cannot go back to this message.")
 }
 
 // sameParts reports whether two messages say the same.
@@ -374,29 +390,41 @@ func (x *exchange) rewound(ctx context.Context, state *session.State, messageID 
 	return &chatTurn{run: run, messageID: messageID}, nil
 }
 
+// said is a message of the user in its chat, and the reply to it.
+type said struct {
+	aisdk.Group
+	// kept is the number of messages before the turn that the message began: results
+	// with which the turn answered what an earlier one had left open do not count, since
+	// a turn in its place answers them again.
+	kept int
+	// joins is set if an earlier message that the user sees began the same turn.
+	joins bool
+}
+
 // group finds the part of the transcript that a UI message belongs to, the last if
-// none is named, and the number of messages up to and with the user's message
-// before it.
-func (x *exchange) group(ctx context.Context, id, uiMessage string) (aisdk.Group, int, error) {
+// none is named.
+func (x *exchange) group(ctx context.Context, id, uiMessage string) (*said, error) {
 	messages, err := x.transcript(ctx, id)
 	if err != nil {
-		return aisdk.Group{}, 0, err
+		return nil, err
 	}
 	groups := aisdk.Groups(id, messages)
-	for i, g := range slices.Backward(groups) {
+	for _, g := range slices.Backward(groups) {
 		if g.User == nil || (uiMessage != "" && g.User.ID != aisdk.UserOf(uiMessage)) {
 			continue
 		}
-		before := 0
-		if i > 0 {
-			before = groups[i-1].End
+		out := &said{Group: g, kept: g.End - 1}
+		for out.kept > 0 && messages[out.kept-1].RunID == g.User.RunID && messages[out.kept-1].Role != session.RoleAssistant {
+			out.kept--
+			out.joins = out.joins || messages[out.kept].Role == session.RoleUser && !messages[out.kept].Hidden()
 		}
-		return g, before, nil
+		return out, nil
 	}
-	return aisdk.Group{}, 0, session.ErrNotFound.WithMessage("there is no message %.60q in the chat", uiMessage)
+	return nil, session.ErrNotFound.WithMessage("there is no message %.60q in the chat", uiMessage)
 }
 
-// checkpointAt finds the newest checkpoint with so many messages.
+// checkpointAt finds the newest checkpoint with so many messages; the id is empty if
+// there is none.
 func (x *exchange) checkpointAt(ctx context.Context, id string, least, most int) (string, error) {
 	request := session.PageRequest{Limit: session.MaxPageSize}
 	for {
@@ -411,7 +439,7 @@ func (x *exchange) checkpointAt(ctx context.Context, id string, least, most int)
 			}
 		}
 		if !page.HasMore {
-			return "", refuse(http.StatusConflict, session.CodeNotResumable, "The chat cannot go back to this message.")
+			return "", nil
 		}
 		request.Cursor = page.Next
 	}

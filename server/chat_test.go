@@ -547,6 +547,84 @@ func TestChatRegenerateAndEdit(t *testing.T) {
 	})
 }
 
+// A message that left calls open behind has no checkpoint before it. Whoever edits it
+// keeps the reply that made the calls.
+func TestChatEditKeepsAReplyThatWasLeftWaiting(t *testing.T) {
+	t.Parallel()
+	onBackends(t, func(t *testing.T, db store.Backend) {
+		p := serve(t, db, []*helix.Agent{desk(nil)}, nil).page("chat-1")
+		p.say("hello")
+		p.say("both")
+		p.messages = append(p.messages, aisdk.Message{ID: "u3", Role: "user", Parts: []aisdk.Part{{Type: aisdk.PartText, Text: "one"}}})
+		body := p.body(aisdk.TriggerSubmit, "")
+		body["abandonPending"] = true
+		status, header, raw := p.fetch(http.MethodPost, "/chat?sdk=7", body)
+		p.take(status, header, raw, false)
+		before := p.history().Messages
+		for _, text := range []string{"another", "a third"} { // an edit can be edited
+			p.messages = before[:4:4]
+			p.messages = append(p.messages, aisdk.Message{ID: "u3", Role: "user", Parts: []aisdk.Part{{Type: aisdk.PartText, Text: text}}})
+			p.send(aisdk.TriggerSubmit, "u3")
+			after := p.history().Messages
+			if len(after) != 6 || !strings.Contains(shown(after[5:]), "So: "+text) {
+				t.Fatalf("after the edit the chat is %s", shown(after))
+			}
+			if got, want := shown(after[:4]), shown(before[:4]); got != want {
+				t.Errorf("after the edit the chat begins with\n%s\nand began with\n%s", got, want)
+			}
+			p.messages = after[:5:5]
+			p.send(aisdk.TriggerRegenerate, "u3.reply")
+			p.same()
+		}
+	})
+}
+
+// A turn that an application began with a message and a hidden one beside it can be
+// made anew and edited like any other.
+func TestChatGoesBackToATurnWithHiddenMessages(t *testing.T) {
+	t.Parallel()
+	onBackends(t, func(t *testing.T, db store.Backend) {
+		agent := desk(nil)
+		s := serve(t, db, []*helix.Agent{agent}, nil)
+		for i, hidden := range [][]bool{{false, true, true}, {true, false}} {
+			id := fmt.Sprintf("chat-%d", i+1)
+			p := s.page(id)
+			p.say("hello")
+			in := helix.Input{SessionID: id, User: helix.User{ID: "alice"}}
+			for j, h := range hidden {
+				m := session.UserText(fmt.Sprint("note ", j))
+				if m.ID = "u2"; h {
+					m = helix.Hidden(m)
+					m.ID = fmt.Sprint("h", j)
+				}
+				in.Messages = append(in.Messages, m)
+			}
+			run, err := s.runtime.Tenant("north").Execute(t.Context(), agent, in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := run.Result(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			p.messages = p.history().Messages
+			want := shown(p.messages)
+			p.messages = p.messages[:3]
+			p.send(aisdk.TriggerRegenerate, "u2.reply")
+			p.same()
+			if got := shown(p.messages); len(p.messages) != 4 || got != want {
+				t.Errorf("made anew, the chat is\n%s\nand was\n%s", got, want)
+			}
+			p.messages = p.messages[:3]
+			p.messages[2].Parts[0].Text = "another"
+			p.send(aisdk.TriggerSubmit, "u2")
+			p.same()
+			if len(p.messages) != 4 || !strings.Contains(shown(p.messages), "So: another") {
+				t.Errorf("after the edit: %s", shown(p.messages))
+			}
+		}
+	})
+}
+
 func (p *page) refusedSend(status int, code session.Code, trigger, messageID string) {
 	p.t.Helper()
 	got, _, raw := p.fetch(http.MethodPost, "/chat?sdk=7", p.body(trigger, messageID))

@@ -2,6 +2,7 @@ package runtimetest
 
 import (
 	"errors"
+	"strings"
 	"sync"
 
 	"github.com/helixagents/helix"
@@ -18,6 +19,7 @@ func resumeScenarios() []Scenario {
 		{"from the start", "the checkpoint of a turn's start can be resumed from", resumeStart},
 		{"checkpoint and message", "a resume may rewind and add a message", resumeCheckpointMessage},
 		{"checkpoint of a turn before", "a rewind reaches back over turns", resumeEarlierTurn},
+		{"in place of the input", "a message takes the place of the one a turn began with, and what was left waiting before it stays", resumeReplaced},
 		{"foreign checkpoint", "a checkpoint of another session is refused, and nothing changes", resumeForeign},
 		{"undone checkpoint", "a checkpoint that a later rewind undid is refused, and nothing changes", resumeUndone},
 		{"no messages", "a session without messages has nothing to be resumed", resumeEmpty},
@@ -130,6 +132,45 @@ func resumeEarlierTurn(s *Stage) {
 	s.transcript("s-1", "user: first", `assistant: note({"n":1})`, "tool note: 1", "assistant: one", "user: third", "assistant: three")
 	s.sameJSON(s.state("s-1"), `{"notes":[1],"last":1}`, "state")
 	s.same(s.load("s-1").Turn, 3, "turn")
+}
+
+func resumeReplaced(s *Stage) {
+	model := scripted.New(
+		scripted.Reply(scripted.Calling("note", num{1}), scripted.Calling("locate", num{2})),
+		scripted.Call("note", num{3}), scripted.Text("one"), scripted.Text("two"), scripted.Text("three"),
+	)
+	agent := newAgent(model, noteTool(), onClient("locate"))
+	agent.State = helix.StateOf(notes{})
+	x := s.Start(agent)
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.SuspendedStepPartial)
+	s.ended(s.Result(s.Execute(x, agent, helix.Input{SessionID: "s-1", AbandonPending: true, Messages: []session.Message{
+		helix.UserText("One?"), helix.Hidden(helix.UserText("He is in a hurry.")),
+	}})), helix.Completed)
+	kept := []string{
+		"user: Hi!", `assistant: note({"n":1}), locate({"n":2})`, "tool note: 1", "tool locate failed: client_tool_abandoned",
+	}
+	version, points := s.load("s-1").Version, s.checkpoints("s-1")
+	message := helix.UserText("Two?")
+	for field, opts := range map[string]helix.ResumeOptions{
+		"Message":      {Checkpoint: points[1].ID, ReplaceInput: true},
+		"Checkpoint":   {Message: &message, ReplaceInput: true},
+		points[2].ID:   {Message: &message, Checkpoint: points[2].ID, ReplaceInput: true}, // that of a step
+		"ReplaceInput": {ReplaceInput: true},
+	} {
+		_, err := x.Resume(s.ctx(), agent, "s-1", opts)
+		if err == nil || !strings.Contains(err.Error(), field) {
+			s.Fatalf("%+v is answered with %v", opts, err)
+		}
+	}
+	s.same(s.load("s-1").Version, version, "version after what was refused")
+	s.ended(s.Result(s.Resume(x, agent, "s-1", helix.ResumeOptions{Checkpoint: points[1].ID, Message: &message, ReplaceInput: true})), helix.Completed)
+	s.transcript("s-1", append(kept, "user: Two?", "assistant: two")...)
+	s.sameJSON(s.state("s-1"), `{"notes":[1],"last":1}`, "state")
+	s.same(render(model.Requests()[3].Messages), strings.Join(append(kept, "user: Two?"), "\n"), "what the model sees")
+	first := helix.UserText("Hello!")
+	s.ended(s.Result(s.Resume(x, agent, "s-1", helix.ResumeOptions{Checkpoint: points[0].ID, Message: &first, ReplaceInput: true})), helix.Completed)
+	s.transcript("s-1", "user: Hello!", "assistant: three")
+	s.sameJSON(s.state("s-1"), `{"notes":[],"last":0}`, "state")
 }
 
 func resumeForeign(s *Stage) {

@@ -258,8 +258,10 @@ type Group struct {
 	ID string
 	// User is nil if the conversation begins with the assistant.
 	User *session.Message
-	// End is the number of messages of the transcript up to and with User.
+	// End is the number of messages of the transcript up to and with User, Begun the
+	// number with the hidden ones that follow it before the assistant speaks.
 	End   int
+	Begun int
 	Reply []session.Message
 }
 
@@ -269,13 +271,16 @@ func Groups(sessionID string, messages []session.Message) []Group {
 	for i := range messages {
 		m := &messages[i]
 		if m.Role == session.RoleUser && !m.Hidden() {
-			groups = append(groups, Group{ID: ReplyID(sessionID, m.ID), User: m, End: i + 1})
+			groups = append(groups, Group{ID: ReplyID(sessionID, m.ID), User: m, End: i + 1, Begun: i + 1})
 			continue
 		}
 		if len(groups) == 0 {
 			groups = append(groups, Group{ID: ReplyID(sessionID, "")})
 		}
 		last := &groups[len(groups)-1]
+		if m.Role == session.RoleUser && last.User != nil && last.Begun == i {
+			last.Begun++
+		}
 		last.Reply = append(last.Reply, *m)
 	}
 	return groups
