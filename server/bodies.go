@@ -160,7 +160,9 @@ func readName(s *request.Scanner, limit int) (string, error) {
 	return text, session.CheckText(s.Path(), text)
 }
 
-var chatSubmitFields = []string{"toolCallId", "result", "error", "approval", "seen", "resume"}
+var chatSubmitFields = []string{
+	"toolCallId", "kind", "result", "error", "approval", "approvalId", "approved", "reason", "seen", "resume",
+}
 
 // readChatSubmit reads a [wire.ChatSubmit], whose session is in the path.
 func readChatSubmit(s *request.Scanner, _ *Limits, in *wire.Submit) error {
@@ -180,12 +182,25 @@ func submitField(s *request.Scanner, in *wire.Submit) func(name string) error {
 			in.SessionID, err = s.ID()
 		case "toolCallId":
 			in.ToolCallID, err = s.ID()
+		case "kind":
+			in.Kind, err = readSubmitKind(s)
 		case "result":
 			in.Result, err = s.Raw(session.MaxSubmissionResult)
 		case "error":
 			in.Error, err = readName(s, session.MaxSubmissionError)
 		case "approval":
 			in.Approval, err = readApproval(s)
+		case "approvalId":
+			in.ApprovalID, err = s.ID()
+		case "approved":
+			if s.Null() {
+				return nil
+			}
+			var approved bool
+			approved, err = s.Bool()
+			in.Approved = &approved
+		case "reason":
+			in.Reason, err = readName(s, session.MaxSubmissionError)
 		case "seen":
 			in.Seen, err = readSeen(s)
 		case "resume":
@@ -193,6 +208,15 @@ func submitField(s *request.Scanner, in *wire.Submit) func(name string) error {
 		}
 		return err
 	}
+}
+
+func readSubmitKind(s *request.Scanner) (wire.SubmitKind, error) {
+	text, err := s.ID()
+	kind := wire.SubmitKind(text)
+	if err == nil && kind != "" && kind != wire.SubmitResult && kind != wire.SubmitApproval {
+		err = s.Invalid("%.40q is neither %s nor %s", text, wire.SubmitResult, wire.SubmitApproval)
+	}
+	return kind, err
 }
 
 func readApproval(s *request.Scanner) (*wire.Approval, error) {

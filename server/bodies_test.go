@@ -187,13 +187,16 @@ func FuzzChatSubmit(f *testing.F) {
 		var answer wire.Submit
 		err := readChatSubmit(s, limits, &answer)
 		*in = wire.ChatSubmit{
-			ToolCallID: answer.ToolCallID, Result: answer.Result, Error: answer.Error, Approval: answer.Approval, Seen: answer.Seen,
-			Resume: answer.Resume,
+			ToolCallID: answer.ToolCallID, Kind: answer.Kind, Result: answer.Result, Error: answer.Error, Approval: answer.Approval,
+			ApprovalID: answer.ApprovalID, Approved: answer.Approved, Reason: answer.Reason, Seen: answer.Seen, Resume: answer.Resume,
 		}
 		return err
 	}
 	fuzzBody(f, read, func(in *wire.ChatSubmit) error {
-		return boundedAnswer(&wire.Submit{ToolCallID: in.ToolCallID, Result: in.Result, Error: in.Error, Approval: in.Approval, Seen: in.Seen})
+		return boundedAnswer(&wire.Submit{
+			ToolCallID: in.ToolCallID, Kind: in.Kind, Result: in.Result, Error: in.Error, Approval: in.Approval,
+			ApprovalID: in.ApprovalID, Approved: in.Approved, Reason: in.Reason, Seen: in.Seen,
+		})
 	})
 }
 
@@ -210,5 +213,7 @@ func boundedAnswer(in *wire.Submit) error {
 			return err
 		}
 	}
-	return bounded(map[string]int{in.ToolCallID: 256, in.Error: session.MaxSubmissionError})
+	return bounded(map[string]int{
+		in.ToolCallID: 256, in.ApprovalID: 256, in.Error: session.MaxSubmissionError, in.Reason: session.MaxSubmissionError,
+	})
 }

@@ -737,6 +737,76 @@ func TestChatTail(t *testing.T) {
 	})
 }
 
+// Answers may say which kind they are of, as clients of the TypeScript framework do. One
+// of another kind than the call waits for is refused, and changes nothing.
+func TestSubmitKinds(t *testing.T) {
+	t.Parallel()
+	onBackends(t, func(t *testing.T, db store.Backend) {
+		steps := map[string]scripted.Step{"erase": scripted.Call("delete", item{3})}
+		s := serve(t, db, []*helix.Agent{desk(steps)}, nil)
+		for i, c := range []struct {
+			say    string
+			answer map[string]any
+			wrong  map[string]any // it is refused first
+			want   string
+		}{
+			{
+				"where", map[string]any{"kind": "client-tool-result", "result": map[string]int{"lat": 1}},
+				map[string]any{"kind": "approval-response", "approvalId": "apr_1", "approved": true}, `So: result {\"lat\":1}`,
+			},
+			{
+				"where", map[string]any{"kind": "client-tool-result", "error": "no signal"},
+				map[string]any{"kind": "approval-response", "approvalId": "apr_1", "approved": false}, "no signal",
+			},
+			{
+				"erase", map[string]any{"kind": "approval-response", "approved": true, "reason": "go on"},
+				map[string]any{"kind": "client-tool-result", "result": "deleted"}, "deleted 3",
+			},
+			{
+				"erase", map[string]any{"kind": "approval-response", "approved": false, "reason": "too old"},
+				map[string]any{"kind": "approval-response", "approvalId": "apr_other", "approved": true}, "too old",
+			},
+		} {
+			id := fmt.Sprint("chat-", i+1)
+			s.page(id).say(c.say)
+			for _, chat := range []bool{i%2 == 0, i%2 == 1} {
+				target := "/submit-tool-result"
+				if chat {
+					target = "/chat/" + id + "/submit-tool-result"
+				}
+				waiting := s.page(id).history().Waiting
+				if len(waiting) == 0 { // the answer was taken: it is sent again
+					done := call[wire.Submitted](s, http.StatusOK, http.MethodPost, target, c.answer)
+					if done.Outcome != session.SubmitAlreadyCompleted {
+						t.Errorf("an answer that is sent again is %s", done.Outcome)
+					}
+					continue
+				}
+				for _, body := range []map[string]any{c.wrong, c.answer} {
+					if body["toolCallId"] = waiting[0].CallID; body["kind"] == "approval-response" && body["approvalId"] == nil {
+						body["approvalId"] = waiting[0].ApprovalID
+					}
+				}
+				if !chat {
+					c.wrong["sessionId"], c.answer["sessionId"] = id, id
+				}
+				s.refused(http.StatusBadRequest, session.CodeSubmission, http.MethodPost, target, c.wrong)
+				c.answer["resume"] = true
+				if done := call[wire.Submitted](s, http.StatusOK, http.MethodPost, target, c.answer); done.Outcome != session.SubmitAccepted {
+					t.Errorf("%v is %s", c.answer, done.Outcome)
+				}
+				s.settle(id)
+				if got := shown(s.page(id).history().Messages); !strings.Contains(got, c.want) {
+					t.Errorf("after %v the chat is %s", c.answer, got)
+				}
+				if delete(c.answer, "sessionId"); chat {
+					c.answer["sessionId"] = id
+				}
+			}
+		}
+	})
+}
+
 // Answers that another page has given, and gone on with, lead to all of what came of
 // them.
 func TestChatAnswersOfAnotherPage(t *testing.T) {

@@ -189,6 +189,7 @@ func newSchemas() *schemas {
 			reflect.TypeFor[session.Status]():      text(values(session.Statuses())...),
 			reflect.TypeFor[session.StopKind]():    text(string(session.StopInterrupt), string(session.StopAbort)),
 			reflect.TypeFor[session.PendingKind](): text(string(session.PendingClientTool), string(session.PendingApproval)),
+			reflect.TypeFor[wire.SubmitKind]():     text(string(wire.SubmitResult), string(wire.SubmitApproval)),
 			reflect.TypeFor[wire.ToolKind]():       text(string(wire.ToolServer), string(wire.ToolClient), string(wire.ToolApproval)),
 			reflect.TypeFor[session.SubmitOutcome](): text(string(session.SubmitAccepted), string(session.SubmitAlreadyCompleted),
 				string(session.SubmitLate), string(session.SubmitUnknownCall)),

@@ -201,7 +201,7 @@ func examples(t testing.TB, o operation, f *files) example {
 		return example{target: f.waiting, query: "?sdk=7&tail=true"}
 	case "post-chat-id-submit-tool-result":
 		return example{target: f.waiting, body: map[string]any{
-			"toolCallId": f.call, "resume": true, "approval": map[string]any{"approvalId": f.approval, "approved": false, "reason": "no"},
+			"kind": "approval-response", "toolCallId": f.call, "resume": true, "approvalId": f.approval, "approved": false, "reason": "no",
 		}}
 	case "post-chat-id-interrupt", "post-chat-id-abort":
 		return example{target: f.running, body: map[string]any{"reason": "enough"}}

@@ -45,6 +45,10 @@ func (x *exchange) submitTo(field, sessionID string, in *wire.Submit) error {
 
 // submissionOf is the answer that a request holds.
 func submissionOf(in *wire.Submit) (helix.Submission, error) {
+	approval, err := approvalOf(in)
+	if err != nil {
+		return helix.Submission{}, err
+	}
 	var s helix.Submission
 	given := 0
 	if in.Result != nil {
@@ -55,27 +59,73 @@ func submissionOf(in *wire.Submit) (helix.Submission, error) {
 		given++
 		s = helix.ToolError(in.ToolCallID, in.Error)
 	}
-	if a := in.Approval; a != nil {
+	if approval != nil {
 		given++
-		if a.Approved {
-			s = helix.Approve(in.ToolCallID, a.ApprovalID)
-			s.Reason = a.Reason
+		if approval.Approved {
+			s = helix.Approve(in.ToolCallID, approval.ApprovalID)
+			s.Reason = approval.Reason
 		} else {
-			s = helix.Deny(in.ToolCallID, a.ApprovalID, a.Reason)
+			s = helix.Deny(in.ToolCallID, approval.ApprovalID, approval.Reason)
 		}
 	}
 	switch {
 	case in.ToolCallID == "":
 		return s, session.Invalid("toolCallId", "must not be empty")
+	case given != 1 && in.Kind == wire.SubmitResult:
+		return s, session.Invalid("result", "is one of two, result and error, of which the kind %s has exactly one", in.Kind)
 	case given != 1:
 		return s, session.Invalid("result", "is one of three, result, error and approval, of which exactly one is needed")
-	case in.Approval != nil && in.Approval.ApprovalID == "":
-		return s, session.Invalid("approval.approvalId", "must not be empty")
 	}
 	if in.Seen != nil {
 		s = s.Seen(in.Seen.ToolName, in.Seen.Input)
 	}
 	return s, nil
+}
+
+// approvalOf is the decision that a request holds, in either of its forms; nil if it
+// holds none. A field that the request's kind does not have is refused.
+func approvalOf(in *wire.Submit) (*wire.Approval, error) {
+	flat := []givenField{{"approvalId", in.ApprovalID != ""}, {"approved", in.Approved != nil}, {"reason", in.Reason != ""}}
+	switch in.Kind {
+	case wire.SubmitResult:
+		return nil, refuseGiven("does not belong to the kind "+string(in.Kind), append(flat, givenField{"approval", in.Approval != nil}))
+	case wire.SubmitApproval:
+		err := refuseGiven("does not belong to the kind "+string(in.Kind), []givenField{
+			{"result", in.Result != nil}, {"error", in.Error != ""}, {"approval", in.Approval != nil},
+		})
+		switch {
+		case err != nil:
+			return nil, err
+		case in.ApprovalID == "":
+			return nil, session.Invalid("approvalId", "must not be empty with the kind %s", in.Kind)
+		case in.Approved == nil:
+			return nil, session.Invalid("approved", "must be true or false with the kind %s", in.Kind)
+		}
+		return &wire.Approval{ApprovalID: in.ApprovalID, Approved: *in.Approved, Reason: in.Reason}, nil
+	}
+	if err := refuseGiven("needs the kind "+string(wire.SubmitApproval), flat); err != nil {
+		return nil, err
+	}
+	if in.Approval != nil && in.Approval.ApprovalID == "" {
+		return nil, session.Invalid("approval.approvalId", "must not be empty")
+	}
+	return in.Approval, nil
+}
+
+// givenField is a field of a request, and whether it is there.
+type givenField struct {
+	name  string
+	given bool
+}
+
+// refuseGiven refuses the first field that is there.
+func refuseGiven(why string, fields []givenField) error {
+	for _, f := range fields {
+		if f.given {
+			return session.Invalid(f.name, "%s", why)
+		}
+	}
+	return nil
 }
 
 // answer submits an answer for the identity and, if asked to, goes on with it.

@@ -8,9 +8,13 @@ import (
 // session that the path names.
 type ChatSubmit struct {
 	ToolCallID string          `json:"toolCallId"`
+	Kind       SubmitKind      `json:"kind,omitempty"`
 	Result     json.RawMessage `json:"result,omitempty"`
 	Error      string          `json:"error,omitempty"`
 	Approval   *Approval       `json:"approval,omitempty"`
+	ApprovalID string          `json:"approvalId,omitempty"`
+	Approved   *bool           `json:"approved,omitempty"`
+	Reason     string          `json:"reason,omitempty"`
 	Seen       *Seen           `json:"seen,omitempty"`
 	Resume     bool            `json:"resume,omitempty"`
 }
