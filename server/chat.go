@@ -39,10 +39,7 @@ func chatRoutes() []route {
 		},
 		{
 			method: http.MethodGet, path: "/chat/{id}/messages", summary: "Read a chat as UI messages.",
-			query: []parameter{
-				sdkParameter,
-				{name: "tail", kind: "boolean", about: "Also what is committed of the reply that is being made, for a client that reads on from the sequence."},
-			},
+			query:   append([]parameter{sdkParameter}, messageParameters...),
 			answers: ok(aisdk.Chat{}), handle: (*exchange).chatMessages,
 		},
 		{

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -9,64 +10,101 @@ import (
 	"github.com/helixagents/helix/server/aisdk"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store"
+	"github.com/helixagents/helix/stream"
 )
 
 // chatMessages reads a chat as UI messages. While a run is at work its reply is left
 // out, for the client is shown it from its beginning when it resumes the stream.
 func (x *exchange) chatMessages() error {
-	version, err := x.sdk()
+	asked, err := x.askedMessages()
 	if err != nil {
 		return err
-	}
-	q := x.query()
-	tail := q.flag("tail")
-	if q.err != nil {
-		return q.err
 	}
 	ctx := x.r.Context()
 	state, err := x.session(ctx, "id", x.r.PathValue("id"))
 	if err != nil {
 		return err
 	}
-	chat, err := x.chatOf(ctx, state.ID, version, tail)
+	chat, err := x.chatOf(ctx, state.ID, asked)
 	if err != nil {
 		return x.hide(state.ID, err)
 	}
 	switch {
+	case chat.HasMore != nil && *chat.HasMore: // the client reads on before it opens the stream
 	case !chat.Running:
 		x.server.reloads.opens(x.browser(state.ID), "")
-	case !tail:
+	case !asked.tail:
 		x.server.reloads.opens(x.browser(state.ID), chat.RunID)
 	}
 	x.json(http.StatusOK, chat)
 	return nil
 }
 
+// askedMessages is what a client wants of a chat.
+type askedMessages struct {
+	version       aisdk.Version
+	options       aisdk.Options
+	tail          bool
+	paged         bool
+	offset, limit int
+}
+
+// messageParameters are those of a chat's messages.
+var messageParameters = []parameter{
+	{name: "tail", kind: "boolean", about: "Also what is committed of the reply that is being made, for a client that reads on from the sequence."},
+	{name: "offset", kind: "integer", about: "Answer with a page, from the message at this index on; the oldest has index 0."},
+	{name: "limit", kind: "integer", about: "Answer with a page of so many messages, at most 200. Defaults to 50 if an offset is given. Without both, the newest messages are the answer."},
+	{name: "includeReasoning", kind: "boolean", about: "Whether the model's reasoning is included. Defaults to true."},
+	{name: "includeToolResults", kind: "boolean", about: "Whether what tools returned is included; otherwise their output is null. Defaults to true."},
+}
+
+func (x *exchange) askedMessages() (*askedMessages, error) {
+	version, err := x.sdk()
+	if err != nil {
+		return nil, err
+	}
+	q := x.query()
+	asked := &askedMessages{
+		version: version, options: x.server.cfg.Chat, tail: q.flag("tail"), paged: q.Has("offset") || q.Has("limit"),
+		offset: q.number("offset", 0, 0), limit: cmp.Or(q.number("limit", 1, session.MaxPageSize), session.DefaultPageSize),
+	}
+	asked.options.OmitReasoning = asked.options.OmitReasoning || !q.flagOr("includeReasoning", true)
+	asked.options.OmitToolResults = asked.options.OmitToolResults || !q.flagOr("includeToolResults", true)
+	if asked.tail && asked.paged {
+		q.refuse("tail", "cannot be asked for with offset or limit")
+	}
+	return asked, q.err
+}
+
 // chatTries bounds how often a chat is read again because it went on meanwhile.
 const chatTries = 16
 
-func (x *exchange) chatOf(ctx context.Context, id string, version aisdk.Version, tail bool) (*aisdk.Chat, error) {
+func (x *exchange) chatOf(ctx context.Context, id string, asked *askedMessages) (*aisdk.Chat, error) {
+	read := x.recent
+	if asked.paged {
+		read = x.chats().all
+	}
 	for range chatTries {
-		shot, err := x.recent(ctx, id)
+		shot, err := read(ctx, id)
 		if err != nil {
 			return nil, err
 		}
-		chat, err := x.chatAt(ctx, shot, version, tail)
+		chat, err := x.chatAt(ctx, shot, asked)
 		if err != nil {
 			return nil, err
 		}
 		if chat.Running { // what it holds does not change
 			return chat, nil
 		}
-		again, err := x.sessions.Load(ctx, id)
-		if err != nil {
-			return nil, err
-		}
-		if again.Version == shot.State.Version && again.CurrentRunID == shot.State.CurrentRunID {
-			return chat, nil
+		if same, err := x.chats().unchanged(ctx, shot); err != nil || same {
+			return chat, err
 		}
 	}
-	return nil, session.ErrUnavailable.WithMessage("session %s changes too fast to be read", id)
+	return nil, errChanges(id)
+}
+
+func errChanges(id string) error {
+	return session.ErrUnavailable.WithMessage("session %s changes too fast to be read", id)
 }
 
 // recent is a session with as many of its newest messages as an answer may hold,
@@ -106,12 +144,105 @@ func (x *exchange) newest(ctx context.Context, id string, limit int64) (*store.S
 }
 
 // chatAt makes the chat that a session was at one moment.
-func (x *exchange) chatAt(ctx context.Context, shot *store.Snapshot, version aisdk.Version, tail bool) (*aisdk.Chat, error) {
-	state := shot.State
-	t := &aisdk.Transcript{SessionID: state.ID, Messages: shot.Messages}
+func (x *exchange) chatAt(ctx context.Context, shot *store.Snapshot, asked *askedMessages) (*aisdk.Chat, error) {
+	state, chats := shot.State, x.chats()
 	chat := &aisdk.Chat{SessionID: state.ID, Sequence: shot.Sequence, Earlier: shot.Skipped}
 	if run := shot.Run; run != nil {
 		chat.RunID, chat.Running = run.ID, run.Status == session.RunRunning
+		chat.Error = x.runFailure(state.Error)
+	}
+	t, err := chats.transcript(ctx, shot, asked.tail, x.userText)
+	if err != nil {
+		return nil, err
+	}
+	skip := 0
+	if asked.paged {
+		var total int
+		t, skip, total = t.Page(asked.offset, asked.limit)
+		chat.Total = &total
+	}
+	if t.Waits, err = chats.waits(ctx, state, t.Messages); err != nil {
+		return nil, err
+	}
+	if chat.Waiting, err = x.executor.Waiting(ctx, state.ID); err != nil {
+		return nil, err
+	}
+	chat.Waiting = array(chat.Waiting)
+	chat.Messages = aisdk.History(aisdk.Config{Version: asked.version, Options: asked.options}, t)
+	if asked.paged {
+		if chat.Messages, err = fitting(pageOf(chat.Messages, skip, asked.limit), x.server.cfg.Limits.PageBytes); err != nil {
+			return nil, err
+		}
+		more := asked.offset+len(chat.Messages) < *chat.Total
+		chat.HasMore = &more
+	}
+	return chat, nil
+}
+
+// pageOf is a part of messages.
+func pageOf(messages []aisdk.Message, skip, limit int) []aisdk.Message {
+	skip = min(skip, len(messages))
+	return messages[skip:min(skip+limit, len(messages))]
+}
+
+// fitting is as many messages as have at most so many bytes together, and at least one.
+func fitting(messages []aisdk.Message, limit int64) ([]aisdk.Message, error) {
+	size := int64(0)
+	for i := range messages {
+		raw, err := session.Encode(&messages[i])
+		if err != nil {
+			return nil, err
+		}
+		if size += int64(len(raw)); size > limit && i > 0 {
+			return messages[:i], nil
+		}
+	}
+	return messages, nil
+}
+
+// chats reads conversations as pages show them.
+type chats struct {
+	sessions session.Store
+	streams  stream.Manager
+	// whole is asked before a transcript is read as a whole.
+	whole func(context.Context) (done func(), err error)
+	// step bounds the bytes that are read of a step which is not over.
+	step int64
+}
+
+func (x *exchange) chats() *chats {
+	return &chats{sessions: x.sessions, streams: x.streams, whole: x.server.transcripts.take, step: x.server.cfg.Limits.PageBytes}
+}
+
+// all is a session with all of its messages.
+func (c *chats) all(ctx context.Context, id string) (*store.Snapshot, error) {
+	done, err := c.whole(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	return store.TakeSnapshot(ctx, c.sessions, c.streams, id)
+}
+
+// unchanged reports whether a session is still as it was read.
+func (c *chats) unchanged(ctx context.Context, shot *store.Snapshot) (bool, error) {
+	again, err := c.sessions.Load(ctx, shot.State.ID)
+	if err != nil {
+		return false, err
+	}
+	return again.Version == shot.State.Version && again.CurrentRunID == shot.State.CurrentRunID, nil
+}
+
+// transcript is what a chat's messages are made from, but for the calls that wait. told
+// is what a user is told of a run that failed.
+func (c *chats) transcript(ctx context.Context, shot *store.Snapshot, tail bool, told func(*session.Error) string) (*aisdk.Transcript, error) {
+	state, run := shot.State, shot.Run
+	t := &aisdk.Transcript{SessionID: state.ID, Messages: shot.Messages}
+	if run != nil && run.Status == session.RunRunning {
+		t.Running, t.Begun = true, tail
+		return t, nil
+	}
+	if run != nil {
 		t.Metadata = &aisdk.Metadata{SessionID: state.ID, RunID: run.ID, Status: string(run.Status), Usage: &run.Usage}
 		if run.Status.Suspended() {
 			t.Metadata.Status = "waiting"
@@ -119,44 +250,29 @@ func (x *exchange) chatAt(ctx context.Context, shot *store.Snapshot, version ais
 		if state.Error != nil {
 			t.Metadata.Code = state.Error.Code
 			if state.Error.Code != session.CodeCancelled { // a stop is no error
-				t.Metadata.Error = x.userText(state.Error)
+				t.Metadata.Error = told(state.Error)
 			}
-			chat.Error = x.runFailure(state.Error)
 		}
 	}
 	var err error
-	switch {
-	case chat.Running:
-		t.Running, t.Begun, t.Metadata = true, tail, nil
-	case shot.CheckpointID != "": // it waits in mid-step, or has just ended
-		t.Messages, t.Suspended, err = x.midStep(ctx, shot)
+	if shot.CheckpointID != "" { // it waits in mid-step, or has just ended
+		t.Messages, t.Suspended, err = c.midStep(ctx, shot)
 	}
-	if err != nil {
-		return nil, err
-	}
-	if t.Waits, err = x.waits(ctx, state, t.Messages); err != nil {
-		return nil, err
-	}
-	if chat.Waiting, err = x.executor.Waiting(ctx, state.ID); err != nil {
-		return nil, err
-	}
-	chat.Waiting = array(chat.Waiting)
-	chat.Messages = aisdk.History(aisdk.Config{Version: version}, t)
-	return chat, nil
+	return t, err
 }
 
 // midStep is the transcript of a session that waits in mid-step, with the results
 // that are there already.
-func (x *exchange) midStep(ctx context.Context, shot *store.Snapshot) ([]session.Message, bool, error) {
+func (c *chats) midStep(ctx context.Context, shot *store.Snapshot) ([]session.Message, bool, error) {
 	messages := slices.Clip(shot.Messages)
-	since, err := x.sessions.Messages(ctx, shot.State.ID, session.PageRequest{
-		Offset: shot.Skipped + len(shot.Messages), Limit: session.MaxPageSize, MaxBytes: x.server.cfg.Limits.PageBytes,
+	since, err := c.sessions.Messages(ctx, shot.State.ID, session.PageRequest{
+		Offset: shot.Skipped + len(shot.Messages), Limit: session.MaxPageSize, MaxBytes: c.step,
 	})
 	messages = append(messages, since.Items...)
 	if err != nil || shot.State.SuspendedStep == "" {
 		return messages, false, err
 	}
-	rows, err := x.sessions.Calls(ctx, shot.State.ID, shot.State.SuspendedStep)
+	rows, err := c.sessions.Calls(ctx, shot.State.ID, shot.State.SuspendedStep)
 	if err != nil {
 		return nil, false, err
 	}
@@ -170,7 +286,7 @@ func (x *exchange) midStep(ctx context.Context, shot *store.Snapshot) ([]session
 
 // waits finds the calls of messages, and of the agents that they called, which wait
 // or waited for people.
-func (x *exchange) waits(ctx context.Context, state *session.State, messages []session.Message) ([]aisdk.Wait, error) {
+func (c *chats) waits(ctx context.Context, state *session.State, messages []session.Message) ([]aisdk.Wait, error) {
 	made := map[string]bool{}
 	for i := range messages {
 		for _, call := range messages[i].Calls() {
@@ -180,7 +296,7 @@ func (x *exchange) waits(ctx context.Context, state *session.State, messages []s
 	if len(made) == 0 {
 		return nil, nil
 	}
-	pending, err := x.sessions.PendingCalls(ctx, state.ID, true)
+	pending, err := c.sessions.PendingCalls(ctx, state.ID, true)
 	if err != nil {
 		return nil, err
 	}
@@ -190,13 +306,13 @@ func (x *exchange) waits(ctx context.Context, state *session.State, messages []s
 			out = append(out, aisdk.Wait{Pending: pending[i]})
 		}
 	}
-	refs, err := x.sessions.Children(ctx, state.ID)
+	refs, err := c.sessions.Children(ctx, state.ID)
 	if err != nil {
 		return nil, err
 	}
 	for i := range refs {
 		if made[refs[i].CallID] {
-			if out, err = x.waitsBelow(ctx, out, state.ID, &refs[i], refs[i].CallID, 0); err != nil {
+			if out, err = c.waitsBelow(ctx, out, state.ID, &refs[i], refs[i].CallID, 0); err != nil {
 				return nil, err
 			}
 		}
@@ -205,25 +321,25 @@ func (x *exchange) waits(ctx context.Context, state *session.State, messages []s
 }
 
 // waitsBelow adds the waits of an agent that shares the session's stream.
-func (x *exchange) waitsBelow(
+func (c *chats) waitsBelow(
 	ctx context.Context, out []aisdk.Wait, parent string, ref *session.ChildRef, under string, depth int,
 ) ([]aisdk.Wait, error) {
 	if depth > maxDepth || (ref.Mode == session.ChildPersistent && !ref.Blocking) {
 		return out, nil
 	}
-	child, err := x.sessions.Load(ctx, ref.SessionID)
+	child, err := c.sessions.Load(ctx, ref.SessionID)
 	if errors.Is(err, session.ErrNotFound) || (err == nil && child.ParentID != parent) {
 		return out, nil // it was never started, or is somebody else's
 	}
 	if err != nil {
 		return nil, err
 	}
-	pending, err := x.sessions.PendingCalls(ctx, ref.SessionID, true)
+	pending, err := c.sessions.PendingCalls(ctx, ref.SessionID, true)
 	if err != nil {
-		return nil, x.hide(ref.SessionID, err)
+		return nil, hide(ref.SessionID, err)
 	}
 	if len(pending) > 0 {
-		results, err := x.results(ctx, ref.SessionID)
+		results, err := c.results(ctx, ref.SessionID)
 		if err != nil {
 			return nil, err
 		}
@@ -231,12 +347,12 @@ func (x *exchange) waitsBelow(
 			out = append(out, aisdk.Wait{Pending: pending[i], Under: under, Result: results[pending[i].CallID]})
 		}
 	}
-	refs, err := x.sessions.Children(ctx, ref.SessionID)
+	refs, err := c.sessions.Children(ctx, ref.SessionID)
 	if err != nil && !errors.Is(err, session.ErrNotFound) {
 		return nil, err
 	}
 	for i := range refs {
-		if out, err = x.waitsBelow(ctx, out, ref.SessionID, &refs[i], under, depth+1); err != nil {
+		if out, err = c.waitsBelow(ctx, out, ref.SessionID, &refs[i], under, depth+1); err != nil {
 			return nil, err
 		}
 	}
@@ -244,8 +360,13 @@ func (x *exchange) waitsBelow(
 }
 
 // results are those of a session's calls.
-func (x *exchange) results(ctx context.Context, id string) (map[string]*session.Part, error) {
-	messages, err := x.transcript(ctx, id)
+func (c *chats) results(ctx context.Context, id string) (map[string]*session.Part, error) {
+	done, err := c.whole(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	messages, err := c.sessions.AllMessages(ctx, id)
 	if err != nil {
 		return nil, err
 	}

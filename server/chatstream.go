@@ -108,6 +108,7 @@ func (*chatFrames) cut(out *frames, why wire.Fail) {
 func (x *exchange) encoder(version aisdk.Version, sessionID, messageID, runID string) *aisdk.Encoder {
 	return aisdk.NewEncoder(aisdk.Config{
 		Version: version, SessionID: sessionID, MessageID: messageID, RunID: runID, ErrorText: x.userText,
+		Options: x.server.cfg.Chat,
 	})
 }
 
@@ -214,7 +215,7 @@ func (x *exchange) replay(version aisdk.Version, state *session.State, messageID
 // replayFrom shows the messages of a reply that are committed, and then what came
 // after them.
 func (x *exchange) replayFrom(state *session.State, shot *store.Snapshot, group *aisdk.Group, to *chatFrames) error {
-	waits, err := x.waits(x.r.Context(), state, group.Reply)
+	waits, err := x.chats().waits(x.r.Context(), state, group.Reply)
 	if err != nil {
 		return err
 	}
@@ -231,7 +232,7 @@ func (x *exchange) catchUp(state *session.State, shot *store.Snapshot, from int6
 		return err
 	}
 	items = aisdk.Prune(state.ID, items)
-	if shot.Run.Status == session.RunRunning && !to.encoder.Version().TakesBack() {
+	if shot.Run.Status == session.RunRunning && !to.encoder.TakesBack() {
 		at, err := x.inFlight(ctx, shot, items)
 		if err != nil {
 			return x.hide(state.ID, err)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/server/aisdk"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store"
 )
@@ -41,6 +42,9 @@ type Config struct {
 	// CORS lists origins, such as "https://app.example.com", whose pages may call the
 	// server. By default none may.
 	CORS []string
+	// Chat changes what pages of chats are shown, while a reply is streamed and when they
+	// are opened.
+	Chat aisdk.Options
 	// Verbose puts what led to an error into the answer.
 	Verbose bool
 	// KeepAlive is the time between comments on a stream that has nothing else to

@@ -146,7 +146,9 @@ func (x *exchange) session(ctx context.Context, field, id string) (*session.Stat
 }
 
 // hide makes every session that is not there look the same.
-func (x *exchange) hide(id string, err error) error {
+func (*exchange) hide(id string, err error) error { return hide(id, err) }
+
+func hide(id string, err error) error {
 	if errors.Is(err, session.ErrNotFound) {
 		return notFound(id)
 	}

@@ -25,10 +25,13 @@ func (q *query) refuse(name, format string, args ...any) {
 	}
 }
 
-func (q *query) flag(name string) bool {
+func (q *query) flag(name string) bool { return q.flagOr(name, false) }
+
+// flagOr reads a flag that has another default than false.
+func (q *query) flagOr(name string, otherwise bool) bool {
 	text := q.Get(name)
 	if text == "" {
-		return false
+		return otherwise
 	}
 	value, err := strconv.ParseBool(text)
 	if err != nil {
@@ -47,8 +50,10 @@ func (q *query) number(name string, least, most int) int {
 	switch {
 	case err != nil:
 		q.refuse(name, "%.40q is not a number", text)
-	case value < least || (most > 0 && value > most):
-		q.refuse(name, "%d is out of range", value)
+	case most > 0 && (value < least || value > most):
+		q.refuse(name, "is %d, and must be from %d to %d", value, least, most)
+	case value < least:
+		q.refuse(name, "is %d, and must be at least %d", value, least)
 	}
 	return value
 }

@@ -58,7 +58,7 @@ func (e *Encoder) childOf(sessionID, agent string) *child {
 
 func (e *Encoder) tellChild(k *child) {
 	e.endText()
-	e.emit(Chunk{Type: DataPrefix + "subagent", ID: k.SessionID, Data: encoded(k)})
+	e.data(Chunk{Type: DataPrefix + "subagent", ID: k.SessionID, Data: encoded(k)})
 }
 
 // below encodes a chunk of a sub-agent.
@@ -76,7 +76,7 @@ func (e *Encoder) below(c *stream.Chunk) {
 		if len(k.Text) < maxChildText {
 			k.Text += c.Delta
 		}
-		e.emit(Chunk{
+		e.data(Chunk{
 			Type: DataPrefix + "subagent-text", Transient: true,
 			Data: encoded(map[string]string{"sessionId": k.SessionID, "delta": c.Delta}),
 		})

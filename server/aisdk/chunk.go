@@ -78,6 +78,9 @@ type Metadata struct {
 	// content-filter.
 	FinishReason string         `json:"finishReason,omitempty"`
 	Usage        *session.Usage `json:"usage,omitempty"`
+	// Extra is what the application adds, beside the others in JSON; see
+	// [Options.StartMetadata].
+	Extra map[string]json.RawMessage `json:"-"`
 }
 
 // Encode gives the chunk's JSON.

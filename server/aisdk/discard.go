@@ -39,7 +39,7 @@ func (e *Encoder) drop() {
 		return
 	}
 	kept := step{reply: e.step.reply, run: e.step.run, n: e.step.n, reset: true}
-	if e.cfg.Version == V7 {
+	if e.TakesBack() {
 		e.forget()
 		e.emit(Chunk{Type: TypeResetStep})
 		e.step = kept
@@ -48,11 +48,14 @@ func (e *Encoder) drop() {
 	e.endText()
 	var dropped []string
 	for _, t := range e.step.texts {
-		dropped = append(dropped, t.id)
+		if !t.omitted {
+			dropped = append(dropped, t.id)
+		}
 	}
 	for _, k := range e.step.calls {
-		e.end(k, nil, errTakenBack)
-		dropped = append(dropped, k.id)
+		if e.end(k, nil, errTakenBack); !k.omitted {
+			dropped = append(dropped, k.id)
+		}
 	}
 	e.tellDropped(dropped)
 	e.forget()
@@ -67,7 +70,7 @@ var errTakenBack = &session.Error{Code: session.CodeToolNotRun, Message: "the re
 // keepText takes back all but the text of a reply that was cut off. Calls that had
 // been whole follow.
 func (e *Encoder) keepText() {
-	if e.cfg.Version == V7 {
+	if e.TakesBack() {
 		texts := e.step.texts
 		e.forget()
 		e.emit(Chunk{Type: TypeResetStep})
@@ -83,12 +86,12 @@ func (e *Encoder) keepText() {
 	e.endText()
 	var dropped []string
 	for _, t := range e.step.texts {
-		if t.kind == PartReasoning {
+		if t.kind == PartReasoning && !t.omitted {
 			dropped = append(dropped, t.id)
 		}
 	}
 	for _, k := range e.step.calls {
-		if !k.available {
+		if !k.available && !k.omitted {
 			dropped = append(dropped, k.id)
 		}
 	}
@@ -97,7 +100,7 @@ func (e *Encoder) keepText() {
 
 func (e *Encoder) tellDropped(ids []string) {
 	if len(ids) > 0 {
-		e.emit(Chunk{Type: DataPrefix + "dropped", Data: encoded(map[string]any{"ids": ids}), Transient: true})
+		e.data(Chunk{Type: DataPrefix + "dropped", Data: encoded(map[string]any{"ids": ids}), Transient: true})
 	}
 }
 

@@ -20,6 +20,7 @@ type Config struct {
 	// ErrorText is what a user is told of a run that failed. Defaults to the error's
 	// message, which is also what is told of a call.
 	ErrorText func(*session.Error) string
+	Options
 }
 
 // Encoder makes the chunks of one UI message. Its methods return chunks in the
@@ -58,6 +59,7 @@ type step struct {
 
 type text struct {
 	id, kind, text string
+	omitted        bool
 }
 
 // call is a call that the client was shown.
@@ -68,6 +70,8 @@ type call struct {
 	available bool   // its input is
 	final     bool
 	hidden    bool // it finishes the turn
+	decided   bool // whether it is omitted
+	omitted   bool
 	output    json.RawMessage
 	approval  string
 	answered  bool
@@ -88,12 +92,14 @@ func NewEncoder(cfg Config) *Encoder {
 // Version is the client's.
 func (e *Encoder) Version() Version { return e.cfg.Version }
 
+// TakesBack reports whether the client can be told to drop what a step has shown.
+func (e *Encoder) TakesBack() bool { return e.cfg.Version.TakesBack() && !e.cfg.OmitSteps }
+
 // Start is the chunk that every stream begins with.
 func (e *Encoder) Start() []Chunk {
-	return []Chunk{{
-		Type: TypeStart, MessageID: e.cfg.MessageID,
-		Metadata: &Metadata{SessionID: e.cfg.SessionID, RunID: e.cfg.RunID},
-	}}
+	meta := &Metadata{SessionID: e.cfg.SessionID, RunID: e.cfg.RunID}
+	meta.add(e.cfg.StartMetadata)
+	return []Chunk{{Type: TypeStart, MessageID: e.cfg.MessageID, Metadata: meta}}
 }
 
 // Encode makes the chunks that a chunk of the session's stream comes to.
@@ -121,14 +127,13 @@ func (e *Encoder) own(sequence int64, c *stream.Chunk) {
 	case stream.FileOutput:
 		var file stream.File
 		if json.Unmarshal(c.Data, &file) == nil && file.URL != "" {
-			e.endText()
-			e.emit(Chunk{Type: TypeFile, URL: file.URL, MediaType: file.MediaType})
+			e.file(file.URL, file.MediaType)
 		}
 	case stream.ToolArgsStart:
 		e.startInput(c)
 	case stream.ToolArgsDelta:
 		if known := e.calls[c.CallID]; known != nil && !known.hidden && !known.available && c.Delta != "" {
-			e.emit(Chunk{Type: TypeInputDelta, CallID: c.CallID, InputTextDelta: c.Delta})
+			e.tell(known, Chunk{Type: TypeInputDelta, CallID: c.CallID, InputTextDelta: c.Delta})
 		}
 	case stream.ToolStart:
 		e.announce(c.CallID, c.Tool, given(c))
@@ -144,10 +149,10 @@ func (e *Encoder) own(sequence int64, c *stream.Chunk) {
 		e.child(c)
 	case stream.StatePatch:
 		if len(c.Patches) > 0 {
-			e.emit(Chunk{Type: DataPrefix + "state-patch", Data: encoded(c.Patches), Transient: true})
+			e.data(Chunk{Type: DataPrefix + "state-patch", Data: encoded(c.Patches), Transient: true})
 		}
 	case stream.Custom:
-		e.emit(Chunk{Type: DataPrefix + c.Name, ID: eventID(sequence), Data: orNull(c.Data)})
+		e.data(Chunk{Type: DataPrefix + c.Name, ID: eventID(sequence), Data: orNull(c.Data)})
 	case stream.Suspended:
 		e.suspended(c)
 	case stream.RunInterrupted:
@@ -168,7 +173,38 @@ func given(c *stream.Chunk) json.RawMessage {
 	return orNull(c.Arguments)
 }
 
-func (e *Encoder) emit(c Chunk) { e.out = append(e.out, c) }
+func (e *Encoder) emit(c Chunk) {
+	if e.cfg.OmitSteps && (c.Type == TypeStartStep || c.Type == TypeFinishStep) {
+		return
+	}
+	e.out = append(e.out, c)
+}
+
+// tell emits a chunk of a call, unless the call is omitted.
+func (e *Encoder) tell(k *call, c Chunk) {
+	if !k.decided {
+		k.decided = true
+		k.omitted = !e.cfg.shows(&Chunk{Type: TypeInputStart, CallID: k.id, Tool: k.tool, Dynamic: true})
+	}
+	if !k.omitted {
+		e.emit(c)
+	}
+}
+
+// data emits a data part, unless it is omitted.
+func (e *Encoder) data(c Chunk) {
+	if e.cfg.shows(&c) {
+		e.emit(c)
+	}
+}
+
+func (e *Encoder) file(url, mediaType string) {
+	c := Chunk{Type: TypeFile, URL: url, MediaType: mediaType}
+	if e.cfg.shows(&c) {
+		e.endText()
+		e.emit(c)
+	}
+}
 
 func (e *Encoder) startStep(c *stream.Chunk) {
 	if e.step.reset && e.step.reply == c.MessageID {
@@ -198,20 +234,27 @@ func (e *Encoder) addText(kind, delta string) {
 	if !s.open || s.texts[len(s.texts)-1].kind != kind {
 		e.endText()
 		e.parts++
-		s.texts = append(s.texts, text{id: kind + "-" + strconv.Itoa(e.parts) + "@" + s.reply, kind: kind})
+		first := Chunk{Type: kind + "-start", ID: kind + "-" + strconv.Itoa(e.parts) + "@" + s.reply}
+		shown := e.cfg.shows(&first)
+		s.texts = append(s.texts, text{id: first.ID, kind: kind, omitted: !shown})
 		s.open = true
-		e.emit(Chunk{Type: kind + "-start", ID: s.texts[len(s.texts)-1].id})
+		if shown {
+			e.emit(first)
+		}
 	}
 	last := &s.texts[len(s.texts)-1]
 	last.text += delta
-	e.emit(Chunk{Type: kind + "-delta", ID: last.id, Delta: delta})
+	if !last.omitted {
+		e.emit(Chunk{Type: kind + "-delta", ID: last.id, Delta: delta})
+	}
 }
 
 func (e *Encoder) endText() {
 	if s := &e.step; s.open {
 		s.open = false
-		last := s.texts[len(s.texts)-1]
-		e.emit(Chunk{Type: last.kind + "-end", ID: last.id})
+		if last := s.texts[len(s.texts)-1]; !last.omitted {
+			e.emit(Chunk{Type: last.kind + "-end", ID: last.id})
+		}
 	}
 }
 
@@ -224,7 +267,7 @@ func (e *Encoder) startInput(c *stream.Chunk) {
 	e.step.calls = append(e.step.calls, k)
 	k.shown = true
 	if !k.hidden {
-		e.emit(Chunk{Type: TypeInputStart, CallID: k.id, Tool: k.tool, Dynamic: true})
+		e.tell(k, Chunk{Type: TypeInputStart, CallID: k.id, Tool: k.tool, Dynamic: true})
 	}
 }
 
@@ -256,10 +299,10 @@ func (e *Encoder) available(k *call, tool string, input json.RawMessage) {
 	switch {
 	case k.hidden:
 	case !e.done[k.id]:
-		e.emit(Chunk{Type: TypeInputAvailable, CallID: k.id, Tool: tool, Input: input, Dynamic: true})
+		e.tell(k, Chunk{Type: TypeInputAvailable, CallID: k.id, Tool: tool, Input: input, Dynamic: true})
 	case !streamed:
-		e.emit(Chunk{Type: TypeInputStart, CallID: k.id, Tool: tool, Dynamic: true})
-		e.emit(Chunk{Type: TypeInputDelta, CallID: k.id, InputTextDelta: string(input)})
+		e.tell(k, Chunk{Type: TypeInputStart, CallID: k.id, Tool: tool, Dynamic: true})
+		e.tell(k, Chunk{Type: TypeInputDelta, CallID: k.id, InputTextDelta: string(input)})
 	}
 }
 
@@ -306,11 +349,11 @@ func (e *Encoder) endEarlier(c *stream.Chunk) {
 		Tool      string          `json:"toolName"`
 		Output    json.RawMessage `json:"output,omitempty"`
 		Error     string          `json:"errorText,omitempty"`
-	}{MessageID: c.MessageID, CallID: c.CallID, Tool: c.Tool, Output: c.Result}
+	}{MessageID: c.MessageID, CallID: c.CallID, Tool: c.Tool, Output: e.cfg.result(c.Result)}
 	if c.Error != nil {
 		ended.Error = c.Error.Message
 	}
-	e.emit(Chunk{Type: DataPrefix + "tool-end", Data: encoded(ended), Transient: true})
+	e.data(Chunk{Type: DataPrefix + "tool-end", Data: encoded(ended), Transient: true})
 }
 
 // Continue says that the client has what came before the first chunk, and these
@@ -336,10 +379,17 @@ func (e *Encoder) requestApproval(k *call, approvalID string) {
 	}
 	k.approval = approvalID
 	if e.cfg.Version == V5 {
-		e.emit(Chunk{Type: DataPrefix + "approval", ID: approvalID, Data: k.approvalData("requested")})
+		e.tellApproval(k, Chunk{Type: DataPrefix + "approval", ID: approvalID, Data: k.approvalData("requested")})
 		return
 	}
-	e.emit(Chunk{Type: TypeApprovalRequest, CallID: k.id, ApprovalID: approvalID})
+	e.tell(k, Chunk{Type: TypeApprovalRequest, CallID: k.id, ApprovalID: approvalID})
+}
+
+// tellApproval emits the data part about an approval, unless it or the call is omitted.
+func (e *Encoder) tellApproval(k *call, c Chunk) {
+	if e.cfg.shows(&c) {
+		e.tell(k, c)
+	}
 }
 
 // approvalData is the data part that tells a client of version 5 of an approval.
@@ -358,7 +408,7 @@ func (e *Encoder) end(k *call, result json.RawMessage, failure *session.Error) {
 	if k.hidden {
 		if failure == nil && k.input != nil {
 			e.endText()
-			e.emit(Chunk{Type: DataPrefix + "output", ID: "output", Data: k.input})
+			e.data(Chunk{Type: DataPrefix + "output", ID: "output", Data: k.input})
 		}
 		return
 	}
@@ -366,7 +416,7 @@ func (e *Encoder) end(k *call, result json.RawMessage, failure *session.Error) {
 		if failure == nil {
 			failure = errLeftOpen
 		}
-		e.emit(Chunk{
+		e.tell(k, Chunk{
 			Type: TypeInputError, CallID: k.id, Tool: k.tool, Input: json.RawMessage("{}"), Dynamic: true, ErrorText: textOf(failure),
 		})
 		return
@@ -377,20 +427,20 @@ func (e *Encoder) end(k *call, result json.RawMessage, failure *session.Error) {
 		if denied {
 			state = "denied"
 		}
-		e.emit(Chunk{Type: DataPrefix + "approval", ID: k.approval, Data: k.approvalData(state)})
+		e.tellApproval(k, Chunk{Type: DataPrefix + "approval", ID: k.approval, Data: k.approvalData(state)})
 	}
 	switch {
 	case denied && e.cfg.Version != V5:
 		if e.cfg.Version == V7 && k.approval != "" && !k.answered {
 			no := false
-			e.emit(Chunk{Type: TypeApprovalResponse, ApprovalID: k.approval, Approved: &no})
+			e.tell(k, Chunk{Type: TypeApprovalResponse, ApprovalID: k.approval, Approved: &no})
 		}
-		e.emit(Chunk{Type: TypeOutputDenied, CallID: k.id})
+		e.tell(k, Chunk{Type: TypeOutputDenied, CallID: k.id})
 	case failure != nil:
-		e.emit(Chunk{Type: TypeOutputError, CallID: k.id, ErrorText: textOf(failure), Dynamic: true})
+		e.tell(k, Chunk{Type: TypeOutputError, CallID: k.id, ErrorText: textOf(failure), Dynamic: true})
 	default:
-		k.output = orNull(result)
-		e.emit(Chunk{Type: TypeOutputAvailable, CallID: k.id, Output: k.output, Dynamic: true})
+		k.output = orNull(e.cfg.result(result))
+		e.tell(k, Chunk{Type: TypeOutputAvailable, CallID: k.id, Output: k.output, Dynamic: true})
 	}
 }
 
@@ -427,7 +477,7 @@ func (e *Encoder) leaveWaiting(forPerson map[string]bool) {
 	for _, k := range e.step.calls {
 		if !k.final && !k.hidden && k.available && !forPerson[k.id] && k.output == nil {
 			k.output = waitingOutput
-			e.emit(Chunk{Type: TypeOutputAvailable, CallID: k.id, Output: waitingOutput, Dynamic: true})
+			e.tell(k, Chunk{Type: TypeOutputAvailable, CallID: k.id, Output: waitingOutput, Dynamic: true})
 		}
 	}
 }
@@ -499,6 +549,7 @@ func (e *Encoder) Finish(item stream.Item) []Chunk {
 	if e.abort != nil {
 		e.emit(*e.abort)
 	}
+	meta.add(e.cfg.FinishMetadata)
 	e.emit(finish)
 	if failure != nil {
 		e.emit(Chunk{Type: TypeError, ErrorText: meta.Error})

@@ -283,8 +283,12 @@ func play(name string) (*script, stream.Item) {
 }
 
 func encode(version aisdk.Version, s *script, last stream.Item) []aisdk.Chunk {
+	return encodeWith(aisdk.Options{}, version, s, last)
+}
+
+func encodeWith(options aisdk.Options, version aisdk.Version, s *script, last stream.Item) []aisdk.Chunk {
 	e := aisdk.NewEncoder(aisdk.Config{
-		Version: version, SessionID: "ses", MessageID: aisdk.ReplyID("ses", "u1"), RunID: s.run,
+		Version: version, SessionID: "ses", MessageID: aisdk.ReplyID("ses", "u1"), RunID: s.run, Options: options,
 	})
 	chunks := e.Start()
 	for _, item := range s.items {
@@ -326,30 +330,31 @@ func TestChunksAreThoseOfTheGoldenFiles(t *testing.T) {
 	}
 }
 
+// storyWaits are the calls of stories that wait, or waited, for people.
+var storyWaits = map[string][]aisdk.Wait{
+	"waits": {
+		{Pending: session.Pending{CallID: "c1", Kind: session.PendingApproval, ApprovalID: "apr_1", State: session.PendingWaiting}},
+		{Pending: session.Pending{CallID: "c2", Kind: session.PendingClientTool, State: session.PendingWaiting}},
+	},
+	"answered": {
+		{Pending: session.Pending{
+			CallID: "c1", Kind: session.PendingApproval, ApprovalID: "apr_1", State: session.PendingConsumed,
+			Response: &session.Response{Kind: session.PendingApproval, Approved: true},
+		}},
+		{Pending: session.Pending{
+			CallID: "c2", Kind: session.PendingApproval, ApprovalID: "apr_2", State: session.PendingConsumed,
+			Response: &session.Response{Kind: session.PendingApproval, Approved: false},
+		}},
+	},
+	"nested": {{Under: "c1", Pending: session.Pending{
+		CallID: "n1", SessionID: "ses-sub-c1", Tool: "buy", Kind: session.PendingApproval, ApprovalID: "apr_9",
+		Input: json.RawMessage(`{"eur":3}`), State: session.PendingWaiting,
+	}}},
+}
+
 // What the client has after the stream is what it is given after a reload.
 func TestHistoryIsWhatWasStreamed(t *testing.T) {
 	t.Parallel()
-	yes, no := true, false
-	waits := map[string][]aisdk.Wait{
-		"waits": {
-			{Pending: session.Pending{CallID: "c1", Kind: session.PendingApproval, ApprovalID: "apr_1", State: session.PendingWaiting}},
-			{Pending: session.Pending{CallID: "c2", Kind: session.PendingClientTool, State: session.PendingWaiting}},
-		},
-		"answered": {
-			{Pending: session.Pending{
-				CallID: "c1", Kind: session.PendingApproval, ApprovalID: "apr_1", State: session.PendingConsumed,
-				Response: &session.Response{Kind: session.PendingApproval, Approved: yes},
-			}},
-			{Pending: session.Pending{
-				CallID: "c2", Kind: session.PendingApproval, ApprovalID: "apr_2", State: session.PendingConsumed,
-				Response: &session.Response{Kind: session.PendingApproval, Approved: no},
-			}},
-		},
-		"nested": {{Under: "c1", Pending: session.Pending{
-			CallID: "n1", SessionID: "ses-sub-c1", Tool: "buy", Kind: session.PendingApproval, ApprovalID: "apr_9",
-			Input: json.RawMessage(`{"eur":3}`), State: session.PendingWaiting,
-		}}},
-	}
 	for name := range stories {
 		for _, version := range []aisdk.Version{aisdk.V6, aisdk.V7} {
 			t.Run(name+"/"+strconv.Itoa(int(version)), func(t *testing.T) {
@@ -361,7 +366,7 @@ func TestHistoryIsWhatWasStreamed(t *testing.T) {
 				}
 				suspended := last.End != nil && last.End.Status == stream.EndPaused
 				history := aisdk.History(aisdk.Config{Version: version}, &aisdk.Transcript{
-					SessionID: "ses", Messages: stream.Fold("ses", chunks(s)), Waits: waits[name], Suspended: suspended,
+					SessionID: "ses", Messages: stream.Fold("ses", chunks(s)), Waits: storyWaits[name], Suspended: suspended,
 				})
 				if len(history) == 0 || history[0].Role != "user" || history[0].ID != "u1" {
 					t.Fatalf("history begins with %s", text(history))

@@ -31,6 +31,12 @@ type Transcript struct {
 	Begun   bool
 	// Metadata is what is known of the last run.
 	Metadata *Metadata
+	// GenerateID, if set, gives each UI message its id, from its index in the chat and the
+	// message. The ids that a server gives are those by which pages ask for a reply to be
+	// made anew, and for a message to be replaced.
+	GenerateID func(index int, m *Message) string
+	// First is the index in the chat of the first UI message; see [Transcript.Page].
+	First int
 }
 
 // History makes UI messages of a transcript.
@@ -43,8 +49,7 @@ func History(cfg Config, t *Transcript) []Message {
 			out = append(out, userMessage(g.User))
 		}
 		last := i == len(groups)-1
-		failed := last && t.Metadata != nil && t.Metadata.Error != ""
-		if (len(g.Reply) == 0 && !failed) || (last && t.Running && !t.Begun) {
+		if !t.replies(g, last) {
 			continue
 		}
 		cfg.SessionID, cfg.MessageID, cfg.RunID = t.SessionID, g.ID, g.run()
@@ -57,12 +62,61 @@ func History(cfg Config, t *Transcript) []Message {
 			m.applyAll(e.rest(last && t.Suspended, t.Waits))
 		}
 		m.merge(&Metadata{FinishReason: g.finishReason()})
-		if last {
-			m.merge(t.Metadata)
+		if last && t.Metadata != nil {
+			meta := *t.Metadata
+			meta.FinishReason = m.Metadata.FinishReason
+			meta.add(cfg.FinishMetadata)
+			m.merge(&meta)
 		}
 		out = append(out, m)
 	}
+	if t.GenerateID != nil {
+		for i := range out {
+			out[i].ID = t.GenerateID(t.First+i, &out[i])
+		}
+	}
 	return out
+}
+
+// replies reports whether a part of the transcript has a UI message of the assistant.
+func (t *Transcript) replies(g *Group, last bool) bool {
+	failed := last && t.Metadata != nil && t.Metadata.Error != ""
+	return (len(g.Reply) > 0 || failed) && (!last || !t.Running || t.Begun)
+}
+
+// Page is the part of a transcript with so many UI messages, from the one at offset on,
+// and how many there are in all. Of the UI messages that [History] makes of it, the first
+// skip come before offset, and those past skip+limit after the page.
+func (t *Transcript) Page(offset, limit int) (page *Transcript, skip, total int) {
+	page = &Transcript{SessionID: t.SessionID, GenerateID: t.GenerateID}
+	groups := Groups(t.SessionID, t.Messages)
+	first, end, at := -1, 0, 0 // messages of the transcript
+	for i := range groups {
+		g := &groups[i]
+		last := i == len(groups)-1
+		from, size := total, 0
+		if g.User != nil {
+			total++
+			size++
+		}
+		if t.replies(g, last) {
+			total++
+		}
+		size += len(g.Reply)
+		if total > offset && from-offset < limit && total > from {
+			if first < 0 {
+				first, skip, page.First = at, max(offset-from, 0), from
+			}
+			if end = at + size; last {
+				page.Suspended, page.Running, page.Begun, page.Metadata = t.Suspended, t.Running, t.Begun, t.Metadata
+			}
+		}
+		at += size
+	}
+	if first >= 0 {
+		page.Messages = t.Messages[first:end]
+	}
+	return page, skip, total
 }
 
 func (m *Message) applyAll(chunks []Chunk) {
@@ -167,8 +221,7 @@ func (e *Encoder) replyParts(m *session.Message) {
 		case p.Kind == session.PartReasoning && p.Text != "":
 			e.addText(PartReasoning, p.Text)
 		case p.Kind == session.PartFile:
-			e.endText()
-			e.emit(Chunk{Type: TypeFile, URL: p.URL, MediaType: p.MediaType})
+			e.file(p.URL, p.MediaType)
 		case p.Kind == session.PartToolCall:
 			e.announce(p.CallID, p.Tool, orNull(p.Input))
 		}
@@ -241,7 +294,7 @@ func (e *Encoder) asked(k *call, w *Wait) {
 	e.requestApproval(k, w.ApprovalID)
 	if r := w.Response; r != nil && r.Kind == session.PendingApproval && (e.history || e.cfg.Version == V7) && e.cfg.Version != V5 {
 		k.answered = true
-		e.emit(Chunk{Type: TypeApprovalResponse, ApprovalID: w.ApprovalID, Approved: &r.Approved, Reason: r.Reason})
+		e.tell(k, Chunk{Type: TypeApprovalResponse, ApprovalID: w.ApprovalID, Approved: &r.Approved, Reason: r.Reason})
 	}
 }
 

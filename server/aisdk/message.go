@@ -2,6 +2,7 @@ package aisdk
 
 import (
 	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
 
@@ -49,6 +50,10 @@ type Chat struct {
 	// Earlier is how many messages of the session come before these. They are left out of
 	// a chat that is larger than a page of messages may be.
 	Earlier int `json:"earlier,omitempty"`
+	// Total is how many messages the chat has, and HasMore says whether some come after
+	// these. They are set if a page was asked for.
+	Total   *int  `json:"total,omitempty"`
+	HasMore *bool `json:"hasMore,omitempty"`
 	// Running is set while a run is at work; RunID is the latest.
 	Running bool   `json:"running"`
 	RunID   string `json:"runId,omitempty"`
@@ -234,6 +239,12 @@ func (m *Message) merge(more *Metadata) {
 	}
 	if more.Usage != nil {
 		m.Metadata.Usage = more.Usage
+	}
+	if len(more.Extra) > 0 {
+		if m.Metadata.Extra == nil {
+			m.Metadata.Extra = map[string]json.RawMessage{}
+		}
+		maps.Copy(m.Metadata.Extra, more.Extra)
 	}
 }
 
