@@ -273,6 +273,9 @@ func (x *exchange) submissions(answered []aisdk.Part, waiting []session.Pending)
 		if err := s.Check(); err != nil {
 			return nil, err
 		}
+		if err := x.server.checkAnswer(&s); err != nil {
+			return nil, err
+		}
 		out = append(out, s)
 	}
 	return out, nil

@@ -45,6 +45,14 @@ type Config struct {
 	// Chat changes what pages of chats are shown, while a reply is streamed and when they
 	// are opened.
 	Chat aisdk.Options
+	// SubmitSchema, if set, is a schema that answers to waiting calls must match, whichever
+	// route they come by, beside the checks that the server makes itself. It is given
+	// {"kind":"client-tool-result","toolCallId",…} with result or error, or
+	// {"kind":"approval-response","toolCallId","approvalId","approved","reason"}.
+	SubmitSchema *helix.Schema
+	// ServiceName is what the server calls itself: in its log, as "service" in the answers
+	// of /healthz and /readyz, and as the title of /openapi.json.
+	ServiceName string
 	// Verbose puts what led to an error into the answer.
 	Verbose bool
 	// KeepAlive is the time between comments on a stream that has nothing else to
@@ -135,6 +143,12 @@ func (c *Config) check() error {
 	case c.KeepAlive < 0:
 		return session.Invalid("KeepAlive", "is negative")
 	}
+	if err := session.CheckText("ServiceName", c.ServiceName); err != nil {
+		return err
+	}
+	if n := len(c.ServiceName); n > session.MaxIDBytes {
+		return session.Invalid("ServiceName", "has %d bytes, at most %d are allowed", n, session.MaxIDBytes)
+	}
 	if err := c.Limits.check(); err != nil {
 		return err
 	}
@@ -209,6 +223,9 @@ func (c *Config) fill() {
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
+	}
+	if c.ServiceName != "" {
+		c.Logger = c.Logger.With("service", c.ServiceName)
 	}
 	if c.Ready == nil {
 		c.Ready = c.Backend.Ready

@@ -14,7 +14,7 @@ func healthRoutes() []route {
 		{
 			method: http.MethodGet, path: "/healthz", summary: "Tell whether the server lives.",
 			answers: ok(wire.Health{}), open: true,
-			handle: func(x *exchange) error { x.json(http.StatusOK, wire.Health{Status: "ok"}); return nil },
+			handle: func(x *exchange) error { x.json(http.StatusOK, x.health("ok")); return nil },
 		},
 		{
 			method: http.MethodGet, path: "/readyz", summary: "Tell whether the server can do its work: 503 if not.",
@@ -25,6 +25,10 @@ func healthRoutes() []route {
 			answers: []answer{{status: http.StatusOK, media: mediaMetrics}}, handle: (*exchange).showMetrics,
 		},
 	}
+}
+
+func (x *exchange) health(status string) wire.Health {
+	return wire.Health{Status: status, Service: x.server.cfg.ServiceName}
 }
 
 // readyTimeout is how long the store may take to show that it is there.
@@ -41,6 +45,6 @@ func (x *exchange) ready() error {
 		return refuse(http.StatusServiceUnavailable, wire.CodeShuttingDown, "the server is shutting down").retry(time.Second)
 	default:
 	}
-	x.json(http.StatusOK, wire.Health{Status: "ready"})
+	x.json(http.StatusOK, x.health("ready"))
 	return nil
 }

@@ -118,6 +118,7 @@ func TestConfig(t *testing.T) {
 		"CORS":                 func(c *server.Config) { c.CORS = []string{"*"} },
 		"Limits":               func(c *server.Config) { c.Limits.Body = -1 },
 		"KeepAlive":            func(c *server.Config) { c.KeepAlive = -1 },
+		"ServiceName":          func(c *server.Config) { c.ServiceName = strings.Repeat("n", 257) },
 	} {
 		cfg := server.Config{Executor: s.runtime, Backend: s.db, Agents: func() []*helix.Agent { return nil }, AllowUnauthenticated: true}
 		change(&cfg)

@@ -71,12 +71,12 @@ type (
 	}
 )
 
-// describeAPI makes the document of a table of routes.
-func describeAPI(table []route) ([]byte, error) {
+// describeAPI makes the document of a table of routes, with a title.
+func describeAPI(title string, table []route) ([]byte, error) {
 	schemas := newSchemas()
 	doc := apiDocument{
 		OpenAPI: "3.1.0",
-		Info:    apiInfo{Title: "Helix agent server", Version: wire.ProtocolVersion},
+		Info:    apiInfo{Title: title, Version: wire.ProtocolVersion},
 		Paths:   map[string]map[string]apiOperation{},
 		Components: apiComponents{
 			Schemas:  schemas.named,

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -56,7 +57,7 @@ func New(cfg Config) (*Server, error) {
 		open:   map[*exchange]bool{}, perUser: map[Identity]int{}, idle: make(chan struct{}), closing: make(chan struct{}),
 	}
 	routes := table()
-	if s.openAPI, err = describeAPI(routes); err != nil {
+	if s.openAPI, err = describeAPI(cmp.Or(cfg.ServiceName, "Helix agent server"), routes); err != nil {
 		return nil, session.ErrInternal.WithCause(err, "the API cannot be described")
 	}
 	for _, r := range routes {

@@ -21,6 +21,9 @@ func (x *exchange) submit() error {
 // submitTo submits an answer to a session that the given field names.
 func (x *exchange) submitTo(field, sessionID string, in *wire.Submit) error {
 	submission, err := submissionOf(in)
+	if err == nil {
+		err = x.server.checkAnswer(&submission)
+	}
 	if err != nil {
 		return err
 	}
@@ -110,6 +113,31 @@ func approvalOf(in *wire.Submit) (*wire.Approval, error) {
 		return nil, session.Invalid("approval.approvalId", "must not be empty")
 	}
 	return in.Approval, nil
+}
+
+// checkAnswer holds an answer to the schema that the server has for them.
+func (s *Server) checkAnswer(answer *helix.Submission) error {
+	schema := s.cfg.SubmitSchema
+	if schema == nil {
+		return nil
+	}
+	form := wire.ChatSubmit{ToolCallID: answer.CallID, Kind: wire.SubmitResult, Result: answer.Response.Result, Error: answer.Response.Error}
+	field := "result"
+	switch {
+	case answer.Response.Kind == session.PendingApproval:
+		field = "approved"
+		form.Kind, form.ApprovalID, form.Approved, form.Reason = wire.SubmitApproval, answer.ApprovalID, &answer.Response.Approved, answer.Response.Reason
+	case answer.Response.Error != "":
+		field = "error"
+	}
+	raw, err := session.Encode(&form)
+	if err != nil {
+		return session.Invalid(field, "cannot be encoded")
+	}
+	if err := schema.Validate(raw); err != nil {
+		return session.Invalid(field, "is not an answer that this server takes").WithCause(err, "%s is not an answer that this server takes", field)
+	}
+	return nil
 }
 
 // givenField is a field of a request, and whether it is there.

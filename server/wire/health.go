@@ -4,4 +4,6 @@ package wire
 type Health struct {
 	// Status is "ok" or "ready".
 	Status string `json:"status"`
+	// Service is the server's name, if it has one.
+	Service string `json:"service,omitempty"`
 }
