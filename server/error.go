@@ -22,6 +22,8 @@ type refusal struct {
 	after  time.Duration // Retry-After
 	over   string        // the limit that was reached
 	err    *session.Error
+	// deep is set if the words are not the server's own but those of what it is built on.
+	deep bool
 }
 
 func refuse(status int, code session.Code, message string) *refusal {
@@ -88,7 +90,7 @@ func asRefusal(err error) *refusal {
 	if e, ok := errors.AsType[*session.Error](err); ok && told.Message != e.Message {
 		told.Message, told.Cause = e.Message, err // what it was wrapped in says which parts of the server it passed
 	}
-	f := &refusal{status: statuses[told.Code], err: &told, over: limitOf(&told)}
+	f := &refusal{status: statuses[told.Code], err: &told, over: limitOf(&told), deep: true}
 	if f.status == 0 {
 		f.status = http.StatusInternalServerError
 		switch category(told.Code) {
@@ -113,6 +115,29 @@ func asRefusal(err error) *refusal {
 		told.Retryable, f.after = true, time.Second
 	}
 	return f
+}
+
+// pageCodes are codes whose own messages speak of calls, checkpoints and agents as
+// programs know them. Pages show what they are told to people, so the routes of chats
+// answer with [wire.Explain] instead.
+var pageCodes = map[session.Code]bool{
+	session.CodeNotFound: true, session.CodeSubmission: true, session.CodeNotAllowed: true, session.CodeAwaiting: true,
+	session.CodePaused: true, session.CodeNotResumable: true, session.CodeUnknownAgent: true, session.CodeTooLarge: true,
+}
+
+// forPages is the answer on a route of chats. An error that names a field of the request
+// keeps its words.
+func (f *refusal) forPages() *refusal {
+	if !f.deep || f.err.Field != "" || !pageCodes[f.err.Code] {
+		return f
+	}
+	out, told := *f, *f.err
+	if told.Cause == nil {
+		told.Cause = f.err
+	}
+	told.Message = wire.Explain(told.Code)
+	out.err = &told
+	return &out
 }
 
 func tooLong(err error) *refusal {
@@ -205,6 +230,9 @@ func (x *exchange) fail(err error) {
 	}
 	if x.late() {
 		f = tooLong(err)
+	}
+	if x.route != nil && strings.HasPrefix(x.route.path, "/chat") {
+		f = f.forPages()
 	}
 	if f.over != "" {
 		x.server.metrics.limited(f.over)

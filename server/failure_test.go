@@ -1,8 +1,12 @@
 package server_test
 
 import (
+	"context"
+	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -133,6 +137,84 @@ func TestChatErrorsAreSentences(t *testing.T) {
 	}
 	model.gate <- struct{}{}
 	wait()
+}
+
+// A page shows the sentence of an error to its user: it speaks of what the page sent or
+// of the conversation, never of ids, checkpoints and calls, which operators find in the
+// detail.
+func TestChatRefusalsSayNothingOfTheInside(t *testing.T) {
+	t.Parallel()
+	approver := desk(map[string]scripted.Step{"erase": scripted.Call("delete", item{3})})
+	for i := range approver.Tools {
+		if approver.Tools[i].Name == "delete" {
+			approver.Tools[i].Approver = func(context.Context, *helix.Answer) error { return errors.New("only the boss") }
+		}
+	}
+	s := serve(t, inMemory(t), []*helix.Agent{approver}, nil)
+	waits := s.page("waits")
+	waits.say("where")
+	call1 := waits.tool("locate", 0).CallID
+	guarded := s.page("guarded")
+	guarded.say("erase")
+	pending := guarded.history().Waiting[0]
+	done := s.page("done")
+	done.say("hello")
+	done.say("one")
+	paused := s.page("paused")
+	paused.say("hello")
+	call[any](s.as("operator-token"), http.StatusOK, http.MethodPost, "/sessions/paused/pause", nil)
+	said := func(id, message string) map[string]any {
+		return map[string]any{"id": id, "messages": []aisdk.Message{{ID: message, Role: "user", Parts: []aisdk.Part{{Type: aisdk.PartText, Text: "x"}}}}}
+	}
+	with := func(body map[string]any, name string, value any) map[string]any { body[name] = value; return body }
+	inside := regexp.MustCompile(`call_|cpv1|run_|\bcheckpoint|\bcalls?\b|%!`)
+	for _, c := range []struct {
+		status int
+		code   session.Code
+		path   string
+		body   map[string]any
+		text   string
+	}{
+		{409, session.CodeAwaiting, "/chat", said("waits", "u9"), wire.Explain(session.CodeAwaiting)},
+		{409, session.CodePaused, "/chat", said("paused", "u9"), wire.Explain(session.CodePaused)},
+		{409, session.CodeNotResumable, "/chat", with(said("done", "u1"), "messageId", "u1"), "The first message of a chat cannot be replaced. Begin a new chat."},
+		{404, session.CodeNotFound, "/chat", with(with(said("done", "u1"), "trigger", "regenerate-message"), "messageId", "u8"), wire.Explain(session.CodeNotFound)},
+		{404, session.CodeNotFound, "/chat", map[string]any{"id": "nobody", "messages": []any{map[string]any{"role": "assistant", "parts": []any{}}}}, wire.Explain(session.CodeNotFound)},
+		{409, session.CodeNotResumable, "/chat", map[string]any{"id": "done", "messages": []any{map[string]any{"role": "assistant", "parts": []any{}}}}, wire.Explain(session.CodeNotResumable)},
+		{400, session.CodeInvalid, "/chat", said("a-sub-call_0123456789abcdef01234567", "u1"), `The request was not accepted: id "a-sub-call_0123456789abcdef01234567" has the form of a sub-agent's session, which cannot be chosen.`},
+		{400, session.CodeInvalid, "/chat", said("a b", "u1"), `The request was not accepted: id "a b" may hold only letters, digits and ._:@/-.`},
+		{400, session.CodeInvalid, "/chat", with(said("new", "u1"), "trigger", "dance"), `The request was not accepted: trigger "dance" is neither submit-message nor regenerate-message.`},
+		{400, session.CodeInvalid, "/chat", said("new", "u\n"), `The request was not accepted: messages[0].id "u\n" holds a control or invalid character.`},
+		{400, session.CodeSubmission, "/chat/waits/submit-tool-result", map[string]any{"toolCallId": call1, "approval": map[string]any{"approvalId": "apr_1", "approved": true}}, wire.Explain(session.CodeSubmission)},
+		{403, session.CodeNotAllowed, "/chat/guarded/submit-tool-result", map[string]any{"toolCallId": pending.CallID, "approval": map[string]any{"approvalId": pending.ApprovalID, "approved": true}}, wire.Explain(session.CodeNotAllowed)},
+		{404, session.CodeNotFound, "/chat/nobody/interrupt", map[string]any{}, wire.Explain(session.CodeNotFound)},
+		{413, session.CodeTooLarge, "/chat/waits/submit-tool-result", map[string]any{"toolCallId": call1, "error": strings.Repeat("x", 8193)}, "error has 8193 bytes, at most 8192 are allowed"},
+	} {
+		answer := s.request(http.MethodPost, c.path, c.body, "Accept", "*/*")
+		raw, err := io.ReadAll(answer.Body)
+		if err != nil || answer.Body.Close() != nil {
+			t.Fatal(err)
+		}
+		text := string(raw)
+		if c.path != "/chat" { // whose answers are JSON for everybody
+			var body wire.Error
+			if err := json.Unmarshal(raw, &body); err != nil || body.Detail != "" {
+				t.Fatalf("%s: %v", raw, err)
+			}
+			text = body.Message
+		}
+		if answer.StatusCode != c.status || text != c.text {
+			t.Errorf("%s with %.100v is %d %q, not %d %q", c.path, c.body, answer.StatusCode, text, c.status, c.text)
+		}
+		if plain := regexp.MustCompile(`"[^"]*"`).ReplaceAllString(text, ""); inside.MatchString(plain) {
+			t.Errorf("%s with %.100v says %q", c.path, c.body, text)
+		}
+	}
+	got := s.as("operator-token").refused(http.StatusBadRequest, session.CodeSubmission, http.MethodPost, "/chat/waits/submit-tool-result",
+		map[string]any{"toolCallId": call1, "approval": map[string]any{"approvalId": "apr_1", "approved": true}})
+	if !strings.Contains(got.Detail, call1) {
+		t.Errorf("an operator is told %+v", got)
+	}
 }
 
 // What had been said when a run was stopped is told by its status.

@@ -40,7 +40,7 @@ func (x *exchange) submitTo(field, sessionID string, in *wire.Submit) error {
 	status := http.StatusOK
 	if done.Outcome == helix.SubmitUnknownCall {
 		status = http.StatusNotFound
-		done.Message, done.Code = "no call "+in.ToolCallID+" is known to the session", wire.CodeUnknownCall
+		done.Message, done.Code = "There is no such call in this conversation.", wire.CodeUnknownCall
 	}
 	x.json(status, done)
 	return nil
