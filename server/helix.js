@@ -19,21 +19,34 @@
 //
 //   chat.messages   UI messages as in Vercel's AI SDK: { id, role, parts }. Parts are text, reasoning,
 //                   file, step-start, data-… and dynamic-tool { toolName, toolCallId, state, input, output }.
+//                   A message that the server has not accepted yet has pending: true.
 //   chat.status     "ready", "streaming", "waiting" (for answers) or "error"; then chat.error says why
+//   chat.failure    how the latest run failed, if it did: { error, code, detail, retryable }
+//   chat.stopped    whether the latest run was stopped; chat.resume() continues it
+//   chat.connection "" usually; "lost" while the server cannot be reached; "back" once it answers again;
+//                   "recovered" once the reply that was being made has continued or ended
 //   chat.waiting()  tool parts that wait for a person: approval-requested, or input-available for a tool
 //                   that the page does not have
 //
 // What it does:
 //
-//   chat.send(text, { files })   says something; files are { url, mediaType, filename }
+//   chat.send(text, { files, metadata, abandonPending })
+//                                says something; files are { url, mediaType, filename }, metadata labels
+//                                a new chat, abandonPending continues without the answers it waits for
+//   chat.cancel()                takes back a message that the server has not accepted yet
 //   chat.approve(part, reason), chat.deny(part, reason)
 //   chat.result(part, value), chat.fail(part, text)
 //   chat.stop(reason)            stops the run; what was said stays
+//   chat.resume(), chat.retry()  continue a run that was stopped; repeat a turn that failed
 //   chat.close()                 stops reading and nothing else: the run goes on without its reader
 //
-// A connection that is lost is made again until the reply is there. Tools whose deadline has passed
-// are not run: the server has answered for them. A tool may run again after a reload, so it should not
-// mind. Errors are HelixError, with the server's code.
+// onchange gets the chat and, where no other message has changed, the message that has.
+//
+// A connection that is lost is made again until the reply is there. What was shown of the reply stays
+// until the server sends more, or something else. A request that the server refuses changes nothing:
+// its message is removed from chat.messages, and chat.status is what it was. Tools whose deadline has
+// passed are not run: the server has answered for them. A tool may run again after a reload, so it
+// should not mind. Errors are HelixError, with the server's code; a refusal has the HTTP status.
 //
 // events() reads the session's own stream, frame by frame, and survives lost connections:
 //
@@ -41,10 +54,10 @@
 
 /** HelixError is a request that the server refused, or a run that failed. */
 export class HelixError extends Error {
-  constructor(message, { code = "", status = 0, field = "", retryable = false, retryAfter = 0 } = {}) {
+  constructor(message, { code = "", status = 0, field = "", detail = "", retryable = false, retryAfter = 0 } = {}) {
     super(message);
     this.name = "HelixError";
-    Object.assign(this, { code, status, field, retryable, retryAfter });
+    Object.assign(this, { code, status, field, detail, retryable, retryAfter });
   }
 }
 
@@ -58,32 +71,67 @@ export class Conversation {
     this.messages = [];
     this.status = "ready";
     this.error = undefined;
+    this.failure = undefined;
+    this.connection = "";
     this.deadlines = new Map(); // of calls that wait, by id
     this.begun = new Set(); // calls that the page's tools were given
     this.running = new AbortController();
+    this.sending = undefined; // of a message that the server has not accepted yet
     this.onchange = onchange ?? (() => {});
     this.ondata = ondata ?? (() => {});
-    this.server = new Server({ url, token, headers, fetch: fetcher });
+    this.server = new Server({ url, token, headers, fetch: fetcher, onlost: () => this.connect("lost"), onfound: () => this.found() });
     this.path = "/chat/" + encodeURIComponent(id);
   }
 
   /** load reads the history and goes on with what is under way. */
   async load() {
-    const chat = await this.history();
-    if (chat?.running) await this.resume(chat.runId);
+    const chat = await this.history({ persist: true });
+    if (chat?.running) await this.attempt(() => this.follow(chat.runId));
     else await this.settle();
   }
 
-  async send(text, { files = [], messageId = newID() } = {}) {
+  async send(text, { files = [], messageId = newID(), metadata, abandonPending } = {}) {
     const parts = files.map((file) => ({ type: "file", ...file }));
     if (text) parts.push({ type: "text", text });
-    this.messages.push({ id: messageId, role: "user", parts });
+    const message = { id: messageId, role: "user", parts, pending: true };
+    const sending = (this.sending = new AbortController());
+    this.messages.push(message);
     await this.attempt(async () => {
-      const body = { id: this.id, agent: this.agent, trigger: "submit-message", messages: this.messages.slice(-1) };
-      // The message's id makes it safe to send it again: it is said once.
-      const response = await this.server.persist("POST", "/chat?sdk=7", body, this.running.signal);
+      const messages = [{ id: messageId, role: "user", parts }];
+      const body = { id: this.id, agent: this.agent, trigger: "submit-message", messages, metadata, abandonPending };
+      const signal = AbortSignal.any([this.running.signal, sending.signal]);
+      let response;
+      try {
+        // The message's id makes it safe to send it again: it is said once.
+        response = await this.server.persist("POST", "/chat?sdk=7", body, signal);
+      } catch (error) {
+        this.messages = this.messages.filter((known) => known !== message);
+        if (sending.signal.aborted && !this.running.signal.aborted) throw new HelixError("The message was not sent.", { code: "cancelled", status: -1 });
+        throw error;
+      } finally {
+        this.sending = undefined;
+      }
+      delete message.pending;
+      this.onchange(this);
+      if (abandonPending) await this.history({ under: true }).catch(() => {}); // the calls that waited have an outcome now
       await this.read(response, this.begin());
     });
+  }
+
+  cancel() {
+    this.sending?.abort();
+  }
+
+  retry() {
+    return this.restart("/sessions/" + encodeURIComponent(this.id) + "/retry", {});
+  }
+
+  resume() {
+    return this.restart("/resume", { sessionId: this.id });
+  }
+
+  get stopped() {
+    return this.status === "ready" && this.messages.at(-1)?.metadata?.status === "interrupted";
   }
 
   approve(part, reason) {
@@ -122,12 +170,21 @@ export class Conversation {
 
   // The rest is for the class itself.
 
-  async history() {
+  /** history reads the messages and, unless a run is under way here, how the chat stands. */
+  async history({ persist = false, under = false } = {}) {
     try {
-      const chat = await this.server.json("GET", this.path + "/messages?sdk=7", undefined, this.running.signal);
+      const ask = persist ? this.server.persist : this.server.request;
+      const response = await ask.call(this.server, "GET", this.path + "/messages?sdk=7", undefined, this.running.signal);
+      const chat = await response.json();
+      // The history leaves out a reply that is being made. What is shown of it stays until its stream is read.
+      const [before, last] = this.messages.slice(-2);
+      if (chat.running && last?.role === "assistant" && before.id === chat.messages.at(-1)?.id) chat.messages.push(last);
       this.messages = chat.messages;
       this.deadlines = new Map(chat.waiting.map((call) => [call.toolCallId, call.deadline]));
-      this.status = chat.waiting.length > 0 && !chat.running ? "waiting" : "ready";
+      if (!under) {
+        this.failure = chat.running ? undefined : chat.error;
+        this.settled(chat.waiting.length > 0 && !chat.running);
+      }
       this.onchange(this);
       return chat;
     } catch (error) {
@@ -148,26 +205,59 @@ export class Conversation {
     });
   }
 
-  /** resume shows the reply that is being made, from its beginning. */
-  async resume(runId) {
-    await this.attempt(() => this.follow(runId));
+  /** restart has a run begin, once however often that is asked for, and reads what it says. */
+  async restart(path, body) {
+    await this.attempt(async () => {
+      const response = await this.server.persist("POST", path, { ...body, requestId: newID() }, this.running.signal);
+      await this.follow((await response.json()).runId);
+    });
   }
 
   /** attempt does something that streams, and says how that went. */
   async attempt(work) {
+    const { status, failure } = this;
     this.status = "streaming";
-    this.error = undefined;
+    this.error = this.failure = undefined;
+    if (this.connection !== "lost") this.connection = "";
     this.onchange(this);
     try {
       await work();
     } catch (error) {
       if (this.running.signal.aborted) return;
-      this.status = "error";
+      if (error.status) await this.refused(error, status, failure);
+      else this.status = "error";
       this.error = error;
       this.onchange(this);
       throw error;
     }
+    if (this.connection === "back") this.connection = "recovered";
     await this.settle();
+  }
+
+  /** refused restores what was there before a request that the server refused. A conflict means that
+   * the chat has changed meanwhile, so it is read again. */
+  async refused(error, status, failure) {
+    Object.assign(this, { status, failure });
+    if (error.status !== 404 && error.status !== 409) return;
+    await this.history().catch(() => {}); // the refusal is the error to tell
+  }
+
+  /** settled sets the status of a chat in which nothing runs. */
+  settled(waits) {
+    this.status = waits ? "waiting" : this.failure ? "error" : "ready";
+    if (this.failure) this.error = new HelixError(this.failure.error, this.failure);
+  }
+
+  /** connect notes how the connection is. */
+  connect(connection) {
+    if (this.connection === connection) return;
+    this.connection = connection;
+    this.onchange(this);
+  }
+
+  /** found is called when the server answers. */
+  found() {
+    if (this.connection === "lost") this.connect(this.status === "streaming" ? "back" : "");
   }
 
   /** settle runs the page's tools that wait, and says what the chat waits for. */
@@ -175,7 +265,7 @@ export class Conversation {
     const asked = open(this.messages.at(-1));
     const ours = asked.filter((part) => part.state === "input-available" && this.tools[part.toolName]);
     const runnable = ours.filter((part) => !this.begun.has(part.toolCallId) && !this.overdue(part));
-    this.status = asked.length > 0 ? "waiting" : "ready";
+    this.settled(asked.length > 0);
     this.onchange(this);
     for (const part of runnable) this.begun.add(part.toolCallId);
     const answers = await Promise.all(runnable.map((part) => this.carryOut(part)));
@@ -224,10 +314,13 @@ export class Conversation {
   /** read applies a stream to a message. One that breaks off is taken up again. */
   async read(response, message) {
     const reply = new Reply(message);
+    const since = performance.now();
     let failure;
     let done = false;
+    let quiet; // shows what was held back once nothing comes
     try {
       for await (const { data } of frames(response.body)) {
+        clearTimeout(quiet);
         if (data === "[DONE]") {
           done = true;
           break;
@@ -236,24 +329,57 @@ export class Conversation {
         if (chunk.type === "error") failure = new HelixError(chunk.errorText, { code: reply.message.metadata?.code });
         if (chunk.type.startsWith("data-")) this.ondata(chunk);
         reply.apply(chunk);
-        this.show(reply.message);
+        // What comes at once was said before the connection was lost.
+        if (performance.now() - since > replayTime && this.connection === "back") this.connect("recovered");
+        if (!this.show(reply.message, false)) quiet = setTimeout(() => this.show(reply.message, true), quietTime);
       }
     } catch (error) {
       if (this.running.signal.aborted) throw error;
+    } finally {
+      clearTimeout(quiet);
     }
-    if (done && failure) throw failure;
-    if (done) return;
+    if (done) {
+      this.show(reply.message, true);
+      if (!failure) return;
+      this.failure = { error: failure.message, code: failure.code };
+      await this.history().catch(() => {}); // it tells the cause apart from the sentence
+      throw failure;
+    }
+    this.connect("lost");
     await this.server.pause(this.running.signal);
     await this.follow(reply.message.metadata?.runId);
   }
 
-  show(message) {
+  /** show puts a reply into the messages, and reports whether it did. A reading that has got no further
+   * than what is shown is held back unless it is certain, so that nothing flickers. */
+  show(message, certain) {
     const at = this.messages.findLastIndex((known) => known.id === message.id);
-    if (at >= 0) this.messages[at] = message;
+    const known = this.messages[at];
+    if (known && known !== message && !certain && covers(known, message)) return false;
+    if (known) this.messages[at] = message;
     else this.messages.push(message);
-    this.onchange(this);
+    this.onchange(this, message);
+    return true;
   }
 }
+
+/** covers reports whether a message shows all that another says. */
+function covers(shown, message) {
+  return message.parts.every((part, i) => {
+    const known = shown.parts[i];
+    if (known?.type !== part.type) return false;
+    if (part.text !== undefined) return i === message.parts.length - 1 ? known.text.startsWith(part.text) : known.text === part.text;
+    if (part.toolCallId === undefined) return known.id === part.id;
+    const [far, further] = [stages.indexOf(part.state), stages.indexOf(known.state)];
+    return known.toolCallId === part.toolCallId && (known.state === part.state || far < Math.min(further, firstEnd));
+  });
+}
+
+/** stages are the states of a call in the order in which it goes through them. It ends in one of the last three. */
+const stages = [
+  "input-streaming", "input-available", "approval-requested", "approval-responded", "output-available", "output-error", "output-denied",
+];
+const firstEnd = stages.indexOf("output-available");
 
 /** open lists the tool parts of a message that wait: all of them are in its last step. */
 function open(message) {
@@ -285,7 +411,8 @@ export class Reply {
         message.parts.push({ type: "step-start" });
         return;
       case "reset-step":
-        message.parts.splice(message.parts.findLastIndex((part) => part.type === "step-start") + 1);
+        // Another message, since the page may still show this one.
+        this.message = { ...message, parts: message.parts.slice(0, message.parts.findLastIndex((part) => part.type === "step-start") + 1) };
         this.open.clear();
         return;
       case "text-start":
@@ -429,7 +556,8 @@ async function* frames(body) {
 
 /** Server sends requests. */
 class Server {
-  constructor({ url, token, headers, fetch: fetcher }) {
+  constructor({ url, token, headers, fetch: fetcher, onlost = () => {}, onfound = () => {} }) {
+    Object.assign(this, { onlost, onfound });
     this.url = url.replace(/\/$/, "");
     this.headers = { ...headers, ...(token ? { authorization: "Bearer " + token } : {}) };
     this.fetch = fetcher ?? ((...args) => globalThis.fetch(...args));
@@ -443,12 +571,15 @@ class Server {
   async request(method, path, body, signal) {
     const headers = { accept: "application/json, text/event-stream", ...this.headers };
     if (body !== undefined) headers["content-type"] = "application/json";
-    const response = await this.fetch(this.url + path, {
-      method,
-      headers,
-      signal,
-      body: body === undefined ? undefined : JSON.stringify(body),
-    });
+    let response;
+    try {
+      response = await this.fetch(this.url + path, { method, headers, signal, body: body === undefined ? undefined : JSON.stringify(body) });
+    } catch (error) {
+      if (!signal?.aborted) this.onlost();
+      throw error;
+    }
+    if (away.includes(response.status)) this.onlost();
+    else this.onfound();
     if (response.ok) {
       this.wait = firstWait;
       return response;
@@ -467,7 +598,7 @@ class Server {
       } catch (error) {
         if (signal?.aborted) throw error;
         if (error instanceof HelixError) {
-          if (!error.retryable && error.status !== 503 && error.status !== 429) throw error;
+          if (!error.retryable && !away.includes(error.status) && error.status !== 429) throw error;
           after = error.retryAfter;
         }
       }
@@ -492,6 +623,9 @@ class Server {
   }
 }
 
+const away = [502, 503, 504]; // what a server that is restarting, or a proxy before it, answers
+const replayTime = 300; // within which a server sends what it has of a reply
+const quietTime = 1000; // without a chunk, after which what is known is shown
 const firstWait = 100;
 const longestWait = 5000;
 

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -60,6 +61,60 @@ func TestPage(t *testing.T) {
 	}
 }
 
+// TestPageTells uses the page where things go wrong, or happen elsewhere: for each,
+// testdata/telling.mjs names what the page must say.
+func TestPageTells(t *testing.T) {
+	t.Parallel()
+	dir := writeDemo(t, "15ms", "runtime: {leaseTTL: 3s, sweep: 100ms, modelRetries: 0}\n")
+	models := failingModels(t)
+	text := strings.Replace(readFile(t, dir), "models:\n", "models:\n  slow: {model: demo, pace: 200ms}\n", 1)
+	text = strings.Replace(text, "agents:\n", "agents:\n  narrator: {model: slow}\n"+
+		"  locked: {model: openai-chat/x@"+models+"/locked/v1}\n  broken: {model: openai-chat/x@"+models+"/broken/v1}\n"+
+		"  absent: {model: openai-chat/x@http://127.0.0.1:1/v1}\n", 1)
+	put(t, filepath.Join(dir, defaultConfig), text)
+	d := serveDemo(t, dir)
+	newScript(t, "telling.mjs", "HELIX_URL="+d.url(), "HELIX_MODELS="+models).run(func() {
+		d.kill()
+		d = serveDemo(t, dir, "--addr", d.addr)
+	})
+}
+
+// failingModels is a server of models that fail: /locked refuses the key, /broken breaks
+// off in mid-reply. A request to /mend/{name} ends that.
+func failingModels(t *testing.T) string {
+	t.Helper()
+	var mended sync.Map
+	say := func(w http.ResponseWriter, words string, reason any) {
+		chunk, _ := json.Marshal(map[string]any{"id": "c", "object": "chat.completion.chunk", "model": "x", "choices": []any{
+			map[string]any{"index": 0, "delta": map[string]any{"role": "assistant", "content": words}, "finish_reason": reason},
+		}})
+		fmt.Fprintf(w, "data: %s\n\n", chunk)
+		_ = http.NewResponseController(w).Flush()
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /mend/{name}", func(_ http.ResponseWriter, r *http.Request) { mended.Store(r.PathValue("name"), true) })
+	mux.HandleFunc("POST /{name}/v1/", func(w http.ResponseWriter, r *http.Request) {
+		_, works := mended.Load(r.PathValue("name"))
+		switch {
+		case works:
+			w.Header().Set("Content-Type", "text/event-stream")
+			say(w, "Now it works.", "stop")
+			fmt.Fprint(w, "data: [DONE]\n\n")
+		case r.PathValue("name") == "locked":
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(http.StatusUnauthorized)
+			_, _ = io.WriteString(w, `{"error":{"message":"Incorrect API key provided","code":"invalid_api_key"}}`)
+		default:
+			w.Header().Set("Content-Type", "text/event-stream")
+			say(w, "Once upon a", nil)
+			panic(http.ErrAbortHandler) // the connection is cut
+		}
+	})
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
 // fakeCashier is a server of a model that calls refund with an input, and then says so.
 func fakeCashier(t *testing.T, input json.RawMessage) string {
 	t.Helper()
@@ -94,11 +149,7 @@ type nodeScript struct {
 func newScript(t *testing.T, name string, env ...string) *nodeScript {
 	t.Helper()
 	dir := t.TempDir()
-	text, err := os.ReadFile(filepath.Join("testdata", name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
+	if err := os.CopyFS(dir, os.DirFS("testdata")); err != nil {
 		t.Fatal(err)
 	}
 	// Packages are looked for beside the script. These are those of internal/webtest.

@@ -1,0 +1,93 @@
+// Requests that are not part of a conversation, and who makes them.
+import { $ } from './dom.js';
+
+const tokenKey = 'helix.token';
+
+export const token = () => sessionStorage.getItem(tokenKey) ?? undefined;
+
+// Refusal is what the server said no to.
+class Refusal extends Error {
+  constructor(message, status) {
+    super(message);
+    this.status = status;
+  }
+}
+
+export async function get(path) {
+  return JSON.parse(await getText(path));
+}
+
+const tries = 10; // while the server says that it has too much to do
+
+export async function getText(path, left = tries) {
+  const response = await ask(path, token());
+  if (response.status === 401) {
+    await login(token() ? 'Your token is not accepted any more.' : '');
+    return getText(path);
+  }
+  if ((response.status === 429 || response.status === 503) && left > 1) {
+    const seconds = Number(response.headers.get('retry-after')) || 1;
+    await new Promise(over => setTimeout(over, seconds * 1000));
+    return getText(path, left - 1);
+  }
+  const text = await response.text();
+  if (!response.ok) throw new Refusal(reason(text, response), response.status);
+  return text;
+}
+
+function ask(path, bearer) {
+  return fetch(path, bearer ? { headers: { authorization: `Bearer ${bearer}` } } : {});
+}
+
+// reason is what an answer that may come from a proxy says went wrong.
+function reason(text, response) {
+  try {
+    return JSON.parse(text).error;
+  } catch {
+    return `The server answered ${response.status} ${response.statusText}`.trim();
+  }
+}
+
+let signingIn; // while the dialog is open
+
+// login asks for a token until the server accepts one. It is kept until the tab is closed, or until one signs out.
+export function login(problem = '') {
+  signingIn ??= new Promise(done => {
+    const dialog = $('login');
+    const complain = text => {
+      $('wrong').textContent = text;
+      $('wrong').hidden = !text;
+    };
+    complain(problem);
+    dialog.oncancel = event => event.preventDefault();
+    dialog.onclose = () => dialog.showModal(); // a browser closes it at the second Escape, whatever the page says
+    dialog.querySelector('form').onsubmit = async event => {
+      event.preventDefault();
+      complain('');
+      const given = $('token').value.trim();
+      try {
+        const response = await ask('/agents', given);
+        if (response.ok) {
+          sessionStorage.setItem(tokenKey, given);
+          $('token').value = '';
+          dialog.onclose = null;
+          dialog.close();
+          signingIn = undefined;
+          done();
+          return;
+        }
+        complain(response.status === 401 ? 'This token is not accepted.' : reason(await response.text(), response));
+      } catch {
+        complain('The server cannot be reached.');
+      }
+      $('token').select();
+    };
+    dialog.showModal();
+  });
+  return signingIn;
+}
+
+export function signOut() {
+  sessionStorage.clear(); // also what was typed
+  location.replace('/');
+}

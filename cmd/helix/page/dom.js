@@ -1,0 +1,57 @@
+// What the page's modules share to make and change elements.
+
+export const $ = id => document.getElementById(id);
+
+export function element(tag, properties, ...children) {
+  const node = Object.assign(document.createElement(tag), properties);
+  node.append(...children.filter(child => child != null));
+  return node;
+}
+
+// button makes a button. What it does may fail: whoever passes onclick handles that.
+export function button(label, onclick, className = '') {
+  return element('button', { type: 'button', className, onclick }, label);
+}
+
+// setText changes a node only if its text differs, so that nothing is announced or laid out for nothing.
+export function setText(node, text) {
+  if (node.textContent !== text) node.textContent = text;
+}
+
+// keepFocus makes a change after which the focus is where it was. If its element is gone or hidden, the focus moves to
+// the button of the same name beside it, to the next thing that can be answered, or to where one writes.
+export function keepFocus(change) {
+  const focused = document.activeElement;
+  const label = focused?.textContent;
+  const scope = focused?.closest?.('[data-key]')?.dataset.key;
+  change();
+  if (!focused || focused === document.body || focused.checkVisibility()) return;
+  const beside = scope && document.querySelector(`[data-key="${CSS.escape(scope)}"]`);
+  const same = beside && [...beside.querySelectorAll('button')].find(other => other.textContent === label && other.checkVisibility());
+  (same ?? nextAnswer() ?? $('text')).focus();
+}
+
+// nextAnswer is the first control of the first call that waits for the person.
+export function nextAnswer() {
+  return document.querySelector('#messages .card.waiting :is(input, button)');
+}
+
+// keyed shows items as children of a node: one child each, by key, in order. Children that are there already are updated
+// and stay in place, so that whatever has the focus keeps it.
+export function keyed(into, items, key, make, update) {
+  const known = new Map([...into.children].map(child => [child.dataset.key, child]));
+  let at = into.firstElementChild;
+  for (const item of items) {
+    const name = key(item);
+    let child = known.get(name);
+    known.delete(name);
+    if (!child) {
+      child = make(item);
+      child.dataset.key = name;
+    }
+    update(child, item);
+    if (child === at) at = at.nextElementSibling;
+    else into.insertBefore(child, at);
+  }
+  for (const gone of known.values()) gone.remove();
+}

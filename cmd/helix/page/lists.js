@@ -1,0 +1,117 @@
+// The lists beside the conversation, and the requests that keep them true.
+import { $, element, keepFocus, keyed, setText } from './dom.js';
+import { get } from './api.js';
+import { visible } from './exact.js';
+import { about } from './transcript.js';
+
+const pace = 3000; // between two looks, while the page can be seen
+const hurry = 1000; // between two looks, when something has happened
+const slowest = 30000; // while the server is away
+
+// Lists asks the server every few seconds what there is.
+export class Lists {
+  // open goes to a conversation; news is called with what is known of the one that is open; away if the server is not there.
+  constructor({ open, news, away }) {
+    Object.assign(this, { open, news, away });
+    this.sessions = [];
+    this.waiting = [];
+    this.wait = pace;
+    document.addEventListener('visibilitychange', () => {
+      if (!document.hidden) this.look();
+    });
+  }
+
+  // show says which conversation is open.
+  show(agents, agent, id) {
+    Object.assign(this, { agents, agent, id, listed: true });
+    this.draw();
+  }
+
+  // look asks soon, and then every few seconds. There is one request of each kind at a time, and not more than one in a second.
+  look() {
+    this.next(Math.max(0, (this.last ?? 0) + hurry - performance.now()));
+  }
+
+  next(wait) {
+    clearTimeout(this.timer);
+    this.timer = setTimeout(async () => {
+      if (document.hidden) return; // it looks again once it can be seen
+      const timer = this.timer;
+      await this.reading;
+      if (timer !== this.timer) return; // another look is due
+      this.last = performance.now();
+      await (this.reading = this.read());
+      if (timer === this.timer) this.next(this.wait);
+    }, wait);
+  }
+
+  async read() {
+    const id = this.id;
+    let sessions, waiting, current;
+    try {
+      [sessions, waiting] = await Promise.all([get('/sessions?roots=true&limit=30'), get('/waiting?limit=20')]);
+      current = sessions.items.find(session => session.sessionId === id);
+      if (!current && this.listed) current = await get(`/status?sessionId=${encodeURIComponent(id)}`).catch(missing);
+    } catch (error) {
+      this.wait = Math.min(this.wait * 2, slowest);
+      this.away(error instanceof TypeError); // that is how fetch says that nobody answers
+      return;
+    }
+    this.wait = pace;
+    this.away(false);
+    this.sessions = sessions.items;
+    this.waiting = waiting.items;
+    this.more = waiting.hasMore;
+    this.draw();
+    if (id !== this.id) return;
+    this.listed = !!current; // it is known to the server, and may become too old for the list
+    this.news(current, waiting.items.filter(call => call.rootSessionId === id).map(call => call.call.toolCallId));
+  }
+
+  draw() {
+    keepFocus(() => {
+      entries($('agents'), this.agents, agent => agent.name, agent => ({
+        name: agent.name, detail: about(agent), title: agent.description ?? '', current: agent === this.agent, go: () => this.open(agent.name),
+      }));
+      entries($('waiting'), this.waiting, ({ call, sessionId }) => `${sessionId}/${call.toolCallId}`, ({ call, agentType, rootSessionId }) => ({
+        name: visible(call.toolName), detail: `${agentType} · since ${when(call.createdAt)}`, mark: 'waiting',
+        title: rootSessionId, go: () => this.open(undefined, rootSessionId),
+      }));
+      $('inbox').hidden = this.waiting.length === 0;
+      setText($('count'), `${this.waiting.length}${this.more ? '+' : ''}`);
+      entries($('sessions'), this.sessions, session => session.sessionId, session => ({
+        name: session.metadata?.title ?? session.agentType, title: session.sessionId, mark: session.activity,
+        detail: [session.activity, session.metadata?.title && session.agentType, when(session.updatedAt)].filter(Boolean).join(' · '),
+        current: session.sessionId === this.id, go: () => this.open(session.agentType, session.sessionId),
+      }));
+    });
+  }
+}
+
+function missing(error) {
+  if (error.status === 404) return undefined;
+  throw error;
+}
+
+function entries(list, items, key, describe) {
+  keyed(list, items, key, make, (child, item) => {
+    const { name, detail, title, mark = '', current = false, go } = describe(item);
+    const entry = child.firstElementChild;
+    entry.onclick = go;
+    setText(entry.children[0], name);
+    setText(entry.children[1], detail);
+    for (const [attribute, value] of [['title', title], ['aria-current', String(current)], ['class', mark]]) {
+      if (entry.getAttribute(attribute) !== value) entry.setAttribute(attribute, value);
+    }
+  });
+}
+
+function make() {
+  return element('li', {}, element('button', { type: 'button' }, element('span', {}), element('small', {})));
+}
+
+function when(time) {
+  const at = new Date(time);
+  const today = at.toDateString() === new Date().toDateString();
+  return today ? at.toLocaleTimeString([], { timeStyle: 'short' }) : at.toLocaleDateString([], { dateStyle: 'medium' });
+}

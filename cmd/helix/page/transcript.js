@@ -1,0 +1,127 @@
+// The conversation: its messages, and below them how it stands and what one may say next.
+import { $, button, element, keepFocus, keyed } from './dom.js';
+import { Part } from './parts.js';
+
+export class Transcript {
+  // desk does what the buttons say.
+  constructor(desk) {
+    this.desk = desk;
+    this.shown = new Map(); // the parts of each message, by its id
+    this.view = $('transcript');
+    this.atEnd = true;
+    this.view.addEventListener('scroll', () => {
+      this.atEnd = this.view.scrollHeight - this.view.scrollTop - this.view.clientHeight < 40;
+    }, { passive: true });
+  }
+
+  clear() {
+    this.shown.clear();
+    $('messages').replaceChildren();
+    this.ending = undefined;
+    this.atEnd = true;
+  }
+
+  // draw shows a conversation. Where a single message has changed, no other is looked at.
+  draw(chat, agent, state, changed) {
+    keepFocus(() => {
+      const waiting = new Set(chat.waiting().map(part => part.toolCallId));
+      const node = changed && this.nodeOf(changed);
+      if (node) {
+        this.update(node, changed, waiting);
+      } else {
+        keyed($('messages'), chat.messages, message => message.id,
+          message => element('div', { className: `message ${message.role}` }), (child, message) => this.update(child, message, waiting));
+        this.forget(chat.messages);
+      }
+      this.end(chat, agent, state);
+    });
+    this.follow();
+  }
+
+  nodeOf(message) {
+    const last = $('messages').lastElementChild;
+    return last?.dataset.key === message.id ? last : undefined;
+  }
+
+  forget(messages) {
+    if (this.shown.size <= messages.length) return;
+    const known = new Set(messages.map(message => message.id));
+    for (const id of this.shown.keys()) if (!known.has(id)) this.shown.delete(id);
+  }
+
+  update(node, message, waiting) {
+    let parts = this.shown.get(message.id);
+    if (!parts) this.shown.set(message.id, (parts = []));
+    if (node.classList.contains('pending') !== !!message.pending) node.classList.toggle('pending', !!message.pending);
+    message.parts.forEach((part, i) => {
+      const waits = waiting.has(part.toolCallId);
+      if (parts[i]?.fits(part)) {
+        parts[i].update(part, waits, this.desk);
+        return;
+      }
+      const fresh = new Part(part, waits, this.desk);
+      parts[i]?.node?.remove();
+      parts[i] = fresh;
+      if (fresh.node) node.insertBefore(fresh.node, parts.slice(i + 1).find(later => later.node)?.node ?? null);
+    });
+    for (const gone of parts.splice(message.parts.length)) gone.node?.remove();
+  }
+
+  // end shows what comes after the messages.
+  end(chat, agent, state) {
+    const offers = state === 'idle' ? unused(agent, chat) : [];
+    const ending = JSON.stringify([agent.name, state, chat.failure, offers, chat.messages.length === 0]);
+    if (ending === this.ending) return;
+    this.ending = ending;
+    const all = [];
+    if (chat.messages.length === 0) all.push(element('p', { className: 'about' }, about(agent)));
+    if (state === 'streaming') all.push(element('p', { className: 'working' }, 'Working …'));
+    if (state === 'sending') all.push(element('p', { className: 'working' }, 'Sending …'));
+    if (state === 'stopped') {
+      all.push(standing('stopped', element('strong', {}, 'Stopped.'), ' What was said so far stays.', button('Resume', this.desk.resume)));
+    }
+    if (state === 'failed') {
+      const { error, detail } = chat.failure;
+      all.push(standing('failed', element('strong', {}, error), detail && element('pre', {}, detail), button('Retry', this.desk.retry)));
+    }
+    if (offers.length > 0) {
+      all.push(element('div', { className: 'offers' }, ...offers.map(words => button(words, () => this.desk.say(words)))));
+    }
+    $('after').className = chat.messages.length === 0 ? 'empty' : '';
+    $('after').replaceChildren(...all);
+  }
+
+  // follow keeps the end in view if it was.
+  follow() {
+    if (!this.atEnd || this.following) return;
+    this.following = requestAnimationFrame(() => {
+      this.following = undefined;
+      if (this.atEnd) this.view.scrollTop = this.view.scrollHeight;
+    });
+  }
+
+  // reveal shows a call that is longer than the page from its beginning.
+  reveal(node) {
+    if (!(node?.offsetHeight > this.view.clientHeight)) return;
+    this.atEnd = false;
+    node.scrollIntoView();
+  }
+}
+
+function standing(className, ...children) {
+  const node = element('div', { className: `standing ${className}` }, ...children.filter(child => child));
+  node.dataset.key = className;
+  return node;
+}
+
+// A description may end in what there is to say to the agent: Say "…" or "…".
+export function about(agent) {
+  return (agent.description ?? '').split(/ Say (?=")/)[0];
+}
+
+// unused lists what the description offers to say and was not said yet.
+function unused(agent, chat) {
+  const [, rest = ''] = (agent.description ?? '').split(/ Say (?=")/);
+  const said = new Set(chat.messages.filter(message => message.role === 'user').flatMap(message => message.parts.map(part => part.text)));
+  return [...rest.matchAll(/"([^"]+)"/g)].map(([, words]) => words).filter(words => !said.has(words));
+}
