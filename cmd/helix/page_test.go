@@ -73,7 +73,11 @@ func TestPageTells(t *testing.T) {
 		"  absent: {model: openai-chat/x@http://127.0.0.1:1/v1}\n", 1)
 	put(t, filepath.Join(dir, defaultConfig), text)
 	d := serveDemo(t, dir)
-	newScript(t, "telling.mjs", "HELIX_URL="+d.url(), "HELIX_MODELS="+models).run(func() {
+	const token = "0123456789abcdef"
+	locked := writeDemo(t, "1ms", "server: {tokens: [{token: "+token+", user: alice}]}\n")
+	script := newScript(t, "telling.mjs", "HELIX_URL="+d.url(), "HELIX_MODELS="+models,
+		"HELIX_TOKEN="+token, "HELIX_LOCKED_URL="+serve(t, locked, "--config", defaultConfig, "--data", "data").url())
+	script.run(func() { // it wants the server killed
 		d.kill()
 		d = serveDemo(t, dir, "--addr", d.addr)
 	})
