@@ -32,8 +32,9 @@ type Registry interface {
 // Factory makes the agent of one turn, for example with the tools that the user may
 // use. It is called whenever a turn begins, is resumed or is taken over, in whichever
 // process that is, and must give equal definitions for equal requests. The agents that
-// the made one may call need not be registered, except for companions that work by
-// themselves.
+// the made one may call need not be registered, except for remote ones and for
+// companions that work by themselves; those that are not must not have the name of one
+// that is.
 type Factory func(ctx context.Context, request FactoryRequest) (*Agent, error)
 
 // FactoryRequest says whose turn an agent is made for.
@@ -42,9 +43,7 @@ type FactoryRequest struct {
 	Agent     string
 	SessionID string
 	// User is whose session it is. Its tenant is always set.
-	User     User
-	Tags     []string
-	Metadata map[string]string
+	User User
 }
 
 // Named stands for the agent that a runtime knows by a name: one that was registered,

@@ -184,7 +184,12 @@ func (s *service) attempt(ctx context.Context, call *helix.Call, made *request) 
 		return nil, &failure{err: s.failed(ctx, "the request cannot be made", err)}
 	}
 	request.Header.Set("Accept", "application/json, text/*;q=0.9, */*;q=0.1")
-	request.Header.Set(idempotencyKey, call.IdempotencyKey())
+	if s.tool.mayRepeat() {
+		request.Header.Set(idempotencyKey, call.IdempotencyKey())
+	} else {
+		// Under the usual spelling net/http takes the request for one that it may repeat.
+		request.Header[strings.ToLower(idempotencyKey)] = []string{call.IdempotencyKey()}
+	}
 	if made.body != nil {
 		request.Header.Set("Content-Type", "application/json")
 	}
@@ -305,6 +310,7 @@ func (s *service) redirect(request *http.Request, via []*http.Request) error {
 	elsewhere := func(r *http.Request) bool { return r.URL.Host != first.URL.Host }
 	if elsewhere(request) || slices.ContainsFunc(via, elsewhere) {
 		request.Header.Del(idempotencyKey)
+		delete(request.Header, strings.ToLower(idempotencyKey))
 		for name := range s.tool.Headers {
 			request.Header.Del(name)
 		}

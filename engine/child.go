@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -138,7 +139,7 @@ func (h *Handler) OpenChild(ctx context.Context, e Effect) (*Opened, error) {
 		return nil, err
 	default: // if the turn itself is lost, the effect will say so
 		h.log.ErrorContext(ctx, "subagent.dispatch_failed", t.attrs("tool", c.Tool, "call", c.ID, "error", err)...)
-		c.child.fault = t.bounded((&session.Error{Code: session.CodeSubAgent}).WithCause(err, "%s could not be called", c.Tool))
+		c.child.fault = t.bounded(toolError(session.CodeSubAgent, "%s could not be called (%s)", c.Tool, session.AsError(err).Code))
 		return nil, t.writeOffChild(ctx, c)
 	}
 	if opened == nil {
@@ -372,10 +373,23 @@ func (t *turn) childResult(
 		return t.concluded(ctx, e, c, nil, toolError(session.CodeSubAgent, "the agent was interrupted")), nil
 	}
 	failure := toolError(session.CodeSubAgent, "the agent failed")
-	if run.Outcome.Error != nil {
-		failure = toolError(session.CodeSubAgent, "the agent failed: %s (%s)", run.Outcome.Error.Message, run.Outcome.Error.Code)
+	if err := run.Outcome.Error; err != nil {
+		failure = toolError(session.CodeSubAgent, "the agent failed: %s (%s)", childFault(err), err.Code)
 	}
 	return t.concluded(ctx, e, c, nil, t.bounded(failure)), nil
+}
+
+// childFault says why an agent failed, to the model and so to the user of its caller. What
+// a provider said, and faults of this program, are for operators: they are in the agent's
+// own session and in the log.
+func childFault(err *session.Error) string {
+	switch {
+	case strings.HasPrefix(string(err.Code), "provider_"):
+		return "its model could not answer"
+	case err.Code == session.CodeInternal:
+		return "something went wrong in it"
+	}
+	return err.Message
 }
 
 // abandoned is the result of a call whose agent was suspended and then given up;

@@ -30,7 +30,7 @@ func (h *Handler) Take(ctx context.Context, due session.Due) (*Opened, error) {
 // takeOver takes a run over. The holder of a root's lease may force its children.
 func (h *Handler) takeOver(ctx context.Context, due session.Due, force bool) (*Opened, error) {
 	sessions := h.cfg.Backend.Sessions().Tenant(due.Tenant)
-	if !h.Knows(due.Agent) {
+	if !h.registered(due.Agent) { // before the lease is taken: a factory may fail for a while
 		state, err := sessions.Load(ctx, due.ID)
 		if err != nil {
 			return nil, err

@@ -183,6 +183,13 @@ func (h *Handler) Knows(name string) bool {
 	return h.agents[name] != nil || h.factories[name] != nil
 }
 
+// registered reports whether an agent is registered with its definition.
+func (h *Handler) registered(name string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.agents[name] != nil
+}
+
 // Agent finds the agent of a session, or has it made for the session. One that is not
 // known by its name may be among those that the session's caller may call, if a factory
 // made the caller.
@@ -249,7 +256,6 @@ func (h *Handler) agentNamed(ctx context.Context, name string, of *session.State
 	}
 	request := helix.FactoryRequest{
 		Agent: name, SessionID: of.ID, User: helix.User{ID: of.UserID, Tenant: of.Tenant},
-		Tags: slices.Clone(of.Tags), Metadata: maps.Clone(of.Metadata),
 	}
 	var made *helix.Agent
 	err := guard(func() (err error) {
@@ -262,27 +268,36 @@ func (h *Handler) agentNamed(ctx context.Context, name string, of *session.State
 	case made == nil || made.Name != name:
 		return nil, session.ErrUnknownAgent.WithMessage("the factory of agent %q made another one", name)
 	}
-	return made, h.admit(made)
+	if err := h.checkMade(made); err != nil {
+		return nil, err
+	}
+	return made, nil
 }
 
-// admit checks an agent that a factory made, and makes the remote agents known that it
-// may call.
-func (h *Handler) admit(made *helix.Agent) error {
+// checkMade checks an agent that a factory made, and all that it may call. Agents are
+// found by their names, so a name must not mean one thing in it and another here, and
+// remote agents, whose stops may be owed long after the turn, are known to the process.
+func (h *Handler) checkMade(made *helix.Agent) error {
 	given, err := collect(made)
 	if err != nil {
 		return err
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	remotes, err := h.addStandIns(given)
-	if err != nil {
-		return err
-	}
-	for name, at := range remotes {
-		if known := h.agents[name]; known != nil && known != &at.agent {
-			return twice(name)
+	for name, a := range given {
+		if known := h.agents[name]; (known != nil && known != a) || (h.factories[name] != nil && a != made) {
+			return session.Invalid("agent "+made.Name, "calls another agent %q than the one that is registered; rename it", name)
 		}
-		h.agents[name], h.remotes[name] = &at.agent, at
+		for i := range a.SubAgents {
+			sub := &a.SubAgents[i]
+			if sub.Remote == nil {
+				continue
+			}
+			if at := h.remotes[sub.Name]; at == nil || !sameRemote(at.remote, sub.Remote) {
+				return session.Invalid("agent "+made.Name, "calls the remote agent %q, which is not registered as it is; "+
+					"register an agent that calls it", sub.Name)
+			}
+		}
 	}
 	return nil
 }

@@ -121,6 +121,9 @@ func (h *Handler) mayAnswer(
 	// was one. A call that was made under a policy is never answered without one.
 	agent, err := h.Agent(ctx, owner)
 	if err != nil {
+		if unknown := session.AsError(err); unknown.Code != session.CodeUnknownAgent || unknown.Cause != nil {
+			return nil, session.ErrUnavailable.WithCause(err, "agent %s, which decides who may answer %s, cannot be made now", owner.Agent, p.Tool)
+		}
 		if !p.Policy {
 			return nil, nil
 		}

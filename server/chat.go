@@ -269,6 +269,9 @@ func (x *exchange) submissions(answered []aisdk.Part, waiting []session.Pending)
 				s = decision
 			}
 		}
+		if s.Response.Approved && !answered[i].Shows(pending.Input) {
+			return nil, errNotShown
+		}
 		s = s.By(x.who.user())
 		if err := s.Check(); err != nil {
 			return nil, err
@@ -280,6 +283,10 @@ func (x *exchange) submissions(answered []aisdk.Part, waiting []session.Pending)
 	}
 	return out, nil
 }
+
+// errNotShown refuses an approval of a call that the page has not shown as it is.
+var errNotShown = session.Invalid("messages", "approve a call whose input the page does not show as it is; "+
+	"GET /waiting has it whole, and the chat's submit-tool-result takes the approval")
 
 // answersID begins the request id of answers, which tells when they are sent again.
 func answersID(parts []aisdk.Part) string {

@@ -3,7 +3,9 @@ package server
 import (
 	"context"
 	"errors"
+	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"strconv"
 	"strings"
@@ -165,9 +167,28 @@ func (f *refusal) body(verbose bool) *wire.Error {
 	return out
 }
 
-// seesCauses reports whether the identity may see what led to a failure: what a provider
-// said, and the server's own trouble. Without signing in everybody is an operator.
-func (x *exchange) seesCauses() bool { return x.server.cfg.Verbose || x.who.Operator }
+// seesCauses reports whether the identity may see what led to a failure of a run, such as
+// what a provider said. Without signing in everybody is an operator, so only those on
+// this machine are told.
+func (x *exchange) seesCauses() bool {
+	return x.server.cfg.Verbose || (x.who.Operator && (x.server.cfg.Authenticate != nil || x.local()))
+}
+
+// seesTrouble is [exchange.seesCauses] for what goes wrong in the server itself, which
+// other tenants share.
+func (x *exchange) seesTrouble() bool {
+	return x.seesCauses() && (x.server.cfg.Verbose || x.who.Tenant == session.DefaultTenant)
+}
+
+// local reports whether the request came over this machine's own interface.
+func (x *exchange) local() bool {
+	address, ok := x.r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+	if !ok {
+		return false
+	}
+	at, err := netip.ParseAddrPort(address.String())
+	return err == nil && at.Addr().Unmap().IsLoopback()
+}
 
 // runFailure is how a run failed, as the identity may see it: a code and a sentence for
 // everybody, and the cause for operators.
@@ -244,7 +265,11 @@ func (x *exchange) fail(err error) {
 	if f.status == http.StatusUnauthorized {
 		header.Set("WWW-Authenticate", "Bearer")
 	}
-	body := f.body(x.seesCauses())
+	sees := x.seesCauses()
+	if f.status >= http.StatusInternalServerError {
+		sees = x.seesTrouble()
+	}
+	body := f.body(sees)
 	if x.wantsText() {
 		header.Set(wire.HeaderErrorCode, string(body.Code))
 		if body.Field != "" {

@@ -73,10 +73,13 @@ func (q *query) time(name string) time.Time {
 	return value
 }
 
+// maxOffset bounds how many items a listing skips, which it reads all.
+const maxOffset = 1_000_000
+
 // page reads what every listing takes.
 func (q *query) page() session.PageRequest {
 	return session.PageRequest{
-		Limit: q.number("limit", 1, session.MaxPageSize), Cursor: q.Get("cursor"), Offset: q.number("offset", 0, 0), Total: q.flag("total"),
+		Limit: q.number("limit", 1, session.MaxPageSize), Cursor: q.Get("cursor"), Offset: q.number("offset", 0, maxOffset), Total: q.flag("total"),
 	}
 }
 
@@ -84,6 +87,6 @@ func (q *query) page() session.PageRequest {
 var paging = []parameter{
 	{name: "limit", kind: "integer", about: "How many items, at most 200. Defaults to 50."},
 	{name: "cursor", kind: "string", about: "The next of the page before."},
-	{name: "offset", kind: "integer", about: "How many items to skip, without a cursor."},
+	{name: "offset", kind: "integer", about: "How many items to skip, at most 1000000, without a cursor."},
 	{name: "total", kind: "boolean", about: "Count all items, which costs what it counts."},
 }

@@ -3,6 +3,7 @@ package server
 import (
 	"net"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -33,7 +34,9 @@ type given struct {
 const (
 	reloadTime  = time.Minute     // within which a page asks for the stream
 	reloadHaste = 2 * time.Second // within which it does if another page opens, too
-	maxBrowsers = 10_000
+	maxBrowsers = 2_000
+	// maxOwnBrowsers is how many one user has, over all sessions.
+	maxOwnBrowsers = 64
 	maxPages    = 16
 )
 
@@ -43,7 +46,8 @@ func (x *exchange) browser(sessionID string) browser {
 		address = x.r.RemoteAddr
 	}
 	agent := x.r.UserAgent()
-	return browser{x.who.Tenant, x.who.User, sessionID, agent[:min(len(agent), 200)], address}
+	// A part of a header would keep all of it in memory.
+	return browser{x.who.Tenant, x.who.User, sessionID, strings.Clone(agent[:min(len(agent), 200)]), address}
 }
 
 // opens notes what a page was given: all but the reply of a run, or everything if that is
@@ -64,13 +68,38 @@ func (r *reloads) opens(by browser, lacks string) {
 		if r.given == nil {
 			r.given = map[browser][]given{}
 		}
-		if len(r.order) == maxBrowsers {
-			delete(r.given, r.order[0])
-			r.order = r.order[1:]
-		}
+		r.makeRoom(by, now)
 		r.order = append(r.order, by)
 	}
 	r.given[by] = append(pages, given{lacks, now})
+}
+
+// makeRoom forgets pages that will not ask any more, and the oldest of those that there
+// are too many of, of one user or over all. The caller holds the lock.
+func (r *reloads) makeRoom(by browser, now time.Time) {
+	var own []browser
+	for _, other := range slices.Clone(r.order) {
+		pages := r.given[other]
+		if len(pages) == 0 || now.Sub(pages[len(pages)-1].at) > reloadTime {
+			r.forget(other)
+		} else if other.tenant == by.tenant && other.user == by.user {
+			own = append(own, other)
+		}
+	}
+	if len(own) >= maxOwnBrowsers {
+		r.forget(own[0])
+	}
+	if len(r.order) >= maxBrowsers {
+		r.forget(r.order[0])
+	}
+}
+
+// forget forgets a browser. The caller holds the lock.
+func (r *reloads) forget(by browser) {
+	delete(r.given, by)
+	if at := slices.Index(r.order, by); at >= 0 {
+		r.order = slices.Delete(r.order, at, at+1)
+	}
 }
 
 // resumes notes that a page asks for the stream, and reports whether it lacks the reply
@@ -82,6 +111,8 @@ func (r *reloads) resumes(by browser, run string) bool {
 	if len(pages) == 0 {
 		return false
 	}
-	r.given[by] = pages[1:]
+	if r.given[by] = pages[1:]; len(pages) == 1 {
+		r.forget(by)
+	}
 	return pages[0].lacks == run && time.Since(pages[0].at) < reloadTime
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/llm/scripted"
@@ -18,6 +19,8 @@ func registryScenarios() []Scenario {
 		{"factory", "a factory makes the agent of each turn for whose session it is, here and in a process that takes over", registryFactory},
 		{"factory's sub-agents", "agents below one that a factory made need not be registered, also after a crash", registryFactoryTree},
 		{"factory fails", "a factory that fails, panics or makes another agent refuses the turn", registryFactoryFails},
+		{"factory's names", "an agent that a factory made may not call another agent than the one that is registered under a name", registryFactoryNames},
+		{"factory away", "a run whose agent cannot be made for a while is left alone, and taken over when it can", registryFactoryAway},
 		{"can resume", "whether a session can be resumed is told beforehand, with the reason if not", registryCanResume},
 		{"handles", "a run's handle resumes and retries its session, without the agent", registryHandles},
 	}
@@ -88,7 +91,6 @@ func registryFactory(s *Stage) {
 	for _, user := range []string{"ada", "bob"} {
 		run, err := x.Execute(s.ctx(), helix.Named("made"), helix.Input{
 			SessionID: "s-" + user, Message: helix.UserText("Hi!"), User: helix.User{ID: user},
-			Tags: []string{"t"}, Metadata: map[string]string{"k": user},
 		})
 		s.ok(err, "execute")
 		s.same(s.Result(run).Status.Suspended(), true, "it waits")
@@ -109,7 +111,7 @@ func registryFactory(s *Stage) {
 	defer m.mu.Unlock()
 	for _, request := range m.requests {
 		who := request.User.ID
-		if request.Agent != "made" || request.SessionID != "s-"+who || request.Metadata["k"] != who || len(request.Tags) != 1 || request.User.Tenant == "" {
+		if request.Agent != "made" || request.SessionID != "s-"+who || request.User.Tenant == "" {
 			s.Errorf("an agent was made for %+v", request)
 		}
 	}
@@ -227,4 +229,50 @@ func registryHandles(s *Stage) {
 	s.ok(err, "resume by the first run's handle")
 	s.ended(s.Result(third), helix.Completed)
 	s.same(len(map[string]bool{first.ID(): true, second.ID(): true, third.ID(): true}), 3, "runs")
+}
+
+func registryFactoryNames(s *Stage) {
+	own, global := newAgent(scripted.New()), newAgent(scripted.New())
+	own.Name, global.Name = "child", "child"
+	x := s.Start(global)
+	made := func(context.Context, helix.FactoryRequest) (*helix.Agent, error) {
+		agent := newAgent(scripted.New())
+		agent.Name, agent.SubAgents = "made", []helix.SubAgent{{Agent: own}}
+		return agent, nil
+	}
+	s.ok(x.RegisterFactory("made", made), "register a factory")
+	_, err := x.Execute(s.ctx(), helix.Named("made"), helix.Input{SessionID: "s-1", Message: helix.UserText("Hi!")})
+	s.refused(err, helix.ErrInvalid, "made", "child")
+	s.absent("s-1")
+	x.Unregister("child")
+	run, err := x.Execute(s.ctx(), helix.Named("made"), helix.Input{SessionID: "s-1", Message: helix.UserText("Hi!")})
+	s.ok(err, "execute")
+	s.Result(run)
+}
+
+func registryFactoryAway(s *Stage) {
+	g := s.newGate()
+	var down atomic.Bool
+	made := func(context.Context, helix.FactoryRequest) (*helix.Agent, error) {
+		if down.Load() {
+			return nil, errors.New("the database is down")
+		}
+		agent := newAgent(scripted.New(scripted.Call("wait", num{1}), scripted.Text("Done.")).ByPosition(), blocking(g))
+		agent.Name = "made"
+		agent.Tools[0].Idempotent = true
+		return agent, nil
+	}
+	x := s.mortal()
+	s.ok(x.RegisterFactory("made", made), "register a factory")
+	run, err := x.Execute(s.ctx(), helix.Named("made"), helix.Input{SessionID: "s-1", Message: helix.UserText("Hi!")})
+	s.ok(err, "execute")
+	s.receive("the tool runs", g.entered)
+	down.Store(true)
+	x.Kill()
+	y := s.StartOther(Options{LeaseTTL: lease})
+	s.ok(y.RegisterFactory("made", made), "register the factory in another process")
+	s.idle(8 * lease) // more sweeps than a crash loop has
+	down.Store(false)
+	g.release()
+	s.ended(s.Result(run), helix.Completed)
 }

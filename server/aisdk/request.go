@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"strings"
 
 	"github.com/helixagents/helix"
@@ -255,7 +256,7 @@ func matters(s *request.Scanner, role string) (bool, error) {
 const staticTool = "tool-"
 
 var partFields = []string{
-	"type", "text", "state", "toolName", "toolCallId", "output", "errorText", "approval", "url", "mediaType", "filename",
+	"type", "text", "state", "toolName", "toolCallId", "input", "output", "errorText", "approval", "url", "mediaType", "filename",
 }
 
 func readPart(s *request.Scanner) (p Part, err error) {
@@ -271,6 +272,8 @@ func readPart(s *request.Scanner) (p Part, err error) {
 			p.Tool, err = s.ID()
 		case "toolCallId":
 			p.CallID, err = s.ID()
+		case "input":
+			p.Input, err = s.AnyRaw()
 		case "output":
 			p.Output, err = s.AnyRaw()
 		case "errorText":
@@ -453,6 +456,14 @@ func (p *Part) Submission() helix.Submission {
 		return helix.ToolError(p.CallID, p.ErrorText)
 	}
 	return helix.ToolResult(p.CallID, json.RawMessage(bytes.TrimSpace(orNull(p.Output))))
+}
+
+// Shows reports whether the part shows a call's input as it is, as far as a page that
+// reads JSON as JavaScript does can tell: large numbers are rounded there. One whose
+// input was left out, because it is too large for a stream, does not.
+func (p *Part) Shows(input json.RawMessage) bool {
+	var shown, is any
+	return json.Unmarshal(p.Input, &shown) == nil && json.Unmarshal(input, &is) == nil && reflect.DeepEqual(shown, is)
 }
 
 // Decision is the approval or refusal that the output of a tool part is, for clients
