@@ -77,6 +77,7 @@ export class Conversation {
     this.begun = new Set(); // calls that the page's tools were given
     this.running = new AbortController();
     this.sending = undefined; // of a message that the server has not accepted yet
+    this.opening = undefined; // the latest request that begins or continues a run
     this.onchange = onchange ?? (() => {});
     this.ondata = ondata ?? (() => {});
     this.server = new Server({ url, token, headers, fetch: fetcher, onlost: () => this.connect("lost"), onfound: () => this.found() });
@@ -151,6 +152,7 @@ export class Conversation {
   }
 
   async stop(reason) {
+    await this.opening?.catch(() => {}); // there is nothing to stop before
     try {
       await this.server.json("POST", this.path + "/interrupt", { reason });
     } catch (error) {
@@ -195,7 +197,8 @@ export class Conversation {
 
   async answer(part, answer) {
     await this.attempt(async () => {
-      const runId = await this.submit({ toolCallId: part.toolCallId, ...answer }, true);
+      this.opening = this.submit({ toolCallId: part.toolCallId, ...answer }, true);
+      const runId = await this.opening;
       if (answer.approval) {
         part.state = "approval-responded";
         part.approval = { ...part.approval, ...answer.approval, id: part.approval.id };
@@ -208,7 +211,8 @@ export class Conversation {
   /** restart has a run begin, once however often that is asked for, and reads what it says. */
   async restart(path, body) {
     await this.attempt(async () => {
-      const response = await this.server.persist("POST", path, { ...body, requestId: newID() }, this.running.signal);
+      this.opening = this.server.persist("POST", path, { ...body, requestId: newID() }, this.running.signal);
+      const response = await this.opening;
       await this.follow((await response.json()).runId);
     });
   }

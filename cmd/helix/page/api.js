@@ -89,5 +89,6 @@ export function login(problem = '') {
 
 export function signOut() {
   sessionStorage.clear(); // also what was typed
+  document.body.replaceChildren(); // a browser may show this page again as it was left
   location.replace('/');
 }

@@ -87,7 +87,7 @@ async function open(name, id) {
   go(`#${encodeURIComponent(agent.name)}/${encodeURIComponent(chat.id)}`);
   transcript.clear();
   $('text').value = drafts.of(chat.id);
-  lists.show(agents, agent, chat.id);
+  lists.show(agents, agent, chat.id, !!id);
   draw();
   $('text').focus();
   if (!id) return;
@@ -184,6 +184,7 @@ async function giveBack(mine, text, error) {
   if (error.code === 'cancelled') return;
   if (error.status === 401) await signInAgain();
   else if (mine.status === 'waiting') await askFirst(text); // it has begun to wait since
+  else if (error.status === 413) notice(`The message was not sent, because it is too large: ${error.message}.`);
   else notice(`The message was not sent. ${error.message}`);
 }
 
@@ -227,6 +228,7 @@ function draw(message) {
   if (known.state === 'sending' && state === 'streaming') drafts.sent(chat.id);
   announce(state, known.state);
   known.state = state;
+  if (busy) known.print = undefined; // what the server will list is what is shown here
   lists.look();
 }
 
@@ -239,18 +241,23 @@ function announce(state, before) {
   setText($('live'), words[state] ?? '');
 }
 
-let recovered; // while that is said
+const recoveryTime = 10_000; // for which a recovery is told
+let recovery; // the conversation that has recovered, and whether that was told for long enough
 
 function drawConnection() {
   const connection = chat?.connection;
   let text = '';
   if (connection === 'lost' || (away && connection !== 'back')) text = 'Reconnecting…';
   else if (connection === 'back') text = 'Connected again. Waiting for the run to continue…';
-  else if (connection === 'recovered') text = 'Recovered. Nothing that was finished was lost.';
-  clearTimeout(recovered);
-  if (connection === 'recovered') recovered = setTimeout(() => { setText($('connection'), ''); }, 10_000);
+  if (connection !== 'recovered') {
+    recovery = undefined;
+  } else if (recovery?.chat !== chat) {
+    const mine = (recovery = { chat, told: false });
+    setTimeout(() => { mine.told = true; drawConnection(); }, recoveryTime);
+  }
+  if (recovery && !recovery.told && !text) text = 'Recovered.';
   setText($('connection'), text);
-  $('connection').className = connection === 'recovered' ? 'well' : '';
+  $('connection').className = recovery ? 'well' : '';
 }
 
 $('composer').addEventListener('submit', event => {
@@ -276,8 +283,16 @@ addEventListener('hashchange', () => {
   if (id && id !== chat?.id) open(name, id);
 });
 
+addEventListener('pageshow', event => {
+  if (event.persisted) location.reload(); // it was left, and may be another's since
+});
+
 function address() {
-  return location.hash.slice(1).split('/').map(decodeURIComponent);
+  try {
+    return location.hash.slice(1).split('/').map(decodeURIComponent);
+  } catch {
+    return []; // it is none of the page's
+  }
 }
 
 try {

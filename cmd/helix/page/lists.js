@@ -22,8 +22,8 @@ export class Lists {
   }
 
   // show says which conversation is open.
-  show(agents, agent, id) {
-    Object.assign(this, { agents, agent, id, listed: true });
+  show(agents, agent, id, listed) {
+    Object.assign(this, { agents, agent, id, listed });
     this.draw();
   }
 

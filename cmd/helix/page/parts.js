@@ -17,19 +17,23 @@ export class Part {
 
   update(part, waits, desk) {
     this.call = part.toolCallId;
+    this.part = part; // what its buttons answer
     if (part.type === 'text' && this.node) {
       this.write(part.text);
       return;
     }
     const approval = waits && part.state === 'approval-requested' ? desk.approvals.get(part.toolCallId) : undefined;
     // Parts are changed by setting their fields, so what has the same fields need not be looked at further.
-    const fields = [part.state, part.text, part.input, part.output, part.errorText, part.data, part.url, waits, approval?.whole, approval?.problem];
+    const fields = [
+      part.state, part.text, part.toolName, part.input, part.output, part.errorText, part.approval, part.data, part.url, waits,
+      approval?.whole, approval?.problem,
+    ];
     if (this.fields?.every((field, i) => field === fields[i])) return;
     this.fields = fields;
     const content = JSON.stringify([part, waits]);
     if (this.node !== undefined && content === this.content && approval?.whole === this.whole && approval?.problem === this.problem) return;
     Object.assign(this, { content, whole: approval?.whole, problem: approval?.problem });
-    const node = show(part, waits, desk);
+    const node = show(part, waits, desk, () => this.part);
     if (node && part.toolCallId) node.dataset.key = part.toolCallId;
     if (this.type === 'reasoning' && this.node?.open) node.open = true;
     this.node?.replaceWith(node);
@@ -54,7 +58,7 @@ function shorten(text) {
   return `${text.slice(0, longest)}\n… and ${(text.length - longest).toLocaleString()} more characters`;
 }
 
-function show(part, waits, desk) {
+function show(part, waits, desk, current) {
   switch (part.type) {
     case 'text':
       return element('div', { className: 'text' }, shorten(part.text));
@@ -63,7 +67,7 @@ function show(part, waits, desk) {
     case 'file':
       return showFile(part);
     case 'dynamic-tool':
-      return showTool(part, waits, desk);
+      return showTool(part, waits, desk, current);
     case 'data-output':
       return card('output', '', part.data);
     case 'data-subagent':
@@ -93,34 +97,34 @@ const states = {
 // Calls of agents are tools with a prefix to their names.
 const prefix = /^(subagent|companion)__/;
 
-function showTool(part, waits, desk) {
+function showTool(part, waits, desk, current) {
   // A call of an agent that waits for somebody says so as its result.
   const below = prefix.test(part.toolName) && part.output?.status === 'waiting';
   const state = waits ? 'waits for you' : below ? 'waits' : states[part.state] ?? part.state;
   const title = visible(part.toolName.replace(prefix, ''));
-  if (waits && part.state === 'approval-requested') return showApproval(card(title, state), part, desk);
+  if (waits && part.state === 'approval-requested') return showApproval(card(title, state), part, desk, current);
   const asked = waits && Array.isArray(part.input?.options) ? part.input.question : undefined;
   const shown = card(title, state, asked ?? part.input);
   if (part.state === 'output-error' || part.state === 'output-denied') shown.classList.add('failed');
   if (part.output !== undefined && !below) shown.append(value(part.output));
   if (part.errorText) shown.append(element('div', { className: 'error' }, part.errorText));
-  if (waits) question(shown, part, desk);
+  if (waits) question(shown, part, desk, current);
   return shown;
 }
 
 // showApproval shows a call that the user decides on, whole, and lets them decide once it is shown.
-function showApproval(shown, part, desk) {
+function showApproval(shown, part, desk, current) {
   shown.classList.add('waiting');
   const call = desk.approvals.get(part.toolCallId);
   if (call.problem) {
     shown.append(element('div', { className: 'error' }, call.problem));
-    actions(shown, button('Try again', () => desk.lookUp(part)));
+    actions(shown, button('Try again', () => desk.lookUp(current())));
   } else if (!call.whole) {
     shown.append(element('div', { className: 'state' }, 'Loading the call …'));
   } else {
     call.tool = part.toolName;
     shown.append(call.whole);
-    actions(shown, button('Approve', () => desk.approve(part), 'main'), button('Deny', () => desk.deny(part)));
+    actions(shown, button('Approve', () => desk.approve(current()), 'main'), button('Deny', () => desk.deny(current())));
   }
   return shown;
 }
@@ -147,14 +151,14 @@ function value(of) {
 }
 
 // question lets the user answer a tool of the client's: with its options, or, where it has none, with whatever is typed.
-function question(shown, part, desk) {
+function question(shown, part, desk, current) {
   shown.classList.add('waiting');
   if (Array.isArray(part.input?.options)) {
-    actions(shown, ...part.input.options.map(option => button(String(option), () => desk.result(part, option))));
+    actions(shown, ...part.input.options.map(option => button(String(option), () => desk.result(current(), option))));
     return;
   }
   const field = element('input', { placeholder: 'your answer', ariaLabel: 'your answer' });
-  const answer = () => desk.result(part, typed(field.value));
+  const answer = () => desk.result(current(), typed(field.value));
   field.addEventListener('keydown', event => {
     if (event.key === 'Enter' && !event.isComposing) answer();
   });
