@@ -280,7 +280,7 @@ $('dismiss').addEventListener('click', () => notice(''));
 $('signout').addEventListener('click', signOut);
 addEventListener('hashchange', () => {
   const [name, id] = address();
-  if (id && id !== chat?.id) open(name, id);
+  if (chat && id && id !== chat.id) open(name, id);
 });
 
 addEventListener('pageshow', event => {
@@ -298,7 +298,8 @@ function address() {
 try {
   agents = (await get('/agents')).items;
   $('signout').hidden = !token();
-  open(...address());
+  if (agents.length > 0) open(...address());
+  else notice('This server offers no agents.');
 } catch (error) {
   notice(error.message);
 }

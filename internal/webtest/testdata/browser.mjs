@@ -170,6 +170,58 @@ const cases = {
     return page;
   },
 
+  async "a run that fails, and is tried again"(id) {
+    const page = await open(id);
+    await say(page, "fail");
+    const failure = () => page.evaluate(() => [window.chat.failure?.code, window.chat.failure?.error, window.chat.failure?.detail, window.chat.error?.code]);
+    const want = ["provider_auth", "The model's provider refused the API key that this server uses.", "the key is wrong", "provider_auth"];
+    await status(page, "error");
+    assert.deepEqual(await failure(), want);
+    await page.reload();
+    await status(page, "error");
+    assert.deepEqual(await failure(), want);
+    await page.evaluate(() => window.chat.retry().catch(() => {}));
+    await status(page, "error");
+    assert.deepEqual(await failure(), want);
+    await say(page, "hello"); // one may also say something else
+    await shows(page, "Hello, how are you?");
+    assert.deepEqual(await failure(), [undefined, undefined, undefined, undefined]);
+    return page;
+  },
+
+  async "a message that is refused"(id) {
+    const page = await open(id);
+    await say(page, "delete");
+    await status(page, "waiting");
+    const send = (options) => page.evaluate((o) => window.chat.send("hello", o).then(() => "", (error) => [error.status, error.code]), options);
+    assert.deepEqual(await send(), [409, "state_awaiting_input"]);
+    await status(page, "waiting"); // nothing has changed
+    assert.equal(await page.locator("li.user").count(), 1);
+    assert.equal(await page.getByRole("button", { name: "Approve" }).count(), 2);
+    assert.equal(await send({ abandonPending: true }), "");
+    await shows(page, "Hello, how are you?");
+    assert.deepEqual((await page.locator("li.assistant").first().locator("p.dynamic-tool").allTextContents()).map((line) => line.split(" ")[1]),
+      ["output-error", "output-error"]);
+    return page;
+  },
+
+  async "stop and resume"(id) {
+    const page = await open(id);
+    await say(page, "story");
+    await begun(page, 5);
+    await page.evaluate(() => window.chat.stop("enough"));
+    await status(page, "ready");
+    assert.equal(await page.evaluate(() => window.chat.stopped), true);
+    await page.reload();
+    await page.waitForFunction(() => window.chat?.stopped === true);
+    const before = await reply(page);
+    await page.evaluate(() => window.chat.resume());
+    await status(page, "ready");
+    assert.equal(await page.evaluate(() => window.chat.stopped), false);
+    assert.ok((await reply(page)).startsWith(before) && (await reply(page)).length > before.length);
+    return page;
+  },
+
   async "a reload in the middle of a stream"(id) {
     const page = await open(id);
     await say(page, "story");
