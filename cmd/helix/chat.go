@@ -14,7 +14,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/helixagents/helix"
-	"github.com/helixagents/helix/internal/backend"
 	"github.com/helixagents/helix/runtime/local"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store"
@@ -68,7 +67,7 @@ is asked when those before it cannot answer.
 The next start continues the session that was used last; --session names another,
 which begins if there is none of that id. The file is helix.db in the directory
 $XDG_DATA_HOME/helix, or ~/.local/share/helix, or, without a home, ./helix-data;
---data names another directory, a file, or a server, such as
+--store names another directory, a file, or a server, such as
 postgres://user@host/database or redis://host:6379.
 
 Some calls ask you: to approve them, or for what only you can tell. A question that
@@ -80,7 +79,7 @@ terminal, messages are read line by line from the standard input, and the exit
 code tells whether every turn went well.`,
 		Example: `  helix chat                              continue the latest session, or begin one
   helix chat --session trip               continue or begin the session "trip"
-  helix chat --data ./demo                keep the data in ./demo/helix.db
+  helix chat --store ./demo                keep the data in ./demo/helix.db
   helix chat --model openai/gpt-5         let a true model answer
   helix chat --model openai-chat/llama3.2@http://127.0.0.1:11434/v1
                                           let a model on this machine answer
@@ -92,9 +91,9 @@ code tells whether every turn went well.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&opts.session, "session", "", "`id` of the session to continue or begin (default: the one used last)")
-	flags.StringVar(&opts.data, "data", "", "directory, file or server (`place`) to keep sessions in (default: $"+storeVariable+")")
-	flags.StringVar(&opts.model, "model", "", "`provider/model` that answers (default: $HELIX_MODEL, or else the demo)")
+	flags.StringVar(&opts.session, "session", "", "`ID` of the session to continue or begin (default: the one used last)")
+	addStoreFlag(flags, &opts.data, storeUsage)
+	flags.StringVar(&opts.model, "model", "", "`PROVIDER/MODEL` that answers (default: $HELIX_MODEL, or else the demo)")
 	flags.DurationVar(&opts.pace, "pace", 30*time.Millisecond, "pause before each word of the demo model")
 	flags.BoolVar(&opts.verbose, "verbose", false, "log to the standard error")
 	return cmd
@@ -127,7 +126,7 @@ func runChat(ctx context.Context, opts chatOptions, signals <-chan os.Signal) er
 	if opts.verbose {
 		log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}
-	db, err := backend.Open(address, log)
+	db, err := openStore(address, log)
 	if err != nil {
 		return err
 	}

@@ -48,7 +48,7 @@ The exit code is 0 if the file is valid, 1 if it is not.`,
 			return err
 		},
 	}
-	cmd.Flags().StringVar(&path, "config", defaultConfig, "the `file` to check")
+	cmd.Flags().StringVar(&path, "config", defaultConfig, "the `FILE` to check")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }

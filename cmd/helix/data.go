@@ -2,11 +2,13 @@ package main
 
 import (
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 
 	"github.com/helixagents/helix/internal/backend"
+	"github.com/helixagents/helix/store"
 )
 
 // Variables for what may hold a password: other users of the machine can see the
@@ -17,7 +19,10 @@ const (
 	dbosVariable    = "HELIX_DBOS_DATABASE"
 )
 
-// dataAddress is the address of the store that a --data flag names: a server, a
+// storeUsage is the help of --store.
+const storeUsage = "`ADDRESS` of the sessions: directory, SQLite file, postgres://… or redis://… (default: $" + storeVariable + ", or this user's directory)"
+
+// dataAddress is the address of the store that a --store flag names: a server, a
 // file, or a file in a directory. The directory of a file is made if asked to.
 func dataAddress(data string, create bool) (string, error) {
 	if scheme, _, found := strings.Cut(data, ":"); found && !strings.ContainsAny(scheme, `/\.`) && len(scheme) > 1 {
@@ -30,6 +35,17 @@ func dataAddress(data string, create bool) (string, error) {
 		}
 	}
 	return "sqlite:" + path, nil
+}
+
+// openStore opens a store. A SQLite file of another program is refused before tables
+// are added to it.
+func openStore(address string, log *slog.Logger) (store.Backend, error) {
+	if backend.Kind(address) == backend.SQLite {
+		if _, err := backend.Migrations(address); err != nil {
+			return nil, err
+		}
+	}
+	return backend.Open(address, log)
 }
 
 // dataFile is the database file for a path, or for none.

@@ -1,7 +1,8 @@
 // Command helix is the program of the Helix framework: serve offers agents over
 // HTTP, worker works on turns that servers start, check validates a file of agents,
-// chat is a conversation with a demo agent in the terminal, sessions, submit, resume,
-// interrupt and cleanup operate what is served, migrate sees to the tables of a store.
+// chat is a conversation with an agent in the terminal, sessions, agents, waiting,
+// submit, resume, retry, interrupt and cleanup operate what is served, migrate sees to
+// the tables of a store.
 package main
 
 import (
@@ -11,6 +12,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -28,6 +30,7 @@ const (
 type usageError struct{ error }
 
 func main() {
+	cobra.EnableCommandSorting = false // the order says what belongs together
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	os.Exit(run(os.Args[1:], signals, os.Stdout, os.Stderr))
@@ -57,25 +60,9 @@ func run(args []string, signals <-chan os.Signal, out, complaints io.Writer) int
 
 func rootCommand(signals <-chan os.Signal) *cobra.Command {
 	root := &cobra.Command{
-		Use:   "helix",
-		Short: "Durable AI agents",
-		Long: `Helix runs durable AI agents: conversations that survive being killed.
-
-Secrets need not be on a command line, where every user of the machine can see them.
-The environment has variables for all of them:
-
-  HELIX_TOKEN          the token for a server, instead of --token
-  HELIX_STORE          the address of the store, with its password, instead of --store and --data
-  HELIX_STREAMS        the address of a store for the streams, instead of --streams
-  HELIX_DBOS_DATABASE  the address of DBOS's database, instead of --dbos-database
-
-Keys of models are in the variables of their providers, such as OPENAI_API_KEY, or in
-HELIX_MODEL_KEY. In helix.yaml, ${NAME} stands for any variable.`,
-		Example: `  helix serve --allow-unauthenticated
-                              serve demo agents on this machine
-  helix check                 see whether ./helix.yaml is valid
-  helix chat                  talk to a demo agent
-  helix migrate status        see whether a store's tables are up to date`,
+		Use:     "helix",
+		Short:   "Durable AI agents",
+		Long:    "Helix runs durable AI agents: conversations that survive being killed.",
 		Version: version(),
 		Args:    noArguments,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -87,20 +74,109 @@ HELIX_MODEL_KEY. In helix.yaml, ${NAME} stands for any variable.`,
 		return usageError{fmt.Errorf("%w (see %s --help)", err, cmd.CommandPath())}
 	})
 	root.SetVersionTemplate("helix {{.Version}}\n")
-	root.AddCommand(serveCommand(signals), workerCommand(signals), checkCommand(), chatCommand(signals), sessionsCommand(signals), submitCommand(signals),
-		resumeCommand(signals), interruptCommand(signals), cleanupCommand(signals), migrateCommand())
+	for _, group := range []struct {
+		title    string
+		commands []*cobra.Command
+	}{
+		{"Run agents:", []*cobra.Command{chatCommand(signals), serveCommand(signals), workerCommand(signals), checkCommand()}},
+		{"Look at what they do:", []*cobra.Command{agentsCommand(signals), sessionsCommand(signals), waitingCommand(signals)}},
+		{"Step in:", []*cobra.Command{submitCommand(signals), resumeCommand(signals), retryCommand(signals), interruptCommand(signals)}},
+		{"Maintain a store:", []*cobra.Command{cleanupCommand(signals), migrateCommand()}},
+	} {
+		root.AddGroup(&cobra.Group{ID: group.title, Title: group.title})
+		for _, cmd := range group.commands {
+			cmd.GroupID = group.title
+			root.AddCommand(cmd)
+		}
+	}
+	root.AddCommand(environmentTopic())
+	root.SetHelpCommand(helpCommand())
+	others := root.HelpFunc()
+	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
+		if cmd != root {
+			others(cmd, args)
+			return
+		}
+		overview(cmd)
+	})
 	return root
+}
+
+// overview is the help of the program itself. Cobra's is longer than a small screen.
+func overview(root *cobra.Command) {
+	out := root.OutOrStdout()
+	fmt.Fprintln(out, root.Long)
+	for _, group := range root.Groups() {
+		fmt.Fprintln(out, "\n"+group.Title)
+		for _, cmd := range root.Commands() {
+			if cmd.GroupID == group.ID {
+				fmt.Fprintf(out, "  %-10s %s\n", cmd.Name(), cmd.Short)
+			}
+		}
+	}
+	fmt.Fprint(out, `
+helix COMMAND --help explains a command, helix help environment the variables that
+commands read, helix --version tells the version.
+`)
+}
+
+// environmentTopic is help without a command.
+func environmentTopic() *cobra.Command {
+	return &cobra.Command{
+		Use:   "environment",
+		Short: "Variables that commands read",
+		Long: `Secrets need not be on a command line, where every user of the machine can see them.
+The environment has variables for all of them:
+
+  HELIX_TOKEN          the token for a server, instead of --token
+  HELIX_STORE          the address of the store, with its password, instead of --store
+  HELIX_STREAMS        the address of a store for the streams, instead of --streams
+  HELIX_DBOS_DATABASE  the address of DBOS's database, instead of --dbos-database
+
+HELIX_SERVER is the URL of the server that commands are about, instead of --server.
+
+Keys of models are in the variables of their providers, such as OPENAI_API_KEY, or in
+HELIX_MODEL_KEY. In helix.yaml, ${NAME} stands for any variable.`,
+	}
+}
+
+// helpCommand is help COMMAND. Cobra's own takes any words.
+func helpCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [COMMAND]",
+		Short: "Show what a command does, and its flags",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			found, rest, err := cmd.Root().Find(args)
+			if err != nil {
+				return err
+			}
+			if len(rest) > 0 {
+				return unknown(found, rest[0])
+			}
+			found.InitDefaultHelpFlag() // it is shown as one of the flags
+			return found.Help()
+		},
+	}
 }
 
 func noArguments(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	what := "argument"
-	if cmd.HasSubCommands() {
-		what = "command"
+	return unknown(cmd, args[0])
+}
+
+// unknown is about a word that a command does not know. Of a mistyped command it
+// says which was meant, as far as one can tell.
+func unknown(cmd *cobra.Command, word string) error {
+	if !cmd.HasSubCommands() {
+		return usageError{fmt.Errorf("unknown argument %q (see %s --help)", word, cmd.CommandPath())}
 	}
-	return usageError{fmt.Errorf("unknown %s %q (see %s --help)", what, args[0], cmd.CommandPath())}
+	cmd.SuggestionsMinimumDistance = 2
+	if meant := cmd.SuggestionsFor(word); len(meant) > 0 {
+		return usageError{fmt.Errorf("unknown command %q: did you mean %s? (see %s --help)", word, strings.Join(meant, " or "), cmd.CommandPath())}
+	}
+	return usageError{fmt.Errorf("unknown command %q (see %s --help)", word, cmd.CommandPath())}
 }
 
 // version is the module's version, as the Go tool recorded it.

@@ -12,6 +12,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
 	"github.com/helixagents/helix/internal/testserver"
 )
 
@@ -180,11 +183,19 @@ func TestMistakesGetOneLine(t *testing.T) {
 	}{
 		{"chat --bogus", "unknown flag: --bogus", exitUsage},
 		{"bogus", `unknown command "bogus"`, exitUsage},
+		{"help bogus", `unknown command "bogus"`, exitUsage},
+		{"help sessions bogus", `unknown command "bogus" (see helix sessions --help)`, exitUsage},
+		{"help chat extra", `unknown argument "extra"`, exitUsage},
+		{"sesions ls", `unknown command "sesions": did you mean sessions?`, exitUsage},
+		{"migrate stauts", `unknown command "stauts": did you mean status?`, exitUsage},
+		{"migrate status --store /no/such/place", "there is no directory /no/such", exitFailure},
+		{"migrate status --store " + file + "/deeper", "is not a directory", exitFailure},
+		{"sessions ls --store " + file, "is not a SQLite database", exitFailure},
 		{"chat extra", `unknown argument "extra"`, exitUsage},
 		{"chat --pace never", `invalid argument "never" for "--pace" flag`, exitUsage},
 		{"chat --session a/../b", `session id "a/../b" must not contain ".."`, exitFailure},
 		{"chat --data " + file + "/deeper", "not a directory", exitFailure},
-		{"chat --data " + file, "not a database", exitFailure},
+		{"chat --data " + file, "not a SQLite database", exitFailure},
 	} {
 		p := start(t, strings.Fields(test.args)...)
 		code := p.wait()
@@ -195,11 +206,52 @@ func TestMistakesGetOneLine(t *testing.T) {
 	}
 }
 
+// The program's help fits on a screen of 80 by 30, and has every command once.
+func TestOverview(t *testing.T) {
+	t.Parallel()
+	text := start(t, "help").finish()
+	lines := strings.Split(text, "\n")
+	if len(lines) > 30 {
+		t.Errorf("the help has %d lines", len(lines))
+	}
+	for _, line := range lines {
+		if len(line) > 100 {
+			t.Errorf("%q is too long", line)
+		}
+	}
+	for _, cmd := range rootCommand(nil).Commands() {
+		if cmd.Runnable() && cmd.Name() != "help" && strings.Count(text, "\n  "+cmd.Name()+" ") != 1 {
+			t.Errorf("%s is not in it once:\n%s", cmd.Name(), text)
+		}
+	}
+}
+
+// Help names arguments in capitals, and where data is kept by one name.
+func TestPlaceholders(t *testing.T) {
+	t.Parallel()
+	var visit func(cmd *cobra.Command)
+	visit = func(cmd *cobra.Command) {
+		usage := cmd.UsageString() + cmd.Long + cmd.Example
+		if strings.Contains(usage, "--"+dataFlag) {
+			t.Errorf("%s: the help has --%s", cmd.CommandPath(), dataFlag)
+		}
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			if name, _ := pflag.UnquoteUsage(f); f.Value.Type() == "string" && name != "string" && name != strings.ToUpper(name) {
+				t.Errorf("%s: --%s %s", cmd.CommandPath(), f.Name, name)
+			}
+		})
+		for _, sub := range cmd.Commands() {
+			visit(sub)
+		}
+	}
+	visit(rootCommand(nil))
+}
+
 func TestHelpAndVersion(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]string{
-		"":               "Available Commands:",
-		"--help":         "Available Commands:",
+		"":               "Step in:",
+		"--help":         "Step in:",
 		"--version":      "helix ",
 		"chat --help":    "echo 'what is 6*7' | helix chat",
 		"chat --version": "helix ",

@@ -2,9 +2,12 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"text/tabwriter"
 	"time"
 
@@ -15,7 +18,8 @@ import (
 )
 
 func migrateCommand() *cobra.Command {
-	var data string
+	var place string
+	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "migrate",
 		Short: "Look at a store's tables, or bring them up to date",
@@ -25,35 +29,43 @@ A program brings the tables of its store up to date when it opens it, unless it 
 told not to (NoMigrate); then this command does, before the program is deployed.
 Steps only add, so programs of the version before go on meanwhile. Any number of
 processes may do it at once: one does the work.`,
-		Example: `  helix migrate status --data postgres://helix@db/agents
-  helix migrate up --data ./demo/helix.db`,
+		Example: `  helix migrate status --store postgres://helix@db/agents
+  helix migrate up --store ./demo/helix.db`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.PersistentFlags().StringVar(&data, "data", "", "directory, file or server (`place`) that sessions are kept in (default: $"+storeVariable+")")
-	cmd.AddCommand(
-		&cobra.Command{
-			Use:   "status",
-			Short: "List the steps that the store has and lacks; change nothing",
-			Args:  noArguments,
-			RunE: func(cmd *cobra.Command, _ []string) error {
-				address, err := dataAddress(cmp.Or(data, os.Getenv(storeVariable)), false)
-				if err != nil {
-					return err
-				}
-				steps, err := backend.Migrations(address)
-				if err != nil {
-					return err
-				}
-				return printMigrations(cmd.OutOrStdout(), address, steps)
-			},
+	addStoreFlag(cmd.PersistentFlags(), &place, storeUsage)
+	status := &cobra.Command{
+		Use:   "status",
+		Short: "List the steps that the store has and lacks; change nothing",
+		Args:  noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			place := cmp.Or(place, os.Getenv(storeVariable))
+			address, err := dataAddress(place, false)
+			if err != nil {
+				return err
+			}
+			if err := checkPlace(place, address); err != nil {
+				return err
+			}
+			steps, err := backend.Migrations(address)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return printMigrationsJSON(cmd.OutOrStdout(), address, steps)
+			}
+			return printMigrations(cmd.OutOrStdout(), address, steps)
 		},
+	}
+	status.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.AddCommand(status,
 		&cobra.Command{
 			Use:   "up",
 			Short: "Bring the tables up to date",
 			Args:  noArguments,
 			RunE: func(cmd *cobra.Command, _ []string) error {
-				address, err := dataAddress(cmp.Or(data, os.Getenv(storeVariable)), true)
+				address, err := dataAddress(cmp.Or(place, os.Getenv(storeVariable)), true)
 				if err != nil {
 					return err
 				}
@@ -89,6 +101,52 @@ func migrateUp(out io.Writer, address string) error {
 		fmt.Fprintf(out, "%s is up to date\n", shown(address))
 	}
 	return nil
+}
+
+// checkPlace refuses a place that was named and cannot be: one whose directory would be
+// in a directory that is not there. Its status would be that of an empty store, and what
+// was mistyped would look well.
+func checkPlace(place, address string) error {
+	if kind, _ := backend.Split(address); place == "" || kind != backend.SQLite {
+		return nil
+	}
+	_, path := backend.Split(place)
+	above := filepath.Dir(filepath.Clean(path))
+	info, err := os.Stat(above)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("there is no store at %s: there is no directory %s", path, above)
+	case err != nil:
+		return fmt.Errorf("there is no store at %s: %w", path, err)
+	case !info.IsDir():
+		return fmt.Errorf("there is no store at %s: %s is not a directory", path, above)
+	}
+	return nil
+}
+
+// shownMigrations is what status prints as JSON.
+type shownMigrations struct {
+	Store string           `json:"store"`
+	Steps []shownMigration `json:"steps"`
+	// UpToDate says that no step is missing.
+	UpToDate bool `json:"upToDate"`
+}
+
+type shownMigration struct {
+	Name      string    `json:"name"`
+	Applied   bool      `json:"applied"`
+	AppliedAt time.Time `json:"appliedAt,omitzero"`
+	// Newer marks a step of a newer program, which this one does not know.
+	Newer bool `json:"newer,omitempty"`
+}
+
+func printMigrationsJSON(out io.Writer, address string, steps []store.Migration) error {
+	shown := shownMigrations{Store: shown(address), Steps: []shownMigration{}, UpToDate: true}
+	for _, step := range steps {
+		shown.Steps = append(shown.Steps, shownMigration{Name: step.Name, Applied: step.Applied(), AppliedAt: step.AppliedAt, Newer: step.Newer})
+		shown.UpToDate = shown.UpToDate && step.Applied()
+	}
+	return writeJSON(out, shown)
 }
 
 func printMigrations(out io.Writer, address string, steps []store.Migration) error {

@@ -10,13 +10,13 @@ import (
 	"os"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/config"
-	"github.com/helixagents/helix/internal/backend"
 	"github.com/helixagents/helix/runtime/local"
 	"github.com/helixagents/helix/store"
 )
@@ -24,7 +24,6 @@ import (
 // nodeOptions are the flags of commands that run agents until they are stopped.
 type nodeOptions struct {
 	config    string
-	data      string
 	store     string
 	streams   string
 	grace     time.Duration
@@ -35,10 +34,9 @@ type nodeOptions struct {
 
 func (o *nodeOptions) flags(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&o.config, "config", "", "`file` of the agents (default: the demo)")
-	flags.StringVar(&o.data, "data", "", "`directory` or SQLite file to keep sessions in")
-	flags.StringVar(&o.store, "store", "", "`address` of the store: sqlite:PATH, postgres://…, redis://… or memory: (default: $"+storeVariable+", or the file's)")
-	flags.StringVar(&o.streams, "streams", "", "`address` of a store for the streams alone (default: $"+streamsVariable+", or the file's)")
+	flags.StringVar(&o.config, "config", "", "`FILE` of the agents (default: the demo)")
+	addStoreFlag(flags, &o.store, "`ADDRESS` of the sessions: directory, SQLite file, postgres://…, redis://… or memory: (default: $"+storeVariable+", or the file's)")
+	flags.StringVar(&o.streams, "streams", "", "`ADDRESS` of a store for the streams alone (default: $"+streamsVariable+", or the file's)")
 	flags.DurationVar(&o.grace, "grace", 5*time.Second, "how long running turns may go on after a signal to stop")
 	flags.StringVar(&o.logFormat, "log-format", "text", "text or json")
 	flags.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error")
@@ -57,16 +55,15 @@ type node struct {
 	rt       runner
 	where    string // the runtime is, as people read it
 	agents   atomic.Pointer[[]*helix.Agent]
+	hangup   chan struct{} // the file is to be read again
 }
 
 // prepare reads the file and checks all that can be without opening anything.
 func (n *node) prepare() (*config.File, error) {
-	switch {
-	case n.opts.data != "" && n.opts.store != "":
-		return nil, usageError{errors.New("--data and --store exclude each other")}
-	case n.opts.grace < 0:
+	if n.opts.grace < 0 {
 		return nil, usageError{errors.New("--grace is negative")}
 	}
+	n.hangup = make(chan struct{}, 1)
 	var err error
 	if n.log, err = newLogger(n.out, n.opts.logFormat, n.opts.logLevel); err != nil {
 		return nil, err
@@ -78,7 +75,7 @@ func (n *node) prepare() (*config.File, error) {
 	if n.settings, err = n.opts.runtime.over(file.Runtime); err != nil {
 		return nil, err
 	}
-	n.store = cmp.Or(n.opts.store, n.opts.data, os.Getenv(storeVariable), file.Store)
+	n.store = cmp.Or(n.opts.store, os.Getenv(storeVariable), file.Store)
 	return file, lasting(n.settings.Kind, n.store)
 }
 
@@ -114,7 +111,7 @@ func (n *node) openStore(file *config.File) (store.Backend, error) {
 		return nil, err
 	}
 	n.store, n.shown = address, shown(address)
-	sessions, err := backend.Open(address, n.log)
+	sessions, err := openStore(address, n.log)
 	if err != nil {
 		return nil, err
 	}
@@ -124,7 +121,7 @@ func (n *node) openStore(file *config.File) (store.Backend, error) {
 	}
 	if apart, err = dataAddress(apart, true); err == nil {
 		var streams store.Backend
-		if streams, err = backend.Open(apart, n.log); err == nil {
+		if streams, err = openStore(apart, n.log); err == nil {
 			n.shown += ", streams in " + shown(apart)
 			return store.Mix{SessionsOf: sessions, StreamsOf: streams, LocksOf: sessions}, nil
 		}
@@ -151,10 +148,17 @@ func (n *node) leaving(signals <-chan os.Signal) (ctx context.Context, done func
 	fmt.Fprintln(n.out, "helix: stopping; what still runs is continued by the next start")
 	ctx, cancel := context.WithTimeout(context.Background(), n.opts.grace)
 	go func() {
-		select {
-		case <-signals:
-			cancel()
-		case <-ctx.Done():
+		for {
+			select {
+			case s := <-signals:
+				if s == syscall.SIGHUP {
+					continue
+				}
+				cancel()
+				return
+			case <-ctx.Done():
+				return
+			}
 		}
 	}()
 	return ctx, cancel

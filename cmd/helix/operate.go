@@ -39,7 +39,7 @@ func follow(ctx context.Context, out io.Writer, asJSON bool, items iter.Seq2[str
 		switch item.Frame {
 		case stream.FrameFail:
 			screen.end()
-			return fmt.Errorf("the run failed: %s", item.Error.Message)
+			return fmt.Errorf("the run failed: %s", explain(item.Error))
 		case stream.FrameTruncated:
 			screen.end()
 			return fmt.Errorf("the stream no longer holds what was asked for; --from %d is the earliest", item.Floor)
@@ -47,6 +47,15 @@ func follow(ctx context.Context, out io.Writer, asJSON bool, items iter.Seq2[str
 	}
 	screen.end()
 	return ctx.Err()
+}
+
+// explain says what an error means, and what it was, as far as the server tells.
+func explain(err *session.Error) string {
+	sentence, message := wire.Explain(err.Code), oneLine(printable(err.Message))
+	if message == "" || message == sentence {
+		return sentence
+	}
+	return sentence + " (" + message + ")"
 }
 
 // followRun shows a run, and what the session waits for after it.
@@ -63,16 +72,21 @@ func (t *target) followRun(ctx context.Context, out io.Writer, c *client.Client,
 		if p.Kind == session.PendingApproval {
 			fmt.Fprintf(out, "%s %s\n", visible(p.Tool), wholeInput(p.Input))
 		}
-		fmt.Fprintf(out, "It waits for %s: helix submit %s %s %s\n", visible(p.Tool), id, p.CallID, answerHint(p))
+		fmt.Fprintf(out, "It waits for %s:\n", awaited(p))
+		t.hint(out, id, p)
 	}
 	return nil
 }
 
-func answerHint(p *session.Pending) string {
+// hint says how a call is answered.
+func (t *target) hint(out io.Writer, id string, p *session.Pending) {
+	answers := []string{"--result JSON"}
 	if p.Kind == session.PendingApproval {
-		return "--approve|--deny"
+		answers = []string{"--approve", "--deny"}
 	}
-	return "--result JSON"
+	for _, answer := range answers {
+		fmt.Fprintf(out, "  helix submit %s %s %s --resume%s\n", shellWord(id), shellWord(p.CallID), answer, t.again())
+	}
 }
 
 func submitCommand(signals <-chan os.Signal) *cobra.Command {
@@ -83,7 +97,7 @@ func submitCommand(signals <-chan os.Signal) *cobra.Command {
 		Use:   "submit ID CALL",
 		Short: "Answer a call that waits for a person",
 		Long: `Answer a call that waits for a person: approve or deny it, or give the result of a
-tool that runs on the client. "helix sessions show ID" lists the calls that wait.
+tool that runs on the client. "helix waiting" lists the calls that wait.
 With --resume the session goes on with the answer.
 ` + targetHelp,
 		Example: `  helix submit ID CALL --approve --resume
@@ -123,9 +137,9 @@ With --resume the session goes on with the answer.
 	flags := cmd.Flags()
 	flags.BoolVar(&approve, "approve", false, "let the call be carried out")
 	flags.BoolVar(&deny, "deny", false, "refuse the call")
-	flags.StringVar(&reason, "reason", "", "with --approve or --deny: `why`")
+	flags.StringVar(&reason, "reason", "", "with --approve or --deny: `TEXT` that says why")
 	flags.StringVar(&result, "result", "", "result as `JSON`")
-	flags.StringVar(&failure, "error", "", "`why` there is no result")
+	flags.StringVar(&failure, "error", "", "`TEXT` that says why there is no result")
 	flags.BoolVar(&resume, "resume", false, "go on with the answer")
 	return cmd
 }
@@ -151,7 +165,7 @@ func approvalOf(ctx context.Context, c *client.Client, id, callID string) (strin
 			return pending[i].ApprovalID, nil
 		}
 	}
-	return "", fmt.Errorf("session %s has no call %s that waits for approval; helix sessions show %s lists what waits", id, callID, id)
+	return "", fmt.Errorf("session %s has no call %s that waits for approval; helix waiting lists what waits", id, callID)
 }
 
 func (t *target) submit(ctx context.Context, out io.Writer, c *client.Client, submit wire.Submit) error {
@@ -200,8 +214,35 @@ the workers run it. Ctrl-C leaves the run to a server on that store, which conti
 		},
 	}
 	t.flags(cmd)
-	cmd.Flags().StringVar(&text, "message", "", "`text` to go on with")
-	cmd.Flags().StringVar(&resume.CheckpointID, "checkpoint", "", "first rewind to this `checkpoint`")
+	cmd.Flags().StringVar(&text, "message", "", "`TEXT` to go on with")
+	cmd.Flags().StringVar(&resume.CheckpointID, "checkpoint", "", "first rewind to this checkpoint, an `ID` of helix sessions checkpoints")
+	return cmd
+}
+
+func retryCommand(signals <-chan os.Signal) *cobra.Command {
+	t := target{signals: signals, runs: true}
+	cmd := &cobra.Command{
+		Use:   "retry ID",
+		Short: "Run the failed turn of a session again, and follow it",
+		Long: `Run the failed turn of a session again, from its last good checkpoint, and follow it.
+The user's message is not added again, and what was finished is not done again.
+On a store, this process runs the agent, or, where the file's runtime is temporal, has
+the workers run it. Ctrl-C leaves the run to a server on that store, which continues it.
+` + targetHelp,
+		Example: `  helix sessions ls --activity failed
+  helix retry ID`,
+		Args: oneSession,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return t.with(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+				started, err := c.Retry(ctx, args[0], wire.Retry{})
+				if err != nil {
+					return err
+				}
+				return t.followRun(ctx, cmd.OutOrStdout(), c, started.SessionID, started.RunID, started.StartSequence)
+			})
+		},
+	}
+	t.flags(cmd)
 	return cmd
 }
 
@@ -236,8 +277,8 @@ func interruptCommand(signals <-chan os.Signal) *cobra.Command {
 	t.flags(cmd)
 	flags := cmd.Flags()
 	flags.BoolVar(&abort, "abort", false, "end the run for good")
-	flags.StringVar(&stop.RunID, "run", "", "stop only this `run`")
-	flags.StringVar(&stop.Reason, "reason", "", "`why`")
+	flags.StringVar(&stop.RunID, "run", "", "stop only the run with this `ID`")
+	flags.StringVar(&stop.Reason, "reason", "", "`TEXT` that says why")
 	return cmd
 }
 

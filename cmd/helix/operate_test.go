@@ -72,9 +72,9 @@ func TestOperate(t *testing.T) {
 	t.Parallel()
 	for name, place := range map[string]func(d *daemon, dir string) []string{
 		"server": func(d *daemon, _ string) []string { return []string{"--server", d.url()} },
-		"data": func(d *daemon, dir string) []string {
+		"store": func(d *daemon, dir string) []string {
 			d.stop()
-			return []string{"--data", filepath.Join(dir, "data"), "--config", filepath.Join(dir, defaultConfig)}
+			return []string{"--store", filepath.Join(dir, "data"), "--config", filepath.Join(dir, defaultConfig)}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -102,6 +102,21 @@ func TestOperate(t *testing.T) {
 func testLooking(o *operator) {
 	o.t.Helper()
 	list := o.does("SESSION ", "sessions", "ls")
+	for want, id := range map[string]string{"waiting": "plan ", "done": "sum "} {
+		_, row, _ := strings.Cut(list, "\n"+id)
+		row, _, _ = strings.Cut(row, "\n")
+		if !strings.Contains(row, " "+want+" ") {
+			o.t.Errorf("%s is not %s in the list\n%s", id, want, list)
+		}
+		if want == "waiting" && !strings.HasSuffix(row, "  approval of order") {
+			o.t.Errorf("the list does not say what %s waits for\n%s", id, list)
+		}
+	}
+	if waiting := o.does("tea ", "sessions", "ls", "--activity", "waiting"); strings.Contains(waiting, "sum ") || !strings.Contains(waiting, "  an answer to choose\n") {
+		o.t.Errorf("those that wait are\n%s", waiting)
+	}
+	o.does("There are no such sessions.", "sessions", "ls", "--activity", "failed")
+	testInbox(o)
 	for _, id := range []string{"tea ", "plan ", "trip/1 ", "trip/1-agent-diary."} {
 		if !strings.Contains(list, "\n"+id) {
 			o.t.Errorf("%s is not in the list\n%s", id, list)
@@ -137,6 +152,28 @@ func testLooking(o *operator) {
 	}
 }
 
+// testInbox looks at the calls that wait, over all sessions.
+func testInbox(o *operator) {
+	o.t.Helper()
+	inbox := o.does("Session tea waits for an answer to choose: ", "waiting")
+	place := strings.Join(o.place, " ")
+	for id, answer := range map[string]string{"tea": "--result JSON", "gone": "--approve", "kept": "--deny", "plan": "--approve"} {
+		want := "\n  helix submit " + id + " " + o.call(id).CallID + " " + answer + " --resume " + place + "\n"
+		if !strings.Contains(inbox, want) {
+			o.t.Errorf("the inbox does not say %q\n%s", want, inbox)
+		}
+	}
+	if !strings.Contains(inbox, "Session plan waits for approval of order: {\n") || !strings.Contains(inbox, "  asked by buyer since 20") {
+		o.t.Errorf("the inbox does not say who asks for what\n%s", inbox)
+	}
+	var page wire.Waiting
+	o.answers(&page, "waiting", "--limit", "2")
+	if len(page.Items) != 2 || !page.HasMore || page.Next == "" {
+		o.t.Errorf("a page is %+v", page)
+	}
+	o.does("Nothing waits for a person.", "waiting", "--user", "nobody")
+}
+
 func testAnswering(o *operator) {
 	o.t.Helper()
 	o.does("So it is tea.\n", "submit", "tea", o.call("tea").CallID, "--result", `"tea"`, "--resume")
@@ -163,6 +200,13 @@ func testAnswering(o *operator) {
 func testChanging(o *operator) {
 	o.t.Helper()
 	o.does("copy is a copy of sum\n", "sessions", "branch", "sum", "--id", "copy")
+	testCheckpoints(o)
+	o.does("\nplanner ", "agents", "ls")
+	var agents wire.Agents
+	o.answers(&agents, "agents", "ls")
+	if len(agents.Items) != 7 || agents.Items[0].Name != "assistant" || len(agents.Items[0].Tools) != 6 {
+		o.t.Errorf("the agents are %+v", agents)
+	}
 	o.does("2 + 2 = 4\n", "sessions", "branch", "sum", "--id", "copy2", "--message", "What is 2 + 2?")
 	var branched wire.Branched
 	o.answers(&branched, "sessions", "branch", "sum", "--messages", "1")
@@ -181,6 +225,29 @@ func testChanging(o *operator) {
 	o.answers(&cleaned, "cleanup")
 	o.does("deleted trip/1, trip/1-agent-diary.", "sessions", "rm", "trip/1")
 	o.fails(exitFailure, "there is no session trip/1", "sessions", "rm", "trip/1")
+}
+
+// testCheckpoints copies a session from a point that a command has printed.
+func testCheckpoints(o *operator) {
+	o.t.Helper()
+	lines := strings.Split(strings.TrimSpace(o.does("CHECKPOINT ", "sessions", "checkpoints", "sum")), "\n")
+	var page wire.CheckpointPage
+	o.answers(&page, "sessions", "checkpoints", "sum")
+	if len(page.Items) < 2 || len(lines) != len(page.Items)+1 {
+		o.t.Fatalf("%d checkpoints are shown as\n%s", len(page.Items), strings.Join(lines, "\n"))
+	}
+	oldest := strings.Fields(lines[len(lines)-1])[0]
+	o.does("early is a copy of sum\n", "sessions", "branch", "sum", "--id", "early", "--checkpoint", oldest)
+	var early, whole struct{ Messages []session.Message }
+	o.answers(&early, "sessions", "show", "early")
+	o.answers(&whole, "sessions", "show", "sum")
+	if len(early.Messages) >= len(whole.Messages) {
+		o.t.Errorf("the copy has %d messages, the session %d", len(early.Messages), len(whole.Messages))
+	}
+	o.answers(&page, "sessions", "checkpoints", "sum", "--limit", "1")
+	if len(page.Items) != 1 || !page.HasMore {
+		o.t.Errorf("a page is %+v", page)
+	}
 }
 
 func testMistakes(o *operator) {
@@ -203,6 +270,10 @@ func testMistakes(o *operator) {
 		`--result "tea" is not JSON`:                              "submit a b --result tea",
 		`--status "dead" is none of`:                              "sessions ls --status dead",
 		`unknown command "delete"`:                                "sessions delete x",
+		`unknown command "shwo": did you mean show?`:              "sessions shwo x",
+		`--activity "idle" is none of new, running, waiting, `:    "sessions ls --activity idle",
+		"--limit -1 is less than 1":                               "sessions ls --limit -1",
+		"--limit 0 is less than 1":                                "waiting --limit 0",
 		`unknown argument "x" (see helix cleanup --help)`:         "cleanup x",
 		"unknown flag: --forever (see helix interrupt --help)":    "interrupt x --forever",
 	} {
@@ -252,6 +323,44 @@ func TestOperateARun(t *testing.T) {
 	}
 }
 
+// A failure is told with its sentence and its cause, and the turn is run again.
+func TestRetry(t *testing.T) {
+	t.Parallel()
+	for name, place := range map[string]func(d *daemon, dir string) []string{
+		"server": func(d *daemon, _ string) []string { return []string{"--server", d.addr} },
+		"store": func(d *daemon, dir string) []string {
+			d.stop()
+			return []string{"--store", filepath.Join(dir, "data"), "--config", filepath.Join(dir, defaultConfig)}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			model := newMoody(t)
+			dir := model.file(t)
+			d := serveDemo(t, dir)
+			begin(t, d.Client, "clerk", "s", "Hello?")
+			(&operator{t, []string{"--server", d.addr}}).fails(exitFailure,
+				"the run failed: The model's provider refused the API key that this server uses.", "sessions", "tail", "s")
+			o := &operator{t, place(d, dir)}
+			o.does("  failed  ", "sessions", "ls", "--activity", "failed")
+			shown := o.does("failed    The model's provider refused the API key that this server uses. (provider_auth)\n", "sessions", "show", "s")
+			if name == "store" && !strings.Contains(shown, "cause     ") || !strings.Contains(shown, "activity  failed\n") {
+				t.Errorf("it shows\n%s", shown)
+			}
+			o.fails(exitFailure, "the run failed: ", "retry", "s")
+			model.answers.Store(true)
+			o.does("Here I am again.\n", "retry", "s")
+			var after struct{ Messages []session.Message }
+			o.answers(&after, "sessions", "show", "s")
+			if len(after.Messages) != 2 {
+				t.Errorf("the messages are %+v", after.Messages)
+			}
+			o.fails(exitFailure, "retr", "retry", "s")
+			o.fails(exitFailure, "there is no session nobody", "retry", "nobody")
+		})
+	}
+}
+
 // On a store, the process of the command runs the turn; what it is killed in, a
 // server finishes.
 func TestOperateOnAStoreIsTakenOver(t *testing.T) {
@@ -283,8 +392,9 @@ func TestOperateTargets(t *testing.T) {
 		code  int
 	}{
 		{"--server http://127.0.0.1:1", "connection refused", exitFailure},
-		{"--server nowhere", "URL", exitUsage},
-		{"--server http://127.0.0.1:1 --data x", "--server and --data exclude each other", exitUsage},
+		{"--server nowhere", `--server "nowhere" is neither a URL nor host:port`, exitUsage},
+		{"--server 127.0.0.1:1", "connection refused", exitFailure},
+		{"--server http://127.0.0.1:1 --data x", "--server and --store exclude each other", exitUsage},
 		{"--data " + filepath.Join(dir, "none"), "none", exitFailure},
 		{"--config none.yaml", "none.yaml", exitFailure},
 	} {

@@ -5,6 +5,8 @@ import (
 	"os"
 	"reflect"
 	"strings"
+	"sync"
+	"syscall"
 	"time"
 
 	"github.com/helixagents/helix/config"
@@ -19,7 +21,10 @@ func (n *node) reload(ctx context.Context, started *config.File, replace func(*c
 	if n.opts.config == "" {
 		return
 	}
-	config.Watch(ctx, n.opts.config, reloadEvery, started, func(file *config.File, err error) {
+	var one sync.Mutex // the watcher and a signal may see the same change
+	take := func(file *config.File, err error) {
+		one.Lock()
+		defer one.Unlock()
 		if err == nil {
 			err = replace(file)
 		}
@@ -32,7 +37,45 @@ func (n *node) reload(ctx context.Context, started *config.File, replace func(*c
 				"file", n.opts.config, "sections", strings.Join(sections, ", "))
 		}
 		n.log.InfoContext(ctx, "the file was reloaded", "file", n.opts.config, "agents", len(*n.agents.Load()))
+	}
+	var asked sync.WaitGroup
+	defer asked.Wait()
+	asked.Go(func() {
+		for {
+			select {
+			case <-n.hangup:
+				take(config.Load(n.opts.config))
+			case <-ctx.Done():
+				return
+			}
+		}
 	})
+	config.Watch(ctx, n.opts.config, reloadEvery, started, take)
+}
+
+// awaitStop returns when a signal to stop comes, or done is closed. SIGHUP is no such
+// signal to a daemon: it has the file read again.
+func (n *node) awaitStop(ctx context.Context, signals <-chan os.Signal, done <-chan struct{}) {
+	for {
+		select {
+		case s := <-signals:
+			switch {
+			case s != syscall.SIGHUP:
+				return
+			case n.opts.config == "":
+				n.log.InfoContext(ctx, "SIGHUP: there is no file to read again")
+			default:
+				select {
+				case n.hangup <- struct{}{}:
+				default: // it is about to be read
+				}
+			}
+		case <-done:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 func (n *node) replace(file *config.File) error {
@@ -69,7 +112,7 @@ func (n *node) changed(started, file *config.File) []string {
 	was, _ := n.opts.runtime.over(started.Runtime)
 	is, err := n.opts.runtime.over(file.Runtime)
 	return names(
-		section{"store", n.opts.store == "" && n.opts.data == "" && os.Getenv(storeVariable) == "" && started.Store != file.Store},
+		section{"store", n.opts.store == "" && os.Getenv(storeVariable) == "" && started.Store != file.Store},
 		section{"streams", n.opts.streams == "" && os.Getenv(streamsVariable) == "" && started.Streams != file.Streams},
 		section{"runtime", err != nil || !reflect.DeepEqual(was, is)},
 	)

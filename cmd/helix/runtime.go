@@ -51,11 +51,11 @@ var ofRuntime = map[string][]string{
 func (f *runtimeFlags) flags(cmd *cobra.Command) {
 	f.cmd = cmd
 	flags := cmd.Flags()
-	flags.StringVar(&f.kind, "runtime", "", "`name` of what drives turns: local, temporal or dbos (default: the file's, or else local)")
-	flags.StringVar(&f.address, "temporal-address", "", "`host:port` of Temporal (default: the file's, $TEMPORAL_ADDRESS or "+temporalAddress+")")
-	flags.StringVar(&f.namespace, "temporal-namespace", "", "`namespace` in Temporal (default: the file's, $TEMPORAL_NAMESPACE or default)")
-	flags.StringVar(&f.taskQueue, "task-queue", "", "`queue` on which the processes of a deployment share work (default: the file's, or helix)")
-	flags.StringVar(&f.database, "dbos-database", "", "`address` of DBOS's database: postgres://… or sqlite:PATH (default: $"+dbosVariable+", the file's, or the store's)")
+	flags.StringVar(&f.kind, "runtime", "", "`NAME` of what drives turns: local, temporal or dbos (default: the file's, or else local)")
+	flags.StringVar(&f.address, "temporal-address", "", "`HOST:PORT` of Temporal (default: the file's, $TEMPORAL_ADDRESS or "+temporalAddress+")")
+	flags.StringVar(&f.namespace, "temporal-namespace", "", "`NAMESPACE` in Temporal (default: the file's, $TEMPORAL_NAMESPACE or default)")
+	flags.StringVar(&f.taskQueue, "task-queue", "", "`QUEUE` on which the processes of a deployment share work (default: the file's, or helix)")
+	flags.StringVar(&f.database, "dbos-database", "", "`ADDRESS` of DBOS's database: postgres://… or sqlite:PATH (default: $"+dbosVariable+", the file's, or the store's)")
 }
 
 // over gives the settings of a file as the command line has them.

@@ -64,7 +64,8 @@ command line uses. DBOS keeps its workflows in the store's Postgres, or beside t
 store's SQLite file, unless it is told otherwise.
 
 Ctrl-C, or SIGTERM, ends the open streams, gives running turns
---grace to end, and leaves the others to the next start, which continues them.`,
+--grace to end, and leaves the others to the next start, which continues them.
+SIGHUP has the file read again at once; the server goes on.`,
 		Example: `  helix serve --allow-unauthenticated            the demo, on this machine
   helix serve --config helix.yaml                your agents
   helix serve --config helix.yaml --addr :4170 --store postgres://helix@db/agents
@@ -77,10 +78,10 @@ Ctrl-C, or SIGTERM, ends the open streams, gives running turns
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&opts.addr, "addr", "", "`host:port` to listen on (default "+defaultAddr+")")
+	flags.StringVar(&opts.addr, "addr", "", "`HOST:PORT` to listen on (default "+defaultAddr+")")
 	flags.BoolVar(&opts.anonymous, "allow-unauthenticated", false, "serve whoever can reach the server")
 	flags.BoolVar(&opts.expose, "expose-unauthenticated", false, "with --allow-unauthenticated: listen also where other machines can reach it")
-	flags.StringArrayVar(&opts.hosts, "host", nil, "`name` that the server goes by, or * for any; may be repeated (default: server.hosts in the file)")
+	flags.StringArrayVar(&opts.hosts, "host", nil, "`NAME` that the server goes by, or * for any; may be repeated (default: server.hosts in the file)")
 	opts.flags(cmd)
 	flags.BoolVar(&opts.runtime.worker, "worker", true, "with --runtime temporal: work on turns, and not only start them")
 	return cmd
@@ -230,24 +231,28 @@ func (s *service) run(ctx context.Context, file *config.File, listener net.Liste
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	web := server.HTTPServer("", withPage(s.api))
-	served := make(chan error, 1)
-	go func() { served <- web.Serve(listener) }()
+	var failure error
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		failure = web.Serve(listener)
+	}()
 	var beside sync.WaitGroup
 	beside.Go(func() { s.reload(ctx, file, s.replace, s.changed) })
 	beside.Go(func() { s.cleanUp(ctx, time.Duration(file.Cleanup.Every)) })
 	s.greet(fmt.Sprintf("serving on http://%s", listener.Addr()))
 
-	var failure error
-	select {
-	case <-signals:
-	case <-ctx.Done():
-	case failure = <-served:
-	}
+	s.awaitStop(ctx, signals, served)
 	grace, done := s.leaving(signals)
 	defer done()
 	cancel()
 	beside.Wait()
-	return errors.Join(failure, s.stop(grace, web))
+	err := s.stop(grace, web)
+	<-served
+	if errors.Is(failure, http.ErrServerClosed) {
+		failure = nil
+	}
+	return errors.Join(failure, err)
 }
 
 // cleanUp fails the sessions whose time is up, every so often if at all, and says what

@@ -293,7 +293,7 @@ func TestServeRefusals(t *testing.T) {
 		"an argument":         {args: "here", want: `unknown argument "here"`, code: exitUsage},
 		"a log format":        {args: "--log-format xml", want: `--log-format "xml" is neither text nor json`, code: exitUsage},
 		"a log level":         {args: "--log-level loud", want: `--log-level "loud"`, code: exitUsage},
-		"two places":          {args: "--data a --store memory:", want: "--data and --store exclude each other", code: exitUsage},
+		"two places":          {args: "--data a --store memory:", want: "--data is another name of --store", code: exitUsage},
 		"a grace":             {args: "--grace -1s", want: "--grace", code: exitUsage},
 		"no file":             {args: "--config none.yaml", want: "none.yaml", code: exitFailure},
 		"a broken file":       {file: "version: 1\nagents:\n  a: {model: demo, modl: demo}\n", want: "helix.yaml:3:20: agents.a.modl: unknown key; did you mean model?", code: exitFailure},
@@ -825,4 +825,38 @@ func TestServeCleansUp(t *testing.T) {
 		t.Errorf("%+v, %v", status, err)
 	}
 	d.stop()
+}
+
+// SIGHUP does not end a server: it has the file read again.
+func TestHangup(t *testing.T) {
+	t.Parallel()
+	dir := writeDemo(t, "1ms", "")
+	d := serveDemo(t, dir)
+	d.signal(syscall.SIGHUP)
+	d.await(d.err, `msg="the file was reloaded"`)
+	path := filepath.Join(dir, defaultConfig)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	put(t, path, strings.Replace(string(text), "  baker:\n", "  cook:\n", 1))
+	d.signal(syscall.SIGHUP)
+	for {
+		agents, err := d.Agents(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if slices.ContainsFunc(agents, func(a wire.Agent) bool { return a.Name == "cook" }) {
+			break
+		}
+	}
+	d.stop()
+
+	bare := serve(t, t.TempDir(), "--allow-unauthenticated", "--store", "data")
+	bare.signal(syscall.SIGHUP)
+	bare.await(bare.err, "SIGHUP: there is no file to read again")
+	if _, err := bare.Agents(t.Context()); err != nil {
+		t.Error(err)
+	}
+	bare.stop()
 }

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -22,23 +24,43 @@ func sessionsCommand(signals <-chan os.Signal) *cobra.Command {
 		Use:   "sessions",
 		Short: "List, show, follow, copy and delete sessions",
 		Long:  "List, show, follow, copy and delete sessions.\n" + targetHelp,
-		Example: `  helix sessions ls --status failed
+		Example: `  helix sessions ls --activity waiting
   helix sessions show ID
-  helix sessions tail ID --server http://127.0.0.1:4170`,
+  helix sessions tail ID --server 127.0.0.1:4170
+  helix sessions checkpoints ID`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	t.flags(cmd)
-	cmd.AddCommand(listCommand(&t), showCommand(&t), tailCommand(&t), branchCommand(&t), removeCommand(&t))
+	cmd.AddCommand(listCommand(&t), showCommand(&t), tailCommand(&t), checkpointsCommand(&t), branchCommand(&t), removeCommand(&t))
 	return cmd
 }
 
 func listCommand(t *target) *cobra.Command {
 	var query session.Query
 	var statuses []string
+	var activity string
 	cmd := &cobra.Command{
-		Use: "ls", Short: "List sessions, newest first", Args: noArguments,
+		Use: "ls", Short: "List sessions, newest first, with what each is doing", Args: noArguments,
+		Long: `List sessions, newest first, with what each is doing, which is its activity:
+
+  new      has not run yet
+  running  has a run in progress
+  waiting  waits for a person, or for an agent below it that does
+  stopped  was interrupted or paused; helix resume continues it
+  failed   ended with an error; helix retry runs the turn again
+  done     has completed its latest turn
+
+Of those that wait the list says what for, and "helix waiting" how to answer.
+` + targetHelp,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkPage(&query.PageRequest); err != nil {
+				return err
+			}
+			query.Activity = session.Activity(activity)
+			if activity != "" && !query.Activity.Valid() {
+				return usageError{fmt.Errorf("--activity %q is none of %s", activity, activityNames())}
+			}
 			for _, name := range statuses {
 				status := session.Status(name)
 				if !status.Valid() {
@@ -51,32 +73,78 @@ func listCommand(t *target) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return t.print(cmd.OutOrStdout(), page, func() { printSessions(cmd.OutOrStdout(), page) })
+				var calls map[string][]string
+				if !t.json {
+					if calls, err = waitingCalls(ctx, c, page); err != nil {
+						return err
+					}
+				}
+				return t.print(cmd.OutOrStdout(), page, func() { printSessions(cmd.OutOrStdout(), page, calls) })
 			})
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&query.UserID, "user", "", "of this `user`")
-	flags.StringVar(&query.Agent, "agent", "", "of this `agent`")
-	flags.StringArrayVar(&statuses, "status", nil, "with one of these `statuses`")
-	flags.StringArrayVar(&query.Tags, "tag", nil, "with all of these `tags`")
-	flags.StringVar(&query.ParentID, "parent", "", "called by this `session`")
+	flags.StringVar(&activity, "activity", "", "by what they are doing, a `WORD`: "+activityNames())
+	flags.StringVar(&query.UserID, "user", "", "of this `USER`")
+	flags.StringVar(&query.Agent, "agent", "", "of this `AGENT`")
+	flags.StringArrayVar(&query.Tags, "tag", nil, "with this `TAG`; may be repeated, and all must be there")
+	flags.StringVar(&query.ParentID, "parent", "", "called by the session with this `ID`")
 	flags.BoolVar(&query.RootsOnly, "roots", false, "without those of sub-agents")
-	flags.IntVar(&query.Limit, "limit", session.DefaultPageSize, "at most so `many`")
-	flags.StringVar(&query.Cursor, "after", "", "what comes after the `cursor` of the page before")
+	flags.StringArrayVar(&statuses, "status", nil, "with one of these `STATUSES`")
+	flags.Lookup("status").Hidden = true // --activity says what people mean; scripts have this one
+	pageFlags(cmd, &query.PageRequest)
 	return cmd
 }
 
-func printSessions(out io.Writer, page *wire.Sessions) {
+func activityNames() string {
+	all := session.Activities()
+	names := make([]string, len(all))
+	for i, activity := range all {
+		names[i] = string(activity)
+	}
+	return strings.Join(names[:len(names)-1], ", ") + " or " + names[len(names)-1]
+}
+
+// waitingCalls tells what the sessions of a page wait for, if any does. It asks once:
+// of a longer inbox, some sessions are shown without their calls.
+func waitingCalls(ctx context.Context, c *client.Client, page *wire.Sessions) (map[string][]string, error) {
+	calls := map[string][]string{}
+	if !slices.ContainsFunc(page.Items, func(s session.Summary) bool { return s.Activity == session.ActivityWaiting }) {
+		return calls, nil
+	}
+	waiting, err := c.Waiting(ctx, session.WaitingQuery{NewestFirst: true, PageRequest: session.PageRequest{Limit: session.MaxPageSize}})
+	if err != nil {
+		return nil, err
+	}
+	for i := range waiting.Items {
+		w := &waiting.Items[i]
+		calls[w.SessionID] = append(calls[w.SessionID], awaited(&w.Call))
+		if w.RootID != w.SessionID {
+			calls[w.RootID] = append(calls[w.RootID], awaited(&w.Call))
+		}
+	}
+	return calls, nil
+}
+
+// awaited says in a few words what a call waits for.
+func awaited(p *session.Pending) string {
+	if p.Kind == session.PendingApproval {
+		return "approval of " + visible(p.Tool)
+	}
+	return "an answer to " + visible(p.Tool)
+}
+
+func printSessions(out io.Writer, page *wire.Sessions, calls map[string][]string) {
 	if len(page.Items) == 0 {
 		fmt.Fprintln(out, "There are no such sessions.")
 		return
 	}
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "SESSION\tAGENT\tSTATUS\tTURN\tUSER\tUPDATED")
+	fmt.Fprintln(table, "SESSION\tAGENT\tACTIVITY\tTURN\tUSER\tUPDATED\tWAITS FOR")
 	for i := range page.Items {
 		s := &page.Items[i]
-		fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%s\t%s\n", s.ID, s.Agent, s.Status, s.Turn, printable(s.UserID), when(s.UpdatedAt))
+		fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%s\t%s\t%s\n", s.ID, s.Agent, s.Activity, s.Turn, cmp.Or(visible(s.UserID), "-"), when(s.UpdatedAt),
+			cmp.Or(strings.Join(calls[s.ID], ", "), "-"))
 	}
 	_ = table.Flush() // standard output: nobody to tell
 	if page.HasMore {
@@ -138,7 +206,7 @@ func printSession(out io.Writer, shown *shownSession) {
 	}
 	line("session", "%s", s.ID)
 	line("agent", "%s", s.Agent)
-	line("status", "%s", s.Status)
+	line("activity", "%s", status.Activity)
 	if status.RunID != "" {
 		line("run", "%s, turn %d, %s, step %d", status.RunID, status.Turn, status.RunStatus, status.StepCount)
 	}
@@ -156,8 +224,11 @@ func printSession(out io.Writer, shown *shownSession) {
 	if !s.ExpiresAt.IsZero() {
 		line("expires", "%s", when(s.ExpiresAt))
 	}
-	if s.Error != nil {
-		line("error", "%s (%s)", oneLine(printable(s.Error.Message)), s.Error.Code)
+	if failed := status.Error; failed != nil {
+		line("failed", "%s (%s)", failed.Message, failed.Code)
+		if failed.Detail != "" {
+			line("cause", "%s", oneLine(printable(failed.Detail)))
+		}
 	}
 	for i := range status.Pending {
 		p := &status.Pending[i]
@@ -201,8 +272,56 @@ func tailCommand(t *target) *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().Int64Var(&from, "from", 0, "begin after this `sequence`")
+	cmd.Flags().Int64Var(&from, "from", 0, "begin after the item with the sequence `N`")
 	return cmd
+}
+
+func checkpointsCommand(t *target) *cobra.Command {
+	var page session.PageRequest
+	cmd := &cobra.Command{
+		Use: "checkpoints ID", Short: "List the points that a session can be copied from or taken back to, newest first", Args: oneSession,
+		Long: `List the points that a session can be copied from or taken back to, newest first.
+The first column is what --checkpoint of "helix sessions branch" and "helix resume" takes.
+` + targetHelp,
+		Example: `  helix sessions checkpoints ID
+  helix sessions branch ID --checkpoint CHECKPOINT`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkPage(&page); err != nil {
+				return err
+			}
+			return t.with(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+				found, err := c.Checkpoints(ctx, args[0], page)
+				if err != nil {
+					return err
+				}
+				out := cmd.OutOrStdout()
+				return t.print(out, found, func() { printCheckpoints(out, found) })
+			})
+		},
+	}
+	pageFlags(cmd, &page)
+	return cmd
+}
+
+func printCheckpoints(out io.Writer, page *wire.CheckpointPage) {
+	if len(page.Items) == 0 {
+		fmt.Fprintln(out, "The session has no checkpoints yet.")
+		return
+	}
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "CHECKPOINT\tTURN\tSTEP\tMESSAGES\tSTATUS\tTIME")
+	for i := range page.Items {
+		c := &page.Items[i]
+		status := string(c.Status)
+		if c.Undone {
+			status = "undone by a rewind"
+		}
+		fmt.Fprintf(table, "%s\t%d\t%d\t%d\t%s\t%s\n", c.ID, c.Turn, c.Step, c.MessageCount, status, when(c.At))
+	}
+	_ = table.Flush() // standard output: nobody to tell
+	if page.HasMore {
+		fmt.Fprintf(out, "There are more: --after %s\n", page.Next)
+	}
 }
 
 func branchCommand(t *target) *cobra.Command {
@@ -232,10 +351,10 @@ func branchCommand(t *target) *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&branch.SessionID, "id", "", "`id` of the copy (default: a new one)")
-	flags.StringVar(&branch.CheckpointID, "checkpoint", "", "copy the session as it was at this `checkpoint`")
-	flags.IntVar(&messages, "messages", 0, "copy the first so `many` messages")
-	flags.StringVar(&text, "message", "", "`text` to say to the copy")
+	flags.StringVar(&branch.SessionID, "id", "", "`ID` of the copy (default: a new one)")
+	flags.StringVar(&branch.CheckpointID, "checkpoint", "", "copy the session as it was at this checkpoint, an `ID` of helix sessions checkpoints")
+	flags.IntVar(&messages, "messages", 0, "copy the first `N` messages")
+	flags.StringVar(&text, "message", "", "`TEXT` to say to the copy")
 	return cmd
 }
 

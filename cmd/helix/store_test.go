@@ -80,10 +80,10 @@ func TestSecretsFromEnvironment(t *testing.T) {
 	if out := startIn(t, dir, env, "sessions", "ls", "--data", filepath.Join(dir, "other.db")).finish(); strings.Contains(out, "tale") {
 		t.Errorf("another store has the session:\n%s", out)
 	}
-	help := start(t, "--help").finish()
+	help := start(t, "help", "environment").finish()
 	for _, name := range []string{"HELIX_TOKEN", storeVariable, streamsVariable, dbosVariable, "HELIX_MODEL_KEY"} {
 		if !strings.Contains(help, name) {
-			t.Errorf("helix --help says nothing of %s", name)
+			t.Errorf("helix help environment says nothing of %s", name)
 		}
 	}
 }

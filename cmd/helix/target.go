@@ -8,16 +8,18 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
+	"strings"
 	"time"
+	"unicode"
 
 	"github.com/spf13/cobra"
 
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/client"
 	"github.com/helixagents/helix/config"
-	"github.com/helixagents/helix/internal/backend"
 	"github.com/helixagents/helix/runtime/local"
 	"github.com/helixagents/helix/server"
 	"github.com/helixagents/helix/server/wire"
@@ -30,7 +32,7 @@ type target struct {
 	signals <-chan os.Signal
 	server  string
 	token   string
-	data    string
+	store   string
 	config  string
 	tenant  string
 	user    string
@@ -43,17 +45,17 @@ type target struct {
 const targetHelp = `
 The sessions are those of the server that --server or HELIX_SERVER names, with the
 token in --token or HELIX_TOKEN. Without a server they are those of the store that
---data or HELIX_STORE names, which is the one that "helix serve" uses by default.
+--store or HELIX_STORE names, which is the one that "helix serve" uses by default.
 Prefer the variables for what is secret: arguments can be seen by other users.`
 
 func (t *target) flags(cmd *cobra.Command) {
 	flags := cmd.PersistentFlags()
-	flags.StringVar(&t.server, "server", "", "`URL` of a server (default: $HELIX_SERVER, or else the store)")
-	flags.StringVar(&t.token, "token", "", "`token` for the server (default: $HELIX_TOKEN)")
-	flags.StringVar(&t.data, "data", "", "directory, file or server (`place`) that sessions are kept in (default: $"+storeVariable+")")
-	flags.StringVar(&t.config, "config", "", "`file` of the agents, for what runs one on a store (default: the demo's)")
-	flags.StringVar(&t.tenant, "tenant", "", "`tenant` in the store (default: the default one)")
-	flags.StringVar(&t.user, "as", "", "`user` that acts on the store, for tools that say who may approve")
+	flags.StringVar(&t.server, "server", "", "`URL` of a server, such as "+defaultAddr+" (default: $HELIX_SERVER, or else the store)")
+	flags.StringVar(&t.token, "token", "", "`TOKEN` for the server (default: $HELIX_TOKEN)")
+	addStoreFlag(flags, &t.store, storeUsage)
+	flags.StringVar(&t.config, "config", "", "`FILE` of the agents, for what runs one on a store (default: the demo's)")
+	flags.StringVar(&t.tenant, "tenant", "", "`TENANT` in the store (default: the default one)")
+	flags.StringVar(&t.user, "as", "", "`USER` that acts on the store, for tools that say who may approve")
 	flags.BoolVar(&t.json, "json", false, "print JSON")
 }
 
@@ -76,13 +78,10 @@ func (t *target) with(ctx context.Context, do func(context.Context, *client.Clie
 }
 
 func (t *target) reach(ctx context.Context, do func(context.Context, *client.Client) error) error {
-	if url := cmp.Or(t.server, os.Getenv("HELIX_SERVER")); url != "" {
-		if t.data != "" {
-			return usageError{errors.New("--server and --data exclude each other")}
-		}
-		c, err := client.New(client.Config{URL: url, Token: cmp.Or(t.token, os.Getenv("HELIX_TOKEN"))})
+	if url := t.url(); url != "" {
+		c, err := t.dial(url)
 		if err != nil {
-			return usageError{err}
+			return err
 		}
 		err = do(ctx, c)
 		if told, ok := errors.AsType[*session.Error](err); ok && told.Code == wire.CodeUnauthorized {
@@ -91,6 +90,53 @@ func (t *target) reach(ctx context.Context, do func(context.Context, *client.Cli
 		return err
 	}
 	return t.here(ctx, do)
+}
+
+// url is the address of the server, or empty if the sessions are in a store.
+func (t *target) url() string { return cmp.Or(t.server, os.Getenv("HELIX_SERVER")) }
+
+// dial makes a client of a server. An address without a scheme is one of HTTP, as
+// "helix serve" prints and takes it.
+func (t *target) dial(url string) (*client.Client, error) {
+	if t.store != "" {
+		return nil, usageError{errors.New("--server and --store exclude each other")}
+	}
+	if !strings.Contains(url, "://") {
+		if _, _, err := net.SplitHostPort(url); err != nil {
+			return nil, usageError{fmt.Errorf("--server %q is neither a URL nor host:port", url)}
+		}
+		url = "http://" + url
+	}
+	c, err := client.New(client.Config{URL: url, Token: cmp.Or(t.token, os.Getenv("HELIX_TOKEN"))})
+	if err != nil {
+		return nil, usageError{err}
+	}
+	return c, nil
+}
+
+// again is what has to be added to a command for it to be about the same place as this
+// one. A token is left out: it is secret.
+func (t *target) again() string {
+	var flags strings.Builder
+	for _, flag := range []struct{ name, value string }{
+		{"server", t.server}, {storeFlag, t.store}, {"config", t.config}, {"tenant", t.tenant}, {"as", t.user},
+	} {
+		if flag.value != "" {
+			fmt.Fprintf(&flags, " --%s %s", flag.name, shellWord(flag.value))
+		}
+	}
+	return flags.String()
+}
+
+// shellWord is a text as one word of a command line.
+func shellWord(text string) string {
+	text = visible(text)
+	if text != "" && strings.IndexFunc(text, func(r rune) bool {
+		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("@%+=:,./_-", r)
+	}) < 0 {
+		return text
+	}
+	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 }
 
 // here serves the store to this process alone: so there is one way to do each thing,
@@ -104,11 +150,11 @@ func (t *target) here(ctx context.Context, do func(context.Context, *client.Clie
 	if err != nil {
 		return err
 	}
-	address, err := dataAddress(cmp.Or(t.data, os.Getenv(storeVariable), file.Store), false)
+	address, err := dataAddress(cmp.Or(t.store, os.Getenv(storeVariable), file.Store), false)
 	if err != nil {
 		return err
 	}
-	db, err := backend.Open(address, nil)
+	db, err := openStore(address, nil)
 	if err != nil {
 		return err
 	}
@@ -162,6 +208,10 @@ func (t *target) print(out io.Writer, value any, people func()) error {
 		people()
 		return nil
 	}
+	return writeJSON(out, value)
+}
+
+func writeJSON(out io.Writer, value any) error {
 	encoder := json.NewEncoder(out)
 	encoder.SetIndent("", "  ")
 	encoder.SetEscapeHTML(false)

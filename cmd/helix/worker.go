@@ -30,7 +30,8 @@ connection to Temporal, such as certificates, comes from the variables that Temp
 own command line uses.
 
 Ctrl-C, or SIGTERM, takes no more turns on, gives those at work --grace to end, and
-leaves the others to other workers. A second one does not wait.`,
+leaves the others to other workers. A second one does not wait. SIGHUP has the file
+read again at once.`,
 		Example: `  helix worker --runtime temporal --config helix.yaml --store postgres://helix@db/agents
   helix worker --config helix.yaml --grace 1m      with runtime.kind: temporal in the file`,
 		Version: version(),
@@ -69,10 +70,7 @@ func runWorker(ctx context.Context, opts *nodeOptions, out io.Writer, signals <-
 		n.reload(ctx, file, n.replace, n.changed)
 	})
 	n.greet("working on turns")
-	select {
-	case <-signals:
-	case <-ctx.Done():
-	}
+	n.awaitStop(ctx, signals, nil)
 	grace, done := n.leaving(signals)
 	defer done()
 	cancel()

@@ -23,7 +23,9 @@ func failure(what string, err error) error {
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	switch code(err) {
-	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
+	case sqlite3.SQLITE_NOTADB:
+		return session.ErrCorrupt.WithCause(err, "%s: the file is not a SQLite database", what)
+	case sqlite3.SQLITE_CORRUPT:
 		return session.ErrCorrupt.WithCause(err, "%s: the database file is damaged", what)
 	case sqlite3.SQLITE_TOOBIG:
 		return session.ErrTooLarge.WithCause(err, "%s: a value is larger than the database takes", what)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store"
 	"github.com/helixagents/helix/store/internal/migrate"
 )
@@ -18,7 +19,8 @@ var migrationFiles embed.FS
 func migrations() ([]migrate.Step, error) { return migrate.Steps(migrationFiles, "migrations") }
 
 // Migrations lists the steps of the tables, those that the file at path has and
-// those that it lacks. It changes nothing.
+// those that it lacks. It changes nothing. A database that has tables, but none of
+// Helix, belongs to another program, and is refused.
 func Migrations(path string) ([]store.Migration, error) {
 	steps, err := migrations()
 	if err != nil {
@@ -32,6 +34,9 @@ func Migrations(path string) ([]store.Migration, error) {
 		return nil, failure("open "+path, err)
 	}
 	applied, err := readMigrations(c)
+	if err == nil && len(applied) == 0 {
+		err = refuseForeign(c, path)
+	}
 	if err = errors.Join(err, c.close()); err != nil {
 		return nil, failure("read the migrations of "+path, err)
 	}
@@ -69,11 +74,18 @@ func bringUp(c *conn, change bool, now time.Time) (err error) {
 	if err != nil {
 		return err
 	}
+	var foreign error
+	if len(lacking) == len(steps) {
+		foreign = refuseForeign(c, "the file")
+	}
 	if _, err := c.exec(createMigrations); err != nil {
 		return err
 	}
 	for _, step := range lacking {
 		if err := apply(c, step, now); err != nil {
+			if foreign != nil { // it has tables of the same names, and SQLite says only that
+				return foreign
+			}
 			return fmt.Errorf("migration %s: %w", step.Name, err)
 		}
 	}
@@ -113,6 +125,15 @@ func missing(c *conn, steps []migrate.Step, change bool) ([]migrate.Step, error)
 func hasMigrations(c *conn) (bool, error) {
 	r, err := c.one("SELECT name FROM sqlite_schema WHERE type = 'table' AND name = 'helix_migrations'")
 	return r != nil, err
+}
+
+// refuseForeign refuses a database that holds something, and nothing of Helix.
+func refuseForeign(c *conn, path string) error {
+	r, err := c.one("SELECT name FROM sqlite_schema WHERE name NOT LIKE 'sqlite!_%' ESCAPE '!' AND name <> 'helix_migrations' ORDER BY name LIMIT 1")
+	if err != nil || r == nil {
+		return err
+	}
+	return session.ErrNotSupported.WithMessage("%s is a SQLite database, but not one of Helix: it has the table %q, and no table helix_migrations", path, r.text())
 }
 
 // readMigrations lists the steps that the database has.

@@ -137,6 +137,33 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
+// TestForeignFile tells what a file is not: a database, or one of Helix.
+func TestForeignFile(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	garbage, foreign := filepath.Join(dir, "garbage.db"), filepath.Join(dir, "foreign.db")
+	if err := os.WriteFile(garbage, []byte(strings.Repeat("not a database ", 1000)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, err := open(foreign)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(c.script("CREATE TABLE sessions (name TEXT)"), c.close()); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{
+		garbage: "the file is not a SQLite database", foreign: `is a SQLite database, but not one of Helix: it has the table "sessions"`,
+	} {
+		if _, err := OpenConfig(Config{Path: path}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("opening %s: %v", filepath.Base(path), err)
+		}
+		if _, err := Migrations(path); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("the migrations of %s: %v", filepath.Base(path), err)
+		}
+	}
+}
+
 func TestReadOnly(t *testing.T) {
 	t.Parallel()
 	_, err := Open(filepath.Join(t.TempDir(), "no", "such", "x.db"))
