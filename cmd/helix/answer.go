@@ -5,21 +5,26 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/server/wire"
 	"github.com/helixagents/helix/session"
 )
 
 // errLater leaves a question open.
 var errLater = errors.New("later")
 
+var errNothingWaits = errors.New("the session waits for nothing")
+
 // answerAgain asks what was left open.
 func (c *chat) answerAgain(ctx context.Context) error {
-	waiting, err := c.rt.Waiting(ctx, c.id)
-	if errors.Is(err, helix.ErrNotFound) || (err == nil && len(waiting) == 0) {
-		return errors.New("the session waits for nothing")
+	if c.id == "" {
+		return errNothingWaits
+	}
+	status, err := c.client.Status(ctx, c.id)
+	if errors.Is(err, helix.ErrNotFound) || (err == nil && status.Activity != session.ActivityWaiting) {
+		return errNothingWaits
 	}
 	if err != nil {
 		return err
@@ -30,7 +35,7 @@ func (c *chat) answerAgain(ctx context.Context) error {
 // answer asks the user what the session waits for, and goes on with it. What is not
 // answered is asked again by /answer, or by the next start.
 func (c *chat) answer(ctx context.Context) error {
-	waiting, err := c.rt.Waiting(ctx, c.id)
+	waiting, err := c.client.Pending(ctx, c.id)
 	if err != nil {
 		return err
 	}
@@ -45,10 +50,10 @@ func (c *chat) answer(ctx context.Context) error {
 			return err
 		}
 	}
-	run, err := c.rt.Resume(ctx, c.agent, c.id, helix.ResumeOptions{})
+	started, err := c.client.Resume(ctx, wire.Resume{SessionID: c.id})
 	switch {
 	case err == nil:
-		return c.follow(ctx, run, false)
+		return c.follow(ctx, started.RunID, started.StartSequence, false)
 	case errors.Is(err, helix.ErrAlreadyRunning): // another process has taken the answers up
 		_, err = c.finishEarlier(ctx)
 		return err
@@ -66,19 +71,22 @@ func (c *chat) ask(ctx context.Context, p *session.Pending) error {
 		if err != nil {
 			return err
 		}
-		submission, problem := reply(p, line)
+		submit, problem := reply(p, line)
 		if problem != "" {
 			c.screen.note("%s", problem)
 			continue
 		}
-		out, err := c.rt.Submit(ctx, c.id, submission.By(helix.User{ID: "terminal"}))
+		submit.SessionID, submit.ToolCallID = c.id, p.CallID
+		out, err := c.client.Submit(ctx, submit)
 		if err != nil {
 			return err
 		}
 		switch out.Outcome {
-		case helix.SubmitAlreadyCompleted:
+		case session.SubmitAlreadyCompleted:
 			c.screen.note("Somebody else has answered this meanwhile.")
-		case helix.SubmitLate:
+		case session.SubmitUnknownCall:
+			c.screen.note("Nobody waits for this any more.")
+		case session.SubmitLate:
 			c.screen.note("Too late: the time for this answer is up. It will be mentioned.")
 		}
 		return nil
@@ -87,54 +95,52 @@ func (c *chat) ask(ctx context.Context, p *session.Pending) error {
 
 // readAnswer reads a line that is an answer.
 func (c *chat) readAnswer() (string, error) {
-	c.screen.ask()
-	select {
-	case line, ok := <-c.lines:
-		line = strings.TrimSpace(line)
-		if !ok || line == "/later" {
-			return "", errLater
-		}
-		if line == "/quit" || line == "/exit" {
-			return "", errQuit
-		}
-		return line, nil
-	case s := <-c.signals:
-		c.screen.leave()
-		if s != os.Interrupt {
-			return "", errTerminated
-		}
+	line, err := c.read("? ", false)
+	switch {
+	case errors.Is(err, errQuit), errors.Is(err, errInterrupted), line == "/later":
 		return "", errLater
+	case line == "/quit", line == "/exit":
+		return "", errQuit
 	}
+	return line, err
 }
 
 // reply makes an answer of what the user entered, or tells what is wrong with it.
-func reply(p *session.Pending, line string) (answer helix.Submission, problem string) {
+func reply(p *session.Pending, line string) (answer wire.Submit, problem string) {
 	if p.Kind == session.PendingClientTool {
 		if line == "" {
 			return answer, "Please enter something."
 		}
 		var in choice
 		if json.Unmarshal(p.Input, &in) == nil && len(in.Options) > 0 {
-			return chosen(p, &in, line)
+			return chosen(&in, line)
 		}
-		return helix.ToolResult(p.CallID, line), ""
+		return wire.Submit{Result: text(line)}, ""
 	}
 	word, reason, _ := strings.Cut(line, " ")
 	switch strings.ToLower(word) {
 	case "y", "yes":
-		return helix.Approve(p.CallID, p.ApprovalID).Seen(p.Tool, p.Input), ""
+		return wire.Submit{
+			Approval: &wire.Approval{ApprovalID: p.ApprovalID, Approved: true}, Seen: &wire.Seen{ToolName: p.Tool, Input: p.Input},
+		}, ""
 	case "n", "no":
-		return helix.Deny(p.CallID, p.ApprovalID, strings.TrimSpace(reason)), ""
+		return wire.Submit{Approval: &wire.Approval{ApprovalID: p.ApprovalID, Reason: strings.TrimSpace(reason)}}, ""
 	}
 	return answer, "Please enter y or n; after n you may say why. /later leaves it open."
 }
 
 // chosen finds an option by its number or its words.
-func chosen(p *session.Pending, in *choice, line string) (answer helix.Submission, problem string) {
+func chosen(in *choice, line string) (answer wire.Submit, problem string) {
 	for i, option := range in.Options {
 		if line == fmt.Sprint(i+1) || strings.EqualFold(line, option) {
-			return helix.ToolResult(p.CallID, option), ""
+			return wire.Submit{Result: text(option)}, ""
 		}
 	}
 	return answer, "Please enter one of the options, or its number."
+}
+
+// text is a text as JSON.
+func text(line string) json.RawMessage {
+	raw, _ := json.Marshal(line) // a text always encodes
+	return raw
 }

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -14,9 +16,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/client"
+	"github.com/helixagents/helix/config"
+	"github.com/helixagents/helix/internal/backend"
 	"github.com/helixagents/helix/runtime/local"
+	"github.com/helixagents/helix/server/wire"
 	"github.com/helixagents/helix/session"
-	"github.com/helixagents/helix/store"
+	"github.com/helixagents/helix/stream"
 )
 
 // A lease this short lets the next start take over soon after a kill.
@@ -33,24 +39,34 @@ var (
 )
 
 type chatOptions struct {
+	target
+	agent   string
 	session string
-	data    string
 	model   string
 	pace    time.Duration
 	verbose bool
 }
 
 func chatCommand(signals <-chan os.Signal) *cobra.Command {
-	var opts chatOptions
+	opts := chatOptions{target: target{signals: signals}}
 	cmd := &cobra.Command{
 		Use:   "chat",
-		Short: "Talk to a demo agent in the terminal",
-		Long: `Talk to a demo agent in the terminal.
+		Short: "Talk to an agent in the terminal",
+		Long: `Talk to an agent in the terminal: one of a file (--config), one of a server (--server,
+with the token in --token or HELIX_TOKEN), or else a demo agent. --agent says which,
+if there are several.
 
-Everything is kept in a SQLite file, or another store, as it happens. Stop the program, or kill it in
-the middle of an answer: the next start goes on where it was. The model is a
-scripted demo that needs no API key; the tools it calls are real.
+Everything is kept in a store as it happens. Stop the program, or kill it in the
+middle of an answer: the next start goes on where it was. The store is the file
+helix.db in the directory $XDG_DATA_HOME/helix, or ~/.local/share/helix, or, without
+a home, ./helix-data; --store names another directory, a file, or a server, such as
+postgres://user@host/database or redis://host:6379.
 
+The next start continues the session that was used last; --session names another,
+which begins if there is none of that id. On a server, where others have sessions,
+too, and with piped input, a new session begins unless one is named.
+
+The demo's model is a script that needs no API key; the tools it calls are real.
 --model, or the variable HELIX_MODEL, names a true model to answer instead, as
 provider/model; "--model demo" is the demo in any case. The providers, with the
 variable that holds the key:
@@ -64,135 +80,270 @@ Another server that speaks one of these is named after an @; it is sent the key 
 HELIX_MODEL_KEY, if there is one. Of several models with commas between them, each
 is asked when those before it cannot answer.
 
-The next start continues the session that was used last; --session names another,
-which begins if there is none of that id. The file is helix.db in the directory
-$XDG_DATA_HOME/helix, or ~/.local/share/helix, or, without a home, ./helix-data;
---store names another directory, a file, or a server, such as
-postgres://user@host/database or redis://host:6379.
-
 Some calls ask you: to approve them, or for what only you can tell. A question that
 is left open is asked again by the next start.
 
-Ctrl-C stops an answer; at the prompt, Ctrl-C, Ctrl-D or /quit ends the program.
-A second Ctrl-C while an answer is being stopped ends it at once. Without a
-terminal, messages are read line by line from the standard input, and the exit
-code tells whether every turn went well.`,
+Lines can be edited: arrow keys, Home and End, Ctrl-A, E, K, U and W; Up and Down go
+through what was typed before, which is kept in the file chat_history beside the
+data. Text of several lines is pasted as one message; Alt-Enter begins a line.
+
+Ctrl-C stops an answer, and a second one leaves at once; at the prompt, Ctrl-C clears
+the line, and on an empty line Ctrl-C, Ctrl-D or /quit leaves. Without a terminal,
+messages are read line by line from the standard input, and the exit code tells
+whether every turn went well.`,
 		Example: `  helix chat                              continue the latest session, or begin one
   helix chat --session trip               continue or begin the session "trip"
-  helix chat --store ./demo                keep the data in ./demo/helix.db
-  helix chat --model openai/gpt-5         let a true model answer
+  helix chat --config helix.yaml --agent shop
+                                          talk to an agent of a file
+  helix chat --server 127.0.0.1:4170 --agent assistant
+                                          talk to an agent of a server
+  helix chat --model openai/gpt-5         let a true model answer for the demo
   helix chat --model openai-chat/llama3.2@http://127.0.0.1:11434/v1
                                           let a model on this machine answer
   echo 'what is 6*7' | helix chat         ask one thing from a script`,
 		Version: version(),
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return runChat(cmd.Context(), opts, signals)
+			if err := opts.check(cmd); err != nil {
+				return err
+			}
+			return runChat(cmd.Context(), &opts)
 		},
 	}
+	opts.placeFlags(cmd)
 	flags := cmd.Flags()
+	flags.StringVar(&opts.agent, "agent", "", "`NAME` of the agent to talk to (default: the only one)")
 	flags.StringVar(&opts.session, "session", "", "`ID` of the session to continue or begin (default: the one used last)")
-	addStoreFlag(flags, &opts.data, storeUsage)
-	flags.StringVar(&opts.model, "model", "", "`PROVIDER/MODEL` that answers (default: $HELIX_MODEL, or else the demo)")
-	flags.DurationVar(&opts.pace, "pace", 30*time.Millisecond, "pause before each word of the demo model")
+	flags.StringVar(&opts.model, "model", "", "`PROVIDER/MODEL` that answers for the demo (default: $HELIX_MODEL, or else a script)")
+	flags.DurationVar(&opts.pace, "pace", 30*time.Millisecond, "pause before each word of the demo's script")
 	flags.BoolVar(&opts.verbose, "verbose", false, "log to the standard error")
 	return cmd
 }
 
+// check refuses flags that are about the demo where another agent is talked to.
+func (o *chatOptions) check(cmd *cobra.Command) error {
+	other := ""
+	switch {
+	case o.server != "":
+		other = "--server"
+	case o.config != "":
+		other = "--config"
+	case o.url() != "":
+		other = "HELIX_SERVER"
+	}
+	for _, name := range []string{"model", "pace"} {
+		if other != "" && cmd.Flags().Changed(name) {
+			return usageError{fmt.Errorf("--%s is for the demo agent, and %s names others", name, other)}
+		}
+	}
+	if o.server != "" && o.config != "" {
+		return usageError{errors.New("--server and --config exclude each other: a server has its own agents")}
+	}
+	if other == "" && o.agent != "" {
+		return usageError{errors.New("--agent needs --config or --server: the demo has one agent")}
+	}
+	return nil
+}
+
 // chat is a conversation in progress.
 type chat struct {
-	agent    *helix.Agent
-	rt       runner
-	sessions session.Store
+	client   *client.Client
+	agent    string
 	screen   *screen
-	greeting string // about the model
-	id       string // of the session
-	lines    <-chan string
+	lines    lines
+	greeting string // about the model or the agent
+	where    string // the sessions are, as people write it
+	owned    bool   // the store is this process's to use: it names sessions, and continues the latest
+	user     string // whose sessions are continued
+	id       string // of the session; empty while the server has not named it
 	signals  <-chan os.Signal
 	failed   bool // some turn
 	waits    bool // the session, for an answer
 }
 
-func runChat(ctx context.Context, opts chatOptions, signals <-chan os.Signal) error {
-	model, greeting, err := openModel(opts.model, opts.pace)
-	if err != nil {
-		return err
-	}
-	address, err := dataAddress(cmp.Or(opts.data, os.Getenv(storeVariable)), true)
-	if err != nil {
-		return err
-	}
+func runChat(ctx context.Context, opts *chatOptions) error {
 	log := slog.New(slog.DiscardHandler)
 	if opts.verbose {
 		log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}
-	db, err := openStore(address, log)
+	c := &chat{screen: newScreen(), signals: opts.signals, user: opts.user}
+	end, err := c.reach(ctx, opts, log)
 	if err != nil {
 		return err
 	}
-	defer db.Close()
-	c, err := newChat(db, demoAgent(model), newScreen(), log)
-	if err != nil {
-		return err
+	if c.lines == nil {
+		c.lines = newLines(c.screen, func() *history { return openHistory(filepath.Dir(dataFile(""))) })
 	}
-	c.signals, c.lines, c.greeting = signals, readLines(os.Stdin), greeting
-	err = c.open(ctx, opts.session, shown(address))
+	err = c.open(ctx, opts.session)
 	switch {
 	case err == nil:
 		err = c.loop(ctx)
 	case errors.Is(err, errQuit):
 		err = c.verdict()
 	}
-	return errors.Join(err, c.close(ctx, errors.Is(err, errTerminated)))
-}
-
-func newChat(db store.Backend, agent *helix.Agent, screen *screen, log *slog.Logger) (*chat, error) {
-	rt, err := local.New(local.Config{
-		Backend: db, Agents: []*helix.Agent{agent}, LeaseTTL: leaseTTL, Sweep: sweepEvery, Logger: log,
-	})
-	if err != nil {
-		return nil, err
-	}
-	return &chat{agent: agent, rt: rt, sessions: db.Sessions(), screen: screen}, nil
-}
-
-// close ends the runtime. Turns that it has taken over from others get a moment
-// to finish, unless there is no time; what is left is continued by the next start.
-func (c *chat) close(ctx context.Context, now bool) error {
+	c.lines.close()
+	// Turns that were taken over from others get a moment to finish, unless there is no
+	// time; what is left is continued by the next start.
 	grace := closeGrace
-	if now {
+	if errors.Is(err, errTerminated) {
 		grace = 0
 	}
 	ctx, cancel := context.WithTimeout(ctx, grace)
 	defer cancel()
-	return c.rt.Close(ctx)
+	return errors.Join(unknownToken(err), end(ctx))
+}
+
+// reach finds the agent to talk to, and makes a client of what runs it.
+func (c *chat) reach(ctx context.Context, opts *chatOptions, log *slog.Logger) (end func(context.Context) error, err error) {
+	if url := opts.url(); url != "" {
+		if c.client, err = opts.dial(url); err != nil {
+			return nil, err
+		}
+		c.where = c.client.String()
+		end = func(context.Context) error { return nil }
+	} else {
+		if end, err = c.openStore(ctx, opts, log); err != nil {
+			return nil, err
+		}
+	}
+	if err = c.choose(ctx, opts.agent, opts.session); err != nil {
+		return nil, errors.Join(unknownToken(err), end(ctx))
+	}
+	return end, nil
+}
+
+// openStore starts a runtime on the store, with the agents of the file or the demo's.
+func (c *chat) openStore(ctx context.Context, opts *chatOptions, log *slog.Logger) (func(context.Context) error, error) {
+	p := &place{log: log, settings: config.Runtime{Kind: local.Name}}
+	store := cmp.Or(opts.store, os.Getenv(storeVariable))
+	if opts.config == "" {
+		model, greeting, err := openModel(opts.model, opts.pace)
+		if err != nil {
+			return nil, err
+		}
+		p.agents, c.agent, c.greeting = []*helix.Agent{demoAgent(model)}, demoAgent(model).Name, greeting
+	} else {
+		file, err := config.Load(opts.config)
+		if err != nil {
+			return nil, err
+		}
+		if p.agents, err = file.Build(buildOptions(log)); err != nil {
+			return nil, err
+		}
+		p.settings, store = file.Runtime, cmp.Or(store, file.Store)
+		p.settings.Kind = cmp.Or(p.settings.Kind, local.Name)
+		if err := lasting(p.settings.Kind, store); err != nil {
+			return nil, err
+		}
+	}
+	if p.settings.Kind == local.Name {
+		p.settings.LeaseTTL = cmp.Or(p.settings.LeaseTTL, config.Duration(leaseTTL))
+		p.settings.Sweep = cmp.Or(p.settings.Sweep, config.Duration(sweepEvery))
+	} else {
+		p.passing = true // its servers and workers recover what is left
+	}
+	var err error
+	if p.address, err = dataAddress(store, true); err != nil {
+		return nil, err
+	}
+	if p.db, err = openStore(p.address, log); err != nil {
+		return nil, err
+	}
+	c.where, c.owned = shown(p.address), true
+	if kind, path := backend.Split(p.address); kind == backend.SQLite {
+		c.lines = newLines(c.screen, func() *history { return openHistory(filepath.Dir(path)) })
+	}
+	var end func(context.Context) error
+	c.client, end, err = opts.serve(ctx, p)
+	return end, err
+}
+
+// choose finds the agent: the one that is named, that of the session, or the only one
+// that no other agent calls.
+func (c *chat) choose(ctx context.Context, name, id string) error {
+	if c.agent != "" {
+		return nil
+	}
+	agents, err := c.client.Agents(ctx)
+	if err != nil {
+		return err
+	}
+	var all, called []string
+	for i := range agents {
+		all = append(all, agents[i].Name)
+		called = append(append(called, agents[i].SubAgents...), agents[i].Companions...)
+	}
+	if name == "" && id != "" {
+		state, err := c.client.Session(ctx, id)
+		switch {
+		case err == nil:
+			name = state.Agent
+		case !errors.Is(err, helix.ErrNotFound):
+			return err
+		}
+	}
+	if name == "" {
+		first := slices.DeleteFunc(slices.Clone(all), func(name string) bool { return slices.Contains(called, name) })
+		if len(first) != 1 {
+			return usageError{fmt.Errorf("say which agent to talk to, with --agent: %s", strings.Join(all, ", "))}
+		}
+		name = first[0]
+	}
+	at := slices.Index(all, name)
+	if at < 0 {
+		return usageError{fmt.Errorf("there is no agent %q; there are %s", name, strings.Join(all, ", "))}
+	}
+	c.agent, c.greeting = name, "You talk to "+name+"."
+	if about := firstSentence(agents[at].Description); about != "" {
+		c.greeting += " " + about
+	}
+	return nil
+}
+
+// read reads the next line. Its error is errInterrupted at Ctrl-C, errTerminated at
+// another signal, and errQuit at the end of the input.
+func (c *chat) read(prompt string, remember bool) (string, error) {
+	select {
+	case got, ok := <-c.lines.next(prompt, remember):
+		c.lines.took()
+		switch {
+		case !ok:
+			return "", errQuit
+		case got.interrupted:
+			return "", errInterrupted
+		}
+		return strings.TrimSpace(got.line), nil
+	case s := <-c.signals:
+		c.screen.leave()
+		if s != os.Interrupt {
+			return "", errTerminated
+		}
+		return "", errInterrupted
+	}
 }
 
 // loop takes what the user enters until there is no more, or it is time to go.
 func (c *chat) loop(ctx context.Context) error {
 	for {
-		c.screen.prompt()
-		select {
-		case line, ok := <-c.lines:
-			if !ok {
-				c.screen.leave()
-				return c.verdict()
-			}
-			switch err := c.enter(ctx, strings.TrimSpace(line)); {
-			case errors.Is(err, errQuit):
-				return c.verdict()
-			case errors.Is(err, errTerminated):
-				return err
-			case err != nil:
-				c.failed = true
-				c.screen.error(err)
-			}
-		case s := <-c.signals:
+		c.screen.gap()
+		line, err := c.read("> ", true)
+		switch {
+		case errors.Is(err, errQuit):
 			c.screen.leave()
-			if s != os.Interrupt {
-				return errTerminated
-			}
+			return c.verdict()
+		case errors.Is(err, errInterrupted):
 			return nil
+		case err != nil:
+			return err
+		}
+		switch err := c.enter(ctx, line); {
+		case errors.Is(err, errQuit):
+			return c.verdict()
+		case errors.Is(err, errTerminated):
+			return err
+		case err != nil:
+			c.failed = true
+			c.screen.error(unknownToken(err))
 		}
 	}
 }
@@ -210,17 +361,20 @@ func (c *chat) verdict() error {
 }
 
 // say runs a turn with the user's words.
-func (c *chat) say(ctx context.Context, words string) error {
-	return c.turn(ctx, func() (helix.Run, error) {
-		return c.rt.Execute(ctx, c.agent, helix.Input{SessionID: c.id, Message: helix.UserText(words)})
+func (c *chat) say(ctx context.Context, words string, abandon bool) error {
+	return c.turn(ctx, func() (*wire.Started, error) {
+		return c.client.Start(ctx, wire.Start{SessionID: c.id, AgentType: c.agent, Message: wire.Text(words), AbandonPending: abandon})
 	})
 }
 
+// maxEarlier is how many turns of others a turn lets go first.
+const maxEarlier = 100
+
 // turn begins a run and shows it. A turn that another process has under way is
 // shown first.
-func (c *chat) turn(ctx context.Context, begin func() (helix.Run, error)) error {
-	for {
-		run, err := begin()
+func (c *chat) turn(ctx context.Context, begin func() (*wire.Started, error)) error {
+	for range maxEarlier {
+		started, err := begin()
 		if errors.Is(err, helix.ErrAlreadyRunning) {
 			if _, err := c.finishEarlier(ctx); err != nil {
 				return err
@@ -233,31 +387,36 @@ func (c *chat) turn(ctx context.Context, begin func() (helix.Run, error)) error 
 		if err != nil {
 			return err
 		}
-		return c.follow(ctx, run, false)
+		if c.id == "" {
+			c.id = started.SessionID
+			c.screen.note("Session %q.", c.id)
+		}
+		return c.follow(ctx, started.RunID, started.StartSequence, false)
 	}
+	return helix.ErrAlreadyRunning
 }
 
 // finishEarlier shows the rest of a turn that an earlier process left unfinished,
 // or that another has under way. It reports whether there was one.
 func (c *chat) finishEarlier(ctx context.Context) (bool, error) {
-	current, err := c.sessions.CurrentRun(ctx, c.id)
-	if errors.Is(err, helix.ErrNotFound) || (err == nil && current.Status != session.RunRunning) {
+	status, err := c.client.Status(ctx, c.id)
+	if errors.Is(err, helix.ErrNotFound) || (err == nil && status.RunStatus != session.RunRunning) {
 		return false, nil
 	}
 	if err != nil {
 		return false, err
 	}
-	run, err := c.rt.Attach(ctx, c.id)
-	if err != nil {
-		return false, err
+	if c.owned {
+		c.screen.note("The last turn is unfinished. If its process is gone, it is taken over in a few seconds.")
+	} else {
+		c.screen.note("The last turn is unfinished.")
 	}
-	c.screen.note("The last turn is unfinished. If its process is gone, it is taken over in up to %s.", leaseTTL)
-	return true, c.follow(ctx, run, true)
+	return true, c.follow(ctx, status.RunID, 0, true)
 }
 
 // follow shows a run until it has ended. Ctrl-C interrupts it, a second one ends
 // the program at once; a signal to terminate leaves it where it is.
-func (c *chat) follow(ctx context.Context, run helix.Run, withInput bool) error {
+func (c *chat) follow(ctx context.Context, run string, from int64, withInput bool) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	ended := make(chan struct{})
 	watched := make(chan struct{})
@@ -272,32 +431,44 @@ func (c *chat) follow(ctx context.Context, run helix.Run, withInput bool) error 
 	defer cancel(nil)
 	defer stop()
 	view := turnView{screen: c.screen, withInput: withInput}
-	for item, err := range run.Stream(ctx) {
+	for item, err := range c.client.ReadRun(ctx, c.id, run, from) {
 		if err != nil {
 			return cause(ctx, err)
 		}
-		view.show(item)
+		if view.show(item); item.Frame == stream.FrameTruncated {
+			c.screen.note("The beginning of the turn is no longer there; /history shows what was said.")
+		}
 	}
-	res, err := run.Result(ctx)
+	status, err := c.client.Status(ctx, c.id)
 	if err != nil {
 		return cause(ctx, err)
 	}
 	c.screen.end()
-	c.waits = res.Status.Suspended()
-	switch {
-	case c.waits:
-		stop()
+	stop()
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
+	return c.stand(ctx, status)
+}
+
+// stand tells how the session stands after a turn, and asks what it waits for.
+func (c *chat) stand(ctx context.Context, status *wire.Status) error {
+	c.waits = status.Activity == session.ActivityWaiting
+	switch status.Activity {
+	case session.ActivityWaiting:
 		return c.answer(ctx)
-	case res.Status == helix.Failed:
+	case session.ActivityStopped:
+		c.screen.note("The turn was stopped. /resume continues it.")
+	case session.ActivityFailed:
 		c.failed = true
-		c.screen.error(res.Error)
+		c.screen.failed(status.Error)
 		c.screen.note("/retry tries again.")
 	}
 	return nil
 }
 
 // watch acts on signals while a run is shown.
-func (c *chat) watch(ctx context.Context, run helix.Run, ended <-chan struct{}, leave context.CancelCauseFunc) {
+func (c *chat) watch(ctx context.Context, run string, ended <-chan struct{}, leave context.CancelCauseFunc) {
 	stopping := false
 	for {
 		select {
@@ -312,7 +483,8 @@ func (c *chat) watch(ctx context.Context, run helix.Run, ended <-chan struct{}, 
 				os.Exit(exitForced) // the turn is continued, and stopped, by the next start
 			}
 			stopping = true
-			if err := run.Interrupt(ctx, "Ctrl-C"); err != nil && !errors.Is(err, helix.ErrStale) {
+			_, err := c.client.Interrupt(ctx, wire.Stop{SessionID: c.id, RunID: run, Reason: "Ctrl-C"})
+			if err != nil && !errors.Is(err, helix.ErrStale) {
 				leave(fmt.Errorf("cannot stop the turn: %w", err))
 				return
 			}

@@ -11,8 +11,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/config"
 	"github.com/helixagents/helix/llm"
 	"github.com/helixagents/helix/llm/scripted"
+	"github.com/helixagents/helix/runtime/local"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store/memory"
 )
@@ -20,7 +23,7 @@ import (
 func TestConversationThroughAPipe(t *testing.T) {
 	t.Parallel()
 	data := t.TempDir()
-	p := start(t, "chat", "--data", data, "--pace", "0")
+	p := start(t, "chat", "--store", data, "--pace", "0", "--session", "chat")
 	p.enter("what is 6*7", "", "remember that tea is hot", "what is 1/0 and 2+2", "/quit", "what is 3*3")
 	const want = `Let me see. 
 → calculate {"expression":"6*7"}
@@ -52,27 +55,38 @@ Let me see.
 		t.Errorf("notes:\n%s", notes)
 	}
 
-	// The next start continues, with the state, and shows the last exchange.
-	p = start(t, "chat", "--data", data, "--pace", "0")
+	// Another script that names the session continues it, with the state, and is not told
+	// again what was said.
+	p = start(t, "chat", "--store", data, "--pace", "0", "--session", "chat")
 	if _, err := p.stdin.Write([]byte("what do you remember?")); err != nil { // a last line without its end
 		t.Fatal(err)
 	}
 	got = p.finish()
-	if !strings.HasPrefix(got, "> what is 1/0 and 2+2\n") || strings.Contains(got, "6*7") || !strings.HasSuffix(got, "← [\"tea is hot\"]\nI remember: tea is hot\n") {
-		t.Errorf("the second start said\n%s", got)
+	if want := "Let me see. \n→ recall {}\n← [\"tea is hot\"]\nI remember: tea is hot\n"; got != want {
+		t.Errorf("the second start said\n%s, want\n%s", got, want)
+	}
+
+	// One that names none begins anew, and is told the session's name beside.
+	p = start(t, "chat", "--store", data, "--pace", "0")
+	p.enter("what do you remember?", "what is 2+2")
+	if got = p.finish(); !strings.HasPrefix(got, "Let me see. \n→ recall {}\n← []\nI remember nothing yet.\n") {
+		t.Errorf("a new session said\n%s", got)
+	}
+	if notes := p.err.String(); strings.Count(notes, `Session "`) != 1 {
+		t.Errorf("notes:\n%s", notes)
 	}
 }
 
 func TestCommands(t *testing.T) {
 	t.Parallel()
 	data := t.TempDir()
-	p := start(t, "chat", "--data", data, "--pace", "0")
+	p := start(t, "chat", "--data", data, "--pace", "0", "--session", "chat")
 	p.enter("/help", "/history", "/retry", "/sessions", "what is 1+1", "/retry", "/new", "what is 2+2", "/new", "what is 3+3",
 		"/sessions", "/open chat-2", "/open chat-9", "/open", "/quit now", "/bogus", "/history", "what is 4+4", "/history")
 	out := p.finishWith(exitFailure) // commands failed, which a script wants to know
 	notes := p.err.String()
 	for _, want := range []string{
-		"/retry         run a failed turn again", "  chat    turn 1  completed  ", "* chat-3  turn 1  completed  ",
+		"/retry         run a failed turn again", "  chat    turn 1  done  ", "* chat-3  turn 1  done  ",
 		"> what is 2+2\nLet me see. \n→ calculate {\"expression\":\"2+2\"}\n← 4\n2+2 = 4\n> what is 4+4\n",
 	} {
 		if !strings.Contains(out, want) {
@@ -88,10 +102,6 @@ func TestCommands(t *testing.T) {
 		if !strings.Contains(notes, want) {
 			t.Errorf("it did not note %q:\n%s", want, notes)
 		}
-	}
-	// The session used last is not the one begun last.
-	if p = start(t, "chat", "--data", data); p.finish() == "" || !strings.Contains(p.err.String(), `Session "chat-2", turn 2:`) {
-		t.Errorf("the next start continued another session:\n%s%s", p.out, p.err)
 	}
 	p = start(t, "chat", "--data", data, "--session", "trip/1", "--pace", "0")
 	p.enter("hello")
@@ -145,7 +155,7 @@ func TestInterruptStopsTheTurn(t *testing.T) {
 
 func TestInterruptAtThePromptLeaves(t *testing.T) {
 	t.Parallel()
-	p := start(t, "chat", "--pace", "0")
+	p := start(t, "chat", "--pace", "0", "--session", "chat")
 	p.enter("what is 6*7", "/sessions")
 	p.await(p.out, "* chat") // the turn is over for good
 	p.signal(os.Interrupt)
@@ -180,13 +190,13 @@ func TestSecondInterruptLeavesAtOnce(t *testing.T) {
 func TestKilledTurnIsTakenOver(t *testing.T) {
 	t.Parallel()
 	data := t.TempDir()
-	p := start(t, "chat", "--data", data, "--pace", "100ms")
+	p := start(t, "chat", "--data", data, "--pace", "100ms", "--session", "chat")
 	p.enter("remember that tea is hot", "hello")
 	p.await(p.out, "I am a")
 	p.signal(os.Kill)
 	p.wait()
 
-	p = start(t, "chat", "--data", data, "--pace", "10ms")
+	p = start(t, "chat", "--data", data, "--pace", "10ms", "--session", "chat")
 	p.enter("what do you remember?")
 	out := p.finish()
 	if !strings.HasPrefix(out, "> hello\nHello! I am a") {
@@ -198,7 +208,7 @@ func TestKilledTurnIsTakenOver(t *testing.T) {
 	if notes := p.err.String(); !strings.Contains(notes, "The last turn is unfinished.") || !strings.Contains(notes, "(taken over") {
 		t.Errorf("notes:\n%s", notes)
 	}
-	p = start(t, "chat", "--data", data)
+	p = start(t, "chat", "--data", data, "--session", "chat")
 	p.enter("/history")
 	if out := p.finish(); strings.Count(out, "> hello\n") != 1 || strings.Count(out, "Hello! I am") != 1 {
 		t.Errorf("the turn is not in the history once:\n%s", out)
@@ -208,14 +218,14 @@ func TestKilledTurnIsTakenOver(t *testing.T) {
 func TestTerminatedTurnGoesOn(t *testing.T) {
 	t.Parallel()
 	data := t.TempDir()
-	p := start(t, "chat", "--data", data, "--pace", "100ms")
+	p := start(t, "chat", "--data", data, "--pace", "100ms", "--session", "chat")
 	p.enter("hello")
 	p.await(p.out, "I am a")
 	p.signal(syscall.SIGTERM)
 	if code := p.wait(); code != exitTerminated {
 		t.Errorf("exit code %d:\n%s%s", code, p.out, p.err)
 	}
-	p = start(t, "chat", "--data", data, "--pace", "0", "--verbose")
+	p = start(t, "chat", "--data", data, "--pace", "0", "--verbose", "--session", "chat")
 	if out := p.finish(); !strings.HasSuffix(out, "\"What do you remember?\".\n") {
 		t.Errorf("the next start did not finish the turn:\n%s", out)
 	}
@@ -229,7 +239,7 @@ func TestTerminatedTurnGoesOn(t *testing.T) {
 func TestQuestions(t *testing.T) {
 	t.Parallel()
 	data := t.TempDir()
-	p := start(t, "chat", "--data", data, "--pace", "0")
+	p := start(t, "chat", "--data", data, "--pace", "0", "--session", "chat")
 	p.enter("remember that tea is hot", "forget everything", "perhaps", "n I like it",
 		"choose between tea, milk and coffee", "9", "milk", "forget everything")
 	out := p.finishWith(exitFailure) // a script is told that the last turn did not end
@@ -250,10 +260,10 @@ func TestQuestions(t *testing.T) {
 		}
 	}
 
-	p = start(t, "chat", "--data", data, "--pace", "0")
+	p = start(t, "chat", "--data", data, "--pace", "0", "--session", "chat")
 	p.enter("/later", "hello", "/answer", "y", "what do you remember", "/answer")
 	out, notes = p.finishWith(exitFailure), p.err.String()
-	if !strings.HasSuffix(out, "→ forget {}\n← forgotten\nIt is all forgotten.\nLet me see. \n→ recall {}\n← []\nI remember nothing yet.\n") {
+	if !strings.HasPrefix(out, "← forgotten\nIt is all forgotten.\nLet me see. \n→ recall {}\n← []\nI remember nothing yet.\n") {
 		t.Errorf("the next start said\n%s", out)
 	}
 	if strings.Count(notes, "Approve forget {}?") != 2 || !strings.Contains(notes, "error: the session waits for an answer; /answer gives one") ||
@@ -261,7 +271,7 @@ func TestQuestions(t *testing.T) {
 		t.Errorf("it noted\n%s", notes)
 	}
 
-	p = start(t, "chat", "--data", data, "--pace", "0")
+	p = start(t, "chat", "--data", data, "--pace", "0", "--session", "chat")
 	p.enter("choose a or b", "/later", "/abandon what is 2+2", "/abandon")
 	if out := p.finishWith(exitFailure); !strings.HasSuffix(out, "2+2 = 4\n") {
 		t.Errorf("it did not go on without an answer:\n%s%s", out, p.err)
@@ -271,7 +281,7 @@ func TestQuestions(t *testing.T) {
 func TestTwoProcessesOnOneSession(t *testing.T) {
 	t.Parallel()
 	data := t.TempDir()
-	first := start(t, "chat", "--data", data, "--pace", "100ms")
+	first := start(t, "chat", "--data", data, "--pace", "100ms", "--session", "chat")
 	second := start(t, "chat", "--data", data, "--session", "chat", "--pace", "0")
 	second.await(second.err, "New session")
 	first.enter("hello")
@@ -288,20 +298,22 @@ func TestTwoProcessesOnOneSession(t *testing.T) {
 // process.
 func talk(t *testing.T, model llm.Model, s *screen, lines ...string) error {
 	t.Helper()
-	db := memory.New(memory.Config{})
-	t.Cleanup(func() { _ = db.Close() })
-	c, err := newChat(db, demoAgent(model), s, slog.New(slog.DiscardHandler))
+	agent := demoAgent(model)
+	place := &place{
+		settings: config.Runtime{Kind: local.Name, LeaseTTL: config.Duration(leaseTTL), Sweep: config.Duration(sweepEvery)},
+		db:       memory.New(memory.Config{}), agents: []*helix.Agent{agent}, log: slog.New(slog.DiscardHandler),
+	}
+	client, end, err := (&target{}).serve(t.Context(), place)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = c.close(t.Context(), false) }()
-	input := make(chan string, len(lines))
-	for _, line := range lines {
-		input <- line
-	}
-	close(input)
-	c.lines = input
-	if err := c.open(t.Context(), "", "nowhere"); err != nil {
+	defer func() {
+		if err := end(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}()
+	c := &chat{client: client, agent: agent.Name, screen: s, owned: true, lines: newPiped(strings.NewReader(strings.Join(lines, "\n")), s)}
+	if err := c.open(t.Context(), ""); err != nil {
 		t.Fatal(err)
 	}
 	return c.loop(t.Context())
@@ -318,7 +330,7 @@ func TestFailedTurnIsRetried(t *testing.T) {
 	if !errors.Is(err, errTurnFailed) {
 		t.Errorf("a script is told %v", err)
 	}
-	if out.String() != "Hm. Here [31mI am.\n" || !strings.Contains(side.String(), "error: no such model\n/retry tries again.\n") {
+	if out.String() != "Hm. Here [31mI am.\n" || !strings.Contains(side.String(), "error: The model could not answer.\nno such model\n/retry tries again.\n") {
 		t.Errorf("it said\n%q\nand noted\n%s", out.String(), side.String())
 	}
 }

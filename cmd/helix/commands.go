@@ -1,16 +1,15 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/server/wire"
 	"github.com/helixagents/helix/session"
 )
 
@@ -19,13 +18,14 @@ var errQuit = errors.New("quit")
 const help = `Say something, or:
   /help          show this
   /history       show the whole conversation
-  /retry         run a failed turn again, or go on with one that was stopped
+  /retry         run a failed turn again
+  /resume        go on with a turn that was stopped
   /answer        answer what the session waits for
   /abandon TEXT  say something without answering first
   /new           begin another session
   /sessions      list the sessions
   /open ID       go on with another session
-  /quit          leave (also Ctrl-D, or Ctrl-C here; Ctrl-C stops an answer)`
+  /quit          leave (also Ctrl-D, or Ctrl-C on an empty line; Ctrl-C stops an answer)`
 
 // enter acts on a line: a command, or something to say.
 func (c *chat) enter(ctx context.Context, line string) error {
@@ -33,7 +33,7 @@ func (c *chat) enter(ctx context.Context, line string) error {
 		return nil
 	}
 	if !strings.HasPrefix(line, "/") {
-		return c.say(ctx, line)
+		return c.say(ctx, line, false)
 	}
 	name, argument, _ := strings.Cut(line, " ")
 	argument = strings.TrimSpace(argument)
@@ -41,9 +41,7 @@ func (c *chat) enter(ctx context.Context, line string) error {
 	case name == "/open" && argument != "":
 		return c.switchTo(ctx, argument)
 	case name == "/abandon" && argument != "":
-		return c.turn(ctx, func() (helix.Run, error) {
-			return c.rt.Execute(ctx, c.agent, helix.Input{SessionID: c.id, Message: helix.UserText(argument), AbandonPending: true})
-		})
+		return c.say(ctx, argument, true)
 	case name == "/abandon":
 		return errors.New("/abandon needs something to say instead")
 	case name == "/open":
@@ -56,7 +54,7 @@ func (c *chat) enter(ctx context.Context, line string) error {
 		c.screen.block(help)
 	case "/history":
 		return c.history(ctx, 0)
-	case "/retry":
+	case "/retry", "/resume":
 		return c.retry(ctx)
 	case "/answer":
 		return c.answerAgain(ctx)
@@ -73,28 +71,36 @@ func (c *chat) enter(ctx context.Context, line string) error {
 }
 
 // open goes to the session that the program was started with: the named one, the
-// one used last, or a new one.
-func (c *chat) open(ctx context.Context, id, path string) error {
-	if id == "" {
+// one used last, or a new one. A script that names none means a new one, and so does
+// whoever shares a server with others.
+func (c *chat) open(ctx context.Context, id string) error {
+	if id == "" && c.owned && c.screen.interactive {
 		all, err := c.all(ctx)
 		if err != nil {
 			return err
 		}
-		id = latest(all)
+		id = latest(all, c.user)
 	}
-	state, err := c.load(ctx, id)
-	fresh := errors.Is(err, helix.ErrNotFound)
-	if err != nil && !fresh {
-		return err
+	var state *session.State
+	if id != "" {
+		var err error
+		if state, err = c.load(ctx, id); err != nil && !errors.Is(err, helix.ErrNotFound) {
+			return err
+		}
 	}
-	c.screen.note("helix chat · %s", path)
+	c.screen.note("helix chat · %s", c.where)
 	c.screen.note("%s /help lists the commands.", c.greeting)
-	if fresh {
-		c.id = id
-		c.screen.note("New session %q.", id)
+	switch {
+	case state != nil:
+		return c.goOn(ctx, state)
+	case id == "" && c.screen.interactive:
+		return c.begin(ctx)
+	case id == "": // scripts may begin several at the same time
 		return nil
 	}
-	return c.goOn(ctx, state)
+	c.id = id
+	c.screen.note("New session %q.", id)
+	return nil
 }
 
 // load reads a session of this agent.
@@ -102,11 +108,11 @@ func (c *chat) load(ctx context.Context, id string) (*session.State, error) {
 	if err := session.CheckID(id); err != nil {
 		return nil, err
 	}
-	state, err := c.sessions.Load(ctx, id)
+	state, err := c.client.Session(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	if state.Agent != c.agent.Name {
+	if state.Agent != c.agent {
 		return nil, fmt.Errorf("session %q belongs to agent %q, not to this chat", id, state.Agent)
 	}
 	return state, nil
@@ -125,36 +131,40 @@ func (c *chat) switchTo(ctx context.Context, id string) error {
 }
 
 // goOn continues a session: it shows where it stands, and the end of a turn that
-// was left unfinished.
+// was left unfinished. A script is not told again what was said before.
 func (c *chat) goOn(ctx context.Context, state *session.State) error {
 	c.id = state.ID
 	c.screen.note("Session %q, turn %d:", c.id, state.Turn)
 	if unfinished, err := c.finishEarlier(ctx); unfinished || err != nil {
 		return err
 	}
-	if err := c.history(ctx, 1); err != nil {
+	if c.screen.interactive {
+		if err := c.history(ctx, 1); err != nil {
+			return err
+		}
+	}
+	status, err := c.client.Status(ctx, c.id)
+	if err != nil {
 		return err
 	}
-	switch state.Status {
-	case session.Failed:
-		c.screen.note("That turn failed: %v. /retry tries again.", state.Error)
-	case session.Interrupted:
-		c.screen.note("That turn was stopped. /retry goes on with it.")
-	case session.Active:
-		return c.answer(ctx)
-	}
-	return nil
+	failed := c.failed
+	err = c.stand(ctx, status)
+	c.failed = failed // an earlier turn, of which the script knows
+	return err
 }
 
 // history shows the latest exchanges of the session; 0 shows all.
 func (c *chat) history(ctx context.Context, exchanges int) error {
-	messages, err := c.sessions.AllMessages(ctx, c.id)
-	if errors.Is(err, helix.ErrNotFound) || (err == nil && len(messages) == 0) {
+	var messages []session.Message
+	if c.id != "" {
+		var err error
+		if messages, err = allMessages(ctx, c.client, c.id); err != nil && !errors.Is(err, helix.ErrNotFound) {
+			return err
+		}
+	}
+	if len(messages) == 0 {
 		c.screen.note("Nothing has been said yet.")
 		return nil
-	}
-	if err != nil {
-		return err
 	}
 	from := 0
 	for i := len(messages) - 1; i >= 0 && exchanges > 0; i-- {
@@ -168,48 +178,60 @@ func (c *chat) history(ctx context.Context, exchanges int) error {
 }
 
 // retry runs the last turn again if it failed, and goes on with it if it was
-// stopped.
+// stopped: one of the two is what whoever asks for either means.
 func (c *chat) retry(ctx context.Context) error {
-	state, err := c.sessions.Load(ctx, c.id)
+	if c.id == "" {
+		return errNothingYet
+	}
+	status, err := c.client.Status(ctx, c.id)
 	if errors.Is(err, helix.ErrNotFound) {
-		return errors.New("there is no turn to retry yet")
+		return errNothingYet
 	}
 	if err != nil {
 		return err
 	}
-	switch state.Status {
-	case session.Failed:
-		return c.turn(ctx, func() (helix.Run, error) {
-			return c.rt.Retry(ctx, c.agent, c.id, helix.RetryOptions{})
-		})
-	case session.Interrupted:
-		return c.turn(ctx, func() (helix.Run, error) {
-			return c.rt.Resume(ctx, c.agent, c.id, helix.ResumeOptions{})
-		})
+	switch status.Activity {
+	case session.ActivityFailed:
+		return c.turn(ctx, func() (*wire.Started, error) { return c.client.Retry(ctx, c.id, wire.Retry{}) })
+	case session.ActivityStopped:
+		return c.turn(ctx, func() (*wire.Started, error) { return c.client.Resume(ctx, wire.Resume{SessionID: c.id}) })
+	case session.ActivityWaiting:
+		return c.answer(ctx)
 	}
 	return errors.New("there is nothing to retry: the last turn is complete")
 }
 
+var errNothingYet = errors.New("there is no turn to retry yet")
+
 const firstSession = "chat"
 
-// begin goes to a new session, named chat, chat-2, chat-3 and so on. It is made
-// by its first turn.
+// maxNames is how many names are tried for a new session.
+const maxNames = 10_000
+
+// begin goes to a new session, named chat, chat-2, chat-3 and so on, or as a server
+// names it. It is made by its first turn.
 func (c *chat) begin(ctx context.Context) error {
-	for n := 1; ; n++ {
+	c.id = ""
+	if !c.owned { // others may have one of that name
+		c.screen.note("A new session begins with what you say.")
+		return nil
+	}
+	for n := 1; n <= maxNames; n++ {
 		id := firstSession
 		if n > 1 {
 			id = fmt.Sprintf("%s-%d", firstSession, n)
 		}
-		taken, err := c.sessions.Exists(ctx, id)
-		if err != nil {
-			return err
-		}
-		if !taken {
+		_, err := c.client.Session(ctx, id)
+		if errors.Is(err, helix.ErrNotFound) {
 			c.id = id
 			c.screen.note("New session %q.", id)
 			return nil
 		}
+		if err != nil {
+			return err
+		}
 	}
+	return nil
 }
 
 // list shows the sessions there are.
@@ -229,7 +251,7 @@ func (c *chat) list(ctx context.Context) error {
 		if all[i].ID == c.id {
 			mark = "*"
 		}
-		fmt.Fprintf(table, "%s %s\tturn %d\t%s\t%s\n", mark, all[i].ID, all[i].Turn, all[i].Status,
+		fmt.Fprintf(table, "%s %s\tturn %d\t%s\t%s\n", mark, all[i].ID, all[i].Turn, all[i].Activity,
 			all[i].UpdatedAt.Local().Format("2006-01-02 15:04"))
 	}
 	if err := table.Flush(); err != nil {
@@ -239,49 +261,32 @@ func (c *chat) list(ctx context.Context) error {
 	return nil
 }
 
+// maxListed is how many sessions a chat looks at.
+const maxListed = 1000
+
 // all lists the agent's sessions, newest first.
 func (c *chat) all(ctx context.Context) ([]session.Summary, error) {
 	var out []session.Summary
-	query := session.Query{Agent: c.agent.Name, RootsOnly: true, PageRequest: session.PageRequest{Limit: session.MaxPageSize}}
-	for {
-		page, err := c.sessions.List(ctx, query)
+	query := session.Query{Agent: c.agent, RootsOnly: true, PageRequest: session.PageRequest{Limit: session.MaxPageSize}}
+	for s, err := range c.client.AllSessions(ctx, query) {
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, page.Items...)
-		if !page.HasMore {
-			return out, nil
+		if out = append(out, s); len(out) == maxListed {
+			break
 		}
-		query.Cursor = page.Next
 	}
+	return out, nil
 }
 
-// latest is the id of the session that was used last, or that of the first one.
-func latest(all []session.Summary) string {
-	id, at := firstSession, time.Time{}
+// latest is the id of the user's session that was used last, or none. In a store that
+// servers use, too, other users have theirs.
+func latest(all []session.Summary, user string) (id string) {
+	var at time.Time
 	for i := range all {
-		if all[i].UpdatedAt.After(at) {
+		if all[i].UserID == user && all[i].UpdatedAt.After(at) {
 			id, at = all[i].ID, all[i].UpdatedAt
 		}
 	}
 	return id
-}
-
-// readLines gives the lines of a reader, the last one also when it is not ended.
-func readLines(in io.Reader) <-chan string {
-	lines := make(chan string)
-	go func() { // ends with the process: a read from a terminal cannot be cancelled
-		defer close(lines)
-		reader := bufio.NewReader(in)
-		for {
-			line, err := reader.ReadString('\n')
-			if line != "" {
-				lines <- line
-			}
-			if err != nil {
-				return
-			}
-		}
-	}()
-	return lines
 }

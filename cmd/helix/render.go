@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/server/wire"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/stream"
 )
@@ -102,11 +103,23 @@ func (s *screen) aside(style, text string) {
 	fmt.Fprintln(s.side, text)
 }
 
-// prompt asks for the next line.
-func (s *screen) prompt() {
+// failed shows how a turn failed: what that means, and what led to it.
+func (s *screen) failed(err *wire.Error) {
+	if err == nil {
+		s.aside(red, "error: the turn failed")
+		return
+	}
+	s.aside(red, "error: "+err.Message)
+	if err.Detail != "" && err.Detail != err.Message {
+		s.note("%s", oneLine(err.Detail))
+	}
+}
+
+// gap leaves a line between an answer and the next prompt.
+func (s *screen) gap() {
 	if s.interactive {
 		s.end()
-		fmt.Fprint(s.out, "\n"+s.styled(bold, "> "))
+		fmt.Fprintln(s.out)
 	}
 }
 
@@ -137,13 +150,6 @@ func (s *screen) approval(p *session.Pending) {
 		s.aside(bold, "Approve "+tool+"?\n"+input+"\ny, or n and why")
 	} else {
 		s.aside(bold, "Approve "+tool+" "+input+"? y, or n and why")
-	}
-}
-
-// ask asks for an answer.
-func (s *screen) ask() {
-	if s.interactive {
-		fmt.Fprint(s.out, s.styled(bold, "? "))
 	}
 }
 

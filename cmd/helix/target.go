@@ -49,6 +49,12 @@ token in --token or HELIX_TOKEN. Without a server they are those of the store th
 Prefer the variables for what is secret: arguments can be seen by other users.`
 
 func (t *target) flags(cmd *cobra.Command) {
+	t.placeFlags(cmd)
+	cmd.PersistentFlags().BoolVar(&t.json, "json", false, "print JSON")
+}
+
+// placeFlags are those that say where the sessions are, and who acts.
+func (t *target) placeFlags(cmd *cobra.Command) {
 	flags := cmd.PersistentFlags()
 	flags.StringVar(&t.server, "server", "", "`URL` of a server, such as "+defaultAddr+" (default: $HELIX_SERVER, or else the store)")
 	flags.StringVar(&t.token, "token", "", "`TOKEN` for the server (default: $HELIX_TOKEN)")
@@ -56,7 +62,6 @@ func (t *target) flags(cmd *cobra.Command) {
 	flags.StringVar(&t.config, "config", "", "`FILE` of the agents, for what runs one on a store (default: the demo's)")
 	flags.StringVar(&t.tenant, "tenant", "", "`TENANT` in the store (default: the default one)")
 	flags.StringVar(&t.user, "as", "", "`USER` that acts on the store, for tools that say who may approve")
-	flags.BoolVar(&t.json, "json", false, "print JSON")
 }
 
 // with calls do with a client of the target. A signal ends it.
@@ -83,13 +88,17 @@ func (t *target) reach(ctx context.Context, do func(context.Context, *client.Cli
 		if err != nil {
 			return err
 		}
-		err = do(ctx, c)
-		if told, ok := errors.AsType[*session.Error](err); ok && told.Code == wire.CodeUnauthorized {
-			return errors.New("the server does not know the token: --token or HELIX_TOKEN gives another")
-		}
-		return err
+		return unknownToken(do(ctx, c))
 	}
 	return t.here(ctx, do)
+}
+
+// unknownToken says what to do about a token that a server does not know.
+func unknownToken(err error) error {
+	if told, ok := errors.AsType[*session.Error](err); ok && told.Code == wire.CodeUnauthorized {
+		return errors.New("the server does not know the token: --token or HELIX_TOKEN gives another")
+	}
+	return err
 }
 
 // url is the address of the server, or empty if the sessions are in a store.
@@ -158,29 +167,39 @@ func (t *target) here(ctx context.Context, do func(context.Context, *client.Clie
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, db.Close()) }()
 	p := &place{settings: config.Runtime{Kind: local.Name}, address: address, db: db, agents: agents, log: slog.New(slog.DiscardHandler), passing: true}
 	if t.runs {
 		p.settings = file.Runtime
 	}
-	rt, _, err := p.start(ctx)
+	c, end, err := t.serve(ctx, p)
 	if err != nil {
 		return err
 	}
 	defer func() {
 		gone, cancel := context.WithCancel(context.Background())
 		cancel()
-		err = errors.Join(err, rt.Close(gone))
+		err = errors.Join(err, end(gone))
 	}()
+	return do(ctx, c)
+}
+
+// serve starts a runtime and serves it to this process. What end is called with bounds
+// how long runs may go on; end closes the store, too, as does a failure.
+func (t *target) serve(ctx context.Context, p *place) (c *client.Client, end func(context.Context) error, err error) {
+	rt, _, err := p.start(ctx)
+	if err != nil {
+		return nil, nil, errors.Join(err, p.db.Close())
+	}
+	stop := func(ctx context.Context) error { return errors.Join(rt.Close(ctx), p.db.Close()) }
 	api, err := server.New(server.Config{
-		Executor: rt, Backend: db, Agents: func() []*helix.Agent { return agents }, Cleanup: rt.Cleanup,
+		Executor: rt, Backend: p.db, Agents: func() []*helix.Agent { return p.agents }, Cleanup: rt.Cleanup,
 		Logger: p.log, Verbose: true, Limits: server.Limits{RunsPerUser: -1}, RateLimit: server.RateLimit{PerSecond: -1},
 		Authenticate: func(*http.Request) (server.Identity, error) {
 			return server.Identity{User: t.user, Tenant: t.tenant, Operator: true}, nil
 		},
 	})
 	if err != nil {
-		return err
+		return nil, nil, errors.Join(err, stop(ctx))
 	}
 	listener := newPipe()
 	web := server.HTTPServer("", api)
@@ -189,17 +208,18 @@ func (t *target) here(ctx context.Context, do func(context.Context, *client.Clie
 		defer close(served)
 		_ = web.Serve(listener) // ends when it is closed
 	}()
-	defer func() {
+	transport := &http.Transport{DialContext: listener.Dial}
+	end = func(ctx context.Context) error {
+		transport.CloseIdleConnections()
 		_ = web.Close()
 		<-served
-	}()
-	transport := &http.Transport{DialContext: listener.Dial}
-	defer transport.CloseIdleConnections()
-	c, err := client.New(client.Config{URL: "http://store", HTTP: &http.Client{Transport: transport}})
-	if err != nil {
-		return err
+		return stop(ctx)
 	}
-	return do(ctx, c)
+	c, err = client.New(client.Config{URL: "http://store", HTTP: &http.Client{Transport: transport}})
+	if err != nil {
+		return nil, nil, errors.Join(err, end(ctx))
+	}
+	return c, end, nil
 }
 
 // print shows what a command came to: as JSON, or as people like it.
