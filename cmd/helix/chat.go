@@ -367,8 +367,12 @@ func (c *chat) say(ctx context.Context, words string, abandon bool) error {
 	})
 }
 
-// maxEarlier is how many turns of others a turn lets go first.
-const maxEarlier = 100
+const (
+	// maxEarlier is how many turns of others a turn lets go first.
+	maxEarlier = 100
+	// letGo is how long a turn that is over may hold its session.
+	letGo = 50 * time.Millisecond
+)
 
 // turn begins a run and shows it. A turn that another process has under way is
 // shown first.
@@ -376,8 +380,16 @@ func (c *chat) turn(ctx context.Context, begin func() (*wire.Started, error)) er
 	for range maxEarlier {
 		started, err := begin()
 		if errors.Is(err, helix.ErrAlreadyRunning) {
-			if _, err := c.finishEarlier(ctx); err != nil {
+			shown, err := c.finishEarlier(ctx)
+			if err != nil {
 				return err
+			}
+			if !shown { // it is over, and has to let go of the session
+				select {
+				case <-time.After(letGo):
+				case <-ctx.Done():
+					return context.Cause(ctx)
+				}
 			}
 			continue
 		}

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -206,12 +207,20 @@ func printSession(out io.Writer, shown *shownSession) {
 	}
 	line("session", "%s", s.ID)
 	line("agent", "%s", s.Agent)
-	line("activity", "%s", status.Activity)
+	if status.Activity == session.ActivityStopped {
+		line("activity", "%s (%s)", status.Activity, s.Status) // interrupted, or paused
+	} else {
+		line("activity", "%s", status.Activity)
+	}
 	if status.RunID != "" {
 		line("run", "%s, turn %d, %s, step %d", status.RunID, status.Turn, status.RunStatus, status.StepCount)
 	}
 	if status.RunStatus == session.RunRunning {
-		line("lease", "%s, until %s", s.Lease.Owner, when(s.Lease.ExpiresAt))
+		expired := ""
+		if time.Now().After(s.Lease.ExpiresAt) {
+			expired = ", which has expired"
+		}
+		line("lease", "%s, until %s%s", s.Lease.Owner, when(s.Lease.ExpiresAt), expired)
 	}
 	if s.UserID != "" {
 		line("user", "%s", printable(s.UserID))
