@@ -79,6 +79,7 @@ func (h *Handler) failAt(
 	if err != nil {
 		return false, err
 	}
+	h.logEnd(ctx, state, started.Run.ID, p.start.Outcome)
 	// From here on it has failed, whatever becomes of the rest: the next sweep that
 	// knows the agent does what could not be done.
 	if err := h.tellFailure(ctx, sessions, state, p, started); err != nil {

@@ -15,7 +15,7 @@ func lifetimeScenarios() []Scenario {
 	return []Scenario{
 		{"expiry of a session in use", "an old session that is used does not expire; it does when it has waited for as long as it may", lifetimeInUse},
 		{"expiry is moved", "the expiry that a turn is given moves that of its session", lifetimeMoved},
-		{"expiry is seen", "run, session, stream and hooks tell that a session has expired, and it can be retried", lifetimeSeen},
+		{"expiry is seen", "run, session, stream, hooks and one error line of the log tell that a session has expired, and it can be retried", lifetimeSeen},
 		{"paused orphan", "a session that was paused while its run was orphaned is resumed: the run goes on", lifetimePausedOrphan},
 		{"paused after its end", "resuming a session that was paused after its run had ended lets go of it, and asks no model", lifetimePausedEnded},
 		{"aborted orphan", "an orphan whose agent no process knows is ended by an abort, whether its lease has expired or not", lifetimeAbortedOrphan},
@@ -95,6 +95,8 @@ func lifetimeSeen(s *Stage) {
 	s.refused(last.Error, helix.ErrExpired)
 	s.until("hooks are told", func() bool { return j.String() == "start 1\nsuspended suspended_client_tool\nfail session_expired" })
 	s.transcript("s-1", "user: Hi!", `assistant: pick({"n":1})`, "tool pick failed: client_tool_abandoned")
+	s.logged("level=ERROR", "msg=run.failed", "tenant=default", "session=s-1", "run="+run.ID(), "agent=agent", "code=session_expired")
+	s.same(strings.Count(s.Log.String(), "msg=run.failed"), 1, "lines that tell of the failure")
 	s.Submit(x, "s-1", helix.ToolResult(res.Pending[0].CallID, "blue"), helix.SubmitAlreadyCompleted)
 	s.same(s.Result(s.Retry(x, agent, "s-1")).Status.Suspended(), true, "a retry asks again")
 }
@@ -116,6 +118,9 @@ func lifetimeCompanion(s *Stage) {
 	s.becomes("s-1", session.Completed)
 	s.refused(s.result(helix.WaitForResultTool).Error, code(session.CodeSubAgent), "not needed")
 	s.same(s.runs(bob)[1].Status, session.RunFailed, "the companion's last run")
+	// Where nobody knows its agent, too, a run that was aborted is no error.
+	s.logged("level=INFO", "msg=run.failed", "session="+bob, "run="+s.runs(bob)[1].ID, "code=framework_cancelled", "not needed")
+	s.same(strings.Count(s.Log.String(), "msg=run.failed"), 1, "lines that tell of the failure")
 }
 
 // pause holds s-1 as soon as nobody works on it.
