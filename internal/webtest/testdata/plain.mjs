@@ -123,7 +123,7 @@ const cases = {
     assert.match(again.chat.messages.at(-1).metadata.error, /^The model's provider refused the API key/);
     await p.chat.sendMessage({ text: "where" });
     await p.chat.sendMessage({ text: "hello" });
-    await until(() => /waits for 1 answer/.test(p.chat.error?.message), "the refusal", explain(p));
+    await until(() => /^The agent is waiting for an answer\./.test(p.chat.error?.message), "the refusal", explain(p));
     assert.doesNotMatch(p.chat.error.message, /[{}"]/);
   },
 
