@@ -751,20 +751,28 @@ func TestSubmitKinds(t *testing.T) {
 			want   string
 		}{
 			{
-				"where", map[string]any{"kind": "client-tool-result", "result": map[string]int{"lat": 1}},
-				map[string]any{"kind": "approval-response", "approvalId": "apr_1", "approved": true}, `So: result {\"lat\":1}`,
+				"where",
+				map[string]any{"kind": "client-tool-result", "result": map[string]int{"lat": 1}},
+				map[string]any{"kind": "approval-response", "approvalId": "apr_1", "approved": true},
+				`So: result {\"lat\":1}`,
 			},
 			{
-				"where", map[string]any{"kind": "client-tool-result", "error": "no signal"},
-				map[string]any{"kind": "approval-response", "approvalId": "apr_1", "approved": false}, "no signal",
+				"where",
+				map[string]any{"kind": "client-tool-result", "error": "no signal"},
+				map[string]any{"kind": "approval-response", "approvalId": "apr_1", "approved": false},
+				"no signal",
 			},
 			{
-				"erase", map[string]any{"kind": "approval-response", "approved": true, "reason": "go on"},
-				map[string]any{"kind": "client-tool-result", "result": "deleted"}, "deleted 3",
+				"erase",
+				map[string]any{"kind": "approval-response", "approved": true, "reason": "go on"},
+				map[string]any{"kind": "client-tool-result", "result": "deleted"},
+				"deleted 3",
 			},
 			{
-				"erase", map[string]any{"kind": "approval-response", "approved": false, "reason": "too old"},
-				map[string]any{"kind": "approval-response", "approvalId": "apr_other", "approved": true}, "too old",
+				"erase",
+				map[string]any{"kind": "approval-response", "approved": false, "reason": "too old"},
+				map[string]any{"kind": "approval-response", "approvalId": "apr_other", "approved": true},
+				"too old",
 			},
 		} {
 			id := fmt.Sprint("chat-", i+1)
