@@ -130,6 +130,9 @@ func (h *Handler) open(ctx context.Context, req *OpenRequest) (*Opened, error) {
 	sessions := h.cfg.Backend.Sessions().Tenant(req.Tenant)
 	state, err := sessions.Load(ctx, req.SessionID)
 	fresh := errors.Is(err, session.ErrNotFound)
+	if err != nil && !fresh {
+		return nil, err
+	}
 	// The request is looked for after the session was read: a run that it starts
 	// in between makes that reading stale, and never looks like somebody else's.
 	if req.RequestID != "" {

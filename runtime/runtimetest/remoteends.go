@@ -47,7 +47,7 @@ func remoteEndScenarios() []Scenario {
 			}
 			n := s.elsewhere(child, Options{LeaseTTL: lease})
 			agent := n.remotely()
-			opts := Options{Agents: []*helix.Agent{agent}, RemotePatience: 600 * time.Millisecond, LeaseTTL: lease}
+			opts := Options{Agents: []*helix.Agent{agent}, RemotePatience: 3 * time.Second, LeaseTTL: lease}
 			x := s.StartWith(opts)
 			s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.SuspendedAwaitingChildren)
 			if killed {
@@ -146,7 +146,7 @@ func (s *Stage) atWork(killed bool, end func(n *server, there string)) {
 	g := s.newGate()
 	n := s.elsewhere(busy(g), Options{LeaseTTL: lease})
 	agent := n.remotely()
-	opts := Options{Agents: []*helix.Agent{agent}, RemotePatience: 600 * time.Millisecond, LeaseTTL: lease}
+	opts := Options{Agents: []*helix.Agent{agent}, RemotePatience: 3 * time.Second, LeaseTTL: lease}
 	x := s.StartWith(opts)
 	run := s.Begin(x, agent, "s-1", "Hi!")
 	s.receive("the remote is at work", g.entered)
