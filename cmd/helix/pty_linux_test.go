@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -196,8 +197,10 @@ func screenOf(text string, columns int) []string {
 					rows[row] = rows[row][:min(column, len(rows[row]))]
 				}
 			case 'C':
-				n := 0
-				fmt.Sscan(parameter, &n)
+				n, err := strconv.Atoi(parameter)
+				if err != nil {
+					return nil
+				}
 				column += n
 			}
 			text = text[end+1:]
