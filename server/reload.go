@@ -37,7 +37,7 @@ const (
 	maxBrowsers = 2_000
 	// maxOwnBrowsers is how many one user has, over all sessions.
 	maxOwnBrowsers = 64
-	maxPages    = 16
+	maxPages       = 16
 )
 
 func (x *exchange) browser(sessionID string) browser {
