@@ -66,7 +66,7 @@ func (x *exchange) askedMessages() (*askedMessages, error) {
 	q := x.query()
 	asked := &askedMessages{
 		version: version, options: x.server.cfg.Chat, tail: q.flag("tail"), paged: q.Has("offset") || q.Has("limit"),
-		offset: q.number("offset", 0, 0), limit: cmp.Or(q.number("limit", 1, session.MaxPageSize), session.DefaultPageSize),
+		offset: q.number("offset", 0, maxOffset), limit: cmp.Or(q.number("limit", 1, session.MaxPageSize), session.DefaultPageSize),
 	}
 	asked.options.OmitReasoning = asked.options.OmitReasoning || !q.flagOr("includeReasoning", true)
 	asked.options.OmitToolResults = asked.options.OmitToolResults || !q.flagOr("includeToolResults", true)

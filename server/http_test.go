@@ -58,6 +58,8 @@ func TestRefusals(t *testing.T) {
 		{"no session", "GET", "/status", "", nil, 400, session.CodeInvalid, "sessionId"},
 		{"bad limit", "GET", "/sessions?limit=0", "", nil, 400, session.CodeInvalid, "limit"},
 		{"large limit", "GET", "/sessions?limit=201", "", nil, 400, session.CodeInvalid, "limit"},
+		{"large offset", "GET", "/sessions?offset=1000001", "", nil, 400, session.CodeInvalid, "offset"},
+		{"large offset", "GET", "/waiting?offset=9223372036854775807", "", nil, 400, session.CodeInvalid, "offset"},
 		{"bad cursor", "GET", "/sessions?cursor=x", "", nil, 400, session.CodeInvalid, "cursor"},
 		{"bad status", "GET", "/sessions?status=lost", "", nil, 400, session.CodeInvalid, "status"},
 		{"unknown filter", "GET", "/sessions?users=alice", "", nil, 400, session.CodeInvalid, "users"},

@@ -73,7 +73,8 @@ func (q *query) time(name string) time.Time {
 	return value
 }
 
-// maxOffset bounds how many items a listing skips, which it reads all.
+// maxOffset is how many items a listing skips: stores read what they skip. A cursor has
+// no such limit.
 const maxOffset = 1_000_000
 
 // page reads what every listing takes.
@@ -87,6 +88,6 @@ func (q *query) page() session.PageRequest {
 var paging = []parameter{
 	{name: "limit", kind: "integer", about: "How many items, at most 200. Defaults to 50."},
 	{name: "cursor", kind: "string", about: "The next of the page before."},
-	{name: "offset", kind: "integer", about: "How many items to skip, at most 1000000, without a cursor."},
+	{name: "offset", kind: "integer", about: "How many items to skip, without a cursor; at most 1000000."},
 	{name: "total", kind: "boolean", about: "Count all items, which costs what it counts."},
 }

@@ -3,7 +3,9 @@ package redis_test
 import (
 	"context"
 	"fmt"
+	"math"
 	"net"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -180,4 +182,58 @@ func TestFillIndexes(t *testing.T) {
 	forget() // what an older program does during the deployment
 	want(s, session.ActivityWaiting, 0, 0)
 	want(reopen(), session.ActivityWaiting, 2, 2)
+}
+
+// rangeCounts remembers the largest range of an index that a client asks for; a negative
+// count asks for all of it.
+type rangeCounts struct{ most atomic.Int64 }
+
+func (*rangeCounts) DialHook(next goredis.DialHook) goredis.DialHook { return next }
+
+func (r *rangeCounts) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
+	return func(ctx context.Context, cmd goredis.Cmder) error {
+		if args := cmd.Args(); cmd.Name() == "zrange" {
+			for i := range args {
+				if args[i] == "limit" && i+2 < len(args) {
+					n, _ := strconv.ParseInt(fmt.Sprint(args[i+2]), 10, 64)
+					if n < 0 {
+						n = math.MaxInt64
+					}
+					r.most.Store(max(r.most.Load(), n))
+				}
+			}
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (*rangeCounts) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.ProcessPipelineHook { return next }
+
+// TestWaitingOffset wants no offset to have the whole index read at once.
+func TestWaitingOffset(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	options, err := goredis.ParseURL(single(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := goredis.NewClient(options)
+	defer func() { _ = client.Close() }()
+	ranges := &rangeCounts{}
+	client.AddHook(ranges)
+	s := open(t, redis.Config{Client: client, Prefix: newPrefix()}).Sessions()
+	for _, offset := range []int{0, 1_000_000, math.MaxInt - 51, math.MaxInt} {
+		for _, bytes := range []int64{0, 1 << 20} {
+			page := session.PageRequest{Offset: offset, MaxBytes: bytes}
+			if _, err := s.Waiting(ctx, session.WaitingQuery{PageRequest: page}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.List(ctx, session.Query{PageRequest: page}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if n := ranges.most.Load(); n < 1 || n > 1000 {
+		t.Errorf("a range has %d entries", n)
+	}
 }

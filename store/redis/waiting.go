@@ -80,7 +80,7 @@ func (s *sessions) Waiting(ctx context.Context, query session.WaitingQuery) (pag
 	}
 	page.Items, page.Offset, page.Limit = []session.Waiting{}, query.Skip(), query.Size()
 	skip, size, last := query.Skip(), int64(0), session.Position{}
-	batch := page.Limit + skip + 1
+	batch := page.Limit + min(skip, maxWaitingBatch) + 1
 	if query.MaxBytes > 0 {
 		batch = min(batch, waitingAtOnce)
 	}
@@ -110,9 +110,12 @@ func (s *sessions) Waiting(ctx context.Context, query session.WaitingQuery) (pag
 // bounded: what does not fit was read for nothing.
 const waitingAtOnce = 20
 
+// maxWaitingBatch is how many entries are read at a time at most.
+const maxWaitingBatch = 500
+
 // each yields the calls that wait until told to stop.
 func (w *waits) each(ctx context.Context, size int, yield func(*waited) bool) error {
-	for size = min(size, 500); ; {
+	for size = min(max(size, 1), maxWaitingBatch); ; {
 		entries, err := w.next(ctx, size)
 		if err != nil || len(entries) == 0 {
 			return err

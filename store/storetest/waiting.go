@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -23,6 +24,7 @@ func waitingCases() []testCase {
 		{"page-bytes", "a page ends before the call whose input would not fit", 0, waitingPageBytes},
 		{"page-moves", "a call answered while one pages is not listed, and no other is lost", 0, waitingPageMoves},
 		{"page-invalid", "a cursor or offset that is none is refused", 0, waitingPageInvalid},
+		{"page-far", "an offset past the end leads to an empty page, however large it is", 0, waitingPageFar},
 		{"deep", "links that go round in a circle are followed to an end", 0, waitingCircle},
 	}
 }
@@ -356,6 +358,21 @@ func waitingPageInvalid(t *bed) {
 	for _, page := range []session.PageRequest{{Cursor: "!"}, {Cursor: "bm9uc2Vuc2U"}, {Offset: -1}} {
 		_, err := t.store().Waiting(t.Context(), session.WaitingQuery{PageRequest: page})
 		t.refused(err, session.ErrInvalid, fmt.Sprintf("%+v", page))
+	}
+}
+
+func waitingPageFar(t *bed) {
+	t.asks("a", "ann", "p1", "p2")
+	for _, offset := range []int{2, 1_000_000, math.MaxInt} {
+		for _, userID := range []string{"ann", ""} {
+			page, err := t.store().Waiting(t.Context(), session.WaitingQuery{
+				UserID: userID, PageRequest: session.PageRequest{Offset: offset, MaxBytes: 1 << 20, Total: true},
+			})
+			t.ok(err, "Waiting")
+			equal(t, fmt.Sprintf("calls from %d on", offset), waitingIDs(page.Items), []string{})
+			equal(t, "has more", page.HasMore, false)
+			equal(t, "total", *page.Total, 2)
+		}
 	}
 }
 
