@@ -96,3 +96,6 @@ func (b *Backend) ChangeTwice(ctx context.Context, id string, c *session.Change)
 	}
 	return first, second, nil
 }
+
+// Filled waits until the filling of indexes that was asked for has ended.
+func (b *Backend) Filled() { b.fills.work.Wait() }

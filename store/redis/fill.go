@@ -1,8 +1,11 @@
 package redis
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -12,89 +15,178 @@ import (
 )
 
 // Indexes that programs of an earlier version did not keep are filled from the
-// sessions, when somebody first lists by them. Such programs may still be at work, as
-// long as a deployment takes: so that is done again every hour for two days.
+// sessions, once somebody lists by them. Such programs may still be at work, as long as
+// a deployment takes: so that is done again every hour for two days.
+//
+// It is done in the background, and by one process for a tenant at a time: whoever lists
+// does not wait for it, and is answered from what is there.
 const (
 	fillEvery = time.Hour
 	fillFor   = 48 * time.Hour
-	fillAsk   = time.Minute // how often a process asks whether it is due
+	fillAsk   = time.Minute      // how often a process asks whether it is due
+	fillHold  = 30 * time.Second // how long the lock is held for a page
+	fillPages = 10               // how many pages of sessions a tenant has filled before the next has its turn
+	maxFills  = 1000             // how many tenants wait for their turn in a process
 )
 
-// keyFilled is a hash beside a tenant's indexes: when they were filled for the first
-// and the last time, and how far whoever is about it has come.
-const keyFilled = "filled"
+const (
+	// keyFilled is a hash beside a tenant's indexes: when they were filled for the first
+	// and the last time, and from where on to go on.
+	keyFilled = "filled"
+	// keyFilling is the lock of whoever is about it. Only its holder writes the hash.
+	keyFilling = "filling"
+)
 
-// fills remembers when to ask again, by tenant.
+// fills fills indexes in the background, one tenant's at a time.
 type fills struct {
-	mu   sync.Mutex
-	next map[string]time.Time
+	b      *Backend
+	ctx    context.Context // ends with the backend
+	cancel context.CancelFunc
+	work   sync.WaitGroup
+
+	mu      sync.Mutex
+	closed  bool
+	working bool
+	next    map[string]time.Time // when to ask again, by tenant
+	queue   []string             // tenants that wait for their turn
 }
 
-// asked reports whether a tenant's indexes were asked about lately.
-func (f *fills) asked(tenant string, now time.Time) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return now.Before(f.next[tenant])
+func newFills(b *Backend) *fills {
+	ctx, cancel := context.WithCancel(context.Background())
+	return &fills{b: b, ctx: ctx, cancel: cancel, next: map[string]time.Time{}}
 }
 
-func (f *fills) note(tenant string, next time.Time) {
+// close stops what goes on and waits for its end.
+func (f *fills) close() {
+	f.mu.Lock()
+	f.closed = true
+	f.mu.Unlock()
+	f.cancel()
+	f.work.Wait()
+}
+
+// want has a tenant's indexes filled, if that was not asked for lately.
+func (f *fills) want(tenant string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.next == nil || len(f.next) >= maxPlaces {
+	now := time.Now()
+	if f.closed || now.Before(f.next[tenant]) || len(f.queue) >= maxFills {
+		return
+	}
+	if len(f.next) >= maxPlaces {
 		f.next = map[string]time.Time{}
 	}
-	f.next[tenant] = next
+	f.next[tenant] = now.Add(fillAsk)
+	if !slices.Contains(f.queue, tenant) {
+		f.queue = append(f.queue, tenant)
+	}
+	if !f.working {
+		f.working = true
+		f.work.Go(f.run)
+	}
 }
 
-// fillIndexes adds the entries that older programs have left out, if that is due. It
-// goes on where one that was cut short has stopped.
-func (s *sessions) fillIndexes(ctx context.Context) error {
+// take is the tenant whose turn it is; without one the work ends.
+func (f *fills) take() (tenant string, ok bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed || len(f.queue) == 0 {
+		f.working = false
+		return "", false
+	}
+	tenant = f.queue[0]
+	f.queue = f.queue[1:]
+	return tenant, true
+}
+
+// again has a tenant's filling go on after those of others.
+func (f *fills) again(tenant string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.next[tenant] = time.Now().Add(fillAsk)
+	if !slices.Contains(f.queue, tenant) {
+		f.queue = append(f.queue, tenant)
+	}
+}
+
+func (f *fills) run() {
+	for {
+		tenant, ok := f.take()
+		if !ok {
+			return
+		}
+		more, err := (&sessions{f.b, tenant}).fillSome(f.ctx)
+		switch {
+		case err != nil && f.ctx.Err() == nil: // whoever lists in a while has it tried again
+			f.b.config.Logger.WarnContext(f.ctx, "indexes could not be filled", "tenant", tenant, "error", err)
+		case more:
+			f.again(tenant)
+		}
+	}
+}
+
+// fillSome adds the entries that older programs have left out of some pages of sessions,
+// if that is due and nobody else is about it. It goes on where the last one has stopped,
+// and reports whether there is more to do.
+func (s *sessions) fillSome(ctx context.Context) (more bool, err error) {
 	const name = "fill indexes"
-	now := time.Now()
-	if s.b.fills.asked(s.tenant, now) {
-		return nil
+	if err := s.b.begin(ctx, name); err != nil {
+		return false, err
 	}
-	key := s.b.keys.listing(s.tenant) + keyFilled
-	noted, err := s.b.client.HMGet(ctx, key, "first", "last", "at").Result()
-	if err != nil {
-		return failure(name, err)
+	slot, now := s.b.keys.listing(s.tenant), time.Now()
+	if due, _, err := s.fillDue(ctx, slot+keyFilled, now); err != nil || !due {
+		return false, failure(name, err)
 	}
-	first, last, at := moment(text(noted[0])), moment(text(noted[1])), text(noted[2])
-	if !last.IsZero() && (last.Sub(first) > fillFor || now.Sub(last) < fillEvery) {
-		s.b.fills.note(s.tenant, now.Add(fillAsk))
-		return nil
+	token := s.b.tokens.next()
+	taken, err := s.b.client.SetNX(ctx, slot+keyFilling, token, fillHold).Result()
+	if err != nil || !taken {
+		return false, failure(name, err)
+	}
+	// note reports whether the lock was still held.
+	note := func(from, filled string) (bool, error) {
+		out, err := s.b.eval(ctx, noteFilled, []string{slot + keyFilling, slot + keyFilled},
+			[]any{"", s.b.stamp(), token, fillHold.Milliseconds(), from, filled})
+		return err == nil && number(text(out)) == 1, failure(name, err)
+	}
+	due, from, err := s.fillDue(ctx, slot+keyFilled, now) // as the holder before has left it
+	if err != nil || !due {
+		_, freed := note("", "")
+		return false, cmp.Or(failure(name, err), freed)
 	}
 	w := walk{
-		sessions: s, query: &session.Query{}, slot: s.b.keys.listing(s.tenant), index: indexAll,
+		sessions: s, query: &session.Query{}, slot: slot, index: indexAll,
 		holds: func(*found) bool { return true }, min: "-inf", max: "+inf",
 	}
-	if at != "" {
-		w.max = at
+	if at, member, ok := strings.Cut(from, "\x00"); ok {
+		w.last = &goredis.Z{Score: float64(number(at)), Member: member}
 	}
-	for {
+	for range fillPages {
 		entries, err := w.next(ctx, session.MaxPageSize)
 		if err != nil {
-			return err
+			return false, err
 		}
 		if len(entries) == 0 {
-			break
+			_, err := note("", micros(now))
+			return false, err
 		}
 		if err := s.fill(ctx, name, &w, entries); err != nil {
-			return err
+			return false, err
 		}
-		if err := s.b.client.HSet(ctx, key, "at", score(w.last.Score)).Err(); err != nil {
-			return failure(name, err)
+		if held, err := note(score(w.last.Score)+"\x00"+text(w.last.Member), ""); err != nil || !held {
+			return false, err
 		}
 	}
-	pipe := s.b.client.TxPipeline()
-	pipe.HSetNX(ctx, key, "first", micros(now))
-	pipe.HSet(ctx, key, "last", micros(now))
-	pipe.HDel(ctx, key, "at")
-	if _, err := pipe.Exec(ctx); err != nil {
-		return failure(name, err)
+	return note("", "")
+}
+
+// fillDue reports whether a tenant's indexes are to be filled, and from where on.
+func (s *sessions) fillDue(ctx context.Context, key string, now time.Time) (due bool, from string, err error) {
+	noted, err := s.b.client.HMGet(ctx, key, "first", "last", "from").Result()
+	if err != nil {
+		return false, "", err
 	}
-	s.b.fills.note(s.tenant, now.Add(fillAsk))
-	return nil
+	first, last := moment(text(noted[0])), moment(text(noted[1]))
+	return last.IsZero() || (last.Sub(first) <= fillFor && now.Sub(last) >= fillEvery), text(noted[2]), nil
 }
 
 // fill adds the entries of some sessions.

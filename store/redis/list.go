@@ -40,9 +40,7 @@ func (s *sessions) List(ctx context.Context, query session.Query) (page session.
 	w.index, w.holds = narrowest(&query)
 	w.perRun = strings.HasPrefix(w.index, indexRunning)
 	if strings.HasPrefix(w.index, indexActivity) {
-		if err := s.fillIndexes(ctx); err != nil {
-			return page, err
-		}
+		s.b.fills.want(s.tenant)
 	}
 	if w.min, w.max = dates(&query); resumed {
 		w.after, w.last = &at, &goredis.Z{Score: float64(at.N / 1000), Member: at.ID}

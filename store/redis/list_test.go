@@ -6,6 +6,7 @@ import (
 	"math"
 	"net"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -120,11 +121,22 @@ func TestFillIndexes(t *testing.T) {
 	client := goredis.NewClient(options)
 	defer func() { _ = client.Close() }()
 	prefix := newPrefix()
-	reopen := func() session.Store {
+	var s session.Store
+	reopen := func() *redis.Backend {
 		t.Helper()
-		return open(t, redis.Config{Client: client, Prefix: prefix}).Sessions()
+		b := open(t, redis.Config{Client: client, Prefix: prefix})
+		s = b.Sessions()
+		return b
 	}
-	s := reopen()
+	// fill lists, which has the indexes filled in the background, and waits for that.
+	fill := func(b *redis.Backend) {
+		t.Helper()
+		if _, err := b.Sessions().Waiting(ctx, session.WaitingQuery{}); err != nil {
+			t.Fatal(err)
+		}
+		b.Filled()
+	}
+	reopen()
 	ask := func(id string, status session.RunStatus) {
 		t.Helper()
 		started, err := s.StartRun(ctx, &session.StartRun{
@@ -174,14 +186,94 @@ func TestFillIndexes(t *testing.T) {
 	}
 	ask("waits", session.RunSuspendedClientTool)
 	forget()
-	s = reopen()
+	slot := prefix + ":{+list/" + session.DefaultTenant + "}:"
+	if err := client.Set(ctx, slot+"filling", "another process", time.Hour).Err(); err != nil {
+		t.Fatal(err)
+	}
+	fill(reopen())
+	want(s, session.ActivityWaiting, 0, 0) // that one does it
+	if n := client.Exists(ctx, slot+"filled").Val(); n != 0 {
+		t.Error("something is noted without the lock")
+	}
+	if err := client.Del(ctx, slot+"filling").Err(); err != nil {
+		t.Fatal(err)
+	}
+	// Entries without sessions, of one age, which are more than one turn looks at.
+	left := make([]goredis.Z, 2500)
+	for i := range left {
+		left[i] = goredis.Z{Score: float64(time.Now().Add(time.Hour).Unix() * 1e6), Member: fmt.Sprintf("left%d", i)}
+	}
+	if err := client.ZAdd(ctx, slot+"all", left...).Err(); err != nil {
+		t.Fatal(err)
+	}
+	fill(reopen())
 	want(s, session.ActivityWaiting, 1, 1)
 	want(s, session.ActivityDone, 50, 1) // a page
+	if n := client.Exists(ctx, slot+"filling").Val(); n != 0 {
+		t.Error("the lock is left")
+	}
 	ask("waits-too", session.RunSuspendedClientTool)
 	want(s, session.ActivityWaiting, 2, 2)
 	forget() // what an older program does during the deployment
 	want(s, session.ActivityWaiting, 0, 0)
-	want(reopen(), session.ActivityWaiting, 2, 2)
+	fill(reopen())
+	want(s, session.ActivityWaiting, 2, 2)
+}
+
+// TestFillBeside lists while the sessions cannot be walked: a filling that goes on, or
+// hangs, holds up no request, and closing the backend ends it.
+func TestFillBeside(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	options, err := goredis.ParseURL(single(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := goredis.NewClient(options)
+	defer func() { _ = client.Close() }()
+	walks := &heldWalks{began: make(chan struct{}, 100)}
+	client.AddHook(walks)
+	b, err := redis.OpenConfig(redis.Config{Client: client, Prefix: newPrefix()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := b.Sessions()
+	for range 10 {
+		if _, err := s.Waiting(ctx, session.WaitingQuery{}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.List(ctx, session.Query{Activity: session.ActivityWaiting}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	<-walks.began
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(walks.began); n != 0 {
+		t.Errorf("the sessions are walked %d times at once", n+1)
+	}
+}
+
+// heldWalks holds up walks over all sessions until their context ends.
+type heldWalks struct{ began chan struct{} }
+
+func (*heldWalks) DialHook(next goredis.DialHook) goredis.DialHook { return next }
+
+func (h *heldWalks) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
+	return func(ctx context.Context, cmd goredis.Cmder) error {
+		if cmd.Name() == "zrange" && strings.HasSuffix(fmt.Sprint(cmd.Args()[1]), ":all") {
+			h.began <- struct{}{}
+			<-ctx.Done()
+			cmd.SetErr(ctx.Err())
+			return ctx.Err()
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (*heldWalks) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.ProcessPipelineHook {
+	return next
 }
 
 // rangeCounts remembers the largest range of an index that a client asks for; a negative
@@ -207,7 +299,9 @@ func (r *rangeCounts) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook 
 	}
 }
 
-func (*rangeCounts) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.ProcessPipelineHook { return next }
+func (*rangeCounts) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.ProcessPipelineHook {
+	return next
+}
 
 // TestWaitingOffset wants no offset to have the whole index read at once.
 func TestWaitingOffset(t *testing.T) {

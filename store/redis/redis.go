@@ -133,7 +133,7 @@ type Backend struct {
 	keys    keyspace
 	watch   *watch
 	places  placeCache
-	fills   fills
+	fills   *fills
 	tokens  tokens
 	guard   *migrate.Guard
 	writes  *ready.Writes
@@ -170,7 +170,7 @@ func OpenConfig(config Config) (*Backend, error) {
 		}
 		return nil, failure("open redis", err)
 	}
-	b.watch = newWatch(b)
+	b.watch, b.fills = newWatch(b), newFills(b)
 	return b, nil
 }
 
@@ -229,6 +229,7 @@ func (b *Backend) Locks() lock.Manager { return &locks{b} }
 
 // Close implements [store.Backend].
 func (b *Backend) Close() error {
+	b.fills.close() // which uses the backend until then
 	b.closing.Lock()
 	defer b.closing.Unlock()
 	if b.closed {

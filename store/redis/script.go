@@ -35,13 +35,14 @@ var (
 	commitStep   = compile(source("session_commit"), true)
 	addHints     = newScript("hints_add", true)
 	settleHints  = newScript("hints_settle", true)
+	noteFilled   = newScript("fill", true)
 	readStream   = newScript("stream_read", false)
 	writeStream  = newScript("stream_write", true)
 	useLock      = newScript("lock", true)
 	probe        = newScript("probe", false)
 	tryWrite     = compile(source("ready"), true)
 
-	scripts = []*script{readSession, writeSession, commitStep, addHints, settleHints, readStream, writeStream, useLock, probe, tryWrite}
+	scripts = []*script{readSession, writeSession, commitStep, addHints, settleHints, noteFilled, readStream, writeStream, useLock, probe, tryWrite}
 )
 
 func newScript(name string, writes bool) *script {

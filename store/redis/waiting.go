@@ -64,9 +64,7 @@ func (s *sessions) Waiting(ctx context.Context, query session.WaitingQuery) (pag
 	if err := s.b.begin(ctx, "list waiting calls"); err != nil {
 		return page, err
 	}
-	if err := s.fillIndexes(ctx); err != nil {
-		return page, err
-	}
+	s.b.fills.want(s.tenant)
 	w := waits{sessions: s, query: &query, index: waitingIndex(query.UserID), links: map[string]session.Link{}}
 	if query.Total {
 		total, all := 0, w
