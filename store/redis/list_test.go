@@ -331,3 +331,90 @@ func TestWaitingOffset(t *testing.T) {
 		t.Errorf("a range has %d entries", n)
 	}
 }
+
+// inputReads counts how many inputs of calls a client reads.
+type inputReads struct{ n atomic.Int64 }
+
+func (*inputReads) DialHook(next goredis.DialHook) goredis.DialHook { return next }
+
+func (*inputReads) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook { return next }
+
+func (r *inputReads) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []goredis.Cmder) error {
+		for _, cmd := range cmds {
+			for _, arg := range cmd.Args() {
+				if cmd.Name() == "hmget" && strings.HasSuffix(fmt.Sprint(arg), "\x00i") {
+					r.n.Add(1)
+				}
+			}
+		}
+		return next(ctx, cmds)
+	}
+}
+
+// TestWaitingReads wants a page of waiting calls to read the inputs of its own calls
+// only, and calls that were answered or resolved to leave the indexes without a reader.
+func TestWaitingReads(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	options, err := goredis.ParseURL(single(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := goredis.NewClient(options)
+	defer func() { _ = client.Close() }()
+	reads, prefix := &inputReads{}, newPrefix()
+	client.AddHook(reads)
+	b := open(t, redis.Config{Client: client, Prefix: prefix})
+	s := b.Sessions()
+	started, err := s.StartRun(ctx, &session.StartRun{
+		SessionID: "a", Create: &session.State{ID: "a", Agent: "a", Status: session.Active, UserID: "ann"},
+		Run: session.Run{ID: "run-1"}, Owner: "me", TTL: time.Hour,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &turn{t: t, s: s, id: "a", fence: started.Lease.Fence(), version: started.Version}
+	var calls []session.Pending
+	for i := range 30 {
+		calls = append(calls, session.Pending{
+			CallID: fmt.Sprintf("p%02d", i), Tool: "ask", Kind: session.PendingClientTool, Input: []byte(`"` + strings.Repeat("x", 98) + `"`),
+		})
+	}
+	r.commit(session.Change{Pending: calls})
+	for _, c := range []struct {
+		page  session.PageRequest
+		items int
+	}{
+		{session.PageRequest{Limit: 3, Total: true}, 3},
+		{session.PageRequest{Limit: 3, Offset: 20}, 3},
+		{session.PageRequest{MaxBytes: 250}, 2},
+		{session.PageRequest{Offset: 30}, 0},
+	} {
+		reads.n.Store(0)
+		page, err := s.Waiting(ctx, session.WaitingQuery{UserID: "ann", PageRequest: c.page})
+		if err != nil || len(page.Items) != c.items {
+			t.Errorf("%+v: %d calls, %v; want %d", c.page, len(page.Items), err, c.items)
+		}
+		if n := reads.n.Load(); n != int64(c.items) {
+			t.Errorf("%+v: %d inputs are read for %d calls", c.page, n, c.items)
+		}
+	}
+	entries := func(when string, want int64) {
+		t.Helper()
+		for _, index := range []string{"waiting", "waiting/ann"} {
+			if n := client.ZCard(ctx, prefix+":{+list/"+session.DefaultTenant+"}:"+index).Val(); n != want {
+				t.Errorf("%s: %s has %d entries, want %d", when, index, n, want)
+			}
+		}
+	}
+	entries("while they wait", 30)
+	if _, err := s.Submit(ctx, "a", session.Submission{CallID: "p00", Response: session.Response{Kind: session.PendingClientTool, Result: []byte(`1`)}}); err != nil {
+		t.Fatal(err)
+	}
+	entries("once one is answered", 29)
+	r.commit(session.Change{Resolve: []session.Resolution{
+		{CallID: "p00", State: session.PendingConsumed}, {CallID: "p01", State: session.PendingAbandoned}, {CallID: "p02", State: session.PendingTimedOut},
+	}})
+	entries("once two are resolved", 27)
+}

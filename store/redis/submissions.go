@@ -149,6 +149,11 @@ func (s *sessions) Submit(ctx context.Context, id string, submission session.Sub
 		_, err = s.apply(ctx, id, verb, "", w)
 		refused, ok := errors.AsType[*refusal](err)
 		switch {
+		case err == nil:
+			if session.PendingState(r['s']) == session.PendingWaiting && p.State != session.PendingWaiting {
+				s.answered(ctx, id, []string{submission.CallID})
+			}
+			return outcome, nil
 		case !ok:
 			return outcome, err
 		case refused.why != "moved":

@@ -192,6 +192,13 @@ func precedents(to session.Status) string {
 // afterChange does what a change leaves to be done and whoever comes later would
 // do, too.
 func (s *sessions) afterChange(ctx context.Context, id string, c *session.Change) {
+	var over []string
+	for _, r := range c.Resolve {
+		if r.State != "" && r.State != session.PendingWaiting {
+			over = append(over, r.CallID)
+		}
+	}
+	s.answered(ctx, id, over)
 	if c.Wake != nil {
 		if err := s.moveWake(ctx, id, c.Wake); err != nil {
 			s.b.config.Logger.WarnContext(ctx, "a wake is left to the sweeper", "tenant", s.tenant, "session", id, "error", err)

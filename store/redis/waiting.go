@@ -37,6 +37,31 @@ func (s *sessions) waitingHints(h *hints, is *session.State, calls []session.Pen
 	}
 }
 
+// answered removes the entries of calls that do not wait any more, and never will again: a
+// session takes a call once. What is left, as after a failure, its readers remove.
+func (s *sessions) answered(ctx context.Context, id string, callIDs []string) {
+	if len(callIDs) == 0 {
+		return
+	}
+	var h hints
+	began := time.Now()
+	is, err := s.placeOf(ctx, id)
+	if err == nil && is != nil {
+		over := make([]session.Pending, len(callIDs))
+		for i, callID := range callIDs {
+			over[i].CallID = callID
+		}
+		s.waitingHints(&h, is, over, gone)
+		if time.Since(began) > s.b.config.late { // the session may be another by now
+			return
+		}
+		err = s.b.addHints(ctx, what(id, "remove index entries"), &h)
+	}
+	if err != nil && ctx.Err() == nil {
+		s.b.config.Logger.WarnContext(ctx, "entries of calls that are over are left to their readers", "tenant", s.tenant, "session", id, "error", err)
+	}
+}
+
 // callMark comes between a session and its call in the entries of calls.
 const callMark = "\x00"
 
@@ -49,13 +74,15 @@ type waits struct {
 	links map[string]session.Link
 }
 
-// waited is a call that an index entry led to.
+// waited is a call that an index entry led to, without what it was called with.
 type waited struct {
 	session.Waiting
-	at session.Position // of its entry
+	size int64            // of its input
+	at   session.Position // of its entry
 }
 
-// Waiting implements [session.Lister].
+// Waiting implements [session.Lister]. It finds the calls of a page by their states, and
+// reads only those.
 func (s *sessions) Waiting(ctx context.Context, query session.WaitingQuery) (page session.Page[session.Waiting], err error) {
 	at, resumed, err := query.Position()
 	if err != nil {
@@ -68,7 +95,8 @@ func (s *sessions) Waiting(ctx context.Context, query session.WaitingQuery) (pag
 	w := waits{sessions: s, query: &query, index: waitingIndex(query.UserID), links: map[string]session.Link{}}
 	if query.Total {
 		total, all := 0, w
-		if err := all.each(ctx, session.MaxPageSize, func(*waited) bool { total++; return true }); err != nil {
+		all.links = nil
+		if err := all.each(ctx, maxWaitingBatch, func(*waited) bool { total++; return true }); err != nil {
 			return page, err
 		}
 		page.Total = &total
@@ -78,16 +106,12 @@ func (s *sessions) Waiting(ctx context.Context, query session.WaitingQuery) (pag
 	}
 	page.Items, page.Offset, page.Limit = []session.Waiting{}, query.Skip(), query.Size()
 	skip, size, last := query.Skip(), int64(0), session.Position{}
-	batch := page.Limit + min(skip, maxWaitingBatch) + 1
-	if query.MaxBytes > 0 {
-		batch = min(batch, waitingAtOnce)
-	}
-	err = w.each(ctx, batch, func(found *waited) bool {
+	err = w.each(ctx, page.Limit+min(skip, maxWaitingBatch)+1, func(found *waited) bool {
 		if skip > 0 {
 			skip--
 			return true
 		}
-		size += int64(len(found.Call.Input))
+		size += found.size
 		if len(page.Items) == page.Limit || !query.Fits(len(page.Items), size) {
 			page.HasMore, page.Next = true, last.Cursor()
 			return false
@@ -95,6 +119,9 @@ func (s *sessions) Waiting(ctx context.Context, query session.WaitingQuery) (pag
 		page.Items, last = append(page.Items, found.Waiting), found.at
 		return true
 	})
+	if err == nil {
+		page.Items, err = s.readCalls(ctx, page.Items)
+	}
 	if err == nil {
 		page.Items, err = query.FindRoots(page.Items, w.links, func(ids []string) (map[string]session.Link, error) { return s.readLinks(ctx, ids) })
 	}
@@ -104,9 +131,42 @@ func (s *sessions) Waiting(ctx context.Context, query session.WaitingQuery) (pag
 	return page, nil
 }
 
-// waitingAtOnce is how many calls are read at a time where the size of their inputs is
-// bounded: what does not fit was read for nothing.
-const waitingAtOnce = 20
+// readCalls reads the calls of a page, and leaves out those that have ceased to wait
+// since their states were read, or cannot be decoded.
+func (s *sessions) readCalls(ctx context.Context, items []session.Waiting) ([]session.Waiting, error) {
+	pipe := s.b.client.Pipeline()
+	rows := make([]*goredis.SliceCmd, len(items))
+	for i := range items {
+		fields := make([]string, 0, len(pendingAttributes))
+		for _, attribute := range pendingAttributes {
+			fields = append(fields, items[i].Call.CallID+"\x00"+string(attribute))
+		}
+		rows[i] = pipe.HMGet(ctx, s.prefix(items[i].SessionID)+keyOpen, fields...)
+	}
+	_, _ = pipe.Exec(ctx) // each command has its own error
+	out := items[:0]
+	for i, item := range items {
+		attributes, err := rows[i].Result()
+		if err != nil {
+			return nil, failure("list waiting calls", err)
+		}
+		r := row{}
+		for j, attribute := range pendingAttributes {
+			r[byte(attribute)] = text(attributes[j])
+		}
+		if session.PendingState(r['s']) != session.PendingWaiting {
+			continue
+		}
+		p, err := decodePending(item.SessionID, item.Call.CallID, r)
+		if err != nil { // which is not to hide the others
+			s.b.config.Logger.WarnContext(ctx, "a waiting call cannot be decoded", "tenant", s.tenant, "session", item.SessionID, "error", err)
+			continue
+		}
+		item.Call = *p
+		out = append(out, item)
+	}
+	return out, nil
+}
 
 // maxWaitingBatch is how many entries are read at a time at most.
 const maxWaitingBatch = 500
@@ -164,20 +224,17 @@ func (w *waits) next(ctx context.Context, size int) ([]goredis.Z, error) {
 	}
 }
 
-// verify reads the calls of entries; nil for what is not to be listed. Entries of calls
-// that do not wait any more are removed.
+// verify reads the states of entries' calls; nil for what is not to be listed. Entries of
+// calls that do not wait any more are removed.
 func (w *waits) verify(ctx context.Context, entries []goredis.Z) ([]*waited, error) {
 	began := time.Now()
 	pipe := w.b.client.Pipeline()
-	headers, rows := make([]*goredis.SliceCmd, len(entries)), make([]*goredis.SliceCmd, len(entries))
+	headers, states, sizes := make([]*goredis.SliceCmd, len(entries)), make([]*goredis.SliceCmd, len(entries)), make([]*goredis.Cmd, len(entries))
 	for i, z := range entries {
 		id, callID, _ := strings.Cut(text(z.Member), callMark)
-		fields := make([]string, 0, len(pendingAttributes))
-		for _, attribute := range pendingAttributes {
-			fields = append(fields, callID+"\x00"+string(attribute))
-		}
 		headers[i] = pipe.HMGet(ctx, w.prefix(id)+keyHeader, listed...)
-		rows[i] = pipe.HMGet(ctx, w.prefix(id)+keyOpen, fields...)
+		states[i] = pipe.HMGet(ctx, w.prefix(id)+keyOpen, callID+"\x00s")
+		sizes[i] = pipe.Do(ctx, "hstrlen", w.prefix(id)+keyOpen, callID+"\x00i")
 	}
 	_, _ = pipe.Exec(ctx) // each command has its own error
 	out := make([]*waited, len(entries))
@@ -187,34 +244,33 @@ func (w *waits) verify(ctx context.Context, entries []goredis.Z) ([]*waited, err
 		if err != nil {
 			return nil, failure("list waiting calls", err)
 		}
-		attributes, err := rows[i].Result()
+		state, err := states[i].Result()
+		if err != nil {
+			return nil, failure("list waiting calls", err)
+		}
+		size, err := sizes[i].Int64()
 		if err != nil {
 			return nil, failure("list waiting calls", err)
 		}
 		id, callID, _ := strings.Cut(text(z.Member), callMark)
-		raw, r := make(map[string]string, len(values)), row{}
+		raw := make(map[string]string, len(values))
 		for j, value := range values {
 			raw[listed[j]] = text(value)
 		}
-		for j, attribute := range pendingAttributes {
-			r[byte(attribute)] = text(attributes[j])
-		}
 		h := newHeader(w.tenant, id, raw)
-		if raw["v"] == "" || session.PendingState(r['s']) != session.PendingWaiting || (w.query.UserID != "" && h.UserID != w.query.UserID) {
+		if raw["v"] == "" || session.PendingState(text(state[0])) != session.PendingWaiting || (w.query.UserID != "" && h.UserID != w.query.UserID) {
 			wrong = append(wrong, correction{hint{w.b.keys.listing(w.tenant), w.index, text(z.Member), score(z.Score), inPlace}, ""})
 			continue
 		}
 		if !h.activity().Listed() {
 			continue
 		}
-		p, err := decodePending(id, callID, r)
-		if err != nil { // which is not to hide the others
-			w.b.config.Logger.WarnContext(ctx, "a waiting call cannot be decoded", "tenant", w.tenant, "session", id, "error", err)
-			continue
+		if w.links != nil {
+			w.links[id] = session.Link{UserID: h.UserID, ParentID: h.ParentID}
 		}
-		w.links[id] = session.Link{UserID: h.UserID, ParentID: h.ParentID}
 		out[i] = &waited{
-			session.Waiting{Call: *p, SessionID: id, Agent: h.Agent}, session.Position{N: int64(z.Score), ID: text(z.Member)},
+			session.Waiting{Call: session.Pending{CallID: callID}, SessionID: id, Agent: h.Agent}, size,
+			session.Position{N: int64(z.Score), ID: text(z.Member)},
 		}
 	}
 	w.b.settle(ctx, began, wrong)
