@@ -50,7 +50,7 @@ func (s *sessions) Waiting(ctx context.Context, query session.WaitingQuery) (pag
 	}
 	page = session.Page[session.Waiting]{Items: []session.Waiting{}, Limit: query.Size(), Offset: query.Skip()}
 	err = s.b.read(ctx, "list waiting calls", func(c *conn) error {
-		page.Items = page.Items[:0]
+		page.Items, page.HasMore, page.Next = page.Items[:0], false, ""
 		args := []any{s.tenant}
 		if query.UserID != "" {
 			args = append(args, query.UserID)
@@ -71,16 +71,19 @@ func (s *sessions) Waiting(ctx context.Context, query session.WaitingQuery) (pag
 		}
 		links := map[string]session.Link{}
 		var last, size int64
+		read := 0
 		for r, err := range c.query(waitingQuery(&query, resumed), append(args, page.Limit+1, query.Skip())...) {
 			if err != nil {
 				return err
 			}
 			number := r.int64()
+			read++
 			item := session.Waiting{SessionID: r.text(), Agent: r.text()}
 			links[item.SessionID] = session.Link{UserID: r.text(), ParentID: r.text()}
 			p, err := decodePending(item.SessionID, r)
 			if errors.Is(err, session.ErrCorrupt) { // which is not to hide the others
 				s.b.config.Logger.WarnContext(ctx, "a waiting call cannot be decoded", "tenant", s.tenant, "session", item.SessionID, "error", err)
+				last = number
 				continue
 			}
 			if err != nil {
@@ -93,6 +96,9 @@ func (s *sessions) Waiting(ctx context.Context, query session.WaitingQuery) (pag
 			}
 			item.Call, last = *p, number
 			page.Items = append(page.Items, item)
+		}
+		if read > page.Limit && !page.HasMore { // one that was left out has taken the place of the last
+			page.HasMore, page.Next = true, session.Position{N: last}.Cursor()
 		}
 		page.Items, err = query.FindRoots(page.Items, links, func(ids []string) (map[string]session.Link, error) {
 			found := map[string]session.Link{}

@@ -25,6 +25,7 @@ func waitingCases() []testCase {
 		{"page-moves", "a call answered while one pages is not listed, and no other is lost", 0, waitingPageMoves},
 		{"page-invalid", "a cursor or offset that is none is refused", 0, waitingPageInvalid},
 		{"page-far", "an offset past the end leads to an empty page, however large it is", 0, waitingPageFar},
+		{"page-corrupt", "a call that cannot be decoded hides no other, on its page or after", corrupt, waitingPageCorrupt},
 		{"deep", "links that go round in a circle are followed to an end", 0, waitingCircle},
 	}
 }
@@ -372,6 +373,19 @@ func waitingPageFar(t *bed) {
 			equal(t, fmt.Sprintf("calls from %d on", offset), waitingIDs(page.Items), []string{})
 			equal(t, "has more", page.HasMore, false)
 			equal(t, "total", *page.Total, 2)
+		}
+	}
+}
+
+func waitingPageCorrupt(t *bed) {
+	for _, id := range []string{"a", "bad", "b", "c", "d"} {
+		t.asks(id, "ann", "p1")
+	}
+	t.Corrupt(t.TB, RowPending, t.tenant, "bad")
+	for _, userID := range []string{"ann", ""} {
+		for limit := 1; limit <= 5; limit++ {
+			got := pages(t, limit, t.waitingPage(session.WaitingQuery{UserID: userID}), waitingID)
+			equal(t, fmt.Sprintf("pages of %d", limit), got, []string{"a/p1", "b/p1", "c/p1", "d/p1"})
 		}
 	}
 }
