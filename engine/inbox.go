@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/helixagents/helix"
@@ -65,6 +66,21 @@ func readInbox(ctx context.Context, sessions session.Store, id string) (messages
 	for i := range entries {
 		if of, ok := strings.CutPrefix(entries[i].ID, withdrawnPrefix); ok && entries[i].Kind == inboxWithdrawn {
 			withdrawn[of], withdrawn[entries[i].ID] = true, true
+		}
+	}
+	if slices.ContainsFunc(entries, func(e session.InboxEntry) bool { return e.Kind == inboxEnded }) {
+		refs, err := retry(ctx, func() ([]session.ChildRef, error) { return sessions.Children(ctx, id) })
+		if err != nil {
+			return nil, took, err
+		}
+		superseded := map[string]bool{}
+		for i := range refs {
+			superseded[refs[i].SessionID] = refs[i].Status == session.ChildSuperseded
+		}
+		for i := range entries { // the notice may have come while the rewind began
+			if entries[i].Kind == inboxEnded && superseded[entries[i].From] {
+				withdrawn[entries[i].ID] = true
+			}
 		}
 	}
 	for i := range entries {

@@ -73,21 +73,23 @@ func (h *Handler) leave(ctx context.Context, sessions session.Store, req *OpenRe
 		p.resumes = len(session.OpenCalls(p.history)) > 0
 		return nil
 	}
-	why := toolError(session.CodeAbandoned, "the user went on without an answer")
-	if err := h.leaveChildren(ctx, sessions, state, p, why); err != nil {
-		return err
-	}
-	return h.answerRest(ctx, sessions, state, p, why)
+	return h.answerRest(ctx, sessions, state, p, errLeft)
 }
 
-// leaveChildren ends the agents that a session waits for. Companions keep what they
-// remember.
+// errLeft is why calls end that a new message leaves behind.
+var errLeft = toolError(session.CodeAbandoned, "the user went on without an answer")
+
+// leaveChildren ends the agents that a session waits for, if the start leaves them
+// behind. Companions keep what they remember.
 func (h *Handler) leaveChildren(
-	ctx context.Context, sessions session.Store, state *session.State, p *plan, why *session.Error,
+	ctx context.Context, sessions session.Store, req *OpenRequest, state *session.State, p *plan,
 ) error {
+	if p.start.KeepMessages != nil || state.SuspendedStep == "" || req.Kind == session.RunResume {
+		return nil
+	}
 	for _, ref := range state.AwaitingChildren {
 		if ref.Mode == session.ChildEphemeral || ref.Blocking {
-			if err := h.leaveChild(ctx, sessions, state.ID, ref.SessionID, why); err != nil {
+			if err := h.leaveChild(ctx, sessions, state.ID, ref.SessionID, errLeft); err != nil {
 				return err
 			}
 			ref.Status = session.ChildFailed

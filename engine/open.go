@@ -349,7 +349,8 @@ func (h *Handler) plan(ctx context.Context, sessions session.Store, req *OpenReq
 			return nil, err
 		}
 	}
-	return p, nil
+	// Last, so that a start which is refused has ended nobody.
+	return p, h.leaveChildren(ctx, sessions, req, state, p)
 }
 
 // moveExpiry is what the start of a turn does to the expiry of a session, or nil. The
@@ -601,6 +602,9 @@ func (h *Handler) begin(ctx context.Context, req *OpenRequest, state *session.St
 
 // ready makes a turn that was started ready to be driven.
 func (t *turn) ready(ctx context.Context, req *OpenRequest, p *plan) error {
+	if err := t.payRewind(ctx); err != nil {
+		return err
+	}
 	if p.resumes {
 		if err := t.reenter(ctx, p.history); err != nil {
 			return err

@@ -66,6 +66,11 @@ func (h *Handler) takeOver(ctx context.Context, due session.Due, force bool) (*O
 		return nil, fmt.Errorf("load session %s: %w", due.ID, err)
 	}
 	h.log.InfoContext(ctx, "run taken over", t.attrs("attempt", taken.Attempts)...)
+	if err := t.payRewind(ctx); err != nil {
+		h.release(ctx, t)
+		h.forget(t)
+		return nil, fmt.Errorf("end what session %s has undone: %w", due.ID, err)
+	}
 	if err := t.openStream(ctx); err != nil {
 		h.release(ctx, t)
 		h.forget(t)
@@ -435,6 +440,15 @@ func (h *Handler) settleClose(ctx context.Context, sessions session.Store, state
 		t.transcript, t.ended, t.step = &session.Transcript{}, run.Outcome, run.StepCount
 		t.tellHooks(ctx)
 		t.leave()
+	}
+	if run.CheckpointID != "" && run.StepCount == 0 { // it may have ended before it came to that
+		messages, err := sessions.AllMessages(ctx, state.ID)
+		if err != nil {
+			return err
+		}
+		if err := h.endUndone(ctx, sessions, state.ID, callsOf(messages)); err != nil {
+			return err
+		}
 	}
 	if err := h.endAwaited(ctx, sessions, state.ID, run.Outcome); err != nil {
 		return err

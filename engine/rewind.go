@@ -2,15 +2,17 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"strings"
 
 	"github.com/helixagents/helix/session"
 )
 
-// supersede ends what a rewind undoes of the agents below a session. An agent that was
-// first called after the checkpoint ends, with every agent below it, and its name is
-// free again. A companion from before it that was called on since stops, and goes back
-// itself when it is called on again; see [turn.goBack].
+// supersede plans what a rewind undoes of the agents below a session. An agent that was
+// first called after the checkpoint is superseded, and its name is free again. A
+// companion from before it that was called on since goes back itself when it is called
+// on again; see [turn.goBack]. Nothing ends before the run has started, so that a rewind
+// that is refused changes nothing; see [Handler.endUndone].
 func (h *Handler) supersede(ctx context.Context, sessions session.Store, state *session.State, p *plan) error {
 	refs, err := sessions.Children(ctx, state.ID)
 	if err != nil || len(refs) == 0 {
@@ -21,6 +23,7 @@ func (h *Handler) supersede(ctx context.Context, sessions session.Store, state *
 	for i := range refs {
 		ref := &refs[i]
 		if ref.Status == session.ChildSuperseded {
+			gone[ref.SessionID] = true
 			continue
 		}
 		first, err := h.firstCall(ctx, sessions, state.ID, ref)
@@ -28,16 +31,85 @@ func (h *Handler) supersede(ctx context.Context, sessions session.Store, state *
 			return err
 		}
 		if made[first] {
-			err = h.stepBack(ctx, sessions, state, ref, made, p)
-		} else {
-			gone[ref.SessionID] = true
-			err = h.undo(ctx, sessions, state, ref, p)
+			if err := h.stepBack(ctx, sessions, state, ref, made, p); err != nil {
+				return err
+			}
+			continue
+		}
+		gone[ref.SessionID] = true
+		superseded := *ref
+		superseded.Status, superseded.Awaited = session.ChildSuperseded, false
+		superseded.Remote = nil // what the store has of it stays
+		p.start.Children = append(p.start.Children, superseded)
+	}
+	return h.dropNotices(ctx, sessions, state, gone, p)
+}
+
+// endUndone ends the agents below a session that its latest rewind undid, and stops
+// companions from before it that work on what was undone. made is the calls that the
+// session has made. It is owed from the start of a run that goes back until its first
+// step, and whoever takes that run over does it again: what has ended is left as it is.
+func (h *Handler) endUndone(ctx context.Context, sessions session.Store, id string, made map[string]bool) error {
+	var err error
+	for range openTries {
+		if err = h.endUndoneOnce(ctx, sessions, id, made); !errors.Is(err, session.ErrStale) {
+			return err
+		}
+	}
+	return session.ErrUnavailable.WithCause(err, "session %s: the agents that were undone keep changing", id)
+}
+
+func (h *Handler) endUndoneOnce(ctx context.Context, sessions session.Store, id string, made map[string]bool) error {
+	refs, err := sessions.Children(ctx, id)
+	if err != nil {
+		return err
+	}
+	for i := range refs {
+		switch ref := &refs[i]; {
+		case ref.Status == session.ChildSuperseded:
+			err = h.walk(ctx, sessions, id, ref.SessionID, 1, true, func(below *session.State) (bool, error) {
+				if err := h.abandonOne(ctx, sessions, below, errUndone, false); err != nil {
+					return false, err
+				}
+				return true, h.outlast(ctx, below.CurrentRunID)
+			})
+		case ref.Mode == session.ChildPersistent:
+			err = h.stopUndone(ctx, sessions, id, ref.SessionID, made)
 		}
 		if err != nil {
 			return err
 		}
 	}
-	return h.dropNotices(ctx, sessions, state, gone, p)
+	return nil
+}
+
+// payRewind ends what the start of the turn has undone, unless the turn has made a step
+// since: then that was done.
+func (t *turn) payRewind(ctx context.Context) error {
+	if t.run.CheckpointID == "" || t.step > 0 || t.flight != nil {
+		return nil
+	}
+	return t.h.endUndone(ctx, t.sessions, t.key.ID, t.callsMade())
+}
+
+// stopUndone stops a companion that works on what was undone. A message that it has not
+// taken in yet is withdrawn.
+func (h *Handler) stopUndone(ctx context.Context, sessions session.Store, parent, id string, made map[string]bool) error {
+	child, err := loadChild(ctx, sessions, parent, id)
+	if err != nil {
+		return absent(err)
+	}
+	if err := h.withdraw(ctx, sessions, id, made); err != nil {
+		return err
+	}
+	at, err := undoneAt(ctx, sessions, id, made)
+	if err != nil || at < 0 {
+		return err
+	}
+	if err := h.abandonOne(ctx, sessions, child, errUndone, true); err != nil {
+		return err
+	}
+	return h.outlast(ctx, child.CurrentRunID)
 }
 
 // callsOf is the set of calls that messages make.
@@ -69,36 +141,6 @@ func (h *Handler) firstCall(ctx context.Context, sessions session.Store, parent 
 // errUndone is why what a rewind undoes ends.
 var errUndone = toolError(session.CodeAbandoned, "the session went back to an earlier checkpoint")
 
-// undo ends an agent that was first called in what a rewind undoes.
-func (h *Handler) undo(ctx context.Context, sessions session.Store, state *session.State, ref *session.ChildRef, p *plan) error {
-	// First, so that its end is not told.
-	_, err := sessions.UpdateChild(ctx, state.ID, ref.SessionID, func(ref *session.ChildRef) error {
-		ref.Status, ref.Awaited = session.ChildSuperseded, false
-		return nil
-	})
-	if err != nil {
-		return absent(err)
-	}
-	err = h.walk(ctx, sessions, state.ID, ref.SessionID, 1, true, func(below *session.State) (bool, error) {
-		if err := h.abandonOne(ctx, sessions, below, errUndone, false); err != nil {
-			return false, err
-		}
-		return true, h.outlast(ctx, below.CurrentRunID)
-	})
-	if err != nil {
-		return err
-	}
-	superseded := *ref
-	superseded.Status, superseded.Awaited = session.ChildSuperseded, false
-	if superseded.Remote != nil {
-		if err := h.rereadDebt(ctx, sessions, state.ID, &superseded); err != nil {
-			return err
-		}
-	}
-	p.start.Children = append(p.start.Children, superseded)
-	return nil
-}
-
 // outlast waits for the end of a run that was stopped, if it is here.
 func (h *Handler) outlast(ctx context.Context, runID string) error {
 	t, here := h.held(runID)
@@ -113,33 +155,22 @@ func (h *Handler) outlast(ctx context.Context, runID string) error {
 	}
 }
 
-// stepBack stops a companion from before the checkpoint, if what it is at came after.
-// A message that it has not taken in yet is withdrawn.
+// stepBack plans what becomes of the reference to a companion from before the
+// checkpoint.
 func (h *Handler) stepBack(
 	ctx context.Context, sessions session.Store, state *session.State, ref *session.ChildRef, made map[string]bool, p *plan,
 ) error {
 	if ref.Mode != session.ChildPersistent {
 		return nil
 	}
-	child, err := loadChild(ctx, sessions, state.ID, ref.SessionID)
-	if err != nil {
+	if _, err := loadChild(ctx, sessions, state.ID, ref.SessionID); err != nil {
 		return absent(err)
-	}
-	if err := h.withdraw(ctx, sessions, ref.SessionID, made); err != nil {
-		return err
 	}
 	at, err := undoneAt(ctx, sessions, ref.SessionID, made)
 	if err != nil {
 		return err
 	}
-	if at >= 0 {
-		if err := h.abandonOne(ctx, sessions, child, errUndone, true); err != nil {
-			return err
-		}
-		if err := h.outlast(ctx, child.CurrentRunID); err != nil {
-			return err
-		}
-	} else if made[ref.CallID] {
+	if at < 0 && made[ref.CallID] {
 		return nil
 	}
 	// The reference is that of an undone call: a wait, or something that was asked of

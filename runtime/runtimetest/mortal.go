@@ -64,6 +64,9 @@ type faults struct {
 	noAppend atomic.Bool
 	refused  atomic.Int64
 	noSweep  atomic.Bool // nothing is ever found to be due
+	noStop   atomic.Bool // no run can be told to stop
+	// started, if set, is called after a run was started.
+	started func(start *session.StartRun)
 	// committing and committed, if set, are called before each commit and after each
 	// that was made.
 	committing func(commit *session.Commit)
@@ -128,7 +131,11 @@ func (s *frailSessions) StartRun(ctx context.Context, start *session.StartRun) (
 	if err := s.faults.check(); err != nil {
 		return nil, err
 	}
-	return s.Store.StartRun(ctx, start)
+	started, err := s.Store.StartRun(ctx, start)
+	if err == nil && s.faults.started != nil {
+		s.faults.started(start)
+	}
+	return started, err
 }
 
 // Commit implements [session.Turns].
@@ -229,6 +236,9 @@ func (s *frailSessions) Delete(ctx context.Context, id string) ([]string, error)
 func (s *frailSessions) RequestStop(ctx context.Context, id string, stop session.Stop) (session.Stop, error) {
 	if err := s.faults.check(); err != nil {
 		return session.Stop{}, err
+	}
+	if s.faults.noStop.Load() {
+		return session.Stop{}, session.ErrUnavailable
 	}
 	return s.Store.RequestStop(ctx, id, stop)
 }

@@ -25,6 +25,9 @@ func rewindScenarios() []Scenario {
 		{"working on it", "a non-blocking companion that works on an undone message stops, and goes back", rewindWorkingOnIt},
 		{"not known", "a companion that a rewind undid is not known any more, and its name is free", rewindNotKnown},
 		{"below", "companions of agents that a rewind undoes stop, too", rewindBelow},
+		{"cut short", "a rewind that fails halfway ends what it undoes all the same", rewindCutShort},
+		{"crash", "whoever takes over a run that goes back ends what was undone", rewindCrash},
+		{"refused", "a rewind that is refused ends nobody", rewindRefused},
 		{"twice", "a session can go back again and again", rewindTwice},
 	}
 }
@@ -309,4 +312,79 @@ func rewindTwice(s *Stage) {
 	}
 	s.same(s.statuses(), "bob superseded, bob superseded, bob completed", "references")
 	s.transcript(s.latest(), "user: the task", "assistant: three")
+}
+
+// atTheStart is the checkpoint at which the first turn of s-1 began.
+func (s *Stage) atTheStart() string {
+	s.Helper()
+	return s.checkpoints("s-1")[0].ID
+}
+
+func rewindCutShort(s *Stage) {
+	g := s.newGate()
+	agent := team(newAgent(scripted.New(scripted.Reply(spawning("bob", "the task")), scripted.Text("Thanks."),
+		scripted.Text("Never mind."), scripted.Text("Never mind."))), helix.NonBlocking, atWork(g))
+	backend := newFrail(s.Backend)
+	x := s.startOn(backend, Options{Agents: []*helix.Agent{agent}, LeaseTTL: lease})
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
+	s.receive("the companion is at work", g.entered)
+	bob := s.companion("bob")
+	backend.faults.noStop.Store(true)
+	opts := helix.ResumeOptions{Checkpoint: s.atTheStart()}
+	if _, err := x.Resume(s.ctx(), agent, "s-1", opts); err == nil {
+		s.Fatal("the session went back, and the companion was not told to stop")
+	}
+	backend.faults.noStop.Store(false)
+	_, err := x.Resume(s.ctx(), agent, "s-1", opts) // it may be refused: the run that could not begin may be under way
+	if err != nil {
+		s.refused(err, helix.ErrAlreadyRunning)
+	}
+	s.becomes(bob, session.Failed)
+	s.until("the session has gone on", func() bool {
+		return s.load("s-1").Status == session.Completed && len(s.messages("s-1")) == 2
+	})
+	s.same(s.statuses(), "bob superseded", "references")
+	s.nothingRuns()
+}
+
+func rewindCrash(s *Stage) {
+	g := s.newGate()
+	helper := named("helper", scripted.New(scripted.Takes(scripted.Reply(scripted.Do(g.enter), scripted.Until(nil)), scripted.Reply(scripted.Until(nil)))))
+	agent := team(newAgent(scripted.New(scripted.Reply(spawning("bob", "the task")), scripted.Text("Thanks."), scripted.Text("Never mind."))), helix.NonBlocking, helper)
+	backend := newFrail(s.Backend)
+	x := s.startOn(backend, Options{Agents: []*helix.Agent{agent}, LeaseTTL: lease})
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
+	s.receive("the companion is at work", g.entered)
+	bob := s.companion("bob")
+	backend.faults.started = func(start *session.StartRun) {
+		if start.SessionID == "s-1" {
+			backend.kill()
+		}
+	}
+	if _, err := x.Resume(s.ctx(), agent, "s-1", helix.ResumeOptions{Checkpoint: s.atTheStart()}); err == nil {
+		s.Fatal("the process died, and the session went back")
+	}
+	x.Kill()
+	s.same(s.statuses(), "bob superseded", "references")
+	_, run := s.heir(agent)
+	s.ended(s.Result(run), helix.Completed)
+	s.becomes(bob, session.Failed)
+	s.transcript("s-1", "user: Hi!", "assistant: Never mind.")
+	s.nothingRuns()
+}
+
+func rewindRefused(s *Stage) {
+	g := s.newGate()
+	agent := team(newAgent(scripted.New(scripted.Reply(spawning("bob", "the task")), scripted.Text("Thanks."))), helix.NonBlocking, atWork(g))
+	x := s.StartWith(Options{Agents: []*helix.Agent{agent}, LeaseTTL: lease, MaxSession: 100_000})
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
+	s.receive("the companion is at work", g.entered)
+	_, err := x.Resume(s.ctx(), agent, "s-1", helix.ResumeOptions{
+		Checkpoint: s.atTheStart(), Message: new(helix.UserText(strings.Repeat("x", 100_000))),
+	})
+	s.refused(err, helix.ErrTooLarge)
+	s.same(s.statuses(), "bob running", "references")
+	g.release()
+	s.becomes(s.companion("bob"), session.Completed)
+	s.noticed()
 }
