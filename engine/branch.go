@@ -7,6 +7,10 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
+// branchTries bounds how often a session is copied anew because it changed meanwhile:
+// each time is a copy of everything.
+const branchTries = 3
+
 // Branch copies a session into a new one, as [session.Lifecycle.Clone] does. A copy of
 // everything, which names no place, may end in a step whose calls are not all done:
 // then calls that are done keep their results, and what they did to custom state, and
@@ -19,9 +23,13 @@ func Branch(ctx context.Context, sessions session.Store, clone *session.Clone) (
 	if clone.CheckpointID != "" || clone.MessageCount != nil {
 		return sessions.Clone(ctx, clone)
 	}
-	for range openTries {
-		var rest *tail
-		if rest, err = tailOf(ctx, sessions, from); err != nil {
+	for range branchTries {
+		history, err := sessions.AllMessages(ctx, from.ID)
+		if err != nil {
+			return nil, err
+		}
+		rest, err := tailOf(ctx, sessions, from.ID, history, nil)
+		if err != nil {
 			return nil, err
 		}
 		state, err := sessions.Clone(ctx, clone)
@@ -38,11 +46,24 @@ func Branch(ctx context.Context, sessions session.Store, clone *session.Clone) (
 		// The source has gone on meanwhile: what was read of its calls may not be what the
 		// copy ends with.
 		from = again
-		if _, err := sessions.Delete(ctx, clone.To.ID); err != nil {
+		if err := discardCopy(ctx, sessions, state); err != nil {
 			return nil, err
 		}
 	}
 	return nil, session.ErrUnavailable.WithMessage("session %s changes too fast to be copied", clone.From)
+}
+
+// discardCopy deletes a copy that was just made, unless somebody has begun to use it.
+func discardCopy(ctx context.Context, sessions session.Store, made *session.State) error {
+	now, err := sessions.Load(ctx, made.ID)
+	if err != nil {
+		return absent(err)
+	}
+	if now.Version != made.Version || now.Turn > 0 {
+		return session.ErrStale.WithMessage("session %s is in use already", made.ID).WithSaw(now.Saw())
+	}
+	_, err = sessions.Delete(ctx, made.ID)
+	return absent(err)
 }
 
 // tail is what a copy of a session needs to be complete.
@@ -51,13 +72,10 @@ type tail struct {
 	writes   session.Writes
 }
 
-// tailOf answers the calls at the end of a session's transcript.
-func tailOf(ctx context.Context, sessions session.Store, from *session.State) (*tail, error) {
+// tailOf answers the calls at the end of a transcript that was copied from a session.
+// after is what the session's own transcript has after that by now.
+func tailOf(ctx context.Context, sessions session.Store, from string, history, after []session.Message) (*tail, error) {
 	out := &tail{}
-	history, err := sessions.AllMessages(ctx, from.ID)
-	if err != nil {
-		return nil, err
-	}
 	open := session.OpenCalls(history)
 	if len(open) == 0 {
 		return out, nil
@@ -66,13 +84,29 @@ func tailOf(ctx context.Context, sessions session.Store, from *session.State) (*
 	for history[last].Role != session.RoleAssistant {
 		last--
 	}
-	rows, err := sessions.Calls(ctx, from.ID, history[last].ID)
+	rows, err := sessions.Calls(ctx, from, history[last].ID)
 	if err != nil {
 		return nil, err
 	}
-	byID := map[string]*session.Call{}
+	pending, err := sessions.PendingCalls(ctx, from, true)
+	if err != nil {
+		return nil, err
+	}
+	now, err := sessions.Now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	byID, waits, later := map[string]*session.Call{}, map[string]*session.Pending{}, map[string]*session.Message{}
 	for i := range rows {
 		byID[rows[i].ID] = &rows[i]
+	}
+	for i := range pending {
+		waits[pending[i].CallID] = &pending[i]
+	}
+	for i := range after {
+		if after[i].Role == session.RoleTool {
+			later[after[i].Parts[0].CallID] = &after[i]
+		}
 	}
 	var written []session.Writes
 	for _, part := range open {
@@ -83,18 +117,24 @@ func tailOf(ctx context.Context, sessions session.Store, from *session.State) (*
 		case row != nil && row.Status == session.CallSettled && row.Result != nil:
 			out.messages = append(out.messages, *row.Result)
 			written = append(written, row.Writes)
-		default:
-			out.messages = append(out.messages, session.ToolFailure(part, unfinished(row)))
+		case later[part.CallID] != nil:
+			out.messages = append(out.messages, *later[part.CallID])
+		default: // an answer stands, though the session has not taken it in yet
+			wait := waits[part.CallID]
+			out.messages = append(out.messages, leftBehind(part, wait, now, unfinished(row, wait)))
 		}
 	}
 	out.writes = session.Compose(written...)
 	return out, nil
 }
 
-// unfinished says why a copied call has no result. What the store knows of the call may
-// be nil.
-func unfinished(row *session.Call) *session.Error {
+// unfinished says why a copied call has no result. What the store knows of the call, and
+// of the wait for a person, may be nil.
+func unfinished(row *session.Call, wait *session.Pending) *session.Error {
+	approved := wait != nil && wait.State == session.PendingAnswered
 	switch {
+	case approved && row != nil && row.Status == session.CallOpen:
+		return toolError(session.CodeToolNotRun, "the session was copied before %s, which was approved, was carried out", row.Tool)
 	case row != nil && (row.Kind == session.CallClient || row.Kind == session.CallApproval && row.Status == session.CallOpen):
 		return toolError(session.CodeAbandoned, "the session went on without an answer")
 	case row != nil && row.Status == session.CallBegun && !row.ReadOnly && row.Rejected == nil:
@@ -148,54 +188,65 @@ func gateSource(ctx context.Context, sessions session.Store, req *OpenRequest) e
 
 // rebranch refuses a branch onto a session that exists, unless it is the copy that this
 // very branch makes, and no turn has begun on it: whoever asked for it could not begin
-// the turn, and asks again.
-func (h *Handler) rebranch(ctx context.Context, sessions session.Store, req *OpenRequest, state *session.State) error {
+// the turn, and asks again. It gives what such a copy lacks, if it was cut short.
+func (h *Handler) rebranch(ctx context.Context, sessions session.Store, req *OpenRequest, state *session.State) (*tail, error) {
 	exists := session.ErrExists.WithMessage("a branch needs a new session id")
 	if state.Turn > 0 {
-		return exists
+		return nil, exists
 	}
 	if err := gateSource(ctx, sessions, req); err != nil {
-		return err
+		return nil, err
 	}
 	source, err := sessions.AllMessages(ctx, req.Input.Branch.From)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	copied, err := sessions.AllMessages(ctx, state.ID)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var place int
+	whole := false
 	switch branch := req.Input.Branch; {
 	case branch.MessageIndex != nil:
 		place = *branch.MessageIndex
 	case branch.Checkpoint != "":
 		checkpoint, err := sessions.Checkpoint(ctx, branch.From, branch.Checkpoint)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		place = checkpoint.MessageCount
-	default:
-		from, err := sessions.Load(ctx, branch.From)
+	case len(copied) > len(source):
+		rest, err := tailOf(ctx, sessions, branch.From, source, nil)
 		if err != nil {
-			return err
-		}
-		rest, err := tailOf(ctx, sessions, from)
-		if err != nil {
-			return err
+			return nil, err
 		}
 		source = append(source, rest.messages...)
 		place = len(source)
+	case len(copied) == 0:
+		place = len(source)
+	default: // the source may have gone on since
+		place, whole = len(copied), true
 	}
 	if place < 0 || place > len(source) || place != len(copied) {
-		return exists
+		return nil, exists
 	}
 	for i := range copied {
 		if !sameMessage(&copied[i], &source[i]) {
-			return exists
+			return nil, exists
 		}
 	}
-	return nil
+	if !whole {
+		return nil, nil
+	}
+	rest, err := tailOf(ctx, sessions, req.Input.Branch.From, copied, source[len(copied):])
+	if err != nil {
+		return nil, err
+	}
+	if state.Version > 1 { // it has what the calls did to custom state, which comes first
+		rest.writes = session.Writes{}
+	}
+	return rest, nil
 }
 
 // sameMessage reports whether one message is a copy of the other. Answers that were

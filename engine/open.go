@@ -35,6 +35,7 @@ type OpenRequest struct {
 	Inbox bool
 
 	caller *caller // whose call the session is for, if it is another agent's
+	rest   *tail   // what the copy lacks that the turn begins on, if it is a branch that was cut short
 }
 
 // errNothingToDo refuses a turn that was to begin with an inbox which is empty.
@@ -157,7 +158,7 @@ func (h *Handler) open(ctx context.Context, req *OpenRequest) (*Opened, error) {
 	case err != nil:
 		return nil, err
 	case req.Kind == session.RunExecute && req.Input.Branch != nil:
-		if err := h.rebranch(ctx, sessions, req, state); err != nil {
+		if req.rest, err = h.rebranch(ctx, sessions, req, state); err != nil {
 			return nil, err
 		}
 	}
@@ -327,6 +328,9 @@ func (h *Handler) plan(ctx context.Context, sessions session.Store, req *OpenReq
 		if err := h.leave(ctx, sessions, req, state, p); err != nil {
 			return nil, err
 		}
+		if err := p.complete(req.rest); err != nil {
+			return nil, err
+		}
 	}
 	info, err := h.cfg.Backend.Streams().Tenant(req.Tenant).Info(ctx, state.StreamID)
 	switch {
@@ -351,6 +355,20 @@ func (h *Handler) plan(ctx context.Context, sessions session.Store, req *OpenReq
 	}
 	// Last, so that a start which is refused has ended nobody.
 	return p, h.leaveChildren(ctx, sessions, req, state, p)
+}
+
+// complete has the start add what a copy lacks that was cut short.
+func (p *plan) complete(rest *tail) error {
+	if rest == nil || len(rest.messages) == 0 {
+		return nil
+	}
+	p.answers, p.start.Writes = rest.messages, rest.writes
+	doc := p.doc.Clone()
+	if err := doc.Apply(rest.writes); err != nil {
+		return err
+	}
+	p.doc, p.patches = doc, session.ResultPatches(&doc, rest.writes)
+	return nil
 }
 
 // moveExpiry is what the start of a turn does to the expiry of a session, or nil. The

@@ -24,6 +24,8 @@ func branchScenarios() []Scenario {
 		{"mid-step source", "a branch of a session that waits in the middle of a step keeps what is done, and its state", branchMidStep},
 		{"source of another", "a branch of another user's session, or another agent's, is refused", branchOthers},
 		{"onto a copy", "a branch onto a copy without a turn is refused, unless it is the same branch made again", branchOntoCopy},
+		{"answered source", "a branch in the middle of a step keeps answers that were accepted", branchAnswered},
+		{"cut short", "a branch that was cut short can be asked for again, and is completed, also if the source has gone on", branchCutShort},
 		{"request of another", "a request id of another user's session gives nothing away", branchRequest},
 		{"goes on", "a branch is a session like any other: it continues, is retried, and is branched", branchGoesOn},
 	}
@@ -260,4 +262,60 @@ func branchRequest(s *Stage) {
 	in.User.ID = "bob"
 	_, err := x.Execute(s.ctx(), agent, in)
 	s.refused(err, helix.ErrNotFound, "bob")
+}
+
+// undecided is an agent that takes a note and asks for a pick, a word and a payment in
+// one step.
+func undecided(ran *tally) *helix.Agent {
+	agent := newAgent(scripted.New(scripted.Reply(scripted.Calling("note", num{1}), scripted.Calling("pick", num{2}),
+		scripted.Calling("tell", num{3}), scripted.Calling("pay", num{4})), scripted.Text("Done.")).ByPosition(),
+		noteTool(), onClient("pick"), onClient("tell"), guarded(ran, "pay"))
+	agent.State = helix.StateOf(notes{})
+	return agent
+}
+
+func branchAnswered(s *Stage) {
+	var ran tally
+	agent := undecided(&ran)
+	x := s.Start(agent)
+	res := s.waitsOn(x, agent, "s-1")
+	pick := s.waiting(res, "pick").CallID
+	pay := s.waiting(res, "pay")
+	for _, answer := range []session.Submission{
+		{CallID: pick, Response: session.Response{Kind: session.PendingClientTool, Result: []byte(`"blue"`)}},
+		{CallID: pay.CallID, ApprovalID: pay.ApprovalID, Response: session.Response{Kind: session.PendingApproval, Approved: true}},
+	} { // no process takes them up
+		outcome, err := s.store().Submit(s.ctx(), "s-1", answer)
+		s.ok(err, "submit")
+		s.same(outcome, session.SubmitAccepted, "the answer to %s", answer.CallID)
+	}
+	s.ended(s.Result(s.branch(x, agent, "s-2", helix.Branch{From: "s-1"}, "Never mind.")), helix.Completed)
+	s.transcript("s-2", "user: Hi!", `assistant: note({"n":1}), pick({"n":2}), tell({"n":3}), pay({"n":4})`, "tool note: 1", `tool pick: "blue"`,
+		"tool tell failed: client_tool_abandoned", "tool pay failed: tool_not_executed", "user: Never mind.", "assistant: Done.")
+	s.same(ran.of("pay"), 0, "payments")
+}
+
+func branchCutShort(s *Stage) {
+	var ran tally
+	agent := undecided(&ran)
+	x := s.Start(agent)
+	s.waitsOn(x, agent, "s-1")
+	cut := func(id string) {
+		s.Helper()
+		_, err := s.store().Clone(s.ctx(), &session.Clone{From: "s-1", To: session.State{ID: id, Agent: agent.Name, StreamID: id}})
+		s.ok(err, "clone")
+	}
+	want := []string{
+		"user: Hi!", `assistant: note({"n":1}), pick({"n":2}), tell({"n":3}), pay({"n":4})`, "tool note: 1",
+		"tool pick failed: client_tool_abandoned", "tool tell failed: client_tool_abandoned", "tool pay failed: client_tool_abandoned",
+		"user: Never mind.", "assistant: Done.",
+	}
+	cut("s-2")
+	cut("s-3")
+	s.ended(s.Result(s.branch(x, agent, "s-2", helix.Branch{From: "s-1"}, "Never mind.")), helix.Completed)
+	s.transcript("s-2", want...)
+	s.sameJSON(s.state("s-2"), `{"notes":[1],"last":1}`, "state of the branch")
+	s.ended(s.Result(s.Execute(x, agent, helix.Input{SessionID: "s-1", Message: helix.UserText("Go on."), AbandonPending: true})), helix.Completed)
+	s.ended(s.Result(s.branch(x, agent, "s-3", helix.Branch{From: "s-1"}, "Never mind.")), helix.Completed)
+	s.transcript("s-3", want...)
 }
