@@ -40,6 +40,15 @@ func (h *Handler) mayResume(ctx context.Context, sessions session.Store, state *
 	if state.Status == session.Paused && state.CurrentRunID != "" {
 		return gateCaller(req, state) // it is let go, whatever its run is at
 	}
+	if state.CurrentRunID != "" {
+		run, err := sessions.Run(ctx, state.ID, state.CurrentRunID)
+		if err != nil {
+			return err
+		}
+		if to := settledStatus(state, run); to != "" { // a resume puts that right; asking changes nothing
+			state.Status = to
+		}
+	}
 	if err := h.gate(ctx, sessions, req, state); err != nil {
 		return err
 	}

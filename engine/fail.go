@@ -9,11 +9,11 @@ import (
 )
 
 // Expire fails a session whose time is up, and reports whether that was its end. One
-// that was used since it was found to be due is left alone.
+// that was used, or paused, since it was found to be due is left alone.
 func (h *Handler) Expire(ctx context.Context, due session.Due) (bool, error) {
 	return h.fail(ctx, due.Key, session.ErrExpired, session.FailureExpired, func(sessions session.Store, state *session.State) (bool, error) {
 		now, err := sessions.Now(ctx)
-		return err == nil && !state.ExpiresAt.IsZero() && !now.Before(state.ExpiresAt), err
+		return err == nil && state.Status != session.Paused && !state.ExpiresAt.IsZero() && !now.Before(state.ExpiresAt), err
 	})
 }
 
@@ -65,6 +65,9 @@ func (h *Handler) failAt(
 	}
 	if run != nil && run.Status == session.RunRunning {
 		return false, session.ErrAlreadyRunning.WithMessage("run %s is running", run.ID).WithSaw(state.Saw())
+	}
+	if to := settledStatus(state, run); to != "" {
+		return false, h.restoreStatus(ctx, sessions, state, run, to)
 	}
 	if state.CloseOwed {
 		if err := h.closeEarlier(ctx, sessions, state); err != nil {

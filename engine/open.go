@@ -224,6 +224,33 @@ func (h *Handler) unpause(ctx context.Context, sessions session.Store, req *Open
 	return run, nil
 }
 
+// settledStatus is the status that an active session is to have because its current run
+// has completed or failed, or nothing. Whoever let go of a session that was paused after
+// its run had completed takes it there by way of active, and may have died in between.
+func settledStatus(state *session.State, run *session.Run) session.Status {
+	if state.Status != session.Active || run == nil {
+		return ""
+	}
+	if to := run.Status.SessionStatus(); to == session.Completed || to == session.Failed {
+		return to
+	}
+	return ""
+}
+
+// restoreStatus gives a session its [settledStatus]. What was read of it is stale then.
+func (h *Handler) restoreStatus(
+	ctx context.Context, sessions session.Store, state *session.State, run *session.Run, to session.Status,
+) error {
+	change := session.StatusChange{Expect: []session.Status{session.Active}, ExpectVersion: state.Version, To: to}
+	if run.Outcome != nil {
+		change.Error, change.FailureReason = run.Outcome.Error, run.Outcome.FailureReason
+	}
+	if _, err := sessions.SetStatus(ctx, state.ID, change); err != nil && !errors.Is(err, session.ErrAlreadyRunning) {
+		return err
+	}
+	return session.ErrStale.WithMessage("run %s has ended", run.ID).WithSaw(state.Saw())
+}
+
 func existing(req *OpenRequest, run *session.Run) *Opened {
 	if run == nil {
 		return nil
@@ -426,6 +453,9 @@ func (h *Handler) gate(ctx context.Context, sessions session.Store, req *OpenReq
 		case state.SuspendedStep != "" && state.Status == session.Active && !run.Status.Suspended():
 			// The session was read while that run went on with the step.
 			return session.ErrStale.WithMessage("run %s has just ended", run.ID).WithSaw(state.Saw())
+		}
+		if to := settledStatus(state, run); to != "" {
+			return h.restoreStatus(ctx, sessions, state, run, to)
 		}
 	}
 	if err := h.gateWaits(ctx, sessions, req, state); err != nil {

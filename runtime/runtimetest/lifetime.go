@@ -18,6 +18,7 @@ func lifetimeScenarios() []Scenario {
 		{"expiry is seen", "run, session, stream, hooks and one error line of the log tell that a session has expired, and it can be retried", lifetimeSeen},
 		{"paused orphan", "a session that was paused while its run was orphaned is resumed: the run goes on", lifetimePausedOrphan},
 		{"paused after its end", "resuming a session that was paused after its run had ended lets go of it, and asks no model", lifetimePausedEnded},
+		{"paused after its end, cut short", "a session that a process died over while letting go of it is as its run has ended", lifetimePausedCutShort},
 		{"aborted orphan", "an orphan whose agent no process knows is ended by an abort, whether its lease has expired or not", lifetimeAbortedOrphan},
 		{"aborted paused orphan", "an orphan that is held by an operator is ended by an abort", lifetimeAbortedPaused},
 		{"aborted by its handle", "a run that waits is aborted by its handle, and an old handle aborts no later run", lifetimeHandle},
@@ -166,6 +167,30 @@ func lifetimePausedEnded(s *Stage) {
 	s.failed(s.Result(s.Resume(x, agent, "s-1", helix.ResumeOptions{})), code(session.CodeProvider))
 	s.same([]any{s.load("s-1").Status, len(s.runs("s-1"))}, []any{session.Failed, 2}, "the session and its runs")
 	s.ended(s.Result(s.Retry(x, agent, "s-1")), helix.Completed)
+}
+
+func lifetimePausedCutShort(s *Stage) {
+	agent := newAgent(scripted.New(scripted.Text("one"), scripted.Text("two")))
+	x := s.Start(agent)
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
+	letGo := func() {
+		s.Helper()
+		s.pause()
+		done, err := s.store().SetStatus(s.ctx(), "s-1", session.StatusChange{Expect: []session.Status{session.Paused}, To: session.Active})
+		s.ok(err, "set status")
+		s.same(done.OK, true, "whether the session is active")
+	}
+	letGo()
+	can, err := x.CanResume(s.ctx(), "s-1")
+	s.ok(err, "can resume")
+	s.same(can.OK, false, "whether it can be resumed")
+	s.refused(can.Reason, helix.ErrNotResumable)
+	_, err = x.Resume(s.ctx(), agent, "s-1", helix.ResumeOptions{})
+	s.refused(err, helix.ErrNotResumable)
+	s.same([]any{s.load("s-1").Status, len(s.runs("s-1"))}, []any{session.Completed, 1}, "the session and its runs")
+	letGo()
+	s.ended(s.Say(x, agent, "s-1", "More!"), helix.Completed)
+	s.transcript("s-1", "user: Hi!", "assistant: one", "user: More!", "assistant: two")
 }
 
 func lifetimeAbortedOrphan(s *Stage) {
