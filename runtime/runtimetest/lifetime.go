@@ -95,6 +95,7 @@ func lifetimeSeen(s *Stage) {
 	s.same(last.Frame, stream.FrameFail, "how the stream ends")
 	s.refused(last.Error, helix.ErrExpired)
 	s.until("hooks are told", func() bool { return j.String() == "start 1\nsuspended suspended_client_tool\nfail session_expired" })
+	s.logged("level=ERROR", "msg=run.failed", "session=s-1", "run="+run.ID(), "code=session_expired")
 	s.transcript("s-1", "user: Hi!", `assistant: pick({"n":1})`, "tool pick failed: client_tool_abandoned")
 	s.logged("level=ERROR", "msg=run.failed", "tenant=default", "session=s-1", "run="+run.ID(), "agent=agent", "code=session_expired")
 	s.same(strings.Count(s.Log.String(), "msg=run.failed"), 1, "lines that tell of the failure")
