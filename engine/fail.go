@@ -187,23 +187,23 @@ func (h *Handler) EndAborted(ctx context.Context, due session.Due) error {
 	if stop.Reason != "" {
 		why = session.ErrCancelled.WithMessage("%s", stop.Reason)
 	}
-	if err := h.writeOff(ctx, sessions, due, taken, why); err != nil {
-		return err
-	}
-	h.log.InfoContext(ctx, "run ended that nobody went on with", "tenant", due.Tenant, "session", due.ID, "run", due.RunID)
 	refs, err := sessions.Children(ctx, due.ID)
 	if err != nil {
 		return err
 	}
-	for i := range refs {
+	var below []session.ChildRef
+	for _, ref := range refs {
 		// Companions that work by themselves go on, as after any other failure.
-		if refs[i].Mode == session.ChildPersistent && !refs[i].Blocking || refs[i].Status != session.ChildRunning && refs[i].Status != session.ChildWaiting {
+		if ref.Mode == session.ChildPersistent && !ref.Blocking || ref.Status != session.ChildRunning && ref.Status != session.ChildWaiting {
 			continue
 		}
-		if err := h.abandon(ctx, sessions, due.ID, refs[i].SessionID, why); err != nil {
-			h.log.WarnContext(ctx, "sub-agent not ended", "tenant", due.Tenant, "session", refs[i].SessionID, "error", err)
-		}
+		ref.Status, ref.Awaited, ref.Remote = session.ChildFailed, false, nil // what the store has of the remote stays
+		below = append(below, ref)
 	}
+	if err := h.writeOff(ctx, sessions, due, taken, why, below); err != nil {
+		return err
+	}
+	h.log.InfoContext(ctx, "run ended that nobody went on with", "tenant", due.Tenant, "session", due.ID, "run", due.RunID)
 	state, err := sessions.Load(ctx, due.ID)
 	if err != nil {
 		return err

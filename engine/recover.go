@@ -59,7 +59,7 @@ func (h *Handler) takeOver(ctx context.Context, due session.Due, force bool) (*O
 		// taken over again at once.
 		if taken.Attempts > maxAttempts {
 			failure := session.ErrCrashLoop.WithMessage("the run cannot be continued: %v", err)
-			if err := h.writeOff(ctx, sessions, due, taken, failure); err != nil {
+			if err := h.writeOff(ctx, sessions, due, taken, failure, nil); err != nil {
 				h.log.ErrorContext(ctx, "run not written off", "session", due.ID, "run", due.RunID, "error", err)
 			}
 		}
@@ -178,12 +178,15 @@ func (h *Handler) livesBelow(ctx context.Context, sessions session.Store, id, ow
 }
 
 // writeOff fails a run that nobody can go on with any more, so that it does not
-// haunt the sweeps for ever.
+// haunt the sweeps for ever. The agents below it that are given end with it: whoever
+// closes the run ends them, see [Handler.endAwaited].
 func (h *Handler) writeOff(
-	ctx context.Context, sessions session.Store, due session.Due, taken *session.TakenOver, failure *session.Error,
+	ctx context.Context, sessions session.Store, due session.Due, taken *session.TakenOver, failure *session.Error, below []session.ChildRef,
 ) error {
 	fence := taken.Lease.Fence()
-	change := session.Change{Status: session.Failed, Outcome: &session.Outcome{Status: session.RunFailed, Error: failure}}
+	change := session.Change{
+		Status: session.Failed, Children: below, Outcome: &session.Outcome{Status: session.RunFailed, Error: failure, Children: below},
+	}
 	state, err := sessions.Load(ctx, due.ID)
 	if err != nil {
 		return err

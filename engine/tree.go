@@ -407,7 +407,7 @@ func (h *Handler) endOrphan(ctx context.Context, sessions session.Store, state *
 	if err != nil {
 		return err
 	}
-	if err := h.writeOff(ctx, sessions, due, taken, why); err != nil {
+	if err := h.writeOff(ctx, sessions, due, taken, why, nil); err != nil {
 		return err
 	}
 	if state, err = sessions.Load(ctx, state.ID); err != nil {

@@ -21,6 +21,7 @@ func lifetimeScenarios() []Scenario {
 		{"paused after its end, cut short", "a session that a process died over while letting go of it is as its run has ended", lifetimePausedCutShort},
 		{"aborted orphan", "an orphan whose agent no process knows is ended by an abort, whether its lease has expired or not", lifetimeAbortedOrphan},
 		{"aborted paused orphan", "an orphan that is held by an operator is ended by an abort", lifetimeAbortedPaused},
+		{"aborted orphan's sub-agent", "a process that dies over the end of an aborted orphan leaves none of its sub-agents at work", lifetimeAbortedBelow},
 		{"aborted by its handle", "a run that waits is aborted by its handle, and an old handle aborts no later run", lifetimeHandle},
 		{"left calls are told", "calls that end because a new message came are told to hooks and watchers, also after a crash", lifetimeLeftCalls},
 		{"renewal at the end", "a lease that is given back while it is being renewed is not taken for lost", lifetimeRenewal},
@@ -228,6 +229,31 @@ func lifetimeAbortedPaused(s *Stage) {
 	s.ok(y.Abort(s.ctx(), "s-1", "enough"), "abort")
 	s.becomes("s-1", session.Failed)
 	s.failed(s.Result(s.Attach(y, "s-1")), helix.ErrCancelled, "enough")
+}
+
+func lifetimeAbortedBelow(s *Stage) {
+	g := s.newGate()
+	helper := named("helper", scripted.New(scripted.Reply(scripted.Do(g.enter), scripted.Until(nil))))
+	agent := with(newAgent(scripted.New(hand("helper", "do it"), scripted.Text("Done."))), helper)
+	s.orphan(agent, g)
+	child := s.child("s-1")
+	backend := newFrail(s.Backend)
+	died := s.newGate()
+	backend.faults.taking = func(take *session.TakeOver) {
+		if take.SessionID == child {
+			backend.kill()
+			died.enter()
+		}
+	}
+	y := s.startOn(backend, Options{Agents: []*helix.Agent{named("other", scripted.New())}, LeaseTTL: lease})
+	s.ok(y.Abort(s.ctx(), "s-1", "the agent is gone"), "abort")
+	s.receive("the process that ends the orphan dies", died.entered)
+	y.Kill()
+	s.same([]any{s.load("s-1").Status, s.load(child).Status}, []any{session.Failed, session.Active}, "the orphan and its sub-agent")
+	z := s.StartOther(Options{Agents: []*helix.Agent{agent}, LeaseTTL: lease})
+	s.becomes(child, session.Failed)
+	s.nothingRuns()
+	s.ended(s.Say(z, agent, "s-1", "Never mind."), helix.Completed)
 }
 
 func lifetimeHandle(s *Stage) {

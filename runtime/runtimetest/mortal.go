@@ -65,7 +65,8 @@ type faults struct {
 	refused  atomic.Int64
 	noSweep  atomic.Bool // nothing is ever found to be due
 	noStop   atomic.Bool // no run can be told to stop
-	// started, if set, is called after a run was started.
+	// taking, if set, is called before a run is taken over, started after one was started.
+	taking  func(take *session.TakeOver)
 	started func(start *session.StartRun)
 	// committing and committed, if set, are called before each commit and after each
 	// that was made.
@@ -157,6 +158,12 @@ func (s *frailSessions) Commit(ctx context.Context, commit *session.Commit) (*se
 func (s *frailSessions) TakeOver(ctx context.Context, take *session.TakeOver) (*session.TakenOver, error) {
 	if err := s.faults.check(); err != nil {
 		return nil, err
+	}
+	if s.faults.taking != nil {
+		s.faults.taking(take)
+		if err := s.faults.check(); err != nil { // it died over that
+			return nil, err
+		}
 	}
 	return s.Store.TakeOver(ctx, take)
 }
