@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/helixagents/helix/session"
@@ -267,6 +268,9 @@ func undoneAt(ctx context.Context, sessions session.Store, id string, made map[s
 // on: its caller has undone something that it was asked since. It is nil if there is
 // nothing to go back over, and anew is set if nothing would be left.
 func (t *turn) goBack(ctx context.Context, c *call, run *session.Run) (to *session.Checkpoint, anew bool, err error) {
+	if back, err := t.everBack(ctx); err != nil || !back {
+		return nil, false, err
+	}
 	made := t.callsMade()
 	if c.companion.blocking && made[run.RequestID] { // the latest thing that it was asked stands
 		return nil, false, nil
@@ -291,6 +295,34 @@ func (t *turn) goBack(ctx context.Context, c *call, run *session.Run) (to *sessi
 		}
 		request.Cursor = page.Next
 	}
+}
+
+// everBack reports whether the session has ever gone back to a checkpoint: else none of
+// its calls was undone, and there is no need to read all that a companion was asked.
+func (t *turn) everBack(ctx context.Context) (bool, error) {
+	t.mu.Lock()
+	known := t.back
+	t.mu.Unlock()
+	if known != nil {
+		return *known, nil
+	}
+	back := t.run.CheckpointID != ""
+	request := session.PageRequest{Limit: session.MaxPageSize}
+	for !back {
+		page, err := t.sessions.Runs(ctx, t.key.ID, request)
+		if err != nil {
+			return false, err
+		}
+		back = slices.ContainsFunc(page.Items, func(run session.Run) bool { return run.CheckpointID != "" })
+		if page.Next == "" {
+			break
+		}
+		request.Cursor = page.Next
+	}
+	t.mu.Lock()
+	t.back = &back
+	t.mu.Unlock()
+	return back, nil
 }
 
 // callsMade is the set of calls that the session has made and not undone.

@@ -57,6 +57,7 @@ type turn struct {
 	patches    []session.Patch // what the run's start did to custom state
 	owes       bool            // a remote agent is to be told to stop
 	above      *turn           // the turn whose call waits for this one, if it is driven here
+	back       *bool           // whether the session has ever gone back; see everBack
 	trimmed    int64           // how far the stream was trimmed, as far as this turn knows
 	progressed chan struct{}   // of a turn that was taken over: closed by the first commit since, here or below; nil once it is
 }

@@ -62,6 +62,7 @@ func companionScenarios() []Scenario {
 		{"hooks", "hooks are told of companions, and may veto", companionHooks},
 		{"vetoed again", "a companion that is done stays so when it is spawned again and that is vetoed", companionVetoedAgain},
 		{"of a sub-agent", "a sub-agent may have companions", companionOfSub},
+		{"messages are cheap", "a message to a companion of a session that never went back does not read all that it was told", companionCheap},
 	}
 }
 
@@ -1098,4 +1099,23 @@ func (s *Stage) remembers() {
 	s.Helper()
 	s.transcript(s.companion("bob"), "user: first", "assistant: one", "user: second", `assistant: sign({"n":3})`, "tool sign failed: tool_not_executed",
 		"user: third", "assistant: three")
+}
+
+func companionCheap(s *Stage) {
+	g := s.newGate()
+	agent := team(newAgent(scripted.New(scripted.Reply(spawning("bob", "the task")), scripted.Text("Thanks."),
+		scripted.Reply(messaging("bob", "more")), scripted.Text("Thanks."))), helix.NonBlocking, atWork(g))
+	var read tally
+	backend := newFrail(s.Backend)
+	backend.faults.reading = func(id string) { read.add(id) }
+	x := s.startOn(backend, Options{Agents: []*helix.Agent{agent}})
+	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
+	s.receive("the companion is at work", g.entered)
+	bob := s.companion("bob")
+	before := read.of(bob)
+	s.ended(s.Say(x, agent, "s-1", "And?"), helix.Completed)
+	s.same(s.status(helix.SendMessageTool), "queued", "what became of the message")
+	s.same(read.of(bob)-before, 0, "times that the companion's transcript was read")
+	g.release()
+	s.becomes(bob, session.Completed)
 }

@@ -79,6 +79,8 @@ type faults struct {
 	// renewing, if set, is called before a lease is renewed, closed after a run was closed.
 	renewing func()
 	closed   func()
+	// reading, if set, is called before a whole transcript is read.
+	reading func(id string)
 }
 
 func newFrail(backend store.Backend) *frail { return &frail{Backend: backend, faults: &faults{}} }
@@ -304,6 +306,14 @@ func (s *frailSessions) DeleteWake(ctx context.Context, wake session.Wake) error
 		return err
 	}
 	return s.Store.DeleteWake(ctx, wake)
+}
+
+// AllMessages implements [session.Transcripts].
+func (s *frailSessions) AllMessages(ctx context.Context, id string) ([]session.Message, error) {
+	if s.faults.reading != nil {
+		s.faults.reading(id)
+	}
+	return s.Store.AllMessages(ctx, id)
 }
 
 // DueDeadlines implements [session.Sweeps].
