@@ -58,7 +58,8 @@ type Lifecycle interface {
 type Documents interface {
 	// Save replaces the document if its version is still state.Version, and sets
 	// that to the new version. Counters, the lease and what lives in rows of its
-	// own are not taken from state. It writes a checkpoint.
+	// own are not taken from state. It writes a checkpoint. A new UserID also becomes
+	// that of all sessions below which had the old one; their versions stay.
 	Save(ctx context.Context, state *State) error
 	// Merge performs operations on custom state.
 	Merge(ctx context.Context, id string, w Writes) (Committed, error)

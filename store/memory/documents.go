@@ -24,10 +24,20 @@ func (s *sessions) Save(ctx context.Context, state *session.State) error {
 	if err := session.Transition(rec.state.Status, state.Status); err != nil {
 		return err
 	}
-	shelf := s.b.shelf(s.tenant)
+	shelf, was := s.b.shelf(s.tenant), rec.state.UserID
 	shelf.unindex(rec)
 	rec.replace(saved, doc)
 	shelf.index(rec)
+	if user := rec.state.UserID; user != was {
+		for _, below := range shelf.tree(rec)[1:] {
+			if below.state.UserID == was {
+				shelf.unindex(below)
+				below.state.UserID = user
+				shelf.index(below)
+				s.b.mark(below)
+			}
+		}
+	}
 	rec.touchDirectly(now)
 	rec.writeCheckpoint(session.NewCheckpoint{Step: rec.state.StepCount, Source: session.FromSave}, now)
 	state.Version = rec.state.Version

@@ -26,10 +26,14 @@ func (s *sessions) Save(ctx context.Context, state *session.State) error {
 		}
 		h.advance()
 		version = h.Version
+		was := h.UserID
 		if err := s.replace(t, h, state, tags); err != nil {
 			return err
 		}
 		s.writeHeader(t, h)
+		if h.UserID != was {
+			t.exec(giveBelow, s.tenant, h.ID, h.number, h.UserID, was)
+		}
 		return nil
 	})
 	if err != nil {
@@ -38,6 +42,16 @@ func (s *sessions) Save(ctx context.Context, state *session.State) error {
 	state.Version = version
 	return nil
 }
+
+// giveBelow gives the sessions below one to its new user, as far as they were the former
+// user's. Links that go round in a circle are followed once.
+const giveBelow = `
+WITH RECURSIVE below AS (
+    SELECT c.number, c.id FROM helix.sessions c WHERE c.tenant = $1 AND c.parent_id = $2 AND c.parent_id <> ''
+    UNION
+    SELECT c.number, c.id FROM below b JOIN helix.sessions c ON c.tenant = $1 AND c.parent_id = b.id AND c.parent_id <> ''
+)
+UPDATE helix.sessions s SET user_id = $4 FROM below b WHERE s.number = b.number AND s.number <> $3 AND s.user_id = $5`
 
 // replace takes a whole document over, except for what is the store's own:
 // counters, the lease, the age and what lives in rows. Its tags are given without

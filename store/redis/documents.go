@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/helixagents/helix/session"
@@ -53,8 +54,10 @@ func (s *sessions) Save(ctx context.Context, state *session.State) error {
 	if err := state.Check(); err != nil {
 		return err
 	}
+	was := ""
 	out, err := s.writeDocument(ctx, state.ID, "save", func(p *plan, v *view) error {
 		h := v.header
+		was = h.UserID
 		if err := h.atVersion(state.Version); err != nil {
 			return err
 		}
@@ -93,6 +96,51 @@ func (s *sessions) Save(ctx context.Context, state *session.State) error {
 		return err
 	}
 	state.Version = out.Version
+	if state.UserID == was {
+		return nil
+	}
+	s.b.places.drop(s.tenant, state.ID)
+	return s.giveBelow(ctx, state, was)
+}
+
+// giveBelow gives the sessions below one to its new user, as far as they were the former
+// user's, each in a step of its own.
+func (s *sessions) giveBelow(ctx context.Context, state *session.State, was string) error {
+	tree, err := s.tree(ctx, state.ID)
+	if err != nil {
+		return err
+	}
+	for _, id := range tree[1:] {
+		_, err := s.edit(ctx, id, "save", query, func(v *view) (*plan, error) {
+			h := v.header
+			if h == nil || h.UserID != was {
+				return nil, nil
+			}
+			p, is := &plan{}, h.State
+			is.UserID = state.UserID
+			p.do("same", "", h.unmoved()...)
+			p.do("set", "", "user", is.UserID)
+			if err := unlessCorrupt(h.labels()); err != nil {
+				return nil, err
+			}
+			is.Tags, is.Metadata = h.Tags, h.Metadata
+			s.stateHints(&p.hints, &is, &h.State)
+			s.activityHints(&p.hints, &is, h.activity(), inPlace)
+			if h.isRunning() {
+				s.runningHints(&p.hints, &is, h.CurrentRunID, inPlace)
+			}
+			waiting, err := s.PendingCalls(ctx, id, false)
+			s.waitingHints(&p.hints, &is, waiting, asOfNow)
+			if errors.Is(err, session.ErrNotFound) {
+				return nil, nil
+			}
+			return p, unlessCorrupt(err)
+		})
+		s.b.places.drop(s.tenant, id)
+		if err != nil {
+			return err
+		}
+	}
 	return nil
 }
 

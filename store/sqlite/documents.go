@@ -47,12 +47,38 @@ func (s *sessions) Save(ctx context.Context, state *session.State) error {
 			return err
 		}
 		version = h.Version + 1
-		return s.writeFree(t, h, func(t *tx, h *header) error { return s.replace(t, h, state, tags) })
+		was := h.UserID
+		if err := s.writeFree(t, h, func(t *tx, h *header) error { return s.replace(t, h, state, tags) }); err != nil {
+			return err
+		}
+		return s.giveBelow(t, h, was)
 	})
 	if err != nil {
 		return err
 	}
 	state.Version = version
+	return nil
+}
+
+const updateUser = `
+UPDATE sessions SET user_id = ? WHERE number = ? AND user_id = ?`
+
+// giveBelow gives the sessions below one to its new user, if it was given to one, as far
+// as they were the former user's.
+func (s *sessions) giveBelow(t *tx, h *header, was string) error {
+	if h.UserID == was {
+		return nil
+	}
+	tree, err := s.tree(t.conn, h)
+	if err != nil {
+		return err
+	}
+	for _, m := range tree[1:] {
+		t.cache.forget(s.tenant, m.id)
+		if _, err := t.exec(updateUser, h.UserID, m.number, was); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 

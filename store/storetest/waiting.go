@@ -19,6 +19,7 @@ func waitingCases() []testCase {
 		{"running", "a call is listed while the run that made it goes on", 0, waitingRunning},
 		{"nested", "calls of agents below are listed under the conversation, at any depth", 0, waitingNested},
 		{"users", "each user has the calls of his own conversations, also of one that becomes his", 0, waitingUsers},
+		{"given", "a conversation that becomes another user's takes the agents below with it", 0, waitingGiven},
 		{"tenants", "each tenant has its own calls", 0, waitingTenants},
 		{"pages", "pages follow each other by cursor and by offset, each call once", 0, waitingPages},
 		{"page-bytes", "a page ends before the call whose input would not fit", 0, waitingPageBytes},
@@ -262,6 +263,61 @@ func waitingUsers(t *bed) {
 	saved.UserID = "eve"
 	t.ok(t.store().Save(ctx, saved), "save")
 	equal(t, "of an agent below a conversation that is another's now", t.inbox(session.WaitingQuery{UserID: "ann"}), []string{})
+}
+
+func waitingGiven(t *bed) {
+	ctx := t.Context()
+	below := func(id, parent, root, user string) {
+		t.create(id, of(user), func(s *session.State) { s.ParentID, s.RootID = parent, root })
+	}
+	t.create("root", of("ann"))
+	below("child", "root", "root", "ann")
+	below("grandchild", "child", "root", "ann")
+	below("bobs", "root", "root", "bob")
+	below("busy", "child", "", "ann")
+	t.suspendFor("grandchild", "p1")
+	running := t.start("busy", "run-1")
+	saved := t.load("root")
+	stale := t.load("root")
+	saved.UserID = "eve"
+	t.ok(t.store().Save(ctx, saved), "save")
+	stale.UserID = "mallory"
+	t.refused(t.store().Save(ctx, stale), session.ErrStale, "a save of what has changed")
+	for _, c := range []struct {
+		user  string
+		calls []string
+		is    map[session.Activity][]string
+	}{
+		{"ann", []string{}, nil},
+		{"mallory", []string{}, nil},
+		{"bob", []string{}, map[session.Activity][]string{session.ActivityNew: {"bobs"}}},
+		{"eve", []string{"grandchild/p1"}, map[session.Activity][]string{
+			session.ActivityNew: {"child", "root"}, session.ActivityWaiting: {"grandchild"}, session.ActivityRunning: {"busy"},
+		}},
+	} {
+		page, err := t.store().Waiting(ctx, session.WaitingQuery{UserID: c.user, PageRequest: session.PageRequest{Total: true}})
+		t.ok(err, "Waiting")
+		equal(t, "calls of "+c.user, waitingIDs(page.Items), c.calls)
+		equal(t, "total of "+c.user, *page.Total, len(c.calls))
+		for _, item := range page.Items {
+			equal(t, "user", item.UserID, c.user)
+			equal(t, "conversation", item.RootID, "root")
+		}
+		for _, activity := range session.Activities() {
+			list, err := t.store().List(ctx, session.Query{UserID: c.user, Activity: activity})
+			t.ok(err, "List")
+			got := []string{}
+			for i := range list.Items {
+				got = append(got, list.Items[i].ID)
+			}
+			slices.Sort(got)
+			equal(t, fmt.Sprintf("sessions of %s that are %s", c.user, activity), got, append([]string{}, c.is[activity]...))
+		}
+	}
+	equal(t, "whose the session below is", t.load("grandchild").UserID, "eve")
+	running.commit(session.Change{Pending: []session.Pending{waiting("p2")}})
+	equal(t, "a call that a run below makes after", t.inbox(session.WaitingQuery{UserID: "eve"}), []string{"grandchild/p1", "busy/p2"})
+	equal(t, "whose it was", t.inbox(session.WaitingQuery{UserID: "ann"}), []string{})
 }
 
 func waitingTenants(t *bed) {
