@@ -39,29 +39,27 @@ const (
 
 // fills fills indexes in the background, one tenant's at a time.
 type fills struct {
-	b      *Backend
-	ctx    context.Context // ends with the backend
-	cancel context.CancelFunc
-	work   sync.WaitGroup
+	b    *Backend
+	work sync.WaitGroup
 
 	mu      sync.Mutex
 	closed  bool
 	working bool
+	stop    context.CancelFunc   // ends the work, if there is any
 	next    map[string]time.Time // when to ask again, by tenant
 	queue   []string             // tenants that wait for their turn
 }
 
 func newFills(b *Backend) *fills {
-	ctx, cancel := context.WithCancel(context.Background())
-	return &fills{b: b, ctx: ctx, cancel: cancel, next: map[string]time.Time{}}
+	return &fills{b: b, next: map[string]time.Time{}, stop: func() {}}
 }
 
 // close stops what goes on and waits for its end.
 func (f *fills) close() {
 	f.mu.Lock()
 	f.closed = true
+	f.stop()
 	f.mu.Unlock()
-	f.cancel()
 	f.work.Wait()
 }
 
@@ -81,8 +79,12 @@ func (f *fills) want(tenant string) {
 		f.queue = append(f.queue, tenant)
 	}
 	if !f.working {
-		f.working = true
-		f.work.Go(f.run)
+		ctx, cancel := context.WithCancel(context.Background())
+		f.working, f.stop = true, cancel
+		f.work.Go(func() {
+			defer cancel()
+			f.run(ctx)
+		})
 	}
 }
 
@@ -109,16 +111,16 @@ func (f *fills) again(tenant string) {
 	}
 }
 
-func (f *fills) run() {
+func (f *fills) run(ctx context.Context) {
 	for {
 		tenant, ok := f.take()
 		if !ok {
 			return
 		}
-		more, err := (&sessions{f.b, tenant}).fillSome(f.ctx)
+		more, err := (&sessions{f.b, tenant}).fillSome(ctx)
 		switch {
-		case err != nil && f.ctx.Err() == nil: // whoever lists in a while has it tried again
-			f.b.config.Logger.WarnContext(f.ctx, "indexes could not be filled", "tenant", tenant, "error", err)
+		case err != nil && ctx.Err() == nil: // whoever lists in a while has it tried again
+			f.b.config.Logger.WarnContext(ctx, "indexes could not be filled", "tenant", tenant, "error", err)
 		case more:
 			f.again(tenant)
 		}

@@ -269,7 +269,8 @@ func (w *waits) verify(ctx context.Context, entries []goredis.Z) ([]*waited, err
 			w.links[id] = session.Link{UserID: h.UserID, ParentID: h.ParentID}
 		}
 		out[i] = &waited{
-			session.Waiting{Call: session.Pending{CallID: callID}, SessionID: id, Agent: h.Agent}, size,
+			session.Waiting{Call: session.Pending{CallID: callID}, SessionID: id, Agent: h.Agent},
+			size,
 			session.Position{N: int64(z.Score), ID: text(z.Member)},
 		}
 	}
