@@ -331,7 +331,7 @@ const cases = {
     await p.chat.sendMessage({ text: "delete" });
     await p.chat.sendMessage({ text: "hello" });
     await until(() => p.chat.status === "error", "the page has an error");
-    assert.equal(p.errors[0].message, "The session waits for 2 answers.");
+    assert.equal(p.errors[0].message, "The agent is waiting for an answer. Give it first.");
     p.close();
   },
 };
