@@ -38,8 +38,9 @@ const cases = {
     await say(page, "Hello?");
     await tells(page, "The model's provider refused the API key that this server uses.", /Incorrect API key/);
     await shot(page, "failed");
-    await failure(page).getByRole("button").click(); // it fails again
-    await hidden(page, "#after .standing.failed");
+    const retried = page.waitForResponse((response) => response.url().includes("/retry"));
+    await failure(page).getByRole("button").click(); // it fails again, perhaps before anybody can see that it has begun
+    await retried;
     await tells(page, "The model's provider refused the API key that this server uses.", /Incorrect API key/);
     await mend("locked");
     await failure(page).getByRole("button").click();
