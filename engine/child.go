@@ -139,7 +139,11 @@ func (h *Handler) OpenChild(ctx context.Context, e Effect) (*Opened, error) {
 		return nil, err
 	default: // if the turn itself is lost, the effect will say so
 		h.log.ErrorContext(ctx, "subagent.dispatch_failed", t.attrs("tool", c.Tool, "call", c.ID, "error", err)...)
-		c.child.fault = t.bounded(toolError(session.CodeSubAgent, "%s could not be called (%s)", c.Tool, session.AsError(err).Code))
+		fault := (&session.Error{Code: session.CodeSubAgent}).WithCause(err, "%s could not be called", c.Tool)
+		if errors.Is(err, session.ErrUnknownAgent) { // why a factory failed is for operators
+			fault = toolError(session.CodeSubAgent, "%s could not be called (%s)", c.Tool, session.CodeUnknownAgent)
+		}
+		c.child.fault = t.bounded(fault)
 		return nil, t.writeOffChild(ctx, c)
 	}
 	if opened == nil {

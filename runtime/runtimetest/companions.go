@@ -325,7 +325,7 @@ func companionFailed(s *Stage) {
 	agent := team(newAgent(scripted.New(scripted.Reply(spawning("bob", "one")), scripted.Reply(messaging("bob", "two")), scripted.Text("ok"))), helix.Blocking, helper)
 	x := s.Start(agent)
 	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
-	s.refused(s.result(helix.SpawnAgentTool).Error, code(session.CodeSubAgent), "broken")
+	s.refused(s.result(helix.SpawnAgentTool).Error, code(session.CodeSubAgent), "its model could not answer")
 	s.same(s.status(helix.SendMessageTool), `completed "better"`, "the second answer")
 	s.transcript(s.companion("bob"), "user: two", "assistant: better")
 	s.same(len(s.runs(s.companion("bob"))), 1, "runs")
@@ -726,7 +726,7 @@ func companionWaitFailure(s *Stage) {
 	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.SuspendedAwaitingChildren)
 	g.release()
 	s.becomes("s-1", session.Completed)
-	s.refused(s.result(helix.WaitForResultTool).Error, code(session.CodeSubAgent), "broken")
+	s.refused(s.result(helix.WaitForResultTool).Error, code(session.CodeSubAgent), "its model could not answer")
 }
 
 func companionWaitKill(s *Stage) {

@@ -330,7 +330,7 @@ func remoteFailed(s *Stage) {
 	agent := n.remotely()
 	x := s.Start(agent)
 	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
-	s.refused(s.result("subagent__child").Error, code(session.CodeSubAgent), "the key is wrong", string(session.CodeAuth))
+	s.refused(s.result("subagent__child").Error, code(session.CodeSubAgent), "its model could not answer", string(session.CodeAuth))
 	s.same(s.children("s-1")[0].Status, session.ChildFailed, "status of the reference")
 	s.same(s.children("s-1")[0].StopOwed, false, "whether a stop is owed")
 	s.bracketed("s-1")

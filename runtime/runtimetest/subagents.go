@@ -418,7 +418,7 @@ func subModelError(s *Stage) {
 	x := s.Start(agent)
 	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
 	s.transcript("s-1", "user: Hi!", `assistant: subagent__child({"task":"do it"})`, "tool subagent__child failed: tool_subagent_failed", "assistant: Thanks.")
-	s.refused(s.result("subagent__child").Error, code(session.CodeSubAgent), "no such model", "provider_error")
+	s.refused(s.result("subagent__child").Error, code(session.CodeSubAgent), "its model could not answer", "provider_error")
 	s.same(s.load(s.child("s-1")).Status, session.Failed, "the sub-agent")
 	s.same(s.children("s-1")[0].Status, session.ChildFailed, "the reference")
 	s.same(ofKind(s.chunks("s-1"), stream.SubAgentEnd)[0].Success, false, "success, as watchers see it")
