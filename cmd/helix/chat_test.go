@@ -225,7 +225,7 @@ func TestTerminatedTurnGoesOn(t *testing.T) {
 	if code := p.wait(); code != exitTerminated {
 		t.Errorf("exit code %d:\n%s%s", code, p.out, p.err)
 	}
-	p = start(t, "chat", "--data", data, "--pace", "0", "--verbose", "--session", "chat")
+	p = start(t, "chat", "--data", data, "--pace", "20ms", "--verbose", "--session", "chat")
 	if out := p.finish(); !strings.HasSuffix(out, "\"What do you remember?\".\n") {
 		t.Errorf("the next start did not finish the turn:\n%s", out)
 	}
