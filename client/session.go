@@ -20,24 +20,10 @@ func (c *Client) Sessions(ctx context.Context, query session.Query) (*wire.Sessi
 // AllSessions yields all sessions that a query selects, newest first. It asks for
 // pages as they are needed.
 func (c *Client) AllSessions(ctx context.Context, query session.Query) iter.Seq2[session.Summary, error] {
-	return func(yield func(session.Summary, error) bool) {
-		for {
-			page, err := c.Sessions(ctx, query)
-			if err != nil {
-				yield(session.Summary{}, err)
-				return
-			}
-			for _, item := range page.Items {
-				if !yield(item, nil) {
-					return
-				}
-			}
-			if !page.HasMore || page.Next == "" || page.Next == query.Cursor {
-				return
-			}
-			query.Cursor, query.Offset = page.Next, 0
-		}
-	}
+	return pages(query.PageRequest, func(request session.PageRequest) (*session.Page[session.Summary], error) {
+		query.PageRequest = request
+		return c.Sessions(ctx, query)
+	})
 }
 
 // Waiting lists the calls of all sessions that wait for people, those first that have
@@ -56,11 +42,21 @@ func (c *Client) Waiting(ctx context.Context, query session.WaitingQuery) (*wire
 // AllWaiting yields all calls that wait for people. It asks for pages as they are
 // needed.
 func (c *Client) AllWaiting(ctx context.Context, query session.WaitingQuery) iter.Seq2[session.Waiting, error] {
-	return func(yield func(session.Waiting, error) bool) {
+	return pages(query.PageRequest, func(request session.PageRequest) (*session.Page[session.Waiting], error) {
+		query.PageRequest = request
+		return c.Waiting(ctx, query)
+	})
+}
+
+// pages yields the items of all pages, from the first that is requested.
+func pages[T any](first session.PageRequest, read func(session.PageRequest) (*session.Page[T], error)) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		request := first
 		for {
-			page, err := c.Waiting(ctx, query)
+			page, err := read(request)
 			if err != nil {
-				yield(session.Waiting{}, err)
+				var none T
+				yield(none, err)
 				return
 			}
 			for _, item := range page.Items {
@@ -68,10 +64,10 @@ func (c *Client) AllWaiting(ctx context.Context, query session.WaitingQuery) ite
 					return
 				}
 			}
-			if !page.HasMore || page.Next == "" || page.Next == query.Cursor {
+			if !page.HasMore || page.Next == "" || page.Next == request.Cursor {
 				return
 			}
-			query.Cursor, query.Offset = page.Next, 0
+			request.Cursor, request.Offset = page.Next, 0
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -44,11 +45,8 @@ func (t *turn) fail(change *session.Change, err *session.Error) {
 // of a reply.
 func (t *turn) stopped(change *session.Change, stop *session.Stop, reply string) {
 	if stop.Kind == session.StopAbort {
-		reason := "the run was aborted"
-		if stop.Reason != "" {
-			reason = stop.Reason
-		}
-		t.fail(change, session.ErrCancelled.WithMessage("%s", reason))
+		t.fail(change, session.ErrCancelled.WithMessage("%s", cmp.Or(stop.Reason, "the run was aborted")))
+		change.Outcome.Reply = reply
 		return
 	}
 	change.Status = session.Interrupted

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 
@@ -183,10 +184,7 @@ func (h *Handler) EndAborted(ctx context.Context, due session.Due) error {
 	if err != nil {
 		return err
 	}
-	why := session.ErrCancelled
-	if stop.Reason != "" {
-		why = session.ErrCancelled.WithMessage("%s", stop.Reason)
-	}
+	why := session.ErrCancelled.WithMessage("%s", cmp.Or(stop.Reason, session.ErrCancelled.Message))
 	refs, err := sessions.Children(ctx, due.ID)
 	if err != nil {
 		return err

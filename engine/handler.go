@@ -215,7 +215,7 @@ func (h *Handler) turn(ctx context.Context, e Effect) (*turn, error) {
 	if ok {
 		return t, nil
 	}
-	return h.load(ctx, e.session(), e.RunID)
+	return h.load(ctx, e.session(), e.RunID, nil)
 }
 
 // held finds a turn that this process works on.

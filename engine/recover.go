@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/stream"
 )
@@ -30,14 +31,9 @@ func (h *Handler) Take(ctx context.Context, due session.Due) (*Opened, error) {
 // takeOver takes a run over. The holder of a root's lease may force its children.
 func (h *Handler) takeOver(ctx context.Context, due session.Due, force bool) (*Opened, error) {
 	sessions := h.cfg.Backend.Sessions().Tenant(due.Tenant)
-	if !h.registered(due.Agent) { // before the lease is taken: a factory may fail for a while
-		state, err := sessions.Load(ctx, due.ID)
-		if err != nil {
-			return nil, err
-		}
-		if _, err := h.Agent(ctx, state); err != nil {
-			return nil, err
-		}
+	agent, err := h.factoryMade(ctx, sessions, due) // before the lease is taken: a factory may fail for a while
+	if err != nil {
+		return nil, err
 	}
 	taken, err := sessions.TakeOver(ctx, &session.TakeOver{
 		SessionID: due.ID, RunID: due.RunID, Owner: h.cfg.Owner, TTL: h.cfg.LeaseTTL, Epoch: due.Lease.Epoch,
@@ -46,7 +42,7 @@ func (h *Handler) takeOver(ctx context.Context, due session.Due, force bool) (*O
 	if err != nil {
 		return nil, fmt.Errorf("take over session %s: %w", due.ID, err)
 	}
-	t, err := h.load(ctx, due.Key, due.RunID)
+	t, err := h.load(ctx, due.Key, due.RunID, agent)
 	if err != nil && force && session.IsRetryable(err) {
 		// An engine asks again soon, whatever the lease: that is no crash.
 		if err := sessions.CloseRun(ctx, due.ID, taken.Lease.Fence(), false); err != nil {
@@ -102,6 +98,19 @@ func (h *Handler) takeOver(ctx context.Context, due session.Due, force bool) (*O
 	opened := t.opened()
 	opened.Progressed = progressed
 	return opened, nil
+}
+
+// factoryMade calls the factory that makes the agent of a run that is about to be taken
+// over. It returns nil if the agent is registered with its definition.
+func (h *Handler) factoryMade(ctx context.Context, sessions session.Store, due session.Due) (*helix.Agent, error) {
+	if h.registered(due.Agent) {
+		return nil, nil
+	}
+	state, err := sessions.Load(ctx, due.ID)
+	if err != nil {
+		return nil, err
+	}
+	return h.Agent(ctx, state)
 }
 
 // Loss is how a run came to have nobody who works on it.
@@ -241,7 +250,7 @@ func (t *turn) retract(f *flight, reason string) {
 }
 
 // load reads a turn from the store. Its lease must be this handler's.
-func (h *Handler) load(ctx context.Context, key session.Key, runID string) (*turn, error) {
+func (h *Handler) load(ctx context.Context, key session.Key, runID string, agent *helix.Agent) (*turn, error) {
 	sessions := h.cfg.Backend.Sessions().Tenant(key.Tenant)
 	state, err := sessions.Load(ctx, key.ID)
 	if err != nil {
@@ -254,9 +263,10 @@ func (h *Handler) load(ctx context.Context, key session.Key, runID string) (*tur
 	if err != nil {
 		return nil, err
 	}
-	agent, err := h.Agent(ctx, state)
-	if err != nil {
-		return nil, err
+	if agent == nil {
+		if agent, err = h.Agent(ctx, state); err != nil {
+			return nil, err
+		}
 	}
 	messages, err := sessions.AllMessages(ctx, key.ID)
 	if err != nil {

@@ -162,18 +162,10 @@ func (h *Handler) Agents() []string {
 
 // names lists the known agents. The handler's lock is held.
 func (h *Handler) names() []string {
-	return slices.Sorted(func(yield func(string) bool) {
-		for name := range h.agents {
-			if !yield(name) {
-				return
-			}
-		}
-		for name := range h.factories {
-			if !yield(name) {
-				return
-			}
-		}
-	})
+	names := slices.Collect(maps.Keys(h.agents))
+	names = slices.AppendSeq(names, maps.Keys(h.factories))
+	slices.Sort(names)
+	return names
 }
 
 // Knows reports whether an agent is registered, or made by a factory.

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -97,6 +98,11 @@ func childRun(ctx context.Context, sessions session.Store, parent, id string) (*
 	if _, err := loadChild(ctx, sessions, parent, id); err != nil {
 		return nil, absent(err)
 	}
+	return latestRun(ctx, sessions, id)
+}
+
+// latestRun is the latest run of a session, or nil if there is none.
+func latestRun(ctx context.Context, sessions session.Store, id string) (*session.Run, error) {
 	run, err := retry(ctx, func() (*session.Run, error) { return sessions.CurrentRun(ctx, id) })
 	return run, absent(err)
 }
@@ -127,12 +133,12 @@ func (h *Handler) readiness(ctx context.Context, sessions session.Store, parent,
 	if err != nil {
 		return w, err
 	}
-	run, err := retry(ctx, func() (*session.Run, error) { return sessions.CurrentRun(ctx, id) })
-	if errors.Is(err, session.ErrNotFound) {
-		return waitingTree{ready: true}, nil
-	}
+	run, err := latestRun(ctx, sessions, id)
 	if err != nil {
 		return w, err
+	}
+	if run == nil {
+		return waitingTree{ready: true}, nil
 	}
 	if state.Status == session.Paused { // an operator holds it
 		w.pending = state.Suspension().Pending
@@ -184,16 +190,16 @@ func (h *Handler) awaited(
 	if ref.Mode != session.ChildPersistent || ref.Blocking {
 		return h.readiness(ctx, sessions, parent, ref.SessionID, now)
 	}
-	run, err := childRun(ctx, sessions, parent, ref.SessionID)
+	state, err := loadChild(ctx, sessions, parent, ref.SessionID)
+	if err != nil {
+		return waitingTree{ready: errors.Is(err, session.ErrNotFound)}, absent(err)
+	}
+	run, err := latestRun(ctx, sessions, ref.SessionID)
 	if err != nil {
 		return waitingTree{}, err
 	}
 	if run == nil || (run.Status.Ended() && !run.Status.Suspended()) {
 		return waitingTree{ready: true}, nil
-	}
-	state, err := loadChild(ctx, sessions, parent, ref.SessionID)
-	if err != nil {
-		return waitingTree{ready: errors.Is(err, session.ErrNotFound)}, absent(err)
 	}
 	below := waitingTree{}
 	if err := h.addWaits(ctx, sessions, state, now, &below); err != nil {
@@ -332,10 +338,7 @@ func (h *Handler) AbortWaiting(ctx context.Context, key, head session.Key, reaso
 	if err := h.wakeHead(ctx, sessions, head.Tenant, head.ID, run.ID); err != nil { // first: this process may die
 		return err
 	}
-	why := session.ErrCancelled.WithMessage("the agent was aborted")
-	if reason != "" {
-		why = session.ErrCancelled.WithMessage("%s", reason)
-	}
+	why := session.ErrCancelled.WithMessage("%s", cmp.Or(reason, "the agent was aborted"))
 	return h.abandon(ctx, sessions, state.ParentID, key.ID, why)
 }
 

@@ -133,12 +133,9 @@ func (x *exchange) list() error {
 	if q.err != nil {
 		return q.err
 	}
-	if !x.who.Operator {
-		if request.UserID != "" && request.UserID != x.who.User {
-			x.json(http.StatusOK, wire.Sessions{Items: []session.Summary{}, Limit: request.Size()})
-			return nil
-		}
-		request.UserID = x.who.User
+	if !x.narrow(&request.UserID) {
+		x.json(http.StatusOK, wire.Sessions{Items: []session.Summary{}, Limit: request.Size()})
+		return nil
 	}
 	page, err := x.sessions.List(x.r.Context(), request)
 	if err != nil {
@@ -147,6 +144,19 @@ func (x *exchange) list() error {
 	page.Items = array(page.Items)
 	x.json(http.StatusOK, page)
 	return nil
+}
+
+// narrow limits a listing to the sessions of the identity's user; an operator lists those
+// of any user. It reports false if another user's were asked for.
+func (x *exchange) narrow(user *string) bool {
+	if x.who.Operator {
+		return true
+	}
+	if *user != "" && *user != x.who.User {
+		return false
+	}
+	*user = x.who.User
+	return true
 }
 
 // waiting lists what waits for people: a user's own, or all of the tenant's for an
@@ -172,12 +182,9 @@ func (x *exchange) waiting() error {
 	if q.err != nil {
 		return q.err
 	}
-	if !x.who.Operator {
-		if request.UserID != "" && request.UserID != x.who.User {
-			x.json(http.StatusOK, wire.Waiting{Items: []session.Waiting{}, Limit: request.Size()})
-			return nil
-		}
-		request.UserID = x.who.User
+	if !x.narrow(&request.UserID) {
+		x.json(http.StatusOK, wire.Waiting{Items: []session.Waiting{}, Limit: request.Size()})
+		return nil
 	}
 	request.MaxBytes = x.server.cfg.Limits.PageBytes
 	page, err := x.sessions.Waiting(x.r.Context(), request)

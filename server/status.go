@@ -1,10 +1,8 @@
 package server
 
 import (
-	"context"
 	"errors"
 	"net/http"
-	"slices"
 
 	"github.com/helixagents/helix/server/wire"
 	"github.com/helixagents/helix/session"
@@ -36,10 +34,7 @@ func (x *exchange) status() error {
 		x.runID = run.ID
 		out.RunID, out.RunStatus, out.StartSequence, out.Usage = run.ID, run.Status, run.StartSequence, run.Usage
 		if run.Outcome != nil {
-			out.FinishReason = run.Outcome.FinishReason
-		}
-		if out.Text, err = x.lastText(ctx, state, run); err != nil {
-			return x.hide(state.ID, err)
+			out.FinishReason, out.Text = run.Outcome.FinishReason, run.Outcome.Reply
 		}
 	}
 	info, err := x.streams.Info(ctx, state.StreamID)
@@ -51,29 +46,6 @@ func (x *exchange) status() error {
 	}
 	x.json(http.StatusOK, out)
 	return nil
-}
-
-// lastText is the last reply of a run. That of a run that was stopped is in the transcript
-// alone, as far as it had come.
-func (x *exchange) lastText(ctx context.Context, state *session.State, run *session.Run) (string, error) {
-	switch end := run.Outcome; {
-	case end == nil:
-		return "", nil
-	case end.Status != session.RunInterrupted && (end.Error == nil || end.Error.Code != session.CodeCancelled):
-		return end.Reply, nil
-	}
-	page, err := x.messages(ctx, state.ID, session.PageRequest{
-		Offset: max(0, state.MessageCount-session.MaxPageSize), Limit: session.MaxPageSize,
-	})
-	if err != nil {
-		return "", err
-	}
-	for _, m := range slices.Backward(page.Items) {
-		if m.RunID == run.ID && m.Metadata[session.MetaInterrupted] != nil {
-			return m.Content(), nil
-		}
-	}
-	return run.Outcome.Reply, nil
 }
 
 // array is never null in JSON.

@@ -24,12 +24,7 @@ type lives struct {
 
 func newLives(t *testing.T, ttl time.Duration) *lives {
 	t.Helper()
-	options, err := goredis.ParseURL(single(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	client := goredis.NewClient(options)
-	t.Cleanup(func() { _ = client.Close() })
+	client := newClient(t)
 	prefix := newPrefix()
 	b := open(t, redis.Config{URL: single(t), Prefix: prefix, SessionTTL: ttl}.WithSettling(time.Microsecond))
 	return &lives{t, b, b.Sessions(), client, prefix}

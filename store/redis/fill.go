@@ -155,15 +155,12 @@ func (s *sessions) fillSome(ctx context.Context) (more bool, err error) {
 		_, freed := note("", "")
 		return false, cmp.Or(failure(name, err), freed)
 	}
-	w := walk{
-		sessions: s, query: &session.Query{}, slot: slot, index: indexAll,
-		holds: func(*found) bool { return true }, min: "-inf", max: "+inf",
-	}
+	w := s.walk(&session.Query{}, indexAll, func(*found) bool { return true })
 	if at, member, ok := strings.Cut(from, "\x00"); ok {
-		w.last = &goredis.Z{Score: float64(number(at)), Member: member}
+		w.scan.last = &goredis.Z{Score: float64(number(at)), Member: member}
 	}
 	for range fillPages {
-		entries, err := w.next(ctx, session.MaxPageSize)
+		entries, err := w.scan.next(ctx, session.MaxPageSize)
 		if err != nil {
 			return false, err
 		}
@@ -174,7 +171,7 @@ func (s *sessions) fillSome(ctx context.Context) (more bool, err error) {
 		if err := s.fill(ctx, name, &w, entries); err != nil {
 			return false, err
 		}
-		if held, err := note(score(w.last.Score)+"\x00"+text(w.last.Member), ""); err != nil || !held {
+		if held, err := note(score(w.scan.last.Score)+"\x00"+text(w.scan.last.Member), ""); err != nil || !held {
 			return false, err
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -36,14 +35,14 @@ func (s *sessions) List(ctx context.Context, query session.Query) (page session.
 	if err := s.b.begin(ctx, "list sessions"); err != nil {
 		return page, err
 	}
-	w := walk{sessions: s, query: &query, slot: s.b.keys.listing(s.tenant)}
-	w.index, w.holds = narrowest(&query)
+	index, holds := narrowest(&query)
+	w := s.walk(&query, index, holds)
 	w.perRun = strings.HasPrefix(w.index, indexRunning)
 	if strings.HasPrefix(w.index, indexActivity) {
 		s.b.fills.want(s.tenant)
 	}
-	if w.min, w.max = dates(&query); resumed {
-		w.after, w.last = &at, &goredis.Z{Score: float64(at.N / 1000), Member: at.ID}
+	if w.scan.lowest, w.scan.highest = dates(&query); resumed {
+		w.after, w.scan.last = &at, &goredis.Z{Score: float64(at.N / 1000), Member: at.ID}
 	}
 	for range maxWalks {
 		again := w
@@ -79,7 +78,7 @@ func (w *walk) page(ctx context.Context) (page session.Page[session.Summary], er
 	}
 	if query.Total {
 		total := 0
-		all.after, all.last = nil, nil
+		all.after, all.scan.last = nil, nil
 		if err := all.each(ctx, session.MaxPageSize, func(*found) bool { total++; return true }); err != nil {
 			return session.Page[session.Summary]{}, err
 		}
@@ -142,11 +141,19 @@ type walk struct {
 	query       *session.Query
 	slot, index string
 	holds       func(*found) bool // whether an entry of the index is true
-	min, max    string
+	scan        scan
 	after       *session.Position // where to begin
-	last        *goredis.Z        // the entry looked at last
 	strict      bool              // whether an entry in the wrong place ends it
 	perRun      bool              // whether entries are for runs, of which a session may have several
+}
+
+// walk begins a walk through an index of all ages.
+func (s *sessions) walk(query *session.Query, index string, holds func(*found) bool) walk {
+	slot := s.b.keys.listing(s.tenant)
+	return walk{
+		sessions: s, query: query, slot: slot, index: index, holds: holds,
+		scan: scan{client: s.b.client, purpose: "list sessions", key: slot + index, lowest: "-inf", highest: "+inf", newestFirst: true},
+	}
 }
 
 // errMisplaced ends a walk that has found entries in the wrong place, and moved
@@ -158,52 +165,7 @@ const maxWalks = 3
 
 // each yields the sessions that the query selects until told to stop.
 func (w *walk) each(ctx context.Context, size int, yield func(*found) bool) error {
-	for size = min(max(size, 50), 500); ; {
-		entries, err := w.next(ctx, size)
-		if err != nil || len(entries) == 0 {
-			return err
-		}
-		sessions, err := w.verify(ctx, entries)
-		if err != nil {
-			return err
-		}
-		for i := range sessions {
-			if sessions[i] != nil && !yield(sessions[i]) {
-				return nil
-			}
-		}
-	}
-}
-
-// next gives the entries after the last. Several may share a score, so the search
-// begins with that of the last and goes past it.
-func (w *walk) next(ctx context.Context, size int) ([]goredis.Z, error) {
-	for ; ; size *= 2 {
-		from := w.max
-		if w.last != nil {
-			from = score(w.last.Score)
-		}
-		found, err := w.b.client.ZRangeArgsWithScores(ctx, goredis.ZRangeArgs{
-			Key: w.slot + w.index, Start: from, Stop: w.min, ByScore: true, Rev: true, Count: int64(size),
-		}).Result()
-		if err != nil {
-			return nil, failure("list sessions", err)
-		}
-		full := len(found) == size
-		if w.last != nil {
-			last := *w.last
-			found = slices.DeleteFunc(found, func(z goredis.Z) bool {
-				return z.Score > last.Score || (z.Score == last.Score && text(z.Member) >= text(last.Member))
-			})
-		}
-		if len(found) > 0 {
-			w.last = &found[len(found)-1]
-			return found, nil
-		}
-		if !full || size > math.MaxInt32 {
-			return nil, nil
-		}
-	}
+	return scanEach(ctx, &w.scan, max(size, 50), w.verify, yield)
 }
 
 // verify reads the sessions of entries; nil for what the query does not select.

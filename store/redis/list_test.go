@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"net"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -17,24 +16,52 @@ import (
 	"github.com/helixagents/helix/store/redis"
 )
 
-// headerReads counts how many headers of sessions a client reads.
-type headerReads struct{ n atomic.Int64 }
-
-func (*headerReads) DialHook(next goredis.DialHook) goredis.DialHook {
-	return func(ctx context.Context, network, addr string) (net.Conn, error) { return next(ctx, network, addr) }
+// reads counts what a client reads in pipelines: of each command, as many as it reads of
+// what is counted.
+type reads struct {
+	count func(goredis.Cmder) int
+	n     atomic.Int64
 }
 
-func (*headerReads) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook { return next }
+func (*reads) DialHook(next goredis.DialHook) goredis.DialHook { return next }
 
-func (h *headerReads) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.ProcessPipelineHook {
+func (*reads) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook { return next }
+
+func (r *reads) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []goredis.Cmder) error {
 		for _, cmd := range cmds {
-			if cmd.Name() == "hmget" {
-				h.n.Add(1)
-			}
+			r.n.Add(int64(r.count(cmd)))
 		}
 		return next(ctx, cmds)
 	}
+}
+
+// countingClient makes a client whose reads are counted.
+func countingClient(t *testing.T, count func(goredis.Cmder) int) (*goredis.Client, *reads) {
+	t.Helper()
+	client := newClient(t)
+	r := &reads{count: count}
+	client.AddHook(r)
+	return client, r
+}
+
+// headerReads counts the headers of sessions that a command reads.
+func headerReads(cmd goredis.Cmder) int {
+	if cmd.Name() == "hmget" {
+		return 1
+	}
+	return 0
+}
+
+// inputReads counts the inputs of calls that a command reads.
+func inputReads(cmd goredis.Cmder) int {
+	n := 0
+	for _, arg := range cmd.Args() {
+		if cmd.Name() == "hmget" && strings.HasSuffix(fmt.Sprint(arg), "\x00i") {
+			n++
+		}
+	}
+	return n
 }
 
 // TestListingsOfAUser wants lists of one user's sessions to look at none of other
@@ -42,14 +69,7 @@ func (h *headerReads) ProcessPipelineHook(next goredis.ProcessPipelineHook) gore
 func TestListingsOfAUser(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	options, err := goredis.ParseURL(single(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	client := goredis.NewClient(options)
-	defer func() { _ = client.Close() }()
-	reads := &headerReads{}
-	client.AddHook(reads)
+	client, reads := countingClient(t, headerReads)
 	b := open(t, redis.Config{Client: client, Prefix: newPrefix()}.WithSettling(time.Microsecond))
 	s := b.Sessions()
 	add := func(id, user string) {
@@ -114,12 +134,7 @@ func TestListingsOfAUser(t *testing.T) {
 func TestFillIndexes(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	options, err := goredis.ParseURL(single(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	client := goredis.NewClient(options)
-	defer func() { _ = client.Close() }()
+	client := newClient(t)
 	prefix := newPrefix()
 	var s session.Store
 	reopen := func() *redis.Backend {
@@ -225,12 +240,7 @@ func TestFillIndexes(t *testing.T) {
 func TestFillBeside(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	options, err := goredis.ParseURL(single(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	client := goredis.NewClient(options)
-	defer func() { _ = client.Close() }()
+	client := newClient(t)
 	walks := &heldWalks{began: make(chan struct{}, 100)}
 	client.AddHook(walks)
 	b, err := redis.OpenConfig(redis.Config{Client: client, Prefix: newPrefix()})
@@ -307,12 +317,7 @@ func (*rangeCounts) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredi
 func TestWaitingOffset(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	options, err := goredis.ParseURL(single(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	client := goredis.NewClient(options)
-	defer func() { _ = client.Close() }()
+	client := newClient(t)
 	ranges := &rangeCounts{}
 	client.AddHook(ranges)
 	s := open(t, redis.Config{Client: client, Prefix: newPrefix()}).Sessions()
@@ -332,39 +337,13 @@ func TestWaitingOffset(t *testing.T) {
 	}
 }
 
-// inputReads counts how many inputs of calls a client reads.
-type inputReads struct{ n atomic.Int64 }
-
-func (*inputReads) DialHook(next goredis.DialHook) goredis.DialHook { return next }
-
-func (*inputReads) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook { return next }
-
-func (r *inputReads) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []goredis.Cmder) error {
-		for _, cmd := range cmds {
-			for _, arg := range cmd.Args() {
-				if cmd.Name() == "hmget" && strings.HasSuffix(fmt.Sprint(arg), "\x00i") {
-					r.n.Add(1)
-				}
-			}
-		}
-		return next(ctx, cmds)
-	}
-}
-
 // TestWaitingReads wants a page of waiting calls to read the inputs of its own calls
 // only, and calls that were answered or resolved to leave the indexes without a reader.
 func TestWaitingReads(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	options, err := goredis.ParseURL(single(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	client := goredis.NewClient(options)
-	defer func() { _ = client.Close() }()
-	reads, prefix := &inputReads{}, newPrefix()
-	client.AddHook(reads)
+	client, reads := countingClient(t, inputReads)
+	prefix := newPrefix()
 	b := open(t, redis.Config{Client: client, Prefix: prefix})
 	s := b.Sessions()
 	started, err := s.StartRun(ctx, &session.StartRun{

@@ -31,6 +31,18 @@ func BenchmarkBackend(b *testing.B) { storetest.Benchmarks(b, openAt(single(b)))
 // of its own.
 func single(t testing.TB) string { return testserver.Redis(t) }
 
+// newClient makes a client of the single server.
+func newClient(t testing.TB) *goredis.Client {
+	t.Helper()
+	options, err := goredis.ParseURL(single(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := goredis.NewClient(options)
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
 func cluster(t testing.TB) string { // one node is enough, it knows the others
 	node, _, _ := strings.Cut(testserver.RedisCluster(t), "?")
 	return node

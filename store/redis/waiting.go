@@ -2,8 +2,6 @@ package redis
 
 import (
 	"context"
-	"math"
-	"slices"
 	"strings"
 	"time"
 
@@ -70,7 +68,7 @@ type waits struct {
 	*sessions
 	query *session.WaitingQuery
 	index string
-	last  *goredis.Z // the entry looked at last
+	scan  scan
 	links map[string]session.Link
 }
 
@@ -93,20 +91,24 @@ func (s *sessions) Waiting(ctx context.Context, query session.WaitingQuery) (pag
 	}
 	s.b.fills.want(s.tenant)
 	w := waits{sessions: s, query: &query, index: waitingIndex(query.UserID), links: map[string]session.Link{}}
+	w.scan = scan{
+		client: s.b.client, purpose: "list waiting calls", key: s.b.keys.listing(s.tenant) + w.index,
+		lowest: "-inf", highest: "+inf", newestFirst: query.NewestFirst,
+	}
 	if query.Total {
 		total, all := 0, w
 		all.links = nil
-		if err := all.each(ctx, maxWaitingBatch, func(*waited) bool { total++; return true }); err != nil {
+		if err := all.each(ctx, maxScanBatch, func(*waited) bool { total++; return true }); err != nil {
 			return page, err
 		}
 		page.Total = &total
 	}
 	if resumed {
-		w.last = &goredis.Z{Score: float64(at.N), Member: at.ID}
+		w.scan.last = &goredis.Z{Score: float64(at.N), Member: at.ID}
 	}
 	page.Items, page.Offset, page.Limit = []session.Waiting{}, query.Skip(), query.Size()
 	skip, size, last := query.Skip(), int64(0), session.Position{}
-	err = w.each(ctx, page.Limit+min(skip, maxWaitingBatch)+1, func(found *waited) bool {
+	err = w.each(ctx, page.Limit+min(skip, maxScanBatch)+1, func(found *waited) bool {
 		if skip > 0 {
 			skip--
 			return true
@@ -168,60 +170,9 @@ func (s *sessions) readCalls(ctx context.Context, items []session.Waiting) ([]se
 	return out, nil
 }
 
-// maxWaitingBatch is how many entries are read at a time at most.
-const maxWaitingBatch = 500
-
 // each yields the calls that wait until told to stop.
 func (w *waits) each(ctx context.Context, size int, yield func(*waited) bool) error {
-	for size = min(max(size, 1), maxWaitingBatch); ; {
-		entries, err := w.next(ctx, size)
-		if err != nil || len(entries) == 0 {
-			return err
-		}
-		calls, err := w.verify(ctx, entries)
-		if err != nil {
-			return err
-		}
-		for i := range calls {
-			if calls[i] != nil && !yield(calls[i]) {
-				return nil
-			}
-		}
-	}
-}
-
-// next gives the entries after the last. Several may share a score, so the search
-// begins with that of the last and goes past it.
-func (w *waits) next(ctx context.Context, size int) ([]goredis.Z, error) {
-	for ; ; size *= 2 {
-		bounds := goredis.ZRangeArgs{
-			Key: w.b.keys.listing(w.tenant) + w.index, Start: "-inf", Stop: "+inf", ByScore: true, Count: int64(size),
-		}
-		if w.query.NewestFirst {
-			bounds.Start, bounds.Stop, bounds.Rev = "+inf", "-inf", true
-		}
-		if w.last != nil {
-			bounds.Start = score(w.last.Score)
-		}
-		found, err := w.b.client.ZRangeArgsWithScores(ctx, bounds).Result()
-		if err != nil {
-			return nil, failure("list waiting calls", err)
-		}
-		full := len(found) == size
-		if w.last != nil {
-			found = slices.DeleteFunc(found, func(z goredis.Z) bool {
-				member, last := text(z.Member), text(w.last.Member)
-				return z.Score == w.last.Score && (member == last || (member > last) == w.query.NewestFirst)
-			})
-		}
-		if len(found) > 0 {
-			w.last = &found[len(found)-1]
-			return found, nil
-		}
-		if !full || size > math.MaxInt32 {
-			return nil, nil
-		}
-	}
+	return scanEach(ctx, &w.scan, size, w.verify, yield)
 }
 
 // verify reads the states of entries' calls; nil for what is not to be listed. Entries of

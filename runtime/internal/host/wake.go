@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -173,10 +174,7 @@ func (h *Host) abortWaiting(ctx context.Context, key session.Key, stop session.S
 		return err
 	}
 	if !h.handler.Knows(state.Agent) { // nobody here can tell its hooks
-		why := session.ErrCancelled.WithMessage("the session was aborted")
-		if stop.Reason != "" {
-			why = session.ErrCancelled.WithMessage("%s", stop.Reason)
-		}
+		why := session.ErrCancelled.WithMessage("%s", cmp.Or(stop.Reason, "the session was aborted"))
 		_, err := h.handler.Fail(ctx, key, why, session.FailureAbandoned)
 		return err
 	}
