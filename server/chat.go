@@ -161,7 +161,7 @@ func (x *exchange) say(ctx context.Context, state *session.State, in *aisdk.Requ
 	if err != nil {
 		return nil, err
 	}
-	run, err := x.execute(ctx, agent, helix.Input{
+	run, err := x.executeIn(ctx, state, agent, helix.Input{
 		SessionID: in.ID, Message: message, User: x.who.user(), RequestID: request, AbandonPending: in.AbandonPending,
 		Tags: in.Tags, Metadata: in.Metadata,
 	})

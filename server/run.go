@@ -153,16 +153,23 @@ func messages(in wire.Messages) []session.Message {
 // execute begins a turn for the identity. A session that exists must be one that
 // it may see.
 func (x *exchange) execute(ctx context.Context, agent *helix.Agent, in helix.Input) (helix.Run, error) {
+	var state *session.State
 	if in.SessionID != "" {
-		state, err := x.sessionIfAny(ctx, "sessionId", in.SessionID)
-		switch {
-		case err != nil:
+		var err error
+		if state, err = x.sessionIfAny(ctx, "sessionId", in.SessionID); err != nil {
 			return nil, err
-		case state != nil && x.who.Operator:
-			in.User.ID = state.UserID // it stays whose it is
-		case state != nil && state.ParentID != "":
-			return nil, session.Invalid("sessionId", "%q is the session of an agent which works for another", state.ID)
 		}
+	}
+	return x.executeIn(ctx, state, agent, in)
+}
+
+// executeIn is [exchange.execute] for a session that was just read; nil if it is new.
+func (x *exchange) executeIn(ctx context.Context, state *session.State, agent *helix.Agent, in helix.Input) (helix.Run, error) {
+	switch {
+	case state != nil && x.who.Operator:
+		in.User.ID = state.UserID // it stays whose it is
+	case state != nil && state.ParentID != "":
+		return nil, session.Invalid("sessionId", "%q is the session of an agent which works for another", state.ID)
 	}
 	done, err := x.mayRun(ctx, in.SessionID, in.RequestID)
 	if err != nil {
