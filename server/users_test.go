@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/server/wire"
@@ -36,10 +38,7 @@ func dump(t testing.TB, db store.Backend, tenant string) string {
 		fmt.Fprintf(&b, "%s %s\n", what, raw)
 	}
 	for _, id := range tenantSessions(t, db, tenant) {
-		state, err := sessions.Load(ctx, id)
-		if err != nil {
-			t.Fatal(err)
-		}
+		state := closed(t, sessions, id)
 		state.Lease = session.Lease{}
 		note("session", state, nil)
 		messages, err := sessions.AllMessages(ctx, id)
@@ -64,6 +63,28 @@ func dump(t testing.TB, db store.Backend, tenant string) string {
 		}
 	}
 	return b.String()
+}
+
+// closed loads a session once its run, if it has ended, has given its lease back: the
+// stream, which tests wait for, ends a moment before that.
+func closed(t testing.TB, sessions session.Store, id string) *session.State {
+	t.Helper()
+	for range 2000 {
+		state, err := sessions.Load(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		run, err := sessions.CurrentRun(t.Context(), id)
+		if err != nil && !errors.Is(err, session.ErrNotFound) {
+			t.Fatal(err)
+		}
+		if run == nil || !run.Status.Ended() || state.Lease.Owner == "" {
+			return state
+		}
+		time.Sleep(5 * time.Millisecond) // nothing tells of it
+	}
+	t.Fatalf("the run of session %s has ended, and still has its lease", id)
+	return nil
 }
 
 func tenantSessions(t testing.TB, db store.Backend, tenant string) []string {
