@@ -32,21 +32,21 @@ func ExampleHooks() {
 			scripted.Text("I removed what I could."),
 		),
 		Hooks: helix.Hooks{
-			OnAgentStart: func(_ context.Context, h *helix.HookContext, e helix.AgentStart) error {
+			OnAgentStart: func(_ context.Context, h *helix.HookContext, e helix.AgentStartEvent) error {
 				fmt.Printf("%s starts: %s\n", h.Agent, e.Input[0].Content())
 				return nil
 			},
-			BeforeTool: func(_ context.Context, _ *helix.HookContext, e helix.BeforeTool) error {
+			BeforeTool: func(_ context.Context, _ *helix.HookContext, e helix.BeforeToolEvent) error {
 				if string(e.Input) == `{"path":"report.txt"}` {
 					return errors.New("not that file")
 				}
 				return nil
 			},
-			AfterTool: func(_ context.Context, h *helix.HookContext, e helix.AfterTool) error {
+			AfterTool: func(_ context.Context, h *helix.HookContext, e helix.AfterToolEvent) error {
 				fmt.Printf("step %d: %s %s: %s\n", h.Step, e.Tool, e.Input, e.Result.Parts[0].ResultJSON())
 				return nil
 			},
-			OnAgentComplete: func(_ context.Context, _ *helix.HookContext, e helix.AgentComplete) error {
+			OnAgentComplete: func(_ context.Context, _ *helix.HookContext, e helix.AgentCompleteEvent) error {
 				fmt.Printf("done after %d steps and %d tokens: %s\n", e.Steps, e.Usage.TotalTokens(), e.Reply)
 				return nil
 			},

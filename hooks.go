@@ -9,51 +9,51 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// Hooks are called as a run goes on. All are optional. They may read and change
-// custom state and emit events through their context; what they change is part of
-// the step's own commit. OnAgentComplete, OnAgentFail, OnAgentInterrupted and
-// OnAgentSuspended come after the last commit: they can only read.
+// Hooks are functions that the runtime calls during a run. All are optional. They may
+// read and change custom state and emit events through their context; their changes are
+// part of the step's own commit. OnAgentComplete, OnAgentFail, OnAgentInterrupted and
+// OnAgentSuspended are called after the last commit and can only read.
 //
-// A hook is called at least once per event: after a crash an effect is repeated,
-// with the same Key in the context. A hook that fails is logged, with two
-// exceptions: a failing BeforeTool or BeforeSubAgent vetoes the call, which the
-// model sees as a tool error, and a failing BeforeLLMCall fails the run.
+// A hook is called at least once per event: after a crash an effect is repeated with the
+// same Key in the context. An error from a hook is logged, with two exceptions: an error
+// from BeforeTool or BeforeSubAgent vetoes the call, which the model sees as a tool
+// error, and an error from BeforeLLMCall fails the run.
 //
-// For each tool call the order is BeforeTool, the call itself, OnStateChange;
-// then, when all calls of the reply are done, OnMessage and AfterTool, call by
-// call. BeforeTool of a client tool comes before the client sees the call. A call that
-// a person did not approve has no BeforeTool and no AfterTool. For calls of sub-agents
-// and companions BeforeSubAgent and AfterSubAgent take the places of BeforeTool and
-// AfterTool; tools that only tell of companions, wait for them or end them have
-// neither. Hooks given to a runtime come first, then the agent's, then those of one
-// execution.
+// For each tool call the order is BeforeTool, the call itself, OnStateChange. When all
+// calls of the reply are done, OnMessage and AfterTool follow, call by call. BeforeTool of
+// a client tool is called before the client sees the call. A call that a person denied has
+// no BeforeTool and no AfterTool. Calls of sub-agents and companions have BeforeSubAgent
+// and AfterSubAgent instead of BeforeTool and AfterTool; the tools that list companions,
+// wait for them or end them have neither. The runtime's hooks are called first, then the
+// agent's, then those of one execution.
 type Hooks struct {
-	OnAgentStart       func(ctx context.Context, h *HookContext, e AgentStart) error
-	OnAgentComplete    func(ctx context.Context, h *HookContext, e AgentComplete) error
-	OnAgentFail        func(ctx context.Context, h *HookContext, e AgentFail) error
+	OnAgentStart       func(ctx context.Context, h *HookContext, e AgentStartEvent) error
+	OnAgentComplete    func(ctx context.Context, h *HookContext, e AgentCompleteEvent) error
+	OnAgentFail        func(ctx context.Context, h *HookContext, e AgentFailEvent) error
 	OnAgentInterrupted func(ctx context.Context, h *HookContext, e AgentInterruptedEvent) error
-	OnAgentSuspended   func(ctx context.Context, h *HookContext, e AgentSuspended) error
-	OnAgentResumed     func(ctx context.Context, h *HookContext, e AgentResumed) error
-	BeforeLLMCall      func(ctx context.Context, h *HookContext, e BeforeLLMCall) error
-	AfterLLMCall       func(ctx context.Context, h *HookContext, e AfterLLMCall) error
-	BeforeTool         func(ctx context.Context, h *HookContext, e BeforeTool) error
-	AfterTool          func(ctx context.Context, h *HookContext, e AfterTool) error
-	BeforeSubAgent     func(ctx context.Context, h *HookContext, e BeforeTool) error
-	AfterSubAgent      func(ctx context.Context, h *HookContext, e AfterTool) error
-	OnStateChange      func(ctx context.Context, h *HookContext, e StateChange) error
-	OnMessage          func(ctx context.Context, h *HookContext, e NewMessage) error
+	OnAgentSuspended   func(ctx context.Context, h *HookContext, e AgentSuspendedEvent) error
+	OnAgentResumed     func(ctx context.Context, h *HookContext, e AgentResumedEvent) error
+	BeforeLLMCall      func(ctx context.Context, h *HookContext, e BeforeLLMCallEvent) error
+	AfterLLMCall       func(ctx context.Context, h *HookContext, e AfterLLMCallEvent) error
+	BeforeTool         func(ctx context.Context, h *HookContext, e BeforeToolEvent) error
+	AfterTool          func(ctx context.Context, h *HookContext, e AfterToolEvent) error
+	BeforeSubAgent     func(ctx context.Context, h *HookContext, e BeforeToolEvent) error
+	AfterSubAgent      func(ctx context.Context, h *HookContext, e AfterToolEvent) error
+	OnStateChange      func(ctx context.Context, h *HookContext, e StateChangeEvent) error
+	OnMessage          func(ctx context.Context, h *HookContext, e MessageEvent) error
 }
 
-// HookContext is what a hook knows of its run, and how it reaches it.
+// HookContext identifies the run that a hook is called for and gives access to its state
+// and its stream.
 type HookContext struct{ Scope }
 
-// AgentStart is told before the first model call of a run.
-type AgentStart struct {
+// AgentStartEvent is passed to OnAgentStart before the first model call of a run.
+type AgentStartEvent struct {
 	Input []session.Message
 }
 
-// AgentComplete is told when a run has completed.
-type AgentComplete struct {
+// AgentCompleteEvent is passed to OnAgentComplete when a run has completed.
+type AgentCompleteEvent struct {
 	Output json.RawMessage
 	Reply  string
 	Steps  int
@@ -61,77 +61,79 @@ type AgentComplete struct {
 	Took   time.Duration
 }
 
-// AgentFail is told when a run has failed.
-type AgentFail struct {
+// AgentFailEvent is passed to OnAgentFail when a run has failed.
+type AgentFailEvent struct {
 	Error *Error
 	Steps int
 }
 
-// AgentInterruptedEvent is told when a run was interrupted. It can be resumed.
+// AgentInterruptedEvent is passed to OnAgentInterrupted when a run was interrupted. The
+// session can be resumed.
 type AgentInterruptedEvent struct {
-	// Reason is what whoever interrupted the run gave as one.
+	// Reason is the reason that was given to Interrupt.
 	Reason string
 	// Reply is the text of the last reply, as far as it came.
 	Reply string
 	Steps int
 }
 
-// AgentSuspended is told when a run has stopped because it waits for people or for
-// other agents.
-type AgentSuspended struct {
+// AgentSuspendedEvent is passed to OnAgentSuspended when a run has stopped because it
+// waits for people or for other agents.
+type AgentSuspendedEvent struct {
 	Status   session.RunStatus
 	Pending  []session.Pending
 	Children []session.ChildRef
 }
 
-// AgentResumed is told when a run continues the work of an earlier one.
-type AgentResumed struct {
+// AgentResumedEvent is passed to OnAgentResumed when a run continues an earlier one.
+type AgentResumedEvent struct {
 	PreviousRunID string
 	// CheckpointID is the checkpoint that the run continues from.
 	CheckpointID string
 }
 
-// BeforeLLMCall is told before the model is asked. The request may be changed; its
-// messages are the session's own, so put others in their place rather than change
-// them.
-type BeforeLLMCall struct {
+// BeforeLLMCallEvent is passed to BeforeLLMCall before each model call. The hook may change
+// the request. Its messages are shared with the session: replace a message instead of
+// changing it in place.
+type BeforeLLMCallEvent struct {
 	Request *llm.Request
 	Attempt int
 }
 
-// AfterLLMCall is told when the model has answered.
-type AfterLLMCall struct {
+// AfterLLMCallEvent is passed to AfterLLMCall when the model has replied.
+type AfterLLMCallEvent struct {
 	Response *llm.Response
 	Took     time.Duration
 }
 
-// BeforeTool is told before a call is carried out.
-type BeforeTool struct {
+// BeforeToolEvent is passed to BeforeTool and BeforeSubAgent before a call is carried out.
+type BeforeToolEvent struct {
 	CallID string
 	Tool   string
 	Input  json.RawMessage
 }
 
-// AfterTool is told when a call is over and its result about to be committed.
-type AfterTool struct {
+// AfterToolEvent is passed to AfterTool and AfterSubAgent when a call is over, before its
+// result is committed.
+type AfterToolEvent struct {
 	CallID string
 	Tool   string
 	Input  json.RawMessage
-	// Result is the call's message; Error is set when the call failed.
+	// Result is the message with the call's result. Error is set if the call failed.
 	Result session.Message
 	Error  *Error
 	Took   time.Duration
 }
 
-// StateChange is told when a call has changed custom state.
-type StateChange struct {
+// StateChangeEvent is passed to OnStateChange when a call has changed custom state.
+type StateChangeEvent struct {
 	CallID string
 	Tool   string
 	Writes session.Writes
 }
 
-// NewMessage is told when a message is about to be committed.
-type NewMessage struct {
+// MessageEvent is passed to OnMessage when a message is about to be committed.
+type MessageEvent struct {
 	Message session.Message
 }
 

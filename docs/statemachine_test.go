@@ -254,7 +254,7 @@ func newPlay(t *testing.T, deadline time.Duration) *play {
 			scripted.Reply(scripted.Calling("ask", nil), scripted.Calling("work", nil)),
 			scripted.Text("So be it."), scripted.Text("Indeed."), scripted.Text("Quite."),
 		).ByPosition(),
-		Hooks: helix.Hooks{BeforeLLMCall: func(_ context.Context, _ *helix.HookContext, e helix.BeforeLLMCall) error {
+		Hooks: helix.Hooks{BeforeLLMCall: func(_ context.Context, _ *helix.HookContext, e helix.BeforeLLMCallEvent) error {
 			if p.fails.Load() {
 				return errors.New("not now")
 			}
@@ -557,7 +557,7 @@ func TestChildren(t *testing.T) {
 			Name:  "child",
 			Tools: []helix.Tool{{Name: "ask", Description: "Ask the user.", Execute: helix.OnClient[struct{}]()}},
 			Model: scripted.New(test.child),
-			Hooks: helix.Hooks{BeforeLLMCall: func(context.Context, *helix.HookContext, helix.BeforeLLMCall) error {
+			Hooks: helix.Hooks{BeforeLLMCall: func(context.Context, *helix.HookContext, helix.BeforeLLMCallEvent) error {
 				p.working <- struct{}{}
 				return nil
 			}},

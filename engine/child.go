@@ -194,7 +194,7 @@ func (t *turn) beforeAgent(ctx context.Context, e Effect, c *call) bool {
 		if hooks.BeforeSubAgent == nil {
 			return nil
 		}
-		return hooks.BeforeSubAgent(ctx, h, helix.BeforeTool{CallID: c.ID, Tool: c.Tool, Input: c.part.Input})
+		return hooks.BeforeSubAgent(ctx, h, helix.BeforeToolEvent{CallID: c.ID, Tool: c.Tool, Input: c.part.Input})
 	})
 	writes, draftErr := draft.Close()
 	c.writes = writes

@@ -261,9 +261,9 @@ func (t *turn) tellStart(ctx context.Context) {
 		switch {
 		case t.run.Kind == session.RunExecute && hooks.OnAgentStart != nil:
 			_, input := t.opening()
-			return hooks.OnAgentStart(ctx, h, helix.AgentStart{Input: input})
+			return hooks.OnAgentStart(ctx, h, helix.AgentStartEvent{Input: input})
 		case t.run.Kind != session.RunExecute && hooks.OnAgentResumed != nil:
-			return hooks.OnAgentResumed(ctx, h, helix.AgentResumed{
+			return hooks.OnAgentResumed(ctx, h, helix.AgentResumedEvent{
 				PreviousRunID: t.run.PreviousRunID, CheckpointID: t.run.ResumedFrom,
 			})
 		}
@@ -278,13 +278,13 @@ func (t *turn) tellHooks(ctx context.Context) {
 		switch t.ended.Status {
 		case session.RunCompleted:
 			if hooks.OnAgentComplete != nil {
-				return hooks.OnAgentComplete(ctx, h, helix.AgentComplete{
+				return hooks.OnAgentComplete(ctx, h, helix.AgentCompleteEvent{
 					Output: t.ended.Output, Reply: t.ended.Reply, Steps: t.step, Usage: t.run.Usage, Took: t.h.cfg.Now().Sub(t.run.StartedAt),
 				})
 			}
 		case session.RunFailed:
 			if hooks.OnAgentFail != nil {
-				return hooks.OnAgentFail(ctx, h, helix.AgentFail{Error: t.ended.Error, Steps: t.step})
+				return hooks.OnAgentFail(ctx, h, helix.AgentFailEvent{Error: t.ended.Error, Steps: t.step})
 			}
 		case session.RunInterrupted:
 			if hooks.OnAgentInterrupted != nil {
@@ -296,7 +296,7 @@ func (t *turn) tellHooks(ctx context.Context) {
 			}
 		default:
 			if hooks.OnAgentSuspended != nil {
-				return hooks.OnAgentSuspended(ctx, h, helix.AgentSuspended{
+				return hooks.OnAgentSuspended(ctx, h, helix.AgentSuspendedEvent{
 					Status: t.ended.Status, Pending: t.ended.Pending, Children: t.ended.Children,
 				})
 			}

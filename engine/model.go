@@ -140,7 +140,7 @@ func (t *turn) attempt(ctx context.Context, e Effect, attempt int) (modelReply, 
 		if hooks.BeforeLLMCall == nil {
 			return nil
 		}
-		return hooks.BeforeLLMCall(ctx, h, helix.BeforeLLMCall{Request: request, Attempt: attempt})
+		return hooks.BeforeLLMCall(ctx, h, helix.BeforeLLMCallEvent{Request: request, Attempt: attempt})
 	})
 	writes, draftErr := draft.Close()
 	if err = errors.Join(err, draftErr); err != nil {
@@ -163,7 +163,7 @@ func (t *turn) attempt(ctx context.Context, e Effect, attempt int) (modelReply, 
 		if hooks.AfterLLMCall == nil {
 			return nil
 		}
-		return hooks.AfterLLMCall(ctx, h, helix.AfterLLMCall{Response: reply.Response, Took: took})
+		return hooks.AfterLLMCall(ctx, h, helix.AfterLLMCallEvent{Response: reply.Response, Took: took})
 	})
 	return reply, nil
 }
@@ -672,6 +672,6 @@ func (t *turn) onMessage(ctx context.Context, key string, m session.Message) {
 		if hooks.OnMessage == nil {
 			return nil
 		}
-		return hooks.OnMessage(ctx, h, helix.NewMessage{Message: m})
+		return hooks.OnMessage(ctx, h, helix.MessageEvent{Message: m})
 	})
 }

@@ -189,7 +189,7 @@ func (t *turn) afterCall(ctx context.Context, key string, c *call, result sessio
 		if hooks.OnMessage == nil {
 			return nil
 		}
-		return hooks.OnMessage(ctx, h, helix.NewMessage{Message: result})
+		return hooks.OnMessage(ctx, h, helix.MessageEvent{Message: result})
 	})
 	if c.Kind == session.CallFinish || c.declined() || (forAgent(c.Kind) && !c.consults()) {
 		return message
@@ -206,7 +206,7 @@ func (t *turn) afterCall(ctx context.Context, key string, c *call, result sessio
 		if after == nil {
 			return nil
 		}
-		return after(ctx, h, helix.AfterTool{
+		return after(ctx, h, helix.AfterToolEvent{
 			CallID: c.ID, Tool: c.Tool, Input: c.part.Input, Result: result, Error: c.settled.err, Took: c.settled.took,
 		})
 	})

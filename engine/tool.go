@@ -262,7 +262,7 @@ func (t *turn) beforeTool(ctx context.Context, key string, c *call, draft *helix
 		if hooks.BeforeTool == nil {
 			return nil
 		}
-		return hooks.BeforeTool(ctx, h, helix.BeforeTool{CallID: c.ID, Tool: c.Tool, Input: c.part.Input})
+		return hooks.BeforeTool(ctx, h, helix.BeforeToolEvent{CallID: c.ID, Tool: c.Tool, Input: c.part.Input})
 	})
 	if err != nil {
 		return (&session.Error{Code: session.CodeToolVetoed}).WithCause(err, "the call was vetoed")
@@ -291,7 +291,7 @@ func (t *turn) stateChanged(ctx context.Context, e Effect, c *call, earlier []se
 		if hooks.OnStateChange == nil {
 			return nil
 		}
-		return hooks.OnStateChange(ctx, h, helix.StateChange{CallID: c.ID, Tool: c.Tool, Writes: writes})
+		return hooks.OnStateChange(ctx, h, helix.StateChangeEvent{CallID: c.ID, Tool: c.Tool, Writes: writes})
 	})
 	return session.Compose(writes, more)
 }

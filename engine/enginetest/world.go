@@ -220,20 +220,20 @@ func newWorld(t *testing.T, backend store.Backend, s scenario) *world {
 
 // worker is an agent whose tools and hooks leave their traces.
 func (w *world) worker(name string, tools ...string) *helix.Agent {
-	after := func(_ context.Context, h *helix.HookContext, e helix.AfterTool) error {
+	after := func(_ context.Context, h *helix.HookContext, e helix.AfterToolEvent) error {
 		helix.Append(h, "log", trace(e.Tool, e.Error))
 		return nil
 	}
 	agent := &helix.Agent{
 		Name: name, Instructions: "Work.", Model: w.model, State: helix.StateOf(memo{}),
 		Hooks: helix.Hooks{
-			BeforeLLMCall: func(_ context.Context, h *helix.HookContext, e helix.BeforeLLMCall) error {
+			BeforeLLMCall: func(_ context.Context, h *helix.HookContext, e helix.BeforeLLMCallEvent) error {
 				if e.Attempt == 1 {
 					helix.Append(h, "asked", h.Step)
 				}
 				return nil
 			},
-			OnMessage: func(_ context.Context, h *helix.HookContext, e helix.NewMessage) error {
+			OnMessage: func(_ context.Context, h *helix.HookContext, e helix.MessageEvent) error {
 				helix.Append(h, "seen", string(e.Message.Role))
 				return nil
 			},

@@ -151,8 +151,8 @@ func (w *mockWorld) newSession(number int) *mockSession {
 		s.agent.Output = helix.OutputOf[mockOutput]()
 	}
 	s.agent.Hooks = helix.Hooks{
-		BeforeLLMCall: func(ctx context.Context, _ *helix.HookContext, _ helix.BeforeLLMCall) error { return s.look(ctx) },
-		BeforeTool:    func(ctx context.Context, _ *helix.HookContext, _ helix.BeforeTool) error { return s.look(ctx) },
+		BeforeLLMCall: func(ctx context.Context, _ *helix.HookContext, _ helix.BeforeLLMCallEvent) error { return s.look(ctx) },
+		BeforeTool:    func(ctx context.Context, _ *helix.HookContext, _ helix.BeforeToolEvent) error { return s.look(ctx) },
 	}
 	return s
 }

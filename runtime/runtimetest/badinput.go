@@ -380,13 +380,13 @@ func badHookNil(s *Stage) {
 		agent := newAgent(scripted.New(scripted.Call("double", num{1}), scripted.Text("ok"), scripted.Text("never")), double())
 		agent.Name = fmt.Sprintf("agent-%d", i)
 		agent.Hooks = helix.Hooks{
-			BeforeTool:      func(context.Context, *helix.HookContext, helix.BeforeTool) error { return err },
-			AfterTool:       func(context.Context, *helix.HookContext, helix.AfterTool) error { return err },
-			AfterLLMCall:    func(context.Context, *helix.HookContext, helix.AfterLLMCall) error { return err },
-			OnAgentStart:    func(context.Context, *helix.HookContext, helix.AgentStart) error { return err },
-			OnAgentComplete: func(context.Context, *helix.HookContext, helix.AgentComplete) error { return err },
-			OnMessage:       func(context.Context, *helix.HookContext, helix.NewMessage) error { return err },
-			BeforeLLMCall: func(_ context.Context, h *helix.HookContext, _ helix.BeforeLLMCall) error {
+			BeforeTool:      func(context.Context, *helix.HookContext, helix.BeforeToolEvent) error { return err },
+			AfterTool:       func(context.Context, *helix.HookContext, helix.AfterToolEvent) error { return err },
+			AfterLLMCall:    func(context.Context, *helix.HookContext, helix.AfterLLMCallEvent) error { return err },
+			OnAgentStart:    func(context.Context, *helix.HookContext, helix.AgentStartEvent) error { return err },
+			OnAgentComplete: func(context.Context, *helix.HookContext, helix.AgentCompleteEvent) error { return err },
+			OnMessage:       func(context.Context, *helix.HookContext, helix.MessageEvent) error { return err },
+			BeforeLLMCall: func(_ context.Context, h *helix.HookContext, _ helix.BeforeLLMCallEvent) error {
 				if h.Turn == 2 {
 					return err
 				}

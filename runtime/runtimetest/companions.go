@@ -927,7 +927,7 @@ func companionHooks(s *Stage) {
 	agent := team(newAgent(scripted.New(scripted.Reply(spawning("bob", "go"), spawning("eve", "veto")), scripted.Reply(scripted.Calling(helix.ListChildrenTool, nil)),
 		scripted.Text("Thanks."))), helix.NonBlocking, helper)
 	agent.Hooks = listening(&j, "parent")
-	agent.Hooks.BeforeSubAgent = func(_ context.Context, _ *helix.HookContext, e helix.BeforeTool) error {
+	agent.Hooks.BeforeSubAgent = func(_ context.Context, _ *helix.HookContext, e helix.BeforeToolEvent) error {
 		if strings.Contains(string(e.Input), "veto") {
 			return errors.New("not on my watch")
 		}
@@ -959,7 +959,7 @@ func companionHooks(s *Stage) {
 func companionVetoedAgain(s *Stage) {
 	agent := team(newAgent(scripted.New(scripted.Reply(spawning("bob", "go")), scripted.Text("Thanks."), scripted.Reply(spawning("bob", "veto")), scripted.Text("Oh."))),
 		helix.NonBlocking, named("helper", scripted.New(scripted.Text("one"))))
-	agent.Hooks.BeforeSubAgent = func(_ context.Context, _ *helix.HookContext, e helix.BeforeTool) error {
+	agent.Hooks.BeforeSubAgent = func(_ context.Context, _ *helix.HookContext, e helix.BeforeToolEvent) error {
 		if strings.Contains(string(e.Input), "veto") {
 			return errors.New("not on my watch")
 		}

@@ -165,7 +165,7 @@ func deadlineTold(s *Stage) {
 	m := &meter{}
 	agent := waitingAgent(withDeadline(guarded(&ran, "pay"), s.pace(brief)))
 	agent.Hooks = tracing(&j, "")
-	agent.Hooks.AfterTool = func(_ context.Context, _ *helix.HookContext, e helix.AfterTool) error {
+	agent.Hooks.AfterTool = func(_ context.Context, _ *helix.HookContext, e helix.AfterToolEvent) error {
 		j.add("after tool %s: %s", e.Tool, e.Error.Code)
 		return nil
 	}
@@ -236,7 +236,7 @@ func deadlineAnsweredLast(s *Stage) {
 	agent.State = helix.StateOf(notes{})
 	var y Executor
 	var told journal
-	agent.Hooks.OnMessage = func(ctx context.Context, _ *helix.HookContext, e helix.NewMessage) error {
+	agent.Hooks.OnMessage = func(ctx context.Context, _ *helix.HookContext, e helix.MessageEvent) error {
 		if e.Message.Role != session.RoleTool || e.Message.Parts[0].Tool != "pick" {
 			return nil
 		}
@@ -267,7 +267,7 @@ func deadlineAnsweredLast(s *Stage) {
 func deadlineAnsweredKept(s *Stage) {
 	agent := waitingAgent(withDeadline(onClient("pick"), s.pace(brief)), onClient("tell"))
 	agent.State = helix.StateOf(notes{})
-	agent.Hooks.OnAgentResumed = func(_ context.Context, h *helix.HookContext, _ helix.AgentResumed) error {
+	agent.Hooks.OnAgentResumed = func(_ context.Context, h *helix.HookContext, _ helix.AgentResumedEvent) error {
 		helix.Append(h, "notes", 1)
 		return nil
 	}

@@ -44,19 +44,19 @@ func hookScenarios() []Scenario {
 func tracing(j *journal, prefix string) helix.Hooks {
 	note := func(format string, args ...any) { j.add(prefix+format, args...) }
 	return helix.Hooks{
-		OnAgentStart: func(_ context.Context, _ *helix.HookContext, e helix.AgentStart) error {
+		OnAgentStart: func(_ context.Context, _ *helix.HookContext, e helix.AgentStartEvent) error {
 			note("start %d", len(e.Input))
 			return nil
 		},
-		OnAgentComplete: func(_ context.Context, _ *helix.HookContext, e helix.AgentComplete) error {
+		OnAgentComplete: func(_ context.Context, _ *helix.HookContext, e helix.AgentCompleteEvent) error {
 			note("complete %s%s", e.Reply, e.Output)
 			return nil
 		},
-		OnAgentFail: func(_ context.Context, _ *helix.HookContext, e helix.AgentFail) error {
+		OnAgentFail: func(_ context.Context, _ *helix.HookContext, e helix.AgentFailEvent) error {
 			note("fail %s", e.Error.Code)
 			return nil
 		},
-		OnAgentSuspended: func(_ context.Context, _ *helix.HookContext, e helix.AgentSuspended) error {
+		OnAgentSuspended: func(_ context.Context, _ *helix.HookContext, e helix.AgentSuspendedEvent) error {
 			note("suspended %s", e.Status)
 			return nil
 		},
@@ -64,31 +64,31 @@ func tracing(j *journal, prefix string) helix.Hooks {
 			note("interrupted after %d steps: %s %s", e.Steps, e.Reply, e.Reason)
 			return nil
 		},
-		OnAgentResumed: func(_ context.Context, _ *helix.HookContext, e helix.AgentResumed) error {
+		OnAgentResumed: func(_ context.Context, _ *helix.HookContext, e helix.AgentResumedEvent) error {
 			note("resumed %s", e.PreviousRunID)
 			return nil
 		},
-		BeforeLLMCall: func(_ context.Context, h *helix.HookContext, e helix.BeforeLLMCall) error {
+		BeforeLLMCall: func(_ context.Context, h *helix.HookContext, e helix.BeforeLLMCallEvent) error {
 			note("before model %d", h.Step)
 			return nil
 		},
-		AfterLLMCall: func(_ context.Context, h *helix.HookContext, e helix.AfterLLMCall) error {
+		AfterLLMCall: func(_ context.Context, h *helix.HookContext, e helix.AfterLLMCallEvent) error {
 			note("after model %d", h.Step)
 			return nil
 		},
-		BeforeTool: func(_ context.Context, _ *helix.HookContext, e helix.BeforeTool) error {
+		BeforeTool: func(_ context.Context, _ *helix.HookContext, e helix.BeforeToolEvent) error {
 			note("before tool %s%s", e.Tool, e.Input)
 			return nil
 		},
-		AfterTool: func(_ context.Context, _ *helix.HookContext, e helix.AfterTool) error {
+		AfterTool: func(_ context.Context, _ *helix.HookContext, e helix.AfterToolEvent) error {
 			note("after tool %s%s = %s", e.Tool, e.Input, e.Result.Parts[0].ResultJSON())
 			return nil
 		},
-		OnStateChange: func(_ context.Context, _ *helix.HookContext, e helix.StateChange) error {
+		OnStateChange: func(_ context.Context, _ *helix.HookContext, e helix.StateChangeEvent) error {
 			note("state %s %s", e.Tool, e.Writes.Ops[0].Key)
 			return nil
 		},
-		OnMessage: func(_ context.Context, _ *helix.HookContext, e helix.NewMessage) error {
+		OnMessage: func(_ context.Context, _ *helix.HookContext, e helix.MessageEvent) error {
 			note("message %s", e.Message.Role)
 			return nil
 		},
@@ -188,7 +188,7 @@ func hookVeto(s *Stage) {
 			return ran.add("count"), nil
 		}))
 	agent.State = helix.StateOf(notes{})
-	agent.Hooks.BeforeTool = func(_ context.Context, h *helix.HookContext, e helix.BeforeTool) error {
+	agent.Hooks.BeforeTool = func(_ context.Context, h *helix.HookContext, e helix.BeforeToolEvent) error {
 		if string(e.Input) == `{"n":1}` {
 			helix.Append(h, "notes", 100)
 			return errors.New("not on a Sunday")
@@ -207,7 +207,7 @@ func hookClientVeto(s *Stage) {
 	var j journal
 	agent := waitingAgent(onClient("pick"), onClient("drop"))
 	agent.State = helix.StateOf(notes{})
-	agent.Hooks.BeforeTool = func(_ context.Context, h *helix.HookContext, e helix.BeforeTool) error {
+	agent.Hooks.BeforeTool = func(_ context.Context, h *helix.HookContext, e helix.BeforeToolEvent) error {
 		waiting, err := s.Backend.Sessions().Tenant("").PendingCalls(s.ctx(), "s-1", true)
 		s.ok(err, "look for calls that wait")
 		j.add("before %s%s, while %d wait", e.Tool, e.Input, len(waiting))
@@ -217,7 +217,7 @@ func hookClientVeto(s *Stage) {
 		}
 		return nil
 	}
-	agent.Hooks.AfterTool = func(_ context.Context, _ *helix.HookContext, e helix.AfterTool) error {
+	agent.Hooks.AfterTool = func(_ context.Context, _ *helix.HookContext, e helix.AfterToolEvent) error {
 		j.add("after %s", e.Tool)
 		return nil
 	}
@@ -237,7 +237,7 @@ func hookResumedFrom(s *Stage) {
 	x, agent, _ := s.interrupted(scripted.Text("Done."), scripted.Text("Done again."))
 	var j journal
 	var from []string
-	hooks := &helix.Hooks{OnAgentResumed: func(_ context.Context, _ *helix.HookContext, e helix.AgentResumed) error {
+	hooks := &helix.Hooks{OnAgentResumed: func(_ context.Context, _ *helix.HookContext, e helix.AgentResumedEvent) error {
 		j.add("%s", e.CheckpointID)
 		return nil
 	}}
@@ -257,7 +257,7 @@ func hookModelRefused(s *Stage) {
 	model := scripted.New(scripted.Text("ok"))
 	agent := newAgent(model)
 	refuse := true
-	agent.Hooks.BeforeLLMCall = func(context.Context, *helix.HookContext, helix.BeforeLLMCall) error {
+	agent.Hooks.BeforeLLMCall = func(context.Context, *helix.HookContext, helix.BeforeLLMCallEvent) error {
 		if refuse {
 			return errors.New("over budget")
 		}
@@ -273,7 +273,7 @@ func hookModelRefused(s *Stage) {
 func hookChangesRequest(s *Stage) {
 	model := scripted.New(scripted.Text("ok"))
 	agent := newAgent(model)
-	agent.Hooks.BeforeLLMCall = func(_ context.Context, _ *helix.HookContext, e helix.BeforeLLMCall) error {
+	agent.Hooks.BeforeLLMCall = func(_ context.Context, _ *helix.HookContext, e helix.BeforeLLMCallEvent) error {
 		e.Request.Instructions = "Be kind."
 		e.Request.Messages = append(e.Request.Messages, session.UserText("By the way, it rains."))
 		return nil
@@ -288,7 +288,7 @@ func hookChangesRequest(s *Stage) {
 func hookAttempts(s *Stage) {
 	var j journal
 	agent := newAgent(scripted.New(scripted.Takes(scripted.Fail(session.CodeProvider, true, "no"), scripted.Text("ok"))))
-	agent.Hooks.BeforeLLMCall = func(_ context.Context, h *helix.HookContext, e helix.BeforeLLMCall) error {
+	agent.Hooks.BeforeLLMCall = func(_ context.Context, h *helix.HookContext, e helix.BeforeLLMCallEvent) error {
 		j.add("step %d attempt %d", h.Step, e.Attempt)
 		return nil
 	}
@@ -300,11 +300,11 @@ func hookAttempts(s *Stage) {
 func hookStateInCommit(s *Stage) {
 	agent := newAgent(scripted.New(scripted.Reply(scripted.Calling("note", num{1}), scripted.Calling("note", num{2})), scripted.Text("ok")), noteTool())
 	agent.State = helix.StateOf(notes{})
-	agent.Hooks.AfterTool = func(_ context.Context, h *helix.HookContext, e helix.AfterTool) error {
+	agent.Hooks.AfterTool = func(_ context.Context, h *helix.HookContext, e helix.AfterToolEvent) error {
 		helix.Append(h, "notes", 10)
 		return nil
 	}
-	agent.Hooks.OnStateChange = func(_ context.Context, h *helix.HookContext, e helix.StateChange) error {
+	agent.Hooks.OnStateChange = func(_ context.Context, h *helix.HookContext, e helix.StateChangeEvent) error {
 		helix.Append(h, "notes", 100)
 		return nil
 	}
@@ -323,12 +323,12 @@ func hookSeesState(s *Stage) {
 	var j journal
 	agent := newAgent(scripted.New(scripted.Reply(scripted.Calling("note", num{1}), scripted.Calling("note", num{2})), scripted.Text("ok")), noteTool())
 	agent.State = helix.StateOf(notes{})
-	agent.Hooks.BeforeLLMCall = func(_ context.Context, h *helix.HookContext, _ helix.BeforeLLMCall) error {
+	agent.Hooks.BeforeLLMCall = func(_ context.Context, h *helix.HookContext, _ helix.BeforeLLMCallEvent) error {
 		j.add("before model %v", helix.State[notes](h).Notes)
 		helix.Append(h, "notes", 0)
 		return nil
 	}
-	agent.Hooks.AfterTool = func(_ context.Context, h *helix.HookContext, _ helix.AfterTool) error {
+	agent.Hooks.AfterTool = func(_ context.Context, h *helix.HookContext, _ helix.AfterToolEvent) error {
 		j.add("after tool %v", helix.State[notes](h).Notes)
 		helix.Append(h, "notes", 10)
 		return nil
@@ -344,12 +344,12 @@ func hookFailing(s *Stage) {
 	agent := newAgent(scripted.New(scripted.Call("note", num{1}), scripted.Text("ok")), noteTool())
 	agent.State = helix.StateOf(notes{})
 	agent.Hooks = helix.Hooks{
-		OnAgentStart:    func(context.Context, *helix.HookContext, helix.AgentStart) error { return fail },
-		OnAgentComplete: func(context.Context, *helix.HookContext, helix.AgentComplete) error { return fail },
-		AfterLLMCall:    func(context.Context, *helix.HookContext, helix.AfterLLMCall) error { return fail },
-		AfterTool:       func(context.Context, *helix.HookContext, helix.AfterTool) error { return fail },
-		OnStateChange:   func(context.Context, *helix.HookContext, helix.StateChange) error { return fail },
-		OnMessage:       func(context.Context, *helix.HookContext, helix.NewMessage) error { return fail },
+		OnAgentStart:    func(context.Context, *helix.HookContext, helix.AgentStartEvent) error { return fail },
+		OnAgentComplete: func(context.Context, *helix.HookContext, helix.AgentCompleteEvent) error { return fail },
+		AfterLLMCall:    func(context.Context, *helix.HookContext, helix.AfterLLMCallEvent) error { return fail },
+		AfterTool:       func(context.Context, *helix.HookContext, helix.AfterToolEvent) error { return fail },
+		OnStateChange:   func(context.Context, *helix.HookContext, helix.StateChangeEvent) error { return fail },
+		OnMessage:       func(context.Context, *helix.HookContext, helix.MessageEvent) error { return fail },
 	}
 	x := s.Start(agent)
 	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
@@ -363,18 +363,18 @@ func hookPanicking(s *Stage) {
 	var j journal
 	boom := func() error { panic("this hook explodes") }
 	bad := helix.Hooks{
-		OnAgentStart:    func(context.Context, *helix.HookContext, helix.AgentStart) error { return boom() },
-		OnAgentComplete: func(context.Context, *helix.HookContext, helix.AgentComplete) error { return boom() },
-		AfterLLMCall:    func(context.Context, *helix.HookContext, helix.AfterLLMCall) error { return boom() },
-		AfterTool:       func(context.Context, *helix.HookContext, helix.AfterTool) error { return boom() },
-		OnStateChange:   func(context.Context, *helix.HookContext, helix.StateChange) error { return boom() },
-		OnMessage: func(_ context.Context, _ *helix.HookContext, e helix.NewMessage) error {
+		OnAgentStart:    func(context.Context, *helix.HookContext, helix.AgentStartEvent) error { return boom() },
+		OnAgentComplete: func(context.Context, *helix.HookContext, helix.AgentCompleteEvent) error { return boom() },
+		AfterLLMCall:    func(context.Context, *helix.HookContext, helix.AfterLLMCallEvent) error { return boom() },
+		AfterTool:       func(context.Context, *helix.HookContext, helix.AfterToolEvent) error { return boom() },
+		OnStateChange:   func(context.Context, *helix.HookContext, helix.StateChangeEvent) error { return boom() },
+		OnMessage: func(_ context.Context, _ *helix.HookContext, e helix.MessageEvent) error {
 			j.add("message %s", e.Message.Role)
 			return boom()
 		},
 	}
 	afterTool := bad.AfterTool
-	bad.AfterTool = func(ctx context.Context, h *helix.HookContext, e helix.AfterTool) error {
+	bad.AfterTool = func(ctx context.Context, h *helix.HookContext, e helix.AfterToolEvent) error {
 		j.add("after tool")
 		return afterTool(ctx, h, e)
 	}
@@ -395,8 +395,8 @@ func hookPanicking(s *Stage) {
 func hookPanickingGate(s *Stage) {
 	agent := newAgent(scripted.New(scripted.Call("double", num{1}), scripted.Text("ok")), double())
 	var asked tally
-	agent.Hooks.BeforeTool = func(context.Context, *helix.HookContext, helix.BeforeTool) error { panic("no tools") }
-	agent.Hooks.BeforeLLMCall = func(context.Context, *helix.HookContext, helix.BeforeLLMCall) error {
+	agent.Hooks.BeforeTool = func(context.Context, *helix.HookContext, helix.BeforeToolEvent) error { panic("no tools") }
+	agent.Hooks.BeforeLLMCall = func(context.Context, *helix.HookContext, helix.BeforeLLMCallEvent) error {
 		if asked.add("") == 3 {
 			panic("no models")
 		}
@@ -439,19 +439,19 @@ func hookLifecycle(s *Stage) {
 
 func hookResults(s *Stage) {
 	var mu sync.Mutex
-	var after []helix.AfterTool
-	var complete helix.AgentComplete
+	var after []helix.AfterToolEvent
+	var complete helix.AgentCompleteEvent
 	agent, _ := finisher(
 		scripted.Reply(scripted.Calling("double", num{1}), scripted.Calling("broken", num{2}), scripted.Calling("unknown", num{3})),
 		scripted.Finish(report{"done"}))
 	agent.Tools = append(agent.Tools, newTool("broken", func(context.Context, *helix.Call, int) (int, error) { return 0, errors.New("no") }))
-	agent.Hooks.AfterTool = func(_ context.Context, _ *helix.HookContext, e helix.AfterTool) error {
+	agent.Hooks.AfterTool = func(_ context.Context, _ *helix.HookContext, e helix.AfterToolEvent) error {
 		mu.Lock()
 		defer mu.Unlock()
 		after = append(after, e)
 		return nil
 	}
-	agent.Hooks.OnAgentComplete = func(_ context.Context, _ *helix.HookContext, e helix.AgentComplete) error {
+	agent.Hooks.OnAgentComplete = func(_ context.Context, _ *helix.HookContext, e helix.AgentCompleteEvent) error {
 		complete = e
 		return nil
 	}
@@ -468,11 +468,11 @@ func hookResults(s *Stage) {
 
 func hookEvents(s *Stage) {
 	agent := newAgent(scripted.New(scripted.Call("double", num{1}), scripted.Text("ok")), double())
-	agent.Hooks.BeforeTool = func(_ context.Context, h *helix.HookContext, e helix.BeforeTool) error {
+	agent.Hooks.BeforeTool = func(_ context.Context, h *helix.HookContext, e helix.BeforeToolEvent) error {
 		h.Emit("calling", map[string]string{"tool": e.Tool})
 		return nil
 	}
-	agent.Hooks.OnAgentComplete = func(_ context.Context, h *helix.HookContext, e helix.AgentComplete) error {
+	agent.Hooks.OnAgentComplete = func(_ context.Context, h *helix.HookContext, e helix.AgentCompleteEvent) error {
 		h.Emit("completed", e.Steps)
 		return nil
 	}
@@ -494,15 +494,15 @@ func hookFailingSet(s *Stage) {
 	}
 	hooks := func(base int, err error) helix.Hooks {
 		return helix.Hooks{
-			OnAgentStart: func(_ context.Context, h *helix.HookContext, _ helix.AgentStart) error { return write(h, base+1, err) },
-			AfterLLMCall: func(_ context.Context, h *helix.HookContext, _ helix.AfterLLMCall) error {
+			OnAgentStart: func(_ context.Context, h *helix.HookContext, _ helix.AgentStartEvent) error { return write(h, base+1, err) },
+			AfterLLMCall: func(_ context.Context, h *helix.HookContext, _ helix.AfterLLMCallEvent) error {
 				return write(h, base+2, err)
 			},
-			OnMessage: func(_ context.Context, h *helix.HookContext, _ helix.NewMessage) error { return write(h, base+3, err) },
-			OnStateChange: func(_ context.Context, h *helix.HookContext, _ helix.StateChange) error {
+			OnMessage: func(_ context.Context, h *helix.HookContext, _ helix.MessageEvent) error { return write(h, base+3, err) },
+			OnStateChange: func(_ context.Context, h *helix.HookContext, _ helix.StateChangeEvent) error {
 				return write(h, base+4, err)
 			},
-			AfterTool: func(_ context.Context, h *helix.HookContext, _ helix.AfterTool) error { return write(h, base+5, err) },
+			AfterTool: func(_ context.Context, h *helix.HookContext, _ helix.AfterToolEvent) error { return write(h, base+5, err) },
 		}
 	}
 	first, perRun := hooks(10, nil), hooks(30, nil)
@@ -521,7 +521,7 @@ func hookToldOnce(s *Stage) {
 	agent := newAgent(modelFunc(func(context.Context, *llm.Request, func(llm.Delta)) (*llm.Response, error) {
 		return &llm.Response{Parts: []session.Part{session.Text("ok")}}, nil
 	}))
-	agent.Hooks.OnAgentComplete = func(_ context.Context, h *helix.HookContext, _ helix.AgentComplete) error {
+	agent.Hooks.OnAgentComplete = func(_ context.Context, h *helix.HookContext, _ helix.AgentCompleteEvent) error {
 		told.add("")
 		told.add(h.RunID)
 		return nil

@@ -278,13 +278,13 @@ func lifetimeLeftCalls(s *Stage) {
 		scripted.Takes(scripted.Reply(scripted.Do(g.enter), scripted.Until(nil)), scripted.Text("Done.")),
 	).ByPosition(), double(), onClient("pick"), withDeadline(onClient("tell"), s.pace(brief)))
 	agent.Hooks = helix.Hooks{
-		OnMessage: func(_ context.Context, _ *helix.HookContext, e helix.NewMessage) error {
+		OnMessage: func(_ context.Context, _ *helix.HookContext, e helix.MessageEvent) error {
 			if e.Message.Role == session.RoleTool {
 				j.add("message %s", renderMessage(&e.Message))
 			}
 			return nil
 		},
-		AfterTool: func(_ context.Context, _ *helix.HookContext, e helix.AfterTool) error {
+		AfterTool: func(_ context.Context, _ *helix.HookContext, e helix.AfterToolEvent) error {
 			j.add("after %s %v", e.Tool, e.Error == nil)
 			return nil
 		},

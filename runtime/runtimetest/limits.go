@@ -164,13 +164,13 @@ func limitStopWhenSees(s *Stage) {
 	var seen journal
 	agent := newAgent(scripted.New(scripted.Call("note", num{1}), scripted.Call("note", num{2})), noteTool())
 	agent.State = helix.StateOf(notes{})
-	agent.Hooks.OnMessage = func(_ context.Context, h *helix.HookContext, e helix.NewMessage) error {
+	agent.Hooks.OnMessage = func(_ context.Context, h *helix.HookContext, e helix.MessageEvent) error {
 		if e.Message.Role == session.RoleTool {
 			helix.Append(h, "notes", 10)
 		}
 		return nil
 	}
-	agent.Hooks.AfterTool = func(_ context.Context, h *helix.HookContext, _ helix.AfterTool) error {
+	agent.Hooks.AfterTool = func(_ context.Context, h *helix.HookContext, _ helix.AfterToolEvent) error {
 		helix.Append(h, "notes", 20)
 		return nil
 	}

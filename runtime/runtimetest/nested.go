@@ -812,15 +812,15 @@ func nestedHooks(s *Stage) {
 	var j journal
 	agent := tower(2, signing(&ran))
 	hooks := &helix.Hooks{
-		OnAgentSuspended: func(_ context.Context, h *helix.HookContext, e helix.AgentSuspended) error {
+		OnAgentSuspended: func(_ context.Context, h *helix.HookContext, e helix.AgentSuspendedEvent) error {
 			j.add("%s suspends %s, %s, %d", h.Agent, h.RunID, e.Status, len(e.Pending))
 			return nil
 		},
-		OnAgentResumed: func(_ context.Context, h *helix.HookContext, e helix.AgentResumed) error {
+		OnAgentResumed: func(_ context.Context, h *helix.HookContext, e helix.AgentResumedEvent) error {
 			j.add("%s resumes %s, %s", h.Agent, e.PreviousRunID, h.RunID)
 			return nil
 		},
-		OnAgentComplete: heard(&j, "hook", func(helix.AgentComplete) string { return "completes" }),
+		OnAgentComplete: heard(&j, "hook", func(helix.AgentCompleteEvent) string { return "completes" }),
 	}
 	x := s.StartWith(Options{Agents: []*helix.Agent{agent}, Hooks: hooks})
 	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.SuspendedAwaitingChildren)

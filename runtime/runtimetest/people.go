@@ -458,9 +458,9 @@ func peopleKept(s *Stage) {
 
 func peopleSuspended(s *Stage) {
 	var ran tally
-	var told helix.AgentSuspended
+	var told helix.AgentSuspendedEvent
 	agent := waitingAgent(double(), onClient("pick"), guarded(&ran, "pay"))
-	agent.Hooks.OnAgentSuspended = func(_ context.Context, _ *helix.HookContext, e helix.AgentSuspended) error {
+	agent.Hooks.OnAgentSuspended = func(_ context.Context, _ *helix.HookContext, e helix.AgentSuspendedEvent) error {
 		told = e
 		return nil
 	}

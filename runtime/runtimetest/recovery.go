@@ -173,7 +173,7 @@ func recoverBetween(s *Stage) {
 	var ran tally
 	model := scripted.New(scripted.Call("count", num{1}), scripted.Text("Done.")).Vary()
 	agent := newAgent(model, newTool("count", func(context.Context, *helix.Call, int) (int, error) { return ran.add("count"), nil }))
-	agent.Hooks.BeforeLLMCall = func(ctx context.Context, h *helix.HookContext, _ helix.BeforeLLMCall) error {
+	agent.Hooks.BeforeLLMCall = func(ctx context.Context, h *helix.HookContext, _ helix.BeforeLLMCallEvent) error {
 		if h.Step == 2 && ran.add("step 2") == 1 {
 			g.enter()
 			<-ctx.Done()
@@ -322,7 +322,7 @@ func recoverHookKeys(s *Stage) {
 	tool := countingTool(g, &ran, &journal{})
 	tool.Idempotent = true
 	agent := newAgent(scripted.New(scripted.Call("pay", num{5}), scripted.Text("Paid.")).ByPosition(), tool)
-	agent.Hooks.BeforeTool = func(_ context.Context, h *helix.HookContext, _ helix.BeforeTool) error {
+	agent.Hooks.BeforeTool = func(_ context.Context, h *helix.HookContext, _ helix.BeforeToolEvent) error {
 		j.add("%s", h.Key)
 		return nil
 	}
@@ -434,7 +434,7 @@ func recoverCrashLoop(s *Stage) {
 	var asked tally
 	gates := []*gate{s.newGate(), s.newGate(), s.newGate(), s.newGate()}
 	agent := newAgent(scripted.New(scripted.Call("double", num{1}), scripted.Text("Done."), scripted.Text("Better.")).ByPosition(), double())
-	agent.Hooks.BeforeLLMCall = func(ctx context.Context, h *helix.HookContext, _ helix.BeforeLLMCall) error {
+	agent.Hooks.BeforeLLMCall = func(ctx context.Context, h *helix.HookContext, _ helix.BeforeLLMCallEvent) error {
 		if h.Turn == 1 && h.Step == 2 {
 			gates[asked.add("")-1].enter()
 			<-ctx.Done()
@@ -465,7 +465,7 @@ func recoverBystanders(s *Stage) {
 		entered[i] = make(chan string, others+1)
 	}
 	agent := newAgent(scripted.New(scripted.Text("Done.")).ByPosition())
-	agent.Hooks.BeforeLLMCall = func(ctx context.Context, h *helix.HookContext, _ helix.BeforeLLMCall) error {
+	agent.Hooks.BeforeLLMCall = func(ctx context.Context, h *helix.HookContext, _ helix.BeforeLLMCallEvent) error {
 		now := life.Load()
 		n := working.Add(1)
 		for was := most.Load(); now >= 2 && n > was && !most.CompareAndSwap(was, n); was = most.Load() {
@@ -517,7 +517,7 @@ func recoverMany(s *Stage) {
 	var asked tally
 	all := make(chan struct{})
 	agent := newAgent(scripted.New(scripted.Text("Done.")).ByPosition())
-	agent.Hooks.BeforeLLMCall = func(ctx context.Context, _ *helix.HookContext, _ helix.BeforeLLMCall) error {
+	agent.Hooks.BeforeLLMCall = func(ctx context.Context, _ *helix.HookContext, _ helix.BeforeLLMCallEvent) error {
 		if n := asked.add(""); n > orphans {
 			return nil
 		} else if n == orphans {
@@ -551,7 +551,7 @@ func recoverProgress(s *Stage) {
 		steps = append(steps, scripted.Call("double", num{i}))
 	}
 	agent := newAgent(scripted.New(append(steps, scripted.Text("Done."))...).ByPosition(), double())
-	agent.Hooks.BeforeLLMCall = func(ctx context.Context, h *helix.HookContext, _ helix.BeforeLLMCall) error {
+	agent.Hooks.BeforeLLMCall = func(ctx context.Context, h *helix.HookContext, _ helix.BeforeLLMCallEvent) error {
 		if h.Step > 1 && asked.add(h.Key) == 1 {
 			gates[h.Step-2].enter()
 			<-ctx.Done()
@@ -675,7 +675,7 @@ func (s *Stage) unclosed(agent *helix.Agent) helix.Run {
 func recoverOwedClose(s *Stage) {
 	agent := newAgent(scripted.New(scripted.Text("Done.")))
 	var j journal
-	agent.Hooks.OnAgentComplete = func(_ context.Context, _ *helix.HookContext, e helix.AgentComplete) error {
+	agent.Hooks.OnAgentComplete = func(_ context.Context, _ *helix.HookContext, e helix.AgentCompleteEvent) error {
 		j.add("complete %s", e.Reply)
 		return nil
 	}

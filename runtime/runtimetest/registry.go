@@ -78,7 +78,7 @@ func registryFactory(s *Stage) {
 		agent := waitingAgent(onClient("pick"))
 		agent.Name = "made"
 		agent.Instructions = "You work for " + request.User.ID + "."
-		agent.Hooks.BeforeLLMCall = func(_ context.Context, _ *helix.HookContext, e helix.BeforeLLMCall) error {
+		agent.Hooks.BeforeLLMCall = func(_ context.Context, _ *helix.HookContext, e helix.BeforeLLMCallEvent) error {
 			if e.Request.Instructions != agent.Instructions {
 				return errors.New("another's instructions")
 			}

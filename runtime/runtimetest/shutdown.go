@@ -260,15 +260,15 @@ func shutdownHangingHook(s *Stage) {
 		agent := newAgent(scripted.New(scripted.Call("double", num{1}), scripted.Text("ok")).ByPosition(), double())
 		agent.Name, agent.Tools[0].Idempotent = "agent-"+name, true
 		agent.Hooks = helix.Hooks{
-			BeforeLLMCall: func(context.Context, *helix.HookContext, helix.BeforeLLMCall) error {
+			BeforeLLMCall: func(context.Context, *helix.HookContext, helix.BeforeLLMCallEvent) error {
 				hang("BeforeLLMCall")
 				return nil
 			},
-			AfterLLMCall: func(context.Context, *helix.HookContext, helix.AfterLLMCall) error { hang("AfterLLMCall"); return nil },
-			BeforeTool:   func(context.Context, *helix.HookContext, helix.BeforeTool) error { hang("BeforeTool"); return nil },
-			OnMessage:    func(context.Context, *helix.HookContext, helix.NewMessage) error { hang("OnMessage"); return nil },
-			AfterTool:    func(context.Context, *helix.HookContext, helix.AfterTool) error { hang("AfterTool"); return nil },
-			OnAgentComplete: func(context.Context, *helix.HookContext, helix.AgentComplete) error {
+			AfterLLMCall: func(context.Context, *helix.HookContext, helix.AfterLLMCallEvent) error { hang("AfterLLMCall"); return nil },
+			BeforeTool:   func(context.Context, *helix.HookContext, helix.BeforeToolEvent) error { hang("BeforeTool"); return nil },
+			OnMessage:    func(context.Context, *helix.HookContext, helix.MessageEvent) error { hang("OnMessage"); return nil },
+			AfterTool:    func(context.Context, *helix.HookContext, helix.AfterToolEvent) error { hang("AfterTool"); return nil },
+			OnAgentComplete: func(context.Context, *helix.HookContext, helix.AgentCompleteEvent) error {
 				hang("OnAgentComplete")
 				return nil
 			},

@@ -202,10 +202,10 @@ func stateHookPatches(s *Stage) {
 	start, before, after, message := count("start"), count("before"), count("after"), count("message")
 	agent := newAgent(scripted.New(scripted.Call("double", num{1}), scripted.Text("ok"), scripted.Text("again")), double())
 	agent.Hooks = helix.Hooks{
-		OnAgentStart:  func(_ context.Context, h *helix.HookContext, _ helix.AgentStart) error { start(h); return nil },
-		BeforeLLMCall: func(_ context.Context, h *helix.HookContext, _ helix.BeforeLLMCall) error { before(h); return nil },
-		AfterTool:     func(_ context.Context, h *helix.HookContext, _ helix.AfterTool) error { after(h); return nil },
-		OnMessage:     func(_ context.Context, h *helix.HookContext, _ helix.NewMessage) error { message(h); return nil },
+		OnAgentStart:  func(_ context.Context, h *helix.HookContext, _ helix.AgentStartEvent) error { start(h); return nil },
+		BeforeLLMCall: func(_ context.Context, h *helix.HookContext, _ helix.BeforeLLMCallEvent) error { before(h); return nil },
+		AfterTool:     func(_ context.Context, h *helix.HookContext, _ helix.AfterToolEvent) error { after(h); return nil },
+		OnMessage:     func(_ context.Context, h *helix.HookContext, _ helix.MessageEvent) error { message(h); return nil },
 	}
 	x := s.Start(agent)
 	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)

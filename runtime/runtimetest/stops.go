@@ -110,7 +110,7 @@ func stopSiblings(s *Stage) {
 	})
 	agent := newAgent(scripted.New(scripted.Reply(scripted.Calling("wait", num{1}), scripted.Calling("quick", num{2})), scripted.Text("ok")), blocking(g), quick)
 	agent.State = helix.StateOf(notes{})
-	agent.Hooks.OnStateChange = func(context.Context, *helix.HookContext, helix.StateChange) error {
+	agent.Hooks.OnStateChange = func(context.Context, *helix.HookContext, helix.StateChangeEvent) error {
 		close(done)
 		return nil
 	}

@@ -469,7 +469,7 @@ func subLargeResult(s *Stage) {
 func subVeto(s *Stage) {
 	child := named("child", scripted.New(scripted.Text("ok")))
 	agent := with(newAgent(scripted.New(scripted.Reply(handing("child", "bad"), handing("child", "good")), scripted.Text("Thanks."))), child)
-	agent.Hooks.BeforeSubAgent = func(_ context.Context, _ *helix.HookContext, e helix.BeforeTool) error {
+	agent.Hooks.BeforeSubAgent = func(_ context.Context, _ *helix.HookContext, e helix.BeforeToolEvent) error {
 		if strings.Contains(string(e.Input), "bad") {
 			return errors.New("not on my watch")
 		}
@@ -487,15 +487,15 @@ func subVeto(s *Stage) {
 // listening notes what hooks are told of runs, sub-agents and tools.
 func listening(j *journal, who string) helix.Hooks {
 	return helix.Hooks{
-		OnAgentStart:     heard(j, who, func(helix.AgentStart) string { return "starts" }),
-		OnAgentComplete:  heard(j, who, func(helix.AgentComplete) string { return "completes" }),
-		OnAgentFail:      heard(j, who, func(helix.AgentFail) string { return "fails" }),
-		OnAgentSuspended: heard(j, who, func(e helix.AgentSuspended) string { return "suspends " + string(e.Status) }),
-		OnAgentResumed:   heard(j, who, func(helix.AgentResumed) string { return "resumes" }),
-		BeforeTool:       heard(j, who, func(e helix.BeforeTool) string { return "before " + e.Tool }),
-		AfterTool:        heard(j, who, func(e helix.AfterTool) string { return "after " + e.Tool }),
-		BeforeSubAgent:   heard(j, who, func(e helix.BeforeTool) string { return "before " + e.Tool + " " + string(e.Input) }),
-		AfterSubAgent: heard(j, who, func(e helix.AfterTool) string {
+		OnAgentStart:     heard(j, who, func(helix.AgentStartEvent) string { return "starts" }),
+		OnAgentComplete:  heard(j, who, func(helix.AgentCompleteEvent) string { return "completes" }),
+		OnAgentFail:      heard(j, who, func(helix.AgentFailEvent) string { return "fails" }),
+		OnAgentSuspended: heard(j, who, func(e helix.AgentSuspendedEvent) string { return "suspends " + string(e.Status) }),
+		OnAgentResumed:   heard(j, who, func(helix.AgentResumedEvent) string { return "resumes" }),
+		BeforeTool:       heard(j, who, func(e helix.BeforeToolEvent) string { return "before " + e.Tool }),
+		AfterTool:        heard(j, who, func(e helix.AfterToolEvent) string { return "after " + e.Tool }),
+		BeforeSubAgent:   heard(j, who, func(e helix.BeforeToolEvent) string { return "before " + e.Tool + " " + string(e.Input) }),
+		AfterSubAgent: heard(j, who, func(e helix.AfterToolEvent) string {
 			return "after " + e.Tool + " " + string(e.Result.Parts[0].ResultJSON())
 		}),
 	}
@@ -532,11 +532,11 @@ func subHookOrder(s *Stage) {
 // noting makes the hooks around sub-agents write to the state.
 func noting(agent *helix.Agent) *helix.Agent {
 	agent.State = helix.StateOf(notes{})
-	agent.Hooks.BeforeSubAgent = func(_ context.Context, h *helix.HookContext, _ helix.BeforeTool) error {
+	agent.Hooks.BeforeSubAgent = func(_ context.Context, h *helix.HookContext, _ helix.BeforeToolEvent) error {
 		helix.Append(h, "notes", 1)
 		return nil
 	}
-	agent.Hooks.AfterSubAgent = func(_ context.Context, h *helix.HookContext, _ helix.AfterTool) error {
+	agent.Hooks.AfterSubAgent = func(_ context.Context, h *helix.HookContext, _ helix.AfterToolEvent) error {
 		helix.Append(h, "notes", 2)
 		return nil
 	}
@@ -781,7 +781,7 @@ func subKilledTwice(s *Stage) {
 	var asked tally
 	steps := []scripted.Step{scripted.Call("double", num{1}), scripted.Call("double", num{2}), scripted.Call("double", num{3}), scripted.Text("ok")}
 	child := named("child", scripted.New(steps...).ByPosition(), double())
-	child.Hooks.BeforeLLMCall = func(ctx context.Context, h *helix.HookContext, _ helix.BeforeLLMCall) error {
+	child.Hooks.BeforeLLMCall = func(ctx context.Context, h *helix.HookContext, _ helix.BeforeLLMCallEvent) error {
 		if h.Step > 1 && asked.add(h.Key) == 1 {
 			gates[h.Step-2].enter()
 			<-ctx.Done()
@@ -807,7 +807,7 @@ func subKilledSiblings(s *Stage) {
 	var asked tally
 	child := dying(g)
 	quick := named("quick", scripted.New(scripted.Text("done")))
-	quick.Hooks.OnAgentStart = func(context.Context, *helix.HookContext, helix.AgentStart) error { asked.add("quick"); return nil }
+	quick.Hooks.OnAgentStart = func(context.Context, *helix.HookContext, helix.AgentStartEvent) error { asked.add("quick"); return nil }
 	agent := with(newAgent(scripted.New(scripted.Reply(handing("quick", "1"), handing("child", "2")), scripted.Text("Thanks.")).ByPosition()), quick, child)
 	x := s.mortal(agent)
 	run := s.Begin(x, agent, "s-1", "Hi!")
@@ -825,7 +825,7 @@ func subKilledSiblings(s *Stage) {
 func subKilledAfterEnd(s *Stage) {
 	var asked tally
 	child := named("child", scripted.New(scripted.Text("ok")))
-	child.Hooks.OnAgentStart = func(context.Context, *helix.HookContext, helix.AgentStart) error { asked.add("child"); return nil }
+	child.Hooks.OnAgentStart = func(context.Context, *helix.HookContext, helix.AgentStartEvent) error { asked.add("child"); return nil }
 	agent := parent(child)
 	backend := newFrail(s.Backend)
 	died := make(chan struct{})

@@ -110,11 +110,11 @@ func usageDistinct(s *Stage) {
 		return nil
 	}
 	hooks := helix.Hooks{
-		BeforeTool:    func(_ context.Context, h *helix.HookContext, _ helix.BeforeTool) error { return count(h) },
-		AfterTool:     func(_ context.Context, h *helix.HookContext, _ helix.AfterTool) error { return count(h) },
-		BeforeLLMCall: func(_ context.Context, h *helix.HookContext, _ helix.BeforeLLMCall) error { return count(h) },
-		AfterLLMCall:  func(_ context.Context, h *helix.HookContext, _ helix.AfterLLMCall) error { return count(h) },
-		OnMessage:     func(_ context.Context, h *helix.HookContext, _ helix.NewMessage) error { return count(h) },
+		BeforeTool:    func(_ context.Context, h *helix.HookContext, _ helix.BeforeToolEvent) error { return count(h) },
+		AfterTool:     func(_ context.Context, h *helix.HookContext, _ helix.AfterToolEvent) error { return count(h) },
+		BeforeLLMCall: func(_ context.Context, h *helix.HookContext, _ helix.BeforeLLMCallEvent) error { return count(h) },
+		AfterLLMCall:  func(_ context.Context, h *helix.HookContext, _ helix.AfterLLMCallEvent) error { return count(h) },
+		OnMessage:     func(_ context.Context, h *helix.HookContext, _ helix.MessageEvent) error { return count(h) },
 	}
 	agent.Hooks = hooks
 	x := s.StartWith(Options{Agents: []*helix.Agent{agent}, Usage: m, Hooks: &hooks})
