@@ -42,7 +42,7 @@ func ExampleAgent() {
 		fmt.Println(err)
 		return
 	}
-	defer rt.Close(ctx)
+	defer rt.Shutdown(ctx)
 
 	run, err := rt.Execute(ctx, agent, helix.Input{SessionID: "trip", Message: helix.UserText("Shall I go to Lisbon?")})
 	if err != nil {

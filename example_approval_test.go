@@ -46,7 +46,7 @@ func ExampleApprove() {
 		fmt.Println(err)
 		return
 	}
-	defer rt.Close(ctx)
+	defer rt.Shutdown(ctx)
 
 	run, err := rt.Execute(ctx, agent, helix.Input{SessionID: "invoice-17", Message: helix.UserText("Pay invoice 17.")})
 	if err != nil {

@@ -29,7 +29,7 @@ func ExampleBranch() {
 		fmt.Println(err)
 		return
 	}
-	defer rt.Close(ctx)
+	defer rt.Shutdown(ctx)
 
 	keep := 2
 	for _, in := range []helix.Input{

@@ -39,7 +39,7 @@ func ExampleOnClient() {
 		fmt.Println(err)
 		return
 	}
-	defer rt.Close(ctx)
+	defer rt.Shutdown(ctx)
 
 	run, err := rt.Execute(ctx, agent, helix.Input{SessionID: "table-4", Message: helix.UserText("Something hot, please.")})
 	if err != nil {

@@ -36,7 +36,7 @@ func ExampleCompanion() {
 		fmt.Println(err)
 		return
 	}
-	defer rt.Close(ctx)
+	defer rt.Shutdown(ctx)
 
 	run, err := rt.Execute(ctx, editor, helix.Input{SessionID: "novel", Message: helix.UserText("Begin the novel.")})
 	if err == nil {

@@ -67,7 +67,7 @@ func ExampleHooks() {
 	if err != nil {
 		fmt.Println(err)
 	}
-	_ = rt.Close(ctx)
+	_ = rt.Shutdown(ctx)
 	// Output:
 	// cleaner starts: Clean up.
 	// step 1: remove {"path":"draft.txt"}: "removed draft.txt"

@@ -33,7 +33,7 @@ func ExampleExecutor_Interrupt() {
 		fmt.Println(err)
 		return
 	}
-	defer rt.Close(ctx)
+	defer rt.Shutdown(ctx)
 
 	run, err := rt.Execute(ctx, agent, helix.Input{SessionID: "story", Message: helix.UserText("Tell me a story.")})
 	if err != nil {

@@ -34,7 +34,7 @@ func ExampleOutput() {
 		fmt.Println(err)
 		return
 	}
-	defer rt.Close(ctx)
+	defer rt.Shutdown(ctx)
 	run, err := rt.Execute(ctx, agent, helix.Input{Message: helix.UserText("Ann owes 12 euros.")})
 	if err != nil {
 		fmt.Println(err)

@@ -55,7 +55,7 @@ func ExampleUpdate() {
 		fmt.Println(err)
 		return
 	}
-	defer rt.Close(ctx)
+	defer rt.Shutdown(ctx)
 	run, err := rt.Execute(ctx, agent, helix.Input{
 		SessionID: "s-1",
 		Message:   helix.UserText("Apples, bread and cheese, please."),

@@ -39,7 +39,7 @@ func ExampleRun_Stream() {
 		fmt.Println(err)
 		return
 	}
-	defer rt.Close(ctx)
+	defer rt.Shutdown(ctx)
 	run, err := rt.Execute(ctx, agent, helix.Input{Message: helix.UserText("Where is Walden?")})
 	if err != nil {
 		fmt.Println(err)

@@ -40,7 +40,7 @@ func ExampleSubAgent() {
 		fmt.Println(err)
 		return
 	}
-	defer rt.Close(ctx)
+	defer rt.Shutdown(ctx)
 
 	run, err := rt.Execute(ctx, lawyer, helix.Input{SessionID: "flat", Message: helix.UserText("I would like the flat.")})
 	if err != nil {

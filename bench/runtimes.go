@@ -31,10 +31,7 @@ const turnSteps = 20
 // engine is a runtime that has an engine, and that engine by itself.
 type engine struct {
 	name string
-	rt   interface {
-		helix.Executor
-		Close(ctx context.Context) error
-	}
+	rt   helix.Runtime
 	// bare has the engine do nothing, as often as a turn has effects, one after the
 	// other.
 	bare  func(ctx context.Context, id string) error
@@ -68,7 +65,7 @@ func runtimes(ctx context.Context, k kind, quick bool) ([]row, error) {
 				return err
 			}
 			found, err := e.measure(ctx, rt, agent, k.name, rounds)
-			if err := errors.Join(err, e.rt.Close(ctx), e.close()); err != nil {
+			if err := errors.Join(err, e.rt.Shutdown(ctx), e.close()); err != nil {
 				return err
 			}
 			rows = append(rows, found...)
@@ -130,7 +127,7 @@ func openTemporal(ctx context.Context, k kind, s *site) (*engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	rt, err := helixtemporal.New(helixtemporal.Config{Client: c, Backend: s.Backend})
+	rt, err := helixtemporal.New(helixtemporal.Config{RuntimeOptions: helix.RuntimeOptions{Backend: s.Backend}, Client: c})
 	if err != nil {
 		c.Close()
 		return nil, err
@@ -172,7 +169,7 @@ func bareDBOS(ctx transact.Context, _ string) (string, error) {
 }
 
 func openDBOS(url string, s *site) (*engine, error) {
-	rt, err := helixdbos.New(helixdbos.Config{Backend: s.Backend, DatabaseURL: url, Schema: "bench_dbos"})
+	rt, err := helixdbos.New(helixdbos.Config{RuntimeOptions: helix.RuntimeOptions{Backend: s.Backend}, DatabaseURL: url, Schema: "bench_dbos"})
 	if err != nil {
 		return nil, err
 	}

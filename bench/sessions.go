@@ -177,9 +177,7 @@ func takeOverOnce(ctx context.Context, db store.Backend) (time.Duration, error) 
 			break
 		}
 	}
-	given, cancel := context.WithCancel(ctx)
-	cancel()
-	if err := first.Close(given); err != nil { // gives the turn up where it is
+	if err := first.Close(); err != nil { // the turn stops where it is
 		return 0, err
 	}
 	model := newWorker(0)
@@ -190,7 +188,7 @@ func takeOverOnce(ctx context.Context, db store.Backend) (time.Duration, error) 
 	if err != nil {
 		return 0, err
 	}
-	defer second.Close(ctx)
+	defer second.Shutdown(ctx)
 	select {
 	case <-model.first:
 		return time.Since(began), nil

@@ -68,6 +68,6 @@ func (k kind) onRuntime(ctx context.Context, do func(rt *local.Runtime, s *site)
 		if err != nil {
 			return err
 		}
-		return errors.Join(do(rt, s), rt.Close(ctx))
+		return errors.Join(do(rt, s), rt.Shutdown(ctx))
 	})
 }

@@ -93,7 +93,7 @@ func TestNotes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = rt.Close(context.Background()) })
+	t.Cleanup(func() { _ = rt.Shutdown(context.Background()) })
 	run, err := rt.Execute(t.Context(), agent, helix.Input{Message: helix.UserText("go")})
 	if err != nil {
 		t.Fatal(err)

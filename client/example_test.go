@@ -27,7 +27,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	defer rt.Close(ctx)
+	defer rt.Shutdown(ctx)
 	handler, err := server.New(server.Config{
 		Executor: rt, Backend: db, Agents: func() []*helix.Agent { return []*helix.Agent{agent} }, AllowUnauthenticated: true,
 		Logger: slog.New(slog.DiscardHandler),

@@ -52,7 +52,7 @@ func openDesk(t *testing.T, text string, models map[string]llm.Model) *desk {
 		t.Fatal(err)
 	}
 	d.sessions = db.Sessions()
-	t.Cleanup(func() { _ = d.rt.Close(context.Background()) })
+	t.Cleanup(func() { _ = d.rt.Shutdown(context.Background()) })
 	return d
 }
 

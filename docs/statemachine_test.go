@@ -276,7 +276,7 @@ func (p *play) open(agents ...*helix.Agent) {
 	p.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
-		_ = rt.Close(ctx)
+		_ = rt.Shutdown(ctx)
 		p.db.Close()
 	})
 }

@@ -143,6 +143,6 @@ func (s *setup) on(ctx context.Context, do func(x helix.Executor, agent *helix.A
 	if err != nil {
 		return err
 	}
-	defer rt.Close(ctx)
+	defer rt.Shutdown(ctx)
 	return do(rt.Tenant(tenant(s.input.User)), s.agent)
 }

@@ -35,7 +35,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	defer office.Close(ctx)
+	defer office.Shutdown(ctx)
 	handler, err := server.New(server.Config{
 		Executor: office, Backend: there, Agents: func() []*helix.Agent { return []*helix.Agent{clerk} }, AllowUnauthenticated: true,
 		Logger: slog.New(slog.DiscardHandler),
@@ -62,7 +62,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	defer rt.Close(ctx)
+	defer rt.Shutdown(ctx)
 
 	run, err := rt.Execute(ctx, boss, helix.Input{SessionID: "lease-1", Message: helix.UserText("Get the lease signed.")})
 	if err != nil {

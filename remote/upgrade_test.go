@@ -92,7 +92,7 @@ func openOffice(t *testing.T, file string) *office {
 		if err := srv.Shutdown(ctx); err != nil {
 			t.Error(err)
 		}
-		if err := o.Close(ctx); err != nil {
+		if err := o.Shutdown(ctx); err != nil {
 			t.Error(err)
 		}
 		web.CloseClientConnections()

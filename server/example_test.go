@@ -28,7 +28,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	defer runtime.Close(ctx)
+	defer runtime.Shutdown(ctx)
 	authenticate, err := server.Tokens(server.Token{Token: "ada's token", Identity: server.Identity{User: "ada"}})
 	if err != nil {
 		fmt.Println(err)

@@ -177,7 +177,7 @@ func limitedTo(t *testing.T, db store.Backend, bytes int64, agents ...*helix.Age
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := rt.Close(t.Context()); err != nil && !errors.Is(err, t.Context().Err()) {
+		if err := rt.Shutdown(t.Context()); err != nil && !errors.Is(err, t.Context().Err()) {
 			t.Error(err)
 		}
 	})

@@ -10,6 +10,7 @@ import (
 	_ "github.com/dbos-inc/dbos-transact-golang/dbos/driver/sqlite" // for its own database
 	"github.com/jackc/pgx/v5"
 
+	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/config"
 	"github.com/helixagents/helix/internal/backend"
 	"github.com/helixagents/helix/runtime/dbos"
@@ -18,7 +19,7 @@ import (
 // dbosPatience is how long DBOS's database may take to answer at the start.
 const dbosPatience = 10 * time.Second
 
-func (p *place) startDBOS(ctx context.Context) (runner, string, error) {
+func (p *place) startDBOS(ctx context.Context) (helix.Runtime, string, error) {
 	d := p.settings.DBOS
 	if err := completeDBOS(&d, p.address); err != nil {
 		return nil, "", err
@@ -27,9 +28,7 @@ func (p *place) startDBOS(ctx context.Context) (runner, string, error) {
 		return nil, "", err
 	}
 	cfg := dbos.Config{
-		Backend: p.db, Agents: p.agents, DatabaseURL: d.Database, Schema: d.Schema, Prefix: d.Prefix, Retention: time.Duration(d.Retention),
-		LeaseTTL: time.Duration(p.settings.LeaseTTL), Sweep: time.Duration(p.settings.Sweep),
-		ModelRetries: p.modelRetries(), MaxSession: int64(p.settings.SessionBytes), MaxChunks: int64(p.settings.MaxChunks), NoRecovery: p.passing, Logger: p.log,
+		RuntimeOptions: p.options(), DatabaseURL: d.Database, Schema: d.Schema, Prefix: d.Prefix, Retention: time.Duration(d.Retention),
 	}
 	if !p.passing { // which would take the turns of a server that runs, or wait for it
 		cfg.ExecutorID, cfg.Queue = d.ExecutorID, queueOf(d.Queue)

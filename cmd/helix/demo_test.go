@@ -40,7 +40,7 @@ func newDemo(t *testing.T) *demo {
 	if d.rt, err = local.New(local.Config{Backend: d.db, Agents: agents}); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = d.rt.Close(context.Background()) })
+	t.Cleanup(func() { _ = d.rt.Shutdown(context.Background()) })
 	for _, agent := range agents {
 		d.agents[agent.Name] = agent
 	}

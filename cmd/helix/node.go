@@ -52,7 +52,7 @@ type node struct {
 	store    string // its address
 	db       store.Backend
 	shown    string // where the data is, as people write it
-	rt       runner
+	rt       helix.Runtime
 	where    string // the runtime is, as people read it
 	agents   atomic.Pointer[[]*helix.Agent]
 	hangup   chan struct{} // the file is to be read again
@@ -166,5 +166,5 @@ func (n *node) leaving(signals <-chan os.Signal) (ctx context.Context, done func
 
 // close lets go of what runs when the context ends, and closes everything.
 func (n *node) close(ctx context.Context) error {
-	return errors.Join(n.rt.Close(ctx), n.db.Close())
+	return errors.Join(shutdown(ctx, n.rt), n.db.Close())
 }

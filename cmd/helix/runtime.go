@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -16,17 +17,8 @@ import (
 	"github.com/helixagents/helix/runtime/dbos"
 	"github.com/helixagents/helix/runtime/local"
 	"github.com/helixagents/helix/runtime/temporal"
-	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store"
 )
-
-// runner is a runtime as the program uses it.
-type runner interface {
-	helix.Executor
-	Replace(agents ...*helix.Agent) error
-	Cleanup(ctx context.Context, tenant string) (*session.Cleanup, error)
-	Close(ctx context.Context) error
-}
 
 // runtimeFlags are what a command line says about the runtime. They go before the
 // file.
@@ -104,9 +96,27 @@ func (p *place) modelRetries() int {
 	return cmp.Or(*p.settings.ModelRetries, -1)
 }
 
+// options are the settings that all runtimes share.
+func (p *place) options() helix.RuntimeOptions {
+	return helix.RuntimeOptions{
+		Backend: p.db, Agents: p.agents, LeaseTTL: time.Duration(p.settings.LeaseTTL), Sweep: time.Duration(p.settings.Sweep),
+		ModelRetries: p.modelRetries(), MaxSession: int64(p.settings.SessionBytes), MaxChunks: int64(p.settings.MaxChunks),
+		NoRecovery: p.passing, Logger: p.log,
+	}
+}
+
+// shutdown stops a runtime. If ctx ends first, its turns are handed over, which is no
+// failure.
+func shutdown(ctx context.Context, rt helix.Runtime) error {
+	if err := rt.Shutdown(ctx); ctx.Err() == nil || !errors.Is(err, ctx.Err()) {
+		return err
+	}
+	return nil
+}
+
 // start starts the runtime that the settings name, and says where it is, as people
 // read it.
-func (p *place) start(ctx context.Context) (runner, string, error) {
+func (p *place) start(ctx context.Context) (helix.Runtime, string, error) {
 	if p.passing {
 		p.settings.Sweep = config.Duration(24 * time.Hour) // it is over long before
 	}
@@ -116,10 +126,7 @@ func (p *place) start(ctx context.Context) (runner, string, error) {
 	case dbos.Name:
 		return p.startDBOS(ctx)
 	}
-	rt, err := local.New(local.Config{
-		Backend: p.db, Agents: p.agents, LeaseTTL: time.Duration(p.settings.LeaseTTL), Sweep: time.Duration(p.settings.Sweep),
-		ModelRetries: p.modelRetries(), MaxSession: int64(p.settings.SessionBytes), MaxChunks: int64(p.settings.MaxChunks), NoRecovery: p.passing, Logger: p.log,
-	})
+	rt, err := local.New(p.options())
 	if err != nil {
 		return nil, "", err
 	}

@@ -190,7 +190,7 @@ func (t *target) serve(ctx context.Context, p *place) (c *client.Client, end fun
 	if err != nil {
 		return nil, nil, errors.Join(err, p.db.Close())
 	}
-	stop := func(ctx context.Context) error { return errors.Join(rt.Close(ctx), p.db.Close()) }
+	stop := func(ctx context.Context) error { return errors.Join(shutdown(ctx, rt), p.db.Close()) }
 	api, err := server.New(server.Config{
 		Executor: rt, Backend: p.db, Agents: func() []*helix.Agent { return p.agents }, Cleanup: rt.Cleanup,
 		Logger: p.log, Verbose: true, Limits: server.Limits{RunsPerUser: -1}, RateLimit: server.RateLimit{PerSecond: -1},

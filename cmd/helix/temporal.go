@@ -13,6 +13,7 @@ import (
 	"go.temporal.io/sdk/contrib/envconfig"
 	"go.temporal.io/sdk/log"
 
+	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/config"
 	"github.com/helixagents/helix/runtime/temporal"
 )
@@ -32,13 +33,19 @@ type onTemporal struct {
 	client client.Client
 }
 
-// Close closes the connection, too.
-func (r *onTemporal) Close(ctx context.Context) error {
+// Shutdown also closes the connection.
+func (r *onTemporal) Shutdown(ctx context.Context) error {
 	defer r.client.Close()
-	return r.Runtime.Close(ctx)
+	return r.Runtime.Shutdown(ctx)
 }
 
-func (p *place) startTemporal(ctx context.Context) (runner, string, error) {
+// Close also closes the connection.
+func (r *onTemporal) Close() error {
+	defer r.client.Close()
+	return r.Runtime.Close()
+}
+
+func (p *place) startTemporal(ctx context.Context) (helix.Runtime, string, error) {
 	t := &p.settings.Temporal
 	options, err := temporalOptions(t)
 	if err != nil {
@@ -52,10 +59,8 @@ func (p *place) startTemporal(ctx context.Context) (runner, string, error) {
 	queue := cmp.Or(t.TaskQueue, temporalQueue)
 	works := !p.passing && (t.Worker == nil || *t.Worker)
 	rt, err := temporal.New(temporal.Config{
-		Client: c, Backend: p.db, Agents: p.agents, TaskQueue: queue, Prefix: t.Prefix, NoWorker: !works,
+		RuntimeOptions: p.options(), Client: c, TaskQueue: queue, Prefix: t.Prefix, NoWorker: !works,
 		WorkerTimeout: time.Duration(t.WorkerTimeout), MaxEffects: t.MaxEffects,
-		LeaseTTL: time.Duration(p.settings.LeaseTTL), Sweep: time.Duration(p.settings.Sweep),
-		ModelRetries: p.modelRetries(), MaxSession: int64(p.settings.SessionBytes), MaxChunks: int64(p.settings.MaxChunks), NoRecovery: p.passing, Logger: p.log,
 	})
 	if err != nil {
 		c.Close()

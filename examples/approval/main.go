@@ -77,7 +77,7 @@ func work(ctx context.Context, part, dir string) {
 	defer db.Close()
 	rt, err := local.New(local.Config{Backend: db, Agents: []*helix.Agent{clerk}})
 	check(err)
-	defer rt.Close(ctx)
+	defer rt.Shutdown(ctx)
 	switch part {
 	case "ask":
 		run, err := rt.Execute(ctx, clerk, helix.Input{SessionID: sessionID, Message: helix.UserText("Pay invoice 17.")})

@@ -39,7 +39,7 @@ func main() {
 
 	rt, err := local.New(local.Config{Backend: db, Agents: []*helix.Agent{clerk}})
 	check(err)
-	defer rt.Close(ctx)
+	defer rt.Shutdown(ctx)
 	run, err := rt.Execute(ctx, clerk, helix.Input{Message: helix.UserText("How are things?")})
 	check(err)
 	res, err := run.Result(ctx)

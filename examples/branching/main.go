@@ -55,7 +55,7 @@ func main() {
 	defer db.Close()
 	rt, err := local.New(local.Config{Backend: db, Agents: []*helix.Agent{planner}})
 	check(err)
-	defer rt.Close(ctx)
+	defer rt.Shutdown(ctx)
 
 	say(ctx, rt, helix.Input{SessionID: "south", Message: helix.UserText("A trip that starts in Paris.")})
 	checkpoint, err := db.Sessions().LatestCheckpoint(ctx, "south")

@@ -53,7 +53,7 @@ func main() {
 	defer db.Close()
 	rt, err := local.New(local.Config{Backend: db})
 	check(err)
-	defer rt.Close(ctx)
+	defer rt.Shutdown(ctx)
 
 	run, err := rt.Execute(ctx, barista, helix.Input{SessionID: "table-4", Message: helix.UserText("A coffee, please.")})
 	check(err)

@@ -45,7 +45,7 @@ func main() {
 func tell(ctx context.Context, path string) {
 	db, rt := open(path)
 	defer db.Close()
-	defer rt.Close(ctx)
+	defer rt.Shutdown(ctx)
 	run, err := rt.Execute(ctx, narrator, helix.Input{SessionID: storyID, Message: helix.UserText("Tell me a story.")})
 	check(err)
 	heard := ""
@@ -68,7 +68,7 @@ func tell(ctx context.Context, path string) {
 func goOn(ctx context.Context, path string) {
 	db, rt := open(path)
 	defer db.Close()
-	defer rt.Close(ctx)
+	defer rt.Shutdown(ctx)
 	state, err := db.Sessions().Load(ctx, storyID)
 	check(err)
 	fmt.Printf("the session is %s, because %s\n", state.Status, state.Interrupt.Reason)

@@ -58,7 +58,7 @@ func main() {
 	defer db.Close()
 	rt, err := local.New(local.Config{Backend: db})
 	check(err)
-	defer rt.Close(ctx)
+	defer rt.Shutdown(ctx)
 
 	run, err := rt.Execute(ctx, manager, helix.Input{SessionID: "flat", Message: helix.UserText("I would like the flat.")})
 	check(err)

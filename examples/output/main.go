@@ -39,7 +39,7 @@ func main() {
 	defer db.Close()
 	rt, err := local.New(local.Config{Backend: db, Agents: []*helix.Agent{historian}})
 	check(err)
-	defer rt.Close(ctx)
+	defer rt.Shutdown(ctx)
 	run, err := rt.Execute(ctx, historian, helix.Input{Message: helix.UserText("Who invented the compass?")})
 	check(err)
 	res, err := run.Result(ctx)

@@ -39,7 +39,7 @@ func main() {
 	defer db.Close()
 	rt, err := local.New(local.Config{Backend: db, Agents: []*helix.Agent{guide}})
 	check(err)
-	defer rt.Close(ctx)
+	defer rt.Shutdown(ctx)
 	run, err := rt.Execute(ctx, guide, helix.Input{Message: helix.UserText("Shall I go to Lisbon?")})
 	check(err)
 	for item, err := range run.Stream(ctx) {

@@ -93,7 +93,7 @@ func work(ctx context.Context, part, dir string) {
 		LeaseTTL: time.Second, Sweep: 100 * time.Millisecond, // so that the takeover comes soon
 	})
 	check(err)
-	defer rt.Close(ctx)
+	defer rt.Shutdown(ctx)
 	if part == "first" {
 		run, err := rt.Execute(ctx, agent, helix.Input{SessionID: sessionID, Message: helix.UserText("Arrange our evening.")})
 		check(err)

@@ -81,7 +81,7 @@ func main() {
 	fmt.Println("The model asks for needle, card and gimbal at once:")
 	rt, err := local.New(local.Config{Backend: db, Agents: []*helix.Agent{agent}})
 	check(err)
-	defer rt.Close(ctx)
+	defer rt.Shutdown(ctx)
 	run, err := rt.Execute(ctx, agent, helix.Input{SessionID: "compass", Message: helix.UserText("What is a compass made of?")})
 	check(err)
 	_, err = run.Result(ctx)

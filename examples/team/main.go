@@ -64,7 +64,7 @@ func main() {
 	defer db.Close()
 	rt, err := local.New(local.Config{Backend: db})
 	check(err)
-	defer rt.Close(ctx)
+	defer rt.Shutdown(ctx)
 
 	run, err := rt.Execute(ctx, editor, helix.Input{SessionID: "novel", Message: helix.UserText("Begin the novel.")})
 	check(err)

@@ -122,7 +122,7 @@ func serve(ctx context.Context, dir string, lease time.Duration) error {
 	if err != nil {
 		return err
 	}
-	defer rt.Close(ctx)
+	defer rt.Shutdown(ctx)
 	orders, answers := json.NewDecoder(os.Stdin), json.NewEncoder(os.Stdout)
 	d := &clerks{rt: rt, agents: agents}
 	for {

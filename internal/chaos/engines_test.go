@@ -52,7 +52,7 @@ func beginner(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	defer rt.Close(ctx)
+	defer rt.Shutdown(ctx)
 	_, err = rt.Execute(ctx, agent, helix.Input{SessionID: killSession, RequestID: "the-request", Message: helix.UserText("Work.")})
 	return err
 }
@@ -117,7 +117,7 @@ func TestTemporalRestarted(t *testing.T) {
 		steps = 20
 	}
 	o := openOffice(t, 50, steps, func() (store.Backend, error) { return open(dir) })
-	o.runtime = func(db store.Backend, agent *helix.Agent) (executor, error) {
+	o.runtime = func(db store.Backend, agent *helix.Agent) (helix.Runtime, error) {
 		return startTemporal(c, "restarted", db, agent)
 	}
 	o.work(func(ctx context.Context, done func() float64) bool {

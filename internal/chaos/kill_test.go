@@ -54,7 +54,7 @@ func worker(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	defer rt.Close(ctx)
+	defer rt.Shutdown(ctx)
 	return request(ctx, rt, agent)
 }
 

@@ -31,7 +31,7 @@ func TestMove(t *testing.T) {
 			{Name: "look", ReadOnly: true, Execute: helix.Func(func(_ context.Context, _ *helix.Call, in order) (int, error) { return in.N, nil })},
 		},
 	}
-	on := func(name string, do func(ctx context.Context, rt executor) (helix.Run, error)) *helix.Result {
+	on := func(name string, do func(ctx context.Context, rt helix.Runtime) (helix.Run, error)) *helix.Result {
 		t.Helper()
 		write(t, dir, "runtime", name+" "+runtimes[name](t))
 		rt, err := startRuntime(dir, db, agent)
@@ -40,7 +40,7 @@ func TestMove(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		defer rt.Close(ctx)
+		defer rt.Shutdown(ctx)
 		run, err := do(ctx, rt)
 		if err != nil {
 			t.Fatalf("on %s: %v", name, err)
@@ -52,20 +52,20 @@ func TestMove(t *testing.T) {
 		return result
 	}
 	const id = "moved"
-	result := on("local", func(ctx context.Context, rt executor) (helix.Run, error) {
+	result := on("local", func(ctx context.Context, rt helix.Runtime) (helix.Run, error) {
 		return rt.Execute(ctx, agent, helix.Input{SessionID: id, Message: helix.UserText("Pay.")})
 	})
 	if len(result.Pending) != 1 {
 		t.Fatalf("the run is %s and waits for %v", result.Status, result.Pending)
 	}
-	on("temporal", func(ctx context.Context, rt executor) (helix.Run, error) {
+	on("temporal", func(ctx context.Context, rt helix.Runtime) (helix.Run, error) {
 		call := result.Pending[0]
 		if _, err := rt.Submit(ctx, id, helix.Approve(call.CallID, call.ApprovalID)); err != nil {
 			return nil, err
 		}
 		return rt.Resume(ctx, agent, id, helix.ResumeOptions{})
 	})
-	on("dbos", func(ctx context.Context, rt executor) (helix.Run, error) {
+	on("dbos", func(ctx context.Context, rt helix.Runtime) (helix.Run, error) {
 		return rt.Execute(ctx, agent, helix.Input{SessionID: id, Message: helix.UserText("Look.")})
 	})
 
@@ -112,7 +112,7 @@ func TestMovedDeadline(t *testing.T) {
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			start := func(name string) executor {
+			start := func(name string) helix.Runtime {
 				write(t, dir, "runtime", name+" "+runtimes[name](t))
 				rt, err := startRuntime(dir, db, agent)
 				if err != nil {
@@ -126,11 +126,11 @@ func TestMovedDeadline(t *testing.T) {
 			if err != nil || !result.Status.Suspended() {
 				t.Fatalf("%+v, %v", result, err)
 			}
-			if err := rt.Close(ctx); err != nil {
+			if err := rt.Shutdown(ctx); err != nil {
 				t.Fatal(err)
 			}
 			rt = start(to)
-			defer rt.Close(ctx)
+			defer rt.Shutdown(ctx)
 			if !until(ctx, func() float64 { return completed(ctx, db, id) }, 1) {
 				t.Fatal("nobody went on with the session")
 			}

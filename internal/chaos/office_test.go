@@ -26,7 +26,7 @@ type office struct {
 	steps    int // of each session, without the last, which answers
 	lease    time.Duration
 	// runtime starts one of the runtimes; by default a local one.
-	runtime func(db store.Backend, agent *helix.Agent) (executor, error)
+	runtime func(db store.Backend, agent *helix.Agent) (helix.Runtime, error)
 
 	backends []store.Backend
 	asked    atomic.Int64
@@ -67,7 +67,7 @@ func (o *office) work(disturb func(ctx context.Context, done func() float64) (le
 		enough: func(replies int) bool { return replies >= o.steps },
 		asked:  func() { o.asked.Add(1) },
 	}, o.start)
-	var runtimes []executor
+	var runtimes []helix.Runtime
 	for _, db := range o.backends {
 		rt, err := o.runtime(db, agent)
 		if err != nil {
@@ -89,11 +89,11 @@ func (o *office) work(disturb func(ctx context.Context, done func() float64) (le
 	stop(nil)
 	trouble.Wait()
 	for _, rt := range runtimes {
-		closing := ctx
+		stop := func() error { return rt.Shutdown(ctx) }
 		if errors.Is(context.Cause(working), errLeft) {
-			closing = working
+			stop = rt.Close
 		}
-		if err := rt.Close(closing); err != nil {
+		if err := stop(); err != nil {
 			o.t.Error(err)
 		}
 	}
@@ -102,7 +102,7 @@ func (o *office) work(disturb func(ctx context.Context, done func() float64) (le
 	}
 }
 
-func (o *office) local(db store.Backend, agent *helix.Agent) (executor, error) {
+func (o *office) local(db store.Backend, agent *helix.Agent) (helix.Runtime, error) {
 	return local.New(local.Config{
 		Backend: db, Agents: []*helix.Agent{agent}, LeaseTTL: o.lease, Sweep: o.lease / 4, Logger: slog.New(&o.log),
 	})

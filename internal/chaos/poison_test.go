@@ -55,7 +55,7 @@ func patient(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	defer rt.Close(ctx)
+	defer rt.Shutdown(ctx)
 	for _, id := range wardSessions() {
 		_, err := rt.Execute(ctx, agent, helix.Input{SessionID: id, RequestID: "first", Message: helix.UserText(id)})
 		if err != nil && !errors.Is(err, session.ErrAlreadyRunning) {

@@ -100,7 +100,7 @@ func racer(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	defer rt.Close(ctx)
+	defer rt.Shutdown(ctx)
 	orders, answers := json.NewDecoder(os.Stdin), json.NewEncoder(os.Stdout)
 	var run helix.Run
 	for {

@@ -24,12 +24,6 @@ import (
 	"github.com/helixagents/helix/store"
 )
 
-// executor is a runtime in a process.
-type executor interface {
-	helix.Executor
-	Close(ctx context.Context) error
-}
-
 // A process of a test that is silent for so long is given up.
 const (
 	silence       = time.Second
@@ -78,7 +72,7 @@ func write(t *testing.T, dir, file, text string) {
 }
 
 // startRuntime starts the runtime of a directory.
-func startRuntime(dir string, db store.Backend, agent *helix.Agent) (executor, error) {
+func startRuntime(dir string, db store.Backend, agent *helix.Agent) (helix.Runtime, error) {
 	raw, err := os.ReadFile(filepath.Join(dir, "runtime"))
 	if err != nil {
 		return nil, err
@@ -101,7 +95,8 @@ func startRuntime(dir string, db store.Backend, agent *helix.Agent) (executor, e
 		return &dialled{rt, c}, nil
 	case dbos.Name:
 		return dbos.New(dbos.Config{
-			Backend: db, Agents: agents, DatabaseURL: words[1], Schema: words[2], LeaseTTL: runtimesLease, Sweep: runtimesLease / 5,
+			RuntimeOptions: helix.RuntimeOptions{Backend: db, Agents: agents, LeaseTTL: runtimesLease, Sweep: runtimesLease / 5},
+			DatabaseURL:    words[1], Schema: words[2],
 		})
 	}
 	return nil, fmt.Errorf("no runtime %q", words[0])
@@ -120,8 +115,10 @@ func startTemporal(c client.Client, queue string, db store.Backend, agent *helix
 
 func temporalConfig(c client.Client, queue string, db store.Backend, agent *helix.Agent) temporal.Config {
 	return temporal.Config{
-		Client: c, TaskQueue: queue, Backend: db, Agents: []*helix.Agent{agent},
-		WorkerTimeout: silence, LeaseTTL: runtimesLease, Sweep: runtimesLease / 5,
+		RuntimeOptions: helix.RuntimeOptions{
+			Backend: db, Agents: []*helix.Agent{agent}, LeaseTTL: runtimesLease, Sweep: runtimesLease / 5,
+		},
+		Client: c, TaskQueue: queue, WorkerTimeout: silence,
 	}
 }
 
@@ -131,7 +128,7 @@ type dialled struct {
 	client client.Client
 }
 
-func (d *dialled) Close(ctx context.Context) error {
+func (d *dialled) Shutdown(ctx context.Context) error {
 	defer d.client.Close()
-	return d.Runtime.Close(ctx)
+	return d.Runtime.Shutdown(ctx)
 }

@@ -52,7 +52,7 @@ func fleet(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	defer rt.Close(ctx)
+	defer rt.Shutdown(ctx)
 	return request(ctx, rt, agent)
 }
 

@@ -48,7 +48,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	defer rt.Close(ctx)
+	defer rt.Shutdown(ctx)
 	run, err := rt.Execute(ctx, agent, helix.Input{SessionID: "s1", Message: helix.UserText("Hi!")})
 	if err != nil {
 		fmt.Println(err)

@@ -99,7 +99,7 @@ func (w *mockWorld) run(t *testing.T) {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), hanging)
 		defer cancel()
-		if err := rt.Close(ctx); err != nil {
+		if err := rt.Shutdown(ctx); err != nil {
 			t.Error(err)
 		}
 		if err := w.db.Close(); err != nil {

@@ -83,7 +83,7 @@ func keyStaysOut(t *testing.T, testdata string, open opener) {
 	}
 	res, err := run.Result(t.Context())
 	said := fmt.Sprintf("%+v %#v %v %+v", res, res, err, agent) + fmt.Sprintf("%v %+v %#v", agent.Model, agent.Model, agent.Model)
-	if err := rt.Close(t.Context()); err != nil {
+	if err := rt.Shutdown(t.Context()); err != nil {
 		t.Error(err)
 	}
 	if err := db.Close(); err != nil {

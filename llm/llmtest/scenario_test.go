@@ -101,7 +101,7 @@ func transcript(t *testing.T, model llm.Model) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer rt.Close(t.Context())
+	defer rt.Shutdown(t.Context())
 	run, err := rt.Execute(t.Context(), agent, helix.Input{SessionID: "s-1", Message: helix.UserText("Find it.")})
 	if err != nil {
 		t.Fatal(err)

@@ -31,7 +31,7 @@ func TestBadConfig(t *testing.T) {
 		"Queue.RatePeriod":        func(c *dbos.Config) { c.Queue = &dbos.Queue{RateLimit: 1} },
 		"Queue.Poll":              func(c *dbos.Config) { c.Queue = &dbos.Queue{Poll: -1} },
 	} {
-		cfg := dbos.Config{Backend: memory.New(memory.Config{}), DatabaseURL: "postgres://nobody@127.0.0.1:1/none"}
+		cfg := dbos.Config{RuntimeOptions: inMemory(), DatabaseURL: "postgres://nobody@127.0.0.1:1/none"}
 		spoil(&cfg)
 		_, err := dbos.New(cfg)
 		if !errors.Is(err, session.ErrInvalid) || !strings.Contains(err.Error(), field+" ") && !strings.Contains(err.Error(), field+":") {
@@ -59,14 +59,14 @@ func TestEnvironment(t *testing.T) { //nolint:paralleltest // see above
 				t.Setenv(variable, value)
 			}
 			cfg := dbos.Config{
-				Backend: memory.New(memory.Config{}), DatabaseURL: "sqlite:" + filepath.Join(t.TempDir(), "dbos.db"), ExecutorID: "me", AppVersion: "v1",
+				RuntimeOptions: inMemory(), DatabaseURL: "sqlite:" + filepath.Join(t.TempDir(), "dbos.db"), ExecutorID: "me", AppVersion: "v1",
 			}
 			rt, err := dbos.New(cfg)
 			if c.field == "" {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if err := rt.Close(t.Context()); err != nil {
+				if err := rt.Shutdown(t.Context()); err != nil {
 					t.Error(err)
 				}
 				return
@@ -82,11 +82,11 @@ func TestEnvironment(t *testing.T) { //nolint:paralleltest // see above
 func TestPrivateFile(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "dbos.db")
-	rt, err := dbos.New(dbos.Config{Backend: memory.New(memory.Config{}), DatabaseURL: "sqlite:" + path})
+	rt, err := dbos.New(dbos.Config{RuntimeOptions: inMemory(), DatabaseURL: "sqlite:" + path})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = rt.Close(t.Context()) }()
+	defer func() { _ = rt.Shutdown(t.Context()) }()
 	files, err := filepath.Glob(path + "*")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("DBOS made %v, %v", files, err)
@@ -119,10 +119,14 @@ func TestPool(t *testing.T) {
 	if text := say(t, rt, agent, "s-1").Text; text != "Hello!" {
 		t.Errorf("the agent said %q", text)
 	}
-	if err := rt.Close(t.Context()); err != nil {
+	if err := rt.Shutdown(t.Context()); err != nil {
 		t.Error(err)
 	}
 	if err := pool.Ping(t.Context()); err != nil {
 		t.Errorf("the pool is of no use any more: %v", err)
 	}
+}
+
+func inMemory() helix.RuntimeOptions {
+	return helix.RuntimeOptions{Backend: memory.New(memory.Config{})}
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"regexp"
 	"time"
 
@@ -15,8 +14,6 @@ import (
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/runtime/internal/host"
 	"github.com/helixagents/helix/session"
-	"github.com/helixagents/helix/store"
-	"github.com/helixagents/helix/usage"
 )
 
 // Name is the runtime's name, as runs record it.
@@ -25,16 +22,12 @@ const Name = "dbos"
 // Config configures a [Runtime]. Backend and one of DatabaseURL and Pool are
 // required.
 type Config struct {
-	Backend store.Backend
-	// Agents are those whose sessions this process runs and recovers. An agent that
-	// is first executed is added to them.
-	Agents []*helix.Agent
-
+	helix.RuntimeOptions
 	// DatabaseURL is where DBOS keeps its workflows: a Postgres URL, or "sqlite:" and
 	// the path of a file, for which the application imports DBOS's driver/sqlite.
 	DatabaseURL string
-	// Pool may be given instead: the runtime connects as it does, with a pool of its
-	// own of the same size, for DBOS closes what it is given.
+	// Pool may be given instead of DatabaseURL: the runtime opens a pool of its own with
+	// the same configuration, because DBOS closes the pool that it is given.
 	Pool *pgxpool.Pool
 	// Schema is the database schema of DBOS's tables on Postgres. Defaults to "dbos".
 	Schema string
@@ -42,61 +35,23 @@ type Config struct {
 	// processes with the same one, in the same schema, work together. It has 3 to 64
 	// lower-case letters, digits, dashes and underscores. Defaults to "helix".
 	Prefix string
-	// ExecutorID tells this process from all others that run. One that is started
-	// under the id of another that has died goes on with its turns at once; those of
-	// other ids are gone on with when their leases have expired. Defaults to a new one.
-	// The variable DBOS__VMID, if set, must have the same value: DBOS would take it
-	// instead. So must DBOS__APPVERSION and AppVersion.
+	// ExecutorID identifies this process among all that run. A process that is started
+	// with the id of one that has died continues its turns at once; turns of other ids
+	// are recovered when their leases have expired. Defaults to a new id. The environment
+	// variable DBOS__VMID, if set, must have the same value, because DBOS would use it
+	// instead; the same holds for DBOS__APPVERSION and AppVersion.
 	ExecutorID string
-	// AppVersion keeps the processes of different versions from taking each other's
-	// workflows out of DBOS's queues. Defaults to one that changes only when
-	// workflows of before cannot be gone on with.
+	// AppVersion keeps processes of different versions from taking each other's workflows
+	// from DBOS's queues. Defaults to a version that changes only when earlier workflows
+	// cannot be continued.
 	AppVersion string
-	// Queue, if set, has turns wait in a queue that all processes serve. All of them
-	// then have to know the same agents, and hooks cannot be given for one run. Without
-	// a queue, a turn runs at once, in the process that was asked for it.
+	// Queue, if set, makes turns wait in a queue that all processes serve. All of them
+	// must then know the same agents, and hooks cannot be given for one run. Without a
+	// queue, a turn runs at once in the process that was asked for it.
 	Queue *Queue
 	// Retention is how long DBOS keeps the record of a turn that has ended. Defaults
-	// to 7 days; negative is for ever.
+	// to 7 days; a negative number keeps it forever.
 	Retention time.Duration
-
-	// Hooks are called for every run, before the agent's own.
-	Hooks *helix.Hooks
-	// Usage receives usage entries. Defaults to none.
-	Usage usage.Sink
-	// LeaseTTL is how long a session stays with a process that no longer renews its
-	// lease. Defaults to 30 seconds.
-	LeaseTTL time.Duration
-	// Heartbeat is how often leases are renewed. Defaults to a third of LeaseTTL.
-	Heartbeat time.Duration
-	// Sweep is about how often orphaned runs are looked for, by whichever of the
-	// processes with the same agents comes first. Defaults to 5 seconds.
-	Sweep time.Duration
-	// NoRecovery keeps this process from taking over orphaned runs. It still sees to
-	// deadlines, expired sessions and whatever else is due.
-	NoRecovery bool
-	// ModelRetries is how often a retryable model error is retried. Defaults to 3; a
-	// negative number is none. RetryBackoff is the first wait, which doubles.
-	// Defaults to 1 second.
-	ModelRetries int
-	RetryBackoff time.Duration
-	// MaxResult is the largest tool result in bytes. Defaults to 1,000,000.
-	MaxResult int
-	// MaxSession is how large a session may become, messages and stream together, in
-	// bytes: beyond that it takes no new message, and a run fails before its next model
-	// call. Defaults to 64 MiB; a negative number is no limit.
-	MaxSession int64
-	// MaxChunks is how many chunks a stream keeps. The oldest go once a step is
-	// committed that has made them more; those of a step in progress stay, for whoever
-	// reloads needs them. A reader that is behind is told so, as after
-	// stream.Manager.Trim. Defaults to 0, which keeps all.
-	MaxChunks int64
-	// RemotePatience is how long a remote agent may be out of reach before the call
-	// that waits for it fails. Defaults to 2 minutes.
-	RemotePatience time.Duration
-	// Logger receives the log of the runtime and of DBOS: one ERROR line for each run that
-	// failed, among others. Defaults to [slog.Default], for errors.
-	Logger *slog.Logger
 }
 
 // Queue limits how many turns run at the same time. Agents that a turn calls are
@@ -162,7 +117,7 @@ func (c *Config) check() error {
 	return nil
 }
 
-// Runtime runs agents as workflows of DBOS.
+// Runtime runs agents as workflows of DBOS. It implements [helix.Runtime].
 type Runtime struct {
 	helix.Executor // the default tenant's
 	helix.Registry
@@ -171,18 +126,13 @@ type Runtime struct {
 	driver *driver
 }
 
-// New starts a runtime. Close it when done.
+// New starts a runtime. Stop it with Shutdown or Close.
 func New(cfg Config) (_ *Runtime, err error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
 	d := &driver{cfg: &cfg, running: map[string]*execution{}}
-	h, err := host.New(host.Config{
-		Name: Name, Engine: true, Elsewhere: cfg.Queue != nil, Backend: cfg.Backend, Agents: cfg.Agents, Hooks: cfg.Hooks, Usage: cfg.Usage,
-		LeaseTTL: cfg.LeaseTTL, Heartbeat: cfg.Heartbeat, Sweep: cfg.Sweep, NoRecovery: cfg.NoRecovery,
-		ModelRetries: cfg.ModelRetries, RetryBackoff: cfg.RetryBackoff, MaxResult: cfg.MaxResult, MaxSession: cfg.MaxSession, MaxChunks: cfg.MaxChunks,
-		RemotePatience: cfg.RemotePatience, Logger: cfg.Logger,
-	}, d)
+	h, err := host.New(host.Config{RuntimeOptions: cfg.RuntimeOptions, Name: Name, Engine: true, Elsewhere: cfg.Queue != nil}, d)
 	if err != nil {
 		return nil, err
 	}
@@ -251,9 +201,7 @@ func lockTables(ctx context.Context, cfg *Config) (unlock func(), err error) {
 	}
 }
 
-// Cleanup fails the sessions of a tenant whose time is up, or, of no tenant, those of
-// all. The runtime does that by itself for the agents that it has; this is for
-// operators, who want to have it done now, for every agent, and to be told.
+// Cleanup implements [helix.Runtime].
 func (r *Runtime) Cleanup(ctx context.Context, tenant string) (*session.Cleanup, error) {
 	return r.host.Cleanup(ctx, tenant)
 }
@@ -261,14 +209,17 @@ func (r *Runtime) Cleanup(ctx context.Context, tenant string) (*session.Cleanup,
 // shutdownPatience is how long each part of DBOS may take to stop.
 const shutdownPatience = 10 * time.Second
 
-// Close stops the runtime. It takes no new work, lets running turns go on until
-// ctx ends, then gives up what is left: those turns stop where they are and their
-// leases are released, so that whoever comes next continues them.
-func (r *Runtime) Close(ctx context.Context) error {
+// Shutdown implements [helix.Runtime].
+func (r *Runtime) Shutdown(ctx context.Context) error {
 	d := r.driver
 	transact.ListenQueues(d.dbos, noQueue)
-	r.host.Close(ctx)
-	err := transact.Shutdown(d.dbos, shutdownPatience)
+	err := r.host.Shutdown(ctx)
+	if stopped := transact.Shutdown(d.dbos, shutdownPatience); stopped != nil {
+		err = stopped
+	}
 	d.loops.Wait()
 	return err
 }
+
+// Close implements [helix.Runtime].
+func (r *Runtime) Close() error { return host.CloseNow(r.Shutdown) }

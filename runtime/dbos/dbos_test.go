@@ -14,6 +14,7 @@ import (
 	_ "github.com/dbos-inc/dbos-transact-golang/dbos/driver/sqlite"
 	"go.uber.org/goleak"
 
+	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/internal/testbackend"
 	"github.com/helixagents/helix/internal/testserver"
 	"github.com/helixagents/helix/runtime/dbos"
@@ -43,8 +44,8 @@ func TestScenarios(t *testing.T) {
 				Reopen: func(t testing.TB, db store.Backend) store.Backend {
 					return testbackend.Open(t, db.(*testbackend.Backend).Address)
 				},
-				NewExecutor: func(t testing.TB, backend store.Backend, opts runtimetest.Options) runtimetest.Executor {
-					return start(t, newPlace(t, kind, dir, opts.Deployment), backend, opts)
+				NewRuntime: func(t testing.TB, deployment string, opts helix.RuntimeOptions) helix.Runtime {
+					return start(t, newPlace(t, kind, dir, deployment), opts)
 				},
 			}
 			if os.Getenv("HELIX_SOAK") == "" {
@@ -83,9 +84,11 @@ var made sync.Once
 // at that; tests have a backend each.
 func tables(t testing.TB, url string) {
 	made.Do(func() {
-		rt, err := dbos.New(dbos.Config{Backend: memory.New(memory.Config{}), DatabaseURL: url, Schema: schema})
+		rt, err := dbos.New(dbos.Config{
+			RuntimeOptions: helix.RuntimeOptions{Backend: memory.New(memory.Config{})}, DatabaseURL: url, Schema: schema,
+		})
 		if err == nil {
-			err = rt.Close(t.Context())
+			err = rt.Shutdown(t.Context())
 		}
 		if err != nil {
 			t.Error(err)
@@ -93,15 +96,10 @@ func tables(t testing.TB, url string) {
 	})
 }
 
-func start(t testing.TB, at place, backend store.Backend, opts runtimetest.Options) runtimetest.Executor {
-	mortal, kill := runtimetest.Mortal(backend)
-	rt, err := dbos.New(dbos.Config{
-		Backend: mortal, Agents: opts.Agents, DatabaseURL: at.url, Schema: schema, Prefix: at.prefix,
-		Hooks: opts.Hooks, Usage: opts.Usage, LeaseTTL: opts.LeaseTTL, Sweep: opts.LeaseTTL / 4,
-		RetryBackoff: opts.RetryBackoff, RemotePatience: opts.RemotePatience, MaxSession: opts.MaxSession, MaxChunks: opts.MaxChunks, Logger: opts.Logger,
-	})
+func start(t testing.TB, at place, opts helix.RuntimeOptions) helix.Runtime {
+	rt, err := dbos.New(dbos.Config{RuntimeOptions: opts, DatabaseURL: at.url, Schema: schema, Prefix: at.prefix})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return runtimetest.Process(rt, kill)
+	return rt
 }

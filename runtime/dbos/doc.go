@@ -5,11 +5,12 @@
 // ids and small values only.
 //
 //	rt, err := dbos.New(dbos.Config{
-//		Backend: backend, Agents: []*helix.Agent{agent}, DatabaseURL: "postgres://…",
-//		ExecutorID: hostname, // of a process that always comes back under the same name
+//		RuntimeOptions: helix.RuntimeOptions{Backend: backend, Agents: []*helix.Agent{agent}},
+//		DatabaseURL:    "postgres://…",
+//		ExecutorID:     hostname, // of a process that always restarts under the same name
 //	})
 //	…
-//	defer rt.Close(ctx)
+//	defer rt.Shutdown(ctx)
 //	run, err := rt.Execute(ctx, agent, helix.Input{Message: helix.UserText("Hello!")})
 //
 // # Where a turn runs

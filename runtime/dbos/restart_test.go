@@ -42,7 +42,10 @@ func TestPostgresRestarts(t *testing.T) {
 		})}},
 	}
 	rt, err := dbos.New(dbos.Config{
-		Backend: backend, DatabaseURL: server.URL(), Agents: []*helix.Agent{agent}, LeaseTTL: 2 * time.Second, Sweep: 200 * time.Millisecond,
+		RuntimeOptions: helix.RuntimeOptions{
+			Backend: backend, Agents: []*helix.Agent{agent}, LeaseTTL: 2 * time.Second, Sweep: 200 * time.Millisecond,
+		},
+		DatabaseURL: server.URL(),
 	})
 	if err != nil {
 		t.Fatal(err)

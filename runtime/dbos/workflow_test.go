@@ -29,8 +29,8 @@ const patience = 30 * time.Second
 func (p place) launch(t testing.TB, backend store.Backend, change func(*dbos.Config)) *dbos.Runtime {
 	t.Helper()
 	cfg := dbos.Config{
-		Backend: backend, DatabaseURL: p.url, Schema: schema, Prefix: p.prefix,
-		LeaseTTL: 2 * time.Second, Sweep: 100 * time.Millisecond,
+		RuntimeOptions: helix.RuntimeOptions{Backend: backend, LeaseTTL: 2 * time.Second, Sweep: 100 * time.Millisecond},
+		DatabaseURL:    p.url, Schema: schema, Prefix: p.prefix,
 	}
 	change(&cfg)
 	rt, err := dbos.New(cfg)
@@ -44,9 +44,7 @@ func (p place) launch(t testing.TB, backend store.Backend, change func(*dbos.Con
 // stop closes a runtime without waiting for its turns.
 func stop(t testing.TB, rt *dbos.Runtime) {
 	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	if err := rt.Close(ctx); err != nil {
+	if err := rt.Close(); err != nil {
 		t.Error(err)
 	}
 }
@@ -337,9 +335,7 @@ func TestForsaken(t *testing.T) {
 		begin(t, rt, agent, "s-1")
 		<-entered
 		kill()
-		now, cancel := context.WithCancel(t.Context())
-		cancel()
-		_ = rt.Close(now)
+		_ = rt.Close()
 		if _, err := backend().Sessions().Delete(t.Context(), "s-1"); err != nil {
 			t.Fatal(err)
 		}

@@ -28,12 +28,12 @@ func TestCleanup(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer keeper.Close(t.Context())
+			defer keeper.Shutdown(t.Context())
 			rt, err := local.New(local.Config{Backend: db, NoRecovery: true, Sweep: time.Hour})
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer rt.Close(t.Context())
+			defer rt.Shutdown(t.Context())
 			now, err := db.Sessions().Now(t.Context())
 			if err != nil {
 				t.Fatal(err)

@@ -4,67 +4,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"sync"
-	"time"
 
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/engine"
 	"github.com/helixagents/helix/runtime/internal/host"
 	"github.com/helixagents/helix/session"
-	"github.com/helixagents/helix/store"
-	"github.com/helixagents/helix/usage"
 )
 
 // Name is the runtime's name, as runs record it.
 const Name = "local"
 
 // Config configures a [Runtime]. Only Backend is required.
-type Config struct {
-	Backend store.Backend
-	// Agents are those whose sessions this process runs and recovers. An agent that
-	// is first executed is added to them.
-	Agents []*helix.Agent
-	// Hooks are called for every run, before the agent's own.
-	Hooks *helix.Hooks
-	// Usage receives usage entries. Defaults to none.
-	Usage usage.Sink
-	// LeaseTTL is how long a session stays with a process that no longer renews its
-	// lease. Defaults to 30 seconds.
-	LeaseTTL time.Duration
-	// Heartbeat is how often leases are renewed. Defaults to a third of LeaseTTL.
-	Heartbeat time.Duration
-	// Sweep is about how often orphaned runs are looked for, by whichever of the
-	// processes with the same agents comes first. Defaults to 5 seconds.
-	Sweep time.Duration
-	// NoRecovery keeps this process from taking over orphaned runs. It still sees to
-	// deadlines, expired sessions and whatever else is due.
-	NoRecovery bool
-	// ModelRetries is how often a retryable model error is retried. Defaults to 3; a
-	// negative number is none. RetryBackoff is the first wait, which doubles.
-	// Defaults to 1 second.
-	ModelRetries int
-	RetryBackoff time.Duration
-	// MaxResult is the largest tool result in bytes. Defaults to 1,000,000.
-	MaxResult int
-	// MaxSession is how large a session may become, messages and stream together, in
-	// bytes: beyond that it takes no new message, and a run fails before its next model
-	// call. Defaults to 64 MiB; a negative number is no limit.
-	MaxSession int64
-	// MaxChunks is how many chunks a stream keeps. The oldest go once a step is
-	// committed that has made them more; those of a step in progress stay, for whoever
-	// reloads needs them. A reader that is behind is told so, as after
-	// stream.Manager.Trim. Defaults to 0, which keeps all.
-	MaxChunks int64
-	// RemotePatience is how long a remote agent may be out of reach before the call
-	// that waits for it fails. Defaults to 2 minutes.
-	RemotePatience time.Duration
-	// Logger receives the runtime's log: one ERROR line for each run that failed, among others.
-	// Defaults to [slog.Default], for errors.
-	Logger *slog.Logger
-}
+type Config = helix.RuntimeOptions
 
-// Runtime runs agents in this process.
+// Runtime runs agents in this process. It implements [helix.Runtime].
 type Runtime struct {
 	helix.Executor // the default tenant's
 	helix.Registry
@@ -72,15 +26,10 @@ type Runtime struct {
 	host *host.Host
 }
 
-// New starts a runtime. Close it when done.
+// New starts a runtime. Stop it with Shutdown or Close.
 func New(cfg Config) (*Runtime, error) {
 	d := &driver{}
-	h, err := host.New(host.Config{
-		Name: Name, Backend: cfg.Backend, Agents: cfg.Agents, Hooks: cfg.Hooks, Usage: cfg.Usage,
-		LeaseTTL: cfg.LeaseTTL, Heartbeat: cfg.Heartbeat, Sweep: cfg.Sweep, NoRecovery: cfg.NoRecovery,
-		ModelRetries: cfg.ModelRetries, RetryBackoff: cfg.RetryBackoff, MaxResult: cfg.MaxResult, MaxSession: cfg.MaxSession, MaxChunks: cfg.MaxChunks,
-		RemotePatience: cfg.RemotePatience, Logger: cfg.Logger,
-	}, d)
+	h, err := host.New(host.Config{RuntimeOptions: cfg, Name: Name}, d)
 	if err != nil {
 		return nil, err
 	}
@@ -89,20 +38,16 @@ func New(cfg Config) (*Runtime, error) {
 	return &Runtime{Executor: h.Executor(), Registry: h, host: h}, nil
 }
 
-// Cleanup fails the sessions of a tenant whose time is up, or, of no tenant, those of
-// all. The runtime does that by itself for the agents that it has; this is for
-// operators, who want to have it done now, for every agent, and to be told.
+// Cleanup implements [helix.Runtime].
 func (r *Runtime) Cleanup(ctx context.Context, tenant string) (*session.Cleanup, error) {
 	return r.host.Cleanup(ctx, tenant)
 }
 
-// Close stops the runtime. It takes no new work, lets running turns go on until
-// ctx ends, then gives up what is left: those turns stop where they are and their
-// leases are released, so that whoever comes next continues them.
-func (r *Runtime) Close(ctx context.Context) error {
-	r.host.Close(ctx)
-	return nil
-}
+// Shutdown implements [helix.Runtime].
+func (r *Runtime) Shutdown(ctx context.Context) error { return r.host.Shutdown(ctx) }
+
+// Close implements [helix.Runtime].
+func (r *Runtime) Close() error { return host.CloseNow(r.Shutdown) }
 
 // driver drives turns in goroutines.
 type driver struct{ host *host.Host }

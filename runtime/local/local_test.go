@@ -7,6 +7,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/internal/testbackend"
 	"github.com/helixagents/helix/internal/testserver"
 	"github.com/helixagents/helix/runtime/local"
@@ -27,8 +28,8 @@ func TestScenarios(t *testing.T) {
 		t.Run(kind.Name, func(t *testing.T) {
 			t.Parallel()
 			config := runtimetest.Config{
-				NewBackend:  func(t testing.TB) store.Backend { return kind.Open(t) },
-				NewExecutor: start,
+				NewBackend: func(t testing.TB) store.Backend { return kind.Open(t) },
+				NewRuntime: start,
 				// They slow the others down several times.
 				Snapshots: kind.Name == "memory" || soak,
 			}
@@ -45,14 +46,10 @@ func TestScenarios(t *testing.T) {
 	}
 }
 
-func start(t testing.TB, backend store.Backend, opts runtimetest.Options) runtimetest.Executor {
-	mortal, kill := runtimetest.Mortal(backend)
-	rt, err := local.New(local.Config{
-		Backend: mortal, Agents: opts.Agents, Hooks: opts.Hooks, Usage: opts.Usage, LeaseTTL: opts.LeaseTTL,
-		Sweep: opts.LeaseTTL / 4, RetryBackoff: opts.RetryBackoff, RemotePatience: opts.RemotePatience, MaxSession: opts.MaxSession, MaxChunks: opts.MaxChunks, Logger: opts.Logger,
-	})
+func start(t testing.TB, _ string, opts helix.RuntimeOptions) helix.Runtime {
+	rt, err := local.New(opts)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return runtimetest.Process(rt, kill)
+	return rt
 }

@@ -35,7 +35,7 @@ func TestDefaultLogger(t *testing.T) {
 	if _, err := run.Result(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := rt.Close(context.Background()); err != nil {
+	if err := rt.Shutdown(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	if got := log.String(); strings.Count(got, "run.failed") != 1 || !strings.Contains(got, "session=s-1") || !strings.Contains(got, "no credit") {

@@ -30,7 +30,7 @@ func TestNoRecovery(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer rt.Close(t.Context())
+	defer rt.Shutdown(t.Context())
 	// A run of a process that is gone.
 	lost := &session.State{ID: "lost", Agent: "clerk", Status: session.Active, StreamID: "lost"}
 	_, err = db.Sessions().StartRun(t.Context(), &session.StartRun{

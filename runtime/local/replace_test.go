@@ -26,7 +26,7 @@ func newRuntime(t *testing.T, agents ...*helix.Agent) *local.Runtime {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = rt.Close(context.Background()) })
+	t.Cleanup(func() { _ = rt.Shutdown(context.Background()) })
 	return rt
 }
 

@@ -387,7 +387,9 @@ func approvalFails(s *Stage) {
 func approvalVetoed(s *Stage) {
 	var ran tally
 	agent := waitingAgent(guarded(&ran, "pay"))
-	agent.Hooks.BeforeTool = func(context.Context, *helix.HookContext, helix.BeforeToolEvent) error { return errors.New("over budget") }
+	agent.Hooks.BeforeTool = func(context.Context, *helix.HookContext, helix.BeforeToolEvent) error {
+		return errors.New("over budget")
+	}
 	x := s.Start(agent)
 	p := s.waiting(s.waitsOn(x, agent, "s-1"), "pay")
 	s.Submit(x, "s-1", helix.Approve(p.CallID, p.ApprovalID), helix.SubmitAccepted)

@@ -63,7 +63,7 @@ func (s *Stage) expired(opts Options) (Executor, *helix.Agent, *helix.Result) {
 	y := s.StartOther(opts) // it does not know the agent until it is given it
 	x := s.Start(agent)
 	res := s.waitsOn(x, agent, "s-1")
-	s.ok(x.Close(s.ctx()), "close")
+	s.ok(x.Shutdown(s.ctx()), "close")
 	s.past(s.waiting(res, "pick"))
 	return y, agent, res
 }

@@ -494,15 +494,21 @@ func hookFailingSet(s *Stage) {
 	}
 	hooks := func(base int, err error) helix.Hooks {
 		return helix.Hooks{
-			OnAgentStart: func(_ context.Context, h *helix.HookContext, _ helix.AgentStartEvent) error { return write(h, base+1, err) },
+			OnAgentStart: func(_ context.Context, h *helix.HookContext, _ helix.AgentStartEvent) error {
+				return write(h, base+1, err)
+			},
 			AfterLLMCall: func(_ context.Context, h *helix.HookContext, _ helix.AfterLLMCallEvent) error {
 				return write(h, base+2, err)
 			},
-			OnMessage: func(_ context.Context, h *helix.HookContext, _ helix.MessageEvent) error { return write(h, base+3, err) },
+			OnMessage: func(_ context.Context, h *helix.HookContext, _ helix.MessageEvent) error {
+				return write(h, base+3, err)
+			},
 			OnStateChange: func(_ context.Context, h *helix.HookContext, _ helix.StateChangeEvent) error {
 				return write(h, base+4, err)
 			},
-			AfterTool: func(_ context.Context, h *helix.HookContext, _ helix.AfterToolEvent) error { return write(h, base+5, err) },
+			AfterTool: func(_ context.Context, h *helix.HookContext, _ helix.AfterToolEvent) error {
+				return write(h, base+5, err)
+			},
 		}
 	}
 	first, perRun := hooks(10, nil), hooks(30, nil)
@@ -535,7 +541,7 @@ func hookToldOnce(s *Stage) {
 		s.collect(run)
 		runs = append(runs, run.ID())
 	}
-	s.ok(x.Close(s.ctx()), "close")
+	s.ok(x.Shutdown(s.ctx()), "close")
 	s.same(told.of(""), turns, "times the hook was told")
 	for i, id := range runs {
 		s.same(told.of(id), 1, "times the hook was told of turn %d", i+1)

@@ -12,39 +12,24 @@ import (
 	"github.com/helixagents/helix/stream"
 )
 
-// Mortal is a backend as a process sees it that may die: once kill was called,
-// nothing that is written through it arrives. An executor's Kill is made of it.
+// Mortal wraps a backend for a process that may die: once kill was called, nothing that is
+// written through it arrives.
 func Mortal(backend store.Backend) (mortal store.Backend, kill func()) {
 	b := newFrail(backend)
 	return b, b.kill
 }
 
-// Process is a runtime, on a backend made by [Mortal], as an executor that can be
-// killed.
-func Process(rt interface {
-	helix.Executor
-	helix.Registry
-	Close(ctx context.Context) error
-}, kill func(),
-) Executor {
-	return &process{rt, rt, rt.Close, kill}
-}
-
+// process is a runtime that can be killed.
 type process struct {
-	helix.Executor
-	helix.Registry
-	close func(ctx context.Context) error
-	kill  func()
+	helix.Runtime
+	kill func()
 }
-
-// Close implements [Executor].
-func (p *process) Close(ctx context.Context) error { return p.close(ctx) }
 
 // Kill implements [Executor]: it lets nothing more reach the backend and then stops
 // what would have vanished with the process.
 func (p *process) Kill() {
 	p.kill()
-	_ = p.close(over())
+	_ = p.Close()
 }
 
 var errDead = errors.New("runtimetest: this process is dead")

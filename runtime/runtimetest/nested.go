@@ -642,7 +642,7 @@ func nestedDeadlineTouch(s *Stage) {
 	x := s.Start(agent) // it sweeps at its start, and then too seldom
 	res := s.Say(x, agent, "s-1", "Hi!")
 	s.ended(res, helix.SuspendedAwaitingChildren)
-	s.ok(x.Close(s.ctx()), "close")
+	s.ok(x.Shutdown(s.ctx()), "close")
 	s.until("the deadline has passed", func() bool {
 		now, err := s.store().Now(s.ctx())
 		s.ok(err, "now")

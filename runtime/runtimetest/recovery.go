@@ -357,7 +357,7 @@ func recoverZombie(s *Stage) {
 	s.checkClosed(session.DefaultTenant, s.load("s-1"), s.run("s-1", run.ID()))
 	version, chunks := s.load("s-1").Version, len(s.chunks("s-1"))
 	g.release()
-	s.ok(x.Close(s.ctx()), "close") // waits for the zombie's turn
+	s.ok(x.Shutdown(s.ctx()), "close") // waits for the zombie's turn
 	s.same(s.load("s-1").Version, version, "version after the zombie's commit")
 	s.same(len(s.chunks("s-1")), chunks, "chunks after the zombie's commit")
 	s.transcript("s-1", "user: Hi!", `assistant: note({"n":1})`, `tool note: "heir"`, "assistant: Done.")
@@ -403,7 +403,7 @@ func recoverZombieReply(s *Stage) {
 	y := s.startOn(other, Options{Agents: []*helix.Agent{agent}, LeaseTTL: 10 * lease})
 	s.receive("the heir's call runs", paying.entered)
 	late.release()
-	s.ok(x.Close(s.ctx()), "close") // waits for the zombie's turn
+	s.ok(x.Shutdown(s.ctx()), "close") // waits for the zombie's turn
 	s.same(ran.of("pay"), 1, "payments that were started")
 	for key := range zombies.n {
 		s.same(heirs.of(key), 0, "the heir's commits as %s, which is the zombie's", key)
@@ -770,7 +770,7 @@ func recoverStarved(s *Stage) {
 	agent := newAgent(scripted.New(scripted.Text("ok"), scripted.Takes(scripted.Reply(scripted.Do(g.enter), scripted.Until(g.open)), scripted.Text("Done."))))
 	first := s.Start(agent)
 	runtime := s.run("s-2", s.Say(first, agent, "s-2", "Hi!").RunID).Runtime
-	s.ok(first.Close(s.ctx()), "close")
+	s.ok(first.Shutdown(s.ctx()), "close")
 	for i := range others { // all of them due before the run that can be taken over
 		id, name, by := fmt.Sprintf("other-%03d", i), "gone", runtime
 		if i%2 == 1 {

@@ -671,7 +671,7 @@ func remoteShutdown(s *Stage) {
 	x := s.Start(agent)
 	run := s.Begin(x, agent, "s-1", "Hi!")
 	s.receive("the remote is at work", g.entered)
-	s.ok(x.Close(over()), "close")
+	s.ok(x.Close(), "close")
 	s.same(n.run(n.there(s), n.runs(n.there(s))[0].ID).Status, session.RunRunning, "the remote's run after the shutdown")
 	g.release()
 	y := s.StartOther(Options{Agents: []*helix.Agent{agent}})

@@ -294,7 +294,7 @@ func resumeConcurrently(s *Stage) {
 
 func resumeElsewhere(s *Stage) {
 	x, agent, _ := s.interrupted(scripted.Text("Fine."))
-	s.ok(x.Close(s.ctx()), "close")
+	s.ok(x.Shutdown(s.ctx()), "close")
 	y := s.StartOther(Options{Agents: []*helix.Agent{agent}})
 	s.ended(s.Result(s.Resume(y, agent, "s-1", helix.ResumeOptions{})), helix.Completed)
 	s.transcript("s-1", append(untilInterrupted, "assistant: Fine.")...)

@@ -167,7 +167,7 @@ func retryStale(s *Stage) {
 
 func retryElsewhere(s *Stage) {
 	x, agent, ran := s.broken(scripted.Text("Fine."))
-	s.ok(x.Close(s.ctx()), "close")
+	s.ok(x.Shutdown(s.ctx()), "close")
 	y := s.StartOther(Options{Agents: []*helix.Agent{agent}})
 	s.ended(s.Result(s.Retry(y, agent, "s-1")), helix.Completed)
 	s.transcript("s-1", append(untilBroken, "assistant: Fine.")...)

@@ -37,7 +37,7 @@ func (s *Stage) handOver(agent *helix.Agent, g *gate) (*helix.Result, helix.Run)
 	x := s.Start(agent)
 	run := s.Begin(x, agent, "s-1", "Hi!")
 	s.receive("the run is where it is to be left", g.entered)
-	s.ok(x.Close(over()), "close")
+	s.ok(x.Close(), "close")
 	s.same(s.run("s-1", run.ID()).Status, session.RunRunning, "the run after the shutdown")
 	began := time.Now()
 	y := s.StartOther(Options{Agents: []*helix.Agent{agent}})
@@ -59,7 +59,7 @@ func shutdownWaits(s *Stage) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if err := x.Close(s.ctx()); err != nil {
+		if err := x.Shutdown(s.ctx()); err != nil {
 			s.Errorf("close: %v", err)
 		}
 		closed.Store(true)
@@ -99,7 +99,7 @@ func shutdownTool(s *Stage) {
 	s.receive("one tool waits", g.entered)
 	s.receive("the other one is done", counted)
 	s.settled(1)
-	s.ok(x.Close(over()), "close")
+	s.ok(x.Close(), "close")
 	y := s.StartOther(Options{Agents: []*helix.Agent{agent}})
 	res := s.Result(s.Attach(y, "s-1"))
 	s.ended(res, helix.Completed)
@@ -131,7 +131,7 @@ func shutdownFinished(s *Stage) {
 	x := s.Start(agent)
 	run := s.Begin(x, agent, "s-1", "Hi!")
 	s.receive("the tool runs", g.entered)
-	s.ok(x.Close(over()), "close")
+	s.ok(x.Close(), "close")
 	y := s.StartOther(Options{Agents: []*helix.Agent{agent}})
 	res := s.Result(s.Attach(y, "s-1"))
 	s.ended(res, helix.Completed)
@@ -144,7 +144,7 @@ func shutdownRefuses(s *Stage) {
 	agent := newAgent(scripted.New(scripted.Text("ok"), scripted.Text("ok")))
 	x := s.Start(agent)
 	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
-	s.ok(x.Close(s.ctx()), "close")
+	s.ok(x.Shutdown(s.ctx()), "close")
 	_, err := x.Execute(s.ctx(), agent, helix.Input{SessionID: "s-1", Message: helix.UserText("Hi!")})
 	s.refused(err, helix.ErrClosed)
 	_, err = x.Resume(s.ctx(), agent, "s-1", helix.ResumeOptions{})
@@ -157,9 +157,11 @@ func shutdownRefuses(s *Stage) {
 
 func shutdownTwice(s *Stage) {
 	x := s.Start(newAgent(scripted.New()))
-	s.ok(x.Close(s.ctx()), "close")
-	s.ok(x.Close(s.ctx()), "close again")
-	s.ok(x.Close(over()), "close with a context that has ended")
+	s.ok(x.Shutdown(s.ctx()), "shut down")
+	s.ok(x.Shutdown(s.ctx()), "shut down again")
+	s.ok(x.Shutdown(over()), "shut down with a context that has ended")
+	s.ok(x.Close(), "close")
+	s.ok(x.Close(), "close again")
 }
 
 func shutdownRestart(s *Stage) {
@@ -168,7 +170,7 @@ func shutdownRestart(s *Stage) {
 	x := s.Start(agent)
 	run := s.Begin(x, agent, "s-1", "Hi!")
 	s.receive("the model is asked", g.entered)
-	s.ok(x.Close(over()), "close")
+	s.ok(x.Close(), "close")
 	y := s.Start(agent)
 	handle := s.Attach(y, "s-1")
 	s.same(handle.ID(), run.ID(), "run")
@@ -195,7 +197,7 @@ func shutdownTakesNothing(s *Stage) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if err := x.Close(s.ctx()); err != nil {
+		if err := x.Shutdown(s.ctx()); err != nil {
 			s.Errorf("close: %v", err)
 		}
 	}()
@@ -238,7 +240,7 @@ func shutdownAgain(s *Stage) {
 	run := s.Begin(x, agent, "s-1", "Hi!")
 	for i, g := range gates {
 		s.receive("the model is asked", g.entered)
-		s.ok(x.Close(over()), "close")
+		s.ok(x.Close(), "close")
 		s.same(s.run("s-1", run.ID()).Status, session.RunRunning, "the run after shutdown %d", i+1)
 		x = s.StartOther(Options{Agents: []*helix.Agent{agent}})
 	}
@@ -264,10 +266,13 @@ func shutdownHangingHook(s *Stage) {
 				hang("BeforeLLMCall")
 				return nil
 			},
-			AfterLLMCall: func(context.Context, *helix.HookContext, helix.AfterLLMCallEvent) error { hang("AfterLLMCall"); return nil },
-			BeforeTool:   func(context.Context, *helix.HookContext, helix.BeforeToolEvent) error { hang("BeforeTool"); return nil },
-			OnMessage:    func(context.Context, *helix.HookContext, helix.MessageEvent) error { hang("OnMessage"); return nil },
-			AfterTool:    func(context.Context, *helix.HookContext, helix.AfterToolEvent) error { hang("AfterTool"); return nil },
+			AfterLLMCall: func(context.Context, *helix.HookContext, helix.AfterLLMCallEvent) error {
+				hang("AfterLLMCall")
+				return nil
+			},
+			BeforeTool: func(context.Context, *helix.HookContext, helix.BeforeToolEvent) error { hang("BeforeTool"); return nil },
+			OnMessage:  func(context.Context, *helix.HookContext, helix.MessageEvent) error { hang("OnMessage"); return nil },
+			AfterTool:  func(context.Context, *helix.HookContext, helix.AfterToolEvent) error { hang("AfterTool"); return nil },
 			OnAgentComplete: func(context.Context, *helix.HookContext, helix.AgentCompleteEvent) error {
 				hang("OnAgentComplete")
 				return nil
@@ -281,7 +286,7 @@ func shutdownHangingHook(s *Stage) {
 		began := time.Now()
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
 		rescue := time.AfterFunc(patience, g.release)
-		s.ok(x.Close(ctx), "close")
+		s.refused(x.Shutdown(ctx), context.DeadlineExceeded)
 		rescue.Stop()
 		cancel()
 		if took := time.Since(began); took > patience/20 {

@@ -83,11 +83,15 @@ func (s *Stage) startOn(backend store.Backend, opts Options) Executor {
 	if s.album != nil {
 		backend = &witness{backend, s.album}
 	}
-	opts.Deployment = s.name
+	if opts.Sweep == 0 { // a lease that has expired is found several times sooner than the next one does
+		opts.Sweep = opts.LeaseTTL / 4
+	}
+	mortal := newFrail(backend)
+	opts.Backend = mortal
 	opts.Logger = slog.New(slog.NewTextHandler(s.Log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	x := s.config.NewExecutor(s.T, backend, opts)
+	x := &process{s.config.NewRuntime(s.T, s.name, opts), mortal.kill}
 	s.Cleanup(func() {
-		if err := x.Close(over()); err != nil {
+		if err := x.Close(); err != nil {
 			s.Errorf("close the executor: %v", err)
 		}
 	})

@@ -188,7 +188,7 @@ func stopAbortModel(s *Stage) {
 	s.refused(err, helix.ErrNotResumable)
 	s.ended(s.Say(y, agent, "s-1", "Again!"), helix.Completed)
 	s.transcript("s-1", "user: Hi!", `assistant: I was about to {"stop":"abort"}`, "user: Again!", "assistant: ok")
-	s.ok(x.Close(s.ctx()), "close")
+	s.ok(x.Shutdown(s.ctx()), "close")
 }
 
 func stopAbortTool(s *Stage) {

@@ -1,52 +1,24 @@
 package runtimetest
 
 import (
-	"context"
-	"log/slog"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/store"
-	"github.com/helixagents/helix/usage"
 )
 
-// Executor is a runtime under test.
+// Executor is a runtime under test. Shutdown and Close may be called more than once, also
+// after Kill.
 type Executor interface {
-	helix.Executor
-	helix.Registry
-	// Close shuts the runtime down: running turns may go on until ctx ends. It may
-	// be called more than once, also after Kill.
-	Close(ctx context.Context) error
-	// Kill drops the runtime as if its process had died: nothing of it reaches the
-	// backend any more. See [Mortal].
+	helix.Runtime
+	// Kill drops the runtime as if its process had died: nothing that it writes reaches
+	// the backend any more.
 	Kill()
 }
 
-// Options are what a scenario asks of an executor.
-type Options struct {
-	// Deployment is the same for all executors on one backend, and no others: those
-	// work together.
-	Deployment string
-	Agents     []*helix.Agent
-	Hooks      *helix.Hooks
-	Usage      usage.Sink
-	// LeaseTTL is how long a run stays with a process that has died. A runtime that
-	// is given one looks for orphans several times within it. Zero is the runtime's
-	// default.
-	LeaseTTL time.Duration
-	// RetryBackoff is the wait before a model call is tried again.
-	RetryBackoff time.Duration
-	// RemotePatience is how long a remote agent may be out of reach. Zero is the
-	// runtime's default.
-	RemotePatience time.Duration
-	// MaxSession is how large a session may become. Zero is the runtime's default.
-	MaxSession int64
-	// MaxChunks is how many chunks a stream keeps. Zero keeps all.
-	MaxChunks int64
-	Logger    *slog.Logger
-}
+// Options are the options that a scenario starts a runtime with.
+type Options = helix.RuntimeOptions
 
 // Config says what to run the scenarios on.
 type Config struct {
@@ -55,8 +27,10 @@ type Config struct {
 	// Reopen opens a second handle on a backend's data, as another process would,
 	// and closes it when t ends. Defaults to the backend itself.
 	Reopen func(t testing.TB, backend store.Backend) store.Backend
-	// NewExecutor starts a runtime. The suite closes it.
-	NewExecutor func(t testing.TB, backend store.Backend, opts Options) Executor
+	// NewRuntime starts a runtime with the given options. The runtimes of one deployment
+	// share a backend and work together, and do not work with those of any other. The
+	// suite closes the runtime.
+	NewRuntime func(t testing.TB, deployment string, opts helix.RuntimeOptions) helix.Runtime
 	// Snapshots has a snapshot taken at every write, and each held to what its session
 	// comes to.
 	Snapshots bool

@@ -2,7 +2,10 @@
 // has come, and when a process dies has another one go on.
 //
 //	c, err := client.Dial(client.Options{HostPort: "127.0.0.1:7233"})
-//	rt, err := temporal.New(temporal.Config{Client: c, Backend: db, Agents: []*helix.Agent{agent}})
+//	rt, err := temporal.New(temporal.Config{
+//		RuntimeOptions: helix.RuntimeOptions{Backend: db, Agents: []*helix.Agent{agent}},
+//		Client:         c,
+//	})
 //
 // A runtime starts turns and works on them; with NoWorker it only starts them, and
 // processes that have a runtime of their own work on them. Every run is a workflow,

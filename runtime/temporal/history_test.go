@@ -48,7 +48,8 @@ func newSite(t *testing.T, configure func(*temporal.Config), agents ...*helix.Ag
 func newSiteOn(t *testing.T, c client.Client, db *testbackend.Backend, queue string, configure func(*temporal.Config), agents ...*helix.Agent) *site {
 	t.Helper()
 	cfg := temporal.Config{
-		Client: c, Backend: db, TaskQueue: queue, Agents: agents, WorkerTimeout: 2 * time.Second, RetryBackoff: time.Millisecond,
+		RuntimeOptions: helix.RuntimeOptions{Backend: db, Agents: agents, RetryBackoff: time.Millisecond},
+		Client:         c, TaskQueue: queue, WorkerTimeout: 2 * time.Second,
 	}
 	if configure != nil {
 		configure(&cfg)
@@ -58,9 +59,7 @@ func newSiteOn(t *testing.T, c client.Client, db *testbackend.Backend, queue str
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithCancel(context.Background())
-		cancel()
-		if err := rt.Close(ctx); err != nil {
+		if err := rt.Close(); err != nil {
 			t.Error(err)
 		}
 	})
@@ -252,10 +251,8 @@ var histories = map[string]func(t *testing.T) (s *site, id string){
 		<-entered
 		entered <- struct{}{}
 		entered <- struct{}{}
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
 		other := newSiteOn(t, s.client, testbackend.Open(t, s.address), s.queue, nil, agent)
-		if err := s.Close(ctx); err != nil {
+		if err := s.Close(); err != nil {
 			t.Fatal(err)
 		}
 		other.result(run)

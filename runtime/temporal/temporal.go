@@ -3,7 +3,6 @@ package temporal
 import (
 	"cmp"
 	"context"
-	"log/slog"
 	"time"
 
 	"go.temporal.io/sdk/activity"
@@ -14,8 +13,6 @@ import (
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/runtime/internal/host"
 	"github.com/helixagents/helix/session"
-	"github.com/helixagents/helix/store"
-	"github.com/helixagents/helix/usage"
 )
 
 // Name is the runtime's name, as runs record it.
@@ -23,67 +20,26 @@ const Name = "temporal"
 
 // Config configures a [Runtime]. Client and Backend are required.
 type Config struct {
+	helix.RuntimeOptions
 	// Client is a client of the Temporal server. It is not closed with the runtime.
-	Client  client.Client
-	Backend store.Backend
-	// TaskQueue is where the processes of a deployment share work: all have the same
-	// Backend and know the same agents. Defaults to "helix".
+	Client client.Client
+	// TaskQueue is the queue through which the processes of a deployment share work: all
+	// of them have the same Backend and know the same agents. Defaults to "helix".
 	TaskQueue string
 	// Prefix begins the ids of workflows. Defaults to TaskQueue.
 	Prefix string
-	// NoWorker keeps this process from working on turns: it starts them, and leaves
-	// them to others.
+	// NoWorker keeps this process from working on turns: it starts them, and other
+	// processes work on them.
 	NoWorker bool
-	// WorkerTimeout is how long a process may be silent before another goes on with
-	// its turns. Defaults to 15 seconds; at least 1.
+	// WorkerTimeout is how long a process may be silent before another one continues
+	// its turns. Defaults to 15 seconds; at least 1 second.
 	WorkerTimeout time.Duration
-	// MaxHistory is after how many events of its history a workflow goes on as a new
-	// one. Defaults to what the server suggests.
+	// MaxHistory is the number of history events after which a workflow continues as a
+	// new one. Defaults to what the server suggests.
 	MaxHistory int
 	// MaxEffects is how many effects this process works on at the same time; others
 	// wait. Defaults to 1,000.
 	MaxEffects int
-
-	// Agents are those whose sessions this process runs. An agent that is first
-	// executed is added to them.
-	Agents []*helix.Agent
-	// Hooks are called for every run, before the agent's own.
-	Hooks *helix.Hooks
-	// Usage receives usage entries. Defaults to none.
-	Usage usage.Sink
-	// LeaseTTL is how long a session stays with a process that no longer renews its
-	// lease before its workflow is looked for. Defaults to 30 seconds.
-	LeaseTTL time.Duration
-	// Heartbeat is how often leases are renewed. Defaults to a third of LeaseTTL.
-	Heartbeat time.Duration
-	// Sweep is about how often turns without a workflow, and sessions that have
-	// something to go on with, are looked for. Defaults to 5 seconds.
-	Sweep time.Duration
-	// NoRecovery keeps this process from looking for turns without a workflow. It still
-	// sees to deadlines, expired sessions and whatever else is due.
-	NoRecovery bool
-	// ModelRetries is how often a retryable model error is retried. Defaults to 3; a
-	// negative number is none. RetryBackoff is the first wait, which doubles.
-	// Defaults to 1 second.
-	ModelRetries int
-	RetryBackoff time.Duration
-	// MaxResult is the largest tool result in bytes. Defaults to 1,000,000.
-	MaxResult int
-	// MaxSession is how large a session may become, messages and stream together, in
-	// bytes: beyond that it takes no new message, and a run fails before its next model
-	// call. Defaults to 64 MiB; a negative number is no limit.
-	MaxSession int64
-	// MaxChunks is how many chunks a stream keeps. The oldest go once a step is
-	// committed that has made them more; those of a step in progress stay, for whoever
-	// reloads needs them. A reader that is behind is told so, as after
-	// stream.Manager.Trim. Defaults to 0, which keeps all.
-	MaxChunks int64
-	// RemotePatience is how long a remote agent may be out of reach before the call
-	// that waits for it fails. Defaults to 2 minutes.
-	RemotePatience time.Duration
-	// Logger receives the runtime's log: one ERROR line for each run that failed, among others.
-	// Defaults to [slog.Default], for errors.
-	Logger *slog.Logger
 }
 
 func (c *Config) check() error {
@@ -110,7 +66,8 @@ func (c *Config) check() error {
 	return nil
 }
 
-// Runtime starts turns on Temporal and, unless told not to, works on them.
+// Runtime starts turns on Temporal and, unless NoWorker is set, works on them. It
+// implements [helix.Runtime].
 type Runtime struct {
 	helix.Executor // the default tenant's
 	helix.Registry
@@ -121,7 +78,7 @@ type Runtime struct {
 	workers []worker.Worker
 }
 
-// New starts a runtime. Close it when done.
+// New starts a runtime. Stop it with Shutdown or Close.
 func New(cfg Config) (*Runtime, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
@@ -131,12 +88,7 @@ func New(cfg Config) (*Runtime, error) {
 	}}
 	d.slots = make(chan struct{}, cmp.Or(cfg.MaxEffects, 1000))
 	d.queue = cfg.TaskQueue + "/" + session.NewOwner("worker")
-	h, err := host.New(host.Config{
-		Name: Name, Engine: true, Elsewhere: cfg.NoWorker, Backend: cfg.Backend, Agents: cfg.Agents, Hooks: cfg.Hooks, Usage: cfg.Usage,
-		LeaseTTL: cfg.LeaseTTL, Heartbeat: cfg.Heartbeat, Sweep: cfg.Sweep, NoRecovery: cfg.NoRecovery,
-		ModelRetries: cfg.ModelRetries, RetryBackoff: cfg.RetryBackoff, MaxResult: cfg.MaxResult, MaxSession: cfg.MaxSession, MaxChunks: cfg.MaxChunks,
-		RemotePatience: cfg.RemotePatience, Logger: cfg.Logger,
-	}, d)
+	h, err := host.New(host.Config{RuntimeOptions: cfg.RuntimeOptions, Name: Name, Engine: true, Elsewhere: cfg.NoWorker}, d)
 	if err != nil {
 		return nil, err
 	}
@@ -195,20 +147,20 @@ func (r *Runtime) stopWorkers() {
 	}
 }
 
-// Cleanup fails the sessions of a tenant whose time is up, or, of no tenant, those of
-// all. The runtime does that by itself for the agents that it has; this is for
-// operators, who want to have it done now, for every agent, and to be told.
+// Cleanup implements [helix.Runtime].
 func (r *Runtime) Cleanup(ctx context.Context, tenant string) (*session.Cleanup, error) {
 	return r.host.Cleanup(ctx, tenant)
 }
 
-// Close stops the runtime. It takes no new work, lets the turns that it works on go
-// on until ctx ends, then leaves what is left to other processes.
-func (r *Runtime) Close(ctx context.Context) error {
+// Shutdown implements [helix.Runtime].
+func (r *Runtime) Shutdown(ctx context.Context) error {
 	if r.taker != nil {
 		r.taker.Stop()
 	}
-	r.host.Close(ctx)
+	err := r.host.Shutdown(ctx)
 	r.stopWorkers()
-	return nil
+	return err
 }
+
+// Close implements [helix.Runtime].
+func (r *Runtime) Close() error { return host.CloseNow(r.Shutdown) }

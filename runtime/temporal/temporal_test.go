@@ -11,6 +11,7 @@ import (
 	"go.temporal.io/sdk/log"
 	"go.uber.org/goleak"
 
+	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/internal/testbackend"
 	"github.com/helixagents/helix/internal/testserver"
 	"github.com/helixagents/helix/runtime/runtimetest"
@@ -37,8 +38,14 @@ func TestScenarios(t *testing.T) {
 				Reopen: func(t testing.TB, db store.Backend) store.Backend {
 					return testbackend.Open(t, db.(*testbackend.Backend).Address)
 				},
-				NewExecutor: func(t testing.TB, backend store.Backend, opts runtimetest.Options) runtimetest.Executor {
-					return start(t, c, backend, opts)
+				NewRuntime: func(t testing.TB, deployment string, opts helix.RuntimeOptions) helix.Runtime {
+					rt, err := temporal.New(temporal.Config{
+						RuntimeOptions: opts, Client: c, TaskQueue: deployment, WorkerTimeout: max(opts.LeaseTTL, time.Second),
+					})
+					if err != nil {
+						t.Fatal(err)
+					}
+					return rt
 				},
 			}
 			if os.Getenv("HELIX_SOAK") == "" {
@@ -57,17 +64,4 @@ func dial(t testing.TB) client.Client {
 	}
 	t.Cleanup(c.Close)
 	return c
-}
-
-func start(t testing.TB, c client.Client, backend store.Backend, opts runtimetest.Options) runtimetest.Executor {
-	mortal, kill := runtimetest.Mortal(backend)
-	rt, err := temporal.New(temporal.Config{
-		Client: c, TaskQueue: opts.Deployment, WorkerTimeout: max(opts.LeaseTTL, time.Second),
-		Backend: mortal, Agents: opts.Agents, Hooks: opts.Hooks, Usage: opts.Usage, LeaseTTL: opts.LeaseTTL,
-		Sweep: opts.LeaseTTL / 4, RetryBackoff: opts.RetryBackoff, RemotePatience: opts.RemotePatience, MaxSession: opts.MaxSession, MaxChunks: opts.MaxChunks, Logger: opts.Logger,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return runtimetest.Process(rt, kill)
 }

@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -10,34 +11,17 @@ import (
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/engine"
 	"github.com/helixagents/helix/session"
-	"github.com/helixagents/helix/store"
-	"github.com/helixagents/helix/usage"
 )
 
-// Config is what the runtimes' own configurations have in common. Its fields are
-// documented there.
+// Config configures a host.
 type Config struct {
-	// Name is the runtime's; runs record it.
+	helix.RuntimeOptions
+	// Name is the runtime's name; runs record it.
 	Name string
-	// Engine says that an engine hands the effects of turns to [Host.Do].
+	// Engine says that a workflow engine passes the effects of turns to [Host.Do].
 	Engine bool
 	// Elsewhere says that this process works on no turns.
-	Elsewhere      bool
-	Backend        store.Backend
-	Agents         []*helix.Agent
-	Hooks          *helix.Hooks
-	Usage          usage.Sink
-	LeaseTTL       time.Duration
-	Heartbeat      time.Duration
-	Sweep          time.Duration
-	NoRecovery     bool
-	ModelRetries   int
-	RetryBackoff   time.Duration
-	MaxResult      int
-	MaxSession     int64
-	MaxChunks      int64
-	RemotePatience time.Duration
-	Logger         *slog.Logger
+	Elsewhere bool
 }
 
 // check completes the configuration.
@@ -200,10 +184,8 @@ func (h *Host) Handler() *engine.Handler { return h.handler }
 // Log is where the runtime logs.
 func (h *Host) Log() *slog.Logger { return h.log }
 
-// Close takes no new work, lets running turns go on until ctx ends, then gives up
-// what is left: those turns stop where they are and their leases are released, so
-// that whoever comes next continues them.
-func (h *Host) Close(ctx context.Context) {
+// Shutdown implements [helix.Runtime].
+func (h *Host) Shutdown(ctx context.Context) (err error) {
 	h.mu.Lock()
 	closed := h.closing
 	h.closing = true
@@ -220,19 +202,34 @@ func (h *Host) Close(ctx context.Context) {
 	select {
 	case <-finished:
 	case <-ctx.Done():
-		h.giveUp()
+		if h.handOver() {
+			err = ctx.Err()
+		}
 		<-finished
 	}
 	h.stop()
 	h.loops.Wait()
+	return err
 }
 
-// giveUp makes every turn stop where it is.
-func (h *Host) giveUp() {
+// CloseNow shuts a runtime down without waiting for its turns.
+func CloseNow(shutdown func(context.Context) error) error {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := shutdown(ctx); !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil // its turns were handed over, as they should be
+}
+
+// handOver stops every turn where it is and reports whether there were any. Their leases
+// are released, so that other processes can continue them.
+func (h *Host) handOver() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.over = true
 	for _, t := range h.turns {
 		t.cancel(errClosing)
 	}
+	return len(h.turns) > 0
 }
