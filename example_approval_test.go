@@ -81,7 +81,7 @@ func ExampleApprove() {
 		}
 	}
 
-	run, err = rt.Resume(ctx, agent, "invoice-17", helix.ResumeOptions{})
+	run, err = rt.Resume(ctx, "invoice-17", helix.ResumeOptions{})
 	if err != nil {
 		fmt.Println(err)
 		return

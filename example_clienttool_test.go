@@ -65,7 +65,7 @@ func ExampleOnClient() {
 			return
 		}
 		if out.Continuation == helix.CallerResumes {
-			if run, err = rt.Resume(ctx, agent, "table-4", helix.ResumeOptions{}); err != nil {
+			if run, err = rt.Resume(ctx, "table-4", helix.ResumeOptions{}); err != nil {
 				fmt.Println(err)
 				return
 			}

@@ -52,7 +52,7 @@ func ExampleExecutor_Interrupt() {
 	}
 	fmt.Println(res.Status)
 
-	run, err = rt.Resume(ctx, agent, "story", helix.ResumeOptions{})
+	run, err = rt.Resume(ctx, "story", helix.ResumeOptions{})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -67,7 +67,7 @@ func ExampleSubAgent() {
 		fmt.Printf("%s of %s: %s\n", p.Tool, owner.Agent, out.Outcome)
 	}
 
-	if run, err = rt.Resume(ctx, lawyer, "flat", helix.ResumeOptions{}); err != nil {
+	if run, err = rt.Resume(ctx, "flat", helix.ResumeOptions{}); err != nil {
 		fmt.Println(err)
 		return
 	}

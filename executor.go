@@ -11,8 +11,7 @@ import (
 	"github.com/helixagents/helix/stream"
 )
 
-// Executor runs agents. Every runtime offers one, and they behave the same. Resume and
-// Retry need no agent: the session knows its own, and nil stands for it.
+// Executor runs agents. Every runtime offers one, and they behave the same.
 type Executor interface {
 	// Execute runs a turn: on a new session, or, when the session exists, as its
 	// next turn. It returns once the turn is durably open; refusals, such as
@@ -21,10 +20,10 @@ type Executor interface {
 	// Resume continues a session that was interrupted, paused or suspended. One that
 	// waits takes in the answers that are there, and suspends again if more are
 	// missing; with none it is refused with [ErrAwaitingInput].
-	Resume(ctx context.Context, agent *Agent, sessionID string, opts ResumeOptions) (Run, error)
+	Resume(ctx context.Context, sessionID string, opts ResumeOptions) (Run, error)
 	// Retry runs a failed turn again from its last good checkpoint. It never adds
 	// the user's message again.
-	Retry(ctx context.Context, agent *Agent, sessionID string, opts RetryOptions) (Run, error)
+	Retry(ctx context.Context, sessionID string, opts RetryOptions) (Run, error)
 	// CanResume tells whether Resume would be accepted now, and if not, why.
 	CanResume(ctx context.Context, sessionID string) (*Resumability, error)
 	// Interrupt asks the session's run to stop softly: it can be resumed. Abort ends
@@ -154,7 +153,10 @@ func Hidden(m session.Message) session.Message {
 // session is again what it was. In both cases no new run begins: what Resume gives is
 // that last run.
 type ResumeOptions struct {
-	// Message goes on with a new message.
+	// Agent is the agent's definition, for a runtime that does not know it yet. Defaults
+	// to the one that the runtime knows by the session's agent name.
+	Agent *Agent
+	// Message is a new message to continue with.
 	Message *session.Message
 	// Checkpoint first rewinds the session to that checkpoint.
 	Checkpoint string
@@ -170,6 +172,8 @@ type ResumeOptions struct {
 
 // RetryOptions are the options of Retry.
 type RetryOptions struct {
+	// Agent is the agent's definition, as in [ResumeOptions].
+	Agent *Agent
 	// RequestID makes the call idempotent, as in [Input].
 	RequestID      string
 	Hooks          *Hooks

@@ -169,7 +169,7 @@ func TestRefunds(t *testing.T) {
 				if _, err := d.rt.Submit(t.Context(), "s-1", yes.By(helix.User{ID: "bob"})); err != nil {
 					t.Fatal(err)
 				}
-				run, err := d.rt.Resume(t.Context(), d.agents[0], "s-1", helix.ResumeOptions{})
+				run, err := d.rt.Resume(t.Context(), "s-1", helix.ResumeOptions{})
 				if err != nil {
 					t.Fatal(err)
 				}

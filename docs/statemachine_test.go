@@ -363,10 +363,10 @@ var states = []struct {
 	}},
 	{"waiting", "running", func(p *play) { p.release(); p.result() }},
 	{"waiting, answered", "waiting", func(p *play) { _, err := p.answer(); p.must(err) }},
-	{"completed", "waiting, answered", func(p *play) { p.started(p.rt.Resume(p.Context(), p.agent, played, helix.ResumeOptions{})) }},
+	{"completed", "waiting, answered", func(p *play) { p.started(p.rt.Resume(p.Context(), played, helix.ResumeOptions{})) }},
 	{"failed", "waiting, answered", func(p *play) {
 		p.fails.Store(true)
-		p.started(p.rt.Resume(p.Context(), p.agent, played, helix.ResumeOptions{}))
+		p.started(p.rt.Resume(p.Context(), played, helix.ResumeOptions{}))
 		p.fails.Store(false)
 	}},
 	{"aborted", "waiting", (*play).abort},
@@ -406,7 +406,7 @@ var entries = []struct {
 		return p.resume(helix.ResumeOptions{Message: &more})
 	}},
 	{"from a checkpoint", func(p *play) string { return p.resume(helix.ResumeOptions{Checkpoint: p.first()}) }},
-	{"Retry", func(p *play) string { return p.start(p.rt.Retry(p.Context(), p.agent, played, helix.RetryOptions{})) }},
+	{"Retry", func(p *play) string { return p.start(p.rt.Retry(p.Context(), played, helix.RetryOptions{})) }},
 	{"Submit", func(p *play) string {
 		out, err := p.answer()
 		if err != nil {
@@ -428,7 +428,7 @@ func (p *play) input() helix.Input {
 
 func (p *play) resume(opts helix.ResumeOptions) string {
 	p.Helper()
-	return p.start(p.rt.Resume(p.Context(), p.agent, played, opts))
+	return p.start(p.rt.Resume(p.Context(), played, opts))
 }
 
 // start tells how a run ends that was to be started.

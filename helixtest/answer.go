@@ -93,7 +93,7 @@ func Resume(t TB, waiting *Result, answers ...Answer) *Result {
 			}
 			answered = append(answered, at)
 		}
-		run, err := x.Resume(ctx, agent, waiting.SessionID, helix.ResumeOptions{})
+		run, err := x.Resume(ctx, waiting.SessionID, helix.ResumeOptions{})
 		if err == nil {
 			res, err = waiting.setup.result(ctx, run, waiting)
 		}

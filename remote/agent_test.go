@@ -36,7 +36,7 @@ func TestCall(t *testing.T) {
 		if out, err := rt.Submit(t.Context(), "s-1", with(res.Pending[0])); err != nil || out.Outcome != helix.SubmitAccepted {
 			t.Fatalf("the answer is %+v, %v", out, err)
 		}
-		if run, err = rt.Resume(t.Context(), boss, "s-1", helix.ResumeOptions{}); err != nil {
+		if run, err = rt.Resume(t.Context(), "s-1", helix.ResumeOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}

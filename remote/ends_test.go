@@ -41,7 +41,7 @@ func TestExpiredThere(t *testing.T) {
 	if _, err := rt.Submit(t.Context(), "s-1", helix.Approve(p.CallID, p.ApprovalID)); err != nil {
 		t.Fatal(err)
 	}
-	if run, err = rt.Resume(t.Context(), boss, "s-1", helix.ResumeOptions{}); err != nil {
+	if run, err = rt.Resume(t.Context(), "s-1", helix.ResumeOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if res, err = run.Result(t.Context()); err != nil || res.Status != helix.Completed {

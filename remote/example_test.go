@@ -80,7 +80,7 @@ func Example() {
 			fmt.Println(err)
 		}
 	}
-	run, err = rt.Resume(ctx, boss, "lease-1", helix.ResumeOptions{})
+	run, err = rt.Resume(ctx, "lease-1", helix.ResumeOptions{})
 	if err != nil {
 		fmt.Println(err)
 		return

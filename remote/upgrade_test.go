@@ -143,7 +143,7 @@ func TestFrozenTrees(t *testing.T) {
 		if out, err := o.Submit(t.Context(), agent.Name, helix.Approve(p.CallID, p.ApprovalID)); err != nil || out.Outcome != helix.SubmitAccepted {
 			t.Fatalf("the answer to %s is %+v, %v", agent.Name, out, err)
 		}
-		run, err := o.Resume(t.Context(), agent, agent.Name, helix.ResumeOptions{})
+		run, err := o.Resume(t.Context(), agent.Name, helix.ResumeOptions{})
 		if res := o.result(t, run, err); res.Status != helix.Completed || res.Text != "Done." {
 			t.Fatalf("%s came to %+v", agent.Name, res)
 		}

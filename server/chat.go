@@ -240,7 +240,7 @@ func (x *exchange) takeAnswers(ctx context.Context, state *session.State, in *ai
 	if run != nil {
 		request += run.ID // the same answers may be sent again when others are still missing
 	}
-	turn.run, err = x.executor.Resume(ctx, agent, state.ID, helix.ResumeOptions{RequestID: request})
+	turn.run, err = x.executor.Resume(ctx, state.ID, helix.ResumeOptions{Agent: agent, RequestID: request})
 	if err != nil && (goesOn || errors.Is(err, session.ErrAlreadyRunning)) { // a run takes the answers up itself
 		turn.run, err = x.executor.Attach(ctx, state.ID)
 		if err == nil && turn.run.ID() == in.ShownRun() {
@@ -390,7 +390,8 @@ func (x *exchange) rewound(ctx context.Context, state *session.State, messageID 
 		return nil, err
 	}
 	defer done()
-	run, err := x.executor.Resume(ctx, agent, state.ID, opts)
+	opts.Agent = agent
+	run, err := x.executor.Resume(ctx, state.ID, opts)
 	if err != nil {
 		return nil, err
 	}

@@ -120,7 +120,8 @@ func (x *exchange) resume() error {
 		return err
 	}
 	defer done()
-	run, err := x.executor.Resume(ctx, agent, state.ID, options)
+	options.Agent = agent
+	run, err := x.executor.Resume(ctx, state.ID, options)
 	if err != nil {
 		return err
 	}

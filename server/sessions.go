@@ -375,7 +375,7 @@ func (x *exchange) retry() error {
 		return err
 	}
 	defer done()
-	run, err := x.executor.Retry(ctx, agent, state.ID, helix.RetryOptions{RequestID: in.RequestID})
+	run, err := x.executor.Retry(ctx, state.ID, helix.RetryOptions{Agent: agent, RequestID: in.RequestID})
 	if err != nil {
 		return x.hide(state.ID, err)
 	}

@@ -209,7 +209,7 @@ func (x *exchange) goOn(ctx context.Context, id string) (runID string) {
 	if err != nil {
 		return x.notResumed(ctx, id, err)
 	}
-	run, err := x.executor.Resume(ctx, agent, id, helix.ResumeOptions{})
+	run, err := x.executor.Resume(ctx, id, helix.ResumeOptions{Agent: agent})
 	if err != nil {
 		return x.notResumed(ctx, id, err)
 	}

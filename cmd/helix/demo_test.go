@@ -78,7 +78,7 @@ func (d *demo) answer(agent string, result *helix.Result, answer func(*session.P
 	if _, err := d.rt.Submit(d.t.Context(), agent, answer(&result.Pending[0])); err != nil {
 		d.t.Fatal(err)
 	}
-	return d.result(d.rt.Resume(d.t.Context(), d.agents[agent], agent, helix.ResumeOptions{}))
+	return d.result(d.rt.Resume(d.t.Context(), agent, helix.ResumeOptions{}))
 }
 
 func (d *demo) expect(result *helix.Result, text string) {

@@ -98,7 +98,7 @@ func work(ctx context.Context, part, dir string) {
 			}
 		}
 	case "go on":
-		run, err := rt.Resume(ctx, clerk, sessionID, helix.ResumeOptions{})
+		run, err := rt.Resume(ctx, sessionID, helix.ResumeOptions{})
 		check(err)
 		show(ctx, run)
 	}

@@ -72,7 +72,7 @@ func goOn(ctx context.Context, path string) {
 	state, err := db.Sessions().Load(ctx, storyID)
 	check(err)
 	fmt.Printf("the session is %s, because %s\n", state.Status, state.Interrupt.Reason)
-	run, err := rt.Resume(ctx, narrator, storyID, helix.ResumeOptions{})
+	run, err := rt.Resume(ctx, storyID, helix.ResumeOptions{})
 	check(err)
 	res, err := run.Result(ctx)
 	check(err)

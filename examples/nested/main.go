@@ -74,7 +74,7 @@ func main() {
 		fmt.Println("the answer is", out.Outcome)
 	}
 
-	run, err = rt.Resume(ctx, manager, "flat", helix.ResumeOptions{})
+	run, err = rt.Resume(ctx, "flat", helix.ResumeOptions{})
 	check(err)
 	res, err = run.Result(ctx)
 	check(err)

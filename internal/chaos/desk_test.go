@@ -175,7 +175,7 @@ func (d *clerks) carryOut(ctx context.Context, o order, a *answer) error {
 	case "resume":
 		var mu sync.Mutex
 		a.Codes = together(o.Times, func() string {
-			run, err := d.rt.Resume(ctx, d.agents[o.Agent], o.Session, helix.ResumeOptions{})
+			run, err := d.rt.Resume(ctx, o.Session, helix.ResumeOptions{})
 			if err != nil {
 				return codeOf(err)
 			}

@@ -63,7 +63,7 @@ func TestMove(t *testing.T) {
 		if _, err := rt.Submit(ctx, id, helix.Approve(call.CallID, call.ApprovalID)); err != nil {
 			return nil, err
 		}
-		return rt.Resume(ctx, agent, id, helix.ResumeOptions{})
+		return rt.Resume(ctx, id, helix.ResumeOptions{})
 	})
 	on("dbos", func(ctx context.Context, rt helix.Runtime) (helix.Run, error) {
 		return rt.Execute(ctx, agent, helix.Input{SessionID: id, Message: helix.UserText("Look.")})

@@ -114,9 +114,9 @@ func racer(ctx context.Context, dir string) error {
 			run, err = rt.Execute(ctx, agent, helix.Input{SessionID: o.Session, Message: helix.UserText(o.Text)})
 		case "resume":
 			message := helix.UserText(o.Text)
-			run, err = rt.Resume(ctx, agent, o.Session, helix.ResumeOptions{Message: &message})
+			run, err = rt.Resume(ctx, o.Session, helix.ResumeOptions{Message: &message})
 		case "retry":
-			run, err = rt.Retry(ctx, agent, o.Session, helix.RetryOptions{})
+			run, err = rt.Retry(ctx, o.Session, helix.RetryOptions{})
 		case "interrupt":
 			err = rt.Interrupt(ctx, o.Session, "")
 		case "result":

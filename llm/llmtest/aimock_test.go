@@ -240,7 +240,7 @@ func (s *mockSession) goesBadly(ctx context.Context, text string) error {
 		if !strings.HasPrefix(string(res.Error.Code), "provider_") {
 			return fmt.Errorf("the run failed after %s: %w", s.faults, res.Error)
 		}
-		run, err := s.rt.Retry(ctx, s.agent, s.id, helix.RetryOptions{})
+		run, err := s.rt.Retry(ctx, s.id, helix.RetryOptions{})
 		if err != nil {
 			return fmt.Errorf("retry after %s: %w", s.faults, err)
 		}

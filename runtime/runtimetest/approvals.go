@@ -216,7 +216,7 @@ func approverPolicy(s *Stage) {
 		s.same(s.entries("s-1"), before, "the waits after a refusal")
 	}
 	s.logged("client_tool.validation_failed", p.CallID, "bob")
-	_, err := x.Resume(s.ctx(), agent, "s-1", helix.ResumeOptions{})
+	_, err := x.Resume(s.ctx(), "s-1", helix.ResumeOptions{})
 	s.refused(err, helix.ErrAwaitingInput)
 	s.Submit(x, "s-1", helix.Approve(p.CallID, p.ApprovalID).By(helix.User{ID: "alice"}), helix.SubmitAccepted)
 	s.goesOn(x, agent, "s-1")
@@ -341,7 +341,7 @@ func approvalHooks(s *Stage) {
 	s.Submit(x, "s-1", helix.Approve(pay.CallID, pay.ApprovalID), helix.SubmitAccepted)
 	s.Submit(x, "s-1", helix.Deny(burn.CallID, burn.ApprovalID, ""), helix.SubmitAccepted)
 	first := res.RunID
-	res = s.Result(s.Resume(x, agent, "s-1", helix.ResumeOptions{}))
+	res = s.Result(s.Resume(x, "s-1", helix.ResumeOptions{}))
 	s.ended(res, helix.SuspendedStepPartial)
 	s.Submit(x, "s-1", helix.ToolResult(s.waiting(res, "pick").CallID, "blue"), helix.SubmitAccepted)
 	s.goesOn(x, agent, "s-1")
@@ -400,10 +400,10 @@ func approvalVetoed(s *Stage) {
 
 func approvalOneByOne(s *Stage) {
 	var ran tally
-	x, agent, asked := s.asked(guarded(&ran, "a"), guarded(&ran, "b"), guarded(&ran, "c"))
+	x, _, asked := s.asked(guarded(&ran, "a"), guarded(&ran, "b"), guarded(&ran, "c"))
 	for i, p := range asked {
 		s.Submit(x, "s-1", helix.Approve(p.CallID, p.ApprovalID), helix.SubmitAccepted)
-		res := s.Result(s.Resume(x, agent, "s-1", helix.ResumeOptions{}))
+		res := s.Result(s.Resume(x, "s-1", helix.ResumeOptions{}))
 		if i < 2 {
 			s.ended(res, helix.SuspendedStepPartial)
 		} else {
@@ -426,7 +426,7 @@ func (s *Stage) cutOff(idempotent bool) *tally {
 	res := s.waitsOn(x, agent, "s-1")
 	p := s.waiting(res, "pay")
 	s.Submit(x, "s-1", helix.Approve(p.CallID, p.ApprovalID), helix.SubmitAccepted)
-	run := s.Resume(x, agent, "s-1", helix.ResumeOptions{})
+	run := s.Resume(x, "s-1", helix.ResumeOptions{})
 	s.receive("the approved call runs", g.entered)
 	x.Kill()
 	y, again := s.heir(agent)

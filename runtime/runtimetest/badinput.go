@@ -108,9 +108,9 @@ func badSessionIDs(s *Stage) {
 	for _, id := range []string{"a b", "../etc", "/abs", ".hidden", "a..b", "naïve", "a\x00b", "a\nb", "a?b", strings.Repeat("x", 257)} {
 		_, err := x.Execute(s.ctx(), agent, helix.Input{SessionID: id, Message: helix.UserText("Hi!")})
 		s.refused(err, helix.ErrInvalid, "session id")
-		_, err = x.Resume(s.ctx(), agent, id, helix.ResumeOptions{})
+		_, err = x.Resume(s.ctx(), id, helix.ResumeOptions{})
 		s.refused(err, helix.ErrInvalid, "session id")
-		_, err = x.Retry(s.ctx(), agent, id, helix.RetryOptions{})
+		_, err = x.Retry(s.ctx(), id, helix.RetryOptions{})
 		s.refused(err, helix.ErrInvalid, "session id")
 		_, err = x.Attach(s.ctx(), id)
 		s.refused(err, helix.ErrInvalid, "session id")
@@ -118,7 +118,7 @@ func badSessionIDs(s *Stage) {
 		s.refused(x.Abort(s.ctx(), id, ""), helix.ErrInvalid, "session id")
 	}
 	for _, id := range []string{"", "a b"} {
-		_, err := x.Resume(s.ctx(), agent, id, helix.ResumeOptions{})
+		_, err := x.Resume(s.ctx(), id, helix.ResumeOptions{})
 		s.refused(err, helix.ErrInvalid, "session id")
 	}
 }
@@ -149,7 +149,7 @@ func badCheckpoint(s *Stage) {
 	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
 	s.ended(s.Say(x, agent, "s-2", "Hi!"), helix.Completed)
 	foreign := s.checkpoints("s-2")[0].ID
-	_, err := x.Resume(s.ctx(), agent, "s-1", helix.ResumeOptions{Checkpoint: foreign})
+	_, err := x.Resume(s.ctx(), "s-1", helix.ResumeOptions{Checkpoint: foreign})
 	s.refused(err, helix.ErrNotFound, foreign)
 	_, err = x.Execute(s.ctx(), agent, helix.Input{
 		SessionID: "s-3", Message: helix.UserText("Hi!"), Branch: &helix.Branch{From: "s-1", Checkpoint: foreign},
@@ -312,7 +312,7 @@ func badNilAgent(s *Stage) {
 	x := s.Start()
 	_, err := x.Execute(s.ctx(), nil, helix.Input{SessionID: "s-1", Message: helix.UserText("Hi!")})
 	s.refused(err, helix.ErrInvalid, "agent")
-	_, err = x.Resume(s.ctx(), nil, "s-1", helix.ResumeOptions{}) // the session knows its agent
+	_, err = x.Resume(s.ctx(), "s-1", helix.ResumeOptions{}) // the session knows its agent
 	s.refused(err, helix.ErrNotFound)
 }
 

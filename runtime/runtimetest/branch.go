@@ -197,7 +197,7 @@ func branchGoesOn(s *Stage) {
 	x, agent, _ := s.story(scripted.Text("two"), fatal(), scripted.Text("three"), scripted.Text("four"))
 	s.ended(s.Result(s.branch(x, agent, "s-2", helix.Branch{From: "s-1"}, "second")), helix.Completed)
 	s.ended(s.Say(x, agent, "s-2", "third"), helix.Failed)
-	s.ended(s.Result(s.Retry(x, agent, "s-2")), helix.Completed)
+	s.ended(s.Result(s.Retry(x, "s-2")), helix.Completed)
 	s.transcript("s-2", append(tale[:6:6], "user: second", "assistant: two", "user: third", "assistant: three")...)
 	s.ended(s.Result(s.branch(x, agent, "s-3", helix.Branch{From: "s-2"}, "fourth")), helix.Completed)
 	s.transcript("s-3", append(tale[:6:6], "user: second", "assistant: two", "user: third", "assistant: three", "user: fourth", "assistant: four")...)

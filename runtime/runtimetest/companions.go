@@ -634,7 +634,7 @@ func companionWait(s *Stage) {
 	res := s.Say(x, agent, "s-1", "Hi!")
 	s.ended(res, helix.SuspendedAwaitingChildren)
 	s.same(len(s.load("s-1").AwaitingChildren), 1, "children that are awaited")
-	_, err := x.Resume(s.ctx(), agent, "s-1", helix.ResumeOptions{})
+	_, err := x.Resume(s.ctx(), "s-1", helix.ResumeOptions{})
 	s.refused(err, helix.ErrAwaitingInput)
 	g.release()
 	s.becomes("s-1", session.Completed)

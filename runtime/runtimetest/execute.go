@@ -234,7 +234,7 @@ func executePaused(s *Stage) {
 	_, err = x.Execute(s.ctx(), agent, helix.Input{SessionID: "s-1", Message: helix.UserText("second")})
 	s.refused(err, helix.ErrPaused, "s-1")
 	message := helix.UserText("go on")
-	s.ended(s.Result(s.Resume(x, agent, "s-1", helix.ResumeOptions{Message: &message})), helix.Completed)
+	s.ended(s.Result(s.Resume(x, "s-1", helix.ResumeOptions{Message: &message})), helix.Completed)
 	s.ended(s.Say(x, agent, "s-1", "third"), helix.Completed)
 	s.transcript("s-1", "user: first", "assistant: one", "user: go on", "assistant: two", "user: third", "assistant: three")
 }
@@ -314,8 +314,8 @@ func executeRaces(s *Stage) {
 				func() (helix.Run, error) {
 					return z.Execute(s.ctx(), agent, helix.Input{SessionID: "s-1", Message: helix.UserText("More!")})
 				},
-				func() (helix.Run, error) { return z.Resume(s.ctx(), agent, "s-1", helix.ResumeOptions{}) },
-				func() (helix.Run, error) { return z.Retry(s.ctx(), agent, "s-1", helix.RetryOptions{}) },
+				func() (helix.Run, error) { return z.Resume(s.ctx(), "s-1", helix.ResumeOptions{}) },
+				func() (helix.Run, error) { return z.Retry(s.ctx(), "s-1", helix.RetryOptions{}) },
 			} {
 				wg.Go(func() {
 					run, err := call()

@@ -48,7 +48,7 @@ func forgeKind(s *Stage) {
 	s.forged(x, helix.Approve(pick.CallID, ""), helix.ErrSubmissionKind, pick.CallID, "client tool", "an approval")
 	s.forged(x, helix.Approve(pick.CallID, pay.ApprovalID), helix.ErrSubmissionKind, pick.CallID)
 	s.forged(x, helix.Deny(pick.CallID, "", "no"), helix.ErrSubmissionKind, pick.CallID)
-	_, err := x.Resume(s.ctx(), agent, "s-1", helix.ResumeOptions{})
+	_, err := x.Resume(s.ctx(), "s-1", helix.ResumeOptions{})
 	s.refused(err, helix.ErrAwaitingInput)
 	s.Submit(x, "s-1", helix.ToolResult(pick.CallID, "blue"), helix.SubmitAccepted)
 	s.Submit(x, "s-1", helix.Approve(pay.CallID, pay.ApprovalID), helix.SubmitAccepted)
@@ -106,7 +106,7 @@ func forgeSession(s *Stage) {
 	s.same(s.entries("s-1")+s.entries("s-2"), before, "the waits of both sessions")
 	s.Submit(x, "s-1", helix.Approve(one.CallID, one.ApprovalID), helix.SubmitAccepted)
 	s.goesOn(x, agent, "s-1")
-	_, err := x.Resume(s.ctx(), agent, "s-2", helix.ResumeOptions{})
+	_, err := x.Resume(s.ctx(), "s-2", helix.ResumeOptions{})
 	s.refused(err, helix.ErrAwaitingInput)
 	s.same(ran.of("pay"), 1, "payments")
 }
@@ -125,7 +125,7 @@ func forgeTenant(s *Stage) {
 	}
 	same := s.waiting(s.waitsOn(umbrella, agent, "s-1"), "pay") // the same id, another session
 	s.Submit(umbrella, "s-1", helix.Approve(p.CallID, p.ApprovalID), helix.SubmitUnknownCall)
-	_, err := acme.Resume(s.ctx(), agent, "s-1", helix.ResumeOptions{})
+	_, err := acme.Resume(s.ctx(), "s-1", helix.ResumeOptions{})
 	s.refused(err, helix.ErrAwaitingInput)
 	s.Submit(acme, "s-1", helix.Approve(p.CallID, p.ApprovalID), helix.SubmitAccepted)
 	s.goesOn(acme, agent, "s-1")

@@ -170,9 +170,9 @@ func hookEphemeral(s *Stage) {
 	s.failed(s.Result(s.Execute(x, agent, helix.Input{
 		SessionID: "s-1", Message: helix.UserText("Hi!"), Hooks: &hooks, EphemeralHooks: true,
 	})), code(session.CodeProvider))
-	_, err = x.Retry(s.ctx(), agent, "s-1", helix.RetryOptions{Hooks: &hooks})
+	_, err = x.Retry(s.ctx(), "s-1", helix.RetryOptions{Hooks: &hooks})
 	s.refused(err, helix.ErrInvalid, "Hooks", "EphemeralHooks")
-	run, err := x.Retry(s.ctx(), agent, "s-1", helix.RetryOptions{Hooks: &hooks, EphemeralHooks: true})
+	run, err := x.Retry(s.ctx(), "s-1", helix.RetryOptions{Hooks: &hooks, EphemeralHooks: true})
 	s.ok(err, "retry")
 	s.ended(s.Result(run), helix.Completed)
 	if !strings.Contains(j.String(), "complete ok") {
@@ -234,7 +234,7 @@ func hookClientVeto(s *Stage) {
 }
 
 func hookResumedFrom(s *Stage) {
-	x, agent, _ := s.interrupted(scripted.Text("Done."), scripted.Text("Done again."))
+	x, _, _ := s.interrupted(scripted.Text("Done."), scripted.Text("Done again."))
 	var j journal
 	var from []string
 	hooks := &helix.Hooks{OnAgentResumed: func(_ context.Context, _ *helix.HookContext, e helix.AgentResumedEvent) error {
@@ -243,7 +243,7 @@ func hookResumedFrom(s *Stage) {
 	}}
 	resume := func(opts helix.ResumeOptions) {
 		opts.Hooks, opts.EphemeralHooks = hooks, true
-		s.ended(s.Result(s.Resume(x, agent, "s-1", opts)), helix.Completed)
+		s.ended(s.Result(s.Resume(x, "s-1", opts)), helix.Completed)
 	}
 	latest := s.checkpoints("s-1")
 	from = append(from, latest[len(latest)-1].ID)
@@ -424,11 +424,11 @@ func hookLifecycle(s *Stage) {
 	x := s.Start(agent)
 	first := s.Begin(x, agent, "s-1", "Hi!")
 	s.ended(s.Result(first), helix.Failed)
-	second := s.Retry(x, agent, "s-1")
+	second := s.Retry(x, "s-1")
 	s.receive("the model is asked", g.entered)
 	s.ok(second.Interrupt(s.ctx(), "coffee"), "interrupt")
 	s.ended(s.Result(second), helix.Interrupted)
-	third := s.Resume(x, agent, "s-1", helix.ResumeOptions{})
+	third := s.Resume(x, "s-1", helix.ResumeOptions{})
 	s.ended(s.Result(third), helix.Completed)
 	s.same(j.String(), strings.Join([]string{
 		"start 1", "fail provider_error",

@@ -69,7 +69,7 @@ func modelRetriesRunOut(s *Stage) {
 	s.same(res.Error.Retryable, true, "the error is retryable")
 	s.same(len(model.Requests()), 4, "model calls")
 	s.transcript("s-1", "user: Hi!")
-	s.ended(s.Result(s.Retry(x, agent, "s-1")), helix.Completed)
+	s.ended(s.Result(s.Retry(x, "s-1")), helix.Completed)
 	s.transcript("s-1", "user: Hi!", "assistant: better")
 }
 

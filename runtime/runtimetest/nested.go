@@ -64,7 +64,7 @@ func nestedNotByItself(s *Stage) {
 	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.SuspendedAwaitingChildren)
 	below := s.lineage("s-1")[1]
 	s.approve(x, "sign")
-	_, err := x.Resume(s.ctx(), child, below, helix.ResumeOptions{})
+	_, err := x.Resume(s.ctx(), below, helix.ResumeOptions{})
 	s.refused(err, helix.ErrInvalid, "s-1")
 	_, err = x.Execute(s.ctx(), child, helix.Input{SessionID: below, Message: helix.UserText("Hi!"), AbandonPending: true})
 	s.refused(err, helix.ErrInvalid, "s-1")
@@ -85,7 +85,7 @@ func nestedPaused(s *Stage) {
 	}
 	hold(session.Active, session.Paused)
 	s.approve(x, "sign")
-	_, err := x.Resume(s.ctx(), agent, "s-1", helix.ResumeOptions{})
+	_, err := x.Resume(s.ctx(), "s-1", helix.ResumeOptions{})
 	s.refused(err, helix.ErrAwaitingInput)
 	hold(session.Paused, session.Active)
 	s.ended(s.resumed(x, agent), helix.Completed)
@@ -102,7 +102,7 @@ func (s *Stage) approve(x helix.Executor, tool string) *helix.Submitted {
 // resumed resumes session s-1 and waits for the end of the run.
 func (s *Stage) resumed(x helix.Executor, agent *helix.Agent) *helix.Result {
 	s.Helper()
-	return s.Result(s.Resume(x, agent, "s-1", helix.ResumeOptions{}))
+	return s.Result(s.Resume(x, "s-1", helix.ResumeOptions{}))
 }
 
 // nobodyWaits wants no call below session s-1 to wait.
@@ -436,7 +436,7 @@ func nestedNothing(s *Stage) {
 	x := s.Start(agent)
 	res := s.Say(x, agent, "s-1", "Hi!")
 	for _, try := range []func() error{
-		func() error { _, err := x.Resume(s.ctx(), agent, "s-1", helix.ResumeOptions{}); return err },
+		func() error { _, err := x.Resume(s.ctx(), "s-1", helix.ResumeOptions{}); return err },
 		func() error {
 			_, err := x.Execute(s.ctx(), agent, helix.Input{SessionID: "s-1", Message: helix.UserText("Hello?")})
 			return err
@@ -576,7 +576,7 @@ func nestedRace(s *Stage) {
 		})
 		res := s.Result(run)
 		if out.Continuation == helix.CallerResumes {
-			res = s.Result(s.Resume(y, agent, id, helix.ResumeOptions{}))
+			res = s.Result(s.Resume(y, id, helix.ResumeOptions{}))
 		}
 		s.ended(res, helix.Completed)
 		s.same(ran.of("sign"), i+1, "signatures")
@@ -596,7 +596,7 @@ func nestedTwoResumes(s *Stage) {
 	errs := make(chan error, 8)
 	for i := range cap(errs) {
 		go func() {
-			_, err := []Executor{x, y}[i%2].Resume(s.ctx(), agent, "s-1", helix.ResumeOptions{})
+			_, err := []Executor{x, y}[i%2].Resume(s.ctx(), "s-1", helix.ResumeOptions{})
 			errs <- err
 		}()
 	}
@@ -714,7 +714,7 @@ func nestedRewind(s *Stage) {
 	x := s.Start(agent)
 	res := s.Say(x, agent, "s-1", "Hi!")
 	first := s.lineage("s-1")
-	again := s.Result(s.Resume(x, agent, "s-1", helix.ResumeOptions{Checkpoint: s.checkpoints("s-1")[0].ID}))
+	again := s.Result(s.Resume(x, "s-1", helix.ResumeOptions{Checkpoint: s.checkpoints("s-1")[0].ID}))
 	s.ended(again, helix.SuspendedStepPartial)
 	s.same(len(again.Pending), 4, "calls that wait")
 	refs := s.children("s-1")
@@ -756,7 +756,7 @@ func nestedKilledAmid(s *Stage) {
 	x := s.mortal(agent)
 	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.SuspendedAwaitingChildren)
 	s.approve(x, "pay")
-	run := s.Resume(x, agent, "s-1", helix.ResumeOptions{})
+	run := s.Resume(x, "s-1", helix.ResumeOptions{})
 	s.receive("the approved call is carried out", g.entered)
 	x.Kill()
 	s.takenOver(run, agent)
@@ -861,7 +861,7 @@ func nestedStream(s *Stage) {
 	s.same(paused, []string{ids[2], ids[1], ids[0]}, "runs that paused")
 	s.same(asked, []string{ids[2]}, "approvals that were asked for")
 	s.approve(x, "sign")
-	again := s.Resume(x, agent, "s-1", helix.ResumeOptions{})
+	again := s.Resume(x, "s-1", helix.ResumeOptions{})
 	items = s.collect(again)
 	last = items[len(items)-1]
 	s.same(fmt.Sprint(last.Frame, last.End.Status), fmt.Sprint(stream.FrameEnd, stream.EndCompleted), "the last item")

@@ -117,7 +117,7 @@ func (n *server) Resume(ctx context.Context, sessionID, requestID string) (*heli
 	if n.unknown {
 		return nil, session.ErrUnknownAgent.WithMessage("no agent named %q", n.agent.Name)
 	}
-	run, err := x.Resume(ctx, n.agent, sessionID, helix.ResumeOptions{RequestID: requestID})
+	run, err := x.Resume(ctx, sessionID, helix.ResumeOptions{RequestID: requestID})
 	if err != nil {
 		return nil, err
 	}

@@ -96,7 +96,7 @@ func peopleClientTool(s *Stage) {
 	out := s.Submit(x, "s-1", helix.ToolResult(p.CallID, "blue"), helix.SubmitAccepted)
 	s.same(out.Continuation, helix.CallerResumes, "continuation")
 	s.Submit(x, "s-1", helix.ToolResult(p.CallID, "red"), helix.SubmitAlreadyCompleted)
-	res = s.Result(s.Resume(x, agent, "s-1", helix.ResumeOptions{}))
+	res = s.Result(s.Resume(x, "s-1", helix.ResumeOptions{}))
 	s.ended(res, helix.Completed)
 	s.transcript("s-1", "user: Hi!", `assistant: pick({"n":1})`, `tool pick: "blue"`, "assistant: Blue it is.")
 	s.Submit(x, "s-1", helix.ToolResult(p.CallID, "red"), helix.SubmitAlreadyCompleted)
@@ -119,12 +119,12 @@ func peopleMixture(s *Stage) {
 	s.same(len(res.Pending), 3, "waits")
 	sign, pay, pick := s.waiting(res, "sign"), s.waiting(res, "pay"), s.waiting(res, "pick")
 	s.Submit(x, "s-1", helix.Approve(sign.CallID, sign.ApprovalID), helix.SubmitAccepted)
-	res = s.Result(s.Resume(x, agent, "s-1", helix.ResumeOptions{}))
+	res = s.Result(s.Resume(x, "s-1", helix.ResumeOptions{}))
 	s.ended(res, helix.SuspendedStepPartial)
 	s.same(len(res.Pending), 2, "waits")
 	s.Submit(x, "s-1", helix.Approve(pay.CallID, pay.ApprovalID), helix.SubmitAccepted)
 	s.Submit(x, "s-1", helix.ToolResult(pick.CallID, "blue"), helix.SubmitAccepted)
-	res = s.Result(s.Resume(x, agent, "s-1", helix.ResumeOptions{}))
+	res = s.Result(s.Resume(x, "s-1", helix.ResumeOptions{}))
 	s.ended(res, helix.Completed)
 	s.same(ran.of("pay")+ran.of("sign"), 2, "tools")
 	s.transcript("s-1", "user: Hi!",
@@ -148,12 +148,12 @@ func peopleNested(s *Stage) {
 	s.ended(res, helix.SuspendedAwaitingChildren)
 	sign, pick := s.waiting(res, "sign"), s.waiting(res, "pick")
 	s.Submit(x, "s-1", helix.ToolResult(pick.CallID, "blue"), helix.SubmitAccepted)
-	res = s.Result(s.Resume(x, agent, "s-1", helix.ResumeOptions{}))
+	res = s.Result(s.Resume(x, "s-1", helix.ResumeOptions{}))
 	s.ended(res, helix.SuspendedAwaitingChildren)
-	_, err := x.Resume(s.ctx(), agent, "s-1", helix.ResumeOptions{})
+	_, err := x.Resume(s.ctx(), "s-1", helix.ResumeOptions{})
 	s.refused(err, helix.ErrAwaitingInput)
 	s.Submit(x, "s-1", helix.Approve(sign.CallID, sign.ApprovalID), helix.SubmitAccepted)
-	res = s.Result(s.Resume(x, agent, "s-1", helix.ResumeOptions{}))
+	res = s.Result(s.Resume(x, "s-1", helix.ResumeOptions{}))
 	s.ended(res, helix.Completed)
 	s.same(ran.of("sign"), 1, "signatures")
 	s.transcript("s-1", "user: Hi!", `assistant: subagent__middle({"task":"t"})`, `tool subagent__middle: "middle done"`, "assistant: All done.")
@@ -191,7 +191,7 @@ func (s *Stage) waitsOn(x helix.Executor, agent *helix.Agent, id string) *helix.
 // goesOn resumes s-1 and wants it to complete.
 func (s *Stage) goesOn(x helix.Executor, agent *helix.Agent, id string) *helix.Result {
 	s.Helper()
-	res := s.Result(s.Resume(x, agent, id, helix.ResumeOptions{}))
+	res := s.Result(s.Resume(x, id, helix.ResumeOptions{Agent: agent}))
 	s.ended(res, helix.Completed)
 	return res
 }
@@ -310,7 +310,7 @@ func peopleAnnounced(s *Stage) {
 		out := s.answerAtSight(run, y, id)
 		res := s.Result(run)
 		if out.Continuation == helix.CallerResumes {
-			res = s.Result(s.Resume(x, agent, id, helix.ResumeOptions{}))
+			res = s.Result(s.Resume(x, id, helix.ResumeOptions{}))
 		}
 		s.ended(res, helix.Completed)
 		s.transcript(id, "user: Hi!", `assistant: pick({"n":1})`, `tool pick: "blue"`, "assistant: Done.")
@@ -346,7 +346,7 @@ func peopleRunning(s *Stage) {
 	list, err := x.Waiting(s.ctx(), "s-1")
 	s.ok(err, "waiting calls")
 	s.same(len(list), 0, "waiting calls once answered")
-	_, err = x.Resume(s.ctx(), agent, "s-1", helix.ResumeOptions{})
+	_, err = x.Resume(s.ctx(), "s-1", helix.ResumeOptions{})
 	s.refused(err, helix.ErrAlreadyRunning)
 	g.release()
 	s.ended(s.Result(run), helix.Completed)
@@ -365,7 +365,7 @@ func peopleAnyOrder(s *Stage) {
 		for left, tool := range order {
 			p := s.waiting(res, string(tool))
 			s.Submit(x, id, helix.ToolResult(p.CallID, string(tool)), helix.SubmitAccepted)
-			res = s.Result(s.Resume(x, agent, id, helix.ResumeOptions{}))
+			res = s.Result(s.Resume(x, id, helix.ResumeOptions{}))
 			if left == len(order)-1 {
 				break
 			}
@@ -382,11 +382,11 @@ func peopleInParts(s *Stage) {
 	a, b, c := s.waiting(res, "a"), s.waiting(res, "b"), s.waiting(res, "c")
 	s.Submit(x, "s-1", helix.ToolResult(c.CallID, "c"), helix.SubmitAccepted)
 	s.Submit(x, "s-1", helix.ToolError(a.CallID, "no"), helix.SubmitAccepted)
-	res = s.Result(s.Resume(x, agent, "s-1", helix.ResumeOptions{}))
+	res = s.Result(s.Resume(x, "s-1", helix.ResumeOptions{}))
 	s.ended(res, helix.SuspendedStepPartial)
 	s.same(toolsOf(res.Pending), "b", "calls that still wait")
 	s.Submit(x, "s-1", helix.ToolResult(a.CallID, "again"), helix.SubmitAlreadyCompleted)
-	_, err := x.Resume(s.ctx(), agent, "s-1", helix.ResumeOptions{})
+	_, err := x.Resume(s.ctx(), "s-1", helix.ResumeOptions{})
 	s.refused(err, helix.ErrAwaitingInput)
 	s.Submit(x, "s-1", helix.ToolResult(b.CallID, "b"), helix.SubmitAccepted)
 	s.goesOn(x, agent, "s-1")
@@ -399,7 +399,7 @@ func peopleNothing(s *Stage) {
 	x, agent, res := s.suspended(onClient("pick"), guarded(&ran, "pay"))
 	pick, pay := s.waiting(res, "pick"), s.waiting(res, "pay")
 	before := s.footprint()
-	_, resumed := x.Resume(s.ctx(), agent, "s-1", helix.ResumeOptions{})
+	_, resumed := x.Resume(s.ctx(), "s-1", helix.ResumeOptions{})
 	_, executed := x.Execute(s.ctx(), agent, helix.Input{SessionID: "s-1", Message: helix.UserText("Well?")})
 	for _, err := range []error{resumed, executed} {
 		s.refused(err, helix.ErrAwaitingInput, "2 answers")
@@ -412,7 +412,7 @@ func peopleNothing(s *Stage) {
 	s.refused(err, helix.ErrAwaitingInput, "waits for 1 answer")
 	s.same(session.AsError(err).Calls, []string{pay.CallID}, "the call that it waits for")
 	s.same(s.footprint(), before, "the session after the refusal")
-	_, err = x.Retry(s.ctx(), agent, "s-1", helix.RetryOptions{})
+	_, err = x.Retry(s.ctx(), "s-1", helix.RetryOptions{})
 	s.refused(err, helix.ErrAwaitingInput)
 	s.Submit(x, "s-1", helix.Deny(pay.CallID, pay.ApprovalID, ""), helix.SubmitAccepted)
 	s.goesOn(x, agent, "s-1")
@@ -423,7 +423,7 @@ func peopleMessage(s *Stage) {
 	s.Submit(x, "s-1", helix.ToolResult(s.waiting(res, "pick").CallID, 1), helix.SubmitAccepted)
 	before := s.footprint()
 	message := helix.UserText("And hurry!")
-	_, err := x.Resume(s.ctx(), agent, "s-1", helix.ResumeOptions{Message: &message})
+	_, err := x.Resume(s.ctx(), "s-1", helix.ResumeOptions{Message: &message})
 	s.refused(err, helix.ErrInvalid, "Message", "AbandonPending")
 	s.same(s.footprint(), before, "the session after the refusal")
 	s.goesOn(x, agent, "s-1")
@@ -446,7 +446,7 @@ func peopleKept(s *Stage) {
 	res := s.waitsOn(x, agent, "s-1")
 	s.ended(res, helix.SuspendedStepPartial)
 	s.Submit(x, "s-1", helix.ToolResult(s.waiting(res, "tell").CallID, "t"), helix.SubmitAccepted)
-	s.ended(s.Result(s.Resume(x, agent, "s-1", helix.ResumeOptions{})), helix.SuspendedStepPartial)
+	s.ended(s.Result(s.Resume(x, "s-1", helix.ResumeOptions{})), helix.SuspendedStepPartial)
 	s.Submit(x, "s-1", helix.ToolResult(s.waiting(res, "pick").CallID, "p"), helix.SubmitAccepted)
 	s.goesOn(s.StartOther(Options{}), agent, "s-1")
 	s.transcript("s-1", "user: Hi!", `assistant: note({"n":1}), pick({"n":2}), boom({"n":3}), tell({"n":4})`,
@@ -511,7 +511,7 @@ func peopleResumed(s *Stage) {
 	res := s.Result(run)
 	s.ended(res, helix.SuspendedClientTool)
 	s.Submit(x, "s-1", helix.ToolResult(s.waiting(res, "pick").CallID, "blue"), helix.SubmitAccepted)
-	again := s.Resume(x, agent, "s-1", helix.ResumeOptions{})
+	again := s.Resume(x, "s-1", helix.ResumeOptions{})
 	res = s.Result(again)
 	s.ended(res, helix.Completed)
 	s.same(res.Steps, 1, "steps of the resumed run")
@@ -531,12 +531,12 @@ func peopleResumed(s *Stage) {
 }
 
 func peopleResumeRepeated(s *Stage) {
-	x, agent, res := s.suspended(onClient("pick"))
+	x, _, res := s.suspended(onClient("pick"))
 	s.Submit(x, "s-1", helix.ToolResult(s.waiting(res, "pick").CallID, 1), helix.SubmitAccepted)
 	opts := helix.ResumeOptions{RequestID: "r-1"}
-	first := s.Resume(x, agent, "s-1", opts)
+	first := s.Resume(x, "s-1", opts)
 	s.ended(s.Result(first), helix.Completed)
-	s.same(s.Resume(x, agent, "s-1", opts).ID(), first.ID(), "the run of the repeated request")
+	s.same(s.Resume(x, "s-1", opts).ID(), first.ID(), "the run of the repeated request")
 	s.same(len(s.runs("s-1")), 2, "runs")
 }
 
@@ -578,7 +578,7 @@ func peopleFinishWithCutOff(s *Stage) {
 	x := s.mortal(agent)
 	res := s.waitsOn(x, agent, "s-1")
 	s.Submit(x, "s-1", helix.ToolResult(s.waiting(res, "pick").CallID, "blue"), helix.SubmitAccepted)
-	s.Resume(x, agent, "s-1", helix.ResumeOptions{})
+	s.Resume(x, "s-1", helix.ResumeOptions{})
 	s.receive("the call of phase 2 runs", g.entered)
 	x.Kill()
 	_, again := s.heir(agent)

@@ -121,7 +121,7 @@ func raceResumes(s *Stage) {
 		errs := make([]error, rivals)
 		ctx := s.ctx()
 		atOnce(func(i int) {
-			runs[i], errs[i] = []Executor{x, y}[i%2].Resume(ctx, agent, id, helix.ResumeOptions{})
+			runs[i], errs[i] = []Executor{x, y}[i%2].Resume(ctx, id, helix.ResumeOptions{})
 		})
 		won := 0
 		for i := range runs {
@@ -182,7 +182,7 @@ func raceLive(s *Stage) {
 		res := s.Result(run)
 		if out.Continuation == helix.CallerResumes {
 			s.ended(res, helix.SuspendedStepPartial)
-			res = s.Result(s.Resume(x, agent, id, helix.ResumeOptions{}))
+			res = s.Result(s.Resume(x, id, helix.ResumeOptions{}))
 		}
 		s.ended(res, helix.Completed)
 		s.same(ran.of("pay"), round+1, "payments")
@@ -213,7 +213,7 @@ func raceLiveMany(s *Stage) {
 			if res.Status == helix.Completed {
 				s.Fatalf("run %s has completed, and somebody was told to resume it", run.ID())
 			}
-			res = s.Result(s.Resume(x, agent, id, helix.ResumeOptions{}))
+			res = s.Result(s.Resume(x, id, helix.ResumeOptions{}))
 		}
 		s.ended(res, helix.Completed)
 		s.same(ran.of("pay"), round+1, "payments")
@@ -244,7 +244,7 @@ func raceResuming(s *Stage) {
 					errs[i] = fmt.Errorf("the answer to %s was %s", tool, out.Outcome)
 				case out.Continuation == helix.CallerResumes:
 					// Another answer's caller may have resumed the session, and taken this one in.
-					if _, err := on.Resume(ctx, agent, id, helix.ResumeOptions{}); err != nil && !typedRefusal(err) {
+					if _, err := on.Resume(ctx, id, helix.ResumeOptions{}); err != nil && !typedRefusal(err) {
 						errs[i] = err
 					}
 				}

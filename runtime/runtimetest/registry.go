@@ -49,12 +49,12 @@ func registryUnregistered(s *Stage) {
 	x, agent, res := s.suspended(onClient("pick"))
 	x.Unregister(agent.Name)
 	s.Submit(x, "s-1", helix.ToolResult(res.Pending[0].CallID, "blue"), helix.SubmitAccepted)
-	_, err := x.Resume(s.ctx(), nil, "s-1", helix.ResumeOptions{})
+	_, err := x.Resume(s.ctx(), "s-1", helix.ResumeOptions{})
 	s.refused(err, helix.ErrUnknownAgent, "agent")
 	_, err = x.Execute(s.ctx(), helix.Named("agent"), helix.Input{Message: helix.UserText("Hi!")})
 	s.refused(err, helix.ErrUnknownAgent, "agent")
 	s.ok(x.Register(agent), "register again")
-	run, err := x.Resume(s.ctx(), nil, "s-1", helix.ResumeOptions{})
+	run, err := x.Resume(s.ctx(), "s-1", helix.ResumeOptions{})
 	s.ok(err, "resume")
 	s.ended(s.Result(run), helix.Completed)
 }
@@ -103,7 +103,7 @@ func registryFactory(s *Stage) {
 		waiting, err := y.Waiting(s.ctx(), "s-"+user)
 		s.ok(err, "what waits")
 		s.Submit(y, "s-"+user, helix.ToolResult(waiting[0].CallID, "blue"), helix.SubmitAccepted)
-		run, err := y.Resume(s.ctx(), nil, "s-"+user, helix.ResumeOptions{})
+		run, err := y.Resume(s.ctx(), "s-"+user, helix.ResumeOptions{})
 		s.ok(err, "resume")
 		s.ended(s.Result(run), helix.Completed)
 	}
@@ -137,7 +137,7 @@ func registryFactoryTree(s *Stage) {
 	s.same(len(waiting), 1, "calls that wait")
 	p := waiting[0]
 	s.Submit(y, "s-1", helix.Approve(p.CallID, p.ApprovalID), helix.SubmitAccepted)
-	again, err := y.Resume(s.ctx(), nil, "s-1", helix.ResumeOptions{})
+	again, err := y.Resume(s.ctx(), "s-1", helix.ResumeOptions{})
 	s.ok(err, "resume")
 	s.ended(s.Result(again), helix.Completed)
 	s.same(strings.Join(y.Agents(), " "), "made", "agents that are known")
@@ -183,7 +183,7 @@ func registryCanResume(s *Stage) {
 		can, err := x.CanResume(s.ctx(), "s-1")
 		s.ok(err, "ask")
 		s.same([]any{can.OK, can.Activity}, []any{reason == nil, want}, "whether it can be resumed")
-		_, resumed := x.Resume(s.ctx(), nil, "s-1", helix.ResumeOptions{})
+		_, resumed := x.Resume(s.ctx(), "s-1", helix.ResumeOptions{})
 		if reason == nil {
 			s.ok(resumed, "resume")
 			return

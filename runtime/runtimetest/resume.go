@@ -55,9 +55,9 @@ var untilInterrupted = []string{
 }
 
 func resumeContinue(s *Stage) {
-	x, agent, _ := s.interrupted(scripted.Text("Where was I?"))
+	x, _, _ := s.interrupted(scripted.Text("Where was I?"))
 	before := s.runs("s-1")[0]
-	run := s.Resume(x, agent, "s-1", helix.ResumeOptions{})
+	run := s.Resume(x, "s-1", helix.ResumeOptions{})
 	res := s.Result(run)
 	s.ended(res, helix.Completed)
 	s.same(res.Steps, 1, "steps")
@@ -78,7 +78,7 @@ func resumePartial(s *Stage) {
 	s.receive("the model is asked", g.entered)
 	s.ok(x.Interrupt(s.ctx(), "s-1", ""), "interrupt")
 	s.ended(s.Result(run), helix.Interrupted)
-	s.ended(s.Result(s.Resume(x, agent, "s-1", helix.ResumeOptions{})), helix.Completed)
+	s.ended(s.Result(s.Resume(x, "s-1", helix.ResumeOptions{})), helix.Completed)
 	messages := s.messages("s-1")
 	s.same(len(messages), 4, "messages")
 	if !messages[2].Hidden() || messages[2].Role != session.RoleUser {
@@ -87,16 +87,16 @@ func resumePartial(s *Stage) {
 }
 
 func resumeMessage(s *Stage) {
-	x, agent, _ := s.interrupted(scripted.Text("Fine."))
+	x, _, _ := s.interrupted(scripted.Text("Fine."))
 	message := helix.UserText("Never mind the waiting.")
-	s.ended(s.Result(s.Resume(x, agent, "s-1", helix.ResumeOptions{Message: &message})), helix.Completed)
+	s.ended(s.Result(s.Resume(x, "s-1", helix.ResumeOptions{Message: &message})), helix.Completed)
 	s.transcript("s-1", append(untilInterrupted, "user: Never mind the waiting.", "assistant: Fine.")...)
 }
 
 func resumeCheckpoint(s *Stage) {
-	x, agent, model := s.interrupted(scripted.Call("note", num{5}), scripted.Text("Fine."))
+	x, _, model := s.interrupted(scripted.Call("note", num{5}), scripted.Text("Fine."))
 	to := s.checkpoints("s-1")[1]
-	run := s.Resume(x, agent, "s-1", helix.ResumeOptions{Checkpoint: to.ID})
+	run := s.Resume(x, "s-1", helix.ResumeOptions{Checkpoint: to.ID})
 	s.ended(s.Result(run), helix.Completed)
 	s.transcript("s-1", "user: Hi!", `assistant: note({"n":1})`, "tool note: 1", `assistant: note({"n":5})`, "tool note: 2", "assistant: Fine.")
 	s.sameJSON(s.state("s-1"), `{"notes":[1,5],"last":5}`, "state")
@@ -105,17 +105,17 @@ func resumeCheckpoint(s *Stage) {
 }
 
 func resumeStart(s *Stage) {
-	x, agent, model := s.interrupted(scripted.Text("Hello!"))
-	s.ended(s.Result(s.Resume(x, agent, "s-1", helix.ResumeOptions{Checkpoint: s.checkpoints("s-1")[0].ID})), helix.Completed)
+	x, _, model := s.interrupted(scripted.Text("Hello!"))
+	s.ended(s.Result(s.Resume(x, "s-1", helix.ResumeOptions{Checkpoint: s.checkpoints("s-1")[0].ID})), helix.Completed)
 	s.transcript("s-1", "user: Hi!", "assistant: Hello!")
 	s.sameJSON(s.state("s-1"), `{"notes":[],"last":0}`, "state")
 	s.same(render(model.Requests()[2].Messages), "user: Hi!", "what the model sees")
 }
 
 func resumeCheckpointMessage(s *Stage) {
-	x, agent, _ := s.interrupted(scripted.Text("Fine."))
+	x, _, _ := s.interrupted(scripted.Text("Fine."))
 	message := helix.UserText("Rather not.")
-	s.ended(s.Result(s.Resume(x, agent, "s-1", helix.ResumeOptions{Checkpoint: s.checkpoints("s-1")[1].ID, Message: &message})), helix.Completed)
+	s.ended(s.Result(s.Resume(x, "s-1", helix.ResumeOptions{Checkpoint: s.checkpoints("s-1")[1].ID, Message: &message})), helix.Completed)
 	s.transcript("s-1", "user: Hi!", `assistant: note({"n":1})`, "tool note: 1", "user: Rather not.", "assistant: Fine.")
 }
 
@@ -128,7 +128,7 @@ func resumeEarlierTurn(s *Stage) {
 	to := s.checkpoints("s-1")
 	s.ended(s.Say(x, agent, "s-1", "second"), helix.Completed)
 	message := helix.UserText("third")
-	s.ended(s.Result(s.Resume(x, agent, "s-1", helix.ResumeOptions{Checkpoint: to[len(to)-1].ID, Message: &message})), helix.Completed)
+	s.ended(s.Result(s.Resume(x, "s-1", helix.ResumeOptions{Checkpoint: to[len(to)-1].ID, Message: &message})), helix.Completed)
 	s.transcript("s-1", "user: first", `assistant: note({"n":1})`, "tool note: 1", "assistant: one", "user: third", "assistant: three")
 	s.sameJSON(s.state("s-1"), `{"notes":[1],"last":1}`, "state")
 	s.same(s.load("s-1").Turn, 3, "turn")
@@ -157,18 +157,18 @@ func resumeReplaced(s *Stage) {
 		points[2].ID:   {Message: &message, Checkpoint: points[2].ID, ReplaceInput: true}, // that of a step
 		"ReplaceInput": {ReplaceInput: true},
 	} {
-		_, err := x.Resume(s.ctx(), agent, "s-1", opts)
+		_, err := x.Resume(s.ctx(), "s-1", opts)
 		if err == nil || !strings.Contains(err.Error(), field) {
 			s.Fatalf("%+v is answered with %v", opts, err)
 		}
 	}
 	s.same(s.load("s-1").Version, version, "version after what was refused")
-	s.ended(s.Result(s.Resume(x, agent, "s-1", helix.ResumeOptions{Checkpoint: points[1].ID, Message: &message, ReplaceInput: true})), helix.Completed)
+	s.ended(s.Result(s.Resume(x, "s-1", helix.ResumeOptions{Checkpoint: points[1].ID, Message: &message, ReplaceInput: true})), helix.Completed)
 	s.transcript("s-1", append(kept, "user: Two?", "assistant: two")...)
 	s.sameJSON(s.state("s-1"), `{"notes":[1],"last":1}`, "state")
 	s.same(render(model.Requests()[3].Messages), strings.Join(append(kept, "user: Two?"), "\n"), "what the model sees")
 	first := helix.UserText("Hello!")
-	s.ended(s.Result(s.Resume(x, agent, "s-1", helix.ResumeOptions{Checkpoint: points[0].ID, Message: &first, ReplaceInput: true})), helix.Completed)
+	s.ended(s.Result(s.Resume(x, "s-1", helix.ResumeOptions{Checkpoint: points[0].ID, Message: &first, ReplaceInput: true})), helix.Completed)
 	s.transcript("s-1", "user: Hello!", "assistant: three")
 	s.sameJSON(s.state("s-1"), `{"notes":[],"last":0}`, "state")
 }
@@ -178,21 +178,21 @@ func resumeForeign(s *Stage) {
 	s.ended(s.Say(x, agent, "s-2", "Hi!"), helix.Completed)
 	version := s.load("s-1").Version
 	for _, id := range []string{s.checkpoints("s-2")[0].ID, "cp-nobody"} {
-		_, err := x.Resume(s.ctx(), agent, "s-1", helix.ResumeOptions{Checkpoint: id})
+		_, err := x.Resume(s.ctx(), "s-1", helix.ResumeOptions{Checkpoint: id})
 		s.refused(err, helix.ErrNotFound, id)
 	}
 	s.same(s.load("s-1").Version, version, "version")
 	s.same(len(s.runs("s-1")), 1, "runs")
-	s.ended(s.Result(s.Resume(x, agent, "s-1", helix.ResumeOptions{})), helix.Completed)
+	s.ended(s.Result(s.Resume(x, "s-1", helix.ResumeOptions{})), helix.Completed)
 }
 
 func resumeCompleted(s *Stage) {
 	agent := newAgent(scripted.New(scripted.Call("double", num{1}), scripted.Text("one"), scripted.Text("two")), double())
 	x := s.Start(agent)
 	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
-	_, err := x.Resume(s.ctx(), agent, "s-1", helix.ResumeOptions{})
+	_, err := x.Resume(s.ctx(), "s-1", helix.ResumeOptions{})
 	s.refused(err, helix.ErrNotResumable, "completed", "checkpoint")
-	s.ended(s.Result(s.Resume(x, agent, "s-1", helix.ResumeOptions{Checkpoint: s.checkpoints("s-1")[1].ID})), helix.Completed)
+	s.ended(s.Result(s.Resume(x, "s-1", helix.ResumeOptions{Checkpoint: s.checkpoints("s-1")[1].ID})), helix.Completed)
 	s.transcript("s-1", "user: Hi!", `assistant: double({"n":1})`, "tool double: 2", "assistant: two")
 }
 
@@ -200,9 +200,9 @@ func resumeFailed(s *Stage) {
 	agent := newAgent(scripted.New(scripted.Call("double", num{1}), scripted.Fail(session.CodeProvider, false, "no"), scripted.Text("two")), double())
 	x := s.Start(agent)
 	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Failed)
-	_, err := x.Resume(s.ctx(), agent, "s-1", helix.ResumeOptions{})
+	_, err := x.Resume(s.ctx(), "s-1", helix.ResumeOptions{})
 	s.refused(err, helix.ErrNotResumable, "failed", "retry")
-	s.ended(s.Result(s.Resume(x, agent, "s-1", helix.ResumeOptions{Checkpoint: s.checkpoints("s-1")[0].ID})), helix.Completed)
+	s.ended(s.Result(s.Resume(x, "s-1", helix.ResumeOptions{Checkpoint: s.checkpoints("s-1")[0].ID})), helix.Completed)
 	s.transcript("s-1", "user: Hi!", "assistant: two")
 }
 
@@ -212,9 +212,9 @@ func resumeRunning(s *Stage) {
 	x := s.Start(agent)
 	run := s.Begin(x, agent, "s-1", "Hi!")
 	s.receive("the model is asked", g.entered)
-	_, err := x.Resume(s.ctx(), agent, "s-1", helix.ResumeOptions{})
+	_, err := x.Resume(s.ctx(), "s-1", helix.ResumeOptions{})
 	s.refused(err, helix.ErrAlreadyRunning, run.ID())
-	_, err = x.Retry(s.ctx(), agent, "s-1", helix.RetryOptions{})
+	_, err = x.Retry(s.ctx(), "s-1", helix.RetryOptions{})
 	s.refused(err, helix.ErrAlreadyRunning, run.ID())
 	g.release()
 	s.ended(s.Result(run), helix.Completed)
@@ -223,9 +223,9 @@ func resumeRunning(s *Stage) {
 func resumeUnknown(s *Stage) {
 	agent := newAgent(scripted.New())
 	x := s.Start(agent)
-	_, err := x.Resume(s.ctx(), agent, "nobody", helix.ResumeOptions{})
+	_, err := x.Resume(s.ctx(), "nobody", helix.ResumeOptions{})
 	s.refused(err, helix.ErrNotFound, "nobody")
-	_, err = x.Retry(s.ctx(), agent, "nobody", helix.RetryOptions{})
+	_, err = x.Retry(s.ctx(), "nobody", helix.RetryOptions{})
 	s.refused(err, helix.ErrNotFound, "nobody")
 	_, err = x.Attach(s.ctx(), "nobody")
 	s.refused(err, helix.ErrNotFound, "nobody")
@@ -233,11 +233,11 @@ func resumeUnknown(s *Stage) {
 }
 
 func resumeRepeated(s *Stage) {
-	x, agent, _ := s.interrupted(scripted.Text("Once."))
+	x, _, _ := s.interrupted(scripted.Text("Once."))
 	opts := helix.ResumeOptions{RequestID: "req-1"}
-	first := s.Resume(x, agent, "s-1", opts)
+	first := s.Resume(x, "s-1", opts)
 	s.ended(s.Result(first), helix.Completed)
-	s.same(s.Resume(x, agent, "s-1", opts).ID(), first.ID(), "run of the repeated call")
+	s.same(s.Resume(x, "s-1", opts).ID(), first.ID(), "run of the repeated call")
 	s.same(len(s.runs("s-1")), 2, "runs")
 }
 
@@ -285,7 +285,7 @@ func resumeConcurrently(s *Stage) {
 	x, agent, _ := s.interrupted(scripted.Reply(scripted.Until(g.open), scripted.Say("Fine.")))
 	xs := []Executor{x, s.StartOther(Options{Agents: []*helix.Agent{agent}})}
 	run := s.race(func(i int) (helix.Run, error) {
-		return xs[i%2].Resume(s.ctx(), agent, "s-1", helix.ResumeOptions{})
+		return xs[i%2].Resume(s.ctx(), "s-1", helix.ResumeOptions{})
 	}, helix.ErrAlreadyRunning)
 	g.release()
 	s.ended(s.Result(run), helix.Completed)
@@ -296,24 +296,24 @@ func resumeElsewhere(s *Stage) {
 	x, agent, _ := s.interrupted(scripted.Text("Fine."))
 	s.ok(x.Shutdown(s.ctx()), "close")
 	y := s.StartOther(Options{Agents: []*helix.Agent{agent}})
-	s.ended(s.Result(s.Resume(y, agent, "s-1", helix.ResumeOptions{})), helix.Completed)
+	s.ended(s.Result(s.Resume(y, "s-1", helix.ResumeOptions{})), helix.Completed)
 	s.transcript("s-1", append(untilInterrupted, "assistant: Fine.")...)
 }
 
 func resumePaused(s *Stage) {
-	x, agent, _ := s.interrupted(scripted.Text("Fine."))
+	x, _, _ := s.interrupted(scripted.Text("Fine."))
 	_, err := s.store().SetStatus(s.ctx(), "s-1", session.StatusChange{Expect: []session.Status{session.Interrupted}, To: session.Paused})
 	s.ok(err, "pause")
-	s.ended(s.Result(s.Resume(x, agent, "s-1", helix.ResumeOptions{})), helix.Completed)
+	s.ended(s.Result(s.Resume(x, "s-1", helix.ResumeOptions{})), helix.Completed)
 	s.transcript("s-1", append(untilInterrupted, "assistant: Fine.")...)
 }
 
 func resumeUndone(s *Stage) {
-	x, agent, model := s.story(scripted.Call("note", num{7}), scripted.Text("Another end."))
+	x, _, model := s.story(scripted.Call("note", num{7}), scripted.Text("Another end."))
 	before := s.checkpoints("s-1")
-	s.ended(s.Result(s.Resume(x, agent, "s-1", helix.ResumeOptions{Checkpoint: before[0].ID})), helix.Completed)
+	s.ended(s.Result(s.Resume(x, "s-1", helix.ResumeOptions{Checkpoint: before[0].ID})), helix.Completed)
 	for _, undone := range before[1:] {
-		_, err := x.Resume(s.ctx(), agent, "s-1", helix.ResumeOptions{Checkpoint: undone.ID})
+		_, err := x.Resume(s.ctx(), "s-1", helix.ResumeOptions{Checkpoint: undone.ID})
 		s.refused(err, helix.ErrNotResumable, undone.ID)
 	}
 	s.transcript("s-1", "user: A tale!", `assistant: note({"n":7})`, "tool note: 1", "assistant: Another end.")
@@ -328,7 +328,7 @@ func resumeEmpty(s *Stage) {
 	s.ok(s.store().Create(s.ctx(), &session.State{
 		Tenant: session.DefaultTenant, ID: "s-1", Agent: "agent", StreamID: "s-1", Status: session.Active,
 	}), "create")
-	_, err := x.Resume(s.ctx(), agent, "s-1", helix.ResumeOptions{})
+	_, err := x.Resume(s.ctx(), "s-1", helix.ResumeOptions{})
 	s.refused(err, helix.ErrNotResumable, "no messages")
 	s.same([]int{len(s.runs("s-1")), len(model.Requests())}, []int{0, 0}, "runs and model calls")
 	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)

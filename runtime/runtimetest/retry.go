@@ -48,9 +48,9 @@ func (s *Stage) broken(more ...scripted.Step) (Executor, *helix.Agent, *tally) {
 var untilBroken = []string{"user: Hi!", `assistant: count({"n":1})`, "tool count: 1"}
 
 func retryLastGood(s *Stage) {
-	x, agent, ran := s.broken(scripted.Text("Fine."))
+	x, _, ran := s.broken(scripted.Text("Fine."))
 	failed := s.runs("s-1")[0]
-	run := s.Retry(x, agent, "s-1")
+	run := s.Retry(x, "s-1")
 	s.ended(s.Result(run), helix.Completed)
 	s.transcript("s-1", append(untilBroken, "assistant: Fine.")...)
 	s.same(ran.of("count"), 1, "calls")
@@ -66,13 +66,13 @@ func retryFirstStep(s *Stage) {
 	agent := newAgent(scripted.New(fatal(), scripted.Text("Fine.")))
 	x := s.Start(agent)
 	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Failed)
-	s.ended(s.Result(s.Retry(x, agent, "s-1")), helix.Completed)
+	s.ended(s.Result(s.Retry(x, "s-1")), helix.Completed)
 	s.transcript("s-1", "user: Hi!", "assistant: Fine.")
 }
 
 func retryState(s *Stage) {
-	x, agent, _ := s.broken(scripted.Call("count", num{2}), scripted.Text("Fine."))
-	s.ended(s.Result(s.Retry(x, agent, "s-1")), helix.Completed)
+	x, _, _ := s.broken(scripted.Call("count", num{2}), scripted.Text("Fine."))
+	s.ended(s.Result(s.Retry(x, "s-1")), helix.Completed)
 	s.sameJSON(s.state("s-1"), `{"notes":[1,2],"last":0}`, "state")
 }
 
@@ -82,7 +82,7 @@ func retryMaxSteps(s *Stage) {
 	agent.MaxSteps = 2
 	x := s.Start(agent)
 	s.failed(s.Say(x, agent, "s-1", "Go!"), helix.ErrMaxSteps)
-	res := s.Result(s.Retry(x, agent, "s-1"))
+	res := s.Result(s.Retry(x, "s-1"))
 	s.ended(res, helix.Completed)
 	s.same(res.Steps, 2, "steps of the retry")
 	s.transcript("s-1", "user: Go!", `assistant: double({"n":0})`, "tool double: 0", `assistant: double({"n":1})`, "tool double: 2",
@@ -90,10 +90,10 @@ func retryMaxSteps(s *Stage) {
 }
 
 func retryAgain(s *Stage) {
-	x, agent, _ := s.broken(fatal(), fatal(), scripted.Text("Fine."))
-	s.ended(s.Result(s.Retry(x, agent, "s-1")), helix.Failed)
-	s.ended(s.Result(s.Retry(x, agent, "s-1")), helix.Failed)
-	s.ended(s.Result(s.Retry(x, agent, "s-1")), helix.Completed)
+	x, _, _ := s.broken(fatal(), fatal(), scripted.Text("Fine."))
+	s.ended(s.Result(s.Retry(x, "s-1")), helix.Failed)
+	s.ended(s.Result(s.Retry(x, "s-1")), helix.Failed)
+	s.ended(s.Result(s.Retry(x, "s-1")), helix.Completed)
 	s.transcript("s-1", append(untilBroken, "assistant: Fine.")...)
 	s.same(s.load("s-1").Turn, 4, "turn")
 }
@@ -103,17 +103,17 @@ func retrySecondTurn(s *Stage) {
 	x := s.Start(agent)
 	s.ended(s.Say(x, agent, "s-1", "first"), helix.Completed)
 	s.ended(s.Say(x, agent, "s-1", "second"), helix.Failed)
-	s.ended(s.Result(s.Retry(x, agent, "s-1")), helix.Completed)
+	s.ended(s.Result(s.Retry(x, "s-1")), helix.Completed)
 	s.transcript("s-1", "user: first", "assistant: one", "user: second", `assistant: double({"n":1})`, "tool double: 2", "assistant: two")
 }
 
 func retryCompleted(s *Stage) {
-	x, agent, _ := s.broken(scripted.Text("Fine."))
-	s.ended(s.Result(s.Retry(x, agent, "s-1")), helix.Completed)
-	_, err := x.Retry(s.ctx(), agent, "s-1", helix.RetryOptions{})
+	x, _, _ := s.broken(scripted.Text("Fine."))
+	s.ended(s.Result(s.Retry(x, "s-1")), helix.Completed)
+	_, err := x.Retry(s.ctx(), "s-1", helix.RetryOptions{})
 	s.refused(err, helix.ErrNotResumable, "completed")
-	x, agent, _ = s.interruptedAs("other")
-	_, err = x.Retry(s.ctx(), agent, "other", helix.RetryOptions{})
+	x, _, _ = s.interruptedAs("other")
+	_, err = x.Retry(s.ctx(), "other", helix.RetryOptions{})
 	s.refused(err, helix.ErrNotResumable, "interrupted")
 }
 
@@ -132,12 +132,12 @@ func (s *Stage) interruptedAs(id string) (Executor, *helix.Agent, helix.Run) {
 }
 
 func retryRepeated(s *Stage) {
-	x, agent, _ := s.broken(scripted.Text("Fine."))
+	x, _, _ := s.broken(scripted.Text("Fine."))
 	opts := helix.RetryOptions{RequestID: "req-1"}
-	first, err := x.Retry(s.ctx(), agent, "s-1", opts)
+	first, err := x.Retry(s.ctx(), "s-1", opts)
 	s.ok(err, "retry")
 	s.ended(s.Result(first), helix.Completed)
-	again, err := x.Retry(s.ctx(), agent, "s-1", opts)
+	again, err := x.Retry(s.ctx(), "s-1", opts)
 	s.ok(err, "retry again")
 	s.same(again.ID(), first.ID(), "run of the repeated call")
 }
@@ -147,7 +147,7 @@ func retryConcurrently(s *Stage) {
 	x, agent, _ := s.broken(scripted.Reply(scripted.Until(g.open), scripted.Say("Fine.")))
 	xs := []Executor{x, s.StartOther(Options{Agents: []*helix.Agent{agent}})}
 	run := s.race(func(i int) (helix.Run, error) {
-		return xs[i%2].Retry(s.ctx(), agent, "s-1", helix.RetryOptions{})
+		return xs[i%2].Retry(s.ctx(), "s-1", helix.RetryOptions{})
 	}, helix.ErrAlreadyRunning)
 	g.release()
 	s.ended(s.Result(run), helix.Completed)
@@ -158,7 +158,7 @@ func retryStale(s *Stage) {
 	x, agent, _ := s.broken(scripted.Text("Fine."))
 	xs := []Executor{x, s.StartOther(Options{Agents: []*helix.Agent{agent}})}
 	run := s.race(func(i int) (helix.Run, error) {
-		return xs[i%2].Retry(s.ctx(), agent, "s-1", helix.RetryOptions{})
+		return xs[i%2].Retry(s.ctx(), "s-1", helix.RetryOptions{})
 	}, helix.ErrAlreadyRunning, helix.ErrNotResumable)
 	s.ended(s.Result(run), helix.Completed)
 	s.transcript("s-1", append(untilBroken, "assistant: Fine.")...)
@@ -169,7 +169,7 @@ func retryElsewhere(s *Stage) {
 	x, agent, ran := s.broken(scripted.Text("Fine."))
 	s.ok(x.Shutdown(s.ctx()), "close")
 	y := s.StartOther(Options{Agents: []*helix.Agent{agent}})
-	s.ended(s.Result(s.Retry(y, agent, "s-1")), helix.Completed)
+	s.ended(s.Result(s.Retry(y, "s-1")), helix.Completed)
 	s.transcript("s-1", append(untilBroken, "assistant: Fine.")...)
 	s.same(ran.of("count"), 1, "calls")
 }

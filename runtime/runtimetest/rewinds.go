@@ -44,7 +44,7 @@ func (s *Stage) backTo(x helix.Executor, agent *helix.Agent, turn int) *helix.Re
 	run := s.runs("s-1")[turn-1]
 	for _, cp := range s.checkpoints("s-1") {
 		if cp.RunID == run.ID && cp.Step == 0 && !cp.Undone {
-			return s.Result(s.Resume(x, agent, "s-1", helix.ResumeOptions{Checkpoint: cp.ID}))
+			return s.Result(s.Resume(x, "s-1", helix.ResumeOptions{Checkpoint: cp.ID}))
 		}
 	}
 	s.Fatalf("turn %d has no checkpoint to go back to", turn)
@@ -308,7 +308,7 @@ func rewindTwice(s *Stage) {
 	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
 	first := s.checkpoints("s-1")[0].ID
 	for range 2 {
-		s.ended(s.Result(s.Resume(x, agent, "s-1", helix.ResumeOptions{Checkpoint: first})), helix.Completed)
+		s.ended(s.Result(s.Resume(x, "s-1", helix.ResumeOptions{Checkpoint: first})), helix.Completed)
 	}
 	s.same(s.statuses(), "bob superseded, bob superseded, bob completed", "references")
 	s.transcript(s.latest(), "user: the task", "assistant: three")
@@ -331,11 +331,11 @@ func rewindCutShort(s *Stage) {
 	bob := s.companion("bob")
 	backend.faults.noStop.Store(true)
 	opts := helix.ResumeOptions{Checkpoint: s.atTheStart()}
-	if _, err := x.Resume(s.ctx(), agent, "s-1", opts); err == nil {
+	if _, err := x.Resume(s.ctx(), "s-1", opts); err == nil {
 		s.Fatal("the session went back, and the companion was not told to stop")
 	}
 	backend.faults.noStop.Store(false)
-	_, err := x.Resume(s.ctx(), agent, "s-1", opts) // it may be refused: the run that could not begin may be under way
+	_, err := x.Resume(s.ctx(), "s-1", opts) // it may be refused: the run that could not begin may be under way
 	if err != nil {
 		s.refused(err, helix.ErrAlreadyRunning)
 	}
@@ -361,7 +361,7 @@ func rewindCrash(s *Stage) {
 			backend.kill()
 		}
 	}
-	if _, err := x.Resume(s.ctx(), agent, "s-1", helix.ResumeOptions{Checkpoint: s.atTheStart()}); err == nil {
+	if _, err := x.Resume(s.ctx(), "s-1", helix.ResumeOptions{Checkpoint: s.atTheStart()}); err == nil {
 		s.Fatal("the process died, and the session went back")
 	}
 	x.Kill()
@@ -379,7 +379,7 @@ func rewindRefused(s *Stage) {
 	x := s.StartWith(Options{Agents: []*helix.Agent{agent}, LeaseTTL: lease, MaxSession: 100_000})
 	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
 	s.receive("the companion is at work", g.entered)
-	_, err := x.Resume(s.ctx(), agent, "s-1", helix.ResumeOptions{
+	_, err := x.Resume(s.ctx(), "s-1", helix.ResumeOptions{
 		Checkpoint: s.atTheStart(), Message: new(helix.UserText(strings.Repeat("x", 100_000))),
 	})
 	s.refused(err, helix.ErrTooLarge)

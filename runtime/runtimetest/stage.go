@@ -141,17 +141,17 @@ func (s *Stage) Result(run helix.Run) *helix.Result {
 }
 
 // Resume and Retry start a run that must not be refused.
-func (s *Stage) Resume(x helix.Executor, agent *helix.Agent, sessionID string, opts helix.ResumeOptions) helix.Run {
+func (s *Stage) Resume(x helix.Executor, sessionID string, opts helix.ResumeOptions) helix.Run {
 	s.Helper()
-	run, err := x.Resume(s.ctx(), agent, sessionID, opts)
+	run, err := x.Resume(s.ctx(), sessionID, opts)
 	s.ok(err, "resume")
 	return run
 }
 
 // Retry retries a failed session that must let itself be retried.
-func (s *Stage) Retry(x helix.Executor, agent *helix.Agent, sessionID string) helix.Run {
+func (s *Stage) Retry(x helix.Executor, sessionID string) helix.Run {
 	s.Helper()
-	run, err := x.Retry(s.ctx(), agent, sessionID, helix.RetryOptions{})
+	run, err := x.Retry(s.ctx(), sessionID, helix.RetryOptions{})
 	s.ok(err, "retry")
 	return run
 }

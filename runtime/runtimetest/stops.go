@@ -63,7 +63,7 @@ func stopEmpty(s *Stage) {
 	s.ok(x.Interrupt(s.ctx(), "s-1", ""), "interrupt")
 	s.ended(s.Result(run), helix.Interrupted)
 	s.transcript("s-1", "user: Hi!")
-	s.ended(s.Result(s.Resume(x, agent, "s-1", helix.ResumeOptions{})), helix.Completed)
+	s.ended(s.Result(s.Resume(x, "s-1", helix.ResumeOptions{})), helix.Completed)
 	s.transcript("s-1", "user: Hi!", "assistant: ok")
 }
 
@@ -97,7 +97,7 @@ func stopTool(s *Stage) {
 	s.transcript("s-1", "user: Hi!", `assistant: wait({"n":1})`, "tool wait failed: run_stopped")
 	s.refused(s.messages("s-1")[2].Parts[0].Error, code(session.CodeRunStopped), "enough", "whether it took effect is unknown")
 	s.same(len(model.Requests()), 1, "model calls")
-	s.ended(s.Result(s.Resume(x, agent, "s-1", helix.ResumeOptions{})), helix.Completed)
+	s.ended(s.Result(s.Resume(x, "s-1", helix.ResumeOptions{})), helix.Completed)
 	s.transcript("s-1", "user: Hi!", `assistant: wait({"n":1})`, "tool wait failed: run_stopped", "assistant: ok")
 }
 
@@ -164,7 +164,7 @@ func stopBackoff(s *Stage) {
 	s.ok(x.Interrupt(s.ctx(), "s-1", ""), "interrupt")
 	s.ended(s.Result(run), helix.Interrupted)
 	s.transcript("s-1", "user: Hi!")
-	s.ended(s.Result(s.Resume(x, agent, "s-1", helix.ResumeOptions{})), helix.Completed)
+	s.ended(s.Result(s.Resume(x, "s-1", helix.ResumeOptions{})), helix.Completed)
 }
 
 func rateLimited(after time.Duration) error {
@@ -182,9 +182,9 @@ func stopAbortModel(s *Stage) {
 	s.same(s.load("s-1").Status, session.Failed, "status")
 	agent := newAgent(scripted.New(scripted.Text("ok")))
 	y := s.StartOther(Options{Agents: []*helix.Agent{agent}})
-	_, err := y.Retry(s.ctx(), agent, "s-1", helix.RetryOptions{})
+	_, err := y.Retry(s.ctx(), "s-1", helix.RetryOptions{})
 	s.refused(err, helix.ErrNotResumable, "aborted")
-	_, err = y.Resume(s.ctx(), agent, "s-1", helix.ResumeOptions{})
+	_, err = y.Resume(s.ctx(), "s-1", helix.ResumeOptions{})
 	s.refused(err, helix.ErrNotResumable)
 	s.ended(s.Say(y, agent, "s-1", "Again!"), helix.Completed)
 	s.transcript("s-1", "user: Hi!", `assistant: I was about to {"stop":"abort"}`, "user: Again!", "assistant: ok")
@@ -369,7 +369,7 @@ func stopWholeCalls(s *Stage) {
 	}
 	s.transcript("s-1", cut...)
 	s.refused(s.messages("s-1")[2].Parts[0].Error, code(session.CodeRunStopped), "enough")
-	s.ended(s.Result(s.Resume(x, agent, "s-1", helix.ResumeOptions{})), helix.Completed)
+	s.ended(s.Result(s.Resume(x, "s-1", helix.ResumeOptions{})), helix.Completed)
 	s.transcript("s-1", append(cut, "assistant: ok")...)
 	s.same(ran.of(""), 0, "calls that ran")
 }
@@ -387,7 +387,7 @@ func stopInterruptFinish(s *Stage) {
 	s.same(len(res.Output), 0, "bytes of output")
 	s.transcript("s-1", "user: Go!", `assistant: wait({"n":1}), __finish__({"summary":"early"})`,
 		"tool wait failed: run_stopped", "tool __finish__ failed: run_stopped")
-	res = s.Result(s.Resume(x, agent, "s-1", helix.ResumeOptions{}))
+	res = s.Result(s.Resume(x, "s-1", helix.ResumeOptions{}))
 	s.ended(res, helix.Completed)
 	s.sameJSON(string(res.Output), `{"summary":"late"}`, "output")
 }

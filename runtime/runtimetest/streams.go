@@ -451,7 +451,7 @@ func streamRewound(s *Stage) {
 	s.ended(s.Say(x, agent, "s-1", "first"), helix.Completed)
 	info, err := s.Backend.Streams().Info(s.ctx(), "s-1")
 	s.ok(err, "info")
-	s.ended(s.Result(s.Resume(x, agent, "s-1", helix.ResumeOptions{Checkpoint: s.checkpoints("s-1")[1].ID})), helix.Completed)
+	s.ended(s.Result(s.Resume(x, "s-1", helix.ResumeOptions{Checkpoint: s.checkpoints("s-1")[1].ID})), helix.Completed)
 	var frames []stream.Item
 	for item, err := range s.Backend.Streams().Read(s.ctx(), "s-1", info.Last, false) {
 		s.ok(err, "read")

@@ -566,7 +566,7 @@ func subHookStateWaits(s *Stage) {
 	x := s.Start(agent)
 	p := s.waiting(s.Say(x, agent, "s-1", "Hi!"), "pick")
 	s.Submit(x, "s-1", helix.ToolResult(p.CallID, 1), helix.SubmitAccepted)
-	s.ended(s.Result(s.Resume(x, agent, "s-1", helix.ResumeOptions{})), helix.Completed)
+	s.ended(s.Result(s.Resume(x, "s-1", helix.ResumeOptions{})), helix.Completed)
 	s.sameJSON(s.state("s-1"), `{"notes":[1,2],"last":0}`, "state")
 	s.sameJSON(s.foldState(`{"notes":[],"last":0}`, own(s.chunks("s-1"), "s-1")), s.state("s-1"), "the folded patches")
 }
@@ -632,7 +632,7 @@ func subInterrupt(s *Stage) {
 	s.transcript(id, "user: do it", `assistant: wait({"n":1})`, "tool wait failed: run_stopped")
 	s.bracketed("s-1")
 	s.nothingRuns()
-	s.ended(s.Result(s.Resume(x, agent, "s-1", helix.ResumeOptions{})), helix.Completed)
+	s.ended(s.Result(s.Resume(x, "s-1", helix.ResumeOptions{})), helix.Completed)
 }
 
 func subAbort(s *Stage) {
@@ -891,12 +891,12 @@ func subParentSuspended(s *Stage) {
 	s.ok(err, "set the status")
 	s.same(done.OK, true, "the status is set")
 	s.Submit(x, "s-1", helix.ToolResult(s.waiting(res, "pick").CallID, "blue"), helix.SubmitAccepted)
-	res = s.Result(s.Resume(x, agent, "s-1", helix.ResumeOptions{}))
+	res = s.Result(s.Resume(x, "s-1", helix.ResumeOptions{}))
 	s.ended(res, helix.SuspendedStepPartial)
 	sign := s.waiting(res, "sign")
 	s.same(sign.SessionID, id, "the session that waits")
 	s.Submit(x, "s-1", helix.Approve(sign.CallID, sign.ApprovalID), helix.SubmitAccepted)
-	s.ended(s.Result(s.Resume(x, agent, "s-1", helix.ResumeOptions{})), helix.Completed)
+	s.ended(s.Result(s.Resume(x, "s-1", helix.ResumeOptions{})), helix.Completed)
 	s.same(ran.of("sign"), 1, "signatures")
 	s.transcript("s-1", "user: Hi!", `assistant: subagent__child({"task":"do it"}), pick({"n":1})`,
 		`tool subagent__child: "signed"`, `tool pick: "blue"`, "assistant: Thanks.")
@@ -993,7 +993,7 @@ func subRetry(s *Stage) {
 		scripted.Takes(scripted.Fail(session.CodeProvider, false, "broken"), scripted.Text("Thanks.")))), child)
 	x := s.Start(agent)
 	s.failed(s.Say(x, agent, "s-1", "Hi!"), code(session.CodeProvider))
-	s.ended(s.Result(s.Retry(x, agent, "s-1")), helix.Completed)
+	s.ended(s.Result(s.Retry(x, "s-1")), helix.Completed)
 	s.transcript("s-1", "user: Hi!", `assistant: subagent__child({"task":"do it"})`, `tool subagent__child: "ok"`, "assistant: Thanks.")
 	s.same(len(s.runs(s.child("s-1"))), 1, "runs of the sub-agent")
 }

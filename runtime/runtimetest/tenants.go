@@ -70,9 +70,9 @@ func tenantsUnseen(s *Stage) {
 	for _, other := range []helix.Executor{umbrella, x} {
 		_, err := other.Attach(s.ctx(), "s-1")
 		s.refused(err, helix.ErrNotFound)
-		_, err = other.Resume(s.ctx(), agent, "s-1", helix.ResumeOptions{})
+		_, err = other.Resume(s.ctx(), "s-1", helix.ResumeOptions{})
 		s.refused(err, helix.ErrNotFound)
-		_, err = other.Retry(s.ctx(), agent, "s-1", helix.RetryOptions{})
+		_, err = other.Retry(s.ctx(), "s-1", helix.RetryOptions{})
 		s.refused(err, helix.ErrNotFound)
 		s.refused(other.Interrupt(s.ctx(), "s-1", ""), helix.ErrNotFound)
 		s.refused(other.Abort(s.ctx(), "s-1", ""), helix.ErrNotFound)
@@ -115,7 +115,7 @@ func tenantsHandle(s *Stage) {
 	s.receive("the model is asked", g.entered)
 	s.ok(s.Attach(acme, "s-1").Interrupt(s.ctx(), "enough"), "interrupt")
 	s.ended(s.Result(run), helix.Interrupted)
-	again, err := acme.Resume(s.ctx(), agent, "s-1", helix.ResumeOptions{})
+	again, err := acme.Resume(s.ctx(), "s-1", helix.ResumeOptions{})
 	s.ok(err, "resume")
 	s.ended(s.Result(again), helix.Completed)
 	for _, handle := range []helix.Run{run, again} {

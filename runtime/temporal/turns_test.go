@@ -195,7 +195,7 @@ func TestWorkflowIDs(t *testing.T) {
 	if _, err := s.Submit(t.Context(), "s-1", helix.Approve(call.CallID, call.ApprovalID)); err != nil {
 		t.Fatal(err)
 	}
-	run, err := s.Resume(t.Context(), agent, "s-1", helix.ResumeOptions{})
+	run, err := s.Resume(t.Context(), "s-1", helix.ResumeOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

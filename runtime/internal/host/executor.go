@@ -43,17 +43,17 @@ func (x *executor) Execute(ctx context.Context, agent *helix.Agent, in helix.Inp
 }
 
 // Resume implements [helix.Executor].
-func (x *executor) Resume(ctx context.Context, agent *helix.Agent, sessionID string, opts helix.ResumeOptions) (helix.Run, error) {
+func (x *executor) Resume(ctx context.Context, sessionID string, opts helix.ResumeOptions) (helix.Run, error) {
 	return x.start(ctx, engine.OpenRequest{
-		Kind: session.RunResume, Agent: agent, Tenant: x.tenant, SessionID: sessionID,
+		Kind: session.RunResume, Agent: opts.Agent, Tenant: x.tenant, SessionID: sessionID,
 		RequestID: opts.RequestID, Resume: opts, Hooks: opts.Hooks,
 	}, opts.EphemeralHooks)
 }
 
 // Retry implements [helix.Executor].
-func (x *executor) Retry(ctx context.Context, agent *helix.Agent, sessionID string, opts helix.RetryOptions) (helix.Run, error) {
+func (x *executor) Retry(ctx context.Context, sessionID string, opts helix.RetryOptions) (helix.Run, error) {
 	return x.start(ctx, engine.OpenRequest{
-		Kind: session.RunRetry, Agent: agent, Tenant: x.tenant, SessionID: sessionID,
+		Kind: session.RunRetry, Agent: opts.Agent, Tenant: x.tenant, SessionID: sessionID,
 		RequestID: opts.RequestID, Hooks: opts.Hooks,
 	}, opts.EphemeralHooks)
 }
@@ -101,6 +101,9 @@ func (x *executor) definition(ctx context.Context, req *engine.OpenRequest) (*he
 	if agent != nil && !agent.IsNamed() || agent == nil && req.Kind == session.RunExecute {
 		return x.h.handler.Register(agent)
 	}
+	if err := session.CheckID(req.SessionID); err != nil {
+		return nil, err
+	}
 	state, err := x.h.cfg.Backend.Sessions().Tenant(req.Tenant).Load(ctx, req.SessionID)
 	switch {
 	case errors.Is(err, session.ErrNotFound) && req.Kind == session.RunExecute:
@@ -118,11 +121,11 @@ func (x *executor) definition(ctx context.Context, req *engine.OpenRequest) (*he
 
 // Resume and Retry of a handle.
 func (h *Host) resumeRun(ctx context.Context, key session.Key, opts helix.ResumeOptions) (helix.Run, error) {
-	return (&executor{h: h, tenant: key.Tenant, scoped: true}).Resume(ctx, nil, key.ID, opts)
+	return (&executor{h: h, tenant: key.Tenant, scoped: true}).Resume(ctx, key.ID, opts)
 }
 
 func (h *Host) retryRun(ctx context.Context, key session.Key, opts helix.RetryOptions) (helix.Run, error) {
-	return (&executor{h: h, tenant: key.Tenant, scoped: true}).Retry(ctx, nil, key.ID, opts)
+	return (&executor{h: h, tenant: key.Tenant, scoped: true}).Retry(ctx, key.ID, opts)
 }
 
 // CanResume implements [helix.Executor].
