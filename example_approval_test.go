@@ -68,11 +68,10 @@ func ExampleApprove() {
 	}
 	for _, p := range waiting {
 		fmt.Printf("%s %s waits: %s\n", p.Tool, p.Input, p.Kind)
-		yes := helix.Approve(p.CallID, p.ApprovalID).Seen(p.Tool, p.Input)
-		_, err := rt.Submit(ctx, "invoice-17", yes.By(helix.User{ID: "intern"}))
+		_, err := rt.Submit(ctx, "invoice-17", helix.Approve(p, helix.User{ID: "intern"}))
 		fmt.Println("refused:", errors.Is(err, helix.ErrNotAllowed))
 		for range 2 { // a click too many does no harm
-			out, err := rt.Submit(ctx, "invoice-17", yes.By(helix.User{ID: "cfo"}))
+			out, err := rt.Submit(ctx, "invoice-17", helix.Approve(p, helix.User{ID: "cfo"}))
 			if err != nil {
 				fmt.Println(err)
 				return

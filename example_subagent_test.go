@@ -59,7 +59,7 @@ func ExampleSubAgent() {
 			fmt.Println(err)
 			return
 		}
-		out, err := rt.Submit(ctx, "flat", helix.Approve(p.CallID, p.ApprovalID)) // at the top
+		out, err := rt.Submit(ctx, "flat", helix.Approve(p, helix.User{ID: "ann"})) // at the top
 		if err != nil {
 			fmt.Println(err)
 			return

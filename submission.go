@@ -1,8 +1,6 @@
 package helix
 
 import (
-	"encoding/json"
-
 	"github.com/helixagents/helix/session"
 )
 
@@ -16,24 +14,22 @@ type Submission struct {
 	err error // of making it
 }
 
-// Approve lets a call that waits for approval be carried out.
-func Approve(callID, approvalID string) Submission {
-	return Submission{Submission: session.Submission{
-		CallID: callID, ApprovalID: approvalID,
-		Response: session.Response{Kind: session.PendingApproval, Approved: true},
-	}}
+// Approve approves a call that waits for approval. The answer is bound to the input that
+// call holds, which is what the person was shown: it is refused if the call's input is
+// another one.
+func Approve(call session.Pending, by User) Submission {
+	s := Submission{Submission: session.Decide(call.CallID, call.ApprovalID, true, "")}
+	s.Fingerprint = session.Fingerprint(call.Tool, call.Input)
+	return s.By(by)
 }
 
-// Deny refuses a call that waits for approval; the model is told the reason, if
-// there is one.
-func Deny(callID, approvalID, reason string) Submission {
-	return Submission{Submission: session.Submission{
-		CallID: callID, ApprovalID: approvalID,
-		Response: session.Response{Kind: session.PendingApproval, Reason: reason},
-	}}
+// Deny refuses a call that waits for approval. The model is given the reason, if there is
+// one.
+func Deny(call session.Pending, by User, reason string) Submission {
+	return Submission{Submission: session.Decide(call.CallID, call.ApprovalID, false, reason)}.By(by)
 }
 
-// ToolResult answers a call of a tool that runs on the client.
+// ToolResult answers a call of a client tool with its result.
 func ToolResult(callID string, result any) Submission {
 	raw, err := encodeResult(result)
 	if err != nil {
@@ -44,8 +40,8 @@ func ToolResult(callID string, result any) Submission {
 	}}
 }
 
-// ToolError answers a call with an error: it could not be carried out, or, where
-// it waits for approval, nobody could decide.
+// ToolError answers a call with an error: the client could not carry it out or, if the call
+// waits for approval, nobody could decide.
 func ToolError(callID, message string) Submission {
 	if message == "" {
 		message = "the call failed"
@@ -55,20 +51,13 @@ func ToolError(callID, message string) Submission {
 	}}
 }
 
-// By says who answers.
+// By returns the submission with the user who answers.
 func (s Submission) By(user User) Submission {
 	s.User, s.Response.By = user, user.ID
 	return s
 }
 
-// Seen binds the answer to the input that the person was shown: it is refused if
-// the call's is another.
-func (s Submission) Seen(tool string, input json.RawMessage) Submission {
-	s.Fingerprint = session.Fingerprint(tool, input)
-	return s
-}
-
-// Check reports a submission that cannot be taken, whatever the call.
+// Check returns an error if no call would accept the submission.
 func (s *Submission) Check() error {
 	if s.err != nil {
 		return s.err
@@ -76,15 +65,16 @@ func (s *Submission) Check() error {
 	return s.Submission.Check()
 }
 
-// Continuation says how the work goes on after an answer.
+// Continuation says how the session continues after an answer.
 type Continuation string
 
-// The ways to go on.
+// The ways to continue.
 const (
-	// CallerResumes: nothing runs. Whoever submitted resumes the session, now or when
-	// the other answers are there.
+	// CallerResumes means that nothing runs: the caller resumes the session, now or when
+	// the other answers have been submitted.
 	CallerResumes Continuation = "caller_resumes"
-	// ContinuesRunning: a run is live, or is being started, and takes the answer up.
+	// ContinuesRunning means that a run is active, or is being started, and uses the
+	// answer.
 	ContinuesRunning Continuation = "running"
 )
 
@@ -96,11 +86,11 @@ const (
 	SubmitUnknownCall      = session.SubmitUnknownCall
 )
 
-// Submitted is what became of a submission.
+// Submitted is the result of a submission.
 type Submitted struct {
 	Outcome session.SubmitOutcome
-	// Continuation is set when the answer was accepted, or when one is there already
-	// that no run has taken up.
+	// Continuation is set if the answer was accepted, or if the call has an answer that no
+	// run has used yet.
 	Continuation Continuation
 	// SessionID is the session that made the call, RootID the one to resume.
 	SessionID string

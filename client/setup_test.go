@@ -71,7 +71,7 @@ func serve(t testing.TB, change func(*client.Config), agents ...*helix.Agent) *s
 		}
 		web.CloseClientConnections()
 		web.Close()
-		if err := rt.Shutdown(ctx); err != nil {
+		if err := rt.Close(); err != nil {
 			t.Error(err)
 		}
 		if err := db.Close(); err != nil {

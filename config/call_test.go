@@ -162,11 +162,10 @@ func TestRefunds(t *testing.T) {
 					t.Fatalf("waits for %+v, sent %q", res.Pending, shop.asked())
 				}
 				p := res.Pending[0]
-				yes := helix.Approve(p.CallID, p.ApprovalID).Seen(p.Tool, p.Input)
-				if _, err := d.rt.Submit(t.Context(), "s-1", yes.By(helix.User{ID: "ada"})); !errors.Is(err, helix.ErrNotAllowed) {
+				if _, err := d.rt.Submit(t.Context(), "s-1", helix.Approve(p, helix.User{ID: "ada"})); !errors.Is(err, helix.ErrNotAllowed) {
 					t.Errorf("the owner approves: %v", err)
 				}
-				if _, err := d.rt.Submit(t.Context(), "s-1", yes.By(helix.User{ID: "bob"})); err != nil {
+				if _, err := d.rt.Submit(t.Context(), "s-1", helix.Approve(p, helix.User{ID: "bob"})); err != nil {
 					t.Fatal(err)
 				}
 				run, err := d.rt.Resume(t.Context(), "s-1", helix.ResumeOptions{})

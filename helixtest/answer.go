@@ -23,14 +23,14 @@ type Answer struct {
 // Approve approves a call of a tool that waits for approval, as it was shown.
 func Approve(tool string) Answer {
 	return Answer{tool: tool, make: func(p *session.Pending) helix.Submission {
-		return helix.Approve(p.CallID, p.ApprovalID).Seen(p.Tool, p.Input)
+		return helix.Approve(*p, helix.User{})
 	}}
 }
 
 // Deny refuses a call of a tool that waits for approval.
 func Deny(tool, reason string) Answer {
 	return Answer{tool: tool, make: func(p *session.Pending) helix.Submission {
-		return helix.Deny(p.CallID, p.ApprovalID, reason)
+		return helix.Deny(*p, helix.User{}, reason)
 	}}
 }
 

@@ -40,7 +40,7 @@ func TestCall(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	answer("sign", func(p session.Pending) helix.Submission { return helix.Approve(p.CallID, p.ApprovalID) })
+	answer("sign", func(p session.Pending) helix.Submission { return helix.Approve(p, helix.User{}) })
 	answer("pick", func(p session.Pending) helix.Submission { return helix.ToolResult(p.CallID, "blue") })
 	res, err := run.Result(t.Context())
 	if err != nil || res.Status != helix.Completed || res.Text != "Thanks." {

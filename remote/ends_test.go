@@ -38,7 +38,7 @@ func TestExpiredThere(t *testing.T) {
 		expired = page.Items[0].Status == session.Failed
 	}
 	p := res.Pending[0]
-	if _, err := rt.Submit(t.Context(), "s-1", helix.Approve(p.CallID, p.ApprovalID)); err != nil {
+	if _, err := rt.Submit(t.Context(), "s-1", helix.Approve(p, helix.User{})); err != nil {
 		t.Fatal(err)
 	}
 	if run, err = rt.Resume(t.Context(), "s-1", helix.ResumeOptions{}); err != nil {

@@ -76,7 +76,7 @@ func Example() {
 	}
 	for _, p := range res.Pending {
 		fmt.Printf("%s wants to %s %s\n", p.Kind, p.Tool, p.Input)
-		if _, err := rt.Submit(ctx, "lease-1", helix.Approve(p.CallID, p.ApprovalID)); err != nil {
+		if _, err := rt.Submit(ctx, "lease-1", helix.Approve(p, helix.User{ID: "ann"})); err != nil {
 			fmt.Println(err)
 		}
 	}

@@ -44,9 +44,7 @@ func newRuntime(t testing.TB, agents ...*helix.Agent) *runtime {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
-		if err := rt.Shutdown(ctx); err != nil {
+		if err := rt.Close(); err != nil {
 			t.Error(err)
 		}
 		if err := db.Close(); err != nil {

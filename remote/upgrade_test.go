@@ -92,7 +92,7 @@ func openOffice(t *testing.T, file string) *office {
 		if err := srv.Shutdown(ctx); err != nil {
 			t.Error(err)
 		}
-		if err := o.Shutdown(ctx); err != nil {
+		if err := o.Close(); err != nil {
 			t.Error(err)
 		}
 		web.CloseClientConnections()
@@ -140,7 +140,7 @@ func TestFrozenTrees(t *testing.T) {
 			t.Fatalf("the children of %s are %+v, %v, want one with an id of the earlier form", agent.Name, children, err)
 		}
 		p := waiting[0]
-		if out, err := o.Submit(t.Context(), agent.Name, helix.Approve(p.CallID, p.ApprovalID)); err != nil || out.Outcome != helix.SubmitAccepted {
+		if out, err := o.Submit(t.Context(), agent.Name, helix.Approve(p, helix.User{})); err != nil || out.Outcome != helix.SubmitAccepted {
 			t.Fatalf("the answer to %s is %+v, %v", agent.Name, out, err)
 		}
 		run, err := o.Resume(t.Context(), agent.Name, helix.ResumeOptions{})

@@ -135,7 +135,7 @@ func serveOn(t testing.TB, listener net.Listener, db store.Backend, agents []*he
 		}
 		web.CloseClientConnections()
 		web.Close()
-		if err := rt.Shutdown(ctx); err != nil {
+		if err := rt.Close(); err != nil {
 			t.Error(err)
 		}
 	})

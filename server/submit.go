@@ -64,12 +64,7 @@ func submissionOf(in *wire.Submit) (helix.Submission, error) {
 	}
 	if approval != nil {
 		given++
-		if approval.Approved {
-			s = helix.Approve(in.ToolCallID, approval.ApprovalID)
-			s.Reason = approval.Reason
-		} else {
-			s = helix.Deny(in.ToolCallID, approval.ApprovalID, approval.Reason)
-		}
+		s.Submission = session.Decide(in.ToolCallID, approval.ApprovalID, approval.Approved, approval.Reason)
 	}
 	switch {
 	case in.ToolCallID == "":
@@ -80,7 +75,7 @@ func submissionOf(in *wire.Submit) (helix.Submission, error) {
 		return s, session.Invalid("result", "is one of three, result, error and approval, of which exactly one is needed")
 	}
 	if in.Seen != nil {
-		s = s.Seen(in.Seen.ToolName, in.Seen.Input)
+		s.Fingerprint = session.Fingerprint(in.Seen.ToolName, in.Seen.Input)
 	}
 	return s, nil
 }

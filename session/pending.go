@@ -121,6 +121,14 @@ type Submission struct {
 	Response
 }
 
+// Decide returns a person's decision on a call that waits for approval.
+func Decide(callID, approvalID string, approved bool, reason string) Submission {
+	return Submission{
+		CallID: callID, ApprovalID: approvalID,
+		Response: Response{Kind: PendingApproval, Approved: approved, Reason: reason},
+	}
+}
+
 // Fingerprint identifies a tool's exact input, however its JSON is spaced or
 // escaped.
 func Fingerprint(tool string, input json.RawMessage) string {

@@ -88,7 +88,7 @@ func (d *demo) expect(result *helix.Result, text string) {
 	}
 }
 
-func approve(p *session.Pending) helix.Submission { return helix.Approve(p.CallID, p.ApprovalID) }
+func approve(p *session.Pending) helix.Submission { return helix.Approve(*p, helix.User{}) }
 
 func TestDemoAssistant(t *testing.T) {
 	t.Parallel()
@@ -126,7 +126,7 @@ func TestDemoNestedApproval(t *testing.T) {
 
 	waits = d.say("planner", "Ask the buyer to order ten pencils.")
 	denied := d.answer("planner", waits, func(p *session.Pending) helix.Submission {
-		return helix.Deny(p.CallID, p.ApprovalID, "too many")
+		return helix.Deny(*p, helix.User{}, "too many")
 	})
 	if denied.Status != helix.Completed || !strings.Contains(denied.Text, "too many") {
 		t.Errorf("denied: %+v", denied)

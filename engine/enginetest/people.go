@@ -169,7 +169,7 @@ func (w *world) answer(ctx context.Context, p *process, call *session.Pending) e
 	w.t.Helper()
 	submission := helix.ToolResult(call.CallID, "blue")
 	if call.Kind == session.PendingApproval {
-		submission = helix.Approve(call.CallID, call.ApprovalID).Seen(call.Tool, call.Input)
+		submission = helix.Approve(*call, helix.User{})
 	}
 	w.said[call.Tool] = submission
 	for {

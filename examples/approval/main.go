@@ -88,11 +88,10 @@ func work(ctx context.Context, part, dir string) {
 		check(err)
 		for _, p := range waiting {
 			fmt.Printf("   %s %s waits for approval\n", p.Tool, p.Input)
-			yes := helix.Approve(p.CallID, p.ApprovalID).Seen(p.Tool, p.Input)
-			_, err := rt.Submit(ctx, sessionID, yes.By(helix.User{ID: "intern"}))
+			_, err := rt.Submit(ctx, sessionID, helix.Approve(p, helix.User{ID: "intern"}))
 			fmt.Println("   the intern is refused:", errors.Is(err, helix.ErrNotAllowed))
 			for range 2 { // a click too many does no harm
-				out, err := rt.Submit(ctx, sessionID, yes.By(helix.User{ID: "cfo"}))
+				out, err := rt.Submit(ctx, sessionID, helix.Approve(p, helix.User{ID: "cfo"}))
 				check(err)
 				fmt.Println("   the cfo's answer is", out.Outcome, out.Continuation)
 			}

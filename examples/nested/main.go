@@ -69,7 +69,7 @@ func main() {
 		owner, err := db.Sessions().Load(ctx, p.SessionID)
 		check(err)
 		fmt.Printf("%s of %s waits: %s\n", p.Tool, owner.Agent, p.Input)
-		out, err := rt.Submit(ctx, "flat", helix.Approve(p.CallID, p.ApprovalID))
+		out, err := rt.Submit(ctx, "flat", helix.Approve(p, helix.User{ID: "ann"}))
 		check(err)
 		fmt.Println("the answer is", out.Outcome)
 	}

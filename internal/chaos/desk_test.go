@@ -166,7 +166,7 @@ func (d *clerks) carryOut(ctx context.Context, o order, a *answer) error {
 		return err
 	case "submit":
 		a.Codes = together(o.Times, func() string {
-			out, err := d.rt.Submit(ctx, o.Session, helix.Approve(o.Call, o.Approval))
+			out, err := d.rt.Submit(ctx, o.Session, helix.Submission{Submission: session.Decide(o.Call, o.Approval, true, "")})
 			if err != nil {
 				return codeOf(err)
 			}
@@ -202,7 +202,7 @@ func (d *clerks) answer(ctx context.Context, o order, a *answer) error {
 				continue
 			}
 			time.Sleep(rand.N(25 * time.Millisecond)) // how the run stands by then is anybody's guess
-			out, err := d.rt.Submit(ctx, o.Session, helix.Approve(waiting[i].CallID, waiting[i].ApprovalID))
+			out, err := d.rt.Submit(ctx, o.Session, helix.Approve(waiting[i], helix.User{}))
 			if err == nil {
 				a.Status, a.Continuation = string(out.Outcome), string(out.Continuation)
 			}

@@ -60,7 +60,7 @@ func TestMove(t *testing.T) {
 	}
 	on("temporal", func(ctx context.Context, rt helix.Runtime) (helix.Run, error) {
 		call := result.Pending[0]
-		if _, err := rt.Submit(ctx, id, helix.Approve(call.CallID, call.ApprovalID)); err != nil {
+		if _, err := rt.Submit(ctx, id, helix.Approve(call, helix.User{})); err != nil {
 			return nil, err
 		}
 		return rt.Resume(ctx, id, helix.ResumeOptions{})

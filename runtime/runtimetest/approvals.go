@@ -55,13 +55,13 @@ func peopleApproval(s *Stage) {
 	x, agent, asked := s.asked(guarded(&ran, "pay"))
 	p := asked[0]
 	s.sameJSON(string(p.Input), `{"n":1}`, "the input that is shown")
-	s.Submit(x, "s-1", helix.Approve(p.CallID, p.ApprovalID).By(helix.User{ID: "alice"}).Seen("pay", p.Input), helix.SubmitAccepted)
+	s.Submit(x, "s-1", helix.Approve(p, helix.User{ID: "alice"}), helix.SubmitAccepted)
 	s.same(ran.of("pay"), 0, "payments before the resume")
 	s.goesOn(x, agent, "s-1")
 	s.same(ran.of("pay"), 1, "payments")
 	s.transcript("s-1", "user: Hi!", `assistant: pay({"n":1})`, "tool pay: 2", "assistant: Done.")
 	s.same(s.entry("s-1", "pay").Response.By, "alice", "who approved")
-	s.Submit(x, "s-1", helix.Deny(p.CallID, p.ApprovalID, "no!"), helix.SubmitAlreadyCompleted)
+	s.Submit(x, "s-1", deny(p.CallID, p.ApprovalID, "no!"), helix.SubmitAlreadyCompleted)
 }
 
 // denied answers the only approval of s-1 and wants the call not to be carried out.
@@ -77,12 +77,12 @@ func (s *Stage) denied(answer func(p session.Pending) helix.Submission, code ses
 }
 
 func peopleDenial(s *Stage) {
-	s.denied(func(p session.Pending) helix.Submission { return helix.Deny(p.CallID, p.ApprovalID, "too dear") },
+	s.denied(func(p session.Pending) helix.Submission { return deny(p.CallID, p.ApprovalID, "too dear") },
 		session.CodeToolDenied, "not approved by the user", "too dear")
 }
 
 func peopleDenialPlain(s *Stage) {
-	s.denied(func(p session.Pending) helix.Submission { return helix.Deny(p.CallID, p.ApprovalID, "") },
+	s.denied(func(p session.Pending) helix.Submission { return deny(p.CallID, p.ApprovalID, "") },
 		session.CodeToolDenied, "not approved by the user")
 }
 
@@ -109,7 +109,7 @@ func approvalWhen(s *Stage) {
 	s.same(len(res.Pending), 1, "waits")
 	p := s.waiting(res, "pay")
 	s.sameJSON(string(p.Input), `{"n":11}`, "the input that is shown")
-	s.Submit(x, "s-1", helix.Approve(p.CallID, p.ApprovalID), helix.SubmitAccepted)
+	s.Submit(x, "s-1", approve(p.CallID, p.ApprovalID), helix.SubmitAccepted)
 	s.goesOn(x, agent, "s-1")
 	s.same(ran.of("pay"), 2, "payments")
 	s.transcript("s-1", "user: Hi!", `assistant: pay({"n":10}), pay({"n":11})`, "tool pay: 20", "tool pay: 22", "assistant: Done.")
@@ -133,7 +133,7 @@ func approvalGateFails(s *Stage) {
 	s.logged("approval gate failed", "fails", "no idea")
 	s.logged("approval gate failed", "panics", "boom")
 	for _, p := range asked {
-		s.Submit(x, "s-1", helix.Deny(p.CallID, p.ApprovalID, ""), helix.SubmitAccepted)
+		s.Submit(x, "s-1", deny(p.CallID, p.ApprovalID, ""), helix.SubmitAccepted)
 	}
 	s.goesOn(x, agent, "s-1")
 	s.same(ran.of("fails")+ran.of("panics")+ran.of("hangs"), 0, "calls that were carried out")
@@ -157,7 +157,7 @@ func approvalGateOnce(s *Stage) {
 	x.Kill()
 	y, run := s.heir(agent)
 	s.ended(s.Result(run), helix.SuspendedStepPartial)
-	s.Submit(y, "s-1", helix.Approve(p.CallID, p.ApprovalID), helix.SubmitAccepted)
+	s.Submit(y, "s-1", approve(p.CallID, p.ApprovalID), helix.SubmitAccepted)
 	s.goesOn(y, agent, "s-1")
 	s.same(ran.of("pay"), 1, "payments")
 	s.same(asked.of(p.CallID), 1, "how often the gate was asked")
@@ -179,11 +179,11 @@ func approvalOtherInput(s *Stage) {
 	p := asked[0]
 	before := s.entries("s-1")
 	for _, shown := range []struct{ tool, input string }{{"pay", `{"n":2}`}, {"pay", `{}`}, {"pray", `{"n":1}`}} {
-		_, err := x.Submit(s.ctx(), "s-1", helix.Approve(p.CallID, p.ApprovalID).Seen(shown.tool, json.RawMessage(shown.input)))
+		_, err := x.Submit(s.ctx(), "s-1", approveSeen(p.CallID, p.ApprovalID, shown.tool, json.RawMessage(shown.input)))
 		s.refused(err, helix.ErrSubmissionKind, p.CallID, "input")
 		s.same(s.entries("s-1"), before, "the waits after a refusal")
 	}
-	s.Submit(x, "s-1", helix.Approve(p.CallID, p.ApprovalID).Seen(p.Tool, p.Input), helix.SubmitAccepted)
+	s.Submit(x, "s-1", helix.Approve(p, helix.User{}), helix.SubmitAccepted)
 	s.goesOn(x, agent, "s-1")
 	s.same(got.String(), "1", "what was carried out")
 }
@@ -208,8 +208,8 @@ func approverPolicy(s *Stage) {
 	}
 	before := s.entries("s-1")
 	for _, answer := range []helix.Submission{
-		helix.Approve(p.CallID, p.ApprovalID).By(helix.User{ID: "bob"}), helix.Deny(p.CallID, p.ApprovalID, "").By(helix.User{ID: "bob"}),
-		helix.ToolError(p.CallID, "no").By(helix.User{ID: "bob"}), helix.Approve(p.CallID, p.ApprovalID),
+		helix.Approve(p, helix.User{ID: "bob"}), helix.Deny(p, helix.User{ID: "bob"}, ""),
+		helix.ToolError(p.CallID, "no").By(helix.User{ID: "bob"}), approve(p.CallID, p.ApprovalID),
 	} {
 		_, err := x.Submit(s.ctx(), "s-1", answer)
 		s.refused(err, helix.ErrNotAllowed, "only alice pays")
@@ -218,7 +218,7 @@ func approverPolicy(s *Stage) {
 	s.logged("client_tool.validation_failed", p.CallID, "bob")
 	_, err := x.Resume(s.ctx(), "s-1", helix.ResumeOptions{})
 	s.refused(err, helix.ErrAwaitingInput)
-	s.Submit(x, "s-1", helix.Approve(p.CallID, p.ApprovalID).By(helix.User{ID: "alice"}), helix.SubmitAccepted)
+	s.Submit(x, "s-1", helix.Approve(p, helix.User{ID: "alice"}), helix.SubmitAccepted)
 	s.goesOn(x, agent, "s-1")
 	s.same(ran.of("pay"), 1, "payments")
 	lines := strings.Split(seen.String(), "\n")
@@ -238,10 +238,10 @@ func approverPanics(s *Stage) {
 	x, agent, waits := s.asked(pay)
 	p := waits[0]
 	before := s.entries("s-1")
-	_, err := x.Submit(s.ctx(), "s-1", helix.Approve(p.CallID, p.ApprovalID))
+	_, err := x.Submit(s.ctx(), "s-1", approve(p.CallID, p.ApprovalID))
 	s.refused(err, helix.ErrNotAllowed)
 	s.same(s.entries("s-1"), before, "the waits after the refusal")
-	s.Submit(x, "s-1", helix.Approve(p.CallID, p.ApprovalID), helix.SubmitAccepted)
+	s.Submit(x, "s-1", approve(p.CallID, p.ApprovalID), helix.SubmitAccepted)
 	s.goesOn(x, agent, "s-1")
 	s.same(ran.of("pay"), 1, "payments")
 }
@@ -253,13 +253,13 @@ func approverElsewhere(s *Stage) {
 	x, agent, waits := s.asked(pay)
 	p := waits[0]
 	before := s.entries("s-1")
-	_, err := s.StartOther(Options{}).Submit(s.ctx(), "s-1", helix.Approve(p.CallID, p.ApprovalID))
+	_, err := s.StartOther(Options{}).Submit(s.ctx(), "s-1", approve(p.CallID, p.ApprovalID))
 	s.refused(err, helix.ErrUnknownAgent, "agent", "pay", "not registered here")
 	lax := waitingAgent(guarded(&ran, "pay")) // a deploy that dropped the policy does not drop the call's
-	_, err = s.StartOther(Options{Agents: []*helix.Agent{lax}}).Submit(s.ctx(), "s-1", helix.Approve(p.CallID, p.ApprovalID))
+	_, err = s.StartOther(Options{Agents: []*helix.Agent{lax}}).Submit(s.ctx(), "s-1", approve(p.CallID, p.ApprovalID))
 	s.refused(err, helix.ErrNotAllowed, "no Approver any more")
 	s.same(s.entries("s-1"), before, "the waits after the refusals")
-	s.Submit(x, "s-1", helix.Approve(p.CallID, p.ApprovalID), helix.SubmitAccepted)
+	s.Submit(x, "s-1", approve(p.CallID, p.ApprovalID), helix.SubmitAccepted)
 	s.goesOn(x, agent, "s-1")
 	s.same(ran.of("pay"), 1, "payments")
 }
@@ -277,12 +277,12 @@ func approverAdded(s *Stage) {
 		return errors.New("only the boss may")
 	}
 	y := s.StartOther(Options{Agents: []*helix.Agent{waitingAgent(pay)}})
-	for _, answer := range []helix.Submission{helix.Approve(p.CallID, p.ApprovalID), helix.Deny(p.CallID, p.ApprovalID, "no"), helix.ToolError(p.CallID, "no")} {
+	for _, answer := range []helix.Submission{approve(p.CallID, p.ApprovalID), deny(p.CallID, p.ApprovalID, "no"), helix.ToolError(p.CallID, "no")} {
 		_, err := y.Submit(s.ctx(), "s-1", answer.By(helix.User{ID: "carol"}))
 		s.refused(err, helix.ErrNotAllowed, "carol", "may not answer")
 	}
 	s.same(s.entries("s-1"), before, "the waits after the refusals")
-	s.Submit(y, "s-1", helix.Approve(p.CallID, p.ApprovalID).By(helix.User{ID: "boss"}), helix.SubmitAccepted)
+	s.Submit(y, "s-1", helix.Approve(p, helix.User{ID: "boss"}), helix.SubmitAccepted)
 	s.goesOn(x, agent, "s-1")
 	s.same(ran.of("pay"), 1, "payments")
 }
@@ -312,11 +312,11 @@ func approvalSpacing(s *Stage) {
 	told := s.waiting(s.waitsOn(x, agent, "s-1"), "pay")
 	listed := s.open(x, "pay")
 	for _, p := range []session.Pending{told, listed} {
-		_, err := x.Submit(s.ctx(), "s-1", helix.Approve(p.CallID, p.ApprovalID).Seen("pay", json.RawMessage(`{"n":8}`)))
+		_, err := x.Submit(s.ctx(), "s-1", approveSeen(p.CallID, p.ApprovalID, "pay", json.RawMessage(`{"n":8}`)))
 		s.refused(err, helix.ErrSubmissionKind)
 	}
-	s.Submit(x, "s-1", helix.Approve(told.CallID, told.ApprovalID).Seen("pay", told.Input), helix.SubmitAccepted)
-	s.Submit(x, "s-1", helix.Approve(listed.CallID, listed.ApprovalID).Seen("pay", listed.Input), helix.SubmitAlreadyCompleted)
+	s.Submit(x, "s-1", helix.Approve(told, helix.User{}), helix.SubmitAccepted)
+	s.Submit(x, "s-1", helix.Approve(listed, helix.User{}), helix.SubmitAlreadyCompleted)
 	s.goesOn(x, agent, "s-1")
 	s.same(ran.of("pay"), 1, "payments")
 }
@@ -338,8 +338,8 @@ func approvalHooks(s *Stage) {
 	x := s.Start(agent)
 	res := s.waitsOn(x, agent, "s-1")
 	pay, burn := s.waiting(res, "pay"), s.waiting(res, "burn")
-	s.Submit(x, "s-1", helix.Approve(pay.CallID, pay.ApprovalID), helix.SubmitAccepted)
-	s.Submit(x, "s-1", helix.Deny(burn.CallID, burn.ApprovalID, ""), helix.SubmitAccepted)
+	s.Submit(x, "s-1", approve(pay.CallID, pay.ApprovalID), helix.SubmitAccepted)
+	s.Submit(x, "s-1", deny(burn.CallID, burn.ApprovalID, ""), helix.SubmitAccepted)
 	first := res.RunID
 	res = s.Result(s.Resume(x, "s-1", helix.ResumeOptions{}))
 	s.ended(res, helix.SuspendedStepPartial)
@@ -376,7 +376,7 @@ func approvalFails(s *Stage) {
 		failing("boom", func(context.Context) error { panic("boom") }), slow,
 	)
 	for _, p := range asked {
-		s.Submit(x, "s-1", helix.Approve(p.CallID, p.ApprovalID), helix.SubmitAccepted)
+		s.Submit(x, "s-1", approve(p.CallID, p.ApprovalID), helix.SubmitAccepted)
 	}
 	s.goesOn(x, agent, "s-1")
 	s.transcript("s-1", "user: Hi!", `assistant: fail({"n":1}), boom({"n":2}), slow({"n":3})`,
@@ -392,7 +392,7 @@ func approvalVetoed(s *Stage) {
 	}
 	x := s.Start(agent)
 	p := s.waiting(s.waitsOn(x, agent, "s-1"), "pay")
-	s.Submit(x, "s-1", helix.Approve(p.CallID, p.ApprovalID), helix.SubmitAccepted)
+	s.Submit(x, "s-1", approve(p.CallID, p.ApprovalID), helix.SubmitAccepted)
 	s.goesOn(x, agent, "s-1")
 	s.same(ran.of("pay"), 0, "payments")
 	s.transcript("s-1", "user: Hi!", `assistant: pay({"n":1})`, "tool pay failed: tool_vetoed", "assistant: Done.")
@@ -402,7 +402,7 @@ func approvalOneByOne(s *Stage) {
 	var ran tally
 	x, _, asked := s.asked(guarded(&ran, "a"), guarded(&ran, "b"), guarded(&ran, "c"))
 	for i, p := range asked {
-		s.Submit(x, "s-1", helix.Approve(p.CallID, p.ApprovalID), helix.SubmitAccepted)
+		s.Submit(x, "s-1", approve(p.CallID, p.ApprovalID), helix.SubmitAccepted)
 		res := s.Result(s.Resume(x, "s-1", helix.ResumeOptions{}))
 		if i < 2 {
 			s.ended(res, helix.SuspendedStepPartial)
@@ -425,7 +425,7 @@ func (s *Stage) cutOff(idempotent bool) *tally {
 	x := s.mortal(agent)
 	res := s.waitsOn(x, agent, "s-1")
 	p := s.waiting(res, "pay")
-	s.Submit(x, "s-1", helix.Approve(p.CallID, p.ApprovalID), helix.SubmitAccepted)
+	s.Submit(x, "s-1", approve(p.CallID, p.ApprovalID), helix.SubmitAccepted)
 	run := s.Resume(x, "s-1", helix.ResumeOptions{})
 	s.receive("the approved call runs", g.entered)
 	x.Kill()
@@ -452,7 +452,7 @@ func approvalRepeated(s *Stage) {
 func approvalToolGone(s *Stage) {
 	var ran tally
 	x, _, asked := s.asked(guarded(&ran, "pay"))
-	s.Submit(x, "s-1", helix.Approve(asked[0].CallID, asked[0].ApprovalID), helix.SubmitAccepted)
+	s.Submit(x, "s-1", approve(asked[0].CallID, asked[0].ApprovalID), helix.SubmitAccepted)
 	bare := newAgent(scripted.New(scripted.Text(""), scripted.Text("Done.")).ByPosition())
 	s.goesOn(s.StartOther(Options{}), bare, "s-1")
 	s.transcript("s-1", "user: Hi!", `assistant: pay({"n":1})`, "tool pay failed: tool_not_found", "assistant: Done.")
@@ -463,10 +463,27 @@ func approvalKilled(s *Stage) {
 	agent := waitingAgent(guarded(&ran, "pay"))
 	x := s.mortal(agent)
 	p := s.waiting(s.waitsOn(x, agent, "s-1"), "pay")
-	s.Submit(x, "s-1", helix.Approve(p.CallID, p.ApprovalID), helix.SubmitAccepted)
+	s.Submit(x, "s-1", approve(p.CallID, p.ApprovalID), helix.SubmitAccepted)
 	x.Kill()
 	y := s.StartOther(Options{Agents: []*helix.Agent{agent}})
-	s.Submit(y, "s-1", helix.Deny(p.CallID, p.ApprovalID, ""), helix.SubmitAlreadyCompleted)
+	s.Submit(y, "s-1", deny(p.CallID, p.ApprovalID, ""), helix.SubmitAlreadyCompleted)
 	s.goesOn(y, agent, "s-1")
 	s.same(ran.of("pay"), 1, "payments")
+}
+
+// approve and deny answer a call without saying what the person was shown, as a client
+// that knows only the ids does.
+func approve(callID, approvalID string) helix.Submission {
+	return helix.Submission{Submission: session.Decide(callID, approvalID, true, "")}
+}
+
+func deny(callID, approvalID, reason string) helix.Submission {
+	return helix.Submission{Submission: session.Decide(callID, approvalID, false, reason)}
+}
+
+// approveSeen approves a call of which the person was shown the given tool and input.
+func approveSeen(callID, approvalID, tool string, input json.RawMessage) helix.Submission {
+	s := approve(callID, approvalID)
+	s.Fingerprint = session.Fingerprint(tool, input)
+	return s
 }

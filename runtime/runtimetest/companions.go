@@ -757,7 +757,7 @@ func companionPerson(s *Stage) {
 	s.ended(s.Result(s.Attach(x, s.companion("bob"))), helix.SuspendedClientTool)
 	p := s.open(x, "sign")
 	s.same(p.SessionID, s.companion("bob"), "the session that waits")
-	out := s.Submit(x, "s-1", helix.Approve(p.CallID, p.ApprovalID), helix.SubmitAccepted)
+	out := s.Submit(x, "s-1", approve(p.CallID, p.ApprovalID), helix.SubmitAccepted)
 	s.same(fmt.Sprint(out.Continuation, " ", out.SessionID, " ", out.RootID), fmt.Sprint(helix.ContinuesRunning, " ", s.companion("bob"), " s-1"), "the answer")
 	s.becomes(s.companion("bob"), session.Completed)
 	s.same(ran.of("sign"), 1, "signatures")
@@ -765,7 +765,7 @@ func companionPerson(s *Stage) {
 	s.noticed()
 	s.ended(s.Say(x, agent, "s-1", "Well?"), helix.Completed)
 	s.same(len(s.hidden()), 1, "notices")
-	s.Submit(x, "s-1", helix.Approve(p.CallID, p.ApprovalID), helix.SubmitAlreadyCompleted)
+	s.Submit(x, "s-1", approve(p.CallID, p.ApprovalID), helix.SubmitAlreadyCompleted)
 }
 
 func companionPersonElsewhere(s *Stage) {
@@ -776,7 +776,7 @@ func companionPersonElsewhere(s *Stage) {
 	s.ended(s.Result(s.Attach(x, s.companion("bob"))), helix.SuspendedClientTool)
 	y := s.StartOther(Options{})
 	p := s.open(y, "sign")
-	s.Submit(y, "s-1", helix.Approve(p.CallID, p.ApprovalID), helix.SubmitAccepted)
+	s.Submit(y, "s-1", approve(p.CallID, p.ApprovalID), helix.SubmitAccepted)
 	s.becomes(s.companion("bob"), session.Completed)
 	s.same(ran.of("sign"), 1, "signatures")
 }
@@ -984,7 +984,7 @@ func companionOfSub(s *Stage) {
 	s.ended(s.Result(s.Attach(x, id)), helix.SuspendedClientTool)
 	p := s.open(x, "sign")
 	s.same(p.SessionID, id, "the session that waits")
-	out := s.Submit(x, "s-1", helix.Approve(p.CallID, p.ApprovalID), helix.SubmitAccepted)
+	out := s.Submit(x, "s-1", approve(p.CallID, p.ApprovalID), helix.SubmitAccepted)
 	s.same(out.RootID, "s-1", "the root")
 	s.becomes(id, session.Completed)
 	s.same(ran.of("sign"), 1, "signatures")

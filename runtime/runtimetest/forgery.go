@@ -45,13 +45,13 @@ func forgeKind(s *Stage) {
 	withID.ApprovalID = pay.ApprovalID
 	s.forged(x, withID, helix.ErrSubmissionKind, pay.CallID)
 	s.forged(x, helix.ToolResult(pay.CallID, nil), helix.ErrSubmissionKind, pay.CallID)
-	s.forged(x, helix.Approve(pick.CallID, ""), helix.ErrSubmissionKind, pick.CallID, "client tool", "an approval")
-	s.forged(x, helix.Approve(pick.CallID, pay.ApprovalID), helix.ErrSubmissionKind, pick.CallID)
-	s.forged(x, helix.Deny(pick.CallID, "", "no"), helix.ErrSubmissionKind, pick.CallID)
+	s.forged(x, approve(pick.CallID, ""), helix.ErrSubmissionKind, pick.CallID, "client tool", "an approval")
+	s.forged(x, approve(pick.CallID, pay.ApprovalID), helix.ErrSubmissionKind, pick.CallID)
+	s.forged(x, deny(pick.CallID, "", "no"), helix.ErrSubmissionKind, pick.CallID)
 	_, err := x.Resume(s.ctx(), "s-1", helix.ResumeOptions{})
 	s.refused(err, helix.ErrAwaitingInput)
 	s.Submit(x, "s-1", helix.ToolResult(pick.CallID, "blue"), helix.SubmitAccepted)
-	s.Submit(x, "s-1", helix.Approve(pay.CallID, pay.ApprovalID), helix.SubmitAccepted)
+	s.Submit(x, "s-1", approve(pay.CallID, pay.ApprovalID), helix.SubmitAccepted)
 	s.goesOn(x, agent, "s-1")
 	s.same(ran.of("pay"), 1, "payments")
 }
@@ -64,12 +64,12 @@ func forgeApprovalID(s *Stage) {
 		s.Fatal("two requests have the same approval id")
 	}
 	for _, id := range []string{"", b.ApprovalID, a.ApprovalID + "x", strings.ToUpper(a.ApprovalID), a.CallID} {
-		s.forged(x, helix.Approve(a.CallID, id), helix.ErrSubmissionKind, a.CallID, "approval id")
-		s.forged(x, helix.Deny(a.CallID, id, "no"), helix.ErrSubmissionKind, a.CallID, "approval id")
+		s.forged(x, approve(a.CallID, id), helix.ErrSubmissionKind, a.CallID, "approval id")
+		s.forged(x, deny(a.CallID, id, "no"), helix.ErrSubmissionKind, a.CallID, "approval id")
 	}
-	s.Submit(x, "s-1", helix.Approve(a.CallID, a.ApprovalID), helix.SubmitAccepted)
-	s.forged(x, helix.Approve(a.CallID, b.ApprovalID), helix.ErrSubmissionKind) // also when it is over
-	s.Submit(x, "s-1", helix.Deny(b.CallID, b.ApprovalID, ""), helix.SubmitAccepted)
+	s.Submit(x, "s-1", approve(a.CallID, a.ApprovalID), helix.SubmitAccepted)
+	s.forged(x, approve(a.CallID, b.ApprovalID), helix.ErrSubmissionKind) // also when it is over
+	s.Submit(x, "s-1", deny(b.CallID, b.ApprovalID, ""), helix.SubmitAccepted)
 	s.goesOn(x, agent, "s-1")
 	s.same([]int{ran.of("a"), ran.of("b")}, []int{1, 0}, "how often the tools ran")
 }
@@ -80,7 +80,7 @@ func forgeUnknown(s *Stage) {
 	before := s.footprint()
 	for _, id := range []string{"call_nobody", finished, session.FinishTool} {
 		s.Submit(x, "s-1", helix.ToolResult(id, 1), helix.SubmitUnknownCall)
-		s.Submit(x, "s-1", helix.Approve(id, "a-1"), helix.SubmitUnknownCall)
+		s.Submit(x, "s-1", approve(id, "a-1"), helix.SubmitUnknownCall)
 	}
 	s.same(s.footprint(), before, "the session after unknown answers")
 	_, err := x.Submit(s.ctx(), "s-nobody", helix.ToolResult("call_1", 1))
@@ -101,10 +101,10 @@ func forgeSession(s *Stage) {
 	x := s.Start(agent)
 	one, two := s.waiting(s.waitsOn(x, agent, "s-1"), "pay"), s.waiting(s.waitsOn(x, agent, "s-2"), "pay")
 	before := s.entries("s-1") + s.entries("s-2")
-	s.Submit(x, "s-2", helix.Approve(one.CallID, one.ApprovalID), helix.SubmitUnknownCall)
-	s.Submit(x, "s-1", helix.Approve(two.CallID, two.ApprovalID), helix.SubmitUnknownCall)
+	s.Submit(x, "s-2", approve(one.CallID, one.ApprovalID), helix.SubmitUnknownCall)
+	s.Submit(x, "s-1", approve(two.CallID, two.ApprovalID), helix.SubmitUnknownCall)
 	s.same(s.entries("s-1")+s.entries("s-2"), before, "the waits of both sessions")
-	s.Submit(x, "s-1", helix.Approve(one.CallID, one.ApprovalID), helix.SubmitAccepted)
+	s.Submit(x, "s-1", approve(one.CallID, one.ApprovalID), helix.SubmitAccepted)
 	s.goesOn(x, agent, "s-1")
 	_, err := x.Resume(s.ctx(), "s-2", helix.ResumeOptions{})
 	s.refused(err, helix.ErrAwaitingInput)
@@ -118,16 +118,16 @@ func forgeTenant(s *Stage) {
 	acme, umbrella := s.within(x, "acme"), s.within(x, "umbrella")
 	p := s.waiting(s.waitsOn(acme, agent, "s-1"), "pay")
 	for _, other := range []helix.Executor{x, umbrella} {
-		_, err := other.Submit(s.ctx(), "s-1", helix.Approve(p.CallID, p.ApprovalID))
+		_, err := other.Submit(s.ctx(), "s-1", approve(p.CallID, p.ApprovalID))
 		s.refused(err, helix.ErrNotFound)
 		_, err = other.Waiting(s.ctx(), "s-1")
 		s.refused(err, helix.ErrNotFound)
 	}
 	same := s.waiting(s.waitsOn(umbrella, agent, "s-1"), "pay") // the same id, another session
-	s.Submit(umbrella, "s-1", helix.Approve(p.CallID, p.ApprovalID), helix.SubmitUnknownCall)
+	s.Submit(umbrella, "s-1", approve(p.CallID, p.ApprovalID), helix.SubmitUnknownCall)
 	_, err := acme.Resume(s.ctx(), "s-1", helix.ResumeOptions{})
 	s.refused(err, helix.ErrAwaitingInput)
-	s.Submit(acme, "s-1", helix.Approve(p.CallID, p.ApprovalID), helix.SubmitAccepted)
+	s.Submit(acme, "s-1", approve(p.CallID, p.ApprovalID), helix.SubmitAccepted)
 	s.goesOn(acme, agent, "s-1")
 	s.same(ran.of("pay"), 1, "payments")
 	list, err := umbrella.Waiting(s.ctx(), "s-1")
@@ -151,15 +151,15 @@ func forgeLimits(s *Stage) {
 	const maxResult, maxError, maxID = 1 << 20, 8 << 10, 256
 	s.forged(x, helix.ToolResult(a.CallID, text(maxResult-1)), helix.ErrTooLarge, "result", fmt.Sprint(maxResult+1), fmt.Sprint(maxResult))
 	s.forged(x, helix.ToolError(b.CallID, text(maxError+1)), helix.ErrTooLarge, "error", fmt.Sprint(maxError))
-	s.forged(x, helix.Deny(pay.CallID, pay.ApprovalID, text(maxError+1)), helix.ErrTooLarge, "reason", fmt.Sprint(maxError))
+	s.forged(x, deny(pay.CallID, pay.ApprovalID, text(maxError+1)), helix.ErrTooLarge, "reason", fmt.Sprint(maxError))
 	s.forged(x, helix.ToolResult(text(maxID+1), 1), helix.ErrInvalid, "tool call id", fmt.Sprint(maxID))
-	s.forged(x, helix.Approve(pay.CallID, text(maxID+1)), helix.ErrInvalid, "approval id", fmt.Sprint(maxID))
+	s.forged(x, approve(pay.CallID, text(maxID+1)), helix.ErrInvalid, "approval id", fmt.Sprint(maxID))
 	s.forged(x, helix.ToolResult(a.CallID, 1).By(helix.User{ID: text(maxID + 1)}), helix.ErrInvalid, "submitter", fmt.Sprint(maxID))
 	s.loose["s-1"] = true // the largest result is more than a chunk takes
 	s.Submit(x, "s-1", helix.ToolResult(text(maxID), 1), helix.SubmitUnknownCall)
 	s.Submit(x, "s-1", helix.ToolResult(a.CallID, text(maxResult-2)).By(helix.User{ID: text(maxID)}), helix.SubmitAccepted)
 	s.Submit(x, "s-1", helix.ToolError(b.CallID, text(maxError)), helix.SubmitAccepted)
-	s.Submit(x, "s-1", helix.Deny(pay.CallID, pay.ApprovalID, text(maxError)), helix.SubmitAccepted)
+	s.Submit(x, "s-1", deny(pay.CallID, pay.ApprovalID, text(maxError)), helix.SubmitAccepted)
 	s.goesOn(x, agent, "s-1")
 	messages := s.messages("s-1")
 	s.same(len(messages[2].Parts[0].ResultJSON()), maxResult, "bytes of the result")
@@ -205,9 +205,9 @@ func forgeThenAnswer(s *Stage) {
 	run := s.Begin(x, agent, "s-1", "Hi!")
 	p := s.open(x, "pay") // the run is live
 	s.forged(x, helix.ToolResult(p.CallID, 1), helix.ErrSubmissionKind)
-	s.forged(x, helix.Approve(p.CallID, "x"), helix.ErrSubmissionKind)
-	s.forged(x, helix.Approve(p.CallID, p.ApprovalID).Seen("pay", json.RawMessage(`{"n":1000}`)), helix.ErrSubmissionKind)
-	s.same(s.Submit(x, "s-1", helix.Approve(p.CallID, p.ApprovalID).Seen("pay", json.RawMessage(`{"n":2}`)), helix.SubmitAccepted).Continuation,
+	s.forged(x, approve(p.CallID, "x"), helix.ErrSubmissionKind)
+	s.forged(x, approveSeen(p.CallID, p.ApprovalID, "pay", json.RawMessage(`{"n":1000}`)), helix.ErrSubmissionKind)
+	s.same(s.Submit(x, "s-1", approveSeen(p.CallID, p.ApprovalID, "pay", json.RawMessage(`{"n":2}`)), helix.SubmitAccepted).Continuation,
 		helix.ContinuesRunning, "continuation")
 	g.release()
 	s.ended(s.Result(run), helix.Completed)

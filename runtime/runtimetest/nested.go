@@ -96,7 +96,7 @@ func nestedPaused(s *Stage) {
 func (s *Stage) approve(x helix.Executor, tool string) *helix.Submitted {
 	s.Helper()
 	p := s.open(x, tool)
-	return s.Submit(x, "s-1", helix.Approve(p.CallID, p.ApprovalID), helix.SubmitAccepted)
+	return s.Submit(x, "s-1", approve(p.CallID, p.ApprovalID), helix.SubmitAccepted)
 }
 
 // resumed resumes session s-1 and waits for the end of the run.
@@ -160,7 +160,7 @@ func nestedLevels(s *Stage, above int) {
 	}
 	s.nobodyWaits(x)
 	s.bracketed("s-1")
-	s.Submit(x, "s-1", helix.Approve(first.Pending[0].CallID, first.Pending[0].ApprovalID), helix.SubmitAlreadyCompleted)
+	s.Submit(x, "s-1", approve(first.Pending[0].CallID, first.Pending[0].ApprovalID), helix.SubmitAlreadyCompleted)
 }
 
 func nestedDenial(s *Stage) {
@@ -168,7 +168,7 @@ func nestedDenial(s *Stage) {
 	agent := tower(2, signing(&ran))
 	x := s.Start(agent)
 	p := s.waiting(s.Say(x, agent, "s-1", "Hi!"), "sign")
-	s.Submit(x, "s-1", helix.Deny(p.CallID, p.ApprovalID, "too dear"), helix.SubmitAccepted)
+	s.Submit(x, "s-1", deny(p.CallID, p.ApprovalID, "too dear"), helix.SubmitAccepted)
 	s.ended(s.resumed(x, agent), helix.Completed)
 	s.same(ran.of("sign"), 0, "signatures")
 	s.transcript(p.SessionID, "user: do it", `assistant: sign({"n":3})`, "tool sign failed: tool_not_approved", "assistant: signed")
@@ -178,7 +178,7 @@ func nestedClientTool(s *Stage) {
 	agent := tower(2, named("child", scripted.New(scripted.Call("choose", num{3}), scripted.Text("blue")).ByPosition(), onClient("choose")))
 	x := s.Start(agent)
 	p := s.waiting(s.Say(x, agent, "s-1", "Hi!"), "choose")
-	_, err := x.Submit(s.ctx(), "s-1", helix.Approve(p.CallID, "apr_1"))
+	_, err := x.Submit(s.ctx(), "s-1", approve(p.CallID, "apr_1"))
 	s.refused(err, helix.ErrSubmissionKind)
 	s.Submit(x, "s-1", helix.ToolResult(p.CallID, "blue"), helix.SubmitAccepted)
 	s.ended(s.resumed(x, agent), helix.Completed)
@@ -190,9 +190,9 @@ func nestedAtChild(s *Stage) {
 	agent := tower(2, signing(&ran))
 	x := s.Start(agent)
 	p := s.waiting(s.Say(x, agent, "s-1", "Hi!"), "sign")
-	out := s.Submit(x, p.SessionID, helix.Approve(p.CallID, p.ApprovalID), helix.SubmitAccepted)
+	out := s.Submit(x, p.SessionID, approve(p.CallID, p.ApprovalID), helix.SubmitAccepted)
 	s.same(fmt.Sprint(out.Continuation, out.RootID), fmt.Sprint(helix.CallerResumes, "s-1"), "the answer")
-	s.Submit(x, "s-1", helix.Approve(p.CallID, p.ApprovalID), helix.SubmitAlreadyCompleted)
+	s.Submit(x, "s-1", approve(p.CallID, p.ApprovalID), helix.SubmitAlreadyCompleted)
 	s.nobodyWaits(x)
 	s.ended(s.resumed(x, agent), helix.Completed)
 	s.same(ran.of("sign"), 1, "signatures")
@@ -204,8 +204,8 @@ func nestedAnotherRoot(s *Stage) {
 	x := s.Start(agent)
 	p := s.waiting(s.Say(x, agent, "s-1", "Hi!"), "sign")
 	s.ended(s.Say(x, agent, "s-2", "Hi!"), helix.SuspendedAwaitingChildren)
-	s.Submit(x, "s-2", helix.Approve(p.CallID, p.ApprovalID), helix.SubmitUnknownCall)
-	_, err := x.Tenant("acme").Submit(s.ctx(), "s-1", helix.Approve(p.CallID, p.ApprovalID))
+	s.Submit(x, "s-2", approve(p.CallID, p.ApprovalID), helix.SubmitUnknownCall)
+	_, err := x.Tenant("acme").Submit(s.ctx(), "s-1", approve(p.CallID, p.ApprovalID))
 	s.refused(err, session.ErrNotFound)
 	s.same(s.open(x, "sign").State, session.PendingWaiting, "the wait")
 	s.same(ran.of("sign"), 0, "signatures")
@@ -226,11 +226,11 @@ func nestedApprover(s *Stage) {
 	x := s.Start(agent)
 	res := s.Result(s.Execute(x, agent, helix.Input{SessionID: "s-1", Message: helix.UserText("Hi!"), User: helix.User{ID: "alice"}}))
 	p := s.waiting(res, "sign")
-	_, err := x.Submit(s.ctx(), "s-1", helix.Approve(p.CallID, p.ApprovalID).By(helix.User{ID: "alice"}))
+	_, err := x.Submit(s.ctx(), "s-1", helix.Approve(p, helix.User{ID: "alice"}))
 	s.refused(err, session.ErrNotAllowed, "only the boss signs")
-	_, err = s.StartOther(Options{}).Submit(s.ctx(), "s-1", helix.Approve(p.CallID, p.ApprovalID).By(helix.User{ID: "boss"}))
+	_, err = s.StartOther(Options{}).Submit(s.ctx(), "s-1", helix.Approve(p, helix.User{ID: "boss"}))
 	s.refused(err, session.ErrUnknownAgent, "child", "sign")
-	s.Submit(x, "s-1", helix.Approve(p.CallID, p.ApprovalID).By(helix.User{ID: "boss"}), helix.SubmitAccepted)
+	s.Submit(x, "s-1", helix.Approve(p, helix.User{ID: "boss"}), helix.SubmitAccepted)
 	s.ended(s.resumed(x, agent), helix.Completed)
 	s.same(j.String(), "alice for alice: sign of s-1\nboss for alice: sign of s-1", "what the policy was asked")
 	s.same(ran.of("sign"), 1, "signatures")
@@ -307,10 +307,10 @@ func nestedSameID(s *Stage) {
 	for _, p := range res.Pending {
 		s.same(s.messages(p.SessionID)[1].Calls()[0].ProviderCallID, "call-1", "the provider's id")
 	}
-	s.Submit(x, "s-1", helix.Deny(left.CallID, left.ApprovalID, "no"), helix.SubmitAccepted)
-	_, err := x.Submit(s.ctx(), "s-1", helix.Approve(right.CallID, left.ApprovalID))
+	s.Submit(x, "s-1", deny(left.CallID, left.ApprovalID, "no"), helix.SubmitAccepted)
+	_, err := x.Submit(s.ctx(), "s-1", approve(right.CallID, left.ApprovalID))
 	s.refused(err, helix.ErrSubmissionKind, "approval id")
-	s.Submit(x, "s-1", helix.Approve(right.CallID, right.ApprovalID), helix.SubmitAccepted)
+	s.Submit(x, "s-1", approve(right.CallID, right.ApprovalID), helix.SubmitAccepted)
 	s.ended(s.resumed(x, agent), helix.Completed)
 	s.same([]int{ran.of("left-sign"), ran.of("right-sign")}, []int{0, 1}, "signatures")
 	s.transcript(left.SessionID, "user: do it", `assistant: left-sign({"n":0})`, "tool left-sign failed: tool_not_approved", "assistant: left signed")
@@ -332,7 +332,7 @@ func deep(ran *tally) *helix.Agent {
 func (s *Stage) answer(x helix.Executor, tool string) {
 	s.Helper()
 	if p := s.open(x, tool); p.Kind == session.PendingApproval {
-		s.Submit(x, "s-1", helix.Approve(p.CallID, p.ApprovalID), helix.SubmitAccepted)
+		s.Submit(x, "s-1", approve(p.CallID, p.ApprovalID), helix.SubmitAccepted)
 	} else {
 		s.Submit(x, "s-1", helix.ToolResult(p.CallID, tool), helix.SubmitAccepted)
 	}
@@ -525,7 +525,7 @@ func (s *Stage) answeredAt(what string, at moment) {
 				close(outcome)
 				return
 			}
-			out, err := y.Submit(t.ctx(), "s-1", helix.Approve(list[0].CallID, list[0].ApprovalID))
+			out, err := y.Submit(t.ctx(), "s-1", approve(list[0].CallID, list[0].ApprovalID))
 			if err != nil {
 				s.Errorf("%s: submit: %v", what, err)
 			}
@@ -571,7 +571,7 @@ func nestedRace(s *Stage) {
 				return false
 			}
 			s.idle(time.Duration(i) * 300 * time.Microsecond) // to meet another commit each time
-			out = s.Submit(y, id, helix.Approve(list[0].CallID, list[0].ApprovalID), helix.SubmitAccepted)
+			out = s.Submit(y, id, approve(list[0].CallID, list[0].ApprovalID), helix.SubmitAccepted)
 			return true
 		})
 		res := s.Result(run)
@@ -683,7 +683,7 @@ func nestedAbandoned(s *Stage) {
 	for _, p := range res.Pending {
 		answer := helix.ToolResult(p.CallID, 1)
 		if p.Kind == session.PendingApproval {
-			answer = helix.Approve(p.CallID, p.ApprovalID)
+			answer = approve(p.CallID, p.ApprovalID)
 		}
 		s.Submit(x, "s-1", answer, helix.SubmitAlreadyCompleted)
 	}

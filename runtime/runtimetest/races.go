@@ -68,7 +68,7 @@ func raceSubmits(s *Stage) {
 		var got outcomes
 		ctx := s.ctx()
 		atOnce(func(i int) {
-			out, err := []Executor{x, y}[i%2].Submit(ctx, id, helix.Approve(p.CallID, p.ApprovalID))
+			out, err := []Executor{x, y}[i%2].Submit(ctx, id, approve(p.CallID, p.ApprovalID))
 			if err != nil {
 				out = &helix.Submitted{}
 			}
@@ -116,7 +116,7 @@ func raceResumes(s *Stage) {
 	for round := range rounds {
 		id := fmt.Sprintf("s-%d", round)
 		p := s.waiting(s.waitsOn(x, agent, id), "pay")
-		s.Submit(x, id, helix.Approve(p.CallID, p.ApprovalID), helix.SubmitAccepted)
+		s.Submit(x, id, approve(p.CallID, p.ApprovalID), helix.SubmitAccepted)
 		runs := make([]helix.Run, rivals)
 		errs := make([]error, rivals)
 		ctx := s.ctx()
@@ -155,7 +155,7 @@ func (s *Stage) answerSoon(ctx context.Context, x helix.Executor, id, tool strin
 			}
 			soon()
 			if p.Kind == session.PendingApproval {
-				return x.Submit(ctx, id, helix.Approve(p.CallID, p.ApprovalID))
+				return x.Submit(ctx, id, approve(p.CallID, p.ApprovalID))
 			}
 			return x.Submit(ctx, id, helix.ToolResult(p.CallID, "blue"))
 		}

@@ -136,7 +136,7 @@ func registryFactoryTree(s *Stage) {
 	s.ok(err, "what waits")
 	s.same(len(waiting), 1, "calls that wait")
 	p := waiting[0]
-	s.Submit(y, "s-1", helix.Approve(p.CallID, p.ApprovalID), helix.SubmitAccepted)
+	s.Submit(y, "s-1", approve(p.CallID, p.ApprovalID), helix.SubmitAccepted)
 	again, err := y.Resume(s.ctx(), "s-1", helix.ResumeOptions{})
 	s.ok(err, "resume")
 	s.ended(s.Result(again), helix.Completed)

@@ -701,13 +701,13 @@ func remoteApproval(s *Stage) {
 	s.sameJSON(string(p.Input), `{"n":3}`, "input")
 	_, err := x.Resume(s.ctx(), "s-1", helix.ResumeOptions{})
 	s.refused(err, helix.ErrAwaitingInput)
-	_, err = x.Submit(s.ctx(), "s-1", helix.Approve(p.CallID, "another"))
+	_, err = x.Submit(s.ctx(), "s-1", approve(p.CallID, "another"))
 	s.refused(err, helix.ErrSubmissionKind)
 	y := s.StartOther(Options{Agents: []*helix.Agent{agent}})
-	out := s.Submit(y, "s-1", helix.Approve(p.CallID, p.ApprovalID).By(helix.User{ID: "alice"}), helix.SubmitAccepted)
+	out := s.Submit(y, "s-1", helix.Approve(p, helix.User{ID: "alice"}), helix.SubmitAccepted)
 	s.same(out.Continuation, helix.CallerResumes, "continuation")
 	s.same(out.RootID, "s-1", "whom to resume")
-	s.Submit(x, "s-1", helix.Deny(p.CallID, p.ApprovalID, ""), helix.SubmitAlreadyCompleted)
+	s.Submit(x, "s-1", deny(p.CallID, p.ApprovalID, ""), helix.SubmitAlreadyCompleted)
 	s.ended(s.resumed(y, agent), helix.Completed)
 	s.same(ran.of("sign"), 1, "signatures")
 	s.transcript("s-1", "user: Hi!", remoteCall, `tool subagent__child: "signed"`, "assistant: Thanks.")
@@ -715,7 +715,7 @@ func remoteApproval(s *Stage) {
 	s.same(len(n.runs(n.there(s))), 2, "runs of the remote")
 	s.bracketed("s-1")
 	s.nobodyWaits(x)
-	s.Submit(x, "s-1", helix.Deny(p.CallID, p.ApprovalID, ""), helix.SubmitAlreadyCompleted)
+	s.Submit(x, "s-1", deny(p.CallID, p.ApprovalID, ""), helix.SubmitAlreadyCompleted)
 }
 
 func remoteDenial(s *Stage) {
@@ -725,7 +725,7 @@ func remoteDenial(s *Stage) {
 	x := s.Start(agent)
 	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.SuspendedAwaitingChildren)
 	p := s.open(x, "sign")
-	s.Submit(x, "s-1", helix.Deny(p.CallID, p.ApprovalID, "too dear"), helix.SubmitAccepted)
+	s.Submit(x, "s-1", deny(p.CallID, p.ApprovalID, "too dear"), helix.SubmitAccepted)
 	s.ended(s.resumed(x, agent), helix.Completed)
 	s.same(ran.of("sign"), 0, "signatures")
 	n.transcript(n.there(s), "user: do it", `assistant: sign({"n":3})`, "tool sign failed: tool_not_approved", "assistant: signed")
@@ -831,7 +831,7 @@ func remoteOneAnsweredThere(s *Stage) {
 	_, err := x.Resume(s.ctx(), "s-1", helix.ResumeOptions{})
 	s.refused(err, helix.ErrAwaitingInput)
 	p := s.open(x, "sign")
-	n.Stage.Submit(n.x, n.there(s), helix.Approve(p.CallID, p.ApprovalID), helix.SubmitAccepted)
+	n.Stage.Submit(n.x, n.there(s), approve(p.CallID, p.ApprovalID), helix.SubmitAccepted)
 	res := s.resumed(x, agent)
 	s.ended(res, helix.SuspendedAwaitingChildren)
 	s.same(toolsOf(res.Pending), "pick", "calls that wait")
@@ -898,13 +898,13 @@ func remotePolicy(s *Stage) {
 	x := s.Start(agent)
 	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.SuspendedAwaitingChildren)
 	p := s.open(x, "sign")
-	_, err := x.Submit(s.ctx(), "s-1", helix.Approve(p.CallID, p.ApprovalID).By(helix.User{ID: "clerk"}))
+	_, err := x.Submit(s.ctx(), "s-1", helix.Approve(p, helix.User{ID: "clerk"}))
 	s.refused(err, helix.ErrNotAllowed)
 	n.set(func(n *server) { n.down = true })
-	_, err = x.Submit(s.ctx(), "s-1", helix.Approve(p.CallID, p.ApprovalID).By(helix.User{ID: "boss"}))
+	_, err = x.Submit(s.ctx(), "s-1", helix.Approve(p, helix.User{ID: "boss"}))
 	s.refused(err, session.ErrRemote)
 	n.set(func(n *server) { n.down = false })
-	s.Submit(x, "s-1", helix.Approve(p.CallID, p.ApprovalID).By(helix.User{ID: "boss"}), helix.SubmitAccepted)
+	s.Submit(x, "s-1", helix.Approve(p, helix.User{ID: "boss"}), helix.SubmitAccepted)
 	s.ended(s.resumed(x, agent), helix.Completed)
 	s.same(ran.of("sign"), 1, "signatures")
 }
@@ -918,15 +918,15 @@ func remotePolicyFits(s *Stage) {
 	p := s.open(x, "sign")
 	boss := helix.User{ID: "boss"}
 	for _, answer := range []helix.Submission{
-		helix.Approve(p.CallID, "another"),
-		helix.Approve(p.CallID, p.ApprovalID).Seen("sign", json.RawMessage(`{"n":4}`)),
+		approve(p.CallID, "another"),
+		approveSeen(p.CallID, p.ApprovalID, "sign", json.RawMessage(`{"n":4}`)),
 		helix.ToolResult(p.CallID, "signed"),
 	} {
 		_, err := x.Submit(s.ctx(), "s-1", answer.By(boss))
 		s.refused(err, helix.ErrSubmissionKind)
 	}
 	s.same(n.calls.of("submit"), 0, "answers that the remote got")
-	s.Submit(x, "s-1", helix.Deny(p.CallID, p.ApprovalID, "no").By(boss), helix.SubmitAccepted)
+	s.Submit(x, "s-1", helix.Deny(p, boss, "no"), helix.SubmitAccepted)
 	s.ended(s.resumed(x, agent), helix.Completed)
 	s.same(ran.of("sign"), 0, "signatures")
 }
@@ -939,9 +939,9 @@ func remotePolicyTwice(s *Stage) {
 	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.SuspendedAwaitingChildren)
 	p := s.open(x, "sign")
 	n.set(func(n *server) { n.lost["submit"] = 1 })
-	_, err := x.Submit(s.ctx(), "s-1", helix.Approve(p.CallID, p.ApprovalID).By(helix.User{ID: "boss"}))
+	_, err := x.Submit(s.ctx(), "s-1", helix.Approve(p, helix.User{ID: "boss"}))
 	s.refused(err, session.ErrRemote)
-	out := s.Submit(x, "s-1", helix.Deny(p.CallID, p.ApprovalID, "no").By(helix.User{ID: "other boss"}), helix.SubmitAlreadyCompleted)
+	out := s.Submit(x, "s-1", helix.Deny(p, helix.User{ID: "other boss"}, "no"), helix.SubmitAlreadyCompleted)
 	s.same(out.Continuation, helix.CallerResumes, "continuation")
 	s.same(out.RootID, "s-1", "whom to resume")
 	s.ended(s.resumed(x, agent), helix.Completed)

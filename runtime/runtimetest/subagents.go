@@ -895,7 +895,7 @@ func subParentSuspended(s *Stage) {
 	s.ended(res, helix.SuspendedStepPartial)
 	sign := s.waiting(res, "sign")
 	s.same(sign.SessionID, id, "the session that waits")
-	s.Submit(x, "s-1", helix.Approve(sign.CallID, sign.ApprovalID), helix.SubmitAccepted)
+	s.Submit(x, "s-1", approve(sign.CallID, sign.ApprovalID), helix.SubmitAccepted)
 	s.ended(s.Result(s.Resume(x, "s-1", helix.ResumeOptions{})), helix.Completed)
 	s.same(ran.of("sign"), 1, "signatures")
 	s.transcript("s-1", "user: Hi!", `assistant: subagent__child({"task":"do it"}), pick({"n":1})`,

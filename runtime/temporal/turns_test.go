@@ -192,7 +192,7 @@ func TestWorkflowIDs(t *testing.T) {
 	s := newSite(t, nil, agent)
 	result := s.say(agent, "s-1")
 	call := result.Pending[0]
-	if _, err := s.Submit(t.Context(), "s-1", helix.Approve(call.CallID, call.ApprovalID)); err != nil {
+	if _, err := s.Submit(t.Context(), "s-1", helix.Approve(call, helix.User{})); err != nil {
 		t.Fatal(err)
 	}
 	run, err := s.Resume(t.Context(), "s-1", helix.ResumeOptions{})

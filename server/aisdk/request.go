@@ -446,12 +446,8 @@ func (p *Part) answers() bool {
 // Submission is the answer that a tool part is.
 func (p *Part) Submission() helix.Submission {
 	switch {
-	case p.State == StateApprovalResponded && *p.Approval.Approved:
-		s := helix.Approve(p.CallID, p.Approval.ID)
-		s.Response.Reason = p.Approval.Reason
-		return s
 	case p.State == StateApprovalResponded:
-		return helix.Deny(p.CallID, p.Approval.ID, p.Approval.Reason)
+		return helix.Submission{Submission: session.Decide(p.CallID, p.Approval.ID, *p.Approval.Approved, p.Approval.Reason)}
 	case p.State == StateOutputError:
 		return helix.ToolError(p.CallID, p.ErrorText)
 	}
