@@ -7,6 +7,7 @@ import (
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/llm/scripted"
 	"github.com/helixagents/helix/runtime/local"
+	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store/memory"
 )
 
@@ -56,12 +57,12 @@ func ExampleAgent() {
 	}
 	fmt.Println(res.Status, "in", res.Steps, "steps:", res.Text)
 
-	messages, err := db.Sessions().AllMessages(ctx, "trip")
+	messages, err := rt.Sessions().Messages(ctx, "trip", session.PageRequest{})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	for _, m := range messages {
+	for _, m := range messages.Items {
 		fmt.Println("-", m.Role)
 	}
 	// Output:

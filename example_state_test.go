@@ -69,20 +69,17 @@ func ExampleUpdate() {
 		fmt.Println(err)
 		return
 	}
-	state, err := db.Sessions().Load(ctx, "s-1")
+	state, err := helix.ReadState[basket](ctx, rt.Sessions(), "s-1")
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	for key, value := range state.Custom.All() {
-		fmt.Printf("%s: %s\n", key, value)
-	}
+	fmt.Println(state.Items, state.Total)
 	for _, request := range model.Requests() {
 		fmt.Println(request.Instructions)
 	}
 	// Output:
-	// items: ["bag","apples","bread","cheese"]
-	// total: 7
+	// [bag apples bread cheese] 7
 	// The basket holds 1 items.
 	// The basket holds 4 items.
 }

@@ -78,3 +78,28 @@ func ExampleRun_Stream() {
 	// ended: completed
 	// Let me look. It is on shelf 3.
 }
+
+// Text is for programs that only want what the agent says.
+func ExampleRun_Text() {
+	agent := &helix.Agent{Name: "guide", Model: scripted.New(scripted.Text("It is on shelf 3."))}
+	ctx := context.Background()
+	rt, err := local.New(local.Config{Backend: memory.New(memory.Config{})})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer rt.Shutdown(ctx)
+	run, err := rt.Execute(ctx, agent, helix.Input{Message: helix.UserText("Where is Walden?")})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for text, err := range run.Text(ctx) {
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		fmt.Print(text)
+	}
+	// Output: It is on shelf 3.
+}

@@ -40,6 +40,8 @@ type Executor interface {
 	Waiting(ctx context.Context, sessionID string) ([]session.Pending, error)
 	// Attach gives a handle on the session's current or latest run.
 	Attach(ctx context.Context, sessionID string) (Run, error)
+	// Sessions returns the tenant's sessions for reading and deleting.
+	Sessions() Sessions
 	// Tenant is the same executor scoped to another tenant.
 	Tenant(tenant string) Executor
 }
@@ -53,8 +55,12 @@ type Run interface {
 	// over. The call with which an agent that has an output type finishes is left out;
 	// [stream.Output] is what it gives.
 	Stream(ctx context.Context) iter.Seq2[stream.Item, error]
-	// Result waits until the run has ended, well or not, and tells how. Its error is
-	// about the waiting; a failed run is a Result.
+	// Text yields the text of the agent's replies, piece by piece, as the model writes it.
+	// It ends when the run ends; a run that has failed yields its error last. The text of
+	// an attempt that failed and is repeated is yielded again: Stream tells them apart.
+	Text(ctx context.Context) iter.Seq2[string, error]
+	// Result waits until the run has ended and returns how. The error is about the
+	// waiting: a run that has failed is a Result whose Err is not nil.
 	Result(ctx context.Context) (*Result, error)
 	Interrupt(ctx context.Context, reason string) error
 	Abort(ctx context.Context, reason string) error
@@ -204,16 +210,34 @@ type Result struct {
 	// Text is the last reply's text.
 	Text  string
 	Error *Error
-	// Pending lists the calls that wait for people, of every depth.
+	// Pending lists the calls that wait for people, of the session and its sub-agents. If
+	// it is not empty, the run has suspended; see [Result.Waits].
 	Pending []session.Pending
 	// Children are the agents that a suspended run waits for, and SuspendedStep is the
 	// id of the reply whose calls wait.
-	Children         []session.ChildRef
-	SuspendedStep    string
-	Steps            int
+	Children      []session.ChildRef
+	SuspendedStep string
+	Steps         int
+	// Usage is what the run used and, if it resumes or retries another, what that one
+	// used before.
 	Usage            session.Usage
 	CompletionReason session.CompletionReason
 	// FinishReason is why the last reply ended, if the model did not end it by itself:
 	// "length" or "content-filter".
 	FinishReason string
 }
+
+// Err returns the error of a failed run, and nil for every other run.
+func (r *Result) Err() error {
+	if r.Status != Failed {
+		return nil
+	}
+	if r.Error == nil {
+		return session.ErrInternal.WithMessage("run %s has failed", r.RunID)
+	}
+	return r.Error
+}
+
+// Waits reports whether the run has suspended because it waits for people or for other
+// agents, whatever it waits for and whether other calls of the step are done.
+func (r *Result) Waits() bool { return r.Status.Suspended() }

@@ -106,7 +106,7 @@ func (h *Handle) Result(ctx context.Context) (*helix.Result, error) {
 			return nil, err
 		}
 		if run.Status.Ended() && run.Outcome != nil {
-			return result(h.key.ID, run), nil
+			return h.result(ctx, sessions, run)
 		}
 		if err := sleep(ctx, wait); err != nil {
 			return nil, err
@@ -114,12 +114,43 @@ func (h *Handle) Result(ctx context.Context) (*helix.Result, error) {
 	}
 }
 
-func result(sessionID string, run *session.Run) *helix.Result {
+// maxContinued bounds how many runs the usage of a result is summed over.
+const maxContinued = 1000
+
+func (h *Handle) result(ctx context.Context, sessions session.Store, run *session.Run) (*helix.Result, error) {
+	used := run.Usage
+	for at := run; at.Kind != session.RunExecute && at.PreviousRunID != "" && at.Turn > run.Turn-maxContinued; {
+		before, err := sessions.Run(ctx, h.key.ID, at.PreviousRunID)
+		if err != nil {
+			return nil, err
+		}
+		used = used.Add(before.Usage)
+		at = before
+	}
 	return &helix.Result{
-		SessionID: sessionID, RunID: run.ID, Status: run.Status, Output: run.Outcome.Output, Text: run.Outcome.Reply,
+		SessionID: h.key.ID, RunID: run.ID, Status: run.Status, Output: run.Outcome.Output, Text: run.Outcome.Reply,
 		Error: run.Outcome.Error, Pending: run.Outcome.Pending, Children: run.Outcome.Children,
-		SuspendedStep: run.Outcome.SuspendedStep, Steps: run.StepCount, Usage: run.Usage,
+		SuspendedStep: run.Outcome.SuspendedStep, Steps: run.StepCount, Usage: used,
 		CompletionReason: run.CompletionReason, FinishReason: run.Outcome.FinishReason,
+	}, nil
+}
+
+// Text implements [helix.Run].
+func (h *Handle) Text(ctx context.Context) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		for item, err := range h.Stream(ctx) {
+			switch c := item.Chunk; {
+			case err != nil:
+				yield("", err)
+				return
+			case item.Frame == stream.FrameFail:
+				yield("", item.Error)
+				return
+			case c == nil || c.Kind != stream.TextDelta || c.AgentID != h.key.ID:
+			case !yield(c.Delta, nil):
+				return
+			}
+		}
 	}
 }
 

@@ -23,21 +23,20 @@ import (
 
 // untouched is a backend and an executor that can be asked for their tenants and for
 // nothing else: every other call panics.
-type untouched struct {
-	store.Backend
-	helix.Executor
-}
+type untouched struct{ store.Backend }
+
+type untouchedExecutor struct{ helix.Executor }
 
 type (
 	untouchedSessions struct{ session.Store }
 	untouchedStreams  struct{ stream.Manager }
 )
 
-func (untouched) Sessions() session.Store               { return untouchedSessions{} }
-func (untouched) Streams() stream.Manager               { return untouchedStreams{} }
-func (u untouched) Tenant(string) helix.Executor        { return u }
-func (u untouchedSessions) Tenant(string) session.Store { return u }
-func (u untouchedStreams) Tenant(string) stream.Manager { return u }
+func (untouched) Sessions() session.Store                { return untouchedSessions{} }
+func (untouched) Streams() stream.Manager                { return untouchedStreams{} }
+func (u untouchedExecutor) Tenant(string) helix.Executor { return u }
+func (u untouchedSessions) Tenant(string) session.Store  { return u }
+func (u untouchedStreams) Tenant(string) stream.Manager  { return u }
 
 // post sends a body to a server in this process.
 func post(t *testing.T, handler http.Handler, path, body string) (status int, refused wire.Error) {
@@ -91,7 +90,7 @@ func TestTooMuchIsRefusedBeforeTheStore(t *testing.T) {
 	agent := echo()
 	agent.State = helix.StateOf(map[string]any{}).Open("k0")
 	srv, err := server.New(server.Config{
-		Executor: untouched{}, Backend: untouched{}, Agents: func() []*helix.Agent { return []*helix.Agent{agent} },
+		Executor: untouchedExecutor{}, Backend: untouched{}, Agents: func() []*helix.Agent { return []*helix.Agent{agent} },
 		Authenticate: authenticate, Logger: slog.New(slog.DiscardHandler), Ready: nil,
 	})
 	if err != nil {

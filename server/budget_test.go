@@ -103,28 +103,29 @@ func TestBudgetIsGivenBack(t *testing.T) {
 	}
 }
 
-// idle is a backend and an executor that nobody asks for anything but a tenant.
-type idle struct {
-	store.Backend
-	helix.Executor
-}
+// idle is a backend, and idleExecutor an executor, that nobody asks for anything but a
+// tenant.
+type (
+	idle         struct{ store.Backend }
+	idleExecutor struct{ helix.Executor }
+)
 
 type (
 	idleSessions struct{ session.Store }
 	idleStreams  struct{ stream.Manager }
 )
 
-func (idle) Sessions() session.Store               { return idleSessions{} }
-func (idle) Streams() stream.Manager               { return idleStreams{} }
-func (i idle) Tenant(string) helix.Executor        { return i }
-func (s idleSessions) Tenant(string) session.Store { return s }
-func (s idleStreams) Tenant(string) stream.Manager { return s }
+func (idle) Sessions() session.Store                { return idleSessions{} }
+func (idle) Streams() stream.Manager                { return idleStreams{} }
+func (i idleExecutor) Tenant(string) helix.Executor { return i }
+func (s idleSessions) Tenant(string) session.Store  { return s }
+func (s idleStreams) Tenant(string) stream.Manager  { return s }
 
 // reads is a server that reads bodies and refuses them all; a token is a user's name.
 func reads(t *testing.T, limits Limits) (*Server, string) {
 	t.Helper()
 	s, err := New(Config{
-		Executor: idle{}, Backend: idle{}, Agents: func() []*helix.Agent { return nil }, Limits: limits, Logger: slog.New(slog.DiscardHandler),
+		Executor: idleExecutor{}, Backend: idle{}, Agents: func() []*helix.Agent { return nil }, Limits: limits, Logger: slog.New(slog.DiscardHandler),
 		Authenticate: func(r *http.Request) (Identity, error) { return Identity{User: r.Header.Get("Authorization")}, nil },
 	})
 	if err != nil {

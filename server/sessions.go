@@ -414,7 +414,7 @@ func (x *exchange) remove() error {
 	if err != nil {
 		return err
 	}
-	gone, err := x.sessions.Delete(ctx, state.ID)
+	gone, err := x.executor.Sessions().Delete(ctx, state.ID)
 	if err != nil {
 		return x.hide(state.ID, err)
 	}

@@ -58,16 +58,16 @@ func main() {
 	defer rt.Shutdown(ctx)
 
 	say(ctx, rt, helix.Input{SessionID: "south", Message: helix.UserText("A trip that starts in Paris.")})
-	checkpoint, err := db.Sessions().LatestCheckpoint(ctx, "south")
+	checkpoints, err := rt.Sessions().Checkpoints(ctx, "south", session.PageRequest{Limit: 1}) // the newest
 	check(err)
 	say(ctx, rt, helix.Input{SessionID: "south", Message: helix.UserText("Then to the south.")})
 	say(ctx, rt, helix.Input{
 		SessionID: "north", Message: helix.UserText("Then to the north."),
-		Branch: &helix.Branch{From: "south", Checkpoint: checkpoint.ID},
+		Branch: &helix.Branch{From: "south", Checkpoint: checkpoints.Items[0].ID},
 	})
 
-	show(ctx, db.Sessions(), "south")
-	show(ctx, db.Sessions(), "north")
+	show(ctx, rt.Sessions(), "south")
+	show(ctx, rt.Sessions(), "north")
 }
 
 func say(ctx context.Context, rt helix.Executor, in helix.Input) {
@@ -75,13 +75,11 @@ func say(ctx context.Context, rt helix.Executor, in helix.Input) {
 	check(err)
 	res, err := run.Result(ctx)
 	check(err)
-	if res.Error != nil {
-		check(res.Error)
-	}
+	check(res.Err())
 }
 
-func show(ctx context.Context, sessions session.Store, id string) {
-	state, err := sessions.Load(ctx, id)
+func show(ctx context.Context, sessions helix.Sessions, id string) {
+	state, err := sessions.Get(ctx, id)
 	check(err)
 	page, err := sessions.Checkpoints(ctx, id, session.PageRequest{})
 	check(err)
@@ -90,9 +88,9 @@ func show(ctx context.Context, sessions session.Store, id string) {
 		fmt.Printf(" %d", c.MessageCount)
 	}
 	fmt.Println(" messages")
-	messages, err := sessions.AllMessages(ctx, id)
+	messages, err := sessions.Messages(ctx, id, session.PageRequest{})
 	check(err)
-	for _, m := range messages {
+	for _, m := range messages.Items {
 		if text := m.Content(); text != "" {
 			fmt.Printf("  %s: %s\n", m.Role, text)
 		}

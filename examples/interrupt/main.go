@@ -69,7 +69,7 @@ func goOn(ctx context.Context, path string) {
 	db, rt := open(path)
 	defer db.Close()
 	defer rt.Shutdown(ctx)
-	state, err := db.Sessions().Load(ctx, storyID)
+	state, err := rt.Sessions().Get(ctx, storyID)
 	check(err)
 	fmt.Printf("the session is %s, because %s\n", state.Status, state.Interrupt.Reason)
 	run, err := rt.Resume(ctx, storyID, helix.ResumeOptions{})
@@ -77,9 +77,9 @@ func goOn(ctx context.Context, path string) {
 	res, err := run.Result(ctx)
 	check(err)
 	fmt.Printf("resumed: the run is %s\n\n", res.Status)
-	messages, err := db.Sessions().AllMessages(ctx, storyID)
+	messages, err := rt.Sessions().Messages(ctx, storyID, session.PageRequest{})
 	check(err)
-	for _, m := range messages {
+	for _, m := range messages.Items {
 		fmt.Printf("%-9s %s%s\n", m.Role, m.Content(), marks(&m))
 	}
 }

@@ -66,7 +66,7 @@ func main() {
 	check(err)
 	fmt.Println("the manager is", res.Status)
 	for _, p := range res.Pending {
-		owner, err := db.Sessions().Load(ctx, p.SessionID)
+		owner, err := rt.Sessions().Get(ctx, p.SessionID)
 		check(err)
 		fmt.Printf("%s of %s waits: %s\n", p.Tool, owner.Agent, p.Input)
 		out, err := rt.Submit(ctx, "flat", helix.Approve(p, helix.User{ID: "ann"}))
@@ -79,7 +79,7 @@ func main() {
 	res, err = run.Result(ctx)
 	check(err)
 	fmt.Println("the manager is", res.Status, "and says:", res.Text)
-	page, err := db.Sessions().List(ctx, session.Query{})
+	page, err := rt.Sessions().List(ctx, session.Query{})
 	check(err)
 	for _, s := range slices.Backward(page.Items) {
 		fmt.Println(s.Agent, "took", s.Turn, "turns")

@@ -47,9 +47,9 @@ func main() {
 	report, err := helix.Output[Report](res)
 	check(err)
 	// A run's stream shows the output alone. The attempts are in the transcript.
-	messages, err := db.Sessions().AllMessages(ctx, res.SessionID)
+	messages, err := rt.Sessions().Messages(ctx, res.SessionID, session.PageRequest{})
 	check(err)
-	for _, message := range messages {
+	for _, message := range messages.Items {
 		for _, part := range message.Parts {
 			switch {
 			case part.Kind == session.PartToolCall:

@@ -10,7 +10,6 @@ import (
 	"github.com/helixagents/helix/llm/scripted"
 	"github.com/helixagents/helix/runtime/local"
 	"github.com/helixagents/helix/store/sqlite"
-	"github.com/helixagents/helix/stream"
 )
 
 type place struct {
@@ -42,13 +41,9 @@ func main() {
 	defer rt.Shutdown(ctx)
 	run, err := rt.Execute(ctx, guide, helix.Input{Message: helix.UserText("Shall I go to Lisbon?")})
 	check(err)
-	for item, err := range run.Stream(ctx) {
+	for text, err := range run.Text(ctx) { // run.Stream has everything else
 		check(err)
-		if c := item.Chunk; c != nil && c.Kind == stream.TextDelta {
-			fmt.Print(c.Delta)
-		} else if c != nil && c.Kind == stream.ToolEnd {
-			fmt.Printf("%s says %s\n", c.Tool, c.Result)
-		}
+		fmt.Print(text)
 	}
 	res, err := run.Result(ctx)
 	check(err)

@@ -110,10 +110,10 @@ func work(ctx context.Context, part, dir string) {
 	res, err := run.Result(ctx)
 	check(err)
 	fmt.Printf("the run is %s\n", res.Status)
-	messages, err := db.Sessions().AllMessages(ctx, sessionID)
+	messages, err := rt.Sessions().Messages(ctx, sessionID, session.PageRequest{})
 	check(err)
-	for i := range messages {
-		printMessage(&messages[i])
+	for i := range messages.Items {
+		printMessage(&messages.Items[i])
 	}
 }
 

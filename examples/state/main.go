@@ -95,12 +95,9 @@ func main() {
 			}
 		}
 	}
-	state, err := db.Sessions().Load(ctx, "compass")
+	state, err := helix.ReadState[Findings](ctx, rt.Sessions(), "compass")
 	check(err)
-	fmt.Println("The state in the end:")
-	for key, value := range state.Custom.All() {
-		fmt.Printf("  %s = %s\n", key, value)
-	}
+	fmt.Printf("In the end there were %d searches, and the notes are %q\n", state.Searches, state.Notes)
 }
 
 func check(err error) {

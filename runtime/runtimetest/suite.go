@@ -89,6 +89,7 @@ func Groups() []Group {
 		{"remote ends", remoteEndScenarios()},
 		{"lifetime", lifetimeScenarios()},
 		{"registry", registryScenarios()},
+		{"reads", readScenarios()},
 	}
 }
 

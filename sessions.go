@@ -1,0 +1,45 @@
+package helix
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/helixagents/helix/session"
+)
+
+// Sessions reads and deletes the sessions of one tenant.
+type Sessions interface {
+	// Get returns a session: its status, custom state, waiting calls, counters and labels.
+	Get(ctx context.Context, id string) (*session.State, error)
+	// List returns the sessions that match a query, newest first.
+	List(ctx context.Context, query session.Query) (session.Page[session.Summary], error)
+	// Messages returns a session's messages, oldest first.
+	Messages(ctx context.Context, id string, page session.PageRequest) (session.Page[session.Message], error)
+	// Checkpoints returns a session's checkpoints, newest first, without their custom
+	// state.
+	Checkpoints(ctx context.Context, id string, page session.PageRequest) (session.Page[session.Checkpoint], error)
+	// Waiting returns the calls that wait for people, over all sessions and at any depth,
+	// in the order in which they began to wait.
+	Waiting(ctx context.Context, query session.WaitingQuery) (session.Page[session.Waiting], error)
+	// Delete deletes a session, its stream and the sessions of its sub-agents, stops their
+	// runs, and returns the ids of the deleted sessions.
+	Delete(ctx context.Context, id string) ([]string, error)
+}
+
+// ReadState returns a session's custom state as a T, usually the type that the agent's
+// [StateOf] declares.
+func ReadState[T any](ctx context.Context, sessions Sessions, id string) (T, error) {
+	var out T
+	state, err := sessions.Get(ctx, id)
+	if err != nil {
+		return out, err
+	}
+	raw, err := state.Custom.MarshalJSON()
+	if err != nil {
+		return out, err
+	}
+	if err := json.Unmarshal(raw, &out); err != nil {
+		return out, session.ErrInvalid.WithCause(err, "session %s: its state does not fit %T", id, out)
+	}
+	return out, nil
+}
