@@ -205,13 +205,9 @@ func (h *Handler) Agent(ctx context.Context, state *session.State) (*helix.Agent
 		}
 	}
 	if agent == nil && err == nil {
-		err = unknownAgent(name)
+		err = session.UnknownAgent(name)
 	}
 	return agent, err
-}
-
-func unknownAgent(name string) error {
-	return session.ErrUnknownAgent.WithMessage("no agent named %q is registered here", name)
 }
 
 // reached finds an agent among those that another may call, at any depth.
@@ -232,7 +228,7 @@ func (t *turn) callee(ctx context.Context, name, id string) (*helix.Agent, error
 		agent = reached(t.agent, name)
 	}
 	if agent == nil && err == nil {
-		err = unknownAgent(name)
+		err = session.UnknownAgent(name)
 	}
 	return agent, err
 }

@@ -183,7 +183,7 @@ func TestNoRoomForABody(t *testing.T) {
 	}
 	refused := func(user string, size int) {
 		t.Helper()
-		if status, answer, _ := say(t, url, user, strings.NewReader(large(size))); status != http.StatusBadRequest || !strings.Contains(answer, `"agentType"`) {
+		if status, answer, _ := say(t, url, user, strings.NewReader(large(size))); status != http.StatusNotFound || !strings.Contains(answer, `"agentType"`) {
 			t.Errorf("%s with %d bytes: %d %s", user, size, status, answer)
 		}
 	}
@@ -225,7 +225,7 @@ func TestSlowSendersHoldUpNobody(t *testing.T) {
 	for _, user := range []string{"alice", "bob", "mallory"} {
 		for range 5 {
 			all.Go(func() {
-				if status, answer, _ := say(t, url, user, strings.NewReader(large(4<<20))); status != http.StatusBadRequest {
+				if status, answer, _ := say(t, url, user, strings.NewReader(large(4<<20))); status != http.StatusNotFound {
 					t.Errorf("%s: %d %s", user, status, answer)
 				}
 			})
@@ -245,7 +245,7 @@ func TestBodiesOfAnyLength(t *testing.T) {
 			if chunked {
 				body = io.MultiReader(body)
 			}
-			want := http.StatusBadRequest // there is no such agent
+			want := http.StatusNotFound // there is no such agent
 			if size > limit {
 				want = http.StatusRequestEntityTooLarge
 			}

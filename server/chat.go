@@ -184,11 +184,7 @@ func (x *exchange) chatAgent(state *session.State, in *aisdk.Request) (*helix.Ag
 			return all[0], nil
 		}
 	}
-	agent, found := x.server.agent(name)
-	if !found {
-		return nil, refuse(http.StatusBadRequest, session.CodeUnknownAgent, "there is no such agent").field("agent")
-	}
-	return agent, nil
+	return x.server.agent("agent", name)
 }
 
 // takeAnswers submits the answers that the last message holds and goes on with them.

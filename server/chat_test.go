@@ -652,7 +652,7 @@ func TestChatFailuresAreTyped(t *testing.T) {
 		{400, session.CodeInvalid, "messages[0].parts[0]", map[string]any{"id": "a", "messages": []any{map[string]any{"role": "user", "parts": []any{1}}}}},
 		{400, session.CodeInvalid, "id", map[string]any{"id": "../a", "messages": text}},
 		{400, session.CodeInvalid, "trigger", map[string]any{"id": "a", "messages": text, "trigger": "x"}},
-		{400, session.CodeUnknownAgent, "agent", map[string]any{"id": "a", "messages": text, "agent": "nobody"}},
+		{404, session.CodeUnknownAgent, "agent", map[string]any{"id": "a", "messages": text, "agent": "nobody"}},
 		{404, session.CodeNotFound, "", map[string]any{"id": "a", "trigger": "regenerate-message"}},
 		{404, session.CodeNotFound, "", map[string]any{"id": "a", "messages": []any{map[string]any{"id": "x", "role": "assistant", "parts": []any{}}}}},
 	} {

@@ -67,7 +67,7 @@ var statuses = map[session.Code]int{
 	session.CodeTooLarge:     http.StatusRequestEntityTooLarge,
 	session.CodeNotAllowed:   http.StatusForbidden,
 	session.CodeClosed:       http.StatusServiceUnavailable,
-	session.CodeUnknownAgent: http.StatusConflict,
+	session.CodeUnknownAgent: http.StatusNotFound,
 	session.CodeNotSupported: http.StatusBadRequest,
 	session.CodeTruncated:    http.StatusConflict,
 	session.CodeStreamClosed: http.StatusConflict,

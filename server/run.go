@@ -68,9 +68,9 @@ func (x *exchange) start() error {
 	if err != nil {
 		return err
 	}
-	agent, found := x.server.agent(in.AgentType)
-	if !found {
-		return refuse(http.StatusBadRequest, session.CodeUnknownAgent, "there is no such agent").field("agentType")
+	agent, err := x.server.agent("agentType", in.AgentType)
+	if err != nil {
+		return err
 	}
 	if err := x.mayBegin(agent, in.State); err != nil {
 		return err

@@ -139,14 +139,19 @@ func (s *Server) offered() []*helix.Agent {
 	return slices.DeleteFunc(slices.Clone(s.cfg.Agents()), func(a *helix.Agent) bool { return a.Internal })
 }
 
-// agent finds an agent that is offered.
-func (s *Server) agent(name string) (*helix.Agent, bool) {
+// agent finds an agent that is offered, by the name that a field of the request has.
+func (s *Server) agent(field, name string) (*helix.Agent, error) {
 	for _, agent := range s.offered() {
 		if agent.Name == name {
-			return agent, true
+			return agent, nil
 		}
 	}
-	return nil, false
+	if name == "" {
+		return nil, session.Invalid(field, "must not be empty")
+	}
+	err := session.UnknownAgent(name)
+	err.Field = field
+	return nil, err
 }
 
 // agentFor finds the agent of a session that the identity wants a turn of, or a copy.
@@ -159,11 +164,7 @@ func (x *exchange) agentFor(field string, state *session.State) (*helix.Agent, e
 	if state.ParentID != "" {
 		return nil, session.Invalid(field, "%q is the session of an agent which works for another", state.ID)
 	}
-	agent, found := x.server.agent(state.Agent)
-	if !found {
-		return nil, session.ErrUnknownAgent.WithMessage("the session's agent, %s, is not offered here", state.Agent)
-	}
-	return agent, nil
+	return x.server.agent("", state.Agent)
 }
 
 // agentOf finds the agent of a session that exists: one that is offered, or one
@@ -176,7 +177,7 @@ func (s *Server) agentOf(state *session.State) (*helix.Agent, error) {
 			}
 		}
 	}
-	return nil, session.ErrUnknownAgent.WithMessage("the session's agent, %s, is not offered here", state.Agent)
+	return nil, session.UnknownAgent(state.Agent)
 }
 
 // farewell is how long the reader of a stream may take for the last frames when the

@@ -206,6 +206,11 @@ func (e *Error) WithSaw(saw Saw) *Error {
 	return &out
 }
 
+// UnknownAgent returns [ErrUnknownAgent] for an agent that a process does not know.
+func UnknownAgent(name string) *Error {
+	return ErrUnknownAgent.WithMessage("there is no agent named %.100q here", name)
+}
+
 // Invalid is a validation error about one field.
 func Invalid(field, format string, args ...any) *Error {
 	return &Error{Code: CodeInvalid, Field: field, Message: field + " " + fmt.Sprintf(format, args...)}
