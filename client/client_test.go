@@ -214,7 +214,7 @@ func TestRefusals(t *testing.T) {
 	s := serve(t, nil, echo())
 	ctx := t.Context()
 	_, err := s.Start(ctx, wire.Start{AgentType: "nobody", Message: wire.Text("hello")})
-	if e := session.AsError(err); e == nil || e.Code != session.CodeUnknownAgent || e.Field != "agentType" || e.StatusCode != http.StatusBadRequest || e.Retryable {
+	if e := session.AsError(err); e == nil || e.Code != session.CodeUnknownAgent || e.Field != "agentType" || e.StatusCode != http.StatusNotFound || e.Retryable {
 		t.Errorf("an unknown agent gives %+v", e)
 	}
 	for _, id := range []string{"", "..", "a/../b", "/a", "a b"} {

@@ -333,7 +333,6 @@ func (s *service) sneak(f *files) {
 	hidden(status, raw, "the stream of somebody else's run")
 	// What is not for users, on sessions of one's own.
 	for what, body := range map[string]map[string]any{
-		"an internal agent":         {"agentType": "vault", "message": "hello"},
 		"an id of the framework's":  {"sessionId": f.waiting + "-sub-call_0123456789abcdef01234567", "agentType": "echo", "message": "hello"},
 		"a sub-agent's session":     {"sessionId": own.child, "agentType": "clerk", "message": "hello"},
 		"a hidden message":          {"agentType": "echo", "message": []any{said(map[string]any{"metadata": map[string]any{"hidden": true}})}},
@@ -348,6 +347,10 @@ func (s *service) sneak(f *files) {
 		if status != http.StatusBadRequest {
 			s.t.Errorf("%s is %d for %s: %s", what, status, s.token, raw)
 		}
+	}
+	// An internal agent is refused as one that is not there.
+	if status, raw := s.try(http.MethodPost, "/start", map[string]any{"agentType": "vault", "message": "hello"}); status != http.StatusNotFound {
+		s.t.Errorf("an internal agent is %d for %s: %s", status, s.token, raw)
 	}
 	for _, path := range []string{"/resume", "/sessions/" + url.PathEscape(own.child) + "/branch"} {
 		body := map[string]any{"message": "hello"}
