@@ -16,7 +16,7 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(recording.Main(m)) }
 
 // wire is Anthropic as the suite sees it.
 func wire() llmtest.Provider {
@@ -32,6 +32,8 @@ func wire() llmtest.Provider {
 			"metadata":{"user_id":"u1"},"new.option":{"x":[1]}}`),
 		CacheMarks: []string{`,"cache_control":{"type":"ephemeral"}`, `"cache_control":{"type":"ephemeral"},`},
 		Cannot:     []llmtest.Feature{llmtest.PresencePenalty, llmtest.FrequencyPenalty, llmtest.Seed},
+		OnRequest:  recording.Request,
+		OnOutcome:  recording.Outcome,
 	}
 }
 

@@ -26,6 +26,7 @@ func ask(t *testing.T, cfg anthropic.Config, answer string, request *llm.Request
 		if err != nil || json.Unmarshal(raw, &sent) != nil {
 			t.Errorf("%v: %s", err, raw)
 		}
+		recording.Request(t, r, raw)
 		sent["path"] = json.RawMessage(r.URL.Path)
 		w.Header().Set("Content-Type", "text/event-stream")
 		_, _ = io.WriteString(w, answer)

@@ -34,6 +34,7 @@ func serve(t *testing.T, status int, answer string) *play {
 	p.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p.header = r.Header
 		p.body, _ = io.ReadAll(r.Body)
+		recording.Request(t, r, p.body)
 		w.WriteHeader(p.status)
 		_, _ = io.WriteString(w, p.answer)
 	}))

@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) {
 	// The SDK's dependencies keep one goroutine from the start.
-	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start"))
+	goleak.VerifyTestMain(recording.Main(m), goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start"))
 }
 
 func TestWire(t *testing.T) {
@@ -41,6 +41,7 @@ func TestWire(t *testing.T) {
 			llmtest.ArgumentPieces, llmtest.MalformedArguments, llmtest.StrictTools,
 			llmtest.CachePrefix, llmtest.CacheLatestTurn, llmtest.CacheTTL, llmtest.CacheWrites,
 		},
+		OnRequest: recording.Request, OnOutcome: recording.Outcome,
 	})
 }
 

@@ -89,7 +89,7 @@ func failureCases() []testCase {
 			if status := p.Answers[name].Status; status != 0 {
 				want.status = status
 			}
-			checkFailure(t, p, w.ask(t), &want)
+			checkFailure(t, p, p.outcome(t, w.ask(t)), &want)
 		}})
 	}
 	return append(

@@ -34,6 +34,10 @@ type Provider struct {
 	// provider that wants them moved along needs them named: nothing else may change
 	// in what was sent before.
 	CacheMarks []string
+	// OnRequest, if set, is called with every request that arrives, and OnOutcome with what came of each recording: a
+	// provider can hold them to recordings of its own. OnRequest is called from several goroutines.
+	OnRequest func(t testing.TB, request *http.Request, body []byte)
+	OnOutcome func(t testing.TB, response *llm.Response, deltas []llm.Delta, err error)
 }
 
 // Answer is how a recording is sent.

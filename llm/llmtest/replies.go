@@ -118,7 +118,7 @@ func replyCases() []testCase {
 			r := p.record(t, name)
 			w := newWire(t, p)
 			w.answer(r.play)
-			checkReply(t, p, w.ask(t), &want)
+			checkReply(t, p, p.outcome(t, w.ask(t)), &want)
 		}})
 	}
 	cases = append(cases, testCase{"reply/reasoning-signed", []Feature{Reasoning, ReasoningReturned}, signedReasoning})

@@ -28,6 +28,7 @@ const hangs = 10 * time.Second
 type wire struct {
 	server *httptest.Server
 	model  llm.Model
+	seen   func(*http.Request, []byte) // may be nil
 
 	mu       sync.Mutex
 	play     http.HandlerFunc
@@ -44,6 +45,9 @@ type received struct {
 func newWire(t testing.TB, p *Provider) *wire {
 	t.Helper()
 	w := &wire{}
+	if p.OnRequest != nil {
+		w.seen = func(r *http.Request, body []byte) { p.OnRequest(t, r, body) }
+	}
 	w.server = httptest.NewServer(w)
 	t.Cleanup(func() {
 		w.server.CloseClientConnections()
@@ -63,6 +67,9 @@ func (w *wire) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	w.requests = append(w.requests, received{r.URL.RequestURI(), r.Header.Clone(), body})
 	play := w.play
 	w.mu.Unlock()
+	if w.seen != nil {
+		w.seen(r, body)
+	}
 	play(rw, r)
 }
 
@@ -161,6 +168,15 @@ func ask(t testing.TB, ctx context.Context, m llm.Model, r *llm.Request) outcome
 		t.Fatal("the call hung")
 	}
 	checkSecret(t, &out)
+	return out
+}
+
+// outcome reports what came of a recording.
+func (p *Provider) outcome(t testing.TB, out outcome) outcome {
+	t.Helper()
+	if p.OnOutcome != nil {
+		p.OnOutcome(t, out.response, out.deltas, out.err)
+	}
 	return out
 }
 

@@ -35,6 +35,7 @@ func ask(t *testing.T, cfg openai.Config, answer http.HandlerFunc, request *llm.
 		if err != nil || json.Unmarshal(raw, &out.sent) != nil {
 			t.Errorf("%v: %s", err, raw)
 		}
+		recording.Request(t, r, raw)
 		out.header = r.Header
 		answer(w, r)
 	}))

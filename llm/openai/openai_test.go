@@ -15,7 +15,7 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(recording.Main(m)) }
 
 // cannot is what neither API does. Caching needs no marks: it is the provider's own
 // affair.
@@ -39,6 +39,7 @@ func responsesWire() llmtest.Provider {
 		Cannot: append([]llmtest.Feature{
 			llmtest.PresencePenalty, llmtest.FrequencyPenalty, llmtest.StopSequences, llmtest.Seed,
 		}, cannot...),
+		OnRequest: recording.Request, OnOutcome: recording.Outcome,
 	}
 }
 
@@ -50,6 +51,7 @@ func chatWire() llmtest.Provider {
 		Decode:    decodeChat,
 		Options:   json.RawMessage(`{"reasoning_effort":"high","logit_bias":{"50256":-100},"new.option":{"x":[1]}}`),
 		Cannot:    append([]llmtest.Feature{llmtest.ReasoningReturned}, cannot...),
+		OnRequest: recording.Request, OnOutcome: recording.Outcome,
 	}
 }
 
