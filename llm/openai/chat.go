@@ -4,100 +4,173 @@ import (
 	"encoding/json"
 	"strings"
 
-	sdk "github.com/openai/openai-go/v3"
-	"github.com/openai/openai-go/v3/shared"
-
 	"github.com/helixagents/helix/llm"
 	"github.com/helixagents/helix/llm/internal/provider"
 	"github.com/helixagents/helix/session"
 )
 
-// chatParams makes a request of the Chat Completions API. Equal requests give equal
+// chatRequest is a request of the Chat Completions API. Members are sent in the order of the fields.
+type chatRequest struct {
+	Messages            []chatInput       `json:"messages,omitempty"`
+	Model               string            `json:"model"`
+	FrequencyPenalty    *float64          `json:"frequency_penalty,omitempty"`
+	MaxCompletionTokens int               `json:"max_completion_tokens,omitempty"`
+	MaxTokens           int               `json:"max_tokens,omitempty"`
+	PresencePenalty     *float64          `json:"presence_penalty,omitempty"`
+	PromptCacheKey      string            `json:"prompt_cache_key,omitempty"`
+	Seed                *int64            `json:"seed,omitempty"`
+	Temperature         *float64          `json:"temperature,omitempty"`
+	TopP                *float64          `json:"top_p,omitempty"`
+	Stop                []string          `json:"stop,omitzero"`
+	StreamOptions       chatStreamOptions `json:"stream_options"`
+	ToolChoice          any               `json:"tool_choice,omitempty"` // a mode, or a tool
+	Tools               []chatTool        `json:"tools,omitempty"`
+}
+
+type chatStreamOptions struct {
+	IncludeUsage bool `json:"include_usage"`
+}
+
+// chatInput is a message. Its content is a text or a list of [chatContent].
+type chatInput struct {
+	Content    any        `json:"content,omitempty"`
+	ToolCalls  []chatTool `json:"tool_calls,omitempty"`
+	ToolCallID *string    `json:"tool_call_id,omitempty"`
+	Role       string     `json:"role"`
+}
+
+type chatContent struct {
+	Text       string     `json:"text,omitempty"`
+	ImageURL   *chatImage `json:"image_url,omitempty"`
+	File       *chatFile  `json:"file,omitempty"`
+	InputAudio *chatAudio `json:"input_audio,omitempty"`
+	Type       string     `json:"type"`
+}
+
+type chatImage struct {
+	URL string `json:"url"`
+}
+
+type chatFile struct {
+	Data string `json:"file_data"`
+	Name string `json:"filename"`
+}
+
+type chatAudio struct {
+	Data   string `json:"data"`
+	Format string `json:"format"`
+}
+
+// chatTool is a tool, the choice of one, or a call of one.
+type chatTool struct {
+	ID       string       `json:"id,omitempty"`
+	Function chatFunction `json:"function"`
+	Type     string       `json:"type"`
+}
+
+type chatFunction struct {
+	Arguments   string          `json:"arguments,omitempty"`
+	Name        string          `json:"name"`
+	Strict      bool            `json:"strict,omitempty"`
+	Description string          `json:"description,omitempty"`
+	Parameters  json.RawMessage `json:"parameters,omitempty"`
+}
+
+// Types and roles of the APIs.
+const (
+	typeFunction  = "function"
+	typeText      = "text"
+	roleSystem    = "system"
+	roleUser      = "user"
+	roleAssistant = "assistant"
+	roleTool      = "tool"
+)
+
+// chatRequest makes a request of the Chat Completions API. Equal requests give equal
 // bytes, and a longer transcript the same bytes for what it has in common with a
 // shorter one.
-func (m *Model) chatParams(request *llm.Request) sdk.ChatCompletionNewParams {
+func (m *Model) chatRequest(request *llm.Request) (*chatRequest, error) {
 	s := &request.Settings
 	var chat chatMessages
 	if !provider.Blank(request.Instructions) {
-		chat.out = append(chat.out, sdk.SystemMessage(request.Instructions))
+		chat.out = append(chat.out, chatInput{Content: request.Instructions, Role: roleSystem})
 	}
 	for i := range request.Messages {
 		chat.add(&request.Messages[i])
 	}
-	out := sdk.ChatCompletionNewParams{
+	tools, err := chatTools(request.Tools)
+	if err != nil {
+		return nil, err
+	}
+	out := &chatRequest{
 		Model:            m.cfg.Model,
 		Messages:         chat.out,
-		StreamOptions:    sdk.ChatCompletionStreamOptionsParam{IncludeUsage: sdk.Bool(true)},
-		Temperature:      number(s.Temperature),
-		TopP:             number(s.TopP),
-		PresencePenalty:  number(s.PresencePenalty),
-		FrequencyPenalty: number(s.FrequencyPenalty),
-		Stop:             sdk.ChatCompletionNewParamsStopUnion{OfStringArray: s.StopSequences},
-		Tools:            chatTools(request.Tools),
+		StreamOptions:    chatStreamOptions{IncludeUsage: true},
+		Temperature:      s.Temperature,
+		TopP:             s.TopP,
+		PresencePenalty:  s.PresencePenalty,
+		FrequencyPenalty: s.FrequencyPenalty,
+		Stop:             s.StopSequences,
+		Seed:             s.Seed,
+		Tools:            tools,
 		ToolChoice:       chatToolChoice(request),
-	}
-	if s.Seed != nil {
-		out.Seed = sdk.Int(*s.Seed)
 	}
 	// The newer of the two names is all that OpenAI's reasoning models take, and the
 	// older is all that many other servers know.
-	switch n := int64(s.MaxOutputTokens); {
-	case n > 0 && m.own:
-		out.MaxCompletionTokens = sdk.Int(n)
-	case n > 0:
-		out.MaxTokens = sdk.Int(n)
+	if m.own {
+		out.MaxCompletionTokens = max(0, s.MaxOutputTokens)
+	} else {
+		out.MaxTokens = max(0, s.MaxOutputTokens)
 	}
 	if m.own && request.SessionID != "" {
-		out.PromptCacheKey = sdk.String(cacheKey(request.SessionID))
+		out.PromptCacheKey = cacheKey(request.SessionID)
 	}
-	return out
+	return out, nil
 }
 
 // schemaOf is a tool's schema; the APIs want one.
-func schemaOf(tool *llm.Tool) json.RawMessage {
+func schemaOf(tool *llm.Tool) (json.RawMessage, error) {
 	if len(tool.Schema) == 0 {
-		return json.RawMessage(`{"type":"object","properties":{}}`)
+		return json.RawMessage(`{"type":"object","properties":{}}`), nil
 	}
-	return tool.Schema
+	schema, err := provider.Escape(tool.Schema)
+	if err != nil {
+		return nil, llm.Error(session.CodeBadRequest, false, "openai: the schema of the tool %s cannot be encoded: %v", tool.Name, err)
+	}
+	return schema, nil
 }
 
-func chatTools(tools []llm.Tool) []sdk.ChatCompletionToolUnionParam {
-	var out []sdk.ChatCompletionToolUnionParam
+func chatTools(tools []llm.Tool) ([]chatTool, error) {
+	var out []chatTool
 	for i := range tools {
 		tool := &tools[i]
-		schema := schemaOf(tool)
-		p := shared.FunctionDefinitionParam{Name: tool.Name}
-		if tool.Description != "" {
-			p.Description = sdk.String(tool.Description)
+		schema, err := schemaOf(tool)
+		if err != nil {
+			return nil, err
 		}
-		if tool.Strict && strict.Fits(schema) {
-			p.Strict = sdk.Bool(true)
-		}
-		// Not in the field for it, a map, in which properties lose their order.
-		p.SetExtraFields(map[string]any{"parameters": schema})
-		out = append(out, sdk.ChatCompletionFunctionTool(p))
+		out = append(out, chatTool{Type: typeFunction, Function: chatFunction{
+			Name: tool.Name, Description: tool.Description, Strict: tool.Strict && strict.Fits(schema), Parameters: schema,
+		}})
 	}
-	return out
+	return out, nil
 }
 
-func chatToolChoice(request *llm.Request) (out sdk.ChatCompletionToolChoiceOptionUnionParam) {
+func chatToolChoice(request *llm.Request) any {
 	if len(request.Tools) == 0 {
-		return out
+		return nil
 	}
-	switch request.ToolChoice.Mode {
-	case llm.ToolRequired:
-		out.OfAuto = sdk.String(string(sdk.ChatCompletionToolChoiceOptionAutoRequired))
+	switch mode := request.ToolChoice.Mode; mode {
+	case llm.ToolRequired, llm.ToolNone: // called so by the APIs too
+		return string(mode)
 	case llm.ToolNamed:
-		return sdk.ToolChoiceOptionFunctionToolChoice(sdk.ChatCompletionNamedToolChoiceFunctionParam{Name: request.ToolChoice.Name})
-	case llm.ToolNone:
-		out.OfAuto = sdk.String(string(sdk.ChatCompletionToolChoiceOptionAutoNone))
+		return chatTool{Type: typeFunction, Function: chatFunction{Name: request.ToolChoice.Name}}
 	}
-	return out
+	return nil
 }
 
 // chatMessages makes the API's messages of ours.
 type chatMessages struct {
-	out []sdk.ChatCompletionMessageParamUnion
+	out []chatInput
 	ids provider.CallIDs
 }
 
@@ -109,7 +182,7 @@ func (c *chatMessages) add(m *session.Message) {
 		c.results(m.Parts)
 	case session.RoleSystem:
 		if text := m.Content(); !provider.Blank(text) {
-			c.out = append(c.out, sdk.SystemMessage(text))
+			c.out = append(c.out, chatInput{Content: text, Role: roleSystem})
 		}
 	default:
 		c.user(m.Parts)
@@ -120,7 +193,7 @@ func (c *chatMessages) add(m *session.Message) {
 // without text and calls none either.
 func (c *chatMessages) assistant(parts []session.Part) {
 	var texts []string
-	m := &sdk.ChatCompletionAssistantMessageParam{}
+	m := chatInput{Role: roleAssistant}
 	for i := range parts {
 		switch part := &parts[i]; part.Kind {
 		case session.PartText:
@@ -128,73 +201,69 @@ func (c *chatMessages) assistant(parts []session.Part) {
 				texts = append(texts, part.Text)
 			}
 		case session.PartToolCall:
-			m.ToolCalls = append(m.ToolCalls, sdk.ChatCompletionMessageToolCallUnionParam{
-				OfFunction: &sdk.ChatCompletionMessageFunctionToolCallParam{
-					ID: c.ids.Call(part),
-					Function: sdk.ChatCompletionMessageFunctionToolCallFunctionParam{
-						Name: provider.ToolName(part.Tool), Arguments: string(provider.Object(part.Input)),
-					},
-				},
+			m.ToolCalls = append(m.ToolCalls, chatTool{
+				ID:       c.ids.Call(part),
+				Function: chatFunction{Name: provider.ToolName(part.Tool), Arguments: string(provider.Object(part.Input))},
+				Type:     typeFunction,
 			})
 		}
 	}
 	if len(texts) > 0 {
-		m.Content.OfString = sdk.String(strings.Join(texts, paragraph)) // many servers take but one
+		m.Content = strings.Join(texts, paragraph) // many servers take but one
 	}
 	if len(texts) > 0 || len(m.ToolCalls) > 0 {
-		c.out = append(c.out, sdk.ChatCompletionMessageParamUnion{OfAssistant: m})
+		c.out = append(c.out, m)
 	}
 }
 
 func (c *chatMessages) results(parts []session.Part) {
 	for i := range parts {
 		if part := &parts[i]; part.Kind == session.PartToolResult {
-			c.out = append(c.out, sdk.ToolMessage(provider.ResultText(part), c.ids.Result(part)))
+			id := c.ids.Result(part)
+			c.out = append(c.out, chatInput{Content: provider.ResultText(part), ToolCallID: &id, Role: roleTool})
 		}
 	}
 }
 
 func (c *chatMessages) user(parts []session.Part) {
-	var content []sdk.ChatCompletionContentPartUnionParam
+	var content []chatContent
 	for i := range parts {
 		switch part := &parts[i]; part.Kind {
 		case session.PartText:
 			if !provider.Blank(part.Text) {
-				content = append(content, sdk.TextContentPart(part.Text))
+				content = append(content, chatContent{Text: part.Text, Type: typeText})
 			}
 		case session.PartFile:
-			if p, ok := chatFile(part); ok {
+			if p, ok := chatFileContent(part); ok {
 				content = append(content, p)
 			}
 		}
 	}
 	switch {
-	case len(content) == 1 && content[0].OfText != nil: // all that some servers take
-		c.out = append(c.out, sdk.UserMessage(content[0].OfText.Text))
+	case len(content) == 1 && content[0].Type == typeText: // all that some servers take
+		c.out = append(c.out, chatInput{Content: content[0].Text, Role: roleUser})
 	case len(content) > 0:
-		c.out = append(c.out, sdk.UserMessage(content))
+		c.out = append(c.out, chatInput{Content: content, Role: roleUser})
 	}
 }
 
-// chatFile is a file as content, if the API has a place for it.
-func chatFile(part *session.Part) (out sdk.ChatCompletionContentPartUnionParam, ok bool) {
+// chatFileContent is a file as content, if the API has a place for it.
+func chatFileContent(part *session.Part) (out chatContent, ok bool) {
 	inline, isInline := dataURL(part)
 	switch kind := kindOf(part.MediaType); {
 	case kind == fileImage && isInline:
-		return sdk.ImageContentPart(sdk.ChatCompletionContentPartImageImageURLParam{URL: inline}), true
+		return chatContent{ImageURL: &chatImage{inline}, Type: "image_url"}, true
 	case kind == fileImage && !provider.IsDataURL(part.URL):
-		return sdk.ImageContentPart(sdk.ChatCompletionContentPartImageImageURLParam{URL: part.URL}), true
+		return chatContent{ImageURL: &chatImage{part.URL}, Type: "image_url"}, true
 	case kind == fileDocument && isInline:
-		return sdk.FileContentPart(sdk.ChatCompletionContentPartFileFileParam{
-			FileData: sdk.String(inline), Filename: sdk.String(fileName(part)),
-		}), true
+		return chatContent{File: &chatFile{inline, fileName(part)}, Type: "file"}, true
 	case kind == fileText:
 		text, ok := fileAsText(part)
-		return sdk.TextContentPart(text), ok
+		return chatContent{Text: text, Type: typeText}, ok
 	case kind == fileAudio && isInline:
 		format, ok := audioFormats[part.MediaType]
 		_, content, err := provider.Base64(part.URL)
-		return sdk.InputAudioContentPart(sdk.ChatCompletionContentPartInputAudioInputAudioParam{Data: content, Format: format}), ok && err == nil
+		return chatContent{InputAudio: &chatAudio{content, format}, Type: "input_audio"}, ok && err == nil
 	}
 	return out, false
 }

@@ -5,26 +5,10 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net/http"
-
-	sdk "github.com/openai/openai-go/v3"
-	"github.com/openai/openai-go/v3/option"
-	"github.com/openai/openai-go/v3/packages/ssestream"
 
 	"github.com/helixagents/helix/llm/internal/provider"
 	"github.com/helixagents/helix/session"
 )
-
-// exchange is one request and what comes of it. The SDK sends the request and parts
-// the stream into events. It does not read them: servers that speak the same wire
-// differ in what the SDK's types insist on.
-type exchange struct {
-	client  *sdk.Client
-	path    string
-	params  any
-	reader  reader
-	secrets provider.Secrets
-}
 
 // reader makes a reply of what an API answers.
 type reader interface {
@@ -38,64 +22,44 @@ type reader interface {
 	ended() bool
 }
 
-func (x *exchange) run(ctx context.Context, options []option.RequestOption) error {
-	var answer *http.Response
-	options = append(options, option.WithJSONSet("stream", true), option.WithHeader("Accept", "text/event-stream"))
-	err := x.client.Post(ctx, x.path, x.params, &answer, options...)
-	if answer != nil {
-		defer answer.Body.Close()
-		if answer.StatusCode >= http.StatusBadRequest {
-			return x.refused(answer)
-		}
+// exchange sends a request and has the answer read. Its errors are classified.
+func exchange(ctx context.Context, call *provider.Call, r reader) error {
+	answer, err := call.Post(ctx)
+	if err != nil {
+		return err
 	}
-	if err == nil {
-		err = x.read(answer)
-	}
+	defer answer.Close()
+	err = read(answer, r)
 	if err == nil {
 		return nil
 	}
 	if e, ok := errors.AsType[*session.Error](err); ok {
 		return e
 	}
-	return provider.Broken(name, err, x.secrets)
+	return provider.Broken(name, err, call.Secrets)
 }
 
-// refused classifies an answer that is an error. The SDK has read its body, and
-// left it to be read again; of one that broke off there is nothing.
-func (x *exchange) refused(answer *http.Response) error {
-	body, err := io.ReadAll(io.LimitReader(answer.Body, maxErrorBody))
-	if err != nil {
-		body = nil
-	}
-	f := failure(body)
-	f.Status, f.Header, f.Body = answer.StatusCode, answer.Header, string(body)
-	f.After = after(&f)
-	return f.Error(x.secrets)
-}
-
-// maxErrorBody is more than any error needs.
-const maxErrorBody = 1 << 20
-
-func (x *exchange) read(answer *http.Response) error {
-	body := bufio.NewReader(answer.Body)
+func read(answer io.Reader, r reader) error {
+	body := bufio.NewReader(answer)
 	if isObject(body) {
 		whole, err := io.ReadAll(body)
 		if err != nil {
 			return err
 		}
-		return x.reader.whole(whole)
+		return r.whole(whole)
 	}
-	answer.Body = struct {
-		io.Reader
-		io.Closer
-	}{body, answer.Body}
-	events := ssestream.NewDecoder(answer)
-	for !x.reader.ended() && events.Next() {
-		if err := x.reader.event(events.Event().Data); err != nil {
+	for event, err := range provider.Events(body) {
+		if err != nil {
+			return err
+		}
+		if len(event.Data) == 0 {
+			continue
+		}
+		if err := r.event(event.Data); err != nil || r.ended() {
 			return err
 		}
 	}
-	return events.Err()
+	return nil
 }
 
 // isObject reports whether a body is JSON instead of a stream: some servers have no

@@ -3,6 +3,7 @@ package openai
 import (
 	"bytes"
 	"encoding/json"
+	"net/http"
 	"regexp"
 	"strings"
 	"time"
@@ -50,6 +51,14 @@ func failure(raw []byte) provider.Failure {
 	if f.Type == "error" { // the type of the event, not of what went wrong
 		f.Type = ""
 	}
+	return f
+}
+
+// refusal reads the body of an answer that refuses a request.
+func refusal(header http.Header, body []byte) provider.Failure {
+	f := failure(body)
+	f.Header = header
+	f.After = after(&f)
 	return f
 }
 

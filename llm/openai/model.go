@@ -5,9 +5,6 @@ import (
 	"net/http"
 	"os"
 
-	sdk "github.com/openai/openai-go/v3"
-	"github.com/openai/openai-go/v3/option"
-
 	"github.com/helixagents/helix/llm"
 	"github.com/helixagents/helix/llm/internal/provider"
 	"github.com/helixagents/helix/session"
@@ -51,7 +48,7 @@ type Config struct {
 // Model is an [llm.Model] on one of OpenAI's APIs. It is safe for concurrent use.
 type Model struct {
 	cfg    Config
-	client sdk.Client
+	client *http.Client
 	own    bool // the server is OpenAI's
 }
 
@@ -75,26 +72,7 @@ func New(cfg Config) *Model {
 	if cfg.API == "" {
 		cfg.API = Responses
 	}
-	options := []option.RequestOption{
-		option.WithBaseURL(cfg.BaseURL),
-		option.WithHTTPClient(provider.Client(cfg.HTTPClient)),
-		option.WithMaxRetries(0), // the engine retries: it takes back what was shown
-	}
-	if cfg.APIKey != "" {
-		options = append(options, option.WithAPIKey(cfg.APIKey))
-	}
-	if cfg.Organization != "" {
-		options = append(options, option.WithOrganization(cfg.Organization))
-	}
-	if cfg.Project != "" {
-		options = append(options, option.WithProject(cfg.Project))
-	}
-	for header, value := range cfg.Headers {
-		options = append(options, option.WithHeader(header, value))
-	}
-	// Not sdk.NewClient, which also takes headers and an administrator's key from the
-	// environment.
-	return &Model{cfg: cfg, client: sdk.Client{Options: options}, own: isOwn(cfg.BaseURL)}
+	return &Model{cfg: cfg, client: provider.Client(cfg.HTTPClient), own: isOwn(cfg.BaseURL)}
 }
 
 // String names the model, and nothing of what is secret in it.
@@ -134,19 +112,22 @@ func (m *Model) Generate(ctx context.Context, request *llm.Request, emit func(ll
 	}
 	reply := provider.NewReply(emit)
 	reply.Model = m.cfg.Model
-	x := exchange{client: &m.client, secrets: provider.NewSecrets(m.cfg.APIKey, m.cfg.Headers, request.Settings.Headers)}
-	if m.cfg.API == ChatCompletions {
-		x.path, x.params, x.reader = "chat/completions", m.chatParams(request), &chatReader{reply: reply, secrets: x.secrets}
-	} else {
-		x.path, x.params, x.reader = "responses", m.responseParams(request, &extra), newResponseReader(reply, x.secrets)
+	call := &provider.Call{
+		Provider: name, Client: m.client, Header: m.header(request), Failure: refusal,
+		Secrets: provider.NewSecrets(m.cfg.APIKey, m.cfg.Headers, request.Settings.Headers),
 	}
-	options, err := extra.apply(x.params)
-	if err != nil {
+	var r reader
+	if m.cfg.API == ChatCompletions {
+		call.URL, r = provider.Join(m.cfg.BaseURL, "chat/completions"), &chatReader{reply: reply, secrets: call.Secrets}
+	} else {
+		call.URL, r = provider.Join(m.cfg.BaseURL, "responses"), newResponseReader(reply, call.Secrets)
+	}
+	if call.Body, err = m.body(request, &extra); err != nil {
 		return nil, err
 	}
-	err = x.run(ctx, options)
+	err = exchange(ctx, call, r)
 	switch {
-	case x.reader.complete():
+	case r.complete():
 		return reply.Response()
 	case ctx.Err() != nil:
 		return reply.Partial(), ctx.Err()
@@ -154,4 +135,34 @@ func (m *Model) Generate(ctx context.Context, request *llm.Request, emit func(ll
 		return reply.Partial(), err
 	}
 	return reply.Partial(), provider.Stopped(name)
+}
+
+// body makes the request of the API that is asked.
+func (m *Model) body(request *llm.Request, extra *extras) ([]byte, error) {
+	if m.cfg.API == ChatCompletions {
+		chat, err := m.chatRequest(request)
+		if err != nil {
+			return nil, err
+		}
+		return extra.encode(chat)
+	}
+	response, err := m.responseRequest(request, extra)
+	if err != nil {
+		return nil, err
+	}
+	return extra.encode(response)
+}
+
+// header returns the headers of a request. Only what makes the answer a stream cannot be replaced.
+func (m *Model) header(request *llm.Request) http.Header {
+	own := map[string]string{}
+	for header, value := range map[string]string{"OpenAI-Organization": m.cfg.Organization, "OpenAI-Project": m.cfg.Project} {
+		if value != "" {
+			own[header] = value
+		}
+	}
+	if m.cfg.APIKey != "" {
+		own["Authorization"] = "Bearer " + m.cfg.APIKey
+	}
+	return provider.Header(own, m.cfg.Headers, request.Settings.Headers, map[string]string{"Accept": "text/event-stream"})
 }

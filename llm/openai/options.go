@@ -1,27 +1,21 @@
 package openai
 
 import (
-	"strings"
-
-	"github.com/openai/openai-go/v3/option"
-	"github.com/openai/openai-go/v3/packages/param"
+	"encoding/json"
 
 	"github.com/helixagents/helix/llm"
 	"github.com/helixagents/helix/llm/internal/provider"
+	"github.com/helixagents/helix/session"
 )
 
-// extras are what headers and provider options come to.
+// extras are what the provider options come to.
 type extras struct {
-	headers []option.RequestOption
 	options []provider.Option
 	reasons bool // reasoning is asked for
 }
 
 func readOptions(request *llm.Request) (extras, error) {
 	var out extras
-	for header, value := range request.Settings.Headers {
-		out.headers = append(out.headers, option.WithHeader(header, value))
-	}
 	var err error
 	out.options, err = provider.Options(name, request.Settings.ProviderOptions)
 	for _, o := range out.options {
@@ -30,28 +24,11 @@ func readOptions(request *llm.Request) (extras, error) {
 	return out, err
 }
 
-// apply is how the options are merged into a request.
-func (e *extras) apply(params any) ([]option.RequestOption, error) {
-	merged, err := provider.Merge(name, params, e.options)
+// encode gives a request with the options merged into it. Streaming is no option: the adapter reads nothing else.
+func (e *extras) encode(request any) ([]byte, error) {
+	raw, err := session.Encode(request)
 	if err != nil {
-		return nil, err
+		return nil, llm.Error(session.CodeBadRequest, false, "openai: the request cannot be encoded: %v", err)
 	}
-	out := e.headers
-	for _, o := range merged {
-		if o.Value == nil {
-			out = append(out, option.WithJSONDel(step(o.Name)))
-		} else {
-			out = append(out, option.WithJSONSet(step(o.Name), o.Value))
-		}
-	}
-	return out, nil
-}
-
-// step is a member's name as a step of a path. A number would be taken for that of
-// an element.
-func step(member string) string {
-	if strings.Trim(member, "0123456789") == "" {
-		return ":" + member
-	}
-	return param.EscapeSJSONKey(member)
+	return provider.Body(name, raw, append(e.options, provider.Option{Name: "stream", Value: json.RawMessage("true")}))
 }

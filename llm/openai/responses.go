@@ -1,93 +1,148 @@
 package openai
 
 import (
-	sdk "github.com/openai/openai-go/v3"
-	"github.com/openai/openai-go/v3/packages/param"
-	"github.com/openai/openai-go/v3/responses"
+	"encoding/json"
 
 	"github.com/helixagents/helix/llm"
 	"github.com/helixagents/helix/llm/internal/provider"
 	"github.com/helixagents/helix/session"
 )
 
-// responseParams makes a request of the Responses API. Equal requests give equal
+// responseRequest is a request of the Responses API. Members are sent in the order of the fields.
+type responseRequest struct {
+	Instructions    string   `json:"instructions,omitempty"`
+	MaxOutputTokens int      `json:"max_output_tokens,omitempty"`
+	PromptCacheKey  string   `json:"prompt_cache_key,omitempty"`
+	Store           bool     `json:"store"`
+	Temperature     *float64 `json:"temperature,omitempty"`
+	TopP            *float64 `json:"top_p,omitempty"`
+	Include         []string `json:"include,omitempty"`
+	// Input has items of the types below.
+	Input      []any          `json:"input,omitempty"`
+	Model      string         `json:"model"`
+	ToolChoice any            `json:"tool_choice,omitempty"` // a mode, or a tool
+	Tools      []responseTool `json:"tools,omitempty"`
+}
+
+type responseTool struct {
+	Strict      bool            `json:"strict"` // said either way: the default is to try
+	Name        string          `json:"name"`
+	Description string          `json:"description,omitempty"`
+	Type        string          `json:"type"`
+	Parameters  json.RawMessage `json:"parameters"`
+}
+
+type responseChoice struct {
+	Name string `json:"name"`
+	Type string `json:"type"`
+}
+
+// inputMessage is a message. Its content is a text or a list of [inputContent].
+type inputMessage struct {
+	Content any    `json:"content"`
+	Role    string `json:"role"`
+	Phase   string `json:"phase,omitempty"`
+}
+
+type inputContent struct {
+	Text     string `json:"text,omitempty"`
+	Detail   string `json:"detail,omitempty"`
+	ImageURL string `json:"image_url,omitempty"`
+	FileData string `json:"file_data,omitempty"`
+	FileURL  string `json:"file_url,omitempty"`
+	Filename string `json:"filename,omitempty"`
+	Type     string `json:"type"`
+}
+
+type inputReasoning struct {
+	ID        string         `json:"id"`
+	Summary   []inputContent `json:"summary"` // wanted even if empty
+	Encrypted string         `json:"encrypted_content"`
+	Type      string         `json:"type"`
+}
+
+type inputCall struct {
+	Arguments string `json:"arguments"`
+	CallID    string `json:"call_id"`
+	Name      string `json:"name"`
+	Type      string `json:"type"`
+}
+
+type inputResult struct {
+	Output string `json:"output"`
+	CallID string `json:"call_id"`
+	Type   string `json:"type"`
+}
+
+const typeInputText = "input_text"
+
+// responseRequest makes a request of the Responses API. Equal requests give equal
 // bytes, and a longer transcript the same bytes for what it has in common with a
 // shorter one.
-func (m *Model) responseParams(request *llm.Request, extra *extras) responses.ResponseNewParams {
+func (m *Model) responseRequest(request *llm.Request, extra *extras) (*responseRequest, error) {
 	s := &request.Settings
 	var input responseInput
 	for i := range request.Messages {
 		input.add(&request.Messages[i])
 	}
-	out := responses.ResponseNewParams{
-		Model: m.cfg.Model,
-		Input: responses.ResponseNewParamsInputUnion{OfInputItemList: input.out},
+	tools, err := responseTools(request.Tools)
+	if err != nil {
+		return nil, err
+	}
+	out := &responseRequest{
+		Model:           m.cfg.Model,
+		MaxOutputTokens: max(0, s.MaxOutputTokens),
+		Input:           input.out,
 		// The transcript is ours to keep. So is the reasoning, which is sealed.
-		Store:       sdk.Bool(false),
-		Temperature: number(s.Temperature),
-		TopP:        number(s.TopP),
-		Tools:       responseTools(request.Tools),
+		Store:       false,
+		Temperature: s.Temperature,
+		TopP:        s.TopP,
+		Tools:       tools,
 		ToolChoice:  responseToolChoice(request),
 	}
 	if extra.reasons || reasons(m.cfg.Model) {
-		out.Include = []responses.ResponseIncludable{responses.ResponseIncludableReasoningEncryptedContent}
+		out.Include = []string{"reasoning.encrypted_content"}
 	}
 	if !provider.Blank(request.Instructions) {
-		out.Instructions = sdk.String(request.Instructions)
-	}
-	if s.MaxOutputTokens > 0 {
-		out.MaxOutputTokens = sdk.Int(int64(s.MaxOutputTokens))
+		out.Instructions = request.Instructions
 	}
 	if request.SessionID != "" {
-		out.PromptCacheKey = sdk.String(cacheKey(request.SessionID))
+		out.PromptCacheKey = cacheKey(request.SessionID)
 	}
-	return out
+	return out, nil
 }
 
-func number(n *float64) param.Opt[float64] {
-	if n == nil {
-		return param.Opt[float64]{}
-	}
-	return sdk.Float(*n)
-}
-
-func responseTools(tools []llm.Tool) []responses.ToolUnionParam {
-	var out []responses.ToolUnionParam
+func responseTools(tools []llm.Tool) ([]responseTool, error) {
+	var out []responseTool
 	for i := range tools {
 		tool := &tools[i]
-		schema := schemaOf(tool)
-		p := &responses.FunctionToolParam{
-			Name:   tool.Name,
-			Strict: sdk.Bool(tool.Strict && strict.Fits(schema)), // said either way: the default is to try
+		schema, err := schemaOf(tool)
+		if err != nil {
+			return nil, err
 		}
-		if tool.Description != "" {
-			p.Description = sdk.String(tool.Description)
-		}
-		// Not in the field for it, a map, in which properties lose their order.
-		p.SetExtraFields(map[string]any{"parameters": schema})
-		out = append(out, responses.ToolUnionParam{OfFunction: p})
+		out = append(out, responseTool{
+			Strict: tool.Strict && strict.Fits(schema), Name: tool.Name, Description: tool.Description, Type: typeFunction, Parameters: schema,
+		})
 	}
-	return out
+	return out, nil
 }
 
-func responseToolChoice(request *llm.Request) (out responses.ResponseNewParamsToolChoiceUnion) {
+func responseToolChoice(request *llm.Request) any {
 	if len(request.Tools) == 0 {
-		return out
+		return nil
 	}
-	switch request.ToolChoice.Mode {
-	case llm.ToolRequired:
-		out.OfToolChoiceMode = sdk.Opt(responses.ToolChoiceOptionsRequired)
+	switch mode := request.ToolChoice.Mode; mode {
+	case llm.ToolRequired, llm.ToolNone: // called so by the APIs too
+		return string(mode)
 	case llm.ToolNamed:
-		out.OfFunctionTool = &responses.ToolChoiceFunctionParam{Name: request.ToolChoice.Name}
-	case llm.ToolNone:
-		out.OfToolChoiceMode = sdk.Opt(responses.ToolChoiceOptionsNone)
+		return responseChoice{request.ToolChoice.Name, typeFunction}
 	}
-	return out
+	return nil
 }
 
 // responseInput makes the API's items of our messages.
 type responseInput struct {
-	out []responses.ResponseInputItemUnionParam
+	out []any
 	ids provider.CallIDs
 }
 
@@ -98,9 +153,9 @@ func (in *responseInput) add(m *session.Message) {
 	case session.RoleTool:
 		in.results(m.Parts)
 	case session.RoleSystem:
-		in.message(responses.EasyInputMessageRoleSystem, m.Parts)
+		in.message(roleSystem, m.Parts)
 	default:
-		in.message(responses.EasyInputMessageRoleUser, m.Parts)
+		in.message(roleUser, m.Parts)
 	}
 }
 
@@ -108,8 +163,8 @@ func (in *responseInput) add(m *session.Message) {
 // only before what it led to: the API refuses it alone, as it is where a reply was
 // cut off. What other models thought cannot be sent.
 func (in *responseInput) assistant(parts []session.Part) {
-	var thoughts []responses.ResponseInputItemUnionParam
-	add := func(item responses.ResponseInputItemUnionParam) {
+	var thoughts []any
+	add := func(item any) {
 		in.out = append(append(in.out, thoughts...), item)
 		thoughts = nil
 	}
@@ -125,48 +180,40 @@ func (in *responseInput) assistant(parts []session.Part) {
 				thoughts = append(thoughts, thought(part, &k))
 			}
 		case session.PartToolCall:
-			add(responses.ResponseInputItemParamOfFunctionCall(
-				string(provider.Object(part.Input)), in.ids.Call(part), provider.ToolName(part.Tool)))
+			add(inputCall{string(provider.Object(part.Input)), in.ids.Call(part), provider.ToolName(part.Tool), "function_call"})
 		}
 	}
 }
 
-func said(part *session.Part) responses.ResponseInputItemUnionParam {
-	item := responses.ResponseInputItemParamOfMessage(part.Text, responses.EasyInputMessageRoleAssistant)
+func said(part *session.Part) inputMessage {
 	var k kept
-	if provider.Kept(part, name, &k) {
-		item.OfMessage.Phase = responses.EasyInputMessagePhase(k.Phase)
-	}
-	return item
+	provider.Kept(part, name, &k)
+	return inputMessage{Content: part.Text, Role: roleAssistant, Phase: k.Phase}
 }
 
-func thought(part *session.Part, k *kept) responses.ResponseInputItemUnionParam {
-	summary := []responses.ResponseReasoningItemSummaryParam{} // wanted even if empty
+func thought(part *session.Part, k *kept) inputReasoning {
+	summary := []inputContent{}
 	if part.Text != "" {
-		summary = append(summary, responses.ResponseReasoningItemSummaryParam{Text: part.Text})
+		summary = append(summary, inputContent{Text: part.Text, Type: "summary_text"})
 	}
-	item := responses.ResponseInputItemParamOfReasoning(k.ID, summary)
-	item.OfReasoning.EncryptedContent = sdk.String(k.Encrypted)
-	return item
+	return inputReasoning{ID: k.ID, Summary: summary, Encrypted: k.Encrypted, Type: "reasoning"}
 }
 
 func (in *responseInput) results(parts []session.Part) {
 	for i := range parts {
 		if part := &parts[i]; part.Kind == session.PartToolResult {
-			item := responses.ResponseInputItemParamOfFunctionCallOutput(provider.ResultText(part))
-			item.OfFunctionCallOutput.CallID = sdk.String(in.ids.Result(part))
-			in.out = append(in.out, item)
+			in.out = append(in.out, inputResult{provider.ResultText(part), in.ids.Result(part), "function_call_output"})
 		}
 	}
 }
 
-func (in *responseInput) message(role responses.EasyInputMessageRole, parts []session.Part) {
-	var content responses.ResponseInputMessageContentListParam
+func (in *responseInput) message(role string, parts []session.Part) {
+	var content []inputContent
 	for i := range parts {
 		switch part := &parts[i]; part.Kind {
 		case session.PartText:
 			if !provider.Blank(part.Text) {
-				content = append(content, responses.ResponseInputContentParamOfInputText(part.Text))
+				content = append(content, inputContent{Text: part.Text, Type: typeInputText})
 			}
 		case session.PartFile:
 			if c, ok := responseFile(part); ok {
@@ -175,35 +222,34 @@ func (in *responseInput) message(role responses.EasyInputMessageRole, parts []se
 		}
 	}
 	if len(content) > 0 {
-		in.out = append(in.out, responses.ResponseInputItemParamOfMessage(content, role))
+		in.out = append(in.out, inputMessage{Content: content, Role: role})
 	}
 }
 
 // responseFile is a file as content, if the API has a place for it.
-func responseFile(part *session.Part) (out responses.ResponseInputContentUnionParam, ok bool) {
+func responseFile(part *session.Part) (out inputContent, ok bool) {
 	inline, isInline := dataURL(part)
 	if !isInline && provider.IsDataURL(part.URL) {
 		return out, false // it cannot be read
 	}
 	switch kindOf(part.MediaType) {
 	case fileImage:
-		out = responses.ResponseInputContentParamOfInputImage(responses.ResponseInputImageDetailAuto)
-		out.OfInputImage.ImageURL = sdk.String(part.URL)
+		out = inputContent{Detail: "auto", ImageURL: part.URL, Type: "input_image"}
 		if isInline {
-			out.OfInputImage.ImageURL = sdk.String(inline)
+			out.ImageURL = inline
 		}
 		return out, true
 	case fileDocument:
-		out.OfInputFile = &responses.ResponseInputFileParam{}
+		out.Type = "input_file"
 		if isInline {
-			out.OfInputFile.FileData, out.OfInputFile.Filename = sdk.String(inline), sdk.String(fileName(part))
+			out.FileData, out.Filename = inline, fileName(part)
 		} else {
-			out.OfInputFile.FileURL = sdk.String(part.URL)
+			out.FileURL = part.URL
 		}
 		return out, true
 	case fileText:
 		text, ok := fileAsText(part)
-		return responses.ResponseInputContentParamOfInputText(text), ok
+		return inputContent{Text: text, Type: typeInputText}, ok
 	}
 	return out, false
 }

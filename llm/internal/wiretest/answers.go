@@ -112,6 +112,7 @@ const Key = "sk-wiretest-0123456789"
 // Send sends a request to a server that answers well and holds what arrives to what was recorded for this very test.
 func (r *Recording) Send(t testing.TB, open func(baseURL string) llm.Model, answer Answer, request *llm.Request) {
 	t.Helper()
+	r.forget(t)
 	seen := func(q *http.Request, body []byte) { r.check(t, t.Name(), q, body) }
 	if _, _, err := ask(t, open, answer, request, seen); err != nil {
 		t.Error(err)

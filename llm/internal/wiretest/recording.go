@@ -32,7 +32,8 @@ type Recording struct {
 	count    map[string]int      // of outcomes, by test
 }
 
-// New returns the recording in dir. When update is set, [Recording.Save] adds new requests and replaces outcomes.
+// New returns the recording in dir. When update is set, [Recording.Save] replaces what tests have recorded by name, and adds
+// to the requests that a test's subtests share.
 func New(dir string, update *bool) *Recording {
 	return &Recording{
 		dir: dir, update: update,
@@ -86,6 +87,15 @@ func (r *Recording) Request(t testing.TB, request *http.Request, body []byte) {
 	t.Helper()
 	test, _, _ := strings.Cut(t.Name(), "/")
 	r.check(t, test, request, body)
+}
+
+// forget drops what this very test has sent, which update replaces.
+func (r *Recording) forget(t testing.TB) {
+	t.Helper()
+	defer r.mu.Unlock()
+	if r.lock(t) && *r.update {
+		delete(r.requests, t.Name())
+	}
 }
 
 func (r *Recording) check(t testing.TB, test string, request *http.Request, body []byte) {

@@ -1,0 +1,112 @@
+package provider
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/helixagents/helix/session"
+)
+
+// Call is a request to a provider. Retries are the engine's: it takes back what a failed attempt has shown.
+type Call struct {
+	Provider string
+	Client   *http.Client
+	URL      string
+	Header   http.Header
+	Body     []byte
+	Secrets  Secrets
+	// Failure reads the provider's error from an answer that refuses the request. The caller adds status, headers and body.
+	Failure func(header http.Header, body []byte) Failure
+}
+
+// Post sends the request and returns the body of an answer that accepts it, to be closed by the caller. Every failure is
+// classified.
+func (c *Call) Post(ctx context.Context) (io.ReadCloser, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, c.URL, bytes.NewReader(c.Body))
+	if err != nil {
+		return nil, Broken(c.Provider, err, c.Secrets)
+	}
+	request.Header = c.Header
+	answer, err := c.Client.Do(request)
+	if err != nil {
+		return nil, Broken(c.Provider, err, c.Secrets)
+	}
+	if answer.StatusCode >= 200 && answer.StatusCode < 300 {
+		return struct {
+			io.Reader
+			io.Closer
+		}{&limited{from: answer.Body, left: maxAnswer}, answer.Body}, nil
+	}
+	defer answer.Body.Close()
+	return nil, c.refused(answer)
+}
+
+// refused classifies an answer that is an error.
+func (c *Call) refused(answer *http.Response) *session.Error {
+	body, err := io.ReadAll(io.LimitReader(answer.Body, maxErrorBody))
+	if err != nil {
+		body = nil // it broke off, and the status says enough
+	}
+	f := c.Failure(answer.Header, body)
+	f.Provider, f.Status, f.Header, f.Body = c.Provider, answer.StatusCode, answer.Header, string(body)
+	return f.Error(c.Secrets)
+}
+
+const (
+	// maxErrorBody is more than any error needs.
+	maxErrorBody = 1 << 20
+	// maxAnswer bounds a whole answer: the reply is kept in memory.
+	maxAnswer = 512 << 20
+	// maxEvent bounds one event of a stream. Images come in one.
+	maxEvent = 128 << 20
+)
+
+var errTooLarge = errors.New("the answer is too large")
+
+// limited fails when more is read than is allowed.
+type limited struct {
+	from io.Reader
+	left int64
+}
+
+// Read implements [io.Reader].
+func (b *limited) Read(p []byte) (int, error) {
+	if b.left <= 0 {
+		return 0, errTooLarge
+	}
+	n, err := b.from.Read(p[:min(int64(len(p)), b.left)])
+	b.left -= int64(n)
+	return n, err
+}
+
+// userAgent tells providers who asks. A configured header takes its place.
+const userAgent = "helix"
+
+// Header returns the headers of a request: the provider's own, then each set on top of those before it.
+func Header(own map[string]string, sets ...map[string]string) http.Header {
+	h := http.Header{"User-Agent": {userAgent}, "Content-Type": {"application/json"}}
+	for _, set := range append([]map[string]string{own}, sets...) {
+		for name, value := range set {
+			h.Set(name, value)
+		}
+	}
+	return h
+}
+
+// Join returns the address of a path below a base URL, which [CheckBaseURL] has accepted. The query of a base URL is left
+// out.
+func Join(baseURL, path string) string {
+	base, err := url.Parse(baseURL)
+	if err != nil {
+		return ""
+	}
+	if base.Path != "" && !strings.HasSuffix(base.Path, "/") {
+		base.Path += "/"
+	}
+	return base.ResolveReference(&url.URL{Path: path}).String()
+}
