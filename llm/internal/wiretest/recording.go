@@ -67,7 +67,7 @@ func (r *Recording) load() error {
 		return err
 	}
 	for one := range strings.SplitSeq("\n"+string(raw), "\n"+header) {
-		if name, content, ok := strings.Cut(one, "\n"); ok {
+		if name, content, ok := strings.Cut(one, "\n"); ok && name != "" {
 			r.requests[name] = append(r.requests[name], content)
 		}
 	}
