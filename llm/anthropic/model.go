@@ -2,12 +2,8 @@ package anthropic
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"os"
-
-	sdk "github.com/anthropics/anthropic-sdk-go"
-	"github.com/anthropics/anthropic-sdk-go/option"
 
 	"github.com/helixagents/helix/llm"
 	"github.com/helixagents/helix/llm/internal/provider"
@@ -37,8 +33,8 @@ type Config struct {
 
 // Model is an [llm.Model] on the Messages API. It is safe for concurrent use.
 type Model struct {
-	cfg      Config
-	messages sdk.MessageService
+	cfg    Config
+	client *http.Client
 }
 
 var _ llm.Model = (*Model)(nil)
@@ -61,19 +57,7 @@ func New(cfg Config) *Model {
 	if cfg.MaxOutputTokens == 0 {
 		cfg.MaxOutputTokens = outputLimit(cfg.Model)
 	}
-	options := []option.RequestOption{
-		option.WithBaseURL(cfg.BaseURL),
-		option.WithHTTPClient(provider.Client(cfg.HTTPClient)),
-		option.WithMaxRetries(0),      // the engine retries: it takes back what was shown
-		option.WithoutOpenTelemetry(), // traces are the application's choice, made with hooks
-	}
-	if cfg.APIKey != "" {
-		options = append(options, option.WithAPIKey(cfg.APIKey))
-	}
-	for header, value := range cfg.Headers {
-		options = append(options, option.WithHeader(header, value))
-	}
-	return &Model{cfg: cfg, messages: sdk.NewMessageService(options...)}
+	return &Model{cfg: cfg, client: provider.Client(cfg.HTTPClient)}
 }
 
 // String names the model, and nothing of what is secret in it.
@@ -101,43 +85,49 @@ func (m *Model) Generate(ctx context.Context, request *llm.Request, emit func(ll
 	if err := m.Check(); err != nil {
 		return nil, err
 	}
-	params, options, err := m.params(request)
+	extra, err := readOptions(request)
 	if err != nil {
 		return nil, err
 	}
-	events := m.messages.NewStreaming(ctx, params, options...)
-	defer events.Close()
-	r := reader{reply: provider.NewReply(emit), blocks: map[int64]*block{}}
-	r.reply.Model = m.cfg.Model
-	for !r.done && events.Next() {
-		if err := r.read(events.Current()); err != nil {
-			return r.reply.Partial(), err
-		}
+	body, err := m.body(request, &extra)
+	if err != nil {
+		return nil, err
 	}
-	switch err := events.Err(); {
+	call := &provider.Call{
+		Provider: name, Client: m.client, URL: provider.Join(m.cfg.BaseURL, "v1/messages"), Header: m.header(request, extra.betas), Body: body,
+		Failure: func(_ http.Header, body []byte) provider.Failure { return failure(body) },
+		Secrets: provider.NewSecrets(m.cfg.APIKey, m.cfg.Headers, request.Settings.Headers),
+	}
+	r := &reader{reply: provider.NewReply(emit), secrets: call.Secrets, blocks: map[count]*block{}}
+	r.reply.Model = m.cfg.Model
+	err = r.exchange(ctx, call)
+	switch {
 	case r.done:
 		return r.reply.Response()
 	case ctx.Err() != nil:
 		return r.reply.Partial(), ctx.Err()
 	case err != nil:
-		return r.reply.Partial(), classify(err, provider.NewSecrets(m.cfg.APIKey, m.cfg.Headers, request.Settings.Headers))
+		return r.reply.Partial(), err
 	}
 	return r.reply.Partial(), provider.Stopped(name)
 }
 
-// classify makes a provider's failure of what the SDK reports.
-func classify(err error, secrets provider.Secrets) error {
-	answer, ok := errors.AsType[*sdk.Error](err)
-	if !ok {
-		return provider.Broken(name, err, secrets)
+// apiVersion is the version of the API's wire.
+const apiVersion = "2023-06-01"
+
+// header returns the headers of a request. Betas come on top of the configured ones, unless the request has a header for
+// them.
+func (m *Model) header(request *llm.Request, betas []string) http.Header {
+	own := map[string]string{"Accept": "application/json", "Anthropic-Version": apiVersion}
+	if m.cfg.APIKey != "" {
+		own["X-Api-Key"] = m.cfg.APIKey
 	}
-	f := provider.Failure{Provider: name, Status: answer.StatusCode, Type: string(answer.Type()), Body: answer.RawJSON()}
-	if answer.Response != nil {
-		f.Header = answer.Response.Header
+	h := provider.Header(own, m.cfg.Headers)
+	for _, beta := range betas {
+		h.Add("Anthropic-Beta", beta)
 	}
-	if f.Status == http.StatusOK { // within a stream that began well
-		f.Status = 0
+	for header, value := range request.Settings.Headers {
+		h.Set(header, value)
 	}
-	f.Message = message(answer.RawJSON())
-	return f.Error(secrets)
+	return h
 }

@@ -2,34 +2,26 @@ package anthropic
 
 import (
 	"encoding/json"
-	"strings"
 	"time"
-
-	sdk "github.com/anthropics/anthropic-sdk-go"
-	"github.com/anthropics/anthropic-sdk-go/option"
-	"github.com/anthropics/anthropic-sdk-go/packages/param"
 
 	"github.com/helixagents/helix/llm"
 	"github.com/helixagents/helix/llm/internal/provider"
+	"github.com/helixagents/helix/session"
 )
 
-// params makes a request of the API. Equal requests give equal bytes, and a longer
+// body makes a request of the API. Equal requests give equal bytes, and a longer
 // transcript the same bytes for what it has in common with a shorter one.
-func (m *Model) params(request *llm.Request) (sdk.MessageNewParams, []option.RequestOption, error) {
-	extra, err := readOptions(request)
-	if err != nil {
-		return sdk.MessageNewParams{}, nil, err
-	}
-	mark := cacheMark(request.Settings.Cache)
-	out := sdk.MessageNewParams{
+func (m *Model) body(request *llm.Request, extra *extras) ([]byte, error) {
+	mark := cacheMarkFor(request.Settings.Cache)
+	out := messageRequest{
 		Model:         m.cfg.Model,
-		MaxTokens:     int64(m.cfg.MaxOutputTokens),
+		MaxTokens:     m.cfg.MaxOutputTokens,
 		StopSequences: request.Settings.StopSequences,
 		Tools:         m.tools(request.Tools),
 		ToolChoice:    toolChoice(request),
 	}
 	if n := request.Settings.MaxOutputTokens; n > 0 {
-		out.MaxTokens = int64(n)
+		out.MaxTokens = n
 	}
 	extra.sample(&out, &request.Settings)
 	t := transcript{mark: mark, markResults: request.Settings.Cache.LatestTurn}
@@ -39,21 +31,19 @@ func (m *Model) params(request *llm.Request) (sdk.MessageNewParams, []option.Req
 	if request.Settings.Cache.Prefix || request.Settings.Cache.LatestTurn {
 		anchor(&out, mark)
 	}
-	options, err := extra.apply(&out)
+	raw, err := json.Marshal(&out)
 	if err != nil {
-		return sdk.MessageNewParams{}, nil, err
+		return nil, llm.Error(session.CodeBadRequest, false, "anthropic: the request cannot be encoded: %v", err)
 	}
-	for header, value := range request.Settings.Headers {
-		options = append(options, option.WithHeader(header, value))
-	}
-	return out, options, nil
+	// Streaming is no option: the adapter reads nothing else.
+	return provider.Body(name, raw, append(extra.options, provider.Option{Name: "stream", Value: json.RawMessage("true")}))
 }
 
-func system(texts []string) []sdk.TextBlockParam {
-	var out []sdk.TextBlockParam
+func system(texts []string) []textBlock {
+	var out []textBlock
 	for _, text := range texts {
 		if !provider.Blank(text) {
-			out = append(out, sdk.TextBlockParam{Text: text})
+			out = append(out, newText(text))
 		}
 	}
 	return out
@@ -61,60 +51,56 @@ func system(texts []string) []sdk.TextBlockParam {
 
 // anchor marks the end of what is the same in every call of a session: the tools
 // come before the instructions, so one mark covers both.
-func anchor(out *sdk.MessageNewParams, mark sdk.CacheControlEphemeralParam) {
+func anchor(out *messageRequest, mark *cacheMark) {
 	if n := len(out.System); n > 0 {
 		out.System[n-1].CacheControl = mark
 	} else if n := len(out.Tools); n > 0 {
-		out.Tools[n-1].OfTool.CacheControl = mark
+		out.Tools[n-1].CacheControl = mark
 	}
 }
 
-func cacheMark(cache llm.Cache) sdk.CacheControlEphemeralParam {
-	mark := sdk.NewCacheControlEphemeralParam()
+func cacheMarkFor(cache llm.Cache) *cacheMark {
+	mark := &cacheMark{Type: "ephemeral"}
 	switch {
 	case cache.TTL > 5*time.Minute:
-		mark.TTL = sdk.CacheControlEphemeralTTLTTL1h
+		mark.TTL = "1h"
 	case cache.TTL > 0:
-		mark.TTL = sdk.CacheControlEphemeralTTLTTL5m
+		mark.TTL = "5m"
 	}
 	return mark
 }
 
-func (m *Model) tools(tools []llm.Tool) []sdk.ToolUnionParam {
-	var out []sdk.ToolUnionParam
+func (m *Model) tools(tools []llm.Tool) []tool {
+	var out []tool
 	for i := range tools {
-		tool := &tools[i]
-		schema := tool.Schema
+		t := &tools[i]
+		schema := t.Schema
 		if len(schema) == 0 {
 			schema = json.RawMessage(`{"type":"object"}`)
 		}
-		p := &sdk.ToolParam{Name: tool.Name, InputSchema: param.Override[sdk.ToolInputSchemaParam](schema)}
-		if tool.Description != "" {
-			p.Description = sdk.String(tool.Description)
-		}
-		if tool.Strict && canConstrain(m.cfg.Model) && strict.Fits(schema) {
-			p.Strict = sdk.Bool(true)
-		}
-		out = append(out, sdk.ToolUnionParam{OfTool: p})
+		out = append(out, tool{
+			InputSchema: schema, Name: t.Name, Description: t.Description,
+			Strict: t.Strict && canConstrain(m.cfg.Model) && strict.Fits(schema),
+		})
 	}
 	return out
 }
 
 // toolChoice is left out where it is the default, and where there is nothing to
 // choose from, which the API refuses.
-func toolChoice(request *llm.Request) (out sdk.ToolChoiceUnionParam) {
+func toolChoice(request *llm.Request) *choice {
 	if len(request.Tools) == 0 {
-		return out
+		return nil
 	}
 	switch request.ToolChoice.Mode {
 	case llm.ToolRequired:
-		out.OfAny = &sdk.ToolChoiceAnyParam{}
+		return &choice{Type: "any"}
 	case llm.ToolNamed:
-		out.OfTool = &sdk.ToolChoiceToolParam{Name: request.ToolChoice.Name}
+		return &choice{Name: request.ToolChoice.Name, Type: "tool"}
 	case llm.ToolNone:
-		out.OfNone = &sdk.ToolChoiceNoneParam{}
+		return &choice{Type: "none"}
 	}
-	return out
+	return nil
 }
 
 // extras are what the provider options come to.
@@ -147,41 +133,16 @@ func readOptions(request *llm.Request) (extras, error) {
 	return out, nil
 }
 
-// apply is how the options are merged into a request.
-func (e *extras) apply(params *sdk.MessageNewParams) ([]option.RequestOption, error) {
-	var out []option.RequestOption
-	for _, beta := range e.betas {
-		out = append(out, option.WithHeaderAdd("anthropic-beta", beta))
-	}
-	merged, err := provider.Merge(name, params, e.options)
-	if err != nil {
-		return nil, err
-	}
-	for _, o := range merged {
-		if o.Value == nil {
-			out = append(out, option.WithJSONDel(escape(o.Name)))
-		} else {
-			out = append(out, option.WithJSONSet(escape(o.Name), o.Value))
-		}
-	}
-	return out, nil
-}
-
-// escape keeps a member's name from being read as a path.
-func escape(member string) string {
-	return strings.NewReplacer(`\`, `\\`, ".", `\.`, "*", `\*`, "?", `\?`, "|", `\|`, "#", `\#`, "@", `\@`, ":", `\:`).Replace(member)
-}
-
 // sample sets how words are picked. The API refuses most of it while the model
 // thinks.
-func (e *extras) sample(out *sdk.MessageNewParams, s *llm.Settings) {
+func (e *extras) sample(out *messageRequest, s *llm.Settings) {
 	if s.Temperature != nil && !e.thinking {
-		out.Temperature = sdk.Float(min(*s.Temperature, 1))
+		out.Temperature = new(min(*s.Temperature, 1))
 	}
-	if s.TopK != nil && !e.thinking {
-		out.TopK = sdk.Int(int64(*s.TopK))
+	if !e.thinking {
+		out.TopK = s.TopK
 	}
 	if s.TopP != nil && (!e.thinking || *s.TopP >= 0.95) {
-		out.TopP = sdk.Float(*s.TopP)
+		out.TopP = s.TopP
 	}
 }

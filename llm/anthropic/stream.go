@@ -1,9 +1,9 @@
 package anthropic
 
 import (
-	"encoding/json"
-
-	sdk "github.com/anthropics/anthropic-sdk-go"
+	"context"
+	"io"
+	"net/http"
 
 	"github.com/helixagents/helix/llm"
 	"github.com/helixagents/helix/llm/internal/provider"
@@ -12,10 +12,11 @@ import (
 
 // reader makes a reply of the API's events.
 type reader struct {
-	reply  *provider.Reply
-	blocks map[int64]*block
-	usage  struct{ input, cacheRead, cacheWrite, output, thinking int64 }
-	done   bool
+	reply   *provider.Reply
+	secrets provider.Secrets
+	blocks  map[count]*block
+	usage   struct{ input, cacheRead, cacheWrite, output, thinking count }
+	done    bool
 }
 
 // block is a content block on its way. Kinds that are not known yet, and those of
@@ -33,16 +34,47 @@ type kept struct {
 	Redacted string `json:"redacted,omitempty"`
 }
 
-func (r *reader) read(e sdk.MessageStreamEventUnion) error {
+// exchange sends a request and reads the answer. Its errors are classified.
+func (r *reader) exchange(ctx context.Context, call *provider.Call) error {
+	answer, err := call.Post(ctx)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	return r.readAll(answer.Header, answer.Body)
+}
+
+func (r *reader) readAll(header http.Header, body io.Reader) error {
+	for e, err := range provider.Events(body) {
+		if err != nil {
+			return provider.Broken(name, err, r.secrets)
+		}
+		switch {
+		case e.Name == "error":
+			f := failure(e.Data)
+			f.Header, f.Body = header, string(e.Data)
+			return f.Error(r.secrets)
+		case e.Name == "", e.Name == "ping", len(e.Data) == 0:
+			continue
+		}
+		var event event
+		if err := decode(e.Data, &event); err != nil {
+			return provider.Broken(name, err, r.secrets)
+		}
+		if err := r.read(&event); err != nil || r.done {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *reader) read(e *event) error {
 	switch e.Type {
 	case "message_start":
 		if e.Message.Model != "" {
 			r.reply.Model = e.Message.Model
 		}
-		u := &e.Message.Usage
-		r.usage.input, r.usage.output = u.InputTokens, u.OutputTokens
-		r.usage.cacheRead, r.usage.cacheWrite = u.CacheReadInputTokens, u.CacheCreationInputTokens
-		r.count()
+		r.update(&e.Message.Usage)
 	case "content_block_start":
 		if _, open := r.blocks[e.Index]; !open { // else the event was repeated
 			r.blocks[e.Index] = r.begin(&e.ContentBlock)
@@ -68,7 +100,7 @@ func (r *reader) read(e sdk.MessageStreamEventUnion) error {
 	return nil
 }
 
-func (r *reader) begin(c *sdk.ContentBlockStartEventContentBlockUnion) *block {
+func (r *reader) begin(c *contentBlock) *block {
 	b := &block{}
 	switch c.Type {
 	case "text":
@@ -83,14 +115,14 @@ func (r *reader) begin(c *sdk.ContentBlockStartEventContentBlockUnion) *block {
 		b.Keep(provider.Keep(name, kept{Redacted: c.Data}))
 	case "tool_use":
 		b.Block = r.reply.Call(c.ID, c.Name)
-		if raw := c.JSON.Input.Raw(); raw != "" && raw != "{}" && json.Valid([]byte(raw)) {
+		if raw := string(c.Input); raw != "{}" {
 			b.input = raw
 		}
 	}
 	return b
 }
 
-func (b *block) add(d *sdk.MessageStreamEventUnionDelta) {
+func (b *block) add(d *delta) {
 	if b.Block == nil {
 		return
 	}
@@ -125,23 +157,20 @@ func (b *block) end() {
 	b.End()
 }
 
-// update takes the counts of a later event, which are totals. A count that is not
-// there leaves the earlier one.
-func (r *reader) update(u *sdk.MessageDeltaUsage) {
-	for _, count := range []struct {
-		has  bool
-		n    int64
-		into *int64
-	}{
-		{u.JSON.InputTokens.Valid(), u.InputTokens, &r.usage.input},
-		{u.JSON.CacheReadInputTokens.Valid(), u.CacheReadInputTokens, &r.usage.cacheRead},
-		{u.JSON.CacheCreationInputTokens.Valid(), u.CacheCreationInputTokens, &r.usage.cacheWrite},
-		{u.JSON.OutputTokens.Valid(), u.OutputTokens, &r.usage.output},
-		{u.JSON.OutputTokensDetails.Valid(), u.OutputTokensDetails.ThinkingTokens, &r.usage.thinking},
+// update takes the counts of an event, which are totals. A count that is not there leaves the earlier one.
+func (r *reader) update(u *usage) {
+	for _, c := range []struct{ from, into *count }{
+		{u.InputTokens, &r.usage.input},
+		{u.CacheReadInputTokens, &r.usage.cacheRead},
+		{u.CacheCreationInputTokens, &r.usage.cacheWrite},
+		{u.OutputTokens, &r.usage.output},
 	} {
-		if count.has {
-			*count.into = count.n
+		if c.from != nil {
+			*c.into = *c.from
 		}
+	}
+	if u.OutputTokensDetails != nil {
+		r.usage.thinking = u.OutputTokensDetails.ThinkingTokens
 	}
 	r.count()
 }
@@ -151,34 +180,30 @@ func (r *reader) update(u *sdk.MessageDeltaUsage) {
 func (r *reader) count() {
 	u := &r.usage
 	r.reply.Usage = session.Usage{
-		InputTokens: u.input + u.cacheRead + u.cacheWrite, OutputTokens: u.output, ReasoningTokens: u.thinking,
-		CacheReadTokens: u.cacheRead, CacheWriteTokens: u.cacheWrite,
+		InputTokens: int64(u.input + u.cacheRead + u.cacheWrite), OutputTokens: int64(u.output), ReasoningTokens: int64(u.thinking),
+		CacheReadTokens: int64(u.cacheRead), CacheWriteTokens: int64(u.cacheWrite),
 	}
 }
 
-func finish(reason sdk.StopReason) llm.FinishReason {
+func finish(reason string) llm.FinishReason {
 	switch reason {
-	case sdk.StopReasonEndTurn, sdk.StopReasonStopSequence:
+	case "end_turn", "stop_sequence":
 		return llm.FinishStop
-	case sdk.StopReasonToolUse:
+	case "tool_use":
 		return llm.FinishToolCalls
-	case sdk.StopReasonMaxTokens, sdk.StopReasonModelContextWindowExceeded:
+	case "max_tokens", "model_context_window_exceeded":
 		return llm.FinishLength
-	case sdk.StopReasonRefusal:
+	case "refusal":
 		return llm.FinishContentFilter
 	}
 	return llm.FinishOther
 }
 
-// message is what the body of an error says, if it is the API's.
-func message(body string) string {
-	var doc struct {
-		Error struct {
-			Message string `json:"message"`
-		} `json:"error"`
+// failure reads the body of an error, if it is the API's.
+func failure(body []byte) provider.Failure {
+	var doc fault
+	if decode(body, &doc) != nil {
+		return provider.Failure{Provider: name}
 	}
-	if json.Unmarshal([]byte(body), &doc) != nil {
-		return ""
-	}
-	return doc.Error.Message
+	return provider.Failure{Provider: name, Type: doc.Error.Type, Message: doc.Error.Message}
 }

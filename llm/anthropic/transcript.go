@@ -4,8 +4,6 @@ import (
 	"slices"
 	"strings"
 
-	sdk "github.com/anthropics/anthropic-sdk-go"
-
 	"github.com/helixagents/helix/llm/internal/provider"
 	"github.com/helixagents/helix/session"
 )
@@ -14,14 +12,14 @@ import (
 // into one message; otherwise messages are as many as they were, and the API takes
 // several of one role in a row for one.
 type transcript struct {
-	mark        sdk.CacheControlEphemeralParam
+	mark        *cacheMark
 	markResults bool
 
 	system  []string
-	out     []sdk.MessageParam
+	out     []message
 	ids     provider.CallIDs
-	results []sdk.ContentBlockParamUnion // of the batch that is being read
-	latest  *sdk.ToolResultBlockParam
+	results []any // of the batch that is being read
+	latest  *toolResultBlock
 }
 
 func (t *transcript) build(messages []session.Message) {
@@ -34,7 +32,7 @@ func (t *transcript) build(messages []session.Message) {
 		t.flush()
 		switch m.Role {
 		case session.RoleAssistant:
-			t.add(sdk.MessageParamRoleAssistant, t.assistant(m.Parts))
+			t.add(roleAssistant, t.assistant(m.Parts))
 		case session.RoleSystem:
 			// What is said before anything else belongs to the instructions. Later it
 			// stays in its place: the instructions must not change within a session.
@@ -42,9 +40,9 @@ func (t *transcript) build(messages []session.Message) {
 				t.system = append(t.system, m.Content())
 				continue
 			}
-			t.add(sdk.MessageParamRoleUser, user(m.Parts))
+			t.add(roleUser, user(m.Parts))
 		default:
-			t.add(sdk.MessageParamRoleUser, user(m.Parts))
+			t.add(roleUser, user(m.Parts))
 		}
 	}
 	t.flush()
@@ -54,14 +52,14 @@ func (t *transcript) build(messages []session.Message) {
 }
 
 // add leaves out a message of which nothing can be sent, as the API refuses it.
-func (t *transcript) add(role sdk.MessageParamRole, blocks []sdk.ContentBlockParamUnion) {
+func (t *transcript) add(role string, blocks []any) {
 	if len(blocks) > 0 {
-		t.out = append(t.out, sdk.MessageParam{Role: role, Content: blocks})
+		t.out = append(t.out, message{Role: role, Content: blocks})
 	}
 }
 
 func (t *transcript) flush() {
-	t.add(sdk.MessageParamRoleUser, t.results)
+	t.add(roleUser, t.results)
 	t.results = nil
 }
 
@@ -71,25 +69,22 @@ func (t *transcript) result(m *session.Message) {
 		if part.Kind != session.PartToolResult {
 			continue
 		}
-		b := &sdk.ToolResultBlockParam{ToolUseID: t.ids.Result(part)}
+		b := &toolResultBlock{ToolUseID: t.ids.Result(part), IsError: part.Error != nil, Type: "tool_result"}
 		if text := provider.ResultText(part); text != "" {
-			b.Content = []sdk.ToolResultBlockParamContentUnion{{OfText: &sdk.TextBlockParam{Text: text}}}
-		}
-		if part.Error != nil {
-			b.IsError = sdk.Bool(true)
+			b.Content = []textBlock{newText(text)}
 		}
 		t.latest = b
-		t.results = append(t.results, sdk.ContentBlockParamUnion{OfToolResult: b})
+		t.results = append(t.results, b)
 	}
 }
 
-func (t *transcript) assistant(parts []session.Part) []sdk.ContentBlockParamUnion {
-	var out []sdk.ContentBlockParamUnion
+func (t *transcript) assistant(parts []session.Part) []any {
+	var out []any
 	for i := range parts {
 		switch part := &parts[i]; part.Kind {
 		case session.PartText:
 			if !provider.Blank(part.Text) {
-				out = append(out, sdk.NewTextBlock(part.Text))
+				out = append(out, newText(part.Text))
 			}
 		case session.PartReasoning:
 			// What another model thought, or what was cut off before its signature
@@ -97,26 +92,24 @@ func (t *transcript) assistant(parts []session.Part) []sdk.ContentBlockParamUnio
 			var k kept
 			switch provider.Kept(part, name, &k); {
 			case k.Redacted != "":
-				out = append(out, sdk.NewRedactedThinkingBlock(k.Redacted))
+				out = append(out, redactedBlock{k.Redacted, "redacted_thinking"})
 			case k.Signature != "":
-				out = append(out, sdk.NewThinkingBlock(k.Signature, part.Text))
+				out = append(out, thinkingBlock{k.Signature, part.Text, "thinking"})
 			}
 		case session.PartToolCall:
-			out = append(out, sdk.ContentBlockParamUnion{OfToolUse: &sdk.ToolUseBlockParam{
-				ID: t.ids.Call(part), Name: provider.ToolName(part.Tool), Input: provider.Object(part.Input),
-			}})
+			out = append(out, toolUseBlock{t.ids.Call(part), provider.Object(part.Input), provider.ToolName(part.Tool), "tool_use"})
 		}
 	}
 	return out
 }
 
-func user(parts []session.Part) []sdk.ContentBlockParamUnion {
-	var out []sdk.ContentBlockParamUnion
+func user(parts []session.Part) []any {
+	var out []any
 	for i := range parts {
 		switch part := &parts[i]; part.Kind {
 		case session.PartText:
 			if !provider.Blank(part.Text) {
-				out = append(out, sdk.NewTextBlock(part.Text))
+				out = append(out, newText(part.Text))
 			}
 		case session.PartFile:
 			if b, ok := file(part); ok {
@@ -131,47 +124,46 @@ func user(parts []session.Part) []sdk.ContentBlockParamUnion {
 var images = []string{"image/jpeg", "image/png", "image/gif", "image/webp"}
 
 // file is a file as a block, if the API has one for it.
-func file(part *session.Part) (sdk.ContentBlockParamUnion, bool) {
+func file(part *session.Part) (fileBlock, bool) {
 	switch {
 	case slices.Contains(images, part.MediaType):
 		return image(part)
-	case part.MediaType == "application/pdf", strings.HasPrefix(part.MediaType, "text/"):
+	case part.MediaType == mediaPDF, strings.HasPrefix(part.MediaType, "text/"):
 		return document(part)
 	}
-	return sdk.ContentBlockParamUnion{}, false
+	return fileBlock{}, false
 }
 
-func image(part *session.Part) (sdk.ContentBlockParamUnion, bool) {
+const mediaPDF = "application/pdf"
+
+func image(part *session.Part) (fileBlock, bool) {
 	if !provider.IsDataURL(part.URL) {
-		return sdk.NewImageBlock(sdk.URLImageSourceParam{URL: part.URL}), true
+		return fileBlock{Source: source{URL: part.URL, Type: "url"}, Type: "image"}, true
 	}
 	_, content, err := provider.Base64(part.URL)
-	return sdk.NewImageBlockBase64(part.MediaType, content), err == nil
+	return fileBlock{Source: source{Data: content, MediaType: part.MediaType, Type: "base64"}, Type: "image"}, err == nil
 }
 
-func document(part *session.Part) (sdk.ContentBlockParamUnion, bool) {
-	doc := &sdk.DocumentBlockParam{}
-	if part.Filename != "" {
-		doc.Title = sdk.String(part.Filename)
-	}
+func document(part *session.Part) (fileBlock, bool) {
+	doc := fileBlock{Title: part.Filename, Type: "document"}
 	inline := provider.IsDataURL(part.URL)
-	switch isPDF := part.MediaType == "application/pdf"; {
+	switch isPDF := part.MediaType == mediaPDF; {
 	case isPDF && inline:
 		_, content, err := provider.Base64(part.URL)
 		if err != nil {
-			return sdk.ContentBlockParamUnion{}, false
+			return fileBlock{}, false
 		}
-		doc.Source.OfBase64 = &sdk.Base64PDFSourceParam{Data: content}
+		doc.Source = source{Data: content, MediaType: mediaPDF, Type: "base64"}
 	case isPDF:
-		doc.Source.OfURL = &sdk.URLPDFSourceParam{URL: part.URL}
+		doc.Source = source{URL: part.URL, Type: "url"}
 	case inline:
 		text, err := provider.TextOf(part.URL)
 		if err != nil || provider.Blank(text) {
-			return sdk.ContentBlockParamUnion{}, false
+			return fileBlock{}, false
 		}
-		doc.Source.OfText = &sdk.PlainTextSourceParam{Data: text}
+		doc.Source = source{Data: text, MediaType: "text/plain", Type: "text"}
 	default: // the API fetches no text
-		return sdk.ContentBlockParamUnion{}, false
+		return fileBlock{}, false
 	}
-	return sdk.ContentBlockParamUnion{OfDocument: doc}, true
+	return doc, true
 }

@@ -28,8 +28,8 @@ func exchange(ctx context.Context, call *provider.Call, r reader) error {
 	if err != nil {
 		return err
 	}
-	defer answer.Close()
-	err = read(answer, r)
+	defer answer.Body.Close()
+	err = read(answer.Body, r)
 	if err == nil {
 		return nil
 	}

@@ -24,9 +24,8 @@ type Call struct {
 	Failure func(header http.Header, body []byte) Failure
 }
 
-// Post sends the request and returns the body of an answer that accepts it, to be closed by the caller. Every failure is
-// classified.
-func (c *Call) Post(ctx context.Context) (io.ReadCloser, error) {
+// Post sends the request and returns an answer that accepts it, whose body the caller closes. Every failure is classified.
+func (c *Call) Post(ctx context.Context) (*http.Response, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, c.URL, bytes.NewReader(c.Body))
 	if err != nil {
 		return nil, Broken(c.Provider, err, c.Secrets)
@@ -37,10 +36,11 @@ func (c *Call) Post(ctx context.Context) (io.ReadCloser, error) {
 		return nil, Broken(c.Provider, err, c.Secrets)
 	}
 	if answer.StatusCode >= 200 && answer.StatusCode < 300 {
-		return struct {
+		answer.Body = struct {
 			io.Reader
 			io.Closer
-		}{&limited{from: answer.Body, left: maxAnswer}, answer.Body}, nil
+		}{&limited{from: answer.Body, left: maxAnswer}, answer.Body}
+		return answer, nil
 	}
 	defer answer.Body.Close()
 	return nil, c.refused(answer)
