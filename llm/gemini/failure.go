@@ -3,13 +3,11 @@ package gemini
 import (
 	"bytes"
 	"encoding/json"
-	"io"
 	"net/http"
 	"strings"
 	"time"
 
 	"github.com/helixagents/helix/llm/internal/provider"
-	"github.com/helixagents/helix/session"
 )
 
 // apiError is a failure as the API tells it.
@@ -54,23 +52,14 @@ func (e *apiError) failure() *provider.Failure {
 	return f
 }
 
-// maxFailure bounds what is read of an answer that is no reply.
-const maxFailure = 1 << 20
-
-// refusal classifies an answer with another status than 200.
-func refusal(answer *http.Response, secrets provider.Secrets) *session.Error {
-	body, err := io.ReadAll(io.LimitReader(answer.Body, maxFailure))
-	if err != nil {
-		body = nil // the status says enough
-	}
-	f := &provider.Failure{Provider: name}
+// refusal reads the body of an answer that refuses a request.
+func refusal(_ http.Header, body []byte) provider.Failure {
 	var doc struct {
 		Error *apiError `json:"error"`
 	}
 	body = bytes.Trim(bytes.TrimSpace(body), "[]") // the API answers with a list where a stream was asked for
-	if json.Unmarshal(body, &doc) == nil && doc.Error != nil {
-		f = doc.Error.failure()
+	if json.Unmarshal(body, &doc) != nil || doc.Error == nil {
+		return provider.Failure{}
 	}
-	f.Status, f.Header, f.Body = answer.StatusCode, answer.Header, string(body)
-	return f.Error(secrets)
+	return *doc.Error.failure()
 }

@@ -16,10 +16,7 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-func TestMain(m *testing.M) {
-	// The SDK's dependencies keep one goroutine from the start.
-	goleak.VerifyTestMain(recording.Main(m), goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start"))
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(recording.Main(m)) }
 
 func TestWire(t *testing.T) {
 	t.Parallel()

@@ -7,8 +7,6 @@ import (
 	"os"
 	"strings"
 
-	"google.golang.org/genai"
-
 	"github.com/helixagents/helix/llm"
 	"github.com/helixagents/helix/llm/internal/provider"
 	"github.com/helixagents/helix/session"
@@ -36,8 +34,7 @@ type Config struct {
 // Model is an [llm.Model] on the Gemini API. It is safe for concurrent use.
 type Model struct {
 	cfg    Config
-	client *genai.Client
-	err    error // why there is no client
+	client *http.Client
 }
 
 var _ llm.Model = (*Model)(nil)
@@ -50,27 +47,7 @@ const defaultBaseURL = "https://generativelanguage.googleapis.com"
 func New(cfg Config) *Model {
 	cfg.APIKey = cmp.Or(cfg.APIKey, os.Getenv("GEMINI_API_KEY"), os.Getenv("GOOGLE_API_KEY"))
 	cfg.BaseURL = cmp.Or(cfg.BaseURL, os.Getenv("GOOGLE_GEMINI_BASE_URL"), defaultBaseURL)
-	if cfg.HTTPClient == nil {
-		cfg.HTTPClient = http.DefaultClient
-	}
-	m := &Model{cfg: cfg}
-	client := *cfg.HTTPClient
-	client.Transport = &tap{base: client.Transport, keyless: cfg.APIKey == ""}
-	m.client, m.err = genai.NewClient(context.Background(), &genai.ClientConfig{
-		Backend:     genai.BackendGeminiAPI,
-		APIKey:      cmp.Or(cfg.APIKey, "none"), // the SDK wants one; without ours, none is sent
-		HTTPClient:  &client,
-		HTTPOptions: genai.HTTPOptions{BaseURL: cfg.BaseURL, Headers: header(cfg.Headers)},
-	})
-	return m
-}
-
-func header(fields map[string]string) http.Header {
-	h := http.Header{}
-	for field, value := range fields {
-		h.Set(field, value)
-	}
-	return h
+	return &Model{cfg: cfg, client: provider.Client(cfg.HTTPClient)}
 }
 
 // String names the model, and nothing of what is secret in it.
@@ -90,14 +67,7 @@ func (m *Model) Check() error {
 	if m.cfg.APIKey == "" && !provider.HasHeader(m.cfg.Headers, "Authorization", "X-Goog-Api-Key") {
 		return llm.Error(session.CodeAuth, false, "gemini: no API key: set GEMINI_API_KEY or GOOGLE_API_KEY or Config.APIKey")
 	}
-	if err := provider.CheckBaseURL(name, m.cfg.BaseURL); err != nil {
-		return err
-	}
-	if m.err != nil {
-		// The SDK's text holds its whole configuration, the key included.
-		return llm.Error(session.CodeBadRequest, false, "gemini: the SDK does not take the configuration")
-	}
-	return nil
+	return provider.CheckBaseURL(name, m.cfg.BaseURL)
 }
 
 // Generate implements [llm.Model].
@@ -112,12 +82,13 @@ func (m *Model) Generate(ctx context.Context, request *llm.Request, emit func(ll
 	if err != nil {
 		return nil, err
 	}
-	r := &reader{
-		reply:   provider.NewReply(emit),
-		secrets: provider.NewSecrets(m.cfg.APIKey, m.cfg.Headers, request.Settings.Headers),
+	call := &provider.Call{
+		Provider: name, Client: m.client, URL: m.address(), Header: m.header(ctx, request), Body: body, Failure: refusal,
+		Secrets: provider.NewSecrets(m.cfg.APIKey, m.cfg.Headers, request.Settings.Headers),
 	}
+	r := &reader{reply: provider.NewReply(emit), secrets: call.Secrets}
 	r.reply.Model = m.cfg.Model
-	err = m.send(ctx, body, request.Settings.Headers, r)
+	err = r.exchange(ctx, call)
 	switch {
 	case r.finished && err == nil:
 		return r.reply.Response()

@@ -4,9 +4,8 @@ import (
 	"encoding/json"
 )
 
-// The pieces of content as the API has them, in both directions. The SDK's types
-// would decode and encode again what has to go back as it came: arguments,
-// signatures and files.
+// The pieces of content as the API has them, in both directions. What has to go back
+// as it came (arguments, signatures and files) is kept as it is.
 
 type content struct {
 	Role  string `json:"role,omitempty"`

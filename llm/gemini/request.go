@@ -1,47 +1,90 @@
 package gemini
 
 import (
-	"google.golang.org/genai"
+	"encoding/json"
 
 	"github.com/helixagents/helix/llm"
 	"github.com/helixagents/helix/llm/internal/provider"
+	"github.com/helixagents/helix/session"
 )
 
+// contentRequest is a request of the API, with its members in the order of their names.
+type contentRequest struct {
+	Contents          []content         `json:"contents"`
+	GenerationConfig  *generationConfig `json:"generationConfig,omitempty"`
+	SystemInstruction *content          `json:"systemInstruction,omitempty"`
+	ToolConfig        *toolConfig       `json:"toolConfig,omitempty"`
+	Tools             []tool            `json:"tools,omitempty"`
+}
+
+type generationConfig struct {
+	FrequencyPenalty *float64 `json:"frequencyPenalty,omitempty"`
+	MaxOutputTokens  int      `json:"maxOutputTokens,omitempty"`
+	PresencePenalty  *float64 `json:"presencePenalty,omitempty"`
+	Seed             *int64   `json:"seed,omitempty"`
+	StopSequences    []string `json:"stopSequences,omitempty"`
+	Temperature      *float64 `json:"temperature,omitempty"`
+	TopK             *int     `json:"topK,omitempty"`
+	TopP             *float64 `json:"topP,omitempty"`
+}
+
+type toolConfig struct {
+	FunctionCallingConfig callingConfig `json:"functionCallingConfig"`
+}
+
+type callingConfig struct {
+	AllowedFunctionNames []string `json:"allowedFunctionNames,omitempty"`
+	Mode                 string   `json:"mode"`
+}
+
+type tool struct {
+	FunctionDeclarations []declaration `json:"functionDeclarations"`
+}
+
+type declaration struct {
+	Description          string          `json:"description,omitempty"`
+	Name                 string          `json:"name"`
+	ParametersJSONSchema json.RawMessage `json:"parametersJsonSchema,omitempty"`
+}
+
 // body makes a request of the API. Equal requests give equal bytes, and a longer
-// transcript the same bytes for what it has in common with a shorter one: the SDK
-// sends the members in the order of their names, and contents come first.
-func (m *Model) body(request *llm.Request) (map[string]any, error) {
+// transcript the same bytes for what it has in common with a shorter one: members are
+// in the order of their names, and contents come first.
+func (m *Model) body(request *llm.Request) ([]byte, error) {
 	t := transcript{signed: wantsSignatures(m.cfg.Model)}
 	t.build(request.Messages)
-	out := map[string]any{"contents": t.out}
+	out := contentRequest{Contents: t.out, GenerationConfig: newGenerationConfig(&request.Settings)}
 	if parts := texts(append([]string{request.Instructions}, t.system...)); len(parts) > 0 {
-		out["systemInstruction"] = content{Parts: parts}
+		out.SystemInstruction = &content{Parts: parts}
 	}
 	if len(request.Tools) > 0 {
-		out["tools"] = []any{genai.Tool{FunctionDeclarations: declarations(request.Tools)}}
-		if c := toolChoice(request.ToolChoice); c != nil {
-			out["toolConfig"] = map[string]any{"functionCallingConfig": c}
-		}
-	}
-	if c := generationConfig(&request.Settings); len(c) > 0 {
-		out["generationConfig"] = c
+		out.Tools = []tool{{declarations(request.Tools)}}
+		out.ToolConfig = toolChoice(request.ToolChoice)
 	}
 	options, err := provider.Options(name, request.Settings.ProviderOptions)
 	if err != nil {
 		return nil, err
 	}
-	merged, err := provider.Merge(name, out, options)
+	raw, err := json.Marshal(&out)
 	if err != nil {
+		return nil, llm.Error(session.CodeBadRequest, false, "gemini: the request cannot be encoded: %v", err)
+	}
+	if raw, err = provider.Body(name, raw, options); err != nil {
 		return nil, err
 	}
-	for _, o := range merged {
-		if o.Value == nil {
-			delete(out, o.Name)
-		} else {
-			out[o.Name] = o.Value
-		}
+	if len(options) > 0 {
+		raw, err = sorted(raw)
 	}
-	return out, nil
+	return append(raw, '\n'), err // which has always been sent, so it stays
+}
+
+// sorted gives an object with its members in the order of their names, wherever options have put them.
+func sorted(object []byte) ([]byte, error) {
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(object, &members); err != nil {
+		return nil, llm.Error(session.CodeBadRequest, false, "gemini: the request cannot be encoded: %v", err)
+	}
+	return json.Marshal(members)
 }
 
 func texts(all []string) []part {
@@ -54,48 +97,34 @@ func texts(all []string) []part {
 	return out
 }
 
-func declarations(tools []llm.Tool) []*genai.FunctionDeclaration {
-	out := make([]*genai.FunctionDeclaration, len(tools))
+func declarations(tools []llm.Tool) []declaration {
+	out := make([]declaration, len(tools))
 	for i, tool := range tools {
-		out[i] = &genai.FunctionDeclaration{Name: tool.Name, Description: tool.Description}
-		if len(tool.Schema) > 0 {
-			out[i].ParametersJsonSchema = tool.Schema
-		}
+		out[i] = declaration{Name: tool.Name, Description: tool.Description, ParametersJSONSchema: tool.Schema}
 	}
 	return out
 }
 
-func toolChoice(choice llm.ToolChoice) map[string]any {
+func toolChoice(choice llm.ToolChoice) *toolConfig {
 	switch choice.Mode {
 	case llm.ToolRequired:
-		return map[string]any{"mode": genai.FunctionCallingConfigModeAny}
+		return &toolConfig{callingConfig{Mode: "ANY"}}
 	case llm.ToolNamed:
-		return map[string]any{"mode": genai.FunctionCallingConfigModeAny, "allowedFunctionNames": []string{choice.Name}}
+		return &toolConfig{callingConfig{Mode: "ANY", AllowedFunctionNames: []string{choice.Name}}}
 	case llm.ToolNone:
-		return map[string]any{"mode": genai.FunctionCallingConfigModeNone}
+		return &toolConfig{callingConfig{Mode: "NONE"}}
 	}
 	return nil
 }
 
-func generationConfig(s *llm.Settings) map[string]any {
-	out := map[string]any{}
-	if s.MaxOutputTokens > 0 {
-		out["maxOutputTokens"] = s.MaxOutputTokens
+// newGenerationConfig returns nil where nothing is set.
+func newGenerationConfig(s *llm.Settings) *generationConfig {
+	if s.MaxOutputTokens <= 0 && len(s.StopSequences) == 0 && s.Temperature == nil && s.TopP == nil && s.TopK == nil &&
+		s.PresencePenalty == nil && s.FrequencyPenalty == nil && s.Seed == nil {
+		return nil
 	}
-	if len(s.StopSequences) > 0 {
-		out["stopSequences"] = s.StopSequences
-	}
-	set(out, "temperature", s.Temperature)
-	set(out, "topP", s.TopP)
-	set(out, "topK", s.TopK)
-	set(out, "presencePenalty", s.PresencePenalty)
-	set(out, "frequencyPenalty", s.FrequencyPenalty)
-	set(out, "seed", s.Seed)
-	return out
-}
-
-func set[T any](out map[string]any, name string, value *T) {
-	if value != nil {
-		out[name] = *value
+	return &generationConfig{
+		MaxOutputTokens: max(0, s.MaxOutputTokens), StopSequences: s.StopSequences, Temperature: s.Temperature, TopP: s.TopP, TopK: s.TopK,
+		PresencePenalty: s.PresencePenalty, FrequencyPenalty: s.FrequencyPenalty, Seed: s.Seed,
 	}
 }

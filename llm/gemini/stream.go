@@ -1,10 +1,9 @@
 package gemini
 
 import (
+	"context"
 	"encoding/json"
-	"net/http"
-
-	"google.golang.org/genai"
+	"io"
 
 	"github.com/helixagents/helix/llm"
 	"github.com/helixagents/helix/llm/internal/provider"
@@ -24,37 +23,55 @@ type reader struct {
 
 // event is a piece of the stream: a response of which each holds what is new.
 type event struct {
-	Candidates     []candidate                                 `json:"candidates"`
-	PromptFeedback *feedback                                   `json:"promptFeedback"`
-	UsageMetadata  *genai.GenerateContentResponseUsageMetadata `json:"usageMetadata"`
-	ModelVersion   string                                      `json:"modelVersion"`
-	Error          *apiError                                   `json:"error"`
+	Candidates     []candidate    `json:"candidates"`
+	PromptFeedback *feedback      `json:"promptFeedback"`
+	UsageMetadata  *usageMetadata `json:"usageMetadata"`
+	ModelVersion   string         `json:"modelVersion"`
+	Error          *apiError      `json:"error"`
+}
+
+type usageMetadata struct {
+	PromptTokenCount        int64 `json:"promptTokenCount"`
+	ToolUsePromptTokenCount int64 `json:"toolUsePromptTokenCount"`
+	CandidatesTokenCount    int64 `json:"candidatesTokenCount"`
+	ThoughtsTokenCount      int64 `json:"thoughtsTokenCount"`
+	CachedContentTokenCount int64 `json:"cachedContentTokenCount"`
 }
 
 type candidate struct {
-	Index         int                `json:"index"`
-	Content       content            `json:"content"`
-	FinishReason  genai.FinishReason `json:"finishReason"`
-	FinishMessage string             `json:"finishMessage"`
+	Index         int     `json:"index"`
+	Content       content `json:"content"`
+	FinishReason  string  `json:"finishReason"`
+	FinishMessage string  `json:"finishMessage"`
 }
 
 type feedback struct {
-	BlockReason        genai.BlockedReason `json:"blockReason"`
-	BlockReasonMessage string              `json:"blockReasonMessage"`
+	BlockReason        string `json:"blockReason"`
+	BlockReasonMessage string `json:"blockReasonMessage"`
 }
 
-func (r *reader) readAll(answer *http.Response) error {
-	if answer.StatusCode != http.StatusOK {
-		return refusal(answer, r.secrets)
+// exchange sends a request and reads the answer. Its errors are classified.
+func (r *reader) exchange(ctx context.Context, call *provider.Call) error {
+	answer, err := call.Post(ctx)
+	if err != nil {
+		return err
 	}
-	for data, err := range events(answer.Body) {
+	defer answer.Body.Close()
+	return r.readAll(answer.Body)
+}
+
+func (r *reader) readAll(body io.Reader) error {
+	for e, err := range provider.LooseEvents(body) {
 		if err != nil {
 			if r.finished { // nothing was left to come
 				return nil
 			}
 			return provider.Broken(name, err, r.secrets)
 		}
-		if err := r.read(data); err != nil {
+		if len(e.Data) == 0 {
+			continue
+		}
+		if err := r.read(e.Data); err != nil {
 			return err
 		}
 	}
@@ -86,7 +103,7 @@ func (r *reader) read(data []byte) error {
 		}
 	}
 	if f := e.PromptFeedback; f != nil && f.BlockReason != "" {
-		return llm.Error(session.CodeContentFilter, false, "%s", r.secrets.Redact(reason("gemini refused the prompt", string(f.BlockReason), f.BlockReasonMessage)))
+		return llm.Error(session.CodeContentFilter, false, "%s", r.secrets.Redact(reason("gemini refused the prompt", f.BlockReason, f.BlockReasonMessage)))
 	}
 	return nil
 }
@@ -162,31 +179,25 @@ func sign(b *provider.Block, p *part) bool {
 
 // usage gives the counts in our terms: the API counts thoughts beside the output,
 // and what its own tools put into the prompt beside the input.
-func usage(u *genai.GenerateContentResponseUsageMetadata) session.Usage {
+func usage(u *usageMetadata) session.Usage {
 	return session.Usage{
-		InputTokens:     int64(u.PromptTokenCount) + int64(u.ToolUsePromptTokenCount),
-		OutputTokens:    int64(u.CandidatesTokenCount) + int64(u.ThoughtsTokenCount),
-		ReasoningTokens: int64(u.ThoughtsTokenCount),
-		CacheReadTokens: int64(u.CachedContentTokenCount),
+		InputTokens:     u.PromptTokenCount + u.ToolUsePromptTokenCount,
+		OutputTokens:    u.CandidatesTokenCount + u.ThoughtsTokenCount,
+		ReasoningTokens: u.ThoughtsTokenCount,
+		CacheReadTokens: u.CachedContentTokenCount,
 	}
 }
-
-// Finish reasons that the SDK has no name for yet.
-const (
-	finishMalformedResponse genai.FinishReason = "MALFORMED_RESPONSE"
-	finishMissingSignature  genai.FinishReason = "MISSING_THOUGHT_SIGNATURE"
-)
 
 // finish notes why the model stopped. A call that the API itself could not read
 // never arrives, so there is nothing to answer the model with: it is asked again.
 func (r *reader) finish(c *candidate) error {
 	switch c.FinishReason {
-	case "", genai.FinishReasonUnspecified:
+	case "", "FINISH_REASON_UNSPECIFIED":
 		return nil
-	case genai.FinishReasonMalformedFunctionCall, genai.FinishReasonUnexpectedToolCall, finishMalformedResponse:
-		return provider.Malformed(name, "%s", r.secrets.Redact(reason("could not read the model's reply", string(c.FinishReason), c.FinishMessage)))
-	case finishMissingSignature:
-		return llm.Error(session.CodeBadRequest, false, "%s", r.secrets.Redact(reason("gemini refused the transcript", string(c.FinishReason), c.FinishMessage)))
+	case "MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "MALFORMED_RESPONSE":
+		return provider.Malformed(name, "%s", r.secrets.Redact(reason("could not read the model's reply", c.FinishReason, c.FinishMessage)))
+	case "MISSING_THOUGHT_SIGNATURE":
+		return llm.Error(session.CodeBadRequest, false, "%s", r.secrets.Redact(reason("gemini refused the transcript", c.FinishReason, c.FinishMessage)))
 	}
 	r.finished = true
 	r.reply.Finish = finishes[c.FinishReason]
@@ -195,18 +206,18 @@ func (r *reader) finish(c *candidate) error {
 
 // finishes are the finish reasons in our terms; those that are not listed are
 // [llm.FinishOther].
-var finishes = map[genai.FinishReason]llm.FinishReason{
-	genai.FinishReasonStop:                   llm.FinishStop,
-	genai.FinishReasonMaxTokens:              llm.FinishLength,
-	genai.FinishReasonContinuation:           llm.FinishLength,
-	genai.FinishReasonSafety:                 llm.FinishContentFilter,
-	genai.FinishReasonRecitation:             llm.FinishContentFilter,
-	genai.FinishReasonBlocklist:              llm.FinishContentFilter,
-	genai.FinishReasonProhibitedContent:      llm.FinishContentFilter,
-	genai.FinishReasonSPII:                   llm.FinishContentFilter,
-	genai.FinishReasonImageSafety:            llm.FinishContentFilter,
-	genai.FinishReasonImageProhibitedContent: llm.FinishContentFilter,
-	genai.FinishReasonImageRecitation:        llm.FinishContentFilter,
+var finishes = map[string]llm.FinishReason{
+	"STOP":                     llm.FinishStop,
+	"MAX_TOKENS":               llm.FinishLength,
+	"CONTINUATION":             llm.FinishLength,
+	"SAFETY":                   llm.FinishContentFilter,
+	"RECITATION":               llm.FinishContentFilter,
+	"BLOCKLIST":                llm.FinishContentFilter,
+	"PROHIBITED_CONTENT":       llm.FinishContentFilter,
+	"SPII":                     llm.FinishContentFilter,
+	"IMAGE_SAFETY":             llm.FinishContentFilter,
+	"IMAGE_PROHIBITED_CONTENT": llm.FinishContentFilter,
+	"IMAGE_RECITATION":         llm.FinishContentFilter,
 }
 
 func reason(what, why, message string) string {

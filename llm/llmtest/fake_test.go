@@ -203,27 +203,19 @@ func (f *fake) merge(request *fakeRequest, raw json.RawMessage) ([]byte, error) 
 	if err != nil {
 		return nil, err
 	}
-	merged, err := provider.Merge("fake", request, options)
-	if err != nil {
-		return nil, err
-	}
-	if f.bug == "replaces members" {
-		merged = options
-	}
 	body, err := json.Marshal(request)
 	if err != nil {
 		return nil, err
+	}
+	if f.bug != "replaces members" {
+		return provider.Body("fake", body, options)
 	}
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(body, &members); err != nil {
 		return nil, err
 	}
-	for _, o := range merged {
-		if o.Value == nil {
-			delete(members, o.Name)
-		} else {
-			members[o.Name] = o.Value
-		}
+	for _, o := range options {
+		members[o.Name] = o.Value
 	}
 	return json.Marshal(members)
 }

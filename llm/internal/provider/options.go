@@ -67,29 +67,6 @@ func badOptions(err error) error {
 	return llm.Error(session.CodeBadRequest, false, "the provider options are not an object of JSON: %v", err)
 }
 
-// Merge is what options make of a request: the members that they name as they are to
-// be sent, nil for those to be left out. Options are a JSON merge patch (RFC 7396), by
-// which objects are merged member by member, null takes a member away, and anything
-// else takes its place. Tools alone come on top of those that are there.
-func Merge(provider string, request any, options []Option) ([]Option, error) {
-	if len(options) == 0 {
-		return nil, nil
-	}
-	var own map[string]json.RawMessage
-	raw, err := session.Encode(request)
-	if err == nil {
-		err = json.Unmarshal(raw, &own)
-	}
-	if err != nil {
-		return nil, llm.Error(session.CodeBadRequest, false, "%s: the request cannot be encoded: %v", provider, err)
-	}
-	out := make([]Option, len(options))
-	for i := range options {
-		out[i] = Option{options[i].Name, options[i].merge(own[options[i].Name])}
-	}
-	return out, nil
-}
-
 func (o *Option) merge(member json.RawMessage) json.RawMessage {
 	if o.Name == "tools" {
 		var own, more []json.RawMessage

@@ -312,13 +312,16 @@ func TestOptionsAreAMergePatch(t *testing.T) {
 		{`{"e":null}`, `{"a":1}`, `{"e":null,"a":1}`},
 		{`[1,2]`, `{"a":"b","c":null}`, `{"a":"b"}`},
 		{`{}`, `{"a":{"bb":{"ccc":null}}}`, `{"a":{"bb":{}}}`},
-		{`{"z":1,"a":2,"m":3}`, `{"m":{"\"<é":4},"a":12345678901234567890}`, `{"z":1,"a":12345678901234567890,"m":{"\"<é":4}}`},
+		{`{"z":1,"a":2,"m":3}`, `{"m":{"\"<é":4},"a":12345678901234567890}`, `{"z":1,"a":12345678901234567890,"m":{"\"\u003cé":4}}`},
 		{`{"a":{"b":1}}`, `{"a":{}}`, `{"a":{"b":1}}`},
 	} {
 		options := []provider.Option{{Name: "m", Value: json.RawMessage(c.patch)}}
-		merged, err := provider.Merge("test", map[string]json.RawMessage{"m": json.RawMessage(c.target), "n": json.RawMessage("1")}, options)
-		if err != nil || len(merged) != 1 || merged[0].Name != "m" || string(merged[0].Value) != c.want {
-			t.Errorf("%s with %s gives %s, %v, want %s", c.target, c.patch, merged, err, c.want)
+		want := `{"m":` + c.want + `,"n":1}`
+		if c.want == "" {
+			want = `{"n":1}`
+		}
+		if got, err := provider.Body("test", []byte(`{"m":`+c.target+`,"n":1}`), options); err != nil || string(got) != want {
+			t.Errorf("%s with %s gives %s, %v, want %s", c.target, c.patch, got, err, want)
 		}
 	}
 }
