@@ -16,6 +16,8 @@
 #   HELIX_SOAK=1   run the long tests at full length (make soak)
 #   HELIX_TEST_POSTGRES, HELIX_TEST_REDIS, HELIX_TEST_REDIS_CLUSTER, HELIX_TEST_TEMPORAL
 #                  the addresses of running servers, to be used instead
+#   HELIX_SCENARIOS=N
+#                  which share of the scenarios Temporal and DBOS play; without it, the commit's hash decides
 #   HELIX_TEST_SKIP_SERVERS=1
 #                  fetch and install none of that, and skip the tests that need what is not there
 set -eu
@@ -134,6 +136,14 @@ if [ -z "$no_race" ]; then
 else
 	warn_no_race "$no_race"
 fi
+
+# On Temporal and DBOS all scenarios together take too long for every run. Each commit plays another share.
+if [ -z "${HELIX_SCENARIOS:-}" ]; then
+	commit=$(git rev-parse --short=7 HEAD 2>/dev/null || echo 0)
+	HELIX_SCENARIOS=$((0x$(printf '%.7s' "$commit")))
+fi
+export HELIX_SCENARIOS
+say "the share of scenarios on Temporal and DBOS is HELIX_SCENARIOS=$HELIX_SCENARIOS"
 
 CGO_ENABLED=0 go build -o bin/with ./internal/testserver/with
 status=0
