@@ -11,73 +11,72 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// DefaultMaxSteps is the step limit of an agent that sets none.
+// DefaultMaxSteps is the step limit of an agent whose MaxSteps is 0.
 const DefaultMaxSteps = 50
 
-// DefaultModelTimeout bounds a model call of an agent that sets no timeout.
+// DefaultModelTimeout is the timeout of an agent whose ModelTimeout is 0.
 const DefaultModelTimeout = 10 * time.Minute
 
-// Unlimited lifts a limit.
+// Unlimited disables a limit.
 const Unlimited = -1
 
-// Agent defines an agent. It is plain data, checked when it is registered or
-// first run, and must not be changed after that.
+// Agent defines an agent. It is plain data. A runtime checks it when it is registered or
+// first executed; do not change it after that.
 type Agent struct {
-	// Name identifies the agent: sessions record it, and a process recovers only
-	// the sessions of agents it knows by name.
+	// Name identifies the agent. Sessions record it, and a process recovers only sessions
+	// whose agent it knows by name.
 	Name        string
 	Description string
-	// Internal keeps the agent from users: only other agents may call it, and no user can
+	// Internal hides the agent from users: only other agents may call it, and no user can
 	// start, resume or branch its sessions.
 	Internal bool
-	// Instructions is the system prompt; InstructionsFunc makes one from the state
-	// at each model call instead.
+	// Instructions is the system prompt. InstructionsFunc, if set instead, builds the prompt
+	// from the state before each model call.
 	Instructions     string
 	InstructionsFunc func(ctx context.Context, prompt *Prompt) (string, error)
-	// Model answers; ModelFunc chooses one from the state at each model call instead.
+	// Model is the model to call. ModelFunc, if set instead, chooses it from the state
+	// before each model call.
 	Model     llm.Model
 	ModelFunc func(ctx context.Context, prompt *Prompt) (llm.Model, error)
-	// Settings are those of every model call; SettingsFunc makes them from the state at
-	// each one instead.
+	// Settings apply to every model call. SettingsFunc, if set instead, builds them from the
+	// state before each model call.
 	Settings     llm.Settings
 	SettingsFunc func(ctx context.Context, prompt *Prompt) (llm.Settings, error)
 	Tools        []Tool
-	// SubAgents are agents that this one may call as tools.
+	// SubAgents are the agents that this agent may call as tools.
 	SubAgents []SubAgent
-	// Companions are agents that live on between calls. They add the companion
-	// tools.
+	// Companions are agents whose sessions outlive a call. They add the companion tools.
 	Companions []Companion
-	// ModelTimeout bounds one attempt at a model call, which is then tried again.
-	// Defaults to 10 minutes; [Unlimited] lifts it.
+	// ModelTimeout limits one attempt of a model call; an attempt that times out is retried.
+	// Defaults to 10 minutes; [Unlimited] disables it.
 	ModelTimeout time.Duration
 	// State declares typed custom state; see [StateOf].
 	State *StateType
 	// Output declares a typed result; see [OutputOf]. It adds the tool __finish__.
 	Output *OutputType
-	// MaxSteps limits the model calls of a turn. Defaults to 50; [Unlimited] lifts
-	// it. At the limit an agent with an output type gets one last call in which it
-	// can only finish; one without fails with [ErrMaxSteps].
+	// MaxSteps limits the model calls of a turn. Defaults to 50; [Unlimited] disables it. At
+	// the limit, an agent with an output type gets one last call in which it can only
+	// finish; an agent without one fails with [ErrMaxSteps].
 	MaxSteps int
-	// SessionExpiry is how long a session may wait for somebody, or stay interrupted,
-	// before it is cleaned up: it counts from the end of the session's last run, unless
-	// [Input.ExpiresAt] says when. Defaults to never.
+	// SessionExpiry is how long a session may wait for an answer, or stay interrupted,
+	// before cleanup fails it. It counts from the end of the session's last run, unless
+	// [Input.ExpiresAt] is set. Defaults to never.
 	SessionExpiry time.Duration
-	// StopWhen, if set, is asked after each step whether the turn is complete.
+	// StopWhen, if set, is called after each step and reports whether the turn is complete.
 	StopWhen func(ctx context.Context, step *Step) (bool, error)
 	Hooks    Hooks
 
 	named bool // see [Named]
 }
 
-// Prompt is what the functions see that make a model call from the state:
-// InstructionsFunc, ModelFunc and SettingsFunc.
+// Prompt is the argument of InstructionsFunc, ModelFunc and SettingsFunc.
 type Prompt struct {
 	Scope
 	// MessageCount is the length of the transcript so far.
 	MessageCount int
 }
 
-// Step is what StopWhen sees: a step that is about to be committed.
+// Step is the argument of StopWhen: a step that is about to be committed.
 type Step struct {
 	Scope
 	Reply   session.Message
@@ -87,16 +86,17 @@ type Step struct {
 var (
 	agentName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.-]{0,63}$`)
 	toolName  = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_-]{0,63}$`)
-	// agentToolName is an agent's name that fits into a tool's.
+	// agentToolName matches agent names that can be part of a tool's name.
 	agentToolName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,50}$`)
 )
 
-// reservedPrefixes start the names of tools that the framework adds itself.
+// reservedPrefixes are prefixes of the names of tools that the framework adds.
 var reservedPrefixes = []string{CompanionPrefix, SubAgentPrefix, "workspace_"}
 
 var reservedNames = []string{session.FinishTool, "load_skill", "read_skill_file"}
 
-// Check reports what is wrong with the definition, naming agent, tool and field.
+// Check returns an error that names the agent, the tool and the field if the definition is
+// invalid.
 func (a *Agent) Check() error {
 	if a == nil {
 		return session.Invalid("agent", "must not be nil")
@@ -105,19 +105,19 @@ func (a *Agent) Check() error {
 		return err
 	}
 	if a.named {
-		return session.Invalid("agent "+a.Name, "is a name (helix.Named) where a definition is needed")
+		return session.Invalid("agent "+a.Name, "is only a name (helix.Named); a definition is required")
 	}
 	if a.Model == nil && a.ModelFunc == nil {
 		return a.invalid("Model", "is not set")
 	}
 	if a.Model != nil && a.ModelFunc != nil {
-		return a.invalid("Model", "is set, and so is ModelFunc: choose one")
+		return a.invalid("Model", "and ModelFunc are both set: choose one")
 	}
 	if a.Instructions != "" && a.InstructionsFunc != nil {
-		return a.invalid("Instructions", "is set, and so is InstructionsFunc: choose one")
+		return a.invalid("Instructions", "and InstructionsFunc are both set: choose one")
 	}
 	if a.SessionExpiry < 0 {
-		return a.invalid("SessionExpiry", "is negative")
+		return a.invalid("SessionExpiry", "must not be negative")
 	}
 	if a.MaxSteps < Unlimited {
 		return a.invalid("MaxSteps", "is %d; use helix.Unlimited for no limit", a.MaxSteps)
@@ -126,10 +126,10 @@ func (a *Agent) Check() error {
 		return a.invalid("ModelTimeout", "is %s; use helix.Unlimited for no limit", a.ModelTimeout)
 	}
 	if a.State != nil && a.State.err != nil {
-		return a.invalid("State", "cannot be used: %v", a.State.err)
+		return a.invalid("State", "is invalid: %v", a.State.err)
 	}
 	if a.Output != nil && a.Output.err != nil {
-		return a.invalid("Output", "cannot be used: %v", a.Output.err)
+		return a.invalid("Output", "is invalid: %v", a.Output.err)
 	}
 	if err := a.checkTools(); err != nil {
 		return err
@@ -137,7 +137,7 @@ func (a *Agent) Check() error {
 	return a.checkChildren()
 }
 
-// CheckAgentName reports why a name cannot be an agent's.
+// CheckAgentName returns an error if name is not a valid agent name.
 func CheckAgentName(name string) error {
 	if !agentName.MatchString(name) {
 		return session.Invalid("agent name", "%q must be a letter followed by up to 63 letters, digits or _.-", name)
@@ -145,7 +145,7 @@ func CheckAgentName(name string) error {
 	return nil
 }
 
-// CheckToolName reports why a name cannot be a tool's.
+// CheckToolName returns an error if name is not a valid tool name or is reserved.
 func CheckToolName(name string) error {
 	switch {
 	case !toolName.MatchString(name):
@@ -164,7 +164,7 @@ func (a *Agent) checkTools() error {
 			return err
 		}
 		if seen[t.Name] {
-			return a.invalid("Tools", "holds %q twice", t.Name)
+			return a.invalid("Tools", "contains %q twice", t.Name)
 		}
 		seen[t.Name] = true
 	}
@@ -175,7 +175,7 @@ func (a *Agent) invalid(field, format string, args ...any) error {
 	return session.Invalid("agent "+a.Name+": "+field, format, args...)
 }
 
-// StepLimit is the agent's limit of model calls per turn, or [Unlimited].
+// StepLimit returns the limit of model calls per turn, or [Unlimited].
 func (a *Agent) StepLimit() int {
 	if a.MaxSteps == 0 {
 		return DefaultMaxSteps
@@ -183,10 +183,11 @@ func (a *Agent) StepLimit() int {
 	return a.MaxSteps
 }
 
-// ModelCallTimeout is the bound of one attempt at a model call, or 0 for none.
+// ModelCallTimeout returns the timeout of one attempt of a model call, or 0 for none.
 func (a *Agent) ModelCallTimeout() time.Duration { return bound(a.ModelTimeout, DefaultModelTimeout) }
 
-// bound is a limit that is the default when 0 and none, 0, when negative.
+// bound applies a default to a limit: 0 means the default, and a negative limit means none,
+// which it returns as 0.
 func bound(limit, byDefault time.Duration) time.Duration {
 	if limit == 0 {
 		return byDefault
@@ -194,7 +195,7 @@ func bound(limit, byDefault time.Duration) time.Duration {
 	return max(limit, 0)
 }
 
-// Tool finds a tool by name.
+// Tool returns the tool with the given name.
 func (a *Agent) Tool(name string) (*Tool, bool) {
 	for i := range a.Tools {
 		if a.Tools[i].Name == name {

@@ -8,14 +8,14 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// Approval says whether a person must approve a call before it is carried out. It
-// is asked once, when the model makes the call; an error or a panic means yes.
+// Approval reports whether a person must approve a call before it runs. It is called once,
+// when the model makes the call. An error or a panic requires approval.
 type Approval func(ctx context.Context, call *Call, input json.RawMessage) (bool, error)
 
-// ApproveAlways asks for every call.
+// ApproveAlways requires approval for every call.
 func ApproveAlways(context.Context, *Call, json.RawMessage) (bool, error) { return true, nil }
 
-// ApproveWhen asks for the calls whose input needs says so of.
+// ApproveWhen requires approval for calls whose input makes needs return true.
 func ApproveWhen[In any](needs func(ctx context.Context, in In) (bool, error)) Approval {
 	return func(ctx context.Context, _ *Call, input json.RawMessage) (bool, error) {
 		var in In
@@ -26,19 +26,19 @@ func ApproveWhen[In any](needs func(ctx context.Context, in In) (bool, error)) A
 	}
 }
 
-// Answer is what an Approver decides on: an answer to a waiting call that has not
-// been taken yet.
+// Answer is the argument of [Tool.Approver]: a submitted answer to a waiting call, before
+// it is accepted.
 type Answer struct {
-	// By is who answers.
+	// By is the user who answers.
 	By User
-	// Owner is the user whose session it is.
+	// Owner is the id of the user who owns the session.
 	Owner string
-	// SessionID is the session that made the call, RootID that of the conversation.
+	// SessionID is the session that made the call. RootID is the session of the
+	// conversation.
 	SessionID string
 	RootID    string
 	CallID    string
 	Tool      string
 	Input     json.RawMessage
-	// Response is the answer itself.
-	Response session.Response
+	Response  session.Response
 }

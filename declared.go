@@ -14,21 +14,19 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 )
 
-// declared tells which arguments of an input its schema declares. JSON Schema lets
-// properties pass that a schema does not mention; for the input of a tool they are
-// refused, because nobody has said what they mean: a policy does not look at them,
-// and the service that gets them might.
+// declared determines which arguments a schema declares. JSON Schema allows properties that
+// a schema does not mention. For a tool's input they are refused: no policy checks them,
+// but the service that receives them might use them.
 //
-// What counts is all that a schema says about an object together: its own properties
-// and those of the schemas that it is composed of ($ref, allOf, the alternatives that
-// fit, and so on). An object whose schemas name no properties is a map with keys of any
-// name, and one of them that allows others itself (additionalProperties,
-// unevaluatedProperties, patternProperties) is taken at its word.
+// All schemas that apply to an object count together: the schema itself and the ones that
+// it is composed of ($ref, allOf, the alternatives that match, and so on). An object whose
+// schemas name no properties is a map with arbitrary keys. A schema that explicitly allows
+// others (additionalProperties, unevaluatedProperties, patternProperties) is respected.
 type declared struct {
 	root     *jsonschema.Schema
-	draft7   bool // there, what stands beside a $ref does not count
+	draft7   bool // draft 7 ignores everything beside a $ref
 	refs     map[*jsonschema.Schema]*jsonschema.Schema
-	fits     map[*jsonschema.Schema]*jsonschema.Resolved // the alternatives, to tell which one was chosen
+	fits     map[*jsonschema.Schema]*jsonschema.Resolved // the alternatives, to determine which one matches
 	patterns map[string]*regexp.Regexp
 }
 
@@ -49,7 +47,7 @@ func newDeclared(root *jsonschema.Schema) (*declared, error) {
 	}
 	for s, base := range index.bases {
 		if s.DynamicRef != "" {
-			return nil, errors.New("$dynamicRef cannot be used in the schema of an input")
+			return nil, errors.New("$dynamicRef is not supported in the schema of an input")
 		}
 		if s.Ref != "" {
 			ref, err := base.Parse(s.Ref)
@@ -57,7 +55,7 @@ func newDeclared(root *jsonschema.Schema) (*declared, error) {
 				return nil, fmt.Errorf("$ref %q: %w", s.Ref, err)
 			}
 			if d.refs[s] = index.places[place(ref, ref.Fragment)]; d.refs[s] == nil {
-				return nil, fmt.Errorf("$ref %q leads nowhere in the schema", s.Ref)
+				return nil, fmt.Errorf("$ref %q does not resolve within the schema", s.Ref)
 			}
 		}
 		for pattern := range s.PatternProperties {
@@ -74,10 +72,10 @@ func newDeclared(root *jsonschema.Schema) (*declared, error) {
 	return d, nil
 }
 
-// schemaIndex finds the schemas inside of a schema.
+// schemaIndex indexes the schemas within a schema.
 type schemaIndex struct {
 	places map[string]*jsonschema.Schema   // by address, with a JSON pointer or an anchor
-	bases  map[*jsonschema.Schema]*url.URL // what their references are relative to
+	bases  map[*jsonschema.Schema]*url.URL // what a schema's references are relative to
 	draft7 bool
 }
 
@@ -87,7 +85,7 @@ func place(base *url.URL, fragment string) string {
 	return address.String() + "#" + fragment
 }
 
-// add notes a schema and those below it: whole is its path from the root, and path that
+// add indexes a schema and those below it. whole is its path from the root, path the one
 // from the last schema with an $id.
 func (x *schemaIndex) add(s *jsonschema.Schema, base *url.URL, whole, path string) error {
 	x.places[place(&url.URL{}, whole)] = s
@@ -96,7 +94,7 @@ func (x *schemaIndex) add(s *jsonschema.Schema, base *url.URL, whole, path strin
 		if err != nil {
 			return fmt.Errorf("$id %q: %w", s.ID, err)
 		}
-		if x.draft7 && id.Fragment != "" { // an anchor's old form
+		if x.draft7 && id.Fragment != "" { // the draft 7 form of an anchor
 			x.places[place(id, id.Fragment)] = s
 		} else {
 			base, path = id, ""
@@ -117,7 +115,8 @@ func (x *schemaIndex) add(s *jsonschema.Schema, base *url.URL, whole, path strin
 	return nil
 }
 
-// subschemas are the schemas directly below a schema, by their JSON pointers from there.
+// subschemas returns the schemas directly below s, keyed by their JSON pointers relative to
+// s.
 func subschemas(s *jsonschema.Schema) map[string]*jsonschema.Schema {
 	out := map[string]*jsonschema.Schema{}
 	for name, one := range map[string]*jsonschema.Schema{
@@ -150,13 +149,14 @@ func subschemas(s *jsonschema.Schema) map[string]*jsonschema.Schema {
 // pointerStep escapes a step of a JSON pointer.
 var pointerStep = strings.NewReplacer("~", "~0", "/", "~1")
 
-// addAlternatives prepares to tell which alternatives of the schema at a path, and of
-// those below it, fit a value.
+// addAlternatives resolves the alternatives of the schema at path, and of those below it,
+// so that undeclared can match values against them.
 func (d *declared) addAlternatives(s *jsonschema.Schema, path string) error {
 	for step, below := range subschemas(s) {
 		at := path + step
 		if step == "/if" || strings.HasPrefix(step, "/anyOf/") || strings.HasPrefix(step, "/oneOf/") {
-			// The schema by itself, in a document whose references still lead where they did.
+			// Resolve the alternative by itself, in a document in which its references still
+			// resolve.
 			alone := &jsonschema.Schema{Schema: d.root.Schema, Ref: "helix://input#" + (&url.URL{Fragment: at}).EscapedFragment()}
 			resolved, err := alone.Resolve(&jsonschema.ResolveOptions{
 				BaseURI: "helix://alternative", Loader: func(*url.URL) (*jsonschema.Schema, error) { return d.root, nil },
@@ -173,7 +173,7 @@ func (d *declared) addAlternatives(s *jsonschema.Schema, path string) error {
 	return nil
 }
 
-// arguments are those that the schema declares for the input itself.
+// arguments returns the arguments that the schema declares at the top level.
 func (d *declared) arguments() Arguments {
 	about := []*jsonschema.Schema{d.root}
 	var out Arguments
@@ -197,15 +197,14 @@ func (d *declared) arguments() Arguments {
 	return out
 }
 
-// undeclared lists the arguments of an input that the schema does not declare, each by
-// its path.
+// undeclared returns the paths of the arguments that the schema does not declare.
 func (d *declared) undeclared(input any) []string {
 	var found []string
 	d.look(input, []*jsonschema.Schema{d.root}, "", &found)
 	return found
 }
 
-// look looks at the value at a path, which schemas are about.
+// look checks the value at a path against the schemas that apply to it.
 func (d *declared) look(value any, about []*jsonschema.Schema, path string, found *[]string) {
 	switch value := value.(type) {
 	case map[string]any:
@@ -236,11 +235,11 @@ func (d *declared) look(value any, about []*jsonschema.Schema, path string, foun
 	}
 }
 
-// choice says which alternatives apply: those that fit a value, every one, or, if it is
-// the zero value, none.
+// choice selects alternatives: those that match a value, all of them, or, for the zero
+// value, none.
 type choice struct {
 	value  any
-	object map[string]any // the value, if it is one
+	object map[string]any // the value to match, if any
 	every  bool
 }
 
@@ -248,7 +247,7 @@ func (d *declared) chosen(s *jsonschema.Schema, c choice) bool {
 	return c.every || c.value != nil && d.fits[s].Validate(c.value) == nil
 }
 
-// together lists all schemas that apply where some do: also those that they refer to or
+// together returns all schemas that apply: the given ones, and those that they refer to or
 // are composed of.
 func (d *declared) together(about []*jsonschema.Schema, c choice) []*jsonschema.Schema {
 	var all []*jsonschema.Schema
@@ -294,8 +293,7 @@ func (d *declared) together(about []*jsonschema.Schema, c choice) []*jsonschema.
 	return all
 }
 
-// closed reports whether an object may have only the properties that the schemas
-// which apply to it declare.
+// closed reports whether an object may have only the properties that its schemas declare.
 func closed(all []*jsonschema.Schema) bool {
 	says := false
 	for _, s := range all {
@@ -308,13 +306,13 @@ func closed(all []*jsonschema.Schema) bool {
 	return says
 }
 
-// allows reports whether a schema is given and is not false, which nothing fits.
+// allows reports whether a schema is set and is not the schema false.
 func allows(s *jsonschema.Schema) bool {
 	return s != nil && !(s.Not != nil && reflect.ValueOf(*s.Not).IsZero())
 }
 
-// property lists what schemas say about an object's property, and whether any of them
-// declares it.
+// property returns the schemas that apply to a property, and whether one of them declares
+// it.
 func (d *declared) property(all []*jsonschema.Schema, name string) (below []*jsonschema.Schema, known bool) {
 	for _, s := range all {
 		before := len(below)
@@ -341,7 +339,7 @@ func (d *declared) property(all []*jsonschema.Schema, name string) (below []*jso
 	return below, known || len(below) > 0
 }
 
-// items lists what schemas say about the item of a list.
+// items returns the schemas that apply to item i of a list.
 func items(all []*jsonschema.Schema, i int) (below []*jsonschema.Schema) {
 	for _, s := range all {
 		switch {

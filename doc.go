@@ -1,7 +1,7 @@
 // Package helix is a framework for durable AI agents: conversations that survive
-// crashes and deploys, streams that a reader can drop and pick up again, runs
-// that can be stopped, resumed, retried and branched, on one session model whose
-// promises hold on every store and every runtime.
+// crashes and deploys, streams that a reader can leave and resume, and runs that can
+// be stopped, resumed, retried and branched. Every store and every runtime gives the
+// same guarantees.
 //
 // # Defining an agent
 //
@@ -22,20 +22,19 @@
 //
 // # People and other agents
 //
-// A tool may be carried out where the user is ([OnClient]) or need an [Approval].
-// Its run then suspends until the call is answered with Submit, from any process;
-// see [Approve] and [ToolResult]. An agent may call others: a [SubAgent] is a tool
-// and a session per call, a [Companion] lives on and remembers. They may wait for
-// people too, at any depth, and are answered and resumed at the root.
+// A tool may run on the client ([OnClient]) or require an [Approval]. Its run then
+// suspends until Submit answers the call, from any process; see [Approve] and
+// [ToolResult]. An agent may call others: a [SubAgent] is a tool with a new session
+// per call, a [Companion] keeps its session and remembers. They may wait for people,
+// too, at any depth; answer and resume them at the root session.
 //
-// # What is promised
+// # Guarantees
 //
-// Every step is committed atomically. A process may be killed at any instant:
-// another one, or the same after a restart, takes the run over and continues it
-// from its last commit. A tool call is run again after a crash only if it is
-// marked ReadOnly or Idempotent; otherwise the model is told that its outcome is
-// unknown.
+// Every step is committed atomically. A process may be killed at any time: another
+// one, or the same one after a restart, recovers the run and continues it from its
+// last commit. After a crash a tool call runs again only if its tool is ReadOnly or
+// Idempotent; otherwise the model learns that the outcome is unknown.
 //
-// Failures are values of [Error] with a code; match the sentinels of this
-// package with [errors.Is].
+// Errors are values of [Error] with a code; match the sentinels of this package with
+// [errors.Is].
 package helix

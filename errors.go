@@ -4,10 +4,10 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// Error is every failure Helix reports; see [session.Error].
+// Error is the type of all errors that Helix returns; see [session.Error].
 type Error = session.Error
 
-// Sentinels, matched by code with errors.Is.
+// Sentinel errors. errors.Is matches them by code.
 var (
 	ErrNotFound       = session.ErrNotFound
 	ErrExists         = session.ErrExists

@@ -11,9 +11,9 @@ import (
 	"github.com/helixagents/helix/store/memory"
 )
 
-// A call that needs approval suspends its run. Whoever the tool's Approver lets
-// decide answers it, from any process and as late as the deadline allows; a resume
-// then carries it out, once, with the input that was shown.
+// A call that requires approval suspends its run. Anyone whom the tool's Approver admits
+// can answer it, from any process, until the deadline. Resume then runs the call once, with
+// the input that the person saw.
 func ExampleApprove() {
 	type payment struct {
 		To     string `json:"to"`

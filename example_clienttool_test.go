@@ -10,9 +10,9 @@ import (
 	"github.com/helixagents/helix/store/memory"
 )
 
-// A tool that runs on the client has no function: whoever is asked answers. One
-// reply may make several such calls, and answers may come one by one: a resume
-// takes in what is there and waits for the rest.
+// A tool that runs on the client has no function; the client submits the result. One reply
+// may make several such calls, and answers may arrive one by one: Resume consumes those
+// submitted so far and waits for the rest.
 func ExampleOnClient() {
 	type question struct {
 		Options []string `json:"options"`

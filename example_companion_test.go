@@ -12,7 +12,8 @@ import (
 	"github.com/helixagents/helix/store/memory"
 )
 
-// A companion lives on between calls: it is called on by name, and remembers.
+// A companion keeps its session between calls: the agent addresses it by name, and it
+// remembers.
 func ExampleCompanion() {
 	writer := &helix.Agent{
 		Name: "writer", Description: "Writes prose.",

@@ -11,8 +11,8 @@ import (
 	"github.com/helixagents/helix/store/memory"
 )
 
-// Hooks watch a run, and may veto a call: the model then sees an error instead of
-// the result.
+// Hooks observe a run and may veto a call: the model then sees an error instead of the
+// result.
 func ExampleHooks() {
 	type file struct {
 		Path string `json:"path"`

@@ -10,8 +10,8 @@ import (
 	"github.com/helixagents/helix/store/memory"
 )
 
-// An interrupt stops a run softly, from any process: what was streamed of the
-// reply is kept, and the session can be resumed or sent a new message.
+// An interrupt stops a run from any process. The part of the reply that was streamed is
+// kept, and the session can be resumed or continued with a new message.
 func ExampleExecutor_Interrupt() {
 	talking := make(chan struct{})
 	agent := &helix.Agent{

@@ -15,8 +15,8 @@ type invoice struct {
 	Cents    int    `json:"cents"`
 }
 
-// An agent with an output type finishes by calling __finish__. Arguments that do
-// not fit the type go back to the model as an error that names the field.
+// An agent with an output type finishes by calling __finish__. Arguments that do not match
+// the type are returned to the model with an error that names the field.
 func ExampleOutput() {
 	agent := &helix.Agent{
 		Name:   "clerk",
@@ -57,8 +57,8 @@ func ExampleOutput() {
 		fmt.Println(err)
 		return
 	}
-	fmt.Println("the model was told:", messages[2].Parts[0].Error.Message)
+	fmt.Println("the model sees:", messages[2].Parts[0].Error.Message)
 	// Output:
 	// Ann pays 1200 cents
-	// the model was told: the result does not fit: cents: type: twelve has type "string", want "integer"
+	// the model sees: the result does not fit: cents: type: twelve has type "string", want "integer"
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/helixagents/helix/stream"
 )
 
-// A run is streamed while it goes on. The loop ends with the run; breaking out of
-// it is fine, and so is reading the stream again, also from another process.
+// A run is streamed while it is running. The loop ends with the run. You may break out of
+// it and read the stream again, even from another process.
 func ExampleRun_Stream() {
 	type book struct {
 		Title string `json:"title"`

@@ -10,9 +10,9 @@ import (
 	"github.com/helixagents/helix/store/memory"
 )
 
-// A sub-agent is a tool of the agent that may call it. Each call is a session of
-// its own. A call that waits for a person, however deep, suspends everybody above
-// it; it is answered and resumed at the top.
+// A sub-agent is a tool of the agent that may call it. Each call has its own session. A
+// call at any depth that waits for a person suspends all agents above it; answer and resume
+// it at the root session.
 func ExampleSubAgent() {
 	type document struct {
 		Title string `json:"title"`

@@ -11,129 +11,126 @@ import (
 	"github.com/helixagents/helix/stream"
 )
 
-// Executor runs agents. Every runtime offers one, and they behave the same.
+// Executor runs agents. All runtimes implement it with the same behaviour.
 type Executor interface {
-	// Execute runs a turn: on a new session, or, when the session exists, as its
-	// next turn. It returns once the turn is durably open; refusals, such as
-	// [ErrAlreadyRunning], are returned here.
+	// Execute runs a turn: the first one of a new session, or the next one of an existing
+	// session. It returns once the turn is durably stored, or with an error such as
+	// [ErrAlreadyRunning] if the turn is refused.
 	Execute(ctx context.Context, agent *Agent, in Input) (Run, error)
-	// Resume continues a session that was interrupted, paused or suspended. One that
-	// waits takes in the answers that are there, and suspends again if more are
-	// missing; with none it is refused with [ErrAwaitingInput].
+	// Resume continues a session that was interrupted, paused or suspended. A waiting
+	// session consumes the answers submitted so far and suspends again if more are missing.
+	// Without any answer Resume fails with [ErrAwaitingInput].
 	Resume(ctx context.Context, sessionID string, opts ResumeOptions) (Run, error)
-	// Retry runs a failed turn again from its last good checkpoint. It never adds
-	// the user's message again.
+	// Retry runs a failed turn again from its last good checkpoint. It never repeats the
+	// user's message.
 	Retry(ctx context.Context, sessionID string, opts RetryOptions) (Run, error)
-	// CanResume tells whether Resume would be accepted now, and if not, why.
+	// CanResume reports whether Resume would succeed now, and if not, why.
 	CanResume(ctx context.Context, sessionID string) (*Resumability, error)
-	// Interrupt asks the session's run to stop softly: it can be resumed. Abort ends
-	// it for good. Both are durable, return at once, and work from any process.
+	// Interrupt asks the session's run to stop; it can be resumed. Abort ends the run
+	// permanently. Both are durable, return at once, and work from any process.
 	Interrupt(ctx context.Context, sessionID, reason string) error
 	Abort(ctx context.Context, sessionID, reason string) error
-	// Submit answers a call that waits for a person. It is durable, works from any
-	// process, and needs none that runs the session: of concurrent answers exactly one
-	// is accepted. The session is that of the conversation, also where one of its
-	// sub-agents waits.
+	// Submit answers a call that waits for a person. It is durable and works from any
+	// process, whether or not the session is running. Of concurrent answers exactly one is
+	// accepted. sessionID is the session of the conversation, even if one of its sub-agents
+	// waits.
 	Submit(ctx context.Context, sessionID string, submission Submission) (*Submitted, error)
-	// Waiting lists the calls of the session and of its sub-agents, at any depth, that
-	// wait for people now.
+	// Waiting returns the calls of the session and its sub-agents, at any depth, that wait
+	// for people now.
 	Waiting(ctx context.Context, sessionID string) ([]session.Pending, error)
-	// Attach gives a handle on the session's current or latest run.
+	// Attach returns a handle on the session's current or latest run.
 	Attach(ctx context.Context, sessionID string) (Run, error)
 	// Sessions returns the tenant's sessions for reading and deleting.
 	Sessions() Sessions
-	// Tenant is the same executor scoped to another tenant.
+	// Tenant returns the same executor for another tenant.
 	Tenant(tenant string) Executor
 }
 
-// Run is a handle on one run. It may be held by any process.
+// Run is a handle on one run. Any process can hold one.
 type Run interface {
 	SessionID() string
 	ID() string
-	// Stream yields the run's chunks, from its first on, as they come, and ends with
-	// a terminal item. Breaking out of the loop is fine; calling it again starts
-	// over. The call with which an agent that has an output type finishes is left out;
-	// [stream.Output] is what it gives.
+	// Stream yields the run's chunks from the first one on, as they are written, and ends
+	// with a terminal item. You may break out of the loop; calling Stream again starts over.
+	// The call that finishes an agent with an output type is left out; [stream.Output]
+	// carries its result.
 	Stream(ctx context.Context) iter.Seq2[stream.Item, error]
 	// Text yields the text of the agent's replies, piece by piece, as the model writes it.
-	// It ends when the run ends; a run that has failed yields its error last. The text of
-	// an attempt that failed and is repeated is yielded again: Stream tells them apart.
+	// It ends when the run ends; a failed run yields its error last. If an attempt fails and
+	// is repeated, its text is yielded again; Stream distinguishes the attempts.
 	Text(ctx context.Context) iter.Seq2[string, error]
-	// Result waits until the run has ended and returns how. The error is about the
-	// waiting: a run that has failed is a Result whose Err is not nil.
+	// Result waits for the run to end and returns its outcome. The error reports only that
+	// waiting failed: a failed run is a Result whose Err is not nil.
 	Result(ctx context.Context) (*Result, error)
 	Interrupt(ctx context.Context, reason string) error
 	Abort(ctx context.Context, reason string) error
-	// Resume and Retry continue the run's session, as those of [Executor] do. The run
-	// that they give is another one.
+	// Resume and Retry continue the run's session, as the methods of [Executor] do. They
+	// return a new run.
 	Resume(ctx context.Context, opts ResumeOptions) (Run, error)
 	Retry(ctx context.Context, opts RetryOptions) (Run, error)
 }
 
-// Resumability says whether a session can be resumed.
+// Resumability reports whether a session can be resumed.
 type Resumability struct {
 	OK bool
-	// Reason is the error that Resume would refuse with, if not OK.
-	Reason *Error
-	// Activity is what the session is doing.
+	// Reason is the error that Resume would return, if not OK.
+	Reason   *Error
 	Activity session.Activity
 }
 
-// Input is what a turn begins with.
+// Input starts a turn.
 type Input struct {
-	// SessionID names the session; a new id is minted when empty.
+	// SessionID is the session's id. Defaults to a new id.
 	SessionID string
-	// Message is the user's message; Messages are more of them, after it.
+	// Message is the user's message. Messages are further ones that follow it.
 	Message  session.Message
 	Messages []session.Message
 	User     User
-	// RequestID makes the call idempotent: a repeat attaches to the run that the
-	// first one started.
+	// RequestID makes the call idempotent: a repeated call attaches to the run that the
+	// first call started.
 	RequestID string
 	Tags      []string
 	Metadata  map[string]string
-	// State is the initial state of a new session: a value that encodes as a JSON
-	// object. It is laid over the agent's defaults.
+	// State is the initial state of a new session, as a value that encodes to a JSON object.
+	// It is merged over the agent's defaults.
 	State any
-	// ExpiresAt is when a session that waits for somebody, or is interrupted, may be
-	// cleaned up. It holds until a later turn: one that gives an ExpiresAt moves it, and
-	// one that gives none removes an expiry that has passed, or, if the agent has a
-	// SessionExpiry, has that count anew.
+	// ExpiresAt is when a session that waits for an answer, or is interrupted, may be
+	// cleaned up. A later turn with an ExpiresAt replaces it. A later turn without one
+	// removes an expiry that has passed; if the agent has a SessionExpiry, that period
+	// starts anew.
 	ExpiresAt time.Time
-	// Branch starts the session as a copy of another.
+	// Branch starts the session as a copy of another session.
 	Branch *Branch
-	// AbandonPending goes on without the answers that the session waits for, which is
-	// refused otherwise: its calls, and those of its sub-agents, are answered as
-	// abandoned.
+	// AbandonPending continues without the answers that the session waits for: its calls,
+	// and those of its sub-agents, are answered as abandoned. Without it such a session
+	// refuses a new turn.
 	AbandonPending bool
-	// Hooks are called for this run, after the agent's. They live in this process
-	// only, so a run that another could take over refuses them unless
-	// EphemeralHooks accepts that.
+	// Hooks are called for this run, after the agent's. They exist in this process only, so
+	// a run that another process could recover refuses them unless EphemeralHooks is set.
 	Hooks          *Hooks
 	EphemeralHooks bool
 }
 
-// User is who a session belongs to.
+// User identifies the owner of a session, or somebody who answers a call.
 type User struct {
 	ID     string
 	Tenant string
 }
 
-// Branch is where a session's copy is taken from: a checkpoint, or the first
-// MessageIndex messages, or, with neither, the latest state. In the latter, calls of a
-// step that is not over keep their results if they are done; the others are answered
-// with an error. The source must be a session of the same agent and, if the input names
-// a user, not that of another.
+// Branch selects what to copy: a checkpoint, the first MessageIndex messages, or, if both
+// are unset, the latest state. In the latest state, finished calls of an unfinished step
+// keep their results, and the others are answered with an error. The source must be a
+// session of the same agent and, if the input names a user, of the same user.
 type Branch struct {
 	From         string
 	Checkpoint   string
 	MessageIndex *int
 }
 
-// UserText is a message from the user.
+// UserText returns a user message.
 func UserText(text string) session.Message { return session.UserText(text) }
 
-// UserFile is a message from the user with a file: url may be a data URL.
+// UserFile returns a user message with a file. url may be a data URL.
 func UserFile(text, url, mediaType, filename string) session.Message {
 	m := session.Message{Role: session.RoleUser}
 	if text != "" {
@@ -143,7 +140,7 @@ func UserFile(text, url, mediaType, filename string) session.Message {
 	return m
 }
 
-// Hidden marks a message as one the model sees and people do not.
+// Hidden returns the message marked as visible to the model but not to people.
 func Hidden(m session.Message) session.Message {
 	meta := map[string]json.RawMessage{session.MetaHidden: json.RawMessage("true")}
 	maps.Copy(meta, m.Metadata)
@@ -151,24 +148,23 @@ func Hidden(m session.Message) session.Message {
 	return m
 }
 
-// ResumeOptions says how to resume. The zero value continues where the session
+// ResumeOptions are the options of Resume. The zero value continues where the session
 // stopped.
 //
-// A session that was paused is no longer held then. If its last run was not over, that
-// run goes on; if it had completed or failed, there is nothing to go on with, and the
-// session is again what it was. In both cases no new run begins: what Resume gives is
-// that last run.
+// Resume releases a paused session. If its last run had not ended, that run continues; if
+// it had completed or failed, the session returns to that status. In both cases no new run
+// begins, and Resume returns the last run.
 type ResumeOptions struct {
-	// Agent is the agent's definition, for a runtime that does not know it yet. Defaults
-	// to the one that the runtime knows by the session's agent name.
+	// Agent is the agent's definition, for a runtime that does not know it yet. Defaults to
+	// the registered agent with the session's agent name.
 	Agent *Agent
 	// Message is a new message to continue with.
 	Message *session.Message
-	// Checkpoint first rewinds the session to that checkpoint.
+	// Checkpoint, if set, is the checkpoint to rewind the session to first.
 	Checkpoint string
-	// ReplaceInput drops the messages that a turn began with, if the checkpoint ends in
-	// them, so that Message takes their place. What came before them stays, also where no
-	// checkpoint lies in between.
+	// ReplaceInput removes the input messages of a turn if the checkpoint ends with them, so
+	// that Message replaces them. Earlier messages stay, even if no checkpoint lies in
+	// between.
 	ReplaceInput bool
 	// RequestID makes the call idempotent, as in [Input].
 	RequestID      string
@@ -186,7 +182,7 @@ type RetryOptions struct {
 	EphemeralHooks bool
 }
 
-// Status is how a run stands.
+// Status is the status of a run.
 type Status = session.RunStatus
 
 // The statuses of a run.
@@ -200,34 +196,34 @@ const (
 	SuspendedStepPartial      = session.RunSuspendedPartial
 )
 
-// Result is how a run ended.
+// Result is the outcome of a run.
 type Result struct {
 	SessionID string
 	RunID     string
 	Status    Status
 	// Output is the structured output; see [Output].
 	Output json.RawMessage
-	// Text is the last reply's text.
+	// Text is the text of the last reply.
 	Text  string
 	Error *Error
-	// Pending lists the calls that wait for people, of the session and its sub-agents. If
-	// it is not empty, the run has suspended; see [Result.Waits].
+	// Pending are the calls of the session and its sub-agents that wait for people. If it is
+	// not empty, the run has suspended; see [Result.Waits].
 	Pending []session.Pending
-	// Children are the agents that a suspended run waits for, and SuspendedStep is the
-	// id of the reply whose calls wait.
+	// Children are the agents that a suspended run waits for. SuspendedStep is the id of the
+	// reply whose calls wait.
 	Children      []session.ChildRef
 	SuspendedStep string
 	Steps         int
-	// Usage is what the run used and, if it resumes or retries another, what that one
-	// used before.
+	// Usage is the run's usage. If the run resumes or retries another, it includes the usage
+	// of that run.
 	Usage            session.Usage
 	CompletionReason session.CompletionReason
-	// FinishReason is why the last reply ended, if the model did not end it by itself:
-	// "length" or "content-filter".
+	// FinishReason is why the last reply ended early: "length" or "content-filter". It is
+	// empty if the model ended the reply itself.
 	FinishReason string
 }
 
-// Err returns the error of a failed run, and nil for every other run.
+// Err returns the error of a failed run, and nil for any other run.
 func (r *Result) Err() error {
 	if r.Status != Failed {
 		return nil
@@ -238,6 +234,5 @@ func (r *Result) Err() error {
 	return r.Error
 }
 
-// Waits reports whether the run has suspended because it waits for people or for other
-// agents, whatever it waits for and whether other calls of the step are done.
+// Waits reports whether the run has suspended to wait for people or for other agents.
 func (r *Result) Waits() bool { return r.Status.Suspended() }

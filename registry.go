@@ -2,42 +2,39 @@ package helix
 
 import "context"
 
-// Registry is the agents that a runtime knows by their names. A runtime recovers,
-// resumes and calls only agents that it knows.
+// Registry holds the agents that a runtime knows by name. A runtime recovers, resumes and
+// calls only agents that it knows.
 type Registry interface {
-	// Register makes agents, and all that they may call, known. It refuses a second
-	// definition of a name: use Replace for that.
+	// Register adds agents and all agents that they may call. It refuses a second definition
+	// of the same name; use Replace for that.
 	Register(agents ...*Agent) error
-	// RegisterFactory makes an agent known that a function makes for each turn. Run it
-	// with [Named].
+	// RegisterFactory adds an agent that a function builds for each turn. Run it with
+	// [Named].
 	RegisterFactory(name string, factory Factory) error
-	// Replace makes agents, and all that they may call, known in place of others of the
-	// same names, or none of them if one cannot be used. Turns that are under way go on
-	// with the definitions they began with; those that begin, are resumed or taken over
-	// have the new ones. Agents that are not replaced stay known, for the sake of their
-	// sessions.
+	// Replace replaces the definitions of agents and of all agents that they may call. If
+	// one of them is invalid, it replaces none. Running turns keep the definitions they
+	// began with; turns that begin, resume or are recovered later use the new ones. All
+	// other agents stay registered, because their sessions need them.
 	Replace(agents ...*Agent) error
-	// Unregister makes agents unknown. Turns that are under way continue with the
-	// definitions they have; sessions of the agents are left alone until they are
-	// registered again.
+	// Unregister removes agents. Running turns keep their definitions; other sessions of the
+	// agents wait until they are registered again.
 	Unregister(names ...string)
-	// UnregisterAll is Unregister for every agent.
+	// UnregisterAll removes all agents.
 	UnregisterAll()
-	// HasAgent reports whether an agent is known.
+	// HasAgent reports whether an agent is registered.
 	HasAgent(name string) bool
-	// Agents lists the names of the agents that are known, in order.
+	// Agents returns the names of the registered agents, sorted.
 	Agents() []string
 }
 
-// Factory makes the agent of one turn, for example with the tools that the user may
-// use. It is called whenever a turn begins, is resumed or is taken over, in whichever
-// process that is, and must give equal definitions for equal requests. The agents that
-// the made one may call need not be registered, except for remote ones and for
-// companions that work by themselves; those that are not must not have the name of one
-// that is.
+// Factory builds the agent of one turn, for example with the tools that the user may use.
+// It is called when a turn begins, resumes or is recovered, in whichever process that
+// happens, and must return equal definitions for equal requests. Agents that the built
+// agent calls need not be registered, except remote ones and non-blocking companions. An
+// unregistered one must not have the name of a registered one.
 type Factory func(ctx context.Context, request FactoryRequest) (*Agent, error)
 
-// FactoryRequest says whose turn an agent is made for.
+// FactoryRequest identifies the turn that a [Factory] builds an agent for.
 type FactoryRequest struct {
 	// Agent is the name that the agent must have.
 	Agent     string
@@ -46,9 +43,9 @@ type FactoryRequest struct {
 	User User
 }
 
-// Named stands for the agent that a runtime knows by a name: one that was registered,
-// or that a factory makes. It is accepted wherever an executor takes an agent.
+// Named returns a reference to a registered agent, or to one that a factory builds.
+// Executors accept it in place of a definition.
 func Named(name string) *Agent { return &Agent{Name: name, named: true} }
 
-// IsNamed reports whether the agent is one that [Named] gave: a name, and no definition.
+// IsNamed reports whether the agent is a reference from [Named], without a definition.
 func (a *Agent) IsNamed() bool { return a != nil && a.named }

@@ -10,15 +10,15 @@ import (
 	"github.com/helixagents/helix/usage"
 )
 
-// Runtime is what every runtime offers: runtime/local runs agents in this process,
-// runtime/temporal and runtime/dbos as workflows.
+// Runtime is implemented by every runtime: runtime/local runs agents in this process,
+// runtime/temporal and runtime/dbos run them as workflows.
 type Runtime interface {
 	Executor // of the default tenant
 	Registry
 
-	// Cleanup fails the expired sessions of a tenant, or, if tenant is empty, of all
-	// tenants. The runtime does so by itself for the agents that it knows; Cleanup is for
-	// operators who want it done now, for every agent.
+	// Cleanup fails the expired sessions of a tenant or, if tenant is empty, of all tenants.
+	// The runtime does this by itself for the agents that it knows; operators can call
+	// Cleanup to do it now, for every agent.
 	Cleanup(ctx context.Context, tenant string) (*session.Cleanup, error)
 	// Shutdown stops the runtime. It accepts no new work and waits for running turns.
 	// When ctx ends first, it hands the remaining turns over, as Close does, and returns

@@ -12,18 +12,17 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 )
 
-// Schema is a JSON Schema that can validate.
+// Schema is a JSON Schema that validates values.
 type Schema struct {
 	json     json.RawMessage
 	resolved *jsonschema.Resolved
 	declared *declared
-	// undeclarable says why it cannot be told which arguments the schema declares.
+	// undeclarable is the reason why the declared arguments cannot be determined.
 	undeclarable error
 }
 
-// SchemaFor infers the schema of a Go type. Fields without omitempty are
-// required, unknown fields are refused, and a `jsonschema:"…"` tag is a field's
-// description.
+// SchemaFor infers the schema of a Go type. Fields without omitempty are required, unknown
+// fields are refused, and a `jsonschema:"…"` tag describes a field.
 func SchemaFor[T any]() (*Schema, error) {
 	if known, ok := schemas.Load(reflect.TypeFor[T]()); ok {
 		return known.(*Schema), nil
@@ -39,10 +38,10 @@ func SchemaFor[T any]() (*Schema, error) {
 	return schema, err
 }
 
-// schemas are those of Go types, by type: agents may be made for every request.
+// schemas caches the schemas of Go types, because an agent may be built for every request.
 var schemas sync.Map
 
-// ParseSchema reads a JSON Schema.
+// ParseSchema parses a JSON Schema.
 func ParseSchema(raw json.RawMessage) (*Schema, error) {
 	var parsed jsonschema.Schema
 	if err := json.Unmarshal(raw, &parsed); err != nil {
@@ -51,7 +50,7 @@ func ParseSchema(raw json.RawMessage) (*Schema, error) {
 	return newSchema(&parsed)
 }
 
-// parseObjectSchema reads a JSON Schema that must describe an object.
+// parseObjectSchema parses a JSON Schema that must describe an object.
 func parseObjectSchema(raw json.RawMessage) (*Schema, error) {
 	parsed, err := ParseSchema(raw)
 	if err == nil && !parsed.IsObject() {
@@ -74,25 +73,24 @@ func newSchema(s *jsonschema.Schema) (*Schema, error) {
 	return out, nil
 }
 
-// JSON is the schema itself. It must not be changed.
+// JSON returns the schema. The caller must not change it.
 func (s *Schema) JSON() json.RawMessage { return s.json }
 
-// IsObject reports whether the schema describes an object, as a tool's input
-// must be.
+// IsObject reports whether the schema describes an object, which a tool's input must be.
 func (s *Schema) IsObject() bool {
 	return s.resolved.Schema().Type == "object" || len(s.resolved.Schema().Properties) > 0
 }
 
-// Arguments are what the schema of an input declares.
+// Arguments are the arguments that an input schema declares.
 type Arguments struct {
-	// Known lists the arguments, also those of alternatives, Required those that every
-	// call has.
+	// Known are all arguments, including those of alternatives. Required are the arguments
+	// that every call must have.
 	Known, Required []string
-	// Open is set if a call may have others.
+	// Open reports whether a call may have other arguments.
 	Open bool
 }
 
-// Arguments lists the arguments that the schema declares as that of an input.
+// Arguments returns the arguments that the schema declares.
 func (s *Schema) Arguments() (Arguments, error) {
 	if s.undeclarable != nil {
 		return Arguments{}, s.undeclarable
@@ -100,7 +98,7 @@ func (s *Schema) Arguments() (Arguments, error) {
 	return s.declared.arguments(), nil
 }
 
-// Validate reports how a JSON value breaks the schema, naming the field.
+// Validate returns an error that names the field if a JSON value does not match the schema.
 func (s *Schema) Validate(value json.RawMessage) error {
 	_, err := s.validate(value)
 	return err
@@ -116,10 +114,10 @@ func (s *Schema) validate(value json.RawMessage) (instance any, err error) {
 	return instance, nil
 }
 
-// ValidateInput reports how the input of a call breaks the schema, naming the argument.
-// Where an object's schema has properties and does not say whether there may be others
-// (additionalProperties, unevaluatedProperties or patternProperties), there may not, at
-// any depth: an argument that the schema does not declare is refused.
+// ValidateInput returns an error that names the argument if the input of a call does not
+// match the schema. An object whose schema has properties but none of additionalProperties,
+// unevaluatedProperties and patternProperties may have no others, at any depth: an argument
+// that the schema does not declare is refused.
 func (s *Schema) ValidateInput(input json.RawMessage) error {
 	if s.undeclarable != nil {
 		return s.undeclarable
@@ -146,8 +144,8 @@ var (
 	propertyStep   = regexp.MustCompile(`/properties/([^/]+)`)
 )
 
-// fieldOf turns the validator's nested "validating /properties/a: validating …"
-// into "a: …", which a model and a person understand.
+// fieldOf shortens the validator's nested "validating /properties/a: validating …" to "a:
+// …".
 func fieldOf(message string) string {
 	var path string
 	for {

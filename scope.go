@@ -6,7 +6,7 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// Scope is what a tool, hook or prompt knows of the run it is part of.
+// Scope identifies the run that a tool, hook or prompt function is part of.
 type Scope struct {
 	Tenant    string
 	SessionID string
@@ -19,19 +19,19 @@ type Scope struct {
 	Metadata  map[string]string
 	Turn      int
 	Step      int
-	// Key identifies the effect; it is the same when the effect is repeated.
+	// Key identifies the effect. It stays the same when the effect is repeated.
 	Key string
 
 	env Env
 }
 
-// Env is how a scope reaches the run. Runtimes provide it.
+// Env connects a scope to its run. Runtimes implement it.
 type Env interface {
-	// Draft is the custom state that may be read and written here.
+	// Draft returns the custom state that may be read and written here.
 	Draft() *Draft
 	// Emit writes a custom event to the stream.
 	Emit(name string, data json.RawMessage)
-	// RecordUsage reports something the application counts.
+	// RecordUsage records an amount of something that the application counts.
 	RecordUsage(name string, amount float64, data json.RawMessage)
 }
 
@@ -41,13 +41,13 @@ func (s Scope) WithEnv(env Env) Scope {
 	return s
 }
 
-// Scoped is anything that carries a [Scope]: a call, a hook's context, a prompt.
+// Scoped is implemented by values that carry a [Scope]: calls, hook contexts and prompts.
 type Scoped interface{ scope() *Scope }
 
 func (s *Scope) scope() *Scope { return s }
 
-// Emit sends a custom event to those who follow the stream. It is best effort:
-// an event whose data cannot be encoded is sent with the reason instead.
+// Emit sends a custom event to the readers of the stream. It is best effort: if data cannot
+// be encoded, the event carries the error instead.
 func (s *Scope) Emit(name string, data any) {
 	if s.env == nil {
 		return
@@ -59,8 +59,8 @@ func (s *Scope) Emit(name string, data any) {
 	s.env.Emit(name, raw)
 }
 
-// RecordUsage reports an amount of something the application counts, such as
-// pages or credits, to the runtime's usage sink.
+// RecordUsage records an amount of something that the application counts, such as pages or
+// credits, in the runtime's usage sink.
 func (s *Scope) RecordUsage(name string, amount float64, data any) {
 	if s.env == nil {
 		return

@@ -18,8 +18,8 @@ type Sessions interface {
 	// Checkpoints returns a session's checkpoints, newest first, without their custom
 	// state.
 	Checkpoints(ctx context.Context, id string, page session.PageRequest) (session.Page[session.Checkpoint], error)
-	// Waiting returns the calls that wait for people, over all sessions and at any depth,
-	// in the order in which they began to wait.
+	// Waiting returns the calls of all sessions, at any depth, that wait for people, in the
+	// order in which they began to wait.
 	Waiting(ctx context.Context, query session.WaitingQuery) (session.Page[session.Waiting], error)
 	// Delete deletes a session, its stream and the sessions of its sub-agents, stops their
 	// runs, and returns the ids of the deleted sessions.

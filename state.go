@@ -21,8 +21,8 @@ type StateType struct {
 	err      error
 }
 
-// StateOf declares custom state of type T, a struct or a map; the value holds the
-// defaults that a new session begins with.
+// StateOf declares custom state of type T, a struct or a map. The value holds the defaults
+// of a new session.
 func StateOf[T any](defaults T) *StateType {
 	s := &StateType{}
 	fillSlices(&defaults)
@@ -32,17 +32,16 @@ func StateOf[T any](defaults T) *StateType {
 		return s
 	}
 	if s.defaults, err = session.DocumentOf(raw); err != nil {
-		s.err = fmt.Errorf("%T must encode as a JSON object", defaults)
+		s.err = fmt.Errorf("%T must encode to a JSON object", defaults)
 		return s
 	}
 	s.known = jsonFields[T]()
 	return s
 }
 
-// Open returns the state with keys that users may set when they begin a session over
-// HTTP, beside those that are open already. All others are set by operators, and by
-// Go code, alone: an agent may keep there what it decides by, such as a plan or a
-// limit. The keys are top-level names in JSON.
+// Open returns the state with further keys that users may set when they start a session
+// over HTTP. Only operators and Go code may set the other keys, so an agent can keep there
+// what its decisions depend on, such as a plan or a limit. Keys are top-level JSON names.
 func (s *StateType) Open(keys ...string) *StateType {
 	out := *s
 	out.open = maps.Clone(s.open)
@@ -58,11 +57,11 @@ func (s *StateType) Open(keys ...string) *StateType {
 	return &out
 }
 
-// IsOpen reports whether users may set a key when they begin a session; see
+// IsOpen reports whether users may set a key when they start a session; see
 // [StateType.Open].
 func (s *StateType) IsOpen(key string) bool { return s != nil && s.open[key] }
 
-// Defaults is the state that a new session begins with.
+// Defaults returns the state of a new session.
 func (s *StateType) Defaults() session.Document {
 	if s == nil {
 		return session.Document{}
@@ -70,8 +69,8 @@ func (s *StateType) Defaults() session.Document {
 	return s.defaults.Clone()
 }
 
-// Initial overlays the defaults with the state a caller handed in and refuses
-// keys that the type does not have.
+// Initial merges the caller's state over the defaults. It refuses keys that the type does
+// not have.
 func (s *StateType) Initial(given json.RawMessage) (session.Document, error) {
 	doc := s.Defaults()
 	if len(given) == 0 {
@@ -86,34 +85,34 @@ func (s *StateType) Initial(given json.RawMessage) (session.Document, error) {
 			return doc, session.Invalid("state."+key, "is not a field of the agent's state")
 		}
 		if string(value) == "null" && session.IsList(doc.Peek(key)) {
-			continue // a nil slice: the default, an empty list, says the same and can be appended to
+			continue // a nil slice: keep the default, an empty list that can be appended to
 		}
 		doc.Set(key, value)
 	}
 	return doc, nil
 }
 
-// Draft is custom state as one call or hook sees it: what was there, and what it
-// has changed so far. It is safe for concurrent use.
+// Draft is the custom state as one call or hook sees it: the stored state and its own
+// changes so far. It is safe for concurrent use.
 type Draft struct {
-	updating sync.Mutex // one Update at a time; taken before mu
+	updating sync.Mutex // serializes Update; acquired before mu
 
 	mu     sync.Mutex
-	base   *session.Document // shared and not written to while the draft is open
-	before []session.Op      // earlier writes of the step that this draft sees
+	base   *session.Document // shared; not modified while the draft is open
+	before []session.Op      // earlier writes of the step that this draft includes
 	ops    []session.Op
 	err    error
 	closed bool
 }
 
-// NewDraft opens a draft over base, which must not change until the draft is
-// closed, and over writes of the same step that are not part of base yet.
+// NewDraft opens a draft over base, which must not change until the draft is closed, and
+// over earlier writes of the same step that base does not include yet.
 func NewDraft(base *session.Document, earlier ...session.Writes) *Draft {
 	return &Draft{base: base, before: session.Compose(earlier...).Ops}
 }
 
-// Close ends the draft and returns what it did, or why it could not. Later uses,
-// by a goroutine that outlived its call, change nothing.
+// Close closes the draft and returns its writes, or the first error. Later uses, by a
+// goroutine that outlives its call, have no effect.
 func (d *Draft) Close() (session.Writes, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -121,10 +120,10 @@ func (d *Draft) Close() (session.Writes, error) {
 	return session.Compose(session.Writes{Ops: d.ops}), d.err
 }
 
-// view is the state as the draft sees it now.
+// view returns the state with the draft's changes.
 func (d *Draft) view() (session.Document, error) {
 	if d.closed {
-		return session.Document{}, session.ErrClosed.WithMessage("state was used after its call had ended")
+		return session.Document{}, session.ErrClosed.WithMessage("state used after the call ended")
 	}
 	doc := d.base.Clone()
 	if err := doc.Apply(session.Writes{Ops: slices.Concat(d.before, d.ops)}); err != nil {
@@ -139,9 +138,9 @@ func (d *Draft) fail(err error) {
 	}
 }
 
-// State reads the custom state as a T: the agent's defaults are not applied, but
-// a field that the state does not have keeps T's zero value. A state that does
-// not fit T makes the call fail.
+// State returns the custom state as a T. It does not apply the agent's defaults: a field
+// that the state does not have keeps T's zero value. A state that does not decode into T
+// fails the call.
 func State[T any](s Scoped) T {
 	var out T
 	d := draftOf(s)
@@ -166,18 +165,17 @@ func (d *Draft) decode(out any) error {
 		return err
 	}
 	if err := json.Unmarshal(raw, out); err != nil {
-		return fmt.Errorf("the session's state does not fit %T: %w", out, err)
+		return fmt.Errorf("decode the session's state into %T: %w", out, err)
 	}
 	return nil
 }
 
-// Update changes the custom state: fn gets it as a *T, and what fn changed
-// becomes operations on top-level keys. A list that only grew becomes an append,
-// so that parallel calls that append to it compose. An update that cannot be
-// made fails the call.
+// Update changes the custom state. It passes the state to fn as a *T and turns the changes
+// into operations on top-level keys. A list that only grew becomes an append, so that
+// appends of parallel calls compose. An update that cannot be applied fails the call.
 //
-// Update costs time in proportion to the state. For a long list that grows item
-// by item, use [Append]. One Update must not be made within another.
+// The cost of Update is proportional to the size of the state. For a long list that grows
+// item by item, use [Append]. Do not call Update within fn.
 func Update[T any](s Scoped, fn func(state *T)) {
 	d := draftOf(s)
 	if d == nil {
@@ -222,13 +220,13 @@ func update[T any](d *Draft, fn func(*T)) error {
 func document(v any) (session.Document, error) {
 	raw, err := session.Encode(v)
 	if err != nil {
-		return session.Document{}, fmt.Errorf("the session's state cannot be encoded: %w", err)
+		return session.Document{}, fmt.Errorf("encode the session's state: %w", err)
 	}
 	return session.DocumentOf(raw)
 }
 
-// Append adds items to the list under a top-level key of the custom state. It
-// costs what it adds, however long the list is.
+// Append appends items to the list under a top-level key of the custom state. Its cost
+// depends only on the items, not on the length of the list.
 func Append[Item any](s Scoped, key string, items ...Item) {
 	d := draftOf(s)
 	if d == nil || len(items) == 0 {
@@ -239,7 +237,7 @@ func Append[Item any](s Scoped, key string, items ...Item) {
 		raw, err := session.Encode(item)
 		if err != nil {
 			d.mu.Lock()
-			d.fail(fmt.Errorf("an item for state key %q cannot be encoded: %w", key, err))
+			d.fail(fmt.Errorf("encode an item for state key %q: %w", key, err))
 			d.mu.Unlock()
 			return
 		}
@@ -250,7 +248,7 @@ func Append[Item any](s Scoped, key string, items ...Item) {
 	d.add(op)
 }
 
-// add records an operation that can be performed; null counts as an empty list.
+// add records an operation if it can be applied; null counts as an empty list.
 func (d *Draft) add(op session.Op) {
 	if d.closed {
 		return
@@ -271,7 +269,7 @@ func (d *Draft) add(op session.Op) {
 	d.ops = append(d.ops, op)
 }
 
-// rawValue is enough of a key's value to tell whether it is a list.
+// rawValue returns enough of a key's value to see whether it is a list.
 func (d *Draft) rawValue(key string) json.RawMessage {
 	for _, ops := range [][]session.Op{d.ops, d.before} {
 		for _, op := range slices.Backward(ops) {
@@ -298,8 +296,8 @@ func draftOf(s Scoped) *Draft {
 	return nil
 }
 
-// fillSlices makes the nil lists of a struct empty ones, so that they encode as
-// [] and what is appended to them by parallel calls composes.
+// fillSlices replaces the nil slices of a struct with empty ones, so that they encode to []
+// and appends of parallel calls compose.
 func fillSlices(ptr any) {
 	v := reflect.ValueOf(ptr).Elem()
 	if v.Kind() != reflect.Struct {
@@ -312,7 +310,7 @@ func fillSlices(ptr any) {
 	}
 }
 
-// jsonFields lists the top-level keys of a struct type, or nil for a map.
+// jsonFields returns the top-level keys of a struct type, or nil for a map.
 func jsonFields[T any]() map[string]bool {
 	schema, err := SchemaFor[T]()
 	if err != nil || schema.resolved.Schema().Properties == nil {
@@ -331,8 +329,8 @@ type OutputType struct {
 	err    error
 }
 
-// OutputOf declares that the agent finishes with a T: it is offered the tool
-// __finish__, whose arguments must fit T and become the session's output.
+// OutputOf declares that the agent finishes with a T: the model gets the tool __finish__,
+// whose arguments must match T and become the session's output.
 func OutputOf[T any]() *OutputType {
 	schema, err := SchemaFor[T]()
 	if err == nil && !schema.IsObject() {
@@ -341,23 +339,23 @@ func OutputOf[T any]() *OutputType {
 	return &OutputType{schema: schema, err: err}
 }
 
-// RawOutput is [OutputOf] for output whose schema is not a Go type's.
+// RawOutput is [OutputOf] with an explicit JSON Schema.
 func RawOutput(schema json.RawMessage) *OutputType {
 	parsed, err := parseObjectSchema(schema)
 	return &OutputType{schema: parsed, err: err}
 }
 
-// Schema is the output's schema.
+// Schema returns the output's schema.
 func (o *OutputType) Schema() *Schema { return o.schema }
 
-// Output decodes a completed run's output.
+// Output decodes the output of a completed run.
 func Output[T any](res *Result) (T, error) {
 	var out T
 	if len(bytes.TrimSpace(res.Output)) == 0 {
 		return out, ErrNoOutput.WithMessage("run %s is %s and has no output", res.RunID, res.Status)
 	}
 	if err := json.Unmarshal(res.Output, &out); err != nil {
-		return out, session.ErrInvalid.WithCause(err, "run %s: the output does not fit %T", res.RunID, out)
+		return out, session.ErrInvalid.WithCause(err, "run %s: decode the output into %T", res.RunID, out)
 	}
 	return out, nil
 }

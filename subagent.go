@@ -7,9 +7,9 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// The names of the tools through which agents reach others.
+// Names of the tools with which agents call others.
 const (
-	// SubAgentPrefix begins the name of a sub-agent's tool; the agent's name follows.
+	// SubAgentPrefix is the prefix of a sub-agent's tool; the agent's name follows.
 	SubAgentPrefix = "subagent__"
 
 	CompanionPrefix    = "companion__"
@@ -18,48 +18,47 @@ const (
 	ListChildrenTool   = CompanionPrefix + "listChildren"
 	GetChildStatusTool = CompanionPrefix + "getChildStatus"
 	TerminateChildTool = CompanionPrefix + "terminateChild"
-	// WaitForResultTool is offered where a companion is [Blocking].
+	// WaitForResultTool is available if a companion is [Blocking].
 	WaitForResultTool = CompanionPrefix + "waitForResult"
 )
 
-// SubAgent is an agent that another calls as the tool subagent__<name>. Each call
-// is a session of its own; its output, or else its reply, is the call's result.
+// SubAgent is an agent that another agent calls as the tool subagent__<name>. Each call has
+// its own session. The call's result is that session's output or, without one, its reply.
 type SubAgent struct {
-	// Agent is the agent, or else Remote is one on another server.
+	// Set either Agent or, for an agent on another server, Remote.
 	Agent  *Agent
 	Remote Remote
-	// Name is what a remote agent is called here. It is an agent's name like any
-	// other: no two agents that a process knows share one.
+	// Name is the local name of a remote agent. It must be unique among all agents that the
+	// process knows.
 	Name string
-	// Description tells the model what to call it for. Defaults to the agent's.
+	// Description tells the model when to call the agent. Defaults to the agent's.
 	Description string
-	// Input describes the call's arguments; see [InputOf]. Defaults to one text,
-	// "task".
+	// Input declares the call's arguments; see [InputOf]. Defaults to one string, "task".
 	Input *InputType
-	// Prompt makes the sub-agent's first message of the arguments. By default it is
-	// the task, or, with an Input of your own, the arguments as JSON.
+	// Prompt builds the sub-agent's first message from the arguments. Defaults to the task
+	// or, with an Input, to the arguments as JSON.
 	Prompt func(input json.RawMessage) (string, error)
 }
 
-// CompanionMode says whether an agent waits for its companion.
+// CompanionMode determines whether an agent waits for its companion.
 type CompanionMode string
 
 // The modes of companions.
 const (
-	// Blocking: the call that starts it or sends it a message waits for its answer.
+	// Blocking: a call that spawns the companion or sends it a message waits for its answer.
 	Blocking CompanionMode = "blocking"
-	// NonBlocking: it works on by itself, in a stream of its own, and its answer
+	// NonBlocking: the companion works in the background, in its own stream, and its answer
 	// arrives as a notice.
 	NonBlocking CompanionMode = "non_blocking"
 )
 
-// Companion is an agent that lives on between calls: it is spawned under a name,
-// is sent messages, and remembers.
+// Companion is an agent whose session outlives a call: it is spawned under a name, receives
+// messages and remembers them.
 type Companion struct {
 	Agent *Agent
 	// Mode defaults to Blocking.
 	Mode CompanionMode
-	// Description tells the model what it is for. Defaults to the agent's.
+	// Description tells the model what the companion is for. Defaults to the agent's.
 	Description string
 }
 
@@ -81,7 +80,7 @@ func InputOf[T any]() *InputType {
 	return &InputType{schema: schema, err: err}
 }
 
-// RawInput is [InputOf] for input whose schema is not a Go type's.
+// RawInput is [InputOf] with an explicit JSON Schema.
 func RawInput(schema json.RawMessage) *InputType {
 	parsed, err := parseObjectSchema(schema)
 	if err == nil {
@@ -90,17 +89,17 @@ func RawInput(schema json.RawMessage) *InputType {
 	return &InputType{schema: parsed, err: err}
 }
 
-// Schema describes the input.
+// Schema returns the input's schema.
 func (i *InputType) Schema() *Schema { return i.schema }
 
-// task is the input of a sub-agent that declares none.
+// task is the default input of a sub-agent.
 type task struct {
 	Task string `json:"task" jsonschema:"what to do, with everything needed to do it"`
 }
 
 var taskInput = InputOf[task]()
 
-// AgentName is the name of the agent, wherever it is.
+// AgentName returns the name of the local or remote agent.
 func (s *SubAgent) AgentName() string {
 	if s.Agent == nil {
 		return s.Name
@@ -108,10 +107,10 @@ func (s *SubAgent) AgentName() string {
 	return s.Agent.Name
 }
 
-// Tool is the name of the sub-agent's tool.
+// Tool returns the name of the sub-agent's tool.
 func (s *SubAgent) Tool() string { return SubAgentPrefix + s.AgentName() }
 
-// InputSchema describes the arguments of a call.
+// InputSchema returns the schema of a call's arguments.
 func (s *SubAgent) InputSchema() *Schema {
 	if s.Input == nil {
 		return taskInput.schema
@@ -119,7 +118,7 @@ func (s *SubAgent) InputSchema() *Schema {
 	return s.Input.schema
 }
 
-// About tells the model what the sub-agent is for.
+// About returns the tool's description for the model.
 func (s *SubAgent) About() string {
 	if s.Agent == nil {
 		return describe(s.Description, &Agent{Name: s.Name})
@@ -127,7 +126,7 @@ func (s *SubAgent) About() string {
 	return describe(s.Description, s.Agent)
 }
 
-// About tells the model what the companion is for.
+// About returns the companion's description for the model.
 func (c *Companion) About() string { return describe(c.Description, c.Agent) }
 
 func describe(own string, agent *Agent) string {
@@ -140,7 +139,7 @@ func describe(own string, agent *Agent) string {
 	return "Hand a task to the agent " + agent.Name + "."
 }
 
-// Message is what a call begins the sub-agent's session with.
+// Message returns the first message of the sub-agent's session for a call.
 func (s *SubAgent) Message(input json.RawMessage) (session.Message, error) {
 	if s.Prompt != nil {
 		text, err := s.Prompt(input)
@@ -154,7 +153,7 @@ func (s *SubAgent) Message(input json.RawMessage) (session.Message, error) {
 	return session.UserText(string(input)), nil
 }
 
-// SubAgent finds a sub-agent by its tool.
+// SubAgent returns the sub-agent with the given tool name.
 func (a *Agent) SubAgent(tool string) (*SubAgent, bool) {
 	for i := range a.SubAgents {
 		if a.SubAgents[i].Tool() == tool {
@@ -164,7 +163,7 @@ func (a *Agent) SubAgent(tool string) (*SubAgent, bool) {
 	return nil, false
 }
 
-// Companion finds a companion by its agent's name.
+// Companion returns the companion with the given agent name.
 func (a *Agent) Companion(name string) (*Companion, bool) {
 	for i := range a.Companions {
 		if a.Companions[i].Agent.Name == name {
@@ -174,7 +173,7 @@ func (a *Agent) Companion(name string) (*Companion, bool) {
 	return nil, false
 }
 
-// Reaches lists the agent and all agents that it may call, directly or not, each
+// Reaches returns the agent and all agents that it may call, directly or indirectly, each
 // once.
 func (a *Agent) Reaches() []*Agent {
 	found := []*Agent{a}
@@ -214,19 +213,19 @@ func (a *Agent) checkChildren() error {
 		case s.Agent != nil && s.Remote != nil:
 			return a.invalid(field, "has both an Agent and a Remote: choose one")
 		case s.Agent != nil && s.Name != "":
-			return a.invalid(field, "has a Name, %q, which is for a Remote: an Agent has its own", s.Name)
+			return a.invalid(field, "has the Name %q, which is only for a Remote: an Agent has its own", s.Name)
 		case s.Agent == nil && !agentName.MatchString(name):
 			return a.invalid(field, "has the Name %q, which must begin with a letter", name)
 		case !agentToolName.MatchString(name):
-			return a.invalid(field, "has a name that cannot be part of a tool's: use up to 50 letters, digits, _ or -")
+			return a.invalid(field, "has a name that cannot be part of a tool's name: use up to 50 letters, digits, _ or -")
 		case seen[name]:
-			return a.invalid("SubAgents", "holds %q twice", name)
+			return a.invalid("SubAgents", "contains %q twice", name)
 		case s.Input != nil && s.Input.err != nil:
-			return a.invalid(field, "has an Input that cannot be used: %v", s.Input.err)
+			return a.invalid(field, "has an invalid Input: %v", s.Input.err)
 		}
 		if remote, ok := s.Remote.(interface{ Check() error }); ok {
 			if err := remote.Check(); err != nil {
-				return a.invalid(field, "has a Remote that cannot be used: %v", err)
+				return a.invalid(field, "has an invalid Remote: %v", err)
 			}
 		}
 		seen[name] = true
@@ -242,7 +241,7 @@ func (a *Agent) checkChildren() error {
 		case c.Mode != "" && c.Mode != Blocking && c.Mode != NonBlocking:
 			return a.invalid(field, "has the Mode %q, which is neither %s nor %s", c.Mode, Blocking, NonBlocking)
 		case seen[c.Agent.Name]:
-			return a.invalid("Companions", "holds %q twice", c.Agent.Name)
+			return a.invalid("Companions", "contains %q twice", c.Agent.Name)
 		}
 		seen[c.Agent.Name] = true
 	}

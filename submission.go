@@ -8,23 +8,21 @@ import (
 // [Approve], [Deny], [ToolResult] or [ToolError].
 type Submission struct {
 	session.Submission
-	// User is who answers.
+	// User is the user who answers.
 	User User
 
-	err error // of making it
+	err error // from encoding the result
 }
 
-// Approve approves a call that waits for approval. The answer is bound to the input that
-// call holds, which is what the person was shown: it is refused if the call's input is
-// another one.
+// Approve approves a call that waits for approval. The answer is bound to the input in
+// call, which is what the person saw: it is refused if the call's input differs.
 func Approve(call session.Pending, by User) Submission {
 	s := Submission{Submission: session.Decide(call.CallID, call.ApprovalID, true, "")}
 	s.Fingerprint = session.Fingerprint(call.Tool, call.Input)
 	return s.By(by)
 }
 
-// Deny refuses a call that waits for approval. The model is given the reason, if there is
-// one.
+// Deny denies a call that waits for approval. The model sees the reason, if any.
 func Deny(call session.Pending, by User, reason string) Submission {
 	return Submission{Submission: session.Decide(call.CallID, call.ApprovalID, false, reason)}.By(by)
 }
@@ -40,8 +38,8 @@ func ToolResult(callID string, result any) Submission {
 	}}
 }
 
-// ToolError answers a call with an error: the client could not carry it out or, if the call
-// waits for approval, nobody could decide.
+// ToolError answers a call with an error: the client could not run it or, if the call waits
+// for approval, nobody could decide.
 func ToolError(callID, message string) Submission {
 	if message == "" {
 		message = "the call failed"
@@ -65,13 +63,12 @@ func (s *Submission) Check() error {
 	return s.Submission.Check()
 }
 
-// Continuation says how the session continues after an answer.
+// Continuation is how the session continues after an answer.
 type Continuation string
 
-// The ways to continue.
 const (
-	// CallerResumes means that nothing runs: the caller resumes the session, now or when
-	// the other answers have been submitted.
+	// CallerResumes means that nothing is running: the caller resumes the session, now or
+	// after the other answers have been submitted.
 	CallerResumes Continuation = "caller_resumes"
 	// ContinuesRunning means that a run is active, or is being started, and uses the
 	// answer.

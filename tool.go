@@ -10,64 +10,62 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// DefaultToolTimeout bounds a call of a tool that sets no timeout.
+// DefaultToolTimeout is the timeout of a tool whose Timeout is 0.
 const DefaultToolTimeout = 5 * time.Minute
 
-// DefaultDeadline is how long a call waits for a person unless its tool says so.
+// DefaultDeadline is how long a call waits for a person if its tool's Deadline is 0.
 const DefaultDeadline = 24 * time.Hour
 
-// NoDeadline lets a call wait for a person for ever.
+// NoDeadline lets a call wait for a person indefinitely.
 const NoDeadline = Unlimited
 
 // Tool is something the model may call.
 type Tool struct {
 	Name        string
 	Description string
-	// Execute carries the call out; see [Func]. One that [OnClient] makes is carried
-	// out by whoever answers the call.
+	// Execute runs a call; see [Func]. With [OnClient], whoever answers the call runs it.
 	Execute Callable
-	// Approval, if set, says which calls a person must approve before they are
-	// carried out; see [ApproveAlways] and [ApproveWhen].
+	// Approval, if set, reports which calls a person must approve before they run; see
+	// [ApproveAlways] and [ApproveWhen].
 	Approval Approval
-	// Approver, if set, decides who may answer a call that waits. It is asked when an
-	// answer is submitted; an error refuses that answer, and the call stays open for
-	// others.
+	// Approver, if set, decides who may answer a waiting call. It is called when an answer
+	// is submitted. An error refuses that answer, and the call stays open for others.
 	Approver func(ctx context.Context, answer *Answer) error
-	// Deadline is how long a call waits for a person before it is answered with a
-	// timeout. Defaults to 24 hours; [NoDeadline] lifts it.
+	// Deadline is how long a call waits for a person before it times out. Defaults to 24
+	// hours; [NoDeadline] disables it.
 	Deadline time.Duration
-	// ReadOnly says that the tool has no effect: it may run again at any time and
-	// needs no record before it starts.
+	// ReadOnly marks a tool without side effects: a call may run again at any time and needs
+	// no record before it starts.
 	ReadOnly bool
-	// Idempotent says that the tool has an effect but may run again after a crash,
-	// for example because it hands [Call.IdempotencyKey] to the service it calls.
+	// Idempotent marks a tool with side effects whose calls may run again after a crash, for
+	// example because it passes [Call.IdempotencyKey] to the service it calls.
 	Idempotent bool
-	// FinishWith makes the tool's output the session's output: a call that succeeds
-	// completes the turn. Such calls run after all others of the same reply, one
-	// after another, and see the state those left.
+	// FinishWith makes the tool's result the session's output: a successful call completes
+	// the turn. Such calls run one by one, after all other calls of the same reply, and see
+	// their changes to the state.
 	FinishWith bool
-	// Timeout bounds one call. Defaults to 5 minutes; [Unlimited] lifts it.
+	// Timeout limits one call. Defaults to 5 minutes; [Unlimited] disables it.
 	Timeout time.Duration
-	// Strict asks the model's provider to constrain arguments to the schema.
+	// Strict asks the provider to constrain arguments to the schema.
 	Strict bool
 }
 
-// CallTimeout is the bound of one call, or 0 for none.
+// CallTimeout returns the timeout of one call, or 0 for none.
 func (t *Tool) CallTimeout() time.Duration { return bound(t.Timeout, DefaultToolTimeout) }
 
-// WaitLimit is how long a call waits for a person, or 0 for ever.
+// WaitLimit returns how long a call waits for a person, or 0 for no limit.
 func (t *Tool) WaitLimit() time.Duration { return bound(t.Deadline, DefaultDeadline) }
 
 // Waits reports whether calls of the tool may wait for a person.
 func (t *Tool) Waits() bool { return t.Approval != nil || t.OnClient() }
 
-// OnClient reports whether whoever answers a call of the tool carries it out.
+// OnClient reports whether calls run on the client.
 func (t *Tool) OnClient() bool { _, ok := t.Execute.(*clientTool); return ok }
 
 func (t *Tool) check(a *Agent) error {
 	field := "tool " + t.Name
 	if err := CheckToolName(t.Name); err != nil {
-		return a.invalid("Tools", "has a tool that cannot be called that: %v", err)
+		return a.invalid("Tools", "has a tool with an invalid name: %v", err)
 	}
 	switch {
 	case t.Execute == nil:
@@ -77,43 +75,42 @@ func (t *Tool) check(a *Agent) error {
 	case t.Deadline < Unlimited:
 		return a.invalid(field, "has a Deadline of %s; use helix.NoDeadline for none", t.Deadline)
 	case t.OnClient() && t.FinishWith:
-		return a.invalid(field, "cannot be both carried out on the client and FinishWith")
+		return a.invalid(field, "cannot both run on the client and be FinishWith")
 	case t.OnClient() && t.Approval != nil:
-		return a.invalid(field, "is carried out on the client, where a person can refuse it; it takes no Approval")
+		return a.invalid(field, "runs on the client, where a person can refuse it; it must not have an Approval")
 	case t.Approval != nil && t.FinishWith:
-		return a.invalid(field, "cannot both need an Approval and be FinishWith")
+		return a.invalid(field, "cannot both have an Approval and be FinishWith")
 	case t.Approver != nil && !t.Waits():
-		return a.invalid(field, "has an Approver, but nobody is asked: it has no Approval and is not carried out on the client")
+		return a.invalid(field, "has an Approver, but its calls never wait: it has no Approval and does not run on the client")
 	case t.Deadline != 0 && !t.Waits():
-		return a.invalid(field, "has a Deadline, but waits for nobody; a bound of the call itself is its Timeout")
+		return a.invalid(field, "has a Deadline, but its calls never wait; use Timeout to limit a call")
 	case t.ReadOnly && t.FinishWith:
-		return a.invalid(field, "cannot be both ReadOnly and FinishWith: finishing is an effect")
+		return a.invalid(field, "cannot be both ReadOnly and FinishWith: finishing is a side effect")
 	}
 	schema, err := t.Execute.InputSchema()
 	if err != nil {
-		return a.invalid(field, "has an input that cannot be described: %v", err)
+		return a.invalid(field, "has an invalid input type: %v", err)
 	}
 	if !schema.IsObject() {
-		return a.invalid(field, "needs a struct or map as its input, so that its arguments have names")
+		return a.invalid(field, "must have a struct or map as its input, so that its arguments have names")
 	}
 	if schema.undeclarable != nil {
-		return a.invalid(field, "has an input that cannot be described: %v", schema.undeclarable)
+		return a.invalid(field, "has an invalid input type: %v", schema.undeclarable)
 	}
 	return nil
 }
 
-// Callable carries out a tool's calls.
+// Callable runs the calls of a tool.
 type Callable interface {
-	// InputSchema describes the input; see [Schema.ValidateInput] for what that means for
-	// arguments that it does not declare. It is asked when the agent is checked.
+	// InputSchema returns the schema of the input; see [Schema.ValidateInput] for arguments
+	// that it does not declare. It is called when the agent is checked.
 	InputSchema() (*Schema, error)
-	// Call carries out one call whose input fits the schema and returns its result
-	// as JSON.
+	// Call runs one call whose input matches the schema and returns its result as JSON.
 	Call(ctx context.Context, call *Call, input json.RawMessage) (json.RawMessage, error)
 }
 
-// Func makes a tool of a Go function. The input's schema is inferred from In and
-// enforced before the function runs; Out is encoded as JSON.
+// Func makes a tool from a Go function. The input's schema is inferred from In and enforced
+// before the function runs; Out is encoded as JSON.
 func Func[In, Out any](fn func(ctx context.Context, call *Call, in In) (Out, error)) Callable {
 	schema, err := SchemaFor[In]()
 	return &funcTool[In, Out]{fn: fn, schema: schema, err: err}
@@ -130,7 +127,7 @@ func (f *funcTool[In, Out]) InputSchema() (*Schema, error) { return f.schema, f.
 func (f *funcTool[In, Out]) Call(ctx context.Context, call *Call, input json.RawMessage) (json.RawMessage, error) {
 	var in In
 	if err := json.Unmarshal(input, &in); err != nil {
-		return nil, (&Error{Code: session.CodeToolInput}).WithCause(err, "the input does not fit")
+		return nil, (&Error{Code: session.CodeToolInput}).WithCause(err, "decode the input")
 	}
 	out, err := f.fn(ctx, call, in)
 	if err != nil {
@@ -143,9 +140,9 @@ func (f *funcTool[In, Out]) Call(ctx context.Context, call *Call, input json.Raw
 	return raw, nil
 }
 
-// RawFunc makes a tool of a function on JSON, for input whose schema is not a Go
-// type's. Arguments that the schema does not declare are refused unless it says
-// "additionalProperties": true; see [Schema.ValidateInput].
+// RawFunc makes a tool from a function on JSON, with an explicit schema. Arguments that the
+// schema does not declare are refused unless it has "additionalProperties": true; see
+// [Schema.ValidateInput].
 func RawFunc(schema json.RawMessage, fn func(ctx context.Context, call *Call, input json.RawMessage) (json.RawMessage, error)) Callable {
 	parsed, err := ParseSchema(schema)
 	return &rawTool{fn: fn, schema: parsed, err: err}
@@ -170,14 +167,14 @@ func (r *rawTool) Call(ctx context.Context, call *Call, input json.RawMessage) (
 	return out, nil
 }
 
-// OnClient makes a tool that runs where the user is: a call waits until its result
-// is submitted; see [ToolResult]. The input's schema is inferred from In.
+// OnClient makes a tool that runs on the client: a call waits until its result is
+// submitted; see [ToolResult]. The input's schema is inferred from In.
 func OnClient[In any]() Callable {
 	schema, err := SchemaFor[In]()
 	return &clientTool{schema: schema, err: err}
 }
 
-// RawOnClient is [OnClient] for input whose schema is not a Go type's.
+// RawOnClient is [OnClient] with an explicit JSON Schema.
 func RawOnClient(schema json.RawMessage) Callable {
 	parsed, err := ParseSchema(schema)
 	return &clientTool{schema: parsed, err: err}
@@ -194,7 +191,7 @@ func (c *clientTool) Call(_ context.Context, call *Call, _ json.RawMessage) (jso
 	return nil, session.ErrNotSupported.WithMessage("%s runs on the client", call.Tool)
 }
 
-// encodeResult encodes without escaping HTML: the model reads it, not a browser.
+// encodeResult encodes without escaping HTML, because the model reads the result.
 func encodeResult(v any) (json.RawMessage, error) {
 	var buf bytes.Buffer
 	enc := json.NewEncoder(&buf)
@@ -213,6 +210,6 @@ type Call struct {
 	Tool string
 }
 
-// IdempotencyKey is the same on every attempt of this call and differs from that
-// of every other call, so that a tool can hand it to the service it calls.
+// IdempotencyKey returns a key that is the same for every attempt of this call and unique
+// to it. Pass it to the service that the tool calls.
 func (c *Call) IdempotencyKey() string { return c.SessionID + "/" + c.ID }
