@@ -7,10 +7,11 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"sort"
 	"strings"
 	"unicode/utf8"
 
-	"go.yaml.in/yaml/v4"
+	"go.yaml.in/yaml/v3"
 )
 
 // source is a file's text and where in it everything is.
@@ -105,14 +106,14 @@ func (s *source) parse(data []byte) *yaml.Node {
 		s.problem(begins, "", "the file is empty; it begins with version: 1")
 		return nil
 	case err != nil:
-		s.syntax(err)
+		s.syntax(data, err)
 		return nil
 	}
 	switch err := decoder.Decode(&more); {
 	case err == nil:
 		s.problem(at(&more), "", "the file has a second document; only one is read")
 	case !errors.Is(err, io.EOF):
-		s.syntax(err)
+		s.syntax(data, err)
 	}
 	if doc.Kind != yaml.DocumentNode || len(doc.Content) != 1 || doc.Content[0].ShortTag() == "!!null" {
 		s.problem(begins, "", "the file is empty; it begins with version: 1")
@@ -142,21 +143,45 @@ func (s *source) unreadable(data []byte) (position, string) {
 }
 
 // syntax notes an error of the parser.
-func (s *source) syntax(err error) {
-	failure, ok := errors.AsType[*yaml.LoadError](err)
-	if !ok {
-		s.problem(begins, "", "%v", err)
-		return
+func (s *source) syntax(data []byte, err error) {
+	message := strings.TrimPrefix(err.Error(), "yaml: ")
+	if _, rest, ok := strings.Cut(message, ": "); ok && strings.HasPrefix(message, "line ") {
+		message = rest // the line is where the construct begins that could not be read
 	}
-	where := position{max(failure.Mark.Line, 1), max(failure.Mark.Column, 1)}
-	message := failure.Message
-	if failure.ContextMsg != "" {
-		message += " " + failure.ContextMsg
-		if failure.ContextMark.Line > 0 {
-			message += fmt.Sprintf(" that begins in line %d, column %d", failure.ContextMark.Line, max(failure.ContextMark.Column, 1))
+	s.problem(failsAt(data, err), "", "not valid YAML: %s", message)
+}
+
+// failsAt returns where in a file an error of the parser is: at the end of the shortest beginning of the file with the same
+// error. The parser itself tells no column, and often another line.
+func failsAt(data []byte, err error) position {
+	end := sort.Search(len(data), func(n int) bool {
+		for n < len(data) && !utf8.RuneStart(data[n]) {
+			n++
+		}
+		failure := parseError(data[:n])
+		return failure != nil && failure.Error() == err.Error()
+	})
+	before := string(data[:max(end-1, 0)])
+	if name, ok := strings.CutPrefix(err.Error(), "yaml: unknown anchor '"); ok {
+		name, _, _ = strings.Cut(name, "'")
+		before = before[:max(len(before)-len(name), 0)] // the error shows at the end of the alias
+	}
+	line := before[strings.LastIndex(before, "\n")+1:]
+	return position{1 + strings.Count(before, "\n"), 1 + utf8.RuneCountInString(line)}
+}
+
+// parseError returns the first error in a stream of documents.
+func parseError(data []byte) error {
+	decoder := yaml.NewDecoder(bytes.NewReader(data))
+	for {
+		var doc yaml.Node
+		switch err := decoder.Decode(&doc); {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
 		}
 	}
-	s.problem(where, "", "not valid YAML: %s", message)
 }
 
 func at(n *yaml.Node) position { return position{max(n.Line, 1), max(n.Column, 1)} }
