@@ -101,8 +101,7 @@ whether every turn went well.`,
   helix chat --model openai-chat/llama3.2@http://127.0.0.1:11434/v1
                                           let a model on this machine answer
   echo 'what is 6*7' | helix chat         ask one thing from a script`,
-		Version: version(),
-		Args:    noArguments,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := opts.check(cmd); err != nil {
 				return err
@@ -117,6 +116,7 @@ whether every turn went well.`,
 	flags.StringVar(&opts.model, "model", "", "`PROVIDER/MODEL` that answers for the demo (default: $HELIX_MODEL, or else a script)")
 	flags.DurationVar(&opts.pace, "pace", 30*time.Millisecond, "pause before each word of the demo's script")
 	flags.BoolVar(&opts.verbose, "verbose", false, "log to the standard error")
+	versionFlag(cmd)
 	return cmd
 }
 

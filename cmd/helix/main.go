@@ -60,12 +60,11 @@ func run(args []string, signals <-chan os.Signal, out, complaints io.Writer) int
 
 func rootCommand(signals <-chan os.Signal) *cobra.Command {
 	root := &cobra.Command{
-		Use:     "helix",
-		Short:   "Durable AI agents",
-		Long:    "Helix runs durable AI agents: conversations that survive being killed.",
-		Version: version(),
-		Args:    noArguments,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Use:   "helix",
+		Short: "Durable AI agents",
+		Long:  "Helix runs durable AI agents: conversations that survive being killed.",
+		Args:  noArguments,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		// Errors are one line, printed by run.
 		SilenceErrors: true, SilenceUsage: true,
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
@@ -73,7 +72,7 @@ func rootCommand(signals <-chan os.Signal) *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usageError{fmt.Errorf("%w (see %s --help)", err, cmd.CommandPath())}
 	})
-	root.SetVersionTemplate("helix {{.Version}}\n")
+	versionFlag(root)
 	for _, group := range []struct {
 		title    string
 		commands []*cobra.Command
@@ -177,6 +176,26 @@ func unknown(cmd *cobra.Command, word string) error {
 		return usageError{fmt.Errorf("unknown command %q: did you mean %s? (see %s --help)", word, strings.Join(meant, " or "), cmd.CommandPath())}
 	}
 	return usageError{fmt.Errorf("unknown command %q (see %s --help)", word, cmd.CommandPath())}
+}
+
+// versionFlag adds --version to a command. A version template of Cobra would link text/template, for which the linker keeps
+// the exported methods of all types.
+func versionFlag(cmd *cobra.Command) {
+	show := cmd.Flags().BoolP("version", "v", false, "version for "+cmd.Name())
+	args, run := cmd.Args, cmd.RunE
+	cmd.Args = func(cmd *cobra.Command, words []string) error {
+		if *show {
+			return nil
+		}
+		return args(cmd, words)
+	}
+	cmd.RunE = func(cmd *cobra.Command, words []string) error {
+		if *show {
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), "helix", version())
+			return err
+		}
+		return run(cmd, words)
+	}
 }
 
 // version is the module's version, as the Go tool recorded it.

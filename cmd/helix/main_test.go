@@ -252,9 +252,11 @@ func TestHelpAndVersion(t *testing.T) {
 	for args, want := range map[string]string{
 		"":               "Step in:",
 		"--help":         "Step in:",
-		"--version":      "helix ",
+		"--version":      "helix " + version() + "\n",
 		"chat --help":    "echo 'what is 6*7' | helix chat",
-		"chat --version": "helix ",
+		"chat --version": "helix " + version() + "\n",
+		"serve -v":       "helix " + version() + "\n",
+		"worker x -v":    "helix " + version() + "\n",
 	} {
 		p := start(t, strings.Fields(args)...)
 		if code := p.wait(); code != 0 || !strings.Contains(p.out.String(), want) || p.err.String() != "" {

@@ -71,8 +71,7 @@ SIGHUP has the file read again at once; the server goes on.`,
   helix serve --config helix.yaml --addr :4170 --store postgres://helix@db/agents
   helix serve --config helix.yaml --store postgres://helix@db/agents --streams redis://cache:6379
   helix serve --config helix.yaml --store postgres://helix@db/agents --runtime temporal`,
-		Version: version(),
-		Args:    noArguments,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return runServe(cmd.Context(), &opts, cmd.ErrOrStderr(), signals)
 		},
@@ -84,6 +83,7 @@ SIGHUP has the file read again at once; the server goes on.`,
 	flags.StringArrayVar(&opts.hosts, "host", nil, "`NAME` that the server goes by, or * for any; may be repeated (default: server.hosts in the file)")
 	opts.flags(cmd)
 	flags.BoolVar(&opts.runtime.worker, "worker", true, "with --runtime temporal: work on turns, and not only start them")
+	versionFlag(cmd)
 	return cmd
 }
 

@@ -34,13 +34,13 @@ leaves the others to other workers. A second one does not wait. SIGHUP has the f
 read again at once.`,
 		Example: `  helix worker --runtime temporal --config helix.yaml --store postgres://helix@db/agents
   helix worker --config helix.yaml --grace 1m      with runtime.kind: temporal in the file`,
-		Version: version(),
-		Args:    noArguments,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return runWorker(cmd.Context(), &opts, cmd.ErrOrStderr(), signals)
 		},
 	}
 	opts.flags(cmd)
+	versionFlag(cmd)
 	return cmd
 }
 
