@@ -1,4 +1,4 @@
-// Package docs_test holds the documents to the code.
+// Package docs_test checks the documents against the code.
 package docs_test
 
 import (
@@ -20,7 +20,7 @@ import (
 
 const mapping = "from-typescript.md"
 
-// packages are those that the mapping may name, with their directories.
+// packages maps the packages that the mapping may name to their directories.
 var packages = map[string]string{
 	"helix": "..", "session": "../session", "stream": "../stream", "llm": "../llm", "usage": "../usage",
 	"lock": "../lock", "store": "../store", "engine": "../engine", "local": "../runtime/local",
@@ -30,7 +30,7 @@ var packages = map[string]string{
 	"remote": "../remote", "server": "../server", "wire": "../server/wire", "aisdk": "../server/aisdk", "client": "../client",
 }
 
-// standard are packages of the standard library that it may name.
+// standard lists the packages of the standard library that the mapping may name.
 var standard = []string{"context", "errors", "iter", "slog", "time"}
 
 // row is one line of a table: a name, its counterpart, a note.
@@ -38,12 +38,12 @@ type row struct {
 	section string
 	line    int
 	name    string
-	cells   []string // of the columns after the first
+	cells   []string // the columns after the first
 }
 
 var ticked = regexp.MustCompile("`([^`]+)`")
 
-// differences is the section that tells of behaviour, not of names.
+// differences is the heading of the section about behaviour, which has no names.
 const differences = "Behaviour that differs on purpose"
 
 // rows reads all tables of the mapping.
@@ -69,7 +69,7 @@ func rows(t *testing.T) []row {
 		}
 		cells := strings.Split(strings.Trim(text, "|"), "|")
 		if len(cells) != 3 {
-			t.Errorf("%s:%d: a row has 3 cells, this one %d", mapping, line, len(cells))
+			t.Errorf("%s:%d: the row has %d cells, want 3", mapping, line, len(cells))
 			continue
 		}
 		if strings.TrimSpace(cells[1]) == "Go" {
@@ -94,7 +94,7 @@ func TestEverySeedNameHasItsRow(t *testing.T) {
 	found := map[string]int{}
 	for _, r := range rows(t) {
 		if first, ok := found[r.name]; ok {
-			t.Errorf("%s:%d: %s has a row already, on line %d", mapping, r.line, r.name, first)
+			t.Errorf("%s:%d: %s already has a row on line %d", mapping, r.line, r.name, first)
 		}
 		found[r.name] = r.line
 	}
@@ -148,10 +148,10 @@ func TestEveryIdentifierExists(t *testing.T) {
 	if checked == 0 {
 		t.Fatal("no identifier found")
 	}
-	t.Logf("%d identifiers, all of them there", checked)
+	t.Logf("%d identifiers exist", checked)
 }
 
-// Statuses and chunks keep their names on the wire.
+// TestWireNamesAreKept checks that statuses and chunks keep their names on the wire.
 func TestWireNamesAreKept(t *testing.T) {
 	t.Parallel()
 	renamed := []string{"tool_error", "checkpoint_created", "suspension_marker"} // their notes say so
@@ -176,7 +176,7 @@ func TestWireNamesAreKept(t *testing.T) {
 
 var event = regexp.MustCompile("`((?:client_tool|subagent)\\.[a-z_]+)`")
 
-// A log event that a page promises is one that the engine writes.
+// TestLogEventsAreWritten checks that the engine writes the log events that a page names.
 func TestLogEventsAreWritten(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("../engine/*.go")
@@ -197,7 +197,7 @@ func TestLogEventsAreWritten(t *testing.T) {
 		promised[name[1]] = true
 	}
 	if len(promised) == 0 {
-		t.Fatal("no event is promised")
+		t.Fatal("no page names an event")
 	}
 	for name := range promised {
 		if !strings.Contains(engine.String(), strconv.Quote(name)) {
@@ -206,13 +206,13 @@ func TestLogEventsAreWritten(t *testing.T) {
 	}
 }
 
-// Code on the pages is taken from examples that are executed, so it compiles and
-// does what the page says.
+// TestCodeIsExecuted checks that the code on the pages comes from executed examples, so
+// that it compiles and works.
 func TestCodeIsExecuted(t *testing.T) {
 	t.Parallel()
 	examples, err := filepath.Glob("../example_*_test.go")
 	if err != nil || len(examples) == 0 {
-		t.Fatal("there are no examples", err)
+		t.Fatal("found no examples", err)
 	}
 	examples = append(examples, "../remote/example_test.go")
 	var executed []string
@@ -233,7 +233,7 @@ func TestCodeIsExecuted(t *testing.T) {
 	}
 }
 
-// What the page on runtimes shows of a file is valid.
+// TestRuntimeSettings checks that the settings on the page about runtimes are valid.
 func TestRuntimeSettings(t *testing.T) {
 	t.Setenv("HOSTNAME", "host-1")
 	page, err := os.ReadFile("runtimes.md")
@@ -242,7 +242,7 @@ func TestRuntimeSettings(t *testing.T) {
 	}
 	blocks := strings.Split(string(page), "\n```yaml\n")[1:]
 	if len(blocks) < 3 {
-		t.Fatalf("there are only %d settings", len(blocks))
+		t.Fatalf("found only %d settings", len(blocks))
 	}
 	for _, block := range blocks {
 		settings, _, _ := strings.Cut(block, "\n```")
@@ -265,11 +265,11 @@ func unindented(t *testing.T, file string) string {
 	return out.String()
 }
 
-// pkg is what a package declares.
+// pkg lists the declarations of a package.
 type pkg struct {
 	names     map[string]bool     // at its top level
 	constants map[string]string   // those that are string literals
-	typed     map[string][]string // their values by the name of their type, if they say it
+	typed     map[string][]string // values of constants with an explicit type, by its name
 	types     map[string]ast.Expr
 	methods   map[string]map[string]bool // by type
 }

@@ -21,7 +21,7 @@ import (
 
 const machine = "state-machine.md"
 
-// section is the text of the page below a heading, up to the next one.
+// section returns the text of the page between a heading and the next one.
 func section(t *testing.T, heading string) string {
 	t.Helper()
 	raw, err := os.ReadFile(machine)
@@ -36,8 +36,8 @@ func section(t *testing.T, heading string) string {
 	return text
 }
 
-// cells is a table of the page: what its cells say, by row and column. A row is
-// named by its first cell, a column by the table's head.
+// cells is a table of the page: the text of each cell by row and column. The first
+// cell of a row is its name, and the table's head names the columns.
 type cells map[[2]string]string
 
 // table reads the nth table of a section.
@@ -68,36 +68,36 @@ func table(t *testing.T, heading string, nth int) cells {
 			for i := 1; i < len(row); i++ {
 				at := [2]string{row[0], head[i]}
 				if _, twice := out[at]; twice {
-					t.Errorf("%s, %q: %q is there twice", machine, heading, row[0])
+					t.Errorf("%s, %q: %q occurs twice", machine, heading, row[0])
 				}
 				out[at] = row[i]
 			}
 		}
 	}
 	if len(out) == 0 {
-		t.Fatalf("%s, %q: there is no table %d", machine, heading, nth)
+		t.Fatalf("%s, %q: no table %d", machine, heading, nth)
 	}
 	return out
 }
 
-// holds compares a table with what is true, cell by cell.
+// holds compares a table with the truth, cell by cell.
 func (c cells) holds(t *testing.T, heading string, truth cells) {
 	t.Helper()
 	for at, want := range truth {
 		if got, ok := c[at]; !ok {
-			t.Errorf("%s, %q: nothing is said of %q, %q, which is %q", machine, heading, at[0], at[1], want)
+			t.Errorf("%s, %q: no cell for %q, %q, want %q", machine, heading, at[0], at[1], want)
 		} else if got != want {
-			t.Errorf("%s, %q: %q, %q is said to be %q and is %q", machine, heading, at[0], at[1], got, want)
+			t.Errorf("%s, %q: cell %q, %q is %q, want %q", machine, heading, at[0], at[1], got, want)
 		}
 	}
 	for at := range c {
 		if _, ok := truth[at]; !ok {
-			t.Errorf("%s, %q: there is no %q, %q", machine, heading, at[0], at[1])
+			t.Errorf("%s, %q: superfluous cell %q, %q", machine, heading, at[0], at[1])
 		}
 	}
 }
 
-// named wants a row for each of the names, and no other.
+// named checks that the table has exactly one row for each name.
 func (c cells) named(t *testing.T, heading string, names []string) {
 	t.Helper()
 	said := map[string]bool{}
@@ -106,22 +106,22 @@ func (c cells) named(t *testing.T, heading string, names []string) {
 	}
 	for _, name := range names {
 		if !said[name] {
-			t.Errorf("%s, %q: there is no row for %q", machine, heading, name)
+			t.Errorf("%s, %q: no row for %q", machine, heading, name)
 		}
 		delete(said, name)
 	}
 	for name := range said {
-		t.Errorf("%s, %q: %q is none of %v", machine, heading, name, names)
+		t.Errorf("%s, %q: row %q is not one of %v", machine, heading, name, names)
 	}
 }
 
-// drawn wants every name in the section's diagram.
+// drawn checks that the section's diagram has every name.
 func drawn[S ~string](t *testing.T, heading string, names []S) {
 	t.Helper()
 	_, rest, _ := strings.Cut(section(t, heading), "```text\n")
 	diagram, _, ok := strings.Cut(rest, "```")
 	if !ok {
-		t.Fatalf("%s, %q: there is no diagram", machine, heading)
+		t.Fatalf("%s, %q: no diagram", machine, heading)
 	}
 	words := strings.FieldsFunc(diagram, func(r rune) bool { return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyz_", r) })
 	for _, name := range names {
@@ -184,7 +184,7 @@ func TestSuspensions(t *testing.T) {
 	table(t, heading, 1).holds(t, heading, truth)
 }
 
-// values lists the constants of a type of package session.
+// values returns the constants of a type of package session.
 func values(t *testing.T, typ string) []string {
 	t.Helper()
 	p, err := load("session")
@@ -204,30 +204,30 @@ func TestAnswers(t *testing.T) {
 	states := values(t, "PendingState")
 	for _, state := range states {
 		p := session.Pending{CallID: "c", Kind: session.PendingClientTool, State: session.PendingState(state)}
-		truth[[2]string{state, "stands in the way"}] = yes(p.Open())
+		truth[[2]string{state, "blocks"}] = yes(p.Open())
 		out, err := p.Accept(&session.Submission{CallID: "c", Response: session.Response{Kind: session.PendingClientTool}}, time.Unix(1, 0))
 		if err != nil {
 			t.Fatal(err)
 		}
 		truth[[2]string{state, "an answer is"}] = string(out)
-		truth[[2]string{state, "and the call then"}] = string(p.State)
+		truth[[2]string{state, "and the call becomes"}] = string(p.State)
 	}
 	table(t, heading, 1).holds(t, heading, truth)
 	drawn(t, heading, states)
 }
 
-// play is a session of an agent that asks a person and works at the same time, and
-// then says something, brought into a certain state.
+// play brings a session into a certain state. Its agent asks a person and works at the
+// same time, and then replies.
 type play struct {
 	*testing.T
 	db      *memory.Backend
 	rt      *local.Runtime
 	agent   *helix.Agent
 	run     helix.Run
-	call    string        // the call that waits, or waited
-	working chan struct{} // a token when the work has begun
-	release func()        // lets the work end
-	fails   atomic.Bool   // so does the model's second reply
+	call    string        // the call that waits or waited
+	working chan struct{} // receives a token when the work starts
+	release func()        // ends the work
+	fails   atomic.Bool   // whether model calls fail
 }
 
 const played = "s"
@@ -266,7 +266,7 @@ func newPlay(t *testing.T, deadline time.Duration) *play {
 	return p
 }
 
-// open starts a runtime of the play's own.
+// open starts a runtime for this play only.
 func (p *play) open(agents ...*helix.Agent) {
 	p.Helper()
 	p.db = memory.New(memory.Config{})
@@ -347,7 +347,7 @@ func (p *play) abort() {
 	p.started(p.rt.Attach(p.Context(), played))
 }
 
-// The states, each reached from another or from nothing.
+// states lists the states. Each is reached from another one or from nothing.
 var states = []struct {
 	name  string
 	after string
@@ -386,10 +386,10 @@ func (p *play) reach(name string) {
 			return
 		}
 	}
-	p.Fatalf("there is no state %q", name)
+	p.Fatalf("unknown state %q", name)
 }
 
-// The entries. Each says what became of it in the words of the page.
+// entries lists the operations. Each returns its outcome in the words of the page.
 var entries = []struct {
 	name string
 	do   func(p *play) string
@@ -423,7 +423,7 @@ var entries = []struct {
 }
 
 func (p *play) input() helix.Input {
-	return helix.Input{SessionID: played, Message: helix.UserText("Go on.")}
+	return helix.Input{SessionID: played, Message: helix.UserText("Continue.")}
 }
 
 func (p *play) resume(opts helix.ResumeOptions) string {
@@ -431,7 +431,7 @@ func (p *play) resume(opts helix.ResumeOptions) string {
 	return p.start(p.rt.Resume(p.Context(), played, opts))
 }
 
-// start tells how a run ends that was to be started.
+// start returns how a started run ends, or the error that refused it.
 func (p *play) start(run helix.Run, err error) string {
 	p.Helper()
 	if err != nil {
@@ -444,7 +444,7 @@ func (p *play) start(run helix.Run, err error) string {
 	return "→ " + string(res.Status)
 }
 
-// stopped tells what a session is after it was to be stopped.
+// stopped returns the status of a session after a stop, or the error that refused it.
 func (p *play) stopped(err error) string {
 	p.Helper()
 	if err != nil {
@@ -466,14 +466,14 @@ func (p *play) refusal(err error) string {
 			return name
 		}
 	}
-	p.Fatalf("refused with an error that the page has no name for: %v", err)
+	p.Fatalf("the page has no name for the error %v", err)
 	return ""
 }
 
-// Every entry is really tried in every state.
+// TestEntries tries every operation in every state.
 func TestEntries(t *testing.T) {
 	t.Parallel()
-	const heading = "What each entry does in each state"
+	const heading = "What each operation does in each state"
 	truth := cells{}
 	for _, s := range states {
 		for _, e := range entries {
@@ -489,10 +489,10 @@ func TestEntries(t *testing.T) {
 	said := table(t, heading, 1)
 	maps.Copy(said, table(t, heading, 2))
 	said.holds(t, heading, truth)
-	t.Logf("%d cells, each of them tried", len(truth))
+	t.Logf("%d cells tried", len(truth))
 }
 
-// Every change of a waiting call's entry is made to happen.
+// TestEntriesOfWaitingCalls makes every change of a waiting call's entry happen.
 func TestEntriesOfWaitingCalls(t *testing.T) {
 	t.Parallel()
 	const heading = "Calls that wait for people"
@@ -518,16 +518,16 @@ func TestEntriesOfWaitingCalls(t *testing.T) {
 		from := p.entry()
 		c.to(p)
 		if got := string(from) + " → " + string(p.entry()); got != c.name {
-			t.Errorf("what is to be %q is %q", c.name, got)
+			t.Errorf("the change is %q, want %q", got, c.name)
 		}
 	}
 	table(t, heading, 2).named(t, heading, names)
 }
 
-// Every status of an agent that was called is made to happen.
+// TestChildren makes every status of a called agent happen.
 func TestChildren(t *testing.T) {
 	t.Parallel()
-	const heading = "Agents that were called"
+	const heading = "Called agents"
 	tests := map[session.ChildStatus]struct {
 		companion bool
 		caller    []scripted.Step
@@ -583,7 +583,7 @@ func TestChildren(t *testing.T) {
 		refs, err := p.db.Sessions().Children(t.Context(), played)
 		p.must(err)
 		if len(refs) != 1 || refs[0].Status != want {
-			t.Errorf("the child is to be %s: %+v", want, refs)
+			t.Errorf("the children are %+v, want one that is %s", refs, want)
 		}
 		if want == session.ChildRunning {
 			p.abort()
@@ -591,7 +591,7 @@ func TestChildren(t *testing.T) {
 	}
 	all := values(t, "ChildStatus")
 	if len(all) != len(tests) {
-		t.Errorf("%d statuses of children are tried, there are %v", len(tests), all)
+		t.Errorf("%d statuses of children are tried, want %v", len(tests), all)
 	}
 	table(t, heading, 1).named(t, heading, all)
 }
