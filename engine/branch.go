@@ -149,12 +149,12 @@ func (r *tail) add(ctx context.Context, sessions session.Store, state *session.S
 		return state, nil
 	}
 	if !r.writes.Empty() {
-		if _, err := sessions.Merge(ctx, state.ID, r.writes); err != nil {
+		if _, err := session.Merge(ctx, sessions, state.ID, r.writes); err != nil {
 			return nil, err
 		}
 	}
 	// Last, so that a copy which has them is complete.
-	if _, err := sessions.AppendMessages(ctx, state.ID, r.messages); err != nil {
+	if _, err := session.AppendMessages(ctx, sessions, state.ID, r.messages); err != nil {
 		return nil, err
 	}
 	return sessions.Load(ctx, state.ID)

@@ -22,10 +22,10 @@ func (s *hasty) Clone(ctx context.Context, clone *session.Clone) (*session.State
 	s.copies++
 	state, err := s.Store.Clone(ctx, clone)
 	if err == nil {
-		_, err = s.AppendMessages(ctx, clone.From, []session.Message{session.UserText("more")})
+		_, err = session.AppendMessages(ctx, s, clone.From, []session.Message{session.UserText("more")})
 	}
 	if err == nil && s.used {
-		_, err = s.AppendMessages(ctx, clone.To.ID, []session.Message{session.UserText("mine")})
+		_, err = session.AppendMessages(ctx, s, clone.To.ID, []session.Message{session.UserText("mine")})
 	}
 	return state, err
 }
@@ -39,7 +39,7 @@ func TestBranchOfBusySource(t *testing.T) {
 			t.Parallel()
 			ctx := t.Context()
 			store := &hasty{Store: memory.New(memory.Config{}).Sessions(), used: used}
-			if err := store.Create(ctx, &session.State{ID: "from", Agent: "a", StreamID: "from", Status: session.Active}); err != nil {
+			if err := session.Create(ctx, store, &session.State{ID: "from", Agent: "a", StreamID: "from", Status: session.Active}); err != nil {
 				t.Fatal(err)
 			}
 			_, err := engine.Branch(ctx, store, &session.Clone{From: "from", To: session.State{ID: "to", StreamID: "to"}})

@@ -31,7 +31,7 @@ func TestExpireLeavesAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	state.ExpiresAt = time.Now().Add(-time.Hour)
-	if err := sessions.Save(t.Context(), state); err != nil {
+	if err := session.Save(t.Context(), sessions, state); err != nil {
 		t.Fatal(err)
 	}
 	expire := func(want session.Status) {

@@ -32,11 +32,8 @@ type Store interface {
 	Tenant(tenant string) Store
 }
 
-// Lifecycle creates, copies and deletes sessions.
+// Lifecycle reads, copies and deletes sessions. [StartRun] and [Create] make them.
 type Lifecycle interface {
-	// Create makes a session at version 1. Of concurrent calls for one id exactly
-	// one wins; the others get [ErrExists].
-	Create(ctx context.Context, state *State) error
 	Exists(ctx context.Context, id string) (bool, error)
 	// Load reads a session's document with its custom state, open pending calls
 	// and awaited children, consistently.
@@ -51,27 +48,16 @@ type Lifecycle interface {
 	Delete(ctx context.Context, id string) ([]string, error)
 }
 
-// Documents writes a session's document directly, outside a turn. Every method
-// but PatchMetadata raises the version, and is refused with [ErrAlreadyRunning]
-// while the current run is running, also when nobody holds its lease any more; see
-// [State.Free] and, for SetStatus, [StatusChange.Free].
+// Documents writes a session outside a run. Both methods raise the version and are
+// refused with [ErrAlreadyRunning] while the current run is running, also when
+// nobody holds its lease any more; see [Edit.Guard] and [StatusChange.Free].
 type Documents interface {
-	// Save replaces the document if its version is still state.Version, and sets
-	// that to the new version. Counters, the lease and what lives in rows of its
-	// own are not taken from state. It writes a checkpoint. A new UserID also becomes
-	// that of all sessions below which had the old one; their versions stay.
-	Save(ctx context.Context, state *State) error
-	// Merge performs operations on custom state.
-	Merge(ctx context.Context, id string, w Writes) (Committed, error)
+	// Edit makes an edit. [Create], [Save], [Merge], [AppendMessages] and others are
+	// functions over it.
+	Edit(ctx context.Context, edit *Edit) (*Edited, error)
 	// SetStatus changes the status if it is one of those expected, and reports what
 	// it saw if not.
 	SetStatus(ctx context.Context, id string, change StatusChange) (StatusResult, error)
-	// PatchMetadata sets and, where the value is nil, deletes metadata entries. It
-	// is allowed during a run and does not touch the version.
-	PatchMetadata(ctx context.Context, id string, patch map[string]*string) error
-	// IncrementSteps and IncrementResumes count up and return the new value.
-	IncrementSteps(ctx context.Context, id string) (int, error)
-	IncrementResumes(ctx context.Context, id string) (int, error)
 }
 
 // Turns is what running a turn takes.
@@ -114,11 +100,10 @@ type Calls interface {
 	Settle(ctx context.Context, id string, fence Fence, call Call) (Call, error)
 	// Calls lists the rows of an assistant message, in call order.
 	Calls(ctx context.Context, id, messageID string) ([]Call, error)
-	// DropCalls deletes the rows of an assistant message.
-	DropCalls(ctx context.Context, id, messageID string) error
-	// CleanCalls deletes rows that no step will ever take up: those older than
-	// before whose session has ended or gone on past their message. It returns how
-	// many.
+	// CleanCalls deletes rows that no step will ever use: those older than before
+	// whose session has ended or whose transcript has continued past their message.
+	// It returns how many. It is there for retention; nothing in this module calls it
+	// yet.
 	CleanCalls(ctx context.Context, before time.Time) (int, error)
 }
 
@@ -132,19 +117,14 @@ type Stops interface {
 	StopRequest(ctx context.Context, id, runID string) (*Stop, error)
 }
 
-// Transcripts reads and, outside a turn, writes messages.
+// Transcripts reads messages. [AppendMessages] and [TruncateMessages] write them
+// outside a run.
 type Transcripts interface {
 	// Messages lists a session's messages, oldest first. Of messages that do not fit
 	// [PageRequest.MaxBytes] it reads at most a few.
 	Messages(ctx context.Context, id string, page PageRequest) (Page[Message], error)
 	// AllMessages reads the whole transcript, consistently.
 	AllMessages(ctx context.Context, id string) ([]Message, error)
-	MessageCount(ctx context.Context, id string) (int, error)
-	// AppendMessages and TruncateMessages follow the rules of [Documents]. A message
-	// id that the transcript has already is refused, here and in every change;
-	// messages without an id are not compared.
-	AppendMessages(ctx context.Context, id string, messages []Message) (Committed, error)
-	TruncateMessages(ctx context.Context, id string, keep int) (Committed, error)
 }
 
 // Runs reads run records.
@@ -158,11 +138,8 @@ type Runs interface {
 	Runs(ctx context.Context, id string, page PageRequest) (Page[Run], error)
 }
 
-// Checkpoints reads checkpoints and, outside a turn, makes one.
+// Checkpoints reads checkpoints. [CreateCheckpoint] makes one outside a run.
 type Checkpoints interface {
-	// CreateCheckpoint marks the session as it is now. It follows the rules of
-	// [Documents].
-	CreateCheckpoint(ctx context.Context, id string, checkpoint NewCheckpoint) (*Checkpoint, error)
 	// Checkpoint reads one with its custom state. One of another session is
 	// [ErrNotFound].
 	Checkpoint(ctx context.Context, id, checkpointID string) (*Checkpoint, error)
@@ -175,11 +152,8 @@ type Checkpoints interface {
 }
 
 // Children keeps references to sub-agents' sessions. They may be written during
-// a run and do not touch the version.
+// a run, also by [PutChildren], and do not touch the version.
 type Children interface {
-	// PutChildren adds references or replaces those to the same sessions; see
-	// [ChildRef.Replace] for what they keep.
-	PutChildren(ctx context.Context, id string, refs []ChildRef) error
 	// UpdateChild changes one reference atomically. The function may be called more
 	// than once.
 	UpdateChild(ctx context.Context, id, childID string, change func(*ChildRef) error) (*ChildRef, error)

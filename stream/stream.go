@@ -206,13 +206,9 @@ type Manager interface {
 	// [session.ErrNotFound]. A sequence from which the stream does not hold everything,
 	// see [Info.Holds], gets a truncated frame.
 	Read(ctx context.Context, id string, from int64, wait bool) iter.Seq2[Item, error]
-	// Chunks lists up to limit chunks after sequence from, without waiting. Where Read
-	// gives a truncated frame it is [session.ErrTruncated].
+	// Chunks lists up to limit chunks after sequence from, or all if limit is 0, without
+	// waiting. Where Read gives a truncated frame it is [session.ErrTruncated].
 	Chunks(ctx context.Context, id string, from int64, limit int) ([]Item, error)
-	// ChunksFromStep lists up to limit chunks of a run from a step on, of those after
-	// sequence from: the run's StartSequence, or that of the last item for what
-	// follows it. Where Read gives a truncated frame it is [session.ErrTruncated].
-	ChunksFromStep(ctx context.Context, id, runID string, step int, from int64, limit int) ([]Item, error)
 	Info(ctx context.Context, id string) (*Info, error)
 	// End closes a stream well: readers get what is there, then an end frame. Pause
 	// is an end whose status is paused. Both do nothing to a stream that a later
@@ -233,6 +229,34 @@ type Manager interface {
 	// Tenant is the same manager scoped to another tenant.
 	Tenant(tenant string) Manager
 }
+
+// ChunksFromStep lists up to limit chunks of a run from a step on, or all if limit is
+// 0, of those after sequence from: the run's StartSequence, or that of the last item
+// for what follows it. Where Read gives a truncated frame it is
+// [session.ErrTruncated].
+func ChunksFromStep(ctx context.Context, streams Manager, id, runID string, step int, from int64, limit int) ([]Item, error) {
+	var out []Item
+	for {
+		page, err := streams.Chunks(ctx, id, from, stepPage)
+		if err != nil {
+			return nil, err
+		}
+		for _, item := range page {
+			if item.Chunk.RunID == runID && item.Chunk.Step >= step {
+				if out = append(out, item); len(out) == limit {
+					return out, nil
+				}
+			}
+		}
+		if len(page) < stepPage {
+			return out, nil
+		}
+		from = page[len(page)-1].Sequence
+	}
+}
+
+// stepPage is how many chunks ChunksFromStep reads at a time.
+const stepPage = 500
 
 // Limits of a manager.
 type Limits struct {

@@ -47,7 +47,7 @@ func main() {
 	fmt.Println(res.Status, "with:", res.Text)
 
 	// Each part is where it was meant to be.
-	count, err := sessions.Sessions().MessageCount(ctx, run.SessionID())
+	count, err := session.MessageCount(ctx, sessions.Sessions(), run.SessionID())
 	check(err)
 	info, err := streams.Streams().Info(ctx, run.SessionID())
 	check(err)

@@ -168,7 +168,7 @@ func multiturnState(s *Stage) {
 func (s *Stage) dangling(x Executor, agent *helix.Agent, tool string, input string) {
 	s.Helper()
 	s.ended(s.Say(x, agent, "s-1", "first"), helix.Completed)
-	_, err := s.store().AppendMessages(s.ctx(), "s-1", []session.Message{{
+	_, err := session.AppendMessages(s.ctx(), s.store(), "s-1", []session.Message{{
 		ID: "msg-x", Role: session.RoleAssistant, Parts: []session.Part{{
 			Kind: session.PartToolCall, CallID: "call-x", Tool: tool, Input: json.RawMessage(input),
 		}},

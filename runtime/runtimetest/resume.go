@@ -325,7 +325,7 @@ func resumeEmpty(s *Stage) {
 	model := scripted.New(scripted.Text("ok"))
 	agent := newAgent(model)
 	x := s.Start(agent)
-	s.ok(s.store().Create(s.ctx(), &session.State{
+	s.ok(session.Create(s.ctx(), s.store(), &session.State{
 		Tenant: session.DefaultTenant, ID: "s-1", Agent: "agent", StreamID: "s-1", Status: session.Active,
 	}), "create")
 	_, err := x.Resume(s.ctx(), "s-1", helix.ResumeOptions{})

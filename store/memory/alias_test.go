@@ -17,10 +17,10 @@ func TestBytesAreNotShared(t *testing.T) {
 	ctx, s := t.Context(), b.Sessions()
 	state := &session.State{ID: "a", Agent: "tester", Status: session.Active}
 	state.Custom.Set("k", raw(`"value"`))
-	if err := s.Create(ctx, state); err != nil {
+	if err := session.Create(ctx, s, state); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.CreateCheckpoint(ctx, "a", session.NewCheckpoint{ID: "cp"}); err != nil {
+	if _, err := session.CreateCheckpoint(ctx, s, "a", session.NewCheckpoint{ID: "cp"}); err != nil {
 		t.Fatal(err)
 	}
 

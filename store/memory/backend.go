@@ -167,21 +167,6 @@ func (s *sessions) edit(ctx context.Context, id string) (rec *record, done func(
 	}, nil
 }
 
-// editFree is edit for a direct write of the document, which a running run
-// forbids.
-func (s *sessions) editFree(ctx context.Context, id string) (rec *record, now time.Time, done func(), err error) {
-	rec, done, err = s.edit(ctx, id)
-	if err != nil {
-		return nil, now, nil, err
-	}
-	now = s.b.now()
-	if err := rec.state.Free(rec.currentRun(), now); err != nil {
-		done()
-		return nil, now, nil, err
-	}
-	return rec, now, done, nil
-}
-
 // view finds a session to read it.
 func (s *sessions) view(ctx context.Context, id string) (rec *record, done func(), err error) {
 	if err := s.b.rlock(ctx); err != nil {

@@ -156,17 +156,6 @@ func (s *sessions) callRows(ctx context.Context, id, messageID string) ([]call, 
 	return out, nil
 }
 
-// DropCalls implements [session.Calls].
-func (s *sessions) DropCalls(ctx context.Context, id, messageID string) error {
-	rec, done, err := s.edit(ctx, id)
-	if err != nil {
-		return err
-	}
-	defer done()
-	delete(rec.calls, messageID)
-	return nil
-}
-
 // CleanCalls implements [session.Calls].
 func (s *sessions) CleanCalls(ctx context.Context, before time.Time) (int, error) {
 	if err := s.b.lock(ctx); err != nil {

@@ -26,31 +26,6 @@ func (c checkpoint) withState() *session.Checkpoint {
 	return &out
 }
 
-// CreateCheckpoint implements [session.Checkpoints].
-func (s *sessions) CreateCheckpoint(ctx context.Context, id string, n session.NewCheckpoint) (*session.Checkpoint, error) {
-	cp, err := s.createCheckpoint(ctx, id, n)
-	if err != nil {
-		return nil, err
-	}
-	return cp.withState(), nil
-}
-
-func (s *sessions) createCheckpoint(ctx context.Context, id string, n session.NewCheckpoint) (checkpoint, error) {
-	if err := n.Check(); err != nil {
-		return checkpoint{}, err
-	}
-	rec, now, done, err := s.editFree(ctx, id)
-	if err != nil {
-		return checkpoint{}, err
-	}
-	defer done()
-	if err := rec.checkCheckpoint(n.ID); err != nil {
-		return checkpoint{}, err
-	}
-	rec.touchDirectly(now)
-	return *rec.writeCheckpoint(n, now), nil
-}
-
 // Checkpoint implements [session.Checkpoints].
 func (s *sessions) Checkpoint(ctx context.Context, id, checkpointID string) (*session.Checkpoint, error) {
 	return s.readCheckpoint(ctx, id, func(rec *record) string { return checkpointID })

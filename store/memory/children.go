@@ -19,26 +19,6 @@ func (c *child) change(change func(*session.ChildRef)) {
 	c.revision++
 }
 
-// PutChildren implements [session.Children].
-func (s *sessions) PutChildren(ctx context.Context, id string, refs []session.ChildRef) error {
-	for i := range refs {
-		if err := refs[i].Check(); err != nil {
-			return err
-		}
-	}
-	refs = cloneEach(refs, cloneChild)
-	rec, done, err := s.edit(ctx, id)
-	if err != nil {
-		return err
-	}
-	defer done()
-	now := s.b.now()
-	for i := range refs {
-		rec.putChild(refs[i], now)
-	}
-	return nil
-}
-
 // putChild adds a reference or replaces the one to the same session, whose place it
 // takes.
 func (r *record) putChild(ref session.ChildRef, now time.Time) {

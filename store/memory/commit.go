@@ -252,30 +252,3 @@ func (s *sessions) Commit(ctx context.Context, commit *session.Commit) (*session
 	out.Warnings = c.writes.Warnings
 	return &out, nil
 }
-
-// changeDirectly applies a change outside a turn.
-func (s *sessions) changeDirectly(ctx context.Context, id string, direct *session.Change) (session.Committed, error) {
-	if err := direct.Check(); err != nil {
-		return session.Committed{}, err
-	}
-	c, err := prepare(direct)
-	if err != nil {
-		return session.Committed{}, err
-	}
-	rec, now, done, err := s.editFree(ctx, id)
-	if err != nil {
-		return session.Committed{}, err
-	}
-	defer done()
-	if err := c.check(rec); err != nil {
-		return session.Committed{}, err
-	}
-	if err := c.perform(rec); err != nil {
-		return session.Committed{}, err
-	}
-	c.apply(s.b, rec, now)
-	rec.state.LastCommit = ""
-	out := rec.committed()
-	out.Warnings = c.writes.Warnings
-	return out, nil
-}

@@ -6,61 +6,95 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// Save implements [session.Documents].
-func (s *sessions) Save(ctx context.Context, state *session.State) error {
-	if err := state.Check(); err != nil {
-		return err
+// Edit implements [session.Documents].
+func (s *sessions) Edit(ctx context.Context, edit *session.Edit) (*session.Edited, error) {
+	if err := edit.Check(); err != nil {
+		return nil, err
 	}
-	doc := cloneDocument(&state.Custom)
-	saved := cloneState(state)
-	rec, now, done, err := s.editFree(ctx, state.ID)
+	c, err := prepare(&edit.Change)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer done()
-	if rec.state.Version != state.Version {
-		return session.ErrStale.WithMessage("session %s: version %d was expected", state.ID, state.Version).WithSaw(rec.state.Saw())
+	e, initial := cloneEdit(edit)
+
+	if err := s.b.lock(ctx); err != nil {
+		return nil, err
 	}
-	if err := session.Transition(rec.state.Status, state.Status); err != nil {
-		return err
+	defer s.b.mu.Unlock()
+	now := s.b.now()
+	rec := s.b.find(s.tenant, e.SessionID)
+	if err := e.Guard(rec.document(), rec.currentRun(), now); err != nil {
+		return nil, err
 	}
+	if e.Create != nil {
+		rec = s.b.newRecord(s.tenant, e.Create, initial, now)
+	}
+	is := rec.state
+	if err := e.Apply(&is, now); err != nil {
+		return nil, err
+	}
+	if err := c.check(rec); err != nil {
+		return nil, err
+	}
+	if err := c.perform(rec); err != nil {
+		return nil, err
+	}
+	s.replace(rec, is, e.Create != nil)
+	if e.Beside() {
+		c.applyRows(s.b, rec, now)
+	} else {
+		c.apply(s.b, rec, now)
+	}
+	s.b.mark(rec)
+	out := &session.Edited{Committed: rec.committed(), StepCount: rec.state.StepCount, ResumeCount: rec.state.ResumeCount}
+	out.Warnings = c.writes.Warnings
+	return out, nil
+}
+
+// cloneEdit is an edit whose documents are the store's own, and the custom state
+// that it creates a session with.
+func cloneEdit(edit *session.Edit) (*session.Edit, session.Document) {
+	e := *edit
+	var initial session.Document
+	if e.Create != nil {
+		initial = cloneDocument(&e.Create.Custom)
+		created := cloneState(e.Create)
+		e.Create = &created
+	}
+	if e.Document != nil {
+		replaced := cloneState(e.Document)
+		e.Document = &replaced
+	}
+	return &e, initial
+}
+
+// replace gives a session its new document and brings the indexes up to date. A
+// new user also becomes that of the sessions below which had the old one.
+func (s *sessions) replace(rec *record, is session.State, created bool) {
 	shelf, was := s.b.shelf(s.tenant), rec.state.UserID
+	if created {
+		rec.state = is
+		shelf.add(rec)
+		return
+	}
+	if is.UserID == was && is.ParentID == rec.state.ParentID && is.RootID == rec.state.RootID {
+		rec.state = is
+		return
+	}
 	shelf.unindex(rec)
-	rec.replace(saved, doc)
+	rec.state = is
 	shelf.index(rec)
-	if user := rec.state.UserID; user != was {
-		for _, below := range shelf.tree(rec)[1:] {
-			if below.state.UserID == was {
-				shelf.unindex(below)
-				below.state.UserID = user
-				shelf.index(below)
-				s.b.mark(below)
-			}
+	if is.UserID == was {
+		return
+	}
+	for _, below := range shelf.tree(rec)[1:] {
+		if below.state.UserID == was {
+			shelf.unindex(below)
+			below.state.UserID = is.UserID
+			shelf.index(below)
+			s.b.mark(below)
 		}
 	}
-	rec.touchDirectly(now)
-	rec.writeCheckpoint(session.NewCheckpoint{Step: rec.state.StepCount, Source: session.FromSave}, now)
-	state.Version = rec.state.Version
-	return nil
-}
-
-// replace takes a whole document over, except for what is the store's own:
-// counters, the lease, the place in the order of sessions and what lives in rows.
-func (r *record) replace(saved session.State, doc session.Document) {
-	was := r.state
-	saved.Tenant, saved.Version = was.Tenant, was.Version
-	saved.StepCount, saved.ResumeCount = was.StepCount, was.ResumeCount
-	saved.Turn, saved.MessageCount, saved.CurrentRunID = was.Turn, was.MessageCount, was.CurrentRunID
-	saved.LastCommit, saved.CloseOwed, saved.Lease = was.LastCommit, was.CloseOwed, was.Lease
-	saved.CheckpointID, saved.CheckpointedAt, saved.CheckpointSource = was.CheckpointID, was.CheckpointedAt, was.CheckpointSource
-	saved.CreatedAt, saved.UpdatedAt = was.CreatedAt, was.UpdatedAt
-	r.state = saved
-	r.custom = newCustom(doc)
-}
-
-// Merge implements [session.Documents].
-func (s *sessions) Merge(ctx context.Context, id string, w session.Writes) (session.Committed, error) {
-	return s.changeDirectly(ctx, id, &session.Change{Writes: w})
 }
 
 // SetStatus implements [session.Documents].
@@ -80,44 +114,4 @@ func (s *sessions) SetStatus(ctx context.Context, id string, change session.Stat
 		rec.state.LastCommit, rec.state.UpdatedAt = "", now
 	}
 	return result, err
-}
-
-// PatchMetadata implements [session.Documents].
-func (s *sessions) PatchMetadata(ctx context.Context, id string, patch map[string]*string) error {
-	if err := session.CheckMetadata(patch); err != nil {
-		return err
-	}
-	rec, done, err := s.edit(ctx, id)
-	if err != nil {
-		return err
-	}
-	defer done()
-	metadata, err := rec.state.PatchedMetadata(patch) // a new map: readers may be looking at the old one
-	if err != nil {
-		return err
-	}
-	rec.state.Metadata, rec.state.UpdatedAt = metadata, s.b.now()
-	return nil
-}
-
-// IncrementSteps implements [session.Documents].
-func (s *sessions) IncrementSteps(ctx context.Context, id string) (int, error) {
-	return s.increment(ctx, id, func(st *session.State) *int { return &st.StepCount })
-}
-
-// IncrementResumes implements [session.Documents].
-func (s *sessions) IncrementResumes(ctx context.Context, id string) (int, error) {
-	return s.increment(ctx, id, func(st *session.State) *int { return &st.ResumeCount })
-}
-
-func (s *sessions) increment(ctx context.Context, id string, counter func(*session.State) *int) (int, error) {
-	rec, now, done, err := s.editFree(ctx, id)
-	if err != nil {
-		return 0, err
-	}
-	defer done()
-	n := counter(&rec.state)
-	*n++
-	rec.touchDirectly(now)
-	return *n, nil
 }

@@ -7,27 +7,6 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// Create implements [session.Lifecycle].
-func (s *sessions) Create(ctx context.Context, state *session.State) error {
-	if err := state.Check(); err != nil {
-		return err
-	}
-	custom := cloneDocument(&state.Custom)
-	if err := s.b.lock(ctx); err != nil {
-		return err
-	}
-	defer s.b.mu.Unlock()
-	if found := s.b.find(s.tenant, state.ID); found != nil {
-		return exists(&found.state)
-	}
-	now := s.b.now()
-	rec := s.b.newRecord(s.tenant, state, custom, now)
-	rec.touch(now)
-	s.b.shelf(s.tenant).add(rec)
-	s.b.mark(rec)
-	return nil
-}
-
 func exists(state *session.State) error {
 	return session.ErrExists.WithMessage("session %s: already exists", state.ID).WithSaw(state.Saw())
 }

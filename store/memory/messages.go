@@ -97,22 +97,6 @@ func (s *sessions) AllMessages(ctx context.Context, id string) ([]session.Messag
 	return decodeMessages(stored)
 }
 
-// MessageCount implements [session.Transcripts].
-func (s *sessions) MessageCount(ctx context.Context, id string) (int, error) {
-	stored, err := s.transcript(ctx, id)
-	return len(stored), err
-}
-
-// AppendMessages implements [session.Transcripts].
-func (s *sessions) AppendMessages(ctx context.Context, id string, messages []session.Message) (session.Committed, error) {
-	return s.changeDirectly(ctx, id, &session.Change{Messages: messages})
-}
-
-// TruncateMessages implements [session.Transcripts].
-func (s *sessions) TruncateMessages(ctx context.Context, id string, keep int) (session.Committed, error) {
-	return s.changeDirectly(ctx, id, &session.Change{KeepMessages: &keep})
-}
-
 // transcript is the session's messages as they are now. They can be read outside
 // the lock: later messages go behind them, and truncating makes room elsewhere.
 func (s *sessions) transcript(ctx context.Context, id string) ([]message, error) {

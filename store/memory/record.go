@@ -60,15 +60,21 @@ func (r *record) touch(now time.Time) {
 	r.state.UpdatedAt = now
 }
 
-// touchDirectly counts a write outside a turn. After it the last commit can no
-// longer be told apart from a stale one, so it is forgotten.
-func (r *record) touchDirectly(now time.Time) {
-	r.touch(now)
-	r.state.LastCommit = ""
+// document is the session's document; nil if there is no session.
+func (r *record) document() *session.State {
+	if r == nil {
+		return nil
+	}
+	return &r.state
 }
 
 // currentRun is the latest run, or nil.
-func (r *record) currentRun() *session.Run { return r.runs.get(r.state.CurrentRunID) }
+func (r *record) currentRun() *session.Run {
+	if r == nil {
+		return nil
+	}
+	return r.runs.get(r.state.CurrentRunID)
+}
 
 // isRunning reports whether that run has not ended.
 func (r *record) isRunning() bool {

@@ -196,26 +196,6 @@ func (s *streams) Chunks(ctx context.Context, id string, from int64, limit int) 
 	return items(atMost(limit, found))
 }
 
-// ChunksFromStep implements [stream.Manager].
-func (s *streams) ChunksFromStep(ctx context.Context, id, runID string, step int, from int64, limit int) ([]stream.Item, error) {
-	f, done, err := s.find(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	stored, err := f.after(from)
-	done()
-	if err != nil {
-		return nil, err
-	}
-	var found []*row
-	for _, r := range stored {
-		if r.runID == runID && r.step >= step {
-			found = append(found, r)
-		}
-	}
-	return items(atMost(limit, found))
-}
-
 // Info implements [stream.Manager].
 func (s *streams) Info(ctx context.Context, id string) (*stream.Info, error) {
 	f, done, err := s.find(ctx, id)

@@ -302,14 +302,6 @@ func (s *sessions) Calls(ctx context.Context, id, messageID string) (calls []ses
 	return calls, err
 }
 
-// DropCalls implements [session.Calls].
-func (s *sessions) DropCalls(ctx context.Context, id, messageID string) error {
-	return s.touch(ctx, id, "drop calls", func(_ context.Context, t *tx, h *header) error {
-		t.exec("DELETE FROM helix.calls WHERE session = $1 AND message_id = $2", h.number, messageID)
-		return nil
-	})
-}
-
 const (
 	selectOldCalls = `
 SELECT DISTINCT s.id, c.message_id

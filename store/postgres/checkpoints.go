@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -111,33 +110,6 @@ func (s *sessions) checkpoint(ctx context.Context, t *tx, id, query string, args
 		return nil, err
 	}
 	return out, damage
-}
-
-// CreateCheckpoint implements [session.Checkpoints].
-func (s *sessions) CreateCheckpoint(ctx context.Context, id string, checkpoint session.NewCheckpoint) (out *session.Checkpoint, err error) {
-	if err := checkpoint.Check(); err != nil {
-		return nil, err
-	}
-	err = s.writeDocument(ctx, id, "create checkpoint", func(ctx context.Context, t *tx, h *header) error {
-		row := &checkpointRow{NewCheckpoint: checkpoint, runID: h.CurrentRunID, at: h.UpdatedAt}
-		s.writeCheckpoint(t, h, row)
-		checkpoint.ID = row.ID
-		state := s.askState(t, id, nil)
-		point, err := s.checkpoint(ctx, t, id, selectCheckpoint, row.ID)
-		if err != nil || state.err != nil {
-			return cmp.Or(err, state.err)
-		}
-		point.State = &state.doc
-		out = &point.Checkpoint
-		return nil
-	})
-	if isDuplicate(err, "checkpoints_by_id") {
-		err = s.sameCheckpoint(ctx, id, checkpoint.ID)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
 }
 
 // readCheckpoint reads one with its custom state.

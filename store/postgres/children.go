@@ -103,26 +103,14 @@ func childRows(q *statement, count rowCount, rows []*childRow) string {
 		col("remote", "bytea", remotes), col("created_at", "timestamptz", created))
 }
 
-// PutChildren implements [session.Children].
-func (s *sessions) PutChildren(ctx context.Context, id string, refs []session.ChildRef) error {
-	for i := range refs {
-		if err := refs[i].Check(); err != nil {
-			return err
-		}
+// putChildren queues references of a session that is locked.
+func (s *sessions) putChildren(t *tx, h *header, rows []*childRow) {
+	if len(rows) == 0 {
+		return
 	}
-	rows, err := encodeRefs(refs)
-	if err != nil {
-		return err
-	}
-	return s.touch(ctx, id, "put children", func(_ context.Context, t *tx, h *header) error {
-		if len(rows) == 0 {
-			return nil
-		}
-		q := &statement{text: &strings.Builder{}}
-		text := fmt.Sprintf(putChildren, q.arg(h.number)+"::bigint", q.arg(when(h.now))+"::timestamptz", childRows(q, countOf(len(rows)), rows))
-		t.exec(text, q.args...)
-		return nil
-	})
+	q := &statement{text: &strings.Builder{}}
+	text := fmt.Sprintf(putChildren, q.arg(h.number)+"::bigint", q.arg(when(h.now))+"::timestamptz", childRows(q, countOf(len(rows)), rows))
+	t.exec(text, q.args...)
 }
 
 const (

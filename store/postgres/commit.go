@@ -93,10 +93,7 @@ func (c *changed) refuse(row, doubts []byte) error {
 // has consumed is told, too.
 func (c *changed) committed(d *draft) *session.Committed {
 	out := c.is.committed()
-	switch {
-	case d.runID == "": // a write outside a turn: what the row has was for a run that is over
-		out.Stop = nil
-	case out.Stop != nil:
+	if out.Stop != nil {
 		out.Stop.RunID = d.runID
 	}
 	out.Warnings = d.warnings

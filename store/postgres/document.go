@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"context"
 	"maps"
 	"slices"
 
@@ -166,20 +165,4 @@ func (s *sessions) writeLabels(t *tx, h *header, tags []string, metadata map[str
 func (s *sessions) deleteLabels(t *tx, h *header) {
 	t.exec("DELETE FROM helix.session_tags WHERE session = $1", h.number)
 	t.exec("DELETE FROM helix.session_metadata WHERE session = $1", h.number)
-}
-
-// writeDocument is a direct write of a document: refused while a run holds the
-// session, and a new version of it, which h already has when run is called.
-func (s *sessions) writeDocument(ctx context.Context, id, verb string, run func(ctx context.Context, t *tx, h *header) error) error {
-	return s.write(ctx, id, verb, func(ctx context.Context, t *tx, h *header) error {
-		if err := h.Free(h.run(), h.now); err != nil {
-			return err
-		}
-		h.advance()
-		if err := run(ctx, t, h); err != nil {
-			return err
-		}
-		s.writeHeader(t, h)
-		return nil
-	})
 }

@@ -4,43 +4,154 @@ import (
 	"context"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/helixagents/helix/session"
 )
 
-// Save implements [session.Documents].
-func (s *sessions) Save(ctx context.Context, state *session.State) error {
-	if err := state.Check(); err != nil {
-		return err
+// Edit implements [session.Documents]. It takes two round trips, and one more if
+// what it relies on is in rows beside the session's own.
+func (s *sessions) Edit(ctx context.Context, edit *session.Edit) (edited *session.Edited, err error) {
+	if err := edit.Check(); err != nil {
+		return nil, err
 	}
-	tags := session.UniqueTags(state.Tags)
-	var version int64
-	err := s.write(ctx, state.ID, "save", func(_ context.Context, t *tx, h *header) error {
-		if err := h.Free(h.run(), h.now); err != nil {
-			return err
-		}
-		if state.Version != h.Version {
-			return session.ErrStale.WithMessage("session %s: version %d was expected", h.ID, state.Version).WithSaw(h.Saw())
-		}
-		if err := session.Transition(h.Status, state.Status); err != nil {
-			return err
-		}
-		h.advance()
-		version = h.Version
-		was := h.UserID
-		if err := s.replace(t, h, state, tags); err != nil {
-			return err
-		}
-		s.writeHeader(t, h)
-		if h.UserID != was {
-			t.exec(giveBelow, s.tenant, h.ID, h.number, h.UserID, was)
-		}
-		return nil
-	})
+	change := edit.Change
+	if change.State == nil && edit.Create != nil && edit.Create.Custom.Len() > 0 {
+		change.State = &edit.Create.Custom
+	}
+	d, err := newDraft(&change, edit.SessionID, "", time.Now())
 	if err != nil {
-		return err
+		return nil, err
 	}
-	state.Version = version
+	err = s.b.transact(ctx, what(edit.SessionID, "edit"), func(ctx context.Context, t *tx) (err error) {
+		h, err := s.findEdited(ctx, t, edit)
+		if err != nil {
+			return err
+		}
+		edited, err = s.edit(ctx, t, h, edit, d)
+		return s.created(err)
+	})
+	if err := s.conflict(ctx, err, edit.SessionID, d); err != nil {
+		return nil, err
+	}
+	return edited, nil
+}
+
+// findEdited reads the row of a session that is to be edited, with the metadata if
+// that is to be changed, or makes that of a new one.
+func (s *sessions) findEdited(ctx context.Context, t *tx, e *session.Edit) (*header, error) {
+	var (
+		h      *header
+		number int64
+		now    time.Time
+		labels *labels
+	)
+	if e.Create != nil {
+		s.askHeader(t, e.SessionID, &h)
+		t.ask(func(rows pgx.Rows) error { return rows.Scan(&number, instant{&now}) }, nextNumberAt, s.b.clock())
+	} else {
+		s.askLocked(t, e.SessionID, &h)
+	}
+	if e.Metadata != nil {
+		labels = s.askLabels(t, e.SessionID)
+	}
+	if err := t.flush(ctx); err != nil {
+		return nil, err
+	}
+	if h != nil {
+		now = h.now
+	}
+	if err := e.Guard(h.state(), h.run(), now); err != nil {
+		return nil, err
+	}
+	if e.Create != nil {
+		h = s.newHeader(e.Create, number, now)
+		h.Tags = session.UniqueTags(e.Create.Tags)
+	} else if labels != nil {
+		h.Metadata = labels.metadata[e.SessionID]
+	}
+	return h, nil
+}
+
+// edit makes an edit that the session's row allows.
+func (s *sessions) edit(ctx context.Context, t *tx, h *header, e *session.Edit, d *draft) (*session.Edited, error) {
+	was, user := h.Saw(), h.UserID
+	if err := e.Apply(&h.State, h.now); err != nil {
+		return nil, err
+	}
+	if e.Beside() {
+		s.editBeside(t, h, e, d)
+		return &session.Edited{Committed: h.committed(), StepCount: h.StepCount, ResumeCount: h.ResumeCount}, nil
+	}
+	d.runID = h.CurrentRunID
+	version, raise := h.Version, e.Create == nil
+	if raise {
+		version++
+	}
+	d, err := s.rewinds(ctx, t, h, d, version)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.writeEdited(t, h, e); err != nil {
+		return nil, err
+	}
+	if h.UserID != user {
+		t.exec(giveBelow, s.tenant, h.ID, h.number, h.UserID, user)
+	}
+	c, err := s.changeLast(ctx, t, d, raise, was)
+	if err != nil {
+		return nil, err
+	}
+	t.done = append(t.done, func() {
+		s.b.snapshots.consider(h.number, s.tenant, h.ID, c.is.snapshotBytes, c.is.deltaBytes)
+	})
+	out := &session.Edited{Committed: *c.committed(d), StepCount: h.StepCount, ResumeCount: h.ResumeCount}
+	out.Stop = nil // what the row has was for a run that is over
+	return out, nil
+}
+
+// editBeside queues an edit of rows beside a turn.
+func (s *sessions) editBeside(t *tx, h *header, e *session.Edit, d *draft) {
+	t.exec("UPDATE helix.sessions SET touched = touched + 1 WHERE number = $1", h.number)
+	s.putChildren(t, h, d.children)
+	if e.Metadata != nil {
+		s.patchMetadata(t, h, e.Metadata)
+		t.exec("UPDATE helix.sessions SET updated_at = $2 WHERE number = $1", h.number, when(h.now))
+	}
+}
+
+// writeEdited queues the document of a session that was edited, without its new
+// version.
+func (s *sessions) writeEdited(t *tx, h *header, e *session.Edit) error {
+	switch {
+	case e.Create != nil:
+		return s.insert(t, h)
+	case e.Document != nil:
+		if err := s.writeDoc(t, h); err != nil {
+			return err
+		}
+		s.deleteLabels(t, h)
+		s.writeLabels(t, h, h.Tags, h.Metadata)
+	default:
+		s.patchMetadata(t, h, e.Metadata)
+	}
+	s.writeHeader(t, h)
 	return nil
+}
+
+func (s *sessions) patchMetadata(t *tx, h *header, patch map[string]*string) {
+	set, deleted := map[string]string{}, []string{}
+	for name, value := range patch {
+		if value != nil {
+			set[name] = *value
+		} else {
+			deleted = append(deleted, name)
+		}
+	}
+	if len(deleted) > 0 {
+		t.exec("DELETE FROM helix.session_metadata WHERE session = $1 AND name = ANY ($2::text[])", h.number, deleted)
+	}
+	s.writeLabels(t, h, nil, set)
 }
 
 // giveBelow gives the sessions below one to its new user, as far as they were the former
@@ -52,57 +163,6 @@ WITH RECURSIVE below AS (
     SELECT c.number, c.id FROM below b JOIN helix.sessions c ON c.tenant = $1 AND c.parent_id = b.id AND c.parent_id <> ''
 )
 UPDATE helix.sessions s SET user_id = $4 FROM below b WHERE s.number = b.number AND s.number <> $3 AND s.user_id = $5`
-
-// replace takes a whole document over, except for what is the store's own:
-// counters, the lease, the age and what lives in rows. Its tags are given without
-// repetitions.
-func (s *sessions) replace(t *tx, h *header, state *session.State, tags []string) error {
-	h.Output, h.Error, h.FailureReason, h.Interrupt = state.Output, state.Error, state.FailureReason, state.Interrupt
-	h.SuspendedStep, h.Tracing, h.WorkspaceRef = state.SuspendedStep, state.Tracing, state.WorkspaceRef
-	h.Mode, h.Extra = state.Mode, state.Extra
-	h.Agent, h.StreamID, h.ParentID, h.RootID = state.Agent, state.StreamID, state.ParentID, state.RootID
-	h.Status, h.UserID, h.ExpiresAt = state.Status, state.UserID, state.ExpiresAt
-	if err := s.writeDoc(t, h); err != nil {
-		return err
-	}
-	s.deleteLabels(t, h)
-	s.writeLabels(t, h, tags, state.Metadata)
-	if err := s.writeWhole(t, h, h.Version, &state.Custom); err != nil {
-		return err
-	}
-	s.writeCheckpoint(t, h, ownCheckpoint(h))
-	return nil
-}
-
-// Merge implements [session.Documents].
-func (s *sessions) Merge(ctx context.Context, id string, w session.Writes) (out session.Committed, err error) {
-	if err := w.Check(); err != nil {
-		return out, err
-	}
-	d, err := newDraft(&session.Change{Writes: w}, id, "", time.Time{})
-	if err != nil {
-		return out, err
-	}
-	err = s.write(ctx, id, "merge", func(ctx context.Context, t *tx, h *header) error {
-		if err := h.Free(h.run(), h.now); err != nil {
-			return err
-		}
-		t.exec("UPDATE helix.sessions SET last_commit = '' WHERE number = $1", h.number)
-		c, err := s.change(ctx, t, d, true, h.Saw())
-		if err != nil {
-			return err
-		}
-		out = *c.committed(d)
-		t.done = append(t.done, func() {
-			s.b.snapshots.consider(h.number, s.tenant, id, c.is.snapshotBytes, c.is.deltaBytes)
-		})
-		return nil
-	})
-	if err != nil {
-		return session.Committed{}, err
-	}
-	return out, nil
-}
 
 // SetStatus implements [session.Documents].
 func (s *sessions) SetStatus(ctx context.Context, id string, change session.StatusChange) (result session.StatusResult, err error) {
@@ -131,53 +191,4 @@ func (s *sessions) SetStatus(ctx context.Context, id string, change session.Stat
 		return session.StatusResult{}, err
 	}
 	return result, nil
-}
-
-// PatchMetadata implements [session.Documents].
-func (s *sessions) PatchMetadata(ctx context.Context, id string, patch map[string]*string) error {
-	if err := session.CheckMetadata(patch); err != nil {
-		return err
-	}
-	set, deleted := map[string]string{}, []string{}
-	for name, value := range patch {
-		if value != nil {
-			set[name] = *value
-		} else {
-			deleted = append(deleted, name)
-		}
-	}
-	return s.touch(ctx, id, "patch metadata", func(ctx context.Context, t *tx, h *header) error {
-		labels := s.askLabels(t, id)
-		if err := t.flush(ctx); err != nil {
-			return err
-		}
-		h.Metadata = labels.metadata[id]
-		if _, err := h.PatchedMetadata(patch); err != nil {
-			return err
-		}
-		t.exec("DELETE FROM helix.session_metadata WHERE session = $1 AND name = ANY ($2::text[])", h.number, deleted)
-		s.writeLabels(t, h, nil, set)
-		t.exec("UPDATE helix.sessions SET updated_at = $2 WHERE number = $1", h.number, when(h.now))
-		return nil
-	})
-}
-
-// IncrementSteps implements [session.Documents].
-func (s *sessions) IncrementSteps(ctx context.Context, id string) (steps int, err error) {
-	err = s.writeDocument(ctx, id, "count step", func(_ context.Context, _ *tx, h *header) error {
-		h.StepCount++
-		steps = h.StepCount
-		return nil
-	})
-	return steps, err
-}
-
-// IncrementResumes implements [session.Documents].
-func (s *sessions) IncrementResumes(ctx context.Context, id string) (resumes int, err error) {
-	err = s.writeDocument(ctx, id, "count resume", func(_ context.Context, _ *tx, h *header) error {
-		h.ResumeCount++
-		resumes = h.ResumeCount
-		return nil
-	})
-	return resumes, err
 }

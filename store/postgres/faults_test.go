@@ -99,7 +99,7 @@ func TestLostReply(t *testing.T) {
 			t.Fatalf("fault %d: again: %v", n, err)
 		}
 	}
-	count, err := b.Sessions().MessageCount(t.Context(), "a")
+	count, err := session.MessageCount(t.Context(), b.Sessions(), "a")
 	if err != nil || count != r.step {
 		t.Fatalf("%d messages after %d commits, %v", count, r.step, err)
 	}
@@ -136,9 +136,9 @@ func TestKilledConnections(t *testing.T) {
 	stop()
 	<-killed
 	for i := range cap(errs) {
-		count, err := b.Sessions().MessageCount(t.Context(), fmt.Sprint("s", i))
+		count, err := session.MessageCount(t.Context(), b.Sessions(), fmt.Sprint("s", i))
 		for session.IsRetryable(err) {
-			count, err = b.Sessions().MessageCount(t.Context(), fmt.Sprint("s", i))
+			count, err = session.MessageCount(t.Context(), b.Sessions(), fmt.Sprint("s", i))
 		}
 		if err != nil || count != 100 {
 			t.Errorf("%d messages after 100 commits, %v", count, err)

@@ -40,9 +40,17 @@ type header struct {
 	now time.Time // the store's, when the row was read
 }
 
+// state is the document for guards; nil if there is no session.
+func (h *header) state() *session.State {
+	if h == nil {
+		return nil
+	}
+	return &h.State
+}
+
 // run is what the guards need to know of the current run, or nil.
 func (h *header) run() *session.Run {
-	if h.CurrentRunID == "" {
+	if h == nil || h.CurrentRunID == "" {
 		return nil
 	}
 	return &session.Run{ID: h.CurrentRunID, Status: h.runStatus}
@@ -208,14 +216,6 @@ func concat(parts ...[]any) []any {
 		out = append(out, p...)
 	}
 	return out
-}
-
-// advance marks a write of the document outside a turn: what a run's last commit
-// was is then no longer what happened last.
-func (h *header) advance() {
-	h.Version++
-	h.LastCommit = ""
-	h.UpdatedAt = h.now
 }
 
 // repeated is the outcome of a commit that was made before.

@@ -53,7 +53,7 @@ func TestLanesFailures(t *testing.T) {
 		if i%7 == 3 {
 			want = 2
 		}
-		if n, err := r.s.MessageCount(t.Context(), r.id); err != nil || n != want {
+		if n, err := session.MessageCount(t.Context(), r.s, r.id); err != nil || n != want {
 			t.Errorf("session %d has %d messages, %v", i, n, err)
 		}
 	}

@@ -25,40 +25,6 @@ func (s *sessions) newHeader(state *session.State, number int64, now time.Time) 
 	return h
 }
 
-// Create implements [session.Lifecycle].
-func (s *sessions) Create(ctx context.Context, state *session.State) error {
-	if err := state.Check(); err != nil {
-		return err
-	}
-	is := *state
-	is.Tags = session.UniqueTags(state.Tags)
-	return s.b.transact(ctx, what(state.ID, "create"), func(ctx context.Context, t *tx) error {
-		var (
-			found  *header
-			number int64
-			now    time.Time
-		)
-		s.askHeader(t, state.ID, &found)
-		t.ask(func(rows pgx.Rows) error { return rows.Scan(&number, instant{&now}) }, nextNumberAt, s.b.clock())
-		if err := t.flush(ctx); err != nil {
-			return err
-		}
-		if found != nil {
-			return found.exists()
-		}
-		h := s.newHeader(&is, number, now)
-		if h.Custom.Len() > 0 {
-			if err := s.writeWhole(t, h, h.Version, &h.Custom); err != nil {
-				return err
-			}
-		}
-		if err := s.insert(t, h); err != nil {
-			return err
-		}
-		return s.created(t.flush(ctx))
-	})
-}
-
 const nextNumberAt = `SELECT nextval('helix.session_numbers'), coalesce($1::timestamptz, clock_timestamp())`
 
 // created has a creation made again that somebody was faster with: it then finds

@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -18,17 +17,6 @@ func columns(rows []stored.Message) (ids []string, calls, bodies [][]byte) {
 		ids[i], calls[i], bodies[i] = rows[i].ID, rows[i].Calls, rows[i].Body
 	}
 	return ids, calls, bodies
-}
-
-const insertMessages = `
-INSERT INTO helix.messages (session, number, message_id, calls, body)
-SELECT $1, $2 + m.n, m.id, m.calls, m.body
-FROM unnest($3::text[], $4::bytea[], $5::bytea[]) WITH ORDINALITY m(id, calls, body, n)`
-
-func (s *sessions) insertMessages(t *tx, h *header, rows []stored.Message) {
-	ids, calls, bodies := columns(rows)
-	t.exec(insertMessages, h.number, h.MessageCount, ids, calls, bodies)
-	h.MessageCount += len(rows)
 }
 
 const selectDuplicate = `
@@ -128,55 +116,6 @@ func (s *sessions) AllMessages(ctx context.Context, id string) ([]session.Messag
 	out, _, err := s.messages(ctx, id, "read messages", 0, nil, session.PageRequest{})
 	if err != nil {
 		return nil, err
-	}
-	return out, nil
-}
-
-// MessageCount implements [session.Transcripts].
-func (s *sessions) MessageCount(ctx context.Context, id string) (n int, err error) {
-	err = s.list(ctx, id, "count messages", func(rows pgx.Rows) error { return rows.Scan(&n) },
-		"SELECT message_count FROM helix.sessions WHERE tenant = $1 AND id = $2")
-	return n, err
-}
-
-// AppendMessages implements [session.Transcripts].
-func (s *sessions) AppendMessages(ctx context.Context, id string, messages []session.Message) (out session.Committed, err error) {
-	for i := range messages {
-		if err := messages[i].Check(); err != nil {
-			return out, err
-		}
-	}
-	d, err := newDraft(&session.Change{Messages: messages}, id, "", time.Time{})
-	if err != nil {
-		return out, err
-	}
-	err = s.writeDocument(ctx, id, "append messages", func(_ context.Context, t *tx, h *header) error {
-		s.insertMessages(t, h, d.messages)
-		out = h.committed()
-		return nil
-	})
-	if isDuplicate(err, "messages_by_id") {
-		ids, _, _ := columns(d.messages)
-		err = s.duplicate(ctx, id, ids)
-	}
-	if err != nil {
-		return session.Committed{}, err
-	}
-	return out, nil
-}
-
-// TruncateMessages implements [session.Transcripts].
-func (s *sessions) TruncateMessages(ctx context.Context, id string, keep int) (out session.Committed, err error) {
-	err = s.writeDocument(ctx, id, "truncate messages", func(ctx context.Context, t *tx, h *header) error {
-		if keep < 0 || keep > h.MessageCount {
-			return session.Invalid("message count", "%d is not within 0 and %d", keep, h.MessageCount)
-		}
-		err := s.truncate(ctx, t, h, keep)
-		out = h.committed()
-		return err
-	})
-	if err != nil {
-		return session.Committed{}, err
 	}
 	return out, nil
 }

@@ -26,11 +26,11 @@ func TestPageReadsWhatItShows(t *testing.T) {
 	proxy := faultproxy.New(t, net.JoinHostPort(at.Hostname(), port))
 	at.Host = proxy.Addr()
 	b := openTest(t, func(c *Config) { c.URL, c.NoListen = at.String(), true })
-	if err := b.Sessions().Create(ctx, &session.State{ID: "a", Agent: "a", Status: session.Active}); err != nil {
+	if err := session.Create(ctx, b.Sessions(), &session.State{ID: "a", Agent: "a", Status: session.Active}); err != nil {
 		t.Fatal(err)
 	}
 	for range 30 {
-		if _, err := b.Sessions().AppendMessages(ctx, "a", []session.Message{session.UserText(strings.Repeat("x", 1<<20))}); err != nil {
+		if _, err := session.AppendMessages(ctx, b.Sessions(), "a", []session.Message{session.UserText(strings.Repeat("x", 1<<20))}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -31,7 +31,7 @@ func TestOpenTogether(t *testing.T) {
 		done.Go(func() {
 			<-gate
 			if backends[i], errs[i] = OpenConfig(config); errs[i] == nil {
-				errs[i] = backends[i].Sessions().Create(t.Context(), &session.State{ID: fmt.Sprint(i), Agent: "a", Status: session.Active})
+				errs[i] = session.Create(t.Context(), backends[i].Sessions(), &session.State{ID: fmt.Sprint(i), Agent: "a", Status: session.Active})
 			}
 		})
 	}
@@ -315,7 +315,7 @@ func TestRights(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = b.Close() }()
-	if err := b.Sessions().Create(t.Context(), &session.State{ID: "a", Agent: "a", Status: session.Active}); err != nil {
+	if err := session.Create(t.Context(), b.Sessions(), &session.State{ID: "a", Agent: "a", Status: session.Active}); err != nil {
 		t.Error(err)
 	}
 }

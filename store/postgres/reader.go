@@ -99,7 +99,7 @@ func (r *reader) look(ctx context.Context) (info *stream.Info, items []stream.It
 	if info, err = h.info(); err != nil || !h.Holds(r.cursor) {
 		return info, nil, err
 	}
-	items, err = chunksOf(h, batches, r.cursor, func(*stream.Chunk) bool { return true }, 0)
+	items, err = chunksOf(h, batches, r.cursor, 0)
 	if len(items) > 0 {
 		err = nil // what is before the damage is handed on; the next look finds it first
 	}
@@ -200,8 +200,8 @@ func (s *streams) batches(ctx context.Context, id, verb string, from int64, limi
 }
 
 // chunksOf decodes what batches hold after a sequence, up to a limit if that is
-// not 0, of what keep wants.
-func chunksOf(h *streamHead, batches []*batch, from int64, keep func(*stream.Chunk) bool, limit int) (items []stream.Item, err error) {
+// not 0.
+func chunksOf(h *streamHead, batches []*batch, from int64, limit int) (items []stream.Item, err error) {
 	for _, b := range batches {
 		if err := b.sound(h); err != nil {
 			return items, err
@@ -214,9 +214,7 @@ func chunksOf(h *streamHead, batches []*batch, from int64, keep func(*stream.Chu
 			if err != nil {
 				return items, err
 			}
-			if keep(item.Chunk) {
-				items = append(items, item)
-			}
+			items = append(items, item)
 		}
 	}
 	return items, nil
@@ -234,14 +232,13 @@ func decodeChunk(id string, sequence int64, line []byte) (stream.Item, error) {
 	return item, nil
 }
 
-// collect gathers chunks after a sequence of which the stream must hold
-// everything.
-func (s *streams) collect(ctx context.Context, id, verb string, from int64, limit int, keep func(*stream.Chunk) bool) (items []stream.Item, err error) {
+// Chunks implements [stream.Manager].
+func (s *streams) Chunks(ctx context.Context, id string, from int64, limit int) (items []stream.Item, err error) {
 	if from < 0 {
 		return nil, stream.Negative(from)
 	}
 	for cursor := from; ; {
-		h, batches, err := s.batches(ctx, id, verb, cursor, maxReadBatches, 4*maxReadBytes)
+		h, batches, err := s.batches(ctx, id, "list chunks", cursor, maxReadBatches, 4*maxReadBytes)
 		switch {
 		case err != nil:
 			return nil, err
@@ -254,7 +251,7 @@ func (s *streams) collect(ctx context.Context, id, verb string, from int64, limi
 		if limit > 0 {
 			rest = limit - len(items)
 		}
-		found, err := chunksOf(h, batches, cursor, keep, rest)
+		found, err := chunksOf(h, batches, cursor, rest)
 		if err != nil {
 			return nil, err
 		}
@@ -267,18 +264,6 @@ func (s *streams) collect(ctx context.Context, id, verb string, from int64, limi
 			return items, nil
 		}
 	}
-}
-
-// Chunks implements [stream.Manager].
-func (s *streams) Chunks(ctx context.Context, id string, from int64, limit int) ([]stream.Item, error) {
-	return s.collect(ctx, id, "list chunks", from, limit, func(*stream.Chunk) bool { return true })
-}
-
-// ChunksFromStep implements [stream.Manager].
-func (s *streams) ChunksFromStep(ctx context.Context, id, runID string, step int, from int64, limit int) ([]stream.Item, error) {
-	return s.collect(ctx, id, "list chunks of a run", from, limit, func(c *stream.Chunk) bool {
-		return c.RunID == runID && c.Step >= step
-	})
 }
 
 const trimStream = `

@@ -25,13 +25,39 @@ func (s *sessions) changeBy(ctx context.Context, t *tx, d *draft, commit *sessio
 	if err := t.flush(ctx); err != nil {
 		return nil, err
 	}
-	if c.ok {
-		return c, nil
+	return c, c.made(d, was)
+}
+
+// changeLast is change as the last part of its transaction. Where nothing can
+// refuse the change, it is committed in the same round trip.
+func (s *sessions) changeLast(ctx context.Context, t *tx, d *draft, raise bool, was session.Saw) (*changed, error) {
+	if d.doubtful() {
+		return s.change(ctx, t, d, raise, was)
 	}
-	if err := c.err(d, was); err != nil {
+	c := &changed{}
+	text, args := s.changeStatement(d, guard{}, raise)
+	t.ask(c.scan, text, args...)
+	if err := t.finish(ctx); err != nil {
 		return nil, err
 	}
-	return nil, session.ErrInternal.WithMessage("session %s: a change was refused without a reason", d.sessionID)
+	return c, c.made(d, was)
+}
+
+// doubtful reports whether what other rows hold may keep the change from being
+// made.
+func (d *draft) doubtful() bool {
+	return len(d.Waits) > 0 || d.fromRows || len(d.children) > 0 || len(d.Consume) > 0 || len(d.appended) > 0
+}
+
+// made is why a change was refused; nil if it was made.
+func (c *changed) made(d *draft, was session.Saw) error {
+	if c.ok {
+		return nil
+	}
+	if err := c.err(d, was); err != nil {
+		return err
+	}
+	return session.ErrInternal.WithMessage("session %s: a change was refused without a reason", d.sessionID)
 }
 
 // rewinds makes the part of a change that is no part of its statement, because it

@@ -191,13 +191,6 @@ func (s *sessions) Calls(ctx context.Context, id, messageID string) ([]session.C
 	return calls, nil
 }
 
-// DropCalls implements [session.Calls].
-func (s *sessions) DropCalls(ctx context.Context, id, messageID string) error {
-	w := &batch{}
-	w.do("dropcalls", keyCalls, messageID)
-	return s.write(ctx, id, "drop calls", w)
-}
-
 // CleanCalls implements [session.Calls]. It looks at the sessions that have had a
 // run since it last found them without rows.
 func (s *sessions) CleanCalls(ctx context.Context, before time.Time) (int, error) {

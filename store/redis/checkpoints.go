@@ -37,18 +37,6 @@ func decodePoint(id string, part any) (*session.Checkpoint, error) {
 	}, nil
 }
 
-// CreateCheckpoint implements [session.Checkpoints].
-func (s *sessions) CreateCheckpoint(ctx context.Context, id string, n session.NewCheckpoint) (*session.Checkpoint, error) {
-	if err := n.Check(); err != nil {
-		return nil, err
-	}
-	out, err := s.changeDirectly(ctx, id, "create checkpoint", &session.Change{Checkpoint: &n})
-	if err != nil {
-		return nil, err
-	}
-	return s.checkpoint(ctx, id, "create checkpoint", out.CheckpointID)
-}
-
 // checkpoint reads one with its custom state; the latest if no id is given.
 func (s *sessions) checkpoint(ctx context.Context, id, verb, checkpointID string) (*session.Checkpoint, error) {
 	q := query()

@@ -78,20 +78,6 @@ func flag(b bool) string {
 	return ""
 }
 
-// PutChildren implements [session.Children].
-func (s *sessions) PutChildren(ctx context.Context, id string, refs []session.ChildRef) error {
-	for i := range refs {
-		if err := refs[i].Check(); err != nil {
-			return err
-		}
-	}
-	w := &batch{}
-	if err := w.putChildren(refs); err != nil {
-		return err
-	}
-	return s.write(ctx, id, "put children", w)
-}
-
 // UpdateChild implements [session.Children]. The function is called again if the
 // reference has changed since it was read.
 func (s *sessions) UpdateChild(

@@ -8,99 +8,164 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// changeDirectly applies a change outside a turn.
-func (s *sessions) changeDirectly(ctx context.Context, id, verb string, c *session.Change) (session.Committed, error) {
-	if err := c.Check(); err != nil {
-		return session.Committed{}, err
+// Edit implements [session.Documents].
+func (s *sessions) Edit(ctx context.Context, edit *session.Edit) (*session.Edited, error) {
+	if err := edit.Check(); err != nil {
+		return nil, err
 	}
-	out, err := s.writeDocument(ctx, id, verb, func(p *plan, v *view) error {
-		return p.change(id, v.header.CurrentRunID, c, nil, v.now)
-	})
-	if err != nil {
-		return session.Committed{}, err
+	if edit.Beside() && edit.Metadata == nil {
+		return s.editChildren(ctx, edit)
 	}
-	if out.Stop != nil {
-		out.Stop = nil // of a run that has ended
-	}
-	out.Warnings = c.Writes.Warnings
-	s.afterChange(ctx, id, c)
-	return out.Committed, nil
-}
-
-// writeDocument is a direct write of a document: refused while a run holds the
-// session, and a new version of it.
-func (s *sessions) writeDocument(ctx context.Context, id, verb string, write func(*plan, *view) error) (*done, error) {
-	out, err := s.edit(ctx, id, verb, query, func(v *view) (*plan, error) {
+	var is session.State
+	was := ""
+	out, err := s.edit(ctx, edit.SessionID, "edit", query, func(v *view) (*plan, error) {
 		h := v.header
-		if h == nil {
-			return nil, notFound("session %s", id)
-		}
-		if err := h.Free(h.run(), v.now); err != nil {
+		if err := edit.Guard(h.state(), h.run(), v.now); err != nil {
 			return nil, err
 		}
-		p := &plan{}
-		p.do("same", "", h.unmoved()...)
-		p.do("bump", "", "")
-		return p, write(p, v)
-	})
-	if err == nil {
-		s.rests(ctx, id)
-	}
-	return out, err
-}
-
-// Save implements [session.Documents].
-func (s *sessions) Save(ctx context.Context, state *session.State) error {
-	if err := state.Check(); err != nil {
-		return err
-	}
-	was := ""
-	out, err := s.writeDocument(ctx, state.ID, "save", func(p *plan, v *view) error {
-		h := v.header
-		was = h.UserID
-		if err := h.atVersion(state.Version); err != nil {
-			return err
+		if edit.Create != nil {
+			h = &header{State: newState(s.tenant, edit.Create, v.now)}
+		} else if err := h.labelsFor(edit); err != nil {
+			return nil, err
 		}
-		if err := session.Transition(h.Status, state.Status); err != nil {
-			return err
+		was, is = h.UserID, h.State
+		if err := edit.Apply(&is, v.now); err != nil {
+			return nil, err
 		}
-		if err := p.replaceDocument(state); err != nil {
-			return err
+		p, err := s.planEdit(edit, h, &is, v)
+		if err != nil {
+			return nil, err
 		}
-		if err := p.writeWhole(state.ID, &state.Custom); err != nil {
-			return err
-		}
-		at := session.NewCheckpoint{
-			ID:   session.CheckpointID(h.ID, h.StepCount, v.now, fmt.Sprint(h.Version+1)),
-			Step: h.StepCount, Source: session.FromSave,
-		}
-		p.addCheckpoint(h.ID, at, v.now)
-		if err := unlessCorrupt(h.labels()); err != nil {
-			return err
-		}
-		is := *state
-		is.CreatedAt = h.CreatedAt
-		s.stateHints(&p.hints, &is, &h.State)
-		s.activityHints(&p.hints, &is, session.ActivityOf(is.Status, h.runStatus), inPlace)
-		if err := s.stayFor(ctx, p, h, &is); err != nil {
-			return err
-		}
-		if is.UserID == h.UserID {
-			return nil
-		}
-		waiting, err := s.PendingCalls(ctx, h.ID, false)
-		s.waitingHints(&p.hints, &is, waiting, asOfNow)
-		return unlessCorrupt(err)
+		return p, s.editHints(ctx, p, edit, h, is)
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	state.Version = out.Version
-	if state.UserID == was {
+	if !edit.Beside() {
+		s.rests(ctx, edit.SessionID)
+	}
+	s.afterChange(ctx, edit.SessionID, &edit.Change)
+	edited := &session.Edited{Committed: out.Committed, StepCount: is.StepCount, ResumeCount: is.ResumeCount}
+	edited.Stop, edited.Warnings = nil, edit.Writes.Warnings // a stop is that of a run that has ended
+	if is.UserID == was {
+		return edited, nil
+	}
+	s.b.places.drop(s.tenant, is.ID)
+	return edited, s.giveBelow(ctx, &is, was)
+}
+
+// editChildren makes an edit of child references alone. Nothing has to be read for
+// it, so it is one round trip.
+func (s *sessions) editChildren(ctx context.Context, edit *session.Edit) (*session.Edited, error) {
+	w := &batch{}
+	if err := w.putChildren(edit.Children); err != nil {
+		return nil, err
+	}
+	out, err := s.apply(ctx, edit.SessionID, "edit", "", w)
+	if r, refused := errors.AsType[*refusal](err); refused {
+		return nil, r.domain(edit.SessionID)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &session.Edited{Committed: out.Committed}, nil
+}
+
+// labelsFor reads the tags and metadata if an edit changes them. Those that cannot
+// be decoded may be replaced.
+func (h *header) labelsFor(edit *session.Edit) error {
+	switch {
+	case edit.Document != nil:
+		return unlessCorrupt(h.labels())
+	case edit.Metadata != nil:
+		return h.labels()
+	}
+	return nil
+}
+
+// planEdit adds the operations of an edit, after which the document of the session
+// is is.
+func (s *sessions) planEdit(edit *session.Edit, h *header, is *session.State, v *view) (*plan, error) {
+	p := &plan{}
+	var custom *session.Document
+	switch {
+	case edit.Create != nil:
+		if err := p.create(is, s.b.tokens.next()); err != nil {
+			return nil, err
+		}
+		custom = &edit.Create.Custom
+	case edit.Metadata != nil:
+		p.do("same", "", h.unmoved("meta")...)
+	}
+	if !edit.Beside() {
+		if edit.Create == nil {
+			p.do("same", "", h.unmoved()...)
+		}
+		p.do("bump", "", "")
+	}
+	if err := p.editDocument(edit, is); err != nil {
+		return nil, err
+	}
+	change := edit.Change
+	if at := change.Checkpoint; at != nil && at.ID == "" {
+		point := *at
+		point.ID = session.CheckpointID(h.ID, at.Step, v.now, fmt.Sprint(h.Version+1))
+		change.Checkpoint = &point
+	}
+	return p, p.change(h.ID, h.CurrentRunID, &change, custom, v.now)
+}
+
+// editDocument writes what an edit changes about the document of a session that
+// exists.
+func (w *batch) editDocument(edit *session.Edit, is *session.State) error {
+	switch {
+	case edit.Create != nil:
+		return nil
+	case edit.Document != nil:
+		if err := w.replaceDocument(is); err != nil {
+			return err
+		}
+	case edit.Metadata != nil:
+		_, metadata, err := encodeLabels(nil, is.Metadata)
+		if err != nil {
+			return session.ErrInvalid.WithCause(err, "session %s: metadata cannot be encoded", is.ID)
+		}
+		w.do("set", "", "meta", metadata, "updated", "*")
+	}
+	if edit.Steps != 0 || edit.Resumes != 0 {
+		w.do("set", "", "steps", is.StepCount, "resumes", is.ResumeCount)
+	}
+	return nil
+}
+
+// editHints adds the index entries that an edit makes true.
+func (s *sessions) editHints(ctx context.Context, p *plan, edit *session.Edit, h *header, is session.State) error {
+	if edit.Status != "" {
+		is.Status = edit.Status
+	}
+	if edit.ExpiresAt != nil {
+		is.ExpiresAt = *edit.ExpiresAt
+	}
+	if edit.Create != nil {
+		s.stateHints(&p.hints, &is, nil)
+		s.activityHints(&p.hints, &is, session.ActivityOf(is.Status, ""), moved)
 		return nil
 	}
-	s.b.places.drop(s.tenant, state.ID)
-	return s.giveBelow(ctx, state, was)
+	s.changeHints(&p.hints, is.ID, &edit.Change, is.UpdatedAt)
+	s.stateHints(&p.hints, &is, &h.State)
+	if edit.Document == nil && edit.Status == "" {
+		return nil
+	}
+	s.activityHints(&p.hints, &is, session.ActivityOf(is.Status, h.runStatus), inPlace)
+	if err := s.stayFor(ctx, p, h, &is); err != nil {
+		return err
+	}
+	if is.UserID == h.UserID {
+		return nil
+	}
+	waiting, err := s.PendingCalls(ctx, h.ID, false)
+	s.waitingHints(&p.hints, &is, waiting, asOfNow)
+	return unlessCorrupt(err)
 }
 
 // giveBelow gives the sessions below one to its new user, as far as they were the former
@@ -144,11 +209,6 @@ func (s *sessions) giveBelow(ctx context.Context, state *session.State, was stri
 	return nil
 }
 
-// Merge implements [session.Documents].
-func (s *sessions) Merge(ctx context.Context, id string, w session.Writes) (session.Committed, error) {
-	return s.changeDirectly(ctx, id, "merge", &session.Change{Writes: w})
-}
-
 // SetStatus implements [session.Documents].
 func (s *sessions) SetStatus(ctx context.Context, id string, change session.StatusChange) (result session.StatusResult, err error) {
 	q := func() *batch {
@@ -189,55 +249,4 @@ func (s *sessions) SetStatus(ctx context.Context, id string, change session.Stat
 	}
 	s.rests(ctx, id)
 	return result, nil
-}
-
-// PatchMetadata implements [session.Documents].
-func (s *sessions) PatchMetadata(ctx context.Context, id string, patch map[string]*string) error {
-	if err := session.CheckMetadata(patch); err != nil {
-		return err
-	}
-	_, err := s.edit(ctx, id, "patch metadata", query, func(v *view) (*plan, error) {
-		h := v.header
-		if h == nil {
-			return nil, notFound("session %s", id)
-		}
-		if err := h.labels(); err != nil {
-			return nil, err
-		}
-		is := h.State
-		var err error
-		if is.Metadata, err = h.PatchedMetadata(patch); err != nil {
-			return nil, err
-		}
-		_, metadata, err := encodeLabels(nil, is.Metadata)
-		if err != nil {
-			return nil, session.ErrInvalid.WithCause(err, "session %s: metadata cannot be encoded", id)
-		}
-		p := &plan{}
-		p.do("same", "", h.unmoved("meta")...)
-		p.do("set", "", "meta", metadata, "updated", "*")
-		s.stateHints(&p.hints, &is, &h.State)
-		return p, nil
-	})
-	return err
-}
-
-// IncrementSteps implements [session.Documents].
-func (s *sessions) IncrementSteps(ctx context.Context, id string) (steps int, err error) {
-	_, err = s.writeDocument(ctx, id, "count step", func(p *plan, v *view) error {
-		steps = v.header.StepCount + 1
-		p.do("set", "", "steps", steps)
-		return nil
-	})
-	return steps, err
-}
-
-// IncrementResumes implements [session.Documents].
-func (s *sessions) IncrementResumes(ctx context.Context, id string) (resumes int, err error) {
-	_, err = s.writeDocument(ctx, id, "count resume", func(p *plan, v *view) error {
-		resumes = v.header.ResumeCount + 1
-		p.do("set", "", "resumes", resumes)
-		return nil
-	})
-	return resumes, err
 }

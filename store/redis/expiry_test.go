@@ -129,7 +129,7 @@ func TestSessionTTL(t *testing.T) {
 
 	l.check(l.s.Send(ctx, "a", session.InboxEntry{ID: "e1", Kind: "note"}))
 	l.expire("once something was sent to it", true, "a", "child")
-	l.check(second(l.s.Merge(ctx, "a", session.Writes{Ops: []session.Op{{Kind: session.OpReplace, Key: "k", Value: []byte("1")}}})))
+	l.check(second(session.Merge(ctx, l.s, "a", session.Writes{Ops: []session.Op{{Kind: session.OpReplace, Key: "k", Value: []byte("1")}}})))
 	l.expire("once it was written to", true, "a", "child")
 	r = l.run("a", "", "", "run-3")
 	l.expireBut("once it runs again", "a", "child")
@@ -145,7 +145,7 @@ func TestSessionTTL(t *testing.T) {
 	l.expire("once the companion has failed", true, "a", "child", "companion")
 
 	l.check(second(l.s.SetStatus(ctx, "a", session.StatusChange{Expect: []session.Status{session.Interrupted}, To: session.Failed})))
-	l.check(l.s.Create(ctx, &session.State{ID: "new", Agent: "a", Status: session.Active}))
+	l.check(session.Create(ctx, l.s, &session.State{ID: "new", Agent: "a", Status: session.Active}))
 	l.expire("one that has not run", true, "a", "new")
 
 	r = l.run("owes", "", "", "run-1")

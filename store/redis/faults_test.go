@@ -81,7 +81,7 @@ func TestReplicas(t *testing.T) {
 	ctx := context.Background()
 	primary := start(t, "repl-diskless-sync-delay=0")
 	alone := open(t, redis.Config{URL: urlOf(primary), WaitReplicas: 1, WaitTimeout: 50 * time.Millisecond})
-	err := alone.Sessions().Create(ctx, &session.State{ID: "a", Agent: "a", Status: session.Active})
+	err := session.Create(ctx, alone.Sessions(), &session.State{ID: "a", Agent: "a", Status: session.Active})
 	if !errors.Is(err, session.ErrUnavailable) || !strings.Contains(fmt.Sprint(err), "replicas") {
 		t.Errorf("a write without a replica: got %v", err)
 	}

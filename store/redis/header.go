@@ -56,9 +56,17 @@ func newHeader(tenant, id string, raw map[string]string) *header {
 	return h
 }
 
+// state is the document for guards; nil if there is no session.
+func (h *header) state() *session.State {
+	if h == nil {
+		return nil
+	}
+	return &h.State
+}
+
 // run is what the guards need to know of the current run, or nil.
 func (h *header) run() *session.Run {
-	if h.CurrentRunID == "" {
+	if h == nil || h.CurrentRunID == "" {
 		return nil
 	}
 	return &session.Run{ID: h.CurrentRunID, Status: h.runStatus, Attempts: h.attempts, ProgressVersion: h.progress}

@@ -132,7 +132,7 @@ func TestSweepEntriesMoveLater(t *testing.T) {
 	b := open(t, redis.Config{URL: url, Prefix: prefix, Clock: clock.Now}.WithSettling(time.Microsecond))
 	s := b.Sessions()
 	state := session.State{ID: "a", Agent: "a", Status: session.Active, ExpiresAt: clock.Now().Add(time.Hour)}
-	if err := s.Create(ctx, &state); err != nil {
+	if err := session.Create(ctx, s, &state); err != nil {
 		t.Fatal(err)
 	}
 	loaded, err := s.Load(ctx, "a")
@@ -140,7 +140,7 @@ func TestSweepEntriesMoveLater(t *testing.T) {
 		t.Fatal(err)
 	}
 	loaded.ExpiresAt = clock.Now().Add(3 * time.Hour)
-	if err := s.Save(ctx, loaded); err != nil {
+	if err := session.Save(ctx, s, loaded); err != nil {
 		t.Fatal(err)
 	}
 	scores := func() (out []float64) {
@@ -178,7 +178,7 @@ func TestMisplacedEntries(t *testing.T) {
 	noon := time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 	for i, id := range []string{"s0", "s1", "s2"} {
 		state := session.State{ID: id, Agent: "a", Status: session.Active, CreatedAt: noon.Add(time.Duration(i) * time.Second)}
-		if err := b.Sessions().Create(ctx, &state); err != nil {
+		if err := session.Create(ctx, b.Sessions(), &state); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -261,11 +261,11 @@ func TestMadeTwiceAtOnce(t *testing.T) {
 		return &session.State{ID: "a", Agent: "a", Status: session.Active, CreatedAt: at}
 	}
 	meanwhile.next.Store(new(func() {
-		if err := one.Sessions().Create(ctx, made(noon)); err != nil {
+		if err := session.Create(ctx, one.Sessions(), made(noon)); err != nil {
 			t.Error(err)
 		}
 	}))
-	if err := other.Sessions().Create(ctx, made(noon.Add(time.Hour))); !errors.Is(err, session.ErrExists) {
+	if err := session.Create(ctx, other.Sessions(), made(noon.Add(time.Hour))); !errors.Is(err, session.ErrExists) {
 		t.Fatalf("it was made twice: %v", err)
 	}
 	for _, index := range []string{"all", "agent/a", "status/active"} {

@@ -49,29 +49,6 @@ func (w *batch) replaceDocument(state *session.State) error {
 	return w.writeDoc(state)
 }
 
-// Create implements [session.Lifecycle].
-func (s *sessions) Create(ctx context.Context, state *session.State) error {
-	if err := state.Check(); err != nil {
-		return err
-	}
-	v, err := s.absent(ctx, state.ID, "create")
-	if err != nil {
-		return err
-	}
-	is := newState(s.tenant, state, v.now)
-	p := &plan{}
-	if err := p.create(&is, s.b.tokens.next()); err != nil {
-		return err
-	}
-	p.do("bump", "", "")
-	if state.Custom.Len() > 0 {
-		if err := p.writeWhole(state.ID, &state.Custom); err != nil {
-			return err
-		}
-	}
-	return s.carryOutNew(ctx, "create", &is, p)
-}
-
 // absent refuses an id that a session has, before index entries are added for
 // another.
 func (s *sessions) absent(ctx context.Context, id, verb string) (*view, error) {

@@ -77,7 +77,7 @@ func TestListingsOfAUser(t *testing.T) {
 		state := session.State{
 			ID: id, Agent: "a", Status: session.Active, UserID: user, Tags: []string{"t"}, Metadata: map[string]string{"k": "v"},
 		}
-		if err := s.Create(ctx, &state); err != nil {
+		if err := session.Create(ctx, s, &state); err != nil {
 			t.Fatal(err)
 		}
 	}

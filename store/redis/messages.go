@@ -111,25 +111,6 @@ func (s *sessions) readMessages(ctx context.Context, id string, count, size int)
 	}
 }
 
-// MessageCount implements [session.Transcripts].
-func (s *sessions) MessageCount(ctx context.Context, id string) (int, error) {
-	v, err := s.read(ctx, id, "count messages", query())
-	if err != nil {
-		return 0, err
-	}
-	return v.header.MessageCount, nil
-}
-
-// AppendMessages implements [session.Transcripts].
-func (s *sessions) AppendMessages(ctx context.Context, id string, messages []session.Message) (session.Committed, error) {
-	return s.changeDirectly(ctx, id, "append messages", &session.Change{Messages: messages})
-}
-
-// TruncateMessages implements [session.Transcripts].
-func (s *sessions) TruncateMessages(ctx context.Context, id string, keep int) (session.Committed, error) {
-	return s.changeDirectly(ctx, id, "truncate messages", &session.Change{KeepMessages: &keep})
-}
-
 // densePage begins a page of items numbered 1 to total without gaps: after is the
 // number before its first.
 func densePage[T any](request session.PageRequest, total int) (page session.Page[T], after int, err error) {

@@ -18,7 +18,7 @@ func TestAllMessagesInParts(t *testing.T) {
 	ctx := context.Background()
 	b := open(t, redis.Config{URL: single(t), Prefix: newPrefix()})
 	s := b.Sessions()
-	if err := s.Create(ctx, &session.State{ID: "a", Agent: "a", Status: session.Active}); err != nil {
+	if err := session.Create(ctx, s, &session.State{ID: "a", Agent: "a", Status: session.Active}); err != nil {
 		t.Fatal(err)
 	}
 	add := func(n, size int) {
@@ -27,14 +27,14 @@ func TestAllMessagesInParts(t *testing.T) {
 		for i := range messages {
 			messages[i] = session.UserText(strings.Repeat("x", size))
 		}
-		if _, err := s.AppendMessages(ctx, "a", messages); err != nil {
+		if _, err := session.AppendMessages(ctx, s, "a", messages); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, size := range []int{10, 1, 10, 100_000} {
 		add(110*max(1, 4-size/1000), size)
 	}
-	want, err := s.MessageCount(ctx, "a")
+	want, err := session.MessageCount(ctx, s, "a")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,8 +42,8 @@ func TestAllMessagesInParts(t *testing.T) {
 	go func() {
 		defer close(done)
 		for range 20 { // pairs: an odd number was never there
-			_, _ = s.AppendMessages(ctx, "a", []session.Message{session.UserText("y"), session.UserText("z")})
-			_, _ = s.TruncateMessages(ctx, "a", want)
+			_, _ = session.AppendMessages(ctx, s, "a", []session.Message{session.UserText("y"), session.UserText("z")})
+			_, _ = session.TruncateMessages(ctx, s, "a", want)
 		}
 	}()
 	for reading := true; reading; {
@@ -76,11 +76,11 @@ func TestPageReadsWhatItShows(t *testing.T) {
 	}
 	proxy := faultproxy.New(t, options.Addr)
 	s := open(t, redis.Config{URL: urlOf(proxy.Addr()), Prefix: newPrefix()}).Sessions()
-	if err := s.Create(ctx, &session.State{ID: "a", Agent: "a", Status: session.Active}); err != nil {
+	if err := session.Create(ctx, s, &session.State{ID: "a", Agent: "a", Status: session.Active}); err != nil {
 		t.Fatal(err)
 	}
 	for range 30 {
-		if _, err := s.AppendMessages(ctx, "a", []session.Message{session.UserText(strings.Repeat("x", 1<<20))}); err != nil {
+		if _, err := session.AppendMessages(ctx, s, "a", []session.Message{session.UserText(strings.Repeat("x", 1<<20))}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -133,7 +133,7 @@ func TestSentTwice(t *testing.T) {
 	ctx := context.Background()
 	b := open(t, redis.Config{URL: single(t), Prefix: newPrefix()})
 	s := b.Sessions()
-	if err := s.Create(ctx, &session.State{ID: "a", Agent: "a", Status: session.Active}); err != nil {
+	if err := session.Create(ctx, s, &session.State{ID: "a", Agent: "a", Status: session.Active}); err != nil {
 		t.Fatal(err)
 	}
 	first, second, err := b.ChangeTwice(ctx, "a", &session.Change{Messages: []session.Message{session.UserText("once")}})
@@ -143,7 +143,7 @@ func TestSentTwice(t *testing.T) {
 	if first.Version != 2 || second.Version != 2 || second.MessageCount != 1 {
 		t.Errorf("it was told %+v, then %+v", first, second)
 	}
-	if n, err := s.MessageCount(ctx, "a"); err != nil || n != 1 {
+	if n, err := session.MessageCount(ctx, s, "a"); err != nil || n != 1 {
 		t.Errorf("the transcript has %d messages, %v", n, err)
 	}
 }

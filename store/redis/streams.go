@@ -342,36 +342,3 @@ func (s *streams) Chunks(ctx context.Context, id string, from int64, limit int) 
 	}
 	return items, nil
 }
-
-// ChunksFromStep implements [stream.Manager].
-func (s *streams) ChunksFromStep(ctx context.Context, id, runID string, step int, from int64, limit int) ([]stream.Item, error) {
-	items := []stream.Item{}
-	for next := from; ; {
-		h, flat, err := s.look(ctx, id, "list chunks of a run", next, everything, maxReadBytes)
-		if err != nil {
-			return nil, err
-		}
-		if h == nil {
-			return nil, noStream(id)
-		}
-		if err := h.within(next); err != nil {
-			return nil, err
-		}
-		found, err := decodeChunks(id, flat)
-		if err != nil {
-			return nil, err
-		}
-		for _, item := range found {
-			if item.Chunk.RunID != runID || item.Chunk.Step < step {
-				continue
-			}
-			if items = append(items, item); limit > 0 && len(items) == limit {
-				return items, nil
-			}
-		}
-		if len(found) == 0 || found[len(found)-1].Sequence >= h.Last {
-			return items, nil
-		}
-		next = found[len(found)-1].Sequence
-	}
-}

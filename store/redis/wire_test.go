@@ -249,7 +249,7 @@ func TestRenewalOfALargeTree(t *testing.T) {
 		id := fmt.Sprintf("kid-%03d", i)
 		kid := &session.State{ID: id, Agent: "tester", Status: session.Active, ParentID: "root", RootID: "root"}
 		if i < ended {
-			err = s.Create(ctx, kid)
+			err = session.Create(ctx, s, kid)
 		} else {
 			_, err = s.StartRun(ctx, &session.StartRun{
 				SessionID: id, Create: kid, Run: session.Run{ID: "run", Kind: session.RunExecute, Runtime: "test"}, Owner: "me", TTL: time.Hour,

@@ -207,14 +207,6 @@ func (s *sessions) Calls(ctx context.Context, id, messageID string) (calls []ses
 	return calls, err
 }
 
-// DropCalls implements [session.Calls].
-func (s *sessions) DropCalls(ctx context.Context, id, messageID string) error {
-	return s.write(ctx, id, "drop calls", func(t *tx, h *header) error {
-		_, err := t.exec(deleteCalls, h.number, messageID)
-		return err
-	})
-}
-
 const selectOldCalls = `
 SELECT DISTINCT c.session, s.id, c.message_id
 FROM calls c JOIN sessions s ON s.number = c.session

@@ -136,25 +136,6 @@ func (s *sessions) chain(c *conn, h *header, from string) iter.Seq2[*storedCheck
 	}
 }
 
-// CreateCheckpoint implements [session.Checkpoints].
-func (s *sessions) CreateCheckpoint(ctx context.Context, id string, checkpoint session.NewCheckpoint) (out *session.Checkpoint, err error) {
-	if err := checkpoint.Check(); err != nil {
-		return nil, err
-	}
-	err = s.writeDocument(ctx, id, "create checkpoint", func(t *tx, h *header) error {
-		row := &checkpointRow{NewCheckpoint: checkpoint, runID: h.CurrentRunID, at: h.UpdatedAt}
-		if err := s.writeCheckpoint(t, h, row); err != nil {
-			return err
-		}
-		out, err = s.withState(t.conn, h, row.ID)
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
 // withState reads a checkpoint with its custom state.
 func (s *sessions) withState(c *conn, h *header, checkpointID string) (*session.Checkpoint, error) {
 	point, err := s.checkpoint(c, h, checkpointID)

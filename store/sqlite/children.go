@@ -81,24 +81,6 @@ func (s *sessions) putChildNow(t *tx, id string, ref session.ChildRef, now time.
 	return s.putChild(t, id, &ref)
 }
 
-// PutChildren implements [session.Children].
-func (s *sessions) PutChildren(ctx context.Context, id string, refs []session.ChildRef) error {
-	for i := range refs {
-		if err := refs[i].Check(); err != nil {
-			return err
-		}
-	}
-	return s.write(ctx, id, "put children", func(t *tx, _ *header) error {
-		now := s.b.now()
-		for i := range refs {
-			if err := s.putChildNow(t, id, refs[i], now); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-}
-
 // UpdateChild implements [session.Children]. The function runs outside the
 // writer, for it may use the store, and again if the reference has changed
 // meanwhile.

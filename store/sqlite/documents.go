@@ -2,62 +2,122 @@ package sqlite
 
 import (
 	"context"
+	"time"
 
 	"github.com/helixagents/helix/session"
 )
 
-// writeDocument is a direct write of a document: refused while a run holds the
-// session, and a new version of it, which h already has when run is called.
-func (s *sessions) writeDocument(ctx context.Context, id, verb string, run func(*tx, *header) error) error {
-	return s.write(ctx, id, verb, func(t *tx, h *header) error {
-		return s.writeFree(t, h, run)
-	})
-}
-
-func (s *sessions) writeFree(t *tx, h *header, run func(*tx, *header) error) error {
-	now := s.b.now()
-	if err := h.Free(h.run(), now); err != nil {
-		return err
+// Edit implements [session.Documents].
+func (s *sessions) Edit(ctx context.Context, edit *session.Edit) (edited *session.Edited, err error) {
+	if err := edit.Check(); err != nil {
+		return nil, err
 	}
-	h.touch(now)
-	if err := run(t, h); err != nil {
-		return err
+	change := edit.Change
+	if change.State == nil && edit.Create != nil && edit.Create.Custom.Len() > 0 {
+		change.State = &edit.Create.Custom
 	}
-	return s.writeHeader(t, h)
-}
-
-// Save implements [session.Documents].
-func (s *sessions) Save(ctx context.Context, state *session.State) error {
-	if err := state.Check(); err != nil {
-		return err
+	d, err := newDraft(&change, "")
+	if err != nil {
+		return nil, err
 	}
-	tags := session.UniqueTags(state.Tags)
-	var version int64
-	err := s.write(ctx, state.ID, "save", func(t *tx, h *header) error {
-		if err := h.Free(h.run(), s.b.now()); err != nil {
+	err = s.b.write(ctx, what(edit.SessionID, "edit"), func(t *tx) error {
+		h, err := s.find(t, edit.SessionID)
+		if err != nil {
 			return err
 		}
-		if state.Version != h.Version {
-			return session.ErrStale.WithMessage("session %s: version %d was expected", h.ID, state.Version).WithSaw(h.Saw())
-		}
-		if err := session.Transition(h.Status, state.Status); err != nil {
+		now := s.b.now()
+		if err := edit.Guard(h.state(), h.run(), now); err != nil {
 			return err
 		}
-		if err := s.loadDoc(t.conn, h); err != nil {
-			return err
-		}
-		version = h.Version + 1
-		was := h.UserID
-		if err := s.writeFree(t, h, func(t *tx, h *header) error { return s.replace(t, h, state, tags) }); err != nil {
-			return err
-		}
-		return s.giveBelow(t, h, was)
+		edited, err = s.edit(t, h, edit, d, now)
+		return err
 	})
 	if err != nil {
+		return nil, err
+	}
+	return edited, nil
+}
+
+// edit writes an edit of a session, h, or of the one that it creates.
+func (s *sessions) edit(t *tx, h *header, e *session.Edit, d *draft, now time.Time) (*session.Edited, error) {
+	if e.Create != nil {
+		h = s.newHeader(e.Create)
+		h.Tags = session.UniqueTags(e.Create.Tags)
+	}
+	if err := s.loadEdited(t.conn, h, e); err != nil {
+		return nil, err
+	}
+	user := h.UserID
+	if err := e.Apply(&h.State, now); err != nil {
+		return nil, err
+	}
+	d.runID = h.CurrentRunID
+	p, err := s.planChange(t.conn, h, d, now)
+	if err != nil {
+		return nil, err
+	}
+	if e.Create != nil {
+		err = s.insert(t, h)
+	} else {
+		err = s.writeEdited(t, h, e)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := s.applyChange(t, h, p); err != nil {
+		return nil, err
+	}
+	if e.Metadata != nil || !e.Beside() {
+		if err := s.writeHeader(t, h); err != nil {
+			return nil, err
+		}
+	}
+	out := &session.Edited{Committed: h.committed(), StepCount: h.StepCount, ResumeCount: h.ResumeCount}
+	out.Warnings = p.state.writes.Warnings
+	return out, s.giveBelow(t, h, user)
+}
+
+// loadEdited reads the parts of a document that an edit changes and that are not
+// columns of its row.
+func (s *sessions) loadEdited(c *conn, h *header, e *session.Edit) (err error) {
+	if e.Document != nil {
+		return s.loadDoc(c, h)
+	}
+	if e.Metadata != nil && e.Create == nil {
+		_, h.Metadata, err = s.labels(c, h.ID)
+	}
+	return err
+}
+
+// writeEdited writes these parts, and gives the session its new version.
+func (s *sessions) writeEdited(t *tx, h *header, e *session.Edit) error {
+	if !e.Beside() {
+		h.Version++
+	}
+	if e.Document == nil {
+		return s.patchMetadata(t, h, e.Metadata)
+	}
+	if err := s.writeDoc(t, h); err != nil {
 		return err
 	}
-	state.Version = version
-	return nil
+	if err := s.deleteLabels(t, h.ID); err != nil {
+		return err
+	}
+	return s.writeLabels(t, h.ID, h.Tags, h.Metadata, h.CreatedAt)
+}
+
+func (s *sessions) patchMetadata(t *tx, h *header, patch map[string]*string) error {
+	set := map[string]string{}
+	for name, value := range patch {
+		if value != nil {
+			set[name] = *value
+			continue
+		}
+		if _, err := t.exec(deleteMetadata, s.tenant, h.ID, name); err != nil {
+			return err
+		}
+	}
+	return s.writeLabels(t, h.ID, nil, set, h.CreatedAt)
 }
 
 const updateUser = `
@@ -80,48 +140,6 @@ func (s *sessions) giveBelow(t *tx, h *header, was string) error {
 		}
 	}
 	return nil
-}
-
-// replace takes a whole document over, except for what is the store's own:
-// counters, the lease, the age and what lives in rows. Its tags are given without
-// repetitions.
-func (s *sessions) replace(t *tx, h *header, state *session.State, tags []string) error {
-	h.takeDoc(state)
-	h.Agent, h.StreamID, h.ParentID, h.RootID = state.Agent, state.StreamID, state.ParentID, state.RootID
-	h.Status, h.UserID, h.ExpiresAt = state.Status, state.UserID, state.ExpiresAt
-	if err := s.writeDoc(t, h); err != nil {
-		return err
-	}
-	if err := s.deleteLabels(t, h.ID); err != nil {
-		return err
-	}
-	if err := s.writeLabels(t, h.ID, tags, state.Metadata, h.CreatedAt); err != nil {
-		return err
-	}
-	if err := s.writeWholeState(t, h, &state.Custom); err != nil {
-		return err
-	}
-	return s.writeCheckpoint(t, h, ownCheckpoint(h))
-}
-
-// Merge implements [session.Documents].
-func (s *sessions) Merge(ctx context.Context, id string, w session.Writes) (out session.Committed, err error) {
-	if err := w.Check(); err != nil {
-		return out, err
-	}
-	err = s.writeDocument(ctx, id, "merge", func(t *tx, h *header) error {
-		plan, err := s.planState(t.conn, h, nil, w)
-		if err != nil {
-			return err
-		}
-		out = h.committed()
-		out.Warnings = plan.writes.Warnings
-		return s.writeState(t, h, plan)
-	})
-	if err != nil {
-		return session.Committed{}, err
-	}
-	return out, nil
 }
 
 // SetStatus implements [session.Documents].
@@ -147,59 +165,4 @@ func (s *sessions) SetStatus(ctx context.Context, id string, change session.Stat
 		return session.StatusResult{}, err
 	}
 	return result, nil
-}
-
-// PatchMetadata implements [session.Documents].
-func (s *sessions) PatchMetadata(ctx context.Context, id string, patch map[string]*string) error {
-	if err := session.CheckMetadata(patch); err != nil {
-		return err
-	}
-	set := map[string]string{}
-	for name, value := range patch {
-		if value != nil {
-			set[name] = *value
-		}
-	}
-	return s.write(ctx, id, "patch metadata", func(t *tx, h *header) error {
-		var err error
-		if _, h.Metadata, err = s.labels(t.conn, id); err != nil {
-			return err
-		}
-		if _, err := h.PatchedMetadata(patch); err != nil {
-			return err
-		}
-		for name, value := range patch {
-			if value != nil {
-				continue
-			}
-			if _, err := t.exec(deleteMetadata, s.tenant, id, name); err != nil {
-				return err
-			}
-		}
-		if err := s.writeLabels(t, id, nil, set, h.CreatedAt); err != nil {
-			return err
-		}
-		_, err = t.exec("UPDATE sessions SET updated_at = ? WHERE number = ?", s.b.now(), h.number)
-		return err
-	})
-}
-
-// IncrementSteps implements [session.Documents].
-func (s *sessions) IncrementSteps(ctx context.Context, id string) (steps int, err error) {
-	err = s.writeDocument(ctx, id, "count step", func(_ *tx, h *header) error {
-		h.StepCount++
-		steps = h.StepCount
-		return nil
-	})
-	return steps, err
-}
-
-// IncrementResumes implements [session.Documents].
-func (s *sessions) IncrementResumes(ctx context.Context, id string) (resumes int, err error) {
-	err = s.writeDocument(ctx, id, "count resume", func(_ *tx, h *header) error {
-		h.ResumeCount++
-		resumes = h.ResumeCount
-		return nil
-	})
-	return resumes, err
 }

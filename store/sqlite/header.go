@@ -61,9 +61,17 @@ func (h *header) cold() coldRow {
 	}
 }
 
+// state is the document for guards; nil if there is no session.
+func (h *header) state() *session.State {
+	if h == nil {
+		return nil
+	}
+	return &h.State
+}
+
 // run is what the guards need to know of the current run, or nil.
 func (h *header) run() *session.Run {
-	if h.CurrentRunID == "" {
+	if h == nil || h.CurrentRunID == "" {
 		return nil
 	}
 	return &session.Run{ID: h.CurrentRunID, Status: h.runStatus}
@@ -201,14 +209,6 @@ func concat(parts ...[]any) []any {
 		out = append(out, p...)
 	}
 	return out
-}
-
-// touch marks a write of the document outside a turn: what a run's last commit
-// was is then no longer what happened last.
-func (h *header) touch(now time.Time) {
-	h.Version++
-	h.LastCommit = ""
-	h.UpdatedAt = now
 }
 
 // committed is the outcome of a write that left the session as it now is.

@@ -23,31 +23,6 @@ func (s *sessions) newHeader(state *session.State) *header {
 	return h
 }
 
-// Create implements [session.Lifecycle].
-func (s *sessions) Create(ctx context.Context, state *session.State) error {
-	if err := state.Check(); err != nil {
-		return err
-	}
-	is := *state
-	is.Tags = session.UniqueTags(state.Tags)
-	return s.b.write(ctx, what(state.ID, "create"), func(t *tx) error {
-		if err := s.absent(t.conn, state.ID); err != nil {
-			return err
-		}
-		h := s.newHeader(&is)
-		if err := s.insert(t, h); err != nil {
-			return err
-		}
-		if h.Custom.Len() == 0 {
-			return nil
-		}
-		if err := s.writeWholeState(t, h, &h.Custom); err != nil {
-			return err
-		}
-		return s.writeHeader(t, h)
-	})
-}
-
 // insert adds the rows that make a session, without its custom state.
 func (s *sessions) insert(t *tx, h *header) error {
 	if err := s.insertHeader(t, h); err != nil {

@@ -12,11 +12,11 @@ import (
 // much memory. It does not run beside others, whose memory would count.
 func TestPageReadsWhatItShows(t *testing.T) { //nolint:paralleltest // see above
 	b, ctx := openTest(t), t.Context()
-	if err := b.Sessions().Create(ctx, &session.State{ID: "a", Agent: "a", Status: session.Active}); err != nil {
+	if err := session.Create(ctx, b.Sessions(), &session.State{ID: "a", Agent: "a", Status: session.Active}); err != nil {
 		t.Fatal(err)
 	}
 	for range 60 {
-		if _, err := b.Sessions().AppendMessages(ctx, "a", []session.Message{session.UserText(strings.Repeat("x", 1<<20))}); err != nil {
+		if _, err := session.AppendMessages(ctx, b.Sessions(), "a", []session.Message{session.UserText(strings.Repeat("x", 1<<20))}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -26,7 +26,7 @@ func TestOpenTogether(t *testing.T) {
 		done.Go(func() {
 			<-gate
 			if backends[i], errs[i] = Open(path); errs[i] == nil {
-				errs[i] = backends[i].Sessions().Create(t.Context(), &session.State{ID: fmt.Sprint(i), Agent: "a", Status: session.Active})
+				errs[i] = session.Create(t.Context(), backends[i].Sessions(), &session.State{ID: fmt.Sprint(i), Agent: "a", Status: session.Active})
 			}
 		})
 	}
@@ -183,7 +183,7 @@ func TestReadOnly(t *testing.T) {
 	}
 	b, err = Open(path)
 	if err == nil {
-		err = errors.Join(b.Sessions().Create(t.Context(), &session.State{ID: "a", Agent: "a", Status: session.Active}), b.Close())
+		err = errors.Join(session.Create(t.Context(), b.Sessions(), &session.State{ID: "a", Agent: "a", Status: session.Active}), b.Close())
 	}
 	if !errors.Is(err, session.ErrUnavailable) || session.IsRetryable(err) {
 		t.Errorf("a file that may not be written: %v", err)

@@ -34,7 +34,7 @@ func openLogged(t *testing.T, config Config) (*Backend, string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = b.Close() })
-	if err := b.Sessions().Create(t.Context(), &session.State{ID: session.NewID(), Agent: "a", Status: session.Active}); err != nil {
+	if err := session.Create(t.Context(), b.Sessions(), &session.State{ID: session.NewID(), Agent: "a", Status: session.Active}); err != nil {
 		t.Fatal(err)
 	}
 	return b, log.String()

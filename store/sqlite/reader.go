@@ -264,45 +264,6 @@ func (s *streams) Chunks(ctx context.Context, id string, from int64, limit int) 
 	return items, err
 }
 
-// The run and step of a batch only narrow the search: each chunk has its own.
-const selectBatchesOfRun = `
-SELECT key, last_sequence, at, body FROM stream_batches
-WHERE key > ? AND key <= ? AND last_sequence > ? AND run_id IN (?, '') AND last_step >= ?
-ORDER BY key`
-
-// ChunksFromStep implements [stream.Manager].
-func (s *streams) ChunksFromStep(ctx context.Context, id, runID string, step int, from int64, limit int) (items []stream.Item, err error) {
-	err = s.b.read(ctx, streamVerb(id, "list chunks of a run"), func(c *conn) error {
-		h, err := s.headFrom(c, id, from)
-		if err != nil {
-			return err
-		}
-		for r, err := range c.query(selectBatchesOfRun, rowKey(h.number, 0), lastKey(h.number), from, runID, step) {
-			if err != nil {
-				return err
-			}
-			b, err := decodeBatch(h, r)
-			if err != nil {
-				return err
-			}
-			for sequence, line := range b.after(from) {
-				if limit > 0 && len(items) == limit {
-					return nil
-				}
-				item, err := decodeChunk(id, sequence, line)
-				if err != nil {
-					return err
-				}
-				if item.Chunk.RunID == runID && item.Chunk.Step >= step {
-					items = append(items, item)
-				}
-			}
-		}
-		return nil
-	})
-	return items, err
-}
-
 const (
 	doomedBatches = `
 FROM stream_batches

@@ -55,11 +55,11 @@ func TestReadyNoticesFullDisk(t *testing.T) {
 	if err := b.Ready(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.Sessions().Create(t.Context(), &session.State{ID: "a", Agent: "a", Status: session.Active}); err != nil {
+	if err := session.Create(t.Context(), b.Sessions(), &session.State{ID: "a", Agent: "a", Status: session.Active}); err != nil {
 		t.Fatal(err)
 	}
 	for range 1000 {
-		if _, err = b.Sessions().AppendMessages(t.Context(), "a", []session.Message{session.UserText(strings.Repeat("x", 20_000))}); err != nil {
+		if _, err = session.AppendMessages(t.Context(), b.Sessions(), "a", []session.Message{session.UserText(strings.Repeat("x", 20_000))}); err != nil {
 			break
 		}
 	}

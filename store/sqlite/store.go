@@ -40,15 +40,24 @@ func tenantName(tenant string) string {
 // write runs an operation on a session that must exist.
 func (s *sessions) write(ctx context.Context, id, verb string, run func(*tx, *header) error) error {
 	return s.b.write(ctx, what(id, verb), func(t *tx) error {
-		h := t.cache.header(s.tenant, id)
-		if h == nil {
-			var err error
-			if h, err = s.mustHeader(t.conn, id); err != nil {
-				return err
-			}
+		h, err := s.find(t, id)
+		if err == nil && h == nil {
+			err = notFound("session %s", id)
+		}
+		if err != nil {
+			return err
 		}
 		return run(t, h)
 	})
+}
+
+// find is a session's row as the writer knows it, the caller's to change; nil if
+// there is none.
+func (s *sessions) find(t *tx, id string) (*header, error) {
+	if h := t.cache.header(s.tenant, id); h != nil {
+		return h, nil
+	}
+	return s.header(t.conn, id)
 }
 
 // read runs queries about a session that must exist.

@@ -97,7 +97,7 @@ func waitQueued(t *testing.T, b *Backend, n int) {
 
 func create(t *testing.T, b *Backend, id string) {
 	t.Helper()
-	err := b.Sessions().Create(t.Context(), &session.State{ID: id, Agent: "a", Status: session.Active})
+	err := session.Create(t.Context(), b.Sessions(), &session.State{ID: id, Agent: "a", Status: session.Active})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,21 +115,21 @@ func TestGroupCommitFailsAlone(t *testing.T) {
 		create(t, b, id)
 	}
 	message := []session.Message{{ID: "m", Role: session.RoleUser, Parts: []session.Part{session.Text("hello")}}}
-	if _, err := s.AppendMessages(ctx, "d", message); err != nil {
+	if _, err := session.AppendMessages(ctx, s, "d", message); err != nil {
 		t.Fatal(err)
 	}
 	before := b.writer.transactions.Load()
 	merge := func(id string) func() error {
-		return func() error { _, err := s.Merge(ctx, id, replace("k", `1`)); return err }
+		return func() error { _, err := session.Merge(ctx, s, id, replace("k", `1`)); return err }
 	}
 	errs := inOneBatch(t, b,
 		merge("a"),
 		func() error { // refused before it writes
-			return s.Save(ctx, &session.State{ID: "b", Agent: "a", Status: session.Active, Version: 99})
+			return session.Save(ctx, s, &session.State{ID: "b", Agent: "a", Status: session.Active, Version: 99})
 		},
 		merge("c"),
 		func() error { // refused in the middle of its writes
-			_, err := s.AppendMessages(ctx, "d", append([]session.Message{{Role: session.RoleUser, Parts: message[0].Parts}}, message...))
+			_, err := session.AppendMessages(ctx, s, "d", append([]session.Message{{Role: session.RoleUser, Parts: message[0].Parts}}, message...))
 			return err
 		},
 		func() error { // a fault of the store itself
@@ -161,7 +161,7 @@ func TestGroupCommitFailsAlone(t *testing.T) {
 			t.Errorf("session %s has version %d, want %d", id, state.Version, version)
 		}
 	}
-	if n, err := s.MessageCount(ctx, "d"); err != nil || n != 1 {
+	if n, err := session.MessageCount(ctx, s, "d"); err != nil || n != 1 {
 		t.Errorf("session d has %d messages (%v)", n, err)
 	}
 }
@@ -174,7 +174,7 @@ func TestCancelledWhileQueued(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	merged := make(chan error, 1)
 	go func() {
-		_, err := b.Sessions().Merge(ctx, "a", replace("k", `1`))
+		_, err := session.Merge(ctx, b.Sessions(), "a", replace("k", `1`))
 		merged <- err
 	}()
 	waitQueued(t, b, 1)
@@ -183,7 +183,7 @@ func TestCancelledWhileQueued(t *testing.T) {
 		t.Errorf("the cancelled operation: %v", err)
 	}
 	release()
-	if out, err := b.Sessions().Merge(t.Context(), "a", replace("l", `1`)); err != nil || out.Version != 2 {
+	if out, err := session.Merge(t.Context(), b.Sessions(), "a", replace("l", `1`)); err != nil || out.Version != 2 {
 		t.Errorf("the next operation: version %d, %v", out.Version, err)
 	}
 }
@@ -280,7 +280,7 @@ func TestCloseWritesWhatIsQueued(t *testing.T) {
 		t.Errorf("the append that was queued: %d, %v", last, err)
 	}
 	_, loading := b.Sessions().Load(t.Context(), "a")
-	_, merging := b.Sessions().Merge(t.Context(), "a", replace("k", `1`))
+	_, merging := session.Merge(t.Context(), b.Sessions(), "a", replace("k", `1`))
 	_, appending := b.Streams().Append(t.Context(), "a", batch)
 	for _, err := range []error{loading, merging, appending} {
 		if !errors.Is(err, session.ErrClosed) {
@@ -306,7 +306,7 @@ func TestCacheSeesOtherProcesses(t *testing.T) {
 	openStream(t, handles[0], "a")
 	for i := range 20 {
 		b := handles[i%2]
-		out, err := b.Sessions().Merge(t.Context(), "a", replace("k", fmt.Sprint(i)))
+		out, err := session.Merge(t.Context(), b.Sessions(), "a", replace("k", fmt.Sprint(i)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -336,10 +336,10 @@ func TestStateLog(t *testing.T) {
 	item := `"` + strings.Repeat("x", 100) + `"`
 	for i := range steps {
 		w := session.Writes{Ops: []session.Op{{Kind: session.OpAppend, Key: "list", Items: []json.RawMessage{json.RawMessage(item)}}}}
-		if _, err := s.Merge(ctx, "a", w); err != nil {
+		if _, err := session.Merge(ctx, s, "a", w); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.CreateCheckpoint(ctx, "a", session.NewCheckpoint{ID: fmt.Sprint(i)}); err != nil {
+		if _, err := session.CreateCheckpoint(ctx, s, "a", session.NewCheckpoint{ID: fmt.Sprint(i)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -397,7 +397,7 @@ func TestLogStaysShort(t *testing.T) {
 	value := `"` + strings.Repeat("x", 16<<10) + `"`
 	var longest int64
 	for range 8 * limit / len(value) {
-		if _, err := b.Sessions().Merge(t.Context(), "a", replace("k", value)); err != nil {
+		if _, err := session.Merge(t.Context(), b.Sessions(), "a", replace("k", value)); err != nil {
 			t.Fatal(err)
 		}
 		if info, err := os.Stat(path + "-wal"); err == nil {
@@ -424,14 +424,14 @@ func TestFairToOthers(t *testing.T) {
 		create(t, busy, id)
 		writers.Go(func() {
 			for ctx.Err() == nil {
-				_, _ = busy.Sessions().Merge(ctx, id, replace("k", `1`))
+				_, _ = session.Merge(ctx, busy.Sessions(), id, replace("k", `1`))
 			}
 		})
 	}
 	const turns = 30
 	began := time.Now()
 	for i := range turns {
-		if _, err := other.Sessions().Merge(t.Context(), "other", replace("k", fmt.Sprint(i))); err != nil {
+		if _, err := session.Merge(t.Context(), other.Sessions(), "other", replace("k", fmt.Sprint(i))); err != nil {
 			t.Error(err)
 			break
 		}

@@ -34,8 +34,8 @@ func remoteStays(t *bed) {
 	s, ctx := t.store(), t.Context()
 	remote := child("kid")
 	remote.Remote = raw(`{"url":"x"}`)
-	t.ok(s.PutChildren(ctx, "a", []session.ChildRef{remote}), "PutChildren")
-	t.ok(s.PutChildren(ctx, "a", []session.ChildRef{child("kid")}), "PutChildren without it")
+	t.ok(session.PutChildren(ctx, s, "a", []session.ChildRef{remote}), "PutChildren")
+	t.ok(session.PutChildren(ctx, s, "a", []session.ChildRef{child("kid")}), "PutChildren without it")
 	equal(t, "remote", string(t.children("a")[0].Remote), `{"url":"x"}`)
 	_, err := s.UpdateChild(ctx, "a", "kid", func(c *session.ChildRef) error { c.Remote = nil; return nil })
 	t.ok(err, "UpdateChild")
@@ -68,7 +68,7 @@ func wakeTenant(t *bed) {
 func emptyAppend(t *bed) {
 	t.create("a", custom(`{"l":[1],"n":1}`))
 	for _, key := range []string{"n", "l", "new"} {
-		_, err := t.store().Merge(t.Context(), "a", push(key))
+		_, err := session.Merge(t.Context(), t.store(), "a", push(key))
 		t.ok(err, "append nothing to "+key)
 	}
 	t.customIs("a", `{"l":[1],"n":1}`)
@@ -100,7 +100,7 @@ func tagsOnce(t *bed) {
 	state := t.create("a", func(s *session.State) { s.Tags = []string{"x", "y", "x"} })
 	equal(t, "tags", state.Tags, []string{"x", "y"})
 	state.Tags = []string{"z", "z", "x"}
-	t.ok(t.store().Save(t.Context(), state), "Save")
+	t.ok(session.Save(t.Context(), t.store(), state), "Save")
 	equal(t, "tags", t.load("a").Tags, []string{"z", "x"})
 	equal(t, "sessions with the tag", len(t.listed(session.Query{Tags: []string{"z"}})), 1)
 	copied, err := t.store().Clone(t.Context(), &session.Clone{From: "a", To: session.State{ID: "b", Tags: []string{"q", "q"}}})
@@ -138,7 +138,7 @@ func refusedBounds(t *bed) {
 			_, starting := s.StartRun(ctx, createAndStart(fresh, "run-1"))
 			_, cloning := s.Clone(ctx, &session.Clone{From: "a", To: *fresh})
 			for write, err := range map[string]error{
-				"Create": s.Create(ctx, fresh), "StartRun": starting, "Clone": cloning, "Save": s.Save(ctx, known),
+				"Create": session.Create(ctx, s, fresh), "StartRun": starting, "Clone": cloning, "Save": session.Save(ctx, s, known),
 			} {
 				t.refused(err, session.ErrInvalid, write+": "+what)
 				equal(t, "the field of "+write, session.AsError(err).Field, what)
@@ -147,15 +147,15 @@ func refusedBounds(t *bed) {
 		t.exists("new", false)
 	}
 	t.unchanged("a", func() {
-		t.refused(s.PatchMetadata(ctx, "a", patch), session.ErrInvalid, "PatchMetadata")
-		t.refused(s.PatchMetadata(ctx, "a", map[string]*string{"x": new(strings.Repeat("x", session.MaxMetadataValue+1))}),
+		t.refused(session.PatchMetadata(ctx, s, "a", patch), session.ErrInvalid, "PatchMetadata")
+		t.refused(session.PatchMetadata(ctx, s, "a", map[string]*string{"x": new(strings.Repeat("x", session.MaxMetadataValue+1))}),
 			session.ErrInvalid, "PatchMetadata of a long value")
 	})
 	most := blank("most") // what is just within the limits is not
 	most.Tags, most.ExpiresAt = tags[1:], time.Date(2261, 12, 31, 23, 59, 59, 0, time.UTC)
 	delete(metadata, "name-0")
 	most.Metadata = metadata
-	t.ok(s.Create(ctx, most), "Create within the limits")
+	t.ok(session.Create(ctx, s, most), "Create within the limits")
 	got := t.load("most")
 	equal(t, "tags", len(got.Tags), session.MaxTags)
 	equal(t, "metadata", len(got.Metadata), session.MaxMetadata)
@@ -165,18 +165,18 @@ func refusedBounds(t *bed) {
 func metadataName(t *bed) {
 	t.create("a")
 	t.unchanged("a", func() {
-		t.refused(t.store().PatchMetadata(t.Context(), "a", map[string]*string{"": new("v")}), session.ErrInvalid, "PatchMetadata")
-		t.refused(t.store().PatchMetadata(t.Context(), "a", map[string]*string{"": nil}), session.ErrInvalid, "PatchMetadata that deletes")
+		t.refused(session.PatchMetadata(t.Context(), t.store(), "a", map[string]*string{"": new("v")}), session.ErrInvalid, "PatchMetadata")
+		t.refused(session.PatchMetadata(t.Context(), t.store(), "a", map[string]*string{"": nil}), session.ErrInvalid, "PatchMetadata that deletes")
 	})
 	state := blank("b")
 	state.Metadata = map[string]string{"": "v"}
-	t.refused(t.store().Create(t.Context(), state), session.ErrInvalid, "Create")
+	t.refused(session.Create(t.Context(), t.store(), state), session.ErrInvalid, "Create")
 }
 
 func refusalSaw(t *bed) {
 	held := t.create("a")
 	s, ctx := t.store(), t.Context()
-	t.conflict(s.Create(ctx, blank("a")), session.ErrExists, held, "Create")
+	t.conflict(session.Create(ctx, s, blank("a")), session.ErrExists, held, "Create")
 	t.create("b")
 	_, err := s.Clone(ctx, &session.Clone{From: "b", To: *blank("a")})
 	t.conflict(err, session.ErrExists, held, "Clone")
@@ -231,12 +231,12 @@ func refusedText(t *bed) {
 	create := func(change func(*session.State)) error {
 		state := blank("new")
 		change(state)
-		return s.Create(ctx, state)
+		return session.Create(ctx, s, state)
 	}
 	message := func(change func(*session.Message)) error {
 		m := reply("m", "c")
 		change(&m)
-		_, err := s.AppendMessages(ctx, "a", []session.Message{m})
+		_, err := session.AppendMessages(ctx, s, "a", []session.Message{m})
 		return err
 	}
 	for _, bad := range []string{"x\x00y", "x\xffy"} {
@@ -246,12 +246,12 @@ func refusedText(t *bed) {
 			"user id":        create(func(s *session.State) { s.UserID = bad }),
 			"tag":            create(func(s *session.State) { s.Tags = []string{bad} }),
 			"metadata name":  create(func(s *session.State) { s.Metadata = map[string]string{bad: "v"} }),
-			"metadata value": s.PatchMetadata(ctx, "a", map[string]*string{"k": &bad}),
+			"metadata value": session.PatchMetadata(ctx, s, "a", map[string]*string{"k": &bad}),
 			"output":         create(func(s *session.State) { s.Output = broken }),
 			"message id":     message(func(m *session.Message) { m.ID = bad }),
 			"tool call id":   message(func(m *session.Message) { m.Parts[1].CallID = bad }),
 			"tool input":     message(func(m *session.Message) { m.Parts[1].Input = broken }),
-			"state key":      errorOf(s.Merge(ctx, "a", put(bad, `1`))),
+			"state key":      errorOf(session.Merge(ctx, s, "a", put(bad, `1`))),
 			"inbox kind":     s.Send(ctx, "a", session.InboxEntry{ID: "e", Kind: bad}),
 			"body":           s.Send(ctx, "a", session.InboxEntry{ID: "e", Kind: "k", Body: broken}),
 			"stop reason":    errorOf(s.RequestStop(ctx, "b", session.Stop{RunID: running.run, Kind: session.StopAbort, Reason: bad})),
@@ -260,7 +260,7 @@ func refusedText(t *bed) {
 			e := t.refusal(err, session.ErrInvalid, fmt.Sprintf("%s with %q", field, bad))
 			equal(t, "field", e.Field, field)
 		}
-		_, err := s.Merge(ctx, "a", put("k", string(broken)))
+		_, err := session.Merge(ctx, s, "a", put("k", string(broken)))
 		t.refused(err, session.ErrInvalid, "a state value that is not UTF-8")
 	}
 	t.exists("new", false)

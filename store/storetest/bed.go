@@ -118,7 +118,7 @@ func (t *bed) create(id string, change ...func(*session.State)) *session.State {
 	for _, f := range change {
 		f(state)
 	}
-	t.ok(t.store().Create(t.Context(), state), "create "+id)
+	t.ok(session.Create(t.Context(), t.store(), state), "create "+id)
 	return t.load(id)
 }
 
@@ -252,7 +252,7 @@ func (t *bed) messagesAre(id string, want ...string) {
 	if got := t.texts(id); strings.Join(got, " ") != strings.Join(want, " ") {
 		t.Fatalf("messages of %s: got %v, want %v", id, got, want)
 	}
-	n, err := t.store().MessageCount(t.Context(), id)
+	n, err := session.MessageCount(t.Context(), t.store(), id)
 	t.ok(err, "MessageCount")
 	equal(t, "message count of "+id, n, len(want))
 	equal(t, "message count in the document of "+id, t.load(id).MessageCount, len(want))

@@ -197,11 +197,12 @@ func callsAcrossRuns(t *bed) {
 func dropCalls(t *bed) {
 	r := t.replied("a")
 	r.commit(session.Change{Messages: []session.Message{reply("m2", "d1")}, Calls: []session.Call{call("m2", "d1", 0)}})
-	t.ok(t.store().DropCalls(t.Context(), "a", "m1"), "DropCalls")
+	r.finish(session.RunSuspendedPartial)
+	t.ok(session.DropCalls(t.Context(), t.store(), "a", "m1"), "DropCalls")
 	t.callsAre("a", "m1")
 	t.callsAre("a", "m2", "d1 open")
-	t.ok(t.store().DropCalls(t.Context(), "a", "m1"), "DropCalls again")
-	t.ok(t.store().DropCalls(t.Context(), "a", "m9"), "DropCalls of an unknown message")
+	t.ok(session.DropCalls(t.Context(), t.store(), "a", "m1"), "DropCalls again")
+	t.ok(session.DropCalls(t.Context(), t.store(), "a", "m9"), "DropCalls of an unknown message")
 }
 
 func cleanCalls(t *bed) {

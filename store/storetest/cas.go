@@ -43,7 +43,7 @@ func setStatusUnexpected(t *bed) {
 
 func setStatusVersion(t *bed) {
 	t.create("a")
-	_, err := t.store().Merge(t.Context(), "a", put("k", `1`))
+	_, err := session.Merge(t.Context(), t.store(), "a", put("k", `1`))
 	t.ok(err, "merge")
 	change := session.StatusChange{Expect: []session.Status{session.Active}, To: session.Failed, ExpectVersion: 1}
 	t.unchanged("a", func() {

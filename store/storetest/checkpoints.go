@@ -28,10 +28,10 @@ func checkpointCases() []testCase {
 
 func createCheckpoint(t *bed) {
 	t.numbered("a", 3)
-	_, err := t.store().Merge(t.Context(), "a", put("k", `{"deep":[1]}`))
+	_, err := session.Merge(t.Context(), t.store(), "a", put("k", `{"deep":[1]}`))
 	t.ok(err, "merge")
 	before := t.load("a")
-	cp, err := t.store().CreateCheckpoint(t.Context(), "a", session.NewCheckpoint{
+	cp, err := session.CreateCheckpoint(t.Context(), t.store(), "a", session.NewCheckpoint{
 		ID: "cp1", Step: 7, Source: session.FromSave, StreamSequence: 99,
 	})
 	t.ok(err, "CreateCheckpoint")
@@ -54,7 +54,7 @@ func createCheckpoint(t *bed) {
 }
 
 func createCheckpointRefused(t *bed) {
-	_, err := t.store().CreateCheckpoint(t.Context(), "nobody", session.NewCheckpoint{ID: "cp1", Source: session.FromSave})
+	_, err := session.CreateCheckpoint(t.Context(), t.store(), "nobody", session.NewCheckpoint{ID: "cp1", Source: session.FromSave})
 	t.refused(err, session.ErrNotFound, "CreateCheckpoint")
 	_, err = t.store().Checkpoints(t.Context(), "nobody", session.PageRequest{})
 	t.refused(err, session.ErrNotFound, "Checkpoints")
@@ -67,7 +67,7 @@ func createCheckpointAgain(t *bed) {
 	r.refuse(r.request(step(2, "cp1", user("u2", "two"))), session.ErrExists)
 	r.finish(session.RunCompleted)
 	t.unchanged("a", func() {
-		_, err := t.store().CreateCheckpoint(t.Context(), "a", session.NewCheckpoint{ID: "cp1", Source: session.FromSave})
+		_, err := session.CreateCheckpoint(t.Context(), t.store(), "a", session.NewCheckpoint{ID: "cp1", Source: session.FromSave})
 		t.refused(err, session.ErrExists, "CreateCheckpoint")
 	})
 }
@@ -272,12 +272,12 @@ func checkpointDirect(t *bed) {
 	for n := range 60 {
 		w := randomWrites(random, &m.doc)
 		m.apply(t, w)
-		_, err := t.store().Merge(t.Context(), "a", w)
+		_, err := session.Merge(t.Context(), t.store(), "a", w)
 		t.ok(err, "merge")
 		switch n % 10 {
 		case 4:
 			id := fmt.Sprintf("cp%d", n)
-			_, err := t.store().CreateCheckpoint(t.Context(), "a", session.NewCheckpoint{ID: id, Source: session.FromSave})
+			_, err := session.CreateCheckpoint(t.Context(), t.store(), "a", session.NewCheckpoint{ID: id, Source: session.FromSave})
 			t.ok(err, "CreateCheckpoint")
 			m.mark(t, id)
 		case 9:
@@ -285,7 +285,7 @@ func checkpointDirect(t *bed) {
 			state.Custom = document(m.json(t))
 			state.Custom.Set("saved", raw(fmt.Sprint(n)))
 			m.apply(t, put("saved", fmt.Sprint(n)))
-			t.ok(t.store().Save(t.Context(), state), "save")
+			t.ok(session.Save(t.Context(), t.store(), state), "save")
 			m.mark(t, t.load("a").CheckpointID)
 		}
 	}
@@ -367,10 +367,10 @@ func checkpointUndone(t *bed) {
 	_, err = t.store().Clone(t.Context(), &session.Clone{From: "a", CheckpointID: "cp2", To: *blank("b")})
 	t.ok(err, "clone at one that stands")
 
-	cp, err := t.store().CreateCheckpoint(t.Context(), "a", session.NewCheckpoint{ID: "cp6"})
+	cp, err := session.CreateCheckpoint(t.Context(), t.store(), "a", session.NewCheckpoint{ID: "cp6"})
 	t.ok(err, "CreateCheckpoint")
 	equal(t, "undone", cp.Undone, false)
-	_, err = t.store().TruncateMessages(t.Context(), "a", 0)
+	_, err = session.TruncateMessages(t.Context(), t.store(), "a", 0)
 	t.ok(err, "TruncateMessages")
 	undone("cp6", "cp5", "cp4", "cp3", "cp2", "cp1")
 	_, err = t.store().LatestCheckpoint(t.Context(), "a")

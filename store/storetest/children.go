@@ -45,8 +45,8 @@ func putChildren(t *bed) {
 	full.Extra = session.Extra{"fromTheFuture": raw(`{"a":1}`)}
 	later := child("a-kid")
 	later.CreatedAt = noon.Add(time.Second)
-	t.ok(t.store().PutChildren(t.Context(), "a", []session.ChildRef{full}), "PutChildren")
-	t.ok(t.store().PutChildren(t.Context(), "a", []session.ChildRef{later}), "PutChildren")
+	t.ok(session.PutChildren(t.Context(), t.store(), "a", []session.ChildRef{full}), "PutChildren")
+	t.ok(session.PutChildren(t.Context(), t.store(), "a", []session.ChildRef{later}), "PutChildren")
 	refs := t.children("a")
 	equal(t, "references", len(refs), 2)
 	equal(t, "the oldest", refs[0].SessionID, "z-kid")
@@ -54,7 +54,7 @@ func putChildren(t *bed) {
 	refs[0].UpdatedAt = full.UpdatedAt // the store may note the time of the write
 	sameJSON(t, "reference", &refs[0], &full)
 	equal(t, "version", t.load("a").Version, version)
-	t.refused(t.store().PutChildren(t.Context(), "nobody", []session.ChildRef{full}), session.ErrNotFound, "PutChildren to nothing")
+	t.refused(session.PutChildren(t.Context(), t.store(), "nobody", []session.ChildRef{full}), session.ErrNotFound, "PutChildren to nothing")
 	_, err := t.store().Children(t.Context(), "nobody")
 	t.refused(err, session.ErrNotFound, "Children of nothing")
 	t.create("b")
@@ -63,10 +63,10 @@ func putChildren(t *bed) {
 
 func putChildrenAgain(t *bed) {
 	t.create("a")
-	t.ok(t.store().PutChildren(t.Context(), "a", []session.ChildRef{child("kid-1"), child("kid-2")}), "PutChildren")
+	t.ok(session.PutChildren(t.Context(), t.store(), "a", []session.ChildRef{child("kid-1"), child("kid-2")}), "PutChildren")
 	changed := child("kid-1")
 	changed.Status, changed.RunID = session.ChildCompleted, "run-2"
-	t.ok(t.store().PutChildren(t.Context(), "a", []session.ChildRef{changed}), "PutChildren again")
+	t.ok(session.PutChildren(t.Context(), t.store(), "a", []session.ChildRef{changed}), "PutChildren again")
 	refs := t.children("a")
 	equal(t, "references", len(refs), 2)
 	for _, ref := range refs {
@@ -80,7 +80,7 @@ func putChildrenAgain(t *bed) {
 
 func putChildrenRunning(t *bed) {
 	r := t.running("a")
-	t.ok(t.store().PutChildren(t.Context(), "a", []session.ChildRef{child("kid")}), "PutChildren during a run")
+	t.ok(session.PutChildren(t.Context(), t.store(), "a", []session.ChildRef{child("kid")}), "PutChildren during a run")
 	_, err := t.store().UpdateChild(t.Context(), "a", "kid", func(c *session.ChildRef) error {
 		c.Status = session.ChildCompleted
 		return nil
@@ -92,7 +92,7 @@ func putChildrenRunning(t *bed) {
 
 func updateChild(t *bed) {
 	t.create("a")
-	t.ok(t.store().PutChildren(t.Context(), "a", []session.ChildRef{child("kid-1"), child("kid-2")}), "PutChildren")
+	t.ok(session.PutChildren(t.Context(), t.store(), "a", []session.ChildRef{child("kid-1"), child("kid-2")}), "PutChildren")
 	version := t.load("a").Version
 	got, err := t.store().UpdateChild(t.Context(), "a", "kid-2", func(c *session.ChildRef) error {
 		if c.SessionID != "kid-2" || c.Status != session.ChildRunning {
@@ -111,7 +111,7 @@ func updateChild(t *bed) {
 
 func updateChildRefused(t *bed) {
 	t.create("a")
-	t.ok(t.store().PutChildren(t.Context(), "a", []session.ChildRef{child("kid")}), "PutChildren")
+	t.ok(session.PutChildren(t.Context(), t.store(), "a", []session.ChildRef{child("kid")}), "PutChildren")
 	wrong := errors.New("not today")
 	t.unchanged("a", func() {
 		_, err := t.store().UpdateChild(t.Context(), "a", "kid", func(c *session.ChildRef) error {
@@ -132,7 +132,7 @@ func awaitedChildren(t *bed) {
 	t.create("a")
 	awaited := child("kid-2")
 	awaited.Awaited, awaited.Status = true, session.ChildWaiting
-	t.ok(t.store().PutChildren(t.Context(), "a", []session.ChildRef{child("kid-1"), awaited, child("kid-3")}), "PutChildren")
+	t.ok(session.PutChildren(t.Context(), t.store(), "a", []session.ChildRef{child("kid-1"), awaited, child("kid-3")}), "PutChildren")
 	got := t.load("a").AwaitingChildren
 	equal(t, "awaited", len(got), 1)
 	equal(t, "awaited", got[0].SessionID, "kid-2")
@@ -145,6 +145,6 @@ func remoteChild(t *bed) {
 	t.create("a")
 	ref := child("kid")
 	ref.Remote = raw(`{"url":"https://example.com/?a=1&b=<2>","from":12345678901234567890}`)
-	t.ok(t.store().PutChildren(t.Context(), "a", []session.ChildRef{ref}), "PutChildren")
+	t.ok(session.PutChildren(t.Context(), t.store(), "a", []session.ChildRef{ref}), "PutChildren")
 	equal(t, "remote", string(t.children("a")[0].Remote), string(ref.Remote))
 }

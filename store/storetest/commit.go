@@ -892,7 +892,7 @@ func commitStopRepeated(t *bed) {
 		}
 	}
 	t.ok(t.store().CloseRun(t.Context(), "a", r.fence, true), "CloseRun")
-	merged, err := t.store().Merge(t.Context(), "a", session.Writes{Ops: []session.Op{{Kind: session.OpReplace, Key: "k", Value: raw(`1`)}}})
+	merged, err := session.Merge(t.Context(), t.store(), "a", session.Writes{Ops: []session.Op{{Kind: session.OpReplace, Key: "k", Value: raw(`1`)}}})
 	t.ok(err, "Merge")
 	if merged.Stop != nil {
 		t.Fatalf("a later write tells of the stop %+v", merged.Stop)

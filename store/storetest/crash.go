@@ -28,7 +28,9 @@ func crashCases() []testCase {
 
 // crashOp is one write, made on a session "a" with a run and rows of every kind.
 type crashOp struct {
-	name  string
+	name string
+	// edit marks functions over [session.Documents.Edit], which is then the write.
+	edit  bool
 	needs need
 	// idle gives the lease back first, for writes that take an idle session.
 	idle bool
@@ -40,6 +42,14 @@ type crashOp struct {
 	twice bool
 }
 
+// write is the store's method that makes the write.
+func (op *crashOp) write() string {
+	if op.edit {
+		return "Edit"
+	}
+	return op.name
+}
+
 // world is what a write finds: a turn, and the document as it was read.
 type world struct {
 	turn  *turn
@@ -49,8 +59,8 @@ type world struct {
 
 func crashOps() []crashOp {
 	return []crashOp{
-		{name: "Create", again: session.ErrExists, do: func(t *bed, b store.Backend, _ *world) error {
-			return t.sessionsOf(b).Create(t.Context(), blank("new"))
+		{name: "Create", edit: true, again: session.ErrExists, do: func(t *bed, b store.Backend, _ *world) error {
+			return session.Create(t.Context(), t.sessionsOf(b), blank("new"))
 		}},
 		{name: "Clone", again: session.ErrExists, do: func(t *bed, b store.Backend, _ *world) error {
 			_, err := t.sessionsOf(b).Clone(t.Context(), &session.Clone{From: "a", To: *blank("new")})
@@ -60,13 +70,13 @@ func crashOps() []crashOp {
 			_, err := t.sessionsOf(b).Delete(t.Context(), "a")
 			return err
 		}},
-		{name: "Save", idle: true, again: session.ErrStale, do: func(t *bed, b store.Backend, w *world) error {
+		{name: "Save", edit: true, idle: true, again: session.ErrStale, do: func(t *bed, b store.Backend, w *world) error {
 			state := *w.state
 			state.UserID = "saved"
-			return t.sessionsOf(b).Save(t.Context(), &state)
+			return session.Save(t.Context(), t.sessionsOf(b), &state)
 		}},
-		{name: "Merge", idle: true, twice: true, do: func(t *bed, b store.Backend, _ *world) error {
-			_, err := t.sessionsOf(b).Merge(t.Context(), "a", put("merged", `1`))
+		{name: "Merge", edit: true, idle: true, twice: true, do: func(t *bed, b store.Backend, _ *world) error {
+			_, err := session.Merge(t.Context(), t.sessionsOf(b), "a", put("merged", `1`))
 			return err
 		}},
 		{name: "SetStatus", idle: true, again: session.ErrStale, do: func(t *bed, b store.Backend, w *world) error {
@@ -78,15 +88,15 @@ func crashOps() []crashOp {
 			}
 			return err
 		}},
-		{name: "PatchMetadata", twice: true, do: func(t *bed, b store.Backend, _ *world) error {
-			return t.sessionsOf(b).PatchMetadata(t.Context(), "a", map[string]*string{"patched": new("1")})
+		{name: "PatchMetadata", edit: true, twice: true, do: func(t *bed, b store.Backend, _ *world) error {
+			return session.PatchMetadata(t.Context(), t.sessionsOf(b), "a", map[string]*string{"patched": new("1")})
 		}},
-		{name: "IncrementSteps", idle: true, twice: true, do: func(t *bed, b store.Backend, _ *world) error {
-			_, err := t.sessionsOf(b).IncrementSteps(t.Context(), "a")
+		{name: "IncrementSteps", edit: true, idle: true, twice: true, do: func(t *bed, b store.Backend, _ *world) error {
+			_, err := session.IncrementSteps(t.Context(), t.sessionsOf(b), "a")
 			return err
 		}},
-		{name: "IncrementResumes", idle: true, twice: true, do: func(t *bed, b store.Backend, _ *world) error {
-			_, err := t.sessionsOf(b).IncrementResumes(t.Context(), "a")
+		{name: "IncrementResumes", edit: true, idle: true, twice: true, do: func(t *bed, b store.Backend, _ *world) error {
+			_, err := session.IncrementResumes(t.Context(), t.sessionsOf(b), "a")
 			return err
 		}},
 		{name: "StartRun", do: func(t *bed, b store.Backend, _ *world) error {
@@ -132,8 +142,8 @@ func crashOps() []crashOp {
 			_, err := t.sessionsOf(b).Settle(t.Context(), "a", w.turn.fence, settled(call("m1", "c1", 0), `1`))
 			return err
 		}},
-		{name: "DropCalls", do: func(t *bed, b store.Backend, _ *world) error {
-			return t.sessionsOf(b).DropCalls(t.Context(), "a", "m1")
+		{name: "DropCalls", edit: true, idle: true, twice: true, do: func(t *bed, b store.Backend, _ *world) error {
+			return session.DropCalls(t.Context(), t.sessionsOf(b), "a", "m1")
 		}},
 		{name: "CleanCalls", needs: alone, idle: true, do: func(t *bed, b store.Backend, _ *world) error {
 			_, err := t.sessionsOf(b).CleanCalls(t.Context(), t.now().Add(time.Hour))
@@ -143,23 +153,23 @@ func crashOps() []crashOp {
 			_, err := t.sessionsOf(b).RequestStop(t.Context(), "a", session.Stop{RunID: "run-1", Kind: session.StopAbort})
 			return err
 		}},
-		{name: "AppendMessages", idle: true, twice: true, do: func(t *bed, b store.Backend, _ *world) error {
-			_, err := t.sessionsOf(b).AppendMessages(t.Context(), "a", []session.Message{user("", "without an id")})
+		{name: "AppendMessages", edit: true, idle: true, twice: true, do: func(t *bed, b store.Backend, _ *world) error {
+			_, err := session.AppendMessages(t.Context(), t.sessionsOf(b), "a", []session.Message{user("", "without an id")})
 			return err
 		}},
-		{name: "TruncateMessages", idle: true, twice: true, do: func(t *bed, b store.Backend, _ *world) error {
-			_, err := t.sessionsOf(b).TruncateMessages(t.Context(), "a", 1)
+		{name: "TruncateMessages", edit: true, idle: true, twice: true, do: func(t *bed, b store.Backend, _ *world) error {
+			_, err := session.TruncateMessages(t.Context(), t.sessionsOf(b), "a", 1)
 			return err
 		}},
-		{name: "CreateCheckpoint", idle: true, twice: true, do: func(t *bed, b store.Backend, _ *world) error {
-			_, err := t.sessionsOf(b).CreateCheckpoint(t.Context(), "a", session.NewCheckpoint{ID: "made", Source: session.FromSave})
+		{name: "CreateCheckpoint", edit: true, idle: true, twice: true, do: func(t *bed, b store.Backend, _ *world) error {
+			_, err := session.CreateCheckpoint(t.Context(), t.sessionsOf(b), "a", session.NewCheckpoint{ID: "made", Source: session.FromSave})
 			if errors.Is(err, session.ErrExists) {
 				return nil // as good: it is there
 			}
 			return err
 		}},
-		{name: "PutChildren", twice: true, do: func(t *bed, b store.Backend, _ *world) error {
-			return t.sessionsOf(b).PutChildren(t.Context(), "a", []session.ChildRef{child("put")})
+		{name: "PutChildren", edit: true, twice: true, do: func(t *bed, b store.Backend, _ *world) error {
+			return session.PutChildren(t.Context(), t.sessionsOf(b), "a", []session.ChildRef{child("put")})
 		}},
 		{name: "UpdateChild", twice: true, do: func(t *bed, b store.Backend, _ *world) error {
 			_, err := t.sessionsOf(b).UpdateChild(t.Context(), "a", "a-kid", func(c *session.ChildRef) error {
@@ -246,7 +256,7 @@ func crashOps() []crashOp {
 func coversEveryWrite(t *bed) {
 	covered := map[string]bool{}
 	for _, op := range crashOps() {
-		covered[op.name] = true
+		covered[op.write()] = true
 	}
 	for _, name := range Writes() {
 		if !covered[name] {
@@ -321,13 +331,13 @@ func (t *bed) photograph(b store.Backend) string {
 func (op crashOp) inject(t *bed, w *world, when When) {
 	t.Helper()
 	faults := NewFaults(t.Backend)
-	faults.Fail(On(op.name, 1, when))
+	faults.Fail(On(op.write(), 1, when))
 	err := op.do(t, faults, w)
 	e := t.refusal(err, session.ErrUnavailable, op.name+" with a fault")
 	if !strings.Contains(e.Message, "injected") || !session.IsRetryable(err) {
 		t.Fatalf("%s: the caller is told %v", op.name, err)
 	}
-	equal(t, "writes counted", faults.Count(op.name), 1)
+	equal(t, "writes counted", faults.Count(op.write()), 1)
 }
 
 func (op crashOp) crash(t *bed) {

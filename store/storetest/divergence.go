@@ -27,7 +27,7 @@ func divergenceCases() []testCase {
 
 func nestedMerge(t *bed) {
 	t.create("a", custom(`{"k":{"keep":{"x":1},"list":[1,2]},"other":{"y":1}}`))
-	_, err := t.store().Merge(t.Context(), "a", put("k", `{"new":{"z":1}}`))
+	_, err := session.Merge(t.Context(), t.store(), "a", put("k", `{"new":{"z":1}}`))
 	t.ok(err, "merge")
 	t.customIs("a", `{"k":{"new":{"z":1}},"other":{"y":1}}`)
 	r := t.start("a", "run-1")
@@ -40,7 +40,7 @@ func nestedMerge(t *bed) {
 func nulls(t *bed) {
 	t.create("a", custom(`{"a":null,"b":{"c":null,"d":[null]}}`))
 	t.customIs("a", `{"a":null,"b":{"c":null,"d":[null]}}`)
-	_, err := t.store().Merge(t.Context(), "a", session.Compose(
+	_, err := session.Merge(t.Context(), t.store(), "a", session.Compose(
 		put("b", `{"c":1,"d":null}`), put("e", `null`), push("l", `null`, `[null]`), drop("a"),
 	))
 	t.ok(err, "merge")
@@ -191,7 +191,7 @@ func conflictingInsert(t *bed) {
 	s, ctx := t.store(), t.Context()
 	t.unchanged("a", func() {
 		other := full()
-		t.refused(s.Create(ctx, other), session.ErrExists, "Create")
+		t.refused(session.Create(ctx, s, other), session.ErrExists, "Create")
 		_, err := s.StartRun(ctx, createAndStart(full(), "run-9"))
 		t.refused(err, session.ErrExists, "StartRun that creates")
 		_, err = s.Clone(ctx, &session.Clone{From: "b", To: *full()})
@@ -254,6 +254,7 @@ func sameIDs(t *bed) {
 	if _, err := t.store().RequestStop(t.Context(), "a", session.Stop{RunID: "run-1", Kind: session.StopAbort}); err != nil {
 		t.Fatalf("RequestStop: %v", err)
 	}
-	t.ok(errors.Join(t.store().DropCalls(t.Context(), "a", "m1"), t.delete("a")), "delete a")
+	a.finish(session.RunSuspendedPartial)
+	t.ok(errors.Join(session.DropCalls(t.Context(), t.store(), "a", "m1"), t.delete("a")), "delete a")
 	t.sameSnapshot("b", before)
 }

@@ -25,6 +25,11 @@ func documentCases() []testCase {
 		{"metadata-many", "patches make no more metadata than a document may have, and may always take some away", 0, patchMetadataMany},
 		{"tags-twice", "a tag that is given twice is kept once, however the session is made", 0, tagsTwice},
 		{"metadata-running", "PatchMetadata is allowed during a run and survives its commits", 0, patchMetadataRunning},
+		{"edit", "an edit writes all it has in one version", 0, editWhole},
+		{"edit-creates", "an edit that creates a session also makes its change, and only one creates it", 0, editCreates},
+		{"edit-version", "an edit that states a version is refused at any other, says what it saw, and changes nothing", 0, editAtVersion},
+		{"edit-refused", "an edit that cannot be made, or has what only a run writes, changes nothing", 0, editRefused},
+		{"edit-beside", "an edit of metadata and children is allowed during a run and leaves the version; one with more is not", 0, editBeside},
 		{"increment", "the counters count up by one and return the new value", 0, increment},
 		{"running", "every direct write is refused while a run holds the lease, and changes nothing", 0, runningRefuses},
 		{"after-run", "direct writes are allowed again once the lease is given back", 0, afterRun},
@@ -39,20 +44,20 @@ func save(t *bed) {
 	state := t.load("a")
 	want := full()
 	want.Version = state.Version
-	t.ok(t.store().Save(t.Context(), want), "save")
+	t.ok(session.Save(t.Context(), t.store(), want), "save")
 	equal(t, "the version the caller is told", want.Version, state.Version+1)
 	got := t.load("a")
 	equal(t, "version", got.Version, state.Version+1)
 	t.sameDocument(got, full())
 	sameTime(t, "created at", got.CreatedAt, state.CreatedAt)
-	t.ok(t.store().Save(t.Context(), want), "save again with the version that was told")
+	t.ok(session.Save(t.Context(), t.store(), want), "save again with the version that was told")
 	equal(t, "version", t.load("a").Version, state.Version+2)
 }
 
 func saveCheckpoint(t *bed) {
 	state := t.create("a")
 	state.Custom = document(`{"k":[1,2]}`)
-	t.ok(t.store().Save(t.Context(), state), "save")
+	t.ok(session.Save(t.Context(), t.store(), state), "save")
 	cp, err := t.store().LatestCheckpoint(t.Context(), "a")
 	t.ok(err, "LatestCheckpoint")
 	equal(t, "source", cp.Source, session.FromSave)
@@ -67,24 +72,24 @@ func saveStale(t *bed) {
 	old := t.create("a")
 	fresh := t.load("a")
 	fresh.UserID = "winner"
-	t.ok(t.store().Save(t.Context(), fresh), "save")
+	t.ok(session.Save(t.Context(), t.store(), fresh), "save")
 	holds := t.load("a")
 	old.UserID = "loser"
 	version := old.Version
 	t.unchanged("a", func() {
-		t.conflict(t.store().Save(t.Context(), old), session.ErrStale, holds, "save of an old document")
+		t.conflict(session.Save(t.Context(), t.store(), old), session.ErrStale, holds, "save of an old document")
 	})
 	equal(t, "the refused document's version", old.Version, version)
 	old.Version = holds.Version + 1
 	t.unchanged("a", func() {
-		t.conflict(t.store().Save(t.Context(), old), session.ErrStale, holds, "save of a document from the future")
+		t.conflict(session.Save(t.Context(), t.store(), old), session.ErrStale, holds, "save of a document from the future")
 	})
 }
 
 func saveKeeps(t *bed) {
 	r := t.crowd("a")
 	r.finish(session.RunInterrupted)
-	_, err := t.store().IncrementResumes(t.Context(), "a")
+	_, err := session.IncrementResumes(t.Context(), t.store(), "a")
 	t.ok(err, "IncrementResumes")
 	before := t.load("a")
 	state := t.load("a")
@@ -92,7 +97,7 @@ func saveKeeps(t *bed) {
 	state.CurrentRunID, state.LastCommit = "other", "other"
 	state.Lease = session.Lease{Owner: "thief", Epoch: 77}
 	state.Pending, state.AwaitingChildren = nil, nil
-	t.ok(t.store().Save(t.Context(), state), "save")
+	t.ok(session.Save(t.Context(), t.store(), state), "save")
 	got := t.load("a")
 	equal(t, "message count", got.MessageCount, before.MessageCount)
 	equal(t, "turn", got.Turn, before.Turn)
@@ -107,7 +112,7 @@ func saveKeeps(t *bed) {
 func saveRefused(t *bed) {
 	state := blank("nobody")
 	state.Version = 1
-	t.refused(t.store().Save(t.Context(), state), session.ErrNotFound, "save of nothing")
+	t.refused(session.Save(t.Context(), t.store(), state), session.ErrNotFound, "save of nothing")
 	t.exists("nobody", false)
 	t.create("a")
 	for what, spoil := range map[string]func(*session.State){
@@ -118,14 +123,14 @@ func saveRefused(t *bed) {
 		state := t.load("a")
 		spoil(state)
 		t.unchanged("a", func() {
-			t.refused(t.store().Save(t.Context(), state), session.ErrInvalid, what)
+			t.refused(session.Save(t.Context(), t.store(), state), session.ErrInvalid, what)
 		})
 	}
 }
 
 func merge(t *bed) {
 	t.create("a", custom(`{"gone":1,"kept":{"x":1},"list":[1],"n":1}`))
-	out, err := t.store().Merge(t.Context(), "a", session.Writes{Ops: []session.Op{
+	out, err := session.Merge(t.Context(), t.store(), "a", session.Writes{Ops: []session.Op{
 		{Kind: session.OpDelete, Key: "gone"},
 		{Kind: session.OpAppend, Key: "list", Items: []json.RawMessage{raw(`2`), raw(`{"three":3}`)}},
 		{Kind: session.OpAppend, Key: "list", Items: []json.RawMessage{raw(`4`)}},
@@ -143,7 +148,7 @@ func merge(t *bed) {
 	equal(t, "version", out.Version, 2)
 	equal(t, "version in the document", t.load("a").Version, 2)
 	t.customIs("a", `{"kept":{"x":1},"list":[1,2,{"three":3},4],"list2":[0,1],"list3":[1],"made":["first"],"n":3}`)
-	_, err = t.store().Merge(t.Context(), "a", push("list", `5`))
+	_, err = session.Merge(t.Context(), t.store(), "a", push("list", `5`))
 	t.ok(err, "merge again")
 	t.customIs("a", `{"kept":{"x":1},"list":[1,2,{"three":3},4,5],"list2":[0,1],"list3":[1],"made":["first"],"n":3}`)
 }
@@ -151,7 +156,7 @@ func merge(t *bed) {
 func mergeKeepsBytes(t *bed) {
 	value := `{ "b" : 1.0, "a": 1e3,  "html":"<a href='x'>&amp;</a>", "dup":1, "uni":"\u00e9\u2028é😀", "big":12345678901234567890 }`
 	t.create("a")
-	_, err := t.store().Merge(t.Context(), "a", put("k", value))
+	_, err := session.Merge(t.Context(), t.store(), "a", put("k", value))
 	t.ok(err, "merge")
 	got := t.load("a")
 	equal(t, "value", string(got.Custom.Get("k")), value)
@@ -174,7 +179,7 @@ func mergeRefused(t *bed) {
 		"broken item":       {Kind: session.OpAppend, Key: "l", Items: []json.RawMessage{raw(`1`), raw(`nope`)}},
 	} {
 		t.unchanged("a", func() {
-			_, err := t.store().Merge(t.Context(), "a", session.Writes{Ops: []session.Op{
+			_, err := session.Merge(t.Context(), t.store(), "a", session.Writes{Ops: []session.Op{
 				{Kind: session.OpReplace, Key: "before", Value: raw(`1`)}, op,
 			}})
 			t.refused(err, session.ErrInvalid, what)
@@ -185,7 +190,7 @@ func mergeRefused(t *bed) {
 func mergeNotAList(t *bed) {
 	t.create("a", custom(`{"k":{"not":"a list"}}`))
 	before := t.snapshot("a")
-	out, err := t.store().Merge(t.Context(), "a", push("k", `1`))
+	out, err := session.Merge(t.Context(), t.store(), "a", push("k", `1`))
 	if err != nil {
 		t.refused(err, session.ErrInvalid, "append to an object")
 		t.sameSnapshot("a", before)
@@ -199,14 +204,14 @@ func mergeNotAList(t *bed) {
 func patchMetadata(t *bed) {
 	t.create("a", func(s *session.State) { s.Metadata = map[string]string{"keep": "1", "drop": "2", "change": "3"} })
 	version := t.load("a").Version
-	t.ok(t.store().PatchMetadata(t.Context(), "a", map[string]*string{
+	t.ok(session.PatchMetadata(t.Context(), t.store(), "a", map[string]*string{
 		"drop": nil, "change": new("4"), "new": new(""), "never-there": nil, "odd <key>\"": new("värde\n"),
 	}), "patch")
 	got := t.load("a")
 	equal(t, "metadata", got.Metadata, map[string]string{"keep": "1", "change": "4", "new": "", "odd <key>\"": "värde\n"})
 	equal(t, "version", got.Version, version)
-	t.ok(t.store().PatchMetadata(t.Context(), "a", nil), "patch nothing")
-	t.refused(t.store().PatchMetadata(t.Context(), "nobody", map[string]*string{"k": new("v")}), session.ErrNotFound, "patch nothing")
+	t.ok(session.PatchMetadata(t.Context(), t.store(), "a", nil), "patch nothing")
+	t.refused(session.PatchMetadata(t.Context(), t.store(), "nobody", map[string]*string{"k": new("v")}), session.ErrNotFound, "patch nothing")
 }
 
 func patchMetadataMany(t *bed) {
@@ -223,7 +228,7 @@ func patchMetadataMany(t *bed) {
 			is.Metadata[name] = "v"
 		}
 		want := is.Check()
-		err := t.store().PatchMetadata(t.Context(), "a", patch)
+		err := session.PatchMetadata(t.Context(), t.store(), "a", patch)
 		if want == nil {
 			t.ok(err, "patch")
 			equal(t, "entries", len(t.load("a").Metadata), 20*(round+1))
@@ -238,7 +243,7 @@ func patchMetadataMany(t *bed) {
 		}
 	}
 	before := len(t.load("a").Metadata)
-	t.ok(t.store().PatchMetadata(t.Context(), "a", map[string]*string{"k0": nil, "k1": new("w")}), "patch that adds nothing")
+	t.ok(session.PatchMetadata(t.Context(), t.store(), "a", map[string]*string{"k0": nil, "k1": new("w")}), "patch that adds nothing")
 	after := t.load("a").Metadata
 	equal(t, "entries", len(after), before-1)
 	equal(t, "entry", after["k1"], "w")
@@ -251,14 +256,14 @@ func tagsTwice(t *bed) {
 		state.Tags = tags
 		return state
 	}
-	t.ok(t.store().Create(t.Context(), with("created")), "create")
+	t.ok(session.Create(t.Context(), t.store(), with("created")), "create")
 	t.begin(createAndStart(with("started"), "run-1"))
 	t.create("from")
 	_, err := t.store().Clone(t.Context(), &session.Clone{From: "from", To: *with("cloned")})
 	t.ok(err, "clone")
 	saved := t.create("saved")
 	saved.Tags = tags
-	t.ok(t.store().Save(t.Context(), saved), "save")
+	t.ok(session.Save(t.Context(), t.store(), saved), "save")
 	for _, id := range []string{"created", "started", "cloned", "saved"} {
 		equal(t, "tags of what was "+id, t.load(id).Tags, want)
 	}
@@ -272,10 +277,10 @@ func tagsTwice(t *bed) {
 
 func patchMetadataRunning(t *bed) {
 	r := t.running("a")
-	t.ok(t.store().PatchMetadata(t.Context(), "a", map[string]*string{"k": new("v")}), "patch during a run")
+	t.ok(session.PatchMetadata(t.Context(), t.store(), "a", map[string]*string{"k": new("v")}), "patch during a run")
 	r.commit(session.Change{Messages: []session.Message{user("u1", "one")}})
 	equal(t, "metadata after a commit", t.load("a").Metadata, map[string]string{"k": "v"})
-	t.ok(t.store().PatchMetadata(t.Context(), "a", map[string]*string{"k": nil, "l": new("w")}), "patch during a run")
+	t.ok(session.PatchMetadata(t.Context(), t.store(), "a", map[string]*string{"k": nil, "l": new("w")}), "patch during a run")
 	r.finish(session.RunCompleted)
 	equal(t, "metadata after the run", t.load("a").Metadata, map[string]string{"l": "w"})
 }
@@ -284,14 +289,14 @@ func increment(t *bed) {
 	t.create("a")
 	for want := 1; want <= 3; want++ {
 		version := t.load("a").Version
-		n, err := t.store().IncrementSteps(t.Context(), "a")
+		n, err := session.IncrementSteps(t.Context(), t.store(), "a")
 		t.ok(err, "IncrementSteps")
 		equal(t, "steps", n, want)
 		equal(t, "version", t.load("a").Version, version+1)
 	}
 	for want := 1; want <= 2; want++ {
 		version := t.load("a").Version
-		n, err := t.store().IncrementResumes(t.Context(), "a")
+		n, err := session.IncrementResumes(t.Context(), t.store(), "a")
 		t.ok(err, "IncrementResumes")
 		equal(t, "resumes", n, want)
 		equal(t, "version", t.load("a").Version, version+1)
@@ -312,9 +317,9 @@ func directWrites(t *bed, id string) map[string]func() error {
 				state.Version = 1
 			}
 			state.UserID = "changed"
-			return s.Save(ctx, state)
+			return session.Save(ctx, s, state)
 		},
-		"Merge": func() error { _, err := s.Merge(ctx, id, put("k", `1`)); return err },
+		"Merge": func() error { _, err := session.Merge(ctx, s, id, put("k", `1`)); return err },
 		"SetStatus": func() error {
 			out, err := s.SetStatus(ctx, id, session.StatusChange{Expect: session.Statuses(), To: session.Failed})
 			if err == nil && !out.OK {
@@ -322,15 +327,16 @@ func directWrites(t *bed, id string) map[string]func() error {
 			}
 			return err
 		},
-		"IncrementSteps":   func() error { _, err := s.IncrementSteps(ctx, id); return err },
-		"IncrementResumes": func() error { _, err := s.IncrementResumes(ctx, id); return err },
+		"IncrementSteps":   func() error { _, err := session.IncrementSteps(ctx, s, id); return err },
+		"IncrementResumes": func() error { _, err := session.IncrementResumes(ctx, s, id); return err },
 		"AppendMessages": func() error {
-			_, err := s.AppendMessages(ctx, id, []session.Message{user("direct", "x")})
+			_, err := session.AppendMessages(ctx, s, id, []session.Message{user("direct", "x")})
 			return err
 		},
-		"TruncateMessages": func() error { _, err := s.TruncateMessages(ctx, id, 0); return err },
+		"DropCalls":        func() error { return session.DropCalls(ctx, s, id, "m1") },
+		"TruncateMessages": func() error { _, err := session.TruncateMessages(ctx, s, id, 0); return err },
 		"CreateCheckpoint": func() error {
-			_, err := s.CreateCheckpoint(ctx, id, session.NewCheckpoint{ID: "direct-" + id, Source: session.FromSave})
+			_, err := session.CreateCheckpoint(ctx, s, id, session.NewCheckpoint{ID: "direct-" + id, Source: session.FromSave})
 			return err
 		},
 	}

@@ -85,10 +85,10 @@ type Op struct {
 func Writes() []string {
 	return []string{
 		// session.Store
-		"Create", "Clone", "Delete", "Save", "Merge", "SetStatus", "PatchMetadata", "IncrementSteps", "IncrementResumes",
+		"Clone", "Delete", "Edit", "SetStatus",
 		"StartRun", "Commit", "TakeOver", "RenewLease", "CloseRun", "SettleClose",
-		"Claim", "Settle", "DropCalls", "CleanCalls", "RequestStop", "AppendMessages", "TruncateMessages", "CreateCheckpoint",
-		"PutChildren", "UpdateChild", "Submit", "Own", "Disown", "Send", "PutWake", "DeleteWake",
+		"Claim", "Settle", "CleanCalls", "RequestStop",
+		"UpdateChild", "Submit", "Own", "Disown", "Send", "PutWake", "DeleteWake",
 		// stream.Manager
 		"Append", "End", "Fail", "Reactivate", "Trim", "DeleteStream",
 		// lock.Manager
@@ -304,10 +304,6 @@ func (s faultySessions) Tenant(tenant string) session.Store {
 	return faultySessions{s.f, s.inner.Tenant(tenant), tenant}
 }
 
-func (s faultySessions) Create(ctx context.Context, state *session.State) error {
-	return effect(s.f, "Create", s.tenant, state.ID, func() error { return s.inner.Create(ctx, state) })
-}
-
 func (s faultySessions) Exists(ctx context.Context, id string) (bool, error) {
 	return read(s.f, func() (bool, error) { return s.inner.Exists(ctx, id) })
 }
@@ -324,35 +320,12 @@ func (s faultySessions) Delete(ctx context.Context, id string) ([]string, error)
 	return write(s.f, "Delete", s.tenant, id, func() ([]string, error) { return s.inner.Delete(ctx, id) })
 }
 
-func (s faultySessions) Save(ctx context.Context, state *session.State) error {
-	// A caller that gets an error must not see the version of a save that it does
-	// not know of.
-	saved := *state
-	err := effect(s.f, "Save", s.tenant, state.ID, func() error { return s.inner.Save(ctx, &saved) })
-	if err == nil {
-		*state = saved
-	}
-	return err
-}
-
-func (s faultySessions) Merge(ctx context.Context, id string, w session.Writes) (session.Committed, error) {
-	return write(s.f, "Merge", s.tenant, id, func() (session.Committed, error) { return s.inner.Merge(ctx, id, w) })
+func (s faultySessions) Edit(ctx context.Context, edit *session.Edit) (*session.Edited, error) {
+	return write(s.f, "Edit", s.tenant, edit.SessionID, func() (*session.Edited, error) { return s.inner.Edit(ctx, edit) })
 }
 
 func (s faultySessions) SetStatus(ctx context.Context, id string, change session.StatusChange) (session.StatusResult, error) {
 	return write(s.f, "SetStatus", s.tenant, id, func() (session.StatusResult, error) { return s.inner.SetStatus(ctx, id, change) })
-}
-
-func (s faultySessions) PatchMetadata(ctx context.Context, id string, patch map[string]*string) error {
-	return effect(s.f, "PatchMetadata", s.tenant, id, func() error { return s.inner.PatchMetadata(ctx, id, patch) })
-}
-
-func (s faultySessions) IncrementSteps(ctx context.Context, id string) (int, error) {
-	return write(s.f, "IncrementSteps", s.tenant, id, func() (int, error) { return s.inner.IncrementSteps(ctx, id) })
-}
-
-func (s faultySessions) IncrementResumes(ctx context.Context, id string) (int, error) {
-	return write(s.f, "IncrementResumes", s.tenant, id, func() (int, error) { return s.inner.IncrementResumes(ctx, id) })
 }
 
 func (s faultySessions) StartRun(ctx context.Context, start *session.StartRun) (*session.Started, error) {
@@ -405,10 +378,6 @@ func (s faultySessions) Calls(ctx context.Context, id, messageID string) ([]sess
 	return read(s.f, func() ([]session.Call, error) { return s.inner.Calls(ctx, id, messageID) })
 }
 
-func (s faultySessions) DropCalls(ctx context.Context, id, messageID string) error {
-	return effect(s.f, "DropCalls", s.tenant, id, func() error { return s.inner.DropCalls(ctx, id, messageID) })
-}
-
 func (s faultySessions) CleanCalls(ctx context.Context, before time.Time) (int, error) {
 	return write(s.f, "CleanCalls", s.tenant, "", func() (int, error) { return s.inner.CleanCalls(ctx, before) })
 }
@@ -429,22 +398,6 @@ func (s faultySessions) AllMessages(ctx context.Context, id string) ([]session.M
 	return read(s.f, func() ([]session.Message, error) { return s.inner.AllMessages(ctx, id) })
 }
 
-func (s faultySessions) MessageCount(ctx context.Context, id string) (int, error) {
-	return read(s.f, func() (int, error) { return s.inner.MessageCount(ctx, id) })
-}
-
-func (s faultySessions) AppendMessages(ctx context.Context, id string, messages []session.Message) (session.Committed, error) {
-	return write(s.f, "AppendMessages", s.tenant, id, func() (session.Committed, error) {
-		return s.inner.AppendMessages(ctx, id, messages)
-	})
-}
-
-func (s faultySessions) TruncateMessages(ctx context.Context, id string, keep int) (session.Committed, error) {
-	return write(s.f, "TruncateMessages", s.tenant, id, func() (session.Committed, error) {
-		return s.inner.TruncateMessages(ctx, id, keep)
-	})
-}
-
 func (s faultySessions) Run(ctx context.Context, id, runID string) (*session.Run, error) {
 	return read(s.f, func() (*session.Run, error) { return s.inner.Run(ctx, id, runID) })
 }
@@ -461,12 +414,6 @@ func (s faultySessions) Runs(ctx context.Context, id string, page session.PageRe
 	return read(s.f, func() (session.Page[session.Run], error) { return s.inner.Runs(ctx, id, page) })
 }
 
-func (s faultySessions) CreateCheckpoint(ctx context.Context, id string, cp session.NewCheckpoint) (*session.Checkpoint, error) {
-	return write(s.f, "CreateCheckpoint", s.tenant, id, func() (*session.Checkpoint, error) {
-		return s.inner.CreateCheckpoint(ctx, id, cp)
-	})
-}
-
 func (s faultySessions) Checkpoint(ctx context.Context, id, checkpointID string) (*session.Checkpoint, error) {
 	return read(s.f, func() (*session.Checkpoint, error) { return s.inner.Checkpoint(ctx, id, checkpointID) })
 }
@@ -479,10 +426,6 @@ func (s faultySessions) Checkpoints(
 	ctx context.Context, id string, page session.PageRequest,
 ) (session.Page[session.Checkpoint], error) {
 	return read(s.f, func() (session.Page[session.Checkpoint], error) { return s.inner.Checkpoints(ctx, id, page) })
-}
-
-func (s faultySessions) PutChildren(ctx context.Context, id string, refs []session.ChildRef) error {
-	return effect(s.f, "PutChildren", s.tenant, id, func() error { return s.inner.PutChildren(ctx, id, refs) })
 }
 
 func (s faultySessions) UpdateChild(
@@ -620,10 +563,6 @@ func (s faultyStreams) Read(ctx context.Context, id string, from int64, wait boo
 
 func (s faultyStreams) Chunks(ctx context.Context, id string, from int64, limit int) ([]stream.Item, error) {
 	return read(s.f, func() ([]stream.Item, error) { return s.inner.Chunks(ctx, id, from, limit) })
-}
-
-func (s faultyStreams) ChunksFromStep(ctx context.Context, id, runID string, step int, from int64, limit int) ([]stream.Item, error) {
-	return read(s.f, func() ([]stream.Item, error) { return s.inner.ChunksFromStep(ctx, id, runID, step, from, limit) })
 }
 
 func (s faultyStreams) Info(ctx context.Context, id string) (*stream.Info, error) {

@@ -29,19 +29,19 @@ func TestFaultsCount(t *testing.T) {
 	ctx := t.Context()
 	f := NewFaults(openMemory(t).Backend)
 	s := f.Sessions()
-	must(t, s.Create(ctx, blank("a")))
-	must(t, s.Tenant("other").Create(ctx, blank("b")))
+	must(t, session.Create(ctx, s, blank("a")))
+	must(t, session.Create(ctx, s.Tenant("other"), blank("b")))
 	if _, err := s.Load(ctx, "a"); err != nil {
 		t.Fatal(err)
 	}
-	must(t, s.PatchMetadata(ctx, "a", nil))
-	if f.Count() != 3 || f.Count("Create") != 2 || f.Count("Create", "PatchMetadata") != 3 || f.Count("Commit") != 0 {
-		t.Errorf("counts: %d in all, %d creates", f.Count(), f.Count("Create"))
+	must(t, session.PatchMetadata(ctx, s, "a", nil))
+	if f.Count() != 3 || f.Count("Edit") != 3 || f.Count("Edit", "Commit") != 3 || f.Count("Commit") != 0 {
+		t.Errorf("counts: %d in all, %d edits", f.Count(), f.Count("Edit"))
 	}
 	want := []Op{
-		{N: 1, Nth: 1, Name: "Create", Tenant: "default", ID: "a"},
-		{N: 2, Nth: 2, Name: "Create", Tenant: "other", ID: "b"},
-		{N: 3, Nth: 1, Name: "PatchMetadata", Tenant: "default", ID: "a"},
+		{N: 1, Nth: 1, Name: "Edit", Tenant: "default", ID: "a"},
+		{N: 2, Nth: 2, Name: "Edit", Tenant: "other", ID: "b"},
+		{N: 3, Nth: 3, Name: "Edit", Tenant: "default", ID: "a"},
 	}
 	if got := f.Log(); !slices.Equal(got, want) {
 		t.Errorf("log: got %+v, want %+v", got, want)
@@ -58,15 +58,15 @@ func TestFaultsFailWhereTold(t *testing.T) {
 	f := NewFaults(openMemory(t).Backend)
 	s := f.Sessions()
 	f.Fail(At(1, Before))
-	err := s.Create(ctx, blank("a"))
+	err := session.Create(ctx, s, blank("a"))
 	if !errors.Is(err, session.ErrUnavailable) || !session.IsRetryable(err) || !strings.Contains(err.Error(), "injected") {
 		t.Errorf("a fault before: got %v", err)
 	}
 	if ok, _ := s.Exists(ctx, "a"); ok {
 		t.Error("a write that failed before it was made was made")
 	}
-	f.Fail(On("Create", 2, After))
-	if err := s.Create(ctx, blank("a")); !errors.Is(err, session.ErrUnavailable) {
+	f.Fail(On("Edit", 2, After))
+	if err := session.Create(ctx, s, blank("a")); !errors.Is(err, session.ErrUnavailable) {
 		t.Errorf("a fault after: got %v", err)
 	}
 	if ok, _ := s.Exists(ctx, "a"); !ok {
@@ -74,16 +74,16 @@ func TestFaultsFailWhereTold(t *testing.T) {
 	}
 	// The backend's own refusal is not hidden by a fault after it.
 	f.Fail(func(Op) When { return After })
-	if err := s.Create(ctx, blank("a")); !errors.Is(err, session.ErrExists) {
+	if err := session.Create(ctx, s, blank("a")); !errors.Is(err, session.ErrExists) {
 		t.Errorf("a refused write with a fault after: got %v", err)
 	}
 	mine := errors.New("mine")
 	f.FailWith(mine)
-	if err := s.Tenant("other").Create(ctx, blank("a")); !errors.Is(err, mine) {
+	if err := session.Create(ctx, s.Tenant("other"), blank("a")); !errors.Is(err, mine) {
 		t.Errorf("a fault with an error of one's own: got %v", err)
 	}
 	f.Fail(nil)
-	must(t, s.Create(ctx, blank("b")))
+	must(t, session.Create(ctx, s, blank("b")))
 }
 
 func TestFaultsCut(t *testing.T) {
@@ -98,14 +98,14 @@ func TestFaultsCut(t *testing.T) {
 		f.Cut()
 		return After
 	})
-	must(t, f.Sessions().Create(ctx, blank("a")))
-	if err := f.Sessions().Create(ctx, blank("b")); !errors.Is(err, session.ErrUnavailable) {
+	must(t, session.Create(ctx, f.Sessions(), blank("a")))
+	if err := session.Create(ctx, f.Sessions(), blank("b")); !errors.Is(err, session.ErrUnavailable) {
 		t.Errorf("the write of the cut: got %v", err)
 	}
 	if _, err := f.Sessions().Load(ctx, "a"); !errors.Is(err, session.ErrUnavailable) {
 		t.Errorf("a read after the cut: got %v", err)
 	}
-	if err := f.Sessions().Create(ctx, blank("c")); !errors.Is(err, session.ErrUnavailable) {
+	if err := session.Create(ctx, f.Sessions(), blank("c")); !errors.Is(err, session.ErrUnavailable) {
 		t.Errorf("a write after the cut: got %v", err)
 	}
 	for _, err := range f.Streams().Read(ctx, "a", 0, false) {

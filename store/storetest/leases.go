@@ -328,7 +328,7 @@ func closeRun(t *bed) {
 	if state.Lease.Epoch < epoch {
 		t.Fatalf("the epoch went back from %d to %d", epoch, state.Lease.Epoch)
 	}
-	_, err := t.store().Merge(t.Context(), "a", put("k", `1`))
+	_, err := session.Merge(t.Context(), t.store(), "a", put("k", `1`))
 	t.ok(err, "merge after the run")
 	next := t.start("a", "run-2")
 	if next.fence.Epoch <= r.fence.Epoch {

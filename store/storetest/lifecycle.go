@@ -40,7 +40,7 @@ func createAndLoad(t *bed) {
 	state := blank("a")
 	state.Custom = document(`{"n":1,"list":[1,2]}`)
 	t.exists("a", false)
-	t.ok(t.store().Create(t.Context(), state), "create")
+	t.ok(session.Create(t.Context(), t.store(), state), "create")
 	t.exists("a", true)
 	got := t.load("a")
 	equal(t, "version", got.Version, 1)
@@ -80,7 +80,7 @@ func full() *session.State {
 
 func createEveryField(t *bed) {
 	want := full()
-	t.ok(t.store().Create(t.Context(), full()), "create")
+	t.ok(session.Create(t.Context(), t.store(), full()), "create")
 	t.sameDocument(t.load("a"), want)
 }
 
@@ -102,7 +102,7 @@ func createExists(t *bed) {
 	t.unchanged("a", func() {
 		other := blank("a")
 		other.Agent, other.Custom = "other", document(`{"first":false}`)
-		t.refused(t.store().Create(t.Context(), other), session.ErrExists, "create again")
+		t.refused(session.Create(t.Context(), t.store(), other), session.ErrExists, "create again")
 	})
 }
 
@@ -118,14 +118,14 @@ func createInvalid(t *bed) {
 	} {
 		state := blank("a")
 		spoil(state)
-		t.refused(t.store().Create(t.Context(), state), session.ErrInvalid, what)
+		t.refused(session.Create(t.Context(), t.store(), state), session.ErrInvalid, what)
 		t.exists("a", false)
 	}
 }
 
 func createCopies(t *bed) {
 	state := full()
-	t.ok(t.store().Create(t.Context(), state), "create")
+	t.ok(session.Create(t.Context(), t.store(), state), "create")
 	before := t.snapshot("a")
 	scribble(state)
 	t.sameSnapshot("a", before)
@@ -150,7 +150,7 @@ func loadMissing(t *bed) {
 }
 
 func loadCopies(t *bed) {
-	t.ok(t.store().Create(t.Context(), full()), "create")
+	t.ok(session.Create(t.Context(), t.store(), full()), "create")
 	before := t.snapshot("a")
 	scribble(t.load("a"))
 	t.sameSnapshot("a", before)
@@ -216,7 +216,7 @@ func (t *bed) gone(id string) {
 		"LatestCheckpoint": func() error { _, err := s.LatestCheckpoint(ctx, id); return err },
 		"Checkpoint":       func() error { _, err := s.Checkpoint(ctx, id, "cp-"+id); return err },
 		"Messages":         func() error { _, err := s.Messages(ctx, id, session.PageRequest{}); return err },
-		"MessageCount":     func() error { _, err := s.MessageCount(ctx, id); return err },
+		"MessageCount":     func() error { _, err := session.MessageCount(ctx, s, id); return err },
 		"Runs":             func() error { _, err := s.Runs(ctx, id, session.PageRequest{}); return err },
 		"RunByRequest":     func() error { _, err := s.RunByRequest(ctx, id, "request-1"); return err },
 		"Checkpoints":      func() error { _, err := s.Checkpoints(ctx, id, session.PageRequest{}); return err },
@@ -332,26 +332,29 @@ func everyWrite(t *bed, r *turn) []namedWrite {
 		{"CloseRun", func() error { return s.CloseRun(ctx, id, r.fence, true) }},
 		{"Claim", func() error { _, _, err := s.Claim(ctx, id, r.version, r.fence, "m1", "c1"); return err }},
 		{"Settle", func() error { _, err := s.Settle(ctx, id, r.fence, settled(call("m1", "c1", 0), `1`)); return err }},
-		{"Save", func() error { st := blank(id); st.Version = r.version; return s.Save(ctx, st) }},
-		{"Merge", func() error { _, err := s.Merge(ctx, id, put("k", `1`)); return err }},
+		{"Save", func() error { st := blank(id); st.Version = r.version; return session.Save(ctx, s, st) }},
+		{"Merge", func() error { _, err := session.Merge(ctx, s, id, put("k", `1`)); return err }},
 		{"SetStatus", func() error {
 			_, err := s.SetStatus(ctx, id, session.StatusChange{Expect: session.Statuses(), To: session.Failed})
 			return err
 		}},
-		{"PatchMetadata", func() error { return s.PatchMetadata(ctx, id, map[string]*string{"k": new("v")}) }},
-		{"IncrementSteps", func() error { _, err := s.IncrementSteps(ctx, id); return err }},
-		{"IncrementResumes", func() error { _, err := s.IncrementResumes(ctx, id); return err }},
+		{"PatchMetadata", func() error { return session.PatchMetadata(ctx, s, id, map[string]*string{"k": new("v")}) }},
+		{"IncrementSteps", func() error { _, err := session.IncrementSteps(ctx, s, id); return err }},
+		{"IncrementResumes", func() error { _, err := session.IncrementResumes(ctx, s, id); return err }},
 		{"RequestStop", func() error {
 			_, err := s.RequestStop(ctx, id, session.Stop{RunID: r.run, Kind: session.StopAbort})
 			return err
 		}},
-		{"AppendMessages", func() error { _, err := s.AppendMessages(ctx, id, []session.Message{user("u9", "x")}); return err }},
-		{"TruncateMessages", func() error { _, err := s.TruncateMessages(ctx, id, 0); return err }},
-		{"CreateCheckpoint", func() error {
-			_, err := s.CreateCheckpoint(ctx, id, session.NewCheckpoint{ID: "cp9", Source: session.FromSave})
+		{"AppendMessages", func() error {
+			_, err := session.AppendMessages(ctx, s, id, []session.Message{user("u9", "x")})
 			return err
 		}},
-		{"PutChildren", func() error { return s.PutChildren(ctx, id, []session.ChildRef{child("k")}) }},
+		{"TruncateMessages", func() error { _, err := session.TruncateMessages(ctx, s, id, 0); return err }},
+		{"CreateCheckpoint", func() error {
+			_, err := session.CreateCheckpoint(ctx, s, id, session.NewCheckpoint{ID: "cp9", Source: session.FromSave})
+			return err
+		}},
+		{"PutChildren", func() error { return session.PutChildren(ctx, s, id, []session.ChildRef{child("k")}) }},
 		{"UpdateChild", func() error {
 			_, err := s.UpdateChild(ctx, id, id+"-kid", func(*session.ChildRef) error { return nil })
 			return err
@@ -371,7 +374,7 @@ func deleteForGood(t *bed) {
 	}
 	// These have nothing to refuse, and must leave nothing.
 	t.quiet(s.SettleClose(ctx, "a", r.run), "SettleClose")
-	t.quiet(s.DropCalls(ctx, "a", "m1"), "DropCalls")
+	t.quiet(session.DropCalls(ctx, s, "a", "m1"), "DropCalls")
 	t.quiet(s.Disown(ctx, "a", []string{"c1"}), "Disown")
 	t.quiet(s.PutWake(ctx, session.Wake{Tenant: t.tenant, SessionID: "a", ChildID: "kid"}), "PutWake")
 	_, err := t.tryAppend("a", producer("a", r.fence.Epoch), 1, text("late"))
@@ -517,9 +520,9 @@ func cloneIndependent(t *bed) {
 	r.finish(session.RunCompleted)
 	t.sameSnapshot("a", before)
 	before = t.snapshot("b")
-	_, err = t.store().AppendMessages(t.Context(), "a", []session.Message{user("u10", "ten")})
+	_, err = session.AppendMessages(t.Context(), t.store(), "a", []session.Message{user("u10", "ten")})
 	t.ok(err, "append to the source")
-	_, err = t.store().Merge(t.Context(), "a", drop("list"))
+	_, err = session.Merge(t.Context(), t.store(), "a", drop("list"))
 	t.ok(err, "merge into the source")
 	t.sameSnapshot("b", before)
 	t.ok(t.delete("a"), "delete the source")
@@ -556,7 +559,7 @@ func closeRefuses(t *bed) {
 	t.ok(t.Backend.Close(), "close")
 	_, err := t.store().Load(t.Context(), "a")
 	t.refused(err, session.ErrClosed, "Load after Close")
-	t.refused(t.store().Create(t.Context(), blank("b")), session.ErrClosed, "Create after Close")
+	t.refused(session.Create(t.Context(), t.store(), blank("b")), session.ErrClosed, "Create after Close")
 	_, err = t.streams().Info(t.Context(), "a")
 	t.refused(err, session.ErrClosed, "Info after Close")
 	_, err = t.tryAppend("a", producer("a", 1), 1, text("x"))

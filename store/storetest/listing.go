@@ -75,7 +75,7 @@ func listRefused(t *bed) {
 		t.create(id, at(noon.Add(time.Duration(i)*time.Second)))
 	}
 	late := session.State{ID: "s0", Agent: "tester", Status: session.Active, CreatedAt: noon.Add(time.Hour)}
-	t.refused(t.store().Create(t.Context(), &late), session.ErrExists, "Create")
+	t.refused(session.Create(t.Context(), t.store(), &late), session.ErrExists, "Create")
 	_, err := t.store().Clone(t.Context(), &session.Clone{From: "s1", To: late})
 	t.refused(err, session.ErrExists, "Clone")
 	equal(t, "sessions", t.paged(), []string{"s3", "s2", "s1", "s0"})
@@ -219,9 +219,9 @@ func listPageMoves(t *bed) {
 	}
 	first, err := t.store().List(t.Context(), session.Query{PageRequest: session.PageRequest{Limit: 3}})
 	t.ok(err, "List")
-	_, err = t.store().Merge(t.Context(), "s0", put("k", `1`)) // it changes, and stays as old as it is
+	_, err = session.Merge(t.Context(), t.store(), "s0", put("k", `1`)) // it changes, and stays as old as it is
 	t.ok(err, "merge")
-	_, err = t.store().Merge(t.Context(), "s5", put("k", `1`))
+	_, err = session.Merge(t.Context(), t.store(), "s5", put("k", `1`))
 	t.ok(err, "merge")
 	t.create("s9", at(noon.Add(time.Minute)))
 	t.ok(t.delete("s3"), "delete the one the cursor points at")
@@ -245,8 +245,8 @@ func listFollows(t *bed) {
 	t.create("a", func(s *session.State) { s.Tags, s.Metadata = []string{"old"}, map[string]string{"k": "old"} })
 	state := t.load("a")
 	state.Tags, state.UserID, state.Agent = []string{"new", "newer"}, "someone", "other"
-	t.ok(t.store().Save(t.Context(), state), "save")
-	t.ok(t.store().PatchMetadata(t.Context(), "a", map[string]*string{"k": new("new"), "l": new("1")}), "patch")
+	t.ok(session.Save(t.Context(), t.store(), state), "save")
+	t.ok(session.PatchMetadata(t.Context(), t.store(), "a", map[string]*string{"k": new("new"), "l": new("1")}), "patch")
 	_, err := t.store().SetStatus(t.Context(), "a", session.StatusChange{Expect: session.Statuses(), To: session.Completed})
 	t.ok(err, "SetStatus")
 	for _, q := range []session.Query{
@@ -445,12 +445,12 @@ func listActivityMoves(t *bed) {
 	is("once it was aborted", session.ActivityFailed)
 	saved := t.load("a")
 	saved.UserID = "bob"
-	t.ok(t.store().Save(ctx, saved), "save")
+	t.ok(session.Save(ctx, t.store(), saved), "save")
 	equal(t, "the user it had", t.listed(does(session.ActivityFailed, "ann")), []string{})
 	equal(t, "the user it has", t.listed(does(session.ActivityFailed, "bob")), []string{"a"})
 	saved = t.load("a")
 	saved.Activity = session.ActivityRunning
-	t.ok(t.store().Save(ctx, saved), "save")
+	t.ok(session.Save(ctx, t.store(), saved), "save")
 	equal(t, "an activity that was handed in", t.load("a").Activity, session.ActivityFailed)
 	t.ok(t.delete("a"), "delete")
 	for _, activity := range session.Activities() {
@@ -478,7 +478,7 @@ func listRunningAgain(t *bed) {
 	equal(t, "while it waits", t.listed(q), []string{})
 	saved := t.load("a")
 	saved.UserID = "bob"
-	t.ok(t.store().Save(t.Context(), saved), "save")
+	t.ok(session.Save(t.Context(), t.store(), saved), "save")
 	t.start("a", "run-3")
 	equal(t, "the user it had", t.listed(q), []string{})
 	equal(t, "the user it has", t.listed(session.Query{Activity: session.ActivityRunning, UserID: "bob"}), []string{"a"})

@@ -31,11 +31,11 @@ func messageCases() []testCase {
 func appendMessages(t *bed) {
 	t.create("a")
 	want := oddMessages()
-	out, err := t.store().AppendMessages(t.Context(), "a", want[:1])
+	out, err := session.AppendMessages(t.Context(), t.store(), "a", want[:1])
 	t.ok(err, "append")
 	equal(t, "version", out.Version, 2)
 	equal(t, "message count", out.MessageCount, 1)
-	out, err = t.store().AppendMessages(t.Context(), "a", want[1:])
+	out, err = session.AppendMessages(t.Context(), t.store(), "a", want[1:])
 	t.ok(err, "append")
 	equal(t, "version", out.Version, 3)
 	equal(t, "message count", out.MessageCount, len(want))
@@ -59,7 +59,7 @@ func (t *bed) numbered(id string, n int) {
 	for i := range messages {
 		messages[i] = user(fmt.Sprintf("m%d", i), fmt.Sprintf("text %d", i))
 	}
-	_, err := t.store().AppendMessages(t.Context(), id, messages)
+	_, err := session.AppendMessages(t.Context(), t.store(), id, messages)
 	t.ok(err, "append")
 }
 
@@ -70,34 +70,34 @@ func messageIDTwice(t *bed) {
 		{user("new", "new"), user("new", "again")},
 	} {
 		before := t.load("a").Version
-		_, err := t.store().AppendMessages(t.Context(), "a", messages)
+		_, err := session.AppendMessages(t.Context(), t.store(), "a", messages)
 		t.refused(err, session.ErrInvalid, "append")
 		equal(t, "version", t.load("a").Version, before)
 		t.messagesAre("a", "m0", "m1", "m2")
 	}
-	_, err := t.store().TruncateMessages(t.Context(), "a", 1)
+	_, err := session.TruncateMessages(t.Context(), t.store(), "a", 1)
 	t.ok(err, "truncate")
-	_, err = t.store().AppendMessages(t.Context(), "a", []session.Message{user("m1", "again")})
+	_, err = session.AppendMessages(t.Context(), t.store(), "a", []session.Message{user("m1", "again")})
 	t.ok(err, "append what was dropped")
 	t.messagesAre("a", "m0", "m1")
 }
 
 func truncateMessages(t *bed) {
 	t.numbered("a", 4)
-	out, err := t.store().TruncateMessages(t.Context(), "a", 2)
+	out, err := session.TruncateMessages(t.Context(), t.store(), "a", 2)
 	t.ok(err, "truncate")
 	equal(t, "version", out.Version, 3)
 	equal(t, "message count", out.MessageCount, 2)
 	t.messagesAre("a", "m0", "m1")
-	_, err = t.store().AppendMessages(t.Context(), "a", []session.Message{user("n2", "x")})
+	_, err = session.AppendMessages(t.Context(), t.store(), "a", []session.Message{user("n2", "x")})
 	t.ok(err, "append")
 	t.messagesAre("a", "m0", "m1", "n2")
-	_, err = t.store().TruncateMessages(t.Context(), "a", 0)
+	_, err = session.TruncateMessages(t.Context(), t.store(), "a", 0)
 	t.ok(err, "truncate to nothing")
 	t.messagesAre("a")
 	t.unchanged("a", func() {
 		for _, keep := range []int{-1, 1} {
-			_, err = t.store().TruncateMessages(t.Context(), "a", keep)
+			_, err = session.TruncateMessages(t.Context(), t.store(), "a", keep)
 			t.refused(err, session.ErrInvalid, fmt.Sprintf("truncate an empty transcript to %d messages", keep))
 		}
 	})
@@ -113,7 +113,7 @@ func appendInvalid(t *bed) {
 		"broken JSON":    {ID: "x", Role: session.RoleTool, Parts: []session.Part{{Kind: session.PartToolResult, CallID: "c", Output: raw(`{`)}}},
 	} {
 		t.unchanged("a", func() {
-			_, err := t.store().AppendMessages(t.Context(), "a", []session.Message{user("fine", "fine"), message})
+			_, err := session.AppendMessages(t.Context(), t.store(), "a", []session.Message{user("fine", "fine"), message})
 			t.refused(err, session.ErrInvalid, "append of a message with "+what)
 		})
 	}
@@ -188,7 +188,7 @@ func messagesMissing(t *bed) {
 	t.refused(err, session.ErrNotFound, "Messages")
 	_, err = t.store().AllMessages(t.Context(), "nobody")
 	t.refused(err, session.ErrNotFound, "AllMessages")
-	_, err = t.store().MessageCount(t.Context(), "nobody")
+	_, err = session.MessageCount(t.Context(), t.store(), "nobody")
 	t.refused(err, session.ErrNotFound, "MessageCount")
 }
 
@@ -266,7 +266,7 @@ func (t *bed) sized(id string, sizes ...int) []session.Message {
 	for i, size := range sizes {
 		messages[i] = user(fmt.Sprintf("m%d", i), strings.Repeat("x", size))
 	}
-	_, err := t.store().AppendMessages(t.Context(), id, messages)
+	_, err := session.AppendMessages(t.Context(), t.store(), id, messages)
 	t.ok(err, "append")
 	return messages
 }
@@ -351,7 +351,7 @@ func messagePageGrows(t *bed) {
 	t.numbered("a", 4)
 	first, err := t.store().Messages(t.Context(), "a", session.PageRequest{Limit: 3})
 	t.ok(err, "page")
-	_, err = t.store().AppendMessages(t.Context(), "a", []session.Message{user("n4", "x"), user("n5", "x")})
+	_, err = session.AppendMessages(t.Context(), t.store(), "a", []session.Message{user("n4", "x"), user("n5", "x")})
 	t.ok(err, "append")
 	rest, err := t.store().Messages(t.Context(), "a", session.PageRequest{Limit: 3, Cursor: first.Next})
 	t.ok(err, "page")

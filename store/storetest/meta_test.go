@@ -410,7 +410,7 @@ type necromancer struct{ session.Store }
 
 func (s necromancer) Commit(ctx context.Context, c *session.Commit) (*session.Committed, error) {
 	if ok, err := s.Exists(ctx, c.SessionID); err == nil && !ok {
-		return &session.Committed{}, s.Create(ctx, blank(c.SessionID))
+		return &session.Committed{}, session.Create(ctx, s, blank(c.SessionID))
 	}
 	return s.Store.Commit(ctx, c)
 }

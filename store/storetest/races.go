@@ -82,7 +82,7 @@ func raceCreate(t *bed) {
 		state := blank("a")
 		state.UserID = fmt.Sprint(i)
 		state.Custom = document(fmt.Sprintf(`{"by":%d}`, i))
-		return s.Create(ctx, state)
+		return session.Create(ctx, s, state)
 	})
 	winner := t.oneWinner(errs, session.ErrExists)
 	equal(t, "user", t.load("a").UserID, fmt.Sprint(winner))
@@ -474,7 +474,7 @@ func raceSave(t *bed) {
 		states[i].UserID = fmt.Sprint(i)
 		states[i].Custom = document(fmt.Sprintf(`{"by":%d}`, i))
 	}
-	errs := t.race(racers, func(ctx context.Context, s session.Store, i int) error { return s.Save(ctx, states[i]) })
+	errs := t.race(racers, func(ctx context.Context, s session.Store, i int) error { return session.Save(ctx, s, states[i]) })
 	winner := t.oneWinner(errs, session.ErrStale)
 	equal(t, "user", t.load("a").UserID, fmt.Sprint(winner))
 	t.customIs("a", fmt.Sprintf(`{"by":%d}`, winner))
@@ -485,7 +485,7 @@ func raceIncrement(t *bed) {
 	seen := make([]int, racers*2)
 	errs := t.race(len(seen), func(ctx context.Context, s session.Store, i int) error {
 		var err error
-		seen[i], err = s.IncrementSteps(ctx, "a")
+		seen[i], err = session.IncrementSteps(ctx, s, "a")
 		return err
 	})
 	t.ok(errors.Join(errs...), "IncrementSteps")
@@ -499,7 +499,7 @@ func raceIncrement(t *bed) {
 func raceMerge(t *bed) {
 	t.create("a", custom(`{"list":[]}`))
 	errs := t.race(racers, func(ctx context.Context, s session.Store, i int) error {
-		_, err := s.Merge(ctx, "a", session.Compose(push("list", fmt.Sprint(i)), put(fmt.Sprintf("k%d", i), `1`)))
+		_, err := session.Merge(ctx, s, "a", session.Compose(push("list", fmt.Sprint(i)), put(fmt.Sprintf("k%d", i), `1`)))
 		return err
 	})
 	t.ok(errors.Join(errs...), "Merge")
@@ -512,7 +512,7 @@ func raceMerge(t *bed) {
 func raceMetadata(t *bed) {
 	t.create("a")
 	errs := t.race(racers, func(ctx context.Context, s session.Store, i int) error {
-		return s.PatchMetadata(ctx, "a", map[string]*string{fmt.Sprint(i): new("v")})
+		return session.PatchMetadata(ctx, s, "a", map[string]*string{fmt.Sprint(i): new("v")})
 	})
 	t.ok(errors.Join(errs...), "PatchMetadata")
 	equal(t, "entries", len(t.load("a").Metadata), racers)
@@ -522,7 +522,7 @@ func raceChild(t *bed) {
 	t.create("a")
 	ref := child("kid")
 	ref.Remote = raw(`0`)
-	t.ok(t.store().PutChildren(t.Context(), "a", []session.ChildRef{ref}), "PutChildren")
+	t.ok(session.PutChildren(t.Context(), t.store(), "a", []session.ChildRef{ref}), "PutChildren")
 	errs := t.race(racers, func(ctx context.Context, s session.Store, _ int) error {
 		_, err := s.UpdateChild(ctx, "a", "kid", func(c *session.ChildRef) error {
 			var n int
@@ -574,7 +574,7 @@ func raceDelete(t *bed) {
 				return err
 			},
 			func(ctx context.Context, s session.Store) error {
-				return s.PatchMetadata(ctx, id, map[string]*string{"k": new("v")})
+				return session.PatchMetadata(ctx, s, id, map[string]*string{"k": new("v")})
 			},
 			func(ctx context.Context, s session.Store) error { return s.RenewLease(ctx, id, r.fence, time.Hour) },
 			func(ctx context.Context, _ session.Store) error {
@@ -592,7 +592,7 @@ func raceDelete(t *bed) {
 				return unless(err, session.ErrAlreadyRunning)
 			},
 			func(ctx context.Context, s session.Store) error {
-				return s.PutChildren(ctx, id, []session.ChildRef{child("late")})
+				return session.PutChildren(ctx, s, id, []session.ChildRef{child("late")})
 			},
 		}
 		errs := t.race(len(writes), func(ctx context.Context, s session.Store, i int) error {

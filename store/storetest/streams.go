@@ -651,7 +651,7 @@ func readBeyond(t *bed) {
 			}
 			_, err := t.streams().Chunks(t.Context(), "a", from, 10)
 			t.refused(err, session.ErrTruncated, "Chunks from beyond the end")
-			_, err = t.streams().ChunksFromStep(t.Context(), "a", "run-1", 1, from, 10)
+			_, err = stream.ChunksFromStep(t.Context(), t.streams(), "a", "run-1", 1, from, 10)
 			t.refused(err, session.ErrTruncated, "ChunksFromStep from beyond the end")
 		}
 	}
@@ -666,7 +666,7 @@ func readNegative(t *bed) {
 	t.refused(err, session.ErrInvalid, "Read")
 	_, err = t.streams().Chunks(t.Context(), "a", -1, 10)
 	t.refused(err, session.ErrInvalid, "Chunks")
-	_, err = t.streams().ChunksFromStep(t.Context(), "a", "run-1", 1, -1, 10)
+	_, err = stream.ChunksFromStep(t.Context(), t.streams(), "a", "run-1", 1, -1, 10)
 	t.refused(err, session.ErrInvalid, "ChunksFromStep")
 }
 
@@ -961,22 +961,22 @@ func chunksFromStep(t *bed) {
 		}
 	}
 	t.append("a", producer("a", 1), 1, chunks...)
-	items, err := t.streams().ChunksFromStep(t.Context(), "a", "run-2", 2, 3, 100)
+	items, err := stream.ChunksFromStep(t.Context(), t.streams(), "a", "run-2", 2, 3, 100)
 	t.ok(err, "ChunksFromStep")
 	equal(t, "chunks", len(items), 2)
 	equal(t, "sequence", items[0].Sequence, 5)
 	equal(t, "text", items[0].Chunk.Delta, "run-2/2")
 	equal(t, "text", items[1].Chunk.Delta, "run-2/3")
-	items, err = t.streams().ChunksFromStep(t.Context(), "a", "run-9", 0, 0, 100)
+	items, err = stream.ChunksFromStep(t.Context(), t.streams(), "a", "run-9", 0, 0, 100)
 	t.ok(err, "ChunksFromStep of an unknown run")
 	equal(t, "chunks", len(items), 0)
-	items, err = t.streams().ChunksFromStep(t.Context(), "a", "run-1", 0, 0, 100)
+	items, err = stream.ChunksFromStep(t.Context(), t.streams(), "a", "run-1", 0, 0, 100)
 	t.ok(err, "ChunksFromStep")
 	equal(t, "chunks", len(items), 3)
 	// In parts: each begins after the last item of the one before.
 	var got []string
 	for from := int64(0); ; {
-		items, err = t.streams().ChunksFromStep(t.Context(), "a", "run-2", 1, from, 2)
+		items, err = stream.ChunksFromStep(t.Context(), t.streams(), "a", "run-2", 1, from, 2)
 		t.ok(err, "ChunksFromStep")
 		if len(items) == 0 {
 			break
@@ -988,14 +988,14 @@ func chunksFromStep(t *bed) {
 	equal(t, "chunks in parts", got, []string{"run-2/1", "run-2/2", "run-2/3"})
 	// A run whose chunks are all there is listed, whatever was trimmed before it.
 	t.trim(stream.TrimPolicy{Through: 3}, 3)
-	items, err = t.streams().ChunksFromStep(t.Context(), "a", "run-2", 1, 3, 100)
+	items, err = stream.ChunksFromStep(t.Context(), t.streams(), "a", "run-2", 1, 3, 100)
 	t.ok(err, "ChunksFromStep of what was not trimmed")
 	equal(t, "chunks", len(items), 3)
 	for _, from := range []int64{0, 2} {
-		_, err = t.streams().ChunksFromStep(t.Context(), "a", "run-1", 1, from, 100)
+		_, err = stream.ChunksFromStep(t.Context(), t.streams(), "a", "run-1", 1, from, 100)
 		t.refused(err, session.ErrTruncated, "ChunksFromStep of what was trimmed")
 	}
-	_, err = t.streams().ChunksFromStep(t.Context(), "a", "run-2", 1, 100, 100)
+	_, err = stream.ChunksFromStep(t.Context(), t.streams(), "a", "run-2", 1, 100, 100)
 	t.refused(err, session.ErrTruncated, "ChunksFromStep from beyond the end")
 }
 
@@ -1114,7 +1114,7 @@ func streamMissing(t *bed) {
 		"Append of nothing": func() error { _, err := t.tryAppend("nobody", producer("nobody", 1), 1); return err },
 		"Info":              func() error { _, err := m.Info(ctx, "nobody"); return err },
 		"Chunks":            func() error { _, err := m.Chunks(ctx, "nobody", 0, 10); return err },
-		"ChunksFromStep":    func() error { _, err := m.ChunksFromStep(ctx, "nobody", "r", 0, 0, 10); return err },
+		"ChunksFromStep":    func() error { _, err := stream.ChunksFromStep(ctx, m, "nobody", "r", 0, 0, 10); return err },
 		"End": func() error {
 			return m.End(ctx, "nobody", producer("nobody", 1), stream.End{Status: stream.EndCompleted})
 		},

@@ -219,7 +219,7 @@ func expiredSessions(t *bed) {
 	t.dueAre("sessions after one ended", t.sessions, "second")
 	state := t.load("second")
 	state.ExpiresAt = t.now().Add(time.Hour)
-	t.ok(t.store().Save(t.Context(), state), "save")
+	t.ok(session.Save(t.Context(), t.store(), state), "save")
 	t.dueAre("sessions after the other was prolonged", t.sessions)
 }
 
@@ -548,7 +548,7 @@ func expiredRefused(t *bed) {
 	t.create("s0", func(s *session.State) { s.ExpiresAt = t.now().Add(t.ttl()) })
 	t.create("s1")
 	late := session.State{ID: "s0", Agent: "tester", Status: session.Active, ExpiresAt: t.now().AddDate(10, 0, 0)}
-	t.refused(t.store().Create(t.Context(), &late), session.ErrExists, "Create")
+	t.refused(session.Create(t.Context(), t.store(), &late), session.ErrExists, "Create")
 	_, err := t.store().Clone(t.Context(), &session.Clone{From: "s1", To: late})
 	t.refused(err, session.ErrExists, "Clone")
 	_, err = t.store().StartRun(t.Context(), &session.StartRun{

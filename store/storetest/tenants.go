@@ -36,7 +36,7 @@ func tenantsApart(t *bed) {
 		Outcome: &session.Outcome{Status: session.RunCompleted}, Status: session.Completed,
 	})
 	north.settle(a, call("m1", "c1", 0), `"north's"`)
-	t.ok(north.store().PatchMetadata(t.Context(), "x", map[string]*string{"k": new("north")}), "patch")
+	t.ok(session.PatchMetadata(t.Context(), north.store(), "x", map[string]*string{"k": new("north")}), "patch")
 	south.sameSnapshot("x", before)
 	equal(t, "tenant", south.load("x").Tenant, south.tenant)
 	t.ok(north.delete("x"), "delete")
@@ -62,7 +62,7 @@ func tenantsInvisible(t *bed) {
 	_, err := s.Clone(ctx, &session.Clone{From: "x", To: *blank("y")})
 	t.refused(err, session.ErrNotFound, "Clone by another tenant")
 	t.quiet(s.SettleClose(ctx, "x", r.run), "SettleClose")
-	t.quiet(s.DropCalls(ctx, "x", "m1"), "DropCalls")
+	t.quiet(session.DropCalls(ctx, s, "x", "m1"), "DropCalls")
 	t.quiet(s.Disown(ctx, "x", []string{"c1"}), "Disown")
 	t.quiet(s.PutWake(ctx, session.Wake{Tenant: north.tenant, SessionID: "x", ChildID: "kid"}), "PutWake")
 	_, err = s.CleanCalls(ctx, t.now().Add(time.Hour))
@@ -71,7 +71,7 @@ func tenantsInvisible(t *bed) {
 	for name, do := range map[string]func() error{
 		"Append":         func() error { _, err := south.tryAppend("x", by, 1, text("south's")); return err },
 		"Chunks":         func() error { _, err := m.Chunks(ctx, "x", 0, 10); return err },
-		"ChunksFromStep": func() error { _, err := m.ChunksFromStep(ctx, "x", "run-1", 0, 0, 10); return err },
+		"ChunksFromStep": func() error { _, err := stream.ChunksFromStep(ctx, m, "x", "run-1", 0, 0, 10); return err },
 		"End":            func() error { return m.End(ctx, "x", by, stream.End{Status: stream.EndCompleted}) },
 		"Fail":           func() error { return m.Fail(ctx, "x", by, session.ErrInternal) },
 		"Trim":           func() error { _, err := m.Trim(ctx, "x", stream.TrimPolicy{Through: 1}); return err },

@@ -248,7 +248,7 @@ func waitingUsers(t *bed) {
 	equal(t, "everybody's", t.inbox(session.WaitingQuery{}), []string{"a/p1", "b/p1", "nobodys/p1"})
 	saved := t.load("a")
 	saved.UserID = "bob"
-	t.ok(t.store().Save(ctx, saved), "save")
+	t.ok(session.Save(ctx, t.store(), saved), "save")
 	equal(t, "whose it was", t.inbox(session.WaitingQuery{UserID: "ann"}), []string{})
 	got := t.inbox(session.WaitingQuery{UserID: "bob"})
 	slices.Sort(got)
@@ -261,7 +261,7 @@ func waitingUsers(t *bed) {
 	equal(t, "of an agent below", t.inbox(session.WaitingQuery{UserID: "ann"}), []string{"child/p1"})
 	saved = t.load("root")
 	saved.UserID = "eve"
-	t.ok(t.store().Save(ctx, saved), "save")
+	t.ok(session.Save(ctx, t.store(), saved), "save")
 	equal(t, "of an agent below a conversation that is another's now", t.inbox(session.WaitingQuery{UserID: "ann"}), []string{})
 }
 
@@ -280,9 +280,9 @@ func waitingGiven(t *bed) {
 	saved := t.load("root")
 	stale := t.load("root")
 	saved.UserID = "eve"
-	t.ok(t.store().Save(ctx, saved), "save")
+	t.ok(session.Save(ctx, t.store(), saved), "save")
 	stale.UserID = "mallory"
-	t.refused(t.store().Save(ctx, stale), session.ErrStale, "a save of what has changed")
+	t.refused(session.Save(ctx, t.store(), stale), session.ErrStale, "a save of what has changed")
 	for _, c := range []struct {
 		user  string
 		calls []string

@@ -436,7 +436,6 @@ effect.settle = function(first)
   results[#results + 1] = call_row(row)
 end
 
-effect.dropcalls = function(first) drop_calls(A[first]) end
 
 -- before: drops rows that no step will take up any more, and answers how many, and how many are left.
 effect.cleancalls = function(first)
