@@ -48,7 +48,7 @@ func TestCommitGuard(t *testing.T) {
 			SessionID: "s-1", RunID: "run_1", Key: test.key, Version: 5, Fence: session.Fence{Owner: "me", Epoch: 2},
 			Change: session.Change{Status: test.status},
 		}
-		repeated, err := c.Guard(held(test.state))
+		repeated, err := c.Guard(held(test.state), &session.Run{ID: "run_1", Status: session.RunRunning})
 		checkRefusal(t, name, err, test.want)
 		if repeated != test.repeated {
 			t.Errorf("%s: repeated is %v", name, repeated)
@@ -74,7 +74,7 @@ func TestStartGuard(t *testing.T) {
 		"a status that cannot be active": {func(s *session.State) { s.Status = "odd" }, ended, session.ErrTransition},
 	} {
 		start := session.StartRun{SessionID: "s-1", ExpectVersion: 5, ExpectRun: "run_1", Change: session.Change{Status: session.Active}}
-		checkRefusal(t, name, start.Guard(held(test.state), test.run, now), test.want)
+		checkRefusal(t, name, start.Guard(held(test.state), test.run, nil, now), test.want)
 	}
 }
 

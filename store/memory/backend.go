@@ -159,7 +159,7 @@ func (s *sessions) edit(ctx context.Context, id string) (rec *record, done func(
 	rec = s.b.find(s.tenant, id)
 	if rec == nil {
 		s.b.mu.Unlock()
-		return nil, nil, notFound(id)
+		return nil, nil, session.NotFound(id)
 	}
 	return rec, func() {
 		s.b.mark(rec)
@@ -175,7 +175,7 @@ func (s *sessions) view(ctx context.Context, id string) (rec *record, done func(
 	rec = s.b.find(s.tenant, id)
 	if rec == nil {
 		s.b.mu.RUnlock()
-		return nil, nil, notFound(id)
+		return nil, nil, session.NotFound(id)
 	}
 	return rec, s.b.mu.RUnlock, nil
 }
@@ -196,8 +196,6 @@ func (b *Backend) shelf(tenant string) *shelf {
 	}
 	return sh
 }
-
-func notFound(id string) error { return session.ErrNotFound.WithMessage("session %s: not found", id) }
 
 func orDefault(tenant string) string {
 	if tenant == "" {

@@ -223,7 +223,7 @@ func (s *sessions) Commit(ctx context.Context, commit *session.Commit) (*session
 		return nil, err
 	}
 	defer done()
-	repeated, err := commit.Guard(&rec.state)
+	repeated, err := commit.Guard(&rec.state, rec.currentRun())
 	if err != nil {
 		return nil, err
 	}
@@ -231,12 +231,6 @@ func (s *sessions) Commit(ctx context.Context, commit *session.Commit) (*session
 		out := rec.committed()
 		out.Repeated, out.Stop = true, clonePointer(rec.stop)
 		return &out, nil
-	}
-	if err := rec.checkFence(commit.Fence); err != nil { // a lease that was given back has no owner to match
-		return nil, err
-	}
-	if run := rec.currentRun(); run != nil && run.Status.Ended() {
-		return nil, session.ErrStale.WithMessage("session %s: run %s is over", commit.SessionID, run.ID).WithSaw(rec.state.Saw())
 	}
 	if err := c.check(rec); err != nil {
 		return nil, err

@@ -81,7 +81,7 @@ func (s *sessions) PutWake(ctx context.Context, wake session.Wake) error {
 	}
 	defer s.b.mu.Unlock()
 	if s.b.find(s.tenant, wake.SessionID) == nil {
-		return notFound(wake.SessionID)
+		return session.NotFound(wake.SessionID)
 	}
 	s.b.putWake(s.tenant, wake, s.b.now())
 	return nil

@@ -7,10 +7,6 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-func exists(state *session.State) error {
-	return session.ErrExists.WithMessage("session %s: already exists", state.ID).WithSaw(state.Saw())
-}
-
 // Exists implements [session.Lifecycle].
 func (s *sessions) Exists(ctx context.Context, id string) (bool, error) {
 	if err := s.b.rlock(ctx); err != nil {
@@ -79,7 +75,7 @@ func (s *sessions) clone(ctx context.Context, clone *session.Clone) (*session.St
 		return nil, err
 	}
 	if found := s.b.find(s.tenant, to.ID); found != nil {
-		return nil, exists(&found.state)
+		return nil, session.Exists(&found.state)
 	}
 	messages, custom, err := src.upTo(clone)
 	if err != nil {
@@ -139,7 +135,7 @@ func (s *sessions) Delete(ctx context.Context, id string) ([]string, error) {
 	defer s.b.mu.Unlock()
 	rec := s.b.find(s.tenant, id)
 	if rec == nil {
-		return nil, notFound(id)
+		return nil, session.NotFound(id)
 	}
 	shelf := s.b.shelf(s.tenant)
 	var ids []string

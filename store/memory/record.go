@@ -37,20 +37,13 @@ type record struct {
 	listedFor string
 }
 
-// newRecord makes a session of a document that was checked. Whatever a new
-// session cannot have yet is not taken from it. The caller holds the lock.
+// newRecord makes a session of a document that was checked. The caller holds the
+// lock.
 func (b *Backend) newRecord(tenant string, doc *session.State, initial session.Document, now time.Time) *record {
 	b.made++
-	rec := &record{state: cloneState(doc), custom: newCustom(initial)}
-	st := &rec.state
-	st.Tenant, st.Version = tenant, 0
-	st.Turn, st.MessageCount, st.CurrentRunID = 0, 0, ""
-	st.LastCommit, st.CloseOwed, st.Lease = "", false, session.Lease{Epoch: session.FirstEpoch(b.made)}
-	st.CheckpointID, st.CheckpointedAt, st.CheckpointSource = "", time.Time{}, ""
-	if st.CreatedAt.IsZero() {
-		st.CreatedAt = now
-	}
-	st.UpdatedAt = now
+	own := cloneState(doc)
+	rec := &record{state: own.Born(tenant, now), custom: newCustom(initial)}
+	rec.state.Lease.Epoch = session.FirstEpoch(b.made)
 	return rec
 }
 
@@ -73,7 +66,15 @@ func (r *record) currentRun() *session.Run {
 	if r == nil {
 		return nil
 	}
-	return r.runs.get(r.state.CurrentRunID)
+	return r.run(r.state.CurrentRunID)
+}
+
+// run is the run with an id, or nil.
+func (r *record) run(id string) *session.Run {
+	if r == nil {
+		return nil
+	}
+	return r.runs.get(id)
 }
 
 // isRunning reports whether that run has not ended.

@@ -32,12 +32,11 @@ func (s *sessions) StartRun(ctx context.Context, start *session.StartRun) (*sess
 			return rec.started(run, true), nil
 		}
 	}
-	created := rec == nil && start.Create != nil
-	if created {
-		rec = s.b.newRecord(s.tenant, start.Create, initial, now)
-	}
-	if err := guardStart(start, rec, created, now); err != nil {
+	if err := start.Guard(rec.document(), rec.currentRun(), rec.run(start.Run.ID), now); err != nil {
 		return nil, err
+	}
+	if start.Create != nil {
+		rec = s.b.newRecord(s.tenant, start.Create, initial, now)
 	}
 	if err := c.check(rec); err != nil {
 		return nil, err
@@ -45,7 +44,7 @@ func (s *sessions) StartRun(ctx context.Context, start *session.StartRun) (*sess
 	if err := c.perform(rec); err != nil {
 		return nil, err
 	}
-	if created {
+	if start.Create != nil {
 		s.b.shelf(s.tenant).add(rec)
 	}
 	run := rec.begin(start, now)
@@ -57,43 +56,11 @@ func (s *sessions) StartRun(ctx context.Context, start *session.StartRun) (*sess
 	return out, nil
 }
 
-// guardStart decides whether the run may be started on rec, which is nil if there
-// is no session.
-func guardStart(start *session.StartRun, rec *record, created bool, now time.Time) error {
-	switch {
-	case rec == nil:
-		return notFound(start.SessionID)
-	case created:
-		if start.Status != "" {
-			return session.Transition(rec.state.Status, start.Status)
-		}
-		return nil
-	case start.Create != nil:
-		return exists(&rec.state)
-	case rec.runs.get(start.Run.ID) != nil:
-		return session.ErrExists.WithMessage("session %s: run %s already exists", start.SessionID, start.Run.ID).WithSaw(rec.state.Saw())
-	}
-	return start.Guard(&rec.state, rec.currentRun(), now)
-}
-
 // begin writes the run's record and takes the lease.
 func (r *record) begin(start *session.StartRun, now time.Time) *session.Run {
-	st := &r.state
-	st.Reopen()
-	st.Status = session.Active
-	st.StepCount, st.CloseOwed = 0, false
-	st.Turn++
-	st.CurrentRunID = start.Run.ID
-	if start.Resumes {
-		st.ResumeCount++
-	}
-	st.Lease = session.Lease{Owner: start.Owner, Epoch: st.Lease.Epoch + 1, ExpiresAt: expiry(now, start.TTL)}
+	begun := start.Begin(&r.state, 0, now)
 	r.stop = nil
-
-	run := cloneRun(&start.Run)
-	run.SessionID, run.Turn, run.Status = st.ID, st.Turn, session.RunRunning
-	run.StepCount = 0
-	run.Outcome, run.StartedAt, run.EndedAt = nil, now, time.Time{}
+	run := cloneRun(&begun)
 	r.runs.add(run.ID, &run)
 	if run.RequestID != "" {
 		if r.requests == nil {
@@ -114,14 +81,6 @@ func (r *record) started(run *session.Run, existing bool) *session.Started {
 	}
 }
 
-// expiry is when a lease of that length ends; one of length 0 never does.
-func expiry(now time.Time, ttl time.Duration) time.Time {
-	if ttl <= 0 {
-		return time.Time{}
-	}
-	return now.Add(ttl)
-}
-
 // TakeOver implements [session.Turns].
 func (s *sessions) TakeOver(ctx context.Context, take *session.TakeOver) (*session.TakenOver, error) {
 	if err := take.Check(); err != nil {
@@ -136,10 +95,7 @@ func (s *sessions) TakeOver(ctx context.Context, take *session.TakeOver) (*sessi
 	if err := take.Guard(&rec.state, run, now); err != nil {
 		return nil, err
 	}
-	st := &rec.state
-	take.Count(st, run)
-	st.Lease = session.Lease{Owner: take.Owner, Epoch: st.Lease.Epoch + 1, ExpiresAt: expiry(now, take.TTL)}
-	return &session.TakenOver{Lease: st.Lease, Version: st.Version, Attempts: run.Attempts}, nil
+	return take.Take(&rec.state, run, now), nil
 }
 
 // RenewLease implements [session.Turns].
@@ -149,10 +105,10 @@ func (s *sessions) RenewLease(ctx context.Context, id string, fence session.Fenc
 		return err
 	}
 	defer done()
-	if err := rec.checkFence(fence); err != nil {
+	if err := rec.state.Holds(fence); err != nil {
 		return err
 	}
-	expires := expiry(s.b.now(), ttl)
+	expires := session.LeaseEnd(s.b.now(), ttl)
 	rec.state.Lease.ExpiresAt = expires
 	for _, member := range s.b.shelf(s.tenant).byRoot.get(id) {
 		if member.state.Lease.Owner == fence.Owner {
@@ -169,31 +125,22 @@ func (s *sessions) CloseRun(ctx context.Context, id string, fence session.Fence,
 		return err
 	}
 	defer done()
-	if err := rec.checkFence(fence); err != nil {
+	if err := rec.state.Holds(fence); err != nil {
 		return err
 	}
 	now := s.b.now()
 	if rec.isRunning() {
 		for _, member := range s.b.shelf(s.tenant).byRoot.get(id) {
 			if member.state.Lease.Owner == fence.Owner {
-				member.release(now)
+				member.state.Release(member.currentRun(), now)
 			}
 		}
 	}
-	rec.release(now)
+	rec.state.Release(rec.currentRun(), now)
 	if settled {
 		rec.state.CloseOwed = false
 	}
 	return nil
-}
-
-// release gives the lease back. A run that has not ended is left to whoever takes
-// it over: from now on.
-func (r *record) release(now time.Time) {
-	r.state.Lease = session.Lease{Epoch: r.state.Lease.Epoch}
-	if r.isRunning() {
-		r.state.Lease.ExpiresAt = now
-	}
 }
 
 // SettleClose implements [session.Turns].
@@ -203,16 +150,8 @@ func (s *sessions) SettleClose(ctx context.Context, id, runID string) error {
 		return err
 	}
 	defer done()
-	if rec.state.CurrentRunID == runID {
+	if rec.state.Settles(runID, rec.currentRun()) {
 		rec.state.CloseOwed = false
-	}
-	return nil
-}
-
-// checkFence refuses whoever does not hold the lease.
-func (r *record) checkFence(fence session.Fence) error {
-	if fence.Owner == "" || r.state.Lease.Fence() != fence {
-		return session.ErrStale.WithMessage("session %s: another owner holds the lease", r.state.ID).WithSaw(r.state.Saw())
 	}
 	return nil
 }

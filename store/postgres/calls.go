@@ -221,7 +221,7 @@ func (s *sessions) changeCall(ctx context.Context, id, verb, messageID, callID s
 			return err
 		}
 		if h == nil {
-			return notFound("session %s", id)
+			return session.NotFound(id)
 		}
 		if err := guard(h); err != nil {
 			return err
@@ -245,7 +245,7 @@ func (s *sessions) changeCall(ctx context.Context, id, verb, messageID, callID s
 // Claim implements [session.Calls].
 func (s *sessions) Claim(ctx context.Context, id string, version int64, fence session.Fence, messageID, callID string) (call session.Call, fresh bool, err error) {
 	guard := func(h *header) error {
-		if err := h.hold(fence); err != nil {
+		if err := h.Holds(fence); err != nil {
 			return err
 		}
 		if h.Version != version {
@@ -274,7 +274,7 @@ func (s *sessions) Settle(ctx context.Context, id string, fence session.Fence, s
 			return session.Call{}, session.ErrInvalid.WithCause(err, "call %s cannot be encoded", settled.ID)
 		}
 	}
-	guard := func(h *header) error { return h.hold(fence) }
+	guard := func(h *header) error { return h.Holds(fence) }
 	done := func(status session.CallStatus) bool { return status == session.CallSettled }
 	call, _, err := s.changeCall(ctx, id, "settle call", settled.MessageID, settled.ID, guard, done, settleCall,
 		fence.Owner, fence.Epoch, s.b.clock(), row.resultID, row.result, row.writes, extra)

@@ -122,7 +122,7 @@ func (s *sessions) readCheckpoint(ctx context.Context, id, name, query string, a
 		case err != nil:
 			return err
 		case h == nil:
-			return notFound("session %s", id)
+			return session.NotFound(id)
 		case point == nil:
 			return notFound("session %s: %s", id, name)
 		}
@@ -164,7 +164,7 @@ func (s *sessions) Checkpoints(ctx context.Context, id string, request session.P
 			return err
 		}
 		if h == nil {
-			return notFound("session %s", id)
+			return session.NotFound(id)
 		}
 		page = session.Page[session.Checkpoint]{Items: []session.Checkpoint{}, Offset: request.Skip(), Limit: request.Size()}
 		if request.Total {

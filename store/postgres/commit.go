@@ -160,7 +160,7 @@ SELECT FROM helix.sessions WHERE tenant = $1 AND id = $2 FOR NO KEY UPDATE`
 // which no reason is found, that it has to be made again.
 func (s *sessions) settleCommit(c *changed, commit *session.Commit, d *draft) (*session.Committed, error) {
 	if !c.found {
-		return nil, notFound("session %s", commit.SessionID)
+		return nil, session.NotFound(commit.SessionID)
 	}
 	if c.ok {
 		s.b.known.note(s.tenant, &c.is, d)
@@ -169,15 +169,12 @@ func (s *sessions) settleCommit(c *changed, commit *session.Commit, d *draft) (*
 	}
 	h := &c.is
 	h.ID = commit.SessionID
-	repeated, err := commit.Guard(&h.State)
+	repeated, err := commit.Guard(&h.State, h.run())
 	if err != nil {
 		return nil, err
 	}
 	if repeated {
 		return h.repeated(commit), nil
-	}
-	if err := h.holds(commit); err != nil {
-		return nil, err
 	}
 	if !c.fresh {
 		return nil, errAgain
@@ -186,18 +183,6 @@ func (s *sessions) settleCommit(c *changed, commit *session.Commit, d *draft) (*
 		return nil, err
 	}
 	return nil, errAgain // the row has changed again since
-}
-
-// holds refuses a commit of a run that is over or whose lease was given back, as
-// the guard, which knows of neither, does the others.
-func (h *header) holds(commit *session.Commit) error {
-	if err := h.hold(commit.Fence); err != nil {
-		return err
-	}
-	if h.runStatus != session.RunRunning {
-		return session.ErrStale.WithMessage("session %s: run %s is %s", h.ID, commit.RunID, h.runStatus).WithSaw(h.Saw())
-	}
-	return nil
 }
 
 // conflict turns a refusal by a unique index into the domain's error.

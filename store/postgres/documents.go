@@ -66,7 +66,6 @@ func (s *sessions) findEdited(ctx context.Context, t *tx, e *session.Edit) (*hea
 	}
 	if e.Create != nil {
 		h = s.newHeader(e.Create, number, now)
-		h.Tags = session.UniqueTags(e.Create.Tags)
 	} else if labels != nil {
 		h.Metadata = labels.metadata[e.SessionID]
 	}

@@ -117,7 +117,7 @@ func (s *sessions) PutWake(ctx context.Context, wake session.Wake) error {
 	err := s.b.query(ctx, what(wake.SessionID, "put wake"), func(rows pgx.Rows) error { return rows.Scan(&found) },
 		putWakeOf, s.tenant, wake.SessionID, wake.ChildID, wake.RunID, when(wake.At), s.b.clock())
 	if err == nil && !found {
-		err = notFound("session %s", wake.SessionID)
+		err = session.NotFound(wake.SessionID)
 	}
 	return err
 }

@@ -10,18 +10,10 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// newHeader is the row of a session that is to be created, whose tags do not repeat.
+// newHeader is the row of a session that is to be created.
 func (s *sessions) newHeader(state *session.State, number int64, now time.Time) *header {
-	h := &header{State: *state, number: number, now: now}
-	h.Tenant = s.tenant
-	h.Version, h.Turn, h.MessageCount, h.CurrentRunID, h.LastCommit = 1, 0, 0, "", ""
-	h.CloseOwed, h.Lease = false, session.Lease{}
-	h.CheckpointID, h.CheckpointSource, h.CheckpointedAt = "", "", time.Time{}
-	h.Pending, h.AwaitingChildren = nil, nil
-	if h.CreatedAt.IsZero() {
-		h.CreatedAt = now
-	}
-	h.UpdatedAt = now
+	h := &header{State: state.Born(s.tenant, now), number: number, now: now}
+	h.Version = 1
 	return h
 }
 
@@ -44,11 +36,6 @@ func (s *sessions) insert(t *tx, h *header) error {
 	}
 	s.writeLabels(t, h, h.Tags, h.Metadata)
 	return nil
-}
-
-// exists refuses a session in the place of one that there is.
-func (h *header) exists() error {
-	return session.ErrExists.WithMessage("session %s already exists", h.ID).WithSaw(h.Saw())
 }
 
 // Exists implements [session.Lifecycle].
@@ -87,7 +74,7 @@ func (s *sessions) Load(ctx context.Context, id string) (state *session.State, e
 			return err
 		}
 		if h == nil {
-			return notFound("session %s", id)
+			return session.NotFound(id)
 		}
 		if err := cmp.Or(doc.fill(h), custom.err, damage); err != nil {
 			return err
@@ -124,7 +111,6 @@ func (s *sessions) Clone(ctx context.Context, clone *session.Clone) (state *sess
 	if err := clone.Check(); err != nil {
 		return nil, err
 	}
-	tags := session.UniqueTags(clone.To.Tags)
 	err = s.write(ctx, clone.From, "clone", func(ctx context.Context, t *tx, from *header) error {
 		to, err := clone.Complete(&from.State)
 		if err != nil {
@@ -148,9 +134,8 @@ func (s *sessions) Clone(ctx context.Context, clone *session.Clone) (state *sess
 			return custom.err
 		}
 		if found != nil {
-			return found.exists()
+			return session.Exists(&found.State)
 		}
-		to.Tags = tags
 		h := s.newHeader(&to, number, from.now)
 		h.Custom, h.StepCount, h.ResumeCount, h.MessageCount = custom.doc, 0, 0, count
 		if h.Custom.Len() > 0 {
@@ -244,7 +229,7 @@ func (s *sessions) Delete(ctx context.Context, id string) (deleted []string, err
 			return err
 		}
 		if h == nil {
-			return notFound("session %s", id)
+			return session.NotFound(id)
 		}
 		numbers, ids, err := s.deleteTree(ctx, t, h)
 		if err != nil {

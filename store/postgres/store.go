@@ -46,7 +46,7 @@ func (s *sessions) write(ctx context.Context, id, verb string, run func(ctx cont
 			return err
 		}
 		if h == nil {
-			return notFound("session %s", id)
+			return session.NotFound(id)
 		}
 		return run(ctx, t, h)
 	})
@@ -70,7 +70,7 @@ func (s *sessions) list(ctx context.Context, id, verb string, row func(pgx.Rows)
 		return row(rows)
 	}, query, append([]any{s.tenant, id}, args...)...)
 	if err == nil && !found {
-		err = notFound("session %s", id)
+		err = session.NotFound(id)
 	}
 	return err
 }

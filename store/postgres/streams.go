@@ -283,9 +283,18 @@ func (s *streams) Reactivate(ctx context.Context, id string, by stream.Producer)
 	return info, nil
 }
 
+// now is the store's time: asked for only where no row that was read has it.
+func (s *streams) now(ctx context.Context, t *tx) (now time.Time, err error) {
+	if at, ok := s.b.clock().(time.Time); ok {
+		return at.UTC(), nil
+	}
+	t.ask(func(rows pgx.Rows) error { return rows.Scan(instant{&now}) }, "SELECT clock_timestamp()")
+	return now, t.flush(ctx)
+}
+
 // create makes a stream. Its producer is the one that was here last.
 func (s *streams) create(ctx context.Context, t *tx, id string, by stream.Producer) (*stream.Info, error) {
-	now, err := (&sessions{s.b, s.tenant}).now(ctx, t)
+	now, err := s.now(ctx, t)
 	if err != nil {
 		return nil, err
 	}

@@ -141,16 +141,13 @@ func (s *sessions) beforehand(ctx context.Context, t *tx, h *header, d *draft) (
 // that is a transaction of several statements. Turns do so when they start.
 func (s *sessions) rewind(ctx context.Context, commit *session.Commit, d *draft) (committed *session.Committed, err error) {
 	err = s.write(ctx, commit.SessionID, "commit", func(ctx context.Context, t *tx, h *header) error {
-		repeated, err := commit.Guard(&h.State)
+		repeated, err := commit.Guard(&h.State, h.run())
 		if err != nil {
 			return err
 		}
 		if repeated {
 			committed = h.repeated(commit)
 			return nil
-		}
-		if err := h.holds(commit); err != nil {
-			return err
 		}
 		rest, err := s.rewinds(ctx, t, h, d, h.Version+1)
 		if err != nil {
@@ -174,7 +171,6 @@ func (s *sessions) StartRun(ctx context.Context, start *session.StartRun) (start
 	if err := start.Check(); err != nil {
 		return nil, err
 	}
-	start = stored.WithUniqueTags(start)
 	change := start.Change
 	if change.State == nil && start.Create != nil && start.Create.Custom.Len() > 0 {
 		change.State = &start.Create.Custom
@@ -205,13 +201,14 @@ func (s *sessions) start(ctx context.Context, t *tx, start *session.StartRun, d 
 		existing, sameID   *session.Run
 		damage             error
 		number             int64
+		now                time.Time
 		id, created, raise = start.SessionID, start.Create != nil, start.Create == nil
 	)
 	s.askLocked(t, id, &h)
 	t.ask(s.runInto(id, &existing, &damage), byRequest, s.tenant, id, start.Run.RequestID)
 	t.ask(s.runInto(id, &sameID, &damage), byID, s.tenant, id, start.Run.ID)
 	if created {
-		t.ask(func(rows pgx.Rows) error { return rows.Scan(&number) }, nextNumber)
+		t.ask(func(rows pgx.Rows) error { return rows.Scan(&number, instant{&now}) }, nextNumberAt, s.b.clock())
 	}
 	if err := t.flush(ctx); err != nil {
 		return nil, err
@@ -227,14 +224,13 @@ func (s *sessions) start(ctx context.Context, t *tx, start *session.StartRun, d 
 			Committed: h.committed(), Lease: h.Lease, Turn: existing.Turn, Run: *existing, Existing: true,
 		}, nil
 	}
-	if err := guardStart(h, start, sameID); err != nil {
+	if h != nil {
+		now = h.now
+	}
+	if err := start.Guard(h.state(), h.run(), sameID, now); err != nil {
 		return nil, err
 	}
 	if created {
-		now, err := s.now(ctx, t)
-		if err != nil {
-			return nil, err
-		}
 		h = s.newHeader(start.Create, number, now)
 	}
 	version := h.Version
@@ -254,15 +250,6 @@ func (s *sessions) start(ctx context.Context, t *tx, start *session.StartRun, d 
 		return nil, err
 	}
 	return &session.Started{Committed: *c.committed(d), Lease: h.Lease, Turn: h.Turn, Run: *run}, nil
-}
-
-// now is the store's time: asked for only where no row that was read has it.
-func (s *sessions) now(ctx context.Context, t *tx) (now time.Time, err error) {
-	if at, ok := s.b.clock().(time.Time); ok {
-		return at.UTC(), nil
-	}
-	t.ask(func(rows pgx.Rows) error { return rows.Scan(instant{&now}) }, "SELECT clock_timestamp()")
-	return now, t.flush(ctx)
 }
 
 // runInto takes a run from a row; what cannot be decoded it notes.
@@ -288,23 +275,6 @@ func unlessCorrupt(err error) error {
 	return err
 }
 
-// guardStart decides whether a run may start.
-func guardStart(h *header, start *session.StartRun, same *session.Run) error {
-	switch {
-	case start.Create != nil && h != nil:
-		return h.exists()
-	case start.Create != nil && start.Status != "":
-		return session.Transition(start.Create.Status, start.Status)
-	case start.Create != nil:
-		return nil
-	case h == nil:
-		return notFound("session %s", start.SessionID)
-	case same != nil:
-		return session.ErrExists.WithMessage("session %s: run %s already exists", h.ID, same.ID).WithSaw(h.Saw())
-	}
-	return start.Guard(&h.State, h.run(), h.now)
-}
-
 // begin queues everything about a run's start but its change.
 func (s *sessions) begin(t *tx, h *header, start *session.StartRun) (*session.Run, error) {
 	run := h.begin(start)
@@ -321,34 +291,11 @@ func (s *sessions) begin(t *tx, h *header, start *session.StartRun) (*session.Ru
 
 // begin gives the session a new run and its lease.
 func (h *header) begin(start *session.StartRun) session.Run {
-	h.Reopen()
-	h.CloseOwed, h.closeOwedAt = false, time.Time{}
-	h.Turn++
-	epoch := max(h.Lease.Epoch, session.FirstEpoch(h.number)) + 1
-	h.Lease = session.Lease{Owner: start.Owner, Epoch: epoch, ExpiresAt: expiry(h.now, start.TTL)}
-	h.Status, h.StepCount = session.Active, 0
-	if start.StepCount != nil {
-		h.StepCount = *start.StepCount
-	}
-	if start.Resumes {
-		h.ResumeCount++
-	}
-	h.LastCommit, h.UpdatedAt, h.stop = "", h.now, nil
-
-	run := start.Run
-	run.SessionID, run.Turn, run.Status, run.StepCount = h.ID, h.Turn, session.RunRunning, h.StepCount
-	run.Outcome, run.StartedAt, run.EndedAt = nil, h.now, time.Time{}
-	h.CurrentRunID, h.runStatus, h.runRuntime = run.ID, run.Status, run.Runtime
+	run := start.Begin(&h.State, session.FirstEpoch(h.number), h.now)
+	h.closeOwedAt, h.stop = time.Time{}, nil
+	h.runStatus, h.runRuntime = run.Status, run.Runtime
 	h.runSteps, h.runUsage, h.runReason = run.StepCount, usageArray(run.Usage), run.CompletionReason
 	return run
-}
-
-// expiry is when a lease taken now ends; 0 is never.
-func expiry(now time.Time, ttl time.Duration) time.Time {
-	if ttl <= 0 {
-		return time.Time{}
-	}
-	return now.Add(ttl).Truncate(time.Microsecond)
 }
 
 // TakeOver implements [session.Turns].
@@ -368,7 +315,7 @@ func (s *sessions) TakeOver(ctx context.Context, take *session.TakeOver) (taken 
 			return err
 		}
 		if h == nil {
-			return notFound("session %s", take.SessionID)
+			return session.NotFound(take.SessionID)
 		}
 		if err := take.Guard(&h.State, h.run(), h.now); err != nil {
 			return err
@@ -379,9 +326,7 @@ func (s *sessions) TakeOver(ctx context.Context, take *session.TakeOver) (taken 
 		if run == nil {
 			return notFound("session %s: run %s", h.ID, take.RunID)
 		}
-		take.Count(&h.State, run)
-		h.Lease = session.Lease{Owner: take.Owner, Epoch: h.Lease.Epoch + 1, ExpiresAt: expiry(h.now, take.TTL)}
-		taken = &session.TakenOver{Lease: h.Lease, Version: h.Version, Attempts: run.Attempts}
+		taken = take.Take(&h.State, run, h.now)
 		t.exec("UPDATE helix.runs SET attempts = $3, progress_version = $4 WHERE session = $1 AND turn = $2",
 			h.number, run.Turn, run.Attempts, run.ProgressVersion)
 		s.writeLease(t, h)
@@ -413,33 +358,24 @@ func (s *sessions) writeLease(t *tx, h *header) {
 // RenewLease implements [session.Turns].
 func (s *sessions) RenewLease(ctx context.Context, id string, fence session.Fence, ttl time.Duration) error {
 	return s.write(ctx, id, "renew lease", func(_ context.Context, t *tx, h *header) error {
-		if err := h.hold(fence); err != nil {
+		if err := h.Holds(fence); err != nil {
 			return err
 		}
-		h.Lease.ExpiresAt = expiry(h.now, ttl)
+		h.Lease.ExpiresAt = session.LeaseEnd(h.now, ttl)
 		t.exec(renewTree, s.tenant, id, fence.Owner, when(h.Lease.ExpiresAt))
 		s.writeLease(t, h)
 		return nil
 	})
 }
 
-// hold refuses a fence that is not that of the session's lease.
-func (h *header) hold(fence session.Fence) error {
-	if fence.Owner != "" && h.Lease.Fence() == fence {
-		return nil
-	}
-	return session.ErrStale.WithMessage("session %s: another owner holds the lease", h.ID).WithSaw(h.Saw())
-}
-
 // CloseRun implements [session.Turns].
 func (s *sessions) CloseRun(ctx context.Context, id string, fence session.Fence, settled bool) error {
 	return s.write(ctx, id, "close run", func(_ context.Context, t *tx, h *header) error {
-		if err := h.hold(fence); err != nil {
+		if err := h.Holds(fence); err != nil {
 			return err
 		}
-		h.Lease.Owner, h.Lease.ExpiresAt = "", time.Time{}
+		h.Release(h.run(), h.now)
 		if h.runStatus == session.RunRunning {
-			h.Lease.ExpiresAt = h.now // the run goes on elsewhere: it may be taken over at once
 			t.exec(releaseTree, s.tenant, id, fence.Owner, when(h.Lease.ExpiresAt))
 		}
 		if settled {
@@ -453,7 +389,7 @@ func (s *sessions) CloseRun(ctx context.Context, id string, fence session.Fence,
 // SettleClose implements [session.Turns].
 func (s *sessions) SettleClose(ctx context.Context, id, runID string) error {
 	return s.write(ctx, id, "settle close", func(_ context.Context, t *tx, h *header) error {
-		if h.CurrentRunID != runID || h.runStatus == session.RunRunning {
+		if !h.Settles(runID, h.run()) {
 			return nil
 		}
 		h.closeOwedAt = time.Time{}

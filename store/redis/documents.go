@@ -219,7 +219,7 @@ func (s *sessions) SetStatus(ctx context.Context, id string, change session.Stat
 	_, err = s.edit(ctx, id, "set status", q, func(v *view) (*plan, error) {
 		h := v.header
 		if h == nil {
-			return nil, notFound("session %s", id)
+			return nil, session.NotFound(id)
 		}
 		if err := change.Free(&h.State, h.run(), v.now); err != nil {
 			return nil, err

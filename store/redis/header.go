@@ -91,19 +91,6 @@ func (h *header) unmoved(fields ...string) []any {
 	return out
 }
 
-// hold refuses a fence that is not that of the session's lease.
-func (h *header) hold(fence session.Fence) error {
-	if fence.Owner != "" && h.Lease.Fence() == fence {
-		return nil
-	}
-	return session.ErrStale.WithMessage("session %s: another owner holds the lease", h.ID).WithSaw(h.Saw())
-}
-
-// exists refuses a session in the place of one that there is.
-func (h *header) exists() error {
-	return session.ErrExists.WithMessage("session %s already exists", h.ID).WithSaw(h.Saw())
-}
-
 // atVersion refuses a version that is not the session's.
 func (h *header) atVersion(version int64) error {
 	if h.Version == version {

@@ -11,21 +11,11 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// newState is the document of a session that is to be created. Whatever a new
-// session cannot have yet is not taken from it.
+// newState is the document of a session that is to be created, with times as they
+// are stored.
 func newState(tenant string, state *session.State, now time.Time) session.State {
-	out := *state
-	out.Tenant, out.Version = tenant, 0
-	out.Turn, out.MessageCount, out.CurrentRunID = 0, 0, ""
-	out.LastCommit, out.CloseOwed, out.Lease = "", false, session.Lease{}
-	out.CheckpointID, out.CheckpointSource, out.CheckpointedAt = "", "", time.Time{}
-	out.Pending, out.AwaitingChildren = nil, nil
-	out.Tags = session.UniqueTags(state.Tags)
-	if out.CreatedAt.IsZero() {
-		out.CreatedAt = now
-	}
+	out := state.Born(tenant, now)
 	out.CreatedAt = out.CreatedAt.UTC().Truncate(time.Microsecond)
-	out.UpdatedAt = now
 	return out
 }
 
@@ -54,7 +44,7 @@ func (w *batch) replaceDocument(state *session.State) error {
 func (s *sessions) absent(ctx context.Context, id, verb string) (*view, error) {
 	v, err := s.look(ctx, id, verb, query())
 	if err == nil && v.header != nil {
-		err = v.header.exists()
+		err = session.Exists(&v.header.State)
 	}
 	return v, err
 }

@@ -90,7 +90,7 @@ func (s *sessions) look(ctx context.Context, id, verb string, q *batch) (*view, 
 func (s *sessions) read(ctx context.Context, id, verb string, q *batch) (*view, error) {
 	v, err := s.look(ctx, id, verb, q)
 	if err == nil && v.header == nil {
-		err = notFound("session %s", id)
+		err = session.NotFound(id)
 	}
 	return v, err
 }
@@ -120,11 +120,11 @@ func (r *refusal) domain(id string) error {
 	}
 	switch r.why {
 	case "missing":
-		return notFound("session %s", id)
+		return session.NotFound(id)
 	case "exists":
-		return r.header.exists()
+		return session.Exists(&r.header.State)
 	case "fence":
-		return session.ErrStale.WithMessage("session %s: another owner holds the lease", id).WithSaw(r.header.Saw())
+		return r.header.Holds(session.Fence{}) // which nobody holds
 	case "keep":
 		return session.Invalid("message count", "is more than the session's %d messages", r.header.MessageCount)
 	case "unsettled":

@@ -122,10 +122,10 @@ func (r *refusal) commit(commit *session.Commit) error {
 	if r.why != "guard" {
 		return r.domain(commit.SessionID)
 	}
-	if _, err := commit.Guard(&r.header.State); err != nil {
+	if _, err := commit.Guard(&r.header.State, r.header.run()); err != nil {
 		return err
 	}
-	return session.ErrStale.WithMessage("session %s: run %s is over", commit.SessionID, commit.RunID).WithSaw(r.header.Saw())
+	return session.ErrInternal.WithMessage("session %s: a commit was refused without a reason", commit.SessionID)
 }
 
 func (s *sessions) planCommit(ctx context.Context, commit *session.Commit, batch *stream.Batch) (*plan, error) {
@@ -260,7 +260,11 @@ func (s *sessions) planStart(start *session.StartRun, v *view) (*session.Started
 			return &session.Started{Committed: committed, Lease: h.Lease, Turn: run.Turn, Run: *run, Existing: true}, nil, nil
 		}
 	}
-	if err := guardStart(start, v); err != nil {
+	var same *session.Run
+	if h != nil && len(list(v.parts[1])) > 0 {
+		same = &session.Run{ID: start.Run.ID}
+	}
+	if err := start.Guard(h.state(), h.run(), same, v.now); err != nil {
 		return nil, nil, err
 	}
 	p := &plan{}
@@ -314,41 +318,9 @@ func (s *sessions) leaseHint(h *hints, is *session.State) {
 	}
 }
 
-// guardStart decides whether a run may start.
-func guardStart(start *session.StartRun, v *view) error {
-	h := v.header
-	switch {
-	case start.Create != nil && h != nil:
-		return h.exists()
-	case start.Create != nil && start.Status != "":
-		return session.Transition(start.Create.Status, start.Status)
-	case start.Create != nil:
-		return nil
-	case h == nil:
-		return notFound("session %s", start.SessionID)
-	case len(list(v.parts[1])) > 0:
-		return session.ErrExists.WithMessage("session %s: run %s already exists", h.ID, start.Run.ID).WithSaw(h.Saw())
-	}
-	return start.Guard(&h.State, h.run(), v.now)
-}
-
 // begin gives the session a new run and its lease.
 func (p *plan) begin(h *header, start *session.StartRun, now time.Time) (*session.Started, error) {
-	h.Reopen()
-	h.CloseOwed = false
-	h.Turn++
-	h.Lease = session.Lease{Owner: start.Owner, Epoch: h.Lease.Epoch + 1, ExpiresAt: expiry(now, start.TTL)}
-	h.Status, h.StepCount = session.Active, 0
-	if start.StepCount != nil {
-		h.StepCount = *start.StepCount
-	}
-	if start.Resumes {
-		h.ResumeCount++
-	}
-	run := start.Run
-	run.SessionID, run.Turn, run.Status, run.StepCount = h.ID, h.Turn, session.RunRunning, h.StepCount
-	run.Outcome, run.StartedAt, run.EndedAt = nil, now, time.Time{}
-	h.CurrentRunID = run.ID
+	run := start.Begin(&h.State, 0, now) // a new session's epoch is the script's to give
 	doc, err := encodeRun(&run)
 	if err != nil {
 		return nil, err
@@ -364,14 +336,6 @@ func (p *plan) begin(h *header, start *session.StartRun, now time.Time) (*sessio
 	return &session.Started{Lease: h.Lease, Turn: h.Turn, Run: run}, nil
 }
 
-// expiry is when a lease taken now ends; 0 is never.
-func expiry(now time.Time, ttl time.Duration) time.Time {
-	if ttl <= 0 {
-		return time.Time{}
-	}
-	return now.Add(ttl).Truncate(time.Microsecond)
-}
-
 // TakeOver implements [session.Turns].
 func (s *sessions) TakeOver(ctx context.Context, take *session.TakeOver) (taken *session.TakenOver, err error) {
 	if err := take.Check(); err != nil {
@@ -380,22 +344,19 @@ func (s *sessions) TakeOver(ctx context.Context, take *session.TakeOver) (taken 
 	_, err = s.edit(ctx, take.SessionID, "take over", leaseQuery, func(v *view) (*plan, error) {
 		h := v.header
 		if h == nil {
-			return nil, notFound("session %s", take.SessionID)
+			return nil, session.NotFound(take.SessionID)
 		}
 		run := h.run()
 		if err := take.Guard(&h.State, run, v.now); err != nil {
 			return nil, err
 		}
-		take.Count(&h.State, run)
-		lease := session.Lease{Owner: take.Owner, Epoch: h.Lease.Epoch + 1, ExpiresAt: expiry(v.now, take.TTL)}
 		p := &plan{}
 		p.do("same", "", h.unmoved()...)
+		taken = take.Take(&h.State, run, v.now)
+		lease := taken.Lease
 		p.do("set", "", "owner", lease.Owner, "epoch", lease.Epoch, "lease", micros(lease.ExpiresAt),
 			"attempts", run.Attempts, "progress", run.ProgressVersion)
-		taken = &session.TakenOver{Lease: lease, Version: h.Version, Attempts: run.Attempts}
-		is := h.State
-		is.Lease = lease
-		s.leaseHint(&p.hints, &is)
+		s.leaseHint(&p.hints, &h.State)
 		return p, nil
 	})
 	if err != nil {
@@ -424,7 +385,7 @@ func (s *sessions) RenewLease(ctx context.Context, id string, fence session.Fenc
 	r, refused := errors.AsType[*refusal](err)
 	if refused && r.why == "sooner" {
 		var h hints
-		h.sweep(s.b.keys, sweepLeases, s.tenant, id, "", expiry(r.now, ttl))
+		h.sweep(s.b.keys, sweepLeases, s.tenant, id, "", session.LeaseEnd(r.now, ttl))
 		if err := s.b.addHints(ctx, what(id, verb), &h); err != nil {
 			return err
 		}
@@ -558,22 +519,20 @@ func (s *sessions) CloseRun(ctx context.Context, id string, fence session.Fence,
 	_, err := s.edit(ctx, id, verb, query, func(v *view) (*plan, error) {
 		h := v.header
 		if h == nil {
-			return nil, notFound("session %s", id)
+			return nil, session.NotFound(id)
 		}
-		if err := h.hold(fence); err != nil {
+		if err := h.Holds(fence); err != nil {
 			return nil, err
 		}
 		p := &plan{}
 		p.do("same", "", h.unmoved()...)
-		if running, until = h.isRunning(), ""; running {
-			until = micros(v.now) // the run goes on elsewhere: it may be taken over at once
-			is := h.State
-			is.Lease.ExpiresAt = v.now
-			s.leaseHint(&p.hints, &is)
+		h.Release(h.run(), v.now)
+		if running, until = h.isRunning(), micros(h.Lease.ExpiresAt); running {
+			s.leaseHint(&p.hints, &h.State)
 		} else {
 			s.runningHints(&p.hints, &h.State, h.CurrentRunID, gone)
 		}
-		fields := []any{"owner", "", "lease", until}
+		fields := []any{"owner", h.Lease.Owner, "lease", until}
 		if settled {
 			fields = append(fields, "owed", "")
 		}

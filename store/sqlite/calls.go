@@ -145,7 +145,7 @@ func (s *sessions) updateCall(t *tx, h *header, call *session.Call) error {
 func (s *sessions) Claim(ctx context.Context, id string, version int64, fence session.Fence, messageID, callID string) (call session.Call, fresh bool, err error) {
 	err = s.write(ctx, id, "claim call", func(t *tx, h *header) error {
 		fresh = false
-		if err := h.hold(fence); err != nil {
+		if err := h.Holds(fence); err != nil {
 			return err
 		}
 		if h.Version != version {
@@ -170,7 +170,7 @@ func (s *sessions) Settle(ctx context.Context, id string, fence session.Fence, s
 		return call, err
 	}
 	err = s.write(ctx, id, "settle call", func(t *tx, h *header) error {
-		if err := h.hold(fence); err != nil {
+		if err := h.Holds(fence); err != nil {
 			return err
 		}
 		if call, err = s.call(t.conn, h, settled.MessageID, settled.ID); err != nil || call.Status == session.CallSettled {

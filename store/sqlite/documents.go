@@ -42,7 +42,6 @@ func (s *sessions) Edit(ctx context.Context, edit *session.Edit) (edited *sessio
 func (s *sessions) edit(t *tx, h *header, e *session.Edit, d *draft, now time.Time) (*session.Edited, error) {
 	if e.Create != nil {
 		h = s.newHeader(e.Create)
-		h.Tags = session.UniqueTags(e.Create.Tags)
 	}
 	if err := s.loadEdited(t.conn, h, e); err != nil {
 		return nil, err

@@ -121,7 +121,7 @@ func (s *sessions) header(c *conn, id string) (*header, error) {
 func (s *sessions) mustHeader(c *conn, id string) (*header, error) {
 	h, err := s.header(c, id)
 	if err == nil && h == nil {
-		err = notFound("session %s", id)
+		err = session.NotFound(id)
 	}
 	return h, err
 }
@@ -166,7 +166,7 @@ func (s *sessions) insertHeader(t *tx, h *header) (err error) {
 	args := concat(h.hotArgs(), h.stored.turnArgs(), h.stored.documentArgs(), []any{h.CreatedAt, s.tenant, h.ID})
 	h.number, err = t.insert(insertHeader, args...)
 	if isDuplicate(err) {
-		return h.exists()
+		return session.Exists(&h.State)
 	}
 	return err
 }

@@ -2,24 +2,14 @@ package sqlite
 
 import (
 	"context"
-	"time"
 
 	"github.com/helixagents/helix/session"
 )
 
-// newHeader is the row of a session that is to be created, whose tags do not repeat.
+// newHeader is the row of a session that is to be created.
 func (s *sessions) newHeader(state *session.State) *header {
-	now := s.b.now()
-	h := &header{State: *state, doc: &docRow{}}
-	h.Tenant = s.tenant
-	h.Version, h.Turn, h.MessageCount, h.CurrentRunID, h.LastCommit = 1, 0, 0, "", ""
-	h.CloseOwed, h.Lease = false, session.Lease{}
-	h.CheckpointID, h.CheckpointSource, h.CheckpointedAt = "", "", time.Time{}
-	h.Pending, h.AwaitingChildren = nil, nil
-	if h.CreatedAt.IsZero() {
-		h.CreatedAt = now
-	}
-	h.UpdatedAt = now
+	h := &header{State: state.Born(s.tenant, s.b.now()), doc: &docRow{}}
+	h.Version = 1
 	return h
 }
 
@@ -38,14 +28,9 @@ func (s *sessions) insert(t *tx, h *header) error {
 func (s *sessions) absent(c *conn, id string) error {
 	h, err := s.header(c, id)
 	if err == nil && h != nil {
-		err = h.exists()
+		err = session.Exists(&h.State)
 	}
 	return err
-}
-
-// exists refuses a session in the place of one that there is.
-func (h *header) exists() error {
-	return session.ErrExists.WithMessage("session %s already exists", h.ID).WithSaw(h.Saw())
 }
 
 func (s *sessions) exists(c *conn, id string) (bool, error) {
@@ -104,7 +89,6 @@ func (s *sessions) Clone(ctx context.Context, clone *session.Clone) (state *sess
 	if err := clone.Check(); err != nil {
 		return nil, err
 	}
-	tags := session.UniqueTags(clone.To.Tags)
 	err = s.write(ctx, clone.From, "clone", func(t *tx, from *header) error {
 		to, err := clone.Complete(&from.State)
 		if err != nil {
@@ -117,7 +101,6 @@ func (s *sessions) Clone(ctx context.Context, clone *session.Clone) (state *sess
 		if err := s.absent(t.conn, to.ID); err != nil {
 			return err
 		}
-		to.Tags = tags
 		h := s.newHeader(&to)
 		h.Custom, h.StepCount, h.ResumeCount, h.MessageCount = custom, 0, 0, count
 		if err := s.insert(t, h); err != nil {

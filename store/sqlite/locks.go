@@ -54,7 +54,7 @@ func (l *locks) TryAcquire(ctx context.Context, name, owner string, ttl time.Dur
 		if ok = !held(found, now) || found.Owner == owner; !ok {
 			return nil
 		}
-		got = lock.Lock{Name: name, Owner: owner, Token: found.Token + 1, ExpiresAt: expiry(now, ttl)}
+		got = lock.Lock{Name: name, Owner: owner, Token: found.Token + 1, ExpiresAt: now.Add(ttl)}
 		return l.put(t, got)
 	})
 	if err != nil || !ok {
@@ -77,7 +77,7 @@ func (l *locks) Renew(ctx context.Context, k lock.Lock, ttl time.Duration) (lock
 		if found.Owner != k.Owner || found.Token != k.Token || !held(found, now) {
 			return session.ErrStale.WithMessage("lock %s: %s holds it no more", k.Name, k.Owner)
 		}
-		k.ExpiresAt = expiry(now, ttl)
+		k.ExpiresAt = now.Add(ttl)
 		return l.put(t, k)
 	})
 	if err != nil {

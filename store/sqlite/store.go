@@ -42,7 +42,7 @@ func (s *sessions) write(ctx context.Context, id, verb string, run func(*tx, *he
 	return s.b.write(ctx, what(id, verb), func(t *tx) error {
 		h, err := s.find(t, id)
 		if err == nil && h == nil {
-			err = notFound("session %s", id)
+			err = session.NotFound(id)
 		}
 		if err != nil {
 			return err

@@ -43,7 +43,7 @@ func (s *sessions) commitAfter(ctx context.Context, commit *session.Commit, firs
 		if err := first(t); err != nil {
 			return err
 		}
-		repeated, err := commit.Guard(&h.State)
+		repeated, err := commit.Guard(&h.State, h.run())
 		if err != nil {
 			return err
 		}
@@ -66,12 +66,6 @@ func (s *sessions) commitAfter(ctx context.Context, commit *session.Commit, firs
 }
 
 func (s *sessions) commit(t *tx, h *header, commit *session.Commit, d *draft) (*session.Committed, error) {
-	if err := h.hold(commit.Fence); err != nil { // a lease that was given back has no owner to match
-		return nil, err
-	}
-	if h.runStatus.Ended() {
-		return nil, session.ErrStale.WithMessage("session %s: run %s is %s", h.ID, commit.RunID, h.runStatus).WithSaw(h.Saw())
-	}
 	now, stop := s.b.now(), h.stop
 	p, err := s.planChange(t.conn, h, d, now)
 	if err != nil {
@@ -102,7 +96,6 @@ func (s *sessions) StartRun(ctx context.Context, start *session.StartRun) (start
 	if err := start.Check(); err != nil {
 		return nil, err
 	}
-	start = stored.WithUniqueTags(start)
 	change := start.Change
 	if change.State == nil && start.Create != nil && start.Create.Custom.Len() > 0 {
 		change.State = &start.Create.Custom
@@ -187,56 +180,23 @@ func (s *sessions) start(t *tx, h *header, start *session.StartRun, d *draft) (*
 
 // begin gives the session a new run and its lease.
 func (h *header) begin(start *session.StartRun, now time.Time) session.Run {
-	h.Reopen()
-	h.CloseOwed, h.closeOwedAt = false, time.Time{}
-	h.Turn++
-	epoch := max(h.Lease.Epoch, session.FirstEpoch(h.number)) + 1
-	h.Lease = session.Lease{Owner: start.Owner, Epoch: epoch, ExpiresAt: expiry(now, start.TTL)}
-	h.Status, h.StepCount = session.Active, 0
-	if start.StepCount != nil {
-		h.StepCount = *start.StepCount
-	}
-	if start.Resumes {
-		h.ResumeCount++
-	}
-	h.LastCommit, h.UpdatedAt, h.stop = "", now, nil
-
-	run := start.Run
-	run.SessionID, run.Turn, run.Status, run.StepCount = h.ID, h.Turn, session.RunRunning, h.StepCount
-	run.Outcome, run.StartedAt, run.EndedAt = nil, now, time.Time{}
-	h.CurrentRunID, h.runStatus, h.runRuntime = run.ID, run.Status, run.Runtime
+	run := start.Begin(&h.State, session.FirstEpoch(h.number), now)
+	h.closeOwedAt, h.stop = time.Time{}, nil
+	h.runStatus, h.runRuntime = run.Status, run.Runtime
 	h.runSteps, h.runUsage, h.runReason = run.StepCount, nil, run.CompletionReason
 	return run
 }
 
-// guardStart decides whether a run may start.
+// guardStart decides whether a run may start; h is nil if there is no session.
 func (s *sessions) guardStart(c *conn, h *header, start *session.StartRun, now time.Time) error {
-	switch {
-	case start.Create != nil && h != nil:
-		return h.exists()
-	case start.Create != nil && start.Status != "":
-		return session.Transition(start.Create.Status, start.Status)
-	case start.Create != nil:
-		return nil
-	case h == nil:
-		return notFound("session %s", start.SessionID)
+	var same *session.Run
+	if h != nil && start.Create == nil {
+		var err error
+		if same, err = s.runBy(c, h, byID, start.Run.ID); err != nil {
+			return err
+		}
 	}
-	run, err := s.runBy(c, h, byID, start.Run.ID)
-	if err != nil {
-		return err
-	}
-	if run != nil {
-		return session.ErrExists.WithMessage("session %s: run %s already exists", h.ID, run.ID).WithSaw(h.Saw())
-	}
-	return start.Guard(&h.State, h.run(), now)
-}
-
-// expiry is when a lease taken now ends; 0 is never.
-func expiry(now time.Time, ttl time.Duration) time.Time {
-	if ttl <= 0 {
-		return time.Time{}
-	}
-	return now.Add(ttl)
+	return start.Guard(h.state(), h.run(), same, now)
 }
 
 // TakeOver implements [session.Turns].
@@ -256,12 +216,10 @@ func (s *sessions) TakeOver(ctx context.Context, take *session.TakeOver) (taken 
 		if run == nil {
 			return notFound("session %s: run %s", h.ID, take.RunID)
 		}
-		take.Count(&h.State, run)
+		taken = take.Take(&h.State, run, now)
 		if err := s.updateRun(t, h, run); err != nil {
 			return err
 		}
-		h.Lease = session.Lease{Owner: take.Owner, Epoch: h.Lease.Epoch + 1, ExpiresAt: expiry(now, take.TTL)}
-		taken = &session.TakenOver{Lease: h.Lease, Version: h.Version, Attempts: run.Attempts}
 		return s.writeCold(t, h)
 	})
 	if err != nil {
@@ -277,10 +235,10 @@ WHERE tenant = ? AND root_id = ? AND root_id <> '' AND owner = ? AND owner <> ''
 // RenewLease implements [session.Turns].
 func (s *sessions) RenewLease(ctx context.Context, id string, fence session.Fence, ttl time.Duration) error {
 	return s.write(ctx, id, "renew lease", func(t *tx, h *header) error {
-		if err := h.hold(fence); err != nil {
+		if err := h.Holds(fence); err != nil {
 			return err
 		}
-		h.Lease.ExpiresAt = expiry(s.b.now(), ttl)
+		h.Lease.ExpiresAt = session.LeaseEnd(s.b.now(), ttl)
 		n, err := t.exec(renewTree, h.Lease.ExpiresAt, s.tenant, id, fence.Owner)
 		if err != nil {
 			return err
@@ -292,14 +250,6 @@ func (s *sessions) RenewLease(ctx context.Context, id string, fence session.Fenc
 	})
 }
 
-// hold refuses a fence that is not that of the session's lease.
-func (h *header) hold(fence session.Fence) error {
-	if fence.Owner != "" && h.Lease.Fence() == fence {
-		return nil
-	}
-	return session.ErrStale.WithMessage("session %s: another owner holds the lease", h.ID).WithSaw(h.Saw())
-}
-
 const releaseTree = `
 UPDATE sessions INDEXED BY sessions_by_owner
 SET owner = '', lease_until = CASE run_status WHEN 'running' THEN ? END
@@ -308,12 +258,11 @@ WHERE tenant = ? AND root_id = ? AND root_id <> '' AND owner = ? AND owner <> ''
 // CloseRun implements [session.Turns].
 func (s *sessions) CloseRun(ctx context.Context, id string, fence session.Fence, settled bool) error {
 	return s.write(ctx, id, "close run", func(t *tx, h *header) error {
-		if err := h.hold(fence); err != nil {
+		if err := h.Holds(fence); err != nil {
 			return err
 		}
-		h.Lease.Owner, h.Lease.ExpiresAt = "", time.Time{}
+		h.Release(h.run(), s.b.now())
 		if h.runStatus == session.RunRunning {
-			h.Lease.ExpiresAt = s.b.now() // the run goes on elsewhere: it may be taken over at once
 			n, err := t.exec(releaseTree, h.Lease.ExpiresAt, s.tenant, id, fence.Owner)
 			if err != nil {
 				return err
@@ -332,7 +281,7 @@ func (s *sessions) CloseRun(ctx context.Context, id string, fence session.Fence,
 // SettleClose implements [session.Turns].
 func (s *sessions) SettleClose(ctx context.Context, id, runID string) error {
 	return s.write(ctx, id, "settle close", func(t *tx, h *header) error {
-		if h.CurrentRunID != runID || h.runStatus == session.RunRunning {
+		if !h.Settles(runID, h.run()) {
 			return nil
 		}
 		h.CloseOwed, h.closeOwedAt = false, time.Time{}
