@@ -28,7 +28,7 @@ func TestReadersLeaveNothingBehind(t *testing.T) {
 			}()
 		}
 		synctest.Wait()
-		if n := len(b.hub.arrivals); n != 1 {
+		if n := len(b.hub.readers.Keys()); n != 1 {
 			t.Errorf("%d readers wait at %d places", readers, n)
 		}
 		cancel()
@@ -37,7 +37,7 @@ func TestReadersLeaveNothingBehind(t *testing.T) {
 				t.Errorf("the reader ended with %v", err)
 			}
 		}
-		if n := len(b.hub.arrivals); n != 0 {
+		if n := len(b.hub.readers.Keys()); n != 0 {
 			t.Errorf("nobody waits, and %d places are kept", n)
 		}
 	})

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store/internal/feed"
 	"github.com/helixagents/helix/stream"
 )
 
@@ -14,34 +15,22 @@ import (
 type hub struct {
 	now      func() time.Time
 	maxChunk int
-	closing  chan struct{} // closed with the backend
+	readers  *feed.Hub[session.Key]
 
-	mu       sync.Mutex
-	closed   bool
-	feeds    map[session.Key]*feed
-	arrivals map[session.Key]*arrival
-}
-
-// arrival is where readers wait for a stream that does not exist yet.
-type arrival struct {
-	signal
-	readers int
+	mu     sync.Mutex
+	closed bool
+	logs   map[session.Key]*log
 }
 
 func newHub(now func() time.Time, maxChunk int) *hub {
-	return &hub{
-		now: now, maxChunk: maxChunk, closing: make(chan struct{}),
-		feeds: map[session.Key]*feed{}, arrivals: map[session.Key]*arrival{},
-	}
+	return &hub{now: now, maxChunk: maxChunk, readers: feed.NewHub[session.Key](), logs: map[session.Key]*log{}}
 }
 
 func (h *hub) close() {
 	h.mu.Lock()
-	defer h.mu.Unlock()
-	if !h.closed {
-		h.closed = true
-		close(h.closing)
-	}
+	h.closed = true
+	h.mu.Unlock()
+	h.readers.Close()
 }
 
 // lock begins an operation; the caller unlocks h.mu.
@@ -57,22 +46,13 @@ func (h *hub) lock(ctx context.Context) error {
 	return nil
 }
 
-// create adds a stream and tells those who wait for it.
-func (h *hub) create(key session.Key, f *feed) {
-	h.feeds[key] = f
-	if a := h.arrivals[key]; a != nil {
-		a.broadcast()
-	}
-}
-
+// delete removes a stream and tells its readers.
 func (h *hub) delete(key session.Key) bool {
-	f := h.feeds[key]
-	if f == nil {
+	if h.logs[key] == nil {
 		return false
 	}
-	delete(h.feeds, key)
-	f.deleted = true
-	f.broadcast()
+	delete(h.logs, key)
+	h.readers.Notify(key)
 	return true
 }
 
@@ -103,21 +83,21 @@ func (s *streams) Limits() stream.Limits { return stream.Limits{MaxChunk: s.hub.
 func (s *streams) key(id string) session.Key { return session.Key{Tenant: s.tenant, ID: id} }
 
 // find begins an operation on a stream that exists.
-func (s *streams) find(ctx context.Context, id string) (f *feed, done func(), err error) {
+func (s *streams) find(ctx context.Context, id string) (l *log, done func(), err error) {
 	if err := s.hub.lock(ctx); err != nil {
 		return nil, nil, err
 	}
-	f = s.hub.feeds[s.key(id)]
-	if f == nil {
+	l = s.hub.logs[s.key(id)]
+	if l == nil {
 		s.hub.mu.Unlock()
 		return nil, nil, noStream(id)
 	}
-	return f, s.hub.mu.Unlock, nil
+	return l, s.hub.mu.Unlock, nil
 }
 
 // findOrNew begins an operation that creates the stream if there is none. The
 // new stream is only kept if the operation adds it.
-func (s *streams) findOrNew(ctx context.Context, id string) (f *feed, now time.Time, done func(), err error) {
+func (s *streams) findOrNew(ctx context.Context, id string) (l *log, now time.Time, done func(), err error) {
 	if err := session.CheckID(id); err != nil {
 		return nil, now, nil, err
 	}
@@ -125,17 +105,17 @@ func (s *streams) findOrNew(ctx context.Context, id string) (f *feed, now time.T
 		return nil, now, nil, err
 	}
 	now = s.hub.now()
-	f = s.hub.feeds[s.key(id)]
-	if f == nil {
-		f = newFeed(id, now)
+	l = s.hub.logs[s.key(id)]
+	if l == nil {
+		l = newLog(id, now)
 	}
-	return f, now, s.hub.mu.Unlock, nil
+	return l, now, s.hub.mu.Unlock, nil
 }
 
 // keep adds a stream that findOrNew has made.
-func (s *streams) keep(f *feed) {
-	if key := s.key(f.info.ID); s.hub.feeds[key] == nil {
-		s.hub.create(key, f)
+func (s *streams) keep(l *log) {
+	if key := s.key(l.info.ID); s.hub.logs[key] == nil {
+		s.hub.logs[key] = l
 	}
 }
 
@@ -158,37 +138,38 @@ func (s *streams) Append(ctx context.Context, id string, batch stream.Batch) (st
 	if err != nil {
 		return nil, err
 	}
-	f, done, err := s.find(ctx, id)
+	l, done, err := s.find(ctx, id)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
 	by := batch.Producer
-	if err := f.checkEpoch(by); err != nil {
+	if err := l.checkEpoch(by); err != nil {
 		return nil, err
 	}
-	if err := f.checkGap(by, batch.First); err != nil {
+	if err := l.checkGap(by, batch.First); err != nil {
 		return nil, err
 	}
-	fresh := f.fresh(by, batch.First, pieces)
+	fresh := l.fresh(by, batch.First, pieces)
 	if len(fresh) == 0 && len(pieces) > 0 {
-		return appended(f.sequenceOf(by, batch.First+int64(len(pieces))-1)), nil
+		return appended(l.sequenceOf(by, batch.First+int64(len(pieces))-1)), nil
 	}
-	if f.info.Status != stream.StatusActive {
-		return nil, session.ErrStreamClosed.WithMessage("stream %s: it is %s", id, f.info.Status)
+	if l.info.Status != stream.StatusActive {
+		return nil, session.ErrStreamClosed.WithMessage("stream %s: it is %s", id, l.info.Status)
 	}
-	f.enter(by)
-	f.append(fresh, s.hub.now())
-	return appended(f.info.Last), nil
+	l.enter(by)
+	l.append(fresh, s.hub.now())
+	s.hub.readers.Notify(s.key(id))
+	return appended(l.info.Last), nil
 }
 
 // Chunks implements [stream.Manager].
 func (s *streams) Chunks(ctx context.Context, id string, from int64, limit int) ([]stream.Item, error) {
-	f, done, err := s.find(ctx, id)
+	l, done, err := s.find(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	found, err := f.after(from)
+	found, err := l.after(from)
 	done()
 	if err != nil {
 		return nil, err
@@ -198,12 +179,12 @@ func (s *streams) Chunks(ctx context.Context, id string, from int64, limit int) 
 
 // Info implements [stream.Manager].
 func (s *streams) Info(ctx context.Context, id string) (*stream.Info, error) {
-	f, done, err := s.find(ctx, id)
+	l, done, err := s.find(ctx, id)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	return f.describe(), nil
+	return l.describe(), nil
 }
 
 // End implements [stream.Manager].
@@ -231,37 +212,37 @@ func (s *streams) Fail(ctx context.Context, id string, by stream.Producer, failu
 // shut closes a stream. It does nothing to one that a later epoch has written to,
 // nor to one that is closed for good already: whoever was first said how it ended.
 func (s *streams) shut(ctx context.Context, id string, by stream.Producer, how func(*stream.Info)) error {
-	f, done, err := s.find(ctx, id)
+	l, done, err := s.find(ctx, id)
 	if err != nil {
 		return err
 	}
 	defer done()
-	if f.checkEpoch(by) != nil || f.info.Status == stream.StatusEnded || f.info.Status == stream.StatusFailed {
+	if l.checkEpoch(by) != nil || l.info.Status == stream.StatusEnded || l.info.Status == stream.StatusFailed {
 		return nil
 	}
-	f.enter(by)
-	how(&f.info)
-	f.info.UpdatedAt = s.hub.now()
-	f.broadcast()
+	l.enter(by)
+	how(&l.info)
+	l.info.UpdatedAt = s.hub.now()
+	s.hub.readers.Notify(s.key(id))
 	return nil
 }
 
 // Reactivate implements [stream.Manager].
 func (s *streams) Reactivate(ctx context.Context, id string, by stream.Producer) (*stream.Info, error) {
-	f, now, done, err := s.findOrNew(ctx, id)
+	l, now, done, err := s.findOrNew(ctx, id)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	if err := f.checkEpoch(by); err != nil {
+	if err := l.checkEpoch(by); err != nil {
 		return nil, err
 	}
-	s.keep(f)
-	f.enter(by)
-	f.info.Status, f.info.End, f.info.Error = stream.StatusActive, nil, nil
-	f.info.UpdatedAt = now
-	f.broadcast()
-	return f.describe(), nil
+	s.keep(l)
+	l.enter(by)
+	l.info.Status, l.info.End, l.info.Error = stream.StatusActive, nil, nil
+	l.info.UpdatedAt = now
+	s.hub.readers.Notify(s.key(id))
+	return l.describe(), nil
 }
 
 // Trim implements [stream.Manager].
@@ -269,13 +250,13 @@ func (s *streams) Trim(ctx context.Context, id string, policy stream.TrimPolicy)
 	if policy.KeepLast < 0 {
 		return 0, session.Invalid("chunks to keep", "%d is negative", policy.KeepLast)
 	}
-	f, done, err := s.find(ctx, id)
+	l, done, err := s.find(ctx, id)
 	if err != nil {
 		return 0, err
 	}
 	defer done()
-	f.trim(policy)
-	return f.info.Floor, nil
+	l.trim(policy)
+	return l.info.Floor, nil
 }
 
 // Delete implements [stream.Manager].

@@ -14,7 +14,7 @@ import (
 // changed tells readers of a stream, here and in other processes, that it has
 // changed.
 func (b *Backend) changed(key streamKey) {
-	b.watch.notify(key)
+	b.watch.hub.Notify(key)
 	b.notifier.add(key)
 }
 
@@ -132,7 +132,7 @@ func (w *watch) listen(ctx context.Context) {
 			wait = time.Second
 		}
 		w.b.config.Logger.WarnContext(ctx, "changes of streams are found by polling: the connection that listens for them is lost", "error", err)
-		w.notifyAll()
+		w.hub.NotifyAll()
 		select {
 		case <-ctx.Done():
 		case <-time.After(wait):
@@ -156,7 +156,7 @@ func (w *watch) listenOnce(ctx context.Context) error {
 		return err
 	}
 	w.listening.Store(true)
-	w.notifyAll() // of what was written before
+	w.hub.NotifyAll() // of what was written before
 	for {
 		n, err := w.await(ctx, conn)
 		if err != nil {

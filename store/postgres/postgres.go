@@ -201,7 +201,7 @@ func (b *Backend) closePool() {
 // closed reports whether Close was called.
 func (b *Backend) closed() bool {
 	select {
-	case <-b.watch.closing:
+	case <-b.watch.hub.Closing():
 		return true
 	default:
 		return false

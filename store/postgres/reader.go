@@ -2,13 +2,13 @@ package postgres
 
 import (
 	"context"
-	"fmt"
 	"iter"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store/internal/feed"
 	"github.com/helixagents/helix/store/internal/stored"
 	"github.com/helixagents/helix/stream"
 )
@@ -20,147 +20,31 @@ const (
 	maxReadBatches = 500
 )
 
-// Read implements [stream.Manager]. A reader pulls: it holds no connection while
-// its caller works on what it got, so a slow one holds up nobody, and leaving the
-// loop leaves nothing behind.
+// Read implements [stream.Manager].
 func (s *streams) Read(ctx context.Context, id string, from int64, wait bool) iter.Seq2[stream.Item, error] {
 	return func(yield func(stream.Item, error) bool) {
-		if from < 0 {
-			yield(stream.Item{}, stream.Negative(from))
-			return
-		}
-		sub, end := s.b.watch.subscribe(s.key(id))
+		sub, end := s.b.watch.hub.Subscribe(s.key(id))
 		defer end()
-		r := &reader{streams: s, id: id, cursor: from, wait: wait, sub: sub}
-		for r.step(ctx, yield) {
-		}
+		after := func(ctx context.Context, from int64) (*feed.View, error) { return s.after(ctx, id, from) }
+		feed.Feed{ID: id, From: from, Wait: wait, After: after}.Read(ctx, sub)(yield)
 	}
 }
 
-// reader is one reading of a stream.
-type reader struct {
-	*streams
-	id       string
-	cursor   int64
-	wait     bool  // for a stream that does not exist yet
-	number   int64 // of the stream, once it was seen: another of its id is not it
-	caughtUp bool
-	sub      *subscription
-}
-
-// step looks at the stream once, hands on what there is and, when there is
-// nothing more, waits for a change. It reports whether the reading goes on.
-func (r *reader) step(ctx context.Context, yield func(stream.Item, error) bool) bool {
-	info, items, err := r.look(ctx)
+// after is what a stream holds after a sequence; nil if there is no stream.
+func (s *streams) after(ctx context.Context, id string, from int64) (*feed.View, error) {
+	h, batches, err := s.batches(ctx, id, "read", from, maxReadBatches, maxReadBytes)
+	if err != nil || h == nil {
+		return nil, err
+	}
+	info, err := h.info()
 	if err != nil {
-		yield(stream.Item{}, err)
-		return false
+		return nil, err
 	}
-	for i := range items {
-		if err := ctx.Err(); err != nil {
-			yield(stream.Item{}, r.b.failure(streamVerb(r.id, "read"), err))
-			return false
-		}
-		if !yield(items[i], nil) {
-			return false
-		}
-		r.cursor = items[i].Sequence
+	view := &feed.View{Info: info, Born: h.number}
+	if h.Holds(from) {
+		view.Items, view.Damage = chunksOf(h, batches, from, 0)
 	}
-	if info != nil {
-		// Handing items on may have taken long: what is then said about the stream must
-		// be true now. A reader that follows live is told of changes anyway.
-		if len(items) > 0 && (!r.caughtUp || r.cursor < info.Last || info.Status != stream.StatusActive) {
-			return true
-		}
-		if frame := r.frame(info); frame.Frame != "" && (!yield(frame, nil) || frame.Terminal()) {
-			return false
-		}
-	}
-	if err := r.await(ctx); err != nil {
-		yield(stream.Item{}, err)
-		return false
-	}
-	return true
-}
-
-// look reads what comes after the cursor. Both are nil while the stream is waited
-// for.
-func (r *reader) look(ctx context.Context) (info *stream.Info, items []stream.Item, err error) {
-	h, batches, err := r.batches(ctx, r.id, "read", r.cursor, maxReadBatches, maxReadBytes)
-	switch {
-	case err != nil:
-		return nil, nil, err
-	case h == nil && r.wait && r.number == 0:
-		return nil, nil, nil
-	case h == nil, r.number != 0 && r.number != h.number: // deleted, perhaps made anew
-		return nil, nil, notFound("stream %s", r.id)
-	}
-	r.number = h.number
-	if info, err = h.info(); err != nil || !h.Holds(r.cursor) {
-		return info, nil, err
-	}
-	items, err = chunksOf(h, batches, r.cursor, 0)
-	if len(items) > 0 {
-		err = nil // what is before the damage is handed on; the next look finds it first
-	}
-	return info, items, err
-}
-
-// frame is what there is to say about the stream once its chunks were handed on.
-func (r *reader) frame(info *stream.Info) stream.Item {
-	if !info.Holds(r.cursor) {
-		return stream.Item{Frame: stream.FrameTruncated, Floor: info.Floor}
-	}
-	switch info.Status {
-	case stream.StatusEnded, stream.StatusPaused:
-		return stream.Item{Frame: stream.FrameEnd, Sequence: r.cursor, End: info.End}
-	case stream.StatusFailed:
-		return stream.Item{Frame: stream.FrameFail, Sequence: r.cursor, Error: info.Error}
-	}
-	if r.caughtUp {
-		return stream.Item{}
-	}
-	r.caughtUp = true
-	return stream.Item{Frame: stream.FrameCaughtUp, Sequence: r.cursor}
-}
-
-// await waits for a change, the end of ctx or that of the backend.
-func (r *reader) await(ctx context.Context) error {
-	name := streamVerb(r.id, "read")
-	select {
-	case <-r.sub.signal:
-		return nil
-	case <-ctx.Done():
-		return r.b.failure(name, ctx.Err())
-	case <-r.b.watch.closing:
-		return errClosed(name)
-	}
-}
-
-// batch is a stored batch, chunk by chunk.
-type batch struct {
-	first, last int64
-	at          time.Time
-	lines       [][]byte
-}
-
-// sound refuses a batch that is damaged.
-func (b *batch) sound(h *streamHead) error {
-	if int64(len(b.lines)) == b.last-b.first+1 {
-		return nil
-	}
-	return session.ErrCorrupt.WithMessage("stream %s: chunks %d to %d cannot be decoded", h.ID, b.first, b.last)
-}
-
-// after yields the chunks that come after a sequence, each with its own.
-func (b *batch) after(from int64) iter.Seq2[int64, []byte] {
-	return func(yield func(int64, []byte) bool) {
-		for i, line := range b.lines {
-			if sequence := b.first + int64(i); sequence > from && !yield(sequence, line) {
-				return
-			}
-		}
-	}
+	return view, nil
 }
 
 // selectBatches reads a stream and, in the same snapshot, its batches from the one
@@ -183,7 +67,7 @@ ORDER BY b.last_sequence`
 
 // batches reads a stream's batches after a sequence; the head is nil if there is
 // no stream.
-func (s *streams) batches(ctx context.Context, id, verb string, from int64, limit int, size int64) (h *streamHead, out []*batch, err error) {
+func (s *streams) batches(ctx context.Context, id, verb string, from int64, limit int, size int64) (h *streamHead, out []*stored.BatchRow, err error) {
 	err = s.b.query(ctx, streamVerb(id, verb), func(rows pgx.Rows) (err error) {
 		var (
 			first, last *int64
@@ -193,7 +77,7 @@ func (s *streams) batches(ctx context.Context, id, verb string, from int64, limi
 		if h, err = scanStream(id, "", rows, &first, &last, instant{&at}, &body); err != nil || first == nil {
 			return err
 		}
-		out = append(out, &batch{*first, *last, at, stored.Lines(body)})
+		out = append(out, stored.NewBatchRow(*first, *last, at, body))
 		return nil
 	}, selectBatches, s.tenant, id, s.b.clock(), from, limit, size)
 	return h, out, err
@@ -201,16 +85,16 @@ func (s *streams) batches(ctx context.Context, id, verb string, from int64, limi
 
 // chunksOf decodes what batches hold after a sequence, up to a limit if that is
 // not 0.
-func chunksOf(h *streamHead, batches []*batch, from int64, limit int) (items []stream.Item, err error) {
+func chunksOf(h *streamHead, batches []*stored.BatchRow, from int64, limit int) (items []stream.Item, err error) {
 	for _, b := range batches {
-		if err := b.sound(h); err != nil {
+		if err := b.Check(h.ID); err != nil {
 			return items, err
 		}
-		for sequence, line := range b.after(from) {
+		for sequence, line := range b.After(from) {
 			if limit > 0 && len(items) == limit {
 				return items, nil
 			}
-			item, err := decodeChunk(h.ID, sequence, line)
+			item, err := stored.DecodeChunk(h.ID, sequence, line)
 			if err != nil {
 				return items, err
 			}
@@ -218,18 +102,6 @@ func chunksOf(h *streamHead, batches []*batch, from int64, limit int) (items []s
 		}
 	}
 	return items, nil
-}
-
-// decodeChunk gives a chunk as a reader gets it.
-func decodeChunk(id string, sequence int64, line []byte) (stream.Item, error) {
-	item := stream.Item{Frame: stream.FrameChunk, Sequence: sequence, Chunk: &stream.Chunk{}}
-	if err := session.Decode(fmt.Sprintf("stream %s: chunk %d", id, sequence), line, item.Chunk); err != nil {
-		return stream.Item{}, err
-	}
-	if item.Chunk.Kind == stream.Rewound {
-		item.Frame = stream.FrameRewound
-	}
-	return item, nil
 }
 
 // Chunks implements [stream.Manager].
@@ -259,7 +131,7 @@ func (s *streams) Chunks(ctx context.Context, id string, from int64, limit int) 
 		if len(batches) == 0 || (limit > 0 && len(items) == limit) {
 			return items, nil
 		}
-		cursor = batches[len(batches)-1].last
+		cursor = batches[len(batches)-1].Last
 		if cursor >= h.Last {
 			return items, nil
 		}
@@ -332,8 +204,8 @@ func (s *streams) oldest(ctx context.Context, id string, policy stream.TrimPolic
 		skipped := old
 		old = max(old, h.dropped(policy))
 		for _, b := range batches {
-			for sequence := max(b.first, old+1); sequence <= b.last; sequence++ {
-				if !b.time(h, sequence).Before(policy.Before) {
+			for sequence := max(b.First, old+1); sequence <= b.Last; sequence++ {
+				if !b.Time(h.ID, sequence).Before(policy.Before) {
 					return number, old, nil
 				}
 				old = sequence
@@ -343,17 +215,4 @@ func (s *streams) oldest(ctx context.Context, id string, policy stream.TrimPolic
 			return number, old, nil
 		}
 	}
-}
-
-// time is a chunk's, or that of its batch if it has none or cannot be decoded: what
-// is damaged must not be kept for ever.
-func (b *batch) time(h *streamHead, sequence int64) time.Time {
-	if b.sound(h) != nil {
-		return b.at
-	}
-	item, err := decodeChunk(h.ID, sequence, b.lines[sequence-b.first])
-	if err != nil || item.Chunk.At.IsZero() {
-		return b.at
-	}
-	return item.Chunk.At
 }

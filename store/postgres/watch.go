@@ -3,11 +3,15 @@ package postgres
 import (
 	"context"
 	"hash/fnv"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/helixagents/helix/store/internal/feed"
 )
 
 // watch tells readers of streams that something was written: at once what this
@@ -15,7 +19,7 @@ import (
 // of the server on a connection of its own, and by polling.
 type watch struct {
 	b       *Backend
-	closing chan struct{}
+	hub     *feed.Hub[streamKey]
 	working sync.WaitGroup
 	// listening is set while notifications arrive: polling is then only for those
 	// that are lost with the process that was to send them.
@@ -24,23 +28,64 @@ type watch struct {
 	// asked for a sign of life.
 	silence time.Duration
 
-	mu       sync.Mutex
-	closed   bool
-	readers  map[streamKey]map[*subscription]bool
-	byHash   map[uint64]map[streamKey]bool // as notifications name them
-	stop     context.CancelFunc            // ends the polling
-	unlisten context.CancelFunc            // ends the listening, which goes on without readers
+	// Both are guarded by the hub's lock.
+	stop     context.CancelFunc // ends the polling
+	unlisten context.CancelFunc // ends the listening, which goes on without readers
+
+	mu     sync.Mutex
+	byHash map[uint64]map[streamKey]bool // streams that have readers, as notifications name them
 }
 
-// subscription is one reader's place to be told. A signal that was not taken yet
-// stands for all that followed, so telling never waits for a reader.
-type subscription struct{ signal chan struct{} }
-
 func newWatch(b *Backend) *watch {
-	return &watch{
-		b: b, closing: make(chan struct{}), silence: 30 * time.Second,
-		readers: map[streamKey]map[*subscription]bool{}, byHash: map[uint64]map[streamKey]bool{},
+	w := &watch{
+		b: b, hub: feed.NewHub[streamKey](), silence: 30 * time.Second, byHash: map[uint64]map[streamKey]bool{},
 	}
+	w.hub.Added, w.hub.Removed, w.hub.Closed = w.added, w.removed, w.end
+	return w
+}
+
+// added begins to watch a stream. The polling ends with the last reader, the
+// listening with the backend.
+func (w *watch) added(key streamKey, _ int) {
+	w.mu.Lock()
+	hash := key.hash()
+	if w.byHash[hash] == nil {
+		w.byHash[hash] = map[streamKey]bool{}
+	}
+	w.byHash[hash][key] = true
+	w.mu.Unlock()
+	if w.stop == nil {
+		ctx, stop := context.WithCancel(context.Background())
+		w.stop = stop
+		w.working.Go(func() { w.poll(ctx) })
+	}
+	if w.unlisten == nil && !w.b.config.NoListen {
+		ctx, stop := context.WithCancel(context.Background())
+		w.unlisten = stop
+		w.working.Go(func() { w.listen(ctx) })
+	}
+}
+
+func (w *watch) removed(key streamKey, keys int) {
+	w.mu.Lock()
+	hash := key.hash()
+	if delete(w.byHash[hash], key); len(w.byHash[hash]) == 0 {
+		delete(w.byHash, hash)
+	}
+	w.mu.Unlock()
+	if keys == 0 && w.stop != nil {
+		w.stop()
+		w.stop = nil
+	}
+}
+
+func (w *watch) end() {
+	for _, stop := range []context.CancelFunc{w.stop, w.unlisten} {
+		if stop != nil {
+			stop()
+		}
+	}
+	w.stop, w.unlisten = nil, nil
 }
 
 // hash names a stream in a notification.
@@ -52,94 +97,14 @@ func (k streamKey) hash() uint64 {
 	return h.Sum64()
 }
 
-// subscribe begins telling of a stream's changes; the caller ends it.
-func (w *watch) subscribe(key streamKey) (sub *subscription, end func()) {
-	sub = &subscription{make(chan struct{}, 1)}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.closed {
-		return sub, func() {}
-	}
-	if w.readers[key] == nil {
-		w.readers[key] = map[*subscription]bool{}
-		hash := key.hash()
-		if w.byHash[hash] == nil {
-			w.byHash[hash] = map[streamKey]bool{}
-		}
-		w.byHash[hash][key] = true
-	}
-	w.readers[key][sub] = true
-	if w.stop == nil {
-		ctx, stop := context.WithCancel(context.Background())
-		w.stop = stop
-		w.working.Go(func() { w.poll(ctx) })
-	}
-	if w.unlisten == nil && !w.b.config.NoListen {
-		ctx, stop := context.WithCancel(context.Background())
-		w.unlisten = stop
-		w.working.Go(func() { w.listen(ctx) })
-	}
-	return sub, func() { w.unsubscribe(key, sub) }
-}
-
-func (w *watch) unsubscribe(key streamKey, sub *subscription) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	delete(w.readers[key], sub)
-	if len(w.readers[key]) == 0 {
-		delete(w.readers, key)
-		hash := key.hash()
-		if delete(w.byHash[hash], key); len(w.byHash[hash]) == 0 {
-			delete(w.byHash, hash)
-		}
-	}
-	if len(w.readers) == 0 && w.stop != nil {
-		w.stop()
-		w.stop = nil
-	}
-}
-
-// notify tells the readers of a stream that was written to.
-func (w *watch) notify(key streamKey) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.tell(key)
-}
-
 // notifyHash tells the readers of streams that a notification names.
 func (w *watch) notifyHash(hash uint64) {
 	w.mu.Lock()
-	defer w.mu.Unlock()
-	for key := range w.byHash[hash] {
-		w.tell(key)
+	keys := slices.Collect(maps.Keys(w.byHash[hash]))
+	w.mu.Unlock()
+	for _, key := range keys {
+		w.hub.Notify(key)
 	}
-}
-
-func (w *watch) notifyAll() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for key := range w.readers {
-		w.tell(key)
-	}
-}
-
-func (w *watch) tell(key streamKey) {
-	for sub := range w.readers[key] {
-		select {
-		case sub.signal <- struct{}{}:
-		default:
-		}
-	}
-}
-
-// watched lists the streams that are read.
-func (w *watch) watched() (tenants, ids []string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for key := range w.readers {
-		tenants, ids = append(tenants, key.tenant), append(ids, key.id)
-	}
-	return tenants, ids
 }
 
 // slowPolls is how many times rarer polling is while notifications arrive.
@@ -161,7 +126,7 @@ func (w *watch) poll(ctx context.Context) {
 		// When it cannot be told, readers look for themselves and report what they
 		// find.
 		if err := w.look(ctx, seen); err != nil && ctx.Err() == nil {
-			w.notifyAll()
+			w.hub.NotifyAll()
 		}
 	}
 }
@@ -179,8 +144,12 @@ const lookLimit = 5 * time.Second
 func (w *watch) look(ctx context.Context, seen map[streamKey]int64) error {
 	ctx, cancel := context.WithTimeout(ctx, lookLimit)
 	defer cancel()
-	tenants, ids := w.watched()
-	found := make(map[streamKey]int64, len(ids))
+	keys := w.hub.Keys()
+	tenants, ids := make([]string, len(keys)), make([]string, len(keys))
+	for i, key := range keys {
+		tenants[i], ids[i] = key.tenant, key.id
+	}
+	found := make(map[streamKey]int64, len(keys))
 	err := w.b.query(ctx, "look for changes", func(rows pgx.Rows) error {
 		var (
 			key              streamKey
@@ -193,10 +162,9 @@ func (w *watch) look(ctx context.Context, seen map[streamKey]int64) error {
 	if err != nil {
 		return err
 	}
-	for i := range ids {
-		key := streamKey{tenants[i], ids[i]}
+	for _, key := range keys {
 		if was, known := seen[key]; !known || was != found[key] {
-			w.notify(key)
+			w.hub.Notify(key)
 		}
 		seen[key] = found[key]
 	}
@@ -210,20 +178,9 @@ func (w *watch) look(ctx context.Context, seen map[streamKey]int64) error {
 
 // close ends the watching and has readers give up; false if it was called before.
 func (w *watch) close() bool {
-	w.mu.Lock()
-	if w.closed {
-		w.mu.Unlock()
+	if !w.hub.Close() {
 		return false
 	}
-	w.closed = true
-	close(w.closing)
-	for _, stop := range []context.CancelFunc{w.stop, w.unlisten} {
-		if stop != nil {
-			stop()
-		}
-	}
-	w.stop, w.unlisten = nil, nil
-	w.mu.Unlock()
 	w.working.Wait()
 	return true
 }

@@ -264,7 +264,7 @@ func (s *sessions) Delete(ctx context.Context, id string) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		s.b.watch.notify(s.b.keys.channel(s.tenant, member))
+		s.b.watch.hub.Notify(s.b.keys.channel(s.tenant, member))
 		s.b.places.drop(s.tenant, member)
 	}
 	return tree, nil

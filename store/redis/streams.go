@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store/internal/stored"
 	"github.com/helixagents/helix/stream"
 )
 
@@ -107,7 +108,7 @@ func (s *streams) changed(id, name string, r *run) ([]any, error) {
 	if text(parts[0]) == "missing" {
 		return nil, noStream(id)
 	}
-	s.b.watch.notify(s.b.keys.channel(s.tenant, id))
+	s.b.watch.hub.Notify(s.b.keys.channel(s.tenant, id))
 	return parts, nil
 }
 
@@ -284,12 +285,9 @@ func decodeChunks(id string, flat []any) ([]stream.Item, error) {
 		if _, err := fmt.Sscanf(text(flat[i]), "%d-0", &sequence); err != nil {
 			return nil, session.ErrCorrupt.WithMessage("stream %s: it has an entry %s", id, text(flat[i]))
 		}
-		item := stream.Item{Frame: stream.FrameChunk, Sequence: sequence, Chunk: &stream.Chunk{}}
-		if err := session.Decode(fmt.Sprintf("stream %s: chunk %d", id, sequence), []byte(text(flat[i+1])), item.Chunk); err != nil {
+		item, err := stored.DecodeChunk(id, sequence, []byte(text(flat[i+1])))
+		if err != nil {
 			return items, err
-		}
-		if item.Chunk.Kind == stream.Rewound {
-			item.Frame = stream.FrameRewound
 		}
 		items = append(items, item)
 	}

@@ -5,6 +5,8 @@ import (
 	"sync"
 
 	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/helixagents/helix/store/internal/feed"
 )
 
 // watch tells readers of streams that something was written: at once what this
@@ -12,56 +14,25 @@ import (
 // readers here, what others did. A notification that is lost is made up for by
 // the readers' own looking.
 type watch struct {
-	b       *Backend
-	closing chan struct{}
-	done    sync.WaitGroup
-
-	mu      sync.Mutex
-	closed  bool
-	readers map[string]map[*subscription]bool // by channel
-	pubsub  *goredis.PubSub
-	wanted  chan struct{} // that readers have come or gone
+	b      *Backend
+	hub    *feed.Hub[string] // by channel
+	done   sync.WaitGroup
+	pubsub *goredis.PubSub // set once, with the hub locked
+	wanted chan struct{}   // that readers have come or gone
 }
-
-// subscription is one reader's place to be told. A signal that was not taken yet
-// stands for all that followed, so telling never waits for a reader.
-type subscription struct{ signal chan struct{} }
 
 func newWatch(b *Backend) *watch {
-	return &watch{
-		b: b, closing: make(chan struct{}), readers: map[string]map[*subscription]bool{}, wanted: make(chan struct{}, 1),
-	}
-}
-
-// subscribe begins telling of a stream's changes; the caller ends it.
-func (w *watch) subscribe(channel string) (sub *subscription, end func()) {
-	sub = &subscription{make(chan struct{}, 1)}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.closed {
-		return sub, func() {}
-	}
-	if w.readers[channel] == nil {
-		w.readers[channel] = map[*subscription]bool{}
+	w := &watch{b: b, hub: feed.NewHub[string](), wanted: make(chan struct{}, 1)}
+	w.hub.Added = func(string, int) {
 		w.want()
+		if w.pubsub == nil {
+			w.pubsub = w.b.client.Subscribe(context.Background()) // connects with the first channel
+			w.done.Go(w.keep)
+			w.done.Go(w.listen)
+		}
 	}
-	w.readers[channel][sub] = true
-	if w.pubsub == nil {
-		w.pubsub = w.b.client.Subscribe(context.Background()) // connects with the first channel
-		w.done.Go(w.keep)
-		w.done.Go(w.listen)
-	}
-	return sub, func() { w.unsubscribe(channel, sub) }
-}
-
-func (w *watch) unsubscribe(channel string, sub *subscription) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	delete(w.readers[channel], sub)
-	if len(w.readers[channel]) == 0 {
-		delete(w.readers, channel)
-		w.want()
-	}
+	w.hub.Removed = func(string, int) { w.want() }
+	return w
 }
 
 func (w *watch) want() {
@@ -78,23 +49,23 @@ func (w *watch) keep() {
 	ctx := context.Background()
 	for {
 		select {
-		case <-w.closing:
+		case <-w.hub.Closing():
 			return
 		case <-w.wanted:
 		}
 		var come, gone []string
-		w.mu.Lock()
-		for channel := range w.readers {
+		read := map[string]bool{}
+		for _, channel := range w.hub.Keys() {
+			read[channel] = true
 			if !have[channel] {
 				come = append(come, channel)
 			}
 		}
 		for channel := range have {
-			if w.readers[channel] == nil {
+			if !read[channel] {
 				gone = append(gone, channel)
 			}
 		}
-		w.mu.Unlock()
 		if len(come) > 0 {
 			if err := w.pubsub.Subscribe(ctx, come...); err != nil {
 				w.b.config.Logger.Warn("readers of streams are not told of changes, they look by themselves", "error", err)
@@ -118,44 +89,22 @@ func (w *watch) listen() {
 	for message := range w.pubsub.ChannelWithSubscriptions() {
 		switch m := message.(type) {
 		case *goredis.Message:
-			w.notify(m.Channel)
+			w.hub.Notify(m.Channel)
 		case *goredis.Subscription:
 			if m.Kind == "subscribe" {
-				w.notify(m.Channel)
+				w.hub.Notify(m.Channel)
 			}
 		}
 	}
 }
 
-// notify tells the readers of a stream.
-func (w *watch) notify(channel string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for sub := range w.readers[channel] {
-		sub.tell()
-	}
-}
-
-func (s *subscription) tell() {
-	select {
-	case s.signal <- struct{}{}:
-	default:
-	}
-}
-
 // close has readers give up and waits for what runs.
 func (w *watch) close() {
-	w.mu.Lock()
-	if w.closed {
-		w.mu.Unlock()
+	if !w.hub.Close() {
 		return
 	}
-	w.closed = true
-	close(w.closing)
-	pubsub := w.pubsub
-	w.mu.Unlock()
-	if pubsub != nil {
-		_ = pubsub.Close() // there is nothing to be lost
+	if w.pubsub != nil { // which nobody sets any more
+		_ = w.pubsub.Close() // there is nothing to be lost
 	}
 	w.done.Wait()
 }

@@ -383,7 +383,7 @@ func (w *writer) refresh() error {
 	if version := r.int64(); version != w.dataVersion {
 		w.dataVersion = version
 		w.cache.clear()
-		w.watch.notifyAll()
+		w.watch.hub.NotifyAll()
 		if r, err = w.conn.one("PRAGMA user_version"); err != nil {
 			return err
 		}

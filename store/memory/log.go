@@ -9,32 +9,12 @@ import (
 	"github.com/helixagents/helix/stream"
 )
 
-// signal tells any number of waiters that something has changed.
-type signal struct{ ch chan struct{} }
-
-// wait is closed at the next broadcast.
-func (s *signal) wait() <-chan struct{} {
-	if s.ch == nil {
-		s.ch = make(chan struct{})
-	}
-	return s.ch
-}
-
-func (s *signal) broadcast() {
-	if s.ch != nil {
-		close(s.ch)
-		s.ch = nil
-	}
-}
-
-// feed is one stream. All of it is guarded by the hub's lock; its rows never
+// log is one stream. All of it is guarded by the hub's lock; its rows never
 // change, so that a slice of them can be read outside.
-type feed struct {
-	signal
+type log struct {
 	info      stream.Info
 	rows      []*row // numbers Floor+1 to Last
 	producers map[string]*producer
-	deleted   bool
 }
 
 // producer is what a stream knows of a session that writes to it.
@@ -43,110 +23,109 @@ type producer struct {
 	next  int64 // the lowest producer number not seen under epoch
 }
 
-func newFeed(id string, now time.Time) *feed {
-	return &feed{
+func newLog(id string, now time.Time) *log {
+	return &log{
 		info:      stream.Info{ID: id, Status: stream.StatusActive, CreatedAt: now, UpdatedAt: now},
 		producers: map[string]*producer{},
 	}
 }
 
 // checkEpoch refuses a producer whose session has gone on under a later lease.
-func (f *feed) checkEpoch(by stream.Producer) error {
-	if p := f.producers[by.Session]; p != nil && by.Epoch < p.epoch {
-		return session.ErrStale.WithMessage("stream %s: session %s writes under epoch %d, not %d", f.info.ID, by.Session, p.epoch, by.Epoch)
+func (l *log) checkEpoch(by stream.Producer) error {
+	if p := l.producers[by.Session]; p != nil && by.Epoch < p.epoch {
+		return session.ErrStale.WithMessage("stream %s: session %s writes under epoch %d, not %d", l.info.ID, by.Session, p.epoch, by.Epoch)
 	}
 	return nil
 }
 
 // checkGap refuses a batch that skips numbers its producer has not sent.
-func (f *feed) checkGap(by stream.Producer, first int64) error {
-	if p := f.producers[by.Session]; p != nil && p.epoch == by.Epoch && p.next > 0 && first > p.next {
-		return stream.Gap(f.info.ID, by, p.next, first)
+func (l *log) checkGap(by stream.Producer, first int64) error {
+	if p := l.producers[by.Session]; p != nil && p.epoch == by.Epoch && p.next > 0 && first > p.next {
+		return stream.Gap(l.info.ID, by, p.next, first)
 	}
 	return nil
 }
 
 // enter records that a producer has written.
-func (f *feed) enter(by stream.Producer) {
-	if p := f.producers[by.Session]; p == nil || by.Epoch > p.epoch {
-		f.producers[by.Session] = &producer{epoch: by.Epoch}
+func (l *log) enter(by stream.Producer) {
+	if p := l.producers[by.Session]; p == nil || by.Epoch > p.epoch {
+		l.producers[by.Session] = &producer{epoch: by.Epoch}
 	}
 	// The run of a stream is its own session's; sub-agents write to it, too.
-	if by.RunID != "" && (f.info.RunID == "" || by.Session == f.info.ID) {
-		f.info.RunID = by.RunID
+	if by.RunID != "" && (l.info.RunID == "" || by.Session == l.info.ID) {
+		l.info.RunID = by.RunID
 	}
 }
 
 // fresh leaves out the front of a batch that the stream has seen before.
-func (f *feed) fresh(by stream.Producer, first int64, pieces [][]*row) [][]*row {
-	p := f.producers[by.Session]
+func (l *log) fresh(by stream.Producer, first int64, pieces [][]*row) [][]*row {
+	p := l.producers[by.Session]
 	if p == nil || p.epoch != by.Epoch {
 		return pieces
 	}
 	return pieces[min(max(p.next-first, 0), int64(len(pieces))):]
 }
 
-func (f *feed) append(pieces [][]*row, now time.Time) {
+func (l *log) append(pieces [][]*row, now time.Time) {
 	for _, chunk := range pieces {
 		for _, r := range chunk {
-			f.info.Last++
-			f.info.Bytes += int64(len(r.raw))
-			r.sequence = f.info.Last
+			l.info.Last++
+			l.info.Bytes += int64(len(r.raw))
+			r.sequence = l.info.Last
 			if r.at.IsZero() {
 				r.at = now
 			}
-			f.rows = append(f.rows, r)
+			l.rows = append(l.rows, r)
 		}
 		last := chunk[len(chunk)-1]
-		f.producers[last.by.Session].next = last.number + 1
+		l.producers[last.by.Session].next = last.number + 1
 	}
-	f.info.UpdatedAt = now
-	f.broadcast()
+	l.info.UpdatedAt = now
 }
 
 // sequenceOf is where a chunk that was repeated had been put.
-func (f *feed) sequenceOf(by stream.Producer, number int64) int64 {
-	for _, r := range slices.Backward(f.rows) {
+func (l *log) sequenceOf(by stream.Producer, number int64) int64 {
+	for _, r := range slices.Backward(l.rows) {
 		if r.by.Session == by.Session && r.by.Epoch == by.Epoch && r.number <= number {
 			return r.sequence
 		}
 	}
-	return f.info.Floor
+	return l.info.Floor
 }
 
 // after is what comes after a sequence.
-func (f *feed) after(from int64) ([]*row, error) {
+func (l *log) after(from int64) ([]*row, error) {
 	switch {
 	case from < 0:
 		return nil, stream.Negative(from)
-	case !f.info.Holds(from):
-		return nil, f.info.Truncated(from)
+	case !l.info.Holds(from):
+		return nil, l.info.Truncated(from)
 	}
-	return f.rows[from-f.info.Floor:], nil
+	return l.rows[from-l.info.Floor:], nil
 }
 
-func (f *feed) trim(policy stream.TrimPolicy) {
-	floor := min(max(f.info.Floor, policy.Through), f.info.Last)
+func (l *log) trim(policy stream.TrimPolicy) {
+	floor := min(max(l.info.Floor, policy.Through), l.info.Last)
 	if policy.KeepLast > 0 {
-		floor = max(floor, f.info.Last-policy.KeepLast)
+		floor = max(floor, l.info.Last-policy.KeepLast)
 	}
 	if !policy.Before.IsZero() {
-		for floor < f.info.Last && f.rows[floor-f.info.Floor].at.Before(policy.Before) {
+		for floor < l.info.Last && l.rows[floor-l.info.Floor].at.Before(policy.Before) {
 			floor++
 		}
 	}
-	if floor == f.info.Floor {
+	if floor == l.info.Floor {
 		return
 	}
-	for _, r := range f.rows[:floor-f.info.Floor] {
-		f.info.Bytes -= int64(len(r.raw))
+	for _, r := range l.rows[:floor-l.info.Floor] {
+		l.info.Bytes -= int64(len(r.raw))
 	}
-	f.rows = slices.Clone(f.rows[floor-f.info.Floor:]) // or what was dropped would stay in memory
-	f.info.Floor = floor
+	l.rows = slices.Clone(l.rows[floor-l.info.Floor:]) // or what was dropped would stay in memory
+	l.info.Floor = floor
 }
 
-func (f *feed) describe() *stream.Info {
-	out := f.info
+func (l *log) describe() *stream.Info {
+	out := l.info
 	out.End, out.Error = cloneEnd(out.End), cloneError(out.Error)
 	return &out
 }

@@ -1,0 +1,66 @@
+package stored
+
+import (
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/stream"
+)
+
+// DecodeChunk gives a chunk of a stream as a reader gets it.
+func DecodeChunk(id string, sequence int64, raw []byte) (stream.Item, error) {
+	item := stream.Item{Frame: stream.FrameChunk, Sequence: sequence, Chunk: &stream.Chunk{}}
+	if err := session.Decode(fmt.Sprintf("stream %s: chunk %d", id, sequence), raw, item.Chunk); err != nil {
+		return stream.Item{}, err
+	}
+	if item.Chunk.Kind == stream.Rewound {
+		item.Frame = stream.FrameRewound
+	}
+	return item, nil
+}
+
+// BatchRow is a batch of a stream as it is stored, chunk by chunk.
+type BatchRow struct {
+	First, Last int64
+	At          time.Time
+	Lines       [][]byte
+}
+
+// NewBatchRow takes the body of a batch apart.
+func NewBatchRow(first, last int64, at time.Time, body []byte) *BatchRow {
+	return &BatchRow{first, last, at, Lines(body)}
+}
+
+// Check refuses a batch that is damaged.
+func (b *BatchRow) Check(id string) error {
+	if int64(len(b.Lines)) == b.Last-b.First+1 {
+		return nil
+	}
+	return session.ErrCorrupt.WithMessage("stream %s: chunks %d to %d cannot be decoded", id, b.First, b.Last)
+}
+
+// After yields the chunks that come after a sequence, each with its own.
+func (b *BatchRow) After(from int64) iter.Seq2[int64, []byte] {
+	return func(yield func(int64, []byte) bool) {
+		for i, line := range b.Lines {
+			if sequence := b.First + int64(i); sequence > from && !yield(sequence, line) {
+				return
+			}
+		}
+	}
+}
+
+// Time is that of a chunk, or that of the batch if the chunk has none or cannot be
+// decoded: what is damaged must not be kept for ever.
+func (b *BatchRow) Time(id string, sequence int64) time.Time {
+	if b.Check(id) != nil {
+		return b.At
+	}
+	item, err := DecodeChunk(id, sequence, b.Lines[sequence-b.First])
+	if err != nil || item.Chunk.At.IsZero() {
+		return b.At
+	}
+	return item.Chunk.At
+}
