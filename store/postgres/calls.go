@@ -8,59 +8,39 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store/internal/stored"
 )
 
 // callRow is a call in its stored form. The result and the writes are apart so
 // that they keep their bytes: the result becomes a message as it is.
 type callRow struct {
+	stored.Call
 	status             session.CallStatus
-	doc                []byte
 	resultID           *string
-	result, writes     []byte
 	extra              []byte
 	begunAt, settledAt time.Time
 }
 
 func encodeCall(call *session.Call) (*callRow, error) {
-	record := *call
-	record.Result, record.Writes, record.BegunAt, record.SettledAt = nil, session.Writes{}, time.Time{}, time.Time{}
-	row := &callRow{status: call.Status, begunAt: call.BegunAt, settledAt: call.SettledAt}
-	var err error
-	if row.doc, err = session.Encode(&record); err != nil {
-		return nil, session.ErrInvalid.WithCause(err, "call %s cannot be encoded", call.ID)
+	row, err := stored.EncodeCall(call, func(c *session.Call) { c.BegunAt, c.SettledAt = time.Time{}, time.Time{} })
+	if err != nil {
+		return nil, err
 	}
+	out := &callRow{Call: *row, status: call.Status, begunAt: call.BegunAt, settledAt: call.SettledAt}
 	if call.Result != nil {
-		if row.result, err = session.Encode(call.Result); err != nil {
-			return nil, session.ErrInvalid.WithCause(err, "the result of call %s cannot be encoded", call.ID)
-		}
-		row.resultID = &call.Result.ID
+		out.resultID = &call.Result.ID
 	}
-	if !call.Writes.Empty() || len(call.Writes.Warnings) > 0 {
-		row.writes, err = encodeWrites(call.Writes)
-	}
-	return row, err
+	return out, nil
 }
 
 // decode gives the call. Its status and times may be ahead of its document.
 func (r *callRow) decode(id, callID string) (session.Call, error) {
-	name := "session " + id + ": call " + callID
-	var call session.Call
-	if err := session.Decode(name, r.doc, &call); err != nil {
+	call, err := r.Decode(id, callID)
+	if err != nil {
 		return call, err
 	}
-	if r.result != nil {
-		call.Result = &session.Message{}
-		if err := session.Decode(name+": result", r.result, call.Result); err != nil {
-			return call, err
-		}
-	}
-	if r.writes != nil {
-		if err := session.Decode(name+": writes", r.writes, &call.Writes); err != nil {
-			return call, err
-		}
-	}
 	if r.extra != nil {
-		if err := session.Decode(name+": further fields", r.extra, &call.Extra); err != nil {
+		if err := session.Decode("session "+id+": call "+callID+": further fields", r.extra, &call.Extra); err != nil {
 			return call, err
 		}
 	}
@@ -111,7 +91,7 @@ func callRows(q *statement, d *draft) string {
 	for i, row := range d.calls {
 		call := &d.Calls[i]
 		messageIDs[i], callIDs[i], positions[i], statuses[i] = call.MessageID, call.ID, int32(call.Index), string(row.status)
-		docs[i], resultIDs[i], results[i], writes[i] = row.doc, row.resultID, row.result, row.writes
+		docs[i], resultIDs[i], results[i], writes[i] = row.Doc, row.resultID, row.Result, row.Writes
 		begun[i], settled[i] = when(row.begunAt), when(row.settledAt)
 	}
 	return q.rows("c", q.shape.calls, col("message_id", "text", messageIDs), col("call_id", "text", callIDs), col("position", "integer", positions),
@@ -143,7 +123,7 @@ const callColumns = `c.status, c.doc, c.result, c.writes, c.extra, c.begun_at, c
 // scanCall reads a row's columns; r is nil if there is none.
 func scanCall(rows pgx.Rows, before ...any) (r *callRow, err error) {
 	row, status := &callRow{}, ""
-	err = rows.Scan(append(before, word{&status}, &row.doc, &row.result, &row.writes, &row.extra,
+	err = rows.Scan(append(before, word{&status}, &row.Doc, &row.Result, &row.Writes, &row.extra,
 		instant{&row.begunAt}, instant{&row.settledAt})...)
 	if err != nil || status == "" {
 		return nil, err
@@ -277,7 +257,7 @@ func (s *sessions) Settle(ctx context.Context, id string, fence session.Fence, s
 	guard := func(h *header) error { return h.Holds(fence) }
 	done := func(status session.CallStatus) bool { return status == session.CallSettled }
 	call, _, err := s.changeCall(ctx, id, "settle call", settled.MessageID, settled.ID, guard, done, settleCall,
-		fence.Owner, fence.Epoch, s.b.clock(), row.resultID, row.result, row.writes, extra)
+		fence.Owner, fence.Epoch, s.b.clock(), row.resultID, row.Result, row.Writes, extra)
 	return call, err
 }
 

@@ -76,10 +76,10 @@ func (d *draft) encodeOutcome() (err error) {
 	if o == nil {
 		return nil
 	}
-	if d.outcome, d.output, err = encodeOutcome(d.runID, o); err != nil {
+	if d.outcome, d.output, err = stored.EncodeOutcome(d.runID, o); err != nil {
 		return err
 	}
-	d.ending, err = encodeEnding(d.sessionID, &session.State{Error: o.Error, FailureReason: o.FailureReason, Interrupt: o.Interrupt})
+	d.ending, err = stored.EncodeEnding(&session.State{ID: d.sessionID, Error: o.Error, FailureReason: o.FailureReason, Interrupt: o.Interrupt})
 	return err
 }
 
@@ -184,7 +184,7 @@ func (d *draft) encodeState() error {
 		}
 	}
 	var err error
-	d.writes, err = encodeWrites(composed)
+	d.writes, err = stored.EncodeWrites(composed)
 	return err
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store/internal/stored"
 )
 
 // childRow is a reference in its stored form: what makes the child remote and its
@@ -26,18 +27,14 @@ func encodeChild(ref *session.ChildRef) (*childRow, error) {
 	row := &childRow{
 		childID: ref.SessionID, awaited: ref.Awaited, remote: ref.Remote, createdAt: ref.CreatedAt, updatedAt: ref.UpdatedAt,
 	}
-	record := *ref
-	record.Remote, record.CreatedAt, record.UpdatedAt = nil, time.Time{}, time.Time{}
 	var err error
-	if row.doc, err = session.Encode(&record); err != nil {
-		return nil, session.ErrInvalid.WithCause(err, "child %s cannot be encoded", ref.SessionID)
-	}
-	return row, nil
+	row.doc, err = stored.EncodeChild(ref, func(r *session.ChildRef) { r.Remote, r.CreatedAt, r.UpdatedAt = nil, time.Time{}, time.Time{} })
+	return row, err
 }
 
 func (r *childRow) decode(id string) (*session.ChildRef, error) {
-	ref := &session.ChildRef{}
-	if err := session.Decode("session "+id+": child "+r.childID, r.doc, ref); err != nil {
+	ref, err := stored.DecodeChild(id, r.childID, r.doc)
+	if err != nil {
 		return nil, err
 	}
 	ref.Awaited, ref.CreatedAt, ref.UpdatedAt, ref.Remote = r.awaited, r.createdAt, r.updatedAt, r.remote

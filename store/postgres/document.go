@@ -7,38 +7,13 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store/internal/stored"
 )
-
-// encodeDoc gives the part of a document that has no columns and that runs leave
-// alone.
-func encodeDoc(h *session.State) ([]byte, error) {
-	rest := session.State{Tracing: h.Tracing, WorkspaceRef: h.WorkspaceRef, Mode: h.Mode, Extra: h.Extra}
-	doc, err := session.Encode(&rest)
-	if err != nil {
-		return nil, session.ErrInvalid.WithCause(err, "session %s cannot be encoded", h.ID)
-	}
-	return doc, nil
-}
-
-// encodeEnding gives the part of a document that tells how the last run ended;
-// nil if there is nothing to tell.
-func encodeEnding(id string, h *session.State) ([]byte, error) {
-	if h.Error == nil && h.FailureReason == "" && h.Interrupt == nil {
-		return nil, nil
-	}
-	doc, err := session.Encode(&session.State{Error: h.Error, FailureReason: h.FailureReason, Interrupt: h.Interrupt})
-	if err != nil {
-		return nil, session.ErrInvalid.WithCause(err, "session %s cannot be encoded", id)
-	}
-	return doc, nil
-}
 
 // docRow is a document's row.
 type docRow struct {
-	found         bool
-	doc, ending   []byte
-	suspendedStep string
-	output        []byte
+	stored.Document
+	found bool
 }
 
 const (
@@ -57,7 +32,7 @@ func (s *sessions) askDoc(t *tx, id string) *docRow {
 	row := &docRow{}
 	t.ask(func(rows pgx.Rows) error {
 		row.found = true
-		return rows.Scan(&row.doc, &row.ending, &row.suspendedStep, &row.output)
+		return rows.Scan(&row.Doc, &row.Ending, &row.SuspendedStep, &row.Output)
 	}, selectDoc, s.tenant, id)
 	return row
 }
@@ -67,32 +42,16 @@ func (r *docRow) fill(h *header) error {
 	if !r.found {
 		return session.ErrCorrupt.WithMessage("session %s: its document is missing", h.ID)
 	}
-	var rest, ending session.State
-	if err := session.Decode("session "+h.ID, r.doc, &rest); err != nil {
-		return err
-	}
-	if r.ending != nil {
-		if err := session.Decode("session "+h.ID+": how it ended", r.ending, &ending); err != nil {
-			return err
-		}
-	}
-	h.Tracing, h.WorkspaceRef, h.Mode, h.Extra = rest.Tracing, rest.WorkspaceRef, rest.Mode, rest.Extra
-	h.Error, h.FailureReason, h.Interrupt = ending.Error, ending.FailureReason, ending.Interrupt
-	h.SuspendedStep, h.Output = r.suspendedStep, r.output
-	return nil
+	return r.Fill(&h.State)
 }
 
 // writeDoc queues the row of a document whose fields are all set.
 func (s *sessions) writeDoc(t *tx, h *header) error {
-	doc, err := encodeDoc(&h.State)
+	row, err := stored.EncodeDocument(&h.State)
 	if err != nil {
 		return err
 	}
-	ending, err := encodeEnding(h.ID, &h.State)
-	if err != nil {
-		return err
-	}
-	t.exec(upsertDoc, h.number, doc, ending, h.SuspendedStep, []byte(h.Output))
+	t.exec(upsertDoc, h.number, row.Doc, row.Ending, row.SuspendedStep, row.Output)
 	return nil
 }
 

@@ -7,44 +7,25 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store/internal/stored"
 )
 
-// encodeOutcome gives an outcome without its output, which is stored apart so
-// that it keeps its bytes.
-func encodeOutcome(runID string, o *session.Outcome) (doc, output []byte, err error) {
-	if o == nil {
-		return nil, nil, nil
-	}
-	rest := *o
-	output, rest.Output = rest.Output, nil
-	if doc, err = session.Encode(&rest); err != nil {
-		return nil, nil, session.ErrInvalid.WithCause(err, "the outcome of run %s cannot be encoded", runID)
-	}
-	return doc, output, nil
-}
-
-// usageFields is the number of counts of a usage, as they are stored.
-const usageFields = 7
-
-func usageCounts(u *session.Usage) [usageFields]int64 {
-	return [...]int64{
-		u.InputTokens, u.OutputTokens, u.ReasoningTokens, u.CacheReadTokens, u.CacheWriteTokens, u.ModelCalls, u.ToolCalls,
-	}
-}
-
 func usageArray(u session.Usage) []int64 {
-	counts := usageCounts(&u)
-	return counts[:]
+	counts := stored.Usage(&u)
+	out := make([]int64, len(counts))
+	for i, n := range counts {
+		out[i] = *n
+	}
+	return out
 }
 
-func usageOf(a []int64) session.Usage {
-	for len(a) < usageFields {
-		a = append(a, 0)
+func usageOf(a []int64) (u session.Usage) {
+	for i, n := range stored.Usage(&u) {
+		if i < len(a) {
+			*n = a[i]
+		}
 	}
-	return session.Usage{
-		InputTokens: a[0], OutputTokens: a[1], ReasoningTokens: a[2], CacheReadTokens: a[3], CacheWriteTokens: a[4],
-		ModelCalls: a[5], ToolCalls: a[6],
-	}
+	return u
 }
 
 // usageArg is the parameter for counts that may not have been set.
@@ -202,14 +183,11 @@ func firstOf(request session.PageRequest) (int, error) {
 }
 
 // finishDense says where a page of items numbered 1 to total begins, and whether
-// and where it goes on.
+// there are items after it.
 func finishDense[T any](page *session.Page[T], request session.PageRequest, after, total int) {
 	page.Offset = after
 	if request.Total {
 		page.Total = &total
 	}
-	if last := after + len(page.Items); last < total && len(page.Items) > 0 {
-		page.HasMore = true
-		page.Next = session.Position{N: int64(last)}.Cursor()
-	}
+	stored.FinishDense(page, total)
 }

@@ -121,37 +121,3 @@ func (s *sessions) writeWhole(t *tx, h *header, version int64, doc *session.Docu
 	h.snapshotBytes, h.deltaBytes = int64(len(body)), 0
 	return nil
 }
-
-// encodeWrites gives the JSON of writes by hand, for the encoder would re-space
-// the values, which must stay as they were sent.
-func encodeWrites(w session.Writes) ([]byte, error) {
-	out := []byte(`{"ops":[`)
-	for i := range w.Ops {
-		op := &w.Ops[i]
-		if i > 0 {
-			out = append(out, ',')
-		}
-		out = append(out, `{"kind":"`...)
-		out = append(out, op.Kind...)
-		out = append(out, `","key":`...)
-		out = session.AppendString(out, op.Key)
-		switch op.Kind {
-		case session.OpAppend:
-			out = append(out, `,"items":`...)
-			out = append(out, session.JoinList(json.RawMessage("[]"), op.Items)...)
-		case session.OpReplace:
-			out = append(out, `,"value":`...)
-			out = append(out, op.Value...)
-		}
-		out = append(out, '}')
-	}
-	out = append(out, ']')
-	if len(w.Warnings) > 0 {
-		warnings, err := session.Encode(w.Warnings)
-		if err != nil {
-			return nil, err
-		}
-		out = append(append(out, `,"warnings":`...), warnings...)
-	}
-	return append(out, '}'), nil
-}

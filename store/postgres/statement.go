@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store/internal/stored"
 )
 
 // A commit is one statement, made of the parts that its change has. It updates the
@@ -346,10 +347,10 @@ func (s *sessions) rowChanges(q *statement, d *draft) {
 		q.set("run_reason = ", q.arg(string(d.Run.CompletionReason)))
 	}
 	if q.shape.usage != 0 { // a run begins with all counts
-		for i, n := range usageCounts(&d.Run.Usage) {
+		for i, n := range stored.Usage(&d.Run.Usage) {
 			if q.shape.usage.has(i) {
 				at := strconv.Itoa(i + 1)
-				q.set("run_usage[", at, "] = s.run_usage[", at, "] + ", q.arg(n))
+				q.set("run_usage[", at, "] = s.run_usage[", at, "] + ", q.arg(*n))
 			}
 		}
 	}
@@ -373,8 +374,8 @@ func befores(to session.Status) (out []string) {
 type usageMask uint8
 
 func maskOf(u *session.Usage) (mask usageMask) {
-	for i, n := range usageCounts(u) {
-		if n != 0 {
+	for i, n := range stored.Usage(u) {
+		if *n != 0 {
 			mask |= 1 << i
 		}
 	}

@@ -9,57 +9,35 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store/internal/stored"
 )
 
-// pendingRow is an entry in its stored form. What it holds of a person's or a
-// model's own bytes is apart so that it stays as it was sent.
+// pendingRow is an entry in its stored form.
 type pendingRow struct {
+	stored.Pending
 	callID, messageID   string
 	state               session.PendingState
 	lateNoticed         bool
 	deadline, createdAt time.Time
-	doc                 []byte
-	input, result, late []byte
 }
 
 func encodePending(p *session.Pending) (*pendingRow, error) {
-	row := &pendingRow{
-		callID: p.CallID, messageID: p.MessageID, state: p.State, lateNoticed: p.LateNoticed, deadline: p.Deadline, createdAt: p.CreatedAt,
+	row, err := stored.EncodePending(p, func(p *session.Pending) { p.CreatedAt = time.Time{} })
+	if err != nil {
+		return nil, err
 	}
-	record := *p
-	record.CreatedAt = time.Time{}
-	row.input, record.Input = record.Input, nil
-	row.result, record.Response = splitResponse(record.Response)
-	row.late, record.Late = splitResponse(record.Late)
-	var err error
-	if row.doc, err = session.Encode(&record); err != nil {
-		return nil, session.ErrInvalid.WithCause(err, "pending call %s cannot be encoded", p.CallID)
-	}
-	return row, nil
-}
-
-func splitResponse(r *session.Response) ([]byte, *session.Response) {
-	if r == nil || r.Result == nil {
-		return nil, r
-	}
-	rest := *r
-	rest.Result = nil
-	return r.Result, &rest
+	return &pendingRow{
+		Pending: *row, callID: p.CallID, messageID: p.MessageID, state: p.State, lateNoticed: p.LateNoticed, deadline: p.Deadline, createdAt: p.CreatedAt,
+	}, nil
 }
 
 // decode gives the entry. Its state may be ahead of its document.
 func (r *pendingRow) decode(id string) (*session.Pending, error) {
-	p := &session.Pending{}
-	if err := session.Decode("session "+id+": pending call "+r.callID, r.doc, p); err != nil {
+	p, err := r.Decode(id, r.callID)
+	if err != nil {
 		return nil, err
 	}
-	p.State, p.LateNoticed, p.CreatedAt, p.Input = r.state, r.lateNoticed, r.createdAt, r.input
-	if r.result != nil && p.Response != nil {
-		p.Response.Result = r.result
-	}
-	if r.late != nil && p.Late != nil {
-		p.Late.Result = r.late
-	}
+	p.State, p.LateNoticed, p.CreatedAt = r.state, r.lateNoticed, r.createdAt
 	return p, nil
 }
 
@@ -145,7 +123,7 @@ func pendingRows(q *statement, d *draft) string {
 	for i, row := range d.pending {
 		callIDs[i], states[i], noticed[i], messageIDs[i] = row.callID, string(row.state), row.lateNoticed, row.messageID
 		deadlines[i], created[i] = when(row.deadline), when(row.createdAt)
-		docs[i], inputs[i], results[i], lates[i] = row.doc, row.input, row.result, row.late
+		docs[i], inputs[i], results[i], lates[i] = row.Doc, row.Input, row.Result, row.Late
 	}
 	return q.rows("p", q.shape.pending, col("call_id", "text", callIDs), col("state", "text", states), col("late_noticed", "boolean", noticed),
 		col("deadline", "timestamptz", deadlines), col("message_id", "text", messageIDs), col("created_at", "timestamptz", created),
@@ -182,7 +160,7 @@ func scanPending(id string, rows pgx.Rows) (*session.Pending, error) {
 	row, state := &pendingRow{}, ""
 	var noticed *bool
 	err := rows.Scan(word{&row.callID}, word{&row.messageID}, word{&state}, &noticed, instant{&row.deadline}, instant{&row.createdAt},
-		&row.doc, &row.input, &row.result, &row.late)
+		&row.Doc, &row.Input, &row.Result, &row.Late)
 	if err != nil || noticed == nil {
 		return nil, err
 	}
@@ -215,7 +193,7 @@ func (s *sessions) Submit(ctx context.Context, id string, submission session.Sub
 		if err != nil {
 			return err
 		}
-		t.exec(updatePending, h.number, row.callID, row.state, row.lateNoticed, row.doc, row.result, row.late)
+		t.exec(updatePending, h.number, row.callID, row.state, row.lateNoticed, row.Doc, row.Result, row.Late)
 		return nil
 	})
 	if err != nil {

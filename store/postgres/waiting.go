@@ -160,7 +160,7 @@ func scanWaiting(rows pgx.Rows) (at *session.Position, item session.Waiting, lin
 	var number int64
 	err = rows.Scan(&number, &item.SessionID, &item.Agent, &link.UserID, &link.ParentID,
 		&row.callID, &row.messageID, &state, &row.lateNoticed, instant{&row.deadline}, instant{&row.createdAt},
-		&row.doc, &row.input, &row.result, &row.late)
+		&row.Doc, &row.Input, &row.Result, &row.Late)
 	if err != nil {
 		return nil, item, link, err
 	}

@@ -11,47 +11,28 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store/internal/stored"
 )
 
-// encodeCall gives a call's document without what is kept in attributes of its
-// row: what changes, and what must keep its bytes.
-func encodeCall(call *session.Call) (doc, result, writes []byte, meta string, err error) {
-	record := *call
-	record.Result, record.Writes, record.Status = nil, session.Writes{}, ""
-	record.BegunAt, record.SettledAt = time.Time{}, time.Time{}
-	if doc, err = session.Encode(&record); err != nil {
-		return nil, nil, nil, "", session.ErrInvalid.WithCause(err, "call %s cannot be encoded", call.ID)
+// encodeCall gives a call's row, whose document is without what is kept in
+// attributes.
+func encodeCall(call *session.Call) (*stored.Call, error) {
+	return stored.EncodeCall(call, func(c *session.Call) { c.Status, c.BegunAt, c.SettledAt = "", time.Time{}, time.Time{} })
+}
+
+// resultMeta is what the store itself must know of a call's result.
+func resultMeta(call *session.Call) string {
+	if call.Result == nil {
+		return ""
 	}
-	if call.Result != nil {
-		if _, meta, result, err = encodeMessage(call.Result); err != nil {
-			return nil, nil, nil, "", err
-		}
-	}
-	if !call.Writes.Empty() || len(call.Writes.Warnings) > 0 {
-		writes, err = encodeWrites(call.Writes)
-	}
-	return doc, result, writes, meta, err
+	return messageMeta(call.Result)
 }
 
 func decodeCall(id, callID string, r row) (session.Call, error) {
-	name := "session " + id + ": call " + callID
-	var call session.Call
-	if err := session.Decode(name, []byte(r['d']), &call); err != nil {
-		return call, err
-	}
+	body := stored.Call{Doc: []byte(r['d']), Result: r.body('r'), Writes: r.body('w')}
+	call, err := body.Decode(id, callID)
 	call.Status, call.BegunAt, call.SettledAt = session.CallStatus(r['s']), r.time('b'), r.time('e')
-	if result := r.body('r'); result != nil {
-		call.Result = &session.Message{}
-		if err := session.Decode(name+": result", result, call.Result); err != nil {
-			return call, err
-		}
-	}
-	if writes := r.body('w'); writes != nil {
-		if err := session.Decode(name+": writes", writes, &call.Writes); err != nil {
-			return call, err
-		}
-	}
-	return call, nil
+	return call, err
 }
 
 func (w *batch) addCalls(calls []session.Call) error {
@@ -69,7 +50,7 @@ func (w *batch) addCalls(calls []session.Call) error {
 func callArgs(args []any, calls []session.Call) ([]any, error) {
 	for i := range calls {
 		call := &calls[i]
-		doc, result, writes, meta, err := encodeCall(call)
+		row, err := encodeCall(call)
 		if err != nil {
 			return nil, err
 		}
@@ -83,7 +64,7 @@ func callArgs(args []any, calls []session.Call) ([]any, error) {
 		if status == session.CallSettled {
 			settled = orNow(call.SettledAt)
 		}
-		args = append(args, call.MessageID, call.ID, call.Index, string(status), begun, settled, doc, result, meta, writes)
+		args = append(args, call.MessageID, call.ID, call.Index, string(status), begun, settled, row.Doc, row.Result, resultMeta(call), row.Writes)
 	}
 	return args, nil
 }
@@ -154,16 +135,16 @@ func (s *sessions) Settle(ctx context.Context, id string, fence session.Fence, s
 	if err := settled.Check(); err != nil {
 		return session.Call{}, err
 	}
-	doc, result, writes, meta, err := encodeCall(&settled)
+	row, err := encodeCall(&settled)
 	if err != nil {
 		return session.Call{}, err
 	}
 	if settled.Extra == nil {
-		doc = nil // the row's own stays
+		row.Doc = nil // the row's own stays
 	}
 	w := &batch{}
 	w.do("fence", "", fence.Owner, fence.Epoch)
-	w.do("settle", keyCalls, settled.MessageID, settled.ID, doc, result, meta, writes)
+	w.do("settle", keyCalls, settled.MessageID, settled.ID, row.Doc, row.Result, resultMeta(&settled), row.Writes)
 	out, err := s.apply(ctx, id, "settle call", "", w)
 	if err != nil {
 		return session.Call{}, s.callError(id, settled.MessageID, settled.ID, 0, err)

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store/internal/stored"
 )
 
 // change adds the operations of a change that was checked, in an order in which
@@ -50,7 +51,7 @@ func (w *batch) change(id, runID string, c *session.Change, custom *session.Docu
 		w.addCheckpoint(id, *c.Checkpoint, at)
 	}
 	if c.Outcome != nil {
-		return w.endRun(id, c.Outcome)
+		return w.endRun(id, runID, c.Outcome)
 	}
 	return nil
 }
@@ -72,7 +73,7 @@ func (w *batch) changeHeader(c *session.Change) {
 	if c.Run != nil {
 		args := []any{string(c.Run.CompletionReason)}
 		usage := c.Run.Usage
-		for _, n := range usageFields(&usage) {
+		for _, n := range stored.Usage(&usage) {
 			args = append(args, *n)
 		}
 		w.do("runchange", "", args...)

@@ -9,30 +9,26 @@ import (
 	"time"
 
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store/internal/stored"
 )
 
 // encodeChild gives a reference's document without what is kept in attributes of
 // its row.
 func encodeChild(ref *session.ChildRef) ([]byte, error) {
-	record := *ref
-	record.Status, record.Awaited, record.Remote = "", false, nil
-	record.CreatedAt, record.UpdatedAt = time.Time{}, time.Time{}
-	doc, err := session.Encode(&record)
-	if err != nil {
-		return nil, session.ErrInvalid.WithCause(err, "child %s cannot be encoded", ref.SessionID)
-	}
-	return doc, nil
+	return stored.EncodeChild(ref, func(r *session.ChildRef) {
+		r.Status, r.Awaited, r.Remote, r.CreatedAt, r.UpdatedAt = "", false, nil, time.Time{}, time.Time{}
+	})
 }
 
 func decodeChild(id, childID string, r row) (session.ChildRef, error) {
-	var ref session.ChildRef
-	if err := session.Decode("session "+id+": child "+childID, []byte(r['d']), &ref); err != nil {
-		return ref, err
+	ref, err := stored.DecodeChild(id, childID, []byte(r['d']))
+	if err != nil {
+		return *ref, err
 	}
 	ref.Status, ref.Awaited = session.ChildStatus(r['s']), r['a'] == "1"
 	ref.Remote = r.body('r')
 	ref.CreatedAt, ref.UpdatedAt = r.time('c'), r.time('u')
-	return ref, nil
+	return *ref, nil
 }
 
 // decodeChildren lists references, oldest first.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store/internal/stored"
 )
 
 // Edit implements [session.Documents].
@@ -235,7 +236,7 @@ func (s *sessions) SetStatus(ctx context.Context, id string, change session.Stat
 		p.do("same", "", h.unmoved()...)
 		p.do("bump", "", "")
 		p.do("set", "", "status", string(h.Status))
-		end, err := encodeEnd(&h.State)
+		end, err := stored.EncodeEnding(&h.State)
 		if err != nil {
 			return nil, err
 		}

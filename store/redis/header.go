@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store/internal/stored"
 )
 
 // header is a session's header: the document without what may be large, and what
@@ -132,15 +133,8 @@ func encodeLabels(tags []string, metadata map[string]string) (string, string, er
 	return t, m, nil
 }
 
-// usageFields are the sums of a run's usage, in the order in which they are kept.
-func usageFields(u *session.Usage) []*int64 {
-	return []*int64{
-		&u.InputTokens, &u.OutputTokens, &u.ReasoningTokens, &u.CacheReadTokens, &u.CacheWriteTokens, &u.ModelCalls, &u.ToolCalls,
-	}
-}
-
 func usageOf(s string) (u session.Usage) {
-	fields := usageFields(&u)
+	fields := stored.Usage(&u)
 	for i, n := range strings.Fields(s) {
 		if i < len(fields) {
 			*fields[i] = number(n)

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store/internal/stored"
 )
 
 // encodeMessage gives a message's body, and what the store itself must know of it:
@@ -19,13 +20,18 @@ func encodeMessage(m *session.Message) (id, meta string, body []byte, err error)
 	if body, err = m.AppendJSON(make([]byte, 0, size)); err != nil {
 		return "", "", nil, session.ErrInvalid.WithCause(err, "message %s cannot be stored", m.ID)
 	}
-	meta = m.ID + "\x00" + string(m.Role)
+	return m.ID, messageMeta(m), body, nil
+}
+
+// messageMeta is what the store itself must know of a message.
+func messageMeta(m *session.Message) string {
+	meta := m.ID + "\x00" + string(m.Role)
 	for i := range m.Parts {
 		if m.Parts[i].Kind == session.PartToolCall {
 			meta += "\x00" + m.Parts[i].CallID
 		}
 	}
-	return m.ID, meta, body, nil
+	return meta
 }
 
 func decodeMessages(id string, first int, bodies []any) ([]session.Message, error) {
@@ -44,7 +50,7 @@ func (s *sessions) Messages(ctx context.Context, id string, request session.Page
 	if err != nil {
 		return page, err
 	}
-	page, after, err := densePage[session.Message](request, v.header.MessageCount)
+	page, after, err := stored.DensePage[session.Message](request, v.header.MessageCount)
 	if err != nil {
 		return page, err
 	}
@@ -56,7 +62,7 @@ func (s *sessions) Messages(ctx context.Context, id string, request session.Page
 	if page.Items, err = decodeMessages(id, after+1, list(v.parts[0])); err != nil {
 		return session.Page[session.Message]{}, err
 	}
-	finishDense(&page, v.header.MessageCount)
+	stored.FinishDense(&page, v.header.MessageCount)
 	return page, nil
 }
 
@@ -108,27 +114,6 @@ func (s *sessions) readMessages(ctx context.Context, id string, count, size int)
 		if messages = append(messages, part...); len(part) == 0 || len(messages) >= first.MessageCount {
 			return messages, true, nil
 		}
-	}
-}
-
-// densePage begins a page of items numbered 1 to total without gaps: after is the
-// number before its first.
-func densePage[T any](request session.PageRequest, total int) (page session.Page[T], after int, err error) {
-	if after, err = request.Start(total); err != nil {
-		return page, 0, err
-	}
-	page = session.Page[T]{Items: []T{}, Offset: after, Limit: request.Size()}
-	if request.Total {
-		page.Total = &total
-	}
-	return page, after, nil
-}
-
-// finishDense says whether and where a page goes on.
-func finishDense[T any](page *session.Page[T], total int) {
-	if last := page.Offset + len(page.Items); last < total && len(page.Items) > 0 {
-		page.HasMore = true
-		page.Next = session.Position{N: int64(last)}.Cursor()
 	}
 }
 

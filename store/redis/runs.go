@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store/internal/stored"
 )
 
 // encodeRun gives the record of a run that starts.
@@ -18,22 +19,20 @@ func encodeRun(run *session.Run) ([]byte, error) {
 
 // endRun writes an outcome to the run's record and to the session. What commits
 // have added to the record goes there with it.
-func (w *batch) endRun(id string, o *session.Outcome) error {
+func (w *batch) endRun(id, runID string, o *session.Outcome) error {
 	var finished session.State
 	finished.ID = id
 	finished.Finish(o)
-	end, err := encodeEnd(&finished)
+	end, err := stored.EncodeEnding(&finished)
 	if err != nil {
 		return err
 	}
-	record := *o
-	record.Output = nil // apart, so that it keeps its bytes
-	outcome, err := session.Encode(&record)
+	outcome, output, err := stored.EncodeOutcome(runID, o)
 	if err != nil {
-		return session.ErrInvalid.WithCause(err, "session %s: the outcome cannot be encoded", id)
+		return err
 	}
 	sets := o.Status == session.RunCompleted || o.Status == session.RunFailed
-	w.do("outcome", keyDoc+keyRuns, string(o.Status), end, o.SuspendedStep, flag(sets), []byte(o.Output), outcome)
+	w.do("outcome", keyDoc+keyRuns, string(o.Status), end, o.SuspendedStep, flag(sets), output, outcome)
 	return nil
 }
 
@@ -109,7 +108,7 @@ func (s *sessions) Runs(ctx context.Context, id string, request session.PageRequ
 		return page, err
 	}
 	total := v.header.Turn
-	page, after, err := densePage[session.Run](request, total)
+	page, after, err := stored.DensePage[session.Run](request, total)
 	if err != nil {
 		return page, err
 	}
@@ -129,6 +128,6 @@ func (s *sessions) Runs(ctx context.Context, id string, request session.PageRequ
 		}
 		page.Items = append(page.Items, *run)
 	}
-	finishDense(&page, total)
+	stored.FinishDense(&page, total)
 	return page, nil
 }

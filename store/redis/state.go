@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store/internal/stored"
 )
 
 // Custom state is the log of what was done to it: an entry for the writes of a
@@ -66,7 +67,7 @@ func encodeState(writes session.Writes) ([]byte, []any, error) {
 	if len(writes.Ops) > 1 {
 		writes = session.Compose(writes)
 	}
-	body, err := encodeWrites(writes)
+	body, err := stored.EncodeWrites(writes)
 	return body, kinds, err
 }
 
@@ -168,40 +169,4 @@ func (s *sessions) condense(ctx context.Context, h *header, doc *session.Documen
 	if _, refused := errors.AsType[*refusal](err); err != nil && !refused {
 		s.b.config.Logger.WarnContext(ctx, "custom state could not be condensed", "tenant", s.tenant, "session", h.ID, "error", err)
 	}
-}
-
-// encodeWrites gives the JSON of writes by hand, for the encoder would re-space
-// the values, which must stay as they were sent.
-func encodeWrites(w session.Writes) ([]byte, error) {
-	size := 64
-	for i := range w.Ops {
-		size += len(w.Ops[i].Key) + len(w.Ops[i].Value) + 64
-	}
-	out := append(make([]byte, 0, size), `{"ops":[`...)
-	for i := range w.Ops {
-		op := &w.Ops[i]
-		if i > 0 {
-			out = append(out, ',')
-		}
-		out = append(out, `{"kind":"`...)
-		out = append(out, op.Kind...)
-		out = session.AppendString(append(out, `","key":`...), op.Key)
-		switch op.Kind {
-		case session.OpAppend:
-			out = append(out, `,"items":`...)
-			out = append(out, session.JoinList(json.RawMessage("[]"), op.Items)...)
-		case session.OpReplace:
-			out = append(append(out, `,"value":`...), op.Value...)
-		}
-		out = append(out, '}')
-	}
-	out = append(out, ']')
-	if len(w.Warnings) > 0 {
-		warnings, err := session.Encode(w.Warnings)
-		if err != nil {
-			return nil, err
-		}
-		out = append(append(out, `,"warnings":`...), warnings...)
-	}
-	return append(out, '}'), nil
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store/internal/stored"
 	"github.com/helixagents/helix/stream"
 )
 
@@ -112,7 +113,7 @@ func restArgs(args []any, c *session.Change) (_ []any, err error) {
 	}
 	args = append(args, string(c.Run.CompletionReason))
 	usage := c.Run.Usage
-	for _, n := range usageFields(&usage) {
+	for _, n := range stored.Usage(&usage) {
 		args = append(args, *n)
 	}
 	return args, nil

@@ -8,47 +8,26 @@ import (
 	"time"
 
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store/internal/stored"
 )
 
 // pendingAttributes are those of a wait's row: document, state, message, deadline,
 // creation, input, result, late result, number, whether it was noticed, revision.
 const pendingAttributes = "dsmltirenzu"
 
-// encodePending gives an entry's document without what is kept in attributes of
-// its row.
-func encodePending(p *session.Pending) (doc, result, late []byte, err error) {
-	record := *p
-	record.Input, record.State, record.LateNoticed, record.CreatedAt = nil, "", false, time.Time{}
-	result, record.Response = splitResponse(record.Response)
-	late, record.Late = splitResponse(record.Late)
-	if doc, err = session.Encode(&record); err != nil {
-		err = session.ErrInvalid.WithCause(err, "pending call %s cannot be encoded", p.CallID)
-	}
-	return doc, result, late, err
-}
-
-func splitResponse(r *session.Response) ([]byte, *session.Response) {
-	if r == nil || r.Result == nil {
-		return nil, r
-	}
-	rest := *r
-	rest.Result = nil
-	return r.Result, &rest
+// encodePending gives an entry's row, whose document is without what is kept in
+// attributes.
+func encodePending(p *session.Pending) (*stored.Pending, error) {
+	return stored.EncodePending(p, func(p *session.Pending) { p.State, p.LateNoticed, p.CreatedAt = "", false, time.Time{} })
 }
 
 func decodePending(id, callID string, r row) (*session.Pending, error) {
-	p := &session.Pending{}
-	if err := session.Decode("session "+id+": pending call "+callID, []byte(r['d']), p); err != nil {
+	body := stored.Pending{Doc: []byte(r['d']), Input: r.body('i'), Result: r.body('r'), Late: r.body('e')}
+	p, err := body.Decode(id, callID)
+	if err != nil {
 		return nil, err
 	}
 	p.State, p.CreatedAt, p.LateNoticed = session.PendingState(r['s']), r.time('t'), r['z'] == "1"
-	p.Input = r.body('i')
-	if result := r.body('r'); result != nil && p.Response != nil {
-		p.Response.Result = result
-	}
-	if late := r.body('e'); late != nil && p.Late != nil {
-		p.Late.Result = late
-	}
 	return p, nil
 }
 
@@ -61,11 +40,11 @@ func (w *batch) addPending(id, runID string, entries []session.Pending) error {
 		p := entries[i]
 		created := orNow(p.CreatedAt)
 		p.Begin(id, runID, p.CreatedAt)
-		doc, result, late, err := encodePending(&p)
+		row, err := encodePending(&p)
 		if err != nil {
 			return err
 		}
-		args = append(args, p.CallID, p.MessageID, string(p.State), micros(p.Deadline), created, doc, []byte(p.Input), result, late)
+		args = append(args, p.CallID, p.MessageID, string(p.State), micros(p.Deadline), created, row.Doc, row.Input, row.Result, row.Late)
 	}
 	w.do("pending", keyOpen+keyOver, args...)
 	return nil
@@ -138,14 +117,14 @@ func (s *sessions) Submit(ctx context.Context, id string, submission session.Sub
 		if err != nil || outcome == session.SubmitAlreadyCompleted {
 			return outcome, err
 		}
-		doc, result, late, err := encodePending(p)
+		is, err := encodePending(p)
 		if err != nil {
 			return "", err
 		}
 		row := submission.CallID + "\x00"
 		w := &batch{}
 		w.do("match", letter, letter, row+"s", r['s'], row+"u", r['u'])
-		w.do("hset", letter, letter, row+"d", doc, row+"s", string(p.State), row+"r", result, row+"e", late, row+"u", token)
+		w.do("hset", letter, letter, row+"d", is.Doc, row+"s", string(p.State), row+"r", is.Result, row+"e", is.Late, row+"u", token)
 		_, err = s.apply(ctx, id, verb, "", w)
 		refused, ok := errors.AsType[*refusal](err)
 		switch {

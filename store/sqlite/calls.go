@@ -8,43 +8,15 @@ import (
 	"github.com/helixagents/helix/store/internal/stored"
 )
 
-// encodeCall gives a call's row. The result and the writes are apart so that
-// they keep their bytes: the result becomes a message as it is.
-func encodeCall(call *session.Call) (doc, result, writes []byte, err error) {
-	record := *call
-	record.Result, record.Writes = nil, session.Writes{}
-	if doc, err = session.Encode(&record); err != nil {
-		return nil, nil, nil, session.ErrInvalid.WithCause(err, "call %s cannot be encoded", call.ID)
-	}
-	if call.Result != nil {
-		if result, err = session.Encode(call.Result); err != nil {
-			return nil, nil, nil, session.ErrInvalid.WithCause(err, "the result of call %s cannot be encoded", call.ID)
-		}
-	}
-	if !call.Writes.Empty() || len(call.Writes.Warnings) > 0 {
-		writes, err = encodeWrites(call.Writes)
-	}
-	return doc, result, writes, err
+// encodeCall gives a call's row, whose document has all fields of its columns, too.
+func encodeCall(call *session.Call) (*stored.Call, error) {
+	return stored.EncodeCall(call, func(*session.Call) {})
 }
 
-func decodeCall(id, callID string, doc, result, writes []byte) (session.Call, error) {
-	name := "session " + id + ": call " + callID
-	var call session.Call
-	if err := session.Decode(name, doc, &call); err != nil {
-		return call, err
-	}
-	if result != nil {
-		call.Result = &session.Message{}
-		if err := session.Decode(name+": result", result, call.Result); err != nil {
-			return call, err
-		}
-	}
-	if writes != nil {
-		if err := session.Decode(name+": writes", writes, &call.Writes); err != nil {
-			return call, err
-		}
-	}
-	return call, nil
+// decodeCall reads a call from the columns that come next in a row.
+func decodeCall(id, callID string, r *row) (session.Call, error) {
+	body := stored.Call{Doc: r.bytes(), Result: r.bytes(), Writes: r.bytes()}
+	return body.Decode(id, callID)
 }
 
 const insertCall = `
@@ -58,12 +30,12 @@ func (s *sessions) insertCalls(t *tx, h *header, p *plan) error {
 	for i := range p.Calls {
 		call := p.Calls[i]
 		call.Begin(p.now)
-		doc, result, writes, err := encodeCall(&call)
+		row, err := encodeCall(&call)
 		if err != nil {
 			return err
 		}
 		_, err = t.exec(insertCall, h.number, call.MessageID, call.ID, call.Index, call.Status,
-			doc, result, writes, p.now)
+			row.Doc, row.Result, row.Writes, p.now)
 		if err != nil {
 			return err
 		}
@@ -129,15 +101,15 @@ func (s *sessions) call(c *conn, h *header, messageID, callID string) (session.C
 	if r == nil {
 		return session.Call{}, notFound("session %s: call %s of message %s", h.ID, callID, messageID)
 	}
-	return decodeCall(h.ID, callID, r.bytes(), r.bytes(), r.bytes())
+	return decodeCall(h.ID, callID, r)
 }
 
 func (s *sessions) updateCall(t *tx, h *header, call *session.Call) error {
-	doc, result, writes, err := encodeCall(call)
+	row, err := encodeCall(call)
 	if err != nil {
 		return err
 	}
-	_, err = t.exec(updateCall, call.Status, doc, result, writes, h.number, call.MessageID, call.ID)
+	_, err = t.exec(updateCall, call.Status, row.Doc, row.Result, row.Writes, h.number, call.MessageID, call.ID)
 	return err
 }
 
@@ -196,7 +168,7 @@ func (s *sessions) Calls(ctx context.Context, id, messageID string) (calls []ses
 			if err != nil {
 				return err
 			}
-			call, err := decodeCall(id, r.text(), r.bytes(), r.bytes(), r.bytes())
+			call, err := decodeCall(id, r.text(), r)
 			if err != nil {
 				return err
 			}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store/internal/stored"
 )
 
 const (
@@ -43,8 +44,7 @@ func (s *sessions) children(c *conn, query, id string) ([]session.ChildRef, erro
 }
 
 func decodeChild(id string, r *row) (*session.ChildRef, error) {
-	ref := &session.ChildRef{}
-	return ref, session.Decode("session "+id+": child "+r.text(), r.bytes(), ref)
+	return stored.DecodeChild(id, r.text(), r.bytes())
 }
 
 // child reads one reference; nil if there is none.
@@ -57,9 +57,9 @@ func (s *sessions) child(c *conn, id, childID string) (*session.ChildRef, error)
 }
 
 func (s *sessions) putChild(t *tx, id string, ref *session.ChildRef) error {
-	doc, err := session.Encode(ref)
+	doc, err := stored.EncodeChild(ref, func(*session.ChildRef) {})
 	if err != nil {
-		return session.ErrInvalid.WithCause(err, "child %s cannot be encoded", ref.SessionID)
+		return err
 	}
 	_, err = t.exec(upsertChild, s.tenant, id, ref.SessionID, ref.Awaited, doc)
 	return err
@@ -94,8 +94,8 @@ func (s *sessions) UpdateChild(ctx context.Context, id, childID string, change f
 		if err != nil {
 			return nil, err
 		}
-		ref := &session.ChildRef{}
-		if err := session.Decode("session "+id+": child "+childID, read, ref); err != nil {
+		ref, err := stored.DecodeChild(id, childID, read)
+		if err != nil {
 			return nil, err
 		}
 		was := session.ChildRef{CreatedAt: ref.CreatedAt, Remote: bytes.Clone(ref.Remote)}

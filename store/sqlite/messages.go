@@ -59,13 +59,13 @@ func (s *sessions) messages(ctx context.Context, c *conn, h *header, after, limi
 func (s *sessions) Messages(ctx context.Context, id string, request session.PageRequest) (page session.Page[session.Message], err error) {
 	err = s.read(ctx, id, "list messages", func(c *conn, h *header) error {
 		var after int
-		if page, after, err = densePage[session.Message](request, h.MessageCount); err != nil {
+		if page, after, err = stored.DensePage[session.Message](request, h.MessageCount); err != nil {
 			return err
 		}
 		if page.Items, err = s.messages(ctx, c, h, after, page.Limit, request); err != nil {
 			return err
 		}
-		finishDense(&page, h.MessageCount)
+		stored.FinishDense(&page, h.MessageCount)
 		return nil
 	})
 	return page, err

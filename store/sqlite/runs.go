@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store/internal/stored"
 )
 
 // encodeRun gives a run's record without its output, which is stored apart so
@@ -190,7 +191,7 @@ func (s *sessions) CurrentRun(ctx context.Context, id string) (run *session.Run,
 func (s *sessions) Runs(ctx context.Context, id string, page session.PageRequest) (out session.Page[session.Run], err error) {
 	err = s.read(ctx, id, "list runs", func(c *conn, h *header) error {
 		var after int
-		if out, after, err = densePage[session.Run](page, h.Turn); err != nil {
+		if out, after, err = stored.DensePage[session.Run](page, h.Turn); err != nil {
 			return err
 		}
 		for r, err := range c.query(selectRuns, rowKey(h.number, int64(after)), lastKey(h.number), out.Limit) {
@@ -206,29 +207,8 @@ func (s *sessions) Runs(ctx context.Context, id string, page session.PageRequest
 			}
 			out.Items = append(out.Items, *run)
 		}
-		finishDense(&out, h.Turn)
+		stored.FinishDense(&out, h.Turn)
 		return nil
 	})
 	return out, err
-}
-
-// densePage begins a page of items numbered 1 to total without gaps: after is the
-// number before its first.
-func densePage[T any](request session.PageRequest, total int) (page session.Page[T], after int, err error) {
-	if after, err = request.Start(total); err != nil {
-		return page, 0, err
-	}
-	page = session.Page[T]{Items: []T{}, Offset: after, Limit: request.Size()}
-	if request.Total {
-		page.Total = &total
-	}
-	return page, after, nil
-}
-
-// finishDense says whether and where a page goes on.
-func finishDense[T any](page *session.Page[T], total int) {
-	if last := page.Offset + len(page.Items); last < total && len(page.Items) > 0 {
-		page.HasMore = true
-		page.Next = session.Position{N: int64(last)}.Cursor()
-	}
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store/internal/stored"
 )
 
 // minSnapshot is how many bytes of writes may gather before a full snapshot is
@@ -163,7 +164,7 @@ func (s *sessions) writeState(t *tx, h *header, plan *stateChange) error {
 			return err
 		}
 	}
-	body, err := encodeWrites(plan.writes)
+	body, err := stored.EncodeWrites(plan.writes)
 	if err != nil {
 		return err
 	}
@@ -213,42 +214,4 @@ func (s *sessions) writeSnapshot(t *tx, h *header, doc *session.Document) error 
 	h.snapshotBytes, h.deltaBytes = int64(len(body)), 0
 	_, err = t.exec(insertStateLog, rowKey(h.number, h.Version), true, body)
 	return err
-}
-
-// encodeWrites gives the JSON of writes by hand, for the encoder would re-space
-// the values, which must stay as they were sent.
-func encodeWrites(w session.Writes) ([]byte, error) {
-	out := []byte(`{"ops":[`)
-	for i := range w.Ops {
-		op := &w.Ops[i]
-		key, err := session.Encode(op.Key)
-		if err != nil {
-			return nil, err
-		}
-		if i > 0 {
-			out = append(out, ',')
-		}
-		out = append(out, `{"kind":"`...)
-		out = append(out, op.Kind...)
-		out = append(out, `","key":`...)
-		out = append(out, key...)
-		switch op.Kind {
-		case session.OpAppend:
-			out = append(out, `,"items":`...)
-			out = append(out, session.JoinList(json.RawMessage("[]"), op.Items)...)
-		case session.OpReplace:
-			out = append(out, `,"value":`...)
-			out = append(out, op.Value...)
-		}
-		out = append(out, '}')
-	}
-	out = append(out, ']')
-	if len(w.Warnings) > 0 {
-		warnings, err := session.Encode(w.Warnings)
-		if err != nil {
-			return nil, err
-		}
-		out = append(append(out, `,"warnings":`...), warnings...)
-	}
-	return append(out, '}'), nil
 }

@@ -5,47 +5,20 @@ import (
 	"time"
 
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store/internal/stored"
 )
-
-// pendingBodies are what an entry holds of a person's or a model's own bytes.
-// They are stored apart so that they stay as they were sent.
-type pendingBodies struct{ input, result, late []byte }
-
-func encodePending(p *session.Pending) (doc []byte, bodies pendingBodies, err error) {
-	record := *p
-	bodies.input, record.Input = record.Input, nil
-	bodies.result, record.Response = splitResponse(record.Response)
-	bodies.late, record.Late = splitResponse(record.Late)
-	if doc, err = session.Encode(&record); err != nil {
-		err = session.ErrInvalid.WithCause(err, "pending call %s cannot be encoded", p.CallID)
-	}
-	return doc, bodies, err
-}
-
-func splitResponse(r *session.Response) ([]byte, *session.Response) {
-	if r == nil || r.Result == nil {
-		return nil, r
-	}
-	rest := *r
-	rest.Result = nil
-	return r.Result, &rest
-}
 
 // decodePending reads an entry from a row that begins with its columns.
 func decodePending(id string, r *row) (*session.Pending, error) {
 	callID := r.text()
-	p := &session.Pending{}
-	if err := session.Decode("session "+id+": pending call "+callID, r.bytes(), p); err != nil {
+	row := stored.Pending{Doc: r.bytes()}
+	state := session.PendingState(r.text())
+	row.Input, row.Result, row.Late = r.bytes(), r.bytes(), r.bytes()
+	p, err := row.Decode(id, callID)
+	if err != nil {
 		return nil, err
 	}
-	p.State = session.PendingState(r.text()) // a rewind changes it here alone
-	p.Input = r.bytes()
-	if result := r.bytes(); result != nil && p.Response != nil {
-		p.Response.Result = result
-	}
-	if late := r.bytes(); late != nil && p.Late != nil {
-		p.Late.Result = late
-	}
+	p.State = state // a rewind changes it here alone
 	return p, nil
 }
 
@@ -104,11 +77,11 @@ func (s *sessions) pendingCall(c *conn, id, callID string) (*session.Pending, er
 }
 
 func (s *sessions) storePending(t *tx, query, id string, p *session.Pending) error {
-	doc, bodies, err := encodePending(p)
+	row, err := stored.EncodePending(p, func(*session.Pending) {})
 	if err != nil {
 		return err
 	}
-	_, err = t.exec(query, p.State, p.Deadline, p.MessageID, doc, bodies.input, bodies.result, bodies.late, s.tenant, id, p.CallID)
+	_, err = t.exec(query, p.State, p.Deadline, p.MessageID, row.Doc, row.Input, row.Result, row.Late, s.tenant, id, p.CallID)
 	return err
 }
 
