@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/base64"
 	"encoding/json"
+	"slices"
 	"time"
 )
 
@@ -122,6 +123,43 @@ type Summary struct {
 	MessageCount int               `json:"messageCount"`
 	CreatedAt    time.Time         `json:"createdAt"`
 	UpdatedAt    time.Time         `json:"updatedAt"`
+}
+
+// Summary is the session as a listing shows it; run is the status of its latest
+// run, empty if there was none. Tags and metadata are shared with s.
+func (s *State) Summary(run RunStatus) Summary {
+	return Summary{
+		Key: Key{s.Tenant, s.ID}, Agent: s.Agent, Status: s.Status, Activity: ActivityOf(s.Status, run),
+		UserID: s.UserID, ParentID: s.ParentID, Tags: s.Tags, Metadata: s.Metadata,
+		Turn: s.Turn, MessageCount: s.MessageCount, CreatedAt: s.CreatedAt, UpdatedAt: s.UpdatedAt,
+	}
+}
+
+// Selects reports whether the query selects a session. Stores that select in their
+// own language must agree with it; the store suite compares them.
+func (q *Query) Selects(s *Summary) bool {
+	switch {
+	case q.UserID != "" && q.UserID != s.UserID,
+		q.Agent != "" && q.Agent != s.Agent,
+		q.ParentID != "" && q.ParentID != s.ParentID,
+		q.RootsOnly && s.ParentID != "",
+		q.Activity != "" && q.Activity != s.Activity,
+		len(q.Statuses) > 0 && !slices.Contains(q.Statuses, s.Status),
+		!q.CreatedAfter.IsZero() && !s.CreatedAt.After(q.CreatedAfter),
+		!q.CreatedBefore.IsZero() && !s.CreatedAt.Before(q.CreatedBefore):
+		return false
+	}
+	for _, tag := range q.Tags {
+		if !slices.Contains(s.Tags, tag) {
+			return false
+		}
+	}
+	for name, value := range q.Metadata {
+		if has, ok := s.Metadata[name]; !ok || has != value {
+			return false
+		}
+	}
+	return true
 }
 
 // Position is the place of an item in a listing ordered by a number, then an id.

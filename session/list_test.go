@@ -4,7 +4,9 @@ import (
 	"encoding/base64"
 	"errors"
 	"math"
+	"reflect"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -16,6 +18,45 @@ func TestPageSize(t *testing.T) {
 	for limit, want := range map[int]int{math.MinInt: 50, -1: 50, 0: 50, 1: 1, 200: 200, 201: 200, math.MaxInt: 200} {
 		if got := (session.PageRequest{Limit: limit}).Size(); got != want {
 			t.Errorf("limit %d gives %d, want %d", limit, got, want)
+		}
+	}
+}
+
+func TestQuerySelects(t *testing.T) {
+	t.Parallel()
+	state := session.State{
+		Tenant: "t", ID: "a", Agent: "writer", Status: session.Active, UserID: "u", ParentID: "p", Tags: []string{"x", "y"},
+		Metadata: map[string]string{"k": "1"}, Turn: 2, MessageCount: 3, CreatedAt: now, UpdatedAt: now.Add(time.Hour),
+	}
+	is := state.Summary(session.RunSuspendedPartial)
+	want := session.Summary{
+		Key: session.Key{Tenant: "t", ID: "a"}, Agent: "writer", Status: session.Active, Activity: session.ActivityWaiting, UserID: "u", ParentID: "p",
+		Tags: []string{"x", "y"}, Metadata: map[string]string{"k": "1"}, Turn: 2, MessageCount: 3, CreatedAt: now, UpdatedAt: now.Add(time.Hour),
+	}
+	if !reflect.DeepEqual(is, want) {
+		t.Errorf("the summary is %+v", is)
+	}
+	for name, test := range map[string]struct {
+		query session.Query
+		want  bool
+	}{
+		"everything":           {session.Query{}, true},
+		"all of it":            {session.Query{UserID: "u", Agent: "writer", ParentID: "p", Tags: []string{"y", "x"}, Metadata: map[string]string{"k": "1"}, Activity: session.ActivityWaiting, Statuses: []session.Status{session.Failed, session.Active}}, true},
+		"another user":         {session.Query{UserID: "v"}, false},
+		"another agent":        {session.Query{Agent: "reader"}, false},
+		"another parent":       {session.Query{ParentID: "q"}, false},
+		"roots":                {session.Query{RootsOnly: true}, false},
+		"another activity":     {session.Query{Activity: session.ActivityRunning}, false},
+		"another status":       {session.Query{Statuses: []session.Status{session.Failed}}, false},
+		"one tag too many":     {session.Query{Tags: []string{"x", "z"}}, false},
+		"another value":        {session.Query{Metadata: map[string]string{"k": "2"}}, false},
+		"a missing entry":      {session.Query{Metadata: map[string]string{"l": ""}}, false},
+		"created after it was": {session.Query{CreatedAfter: now}, false},
+		"created before that":  {session.Query{CreatedBefore: now}, false},
+		"created around":       {session.Query{CreatedAfter: now.Add(-1), CreatedBefore: now.Add(1)}, true},
+	} {
+		if got := test.query.Selects(&is); got != test.want {
+			t.Errorf("%s: %v", name, got)
 		}
 	}
 }

@@ -58,8 +58,8 @@ func (s *shelf) narrowest(q *session.Query) ordered {
 func summarise(list ordered, q *session.Query) (items []session.Summary, more bool) {
 	skip := q.Skip()
 	for _, rec := range slices.Backward(list) {
-		st := &rec.state
-		if !selects(q, rec) {
+		item := rec.summary()
+		if !q.Selects(&item) {
 			continue
 		}
 		if skip > 0 {
@@ -69,12 +69,8 @@ func summarise(list ordered, q *session.Query) (items []session.Summary, more bo
 		if len(items) == q.Size() {
 			return items, true
 		}
-		items = append(items, session.Summary{
-			Key:   session.Key{Tenant: st.Tenant, ID: st.ID},
-			Agent: st.Agent, Status: st.Status, Activity: rec.activity(), UserID: st.UserID, ParentID: st.ParentID,
-			Tags: slices.Clone(st.Tags), Metadata: maps.Clone(st.Metadata),
-			Turn: st.Turn, MessageCount: st.MessageCount, CreatedAt: st.CreatedAt, UpdatedAt: st.UpdatedAt,
-		})
+		item.Tags, item.Metadata = slices.Clone(item.Tags), maps.Clone(item.Metadata)
+		items = append(items, item)
 	}
 	return items, false
 }
@@ -82,37 +78,11 @@ func summarise(list ordered, q *session.Query) (items []session.Summary, more bo
 func count(list ordered, q *session.Query) int {
 	n := 0
 	for _, rec := range list {
-		if selects(q, rec) {
+		if item := rec.summary(); q.Selects(&item) {
 			n++
 		}
 	}
 	return n
-}
-
-func selects(q *session.Query, rec *record) bool {
-	st := &rec.state
-	switch {
-	case q.UserID != "" && q.UserID != st.UserID,
-		q.Agent != "" && q.Agent != st.Agent,
-		q.ParentID != "" && q.ParentID != st.ParentID,
-		q.RootsOnly && st.ParentID != "",
-		q.Activity != "" && q.Activity != rec.activity(),
-		len(q.Statuses) > 0 && !slices.Contains(q.Statuses, st.Status),
-		!q.CreatedAfter.IsZero() && !st.CreatedAt.After(q.CreatedAfter),
-		!q.CreatedBefore.IsZero() && !st.CreatedAt.Before(q.CreatedBefore):
-		return false
-	}
-	for _, tag := range q.Tags {
-		if !slices.Contains(st.Tags, tag) {
-			return false
-		}
-	}
-	for key, value := range q.Metadata {
-		if has, ok := st.Metadata[key]; !ok || has != value {
-			return false
-		}
-	}
-	return true
 }
 
 // newPage puts a page together; last is the position of its last item.

@@ -85,11 +85,18 @@ func (r *record) isRunning() bool {
 
 // activity is what the session is doing now.
 func (r *record) activity() session.Activity {
-	var run session.RunStatus
-	if current := r.currentRun(); current != nil {
-		run = current.Status
+	return session.ActivityOf(r.state.Status, r.runStatus())
+}
+
+// summary is the session as a listing shows it. It shares its labels.
+func (r *record) summary() session.Summary { return r.state.Summary(r.runStatus()) }
+
+// runStatus is that of the latest run; empty if there was none.
+func (r *record) runStatus() session.RunStatus {
+	if run := r.currentRun(); run != nil {
+		return run.Status
 	}
-	return session.ActivityOf(r.state.Status, run)
+	return ""
 }
 
 // committed reports where the session stands.

@@ -57,15 +57,15 @@ func (h *header) run() *session.Run {
 }
 
 // headerColumns are those that scanHeader reads.
-const headerColumns = `
+var headerColumns = `
        s.number, s.id, s.version, s.step_count, s.resume_count, s.message_count, s.last_commit,
        s.checkpoint_id, s.checkpoint_number, s.checkpoint_source, s.checkpointed_at,
        s.snapshot_bytes, s.delta_bytes, s.inbox_waiting, s.stop_kind, s.stop_reason, s.stop_at,
        s.run_steps, s.run_usage, s.run_reason, s.updated_at,
        s.status, s.owner, s.epoch, s.lease_until, s.turn, s.current_run, s.run_status, s.run_runtime, s.close_owed_at,
-       s.agent, s.user_id, s.parent_id, s.root_id, s.stream_id, s.expires_at, s.created_at`
+       s.created_at, ` + columnNames("s.")
 
-const (
+var (
 	selectHeader = `
 SELECT` + headerColumns + `, coalesce($3::timestamptz, clock_timestamp())
 FROM helix.sessions s
@@ -100,11 +100,8 @@ func (s *sessions) scanHeader(rows pgx.Rows, h *header, more ...any) error {
 		instant{&h.Lease.ExpiresAt},
 		&h.Turn, &h.CurrentRunID, &h.runStatus, &h.runRuntime,
 		instant{&h.closeOwedAt},
-		&h.Agent, &h.UserID, &h.ParentID, &h.RootID, &h.StreamID,
-		instant{&h.ExpiresAt},
 		instant{&h.CreatedAt},
-		instant{&h.now},
-	}, more...)...)
+	}, concat(scanColumns(&h.State), []any{instant{&h.now}}, more)...)...)
 	h.CloseOwed = !h.closeOwedAt.IsZero()
 	if stop.Kind != "" {
 		stop.RunID = h.CurrentRunID
@@ -146,34 +143,33 @@ func (s *sessions) askHeader(t *tx, id string, h **header) {
 	}, selectHeader, s.tenant, id, s.b.clock())
 }
 
-const insertHeader = `
+var insertHeader = `
 INSERT INTO helix.sessions (
        number, tenant, id, version, step_count, resume_count, message_count, last_commit,
        checkpoint_id, checkpoint_number, checkpoint_source, checkpointed_at,
        snapshot_bytes, delta_bytes, inbox_waiting, stop_kind, stop_reason, stop_at,
        run_steps, run_usage, run_reason, updated_at,
        status, owner, epoch, lease_until, turn, current_run, run_status, run_runtime, close_owed_at,
-       agent, user_id, parent_id, root_id, stream_id, expires_at, created_at)
+       created_at, ` + columnNames("") + `)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8,
         $9, $10, $11, $12,
         $13, $14, 0, '', '', NULL,
         $15, $16, $17, $18,
         $19, $20, $21, $22, $23, $24, $25, $26, $27,
-        $28, $29, $30, $31, $32, $33, $34)`
+        $28, ` + columnPlaces(29) + `)`
 
-const updateHeader = `
+var updateHeader = `
 UPDATE helix.sessions
 SET version = $2, step_count = $3, resume_count = $4, message_count = $5, last_commit = $6,
     checkpoint_id = $7, checkpoint_number = $8, checkpoint_source = $9, checkpointed_at = $10,
     snapshot_bytes = $11, delta_bytes = $12, run_steps = $13, run_usage = $14, run_reason = $15, updated_at = $16,
     status = $17, owner = $18, epoch = $19, lease_until = $20, turn = $21, current_run = $22, run_status = $23,
     run_runtime = $24, close_owed_at = $25,
-    agent = $26, user_id = $27, parent_id = $28, root_id = $29, stream_id = $30, expires_at = $31,
-    stop_kind = $32, stop_reason = $33, stop_at = $34
+    stop_kind = $26, stop_reason = $27, stop_at = $28,
+    ` + columnSets(29) + `
 WHERE number = $1`
 
-// hotArgs, turnArgs and documentArgs are the row's values in the order of its
-// columns.
+// hotArgs and turnArgs are the row's values in the order of its columns.
 func (h *header) hotArgs() []any {
 	return []any{
 		h.Version, h.StepCount, h.ResumeCount, h.MessageCount, h.LastCommit,
@@ -189,13 +185,9 @@ func (h *header) turnArgs() []any {
 	}
 }
 
-func (h *header) documentArgs() []any {
-	return []any{h.Agent, h.UserID, h.ParentID, h.RootID, h.StreamID, when(h.ExpiresAt)}
-}
-
 // insertHeader queues the row of a new session, which has its number.
 func (s *sessions) insertHeader(t *tx, h *header) {
-	args := concat([]any{h.number, s.tenant, h.ID}, h.hotArgs(), h.turnArgs(), h.documentArgs(), []any{when(h.CreatedAt)})
+	args := concat([]any{h.number, s.tenant, h.ID}, h.hotArgs(), h.turnArgs(), []any{when(h.CreatedAt)}, columnArgs(&h.State))
 	t.exec(insertHeader, args...)
 }
 
@@ -205,8 +197,8 @@ func (s *sessions) writeHeader(t *tx, h *header) {
 	if h.stop != nil {
 		stop = *h.stop
 	}
-	args := concat([]any{h.number}, h.hotArgs(), h.turnArgs(), h.documentArgs(),
-		[]any{string(stop.Kind), stop.Reason, when(stop.At)})
+	args := concat([]any{h.number}, h.hotArgs(), h.turnArgs(),
+		[]any{string(stop.Kind), stop.Reason, when(stop.At)}, columnArgs(&h.State))
 	t.exec(updateHeader, args...)
 }
 

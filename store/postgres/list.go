@@ -88,18 +88,11 @@ func newListing(tenant string, q *session.Query) *listing {
 
 // addColumns adds the conditions on the session's own row.
 func (l *listing) addColumns(q *session.Query) {
-	// The literal comparisons let partial indexes be used.
 	if q.Activity != "" {
 		l.add(activity+" = %s AND s.number > 0", string(q.Activity))
 	}
-	if q.UserID != "" {
-		l.add("s.user_id = %s AND s.user_id <> ''", q.UserID)
-	}
-	if q.ParentID != "" {
-		l.add("s.parent_id = %s AND s.parent_id <> ''", q.ParentID)
-	}
-	if q.Agent != "" {
-		l.add("s.agent = %s", q.Agent)
+	for i := range documentColumns {
+		l.addColumn(&documentColumns[i], q)
 	}
 	switch len(q.Statuses) {
 	case 0:
@@ -117,6 +110,19 @@ func (l *listing) addColumns(q *session.Query) {
 	if !q.CreatedBefore.IsZero() {
 		l.add(l.created()+" < %s", q.CreatedBefore.Add(time.Microsecond-1).Truncate(time.Microsecond))
 	}
+}
+
+// addColumn adds what a query asks of a column. The comparison with the literal lets
+// a sparse index be used.
+func (l *listing) addColumn(c *tableColumn, q *session.Query) {
+	if c.asked == nil || c.asked(q) == "" {
+		return
+	}
+	condition := "s." + c.name + " = %s"
+	if c.sparse {
+		condition += " AND s." + c.name + " <> ''"
+	}
+	l.add(condition, c.asked(q))
 }
 
 // created and id are the columns that order the listing.
@@ -139,7 +145,7 @@ func (l *listing) after(at session.Position) {
 // the index in its order, but sort what it finds there.
 func (l *listing) page(limit, offset int) string {
 	text := `
-SELECT s.id, s.agent, s.status, s.run_status, s.user_id, s.parent_id, s.turn, s.message_count, s.created_at, s.updated_at
+SELECT s.id, s.status, s.run_status, s.turn, s.message_count, s.created_at, s.updated_at, ` + columnNames("s.") + `
 FROM ` + l.from + `
 WHERE ` + strings.Join(l.where, " AND ") + `
 ORDER BY ` + l.created() + ` DESC, ` + l.id() + ` DESC
@@ -172,12 +178,12 @@ func (s *sessions) List(ctx context.Context, query session.Query) (page session.
 		}
 		text := l.page(page.Limit, query.Skip())
 		t.ask(func(rows pgx.Rows) error {
-			item := session.Summary{Key: session.Key{Tenant: s.tenant}}
+			is := session.State{Tenant: s.tenant}
 			var run session.RunStatus
-			err := rows.Scan(&item.ID, &item.Agent, &item.Status, &run, &item.UserID, &item.ParentID, &item.Turn, &item.MessageCount,
-				instant{&item.CreatedAt}, instant{&item.UpdatedAt})
-			item.Activity = session.ActivityOf(item.Status, run)
-			page.Items = append(page.Items, item)
+			err := rows.Scan(append([]any{
+				&is.ID, &is.Status, &run, &is.Turn, &is.MessageCount, instant{&is.CreatedAt}, instant{&is.UpdatedAt},
+			}, scanColumns(&is)...)...)
+			page.Items = append(page.Items, is.Summary(run))
 			return err
 		}, text, l.args...)
 		if err := t.flush(ctx); err != nil {

@@ -46,8 +46,8 @@ func newHeader(tenant, id string, raw map[string]string) *header {
 	h.runStatus, h.runRuntime = session.RunStatus(raw["rstatus"]), raw["runtime"]
 	h.closeOwedAt = moment(raw["owed"])
 	h.CloseOwed = !h.closeOwedAt.IsZero()
-	h.Agent, h.UserID, h.ParentID, h.RootID, h.StreamID = raw["agent"], raw["user"], raw["parent"], raw["root"], raw["stream"]
-	h.ExpiresAt, h.CreatedAt = moment(raw["expires"]), moment(raw["created"])
+	readFields(&h.State, raw)
+	h.CreatedAt = moment(raw["created"])
 	h.runSteps, h.runReason, h.runUsage = int(number("rsteps")), session.CompletionReason(raw["rreason"]), usageOf(raw["usage"])
 	h.attempts, h.progress = int(number("attempts")), number("progress")
 	h.inbox = number("inbox") > 0

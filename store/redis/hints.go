@@ -109,11 +109,12 @@ func (s *sessions) stateHints(h *hints, is, was *session.State) {
 	} else {
 		old = *was
 	}
-	value(indexUser, is.UserID, old.UserID)
-	value(indexAgent, is.Agent, old.Agent)
 	value(indexStatus, string(is.Status), string(old.Status))
-	value(indexParent, is.ParentID, old.ParentID)
-	value(indexRoot, is.RootID, old.RootID)
+	for i := range documentFields {
+		if f := &documentFields[i]; f.index != "" {
+			value(f.index, f.value(is), f.value(&old))
+		}
+	}
 	seen := make(map[string]bool, len(old.Tags)+len(is.Tags))
 	for _, tag := range old.Tags {
 		seen[tag] = true

@@ -34,8 +34,7 @@ func (w *batch) replaceDocument(state *session.State) error {
 	if err != nil {
 		return session.ErrInvalid.WithCause(err, "session %s: cannot be encoded", state.ID)
 	}
-	w.do("set", "", "status", string(state.Status), "agent", state.Agent, "user", state.UserID, "parent", state.ParentID,
-		"root", state.RootID, "stream", state.StreamID, "expires", micros(state.ExpiresAt), "tags", tags, "meta", metadata)
+	w.do("set", "", append(writtenFields(state), "status", string(state.Status), "tags", tags, "meta", metadata)...)
 	return w.writeDoc(state)
 }
 

@@ -13,11 +13,6 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// listed are the fields of a header that a summary shows or a query selects by.
-var listed = []string{
-	"v", "agent", "status", "user", "parent", "tags", "meta", "turn", "msgs", "created", "updated", "rstatus", "run",
-}
-
 // found is a session that an index entry led to.
 type found struct {
 	session.Summary
@@ -229,38 +224,13 @@ func (w *walk) summarise(ctx context.Context, id string, values []any) *found {
 	if h.isRunning() {
 		running = h.CurrentRunID
 	}
-	return &found{running: running, Summary: session.Summary{
-		Key:   session.Key{Tenant: w.tenant, ID: id},
-		Agent: h.Agent, Status: h.Status, Activity: h.activity(), UserID: h.UserID, ParentID: h.ParentID, Tags: h.Tags, Metadata: h.Metadata,
-		Turn: h.Turn, MessageCount: h.MessageCount, CreatedAt: h.CreatedAt, UpdatedAt: h.UpdatedAt,
-	}}
+	return &found{running: running, Summary: h.Summary(h.runStatus)}
 }
 
+// selects reports whether the query selects a session that is behind the place
+// where the walk begins.
 func (w *walk) selects(s *found) bool {
-	q := w.query
-	switch {
-	case w.after != nil && !follows(&s.Summary, w.after),
-		q.Activity != "" && q.Activity != s.Activity,
-		q.UserID != "" && q.UserID != s.UserID,
-		q.Agent != "" && q.Agent != s.Agent,
-		q.ParentID != "" && q.ParentID != s.ParentID,
-		q.RootsOnly && s.ParentID != "",
-		len(q.Statuses) > 0 && !slices.Contains(q.Statuses, s.Status),
-		!q.CreatedAfter.IsZero() && !s.CreatedAt.After(q.CreatedAfter),
-		!q.CreatedBefore.IsZero() && !s.CreatedAt.Before(q.CreatedBefore):
-		return false
-	}
-	for _, tag := range q.Tags {
-		if !slices.Contains(s.Tags, tag) {
-			return false
-		}
-	}
-	for name, value := range q.Metadata {
-		if has, ok := s.Metadata[name]; !ok || has != value {
-			return false
-		}
-	}
-	return true
+	return (w.after == nil || follows(&s.Summary, w.after)) && w.query.Selects(&s.Summary)
 }
 
 // follows reports whether a session comes after a position: it is older, or of the

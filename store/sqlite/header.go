@@ -40,24 +40,23 @@ type header struct {
 // coldRow is the columns that most commits leave alone. They are indexed, so
 // writing them back unchanged would cost.
 type coldRow struct {
-	status                             session.Status
-	owner                              string
-	epoch                              int64
-	leaseUntil, closeOwedAt, expiresAt any
-	turn                               int
-	currentRun                         string
-	runStatus                          session.RunStatus
-	runRuntime                         string
-	agent, userID                      string
-	parentID, rootID, streamID         string
+	status                  session.Status
+	owner                   string
+	epoch                   int64
+	leaseUntil, closeOwedAt any
+	turn                    int
+	currentRun              string
+	runStatus               session.RunStatus
+	runRuntime              string
+	document                cells
 }
 
 func (h *header) cold() coldRow {
 	return coldRow{
 		status: h.Status, owner: h.Lease.Owner, epoch: h.Lease.Epoch,
-		leaseUntil: nanos(h.Lease.ExpiresAt), closeOwedAt: nanos(h.closeOwedAt), expiresAt: nanos(h.ExpiresAt),
+		leaseUntil: nanos(h.Lease.ExpiresAt), closeOwedAt: nanos(h.closeOwedAt),
 		turn: h.Turn, currentRun: h.CurrentRunID, runStatus: h.runStatus, runRuntime: h.runRuntime,
-		agent: h.Agent, userID: h.UserID, parentID: h.ParentID, rootID: h.RootID, streamID: h.StreamID,
+		document: cellsOf(&h.State),
 	}
 }
 
@@ -78,12 +77,12 @@ func (h *header) run() *session.Run {
 }
 
 // selectHeader also fetches, in the same statement, what every commit reports.
-const selectHeader = `
+var selectHeader = `
 SELECT s.number, s.version, s.step_count, s.resume_count, s.message_count, s.last_commit,
        s.checkpoint_id, s.checkpoint_newest, s.checkpoint_number, s.checkpoint_source, s.checkpointed_at,
        s.snapshot_bytes, s.delta_bytes, s.run_steps, s.run_usage, s.run_reason, s.updated_at,
        s.status, s.owner, s.epoch, s.lease_until, s.turn, s.current_run, s.run_status, s.run_runtime, s.close_owed_at,
-       s.agent, s.user_id, s.parent_id, s.root_id, s.stream_id, s.expires_at, s.created_at,
+       ` + columnNames("s.", "") + `, s.created_at,
        EXISTS (SELECT 1 FROM inbox i WHERE i.tenant = s.tenant AND i.session_id = s.id AND i.consumed = 0),
        x.kind, x.reason, x.at
 FROM sessions s
@@ -108,8 +107,8 @@ func (s *sessions) header(c *conn, id string) (*header, error) {
 	h.Turn, h.CurrentRunID, h.runStatus, h.runRuntime = r.int(), r.text(), session.RunStatus(r.text()), r.text()
 	h.closeOwedAt = r.time()
 	h.CloseOwed = !h.closeOwedAt.IsZero()
-	h.Agent, h.UserID, h.ParentID, h.RootID, h.StreamID = r.text(), r.text(), r.text(), r.text(), r.text()
-	h.ExpiresAt, h.CreatedAt = r.time(), r.time()
+	r.columns(&h.State)
+	h.CreatedAt = r.time()
 	h.inbox = r.bool()
 	if kind := r.text(); kind != "" {
 		h.stop = &session.Stop{RunID: h.CurrentRunID, Kind: session.StopKind(kind), Reason: r.text(), At: r.time()}
@@ -126,18 +125,18 @@ func (s *sessions) mustHeader(c *conn, id string) (*header, error) {
 	return h, err
 }
 
-const insertHeader = `
+var insertHeader = `
 INSERT INTO sessions (
        version, step_count, resume_count, message_count, last_commit,
        checkpoint_id, checkpoint_newest, checkpoint_number, checkpoint_source, checkpointed_at,
        snapshot_bytes, delta_bytes, run_steps, run_usage, run_reason, updated_at,
        status, owner, epoch, lease_until, turn, current_run, run_status, run_runtime, close_owed_at,
-       agent, user_id, parent_id, root_id, stream_id, expires_at, created_at, tenant, id)
+       ` + columnNames("", "") + `, created_at, tenant, id)
 VALUES (?, ?, ?, ?, ?,
         ?, ?, ?, ?, ?,
         ?, ?, ?, ?, ?, ?,
         ?, ?, ?, ?, ?, ?, ?, ?, ?,
-        ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+        ` + placeholders(len(columns)) + `, ?, ?, ?)`
 
 const updateHeader = `
 UPDATE sessions
@@ -146,10 +145,10 @@ SET version = ?, step_count = ?, resume_count = ?, message_count = ?, last_commi
     snapshot_bytes = ?, delta_bytes = ?, run_steps = ?, run_usage = ?, run_reason = ?, updated_at = ?
 WHERE number = ?`
 
-const updateHeaderCold = `
+var updateHeaderCold = `
 UPDATE sessions
 SET status = ?, owner = ?, epoch = ?, lease_until = ?, turn = ?, current_run = ?, run_status = ?, run_runtime = ?,
-    close_owed_at = ?, agent = ?, user_id = ?, parent_id = ?, root_id = ?, stream_id = ?, expires_at = ?
+    close_owed_at = ?, ` + columnNames("", " = ?") + `
 WHERE number = ?`
 
 func (h *header) hotArgs() []any {
@@ -163,7 +162,7 @@ func (h *header) hotArgs() []any {
 // insertHeader adds the row of a new session and gives it its number.
 func (s *sessions) insertHeader(t *tx, h *header) (err error) {
 	h.stored = h.cold()
-	args := concat(h.hotArgs(), h.stored.turnArgs(), h.stored.documentArgs(), []any{h.CreatedAt, s.tenant, h.ID})
+	args := concat(h.hotArgs(), h.stored.turnArgs(), h.stored.document.args(&h.State), []any{h.CreatedAt, s.tenant, h.ID})
 	h.number, err = t.insert(insertHeader, args...)
 	if isDuplicate(err) {
 		return session.Exists(&h.State)
@@ -184,7 +183,7 @@ func (s *sessions) writeHeader(t *tx, h *header) error {
 func (s *sessions) writeCold(t *tx, h *header) error {
 	if cold := h.cold(); cold != h.stored {
 		h.stored = cold
-		_, err := t.exec(updateHeaderCold, concat(cold.turnArgs(), cold.documentArgs(), []any{h.number})...)
+		_, err := t.exec(updateHeaderCold, concat(cold.turnArgs(), cold.document.args(&h.State), []any{h.number})...)
 		if err != nil {
 			return err
 		}
@@ -197,10 +196,6 @@ func (c *coldRow) turnArgs() []any {
 	return []any{
 		c.status, c.owner, c.epoch, c.leaseUntil, c.turn, c.currentRun, c.runStatus, c.runRuntime, c.closeOwedAt,
 	}
-}
-
-func (c *coldRow) documentArgs() []any {
-	return []any{c.agent, c.userID, c.parentID, c.rootID, c.streamID, c.expiresAt}
 }
 
 func concat(parts ...[]any) []any {

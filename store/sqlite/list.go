@@ -61,18 +61,11 @@ func newListing(tenant string, q *session.Query) *listing {
 	for _, name := range names {
 		l.add(hasMetadata, name, q.Metadata[name])
 	}
-	// The literal comparisons let partial indexes be used.
 	if q.Activity != "" {
 		l.add("s.activity = ?", string(q.Activity))
 	}
-	if q.UserID != "" {
-		l.add("s.user_id = ? AND s.user_id <> ''", q.UserID)
-	}
-	if q.ParentID != "" {
-		l.add("s.parent_id = ? AND s.parent_id <> ''", q.ParentID)
-	}
-	if q.Agent != "" {
-		l.add("s.agent = ?", q.Agent)
+	for i := range columns {
+		l.addColumn(&columns[i], q)
 	}
 	switch len(q.Statuses) {
 	case 0:
@@ -96,6 +89,19 @@ func newListing(tenant string, q *session.Query) *listing {
 		l.add(l.created()+" < ?", q.CreatedBefore)
 	}
 	return l
+}
+
+// addColumn adds what a query asks of a column. The comparison with the literal lets
+// a sparse index be used.
+func (l *listing) addColumn(c *column, q *session.Query) {
+	if c.asked == nil || c.asked(q) == "" {
+		return
+	}
+	condition := "s." + c.name + " = ?"
+	if c.sparse {
+		condition += " AND s." + c.name + " <> ''"
+	}
+	l.add(condition, c.asked(q))
 }
 
 // sessionIndex is the index for a query of a parent's sessions, of a user's or of those
@@ -144,7 +150,7 @@ func (l *listing) id() string {
 // offset.
 func (l *listing) page() string {
 	return `
-SELECT s.id, s.agent, s.status, s.activity, s.user_id, s.parent_id, s.turn, s.message_count, s.created_at, s.updated_at
+SELECT s.id, s.status, s.run_status, s.turn, s.message_count, s.created_at, s.updated_at, ` + columnNames("s.", "") + `
 FROM ` + l.from + `
 WHERE ` + strings.Join(l.where, " AND ") + `
 ORDER BY ` + l.created() + ` DESC, ` + l.id() + ` DESC
@@ -179,11 +185,11 @@ func (s *sessions) List(ctx context.Context, query session.Query) (page session.
 			if err != nil {
 				return err
 			}
-			item := session.Summary{Key: session.Key{Tenant: s.tenant, ID: r.text()}}
-			item.Agent, item.Status, item.Activity = r.text(), session.Status(r.text()), session.Activity(r.text())
-			item.UserID, item.ParentID = r.text(), r.text()
-			item.Turn, item.MessageCount, item.CreatedAt, item.UpdatedAt = r.int(), r.int(), r.time(), r.time()
-			page.Items = append(page.Items, item)
+			is := session.State{Tenant: s.tenant, ID: r.text(), Status: session.Status(r.text())}
+			run := session.RunStatus(r.text())
+			is.Turn, is.MessageCount, is.CreatedAt, is.UpdatedAt = r.int(), r.int(), r.time(), r.time()
+			r.columns(&is)
+			page.Items = append(page.Items, is.Summary(run))
 		}
 		return s.finishListing(c, &page)
 	})

@@ -130,6 +130,8 @@ func listFilters(t *bed) {
 	add("b", "bob", "writer", session.Completed, []string{"x"}, map[string]string{"k": "1"}, "")
 	add("c", "ann", "reader", session.Failed, []string{"y", "x%"}, map[string]string{"k": "2"}, "a")
 	add("d", "ann%", "write_", session.Paused, nil, nil, "a")
+	all, err := t.store().List(t.Context(), session.Query{})
+	t.ok(err, "List")
 	for _, c := range []struct {
 		what string
 		q    session.Query
@@ -158,6 +160,9 @@ func listFilters(t *bed) {
 		got := t.listed(c.q)
 		slices.Sort(got)
 		equal(t, c.what, strings.Join(got, " "), c.want)
+		for _, item := range all.Items {
+			equal(t, c.what+" as the domain selects "+item.ID, c.q.Selects(&item), slices.Contains(got, item.ID))
+		}
 		c.q.Limit, c.q.Total = 1, true
 		page, err := t.store().List(t.Context(), c.q)
 		t.ok(err, "List")

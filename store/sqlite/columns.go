@@ -1,0 +1,91 @@
+package sqlite
+
+import (
+	"database/sql/driver"
+	"strings"
+	"time"
+
+	"github.com/helixagents/helix/session"
+)
+
+// column is a column of a session's row that holds a field of its document.
+type column struct {
+	name string
+	// field is a *string or a *time.Time of a document.
+	field func(*session.State) any
+	// asked is the value that a query selects by; "" is any. Nil where lists do not
+	// select by the column.
+	asked func(*session.Query) string
+	// sparse is set where the column's index leaves out empty values.
+	sparse bool
+}
+
+// columns are those of the document that callers write and lists select by or show.
+// A field that lists are to know is added here, with a migration that adds its
+// column, and in the domain: [session.State], [session.Summary], [session.Query]
+// and [session.Edit.Apply].
+var columns = [...]column{
+	{name: "agent", field: func(s *session.State) any { return &s.Agent }, asked: func(q *session.Query) string { return q.Agent }},
+	{name: "user_id", field: func(s *session.State) any { return &s.UserID }, asked: func(q *session.Query) string { return q.UserID }, sparse: true},
+	{name: "parent_id", field: func(s *session.State) any { return &s.ParentID }, asked: func(q *session.Query) string { return q.ParentID }, sparse: true},
+	{name: "root_id", field: func(s *session.State) any { return &s.RootID }},
+	{name: "stream_id", field: func(s *session.State) any { return &s.StreamID }},
+	{name: "expires_at", field: func(s *session.State) any { return &s.ExpiresAt }},
+}
+
+// columnNames lists the columns, each behind prefix and before suffix.
+func columnNames(prefix, suffix string) string {
+	var names []string
+	for _, c := range columns {
+		names = append(names, prefix+c.name+suffix)
+	}
+	return strings.Join(names, ", ")
+}
+
+// cells are the values of the columns, in a form that can be compared.
+type cells [len(columns)]cell
+
+// cell is a text or, in the form in which it is stored, a time.
+type cell struct {
+	text string
+	time driver.Value
+}
+
+// cellsOf are the cells of a document.
+func cellsOf(s *session.State) (out cells) {
+	for i := range columns {
+		switch field := columns[i].field(s).(type) {
+		case *string:
+			out[i].text = *field
+		case *time.Time:
+			out[i].time = nanos(*field)
+		}
+	}
+	return out
+}
+
+// args are the cells as parameters.
+func (c *cells) args(s *session.State) []any {
+	out := make([]any, len(columns))
+	for i := range columns {
+		switch columns[i].field(s).(type) {
+		case *string:
+			out[i] = c[i].text
+		case *time.Time:
+			out[i] = c[i].time
+		}
+	}
+	return out
+}
+
+// columns reads the columns, which come next in the row, into a document.
+func (r *row) columns(s *session.State) {
+	for i := range columns {
+		switch field := columns[i].field(s).(type) {
+		case *string:
+			*field = r.text()
+		case *time.Time:
+			*field = r.time()
+		}
+	}
+}
