@@ -50,11 +50,10 @@ const (
 	// interruption.
 	RunStarted Kind = "run_started"
 	RunResumed Kind = "run_resumed"
-	// RunCompleted, RunInterrupted, RunPaused and RunSuperseded end them.
+	// RunCompleted, RunInterrupted and RunPaused end them.
 	RunCompleted   Kind = "run_completed"
 	RunInterrupted Kind = "run_interrupted"
 	RunPaused      Kind = "run_paused"
-	RunSuperseded  Kind = "run_superseded"
 	// StepStarted begins an attempt at a step: MessageID is the reply's id.
 	StepStarted Kind = "step_started"
 	// StepCommitted says that everything up to here is durable; CheckpointID names
@@ -63,8 +62,6 @@ const (
 	// StepDiscarded takes back what the step's attempt had shown: all of it, or what
 	// Scope says. With a MessageCount, messages beyond so many were not taken in either.
 	StepDiscarded Kind = "step_discarded"
-	// Resync tells readers of an earlier run that another has begun.
-	Resync Kind = "stream_resync"
 	// Suspended lists what the run waits for, in Data.
 	Suspended Kind = "suspended"
 	// Rewound says that the session went back to MessageCount messages.
@@ -76,8 +73,8 @@ func Kinds() []Kind {
 	return []Kind{
 		TextDelta, Thinking, ToolArgsStart, ToolArgsDelta, ToolArgsEnd, ToolStart, ToolEnd, ApprovalRequest,
 		SubAgentStart, SubAgentEnd, StatePatch, Custom, Failure, Output, FileOutput, InputReceived, RunStarted,
-		RunResumed, RunCompleted, RunInterrupted, RunPaused, RunSuperseded, StepStarted, StepCommitted,
-		StepDiscarded, Resync, Suspended, Rewound,
+		RunResumed, RunCompleted, RunInterrupted, RunPaused, StepStarted, StepCommitted,
+		StepDiscarded, Suspended, Rewound,
 	}
 }
 
