@@ -6,11 +6,12 @@
 GOLANGCI_LINT = CGO_ENABLED=0 go tool -modfile=tools/go.mod golangci-lint
 
 BENCHFLAGS ?=
+WEIGHTFLAGS ?=
 TESTFLAGS  ?=
 RUNFLAGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run chat test soak fuzz matrix lint fmt bench
+.PHONY: help run chat test soak fuzz matrix lint fmt bench weight
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-6s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,3 +50,6 @@ fmt: ## format the code and apply the linter's automatic fixes
 
 bench: ## run the benchmarks and print a table (BENCHFLAGS="-quick -json -run REGEXP")
 	go run ./bench $(BENCHFLAGS)
+
+weight: ## measure size, modules and cold build of the program and of a user's, and fail above bench/weight/ceilings.json (about five minutes)
+	@go run ./bench/weight $(WEIGHTFLAGS)

@@ -183,23 +183,6 @@ func checkClosure(g graph, roots, allowed []string) []string {
 	return violations
 }
 
-// checkLeaves reports packages of this module that import a third-party module which belongs to another.
-func checkLeaves(g graph, leaves map[string]string) []string {
-	var violations []string
-	for _, path := range slices.Sorted(maps.Keys(g)) {
-		if g[path].module != "" {
-			continue
-		}
-		for _, imp := range g[path].imports {
-			m := g[imp].module
-			if leaf, ok := leaves[m]; ok && path != leaf {
-				violations = append(violations, fmt.Sprintf("%s imports %s: only %s may", name(path), m, leaf))
-			}
-		}
-	}
-	return violations
-}
-
 // trail spells out how a search that recorded its predecessors in via came to path.
 func trail(via map[string]string, path string) string {
 	steps := []string{name(path)}
@@ -324,17 +307,6 @@ func TestCheckerFindsBadImports(t *testing.T) {
 			wantOne(t, checkLayers(g, layers), test.want)
 		})
 	}
-}
-
-func TestCheckerFindsStraySDK(t *testing.T) {
-	t.Parallel()
-	const sdk = "github.com/anthropics/anthropic-sdk-go"
-	g := goodGraph()
-	g[sdk] = node{module: sdk}
-	g["llm/anthropic"] = node{imports: []string{"llm", sdk}}
-	report(t, checkLeaves(g, sdks))
-	g["llm/router"] = node{imports: []string{"llm", sdk}}
-	wantOne(t, checkLeaves(g, sdks), "llm/router imports "+sdk+": only llm/anthropic may")
 }
 
 func TestCheckerFindsUnplacedPackage(t *testing.T) {

@@ -21,8 +21,8 @@
 // The address is what the adapter calls its base URL: with the /v1 for OpenAI,
 // without a version for the others. Such a server is not sent the provider's key,
 // which is none of its business, but that in HELIX_MODEL_KEY, if there is one. Where a
-// gateway is to take the place of a provider, key and all, set the variable that its
-// SDK knows: OPENAI_BASE_URL, ANTHROPIC_BASE_URL or GOOGLE_GEMINI_BASE_URL.
+// gateway is to take the place of a provider, key and all, set the variable that the
+// provider's own SDKs know: OPENAI_BASE_URL, ANTHROPIC_BASE_URL or GOOGLE_GEMINI_BASE_URL.
 //
 // Several references with commas between them are one model that asks the first and,
 // where that fails in a way that asking again would not mend, the next; see package
@@ -31,7 +31,7 @@
 //	anthropic/claude-sonnet-4-5,openai/gpt-5
 //
 // A program that is written for one provider imports that one's package instead, and
-// compiles no other's SDK.
+// compiles no other.
 package models
 
 import (
