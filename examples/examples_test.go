@@ -1,5 +1,5 @@
-// Package examples_test builds and runs every example and compares what it prints
-// with testdata. Run it with -update to take today's output over.
+// Package examples_test builds and runs every example and compares its output with
+// testdata. Run it with -update to accept the current output.
 package examples_test
 
 import (
@@ -18,7 +18,7 @@ import (
 
 var update = flag.Bool("update", false, "write the examples' output to testdata")
 
-// limit is how long one example may run.
+// limit is the longest time that one example may run.
 const limit = time.Minute
 
 func TestExamplesPrintWhatTheyClaim(t *testing.T) {
@@ -46,7 +46,7 @@ func TestExamplesPrintWhatTheyClaim(t *testing.T) {
 	}
 }
 
-// The example of backends prints the same on servers as on files.
+// TestBackendsOnServers checks that the backends example prints the same on servers as on files.
 func TestBackendsOnServers(t *testing.T) {
 	t.Setenv("POSTGRES_URL", testserver.Postgres(t))
 	t.Setenv("REDIS_URL", testserver.Redis(t))
@@ -62,7 +62,7 @@ func TestBackendsOnServers(t *testing.T) {
 
 func TestMain(m *testing.M) { os.Exit(testserver.Main(m).Run()) }
 
-// The README shows the quickstart as it is.
+// TestReadmeShowsTheQuickstart checks that the README contains the quickstart verbatim.
 func TestReadmeShowsTheQuickstart(t *testing.T) {
 	t.Parallel()
 	readme, err := os.ReadFile(filepath.Join("..", "README.md"))
@@ -75,18 +75,18 @@ func TestReadmeShowsTheQuickstart(t *testing.T) {
 	}
 	_, code, _ := strings.Cut(string(source), "package main\n")
 	if !strings.Contains(string(readme), "```go\npackage main\n"+code+"```") {
-		t.Error("README.md does not show examples/quickstart/main.go as it is")
+		t.Error("README.md does not contain examples/quickstart/main.go verbatim")
 	}
 	output, err := os.ReadFile(filepath.Join("testdata", "quickstart.txt"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !bytes.Contains(readme, output) {
-		t.Error("README.md does not show what the quickstart prints")
+		t.Error("README.md does not contain the output of the quickstart")
 	}
 }
 
-// examples lists the directories with an example; each has a golden text.
+// examples returns the directories that contain an example.
 func examples(t *testing.T) []string {
 	t.Helper()
 	mains, err := filepath.Glob(filepath.Join("*", "main.go"))
@@ -110,7 +110,7 @@ func build(t *testing.T) string {
 	return bin
 }
 
-// run runs a program in an empty directory and gives what it wrote to stdout.
+// run runs a program in an empty directory and returns its standard output.
 func run(t *testing.T, program string) []byte {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
@@ -123,7 +123,7 @@ func run(t *testing.T, program string) []byte {
 		t.Fatalf("%v\n%s%s", err, stdout.Bytes(), stderr.Bytes())
 	}
 	if stderr.Len() > 0 {
-		t.Errorf("it complained: %s", stderr.Bytes())
+		t.Errorf("it wrote to stderr: %s", stderr.Bytes())
 	}
 	return stdout.Bytes()
 }

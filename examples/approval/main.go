@@ -1,10 +1,10 @@
-// Approval: one process asks, another one answers, a third one goes on.
+// Approval: one process asks, another one answers, a third one resumes.
 //
-// The program starts copies of itself that share nothing but a SQLite file. The
-// first runs an agent whose tool needs a person's approval: its run suspends, and
-// the process ends. The second, an hour later as it were, answers for two people;
-// the tool's own policy lets only one of them decide. The third goes on: the tool
-// runs there, once, with the very input that was approved.
+// The program starts copies of itself that share only a SQLite file. The first runs
+// an agent whose tool needs a person's approval: its run suspends, and the process
+// ends. The second answers for two people, perhaps hours later. The tool's policy
+// lets only one of them decide. The third resumes the session: the tool runs there,
+// once, with the input that was approved.
 package main
 
 import (
@@ -62,7 +62,7 @@ func main() {
 	defer func() { _ = os.RemoveAll(dir) }()
 	self, err := os.Executable()
 	check(err)
-	for _, part := range []string{"ask", "answer", "go on"} {
+	for _, part := range []string{"ask", "answer", "resume"} {
 		fmt.Printf("A process to %s:\n", part)
 		cmd := exec.CommandContext(ctx, self, part, dir)
 		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
@@ -70,7 +70,7 @@ func main() {
 	}
 }
 
-// work is what one of the processes does.
+// work does the part of one process.
 func work(ctx context.Context, part, dir string) {
 	db, err := sqlite.Open(filepath.Join(dir, "helix.db"))
 	check(err)
@@ -87,16 +87,16 @@ func work(ctx context.Context, part, dir string) {
 		waiting, err := rt.Waiting(ctx, sessionID)
 		check(err)
 		for _, p := range waiting {
-			fmt.Printf("   %s %s waits for approval\n", p.Tool, p.Input)
+			fmt.Printf("   %s %s is waiting for approval\n", p.Tool, p.Input)
 			_, err := rt.Submit(ctx, sessionID, helix.Approve(p, helix.User{ID: "intern"}))
-			fmt.Println("   the intern is refused:", errors.Is(err, helix.ErrNotAllowed))
-			for range 2 { // a click too many does no harm
+			fmt.Println("   the intern is rejected:", errors.Is(err, helix.ErrNotAllowed))
+			for range 2 { // a second click does no harm
 				out, err := rt.Submit(ctx, sessionID, helix.Approve(p, helix.User{ID: "cfo"}))
 				check(err)
 				fmt.Println("   the cfo's answer is", out.Outcome, out.Continuation)
 			}
 		}
-	case "go on":
+	case "resume":
 		run, err := rt.Resume(ctx, sessionID, helix.ResumeOptions{})
 		check(err)
 		show(ctx, run)

@@ -1,6 +1,6 @@
-// Backends: the same agent on whatever store the environment names. With
-// POSTGRES_URL and REDIS_URL set, sessions are kept in Postgres and streams in
-// Redis; otherwise each is kept in a SQLite file. Nothing else changes.
+// Backends: the same agent on the stores that the environment names. If
+// POSTGRES_URL and REDIS_URL are set, sessions are in Postgres and streams in Redis.
+// Otherwise each is in a SQLite file. Nothing else changes.
 package main
 
 import (
@@ -46,7 +46,7 @@ func main() {
 	check(err)
 	fmt.Println(res.Status, "with:", res.Text)
 
-	// Each part is where it was meant to be.
+	// Check that each part is in its own store.
 	count, err := session.MessageCount(ctx, sessions.Sessions(), run.SessionID())
 	check(err)
 	info, err := streams.Streams().Info(ctx, run.SessionID())
@@ -57,7 +57,7 @@ func main() {
 	fmt.Println("no session in the streams' store:", errors.Is(err, session.ErrNotFound))
 }
 
-// open opens a store for sessions and one for streams.
+// open opens one store for sessions and one for streams.
 func open(dir string) (sessions, streams store.Backend, err error) {
 	database, server := os.Getenv("POSTGRES_URL"), os.Getenv("REDIS_URL")
 	if database == "" || server == "" {

@@ -1,7 +1,7 @@
-// Branching: try another way from a point in the past, and keep both.
+// Branching: continue from an earlier point in another way, and keep both.
 //
-// Every step writes a checkpoint. A branch copies messages and state up to one
-// into a new session; the old session stays as it is.
+// Every step writes a checkpoint. A branch copies messages and state up to a
+// checkpoint into a new session. The old session does not change.
 package main
 
 import (

@@ -1,9 +1,9 @@
-// Client tool: a tool that runs where the user is, in a browser or at a counter.
+// Client tool: a tool that runs where the user is, for example in a browser.
 //
-// The agent's reply calls two tools at once. The one on the server runs; the other
-// is announced on the stream as soon as it is durable, and whoever follows the
-// stream answers it while the first still runs. Nobody resumes anything: the live
-// run takes the answer up.
+// The agent's reply calls two tools at the same time. The first runs on the server.
+// The second appears on the stream as soon as it is durable, and the reader of the
+// stream answers it while the first still runs. No resume is needed, because the
+// live run uses the answer.
 package main
 
 import (
@@ -31,7 +31,7 @@ func main() {
 			{
 				Name: "heat_water", Description: "Heat the water.",
 				Execute: helix.Func(func(ctx context.Context, _ *helix.Call, _ struct{}) (string, error) {
-					select { // it takes as long as the guest takes to decide
+					select { // until the guest has decided
 					case <-answered:
 						return "94 °C", nil
 					case <-ctx.Done():
@@ -62,13 +62,13 @@ func main() {
 		switch c := item.Chunk; {
 		case c == nil:
 		case c.Kind == stream.ToolStart && c.Tool == "pick_cup":
-			fmt.Println("the guest is asked:", string(c.Arguments))
+			fmt.Println("question to the guest:", string(c.Arguments))
 			out, err := rt.Submit(ctx, "table-4", helix.ToolResult(c.CallID, "large"))
 			check(err)
 			fmt.Println("the answer is", out.Outcome, "and the run is", out.Continuation)
 			close(answered)
 		case c.Kind == stream.ToolEnd:
-			fmt.Println(c.Tool, "says", string(c.Result))
+			fmt.Println(c.Tool, "returns", string(c.Result))
 		}
 	}
 	res, err := run.Result(ctx)

@@ -1,8 +1,8 @@
-// Interrupt: stop a run in mid-reply and go on later.
+// Interrupt: stop a run in the middle of a reply and resume it later.
 //
-// An interrupt is durable and works from any process. What the user saw of the
-// reply is kept, flagged as interrupted, and the session is resumed by another
-// runtime, as a process would do it after a restart.
+// An interrupt is durable and works from any process. The session keeps the part of
+// the reply that the user saw, and marks it as interrupted. Another runtime then
+// resumes the session, as a process does after a restart.
 package main
 
 import (
@@ -22,7 +22,7 @@ import (
 
 const storyID = "story"
 
-// narrator is slow to end its first reply: it waits until it is stopped.
+// narrator does not end its first reply until it is stopped.
 var narrator = &helix.Agent{
 	Name: "narrator",
 	Model: scripted.New(
@@ -38,10 +38,10 @@ func main() {
 	ctx := context.Background()
 	path := filepath.Join(dir, "helix.db")
 	tell(ctx, path)
-	goOn(ctx, path)
+	resume(ctx, path)
 }
 
-// tell starts the story and interrupts it as soon as some of it was heard.
+// tell starts the story and interrupts it after the first text.
 func tell(ctx context.Context, path string) {
 	db, rt := open(path)
 	defer db.Close()
@@ -64,8 +64,8 @@ func tell(ctx context.Context, path string) {
 	fmt.Printf("heard %q, then the run was %s\n", heard, res.Status)
 }
 
-// goOn resumes the story with nothing but the database.
-func goOn(ctx context.Context, path string) {
+// resume continues the story. It needs only the database.
+func resume(ctx context.Context, path string) {
 	db, rt := open(path)
 	defer db.Close()
 	defer rt.Shutdown(ctx)

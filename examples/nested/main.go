@@ -1,9 +1,9 @@
-// Nested: an approval two agents down suspends the whole conversation, and
-// answering it at the top goes on at the bottom.
+// Nested: an approval that a sub-agent's sub-agent needs suspends the whole
+// conversation, and an answer at the root resumes it.
 //
-// A manager calls a lawyer, who calls a notary, who must not sign without consent.
-// Each has a session of its own; the wait is visible at the manager's, the answer
-// is given there, and resuming the manager resumes exactly those who wait.
+// A manager calls a lawyer, who calls a notary, who needs approval to sign. Each
+// agent has its own session. The manager's session lists the waiting call and accepts
+// the answer. Resuming the manager resumes exactly the agents that wait.
 package main
 
 import (
@@ -68,7 +68,7 @@ func main() {
 	for _, p := range res.Pending {
 		owner, err := rt.Sessions().Get(ctx, p.SessionID)
 		check(err)
-		fmt.Printf("%s of %s waits: %s\n", p.Tool, owner.Agent, p.Input)
+		fmt.Printf("%s of %s is waiting: %s\n", p.Tool, owner.Agent, p.Input)
 		out, err := rt.Submit(ctx, "flat", helix.Approve(p, helix.User{ID: "ann"}))
 		check(err)
 		fmt.Println("the answer is", out.Outcome)

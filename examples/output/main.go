@@ -1,8 +1,8 @@
 // Output: an agent whose result is a Go type.
 //
-// The agent is offered the tool __finish__, whose arguments must fit the type.
-// The model's first attempt does not: it is told which field is wrong, and
-// finishes with the second.
+// The agent has the tool __finish__, whose arguments must match the type. The
+// model's first attempt does not match. The model receives an error that names the
+// wrong field, and finishes with its second attempt.
 package main
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/helixagents/helix/store/memory"
 )
 
-// Report is what the agent finishes with.
+// Report is the agent's output.
 type Report struct {
 	Summary string   `json:"summary" jsonschema:"one sentence"`
 	Sources []string `json:"sources"`
@@ -46,7 +46,7 @@ func main() {
 	check(err)
 	report, err := helix.Output[Report](res)
 	check(err)
-	// A run's stream shows the output alone. The attempts are in the transcript.
+	// The run's stream has only the output. The transcript also has the attempts.
 	messages, err := rt.Sessions().Messages(ctx, res.SessionID, session.PageRequest{})
 	check(err)
 	for _, message := range messages.Items {

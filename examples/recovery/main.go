@@ -1,13 +1,13 @@
-// Recovery: a process is killed in mid-tool, and another one goes on.
+// Recovery: a process is killed during tool calls, and another one recovers its run.
 //
-// The program starts a copy of itself that runs an agent on SQLite, kills it with
-// SIGKILL while two of the agent's three tool calls are under way, and starts a
-// second copy. That one takes the run over from its last commit:
+// The program starts a copy of itself that runs an agent on SQLite. It kills the copy
+// with SIGKILL while two of the agent's three tool calls are in progress, and starts a
+// second copy, which continues the run from its last commit:
 //
-//   - a call that was finished stands and does not run again;
-//   - an Idempotent one that was under way runs again, under the same key;
-//   - any other that was under way does not: the model is told that nobody knows
-//     whether it took effect.
+//   - a finished call keeps its result and does not run again;
+//   - an Idempotent call that was in progress runs again, with the same key;
+//   - any other call that was in progress does not run again: the model receives the
+//     error that its outcome is unknown.
 package main
 
 import (
@@ -41,9 +41,9 @@ func main() {
 	check(err)
 	defer func() { _ = os.RemoveAll(dir) }()
 
-	fmt.Println("Process 1 runs the agent and is killed in mid-tool:")
+	fmt.Println("Process 1 runs the agent and is killed during two tool calls:")
 	first, lines := start(ctx, "first", dir)
-	for range 3 { // one call has ended, two have begun
+	for range 3 { // one call has ended, two have started
 		<-lines
 	}
 	check(first.Process.Kill()) // SIGKILL: nothing in the process can react to it
@@ -51,18 +51,18 @@ func main() {
 	}
 	fmt.Println("  ", first.Wait())
 
-	fmt.Println("Process 2 takes the run over and finishes it:")
+	fmt.Println("Process 2 takes over the run and finishes it:")
 	second, lines := start(ctx, "second", dir)
 	for line := range lines {
 		fmt.Println("  ", line)
 	}
 	check(second.Wait())
 
-	fmt.Println("What really happened in the world:")
+	fmt.Println("Effects outside the store:")
 	printLedger(dir)
 }
 
-// start runs a copy of this program and gives the lines it prints.
+// start runs a copy of this program and returns the lines that it prints.
 func start(ctx context.Context, part, dir string) (*exec.Cmd, <-chan string) {
 	self, err := os.Executable()
 	check(err)
@@ -81,8 +81,7 @@ func start(ctx context.Context, part, dir string) (*exec.Cmd, <-chan string) {
 	return cmd, lines
 }
 
-// work is what the copies do: the first executes a turn, the second finds it
-// orphaned.
+// work does the part of one copy: the first executes a turn, the second recovers it.
 func work(ctx context.Context, part, dir string) {
 	db, err := sqlite.Open(filepath.Join(dir, "helix.db"))
 	check(err)
@@ -90,7 +89,7 @@ func work(ctx context.Context, part, dir string) {
 	agent := concierge(part, dir)
 	rt, err := local.New(local.Config{
 		Backend: db, Agents: []*helix.Agent{agent},
-		LeaseTTL: time.Second, Sweep: 100 * time.Millisecond, // so that the takeover comes soon
+		LeaseTTL: time.Second, Sweep: 100 * time.Millisecond, // so that the takeover is fast
 	})
 	check(err)
 	defer rt.Shutdown(ctx)
@@ -132,8 +131,8 @@ func printMessage(m *session.Message) {
 	}
 }
 
-// concierge makes three calls in one reply. In the first process only the table
-// is booked at once; the other two hang.
+// concierge makes three calls in one reply. In the first process only book_table
+// returns; the other two hang.
 func concierge(part, dir string) *helix.Agent {
 	tool := func(name string, idempotent, slow bool) helix.Tool {
 		return helix.Tool{
@@ -143,7 +142,7 @@ func concierge(part, dir string) *helix.Agent {
 					return "", err
 				}
 				if part == "first" && slow {
-					fmt.Println("began", name)
+					fmt.Println("started", name)
 					<-ctx.Done()
 					return "", ctx.Err()
 				}
@@ -158,8 +157,8 @@ func concierge(part, dir string) *helix.Agent {
 			tool("reserve_taxi", true, true),
 			tool("charge_card", false, true),
 		},
-		// The transcript tells the model where it stands: the second process goes on
-		// with the script where the first was stopped.
+		// ByPosition finds the place in the script by the transcript, so the second process
+		// continues where the first was killed.
 		Model: scripted.New(
 			scripted.Reply(
 				scripted.Calling("book_table", nil), scripted.Calling("reserve_taxi", nil), scripted.Calling("charge_card", nil),
@@ -169,7 +168,7 @@ func concierge(part, dir string) *helix.Agent {
 	}
 }
 
-// The ledger stands for the world outside: what is written there has happened.
+// The ledger records the effects that the tools have outside the store.
 
 func enter(dir, line string) error {
 	f, err := os.OpenFile(ledger(dir), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
@@ -194,9 +193,9 @@ func printLedger(dir string) {
 		keys[name+key] = true
 	}
 	for _, name := range []string{"book_table", "reserve_taxi", "charge_card"} {
-		fmt.Printf("   %s was begun %d time(s)\n", name, times[name])
+		fmt.Printf("   %s started %d time(s)\n", name, times[name])
 	}
-	fmt.Printf("   under %d different idempotency keys\n", len(keys))
+	fmt.Printf("   with %d different idempotency keys\n", len(keys))
 }
 
 func check(err error) {

@@ -1,8 +1,8 @@
 // State: typed state that parallel tool calls change together.
 //
-// One reply of the model makes three calls. They run at the same time, each sees
-// the state as it was before the reply, and what they append composes in the
-// order of the calls, whichever ends first.
+// One reply of the model makes three calls. They run at the same time, and each sees
+// the state as it was before the reply. Their appends are applied in the order of the
+// calls, whichever call ends first.
 package main
 
 import (
@@ -28,8 +28,8 @@ type searchInput struct {
 	Query string `json:"query" jsonschema:"what to look for"`
 }
 
-// researcher has a search tool that begins to answer once all three searches of
-// the reply have begun, and then answers the last of them first.
+// researcher has a search tool that waits until all three searches of the reply have
+// started. The last one then returns first.
 func researcher() *helix.Agent {
 	var begun sync.WaitGroup
 	begun.Add(3)
@@ -59,7 +59,7 @@ func researcher() *helix.Agent {
 	}
 	return &helix.Agent{
 		Name:  "researcher",
-		State: helix.StateOf(Findings{Notes: []string{"the task"}}), // what a session begins with
+		State: helix.StateOf(Findings{Notes: []string{"the task"}}), // the initial state of a session
 		Tools: []helix.Tool{search, count},
 		Model: scripted.New(
 			scripted.Reply(
@@ -78,7 +78,7 @@ func main() {
 	db := memory.New(memory.Config{})
 	defer db.Close()
 	agent := researcher()
-	fmt.Println("The model asks for needle, card and gimbal at once:")
+	fmt.Println("The model searches for needle, card and gimbal in parallel:")
 	rt, err := local.New(local.Config{Backend: db, Agents: []*helix.Agent{agent}})
 	check(err)
 	defer rt.Shutdown(ctx)
@@ -86,7 +86,7 @@ func main() {
 	check(err)
 	_, err = run.Result(ctx)
 	check(err)
-	fmt.Println("The changes of the state, step by step:")
+	fmt.Println("The state changes, step by step:")
 	for item, err := range run.Stream(ctx) {
 		check(err)
 		if c := item.Chunk; c != nil && c.Kind == stream.StatePatch {
@@ -97,7 +97,7 @@ func main() {
 	}
 	state, err := helix.ReadState[Findings](ctx, rt.Sessions(), "compass")
 	check(err)
-	fmt.Printf("In the end there were %d searches, and the notes are %q\n", state.Searches, state.Notes)
+	fmt.Printf("The final state has %d searches and the notes %q\n", state.Searches, state.Notes)
 }
 
 func check(err error) {

@@ -1,8 +1,9 @@
-// Team: companions are agents that live on between calls and remember.
+// Team: companions are agents that keep their session between calls.
 //
 // An editor has two. The writer is blocking: a call waits for the answer, and the
-// second call goes on with the same writer. The archivist is not: it works on by
-// itself, in a stream of its own, and the editor is told when it is done.
+// second call continues the same writer's conversation. The archivist is not
+// blocking: it works in the background, with its own stream, and the editor receives
+// a message when it is done.
 package main
 
 import (
@@ -70,7 +71,7 @@ func main() {
 	check(err)
 	res, err := run.Result(ctx)
 	check(err)
-	// The editor may have had to wait for the archivist. It goes on by itself.
+	// The editor may wait for the archivist. Helix resumes it when the archivist is done.
 	for res.Status.Suspended() {
 		run, err = rt.Attach(ctx, "novel")
 		check(err)
