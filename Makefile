@@ -1,8 +1,8 @@
-# Needs Go, git and make; `make help` lists what there is.
+# Needs Go, git and make. `make help` lists the targets.
 
-# Tools are pinned in a module of their own, so that the product's go.mod lists what the product needs.
-# They are built on first use (a few minutes for the linter) and cached by Go. CGO_ENABLED=0 keeps the linter's cached
-# build valid when a C compiler appears later.
+# A separate module pins the tools, so that the product's go.mod lists only what the product needs. Go builds the tools on
+# first use (a few minutes for the linter) and caches them. CGO_ENABLED=0 keeps the linter's cached build valid when a C
+# compiler is installed later.
 GOLANGCI_LINT = CGO_ENABLED=0 go tool -modfile=tools/go.mod golangci-lint
 
 BENCHFLAGS ?=
@@ -16,9 +16,9 @@ RUNFLAGS   ?=
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-6s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-BUILD = echo "building bin/helix (the first time takes some minutes)" && go build -o bin/helix ./cmd/helix
+BUILD = echo "building bin/helix (the first build takes some minutes)" && go build -o bin/helix ./cmd/helix
 
-run: ## serve the demo agents on http://127.0.0.1:4170 (RUNFLAGS="--config helix.yaml" for your own)
+run: ## serve the demo agents on http://127.0.0.1:4170 (RUNFLAGS="--config helix.yaml" serves yours)
 	@$(BUILD)
 	@bin/helix serve --allow-unauthenticated $(RUNFLAGS)
 
@@ -26,17 +26,17 @@ chat: ## chat with a demo agent in the terminal
 	@$(BUILD)
 	@bin/helix chat
 
-test: lint ## lint, then run every test with the race detector (TESTFLAGS="-run Name" for a part)
+test: lint ## lint, then run every test with the race detector (TESTFLAGS="-run Name" selects some)
 	@./scripts/test.sh $(TESTFLAGS)
 
 soak: ## run every test at full length (up to two hours), then fuzz (two more)
 	@HELIX_SOAK=1 ./scripts/test.sh -timeout 120m $(TESTFLAGS)
 	@./scripts/fuzz.sh
 
-fuzz: ## fuzz each decoder of a request body (HELIX_FUZZTIME=1m for less than ten minutes each)
+fuzz: ## fuzz each decoder of a request body for ten minutes (HELIX_FUZZTIME=1m changes that)
 	@./scripts/fuzz.sh
 
-matrix: ## play every scenario on every runtime over Postgres, and print what passed (about ten minutes)
+matrix: ## run every scenario on every runtime over Postgres, and print what passed (about ten minutes)
 	@CGO_ENABLED=0 go build -o bin/with ./internal/testserver/with
 	@HELIX_SOAK=1 bin/with go test -json -count=1 -timeout 60m -run 'TestScenarios/postgres' ./runtime/local ./runtime/temporal ./runtime/dbos | go run ./internal/matrix
 

@@ -6,7 +6,7 @@ import {
   lastAssistantMessageIsCompleteWithToolCalls,
 } from 'ai';
 
-// Which of the server's agents to talk to; without one it is the first.
+// The agent to talk to. Without one the server uses its first agent.
 const agent = new URLSearchParams(location.search).get('agent') ?? undefined;
 
 export function Chat({ id, initial }) {
@@ -16,14 +16,14 @@ export function Chat({ id, initial }) {
     id,
     messages: initial,
     transport,
-    resume: true, // go on reading a reply that is being written, after a reload
-    // Once every call that waits for the user has an answer, the answers are sent.
+    resume: true, // after a reload, continue to read the reply in progress
+    // Send the answers once every waiting call has one.
     sendAutomaticallyWhen: options =>
       lastAssistantMessageIsCompleteWithToolCalls(options) || lastAssistantMessageIsCompleteWithApprovalResponses(options),
   });
   const busy = status === 'submitted' || status === 'streaming';
 
-  // Closing the connection does not stop a durable run: the server has to be told.
+  // Closing the connection does not stop a durable run, so ask the server to interrupt it.
   const halt = async () => {
     await fetch(`/chat/${encodeURIComponent(id)}/interrupt`, {
       method: 'POST', headers: { 'content-type': 'application/json' }, body: '{}',

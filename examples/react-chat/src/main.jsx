@@ -2,11 +2,11 @@ import { StrictMode, useEffect, useState } from 'react';
 import { createRoot } from 'react-dom/client';
 import { Chat } from './Chat.jsx';
 
-// The session's id is in the address, so a reload goes on with the same conversation.
+// The address contains the session's id, so a reload continues the same conversation.
 const id = location.hash.slice(1) || crypto.randomUUID();
 location.hash = id;
 
-// What was said so far comes from the server; what is being said now follows over the stream.
+// The server returns the history. The reply in progress follows over the stream.
 async function history() {
   const response = await fetch(`/chat/${encodeURIComponent(id)}/messages`, { headers: { 'x-helix-ai-sdk': '7' } });
   if (response.status === 404) return []; // a new conversation
