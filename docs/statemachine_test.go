@@ -175,7 +175,7 @@ func TestSuspensions(t *testing.T) {
 	for _, waits := range []struct {
 		name          string
 		calls, agents bool
-	}{{"calls of its own", true, false}, {"agents", false, true}, {"both", true, true}} {
+	}{{"its own calls", true, false}, {"agents", false, true}, {"both", true, true}} {
 		for _, kept := range []bool{false, true} {
 			column := map[bool]string{false: "nothing finished", true: "finished results kept"}[kept]
 			truth[[2]string{waits.name, column}] = string(session.SuspensionStatus(waits.calls, waits.agents, kept))
