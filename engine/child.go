@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/engine/machine"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/stream"
 	"github.com/helixagents/helix/usage"
@@ -101,7 +102,8 @@ func (f *flight) refs(runID string) []session.ChildRef {
 // come to an end, still waits for somebody, or could not be called. The driver
 // drives the turn to its end, and then hands the effect to [Handler.Handle]; a
 // turn that is Detached it drives on its own and does not wait for.
-func (h *Handler) OpenChild(ctx context.Context, e Effect) (*Opened, error) {
+func (h *Handler) OpenChild(ctx context.Context, of machine.Effect) (*Opened, error) {
+	e := newEffect(of)
 	t, err := h.turn(ctx, e)
 	if err != nil {
 		if lost(err) {
@@ -156,7 +158,7 @@ func (h *Handler) OpenChild(ctx context.Context, e Effect) (*Opened, error) {
 	return opened, nil
 }
 
-func (t *turn) openSubAgent(ctx context.Context, e Effect, c *call) (*Opened, error) {
+func (t *turn) openSubAgent(ctx context.Context, e effect, c *call) (*Opened, error) {
 	sub, ok := t.agent.SubAgent(c.Tool)
 	if !ok {
 		return nil, toolError(session.CodeToolUnknown, "there is no tool named %q any more", c.Tool)
@@ -186,7 +188,7 @@ func (t *turn) openSubAgent(ctx context.Context, e Effect, c *call) (*Opened, er
 }
 
 // beforeAgent asks the hooks whether another agent may be called.
-func (t *turn) beforeAgent(ctx context.Context, e Effect, c *call) bool {
+func (t *turn) beforeAgent(ctx context.Context, e effect, c *call) bool {
 	ctx, cancel := t.stoppable(ctx)
 	defer cancel()
 	draft := helix.NewDraft(&t.doc, t.writes)
@@ -253,7 +255,7 @@ func (t *turn) show(ctx context.Context, c *call, detached bool) error {
 }
 
 // takeUp goes on with the session of a call where it was left.
-func (t *turn) takeUp(ctx context.Context, e Effect, c *call, state *session.State) (*Opened, error) {
+func (t *turn) takeUp(ctx context.Context, e effect, c *call, state *session.State) (*Opened, error) {
 	if !c.child.asked && !t.resumed() && !t.beforeAgent(ctx, e, c) { // what hooks did to the state was lost with a process
 		return nil, t.writeOffChild(ctx, c)
 	}
@@ -300,7 +302,7 @@ func (t *turn) takeUp(ctx context.Context, e Effect, c *call, state *session.Sta
 
 // consultation is what an agent made of a call, or nil if the call has to wait for
 // it.
-func (t *turn) consultation(ctx context.Context, e Effect, c *call) (*settled, error) {
+func (t *turn) consultation(ctx context.Context, e effect, c *call) (*settled, error) {
 	if rejected := c.Rejected; rejected != nil {
 		return t.failed(c, rejected, 0), nil
 	}
@@ -339,7 +341,7 @@ func (t *turn) childRun(ctx context.Context, c *call) (*session.Run, error) {
 // childResult makes a call's result of the run of the agent that it is for, which
 // is nil if there was none.
 func (t *turn) childResult(
-	ctx context.Context, e Effect, c *call, run *session.Run, render func(*session.Outcome) json.RawMessage,
+	ctx context.Context, e effect, c *call, run *session.Run, render func(*session.Outcome) json.RawMessage,
 ) (*settled, error) {
 	if c.child.turn != nil {
 		t.disown(c.child.turn)
@@ -398,7 +400,7 @@ func childFault(err *session.Error) string {
 
 // abandoned is the result of a call whose agent was suspended and then given up;
 // nil if the agent still waits.
-func (t *turn) abandoned(ctx context.Context, e Effect, c *call) (*settled, error) {
+func (t *turn) abandoned(ctx context.Context, e effect, c *call) (*settled, error) {
 	state, err := t.sessions.Load(ctx, c.Child)
 	if err != nil && !errors.Is(err, session.ErrNotFound) {
 		return nil, err
@@ -430,7 +432,7 @@ func said(o *session.Outcome) json.RawMessage {
 }
 
 // concluded is the result of a call of another agent.
-func (t *turn) concluded(ctx context.Context, e Effect, c *call, output json.RawMessage, failure *session.Error) *settled {
+func (t *turn) concluded(ctx context.Context, e effect, c *call, output json.RawMessage, failure *session.Error) *settled {
 	took := t.h.cfg.Now().Sub(c.child.began)
 	if c.consults() {
 		t.record(ctx, e.Step, usage.Entry{
@@ -464,7 +466,7 @@ func (t *turn) childReady(ctx context.Context, c *call, now time.Time) (bool, er
 func (t *turn) settledRefs(f *flight) []session.ChildRef {
 	var refs []session.ChildRef
 	for _, c := range f.calls {
-		if c.settled == nil || c.Child == "" || c.Rejected != nil || !forAgent(c.Kind) || !(c.owns() || t.awaits(c)) {
+		if c.settled == nil || c.Child == "" || c.Rejected != nil || !machine.WaitsForAgent(c.Kind) || !(c.owns() || t.awaits(c)) {
 			continue
 		}
 		ref := c.ref(t.run.ID)
@@ -534,4 +536,10 @@ func (t *turn) writeOffChild(ctx context.Context, c *call) error {
 		c.child.shown = true
 		return true, t.h.abandonOne(ctx, t.sessions, state, c.child.fault, false)
 	})
+}
+
+// forSubAgent reports whether a call of a kind is for a sub-agent, here or on
+// another server.
+func forSubAgent(kind session.CallKind) bool {
+	return kind == session.CallSubAgent || kind == session.CallRemote
 }

@@ -256,7 +256,7 @@ func (t *turn) recallCompanions(ctx context.Context, f *flight) error {
 }
 
 // openCompanion gives a companion what a call has for it.
-func (t *turn) openCompanion(ctx context.Context, e Effect, c *call) (*Opened, error) {
+func (t *turn) openCompanion(ctx context.Context, e effect, c *call) (*Opened, error) {
 	if c.companion == nil || !c.companion.consults {
 		return nil, nil
 	}
@@ -325,7 +325,7 @@ func (t *turn) aborting(ctx context.Context, run *session.Run) bool {
 }
 
 // consultFrom begins a turn of the companion at a checkpoint of its own.
-func (t *turn) consultFrom(ctx context.Context, e Effect, c *call, from *session.Checkpoint) (*Opened, error) {
+func (t *turn) consultFrom(ctx context.Context, e effect, c *call, from *session.Checkpoint) (*Opened, error) {
 	agent, err := t.mayConsult(ctx, e, c)
 	if agent == nil || err != nil {
 		return nil, err
@@ -340,7 +340,7 @@ func (t *turn) consultFrom(ctx context.Context, e Effect, c *call, from *session
 }
 
 // consult begins a turn of the companion.
-func (t *turn) consult(ctx context.Context, e Effect, c *call) (*Opened, error) {
+func (t *turn) consult(ctx context.Context, e effect, c *call) (*Opened, error) {
 	agent, err := t.mayConsult(ctx, e, c)
 	if agent == nil || err != nil {
 		return nil, err
@@ -352,7 +352,7 @@ func (t *turn) consult(ctx context.Context, e Effect, c *call) (*Opened, error) 
 
 // mayConsult gives the agent of a companion that is to be given something to do, or
 // nil if it is not to.
-func (t *turn) mayConsult(ctx context.Context, e Effect, c *call) (*helix.Agent, error) {
+func (t *turn) mayConsult(ctx context.Context, e effect, c *call) (*helix.Agent, error) {
 	if t.stopRequest() != nil || !t.beforeAgent(ctx, e, c) {
 		return nil, nil
 	}
@@ -401,7 +401,7 @@ func (t *turn) unmark(ctx context.Context, c *call) error {
 // queue leaves a message for a companion: one that is at work takes it in at its
 // next step, any other in a turn of its own. A message that is sent again, because a
 // process died, is not taken in again.
-func (t *turn) queue(ctx context.Context, e Effect, c *call) (*Opened, error) {
+func (t *turn) queue(ctx context.Context, e effect, c *call) (*Opened, error) {
 	agent, err := t.mayConsult(ctx, e, c)
 	if agent == nil || err != nil {
 		return nil, err
@@ -427,7 +427,7 @@ func (t *turn) queue(ctx context.Context, e Effect, c *call) (*Opened, error) {
 
 // companionResult is what a call to a companion tool comes to; nil if it has to
 // wait.
-func (t *turn) companionResult(ctx context.Context, e Effect, c *call) (*settled, error) {
+func (t *turn) companionResult(ctx context.Context, e effect, c *call) (*settled, error) {
 	if c.Tool == helix.ListChildrenTool {
 		return t.listChildren(ctx, e, c)
 	}
@@ -508,7 +508,7 @@ func statusOf(name, agent string, ref session.ChildStatus, run *session.Run) chi
 	return s
 }
 
-func (t *turn) listChildren(ctx context.Context, e Effect, c *call) (*settled, error) {
+func (t *turn) listChildren(ctx context.Context, e effect, c *call) (*settled, error) {
 	refs, err := t.sessions.Children(ctx, t.key.ID)
 	if err != nil {
 		return nil, err
@@ -534,7 +534,7 @@ func (t *turn) listChildren(ctx context.Context, e Effect, c *call) (*settled, e
 }
 
 // terminate ends a companion for good.
-func (t *turn) terminate(ctx context.Context, e Effect, c *call) (*settled, error) {
+func (t *turn) terminate(ctx context.Context, e effect, c *call) (*settled, error) {
 	reason := "the companion was terminated"
 	if c.companion.reason != "" {
 		reason = c.companion.reason
@@ -566,7 +566,7 @@ func (t *turn) terminate(ctx context.Context, e Effect, c *call) (*settled, erro
 	return t.terminatedResult(ctx, e, c), nil
 }
 
-func (t *turn) terminatedResult(ctx context.Context, e Effect, c *call) *settled {
+func (t *turn) terminatedResult(ctx context.Context, e effect, c *call) *settled {
 	status := childStatus{Name: c.Name, Agent: c.companion.agent, Status: string(session.ChildTerminated)}
 	return t.concluded(ctx, e, c, encoded(status), nil)
 }

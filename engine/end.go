@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/engine/machine"
 	"github.com/helixagents/helix/llm"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/stream"
@@ -62,7 +63,7 @@ func (t *turn) stopped(change *session.Change, stop *session.Stop, reply string)
 // endStopped ends a turn that was stopped while the model was asked, and keeps
 // what had arrived of its reply: the text that watchers saw, and whole calls, each
 // answered as stopped.
-func (t *turn) endStopped(ctx context.Context, e Effect, stop *session.Stop, reply modelReply) (Result, error) {
+func (t *turn) endStopped(ctx context.Context, e effect, stop *session.Stop, reply modelReply) (machine.Result, error) {
 	change := session.Change{}
 	step, key := t.current(), e.Key()
 	f := t.partial(e, stop, reply)
@@ -90,7 +91,7 @@ func (t *turn) endStopped(ctx context.Context, e Effect, stop *session.Stop, rep
 }
 
 // partial is what is kept of a reply that was cut off.
-func (t *turn) partial(e Effect, stop *session.Stop, reply modelReply) *flight {
+func (t *turn) partial(e effect, stop *session.Stop, reply modelReply) *flight {
 	kept := modelReply{Response: &llm.Response{}}
 	var calls []session.Part
 	if reply.Response != nil {
@@ -118,14 +119,14 @@ func (t *turn) partial(e Effect, stop *session.Stop, reply modelReply) *flight {
 // endFailed ends a turn with an error. Calls that have no result get one, so that
 // the history stays one that a model accepts, and what finished calls and hooks
 // did to the state is kept with them, unless that is what cannot be written.
-func (t *turn) endFailed(ctx context.Context, key string, err *session.Error, keepState bool) (Result, error) {
+func (t *turn) endFailed(ctx context.Context, key string, err *session.Error, keepState bool) (machine.Result, error) {
 	if t.remote != nil {
 		r, lost := t.relay(ctx, key)
 		if lost == nil {
 			return r.endFailed(ctx, err)
 		}
 		if !errors.Is(lost, session.ErrCorrupt) {
-			return Result{}, lost // the stop is owed before the end is seen
+			return machine.Result{}, lost // the stop is owed before the end is seen
 		}
 	}
 	for range gatherTries {
@@ -138,7 +139,7 @@ func (t *turn) endFailed(ctx context.Context, key string, err *session.Error, ke
 		t.reconsider(t.flight)
 		t.retract(t.flight, "answered")
 	}
-	return Result{}, session.ErrUnavailable.WithMessage("answers keep coming in")
+	return machine.Result{}, session.ErrUnavailable.WithMessage("answers keep coming in")
 }
 
 func (t *turn) prepareFailure(ctx context.Context, key string, err *session.Error, keepState bool) {
@@ -166,14 +167,14 @@ func (t *turn) prepareFailure(ctx context.Context, key string, err *session.Erro
 }
 
 // sendFinal applies the turn's last commit, if it has not been yet.
-func (t *turn) sendFinal(ctx context.Context) (Result, error) {
+func (t *turn) sendFinal(ctx context.Context) (machine.Result, error) {
 	if t.ended == nil {
 		if _, err := t.commit(ctx, t.final.key, t.final.change); err != nil {
-			return Result{}, err
+			return machine.Result{}, err
 		}
 		t.flight = nil
 	}
-	return Result{Next: NextClose}, nil
+	return machine.Result{Next: machine.NextClose}, nil
 }
 
 // logEnd writes the one error line of a run that failed. The process whose commit ended
@@ -197,22 +198,22 @@ func (h *Handler) logEnd(ctx context.Context, state *session.State, runID string
 // closeTurn tells hooks and stream that the turn is over and gives the lease
 // back. Everything it tells is in the store already, so whoever comes after a
 // crash can tell it instead.
-func (t *turn) closeTurn(ctx context.Context) (Result, error) {
+func (t *turn) closeTurn(ctx context.Context) (machine.Result, error) {
 	if t.ended == nil {
 		return t.endFailed(ctx, t.run.ID+"/close", session.ErrInternal.WithMessage("the turn was closed before it had ended"), true)
 	}
 	t.tellHooks(ctx)
 	if err := t.closeStream(ctx); err != nil {
-		return Result{}, err
+		return machine.Result{}, err
 	}
 	wake, err := t.h.afterEnd(ctx, t.sessions, &t.state, t.ended)
 	if err != nil {
-		return Result{}, err
+		return machine.Result{}, err
 	}
 	if err := t.sessions.CloseRun(ctx, t.key.ID, t.fence, true); err != nil && !lost(err) {
-		return Result{}, err
+		return machine.Result{}, err
 	}
-	return Result{Status: t.ended.Status, Abort: t.abort, Wake: wake || t.detached(), Owes: t.owes}, nil
+	return machine.Result{Status: t.ended.Status, Abort: t.abort, Wake: wake || t.detached(), StopUndelivered: t.owes}, nil
 }
 
 // afterEnd looks whether what a run suspended for has come meanwhile: then the

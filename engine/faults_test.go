@@ -10,6 +10,7 @@ import (
 
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/engine"
+	"github.com/helixagents/helix/engine/machine"
 	"github.com/helixagents/helix/llm/scripted"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store"
@@ -29,7 +30,7 @@ func echo(ran *atomic.Int64) *helix.Agent {
 }
 
 // turn opens a turn of an agent and drives it with handle, to its end.
-func turn(t *testing.T, h *engine.Handler, agent *helix.Agent, handle func(engine.Effect) (engine.Result, error)) {
+func turn(t *testing.T, h *engine.Handler, agent *helix.Agent, handle func(machine.Effect) (machine.Result, error)) {
 	t.Helper()
 	if _, err := h.Register(agent); err != nil {
 		t.Fatal(err)
@@ -40,9 +41,9 @@ func turn(t *testing.T, h *engine.Handler, agent *helix.Agent, handle func(engin
 	if err != nil {
 		t.Fatal(err)
 	}
-	machine, wave := engine.NewMachine(opened.Key, opened.Run.ID, opened.Position)
+	m, wave := machine.New(opened.Key, opened.Run.ID, opened.Position)
 	for wave != nil {
-		var results []engine.Result
+		var results []machine.Result
 		for _, e := range wave {
 			r, err := handle(e)
 			if err != nil {
@@ -50,7 +51,7 @@ func turn(t *testing.T, h *engine.Handler, agent *helix.Agent, handle func(engin
 			}
 			results = append(results, r)
 		}
-		wave, _ = machine.Next(results)
+		wave, _ = m.Next(results)
 	}
 }
 
@@ -68,8 +69,8 @@ func TestUnsettledCallDeliveredTwice(t *testing.T) {
 	})
 	var ran atomic.Int64
 	h := engine.NewHandler(engine.Config{Backend: faults, Runtime: "test"})
-	turn(t, h, echo(&ran), func(e engine.Effect) (engine.Result, error) {
-		if e.Kind != engine.CallTool {
+	turn(t, h, echo(&ran), func(e machine.Effect) (machine.Result, error) {
+		if e.Kind != machine.CallTool {
 			return h.Handle(t.Context(), e)
 		}
 		var first sync.WaitGroup
@@ -116,7 +117,7 @@ func TestCommitThatPanics(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	h := engine.NewHandler(engine.Config{Backend: &panicking{Backend: db}, Runtime: "test"})
-	turn(t, h, echo(new(atomic.Int64)), func(e engine.Effect) (engine.Result, error) { return h.Handle(ctx, e) })
+	turn(t, h, echo(new(atomic.Int64)), func(e machine.Effect) (machine.Result, error) { return h.Handle(ctx, e) })
 	state, err := db.Sessions().Load(t.Context(), "s")
 	if err != nil {
 		t.Fatal(err)

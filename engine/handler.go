@@ -9,6 +9,7 @@ import (
 	"weak"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/engine/machine"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store"
 	"github.com/helixagents/helix/usage"
@@ -147,60 +148,71 @@ func (h *Handler) Owner() string { return h.cfg.Owner }
 
 // Handle carries out one effect. A failure of the domain is part of the result;
 // an error means that the effect may be tried again.
-func (h *Handler) Handle(ctx context.Context, e Effect) (Result, error) {
+func (h *Handler) Handle(ctx context.Context, of machine.Effect) (machine.Result, error) {
+	e := newEffect(of)
 	t, err := h.turn(ctx, e)
 	if err != nil {
 		if lost(err) {
-			return Result{Next: NextLost}, nil
+			return machine.Result{Next: machine.NextLost}, nil
 		}
-		return Result{}, err
+		return machine.Result{}, err
 	}
-	e.key = e.Key() // it is asked for many times
-	var r Result
+	var r machine.Result
 	err = guard(func() (err error) {
 		r, err = t.handle(ctx, e)
 		return err
 	})
-	if err != nil && ctx.Err() == nil && !lost(err) && !session.IsRetryable(err) && e.Kind != CloseTurn {
+	if err != nil && ctx.Err() == nil && !lost(err) && !session.IsRetryable(err) && e.Kind != machine.CloseTurn {
 		r, err = t.giveUp(ctx, e, err)
 	}
 	if err != nil && lost(err) {
 		h.log.WarnContext(ctx, "turn lost", t.attrs("error", err)...)
 		h.forget(t)
-		return Result{Next: NextLost}, nil
+		return machine.Result{Next: machine.NextLost}, nil
 	}
-	if err == nil && e.Kind == CloseTurn {
+	if err == nil && e.Kind == machine.CloseTurn {
 		h.forget(t)
 	}
 	return r, err
 }
 
-func (t *turn) handle(ctx context.Context, e Effect) (Result, error) {
+// effect is an effect that is being handled.
+type effect struct {
+	machine.Effect
+	key string // Effect.Key, which is needed many times
+}
+
+func newEffect(e machine.Effect) effect { return effect{e, e.Key()} }
+
+// Key identifies the effect among all effects ever.
+func (e *effect) Key() string { return e.key }
+
+func (t *turn) handle(ctx context.Context, e effect) (machine.Result, error) {
 	switch e.Kind {
-	case CallModel:
+	case machine.CallModel:
 		if t.remote != nil {
 			return t.callRemote(ctx, e)
 		}
 		return t.callModel(ctx, e)
-	case CallTool, CallChild:
-		return Result{}, t.callTool(ctx, e)
-	case Gather:
+	case machine.CallTool, machine.CallChild:
+		return machine.Result{}, t.callTool(ctx, e)
+	case machine.Gather:
 		return t.gather(ctx, e)
-	case CommitStep:
+	case machine.CommitStep:
 		return t.commitStep(ctx, e)
-	case CloseTurn:
+	case machine.CloseTurn:
 		return t.closeTurn(ctx)
 	}
-	return Result{}, fmt.Errorf("engine: unknown effect %q", e.Kind)
+	return machine.Result{}, fmt.Errorf("engine: unknown effect %q", e.Kind)
 }
 
 // giveUp deals with a fault that trying again will not mend: a call fails, any
 // other effect ends the run. Nothing is left active by a fault that the process
 // survived.
-func (t *turn) giveUp(ctx context.Context, e Effect, fault error) (Result, error) {
+func (t *turn) giveUp(ctx context.Context, e effect, fault error) (machine.Result, error) {
 	t.h.log.WarnContext(ctx, "effect failed", t.attrs("effect", e.Key(), "error", fault)...) // if it ends the run, that is the error
-	if e.Kind == CallTool || e.Kind == CallChild {
-		return Result{}, t.failCall(ctx, e, fault)
+	if e.Kind == machine.CallTool || e.Kind == machine.CallChild {
+		return machine.Result{}, t.failCall(ctx, e, fault)
 	}
 	t.final = nil
 	if t.flight != nil {
@@ -210,12 +222,12 @@ func (t *turn) giveUp(ctx context.Context, e Effect, fault error) (Result, error
 }
 
 // turn finds the turn of an effect, or loads it.
-func (h *Handler) turn(ctx context.Context, e Effect) (*turn, error) {
+func (h *Handler) turn(ctx context.Context, e effect) (*turn, error) {
 	t, ok := h.held(e.RunID)
 	if ok {
 		return t, nil
 	}
-	return h.load(ctx, e.session(), e.RunID, nil)
+	return h.load(ctx, e.Session(), e.RunID, nil)
 }
 
 // held finds a turn that this process works on.

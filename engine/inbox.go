@@ -37,7 +37,7 @@ type lateAnswer struct {
 }
 
 // takeInbox takes in what was sent to the session, before the model is asked.
-func (t *turn) takeInbox(ctx context.Context, e Effect) error {
+func (t *turn) takeInbox(ctx context.Context, e effect) error {
 	if !t.inbox {
 		return nil
 	}

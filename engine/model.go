@@ -15,6 +15,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/engine/machine"
 	"github.com/helixagents/helix/llm"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/stream"
@@ -23,7 +24,7 @@ import (
 
 // callModel asks the model for the step's reply and commits it, unless that was
 // done before.
-func (t *turn) callModel(ctx context.Context, e Effect) (Result, error) {
+func (t *turn) callModel(ctx context.Context, e effect) (machine.Result, error) {
 	if t.ended != nil || t.final != nil {
 		return t.sendFinal(ctx)
 	}
@@ -38,7 +39,7 @@ func (t *turn) callModel(ctx context.Context, e Effect) (Result, error) {
 	}
 	t.tellStart(ctx)
 	if err := t.takeInbox(ctx, e); err != nil {
-		return Result{}, err
+		return machine.Result{}, err
 	}
 	if err := t.h.cfg.checkSize(t.size()); err != nil {
 		return t.endFailed(ctx, e.Key(), session.AsError(err), false)
@@ -50,7 +51,7 @@ func (t *turn) callModel(ctx context.Context, e Effect) (Result, error) {
 	case t.stopRequest() != nil && errors.Is(err, errStopped):
 		return t.endStopped(ctx, e, t.stopRequest(), reply)
 	case ctx.Err() != nil:
-		return Result{}, context.Cause(ctx) // the process shuts down: whoever takes over asks again
+		return machine.Result{}, context.Cause(ctx) // the process shuts down: whoever takes over asks again
 	}
 	t.discardAttempt(reply.attempt, err)
 	return t.endFailed(ctx, e.Key(), session.AsError(err), false)
@@ -58,11 +59,11 @@ func (t *turn) callModel(ctx context.Context, e Effect) (Result, error) {
 
 // past answers an effect that was handled before and is delivered again: what
 // followed it was another step.
-func (t *turn) past(e Effect) Result {
+func (t *turn) past(e effect) machine.Result {
 	if e.Step == t.step && t.mustFinish() {
-		return Result{Next: NextFinish}
+		return machine.Result{Next: machine.NextFinish}
 	}
-	return Result{Next: NextModel}
+	return machine.Result{Next: machine.NextModel}
 }
 
 // modelReply is a reply as it came, and what watchers saw of it.
@@ -74,7 +75,7 @@ type modelReply struct {
 }
 
 // generate asks the model until it answers, is stopped, or has failed too often.
-func (t *turn) generate(ctx context.Context, e Effect) (modelReply, error) {
+func (t *turn) generate(ctx context.Context, e effect) (modelReply, error) {
 	ctx, cancel := t.stoppable(ctx)
 	defer cancel()
 	for attempt := 1; ; attempt++ {
@@ -121,7 +122,7 @@ func (t *turn) discardAttempt(attempt int, err error) {
 }
 
 // attempt asks the model once.
-func (t *turn) attempt(ctx context.Context, e Effect, attempt int) (modelReply, error) {
+func (t *turn) attempt(ctx context.Context, e effect, attempt int) (modelReply, error) {
 	var reply modelReply
 	request, err := t.request(ctx, e)
 	if err != nil {
@@ -169,7 +170,7 @@ func (t *turn) attempt(ctx context.Context, e Effect, attempt int) (modelReply, 
 }
 
 // ask calls the model and shows watchers what it says, as it says it.
-func (t *turn) ask(ctx context.Context, e Effect, model llm.Model, request *llm.Request) (modelReply, error) {
+func (t *turn) ask(ctx context.Context, e effect, model llm.Model, request *llm.Request) (modelReply, error) {
 	if limit := t.agent.ModelCallTimeout(); limit > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, limit, errTimeout)
@@ -266,7 +267,7 @@ func (t *turn) modelError(ctx context.Context, err error) error {
 	return t.bounded((&session.Error{Code: session.CodeProvider}).WithCause(err, "the model call failed"))
 }
 
-func (t *turn) recordModelCall(ctx context.Context, e Effect, attempt int, r *llm.Response, took time.Duration, ok bool) {
+func (t *turn) recordModelCall(ctx context.Context, e effect, attempt int, r *llm.Response, took time.Duration, ok bool) {
 	entry := usage.Entry{
 		ID: e.Key() + "/" + strconv.Itoa(attempt), Kind: usage.Tokens, Duration: took, Success: ok,
 		Usage: session.Usage{ModelCalls: 1},
@@ -309,7 +310,7 @@ func (t *turn) emitDelta(step int, d llm.Delta) {
 
 // request builds the model call. The transcript is known to be valid; a provider
 // would refuse anything else.
-func (t *turn) request(ctx context.Context, e Effect) (*llm.Request, error) {
+func (t *turn) request(ctx context.Context, e effect) (*llm.Request, error) {
 	if err := t.transcript.Sendable(); err != nil {
 		return nil, err
 	}
@@ -345,7 +346,7 @@ func (t *turn) request(ctx context.Context, e Effect) (*llm.Request, error) {
 // fromState is a part of the agent's definition: fixed, or, if there is a function,
 // what that makes of the state.
 func fromState[V any](
-	ctx context.Context, t *turn, e Effect, name string, fixed V, compute func(context.Context, *helix.Prompt) (V, error),
+	ctx context.Context, t *turn, e effect, name string, fixed V, compute func(context.Context, *helix.Prompt) (V, error),
 ) (V, error) {
 	if compute == nil {
 		return fixed, nil
@@ -394,10 +395,10 @@ func finishTool(agent *helix.Agent, strict bool) llm.Tool {
 
 // takeReply makes a message of the model's answer, decides how each of its calls
 // is carried out, and commits it where a call could be forgotten otherwise.
-func (t *turn) takeReply(ctx context.Context, e Effect, reply modelReply) (Result, error) {
+func (t *turn) takeReply(ctx context.Context, e effect, reply modelReply) (machine.Result, error) {
 	f := t.newFlight(e, reply)
 	if err := t.nameCompanions(ctx, f); err != nil {
-		return Result{}, err
+		return machine.Result{}, err
 	}
 	t.gates(ctx, e, f)
 	t.vetoes(ctx, e, f)
@@ -408,7 +409,7 @@ func (t *turn) takeReply(ctx context.Context, e Effect, reply modelReply) (Resul
 		}
 	}
 	if ctx.Err() != nil { // user code was cut off: whoever comes next asks again
-		return Result{}, context.Cause(ctx)
+		return machine.Result{}, context.Cause(ctx)
 	}
 	t.mu.Lock()
 	t.flight = f
@@ -443,16 +444,16 @@ func (t *turn) emitUnseen(f *flight, reply modelReply) {
 
 // sendReply makes the reply durable, if it has to be and is not yet. A commit
 // that failed is sent again as it was: the model is not asked twice.
-func (t *turn) sendReply(ctx context.Context, e Effect, f *flight) (Result, error) {
+func (t *turn) sendReply(ctx context.Context, e effect, f *flight) (machine.Result, error) {
 	if f.replyCommit == nil && !f.committed {
 		if err := t.prepare(ctx, e, f); err != nil {
-			return Result{}, err
+			return machine.Result{}, err
 		}
 	}
 	if f.replyCommit != nil && !f.committed {
 		done, err := t.commit(ctx, e.Key(), *f.replyCommit)
 		if err != nil {
-			return Result{}, err
+			return machine.Result{}, err
 		}
 		f.committed = true
 		if len(f.calls) == 0 {
@@ -461,16 +462,16 @@ func (t *turn) sendReply(ctx context.Context, e Effect, f *flight) (Result, erro
 	}
 	t.announce(f)
 	if len(f.calls) > 0 {
-		return Result{Next: NextTools, Calls: f.plan()}, nil
+		return machine.Result{Next: machine.NextTools, Calls: f.plan()}, nil
 	}
 	t.mu.Lock()
 	t.flight = nil
 	t.mu.Unlock()
-	return Result{Next: f.next}, nil
+	return machine.Result{Next: f.next}, nil
 }
 
 // prepare prepares the reply's commit, where it needs one.
-func (t *turn) prepare(ctx context.Context, e Effect, f *flight) error {
+func (t *turn) prepare(ctx context.Context, e effect, f *flight) error {
 	var err error
 	switch {
 	case len(f.calls) == 0:
@@ -485,7 +486,7 @@ func (t *turn) prepare(ctx context.Context, e Effect, f *flight) error {
 	return err
 }
 
-func (t *turn) newFlight(e Effect, reply modelReply) *flight {
+func (t *turn) newFlight(e effect, reply modelReply) *flight {
 	f := &flight{step: e.Step, reply: session.Message{
 		ID: session.ReplyID(t.run.ID, e.Step), Role: session.RoleAssistant,
 		RunID: t.run.ID, Step: e.Step, At: t.h.cfg.Now().UTC(),
@@ -590,7 +591,7 @@ func toolError(code session.Code, format string, args ...any) *session.Error {
 // has an effect.
 func (f *flight) readOnly() bool {
 	for _, c := range f.calls {
-		if waitsFor(c.Kind) || (c.Kind != session.CallFinish && c.Rejected == nil && !c.ReadOnly) {
+		if machine.Waits(c.Kind) || (c.Kind != session.CallFinish && c.Rejected == nil && !c.ReadOnly) {
 			return false
 		}
 	}
@@ -599,7 +600,7 @@ func (f *flight) readOnly() bool {
 
 // prepareReply prepares the commit that makes the reply durable before any of its
 // calls starts. Where this process goes straight on, the claims ride along.
-func (t *turn) prepareReply(ctx context.Context, e Effect, f *flight) error {
+func (t *turn) prepareReply(ctx context.Context, e effect, f *flight) error {
 	pending, err := t.begin(ctx, f)
 	if err != nil {
 		return err
@@ -622,19 +623,19 @@ func (t *turn) prepareReply(ctx context.Context, e Effect, f *flight) error {
 
 // prepareText prepares the commit of a reply without calls, which ends the turn
 // unless the agent owes an output.
-func (t *turn) prepareText(ctx context.Context, e Effect, f *flight) {
+func (t *turn) prepareText(ctx context.Context, e effect, f *flight) {
 	t.onMessage(ctx, e.Key(), f.reply)
 	change := &session.Change{
 		Messages: []session.Message{f.reply}, StepCount: &f.step, Checkpoint: t.checkpoint(f.step, e.Key()),
 	}
-	f.next = NextClose
+	f.next = machine.NextClose
 	if t.agent.Output == nil {
 		t.completeWith(f, change, session.ReasonReply, nil)
 	} else if stop, err := t.stopWhen(ctx, e.Key(), f, nil, []session.Writes{t.writes}); err != nil {
 		t.fail(change, err)
 	} else if stop {
 		t.completeWith(f, change, session.ReasonStopWhen, nil)
-	} else if f.next = t.afterStep(f.step, true); f.next == NextClose {
+	} else if f.next = t.afterStep(f.step, true); f.next == machine.NextClose {
 		t.fail(change, noOutput(t.agent))
 		change.Run = t.runChange(session.ReasonMaxSteps)
 	}
@@ -652,18 +653,18 @@ func noOutput(agent *helix.Agent) *session.Error {
 
 // afterStep says what follows a step that did not end the turn: another one, a
 // last one that can only finish, or nothing, because the limit is reached.
-func (t *turn) afterStep(step int, owesOutput bool) Next {
+func (t *turn) afterStep(step int, owesOutput bool) machine.Next {
 	limit := t.agent.StepLimit()
 	switch {
 	case limit == helix.Unlimited || step < limit:
 		if owesOutput {
-			return NextFinish
+			return machine.NextFinish
 		}
-		return NextModel
+		return machine.NextModel
 	case step == limit && t.agent.Output != nil:
-		return NextFinish
+		return machine.NextFinish
 	}
-	return NextClose
+	return machine.NextClose
 }
 
 // onMessage tells hooks of a message that is about to be committed.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/engine/machine"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/stream"
 )
@@ -46,7 +47,7 @@ type Opened struct {
 	Key      session.Key
 	StreamID string
 	Run      session.Run
-	Position Position
+	Position machine.Position
 	// Existing is set when the same request opened the run before; nothing was
 	// done, and nobody here drives it.
 	Existing bool

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/engine/machine"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/stream"
 )
@@ -369,7 +370,7 @@ func (t *turn) reenter(ctx context.Context, messages []session.Message) error {
 // recallShown finds out whether watchers were shown the agent of a call that is
 // done: then they are to be shown its end.
 func (t *turn) recallShown(ctx context.Context, c *call) error {
-	if !c.found || !forAgent(c.Kind) || c.Child == "" {
+	if !c.found || !machine.WaitsForAgent(c.Kind) || c.Child == "" {
 		return nil
 	}
 	child, err := loadChild(ctx, t.sessions, t.key.ID, c.Child)
@@ -382,7 +383,7 @@ func (t *turn) recallShown(ctx context.Context, c *call) error {
 
 // waitsByCall finds the entries of calls that wait, or waited, for people.
 func (t *turn) waitsByCall(ctx context.Context, rows []session.Call) (map[string]*session.Pending, error) {
-	if !slices.ContainsFunc(rows, func(c session.Call) bool { return forPerson(c.Kind) }) {
+	if !slices.ContainsFunc(rows, func(c session.Call) bool { return machine.WaitsForPerson(c.Kind) }) {
 		return nil, nil
 	}
 	list, err := t.sessions.PendingCalls(ctx, t.key.ID, true)

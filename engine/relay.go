@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/engine/machine"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/stream"
 )
@@ -38,7 +39,7 @@ type relay struct {
 
 // callRemote follows the remote until its run has come to an end or waits for
 // people.
-func (t *turn) callRemote(ctx context.Context, e Effect) (Result, error) {
+func (t *turn) callRemote(ctx context.Context, e effect) (machine.Result, error) {
 	if t.ended != nil || t.final != nil {
 		return t.sendFinal(ctx)
 	}
@@ -47,7 +48,7 @@ func (t *turn) callRemote(ctx context.Context, e Effect) (Result, error) {
 	}
 	r, err := t.relay(ctx, e.Key())
 	if err != nil {
-		return Result{}, err
+		return machine.Result{}, err
 	}
 	t.tellStart(ctx)
 	// Only what is asked of the remote is cut off by a stop; our own writes are not.
@@ -61,12 +62,12 @@ func (t *turn) callRemote(ctx context.Context, e Effect) (Result, error) {
 	case t.stopRequest() != nil && errors.Is(err, errStopped):
 		return r.endStopped(ctx, t.stopRequest())
 	case ctx.Err() != nil:
-		return Result{}, context.Cause(ctx) // the process shuts down: whoever takes over goes on
+		return machine.Result{}, context.Cause(ctx) // the process shuts down: whoever takes over goes on
 	case errors.As(err, &f):
 		t.h.log.ErrorContext(ctx, "subagent.dispatch_failed", t.attrs("agent", t.agent.Name, "error", f.err)...)
 		return r.endFailed(ctx, f.err)
 	}
-	return Result{}, err
+	return machine.Result{}, err
 }
 
 // relay is the turn's way to its remote.
@@ -87,19 +88,19 @@ func (t *turn) relay(ctx context.Context, key string) (*relay, error) {
 	return r, err
 }
 
-func (r *relay) run(ctx, away context.Context) (Result, error) {
+func (r *relay) run(ctx, away context.Context) (machine.Result, error) {
 	if err := away.Err(); err != nil {
-		return Result{}, context.Cause(away)
+		return machine.Result{}, context.Cause(away)
 	}
 	if r.at.RunID == "" {
 		if err := r.start(ctx, away); err != nil {
-			return Result{}, err
+			return machine.Result{}, err
 		}
 	}
 	for pause := relayPause; ; pause = min(2*pause, relayLongPause) {
 		status, err := r.follow(ctx, away)
 		if err != nil {
-			return Result{}, err
+			return machine.Result{}, err
 		}
 		if status.Status.Suspended() && r.over == status.RunID {
 			// The session was ended from outside, and its run's record was not: nobody
@@ -110,14 +111,14 @@ func (r *relay) run(ctx, away context.Context) (Result, error) {
 			return r.conclude(ctx, away, status)
 		}
 		res, err := r.rest(ctx, away, status)
-		if err != nil || res.Next != NextNone {
+		if err != nil || res.Next != machine.NextNone {
 			return res, err
 		}
 		if len(status.Pending) > 0 && !r.patient {
 			pause = relayPause
 		}
 		if err := sleep(away, pause); err != nil { // it waits for something that is not ours to give
-			return Result{}, err
+			return machine.Result{}, err
 		}
 	}
 }

@@ -5,15 +5,16 @@ import (
 	"time"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/engine/machine"
 	"github.com/helixagents/helix/session"
 )
 
 // conclude makes the remote's end that of the turn.
-func (r *relay) conclude(ctx, away context.Context, status *helix.RemoteStatus) (Result, error) {
+func (r *relay) conclude(ctx, away context.Context, status *helix.RemoteStatus) (machine.Result, error) {
 	t := r.t
 	entries, err := retry(ctx, func() ([]session.Pending, error) { return t.sessions.PendingCalls(ctx, t.key.ID, false) })
 	if err != nil {
-		return Result{}, err
+		return machine.Result{}, err
 	}
 	r.tellRest(away, status, entries)
 	change := session.Change{Writes: t.writes}
@@ -45,9 +46,9 @@ func (r *relay) conclude(ctx, away context.Context, status *helix.RemoteStatus) 
 }
 
 // endStopped ends a turn that was stopped, and leaves the remote to be told so.
-func (r *relay) endStopped(ctx context.Context, stop *session.Stop) (Result, error) {
+func (r *relay) endStopped(ctx context.Context, stop *session.Stop) (machine.Result, error) {
 	if err := r.owe(ctx, *stop); err != nil {
-		return Result{}, err
+		return machine.Result{}, err
 	}
 	change := session.Change{Writes: r.t.writes}
 	r.t.stopped(&change, stop, "")
@@ -56,9 +57,9 @@ func (r *relay) endStopped(ctx context.Context, stop *session.Stop) (Result, err
 
 // endFailed ends a turn whose remote could not be reached, or not be understood. It
 // may be at work all the same.
-func (r *relay) endFailed(ctx context.Context, failure *session.Error) (Result, error) {
+func (r *relay) endFailed(ctx context.Context, failure *session.Error) (machine.Result, error) {
 	if err := r.owe(ctx, session.Stop{Kind: session.StopAbort, Reason: "its caller has given it up"}); err != nil {
-		return Result{}, err
+		return machine.Result{}, err
 	}
 	change := session.Change{Writes: r.t.writes}
 	r.t.fail(&change, failure)
@@ -74,15 +75,15 @@ func (r *relay) owe(ctx context.Context, stop session.Stop) error {
 }
 
 // end makes a change the turn's last.
-func (r *relay) end(ctx context.Context, change session.Change) (Result, error) {
+func (r *relay) end(ctx context.Context, change session.Change) (machine.Result, error) {
 	t := r.t
 	entries, err := retry(ctx, func() ([]session.Pending, error) { return t.sessions.PendingCalls(ctx, t.key.ID, false) })
 	if err != nil {
-		return Result{}, err
+		return machine.Result{}, err
 	}
 	now, err := retry(ctx, func() (time.Time, error) { return t.sessions.Now(ctx) })
 	if err != nil {
-		return Result{}, err
+		return machine.Result{}, err
 	}
 	change.Resolve = resolveRest(entries, now, nil)
 	t.emitPatches(change.Writes)

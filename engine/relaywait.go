@@ -7,20 +7,21 @@ import (
 	"time"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/engine/machine"
 	"github.com/helixagents/helix/session"
 )
 
 // rest sees to a remote that waits: answers that are there are handed on; if there
 // are none, the turn is suspended.
-func (r *relay) rest(ctx, away context.Context, status *helix.RemoteStatus) (Result, error) {
+func (r *relay) rest(ctx, away context.Context, status *helix.RemoteStatus) (machine.Result, error) {
 	t := r.t
 	entries, err := retry(ctx, func() ([]session.Pending, error) { return t.sessions.PendingCalls(ctx, t.key.ID, true) })
 	if err != nil {
-		return Result{}, err
+		return machine.Result{}, err
 	}
 	now, err := retry(ctx, func() (time.Time, error) { return t.sessions.Now(ctx) })
 	if err != nil {
-		return Result{}, err
+		return machine.Result{}, err
 	}
 	r.patient = false
 	var overdue []session.Pending
@@ -34,7 +35,7 @@ func (r *relay) rest(ctx, away context.Context, status *helix.RemoteStatus) (Res
 		case p.State == session.PendingAnswered || (p.State == session.PendingTimedOut && p.Late != nil):
 			answered = true
 			if err := r.forward(away, p); err != nil {
-				return Result{}, err
+				return machine.Result{}, err
 			}
 		case !p.Open() || due(p, now):
 			overdue = append(overdue, *p)
@@ -43,7 +44,7 @@ func (r *relay) rest(ctx, away context.Context, status *helix.RemoteStatus) (Res
 	if len(status.Pending) > 0 && !answered && len(overdue) == 0 {
 		return r.suspend(ctx, status, entries, now)
 	}
-	return Result{}, r.resume(away, status, overdue)
+	return machine.Result{}, r.resume(away, status, overdue)
 }
 
 func findPending(entries []session.Pending, callID string) *session.Pending {
@@ -255,11 +256,11 @@ func (r *relay) foresee(ctx, away context.Context) error {
 
 // suspend ends the run until people have answered. It gives nothing if somebody has
 // meanwhile.
-func (r *relay) suspend(ctx context.Context, status *helix.RemoteStatus, entries []session.Pending, now time.Time) (Result, error) {
+func (r *relay) suspend(ctx context.Context, status *helix.RemoteStatus, entries []session.Pending, now time.Time) (machine.Result, error) {
 	t := r.t
 	fresh, err := r.expect(ctx, status.Pending, entries, now)
 	if err != nil {
-		return Result{}, err
+		return machine.Result{}, err
 	}
 	outcome := &session.Outcome{Status: session.RunSuspendedClientTool, SuspendedStep: "remote/" + status.RunID}
 	change := session.Change{Status: session.Active, Pending: fresh, Outcome: outcome, Writes: t.writes, Run: t.runChange("")}
@@ -278,17 +279,17 @@ func (r *relay) suspend(ctx context.Context, status *helix.RemoteStatus, entries
 	}
 	change.Resolve = resolveRest(entries, now, waiting)
 	if err := r.save(ctx); err != nil { // that it is seen, before the next resume asks
-		return Result{}, err
+		return machine.Result{}, err
 	}
 	_, err = t.commit(ctx, r.key+"/suspend/"+status.RunID, change)
 	if errors.Is(err, session.ErrAnswered) {
-		return Result{}, nil
+		return machine.Result{}, nil
 	}
 	if err != nil {
-		return Result{}, err
+		return machine.Result{}, err
 	}
 	t.h.log.InfoContext(ctx, "client_tool.suspended", t.attrs("status", outcome.Status, "remote", r.peer)...)
-	return Result{Next: NextClose}, nil
+	return machine.Result{Next: machine.NextClose}, nil
 }
 
 // resolveRest ends the waits of calls that the remote no longer waits for.

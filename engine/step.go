@@ -7,13 +7,14 @@ import (
 	"slices"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/engine/machine"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/stream"
 )
 
 // commitStep takes the results of all calls into the transcript, with what calls
 // and hooks did to the state, and decides what follows.
-func (t *turn) commitStep(ctx context.Context, e Effect) (Result, error) {
+func (t *turn) commitStep(ctx context.Context, e effect) (machine.Result, error) {
 	if t.ended != nil || t.final != nil {
 		return t.sendFinal(ctx)
 	}
@@ -24,14 +25,14 @@ func (t *turn) commitStep(ctx context.Context, e Effect) (Result, error) {
 	if f.resultsCommit == nil {
 		if t.stopRequest() != nil {
 			if err := t.keepAnswers(ctx, f); err != nil {
-				return Result{}, err
+				return machine.Result{}, err
 			}
 		}
 		t.prepareResults(ctx, e, f)
 	}
 	if ctx.Err() != nil { // user code was cut off: whoever comes next prepares anew
 		f.resultsCommit = nil
-		return Result{}, context.Cause(ctx)
+		return machine.Result{}, context.Cause(ctx)
 	}
 	done, err := t.commit(ctx, e.Key(), *f.resultsCommit)
 	if errors.Is(err, session.ErrAnswered) {
@@ -39,19 +40,19 @@ func (t *turn) commitStep(ctx context.Context, e Effect) (Result, error) {
 		t.usage.ToolCalls -= int64(len(f.calls)) // they are counted again
 		t.reconsider(f)
 		t.retract(f, "answered")
-		return Result{Next: NextGather}, nil
+		return machine.Result{Next: machine.NextGather}, nil
 	}
 	if err != nil {
-		return Result{}, err
+		return machine.Result{}, err
 	}
 	t.mu.Lock()
 	t.flight = nil
 	t.mu.Unlock()
 	t.out.emit(stream.Chunk{Kind: stream.StepCommitted, Step: f.step, MessageID: f.reply.ID, CheckpointID: done.CheckpointID})
-	return Result{Next: f.next}, nil
+	return machine.Result{Next: f.next}, nil
 }
 
-func (t *turn) prepareResults(ctx context.Context, e Effect, f *flight) {
+func (t *turn) prepareResults(ctx context.Context, e effect, f *flight) {
 	stop := t.stopRequest()
 	if stop != nil {
 		t.endChildren(ctx, f, stoppedCall(stop))
@@ -160,7 +161,7 @@ func (f *flight) cutShort(stop *session.Stop) bool {
 // cutOff answers a call that was being carried out when the run was stopped: of one that
 // may not run again nobody knows whether it took effect.
 func cutOff(c *call, stop *session.Stop) *session.Error {
-	if c.MayRepeat() || forAgent(c.Kind) {
+	if c.MayRepeat() || machine.WaitsForAgent(c.Kind) {
 		return stoppedCall(stop)
 	}
 	text := "the run was stopped while " + c.Tool + " ran; whether it took effect is unknown"
@@ -191,16 +192,16 @@ func (t *turn) afterCall(ctx context.Context, key string, c *call, result sessio
 		}
 		return hooks.OnMessage(ctx, h, helix.NewMessage{Message: result})
 	})
-	if c.Kind == session.CallFinish || c.declined() || (forAgent(c.Kind) && !c.consults()) {
+	if c.Kind == session.CallFinish || c.declined() || (machine.WaitsForAgent(c.Kind) && !c.consults()) {
 		return message
 	}
 	name := "AfterTool"
-	if forAgent(c.Kind) {
+	if machine.WaitsForAgent(c.Kind) {
 		name = "AfterSubAgent"
 	}
 	after := t.observe(ctx, name, key, append(slices.Clip(earlier), message), func(hooks *helix.Hooks, h *helix.HookContext) error {
 		after := hooks.AfterTool
-		if forAgent(c.Kind) {
+		if machine.WaitsForAgent(c.Kind) {
 			after = hooks.AfterSubAgent
 		}
 		if after == nil {
@@ -227,10 +228,10 @@ func (t *turn) promotion(f *flight) *session.Promotion {
 }
 
 // conclude decides whether the step ends the turn, and how.
-func (t *turn) conclude(ctx context.Context, e Effect, f *flight, change *session.Change,
+func (t *turn) conclude(ctx context.Context, e effect, f *flight, change *session.Change,
 	results []session.Message, written []session.Writes, stop *session.Stop,
 ) {
-	f.next = NextClose
+	f.next = machine.NextClose
 	output, finished := f.output()
 	switch {
 	case stop != nil && stop.Kind == session.StopAbort:
@@ -254,7 +255,7 @@ func (t *turn) conclude(ctx context.Context, e Effect, f *flight, change *sessio
 		t.completeWith(f, change, session.ReasonStopWhen, nil)
 		return
 	}
-	if f.next = t.afterStep(f.step, e.Finish); f.next == NextClose {
+	if f.next = t.afterStep(f.step, e.Finish); f.next == machine.NextClose {
 		t.fail(change, session.ErrMaxSteps.WithMessage("agent %s reached its limit of %d steps", t.agent.Name, t.agent.StepLimit()))
 		change.Run = t.runChange(session.ReasonMaxSteps)
 	}

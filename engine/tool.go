@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/engine/machine"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/stream"
 	"github.com/helixagents/helix/usage"
@@ -17,7 +18,7 @@ import (
 
 // callTool carries out one call, once: what was settled stands, and what was
 // found begun is run again only if its tool allows it.
-func (t *turn) callTool(ctx context.Context, e Effect) error {
+func (t *turn) callTool(ctx context.Context, e effect) error {
 	t.mu.Lock()
 	f := t.flight
 	if f == nil || f.step != e.Step || t.ended != nil {
@@ -52,7 +53,7 @@ func (t *turn) callTool(ctx context.Context, e Effect) error {
 	result, err := c.result, error(nil)
 	switch {
 	case result != nil:
-	case forAgent(c.Kind):
+	case machine.WaitsForAgent(c.Kind):
 		result, err = t.consultation(ctx, e, c)
 	default:
 		result, err = t.carryOut(ctx, e, f, c)
@@ -84,7 +85,7 @@ func (t *turn) callTool(ctx context.Context, e Effect) error {
 
 // failCall answers a call whose result could not be kept with the reason, and
 // settles that: later calls rely on the store knowing of earlier ones.
-func (t *turn) failCall(ctx context.Context, e Effect, fault error) error {
+func (t *turn) failCall(ctx context.Context, e effect, fault error) error {
 	t.mu.Lock()
 	f := t.flight
 	var c *call
@@ -124,11 +125,11 @@ func (t *turn) bounded(err *session.Error) *session.Error {
 }
 
 // carryOut finds or makes the call's result.
-func (t *turn) carryOut(ctx context.Context, e Effect, f *flight, c *call) (*settled, error) {
+func (t *turn) carryOut(ctx context.Context, e effect, f *flight, c *call) (*settled, error) {
 	if rejected := c.Rejected; rejected != nil {
 		return t.failed(c, rejected, 0), nil
 	}
-	if forPerson(c.Kind) {
+	if machine.WaitsForPerson(c.Kind) {
 		if !c.approved() {
 			if err := t.readAnswers(ctx, f); err != nil {
 				return nil, err
@@ -178,7 +179,7 @@ func settledRow(row *session.Call) *settled {
 }
 
 // execute runs the tool.
-func (t *turn) execute(ctx context.Context, e Effect, f *flight, c *call) (*settled, error) {
+func (t *turn) execute(ctx context.Context, e effect, f *flight, c *call) (*settled, error) {
 	tool, ok := t.agent.Tool(c.Tool)
 	if !ok {
 		return t.failed(c, toolError(session.CodeToolUnknown, "there is no tool named %q any more", c.Tool), 0), nil
@@ -236,7 +237,7 @@ func (t *turn) seenBy(f *flight, c *call) []session.Writes {
 
 // invoke calls hooks and tool and gives up waiting when time is up, the run is
 // stopped or the process shuts down.
-func (t *turn) invoke(ctx context.Context, e Effect, tool *helix.Tool, c *call, draft *helix.Draft) (json.RawMessage, error) {
+func (t *turn) invoke(ctx context.Context, e effect, tool *helix.Tool, c *call, draft *helix.Draft) (json.RawMessage, error) {
 	ctx, cancel := t.stoppable(ctx)
 	defer cancel()
 	if err := t.beforeTool(ctx, e.Key(), c, draft); err != nil {
@@ -283,7 +284,7 @@ func (t *turn) toolFailure(ctx context.Context, tool *helix.Tool, err error) *se
 }
 
 // stateChanged tells hooks what a call did to the state and adds what they do.
-func (t *turn) stateChanged(ctx context.Context, e Effect, c *call, earlier []session.Writes, writes session.Writes) session.Writes {
+func (t *turn) stateChanged(ctx context.Context, e effect, c *call, earlier []session.Writes, writes session.Writes) session.Writes {
 	if writes.Empty() || len(t.hooks) == 0 {
 		return writes
 	}

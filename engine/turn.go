@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/engine/machine"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store"
 	"github.com/helixagents/helix/stream"
@@ -72,16 +73,16 @@ type flight struct {
 	// fate is unknown is sent again as it was; next is what follows it.
 	replyCommit   *session.Change
 	resultsCommit *session.Change
-	next          Next
+	next          machine.Next
 	announced     bool // watchers know which calls wait
 	// round is the last in which answers were taken in, gathered what that led to.
 	round    int
-	gathered Result
+	gathered machine.Result
 }
 
 // waits reports whether the step has calls that may have to wait for somebody.
 func (f *flight) waits() bool {
-	return slices.ContainsFunc(f.calls, func(c *call) bool { return waitsFor(c.Kind) })
+	return slices.ContainsFunc(f.calls, func(c *call) bool { return machine.Waits(c.Kind) })
 }
 
 // call is one call of the step in flight.
@@ -171,8 +172,8 @@ func (t *turn) detached() bool { return detached(&t.state) }
 func detached(state *session.State) bool { return state.ParentID != "" && state.RootID == "" }
 
 // position is where the machine takes the turn up.
-func (t *turn) position() Position {
-	pos := Position{Step: t.current(), Ended: t.ended != nil, Finish: t.mustFinish(), Resumed: t.resumed()}
+func (t *turn) position() machine.Position {
+	pos := machine.Position{Step: t.current(), Ended: t.ended != nil, Finish: t.mustFinish(), Resumed: t.resumed()}
 	if t.flight != nil {
 		pos.Calls = t.flight.plan()
 	}
@@ -193,10 +194,10 @@ func (t *turn) mustFinish() bool {
 	return last.Role == session.RoleAssistant && last.RunID == t.run.ID && len(last.Calls()) == 0
 }
 
-func (f *flight) plan() []PlannedCall {
-	plan := make([]PlannedCall, len(f.calls))
+func (f *flight) plan() []machine.PlannedCall {
+	plan := make([]machine.PlannedCall, len(f.calls))
 	for i, c := range f.calls {
-		plan[i] = PlannedCall{ID: c.ID, Kind: c.Kind, Last: c.FinishWith}
+		plan[i] = machine.PlannedCall{ID: c.ID, Kind: c.Kind, Last: c.FinishWith}
 	}
 	return plan
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/engine/machine"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/stream"
 	"github.com/helixagents/helix/usage"
@@ -15,7 +16,7 @@ import (
 
 // gates asks which calls need a person's approval. The answers are part of the
 // reply's commit, so nobody asks again. A gate that fails is closed.
-func (t *turn) gates(ctx context.Context, e Effect, f *flight) {
+func (t *turn) gates(ctx context.Context, e effect, f *flight) {
 	for _, c := range f.calls {
 		tool, ok := t.agent.Tool(c.Tool)
 		if !ok || tool.Approval == nil || c.Kind != session.CallServer || c.Rejected != nil {
@@ -31,7 +32,7 @@ func (t *turn) gates(ctx context.Context, e Effect, f *flight) {
 	}
 }
 
-func (t *turn) gate(ctx context.Context, e Effect, tool *helix.Tool, c *call) (bool, error) {
+func (t *turn) gate(ctx context.Context, e effect, tool *helix.Tool, c *call) (bool, error) {
 	if limit := tool.CallTimeout(); limit > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, limit, errTimeout)
@@ -49,7 +50,7 @@ func (t *turn) gate(ctx context.Context, e Effect, tool *helix.Tool, c *call) (b
 
 // vetoes asks hooks about the calls that the client is to carry out, before anybody can
 // see them. The others are asked about when they are carried out.
-func (t *turn) vetoes(ctx context.Context, e Effect, f *flight) {
+func (t *turn) vetoes(ctx context.Context, e effect, f *flight) {
 	if len(t.hooks) == 0 {
 		return
 	}
@@ -57,7 +58,7 @@ func (t *turn) vetoes(ctx context.Context, e Effect, f *flight) {
 		if c.Kind != session.CallClient {
 			continue
 		}
-		key := Effect{Kind: CallTool, RunID: e.RunID, Step: e.Step, CallID: c.ID}.Key()
+		key := machine.Effect{Kind: machine.CallTool, RunID: e.RunID, Step: e.Step, CallID: c.ID}.Key()
 		draft := helix.NewDraft(&t.doc, t.writes)
 		err := t.beforeTool(ctx, key, c, draft)
 		writes, draftErr := draft.Close()
@@ -79,7 +80,7 @@ func (t *turn) begin(ctx context.Context, f *flight) ([]session.Pending, error) 
 	var owned []session.Ownership
 	var now time.Time
 	for _, c := range f.calls {
-		if !forPerson(c.Kind) {
+		if !machine.WaitsForPerson(c.Kind) {
 			continue
 		}
 		if now.IsZero() {
@@ -198,7 +199,7 @@ func (t *turn) match(f *flight, found []session.Pending) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, c := range f.calls {
-		if !forPerson(c.Kind) || c.settled != nil {
+		if !machine.WaitsForPerson(c.Kind) || c.settled != nil {
 			continue
 		}
 		at := slices.IndexFunc(found, func(p session.Pending) bool { return p.CallID == c.ID })
@@ -274,12 +275,12 @@ const gatherTries = 100
 // gather takes in what has been answered, by people and by other agents. If that
 // leaves something to do it says so; if not, and answers are missing, the turn is
 // suspended.
-func (t *turn) gather(ctx context.Context, e Effect) (Result, error) {
+func (t *turn) gather(ctx context.Context, e effect) (machine.Result, error) {
 	if t.ended != nil || t.final != nil {
 		return t.sendFinal(ctx)
 	}
 	if e.Step < t.current() || t.flight == nil {
-		return Result{}, nil // an effect of the past, delivered again
+		return machine.Result{}, nil // an effect of the past, delivered again
 	}
 	f := t.flight
 	if e.Round <= f.round { // delivered again: what it led to may be under way
@@ -294,19 +295,19 @@ func (t *turn) gather(ctx context.Context, e Effect) (Result, error) {
 }
 
 // takeIn looks at the answers until it can say what follows.
-func (t *turn) takeIn(ctx context.Context, e Effect, f *flight) (Result, error) {
+func (t *turn) takeIn(ctx context.Context, e effect, f *flight) (machine.Result, error) {
 	for range gatherTries {
 		if t.stopRequest() != nil || !f.waiting() {
-			return Result{}, nil // the step's commit answers what is left
+			return machine.Result{}, nil // the step's commit answers what is left
 		}
 		ready, waiting, err := t.look(ctx, f)
 		switch {
 		case err != nil:
-			return Result{}, err
+			return machine.Result{}, err
 		case len(ready) > 0:
-			return Result{Next: NextTools, Calls: ready}, nil
+			return machine.Result{Next: machine.NextTools, Calls: ready}, nil
 		case len(waiting) == 0:
-			return Result{}, nil
+			return machine.Result{}, nil
 		}
 		res, err := t.suspend(ctx, e, f, waiting)
 		if !errors.Is(err, session.ErrAnswered) {
@@ -315,18 +316,18 @@ func (t *turn) takeIn(ctx context.Context, e Effect, f *flight) (Result, error) 
 		t.reconsider(f)
 		t.retract(f, "answered")
 	}
-	return Result{}, session.ErrUnavailable.WithMessage("answers keep coming in")
+	return machine.Result{}, session.ErrUnavailable.WithMessage("answers keep coming in")
 }
 
 // waiting reports whether a call of the step has not been answered.
 func (f *flight) waiting() bool {
-	return slices.ContainsFunc(f.calls, func(c *call) bool { return c.settled == nil && waitsFor(c.Kind) })
+	return slices.ContainsFunc(f.calls, func(c *call) bool { return c.settled == nil && machine.Waits(c.Kind) })
 }
 
 // look settles the calls that have been answered and tells which of the rest can
 // be carried out and which still wait.
-func (t *turn) look(ctx context.Context, f *flight) (ready []PlannedCall, waiting []*call, err error) {
-	if slices.ContainsFunc(f.calls, func(c *call) bool { return c.settled == nil && forPerson(c.Kind) }) {
+func (t *turn) look(ctx context.Context, f *flight) (ready []machine.PlannedCall, waiting []*call, err error) {
+	if slices.ContainsFunc(f.calls, func(c *call) bool { return c.settled == nil && machine.WaitsForPerson(c.Kind) }) {
 		if err := t.readAnswers(ctx, f); err != nil {
 			return nil, nil, err
 		}
@@ -336,16 +337,16 @@ func (t *turn) look(ctx context.Context, f *flight) (ready []PlannedCall, waitin
 		return nil, nil, err
 	}
 	for _, c := range f.calls {
-		if c.settled != nil || !waitsFor(c.Kind) {
+		if c.settled != nil || !machine.Waits(c.Kind) {
 			continue
 		}
-		if forAgent(c.Kind) {
+		if machine.WaitsForAgent(c.Kind) {
 			isReady, err := t.childReady(ctx, c, now)
 			if err != nil {
 				return nil, nil, err
 			}
 			if isReady {
-				ready = append(ready, PlannedCall{ID: c.ID, Kind: c.Kind, Ready: true})
+				ready = append(ready, machine.PlannedCall{ID: c.ID, Kind: c.Kind, Ready: true})
 			} else {
 				waiting = append(waiting, c)
 			}
@@ -355,7 +356,7 @@ func (t *turn) look(ctx context.Context, f *flight) (ready []PlannedCall, waitin
 		switch {
 		case result != nil:
 		case c.approved():
-			ready = append(ready, PlannedCall{ID: c.ID, Kind: c.Kind, Ready: true})
+			ready = append(ready, machine.PlannedCall{ID: c.ID, Kind: c.Kind, Ready: true})
 			continue
 		case due(c.pending, now):
 			result = t.expire(ctx, c)
@@ -378,14 +379,14 @@ func (t *turn) settleAnswer(c *call, result *settled) {
 // keepAnswers settles the calls that have been answered of a step that is about to
 // be left. One that was approved is not carried out any more.
 func (t *turn) keepAnswers(ctx context.Context, f *flight) error {
-	if !f.committed || !slices.ContainsFunc(f.calls, func(c *call) bool { return c.settled == nil && forPerson(c.Kind) }) {
+	if !f.committed || !slices.ContainsFunc(f.calls, func(c *call) bool { return c.settled == nil && machine.WaitsForPerson(c.Kind) }) {
 		return nil
 	}
 	if err := t.readAnswers(ctx, f); err != nil {
 		return err
 	}
 	for _, c := range f.calls {
-		if c.settled != nil || !forPerson(c.Kind) {
+		if c.settled != nil || !machine.WaitsForPerson(c.Kind) {
 			continue
 		}
 		if result := t.answer(ctx, c); result != nil {
@@ -419,7 +420,7 @@ func timeout(p *session.Pending) *session.Error {
 // suspend ends the run with what is there: finished results are kept in their
 // rows, and another run goes on when answers have come. It is refused if one has
 // come meanwhile.
-func (t *turn) suspend(ctx context.Context, e Effect, f *flight, waiting []*call) (Result, error) {
+func (t *turn) suspend(ctx context.Context, e effect, f *flight, waiting []*call) (machine.Result, error) {
 	kept := false
 	for _, c := range f.calls {
 		if c.settled == nil {
@@ -432,7 +433,7 @@ func (t *turn) suspend(ctx context.Context, e Effect, f *flight, waiting []*call
 		kept = kept || !c.refused()
 		if !c.settled.stored && !c.refused() && c.Kind != session.CallFinish && !c.timedOut() {
 			if err := t.store(ctx, c, c.settled); err != nil {
-				return Result{}, err
+				return machine.Result{}, err
 			}
 		}
 	}
@@ -472,10 +473,10 @@ func (t *turn) suspend(ctx context.Context, e Effect, f *flight, waiting []*call
 	change.Run = t.runChange("")
 	t.emitPatches(change.Writes)
 	if _, err := t.commit(ctx, e.Key(), change); err != nil {
-		return Result{}, err
+		return machine.Result{}, err
 	}
 	t.h.log.InfoContext(ctx, "client_tool.suspended", t.attrs("status", outcome.Status, "waits", change.Waits)...)
-	return Result{Next: NextClose}, nil
+	return machine.Result{Next: machine.NextClose}, nil
 }
 
 // resolutions says how the step's waits for people ended, for the commit that ends

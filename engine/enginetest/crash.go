@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/helixagents/helix/engine"
+	"github.com/helixagents/helix/engine/machine"
 	"github.com/helixagents/helix/store"
 	"github.com/helixagents/helix/store/storetest"
 )
@@ -59,7 +59,7 @@ func rehearse(t *testing.T, backend store.Backend, a act) *rehearsal {
 		faults := storetest.NewFaults(backend)
 		p := w.process(faults)
 		effects := 0
-		err := w.play(ctx, p, p, func(engine.Effect, engine.Result) bool { effects++; return true })
+		err := w.play(ctx, p, p, func(machine.Effect, machine.Result) bool { effects++; return true })
 		if err != nil {
 			t.Fatalf("%s: %v", s.people, err)
 		}
@@ -100,7 +100,7 @@ func crashAfterEffect(ctx context.Context, t *testing.T, backend store.Backend, 
 	t.Helper()
 	w := newWorld(t, backend, s)
 	p := w.process(backend)
-	if err := w.play(ctx, p, p, func(engine.Effect, engine.Result) bool { n--; return n > 0 }); !errors.Is(err, errKilled) {
+	if err := w.play(ctx, p, p, func(machine.Effect, machine.Result) bool { n--; return n > 0 }); !errors.Is(err, errKilled) {
 		t.Fatalf("%d effects early, the turn ended: %v", n, err)
 	}
 	p.kill()

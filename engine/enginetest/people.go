@@ -10,6 +10,7 @@ import (
 
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/engine"
+	"github.com/helixagents/helix/engine/machine"
 	"github.com/helixagents/helix/llm/scripted"
 	"github.com/helixagents/helix/session"
 )
@@ -81,9 +82,9 @@ func (w *world) key() session.Key { return session.Key{Tenant: w.tenant, ID: ses
 
 // drive drives a turn, under the eyes of people who answer as they see something to
 // answer.
-func (w *world) drive(ctx context.Context, p *process, h effects, opened *engine.Opened, after func(engine.Effect, engine.Result) bool) error {
+func (w *world) drive(ctx context.Context, p *process, h effects, opened *engine.Opened, after func(machine.Effect, machine.Result) bool) error {
 	var failed error
-	err := drive(ctx, h, opened, func(e engine.Effect, r engine.Result) bool {
+	err := drive(ctx, h, opened, func(e machine.Effect, r machine.Result) bool {
 		if after != nil && !after(e, r) {
 			return false
 		}

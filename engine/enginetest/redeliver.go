@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/helixagents/helix/engine"
+	"github.com/helixagents/helix/engine/machine"
 	"github.com/helixagents/helix/store"
 )
 
@@ -34,14 +34,14 @@ func (p Part) Redelivery(t *testing.T, open Open) {
 			}
 			for _, s := range twice {
 				t.Run(strings.TrimSpace("twice "+s.people.String()), func(t *testing.T) {
-					redeliver(testContext(t), t, backend, s, r.want, func(_ *world, p *process, done []engine.Effect) []redelivery {
+					redeliver(testContext(t), t, backend, s, r.want, func(_ *world, p *process, done []machine.Effect) []redelivery {
 						return []redelivery{{p, done[len(done)-1:]}}
 					})
 				})
 			}
 			for _, s := range a.pick(4, calm) {
 				t.Run(strings.TrimSpace("all again "+s.people.String()), func(t *testing.T) {
-					redeliver(testContext(t), t, backend, s, r.want, func(w *world, p *process, done []engine.Effect) []redelivery {
+					redeliver(testContext(t), t, backend, s, r.want, func(w *world, p *process, done []machine.Effect) []redelivery {
 						return []redelivery{{p, done}, {w.process(w.backend), done}}
 					})
 				})
@@ -53,18 +53,18 @@ func (p Part) Redelivery(t *testing.T, open Open) {
 // redelivery is a list of effects for a process to handle again.
 type redelivery struct {
 	p       *process
-	effects []engine.Effect
+	effects []machine.Effect
 }
 
 func redeliver(ctx context.Context, t *testing.T, backend store.Backend, s scenario, want outcome,
-	again func(w *world, p *process, done []engine.Effect) []redelivery,
+	again func(w *world, p *process, done []machine.Effect) []redelivery,
 ) {
 	t.Helper()
 	w := newWorld(t, backend, s)
 	p := w.process(backend)
-	var done []engine.Effect
-	answers := map[string]engine.Next{}
-	err := w.play(ctx, p, p, func(e engine.Effect, r engine.Result) bool {
+	var done []machine.Effect
+	answers := map[string]machine.Next{}
+	err := w.play(ctx, p, p, func(e machine.Effect, r machine.Result) bool {
 		done = append(done, e)
 		answers[e.Key()] = r.Next
 		before := w.versions(ctx)
@@ -75,7 +75,7 @@ func redeliver(ctx context.Context, t *testing.T, backend store.Backend, s scena
 					t.Errorf("%s again: %v", e.Key(), err)
 				}
 				// The newest effect answers as it did; what came before is past.
-				if r.p == p && i == len(r.effects)-1 && e.Kind != engine.CloseTurn && result.Next != answers[e.Key()] {
+				if r.p == p && i == len(r.effects)-1 && e.Kind != machine.CloseTurn && result.Next != answers[e.Key()] {
 					t.Errorf("%s answered %q, and %q when it was delivered again", e.Key(), answers[e.Key()], result.Next)
 				}
 			}

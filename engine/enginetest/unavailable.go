@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/helixagents/helix/engine"
+	"github.com/helixagents/helix/engine/machine"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store"
 	"github.com/helixagents/helix/store/storetest"
@@ -82,15 +83,15 @@ type retrying struct{ p *process }
 
 const retries = 5
 
-func (r retrying) Handle(ctx context.Context, e engine.Effect) (engine.Result, error) {
+func (r retrying) Handle(ctx context.Context, e machine.Effect) (machine.Result, error) {
 	return again(ctx, e, r.p.Handle)
 }
 
-func (r retrying) OpenChild(ctx context.Context, e engine.Effect) (*engine.Opened, error) {
+func (r retrying) OpenChild(ctx context.Context, e machine.Effect) (*engine.Opened, error) {
 	return again(ctx, e, r.p.OpenChild)
 }
 
-func again[V any](ctx context.Context, e engine.Effect, do func(context.Context, engine.Effect) (V, error)) (V, error) {
+func again[V any](ctx context.Context, e machine.Effect, do func(context.Context, machine.Effect) (V, error)) (V, error) {
 	result, err := do(ctx, e)
 	for try := 1; err != nil && session.IsRetryable(err) && try < retries; try++ {
 		result, err = do(ctx, e)

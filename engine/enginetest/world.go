@@ -16,6 +16,7 @@ import (
 
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/engine"
+	"github.com/helixagents/helix/engine/machine"
 	"github.com/helixagents/helix/llm"
 	"github.com/helixagents/helix/llm/scripted"
 	"github.com/helixagents/helix/session"
@@ -313,7 +314,7 @@ func (p *process) Recover(ctx context.Context, due session.Due) (*engine.Opened,
 	return p.works(opened), err
 }
 
-func (p *process) OpenChild(ctx context.Context, e engine.Effect) (*engine.Opened, error) {
+func (p *process) OpenChild(ctx context.Context, e machine.Effect) (*engine.Opened, error) {
 	opened, err := p.Handler.OpenChild(ctx, e)
 	return p.works(opened), err
 }
@@ -401,7 +402,7 @@ func (w *world) finish(ctx context.Context) {
 
 // play has one process do everything until the turn has ended. h carries out its
 // effects; after is that of [drive].
-func (w *world) play(ctx context.Context, p *process, h effects, after func(engine.Effect, engine.Result) bool) error {
+func (w *world) play(ctx context.Context, p *process, h effects, after func(machine.Effect, machine.Result) bool) error {
 	for range turns {
 		opened, err := w.next(ctx, p)
 		if err != nil || opened == nil {
@@ -472,8 +473,8 @@ func (w *world) settle(ctx context.Context, h *process) {
 
 // effects is who carries effects out.
 type effects interface {
-	Handle(ctx context.Context, e engine.Effect) (engine.Result, error)
-	OpenChild(ctx context.Context, e engine.Effect) (*engine.Opened, error)
+	Handle(ctx context.Context, e machine.Effect) (machine.Result, error)
+	OpenChild(ctx context.Context, e machine.Effect) (*engine.Opened, error)
 }
 
 // errKilled is what a process that was killed gets from its store, and what its
@@ -482,10 +483,10 @@ var errKilled = errors.New("killed")
 
 // drive handles a turn's effects one by one, with those of the agents it calls.
 // after, if set, is called after each and kills the driver by returning false.
-func drive(ctx context.Context, h effects, opened *engine.Opened, after func(engine.Effect, engine.Result) bool) error {
-	machine, wave := engine.NewMachine(opened.Key, opened.Run.ID, opened.Position)
+func drive(ctx context.Context, h effects, opened *engine.Opened, after func(machine.Effect, machine.Result) bool) error {
+	m, wave := machine.New(opened.Key, opened.Run.ID, opened.Position)
 	for {
-		results := make([]engine.Result, len(wave))
+		results := make([]machine.Result, len(wave))
 		for i, effect := range wave {
 			var err error
 			if results[i], err = handle(ctx, h, effect, after); err != nil {
@@ -495,7 +496,7 @@ func drive(ctx context.Context, h effects, opened *engine.Opened, after func(eng
 				return errKilled
 			}
 		}
-		next, end := machine.Next(results)
+		next, end := m.Next(results)
 		if end != nil {
 			return nil
 		}
@@ -505,15 +506,15 @@ func drive(ctx context.Context, h effects, opened *engine.Opened, after func(eng
 
 // handle carries out one effect. That of a call of another agent includes the
 // agent's turn.
-func handle(ctx context.Context, h effects, e engine.Effect, after func(engine.Effect, engine.Result) bool) (engine.Result, error) {
-	if e.Kind == engine.CallChild {
+func handle(ctx context.Context, h effects, e machine.Effect, after func(machine.Effect, machine.Result) bool) (machine.Result, error) {
+	if e.Kind == machine.CallChild {
 		opened, err := h.OpenChild(ctx, e)
 		if err != nil {
-			return engine.Result{}, err
+			return machine.Result{}, err
 		}
 		if opened != nil {
 			if err := drive(ctx, h, opened, after); err != nil {
-				return engine.Result{}, err
+				return machine.Result{}, err
 			}
 		}
 	}
