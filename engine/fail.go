@@ -100,7 +100,7 @@ func (h *Handler) planFailure(
 	outcome := &session.Outcome{Status: session.RunFailed, Error: why, FailureReason: reason}
 	p := &plan{doc: state.Custom, start: session.StartRun{
 		SessionID: state.ID, ExpectVersion: state.Version, ExpectRun: state.CurrentRunID,
-		Owner: h.cfg.Owner, TTL: h.cfg.LeaseTTL,
+		Owner: h.owner, TTL: h.cfg.LeaseTTL,
 		Run: session.Run{
 			ID: runID, Kind: session.RunResume, Status: session.RunRunning, Agent: state.Agent, Runtime: h.cfg.Runtime,
 			PreviousRunID: state.CurrentRunID,
@@ -179,7 +179,7 @@ func (h *Handler) EndAborted(ctx context.Context, due session.Due) error {
 		return err
 	}
 	taken, err := sessions.TakeOver(ctx, &session.TakeOver{
-		SessionID: due.ID, RunID: due.RunID, Owner: h.cfg.Owner, TTL: h.cfg.LeaseTTL, Epoch: due.Lease.Epoch,
+		SessionID: due.ID, RunID: due.RunID, Owner: h.owner, TTL: h.cfg.LeaseTTL, Epoch: due.Lease.Epoch,
 	})
 	if err != nil {
 		return err

@@ -20,15 +20,7 @@ type Config struct {
 	Backend store.Backend
 	// Runtime names the runtime; runs record it, and only it recovers them.
 	Runtime string
-	// Owner is the token under which this process holds leases. Defaults to a new
-	// one.
-	Owner string
-	// Colocated says that all effects of a turn are handled here, one wave straight
-	// after the other. Claims and the last settle of a step then ride in its
-	// commits, and a step whose calls are all ReadOnly commits once.
-	Colocated bool
-	// LeaseTTL is how long a lease holds without renewal; 0 is for ever, for an
-	// engine that owns liveness itself.
+	// LeaseTTL is how long a lease holds without renewal. A lease of 0 never expires.
 	LeaseTTL time.Duration
 	// Hooks are called before the agent's own.
 	Hooks *helix.Hooks
@@ -92,8 +84,9 @@ func (c *Config) checkSize(size int64) error {
 // a step costs the same however long the session is; a turn it does not know it
 // reads from the store.
 type Handler struct {
-	cfg Config
-	log *slog.Logger
+	cfg   Config
+	log   *slog.Logger
+	owner string // the token under which this process holds leases
 
 	mu        sync.Mutex
 	agents    map[string]*helix.Agent            // of remote ones, their stand-ins
@@ -107,9 +100,6 @@ type Handler struct {
 
 // NewHandler makes a handler.
 func NewHandler(cfg Config) *Handler {
-	if cfg.Owner == "" {
-		cfg.Owner = session.NewOwner(cfg.Runtime)
-	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -138,13 +128,13 @@ func NewHandler(cfg Config) *Handler {
 		cfg.RemotePatience = 2 * time.Minute
 	}
 	return &Handler{
-		cfg: cfg, log: cfg.Logger, agents: map[string]*helix.Agent{}, displaced: map[weak.Pointer[helix.Agent]]bool{},
+		cfg: cfg, log: cfg.Logger, owner: session.NewOwner(cfg.Runtime), agents: map[string]*helix.Agent{}, displaced: map[weak.Pointer[helix.Agent]]bool{},
 		factories: map[string]helix.Factory{}, remotes: map[string]*standIn{}, turns: map[string]*turn{},
 	}
 }
 
 // Owner is the token under which the handler holds leases.
-func (h *Handler) Owner() string { return h.cfg.Owner }
+func (h *Handler) Owner() string { return h.owner }
 
 // Handle carries out one effect. A failure of the domain is part of the result;
 // an error means that the effect may be tried again.

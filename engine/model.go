@@ -476,7 +476,7 @@ func (t *turn) prepare(ctx context.Context, e effect, f *flight) error {
 	switch {
 	case len(f.calls) == 0:
 		t.prepareText(ctx, e, f)
-	case !t.h.cfg.Colocated || !f.readOnly():
+	case !f.readOnly():
 		err = t.prepareReply(ctx, e, f)
 	}
 	if err == nil && ctx.Err() != nil { // hooks were cut off
@@ -599,7 +599,7 @@ func (f *flight) readOnly() bool {
 }
 
 // prepareReply prepares the commit that makes the reply durable before any of its
-// calls starts. Where this process goes straight on, the claims ride along.
+// calls starts. It also claims the calls that this process starts next.
 func (t *turn) prepareReply(ctx context.Context, e effect, f *flight) error {
 	pending, err := t.begin(ctx, f)
 	if err != nil {
@@ -612,7 +612,7 @@ func (t *turn) prepareReply(ctx context.Context, e effect, f *flight) error {
 	t.emitPatches(change.Writes)
 	for _, c := range f.calls {
 		// A call of phase 2 begins only when all waits are over, which may be in another run.
-		if t.h.cfg.Colocated && !c.ReadOnly && c.Rejected == nil && c.Kind == session.CallServer && !(c.FinishWith && f.waits()) {
+		if !c.ReadOnly && c.Rejected == nil && c.Kind == session.CallServer && !(c.FinishWith && f.waits()) {
 			c.Status, c.BegunAt, c.claimed = session.CallBegun, t.h.cfg.Now().UTC(), true
 		}
 		change.Calls = append(change.Calls, c.Call)

@@ -324,7 +324,7 @@ type plan struct {
 func (h *Handler) plan(ctx context.Context, sessions session.Store, req *OpenRequest, state *session.State) (*plan, error) {
 	p := &plan{doc: state.Custom, start: session.StartRun{
 		SessionID: req.SessionID, ExpectVersion: state.Version, ExpectRun: state.CurrentRunID,
-		Owner: h.cfg.Owner, TTL: h.cfg.LeaseTTL, Resumes: req.Kind == session.RunResume,
+		Owner: h.owner, TTL: h.cfg.LeaseTTL, Resumes: req.Kind == session.RunResume,
 		Run: session.Run{
 			ID: req.RunID, Kind: req.Kind, Status: session.RunRunning, Agent: req.Agent.Name, Runtime: h.cfg.Runtime,
 			RequestID: req.RequestID, PreviousRunID: state.CurrentRunID,

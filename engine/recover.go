@@ -37,7 +37,7 @@ func (h *Handler) takeOver(ctx context.Context, due session.Due, force bool) (*O
 		return nil, err
 	}
 	taken, err := sessions.TakeOver(ctx, &session.TakeOver{
-		SessionID: due.ID, RunID: due.RunID, Owner: h.cfg.Owner, TTL: h.cfg.LeaseTTL, Epoch: due.Lease.Epoch,
+		SessionID: due.ID, RunID: due.RunID, Owner: h.owner, TTL: h.cfg.LeaseTTL, Epoch: due.Lease.Epoch,
 		Force: force,
 	})
 	if err != nil {
@@ -257,7 +257,7 @@ func (h *Handler) load(ctx context.Context, key session.Key, runID string, agent
 	if err != nil {
 		return nil, err
 	}
-	if state.CurrentRunID != runID || state.Lease.Owner != h.cfg.Owner {
+	if state.CurrentRunID != runID || state.Lease.Owner != h.owner {
 		return nil, session.ErrStale.WithMessage("run %s is not held here", runID).WithSaw(state.Saw())
 	}
 	run, err := sessions.Run(ctx, key.ID, runID)

@@ -297,14 +297,14 @@ func (t *turn) stateChanged(ctx context.Context, e effect, c *call, earlier []se
 	return session.Compose(writes, more)
 }
 
-// settle records the result in the store, so that no crash can lose it. Where
-// this process goes straight on to the results commit two results ride in that
-// instead: that of a read-only call, which may run again, and the last one.
+// settle writes the result to the store, so that a crash does not lose it. Two
+// results are written by the results commit instead, which follows in this
+// process: that of a read-only call, which may run again, and the last one.
 func (t *turn) settle(ctx context.Context, f *flight, c *call, result *settled) error {
 	if !f.committed || c.refused() { // its row says so already
 		return nil
 	}
-	if t.h.cfg.Colocated && !f.waits() && (c.ReadOnly || t.lastOf(f, c)) {
+	if !f.waits() && (c.ReadOnly || t.lastOf(f, c)) {
 		return nil
 	}
 	return t.store(ctx, c, result)

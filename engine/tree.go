@@ -405,7 +405,7 @@ func (h *Handler) abandonOne(
 func (h *Handler) endOrphan(ctx context.Context, sessions session.Store, state *session.State, run *session.Run, why *session.Error) error {
 	due := session.Due{Key: session.Key{Tenant: state.Tenant, ID: state.ID}, RunID: run.ID}
 	taken, err := sessions.TakeOver(ctx, &session.TakeOver{
-		SessionID: due.ID, RunID: due.RunID, Owner: h.cfg.Owner, TTL: h.cfg.LeaseTTL, Epoch: state.Lease.Epoch, Force: true,
+		SessionID: due.ID, RunID: due.RunID, Owner: h.owner, TTL: h.cfg.LeaseTTL, Epoch: state.Lease.Epoch, Force: true,
 	})
 	if err != nil {
 		return err

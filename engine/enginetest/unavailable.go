@@ -23,9 +23,6 @@ func (p Part) Unavailable(t *testing.T, open Open) {
 			backend := open(t)
 			r := rehearse(t, backend, a.few())
 			r.eachWrite(t, func(t *testing.T, s scenario, n int, when storetest.When) {
-				if len(a.courses) > 1 && !soak() && (n%2 == 0) == (s.apart == (when == storetest.Before)) {
-					return // the other kind of runtime has this one
-				}
 				unavailable(testContext(t), t, backend, s, r.want, storetest.At(n, when))
 			})
 			// Longer than anybody is patient with a single write: the effect is delivered again.

@@ -39,7 +39,6 @@ type world struct {
 	tenant  string
 	agent   *helix.Agent
 	model   *scripted.Model
-	apart   bool
 	people  schedule
 	office  *office // a remote agent
 
@@ -71,9 +70,6 @@ type receipt struct {
 type scenario struct {
 	name  string
 	steps []scripted.Step
-	// apart is a runtime that may handle each effect in another process: every claim
-	// and settle is a write of its own.
-	apart bool
 	// output makes the agent owe one.
 	output bool
 	// people says who answers when; nobody in a turn that waits for none.
@@ -102,38 +98,32 @@ func (p Part) has(n int) bool { return p.Of < 2 || n%p.Of == p.At%p.Of || soak()
 // ofShort is the share of the points of turns that take one course, which are fewer.
 func (p Part) ofShort() Part { return Part{At: p.At, Of: p.Of / 8} }
 
-// acts are all turns, under both kinds of runtime.
+// acts are all turns.
 func (p Part) acts() []act {
 	var out []act
-	for _, apart := range []bool{false, true} {
-		for _, s := range scenarios() {
-			s.apart = apart
-			out = append(out, act{name: s.name, courses: []scenario{s}, part: p.ofShort()})
-		}
-		for _, mode := range []helix.CompanionMode{helix.Blocking, helix.NonBlocking} {
-			mixed := act{name: "mixture", part: p}
-			if mode == helix.NonBlocking {
-				mixed.name, mixed.part = "mixture, companion by itself", Part{At: p.At, Of: 4 * max(p.Of, 1)}
-			}
-			for _, people := range schedules() {
-				s := mixture()
-				s.apart, s.people, s.companion = apart, people, mode
-				mixed.courses = append(mixed.courses, s)
-			}
-			out = append(out, mixed)
-		}
-		far := act{name: "remote", part: Part{At: p.At, Of: p.Of / 2}}
-		for _, when := range []moment{atOnce, live} {
-			s := distant()
-			s.apart, s.people = apart, schedule{[]string{"stamp"}, when}
-			far.courses = append(far.courses, s)
-		}
-		out = append(out, far)
+	for _, s := range scenarios() {
+		out = append(out, act{name: s.name, courses: []scenario{s}, part: p.ofShort()})
 	}
-	for i := range out {
-		if out[i].courses[0].apart {
-			out[i].name += ", apart"
+	for _, mode := range []helix.CompanionMode{helix.Blocking, helix.NonBlocking} {
+		mixed := act{name: "mixture", part: p}
+		if mode == helix.NonBlocking {
+			mixed.name, mixed.part = "mixture, companion by itself", Part{At: p.At, Of: 4 * max(p.Of, 1)}
 		}
+		for _, people := range schedules() {
+			s := mixture()
+			s.people, s.companion = people, mode
+			mixed.courses = append(mixed.courses, s)
+		}
+		out = append(out, mixed)
+	}
+	far := act{name: "remote", part: Part{At: p.At, Of: p.Of / 2}}
+	for _, when := range []moment{atOnce, live} {
+		s := distant()
+		s.people = schedule{[]string{"stamp"}, when}
+		far.courses = append(far.courses, s)
+	}
+	out = append(out, far)
+	for i := range out {
 		if out[i].part.Of > 1 {
 			out[i] = out[i].few()
 		}
@@ -205,7 +195,7 @@ func scenarios() []scenario {
 
 func newWorld(t *testing.T, backend store.Backend, s scenario) *world {
 	w := &world{
-		t: t, backend: backend, tenant: fmt.Sprintf("t-%d", tenants.Add(1)), apart: s.apart, people: s.people,
+		t: t, backend: backend, tenant: fmt.Sprintf("t-%d", tenants.Add(1)), people: s.people,
 		office: &office{started: map[string]int{}},
 		starts: map[string]int{}, said: map[string]helix.Submission{}, unsure: map[string]bool{},
 	}
@@ -295,7 +285,7 @@ type process struct {
 func (w *world) process(backend store.Backend) *process {
 	w.t.Helper()
 	h := engine.NewHandler(engine.Config{
-		Backend: backend, Runtime: "test", Colocated: !w.apart, LeaseTTL: time.Nanosecond, RetryBackoff: time.Millisecond,
+		Backend: backend, Runtime: "test", LeaseTTL: time.Nanosecond, RetryBackoff: time.Millisecond,
 		FlushEvery: time.Hour, // only before commits, so that every run makes the same writes
 	})
 	if _, err := h.Register(w.agent); err != nil {
