@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/engine/internal/usercode"
 	"github.com/helixagents/helix/engine/machine"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/stream"
@@ -31,7 +32,7 @@ type waitingChild struct {
 // caller is the turn whose call a child's session is for.
 type caller struct {
 	state    *session.State
-	size     *atomic.Int64 // of its stream, see [writer]
+	streamed *atomic.Int64 // how many bytes its stream holds
 	detached bool          // the child works by itself
 }
 
@@ -125,7 +126,7 @@ func (h *Handler) OpenChild(ctx context.Context, of machine.Effect) (*Opened, er
 		return nil, nil
 	}
 	var opened *Opened
-	err = guard(func() (err error) {
+	err = usercode.Guard(func() (err error) {
 		if forSubAgent(c.Kind) {
 			opened, err = t.openSubAgent(ctx, e, c)
 		} else {
@@ -220,7 +221,7 @@ func (t *turn) startChild(ctx context.Context, c *call, agent *helix.Agent, mess
 // openChild opens a turn of a child's session.
 func (t *turn) openChild(ctx context.Context, c *call, detached bool, req OpenRequest) (*Opened, error) {
 	req.Tenant, req.SessionID = t.key.Tenant, c.Child
-	req.caller = &caller{state: &t.state, size: t.out.size, detached: detached}
+	req.caller = &caller{state: &t.state, streamed: t.out.Config().Bytes, detached: detached}
 	req.RunID = session.ChildRunID(t.run.ID, c.ID, 0)
 	if state, err := t.sessions.Load(ctx, c.Child); err == nil {
 		if err := childOf(t.key.ID, state); err != nil {
@@ -251,7 +252,7 @@ func (t *turn) show(ctx context.Context, c *call, detached bool) error {
 	}
 	c.child.shown = true
 	t.emit(stream.Chunk{Kind: stream.SubAgentStart, CallID: c.ID, Tool: c.Tool, Child: c.Child, Arguments: c.part.Input})
-	return t.out.flush(ctx)
+	return t.out.Flush(ctx)
 }
 
 // takeUp goes on with the session of a call where it was left.

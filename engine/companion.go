@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/engine/internal/retry"
 	"github.com/helixagents/helix/llm"
 	"github.com/helixagents/helix/session"
 )
@@ -117,7 +118,7 @@ func (t *turn) nameCompanions(ctx context.Context, f *flight) error {
 		}
 		if !read {
 			var err error
-			refs, err = retry(ctx, func() ([]session.ChildRef, error) { return t.sessions.Children(ctx, t.key.ID) })
+			refs, err = retry.Do(ctx, func() ([]session.ChildRef, error) { return t.sessions.Children(ctx, t.key.ID) })
 			if err != nil {
 				return err
 			}
@@ -240,7 +241,7 @@ func (t *turn) recallCompanions(ctx context.Context, f *flight) error {
 		}
 		if refs == nil {
 			var err error
-			refs, err = retry(ctx, func() ([]session.ChildRef, error) { return t.sessions.Children(ctx, t.key.ID) })
+			refs, err = retry.Do(ctx, func() ([]session.ChildRef, error) { return t.sessions.Children(ctx, t.key.ID) })
 			if err != nil {
 				return err
 			}

@@ -6,6 +6,9 @@ import (
 	"time"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/engine/internal/retry"
+	"github.com/helixagents/helix/engine/internal/streamwriter"
+	"github.com/helixagents/helix/engine/internal/usercode"
 	"github.com/helixagents/helix/session"
 )
 
@@ -43,14 +46,14 @@ func (h *Handler) oweStop(ctx context.Context, sessions session.Store, state *se
 	if err != nil || !at.Started {
 		return err
 	}
-	_, err = retry(ctx, func() (*session.ChildRef, error) {
+	_, err = retry.Do(ctx, func() (*session.ChildRef, error) {
 		return sessions.UpdateChild(ctx, state.ParentID, state.ID, func(ref *session.ChildRef) error {
 			at, err := readProgress(ref)
 			if err != nil {
 				return err
 			}
 			if at.Stop == nil || at.Stop.Kind == session.StopInterrupt {
-				at.Stop = &owedStop{Kind: stop.Kind, Reason: cut(stop.Reason), Since: h.cfg.Now().UTC()}
+				at.Stop = &owedStop{Kind: stop.Kind, Reason: streamwriter.Truncate(stop.Reason), Since: h.cfg.Now().UTC()}
 			}
 			ref.StopOwed, ref.Remote = true, encoded(at)
 			return nil
@@ -59,7 +62,7 @@ func (h *Handler) oweStop(ctx context.Context, sessions session.Store, state *se
 	if err != nil {
 		return err
 	}
-	_, err = retry(ctx, func() (struct{}, error) {
+	_, err = retry.Do(ctx, func() (struct{}, error) {
 		return struct{}{}, h.wakeHead(ctx, sessions, state.Tenant, state.ID, state.CurrentRunID)
 	})
 	return err
@@ -150,9 +153,9 @@ func (h *Handler) setProgress(ctx context.Context, sessions session.Store, state
 // tellStop tells a remote to stop, unless it has. One that waits is aborted: nobody
 // will come back to it.
 func tellStop(ctx context.Context, remote helix.Remote, peer string, stop *owedStop) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, debtTimeout, errTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, debtTimeout, usercode.ErrTimeout)
 	defer cancel()
-	return guard(func() error {
+	return usercode.Guard(func() error {
 		status, err := remote.Status(ctx, peer)
 		if err != nil {
 			return err

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/engine/internal/usercode"
 	"github.com/helixagents/helix/session"
 )
 
@@ -49,9 +50,7 @@ func (h *Handler) askMoved(ctx context.Context, sessions session.Store, state *s
 	if err != nil {
 		return false, err
 	}
-	gone := make(chan struct{})
-	defer close(gone)
-	status, err := reachOnce(ctx, newCrew(gone), askTimeout, func(ctx context.Context) (*helix.RemoteStatus, error) {
+	status, err := usercode.CallOnce(ctx, askTimeout, func(ctx context.Context) (*helix.RemoteStatus, error) {
 		return remote.Status(ctx, peer)
 	})
 	switch {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/engine/internal/streamwriter"
 	"github.com/helixagents/helix/engine/machine"
 	"github.com/helixagents/helix/llm"
 	"github.com/helixagents/helix/session"
@@ -308,13 +309,13 @@ func (t *turn) tellHooks(ctx context.Context) {
 
 // closeStream flushes the turn's chunks and closes the stream.
 func (t *turn) closeStream(ctx context.Context) error {
-	if err := t.out.flush(ctx); err != nil {
+	if err := t.out.Flush(ctx); err != nil {
 		return err
 	}
 	if t.remote != nil { // watchers saw the remote's own end
 		return nil
 	}
-	return closeStream(ctx, t.out.streams, t.out.id, &t.state, &t.run, t.ended, t.step, t.h.cfg.Now().UTC())
+	return closeStream(ctx, t.streams, t.streamID, &t.state, &t.run, t.ended, t.step, t.h.cfg.Now().UTC())
 }
 
 // closeStream writes a run's last chunks and closes the stream as its outcome
@@ -331,13 +332,13 @@ func closeStream(ctx context.Context, streams stream.Manager, id string, state *
 	if outcome.Status == session.RunCompleted && outcome.Output != nil {
 		output := base
 		output.Kind, output.Data = stream.Output, outcome.Output
-		fit(&output, streams.Limits().MaxChunk)
+		streamwriter.Fit(&output, streams.Limits().MaxChunk)
 		batch.Chunks = append(batch.Chunks, output)
 	}
 	if outcome.Status.Suspended() {
 		suspended := base
 		suspended.Kind, suspended.Data = stream.Suspended, encoded(Suspension{Status: outcome.Status, Pending: outcome.Pending})
-		fit(&suspended, streams.Limits().MaxChunk)
+		streamwriter.Fit(&suspended, streams.Limits().MaxChunk)
 		batch.Chunks = append(batch.Chunks, suspended)
 	}
 	batch.Chunks = append(batch.Chunks, endChunk(base, outcome))

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"sync/atomic"
 
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/session"
@@ -150,7 +151,7 @@ func (h *Handler) tellFailure(
 ) error {
 	state.Version, state.MessageCount, state.Lease = started.Version, started.MessageCount, started.Lease
 	state.Turn, state.CurrentRunID, state.Custom = started.Turn, started.Run.ID, p.doc
-	t := h.newTurn(h.agentOr(ctx, state), nil, state, started.Run, started.Lease.Fence())
+	t := h.newTurn(h.agentOr(ctx, state), nil, state, started.Run, started.Lease.Fence(), new(atomic.Int64))
 	h.remember(t) // whoever starts the next turn here waits
 	defer h.forget(t)
 	t.transcript, t.patches, t.ended = p.transcript, p.patches, p.start.Outcome

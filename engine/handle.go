@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/engine/internal/retry"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store"
 	"github.com/helixagents/helix/stream"
@@ -108,7 +109,7 @@ func (h *Handle) Result(ctx context.Context) (*helix.Result, error) {
 		if run.Status.Ended() && run.Outcome != nil {
 			return result(h.key.ID, run), nil
 		}
-		if err := sleep(ctx, wait); err != nil {
+		if err := retry.Sleep(ctx, wait); err != nil {
 			return nil, err
 		}
 	}
@@ -165,7 +166,7 @@ func (h *Handle) StreamFrom(ctx context.Context, from int64) iter.Seq2[stream.It
 				return
 			}
 			// The stream still shows the end of an earlier run.
-			if err := sleep(ctx, pollFirst); err != nil {
+			if err := retry.Sleep(ctx, pollFirst); err != nil {
 				yield(stream.Item{}, err)
 				return
 			}

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -9,6 +10,7 @@ import (
 	"weak"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/engine/internal/usercode"
 	"github.com/helixagents/helix/engine/machine"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store"
@@ -148,7 +150,7 @@ func (h *Handler) Handle(ctx context.Context, of machine.Effect) (machine.Result
 		return machine.Result{}, err
 	}
 	var r machine.Result
-	err = guard(func() (err error) {
+	err = usercode.Guard(func() (err error) {
 		r, err = t.handle(ctx, e)
 		return err
 	})
@@ -211,6 +213,15 @@ func (t *turn) giveUp(ctx context.Context, e effect, fault error) (machine.Resul
 	return t.endFailed(ctx, e.Key()+"/failed", t.bounded(session.AsError(fault)), false)
 }
 
+// writeTimeout bounds writes that are made also while the process shuts down.
+const writeTimeout = 30 * time.Second
+
+// lost reports whether an error means that another process owns the turn now, or
+// that the session was deleted.
+func lost(err error) bool {
+	return errors.Is(err, session.ErrStale) || errors.Is(err, session.ErrNotFound) || errors.Is(err, session.ErrStreamClosed)
+}
+
 // turn finds the turn of an effect, or loads it.
 func (h *Handler) turn(ctx context.Context, e effect) (*turn, error) {
 	t, ok := h.held(e.RunID)
@@ -238,7 +249,7 @@ func (h *Handler) remember(t *turn) {
 }
 
 func (h *Handler) forget(t *turn) {
-	t.out.discard()
+	t.out.Discard()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.turns[t.run.ID] == t {

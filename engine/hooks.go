@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/engine/internal/usercode"
 	"github.com/helixagents/helix/session"
 )
 
@@ -28,13 +29,13 @@ func (t *turn) fire(ctx context.Context, name, key string, draft *helix.Draft, c
 // fireOne calls the hook of one set and logs its failure.
 func (t *turn) fireOne(ctx context.Context, name, key string, draft *helix.Draft, hooks *helix.Hooks, call hookCall) error {
 	h := &helix.HookContext{Scope: t.scope(key, t.env(key, draft))}
-	_, err := await(ctx, t.crew, func() (struct{}, error) { return struct{}{}, call(hooks, h) })
+	_, err := usercode.Call(ctx, t.pool, func() (struct{}, error) { return struct{}{}, call(hooks, h) })
 	if err == nil {
 		return nil
 	}
 	attrs := t.attrs("hook", name, "error", err)
-	if p, ok := errors.AsType[*panicError](err); ok {
-		attrs = append(attrs, "stack", string(p.stack))
+	if p, ok := errors.AsType[*usercode.PanicError](err); ok {
+		attrs = append(attrs, "stack", string(p.Stack))
 	}
 	t.h.log.ErrorContext(ctx, "hook failed", attrs...)
 	return err

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/engine/internal/retry"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/stream"
 )
@@ -58,7 +59,7 @@ func (t *turn) takeInbox(ctx context.Context, e effect) error {
 // readInbox makes messages of what was sent to a session. It also gives what the
 // change that adds them says of their having been taken in.
 func readInbox(ctx context.Context, sessions session.Store, id string) (messages []session.Message, took session.Change, err error) {
-	entries, err := retry(ctx, func() ([]session.InboxEntry, error) { return sessions.Inbox(ctx, id) })
+	entries, err := retry.Do(ctx, func() ([]session.InboxEntry, error) { return sessions.Inbox(ctx, id) })
 	if err != nil {
 		return nil, took, err
 	}
@@ -69,7 +70,7 @@ func readInbox(ctx context.Context, sessions session.Store, id string) (messages
 		}
 	}
 	if slices.ContainsFunc(entries, func(e session.InboxEntry) bool { return e.Kind == inboxEnded }) {
-		refs, err := retry(ctx, func() ([]session.ChildRef, error) { return sessions.Children(ctx, id) })
+		refs, err := retry.Do(ctx, func() ([]session.ChildRef, error) { return sessions.Children(ctx, id) })
 		if err != nil {
 			return nil, took, err
 		}

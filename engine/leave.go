@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/helixagents/helix/engine/internal/retry"
 	"github.com/helixagents/helix/session"
 )
 
@@ -234,7 +235,7 @@ func (t *turn) leftCalls(ctx context.Context) ([]*call, error) {
 		return nil, nil
 	}
 	reply := &all[first]
-	rows, err := retry(ctx, func() ([]session.Call, error) { return t.sessions.Calls(ctx, t.key.ID, reply.ID) })
+	rows, err := retry.Do(ctx, func() ([]session.Call, error) { return t.sessions.Calls(ctx, t.key.ID, reply.ID) })
 	if err != nil {
 		return nil, err
 	}

@@ -15,6 +15,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/engine/internal/retry"
+	"github.com/helixagents/helix/engine/internal/usercode"
 	"github.com/helixagents/helix/engine/machine"
 	"github.com/helixagents/helix/llm"
 	"github.com/helixagents/helix/session"
@@ -94,7 +96,7 @@ func (t *turn) generate(ctx context.Context, e effect) (modelReply, error) {
 		wait := t.backoff(attempt, err)
 		t.h.log.WarnContext(ctx, "model call failed, trying again",
 			t.attrs("attempt", attempt, "wait", wait, "error", err)...)
-		if err := sleep(ctx, wait); err != nil {
+		if err := retry.Sleep(ctx, wait); err != nil {
 			return modelReply{attempt: attempt}, err
 		}
 	}
@@ -173,7 +175,7 @@ func (t *turn) attempt(ctx context.Context, e effect, attempt int) (modelReply, 
 func (t *turn) ask(ctx context.Context, e effect, model llm.Model, request *llm.Request) (modelReply, error) {
 	if limit := t.agent.ModelCallTimeout(); limit > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, limit, errTimeout)
+		ctx, cancel = context.WithTimeoutCause(ctx, limit, usercode.ErrTimeout)
 		defer cancel()
 	}
 	var (
@@ -182,7 +184,7 @@ func (t *turn) ask(ctx context.Context, e effect, model llm.Model, request *llm.
 		quiet = true
 		over  bool // the turn has gone on: a model that ignored the end is not heard
 	)
-	response, err := await(ctx, t.crew, func() (*llm.Response, error) {
+	response, err := usercode.Call(ctx, t.pool, func() (*llm.Response, error) {
 		return model.Generate(ctx, request, func(d llm.Delta) {
 			mu.Lock()
 			defer mu.Unlock()
@@ -194,7 +196,7 @@ func (t *turn) ask(ctx context.Context, e effect, model llm.Model, request *llm.
 			t.emitDelta(e.Step, d)
 		})
 	})
-	if errors.Is(err, errTimeout) {
+	if errors.Is(err, usercode.ErrTimeout) {
 		err = llm.Error(session.CodeModelTimeout, true, "the model did not answer within %s", t.agent.ModelCallTimeout())
 	}
 	mu.Lock()
@@ -255,8 +257,8 @@ func checkReply(r *llm.Response) error {
 
 // modelError classifies what an adapter did not.
 func (t *turn) modelError(ctx context.Context, err error) error {
-	if p, ok := errors.AsType[*panicError](err); ok {
-		t.h.log.WarnContext(ctx, "model panicked", t.attrs("panic", p.value, "stack", string(p.stack))...)
+	if p, ok := errors.AsType[*usercode.PanicError](err); ok {
+		t.h.log.WarnContext(ctx, "model panicked", t.attrs("panic", p.Value, "stack", string(p.Stack))...)
 	}
 	if e, ok := errors.AsType[*session.Error](err); ok {
 		if len(err.Error()) <= session.MaxSubmissionError {
@@ -305,7 +307,7 @@ func (t *turn) emitDelta(step int, d llm.Delta) {
 			return
 		}
 	}
-	t.out.emit(c)
+	t.out.Emit(c)
 }
 
 // request builds the model call. The transcript is known to be valid; a provider
@@ -353,7 +355,7 @@ func fromState[V any](
 	}
 	draft := helix.NewDraft(&t.doc, t.writes)
 	prompt := &helix.Prompt{Scope: t.scope(e.Key(), t.env(e.Key(), draft)), MessageCount: t.transcript.Len()}
-	made, err := await(ctx, t.crew, func() (V, error) { return compute(ctx, prompt) })
+	made, err := usercode.Call(ctx, t.pool, func() (V, error) { return compute(ctx, prompt) })
 	if _, draftErr := draft.Close(); err == nil {
 		err = draftErr
 	}
@@ -457,7 +459,7 @@ func (t *turn) sendReply(ctx context.Context, e effect, f *flight) (machine.Resu
 		}
 		f.committed = true
 		if len(f.calls) == 0 {
-			t.out.emit(stream.Chunk{Kind: stream.StepCommitted, Step: f.step, MessageID: f.reply.ID, CheckpointID: done.CheckpointID})
+			t.out.Emit(stream.Chunk{Kind: stream.StepCommitted, Step: f.step, MessageID: f.reply.ID, CheckpointID: done.CheckpointID})
 		}
 	}
 	t.announce(f)

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/engine/internal/streamwriter"
 	"github.com/helixagents/helix/engine/machine"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/stream"
@@ -629,13 +631,14 @@ func (h *Handler) begin(ctx context.Context, req *OpenRequest, state *session.St
 	if p.start.ExpiresAt != nil {
 		state.ExpiresAt = *p.start.ExpiresAt
 	}
-	t := h.newTurn(req.Agent, req.Hooks, state, started.Run, started.Lease.Fence())
-	t.transcript, t.inbox, t.resumes, t.patches = p.transcript, started.Inbox, p.resumes, p.patches
+	bytes := new(atomic.Int64)
 	if c := req.caller; c != nil && !c.detached {
-		t.out.size = c.size
+		bytes = c.streamed
 	} else {
-		t.out.size.Store(p.streamed)
+		bytes.Store(p.streamed)
 	}
+	t := h.newTurn(req.Agent, req.Hooks, state, started.Run, started.Lease.Fence(), bytes)
+	t.transcript, t.inbox, t.resumes, t.patches = p.transcript, started.Inbox, p.resumes, p.patches
 	if started.Stop != nil {
 		t.halt(started.Stop)
 	}
@@ -680,14 +683,14 @@ func (t *turn) openStream(ctx context.Context) error {
 	if t.remote != nil { // it shows the remote's own chunks, and no others
 		return nil
 	}
-	if t.out.id == t.key.ID { // else it is the caller's, who has opened it
-		info, err := t.out.streams.Reactivate(ctx, t.out.id, t.out.producer)
+	if t.streamID == t.key.ID { // else it is the caller's, who has opened it
+		info, err := t.streams.Reactivate(ctx, t.streamID, t.out.Config().Producer)
 		if err != nil {
 			return err
 		}
 		t.trimmed = info.Floor
 	}
-	base := t.out.base
+	base := t.out.Config().Base
 	base.At, base.Turn = t.run.StartedAt, t.run.Turn
 	var chunks []stream.Chunk
 	first, messages := t.opening()
@@ -712,22 +715,22 @@ func (t *turn) openStream(ctx context.Context) error {
 		end := base
 		end.MessageID = c.MessageID
 		c.ends(&end)
-		fit(&end, t.out.streams.Limits().MaxChunk)
+		streamwriter.Fit(&end, t.streams.Limits().MaxChunk)
 		chunks = append(chunks, end)
 	}
 	if len(messages) > 0 {
 		c := base
 		c.Kind, c.Messages = stream.InputReceived, messages
-		fit(&c, t.out.streams.Limits().MaxChunk)
+		streamwriter.Fit(&c, t.streams.Limits().MaxChunk)
 		chunks = append(chunks, c)
 	}
 	if len(t.patches) > 0 {
 		c := base
 		c.Kind, c.Patches = stream.StatePatch, t.patches
-		fit(&c, t.out.streams.Limits().MaxChunk)
+		streamwriter.Fit(&c, t.streams.Limits().MaxChunk)
 		chunks = append(chunks, c)
 	}
-	return t.out.order(ctx, stream.Batch{
+	return t.out.Order(ctx, stream.Batch{
 		Producer: stream.Producer{Session: t.key.ID + "/open/" + t.run.ID, Epoch: 1, RunID: t.run.ID},
 		First:    1, Chunks: chunks,
 	})
@@ -761,18 +764,18 @@ func (h *Handler) Opened(runID string) *Opened {
 }
 
 func (t *turn) opened() *Opened {
-	return &Opened{Key: t.key, StreamID: t.out.id, Run: t.run, Position: t.position()}
+	return &Opened{Key: t.key, StreamID: t.streamID, Run: t.run, Position: t.position()}
 }
 
 // release gives the lease back in mid-run, so that somebody may take the run over
 // at once. It is no crash and not counted as one.
 func (h *Handler) release(ctx context.Context, t *turn) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
 	defer cancel()
 	if err := t.sessions.CloseRun(ctx, t.key.ID, t.fence, false); err != nil && !lost(err) {
 		h.log.WarnContext(ctx, "lease not released", t.attrs("error", err)...)
 	}
-	t.out.discard()
+	t.out.Discard()
 }
 
 // Release gives a turn up in mid-run, so that another process, or this one after

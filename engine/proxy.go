@@ -6,6 +6,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/helixagents/helix/engine/internal/retry"
+	"github.com/helixagents/helix/engine/internal/streamwriter"
+	"github.com/helixagents/helix/engine/internal/usercode"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/stream"
 )
@@ -67,7 +70,7 @@ func (r *relay) read(ctx, away context.Context) (ended bool, err error) {
 // receive reads the remote's stream.
 func (r *relay) receive(away context.Context, from int64, items chan<- received) {
 	defer close(items)
-	err := guard(func() error {
+	err := usercode.Guard(func() error {
 		for item, err := range r.t.remote.Read(away, r.peer, from) {
 			select {
 			case items <- received{item, err}:
@@ -130,10 +133,10 @@ func (r *relay) take(ctx, away context.Context, item stream.Item) error {
 		}
 	}
 	r.batch = append(r.batch, r.ours(*c))
-	size := weight(c)
+	size := streamwriter.Weight(c)
 	r.bytes += size
-	r.t.out.size.Add(int64(size))
-	if len(r.batch) >= proxyBatch || r.bytes >= flushBytes {
+	r.t.out.Config().Bytes.Add(int64(size))
+	if len(r.batch) >= proxyBatch || r.bytes >= streamwriter.FlushBytes {
 		return r.flush(ctx)
 	}
 	return nil
@@ -176,10 +179,10 @@ func (r *relay) ours(c stream.Chunk) stream.Chunk {
 	if !c.Kind.Valid() { // of a later version
 		c = stream.Chunk{
 			Kind: stream.Custom, AgentID: c.AgentID, AgentType: c.AgentType, At: c.At, Step: c.Step, RunID: c.RunID,
-			Name: "remote." + cut(string(c.Kind)),
+			Name: "remote." + streamwriter.Truncate(string(c.Kind)),
 		}
 	}
-	fit(&c, r.t.out.streams.Limits().MaxChunk)
+	streamwriter.Fit(&c, r.t.streams.Limits().MaxChunk)
 	return c
 }
 
@@ -207,12 +210,12 @@ func (r *relay) flush(ctx context.Context) error {
 // ever take: the answer matters more than its being shown.
 func (r *relay) writeBatch(ctx context.Context) error {
 	err := r.write(ctx, r.batch)
-	if !refused(err) {
+	if !streamwriter.Refused(err) {
 		return err
 	}
 	for i := range r.batch {
 		err := r.write(ctx, r.batch[i:i+1])
-		if refused(err) {
+		if streamwriter.Refused(err) {
 			r.t.h.log.ErrorContext(ctx, "chunk refused by the stream", r.t.attrs("remote", r.peer, "error", err)...)
 			r.at.Sequence++
 			continue
@@ -242,9 +245,8 @@ func (r *relay) write(ctx context.Context, chunks []stream.Chunk) error {
 }
 
 func (r *relay) append(ctx context.Context, chunks []stream.Chunk) error {
-	out := r.t.out
-	_, err := retry(ctx, func() (int64, error) {
-		appended, err := out.streams.Append(ctx, out.id, stream.Batch{
+	_, err := retry.Do(ctx, func() (int64, error) {
+		appended, err := r.t.streams.Append(ctx, r.t.streamID, stream.Batch{
 			Producer: stream.Producer{Session: r.t.key.ID + "/remote", Epoch: r.at.Epoch, RunID: r.t.run.ID},
 			First:    r.at.Sequence + 1, Chunks: chunks,
 		})

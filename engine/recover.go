@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/engine/machine"
@@ -71,7 +72,7 @@ func (h *Handler) takeOver(ctx context.Context, due session.Due, force bool) (*O
 	if err := t.openStream(ctx); err != nil {
 		h.release(ctx, t)
 		h.forget(t)
-		return nil, fmt.Errorf("reopen stream %s: %w", t.out.id, err)
+		return nil, fmt.Errorf("reopen stream %s: %w", t.streamID, err)
 	}
 	progressed := make(chan struct{})
 	t.mu.Lock()
@@ -273,7 +274,7 @@ func (h *Handler) load(ctx context.Context, key session.Key, runID string, agent
 	if err != nil {
 		return nil, err
 	}
-	t := h.newTurn(agent, nil, state, *run, state.Lease.Fence())
+	t := h.newTurn(agent, nil, state, *run, state.Lease.Fence(), new(atomic.Int64))
 	if t.transcript, err = session.NewTranscript(messages); err != nil {
 		return nil, err
 	}
@@ -292,9 +293,8 @@ func (h *Handler) load(ctx context.Context, key session.Key, runID string, agent
 			return nil, err
 		}
 	}
-	if info, err := t.out.streams.Info(ctx, t.out.id); err == nil {
-		t.out.last = info.Last
-		t.out.size.Store(info.Bytes)
+	if info, err := t.streams.Info(ctx, t.streamID); err == nil {
+		t.out.Restore(info.Last, info.Bytes)
 	} else if !errors.Is(err, session.ErrNotFound) {
 		return nil, err
 	}
@@ -428,7 +428,7 @@ func (h *Handler) closeLate(ctx context.Context, sessions session.Store, state *
 		if err != nil {
 			return err
 		}
-		t := h.newTurn(h.agentOr(ctx, state), nil, state, *run, state.Lease.Fence())
+		t := h.newTurn(h.agentOr(ctx, state), nil, state, *run, state.Lease.Fence(), new(atomic.Int64))
 		defer t.leave()
 		if t.transcript, err = session.NewTranscript(messages); err != nil {
 			return err
@@ -450,7 +450,7 @@ func (h *Handler) settleClose(ctx context.Context, sessions session.Store, state
 		return nil
 	}
 	if agent, err := h.Agent(ctx, state); err == nil && tell {
-		t := h.newTurn(agent, nil, state, *run, state.Lease.Fence())
+		t := h.newTurn(agent, nil, state, *run, state.Lease.Fence(), new(atomic.Int64))
 		t.transcript, t.ended, t.step = &session.Transcript{}, run.Outcome, run.StepCount
 		t.tellHooks(ctx)
 		t.leave()

@@ -10,6 +10,7 @@ import (
 	"weak"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/engine/internal/usercode"
 	"github.com/helixagents/helix/session"
 )
 
@@ -250,7 +251,7 @@ func (h *Handler) agentNamed(ctx context.Context, name string, of *session.State
 		Agent: name, SessionID: of.ID, User: helix.User{ID: of.UserID, Tenant: of.Tenant},
 	}
 	var made *helix.Agent
-	err := guard(func() (err error) {
+	err := usercode.Guard(func() (err error) {
 		made, err = factory(ctx, request)
 		return err
 	})

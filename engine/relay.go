@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/engine/internal/retry"
+	"github.com/helixagents/helix/engine/internal/usercode"
 	"github.com/helixagents/helix/engine/machine"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/stream"
@@ -117,7 +119,7 @@ func (r *relay) run(ctx, away context.Context) (machine.Result, error) {
 		if len(status.Pending) > 0 && !r.patient {
 			pause = relayPause
 		}
-		if err := sleep(away, pause); err != nil { // it waits for something that is not ours to give
+		if err := retry.Sleep(away, pause); err != nil { // it waits for something that is not ours to give
 			return machine.Result{}, err
 		}
 	}
@@ -131,7 +133,7 @@ func (r *relay) start(ctx, away context.Context) error {
 			return err
 		}
 	}
-	caller, err := retry(ctx, func() (*session.State, error) { return r.t.sessions.Load(ctx, r.t.state.ParentID) })
+	caller, err := retry.Do(ctx, func() (*session.State, error) { return r.t.sessions.Load(ctx, r.t.state.ParentID) })
 	if err != nil {
 		return err
 	}
@@ -174,7 +176,7 @@ const tooManyRequests = 429
 func reach[V any](away context.Context, r *relay, limit time.Duration, call func(context.Context) (V, error)) (V, error) {
 	since, began := time.Now(), time.Now()
 	for pause := relayPause; ; pause = min(2*pause, relayLongPause) {
-		value, err := reachOnce(away, r.t.crew, r.t.h.requestLimit(r.t.remote), call)
+		value, err := usercode.CallWithin(away, r.t.pool, r.t.h.requestLimit(r.t.remote), call)
 		if err == nil {
 			return value, nil
 		}
@@ -191,17 +193,10 @@ func reach[V any](away context.Context, r *relay, limit time.Duration, call func
 		if time.Since(since) >= limit {
 			return value, r.outOfReach(since, err)
 		}
-		if err := sleep(away, min(pause, limit)); err != nil {
+		if err := retry.Sleep(away, min(pause, limit)); err != nil {
 			return value, err
 		}
 	}
-}
-
-// reachOnce calls a remote and does not wait for longer than limit.
-func reachOnce[V any](ctx context.Context, on *crew, limit time.Duration, call func(context.Context) (V, error)) (V, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, errTimeout)
-	defer cancel()
-	return await(ctx, on, func() (V, error) { return call(ctx) })
 }
 
 func (r *relay) outOfReach(since time.Time, err error) error {
@@ -268,7 +263,7 @@ func (r *relay) follow(ctx, away context.Context) (*helix.RemoteStatus, error) {
 			return nil, r.outOfReach(since, session.ErrUnavailable.WithMessage("its stream does not go on"))
 		}
 		if r.at.Sequence == before { // it was cut off, or shows the end of an earlier run
-			if err := sleep(away, pause); err != nil {
+			if err := retry.Sleep(away, pause); err != nil {
 				return nil, err
 			}
 			pause = min(2*pause, relayLongPause)
@@ -282,7 +277,7 @@ func (r *relay) save(ctx context.Context) error {
 		return nil
 	}
 	t := r.t
-	_, err := retry(ctx, func() (*session.ChildRef, error) {
+	_, err := retry.Do(ctx, func() (*session.ChildRef, error) {
 		return t.sessions.UpdateChild(ctx, t.state.ParentID, t.key.ID, func(ref *session.ChildRef) error {
 			has, err := readProgress(ref)
 			if err != nil {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/engine/internal/retry"
 	"github.com/helixagents/helix/engine/machine"
 	"github.com/helixagents/helix/session"
 )
@@ -12,7 +13,7 @@ import (
 // conclude makes the remote's end that of the turn.
 func (r *relay) conclude(ctx, away context.Context, status *helix.RemoteStatus) (machine.Result, error) {
 	t := r.t
-	entries, err := retry(ctx, func() ([]session.Pending, error) { return t.sessions.PendingCalls(ctx, t.key.ID, false) })
+	entries, err := retry.Do(ctx, func() ([]session.Pending, error) { return t.sessions.PendingCalls(ctx, t.key.ID, false) })
 	if err != nil {
 		return machine.Result{}, err
 	}
@@ -77,11 +78,11 @@ func (r *relay) owe(ctx context.Context, stop session.Stop) error {
 // end makes a change the turn's last.
 func (r *relay) end(ctx context.Context, change session.Change) (machine.Result, error) {
 	t := r.t
-	entries, err := retry(ctx, func() ([]session.Pending, error) { return t.sessions.PendingCalls(ctx, t.key.ID, false) })
+	entries, err := retry.Do(ctx, func() ([]session.Pending, error) { return t.sessions.PendingCalls(ctx, t.key.ID, false) })
 	if err != nil {
 		return machine.Result{}, err
 	}
-	now, err := retry(ctx, func() (time.Time, error) { return t.sessions.Now(ctx) })
+	now, err := retry.Do(ctx, func() (time.Time, error) { return t.sessions.Now(ctx) })
 	if err != nil {
 		return machine.Result{}, err
 	}

@@ -7,6 +7,9 @@ import (
 	"time"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/engine/internal/retry"
+	"github.com/helixagents/helix/engine/internal/streamwriter"
+	"github.com/helixagents/helix/engine/internal/usercode"
 	"github.com/helixagents/helix/engine/machine"
 	"github.com/helixagents/helix/session"
 )
@@ -15,11 +18,11 @@ import (
 // are none, the turn is suspended.
 func (r *relay) rest(ctx, away context.Context, status *helix.RemoteStatus) (machine.Result, error) {
 	t := r.t
-	entries, err := retry(ctx, func() ([]session.Pending, error) { return t.sessions.PendingCalls(ctx, t.key.ID, true) })
+	entries, err := retry.Do(ctx, func() ([]session.Pending, error) { return t.sessions.PendingCalls(ctx, t.key.ID, true) })
 	if err != nil {
 		return machine.Result{}, err
 	}
-	now, err := retry(ctx, func() (time.Time, error) { return t.sessions.Now(ctx) })
+	now, err := retry.Do(ctx, func() (time.Time, error) { return t.sessions.Now(ctx) })
 	if err != nil {
 		return machine.Result{}, err
 	}
@@ -86,7 +89,7 @@ func (r *relay) forward(away context.Context, p *session.Pending) error {
 		return err
 	}
 	r.t.h.log.WarnContext(away, "client_tool.validation_failed", r.t.attrs("call", p.CallID, "error", err)...)
-	return r.sayError(away, p, cut("the answer was refused: "+err.Error()))
+	return r.sayError(away, p, streamwriter.Truncate("the answer was refused: "+err.Error()))
 }
 
 // sayError answers a call with an error that nobody gave. Where the tool decides
@@ -204,7 +207,7 @@ const maxProxied = 1000
 func (r *relay) own(ctx context.Context, root string, owned []session.Ownership) error {
 	t := r.t
 	for i := range owned {
-		has, err := retry(ctx, func() (session.Ownership, error) { return t.sessions.Owner(ctx, root, owned[i].CallID) })
+		has, err := retry.Do(ctx, func() (session.Ownership, error) { return t.sessions.Owner(ctx, root, owned[i].CallID) })
 		switch {
 		case errors.Is(err, session.ErrNotFound):
 		case err != nil:
@@ -213,7 +216,7 @@ func (r *relay) own(ctx context.Context, root string, owned []session.Ownership)
 			return &fault{toolError(session.CodeSubAgent, "the call %q, which waits, is another agent's", owned[i].CallID)}
 		}
 	}
-	_, err := retry(ctx, func() (struct{}, error) { return struct{}{}, t.sessions.Own(ctx, root, owned) })
+	_, err := retry.Do(ctx, func() (struct{}, error) { return struct{}{}, t.sessions.Own(ctx, root, owned) })
 	if err != nil {
 		t.h.log.ErrorContext(ctx, "client_tool.ownership_write_failed", t.attrs("root", root, "error", err)...)
 	}
@@ -224,7 +227,7 @@ func (r *relay) own(ctx context.Context, root string, owned []session.Ownership)
 // others, before watchers see them: they may be answered at once.
 func (r *relay) foresee(ctx, away context.Context) error {
 	t := r.t
-	status, failure := reachOnce(away, t.crew, remoteTimeout, func(ctx context.Context) (*helix.RemoteStatus, error) {
+	status, failure := usercode.CallWithin(away, t.pool, remoteTimeout, func(ctx context.Context) (*helix.RemoteStatus, error) {
 		return t.remote.Status(ctx, r.peer)
 	})
 	if failure != nil {
@@ -238,11 +241,11 @@ func (r *relay) foresee(ctx, away context.Context) error {
 	for i := range status.Pending {
 		r.waits[status.Pending[i].CallID] = true
 	}
-	entries, err := retry(ctx, func() ([]session.Pending, error) { return t.sessions.PendingCalls(ctx, t.key.ID, true) })
+	entries, err := retry.Do(ctx, func() ([]session.Pending, error) { return t.sessions.PendingCalls(ctx, t.key.ID, true) })
 	if err != nil {
 		return err
 	}
-	now, err := retry(ctx, func() (time.Time, error) { return t.sessions.Now(ctx) })
+	now, err := retry.Do(ctx, func() (time.Time, error) { return t.sessions.Now(ctx) })
 	if err != nil {
 		return err
 	}

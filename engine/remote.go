@@ -8,6 +8,7 @@ import (
 	"reflect"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/engine/internal/retry"
 	"github.com/helixagents/helix/session"
 )
 
@@ -120,7 +121,7 @@ func remoteRef(ctx context.Context, sessions session.Store, state *session.State
 	if state.ParentID == "" || state.RootID == "" {
 		return nil, nil
 	}
-	refs, err := retry(ctx, func() ([]session.ChildRef, error) { return sessions.Children(ctx, state.ParentID) })
+	refs, err := retry.Do(ctx, func() ([]session.ChildRef, error) { return sessions.Children(ctx, state.ParentID) })
 	if errors.Is(err, session.ErrNotFound) {
 		return nil, nil
 	}

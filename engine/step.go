@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/engine/internal/usercode"
 	"github.com/helixagents/helix/engine/machine"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/stream"
@@ -48,7 +49,7 @@ func (t *turn) commitStep(ctx context.Context, e effect) (machine.Result, error)
 	t.mu.Lock()
 	t.flight = nil
 	t.mu.Unlock()
-	t.out.emit(stream.Chunk{Kind: stream.StepCommitted, Step: f.step, MessageID: f.reply.ID, CheckpointID: done.CheckpointID})
+	t.out.Emit(stream.Chunk{Kind: stream.StepCommitted, Step: f.step, MessageID: f.reply.ID, CheckpointID: done.CheckpointID})
 	return machine.Result{Next: f.next}, nil
 }
 
@@ -284,7 +285,7 @@ func (t *turn) stopWhen(ctx context.Context, key string, f *flight, results []se
 	}
 	draft := helix.NewDraft(&t.doc, written...)
 	step := &helix.Step{Scope: t.scope(key, t.env(key, draft)), Reply: f.reply, Results: results}
-	stop, err := await(ctx, t.crew, func() (bool, error) { return t.agent.StopWhen(ctx, step) })
+	stop, err := usercode.Call(ctx, t.pool, func() (bool, error) { return t.agent.StopWhen(ctx, step) })
 	if _, draftErr := draft.Close(); err == nil {
 		err = draftErr
 	}

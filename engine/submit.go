@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/engine/internal/usercode"
 	"github.com/helixagents/helix/session"
 )
 
@@ -141,8 +142,6 @@ func (h *Handler) mayAnswer(
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, approverLimit, errTimeout)
-	defer cancel()
 	answer := &helix.Answer{
 		By: s.User, Owner: owner.UserID, SessionID: owner.ID, RootID: l.root, CallID: p.CallID, Tool: p.Tool, Input: p.Input,
 		Response: s.Response,
@@ -150,9 +149,9 @@ func (h *Handler) mayAnswer(
 	if answer.By.Tenant == "" {
 		answer.By.Tenant = owner.Tenant
 	}
-	gone := make(chan struct{})
-	defer close(gone)
-	_, err = await(ctx, newCrew(gone), func() (struct{}, error) { return struct{}{}, tool.Approver(ctx, answer) })
+	_, err = usercode.CallOnce(ctx, approverLimit, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, tool.Approver(ctx, answer)
+	})
 	if err != nil {
 		return nil, session.ErrNotAllowed.WithCause(err, "call %s: %q may not answer", p.CallID, s.Response.By)
 	}
@@ -168,9 +167,7 @@ func (h *Handler) submitAway(
 	if err != nil {
 		return nil, err
 	}
-	gone := make(chan struct{})
-	defer close(gone)
-	return reachOnce(ctx, newCrew(gone), limit, func(ctx context.Context) (*helix.Submitted, error) {
+	return usercode.CallOnce(ctx, limit, func(ctx context.Context) (*helix.Submitted, error) {
 		return remote.Submit(ctx, peer, s)
 	})
 }

@@ -10,6 +10,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/engine/internal/retry"
+	"github.com/helixagents/helix/engine/internal/usercode"
 	"github.com/helixagents/helix/engine/machine"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/stream"
@@ -245,12 +247,12 @@ func (t *turn) invoke(ctx context.Context, e effect, tool *helix.Tool, c *call, 
 	}
 	if limit := tool.CallTimeout(); limit > 0 {
 		var cancelTimeout context.CancelFunc
-		ctx, cancelTimeout = context.WithTimeoutCause(ctx, limit, errTimeout)
+		ctx, cancelTimeout = context.WithTimeoutCause(ctx, limit, usercode.ErrTimeout)
 		defer cancelTimeout()
 	}
 	handle := &helix.Call{Scope: t.scope(e.Key(), t.env(e.Key(), draft)), ID: c.ID, Tool: c.Tool}
-	output, err := await(ctx, t.crew, func() (json.RawMessage, error) { return tool.Execute.Call(ctx, handle, c.part.Input) })
-	if errors.Is(err, errTimeout) {
+	output, err := usercode.Call(ctx, t.pool, func() (json.RawMessage, error) { return tool.Execute.Call(ctx, handle, c.part.Input) })
+	if errors.Is(err, usercode.ErrTimeout) {
 		err = toolError(session.CodeToolTimeout, "%s did not answer within %s", c.Tool, tool.CallTimeout())
 	}
 	return output, err
@@ -276,8 +278,8 @@ func (t *turn) toolFailure(ctx context.Context, tool *helix.Tool, err error) *se
 	if _, ok := errors.AsType[*session.Error](err); ok {
 		return t.bounded(session.AsError(err))
 	}
-	if p, ok := errors.AsType[*panicError](err); ok {
-		t.h.log.ErrorContext(ctx, "tool panicked", t.attrs("tool", tool.Name, "panic", p.value, "stack", string(p.stack))...)
+	if p, ok := errors.AsType[*usercode.PanicError](err); ok {
+		t.h.log.ErrorContext(ctx, "tool panicked", t.attrs("tool", tool.Name, "panic", p.Value, "stack", string(p.Stack))...)
 		return toolError(session.CodeToolPanic, "%s failed unexpectedly", tool.Name)
 	}
 	return t.bounded(toolError(session.CodeToolFailed, "%s", err.Error()))
@@ -313,11 +315,11 @@ func (t *turn) settle(ctx context.Context, f *flight, c *call, result *settled) 
 // store writes a result to its call's row, also while the process shuts down: the
 // call has been carried out.
 func (t *turn) store(ctx context.Context, c *call, result *settled) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
 	defer cancel()
 	row := c.Call
 	row.Status, row.Result, row.Writes, row.SettledAt = session.CallSettled, &result.message, result.writes, t.h.cfg.Now().UTC()
-	stored, err := retry(ctx, func() (session.Call, error) { return t.sessions.Settle(ctx, t.key.ID, t.fence, row) })
+	stored, err := retry.Do(ctx, func() (session.Call, error) { return t.sessions.Settle(ctx, t.key.ID, t.fence, row) })
 	if err != nil {
 		return err
 	}
@@ -381,10 +383,10 @@ func (t *turn) emitEnd(c *call) {
 	chunk := stream.Chunk{Step: t.current()}
 	c.ends(&chunk)
 	if c.child == nil || !c.child.shown {
-		t.out.emit(chunk)
+		t.out.Emit(chunk)
 		return
 	}
-	t.out.emitBoth(stream.Chunk{
+	t.out.Emit(stream.Chunk{
 		Kind: stream.SubAgentEnd, Step: chunk.Step, CallID: c.ID, Tool: c.Tool, Child: c.Child, Success: chunk.Success,
 	}, chunk)
 }

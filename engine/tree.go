@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/helixagents/helix/engine/internal/retry"
 	"github.com/helixagents/helix/session"
 )
 
@@ -84,7 +85,7 @@ func childOf(parent string, state *session.State) error {
 // loadChild loads a child of a session. A session of the child's id that is not a
 // child of parent is not found.
 func loadChild(ctx context.Context, sessions session.Store, parent, id string) (*session.State, error) {
-	state, err := retry(ctx, func() (*session.State, error) { return sessions.Load(ctx, id) })
+	state, err := retry.Do(ctx, func() (*session.State, error) { return sessions.Load(ctx, id) })
 	if err == nil && childOf(parent, state) != nil {
 		return nil, session.ErrNotFound.WithMessage("session %s is not a child of %s", id, parent)
 	}
@@ -103,7 +104,7 @@ func childRun(ctx context.Context, sessions session.Store, parent, id string) (*
 
 // latestRun is the latest run of a session, or nil if there is none.
 func latestRun(ctx context.Context, sessions session.Store, id string) (*session.Run, error) {
-	run, err := retry(ctx, func() (*session.Run, error) { return sessions.CurrentRun(ctx, id) })
+	run, err := retry.Do(ctx, func() (*session.Run, error) { return sessions.CurrentRun(ctx, id) })
 	return run, absent(err)
 }
 

@@ -12,6 +12,9 @@ import (
 	"time"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/engine/internal/retry"
+	"github.com/helixagents/helix/engine/internal/streamwriter"
+	"github.com/helixagents/helix/engine/internal/usercode"
 	"github.com/helixagents/helix/engine/machine"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store"
@@ -29,10 +32,12 @@ type turn struct {
 	run      session.Run
 	fence    session.Fence
 	sessions session.Store
-	out      *writer
+	streams  stream.Manager
+	streamID string
+	out      *streamwriter.Writer
 	gone     chan struct{} // closed when this process has done with the turn
 	leave    func()        // closes gone
-	crew     *crew
+	pool     *usercode.Pool
 	remote   helix.Remote // that the session stands in for, or nil
 
 	mu         sync.Mutex
@@ -120,16 +125,21 @@ type settled struct {
 
 var errStopped = errors.New("the run was stopped")
 
-func (h *Handler) newTurn(agent *helix.Agent, perRun *helix.Hooks, state *session.State, run session.Run, fence session.Fence) *turn {
+// newTurn makes a turn. bytes counts what its stream holds.
+func (h *Handler) newTurn(
+	agent *helix.Agent, perRun *helix.Hooks, state *session.State, run session.Run, fence session.Fence, bytes *atomic.Int64,
+) *turn {
 	t := &turn{
 		h: h, agent: agent, run: run, fence: fence, gone: make(chan struct{}),
 		key:      session.Key{Tenant: state.Tenant, ID: state.ID},
 		sessions: h.cfg.Backend.Sessions().Tenant(state.Tenant),
+		streams:  h.cfg.Backend.Streams().Tenant(state.Tenant),
+		streamID: state.StreamID,
 		cancels:  map[int]context.CancelCauseFunc{},
 		reported: map[string]int{},
 	}
 	t.leave = sync.OnceFunc(func() { close(t.gone) })
-	t.crew = newCrew(t.gone)
+	t.pool = usercode.NewPool(t.gone)
 	if agent.Model == nil { // any other was checked to have one
 		t.remote = h.remote(agent.Name)
 	}
@@ -141,23 +151,22 @@ func (h *Handler) newTurn(agent *helix.Agent, perRun *helix.Hooks, state *sessio
 	t.state = *state
 	t.doc = state.Custom
 	t.state.Custom = session.Document{}
-	t.out = &writer{
-		streams:  h.cfg.Backend.Streams().Tenant(state.Tenant),
-		id:       state.StreamID,
-		producer: stream.Producer{Session: state.ID, Epoch: fence.Epoch, RunID: run.ID},
-		now:      h.cfg.Now,
-		log:      h.log,
-		every:    h.cfg.FlushEvery,
-		base:     stream.Chunk{AgentID: state.ID, AgentType: state.Agent, RunID: run.ID},
-		first:    1,
-		last:     run.StartSequence,
-		size:     new(atomic.Int64),
-	}
+	t.out = streamwriter.New(streamwriter.Config{
+		Streams:    t.streams,
+		ID:         t.streamID,
+		Producer:   stream.Producer{Session: state.ID, Epoch: fence.Epoch, RunID: run.ID},
+		Base:       stream.Chunk{AgentID: state.ID, AgentType: state.Agent, RunID: run.ID},
+		Bytes:      bytes,
+		Last:       run.StartSequence,
+		FlushEvery: h.cfg.FlushEvery,
+		Now:        h.cfg.Now,
+		Log:        h.log,
+	})
 	return t
 }
 
 // size is about how large the session is, with its stream.
-func (t *turn) size() int64 { return t.transcript.Bytes() + t.out.size.Load() }
+func (t *turn) size() int64 { return t.transcript.Bytes() + t.out.Config().Bytes.Load() }
 
 // current is the number of the step that is due or in flight. That of a step which
 // an earlier run suspended in is 0: it costs this run no model call.
@@ -365,26 +374,26 @@ func (t *turn) expiry() *time.Time {
 // write makes a commit together with the chunks that go before it.
 func (t *turn) write(ctx context.Context, commit *session.Commit) (done *session.Committed, err error) {
 	alone := func() (*session.Committed, error) { return t.sessions.Commit(ctx, commit) }
-	carried, err := t.out.carry(ctx, func(batch stream.Batch) (last int64, err error) {
+	carried, err := t.out.Carry(ctx, func(batch stream.Batch) (last int64, err error) {
 		if len(batch.Chunks) == 0 {
-			done, err = retry(ctx, alone)
+			done, err = retry.Do(ctx, alone)
 			return 0, err
 		}
-		return retry(ctx, func() (int64, error) {
+		return retry.Do(ctx, func() (int64, error) {
 			var err error
 			done, last, err = t.h.cfg.Backend.Commit(ctx, &store.Commit{
-				Tenant: t.key.Tenant, Commit: commit, Stream: t.out.id, Batch: batch,
+				Tenant: t.key.Tenant, Commit: commit, Stream: t.streamID, Batch: batch,
 			})
 			return last, err
 		})
 	})
-	if carried && refused(err) {
+	if carried && streamwriter.Refused(err) {
 		// The stream may have refused the chunks. The session matters more than its being
 		// shown: without them, it is the commit's own error, if it is one.
-		if err := t.out.wait(ctx); err != nil {
+		if err := t.out.Wait(ctx); err != nil {
 			return nil, err
 		}
-		return retry(ctx, alone)
+		return retry.Do(ctx, alone)
 	}
 	return done, err
 }
@@ -446,14 +455,14 @@ func (t *turn) extend(m session.Message) {
 // every step does, so that a trim is worth its write.
 func (t *turn) capStream(ctx context.Context, committed *session.NewCheckpoint) {
 	most := t.h.cfg.MaxChunks
-	if most <= 0 || committed == nil || t.out.id != t.key.ID {
+	if most <= 0 || committed == nil || t.streamID != t.key.ID {
 		return
 	}
 	through := committed.StreamSequence - most
 	if through <= t.trimmed+most/10 {
 		return
 	}
-	floor, err := t.out.streams.Trim(ctx, t.out.id, stream.TrimPolicy{Through: through})
+	floor, err := t.streams.Trim(ctx, t.streamID, stream.TrimPolicy{Through: through})
 	if err != nil {
 		t.h.log.WarnContext(ctx, "stream.trim_failed", t.attrs("error", err)...)
 		return
@@ -466,7 +475,7 @@ func (t *turn) checkpoint(step int, key string) *session.NewCheckpoint {
 	return &session.NewCheckpoint{
 		ID:     session.CheckpointID(t.key.ID, step, t.h.cfg.Now(), key),
 		Step:   step,
-		Source: session.FromStep, StreamSequence: t.out.sequence(),
+		Source: session.FromStep, StreamSequence: t.out.Sequence(),
 	}
 }
 
@@ -500,7 +509,7 @@ func (t *turn) env(key string, draft *helix.Draft) *env {
 func (e *env) Draft() *helix.Draft { return e.draft }
 
 func (e *env) Emit(name string, data json.RawMessage) {
-	e.t.out.emit(stream.Chunk{Kind: stream.Custom, Step: e.step, Name: name, Data: data})
+	e.t.out.Emit(stream.Chunk{Kind: stream.Custom, Step: e.step, Name: name, Data: data})
 }
 
 func (e *env) RecordUsage(name string, amount float64, data json.RawMessage) {
@@ -524,7 +533,7 @@ func (t *turn) usageID(id string) string {
 // emit writes a chunk of the step that is due or in flight.
 func (t *turn) emit(c stream.Chunk) {
 	c.Step = t.current()
-	t.out.emit(c)
+	t.out.Emit(c)
 }
 
 // record reports usage of a step.
@@ -532,7 +541,7 @@ func (t *turn) record(ctx context.Context, step int, e usage.Entry) {
 	e.Tenant, e.SessionID, e.RunID, e.Agent = t.key.Tenant, t.key.ID, t.run.ID, t.agent.Name
 	e.UserID, e.Step, e.At = t.state.UserID, step, t.h.cfg.Now().UTC()
 	e.ParentID, e.RootID = t.state.ParentID, t.state.RootID
-	err := guard(func() error {
+	err := usercode.Guard(func() error {
 		t.h.cfg.Usage.Record(ctx, e)
 		return nil
 	})

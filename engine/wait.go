@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/engine/internal/retry"
+	"github.com/helixagents/helix/engine/internal/usercode"
 	"github.com/helixagents/helix/engine/machine"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/stream"
@@ -35,12 +37,12 @@ func (t *turn) gates(ctx context.Context, e effect, f *flight) {
 func (t *turn) gate(ctx context.Context, e effect, tool *helix.Tool, c *call) (bool, error) {
 	if limit := tool.CallTimeout(); limit > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, limit, errTimeout)
+		ctx, cancel = context.WithTimeoutCause(ctx, limit, usercode.ErrTimeout)
 		defer cancel()
 	}
 	draft := helix.NewDraft(&t.doc, t.writes)
 	handle := &helix.Call{Scope: t.scope(e.Key(), t.env(e.Key(), draft)), ID: c.ID, Tool: c.Tool}
-	needed, err := await(ctx, t.crew, func() (bool, error) { return tool.Approval(ctx, handle, c.part.Input) })
+	needed, err := usercode.Call(ctx, t.pool, func() (bool, error) { return tool.Approval(ctx, handle, c.part.Input) })
 	_, _ = draft.Close() // a gate decides and changes nothing
 	if err == nil {
 		err = context.Cause(ctx) // what it says when its time is up is not what it found
@@ -85,7 +87,7 @@ func (t *turn) begin(ctx context.Context, f *flight) ([]session.Pending, error) 
 		}
 		if now.IsZero() {
 			var err error
-			if now, err = retry(ctx, func() (time.Time, error) { return t.sessions.Now(ctx) }); err != nil {
+			if now, err = retry.Do(ctx, func() (time.Time, error) { return t.sessions.Now(ctx) }); err != nil {
 				return nil, err
 			}
 		}
@@ -115,7 +117,7 @@ func (t *turn) begin(ctx context.Context, f *flight) ([]session.Pending, error) 
 		return nil, err
 	}
 	for _, root := range roots {
-		_, err := retry(ctx, func() (struct{}, error) { return struct{}{}, t.sessions.Own(ctx, root, owned) })
+		_, err := retry.Do(ctx, func() (struct{}, error) { return struct{}{}, t.sessions.Own(ctx, root, owned) })
 		if err != nil {
 			t.h.log.ErrorContext(ctx, "client_tool.ownership_write_failed", t.attrs("root", root, "error", err)...)
 			return nil, err
@@ -183,7 +185,7 @@ func (c *call) approved() bool {
 // readAnswers brings what the turn knows of its waits up to the store.
 func (t *turn) readAnswers(ctx context.Context, f *flight) error {
 	for _, all := range []bool{false, true} {
-		found, err := retry(ctx, func() ([]session.Pending, error) { return t.sessions.PendingCalls(ctx, t.key.ID, all) })
+		found, err := retry.Do(ctx, func() ([]session.Pending, error) { return t.sessions.PendingCalls(ctx, t.key.ID, all) })
 		if err != nil {
 			return err
 		}
@@ -332,7 +334,7 @@ func (t *turn) look(ctx context.Context, f *flight) (ready []machine.PlannedCall
 			return nil, nil, err
 		}
 	}
-	now, err := retry(ctx, func() (time.Time, error) { return t.sessions.Now(ctx) })
+	now, err := retry.Do(ctx, func() (time.Time, error) { return t.sessions.Now(ctx) })
 	if err != nil {
 		return nil, nil, err
 	}
