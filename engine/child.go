@@ -192,21 +192,11 @@ func (t *turn) openSubAgent(ctx context.Context, e effect, c *call) (*Opened, er
 func (t *turn) beforeAgent(ctx context.Context, e effect, c *call) bool {
 	ctx, cancel := t.stoppable(ctx)
 	defer cancel()
-	draft := helix.NewDraft(&t.doc, t.writes)
-	err := t.fire(ctx, "BeforeSubAgent", e.Key(), draft, func(hooks *helix.Hooks, h *helix.HookContext) error {
-		if hooks.BeforeSubAgent == nil {
-			return nil
-		}
-		return hooks.BeforeSubAgent(ctx, h, helix.BeforeTool{CallID: c.ID, Tool: c.Tool, Input: c.part.Input})
-	})
-	writes, draftErr := draft.Close()
+	writes, err := t.hooks.beforeAgent(ctx, e.Key(), c)
 	c.writes = writes
-	if err == nil {
-		err = draftErr
-	}
 	c.child.asked = err == nil
 	if err != nil {
-		c.child.fault = t.bounded((&session.Error{Code: session.CodeToolVetoed}).WithCause(err, "the call was vetoed"))
+		c.child.fault = t.bounded(session.AsError(err))
 	}
 	return err == nil
 }
@@ -543,4 +533,18 @@ func (t *turn) writeOffChild(ctx context.Context, c *call) error {
 // another server.
 func forSubAgent(kind session.CallKind) bool {
 	return kind == session.CallSubAgent || kind == session.CallRemote
+}
+
+// callee is the agent of a session that the turn opens or goes on with.
+func (t *turn) callee(ctx context.Context, name, id string) (*helix.Agent, error) {
+	state := t.state
+	state.ID = id
+	agent, err := t.h.agentNamed(ctx, name, &state)
+	if agent == nil && err == nil {
+		agent = reached(t.agent, name)
+	}
+	if agent == nil && err == nil {
+		err = unknownAgent(name)
+	}
+	return agent, err
 }

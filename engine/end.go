@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/engine/internal/streamwriter"
 	"github.com/helixagents/helix/engine/machine"
 	"github.com/helixagents/helix/llm"
@@ -84,7 +83,7 @@ func (t *turn) endStopped(ctx context.Context, e effect, stop *session.Stop, rep
 	if stop.Kind == session.StopInterrupt {
 		change.Checkpoint = t.checkpoint(step, key)
 	}
-	change.Writes = t.writes
+	change.Writes = t.hooks.written
 	t.emitPatches(change.Writes)
 	t.stopped(&change, stop, f.reply.Content())
 	t.final = &finalCommit{key: key, change: change}
@@ -160,7 +159,7 @@ func (t *turn) prepareFailure(ctx context.Context, key string, err *session.Erro
 		t.discardAttempt(0, err)
 	}
 	if keepState {
-		change.Writes = session.Compose(append([]session.Writes{t.writes}, written...)...)
+		change.Writes = session.Compose(append([]session.Writes{t.hooks.written}, written...)...)
 		t.emitPatches(change.Writes)
 	}
 	t.fail(&change, err)
@@ -203,7 +202,7 @@ func (t *turn) closeTurn(ctx context.Context) (machine.Result, error) {
 	if t.ended == nil {
 		return t.endFailed(ctx, t.run.ID+"/close", session.ErrInternal.WithMessage("the turn was closed before it had ended"), true)
 	}
-	t.tellHooks(ctx)
+	t.hooks.runEnded(ctx, &t.run, t.ended, t.step, t.h.cfg.Now().Sub(t.run.StartedAt))
 	if err := t.closeStream(ctx); err != nil {
 		return machine.Result{}, err
 	}
@@ -258,53 +257,9 @@ func (t *turn) tellStart(ctx context.Context) {
 		return
 	}
 	t.started = true
-	key := t.run.ID + "/open"
-	t.note(ctx, "OnAgentStart", key, func(hooks *helix.Hooks, h *helix.HookContext) error {
-		switch {
-		case t.run.Kind == session.RunExecute && hooks.OnAgentStart != nil:
-			_, input := t.opening()
-			return hooks.OnAgentStart(ctx, h, helix.AgentStart{Input: input})
-		case t.run.Kind != session.RunExecute && hooks.OnAgentResumed != nil:
-			return hooks.OnAgentResumed(ctx, h, helix.AgentResumed{
-				PreviousRunID: t.run.PreviousRunID, CheckpointID: t.run.ResumedFrom,
-			})
-		}
-		return nil
-	})
+	_, input := t.opening()
+	t.hooks.runStarted(ctx, &t.run, input)
 	t.tellAnswers(ctx)
-}
-
-func (t *turn) tellHooks(ctx context.Context) {
-	key := t.run.ID + "/close"
-	t.note(ctx, "OnAgentEnd", key, func(hooks *helix.Hooks, h *helix.HookContext) error {
-		switch t.ended.Status {
-		case session.RunCompleted:
-			if hooks.OnAgentComplete != nil {
-				return hooks.OnAgentComplete(ctx, h, helix.AgentComplete{
-					Output: t.ended.Output, Reply: t.ended.Reply, Steps: t.step, Usage: t.run.Usage, Took: t.h.cfg.Now().Sub(t.run.StartedAt),
-				})
-			}
-		case session.RunFailed:
-			if hooks.OnAgentFail != nil {
-				return hooks.OnAgentFail(ctx, h, helix.AgentFail{Error: t.ended.Error, Steps: t.step})
-			}
-		case session.RunInterrupted:
-			if hooks.OnAgentInterrupted != nil {
-				e := helix.AgentInterruptedEvent{Reply: t.ended.Reply, Steps: t.step}
-				if t.ended.Interrupt != nil {
-					e.Reason = t.ended.Interrupt.Reason
-				}
-				return hooks.OnAgentInterrupted(ctx, h, e)
-			}
-		default:
-			if hooks.OnAgentSuspended != nil {
-				return hooks.OnAgentSuspended(ctx, h, helix.AgentSuspended{
-					Status: t.ended.Status, Pending: t.ended.Pending, Children: t.ended.Children,
-				})
-			}
-		}
-		return nil
-	})
 }
 
 // closeStream flushes the turn's chunks and closes the stream.

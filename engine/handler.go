@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"sync"
 	"time"
-	"weak"
 
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/engine/internal/usercode"
@@ -86,16 +85,14 @@ func (c *Config) checkSize(size int64) error {
 // a step costs the same however long the session is; a turn it does not know it
 // reads from the store.
 type Handler struct {
+	*Registry
+
 	cfg   Config
 	log   *slog.Logger
 	owner string // the token under which this process holds leases
 
-	mu        sync.Mutex
-	agents    map[string]*helix.Agent            // of remote ones, their stand-ins
-	displaced map[weak.Pointer[helix.Agent]]bool // by Replace; somebody may still have one
-	factories map[string]helix.Factory
-	remotes   map[string]*standIn // by name
-	turns     map[string]*turn    // by run id
+	mu    sync.Mutex
+	turns map[string]*turn // by run id
 
 	undeclared sync.Map // names of agents whose state is changed and not declared, once each
 }
@@ -130,8 +127,8 @@ func NewHandler(cfg Config) *Handler {
 		cfg.RemotePatience = 2 * time.Minute
 	}
 	return &Handler{
-		cfg: cfg, log: cfg.Logger, owner: session.NewOwner(cfg.Runtime), agents: map[string]*helix.Agent{}, displaced: map[weak.Pointer[helix.Agent]]bool{},
-		factories: map[string]helix.Factory{}, remotes: map[string]*standIn{}, turns: map[string]*turn{},
+		Registry: newRegistry(cfg.Backend.Sessions(), cfg.Logger),
+		cfg:      cfg, log: cfg.Logger, owner: session.NewOwner(cfg.Runtime), turns: map[string]*turn{},
 	}
 }
 

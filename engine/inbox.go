@@ -50,7 +50,7 @@ func (t *turn) takeInbox(ctx context.Context, e effect) error {
 		messages[i].RunID, messages[i].Step, messages[i].At = t.run.ID, t.current(), t.h.cfg.Now().UTC()
 	}
 	t.emit(stream.Chunk{Kind: stream.InputReceived, Messages: messages})
-	took.Messages, took.Writes, took.Run = messages, t.writes, t.runChange("")
+	took.Messages, took.Writes, took.Run = messages, t.hooks.written, t.runChange("")
 	t.emitPatches(took.Writes)
 	_, err = t.commit(ctx, e.Key()+"/inbox/"+took.Consume[0], took)
 	return err

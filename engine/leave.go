@@ -273,7 +273,7 @@ func (t *turn) leftCalls(ctx context.Context) ([]*call, error) {
 // tellAnswers tells hooks of the results of calls that the start of the turn has
 // answered.
 func (t *turn) tellAnswers(ctx context.Context) {
-	if len(t.hooks) == 0 {
+	if t.hooks.none() {
 		return
 	}
 	left, err := t.leftCalls(ctx)
@@ -282,7 +282,6 @@ func (t *turn) tellAnswers(ctx context.Context) {
 		return
 	}
 	for _, c := range left {
-		written := t.afterCall(ctx, t.run.ID+"/open", c, c.settled.message, []session.Writes{t.writes})
-		t.writes = session.Compose(t.writes, written)
+		t.hooks.keep(t.hooks.afterCall(ctx, t.run.ID+"/open", c, []session.Writes{t.hooks.written}))
 	}
 }

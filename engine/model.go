@@ -138,18 +138,9 @@ func (t *turn) attempt(ctx context.Context, e effect, attempt int) (modelReply, 
 		return reply, err
 	}
 	request.Retries = max(0, t.h.cfg.ModelRetries-attempt+1)
-	draft := helix.NewDraft(&t.doc, t.writes)
-	err = t.fire(ctx, "BeforeLLMCall", e.Key(), draft, func(hooks *helix.Hooks, h *helix.HookContext) error {
-		if hooks.BeforeLLMCall == nil {
-			return nil
-		}
-		return hooks.BeforeLLMCall(ctx, h, helix.BeforeLLMCall{Request: request, Attempt: attempt})
-	})
-	writes, draftErr := draft.Close()
-	if err = errors.Join(err, draftErr); err != nil {
-		return reply, (&session.Error{Code: session.CodeHook}).WithCause(err, "BeforeLLMCall refused the model call")
+	if err := t.hooks.beforeModel(ctx, e.Key(), request, attempt); err != nil {
+		return reply, err
 	}
-	t.writes = session.Compose(t.writes, writes)
 
 	t.emit(stream.Chunk{Kind: stream.StepStarted, MessageID: session.ReplyID(t.run.ID, e.Step), Attempt: attempt})
 	began := t.h.cfg.Now()
@@ -162,12 +153,7 @@ func (t *turn) attempt(ctx context.Context, e effect, attempt int) (modelReply, 
 	if err != nil {
 		return reply, t.modelError(ctx, err)
 	}
-	t.note(ctx, "AfterLLMCall", e.Key(), func(hooks *helix.Hooks, h *helix.HookContext) error {
-		if hooks.AfterLLMCall == nil {
-			return nil
-		}
-		return hooks.AfterLLMCall(ctx, h, helix.AfterLLMCall{Response: reply.Response, Took: took})
-	})
+	t.hooks.afterModel(ctx, e.Key(), reply.Response, took)
 	return reply, nil
 }
 
@@ -353,8 +339,8 @@ func fromState[V any](
 	if compute == nil {
 		return fixed, nil
 	}
-	draft := helix.NewDraft(&t.doc, t.writes)
-	prompt := &helix.Prompt{Scope: t.scope(e.Key(), t.env(e.Key(), draft)), MessageCount: t.transcript.Len()}
+	draft := t.draft(t.hooks.written)
+	prompt := &helix.Prompt{Scope: t.scope(e.Key(), draft), MessageCount: t.transcript.Len()}
 	made, err := usercode.Call(ctx, t.pool, func() (V, error) { return compute(ctx, prompt) })
 	if _, draftErr := draft.Close(); err == nil {
 		err = draftErr
@@ -403,7 +389,7 @@ func (t *turn) takeReply(ctx context.Context, e effect, reply modelReply) (machi
 		return machine.Result{}, err
 	}
 	t.gates(ctx, e, f)
-	t.vetoes(ctx, e, f)
+	t.hooks.beforeClientTools(ctx, e.RunID, f)
 	t.emitUnseen(f, reply)
 	for _, c := range f.calls {
 		if c.Kind != session.CallClient { // who sees such a call start may answer it
@@ -607,9 +593,9 @@ func (t *turn) prepareReply(ctx context.Context, e effect, f *flight) error {
 	if err != nil {
 		return err
 	}
-	t.onMessage(ctx, e.Key(), f.reply)
+	t.hooks.onMessage(ctx, e.Key(), f.reply)
 	change := &session.Change{
-		Messages: []session.Message{f.reply}, Writes: t.writes, Run: t.runChange(""), Pending: pending, Children: f.refs(t.run.ID),
+		Messages: []session.Message{f.reply}, Writes: t.hooks.written, Run: t.runChange(""), Pending: pending, Children: f.refs(t.run.ID),
 	}
 	t.emitPatches(change.Writes)
 	for _, c := range f.calls {
@@ -626,14 +612,14 @@ func (t *turn) prepareReply(ctx context.Context, e effect, f *flight) error {
 // prepareText prepares the commit of a reply without calls, which ends the turn
 // unless the agent owes an output.
 func (t *turn) prepareText(ctx context.Context, e effect, f *flight) {
-	t.onMessage(ctx, e.Key(), f.reply)
+	t.hooks.onMessage(ctx, e.Key(), f.reply)
 	change := &session.Change{
 		Messages: []session.Message{f.reply}, StepCount: &f.step, Checkpoint: t.checkpoint(f.step, e.Key()),
 	}
 	f.next = machine.NextClose
 	if t.agent.Output == nil {
 		t.completeWith(f, change, session.ReasonReply, nil)
-	} else if stop, err := t.stopWhen(ctx, e.Key(), f, nil, []session.Writes{t.writes}); err != nil {
+	} else if stop, err := t.stopWhen(ctx, e.Key(), f, nil, []session.Writes{t.hooks.written}); err != nil {
 		t.fail(change, err)
 	} else if stop {
 		t.completeWith(f, change, session.ReasonStopWhen, nil)
@@ -641,7 +627,7 @@ func (t *turn) prepareText(ctx context.Context, e effect, f *flight) {
 		t.fail(change, noOutput(t.agent))
 		change.Run = t.runChange(session.ReasonMaxSteps)
 	}
-	change.Writes = t.writes
+	change.Writes = t.hooks.written
 	t.emitPatches(change.Writes)
 	if change.Run == nil {
 		change.Run = t.runChange("")
@@ -667,14 +653,4 @@ func (t *turn) afterStep(step int, owesOutput bool) machine.Next {
 		return machine.NextFinish
 	}
 	return machine.NextClose
-}
-
-// onMessage tells hooks of a message that is about to be committed.
-func (t *turn) onMessage(ctx context.Context, key string, m session.Message) {
-	t.note(ctx, "OnMessage", key, func(hooks *helix.Hooks, h *helix.HookContext) error {
-		if hooks.OnMessage == nil {
-			return nil
-		}
-		return hooks.OnMessage(ctx, h, helix.NewMessage{Message: m})
-	})
 }

@@ -452,7 +452,7 @@ func (h *Handler) settleClose(ctx context.Context, sessions session.Store, state
 	if agent, err := h.Agent(ctx, state); err == nil && tell {
 		t := h.newTurn(agent, nil, state, *run, state.Lease.Fence(), new(atomic.Int64))
 		t.transcript, t.ended, t.step = &session.Transcript{}, run.Outcome, run.StepCount
-		t.tellHooks(ctx)
+		t.hooks.runEnded(ctx, &t.run, t.ended, t.step, t.h.cfg.Now().Sub(t.run.StartedAt))
 		t.leave()
 	}
 	if run.CheckpointID != "" && run.StepCount == 0 { // it may have ended before it came to that

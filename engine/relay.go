@@ -303,6 +303,6 @@ func (r *relay) save(ctx context.Context) error {
 	}
 	// Who takes the turn over next sees that this one was not in vain.
 	r.counted = true
-	_, err = t.commit(ctx, r.key+"/progress/"+strconv.FormatInt(r.at.Sequence, 10), session.Change{Writes: t.writes, Run: t.runChange("")})
+	_, err = t.commit(ctx, r.key+"/progress/"+strconv.FormatInt(r.at.Sequence, 10), session.Change{Writes: t.hooks.written, Run: t.runChange("")})
 	return err
 }

@@ -18,7 +18,7 @@ func (r *relay) conclude(ctx, away context.Context, status *helix.RemoteStatus) 
 		return machine.Result{}, err
 	}
 	r.tellRest(away, status, entries)
-	change := session.Change{Writes: t.writes}
+	change := session.Change{Writes: t.hooks.written}
 	switch limit := t.h.cfg.MaxResult; {
 	case status.Status == session.RunCompleted && max(len(status.Output), len(status.Text)) > limit:
 		t.fail(&change, toolError(session.CodeToolOutput, "the result has %d bytes, at most %d are allowed",
@@ -51,7 +51,7 @@ func (r *relay) endStopped(ctx context.Context, stop *session.Stop) (machine.Res
 	if err := r.owe(ctx, *stop); err != nil {
 		return machine.Result{}, err
 	}
-	change := session.Change{Writes: r.t.writes}
+	change := session.Change{Writes: r.t.hooks.written}
 	r.t.stopped(&change, stop, "")
 	return r.end(ctx, change)
 }
@@ -62,7 +62,7 @@ func (r *relay) endFailed(ctx context.Context, failure *session.Error) (machine.
 	if err := r.owe(ctx, session.Stop{Kind: session.StopAbort, Reason: "its caller has given it up"}); err != nil {
 		return machine.Result{}, err
 	}
-	change := session.Change{Writes: r.t.writes}
+	change := session.Change{Writes: r.t.hooks.written}
 	r.t.fail(&change, failure)
 	return r.end(ctx, change)
 }

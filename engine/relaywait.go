@@ -266,7 +266,7 @@ func (r *relay) suspend(ctx context.Context, status *helix.RemoteStatus, entries
 		return machine.Result{}, err
 	}
 	outcome := &session.Outcome{Status: session.RunSuspendedClientTool, SuspendedStep: "remote/" + status.RunID}
-	change := session.Change{Status: session.Active, Pending: fresh, Outcome: outcome, Writes: t.writes, Run: t.runChange("")}
+	change := session.Change{Status: session.Active, Pending: fresh, Outcome: outcome, Writes: t.hooks.written, Run: t.runChange("")}
 	waiting := map[string]bool{}
 	for i := range status.Pending {
 		id := status.Pending[i].CallID

@@ -5,20 +5,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"reflect"
 
-	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/engine/internal/retry"
 	"github.com/helixagents/helix/session"
 )
-
-// standIn is a remote agent under the name that it has here. A call of it makes a
-// session here, too, which stands in for the remote's own: it has the lease, the
-// waits and the outcome, and its turn is to relay what the remote does.
-type standIn struct {
-	agent  helix.Agent
-	remote helix.Remote
-}
 
 // peerOf is the id of the session on the other server, which may share a store with
 // this one. References that an earlier version made name none.
@@ -37,55 +27,6 @@ func (h *Handler) peer(ctx context.Context, sessions session.Store, state *sessi
 	}
 	at, err := readProgress(ref)
 	return peerOf(state.ID, &at), err
-}
-
-// addStandIns adds the remote agents that agents call to them. The handler's lock is
-// held.
-func (h *Handler) addStandIns(given map[string]*helix.Agent) (map[string]*standIn, error) {
-	found := map[string]*standIn{}
-	for _, a := range given {
-		for i := range a.SubAgents {
-			sub := &a.SubAgents[i]
-			if sub.Remote == nil {
-				continue
-			}
-			at := found[sub.Name]
-			if known := h.remotes[sub.Name]; at == nil && known != nil && sameRemote(known.remote, sub.Remote) {
-				at = known
-			}
-			if at == nil {
-				at = &standIn{agent: helix.Agent{Name: sub.Name, Description: sub.Description}, remote: sub.Remote}
-			}
-			if !sameRemote(at.remote, sub.Remote) {
-				return nil, twice(sub.Name)
-			}
-			found[sub.Name] = at
-		}
-	}
-	for name, at := range found {
-		if given[name] != nil {
-			return nil, session.Invalid("agent "+name, "is remote, and another of that name is not: rename one of them")
-		}
-		given[name] = &at.agent
-	}
-	return found, nil
-}
-
-func sameRemote(a, b helix.Remote) bool {
-	if own, ok := a.(interface{ Equal(helix.Remote) bool }); ok {
-		return own.Equal(b)
-	}
-	return reflect.ValueOf(a).Comparable() && reflect.ValueOf(b).Comparable() && a == b
-}
-
-// remote finds a remote agent by the name it has here, or nil.
-func (h *Handler) remote(name string) helix.Remote {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if s := h.remotes[name]; s != nil && h.agents[name] == &s.agent {
-		return s.remote
-	}
-	return nil
 }
 
 // progress is how far a remote's work was followed, as the reference to it says. It

@@ -60,17 +60,17 @@ func (t *turn) prepareResults(ctx context.Context, e effect, f *flight) {
 	}
 	t.settleRest(f, stop)
 	if !f.committed {
-		t.onMessage(ctx, e.Key(), f.reply)
+		t.hooks.onMessage(ctx, e.Key(), f.reply)
 	}
 	results := make([]session.Message, len(f.calls))
 	written := make([]session.Writes, 0, len(f.calls)+1)
-	written = append(written, t.writes)
+	written = append(written, t.hooks.written)
 	for i, c := range f.calls {
 		results[i] = c.settled.message
 	}
 	written = append(written, f.writes()...)
-	for i, c := range f.calls {
-		written = append(written, t.afterCall(ctx, e.Key(), c, results[i], written))
+	for _, c := range f.calls {
+		written = append(written, t.hooks.afterCall(ctx, e.Key(), c, written))
 	}
 	change := &session.Change{
 		Writes: session.Compose(written...), StepCount: &f.step, Checkpoint: t.checkpoint(f.step, e.Key()),
@@ -180,41 +180,6 @@ func stoppedCall(stop *session.Stop) *session.Error {
 	return toolError(session.CodeRunStopped, "%s", text)
 }
 
-// afterCall tells hooks of a call's result and returns what they did to the
-// state.
-func (t *turn) afterCall(ctx context.Context, key string, c *call, result session.Message, earlier []session.Writes) session.Writes {
-	if len(t.hooks) == 0 {
-		return session.Writes{}
-	}
-	key += "/" + c.ID
-	message := t.observe(ctx, "OnMessage", key, earlier, func(hooks *helix.Hooks, h *helix.HookContext) error {
-		if hooks.OnMessage == nil {
-			return nil
-		}
-		return hooks.OnMessage(ctx, h, helix.NewMessage{Message: result})
-	})
-	if c.Kind == session.CallFinish || c.declined() || (machine.WaitsForAgent(c.Kind) && !c.consults()) {
-		return message
-	}
-	name := "AfterTool"
-	if machine.WaitsForAgent(c.Kind) {
-		name = "AfterSubAgent"
-	}
-	after := t.observe(ctx, name, key, append(slices.Clip(earlier), message), func(hooks *helix.Hooks, h *helix.HookContext) error {
-		after := hooks.AfterTool
-		if machine.WaitsForAgent(c.Kind) {
-			after = hooks.AfterSubAgent
-		}
-		if after == nil {
-			return nil
-		}
-		return after(ctx, h, helix.AfterTool{
-			CallID: c.ID, Tool: c.Tool, Input: c.part.Input, Result: result, Error: c.settled.err, Took: c.settled.took,
-		})
-	})
-	return session.Compose(message, after)
-}
-
 // promotion takes results from their rows where the store has them already.
 func (t *turn) promotion(f *flight) *session.Promotion {
 	p := &session.Promotion{MessageID: f.reply.ID}
@@ -283,8 +248,8 @@ func (t *turn) stopWhen(ctx context.Context, key string, f *flight, results []se
 	if t.agent.StopWhen == nil {
 		return false, nil
 	}
-	draft := helix.NewDraft(&t.doc, written...)
-	step := &helix.Step{Scope: t.scope(key, t.env(key, draft)), Reply: f.reply, Results: results}
+	draft := t.draft(written...)
+	step := &helix.Step{Scope: t.scope(key, draft), Reply: f.reply, Results: results}
 	stop, err := usercode.Call(ctx, t.pool, func() (bool, error) { return t.agent.StopWhen(ctx, step) })
 	if _, draftErr := draft.Close(); err == nil {
 		err = draftErr

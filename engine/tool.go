@@ -187,7 +187,7 @@ func (t *turn) execute(ctx context.Context, e effect, f *flight, c *call) (*sett
 		return t.failed(c, toolError(session.CodeToolUnknown, "there is no tool named %q any more", c.Tool), 0), nil
 	}
 	earlier := t.seenBy(f, c)
-	draft := helix.NewDraft(&t.doc, earlier...)
+	draft := t.draft(earlier...)
 	began := t.h.cfg.Now()
 	output, err := t.invoke(ctx, e, tool, c, draft)
 	output = cleanJSON(output)
@@ -206,7 +206,7 @@ func (t *turn) execute(ctx context.Context, e effect, f *flight, c *call) (*sett
 	switch {
 	case err == nil:
 		result = &settled{message: t.stamp(session.ToolResult(c.part, output)), writes: writes, took: took}
-		result.writes = t.stateChanged(ctx, e, c, earlier, writes)
+		result.writes = t.hooks.stateChanged(ctx, e.Key(), c, earlier, writes)
 	case errors.Is(err, errStopped):
 		result = t.failed(c, cutOff(c, t.stopRequest()), took)
 	case ctx.Err() != nil:
@@ -225,7 +225,7 @@ func (t *turn) execute(ctx context.Context, e effect, f *flight, c *call) (*sett
 func (t *turn) seenBy(f *flight, c *call) []session.Writes {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	earlier := []session.Writes{t.writes}
+	earlier := []session.Writes{t.hooks.written}
 	if !c.FinishWith {
 		return earlier
 	}
@@ -242,7 +242,7 @@ func (t *turn) seenBy(f *flight, c *call) []session.Writes {
 func (t *turn) invoke(ctx context.Context, e effect, tool *helix.Tool, c *call, draft *helix.Draft) (json.RawMessage, error) {
 	ctx, cancel := t.stoppable(ctx)
 	defer cancel()
-	if err := t.beforeTool(ctx, e.Key(), c, draft); err != nil {
+	if err := t.hooks.beforeTool(ctx, e.Key(), c, draft); err != nil {
 		return nil, err
 	}
 	if limit := tool.CallTimeout(); limit > 0 {
@@ -250,27 +250,12 @@ func (t *turn) invoke(ctx context.Context, e effect, tool *helix.Tool, c *call, 
 		ctx, cancelTimeout = context.WithTimeoutCause(ctx, limit, usercode.ErrTimeout)
 		defer cancelTimeout()
 	}
-	handle := &helix.Call{Scope: t.scope(e.Key(), t.env(e.Key(), draft)), ID: c.ID, Tool: c.Tool}
+	handle := &helix.Call{Scope: t.scope(e.Key(), draft), ID: c.ID, Tool: c.Tool}
 	output, err := usercode.Call(ctx, t.pool, func() (json.RawMessage, error) { return tool.Execute.Call(ctx, handle, c.part.Input) })
 	if errors.Is(err, usercode.ErrTimeout) {
 		err = toolError(session.CodeToolTimeout, "%s did not answer within %s", c.Tool, tool.CallTimeout())
 	}
 	return output, err
-}
-
-// beforeTool tells hooks of a call that is about to be carried out. The error is that
-// of the one that vetoes it.
-func (t *turn) beforeTool(ctx context.Context, key string, c *call, draft *helix.Draft) error {
-	err := t.fire(ctx, "BeforeTool", key, draft, func(hooks *helix.Hooks, h *helix.HookContext) error {
-		if hooks.BeforeTool == nil {
-			return nil
-		}
-		return hooks.BeforeTool(ctx, h, helix.BeforeTool{CallID: c.ID, Tool: c.Tool, Input: c.part.Input})
-	})
-	if err != nil {
-		return (&session.Error{Code: session.CodeToolVetoed}).WithCause(err, "the call was vetoed")
-	}
-	return nil
 }
 
 // toolFailure is what the model is told of a tool's error.
@@ -283,20 +268,6 @@ func (t *turn) toolFailure(ctx context.Context, tool *helix.Tool, err error) *se
 		return toolError(session.CodeToolPanic, "%s failed unexpectedly", tool.Name)
 	}
 	return t.bounded(toolError(session.CodeToolFailed, "%s", err.Error()))
-}
-
-// stateChanged tells hooks what a call did to the state and adds what they do.
-func (t *turn) stateChanged(ctx context.Context, e effect, c *call, earlier []session.Writes, writes session.Writes) session.Writes {
-	if writes.Empty() || len(t.hooks) == 0 {
-		return writes
-	}
-	more := t.observe(ctx, "OnStateChange", e.Key(), append(earlier, writes), func(hooks *helix.Hooks, h *helix.HookContext) error {
-		if hooks.OnStateChange == nil {
-			return nil
-		}
-		return hooks.OnStateChange(ctx, h, helix.StateChange{CallID: c.ID, Tool: c.Tool, Writes: writes})
-	})
-	return session.Compose(writes, more)
 }
 
 // settle writes the result to the store, so that a crash does not lose it. Two

@@ -27,7 +27,7 @@ import (
 type turn struct {
 	h        *Handler
 	agent    *helix.Agent
-	hooks    []*helix.Hooks
+	hooks    *hookRunner
 	key      session.Key
 	run      session.Run
 	fence    session.Fence
@@ -46,8 +46,7 @@ type turn struct {
 	transcript *session.Transcript
 	step       int // steps committed
 	flight     *flight
-	writes     session.Writes // by hooks, not committed yet
-	usage      session.Usage  // not committed yet
+	usage      session.Usage // not committed yet
 	ended      *session.Outcome
 	final      *finalCommit // prepared, perhaps not applied
 	started    bool         // hooks know
@@ -143,11 +142,7 @@ func (h *Handler) newTurn(
 	if agent.Model == nil { // any other was checked to have one
 		t.remote = h.remote(agent.Name)
 	}
-	for _, hooks := range []*helix.Hooks{h.cfg.Hooks, &agent.Hooks, perRun} {
-		if !hooks.IsZero() {
-			t.hooks = append(t.hooks, hooks)
-		}
-	}
+	t.hooks = newHookRunner(t, h.cfg.Hooks, &agent.Hooks, perRun)
 	t.state = *state
 	t.doc = state.Custom
 	t.state.Custom = session.Document{}
@@ -440,7 +435,7 @@ func (t *turn) mirror(change *session.Change, done *session.Committed) {
 		t.ended = change.Outcome
 		t.state.Finish(change.Outcome)
 	}
-	t.usage, t.writes = session.Usage{}, session.Writes{}
+	t.usage, t.hooks.written = session.Usage{}, session.Writes{}
 }
 
 // extend adds a committed message to the transcript.
@@ -484,13 +479,18 @@ func (t *turn) runChange(reason session.CompletionReason) *session.RunChange {
 	return &session.RunChange{CompletionReason: reason, Usage: t.usage}
 }
 
-// scope is what user code is told of the turn.
-func (t *turn) scope(key string, env helix.Env) helix.Scope {
+// draft returns a draft of the committed custom state and the writes on top of it.
+func (t *turn) draft(earlier ...session.Writes) *helix.Draft {
+	return helix.NewDraft(&t.doc, earlier...)
+}
+
+// scope is what user code sees of the turn, with a draft of the custom state.
+func (t *turn) scope(key string, draft *helix.Draft) helix.Scope {
 	return helix.Scope{
 		Tenant: t.key.Tenant, SessionID: t.key.ID, RunID: t.run.ID, Agent: t.agent.Name,
 		ParentID: t.state.ParentID, RootID: t.state.RootID, UserID: t.state.UserID,
 		Tags: t.state.Tags, Metadata: t.state.Metadata, Turn: t.run.Turn, Step: t.current(), Key: key,
-	}.WithEnv(env)
+	}.WithEnv(&env{t: t, draft: draft, key: key, step: t.current()})
 }
 
 // env is how user code reaches the turn. It touches nothing of the turn that
@@ -500,10 +500,6 @@ type env struct {
 	draft *helix.Draft
 	key   string
 	step  int
-}
-
-func (t *turn) env(key string, draft *helix.Draft) *env {
-	return &env{t: t, draft: draft, key: key, step: t.current()}
 }
 
 func (e *env) Draft() *helix.Draft { return e.draft }

@@ -40,39 +40,14 @@ func (t *turn) gate(ctx context.Context, e effect, tool *helix.Tool, c *call) (b
 		ctx, cancel = context.WithTimeoutCause(ctx, limit, usercode.ErrTimeout)
 		defer cancel()
 	}
-	draft := helix.NewDraft(&t.doc, t.writes)
-	handle := &helix.Call{Scope: t.scope(e.Key(), t.env(e.Key(), draft)), ID: c.ID, Tool: c.Tool}
+	draft := t.draft(t.hooks.written)
+	handle := &helix.Call{Scope: t.scope(e.Key(), draft), ID: c.ID, Tool: c.Tool}
 	needed, err := usercode.Call(ctx, t.pool, func() (bool, error) { return tool.Approval(ctx, handle, c.part.Input) })
 	_, _ = draft.Close() // a gate decides and changes nothing
 	if err == nil {
 		err = context.Cause(ctx) // what it says when its time is up is not what it found
 	}
 	return needed, err
-}
-
-// vetoes asks hooks about the calls that the client is to carry out, before anybody can
-// see them. The others are asked about when they are carried out.
-func (t *turn) vetoes(ctx context.Context, e effect, f *flight) {
-	if len(t.hooks) == 0 {
-		return
-	}
-	for _, c := range f.calls {
-		if c.Kind != session.CallClient {
-			continue
-		}
-		key := machine.Effect{Kind: machine.CallTool, RunID: e.RunID, Step: e.Step, CallID: c.ID}.Key()
-		draft := helix.NewDraft(&t.doc, t.writes)
-		err := t.beforeTool(ctx, key, c, draft)
-		writes, draftErr := draft.Close()
-		if err == nil {
-			err = draftErr
-		}
-		if err != nil {
-			c.Kind, c.Rejected = session.CallServer, session.AsError(err)
-			continue
-		}
-		t.writes = session.Compose(t.writes, writes)
-	}
 }
 
 // begin makes the entries of the calls that wait for people, and has those who
@@ -440,7 +415,7 @@ func (t *turn) suspend(ctx context.Context, e effect, f *flight, waiting []*call
 		}
 	}
 	outcome := &session.Outcome{SuspendedStep: f.reply.ID, Reply: f.reply.Content()}
-	change := session.Change{Status: session.Active, Outcome: outcome, Writes: t.writes}
+	change := session.Change{Status: session.Active, Outcome: outcome, Writes: t.hooks.written}
 	own := false
 	for _, c := range waiting {
 		if c.pending != nil {
