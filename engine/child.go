@@ -36,38 +36,15 @@ type caller struct {
 	detached bool          // the child works by itself
 }
 
-// decideAgent records that a call is for another agent, or why it is not carried
-// out; it reports whether the tool is one of those.
-func (t *turn) decideAgent(row *session.Call, part *session.Part, finishOnly bool) bool {
-	sub, isSub := t.agent.SubAgent(part.Tool)
-	companion := companionSchema(t.agent, part.Tool)
-	schema := companion
-	if isSub {
-		schema = sub.InputSchema()
-	}
-	if schema == nil {
-		return false
-	}
-	if finishOnly {
-		row.Rejected = toolError(session.CodeToolNotRun, "only %s may be called now", session.FinishTool)
-		return true
-	}
-	if err := schema.ValidateInput(part.Input); err != nil {
-		row.Rejected = toolError(session.CodeToolInput, "the input of %s does not fit: %v", part.Tool, err)
-		return true
-	}
-	row.Idempotent = true // a call finds the session that it made before
-	switch {
-	case isSub && sub.Remote != nil:
-		row.Kind, row.Child = session.CallRemote, session.NewChildID(t.key.ID, "remote", row.ID)
-		return true
-	case isSub:
-		row.Kind, row.Child = session.CallSubAgent, session.NewChildID(t.key.ID, "sub", row.ID)
-		return true
-	}
-	row.Kind = session.CallCompanion
-	return true
+// agentCall is a call of another agent: a sub-agent, a remote agent or a companion. It
+// belongs to the goroutine that handles the call's effect.
+type agentCall struct {
+	t *turn
+	e effect
+	*call
 }
+
+func (t *turn) agentCall(e effect, c *call) *agentCall { return &agentCall{t: t, e: e, call: c} }
 
 // ref is the reference to the agent that a call is for.
 func (c *call) ref(runID string) session.ChildRef {
@@ -128,9 +105,9 @@ func (h *Handler) OpenChild(ctx context.Context, of machine.Effect) (*Opened, er
 	var opened *Opened
 	err = usercode.Guard(func() (err error) {
 		if forSubAgent(c.Kind) {
-			opened, err = t.openSubAgent(ctx, e, c)
+			opened, err = t.agentCall(e, c).openSubAgent(ctx)
 		} else {
-			opened, err = t.openCompanion(ctx, e, c)
+			opened, err = t.agentCall(e, c).openCompanion(ctx)
 		}
 		return err
 	})
@@ -146,8 +123,8 @@ func (h *Handler) OpenChild(ctx context.Context, of machine.Effect) (*Opened, er
 		if errors.Is(err, session.ErrUnknownAgent) { // why a factory failed is for operators
 			fault = toolError(session.CodeSubAgent, "%s could not be called (%s)", c.Tool, session.CodeUnknownAgent)
 		}
-		c.child.fault = t.bounded(fault)
-		return nil, t.writeOffChild(ctx, c)
+		c.child.fault = bounded(fault)
+		return nil, t.agentCall(effect{}, c).discardChild(ctx)
 	}
 	if opened == nil {
 		return nil, nil
@@ -159,102 +136,102 @@ func (h *Handler) OpenChild(ctx context.Context, of machine.Effect) (*Opened, er
 	return opened, nil
 }
 
-func (t *turn) openSubAgent(ctx context.Context, e effect, c *call) (*Opened, error) {
-	sub, ok := t.agent.SubAgent(c.Tool)
+func (a *agentCall) openSubAgent(ctx context.Context) (*Opened, error) {
+	sub, ok := a.t.agent.SubAgent(a.Tool)
 	if !ok {
-		return nil, toolError(session.CodeToolUnknown, "there is no tool named %q any more", c.Tool)
+		return nil, toolError(session.CodeToolUnknown, "there is no tool named %q any more", a.Tool)
 	}
-	state, err := t.sessions.Load(ctx, c.Child)
+	state, err := a.t.sessions.Load(ctx, a.Child)
 	if err == nil {
-		if err := childOf(t.key.ID, state); err != nil {
+		if err := childOf(a.t.key.ID, state); err != nil {
 			return nil, err
 		}
-		return t.takeUp(ctx, e, c, state)
+		return a.resume(ctx, state)
 	}
 	if !errors.Is(err, session.ErrNotFound) {
 		return nil, err
 	}
-	if t.stopRequest() != nil || !t.beforeAgent(ctx, e, c) {
+	if a.t.stopRequest() != nil || !a.permitted(ctx) {
 		return nil, nil
 	}
-	message, err := sub.Message(c.part.Input)
+	message, err := sub.Message(a.part.Input)
 	if err != nil {
 		return nil, fmt.Errorf("make its first message: %w", err)
 	}
-	agent, err := t.callee(ctx, sub.AgentName(), c.Child)
+	agent, err := a.callee(ctx, sub.AgentName(), a.Child)
 	if err != nil {
 		return nil, err
 	}
-	return t.startChild(ctx, c, agent, message, false)
+	return a.startTurn(ctx, agent, message, false)
 }
 
 // beforeAgent asks the hooks whether another agent may be called.
-func (t *turn) beforeAgent(ctx context.Context, e effect, c *call) bool {
-	ctx, cancel := t.stoppable(ctx)
+func (a *agentCall) permitted(ctx context.Context) bool {
+	ctx, cancel := a.t.stoppable(ctx)
 	defer cancel()
-	writes, err := t.hooks.beforeAgent(ctx, e.Key(), c)
-	c.writes = writes
-	c.child.asked = err == nil
+	writes, err := a.t.hooks.beforeAgent(ctx, a.e.Key(), a.call)
+	a.writes = writes
+	a.child.asked = err == nil
 	if err != nil {
-		c.child.fault = t.bounded(session.AsError(err))
+		a.child.fault = bounded(session.AsError(err))
 	}
 	return err == nil
 }
 
 // startChild begins a session, or the next turn of one, for a call.
-func (t *turn) startChild(ctx context.Context, c *call, agent *helix.Agent, message session.Message, detached bool) (*Opened, error) {
-	return t.openChild(ctx, c, detached, OpenRequest{
-		Kind: session.RunExecute, Agent: agent, RequestID: c.ID, Input: helix.Input{Message: message},
+func (a *agentCall) startTurn(ctx context.Context, agent *helix.Agent, message session.Message, detached bool) (*Opened, error) {
+	return a.openTurn(ctx, detached, OpenRequest{
+		Kind: session.RunExecute, Agent: agent, RequestID: a.ID, Input: helix.Input{Message: message},
 	})
 }
 
 // openChild opens a turn of a child's session.
-func (t *turn) openChild(ctx context.Context, c *call, detached bool, req OpenRequest) (*Opened, error) {
-	req.Tenant, req.SessionID = t.key.Tenant, c.Child
-	req.caller = &caller{state: &t.state, streamed: t.out.Config().Bytes, detached: detached}
-	req.RunID = session.ChildRunID(t.run.ID, c.ID, 0)
-	if state, err := t.sessions.Load(ctx, c.Child); err == nil {
-		if err := childOf(t.key.ID, state); err != nil {
+func (a *agentCall) openTurn(ctx context.Context, detached bool, req OpenRequest) (*Opened, error) {
+	req.Tenant, req.SessionID = a.t.key.Tenant, a.Child
+	req.caller = &caller{state: &a.t.state, streamed: a.t.out.Config().Bytes, detached: detached}
+	req.RunID = session.ChildRunID(a.t.run.ID, a.ID, 0)
+	if state, err := a.t.sessions.Load(ctx, a.Child); err == nil {
+		if err := childOf(a.t.key.ID, state); err != nil {
 			return nil, err
 		}
-		req.RunID = session.ChildRunID(t.run.ID, c.ID, state.Turn)
+		req.RunID = session.ChildRunID(a.t.run.ID, a.ID, state.Turn)
 	} else if !errors.Is(err, session.ErrNotFound) {
 		return nil, err
 	}
-	if err := t.show(ctx, c, detached); err != nil {
+	if err := a.show(ctx, detached); err != nil {
 		return nil, err
 	}
-	opened, err := t.h.Open(ctx, req)
+	opened, err := a.t.h.Open(ctx, req)
 	if err != nil {
 		return nil, err
 	}
 	if opened.Existing { // somebody has taken the same call up meanwhile
-		return nil, session.ErrUnavailable.WithMessage("session %s: another process began the call", c.Child)
+		return nil, session.ErrUnavailable.WithMessage("session %s: another process began the call", a.Child)
 	}
 	opened.Detached = detached
 	return opened, nil
 }
 
 // show tells watchers that a child's chunks follow.
-func (t *turn) show(ctx context.Context, c *call, detached bool) error {
-	if detached || c.child.shown {
+func (a *agentCall) show(ctx context.Context, detached bool) error {
+	if detached || a.child.shown {
 		return nil
 	}
-	c.child.shown = true
-	t.emit(stream.Chunk{Kind: stream.SubAgentStart, CallID: c.ID, Tool: c.Tool, Child: c.Child, Arguments: c.part.Input})
-	return t.out.Flush(ctx)
+	a.child.shown = true
+	a.t.emit(stream.Chunk{Kind: stream.SubAgentStart, CallID: a.ID, Tool: a.Tool, Child: a.Child, Arguments: a.part.Input})
+	return a.t.out.Flush(ctx)
 }
 
 // takeUp goes on with the session of a call where it was left.
-func (t *turn) takeUp(ctx context.Context, e effect, c *call, state *session.State) (*Opened, error) {
-	if !c.child.asked && !t.resumed() && !t.beforeAgent(ctx, e, c) { // what hooks did to the state was lost with a process
-		return nil, t.writeOffChild(ctx, c)
+func (a *agentCall) resume(ctx context.Context, state *session.State) (*Opened, error) {
+	if !a.child.asked && !a.t.resumed() && !a.permitted(ctx) { // what hooks did to the state was lost with a process
+		return nil, a.discardChild(ctx)
 	}
-	run, err := t.sessions.CurrentRun(ctx, state.ID)
+	run, err := a.t.sessions.CurrentRun(ctx, state.ID)
 	if err != nil {
 		return nil, err
 	}
-	agent, err := t.callee(ctx, state.Agent, state.ID)
+	agent, err := a.callee(ctx, state.Agent, state.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -262,118 +239,116 @@ func (t *turn) takeUp(ctx context.Context, e effect, c *call, state *session.Sta
 	case state.Status == session.Paused:
 		return nil, nil // an operator holds it
 	case run.Status == session.RunRunning:
-		if err := t.show(ctx, c, false); err != nil {
+		if err := a.show(ctx, false); err != nil {
 			return nil, err
 		}
-		if child, ok := t.h.held(run.ID); ok { // the same effect, delivered again
+		if child, ok := a.t.h.held(run.ID); ok { // the same effect, delivered again
 			return child.opened(), nil
 		}
-		return t.h.takeOver(ctx, session.Due{
-			Key: session.Key{Tenant: t.key.Tenant, ID: state.ID}, Agent: state.Agent, RunID: run.ID, Lease: state.Lease,
+		return a.t.h.takeOver(ctx, session.Due{
+			Key: session.Key{Tenant: a.t.key.Tenant, ID: state.ID}, Agent: state.Agent, RunID: run.ID, Lease: state.Lease,
 		}, true)
-	case state.Status == session.Failed && state.FailureReason == session.FailureParentSuspended && t.stopRequest() == nil:
-		return t.openChild(ctx, c, false, OpenRequest{Kind: session.RunRetry, Agent: agent})
-	case !run.Status.Suspended() || state.Status != session.Active || t.stopRequest() != nil:
-		c.child.shown = true
+	case state.Status == session.Failed && state.FailureReason == session.FailureParentSuspended && a.t.stopRequest() == nil:
+		return a.openTurn(ctx, false, OpenRequest{Kind: session.RunRetry, Agent: agent})
+	case !run.Status.Suspended() || state.Status != session.Active || a.t.stopRequest() != nil:
+		a.child.shown = true
 		if state.CloseOwed { // by a process that has died: watchers see its end before the call's
-			return nil, t.h.settleClose(ctx, t.sessions, state, true)
+			return nil, a.t.h.settleClose(ctx, a.t.sessions, state, true)
 		}
 		return nil, nil // it has come to an end, or is brought to one
 	}
-	now, err := t.sessions.Now(ctx)
+	now, err := a.t.sessions.Now(ctx)
 	if err != nil {
 		return nil, err
 	}
 	tree := waitingTree{}
-	if err := t.h.addWaits(ctx, t.sessions, state, now, &tree); err != nil || !tree.ready {
+	if err := a.t.h.addWaits(ctx, a.t.sessions, state, now, &tree); err != nil || !tree.ready {
 		return nil, err
 	}
-	return t.openChild(ctx, c, false, OpenRequest{Kind: session.RunResume, Agent: agent})
+	return a.openTurn(ctx, false, OpenRequest{Kind: session.RunResume, Agent: agent})
 }
 
 // consultation is what an agent made of a call, or nil if the call has to wait for
 // it.
-func (t *turn) consultation(ctx context.Context, e effect, c *call) (*settled, error) {
-	if rejected := c.Rejected; rejected != nil {
-		return t.failed(c, rejected, 0), nil
+func (a *agentCall) makeResult(ctx context.Context) (*settled, error) {
+	if rejected := a.Rejected; rejected != nil {
+		return a.t.failed(a.call, rejected, 0), nil
 	}
-	if c.child == nil {
-		c.child = &waitingChild{began: t.h.cfg.Now()}
+	if a.child == nil {
+		a.child = &waitingChild{began: a.t.h.cfg.Now()}
 	}
-	if fault := c.child.fault; fault != nil {
-		if err := t.lookForDebt(ctx, c); err != nil {
+	if fault := a.child.fault; fault != nil {
+		if err := a.readStop(ctx); err != nil {
 			return nil, err
 		}
-		if err := t.unmark(ctx, c); err != nil {
+		if err := a.unmark(ctx); err != nil {
 			return nil, err
 		}
-		return t.concluded(ctx, e, c, nil, fault), nil
+		return a.conclude(ctx, nil, fault), nil
 	}
-	if c.Kind == session.CallCompanion {
-		return t.companionResult(ctx, e, c)
+	if a.Kind == session.CallCompanion {
+		return a.companionResult(ctx)
 	}
-	run, err := t.childRun(ctx, c)
+	run, err := a.childRun(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return t.childResult(ctx, e, c, run, said)
+	return a.childResult(ctx, run, said)
 }
 
 // childRun is the latest run of the session that a call is for, or nil if there is
 // none.
-func (t *turn) childRun(ctx context.Context, c *call) (*session.Run, error) {
-	if c.child != nil && c.child.turn != nil { // a turn that was opened here was checked then
-		run, err := t.sessions.CurrentRun(ctx, c.Child)
+func (a *agentCall) childRun(ctx context.Context) (*session.Run, error) {
+	if a.child != nil && a.child.turn != nil { // a turn that was opened here was checked then
+		run, err := a.t.sessions.CurrentRun(ctx, a.Child)
 		return run, absent(err)
 	}
-	return childRun(ctx, t.sessions, t.key.ID, c.Child)
+	return childRun(ctx, a.t.sessions, a.t.key.ID, a.Child)
 }
 
 // childResult makes a call's result of the run of the agent that it is for, which
 // is nil if there was none.
-func (t *turn) childResult(
-	ctx context.Context, e effect, c *call, run *session.Run, render func(*session.Outcome) json.RawMessage,
-) (*settled, error) {
-	if c.child.turn != nil {
-		t.disown(c.child.turn)
-		c.child.turn = nil
+func (a *agentCall) childResult(ctx context.Context, run *session.Run, render func(*session.Outcome) json.RawMessage) (*settled, error) {
+	if a.child.turn != nil {
+		a.t.disown(a.child.turn)
+		a.child.turn = nil
 	}
-	if err := t.lookForDebt(ctx, c); err != nil {
+	if err := a.readStop(ctx); err != nil {
 		return nil, err
 	}
-	stop := t.stopRequest()
+	stop := a.t.stopRequest()
 	switch {
 	case run != nil && run.Status == session.RunCompleted:
-		return t.concluded(ctx, e, c, render(run.Outcome), nil), nil
+		return a.conclude(ctx, render(run.Outcome), nil), nil
 	case stop != nil:
 		why := stoppedCall(stop)
-		if run != nil && c.owns() {
-			if err := t.endChild(ctx, c, why); err != nil {
+		if run != nil && a.owns() {
+			if err := a.end(ctx, why); err != nil {
 				return nil, err
 			}
-			if err := t.lookForDebt(ctx, c); err != nil {
+			if err := a.readStop(ctx); err != nil {
 				return nil, err
 			}
 		}
-		return t.concluded(ctx, e, c, nil, why), nil
+		return a.conclude(ctx, nil, why), nil
 	case run == nil:
-		return t.concluded(ctx, e, c, nil, toolError(session.CodeSubAgent, "%s was never started", c.Tool)), nil
+		return a.conclude(ctx, nil, toolError(session.CodeSubAgent, "%s was never started", a.Tool)), nil
 	case run.Status == session.RunRunning:
-		state, err := t.sessions.Load(ctx, c.Child)
+		state, err := a.t.sessions.Load(ctx, a.Child)
 		if err != nil || state.Status == session.Paused {
 			return nil, err
 		}
 		return nil, session.ErrStale.WithMessage("session %s: somebody else runs it", run.SessionID)
 	case run.Status.Suspended():
-		return t.abandoned(ctx, e, c)
+		return a.abandonedResult(ctx)
 	case run.Status == session.RunInterrupted:
-		return t.concluded(ctx, e, c, nil, toolError(session.CodeSubAgent, "the agent was interrupted")), nil
+		return a.conclude(ctx, nil, toolError(session.CodeSubAgent, "the agent was interrupted")), nil
 	}
 	failure := toolError(session.CodeSubAgent, "the agent failed")
 	if err := run.Outcome.Error; err != nil {
 		failure = toolError(session.CodeSubAgent, "the agent failed: %s (%s)", childFault(err), err.Code)
 	}
-	return t.concluded(ctx, e, c, nil, t.bounded(failure)), nil
+	return a.conclude(ctx, nil, bounded(failure)), nil
 }
 
 // childFault says why an agent failed, to the model and so to the user of its caller. What
@@ -391,8 +366,8 @@ func childFault(err *session.Error) string {
 
 // abandoned is the result of a call whose agent was suspended and then given up;
 // nil if the agent still waits.
-func (t *turn) abandoned(ctx context.Context, e effect, c *call) (*settled, error) {
-	state, err := t.sessions.Load(ctx, c.Child)
+func (a *agentCall) abandonedResult(ctx context.Context) (*settled, error) {
+	state, err := a.t.sessions.Load(ctx, a.Child)
 	if err != nil && !errors.Is(err, session.ErrNotFound) {
 		return nil, err
 	}
@@ -406,11 +381,11 @@ func (t *turn) abandoned(ctx context.Context, e effect, c *call) (*settled, erro
 	switch {
 	case state.Status == session.Interrupted || state.Error == nil:
 	case state.Error.Code == session.CodeCancelled: // by somebody who aborted this very agent
-		failure = t.bounded(toolError(session.CodeSubAgent, "the agent failed: %s (%s)", state.Error.Message, state.Error.Code))
+		failure = bounded(toolError(session.CodeSubAgent, "the agent failed: %s (%s)", state.Error.Message, state.Error.Code))
 	default:
-		failure = t.bounded(state.Error)
+		failure = bounded(state.Error)
 	}
-	return t.concluded(ctx, e, c, nil, failure), nil
+	return a.conclude(ctx, nil, failure), nil
 }
 
 // said is what a run that completed has to say: its output, or else its reply.
@@ -423,33 +398,33 @@ func said(o *session.Outcome) json.RawMessage {
 }
 
 // concluded is the result of a call of another agent.
-func (t *turn) concluded(ctx context.Context, e effect, c *call, output json.RawMessage, failure *session.Error) *settled {
-	took := t.h.cfg.Now().Sub(c.child.began)
-	if c.consults() {
-		t.record(ctx, e.Step, usage.Entry{
-			ID: t.run.ID + "/agent/" + c.ID, Kind: usage.SubAgent, Source: c.Tool, Duration: took, Success: failure == nil,
+func (a *agentCall) conclude(ctx context.Context, output json.RawMessage, failure *session.Error) *settled {
+	took := a.t.h.cfg.Now().Sub(a.child.began)
+	if a.consults() {
+		a.t.record(ctx, a.e.Step, usage.Entry{
+			ID: a.t.run.ID + "/agent/" + a.ID, Kind: usage.SubAgent, Source: a.Tool, Duration: took, Success: failure == nil,
 		})
 	}
-	if failure == nil && len(output) > t.h.cfg.MaxResult {
-		failure = toolError(session.CodeToolOutput, "the result of %s has %d bytes, at most %d are allowed", c.Tool, len(output), t.h.cfg.MaxResult)
+	if failure == nil && len(output) > a.t.h.cfg.MaxResult {
+		failure = toolError(session.CodeToolOutput, "the result of %s has %d bytes, at most %d are allowed", a.Tool, len(output), a.t.h.cfg.MaxResult)
 	}
 	if failure != nil {
-		result := t.failed(c, failure, took)
-		result.writes = c.writes
+		result := a.t.failed(a.call, failure, took)
+		result.writes = a.writes
 		return result
 	}
-	return &settled{message: t.stamp(session.ToolResult(c.part, output)), writes: c.writes, took: took}
+	return &settled{message: a.t.stamp(session.ToolResult(a.part, output)), writes: a.writes, took: took}
 }
 
 // childReady reports whether the agent that a call waits for has something for the
 // call.
-func (t *turn) childReady(ctx context.Context, c *call, now time.Time) (bool, error) {
-	if c.child == nil {
-		c.child = &waitingChild{began: t.h.cfg.Now()}
+func (a *agentCall) ready(ctx context.Context, now time.Time) (bool, error) {
+	if a.child == nil {
+		a.child = &waitingChild{began: a.t.h.cfg.Now()}
 	}
-	ref := c.ref(t.run.ID)
-	tree, err := t.h.awaited(ctx, t.sessions, t.key.ID, &ref, now)
-	c.child.pending = tree.pending
+	ref := a.ref(a.t.run.ID)
+	tree, err := a.t.h.awaited(ctx, a.t.sessions, a.t.key.ID, &ref, now)
+	a.child.pending = tree.pending
 	return tree.ready, err
 }
 
@@ -496,10 +471,10 @@ func (t *turn) endChildren(ctx context.Context, f *flight, why *session.Error) {
 		if c.child == nil { // an earlier run has shown it to watchers
 			c.child = &waitingChild{began: t.h.cfg.Now(), shown: true}
 		}
-		if err := t.endChild(ctx, c, why); err != nil {
+		if err := t.agentCall(effect{}, c).end(ctx, why); err != nil {
 			t.h.log.WarnContext(ctx, "sub-agent not ended", t.attrs("child", c.Child, "error", err)...)
 		}
-		if err := t.lookForDebt(ctx, c); err != nil {
+		if err := t.agentCall(effect{}, c).readStop(ctx); err != nil {
 			t.h.log.WarnContext(ctx, "sub-agent not looked at", t.attrs("child", c.Child, "error", err)...)
 		}
 	}
@@ -507,25 +482,25 @@ func (t *turn) endChildren(ctx context.Context, f *flight, why *session.Error) {
 
 // endChild ends the agent of a call that is left. A companion keeps what it remembers,
 // unless the turn is aborted.
-func (t *turn) endChild(ctx context.Context, c *call, why *session.Error) error {
-	if stop := t.stopRequest(); stop != nil && stop.Kind == session.StopAbort {
-		return t.h.abandon(ctx, t.sessions, t.key.ID, c.Child, why)
+func (a *agentCall) end(ctx context.Context, why *session.Error) error {
+	if stop := a.t.stopRequest(); stop != nil && stop.Kind == session.StopAbort {
+		return a.t.h.abandon(ctx, a.t.sessions, a.t.key.ID, a.Child, why)
 	}
-	return t.h.leaveChild(ctx, t.sessions, t.key.ID, c.Child, why)
+	return a.t.h.leaveChild(ctx, a.t.sessions, a.t.key.ID, a.Child, why)
 }
 
 // writeOffChild ends the session of a call that cannot be gone on with, and those
 // below it. Nobody else runs them: their lease is the root's.
-func (t *turn) writeOffChild(ctx context.Context, c *call) error {
-	if c.Child == "" || !c.owns() {
+func (a *agentCall) discardChild(ctx context.Context) error {
+	if a.Child == "" || !a.owns() {
 		return nil
 	}
-	return t.h.walk(ctx, t.sessions, t.key.ID, c.Child, 1, false, func(state *session.State) (bool, error) {
+	return a.t.h.walk(ctx, a.t.sessions, a.t.key.ID, a.Child, 1, false, func(state *session.State) (bool, error) {
 		if state.RootID == "" { // it works by itself
 			return false, nil
 		}
-		c.child.shown = true
-		return true, t.h.abandonOne(ctx, t.sessions, state, c.child.fault, false)
+		a.child.shown = true
+		return true, a.t.h.abandonOne(ctx, a.t.sessions, state, a.child.fault, false)
 	})
 }
 
@@ -536,12 +511,12 @@ func forSubAgent(kind session.CallKind) bool {
 }
 
 // callee is the agent of a session that the turn opens or goes on with.
-func (t *turn) callee(ctx context.Context, name, id string) (*helix.Agent, error) {
-	state := t.state
+func (a *agentCall) callee(ctx context.Context, name, id string) (*helix.Agent, error) {
+	state := a.t.state
 	state.ID = id
-	agent, err := t.h.agentNamed(ctx, name, &state)
+	agent, err := a.t.h.agentNamed(ctx, name, &state)
 	if agent == nil && err == nil {
-		agent = reached(t.agent, name)
+		agent = reached(a.t.agent, name)
 	}
 	if agent == nil && err == nil {
 		err = unknownAgent(name)

@@ -176,18 +176,18 @@ func tellStop(ctx context.Context, remote helix.Remote, peer string, stop *owedS
 }
 
 // lookForDebt finds out whether the remote of a call is still to be told to stop.
-func (t *turn) lookForDebt(ctx context.Context, c *call) error {
-	if c.Kind != session.CallRemote {
+func (a *agentCall) readStop(ctx context.Context) error {
+	if a.Kind != session.CallRemote {
 		return nil
 	}
-	refs, err := t.sessions.Children(ctx, t.key.ID)
+	refs, err := a.t.sessions.Children(ctx, a.t.key.ID)
 	if err != nil {
 		return err
 	}
 	for i := range refs {
-		if refs[i].SessionID == c.Child {
-			c.child.owed = refs[i].StopOwed
-			t.owes = t.owes || c.child.owed
+		if refs[i].SessionID == a.Child {
+			a.child.owed = refs[i].StopOwed
+			a.t.owes = a.t.owes || a.child.owed
 		}
 	}
 	return nil

@@ -251,8 +251,8 @@ func (h *Handler) afterEnd(ctx context.Context, sessions session.Store, state *s
 	return err == nil, err
 }
 
-// tellStart tells hooks that the run begins, once it is known to go on here.
-func (t *turn) tellStart(ctx context.Context) {
+// announceStart tells hooks that the run begins, once it is known to go on here.
+func (t *turn) announceStart(ctx context.Context) {
 	if t.step > 0 || t.started {
 		return
 	}

@@ -207,7 +207,7 @@ func (t *turn) giveUp(ctx context.Context, e effect, fault error) (machine.Resul
 	if t.flight != nil {
 		t.flight.resultsCommit = nil
 	}
-	return t.endFailed(ctx, e.Key()+"/failed", t.bounded(session.AsError(fault)), false)
+	return t.endFailed(ctx, e.Key()+"/failed", bounded(session.AsError(fault)), false)
 }
 
 // writeTimeout bounds writes that are made also while the process shuts down.

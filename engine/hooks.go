@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"slices"
 	"time"
 
@@ -18,13 +17,8 @@ import (
 // agent, then those of the run. It gives each a draft of the custom state, collects
 // what they write, and logs what fails.
 type hookRunner struct {
-	// These never change.
-	sets  []*helix.Hooks
-	pool  *usercode.Pool
-	log   *slog.Logger
-	attrs func(more ...any) []any                          // the log attributes of the turn
-	scope func(key string, draft *helix.Draft) helix.Scope // what user code sees of the turn
-	draft func(earlier ...session.Writes) *helix.Draft     // of the committed state and the writes of the step so far
+	userEnv
+	sets []*helix.Hooks // never changes
 
 	// written is what hooks wrote since the last commit. Only effects that run alone
 	// change it; calls of a wave read it.
@@ -32,8 +26,8 @@ type hookRunner struct {
 }
 
 // newHookRunner makes the hook runner of a turn. Sets without any hook are left out.
-func newHookRunner(t *turn, sets ...*helix.Hooks) *hookRunner {
-	r := &hookRunner{pool: t.pool, log: t.h.log, attrs: t.attrs, scope: t.scope, draft: t.draft}
+func newHookRunner(env userEnv, sets ...*helix.Hooks) *hookRunner {
+	r := &hookRunner{userEnv: env}
 	for _, hooks := range sets {
 		if !hooks.IsZero() {
 			r.sets = append(r.sets, hooks)

@@ -37,8 +37,9 @@ type lateAnswer struct {
 	Response *session.Response `json:"response"`
 }
 
-// takeInbox takes in what was sent to the session, before the model is asked.
-func (t *turn) takeInbox(ctx context.Context, e effect) error {
+// consumeInbox adds what was sent to the session to the transcript, before the model
+// is asked.
+func (t *turn) consumeInbox(ctx context.Context, e effect) error {
 	if !t.inbox {
 		return nil
 	}

@@ -52,7 +52,7 @@ func (t *turn) callRemote(ctx context.Context, e effect) (machine.Result, error)
 	if err != nil {
 		return machine.Result{}, err
 	}
-	t.tellStart(ctx)
+	t.announceStart(ctx)
 	// Only what is asked of the remote is cut off by a stop; our own writes are not.
 	away, cancel := t.stoppable(ctx)
 	defer cancel()
@@ -184,7 +184,7 @@ func reach[V any](away context.Context, r *relay, limit time.Duration, call func
 			return value, context.Cause(away)
 		}
 		if own, ok := errors.AsType[*session.Error](err); ok && !own.Retryable {
-			return value, &fault{r.t.bounded(session.AsError(err))}
+			return value, &fault{bounded(session.AsError(err))}
 		}
 		if own, ok := errors.AsType[*session.Error](err); ok && own.StatusCode == tooManyRequests &&
 			time.Since(began) < busyPatience*r.patience() {
@@ -200,7 +200,7 @@ func reach[V any](away context.Context, r *relay, limit time.Duration, call func
 }
 
 func (r *relay) outOfReach(since time.Time, err error) error {
-	return &fault{r.t.bounded(session.ErrRemote.WithCause(err,
+	return &fault{bounded(session.ErrRemote.WithCause(err,
 		"the remote agent %s has been out of reach for %s", r.t.agent.Name, time.Since(since).Round(time.Millisecond)))}
 }
 

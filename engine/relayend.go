@@ -39,7 +39,7 @@ func (r *relay) conclude(ctx, away context.Context, status *helix.RemoteStatus) 
 	default:
 		failure := toolError(session.CodeSubAgent, "it failed without saying why")
 		if status.Error != nil {
-			failure = t.bounded(status.Error)
+			failure = bounded(status.Error)
 		}
 		t.fail(&change, failure)
 	}

@@ -176,7 +176,7 @@ func (r *relay) expect(ctx context.Context, pending, entries []session.Pending, 
 		}
 		entry.Begin(t.key.ID, t.run.ID, now)
 		if err := entry.Check(); err != nil {
-			return nil, &fault{t.bounded(session.AsError(err))}
+			return nil, &fault{bounded(session.AsError(err))}
 		}
 		if len(p.Input) > t.h.cfg.MaxResult {
 			return nil, &fault{toolError(session.CodeToolInput, "the input of a call that waits has %d bytes, at most %d are allowed", len(p.Input), t.h.cfg.MaxResult)}

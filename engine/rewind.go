@@ -267,21 +267,21 @@ func undoneAt(ctx context.Context, sessions session.Store, id string, made map[s
 // goBack finds the checkpoint that a companion has to go back to before it is called
 // on: its caller has undone something that it was asked since. It is nil if there is
 // nothing to go back over, and anew is set if nothing would be left.
-func (t *turn) goBack(ctx context.Context, c *call, run *session.Run) (to *session.Checkpoint, anew bool, err error) {
-	if back, err := t.everBack(ctx); err != nil || !back {
+func (a *agentCall) rewindTarget(ctx context.Context, run *session.Run) (to *session.Checkpoint, anew bool, err error) {
+	if back, err := a.t.everBack(ctx); err != nil || !back {
 		return nil, false, err
 	}
-	made := t.callsMade()
-	if c.companion.blocking && made[run.RequestID] { // the latest thing that it was asked stands
+	made := a.t.callsMade()
+	if a.companion.blocking && made[run.RequestID] { // the latest thing that it was asked stands
 		return nil, false, nil
 	}
-	at, err := undoneAt(ctx, t.sessions, c.Child, made)
+	at, err := undoneAt(ctx, a.t.sessions, a.Child, made)
 	if err != nil || at < 0 {
 		return nil, false, err
 	}
 	request := session.PageRequest{Limit: session.MaxPageSize} // newest first
 	for {
-		page, err := t.sessions.Checkpoints(ctx, c.Child, request)
+		page, err := a.t.sessions.Checkpoints(ctx, a.Child, request)
 		if err != nil {
 			return nil, false, err
 		}
@@ -338,18 +338,18 @@ func (t *turn) callsMade() map[string]bool {
 
 // standing is the latest run of a companion that is not for an undone call: run, or one
 // before it, or nil.
-func (t *turn) standing(ctx context.Context, run *session.Run) (*session.Run, error) {
+func (a *agentCall) validRun(ctx context.Context, run *session.Run) (*session.Run, error) {
 	if run == nil {
 		return nil, nil
 	}
-	made := t.callsMade()
+	made := a.t.callsMade()
 	at := run // the run that began what run goes on with
 	for range maxDepth {
 		for range maxDepth {
 			if at.RequestID != "" || at.PreviousRunID == "" {
 				break
 			}
-			before, err := t.sessions.Run(ctx, at.SessionID, at.PreviousRunID)
+			before, err := a.t.sessions.Run(ctx, at.SessionID, at.PreviousRunID)
 			if err != nil {
 				return nil, absent(err)
 			}
@@ -361,7 +361,7 @@ func (t *turn) standing(ctx context.Context, run *session.Run) (*session.Run, er
 		if at.PreviousRunID == "" {
 			return nil, nil
 		}
-		before, err := t.sessions.Run(ctx, at.SessionID, at.PreviousRunID)
+		before, err := a.t.sessions.Run(ctx, at.SessionID, at.PreviousRunID)
 		if err != nil {
 			return nil, absent(err)
 		}

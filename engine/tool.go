@@ -56,7 +56,7 @@ func (t *turn) callTool(ctx context.Context, e effect) error {
 	switch {
 	case result != nil:
 	case machine.WaitsForAgent(c.Kind):
-		result, err = t.consultation(ctx, e, c)
+		result, err = t.agentCall(e, c).makeResult(ctx)
 	default:
 		result, err = t.carryOut(ctx, e, f, c)
 	}
@@ -103,7 +103,7 @@ func (t *turn) failCall(ctx context.Context, e effect, fault error) error {
 		c.running = nil
 	}
 	t.mu.Unlock()
-	result := t.failed(c, t.bounded(session.AsError(fault)), 0)
+	result := t.failed(c, bounded(session.AsError(fault)), 0)
 	if err := t.settle(ctx, f, c, result); err != nil {
 		return errors.Join(fault, err)
 	}
@@ -114,8 +114,8 @@ func (t *turn) failCall(ctx context.Context, e effect, fault error) error {
 	return nil
 }
 
-// bounded cuts an error's text to what stores and streams are made for.
-func (t *turn) bounded(err *session.Error) *session.Error {
+// bounded truncates the text of an error to what stores and streams are made for.
+func bounded(err *session.Error) *session.Error {
 	const limit = session.MaxSubmissionError
 	if text := err.Error(); len(text) > limit {
 		out := *err
@@ -261,13 +261,13 @@ func (t *turn) invoke(ctx context.Context, e effect, tool *helix.Tool, c *call, 
 // toolFailure is what the model is told of a tool's error.
 func (t *turn) toolFailure(ctx context.Context, tool *helix.Tool, err error) *session.Error {
 	if _, ok := errors.AsType[*session.Error](err); ok {
-		return t.bounded(session.AsError(err))
+		return bounded(session.AsError(err))
 	}
 	if p, ok := errors.AsType[*usercode.PanicError](err); ok {
 		t.h.log.ErrorContext(ctx, "tool panicked", t.attrs("tool", tool.Name, "panic", p.Value, "stack", string(p.Stack))...)
 		return toolError(session.CodeToolPanic, "%s failed unexpectedly", tool.Name)
 	}
-	return t.bounded(toolError(session.CodeToolFailed, "%s", err.Error()))
+	return bounded(toolError(session.CodeToolFailed, "%s", err.Error()))
 }
 
 // settle writes the result to the store, so that a crash does not lose it. Two

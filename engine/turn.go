@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"log/slog"
 	"slices"
@@ -28,6 +27,8 @@ type turn struct {
 	h        *Handler
 	agent    *helix.Agent
 	hooks    *hookRunner
+	tools    *toolResolver
+	prompts  *promptBuilder
 	key      session.Key
 	run      session.Run
 	fence    session.Fence
@@ -142,7 +143,10 @@ func (h *Handler) newTurn(
 	if agent.Model == nil { // any other was checked to have one
 		t.remote = h.remote(agent.Name)
 	}
-	t.hooks = newHookRunner(t, h.cfg.Hooks, &agent.Hooks, perRun)
+	env := t.userEnv()
+	t.hooks = newHookRunner(env, h.cfg.Hooks, &agent.Hooks, perRun)
+	t.tools = &toolResolver{userEnv: env, agent: agent, sessionID: state.ID}
+	t.prompts = &promptBuilder{userEnv: env, agent: agent, tools: t.tools, sessionID: state.ID, runID: run.ID}
 	t.state = *state
 	t.doc = state.Custom
 	t.state.Custom = session.Document{}
@@ -477,53 +481,6 @@ func (t *turn) checkpoint(step int, key string) *session.NewCheckpoint {
 // runChange takes the usage that was not committed yet.
 func (t *turn) runChange(reason session.CompletionReason) *session.RunChange {
 	return &session.RunChange{CompletionReason: reason, Usage: t.usage}
-}
-
-// draft returns a draft of the committed custom state and the writes on top of it.
-func (t *turn) draft(earlier ...session.Writes) *helix.Draft {
-	return helix.NewDraft(&t.doc, earlier...)
-}
-
-// scope is what user code sees of the turn, with a draft of the custom state.
-func (t *turn) scope(key string, draft *helix.Draft) helix.Scope {
-	return helix.Scope{
-		Tenant: t.key.Tenant, SessionID: t.key.ID, RunID: t.run.ID, Agent: t.agent.Name,
-		ParentID: t.state.ParentID, RootID: t.state.RootID, UserID: t.state.UserID,
-		Tags: t.state.Tags, Metadata: t.state.Metadata, Turn: t.run.Turn, Step: t.current(), Key: key,
-	}.WithEnv(&env{t: t, draft: draft, key: key, step: t.current()})
-}
-
-// env is how user code reaches the turn. It touches nothing of the turn that
-// changes, because a goroutine that outlived its call may still use it.
-type env struct {
-	t     *turn
-	draft *helix.Draft
-	key   string
-	step  int
-}
-
-func (e *env) Draft() *helix.Draft { return e.draft }
-
-func (e *env) Emit(name string, data json.RawMessage) {
-	e.t.out.Emit(stream.Chunk{Kind: stream.Custom, Step: e.step, Name: name, Data: data})
-}
-
-func (e *env) RecordUsage(name string, amount float64, data json.RawMessage) {
-	e.t.record(context.Background(), e.step, usage.Entry{
-		ID: e.t.usageID(e.key + "/" + name), Kind: usage.Custom, Source: name, Amount: amount, Data: data, Success: true,
-	})
-}
-
-// usageID tells apart what one effect reports under one name, the same way
-// whenever the effect is repeated.
-func (t *turn) usageID(id string) string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.reported[id]++
-	if n := t.reported[id]; n > 1 {
-		id += "/" + strconv.Itoa(n)
-	}
-	return id
 }
 
 // emit writes a chunk of the step that is due or in flight.

@@ -7,48 +7,12 @@ import (
 	"slices"
 	"time"
 
-	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/engine/internal/retry"
-	"github.com/helixagents/helix/engine/internal/usercode"
 	"github.com/helixagents/helix/engine/machine"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/stream"
 	"github.com/helixagents/helix/usage"
 )
-
-// gates asks which calls need a person's approval. The answers are part of the
-// reply's commit, so nobody asks again. A gate that fails is closed.
-func (t *turn) gates(ctx context.Context, e effect, f *flight) {
-	for _, c := range f.calls {
-		tool, ok := t.agent.Tool(c.Tool)
-		if !ok || tool.Approval == nil || c.Kind != session.CallServer || c.Rejected != nil {
-			continue
-		}
-		needed, err := t.gate(ctx, e, tool, c)
-		if err != nil {
-			t.h.log.WarnContext(ctx, "approval gate failed, so a person is asked", t.attrs("tool", c.Tool, "error", err)...)
-		}
-		if needed || err != nil {
-			c.Kind = session.CallApproval
-		}
-	}
-}
-
-func (t *turn) gate(ctx context.Context, e effect, tool *helix.Tool, c *call) (bool, error) {
-	if limit := tool.CallTimeout(); limit > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, limit, usercode.ErrTimeout)
-		defer cancel()
-	}
-	draft := t.draft(t.hooks.written)
-	handle := &helix.Call{Scope: t.scope(e.Key(), draft), ID: c.ID, Tool: c.Tool}
-	needed, err := usercode.Call(ctx, t.pool, func() (bool, error) { return tool.Approval(ctx, handle, c.part.Input) })
-	_, _ = draft.Close() // a gate decides and changes nothing
-	if err == nil {
-		err = context.Cause(ctx) // what it says when its time is up is not what it found
-	}
-	return needed, err
-}
 
 // begin makes the entries of the calls that wait for people, and has those who
 // route answers know of them before anybody can ask.
@@ -263,7 +227,7 @@ func (t *turn) gather(ctx context.Context, e effect) (machine.Result, error) {
 	if e.Round <= f.round { // delivered again: what it led to may be under way
 		return f.gathered, nil
 	}
-	t.tellStart(ctx)
+	t.announceStart(ctx)
 	res, err := t.takeIn(ctx, e, f)
 	if err == nil {
 		f.round, f.gathered = e.Round, res
@@ -318,7 +282,7 @@ func (t *turn) look(ctx context.Context, f *flight) (ready []machine.PlannedCall
 			continue
 		}
 		if machine.WaitsForAgent(c.Kind) {
-			isReady, err := t.childReady(ctx, c, now)
+			isReady, err := t.agentCall(effect{}, c).ready(ctx, now)
 			if err != nil {
 				return nil, nil, err
 			}

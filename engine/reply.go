@@ -1,0 +1,243 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/engine/machine"
+	"github.com/helixagents/helix/llm"
+	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/stream"
+)
+
+// modelReply is a reply as it came, and what watchers saw of it.
+type modelReply struct {
+	*llm.Response
+	seen    []session.Part // the text that was streamed, and the places of calls in it
+	quiet   bool           // nothing was streamed
+	attempt int
+}
+
+// acceptReply makes a message of the model's reply, resolves its calls, and commits
+// the reply if a crash could lose a call otherwise.
+func (t *turn) acceptReply(ctx context.Context, e effect, reply modelReply) (machine.Result, error) {
+	f := t.newFlight(e, reply)
+	if err := t.bindCompanions(ctx, f); err != nil {
+		return machine.Result{}, err
+	}
+	t.tools.requireApprovals(ctx, e.Key(), f, t.hooks.written)
+	t.hooks.beforeClientTools(ctx, e.RunID, f)
+	t.emitUnseen(f, reply)
+	for _, c := range f.calls {
+		if c.Kind != session.CallClient { // a watcher who sees such a call start may answer it
+			t.emitStart(c)
+		}
+	}
+	if ctx.Err() != nil { // user code was cut off: the process that recovers the turn asks again
+		return machine.Result{}, context.Cause(ctx)
+	}
+	t.mu.Lock()
+	t.flight = f
+	t.mu.Unlock()
+	return t.sendReply(ctx, e, f)
+}
+
+func (t *turn) emitStart(c *call) {
+	t.emit(stream.Chunk{Kind: stream.ToolStart, CallID: c.ID, Tool: c.Tool, Arguments: c.part.Input})
+}
+
+// emitUnseen shows watchers what the model did not stream: files, all text of a
+// model that streams none, and everything, in order, of one that streams nothing.
+func (t *turn) emitUnseen(f *flight, reply modelReply) {
+	silent := !slices.ContainsFunc(reply.seen, func(p session.Part) bool { return p.Kind == session.PartText })
+	for i := range f.reply.Parts {
+		switch part := &f.reply.Parts[i]; {
+		case part.Kind == session.PartFile:
+			file := stream.File{URL: part.URL, MediaType: part.MediaType, Filename: part.Filename, Index: i}
+			data, _ := session.Encode(file) // strings always encode
+			t.emit(stream.Chunk{Kind: stream.FileOutput, Data: data})
+		case part.Kind == session.PartText && silent:
+			t.emit(stream.Chunk{Kind: stream.TextDelta, Delta: part.Text})
+		case part.Kind == session.PartReasoning && reply.quiet && part.Text != "":
+			t.emit(stream.Chunk{Kind: stream.Thinking, Delta: part.Text})
+		case part.Kind == session.PartToolCall && reply.quiet:
+			t.emit(stream.Chunk{Kind: stream.ToolArgsStart, CallID: part.CallID, Tool: part.Tool})
+			t.emit(stream.Chunk{Kind: stream.ToolArgsEnd, CallID: part.CallID})
+		}
+	}
+}
+
+// sendReply makes the reply durable, if it has to be and is not yet. A commit
+// that failed is sent again as it was: the model is not asked twice.
+func (t *turn) sendReply(ctx context.Context, e effect, f *flight) (machine.Result, error) {
+	if f.replyCommit == nil && !f.committed {
+		if err := t.prepare(ctx, e, f); err != nil {
+			return machine.Result{}, err
+		}
+	}
+	if f.replyCommit != nil && !f.committed {
+		done, err := t.commit(ctx, e.Key(), *f.replyCommit)
+		if err != nil {
+			return machine.Result{}, err
+		}
+		f.committed = true
+		if len(f.calls) == 0 {
+			t.out.Emit(stream.Chunk{Kind: stream.StepCommitted, Step: f.step, MessageID: f.reply.ID, CheckpointID: done.CheckpointID})
+		}
+	}
+	t.announce(f)
+	if len(f.calls) > 0 {
+		return machine.Result{Next: machine.NextTools, Calls: f.plan()}, nil
+	}
+	t.mu.Lock()
+	t.flight = nil
+	t.mu.Unlock()
+	return machine.Result{Next: f.next}, nil
+}
+
+// prepare prepares the reply's commit, where it needs one.
+func (t *turn) prepare(ctx context.Context, e effect, f *flight) error {
+	var err error
+	switch {
+	case len(f.calls) == 0:
+		t.prepareText(ctx, e, f)
+	case !f.readOnly():
+		err = t.prepareReply(ctx, e, f)
+	}
+	if err == nil && ctx.Err() != nil { // hooks were cut off
+		f.replyCommit = nil
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+func (t *turn) newFlight(e effect, reply modelReply) *flight {
+	f := &flight{step: e.Step, reply: session.Message{
+		ID: session.ReplyID(t.run.ID, e.Step), Role: session.RoleAssistant,
+		RunID: t.run.ID, Step: e.Step, At: t.h.cfg.Now().UTC(),
+	}}
+	providerIDs := map[string]bool{}
+	for _, part := range reply.Parts {
+		part.Tool, part.ProviderCallID = cleanText(part.Tool), cleanText(part.ProviderCallID)
+		part.Input, part.Provider = cleanJSON(part.Input), cleanJSON(part.Provider)
+		if part.Kind != session.PartToolCall {
+			if part.Text != "" || part.Kind == session.PartFile || len(part.Provider) > 0 {
+				f.reply.Parts = append(f.reply.Parts, part)
+			}
+			continue
+		}
+		row := session.Call{
+			MessageID: f.reply.ID, ID: session.CallID(t.key.ID, f.reply.ID, len(f.calls)),
+			Index: len(f.calls), Tool: part.Tool, Status: session.CallOpen,
+		}
+		part.CallID = row.ID
+		if part.ProviderCallID == "" || providerIDs[part.ProviderCallID] || session.CheckKeyID("id", part.ProviderCallID) != nil {
+			part.ProviderCallID = row.ID // providers refuse an id that they repeated themselves
+		}
+		providerIDs[part.ProviderCallID] = true
+		t.tools.resolve(&row, &part, e.Finish)
+		f.reply.Parts = append(f.reply.Parts, part)
+		f.calls = append(f.calls, &call{Call: row, part: part})
+	}
+	if reply.Finish == llm.FinishLength || reply.Finish == llm.FinishContentFilter {
+		f.reply.Metadata = map[string]json.RawMessage{session.MetaFinish: encoded(reply.Finish)}
+	}
+	return f
+}
+
+// cleanText and cleanJSON replace what no store keeps; see [session.CheckText].
+func cleanText(s string) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
+}
+
+func cleanJSON(raw json.RawMessage) json.RawMessage {
+	if utf8.Valid(raw) {
+		return raw
+	}
+	return bytes.ToValidUTF8(raw, []byte("\uFFFD"))
+}
+
+// readOnly reports whether the whole reply may be forgotten: nothing it leads to
+// has an effect.
+func (f *flight) readOnly() bool {
+	for _, c := range f.calls {
+		if machine.Waits(c.Kind) || (c.Kind != session.CallFinish && c.Rejected == nil && !c.ReadOnly) {
+			return false
+		}
+	}
+	return true
+}
+
+// prepareReply prepares the commit that makes the reply durable before any of its
+// calls starts. It also claims the calls that this process starts next.
+func (t *turn) prepareReply(ctx context.Context, e effect, f *flight) error {
+	pending, err := t.begin(ctx, f)
+	if err != nil {
+		return err
+	}
+	t.hooks.onMessage(ctx, e.Key(), f.reply)
+	change := &session.Change{
+		Messages: []session.Message{f.reply}, Writes: t.hooks.written, Run: t.runChange(""), Pending: pending, Children: f.refs(t.run.ID),
+	}
+	t.emitPatches(change.Writes)
+	for _, c := range f.calls {
+		// A call of phase 2 begins only when all waits are over, which may be in another run.
+		if !c.ReadOnly && c.Rejected == nil && c.Kind == session.CallServer && !(c.FinishWith && f.waits()) {
+			c.Status, c.BegunAt, c.claimed = session.CallBegun, t.h.cfg.Now().UTC(), true
+		}
+		change.Calls = append(change.Calls, c.Call)
+	}
+	f.replyCommit = change
+	return nil
+}
+
+// prepareText prepares the commit of a reply without calls, which ends the turn
+// unless the agent owes an output.
+func (t *turn) prepareText(ctx context.Context, e effect, f *flight) {
+	t.hooks.onMessage(ctx, e.Key(), f.reply)
+	change := &session.Change{
+		Messages: []session.Message{f.reply}, StepCount: &f.step, Checkpoint: t.checkpoint(f.step, e.Key()),
+	}
+	f.next = machine.NextClose
+	if t.agent.Output == nil {
+		t.completeWith(f, change, session.ReasonReply, nil)
+	} else if stop, err := t.stopWhen(ctx, e.Key(), f, nil, []session.Writes{t.hooks.written}); err != nil {
+		t.fail(change, err)
+	} else if stop {
+		t.completeWith(f, change, session.ReasonStopWhen, nil)
+	} else if f.next = t.afterStep(f.step, true); f.next == machine.NextClose {
+		t.fail(change, noOutput(t.agent))
+		change.Run = t.runChange(session.ReasonMaxSteps)
+	}
+	change.Writes = t.hooks.written
+	t.emitPatches(change.Writes)
+	if change.Run == nil {
+		change.Run = t.runChange("")
+	}
+	f.replyCommit = change
+}
+
+func noOutput(agent *helix.Agent) *session.Error {
+	return session.ErrNoOutput.WithMessage("agent %s did not finish with an output within its %d steps", agent.Name, agent.StepLimit())
+}
+
+// afterStep says what follows a step that did not end the turn: another one, a
+// last one that can only finish, or nothing, because the limit is reached.
+func (t *turn) afterStep(step int, owesOutput bool) machine.Next {
+	limit := t.agent.StepLimit()
+	switch {
+	case limit == helix.Unlimited || step < limit:
+		if owesOutput {
+			return machine.NextFinish
+		}
+		return machine.NextModel
+	case step == limit && t.agent.Output != nil:
+		return machine.NextFinish
+	}
+	return machine.NextClose
+}
