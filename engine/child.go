@@ -429,13 +429,13 @@ func (a *agentCall) ready(ctx context.Context, now time.Time) (bool, error) {
 }
 
 // settledRefs are the references of a step whose calls have ended.
-func (t *turn) settledRefs(f *flight) []session.ChildRef {
+func (r *stepResults) refs() []session.ChildRef {
 	var refs []session.ChildRef
-	for _, c := range f.calls {
-		if c.settled == nil || c.Child == "" || c.Rejected != nil || !machine.WaitsForAgent(c.Kind) || !(c.owns() || t.awaits(c)) {
+	for _, c := range r.f.calls {
+		if c.settled == nil || c.Child == "" || c.Rejected != nil || !machine.WaitsForAgent(c.Kind) || !(c.owns() || r.t.awaits(c)) {
 			continue
 		}
-		ref := c.ref(t.run.ID)
+		ref := c.ref(r.t.run.ID)
 		switch err := c.settled.err; {
 		case err == nil:
 			ref.Status = session.ChildCompleted
@@ -463,19 +463,19 @@ func (c *call) consults() bool {
 }
 
 // endChildren ends the agents that calls of the step still wait for.
-func (t *turn) endChildren(ctx context.Context, f *flight, why *session.Error) {
-	for _, c := range f.calls {
+func (r *stepResults) endChildren(ctx context.Context, why *session.Error) {
+	for _, c := range r.f.calls {
 		if c.settled != nil || c.Child == "" || !c.owns() {
 			continue
 		}
 		if c.child == nil { // an earlier run has shown it to watchers
-			c.child = &waitingChild{began: t.h.cfg.Now(), shown: true}
+			c.child = &waitingChild{began: r.t.h.cfg.Now(), shown: true}
 		}
-		if err := t.agentCall(effect{}, c).end(ctx, why); err != nil {
-			t.h.log.WarnContext(ctx, "sub-agent not ended", t.attrs("child", c.Child, "error", err)...)
+		if err := r.t.agentCall(effect{}, c).end(ctx, why); err != nil {
+			r.t.h.log.WarnContext(ctx, "sub-agent not ended", r.t.attrs("child", c.Child, "error", err)...)
 		}
-		if err := t.agentCall(effect{}, c).readStop(ctx); err != nil {
-			t.h.log.WarnContext(ctx, "sub-agent not looked at", t.attrs("child", c.Child, "error", err)...)
+		if err := r.t.agentCall(effect{}, c).readStop(ctx); err != nil {
+			r.t.h.log.WarnContext(ctx, "sub-agent not looked at", r.t.attrs("child", c.Child, "error", err)...)
 		}
 	}
 }

@@ -25,7 +25,7 @@ type companionCall struct {
 
 // bindCompanions finds the companion of each call that names one. It does so before
 // the reply is committed, so that a name is given once.
-func (t *turn) bindCompanions(ctx context.Context, f *flight) error {
+func (r *replyStep) bindCompanions(ctx context.Context, f *flight) error {
 	var refs []session.ChildRef
 	read := false
 	named := map[string]bool{} // calls of one reply run at the same time; a companion runs one turn at a time
@@ -35,13 +35,13 @@ func (t *turn) bindCompanions(ctx context.Context, f *flight) error {
 		}
 		if !read {
 			var err error
-			refs, err = retry.Do(ctx, func() ([]session.ChildRef, error) { return t.sessions.Children(ctx, t.key.ID) })
+			refs, err = retry.Do(ctx, func() ([]session.ChildRef, error) { return r.t.sessions.Children(ctx, r.t.key.ID) })
 			if err != nil {
 				return err
 			}
 			read = true
 		}
-		err := t.tools.bindCompanion(c, refs)
+		err := r.t.tools.bindCompanion(c, refs)
 		if err == nil && c.Child != "" {
 			if named[c.Child] {
 				err = toolError(session.CodeToolNotRun, "%s was called on in the same reply; call on it again when you have its answer", c.Name)
@@ -53,7 +53,7 @@ func (t *turn) bindCompanions(ctx context.Context, f *flight) error {
 			continue
 		}
 		if c.companion != nil && c.companion.spawns {
-			refs = append(refs, c.ref(t.run.ID))
+			refs = append(refs, c.ref(r.t.run.ID))
 		}
 	}
 	return nil

@@ -110,7 +110,7 @@ func (t *turn) partial(e effect, stop *session.Stop, reply modelReply) *flight {
 		}
 	}
 	kept.Parts = append(kept.Parts, calls...)
-	f := t.newFlight(e, kept)
+	f := t.replyStep(e).newFlight(kept)
 	mark, _ := session.Encode(map[string]session.StopKind{"stop": stop.Kind}) // a string always encodes
 	f.reply.Metadata = map[string]json.RawMessage{session.MetaInterrupted: mark}
 	return f
@@ -136,7 +136,7 @@ func (t *turn) endFailed(ctx context.Context, key string, err *session.Error, ke
 			return res, err
 		}
 		t.final = nil
-		t.reconsider(t.flight)
+		t.waits(t.flight).reconsider()
 		t.retract(t.flight, "answered")
 	}
 	return machine.Result{}, session.ErrUnavailable.WithMessage("answers keep coming in")
@@ -146,13 +146,13 @@ func (t *turn) prepareFailure(ctx context.Context, key string, err *session.Erro
 	change := session.Change{}
 	var written []session.Writes
 	if f := t.flight; f != nil && f.committed {
-		t.endChildren(ctx, f, err)
-		if err := t.keepAnswers(ctx, f); err != nil {
+		t.results(f).endChildren(ctx, err)
+		if err := t.waits(f).keepAnswers(ctx); err != nil {
 			t.h.log.WarnContext(ctx, "answers not kept", t.attrs("error", err)...)
 		}
-		t.settleRest(f, nil)
-		change.Promote = t.promotion(f)
-		change.Children = t.settledRefs(f)
+		t.results(f).settleRest(nil)
+		change.Promote = t.results(f).promotion()
+		change.Children = t.results(f).refs()
 		change.Resolve, change.Waits = f.resolutions()
 		written = f.writes()
 	} else if f != nil {

@@ -28,7 +28,7 @@ func (t *turn) callModel(ctx context.Context, e effect) (machine.Result, error) 
 		return t.past(e), nil
 	}
 	if t.flight != nil {
-		return t.sendReply(ctx, e, t.flight)
+		return t.replyStep(e).send(ctx, t.flight)
 	}
 	if stop := t.stopRequest(); stop != nil {
 		return t.endStopped(ctx, e, stop, modelReply{})
@@ -44,7 +44,7 @@ func (t *turn) callModel(ctx context.Context, e effect) (machine.Result, error) 
 	reply, err := m.generate(ctx)
 	switch {
 	case err == nil:
-		return t.acceptReply(ctx, e, reply)
+		return t.replyStep(e).accept(ctx, reply)
 	case t.stopRequest() != nil && errors.Is(err, errStopped):
 		return t.endStopped(ctx, e, t.stopRequest(), reply)
 	case ctx.Err() != nil:

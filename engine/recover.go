@@ -248,7 +248,7 @@ func (t *turn) retract(f *flight, reason string) {
 		c.found = c.settled != nil
 	}
 	f.announced = false
-	t.announce(f)
+	t.waits(f).announce()
 }
 
 // load reads a turn from the store. Its lease must be this handler's.

@@ -23,28 +23,37 @@ type modelReply struct {
 	attempt int
 }
 
+// replyStep commits the model's reply of a step. It belongs to the goroutine that
+// handles the model call.
+type replyStep struct {
+	t *turn
+	e effect
+}
+
+func (t *turn) replyStep(e effect) *replyStep { return &replyStep{t: t, e: e} }
+
 // acceptReply makes a message of the model's reply, resolves its calls, and commits
 // the reply if a crash could lose a call otherwise.
-func (t *turn) acceptReply(ctx context.Context, e effect, reply modelReply) (machine.Result, error) {
-	f := t.newFlight(e, reply)
-	if err := t.bindCompanions(ctx, f); err != nil {
+func (r *replyStep) accept(ctx context.Context, reply modelReply) (machine.Result, error) {
+	f := r.newFlight(reply)
+	if err := r.bindCompanions(ctx, f); err != nil {
 		return machine.Result{}, err
 	}
-	t.tools.requireApprovals(ctx, e.Key(), f, t.hooks.written)
-	t.hooks.beforeClientTools(ctx, e.RunID, f)
-	t.emitUnseen(f, reply)
+	r.t.tools.requireApprovals(ctx, r.e.Key(), f, r.t.hooks.written)
+	r.t.hooks.beforeClientTools(ctx, r.e.RunID, f)
+	r.emitUnseen(f, reply)
 	for _, c := range f.calls {
 		if c.Kind != session.CallClient { // a watcher who sees such a call start may answer it
-			t.emitStart(c)
+			r.t.emitStart(c)
 		}
 	}
 	if ctx.Err() != nil { // user code was cut off: the process that recovers the turn asks again
 		return machine.Result{}, context.Cause(ctx)
 	}
-	t.mu.Lock()
-	t.flight = f
-	t.mu.Unlock()
-	return t.sendReply(ctx, e, f)
+	r.t.mu.Lock()
+	r.t.flight = f
+	r.t.mu.Unlock()
+	return r.send(ctx, f)
 }
 
 func (t *turn) emitStart(c *call) {
@@ -53,61 +62,61 @@ func (t *turn) emitStart(c *call) {
 
 // emitUnseen shows watchers what the model did not stream: files, all text of a
 // model that streams none, and everything, in order, of one that streams nothing.
-func (t *turn) emitUnseen(f *flight, reply modelReply) {
+func (r *replyStep) emitUnseen(f *flight, reply modelReply) {
 	silent := !slices.ContainsFunc(reply.seen, func(p session.Part) bool { return p.Kind == session.PartText })
 	for i := range f.reply.Parts {
 		switch part := &f.reply.Parts[i]; {
 		case part.Kind == session.PartFile:
 			file := stream.File{URL: part.URL, MediaType: part.MediaType, Filename: part.Filename, Index: i}
 			data, _ := session.Encode(file) // strings always encode
-			t.emit(stream.Chunk{Kind: stream.FileOutput, Data: data})
+			r.t.emit(stream.Chunk{Kind: stream.FileOutput, Data: data})
 		case part.Kind == session.PartText && silent:
-			t.emit(stream.Chunk{Kind: stream.TextDelta, Delta: part.Text})
+			r.t.emit(stream.Chunk{Kind: stream.TextDelta, Delta: part.Text})
 		case part.Kind == session.PartReasoning && reply.quiet && part.Text != "":
-			t.emit(stream.Chunk{Kind: stream.Thinking, Delta: part.Text})
+			r.t.emit(stream.Chunk{Kind: stream.Thinking, Delta: part.Text})
 		case part.Kind == session.PartToolCall && reply.quiet:
-			t.emit(stream.Chunk{Kind: stream.ToolArgsStart, CallID: part.CallID, Tool: part.Tool})
-			t.emit(stream.Chunk{Kind: stream.ToolArgsEnd, CallID: part.CallID})
+			r.t.emit(stream.Chunk{Kind: stream.ToolArgsStart, CallID: part.CallID, Tool: part.Tool})
+			r.t.emit(stream.Chunk{Kind: stream.ToolArgsEnd, CallID: part.CallID})
 		}
 	}
 }
 
 // sendReply makes the reply durable, if it has to be and is not yet. A commit
 // that failed is sent again as it was: the model is not asked twice.
-func (t *turn) sendReply(ctx context.Context, e effect, f *flight) (machine.Result, error) {
+func (r *replyStep) send(ctx context.Context, f *flight) (machine.Result, error) {
 	if f.replyCommit == nil && !f.committed {
-		if err := t.prepare(ctx, e, f); err != nil {
+		if err := r.prepare(ctx, f); err != nil {
 			return machine.Result{}, err
 		}
 	}
 	if f.replyCommit != nil && !f.committed {
-		done, err := t.commit(ctx, e.Key(), *f.replyCommit)
+		done, err := r.t.commit(ctx, r.e.Key(), *f.replyCommit)
 		if err != nil {
 			return machine.Result{}, err
 		}
 		f.committed = true
 		if len(f.calls) == 0 {
-			t.out.Emit(stream.Chunk{Kind: stream.StepCommitted, Step: f.step, MessageID: f.reply.ID, CheckpointID: done.CheckpointID})
+			r.t.out.Emit(stream.Chunk{Kind: stream.StepCommitted, Step: f.step, MessageID: f.reply.ID, CheckpointID: done.CheckpointID})
 		}
 	}
-	t.announce(f)
+	r.t.waits(f).announce()
 	if len(f.calls) > 0 {
 		return machine.Result{Next: machine.NextTools, Calls: f.plan()}, nil
 	}
-	t.mu.Lock()
-	t.flight = nil
-	t.mu.Unlock()
+	r.t.mu.Lock()
+	r.t.flight = nil
+	r.t.mu.Unlock()
 	return machine.Result{Next: f.next}, nil
 }
 
 // prepare prepares the reply's commit, where it needs one.
-func (t *turn) prepare(ctx context.Context, e effect, f *flight) error {
+func (r *replyStep) prepare(ctx context.Context, f *flight) error {
 	var err error
 	switch {
 	case len(f.calls) == 0:
-		t.prepareText(ctx, e, f)
+		r.prepareText(ctx, f)
 	case !f.readOnly():
-		err = t.prepareReply(ctx, e, f)
+		err = r.prepareCalls(ctx, f)
 	}
 	if err == nil && ctx.Err() != nil { // hooks were cut off
 		f.replyCommit = nil
@@ -116,10 +125,10 @@ func (t *turn) prepare(ctx context.Context, e effect, f *flight) error {
 	return err
 }
 
-func (t *turn) newFlight(e effect, reply modelReply) *flight {
-	f := &flight{step: e.Step, reply: session.Message{
-		ID: session.ReplyID(t.run.ID, e.Step), Role: session.RoleAssistant,
-		RunID: t.run.ID, Step: e.Step, At: t.h.cfg.Now().UTC(),
+func (r *replyStep) newFlight(reply modelReply) *flight {
+	f := &flight{step: r.e.Step, reply: session.Message{
+		ID: session.ReplyID(r.t.run.ID, r.e.Step), Role: session.RoleAssistant,
+		RunID: r.t.run.ID, Step: r.e.Step, At: r.t.h.cfg.Now().UTC(),
 	}}
 	providerIDs := map[string]bool{}
 	for _, part := range reply.Parts {
@@ -132,7 +141,7 @@ func (t *turn) newFlight(e effect, reply modelReply) *flight {
 			continue
 		}
 		row := session.Call{
-			MessageID: f.reply.ID, ID: session.CallID(t.key.ID, f.reply.ID, len(f.calls)),
+			MessageID: f.reply.ID, ID: session.CallID(r.t.key.ID, f.reply.ID, len(f.calls)),
 			Index: len(f.calls), Tool: part.Tool, Status: session.CallOpen,
 		}
 		part.CallID = row.ID
@@ -140,7 +149,7 @@ func (t *turn) newFlight(e effect, reply modelReply) *flight {
 			part.ProviderCallID = row.ID // providers refuse an id that they repeated themselves
 		}
 		providerIDs[part.ProviderCallID] = true
-		t.tools.resolve(&row, &part, e.Finish)
+		r.t.tools.resolve(&row, &part, r.e.Finish)
 		f.reply.Parts = append(f.reply.Parts, part)
 		f.calls = append(f.calls, &call{Call: row, part: part})
 	}
@@ -175,20 +184,20 @@ func (f *flight) readOnly() bool {
 
 // prepareReply prepares the commit that makes the reply durable before any of its
 // calls starts. It also claims the calls that this process starts next.
-func (t *turn) prepareReply(ctx context.Context, e effect, f *flight) error {
-	pending, err := t.begin(ctx, f)
+func (r *replyStep) prepareCalls(ctx context.Context, f *flight) error {
+	pending, err := r.t.waits(f).entries(ctx)
 	if err != nil {
 		return err
 	}
-	t.hooks.onMessage(ctx, e.Key(), f.reply)
+	r.t.hooks.onMessage(ctx, r.e.Key(), f.reply)
 	change := &session.Change{
-		Messages: []session.Message{f.reply}, Writes: t.hooks.written, Run: t.runChange(""), Pending: pending, Children: f.refs(t.run.ID),
+		Messages: []session.Message{f.reply}, Writes: r.t.hooks.written, Run: r.t.runChange(""), Pending: pending, Children: f.refs(r.t.run.ID),
 	}
-	t.emitPatches(change.Writes)
+	r.t.emitPatches(change.Writes)
 	for _, c := range f.calls {
 		// A call of phase 2 begins only when all waits are over, which may be in another run.
 		if !c.ReadOnly && c.Rejected == nil && c.Kind == session.CallServer && !(c.FinishWith && f.waits()) {
-			c.Status, c.BegunAt, c.claimed = session.CallBegun, t.h.cfg.Now().UTC(), true
+			c.Status, c.BegunAt, c.claimed = session.CallBegun, r.t.h.cfg.Now().UTC(), true
 		}
 		change.Calls = append(change.Calls, c.Call)
 	}
@@ -198,26 +207,26 @@ func (t *turn) prepareReply(ctx context.Context, e effect, f *flight) error {
 
 // prepareText prepares the commit of a reply without calls, which ends the turn
 // unless the agent owes an output.
-func (t *turn) prepareText(ctx context.Context, e effect, f *flight) {
-	t.hooks.onMessage(ctx, e.Key(), f.reply)
+func (r *replyStep) prepareText(ctx context.Context, f *flight) {
+	r.t.hooks.onMessage(ctx, r.e.Key(), f.reply)
 	change := &session.Change{
-		Messages: []session.Message{f.reply}, StepCount: &f.step, Checkpoint: t.checkpoint(f.step, e.Key()),
+		Messages: []session.Message{f.reply}, StepCount: &f.step, Checkpoint: r.t.checkpoint(f.step, r.e.Key()),
 	}
 	f.next = machine.NextClose
-	if t.agent.Output == nil {
-		t.completeWith(f, change, session.ReasonReply, nil)
-	} else if stop, err := t.stopWhen(ctx, e.Key(), f, nil, []session.Writes{t.hooks.written}); err != nil {
-		t.fail(change, err)
+	if r.t.agent.Output == nil {
+		r.t.completeWith(f, change, session.ReasonReply, nil)
+	} else if stop, err := r.t.stopWhen(ctx, r.e.Key(), f, nil, []session.Writes{r.t.hooks.written}); err != nil {
+		r.t.fail(change, err)
 	} else if stop {
-		t.completeWith(f, change, session.ReasonStopWhen, nil)
-	} else if f.next = t.afterStep(f.step, true); f.next == machine.NextClose {
-		t.fail(change, noOutput(t.agent))
-		change.Run = t.runChange(session.ReasonMaxSteps)
+		r.t.completeWith(f, change, session.ReasonStopWhen, nil)
+	} else if f.next = r.t.afterStep(f.step, true); f.next == machine.NextClose {
+		r.t.fail(change, noOutput(r.t.agent))
+		change.Run = r.t.runChange(session.ReasonMaxSteps)
 	}
-	change.Writes = t.hooks.written
-	t.emitPatches(change.Writes)
+	change.Writes = r.t.hooks.written
+	r.t.emitPatches(change.Writes)
 	if change.Run == nil {
-		change.Run = t.runChange("")
+		change.Run = r.t.runChange("")
 	}
 	f.replyCommit = change
 }

@@ -25,11 +25,11 @@ func (t *turn) commitStep(ctx context.Context, e effect) (machine.Result, error)
 	f := t.flight
 	if f.resultsCommit == nil {
 		if t.stopRequest() != nil {
-			if err := t.keepAnswers(ctx, f); err != nil {
+			if err := t.waits(f).keepAnswers(ctx); err != nil {
 				return machine.Result{}, err
 			}
 		}
-		t.prepareResults(ctx, e, f)
+		t.results(f).prepare(ctx, e)
 	}
 	if ctx.Err() != nil { // user code was cut off: whoever comes next prepares anew
 		f.resultsCommit = nil
@@ -39,7 +39,7 @@ func (t *turn) commitStep(ctx context.Context, e effect) (machine.Result, error)
 	if errors.Is(err, session.ErrAnswered) {
 		f.resultsCommit = nil
 		t.usage.ToolCalls -= int64(len(f.calls)) // they are counted again
-		t.reconsider(f)
+		t.waits(f).reconsider()
 		t.retract(f, "answered")
 		return machine.Result{Next: machine.NextGather}, nil
 	}
@@ -53,42 +53,52 @@ func (t *turn) commitStep(ctx context.Context, e effect) (machine.Result, error)
 	return machine.Result{Next: f.next}, nil
 }
 
-func (t *turn) prepareResults(ctx context.Context, e effect, f *flight) {
-	stop := t.stopRequest()
+// stepResults makes the commit that adds the results of a step's calls to the
+// transcript. It is used by effects that run alone.
+type stepResults struct {
+	t *turn
+	f *flight
+}
+
+func (t *turn) results(f *flight) *stepResults { return &stepResults{t: t, f: f} }
+
+// prepare makes the commit.
+func (r *stepResults) prepare(ctx context.Context, e effect) {
+	stop := r.t.stopRequest()
 	if stop != nil {
-		t.endChildren(ctx, f, stoppedCall(stop))
+		r.endChildren(ctx, stoppedCall(stop))
 	}
-	t.settleRest(f, stop)
-	if !f.committed {
-		t.hooks.onMessage(ctx, e.Key(), f.reply)
+	r.settleRest(stop)
+	if !r.f.committed {
+		r.t.hooks.onMessage(ctx, e.Key(), r.f.reply)
 	}
-	results := make([]session.Message, len(f.calls))
-	written := make([]session.Writes, 0, len(f.calls)+1)
-	written = append(written, t.hooks.written)
-	for i, c := range f.calls {
+	results := make([]session.Message, len(r.f.calls))
+	written := make([]session.Writes, 0, len(r.f.calls)+1)
+	written = append(written, r.t.hooks.written)
+	for i, c := range r.f.calls {
 		results[i] = c.settled.message
 	}
-	written = append(written, f.writes()...)
-	for _, c := range f.calls {
-		written = append(written, t.hooks.afterCall(ctx, e.Key(), c, written))
+	written = append(written, r.f.writes()...)
+	for _, c := range r.f.calls {
+		written = append(written, r.t.hooks.afterCall(ctx, e.Key(), c, written))
 	}
 	change := &session.Change{
-		Writes: session.Compose(written...), StepCount: &f.step, Checkpoint: t.checkpoint(f.step, e.Key()),
+		Writes: session.Compose(written...), StepCount: &r.f.step, Checkpoint: r.t.checkpoint(r.f.step, e.Key()),
 	}
-	if f.committed {
-		change.Promote = t.promotion(f)
-		change.Children = t.settledRefs(f)
-		change.Resolve, change.Waits = f.resolutions()
+	if r.f.committed {
+		change.Promote = r.promotion()
+		change.Children = r.refs()
+		change.Resolve, change.Waits = r.f.resolutions()
 	} else {
-		change.Messages = append([]session.Message{f.reply}, results...)
+		change.Messages = append([]session.Message{r.f.reply}, results...)
 	}
-	t.emitPatches(change.Writes)
-	t.usage.ToolCalls += int64(len(f.calls))
-	t.conclude(ctx, e, f, change, results, written, stop)
+	r.t.emitPatches(change.Writes)
+	r.t.usage.ToolCalls += int64(len(r.f.calls))
+	r.conclude(ctx, e, change, results, written, stop)
 	if change.Run == nil {
-		change.Run = t.runChange("")
+		change.Run = r.t.runChange("")
 	}
-	f.resultsCommit = change
+	r.f.resultsCommit = change
 }
 
 // writes lists what the step's calls did to the state, in the order in which it
@@ -114,13 +124,13 @@ func (t *turn) emitPatches(writes session.Writes) {
 
 // settleRest answers the calls that were not carried out: a finish call, and,
 // when the run was stopped, whatever was not begun.
-func (t *turn) settleRest(f *flight, stop *session.Stop) {
-	cut := f.cutShort(stop)
-	for _, c := range f.calls {
+func (r *stepResults) settleRest(stop *session.Stop) {
+	cut := r.f.cutShort(stop)
+	for _, c := range r.f.calls {
 		if c.settled != nil {
 			if c.found { // what watchers saw of it was taken back
 				c.found = false
-				t.emitEnd(c)
+				r.t.emitEnd(c)
 			}
 			continue
 		}
@@ -129,19 +139,19 @@ func (t *turn) settleRest(f *flight, stop *session.Stop) {
 		case c.result != nil: // it was carried out, and could not be settled
 			c.settled = c.result
 		case c.Rejected != nil:
-			c.settled = t.failed(c, c.Rejected, 0)
+			c.settled = r.t.failed(c, c.Rejected, 0)
 		case c.Kind == session.CallFinish && !cut:
-			c.settled = &settled{message: t.stamp(session.ToolResult(c.part, session.FinishAcknowledged))}
+			c.settled = &settled{message: r.t.stamp(session.ToolResult(c.part, session.FinishAcknowledged))}
 		case stop != nil && c.Status == session.CallBegun:
-			c.settled = t.failed(c, cutOff(c, stop), 0)
+			c.settled = r.t.failed(c, cutOff(c, stop), 0)
 		case stop != nil:
-			c.settled = t.failed(c, stoppedCall(stop), 0)
+			c.settled = r.t.failed(c, stoppedCall(stop), 0)
 		case c.Status == session.CallBegun && !c.claimed:
-			c.settled = t.failed(c, lostCall(c), 0)
+			c.settled = r.t.failed(c, lostCall(c), 0)
 		default:
-			c.settled = t.failed(c, toolError(session.CodeToolNotRun, "%s was not carried out", c.Tool), 0)
+			c.settled = r.t.failed(c, toolError(session.CodeToolNotRun, "%s was not carried out", c.Tool), 0)
 		}
-		t.emitEnd(c)
+		r.t.emitEnd(c)
 	}
 }
 
@@ -181,9 +191,9 @@ func stoppedCall(stop *session.Stop) *session.Error {
 }
 
 // promotion takes results from their rows where the store has them already.
-func (t *turn) promotion(f *flight) *session.Promotion {
-	p := &session.Promotion{MessageID: f.reply.ID}
-	for _, c := range f.calls {
+func (r *stepResults) promotion() *session.Promotion {
+	p := &session.Promotion{MessageID: r.f.reply.ID}
+	for _, c := range r.f.calls {
 		promoted := session.Promoted{CallID: c.ID}
 		if !c.settled.stored {
 			promoted.Message = &c.settled.message
@@ -194,36 +204,34 @@ func (t *turn) promotion(f *flight) *session.Promotion {
 }
 
 // conclude decides whether the step ends the turn, and how.
-func (t *turn) conclude(ctx context.Context, e effect, f *flight, change *session.Change,
-	results []session.Message, written []session.Writes, stop *session.Stop,
-) {
-	f.next = machine.NextClose
-	output, finished := f.output()
+func (r *stepResults) conclude(ctx context.Context, e effect, change *session.Change, results []session.Message, written []session.Writes, stop *session.Stop) {
+	r.f.next = machine.NextClose
+	output, finished := r.f.output()
 	switch {
 	case stop != nil && stop.Kind == session.StopAbort:
-		t.stopped(change, stop, f.reply.Content())
+		r.t.stopped(change, stop, r.f.reply.Content())
 		return
 	case finished:
 		reason := session.ReasonFinish
-		if limit := t.agent.StepLimit(); limit != helix.Unlimited && f.step > limit {
+		if limit := r.t.agent.StepLimit(); limit != helix.Unlimited && r.f.step > limit {
 			reason = session.ReasonMaxSteps
 		}
-		t.completeWith(f, change, reason, output)
+		r.t.completeWith(r.f, change, reason, output)
 		return
 	case stop != nil:
-		t.stopped(change, stop, f.reply.Content())
+		r.t.stopped(change, stop, r.f.reply.Content())
 		return
 	}
-	if enough, err := t.stopWhen(ctx, e.Key(), f, results, written); err != nil {
-		t.fail(change, err)
+	if enough, err := r.t.stopWhen(ctx, e.Key(), r.f, results, written); err != nil {
+		r.t.fail(change, err)
 		return
 	} else if enough {
-		t.completeWith(f, change, session.ReasonStopWhen, nil)
+		r.t.completeWith(r.f, change, session.ReasonStopWhen, nil)
 		return
 	}
-	if f.next = t.afterStep(f.step, e.Finish); f.next == machine.NextClose {
-		t.fail(change, session.ErrMaxSteps.WithMessage("agent %s reached its limit of %d steps", t.agent.Name, t.agent.StepLimit()))
-		change.Run = t.runChange(session.ReasonMaxSteps)
+	if r.f.next = r.t.afterStep(r.f.step, e.Finish); r.f.next == machine.NextClose {
+		r.t.fail(change, session.ErrMaxSteps.WithMessage("agent %s reached its limit of %d steps", r.t.agent.Name, r.t.agent.StepLimit()))
+		change.Run = r.t.runChange(session.ReasonMaxSteps)
 	}
 }
 

@@ -58,7 +58,7 @@ func (t *turn) callTool(ctx context.Context, e effect) error {
 	case machine.WaitsForAgent(c.Kind):
 		result, err = t.agentCall(e, c).makeResult(ctx)
 	default:
-		result, err = t.carryOut(ctx, e, f, c)
+		result, err = t.toolCall(e, f, c).carryOut(ctx)
 	}
 	if err == nil && result == nil { // it still waits
 		t.mu.Lock()
@@ -69,7 +69,7 @@ func (t *turn) callTool(ctx context.Context, e effect) error {
 	}
 	if err == nil && !result.stored {
 		c.result = result
-		err = t.settle(ctx, f, c, result)
+		err = t.toolCall(effect{}, f, c).settle(ctx, result)
 	}
 	t.mu.Lock()
 	close(c.running)
@@ -83,6 +83,19 @@ func (t *turn) callTool(ctx context.Context, e effect) error {
 	}
 	t.emitEnd(c)
 	return nil
+}
+
+// toolCall is a call that is being carried out. It belongs to the goroutine that
+// handles the call's effect.
+type toolCall struct {
+	t *turn
+	e effect
+	f *flight
+	*call
+}
+
+func (t *turn) toolCall(e effect, f *flight, c *call) *toolCall {
+	return &toolCall{t: t, e: e, f: f, call: c}
 }
 
 // failCall answers a call whose result could not be kept with the reason, and
@@ -104,7 +117,7 @@ func (t *turn) failCall(ctx context.Context, e effect, fault error) error {
 	}
 	t.mu.Unlock()
 	result := t.failed(c, bounded(session.AsError(fault)), 0)
-	if err := t.settle(ctx, f, c, result); err != nil {
+	if err := t.toolCall(effect{}, f, c).settle(ctx, result); err != nil {
 		return errors.Join(fault, err)
 	}
 	t.mu.Lock()
@@ -127,46 +140,46 @@ func bounded(err *session.Error) *session.Error {
 }
 
 // carryOut finds or makes the call's result.
-func (t *turn) carryOut(ctx context.Context, e effect, f *flight, c *call) (*settled, error) {
-	if rejected := c.Rejected; rejected != nil {
-		return t.failed(c, rejected, 0), nil
+func (x *toolCall) carryOut(ctx context.Context) (*settled, error) {
+	if rejected := x.Rejected; rejected != nil {
+		return x.t.failed(x.call, rejected, 0), nil
 	}
-	if machine.WaitsForPerson(c.Kind) {
-		if !c.approved() {
-			if err := t.readAnswers(ctx, f); err != nil {
+	if machine.WaitsForPerson(x.Kind) {
+		if !x.approved() {
+			if err := x.t.waits(x.f).readAnswers(ctx); err != nil {
 				return nil, err
 			}
 		}
-		if answer := t.answer(ctx, c); answer != nil || !c.approved() {
+		if answer := x.t.waits(nil).answer(ctx, x.call); answer != nil || !x.approved() {
 			return answer, nil
 		}
 	}
-	if f.committed && !c.claimed && !c.ReadOnly {
-		found, err := t.claim(ctx, c)
+	if x.f.committed && !x.claimed && !x.ReadOnly {
+		found, err := x.claim(ctx)
 		if found != nil || err != nil {
 			return found, err
 		}
 	}
-	if stop := t.stopRequest(); stop != nil {
-		return t.failed(c, stoppedCall(stop), 0), nil
+	if stop := x.t.stopRequest(); stop != nil {
+		return x.t.failed(x.call, stoppedCall(stop), 0), nil
 	}
-	return t.execute(ctx, e, f, c)
+	return x.execute(ctx)
 }
 
 // claim marks the call as begun, unless it was before: then it gives its result,
 // or, if it may not run again, says that nobody knows it.
-func (t *turn) claim(ctx context.Context, c *call) (*settled, error) {
-	row, fresh, err := t.sessions.Claim(ctx, t.key.ID, t.state.Version, t.fence, c.MessageID, c.ID)
+func (x *toolCall) claim(ctx context.Context) (*settled, error) {
+	row, fresh, err := x.t.sessions.Claim(ctx, x.t.key.ID, x.t.state.Version, x.t.fence, x.MessageID, x.ID)
 	switch {
 	case err != nil:
 		return nil, err
 	case fresh:
 	case row.Status == session.CallSettled && row.Result != nil:
 		return settledRow(&row), nil
-	case !c.MayRepeat():
-		return t.failed(c, lostCall(c), 0), nil
+	case !x.MayRepeat():
+		return x.t.failed(x.call, lostCall(x.call), 0), nil
 	}
-	c.Status, c.claimed = session.CallBegun, true
+	x.Status, x.claimed = session.CallBegun, true
 	return nil, nil
 }
 
@@ -181,55 +194,55 @@ func settledRow(row *session.Call) *settled {
 }
 
 // execute runs the tool.
-func (t *turn) execute(ctx context.Context, e effect, f *flight, c *call) (*settled, error) {
-	tool, ok := t.agent.Tool(c.Tool)
+func (x *toolCall) execute(ctx context.Context) (*settled, error) {
+	tool, ok := x.t.agent.Tool(x.Tool)
 	if !ok {
-		return t.failed(c, toolError(session.CodeToolUnknown, "there is no tool named %q any more", c.Tool), 0), nil
+		return x.t.failed(x.call, toolError(session.CodeToolUnknown, "there is no tool named %q any more", x.Tool), 0), nil
 	}
-	earlier := t.seenBy(f, c)
-	draft := t.draft(earlier...)
-	began := t.h.cfg.Now()
-	output, err := t.invoke(ctx, e, tool, c, draft)
+	earlier := x.visibleWrites()
+	draft := x.t.draft(earlier...)
+	began := x.t.h.cfg.Now()
+	output, err := x.invoke(ctx, tool, draft)
 	output = cleanJSON(output)
-	took := t.h.cfg.Now().Sub(began)
+	took := x.t.h.cfg.Now().Sub(began)
 	writes, draftErr := draft.Close()
 	if err == nil {
 		err = draftErr
 	}
-	if err == nil && len(output) > t.h.cfg.MaxResult {
-		err = toolError(session.CodeToolOutput, "the result of %s has %d bytes, at most %d are allowed", c.Tool, len(output), t.h.cfg.MaxResult)
+	if err == nil && len(output) > x.t.h.cfg.MaxResult {
+		err = toolError(session.CodeToolOutput, "the result of %s has %d bytes, at most %d are allowed", x.Tool, len(output), x.t.h.cfg.MaxResult)
 	}
 	if err == nil && !utf8.Valid(output) {
-		err = toolError(session.CodeToolOutput, "the result of %s is not valid UTF-8", c.Tool)
+		err = toolError(session.CodeToolOutput, "the result of %s is not valid UTF-8", x.Tool)
 	}
 	var result *settled
 	switch {
 	case err == nil:
-		result = &settled{message: t.stamp(session.ToolResult(c.part, output)), writes: writes, took: took}
-		result.writes = t.hooks.stateChanged(ctx, e.Key(), c, earlier, writes)
+		result = &settled{message: x.t.stamp(session.ToolResult(x.part, output)), writes: writes, took: took}
+		result.writes = x.t.hooks.stateChanged(ctx, x.e.Key(), x.call, earlier, writes)
 	case errors.Is(err, errStopped):
-		result = t.failed(c, cutOff(c, t.stopRequest()), took)
+		result = x.t.failed(x.call, cutOff(x.call, x.t.stopRequest()), took)
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx) // the process shuts down: the claim stands
 	default:
-		result = t.failed(c, t.toolFailure(ctx, tool, err), took)
+		result = x.t.failed(x.call, x.t.toolFailure(ctx, tool, err), took)
 	}
-	t.record(ctx, e.Step, usage.Entry{
-		ID: e.Key(), Kind: usage.Tool, Source: c.Tool, Duration: took, Success: result.err == nil,
+	x.t.record(ctx, x.e.Step, usage.Entry{
+		ID: x.e.Key(), Kind: usage.Tool, Source: x.Tool, Duration: took, Success: result.err == nil,
 	})
 	return result, nil
 }
 
 // seenBy lists the writes of the same step that a call sees: those of hooks, and,
 // in phase 2, those of every call before it.
-func (t *turn) seenBy(f *flight, c *call) []session.Writes {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	earlier := []session.Writes{t.hooks.written}
-	if !c.FinishWith {
+func (x *toolCall) visibleWrites() []session.Writes {
+	x.t.mu.Lock()
+	defer x.t.mu.Unlock()
+	earlier := []session.Writes{x.t.hooks.written}
+	if !x.FinishWith {
 		return earlier
 	}
-	for _, other := range f.calls {
+	for _, other := range x.f.calls {
 		if other.settled != nil {
 			earlier = append(earlier, other.settled.writes)
 		}
@@ -239,10 +252,10 @@ func (t *turn) seenBy(f *flight, c *call) []session.Writes {
 
 // invoke calls hooks and tool and gives up waiting when time is up, the run is
 // stopped or the process shuts down.
-func (t *turn) invoke(ctx context.Context, e effect, tool *helix.Tool, c *call, draft *helix.Draft) (json.RawMessage, error) {
-	ctx, cancel := t.stoppable(ctx)
+func (x *toolCall) invoke(ctx context.Context, tool *helix.Tool, draft *helix.Draft) (json.RawMessage, error) {
+	ctx, cancel := x.t.stoppable(ctx)
 	defer cancel()
-	if err := t.hooks.beforeTool(ctx, e.Key(), c, draft); err != nil {
+	if err := x.t.hooks.beforeTool(ctx, x.e.Key(), x.call, draft); err != nil {
 		return nil, err
 	}
 	if limit := tool.CallTimeout(); limit > 0 {
@@ -250,10 +263,10 @@ func (t *turn) invoke(ctx context.Context, e effect, tool *helix.Tool, c *call, 
 		ctx, cancelTimeout = context.WithTimeoutCause(ctx, limit, usercode.ErrTimeout)
 		defer cancelTimeout()
 	}
-	handle := &helix.Call{Scope: t.scope(e.Key(), draft), ID: c.ID, Tool: c.Tool}
-	output, err := usercode.Call(ctx, t.pool, func() (json.RawMessage, error) { return tool.Execute.Call(ctx, handle, c.part.Input) })
+	handle := &helix.Call{Scope: x.t.scope(x.e.Key(), draft), ID: x.ID, Tool: x.Tool}
+	output, err := usercode.Call(ctx, x.t.pool, func() (json.RawMessage, error) { return tool.Execute.Call(ctx, handle, x.part.Input) })
 	if errors.Is(err, usercode.ErrTimeout) {
-		err = toolError(session.CodeToolTimeout, "%s did not answer within %s", c.Tool, tool.CallTimeout())
+		err = toolError(session.CodeToolTimeout, "%s did not answer within %s", x.Tool, tool.CallTimeout())
 	}
 	return output, err
 }
@@ -273,24 +286,24 @@ func (t *turn) toolFailure(ctx context.Context, tool *helix.Tool, err error) *se
 // settle writes the result to the store, so that a crash does not lose it. Two
 // results are written by the results commit instead, which follows in this
 // process: that of a read-only call, which may run again, and the last one.
-func (t *turn) settle(ctx context.Context, f *flight, c *call, result *settled) error {
-	if !f.committed || c.refused() { // its row says so already
+func (x *toolCall) settle(ctx context.Context, result *settled) error {
+	if !x.f.committed || x.refused() { // its row says so already
 		return nil
 	}
-	if !f.waits() && (c.ReadOnly || t.lastOf(f, c)) {
+	if !x.f.waits() && (x.ReadOnly || x.isLast()) {
 		return nil
 	}
-	return t.store(ctx, c, result)
+	return x.persist(ctx, result)
 }
 
 // store writes a result to its call's row, also while the process shuts down: the
 // call has been carried out.
-func (t *turn) store(ctx context.Context, c *call, result *settled) error {
+func (x *toolCall) persist(ctx context.Context, result *settled) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
 	defer cancel()
-	row := c.Call
-	row.Status, row.Result, row.Writes, row.SettledAt = session.CallSettled, &result.message, result.writes, t.h.cfg.Now().UTC()
-	stored, err := retry.Do(ctx, func() (session.Call, error) { return t.sessions.Settle(ctx, t.key.ID, t.fence, row) })
+	row := x.Call
+	row.Status, row.Result, row.Writes, row.SettledAt = session.CallSettled, &result.message, result.writes, x.t.h.cfg.Now().UTC()
+	stored, err := retry.Do(ctx, func() (session.Call, error) { return x.t.sessions.Settle(ctx, x.t.key.ID, x.t.fence, row) })
 	if err != nil {
 		return err
 	}
@@ -315,7 +328,7 @@ func (t *turn) storeRest(ctx context.Context) {
 		if result == nil || result.stored || c.refused() || (c.ReadOnly && !t.flight.waits()) || c.Kind == session.CallFinish {
 			continue
 		}
-		if err := t.store(ctx, c, result); err != nil && !lost(err) {
+		if err := t.toolCall(effect{}, nil, c).persist(ctx, result); err != nil && !lost(err) {
 			t.h.log.WarnContext(ctx, "result not stored", t.attrs("tool", c.Tool, "error", err)...)
 		}
 	}
@@ -323,15 +336,15 @@ func (t *turn) storeRest(ctx context.Context) {
 
 // lastOf reports whether every other call of the step has its result, or is past
 // asking this: of calls that end together exactly one rides along.
-func (t *turn) lastOf(f *flight, c *call) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if c.ending { // it was asked before, could not be settled, and another has gone ahead
+func (x *toolCall) isLast() bool {
+	x.t.mu.Lock()
+	defer x.t.mu.Unlock()
+	if x.ending { // it was asked before, could not be settled, and another has gone ahead
 		return false
 	}
-	c.ending = true
-	for _, other := range f.calls {
-		if other != c && !other.ending && other.settled == nil && other.Kind != session.CallFinish && other.Rejected == nil {
+	x.ending = true
+	for _, other := range x.f.calls {
+		if other != x.call && !other.ending && other.settled == nil && other.Kind != session.CallFinish && other.Rejected == nil {
 			return false
 		}
 	}

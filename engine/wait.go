@@ -14,51 +14,60 @@ import (
 	"github.com/helixagents/helix/usage"
 )
 
+// stepWaits is the calls of a step that wait for people and other agents. It is used
+// by effects that run alone.
+type stepWaits struct {
+	t *turn
+	f *flight
+}
+
+func (t *turn) waits(f *flight) *stepWaits { return &stepWaits{t: t, f: f} }
+
 // begin makes the entries of the calls that wait for people, and has those who
 // route answers know of them before anybody can ask.
-func (t *turn) begin(ctx context.Context, f *flight) ([]session.Pending, error) {
+func (w *stepWaits) entries(ctx context.Context) ([]session.Pending, error) {
 	var pending []session.Pending
 	var owned []session.Ownership
 	var now time.Time
-	for _, c := range f.calls {
+	for _, c := range w.f.calls {
 		if !machine.WaitsForPerson(c.Kind) {
 			continue
 		}
 		if now.IsZero() {
 			var err error
-			if now, err = retry.Do(ctx, func() (time.Time, error) { return t.sessions.Now(ctx) }); err != nil {
+			if now, err = retry.Do(ctx, func() (time.Time, error) { return w.t.sessions.Now(ctx) }); err != nil {
 				return nil, err
 			}
 		}
 		p := session.Pending{
-			CallID: c.ID, MessageID: f.reply.ID, Tool: c.Tool, Input: c.part.Input, Kind: session.PendingClientTool,
+			CallID: c.ID, MessageID: w.f.reply.ID, Tool: c.Tool, Input: c.part.Input, Kind: session.PendingClientTool,
 			Fingerprint: session.Fingerprint(c.Tool, c.part.Input), CreatedAt: now,
 		}
 		if c.Kind == session.CallApproval {
 			p.Kind, p.ApprovalID = session.PendingApproval, session.NewApprovalID()
 		}
-		if tool, ok := t.agent.Tool(c.Tool); ok {
+		if tool, ok := w.t.agent.Tool(c.Tool); ok {
 			p.Policy = tool.Approver != nil
 			if limit := tool.WaitLimit(); limit > 0 {
 				p.Deadline = now.Add(limit)
 			}
 		}
-		p.Begin(t.key.ID, t.run.ID, now)
+		p.Begin(w.t.key.ID, w.t.run.ID, now)
 		c.pending = &p
 		pending = append(pending, p)
-		owned = append(owned, session.Ownership{CallID: c.ID, SessionID: t.key.ID})
+		owned = append(owned, session.Ownership{CallID: c.ID, SessionID: w.t.key.ID})
 	}
 	if len(owned) == 0 {
 		return nil, nil
 	}
-	roots, err := t.owners(ctx)
+	roots, err := w.t.owners(ctx)
 	if err != nil {
 		return nil, err
 	}
 	for _, root := range roots {
-		_, err := retry.Do(ctx, func() (struct{}, error) { return struct{}{}, t.sessions.Own(ctx, root, owned) })
+		_, err := retry.Do(ctx, func() (struct{}, error) { return struct{}{}, w.t.sessions.Own(ctx, root, owned) })
 		if err != nil {
-			t.h.log.ErrorContext(ctx, "client_tool.ownership_write_failed", t.attrs("root", root, "error", err)...)
+			w.t.h.log.ErrorContext(ctx, "client_tool.ownership_write_failed", w.t.attrs("root", root, "error", err)...)
 			return nil, err
 		}
 	}
@@ -81,17 +90,17 @@ func (t *turn) owners(ctx context.Context) ([]string, error) {
 
 // announce shows watchers which calls of a reply wait for people. It comes after
 // the commit, for they may be answered at once.
-func (t *turn) announce(f *flight) {
-	if f.announced || !f.committed {
+func (w *stepWaits) announce() {
+	if w.f.announced || !w.f.committed {
 		return
 	}
-	f.announced = true
-	for _, c := range f.calls {
+	w.f.announced = true
+	for _, c := range w.f.calls {
 		if c.settled != nil || c.pending == nil {
 			continue
 		}
 		if c.Kind == session.CallClient {
-			t.emitStart(c)
+			w.t.emitStart(c)
 			continue
 		}
 		wait := struct {
@@ -99,7 +108,7 @@ func (t *turn) announce(f *flight) {
 			Fingerprint string    `json:"fingerprint"`
 		}{c.pending.Deadline, c.pending.Fingerprint}
 		data, _ := session.Encode(wait) // always encodes
-		t.emit(stream.Chunk{
+		w.t.emit(stream.Chunk{
 			Kind: stream.ApprovalRequest, CallID: c.ID, Tool: c.Tool, Arguments: c.part.Input,
 			ApprovalID: c.pending.ApprovalID, Data: data,
 		})
@@ -122,24 +131,24 @@ func (c *call) approved() bool {
 }
 
 // readAnswers brings what the turn knows of its waits up to the store.
-func (t *turn) readAnswers(ctx context.Context, f *flight) error {
+func (w *stepWaits) readAnswers(ctx context.Context) error {
 	for _, all := range []bool{false, true} {
-		found, err := retry.Do(ctx, func() ([]session.Pending, error) { return t.sessions.PendingCalls(ctx, t.key.ID, all) })
+		found, err := retry.Do(ctx, func() ([]session.Pending, error) { return w.t.sessions.PendingCalls(ctx, w.t.key.ID, all) })
 		if err != nil {
 			return err
 		}
-		if t.match(f, found) { // else a wait is over already
+		if w.match(found) { // else a wait is over already
 			return nil
 		}
 	}
-	return session.ErrCorrupt.WithMessage("session %s: nothing is known of a wait of message %s", t.key.ID, f.reply.ID)
+	return session.ErrCorrupt.WithMessage("session %s: nothing is known of a wait of message %s", w.t.key.ID, w.f.reply.ID)
 }
 
 // match finds the entries of the step's unanswered calls; all of them?
-func (t *turn) match(f *flight, found []session.Pending) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, c := range f.calls {
+func (w *stepWaits) match(found []session.Pending) bool {
+	w.t.mu.Lock()
+	defer w.t.mu.Unlock()
+	for _, c := range w.f.calls {
 		if !machine.WaitsForPerson(c.Kind) || c.settled != nil {
 			continue
 		}
@@ -154,33 +163,33 @@ func (t *turn) match(f *flight, found []session.Pending) bool {
 
 // answer is what the end of a wait makes of a call, or nil: nobody has answered, or
 // the call was approved and is to be carried out.
-func (t *turn) answer(ctx context.Context, c *call) *settled {
+func (w *stepWaits) answer(ctx context.Context, c *call) *settled {
 	p := c.pending
 	switch {
 	case p.State == session.PendingTimedOut:
-		return t.failed(c, timeout(p), p.Deadline.Sub(p.CreatedAt))
+		return w.t.failed(c, timeout(p), p.Deadline.Sub(p.CreatedAt))
 	case p.State != session.PendingAnswered || p.Response == nil:
 		return nil
 	}
-	t.recordWait(ctx, c, p.SubmittedAt, true)
+	w.record(ctx, c, p.SubmittedAt, true)
 	answer := p.Response
 	switch {
 	case answer.Kind == session.PendingApproval && !answer.Approved:
-		return t.failed(c, notApproved(answer.Reason), 0)
+		return w.t.failed(c, notApproved(answer.Reason), 0)
 	case answer.Kind == session.PendingApproval && p.Fingerprint != session.Fingerprint(c.Tool, c.part.Input):
-		return t.failed(c, toolError(session.CodeToolDenied, "what was approved is not what was to be carried out"), 0)
+		return w.t.failed(c, toolError(session.CodeToolDenied, "what was approved is not what was to be carried out"), 0)
 	case answer.Kind == session.PendingApproval:
 		return nil
 	case answer.Error != "" && c.Kind == session.CallApproval:
-		return t.failed(c, toolError(session.CodeToolNotRun, "%s", answer.Error), 0)
+		return w.t.failed(c, toolError(session.CodeToolNotRun, "%s", answer.Error), 0)
 	case answer.Error != "":
-		return t.failed(c, toolError(session.CodeToolFailed, "%s", answer.Error), 0)
+		return w.t.failed(c, toolError(session.CodeToolFailed, "%s", answer.Error), 0)
 	}
 	output := answer.Result
 	if output == nil {
 		output = json.RawMessage("null")
 	}
-	return &settled{message: t.stamp(session.ToolResult(c.part, output)), took: p.SubmittedAt.Sub(p.CreatedAt)}
+	return &settled{message: w.t.stamp(session.ToolResult(c.part, output)), took: p.SubmittedAt.Sub(p.CreatedAt)}
 }
 
 func notApproved(reason string) *session.Error {
@@ -191,12 +200,12 @@ func notApproved(reason string) *session.Error {
 }
 
 // recordWait reports how long a call waited for a person.
-func (t *turn) recordWait(ctx context.Context, c *call, until time.Time, answered bool) {
+func (w *stepWaits) record(ctx context.Context, c *call, until time.Time, answered bool) {
 	if c.waited {
 		return
 	}
 	c.waited = true
-	t.reportWait(ctx, c.pending, until, answered)
+	w.t.reportWait(ctx, c.pending, until, answered)
 }
 
 func (t *turn) reportWait(ctx context.Context, p *session.Pending, until time.Time, answered bool) {
@@ -228,7 +237,7 @@ func (t *turn) gather(ctx context.Context, e effect) (machine.Result, error) {
 		return f.gathered, nil
 	}
 	t.announceStart(ctx)
-	res, err := t.takeIn(ctx, e, f)
+	res, err := t.waits(f).gather(ctx, e)
 	if err == nil {
 		f.round, f.gathered = e.Round, res
 	}
@@ -236,12 +245,12 @@ func (t *turn) gather(ctx context.Context, e effect) (machine.Result, error) {
 }
 
 // takeIn looks at the answers until it can say what follows.
-func (t *turn) takeIn(ctx context.Context, e effect, f *flight) (machine.Result, error) {
+func (w *stepWaits) gather(ctx context.Context, e effect) (machine.Result, error) {
 	for range gatherTries {
-		if t.stopRequest() != nil || !f.waiting() {
+		if w.t.stopRequest() != nil || !w.f.waiting() {
 			return machine.Result{}, nil // the step's commit answers what is left
 		}
-		ready, waiting, err := t.look(ctx, f)
+		ready, waiting, err := w.classify(ctx)
 		switch {
 		case err != nil:
 			return machine.Result{}, err
@@ -250,12 +259,12 @@ func (t *turn) takeIn(ctx context.Context, e effect, f *flight) (machine.Result,
 		case len(waiting) == 0:
 			return machine.Result{}, nil
 		}
-		res, err := t.suspend(ctx, e, f, waiting)
+		res, err := w.suspend(ctx, e, waiting)
 		if !errors.Is(err, session.ErrAnswered) {
 			return res, err
 		}
-		t.reconsider(f)
-		t.retract(f, "answered")
+		w.reconsider()
+		w.t.retract(w.f, "answered")
 	}
 	return machine.Result{}, session.ErrUnavailable.WithMessage("answers keep coming in")
 }
@@ -267,22 +276,22 @@ func (f *flight) waiting() bool {
 
 // look settles the calls that have been answered and tells which of the rest can
 // be carried out and which still wait.
-func (t *turn) look(ctx context.Context, f *flight) (ready []machine.PlannedCall, waiting []*call, err error) {
-	if slices.ContainsFunc(f.calls, func(c *call) bool { return c.settled == nil && machine.WaitsForPerson(c.Kind) }) {
-		if err := t.readAnswers(ctx, f); err != nil {
+func (w *stepWaits) classify(ctx context.Context) (ready []machine.PlannedCall, waiting []*call, err error) {
+	if slices.ContainsFunc(w.f.calls, func(c *call) bool { return c.settled == nil && machine.WaitsForPerson(c.Kind) }) {
+		if err := w.readAnswers(ctx); err != nil {
 			return nil, nil, err
 		}
 	}
-	now, err := retry.Do(ctx, func() (time.Time, error) { return t.sessions.Now(ctx) })
+	now, err := retry.Do(ctx, func() (time.Time, error) { return w.t.sessions.Now(ctx) })
 	if err != nil {
 		return nil, nil, err
 	}
-	for _, c := range f.calls {
+	for _, c := range w.f.calls {
 		if c.settled != nil || !machine.Waits(c.Kind) {
 			continue
 		}
 		if machine.WaitsForAgent(c.Kind) {
-			isReady, err := t.agentCall(effect{}, c).ready(ctx, now)
+			isReady, err := w.t.agentCall(effect{}, c).ready(ctx, now)
 			if err != nil {
 				return nil, nil, err
 			}
@@ -293,45 +302,45 @@ func (t *turn) look(ctx context.Context, f *flight) (ready []machine.PlannedCall
 			}
 			continue
 		}
-		result := t.answer(ctx, c)
+		result := w.answer(ctx, c)
 		switch {
 		case result != nil:
 		case c.approved():
 			ready = append(ready, machine.PlannedCall{ID: c.ID, Kind: c.Kind, Ready: true})
 			continue
 		case due(c.pending, now):
-			result = t.expire(ctx, c)
+			result = w.expire(ctx, c)
 		default:
 			waiting = append(waiting, c)
 			continue
 		}
-		t.settleAnswer(c, result)
+		w.settle(c, result)
 	}
 	return ready, waiting, nil
 }
 
-func (t *turn) settleAnswer(c *call, result *settled) {
-	t.mu.Lock()
+func (w *stepWaits) settle(c *call, result *settled) {
+	w.t.mu.Lock()
 	c.settled = result
-	t.mu.Unlock()
-	t.emitEnd(c)
+	w.t.mu.Unlock()
+	w.t.emitEnd(c)
 }
 
 // keepAnswers settles the calls that have been answered of a step that is about to
 // be left. One that was approved is not carried out any more.
-func (t *turn) keepAnswers(ctx context.Context, f *flight) error {
-	if !f.committed || !slices.ContainsFunc(f.calls, func(c *call) bool { return c.settled == nil && machine.WaitsForPerson(c.Kind) }) {
+func (w *stepWaits) keepAnswers(ctx context.Context) error {
+	if !w.f.committed || !slices.ContainsFunc(w.f.calls, func(c *call) bool { return c.settled == nil && machine.WaitsForPerson(c.Kind) }) {
 		return nil
 	}
-	if err := t.readAnswers(ctx, f); err != nil {
+	if err := w.readAnswers(ctx); err != nil {
 		return err
 	}
-	for _, c := range f.calls {
+	for _, c := range w.f.calls {
 		if c.settled != nil || !machine.WaitsForPerson(c.Kind) {
 			continue
 		}
-		if result := t.answer(ctx, c); result != nil {
-			t.settleAnswer(c, result)
+		if result := w.answer(ctx, c); result != nil {
+			w.settle(c, result)
 		}
 	}
 	return nil
@@ -348,10 +357,10 @@ func (c *call) timedOut() bool {
 	return c.expired || (c.pending != nil && c.pending.State == session.PendingTimedOut)
 }
 
-func (t *turn) expire(ctx context.Context, c *call) *settled {
+func (w *stepWaits) expire(ctx context.Context, c *call) *settled {
 	c.expired = true
-	t.recordWait(ctx, c, c.pending.Deadline, false)
-	return t.failed(c, timeout(c.pending), c.pending.Deadline.Sub(c.pending.CreatedAt))
+	w.record(ctx, c, c.pending.Deadline, false)
+	return w.t.failed(c, timeout(c.pending), c.pending.Deadline.Sub(c.pending.CreatedAt))
 }
 
 func timeout(p *session.Pending) *session.Error {
@@ -361,25 +370,25 @@ func timeout(p *session.Pending) *session.Error {
 // suspend ends the run with what is there: finished results are kept in their
 // rows, and another run goes on when answers have come. It is refused if one has
 // come meanwhile.
-func (t *turn) suspend(ctx context.Context, e effect, f *flight, waiting []*call) (machine.Result, error) {
+func (w *stepWaits) suspend(ctx context.Context, e effect, waiting []*call) (machine.Result, error) {
 	kept := false
-	for _, c := range f.calls {
+	for _, c := range w.f.calls {
 		if c.settled == nil {
 			continue
 		}
 		if c.found { // what watchers saw of it was taken back
 			c.found = false
-			t.emitEnd(c)
+			w.t.emitEnd(c)
 		}
 		kept = kept || !c.refused()
 		if !c.settled.stored && !c.refused() && c.Kind != session.CallFinish && !c.timedOut() {
-			if err := t.store(ctx, c, c.settled); err != nil {
+			if err := w.t.toolCall(effect{}, nil, c).persist(ctx, c.settled); err != nil {
 				return machine.Result{}, err
 			}
 		}
 	}
-	outcome := &session.Outcome{SuspendedStep: f.reply.ID, Reply: f.reply.Content()}
-	change := session.Change{Status: session.Active, Outcome: outcome, Writes: t.hooks.written}
+	outcome := &session.Outcome{SuspendedStep: w.f.reply.ID, Reply: w.f.reply.Content()}
+	change := session.Change{Status: session.Active, Outcome: outcome, Writes: w.t.hooks.written}
 	own := false
 	for _, c := range waiting {
 		if c.pending != nil {
@@ -389,7 +398,7 @@ func (t *turn) suspend(ctx context.Context, e effect, f *flight, waiting []*call
 			continue
 		}
 		change.Writes = session.Compose(change.Writes, c.writes) // of hooks: nobody asks them again
-		ref := c.ref(t.run.ID)
+		ref := c.ref(w.t.run.ID)
 		ref.Status, ref.Awaited = session.ChildWaiting, true
 		outcome.Children = append(outcome.Children, ref)
 		outcome.Pending = append(outcome.Pending, c.child.pending...)
@@ -400,8 +409,8 @@ func (t *turn) suspend(ctx context.Context, e effect, f *flight, waiting []*call
 			change.Waits = append(change.Waits, c.child.pending[i].CallID)
 		}
 	}
-	change.Children = append(t.settledRefs(f), outcome.Children...)
-	for _, c := range f.calls {
+	change.Children = append(w.t.results(w.f).refs(), outcome.Children...)
+	for _, c := range w.f.calls {
 		switch {
 		case c.expired: // for good, unless somebody answers first
 			change.Waits = append(change.Waits, c.ID)
@@ -411,12 +420,12 @@ func (t *turn) suspend(ctx context.Context, e effect, f *flight, waiting []*call
 		}
 	}
 	outcome.Status = session.SuspensionStatus(own, len(outcome.Children) > 0, kept)
-	change.Run = t.runChange("")
-	t.emitPatches(change.Writes)
-	if _, err := t.commit(ctx, e.Key(), change); err != nil {
+	change.Run = w.t.runChange("")
+	w.t.emitPatches(change.Writes)
+	if _, err := w.t.commit(ctx, e.Key(), change); err != nil {
 		return machine.Result{}, err
 	}
-	t.h.log.InfoContext(ctx, "client_tool.suspended", t.attrs("status", outcome.Status, "waits", change.Waits)...)
+	w.t.h.log.InfoContext(ctx, "client_tool.suspended", w.t.attrs("status", outcome.Status, "waits", change.Waits)...)
 	return machine.Result{Next: machine.NextClose}, nil
 }
 
@@ -446,10 +455,10 @@ func (f *flight) resolutions() (resolve []session.Resolution, waits []string) {
 
 // reconsider takes back that nobody answered calls, in time or at all: somebody
 // did, just before that was written down.
-func (t *turn) reconsider(f *flight) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, c := range f.calls {
+func (w *stepWaits) reconsider() {
+	w.t.mu.Lock()
+	defer w.t.mu.Unlock()
+	for _, c := range w.f.calls {
 		if c.expired || c.left {
 			c.expired, c.left, c.waited, c.settled, c.result = false, false, false, nil, nil
 		}
