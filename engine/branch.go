@@ -161,12 +161,12 @@ func (r *tail) add(ctx context.Context, sessions session.Store, state *session.S
 }
 
 // branch copies the session that a turn is to begin with.
-func (h *Handler) branch(ctx context.Context, sessions session.Store, req *OpenRequest, to *session.State) (*session.State, error) {
-	branch := req.Input.Branch
-	if err := gateSource(ctx, sessions, req); err != nil {
+func (o *opening) branch(ctx context.Context, to *session.State) (*session.State, error) {
+	branch := o.req.Input.Branch
+	if err := gateSource(ctx, o.sessions, o.req); err != nil {
 		return nil, err
 	}
-	return Branch(ctx, sessions, &session.Clone{
+	return Branch(ctx, o.sessions, &session.Clone{
 		From: branch.From, CheckpointID: branch.Checkpoint, MessageCount: branch.MessageIndex, To: *to,
 	})
 }
@@ -189,35 +189,35 @@ func gateSource(ctx context.Context, sessions session.Store, req *OpenRequest) e
 // rebranch refuses a branch onto a session that exists, unless it is the copy that this
 // very branch makes, and no turn has begun on it: whoever asked for it could not begin
 // the turn, and asks again. It gives what such a copy lacks, if it was cut short.
-func (h *Handler) rebranch(ctx context.Context, sessions session.Store, req *OpenRequest, state *session.State) (*tail, error) {
+func (o *opening) rebranch(ctx context.Context) (*tail, error) {
 	exists := session.ErrExists.WithMessage("a branch needs a new session id")
-	if state.Turn > 0 {
+	if o.state.Turn > 0 {
 		return nil, exists
 	}
-	if err := gateSource(ctx, sessions, req); err != nil {
+	if err := gateSource(ctx, o.sessions, o.req); err != nil {
 		return nil, err
 	}
-	source, err := sessions.AllMessages(ctx, req.Input.Branch.From)
+	source, err := o.sessions.AllMessages(ctx, o.req.Input.Branch.From)
 	if err != nil {
 		return nil, err
 	}
-	copied, err := sessions.AllMessages(ctx, state.ID)
+	copied, err := o.sessions.AllMessages(ctx, o.state.ID)
 	if err != nil {
 		return nil, err
 	}
 	var place int
 	whole := false
-	switch branch := req.Input.Branch; {
+	switch branch := o.req.Input.Branch; {
 	case branch.MessageIndex != nil:
 		place = *branch.MessageIndex
 	case branch.Checkpoint != "":
-		checkpoint, err := sessions.Checkpoint(ctx, branch.From, branch.Checkpoint)
+		checkpoint, err := o.sessions.Checkpoint(ctx, branch.From, branch.Checkpoint)
 		if err != nil {
 			return nil, err
 		}
 		place = checkpoint.MessageCount
 	case len(copied) > len(source):
-		rest, err := tailOf(ctx, sessions, branch.From, source, nil)
+		rest, err := tailOf(ctx, o.sessions, branch.From, source, nil)
 		if err != nil {
 			return nil, err
 		}
@@ -239,11 +239,11 @@ func (h *Handler) rebranch(ctx context.Context, sessions session.Store, req *Ope
 	if !whole {
 		return nil, nil
 	}
-	rest, err := tailOf(ctx, sessions, req.Input.Branch.From, copied, source[len(copied):])
+	rest, err := tailOf(ctx, o.sessions, o.req.Input.Branch.From, copied, source[len(copied):])
 	if err != nil {
 		return nil, err
 	}
-	if state.Version > 1 { // it has what the calls did to custom state, which comes first
+	if o.state.Version > 1 { // it has what the calls did to custom state, which comes first
 		rest.writes = session.Writes{}
 	}
 	return rest, nil

@@ -49,7 +49,7 @@ func (h *Handler) mayResume(ctx context.Context, sessions session.Store, state *
 			state.Status = to
 		}
 	}
-	if err := h.gate(ctx, sessions, req, state); err != nil {
+	if err := h.opening(sessions, req, state, nil).gate(ctx); err != nil {
 		return err
 	}
 	if state.MessageCount == 0 {

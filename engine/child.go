@@ -253,7 +253,7 @@ func (a *agentCall) resume(ctx context.Context, state *session.State) (*Opened, 
 	case !run.Status.Suspended() || state.Status != session.Active || a.t.stopRequest() != nil:
 		a.child.shown = true
 		if state.CloseOwed { // by a process that has died: watchers see its end before the call's
-			return nil, a.t.h.settleClose(ctx, a.t.sessions, state, true)
+			return nil, a.t.h.closer(a.t.sessions).settle(ctx, state, true)
 		}
 		return nil, nil // it has come to an end, or is brought to one
 	}
@@ -262,7 +262,7 @@ func (a *agentCall) resume(ctx context.Context, state *session.State) (*Opened, 
 		return nil, err
 	}
 	tree := waitingTree{}
-	if err := a.t.h.addWaits(ctx, a.t.sessions, state, now, &tree); err != nil || !tree.ready {
+	if err := a.t.h.tree(a.t.sessions).addWaits(ctx, state, now, &tree); err != nil || !tree.ready {
 		return nil, err
 	}
 	return a.openTurn(ctx, false, OpenRequest{Kind: session.RunResume, Agent: agent})
@@ -423,7 +423,7 @@ func (a *agentCall) ready(ctx context.Context, now time.Time) (bool, error) {
 		a.child = &waitingChild{began: a.t.h.cfg.Now()}
 	}
 	ref := a.ref(a.t.run.ID)
-	tree, err := a.t.h.awaited(ctx, a.t.sessions, a.t.key.ID, &ref, now)
+	tree, err := a.t.h.tree(a.t.sessions).awaited(ctx, a.t.key.ID, &ref, now)
 	a.child.pending = tree.pending
 	return tree.ready, err
 }
@@ -484,9 +484,9 @@ func (r *stepResults) endChildren(ctx context.Context, why *session.Error) {
 // unless the turn is aborted.
 func (a *agentCall) end(ctx context.Context, why *session.Error) error {
 	if stop := a.t.stopRequest(); stop != nil && stop.Kind == session.StopAbort {
-		return a.t.h.abandon(ctx, a.t.sessions, a.t.key.ID, a.Child, why)
+		return a.t.h.tree(a.t.sessions).abandon(ctx, a.t.key.ID, a.Child, why)
 	}
-	return a.t.h.leaveChild(ctx, a.t.sessions, a.t.key.ID, a.Child, why)
+	return a.t.h.tree(a.t.sessions).abandonKeeping(ctx, a.t.key.ID, a.Child, why)
 }
 
 // writeOffChild ends the session of a call that cannot be gone on with, and those
@@ -495,12 +495,12 @@ func (a *agentCall) discardChild(ctx context.Context) error {
 	if a.Child == "" || !a.owns() {
 		return nil
 	}
-	return a.t.h.walk(ctx, a.t.sessions, a.t.key.ID, a.Child, 1, false, func(state *session.State) (bool, error) {
+	return a.t.h.tree(a.t.sessions).walk(ctx, a.t.key.ID, a.Child, 1, false, func(state *session.State) (bool, error) {
 		if state.RootID == "" { // it works by itself
 			return false, nil
 		}
 		a.child.shown = true
-		return true, a.t.h.abandonOne(ctx, a.t.sessions, state, a.child.fault, false)
+		return true, a.t.h.tree(a.t.sessions).endOne(ctx, state, a.child.fault, false)
 	})
 }
 

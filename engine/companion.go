@@ -375,7 +375,7 @@ func (a *agentCall) terminate(ctx context.Context) (*settled, error) {
 	if err := a.mark(ctx, session.ChildTerminated); err != nil { // first, so that its end is not told
 		return nil, err
 	}
-	if err := a.t.h.abandon(ctx, a.t.sessions, a.t.key.ID, a.Child, session.ErrCancelled.WithMessage("%s", reason)); err != nil {
+	if err := a.t.h.tree(a.t.sessions).abandon(ctx, a.t.key.ID, a.Child, session.ErrCancelled.WithMessage("%s", reason)); err != nil {
 		return nil, err
 	}
 	if err := a.awaitEnd(ctx, run); err != nil {

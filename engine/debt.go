@@ -37,8 +37,8 @@ const (
 // oweStop records that the remote which a session stands in for is to stop, before
 // the session itself is seen to have. Of any other session there is nothing to be
 // recorded.
-func (h *Handler) oweStop(ctx context.Context, sessions session.Store, state *session.State, stop session.Stop) error {
-	ref, err := remoteRef(ctx, sessions, state)
+func (l *remoteLink) requestStop(ctx context.Context, state *session.State, stop session.Stop) error {
+	ref, err := remoteRef(ctx, l.sessions, state)
 	if err != nil || ref == nil {
 		return err
 	}
@@ -47,13 +47,13 @@ func (h *Handler) oweStop(ctx context.Context, sessions session.Store, state *se
 		return err
 	}
 	_, err = retry.Do(ctx, func() (*session.ChildRef, error) {
-		return sessions.UpdateChild(ctx, state.ParentID, state.ID, func(ref *session.ChildRef) error {
+		return l.sessions.UpdateChild(ctx, state.ParentID, state.ID, func(ref *session.ChildRef) error {
 			at, err := readProgress(ref)
 			if err != nil {
 				return err
 			}
 			if at.Stop == nil || at.Stop.Kind == session.StopInterrupt {
-				at.Stop = &owedStop{Kind: stop.Kind, Reason: streamwriter.Truncate(stop.Reason), Since: h.cfg.Now().UTC()}
+				at.Stop = &owedStop{Kind: stop.Kind, Reason: streamwriter.Truncate(stop.Reason), Since: l.h.cfg.Now().UTC()}
 			}
 			ref.StopOwed, ref.Remote = true, encoded(at)
 			return nil
@@ -63,7 +63,7 @@ func (h *Handler) oweStop(ctx context.Context, sessions session.Store, state *se
 		return err
 	}
 	_, err = retry.Do(ctx, func() (struct{}, error) {
-		return struct{}{}, h.wakeHead(ctx, sessions, state.Tenant, state.ID, state.CurrentRunID)
+		return struct{}{}, l.h.wakeHead(ctx, l.sessions, state.Tenant, state.ID, state.CurrentRunID)
 	})
 	return err
 }
@@ -95,7 +95,7 @@ func (h *Handler) PayStop(ctx context.Context, wake session.Wake) (paid bool, er
 	case h.cfg.Now().Before(stop.At.Add(min(debtPause<<min(stop.Tries, 20), debtLongPause))) && stop.Tries > 0:
 		return false, nil
 	default:
-		if err := h.setProgress(ctx, sessions, state, func(at *progress, _ *session.ChildRef) {
+		if err := h.remoteLink(sessions).updateProgress(ctx, state, func(at *progress, _ *session.ChildRef) {
 			if at.Stop != nil {
 				at.Stop.Tries, at.Stop.At = at.Stop.Tries+1, h.cfg.Now().UTC()
 			}
@@ -112,7 +112,7 @@ func (h *Handler) PayStop(ctx context.Context, wake session.Wake) (paid bool, er
 		}
 	}
 	other := false // than the one that was told: an interrupt may have become an abort
-	err = h.setProgress(ctx, sessions, state, func(now *progress, ref *session.ChildRef) {
+	err = h.remoteLink(sessions).updateProgress(ctx, state, func(now *progress, ref *session.ChildRef) {
 		if other = now.Stop != nil && (at.Stop == nil || now.Stop.Kind != at.Stop.Kind); !other {
 			now.Stop, ref.StopOwed = nil, false
 		}
@@ -137,8 +137,8 @@ func (h *Handler) PayStop(ctx context.Context, wake session.Wake) (paid bool, er
 }
 
 // setProgress changes what is known of a remote that nobody follows.
-func (h *Handler) setProgress(ctx context.Context, sessions session.Store, state *session.State, change func(*progress, *session.ChildRef)) error {
-	_, err := sessions.UpdateChild(ctx, state.ParentID, state.ID, func(ref *session.ChildRef) error {
+func (l *remoteLink) updateProgress(ctx context.Context, state *session.State, change func(*progress, *session.ChildRef)) error {
+	_, err := l.sessions.UpdateChild(ctx, state.ParentID, state.ID, func(ref *session.ChildRef) error {
 		at, err := readProgress(ref)
 		if err != nil {
 			return err
@@ -194,8 +194,8 @@ func (a *agentCall) readStop(ctx context.Context) error {
 }
 
 // rereadDebt brings a reference that was read earlier up to whether a stop is owed.
-func (h *Handler) rereadDebt(ctx context.Context, sessions session.Store, parent string, ref *session.ChildRef) error {
-	refs, err := sessions.Children(ctx, parent)
+func (l *remoteLink) refreshStop(ctx context.Context, parent string, ref *session.ChildRef) error {
+	refs, err := l.sessions.Children(ctx, parent)
 	if err != nil {
 		return err
 	}

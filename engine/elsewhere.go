@@ -17,13 +17,13 @@ const askTimeout = 5 * time.Second
 // lookElsewhere asks the remotes that a session waits for, at any depth, whether
 // they wait for what is waited for here: people may have answered there, and nobody
 // tells us. It notes which have gone on, and reports whether any has.
-func (h *Handler) lookElsewhere(ctx context.Context, sessions session.Store, state *session.State) (moved bool, err error) {
+func (l *remoteLink) poll(ctx context.Context, state *session.State) (moved bool, err error) {
 	for i := range state.AwaitingChildren {
 		ref := &state.AwaitingChildren[i]
 		if ref.Mode == session.ChildPersistent && !ref.Blocking {
 			continue // it works by itself
 		}
-		below, err := loadChild(ctx, sessions, state.ID, ref.SessionID)
+		below, err := loadChild(ctx, l.sessions, state.ID, ref.SessionID)
 		if errors.Is(err, session.ErrNotFound) {
 			continue
 		}
@@ -31,10 +31,10 @@ func (h *Handler) lookElsewhere(ctx context.Context, sessions session.Store, sta
 			return false, err
 		}
 		var gone bool
-		if remote := h.remote(below.Agent); remote != nil {
-			gone, err = h.askMoved(ctx, sessions, below, remote)
+		if remote := l.h.remote(below.Agent); remote != nil {
+			gone, err = l.pollOne(ctx, below, remote)
 		} else {
-			gone, err = h.lookElsewhere(ctx, sessions, below)
+			gone, err = l.poll(ctx, below)
 		}
 		if err != nil {
 			return false, err
@@ -45,8 +45,8 @@ func (h *Handler) lookElsewhere(ctx context.Context, sessions session.Store, sta
 }
 
 // askMoved asks one remote.
-func (h *Handler) askMoved(ctx context.Context, sessions session.Store, state *session.State, remote helix.Remote) (bool, error) {
-	peer, err := h.peer(ctx, sessions, state)
+func (l *remoteLink) pollOne(ctx context.Context, state *session.State, remote helix.Remote) (bool, error) {
+	peer, err := l.peer(ctx, state)
 	if err != nil {
 		return false, err
 	}
@@ -56,12 +56,12 @@ func (h *Handler) askMoved(ctx context.Context, sessions session.Store, state *s
 	switch {
 	case errors.Is(err, session.ErrNotFound): // it was deleted
 	case err != nil:
-		h.log.WarnContext(ctx, "remote agent not asked whether it waits", "tenant", state.Tenant, "session", state.ID, "error", err)
+		l.h.log.WarnContext(ctx, "remote agent not asked whether it waits", "tenant", state.Tenant, "session", state.ID, "error", err)
 		return false, nil
 	case status.Status.Suspended() && allWait(state.Pending, status.Pending):
 		return false, nil
 	}
-	err = h.setProgress(ctx, sessions, state, func(at *progress, _ *session.ChildRef) { at.Moved = true })
+	err = l.updateProgress(ctx, state, func(at *progress, _ *session.ChildRef) { at.Moved = true })
 	return err == nil, err
 }
 

@@ -206,7 +206,7 @@ func (t *turn) closeTurn(ctx context.Context) (machine.Result, error) {
 	if err := t.closeStream(ctx); err != nil {
 		return machine.Result{}, err
 	}
-	wake, err := t.h.afterEnd(ctx, t.sessions, &t.state, t.ended)
+	wake, err := t.h.closer(t.sessions).wakeAfter(ctx, &t.state, t.ended)
 	if err != nil {
 		return machine.Result{}, err
 	}
@@ -219,21 +219,21 @@ func (t *turn) closeTurn(ctx context.Context) (machine.Result, error) {
 // afterEnd looks whether what a run suspended for has come meanwhile: then the
 // session is to be woken. A companion that has come to its end in spite of a message
 // is, too. It reports whether there are wakes to be delivered.
-func (h *Handler) afterEnd(ctx context.Context, sessions session.Store, state *session.State, ended *session.Outcome) (bool, error) {
+func (c *closer) wakeAfter(ctx context.Context, state *session.State, ended *session.Outcome) (bool, error) {
 	ready := false
 	switch {
-	case h.remote(state.Agent) != nil: // its wakes are about stops that are owed
+	case c.h.remote(state.Agent) != nil: // its wakes are about stops that are owed
 	case ended.Status.Suspended():
-		stop, err := sessions.StopRequest(ctx, state.ID, state.CurrentRunID)
+		stop, err := c.sessions.StopRequest(ctx, state.ID, state.CurrentRunID)
 		if err != nil && !errors.Is(err, session.ErrNotFound) {
 			return false, err
 		}
-		if ready, err = h.companionEnded(ctx, sessions, state.ID, ended.Children); err != nil {
+		if ready, err = c.h.tree(c.sessions).companionEnded(ctx, state.ID, ended.Children); err != nil {
 			return false, err
 		}
 		ready = ready || (stop != nil && stop.Kind == session.StopAbort) // it came as the run suspended
 	case detached(state):
-		entries, err := sessions.Inbox(ctx, state.ID)
+		entries, err := c.sessions.Inbox(ctx, state.ID)
 		if err != nil && !errors.Is(err, session.ErrNotFound) {
 			return false, err
 		}
@@ -242,8 +242,8 @@ func (h *Handler) afterEnd(ctx context.Context, sessions session.Store, state *s
 	if !ready {
 		return false, nil
 	}
-	err := sessions.PutWake(ctx, session.Wake{
-		Tenant: state.Tenant, SessionID: state.ID, ChildID: state.ID, RunID: state.CurrentRunID, At: h.cfg.Now().UTC(),
+	err := c.sessions.PutWake(ctx, session.Wake{
+		Tenant: state.Tenant, SessionID: state.ID, ChildID: state.ID, RunID: state.CurrentRunID, At: c.h.cfg.Now().UTC(),
 	})
 	if errors.Is(err, session.ErrNotFound) {
 		return false, nil
@@ -257,7 +257,7 @@ func (t *turn) announceStart(ctx context.Context) {
 		return
 	}
 	t.started = true
-	_, input := t.opening()
+	_, input := t.initialMessages()
 	t.hooks.runStarted(ctx, &t.run, input)
 	t.tellAnswers(ctx)
 }

@@ -69,10 +69,10 @@ func (h *Handler) failAt(
 		return false, session.ErrAlreadyRunning.WithMessage("run %s is running", run.ID).WithSaw(state.Saw())
 	}
 	if to := settledStatus(state, run); to != "" {
-		return false, h.restoreStatus(ctx, sessions, state, run, to)
+		return false, h.closer(sessions).restoreStatus(ctx, state, run, to)
 	}
 	if state.CloseOwed {
-		if err := h.closeEarlier(ctx, sessions, state); err != nil {
+		if err := h.closer(sessions).closeEarlier(ctx, state); err != nil {
 			return false, err
 		}
 	}
@@ -124,7 +124,7 @@ func (h *Handler) planFailure(
 		return nil, err
 	}
 	if state.SuspendedStep != "" {
-		if err := h.answerRest(ctx, sessions, state, p, toolError(session.CodeAbandoned, "%s", why.Message)); err != nil {
+		if err := h.opening(sessions, nil, state, p).answerOpenCalls(ctx, toolError(session.CodeAbandoned, "%s", why.Message)); err != nil {
 			return nil, err
 		}
 	}
@@ -157,7 +157,7 @@ func (h *Handler) tellFailure(
 	t.transcript, t.patches, t.ended = p.transcript, p.patches, p.start.Outcome
 	t.state.Finish(t.ended)
 	t.tellLeft(ctx, p.left)
-	err := h.endAwaited(ctx, sessions, state.ID, t.ended)
+	err := h.tree(sessions).endAwaited(ctx, state.ID, t.ended)
 	if err == nil {
 		err = t.openStream(ctx)
 	}
@@ -199,7 +199,7 @@ func (h *Handler) EndAborted(ctx context.Context, due session.Due) error {
 		ref.Status, ref.Awaited, ref.Remote = session.ChildFailed, false, nil // what the store has of the remote stays
 		below = append(below, ref)
 	}
-	if err := h.writeOff(ctx, sessions, due, taken, why, below); err != nil {
+	if err := h.closer(sessions).failRun(ctx, due, taken, why, below); err != nil {
 		return err
 	}
 	h.log.InfoContext(ctx, "run ended that nobody went on with", "tenant", due.Tenant, "session", due.ID, "run", due.RunID)
@@ -207,7 +207,7 @@ func (h *Handler) EndAborted(ctx context.Context, due session.Due) error {
 	if err != nil {
 		return err
 	}
-	return h.settleClose(ctx, sessions, state, true)
+	return h.closer(sessions).settle(ctx, state, true)
 }
 
 // agentOr is an agent that is known here, or one that has nothing but the name.
@@ -220,12 +220,12 @@ func (h *Handler) agentOr(ctx context.Context, state *session.State) *helix.Agen
 }
 
 // endAwaited ends the agents that a session waited for which was failed from outside.
-func (h *Handler) endAwaited(ctx context.Context, sessions session.Store, id string, ended *session.Outcome) error {
+func (r *tree) endAwaited(ctx context.Context, id string, ended *session.Outcome) error {
 	if ended.Status != session.RunFailed {
 		return nil
 	}
 	for i := range ended.Children {
-		if err := h.abandon(ctx, sessions, id, ended.Children[i].SessionID, ended.Error); err != nil {
+		if err := r.abandon(ctx, id, ended.Children[i].SessionID, ended.Error); err != nil {
 			return err
 		}
 	}

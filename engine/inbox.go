@@ -165,7 +165,7 @@ func (h *Handler) Deliver(ctx context.Context, wake session.Wake) (*session.Key,
 		}
 	}
 	if wake.ChildID != wake.SessionID {
-		awaited, err := h.tellParent(ctx, sessions, state, wake)
+		awaited, err := h.tree(sessions).notifyParent(ctx, state, wake)
 		if err != nil || (!awaited && !detached(state)) {
 			return nil, err
 		}
@@ -180,18 +180,18 @@ func (h *Handler) Delivered(ctx context.Context, wake session.Wake) error {
 
 // tellParent notes a companion's end with the session that called on it. A call
 // that waits for it, which it reports, takes the result itself.
-func (h *Handler) tellParent(ctx context.Context, sessions session.Store, parent *session.State, wake session.Wake) (awaited bool, err error) {
-	if _, err := loadChild(ctx, sessions, parent.ID, wake.ChildID); err != nil {
+func (r *tree) notifyParent(ctx context.Context, parent *session.State, wake session.Wake) (awaited bool, err error) {
+	if _, err := loadChild(ctx, r.sessions, parent.ID, wake.ChildID); err != nil {
 		return false, absent(err)
 	}
-	run, err := sessions.Run(ctx, wake.ChildID, wake.RunID)
+	run, err := r.sessions.Run(ctx, wake.ChildID, wake.RunID)
 	if errors.Is(err, session.ErrNotFound) {
 		return false, nil
 	}
 	if err != nil || !run.Status.Ended() {
 		return false, err
 	}
-	ref, err := sessions.UpdateChild(ctx, parent.ID, wake.ChildID, func(ref *session.ChildRef) error {
+	ref, err := r.sessions.UpdateChild(ctx, parent.ID, wake.ChildID, func(ref *session.ChildRef) error {
 		if ref.Status == session.ChildRunning || ref.Status == session.ChildWaiting {
 			if ref.Status = session.ChildCompleted; run.Status != session.RunCompleted {
 				ref.Status = session.ChildFailed
@@ -208,7 +208,7 @@ func (h *Handler) tellParent(ctx context.Context, sessions session.Store, parent
 	if ref.Awaited || ref.Status == session.ChildTerminated || ref.Status == session.ChildSuperseded {
 		return ref.Awaited, nil
 	}
-	return false, sessions.Send(ctx, parent.ID, session.InboxEntry{
+	return false, r.sessions.Send(ctx, parent.ID, session.InboxEntry{
 		ID: "ended/" + wake.RunID, From: wake.ChildID, Kind: inboxEnded,
 		Body: encoded(statusOf(ref.Name, ref.Agent, session.ChildRunning, run)),
 	})

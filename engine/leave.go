@@ -2,79 +2,26 @@ package engine
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/helixagents/helix/engine/internal/retry"
 	"github.com/helixagents/helix/session"
 )
 
-// gateWaits refuses a turn of a session that waits, unless it has something to go
-// on with, or goes on without.
-func (h *Handler) gateWaits(ctx context.Context, sessions session.Store, req *OpenRequest, state *session.State) error {
-	waits := state.SuspendedStep != "" && state.Status == session.Active // one that is paused is let go on, and suspends again
-	if !waits || req.Stop != nil || req.Input.AbandonPending || req.Resume.Checkpoint != "" {
-		return nil
-	}
-	now, err := sessions.Now(ctx)
-	if err != nil {
-		return err
-	}
-	tree := waitingTree{}
-	if err := h.addWaits(ctx, sessions, state, now, &tree); err != nil {
-		return err
-	}
-	switch {
-	case req.Kind == session.RunResume && req.Resume.Message != nil:
-		return session.Invalid("Message", "cannot be added while calls wait for their results; resume without, or execute it with AbandonPending")
-	case req.Kind == session.RunResume && tree.ready:
-		return nil
-	case req.Kind == session.RunExecute && overdue(state, now):
-		return nil
-	case req.Kind == session.RunResume && req.caller == nil:
-		if moved, err := h.lookElsewhere(ctx, sessions, state); err != nil || moved {
-			return err
-		}
-	}
-	text := fmt.Sprintf("the session waits for %d answers", len(tree.pending))
-	if len(tree.pending) == 1 {
-		text = "the session waits for 1 answer"
-	}
-	if tree.ready {
-		text += ", and has others that no run has taken up: resume it"
-	}
-	out := session.ErrAwaitingInput.WithMessage("%s", text)
-	for i := range tree.pending {
-		out.Calls = append(out.Calls, tree.pending[i].CallID)
-	}
-	return out
-}
-
-// overdue reports whether everything that a session waits for has passed its
-// deadline.
-func overdue(state *session.State, now time.Time) bool {
-	for i := range state.Pending {
-		if !due(&state.Pending[i], now) {
-			return false
-		}
-	}
-	return len(state.AwaitingChildren) == 0
-}
-
 // leave says what becomes of the step that an earlier run suspended in: a resume
 // goes on with it, anything else leaves it behind.
-func (h *Handler) leave(ctx context.Context, sessions session.Store, req *OpenRequest, state *session.State, p *plan) error {
-	if p.start.KeepMessages != nil { // the rewind undoes the step, and the waits with it
-		return h.supersede(ctx, sessions, state, p)
+func (o *opening) leaveStep(ctx context.Context) error {
+	if o.p.start.KeepMessages != nil { // the rewind undoes the step, and the waits with it
+		return o.supersede(ctx)
 	}
-	if state.SuspendedStep == "" {
+	if o.state.SuspendedStep == "" {
 		return nil
 	}
-	if req.Kind == session.RunResume {
-		p.resumes = len(session.OpenCalls(p.history)) > 0
+	if o.req.Kind == session.RunResume {
+		o.p.resumes = len(session.OpenCalls(o.p.history)) > 0
 		return nil
 	}
-	return h.answerRest(ctx, sessions, state, p, errLeft)
+	return o.answerOpenCalls(ctx, errLeft)
 }
 
 // errLeft is why calls end that a new message leaves behind.
@@ -82,20 +29,18 @@ var errLeft = toolError(session.CodeAbandoned, "the user went on without an answ
 
 // leaveChildren ends the agents that a session waits for, if the start leaves them
 // behind. Companions keep what they remember.
-func (h *Handler) leaveChildren(
-	ctx context.Context, sessions session.Store, req *OpenRequest, state *session.State, p *plan,
-) error {
-	if p.start.KeepMessages != nil || state.SuspendedStep == "" || req.Kind == session.RunResume {
+func (o *opening) leaveChildren(ctx context.Context) error {
+	if o.p.start.KeepMessages != nil || o.state.SuspendedStep == "" || o.req.Kind == session.RunResume {
 		return nil
 	}
-	for _, ref := range state.AwaitingChildren {
+	for _, ref := range o.state.AwaitingChildren {
 		if ref.Mode == session.ChildEphemeral || ref.Blocking {
-			if err := h.leaveChild(ctx, sessions, state.ID, ref.SessionID, errLeft); err != nil {
+			if err := o.h.tree(o.sessions).abandonKeeping(ctx, o.state.ID, ref.SessionID, errLeft); err != nil {
 				return err
 			}
 			ref.Status = session.ChildFailed
 			if ref.Remote != nil {
-				if err := h.rereadDebt(ctx, sessions, state.ID, &ref); err != nil {
+				if err := o.h.remoteLink(o.sessions).refreshStop(ctx, o.state.ID, &ref); err != nil {
 					return err
 				}
 			}
@@ -103,27 +48,27 @@ func (h *Handler) leaveChildren(
 			ref.Status = session.ChildRunning
 		}
 		ref.Awaited = false
-		p.start.Children = append(p.start.Children, ref)
+		o.p.start.Children = append(o.p.start.Children, ref)
 	}
 	return nil
 }
 
 // answerRest answers every call of a step that is left behind: finished results
 // and answers stand, the others say why there is none.
-func (h *Handler) answerRest(ctx context.Context, sessions session.Store, state *session.State, p *plan, why *session.Error) error {
-	open := session.OpenCalls(p.history)
+func (o *opening) answerOpenCalls(ctx context.Context, why *session.Error) error {
+	open := session.OpenCalls(o.p.history)
 	if len(open) == 0 {
 		return nil
 	}
-	now, err := sessions.Now(ctx)
+	now, err := o.sessions.Now(ctx)
 	if err != nil {
 		return err
 	}
-	rows, err := sessions.Calls(ctx, state.ID, state.SuspendedStep)
+	rows, err := o.sessions.Calls(ctx, o.state.ID, o.state.SuspendedStep)
 	if err != nil {
 		return err
 	}
-	pending, err := sessions.PendingCalls(ctx, state.ID, true)
+	pending, err := o.sessions.PendingCalls(ctx, o.state.ID, true)
 	if err != nil {
 		return err
 	}
@@ -142,27 +87,27 @@ func (h *Handler) answerRest(ctx context.Context, sessions session.Store, state 
 		wait := waits[part.CallID]
 		if wait != nil && wait.Open() {
 			end := ending(wait, now)
-			p.start.Resolve = append(p.start.Resolve, end)
-			p.left = append(p.left, leftWait{wait, end.State})
+			o.p.start.Resolve = append(o.p.start.Resolve, end)
+			o.p.left = append(o.p.left, leftWait{wait, end.State})
 			if wait.State == session.PendingWaiting {
-				p.start.Waits = append(p.start.Waits, wait.CallID)
+				o.p.start.Waits = append(o.p.start.Waits, wait.CallID)
 			}
 		}
 		if row := settledRows[part.CallID]; row != nil {
-			p.answers = append(p.answers, *row.Result)
+			o.p.answers = append(o.p.answers, *row.Result)
 			written = append(written, row.Writes)
 			continue
 		}
-		p.answers = append(p.answers, leftBehind(part, wait, now, why))
+		o.p.answers = append(o.p.answers, leftBehind(part, wait, now, why))
 	}
-	p.start.Writes = session.Compose(written...)
-	doc := p.doc.Clone()
-	if err := doc.Apply(p.start.Writes); err != nil {
+	o.p.start.Writes = session.Compose(written...)
+	doc := o.p.doc.Clone()
+	if err := doc.Apply(o.p.start.Writes); err != nil {
 		return err
 	}
-	p.doc = doc
+	o.p.doc = doc
 	// Whoever looks before the stream tells of the start has what it did already.
-	p.patches = session.ResultPatches(&doc, p.start.Writes)
+	o.p.patches = session.ResultPatches(&doc, o.p.start.Writes)
 	return nil
 }
 
@@ -224,7 +169,7 @@ func leftBehind(part session.Part, p *session.Pending, now time.Time, why *sessi
 
 // leftCalls are the calls of an earlier step that the start of the turn has answered.
 func (t *turn) leftCalls(ctx context.Context) ([]*call, error) {
-	first, messages := t.opening()
+	first, messages := t.initialMessages()
 	if len(messages) == 0 || messages[0].Role != session.RoleTool {
 		return nil, nil
 	}

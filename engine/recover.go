@@ -57,7 +57,7 @@ func (h *Handler) takeOver(ctx context.Context, due session.Due, force bool) (*O
 		// taken over again at once.
 		if taken.Attempts > maxAttempts {
 			failure := session.ErrCrashLoop.WithMessage("the run cannot be continued: %v", err)
-			if err := h.writeOff(ctx, sessions, due, taken, failure, nil); err != nil {
+			if err := h.closer(sessions).failRun(ctx, due, taken, failure, nil); err != nil {
 				h.log.ErrorContext(ctx, "run not written off", "session", due.ID, "run", due.RunID, "error", err)
 			}
 		}
@@ -81,7 +81,7 @@ func (h *Handler) takeOver(ctx context.Context, due session.Due, force bool) (*O
 	t.takeBack()
 	loops := t.ended == nil && taken.Attempts > maxAttempts
 	if loops {
-		lives, err := h.livesBelow(ctx, sessions, due.ID, due.Lease.Owner, 0)
+		lives, err := h.tree(sessions).progressesBelow(ctx, due.ID, due.Lease.Owner, 0)
 		if err != nil {
 			h.release(ctx, t)
 			h.forget(t)
@@ -152,11 +152,11 @@ func LossOf(state *session.State, run *session.Run) Loss {
 
 // livesBelow reports whether an agent below a session, which the lost owner had come
 // to drive, makes progress: then the session has only waited for it.
-func (h *Handler) livesBelow(ctx context.Context, sessions session.Store, id, owner string, depth int) (bool, error) {
+func (r *tree) progressesBelow(ctx context.Context, id, owner string, depth int) (bool, error) {
 	if depth > maxDepth {
 		return false, session.ErrCorrupt.WithMessage("session %s: the agents below it have no end", id)
 	}
-	refs, err := sessions.Children(ctx, id)
+	refs, err := r.sessions.Children(ctx, id)
 	if err != nil {
 		return false, err
 	}
@@ -164,14 +164,14 @@ func (h *Handler) livesBelow(ctx context.Context, sessions session.Store, id, ow
 		if refs[i].Status != session.ChildRunning {
 			continue
 		}
-		state, err := loadChild(ctx, sessions, id, refs[i].SessionID)
+		state, err := loadChild(ctx, r.sessions, id, refs[i].SessionID)
 		if errors.Is(err, session.ErrNotFound) {
 			continue // it was never started
 		}
 		if err != nil {
 			return false, err
 		}
-		run, err := sessions.CurrentRun(ctx, state.ID)
+		run, err := r.sessions.CurrentRun(ctx, state.ID)
 		if err != nil && !errors.Is(err, session.ErrNotFound) {
 			return false, err
 		}
@@ -181,7 +181,7 @@ func (h *Handler) livesBelow(ctx context.Context, sessions session.Store, id, ow
 		if run.ProgressVersion != state.Version || run.Attempts < maxAttempts {
 			return true, nil
 		}
-		if lives, err := h.livesBelow(ctx, sessions, state.ID, owner, depth+1); err != nil || lives {
+		if lives, err := r.progressesBelow(ctx, state.ID, owner, depth+1); err != nil || lives {
 			return lives, err
 		}
 	}
@@ -191,34 +191,32 @@ func (h *Handler) livesBelow(ctx context.Context, sessions session.Store, id, ow
 // writeOff fails a run that nobody can go on with any more, so that it does not
 // haunt the sweeps for ever. The agents below it that are given end with it: whoever
 // closes the run ends them, see [Handler.endAwaited].
-func (h *Handler) writeOff(
-	ctx context.Context, sessions session.Store, due session.Due, taken *session.TakenOver, failure *session.Error, below []session.ChildRef,
-) error {
+func (c *closer) failRun(ctx context.Context, due session.Due, taken *session.TakenOver, failure *session.Error, below []session.ChildRef) error {
 	fence := taken.Lease.Fence()
 	change := session.Change{
 		Status: session.Failed, Children: below, Outcome: &session.Outcome{Status: session.RunFailed, Error: failure, Children: below},
 	}
-	state, err := sessions.Load(ctx, due.ID)
+	state, err := c.sessions.Load(ctx, due.ID)
 	if err != nil {
 		return err
 	}
 	for i := range state.Pending {
 		change.Resolve = append(change.Resolve, session.Resolution{CallID: state.Pending[i].CallID, State: session.PendingAbandoned})
 	}
-	if err := h.oweStop(ctx, sessions, state, session.Stop{Kind: session.StopAbort, Reason: failure.Message}); err != nil {
+	if err := c.h.remoteLink(c.sessions).requestStop(ctx, state, session.Stop{Kind: session.StopAbort, Reason: failure.Message}); err != nil {
 		return err
 	}
 	if detached(state) {
 		change.Wake = &session.Wake{Tenant: due.Tenant, SessionID: state.ParentID, ChildID: due.ID, RunID: due.RunID}
 	}
-	_, err = sessions.Commit(ctx, &session.Commit{
+	_, err = c.sessions.Commit(ctx, &session.Commit{
 		SessionID: due.ID, RunID: due.RunID, Key: due.RunID + "/abandon", Version: taken.Version, Fence: fence, Change: change,
 	})
 	if err != nil {
 		return err
 	}
-	h.logEnd(ctx, state, due.RunID, change.Outcome)
-	return sessions.CloseRun(ctx, due.ID, fence, false)
+	c.h.logEnd(ctx, state, due.RunID, change.Outcome)
+	return c.sessions.CloseRun(ctx, due.ID, fence, false)
 }
 
 // takeBack tells watchers that what they saw of the step in flight did not come
@@ -397,6 +395,15 @@ func (t *turn) waitsByCall(ctx context.Context, rows []session.Call) (map[string
 	return found, nil
 }
 
+// closer ends runs and closes streams on behalf of processes that could not. Its
+// fields never change.
+type closer struct {
+	h        *Handler
+	sessions session.Store // of the session's tenant
+}
+
+func (h *Handler) closer(sessions session.Store) *closer { return &closer{h: h, sessions: sessions} }
+
 // SettleClose closes the stream of a run that ended without being able to, and
 // tells the hooks. It does nothing if the run's owner is still at it.
 func (h *Handler) SettleClose(ctx context.Context, due session.Due) error {
@@ -412,23 +419,23 @@ func (h *Handler) SettleClose(ctx context.Context, due session.Due) error {
 	if !state.CloseOwed || state.Lease.Live(now) {
 		return nil
 	}
-	return h.settleClose(ctx, sessions, state, true)
+	return h.closer(sessions).settle(ctx, state, true)
 }
 
 // closeLate closes the stream of a run whose owner could not.
-func (h *Handler) closeLate(ctx context.Context, sessions session.Store, state *session.State, run *session.Run) error {
-	streams := h.cfg.Backend.Streams().Tenant(state.Tenant)
+func (c *closer) closeStream(ctx context.Context, state *session.State, run *session.Run) error {
+	streams := c.h.cfg.Backend.Streams().Tenant(state.Tenant)
 	info, err := streams.Info(ctx, state.StreamID)
 	if err != nil {
 		return err
 	}
 	// A run that failed as it started may not have come to open it.
 	if run.Status == session.RunFailed && state.StreamID == state.ID && info.RunID != run.ID {
-		messages, err := sessions.AllMessages(ctx, state.ID)
+		messages, err := c.sessions.AllMessages(ctx, state.ID)
 		if err != nil {
 			return err
 		}
-		t := h.newTurn(h.agentOr(ctx, state), nil, state, *run, state.Lease.Fence(), new(atomic.Int64))
+		t := c.h.newTurn(c.h.agentOr(ctx, state), nil, state, *run, state.Lease.Fence(), new(atomic.Int64))
 		defer t.leave()
 		if t.transcript, err = session.NewTranscript(messages); err != nil {
 			return err
@@ -437,44 +444,44 @@ func (h *Handler) closeLate(ctx context.Context, sessions session.Store, state *
 			return err
 		}
 	}
-	return closeStream(ctx, streams, state.StreamID, state, run, run.Outcome, run.StepCount, h.cfg.Now().UTC())
+	return closeStream(ctx, streams, state.StreamID, state, run, run.Outcome, run.StepCount, c.h.cfg.Now().UTC())
 }
 
 // settleClose closes the stream of an ended run and, if asked to, tells the hooks.
-func (h *Handler) settleClose(ctx context.Context, sessions session.Store, state *session.State, tell bool) error {
-	run, err := sessions.Run(ctx, state.ID, state.CurrentRunID)
+func (c *closer) settle(ctx context.Context, state *session.State, tell bool) error {
+	run, err := c.sessions.Run(ctx, state.ID, state.CurrentRunID)
 	if err != nil {
 		return err
 	}
 	if !run.Status.Ended() || run.Outcome == nil {
 		return nil
 	}
-	if agent, err := h.Agent(ctx, state); err == nil && tell {
-		t := h.newTurn(agent, nil, state, *run, state.Lease.Fence(), new(atomic.Int64))
+	if agent, err := c.h.Agent(ctx, state); err == nil && tell {
+		t := c.h.newTurn(agent, nil, state, *run, state.Lease.Fence(), new(atomic.Int64))
 		t.transcript, t.ended, t.step = &session.Transcript{}, run.Outcome, run.StepCount
 		t.hooks.runEnded(ctx, &t.run, t.ended, t.step, t.h.cfg.Now().Sub(t.run.StartedAt))
 		t.leave()
 	}
 	if run.CheckpointID != "" && run.StepCount == 0 { // it may have ended before it came to that
-		messages, err := sessions.AllMessages(ctx, state.ID)
+		messages, err := c.sessions.AllMessages(ctx, state.ID)
 		if err != nil {
 			return err
 		}
-		if err := h.endUndone(ctx, sessions, state.ID, callsOf(messages)); err != nil {
+		if err := c.h.tree(c.sessions).endUndone(ctx, state.ID, callsOf(messages)); err != nil {
 			return err
 		}
 	}
-	if err := h.endAwaited(ctx, sessions, state.ID, run.Outcome); err != nil {
+	if err := c.h.tree(c.sessions).endAwaited(ctx, state.ID, run.Outcome); err != nil {
 		return err
 	}
-	if h.remote(state.Agent) == nil {
-		err = h.closeLate(ctx, sessions, state, run)
+	if c.h.remote(state.Agent) == nil {
+		err = c.closeStream(ctx, state, run)
 	}
 	if err != nil && !errors.Is(err, session.ErrStreamClosed) && !errors.Is(err, session.ErrNotFound) && !errors.Is(err, session.ErrStale) {
 		return err
 	}
-	if _, err := h.afterEnd(ctx, sessions, state, run.Outcome); err != nil {
+	if _, err := c.wakeAfter(ctx, state, run.Outcome); err != nil {
 		return err
 	}
-	return sessions.SettleClose(ctx, state.ID, run.ID)
+	return c.sessions.SettleClose(ctx, state.ID, run.ID)
 }

@@ -72,7 +72,7 @@ func (r *relay) owe(ctx context.Context, stop session.Stop) error {
 		return nil
 	}
 	r.t.owes = true
-	return r.t.h.oweStop(ctx, r.t.sessions, &r.t.state, stop)
+	return r.t.h.remoteLink(r.t.sessions).requestStop(ctx, &r.t.state, stop)
 }
 
 // end makes a change the turn's last.

@@ -10,6 +10,17 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
+// remoteLink reads and writes what is known of the remote agents of a tenant. Its
+// fields never change.
+type remoteLink struct {
+	h        *Handler
+	sessions session.Store // of the tenant
+}
+
+func (h *Handler) remoteLink(sessions session.Store) *remoteLink {
+	return &remoteLink{h: h, sessions: sessions}
+}
+
 // peerOf is the id of the session on the other server, which may share a store with
 // this one. References that an earlier version made name none.
 func peerOf(standIn string, at *progress) string {
@@ -17,8 +28,8 @@ func peerOf(standIn string, at *progress) string {
 }
 
 // peer finds the id of the session that a stand-in is for.
-func (h *Handler) peer(ctx context.Context, sessions session.Store, state *session.State) (string, error) {
-	ref, err := remoteRef(ctx, sessions, state)
+func (l *remoteLink) peer(ctx context.Context, state *session.State) (string, error) {
+	ref, err := remoteRef(ctx, l.sessions, state)
 	if err != nil {
 		return "", err
 	}

@@ -14,12 +14,12 @@ import (
 // companion from before it that was called on since goes back itself when it is called
 // on again; see [turn.goBack]. Nothing ends before the run has started, so that a rewind
 // that is refused changes nothing; see [Handler.endUndone].
-func (h *Handler) supersede(ctx context.Context, sessions session.Store, state *session.State, p *plan) error {
-	refs, err := sessions.Children(ctx, state.ID)
+func (o *opening) supersede(ctx context.Context) error {
+	refs, err := o.sessions.Children(ctx, o.state.ID)
 	if err != nil || len(refs) == 0 {
 		return err
 	}
-	made := callsOf(p.history)
+	made := callsOf(o.p.history)
 	gone := map[string]bool{}
 	for i := range refs {
 		ref := &refs[i]
@@ -27,12 +27,12 @@ func (h *Handler) supersede(ctx context.Context, sessions session.Store, state *
 			gone[ref.SessionID] = true
 			continue
 		}
-		first, err := h.firstCall(ctx, sessions, state.ID, ref)
+		first, err := o.h.tree(o.sessions).firstCall(ctx, o.state.ID, ref)
 		if err != nil {
 			return err
 		}
 		if made[first] {
-			if err := h.stepBack(ctx, sessions, state, ref, made, p); err != nil {
+			if err := o.stepBack(ctx, ref, made); err != nil {
 				return err
 			}
 			continue
@@ -41,41 +41,41 @@ func (h *Handler) supersede(ctx context.Context, sessions session.Store, state *
 		superseded := *ref
 		superseded.Status, superseded.Awaited = session.ChildSuperseded, false
 		superseded.Remote = nil // what the store has of it stays
-		p.start.Children = append(p.start.Children, superseded)
+		o.p.start.Children = append(o.p.start.Children, superseded)
 	}
-	return h.dropNotices(ctx, sessions, state, gone, p)
+	return o.dropNotices(ctx, gone)
 }
 
 // endUndone ends the agents below a session that its latest rewind undid, and stops
 // companions from before it that work on what was undone. made is the calls that the
 // session has made. It is owed from the start of a run that goes back until its first
 // step, and whoever takes that run over does it again: what has ended is left as it is.
-func (h *Handler) endUndone(ctx context.Context, sessions session.Store, id string, made map[string]bool) error {
+func (r *tree) endUndone(ctx context.Context, id string, made map[string]bool) error {
 	var err error
 	for range openTries {
-		if err = h.endUndoneOnce(ctx, sessions, id, made); !errors.Is(err, session.ErrStale) {
+		if err = r.endUndoneOnce(ctx, id, made); !errors.Is(err, session.ErrStale) {
 			return err
 		}
 	}
 	return session.ErrUnavailable.WithCause(err, "session %s: the agents that were undone keep changing", id)
 }
 
-func (h *Handler) endUndoneOnce(ctx context.Context, sessions session.Store, id string, made map[string]bool) error {
-	refs, err := sessions.Children(ctx, id)
+func (r *tree) endUndoneOnce(ctx context.Context, id string, made map[string]bool) error {
+	refs, err := r.sessions.Children(ctx, id)
 	if err != nil {
 		return err
 	}
 	for i := range refs {
 		switch ref := &refs[i]; {
 		case ref.Status == session.ChildSuperseded:
-			err = h.walk(ctx, sessions, id, ref.SessionID, 1, true, func(below *session.State) (bool, error) {
-				if err := h.abandonOne(ctx, sessions, below, errUndone, false); err != nil {
+			err = r.walk(ctx, id, ref.SessionID, 1, true, func(below *session.State) (bool, error) {
+				if err := r.endOne(ctx, below, errUndone, false); err != nil {
 					return false, err
 				}
-				return true, h.outlast(ctx, below.CurrentRunID)
+				return true, r.h.outlast(ctx, below.CurrentRunID)
 			})
 		case ref.Mode == session.ChildPersistent:
-			err = h.stopUndone(ctx, sessions, id, ref.SessionID, made)
+			err = r.stopUndone(ctx, id, ref.SessionID, made)
 		}
 		if err != nil {
 			return err
@@ -90,27 +90,27 @@ func (t *turn) payRewind(ctx context.Context) error {
 	if t.run.CheckpointID == "" || t.step > 0 || t.flight != nil {
 		return nil
 	}
-	return t.h.endUndone(ctx, t.sessions, t.key.ID, t.callsMade())
+	return t.h.tree(t.sessions).endUndone(ctx, t.key.ID, t.callsMade())
 }
 
 // stopUndone stops a companion that works on what was undone. A message that it has not
 // taken in yet is withdrawn.
-func (h *Handler) stopUndone(ctx context.Context, sessions session.Store, parent, id string, made map[string]bool) error {
-	child, err := loadChild(ctx, sessions, parent, id)
+func (r *tree) stopUndone(ctx context.Context, parent, id string, made map[string]bool) error {
+	child, err := loadChild(ctx, r.sessions, parent, id)
 	if err != nil {
 		return absent(err)
 	}
-	if err := h.withdraw(ctx, sessions, id, made); err != nil {
+	if err := r.withdraw(ctx, id, made); err != nil {
 		return err
 	}
-	at, err := undoneAt(ctx, sessions, id, made)
+	at, err := undoneAt(ctx, r.sessions, id, made)
 	if err != nil || at < 0 {
 		return err
 	}
-	if err := h.abandonOne(ctx, sessions, child, errUndone, true); err != nil {
+	if err := r.endOne(ctx, child, errUndone, true); err != nil {
 		return err
 	}
-	return h.outlast(ctx, child.CurrentRunID)
+	return r.h.outlast(ctx, child.CurrentRunID)
 }
 
 // callsOf is the set of calls that messages make.
@@ -125,14 +125,14 @@ func callsOf(messages []session.Message) map[string]bool {
 }
 
 // firstCall is the call for which a child's session was begun.
-func (h *Handler) firstCall(ctx context.Context, sessions session.Store, parent string, ref *session.ChildRef) (string, error) {
+func (r *tree) firstCall(ctx context.Context, parent string, ref *session.ChildRef) (string, error) {
 	if ref.Mode != session.ChildPersistent {
 		return ref.CallID, nil
 	}
-	if _, err := loadChild(ctx, sessions, parent, ref.SessionID); err != nil {
+	if _, err := loadChild(ctx, r.sessions, parent, ref.SessionID); err != nil {
 		return ref.CallID, absent(err)
 	}
-	page, err := sessions.Runs(ctx, ref.SessionID, session.PageRequest{Limit: 1})
+	page, err := r.sessions.Runs(ctx, ref.SessionID, session.PageRequest{Limit: 1})
 	if err != nil || len(page.Items) == 0 {
 		return ref.CallID, absent(err)
 	}
@@ -158,16 +158,14 @@ func (h *Handler) outlast(ctx context.Context, runID string) error {
 
 // stepBack plans what becomes of the reference to a companion from before the
 // checkpoint.
-func (h *Handler) stepBack(
-	ctx context.Context, sessions session.Store, state *session.State, ref *session.ChildRef, made map[string]bool, p *plan,
-) error {
+func (o *opening) stepBack(ctx context.Context, ref *session.ChildRef, made map[string]bool) error {
 	if ref.Mode != session.ChildPersistent {
 		return nil
 	}
-	if _, err := loadChild(ctx, sessions, state.ID, ref.SessionID); err != nil {
+	if _, err := loadChild(ctx, o.sessions, o.state.ID, ref.SessionID); err != nil {
 		return absent(err)
 	}
-	at, err := undoneAt(ctx, sessions, ref.SessionID, made)
+	at, err := undoneAt(ctx, o.sessions, ref.SessionID, made)
 	if err != nil {
 		return err
 	}
@@ -178,25 +176,25 @@ func (h *Handler) stepBack(
 	// the companion.
 	kept := *ref
 	kept.Awaited, kept.Status = false, session.ChildCompleted
-	run, err := sessions.CurrentRun(ctx, ref.SessionID)
+	run, err := o.sessions.CurrentRun(ctx, ref.SessionID)
 	if err != nil {
 		return absent(err)
 	}
 	if at < 0 && !kept.Blocking && (run.Status == session.RunRunning || run.Status.Suspended()) {
 		kept.Status = session.ChildRunning // with what it was asked before
 	}
-	page, err := sessions.Runs(ctx, ref.SessionID, session.PageRequest{Limit: 1})
+	page, err := o.sessions.Runs(ctx, ref.SessionID, session.PageRequest{Limit: 1})
 	if err != nil {
 		return err
 	}
 	kept.CallID = page.Items[0].RequestID
-	p.start.Children = append(p.start.Children, kept)
+	o.p.start.Children = append(o.p.start.Children, kept)
 	return nil
 }
 
 // withdraw takes back the undone messages that a companion has not taken in.
-func (h *Handler) withdraw(ctx context.Context, sessions session.Store, id string, made map[string]bool) error {
-	entries, err := sessions.Inbox(ctx, id)
+func (r *tree) withdraw(ctx context.Context, id string, made map[string]bool) error {
+	entries, err := r.sessions.Inbox(ctx, id)
 	if err != nil {
 		return absent(err)
 	}
@@ -204,7 +202,7 @@ func (h *Handler) withdraw(ctx context.Context, sessions session.Store, id strin
 		if entries[i].Kind != inboxMessage || made[entries[i].ID] {
 			continue
 		}
-		err := sessions.Send(ctx, id, session.InboxEntry{ID: withdrawnPrefix + entries[i].ID, From: entries[i].From, Kind: inboxWithdrawn})
+		err := r.sessions.Send(ctx, id, session.InboxEntry{ID: withdrawnPrefix + entries[i].ID, From: entries[i].From, Kind: inboxWithdrawn})
 		if err != nil {
 			return err
 		}
@@ -214,17 +212,17 @@ func (h *Handler) withdraw(ctx context.Context, sessions session.Store, id strin
 
 // dropNotices has the start take back what the session was told of agents that never
 // were, now that it goes back.
-func (h *Handler) dropNotices(ctx context.Context, sessions session.Store, state *session.State, gone map[string]bool, p *plan) error {
+func (o *opening) dropNotices(ctx context.Context, gone map[string]bool) error {
 	if len(gone) == 0 {
 		return nil
 	}
-	entries, err := sessions.Inbox(ctx, state.ID)
+	entries, err := o.sessions.Inbox(ctx, o.state.ID)
 	if err != nil {
 		return absent(err)
 	}
 	for i := range entries {
 		if entries[i].Kind == inboxEnded && gone[entries[i].From] {
-			p.start.Consume = append(p.start.Consume, entries[i].ID)
+			o.p.start.Consume = append(o.p.start.Consume, entries[i].ID)
 		}
 	}
 	return nil

@@ -163,7 +163,7 @@ func (h *Handler) mayAnswer(
 func (h *Handler) submitAway(
 	ctx context.Context, limit time.Duration, remote helix.Remote, owner *session.State, s helix.Submission,
 ) (*helix.Submitted, error) {
-	peer, err := h.peer(ctx, h.cfg.Backend.Sessions().Tenant(owner.Tenant), owner)
+	peer, err := h.remoteLink(h.cfg.Backend.Sessions().Tenant(owner.Tenant)).peer(ctx, owner)
 	if err != nil {
 		return nil, err
 	}

@@ -116,6 +116,15 @@ func absent(err error) error {
 	return err
 }
 
+// tree reads and ends the sessions of the agents below a session. Its fields never
+// change.
+type tree struct {
+	h        *Handler
+	sessions session.Store // of the session's tenant
+}
+
+func (h *Handler) tree(sessions session.Store) *tree { return &tree{h: h, sessions: sessions} }
+
 // waitingTree is what a session and the agents it waits for wait for.
 type waitingTree struct {
 	// ready is set when there is something to go on with: an answer, a deadline that
@@ -125,16 +134,16 @@ type waitingTree struct {
 }
 
 // readiness looks at a session that another waits for.
-func (h *Handler) readiness(ctx context.Context, sessions session.Store, parent, id string, now time.Time) (waitingTree, error) {
+func (r *tree) readiness(ctx context.Context, parent, id string, now time.Time) (waitingTree, error) {
 	var w waitingTree
-	state, err := loadChild(ctx, sessions, parent, id)
+	state, err := loadChild(ctx, r.sessions, parent, id)
 	if errors.Is(err, session.ErrNotFound) {
 		return waitingTree{ready: true}, nil
 	}
 	if err != nil {
 		return w, err
 	}
-	run, err := latestRun(ctx, sessions, id)
+	run, err := latestRun(ctx, r.sessions, id)
 	if err != nil {
 		return w, err
 	}
@@ -148,12 +157,12 @@ func (h *Handler) readiness(ctx context.Context, sessions session.Store, parent,
 	if !run.Status.Suspended() || state.Status != session.Active {
 		w.ready = true
 	}
-	err = h.addWaits(ctx, sessions, state, now, &w)
+	err = r.addWaits(ctx, state, now, &w)
 	return w, err
 }
 
 // addWaits adds what a session's document says of its waits.
-func (h *Handler) addWaits(ctx context.Context, sessions session.Store, state *session.State, now time.Time, w *waitingTree) error {
+func (r *tree) addWaits(ctx context.Context, state *session.State, now time.Time, w *waitingTree) error {
 	for i := range state.Pending {
 		p := &state.Pending[i]
 		if p.State == session.PendingAnswered || due(p, now) {
@@ -164,15 +173,15 @@ func (h *Handler) addWaits(ctx context.Context, sessions session.Store, state *s
 		}
 	}
 	for i := range state.AwaitingChildren {
-		below, err := h.awaited(ctx, sessions, state.ID, &state.AwaitingChildren[i], now)
+		below, err := r.awaited(ctx, state.ID, &state.AwaitingChildren[i], now)
 		if err != nil {
 			return err
 		}
 		w.ready = w.ready || below.ready
 		w.pending = append(w.pending, below.pending...)
 	}
-	if !w.ready && h.remote(state.Agent) != nil {
-		ref, err := remoteRef(ctx, sessions, state)
+	if !w.ready && r.h.remote(state.Agent) != nil {
+		ref, err := remoteRef(ctx, r.sessions, state)
 		if err != nil || ref == nil {
 			return err
 		}
@@ -185,17 +194,15 @@ func (h *Handler) addWaits(ctx context.Context, sessions session.Store, state *s
 
 // awaited looks at an agent that a call of parent waits for. One that works by itself is
 // ready only when it has come to an end; what it waits for is listed all the same.
-func (h *Handler) awaited(
-	ctx context.Context, sessions session.Store, parent string, ref *session.ChildRef, now time.Time,
-) (waitingTree, error) {
+func (r *tree) awaited(ctx context.Context, parent string, ref *session.ChildRef, now time.Time) (waitingTree, error) {
 	if ref.Mode != session.ChildPersistent || ref.Blocking {
-		return h.readiness(ctx, sessions, parent, ref.SessionID, now)
+		return r.readiness(ctx, parent, ref.SessionID, now)
 	}
-	state, err := loadChild(ctx, sessions, parent, ref.SessionID)
+	state, err := loadChild(ctx, r.sessions, parent, ref.SessionID)
 	if err != nil {
 		return waitingTree{ready: errors.Is(err, session.ErrNotFound)}, absent(err)
 	}
-	run, err := latestRun(ctx, sessions, ref.SessionID)
+	run, err := latestRun(ctx, r.sessions, ref.SessionID)
 	if err != nil {
 		return waitingTree{}, err
 	}
@@ -203,7 +210,7 @@ func (h *Handler) awaited(
 		return waitingTree{ready: true}, nil
 	}
 	below := waitingTree{}
-	if err := h.addWaits(ctx, sessions, state, now, &below); err != nil {
+	if err := r.addWaits(ctx, state, now, &below); err != nil {
 		return waitingTree{}, err
 	}
 	return waitingTree{pending: below.pending}, nil
@@ -211,23 +218,23 @@ func (h *Handler) awaited(
 
 // companionEnded reports whether a companion that works by itself, and that one of
 // the agents waits for, at any depth, has come to its end.
-func (h *Handler) companionEnded(ctx context.Context, sessions session.Store, parent string, refs []session.ChildRef) (bool, error) {
+func (r *tree) companionEnded(ctx context.Context, parent string, refs []session.ChildRef) (bool, error) {
 	for i := range refs {
 		ref := &refs[i]
 		if ref.Mode == session.ChildPersistent && !ref.Blocking {
-			if tree, err := h.awaited(ctx, sessions, parent, ref, time.Time{}); err != nil || tree.ready {
+			if tree, err := r.awaited(ctx, parent, ref, time.Time{}); err != nil || tree.ready {
 				return tree.ready, err
 			}
 			continue
 		}
-		state, err := loadChild(ctx, sessions, parent, ref.SessionID)
+		state, err := loadChild(ctx, r.sessions, parent, ref.SessionID)
 		if errors.Is(err, session.ErrNotFound) {
 			continue
 		}
 		if err != nil {
 			return false, err
 		}
-		if ended, err := h.companionEnded(ctx, sessions, state.ID, state.AwaitingChildren); err != nil || ended {
+		if ended, err := r.companionEnded(ctx, state.ID, state.AwaitingChildren); err != nil || ended {
 			return ended, err
 		}
 	}
@@ -239,7 +246,7 @@ func (h *Handler) companionEnded(ctx context.Context, sessions session.Store, pa
 func (h *Handler) Waiting(ctx context.Context, key session.Key) ([]session.Pending, error) {
 	var found []session.Pending
 	sessions := h.cfg.Backend.Sessions().Tenant(key.Tenant)
-	err := h.walk(ctx, sessions, "", key.ID, 0, true, func(state *session.State) (bool, error) {
+	err := h.tree(sessions).walk(ctx, "", key.ID, 0, true, func(state *session.State) (bool, error) {
 		found = append(found, state.Suspension().Pending...)
 		return true, nil
 	})
@@ -249,10 +256,8 @@ func (h *Handler) Waiting(ctx context.Context, key session.Key) ([]session.Pendi
 // walk visits a session and then, if the visit says so, those of the agents below
 // it; of agents that have come to an end only if all are asked for, because those
 // may have left companions at work.
-func (h *Handler) walk(
-	ctx context.Context, sessions session.Store, parent, id string, depth int, all bool, visit func(*session.State) (down bool, err error),
-) error {
-	state, err := sessions.Load(ctx, id)
+func (r *tree) walk(ctx context.Context, parent, id string, depth int, all bool, visit func(*session.State) (down bool, err error)) error {
+	state, err := r.sessions.Load(ctx, id)
 	if depth > 0 && errors.Is(err, session.ErrNotFound) {
 		return nil // it was never started
 	}
@@ -268,13 +273,13 @@ func (h *Handler) walk(
 	if down, err := visit(state); err != nil || !down {
 		return err
 	}
-	refs, err := sessions.Children(ctx, id)
+	refs, err := r.sessions.Children(ctx, id)
 	if err != nil {
 		return err
 	}
 	for i := range refs {
 		if all || refs[i].Status == session.ChildRunning || refs[i].Status == session.ChildWaiting {
-			if err := h.walk(ctx, sessions, id, refs[i].SessionID, depth+1, all, visit); err != nil {
+			if err := r.walk(ctx, id, refs[i].SessionID, depth+1, all, visit); err != nil {
 				return err
 			}
 		}
@@ -286,31 +291,31 @@ func (h *Handler) walk(
 // that wait are answered with why, runs are stopped, and a session that was
 // suspended fails. Companions that work by themselves are left alone, unless they
 // are what is to end.
-func (h *Handler) abandon(ctx context.Context, sessions session.Store, parent, id string, why *session.Error) error {
-	return h.endTree(ctx, sessions, parent, id, why, false)
+func (r *tree) abandon(ctx context.Context, parent, id string, why *session.Error) error {
+	return r.endTree(ctx, parent, id, why, false)
 }
 
 // leaveChild is [Handler.abandon] for a caller that moves on: a companion that waits is
 // interrupted instead of failed, and continues its transcript when it is called on
 // again.
-func (h *Handler) leaveChild(ctx context.Context, sessions session.Store, parent, id string, why *session.Error) error {
-	return h.endTree(ctx, sessions, parent, id, why, true)
+func (r *tree) abandonKeeping(ctx context.Context, parent, id string, why *session.Error) error {
+	return r.endTree(ctx, parent, id, why, true)
 }
 
-func (h *Handler) endTree(ctx context.Context, sessions session.Store, parent, id string, why *session.Error, keep bool) error {
-	return h.walk(ctx, sessions, parent, id, 1, false, func(state *session.State) (bool, error) {
+func (r *tree) endTree(ctx context.Context, parent, id string, why *session.Error, keep bool) error {
+	return r.walk(ctx, parent, id, 1, false, func(state *session.State) (bool, error) {
 		if state.ID != id && state.RootID == "" {
 			return false, nil
 		}
 		remembers := false
 		if keep {
-			refs, err := sessions.Children(ctx, state.ParentID)
+			refs, err := r.sessions.Children(ctx, state.ParentID)
 			if err != nil {
 				return false, err
 			}
 			remembers = findRef(refs, func(ref *session.ChildRef) bool { return ref.SessionID == state.ID }) != nil
 		}
-		return true, h.abandonOne(ctx, sessions, state, why, remembers)
+		return true, r.endOne(ctx, state, why, remembers)
 	})
 }
 
@@ -340,24 +345,22 @@ func (h *Handler) AbortWaiting(ctx context.Context, key, head session.Key, reaso
 		return err
 	}
 	why := session.ErrCancelled.WithMessage("%s", cmp.Or(reason, "the agent was aborted"))
-	return h.abandon(ctx, sessions, state.ParentID, key.ID, why)
+	return h.tree(sessions).abandon(ctx, state.ParentID, key.ID, why)
 }
 
 // abandonOne ends what a session is at. If it remembers, it can be continued.
-func (h *Handler) abandonOne(
-	ctx context.Context, sessions session.Store, state *session.State, why *session.Error, remembers bool,
-) error {
+func (r *tree) endOne(ctx context.Context, state *session.State, why *session.Error, remembers bool) error {
 	for _, p := range state.Suspension().Pending {
 		// An answer that came first stands; nobody will take it up.
-		_, err := sessions.Submit(ctx, state.ID, session.Submission{
+		_, err := r.sessions.Submit(ctx, state.ID, session.Submission{
 			CallID: p.CallID, Response: session.Response{Kind: session.PendingClientTool, Error: string(why.Code) + ": " + why.Message},
 		})
 		if err != nil {
 			return err
 		}
-		h.log.InfoContext(ctx, "client_tool.aborted", "tenant", state.Tenant, "session", state.ID, "call", p.CallID, "reason", why.Code)
+		r.h.log.InfoContext(ctx, "client_tool.aborted", "tenant", state.Tenant, "session", state.ID, "call", p.CallID, "reason", why.Code)
 	}
-	run, err := sessions.CurrentRun(ctx, state.ID)
+	run, err := r.sessions.CurrentRun(ctx, state.ID)
 	if errors.Is(err, session.ErrNotFound) {
 		return nil
 	}
@@ -365,15 +368,15 @@ func (h *Handler) abandonOne(
 		return err
 	}
 	if run.Status == session.RunRunning {
-		if _, here := h.held(run.ID); !here && state.RootID != "" {
-			return h.endOrphan(ctx, sessions, state, run, why)
+		if _, here := r.h.held(run.ID); !here && state.RootID != "" {
+			return r.endOrphan(ctx, state, run, why)
 		}
 		key := session.Key{Tenant: state.Tenant, ID: state.ID}
 		stop := session.Stop{RunID: run.ID, Kind: session.StopAbort, Reason: why.Message}
 		if remembers && detached(state) {
 			stop.Kind = session.StopInterrupt
 		}
-		err := h.StopRun(ctx, key, stop)
+		err := r.h.StopRun(ctx, key, stop)
 		if errors.Is(err, session.ErrStale) { // it has just come to an end
 			return nil
 		}
@@ -382,7 +385,7 @@ func (h *Handler) abandonOne(
 	if !run.Status.Suspended() || state.Status != session.Active {
 		return nil
 	}
-	if err := h.oweStop(ctx, sessions, state, session.Stop{Kind: session.StopAbort, Reason: why.Message}); err != nil {
+	if err := r.h.remoteLink(r.sessions).requestStop(ctx, state, session.Stop{Kind: session.StopAbort, Reason: why.Message}); err != nil {
 		return err
 	}
 	change := session.StatusChange{
@@ -391,10 +394,10 @@ func (h *Handler) abandonOne(
 	if remembers {
 		change = session.StatusChange{
 			Expect: []session.Status{session.Active}, To: session.Interrupted,
-			Interrupt: &session.InterruptContext{RunID: run.ID, Reason: why.Message, At: h.cfg.Now().UTC()},
+			Interrupt: &session.InterruptContext{RunID: run.ID, Reason: why.Message, At: r.h.cfg.Now().UTC()},
 		}
 	}
-	_, err = sessions.SetStatus(ctx, state.ID, change)
+	_, err = r.sessions.SetStatus(ctx, state.ID, change)
 	if errors.Is(err, session.ErrAlreadyRunning) {
 		return session.ErrUnavailable.WithCause(err, "session %s is about to be closed", state.ID)
 	}
@@ -403,19 +406,19 @@ func (h *Handler) abandonOne(
 
 // endOrphan ends the run of a child that nobody drives: its process is gone, or
 // has lost the root's lease, which is its own.
-func (h *Handler) endOrphan(ctx context.Context, sessions session.Store, state *session.State, run *session.Run, why *session.Error) error {
+func (r *tree) endOrphan(ctx context.Context, state *session.State, run *session.Run, why *session.Error) error {
 	due := session.Due{Key: session.Key{Tenant: state.Tenant, ID: state.ID}, RunID: run.ID}
-	taken, err := sessions.TakeOver(ctx, &session.TakeOver{
-		SessionID: due.ID, RunID: due.RunID, Owner: h.owner, TTL: h.cfg.LeaseTTL, Epoch: state.Lease.Epoch, Force: true,
+	taken, err := r.sessions.TakeOver(ctx, &session.TakeOver{
+		SessionID: due.ID, RunID: due.RunID, Owner: r.h.owner, TTL: r.h.cfg.LeaseTTL, Epoch: state.Lease.Epoch, Force: true,
 	})
 	if err != nil {
 		return err
 	}
-	if err := h.writeOff(ctx, sessions, due, taken, why, nil); err != nil {
+	if err := r.h.closer(r.sessions).failRun(ctx, due, taken, why, nil); err != nil {
 		return err
 	}
-	if state, err = sessions.Load(ctx, state.ID); err != nil {
+	if state, err = r.sessions.Load(ctx, state.ID); err != nil {
 		return err
 	}
-	return h.settleClose(ctx, sessions, state, false)
+	return r.h.closer(r.sessions).settle(ctx, state, false)
 }
