@@ -63,7 +63,7 @@ func (l *remoteLink) requestStop(ctx context.Context, state *session.State, stop
 		return err
 	}
 	_, err = retry.Do(ctx, func() (struct{}, error) {
-		return struct{}{}, l.h.wakeHead(ctx, l.sessions, state.Tenant, state.ID, state.CurrentRunID)
+		return struct{}{}, putWake(ctx, l.sessions, state.Tenant, state.ID, state.CurrentRunID)
 	})
 	return err
 }

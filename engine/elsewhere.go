@@ -10,9 +10,9 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// askTimeout is how long a remote may take to answer while somebody waits who does
+// pollTimeout is how long a remote may take to answer while somebody waits who does
 // not depend on it.
-const askTimeout = 5 * time.Second
+const pollTimeout = 5 * time.Second
 
 // lookElsewhere asks the remotes that a session waits for, at any depth, whether
 // they wait for what is waited for here: people may have answered there, and nobody
@@ -50,7 +50,7 @@ func (l *remoteLink) pollOne(ctx context.Context, state *session.State, remote h
 	if err != nil {
 		return false, err
 	}
-	status, err := usercode.CallOnce(ctx, askTimeout, func(ctx context.Context) (*helix.RemoteStatus, error) {
+	status, err := usercode.CallOnce(ctx, pollTimeout, func(ctx context.Context) (*helix.RemoteStatus, error) {
 		return remote.Status(ctx, peer)
 	})
 	switch {

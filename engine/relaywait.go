@@ -69,7 +69,7 @@ func (r *relay) tellRest(away context.Context, status *helix.RemoteStatus, entri
 			continue
 		}
 		found = true
-		if err := r.submit(away, min(r.patience(), askTimeout), p, *p.Response); err != nil {
+		if err := r.submit(away, min(r.patience(), pollTimeout), p, *p.Response); err != nil {
 			r.t.h.log.WarnContext(away, "answer not handed on", r.t.attrs("call", p.CallID, "error", err)...)
 		}
 	}

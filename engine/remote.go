@@ -5,8 +5,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"time"
 
+	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/engine/internal/retry"
+	"github.com/helixagents/helix/engine/internal/usercode"
 	"github.com/helixagents/helix/session"
 )
 
@@ -100,4 +103,17 @@ func faultCode(err error) session.Code {
 		return f.err.Code
 	}
 	return ""
+}
+
+// submit passes an answer to the remote that a session stands in for.
+func (l *remoteLink) submit(
+	ctx context.Context, limit time.Duration, remote helix.Remote, standIn *session.State, answer helix.Submission,
+) (*helix.Submitted, error) {
+	peer, err := l.peer(ctx, standIn)
+	if err != nil {
+		return nil, err
+	}
+	return usercode.CallOnce(ctx, limit, func(ctx context.Context) (*helix.Submitted, error) {
+		return remote.Submit(ctx, peer, answer)
+	})
 }

@@ -142,6 +142,19 @@ func (r *toolResolver) needsApproval(ctx context.Context, key string, tool *heli
 	return needed, err
 }
 
+// approverOf returns the policy of an agent that decides who may answer a call, or
+// nil. A call that was made under a policy is refused if the tool has none any more.
+func approverOf(agent *helix.Agent, p *session.Pending) (func(context.Context, *helix.Answer) error, error) {
+	tool, ok := agent.Tool(p.Tool)
+	switch {
+	case ok && tool.Approver != nil:
+		return tool.Approver, nil
+	case !p.Policy:
+		return nil, nil
+	}
+	return nil, session.ErrNotAllowed.WithMessage("call %s: the tool %s, which decides who may answer, has no Approver any more", p.CallID, p.Tool)
+}
+
 // offered lists the tools that the model may call, sub-agents and companion tools
 // included, and the finish tool excluded.
 func (r *toolResolver) offered() ([]llm.Tool, error) {

@@ -341,7 +341,7 @@ func (h *Handler) AbortWaiting(ctx context.Context, key, head session.Key, reaso
 	case state.Status != session.Active || !run.Status.Suspended():
 		return session.ErrNotResumable.WithMessage("the session does not wait any more")
 	}
-	if err := h.wakeHead(ctx, sessions, head.Tenant, head.ID, run.ID); err != nil { // first: this process may die
+	if err := putWake(ctx, sessions, head.Tenant, head.ID, run.ID); err != nil { // first: this process may die
 		return err
 	}
 	why := session.ErrCancelled.WithMessage("%s", cmp.Or(reason, "the agent was aborted"))
