@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"log/slog"
 	"maps"
-	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -311,61 +310,4 @@ func (r *Registry) AgentSet() string {
 	defer r.mu.Unlock()
 	sum := sha256.Sum256([]byte(strings.Join(r.names(), "\n")))
 	return hex.EncodeToString(sum[:8])
-}
-
-// standIn is a remote agent under the name that it has here. A call of it makes a
-// session in this store as well, the stand-in for the remote's session: it has the
-// lease, the waits and the outcome, and its turn relays what the remote does.
-type standIn struct {
-	agent  helix.Agent
-	remote helix.Remote
-}
-
-// addStandIns adds the remote agents that agents call to the agents. The handler's lock is
-// held.
-func (r *Registry) addStandIns(given map[string]*helix.Agent) (map[string]*standIn, error) {
-	found := map[string]*standIn{}
-	for _, a := range given {
-		for i := range a.SubAgents {
-			sub := &a.SubAgents[i]
-			if sub.Remote == nil {
-				continue
-			}
-			at := found[sub.Name]
-			if known := r.remotes[sub.Name]; at == nil && known != nil && sameRemote(known.remote, sub.Remote) {
-				at = known
-			}
-			if at == nil {
-				at = &standIn{agent: helix.Agent{Name: sub.Name, Description: sub.Description}, remote: sub.Remote}
-			}
-			if !sameRemote(at.remote, sub.Remote) {
-				return nil, twice(sub.Name)
-			}
-			found[sub.Name] = at
-		}
-	}
-	for name, at := range found {
-		if given[name] != nil {
-			return nil, session.Invalid("agent "+name, "is remote, and another of that name is not: rename one of them")
-		}
-		given[name] = &at.agent
-	}
-	return found, nil
-}
-
-func sameRemote(a, b helix.Remote) bool {
-	if own, ok := a.(interface{ Equal(helix.Remote) bool }); ok {
-		return own.Equal(b)
-	}
-	return reflect.ValueOf(a).Comparable() && reflect.ValueOf(b).Comparable() && a == b
-}
-
-// remote returns the remote agent of a name, or nil.
-func (r *Registry) remote(name string) helix.Remote {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if s := r.remotes[name]; s != nil && r.agents[name] == &s.agent {
-		return s.remote
-	}
-	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"reflect"
 	"time"
 
 	"github.com/helixagents/helix"
@@ -91,20 +92,6 @@ func remoteRef(ctx context.Context, sessions session.Store, state *session.State
 	return nil, nil
 }
 
-// fault is a failure of the remote, or of the way to it. It is kept apart from
-// those of our own store, which have the same codes and another meaning.
-type fault struct{ err *session.Error }
-
-func (f *fault) Error() string { return f.err.Error() }
-
-// faultCode is the code of a remote's refusal, or nothing.
-func faultCode(err error) session.Code {
-	if f, ok := errors.AsType[*fault](err); ok {
-		return f.err.Code
-	}
-	return ""
-}
-
 // submit passes an answer to the remote that a session stands in for.
 func (l *remoteLink) submit(
 	ctx context.Context, limit time.Duration, remote helix.Remote, standIn *session.State, answer helix.Submission,
@@ -116,4 +103,61 @@ func (l *remoteLink) submit(
 	return usercode.CallOnce(ctx, limit, func(ctx context.Context) (*helix.Submitted, error) {
 		return remote.Submit(ctx, peer, answer)
 	})
+}
+
+// standIn is a remote agent under the name that it has here. A call of it makes a
+// session in this store as well, the stand-in for the remote's session: it has the
+// lease, the waits and the outcome, and its turn relays what the remote does.
+type standIn struct {
+	agent  helix.Agent
+	remote helix.Remote
+}
+
+// addStandIns adds the remote agents that agents call to the agents. The handler's lock is
+// held.
+func (r *Registry) addStandIns(given map[string]*helix.Agent) (map[string]*standIn, error) {
+	found := map[string]*standIn{}
+	for _, a := range given {
+		for i := range a.SubAgents {
+			sub := &a.SubAgents[i]
+			if sub.Remote == nil {
+				continue
+			}
+			at := found[sub.Name]
+			if known := r.remotes[sub.Name]; at == nil && known != nil && sameRemote(known.remote, sub.Remote) {
+				at = known
+			}
+			if at == nil {
+				at = &standIn{agent: helix.Agent{Name: sub.Name, Description: sub.Description}, remote: sub.Remote}
+			}
+			if !sameRemote(at.remote, sub.Remote) {
+				return nil, twice(sub.Name)
+			}
+			found[sub.Name] = at
+		}
+	}
+	for name, at := range found {
+		if given[name] != nil {
+			return nil, session.Invalid("agent "+name, "is remote, and another of that name is not: rename one of them")
+		}
+		given[name] = &at.agent
+	}
+	return found, nil
+}
+
+func sameRemote(a, b helix.Remote) bool {
+	if own, ok := a.(interface{ Equal(helix.Remote) bool }); ok {
+		return own.Equal(b)
+	}
+	return reflect.ValueOf(a).Comparable() && reflect.ValueOf(b).Comparable() && a == b
+}
+
+// remote returns the remote agent of a name, or nil.
+func (r *Registry) remote(name string) helix.Remote {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if s := r.remotes[name]; s != nil && r.agents[name] == &s.agent {
+		return s.remote
+	}
+	return nil
 }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/engine/internal/retry"
-	"github.com/helixagents/helix/engine/internal/usercode"
 	"github.com/helixagents/helix/engine/machine"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/stream"
@@ -156,67 +155,6 @@ func (r *relay) start(ctx, away context.Context) error {
 	}
 	r.at.RunID = run.RunID
 	return r.save(ctx)
-}
-
-// The waits between attempts to reach a remote.
-const (
-	relayPause     = 25 * time.Millisecond
-	relayLongPause = 5 * time.Second
-	remoteTimeout  = 30 * time.Second
-)
-
-// busyPatience is how many times longer a remote may say that it is busy than it may be
-// out of reach.
-const busyPatience = 30
-
-// tooManyRequests is the status of an answer over HTTP that says so.
-const tooManyRequests = 429
-
-// reach calls the remote, again while it is out of reach, for as long as limit.
-func reach[V any](away context.Context, r *relay, limit time.Duration, call func(context.Context) (V, error)) (V, error) {
-	since, began := time.Now(), time.Now()
-	for pause := relayPause; ; pause = min(2*pause, relayLongPause) {
-		value, err := usercode.CallWithin(away, r.t.pool, r.t.h.requestLimit(r.t.remote), call)
-		if err == nil {
-			return value, nil
-		}
-		if away.Err() != nil {
-			return value, context.Cause(away)
-		}
-		if own, ok := errors.AsType[*session.Error](err); ok && !own.Retryable {
-			return value, &fault{bounded(session.AsError(err))}
-		}
-		if own, ok := errors.AsType[*session.Error](err); ok && own.StatusCode == tooManyRequests &&
-			time.Since(began) < busyPatience*r.patience() {
-			since = time.Now() // it is there, and has too much to do
-		}
-		if time.Since(since) >= limit {
-			return value, r.outOfReach(since, err)
-		}
-		if err := retry.Sleep(away, min(pause, limit)); err != nil {
-			return value, err
-		}
-	}
-}
-
-func (r *relay) outOfReach(since time.Time, err error) error {
-	return &fault{bounded(session.ErrRemote.WithCause(err,
-		"the remote agent %s has been out of reach for %s", r.t.agent.Name, time.Since(since).Round(time.Millisecond)))}
-}
-
-// patience is how long the remote may be out of reach.
-func (r *relay) patience() time.Duration { return r.t.h.patience(r.t.remote) }
-
-func (h *Handler) patience(remote helix.Remote) time.Duration {
-	if own, ok := remote.(interface{ Patience() time.Duration }); ok && own.Patience() > 0 {
-		return own.Patience()
-	}
-	return h.cfg.RemotePatience
-}
-
-// requestLimit is how long one request to a remote may take.
-func (h *Handler) requestLimit(remote helix.Remote) time.Duration {
-	return min(remoteTimeout, h.patience(remote))
 }
 
 func (r *relay) status(away context.Context) (*helix.RemoteStatus, error) {
