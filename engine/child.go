@@ -46,35 +46,6 @@ type agentCall struct {
 
 func (t *turn) agentCall(e effect, c *call) *agentCall { return &agentCall{t: t, e: e, call: c} }
 
-// ref is the reference to the agent that a call is for.
-func (c *call) ref(runID string) session.ChildRef {
-	ref := session.ChildRef{SessionID: c.Child, CallID: c.ID, RunID: runID, Mode: session.ChildEphemeral, Status: session.ChildRunning}
-	if forSubAgent(c.Kind) {
-		ref.Agent = c.Tool[len(helix.SubAgentPrefix):]
-		ref.StopOwed = c.child != nil && c.child.owed
-		return ref
-	}
-	if c.companion != nil {
-		ref.Agent, ref.Name, ref.Blocking, ref.Mode = c.companion.agent, c.Name, c.companion.blocking, session.ChildPersistent
-	}
-	return ref
-}
-
-// refs are the references that a reply's commit makes.
-func (f *flight) refs(runID string) []session.ChildRef {
-	var refs []session.ChildRef
-	for _, c := range f.calls {
-		if c.Rejected == nil && (forSubAgent(c.Kind) || (c.companion != nil && c.companion.spawns)) {
-			ref := c.ref(runID)
-			if c.Kind == session.CallRemote {
-				ref.Remote = encoded(progress{Peer: session.NewPeerID(c.Child)})
-			}
-			refs = append(refs, ref)
-		}
-	}
-	return refs
-}
-
 // OpenChild opens the turn of the agent that an effect calls, or takes it up again
 // where it was left. It gives nothing if there is nothing to drive: the agent has
 // come to an end, still waits for somebody, or could not be called. The driver
@@ -131,7 +102,8 @@ func (h *Handler) OpenChild(ctx context.Context, of machine.Effect) (*Opened, er
 	}
 	if child, ok := h.held(opened.Run.ID); ok && !opened.Detached {
 		c.child.turn = child
-		t.adopt(child)
+		t.stops.attach(child.stops)
+		child.progress.attach(t.progress)
 	}
 	return opened, nil
 }
@@ -151,7 +123,7 @@ func (a *agentCall) openSubAgent(ctx context.Context) (*Opened, error) {
 	if !errors.Is(err, session.ErrNotFound) {
 		return nil, err
 	}
-	if a.t.stopRequest() != nil || !a.permitted(ctx) {
+	if a.t.stops.requested() != nil || !a.permitted(ctx) {
 		return nil, nil
 	}
 	message, err := sub.Message(a.part.Input)
@@ -167,7 +139,7 @@ func (a *agentCall) openSubAgent(ctx context.Context) (*Opened, error) {
 
 // beforeAgent asks the hooks whether another agent may be called.
 func (a *agentCall) permitted(ctx context.Context) bool {
-	ctx, cancel := a.t.stoppable(ctx)
+	ctx, cancel := a.t.stops.watch(ctx)
 	defer cancel()
 	writes, err := a.t.hooks.beforeAgent(ctx, a.e.Key(), a.call)
 	a.writes = writes
@@ -248,9 +220,9 @@ func (a *agentCall) resume(ctx context.Context, state *session.State) (*Opened, 
 		return a.t.h.takeOver(ctx, session.Due{
 			Key: session.Key{Tenant: a.t.key.Tenant, ID: state.ID}, Agent: state.Agent, RunID: run.ID, Lease: state.Lease,
 		}, true)
-	case state.Status == session.Failed && state.FailureReason == session.FailureParentSuspended && a.t.stopRequest() == nil:
+	case state.Status == session.Failed && state.FailureReason == session.FailureParentSuspended && a.t.stops.requested() == nil:
 		return a.openTurn(ctx, false, OpenRequest{Kind: session.RunRetry, Agent: agent})
-	case !run.Status.Suspended() || state.Status != session.Active || a.t.stopRequest() != nil:
+	case !run.Status.Suspended() || state.Status != session.Active || a.t.stops.requested() != nil:
 		a.child.shown = true
 		if state.CloseOwed { // by a process that has died: watchers see its end before the call's
 			return nil, a.t.h.closer(a.t.sessions).settle(ctx, state, true)
@@ -310,13 +282,13 @@ func (a *agentCall) childRun(ctx context.Context) (*session.Run, error) {
 // is nil if there was none.
 func (a *agentCall) childResult(ctx context.Context, run *session.Run, render func(*session.Outcome) json.RawMessage) (*settled, error) {
 	if a.child.turn != nil {
-		a.t.disown(a.child.turn)
+		a.t.stops.detach(a.child.turn.stops)
 		a.child.turn = nil
 	}
 	if err := a.readStop(ctx); err != nil {
 		return nil, err
 	}
-	stop := a.t.stopRequest()
+	stop := a.t.stops.requested()
 	switch {
 	case run != nil && run.Status == session.RunCompleted:
 		return a.conclude(ctx, render(run.Outcome), nil), nil
@@ -401,7 +373,7 @@ func said(o *session.Outcome) json.RawMessage {
 func (a *agentCall) conclude(ctx context.Context, output json.RawMessage, failure *session.Error) *settled {
 	took := a.t.h.cfg.Now().Sub(a.child.began)
 	if a.consults() {
-		a.t.record(ctx, a.e.Step, usage.Entry{
+		a.t.usage.record(ctx, a.e.Step, usage.Entry{
 			ID: a.t.run.ID + "/agent/" + a.ID, Kind: usage.SubAgent, Source: a.Tool, Duration: took, Success: failure == nil,
 		})
 	}
@@ -452,16 +424,6 @@ func (t *turn) awaits(c *call) bool {
 	return slices.ContainsFunc(t.state.AwaitingChildren, func(ref session.ChildRef) bool { return ref.SessionID == c.Child })
 }
 
-// owns reports whether the call's end is that of its agent's work.
-func (c *call) owns() bool {
-	return forSubAgent(c.Kind) || (c.companion != nil && c.companion.blocking && c.companion.consults)
-}
-
-// consults reports whether the call gives an agent something to do.
-func (c *call) consults() bool {
-	return forSubAgent(c.Kind) || c.Tool == helix.SpawnAgentTool || c.Tool == helix.SendMessageTool
-}
-
 // endChildren ends the agents that calls of the step still wait for.
 func (r *stepResults) endChildren(ctx context.Context, why *session.Error) {
 	for _, c := range r.f.calls {
@@ -483,7 +445,7 @@ func (r *stepResults) endChildren(ctx context.Context, why *session.Error) {
 // endChild ends the agent of a call that is left. A companion keeps what it remembers,
 // unless the turn is aborted.
 func (a *agentCall) end(ctx context.Context, why *session.Error) error {
-	if stop := a.t.stopRequest(); stop != nil && stop.Kind == session.StopAbort {
+	if stop := a.t.stops.requested(); stop != nil && stop.Kind == session.StopAbort {
 		return a.t.h.tree(a.t.sessions).abandon(ctx, a.t.key.ID, a.Child, why)
 	}
 	return a.t.h.tree(a.t.sessions).abandonKeeping(ctx, a.t.key.ID, a.Child, why)

@@ -61,7 +61,7 @@ func (r *replyStep) bindCompanions(ctx context.Context, f *flight) error {
 
 // recallCompanions finds out what the calls of a step that is in the store ask of
 // companions.
-func (t *turn) recallCompanions(ctx context.Context, f *flight) error {
+func (l *stepLoader) readCompanions(ctx context.Context, f *flight) error {
 	var refs []session.ChildRef
 	for _, c := range f.calls {
 		if c.Kind != session.CallCompanion || c.Child == "" {
@@ -69,14 +69,14 @@ func (t *turn) recallCompanions(ctx context.Context, f *flight) error {
 		}
 		if refs == nil {
 			var err error
-			refs, err = retry.Do(ctx, func() ([]session.ChildRef, error) { return t.sessions.Children(ctx, t.key.ID) })
+			refs, err = retry.Do(ctx, func() ([]session.ChildRef, error) { return l.t.sessions.Children(ctx, l.t.key.ID) })
 			if err != nil {
 				return err
 			}
 		}
 		ref := findRef(refs, func(r *session.ChildRef) bool { return r.SessionID == c.Child })
 		if ref == nil {
-			return session.ErrCorrupt.WithMessage("session %s: nothing is known of the companion %s", t.key.ID, c.Child)
+			return session.ErrCorrupt.WithMessage("session %s: nothing is known of the companion %s", l.t.key.ID, c.Child)
 		}
 		c.companion = readCompanionCall(c, ref.Agent, ref.Blocking)
 		c.companion.status = ref.Status
@@ -182,7 +182,7 @@ func (a *agentCall) begin(ctx context.Context) (*Opened, error) {
 // mayConsult gives the agent of a companion that is to be given something to do, or
 // nil if it is not to.
 func (a *agentCall) permittedAgent(ctx context.Context) (*helix.Agent, error) {
-	if a.t.stopRequest() != nil || !a.permitted(ctx) {
+	if a.t.stops.requested() != nil || !a.permitted(ctx) {
 		return nil, nil
 	}
 	agent, err := a.callee(ctx, a.companion.agent, a.Child)
@@ -264,11 +264,11 @@ func (a *agentCall) companionResult(ctx context.Context) (*settled, error) {
 	switch {
 	case a.Tool == helix.TerminateChildTool:
 		return a.terminate(ctx)
-	case cc.consults && !cc.blocking && a.t.stopRequest() != nil && !cc.queued && !cc.opened:
+	case cc.consults && !cc.blocking && a.t.stops.requested() != nil && !cc.queued && !cc.opened:
 		if err := a.unmark(ctx); err != nil {
 			return nil, err
 		}
-		return a.conclude(ctx, nil, stoppedCall(a.t.stopRequest())), nil
+		return a.conclude(ctx, nil, stoppedCall(a.t.stops.requested())), nil
 	case cc.consults && !cc.blocking:
 		status := "running"
 		if cc.queued {
@@ -290,7 +290,7 @@ func (a *agentCall) companionResult(ctx context.Context) (*settled, error) {
 		if cc.status == session.ChildTerminated {
 			return a.conclude(ctx, nil, toolError(session.CodeSubAgent, "%s was terminated", a.Name)), nil
 		}
-		if run != nil && !cc.blocking && (!run.Status.Ended() || run.Status.Suspended()) && a.t.stopRequest() == nil {
+		if run != nil && !cc.blocking && (!run.Status.Ended() || run.Status.Suspended()) && a.t.stops.requested() == nil {
 			return nil, nil
 		}
 	}
@@ -403,7 +403,7 @@ func (a *agentCall) terminatedResult(ctx context.Context) *settled {
 // terminated reports whether the turn is that of a companion whose caller ended it,
 // and need not be told so.
 func (t *turn) terminated(ctx context.Context) bool {
-	if stop := t.stopRequest(); stop == nil || stop.Kind != session.StopAbort {
+	if stop := t.stops.requested(); stop == nil || stop.Kind != session.StopAbort {
 		return false
 	}
 	refs, err := t.sessions.Children(ctx, t.state.ParentID)
@@ -422,7 +422,7 @@ func (a *agentCall) awaitEnd(ctx context.Context, run *session.Run) error {
 	}
 	if child, here := a.t.h.held(run.ID); here {
 		select {
-		case <-child.gone:
+		case <-child.done:
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}

@@ -213,7 +213,7 @@ func (t *turn) closeTurn(ctx context.Context) (machine.Result, error) {
 	if err := t.sessions.CloseRun(ctx, t.key.ID, t.fence, true); err != nil && !lost(err) {
 		return machine.Result{}, err
 	}
-	return machine.Result{Status: t.ended.Status, Abort: t.abort, Wake: wake || t.detached(), StopUndelivered: t.owes}, nil
+	return machine.Result{Status: t.ended.Status, Abort: t.abort, Wake: wake || t.detached, StopUndelivered: t.stopUndelivered.Load()}, nil
 }
 
 // afterEnd looks whether what a run suspended for has come meanwhile: then the

@@ -45,7 +45,7 @@ func (h *Handler) fail(
 			return false, err
 		}
 		var failed bool
-		failed, err = h.failAt(ctx, sessions, state, why, reason)
+		failed, err = h.closer(sessions).fail(ctx, state, why, reason)
 		if !errors.Is(err, session.ErrStale) && !errors.Is(err, session.ErrAnswered) {
 			return failed, err
 		}
@@ -54,14 +54,12 @@ func (h *Handler) fail(
 }
 
 // failAt fails a session as it was read, or refuses to if it has changed.
-func (h *Handler) failAt(
-	ctx context.Context, sessions session.Store, state *session.State, why *session.Error, reason string,
-) (bool, error) {
+func (c *closer) fail(ctx context.Context, state *session.State, why *session.Error, reason string) (bool, error) {
 	switch state.Status {
 	case session.Completed, session.Failed:
 		return false, nil
 	}
-	run, err := sessions.CurrentRun(ctx, state.ID)
+	run, err := c.sessions.CurrentRun(ctx, state.ID)
 	if err != nil && !errors.Is(err, session.ErrNotFound) {
 		return false, err
 	}
@@ -69,41 +67,39 @@ func (h *Handler) failAt(
 		return false, session.ErrAlreadyRunning.WithMessage("run %s is running", run.ID).WithSaw(state.Saw())
 	}
 	if to := settledStatus(state, run); to != "" {
-		return false, h.closer(sessions).restoreStatus(ctx, state, run, to)
+		return false, c.h.closer(c.sessions).restoreStatus(ctx, state, run, to)
 	}
 	if state.CloseOwed {
-		if err := h.closer(sessions).closeEarlier(ctx, state); err != nil {
+		if err := c.h.closer(c.sessions).closeEarlier(ctx, state); err != nil {
 			return false, err
 		}
 	}
-	p, err := h.planFailure(ctx, sessions, state, why, reason)
+	p, err := c.planFailure(ctx, state, why, reason)
 	if err != nil {
 		return false, err
 	}
-	started, err := sessions.StartRun(ctx, &p.start)
+	started, err := c.sessions.StartRun(ctx, &p.start)
 	if err != nil {
 		return false, err
 	}
-	h.logEnd(ctx, state, started.Run.ID, p.start.Outcome)
+	c.h.logEnd(ctx, state, started.Run.ID, p.start.Outcome)
 	// From here on it has failed, whatever becomes of the rest: the next sweep that
 	// knows the agent does what could not be done.
-	if err := h.tellFailure(ctx, sessions, state, p, started); err != nil {
-		h.log.WarnContext(ctx, "the end of a session is yet to be told", "tenant", state.Tenant, "session", state.ID, "error", err)
+	if err := c.announceFailure(ctx, state, p, started); err != nil {
+		c.h.log.WarnContext(ctx, "the end of a session is yet to be told", "tenant", state.Tenant, "session", state.ID, "error", err)
 	}
 	return true, nil
 }
 
 // planFailure prepares a run that fails as it starts.
-func (h *Handler) planFailure(
-	ctx context.Context, sessions session.Store, state *session.State, why *session.Error, reason string,
-) (*plan, error) {
+func (c *closer) planFailure(ctx context.Context, state *session.State, why *session.Error, reason string) (*plan, error) {
 	runID := session.NewRunID()
 	outcome := &session.Outcome{Status: session.RunFailed, Error: why, FailureReason: reason}
 	p := &plan{doc: state.Custom, start: session.StartRun{
 		SessionID: state.ID, ExpectVersion: state.Version, ExpectRun: state.CurrentRunID,
-		Owner: h.owner, TTL: h.cfg.LeaseTTL,
+		Owner: c.h.owner, TTL: c.h.cfg.LeaseTTL,
 		Run: session.Run{
-			ID: runID, Kind: session.RunResume, Status: session.RunRunning, Agent: state.Agent, Runtime: h.cfg.Runtime,
+			ID: runID, Kind: session.RunResume, Status: session.RunRunning, Agent: state.Agent, Runtime: c.h.cfg.Runtime,
 			PreviousRunID: state.CurrentRunID,
 		},
 		Change: session.Change{Status: session.Failed, Outcome: outcome},
@@ -120,20 +116,20 @@ func (h *Handler) planFailure(
 		p.start.Children = append(p.start.Children, ref)
 	}
 	var err error
-	if p.history, err = sessions.AllMessages(ctx, state.ID); err != nil {
+	if p.history, err = c.sessions.AllMessages(ctx, state.ID); err != nil {
 		return nil, err
 	}
 	if state.SuspendedStep != "" {
-		if err := h.opening(sessions, nil, state, p).answerOpenCalls(ctx, toolError(session.CodeAbandoned, "%s", why.Message)); err != nil {
+		if err := c.h.opening(c.sessions, nil, state, p).answerOpenCalls(ctx, toolError(session.CodeAbandoned, "%s", why.Message)); err != nil {
 			return nil, err
 		}
 	}
-	now := h.cfg.Now().UTC()
+	now := c.h.cfg.Now().UTC()
 	for i := range p.answers {
 		p.answers[i].RunID, p.answers[i].At = runID, now
 	}
 	p.start.Messages = p.answers
-	info, err := h.cfg.Backend.Streams().Tenant(state.Tenant).Info(ctx, state.StreamID)
+	info, err := c.h.cfg.Backend.Streams().Tenant(state.Tenant).Info(ctx, state.StreamID)
 	switch {
 	case err == nil:
 		p.start.Run.StartSequence = info.Last
@@ -146,18 +142,16 @@ func (h *Handler) planFailure(
 
 // tellFailure ends what the session waited for and tells stream and hooks that it has
 // failed.
-func (h *Handler) tellFailure(
-	ctx context.Context, sessions session.Store, state *session.State, p *plan, started *session.Started,
-) error {
+func (c *closer) announceFailure(ctx context.Context, state *session.State, p *plan, started *session.Started) error {
 	state.Version, state.MessageCount, state.Lease = started.Version, started.MessageCount, started.Lease
 	state.Turn, state.CurrentRunID, state.Custom = started.Turn, started.Run.ID, p.doc
-	t := h.newTurn(h.agentOr(ctx, state), nil, state, started.Run, started.Lease.Fence(), new(atomic.Int64))
-	h.remember(t) // whoever starts the next turn here waits
-	defer h.forget(t)
+	t := c.h.newTurn(c.h.agentOr(ctx, state), nil, state, started.Run, started.Lease.Fence(), new(atomic.Int64))
+	c.h.hold(t) // whoever starts the next turn here waits
+	defer c.h.drop(t)
 	t.transcript, t.patches, t.ended = p.transcript, p.patches, p.start.Outcome
 	t.state.Finish(t.ended)
 	t.tellLeft(ctx, p.left)
-	err := h.tree(sessions).endAwaited(ctx, state.ID, t.ended)
+	err := c.h.tree(c.sessions).endAwaited(ctx, state.ID, t.ended)
 	if err == nil {
 		err = t.openStream(ctx)
 	}
@@ -166,7 +160,7 @@ func (h *Handler) tellFailure(
 		_, err = t.closeTurn(ctx)
 	}
 	if err != nil { // somebody else may see to it at once
-		h.release(ctx, t)
+		c.h.release(ctx, t)
 	}
 	return err
 }

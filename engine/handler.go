@@ -156,11 +156,11 @@ func (h *Handler) Handle(ctx context.Context, of machine.Effect) (machine.Result
 	}
 	if err != nil && lost(err) {
 		h.log.WarnContext(ctx, "turn lost", t.attrs("error", err)...)
-		h.forget(t)
+		h.drop(t)
 		return machine.Result{Next: machine.NextLost}, nil
 	}
 	if err == nil && e.Kind == machine.CloseTurn {
-		h.forget(t)
+		h.drop(t)
 	}
 	return r, err
 }
@@ -236,30 +236,30 @@ func (h *Handler) held(runID string) (*turn, bool) {
 	return t, ok
 }
 
-func (h *Handler) remember(t *turn) {
+func (h *Handler) hold(t *turn) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if old := h.turns[t.run.ID]; old != nil {
-		old.leave()
+		old.finish()
 	}
 	h.turns[t.run.ID] = t
 }
 
-func (h *Handler) forget(t *turn) {
+func (h *Handler) drop(t *turn) {
 	t.out.Discard()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.turns[t.run.ID] == t {
 		delete(h.turns, t.run.ID)
 	}
-	t.leave()
+	t.finish()
 }
 
 // Drop forgets a turn that its driver gives up, and what it had not written.
 func (h *Handler) Drop(runID string) {
 	t, ok := h.held(runID)
 	if ok {
-		h.forget(t)
+		h.drop(t)
 	}
 }
 
@@ -286,7 +286,7 @@ func (h *Handler) StopRun(ctx context.Context, key session.Key, stop session.Sto
 func (h *Handler) Signal(runID string, stop session.Stop) bool {
 	t, ok := h.held(runID)
 	if ok {
-		t.halt(&stop)
+		t.stops.request(&stop)
 	}
 	return ok
 }
@@ -306,7 +306,7 @@ func (h *Handler) Renew(ctx context.Context, runID string, ttl time.Duration) er
 	}
 	stop, err := t.sessions.StopRequest(ctx, t.key.ID, runID)
 	if err == nil && stop != nil {
-		t.halt(stop)
+		t.stops.request(stop)
 	}
 	return err
 }

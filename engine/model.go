@@ -30,7 +30,7 @@ func (t *turn) callModel(ctx context.Context, e effect) (machine.Result, error) 
 	if t.flight != nil {
 		return t.replyStep(e).send(ctx, t.flight)
 	}
-	if stop := t.stopRequest(); stop != nil {
+	if stop := t.stops.requested(); stop != nil {
 		return t.endStopped(ctx, e, stop, modelReply{})
 	}
 	t.announceStart(ctx)
@@ -45,8 +45,8 @@ func (t *turn) callModel(ctx context.Context, e effect) (machine.Result, error) 
 	switch {
 	case err == nil:
 		return t.replyStep(e).accept(ctx, reply)
-	case t.stopRequest() != nil && errors.Is(err, errStopped):
-		return t.endStopped(ctx, e, t.stopRequest(), reply)
+	case t.stops.requested() != nil && errors.Is(err, errStopped):
+		return t.endStopped(ctx, e, t.stops.requested(), reply)
 	case ctx.Err() != nil:
 		return machine.Result{}, context.Cause(ctx) // the process shuts down: the one that recovers the turn asks again
 	}
@@ -80,7 +80,7 @@ type modelCall struct {
 
 // generate asks the model until it replies, is stopped, or has failed too often.
 func (m *modelCall) generate(ctx context.Context) (modelReply, error) {
-	ctx, cancel := m.t.stoppable(ctx)
+	ctx, cancel := m.t.stops.watch(ctx)
 	defer cancel()
 	cfg := &m.t.h.cfg
 	for attempt := 1; ; attempt++ {
@@ -224,8 +224,8 @@ func (m *modelCall) record(ctx context.Context, attempt int, r *llm.Response, to
 		entry.Usage = r.Usage
 		entry.Usage.ModelCalls = 1
 	}
-	m.t.usage = m.t.usage.Add(entry.Usage)
-	m.t.record(ctx, m.e.Step, entry)
+	m.t.used = m.t.used.Add(entry.Usage)
+	m.t.usage.record(ctx, m.e.Step, entry)
 }
 
 // classify gives a code to an error to which the adapter gave none, and bounds its

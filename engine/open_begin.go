@@ -26,13 +26,13 @@ func (o *opening) begin(ctx context.Context, started *session.Started) (*Opened,
 	t := o.h.newTurn(o.req.Agent, o.req.Hooks, o.state, started.Run, started.Lease.Fence(), bytes)
 	t.transcript, t.inbox, t.resumes, t.patches = o.p.transcript, started.Inbox, o.p.resumes, o.p.patches
 	if started.Stop != nil {
-		t.halt(started.Stop)
+		t.stops.request(started.Stop)
 	}
-	o.h.remember(t)
+	o.h.hold(t)
 	t.tellLeft(ctx, o.p.left)
 	if err := t.ready(ctx, o.req, o.p); err != nil {
 		o.h.release(ctx, t)
-		o.h.forget(t)
+		o.h.drop(t)
 		return nil, err
 	}
 	return t.opened(), nil
@@ -44,7 +44,7 @@ func (t *turn) ready(ctx context.Context, req *OpenRequest, p *plan) error {
 		return err
 	}
 	if p.resumes {
-		if err := t.reenter(ctx, p.history); err != nil {
+		if err := t.stepLoader().load(ctx, p.history); err != nil {
 			return err
 		}
 		for _, c := range t.flight.calls {
@@ -171,6 +171,6 @@ func (h *Handler) Release(ctx context.Context, runID string) {
 	if ok {
 		t.storeRest(ctx)
 		h.release(ctx, t)
-		h.forget(t)
+		h.drop(t)
 	}
 }

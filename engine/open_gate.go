@@ -199,7 +199,7 @@ func (c *closer) restoreStatus(ctx context.Context, state *session.State, run *s
 func (c *closer) closeEarlier(ctx context.Context, state *session.State) error {
 	if closing, here := c.h.held(state.CurrentRunID); here {
 		select {
-		case <-closing.gone:
+		case <-closing.done:
 			return session.ErrStale.WithMessage("run %s has just ended", state.CurrentRunID).WithSaw(state.Saw())
 		case <-ctx.Done():
 			return context.Cause(ctx)

@@ -66,25 +66,22 @@ func (h *Handler) takeOver(ctx context.Context, due session.Due, force bool) (*O
 	h.log.InfoContext(ctx, "run taken over", t.attrs("attempt", taken.Attempts)...)
 	if err := t.payRewind(ctx); err != nil {
 		h.release(ctx, t)
-		h.forget(t)
+		h.drop(t)
 		return nil, fmt.Errorf("end what session %s has undone: %w", due.ID, err)
 	}
 	if err := t.openStream(ctx); err != nil {
 		h.release(ctx, t)
-		h.forget(t)
+		h.drop(t)
 		return nil, fmt.Errorf("reopen stream %s: %w", t.streamID, err)
 	}
-	progressed := make(chan struct{})
-	t.mu.Lock()
-	t.progressed = progressed
-	t.mu.Unlock()
+	progressed := t.progress.watch()
 	t.takeBack()
 	loops := t.ended == nil && taken.Attempts > maxAttempts
 	if loops {
 		lives, err := h.tree(sessions).progressesBelow(ctx, due.ID, due.Lease.Owner, 0)
 		if err != nil {
 			h.release(ctx, t)
-			h.forget(t)
+			h.drop(t)
 			return nil, fmt.Errorf("look for progress below session %s: %w", due.ID, err)
 		}
 		loops = !lives
@@ -93,7 +90,7 @@ func (h *Handler) takeOver(ctx context.Context, due session.Due, force bool) (*O
 		err := session.ErrCrashLoop.WithMessage("the run was taken up %d times without making progress", taken.Attempts-1)
 		if _, err := t.endFailed(ctx, t.run.ID+"/recover", err, true); err != nil {
 			h.release(ctx, t)
-			h.forget(t)
+			h.drop(t)
 			return nil, err
 		}
 	}
@@ -287,7 +284,7 @@ func (h *Handler) load(ctx context.Context, key session.Key, runID string, agent
 	if run.Status.Ended() {
 		t.ended = run.Outcome
 	} else if len(t.transcript.Open()) > 0 {
-		if err := t.reenter(ctx, messages); err != nil {
+		if err := t.stepLoader().load(ctx, messages); err != nil {
 			return nil, err
 		}
 	}
@@ -296,23 +293,29 @@ func (h *Handler) load(ctx context.Context, key session.Key, runID string, agent
 	} else if !errors.Is(err, session.ErrNotFound) {
 		return nil, err
 	}
-	h.remember(t) // before looking for a stop, so that none goes unnoticed
+	h.hold(t) // before looking for a stop, so that none goes unnoticed
 	stop, err := sessions.StopRequest(ctx, key.ID, runID)
 	if err != nil {
-		h.forget(t)
+		h.drop(t)
 		return nil, err
 	}
 	if stop != nil {
-		t.halt(stop)
+		t.stops.request(stop)
 	}
 	return t, nil
 }
 
+// stepLoader reads a step in flight from the store, for a turn that resumes or
+// recovers in the middle of it.
+type stepLoader struct{ t *turn }
+
+func (t *turn) stepLoader() *stepLoader { return &stepLoader{t} }
+
 // reenter restores a step whose reply is committed and whose calls are not all
 // answered.
-func (t *turn) reenter(ctx context.Context, messages []session.Message) error {
+func (l *stepLoader) load(ctx context.Context, messages []session.Message) error {
 	reply := messages[len(messages)-1]
-	rows, err := t.sessions.Calls(ctx, t.key.ID, reply.ID)
+	rows, err := l.t.sessions.Calls(ctx, l.t.key.ID, reply.ID)
 	if err != nil {
 		return err
 	}
@@ -320,11 +323,11 @@ func (t *turn) reenter(ctx context.Context, messages []session.Message) error {
 	if len(rows) != len(parts) {
 		return session.ErrCorrupt.WithMessage("message %s makes %d calls, of which the store knows %d", reply.ID, len(parts), len(rows))
 	}
-	if reply.RunID != t.run.ID {
-		t.step = -1 // an earlier run suspended in it
+	if reply.RunID != l.t.run.ID {
+		l.t.step = -1 // an earlier run suspended in it
 	}
-	f := &flight{step: t.current(), reply: reply, committed: true}
-	byCall, err := t.waitsByCall(ctx, rows)
+	f := &flight{step: l.t.current(), reply: reply, committed: true}
+	byCall, err := l.pendingByCall(ctx, rows)
 	if err != nil {
 		return err
 	}
@@ -337,7 +340,7 @@ func (t *turn) reenter(ctx context.Context, messages []session.Message) error {
 		if p := byCall[c.ID]; p != nil {
 			c.pending = p
 		}
-		if err := t.recallShown(ctx, c); err != nil {
+		if err := l.readShown(ctx, c); err != nil {
 			return err
 		}
 		f.calls = append(f.calls, c)
@@ -358,33 +361,33 @@ func (t *turn) reenter(ctx context.Context, messages []session.Message) error {
 		}
 		reached = reached && c.Status == session.CallSettled
 	}
-	if err := t.recallCompanions(ctx, f); err != nil {
+	if err := l.readCompanions(ctx, f); err != nil {
 		return err
 	}
-	t.flight = f
+	l.t.flight = f
 	return nil
 }
 
 // recallShown finds out whether watchers were shown the agent of a call that is
 // done: then they are to be shown its end.
-func (t *turn) recallShown(ctx context.Context, c *call) error {
+func (l *stepLoader) readShown(ctx context.Context, c *call) error {
 	if !c.found || !machine.WaitsForAgent(c.Kind) || c.Child == "" {
 		return nil
 	}
-	child, err := loadChild(ctx, t.sessions, t.key.ID, c.Child)
+	child, err := loadChild(ctx, l.t.sessions, l.t.key.ID, c.Child)
 	if err != nil && !errors.Is(err, session.ErrNotFound) {
 		return err
 	}
-	c.child = &waitingChild{shown: err == nil && child.StreamID == t.state.StreamID && c.consults()}
+	c.child = &waitingChild{shown: err == nil && child.StreamID == l.t.state.StreamID && c.consults()}
 	return nil
 }
 
 // waitsByCall finds the entries of calls that wait, or waited, for people.
-func (t *turn) waitsByCall(ctx context.Context, rows []session.Call) (map[string]*session.Pending, error) {
+func (l *stepLoader) pendingByCall(ctx context.Context, rows []session.Call) (map[string]*session.Pending, error) {
 	if !slices.ContainsFunc(rows, func(c session.Call) bool { return machine.WaitsForPerson(c.Kind) }) {
 		return nil, nil
 	}
-	list, err := t.sessions.PendingCalls(ctx, t.key.ID, true)
+	list, err := l.t.sessions.PendingCalls(ctx, l.t.key.ID, true)
 	if err != nil {
 		return nil, err
 	}
@@ -436,7 +439,7 @@ func (c *closer) closeStream(ctx context.Context, state *session.State, run *ses
 			return err
 		}
 		t := c.h.newTurn(c.h.agentOr(ctx, state), nil, state, *run, state.Lease.Fence(), new(atomic.Int64))
-		defer t.leave()
+		defer t.finish()
 		if t.transcript, err = session.NewTranscript(messages); err != nil {
 			return err
 		}
@@ -460,7 +463,7 @@ func (c *closer) settle(ctx context.Context, state *session.State, tell bool) er
 		t := c.h.newTurn(agent, nil, state, *run, state.Lease.Fence(), new(atomic.Int64))
 		t.transcript, t.ended, t.step = &session.Transcript{}, run.Outcome, run.StepCount
 		t.hooks.runEnded(ctx, &t.run, t.ended, t.step, t.h.cfg.Now().Sub(t.run.StartedAt))
-		t.leave()
+		t.finish()
 	}
 	if run.CheckpointID != "" && run.StepCount == 0 { // it may have ended before it came to that
 		messages, err := c.sessions.AllMessages(ctx, state.ID)

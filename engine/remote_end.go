@@ -71,7 +71,7 @@ func (r *relay) owe(ctx context.Context, stop session.Stop) error {
 	if !r.at.Started {
 		return nil
 	}
-	r.t.owes = true
+	r.t.stopUndelivered.Store(true)
 	return r.t.h.remoteLink(r.t.sessions).requestStop(ctx, &r.t.state, stop)
 }
 

@@ -27,7 +27,7 @@ func (h *Handler) remoteLink(sessions session.Store) *remoteLink {
 
 // peerOf is the id of the session on the other server, which may share a store with
 // this one. References that an earlier version made name none.
-func peerOf(standIn string, at *progress) string {
+func peerOf(standIn string, at *remoteProgress) string {
 	return cmp.Or(at.Peer, standIn+"@peer")
 }
 
@@ -46,7 +46,7 @@ func (l *remoteLink) peer(ctx context.Context, state *session.State) (string, er
 
 // progress is how far a remote's work was followed, as the reference to it says. It
 // is never ahead of what the stream holds.
-type progress struct {
+type remoteProgress struct {
 	// Peer is the session there. It is told to nobody before it exists.
 	Peer string `json:"peer,omitempty"`
 	// Started is set before the remote is told to begin: from then on it may be at
@@ -64,7 +64,7 @@ type progress struct {
 	Moved bool `json:"moved,omitempty"`
 }
 
-func readProgress(ref *session.ChildRef) (p progress, err error) {
+func readProgress(ref *session.ChildRef) (p remoteProgress, err error) {
 	if err := json.Unmarshal(ref.Remote, &p); err != nil {
 		return p, session.ErrCorrupt.WithCause(err, "child %s: how far it was followed cannot be read", ref.SessionID)
 	}

@@ -61,7 +61,7 @@ func (l *remoteLink) pollOne(ctx context.Context, state *session.State, remote h
 	case status.Status.Suspended() && allWait(state.Pending, status.Pending):
 		return false, nil
 	}
-	err = l.updateProgress(ctx, state, func(at *progress, _ *session.ChildRef) { at.Moved = true })
+	err = l.updateProgress(ctx, state, func(at *remoteProgress, _ *session.ChildRef) { at.Moved = true })
 	return err == nil, err
 }
 

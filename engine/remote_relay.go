@@ -19,8 +19,8 @@ type relay struct {
 	t     *turn
 	peer  string // the remote's session
 	key   string // of its commits
-	at    progress
-	saved progress // what the store has of it
+	at    remoteProgress
+	saved remoteProgress // what the store has of it
 
 	waits map[string]bool   // calls there that are known to wait for people
 	begun map[string]string // calls there that may, with their tools
@@ -53,15 +53,15 @@ func (t *turn) callRemote(ctx context.Context, e effect) (machine.Result, error)
 	}
 	t.announceStart(ctx)
 	// Only what is asked of the remote is cut off by a stop; our own writes are not.
-	away, cancel := t.stoppable(ctx)
+	away, cancel := t.stops.watch(ctx)
 	defer cancel()
 	res, err := r.run(ctx, away)
 	var f *fault
 	switch {
 	case err == nil:
 		return res, nil
-	case t.stopRequest() != nil && errors.Is(err, errStopped):
-		return r.endStopped(ctx, t.stopRequest())
+	case t.stops.requested() != nil && errors.Is(err, errStopped):
+		return r.endStopped(ctx, t.stops.requested())
 	case ctx.Err() != nil:
 		return machine.Result{}, context.Cause(ctx) // the process shuts down: whoever takes over goes on
 	case errors.As(err, &f):

@@ -95,7 +95,7 @@ func (h *Handler) PayStop(ctx context.Context, wake session.Wake) (paid bool, er
 	case h.cfg.Now().Before(stop.At.Add(min(debtPause<<min(stop.Tries, 20), debtLongPause))) && stop.Tries > 0:
 		return false, nil
 	default:
-		if err := h.remoteLink(sessions).updateProgress(ctx, state, func(at *progress, _ *session.ChildRef) {
+		if err := h.remoteLink(sessions).updateProgress(ctx, state, func(at *remoteProgress, _ *session.ChildRef) {
 			if at.Stop != nil {
 				at.Stop.Tries, at.Stop.At = at.Stop.Tries+1, h.cfg.Now().UTC()
 			}
@@ -112,7 +112,7 @@ func (h *Handler) PayStop(ctx context.Context, wake session.Wake) (paid bool, er
 		}
 	}
 	other := false // than the one that was told: an interrupt may have become an abort
-	err = h.remoteLink(sessions).updateProgress(ctx, state, func(now *progress, ref *session.ChildRef) {
+	err = h.remoteLink(sessions).updateProgress(ctx, state, func(now *remoteProgress, ref *session.ChildRef) {
 		if other = now.Stop != nil && (at.Stop == nil || now.Stop.Kind != at.Stop.Kind); !other {
 			now.Stop, ref.StopOwed = nil, false
 		}
@@ -137,7 +137,7 @@ func (h *Handler) PayStop(ctx context.Context, wake session.Wake) (paid bool, er
 }
 
 // setProgress changes what is known of a remote that nobody follows.
-func (l *remoteLink) updateProgress(ctx context.Context, state *session.State, change func(*progress, *session.ChildRef)) error {
+func (l *remoteLink) updateProgress(ctx context.Context, state *session.State, change func(*remoteProgress, *session.ChildRef)) error {
 	_, err := l.sessions.UpdateChild(ctx, state.ParentID, state.ID, func(ref *session.ChildRef) error {
 		at, err := readProgress(ref)
 		if err != nil {
@@ -187,7 +187,9 @@ func (a *agentCall) readStop(ctx context.Context) error {
 	for i := range refs {
 		if refs[i].SessionID == a.Child {
 			a.child.owed = refs[i].StopOwed
-			a.t.owes = a.t.owes || a.child.owed
+			if a.child.owed {
+				a.t.stopUndelivered.Store(true)
+			}
 		}
 	}
 	return nil

@@ -171,17 +171,6 @@ func cleanJSON(raw json.RawMessage) json.RawMessage {
 	return bytes.ToValidUTF8(raw, []byte("\uFFFD"))
 }
 
-// readOnly reports whether the whole reply may be forgotten: nothing it leads to
-// has an effect.
-func (f *flight) readOnly() bool {
-	for _, c := range f.calls {
-		if machine.Waits(c.Kind) || (c.Kind != session.CallFinish && c.Rejected == nil && !c.ReadOnly) {
-			return false
-		}
-	}
-	return true
-}
-
 // prepareReply prepares the commit that makes the reply durable before any of its
 // calls starts. It also claims the calls that this process starts next.
 func (r *replyStep) prepareCalls(ctx context.Context, f *flight) error {

@@ -145,11 +145,11 @@ var errUndone = toolError(session.CodeAbandoned, "the session went back to an ea
 // outlast waits for the end of a run that was stopped, if it is here.
 func (h *Handler) outlast(ctx context.Context, runID string) error {
 	t, here := h.held(runID)
-	if !here || !t.detached() {
+	if !here || !t.detached {
 		return nil // a run that is part of another's ends with that
 	}
 	select {
-	case <-t.gone:
+	case <-t.done:
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
@@ -299,7 +299,7 @@ func (a *agentCall) rewindTarget(ctx context.Context, run *session.Run) (to *ses
 // its calls was undone, and there is no need to read all that a companion was asked.
 func (t *turn) everBack(ctx context.Context) (bool, error) {
 	t.mu.Lock()
-	known := t.back
+	known := t.rewound
 	t.mu.Unlock()
 	if known != nil {
 		return *known, nil
@@ -318,7 +318,7 @@ func (t *turn) everBack(ctx context.Context) (bool, error) {
 		request.Cursor = page.Next
 	}
 	t.mu.Lock()
-	t.back = &back
+	t.rewound = &back
 	t.mu.Unlock()
 	return back, nil
 }

@@ -2,9 +2,7 @@ package engine
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"slices"
 
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/engine/internal/usercode"
@@ -24,7 +22,7 @@ func (t *turn) commitStep(ctx context.Context, e effect) (machine.Result, error)
 	}
 	f := t.flight
 	if f.resultsCommit == nil {
-		if t.stopRequest() != nil {
+		if t.stops.requested() != nil {
 			if err := t.waits(f).keepAnswers(ctx); err != nil {
 				return machine.Result{}, err
 			}
@@ -38,7 +36,7 @@ func (t *turn) commitStep(ctx context.Context, e effect) (machine.Result, error)
 	done, err := t.commit(ctx, e.Key(), *f.resultsCommit)
 	if errors.Is(err, session.ErrAnswered) {
 		f.resultsCommit = nil
-		t.usage.ToolCalls -= int64(len(f.calls)) // they are counted again
+		t.used.ToolCalls -= int64(len(f.calls)) // they are counted again
 		t.waits(f).reconsider()
 		t.retract(f, "answered")
 		return machine.Result{Next: machine.NextGather}, nil
@@ -64,7 +62,7 @@ func (t *turn) results(f *flight) *stepResults { return &stepResults{t: t, f: f}
 
 // prepare makes the commit.
 func (r *stepResults) prepare(ctx context.Context, e effect) {
-	stop := r.t.stopRequest()
+	stop := r.t.stops.requested()
 	if stop != nil {
 		r.endChildren(ctx, stoppedCall(stop))
 	}
@@ -93,26 +91,12 @@ func (r *stepResults) prepare(ctx context.Context, e effect) {
 		change.Messages = append([]session.Message{r.f.reply}, results...)
 	}
 	r.t.emitPatches(change.Writes)
-	r.t.usage.ToolCalls += int64(len(r.f.calls))
+	r.t.used.ToolCalls += int64(len(r.f.calls))
 	r.conclude(ctx, e, change, results, written, stop)
 	if change.Run == nil {
 		change.Run = r.t.runChange("")
 	}
 	r.f.resultsCommit = change
-}
-
-// writes lists what the step's calls did to the state, in the order in which it
-// applies: phase 2 saw what phase 1 wrote.
-func (f *flight) writes() []session.Writes {
-	var written []session.Writes
-	for _, last := range []bool{false, true} {
-		for _, c := range f.calls {
-			if c.FinishWith == last && c.settled != nil {
-				written = append(written, c.settled.writes)
-			}
-		}
-	}
-	return written
 }
 
 // emitPatches shows watchers what a commit is about to do to the state.
@@ -153,20 +137,6 @@ func (r *stepResults) settleRest(stop *session.Stop) {
 		}
 		r.t.emitEnd(c)
 	}
-}
-
-// cutShort reports whether a stop keeps a call of the step from its result. Then the step
-// does not finish the turn either: what is resumed is to finish with all results.
-func (f *flight) cutShort(stop *session.Stop) bool {
-	return stop != nil && slices.ContainsFunc(f.calls, func(c *call) bool {
-		switch {
-		case c.Kind == session.CallFinish || c.Rejected != nil:
-			return false
-		case c.settled != nil:
-			return c.settled.err != nil && c.settled.err.Code == session.CodeRunStopped
-		}
-		return c.result == nil
-	})
 }
 
 // cutOff answers a call that was being carried out when the run was stopped: of one that
@@ -233,22 +203,6 @@ func (r *stepResults) conclude(ctx context.Context, e effect, change *session.Ch
 		r.t.fail(change, session.ErrMaxSteps.WithMessage("agent %s reached its limit of %d steps", r.t.agent.Name, r.t.agent.StepLimit()))
 		change.Run = r.t.runChange(session.ReasonMaxSteps)
 	}
-}
-
-// output is what the step completes the turn with: the arguments of the finish
-// call, or the output of the first FinishWith call that succeeded.
-func (f *flight) output() (json.RawMessage, bool) {
-	for _, c := range f.calls {
-		if c.Kind == session.CallFinish && c.settled.err == nil {
-			return c.part.Input, true
-		}
-	}
-	for _, c := range f.calls {
-		if c.FinishWith && c.settled.err == nil {
-			return c.settled.message.Parts[0].ResultJSON(), true
-		}
-	}
-	return nil, false
 }
 
 // stopWhen asks the agent whether the turn is complete.

@@ -160,7 +160,7 @@ func (x *toolCall) carryOut(ctx context.Context) (*settled, error) {
 			return found, err
 		}
 	}
-	if stop := x.t.stopRequest(); stop != nil {
+	if stop := x.t.stops.requested(); stop != nil {
 		return x.t.failed(x.call, stoppedCall(stop), 0), nil
 	}
 	return x.execute(ctx)
@@ -181,16 +181,6 @@ func (x *toolCall) claim(ctx context.Context) (*settled, error) {
 	}
 	x.Status, x.claimed = session.CallBegun, true
 	return nil, nil
-}
-
-// lostCall answers a call that was begun elsewhere and has no result.
-func lostCall(c *call) *session.Error {
-	return toolError(session.CodeToolOutcome, "the process that ran %s was lost; whether it took effect is unknown", c.Tool)
-}
-
-// settledRow is a result that the store has.
-func settledRow(row *session.Call) *settled {
-	return &settled{message: *row.Result, writes: row.Writes, err: row.Result.Parts[0].Error, stored: true}
 }
 
 // execute runs the tool.
@@ -221,13 +211,13 @@ func (x *toolCall) execute(ctx context.Context) (*settled, error) {
 		result = &settled{message: x.t.stamp(session.ToolResult(x.part, output)), writes: writes, took: took}
 		result.writes = x.t.hooks.stateChanged(ctx, x.e.Key(), x.call, earlier, writes)
 	case errors.Is(err, errStopped):
-		result = x.t.failed(x.call, cutOff(x.call, x.t.stopRequest()), took)
+		result = x.t.failed(x.call, cutOff(x.call, x.t.stops.requested()), took)
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx) // the process shuts down: the claim stands
 	default:
-		result = x.t.failed(x.call, x.t.toolFailure(ctx, tool, err), took)
+		result = x.t.failed(x.call, x.failure(ctx, tool, err), took)
 	}
-	x.t.record(ctx, x.e.Step, usage.Entry{
+	x.t.usage.record(ctx, x.e.Step, usage.Entry{
 		ID: x.e.Key(), Kind: usage.Tool, Source: x.Tool, Duration: took, Success: result.err == nil,
 	})
 	return result, nil
@@ -253,7 +243,7 @@ func (x *toolCall) visibleWrites() []session.Writes {
 // invoke calls hooks and tool and gives up waiting when time is up, the run is
 // stopped or the process shuts down.
 func (x *toolCall) invoke(ctx context.Context, tool *helix.Tool, draft *helix.Draft) (json.RawMessage, error) {
-	ctx, cancel := x.t.stoppable(ctx)
+	ctx, cancel := x.t.stops.watch(ctx)
 	defer cancel()
 	if err := x.t.hooks.beforeTool(ctx, x.e.Key(), x.call, draft); err != nil {
 		return nil, err
@@ -272,12 +262,12 @@ func (x *toolCall) invoke(ctx context.Context, tool *helix.Tool, draft *helix.Dr
 }
 
 // toolFailure is what the model is told of a tool's error.
-func (t *turn) toolFailure(ctx context.Context, tool *helix.Tool, err error) *session.Error {
+func (x *toolCall) failure(ctx context.Context, tool *helix.Tool, err error) *session.Error {
 	if _, ok := errors.AsType[*session.Error](err); ok {
 		return bounded(session.AsError(err))
 	}
 	if p, ok := errors.AsType[*usercode.PanicError](err); ok {
-		t.h.log.ErrorContext(ctx, "tool panicked", t.attrs("tool", tool.Name, "panic", p.Value, "stack", string(p.Stack))...)
+		x.t.h.log.ErrorContext(ctx, "tool panicked", x.t.attrs("tool", tool.Name, "panic", p.Value, "stack", string(p.Stack))...)
 		return toolError(session.CodeToolPanic, "%s failed unexpectedly", tool.Name)
 	}
 	return bounded(toolError(session.CodeToolFailed, "%s", err.Error()))
@@ -373,13 +363,4 @@ func (t *turn) emitEnd(c *call) {
 	t.out.Emit(stream.Chunk{
 		Kind: stream.SubAgentEnd, Step: chunk.Step, CallID: c.ID, Tool: c.Tool, Child: c.Child, Success: chunk.Success,
 	}, chunk)
-}
-
-// ends makes a chunk the one that shows the call's result.
-func (c *call) ends(chunk *stream.Chunk) {
-	part := &c.settled.message.Parts[0]
-	chunk.Kind, chunk.CallID, chunk.Tool, chunk.Error, chunk.Success = stream.ToolEnd, c.ID, c.Tool, part.Error, part.Error == nil
-	if part.Error == nil {
-		chunk.Result = part.ResultJSON()
-	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
-	"strconv"
 
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/engine/internal/usercode"
@@ -56,19 +55,7 @@ func (e *env) Emit(name string, data json.RawMessage) {
 }
 
 func (e *env) RecordUsage(name string, amount float64, data json.RawMessage) {
-	e.t.record(context.Background(), e.step, usage.Entry{
-		ID: e.t.usageID(e.key + "/" + name), Kind: usage.Custom, Source: name, Amount: amount, Data: data, Success: true,
+	e.t.usage.record(context.Background(), e.step, usage.Entry{
+		ID: e.t.usage.uniqueID(e.key + "/" + name), Kind: usage.Custom, Source: name, Amount: amount, Data: data, Success: true,
 	})
-}
-
-// usageID tells apart what one effect reports under one name, the same way
-// whenever the effect is repeated.
-func (t *turn) usageID(id string) string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.reported[id]++
-	if n := t.reported[id]; n > 1 {
-		id += "/" + strconv.Itoa(n)
-	}
-	return id
 }

@@ -115,21 +115,6 @@ func (w *stepWaits) announce() {
 	}
 }
 
-// declined reports whether the call is over because a person did not let it be
-// carried out.
-func (c *call) declined() bool {
-	if c.Kind != session.CallApproval || c.settled == nil || c.settled.err == nil {
-		return false
-	}
-	return c.settled.err.Code == session.CodeToolDenied || c.settled.err.Code == session.CodeToolNotRun
-}
-
-// approved reports whether a person has let the call be carried out.
-func (c *call) approved() bool {
-	return c.Kind == session.CallApproval && c.pending != nil && c.pending.State == session.PendingAnswered &&
-		c.pending.Response != nil && c.pending.Response.Kind == session.PendingApproval && c.pending.Response.Approved
-}
-
 // readAnswers brings what the turn knows of its waits up to the store.
 func (w *stepWaits) readAnswers(ctx context.Context) error {
 	for _, all := range []bool{false, true} {
@@ -212,7 +197,7 @@ func (t *turn) reportWait(ctx context.Context, p *session.Pending, until time.Ti
 	if !answered {
 		t.h.log.WarnContext(ctx, "client_tool.timeout", t.attrs("tool", p.Tool, "call", p.CallID, "deadline", p.Deadline)...)
 	}
-	t.record(ctx, t.current(), usage.Entry{
+	t.usage.record(ctx, t.current(), usage.Entry{
 		ID: "wait/" + p.CallID, Kind: usage.ClientToolWait, Source: p.Tool,
 		Duration: until.Sub(p.CreatedAt), Amount: float64(until.Sub(p.CreatedAt).Milliseconds()), Success: answered,
 	})
@@ -247,7 +232,7 @@ func (t *turn) gather(ctx context.Context, e effect) (machine.Result, error) {
 // takeIn looks at the answers until it can say what follows.
 func (w *stepWaits) gather(ctx context.Context, e effect) (machine.Result, error) {
 	for range gatherTries {
-		if w.t.stopRequest() != nil || !w.f.waiting() {
+		if w.t.stops.requested() != nil || !w.f.waiting() {
 			return machine.Result{}, nil // the step's commit answers what is left
 		}
 		ready, waiting, err := w.classify(ctx)
@@ -267,11 +252,6 @@ func (w *stepWaits) gather(ctx context.Context, e effect) (machine.Result, error
 		w.t.retract(w.f, "answered")
 	}
 	return machine.Result{}, session.ErrUnavailable.WithMessage("answers keep coming in")
-}
-
-// waiting reports whether a call of the step has not been answered.
-func (f *flight) waiting() bool {
-	return slices.ContainsFunc(f.calls, func(c *call) bool { return c.settled == nil && machine.Waits(c.Kind) })
 }
 
 // look settles the calls that have been answered and tells which of the rest can
@@ -351,12 +331,6 @@ func due(p *session.Pending, now time.Time) bool {
 	return p.State == session.PendingWaiting && !p.Deadline.IsZero() && !now.Before(p.Deadline)
 }
 
-// timedOut reports whether nobody answered the call in time. Its row says nothing
-// of that: the entry of the wait does.
-func (c *call) timedOut() bool {
-	return c.expired || (c.pending != nil && c.pending.State == session.PendingTimedOut)
-}
-
 func (w *stepWaits) expire(ctx context.Context, c *call) *settled {
 	c.expired = true
 	w.record(ctx, c, c.pending.Deadline, false)
@@ -427,30 +401,6 @@ func (w *stepWaits) suspend(ctx context.Context, e effect, waiting []*call) (mac
 	}
 	w.t.h.log.InfoContext(ctx, "client_tool.suspended", w.t.attrs("status", outcome.Status, "waits", change.Waits)...)
 	return machine.Result{Next: machine.NextClose}, nil
-}
-
-// resolutions says how the step's waits for people ended, for the commit that ends
-// them.
-func (f *flight) resolutions() (resolve []session.Resolution, waits []string) {
-	for _, c := range f.calls {
-		if c.pending == nil {
-			continue
-		}
-		r := session.Resolution{CallID: c.ID, State: session.PendingAbandoned}
-		switch {
-		case c.expired:
-			r.State = session.PendingTimedOut
-			waits = append(waits, c.ID)
-		case c.pending.State == session.PendingAnswered:
-			r.State = session.PendingConsumed
-		case !c.pending.Open(): // it is over already
-			continue
-		default:
-			waits = append(waits, c.ID)
-		}
-		resolve = append(resolve, r)
-	}
-	return resolve, waits
 }
 
 // reconsider takes back that nobody answered calls, in time or at all: somebody
