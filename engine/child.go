@@ -18,22 +18,22 @@ import (
 	"github.com/helixagents/helix/usage"
 )
 
-// waitingChild is what a turn knows of an agent that one of its calls is for.
-type waitingChild struct {
-	pending []session.Pending // the calls below that wait for people
-	shown   bool              // watchers saw it begin
-	asked   bool              // hooks were, and let it be called
-	began   time.Time
-	fault   *session.Error // why it could not be called
-	turn    *turn          // that of the agent, while it is driven
-	owed    bool           // it is remote, and was not told to stop
+// calledAgent is what a turn knows of the agent that one of its calls is for.
+type calledAgent struct {
+	pending         []session.Pending // the calls below it that wait for people
+	shown           bool              // watchers saw it start
+	permitted       bool              // hooks were asked, and let it be called
+	began           time.Time
+	fault           *session.Error // why it could not be called
+	turn            *turn          // the agent's turn, while this process drives it
+	stopUndelivered bool           // it is remote, and has yet to be told to stop
 }
 
-// caller is the turn whose call a child's session is for.
+// caller is the turn that calls a child's session.
 type caller struct {
 	state    *session.State
-	streamed *atomic.Int64 // how many bytes its stream holds
-	detached bool          // the child works by itself
+	streamed *atomic.Int64 // the size of its stream, in bytes
+	detached bool          // the child is a companion that works by itself
 }
 
 // agentCall is a call of another agent: a sub-agent, a remote agent or a companion. It
@@ -46,17 +46,17 @@ type agentCall struct {
 
 func (t *turn) agentCall(e effect, c *call) *agentCall { return &agentCall{t: t, e: e, call: c} }
 
-// OpenChild opens the turn of the agent that an effect calls, or takes it up again
-// where it was left. It gives nothing if there is nothing to drive: the agent has
-// come to an end, still waits for somebody, or could not be called. The driver
-// drives the turn to its end, and then hands the effect to [Handler.Handle]; a
-// turn that is Detached it drives on its own and does not wait for.
+// OpenChild opens the turn of the agent that an effect calls, or resumes or recovers
+// it. It returns nil if there is nothing to drive: the agent has ended, still waits,
+// or could not be called. The driver drives the turn to its end and then passes the
+// effect to [Handler.Handle]. A turn that is Detached is driven on its own, and the
+// driver does not wait for it.
 func (h *Handler) OpenChild(ctx context.Context, of machine.Effect) (*Opened, error) {
 	e := newEffect(of)
 	t, err := h.turn(ctx, e)
 	if err != nil {
-		if lost(err) {
-			return nil, nil // the effect will say so
+		if lostTurn(err) {
+			return nil, nil // [Handler.Handle] will report it
 		}
 		return nil, err
 	}
@@ -67,7 +67,7 @@ func (h *Handler) OpenChild(ctx context.Context, of machine.Effect) (*Opened, er
 	}
 	over := c == nil || c.settled != nil || c.Rejected != nil
 	if !over && c.child == nil {
-		c.child = &waitingChild{began: h.cfg.Now()}
+		c.child = &calledAgent{began: h.cfg.Now()}
 	}
 	t.mu.Unlock()
 	if over {
@@ -88,10 +88,10 @@ func (h *Handler) OpenChild(ctx context.Context, of machine.Effect) (*Opened, er
 		return nil, context.Cause(ctx)
 	case session.IsRetryable(err):
 		return nil, err
-	default: // if the turn itself is lost, the effect will say so
+	default: // if another process owns the turn now, [Handler.Handle] will report it
 		h.log.ErrorContext(ctx, "subagent.dispatch_failed", t.attrs("tool", c.Tool, "call", c.ID, "error", err)...)
 		fault := (&session.Error{Code: session.CodeSubAgent}).WithCause(err, "%s could not be called", c.Tool)
-		if errors.Is(err, session.ErrUnknownAgent) { // why a factory failed is for operators
+		if errors.Is(err, session.ErrUnknownAgent) { // why a factory failed is for operators, not for the model
 			fault = toolError(session.CodeSubAgent, "%s could not be called (%s)", c.Tool, session.CodeUnknownAgent)
 		}
 		c.child.fault = bounded(fault)
@@ -137,27 +137,27 @@ func (a *agentCall) openSubAgent(ctx context.Context) (*Opened, error) {
 	return a.startTurn(ctx, agent, message, false)
 }
 
-// beforeAgent asks the hooks whether another agent may be called.
+// permitted asks the hooks whether the agent may be called.
 func (a *agentCall) permitted(ctx context.Context) bool {
 	ctx, cancel := a.t.stops.watch(ctx)
 	defer cancel()
 	writes, err := a.t.hooks.beforeAgent(ctx, a.e.Key(), a.call)
 	a.writes = writes
-	a.child.asked = err == nil
+	a.child.permitted = err == nil
 	if err != nil {
 		a.child.fault = bounded(session.AsError(err))
 	}
 	return err == nil
 }
 
-// startChild begins a session, or the next turn of one, for a call.
+// startTurn begins the agent's session, or its next turn, with a message.
 func (a *agentCall) startTurn(ctx context.Context, agent *helix.Agent, message session.Message, detached bool) (*Opened, error) {
 	return a.openTurn(ctx, detached, OpenRequest{
 		Kind: session.RunExecute, Agent: agent, RequestID: a.ID, Input: helix.Input{Message: message},
 	})
 }
 
-// openChild opens a turn of a child's session.
+// openTurn opens a turn of the agent's session.
 func (a *agentCall) openTurn(ctx context.Context, detached bool, req OpenRequest) (*Opened, error) {
 	req.Tenant, req.SessionID = a.t.key.Tenant, a.Child
 	req.caller = &caller{state: &a.t.state, streamed: a.t.out.Config().Bytes, detached: detached}
@@ -177,14 +177,14 @@ func (a *agentCall) openTurn(ctx context.Context, detached bool, req OpenRequest
 	if err != nil {
 		return nil, err
 	}
-	if opened.Existing { // somebody has taken the same call up meanwhile
+	if opened.Existing { // another process began the same call meanwhile
 		return nil, session.ErrUnavailable.WithMessage("session %s: another process began the call", a.Child)
 	}
 	opened.Detached = detached
 	return opened, nil
 }
 
-// show tells watchers that a child's chunks follow.
+// show tells watchers that the agent's chunks follow.
 func (a *agentCall) show(ctx context.Context, detached bool) error {
 	if detached || a.child.shown {
 		return nil
@@ -194,9 +194,10 @@ func (a *agentCall) show(ctx context.Context, detached bool) error {
 	return a.t.out.Flush(ctx)
 }
 
-// takeUp goes on with the session of a call where it was left.
+// resume continues the session of the call: it recovers a run in progress, resumes
+// one that waited, or leaves one that has ended.
 func (a *agentCall) resume(ctx context.Context, state *session.State) (*Opened, error) {
-	if !a.child.asked && !a.t.resumed() && !a.permitted(ctx) { // what hooks did to the state was lost with a process
+	if !a.child.permitted && !a.t.resumed() && !a.permitted(ctx) { // what hooks wrote was lost with the process that asked them
 		return nil, a.discardChild(ctx)
 	}
 	run, err := a.t.sessions.CurrentRun(ctx, state.ID)
@@ -209,7 +210,7 @@ func (a *agentCall) resume(ctx context.Context, state *session.State) (*Opened, 
 	}
 	switch {
 	case state.Status == session.Paused:
-		return nil, nil // an operator holds it
+		return nil, nil // an operator paused it
 	case run.Status == session.RunRunning:
 		if err := a.show(ctx, false); err != nil {
 			return nil, err
@@ -217,17 +218,17 @@ func (a *agentCall) resume(ctx context.Context, state *session.State) (*Opened, 
 		if child, ok := a.t.h.held(run.ID); ok { // the same effect, delivered again
 			return child.opened(), nil
 		}
-		return a.t.h.takeOver(ctx, session.Due{
+		return a.t.h.recoverRun(ctx, session.Due{
 			Key: session.Key{Tenant: a.t.key.Tenant, ID: state.ID}, Agent: state.Agent, RunID: run.ID, Lease: state.Lease,
 		}, true)
 	case state.Status == session.Failed && state.FailureReason == session.FailureParentSuspended && a.t.stops.requested() == nil:
 		return a.openTurn(ctx, false, OpenRequest{Kind: session.RunRetry, Agent: agent})
 	case !run.Status.Suspended() || state.Status != session.Active || a.t.stops.requested() != nil:
 		a.child.shown = true
-		if state.CloseOwed { // by a process that has died: watchers see its end before the call's
+		if state.CloseOwed { // its process died before it closed the run; watchers see that end before the call's
 			return nil, a.t.h.closer(a.t.sessions).settle(ctx, state, true)
 		}
-		return nil, nil // it has come to an end, or is brought to one
+		return nil, nil // it has ended, or is about to be ended
 	}
 	now, err := a.t.sessions.Now(ctx)
 	if err != nil {
@@ -240,14 +241,14 @@ func (a *agentCall) resume(ctx context.Context, state *session.State) (*Opened, 
 	return a.openTurn(ctx, false, OpenRequest{Kind: session.RunResume, Agent: agent})
 }
 
-// consultation is what an agent made of a call, or nil if the call has to wait for
-// it.
+// makeResult makes the call's result of what the agent did. It is nil if the call
+// still waits for the agent.
 func (a *agentCall) makeResult(ctx context.Context) (*settled, error) {
 	if rejected := a.Rejected; rejected != nil {
 		return a.t.failed(a.call, rejected, 0), nil
 	}
 	if a.child == nil {
-		a.child = &waitingChild{began: a.t.h.cfg.Now()}
+		a.child = &calledAgent{began: a.t.h.cfg.Now()}
 	}
 	if fault := a.child.fault; fault != nil {
 		if err := a.readStop(ctx); err != nil {
@@ -265,21 +266,20 @@ func (a *agentCall) makeResult(ctx context.Context) (*settled, error) {
 	if err != nil {
 		return nil, err
 	}
-	return a.childResult(ctx, run, said)
+	return a.childResult(ctx, run, resultOf)
 }
 
-// childRun is the latest run of the session that a call is for, or nil if there is
-// none.
+// childRun returns the latest run of the agent's session, or nil if there is none.
 func (a *agentCall) childRun(ctx context.Context) (*session.Run, error) {
-	if a.child != nil && a.child.turn != nil { // a turn that was opened here was checked then
+	if a.child != nil && a.child.turn != nil { // the session was checked when its turn was opened
 		run, err := a.t.sessions.CurrentRun(ctx, a.Child)
 		return run, absent(err)
 	}
 	return childRun(ctx, a.t.sessions, a.t.key.ID, a.Child)
 }
 
-// childResult makes a call's result of the run of the agent that it is for, which
-// is nil if there was none.
+// childResult makes the call's result of a run of the agent, which is nil if there
+// was none.
 func (a *agentCall) childResult(ctx context.Context, run *session.Run, render func(*session.Outcome) json.RawMessage) (*settled, error) {
 	if a.child.turn != nil {
 		a.t.stops.detach(a.child.turn.stops)
@@ -323,9 +323,9 @@ func (a *agentCall) childResult(ctx context.Context, run *session.Run, render fu
 	return a.conclude(ctx, nil, bounded(failure)), nil
 }
 
-// childFault says why an agent failed, to the model and so to the user of its caller. What
-// a provider said, and faults of this program, are for operators: they are in the agent's
-// own session and in the log.
+// childFault says why an agent failed, to the model and thereby to the caller's user.
+// What a provider said, and internal errors, are for operators: they are in the
+// agent's session and in the log.
 func childFault(err *session.Error) string {
 	switch {
 	case strings.HasPrefix(string(err.Code), "provider_"):
@@ -336,8 +336,8 @@ func childFault(err *session.Error) string {
 	return err.Message
 }
 
-// abandoned is the result of a call whose agent was suspended and then given up;
-// nil if the agent still waits.
+// abandonedResult is the result of a call whose agent was suspended and then ended
+// from outside. It is nil if the agent still waits.
 func (a *agentCall) abandonedResult(ctx context.Context) (*settled, error) {
 	state, err := a.t.sessions.Load(ctx, a.Child)
 	if err != nil && !errors.Is(err, session.ErrNotFound) {
@@ -352,7 +352,7 @@ func (a *agentCall) abandonedResult(ctx context.Context) (*settled, error) {
 	}
 	switch {
 	case state.Status == session.Interrupted || state.Error == nil:
-	case state.Error.Code == session.CodeCancelled: // by somebody who aborted this very agent
+	case state.Error.Code == session.CodeCancelled: // somebody aborted this agent
 		failure = bounded(toolError(session.CodeSubAgent, "the agent failed: %s (%s)", state.Error.Message, state.Error.Code))
 	default:
 		failure = bounded(state.Error)
@@ -360,8 +360,8 @@ func (a *agentCall) abandonedResult(ctx context.Context) (*settled, error) {
 	return a.conclude(ctx, nil, failure), nil
 }
 
-// said is what a run that completed has to say: its output, or else its reply.
-func said(o *session.Outcome) json.RawMessage {
+// resultOf is the result of a run that completed: its output, or else its reply.
+func resultOf(o *session.Outcome) json.RawMessage {
 	if o.Output != nil {
 		return o.Output
 	}
@@ -369,7 +369,7 @@ func said(o *session.Outcome) json.RawMessage {
 	return text
 }
 
-// concluded is the result of a call of another agent.
+// conclude makes the result of the call.
 func (a *agentCall) conclude(ctx context.Context, output json.RawMessage, failure *session.Error) *settled {
 	took := a.t.h.cfg.Now().Sub(a.child.began)
 	if a.consults() {
@@ -388,11 +388,10 @@ func (a *agentCall) conclude(ctx context.Context, output json.RawMessage, failur
 	return &settled{message: a.t.stamp(session.ToolResult(a.part, output)), writes: a.writes, took: took}
 }
 
-// childReady reports whether the agent that a call waits for has something for the
-// call.
+// ready reports whether the agent has a result for the call, or can make progress.
 func (a *agentCall) ready(ctx context.Context, now time.Time) (bool, error) {
 	if a.child == nil {
-		a.child = &waitingChild{began: a.t.h.cfg.Now()}
+		a.child = &calledAgent{began: a.t.h.cfg.Now()}
 	}
 	ref := a.ref(a.t.run.ID)
 	tree, err := a.t.h.tree(a.t.sessions).awaited(ctx, a.t.key.ID, &ref, now)
@@ -400,7 +399,7 @@ func (a *agentCall) ready(ctx context.Context, now time.Time) (bool, error) {
 	return tree.ready, err
 }
 
-// settledRefs are the references of a step whose calls have ended.
+// refs are the references to the agents whose calls have ended.
 func (r *stepResults) refs() []session.ChildRef {
 	var refs []session.ChildRef
 	for _, c := range r.f.calls {
@@ -419,7 +418,7 @@ func (r *stepResults) refs() []session.ChildRef {
 	return refs
 }
 
-// awaits reports whether the run before suspended until the call's agent ends.
+// awaits reports whether the previous run suspended until the call's agent ends.
 func (t *turn) awaits(c *call) bool {
 	return slices.ContainsFunc(t.state.AwaitingChildren, func(ref session.ChildRef) bool { return ref.SessionID == c.Child })
 }
@@ -431,7 +430,7 @@ func (r *stepResults) endChildren(ctx context.Context, why *session.Error) {
 			continue
 		}
 		if c.child == nil { // an earlier run has shown it to watchers
-			c.child = &waitingChild{began: r.t.h.cfg.Now(), shown: true}
+			c.child = &calledAgent{began: r.t.h.cfg.Now(), shown: true}
 		}
 		if err := r.t.agentCall(effect{}, c).end(ctx, why); err != nil {
 			r.t.h.log.WarnContext(ctx, "sub-agent not ended", r.t.attrs("child", c.Child, "error", err)...)
@@ -442,17 +441,17 @@ func (r *stepResults) endChildren(ctx context.Context, why *session.Error) {
 	}
 }
 
-// endChild ends the agent of a call that is left. A companion keeps what it remembers,
-// unless the turn is aborted.
+// end ends the agent of a call whose result nobody needs. A companion keeps its
+// transcript, unless the turn is aborted.
 func (a *agentCall) end(ctx context.Context, why *session.Error) error {
 	if stop := a.t.stops.requested(); stop != nil && stop.Kind == session.StopAbort {
-		return a.t.h.tree(a.t.sessions).abandon(ctx, a.t.key.ID, a.Child, why)
+		return a.t.h.tree(a.t.sessions).abandon(ctx, a.t.key.ID, a.Child, why, false)
 	}
-	return a.t.h.tree(a.t.sessions).abandonKeeping(ctx, a.t.key.ID, a.Child, why)
+	return a.t.h.tree(a.t.sessions).abandon(ctx, a.t.key.ID, a.Child, why, true)
 }
 
-// writeOffChild ends the session of a call that cannot be gone on with, and those
-// below it. Nobody else runs them: their lease is the root's.
+// discardChild ends the session of a call that cannot be continued, and the agents
+// below it. No other process drives them: their lease is the root's.
 func (a *agentCall) discardChild(ctx context.Context) error {
 	if a.Child == "" || !a.owns() {
 		return nil
@@ -472,7 +471,7 @@ func forSubAgent(kind session.CallKind) bool {
 	return kind == session.CallSubAgent || kind == session.CallRemote
 }
 
-// callee is the agent of a session that the turn opens or goes on with.
+// callee returns the agent of a session that the turn opens or resumes.
 func (a *agentCall) callee(ctx context.Context, name, id string) (*helix.Agent, error) {
 	state := a.t.state
 	state.ID = id

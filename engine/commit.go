@@ -13,9 +13,9 @@ import (
 	"github.com/helixagents/helix/stream"
 )
 
-// commit flushes the stream and applies a change, in that order, and mirrors it.
-// A commit whose fate is unknown is sent again: its key tells whether it was
-// applied.
+// commit writes the chunks emitted so far and applies a change, in that order, and
+// mirrors it. A commit that may have been applied is sent again: its key says whether
+// it was.
 func (t *turn) commit(ctx context.Context, key string, change session.Change) (*session.Committed, error) {
 	if change.Outcome != nil && !change.Outcome.Status.Suspended() && t.detached && !t.terminated(ctx) {
 		change.Wake = &session.Wake{Tenant: t.key.Tenant, SessionID: t.state.ParentID, ChildID: t.key.ID, RunID: t.run.ID}
@@ -25,8 +25,8 @@ func (t *turn) commit(ctx context.Context, key string, change session.Change) (*
 	}
 	commit := &session.Commit{
 		SessionID: t.key.ID, RunID: t.run.ID,
-		// Whoever took the turn over makes commits for the same effects, with other content:
-		// they are not this one made before.
+		// The process that recovers the turn commits the same effects with other
+		// content. The epoch keeps those commits apart.
 		Key: key + "@" + strconv.FormatInt(t.fence.Epoch, 10), Version: t.state.Version, Fence: t.fence, Change: change,
 	}
 	done, err := t.write(ctx, commit)
@@ -49,7 +49,7 @@ func (t *turn) commit(ctx context.Context, key string, change session.Change) (*
 	}
 	for _, r := range change.Resolve {
 		if r.State == session.PendingAbandoned {
-			t.tellAborted(ctx, r.CallID)
+			t.logAborted(ctx, r.CallID)
 		}
 	}
 	switch {
@@ -62,9 +62,9 @@ func (t *turn) commit(ctx context.Context, key string, change session.Change) (*
 	return done, nil
 }
 
-// expiry is when the session expires if nobody comes back to it after the run, or nil
-// if the run leaves that as it is: the agent's sessions do not expire, or the caller
-// has said when this one does.
+// expiry is when the session expires if nobody uses it after the run. It is nil if
+// the run does not change that: sessions of the agent do not expire, or the caller
+// set the expiry.
 func (t *turn) expiry() *time.Time {
 	if t.agent.SessionExpiry <= 0 || t.state.ParentID != "" || !t.state.ExpiresAt.IsZero() {
 		return nil
@@ -72,7 +72,7 @@ func (t *turn) expiry() *time.Time {
 	return new(t.h.cfg.Now().UTC().Add(t.agent.SessionExpiry))
 }
 
-// write makes a commit together with the chunks that go before it.
+// write makes a commit together with the chunks that precede it.
 func (t *turn) write(ctx context.Context, commit *session.Commit) (done *session.Committed, err error) {
 	alone := func() (*session.Committed, error) { return t.sessions.Commit(ctx, commit) }
 	carried, err := t.out.Carry(ctx, func(batch stream.Batch) (last int64, err error) {
@@ -89,8 +89,8 @@ func (t *turn) write(ctx context.Context, commit *session.Commit) (done *session
 		})
 	})
 	if carried && streamwriter.Refused(err) {
-		// The stream may have refused the chunks. The session matters more than its being
-		// shown: without them, it is the commit's own error, if it is one.
+		// The stream may have refused the chunks. The commit must not fail for that:
+		// it is made again without them, and returns its own error if it has one.
 		if err := t.out.Wait(ctx); err != nil {
 			return nil, err
 		}
@@ -99,7 +99,7 @@ func (t *turn) write(ctx context.Context, commit *session.Commit) (done *session
 	return done, err
 }
 
-// mirror brings what the turn holds up to what was committed.
+// mirror applies what was committed to the turn.
 func (t *turn) mirror(change *session.Change, done *session.Committed) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -151,9 +151,9 @@ func (t *turn) extend(m session.Message) {
 	}
 }
 
-// capStream drops the oldest chunks of the session's own stream that are more than it
-// may keep, once a checkpoint is committed: history holds what was shown up to it. Not
-// every step does, so that a trim is worth its write.
+// capStream trims the session's own stream to the chunks that it may keep, once a
+// checkpoint is committed: the history holds what was shown up to it. It does not
+// trim after every step, because a trim is a write.
 func (t *turn) capStream(ctx context.Context, committed *session.NewCheckpoint) {
 	most := t.h.cfg.MaxChunks
 	if most <= 0 || committed == nil || t.streamID != t.key.ID {
@@ -180,7 +180,7 @@ func (t *turn) checkpoint(step int, key string) *session.NewCheckpoint {
 	}
 }
 
-// runChange takes the usage that was not committed yet.
+// runChange carries the usage that was not committed yet.
 func (t *turn) runChange(reason session.CompletionReason) *session.RunChange {
 	return &session.RunChange{CompletionReason: reason, Usage: t.used}
 }

@@ -13,14 +13,14 @@ import (
 // companionCall is what a call asks of a companion.
 type companionCall struct {
 	agent    string
-	status   session.ChildStatus // what the reference says of it
+	status   session.ChildStatus // the status in the reference
 	blocking bool
 	message  string
 	reason   string
-	spawns   bool // it makes the reference
-	consults bool // it gives the companion something to do
-	opened   bool // a turn of the companion was begun for it
-	queued   bool // the companion takes the message in when it comes to it
+	spawns   bool // it adds the reference
+	consults bool // it gives the companion work to do
+	opened   bool // it began a turn of the companion
+	queued   bool // the companion consumes the message later
 }
 
 // bindCompanions finds the companion of each call that names one. It does so before
@@ -59,8 +59,7 @@ func (r *replyStep) bindCompanions(ctx context.Context, f *flight) error {
 	return nil
 }
 
-// recallCompanions finds out what the calls of a step that is in the store ask of
-// companions.
+// readCompanions finds the companions of the calls of a step that is in the store.
 func (l *stepLoader) readCompanions(ctx context.Context, f *flight) error {
 	var refs []session.ChildRef
 	for _, c := range f.calls {
@@ -84,7 +83,8 @@ func (l *stepLoader) readCompanions(ctx context.Context, f *flight) error {
 	return nil
 }
 
-// openCompanion gives a companion what a call has for it.
+// openCompanion opens a turn of a companion, or leaves it a message, if the call
+// gives it work to do.
 func (a *agentCall) openCompanion(ctx context.Context) (*Opened, error) {
 	if a.companion == nil || !a.companion.consults {
 		return nil, nil
@@ -100,7 +100,7 @@ func (a *agentCall) openCompanion(ctx context.Context) (*Opened, error) {
 		return nil, err
 	}
 	_, err = a.t.sessions.RunByRequest(ctx, a.Child, a.ID)
-	if err == nil { // the call has begun before
+	if err == nil { // the call began before
 		a.companion.opened = true
 		if a.companion.blocking {
 			return a.resume(ctx, state)
@@ -116,7 +116,7 @@ func (a *agentCall) openCompanion(ctx context.Context) (*Opened, error) {
 	case err != nil:
 		return nil, err
 	case state.Status == session.Failed:
-		// It begins anew. Nothing is lost that could be gone on with.
+		// A failed companion begins anew; nothing of it could be continued.
 		if _, err := a.t.sessions.Delete(ctx, a.Child); err != nil && !errors.Is(err, session.ErrNotFound) {
 			return nil, err
 		}
@@ -131,7 +131,7 @@ func (a *agentCall) openCompanion(ctx context.Context) (*Opened, error) {
 		switch {
 		case err != nil:
 			return nil, err
-		case (to != nil || anew) && run.Status == session.RunRunning: // it was told to stop when its caller went back
+		case (to != nil || anew) && run.Status == session.RunRunning: // it was stopped when its caller was rewound
 			a.child.fault = toolError(session.CodeSubAgent, "%s is coming to its end; try again in a moment", a.Name)
 			return nil, nil
 		case to != nil:
@@ -147,13 +147,14 @@ func (a *agentCall) openCompanion(ctx context.Context) (*Opened, error) {
 	return a.begin(ctx)
 }
 
-// aborting reports whether a run is about to fail: it takes nothing in any more.
+// aborting reports whether a run is about to be aborted: it consumes no more
+// messages.
 func (a *agentCall) aborting(ctx context.Context, run *session.Run) bool {
 	stop, err := a.t.sessions.StopRequest(ctx, run.SessionID, run.ID)
 	return err == nil && stop != nil && stop.Kind == session.StopAbort
 }
 
-// consultFrom begins a turn of the companion at a checkpoint of its own.
+// beginFrom begins a turn of the companion at one of its checkpoints.
 func (a *agentCall) beginFrom(ctx context.Context, from *session.Checkpoint) (*Opened, error) {
 	agent, err := a.permittedAgent(ctx)
 	if agent == nil || err != nil {
@@ -168,7 +169,7 @@ func (a *agentCall) beginFrom(ctx context.Context, from *session.Checkpoint) (*O
 	return opened, err
 }
 
-// consult begins a turn of the companion.
+// begin begins a turn of the companion.
 func (a *agentCall) begin(ctx context.Context) (*Opened, error) {
 	agent, err := a.permittedAgent(ctx)
 	if agent == nil || err != nil {
@@ -179,8 +180,8 @@ func (a *agentCall) begin(ctx context.Context) (*Opened, error) {
 	return opened, err
 }
 
-// mayConsult gives the agent of a companion that is to be given something to do, or
-// nil if it is not to.
+// permittedAgent returns the agent of a companion that is to get work, or nil if the
+// call must not be made.
 func (a *agentCall) permittedAgent(ctx context.Context) (*helix.Agent, error) {
 	if a.t.stops.requested() != nil || !a.permitted(ctx) {
 		return nil, nil
@@ -206,15 +207,15 @@ func (a *agentCall) mark(ctx context.Context, status session.ChildStatus) error 
 	return err
 }
 
-// unmark takes back that a companion which works by itself runs for a call that could
-// not be made: the reply's commit, or the attempt, has said so.
+// unmark corrects the reference to a companion that works by itself, if the call
+// could not be made: the reply's commit, or the attempt, marked it as running.
 func (a *agentCall) unmark(ctx context.Context) error {
 	if a.companion == nil || !a.companion.consults || a.companion.blocking || a.companion.opened || a.companion.queued {
 		return nil
 	}
 	run, err := childRun(ctx, a.t.sessions, a.t.key.ID, a.Child)
 	if err != nil || (run != nil && (run.Status == session.RunRunning || run.Status.Suspended())) {
-		return err // it runs with what it was asked before
+		return err // it works on an earlier message
 	}
 	_, err = a.t.sessions.UpdateChild(ctx, a.t.key.ID, a.Child, func(ref *session.ChildRef) error {
 		if ref.Status == session.ChildRunning {
@@ -227,9 +228,9 @@ func (a *agentCall) unmark(ctx context.Context) error {
 	return absent(err)
 }
 
-// queue leaves a message for a companion: one that is at work takes it in at its
-// next step, any other in a turn of its own. A message that is sent again, because a
-// process died, is not taken in again.
+// enqueue leaves a message in a companion's inbox. A companion that runs consumes it
+// in its next step; for any other, a turn is opened. The entry's id is the call's, so
+// that a repeated message is consumed once.
 func (a *agentCall) enqueue(ctx context.Context) (*Opened, error) {
 	agent, err := a.permittedAgent(ctx)
 	if agent == nil || err != nil {
@@ -248,14 +249,14 @@ func (a *agentCall) enqueue(ctx context.Context) (*Opened, error) {
 	}
 	opened, err := a.openTurn(ctx, true, OpenRequest{Kind: session.RunExecute, Agent: agent, RequestID: a.ID, Inbox: true})
 	if errors.Is(err, errNothingToDo) || errors.Is(err, session.ErrAlreadyRunning) || errors.Is(err, session.ErrStale) {
-		return nil, nil // somebody else has begun it
+		return nil, nil // another process began it
 	}
 	a.companion.queued = opened == nil
 	return opened, err
 }
 
-// companionResult is what a call to a companion tool comes to; nil if it has to
-// wait.
+// companionResult is the result of a call of a companion tool. It is nil if the call
+// has to wait.
 func (a *agentCall) companionResult(ctx context.Context) (*settled, error) {
 	if a.Tool == helix.ListChildrenTool {
 		return a.listChildren(ctx)
@@ -295,11 +296,11 @@ func (a *agentCall) companionResult(ctx context.Context) (*settled, error) {
 		}
 	}
 	return a.childResult(ctx, run, func(o *session.Outcome) json.RawMessage {
-		return encoded(childStatus{Name: a.Name, Agent: cc.agent, Status: string(session.RunCompleted), Output: said(o)})
+		return encoded(childStatus{Name: a.Name, Agent: cc.agent, Status: string(session.RunCompleted), Output: resultOf(o)})
 	})
 }
 
-// childStatus is what a model is told of a companion.
+// childStatus is what a model sees of a companion.
 type childStatus struct {
 	Name   string          `json:"name"`
 	Agent  string          `json:"agent"`
@@ -308,8 +309,8 @@ type childStatus struct {
 	Error  string          `json:"error,omitempty"`
 }
 
-// statusOf tells how a companion stands: by its latest run, unless its reference
-// knows better.
+// statusOf is the status of a companion: that of its latest run, unless its reference
+// says more.
 func statusOf(name, agent string, ref session.ChildStatus, run *session.Run) childStatus {
 	s := childStatus{Name: name, Agent: agent, Status: string(ref)}
 	switch {
@@ -317,7 +318,7 @@ func statusOf(name, agent string, ref session.ChildStatus, run *session.Run) chi
 		return s
 	case run == nil:
 		s.Status = "not_started"
-	case run.Status.Suspended() && (ref == session.ChildFailed || ref == session.ChildCompleted): // its caller went on without it
+	case run.Status.Suspended() && (ref == session.ChildFailed || ref == session.ChildCompleted): // its caller abandoned the wait
 		s.Status = string(session.RunInterrupted)
 	case run.Status.Suspended():
 		s.Status = string(session.ChildWaiting)
@@ -327,7 +328,7 @@ func statusOf(name, agent string, ref session.ChildStatus, run *session.Run) chi
 	if run != nil && run.Outcome != nil {
 		switch run.Status {
 		case session.RunCompleted:
-			s.Output = said(run.Outcome)
+			s.Output = resultOf(run.Outcome)
 		case session.RunFailed:
 			if run.Outcome.Error != nil {
 				s.Error = run.Outcome.Error.Message
@@ -356,7 +357,7 @@ func (a *agentCall) listChildren(ctx context.Context) (*settled, error) {
 			return nil, err
 		}
 		status := statusOf(ref.Name, ref.Agent, ref.Status, run)
-		status.Output = nil // one asks for the status of one to see it
+		status.Output = nil // get_child_status returns the output
 		list = append(list, status)
 	}
 	return a.conclude(ctx, encoded(list), nil), nil
@@ -372,10 +373,10 @@ func (a *agentCall) terminate(ctx context.Context) (*settled, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := a.mark(ctx, session.ChildTerminated); err != nil { // first, so that its end is not told
+	if err := a.mark(ctx, session.ChildTerminated); err != nil { // first, so that its end is not announced to the model
 		return nil, err
 	}
-	if err := a.t.h.tree(a.t.sessions).abandon(ctx, a.t.key.ID, a.Child, session.ErrCancelled.WithMessage("%s", reason)); err != nil {
+	if err := a.t.h.tree(a.t.sessions).abandon(ctx, a.t.key.ID, a.Child, session.ErrCancelled.WithMessage("%s", reason), false); err != nil {
 		return nil, err
 	}
 	if err := a.awaitEnd(ctx, run); err != nil {
@@ -384,7 +385,7 @@ func (a *agentCall) terminate(ctx context.Context) (*settled, error) {
 	if run == nil {
 		return a.terminatedResult(ctx), nil
 	}
-	// One that had come to its end is not gone on with either.
+	// A companion that has ended must not be continued either.
 	_, err = a.t.sessions.SetStatus(ctx, a.Child, session.StatusChange{
 		Expect: []session.Status{session.Completed, session.Interrupted}, To: session.Failed,
 		Error: session.ErrCancelled.WithMessage("%s", reason),
@@ -400,8 +401,8 @@ func (a *agentCall) terminatedResult(ctx context.Context) *settled {
 	return a.conclude(ctx, encoded(status), nil)
 }
 
-// terminated reports whether the turn is that of a companion whose caller ended it,
-// and need not be told so.
+// terminated reports whether the turn is that of a companion which its caller
+// terminated. The caller needs no notice of its end.
 func (t *turn) terminated(ctx context.Context) bool {
 	if stop := t.stops.requested(); stop == nil || stop.Kind != session.StopAbort {
 		return false
@@ -414,8 +415,8 @@ func (t *turn) terminated(ctx context.Context) bool {
 	return ref != nil && ref.Status == session.ChildTerminated
 }
 
-// outlive waits for the end of a companion that was terminated, if it is here, so
-// that another may be called on by its name at once.
+// awaitEnd waits until a terminated companion has ended, if this process runs it, so
+// that its name can be used again at once.
 func (a *agentCall) awaitEnd(ctx context.Context, run *session.Run) error {
 	if run == nil {
 		return nil
@@ -430,7 +431,7 @@ func (a *agentCall) awaitEnd(ctx context.Context, run *session.Run) error {
 	return a.t.sessions.DeleteWake(ctx, session.Wake{Tenant: a.t.key.Tenant, SessionID: a.t.key.ID, ChildID: a.Child, RunID: run.ID})
 }
 
-// encoded is a value of this package's own types as JSON; they always encode.
+// encoded is a value of this package's types as JSON; they always encode.
 func encoded(v any) json.RawMessage {
 	raw, _ := session.Encode(v)
 	return raw

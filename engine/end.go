@@ -15,14 +15,14 @@ import (
 	"github.com/helixagents/helix/stream"
 )
 
-// finalCommit is a turn's last commit where it is one of its own: a stop or a
-// failure outside a step's regular commits.
+// finalCommit is a turn's last commit where it is a commit of its own: after a stop
+// or a failure outside of a step's regular commits.
 type finalCommit struct {
 	key    string
 	change session.Change
 }
 
-// complete makes a change the turn's last: it has completed.
+// complete makes a change the last one of a turn that completed.
 func (t *turn) complete(change *session.Change, reason session.CompletionReason, output json.RawMessage, reply string) {
 	change.Status = session.Completed
 	change.Outcome = &session.Outcome{Status: session.RunCompleted, Output: output, Reply: reply}
@@ -35,15 +35,15 @@ func (t *turn) completeWith(f *flight, change *session.Change, reason session.Co
 	change.Outcome.FinishReason = f.reply.FinishReason()
 }
 
-// fail makes a change the turn's last: it has failed.
+// fail makes a change the last one of a turn that failed.
 func (t *turn) fail(change *session.Change, err *session.Error) {
 	change.Status = session.Failed
 	change.Outcome = &session.Outcome{Status: session.RunFailed, Error: err}
 	change.Run = t.runChange("")
 }
 
-// stopped makes a change the turn's last: it was interrupted or aborted, with so much
-// of a reply.
+// stopped makes a change the last one of a turn that was interrupted or aborted, with
+// the part of the reply that had arrived.
 func (t *turn) stopped(change *session.Change, stop *session.Stop, reply string) {
 	if stop.Kind == session.StopAbort {
 		t.fail(change, session.ErrCancelled.WithMessage("%s", cmp.Or(stop.Reason, "the run was aborted")))
@@ -60,9 +60,9 @@ func (t *turn) stopped(change *session.Change, stop *session.Stop, reply string)
 	change.Run = t.runChange("")
 }
 
-// endStopped ends a turn that was stopped while the model was asked, and keeps
-// what had arrived of its reply: the text that watchers saw, and whole calls, each
-// answered as stopped.
+// endStopped ends a turn that was stopped during a model call. It keeps the part of
+// the reply that had arrived: the text that watchers saw, and complete calls, each
+// with the result that it was stopped.
 func (t *turn) endStopped(ctx context.Context, e effect, stop *session.Stop, reply modelReply) (machine.Result, error) {
 	change := session.Change{}
 	step, key := t.current(), e.Key()
@@ -90,7 +90,7 @@ func (t *turn) endStopped(ctx context.Context, e effect, stop *session.Stop, rep
 	return t.sendFinal(ctx)
 }
 
-// partial is what is kept of a reply that was cut off.
+// partial is the step that is kept of a reply which was cut off.
 func (t *turn) partial(e effect, stop *session.Stop, reply modelReply) *flight {
 	kept := modelReply{Response: &llm.Response{}}
 	var calls []session.Part
@@ -116,9 +116,9 @@ func (t *turn) partial(e effect, stop *session.Stop, reply modelReply) *flight {
 	return f
 }
 
-// endFailed ends a turn with an error. Calls that have no result get one, so that
-// the history stays one that a model accepts, and what finished calls and hooks
-// did to the state is kept with them, unless that is what cannot be written.
+// endFailed ends a turn with an error. Calls without a result get one, so that models
+// accept the history. With keepState, what finished calls and hooks wrote is
+// committed as well.
 func (t *turn) endFailed(ctx context.Context, key string, err *session.Error, keepState bool) (machine.Result, error) {
 	if t.remote != nil {
 		r, lost := t.relay(ctx, key)
@@ -126,7 +126,7 @@ func (t *turn) endFailed(ctx context.Context, key string, err *session.Error, ke
 			return r.endFailed(ctx, err)
 		}
 		if !errors.Is(lost, session.ErrCorrupt) {
-			return machine.Result{}, lost // the stop is owed before the end is seen
+			return machine.Result{}, lost // the stop has to be recorded before the end
 		}
 	}
 	for range gatherTries {
@@ -137,7 +137,7 @@ func (t *turn) endFailed(ctx context.Context, key string, err *session.Error, ke
 		}
 		t.final = nil
 		t.waits(t.flight).reconsider()
-		t.retract(t.flight, "answered")
+		t.discardResults(t.flight, "answered")
 	}
 	return machine.Result{}, session.ErrUnavailable.WithMessage("answers keep coming in")
 }
@@ -166,7 +166,7 @@ func (t *turn) prepareFailure(ctx context.Context, key string, err *session.Erro
 	t.final = &finalCommit{key: key, change: change}
 }
 
-// sendFinal applies the turn's last commit, if it has not been yet.
+// sendFinal applies the turn's last commit, unless that was done.
 func (t *turn) sendFinal(ctx context.Context) (machine.Result, error) {
 	if t.ended == nil {
 		if _, err := t.commit(ctx, t.final.key, t.final.change); err != nil {
@@ -177,9 +177,9 @@ func (t *turn) sendFinal(ctx context.Context) (machine.Result, error) {
 	return machine.Result{Next: machine.NextClose}, nil
 }
 
-// logEnd writes the one error line of a run that failed. The process whose commit ended
-// the run writes it, so that a crash between that commit and the run's close does not
-// lead to a second one. A run that somebody aborted did what it was told.
+// logEnd writes the one error line of a failed run. The process whose commit ended
+// the run writes it, so that a crash before the run is closed does not lead to a
+// second line. An aborted run is no error.
 func (h *Handler) logEnd(ctx context.Context, state *session.State, runID string, end *session.Outcome) {
 	if end.Status != session.RunFailed {
 		return
@@ -195,9 +195,9 @@ func (h *Handler) logEnd(ctx context.Context, state *session.State, runID string
 		"code", string(failure.Code), "error", failure.Error())
 }
 
-// closeTurn tells hooks and stream that the turn is over and gives the lease
-// back. Everything it tells is in the store already, so whoever comes after a
-// crash can tell it instead.
+// closeTurn tells the hooks and the stream that the turn is over and releases the
+// lease. All that it announces is in the store, so another process can do it after a
+// crash.
 func (t *turn) closeTurn(ctx context.Context) (machine.Result, error) {
 	if t.ended == nil {
 		return t.endFailed(ctx, t.run.ID+"/close", session.ErrInternal.WithMessage("the turn was closed before it had ended"), true)
@@ -210,19 +210,19 @@ func (t *turn) closeTurn(ctx context.Context) (machine.Result, error) {
 	if err != nil {
 		return machine.Result{}, err
 	}
-	if err := t.sessions.CloseRun(ctx, t.key.ID, t.fence, true); err != nil && !lost(err) {
+	if err := t.sessions.CloseRun(ctx, t.key.ID, t.fence, true); err != nil && !lostTurn(err) {
 		return machine.Result{}, err
 	}
 	return machine.Result{Status: t.ended.Status, Abort: t.abort, Wake: wake || t.detached, StopUndelivered: t.stopUndelivered.Load()}, nil
 }
 
-// afterEnd looks whether what a run suspended for has come meanwhile: then the
-// session is to be woken. A companion that has come to its end in spite of a message
-// is, too. It reports whether there are wakes to be delivered.
+// wakeAfter puts a wake for a session if what its run suspended for has arrived
+// meanwhile, or if a companion completed although it has messages. It reports whether
+// it did.
 func (c *closer) wakeAfter(ctx context.Context, state *session.State, ended *session.Outcome) (bool, error) {
 	ready := false
 	switch {
-	case c.h.remote(state.Agent) != nil: // its wakes are about stops that are owed
+	case c.h.remote(state.Agent) != nil: // its wakes are for stops to deliver
 	case ended.Status.Suspended():
 		stop, err := c.sessions.StopRequest(ctx, state.ID, state.CurrentRunID)
 		if err != nil && !errors.Is(err, session.ErrNotFound) {
@@ -231,7 +231,7 @@ func (c *closer) wakeAfter(ctx context.Context, state *session.State, ended *ses
 		if ready, err = c.h.tree(c.sessions).companionEnded(ctx, state.ID, ended.Children); err != nil {
 			return false, err
 		}
-		ready = ready || (stop != nil && stop.Kind == session.StopAbort) // it came as the run suspended
+		ready = ready || (stop != nil && stop.Kind == session.StopAbort) // it was requested while the run suspended
 	case detached(state):
 		entries, err := c.sessions.Inbox(ctx, state.ID)
 		if err != nil && !errors.Is(err, session.ErrNotFound) {
@@ -251,7 +251,7 @@ func (c *closer) wakeAfter(ctx context.Context, state *session.State, ended *ses
 	return err == nil, err
 }
 
-// announceStart tells hooks that the run begins, once it is known to go on here.
+// announceStart tells the hooks that the run begins, once.
 func (t *turn) announceStart(ctx context.Context) {
 	if t.step > 0 || t.started {
 		return
@@ -259,10 +259,10 @@ func (t *turn) announceStart(ctx context.Context) {
 	t.started = true
 	_, input := t.initialMessages()
 	t.hooks.runStarted(ctx, &t.run, input)
-	t.tellAnswers(ctx)
+	t.announceAnswers(ctx)
 }
 
-// closeStream flushes the turn's chunks and closes the stream.
+// closeStream writes the turn's last chunks and closes the stream.
 func (t *turn) closeStream(ctx context.Context) error {
 	if err := t.out.Flush(ctx); err != nil {
 		return err
@@ -273,9 +273,9 @@ func (t *turn) closeStream(ctx context.Context) error {
 	return closeStream(ctx, t.streams, t.streamID, &t.state, &t.run, t.ended, t.step, t.h.cfg.Now().UTC())
 }
 
-// closeStream writes a run's last chunks and closes the stream as its outcome
-// says. The chunks have a producer of their own, so that whoever closes writes
-// them once.
+// closeStream writes a run's last chunks and closes the stream as the outcome says.
+// The chunks have a producer of their own, so that they are written once, whichever
+// process closes the run.
 func closeStream(ctx context.Context, streams stream.Manager, id string, state *session.State, run *session.Run,
 	outcome *session.Outcome, step int, now time.Time,
 ) error {
@@ -301,7 +301,7 @@ func closeStream(ctx context.Context, streams stream.Manager, id string, state *
 	if err == nil {
 		_, err = appended.Wait(ctx)
 	}
-	if err != nil || id != state.ID { // a caller's stream goes on
+	if err != nil || id != state.ID { // the caller's stream stays open
 		return err
 	}
 	by := stream.Producer{Session: state.ID, Epoch: state.Lease.Epoch, RunID: run.ID}

@@ -10,8 +10,8 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// Expire fails a session whose time is up, and reports whether that was its end. One
-// that was used, or paused, since it was found to be due is left alone.
+// Expire fails a session whose time is up, and reports whether it did. A session that
+// was used, or paused, since it was found to be due is left alone.
 func (h *Handler) Expire(ctx context.Context, due session.Due) (bool, error) {
 	return h.fail(ctx, due.Key, session.ErrExpired, session.FailureExpired, func(sessions session.Store, state *session.State) (bool, error) {
 		now, err := sessions.Now(ctx)
@@ -19,18 +19,19 @@ func (h *Handler) Expire(ctx context.Context, due session.Due) (bool, error) {
 	})
 }
 
-// Fail fails a session that nobody runs, with what it waits for, and reports whether
-// that was its end. One that runs is left to its run: [session.ErrAlreadyRunning].
+// Fail fails a session that no process runs, together with what it waits for, and
+// reports whether it did. For a session that runs it returns
+// [session.ErrAlreadyRunning].
 //
-// The end is a run of its own, which is written as failed in the same step in which it
-// starts, so that a session that was resumed or answered meanwhile is left as it is.
-// Hooks, the stream, and an agent that waits for the session see that run fail. The
-// agent need not be known here; then only the runtime's own hooks are told.
+// The failure is a run of its own, which is written as failed in the same write in
+// which it starts, so that a session that was resumed or answered meanwhile stays as
+// it is. Hooks, the stream, and an agent that waits for the session see that run
+// fail. If the agent is not registered here, only the runtime's hooks are called.
 func (h *Handler) Fail(ctx context.Context, key session.Key, why *session.Error, reason string) (bool, error) {
 	return h.fail(ctx, key, why, reason, func(session.Store, *session.State) (bool, error) { return true, nil })
 }
 
-// fail is Fail, for a session that is still to fail when it has been read.
+// fail is [Handler.Fail] for a session that still has to fail once it has been read.
 func (h *Handler) fail(
 	ctx context.Context, key session.Key, why *session.Error, reason string, still func(session.Store, *session.State) (bool, error),
 ) (bool, error) {
@@ -53,7 +54,8 @@ func (h *Handler) fail(
 	return false, err
 }
 
-// failAt fails a session as it was read, or refuses to if it has changed.
+// fail fails a session in the state in which it was read. If the session has changed
+// since, the error says so.
 func (c *closer) fail(ctx context.Context, state *session.State, why *session.Error, reason string) (bool, error) {
 	switch state.Status {
 	case session.Completed, session.Failed:
@@ -83,8 +85,8 @@ func (c *closer) fail(ctx context.Context, state *session.State, why *session.Er
 		return false, err
 	}
 	c.h.logEnd(ctx, state, started.Run.ID, p.start.Outcome)
-	// From here on it has failed, whatever becomes of the rest: the next sweep that
-	// knows the agent does what could not be done.
+	// From here on the session has failed. If the rest cannot be done, the next sweep
+	// of a process that knows the agent does it.
 	if err := c.announceFailure(ctx, state, p, started); err != nil {
 		c.h.log.WarnContext(ctx, "the end of a session is yet to be told", "tenant", state.Tenant, "session", state.ID, "error", err)
 	}
@@ -108,7 +110,7 @@ func (c *closer) planFailure(ctx context.Context, state *session.State, why *ses
 		p.start.Wake = &session.Wake{Tenant: state.Tenant, SessionID: state.ParentID, ChildID: state.ID, RunID: runID}
 	}
 	for _, ref := range state.AwaitingChildren {
-		ref.Awaited, ref.Remote = false, nil // what the store has of the remote stays
+		ref.Awaited, ref.Remote = false, nil // nil keeps what the store has of the remote
 		if ref.Status = session.ChildRunning; ref.Mode != session.ChildPersistent || ref.Blocking {
 			ref.Status = session.ChildFailed
 			outcome.Children = append(outcome.Children, ref)
@@ -140,33 +142,33 @@ func (c *closer) planFailure(ctx context.Context, state *session.State, why *ses
 	return p, err
 }
 
-// tellFailure ends what the session waited for and tells stream and hooks that it has
-// failed.
+// announceFailure ends what the session waited for and tells the stream and the hooks
+// that it failed.
 func (c *closer) announceFailure(ctx context.Context, state *session.State, p *plan, started *session.Started) error {
 	state.Version, state.MessageCount, state.Lease = started.Version, started.MessageCount, started.Lease
 	state.Turn, state.CurrentRunID, state.Custom = started.Turn, started.Run.ID, p.doc
 	t := c.h.newTurn(c.h.agentOr(ctx, state), nil, state, started.Run, started.Lease.Fence(), new(atomic.Int64))
-	c.h.hold(t) // whoever starts the next turn here waits
+	c.h.hold(t) // a start of the next turn in this process waits for it
 	defer c.h.drop(t)
 	t.transcript, t.patches, t.ended = p.transcript, p.patches, p.start.Outcome
 	t.state.Finish(t.ended)
-	t.tellLeft(ctx, p.left)
+	t.reportEndedWaits(ctx, p.endedWaits)
 	err := c.h.tree(c.sessions).endAwaited(ctx, state.ID, t.ended)
 	if err == nil {
 		err = t.openStream(ctx)
 	}
-	t.tellAnswers(ctx)
-	if err == nil || errors.Is(err, session.ErrStreamClosed) { // by another, who has told as much
+	t.announceAnswers(ctx)
+	if err == nil || errors.Is(err, session.ErrStreamClosed) { // another process closed it, and announced the end
 		_, err = t.closeTurn(ctx)
 	}
-	if err != nil { // somebody else may see to it at once
+	if err != nil { // another process may do it at once
 		c.h.release(ctx, t)
 	}
 	return err
 }
 
-// EndAborted ends a run that nobody works on, if it is to be aborted. The agent need not
-// be known here; then no hooks are told.
+// EndAborted ends a run that no process drives, if an abort was requested. If the
+// agent is not registered here, no hooks are called.
 func (h *Handler) EndAborted(ctx context.Context, due session.Due) error {
 	sessions := h.cfg.Backend.Sessions().Tenant(due.Tenant)
 	stop, err := sessions.StopRequest(ctx, due.ID, due.RunID)
@@ -186,11 +188,11 @@ func (h *Handler) EndAborted(ctx context.Context, due session.Due) error {
 	}
 	var below []session.ChildRef
 	for _, ref := range refs {
-		// Companions that work by themselves go on, as after any other failure.
+		// Companions that work by themselves continue, as after any other failure.
 		if ref.Mode == session.ChildPersistent && !ref.Blocking || ref.Status != session.ChildRunning && ref.Status != session.ChildWaiting {
 			continue
 		}
-		ref.Status, ref.Awaited, ref.Remote = session.ChildFailed, false, nil // what the store has of the remote stays
+		ref.Status, ref.Awaited, ref.Remote = session.ChildFailed, false, nil // nil keeps what the store has of the remote
 		below = append(below, ref)
 	}
 	if err := h.closer(sessions).failRun(ctx, due, taken, why, below); err != nil {
@@ -204,7 +206,8 @@ func (h *Handler) EndAborted(ctx context.Context, due session.Due) error {
 	return h.closer(sessions).settle(ctx, state, true)
 }
 
-// agentOr is an agent that is known here, or one that has nothing but the name.
+// agentOr returns the agent of a session, or, if it is not known here, one that has
+// only the name.
 func (h *Handler) agentOr(ctx context.Context, state *session.State) *helix.Agent {
 	agent, err := h.Agent(ctx, state)
 	if err != nil {
@@ -213,13 +216,13 @@ func (h *Handler) agentOr(ctx context.Context, state *session.State) *helix.Agen
 	return agent
 }
 
-// endAwaited ends the agents that a session waited for which was failed from outside.
+// endAwaited ends the agents that a failed session waited for.
 func (r *tree) endAwaited(ctx context.Context, id string, ended *session.Outcome) error {
 	if ended.Status != session.RunFailed {
 		return nil
 	}
 	for i := range ended.Children {
-		if err := r.abandon(ctx, id, ended.Children[i].SessionID, ended.Error); err != nil {
+		if err := r.abandon(ctx, id, ended.Children[i].SessionID, ended.Error, false); err != nil {
 			return err
 		}
 	}

@@ -11,50 +11,57 @@ import (
 	"github.com/helixagents/helix/stream"
 )
 
-// flight is the step in flight: a reply and its calls.
+// flight is the step in flight: a reply and its calls. Its fields are changed only by
+// effects that run alone; see [turn].
 type flight struct {
 	step      int
 	reply     session.Message
 	calls     []*call
 	committed bool // the reply is in the store
-	// replyCommit and resultsCommit are kept once prepared, so that a commit whose
-	// fate is unknown is sent again as it was; next is what follows it.
+	// replyCommit and resultsCommit are kept once prepared, so that a commit that may
+	// have been applied is sent again unchanged. next is what follows it.
 	replyCommit   *session.Change
 	resultsCommit *session.Change
 	next          machine.Next
 	announced     bool // watchers know which calls wait
-	// round is the last in which answers were taken in, gathered what that led to.
+	// round is the last round in which answers were gathered, and gathered its result.
 	round    int
 	gathered machine.Result
 }
 
-// waits reports whether the step has calls that may have to wait for somebody.
+// waits reports whether the step has calls that may have to wait for a person or an
+// agent.
 func (f *flight) waits() bool {
 	return slices.ContainsFunc(f.calls, func(c *call) bool { return machine.Waits(c.Kind) })
 }
 
 // call is one call of the step in flight.
 type call struct {
+	// These are changed by the effect that carries the call out, or by effects that run
+	// alone.
 	session.Call
-	part    session.Part
-	claimed bool // begun by this very turn, not found begun
-	running chan struct{}
-	ending  bool     // it has its result and is about to settle it
-	found   bool     // settled before this turn was taken up, and not announced since
-	result  *settled // what it came to, if that could not be settled yet: it is not run again
-	settled *settled
-
-	pending *session.Pending // what the store knows of a wait for a person
-	expired bool             // its result is that nobody answered in time
-	left    bool             // its result is that nobody answered before the step was left
-	waited  bool             // how long it waited has been reported
-	child   *waitingChild    // what the call waits for, if that is another agent
-	writes  session.Writes   // by hooks, before another agent was called
-
+	part      session.Part
+	claimed   bool           // this turn began the call, rather than finding it begun
+	result    *settled       // the result, if it could not be settled yet: the tool does not run again
+	child     *calledAgent   // what is known of the agent that the call is for
 	companion *companionCall // what the call asks of a companion, once that is known
+	writes    session.Writes // by hooks, before another agent was called
+	// waitReported is set when it was reported how long the call waited.
+	waitReported bool
+
+	// These are guarded by turn.mu; effects that run alone read them without.
+	running  chan struct{}    // closed when the effect that carries the call out returns; nil if there is none
+	settling bool             // it has its result and is about to settle it
+	settled  *settled         // its result
+	unseen   bool             // it was settled before the turn was recovered, and not shown since
+	pending  *session.Pending // the entry of its wait for a person
+
+	// These are changed by effects that run alone.
+	expired   bool // its result is that nobody answered in time
+	abandoned bool // its result is that nobody answered before the step was abandoned
 }
 
-// refused reports whether the call was refused as the reply arrived.
+// refused reports whether the call was rejected when the reply arrived.
 func (c *call) refused() bool { return c.Rejected != nil }
 
 // settled is a call's result.
@@ -83,8 +90,8 @@ func (f *flight) call(id string) *call {
 	return nil
 }
 
-// readOnly reports whether the whole reply may be forgotten: nothing it leads to
-// has an effect.
+// readOnly reports whether the reply may be lost without harm: none of its calls has
+// an effect.
 func (f *flight) readOnly() bool {
 	for _, c := range f.calls {
 		if machine.Waits(c.Kind) || (c.Kind != session.CallFinish && c.Rejected == nil && !c.ReadOnly) {
@@ -94,7 +101,7 @@ func (f *flight) readOnly() bool {
 	return true
 }
 
-// writes lists what the step's calls did to the state, in the order in which it
+// writes lists what the step's calls wrote to the state, in the order in which it
 // applies: phase 2 saw what phase 1 wrote.
 func (f *flight) writes() []session.Writes {
 	var written []session.Writes
@@ -108,8 +115,8 @@ func (f *flight) writes() []session.Writes {
 	return written
 }
 
-// output is what the step completes the turn with: the arguments of the finish
-// call, or the output of the first FinishWith call that succeeded.
+// output is the output with which the step completes the turn: the arguments of the
+// finish call, or the result of the first FinishWith call that succeeded.
 func (f *flight) output() (json.RawMessage, bool) {
 	for _, c := range f.calls {
 		if c.Kind == session.CallFinish && c.settled.err == nil {
@@ -124,8 +131,9 @@ func (f *flight) output() (json.RawMessage, bool) {
 	return nil, false
 }
 
-// cutShort reports whether a stop keeps a call of the step from its result. Then the step
-// does not finish the turn either: what is resumed is to finish with all results.
+// cutShort reports whether a stop deprives a call of the step of its result. Then the
+// step does not finish the turn either: the run that resumes finishes it with all
+// results.
 func (f *flight) cutShort(stop *session.Stop) bool {
 	return stop != nil && slices.ContainsFunc(f.calls, func(c *call) bool {
 		switch {
@@ -138,13 +146,13 @@ func (f *flight) cutShort(stop *session.Stop) bool {
 	})
 }
 
-// waiting reports whether a call of the step has not been answered.
+// waiting reports whether a call of the step has no answer yet.
 func (f *flight) waiting() bool {
 	return slices.ContainsFunc(f.calls, func(c *call) bool { return c.settled == nil && machine.Waits(c.Kind) })
 }
 
 // resolutions says how the step's waits for people ended, for the commit that ends
-// them.
+// them. waits lists the calls that must not have been answered meanwhile.
 func (f *flight) resolutions() (resolve []session.Resolution, waits []string) {
 	for _, c := range f.calls {
 		if c.pending == nil {
@@ -157,7 +165,7 @@ func (f *flight) resolutions() (resolve []session.Resolution, waits []string) {
 			waits = append(waits, c.ID)
 		case c.pending.State == session.PendingAnswered:
 			r.State = session.PendingConsumed
-		case !c.pending.Open(): // it is over already
+		case !c.pending.Open(): // it has ended before
 			continue
 		default:
 			waits = append(waits, c.ID)
@@ -167,7 +175,7 @@ func (f *flight) resolutions() (resolve []session.Resolution, waits []string) {
 	return resolve, waits
 }
 
-// refs are the references that a reply's commit makes.
+// refs are the references to other agents that the reply's commit adds.
 func (f *flight) refs(runID string) []session.ChildRef {
 	var refs []session.ChildRef
 	for _, c := range f.calls {
@@ -182,8 +190,7 @@ func (f *flight) refs(runID string) []session.ChildRef {
 	return refs
 }
 
-// declined reports whether the call is over because a person did not let it be
-// carried out.
+// declined reports whether the call ended because a person did not approve it.
 func (c *call) declined() bool {
 	if c.Kind != session.CallApproval || c.settled == nil || c.settled.err == nil {
 		return false
@@ -191,24 +198,25 @@ func (c *call) declined() bool {
 	return c.settled.err.Code == session.CodeToolDenied || c.settled.err.Code == session.CodeToolNotRun
 }
 
-// approved reports whether a person has let the call be carried out.
-func (c *call) approved() bool {
-	return c.Kind == session.CallApproval && c.pending != nil && c.pending.State == session.PendingAnswered &&
-		c.pending.Response != nil && c.pending.Response.Kind == session.PendingApproval && c.pending.Response.Approved
+// approvedBy reports whether a person approved the call, as the entry of its wait
+// says.
+func (c *call) approvedBy(p *session.Pending) bool {
+	return c.Kind == session.CallApproval && p != nil && p.State == session.PendingAnswered &&
+		p.Response != nil && p.Response.Kind == session.PendingApproval && p.Response.Approved
 }
 
-// timedOut reports whether nobody answered the call in time. Its row says nothing
-// of that: the entry of the wait does.
+// timedOut reports whether nobody answered the call in time. That is in the entry of
+// the wait, not in the call's row.
 func (c *call) timedOut() bool {
 	return c.expired || (c.pending != nil && c.pending.State == session.PendingTimedOut)
 }
 
-// ref is the reference to the agent that a call is for.
+// ref is the reference to the agent that the call is for.
 func (c *call) ref(runID string) session.ChildRef {
 	ref := session.ChildRef{SessionID: c.Child, CallID: c.ID, RunID: runID, Mode: session.ChildEphemeral, Status: session.ChildRunning}
 	if forSubAgent(c.Kind) {
 		ref.Agent = c.Tool[len(helix.SubAgentPrefix):]
-		ref.StopOwed = c.child != nil && c.child.owed
+		ref.StopOwed = c.child != nil && c.child.stopUndelivered
 		return ref
 	}
 	if c.companion != nil {
@@ -217,17 +225,17 @@ func (c *call) ref(runID string) session.ChildRef {
 	return ref
 }
 
-// owns reports whether the call's end is that of its agent's work.
+// owns reports whether the agent's work ends with the call.
 func (c *call) owns() bool {
 	return forSubAgent(c.Kind) || (c.companion != nil && c.companion.blocking && c.companion.consults)
 }
 
-// consults reports whether the call gives an agent something to do.
+// consults reports whether the call gives an agent work to do.
 func (c *call) consults() bool {
 	return forSubAgent(c.Kind) || c.Tool == helix.SpawnAgentTool || c.Tool == helix.SendMessageTool
 }
 
-// ends makes a chunk the one that shows the call's result.
+// ends makes a chunk that shows the call's result.
 func (c *call) ends(chunk *stream.Chunk) {
 	part := &c.settled.message.Parts[0]
 	chunk.Kind, chunk.CallID, chunk.Tool, chunk.Error, chunk.Success = stream.ToolEnd, c.ID, c.Tool, part.Error, part.Error == nil
@@ -241,7 +249,7 @@ func settledRow(row *session.Call) *settled {
 	return &settled{message: *row.Result, writes: row.Writes, err: row.Result.Parts[0].Error, stored: true}
 }
 
-// lostCall answers a call that was begun elsewhere and has no result.
+// lostCall is the error of a call that a lost process began and that has no result.
 func lostCall(c *call) *session.Error {
 	return toolError(session.CodeToolOutcome, "the process that ran %s was lost; whether it took effect is unknown", c.Tool)
 }

@@ -18,19 +18,20 @@ import (
 // The kinds of inbox entries.
 const (
 	inboxMessage = "message"         // a text from the agent that called the session
-	inboxEnded   = "companion_ended" // a [childStatus]: a companion is done
+	inboxEnded   = "companion_ended" // a [childStatus]: a companion has ended
 	inboxLate    = "late_answer"     // a [lateAnswer]
-	// inboxWithdrawn takes back the message whose id follows withdrawnPrefix in its own.
+	// inboxWithdrawn withdraws the message whose id follows withdrawnPrefix in its
+	// own.
 	inboxWithdrawn = "message_withdrawn"
 )
 
 // The prefixes of ids.
 const (
 	inboxPrefix     = "inbox/"     // of a message that was sent
-	withdrawnPrefix = "withdrawn/" // of an entry that takes another back
+	withdrawnPrefix = "withdrawn/" // of an entry that withdraws another
 )
 
-// lateAnswer is an answer that came after its call had timed out.
+// lateAnswer is an answer that arrived after its call had timed out.
 type lateAnswer struct {
 	Tool     string            `json:"tool"`
 	CallID   string            `json:"toolCallId"`
@@ -57,8 +58,8 @@ func (t *turn) consumeInbox(ctx context.Context, e effect) error {
 	return err
 }
 
-// readInbox makes messages of what was sent to a session. It also gives what the
-// change that adds them says of their having been taken in.
+// readInbox makes messages of what was sent to a session. It also returns the change
+// that marks the entries as consumed.
 func readInbox(ctx context.Context, sessions session.Store, id string) (messages []session.Message, took session.Change, err error) {
 	entries, err := retry.Do(ctx, func() ([]session.InboxEntry, error) { return sessions.Inbox(ctx, id) })
 	if err != nil {
@@ -79,7 +80,7 @@ func readInbox(ctx context.Context, sessions session.Store, id string) (messages
 		for i := range refs {
 			superseded[refs[i].SessionID] = refs[i].Status == session.ChildSuperseded
 		}
-		for i := range entries { // the notice may have come while the rewind began
+		for i := range entries { // the notice may have arrived while the rewind began
 			if entries[i].Kind == inboxEnded && superseded[entries[i].From] {
 				withdrawn[entries[i].ID] = true
 			}
@@ -147,9 +148,9 @@ func lateText(late *lateAnswer) string {
 	return fmt.Sprintf("Notice: the call of %s that had timed out has been answered since; %s.", late.Tool, answer)
 }
 
-// Deliver sees to a wake: a companion's end is told to the agent that called on it.
-// It gives the session that may have something to go on with, or nil. Once that was
-// seen to the wake is [Handler.Delivered].
+// Deliver handles a wake: it tells a companion's end to the agent that called the
+// companion. It returns the session that can be resumed now, or nil. When that is
+// done, the wake is removed with [Handler.Delivered].
 func (h *Handler) Deliver(ctx context.Context, wake session.Wake) (*session.Key, error) {
 	sessions := h.cfg.Backend.Sessions().Tenant(wake.Tenant)
 	state, err := sessions.Load(ctx, wake.SessionID)
@@ -161,7 +162,7 @@ func (h *Handler) Deliver(ctx context.Context, wake session.Wake) (*session.Key,
 	}
 	if wake.ChildID == wake.SessionID && state.RootID != "" {
 		if ref, err := remoteRef(ctx, sessions, state); err != nil || ref != nil {
-			return nil, cmp.Or(err, error(ErrStopOwed))
+			return nil, cmp.Or(err, error(ErrStopUndelivered))
 		}
 	}
 	if wake.ChildID != wake.SessionID {
@@ -178,8 +179,9 @@ func (h *Handler) Delivered(ctx context.Context, wake session.Wake) error {
 	return h.cfg.Backend.Sessions().Tenant(wake.Tenant).DeleteWake(ctx, wake)
 }
 
-// tellParent notes a companion's end with the session that called on it. A call
-// that waits for it, which it reports, takes the result itself.
+// notifyParent records a companion's end in the session that called it. It reports
+// whether a call waits for the companion; then that call gets the result, and no
+// notice is sent.
 func (r *tree) notifyParent(ctx context.Context, parent *session.State, wake session.Wake) (awaited bool, err error) {
 	if _, err := loadChild(ctx, r.sessions, parent.ID, wake.ChildID); err != nil {
 		return false, absent(err)

@@ -8,10 +8,10 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// leave says what becomes of the step that an earlier run suspended in: a resume
-// goes on with it, anything else leaves it behind.
-func (o *opening) leaveStep(ctx context.Context) error {
-	if o.p.start.KeepMessages != nil { // the rewind undoes the step, and the waits with it
+// planSuspendedStep plans what happens to the step in which an earlier run suspended:
+// a resume continues it, anything else abandons it.
+func (o *opening) planSuspendedStep(ctx context.Context) error {
+	if o.p.start.KeepMessages != nil { // the rewind undoes the step, and its waits with it
 		return o.supersede(ctx)
 	}
 	if o.state.SuspendedStep == "" {
@@ -21,21 +21,21 @@ func (o *opening) leaveStep(ctx context.Context) error {
 		o.p.resumes = len(session.OpenCalls(o.p.history)) > 0
 		return nil
 	}
-	return o.answerOpenCalls(ctx, errLeft)
+	return o.answerOpenCalls(ctx, errStepAbandoned)
 }
 
-// errLeft is why calls end that a new message leaves behind.
-var errLeft = toolError(session.CodeAbandoned, "the user went on without an answer")
+// errStepAbandoned is the error of calls whose step a new message abandons.
+var errStepAbandoned = toolError(session.CodeAbandoned, "the user went on without an answer")
 
-// leaveChildren ends the agents that a session waits for, if the start leaves them
-// behind. Companions keep what they remember.
-func (o *opening) leaveChildren(ctx context.Context) error {
+// abandonChildren ends the agents that a session waits for, if the start abandons the
+// step. Companions keep their transcripts.
+func (o *opening) abandonChildren(ctx context.Context) error {
 	if o.p.start.KeepMessages != nil || o.state.SuspendedStep == "" || o.req.Kind == session.RunResume {
 		return nil
 	}
 	for _, ref := range o.state.AwaitingChildren {
 		if ref.Mode == session.ChildEphemeral || ref.Blocking {
-			if err := o.h.tree(o.sessions).abandonKeeping(ctx, o.state.ID, ref.SessionID, errLeft); err != nil {
+			if err := o.h.tree(o.sessions).abandon(ctx, o.state.ID, ref.SessionID, errStepAbandoned, true); err != nil {
 				return err
 			}
 			ref.Status = session.ChildFailed
@@ -53,8 +53,8 @@ func (o *opening) leaveChildren(ctx context.Context) error {
 	return nil
 }
 
-// answerRest answers every call of a step that is left behind: finished results
-// and answers stand, the others say why there is none.
+// answerOpenCalls answers every call of a step that is abandoned: finished results
+// and answers stand, the other calls fail with why.
 func (o *opening) answerOpenCalls(ctx context.Context, why *session.Error) error {
 	open := session.OpenCalls(o.p.history)
 	if len(open) == 0 {
@@ -88,7 +88,7 @@ func (o *opening) answerOpenCalls(ctx context.Context, why *session.Error) error
 		if wait != nil && wait.Open() {
 			end := ending(wait, now)
 			o.p.start.Resolve = append(o.p.start.Resolve, end)
-			o.p.left = append(o.p.left, leftWait{wait, end.State})
+			o.p.endedWaits = append(o.p.endedWaits, endedWait{wait, end.State})
 			if wait.State == session.PendingWaiting {
 				o.p.start.Waits = append(o.p.start.Waits, wait.CallID)
 			}
@@ -98,7 +98,7 @@ func (o *opening) answerOpenCalls(ctx context.Context, why *session.Error) error
 			written = append(written, row.Writes)
 			continue
 		}
-		o.p.answers = append(o.p.answers, leftBehind(part, wait, now, why))
+		o.p.answers = append(o.p.answers, unansweredResult(part, wait, now, why))
 	}
 	o.p.start.Writes = session.Compose(written...)
 	doc := o.p.doc.Clone()
@@ -106,19 +106,20 @@ func (o *opening) answerOpenCalls(ctx context.Context, why *session.Error) error
 		return err
 	}
 	o.p.doc = doc
-	// Whoever looks before the stream tells of the start has what it did already.
+	// A watcher that reads the state before the stream shows the start has these
+	// changes already.
 	o.p.patches = session.ResultPatches(&doc, o.p.start.Writes)
 	return nil
 }
 
-// leftWait is a wait that the start of a turn ends.
-type leftWait struct {
+// endedWait is a wait for a person that the start of a turn ends.
+type endedWait struct {
 	*session.Pending
 	as session.PendingState
 }
 
-// tellLeft reports how the waits ended that the start of the turn left behind.
-func (t *turn) tellLeft(ctx context.Context, left []leftWait) {
+// reportEndedWaits reports how the waits ended that the start of the turn ended.
+func (t *turn) reportEndedWaits(ctx context.Context, left []endedWait) {
 	for _, wait := range left {
 		switch wait.as {
 		case session.PendingConsumed:
@@ -126,16 +127,16 @@ func (t *turn) tellLeft(ctx context.Context, left []leftWait) {
 		case session.PendingTimedOut:
 			t.reportWait(ctx, wait.Pending, wait.Deadline, false)
 		default:
-			t.tellAborted(ctx, wait.CallID)
+			t.logAborted(ctx, wait.CallID)
 		}
 	}
 }
 
-func (t *turn) tellAborted(ctx context.Context, callID string) {
+func (t *turn) logAborted(ctx context.Context, callID string) {
 	t.h.log.InfoContext(ctx, "client_tool.aborted", t.attrs("call", callID)...)
 }
 
-// ending is how the wait for a call that is left behind ends.
+// ending is how the wait for a call of an abandoned step ends.
 func ending(p *session.Pending, now time.Time) session.Resolution {
 	r := session.Resolution{CallID: p.CallID, State: session.PendingAbandoned}
 	switch {
@@ -147,8 +148,9 @@ func ending(p *session.Pending, now time.Time) session.Resolution {
 	return r
 }
 
-// leftBehind is the result of a call that is left behind.
-func leftBehind(part session.Part, p *session.Pending, now time.Time, why *session.Error) session.Message {
+// unansweredResult is the result of a call of an abandoned step. If there is an
+// answer, it stands; else the call fails with why.
+func unansweredResult(part session.Part, p *session.Pending, now time.Time, why *session.Error) session.Message {
 	switch {
 	case part.Tool == session.FinishTool:
 		return session.ToolResult(part, session.FinishAcknowledged)
@@ -167,8 +169,8 @@ func leftBehind(part session.Part, p *session.Pending, now time.Time, why *sessi
 	return session.ToolFailure(part, why)
 }
 
-// leftCalls are the calls of an earlier step that the start of the turn has answered.
-func (t *turn) leftCalls(ctx context.Context) ([]*call, error) {
+// answeredCalls are the calls of an earlier step that the start of the turn answered.
+func (t *turn) answeredCalls(ctx context.Context) ([]*call, error) {
 	first, messages := t.initialMessages()
 	if len(messages) == 0 || messages[0].Role != session.RoleTool {
 		return nil, nil
@@ -215,13 +217,13 @@ func (t *turn) leftCalls(ctx context.Context) ([]*call, error) {
 	return left, nil
 }
 
-// tellAnswers tells hooks of the results of calls that the start of the turn has
+// announceAnswers tells the hooks the results of calls that the start of the turn
 // answered.
-func (t *turn) tellAnswers(ctx context.Context) {
+func (t *turn) announceAnswers(ctx context.Context) {
 	if t.hooks.none() {
 		return
 	}
-	left, err := t.leftCalls(ctx)
+	left, err := t.answeredCalls(ctx)
 	if err != nil {
 		t.h.log.WarnContext(ctx, "hooks not told of the calls that were left", t.attrs("error", err)...)
 		return

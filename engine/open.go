@@ -10,7 +10,7 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// openTries bounds how often a start is planned anew because the session changed
+// openTries bounds how often a start is planned again because the session changed
 // between reading and starting.
 const openTries = 8
 
@@ -19,7 +19,7 @@ type OpenRequest struct {
 	Kind   session.RunKind
 	Agent  *helix.Agent
 	Tenant string
-	// SessionID is the session; RunID the new run's id, minted by the caller.
+	// SessionID is the session, RunID the id of the new run, which the caller makes.
 	SessionID string
 	RunID     string
 	RequestID string
@@ -33,11 +33,12 @@ type OpenRequest struct {
 	// Inbox begins the turn with what was sent to the session.
 	Inbox bool
 
-	caller *caller // whose call the session is for, if it is another agent's
-	rest   *tail   // what the copy lacks that the turn begins on, if it is a branch that was cut short
+	caller *caller // the turn that calls the session, if another agent does
+	rest   *tail   // what the session lacks, if it is a branch whose copy was cut short
 }
 
-// errNothingToDo refuses a turn that was to begin with an inbox which is empty.
+// errNothingToDo refuses a turn that was to begin with the inbox when the inbox is
+// empty.
 var errNothingToDo = session.ErrNotResumable.WithMessage("nothing was sent to the session")
 
 // Opened is a turn that is durably open.
@@ -46,20 +47,20 @@ type Opened struct {
 	StreamID string
 	Run      session.Run
 	Position machine.Position
-	// Existing is set when the same request opened the run before; nothing was
-	// done, and nobody here drives it.
+	// Existing is set when the same request opened the run before. Nothing was
+	// changed, and the caller does not drive the run.
 	Existing bool
 	// Detached is set on the turn of a companion that works by itself: nobody waits
 	// for it.
 	Detached bool
-	// Progressed is set on a turn that was taken over. It is closed by the turn's next
-	// commit, or that of an agent below it.
+	// Progressed is set on a turn that was recovered. It is closed by the next commit
+	// of the turn, or of an agent below it.
 	Progressed <-chan struct{}
 }
 
-// Open opens a turn: it checks the gates, writes the run's record with its input,
-// takes the lease, and makes the stream ready. It is refused, with an error that
-// says why, when the session is not in a state to run.
+// Open opens a turn: it checks that the session may run, writes the run's record with
+// its input, takes the lease, and prepares the stream. If the session may not run,
+// the error says why.
 func (h *Handler) Open(ctx context.Context, req OpenRequest) (*Opened, error) {
 	if err := req.check(); err != nil {
 		return nil, err
@@ -111,7 +112,7 @@ func (r *OpenRequest) check() error {
 	return nil
 }
 
-// messages is what the caller handed in.
+// messages returns the messages of the request.
 func (r *OpenRequest) messages() []session.Message {
 	var out []session.Message
 	if r.Kind == session.RunResume {
@@ -196,7 +197,8 @@ func (o *opening) open(ctx context.Context) (*Opened, error) {
 	return o.begin(ctx, started)
 }
 
-// plainResume reports a request to go on with what there is.
+// plainResume reports whether the request resumes the session without changing
+// anything.
 func (r *OpenRequest) plainResume() bool {
 	return r.Kind == session.RunResume && r.caller == nil && r.Stop == nil && r.Resume.Message == nil && r.Resume.Checkpoint == ""
 }
@@ -211,8 +213,8 @@ func existing(req *OpenRequest, run *session.Run) *Opened {
 	}
 }
 
-// create makes the document of a new session; a branch is copied at once, any
-// other is created by the run's start.
+// create makes the document of a new session. A branch is copied at once; any other
+// session is created by the run's start.
 func (o *opening) create(ctx context.Context) (*session.State, error) {
 	if o.req.caller == nil {
 		if err := session.CheckChosenID(o.req.SessionID); err != nil {
@@ -241,7 +243,7 @@ func (o *opening) create(ctx context.Context) (*session.State, error) {
 			state.RootID, state.StreamID = headOf(c.state), c.state.StreamID
 		}
 	} else if state.ExpiresAt.IsZero() && o.req.Input.Branch != nil && o.req.Agent.SessionExpiry > 0 {
-		state.ExpiresAt = o.h.cfg.Now().UTC().Add(o.req.Agent.SessionExpiry) // should its first run never start
+		state.ExpiresAt = o.h.cfg.Now().UTC().Add(o.req.Agent.SessionExpiry) // in case its first run never starts
 	}
 	if err := state.Check(); err != nil {
 		return nil, err

@@ -9,7 +9,7 @@ import (
 	"github.com/helixagents/helix/stream"
 )
 
-// begin makes a turn of a run that was started.
+// begin makes the turn of a run that was started.
 func (o *opening) begin(ctx context.Context, started *session.Started) (*Opened, error) {
 	o.state.Version, o.state.MessageCount, o.state.Lease = started.Version, started.MessageCount, started.Lease
 	o.state.Turn, o.state.CurrentRunID, o.state.Status = started.Turn, o.req.RunID, session.Active
@@ -29,7 +29,7 @@ func (o *opening) begin(ctx context.Context, started *session.Started) (*Opened,
 		t.stops.request(started.Stop)
 	}
 	o.h.hold(t)
-	t.tellLeft(ctx, o.p.left)
+	t.reportEndedWaits(ctx, o.p.endedWaits)
 	if err := t.ready(ctx, o.req, o.p); err != nil {
 		o.h.release(ctx, t)
 		o.h.drop(t)
@@ -38,9 +38,9 @@ func (o *opening) begin(ctx context.Context, started *session.Started) (*Opened,
 	return t.opened(), nil
 }
 
-// ready makes a turn that was started ready to be driven.
+// ready prepares a turn that was started to be driven.
 func (t *turn) ready(ctx context.Context, req *OpenRequest, p *plan) error {
-	if err := t.payRewind(ctx); err != nil {
+	if err := t.endUndone(ctx); err != nil {
 		return err
 	}
 	if p.resumes {
@@ -48,7 +48,7 @@ func (t *turn) ready(ctx context.Context, req *OpenRequest, p *plan) error {
 			return err
 		}
 		for _, c := range t.flight.calls {
-			c.found = false // watchers of the run before have seen what is there
+			c.unseen = false // watchers saw the results in the previous run
 		}
 		t.flight.announced = true
 	}
@@ -62,14 +62,14 @@ func (t *turn) ready(ctx context.Context, req *OpenRequest, p *plan) error {
 	return t.openStream(ctx)
 }
 
-// openStream makes the stream ready for the run and shows watchers that it
-// begins, and with what. The chunks have a producer of their own, so that whoever
-// takes the run over writes them if and only if they are missing.
+// openStream opens the stream for the run and shows watchers that the run begins, and
+// with what. The chunks have a producer of their own, so that a process that recovers
+// the run writes them only if they are missing.
 func (t *turn) openStream(ctx context.Context) error {
-	if t.remote != nil { // it shows the remote's own chunks, and no others
+	if t.remote != nil { // the stream shows only the remote's chunks
 		return nil
 	}
-	if t.streamID == t.key.ID { // else it is the caller's, who has opened it
+	if t.streamID == t.key.ID { // else the caller has opened it
 		info, err := t.streams.Reactivate(ctx, t.streamID, t.out.Config().Producer)
 		if err != nil {
 			return err
@@ -90,12 +90,12 @@ func (t *turn) openStream(ctx context.Context) error {
 		started.Kind = stream.RunResumed
 	}
 	chunks = append(chunks, started)
-	left, err := t.leftCalls(ctx)
+	left, err := t.answeredCalls(ctx)
 	if err != nil {
 		return err
 	}
 	for _, c := range left {
-		if c.Status == session.CallSettled { // watchers of the run before have seen its end
+		if c.Status == session.CallSettled { // watchers saw the result in the previous run
 			continue
 		}
 		end := base
@@ -122,11 +122,12 @@ func (t *turn) openStream(ctx context.Context) error {
 	})
 }
 
-// opening is the messages that the run began with, and how many came before.
+// initialMessages returns the messages with which the run began, and how many came
+// before them.
 func (t *turn) initialMessages() (int, []session.Message) {
 	messages := t.transcript.Messages()
 	first := len(messages)
-	if t.resumes { // with none: results that the run committed since are at the end
+	if t.resumes { // it began with none; the messages at the end are results
 		return first, nil
 	}
 	for first > 0 && messages[first-1].RunID == t.run.ID {
@@ -139,8 +140,8 @@ func (t *turn) initialMessages() (int, []session.Message) {
 	return first, messages[first:last]
 }
 
-// Opened is where a turn stands that this process works on, or nil if it does not.
-// No effect of the turn may be in flight.
+// Opened returns where a turn stands that this process drives, or nil. No effect of
+// the turn may be in progress.
 func (h *Handler) Opened(runID string) *Opened {
 	t, ok := h.held(runID)
 	if !ok {
@@ -153,23 +154,23 @@ func (t *turn) opened() *Opened {
 	return &Opened{Key: t.key, StreamID: t.streamID, Run: t.run, Position: t.position()}
 }
 
-// release gives the lease back in mid-run, so that somebody may take the run over
-// at once. It is no crash and not counted as one.
+// release gives up the lease in the middle of a run, so that another process can
+// recover the run at once. It does not count as a crash.
 func (h *Handler) release(ctx context.Context, t *turn) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
 	defer cancel()
-	if err := t.sessions.CloseRun(ctx, t.key.ID, t.fence, false); err != nil && !lost(err) {
+	if err := t.sessions.CloseRun(ctx, t.key.ID, t.fence, false); err != nil && !lostTurn(err) {
 		h.log.WarnContext(ctx, "lease not released", t.attrs("error", err)...)
 	}
 	t.out.Discard()
 }
 
-// Release gives a turn up in mid-run, so that another process, or this one after
-// a restart, continues it at once.
+// Release hands a turn over: it gives up the lease in the middle of the run, so that
+// another process, or this one after a restart, continues it at once.
 func (h *Handler) Release(ctx context.Context, runID string) {
 	t, ok := h.held(runID)
 	if ok {
-		t.storeRest(ctx)
+		t.persistResults(ctx)
 		h.release(ctx, t)
 		h.drop(t)
 	}

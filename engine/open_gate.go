@@ -25,7 +25,7 @@ func (o *opening) gate(ctx context.Context) error {
 		case run.Status == session.RunRunning:
 			return session.ErrAlreadyRunning.WithMessage("run %s is running", run.ID).WithSaw(o.state.Saw())
 		case o.state.SuspendedStep != "" && o.state.Status == session.Active && !run.Status.Suspended():
-			// The session was read while that run went on with the step.
+			// The session was read while that run continued the step.
 			return session.ErrStale.WithMessage("run %s has just ended", run.ID).WithSaw(o.state.Saw())
 		}
 		if to := settledStatus(o.state, run); to != "" {
@@ -49,7 +49,7 @@ func (o *opening) gate(ctx context.Context) error {
 		}
 	case session.RunResume:
 		if o.req.Stop != nil && (o.state.SuspendedStep == "" || (o.state.Status != session.Active && o.state.Status != session.Paused)) {
-			return session.ErrNotResumable.WithMessage("the session does not wait any more") // another's work is not stopped
+			return session.ErrNotResumable.WithMessage("the session does not wait any more") // a run that does something else must not be stopped
 		}
 		if o.req.Stop == nil && o.req.Resume.Checkpoint == "" && (o.state.Status == session.Completed || o.state.Status == session.Failed) {
 			return session.ErrNotResumable.WithMessage("the session is %s; %s", o.state.Status,
@@ -62,10 +62,11 @@ func (o *opening) gate(ctx context.Context) error {
 	return nil
 }
 
-// gateCaller refuses a turn of a session that is not the caller's, or not the agent's.
+// gateCaller refuses a turn of a session that belongs to another user, caller or
+// agent.
 func gateCaller(req *OpenRequest, state *session.State) error {
 	if user := req.Input.User.ID; user != "" && state.UserID != "" && user != state.UserID {
-		return session.ErrNotFound.WithMessage("user %s has no such session", user) // what is someone else's does not exist
+		return session.ErrNotFound.WithMessage("user %s has no such session", user) // another user's session does not exist
 	}
 	if c := req.caller; c != nil && state.ParentID != c.state.ID {
 		return session.ErrExists.WithMessage("session %s was not made by %s", state.ID, c.state.ID)
@@ -79,10 +80,10 @@ func gateCaller(req *OpenRequest, state *session.State) error {
 	return nil
 }
 
-// gateWaits refuses a turn of a session that waits, unless it has something to go
-// on with, or goes on without.
+// gateWaits refuses a turn of a session that waits, unless the session can make
+// progress or the request abandons the waits.
 func (o *opening) gateWaits(ctx context.Context) error {
-	waits := o.state.SuspendedStep != "" && o.state.Status == session.Active // one that is paused is let go on, and suspends again
+	waits := o.state.SuspendedStep != "" && o.state.Status == session.Active // a paused session is resumed, and suspends again
 	if !waits || o.req.Stop != nil || o.req.Input.AbandonPending || o.req.Resume.Checkpoint != "" {
 		return nil
 	}
@@ -131,9 +132,9 @@ func overdue(state *session.State, now time.Time) bool {
 	return len(state.AwaitingChildren) == 0
 }
 
-// unpause lets a paused session go on that needs no run for it, and gives the run that
-// it is at: one that is not over, which goes on, or one that completed or failed,
-// which leaves nothing to go on with. It gives nil for any other session.
+// unpause resumes a paused session that needs no new run, and returns its run: one in
+// progress, which continues, or one that completed or failed. It returns nil for any
+// other session.
 func (o *opening) unpause(ctx context.Context) (*session.Run, error) {
 	if o.state.CurrentRunID == "" {
 		return nil, nil
@@ -150,7 +151,7 @@ func (o *opening) unpause(ctx context.Context) (*session.Run, error) {
 		return nil, nil
 	}
 	steps := []session.Status{session.Paused, to}
-	if to == session.Completed { // no commit may get there from paused, so there is no direct way
+	if to == session.Completed { // no commit may change paused to completed directly
 		steps = []session.Status{session.Paused, session.Active, to}
 	}
 	version := o.state.Version
@@ -169,9 +170,9 @@ func (o *opening) unpause(ctx context.Context) (*session.Run, error) {
 	return run, nil
 }
 
-// settledStatus is the status that an active session is to have because its current run
-// has completed or failed, or nothing. Whoever let go of a session that was paused after
-// its run had completed takes it there by way of active, and may have died in between.
+// settledStatus is the status that an active session should have because its current
+// run completed or failed, or "". A process that unpauses a session whose run has
+// completed makes it active first, and may die in between.
 func settledStatus(state *session.State, run *session.Run) session.Status {
 	if state.Status != session.Active || run == nil {
 		return ""
@@ -182,7 +183,8 @@ func settledStatus(state *session.State, run *session.Run) session.Status {
 	return ""
 }
 
-// restoreStatus gives a session its [settledStatus]. What was read of it is stale then.
+// restoreStatus gives a session its [settledStatus]. The error says that what was
+// read of the session is stale.
 func (c *closer) restoreStatus(ctx context.Context, state *session.State, run *session.Run, to session.Status) error {
 	change := session.StatusChange{Expect: []session.Status{session.Active}, ExpectVersion: state.Version, To: to}
 	if run.Outcome != nil {
@@ -194,8 +196,8 @@ func (c *closer) restoreStatus(ctx context.Context, state *session.State, run *s
 	return session.ErrStale.WithMessage("run %s has ended", run.ID).WithSaw(state.Saw())
 }
 
-// closeEarlier closes the stream of the run before, unless this very process is at
-// it: then it waits, and the start is planned anew.
+// closeEarlier closes the stream of the previous run. If this process is closing it,
+// closeEarlier waits, and the start is planned again.
 func (c *closer) closeEarlier(ctx context.Context, state *session.State) error {
 	if closing, here := c.h.held(state.CurrentRunID); here {
 		select {
@@ -209,6 +211,7 @@ func (c *closer) closeEarlier(ctx context.Context, state *session.State) error {
 	if err != nil {
 		return err
 	}
-	// A process that still holds the lease is at it, too, and tells the hooks.
+	// A process that still holds the lease is closing the run, too, and calls the
+	// hooks.
 	return c.settle(ctx, state, !state.Lease.Live(now))
 }

@@ -12,16 +12,16 @@ import (
 
 // plan is how a turn will start.
 type plan struct {
-	start   session.StartRun
-	history []session.Message // before the start's own messages
-	answers []session.Message // to the calls that an earlier run left open
-	left    []leftWait        // the waits for people that end thereby
-	patches []session.Patch   // what the start does to custom state
+	start      session.StartRun
+	history    []session.Message // before the start's own messages
+	answers    []session.Message // to the calls that an earlier run left open
+	endedWaits []endedWait       // the waits for people that the start ends
+	patches    []session.Patch   // what the start changes in custom state
 	// transcript and doc are messages and custom state after the start.
 	transcript *session.Transcript
 	doc        session.Document
-	resumes    bool  // the turn goes on with the step that an earlier run suspended in
-	streamed   int64 // bytes that the stream holds
+	resumes    bool  // the turn continues the step in which an earlier run suspended
+	streamed   int64 // the size of the stream, in bytes
 }
 
 // plan reads what the start depends on, checks that the session may start, and
@@ -67,7 +67,7 @@ func (o *opening) plan(ctx context.Context) error {
 		}
 	}
 	// Last, because a start that is refused must not end any agent.
-	return o.leaveChildren(ctx)
+	return o.abandonChildren(ctx)
 }
 
 // planExisting plans what the start changes in a session that exists.
@@ -88,16 +88,16 @@ func (o *opening) planExisting(ctx context.Context) error {
 	if err := o.rewind(ctx); err != nil {
 		return err
 	}
-	if err := o.leaveStep(ctx); err != nil {
+	if err := o.planSuspendedStep(ctx); err != nil {
 		return err
 	}
 	return o.p.complete(o.req.rest)
 }
 
-// moveExpiry is what the start of a turn does to the expiry of a session, or nil. The
-// expiry that the caller gives stands; any other was for the time in which nobody used
-// the session. While the turn runs, a session of an agent with a SessionExpiry has
-// none: the turn's last commit sets it, see [turn.expiry].
+// moveExpiry is the expiry that the start of a turn gives the session, or nil to keep
+// it. An expiry that the caller gives stands; any other was for the time in which
+// nobody used the session. While a turn runs, a session of an agent with a
+// SessionExpiry has none: the turn's last commit sets it; see [turn.expiry].
 func (o *opening) moveExpiry() *time.Time {
 	switch given := o.req.Input.ExpiresAt; {
 	case o.req.caller != nil || o.state.ParentID != "":
@@ -112,8 +112,8 @@ func (o *opening) moveExpiry() *time.Time {
 	return nil
 }
 
-// rewind takes a retry back to the last good checkpoint, and a resume to the one
-// it names.
+// rewind rewinds a retry to the last good checkpoint, and a resume to the checkpoint
+// that it names.
 func (o *opening) rewind(ctx context.Context) error {
 	var to *session.Checkpoint
 	var err error
@@ -159,7 +159,7 @@ func (o *opening) rewind(ctx context.Context) error {
 }
 
 // beforeInput is the number of messages before those with which a run began, if the
-// history ends in them.
+// history ends with them.
 func beforeInput(history []session.Message) int {
 	n := len(history)
 	for n > 0 && history[n-1].Role == session.RoleUser && history[n-1].RunID == history[len(history)-1].RunID {
@@ -168,8 +168,8 @@ func beforeInput(history []session.Message) int {
 	return n
 }
 
-// planInput completes the plan with what the turn begins with: results for calls that
-// were left open, then the caller's messages.
+// planInput adds the messages with which the turn begins: results of calls that were
+// left open, then those of the request.
 func (o *opening) planInput(ctx context.Context) error {
 	p, req := o.p, o.req
 	now := o.h.cfg.Now().UTC()
@@ -195,7 +195,7 @@ func (o *opening) planInput(ctx context.Context) error {
 		p.start.Resolve = append(p.start.Resolve, took.Resolve...)
 	}
 	if len(given) == 0 && len(messages) == 0 && !p.resumes && endsInReply(p.history) {
-		// Providers want the user's turn to come last.
+		// Providers require the last message to be the user's.
 		given = []session.Message{helix.Hidden(session.UserText("Continue where you stopped."))}
 	}
 	for i, m := range given {
@@ -216,7 +216,7 @@ func (o *opening) planInput(ctx context.Context) error {
 		ID:     session.CheckpointID(req.SessionID, 0, now, req.RunID),
 		Source: session.FromSave, StreamSequence: p.start.Run.StartSequence,
 	}
-	if p.resumes { // in mid-step, to which nothing goes back
+	if p.resumes { // nothing is ever rewound into the middle of a step
 		p.start.Checkpoint = nil
 	}
 	return nil
@@ -228,7 +228,7 @@ func endsInReply(history []session.Message) bool {
 	return len(history) > 0 && history[len(history)-1].Role == session.RoleAssistant
 }
 
-// complete has the start add what a copy lacks that was cut short.
+// complete adds what a copy lacks that was cut short.
 func (p *plan) complete(rest *tail) error {
 	if rest == nil || len(rest.messages) == 0 {
 		return nil

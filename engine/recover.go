@@ -13,27 +13,28 @@ import (
 	"github.com/helixagents/helix/stream"
 )
 
-// maxAttempts is how often a run is taken up without progress before it is given
-// up as one that kills whoever runs it.
+// maxAttempts is how often a run is recovered without progress before it fails as one
+// that kills the processes that run it.
 const maxAttempts = 3
 
-// Recover takes over a run whose owner is gone and continues it from its last
-// commit, in mid-step if need be. It is refused with [session.ErrStale] if
-// somebody else was faster.
+// Recover takes over a run whose owner died and continues it from its last commit, if
+// need be in the middle of a step. It fails with [session.ErrStale] if another
+// process was faster.
 func (h *Handler) Recover(ctx context.Context, due session.Due) (*Opened, error) {
-	return h.takeOver(ctx, due, false)
+	return h.recoverRun(ctx, due, false)
 }
 
-// Take is [Handler.Recover] for a process that an engine has chosen to go on with
-// the run: whoever had it is gone, or is to stop, though its lease has not expired.
-func (h *Handler) Take(ctx context.Context, due session.Due) (*Opened, error) {
-	return h.takeOver(ctx, due, true)
+// TakeOver is [Handler.Recover] for a process that a workflow engine has chosen: the
+// previous owner died or is to stop, although its lease has not expired.
+func (h *Handler) TakeOver(ctx context.Context, due session.Due) (*Opened, error) {
+	return h.recoverRun(ctx, due, true)
 }
 
-// takeOver takes a run over. The holder of a root's lease may force its children.
-func (h *Handler) takeOver(ctx context.Context, due session.Due, force bool) (*Opened, error) {
+// recoverRun takes a run over. With force, the lease need not have expired; the
+// holder of a root's lease forces those of its children.
+func (h *Handler) recoverRun(ctx context.Context, due session.Due, force bool) (*Opened, error) {
 	sessions := h.cfg.Backend.Sessions().Tenant(due.Tenant)
-	agent, err := h.factoryMade(ctx, sessions, due) // before the lease is taken: a factory may fail for a while
+	agent, err := h.makeAgent(ctx, sessions, due) // before the lease is taken, because a factory may fail for a while
 	if err != nil {
 		return nil, err
 	}
@@ -46,15 +47,16 @@ func (h *Handler) takeOver(ctx context.Context, due session.Due, force bool) (*O
 	}
 	t, err := h.load(ctx, due.Key, due.RunID, agent)
 	if err != nil && force && session.IsRetryable(err) {
-		// An engine asks again soon, whatever the lease: that is no crash.
+		// A workflow engine tries again soon, whatever the lease says. That is no
+		// crash.
 		if err := sessions.CloseRun(ctx, due.ID, taken.Lease.Fence(), false); err != nil {
 			h.log.WarnContext(ctx, "lease not released", "session", due.ID, "run", due.RunID, "error", err)
 		}
 		return nil, fmt.Errorf("load session %s: %w", due.ID, err)
 	}
 	if err != nil {
-		// The lease is kept until it expires: what cannot be loaded now would only be
-		// taken over again at once.
+		// The lease is kept until it expires: a run that cannot be loaded now would
+		// be taken over again at once.
 		if taken.Attempts > maxAttempts {
 			failure := session.ErrCrashLoop.WithMessage("the run cannot be continued: %v", err)
 			if err := h.closer(sessions).failRun(ctx, due, taken, failure, nil); err != nil {
@@ -64,7 +66,7 @@ func (h *Handler) takeOver(ctx context.Context, due session.Due, force bool) (*O
 		return nil, fmt.Errorf("load session %s: %w", due.ID, err)
 	}
 	h.log.InfoContext(ctx, "run taken over", t.attrs("attempt", taken.Attempts)...)
-	if err := t.payRewind(ctx); err != nil {
+	if err := t.endUndone(ctx); err != nil {
 		h.release(ctx, t)
 		h.drop(t)
 		return nil, fmt.Errorf("end what session %s has undone: %w", due.ID, err)
@@ -75,7 +77,7 @@ func (h *Handler) takeOver(ctx context.Context, due session.Due, force bool) (*O
 		return nil, fmt.Errorf("reopen stream %s: %w", t.streamID, err)
 	}
 	progressed := t.progress.watch()
-	t.takeBack()
+	t.discardShown()
 	loops := t.ended == nil && taken.Attempts > maxAttempts
 	if loops {
 		lives, err := h.tree(sessions).progressesBelow(ctx, due.ID, due.Lease.Owner, 0)
@@ -99,9 +101,9 @@ func (h *Handler) takeOver(ctx context.Context, due session.Due, force bool) (*O
 	return opened, nil
 }
 
-// factoryMade calls the factory that makes the agent of a run that is about to be taken
-// over. It returns nil if the agent is registered with its definition.
-func (h *Handler) factoryMade(ctx context.Context, sessions session.Store, due session.Due) (*helix.Agent, error) {
+// makeAgent calls the factory that makes the agent of a run. It returns nil if the
+// agent is registered with its definition.
+func (h *Handler) makeAgent(ctx context.Context, sessions session.Store, due session.Due) (*helix.Agent, error) {
 	if h.registered(due.Agent) {
 		return nil, nil
 	}
@@ -112,16 +114,17 @@ func (h *Handler) factoryMade(ctx context.Context, sessions session.Store, due s
 	return h.Agent(ctx, state)
 }
 
-// Loss is how a run came to have nobody who works on it.
+// Loss is how a run lost the process that drove it.
 type Loss struct {
-	// HandedOver is set if whoever had the run gave it back, and did not die.
+	// HandedOver is set if the process released the run and did not die.
 	HandedOver bool
-	// Before is how often it was lost before, since it last made progress. A run that
-	// was is a suspect: it may be what ends the processes that work on it.
+	// Before is how often the run was lost before, since it last made progress. A run
+	// that was lost before is a suspect: it may be what kills the processes that
+	// drive it.
 	Before int
 }
 
-// Lost tells how a run was lost that is about to be taken over.
+// Lost returns how a run was lost that is about to be recovered.
 func (h *Handler) Lost(ctx context.Context, due session.Due) (Loss, error) {
 	sessions := h.cfg.Backend.Sessions().Tenant(due.Tenant)
 	state, err := sessions.Load(ctx, due.ID)
@@ -135,20 +138,21 @@ func (h *Handler) Lost(ctx context.Context, due session.Due) (Loss, error) {
 	return LossOf(state, run), nil
 }
 
-// LossOf tells how a run was lost, from its session's state.
+// LossOf returns how a run was lost, from the session's document and the run's
+// record.
 func LossOf(state *session.State, run *session.Run) Loss {
 	out := Loss{HandedOver: state.Lease.Owner == ""}
 	if run.ProgressVersion == state.Version {
 		out.Before = run.Attempts
 	}
-	if out.HandedOver { // its last takeover was counted, and is not over
+	if out.HandedOver { // its last takeover was counted, and has not failed
 		out.Before = max(0, out.Before-1)
 	}
 	return out
 }
 
-// livesBelow reports whether an agent below a session, which the lost owner had come
-// to drive, makes progress: then the session has only waited for it.
+// progressesBelow reports whether an agent below a session makes progress that the
+// lost owner drove. Then the session has only waited for it.
 func (r *tree) progressesBelow(ctx context.Context, id, owner string, depth int) (bool, error) {
 	if depth > maxDepth {
 		return false, session.ErrCorrupt.WithMessage("session %s: the agents below it have no end", id)
@@ -185,9 +189,9 @@ func (r *tree) progressesBelow(ctx context.Context, id, owner string, depth int)
 	return false, nil
 }
 
-// writeOff fails a run that nobody can go on with any more, so that it does not
-// haunt the sweeps for ever. The agents below it that are given end with it: whoever
-// closes the run ends them, see [Handler.endAwaited].
+// failRun fails a run that cannot be continued, so that sweeps do not find it again.
+// The agents in below end with it: the process that closes the run ends them; see
+// [tree.endAwaited].
 func (c *closer) failRun(ctx context.Context, due session.Due, taken *session.TakenOver, failure *session.Error, below []session.ChildRef) error {
 	fence := taken.Lease.Fence()
 	change := session.Change{
@@ -216,18 +220,17 @@ func (c *closer) failRun(ctx context.Context, due session.Due, taken *session.Ta
 	return c.sessions.CloseRun(ctx, due.ID, fence, false)
 }
 
-// takeBack tells watchers that what they saw of the step in flight did not come
-// to stand.
-func (t *turn) takeBack() {
+// discardShown tells watchers to discard what they saw of the step in flight.
+func (t *turn) discardShown() {
 	if t.ended != nil || t.remote != nil {
 		return
 	}
 	const reason = "taken over"
 	if t.flight != nil {
-		t.retract(t.flight, reason)
+		t.discardResults(t.flight, reason)
 		return
 	}
-	// Messages that were to be taken in before the reply may have been shown, too.
+	// Messages from the inbox may have been shown before they were committed, too.
 	count := t.transcript.Len()
 	t.emit(stream.Chunk{
 		Kind: stream.StepDiscarded, Scope: stream.ScopeReply, Reason: reason,
@@ -235,18 +238,18 @@ func (t *turn) takeBack() {
 	})
 }
 
-// retract tells watchers that what they saw of the step's results did not come to
-// stand. They are shown what does once more.
-func (t *turn) retract(f *flight, reason string) {
+// discardResults tells watchers to discard the results that they saw of the step, and
+// shows the waits again. Results that stand are shown again later.
+func (t *turn) discardResults(f *flight, reason string) {
 	t.emit(stream.Chunk{Kind: stream.StepDiscarded, Scope: stream.ScopeResults, Reason: reason, MessageID: f.reply.ID})
 	for _, c := range f.calls {
-		c.found = c.settled != nil
+		c.unseen = c.settled != nil
 	}
 	f.announced = false
 	t.waits(f).announce()
 }
 
-// load reads a turn from the store. Its lease must be this handler's.
+// load reads a turn from the store. This handler must hold its lease.
 func (h *Handler) load(ctx context.Context, key session.Key, runID string, agent *helix.Agent) (*turn, error) {
 	sessions := h.cfg.Backend.Sessions().Tenant(key.Tenant)
 	state, err := sessions.Load(ctx, key.ID)
@@ -280,7 +283,7 @@ func (h *Handler) load(ctx context.Context, key session.Key, runID string, agent
 		}
 		t.resumes = before.Status.Suspended()
 	}
-	t.step, t.inbox = state.StepCount, true // whether anything was sent it sees when it asks the model
+	t.step, t.inbox = state.StepCount, true // the next model call reads the inbox
 	if run.Status.Ended() {
 		t.ended = run.Outcome
 	} else if len(t.transcript.Open()) > 0 {
@@ -293,7 +296,7 @@ func (h *Handler) load(ctx context.Context, key session.Key, runID string, agent
 	} else if !errors.Is(err, session.ErrNotFound) {
 		return nil, err
 	}
-	h.hold(t) // before looking for a stop, so that none goes unnoticed
+	h.hold(t) // before reading the stop request, so that none is missed
 	stop, err := sessions.StopRequest(ctx, key.ID, runID)
 	if err != nil {
 		h.drop(t)
@@ -311,8 +314,7 @@ type stepLoader struct{ t *turn }
 
 func (t *turn) stepLoader() *stepLoader { return &stepLoader{t} }
 
-// reenter restores a step whose reply is committed and whose calls are not all
-// answered.
+// load restores a step whose reply is committed and whose calls are not all answered.
 func (l *stepLoader) load(ctx context.Context, messages []session.Message) error {
 	reply := messages[len(messages)-1]
 	rows, err := l.t.sessions.Calls(ctx, l.t.key.ID, reply.ID)
@@ -335,7 +337,7 @@ func (l *stepLoader) load(ctx context.Context, messages []session.Message) error
 	for i := range rows {
 		c := &call{Call: rows[i], part: parts[i]}
 		if c.Status == session.CallSettled && c.Result != nil {
-			c.settled, c.found = settledRow(&c.Call), true
+			c.settled, c.unseen = settledRow(&c.Call), true
 		}
 		if p := byCall[c.ID]; p != nil {
 			c.pending = p
@@ -353,9 +355,9 @@ func (l *stepLoader) load(ctx context.Context, messages []session.Message) error
 		if !c.FinishWith || c.Rejected != nil {
 			continue
 		}
-		// Phase 2 begins when phase 1 is settled and goes call by call: a call it did
-		// not come to cannot have started, though its claim rode in the reply commit, as
-		// it does where no call waits.
+		// Phase 2 begins when phase 1 is settled and goes call by call. A call that
+		// it did not reach cannot have started, although the reply commit claimed it,
+		// as it does where no call waits.
 		if !reached && c.Status == session.CallBegun && !f.waits() {
 			c.claimed = true
 		}
@@ -368,21 +370,21 @@ func (l *stepLoader) load(ctx context.Context, messages []session.Message) error
 	return nil
 }
 
-// recallShown finds out whether watchers were shown the agent of a call that is
-// done: then they are to be shown its end.
+// readShown finds out whether watchers saw the agent of a settled call begin. Then
+// they have to see its end.
 func (l *stepLoader) readShown(ctx context.Context, c *call) error {
-	if !c.found || !machine.WaitsForAgent(c.Kind) || c.Child == "" {
+	if !c.unseen || !machine.WaitsForAgent(c.Kind) || c.Child == "" {
 		return nil
 	}
 	child, err := loadChild(ctx, l.t.sessions, l.t.key.ID, c.Child)
 	if err != nil && !errors.Is(err, session.ErrNotFound) {
 		return err
 	}
-	c.child = &waitingChild{shown: err == nil && child.StreamID == l.t.state.StreamID && c.consults()}
+	c.child = &calledAgent{shown: err == nil && child.StreamID == l.t.state.StreamID && c.consults()}
 	return nil
 }
 
-// waitsByCall finds the entries of calls that wait, or waited, for people.
+// pendingByCall reads the entries of calls that wait, or waited, for people.
 func (l *stepLoader) pendingByCall(ctx context.Context, rows []session.Call) (map[string]*session.Pending, error) {
 	if !slices.ContainsFunc(rows, func(c session.Call) bool { return machine.WaitsForPerson(c.Kind) }) {
 		return nil, nil
@@ -407,8 +409,8 @@ type closer struct {
 
 func (h *Handler) closer(sessions session.Store) *closer { return &closer{h: h, sessions: sessions} }
 
-// SettleClose closes the stream of a run that ended without being able to, and
-// tells the hooks. It does nothing if the run's owner is still at it.
+// SettleClose closes the stream of a run that ended in a process that could not close
+// it, and tells the hooks. It does nothing while that process still holds the lease.
 func (h *Handler) SettleClose(ctx context.Context, due session.Due) error {
 	sessions := h.cfg.Backend.Sessions().Tenant(due.Tenant)
 	state, err := sessions.Load(ctx, due.ID)
@@ -425,14 +427,14 @@ func (h *Handler) SettleClose(ctx context.Context, due session.Due) error {
 	return h.closer(sessions).settle(ctx, state, true)
 }
 
-// closeLate closes the stream of a run whose owner could not.
+// closeStream closes the stream of a run.
 func (c *closer) closeStream(ctx context.Context, state *session.State, run *session.Run) error {
 	streams := c.h.cfg.Backend.Streams().Tenant(state.Tenant)
 	info, err := streams.Info(ctx, state.StreamID)
 	if err != nil {
 		return err
 	}
-	// A run that failed as it started may not have come to open it.
+	// A run that failed as it started may not have opened it.
 	if run.Status == session.RunFailed && state.StreamID == state.ID && info.RunID != run.ID {
 		messages, err := c.sessions.AllMessages(ctx, state.ID)
 		if err != nil {
@@ -450,7 +452,7 @@ func (c *closer) closeStream(ctx context.Context, state *session.State, run *ses
 	return closeStream(ctx, streams, state.StreamID, state, run, run.Outcome, run.StepCount, c.h.cfg.Now().UTC())
 }
 
-// settleClose closes the stream of an ended run and, if asked to, tells the hooks.
+// settle closes the stream of an ended run and, with tell, calls the hooks.
 func (c *closer) settle(ctx context.Context, state *session.State, tell bool) error {
 	run, err := c.sessions.Run(ctx, state.ID, state.CurrentRunID)
 	if err != nil {
@@ -465,7 +467,7 @@ func (c *closer) settle(ctx context.Context, state *session.State, tell bool) er
 		t.hooks.runEnded(ctx, &t.run, t.ended, t.step, t.h.cfg.Now().Sub(t.run.StartedAt))
 		t.finish()
 	}
-	if run.CheckpointID != "" && run.StepCount == 0 { // it may have ended before it came to that
+	if run.CheckpointID != "" && run.StepCount == 0 { // it may have ended before it ended what the rewind undid
 		messages, err := c.sessions.AllMessages(ctx, state.ID)
 		if err != nil {
 			return err

@@ -21,7 +21,7 @@ const (
 )
 
 // received is an item of the remote's stream, or why there are no more.
-type received struct {
+type readItem struct {
 	stream.Item
 	err error
 }
@@ -33,13 +33,13 @@ type received struct {
 // sequences: one that is read again, after a crash or a cut, is not written again.
 func (r *relay) read(ctx, away context.Context) (ended bool, err error) {
 	reading, cancel := context.WithCancel(away)
-	items := make(chan received)
+	items := make(chan readItem)
 	defer func() {
 		cancel()
 		for range items { // until the reader has come to its end
 		}
 	}()
-	go r.receive(reading, r.at.Sequence, items)
+	go r.receive(reading, r.position.Sequence, items)
 	timer := time.NewTimer(r.t.h.cfg.FlushEvery)
 	defer timer.Stop()
 	mute := time.NewTimer(r.patience()) // at once it says at least that there is no more
@@ -48,18 +48,18 @@ func (r *relay) read(ctx, away context.Context) (ended bool, err error) {
 		select {
 		case item, ok := <-items:
 			if ok && item.err == nil {
-				r.heard = true
+				r.received = true
 				mute.Stop()
 			}
 			if !ok || item.err != nil || item.Terminal() {
 				return r.stopReading(ctx, away, item)
 			}
-			err = r.take(ctx, away, item.Item)
+			err = r.consume(ctx, away, item.Item)
 		case <-timer.C:
 			err = r.flush(ctx)
 			timer.Reset(r.t.h.cfg.FlushEvery)
 		case <-mute.C:
-			return r.stopReading(ctx, away, received{})
+			return r.stopReading(ctx, away, readItem{})
 		}
 		if err != nil {
 			return false, err
@@ -68,12 +68,12 @@ func (r *relay) read(ctx, away context.Context) (ended bool, err error) {
 }
 
 // receive reads the remote's stream.
-func (r *relay) receive(away context.Context, from int64, items chan<- received) {
+func (r *relay) receive(away context.Context, from int64, items chan<- readItem) {
 	defer close(items)
 	err := usercode.Guard(func() error {
 		for item, err := range r.t.remote.Read(away, r.peer, from) {
 			select {
-			case items <- received{item, err}:
+			case items <- readItem{item, err}:
 			case <-away.Done():
 				return nil
 			}
@@ -89,12 +89,12 @@ func (r *relay) receive(away context.Context, from int64, items chan<- received)
 }
 
 // stopReading takes in what is left of a reading, and how it ended.
-func (r *relay) stopReading(ctx, away context.Context, last received) (ended bool, err error) {
+func (r *relay) stopReading(ctx, away context.Context, last readItem) (ended bool, err error) {
 	if err := r.flush(ctx); err != nil {
 		return false, err
 	}
-	if last.Frame == stream.FrameTruncated && last.Floor > r.at.Sequence {
-		r.at.Sequence = last.Floor // it goes on behind what is missing
+	if last.Frame == stream.FrameTruncated && last.Floor > r.position.Sequence {
+		r.position.Sequence = last.Floor // it goes on behind what is missing
 	}
 	if err := r.save(ctx); err != nil {
 		return false, err
@@ -106,11 +106,11 @@ func (r *relay) stopReading(ctx, away context.Context, last received) (ended boo
 }
 
 // take takes in one item.
-func (r *relay) take(ctx, away context.Context, item stream.Item) error {
+func (r *relay) consume(ctx, away context.Context, item stream.Item) error {
 	if item.Chunk == nil {
 		return r.flush(ctx)
 	}
-	next := r.at.Sequence + int64(len(r.batch)) + 1
+	next := r.position.Sequence + int64(len(r.batch)) + 1
 	if item.Sequence < next {
 		return nil
 	}
@@ -118,7 +118,7 @@ func (r *relay) take(ctx, away context.Context, item stream.Item) error {
 		if err := r.flush(ctx); err != nil {
 			return err
 		}
-		r.at.Sequence = item.Sequence - 1
+		r.position.Sequence = item.Sequence - 1
 		if err := r.save(ctx); err != nil {
 			return err
 		}
@@ -128,11 +128,11 @@ func (r *relay) take(ctx, away context.Context, item stream.Item) error {
 		if err := r.flush(ctx); err != nil {
 			return err
 		}
-		if err := r.foresee(ctx, away); err != nil {
+		if err := r.prepareEntries(ctx, away); err != nil {
 			return err
 		}
 	}
-	r.batch = append(r.batch, r.ours(*c))
+	r.batch = append(r.batch, r.localize(*c))
 	size := streamwriter.Weight(c)
 	r.bytes += size
 	r.t.out.Config().Bytes.Add(int64(size))
@@ -151,16 +151,16 @@ func (r *relay) mayWait(c *stream.Chunk) bool {
 	case stream.ApprovalRequest:
 		return !r.waits[c.CallID]
 	case stream.ToolStart:
-		if r.waits[c.CallID] || r.there[tool] {
+		if r.waits[c.CallID] || r.remoteTools[tool] {
 			return false
 		}
-		r.begun[c.CallID] = tool
+		r.candidates[c.CallID] = tool
 		return true
 	case stream.ToolEnd:
-		if tool, ok := r.begun[c.CallID]; ok && !r.waits[c.CallID] {
-			r.there[tool] = true
+		if tool, ok := r.candidates[c.CallID]; ok && !r.waits[c.CallID] {
+			r.remoteTools[tool] = true
 		}
-		delete(r.begun, c.CallID)
+		delete(r.candidates, c.CallID)
 		delete(r.waits, c.CallID)
 	}
 	return false
@@ -168,7 +168,7 @@ func (r *relay) mayWait(c *stream.Chunk) bool {
 
 // ours is a remote's chunk as our stream shows it. It may say that it comes from
 // the remote or from an agent below it, and from nobody else.
-func (r *relay) ours(c stream.Chunk) stream.Chunk {
+func (r *relay) localize(c stream.Chunk) stream.Chunk {
 	below := r.peer[:min(len(r.peer), derivedPrefix)]
 	if c.AgentID == r.peer || !strings.HasPrefix(c.AgentID, below) {
 		c.AgentID, c.AgentType = r.t.key.ID, r.t.agent.Name
@@ -217,7 +217,7 @@ func (r *relay) writeBatch(ctx context.Context) error {
 		err := r.write(ctx, r.batch[i:i+1])
 		if streamwriter.Refused(err) {
 			r.t.h.log.ErrorContext(ctx, "chunk refused by the stream", r.t.attrs("remote", r.peer, "error", err)...)
-			r.at.Sequence++
+			r.position.Sequence++
 			continue
 		}
 		if err != nil {
@@ -233,13 +233,13 @@ func (r *relay) writeBatch(ctx context.Context) error {
 func (r *relay) write(ctx context.Context, chunks []stream.Chunk) error {
 	err := r.append(ctx, chunks)
 	if errors.Is(err, session.ErrInvalid) {
-		r.at.Epoch++
+		r.position.Epoch++
 		if err = r.save(ctx); err == nil {
 			err = r.append(ctx, chunks)
 		}
 	}
 	if err == nil {
-		r.at.Sequence += int64(len(chunks))
+		r.position.Sequence += int64(len(chunks))
 	}
 	return err
 }
@@ -247,8 +247,8 @@ func (r *relay) write(ctx context.Context, chunks []stream.Chunk) error {
 func (r *relay) append(ctx context.Context, chunks []stream.Chunk) error {
 	_, err := retry.Do(ctx, func() (int64, error) {
 		appended, err := r.t.streams.Append(ctx, r.t.streamID, stream.Batch{
-			Producer: stream.Producer{Session: r.t.key.ID + "/remote", Epoch: r.at.Epoch, RunID: r.t.run.ID},
-			First:    r.at.Sequence + 1, Chunks: chunks,
+			Producer: stream.Producer{Session: r.t.key.ID + "/remote", Epoch: r.position.Epoch, RunID: r.t.run.ID},
+			First:    r.position.Sequence + 1, Chunks: chunks,
 		})
 		if err != nil {
 			return 0, err

@@ -17,7 +17,7 @@ func (r *relay) conclude(ctx, away context.Context, status *helix.RemoteStatus) 
 	if err != nil {
 		return machine.Result{}, err
 	}
-	r.tellRest(away, status, entries)
+	r.forwardRest(away, status, entries)
 	change := session.Change{Writes: t.hooks.written}
 	switch limit := t.h.cfg.MaxResult; {
 	case status.Status == session.RunCompleted && max(len(status.Output), len(status.Text)) > limit:
@@ -48,7 +48,7 @@ func (r *relay) conclude(ctx, away context.Context, status *helix.RemoteStatus) 
 
 // endStopped ends a turn that was stopped, and leaves the remote to be told so.
 func (r *relay) endStopped(ctx context.Context, stop *session.Stop) (machine.Result, error) {
-	if err := r.owe(ctx, *stop); err != nil {
+	if err := r.recordStop(ctx, *stop); err != nil {
 		return machine.Result{}, err
 	}
 	change := session.Change{Writes: r.t.hooks.written}
@@ -59,7 +59,7 @@ func (r *relay) endStopped(ctx context.Context, stop *session.Stop) (machine.Res
 // endFailed ends a turn whose remote could not be reached, or not be understood. It
 // may be at work all the same.
 func (r *relay) endFailed(ctx context.Context, failure *session.Error) (machine.Result, error) {
-	if err := r.owe(ctx, session.Stop{Kind: session.StopAbort, Reason: "its caller has given it up"}); err != nil {
+	if err := r.recordStop(ctx, session.Stop{Kind: session.StopAbort, Reason: "its caller has given it up"}); err != nil {
 		return machine.Result{}, err
 	}
 	change := session.Change{Writes: r.t.hooks.written}
@@ -67,8 +67,8 @@ func (r *relay) endFailed(ctx context.Context, failure *session.Error) (machine.
 	return r.end(ctx, change)
 }
 
-func (r *relay) owe(ctx context.Context, stop session.Stop) error {
-	if !r.at.Started {
+func (r *relay) recordStop(ctx context.Context, stop session.Stop) error {
+	if !r.position.Started {
 		return nil
 	}
 	r.t.stopUndelivered.Store(true)

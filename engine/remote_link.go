@@ -56,9 +56,9 @@ type remoteProgress struct {
 	RunID string `json:"runId,omitempty"`
 	// Epoch and Sequence say how far its chunks are in our stream: a new epoch begins
 	// where some are missing.
-	Epoch    int64     `json:"epoch,omitempty"`
-	Sequence int64     `json:"sequence,omitempty"`
-	Stop     *owedStop `json:"stop,omitempty"`
+	Epoch    int64            `json:"epoch,omitempty"`
+	Sequence int64            `json:"sequence,omitempty"`
+	Stop     *undeliveredStop `json:"stop,omitempty"`
 	// Moved is set while nobody follows it, and it does not wait any more for what is
 	// waited for here; see [Handler.lookElsewhere].
 	Moved bool `json:"moved,omitempty"`

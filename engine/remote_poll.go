@@ -32,7 +32,7 @@ func (l *remoteLink) poll(ctx context.Context, state *session.State) (moved bool
 		}
 		var gone bool
 		if remote := l.h.remote(below.Agent); remote != nil {
-			gone, err = l.pollOne(ctx, below, remote)
+			gone, err = l.pollRemote(ctx, below, remote)
 		} else {
 			gone, err = l.poll(ctx, below)
 		}
@@ -45,7 +45,7 @@ func (l *remoteLink) poll(ctx context.Context, state *session.State) (moved bool
 }
 
 // askMoved asks one remote.
-func (l *remoteLink) pollOne(ctx context.Context, state *session.State, remote helix.Remote) (bool, error) {
+func (l *remoteLink) pollRemote(ctx context.Context, state *session.State, remote helix.Remote) (bool, error) {
 	peer, err := l.peer(ctx, state)
 	if err != nil {
 		return false, err

@@ -37,7 +37,7 @@ func reach[V any](away context.Context, r *relay, limit time.Duration, call func
 			return value, context.Cause(away)
 		}
 		if own, ok := errors.AsType[*session.Error](err); ok && !own.Retryable {
-			return value, &fault{bounded(session.AsError(err))}
+			return value, &remoteError{bounded(session.AsError(err))}
 		}
 		if own, ok := errors.AsType[*session.Error](err); ok && own.StatusCode == tooManyRequests &&
 			time.Since(began) < busyPatience*r.patience() {
@@ -53,7 +53,7 @@ func reach[V any](away context.Context, r *relay, limit time.Duration, call func
 }
 
 func (r *relay) outOfReach(since time.Time, err error) error {
-	return &fault{bounded(session.ErrRemote.WithCause(err,
+	return &remoteError{bounded(session.ErrRemote.WithCause(err,
 		"the remote agent %s has been out of reach for %s", r.t.agent.Name, time.Since(since).Round(time.Millisecond)))}
 }
 
@@ -74,13 +74,13 @@ func (h *Handler) requestLimit(remote helix.Remote) time.Duration {
 
 // fault is a failure of the remote, or of the way to it. It is kept apart from
 // those of our own store, which have the same codes and another meaning.
-type fault struct{ err *session.Error }
+type remoteError struct{ err *session.Error }
 
-func (f *fault) Error() string { return f.err.Error() }
+func (f *remoteError) Error() string { return f.err.Error() }
 
 // faultCode is the code of a remote's refusal, or nothing.
-func faultCode(err error) session.Code {
-	if f, ok := errors.AsType[*fault](err); ok {
+func remoteErrorCode(err error) session.Code {
+	if f, ok := errors.AsType[*remoteError](err); ok {
 		return f.err.Code
 	}
 	return ""

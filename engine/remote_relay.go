@@ -16,26 +16,26 @@ import (
 // relay is the turn of a stand-in: it follows the remote's run, takes its chunks
 // into our stream, and its waits and its outcome into our store.
 type relay struct {
-	t     *turn
-	peer  string // the remote's session
-	key   string // of its commits
-	at    remoteProgress
-	saved remoteProgress // what the store has of it
+	t             *turn
+	peer          string // the remote's session
+	key           string // of its commits
+	position      remoteProgress
+	savedPosition remoteProgress // what the store has of it
 
-	waits map[string]bool   // calls there that are known to wait for people
-	begun map[string]string // calls there that may, with their tools
-	there map[string]bool   // tools that are carried out there
+	waits       map[string]bool   // calls there that are known to wait for people
+	candidates  map[string]string // calls there that may, with their tools
+	remoteTools map[string]bool   // tools that are carried out there
 
-	resumed string          // the remote's run that was last asked to go on
-	told    map[string]bool // answers, by their calls, that it got
-	patient bool            // it is left to time out a call itself
-	over    string          // the remote's run that it says cannot be resumed
-	counted bool            // that the turn makes progress is in the store
+	resumed     string          // the remote's run that was last asked to go on
+	forwarded   map[string]bool // answers, by their calls, that it got
+	letTimeOut  bool            // it is left to time out a call itself
+	unresumable string          // the remote's run that it says cannot be resumed
+	counted     bool            // that the turn makes progress is in the store
 
-	savedAt time.Time
-	heard   bool           // something came of the reading
-	batch   []stream.Chunk // taken in, not written yet
-	bytes   int            // about what they weigh
+	savedAt  time.Time
+	received bool           // something came of the reading
+	batch    []stream.Chunk // taken in, not written yet
+	bytes    int            // about what they weigh
 }
 
 // callRemote follows the remote until its run has come to an end or waits for
@@ -56,7 +56,7 @@ func (t *turn) callRemote(ctx context.Context, e effect) (machine.Result, error)
 	away, cancel := t.stops.watch(ctx)
 	defer cancel()
 	res, err := r.run(ctx, away)
-	var f *fault
+	var f *remoteError
 	switch {
 	case err == nil:
 		return res, nil
@@ -82,10 +82,10 @@ func (t *turn) relay(ctx context.Context, key string) (*relay, error) {
 	}
 	at, err := readProgress(ref)
 	r := &relay{
-		t: t, peer: peerOf(t.key.ID, &at), key: key, at: at, saved: at, told: map[string]bool{},
-		waits: map[string]bool{}, begun: map[string]string{}, there: map[string]bool{},
+		t: t, peer: peerOf(t.key.ID, &at), key: key, position: at, savedPosition: at, forwarded: map[string]bool{},
+		waits: map[string]bool{}, candidates: map[string]string{}, remoteTools: map[string]bool{},
 	}
-	r.at.Moved = false // it is about to be seen
+	r.position.Moved = false // it is about to be seen
 	return r, err
 }
 
@@ -93,7 +93,7 @@ func (r *relay) run(ctx, away context.Context) (machine.Result, error) {
 	if err := away.Err(); err != nil {
 		return machine.Result{}, context.Cause(away)
 	}
-	if r.at.RunID == "" {
+	if r.position.RunID == "" {
 		if err := r.start(ctx, away); err != nil {
 			return machine.Result{}, err
 		}
@@ -103,7 +103,7 @@ func (r *relay) run(ctx, away context.Context) (machine.Result, error) {
 		if err != nil {
 			return machine.Result{}, err
 		}
-		if status.Status.Suspended() && r.over == status.RunID {
+		if status.Status.Suspended() && r.unresumable == status.RunID {
 			// The session was ended from outside, and its run's record was not: nobody
 			// will ever resume it.
 			status.Status = session.RunFailed
@@ -111,11 +111,11 @@ func (r *relay) run(ctx, away context.Context) (machine.Result, error) {
 		if !status.Status.Suspended() {
 			return r.conclude(ctx, away, status)
 		}
-		res, err := r.rest(ctx, away, status)
+		res, err := r.settleWaits(ctx, away, status)
 		if err != nil || res.Next != machine.NextNone {
 			return res, err
 		}
-		if len(status.Pending) > 0 && !r.patient {
+		if len(status.Pending) > 0 && !r.letTimeOut {
 			pause = relayPause
 		}
 		if err := retry.Sleep(away, pause); err != nil { // it waits for something that is not ours to give
@@ -126,8 +126,8 @@ func (r *relay) run(ctx, away context.Context) (machine.Result, error) {
 
 // start tells the remote to begin.
 func (r *relay) start(ctx, away context.Context) error {
-	if !r.at.Started {
-		r.at.Started = true
+	if !r.position.Started {
+		r.position.Started = true
 		if err := r.save(ctx); err != nil {
 			return err
 		}
@@ -138,7 +138,7 @@ func (r *relay) start(ctx, away context.Context) error {
 	}
 	message := r.t.transcript.Messages()[0]
 	request := r.t.key.ID // of a call that an earlier version may have begun
-	if r.at.Peer != "" {
+	if r.position.Peer != "" {
 		request = r.peer
 	}
 	run, err := reach(away, r, r.patience()/8, func(ctx context.Context) (*helix.RemoteRun, error) {
@@ -153,7 +153,7 @@ func (r *relay) start(ctx, away context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.at.RunID = run.RunID
+	r.position.RunID = run.RunID
 	return r.save(ctx)
 }
 
@@ -177,19 +177,19 @@ func (r *relay) follow(ctx, away context.Context) (*helix.RemoteStatus, error) {
 		if err != nil {
 			return nil, err
 		}
-		if status.Status.Ended() && r.at.Sequence >= status.Sequence && (ended || status.Status.Suspended()) {
+		if status.Status.Ended() && r.position.Sequence >= status.Sequence && (ended || status.Status.Suspended()) {
 			return status, r.save(ctx)
 		}
-		before := r.at.Sequence
-		r.heard = false
+		before := r.position.Sequence
+		r.received = false
 		if ended, err = r.read(ctx, away); err != nil {
 			return nil, err
 		}
 		stands := status.RunID + " " + string(status.Status)
-		if r.heard || stands != stood {
+		if r.received || stands != stood {
 			since = time.Now()
 		}
-		if r.at.Sequence > before || stands != stood {
+		if r.position.Sequence > before || stands != stood {
 			pause = relayPause
 		}
 		stood = stands
@@ -200,7 +200,7 @@ func (r *relay) follow(ctx, away context.Context) (*helix.RemoteStatus, error) {
 		default:
 			return nil, r.outOfReach(since, session.ErrUnavailable.WithMessage("its stream does not go on"))
 		}
-		if r.at.Sequence == before { // it was cut off, or shows the end of an earlier run
+		if r.position.Sequence == before { // it was cut off, or shows the end of an earlier run
 			if err := retry.Sleep(away, pause); err != nil {
 				return nil, err
 			}
@@ -211,7 +211,7 @@ func (r *relay) follow(ctx, away context.Context) (*helix.RemoteStatus, error) {
 
 // save notes how far the remote was followed.
 func (r *relay) save(ctx context.Context) error {
-	if r.at == r.saved {
+	if r.position == r.savedPosition {
 		return nil
 	}
 	t := r.t
@@ -221,11 +221,11 @@ func (r *relay) save(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			if has.Epoch > r.at.Epoch || (has.Epoch == r.at.Epoch && has.Sequence > r.at.Sequence) {
-				has.Started, has.RunID = true, r.at.RunID // whoever took the turn over is further
+			if has.Epoch > r.position.Epoch || (has.Epoch == r.position.Epoch && has.Sequence > r.position.Sequence) {
+				has.Started, has.RunID = true, r.position.RunID // whoever took the turn over is further
 			} else {
-				r.at.Stop = has.Stop
-				has = r.at
+				r.position.Stop = has.Stop
+				has = r.position
 			}
 			ref.Remote = encoded(has)
 			return nil
@@ -234,13 +234,13 @@ func (r *relay) save(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	further := r.at.Sequence > r.saved.Sequence
-	r.saved, r.savedAt = r.at, time.Now()
+	further := r.position.Sequence > r.savedPosition.Sequence
+	r.savedPosition, r.savedAt = r.position, time.Now()
 	if !further || r.counted || t.run.Attempts == 0 {
 		return nil
 	}
 	// Who takes the turn over next sees that this one was not in vain.
 	r.counted = true
-	_, err = t.commit(ctx, r.key+"/progress/"+strconv.FormatInt(r.at.Sequence, 10), session.Change{Writes: t.hooks.written, Run: t.runChange("")})
+	_, err = t.commit(ctx, r.key+"/progress/"+strconv.FormatInt(r.position.Sequence, 10), session.Change{Writes: t.hooks.written, Run: t.runChange("")})
 	return err
 }

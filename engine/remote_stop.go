@@ -13,7 +13,7 @@ import (
 )
 
 // owedStop is a stop that a remote has not confirmed.
-type owedStop struct {
+type undeliveredStop struct {
 	Kind   session.StopKind `json:"kind"`
 	Reason string           `json:"reason,omitempty"`
 	// Since is when it came to be owed.
@@ -25,7 +25,7 @@ type owedStop struct {
 
 // ErrStopOwed is what [Handler.Deliver] answers to a wake that is about a remote
 // which was not told to stop; see [Handler.PayStop].
-var ErrStopOwed = &session.Error{Code: session.CodeRemote, Message: "a remote agent was not told to stop"}
+var ErrStopUndelivered = &session.Error{Code: session.CodeRemote, Message: "a remote agent was not told to stop"}
 
 // The waits between attempts to tell a remote to stop, and how long one may take.
 const (
@@ -53,7 +53,7 @@ func (l *remoteLink) requestStop(ctx context.Context, state *session.State, stop
 				return err
 			}
 			if at.Stop == nil || at.Stop.Kind == session.StopInterrupt {
-				at.Stop = &owedStop{Kind: stop.Kind, Reason: streamwriter.Truncate(stop.Reason), Since: l.h.cfg.Now().UTC()}
+				at.Stop = &undeliveredStop{Kind: stop.Kind, Reason: streamwriter.Truncate(stop.Reason), Since: l.h.cfg.Now().UTC()}
 			}
 			ref.StopOwed, ref.Remote = true, encoded(at)
 			return nil
@@ -70,7 +70,7 @@ func (l *remoteLink) requestStop(ctx context.Context, state *session.State, stop
 
 // PayStop tells the remote that a wake is about to stop, if the time for that has
 // come. It reports whether there is nothing left to be done.
-func (h *Handler) PayStop(ctx context.Context, wake session.Wake) (paid bool, err error) {
+func (h *Handler) DeliverStop(ctx context.Context, wake session.Wake) (paid bool, err error) {
 	sessions := h.cfg.Backend.Sessions().Tenant(wake.Tenant)
 	state, err := sessions.Load(ctx, wake.SessionID)
 	if errors.Is(err, session.ErrNotFound) {
@@ -102,7 +102,7 @@ func (h *Handler) PayStop(ctx context.Context, wake session.Wake) (paid bool, er
 		}); err != nil {
 			return false, err
 		}
-		err := tellStop(ctx, remote, peerOf(state.ID, &at), stop)
+		err := deliverStop(ctx, remote, peerOf(state.ID, &at), stop)
 		if errors.Is(err, session.ErrNotFound) && (at.RunID != "" || !h.cfg.Now().Before(stop.Since.Add(h.requestLimit(remote)))) {
 			err = nil // else the request that begins it may be on its way
 		}
@@ -152,7 +152,7 @@ func (l *remoteLink) updateProgress(ctx context.Context, state *session.State, c
 
 // tellStop tells a remote to stop, unless it has. One that waits is aborted: nobody
 // will come back to it.
-func tellStop(ctx context.Context, remote helix.Remote, peer string, stop *owedStop) error {
+func deliverStop(ctx context.Context, remote helix.Remote, peer string, stop *undeliveredStop) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, debtTimeout, usercode.ErrTimeout)
 	defer cancel()
 	return usercode.Guard(func() error {
@@ -186,8 +186,8 @@ func (a *agentCall) readStop(ctx context.Context) error {
 	}
 	for i := range refs {
 		if refs[i].SessionID == a.Child {
-			a.child.owed = refs[i].StopOwed
-			if a.child.owed {
+			a.child.stopUndelivered = refs[i].StopOwed
+			if a.child.stopUndelivered {
 				a.t.stopUndelivered.Store(true)
 			}
 		}

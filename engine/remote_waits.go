@@ -16,7 +16,7 @@ import (
 
 // rest sees to a remote that waits: answers that are there are handed on; if there
 // are none, the turn is suspended.
-func (r *relay) rest(ctx, away context.Context, status *helix.RemoteStatus) (machine.Result, error) {
+func (r *relay) settleWaits(ctx, away context.Context, status *helix.RemoteStatus) (machine.Result, error) {
 	t := r.t
 	entries, err := retry.Do(ctx, func() ([]session.Pending, error) { return t.sessions.PendingCalls(ctx, t.key.ID, true) })
 	if err != nil {
@@ -26,11 +26,11 @@ func (r *relay) rest(ctx, away context.Context, status *helix.RemoteStatus) (mac
 	if err != nil {
 		return machine.Result{}, err
 	}
-	r.patient = false
+	r.letTimeOut = false
 	var overdue []session.Pending
 	// What is waited for here, and not there any more, was answered there.
 	answered := r.resumed != status.RunID && !allWait(entries, status.Pending)
-	answered = r.tellRest(away, status, entries) || answered
+	answered = r.forwardRest(away, status, entries) || answered
 	for i := range status.Pending {
 		p := findPending(entries, status.Pending[i].CallID)
 		switch {
@@ -61,11 +61,11 @@ func findPending(entries []session.Pending, callID string) *session.Pending {
 // tellRest hands on the answers to calls that the remote does not wait for: it may
 // have them, or has gone on without, and then they are late. It reports whether
 // there were any that it had not been told of.
-func (r *relay) tellRest(away context.Context, status *helix.RemoteStatus, entries []session.Pending) bool {
+func (r *relay) forwardRest(away context.Context, status *helix.RemoteStatus, entries []session.Pending) bool {
 	found := false
 	for i := range entries {
 		p := &entries[i]
-		if p.State != session.PendingAnswered || r.told[p.CallID] || findPending(status.Pending, p.CallID) != nil {
+		if p.State != session.PendingAnswered || r.forwarded[p.CallID] || findPending(status.Pending, p.CallID) != nil {
 			continue
 		}
 		found = true
@@ -85,26 +85,26 @@ func (r *relay) forward(away context.Context, p *session.Pending) error {
 		response = p.Late
 	}
 	err := r.submit(away, r.patience(), p, *response)
-	if code := faultCode(err); code == "" || code == session.CodeRemote {
+	if code := remoteErrorCode(err); code == "" || code == session.CodeRemote {
 		return err
 	}
 	r.t.h.log.WarnContext(away, "client_tool.validation_failed", r.t.attrs("call", p.CallID, "error", err)...)
-	return r.sayError(away, p, streamwriter.Truncate("the answer was refused: "+err.Error()))
+	return r.submitError(away, p, streamwriter.Truncate("the answer was refused: "+err.Error()))
 }
 
 // sayError answers a call with an error that nobody gave. Where the tool decides
 // who may answer, the remote may refuse it, and waits until its own deadline.
-func (r *relay) sayError(away context.Context, p *session.Pending, text string) error {
+func (r *relay) submitError(away context.Context, p *session.Pending, text string) error {
 	err := r.submit(away, r.patience(), p, session.Response{Kind: session.PendingClientTool, Error: text})
-	if faultCode(err) != session.CodeNotAllowed {
+	if remoteErrorCode(err) != session.CodeNotAllowed {
 		return err
 	}
-	r.patient = true
+	r.letTimeOut = true
 	return nil
 }
 
 func (r *relay) submit(away context.Context, limit time.Duration, p *session.Pending, response session.Response) error {
-	r.told[p.CallID] = true
+	r.forwarded[p.CallID] = true
 	_, err := reach(away, r, limit, func(ctx context.Context) (*helix.Submitted, error) {
 		return r.t.remote.Submit(ctx, r.peer, answerTo(p, response))
 	})
@@ -129,18 +129,18 @@ func answerOf(s session.Submission) helix.Submission {
 // resume has the remote go on. Calls that nobody answered in time it times out
 // itself, unless its clock is behind ours.
 func (r *relay) resume(away context.Context, status *helix.RemoteStatus, overdue []session.Pending) error {
-	err := r.askResume(away, status)
-	if faultCode(err) == session.CodeAwaiting && len(overdue) > 0 {
+	err := r.requestResume(away, status)
+	if remoteErrorCode(err) == session.CodeAwaiting && len(overdue) > 0 {
 		for i := range overdue {
-			if err := r.sayError(away, &overdue[i], timeout(&overdue[i]).Message); err != nil {
+			if err := r.submitError(away, &overdue[i], timeout(&overdue[i]).Message); err != nil {
 				return err
 			}
 		}
-		err = r.askResume(away, status)
+		err = r.requestResume(away, status)
 	}
-	switch faultCode(err) {
+	switch remoteErrorCode(err) {
 	case session.CodeNotResumable:
-		r.over = status.RunID // unless its status, read anew, shows that another run began or ended
+		r.unresumable = status.RunID // unless its status, read anew, shows that another run began or ended
 		return nil
 	case session.CodeAwaiting, session.CodeRunning, session.CodeStale:
 		return nil // its status says what it is at
@@ -149,7 +149,7 @@ func (r *relay) resume(away context.Context, status *helix.RemoteStatus, overdue
 }
 
 // askResume resumes the run that was suspended, once.
-func (r *relay) askResume(away context.Context, status *helix.RemoteStatus) error {
+func (r *relay) requestResume(away context.Context, status *helix.RemoteStatus) error {
 	r.resumed = status.RunID
 	_, err := reach(away, r, r.patience(), func(ctx context.Context) (*helix.RemoteRun, error) {
 		return r.t.remote.Resume(ctx, r.peer, session.ChildRunID("resume", status.RunID, 0))
@@ -159,10 +159,10 @@ func (r *relay) askResume(away context.Context, status *helix.RemoteStatus) erro
 
 // expect makes entries for calls that wait below and that nobody here knows of, and
 // has those who route answers know of them.
-func (r *relay) expect(ctx context.Context, pending, entries []session.Pending, now time.Time) ([]session.Pending, error) {
+func (r *relay) addEntries(ctx context.Context, pending, entries []session.Pending, now time.Time) ([]session.Pending, error) {
 	t := r.t
 	if len(pending) > maxProxied {
-		return nil, &fault{toolError(session.CodeSubAgent, "%d calls wait for people, at most %d are passed on", len(pending), maxProxied)}
+		return nil, &remoteError{toolError(session.CodeSubAgent, "%d calls wait for people, at most %d are passed on", len(pending), maxProxied)}
 	}
 	var fresh []session.Pending
 	var owned []session.Ownership
@@ -176,10 +176,10 @@ func (r *relay) expect(ctx context.Context, pending, entries []session.Pending, 
 		}
 		entry.Begin(t.key.ID, t.run.ID, now)
 		if err := entry.Check(); err != nil {
-			return nil, &fault{bounded(session.AsError(err))}
+			return nil, &remoteError{bounded(session.AsError(err))}
 		}
 		if len(p.Input) > t.h.cfg.MaxResult {
-			return nil, &fault{toolError(session.CodeToolInput, "the input of a call that waits has %d bytes, at most %d are allowed", len(p.Input), t.h.cfg.MaxResult)}
+			return nil, &remoteError{toolError(session.CodeToolInput, "the input of a call that waits has %d bytes, at most %d are allowed", len(p.Input), t.h.cfg.MaxResult)}
 		}
 		fresh = append(fresh, entry)
 		owned = append(owned, session.Ownership{CallID: p.CallID, SessionID: t.key.ID})
@@ -213,7 +213,7 @@ func (r *relay) own(ctx context.Context, root string, owned []session.Ownership)
 		case err != nil:
 			return err
 		case has.SessionID != t.key.ID:
-			return &fault{toolError(session.CodeSubAgent, "the call %q, which waits, is another agent's", owned[i].CallID)}
+			return &remoteError{toolError(session.CodeSubAgent, "the call %q, which waits, is another agent's", owned[i].CallID)}
 		}
 	}
 	_, err := retry.Do(ctx, func() (struct{}, error) { return struct{}{}, t.sessions.Own(ctx, root, owned) })
@@ -225,15 +225,15 @@ func (r *relay) own(ctx context.Context, root string, owned []session.Ownership)
 
 // foresee makes the entries of calls that wait while the remote is still busy with
 // others, before watchers see them: they may be answered at once.
-func (r *relay) foresee(ctx, away context.Context) error {
+func (r *relay) prepareEntries(ctx, away context.Context) error {
 	t := r.t
 	status, failure := usercode.CallWithin(away, t.pool, remoteTimeout, func(ctx context.Context) (*helix.RemoteStatus, error) {
 		return t.remote.Status(ctx, r.peer)
 	})
 	if failure != nil {
 		t.h.log.WarnContext(ctx, "client_tool.ownership_retry", t.attrs("remote", r.peer, "error", failure)...)
-		clear(r.begun) // which of them wait is not known
-		return nil     // the entries are made when it is in reach
+		clear(r.candidates) // which of them wait is not known
+		return nil          // the entries are made when it is in reach
 	}
 	if len(status.Pending) == 0 {
 		return nil
@@ -249,7 +249,7 @@ func (r *relay) foresee(ctx, away context.Context) error {
 	if err != nil {
 		return err
 	}
-	fresh, err := r.expect(ctx, status.Pending, entries, now)
+	fresh, err := r.addEntries(ctx, status.Pending, entries, now)
 	if err != nil || len(fresh) == 0 {
 		return err
 	}
@@ -261,7 +261,7 @@ func (r *relay) foresee(ctx, away context.Context) error {
 // meanwhile.
 func (r *relay) suspend(ctx context.Context, status *helix.RemoteStatus, entries []session.Pending, now time.Time) (machine.Result, error) {
 	t := r.t
-	fresh, err := r.expect(ctx, status.Pending, entries, now)
+	fresh, err := r.addEntries(ctx, status.Pending, entries, now)
 	if err != nil {
 		return machine.Result{}, err
 	}

@@ -15,10 +15,10 @@ import (
 	"github.com/helixagents/helix/stream"
 )
 
-// modelReply is a reply as it came, and what watchers saw of it.
+// modelReply is a model's reply, and what watchers saw of it.
 type modelReply struct {
 	*llm.Response
-	seen    []session.Part // the text that was streamed, and the places of calls in it
+	seen    []session.Part // the text that was streamed, and where calls began in it
 	quiet   bool           // nothing was streamed
 	attempt int
 }
@@ -32,8 +32,8 @@ type replyStep struct {
 
 func (t *turn) replyStep(e effect) *replyStep { return &replyStep{t: t, e: e} }
 
-// acceptReply makes a message of the model's reply, resolves its calls, and commits
-// the reply if a crash could lose a call otherwise.
+// accept makes a message of the model's reply, resolves its calls, and commits the
+// reply if a crash could lose a call otherwise.
 func (r *replyStep) accept(ctx context.Context, reply modelReply) (machine.Result, error) {
 	f := r.newFlight(reply)
 	if err := r.bindCompanions(ctx, f); err != nil {
@@ -60,8 +60,8 @@ func (t *turn) emitStart(c *call) {
 	t.emit(stream.Chunk{Kind: stream.ToolStart, CallID: c.ID, Tool: c.Tool, Arguments: c.part.Input})
 }
 
-// emitUnseen shows watchers what the model did not stream: files, all text of a
-// model that streams none, and everything, in order, of one that streams nothing.
+// emitUnseen shows watchers what the model did not stream: files, the text of a model
+// that streams no text, and everything of a model that streams nothing.
 func (r *replyStep) emitUnseen(f *flight, reply modelReply) {
 	silent := !slices.ContainsFunc(reply.seen, func(p session.Part) bool { return p.Kind == session.PartText })
 	for i := range f.reply.Parts {
@@ -81,8 +81,8 @@ func (r *replyStep) emitUnseen(f *flight, reply modelReply) {
 	}
 }
 
-// sendReply makes the reply durable, if it has to be and is not yet. A commit
-// that failed is sent again as it was: the model is not asked twice.
+// send commits the reply, if that is necessary and has not been done. A commit that
+// failed is sent again unchanged, so that the model is not asked twice.
 func (r *replyStep) send(ctx context.Context, f *flight) (machine.Result, error) {
 	if f.replyCommit == nil && !f.committed {
 		if err := r.prepare(ctx, f); err != nil {
@@ -109,7 +109,7 @@ func (r *replyStep) send(ctx context.Context, f *flight) (machine.Result, error)
 	return machine.Result{Next: f.next}, nil
 }
 
-// prepare prepares the reply's commit, where it needs one.
+// prepare makes the reply's commit, if the reply needs one.
 func (r *replyStep) prepare(ctx context.Context, f *flight) error {
 	var err error
 	switch {
@@ -146,7 +146,7 @@ func (r *replyStep) newFlight(reply modelReply) *flight {
 		}
 		part.CallID = row.ID
 		if part.ProviderCallID == "" || providerIDs[part.ProviderCallID] || session.CheckKeyID("id", part.ProviderCallID) != nil {
-			part.ProviderCallID = row.ID // providers refuse an id that they repeated themselves
+			part.ProviderCallID = row.ID // providers refuse ids that they repeated themselves
 		}
 		providerIDs[part.ProviderCallID] = true
 		r.t.tools.resolve(&row, &part, r.e.Finish)
@@ -159,7 +159,7 @@ func (r *replyStep) newFlight(reply modelReply) *flight {
 	return f
 }
 
-// cleanText and cleanJSON replace what no store keeps; see [session.CheckText].
+// cleanText and cleanJSON replace what stores do not accept; see [session.CheckText].
 func cleanText(s string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
 }
@@ -171,8 +171,8 @@ func cleanJSON(raw json.RawMessage) json.RawMessage {
 	return bytes.ToValidUTF8(raw, []byte("\uFFFD"))
 }
 
-// prepareReply prepares the commit that makes the reply durable before any of its
-// calls starts. It also claims the calls that this process starts next.
+// prepareCalls makes the commit that stores the reply before any of its calls starts.
+// It also claims the calls that this process starts next.
 func (r *replyStep) prepareCalls(ctx context.Context, f *flight) error {
 	pending, err := r.t.waits(f).entries(ctx)
 	if err != nil {
@@ -184,7 +184,8 @@ func (r *replyStep) prepareCalls(ctx context.Context, f *flight) error {
 	}
 	r.t.emitPatches(change.Writes)
 	for _, c := range f.calls {
-		// A call of phase 2 begins only when all waits are over, which may be in another run.
+		// A call of phase 2 begins when all waits have ended, which may be in another
+		// run.
 		if !c.ReadOnly && c.Rejected == nil && c.Kind == session.CallServer && !(c.FinishWith && f.waits()) {
 			c.Status, c.BegunAt, c.claimed = session.CallBegun, r.t.h.cfg.Now().UTC(), true
 		}
@@ -194,8 +195,8 @@ func (r *replyStep) prepareCalls(ctx context.Context, f *flight) error {
 	return nil
 }
 
-// prepareText prepares the commit of a reply without calls, which ends the turn
-// unless the agent owes an output.
+// prepareText makes the commit of a reply without calls. It ends the turn, unless the
+// agent has an output type.
 func (r *replyStep) prepareText(ctx context.Context, f *flight) {
 	r.t.hooks.onMessage(ctx, r.e.Key(), f.reply)
 	change := &session.Change{

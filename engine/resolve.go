@@ -73,8 +73,8 @@ func (r *toolResolver) resolve(row *session.Call, part *session.Part, finishOnly
 	}
 }
 
-// decideAgent records that a call is for another agent, or why it is not carried
-// out; it reports whether the tool is one of those.
+// resolveAgent does the same for a call of a sub-agent or a companion tool. It
+// reports whether the call is one.
 func (r *toolResolver) resolveAgent(row *session.Call, part *session.Part, finishOnly bool) bool {
 	sub, isSub := r.agent.SubAgent(part.Tool)
 	companion := r.companionSchema(part.Tool)

@@ -9,11 +9,11 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// supersede plans what a rewind undoes of the agents below a session. An agent that was
-// first called after the checkpoint is superseded, and its name is free again. A
-// companion from before it that was called on since goes back itself when it is called
-// on again; see [turn.goBack]. Nothing ends before the run has started, so that a rewind
-// that is refused changes nothing; see [Handler.endUndone].
+// supersede plans what a rewind undoes of the agents below a session. An agent that
+// was first called after the checkpoint is superseded, and its name is free again. An
+// earlier companion that was called since is rewound itself when it is called again;
+// see [agentCall.rewindTarget]. Nothing ends before the run has started, so that a
+// rewind that is refused changes nothing; see [tree.endUndone].
 func (o *opening) supersede(ctx context.Context) error {
 	refs, err := o.sessions.Children(ctx, o.state.ID)
 	if err != nil || len(refs) == 0 {
@@ -40,16 +40,17 @@ func (o *opening) supersede(ctx context.Context) error {
 		gone[ref.SessionID] = true
 		superseded := *ref
 		superseded.Status, superseded.Awaited = session.ChildSuperseded, false
-		superseded.Remote = nil // what the store has of it stays
+		superseded.Remote = nil // nil keeps what the store has of it
 		o.p.start.Children = append(o.p.start.Children, superseded)
 	}
 	return o.dropNotices(ctx, gone)
 }
 
 // endUndone ends the agents below a session that its latest rewind undid, and stops
-// companions from before it that work on what was undone. made is the calls that the
-// session has made. It is owed from the start of a run that goes back until its first
-// step, and whoever takes that run over does it again: what has ended is left as it is.
+// earlier companions that work on what was undone. made is the set of calls that the
+// session has made. It has to be done between the start of a run that rewinds and its
+// first step. A process that recovers the run in between does it again; agents that
+// have ended stay as they are.
 func (r *tree) endUndone(ctx context.Context, id string, made map[string]bool) error {
 	var err error
 	for range openTries {
@@ -72,7 +73,7 @@ func (r *tree) endUndoneOnce(ctx context.Context, id string, made map[string]boo
 				if err := r.endOne(ctx, below, errUndone, false); err != nil {
 					return false, err
 				}
-				return true, r.h.outlast(ctx, below.CurrentRunID)
+				return true, r.h.awaitEnd(ctx, below.CurrentRunID)
 			})
 		case ref.Mode == session.ChildPersistent:
 			err = r.stopUndone(ctx, id, ref.SessionID, made)
@@ -84,17 +85,17 @@ func (r *tree) endUndoneOnce(ctx context.Context, id string, made map[string]boo
 	return nil
 }
 
-// payRewind ends what the start of the turn has undone, unless the turn has made a step
-// since: then that was done.
-func (t *turn) payRewind(ctx context.Context) error {
+// endUndone ends what the start of the turn undid, unless the turn has committed a
+// step: then it was done.
+func (t *turn) endUndone(ctx context.Context) error {
 	if t.run.CheckpointID == "" || t.step > 0 || t.flight != nil {
 		return nil
 	}
 	return t.h.tree(t.sessions).endUndone(ctx, t.key.ID, t.callsMade())
 }
 
-// stopUndone stops a companion that works on what was undone. A message that it has not
-// taken in yet is withdrawn.
+// stopUndone stops a companion that works on what was undone, and withdraws messages
+// that it has not consumed.
 func (r *tree) stopUndone(ctx context.Context, parent, id string, made map[string]bool) error {
 	child, err := loadChild(ctx, r.sessions, parent, id)
 	if err != nil {
@@ -110,7 +111,7 @@ func (r *tree) stopUndone(ctx context.Context, parent, id string, made map[strin
 	if err := r.endOne(ctx, child, errUndone, true); err != nil {
 		return err
 	}
-	return r.h.outlast(ctx, child.CurrentRunID)
+	return r.h.awaitEnd(ctx, child.CurrentRunID)
 }
 
 // callsOf is the set of calls that messages make.
@@ -124,7 +125,7 @@ func callsOf(messages []session.Message) map[string]bool {
 	return made
 }
 
-// firstCall is the call for which a child's session was begun.
+// firstCall returns the call for which a child's session was begun.
 func (r *tree) firstCall(ctx context.Context, parent string, ref *session.ChildRef) (string, error) {
 	if ref.Mode != session.ChildPersistent {
 		return ref.CallID, nil
@@ -139,14 +140,14 @@ func (r *tree) firstCall(ctx context.Context, parent string, ref *session.ChildR
 	return page.Items[0].RequestID, nil
 }
 
-// errUndone is why what a rewind undoes ends.
+// errUndone is the error with which agents end that a rewind undoes.
 var errUndone = toolError(session.CodeAbandoned, "the session went back to an earlier checkpoint")
 
-// outlast waits for the end of a run that was stopped, if it is here.
-func (h *Handler) outlast(ctx context.Context, runID string) error {
+// awaitEnd waits for the end of a stopped run, if this process drives it.
+func (h *Handler) awaitEnd(ctx context.Context, runID string) error {
 	t, here := h.held(runID)
 	if !here || !t.detached {
-		return nil // a run that is part of another's ends with that
+		return nil // a run that is part of another's ends with that one
 	}
 	select {
 	case <-t.done:
@@ -156,8 +157,7 @@ func (h *Handler) outlast(ctx context.Context, runID string) error {
 	}
 }
 
-// stepBack plans what becomes of the reference to a companion from before the
-// checkpoint.
+// stepBack plans the reference to a companion from before the checkpoint.
 func (o *opening) stepBack(ctx context.Context, ref *session.ChildRef, made map[string]bool) error {
 	if ref.Mode != session.ChildPersistent {
 		return nil
@@ -172,8 +172,7 @@ func (o *opening) stepBack(ctx context.Context, ref *session.ChildRef, made map[
 	if at < 0 && made[ref.CallID] {
 		return nil
 	}
-	// The reference is that of an undone call: a wait, or something that was asked of
-	// the companion.
+	// The reference names an undone call: a wait, or work for the companion.
 	kept := *ref
 	kept.Awaited, kept.Status = false, session.ChildCompleted
 	run, err := o.sessions.CurrentRun(ctx, ref.SessionID)
@@ -181,7 +180,7 @@ func (o *opening) stepBack(ctx context.Context, ref *session.ChildRef, made map[
 		return absent(err)
 	}
 	if at < 0 && !kept.Blocking && (run.Status == session.RunRunning || run.Status.Suspended()) {
-		kept.Status = session.ChildRunning // with what it was asked before
+		kept.Status = session.ChildRunning // it works on an earlier message
 	}
 	page, err := o.sessions.Runs(ctx, ref.SessionID, session.PageRequest{Limit: 1})
 	if err != nil {
@@ -192,7 +191,7 @@ func (o *opening) stepBack(ctx context.Context, ref *session.ChildRef, made map[
 	return nil
 }
 
-// withdraw takes back the undone messages that a companion has not taken in.
+// withdraw withdraws the undone messages that a companion has not consumed.
 func (r *tree) withdraw(ctx context.Context, id string, made map[string]bool) error {
 	entries, err := r.sessions.Inbox(ctx, id)
 	if err != nil {
@@ -210,8 +209,7 @@ func (r *tree) withdraw(ctx context.Context, id string, made map[string]bool) er
 	return nil
 }
 
-// dropNotices has the start take back what the session was told of agents that never
-// were, now that it goes back.
+// dropNotices discards notices in the inbox about agents that the rewind undoes.
 func (o *opening) dropNotices(ctx context.Context, gone map[string]bool) error {
 	if len(gone) == 0 {
 		return nil
@@ -228,10 +226,10 @@ func (o *opening) dropNotices(ctx context.Context, gone map[string]bool) error {
 	return nil
 }
 
-// undoneAt finds the first message of a companion that an undone call of its caller
-// led to: a call that is none of made. It is -1 if there is none.
+// undoneAt returns the index of the first message of a companion that an undone call
+// of its caller led to: a call that is not in made. It is -1 if there is none.
 func undoneAt(ctx context.Context, sessions session.Store, id string, made map[string]bool) (int, error) {
-	undone := map[string]bool{} // runs
+	undone := map[string]bool{} // the runs of undone calls
 	request := session.PageRequest{Limit: session.MaxPageSize}
 	for {
 		page, err := sessions.Runs(ctx, id, request)
@@ -262,15 +260,15 @@ func undoneAt(ctx context.Context, sessions session.Store, id string, made map[s
 	return -1, nil
 }
 
-// goBack finds the checkpoint that a companion has to go back to before it is called
-// on: its caller has undone something that it was asked since. It is nil if there is
-// nothing to go back over, and anew is set if nothing would be left.
+// rewindTarget returns the checkpoint to which a companion has to be rewound before
+// it is called, because its caller has undone an earlier call. It is nil if no rewind
+// is needed; anew is set if nothing of the companion would be left.
 func (a *agentCall) rewindTarget(ctx context.Context, run *session.Run) (to *session.Checkpoint, anew bool, err error) {
-	if back, err := a.t.everBack(ctx); err != nil || !back {
+	if back, err := a.t.everRewound(ctx); err != nil || !back {
 		return nil, false, err
 	}
 	made := a.t.callsMade()
-	if a.companion.blocking && made[run.RequestID] { // the latest thing that it was asked stands
+	if a.companion.blocking && made[run.RequestID] { // the latest call that it got stands
 		return nil, false, nil
 	}
 	at, err := undoneAt(ctx, a.t.sessions, a.Child, made)
@@ -295,9 +293,9 @@ func (a *agentCall) rewindTarget(ctx context.Context, run *session.Run) (to *ses
 	}
 }
 
-// everBack reports whether the session has ever gone back to a checkpoint: else none of
-// its calls was undone, and there is no need to read all that a companion was asked.
-func (t *turn) everBack(ctx context.Context) (bool, error) {
+// everRewound reports whether the session was ever rewound. If not, none of its calls
+// was undone, and companions need not be searched for undone calls.
+func (t *turn) everRewound(ctx context.Context) (bool, error) {
 	t.mu.Lock()
 	known := t.rewound
 	t.mu.Unlock()
@@ -323,7 +321,7 @@ func (t *turn) everBack(ctx context.Context) (bool, error) {
 	return back, nil
 }
 
-// callsMade is the set of calls that the session has made and not undone.
+// callsMade is the set of calls that the session has made and that were not undone.
 func (t *turn) callsMade() map[string]bool {
 	made := callsOf(t.transcript.Messages())
 	if f := t.flight; f != nil {
@@ -334,14 +332,14 @@ func (t *turn) callsMade() map[string]bool {
 	return made
 }
 
-// standing is the latest run of a companion that is not for an undone call: run, or one
-// before it, or nil.
+// validRun returns the latest run of a companion that is not for an undone call: run,
+// or an earlier one, or nil.
 func (a *agentCall) validRun(ctx context.Context, run *session.Run) (*session.Run, error) {
 	if run == nil {
 		return nil, nil
 	}
 	made := a.t.callsMade()
-	at := run // the run that began what run goes on with
+	at := run // the run that began the work of run
 	for range maxDepth {
 		for range maxDepth {
 			if at.RequestID != "" || at.PreviousRunID == "" {

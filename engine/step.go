@@ -11,8 +11,8 @@ import (
 	"github.com/helixagents/helix/stream"
 )
 
-// commitStep takes the results of all calls into the transcript, with what calls
-// and hooks did to the state, and decides what follows.
+// commitStep adds the results of all calls to the transcript, together with what
+// calls and hooks wrote, and decides what follows.
 func (t *turn) commitStep(ctx context.Context, e effect) (machine.Result, error) {
 	if t.ended != nil || t.final != nil {
 		return t.sendFinal(ctx)
@@ -29,7 +29,7 @@ func (t *turn) commitStep(ctx context.Context, e effect) (machine.Result, error)
 		}
 		t.results(f).prepare(ctx, e)
 	}
-	if ctx.Err() != nil { // user code was cut off: whoever comes next prepares anew
+	if ctx.Err() != nil { // user code was cut off: the next attempt prepares the commit again
 		f.resultsCommit = nil
 		return machine.Result{}, context.Cause(ctx)
 	}
@@ -38,7 +38,7 @@ func (t *turn) commitStep(ctx context.Context, e effect) (machine.Result, error)
 		f.resultsCommit = nil
 		t.used.ToolCalls -= int64(len(f.calls)) // they are counted again
 		t.waits(f).reconsider()
-		t.retract(f, "answered")
+		t.discardResults(f, "answered")
 		return machine.Result{Next: machine.NextGather}, nil
 	}
 	if err != nil {
@@ -60,7 +60,8 @@ type stepResults struct {
 
 func (t *turn) results(f *flight) *stepResults { return &stepResults{t: t, f: f} }
 
-// prepare makes the commit.
+// prepare makes the commit. It settles what was not carried out, calls the hooks, and
+// decides what follows.
 func (r *stepResults) prepare(ctx context.Context, e effect) {
 	stop := r.t.stops.requested()
 	if stop != nil {
@@ -99,28 +100,28 @@ func (r *stepResults) prepare(ctx context.Context, e effect) {
 	r.f.resultsCommit = change
 }
 
-// emitPatches shows watchers what a commit is about to do to the state.
+// emitPatches shows watchers what a commit is about to change in the state.
 func (t *turn) emitPatches(writes session.Writes) {
 	if patches := session.Patches(&t.doc, writes); len(patches) > 0 {
 		t.emit(stream.Chunk{Kind: stream.StatePatch, Patches: patches})
 	}
 }
 
-// settleRest answers the calls that were not carried out: a finish call, and,
-// when the run was stopped, whatever was not begun.
+// settleRest settles the calls that were not carried out: the finish call and, when
+// the run was stopped, every call that did not begin.
 func (r *stepResults) settleRest(stop *session.Stop) {
 	cut := r.f.cutShort(stop)
 	for _, c := range r.f.calls {
 		if c.settled != nil {
-			if c.found { // what watchers saw of it was taken back
-				c.found = false
+			if c.unseen { // the result that watchers saw was discarded
+				c.unseen = false
 				r.t.emitEnd(c)
 			}
 			continue
 		}
-		c.left = c.pending != nil && c.pending.State == session.PendingWaiting
+		c.abandoned = c.pending != nil && c.pending.State == session.PendingWaiting
 		switch {
-		case c.result != nil: // it was carried out, and could not be settled
+		case c.result != nil: // the tool ran, and its result could not be settled
 			c.settled = c.result
 		case c.Rejected != nil:
 			c.settled = r.t.failed(c, c.Rejected, 0)
@@ -139,8 +140,8 @@ func (r *stepResults) settleRest(stop *session.Stop) {
 	}
 }
 
-// cutOff answers a call that was being carried out when the run was stopped: of one that
-// may not run again nobody knows whether it took effect.
+// cutOff is the error of a call that was running when the run was stopped. If the
+// call must not run again, nobody knows whether it took effect.
 func cutOff(c *call, stop *session.Stop) *session.Error {
 	if c.MayRepeat() || machine.WaitsForAgent(c.Kind) {
 		return stoppedCall(stop)
@@ -160,7 +161,8 @@ func stoppedCall(stop *session.Stop) *session.Error {
 	return toolError(session.CodeRunStopped, "%s", text)
 }
 
-// promotion takes results from their rows where the store has them already.
+// promotion adds results to the transcript from the calls' rows, where the store has
+// them.
 func (r *stepResults) promotion() *session.Promotion {
 	p := &session.Promotion{MessageID: r.f.reply.ID}
 	for _, c := range r.f.calls {

@@ -18,23 +18,23 @@ import (
 	"github.com/helixagents/helix/usage"
 )
 
-// callTool carries out one call, once: what was settled stands, and what was
-// found begun is run again only if its tool allows it.
+// callTool carries out one call, once. A settled call keeps its result; a call that
+// another process began runs again only if its tool allows that.
 func (t *turn) callTool(ctx context.Context, e effect) error {
 	t.mu.Lock()
 	f := t.flight
 	if f == nil || f.step != e.Step || t.ended != nil {
 		t.mu.Unlock()
-		return nil // an effect of the past, delivered again
+		return nil // an earlier effect, delivered again
 	}
 	c := f.call(e.CallID)
 	if c == nil || c.settled != nil {
-		found := c != nil && c.found
+		found := c != nil && c.unseen
 		if found {
-			c.found = false
+			c.unseen = false
 		}
 		t.mu.Unlock()
-		if found { // what watchers saw of it was taken back
+		if found { // the result that watchers saw was discarded
 			t.emitEnd(c)
 		}
 		return nil
@@ -44,7 +44,7 @@ func (t *turn) callTool(ctx context.Context, e effect) error {
 		t.mu.Unlock()
 		select {
 		case <-running:
-			return t.callTool(ctx, e) // it may not have come to an end
+			return t.callTool(ctx, e) // it may have failed without a result
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
@@ -60,7 +60,7 @@ func (t *turn) callTool(ctx context.Context, e effect) error {
 	default:
 		result, err = t.toolCall(e, f, c).carryOut(ctx)
 	}
-	if err == nil && result == nil { // it still waits
+	if err == nil && result == nil { // the call still waits
 		t.mu.Lock()
 		close(c.running)
 		c.running = nil
@@ -98,8 +98,8 @@ func (t *turn) toolCall(e effect, f *flight, c *call) *toolCall {
 	return &toolCall{t: t, e: e, f: f, call: c}
 }
 
-// failCall answers a call whose result could not be kept with the reason, and
-// settles that: later calls rely on the store knowing of earlier ones.
+// failCall makes an error the result of a call whose own result could not be stored,
+// and settles that: later calls rely on the results of earlier ones being stored.
 func (t *turn) failCall(ctx context.Context, e effect, fault error) error {
 	t.mu.Lock()
 	f := t.flight
@@ -111,7 +111,7 @@ func (t *turn) failCall(ctx context.Context, e effect, fault error) error {
 		t.mu.Unlock()
 		return nil
 	}
-	if c.running != nil { // the fault was a panic
+	if c.running != nil { // the error is a panic
 		close(c.running)
 		c.running = nil
 	}
@@ -139,18 +139,20 @@ func bounded(err *session.Error) *session.Error {
 	return err
 }
 
-// carryOut finds or makes the call's result.
+// carryOut returns the call's result: one that exists, or that of running the tool.
+// It is nil if the call still waits.
 func (x *toolCall) carryOut(ctx context.Context) (*settled, error) {
 	if rejected := x.Rejected; rejected != nil {
 		return x.t.failed(x.call, rejected, 0), nil
 	}
 	if machine.WaitsForPerson(x.Kind) {
-		if !x.approved() {
-			if err := x.t.waits(x.f).readAnswers(ctx); err != nil {
+		waits := x.t.waits(x.f)
+		if !x.approvedBy(x.t.pendingOf(x.call)) {
+			if err := waits.readAnswers(ctx); err != nil {
 				return nil, err
 			}
 		}
-		if answer := x.t.waits(nil).answer(ctx, x.call); answer != nil || !x.approved() {
+		if answer := waits.answer(ctx, x.call); answer != nil || !x.approvedBy(x.t.pendingOf(x.call)) {
 			return answer, nil
 		}
 	}
@@ -166,8 +168,8 @@ func (x *toolCall) carryOut(ctx context.Context) (*settled, error) {
 	return x.execute(ctx)
 }
 
-// claim marks the call as begun, unless it was before: then it gives its result,
-// or, if it may not run again, says that nobody knows it.
+// claim marks the call as begun. If another process began it, claim returns its
+// result, or an error result if the call must not run again.
 func (x *toolCall) claim(ctx context.Context) (*settled, error) {
 	row, fresh, err := x.t.sessions.Claim(ctx, x.t.key.ID, x.t.state.Version, x.t.fence, x.MessageID, x.ID)
 	switch {
@@ -213,7 +215,7 @@ func (x *toolCall) execute(ctx context.Context) (*settled, error) {
 	case errors.Is(err, errStopped):
 		result = x.t.failed(x.call, cutOff(x.call, x.t.stops.requested()), took)
 	case ctx.Err() != nil:
-		return nil, context.Cause(ctx) // the process shuts down: the claim stands
+		return nil, context.Cause(ctx) // the process shuts down; the call stays claimed
 	default:
 		result = x.t.failed(x.call, x.failure(ctx, tool, err), took)
 	}
@@ -223,8 +225,8 @@ func (x *toolCall) execute(ctx context.Context) (*settled, error) {
 	return result, nil
 }
 
-// seenBy lists the writes of the same step that a call sees: those of hooks, and,
-// in phase 2, those of every call before it.
+// visibleWrites lists the writes of the same step that the call sees: those of hooks
+// and, in phase 2, those of every call before it.
 func (x *toolCall) visibleWrites() []session.Writes {
 	x.t.mu.Lock()
 	defer x.t.mu.Unlock()
@@ -240,8 +242,8 @@ func (x *toolCall) visibleWrites() []session.Writes {
 	return earlier
 }
 
-// invoke calls hooks and tool and gives up waiting when time is up, the run is
-// stopped or the process shuts down.
+// invoke calls hooks and the tool. It returns early when the tool's time is up, the
+// run is stopped or the process shuts down.
 func (x *toolCall) invoke(ctx context.Context, tool *helix.Tool, draft *helix.Draft) (json.RawMessage, error) {
 	ctx, cancel := x.t.stops.watch(ctx)
 	defer cancel()
@@ -261,7 +263,7 @@ func (x *toolCall) invoke(ctx context.Context, tool *helix.Tool, draft *helix.Dr
 	return output, err
 }
 
-// toolFailure is what the model is told of a tool's error.
+// failure is what the model sees of a tool's error.
 func (x *toolCall) failure(ctx context.Context, tool *helix.Tool, err error) *session.Error {
 	if _, ok := errors.AsType[*session.Error](err); ok {
 		return bounded(session.AsError(err))
@@ -277,7 +279,7 @@ func (x *toolCall) failure(ctx context.Context, tool *helix.Tool, err error) *se
 // results are written by the results commit instead, which follows in this
 // process: that of a read-only call, which may run again, and the last one.
 func (x *toolCall) settle(ctx context.Context, result *settled) error {
-	if !x.f.committed || x.refused() { // its row says so already
+	if !x.f.committed || x.refused() { // the row of a rejected call has its result
 		return nil
 	}
 	if !x.f.waits() && (x.ReadOnly || x.isLast()) {
@@ -286,8 +288,8 @@ func (x *toolCall) settle(ctx context.Context, result *settled) error {
 	return x.persist(ctx, result)
 }
 
-// store writes a result to its call's row, also while the process shuts down: the
-// call has been carried out.
+// persist writes a result to the call's row, also while the process shuts down,
+// because the tool has run.
 func (x *toolCall) persist(ctx context.Context, result *settled) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
 	defer cancel()
@@ -304,9 +306,9 @@ func (x *toolCall) persist(ctx context.Context, result *settled) error {
 	return nil
 }
 
-// storeRest writes the results that were to ride in a commit which will not be
-// made here.
-func (t *turn) storeRest(ctx context.Context) {
+// persistResults writes the results that a commit was to write, because this process
+// will not make that commit.
+func (t *turn) persistResults(ctx context.Context) {
 	if t.flight == nil || !t.flight.committed || t.ended != nil {
 		return
 	}
@@ -318,35 +320,35 @@ func (t *turn) storeRest(ctx context.Context) {
 		if result == nil || result.stored || c.refused() || (c.ReadOnly && !t.flight.waits()) || c.Kind == session.CallFinish {
 			continue
 		}
-		if err := t.toolCall(effect{}, nil, c).persist(ctx, result); err != nil && !lost(err) {
+		if err := t.toolCall(effect{}, nil, c).persist(ctx, result); err != nil && !lostTurn(err) {
 			t.h.log.WarnContext(ctx, "result not stored", t.attrs("tool", c.Tool, "error", err)...)
 		}
 	}
 }
 
-// lastOf reports whether every other call of the step has its result, or is past
-// asking this: of calls that end together exactly one rides along.
+// isLast reports whether every other call of the step has its result or has asked
+// this before. Of calls that end together, exactly one is the last.
 func (x *toolCall) isLast() bool {
 	x.t.mu.Lock()
 	defer x.t.mu.Unlock()
-	if x.ending { // it was asked before, could not be settled, and another has gone ahead
+	if x.settling { // it asked before, its result could not be settled, and another call was the last
 		return false
 	}
-	x.ending = true
+	x.settling = true
 	for _, other := range x.f.calls {
-		if other != x.call && !other.ending && other.settled == nil && other.Kind != session.CallFinish && other.Rejected == nil {
+		if other != x.call && !other.settling && other.settled == nil && other.Kind != session.CallFinish && other.Rejected == nil {
 			return false
 		}
 	}
 	return true
 }
 
-// failed is a call's result that is an error.
+// failed makes an error the result of a call.
 func (t *turn) failed(c *call, err *session.Error, took time.Duration) *settled {
 	return &settled{message: t.stamp(session.ToolFailure(c.part, err)), err: err, took: took}
 }
 
-// stamp completes a tool message.
+// stamp adds run, step and time to a tool message.
 func (t *turn) stamp(m session.Message) session.Message {
 	m.RunID, m.Step, m.At = t.run.ID, t.current(), t.h.cfg.Now().UTC()
 	return m

@@ -11,12 +11,13 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// lineage is where a session stands among those that called it.
+// lineage is where a session stands among the sessions above it.
 type lineage struct {
-	// self is the session, head the one whose lease and stream it shares, root that
-	// of the conversation. A companion that works by itself is its own head.
+	// self is the session; head is the session whose lease and stream it shares; root
+	// is the first session of the conversation. A companion that works by itself is
+	// its own head.
 	self, head, root string
-	detached         bool // the head is such a companion
+	detached         bool // the head is a companion that works by itself
 }
 
 // maxDepth bounds how far up a session's callers are followed.
@@ -29,8 +30,8 @@ func headOf(state *session.State) string {
 	return state.RootID
 }
 
-// Head is the session whose run a session's work is part of: its root's, or its
-// own.
+// Head returns the session whose run a session's work is part of: its root, or
+// itself.
 func (h *Handler) Head(ctx context.Context, key session.Key) (*session.Key, error) {
 	state, err := h.cfg.Backend.Sessions().Tenant(key.Tenant).Load(ctx, key.ID)
 	if err != nil {
@@ -67,14 +68,14 @@ func lineageOf(ctx context.Context, sessions session.Store, state *session.State
 	return l, session.ErrCorrupt.WithMessage("session %s: its callers have no end", state.ID)
 }
 
-// others lists the heads at which a call of the session may be answered.
+// others lists the other sessions at which a call of the session may be answered.
 func (l lineage) others() []string {
 	heads := slices.Compact([]string{l.head, l.root})
 	return slices.DeleteFunc(heads, func(id string) bool { return id == l.self })
 }
 
-// childOf refuses a session that is not a child of parent: somebody else created it
-// under the child's id, and nothing of it may be believed or changed.
+// childOf refuses a session that is not a child of parent. Somebody else created it
+// under the child's id, so nothing in it may be trusted or changed.
 func childOf(parent string, state *session.State) error {
 	if state.ParentID != parent {
 		return session.ErrExists.WithMessage("session %s is not a child of %s", state.ID, parent)
@@ -82,7 +83,7 @@ func childOf(parent string, state *session.State) error {
 	return nil
 }
 
-// loadChild loads a child of a session. A session of the child's id that is not a
+// loadChild loads a child of a session. A session with the child's id that is not a
 // child of parent is not found.
 func loadChild(ctx context.Context, sessions session.Store, parent, id string) (*session.State, error) {
 	state, err := retry.Do(ctx, func() (*session.State, error) { return sessions.Load(ctx, id) })
@@ -92,9 +93,8 @@ func loadChild(ctx context.Context, sessions session.Store, parent, id string) (
 	return state, err
 }
 
-// childRun is the latest run of a child, or nil if there is none. A session that is
-// not a child of parent has none: somebody else created it under the child's id, and
-// its outcome is not the child's.
+// childRun returns the latest run of a child, or nil if there is none. A session that
+// is not a child of parent has no run: somebody else created it under the child's id.
 func childRun(ctx context.Context, sessions session.Store, parent, id string) (*session.Run, error) {
 	if _, err := loadChild(ctx, sessions, parent, id); err != nil {
 		return nil, absent(err)
@@ -102,13 +102,13 @@ func childRun(ctx context.Context, sessions session.Store, parent, id string) (*
 	return latestRun(ctx, sessions, id)
 }
 
-// latestRun is the latest run of a session, or nil if there is none.
+// latestRun returns the latest run of a session, or nil if there is none.
 func latestRun(ctx context.Context, sessions session.Store, id string) (*session.Run, error) {
 	run, err := retry.Do(ctx, func() (*session.Run, error) { return sessions.CurrentRun(ctx, id) })
 	return run, absent(err)
 }
 
-// absent is err, unless that says that something was not found.
+// absent returns err, or nil if err says that something was not found.
 func absent(err error) error {
 	if errors.Is(err, session.ErrNotFound) {
 		return nil
@@ -125,15 +125,15 @@ type tree struct {
 
 func (h *Handler) tree(sessions session.Store) *tree { return &tree{h: h, sessions: sessions} }
 
-// waitingTree is what a session and the agents it waits for wait for.
+// waitingTree is what a session waits for, together with the agents below it.
 type waitingTree struct {
-	// ready is set when there is something to go on with: an answer, a deadline that
-	// has passed, an agent that has come to an end or is to be taken up again.
+	// ready is set when the session can make progress: there is an answer, a deadline
+	// has passed, or an agent has ended or can be resumed.
 	ready   bool
-	pending []session.Pending // without an answer
+	pending []session.Pending // calls without an answer
 }
 
-// readiness looks at a session that another waits for.
+// readiness reads what a child of a session waits for.
 func (r *tree) readiness(ctx context.Context, parent, id string, now time.Time) (waitingTree, error) {
 	var w waitingTree
 	state, err := loadChild(ctx, r.sessions, parent, id)
@@ -150,7 +150,7 @@ func (r *tree) readiness(ctx context.Context, parent, id string, now time.Time) 
 	if run == nil {
 		return waitingTree{ready: true}, nil
 	}
-	if state.Status == session.Paused { // an operator holds it
+	if state.Status == session.Paused { // an operator paused it
 		w.pending = state.Suspension().Pending
 		return w, nil
 	}
@@ -161,7 +161,7 @@ func (r *tree) readiness(ctx context.Context, parent, id string, now time.Time) 
 	return w, err
 }
 
-// addWaits adds what a session's document says of its waits.
+// addWaits adds what a session's document says about its waits.
 func (r *tree) addWaits(ctx context.Context, state *session.State, now time.Time, w *waitingTree) error {
 	for i := range state.Pending {
 		p := &state.Pending[i]
@@ -192,8 +192,9 @@ func (r *tree) addWaits(ctx context.Context, state *session.State, now time.Time
 	return nil
 }
 
-// awaited looks at an agent that a call of parent waits for. One that works by itself is
-// ready only when it has come to an end; what it waits for is listed all the same.
+// awaited reads what the agent of a call waits for. A companion that works by itself
+// is ready only when it has ended; the calls that it waits for are listed all the
+// same.
 func (r *tree) awaited(ctx context.Context, parent string, ref *session.ChildRef, now time.Time) (waitingTree, error) {
 	if ref.Mode != session.ChildPersistent || ref.Blocking {
 		return r.readiness(ctx, parent, ref.SessionID, now)
@@ -216,8 +217,8 @@ func (r *tree) awaited(ctx context.Context, parent string, ref *session.ChildRef
 	return waitingTree{pending: below.pending}, nil
 }
 
-// companionEnded reports whether a companion that works by itself, and that one of
-// the agents waits for, at any depth, has come to its end.
+// companionEnded reports whether one of the agents waits, at any depth, for a
+// companion that works by itself and has ended.
 func (r *tree) companionEnded(ctx context.Context, parent string, refs []session.ChildRef) (bool, error) {
 	for i := range refs {
 		ref := &refs[i]
@@ -253,9 +254,9 @@ func (h *Handler) Waiting(ctx context.Context, key session.Key) ([]session.Pendi
 	return found, err
 }
 
-// walk visits a session and then, if the visit says so, those of the agents below
-// it; of agents that have come to an end only if all are asked for, because those
-// may have left companions at work.
+// walk visits a session and then, if the visit returns true, the sessions of the
+// agents below it. Agents that have ended are visited only if all is set: they may
+// have left companions that still run.
 func (r *tree) walk(ctx context.Context, parent, id string, depth int, all bool, visit func(*session.State) (down bool, err error)) error {
 	state, err := r.sessions.Load(ctx, id)
 	if depth > 0 && errors.Is(err, session.ErrNotFound) {
@@ -265,7 +266,7 @@ func (r *tree) walk(ctx context.Context, parent, id string, depth int, all bool,
 		return err
 	}
 	if depth > 0 && state.ParentID != parent {
-		return nil // somebody else's
+		return nil // another session has this id
 	}
 	if depth > maxDepth {
 		return session.ErrCorrupt.WithMessage("session %s: the agents below it have no end", id)
@@ -287,41 +288,30 @@ func (r *tree) walk(ctx context.Context, parent, id string, depth int, all bool,
 	return nil
 }
 
-// abandon ends a child of parent that nobody waits for any more, and those below it: calls
-// that wait are answered with why, runs are stopped, and a session that was
-// suspended fails. Companions that work by themselves are left alone, unless they
-// are what is to end.
-func (r *tree) abandon(ctx context.Context, parent, id string, why *session.Error) error {
-	return r.endTree(ctx, parent, id, why, false)
-}
-
-// leaveChild is [Handler.abandon] for a caller that moves on: a companion that waits is
-// interrupted instead of failed, and continues its transcript when it is called on
-// again.
-func (r *tree) abandonKeeping(ctx context.Context, parent, id string, why *session.Error) error {
-	return r.endTree(ctx, parent, id, why, true)
-}
-
-func (r *tree) endTree(ctx context.Context, parent, id string, why *session.Error, keep bool) error {
+// abandon ends a child of parent whose result nobody needs any more, and the agents
+// below it: calls that wait are answered with why, runs are stopped, and suspended
+// sessions fail. Companions that work by themselves continue, unless the child is
+// one. With keep, a companion that waits is interrupted instead of failed, and
+// continues its transcript when it is called again.
+func (r *tree) abandon(ctx context.Context, parent, id string, why *session.Error, keep bool) error {
 	return r.walk(ctx, parent, id, 1, false, func(state *session.State) (bool, error) {
 		if state.ID != id && state.RootID == "" {
 			return false, nil
 		}
-		remembers := false
+		companion := false
 		if keep {
 			refs, err := r.sessions.Children(ctx, state.ParentID)
 			if err != nil {
 				return false, err
 			}
-			remembers = findRef(refs, func(ref *session.ChildRef) bool { return ref.SessionID == state.ID }) != nil
+			companion = findRef(refs, func(ref *session.ChildRef) bool { return ref.SessionID == state.ID }) != nil
 		}
-		return true, r.endOne(ctx, state, why, remembers)
+		return true, r.endOne(ctx, state, why, companion)
 	})
 }
 
-// AbortWaiting ends an agent that waits for people and works for another, and those
-// below it. The head's session, whose run the agent's work is part of, has something to
-// go on with then; a wake says so.
+// AbortWaiting ends an agent that works for another and waits for people, and the
+// agents below it. It puts a wake for the head, whose run can make progress then.
 func (h *Handler) AbortWaiting(ctx context.Context, key, head session.Key, reason string) error {
 	if len(reason) > maxReason {
 		return session.ErrTooLarge.WithMessage("reason has %d bytes, at most %d are allowed", len(reason), maxReason)
@@ -341,17 +331,18 @@ func (h *Handler) AbortWaiting(ctx context.Context, key, head session.Key, reaso
 	case state.Status != session.Active || !run.Status.Suspended():
 		return session.ErrNotResumable.WithMessage("the session does not wait any more")
 	}
-	if err := putWake(ctx, sessions, head.Tenant, head.ID, run.ID); err != nil { // first: this process may die
+	if err := putWake(ctx, sessions, head.Tenant, head.ID, run.ID); err != nil { // first, because this process may die
 		return err
 	}
 	why := session.ErrCancelled.WithMessage("%s", cmp.Or(reason, "the agent was aborted"))
-	return h.tree(sessions).abandon(ctx, state.ParentID, key.ID, why)
+	return h.tree(sessions).abandon(ctx, state.ParentID, key.ID, why, false)
 }
 
-// abandonOne ends what a session is at. If it remembers, it can be continued.
-func (r *tree) endOne(ctx context.Context, state *session.State, why *session.Error, remembers bool) error {
+// endOne ends what a session does. With keep, the session is interrupted and can be
+// continued.
+func (r *tree) endOne(ctx context.Context, state *session.State, why *session.Error, keep bool) error {
 	for _, p := range state.Suspension().Pending {
-		// An answer that came first stands; nobody will take it up.
+		// If an answer came first, it stands, but nobody uses it.
 		_, err := r.sessions.Submit(ctx, state.ID, session.Submission{
 			CallID: p.CallID, Response: session.Response{Kind: session.PendingClientTool, Error: string(why.Code) + ": " + why.Message},
 		})
@@ -373,11 +364,11 @@ func (r *tree) endOne(ctx context.Context, state *session.State, why *session.Er
 		}
 		key := session.Key{Tenant: state.Tenant, ID: state.ID}
 		stop := session.Stop{RunID: run.ID, Kind: session.StopAbort, Reason: why.Message}
-		if remembers && detached(state) {
+		if keep && detached(state) {
 			stop.Kind = session.StopInterrupt
 		}
 		err := r.h.StopRun(ctx, key, stop)
-		if errors.Is(err, session.ErrStale) { // it has just come to an end
+		if errors.Is(err, session.ErrStale) { // it has just ended
 			return nil
 		}
 		return err
@@ -391,7 +382,7 @@ func (r *tree) endOne(ctx context.Context, state *session.State, why *session.Er
 	change := session.StatusChange{
 		Expect: []session.Status{session.Active}, To: session.Failed, Error: why, FailureReason: session.FailureAbandoned,
 	}
-	if remembers {
+	if keep {
 		change = session.StatusChange{
 			Expect: []session.Status{session.Active}, To: session.Interrupted,
 			Interrupt: &session.InterruptContext{RunID: run.ID, Reason: why.Message, At: r.h.cfg.Now().UTC()},
@@ -404,8 +395,8 @@ func (r *tree) endOne(ctx context.Context, state *session.State, why *session.Er
 	return err
 }
 
-// endOrphan ends the run of a child that nobody drives: its process is gone, or
-// has lost the root's lease, which is its own.
+// endOrphan ends the run of a child that no process drives: its process died, or lost
+// the root's lease, which is the child's lease, too.
 func (r *tree) endOrphan(ctx context.Context, state *session.State, run *session.Run, why *session.Error) error {
 	due := session.Due{Key: session.Key{Tenant: state.Tenant, ID: state.ID}, RunID: run.ID}
 	taken, err := r.sessions.TakeOver(ctx, &session.TakeOver{

@@ -104,7 +104,7 @@ func (h *Handler) newTurn(
 	}
 	t.finish = sync.OnceFunc(func() { close(t.done) })
 	t.pool = usercode.NewPool(t.done)
-	if agent.Model == nil { // any other was checked to have one
+	if agent.Model == nil { // every other agent was checked to have a model
 		t.remote = h.remote(agent.Name)
 	}
 	env := t.userEnv()
@@ -128,20 +128,21 @@ func (h *Handler) newTurn(
 	return t
 }
 
-// size is about how large the session is, with its stream.
+// size is about how many bytes the session has, with its stream.
 func (t *turn) size() int64 { return t.transcript.Bytes() + t.out.Config().Bytes.Load() }
 
-// current is the number of the step that is due or in flight. That of a step which
-// an earlier run suspended in is 0: it costs this run no model call.
+// current is the number of the step that comes next or is in flight. It is 0 for a
+// step in which an earlier run suspended: that step costs this run no model call.
 func (t *turn) current() int { return t.step + 1 }
 
-// resumed reports whether the step in flight is one that an earlier run suspended in.
+// resumed reports whether the step in flight is one in which an earlier run
+// suspended.
 func (t *turn) resumed() bool { return t.step < 0 }
 
 // detached reports whether a session is that of a companion that works by itself.
 func detached(state *session.State) bool { return state.ParentID != "" && state.RootID == "" }
 
-// position is where the machine takes the turn up.
+// position is where the machine begins.
 func (t *turn) position() machine.Position {
 	pos := machine.Position{Step: t.current(), Ended: t.ended != nil, Finish: t.mustFinish(), Resumed: t.resumed()}
 	if t.flight != nil {
@@ -150,8 +151,8 @@ func (t *turn) position() machine.Position {
 	return pos
 }
 
-// mustFinish reports whether the step that is due can only finish: the limit is
-// reached, or the model answered in words where an output is owed.
+// mustFinish reports whether the next step can only finish: the step limit is
+// reached, or the model replied with text although the agent has an output type.
 func (t *turn) mustFinish() bool {
 	if t.agent.Output == nil || t.step <= 0 {
 		return false
@@ -172,14 +173,14 @@ func (t *turn) attrs(more ...any) []any {
 	}, more...)
 }
 
-// over reports whether the turn's last commit was made.
-func (t *turn) over() bool {
+// hasEnded reports whether the turn's last commit was made.
+func (t *turn) hasEnded() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.ended != nil
 }
 
-// emit writes a chunk of the step that is due or in flight.
+// emit writes a chunk of the current step.
 func (t *turn) emit(c stream.Chunk) {
 	c.Step = t.current()
 	t.out.Emit(c)

@@ -39,8 +39,8 @@ func (t *turn) scope(key string, draft *helix.Draft) helix.Scope {
 	}.WithEnv(&env{t: t, draft: draft, key: key, step: t.current()})
 }
 
-// env is how user code reaches the turn. It touches nothing of the turn that
-// changes, because a goroutine that outlived its call may still use it.
+// env is how user code reaches the turn. It uses nothing of the turn that changes,
+// because a goroutine that outlived its call may still use it.
 type env struct {
 	t     *turn
 	draft *helix.Draft

@@ -23,8 +23,8 @@ type stepWaits struct {
 
 func (t *turn) waits(f *flight) *stepWaits { return &stepWaits{t: t, f: f} }
 
-// begin makes the entries of the calls that wait for people, and has those who
-// route answers know of them before anybody can ask.
+// entries makes the entries of the calls that wait for people, and registers them
+// with the sessions that route answers, before anybody can see the calls.
 func (w *stepWaits) entries(ctx context.Context) ([]session.Pending, error) {
 	var pending []session.Pending
 	var owned []session.Ownership
@@ -74,8 +74,7 @@ func (w *stepWaits) entries(ctx context.Context) ([]session.Pending, error) {
 	return pending, nil
 }
 
-// owners lists the sessions, other than the turn's own, at which somebody may
-// answer its calls.
+// owners lists the other sessions at which somebody may answer calls of the turn.
 func (t *turn) owners(ctx context.Context) ([]string, error) {
 	if t.roots != nil || t.state.ParentID == "" {
 		return t.roots, nil
@@ -88,8 +87,8 @@ func (t *turn) owners(ctx context.Context) ([]string, error) {
 	return t.roots, nil
 }
 
-// announce shows watchers which calls of a reply wait for people. It comes after
-// the commit, for they may be answered at once.
+// announce shows watchers which calls of a reply wait for people. It comes after the
+// commit, because they may be answered at once.
 func (w *stepWaits) announce() {
 	if w.f.announced || !w.f.committed {
 		return
@@ -115,21 +114,22 @@ func (w *stepWaits) announce() {
 	}
 }
 
-// readAnswers brings what the turn knows of its waits up to the store.
+// readAnswers reads the entries of the step's waits from the store.
 func (w *stepWaits) readAnswers(ctx context.Context) error {
 	for _, all := range []bool{false, true} {
 		found, err := retry.Do(ctx, func() ([]session.Pending, error) { return w.t.sessions.PendingCalls(ctx, w.t.key.ID, all) })
 		if err != nil {
 			return err
 		}
-		if w.match(found) { // else a wait is over already
+		if w.match(found) { // else a wait has ended
 			return nil
 		}
 	}
 	return session.ErrCorrupt.WithMessage("session %s: nothing is known of a wait of message %s", w.t.key.ID, w.f.reply.ID)
 }
 
-// match finds the entries of the step's unanswered calls; all of them?
+// match assigns entries to the step's unanswered calls. It reports whether there is
+// one for each.
 func (w *stepWaits) match(found []session.Pending) bool {
 	w.t.mu.Lock()
 	defer w.t.mu.Unlock()
@@ -146,35 +146,63 @@ func (w *stepWaits) match(found []session.Pending) bool {
 	return true
 }
 
-// answer is what the end of a wait makes of a call, or nil: nobody has answered, or
-// the call was approved and is to be carried out.
+// answer is the result that the end of a wait gives a call. It is nil if nobody has
+// answered, or if the call was approved and is yet to be carried out.
 func (w *stepWaits) answer(ctx context.Context, c *call) *settled {
-	p := c.pending
-	switch {
-	case p.State == session.PendingTimedOut:
-		return w.t.failed(c, timeout(p), p.Deadline.Sub(p.CreatedAt))
-	case p.State != session.PendingAnswered || p.Response == nil:
-		return nil
+	p := w.t.pendingOf(c)
+	if p.State == session.PendingAnswered && p.Response != nil {
+		w.record(ctx, c, p, p.SubmittedAt, true)
 	}
-	w.record(ctx, c, p.SubmittedAt, true)
+	v := verdictOf(c, p)
+	switch {
+	case !v.settles:
+		return nil
+	case v.failure != nil:
+		return w.t.failed(c, v.failure, v.took)
+	}
+	return &settled{message: w.t.stamp(session.ToolResult(c.part, v.output)), took: v.took}
+}
+
+// verdict is what the entry of a wait means for its call.
+type verdict struct {
+	settles bool // the call has a result: output or failure
+	output  json.RawMessage
+	failure *session.Error
+	took    time.Duration
+}
+
+// verdictOf decides what the entry of a wait means for its call.
+func verdictOf(c *call, p *session.Pending) verdict {
 	answer := p.Response
 	switch {
+	case p.State == session.PendingTimedOut:
+		return verdict{settles: true, failure: timeout(p), took: p.Deadline.Sub(p.CreatedAt)}
+	case p.State != session.PendingAnswered || answer == nil:
+		return verdict{}
 	case answer.Kind == session.PendingApproval && !answer.Approved:
-		return w.t.failed(c, notApproved(answer.Reason), 0)
+		return verdict{settles: true, failure: notApproved(answer.Reason)}
 	case answer.Kind == session.PendingApproval && p.Fingerprint != session.Fingerprint(c.Tool, c.part.Input):
-		return w.t.failed(c, toolError(session.CodeToolDenied, "what was approved is not what was to be carried out"), 0)
+		return verdict{settles: true, failure: toolError(session.CodeToolDenied, "what was approved is not what was to be carried out")}
 	case answer.Kind == session.PendingApproval:
-		return nil
+		return verdict{}
 	case answer.Error != "" && c.Kind == session.CallApproval:
-		return w.t.failed(c, toolError(session.CodeToolNotRun, "%s", answer.Error), 0)
+		return verdict{settles: true, failure: toolError(session.CodeToolNotRun, "%s", answer.Error)}
 	case answer.Error != "":
-		return w.t.failed(c, toolError(session.CodeToolFailed, "%s", answer.Error), 0)
+		return verdict{settles: true, failure: toolError(session.CodeToolFailed, "%s", answer.Error)}
 	}
-	output := answer.Result
-	if output == nil {
-		output = json.RawMessage("null")
+	v := verdict{settles: true, output: answer.Result, took: p.SubmittedAt.Sub(p.CreatedAt)}
+	if v.output == nil {
+		v.output = json.RawMessage("null")
 	}
-	return &settled{message: w.t.stamp(session.ToolResult(c.part, output)), took: p.SubmittedAt.Sub(p.CreatedAt)}
+	return v
+}
+
+// pendingOf returns the entry of a call's wait. Another call of the wave may be
+// reading all entries again.
+func (t *turn) pendingOf(c *call) *session.Pending {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return c.pending
 }
 
 func notApproved(reason string) *session.Error {
@@ -184,13 +212,13 @@ func notApproved(reason string) *session.Error {
 	return toolError(session.CodeToolDenied, "the call was not approved by the user: %s", reason)
 }
 
-// recordWait reports how long a call waited for a person.
-func (w *stepWaits) record(ctx context.Context, c *call, until time.Time, answered bool) {
-	if c.waited {
+// record reports once how long a call waited for a person.
+func (w *stepWaits) record(ctx context.Context, c *call, p *session.Pending, until time.Time, answered bool) {
+	if c.waitReported {
 		return
 	}
-	c.waited = true
-	w.t.reportWait(ctx, c.pending, until, answered)
+	c.waitReported = true
+	w.t.reportWait(ctx, p, until, answered)
 }
 
 func (t *turn) reportWait(ctx context.Context, p *session.Pending, until time.Time, answered bool) {
@@ -203,22 +231,22 @@ func (t *turn) reportWait(ctx context.Context, p *session.Pending, until time.Ti
 	})
 }
 
-// gatherTries bounds how often a step is looked at again because an answer came
-// just as it was about to suspend.
+// gatherTries bounds how often a step is examined again because an answer arrived
+// while it was about to suspend.
 const gatherTries = 100
 
-// gather takes in what has been answered, by people and by other agents. If that
-// leaves something to do it says so; if not, and answers are missing, the turn is
-// suspended.
+// gather settles the calls that people and other agents have answered. It returns the
+// calls that can be carried out now. If there are none and answers are missing, it
+// suspends the turn.
 func (t *turn) gather(ctx context.Context, e effect) (machine.Result, error) {
 	if t.ended != nil || t.final != nil {
 		return t.sendFinal(ctx)
 	}
 	if e.Step < t.current() || t.flight == nil {
-		return machine.Result{}, nil // an effect of the past, delivered again
+		return machine.Result{}, nil // an earlier effect, delivered again
 	}
 	f := t.flight
-	if e.Round <= f.round { // delivered again: what it led to may be under way
+	if e.Round <= f.round { // delivered again: what followed it may be in progress
 		return f.gathered, nil
 	}
 	t.announceStart(ctx)
@@ -229,11 +257,11 @@ func (t *turn) gather(ctx context.Context, e effect) (machine.Result, error) {
 	return res, err
 }
 
-// takeIn looks at the answers until it can say what follows.
+// gather examines the answers until it can decide what follows.
 func (w *stepWaits) gather(ctx context.Context, e effect) (machine.Result, error) {
 	for range gatherTries {
 		if w.t.stops.requested() != nil || !w.f.waiting() {
-			return machine.Result{}, nil // the step's commit answers what is left
+			return machine.Result{}, nil // the step's commit answers the calls that are left
 		}
 		ready, waiting, err := w.classify(ctx)
 		switch {
@@ -249,13 +277,13 @@ func (w *stepWaits) gather(ctx context.Context, e effect) (machine.Result, error
 			return res, err
 		}
 		w.reconsider()
-		w.t.retract(w.f, "answered")
+		w.t.discardResults(w.f, "answered")
 	}
 	return machine.Result{}, session.ErrUnavailable.WithMessage("answers keep coming in")
 }
 
-// look settles the calls that have been answered and tells which of the rest can
-// be carried out and which still wait.
+// classify settles the calls that have been answered. It returns which of the others
+// can be carried out and which still wait.
 func (w *stepWaits) classify(ctx context.Context) (ready []machine.PlannedCall, waiting []*call, err error) {
 	if slices.ContainsFunc(w.f.calls, func(c *call) bool { return c.settled == nil && machine.WaitsForPerson(c.Kind) }) {
 		if err := w.readAnswers(ctx); err != nil {
@@ -285,7 +313,7 @@ func (w *stepWaits) classify(ctx context.Context) (ready []machine.PlannedCall, 
 		result := w.answer(ctx, c)
 		switch {
 		case result != nil:
-		case c.approved():
+		case c.approvedBy(c.pending):
 			ready = append(ready, machine.PlannedCall{ID: c.ID, Kind: c.Kind, Ready: true})
 			continue
 		case due(c.pending, now):
@@ -306,8 +334,8 @@ func (w *stepWaits) settle(c *call, result *settled) {
 	w.t.emitEnd(c)
 }
 
-// keepAnswers settles the calls that have been answered of a step that is about to
-// be left. One that was approved is not carried out any more.
+// keepAnswers settles the answered calls of a step that is about to be abandoned. A
+// call that was approved is not carried out any more.
 func (w *stepWaits) keepAnswers(ctx context.Context) error {
 	if !w.f.committed || !slices.ContainsFunc(w.f.calls, func(c *call) bool { return c.settled == nil && machine.WaitsForPerson(c.Kind) }) {
 		return nil
@@ -326,14 +354,14 @@ func (w *stepWaits) keepAnswers(ctx context.Context) error {
 	return nil
 }
 
-// due reports whether a wait is over without an answer.
+// due reports whether the deadline of a wait has passed without an answer.
 func due(p *session.Pending, now time.Time) bool {
 	return p.State == session.PendingWaiting && !p.Deadline.IsZero() && !now.Before(p.Deadline)
 }
 
 func (w *stepWaits) expire(ctx context.Context, c *call) *settled {
 	c.expired = true
-	w.record(ctx, c, c.pending.Deadline, false)
+	w.record(ctx, c, c.pending, c.pending.Deadline, false)
 	return w.t.failed(c, timeout(c.pending), c.pending.Deadline.Sub(c.pending.CreatedAt))
 }
 
@@ -341,17 +369,17 @@ func timeout(p *session.Pending) *session.Error {
 	return toolError(session.CodeClientTimeout, "nobody answered %s within %s", p.Tool, p.Deadline.Sub(p.CreatedAt))
 }
 
-// suspend ends the run with what is there: finished results are kept in their
-// rows, and another run goes on when answers have come. It is refused if one has
-// come meanwhile.
+// suspend ends the run. Finished results are kept in their rows, and another run
+// resumes the step when answers have arrived. The store refuses the commit if an
+// answer has arrived meanwhile.
 func (w *stepWaits) suspend(ctx context.Context, e effect, waiting []*call) (machine.Result, error) {
 	kept := false
 	for _, c := range w.f.calls {
 		if c.settled == nil {
 			continue
 		}
-		if c.found { // what watchers saw of it was taken back
-			c.found = false
+		if c.unseen { // the results that watchers saw were discarded
+			c.unseen = false
 			w.t.emitEnd(c)
 		}
 		kept = kept || !c.refused()
@@ -371,13 +399,13 @@ func (w *stepWaits) suspend(ctx context.Context, e effect, waiting []*call) (mac
 			change.Waits = append(change.Waits, c.pending.CallID)
 			continue
 		}
-		change.Writes = session.Compose(change.Writes, c.writes) // of hooks: nobody asks them again
+		change.Writes = session.Compose(change.Writes, c.writes) // of hooks, which are not called again
 		ref := c.ref(w.t.run.ID)
 		ref.Status, ref.Awaited = session.ChildWaiting, true
 		outcome.Children = append(outcome.Children, ref)
 		outcome.Pending = append(outcome.Pending, c.child.pending...)
 		if ref.Mode == session.ChildPersistent && !ref.Blocking {
-			continue // an answer has the companion go on, and not this session
+			continue // an answer resumes the companion, not this session
 		}
 		for i := range c.child.pending {
 			change.Waits = append(change.Waits, c.child.pending[i].CallID)
@@ -386,7 +414,7 @@ func (w *stepWaits) suspend(ctx context.Context, e effect, waiting []*call) (mac
 	change.Children = append(w.t.results(w.f).refs(), outcome.Children...)
 	for _, c := range w.f.calls {
 		switch {
-		case c.expired: // for good, unless somebody answers first
+		case c.expired: // final, unless somebody answers first
 			change.Waits = append(change.Waits, c.ID)
 			change.Resolve = append(change.Resolve, session.Resolution{CallID: c.ID, State: session.PendingTimedOut})
 		case c.settled != nil && c.pending != nil && c.pending.State == session.PendingAnswered: // its row has the result
@@ -403,14 +431,14 @@ func (w *stepWaits) suspend(ctx context.Context, e effect, waiting []*call) (mac
 	return machine.Result{Next: machine.NextClose}, nil
 }
 
-// reconsider takes back that nobody answered calls, in time or at all: somebody
-// did, just before that was written down.
+// reconsider clears the results of calls that nobody answered in time, or before the
+// step was abandoned: somebody did answer, just before the commit.
 func (w *stepWaits) reconsider() {
 	w.t.mu.Lock()
 	defer w.t.mu.Unlock()
 	for _, c := range w.f.calls {
-		if c.expired || c.left {
-			c.expired, c.left, c.waited, c.settled, c.result = false, false, false, nil, nil
+		if c.expired || c.abandoned {
+			c.expired, c.abandoned, c.waitReported, c.settled, c.result = false, false, false, nil, nil
 		}
 	}
 }

@@ -215,7 +215,7 @@ func (h *Host) take(asked context.Context, start Start) (Standing, error) {
 			return Standing{}, err
 		}
 	}
-	opened, err := h.handler.Take(ctx, due)
+	opened, err := h.handler.TakeOver(ctx, due)
 	if err != nil {
 		if entry != nil {
 			entry.leave()
