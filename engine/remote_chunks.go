@@ -13,36 +13,35 @@ import (
 	"github.com/helixagents/helix/stream"
 )
 
-// A remote's chunks are taken in by batches, and how far they were is noted now and
-// then.
+// Chunks of a remote are written in batches, and the position is saved now and then.
 const (
-	proxyBatch = 256
-	proxySave  = time.Second
+	relayBatch = 256
+	relaySave  = time.Second
 )
 
-// received is an item of the remote's stream, or why there are no more.
+// readItem is an item of the remote's stream, or the error that ended the reading.
 type readItem struct {
 	stream.Item
 	err error
 }
 
-// read takes in the remote's chunks from where it was left until the reading ends,
-// for whatever reason, and reports whether it did with the end of the stream.
+// read copies the remote's chunks to our stream, from the position on, until the
+// reading ends for whatever reason. It reports whether the stream ended.
 //
-// The chunks have a producer of their own, whose numbers are the remote's
-// sequences: one that is read again, after a crash or a cut, is not written again.
+// The chunks have a producer of their own, whose numbers are the remote's sequences.
+// A chunk that is read again, after a crash or a cut, is not written again.
 func (r *relay) read(ctx, away context.Context) (ended bool, err error) {
 	reading, cancel := context.WithCancel(away)
 	items := make(chan readItem)
 	defer func() {
 		cancel()
-		for range items { // until the reader has come to its end
+		for range items { // until the reader has returned
 		}
 	}()
 	go r.receive(reading, r.position.Sequence, items)
 	timer := time.NewTimer(r.t.h.cfg.FlushEvery)
 	defer timer.Stop()
-	mute := time.NewTimer(r.patience()) // at once it says at least that there is no more
+	mute := time.NewTimer(r.patience()) // a remote that answers sends an item at once, if only to say that there are no more
 	defer mute.Stop()
 	for {
 		select {
@@ -67,7 +66,7 @@ func (r *relay) read(ctx, away context.Context) (ended bool, err error) {
 	}
 }
 
-// receive reads the remote's stream.
+// receive reads the remote's stream until it ends.
 func (r *relay) receive(away context.Context, from int64, items chan<- readItem) {
 	defer close(items)
 	err := usercode.Guard(func() error {
@@ -88,13 +87,13 @@ func (r *relay) receive(away context.Context, from int64, items chan<- readItem)
 	}
 }
 
-// stopReading takes in what is left of a reading, and how it ended.
+// stopReading writes what is left of a reading, and reports whether the stream ended.
 func (r *relay) stopReading(ctx, away context.Context, last readItem) (ended bool, err error) {
 	if err := r.flush(ctx); err != nil {
 		return false, err
 	}
 	if last.Frame == stream.FrameTruncated && last.Floor > r.position.Sequence {
-		r.position.Sequence = last.Floor // it goes on behind what is missing
+		r.position.Sequence = last.Floor // it continues after the gap
 	}
 	if err := r.save(ctx); err != nil {
 		return false, err
@@ -105,7 +104,7 @@ func (r *relay) stopReading(ctx, away context.Context, last readItem) (ended boo
 	return last.Frame == stream.FrameEnd || last.Frame == stream.FrameFail, nil
 }
 
-// take takes in one item.
+// consume adds one item to the batch.
 func (r *relay) consume(ctx, away context.Context, item stream.Item) error {
 	if item.Chunk == nil {
 		return r.flush(ctx)
@@ -114,7 +113,7 @@ func (r *relay) consume(ctx, away context.Context, item stream.Item) error {
 	if item.Sequence < next {
 		return nil
 	}
-	if item.Sequence > next { // the remote has left some out
+	if item.Sequence > next { // the remote skipped some
 		if err := r.flush(ctx); err != nil {
 			return err
 		}
@@ -136,15 +135,15 @@ func (r *relay) consume(ctx, away context.Context, item stream.Item) error {
 	size := streamwriter.Weight(c)
 	r.bytes += size
 	r.t.out.Config().Bytes.Add(int64(size))
-	if len(r.batch) >= proxyBatch || r.bytes >= streamwriter.FlushBytes {
+	if len(r.batch) >= relayBatch || r.bytes >= streamwriter.FlushBytes {
 		return r.flush(ctx)
 	}
 	return nil
 }
 
 // mayWait reports whether a chunk may show a call that waits for a person and that
-// nobody here knows of. Which tools are carried out there is learnt from their
-// results: only a first call of each is asked about.
+// has no entry here. The results show which tools run on the remote, so that its
+// status is read only for the first call of each.
 func (r *relay) mayWait(c *stream.Chunk) bool {
 	tool := c.AgentType + "/" + c.Tool
 	switch c.Kind {
@@ -166,8 +165,8 @@ func (r *relay) mayWait(c *stream.Chunk) bool {
 	return false
 }
 
-// ours is a remote's chunk as our stream shows it. It may say that it comes from
-// the remote or from an agent below it, and from nobody else.
+// localize makes a remote's chunk one of our stream. A chunk may name the remote or
+// an agent below it as its origin, and no other.
 func (r *relay) localize(c stream.Chunk) stream.Chunk {
 	below := r.peer[:min(len(r.peer), derivedPrefix)]
 	if c.AgentID == r.peer || !strings.HasPrefix(c.AgentID, below) {
@@ -176,7 +175,7 @@ func (r *relay) localize(c stream.Chunk) stream.Chunk {
 	if c.At.IsZero() {
 		c.At = r.t.h.cfg.Now().UTC()
 	}
-	if !c.Kind.Valid() { // of a later version
+	if !c.Kind.Valid() { // from a later version
 		c = stream.Chunk{
 			Kind: stream.Custom, AgentID: c.AgentID, AgentType: c.AgentType, At: c.At, Step: c.Step, RunID: c.RunID,
 			Name: "remote." + streamwriter.Truncate(string(c.Kind)),
@@ -186,12 +185,11 @@ func (r *relay) localize(c stream.Chunk) stream.Chunk {
 	return c
 }
 
-// derivedPrefix is how much of a session's id those of its children have in common
-// with it, however long.
+// derivedPrefix is how many bytes of a session's id the ids of its children share,
+// however long the id is.
 const derivedPrefix = 170
 
-// flush makes the chunks that were taken in durable, and notes now and then how far
-// that is.
+// flush writes the batch, and saves the position now and then.
 func (r *relay) flush(ctx context.Context) error {
 	if len(r.batch) > 0 {
 		if err := r.writeBatch(ctx); err != nil {
@@ -200,14 +198,14 @@ func (r *relay) flush(ctx context.Context) error {
 		clear(r.batch)
 		r.batch, r.bytes = r.batch[:0], 0
 	}
-	if time.Since(r.savedAt) >= proxySave {
+	if time.Since(r.savedAt) >= relaySave {
 		return r.save(ctx)
 	}
 	return nil
 }
 
-// writeBatch writes the chunks that were taken in, but for those that no stream will
-// ever take: the answer matters more than its being shown.
+// writeBatch writes the batch. It skips chunks that the stream refuses, because the
+// call must not fail for what it shows.
 func (r *relay) writeBatch(ctx context.Context) error {
 	err := r.write(ctx, r.batch)
 	if !streamwriter.Refused(err) {
@@ -227,9 +225,9 @@ func (r *relay) writeBatch(ctx context.Context) error {
 	return nil
 }
 
-// write makes chunks durable. Where some are missing before them, they begin a new
-// epoch, which is noted first; only our own stream knows whether they are: what was
-// noted may be behind it.
+// write writes chunks. If chunks are missing before them, they begin a new epoch,
+// which is saved first. Only our stream knows whether some are missing: the saved
+// position may be behind it.
 func (r *relay) write(ctx context.Context, chunks []stream.Chunk) error {
 	err := r.append(ctx, chunks)
 	if errors.Is(err, session.ErrInvalid) {

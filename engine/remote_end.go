@@ -10,7 +10,7 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// conclude makes the remote's end that of the turn.
+// conclude makes the remote's outcome that of the turn.
 func (r *relay) conclude(ctx, away context.Context, status *helix.RemoteStatus) (machine.Result, error) {
 	t := r.t
 	entries, err := retry.Do(ctx, func() ([]session.Pending, error) { return t.sessions.PendingCalls(ctx, t.key.ID, false) })
@@ -46,7 +46,8 @@ func (r *relay) conclude(ctx, away context.Context, status *helix.RemoteStatus) 
 	return r.end(ctx, change)
 }
 
-// endStopped ends a turn that was stopped, and leaves the remote to be told so.
+// endStopped ends a turn that was stopped. The stop is recorded, to be delivered to
+// the remote.
 func (r *relay) endStopped(ctx context.Context, stop *session.Stop) (machine.Result, error) {
 	if err := r.recordStop(ctx, *stop); err != nil {
 		return machine.Result{}, err
@@ -56,8 +57,8 @@ func (r *relay) endStopped(ctx context.Context, stop *session.Stop) (machine.Res
 	return r.end(ctx, change)
 }
 
-// endFailed ends a turn whose remote could not be reached, or not be understood. It
-// may be at work all the same.
+// endFailed ends a turn whose remote could not be reached or understood. The remote
+// may still run, so a stop is recorded for it.
 func (r *relay) endFailed(ctx context.Context, failure *session.Error) (machine.Result, error) {
 	if err := r.recordStop(ctx, session.Stop{Kind: session.StopAbort, Reason: "its caller has given it up"}); err != nil {
 		return machine.Result{}, err
@@ -75,7 +76,7 @@ func (r *relay) recordStop(ctx context.Context, stop session.Stop) error {
 	return r.t.h.remoteLink(r.t.sessions).requestStop(ctx, &r.t.state, stop)
 }
 
-// end makes a change the turn's last.
+// end makes a change the turn's last commit.
 func (r *relay) end(ctx context.Context, change session.Change) (machine.Result, error) {
 	t := r.t
 	entries, err := retry.Do(ctx, func() ([]session.Pending, error) { return t.sessions.PendingCalls(ctx, t.key.ID, false) })

@@ -26,12 +26,12 @@ func (h *Handler) remoteLink(sessions session.Store) *remoteLink {
 }
 
 // peerOf is the id of the session on the other server, which may share a store with
-// this one. References that an earlier version made name none.
+// this one. References of earlier versions do not name it.
 func peerOf(standIn string, at *remoteProgress) string {
 	return cmp.Or(at.Peer, standIn+"@peer")
 }
 
-// peer finds the id of the session that a stand-in is for.
+// peer returns the id of the remote's session.
 func (l *remoteLink) peer(ctx context.Context, state *session.State) (string, error) {
 	ref, err := remoteRef(ctx, l.sessions, state)
 	if err != nil {
@@ -44,23 +44,22 @@ func (l *remoteLink) peer(ctx context.Context, state *session.State) (string, er
 	return peerOf(state.ID, &at), err
 }
 
-// progress is how far a remote's work was followed, as the reference to it says. It
-// is never ahead of what the stream holds.
+// remoteProgress is how far a remote was followed, as the reference to it says. It is
+// never ahead of the stream.
 type remoteProgress struct {
-	// Peer is the session there. It is told to nobody before it exists.
+	// Peer is the remote's session. Nobody learns the id before the session exists.
 	Peer string `json:"peer,omitempty"`
-	// Started is set before the remote is told to begin: from then on it may be at
-	// work.
+	// Started is set before the remote is asked to begin: from then on it may run.
 	Started bool `json:"started,omitempty"`
-	// RunID is the run that it began with.
+	// RunID is the run with which it began.
 	RunID string `json:"runId,omitempty"`
-	// Epoch and Sequence say how far its chunks are in our stream: a new epoch begins
-	// where some are missing.
+	// Epoch and Sequence are the position of its chunks in our stream. A new epoch
+	// begins where chunks are missing.
 	Epoch    int64            `json:"epoch,omitempty"`
 	Sequence int64            `json:"sequence,omitempty"`
 	Stop     *undeliveredStop `json:"stop,omitempty"`
-	// Moved is set while nobody follows it, and it does not wait any more for what is
-	// waited for here; see [Handler.lookElsewhere].
+	// Moved is set by a poll which finds that the remote no longer waits for what
+	// this session waits for; see [remoteLink.poll].
 	Moved bool `json:"moved,omitempty"`
 }
 
@@ -72,7 +71,7 @@ func readProgress(ref *session.ChildRef) (p remoteProgress, err error) {
 	return p, nil
 }
 
-// remoteRef is the reference to the remote that a session stands in for, or nil.
+// remoteRef returns the reference to the remote that a session stands in for, or nil.
 func remoteRef(ctx context.Context, sessions session.Store, state *session.State) (*session.ChildRef, error) {
 	if state.ParentID == "" || state.RootID == "" {
 		return nil, nil
@@ -113,7 +112,7 @@ type standIn struct {
 	remote helix.Remote
 }
 
-// addStandIns adds the remote agents that agents call to the agents. The handler's lock is
+// addStandIns adds the remote agents that agents call to the agents. The lock is
 // held.
 func (r *Registry) addStandIns(given map[string]*helix.Agent) (map[string]*standIn, error) {
 	found := map[string]*standIn{}

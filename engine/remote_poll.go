@@ -10,13 +10,13 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// pollTimeout is how long a remote may take to answer while somebody waits who does
-// not depend on it.
+// pollTimeout is how long a remote may take to answer a request whose caller does not
+// depend on it.
 const pollTimeout = 5 * time.Second
 
-// lookElsewhere asks the remotes that a session waits for, at any depth, whether
-// they wait for what is waited for here: people may have answered there, and nobody
-// tells us. It notes which have gone on, and reports whether any has.
+// poll asks the remotes that a session waits for, at any depth, whether they still
+// wait for the same calls: people may have answered there. It marks the remotes that
+// do not, and reports whether there are any.
 func (l *remoteLink) poll(ctx context.Context, state *session.State) (moved bool, err error) {
 	for i := range state.AwaitingChildren {
 		ref := &state.AwaitingChildren[i]
@@ -44,7 +44,7 @@ func (l *remoteLink) poll(ctx context.Context, state *session.State) (moved bool
 	return moved, nil
 }
 
-// askMoved asks one remote.
+// pollRemote asks one remote.
 func (l *remoteLink) pollRemote(ctx context.Context, state *session.State, remote helix.Remote) (bool, error) {
 	peer, err := l.peer(ctx, state)
 	if err != nil {
@@ -65,7 +65,7 @@ func (l *remoteLink) pollRemote(ctx context.Context, state *session.State, remot
 	return err == nil, err
 }
 
-// allWait reports whether the remote waits for all that is waited for here.
+// allWait reports whether the remote waits for all calls that this session waits for.
 func allWait(entries, there []session.Pending) bool {
 	for i := range entries {
 		if p := &entries[i]; p.State == session.PendingWaiting && findPending(there, p.CallID) == nil {

@@ -11,21 +11,21 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// The waits between attempts to reach a remote.
+// The pauses between attempts to reach a remote, and the limit of one request.
 const (
 	relayPause     = 25 * time.Millisecond
 	relayLongPause = 5 * time.Second
 	remoteTimeout  = 30 * time.Second
 )
 
-// busyPatience is how many times longer a remote may say that it is busy than it may be
-// out of reach.
+// busyPatience is how many times longer a remote may report that it is busy than it
+// may be unreachable.
 const busyPatience = 30
 
-// tooManyRequests is the status of an answer over HTTP that says so.
+// tooManyRequests is the HTTP status with which it does.
 const tooManyRequests = 429
 
-// reach calls the remote, again while it is out of reach, for as long as limit.
+// reach calls the remote, again while it is unreachable, for at most limit.
 func reach[V any](away context.Context, r *relay, limit time.Duration, call func(context.Context) (V, error)) (V, error) {
 	since, began := time.Now(), time.Now()
 	for pause := relayPause; ; pause = min(2*pause, relayLongPause) {
@@ -41,7 +41,7 @@ func reach[V any](away context.Context, r *relay, limit time.Duration, call func
 		}
 		if own, ok := errors.AsType[*session.Error](err); ok && own.StatusCode == tooManyRequests &&
 			time.Since(began) < busyPatience*r.patience() {
-			since = time.Now() // it is there, and has too much to do
+			since = time.Now() // it is reachable, and busy
 		}
 		if time.Since(since) >= limit {
 			return value, r.outOfReach(since, err)
@@ -57,7 +57,7 @@ func (r *relay) outOfReach(since time.Time, err error) error {
 		"the remote agent %s has been out of reach for %s", r.t.agent.Name, time.Since(since).Round(time.Millisecond)))}
 }
 
-// patience is how long the remote may be out of reach.
+// patience is how long the remote may be unreachable.
 func (r *relay) patience() time.Duration { return r.t.h.patience(r.t.remote) }
 
 func (h *Handler) patience(remote helix.Remote) time.Duration {
@@ -72,13 +72,13 @@ func (h *Handler) requestLimit(remote helix.Remote) time.Duration {
 	return min(remoteTimeout, h.patience(remote))
 }
 
-// fault is a failure of the remote, or of the way to it. It is kept apart from
-// those of our own store, which have the same codes and another meaning.
+// remoteError is an error of the remote, or of the connection to it. It keeps them
+// apart from errors of our store, which have the same codes.
 type remoteError struct{ err *session.Error }
 
 func (f *remoteError) Error() string { return f.err.Error() }
 
-// faultCode is the code of a remote's refusal, or nothing.
+// remoteErrorCode is the code of a [remoteError], or "".
 func remoteErrorCode(err error) session.Code {
 	if f, ok := errors.AsType[*remoteError](err); ok {
 		return f.err.Code

@@ -13,33 +13,34 @@ import (
 	"github.com/helixagents/helix/stream"
 )
 
-// relay is the turn of a stand-in: it follows the remote's run, takes its chunks
-// into our stream, and its waits and its outcome into our store.
+// relay is the turn of a stand-in: it follows the remote's run, copies its chunks to
+// our stream, and its waits and its outcome to our store. It belongs to the goroutine
+// that handles the effect. Its methods take two contexts: ctx for our own writes, and
+// away for requests to the remote, which a stop cancels.
 type relay struct {
 	t             *turn
 	peer          string // the remote's session
-	key           string // of its commits
+	key           string // the key of its commits
 	position      remoteProgress
-	savedPosition remoteProgress // what the store has of it
+	savedPosition remoteProgress // as the store has it
 
-	waits       map[string]bool   // calls there that are known to wait for people
-	candidates  map[string]string // calls there that may, with their tools
-	remoteTools map[string]bool   // tools that are carried out there
+	waits       map[string]bool   // calls of the remote that wait for people
+	candidates  map[string]string // calls of the remote that may, with their tools
+	remoteTools map[string]bool   // tools that run on the remote
 
-	resumed     string          // the remote's run that was last asked to go on
-	forwarded   map[string]bool // answers, by their calls, that it got
-	letTimeOut  bool            // it is left to time out a call itself
+	resumed     string          // the remote's run that was last asked to resume
+	forwarded   map[string]bool // calls whose answers were sent to the remote
+	letTimeOut  bool            // the remote times out a call itself
 	unresumable string          // the remote's run that it says cannot be resumed
-	counted     bool            // that the turn makes progress is in the store
+	counted     bool            // a commit has recorded that the turn makes progress
 
 	savedAt  time.Time
-	received bool           // something came of the reading
-	batch    []stream.Chunk // taken in, not written yet
-	bytes    int            // about what they weigh
+	received bool           // the current reading has returned something
+	batch    []stream.Chunk // consumed, not written yet
+	bytes    int            // the weight of batch
 }
 
-// callRemote follows the remote until its run has come to an end or waits for
-// people.
+// callRemote follows the remote until its run ends or waits for people.
 func (t *turn) callRemote(ctx context.Context, e effect) (machine.Result, error) {
 	if t.ended != nil || t.final != nil {
 		return t.sendFinal(ctx)
@@ -52,7 +53,7 @@ func (t *turn) callRemote(ctx context.Context, e effect) (machine.Result, error)
 		return machine.Result{}, err
 	}
 	t.announceStart(ctx)
-	// Only what is asked of the remote is cut off by a stop; our own writes are not.
+	// A stop cancels requests to the remote, but not our own writes.
 	away, cancel := t.stops.watch(ctx)
 	defer cancel()
 	res, err := r.run(ctx, away)
@@ -63,7 +64,7 @@ func (t *turn) callRemote(ctx context.Context, e effect) (machine.Result, error)
 	case t.stops.requested() != nil && errors.Is(err, errStopped):
 		return r.endStopped(ctx, t.stops.requested())
 	case ctx.Err() != nil:
-		return machine.Result{}, context.Cause(ctx) // the process shuts down: whoever takes over goes on
+		return machine.Result{}, context.Cause(ctx) // the process shuts down: the one that recovers the turn continues
 	case errors.As(err, &f):
 		t.h.log.ErrorContext(ctx, "subagent.dispatch_failed", t.attrs("agent", t.agent.Name, "error", f.err)...)
 		return r.endFailed(ctx, f.err)
@@ -71,7 +72,7 @@ func (t *turn) callRemote(ctx context.Context, e effect) (machine.Result, error)
 	return machine.Result{}, err
 }
 
-// relay is the turn's way to its remote.
+// relay returns the relay of the turn.
 func (t *turn) relay(ctx context.Context, key string) (*relay, error) {
 	ref, err := remoteRef(ctx, t.sessions, &t.state)
 	if err != nil {
@@ -85,7 +86,7 @@ func (t *turn) relay(ctx context.Context, key string) (*relay, error) {
 		t: t, peer: peerOf(t.key.ID, &at), key: key, position: at, savedPosition: at, forwarded: map[string]bool{},
 		waits: map[string]bool{}, candidates: map[string]string{}, remoteTools: map[string]bool{},
 	}
-	r.position.Moved = false // it is about to be seen
+	r.position.Moved = false // the relay reads the remote's status next
 	return r, err
 }
 
@@ -104,8 +105,8 @@ func (r *relay) run(ctx, away context.Context) (machine.Result, error) {
 			return machine.Result{}, err
 		}
 		if status.Status.Suspended() && r.unresumable == status.RunID {
-			// The session was ended from outside, and its run's record was not: nobody
-			// will ever resume it.
+			// The session was ended from outside, but its run's record was not:
+			// nobody will resume it.
 			status.Status = session.RunFailed
 		}
 		if !status.Status.Suspended() {
@@ -118,13 +119,13 @@ func (r *relay) run(ctx, away context.Context) (machine.Result, error) {
 		if len(status.Pending) > 0 && !r.letTimeOut {
 			pause = relayPause
 		}
-		if err := retry.Sleep(away, pause); err != nil { // it waits for something that is not ours to give
+		if err := retry.Sleep(away, pause); err != nil { // it waits for something that this session cannot give
 			return machine.Result{}, err
 		}
 	}
 }
 
-// start tells the remote to begin.
+// start asks the remote to begin.
 func (r *relay) start(ctx, away context.Context) error {
 	if !r.position.Started {
 		r.position.Started = true
@@ -137,7 +138,7 @@ func (r *relay) start(ctx, away context.Context) error {
 		return err
 	}
 	message := r.t.transcript.Messages()[0]
-	request := r.t.key.ID // of a call that an earlier version may have begun
+	request := r.t.key.ID // an earlier version may have begun the call under this id
 	if r.position.Peer != "" {
 		request = r.peer
 	}
@@ -163,13 +164,13 @@ func (r *relay) status(away context.Context) (*helix.RemoteStatus, error) {
 	})
 }
 
-// follow takes in the remote's chunks until its run has come to rest: it has
-// ended, or waits. A reading that was cut off is taken up again.
+// follow copies the remote's chunks until its run ends or waits. It reads again when
+// a reading was cut off.
 func (r *relay) follow(ctx, away context.Context) (*helix.RemoteStatus, error) {
 	var (
-		ended bool         // the stream had
-		stood string       // how the run did
-		since = time.Now() // when something was last heard
+		ended bool         // the stream ended
+		stood string       // the run and its status when last read
+		since = time.Now() // when something was last received
 		pause = relayPause
 	)
 	for {
@@ -195,12 +196,12 @@ func (r *relay) follow(ctx, away context.Context) (*helix.RemoteStatus, error) {
 		stood = stands
 		switch {
 		case time.Since(since) < r.patience():
-		case status.Status.Ended(): // what it has to say is known, though not what it showed
+		case status.Status.Ended(): // the outcome is known, although some chunks are not
 			return status, r.save(ctx)
 		default:
 			return nil, r.outOfReach(since, session.ErrUnavailable.WithMessage("its stream does not go on"))
 		}
-		if r.position.Sequence == before { // it was cut off, or shows the end of an earlier run
+		if r.position.Sequence == before { // the reading was cut off, or shows the end of an earlier run
 			if err := retry.Sleep(away, pause); err != nil {
 				return nil, err
 			}
@@ -209,7 +210,7 @@ func (r *relay) follow(ctx, away context.Context) (*helix.RemoteStatus, error) {
 	}
 }
 
-// save notes how far the remote was followed.
+// save writes the position to the reference.
 func (r *relay) save(ctx context.Context) error {
 	if r.position == r.savedPosition {
 		return nil
@@ -222,7 +223,7 @@ func (r *relay) save(ctx context.Context) error {
 				return err
 			}
 			if has.Epoch > r.position.Epoch || (has.Epoch == r.position.Epoch && has.Sequence > r.position.Sequence) {
-				has.Started, has.RunID = true, r.position.RunID // whoever took the turn over is further
+				has.Started, has.RunID = true, r.position.RunID // the process that recovered the turn is further
 			} else {
 				r.position.Stop = has.Stop
 				has = r.position
@@ -239,7 +240,7 @@ func (r *relay) save(ctx context.Context) error {
 	if !further || r.counted || t.run.Attempts == 0 {
 		return nil
 	}
-	// Who takes the turn over next sees that this one was not in vain.
+	// The process that recovers the turn next sees that this one made progress.
 	r.counted = true
 	_, err = t.commit(ctx, r.key+"/progress/"+strconv.FormatInt(r.position.Sequence, 10), session.Change{Writes: t.hooks.written, Run: t.runChange("")})
 	return err

@@ -12,31 +12,30 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// owedStop is a stop that a remote has not confirmed.
+// undeliveredStop is a stop that a remote has not confirmed.
 type undeliveredStop struct {
 	Kind   session.StopKind `json:"kind"`
 	Reason string           `json:"reason,omitempty"`
-	// Since is when it came to be owed.
+	// Since is when it was recorded.
 	Since time.Time `json:"since,omitzero"`
-	// Tries counts how often it was told, At is when last.
+	// Tries counts the attempts to deliver it, At is the time of the last.
 	Tries int       `json:"tries,omitempty"`
 	At    time.Time `json:"at,omitzero"`
 }
 
-// ErrStopOwed is what [Handler.Deliver] answers to a wake that is about a remote
-// which was not told to stop; see [Handler.PayStop].
+// ErrStopUndelivered is what [Handler.Deliver] returns for a wake about a remote that
+// has yet to be told to stop; see [Handler.DeliverStop].
 var ErrStopUndelivered = &session.Error{Code: session.CodeRemote, Message: "a remote agent was not told to stop"}
 
-// The waits between attempts to tell a remote to stop, and how long one may take.
+// The pauses between attempts to deliver a stop, and the limit of one attempt.
 const (
-	debtPause     = 250 * time.Millisecond
-	debtLongPause = 5 * time.Minute
-	debtTimeout   = 10 * time.Second
+	stopPause     = 250 * time.Millisecond
+	stopLongPause = 5 * time.Minute
+	stopTimeout   = 10 * time.Second
 )
 
-// oweStop records that the remote which a session stands in for is to stop, before
-// the session itself is seen to have. Of any other session there is nothing to be
-// recorded.
+// requestStop records that the remote of a stand-in has to stop, before the stand-in
+// ends. It does nothing for any other session.
 func (l *remoteLink) requestStop(ctx context.Context, state *session.State, stop session.Stop) error {
 	ref, err := remoteRef(ctx, l.sessions, state)
 	if err != nil || ref == nil {
@@ -68,9 +67,9 @@ func (l *remoteLink) requestStop(ctx context.Context, state *session.State, stop
 	return err
 }
 
-// PayStop tells the remote that a wake is about to stop, if the time for that has
-// come. It reports whether there is nothing left to be done.
-func (h *Handler) DeliverStop(ctx context.Context, wake session.Wake) (paid bool, err error) {
+// DeliverStop delivers the stop that a wake is about, if the next attempt is due. It
+// reports whether nothing is left to be done.
+func (h *Handler) DeliverStop(ctx context.Context, wake session.Wake) (done bool, err error) {
 	sessions := h.cfg.Backend.Sessions().Tenant(wake.Tenant)
 	state, err := sessions.Load(ctx, wake.SessionID)
 	if errors.Is(err, session.ErrNotFound) {
@@ -90,9 +89,9 @@ func (h *Handler) DeliverStop(ctx context.Context, wake session.Wake) (paid bool
 	remote := h.remote(state.Agent)
 	switch stop := at.Stop; {
 	case stop == nil:
-	case remote == nil: // another process knows it
+	case remote == nil: // another process knows the remote
 		return false, nil
-	case h.cfg.Now().Before(stop.At.Add(min(debtPause<<min(stop.Tries, 20), debtLongPause))) && stop.Tries > 0:
+	case h.cfg.Now().Before(stop.At.Add(min(stopPause<<min(stop.Tries, 20), stopLongPause))) && stop.Tries > 0:
 		return false, nil
 	default:
 		if err := h.remoteLink(sessions).updateProgress(ctx, state, func(at *remoteProgress, _ *session.ChildRef) {
@@ -104,14 +103,14 @@ func (h *Handler) DeliverStop(ctx context.Context, wake session.Wake) (paid bool
 		}
 		err := deliverStop(ctx, remote, peerOf(state.ID, &at), stop)
 		if errors.Is(err, session.ErrNotFound) && (at.RunID != "" || !h.cfg.Now().Before(stop.Since.Add(h.requestLimit(remote)))) {
-			err = nil // else the request that begins it may be on its way
+			err = nil // else the request that starts it may still be in transit
 		}
 		if err != nil {
 			h.log.WarnContext(ctx, "remote agent not stopped", "tenant", state.Tenant, "session", state.ID, "try", stop.Tries+1, "error", err)
 			return false, nil
 		}
 	}
-	other := false // than the one that was told: an interrupt may have become an abort
+	other := false // the stop has changed since: an interrupt may have become an abort
 	err = h.remoteLink(sessions).updateProgress(ctx, state, func(now *remoteProgress, ref *session.ChildRef) {
 		if other = now.Stop != nil && (at.Stop == nil || now.Stop.Kind != at.Stop.Kind); !other {
 			now.Stop, ref.StopOwed = nil, false
@@ -123,8 +122,8 @@ func (h *Handler) DeliverStop(ctx context.Context, wake session.Wake) (paid bool
 	if ref.Status != session.ChildRunning && ref.Status != session.ChildWaiting {
 		return true, nil
 	}
-	// Until the caller's commit is there, it may write that the stop is owed. One that
-	// was ended from outside, as when it expires, makes none.
+	// Until the caller has committed, it may record the stop again. A caller that was
+	// ended from outside, for example because it expired, makes no commit.
 	caller, err := sessions.Load(ctx, state.ParentID)
 	if errors.Is(err, session.ErrNotFound) {
 		return true, nil
@@ -136,7 +135,7 @@ func (h *Handler) DeliverStop(ctx context.Context, wake session.Wake) (paid bool
 	return err == nil && run.Status.Ended(), err
 }
 
-// setProgress changes what is known of a remote that nobody follows.
+// updateProgress changes what is known of a remote that no process follows.
 func (l *remoteLink) updateProgress(ctx context.Context, state *session.State, change func(*remoteProgress, *session.ChildRef)) error {
 	_, err := l.sessions.UpdateChild(ctx, state.ParentID, state.ID, func(ref *session.ChildRef) error {
 		at, err := readProgress(ref)
@@ -150,10 +149,10 @@ func (l *remoteLink) updateProgress(ctx context.Context, state *session.State, c
 	return err
 }
 
-// tellStop tells a remote to stop, unless it has. One that waits is aborted: nobody
-// will come back to it.
+// deliverStop tells a remote to stop, unless it has ended. A remote that waits is
+// aborted, because nobody will resume it.
 func deliverStop(ctx context.Context, remote helix.Remote, peer string, stop *undeliveredStop) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, debtTimeout, usercode.ErrTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, stopTimeout, usercode.ErrTimeout)
 	defer cancel()
 	return usercode.Guard(func() error {
 		status, err := remote.Status(ctx, peer)
@@ -175,7 +174,7 @@ func deliverStop(ctx context.Context, remote helix.Remote, peer string, stop *un
 	})
 }
 
-// lookForDebt finds out whether the remote of a call is still to be told to stop.
+// readStop reads whether the call's remote has yet to be told to stop.
 func (a *agentCall) readStop(ctx context.Context) error {
 	if a.Kind != session.CallRemote {
 		return nil
@@ -195,7 +194,8 @@ func (a *agentCall) readStop(ctx context.Context) error {
 	return nil
 }
 
-// rereadDebt brings a reference that was read earlier up to whether a stop is owed.
+// refreshStop updates a reference that was read earlier: whether a stop has yet to be
+// delivered.
 func (l *remoteLink) refreshStop(ctx context.Context, parent string, ref *session.ChildRef) error {
 	refs, err := l.sessions.Children(ctx, parent)
 	if err != nil {
@@ -206,6 +206,6 @@ func (l *remoteLink) refreshStop(ctx context.Context, parent string, ref *sessio
 			ref.StopOwed = refs[i].StopOwed
 		}
 	}
-	ref.Remote = nil // what the store has of it stays
+	ref.Remote = nil // nil keeps what the store has of it
 	return nil
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// rest sees to a remote that waits: answers that are there are handed on; if there
-// are none, the turn is suspended.
+// settleWaits handles a remote that waits: it forwards the answers that have arrived
+// and resumes the remote. If there are none, it suspends the turn.
 func (r *relay) settleWaits(ctx, away context.Context, status *helix.RemoteStatus) (machine.Result, error) {
 	t := r.t
 	entries, err := retry.Do(ctx, func() ([]session.Pending, error) { return t.sessions.PendingCalls(ctx, t.key.ID, true) })
@@ -28,7 +28,7 @@ func (r *relay) settleWaits(ctx, away context.Context, status *helix.RemoteStatu
 	}
 	r.letTimeOut = false
 	var overdue []session.Pending
-	// What is waited for here, and not there any more, was answered there.
+	// A call that waits here but no longer on the remote was answered there.
 	answered := r.resumed != status.RunID && !allWait(entries, status.Pending)
 	answered = r.forwardRest(away, status, entries) || answered
 	for i := range status.Pending {
@@ -58,9 +58,9 @@ func findPending(entries []session.Pending, callID string) *session.Pending {
 	return &entries[at]
 }
 
-// tellRest hands on the answers to calls that the remote does not wait for: it may
-// have them, or has gone on without, and then they are late. It reports whether
-// there were any that it had not been told of.
+// forwardRest forwards the answers to calls that the remote does not wait for: it may
+// have them, or they are late. It reports whether there were any that were not
+// forwarded before.
 func (r *relay) forwardRest(away context.Context, status *helix.RemoteStatus, entries []session.Pending) bool {
 	found := false
 	for i := range entries {
@@ -76,9 +76,8 @@ func (r *relay) forwardRest(away context.Context, status *helix.RemoteStatus, en
 	return found
 }
 
-// forward hands an answer on. Whether the remote has it already does not matter;
-// one that it does not take is replaced by an error, so that it does not wait for
-// ever.
+// forward forwards an answer. Sending it twice does no harm. An answer that the
+// remote refuses is replaced by an error, so that the remote does not wait for ever.
 func (r *relay) forward(away context.Context, p *session.Pending) error {
 	response := p.Response
 	if response == nil {
@@ -92,8 +91,8 @@ func (r *relay) forward(away context.Context, p *session.Pending) error {
 	return r.submitError(away, p, streamwriter.Truncate("the answer was refused: "+err.Error()))
 }
 
-// sayError answers a call with an error that nobody gave. Where the tool decides
-// who may answer, the remote may refuse it, and waits until its own deadline.
+// submitError answers a call with an error. If the tool's policy decides who may
+// answer, the remote may refuse it, and waits until its own deadline.
 func (r *relay) submitError(away context.Context, p *session.Pending, text string) error {
 	err := r.submit(away, r.patience(), p, session.Response{Kind: session.PendingClientTool, Error: text})
 	if remoteErrorCode(err) != session.CodeNotAllowed {
@@ -111,7 +110,7 @@ func (r *relay) submit(away context.Context, limit time.Duration, p *session.Pen
 	return err
 }
 
-// answerTo is an answer that was taken here, as the remote takes it.
+// answerTo is a stored answer as the remote accepts it.
 func answerTo(p *session.Pending, response session.Response) helix.Submission {
 	s := session.Submission{CallID: p.CallID, Fingerprint: p.Fingerprint, Response: response}
 	if response.Kind == session.PendingApproval {
@@ -120,14 +119,14 @@ func answerTo(p *session.Pending, response session.Response) helix.Submission {
 	return answerOf(s)
 }
 
-// answerOf is a submission as the remote takes it: users are known there by their
+// answerOf is a submission as the remote accepts it: users are known there by their
 // ids.
 func answerOf(s session.Submission) helix.Submission {
 	return helix.Submission{Submission: s, User: helix.User{ID: s.By}}
 }
 
-// resume has the remote go on. Calls that nobody answered in time it times out
-// itself, unless its clock is behind ours.
+// resume resumes the remote. The remote times out overdue calls itself, unless its
+// clock is behind ours.
 func (r *relay) resume(away context.Context, status *helix.RemoteStatus, overdue []session.Pending) error {
 	err := r.requestResume(away, status)
 	if remoteErrorCode(err) == session.CodeAwaiting && len(overdue) > 0 {
@@ -140,15 +139,15 @@ func (r *relay) resume(away context.Context, status *helix.RemoteStatus, overdue
 	}
 	switch remoteErrorCode(err) {
 	case session.CodeNotResumable:
-		r.unresumable = status.RunID // unless its status, read anew, shows that another run began or ended
+		r.unresumable = status.RunID // unless its status, read again, shows that another run began or ended
 		return nil
 	case session.CodeAwaiting, session.CodeRunning, session.CodeStale:
-		return nil // its status says what it is at
+		return nil // its status says what it does
 	}
 	return err
 }
 
-// askResume resumes the run that was suspended, once.
+// requestResume resumes the run that was suspended, once.
 func (r *relay) requestResume(away context.Context, status *helix.RemoteStatus) error {
 	r.resumed = status.RunID
 	_, err := reach(away, r, r.patience(), func(ctx context.Context) (*helix.RemoteRun, error) {
@@ -157,8 +156,8 @@ func (r *relay) requestResume(away context.Context, status *helix.RemoteStatus) 
 	return err
 }
 
-// expect makes entries for calls that wait below and that nobody here knows of, and
-// has those who route answers know of them.
+// addEntries makes entries for calls of the remote that have none, and registers them
+// with the sessions that route answers.
 func (r *relay) addEntries(ctx context.Context, pending, entries []session.Pending, now time.Time) ([]session.Pending, error) {
 	t := r.t
 	if len(pending) > maxProxied {
@@ -202,8 +201,8 @@ func (r *relay) addEntries(ctx context.Context, pending, entries []session.Pendi
 // maxProxied is how many calls of a remote may wait for people here.
 const maxProxied = 1000
 
-// own routes answers to this session, but for calls that are another's: a remote
-// names its calls itself.
+// own routes answers to this session. It refuses calls that belong to another
+// session, because a remote chooses the ids of its calls.
 func (r *relay) own(ctx context.Context, root string, owned []session.Ownership) error {
 	t := r.t
 	for i := range owned {
@@ -223,8 +222,8 @@ func (r *relay) own(ctx context.Context, root string, owned []session.Ownership)
 	return err
 }
 
-// foresee makes the entries of calls that wait while the remote is still busy with
-// others, before watchers see them: they may be answered at once.
+// prepareEntries makes the entries of calls that wait while the remote is still busy
+// with others, before watchers see the calls: they may be answered at once.
 func (r *relay) prepareEntries(ctx, away context.Context) error {
 	t := r.t
 	status, failure := usercode.CallWithin(away, t.pool, remoteTimeout, func(ctx context.Context) (*helix.RemoteStatus, error) {
@@ -232,8 +231,8 @@ func (r *relay) prepareEntries(ctx, away context.Context) error {
 	})
 	if failure != nil {
 		t.h.log.WarnContext(ctx, "client_tool.ownership_retry", t.attrs("remote", r.peer, "error", failure)...)
-		clear(r.candidates) // which of them wait is not known
-		return nil          // the entries are made when it is in reach
+		clear(r.candidates) // it is not known which of them wait
+		return nil          // the entries are made when it is reachable
 	}
 	if len(status.Pending) == 0 {
 		return nil
@@ -257,8 +256,8 @@ func (r *relay) prepareEntries(ctx, away context.Context) error {
 	return err
 }
 
-// suspend ends the run until people have answered. It gives nothing if somebody has
-// meanwhile.
+// suspend ends the run until people have answered. It returns an empty result if
+// somebody has answered meanwhile.
 func (r *relay) suspend(ctx context.Context, status *helix.RemoteStatus, entries []session.Pending, now time.Time) (machine.Result, error) {
 	t := r.t
 	fresh, err := r.addEntries(ctx, status.Pending, entries, now)
@@ -281,7 +280,7 @@ func (r *relay) suspend(ctx context.Context, status *helix.RemoteStatus, entries
 		}
 	}
 	change.Resolve = resolveRest(entries, now, waiting)
-	if err := r.save(ctx); err != nil { // that it is seen, before the next resume asks
+	if err := r.save(ctx); err != nil { // before the next resume polls the remote
 		return machine.Result{}, err
 	}
 	_, err = t.commit(ctx, r.key+"/suspend/"+status.RunID, change)
