@@ -92,24 +92,7 @@ func (t *turn) endStopped(ctx context.Context, e effect, stop *session.Stop, rep
 
 // partial is the step that is kept of a reply which was cut off.
 func (t *turn) partial(e effect, stop *session.Stop, reply modelReply) *flight {
-	kept := modelReply{Response: &llm.Response{}}
-	var calls []session.Part
-	if reply.Response != nil {
-		for _, part := range reply.Parts {
-			if part.Kind == session.PartToolCall {
-				calls = append(calls, part)
-			}
-		}
-	}
-	for _, part := range reply.seen {
-		switch {
-		case part.Kind == session.PartText:
-			kept.Parts = append(kept.Parts, part)
-		case part.Kind == session.PartToolCall && len(calls) > 0:
-			kept.Parts, calls = append(kept.Parts, calls[0]), calls[1:]
-		}
-	}
-	kept.Parts = append(kept.Parts, calls...)
+	kept := modelReply{Response: &llm.Response{Parts: reply.kept()}}
 	f := t.replyStep(e).newFlight(kept)
 	mark, _ := session.Encode(map[string]session.StopKind{"stop": stop.Kind}) // a string always encodes
 	f.reply.Metadata = map[string]json.RawMessage{session.MetaInterrupted: mark}

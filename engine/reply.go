@@ -23,6 +23,28 @@ type modelReply struct {
 	attempt int
 }
 
+// kept is what a stop keeps of a reply: the text that watchers saw, and complete
+// calls, in the places in which watchers saw them begin. Reasoning is not kept.
+func (r *modelReply) kept() []session.Part {
+	var parts, calls []session.Part
+	if r.Response != nil {
+		for _, part := range r.Parts {
+			if part.Kind == session.PartToolCall {
+				calls = append(calls, part)
+			}
+		}
+	}
+	for _, part := range r.seen {
+		switch {
+		case part.Kind == session.PartText:
+			parts = append(parts, part)
+		case part.Kind == session.PartToolCall && len(calls) > 0:
+			parts, calls = append(parts, calls[0]), calls[1:]
+		}
+	}
+	return append(parts, calls...)
+}
+
 // replyStep commits the model's reply of a step. It belongs to the goroutine that
 // handles the model call.
 type replyStep struct {
@@ -209,7 +231,7 @@ func (r *replyStep) prepareText(ctx context.Context, f *flight) {
 		r.t.fail(change, err)
 	} else if stop {
 		r.t.completeWith(f, change, session.ReasonStopWhen, nil)
-	} else if f.next = r.t.afterStep(f.step, true); f.next == machine.NextClose {
+	} else if f.next = afterStep(r.t.agent, f.step, true); f.next == machine.NextClose {
 		r.t.fail(change, noOutput(r.t.agent))
 		change.Run = r.t.runChange(session.ReasonMaxSteps)
 	}
@@ -225,17 +247,18 @@ func noOutput(agent *helix.Agent) *session.Error {
 	return session.ErrNoOutput.WithMessage("agent %s did not finish with an output within its %d steps", agent.Name, agent.StepLimit())
 }
 
-// afterStep says what follows a step that did not end the turn: another one, a
-// last one that can only finish, or nothing, because the limit is reached.
-func (t *turn) afterStep(step int, owesOutput bool) machine.Next {
-	limit := t.agent.StepLimit()
+// afterStep says what follows a step that did not end the turn: another step, a last
+// one in which the model can only finish, or the end, because the step limit is
+// reached. mustFinish is set if the model was to finish in this step.
+func afterStep(agent *helix.Agent, step int, mustFinish bool) machine.Next {
+	limit := agent.StepLimit()
 	switch {
 	case limit == helix.Unlimited || step < limit:
-		if owesOutput {
+		if mustFinish {
 			return machine.NextFinish
 		}
 		return machine.NextModel
-	case step == limit && t.agent.Output != nil:
+	case step == limit && agent.Output != nil:
 		return machine.NextFinish
 	}
 	return machine.NextClose

@@ -201,7 +201,7 @@ func (r *stepResults) conclude(ctx context.Context, e effect, change *session.Ch
 		r.t.completeWith(r.f, change, session.ReasonStopWhen, nil)
 		return
 	}
-	if r.f.next = r.t.afterStep(r.f.step, e.Finish); r.f.next == machine.NextClose {
+	if r.f.next = afterStep(r.t.agent, r.f.step, e.Finish); r.f.next == machine.NextClose {
 		r.t.fail(change, session.ErrMaxSteps.WithMessage("agent %s reached its limit of %d steps", r.t.agent.Name, r.t.agent.StepLimit()))
 		change.Run = r.t.runChange(session.ReasonMaxSteps)
 	}
