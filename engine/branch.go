@@ -136,7 +136,7 @@ func whyUnfinished(row *session.Call, wait *session.Pending) *session.Error {
 	case approved && row != nil && row.Status == session.CallOpen:
 		return toolError(session.CodeToolNotRun, "the session was copied before %s, which was approved, was carried out", row.Tool)
 	case row != nil && (row.Kind == session.CallClient || row.Kind == session.CallApproval && row.Status == session.CallOpen):
-		return toolError(session.CodeAbandoned, "the session went on without an answer")
+		return toolError(session.CodeAbandoned, "the session continued without an answer")
 	case row != nil && row.Status == session.CallBegun && !row.ReadOnly && row.Rejected == nil:
 		return toolError(session.CodeToolOutcome, "the session was copied while %s was carried out; its outcome is not known here", row.Tool)
 	}

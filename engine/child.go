@@ -111,7 +111,7 @@ func (h *Handler) OpenChild(ctx context.Context, of machine.Effect) (*Opened, er
 func (a *agentCall) openSubAgent(ctx context.Context) (*Opened, error) {
 	sub, ok := a.t.agent.SubAgent(a.Tool)
 	if !ok {
-		return nil, toolError(session.CodeToolUnknown, "there is no tool named %q any more", a.Tool)
+		return nil, toolError(session.CodeToolUnknown, "there is no longer a tool named %q", a.Tool)
 	}
 	state, err := a.t.sessions.Load(ctx, a.Child)
 	if err == nil {
@@ -310,7 +310,7 @@ func (a *agentCall) childResult(ctx context.Context, run *session.Run, render fu
 		if err != nil || state.Status == session.Paused {
 			return nil, err
 		}
-		return nil, session.ErrStale.WithMessage("session %s: somebody else runs it", run.SessionID)
+		return nil, session.ErrStale.WithMessage("session %s: another process runs it", run.SessionID)
 	case run.Status.Suspended():
 		return a.abandonedResult(ctx)
 	case run.Status == session.RunInterrupted:

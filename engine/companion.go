@@ -75,7 +75,7 @@ func (l *stepLoader) readCompanions(ctx context.Context, f *flight) error {
 		}
 		ref := findRef(refs, func(r *session.ChildRef) bool { return r.SessionID == c.Child })
 		if ref == nil {
-			return session.ErrCorrupt.WithMessage("session %s: nothing is known of the companion %s", l.t.key.ID, c.Child)
+			return session.ErrCorrupt.WithMessage("session %s: the companion %s has no reference", l.t.key.ID, c.Child)
 		}
 		c.companion = readCompanionCall(c, ref.Agent, ref.Blocking)
 		c.companion.status = ref.Status

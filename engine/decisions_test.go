@@ -90,9 +90,15 @@ func TestSight(t *testing.T) {
 	t.Parallel()
 	var s sight
 	for _, d := range []llm.Delta{
-		{Kind: llm.DeltaReasoning, Text: "hm"}, {Kind: llm.DeltaText, Text: "a"}, {Kind: llm.DeltaText, Text: "b"},
-		{Kind: llm.DeltaText}, {Kind: llm.DeltaCallStart, Tool: "x"}, {Kind: llm.DeltaCallArgs, Text: "{}"}, {Kind: llm.DeltaCallEnd},
-		{Kind: llm.DeltaCallStart, Tool: "y"}, {Kind: llm.DeltaText, Text: "c"},
+		{Kind: llm.DeltaReasoning, Text: "hm"},
+		{Kind: llm.DeltaText, Text: "a"},
+		{Kind: llm.DeltaText, Text: "b"},
+		{Kind: llm.DeltaText},
+		{Kind: llm.DeltaCallStart, Tool: "x"},
+		{Kind: llm.DeltaCallArgs, Text: "{}"},
+		{Kind: llm.DeltaCallEnd},
+		{Kind: llm.DeltaCallStart, Tool: "y"},
+		{Kind: llm.DeltaText, Text: "c"},
 	} {
 		s.add(d)
 	}
@@ -201,14 +207,22 @@ func TestUnansweredResult(t *testing.T) {
 		"without answer":  {"pay", &session.Pending{State: session.PendingWaiting}, string(session.CodeAbandoned), session.PendingAbandoned},
 		"before its time": {"pay", &session.Pending{State: session.PendingWaiting, Deadline: now.Add(1)}, string(session.CodeAbandoned), session.PendingAbandoned},
 		"overdue":         {"pay", &session.Pending{State: session.PendingWaiting, Deadline: now}, string(session.CodeClientTimeout), session.PendingTimedOut},
-		"with a result": {"pay", answered(session.PendingClientTool, session.Response{Kind: session.PendingClientTool, Result: json.RawMessage(`7`)}),
-			"7", session.PendingConsumed},
-		"with an error": {"pay", answered(session.PendingClientTool, session.Response{Kind: session.PendingClientTool, Error: "x"}),
-			string(session.CodeToolFailed), session.PendingConsumed},
-		"not approved": {"pay", answered(session.PendingApproval, session.Response{Kind: session.PendingApproval}),
-			string(session.CodeToolDenied), session.PendingConsumed},
-		"approved, and not carried out": {"pay", answered(session.PendingApproval, session.Response{Kind: session.PendingApproval, Approved: true}),
-			string(session.CodeAbandoned), session.PendingConsumed},
+		"with a result": {
+			"pay", answered(session.PendingClientTool, session.Response{Kind: session.PendingClientTool, Result: json.RawMessage(`7`)}),
+			"7", session.PendingConsumed,
+		},
+		"with an error": {
+			"pay", answered(session.PendingClientTool, session.Response{Kind: session.PendingClientTool, Error: "x"}),
+			string(session.CodeToolFailed), session.PendingConsumed,
+		},
+		"not approved": {
+			"pay", answered(session.PendingApproval, session.Response{Kind: session.PendingApproval}),
+			string(session.CodeToolDenied), session.PendingConsumed,
+		},
+		"approved, and not carried out": {
+			"pay", answered(session.PendingApproval, session.Response{Kind: session.PendingApproval, Approved: true}),
+			string(session.CodeAbandoned), session.PendingConsumed,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

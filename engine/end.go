@@ -122,7 +122,7 @@ func (t *turn) endFailed(ctx context.Context, key string, err *session.Error, ke
 		t.waits(t.flight).reconsider()
 		t.discardResults(t.flight, "answered")
 	}
-	return machine.Result{}, session.ErrUnavailable.WithMessage("answers keep coming in")
+	return machine.Result{}, session.ErrUnavailable.WithMessage("answers keep arriving")
 }
 
 func (t *turn) prepareFailure(ctx context.Context, key string, err *session.Error, keepState bool) {

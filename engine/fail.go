@@ -148,10 +148,10 @@ func (c *closer) announceFailure(ctx context.Context, state *session.State, p *p
 	state.Version, state.MessageCount, state.Lease = started.Version, started.MessageCount, started.Lease
 	state.Turn, state.CurrentRunID, state.Custom = started.Turn, started.Run.ID, p.doc
 	t := c.h.newTurn(c.h.agentOr(ctx, state), nil, state, started.Run, started.Lease.Fence(), new(atomic.Int64))
-	c.h.hold(t) // a start of the next turn in this process waits for it
-	defer c.h.drop(t)
 	t.transcript, t.patches, t.ended = p.transcript, p.patches, p.start.Outcome
 	t.state.Finish(t.ended)
+	c.h.hold(t) // a start of the next turn in this process waits for it
+	defer c.h.drop(t)
 	t.reportEndedWaits(ctx, p.endedWaits)
 	err := c.h.tree(c.sessions).endAwaited(ctx, state.ID, t.ended)
 	if err == nil {

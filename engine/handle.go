@@ -20,6 +20,8 @@ const (
 
 // Handle is a handle on a run. It only reads the store and the stream, so any process
 // may hold it.
+//
+// Its fields never change.
 type Handle struct {
 	backend  store.Backend
 	handler  *Handler

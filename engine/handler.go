@@ -85,16 +85,19 @@ func (c *Config) checkSize(size int64) error {
 // so that the cost of a step does not grow with the session. A turn that it does not
 // hold is read from the store.
 type Handler struct {
-	*Registry
+	*Registry // guards itself
 
+	// These never change.
 	cfg   Config
 	log   *slog.Logger
 	owner string // the token under which this process holds leases
 
 	mu    sync.Mutex
-	turns map[string]*turn // by run id
+	turns map[string]*turn // by run id; guarded by mu
 
-	undeclared sync.Map // names of agents whose state is changed and not declared, once each
+	// undeclared holds the names of agents that write state without declaring any, so that
+	// each is logged once. It guards itself.
+	undeclared sync.Map
 }
 
 // NewHandler makes a handler.

@@ -25,7 +25,7 @@ func (o *opening) planSuspendedStep(ctx context.Context) error {
 }
 
 // errStepAbandoned is the error of calls whose step a new message abandons.
-var errStepAbandoned = toolError(session.CodeAbandoned, "the user went on without an answer")
+var errStepAbandoned = toolError(session.CodeAbandoned, "the user continued without an answer")
 
 // abandonChildren ends the agents that a session waits for, if the start abandons the
 // step. Companions keep their transcripts.

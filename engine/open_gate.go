@@ -49,7 +49,7 @@ func (o *opening) gate(ctx context.Context) error {
 		}
 	case session.RunResume:
 		if o.req.Stop != nil && (o.state.SuspendedStep == "" || (o.state.Status != session.Active && o.state.Status != session.Paused)) {
-			return session.ErrNotResumable.WithMessage("the session does not wait any more") // a run that does something else must not be stopped
+			return session.ErrNotResumable.WithMessage("the session no longer waits") // a run that does something else must not be stopped
 		}
 		if o.req.Stop == nil && o.req.Resume.Checkpoint == "" && (o.state.Status == session.Completed || o.state.Status == session.Failed) {
 			return session.ErrNotResumable.WithMessage("the session is %s; %s", o.state.Status,
@@ -72,7 +72,7 @@ func gateCaller(req *OpenRequest, state *session.State) error {
 		return session.ErrExists.WithMessage("session %s was not made by %s", state.ID, c.state.ID)
 	}
 	if req.caller == nil && state.RootID != "" {
-		return session.Invalid("session id", "%q is that of an agent which works for another; go on with %q", state.ID, state.RootID)
+		return session.Invalid("session id", "%q is the session of an agent which works for another; use %q", state.ID, state.RootID)
 	}
 	if state.Agent != req.Agent.Name {
 		return session.Invalid("agent", "%q is not the session's, which is %q", req.Agent.Name, state.Agent)
@@ -107,12 +107,12 @@ func (o *opening) gateWaits(ctx context.Context) error {
 			return err
 		}
 	}
-	text := fmt.Sprintf("the session waits for %d answers", len(tree.pending))
+	text := fmt.Sprintf("the session is waiting for %d answers", len(tree.pending))
 	if len(tree.pending) == 1 {
-		text = "the session waits for 1 answer"
+		text = "the session is waiting for 1 answer"
 	}
 	if tree.ready {
-		text += ", and has others that no run has taken up: resume it"
+		text += ", and has answers that no run has used: resume it"
 	}
 	out := session.ErrAwaitingInput.WithMessage("%s", text)
 	for i := range tree.pending {

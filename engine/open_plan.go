@@ -177,7 +177,7 @@ func (o *opening) planInput(ctx context.Context) error {
 	if !p.resumes && messages == nil {
 		messages = session.Heal(p.history, func(call session.Part) *session.Error {
 			if tool, ok := req.Agent.Tool(call.Tool); ok && tool.Waits() {
-				return toolError(session.CodeAbandoned, "the session went on without an answer")
+				return toolError(session.CodeAbandoned, "the session continued without an answer")
 			}
 			return toolError(session.CodeToolNotRun, "the call was not carried out")
 		})
@@ -222,7 +222,7 @@ func (o *opening) planInput(ctx context.Context) error {
 	return nil
 }
 
-var errNoMessages = session.ErrNotResumable.WithMessage("the session has no messages to go on with")
+var errNoMessages = session.ErrNotResumable.WithMessage("the session has no messages to continue from")
 
 func endsInReply(history []session.Message) bool {
 	return len(history) > 0 && history[len(history)-1].Role == session.RoleAssistant

@@ -89,7 +89,7 @@ func (h *Handler) recoverRun(ctx context.Context, due session.Due, force bool) (
 		loops = !lives
 	}
 	if loops {
-		err := session.ErrCrashLoop.WithMessage("the run was taken up %d times without making progress", taken.Attempts-1)
+		err := session.ErrCrashLoop.WithMessage("the run was recovered %d times without making progress", taken.Attempts-1)
 		if _, err := t.endFailed(ctx, t.run.ID+"/recover", err, true); err != nil {
 			h.release(ctx, t)
 			h.drop(t)
@@ -155,7 +155,7 @@ func LossOf(state *session.State, run *session.Run) Loss {
 // lost owner drove. Then the session has only waited for it.
 func (r *tree) progressesBelow(ctx context.Context, id, owner string, depth int) (bool, error) {
 	if depth > maxDepth {
-		return false, session.ErrCorrupt.WithMessage("session %s: the agents below it have no end", id)
+		return false, session.ErrCorrupt.WithMessage("session %s: the agents below it are nested too deeply", id)
 	}
 	refs, err := r.sessions.Children(ctx, id)
 	if err != nil {

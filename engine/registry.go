@@ -22,11 +22,11 @@ type Registry struct {
 	sessions session.Store // never changes
 	log      *slog.Logger  // never changes
 
-	mu        sync.Mutex // guards what follows
-	agents    map[string]*helix.Agent
+	mu        sync.Mutex                         // guards what follows
+	agents    map[string]*helix.Agent            // by name; a remote agent has that of its stand-in
 	displaced map[weak.Pointer[helix.Agent]]bool // definitions that Replace put others in place of
 	factories map[string]helix.Factory
-	remotes   map[string]*standIn
+	remotes   map[string]*standIn // by name
 }
 
 func newRegistry(sessions session.Store, log *slog.Logger) *Registry {

@@ -38,7 +38,7 @@ func (l *remoteLink) peer(ctx context.Context, state *session.State) (string, er
 		return "", err
 	}
 	if ref == nil {
-		return "", session.ErrCorrupt.WithMessage("session %s: its caller knows nothing of it", state.ID)
+		return "", session.ErrCorrupt.WithMessage("session %s: its caller has no reference to it", state.ID)
 	}
 	at, err := readProgress(ref)
 	return peerOf(state.ID, &at), err
@@ -65,7 +65,7 @@ type remoteProgress struct {
 
 func readProgress(ref *session.ChildRef) (p remoteProgress, err error) {
 	if err := json.Unmarshal(ref.Remote, &p); err != nil {
-		return p, session.ErrCorrupt.WithCause(err, "child %s: how far it was followed cannot be read", ref.SessionID)
+		return p, session.ErrCorrupt.WithCause(err, "child %s: its progress cannot be decoded", ref.SessionID)
 	}
 	p.Epoch = max(p.Epoch, 1)
 	return p, nil

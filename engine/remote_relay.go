@@ -79,7 +79,7 @@ func (t *turn) relay(ctx context.Context, key string) (*relay, error) {
 		return nil, err
 	}
 	if ref == nil {
-		return nil, session.ErrCorrupt.WithMessage("session %s: its caller knows nothing of it", t.key.ID)
+		return nil, session.ErrCorrupt.WithMessage("session %s: its caller has no reference to it", t.key.ID)
 	}
 	at, err := readProgress(ref)
 	r := &relay{
@@ -199,7 +199,7 @@ func (r *relay) follow(ctx, away context.Context) (*helix.RemoteStatus, error) {
 		case status.Status.Ended(): // the outcome is known, although some chunks are not
 			return status, r.save(ctx)
 		default:
-			return nil, r.outOfReach(since, session.ErrUnavailable.WithMessage("its stream does not go on"))
+			return nil, r.outOfReach(since, session.ErrUnavailable.WithMessage("its stream does not continue"))
 		}
 		if r.position.Sequence == before { // the reading was cut off, or shows the end of an earlier run
 			if err := retry.Sleep(away, pause); err != nil {

@@ -152,7 +152,7 @@ func approverOf(agent *helix.Agent, p *session.Pending) (func(context.Context, *
 	case !p.Policy:
 		return nil, nil
 	}
-	return nil, session.ErrNotAllowed.WithMessage("call %s: the tool %s, which decides who may answer, has no Approver any more", p.CallID, p.Tool)
+	return nil, session.ErrNotAllowed.WithMessage("call %s: the tool %s, which decides who may answer, no longer has an Approver", p.CallID, p.Tool)
 }
 
 // offered lists the tools that the model may call, sub-agents and companion tools

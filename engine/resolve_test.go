@@ -191,9 +191,12 @@ func TestApproverOf(t *testing.T) {
 		underPolicy bool
 		has, fails  bool
 	}{
-		{"look", false, true, false}, {"look", true, true, false},
-		{"pay", false, false, false}, {"pay", true, false, true},
-		{"gone", false, false, false}, {"gone", true, false, true},
+		{"look", false, true, false},
+		{"look", true, true, false},
+		{"pay", false, false, false},
+		{"pay", true, false, true},
+		{"gone", false, false, false},
+		{"gone", true, false, true},
 	} {
 		approver, err := approverOf(agent, &session.Pending{Tool: c.tool, Policy: c.underPolicy})
 		if (approver != nil) != c.has || (err != nil) != c.fails {

@@ -189,7 +189,7 @@ func (x *toolCall) claim(ctx context.Context) (*settled, error) {
 func (x *toolCall) execute(ctx context.Context) (*settled, error) {
 	tool, ok := x.t.agent.Tool(x.Tool)
 	if !ok {
-		return x.t.failed(x.call, toolError(session.CodeToolUnknown, "there is no tool named %q any more", x.Tool), 0), nil
+		return x.t.failed(x.call, toolError(session.CodeToolUnknown, "there is no longer a tool named %q", x.Tool), 0), nil
 	}
 	earlier := x.visibleWrites()
 	draft := x.t.draft(earlier...)

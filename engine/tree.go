@@ -65,7 +65,7 @@ func lineageOf(ctx context.Context, sessions session.Store, state *session.State
 		}
 		at = above
 	}
-	return l, session.ErrCorrupt.WithMessage("session %s: its callers have no end", state.ID)
+	return l, session.ErrCorrupt.WithMessage("session %s: its callers are nested too deeply", state.ID)
 }
 
 // others lists the other sessions at which a call of the session may be answered.
@@ -269,7 +269,7 @@ func (r *tree) walk(ctx context.Context, parent, id string, depth int, all bool,
 		return nil // another session has this id
 	}
 	if depth > maxDepth {
-		return session.ErrCorrupt.WithMessage("session %s: the agents below it have no end", id)
+		return session.ErrCorrupt.WithMessage("session %s: the agents below it are nested too deeply", id)
 	}
 	if down, err := visit(state); err != nil || !down {
 		return err
@@ -329,7 +329,7 @@ func (h *Handler) AbortWaiting(ctx context.Context, key, head session.Key, reaso
 	case run.Status == session.RunRunning:
 		return session.ErrStale.WithMessage("run %s has just begun", run.ID)
 	case state.Status != session.Active || !run.Status.Suspended():
-		return session.ErrNotResumable.WithMessage("the session does not wait any more")
+		return session.ErrNotResumable.WithMessage("the session no longer waits")
 	}
 	if err := putWake(ctx, sessions, head.Tenant, head.ID, run.ID); err != nil { // first, because this process may die
 		return err

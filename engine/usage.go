@@ -34,8 +34,7 @@ func (r *usageRecorder) record(ctx context.Context, step int, e usage.Entry) {
 		return nil
 	})
 	if err != nil {
-		r.log.ErrorContext(ctx, "usage sink failed", slog.String("tenant", e.Tenant), slog.String("session", e.SessionID),
-			slog.String("run", e.RunID), slog.Int("step", step), "error", err)
+		r.log.ErrorContext(ctx, "usage sink failed", "tenant", e.Tenant, "session", e.SessionID, "run", e.RunID, "step", step, "error", err)
 	}
 }
 

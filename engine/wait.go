@@ -125,7 +125,7 @@ func (w *stepWaits) readAnswers(ctx context.Context) error {
 			return nil
 		}
 	}
-	return session.ErrCorrupt.WithMessage("session %s: nothing is known of a wait of message %s", w.t.key.ID, w.f.reply.ID)
+	return session.ErrCorrupt.WithMessage("session %s: a wait of message %s has no entry", w.t.key.ID, w.f.reply.ID)
 }
 
 // match assigns entries to the step's unanswered calls. It reports whether there is
@@ -279,7 +279,7 @@ func (w *stepWaits) gather(ctx context.Context, e effect) (machine.Result, error
 		w.reconsider()
 		w.t.discardResults(w.f, "answered")
 	}
-	return machine.Result{}, session.ErrUnavailable.WithMessage("answers keep coming in")
+	return machine.Result{}, session.ErrUnavailable.WithMessage("answers keep arriving")
 }
 
 // classify settles the calls that have been answered. It returns which of the others

@@ -11,9 +11,9 @@ import (
 	"github.com/helixagents/helix/store/storetest"
 )
 
-// CrashPoints stops turns after every effect, and before and after every store
-// write, takes them over with nothing but the store, and requires what an
-// uninterrupted turn leaves. It prints how many points it covered.
+// CrashPoints stops turns after every effect, and before and after every store write,
+// recovers them with nothing but the store, and requires the outcome of an
+// uninterrupted turn. It prints how many points it covered.
 func CrashPoints(t *testing.T, open Open) { Part{}.CrashPoints(t, open) }
 
 // CrashPoints is [CrashPoints] for a share of the points.
@@ -41,8 +41,8 @@ func (p Part) CrashPoints(t *testing.T, open Open) {
 	fmt.Printf("%s: %d crash points covered\n", t.Name(), points)
 }
 
-// rehearsal is what an act comes to if nothing happens, and, by course, how many
-// effects and store writes that takes.
+// rehearsal is the outcome of an act that is not interrupted, and how many effects
+// and store writes each course takes.
 type rehearsal struct {
 	act             act
 	want            outcome
@@ -84,8 +84,8 @@ func (r *rehearsal) most(counts []int) int {
 	return most
 }
 
-// eachWrite runs a test for every store write, failing before and after it, each
-// time in other courses.
+// eachWrite runs a test for every store write that fails, before and after it is
+// made, each time in other courses.
 func (r *rehearsal) eachWrite(t *testing.T, test func(t *testing.T, s scenario, n int, when storetest.When)) {
 	for n := range r.most(r.writes) {
 		for i, when := range []storetest.When{storetest.Before, storetest.After} {
@@ -130,7 +130,7 @@ func crashAtWrite(ctx context.Context, t *testing.T, backend store.Backend, s sc
 	w.compare(ctx, want)
 }
 
-// compare lets fresh processes finish the turn and compares.
+// compare has fresh processes finish the turn and compares its outcome.
 func (w *world) compare(ctx context.Context, want outcome) {
 	w.t.Helper()
 	unchanged := w.prefix(ctx)

@@ -10,9 +10,9 @@ import (
 	"github.com/helixagents/helix/store"
 )
 
-// Redelivery delivers every effect twice, and all earlier effects again after
-// each commit, to the process that handled them and to one that knows nothing of
-// them. Nothing may run again and nothing may change.
+// Redelivery delivers every effect twice, and all earlier effects again after each
+// commit, to the process that handled them and to one that did not. Nothing may run
+// again and nothing may change.
 func Redelivery(t *testing.T, open Open) { Part{}.Redelivery(t, open) }
 
 // Redelivery is [Redelivery] for a share of the turns that take many courses.
@@ -25,8 +25,8 @@ func (p Part) Redelivery(t *testing.T, open Open) {
 				a.part = Part{} // it is short
 			}
 			r := rehearse(t, backend, a)
-			// Where people answer while the turn runs, an effect that is delivered again
-			// rightly goes on with what they said.
+			// Where people answer while the turn runs, an effect that is delivered
+			// again rightly uses what they said.
 			calm := func(course int) bool { return a.courses[course].people.when != live }
 			twice := a.pick(0, calm)
 			if len(twice) == 0 {
@@ -74,7 +74,7 @@ func redeliver(ctx context.Context, t *testing.T, backend store.Backend, s scena
 				if err != nil {
 					t.Errorf("%s again: %v", e.Key(), err)
 				}
-				// The newest effect answers as it did; what came before is past.
+				// The newest effect returns the same again; earlier effects are past.
 				if r.p == p && i == len(r.effects)-1 && e.Kind != machine.CloseTurn && result.Next != answers[e.Key()] {
 					t.Errorf("%s answered %q, and %q when it was delivered again", e.Key(), answers[e.Key()], result.Next)
 				}

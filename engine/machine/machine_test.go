@@ -234,10 +234,14 @@ func TestStoredForm(t *testing.T) {
 	}{
 		{m, `{"tenant":"default","sessionId":"s","runId":"r","step":2,"phase":"model","finish":true}`},
 		{wave, `[{"kind":"model","tenant":"default","sessionId":"s","runId":"r","step":2,"finish":true}]`},
-		{machine.Effect{Kind: machine.Gather, SessionID: "s", RunID: "r", Step: 1, CallID: "c", Round: 3},
-			`{"kind":"gather","sessionId":"s","runId":"r","step":1,"callId":"c","round":3}`},
-		{machine.Result{Next: machine.NextTools, Calls: []machine.PlannedCall{{ID: "c", Kind: session.CallServer, Last: true, Ready: true}}},
-			`{"next":"tools","calls":[{"id":"c","kind":"server","last":true,"ready":true}]}`},
+		{
+			machine.Effect{Kind: machine.Gather, SessionID: "s", RunID: "r", Step: 1, CallID: "c", Round: 3},
+			`{"kind":"gather","sessionId":"s","runId":"r","step":1,"callId":"c","round":3}`,
+		},
+		{
+			machine.Result{Next: machine.NextTools, Calls: []machine.PlannedCall{{ID: "c", Kind: session.CallServer, Last: true, Ready: true}}},
+			`{"next":"tools","calls":[{"id":"c","kind":"server","last":true,"ready":true}]}`,
+		},
 		{machine.Result{Status: session.RunFailed, Wake: true, StopUndelivered: true}, `{"status":"failed","wake":true,"owes":true}`},
 		{machine.Outcome{Lost: true, StopUndelivered: true}, `{"lost":true,"owes":true}`},
 		{machine.Position{Step: 1, Resumed: true, Ended: true}, `{"step":1,"resumed":true,"ended":true}`},
