@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -73,12 +72,13 @@ func (h *Handler) OpenChild(ctx context.Context, of machine.Effect) (*Opened, er
 	if over {
 		return nil, nil
 	}
+	a := t.agentCall(e, c)
 	var opened *Opened
 	err = usercode.Guard(func() (err error) {
 		if forSubAgent(c.Kind) {
-			opened, err = t.agentCall(e, c).openSubAgent(ctx)
+			opened, err = a.openSubAgent(ctx)
 		} else {
-			opened, err = t.agentCall(e, c).openCompanion(ctx)
+			opened, err = a.openCompanion(ctx)
 		}
 		return err
 	})
@@ -95,7 +95,7 @@ func (h *Handler) OpenChild(ctx context.Context, of machine.Effect) (*Opened, er
 			fault = toolError(session.CodeSubAgent, "%s could not be called (%s)", c.Tool, session.CodeUnknownAgent)
 		}
 		c.child.fault = bounded(fault)
-		return nil, t.agentCall(effect{}, c).discardChild(ctx)
+		return nil, a.discardChild(ctx)
 	}
 	if opened == nil {
 		return nil, nil
@@ -397,48 +397,6 @@ func (a *agentCall) ready(ctx context.Context, now time.Time) (bool, error) {
 	tree, err := a.t.h.tree(a.t.sessions).awaited(ctx, a.t.key.ID, &ref, now)
 	a.child.pending = tree.pending
 	return tree.ready, err
-}
-
-// refs are the references to the agents whose calls have ended.
-func (r *stepResults) refs() []session.ChildRef {
-	var refs []session.ChildRef
-	for _, c := range r.f.calls {
-		if c.settled == nil || c.Child == "" || c.Rejected != nil || !machine.WaitsForAgent(c.Kind) || !(c.owns() || r.t.awaits(c)) {
-			continue
-		}
-		ref := c.ref(r.t.run.ID)
-		switch err := c.settled.err; {
-		case err == nil:
-			ref.Status = session.ChildCompleted
-		case c.owns() || err.Code == session.CodeSubAgent:
-			ref.Status = session.ChildFailed
-		}
-		refs = append(refs, ref)
-	}
-	return refs
-}
-
-// awaits reports whether the previous run suspended until the call's agent ends.
-func (t *turn) awaits(c *call) bool {
-	return slices.ContainsFunc(t.state.AwaitingChildren, func(ref session.ChildRef) bool { return ref.SessionID == c.Child })
-}
-
-// endChildren ends the agents that calls of the step still wait for.
-func (r *stepResults) endChildren(ctx context.Context, why *session.Error) {
-	for _, c := range r.f.calls {
-		if c.settled != nil || c.Child == "" || !c.owns() {
-			continue
-		}
-		if c.child == nil { // an earlier run has shown it to watchers
-			c.child = &calledAgent{began: r.t.h.cfg.Now(), shown: true}
-		}
-		if err := r.t.agentCall(effect{}, c).end(ctx, why); err != nil {
-			r.t.h.log.WarnContext(ctx, "sub-agent not ended", r.t.attrs("child", c.Child, "error", err)...)
-		}
-		if err := r.t.agentCall(effect{}, c).readStop(ctx); err != nil {
-			r.t.h.log.WarnContext(ctx, "sub-agent not looked at", r.t.attrs("child", c.Child, "error", err)...)
-		}
-	}
 }
 
 // end ends the agent of a call whose result nobody needs. A companion keeps its

@@ -59,30 +59,6 @@ func (r *replyStep) bindCompanions(ctx context.Context, f *flight) error {
 	return nil
 }
 
-// readCompanions finds the companions of the calls of a step that is in the store.
-func (l *stepLoader) readCompanions(ctx context.Context, f *flight) error {
-	var refs []session.ChildRef
-	for _, c := range f.calls {
-		if c.Kind != session.CallCompanion || c.Child == "" {
-			continue
-		}
-		if refs == nil {
-			var err error
-			refs, err = retry.Do(ctx, func() ([]session.ChildRef, error) { return l.t.sessions.Children(ctx, l.t.key.ID) })
-			if err != nil {
-				return err
-			}
-		}
-		ref := findRef(refs, func(r *session.ChildRef) bool { return r.SessionID == c.Child })
-		if ref == nil {
-			return session.ErrCorrupt.WithMessage("session %s: the companion %s has no reference", l.t.key.ID, c.Child)
-		}
-		c.companion = readCompanionCall(c, ref.Agent, ref.Blocking)
-		c.companion.status = ref.Status
-	}
-	return nil
-}
-
 // openCompanion opens a turn of a companion, or leaves it a message, if the call
 // gives it work to do.
 func (a *agentCall) openCompanion(ctx context.Context) (*Opened, error) {

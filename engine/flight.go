@@ -244,12 +244,12 @@ func (c *call) ends(chunk *stream.Chunk) {
 	}
 }
 
-// settledRow is a result that the store has.
-func settledRow(row *session.Call) *settled {
-	return &settled{message: *row.Result, writes: row.Writes, err: row.Result.Parts[0].Error, stored: true}
-}
-
 // lostCall is the error of a call that a lost process began and that has no result.
 func lostCall(c *call) *session.Error {
 	return toolError(session.CodeToolOutcome, "the process that ran %s was lost; whether it took effect is unknown", c.Tool)
+}
+
+// settledRow is a result that the store has.
+func settledRow(row *session.Call) *settled {
+	return &settled{message: *row.Result, writes: row.Writes, err: row.Result.Parts[0].Error, stored: true}
 }

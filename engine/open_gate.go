@@ -182,36 +182,3 @@ func settledStatus(state *session.State, run *session.Run) session.Status {
 	}
 	return ""
 }
-
-// restoreStatus gives a session its [settledStatus]. The error says that what was
-// read of the session is stale.
-func (c *closer) restoreStatus(ctx context.Context, state *session.State, run *session.Run, to session.Status) error {
-	change := session.StatusChange{Expect: []session.Status{session.Active}, ExpectVersion: state.Version, To: to}
-	if run.Outcome != nil {
-		change.Error, change.FailureReason = run.Outcome.Error, run.Outcome.FailureReason
-	}
-	if _, err := c.sessions.SetStatus(ctx, state.ID, change); err != nil && !errors.Is(err, session.ErrAlreadyRunning) {
-		return err
-	}
-	return session.ErrStale.WithMessage("run %s has ended", run.ID).WithSaw(state.Saw())
-}
-
-// closeEarlier closes the stream of the previous run. If this process is closing it,
-// closeEarlier waits, and the start is planned again.
-func (c *closer) closeEarlier(ctx context.Context, state *session.State) error {
-	if closing, here := c.h.held(state.CurrentRunID); here {
-		select {
-		case <-closing.done:
-			return session.ErrStale.WithMessage("run %s has just ended", state.CurrentRunID).WithSaw(state.Saw())
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-	now, err := c.sessions.Now(ctx)
-	if err != nil {
-		return err
-	}
-	// A process that still holds the lease is closing the run, too, and calls the
-	// hooks.
-	return c.settle(ctx, state, !state.Lease.Live(now))
-}

@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync/atomic"
 
 	"github.com/helixagents/helix"
-	"github.com/helixagents/helix/engine/machine"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/stream"
 )
@@ -66,39 +64,40 @@ func (h *Handler) recoverRun(ctx context.Context, due session.Due, force bool) (
 		return nil, fmt.Errorf("load session %s: %w", due.ID, err)
 	}
 	h.log.InfoContext(ctx, "run taken over", t.attrs("attempt", taken.Attempts)...)
-	if err := t.endUndone(ctx); err != nil {
-		h.release(ctx, t)
-		h.drop(t)
-		return nil, fmt.Errorf("end what session %s has undone: %w", due.ID, err)
-	}
-	if err := t.openStream(ctx); err != nil {
-		h.release(ctx, t)
-		h.drop(t)
-		return nil, fmt.Errorf("reopen stream %s: %w", t.streamID, err)
-	}
 	progressed := t.progress.watch()
-	t.discardShown()
-	loops := t.ended == nil && taken.Attempts > maxAttempts
-	if loops {
-		lives, err := h.tree(sessions).progressesBelow(ctx, due.ID, due.Lease.Owner, 0)
-		if err != nil {
-			h.release(ctx, t)
-			h.drop(t)
-			return nil, fmt.Errorf("look for progress below session %s: %w", due.ID, err)
-		}
-		loops = !lives
-	}
-	if loops {
-		err := session.ErrCrashLoop.WithMessage("the run was recovered %d times without making progress", taken.Attempts-1)
-		if _, err := t.endFailed(ctx, t.run.ID+"/recover", err, true); err != nil {
-			h.release(ctx, t)
-			h.drop(t)
-			return nil, err
-		}
+	if err := t.recovered(ctx, due, taken.Attempts); err != nil {
+		h.release(ctx, t)
+		h.drop(t)
+		return nil, err
 	}
 	opened := t.opened()
 	opened.Progressed = progressed
 	return opened, nil
+}
+
+// recovered prepares a turn that was recovered to be driven. A run that was recovered
+// too often without progress fails here.
+func (t *turn) recovered(ctx context.Context, due session.Due, attempts int) error {
+	if err := t.endUndone(ctx); err != nil {
+		return fmt.Errorf("end what session %s has undone: %w", due.ID, err)
+	}
+	if err := t.openStream(ctx); err != nil {
+		return fmt.Errorf("reopen stream %s: %w", t.streamID, err)
+	}
+	t.discardShown()
+	if t.ended != nil || attempts <= maxAttempts {
+		return nil
+	}
+	progresses, err := t.h.tree(t.sessions).progressesBelow(ctx, due.ID, due.Lease.Owner, 0)
+	if err != nil {
+		return fmt.Errorf("look for progress below session %s: %w", due.ID, err)
+	}
+	if progresses {
+		return nil
+	}
+	loop := session.ErrCrashLoop.WithMessage("the run was recovered %d times without making progress", attempts-1)
+	_, err = t.endFailed(ctx, t.run.ID+"/recover", loop, true)
+	return err
 }
 
 // makeAgent calls the factory that makes the agent of a run. It returns nil if the
@@ -189,37 +188,6 @@ func (r *tree) progressesBelow(ctx context.Context, id, owner string, depth int)
 	return false, nil
 }
 
-// failRun fails a run that cannot be continued, so that sweeps do not find it again.
-// The agents in below end with it: the process that closes the run ends them; see
-// [tree.endAwaited].
-func (c *closer) failRun(ctx context.Context, due session.Due, taken *session.TakenOver, failure *session.Error, below []session.ChildRef) error {
-	fence := taken.Lease.Fence()
-	change := session.Change{
-		Status: session.Failed, Children: below, Outcome: &session.Outcome{Status: session.RunFailed, Error: failure, Children: below},
-	}
-	state, err := c.sessions.Load(ctx, due.ID)
-	if err != nil {
-		return err
-	}
-	for i := range state.Pending {
-		change.Resolve = append(change.Resolve, session.Resolution{CallID: state.Pending[i].CallID, State: session.PendingAbandoned})
-	}
-	if err := c.h.remoteLink(c.sessions).requestStop(ctx, state, session.Stop{Kind: session.StopAbort, Reason: failure.Message}); err != nil {
-		return err
-	}
-	if detached(state) {
-		change.Wake = &session.Wake{Tenant: due.Tenant, SessionID: state.ParentID, ChildID: due.ID, RunID: due.RunID}
-	}
-	_, err = c.sessions.Commit(ctx, &session.Commit{
-		SessionID: due.ID, RunID: due.RunID, Key: due.RunID + "/abandon", Version: taken.Version, Fence: fence, Change: change,
-	})
-	if err != nil {
-		return err
-	}
-	c.h.logEnd(ctx, state, due.RunID, change.Outcome)
-	return c.sessions.CloseRun(ctx, due.ID, fence, false)
-}
-
 // discardShown tells watchers to discard what they saw of the step in flight.
 func (t *turn) discardShown() {
 	if t.ended != nil || t.remote != nil {
@@ -306,187 +274,4 @@ func (h *Handler) load(ctx context.Context, key session.Key, runID string, agent
 		t.stops.request(stop)
 	}
 	return t, nil
-}
-
-// stepLoader reads a step in flight from the store, for a turn that resumes or
-// recovers in the middle of it.
-type stepLoader struct{ t *turn }
-
-func (t *turn) stepLoader() *stepLoader { return &stepLoader{t} }
-
-// load restores a step whose reply is committed and whose calls are not all answered.
-func (l *stepLoader) load(ctx context.Context, messages []session.Message) error {
-	reply := messages[len(messages)-1]
-	rows, err := l.t.sessions.Calls(ctx, l.t.key.ID, reply.ID)
-	if err != nil {
-		return err
-	}
-	parts := reply.Calls()
-	if len(rows) != len(parts) {
-		return session.ErrCorrupt.WithMessage("message %s makes %d calls, of which the store knows %d", reply.ID, len(parts), len(rows))
-	}
-	if reply.RunID != l.t.run.ID {
-		l.t.step = -1 // an earlier run suspended in it
-	}
-	f := &flight{step: l.t.current(), reply: reply, committed: true}
-	byCall, err := l.pendingByCall(ctx, rows)
-	if err != nil {
-		return err
-	}
-	reached := true // whether the calls so far leave it possible that later ones began
-	for i := range rows {
-		c := &call{Call: rows[i], part: parts[i]}
-		if c.Status == session.CallSettled && c.Result != nil {
-			c.settled, c.unseen = settledRow(&c.Call), true
-		}
-		if p := byCall[c.ID]; p != nil {
-			c.pending = p
-		}
-		if err := l.readShown(ctx, c); err != nil {
-			return err
-		}
-		f.calls = append(f.calls, c)
-		if !rows[i].FinishWith && !rows[i].ReadOnly && rows[i].Rejected == nil &&
-			rows[i].Kind != session.CallFinish && c.settled == nil {
-			reached = false
-		}
-	}
-	for _, c := range f.calls {
-		if !c.FinishWith || c.Rejected != nil {
-			continue
-		}
-		// Phase 2 begins when phase 1 is settled and goes call by call. A call that
-		// it did not reach cannot have started, although the reply commit claimed it,
-		// as it does where no call waits.
-		if !reached && c.Status == session.CallBegun && !f.waits() {
-			c.claimed = true
-		}
-		reached = reached && c.Status == session.CallSettled
-	}
-	if err := l.readCompanions(ctx, f); err != nil {
-		return err
-	}
-	l.t.flight = f
-	return nil
-}
-
-// readShown finds out whether watchers saw the agent of a settled call begin. Then
-// they have to see its end.
-func (l *stepLoader) readShown(ctx context.Context, c *call) error {
-	if !c.unseen || !machine.WaitsForAgent(c.Kind) || c.Child == "" {
-		return nil
-	}
-	child, err := loadChild(ctx, l.t.sessions, l.t.key.ID, c.Child)
-	if err != nil && !errors.Is(err, session.ErrNotFound) {
-		return err
-	}
-	c.child = &calledAgent{shown: err == nil && child.StreamID == l.t.state.StreamID && c.consults()}
-	return nil
-}
-
-// pendingByCall reads the entries of calls that wait, or waited, for people.
-func (l *stepLoader) pendingByCall(ctx context.Context, rows []session.Call) (map[string]*session.Pending, error) {
-	if !slices.ContainsFunc(rows, func(c session.Call) bool { return machine.WaitsForPerson(c.Kind) }) {
-		return nil, nil
-	}
-	list, err := l.t.sessions.PendingCalls(ctx, l.t.key.ID, true)
-	if err != nil {
-		return nil, err
-	}
-	found := map[string]*session.Pending{}
-	for i := range list {
-		found[list[i].CallID] = &list[i]
-	}
-	return found, nil
-}
-
-// closer ends runs and closes streams on behalf of processes that could not. Its
-// fields never change.
-type closer struct {
-	h        *Handler
-	sessions session.Store // of the session's tenant
-}
-
-func (h *Handler) closer(sessions session.Store) *closer { return &closer{h: h, sessions: sessions} }
-
-// SettleClose closes the stream of a run that ended in a process that could not close
-// it, and tells the hooks. It does nothing while that process still holds the lease.
-func (h *Handler) SettleClose(ctx context.Context, due session.Due) error {
-	sessions := h.cfg.Backend.Sessions().Tenant(due.Tenant)
-	state, err := sessions.Load(ctx, due.ID)
-	if err != nil {
-		return err
-	}
-	now, err := sessions.Now(ctx)
-	if err != nil {
-		return err
-	}
-	if !state.CloseOwed || state.Lease.Live(now) {
-		return nil
-	}
-	return h.closer(sessions).settle(ctx, state, true)
-}
-
-// closeStream closes the stream of a run.
-func (c *closer) closeStream(ctx context.Context, state *session.State, run *session.Run) error {
-	streams := c.h.cfg.Backend.Streams().Tenant(state.Tenant)
-	info, err := streams.Info(ctx, state.StreamID)
-	if err != nil {
-		return err
-	}
-	// A run that failed as it started may not have opened it.
-	if run.Status == session.RunFailed && state.StreamID == state.ID && info.RunID != run.ID {
-		messages, err := c.sessions.AllMessages(ctx, state.ID)
-		if err != nil {
-			return err
-		}
-		t := c.h.newTurn(c.h.agentOr(ctx, state), nil, state, *run, state.Lease.Fence(), new(atomic.Int64))
-		defer t.finish()
-		if t.transcript, err = session.NewTranscript(messages); err != nil {
-			return err
-		}
-		if err := t.openStream(ctx); err != nil {
-			return err
-		}
-	}
-	return closeStream(ctx, streams, state.StreamID, state, run, run.Outcome, run.StepCount, c.h.cfg.Now().UTC())
-}
-
-// settle closes the stream of an ended run and, with tell, calls the hooks.
-func (c *closer) settle(ctx context.Context, state *session.State, tell bool) error {
-	run, err := c.sessions.Run(ctx, state.ID, state.CurrentRunID)
-	if err != nil {
-		return err
-	}
-	if !run.Status.Ended() || run.Outcome == nil {
-		return nil
-	}
-	if agent, err := c.h.Agent(ctx, state); err == nil && tell {
-		t := c.h.newTurn(agent, nil, state, *run, state.Lease.Fence(), new(atomic.Int64))
-		t.transcript, t.ended, t.step = &session.Transcript{}, run.Outcome, run.StepCount
-		t.hooks.runEnded(ctx, &t.run, t.ended, t.step, t.h.cfg.Now().Sub(t.run.StartedAt))
-		t.finish()
-	}
-	if run.CheckpointID != "" && run.StepCount == 0 { // it may have ended before it ended what the rewind undid
-		messages, err := c.sessions.AllMessages(ctx, state.ID)
-		if err != nil {
-			return err
-		}
-		if err := c.h.tree(c.sessions).endUndone(ctx, state.ID, callsOf(messages)); err != nil {
-			return err
-		}
-	}
-	if err := c.h.tree(c.sessions).endAwaited(ctx, state.ID, run.Outcome); err != nil {
-		return err
-	}
-	if c.h.remote(state.Agent) == nil {
-		err = c.closeStream(ctx, state, run)
-	}
-	if err != nil && !errors.Is(err, session.ErrStreamClosed) && !errors.Is(err, session.ErrNotFound) && !errors.Is(err, session.ErrStale) {
-		return err
-	}
-	if _, err := c.wakeAfter(ctx, state, run.Outcome); err != nil {
-		return err
-	}
-	return c.sessions.SettleClose(ctx, state.ID, run.ID)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/helixagents/helix"
@@ -140,6 +141,25 @@ func (r *toolResolver) needsApproval(ctx context.Context, key string, tool *heli
 		err = context.Cause(ctx) // an answer that comes after the limit does not count
 	}
 	return needed, err
+}
+
+// pending makes the entry of a call that waits for a person, who may answer it until
+// the tool's deadline.
+func (r *toolResolver) pending(c *call, now time.Time) session.Pending {
+	p := session.Pending{
+		CallID: c.ID, MessageID: c.MessageID, Tool: c.Tool, Input: c.part.Input, Kind: session.PendingClientTool,
+		Fingerprint: session.Fingerprint(c.Tool, c.part.Input), CreatedAt: now,
+	}
+	if c.Kind == session.CallApproval {
+		p.Kind, p.ApprovalID = session.PendingApproval, session.NewApprovalID()
+	}
+	if tool, ok := r.agent.Tool(c.Tool); ok {
+		p.Policy = tool.Approver != nil
+		if limit := tool.WaitLimit(); limit > 0 {
+			p.Deadline = now.Add(limit)
+		}
+	}
+	return p
 }
 
 // approverOf returns the policy of an agent that decides who may answer a call, or

@@ -69,7 +69,7 @@ func (t *turn) callTool(ctx context.Context, e effect) error {
 	}
 	if err == nil && !result.stored {
 		c.result = result
-		err = t.toolCall(effect{}, f, c).settle(ctx, result)
+		err = t.toolCall(e, f, c).settle(ctx, result)
 	}
 	t.mu.Lock()
 	close(c.running)
@@ -117,7 +117,7 @@ func (t *turn) failCall(ctx context.Context, e effect, fault error) error {
 	}
 	t.mu.Unlock()
 	result := t.failed(c, bounded(session.AsError(fault)), 0)
-	if err := t.toolCall(effect{}, f, c).settle(ctx, result); err != nil {
+	if err := t.toolCall(e, f, c).settle(ctx, result); err != nil {
 		return errors.Join(fault, err)
 	}
 	t.mu.Lock()
@@ -320,7 +320,7 @@ func (t *turn) persistResults(ctx context.Context) {
 		if result == nil || result.stored || c.refused() || (c.ReadOnly && !t.flight.waits()) || c.Kind == session.CallFinish {
 			continue
 		}
-		if err := t.toolCall(effect{}, nil, c).persist(ctx, result); err != nil && !lostTurn(err) {
+		if err := t.toolCall(effect{}, t.flight, c).persist(ctx, result); err != nil && !lostTurn(err) {
 			t.h.log.WarnContext(ctx, "result not stored", t.attrs("tool", c.Tool, "error", err)...)
 		}
 	}

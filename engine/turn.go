@@ -66,7 +66,7 @@ type turn struct {
 	started    bool                // alone: hooks know that the run began
 	inbox      bool                // alone: messages may wait in the inbox
 	abort      *session.Stop       // alone: an abort that was requested while the run suspended
-	roots      []string            // alone: see stepWaits.owners
+	roots      []string            // alone: see owners
 	trimmed    int64               // alone: up to where the stream was trimmed, as far as this turn knows
 
 	mu sync.Mutex

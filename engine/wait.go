@@ -14,8 +14,8 @@ import (
 	"github.com/helixagents/helix/usage"
 )
 
-// stepWaits is the calls of a step that wait for people and other agents. It is used
-// by effects that run alone.
+// stepWaits is the calls of a step that wait for people and other agents. Effects that
+// run alone use it; calls of a wave use only readAnswers and answer.
 type stepWaits struct {
 	t *turn
 	f *flight
@@ -39,19 +39,7 @@ func (w *stepWaits) entries(ctx context.Context) ([]session.Pending, error) {
 				return nil, err
 			}
 		}
-		p := session.Pending{
-			CallID: c.ID, MessageID: w.f.reply.ID, Tool: c.Tool, Input: c.part.Input, Kind: session.PendingClientTool,
-			Fingerprint: session.Fingerprint(c.Tool, c.part.Input), CreatedAt: now,
-		}
-		if c.Kind == session.CallApproval {
-			p.Kind, p.ApprovalID = session.PendingApproval, session.NewApprovalID()
-		}
-		if tool, ok := w.t.agent.Tool(c.Tool); ok {
-			p.Policy = tool.Approver != nil
-			if limit := tool.WaitLimit(); limit > 0 {
-				p.Deadline = now.Add(limit)
-			}
-		}
+		p := w.t.tools.pending(c, now)
 		p.Begin(w.t.key.ID, w.t.run.ID, now)
 		c.pending = &p
 		pending = append(pending, p)
@@ -384,7 +372,7 @@ func (w *stepWaits) suspend(ctx context.Context, e effect, waiting []*call) (mac
 		}
 		kept = kept || !c.refused()
 		if !c.settled.stored && !c.refused() && c.Kind != session.CallFinish && !c.timedOut() {
-			if err := w.t.toolCall(effect{}, nil, c).persist(ctx, c.settled); err != nil {
+			if err := w.t.toolCall(e, w.f, c).persist(ctx, c.settled); err != nil {
 				return machine.Result{}, err
 			}
 		}

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/engine/internal/usercode"
@@ -140,27 +141,6 @@ func (r *stepResults) settleRest(stop *session.Stop) {
 	}
 }
 
-// cutOff is the error of a call that was running when the run was stopped. If the
-// call must not run again, nobody knows whether it took effect.
-func cutOff(c *call, stop *session.Stop) *session.Error {
-	if c.MayRepeat() || machine.WaitsForAgent(c.Kind) {
-		return stoppedCall(stop)
-	}
-	text := "the run was stopped while " + c.Tool + " ran; whether it took effect is unknown"
-	if stop.Reason != "" {
-		text += ": " + stop.Reason
-	}
-	return toolError(session.CodeRunStopped, "%s", text)
-}
-
-func stoppedCall(stop *session.Stop) *session.Error {
-	text := "the run was stopped before the call was done"
-	if stop.Reason != "" {
-		text += ": " + stop.Reason
-	}
-	return toolError(session.CodeRunStopped, "%s", text)
-}
-
 // promotion adds results to the transcript from the calls' rows, where the store has
 // them.
 func (r *stepResults) promotion() *session.Promotion {
@@ -222,4 +202,68 @@ func (t *turn) stopWhen(ctx context.Context, key string, f *flight, results []se
 		return false, session.ErrInternal.WithCause(err, "agent %s: StopWhen failed", t.agent.Name)
 	}
 	return stop, nil
+}
+
+// refs are the references to the agents whose calls have ended.
+func (r *stepResults) refs() []session.ChildRef {
+	var refs []session.ChildRef
+	for _, c := range r.f.calls {
+		if c.settled == nil || c.Child == "" || c.Rejected != nil || !machine.WaitsForAgent(c.Kind) || !(c.owns() || r.t.awaits(c)) {
+			continue
+		}
+		ref := c.ref(r.t.run.ID)
+		switch err := c.settled.err; {
+		case err == nil:
+			ref.Status = session.ChildCompleted
+		case c.owns() || err.Code == session.CodeSubAgent:
+			ref.Status = session.ChildFailed
+		}
+		refs = append(refs, ref)
+	}
+	return refs
+}
+
+// endChildren ends the agents that calls of the step still wait for.
+func (r *stepResults) endChildren(ctx context.Context, why *session.Error) {
+	for _, c := range r.f.calls {
+		if c.settled != nil || c.Child == "" || !c.owns() {
+			continue
+		}
+		if c.child == nil { // an earlier run has shown it to watchers
+			c.child = &calledAgent{began: r.t.h.cfg.Now(), shown: true}
+		}
+		a := r.t.agentCall(effect{}, c)
+		if err := a.end(ctx, why); err != nil {
+			r.t.h.log.WarnContext(ctx, "sub-agent not ended", r.t.attrs("child", c.Child, "error", err)...)
+		}
+		if err := a.readStop(ctx); err != nil {
+			r.t.h.log.WarnContext(ctx, "sub-agent not looked at", r.t.attrs("child", c.Child, "error", err)...)
+		}
+	}
+}
+
+// awaits reports whether the previous run suspended until the call's agent ends.
+func (t *turn) awaits(c *call) bool {
+	return slices.ContainsFunc(t.state.AwaitingChildren, func(ref session.ChildRef) bool { return ref.SessionID == c.Child })
+}
+
+// cutOff is the error of a call that was running when the run was stopped. If the
+// call must not run again, nobody knows whether it took effect.
+func cutOff(c *call, stop *session.Stop) *session.Error {
+	if c.MayRepeat() || machine.WaitsForAgent(c.Kind) {
+		return stoppedCall(stop)
+	}
+	text := "the run was stopped while " + c.Tool + " ran; whether it took effect is unknown"
+	if stop.Reason != "" {
+		text += ": " + stop.Reason
+	}
+	return toolError(session.CodeRunStopped, "%s", text)
+}
+
+func stoppedCall(stop *session.Stop) *session.Error {
+	text := "the run was stopped before the call was done"
+	if stop.Reason != "" {
+		text += ": " + stop.Reason
+	}
+	return toolError(session.CodeRunStopped, "%s", text)
 }
