@@ -119,8 +119,8 @@ type endedWait struct {
 }
 
 // reportEndedWaits reports how the waits ended that the start of the turn ended.
-func (t *turn) reportEndedWaits(ctx context.Context, left []endedWait) {
-	for _, wait := range left {
+func (t *turn) reportEndedWaits(ctx context.Context, waits []endedWait) {
+	for _, wait := range waits {
 		switch wait.as {
 		case session.PendingConsumed:
 			t.reportWait(ctx, wait.Pending, wait.SubmittedAt, true)
@@ -194,7 +194,7 @@ func (t *turn) answeredCalls(ctx context.Context) ([]*call, error) {
 	for _, part := range reply.Calls() {
 		parts[part.CallID] = part
 	}
-	var left []*call
+	var answered []*call
 	for i := range messages {
 		m := &messages[i]
 		if m.Role != session.RoleTool {
@@ -212,9 +212,9 @@ func (t *turn) answeredCalls(ctx context.Context) ([]*call, error) {
 			}
 		}
 		row.MessageID = reply.ID
-		left = append(left, &call{Call: row, part: part, settled: &settled{message: *m, err: m.Parts[0].Error}})
+		answered = append(answered, &call{Call: row, part: part, settled: &settled{message: *m, err: m.Parts[0].Error}})
 	}
-	return left, nil
+	return answered, nil
 }
 
 // announceAnswers tells the hooks the results of calls that the start of the turn
@@ -223,12 +223,12 @@ func (t *turn) announceAnswers(ctx context.Context) {
 	if t.hooks.none() {
 		return
 	}
-	left, err := t.answeredCalls(ctx)
+	answered, err := t.answeredCalls(ctx)
 	if err != nil {
 		t.h.log.WarnContext(ctx, "hooks not told of the calls that were left", t.attrs("error", err)...)
 		return
 	}
-	for _, c := range left {
+	for _, c := range answered {
 		t.hooks.keep(t.hooks.afterCall(ctx, t.run.ID+"/open", c, []session.Writes{t.hooks.written}))
 	}
 }

@@ -66,7 +66,7 @@ func (h *Handler) OpenChild(ctx context.Context, of machine.Effect) (*Opened, er
 	}
 	over := c == nil || c.settled != nil || c.Rejected != nil
 	if !over && c.child == nil {
-		c.child = &calledAgent{began: h.cfg.Now()}
+		c.child = &calledAgent{began: time.Now()}
 	}
 	t.mu.Unlock()
 	if over {
@@ -248,7 +248,7 @@ func (a *agentCall) makeResult(ctx context.Context) (*settled, error) {
 		return a.t.failed(a.call, rejected, 0), nil
 	}
 	if a.child == nil {
-		a.child = &calledAgent{began: a.t.h.cfg.Now()}
+		a.child = &calledAgent{began: time.Now()}
 	}
 	if fault := a.child.fault; fault != nil {
 		if err := a.readStop(ctx); err != nil {
@@ -371,7 +371,7 @@ func resultOf(o *session.Outcome) json.RawMessage {
 
 // conclude makes the result of the call.
 func (a *agentCall) conclude(ctx context.Context, output json.RawMessage, failure *session.Error) *settled {
-	took := a.t.h.cfg.Now().Sub(a.child.began)
+	took := time.Since(a.child.began)
 	if a.consults() {
 		a.t.usage.record(ctx, a.e.Step, usage.Entry{
 			ID: a.t.run.ID + "/agent/" + a.ID, Kind: usage.SubAgent, Source: a.Tool, Duration: took, Success: failure == nil,
@@ -391,7 +391,7 @@ func (a *agentCall) conclude(ctx context.Context, output json.RawMessage, failur
 // ready reports whether the agent has a result for the call, or can make progress.
 func (a *agentCall) ready(ctx context.Context, now time.Time) (bool, error) {
 	if a.child == nil {
-		a.child = &calledAgent{began: a.t.h.cfg.Now()}
+		a.child = &calledAgent{began: time.Now()}
 	}
 	ref := a.ref(a.t.run.ID)
 	tree, err := a.t.h.tree(a.t.sessions).awaited(ctx, a.t.key.ID, &ref, now)

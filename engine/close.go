@@ -29,7 +29,7 @@ func (t *turn) closeTurn(ctx context.Context) (machine.Result, error) {
 	if t.ended == nil {
 		return t.endFailed(ctx, t.run.ID+"/close", session.ErrInternal.WithMessage("the turn was closed before it had ended"), true)
 	}
-	t.hooks.runEnded(ctx, &t.run, t.ended, t.step, t.h.cfg.Now().Sub(t.run.StartedAt))
+	t.hooks.runEnded(ctx, &t.run, t.ended, t.step, time.Since(t.run.StartedAt))
 	if err := t.closeStream(ctx); err != nil {
 		return machine.Result{}, err
 	}
@@ -51,7 +51,7 @@ func (t *turn) closeStream(ctx context.Context) error {
 	if t.remote != nil { // watchers saw the remote's own end
 		return nil
 	}
-	return closeStream(ctx, t.streams, t.streamID, &t.state, &t.run, t.ended, t.step, t.h.cfg.Now().UTC())
+	return closeStream(ctx, t.streams, t.streamID, &t.state, &t.run, t.ended, t.step, time.Now().UTC())
 }
 
 // SettleClose closes the stream of a run that ended in a process that could not close
@@ -72,8 +72,8 @@ func (h *Handler) SettleClose(ctx context.Context, due session.Due) error {
 	return h.closer(sessions).settle(ctx, state, true)
 }
 
-// settle closes the stream of an ended run and, with tell, calls the hooks.
-func (c *closer) settle(ctx context.Context, state *session.State, tell bool) error {
+// settle closes the stream of an ended run and, with callHooks, calls the hooks.
+func (c *closer) settle(ctx context.Context, state *session.State, callHooks bool) error {
 	run, err := c.sessions.Run(ctx, state.ID, state.CurrentRunID)
 	if err != nil {
 		return err
@@ -81,10 +81,10 @@ func (c *closer) settle(ctx context.Context, state *session.State, tell bool) er
 	if !run.Status.Ended() || run.Outcome == nil {
 		return nil
 	}
-	if agent, err := c.h.Agent(ctx, state); err == nil && tell {
+	if agent, err := c.h.Agent(ctx, state); err == nil && callHooks {
 		t := c.h.newTurn(agent, nil, state, *run, state.Lease.Fence(), new(atomic.Int64))
 		t.transcript, t.ended, t.step = &session.Transcript{}, run.Outcome, run.StepCount
-		t.hooks.runEnded(ctx, &t.run, t.ended, t.step, t.h.cfg.Now().Sub(t.run.StartedAt))
+		t.hooks.runEnded(ctx, &t.run, t.ended, t.step, time.Since(t.run.StartedAt))
 		t.finish()
 	}
 	if run.CheckpointID != "" && run.StepCount == 0 { // it may have ended before it ended what the rewind undid
@@ -153,7 +153,7 @@ func (c *closer) closeStream(ctx context.Context, state *session.State, run *ses
 			return err
 		}
 	}
-	return closeStream(ctx, streams, state.StreamID, state, run, run.Outcome, run.StepCount, c.h.cfg.Now().UTC())
+	return closeStream(ctx, streams, state.StreamID, state, run, run.Outcome, run.StepCount, time.Now().UTC())
 }
 
 // wakeAfter puts a wake for a session if what its run suspended for has arrived
@@ -183,7 +183,7 @@ func (c *closer) wakeAfter(ctx context.Context, state *session.State, ended *ses
 		return false, nil
 	}
 	err := c.sessions.PutWake(ctx, session.Wake{
-		Tenant: state.Tenant, SessionID: state.ID, ChildID: state.ID, RunID: state.CurrentRunID, At: c.h.cfg.Now().UTC(),
+		Tenant: state.Tenant, SessionID: state.ID, ChildID: state.ID, RunID: state.CurrentRunID, At: time.Now().UTC(),
 	})
 	if errors.Is(err, session.ErrNotFound) {
 		return false, nil

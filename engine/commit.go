@@ -36,7 +36,7 @@ func (t *turn) commit(ctx context.Context, key string, change session.Change) (*
 	t.mirror(&change, done)
 	t.progress.report()
 	if !change.Writes.Empty() && t.agent.State == nil {
-		if _, told := t.h.undeclared.LoadOrStore(t.agent.Name, true); !told {
+		if _, logged := t.h.undeclared.LoadOrStore(t.agent.Name, true); !logged {
 			t.h.log.WarnContext(ctx, "state of an agent that declares none: set Agent.State", t.attrs("agent", t.agent.Name)...)
 		}
 	}
@@ -69,7 +69,7 @@ func (t *turn) expiry() *time.Time {
 	if t.agent.SessionExpiry <= 0 || t.state.ParentID != "" || !t.state.ExpiresAt.IsZero() {
 		return nil
 	}
-	return new(t.h.cfg.Now().UTC().Add(t.agent.SessionExpiry))
+	return new(time.Now().UTC().Add(t.agent.SessionExpiry))
 }
 
 // write makes a commit together with the chunks that precede it.
@@ -174,7 +174,7 @@ func (t *turn) capStream(ctx context.Context, committed *session.NewCheckpoint) 
 // checkpoint is the checkpoint that a commit of a step writes.
 func (t *turn) checkpoint(step int, key string) *session.NewCheckpoint {
 	return &session.NewCheckpoint{
-		ID:     session.CheckpointID(t.key.ID, step, t.h.cfg.Now(), key),
+		ID:     session.CheckpointID(t.key.ID, step, time.Now(), key),
 		Step:   step,
 		Source: session.FromStep, StreamSequence: t.out.Sequence(),
 	}

@@ -43,6 +43,20 @@ func TestBackoff(t *testing.T) {
 	}
 }
 
+// The pauses between attempts to deliver a stop double, up to a limit.
+func TestStopDue(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	for tries, pause := range map[int]time.Duration{
+		0: 0, 1: 500 * time.Millisecond, 2: time.Second, 5: 8 * time.Second, 11: 5 * time.Minute, 1000: 5 * time.Minute,
+	} {
+		stop := &undeliveredStop{Tries: tries, At: at}
+		if !stop.due(at.Add(pause)) || (pause > 0 && stop.due(at.Add(pause-1))) {
+			t.Errorf("after %d attempts, the next is not due after %s", tries, pause)
+		}
+	}
+}
+
 // show renders parts in short.
 func show(parts []session.Part) string {
 	var out []string

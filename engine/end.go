@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"time"
 
 	"github.com/helixagents/helix/engine/machine"
 	"github.com/helixagents/helix/llm"
@@ -51,7 +52,7 @@ func (t *turn) stopped(change *session.Change, stop *session.Stop, reply string)
 	change.Outcome = &session.Outcome{
 		Status: session.RunInterrupted, Reply: reply,
 		Interrupt: &session.InterruptContext{
-			RunID: t.run.ID, Reason: stop.Reason, Step: t.current(), At: t.h.cfg.Now().UTC(),
+			RunID: t.run.ID, Reason: stop.Reason, Step: t.current(), At: time.Now().UTC(),
 		},
 	}
 	change.Run = t.runChange("")
@@ -101,12 +102,12 @@ func (t *turn) partial(e effect, stop *session.Stop, reply modelReply) *flight {
 // committed as well.
 func (t *turn) endFailed(ctx context.Context, key string, err *session.Error, keepState bool) (machine.Result, error) {
 	if t.remote != nil {
-		r, lost := t.relay(ctx, key)
-		if lost == nil {
+		r, refErr := t.relay(ctx, key)
+		if refErr == nil {
 			return r.endFailed(ctx, err)
 		}
-		if !errors.Is(lost, session.ErrCorrupt) {
-			return machine.Result{}, lost // the stop has to be recorded before the end
+		if !errors.Is(refErr, session.ErrCorrupt) {
+			return machine.Result{}, refErr // the stop has to be recorded before the end
 		}
 	}
 	for range gatherTries {

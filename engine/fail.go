@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"sync/atomic"
+	"time"
 
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/session"
@@ -126,7 +127,7 @@ func (c *closer) planFailure(ctx context.Context, state *session.State, why *ses
 			return nil, err
 		}
 	}
-	now := c.h.cfg.Now().UTC()
+	now := time.Now().UTC()
 	for i := range p.answers {
 		p.answers[i].RunID, p.answers[i].At = runID, now
 	}

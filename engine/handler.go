@@ -61,8 +61,6 @@ type Config struct {
 	Retry  func(ctx context.Context, key session.Key, opts helix.RetryOptions) (helix.Run, error)
 	// Logger defaults to none.
 	Logger *slog.Logger
-	// Now defaults to time.Now.
-	Now func() time.Time
 }
 
 // defaultMaxSession is the default of [Config.MaxSession].
@@ -104,9 +102,6 @@ type Handler struct {
 func NewHandler(cfg Config) *Handler {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
-	if cfg.Now == nil {
-		cfg.Now = time.Now
 	}
 	if cfg.Usage == nil {
 		cfg.Usage = usage.SinkFunc(func(context.Context, usage.Entry) {})

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/engine/internal/retry"
@@ -49,7 +50,7 @@ func (t *turn) consumeInbox(ctx context.Context, e effect) error {
 		return err
 	}
 	for i := range messages {
-		messages[i].RunID, messages[i].Step, messages[i].At = t.run.ID, t.current(), t.h.cfg.Now().UTC()
+		messages[i].RunID, messages[i].Step, messages[i].At = t.run.ID, t.current(), time.Now().UTC()
 	}
 	t.emit(stream.Chunk{Kind: stream.InputReceived, Messages: messages})
 	took.Messages, took.Writes, took.Run = messages, t.hooks.written, t.runChange("")

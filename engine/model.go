@@ -137,9 +137,9 @@ func (m *modelCall) attempt(ctx context.Context, attempt int) (modelReply, error
 	}
 
 	t.emit(stream.Chunk{Kind: stream.StepStarted, MessageID: session.ReplyID(t.run.ID, e.Step), Attempt: attempt})
-	began := t.h.cfg.Now()
+	began := time.Now()
 	reply, err := m.ask(ctx, model, request)
-	took := t.h.cfg.Now().Sub(began)
+	took := time.Since(began)
 	if err == nil {
 		err = checkReply(reply.Response)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/engine/machine"
@@ -243,7 +244,7 @@ func (o *opening) create(ctx context.Context) (*session.State, error) {
 			state.RootID, state.StreamID = headOf(c.state), c.state.StreamID
 		}
 	} else if state.ExpiresAt.IsZero() && o.req.Input.Branch != nil && o.req.Agent.SessionExpiry > 0 {
-		state.ExpiresAt = o.h.cfg.Now().UTC().Add(o.req.Agent.SessionExpiry) // in case its first run never starts
+		state.ExpiresAt = time.Now().UTC().Add(o.req.Agent.SessionExpiry) // in case its first run never starts
 	}
 	if err := state.Check(); err != nil {
 		return nil, err

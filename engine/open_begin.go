@@ -90,11 +90,11 @@ func (t *turn) openStream(ctx context.Context) error {
 		started.Kind = stream.RunResumed
 	}
 	chunks = append(chunks, started)
-	left, err := t.answeredCalls(ctx)
+	answered, err := t.answeredCalls(ctx)
 	if err != nil {
 		return err
 	}
-	for _, c := range left {
+	for _, c := range answered {
 		if c.Status == session.CallSettled { // watchers saw the result in the previous run
 			continue
 		}

@@ -106,7 +106,7 @@ func (o *opening) moveExpiry() *time.Time {
 		return new(given.UTC())
 	case o.state.ExpiresAt.IsZero():
 		return nil
-	case o.req.Agent.SessionExpiry > 0 || !o.h.cfg.Now().Before(o.state.ExpiresAt):
+	case o.req.Agent.SessionExpiry > 0 || !time.Now().Before(o.state.ExpiresAt):
 		return new(time.Time{})
 	}
 	return nil
@@ -172,7 +172,7 @@ func beforeInput(history []session.Message) int {
 // left open, then those of the request.
 func (o *opening) planInput(ctx context.Context) error {
 	p, req := o.p, o.req
-	now := o.h.cfg.Now().UTC()
+	now := time.Now().UTC()
 	messages := p.answers
 	if !p.resumes && messages == nil {
 		messages = session.Heal(p.history, func(call session.Part) *session.Error {

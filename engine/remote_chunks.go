@@ -173,7 +173,7 @@ func (r *relay) localize(c stream.Chunk) stream.Chunk {
 		c.AgentID, c.AgentType = r.t.key.ID, r.t.agent.Name
 	}
 	if c.At.IsZero() {
-		c.At = r.t.h.cfg.Now().UTC()
+		c.At = time.Now().UTC()
 	}
 	if !c.Kind.Valid() { // from a later version
 		c = stream.Chunk{

@@ -29,7 +29,7 @@ func (r *relay) conclude(ctx, away context.Context, status *helix.RemoteStatus) 
 		if status.Text != "" {
 			reply := session.Message{
 				ID: session.ReplyID(t.run.ID, step), Role: session.RoleAssistant, Parts: []session.Part{session.Text(status.Text)},
-				RunID: t.run.ID, Step: step, At: t.h.cfg.Now().UTC(),
+				RunID: t.run.ID, Step: step, At: time.Now().UTC(),
 			}
 			change.Messages = []session.Message{reply}
 		}

@@ -30,16 +30,16 @@ func (l *remoteLink) poll(ctx context.Context, state *session.State) (moved bool
 		if err != nil {
 			return false, err
 		}
-		var gone bool
+		var changed bool
 		if remote := l.h.remote(below.Agent); remote != nil {
-			gone, err = l.pollRemote(ctx, below, remote)
+			changed, err = l.pollRemote(ctx, below, remote)
 		} else {
-			gone, err = l.poll(ctx, below)
+			changed, err = l.poll(ctx, below)
 		}
 		if err != nil {
 			return false, err
 		}
-		moved = moved || gone
+		moved = moved || changed
 	}
 	return moved, nil
 }

@@ -34,6 +34,11 @@ const (
 	stopTimeout   = 10 * time.Second
 )
 
+// due reports whether the next attempt to deliver the stop is due.
+func (s *undeliveredStop) due(now time.Time) bool {
+	return s.Tries == 0 || !now.Before(s.At.Add(min(stopPause<<min(s.Tries, 20), stopLongPause)))
+}
+
 // requestStop records that the remote of a stand-in has to stop, before the stand-in
 // ends. It does nothing for any other session.
 func (l *remoteLink) requestStop(ctx context.Context, state *session.State, stop session.Stop) error {
@@ -52,7 +57,7 @@ func (l *remoteLink) requestStop(ctx context.Context, state *session.State, stop
 				return err
 			}
 			if at.Stop == nil || at.Stop.Kind == session.StopInterrupt {
-				at.Stop = &undeliveredStop{Kind: stop.Kind, Reason: streamwriter.Truncate(stop.Reason), Since: l.h.cfg.Now().UTC()}
+				at.Stop = &undeliveredStop{Kind: stop.Kind, Reason: streamwriter.Truncate(stop.Reason), Since: time.Now().UTC()}
 			}
 			ref.StopOwed, ref.Remote = true, encoded(at)
 			return nil
@@ -91,18 +96,18 @@ func (h *Handler) DeliverStop(ctx context.Context, wake session.Wake) (done bool
 	case stop == nil:
 	case remote == nil: // another process knows the remote
 		return false, nil
-	case h.cfg.Now().Before(stop.At.Add(min(stopPause<<min(stop.Tries, 20), stopLongPause))) && stop.Tries > 0:
+	case !stop.due(time.Now()):
 		return false, nil
 	default:
 		if err := h.remoteLink(sessions).updateProgress(ctx, state, func(at *remoteProgress, _ *session.ChildRef) {
 			if at.Stop != nil {
-				at.Stop.Tries, at.Stop.At = at.Stop.Tries+1, h.cfg.Now().UTC()
+				at.Stop.Tries, at.Stop.At = at.Stop.Tries+1, time.Now().UTC()
 			}
 		}); err != nil {
 			return false, err
 		}
 		err := deliverStop(ctx, remote, peerOf(state.ID, &at), stop)
-		if errors.Is(err, session.ErrNotFound) && (at.RunID != "" || !h.cfg.Now().Before(stop.Since.Add(h.requestLimit(remote)))) {
+		if errors.Is(err, session.ErrNotFound) && (at.RunID != "" || !time.Now().Before(stop.Since.Add(h.requestLimit(remote)))) {
 			err = nil // else the request that starts it may still be in transit
 		}
 		if err != nil {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"slices"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/helixagents/helix"
@@ -150,7 +151,7 @@ func (r *replyStep) prepare(ctx context.Context, f *flight) error {
 func (r *replyStep) newFlight(reply modelReply) *flight {
 	f := &flight{step: r.e.Step, reply: session.Message{
 		ID: session.ReplyID(r.t.run.ID, r.e.Step), Role: session.RoleAssistant,
-		RunID: r.t.run.ID, Step: r.e.Step, At: r.t.h.cfg.Now().UTC(),
+		RunID: r.t.run.ID, Step: r.e.Step, At: time.Now().UTC(),
 	}}
 	providerIDs := map[string]bool{}
 	for _, part := range reply.Parts {
@@ -209,7 +210,7 @@ func (r *replyStep) prepareCalls(ctx context.Context, f *flight) error {
 		// A call of phase 2 begins when all waits have ended, which may be in another
 		// run.
 		if !c.ReadOnly && c.Rejected == nil && c.Kind == session.CallServer && !(c.FinishWith && f.waits()) {
-			c.Status, c.BegunAt, c.claimed = session.CallBegun, r.t.h.cfg.Now().UTC(), true
+			c.Status, c.BegunAt, c.claimed = session.CallBegun, time.Now().UTC(), true
 		}
 		change.Calls = append(change.Calls, c.Call)
 	}

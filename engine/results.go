@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/engine/internal/usercode"
@@ -230,7 +231,7 @@ func (r *stepResults) endChildren(ctx context.Context, why *session.Error) {
 			continue
 		}
 		if c.child == nil { // an earlier run has shown it to watchers
-			c.child = &calledAgent{began: r.t.h.cfg.Now(), shown: true}
+			c.child = &calledAgent{began: time.Now(), shown: true}
 		}
 		a := r.t.agentCall(effect{}, c)
 		if err := a.end(ctx, why); err != nil {

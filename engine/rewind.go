@@ -20,11 +20,11 @@ func (o *opening) supersede(ctx context.Context) error {
 		return err
 	}
 	made := callsOf(o.p.history)
-	gone := map[string]bool{}
+	undone := map[string]bool{}
 	for i := range refs {
 		ref := &refs[i]
 		if ref.Status == session.ChildSuperseded {
-			gone[ref.SessionID] = true
+			undone[ref.SessionID] = true
 			continue
 		}
 		first, err := o.h.tree(o.sessions).firstCall(ctx, o.state.ID, ref)
@@ -37,13 +37,13 @@ func (o *opening) supersede(ctx context.Context) error {
 			}
 			continue
 		}
-		gone[ref.SessionID] = true
+		undone[ref.SessionID] = true
 		superseded := *ref
 		superseded.Status, superseded.Awaited = session.ChildSuperseded, false
 		superseded.Remote = nil // nil keeps what the store has of it
 		o.p.start.Children = append(o.p.start.Children, superseded)
 	}
-	return o.dropNotices(ctx, gone)
+	return o.dropNotices(ctx, undone)
 }
 
 // endUndone ends the agents below a session that its latest rewind undid, and stops
@@ -210,8 +210,8 @@ func (r *tree) withdraw(ctx context.Context, id string, made map[string]bool) er
 }
 
 // dropNotices discards notices in the inbox about agents that the rewind undoes.
-func (o *opening) dropNotices(ctx context.Context, gone map[string]bool) error {
-	if len(gone) == 0 {
+func (o *opening) dropNotices(ctx context.Context, undone map[string]bool) error {
+	if len(undone) == 0 {
 		return nil
 	}
 	entries, err := o.sessions.Inbox(ctx, o.state.ID)
@@ -219,7 +219,7 @@ func (o *opening) dropNotices(ctx context.Context, gone map[string]bool) error {
 		return absent(err)
 	}
 	for i := range entries {
-		if entries[i].Kind == inboxEnded && gone[entries[i].From] {
+		if entries[i].Kind == inboxEnded && undone[entries[i].From] {
 			o.p.start.Consume = append(o.p.start.Consume, entries[i].ID)
 		}
 	}

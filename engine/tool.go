@@ -193,10 +193,10 @@ func (x *toolCall) execute(ctx context.Context) (*settled, error) {
 	}
 	earlier := x.visibleWrites()
 	draft := x.t.draft(earlier...)
-	began := x.t.h.cfg.Now()
+	began := time.Now()
 	output, err := x.invoke(ctx, tool, draft)
 	output = cleanJSON(output)
-	took := x.t.h.cfg.Now().Sub(began)
+	took := time.Since(began)
 	writes, draftErr := draft.Close()
 	if err == nil {
 		err = draftErr
@@ -294,7 +294,7 @@ func (x *toolCall) persist(ctx context.Context, result *settled) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
 	defer cancel()
 	row := x.Call
-	row.Status, row.Result, row.Writes, row.SettledAt = session.CallSettled, &result.message, result.writes, x.t.h.cfg.Now().UTC()
+	row.Status, row.Result, row.Writes, row.SettledAt = session.CallSettled, &result.message, result.writes, time.Now().UTC()
 	stored, err := retry.Do(ctx, func() (session.Call, error) { return x.t.sessions.Settle(ctx, x.t.key.ID, x.t.fence, row) })
 	if err != nil {
 		return err
@@ -350,7 +350,7 @@ func (t *turn) failed(c *call, err *session.Error, took time.Duration) *settled 
 
 // stamp adds run, step and time to a tool message.
 func (t *turn) stamp(m session.Message) session.Message {
-	m.RunID, m.Step, m.At = t.run.ID, t.current(), t.h.cfg.Now().UTC()
+	m.RunID, m.Step, m.At = t.run.ID, t.current(), time.Now().UTC()
 	return m
 }
 

@@ -385,7 +385,7 @@ func (r *tree) endOne(ctx context.Context, state *session.State, why *session.Er
 	if keep {
 		change = session.StatusChange{
 			Expect: []session.Status{session.Active}, To: session.Interrupted,
-			Interrupt: &session.InterruptContext{RunID: run.ID, Reason: why.Message, At: r.h.cfg.Now().UTC()},
+			Interrupt: &session.InterruptContext{RunID: run.ID, Reason: why.Message, At: time.Now().UTC()},
 		}
 	}
 	_, err = r.sessions.SetStatus(ctx, state.ID, change)

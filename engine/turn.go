@@ -96,7 +96,7 @@ func (h *Handler) newTurn(
 		progress: &progressSignal{},
 	}
 	t.usage = &usageRecorder{
-		sink: h.cfg.Usage, now: h.cfg.Now, log: h.log, reported: map[string]int{},
+		sink: h.cfg.Usage, log: h.log, reported: map[string]int{},
 		base: usage.Entry{
 			Tenant: state.Tenant, SessionID: state.ID, RunID: run.ID, Agent: agent.Name,
 			UserID: state.UserID, ParentID: state.ParentID, RootID: state.RootID,
@@ -122,7 +122,6 @@ func (h *Handler) newTurn(
 		Bytes:      bytes,
 		Last:       run.StartSequence,
 		FlushEvery: h.cfg.FlushEvery,
-		Now:        h.cfg.Now,
 		Log:        h.log,
 	})
 	return t

@@ -16,7 +16,6 @@ import (
 type usageRecorder struct {
 	// These never change.
 	sink usage.Sink
-	now  func() time.Time
 	log  *slog.Logger
 	base usage.Entry // the fields that all entries of the turn share
 
@@ -28,7 +27,7 @@ type usageRecorder struct {
 func (r *usageRecorder) record(ctx context.Context, step int, e usage.Entry) {
 	e.Tenant, e.SessionID, e.RunID, e.Agent = r.base.Tenant, r.base.SessionID, r.base.RunID, r.base.Agent
 	e.UserID, e.ParentID, e.RootID = r.base.UserID, r.base.ParentID, r.base.RootID
-	e.Step, e.At = step, r.now().UTC()
+	e.Step, e.At = step, time.Now().UTC()
 	err := usercode.Guard(func() error {
 		r.sink.Record(ctx, e)
 		return nil

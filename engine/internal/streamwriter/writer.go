@@ -34,7 +34,6 @@ type Config struct {
 	Last int64
 	// FlushEvery is how long chunks are held back at most.
 	FlushEvery time.Duration
-	Now        func() time.Time
 	Log        *slog.Logger
 }
 
@@ -92,7 +91,7 @@ func (w *Writer) add(c stream.Chunk) {
 		return
 	}
 	c.AgentID, c.AgentType, c.RunID = w.cfg.Base.AgentID, w.cfg.Base.AgentType, w.cfg.Base.RunID
-	c.At = w.cfg.Now().UTC()
+	c.At = time.Now().UTC()
 	Fit(&c, w.cfg.Streams.Limits().MaxChunk)
 	if w.coalesce(&c) {
 		w.bytes += len(c.Delta)

@@ -107,7 +107,7 @@ func (l landed) Wait(context.Context) (int64, error) { return int64(l), nil }
 func newWriter(to stream.Manager, flushEvery time.Duration) *Writer {
 	return New(Config{
 		Streams: to, ID: "s", Producer: stream.Producer{Session: "s", Epoch: 1}, Bytes: new(atomic.Int64),
-		FlushEvery: flushEvery, Now: time.Now, Log: slog.New(slog.DiscardHandler),
+		FlushEvery: flushEvery, Log: slog.New(slog.DiscardHandler),
 	})
 }
 
