@@ -23,7 +23,7 @@ const mapping = "from-typescript.md"
 // packages maps the packages that the mapping may name to their directories.
 var packages = map[string]string{
 	"helix": "..", "session": "../session", "stream": "../stream", "llm": "../llm", "usage": "../usage",
-	"lock": "../lock", "store": "../store", "engine": "../engine", "local": "../runtime/local",
+	"lock": "../lock", "store": "../store", "engine": "../engine", "machine": "../engine/machine", "local": "../runtime/local",
 	"temporal": "../runtime/temporal", "dbos": "../runtime/dbos",
 	"memory": "../store/memory", "postgres": "../store/postgres", "redis": "../store/redis",
 	"sqlite": "../store/sqlite", "scripted": "../llm/scripted",

@@ -9,10 +9,10 @@ import (
 	"strings"
 )
 
-// ambiguity is a place in valid JSON that programs read in different ways: of a key
-// that an object has twice some take the first value and some the last, and what half
-// of a surrogate pair stands for is up to the parser. What a policy judges and a person
-// approves could then be another call than the one that is carried out.
+// ambiguity is a place in valid JSON that programs read in different ways. If an
+// object has a key twice, some programs use the first value and some the last; half
+// of a surrogate pair means whatever the parser makes of it. What a policy judges and
+// a person approves could then differ from what the tool gets.
 type ambiguity struct {
 	path []string // from the innermost step outwards
 	what string
@@ -32,14 +32,15 @@ func (a *ambiguity) Error() string {
 	return fmt.Sprintf("the argument %.200q %s", path.String(), a.what)
 }
 
-// within notes that the place is inside a value that step leads to.
+// within adds the step that leads to the value which contains the place.
 func (a *ambiguity) within(step string) *ambiguity {
 	a.path = append(a.path, step)
 	return a
 }
 
-// ambiguous finds the first ambiguity of a value, which must be valid JSON. It builds no
-// values: it passes over the bytes once and keeps the keys of the objects that are open.
+// ambiguous returns the first ambiguity of a value, which must be valid JSON. It
+// builds no values: it reads the bytes once and keeps the keys of the objects that
+// are open.
 func ambiguous(value []byte) error {
 	s := scan{in: value}
 	if found := s.value(); found != nil {
@@ -48,7 +49,7 @@ func ambiguous(value []byte) error {
 	return nil
 }
 
-// scan is where a pass over a value is.
+// scan is the position of a pass over a value.
 type scan struct {
 	in   []byte
 	at   int
@@ -58,7 +59,7 @@ type scan struct {
 // fewKeys is up to how many keys of an object are compared one by one.
 const fewKeys = 16
 
-// next gives the next byte that is no space, or 0 at the end.
+// next returns the next byte that is no space, or 0 at the end.
 func (s *scan) next() byte {
 	for ; s.at < len(s.in); s.at++ {
 		switch s.in[s.at] {
@@ -154,8 +155,7 @@ func (s *scan) array() *ambiguity {
 	return nil
 }
 
-// key passes over a key and gives what it stands for: keys are compared after their
-// escapes are decoded.
+// key reads a key and returns it with its escapes decoded.
 func (s *scan) key() (key []byte, whole bool) {
 	raw, escaped, whole := s.text()
 	if !escaped || !whole {
@@ -166,8 +166,8 @@ func (s *scan) key() (key []byte, whole bool) {
 	return []byte(decoded), true
 }
 
-// text passes over a string. It gives the string as it is written, whether it has
-// escapes, and whether all surrogate pairs in it are whole.
+// text reads a string. It returns the string as it is written, whether it has
+// escapes, and whether all its surrogate pairs are complete.
 func (s *scan) text() (raw []byte, escaped, whole bool) {
 	begin := s.at
 	whole = true
@@ -200,7 +200,8 @@ func (s *scan) codePoint() bool {
 	return low >= 0xDC00 && low <= 0xDFFF
 }
 
-// unit reads the four digits after the u at which the scan is, and goes to the last.
+// unit reads the four digits after the u at the scan's position, and moves to the
+// last.
 func (s *scan) unit() uint64 {
 	digits := s.in[min(s.at+1, len(s.in)):min(s.at+5, len(s.in))]
 	s.at = min(s.at+4, len(s.in)-1)

@@ -7,14 +7,14 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// branchTries bounds how often a session is copied anew because it changed meanwhile:
-// each time is a copy of everything.
+// branchTries bounds how often a session is copied again because it changed
+// meanwhile. Each attempt copies everything.
 const branchTries = 3
 
-// Branch copies a session into a new one, as [session.Lifecycle.Clone] does. A copy of
-// everything, which names no place, may end in a step whose calls are not all done:
-// then calls that are done keep their results, and what they did to custom state, and
-// the others are answered with why they have none.
+// Branch copies a session into a new one, as [session.Lifecycle.Clone] does. A copy
+// of everything, which names no place, may end in a step whose calls are not all
+// done. In the copy, finished calls keep their results and what they wrote to custom
+// state; the others fail with an error that says why.
 func Branch(ctx context.Context, sessions session.Store, clone *session.Clone) (*session.State, error) {
 	from, err := sessions.Load(ctx, clone.From)
 	if err != nil {
@@ -43,8 +43,8 @@ func Branch(ctx context.Context, sessions session.Store, clone *session.Clone) (
 		if again.Version == from.Version {
 			return rest.add(ctx, sessions, state)
 		}
-		// The source has gone on meanwhile: what was read of its calls may not be what the
-		// copy ends with.
+		// The source has changed meanwhile: the calls that were read may not be those
+		// with which the copy ends.
 		from = again
 		if err := discardCopy(ctx, sessions, state); err != nil {
 			return nil, err
@@ -53,7 +53,7 @@ func Branch(ctx context.Context, sessions session.Store, clone *session.Clone) (
 	return nil, session.ErrUnavailable.WithMessage("session %s changes too fast to be copied", clone.From)
 }
 
-// discardCopy deletes a copy that was just made, unless somebody has begun to use it.
+// discardCopy deletes a copy that was just made, unless somebody has used it.
 func discardCopy(ctx context.Context, sessions session.Store, made *session.State) error {
 	now, err := sessions.Load(ctx, made.ID)
 	if err != nil {
@@ -66,14 +66,14 @@ func discardCopy(ctx context.Context, sessions session.Store, made *session.Stat
 	return absent(err)
 }
 
-// tail is what a copy of a session needs to be complete.
+// tail is what a copy of a session lacks.
 type tail struct {
 	messages []session.Message
 	writes   session.Writes
 }
 
 // tailOf answers the calls at the end of a transcript that was copied from a session.
-// after is what the session's own transcript has after that by now.
+// after is what the session's own transcript has had since.
 func tailOf(ctx context.Context, sessions session.Store, from string, history, after []session.Message) (*tail, error) {
 	out := &tail{}
 	open := session.OpenCalls(history)
@@ -119,31 +119,31 @@ func tailOf(ctx context.Context, sessions session.Store, from string, history, a
 			written = append(written, row.Writes)
 		case later[part.CallID] != nil:
 			out.messages = append(out.messages, *later[part.CallID])
-		default: // an answer stands, though the session has not taken it in yet
+		default: // an answer stands, although the session has not consumed it yet
 			wait := waits[part.CallID]
-			out.messages = append(out.messages, leftBehind(part, wait, now, unfinished(row, wait)))
+			out.messages = append(out.messages, unansweredResult(part, wait, now, whyUnfinished(row, wait)))
 		}
 	}
 	out.writes = session.Compose(written...)
 	return out, nil
 }
 
-// unfinished says why a copied call has no result. What the store knows of the call, and
-// of the wait for a person, may be nil.
-func unfinished(row *session.Call, wait *session.Pending) *session.Error {
+// whyUnfinished says why a copied call has no result. The call's row and the entry of
+// its wait may be nil.
+func whyUnfinished(row *session.Call, wait *session.Pending) *session.Error {
 	approved := wait != nil && wait.State == session.PendingAnswered
 	switch {
 	case approved && row != nil && row.Status == session.CallOpen:
 		return toolError(session.CodeToolNotRun, "the session was copied before %s, which was approved, was carried out", row.Tool)
 	case row != nil && (row.Kind == session.CallClient || row.Kind == session.CallApproval && row.Status == session.CallOpen):
-		return toolError(session.CodeAbandoned, "the session went on without an answer")
+		return toolError(session.CodeAbandoned, "the session continued without an answer")
 	case row != nil && row.Status == session.CallBegun && !row.ReadOnly && row.Rejected == nil:
 		return toolError(session.CodeToolOutcome, "the session was copied while %s was carried out; its outcome is not known here", row.Tool)
 	}
 	return toolError(session.CodeToolNotRun, "the call was not carried out")
 }
 
-// add completes a copy and gives its document.
+// add completes a copy and returns its document.
 func (r *tail) add(ctx context.Context, sessions session.Store, state *session.State) (*session.State, error) {
 	if len(r.messages) == 0 {
 		return state, nil
@@ -153,25 +153,26 @@ func (r *tail) add(ctx context.Context, sessions session.Store, state *session.S
 			return nil, err
 		}
 	}
-	// Last, so that a copy which has them is complete.
+	// Last, because a copy that has them counts as complete.
 	if _, err := session.AppendMessages(ctx, sessions, state.ID, r.messages); err != nil {
 		return nil, err
 	}
 	return sessions.Load(ctx, state.ID)
 }
 
-// branch copies the session that a turn is to begin with.
-func (h *Handler) branch(ctx context.Context, sessions session.Store, req *OpenRequest, to *session.State) (*session.State, error) {
-	branch := req.Input.Branch
-	if err := gateSource(ctx, sessions, req); err != nil {
+// branch copies the session on which a turn begins.
+func (o *opening) branch(ctx context.Context, to *session.State) (*session.State, error) {
+	branch := o.req.Input.Branch
+	if err := gateSource(ctx, o.sessions, o.req); err != nil {
 		return nil, err
 	}
-	return Branch(ctx, sessions, &session.Clone{
+	return Branch(ctx, o.sessions, &session.Clone{
 		From: branch.From, CheckpointID: branch.Checkpoint, MessageCount: branch.MessageIndex, To: *to,
 	})
 }
 
-// gateSource refuses a branch of a session that is not the caller's, or not the agent's.
+// gateSource refuses a branch of a session that belongs to another user or another
+// agent.
 func gateSource(ctx context.Context, sessions session.Store, req *OpenRequest) error {
 	from, err := sessions.Load(ctx, req.Input.Branch.From)
 	if err != nil {
@@ -186,38 +187,38 @@ func gateSource(ctx context.Context, sessions session.Store, req *OpenRequest) e
 	return nil
 }
 
-// rebranch refuses a branch onto a session that exists, unless it is the copy that this
-// very branch makes, and no turn has begun on it: whoever asked for it could not begin
-// the turn, and asks again. It gives what such a copy lacks, if it was cut short.
-func (h *Handler) rebranch(ctx context.Context, sessions session.Store, req *OpenRequest, state *session.State) (*tail, error) {
+// rebranch refuses a branch onto a session that exists, unless it is the copy that
+// this branch made and no turn has begun on it: an earlier attempt could not begin
+// the turn. It returns what such a copy lacks.
+func (o *opening) rebranch(ctx context.Context) (*tail, error) {
 	exists := session.ErrExists.WithMessage("a branch needs a new session id")
-	if state.Turn > 0 {
+	if o.state.Turn > 0 {
 		return nil, exists
 	}
-	if err := gateSource(ctx, sessions, req); err != nil {
+	if err := gateSource(ctx, o.sessions, o.req); err != nil {
 		return nil, err
 	}
-	source, err := sessions.AllMessages(ctx, req.Input.Branch.From)
+	source, err := o.sessions.AllMessages(ctx, o.req.Input.Branch.From)
 	if err != nil {
 		return nil, err
 	}
-	copied, err := sessions.AllMessages(ctx, state.ID)
+	copied, err := o.sessions.AllMessages(ctx, o.state.ID)
 	if err != nil {
 		return nil, err
 	}
 	var place int
 	whole := false
-	switch branch := req.Input.Branch; {
+	switch branch := o.req.Input.Branch; {
 	case branch.MessageIndex != nil:
 		place = *branch.MessageIndex
 	case branch.Checkpoint != "":
-		checkpoint, err := sessions.Checkpoint(ctx, branch.From, branch.Checkpoint)
+		checkpoint, err := o.sessions.Checkpoint(ctx, branch.From, branch.Checkpoint)
 		if err != nil {
 			return nil, err
 		}
 		place = checkpoint.MessageCount
 	case len(copied) > len(source):
-		rest, err := tailOf(ctx, sessions, branch.From, source, nil)
+		rest, err := tailOf(ctx, o.sessions, branch.From, source, nil)
 		if err != nil {
 			return nil, err
 		}
@@ -225,7 +226,7 @@ func (h *Handler) rebranch(ctx context.Context, sessions session.Store, req *Ope
 		place = len(source)
 	case len(copied) == 0:
 		place = len(source)
-	default: // the source may have gone on since
+	default: // the source may have changed since
 		place, whole = len(copied), true
 	}
 	if place < 0 || place > len(source) || place != len(copied) {
@@ -239,18 +240,18 @@ func (h *Handler) rebranch(ctx context.Context, sessions session.Store, req *Ope
 	if !whole {
 		return nil, nil
 	}
-	rest, err := tailOf(ctx, sessions, req.Input.Branch.From, copied, source[len(copied):])
+	rest, err := tailOf(ctx, o.sessions, o.req.Input.Branch.From, copied, source[len(copied):])
 	if err != nil {
 		return nil, err
 	}
-	if state.Version > 1 { // it has what the calls did to custom state, which comes first
+	if o.state.Version > 1 { // the copy has what the calls wrote to custom state, which is written first
 		rest.writes = session.Writes{}
 	}
 	return rest, nil
 }
 
-// sameMessage reports whether one message is a copy of the other. Answers that were
-// made for a copy may say different things about the same call.
+// sameMessage reports whether one message is a copy of the other. Results that were
+// made for a copy may differ for the same call.
 func sameMessage(a, b *session.Message) bool {
 	if a.Role == session.RoleTool && b.Role == session.RoleTool {
 		return a.Parts[0].CallID == b.Parts[0].CallID

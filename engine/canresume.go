@@ -8,8 +8,8 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// CanResume tells whether a session can be resumed, and if not, with what a resume is
-// refused.
+// CanResume reports whether a session can be resumed, and if not, the error with
+// which a resume fails.
 func (h *Handler) CanResume(ctx context.Context, key session.Key) (*helix.Resumability, error) {
 	sessions := h.cfg.Backend.Sessions().Tenant(key.Tenant)
 	state, err := sessions.Load(ctx, key.ID)
@@ -30,7 +30,7 @@ func (h *Handler) CanResume(ctx context.Context, key session.Key) (*helix.Resuma
 	return out, nil
 }
 
-// mayResume is the error that a plain resume of a session would end with.
+// mayResume returns the error with which a plain resume of a session would fail.
 func (h *Handler) mayResume(ctx context.Context, sessions session.Store, state *session.State) error {
 	agent, err := h.Agent(ctx, state)
 	if err != nil {
@@ -38,18 +38,18 @@ func (h *Handler) mayResume(ctx context.Context, sessions session.Store, state *
 	}
 	req := &OpenRequest{Kind: session.RunResume, Agent: agent, Tenant: state.Tenant, SessionID: state.ID}
 	if state.Status == session.Paused && state.CurrentRunID != "" {
-		return gateCaller(req, state) // it is let go, whatever its run is at
+		return gateCaller(req, state) // it is unpaused, whatever its run does
 	}
 	if state.CurrentRunID != "" {
 		run, err := sessions.Run(ctx, state.ID, state.CurrentRunID)
 		if err != nil {
 			return err
 		}
-		if to := settledStatus(state, run); to != "" { // a resume puts that right; asking changes nothing
+		if to := settledStatus(state, run); to != "" { // a resume corrects the status; CanResume changes nothing
 			state.Status = to
 		}
 	}
-	if err := h.gate(ctx, sessions, req, state); err != nil {
+	if err := h.opening(sessions, req, state, nil).gate(ctx); err != nil {
 		return err
 	}
 	if state.MessageCount == 0 {

@@ -1,28 +1,21 @@
-// Package engine runs turns. It holds what every runtime shares: the [Machine],
-// which decides what comes next and touches nothing, and the [Handler], which
-// carries out what the machine asks for.
+// Package engine runs turns. It holds what every runtime shares: the [Handler],
+// which carries out the effects that a turn's [machine.Machine] asks for, and the
+// [Handle] through which an application follows a run.
 //
-// A turn goes in waves. The machine asks for effects that may run at the same
-// time; the runtime has the handler carry them out, wherever and however durably
-// it likes, and hands all their results back in the wave's order:
+// A runtime opens a turn with [Handler.Open], [Handler.Recover] or
+// [Handler.OpenChild], makes a machine for it with [machine.New], and passes each
+// effect to [Handler.Handle] until the machine reports the end.
 //
-//	machine, wave := engine.NewMachine(key, runID, position)
-//	for {
-//		next, end := machine.Next(run(wave))
-//		if end != nil {
-//			return end
-//		}
-//		wave = next
-//	}
+// Every effect is idempotent under its [machine.Effect.Key]: carried out again it
+// changes nothing and returns the same result. A step's reply is committed before
+// any of its calls starts, and each call is claimed before it starts and settled
+// when it ends, so that the process that recovers a turn knows what may have
+// happened.
 //
-// Every effect is idempotent under its [Effect.Key]: carried out again it changes
-// nothing and answers the same. A step's reply is committed before any of its
-// calls starts, and each call is claimed before it starts and settled when it
-// ends, so that whoever takes a turn over knows what may have happened.
-//
-// A call may have to wait for a person or another agent. [Gather] takes in what
-// was answered; if nothing else is left, it suspends the turn with a commit that
-// is refused should an answer have come meanwhile. For a [CallChild] the runtime
-// first opens the other agent's turn with [Handler.OpenChild] and drives it like
-// any other. [Handler.Submit] answers calls without any turn.
+// A call may have to wait for a person or another agent. [machine.Gather] settles
+// the calls that have been answered. If nothing can be carried out, it suspends
+// the turn with a commit that the store refuses when an answer has arrived
+// meanwhile. For a [machine.CallChild] the runtime first opens the other agent's
+// turn with [Handler.OpenChild] and drives it like any other. [Handler.Submit]
+// answers calls without a turn.
 package engine

@@ -5,23 +5,22 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"log/slog"
 	"time"
 
-	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/engine/machine"
 	"github.com/helixagents/helix/llm"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/stream"
 )
 
-// finalCommit is a turn's last commit where it is one of its own: a stop or a
-// failure outside a step's regular commits.
+// finalCommit is a turn's last commit where it is a commit of its own: after a stop
+// or a failure outside of a step's regular commits.
 type finalCommit struct {
 	key    string
 	change session.Change
 }
 
-// complete makes a change the turn's last: it has completed.
+// complete makes a change the last one of a turn that completed.
 func (t *turn) complete(change *session.Change, reason session.CompletionReason, output json.RawMessage, reply string) {
 	change.Status = session.Completed
 	change.Outcome = &session.Outcome{Status: session.RunCompleted, Output: output, Reply: reply}
@@ -34,15 +33,15 @@ func (t *turn) completeWith(f *flight, change *session.Change, reason session.Co
 	change.Outcome.FinishReason = f.reply.FinishReason()
 }
 
-// fail makes a change the turn's last: it has failed.
+// fail makes a change the last one of a turn that failed.
 func (t *turn) fail(change *session.Change, err *session.Error) {
 	change.Status = session.Failed
 	change.Outcome = &session.Outcome{Status: session.RunFailed, Error: err}
 	change.Run = t.runChange("")
 }
 
-// stopped makes a change the turn's last: it was interrupted or aborted, with so much
-// of a reply.
+// stopped makes a change the last one of a turn that was interrupted or aborted, with
+// the part of the reply that had arrived.
 func (t *turn) stopped(change *session.Change, stop *session.Stop, reply string) {
 	if stop.Kind == session.StopAbort {
 		t.fail(change, session.ErrCancelled.WithMessage("%s", cmp.Or(stop.Reason, "the run was aborted")))
@@ -53,16 +52,16 @@ func (t *turn) stopped(change *session.Change, stop *session.Stop, reply string)
 	change.Outcome = &session.Outcome{
 		Status: session.RunInterrupted, Reply: reply,
 		Interrupt: &session.InterruptContext{
-			RunID: t.run.ID, Reason: stop.Reason, Step: t.current(), At: t.h.cfg.Now().UTC(),
+			RunID: t.run.ID, Reason: stop.Reason, Step: t.current(), At: time.Now().UTC(),
 		},
 	}
 	change.Run = t.runChange("")
 }
 
-// endStopped ends a turn that was stopped while the model was asked, and keeps
-// what had arrived of its reply: the text that watchers saw, and whole calls, each
-// answered as stopped.
-func (t *turn) endStopped(ctx context.Context, e Effect, stop *session.Stop, reply modelReply) (Result, error) {
+// endStopped ends a turn that was stopped during a model call. It keeps the part of
+// the reply that had arrived: the text that watchers saw, and complete calls, each
+// with the result that it was stopped.
+func (t *turn) endStopped(ctx context.Context, e effect, stop *session.Stop, reply modelReply) (machine.Result, error) {
 	change := session.Change{}
 	step, key := t.current(), e.Key()
 	f := t.partial(e, stop, reply)
@@ -82,50 +81,33 @@ func (t *turn) endStopped(ctx context.Context, e Effect, stop *session.Stop, rep
 	if stop.Kind == session.StopInterrupt {
 		change.Checkpoint = t.checkpoint(step, key)
 	}
-	change.Writes = t.writes
+	change.Writes = t.hooks.written
 	t.emitPatches(change.Writes)
 	t.stopped(&change, stop, f.reply.Content())
 	t.final = &finalCommit{key: key, change: change}
 	return t.sendFinal(ctx)
 }
 
-// partial is what is kept of a reply that was cut off.
-func (t *turn) partial(e Effect, stop *session.Stop, reply modelReply) *flight {
-	kept := modelReply{Response: &llm.Response{}}
-	var calls []session.Part
-	if reply.Response != nil {
-		for _, part := range reply.Parts {
-			if part.Kind == session.PartToolCall {
-				calls = append(calls, part)
-			}
-		}
-	}
-	for _, part := range reply.seen {
-		switch {
-		case part.Kind == session.PartText:
-			kept.Parts = append(kept.Parts, part)
-		case part.Kind == session.PartToolCall && len(calls) > 0:
-			kept.Parts, calls = append(kept.Parts, calls[0]), calls[1:]
-		}
-	}
-	kept.Parts = append(kept.Parts, calls...)
-	f := t.newFlight(e, kept)
+// partial is the step that is kept of a reply which was cut off.
+func (t *turn) partial(e effect, stop *session.Stop, reply modelReply) *flight {
+	kept := modelReply{Response: &llm.Response{Parts: reply.kept()}}
+	f := t.replyStep(e).newFlight(kept)
 	mark, _ := session.Encode(map[string]session.StopKind{"stop": stop.Kind}) // a string always encodes
 	f.reply.Metadata = map[string]json.RawMessage{session.MetaInterrupted: mark}
 	return f
 }
 
-// endFailed ends a turn with an error. Calls that have no result get one, so that
-// the history stays one that a model accepts, and what finished calls and hooks
-// did to the state is kept with them, unless that is what cannot be written.
-func (t *turn) endFailed(ctx context.Context, key string, err *session.Error, keepState bool) (Result, error) {
+// endFailed ends a turn with an error. Calls without a result get one, so that models
+// accept the history. With keepState, what finished calls and hooks wrote is
+// committed as well.
+func (t *turn) endFailed(ctx context.Context, key string, err *session.Error, keepState bool) (machine.Result, error) {
 	if t.remote != nil {
-		r, lost := t.relay(ctx, key)
-		if lost == nil {
+		r, refErr := t.relay(ctx, key)
+		if refErr == nil {
 			return r.endFailed(ctx, err)
 		}
-		if !errors.Is(lost, session.ErrCorrupt) {
-			return Result{}, lost // the stop is owed before the end is seen
+		if !errors.Is(refErr, session.ErrCorrupt) {
+			return machine.Result{}, refErr // the stop has to be recorded before the end
 		}
 	}
 	for range gatherTries {
@@ -135,259 +117,54 @@ func (t *turn) endFailed(ctx context.Context, key string, err *session.Error, ke
 			return res, err
 		}
 		t.final = nil
-		t.reconsider(t.flight)
-		t.retract(t.flight, "answered")
+		t.waits(t.flight).reconsider()
+		t.discardResults(t.flight, "answered")
 	}
-	return Result{}, session.ErrUnavailable.WithMessage("answers keep coming in")
+	return machine.Result{}, session.ErrUnavailable.WithMessage("answers keep arriving")
 }
 
 func (t *turn) prepareFailure(ctx context.Context, key string, err *session.Error, keepState bool) {
 	change := session.Change{}
 	var written []session.Writes
 	if f := t.flight; f != nil && f.committed {
-		t.endChildren(ctx, f, err)
-		if err := t.keepAnswers(ctx, f); err != nil {
+		t.results(f).endChildren(ctx, err)
+		if err := t.waits(f).keepAnswers(ctx); err != nil {
 			t.h.log.WarnContext(ctx, "answers not kept", t.attrs("error", err)...)
 		}
-		t.settleRest(f, nil)
-		change.Promote = t.promotion(f)
-		change.Children = t.settledRefs(f)
+		t.results(f).settleRest(nil)
+		change.Promote = t.results(f).promotion()
+		change.Children = t.results(f).refs()
 		change.Resolve, change.Waits = f.resolutions()
 		written = f.writes()
 	} else if f != nil {
 		t.discardAttempt(0, err)
 	}
 	if keepState {
-		change.Writes = session.Compose(append([]session.Writes{t.writes}, written...)...)
+		change.Writes = session.Compose(append([]session.Writes{t.hooks.written}, written...)...)
 		t.emitPatches(change.Writes)
 	}
 	t.fail(&change, err)
 	t.final = &finalCommit{key: key, change: change}
 }
 
-// sendFinal applies the turn's last commit, if it has not been yet.
-func (t *turn) sendFinal(ctx context.Context) (Result, error) {
+// sendFinal applies the turn's last commit, unless that was done.
+func (t *turn) sendFinal(ctx context.Context) (machine.Result, error) {
 	if t.ended == nil {
 		if _, err := t.commit(ctx, t.final.key, t.final.change); err != nil {
-			return Result{}, err
+			return machine.Result{}, err
 		}
 		t.flight = nil
 	}
-	return Result{Next: NextClose}, nil
+	return machine.Result{Next: machine.NextClose}, nil
 }
 
-// logEnd writes the one error line of a run that failed. The process whose commit ended
-// the run writes it, so that a crash between that commit and the run's close does not
-// lead to a second one. A run that somebody aborted did what it was told.
-func (h *Handler) logEnd(ctx context.Context, state *session.State, runID string, end *session.Outcome) {
-	if end.Status != session.RunFailed {
-		return
-	}
-	level, failure := slog.LevelError, end.Error
-	if failure == nil {
-		failure = session.ErrInternal
-	}
-	if failure.Code == session.CodeCancelled {
-		level = slog.LevelInfo
-	}
-	h.log.Log(ctx, level, "run.failed", "tenant", state.Tenant, "session", state.ID, "run", runID, "agent", state.Agent,
-		"code", string(failure.Code), "error", failure.Error())
-}
-
-// closeTurn tells hooks and stream that the turn is over and gives the lease
-// back. Everything it tells is in the store already, so whoever comes after a
-// crash can tell it instead.
-func (t *turn) closeTurn(ctx context.Context) (Result, error) {
-	if t.ended == nil {
-		return t.endFailed(ctx, t.run.ID+"/close", session.ErrInternal.WithMessage("the turn was closed before it had ended"), true)
-	}
-	t.tellHooks(ctx)
-	if err := t.closeStream(ctx); err != nil {
-		return Result{}, err
-	}
-	wake, err := t.h.afterEnd(ctx, t.sessions, &t.state, t.ended)
-	if err != nil {
-		return Result{}, err
-	}
-	if err := t.sessions.CloseRun(ctx, t.key.ID, t.fence, true); err != nil && !lost(err) {
-		return Result{}, err
-	}
-	return Result{Status: t.ended.Status, Abort: t.abort, Wake: wake || t.detached(), Owes: t.owes}, nil
-}
-
-// afterEnd looks whether what a run suspended for has come meanwhile: then the
-// session is to be woken. A companion that has come to its end in spite of a message
-// is, too. It reports whether there are wakes to be delivered.
-func (h *Handler) afterEnd(ctx context.Context, sessions session.Store, state *session.State, ended *session.Outcome) (bool, error) {
-	ready := false
-	switch {
-	case h.remote(state.Agent) != nil: // its wakes are about stops that are owed
-	case ended.Status.Suspended():
-		stop, err := sessions.StopRequest(ctx, state.ID, state.CurrentRunID)
-		if err != nil && !errors.Is(err, session.ErrNotFound) {
-			return false, err
-		}
-		if ready, err = h.companionEnded(ctx, sessions, state.ID, ended.Children); err != nil {
-			return false, err
-		}
-		ready = ready || (stop != nil && stop.Kind == session.StopAbort) // it came as the run suspended
-	case detached(state):
-		entries, err := sessions.Inbox(ctx, state.ID)
-		if err != nil && !errors.Is(err, session.ErrNotFound) {
-			return false, err
-		}
-		ready = len(entries) > 0 && ended.Status == session.RunCompleted
-	}
-	if !ready {
-		return false, nil
-	}
-	err := sessions.PutWake(ctx, session.Wake{
-		Tenant: state.Tenant, SessionID: state.ID, ChildID: state.ID, RunID: state.CurrentRunID, At: h.cfg.Now().UTC(),
-	})
-	if errors.Is(err, session.ErrNotFound) {
-		return false, nil
-	}
-	return err == nil, err
-}
-
-// tellStart tells hooks that the run begins, once it is known to go on here.
-func (t *turn) tellStart(ctx context.Context) {
+// announceStart tells the hooks that the run begins, once.
+func (t *turn) announceStart(ctx context.Context) {
 	if t.step > 0 || t.started {
 		return
 	}
 	t.started = true
-	key := t.run.ID + "/open"
-	t.note(ctx, "OnAgentStart", key, func(hooks *helix.Hooks, h *helix.HookContext) error {
-		switch {
-		case t.run.Kind == session.RunExecute && hooks.OnAgentStart != nil:
-			_, input := t.opening()
-			return hooks.OnAgentStart(ctx, h, helix.AgentStartEvent{Input: input})
-		case t.run.Kind != session.RunExecute && hooks.OnAgentResumed != nil:
-			return hooks.OnAgentResumed(ctx, h, helix.AgentResumedEvent{
-				PreviousRunID: t.run.PreviousRunID, CheckpointID: t.run.ResumedFrom,
-			})
-		}
-		return nil
-	})
-	t.tellAnswers(ctx)
-}
-
-func (t *turn) tellHooks(ctx context.Context) {
-	key := t.run.ID + "/close"
-	t.note(ctx, "OnAgentEnd", key, func(hooks *helix.Hooks, h *helix.HookContext) error {
-		switch t.ended.Status {
-		case session.RunCompleted:
-			if hooks.OnAgentComplete != nil {
-				return hooks.OnAgentComplete(ctx, h, helix.AgentCompleteEvent{
-					Output: t.ended.Output, Reply: t.ended.Reply, Steps: t.step, Usage: t.run.Usage, Took: t.h.cfg.Now().Sub(t.run.StartedAt),
-				})
-			}
-		case session.RunFailed:
-			if hooks.OnAgentFail != nil {
-				return hooks.OnAgentFail(ctx, h, helix.AgentFailEvent{Error: t.ended.Error, Steps: t.step})
-			}
-		case session.RunInterrupted:
-			if hooks.OnAgentInterrupted != nil {
-				e := helix.AgentInterruptedEvent{Reply: t.ended.Reply, Steps: t.step}
-				if t.ended.Interrupt != nil {
-					e.Reason = t.ended.Interrupt.Reason
-				}
-				return hooks.OnAgentInterrupted(ctx, h, e)
-			}
-		default:
-			if hooks.OnAgentSuspended != nil {
-				return hooks.OnAgentSuspended(ctx, h, helix.AgentSuspendedEvent{
-					Status: t.ended.Status, Pending: t.ended.Pending, Children: t.ended.Children,
-				})
-			}
-		}
-		return nil
-	})
-}
-
-// closeStream flushes the turn's chunks and closes the stream.
-func (t *turn) closeStream(ctx context.Context) error {
-	if err := t.out.flush(ctx); err != nil {
-		return err
-	}
-	if t.remote != nil { // watchers saw the remote's own end
-		return nil
-	}
-	return closeStream(ctx, t.out.streams, t.out.id, &t.state, &t.run, t.ended, t.step, t.h.cfg.Now().UTC())
-}
-
-// closeStream writes a run's last chunks and closes the stream as its outcome
-// says. The chunks have a producer of their own, so that whoever closes writes
-// them once.
-func closeStream(ctx context.Context, streams stream.Manager, id string, state *session.State, run *session.Run,
-	outcome *session.Outcome, step int, now time.Time,
-) error {
-	base := stream.Chunk{AgentID: state.ID, AgentType: state.Agent, At: now, Step: step, RunID: run.ID, Turn: run.Turn}
-	batch := stream.Batch{
-		Producer: stream.Producer{Session: state.ID + "/close/" + run.ID, Epoch: state.Lease.Epoch, RunID: run.ID},
-		First:    1,
-	}
-	if outcome.Status == session.RunCompleted && outcome.Output != nil {
-		output := base
-		output.Kind, output.Data = stream.Output, outcome.Output
-		fit(&output, streams.Limits().MaxChunk)
-		batch.Chunks = append(batch.Chunks, output)
-	}
-	if outcome.Status.Suspended() {
-		suspended := base
-		suspended.Kind, suspended.Data = stream.Suspended, encoded(Suspension{Status: outcome.Status, Pending: outcome.Pending})
-		fit(&suspended, streams.Limits().MaxChunk)
-		batch.Chunks = append(batch.Chunks, suspended)
-	}
-	batch.Chunks = append(batch.Chunks, endChunk(base, outcome))
-	appended, err := streams.Append(ctx, id, batch)
-	if err == nil {
-		_, err = appended.Wait(ctx)
-	}
-	if err != nil || id != state.ID { // a caller's stream goes on
-		return err
-	}
-	by := stream.Producer{Session: state.ID, Epoch: state.Lease.Epoch, RunID: run.ID}
-	if outcome.Status == session.RunFailed {
-		return streams.Fail(ctx, id, by, outcome.Error)
-	}
-	return streams.End(ctx, id, by, streamEnd(outcome, &run.Usage))
-}
-
-// Suspension is the data of a [stream.Suspended] chunk.
-type Suspension struct {
-	Status session.RunStatus `json:"status"`
-	// Pending lists the calls that wait for people, at any depth.
-	Pending []session.Pending `json:"pending,omitempty"`
-}
-
-// streamEnd is how a run that did not fail ends its stream.
-func streamEnd(outcome *session.Outcome, used *session.Usage) stream.End {
-	switch outcome.Status {
-	case session.RunCompleted:
-		return stream.End{Status: stream.EndCompleted, Output: outcome.Output, Usage: used, FinishReason: outcome.FinishReason}
-	case session.RunInterrupted:
-		return stream.End{Status: stream.EndInterrupted, Usage: used}
-	}
-	return stream.End{Status: stream.EndPaused, Usage: used}
-}
-
-// endChunk is the last chunk of a run. A stop writes no error.
-func endChunk(c stream.Chunk, o *session.Outcome) stream.Chunk {
-	switch {
-	case o.Status == session.RunCompleted:
-		c.Kind = stream.RunCompleted
-	case o.Status == session.RunInterrupted:
-		c.Kind = stream.RunInterrupted
-		if o.Interrupt != nil {
-			c.Reason = o.Interrupt.Reason
-		}
-	case o.Status == session.RunFailed && errors.Is(o.Error, session.ErrCancelled):
-		c.Kind, c.Reason = stream.RunInterrupted, o.Error.Message
-	case o.Status == session.RunFailed:
-		c.Kind, c.Error = stream.Failure, o.Error
-	default:
-		c.Kind = stream.RunPaused
-	}
-	return c
+	_, input := t.initialMessages()
+	t.hooks.runStarted(ctx, &t.run, input)
+	t.announceAnswers(ctx)
 }

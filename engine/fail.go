@@ -4,13 +4,15 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"sync/atomic"
+	"time"
 
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/session"
 )
 
-// Expire fails a session whose time is up, and reports whether that was its end. One
-// that was used, or paused, since it was found to be due is left alone.
+// Expire fails a session whose time is up, and reports whether it did. A session that
+// was used, or paused, since it was found to be due is left alone.
 func (h *Handler) Expire(ctx context.Context, due session.Due) (bool, error) {
 	return h.fail(ctx, due.Key, session.ErrExpired, session.FailureExpired, func(sessions session.Store, state *session.State) (bool, error) {
 		now, err := sessions.Now(ctx)
@@ -18,18 +20,19 @@ func (h *Handler) Expire(ctx context.Context, due session.Due) (bool, error) {
 	})
 }
 
-// Fail fails a session that nobody runs, with what it waits for, and reports whether
-// that was its end. One that runs is left to its run: [session.ErrAlreadyRunning].
+// Fail fails a session that no process runs, together with what it waits for, and
+// reports whether it did. For a session that runs it returns
+// [session.ErrAlreadyRunning].
 //
-// The end is a run of its own, which is written as failed in the same step in which it
-// starts, so that a session that was resumed or answered meanwhile is left as it is.
-// Hooks, the stream, and an agent that waits for the session see that run fail. The
-// agent need not be known here; then only the runtime's own hooks are told.
+// The failure is a run of its own, which is written as failed in the same write in
+// which it starts, so that a session that was resumed or answered meanwhile stays as
+// it is. Hooks, the stream, and an agent that waits for the session see that run
+// fail. If the agent is not registered here, only the runtime's hooks are called.
 func (h *Handler) Fail(ctx context.Context, key session.Key, why *session.Error, reason string) (bool, error) {
 	return h.fail(ctx, key, why, reason, func(session.Store, *session.State) (bool, error) { return true, nil })
 }
 
-// fail is Fail, for a session that is still to fail when it has been read.
+// fail is [Handler.Fail] for a session that still has to fail once it has been read.
 func (h *Handler) fail(
 	ctx context.Context, key session.Key, why *session.Error, reason string, still func(session.Store, *session.State) (bool, error),
 ) (bool, error) {
@@ -44,7 +47,7 @@ func (h *Handler) fail(
 			return false, err
 		}
 		var failed bool
-		failed, err = h.failAt(ctx, sessions, state, why, reason)
+		failed, err = h.closer(sessions).fail(ctx, state, why, reason)
 		if !errors.Is(err, session.ErrStale) && !errors.Is(err, session.ErrAnswered) {
 			return failed, err
 		}
@@ -52,15 +55,14 @@ func (h *Handler) fail(
 	return false, err
 }
 
-// failAt fails a session as it was read, or refuses to if it has changed.
-func (h *Handler) failAt(
-	ctx context.Context, sessions session.Store, state *session.State, why *session.Error, reason string,
-) (bool, error) {
+// fail fails a session in the state in which it was read. If the session has changed
+// since, the error says so.
+func (c *closer) fail(ctx context.Context, state *session.State, why *session.Error, reason string) (bool, error) {
 	switch state.Status {
 	case session.Completed, session.Failed:
 		return false, nil
 	}
-	run, err := sessions.CurrentRun(ctx, state.ID)
+	run, err := c.sessions.CurrentRun(ctx, state.ID)
 	if err != nil && !errors.Is(err, session.ErrNotFound) {
 		return false, err
 	}
@@ -68,41 +70,39 @@ func (h *Handler) failAt(
 		return false, session.ErrAlreadyRunning.WithMessage("run %s is running", run.ID).WithSaw(state.Saw())
 	}
 	if to := settledStatus(state, run); to != "" {
-		return false, h.restoreStatus(ctx, sessions, state, run, to)
+		return false, c.h.closer(c.sessions).restoreStatus(ctx, state, run, to)
 	}
 	if state.CloseOwed {
-		if err := h.closeEarlier(ctx, sessions, state); err != nil {
+		if err := c.h.closer(c.sessions).closeEarlier(ctx, state); err != nil {
 			return false, err
 		}
 	}
-	p, err := h.planFailure(ctx, sessions, state, why, reason)
+	p, err := c.planFailure(ctx, state, why, reason)
 	if err != nil {
 		return false, err
 	}
-	started, err := sessions.StartRun(ctx, &p.start)
+	started, err := c.sessions.StartRun(ctx, &p.start)
 	if err != nil {
 		return false, err
 	}
-	h.logEnd(ctx, state, started.Run.ID, p.start.Outcome)
-	// From here on it has failed, whatever becomes of the rest: the next sweep that
-	// knows the agent does what could not be done.
-	if err := h.tellFailure(ctx, sessions, state, p, started); err != nil {
-		h.log.WarnContext(ctx, "the end of a session is yet to be told", "tenant", state.Tenant, "session", state.ID, "error", err)
+	c.h.logEnd(ctx, state, started.Run.ID, p.start.Outcome)
+	// From here on the session has failed. If the rest cannot be done, the next sweep
+	// of a process that knows the agent does it.
+	if err := c.announceFailure(ctx, state, p, started); err != nil {
+		c.h.log.WarnContext(ctx, "the end of a session is yet to be told", "tenant", state.Tenant, "session", state.ID, "error", err)
 	}
 	return true, nil
 }
 
 // planFailure prepares a run that fails as it starts.
-func (h *Handler) planFailure(
-	ctx context.Context, sessions session.Store, state *session.State, why *session.Error, reason string,
-) (*plan, error) {
+func (c *closer) planFailure(ctx context.Context, state *session.State, why *session.Error, reason string) (*plan, error) {
 	runID := session.NewRunID()
 	outcome := &session.Outcome{Status: session.RunFailed, Error: why, FailureReason: reason}
 	p := &plan{doc: state.Custom, start: session.StartRun{
 		SessionID: state.ID, ExpectVersion: state.Version, ExpectRun: state.CurrentRunID,
-		Owner: h.cfg.Owner, TTL: h.cfg.LeaseTTL,
+		Owner: c.h.owner, TTL: c.h.cfg.LeaseTTL,
 		Run: session.Run{
-			ID: runID, Kind: session.RunResume, Status: session.RunRunning, Agent: state.Agent, Runtime: h.cfg.Runtime,
+			ID: runID, Kind: session.RunResume, Status: session.RunRunning, Agent: state.Agent, Runtime: c.h.cfg.Runtime,
 			PreviousRunID: state.CurrentRunID,
 		},
 		Change: session.Change{Status: session.Failed, Outcome: outcome},
@@ -111,7 +111,7 @@ func (h *Handler) planFailure(
 		p.start.Wake = &session.Wake{Tenant: state.Tenant, SessionID: state.ParentID, ChildID: state.ID, RunID: runID}
 	}
 	for _, ref := range state.AwaitingChildren {
-		ref.Awaited, ref.Remote = false, nil // what the store has of the remote stays
+		ref.Awaited, ref.Remote = false, nil // nil keeps what the store has of the remote
 		if ref.Status = session.ChildRunning; ref.Mode != session.ChildPersistent || ref.Blocking {
 			ref.Status = session.ChildFailed
 			outcome.Children = append(outcome.Children, ref)
@@ -119,20 +119,20 @@ func (h *Handler) planFailure(
 		p.start.Children = append(p.start.Children, ref)
 	}
 	var err error
-	if p.history, err = sessions.AllMessages(ctx, state.ID); err != nil {
+	if p.history, err = c.sessions.AllMessages(ctx, state.ID); err != nil {
 		return nil, err
 	}
 	if state.SuspendedStep != "" {
-		if err := h.answerRest(ctx, sessions, state, p, toolError(session.CodeAbandoned, "%s", why.Message)); err != nil {
+		if err := c.h.opening(c.sessions, nil, state, p).answerOpenCalls(ctx, toolError(session.CodeAbandoned, "%s", why.Message)); err != nil {
 			return nil, err
 		}
 	}
-	now := h.cfg.Now().UTC()
+	now := time.Now().UTC()
 	for i := range p.answers {
 		p.answers[i].RunID, p.answers[i].At = runID, now
 	}
 	p.start.Messages = p.answers
-	info, err := h.cfg.Backend.Streams().Tenant(state.Tenant).Info(ctx, state.StreamID)
+	info, err := c.h.cfg.Backend.Streams().Tenant(state.Tenant).Info(ctx, state.StreamID)
 	switch {
 	case err == nil:
 		p.start.Run.StartSequence = info.Last
@@ -143,35 +143,33 @@ func (h *Handler) planFailure(
 	return p, err
 }
 
-// tellFailure ends what the session waited for and tells stream and hooks that it has
-// failed.
-func (h *Handler) tellFailure(
-	ctx context.Context, sessions session.Store, state *session.State, p *plan, started *session.Started,
-) error {
+// announceFailure ends what the session waited for and tells the stream and the hooks
+// that it failed.
+func (c *closer) announceFailure(ctx context.Context, state *session.State, p *plan, started *session.Started) error {
 	state.Version, state.MessageCount, state.Lease = started.Version, started.MessageCount, started.Lease
 	state.Turn, state.CurrentRunID, state.Custom = started.Turn, started.Run.ID, p.doc
-	t := h.newTurn(h.agentOr(ctx, state), nil, state, started.Run, started.Lease.Fence())
-	h.remember(t) // whoever starts the next turn here waits
-	defer h.forget(t)
+	t := c.h.newTurn(c.h.agentOr(ctx, state), nil, state, started.Run, started.Lease.Fence(), new(atomic.Int64))
 	t.transcript, t.patches, t.ended = p.transcript, p.patches, p.start.Outcome
 	t.state.Finish(t.ended)
-	t.tellLeft(ctx, p.left)
-	err := h.endAwaited(ctx, sessions, state.ID, t.ended)
+	c.h.hold(t) // a start of the next turn in this process waits for it
+	defer c.h.drop(t)
+	t.reportEndedWaits(ctx, p.endedWaits)
+	err := c.h.tree(c.sessions).endAwaited(ctx, state.ID, t.ended)
 	if err == nil {
 		err = t.openStream(ctx)
 	}
-	t.tellAnswers(ctx)
-	if err == nil || errors.Is(err, session.ErrStreamClosed) { // by another, who has told as much
+	t.announceAnswers(ctx)
+	if err == nil || errors.Is(err, session.ErrStreamClosed) { // another process closed it, and announced the end
 		_, err = t.closeTurn(ctx)
 	}
-	if err != nil { // somebody else may see to it at once
-		h.release(ctx, t)
+	if err != nil { // another process may do it at once
+		c.h.release(ctx, t)
 	}
 	return err
 }
 
-// EndAborted ends a run that nobody works on, if it is to be aborted. The agent need not
-// be known here; then no hooks are told.
+// EndAborted ends a run that no process drives, if an abort was requested. If the
+// agent is not registered here, no hooks are called.
 func (h *Handler) EndAborted(ctx context.Context, due session.Due) error {
 	sessions := h.cfg.Backend.Sessions().Tenant(due.Tenant)
 	stop, err := sessions.StopRequest(ctx, due.ID, due.RunID)
@@ -179,7 +177,7 @@ func (h *Handler) EndAborted(ctx context.Context, due session.Due) error {
 		return err
 	}
 	taken, err := sessions.TakeOver(ctx, &session.TakeOver{
-		SessionID: due.ID, RunID: due.RunID, Owner: h.cfg.Owner, TTL: h.cfg.LeaseTTL, Epoch: due.Lease.Epoch,
+		SessionID: due.ID, RunID: due.RunID, Owner: h.owner, TTL: h.cfg.LeaseTTL, Epoch: due.Lease.Epoch,
 	})
 	if err != nil {
 		return err
@@ -191,14 +189,14 @@ func (h *Handler) EndAborted(ctx context.Context, due session.Due) error {
 	}
 	var below []session.ChildRef
 	for _, ref := range refs {
-		// Companions that work by themselves go on, as after any other failure.
+		// Companions that work by themselves continue, as after any other failure.
 		if ref.Mode == session.ChildPersistent && !ref.Blocking || ref.Status != session.ChildRunning && ref.Status != session.ChildWaiting {
 			continue
 		}
-		ref.Status, ref.Awaited, ref.Remote = session.ChildFailed, false, nil // what the store has of the remote stays
+		ref.Status, ref.Awaited, ref.Remote = session.ChildFailed, false, nil // nil keeps what the store has of the remote
 		below = append(below, ref)
 	}
-	if err := h.writeOff(ctx, sessions, due, taken, why, below); err != nil {
+	if err := h.closer(sessions).failRun(ctx, due, taken, why, below); err != nil {
 		return err
 	}
 	h.log.InfoContext(ctx, "run ended that nobody went on with", "tenant", due.Tenant, "session", due.ID, "run", due.RunID)
@@ -206,10 +204,11 @@ func (h *Handler) EndAborted(ctx context.Context, due session.Due) error {
 	if err != nil {
 		return err
 	}
-	return h.settleClose(ctx, sessions, state, true)
+	return h.closer(sessions).settle(ctx, state, true)
 }
 
-// agentOr is an agent that is known here, or one that has nothing but the name.
+// agentOr returns the agent of a session, or, if it is not known here, one that has
+// only the name.
 func (h *Handler) agentOr(ctx context.Context, state *session.State) *helix.Agent {
 	agent, err := h.Agent(ctx, state)
 	if err != nil {
@@ -218,13 +217,13 @@ func (h *Handler) agentOr(ctx context.Context, state *session.State) *helix.Agen
 	return agent
 }
 
-// endAwaited ends the agents that a session waited for which was failed from outside.
-func (h *Handler) endAwaited(ctx context.Context, sessions session.Store, id string, ended *session.Outcome) error {
+// endAwaited ends the agents that a failed session waited for.
+func (r *tree) endAwaited(ctx context.Context, id string, ended *session.Outcome) error {
 	if ended.Status != session.RunFailed {
 		return nil
 	}
 	for i := range ended.Children {
-		if err := h.abandon(ctx, sessions, id, ended.Children[i].SessionID, ended.Error); err != nil {
+		if err := r.abandon(ctx, id, ended.Children[i].SessionID, ended.Error, false); err != nil {
 			return err
 		}
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/engine"
+	"github.com/helixagents/helix/engine/machine"
 	"github.com/helixagents/helix/llm/scripted"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store/memory"
@@ -18,7 +19,7 @@ func TestExpireLeavesAlone(t *testing.T) {
 	db := memory.New(memory.Config{})
 	h := engine.NewHandler(engine.Config{Backend: db, Runtime: "test"})
 	agent := &helix.Agent{Name: "a", Model: scripted.New(scripted.Text("one"))}
-	turn(t, h, agent, func(e engine.Effect) (engine.Result, error) { return h.Handle(t.Context(), e) })
+	turn(t, h, agent, func(e machine.Effect) (machine.Result, error) { return h.Handle(t.Context(), e) })
 	sessions, key := db.Sessions(), session.Key{Tenant: session.DefaultTenant, ID: "s"}
 	set := func(from, to session.Status) {
 		t.Helper()

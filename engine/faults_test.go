@@ -10,6 +10,7 @@ import (
 
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/engine"
+	"github.com/helixagents/helix/engine/machine"
 	"github.com/helixagents/helix/llm/scripted"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store"
@@ -17,10 +18,12 @@ import (
 	"github.com/helixagents/helix/store/storetest"
 )
 
-// echo is an agent that calls its one tool once; ran counts how often that ran.
+// echo is an agent that calls its one tool twice in one reply; ran counts how often
+// that ran.
 func echo(ran *atomic.Int64) *helix.Agent {
 	return &helix.Agent{
-		Name: "echo", Model: scripted.New(scripted.Call("echo", `{}`), scripted.Text("done")),
+		Name:  "echo",
+		Model: scripted.New(scripted.Reply(scripted.Calling("echo", struct{}{}), scripted.Calling("echo", struct{}{})), scripted.Text("done")),
 		Tools: []helix.Tool{{Name: "echo", Execute: helix.Func(func(context.Context, *helix.Call, struct{}) (string, error) {
 			ran.Add(1)
 			return "ok", nil
@@ -29,7 +32,7 @@ func echo(ran *atomic.Int64) *helix.Agent {
 }
 
 // turn opens a turn of an agent and drives it with handle, to its end.
-func turn(t *testing.T, h *engine.Handler, agent *helix.Agent, handle func(engine.Effect) (engine.Result, error)) {
+func turn(t *testing.T, h *engine.Handler, agent *helix.Agent, handle func(machine.Effect) (machine.Result, error)) {
 	t.Helper()
 	if _, err := h.Register(agent); err != nil {
 		t.Fatal(err)
@@ -40,9 +43,9 @@ func turn(t *testing.T, h *engine.Handler, agent *helix.Agent, handle func(engin
 	if err != nil {
 		t.Fatal(err)
 	}
-	machine, wave := engine.NewMachine(opened.Key, opened.Run.ID, opened.Position)
+	m, wave := machine.New(opened.Key, opened.Run.ID, opened.Position)
 	for wave != nil {
-		var results []engine.Result
+		var results []machine.Result
 		for _, e := range wave {
 			r, err := handle(e)
 			if err != nil {
@@ -50,12 +53,13 @@ func turn(t *testing.T, h *engine.Handler, agent *helix.Agent, handle func(engin
 			}
 			results = append(results, r)
 		}
-		wave, _ = machine.Next(results)
+		wave, _ = m.Next(results)
 	}
 }
 
-// A call whose result cannot be settled is delivered again while it is at it: the
-// second delivery sees to the result, and the tool does not run again.
+// A call whose result cannot be settled is delivered again while it runs: the second
+// delivery settles the result, and the tool does not run again. The call is the first
+// of two, because the result of a step's last call is written by the step's commit.
 func TestUnsettledCallDeliveredTwice(t *testing.T) {
 	t.Parallel()
 	db := memory.New(memory.Config{})
@@ -68,8 +72,8 @@ func TestUnsettledCallDeliveredTwice(t *testing.T) {
 	})
 	var ran atomic.Int64
 	h := engine.NewHandler(engine.Config{Backend: faults, Runtime: "test"})
-	turn(t, h, echo(&ran), func(e engine.Effect) (engine.Result, error) {
-		if e.Kind != engine.CallTool {
+	turn(t, h, echo(&ran), func(e machine.Effect) (machine.Result, error) {
+		if e.Kind != machine.CallTool || ran.Load() > 0 {
 			return h.Handle(t.Context(), e)
 		}
 		var first sync.WaitGroup
@@ -93,8 +97,8 @@ func TestUnsettledCallDeliveredTwice(t *testing.T) {
 			t.Errorf("the model was told %s", m.Parts[0].ResultJSON())
 		}
 	}
-	if ran.Load() != 1 {
-		t.Errorf("the tool ran %d times", ran.Load())
+	if ran.Load() != 2 {
+		t.Errorf("the tool ran %d times for 2 calls", ran.Load())
 	}
 }
 
@@ -116,7 +120,7 @@ func TestCommitThatPanics(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	h := engine.NewHandler(engine.Config{Backend: &panicking{Backend: db}, Runtime: "test"})
-	turn(t, h, echo(new(atomic.Int64)), func(e engine.Effect) (engine.Result, error) { return h.Handle(ctx, e) })
+	turn(t, h, echo(new(atomic.Int64)), func(e machine.Effect) (machine.Result, error) { return h.Handle(ctx, e) })
 	state, err := db.Sessions().Load(t.Context(), "s")
 	if err != nil {
 		t.Fatal(err)

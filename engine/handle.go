@@ -6,31 +6,34 @@ import (
 	"time"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/engine/internal/retry"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store"
 	"github.com/helixagents/helix/stream"
 )
 
-// Poll intervals of a handle whose run is driven by another process.
+// Poll intervals of a handle whose run another process drives.
 const (
 	pollFirst = 10 * time.Millisecond
 	pollMost  = 500 * time.Millisecond
 )
 
-// Handle is a handle on a run. It reads store and stream only, so any process
+// Handle is a handle on a run. It only reads the store and the stream, so any process
 // may hold it.
+//
+// Its fields never change.
 type Handle struct {
 	backend  store.Backend
 	handler  *Handler
 	key      session.Key
 	streamID string
 	run      session.Run
-	done     <-chan struct{} // closed when a driver in this process has finished; may be nil
+	done     <-chan struct{} // closed when the driver in this process has finished; may be nil
 }
 
 var _ helix.Run = (*Handle)(nil)
 
-// NewHandle is a handle on an opened run. done, if not nil, is closed when the
+// NewHandle returns a handle on an opened run. done, if not nil, is closed when the
 // run's driver in this process has finished.
 func NewHandle(backend store.Backend, handler *Handler, opened *Opened, done <-chan struct{}) *Handle {
 	return &Handle{
@@ -38,7 +41,7 @@ func NewHandle(backend store.Backend, handler *Handler, opened *Opened, done <-c
 	}
 }
 
-// Attach is a handle on a session's current or latest run.
+// Attach returns a handle on a session's current or latest run.
 func Attach(ctx context.Context, backend store.Backend, handler *Handler, key session.Key, done func(runID string) <-chan struct{}) (*Handle, error) {
 	sessions := backend.Sessions().Tenant(key.Tenant)
 	state, err := sessions.Load(ctx, key.ID)
@@ -108,7 +111,7 @@ func (h *Handle) Result(ctx context.Context) (*helix.Result, error) {
 		if run.Status.Ended() && run.Outcome != nil {
 			return h.result(ctx, sessions, run)
 		}
-		if err := sleep(ctx, wait); err != nil {
+		if err := retry.Sleep(ctx, wait); err != nil {
 			return nil, err
 		}
 	}
@@ -169,8 +172,8 @@ func (h *Handle) Stream(ctx context.Context) iter.Seq2[stream.Item, error] {
 	}
 }
 
-// isFinish reports whether a chunk shows the call with which an agent gives its output,
-// which an application knows nothing of. The output has a chunk of its own.
+// isFinish reports whether a chunk shows the call with which an agent gives its
+// output. Applications do not see that call; the output has a chunk of its own.
 func isFinish(c *stream.Chunk, finishes map[string]bool) bool {
 	if c == nil {
 		return false
@@ -185,8 +188,8 @@ func isFinish(c *stream.Chunk, finishes map[string]bool) bool {
 	return false
 }
 
-// StreamFrom is the run's stream for a reader who has seen its chunks up to a sequence.
-// It has every chunk, so that what it yields can be folded into messages.
+// StreamFrom returns the run's stream after a sequence. It has every chunk, so that
+// the chunks can be folded into messages.
 func (h *Handle) StreamFrom(ctx context.Context, from int64) iter.Seq2[stream.Item, error] {
 	return func(yield func(stream.Item, error) bool) {
 		from := max(from, h.run.StartSequence)
@@ -196,7 +199,7 @@ func (h *Handle) StreamFrom(ctx context.Context, from int64) iter.Seq2[stream.It
 				return
 			}
 			// The stream still shows the end of an earlier run.
-			if err := sleep(ctx, pollFirst); err != nil {
+			if err := retry.Sleep(ctx, pollFirst); err != nil {
 				yield(stream.Item{}, err)
 				return
 			}
@@ -204,8 +207,8 @@ func (h *Handle) StreamFrom(ctx context.Context, from int64) iter.Seq2[stream.It
 	}
 }
 
-// follow yields the run's items after sequence from. It reports true when the
-// stream ended though the run has not.
+// follow yields the run's items after a sequence. It reports true when the stream
+// ended although the run has not.
 func (h *Handle) follow(ctx context.Context, from *int64, yield func(stream.Item, error) bool) (again bool) {
 	streams := h.backend.Streams().Tenant(h.key.Tenant)
 	for item, err := range streams.Read(ctx, h.streamID, *from, true) {
@@ -252,14 +255,13 @@ func (h *Handle) ends(c *stream.Chunk) bool {
 	return false
 }
 
-// isOver reports whether a chunk begins a later run of the session, as somebody
-// sees who read to the run's end and reads on.
+// isOver reports whether a chunk begins a later run of the session.
 func (h *Handle) isOver(c *stream.Chunk) bool {
 	return c != nil && c.AgentID == h.key.ID && c.RunID != h.run.ID && (c.Kind == stream.RunStarted || c.Kind == stream.RunResumed)
 }
 
-// finish yields the run's terminal item. It comes from the run's record, for the
-// stream may already be open for the next run.
+// finish yields the run's terminal item. It is made from the run's record, because
+// the stream may be open for the next run.
 func (h *Handle) finish(ctx context.Context, yield func(stream.Item, error) bool) {
 	run, err := h.backend.Sessions().Tenant(h.key.Tenant).Run(ctx, h.key.ID, h.run.ID)
 	if err != nil {

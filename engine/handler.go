@@ -2,13 +2,15 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
 	"time"
-	"weak"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/engine/internal/usercode"
+	"github.com/helixagents/helix/engine/machine"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store"
 	"github.com/helixagents/helix/usage"
@@ -17,67 +19,57 @@ import (
 // Config configures a [Handler].
 type Config struct {
 	Backend store.Backend
-	// Runtime names the runtime; runs record it, and only it recovers them.
+	// Runtime names the runtime. Runs record it, and only that runtime recovers them.
 	Runtime string
-	// Owner is the token under which this process holds leases. Defaults to a new
-	// one.
-	Owner string
-	// Colocated says that all effects of a turn are handled here, one wave straight
-	// after the other. Claims and the last settle of a step then ride in its
-	// commits, and a step whose calls are all ReadOnly commits once.
-	Colocated bool
-	// LeaseTTL is how long a lease holds without renewal; 0 is for ever, for an
-	// engine that owns liveness itself.
+	// LeaseTTL is how long a lease holds without renewal. A lease of 0 never expires.
 	LeaseTTL time.Duration
 	// Hooks are called before the agent's own.
 	Hooks *helix.Hooks
 	// Usage receives usage entries. Defaults to none.
 	Usage usage.Sink
 	// ModelRetries is how often a retryable model error is retried, after
-	// RetryBackoff, twice that, and so on, jittered. Default to 3 and 1 second; a
-	// negative number of retries is none.
+	// RetryBackoff, twice that, and so on, with jitter. They default to 3 and 1
+	// second; a negative number of retries is none.
 	ModelRetries int
 	RetryBackoff time.Duration
 	// MaxResult is the largest tool result in bytes. Defaults to 1,000,000.
 	MaxResult int
-	// MaxSession is how large a session may become, messages and stream together, in
-	// bytes: beyond that it takes no new message, and a run fails before its next model
+	// MaxSession is how many bytes a session may have, messages and stream together.
+	// A larger one accepts no new message, and its run fails before the next model
 	// call. Defaults to 64 MiB; a negative number is no limit.
 	MaxSession int64
-	// MaxChunks is how many chunks a stream keeps. The oldest go once a step is
-	// committed that has made them more; those of a step in progress stay, for whoever
-	// reloads needs them. A reader that is behind is told so, as after
-	// [stream.Manager.Trim]. Defaults to 0, which keeps all.
+	// MaxChunks is how many chunks a stream keeps. When a step is committed, the
+	// oldest chunks beyond that are trimmed; those of a step in progress stay,
+	// because a client that reloads needs them. A reader that is behind sees the gap,
+	// as after [stream.Manager.Trim]. Defaults to 0, which keeps all.
 	MaxChunks int64
 	// FlushEvery is how long small chunks are held back to be written together.
 	// Defaults to 25 milliseconds.
 	FlushEvery time.Duration
-	// RemotePatience is how long a remote agent may be out of reach before the call
-	// that waits for it fails; one that cannot even be started fails after an eighth
+	// RemotePatience is how long a remote agent may be unreachable before the call
+	// that waits for it fails. A remote that cannot be started fails after an eighth
 	// of that. Defaults to 2 minutes.
 	RemotePatience time.Duration
-	// Nudge, if set, is told when a stop was requested of a run that is not worked on
-	// here.
+	// Nudge, if set, is called when a stop is requested for a run that this process
+	// does not drive.
 	Nudge func(ctx context.Context, key session.Key, runID string)
-	// Abort, if set, aborts a run that may wait for somebody, which takes a turn of its
-	// own. Without it only a run that is not over can be aborted.
+	// Abort, if set, aborts a run that may be waiting, which takes a turn of its own.
+	// Without it only a run in progress can be aborted.
 	Abort func(ctx context.Context, key session.Key, runID, reason string) error
-	// Resume and Retry begin the runs that handles ask for.
+	// Resume and Retry begin the runs that a [Handle] asks for.
 	Resume func(ctx context.Context, key session.Key, opts helix.ResumeOptions) (helix.Run, error)
 	Retry  func(ctx context.Context, key session.Key, opts helix.RetryOptions) (helix.Run, error)
 	// Logger defaults to none.
 	Logger *slog.Logger
-	// Now defaults to time.Now.
-	Now func() time.Time
 }
 
-// defaultMaxSession is how large a session may become unless that is set.
+// defaultMaxSession is the default of [Config.MaxSession].
 const defaultMaxSession = 64 << 20
 
-// LimitSession is the name of the limit that [Config.MaxSession] is, as servers tell it.
+// LimitSession is the name under which servers report the limit [Config.MaxSession].
 const LimitSession = "sessionBytes"
 
-// checkSize refuses a session that has become too large.
+// checkSize refuses a session that is too large.
 func (c *Config) checkSize(size int64) error {
 	if c.MaxSession < 0 || size <= c.MaxSession {
 		return nil
@@ -87,33 +79,29 @@ func (c *Config) checkSize(size int64) error {
 	return err
 }
 
-// Handler carries out effects. It keeps the turns it works on in memory, so that
-// a step costs the same however long the session is; a turn it does not know it
-// reads from the store.
+// Handler carries out effects. It keeps the turns that this process drives in memory,
+// so that the cost of a step does not grow with the session. A turn that it does not
+// hold is read from the store.
 type Handler struct {
-	cfg Config
-	log *slog.Logger
+	*Registry // guards itself
 
-	mu        sync.Mutex
-	agents    map[string]*helix.Agent            // of remote ones, their stand-ins
-	displaced map[weak.Pointer[helix.Agent]]bool // by Replace; somebody may still have one
-	factories map[string]helix.Factory
-	remotes   map[string]*standIn // by name
-	turns     map[string]*turn    // by run id
+	// These never change.
+	cfg   Config
+	log   *slog.Logger
+	owner string // the token under which this process holds leases
 
-	undeclared sync.Map // names of agents whose state is changed and not declared, once each
+	mu    sync.Mutex
+	turns map[string]*turn // by run id; guarded by mu
+
+	// undeclared holds the names of agents that write state without declaring any, so that
+	// each is logged once. It guards itself.
+	undeclared sync.Map
 }
 
 // NewHandler makes a handler.
 func NewHandler(cfg Config) *Handler {
-	if cfg.Owner == "" {
-		cfg.Owner = session.NewOwner(cfg.Runtime)
-	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
-	if cfg.Now == nil {
-		cfg.Now = time.Now
 	}
 	if cfg.Usage == nil {
 		cfg.Usage = usage.SinkFunc(func(context.Context, usage.Entry) {})
@@ -137,88 +125,108 @@ func NewHandler(cfg Config) *Handler {
 		cfg.RemotePatience = 2 * time.Minute
 	}
 	return &Handler{
-		cfg: cfg, log: cfg.Logger, agents: map[string]*helix.Agent{}, displaced: map[weak.Pointer[helix.Agent]]bool{},
-		factories: map[string]helix.Factory{}, remotes: map[string]*standIn{}, turns: map[string]*turn{},
+		Registry: newRegistry(cfg.Backend.Sessions(), cfg.Logger),
+		cfg:      cfg, log: cfg.Logger, owner: session.NewOwner(cfg.Runtime), turns: map[string]*turn{},
 	}
 }
 
 // Owner is the token under which the handler holds leases.
-func (h *Handler) Owner() string { return h.cfg.Owner }
+func (h *Handler) Owner() string { return h.owner }
 
-// Handle carries out one effect. A failure of the domain is part of the result;
-// an error means that the effect may be tried again.
-func (h *Handler) Handle(ctx context.Context, e Effect) (Result, error) {
+// Handle carries out one effect. A failure of the domain is part of the result; after
+// an error the effect may be tried again.
+func (h *Handler) Handle(ctx context.Context, of machine.Effect) (machine.Result, error) {
+	e := newEffect(of)
 	t, err := h.turn(ctx, e)
 	if err != nil {
-		if lost(err) {
-			return Result{Next: NextLost}, nil
+		if lostTurn(err) {
+			return machine.Result{Next: machine.NextLost}, nil
 		}
-		return Result{}, err
+		return machine.Result{}, err
 	}
-	e.key = e.Key() // it is asked for many times
-	var r Result
-	err = guard(func() (err error) {
+	var r machine.Result
+	err = usercode.Guard(func() (err error) {
 		r, err = t.handle(ctx, e)
 		return err
 	})
-	if err != nil && ctx.Err() == nil && !lost(err) && !session.IsRetryable(err) && e.Kind != CloseTurn {
-		r, err = t.giveUp(ctx, e, err)
+	if err != nil && ctx.Err() == nil && !lostTurn(err) && !session.IsRetryable(err) && e.Kind != machine.CloseTurn {
+		r, err = t.failEffect(ctx, e, err)
 	}
-	if err != nil && lost(err) {
+	if err != nil && lostTurn(err) {
 		h.log.WarnContext(ctx, "turn lost", t.attrs("error", err)...)
-		h.forget(t)
-		return Result{Next: NextLost}, nil
+		h.drop(t)
+		return machine.Result{Next: machine.NextLost}, nil
 	}
-	if err == nil && e.Kind == CloseTurn {
-		h.forget(t)
+	if err == nil && e.Kind == machine.CloseTurn {
+		h.drop(t)
 	}
 	return r, err
 }
 
-func (t *turn) handle(ctx context.Context, e Effect) (Result, error) {
+// effect is an effect that is being handled.
+type effect struct {
+	machine.Effect
+	key string // Effect.Key, which is needed many times
+}
+
+func newEffect(e machine.Effect) effect { return effect{e, e.Key()} }
+
+// Key identifies the effect among all effects ever.
+func (e *effect) Key() string { return e.key }
+
+func (t *turn) handle(ctx context.Context, e effect) (machine.Result, error) {
 	switch e.Kind {
-	case CallModel:
+	case machine.CallModel:
 		if t.remote != nil {
 			return t.callRemote(ctx, e)
 		}
 		return t.callModel(ctx, e)
-	case CallTool, CallChild:
-		return Result{}, t.callTool(ctx, e)
-	case Gather:
+	case machine.CallTool, machine.CallChild:
+		return machine.Result{}, t.callTool(ctx, e)
+	case machine.Gather:
 		return t.gather(ctx, e)
-	case CommitStep:
+	case machine.CommitStep:
 		return t.commitStep(ctx, e)
-	case CloseTurn:
+	case machine.CloseTurn:
 		return t.closeTurn(ctx)
 	}
-	return Result{}, fmt.Errorf("engine: unknown effect %q", e.Kind)
+	return machine.Result{}, fmt.Errorf("engine: unknown effect %q", e.Kind)
 }
 
-// giveUp deals with a fault that trying again will not mend: a call fails, any
-// other effect ends the run. Nothing is left active by a fault that the process
-// survived.
-func (t *turn) giveUp(ctx context.Context, e Effect, fault error) (Result, error) {
-	t.h.log.WarnContext(ctx, "effect failed", t.attrs("effect", e.Key(), "error", fault)...) // if it ends the run, that is the error
-	if e.Kind == CallTool || e.Kind == CallChild {
-		return Result{}, t.failCall(ctx, e, fault)
+// failEffect handles an error that a repeat does not help: a call fails, any other
+// effect ends the run. No run stays active after an error that the process survived.
+func (t *turn) failEffect(ctx context.Context, e effect, fault error) (machine.Result, error) {
+	t.h.log.WarnContext(ctx, "effect failed", t.attrs("effect", e.Key(), "error", fault)...) // a warning: if it ends the run, the run's end is logged as the error
+	if e.Kind == machine.CallTool || e.Kind == machine.CallChild {
+		return machine.Result{}, t.failCall(ctx, e, fault)
 	}
 	t.final = nil
 	if t.flight != nil {
 		t.flight.resultsCommit = nil
 	}
-	return t.endFailed(ctx, e.Key()+"/failed", t.bounded(session.AsError(fault)), false)
+	return t.endFailed(ctx, e.Key()+"/failed", bounded(session.AsError(fault)), false)
 }
 
-// turn finds the turn of an effect, or loads it.
-func (h *Handler) turn(ctx context.Context, e Effect) (*turn, error) {
+// writeTimeout bounds writes that are made also while the process shuts down.
+const writeTimeout = 30 * time.Second
+
+// lostTurn reports whether an error means that another process owns the turn now, or
+// that the session was deleted.
+func lostTurn(err error) bool {
+	return errors.Is(err, session.ErrStale) || errors.Is(err, session.ErrNotFound) || errors.Is(err, session.ErrStreamClosed)
+}
+
+// turn returns the turn of an effect: one that the handler holds, or one from the
+// store.
+func (h *Handler) turn(ctx context.Context, e effect) (*turn, error) {
 	t, ok := h.held(e.RunID)
 	if ok {
 		return t, nil
 	}
-	return h.load(ctx, e.session(), e.RunID, nil)
+	return h.load(ctx, e.Session(), e.RunID, nil)
 }
 
-// held finds a turn that this process works on.
+// held returns a turn that this process drives.
 func (h *Handler) held(runID string) (*turn, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -226,37 +234,38 @@ func (h *Handler) held(runID string) (*turn, bool) {
 	return t, ok
 }
 
-func (h *Handler) remember(t *turn) {
+func (h *Handler) hold(t *turn) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if old := h.turns[t.run.ID]; old != nil {
-		old.leave()
+		old.finish()
 	}
 	h.turns[t.run.ID] = t
 }
 
-func (h *Handler) forget(t *turn) {
-	t.out.discard()
+func (h *Handler) drop(t *turn) {
+	t.out.Discard()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.turns[t.run.ID] == t {
 		delete(h.turns, t.run.ID)
 	}
-	t.leave()
+	t.finish()
 }
 
-// Drop forgets a turn that its driver gives up, and what it had not written.
+// Drop forgets a turn that its driver abandons, and what the turn had not written.
 func (h *Handler) Drop(runID string) {
 	t, ok := h.held(runID)
 	if ok {
-		h.forget(t)
+		h.drop(t)
 	}
 }
 
 // maxReason is the longest reason of a stop.
 const maxReason = session.MaxSubmissionError
 
-// StopRun requests that one run be stopped, wherever it is driven, and no other.
+// StopRun requests that a run be stopped, wherever it is driven. It does not stop any
+// other run of the session.
 func (h *Handler) StopRun(ctx context.Context, key session.Key, stop session.Stop) error {
 	if len(stop.Reason) > maxReason {
 		return session.ErrTooLarge.WithMessage("reason has %d bytes, at most %d are allowed", len(stop.Reason), maxReason)
@@ -271,32 +280,32 @@ func (h *Handler) StopRun(ctx context.Context, key session.Key, stop session.Sto
 	return nil
 }
 
-// Signal tells a turn in this process that a stop was requested, so that it need
-// not wait for its next commit to notice. It reports whether the run is here.
+// Signal tells a turn of this process that a stop was requested, so that it stops
+// before its next commit. It reports whether this process drives the run.
 func (h *Handler) Signal(runID string, stop session.Stop) bool {
 	t, ok := h.held(runID)
 	if ok {
-		t.halt(&stop)
+		t.stops.request(&stop)
 	}
 	return ok
 }
 
-// Renew extends the lease of a turn in this process, and notices a stop that was
-// requested elsewhere.
+// Renew extends the lease of a turn of this process, and notices a stop that was
+// requested in another process.
 func (h *Handler) Renew(ctx context.Context, runID string, ttl time.Duration) error {
 	t, ok := h.held(runID)
 	if !ok {
 		return nil
 	}
 	if err := t.sessions.RenewLease(ctx, t.key.ID, t.fence, ttl); err != nil {
-		if lost(err) && t.over() { // it was given back while the renewal was under way
+		if lostTurn(err) && t.hasEnded() { // it was released during the renewal
 			return nil
 		}
 		return err
 	}
 	stop, err := t.sessions.StopRequest(ctx, t.key.ID, runID)
 	if err == nil && stop != nil {
-		t.halt(stop)
+		t.stops.request(stop)
 	}
 	return err
 }

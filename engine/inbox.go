@@ -8,8 +8,10 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/engine/internal/retry"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/stream"
 )
@@ -17,27 +19,29 @@ import (
 // The kinds of inbox entries.
 const (
 	inboxMessage = "message"         // a text from the agent that called the session
-	inboxEnded   = "companion_ended" // a [childStatus]: a companion is done
+	inboxEnded   = "companion_ended" // a [childStatus]: a companion has ended
 	inboxLate    = "late_answer"     // a [lateAnswer]
-	// inboxWithdrawn takes back the message whose id follows withdrawnPrefix in its own.
+	// inboxWithdrawn withdraws the message whose id follows withdrawnPrefix in its
+	// own.
 	inboxWithdrawn = "message_withdrawn"
 )
 
 // The prefixes of ids.
 const (
 	inboxPrefix     = "inbox/"     // of a message that was sent
-	withdrawnPrefix = "withdrawn/" // of an entry that takes another back
+	withdrawnPrefix = "withdrawn/" // of an entry that withdraws another
 )
 
-// lateAnswer is an answer that came after its call had timed out.
+// lateAnswer is an answer that arrived after its call had timed out.
 type lateAnswer struct {
 	Tool     string            `json:"tool"`
 	CallID   string            `json:"toolCallId"`
 	Response *session.Response `json:"response"`
 }
 
-// takeInbox takes in what was sent to the session, before the model is asked.
-func (t *turn) takeInbox(ctx context.Context, e Effect) error {
+// consumeInbox adds what was sent to the session to the transcript, before the model
+// is asked.
+func (t *turn) consumeInbox(ctx context.Context, e effect) error {
 	if !t.inbox {
 		return nil
 	}
@@ -46,19 +50,19 @@ func (t *turn) takeInbox(ctx context.Context, e Effect) error {
 		return err
 	}
 	for i := range messages {
-		messages[i].RunID, messages[i].Step, messages[i].At = t.run.ID, t.current(), t.h.cfg.Now().UTC()
+		messages[i].RunID, messages[i].Step, messages[i].At = t.run.ID, t.current(), time.Now().UTC()
 	}
 	t.emit(stream.Chunk{Kind: stream.InputReceived, Messages: messages})
-	took.Messages, took.Writes, took.Run = messages, t.writes, t.runChange("")
+	took.Messages, took.Writes, took.Run = messages, t.hooks.written, t.runChange("")
 	t.emitPatches(took.Writes)
 	_, err = t.commit(ctx, e.Key()+"/inbox/"+took.Consume[0], took)
 	return err
 }
 
-// readInbox makes messages of what was sent to a session. It also gives what the
-// change that adds them says of their having been taken in.
+// readInbox makes messages of what was sent to a session. It also returns the change
+// that marks the entries as consumed.
 func readInbox(ctx context.Context, sessions session.Store, id string) (messages []session.Message, took session.Change, err error) {
-	entries, err := retry(ctx, func() ([]session.InboxEntry, error) { return sessions.Inbox(ctx, id) })
+	entries, err := retry.Do(ctx, func() ([]session.InboxEntry, error) { return sessions.Inbox(ctx, id) })
 	if err != nil {
 		return nil, took, err
 	}
@@ -69,7 +73,7 @@ func readInbox(ctx context.Context, sessions session.Store, id string) (messages
 		}
 	}
 	if slices.ContainsFunc(entries, func(e session.InboxEntry) bool { return e.Kind == inboxEnded }) {
-		refs, err := retry(ctx, func() ([]session.ChildRef, error) { return sessions.Children(ctx, id) })
+		refs, err := retry.Do(ctx, func() ([]session.ChildRef, error) { return sessions.Children(ctx, id) })
 		if err != nil {
 			return nil, took, err
 		}
@@ -77,7 +81,7 @@ func readInbox(ctx context.Context, sessions session.Store, id string) (messages
 		for i := range refs {
 			superseded[refs[i].SessionID] = refs[i].Status == session.ChildSuperseded
 		}
-		for i := range entries { // the notice may have come while the rewind began
+		for i := range entries { // the notice may have arrived while the rewind began
 			if entries[i].Kind == inboxEnded && superseded[entries[i].From] {
 				withdrawn[entries[i].ID] = true
 			}
@@ -145,9 +149,9 @@ func lateText(late *lateAnswer) string {
 	return fmt.Sprintf("Notice: the call of %s that had timed out has been answered since; %s.", late.Tool, answer)
 }
 
-// Deliver sees to a wake: a companion's end is told to the agent that called on it.
-// It gives the session that may have something to go on with, or nil. Once that was
-// seen to the wake is [Handler.Delivered].
+// Deliver handles a wake: it tells a companion's end to the agent that called the
+// companion. It returns the session that can be resumed now, or nil. When that is
+// done, the wake is removed with [Handler.Delivered].
 func (h *Handler) Deliver(ctx context.Context, wake session.Wake) (*session.Key, error) {
 	sessions := h.cfg.Backend.Sessions().Tenant(wake.Tenant)
 	state, err := sessions.Load(ctx, wake.SessionID)
@@ -159,11 +163,11 @@ func (h *Handler) Deliver(ctx context.Context, wake session.Wake) (*session.Key,
 	}
 	if wake.ChildID == wake.SessionID && state.RootID != "" {
 		if ref, err := remoteRef(ctx, sessions, state); err != nil || ref != nil {
-			return nil, cmp.Or(err, error(ErrStopOwed))
+			return nil, cmp.Or(err, error(ErrStopUndelivered))
 		}
 	}
 	if wake.ChildID != wake.SessionID {
-		awaited, err := h.tellParent(ctx, sessions, state, wake)
+		awaited, err := h.tree(sessions).notifyParent(ctx, state, wake)
 		if err != nil || (!awaited && !detached(state)) {
 			return nil, err
 		}
@@ -176,20 +180,21 @@ func (h *Handler) Delivered(ctx context.Context, wake session.Wake) error {
 	return h.cfg.Backend.Sessions().Tenant(wake.Tenant).DeleteWake(ctx, wake)
 }
 
-// tellParent notes a companion's end with the session that called on it. A call
-// that waits for it, which it reports, takes the result itself.
-func (h *Handler) tellParent(ctx context.Context, sessions session.Store, parent *session.State, wake session.Wake) (awaited bool, err error) {
-	if _, err := loadChild(ctx, sessions, parent.ID, wake.ChildID); err != nil {
+// notifyParent records a companion's end in the session that called it. It reports
+// whether a call waits for the companion; then that call gets the result, and no
+// notice is sent.
+func (r *tree) notifyParent(ctx context.Context, parent *session.State, wake session.Wake) (awaited bool, err error) {
+	if _, err := loadChild(ctx, r.sessions, parent.ID, wake.ChildID); err != nil {
 		return false, absent(err)
 	}
-	run, err := sessions.Run(ctx, wake.ChildID, wake.RunID)
+	run, err := r.sessions.Run(ctx, wake.ChildID, wake.RunID)
 	if errors.Is(err, session.ErrNotFound) {
 		return false, nil
 	}
 	if err != nil || !run.Status.Ended() {
 		return false, err
 	}
-	ref, err := sessions.UpdateChild(ctx, parent.ID, wake.ChildID, func(ref *session.ChildRef) error {
+	ref, err := r.sessions.UpdateChild(ctx, parent.ID, wake.ChildID, func(ref *session.ChildRef) error {
 		if ref.Status == session.ChildRunning || ref.Status == session.ChildWaiting {
 			if ref.Status = session.ChildCompleted; run.Status != session.RunCompleted {
 				ref.Status = session.ChildFailed
@@ -206,7 +211,7 @@ func (h *Handler) tellParent(ctx context.Context, sessions session.Store, parent
 	if ref.Awaited || ref.Status == session.ChildTerminated || ref.Status == session.ChildSuperseded {
 		return ref.Awaited, nil
 	}
-	return false, sessions.Send(ctx, parent.ID, session.InboxEntry{
+	return false, r.sessions.Send(ctx, parent.ID, session.InboxEntry{
 		ID: "ended/" + wake.RunID, From: wake.ChildID, Kind: inboxEnded,
 		Body: encoded(statusOf(ref.Name, ref.Agent, session.ChildRunning, run)),
 	})

@@ -4,39 +4,40 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
+	"sync/atomic"
 
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/stream"
 )
 
-// maxAttempts is how often a run is taken up without progress before it is given
-// up as one that kills whoever runs it.
+// maxAttempts is how often a run is recovered without progress before it fails as one
+// that kills the processes that run it.
 const maxAttempts = 3
 
-// Recover takes over a run whose owner is gone and continues it from its last
-// commit, in mid-step if need be. It is refused with [session.ErrStale] if
-// somebody else was faster.
+// Recover takes over a run whose owner died and continues it from its last commit, if
+// need be in the middle of a step. It fails with [session.ErrStale] if another
+// process was faster.
 func (h *Handler) Recover(ctx context.Context, due session.Due) (*Opened, error) {
-	return h.takeOver(ctx, due, false)
+	return h.recoverRun(ctx, due, false)
 }
 
-// Take is [Handler.Recover] for a process that an engine has chosen to go on with
-// the run: whoever had it is gone, or is to stop, though its lease has not expired.
-func (h *Handler) Take(ctx context.Context, due session.Due) (*Opened, error) {
-	return h.takeOver(ctx, due, true)
+// TakeOver is [Handler.Recover] for a process that a workflow engine has chosen: the
+// previous owner died or is to stop, although its lease has not expired.
+func (h *Handler) TakeOver(ctx context.Context, due session.Due) (*Opened, error) {
+	return h.recoverRun(ctx, due, true)
 }
 
-// takeOver takes a run over. The holder of a root's lease may force its children.
-func (h *Handler) takeOver(ctx context.Context, due session.Due, force bool) (*Opened, error) {
+// recoverRun takes a run over. With force, the lease need not have expired; the
+// holder of a root's lease forces those of its children.
+func (h *Handler) recoverRun(ctx context.Context, due session.Due, force bool) (*Opened, error) {
 	sessions := h.cfg.Backend.Sessions().Tenant(due.Tenant)
-	agent, err := h.factoryMade(ctx, sessions, due) // before the lease is taken: a factory may fail for a while
+	agent, err := h.makeAgent(ctx, sessions, due) // before the lease is taken, because a factory may fail for a while
 	if err != nil {
 		return nil, err
 	}
 	taken, err := sessions.TakeOver(ctx, &session.TakeOver{
-		SessionID: due.ID, RunID: due.RunID, Owner: h.cfg.Owner, TTL: h.cfg.LeaseTTL, Epoch: due.Lease.Epoch,
+		SessionID: due.ID, RunID: due.RunID, Owner: h.owner, TTL: h.cfg.LeaseTTL, Epoch: due.Lease.Epoch,
 		Force: force,
 	})
 	if err != nil {
@@ -44,65 +45,64 @@ func (h *Handler) takeOver(ctx context.Context, due session.Due, force bool) (*O
 	}
 	t, err := h.load(ctx, due.Key, due.RunID, agent)
 	if err != nil && force && session.IsRetryable(err) {
-		// An engine asks again soon, whatever the lease: that is no crash.
+		// A workflow engine tries again soon, whatever the lease says. That is no
+		// crash.
 		if err := sessions.CloseRun(ctx, due.ID, taken.Lease.Fence(), false); err != nil {
 			h.log.WarnContext(ctx, "lease not released", "session", due.ID, "run", due.RunID, "error", err)
 		}
 		return nil, fmt.Errorf("load session %s: %w", due.ID, err)
 	}
 	if err != nil {
-		// The lease is kept until it expires: what cannot be loaded now would only be
-		// taken over again at once.
+		// The lease is kept until it expires: a run that cannot be loaded now would
+		// be taken over again at once.
 		if taken.Attempts > maxAttempts {
 			failure := session.ErrCrashLoop.WithMessage("the run cannot be continued: %v", err)
-			if err := h.writeOff(ctx, sessions, due, taken, failure, nil); err != nil {
+			if err := h.closer(sessions).failRun(ctx, due, taken, failure, nil); err != nil {
 				h.log.ErrorContext(ctx, "run not written off", "session", due.ID, "run", due.RunID, "error", err)
 			}
 		}
 		return nil, fmt.Errorf("load session %s: %w", due.ID, err)
 	}
 	h.log.InfoContext(ctx, "run taken over", t.attrs("attempt", taken.Attempts)...)
-	if err := t.payRewind(ctx); err != nil {
+	progressed := t.progress.watch()
+	if err := t.recovered(ctx, due, taken.Attempts); err != nil {
 		h.release(ctx, t)
-		h.forget(t)
-		return nil, fmt.Errorf("end what session %s has undone: %w", due.ID, err)
-	}
-	if err := t.openStream(ctx); err != nil {
-		h.release(ctx, t)
-		h.forget(t)
-		return nil, fmt.Errorf("reopen stream %s: %w", t.out.id, err)
-	}
-	progressed := make(chan struct{})
-	t.mu.Lock()
-	t.progressed = progressed
-	t.mu.Unlock()
-	t.takeBack()
-	loops := t.ended == nil && taken.Attempts > maxAttempts
-	if loops {
-		lives, err := h.livesBelow(ctx, sessions, due.ID, due.Lease.Owner, 0)
-		if err != nil {
-			h.release(ctx, t)
-			h.forget(t)
-			return nil, fmt.Errorf("look for progress below session %s: %w", due.ID, err)
-		}
-		loops = !lives
-	}
-	if loops {
-		err := session.ErrCrashLoop.WithMessage("the run was taken up %d times without making progress", taken.Attempts-1)
-		if _, err := t.endFailed(ctx, t.run.ID+"/recover", err, true); err != nil {
-			h.release(ctx, t)
-			h.forget(t)
-			return nil, err
-		}
+		h.drop(t)
+		return nil, err
 	}
 	opened := t.opened()
 	opened.Progressed = progressed
 	return opened, nil
 }
 
-// factoryMade calls the factory that makes the agent of a run that is about to be taken
-// over. It returns nil if the agent is registered with its definition.
-func (h *Handler) factoryMade(ctx context.Context, sessions session.Store, due session.Due) (*helix.Agent, error) {
+// recovered prepares a turn that was recovered to be driven. A run that was recovered
+// too often without progress fails here.
+func (t *turn) recovered(ctx context.Context, due session.Due, attempts int) error {
+	if err := t.endUndone(ctx); err != nil {
+		return fmt.Errorf("end what session %s has undone: %w", due.ID, err)
+	}
+	if err := t.openStream(ctx); err != nil {
+		return fmt.Errorf("reopen stream %s: %w", t.streamID, err)
+	}
+	t.discardShown()
+	if t.ended != nil || attempts <= maxAttempts {
+		return nil
+	}
+	progresses, err := t.h.tree(t.sessions).progressesBelow(ctx, due.ID, due.Lease.Owner, 0)
+	if err != nil {
+		return fmt.Errorf("look for progress below session %s: %w", due.ID, err)
+	}
+	if progresses {
+		return nil
+	}
+	loop := session.ErrCrashLoop.WithMessage("the run was recovered %d times without making progress", attempts-1)
+	_, err = t.endFailed(ctx, t.run.ID+"/recover", loop, true)
+	return err
+}
+
+// makeAgent calls the factory that makes the agent of a run. It returns nil if the
+// agent is registered with its definition.
+func (h *Handler) makeAgent(ctx context.Context, sessions session.Store, due session.Due) (*helix.Agent, error) {
 	if h.registered(due.Agent) {
 		return nil, nil
 	}
@@ -113,16 +113,17 @@ func (h *Handler) factoryMade(ctx context.Context, sessions session.Store, due s
 	return h.Agent(ctx, state)
 }
 
-// Loss is how a run came to have nobody who works on it.
+// Loss is how a run lost the process that drove it.
 type Loss struct {
-	// HandedOver is set if whoever had the run gave it back, and did not die.
+	// HandedOver is set if the process released the run and did not die.
 	HandedOver bool
-	// Before is how often it was lost before, since it last made progress. A run that
-	// was is a suspect: it may be what ends the processes that work on it.
+	// Before is how often the run was lost before, since it last made progress. A run
+	// that was lost before is a suspect: it may be what kills the processes that
+	// drive it.
 	Before int
 }
 
-// Lost tells how a run was lost that is about to be taken over.
+// Lost returns how a run was lost that is about to be recovered.
 func (h *Handler) Lost(ctx context.Context, due session.Due) (Loss, error) {
 	sessions := h.cfg.Backend.Sessions().Tenant(due.Tenant)
 	state, err := sessions.Load(ctx, due.ID)
@@ -136,25 +137,26 @@ func (h *Handler) Lost(ctx context.Context, due session.Due) (Loss, error) {
 	return LossOf(state, run), nil
 }
 
-// LossOf tells how a run was lost, from its session's state.
+// LossOf returns how a run was lost, from the session's document and the run's
+// record.
 func LossOf(state *session.State, run *session.Run) Loss {
 	out := Loss{HandedOver: state.Lease.Owner == ""}
 	if run.ProgressVersion == state.Version {
 		out.Before = run.Attempts
 	}
-	if out.HandedOver { // its last takeover was counted, and is not over
+	if out.HandedOver { // its last takeover was counted, and has not failed
 		out.Before = max(0, out.Before-1)
 	}
 	return out
 }
 
-// livesBelow reports whether an agent below a session, which the lost owner had come
-// to drive, makes progress: then the session has only waited for it.
-func (h *Handler) livesBelow(ctx context.Context, sessions session.Store, id, owner string, depth int) (bool, error) {
+// progressesBelow reports whether an agent below a session makes progress that the
+// lost owner drove. Then the session has only waited for it.
+func (r *tree) progressesBelow(ctx context.Context, id, owner string, depth int) (bool, error) {
 	if depth > maxDepth {
-		return false, session.ErrCorrupt.WithMessage("session %s: the agents below it have no end", id)
+		return false, session.ErrCorrupt.WithMessage("session %s: the agents below it are nested too deeply", id)
 	}
-	refs, err := sessions.Children(ctx, id)
+	refs, err := r.sessions.Children(ctx, id)
 	if err != nil {
 		return false, err
 	}
@@ -162,14 +164,14 @@ func (h *Handler) livesBelow(ctx context.Context, sessions session.Store, id, ow
 		if refs[i].Status != session.ChildRunning {
 			continue
 		}
-		state, err := loadChild(ctx, sessions, id, refs[i].SessionID)
+		state, err := loadChild(ctx, r.sessions, id, refs[i].SessionID)
 		if errors.Is(err, session.ErrNotFound) {
 			continue // it was never started
 		}
 		if err != nil {
 			return false, err
 		}
-		run, err := sessions.CurrentRun(ctx, state.ID)
+		run, err := r.sessions.CurrentRun(ctx, state.ID)
 		if err != nil && !errors.Is(err, session.ErrNotFound) {
 			return false, err
 		}
@@ -179,58 +181,24 @@ func (h *Handler) livesBelow(ctx context.Context, sessions session.Store, id, ow
 		if run.ProgressVersion != state.Version || run.Attempts < maxAttempts {
 			return true, nil
 		}
-		if lives, err := h.livesBelow(ctx, sessions, state.ID, owner, depth+1); err != nil || lives {
+		if lives, err := r.progressesBelow(ctx, state.ID, owner, depth+1); err != nil || lives {
 			return lives, err
 		}
 	}
 	return false, nil
 }
 
-// writeOff fails a run that nobody can go on with any more, so that it does not
-// haunt the sweeps for ever. The agents below it that are given end with it: whoever
-// closes the run ends them, see [Handler.endAwaited].
-func (h *Handler) writeOff(
-	ctx context.Context, sessions session.Store, due session.Due, taken *session.TakenOver, failure *session.Error, below []session.ChildRef,
-) error {
-	fence := taken.Lease.Fence()
-	change := session.Change{
-		Status: session.Failed, Children: below, Outcome: &session.Outcome{Status: session.RunFailed, Error: failure, Children: below},
-	}
-	state, err := sessions.Load(ctx, due.ID)
-	if err != nil {
-		return err
-	}
-	for i := range state.Pending {
-		change.Resolve = append(change.Resolve, session.Resolution{CallID: state.Pending[i].CallID, State: session.PendingAbandoned})
-	}
-	if err := h.oweStop(ctx, sessions, state, session.Stop{Kind: session.StopAbort, Reason: failure.Message}); err != nil {
-		return err
-	}
-	if detached(state) {
-		change.Wake = &session.Wake{Tenant: due.Tenant, SessionID: state.ParentID, ChildID: due.ID, RunID: due.RunID}
-	}
-	_, err = sessions.Commit(ctx, &session.Commit{
-		SessionID: due.ID, RunID: due.RunID, Key: due.RunID + "/abandon", Version: taken.Version, Fence: fence, Change: change,
-	})
-	if err != nil {
-		return err
-	}
-	h.logEnd(ctx, state, due.RunID, change.Outcome)
-	return sessions.CloseRun(ctx, due.ID, fence, false)
-}
-
-// takeBack tells watchers that what they saw of the step in flight did not come
-// to stand.
-func (t *turn) takeBack() {
+// discardShown tells watchers to discard what they saw of the step in flight.
+func (t *turn) discardShown() {
 	if t.ended != nil || t.remote != nil {
 		return
 	}
 	const reason = "taken over"
 	if t.flight != nil {
-		t.retract(t.flight, reason)
+		t.discardResults(t.flight, reason)
 		return
 	}
-	// Messages that were to be taken in before the reply may have been shown, too.
+	// Messages from the inbox may have been shown before they were committed, too.
 	count := t.transcript.Len()
 	t.emit(stream.Chunk{
 		Kind: stream.StepDiscarded, Scope: stream.ScopeReply, Reason: reason,
@@ -238,25 +206,25 @@ func (t *turn) takeBack() {
 	})
 }
 
-// retract tells watchers that what they saw of the step's results did not come to
-// stand. They are shown what does once more.
-func (t *turn) retract(f *flight, reason string) {
+// discardResults tells watchers to discard the results that they saw of the step, and
+// shows the waits again. Results that stand are shown again later.
+func (t *turn) discardResults(f *flight, reason string) {
 	t.emit(stream.Chunk{Kind: stream.StepDiscarded, Scope: stream.ScopeResults, Reason: reason, MessageID: f.reply.ID})
 	for _, c := range f.calls {
-		c.found = c.settled != nil
+		c.unseen = c.settled != nil
 	}
 	f.announced = false
-	t.announce(f)
+	t.waits(f).announce()
 }
 
-// load reads a turn from the store. Its lease must be this handler's.
+// load reads a turn from the store. This handler must hold its lease.
 func (h *Handler) load(ctx context.Context, key session.Key, runID string, agent *helix.Agent) (*turn, error) {
 	sessions := h.cfg.Backend.Sessions().Tenant(key.Tenant)
 	state, err := sessions.Load(ctx, key.ID)
 	if err != nil {
 		return nil, err
 	}
-	if state.CurrentRunID != runID || state.Lease.Owner != h.cfg.Owner {
+	if state.CurrentRunID != runID || state.Lease.Owner != h.owner {
 		return nil, session.ErrStale.WithMessage("run %s is not held here", runID).WithSaw(state.Saw())
 	}
 	run, err := sessions.Run(ctx, key.ID, runID)
@@ -272,7 +240,7 @@ func (h *Handler) load(ctx context.Context, key session.Key, runID string, agent
 	if err != nil {
 		return nil, err
 	}
-	t := h.newTurn(agent, nil, state, *run, state.Lease.Fence())
+	t := h.newTurn(agent, nil, state, *run, state.Lease.Fence(), new(atomic.Int64))
 	if t.transcript, err = session.NewTranscript(messages); err != nil {
 		return nil, err
 	}
@@ -283,197 +251,27 @@ func (h *Handler) load(ctx context.Context, key session.Key, runID string, agent
 		}
 		t.resumes = before.Status.Suspended()
 	}
-	t.step, t.inbox = state.StepCount, true // whether anything was sent it sees when it asks the model
+	t.step, t.inbox = state.StepCount, true // the next model call reads the inbox
 	if run.Status.Ended() {
 		t.ended = run.Outcome
 	} else if len(t.transcript.Open()) > 0 {
-		if err := t.reenter(ctx, messages); err != nil {
+		if err := t.stepLoader().load(ctx, messages); err != nil {
 			return nil, err
 		}
 	}
-	if info, err := t.out.streams.Info(ctx, t.out.id); err == nil {
-		t.out.last = info.Last
-		t.out.size.Store(info.Bytes)
+	if info, err := t.streams.Info(ctx, t.streamID); err == nil {
+		t.out.Restore(info.Last, info.Bytes)
 	} else if !errors.Is(err, session.ErrNotFound) {
 		return nil, err
 	}
-	h.remember(t) // before looking for a stop, so that none goes unnoticed
+	h.hold(t) // before reading the stop request, so that none is missed
 	stop, err := sessions.StopRequest(ctx, key.ID, runID)
 	if err != nil {
-		h.forget(t)
+		h.drop(t)
 		return nil, err
 	}
 	if stop != nil {
-		t.halt(stop)
+		t.stops.request(stop)
 	}
 	return t, nil
-}
-
-// reenter restores a step whose reply is committed and whose calls are not all
-// answered.
-func (t *turn) reenter(ctx context.Context, messages []session.Message) error {
-	reply := messages[len(messages)-1]
-	rows, err := t.sessions.Calls(ctx, t.key.ID, reply.ID)
-	if err != nil {
-		return err
-	}
-	parts := reply.Calls()
-	if len(rows) != len(parts) {
-		return session.ErrCorrupt.WithMessage("message %s makes %d calls, of which the store knows %d", reply.ID, len(parts), len(rows))
-	}
-	if reply.RunID != t.run.ID {
-		t.step = -1 // an earlier run suspended in it
-	}
-	f := &flight{step: t.current(), reply: reply, committed: true}
-	byCall, err := t.waitsByCall(ctx, rows)
-	if err != nil {
-		return err
-	}
-	reached := true // whether the calls so far leave it possible that later ones began
-	for i := range rows {
-		c := &call{Call: rows[i], part: parts[i]}
-		if c.Status == session.CallSettled && c.Result != nil {
-			c.settled, c.found = settledRow(&c.Call), true
-		}
-		if p := byCall[c.ID]; p != nil {
-			c.pending = p
-		}
-		if err := t.recallShown(ctx, c); err != nil {
-			return err
-		}
-		f.calls = append(f.calls, c)
-		if !rows[i].FinishWith && !rows[i].ReadOnly && rows[i].Rejected == nil &&
-			rows[i].Kind != session.CallFinish && c.settled == nil {
-			reached = false
-		}
-	}
-	for _, c := range f.calls {
-		if !c.FinishWith || c.Rejected != nil {
-			continue
-		}
-		// Phase 2 begins when phase 1 is settled and goes call by call: a call it did
-		// not come to cannot have started, though its claim rode in the reply commit, as
-		// it does where no call waits.
-		if !reached && c.Status == session.CallBegun && !f.waits() {
-			c.claimed = true
-		}
-		reached = reached && c.Status == session.CallSettled
-	}
-	if err := t.recallCompanions(ctx, f); err != nil {
-		return err
-	}
-	t.flight = f
-	return nil
-}
-
-// recallShown finds out whether watchers were shown the agent of a call that is
-// done: then they are to be shown its end.
-func (t *turn) recallShown(ctx context.Context, c *call) error {
-	if !c.found || !forAgent(c.Kind) || c.Child == "" {
-		return nil
-	}
-	child, err := loadChild(ctx, t.sessions, t.key.ID, c.Child)
-	if err != nil && !errors.Is(err, session.ErrNotFound) {
-		return err
-	}
-	c.child = &waitingChild{shown: err == nil && child.StreamID == t.state.StreamID && c.consults()}
-	return nil
-}
-
-// waitsByCall finds the entries of calls that wait, or waited, for people.
-func (t *turn) waitsByCall(ctx context.Context, rows []session.Call) (map[string]*session.Pending, error) {
-	if !slices.ContainsFunc(rows, func(c session.Call) bool { return forPerson(c.Kind) }) {
-		return nil, nil
-	}
-	list, err := t.sessions.PendingCalls(ctx, t.key.ID, true)
-	if err != nil {
-		return nil, err
-	}
-	found := map[string]*session.Pending{}
-	for i := range list {
-		found[list[i].CallID] = &list[i]
-	}
-	return found, nil
-}
-
-// SettleClose closes the stream of a run that ended without being able to, and
-// tells the hooks. It does nothing if the run's owner is still at it.
-func (h *Handler) SettleClose(ctx context.Context, due session.Due) error {
-	sessions := h.cfg.Backend.Sessions().Tenant(due.Tenant)
-	state, err := sessions.Load(ctx, due.ID)
-	if err != nil {
-		return err
-	}
-	now, err := sessions.Now(ctx)
-	if err != nil {
-		return err
-	}
-	if !state.CloseOwed || state.Lease.Live(now) {
-		return nil
-	}
-	return h.settleClose(ctx, sessions, state, true)
-}
-
-// closeLate closes the stream of a run whose owner could not.
-func (h *Handler) closeLate(ctx context.Context, sessions session.Store, state *session.State, run *session.Run) error {
-	streams := h.cfg.Backend.Streams().Tenant(state.Tenant)
-	info, err := streams.Info(ctx, state.StreamID)
-	if err != nil {
-		return err
-	}
-	// A run that failed as it started may not have come to open it.
-	if run.Status == session.RunFailed && state.StreamID == state.ID && info.RunID != run.ID {
-		messages, err := sessions.AllMessages(ctx, state.ID)
-		if err != nil {
-			return err
-		}
-		t := h.newTurn(h.agentOr(ctx, state), nil, state, *run, state.Lease.Fence())
-		defer t.leave()
-		if t.transcript, err = session.NewTranscript(messages); err != nil {
-			return err
-		}
-		if err := t.openStream(ctx); err != nil {
-			return err
-		}
-	}
-	return closeStream(ctx, streams, state.StreamID, state, run, run.Outcome, run.StepCount, h.cfg.Now().UTC())
-}
-
-// settleClose closes the stream of an ended run and, if asked to, tells the hooks.
-func (h *Handler) settleClose(ctx context.Context, sessions session.Store, state *session.State, tell bool) error {
-	run, err := sessions.Run(ctx, state.ID, state.CurrentRunID)
-	if err != nil {
-		return err
-	}
-	if !run.Status.Ended() || run.Outcome == nil {
-		return nil
-	}
-	if agent, err := h.Agent(ctx, state); err == nil && tell {
-		t := h.newTurn(agent, nil, state, *run, state.Lease.Fence())
-		t.transcript, t.ended, t.step = &session.Transcript{}, run.Outcome, run.StepCount
-		t.tellHooks(ctx)
-		t.leave()
-	}
-	if run.CheckpointID != "" && run.StepCount == 0 { // it may have ended before it came to that
-		messages, err := sessions.AllMessages(ctx, state.ID)
-		if err != nil {
-			return err
-		}
-		if err := h.endUndone(ctx, sessions, state.ID, callsOf(messages)); err != nil {
-			return err
-		}
-	}
-	if err := h.endAwaited(ctx, sessions, state.ID, run.Outcome); err != nil {
-		return err
-	}
-	if h.remote(state.Agent) == nil {
-		err = h.closeLate(ctx, sessions, state, run)
-	}
-	if err != nil && !errors.Is(err, session.ErrStreamClosed) && !errors.Is(err, session.ErrNotFound) && !errors.Is(err, session.ErrStale) {
-		return err
-	}
-	if _, err := h.afterEnd(ctx, sessions, state, run.Outcome); err != nil {
-		return err
-	}
-	return sessions.SettleClose(ctx, state.ID, run.ID)
 }

@@ -4,99 +4,121 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"log/slog"
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"weak"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/engine/internal/usercode"
 	"github.com/helixagents/helix/session"
 )
 
-// Register checks an agent and all that it may call, and makes them known by their
-// names. It gives the definition to use: the agent, or, if that was replaced, the one
-// in its place.
-func (h *Handler) Register(agent *helix.Agent) (*helix.Agent, error) {
+// Registry is the agents that a process knows, by name: those that were registered,
+// those that factories make, and the remote agents that they call.
+type Registry struct {
+	sessions session.Store // never changes
+	log      *slog.Logger  // never changes
+
+	mu        sync.Mutex                         // guards what follows
+	agents    map[string]*helix.Agent            // by name; a remote agent has that of its stand-in
+	displaced map[weak.Pointer[helix.Agent]]bool // definitions that Replace put others in place of
+	factories map[string]helix.Factory
+	remotes   map[string]*standIn // by name
+}
+
+func newRegistry(sessions session.Store, log *slog.Logger) *Registry {
+	return &Registry{
+		sessions: sessions, log: log, agents: map[string]*helix.Agent{}, displaced: map[weak.Pointer[helix.Agent]]bool{},
+		factories: map[string]helix.Factory{}, remotes: map[string]*standIn{},
+	}
+}
+
+// Register checks an agent and all agents that it may call, and makes them known by
+// their names. It returns the definition to use: the agent, or, if the agent was
+// replaced, the definition in its place.
+func (r *Registry) Register(agent *helix.Agent) (*helix.Agent, error) {
 	given, err := collect(agent)
 	if err != nil {
 		return nil, err
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.outdated(agent) {
-		return h.agents[agent.Name], nil
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.outdated(agent) {
+		return r.agents[agent.Name], nil
 	}
-	// Those that it calls are found by name, too.
-	maps.DeleteFunc(given, func(_ string, a *helix.Agent) bool { return h.outdated(a) })
-	remotes, err := h.addStandIns(given)
+	// Agents that it calls are found by name, too.
+	maps.DeleteFunc(given, func(_ string, a *helix.Agent) bool { return r.outdated(a) })
+	remotes, err := r.addStandIns(given)
 	if err != nil {
 		return nil, err
 	}
 	for name, a := range given {
-		if known, ok := h.agents[name]; ok && known != a {
+		if known, ok := r.agents[name]; ok && known != a {
 			return nil, twice(name)
 		}
-		if h.factories[name] != nil {
+		if r.factories[name] != nil {
 			return nil, session.Invalid("agent "+name, "is made by a factory here; run it with helix.Named, or unregister it first")
 		}
 	}
-	h.warn(given)
-	maps.Copy(h.agents, given)
-	maps.Copy(h.remotes, remotes)
+	r.warn(given)
+	maps.Copy(r.agents, given)
+	maps.Copy(r.remotes, remotes)
 	return agent, nil
 }
 
-// warn logs what is allowed, and hardly what was meant, in agents that are new. The
-// handler's lock is held.
-func (h *Handler) warn(given map[string]*helix.Agent) {
+// warn logs what is allowed in new agents but is probably a mistake. The lock is held.
+func (r *Registry) warn(given map[string]*helix.Agent) {
 	for name, a := range given {
-		if h.agents[name] == a {
+		if r.agents[name] == a {
 			continue
 		}
 		for i := range a.Tools {
 			if tool := &a.Tools[i]; tool.Description == "" {
-				h.log.Warn("tool without a description: the model has only its name to go by", "agent", name, "tool", tool.Name)
+				r.log.Warn("tool without a description: the model has only its name to go by", "agent", name, "tool", tool.Name)
 			}
 		}
 	}
 }
 
-// Replace makes agents, and all that they may call, known in place of others of
-// the same names, or none of them if one cannot be used. Turns that are under way
-// go on with the definitions they began with; those that begin, are resumed or
-// taken over have the new ones. Agents that are not replaced stay known, for the
-// sake of their sessions.
-func (h *Handler) Replace(agents ...*helix.Agent) error {
+// Replace registers agents, and all agents that they may call, in place of others of
+// the same names. If one of them cannot be used, none is replaced. Turns in progress
+// keep the definitions they began with; turns that begin, resume or are recovered
+// later use the new ones. Agents that are not replaced stay registered, because they
+// have sessions.
+func (r *Registry) Replace(agents ...*helix.Agent) error {
 	given, err := collect(agents...)
 	if err != nil {
 		return err
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	remotes, err := h.addStandIns(given)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	remotes, err := r.addStandIns(given)
 	if err != nil {
 		return err
 	}
 	for name, a := range given {
-		if known, ok := h.agents[name]; ok && known != a {
-			h.displaced[weak.Make(known)] = true
+		if known, ok := r.agents[name]; ok && known != a {
+			r.displaced[weak.Make(known)] = true
 		}
-		delete(h.displaced, weak.Make(a)) // it is back
-		delete(h.factories, name)
+		delete(r.displaced, weak.Make(a)) // a definition may come back
+		delete(r.factories, name)
 	}
-	maps.DeleteFunc(h.displaced, func(p weak.Pointer[helix.Agent], _ bool) bool { return p.Value() == nil })
-	h.warn(given)
-	maps.Copy(h.agents, given)
-	maps.Copy(h.remotes, remotes)
+	maps.DeleteFunc(r.displaced, func(p weak.Pointer[helix.Agent], _ bool) bool { return p.Value() == nil })
+	r.warn(given)
+	maps.Copy(r.agents, given)
+	maps.Copy(r.remotes, remotes)
 	return nil
 }
 
-// outdated reports whether an agent was displaced. The handler's lock is held.
-func (h *Handler) outdated(agent *helix.Agent) bool {
-	return len(h.displaced) > 0 && h.displaced[weak.Make(agent)]
+// outdated reports whether another definition was put in place of an agent. The lock is held.
+func (r *Registry) outdated(agent *helix.Agent) bool {
+	return len(r.displaced) > 0 && r.displaced[weak.Make(agent)]
 }
 
-// collect checks agents and all that they may call, and gives them by their names.
+// collect checks agents and all agents that they may call, and returns them by name.
 func collect(agents ...*helix.Agent) (map[string]*helix.Agent, error) {
 	given := map[string]*helix.Agent{}
 	for _, agent := range agents {
@@ -124,78 +146,78 @@ func twice(name string) error {
 	return session.Invalid("agent "+name, "is registered already, as another definition; use the same *Agent for every run, or put the new one in its place with Replace")
 }
 
-// RegisterFactory makes an agent known that a function makes for each turn.
-func (h *Handler) RegisterFactory(name string, factory helix.Factory) error {
+// RegisterFactory registers a function that makes the agent of a name for each turn.
+func (r *Registry) RegisterFactory(name string, factory helix.Factory) error {
 	if err := helix.CheckAgentName(name); err != nil {
 		return err
 	}
 	if factory == nil {
 		return session.Invalid("factory", "of agent %s is nil", name)
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.agents[name] != nil || h.factories[name] != nil {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.agents[name] != nil || r.factories[name] != nil {
 		return twice(name)
 	}
-	h.factories[name] = factory
+	r.factories[name] = factory
 	return nil
 }
 
-// Unregister makes agents unknown. Turns that are under way go on; sessions of the
-// agents are left alone until they are registered again.
-func (h *Handler) Unregister(names ...string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+// Unregister removes agents. Turns in progress continue; sessions of the agents are
+// left alone until the agents are registered again.
+func (r *Registry) Unregister(names ...string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	for _, name := range names {
-		delete(h.agents, name)
-		delete(h.factories, name)
-		delete(h.remotes, name)
+		delete(r.agents, name)
+		delete(r.factories, name)
+		delete(r.remotes, name)
 	}
 }
 
-// Agents lists the names of the agents that are known, in order.
-func (h *Handler) Agents() []string {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.names()
+// Agents lists the names of all agents, sorted.
+func (r *Registry) Agents() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.names()
 }
 
-// names lists the known agents. The handler's lock is held.
-func (h *Handler) names() []string {
-	names := slices.Collect(maps.Keys(h.agents))
-	names = slices.AppendSeq(names, maps.Keys(h.factories))
+// names lists the names of all agents, sorted. The lock is held.
+func (r *Registry) names() []string {
+	names := slices.Collect(maps.Keys(r.agents))
+	names = slices.AppendSeq(names, maps.Keys(r.factories))
 	slices.Sort(names)
 	return names
 }
 
-// Knows reports whether an agent is registered, or made by a factory.
-func (h *Handler) Knows(name string) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.agents[name] != nil || h.factories[name] != nil
+// Knows reports whether an agent is registered or made by a factory.
+func (r *Registry) Knows(name string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.agents[name] != nil || r.factories[name] != nil
 }
 
 // registered reports whether an agent is registered with its definition.
-func (h *Handler) registered(name string) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.agents[name] != nil
+func (r *Registry) registered(name string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.agents[name] != nil
 }
 
-// Agent finds the agent of a session, or has it made for the session. One that is not
-// known by its name may be among those that the session's caller may call, if a factory
-// made the caller.
-func (h *Handler) Agent(ctx context.Context, state *session.State) (*helix.Agent, error) {
+// Agent returns the agent of a session. If no agent of that name is registered, a
+// factory may make it, or it may be one that the session's caller calls, if a factory
+// makes the caller.
+func (r *Registry) Agent(ctx context.Context, state *session.State) (*helix.Agent, error) {
 	name := state.Agent
-	agent, err := h.agentNamed(ctx, name, state)
+	agent, err := r.agentNamed(ctx, name, state)
 	for range maxDepth {
 		if agent != nil || err != nil || state.ParentID == "" {
 			break
 		}
-		if state, err = h.cfg.Backend.Sessions().Tenant(state.Tenant).Load(ctx, state.ParentID); err != nil {
+		if state, err = r.sessions.Tenant(state.Tenant).Load(ctx, state.ParentID); err != nil {
 			return nil, err
 		}
-		caller, err := h.agentNamed(ctx, state.Agent, state)
+		caller, err := r.agentNamed(ctx, state.Agent, state)
 		if err != nil {
 			return nil, err
 		}
@@ -210,7 +232,8 @@ func (h *Handler) Agent(ctx context.Context, state *session.State) (*helix.Agent
 	return agent, err
 }
 
-// reached finds an agent among those that another may call, at any depth.
+// reached finds an agent among those that another may call, at any depth. It returns
+// nil if there is none.
 func reached(from *helix.Agent, name string) *helix.Agent {
 	all := from.Reaches()
 	if at := slices.IndexFunc(all, func(a *helix.Agent) bool { return a.Name == name }); at >= 0 {
@@ -219,26 +242,12 @@ func reached(from *helix.Agent, name string) *helix.Agent {
 	return nil
 }
 
-// callee is the agent of a session that the turn opens or goes on with.
-func (t *turn) callee(ctx context.Context, name, id string) (*helix.Agent, error) {
-	state := t.state
-	state.ID = id
-	agent, err := t.h.agentNamed(ctx, name, &state)
-	if agent == nil && err == nil {
-		agent = reached(t.agent, name)
-	}
-	if agent == nil && err == nil {
-		err = session.UnknownAgent(name)
-	}
-	return agent, err
-}
-
-// agentNamed finds an agent that is registered, or has it made for a session; nil if it
-// is not known.
-func (h *Handler) agentNamed(ctx context.Context, name string, of *session.State) (*helix.Agent, error) {
-	h.mu.Lock()
-	agent, factory := h.agents[name], h.factories[name]
-	h.mu.Unlock()
+// agentNamed returns a registered agent, or the agent that a factory makes for a
+// session. It returns nil if there is neither.
+func (r *Registry) agentNamed(ctx context.Context, name string, of *session.State) (*helix.Agent, error) {
+	r.mu.Lock()
+	agent, factory := r.agents[name], r.factories[name]
+	r.mu.Unlock()
 	if agent != nil || factory == nil {
 		return agent, nil
 	}
@@ -246,7 +255,7 @@ func (h *Handler) agentNamed(ctx context.Context, name string, of *session.State
 		Agent: name, SessionID: of.ID, User: helix.User{ID: of.UserID, Tenant: of.Tenant},
 	}
 	var made *helix.Agent
-	err := guard(func() (err error) {
+	err := usercode.Guard(func() (err error) {
 		made, err = factory(ctx, request)
 		return err
 	})
@@ -256,24 +265,25 @@ func (h *Handler) agentNamed(ctx context.Context, name string, of *session.State
 	case made == nil || made.Name != name:
 		return nil, session.ErrUnknownAgent.WithMessage("the factory of agent %q made another one", name)
 	}
-	if err := h.checkMade(made); err != nil {
+	if err := r.checkMade(made); err != nil {
 		return nil, err
 	}
 	return made, nil
 }
 
-// checkMade checks an agent that a factory made, and all that it may call. Agents are
-// found by their names, so a name must not mean one thing in it and another here, and
-// remote agents, whose stops may be owed long after the turn, are known to the process.
-func (h *Handler) checkMade(made *helix.Agent) error {
+// checkMade checks an agent that a factory made, and all agents that it may call. A
+// name must not mean one agent in it and another in the registry, because agents are
+// found by name. Remote agents must be registered, because a stop may have to be
+// delivered to them long after the turn.
+func (r *Registry) checkMade(made *helix.Agent) error {
 	given, err := collect(made)
 	if err != nil {
 		return err
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	for name, a := range given {
-		if known := h.agents[name]; (known != nil && known != a) || (h.factories[name] != nil && a != made) {
+		if known := r.agents[name]; (known != nil && known != a) || (r.factories[name] != nil && a != made) {
 			return session.Invalid("agent "+made.Name, "calls another agent %q than the one that is registered; rename it", name)
 		}
 		for i := range a.SubAgents {
@@ -281,7 +291,7 @@ func (h *Handler) checkMade(made *helix.Agent) error {
 			if sub.Remote == nil {
 				continue
 			}
-			if at := h.remotes[sub.Name]; at == nil || !sameRemote(at.remote, sub.Remote) {
+			if at := r.remotes[sub.Name]; at == nil || !sameRemote(at.remote, sub.Remote) {
 				return session.Invalid("agent "+made.Name, "calls the remote agent %q, which is not registered as it is; "+
 					"register an agent that calls it", sub.Name)
 			}
@@ -290,11 +300,10 @@ func (h *Handler) checkMade(made *helix.Agent) error {
 	return nil
 }
 
-// AgentSet identifies the agents that are registered: the same names, in whatever
-// order, have the same.
-func (h *Handler) AgentSet() string {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	sum := sha256.Sum256([]byte(strings.Join(h.names(), "\n")))
+// AgentSet identifies the set of registered names. Equal sets have equal values.
+func (r *Registry) AgentSet() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	sum := sha256.Sum256([]byte(strings.Join(r.names(), "\n")))
 	return hex.EncodeToString(sum[:8])
 }

@@ -9,73 +9,74 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// supersede plans what a rewind undoes of the agents below a session. An agent that was
-// first called after the checkpoint is superseded, and its name is free again. A
-// companion from before it that was called on since goes back itself when it is called
-// on again; see [turn.goBack]. Nothing ends before the run has started, so that a rewind
-// that is refused changes nothing; see [Handler.endUndone].
-func (h *Handler) supersede(ctx context.Context, sessions session.Store, state *session.State, p *plan) error {
-	refs, err := sessions.Children(ctx, state.ID)
+// supersede plans what a rewind undoes of the agents below a session. An agent that
+// was first called after the checkpoint is superseded, and its name is free again. An
+// earlier companion that was called since is rewound itself when it is called again;
+// see [agentCall.rewindTarget]. Nothing ends before the run has started, so that a
+// rewind that is refused changes nothing; see [tree.endUndone].
+func (o *opening) supersede(ctx context.Context) error {
+	refs, err := o.sessions.Children(ctx, o.state.ID)
 	if err != nil || len(refs) == 0 {
 		return err
 	}
-	made := callsOf(p.history)
-	gone := map[string]bool{}
+	made := callsOf(o.p.history)
+	undone := map[string]bool{}
 	for i := range refs {
 		ref := &refs[i]
 		if ref.Status == session.ChildSuperseded {
-			gone[ref.SessionID] = true
+			undone[ref.SessionID] = true
 			continue
 		}
-		first, err := h.firstCall(ctx, sessions, state.ID, ref)
+		first, err := o.h.tree(o.sessions).firstCall(ctx, o.state.ID, ref)
 		if err != nil {
 			return err
 		}
 		if made[first] {
-			if err := h.stepBack(ctx, sessions, state, ref, made, p); err != nil {
+			if err := o.stepBack(ctx, ref, made); err != nil {
 				return err
 			}
 			continue
 		}
-		gone[ref.SessionID] = true
+		undone[ref.SessionID] = true
 		superseded := *ref
 		superseded.Status, superseded.Awaited = session.ChildSuperseded, false
-		superseded.Remote = nil // what the store has of it stays
-		p.start.Children = append(p.start.Children, superseded)
+		superseded.Remote = nil // nil keeps what the store has of it
+		o.p.start.Children = append(o.p.start.Children, superseded)
 	}
-	return h.dropNotices(ctx, sessions, state, gone, p)
+	return o.dropNotices(ctx, undone)
 }
 
 // endUndone ends the agents below a session that its latest rewind undid, and stops
-// companions from before it that work on what was undone. made is the calls that the
-// session has made. It is owed from the start of a run that goes back until its first
-// step, and whoever takes that run over does it again: what has ended is left as it is.
-func (h *Handler) endUndone(ctx context.Context, sessions session.Store, id string, made map[string]bool) error {
+// earlier companions that work on what was undone. made is the set of calls that the
+// session has made. It has to be done between the start of a run that rewinds and its
+// first step. A process that recovers the run in between does it again; agents that
+// have ended stay as they are.
+func (r *tree) endUndone(ctx context.Context, id string, made map[string]bool) error {
 	var err error
 	for range openTries {
-		if err = h.endUndoneOnce(ctx, sessions, id, made); !errors.Is(err, session.ErrStale) {
+		if err = r.endUndoneOnce(ctx, id, made); !errors.Is(err, session.ErrStale) {
 			return err
 		}
 	}
 	return session.ErrUnavailable.WithCause(err, "session %s: the agents that were undone keep changing", id)
 }
 
-func (h *Handler) endUndoneOnce(ctx context.Context, sessions session.Store, id string, made map[string]bool) error {
-	refs, err := sessions.Children(ctx, id)
+func (r *tree) endUndoneOnce(ctx context.Context, id string, made map[string]bool) error {
+	refs, err := r.sessions.Children(ctx, id)
 	if err != nil {
 		return err
 	}
 	for i := range refs {
 		switch ref := &refs[i]; {
 		case ref.Status == session.ChildSuperseded:
-			err = h.walk(ctx, sessions, id, ref.SessionID, 1, true, func(below *session.State) (bool, error) {
-				if err := h.abandonOne(ctx, sessions, below, errUndone, false); err != nil {
+			err = r.walk(ctx, id, ref.SessionID, 1, true, func(below *session.State) (bool, error) {
+				if err := r.endOne(ctx, below, errUndone, false); err != nil {
 					return false, err
 				}
-				return true, h.outlast(ctx, below.CurrentRunID)
+				return true, r.h.awaitEnd(ctx, below.CurrentRunID)
 			})
 		case ref.Mode == session.ChildPersistent:
-			err = h.stopUndone(ctx, sessions, id, ref.SessionID, made)
+			err = r.stopUndone(ctx, id, ref.SessionID, made)
 		}
 		if err != nil {
 			return err
@@ -84,33 +85,33 @@ func (h *Handler) endUndoneOnce(ctx context.Context, sessions session.Store, id 
 	return nil
 }
 
-// payRewind ends what the start of the turn has undone, unless the turn has made a step
-// since: then that was done.
-func (t *turn) payRewind(ctx context.Context) error {
+// endUndone ends what the start of the turn undid, unless the turn has committed a
+// step: then it was done.
+func (t *turn) endUndone(ctx context.Context) error {
 	if t.run.CheckpointID == "" || t.step > 0 || t.flight != nil {
 		return nil
 	}
-	return t.h.endUndone(ctx, t.sessions, t.key.ID, t.callsMade())
+	return t.h.tree(t.sessions).endUndone(ctx, t.key.ID, t.callsMade())
 }
 
-// stopUndone stops a companion that works on what was undone. A message that it has not
-// taken in yet is withdrawn.
-func (h *Handler) stopUndone(ctx context.Context, sessions session.Store, parent, id string, made map[string]bool) error {
-	child, err := loadChild(ctx, sessions, parent, id)
+// stopUndone stops a companion that works on what was undone, and withdraws messages
+// that it has not consumed.
+func (r *tree) stopUndone(ctx context.Context, parent, id string, made map[string]bool) error {
+	child, err := loadChild(ctx, r.sessions, parent, id)
 	if err != nil {
 		return absent(err)
 	}
-	if err := h.withdraw(ctx, sessions, id, made); err != nil {
+	if err := r.withdraw(ctx, id, made); err != nil {
 		return err
 	}
-	at, err := undoneAt(ctx, sessions, id, made)
+	at, err := undoneAt(ctx, r.sessions, id, made)
 	if err != nil || at < 0 {
 		return err
 	}
-	if err := h.abandonOne(ctx, sessions, child, errUndone, true); err != nil {
+	if err := r.endOne(ctx, child, errUndone, true); err != nil {
 		return err
 	}
-	return h.outlast(ctx, child.CurrentRunID)
+	return r.h.awaitEnd(ctx, child.CurrentRunID)
 }
 
 // callsOf is the set of calls that messages make.
@@ -124,79 +125,75 @@ func callsOf(messages []session.Message) map[string]bool {
 	return made
 }
 
-// firstCall is the call for which a child's session was begun.
-func (h *Handler) firstCall(ctx context.Context, sessions session.Store, parent string, ref *session.ChildRef) (string, error) {
+// firstCall returns the call for which a child's session was begun.
+func (r *tree) firstCall(ctx context.Context, parent string, ref *session.ChildRef) (string, error) {
 	if ref.Mode != session.ChildPersistent {
 		return ref.CallID, nil
 	}
-	if _, err := loadChild(ctx, sessions, parent, ref.SessionID); err != nil {
+	if _, err := loadChild(ctx, r.sessions, parent, ref.SessionID); err != nil {
 		return ref.CallID, absent(err)
 	}
-	page, err := sessions.Runs(ctx, ref.SessionID, session.PageRequest{Limit: 1})
+	page, err := r.sessions.Runs(ctx, ref.SessionID, session.PageRequest{Limit: 1})
 	if err != nil || len(page.Items) == 0 {
 		return ref.CallID, absent(err)
 	}
 	return page.Items[0].RequestID, nil
 }
 
-// errUndone is why what a rewind undoes ends.
+// errUndone is the error with which agents end that a rewind undoes.
 var errUndone = toolError(session.CodeAbandoned, "the session went back to an earlier checkpoint")
 
-// outlast waits for the end of a run that was stopped, if it is here.
-func (h *Handler) outlast(ctx context.Context, runID string) error {
+// awaitEnd waits for the end of a stopped run, if this process drives it.
+func (h *Handler) awaitEnd(ctx context.Context, runID string) error {
 	t, here := h.held(runID)
-	if !here || !t.detached() {
-		return nil // a run that is part of another's ends with that
+	if !here || !t.detached {
+		return nil // a run that is part of another's ends with that one
 	}
 	select {
-	case <-t.gone:
+	case <-t.done:
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 }
 
-// stepBack plans what becomes of the reference to a companion from before the
-// checkpoint.
-func (h *Handler) stepBack(
-	ctx context.Context, sessions session.Store, state *session.State, ref *session.ChildRef, made map[string]bool, p *plan,
-) error {
+// stepBack plans the reference to a companion from before the checkpoint.
+func (o *opening) stepBack(ctx context.Context, ref *session.ChildRef, made map[string]bool) error {
 	if ref.Mode != session.ChildPersistent {
 		return nil
 	}
-	if _, err := loadChild(ctx, sessions, state.ID, ref.SessionID); err != nil {
+	if _, err := loadChild(ctx, o.sessions, o.state.ID, ref.SessionID); err != nil {
 		return absent(err)
 	}
-	at, err := undoneAt(ctx, sessions, ref.SessionID, made)
+	at, err := undoneAt(ctx, o.sessions, ref.SessionID, made)
 	if err != nil {
 		return err
 	}
 	if at < 0 && made[ref.CallID] {
 		return nil
 	}
-	// The reference is that of an undone call: a wait, or something that was asked of
-	// the companion.
+	// The reference names an undone call: a wait, or work for the companion.
 	kept := *ref
 	kept.Awaited, kept.Status = false, session.ChildCompleted
-	run, err := sessions.CurrentRun(ctx, ref.SessionID)
+	run, err := o.sessions.CurrentRun(ctx, ref.SessionID)
 	if err != nil {
 		return absent(err)
 	}
 	if at < 0 && !kept.Blocking && (run.Status == session.RunRunning || run.Status.Suspended()) {
-		kept.Status = session.ChildRunning // with what it was asked before
+		kept.Status = session.ChildRunning // it works on an earlier message
 	}
-	page, err := sessions.Runs(ctx, ref.SessionID, session.PageRequest{Limit: 1})
+	page, err := o.sessions.Runs(ctx, ref.SessionID, session.PageRequest{Limit: 1})
 	if err != nil {
 		return err
 	}
 	kept.CallID = page.Items[0].RequestID
-	p.start.Children = append(p.start.Children, kept)
+	o.p.start.Children = append(o.p.start.Children, kept)
 	return nil
 }
 
-// withdraw takes back the undone messages that a companion has not taken in.
-func (h *Handler) withdraw(ctx context.Context, sessions session.Store, id string, made map[string]bool) error {
-	entries, err := sessions.Inbox(ctx, id)
+// withdraw withdraws the undone messages that a companion has not consumed.
+func (r *tree) withdraw(ctx context.Context, id string, made map[string]bool) error {
+	entries, err := r.sessions.Inbox(ctx, id)
 	if err != nil {
 		return absent(err)
 	}
@@ -204,7 +201,7 @@ func (h *Handler) withdraw(ctx context.Context, sessions session.Store, id strin
 		if entries[i].Kind != inboxMessage || made[entries[i].ID] {
 			continue
 		}
-		err := sessions.Send(ctx, id, session.InboxEntry{ID: withdrawnPrefix + entries[i].ID, From: entries[i].From, Kind: inboxWithdrawn})
+		err := r.sessions.Send(ctx, id, session.InboxEntry{ID: withdrawnPrefix + entries[i].ID, From: entries[i].From, Kind: inboxWithdrawn})
 		if err != nil {
 			return err
 		}
@@ -212,28 +209,27 @@ func (h *Handler) withdraw(ctx context.Context, sessions session.Store, id strin
 	return nil
 }
 
-// dropNotices has the start take back what the session was told of agents that never
-// were, now that it goes back.
-func (h *Handler) dropNotices(ctx context.Context, sessions session.Store, state *session.State, gone map[string]bool, p *plan) error {
-	if len(gone) == 0 {
+// dropNotices discards notices in the inbox about agents that the rewind undoes.
+func (o *opening) dropNotices(ctx context.Context, undone map[string]bool) error {
+	if len(undone) == 0 {
 		return nil
 	}
-	entries, err := sessions.Inbox(ctx, state.ID)
+	entries, err := o.sessions.Inbox(ctx, o.state.ID)
 	if err != nil {
 		return absent(err)
 	}
 	for i := range entries {
-		if entries[i].Kind == inboxEnded && gone[entries[i].From] {
-			p.start.Consume = append(p.start.Consume, entries[i].ID)
+		if entries[i].Kind == inboxEnded && undone[entries[i].From] {
+			o.p.start.Consume = append(o.p.start.Consume, entries[i].ID)
 		}
 	}
 	return nil
 }
 
-// undoneAt finds the first message of a companion that an undone call of its caller
-// led to: a call that is none of made. It is -1 if there is none.
+// undoneAt returns the index of the first message of a companion that an undone call
+// of its caller led to: a call that is not in made. It is -1 if there is none.
 func undoneAt(ctx context.Context, sessions session.Store, id string, made map[string]bool) (int, error) {
-	undone := map[string]bool{} // runs
+	undone := map[string]bool{} // the runs of undone calls
 	request := session.PageRequest{Limit: session.MaxPageSize}
 	for {
 		page, err := sessions.Runs(ctx, id, request)
@@ -264,24 +260,24 @@ func undoneAt(ctx context.Context, sessions session.Store, id string, made map[s
 	return -1, nil
 }
 
-// goBack finds the checkpoint that a companion has to go back to before it is called
-// on: its caller has undone something that it was asked since. It is nil if there is
-// nothing to go back over, and anew is set if nothing would be left.
-func (t *turn) goBack(ctx context.Context, c *call, run *session.Run) (to *session.Checkpoint, anew bool, err error) {
-	if back, err := t.everBack(ctx); err != nil || !back {
+// rewindTarget returns the checkpoint to which a companion has to be rewound before
+// it is called, because its caller has undone an earlier call. It is nil if no rewind
+// is needed; anew is set if nothing of the companion would be left.
+func (a *agentCall) rewindTarget(ctx context.Context, run *session.Run) (to *session.Checkpoint, anew bool, err error) {
+	if back, err := a.t.everRewound(ctx); err != nil || !back {
 		return nil, false, err
 	}
-	made := t.callsMade()
-	if c.companion.blocking && made[run.RequestID] { // the latest thing that it was asked stands
+	made := a.t.callsMade()
+	if a.companion.blocking && made[run.RequestID] { // the latest call that it got stands
 		return nil, false, nil
 	}
-	at, err := undoneAt(ctx, t.sessions, c.Child, made)
+	at, err := undoneAt(ctx, a.t.sessions, a.Child, made)
 	if err != nil || at < 0 {
 		return nil, false, err
 	}
 	request := session.PageRequest{Limit: session.MaxPageSize} // newest first
 	for {
-		page, err := t.sessions.Checkpoints(ctx, c.Child, request)
+		page, err := a.t.sessions.Checkpoints(ctx, a.Child, request)
 		if err != nil {
 			return nil, false, err
 		}
@@ -297,11 +293,11 @@ func (t *turn) goBack(ctx context.Context, c *call, run *session.Run) (to *sessi
 	}
 }
 
-// everBack reports whether the session has ever gone back to a checkpoint: else none of
-// its calls was undone, and there is no need to read all that a companion was asked.
-func (t *turn) everBack(ctx context.Context) (bool, error) {
+// everRewound reports whether the session was ever rewound. If not, none of its calls
+// was undone, and companions need not be searched for undone calls.
+func (t *turn) everRewound(ctx context.Context) (bool, error) {
 	t.mu.Lock()
-	known := t.back
+	known := t.rewound
 	t.mu.Unlock()
 	if known != nil {
 		return *known, nil
@@ -320,12 +316,12 @@ func (t *turn) everBack(ctx context.Context) (bool, error) {
 		request.Cursor = page.Next
 	}
 	t.mu.Lock()
-	t.back = &back
+	t.rewound = &back
 	t.mu.Unlock()
 	return back, nil
 }
 
-// callsMade is the set of calls that the session has made and not undone.
+// callsMade is the set of calls that the session has made and that were not undone.
 func (t *turn) callsMade() map[string]bool {
 	made := callsOf(t.transcript.Messages())
 	if f := t.flight; f != nil {
@@ -336,20 +332,20 @@ func (t *turn) callsMade() map[string]bool {
 	return made
 }
 
-// standing is the latest run of a companion that is not for an undone call: run, or one
-// before it, or nil.
-func (t *turn) standing(ctx context.Context, run *session.Run) (*session.Run, error) {
+// validRun returns the latest run of a companion that is not for an undone call: run,
+// or an earlier one, or nil.
+func (a *agentCall) validRun(ctx context.Context, run *session.Run) (*session.Run, error) {
 	if run == nil {
 		return nil, nil
 	}
-	made := t.callsMade()
-	at := run // the run that began what run goes on with
+	made := a.t.callsMade()
+	at := run // the run that began the work of run
 	for range maxDepth {
 		for range maxDepth {
 			if at.RequestID != "" || at.PreviousRunID == "" {
 				break
 			}
-			before, err := t.sessions.Run(ctx, at.SessionID, at.PreviousRunID)
+			before, err := a.t.sessions.Run(ctx, at.SessionID, at.PreviousRunID)
 			if err != nil {
 				return nil, absent(err)
 			}
@@ -361,7 +357,7 @@ func (t *turn) standing(ctx context.Context, run *session.Run) (*session.Run, er
 		if at.PreviousRunID == "" {
 			return nil, nil
 		}
-		before, err := t.sessions.Run(ctx, at.SessionID, at.PreviousRunID)
+		before, err := a.t.sessions.Run(ctx, at.SessionID, at.PreviousRunID)
 		if err != nil {
 			return nil, absent(err)
 		}

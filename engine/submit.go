@@ -7,189 +7,179 @@ import (
 	"time"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/engine/internal/usercode"
 	"github.com/helixagents/helix/session"
 )
 
 // approverLimit is how long an Approver may take.
 const approverLimit = 30 * time.Second
 
-// Submit answers a call that waits for a person. It is decided in the row of the
-// session that made the call; what follows is safe to repeat, so that whoever does
-// not know whether it succeeded can.
-func (h *Handler) Submit(ctx context.Context, key session.Key, s helix.Submission) (*helix.Submitted, error) {
+// submission is an answer that is being submitted. It belongs to the goroutine that
+// submits it.
+type submission struct {
+	h        *Handler
+	sessions session.Store // of the session's tenant
+	answer   *helix.Submission
+	owner    *session.State   // the session that made the call
+	pending  *session.Pending // the call's entry in it
+}
+
+// Submit answers a call that waits for a person. The row of the call decides, in the
+// session that made it. A caller that does not know whether Submit succeeded can
+// repeat it.
+func (h *Handler) Submit(ctx context.Context, key session.Key, answer helix.Submission) (*helix.Submitted, error) {
 	if err := session.CheckID(key.ID); err != nil {
 		return nil, err
 	}
-	s.Response.By = s.User.ID // who answers is who was seen to, not what the answer says
-	if err := s.Check(); err != nil {
+	answer.Response.By = answer.User.ID // the authenticated user, not the one that the answer names
+	if err := answer.Check(); err != nil {
 		h.log.WarnContext(ctx, "client_tool.validation_failed", "tenant", key.Tenant, "session", key.ID, "error", err)
 		return nil, err
 	}
-	if s.User.Tenant != "" && s.User.Tenant != key.Tenant {
-		return nil, session.ErrNotFound.WithMessage("session %s: not found", key.ID) // what is someone else's does not exist
+	if answer.User.Tenant != "" && answer.User.Tenant != key.Tenant {
+		return nil, session.ErrNotFound.WithMessage("session %s: not found", key.ID) // another tenant's session does not exist
 	}
-	sessions := h.cfg.Backend.Sessions().Tenant(key.Tenant)
-	owner, pending, err := h.route(ctx, sessions, key.ID, s.CallID)
-	if err != nil {
+	s := &submission{h: h, sessions: h.cfg.Backend.Sessions().Tenant(key.Tenant), answer: &answer}
+	if err := s.route(ctx, key.ID); err != nil {
 		return nil, err
 	}
-	if pending == nil {
+	if s.pending == nil {
 		return &helix.Submitted{Outcome: session.SubmitUnknownCall}, nil
 	}
-	away, err := h.mayAnswer(ctx, sessions, owner, pending, &s)
+	remote, err := s.mayAnswer(ctx)
 	if err != nil {
-		h.log.WarnContext(ctx, "client_tool.validation_failed",
-			"tenant", key.Tenant, "session", owner.ID, "call", s.CallID, "by", s.Response.By, "error", err)
+		s.logRefusal(ctx, err)
 		return nil, err
 	}
-	if away != nil && away.Outcome != session.SubmitAccepted && pending.State == session.PendingWaiting {
-		// Another answer stands there. The entry here is resolved when the run goes on.
-		return h.decidedAway(ctx, sessions, owner, pending, away.Outcome)
+	if remote != nil && remote.Outcome != session.SubmitAccepted && s.pending.State == session.PendingWaiting {
+		// The remote holds another answer. The entry here is resolved when the run resumes.
+		return s.decidedRemotely(ctx, remote.Outcome)
 	}
-	if err := h.remind(ctx, sessions, owner, s.CallID); err != nil {
+	if err := s.putWake(ctx); err != nil {
 		return nil, err
 	}
-	outcome, err := sessions.Submit(ctx, owner.ID, s.Submission)
+	outcome, err := s.sessions.Submit(ctx, s.owner.ID, answer.Submission)
 	if err != nil {
-		h.log.WarnContext(ctx, "client_tool.validation_failed",
-			"tenant", key.Tenant, "session", owner.ID, "call", s.CallID, "by", s.Response.By, "error", err)
+		s.logRefusal(ctx, err)
 		return nil, err
 	}
-	h.log.InfoContext(ctx, "client_tool.submitted", "tenant", key.Tenant, "session", owner.ID, "call", s.CallID,
-		"tool", pending.Tool, "by", s.Response.By, "outcome", outcome)
-	return h.follow(ctx, sessions, owner, pending, outcome)
+	h.log.InfoContext(ctx, "client_tool.submitted", "tenant", key.Tenant, "session", s.owner.ID, "call", answer.CallID,
+		"tool", s.pending.Tool, "by", answer.Response.By, "outcome", outcome)
+	return s.deliver(ctx, outcome)
 }
 
-// route finds the session that made a call, and the call's entry; nil if nobody
-// knows of the call.
-func (h *Handler) route(ctx context.Context, sessions session.Store, id, callID string) (*session.State, *session.Pending, error) {
-	find := func(id string) (*session.State, *session.Pending, error) {
-		state, err := sessions.Load(ctx, id)
-		if err != nil {
-			return nil, nil, err
-		}
-		for _, all := range []bool{false, true} {
-			list := state.Pending
-			if all {
-				if list, err = sessions.PendingCalls(ctx, id, true); err != nil {
-					return nil, nil, err
-				}
-			}
-			if at := slices.IndexFunc(list, func(p session.Pending) bool { return p.CallID == callID }); at >= 0 {
-				return state, &list[at], nil
-			}
-		}
-		return state, nil, nil
+func (s *submission) logRefusal(ctx context.Context, err error) {
+	s.h.log.WarnContext(ctx, "client_tool.validation_failed",
+		"tenant", s.owner.Tenant, "session", s.owner.ID, "call", s.answer.CallID, "by", s.answer.Response.By, "error", err)
+}
+
+// route finds the session that made the call, and the call's entry, starting at the
+// session that the answer was submitted to. The entry is nil if the call is unknown.
+func (s *submission) route(ctx context.Context, id string) (err error) {
+	s.owner, s.pending, err = s.find(ctx, id)
+	if err != nil || s.pending != nil {
+		return err
 	}
-	state, pending, err := find(id)
-	if err != nil || pending != nil {
-		return state, pending, err
+	owned, err := s.sessions.Owner(ctx, id, s.answer.CallID)
+	if err != nil {
+		return absent(err)
 	}
-	owned, err := sessions.Owner(ctx, id, callID)
-	if errors.Is(err, session.ErrNotFound) {
-		return state, nil, nil
-	}
+	s.owner, s.pending, err = s.find(ctx, owned.SessionID)
+	return absent(err) // not found: its commit was never made, or it was deleted
+}
+
+// find looks for the call's entry in a session.
+func (s *submission) find(ctx context.Context, id string) (*session.State, *session.Pending, error) {
+	state, err := s.sessions.Load(ctx, id)
 	if err != nil {
 		return nil, nil, err
 	}
-	state, pending, err = find(owned.SessionID)
-	if errors.Is(err, session.ErrNotFound) { // its commit was never made, or it is gone
-		return nil, nil, nil
+	for _, all := range []bool{false, true} {
+		list := state.Pending
+		if all {
+			if list, err = s.sessions.PendingCalls(ctx, id, true); err != nil {
+				return nil, nil, err
+			}
+		}
+		if at := slices.IndexFunc(list, func(p session.Pending) bool { return p.CallID == s.answer.CallID }); at >= 0 {
+			return state, &list[at], nil
+		}
 	}
-	return state, pending, err
+	return state, nil, nil
 }
 
-// mayAnswer checks that an answer is one to the call, and asks the tool's policy
-// whether the submitter may give it. Where a remote has the policy, the remote gets
-// the answer and says what became of it.
-func (h *Handler) mayAnswer(
-	ctx context.Context, sessions session.Store, owner *session.State, p *session.Pending, s *helix.Submission,
-) (away *helix.Submitted, err error) {
-	if err := p.Fits(&s.Submission); err != nil {
+// mayAnswer checks that the answer fits the call and asks the tool's policy whether
+// the submitter may give it. If the policy is a remote agent's, the remote gets the
+// answer, and mayAnswer returns what the remote decided.
+func (s *submission) mayAnswer(ctx context.Context) (*helix.Submitted, error) {
+	if err := s.pending.Fits(&s.answer.Submission); err != nil {
 		return nil, err
 	}
-	if p.State != session.PendingWaiting && p.State != session.PendingTimedOut {
-		return nil, nil // nothing of the answer will be kept
+	if s.pending.State != session.PendingWaiting && s.pending.State != session.PendingTimedOut {
+		return nil, nil // the answer will not be stored
 	}
-	if remote := h.remote(owner.Agent); remote != nil {
-		if !p.Policy { // a policy that it has since is asked when the answer is handed on
+	if remote := s.h.remote(s.owner.Agent); remote != nil {
+		if !s.pending.Policy { // a policy that the remote got since decides when the answer is forwarded
 			return nil, nil
 		}
-		return h.submitAway(ctx, remoteTimeout, remote, owner, answerOf(s.Submission))
+		return s.h.remoteLink(s.sessions).submit(ctx, remoteTimeout, remote, s.owner, answerOf(s.answer.Submission))
 	}
-	// The tool's policy of today decides, also for a call that was made before there
-	// was one. A call that was made under a policy is never answered without one.
-	agent, err := h.Agent(ctx, owner)
-	if err != nil {
-		if unknown := session.AsError(err); unknown.Code != session.CodeUnknownAgent || unknown.Cause != nil {
-			return nil, session.ErrUnavailable.WithCause(err, "agent %s, which decides who may answer %s, cannot be made now", owner.Agent, p.Tool)
-		}
-		if !p.Policy {
-			return nil, nil
-		}
-		return nil, session.ErrUnknownAgent.WithMessage("agent %s decides who may answer %s, and is not registered here", owner.Agent, p.Tool)
+	approver, err := s.approver(ctx)
+	if err != nil || approver == nil {
+		return nil, err
 	}
-	tool, ok := agent.Tool(p.Tool)
-	switch {
-	case ok && tool.Approver != nil:
-	case !p.Policy:
-		return nil, nil
-	default:
-		return nil, session.ErrNotAllowed.WithMessage("call %s: the tool %s, which decides who may answer, has no Approver any more", p.CallID, p.Tool)
-	}
-	l, err := lineageOf(ctx, sessions, owner)
+	l, err := lineageOf(ctx, s.sessions, s.owner)
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, approverLimit, errTimeout)
-	defer cancel()
 	answer := &helix.Answer{
-		By: s.User, Owner: owner.UserID, SessionID: owner.ID, RootID: l.root, CallID: p.CallID, Tool: p.Tool, Input: p.Input,
-		Response: s.Response,
+		By: s.answer.User, Owner: s.owner.UserID, SessionID: s.owner.ID, RootID: l.root, CallID: s.pending.CallID,
+		Tool: s.pending.Tool, Input: s.pending.Input, Response: s.answer.Response,
 	}
 	if answer.By.Tenant == "" {
-		answer.By.Tenant = owner.Tenant
+		answer.By.Tenant = s.owner.Tenant
 	}
-	gone := make(chan struct{})
-	defer close(gone)
-	_, err = await(ctx, newCrew(gone), func() (struct{}, error) { return struct{}{}, tool.Approver(ctx, answer) })
+	_, err = usercode.CallOnce(ctx, approverLimit, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, approver(ctx, answer)
+	})
 	if err != nil {
-		return nil, session.ErrNotAllowed.WithCause(err, "call %s: %q may not answer", p.CallID, s.Response.By)
+		return nil, session.ErrNotAllowed.WithCause(err, "call %s: %q may not answer", s.pending.CallID, s.answer.Response.By)
 	}
 	return nil, nil
 }
 
-// submitAway hands an answer on to the remote that a session stands in for, at
-// once.
-func (h *Handler) submitAway(
-	ctx context.Context, limit time.Duration, remote helix.Remote, owner *session.State, s helix.Submission,
-) (*helix.Submitted, error) {
-	peer, err := h.peer(ctx, h.cfg.Backend.Sessions().Tenant(owner.Tenant), owner)
+// approver returns the policy that decides who may answer the call, or nil. The
+// tool's current policy decides, also for a call that was made before the tool had
+// one. A call that was made under a policy is never answered without one.
+func (s *submission) approver(ctx context.Context) (func(context.Context, *helix.Answer) error, error) {
+	agent, err := s.h.Agent(ctx, s.owner)
 	if err != nil {
-		return nil, err
+		if unknown := session.AsError(err); unknown.Code != session.CodeUnknownAgent || unknown.Cause != nil {
+			return nil, session.ErrUnavailable.WithCause(err, "agent %s, which decides who may answer %s, cannot be made now", s.owner.Agent, s.pending.Tool)
+		}
+		if !s.pending.Policy {
+			return nil, nil
+		}
+		return nil, session.ErrUnknownAgent.WithMessage("agent %s decides who may answer %s, and is not registered here", s.owner.Agent, s.pending.Tool)
 	}
-	gone := make(chan struct{})
-	defer close(gone)
-	return reachOnce(ctx, newCrew(gone), limit, func(ctx context.Context) (*helix.Submitted, error) {
-		return remote.Submit(ctx, peer, s)
-	})
+	return approverOf(agent, s.pending)
 }
 
-// remind has the sweepers look at a companion that works by itself, before an answer
-// to it is taken: nobody else would resume it, should this process die then.
-func (h *Handler) remind(ctx context.Context, sessions session.Store, owner *session.State, callID string) error {
-	if owner.ParentID == "" {
+// putWake has the sweep resume a companion that works by itself, before an answer to
+// it is stored: nothing else would resume it if this process died then.
+func (s *submission) putWake(ctx context.Context) error {
+	if s.owner.ParentID == "" {
 		return nil
 	}
-	l, err := lineageOf(ctx, sessions, owner)
+	l, err := lineageOf(ctx, s.sessions, s.owner)
 	if err != nil || !l.detached {
 		return err
 	}
-	return h.wakeHead(ctx, sessions, owner.Tenant, l.head, callID)
+	return putWake(ctx, s.sessions, s.owner.Tenant, l.head, s.answer.CallID)
 }
 
-// wakeHead puts a wake of a session for itself, on account of a call.
-func (h *Handler) wakeHead(ctx context.Context, sessions session.Store, tenant, id, callID string) error {
+// putWake puts a wake of a session for itself, because of a call.
+func putWake(ctx context.Context, sessions session.Store, tenant, id, callID string) error {
 	now, err := sessions.Now(ctx)
 	if err != nil {
 		return err
@@ -197,27 +187,27 @@ func (h *Handler) wakeHead(ctx context.Context, sessions session.Store, tenant, 
 	return sessions.PutWake(ctx, session.Wake{Tenant: tenant, SessionID: id, ChildID: id, RunID: callID, At: now})
 }
 
-// follow sees to what an answer leads to.
-func (h *Handler) follow(
-	ctx context.Context, sessions session.Store, owner *session.State, p *session.Pending, outcome session.SubmitOutcome,
-) (*helix.Submitted, error) {
-	l, err := lineageOf(ctx, sessions, owner)
+// deliver passes an answer that was decided on to those who need it: the sessions
+// above, the remote agent that asked, or, if the answer is late, the inbox.
+func (s *submission) deliver(ctx context.Context, outcome session.SubmitOutcome) (*helix.Submitted, error) {
+	l, err := lineageOf(ctx, s.sessions, s.owner)
 	if err != nil {
 		return nil, err
 	}
-	out := &helix.Submitted{Outcome: outcome, SessionID: owner.ID, RootID: l.root}
-	remote := h.remote(owner.Agent)
-	if outcome != session.SubmitAccepted || remote != nil { // what stands may be another's answer
-		if p, err = h.entry(ctx, sessions, owner.ID, p); err != nil {
+	out := &helix.Submitted{Outcome: outcome, SessionID: s.owner.ID, RootID: l.root}
+	remote := s.h.remote(s.owner.Agent)
+	if outcome != session.SubmitAccepted || remote != nil { // the stored answer may be another one
+		if err := s.reload(ctx); err != nil {
 			return nil, err
 		}
 	}
+	p := s.pending
 	if remote != nil && outcome == session.SubmitLate && p.Late != nil {
-		_, err := h.submitAway(ctx, remoteTimeout, remote, owner, answerTo(p, *p.Late))
+		_, err := s.h.remoteLink(s.sessions).submit(ctx, remoteTimeout, remote, s.owner, answerTo(p, *p.Late))
 		return out, err
 	}
 	if outcome == session.SubmitLate && p.Late != nil {
-		err := sessions.Send(ctx, owner.ID, session.InboxEntry{
+		err := s.sessions.Send(ctx, s.owner.ID, session.InboxEntry{
 			ID: "late/" + p.CallID, Kind: inboxLate, Body: encoded(lateAnswer{Tool: p.Tool, CallID: p.CallID, Response: p.Late}),
 		})
 		return out, err
@@ -225,74 +215,72 @@ func (h *Handler) follow(
 	if outcome != session.SubmitAccepted && p.State != session.PendingAnswered {
 		return out, nil
 	}
-	// A run that is about to suspend because nobody has answered sees this mark. It is
-	// also set for one who repeats an answer: the first may not have come this far.
+	// A run that is about to suspend because the call has no answer sees this mark. A
+	// repeated answer sets it again: the first attempt may have failed before this.
 	for _, head := range l.others() {
-		if err := sessions.Disown(ctx, head, []string{p.CallID}); err != nil && !errors.Is(err, session.ErrNotFound) {
-			h.log.ErrorContext(ctx, "client_tool.ownership_clear_failed", "tenant", owner.Tenant, "session", head, "call", p.CallID, "error", err)
+		if err := s.sessions.Disown(ctx, head, []string{p.CallID}); err != nil && !errors.Is(err, session.ErrNotFound) {
+			s.h.log.ErrorContext(ctx, "client_tool.ownership_clear_failed", "tenant", s.owner.Tenant, "session", head, "call", p.CallID, "error", err)
 			return nil, err
 		}
 	}
 	if remote != nil && p.State == session.PendingAnswered {
-		h.handOn(ctx, remote, owner, p)
+		s.forward(ctx, remote)
 	}
-	out.Continuation, err = h.goesOn(ctx, sessions, owner.Tenant, l, p.CallID)
+	out.Continuation, err = s.continuation(ctx, l)
 	return out, err
 }
 
-// handOn tells a remote of an answer that was taken here, so that it has it before
-// its deadline. If that fails, the run that goes on tells it.
-func (h *Handler) handOn(ctx context.Context, remote helix.Remote, owner *session.State, p *session.Pending) {
-	if p.Policy {
-		return // it had the answer first
+// forward passes a stored answer on to a remote agent, so that the remote has it
+// before its deadline. If that fails, the run that resumes forwards it.
+func (s *submission) forward(ctx context.Context, remote helix.Remote) {
+	if s.pending.Policy {
+		return // the remote had the answer first
 	}
-	if _, err := h.submitAway(ctx, askTimeout, remote, owner, answerTo(p, *p.Response)); err != nil {
-		h.log.WarnContext(ctx, "answer not handed on yet", "tenant", owner.Tenant, "session", owner.ID, "call", p.CallID, "error", err)
+	_, err := s.h.remoteLink(s.sessions).submit(ctx, pollTimeout, remote, s.owner, answerTo(s.pending, *s.pending.Response))
+	if err != nil {
+		s.h.log.WarnContext(ctx, "answer not handed on yet", "tenant", s.owner.Tenant, "session", s.owner.ID, "call", s.pending.CallID, "error", err)
 	}
 }
 
-// goesOn tells how the work goes on now that a call has an answer, and has a
-// companion go on that works by itself.
-func (h *Handler) goesOn(ctx context.Context, sessions session.Store, tenant string, l lineage, callID string) (helix.Continuation, error) {
-	run, err := sessions.CurrentRun(ctx, l.head)
+// continuation says who resumes the work now that the call has an answer. It wakes a
+// companion that works by itself.
+func (s *submission) continuation(ctx context.Context, l lineage) (helix.Continuation, error) {
+	run, err := s.sessions.CurrentRun(ctx, l.head)
 	switch {
 	case err != nil:
 		return "", err
-	case !run.Status.Suspended(): // it runs, or has taken the answer up and come to its end
+	case !run.Status.Suspended(): // it runs, or has used the answer and ended
 		return helix.ContinuesRunning, nil
-	case l.detached: // nobody resumes it but us
-		return helix.ContinuesRunning, h.wakeHead(ctx, sessions, tenant, l.head, callID)
+	case l.detached: // no caller resumes it
+		return helix.ContinuesRunning, putWake(ctx, s.sessions, s.owner.Tenant, l.head, s.pending.CallID)
 	}
 	return helix.CallerResumes, nil
 }
 
-// decidedAway is what became of an answer that a remote has not taken, as another
-// was there.
-func (h *Handler) decidedAway(
-	ctx context.Context, sessions session.Store, owner *session.State, p *session.Pending, outcome session.SubmitOutcome,
-) (*helix.Submitted, error) {
-	h.log.InfoContext(ctx, "client_tool.submitted", "tenant", owner.Tenant, "session", owner.ID, "call", p.CallID, "tool", p.Tool, "outcome", outcome)
-	l, err := lineageOf(ctx, sessions, owner)
+// decidedRemotely is the result of an answer that a remote did not accept, because it
+// holds another.
+func (s *submission) decidedRemotely(ctx context.Context, outcome session.SubmitOutcome) (*helix.Submitted, error) {
+	s.h.log.InfoContext(ctx, "client_tool.submitted", "tenant", s.owner.Tenant, "session", s.owner.ID, "call", s.pending.CallID,
+		"tool", s.pending.Tool, "outcome", outcome)
+	l, err := lineageOf(ctx, s.sessions, s.owner)
 	if err != nil {
 		return nil, err
 	}
-	next, err := h.goesOn(ctx, sessions, owner.Tenant, l, p.CallID)
+	next, err := s.continuation(ctx, l)
 	if err != nil {
 		return nil, err
 	}
-	return &helix.Submitted{Outcome: outcome, Continuation: next, SessionID: owner.ID, RootID: l.root}, nil
+	return &helix.Submitted{Outcome: outcome, Continuation: next, SessionID: s.owner.ID, RootID: l.root}, nil
 }
 
-// entry reads the entry of a call anew.
-func (h *Handler) entry(ctx context.Context, sessions session.Store, id string, p *session.Pending) (*session.Pending, error) {
-	list, err := sessions.PendingCalls(ctx, id, true)
+// reload reads the entry of the call again.
+func (s *submission) reload(ctx context.Context) error {
+	list, err := s.sessions.PendingCalls(ctx, s.owner.ID, true)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	for i := range list {
-		if list[i].CallID == p.CallID {
-			return &list[i], nil
-		}
+	if p := findPending(list, s.pending.CallID); p != nil {
+		s.pending = p
 	}
-	return p, nil
+	return nil
 }

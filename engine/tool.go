@@ -10,28 +10,31 @@ import (
 	"unicode/utf8"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/engine/internal/retry"
+	"github.com/helixagents/helix/engine/internal/usercode"
+	"github.com/helixagents/helix/engine/machine"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/stream"
 	"github.com/helixagents/helix/usage"
 )
 
-// callTool carries out one call, once: what was settled stands, and what was
-// found begun is run again only if its tool allows it.
-func (t *turn) callTool(ctx context.Context, e Effect) error {
+// callTool carries out one call, once. A settled call keeps its result; a call that
+// another process began runs again only if its tool allows that.
+func (t *turn) callTool(ctx context.Context, e effect) error {
 	t.mu.Lock()
 	f := t.flight
 	if f == nil || f.step != e.Step || t.ended != nil {
 		t.mu.Unlock()
-		return nil // an effect of the past, delivered again
+		return nil // an earlier effect, delivered again
 	}
 	c := f.call(e.CallID)
 	if c == nil || c.settled != nil {
-		found := c != nil && c.found
+		found := c != nil && c.unseen
 		if found {
-			c.found = false
+			c.unseen = false
 		}
 		t.mu.Unlock()
-		if found { // what watchers saw of it was taken back
+		if found { // the result that watchers saw was discarded
 			t.emitEnd(c)
 		}
 		return nil
@@ -41,7 +44,7 @@ func (t *turn) callTool(ctx context.Context, e Effect) error {
 		t.mu.Unlock()
 		select {
 		case <-running:
-			return t.callTool(ctx, e) // it may not have come to an end
+			return t.callTool(ctx, e) // it may have failed without a result
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
@@ -52,12 +55,12 @@ func (t *turn) callTool(ctx context.Context, e Effect) error {
 	result, err := c.result, error(nil)
 	switch {
 	case result != nil:
-	case forAgent(c.Kind):
-		result, err = t.consultation(ctx, e, c)
+	case machine.WaitsForAgent(c.Kind):
+		result, err = t.agentCall(e, c).makeResult(ctx)
 	default:
-		result, err = t.carryOut(ctx, e, f, c)
+		result, err = t.toolCall(e, f, c).carryOut(ctx)
 	}
-	if err == nil && result == nil { // it still waits
+	if err == nil && result == nil { // the call still waits
 		t.mu.Lock()
 		close(c.running)
 		c.running = nil
@@ -66,7 +69,7 @@ func (t *turn) callTool(ctx context.Context, e Effect) error {
 	}
 	if err == nil && !result.stored {
 		c.result = result
-		err = t.settle(ctx, f, c, result)
+		err = t.toolCall(e, f, c).settle(ctx, result)
 	}
 	t.mu.Lock()
 	close(c.running)
@@ -82,9 +85,22 @@ func (t *turn) callTool(ctx context.Context, e Effect) error {
 	return nil
 }
 
-// failCall answers a call whose result could not be kept with the reason, and
-// settles that: later calls rely on the store knowing of earlier ones.
-func (t *turn) failCall(ctx context.Context, e Effect, fault error) error {
+// toolCall is a call that is being carried out. It belongs to the goroutine that
+// handles the call's effect.
+type toolCall struct {
+	t *turn
+	e effect
+	f *flight
+	*call
+}
+
+func (t *turn) toolCall(e effect, f *flight, c *call) *toolCall {
+	return &toolCall{t: t, e: e, f: f, call: c}
+}
+
+// failCall makes an error the result of a call whose own result could not be stored,
+// and settles that: later calls rely on the results of earlier ones being stored.
+func (t *turn) failCall(ctx context.Context, e effect, fault error) error {
 	t.mu.Lock()
 	f := t.flight
 	var c *call
@@ -95,13 +111,13 @@ func (t *turn) failCall(ctx context.Context, e Effect, fault error) error {
 		t.mu.Unlock()
 		return nil
 	}
-	if c.running != nil { // the fault was a panic
+	if c.running != nil { // the error is a panic
 		close(c.running)
 		c.running = nil
 	}
 	t.mu.Unlock()
-	result := t.failed(c, t.bounded(session.AsError(fault)), 0)
-	if err := t.settle(ctx, f, c, result); err != nil {
+	result := t.failed(c, bounded(session.AsError(fault)), 0)
+	if err := t.toolCall(e, f, c).settle(ctx, result); err != nil {
 		return errors.Join(fault, err)
 	}
 	t.mu.Lock()
@@ -111,8 +127,8 @@ func (t *turn) failCall(ctx context.Context, e Effect, fault error) error {
 	return nil
 }
 
-// bounded cuts an error's text to what stores and streams are made for.
-func (t *turn) bounded(err *session.Error) *session.Error {
+// bounded truncates the text of an error to what stores and streams are made for.
+func bounded(err *session.Error) *session.Error {
 	const limit = session.MaxSubmissionError
 	if text := err.Error(); len(text) > limit {
 		out := *err
@@ -123,110 +139,102 @@ func (t *turn) bounded(err *session.Error) *session.Error {
 	return err
 }
 
-// carryOut finds or makes the call's result.
-func (t *turn) carryOut(ctx context.Context, e Effect, f *flight, c *call) (*settled, error) {
-	if rejected := c.Rejected; rejected != nil {
-		return t.failed(c, rejected, 0), nil
+// carryOut returns the call's result: one that exists, or that of running the tool.
+// It is nil if the call still waits.
+func (x *toolCall) carryOut(ctx context.Context) (*settled, error) {
+	if rejected := x.Rejected; rejected != nil {
+		return x.t.failed(x.call, rejected, 0), nil
 	}
-	if forPerson(c.Kind) {
-		if !c.approved() {
-			if err := t.readAnswers(ctx, f); err != nil {
+	if machine.WaitsForPerson(x.Kind) {
+		waits := x.t.waits(x.f)
+		if !x.approvedBy(x.t.pendingOf(x.call)) {
+			if err := waits.readAnswers(ctx); err != nil {
 				return nil, err
 			}
 		}
-		if answer := t.answer(ctx, c); answer != nil || !c.approved() {
+		if answer := waits.answer(ctx, x.call); answer != nil || !x.approvedBy(x.t.pendingOf(x.call)) {
 			return answer, nil
 		}
 	}
-	if f.committed && !c.claimed && !c.ReadOnly {
-		found, err := t.claim(ctx, c)
+	if x.f.committed && !x.claimed && !x.ReadOnly {
+		found, err := x.claim(ctx)
 		if found != nil || err != nil {
 			return found, err
 		}
 	}
-	if stop := t.stopRequest(); stop != nil {
-		return t.failed(c, stoppedCall(stop), 0), nil
+	if stop := x.t.stops.requested(); stop != nil {
+		return x.t.failed(x.call, stoppedCall(stop), 0), nil
 	}
-	return t.execute(ctx, e, f, c)
+	return x.execute(ctx)
 }
 
-// claim marks the call as begun, unless it was before: then it gives its result,
-// or, if it may not run again, says that nobody knows it.
-func (t *turn) claim(ctx context.Context, c *call) (*settled, error) {
-	row, fresh, err := t.sessions.Claim(ctx, t.key.ID, t.state.Version, t.fence, c.MessageID, c.ID)
+// claim marks the call as begun. If another process began it, claim returns its
+// result, or an error result if the call must not run again.
+func (x *toolCall) claim(ctx context.Context) (*settled, error) {
+	row, fresh, err := x.t.sessions.Claim(ctx, x.t.key.ID, x.t.state.Version, x.t.fence, x.MessageID, x.ID)
 	switch {
 	case err != nil:
 		return nil, err
 	case fresh:
 	case row.Status == session.CallSettled && row.Result != nil:
 		return settledRow(&row), nil
-	case !c.MayRepeat():
-		return t.failed(c, lostCall(c), 0), nil
+	case !x.MayRepeat():
+		return x.t.failed(x.call, lostCall(x.call), 0), nil
 	}
-	c.Status, c.claimed = session.CallBegun, true
+	x.Status, x.claimed = session.CallBegun, true
 	return nil, nil
 }
 
-// lostCall answers a call that was begun elsewhere and has no result.
-func lostCall(c *call) *session.Error {
-	return toolError(session.CodeToolOutcome, "the process that ran %s was lost; whether it took effect is unknown", c.Tool)
-}
-
-// settledRow is a result that the store has.
-func settledRow(row *session.Call) *settled {
-	return &settled{message: *row.Result, writes: row.Writes, err: row.Result.Parts[0].Error, stored: true}
-}
-
 // execute runs the tool.
-func (t *turn) execute(ctx context.Context, e Effect, f *flight, c *call) (*settled, error) {
-	tool, ok := t.agent.Tool(c.Tool)
+func (x *toolCall) execute(ctx context.Context) (*settled, error) {
+	tool, ok := x.t.agent.Tool(x.Tool)
 	if !ok {
-		return t.failed(c, toolError(session.CodeToolUnknown, "there is no tool named %q any more", c.Tool), 0), nil
+		return x.t.failed(x.call, toolError(session.CodeToolUnknown, "there is no longer a tool named %q", x.Tool), 0), nil
 	}
-	earlier := t.seenBy(f, c)
-	draft := helix.NewDraft(&t.doc, earlier...)
-	began := t.h.cfg.Now()
-	output, err := t.invoke(ctx, e, tool, c, draft)
+	earlier := x.visibleWrites()
+	draft := x.t.draft(earlier...)
+	began := time.Now()
+	output, err := x.invoke(ctx, tool, draft)
 	output = cleanJSON(output)
-	took := t.h.cfg.Now().Sub(began)
+	took := time.Since(began)
 	writes, draftErr := draft.Close()
 	if err == nil {
 		err = draftErr
 	}
-	if err == nil && len(output) > t.h.cfg.MaxResult {
-		err = toolError(session.CodeToolOutput, "the result of %s has %d bytes, at most %d are allowed", c.Tool, len(output), t.h.cfg.MaxResult)
+	if err == nil && len(output) > x.t.h.cfg.MaxResult {
+		err = toolError(session.CodeToolOutput, "the result of %s has %d bytes, at most %d are allowed", x.Tool, len(output), x.t.h.cfg.MaxResult)
 	}
 	if err == nil && !utf8.Valid(output) {
-		err = toolError(session.CodeToolOutput, "the result of %s is not valid UTF-8", c.Tool)
+		err = toolError(session.CodeToolOutput, "the result of %s is not valid UTF-8", x.Tool)
 	}
 	var result *settled
 	switch {
 	case err == nil:
-		result = &settled{message: t.stamp(session.ToolResult(c.part, output)), writes: writes, took: took}
-		result.writes = t.stateChanged(ctx, e, c, earlier, writes)
+		result = &settled{message: x.t.stamp(session.ToolResult(x.part, output)), writes: writes, took: took}
+		result.writes = x.t.hooks.stateChanged(ctx, x.e.Key(), x.call, earlier, writes)
 	case errors.Is(err, errStopped):
-		result = t.failed(c, cutOff(c, t.stopRequest()), took)
+		result = x.t.failed(x.call, cutOff(x.call, x.t.stops.requested()), took)
 	case ctx.Err() != nil:
-		return nil, context.Cause(ctx) // the process shuts down: the claim stands
+		return nil, context.Cause(ctx) // the process shuts down; the call stays claimed
 	default:
-		result = t.failed(c, t.toolFailure(ctx, tool, err), took)
+		result = x.t.failed(x.call, x.failure(ctx, tool, err), took)
 	}
-	t.record(ctx, e.Step, usage.Entry{
-		ID: e.Key(), Kind: usage.Tool, Source: c.Tool, Duration: took, Success: result.err == nil,
+	x.t.usage.record(ctx, x.e.Step, usage.Entry{
+		ID: x.e.Key(), Kind: usage.Tool, Source: x.Tool, Duration: took, Success: result.err == nil,
 	})
 	return result, nil
 }
 
-// seenBy lists the writes of the same step that a call sees: those of hooks, and,
-// in phase 2, those of every call before it.
-func (t *turn) seenBy(f *flight, c *call) []session.Writes {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	earlier := []session.Writes{t.writes}
-	if !c.FinishWith {
+// visibleWrites lists the writes of the same step that the call sees: those of hooks
+// and, in phase 2, those of every call before it.
+func (x *toolCall) visibleWrites() []session.Writes {
+	x.t.mu.Lock()
+	defer x.t.mu.Unlock()
+	earlier := []session.Writes{x.t.hooks.written}
+	if !x.FinishWith {
 		return earlier
 	}
-	for _, other := range f.calls {
+	for _, other := range x.f.calls {
 		if other.settled != nil {
 			earlier = append(earlier, other.settled.writes)
 		}
@@ -234,89 +242,60 @@ func (t *turn) seenBy(f *flight, c *call) []session.Writes {
 	return earlier
 }
 
-// invoke calls hooks and tool and gives up waiting when time is up, the run is
-// stopped or the process shuts down.
-func (t *turn) invoke(ctx context.Context, e Effect, tool *helix.Tool, c *call, draft *helix.Draft) (json.RawMessage, error) {
-	ctx, cancel := t.stoppable(ctx)
+// invoke calls hooks and the tool. It returns early when the tool's time is up, the
+// run is stopped or the process shuts down.
+func (x *toolCall) invoke(ctx context.Context, tool *helix.Tool, draft *helix.Draft) (json.RawMessage, error) {
+	ctx, cancel := x.t.stops.watch(ctx)
 	defer cancel()
-	if err := t.beforeTool(ctx, e.Key(), c, draft); err != nil {
+	if err := x.t.hooks.beforeTool(ctx, x.e.Key(), x.call, draft); err != nil {
 		return nil, err
 	}
 	if limit := tool.CallTimeout(); limit > 0 {
 		var cancelTimeout context.CancelFunc
-		ctx, cancelTimeout = context.WithTimeoutCause(ctx, limit, errTimeout)
+		ctx, cancelTimeout = context.WithTimeoutCause(ctx, limit, usercode.ErrTimeout)
 		defer cancelTimeout()
 	}
-	handle := &helix.Call{Scope: t.scope(e.Key(), t.env(e.Key(), draft)), ID: c.ID, Tool: c.Tool}
-	output, err := await(ctx, t.crew, func() (json.RawMessage, error) { return tool.Execute.Call(ctx, handle, c.part.Input) })
-	if errors.Is(err, errTimeout) {
-		err = toolError(session.CodeToolTimeout, "%s did not answer within %s", c.Tool, tool.CallTimeout())
+	handle := &helix.Call{Scope: x.t.scope(x.e.Key(), draft), ID: x.ID, Tool: x.Tool}
+	output, err := usercode.Call(ctx, x.t.pool, func() (json.RawMessage, error) { return tool.Execute.Call(ctx, handle, x.part.Input) })
+	if errors.Is(err, usercode.ErrTimeout) {
+		err = toolError(session.CodeToolTimeout, "%s did not answer within %s", x.Tool, tool.CallTimeout())
 	}
 	return output, err
 }
 
-// beforeTool tells hooks of a call that is about to be carried out. The error is that
-// of the one that vetoes it.
-func (t *turn) beforeTool(ctx context.Context, key string, c *call, draft *helix.Draft) error {
-	err := t.fire(ctx, "BeforeTool", key, draft, func(hooks *helix.Hooks, h *helix.HookContext) error {
-		if hooks.BeforeTool == nil {
-			return nil
-		}
-		return hooks.BeforeTool(ctx, h, helix.BeforeToolEvent{CallID: c.ID, Tool: c.Tool, Input: c.part.Input})
-	})
-	if err != nil {
-		return (&session.Error{Code: session.CodeToolVetoed}).WithCause(err, "the call was vetoed")
-	}
-	return nil
-}
-
-// toolFailure is what the model is told of a tool's error.
-func (t *turn) toolFailure(ctx context.Context, tool *helix.Tool, err error) *session.Error {
+// failure is what the model sees of a tool's error.
+func (x *toolCall) failure(ctx context.Context, tool *helix.Tool, err error) *session.Error {
 	if _, ok := errors.AsType[*session.Error](err); ok {
-		return t.bounded(session.AsError(err))
+		return bounded(session.AsError(err))
 	}
-	if p, ok := errors.AsType[*panicError](err); ok {
-		t.h.log.ErrorContext(ctx, "tool panicked", t.attrs("tool", tool.Name, "panic", p.value, "stack", string(p.stack))...)
+	if p, ok := errors.AsType[*usercode.PanicError](err); ok {
+		x.t.h.log.ErrorContext(ctx, "tool panicked", x.t.attrs("tool", tool.Name, "panic", p.Value, "stack", string(p.Stack))...)
 		return toolError(session.CodeToolPanic, "%s failed unexpectedly", tool.Name)
 	}
-	return t.bounded(toolError(session.CodeToolFailed, "%s", err.Error()))
+	return bounded(toolError(session.CodeToolFailed, "%s", err.Error()))
 }
 
-// stateChanged tells hooks what a call did to the state and adds what they do.
-func (t *turn) stateChanged(ctx context.Context, e Effect, c *call, earlier []session.Writes, writes session.Writes) session.Writes {
-	if writes.Empty() || len(t.hooks) == 0 {
-		return writes
-	}
-	more := t.observe(ctx, "OnStateChange", e.Key(), append(earlier, writes), func(hooks *helix.Hooks, h *helix.HookContext) error {
-		if hooks.OnStateChange == nil {
-			return nil
-		}
-		return hooks.OnStateChange(ctx, h, helix.StateChangeEvent{CallID: c.ID, Tool: c.Tool, Writes: writes})
-	})
-	return session.Compose(writes, more)
-}
-
-// settle records the result in the store, so that no crash can lose it. Where
-// this process goes straight on to the results commit two results ride in that
-// instead: that of a read-only call, which may run again, and the last one.
-func (t *turn) settle(ctx context.Context, f *flight, c *call, result *settled) error {
-	if !f.committed || c.refused() { // its row says so already
+// settle writes the result to the store, so that a crash does not lose it. Two
+// results are written by the results commit instead, which follows in this
+// process: that of a read-only call, which may run again, and the last one.
+func (x *toolCall) settle(ctx context.Context, result *settled) error {
+	if !x.f.committed || x.refused() { // the row of a rejected call has its result
 		return nil
 	}
-	if t.h.cfg.Colocated && !f.waits() && (c.ReadOnly || t.lastOf(f, c)) {
+	if !x.f.waits() && (x.ReadOnly || x.isLast()) {
 		return nil
 	}
-	return t.store(ctx, c, result)
+	return x.persist(ctx, result)
 }
 
-// store writes a result to its call's row, also while the process shuts down: the
-// call has been carried out.
-func (t *turn) store(ctx context.Context, c *call, result *settled) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTimeout)
+// persist writes a result to the call's row, also while the process shuts down,
+// because the tool has run.
+func (x *toolCall) persist(ctx context.Context, result *settled) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
 	defer cancel()
-	row := c.Call
-	row.Status, row.Result, row.Writes, row.SettledAt = session.CallSettled, &result.message, result.writes, t.h.cfg.Now().UTC()
-	stored, err := retry(ctx, func() (session.Call, error) { return t.sessions.Settle(ctx, t.key.ID, t.fence, row) })
+	row := x.Call
+	row.Status, row.Result, row.Writes, row.SettledAt = session.CallSettled, &result.message, result.writes, time.Now().UTC()
+	stored, err := retry.Do(ctx, func() (session.Call, error) { return x.t.sessions.Settle(ctx, x.t.key.ID, x.t.fence, row) })
 	if err != nil {
 		return err
 	}
@@ -327,9 +306,9 @@ func (t *turn) store(ctx context.Context, c *call, result *settled) error {
 	return nil
 }
 
-// storeRest writes the results that were to ride in a commit which will not be
-// made here.
-func (t *turn) storeRest(ctx context.Context) {
+// persistResults writes the results that a commit was to write, because this process
+// will not make that commit.
+func (t *turn) persistResults(ctx context.Context) {
 	if t.flight == nil || !t.flight.committed || t.ended != nil {
 		return
 	}
@@ -341,37 +320,37 @@ func (t *turn) storeRest(ctx context.Context) {
 		if result == nil || result.stored || c.refused() || (c.ReadOnly && !t.flight.waits()) || c.Kind == session.CallFinish {
 			continue
 		}
-		if err := t.store(ctx, c, result); err != nil && !lost(err) {
+		if err := t.toolCall(effect{}, t.flight, c).persist(ctx, result); err != nil && !lostTurn(err) {
 			t.h.log.WarnContext(ctx, "result not stored", t.attrs("tool", c.Tool, "error", err)...)
 		}
 	}
 }
 
-// lastOf reports whether every other call of the step has its result, or is past
-// asking this: of calls that end together exactly one rides along.
-func (t *turn) lastOf(f *flight, c *call) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if c.ending { // it was asked before, could not be settled, and another has gone ahead
+// isLast reports whether every other call of the step has its result or has asked
+// this before. Of calls that end together, exactly one is the last.
+func (x *toolCall) isLast() bool {
+	x.t.mu.Lock()
+	defer x.t.mu.Unlock()
+	if x.settling { // it asked before, its result could not be settled, and another call was the last
 		return false
 	}
-	c.ending = true
-	for _, other := range f.calls {
-		if other != c && !other.ending && other.settled == nil && other.Kind != session.CallFinish && other.Rejected == nil {
+	x.settling = true
+	for _, other := range x.f.calls {
+		if other != x.call && !other.settling && other.settled == nil && other.Kind != session.CallFinish && other.Rejected == nil {
 			return false
 		}
 	}
 	return true
 }
 
-// failed is a call's result that is an error.
+// failed makes an error the result of a call.
 func (t *turn) failed(c *call, err *session.Error, took time.Duration) *settled {
 	return &settled{message: t.stamp(session.ToolFailure(c.part, err)), err: err, took: took}
 }
 
-// stamp completes a tool message.
+// stamp adds run, step and time to a tool message.
 func (t *turn) stamp(m session.Message) session.Message {
-	m.RunID, m.Step, m.At = t.run.ID, t.current(), t.h.cfg.Now().UTC()
+	m.RunID, m.Step, m.At = t.run.ID, t.current(), time.Now().UTC()
 	return m
 }
 
@@ -380,19 +359,10 @@ func (t *turn) emitEnd(c *call) {
 	chunk := stream.Chunk{Step: t.current()}
 	c.ends(&chunk)
 	if c.child == nil || !c.child.shown {
-		t.out.emit(chunk)
+		t.out.Emit(chunk)
 		return
 	}
-	t.out.emitBoth(stream.Chunk{
+	t.out.Emit(stream.Chunk{
 		Kind: stream.SubAgentEnd, Step: chunk.Step, CallID: c.ID, Tool: c.Tool, Child: c.Child, Success: chunk.Success,
 	}, chunk)
-}
-
-// ends makes a chunk the one that shows the call's result.
-func (c *call) ends(chunk *stream.Chunk) {
-	part := &c.settled.message.Parts[0]
-	chunk.Kind, chunk.CallID, chunk.Tool, chunk.Error, chunk.Success = stream.ToolEnd, c.ID, c.Tool, part.Error, part.Error == nil
-	if part.Error == nil {
-		chunk.Result = part.ResultJSON()
-	}
 }

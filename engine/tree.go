@@ -7,15 +7,17 @@ import (
 	"slices"
 	"time"
 
+	"github.com/helixagents/helix/engine/internal/retry"
 	"github.com/helixagents/helix/session"
 )
 
-// lineage is where a session stands among those that called it.
+// lineage is where a session stands among the sessions above it.
 type lineage struct {
-	// self is the session, head the one whose lease and stream it shares, root that
-	// of the conversation. A companion that works by itself is its own head.
+	// self is the session; head is the session whose lease and stream it shares; root
+	// is the first session of the conversation. A companion that works by itself is
+	// its own head.
 	self, head, root string
-	detached         bool // the head is such a companion
+	detached         bool // the head is a companion that works by itself
 }
 
 // maxDepth bounds how far up a session's callers are followed.
@@ -28,8 +30,8 @@ func headOf(state *session.State) string {
 	return state.RootID
 }
 
-// Head is the session whose run a session's work is part of: its root's, or its
-// own.
+// Head returns the session whose run a session's work is part of: its root, or
+// itself.
 func (h *Handler) Head(ctx context.Context, key session.Key) (*session.Key, error) {
 	state, err := h.cfg.Backend.Sessions().Tenant(key.Tenant).Load(ctx, key.ID)
 	if err != nil {
@@ -63,17 +65,17 @@ func lineageOf(ctx context.Context, sessions session.Store, state *session.State
 		}
 		at = above
 	}
-	return l, session.ErrCorrupt.WithMessage("session %s: its callers have no end", state.ID)
+	return l, session.ErrCorrupt.WithMessage("session %s: its callers are nested too deeply", state.ID)
 }
 
-// others lists the heads at which a call of the session may be answered.
+// others lists the other sessions at which a call of the session may be answered.
 func (l lineage) others() []string {
 	heads := slices.Compact([]string{l.head, l.root})
 	return slices.DeleteFunc(heads, func(id string) bool { return id == l.self })
 }
 
-// childOf refuses a session that is not a child of parent: somebody else created it
-// under the child's id, and nothing of it may be believed or changed.
+// childOf refuses a session that is not a child of parent. Somebody else created it
+// under the child's id, so nothing in it may be trusted or changed.
 func childOf(parent string, state *session.State) error {
 	if state.ParentID != parent {
 		return session.ErrExists.WithMessage("session %s is not a child of %s", state.ID, parent)
@@ -81,19 +83,18 @@ func childOf(parent string, state *session.State) error {
 	return nil
 }
 
-// loadChild loads a child of a session. A session of the child's id that is not a
+// loadChild loads a child of a session. A session with the child's id that is not a
 // child of parent is not found.
 func loadChild(ctx context.Context, sessions session.Store, parent, id string) (*session.State, error) {
-	state, err := retry(ctx, func() (*session.State, error) { return sessions.Load(ctx, id) })
+	state, err := retry.Do(ctx, func() (*session.State, error) { return sessions.Load(ctx, id) })
 	if err == nil && childOf(parent, state) != nil {
 		return nil, session.ErrNotFound.WithMessage("session %s is not a child of %s", id, parent)
 	}
 	return state, err
 }
 
-// childRun is the latest run of a child, or nil if there is none. A session that is
-// not a child of parent has none: somebody else created it under the child's id, and
-// its outcome is not the child's.
+// childRun returns the latest run of a child, or nil if there is none. A session that
+// is not a child of parent has no run: somebody else created it under the child's id.
 func childRun(ctx context.Context, sessions session.Store, parent, id string) (*session.Run, error) {
 	if _, err := loadChild(ctx, sessions, parent, id); err != nil {
 		return nil, absent(err)
@@ -101,13 +102,13 @@ func childRun(ctx context.Context, sessions session.Store, parent, id string) (*
 	return latestRun(ctx, sessions, id)
 }
 
-// latestRun is the latest run of a session, or nil if there is none.
+// latestRun returns the latest run of a session, or nil if there is none.
 func latestRun(ctx context.Context, sessions session.Store, id string) (*session.Run, error) {
-	run, err := retry(ctx, func() (*session.Run, error) { return sessions.CurrentRun(ctx, id) })
+	run, err := retry.Do(ctx, func() (*session.Run, error) { return sessions.CurrentRun(ctx, id) })
 	return run, absent(err)
 }
 
-// absent is err, unless that says that something was not found.
+// absent returns err, or nil if err says that something was not found.
 func absent(err error) error {
 	if errors.Is(err, session.ErrNotFound) {
 		return nil
@@ -115,44 +116,53 @@ func absent(err error) error {
 	return err
 }
 
-// waitingTree is what a session and the agents it waits for wait for.
-type waitingTree struct {
-	// ready is set when there is something to go on with: an answer, a deadline that
-	// has passed, an agent that has come to an end or is to be taken up again.
-	ready   bool
-	pending []session.Pending // without an answer
+// tree reads and ends the sessions of the agents below a session. Its fields never
+// change.
+type tree struct {
+	h        *Handler
+	sessions session.Store // of the session's tenant
 }
 
-// readiness looks at a session that another waits for.
-func (h *Handler) readiness(ctx context.Context, sessions session.Store, parent, id string, now time.Time) (waitingTree, error) {
+func (h *Handler) tree(sessions session.Store) *tree { return &tree{h: h, sessions: sessions} }
+
+// waitingTree is what a session waits for, together with the agents below it.
+type waitingTree struct {
+	// ready is set when the session can make progress: there is an answer, a deadline
+	// has passed, or an agent has ended or can be resumed.
+	ready   bool
+	pending []session.Pending // calls without an answer
+}
+
+// readiness reads what a child of a session waits for.
+func (r *tree) readiness(ctx context.Context, parent, id string, now time.Time) (waitingTree, error) {
 	var w waitingTree
-	state, err := loadChild(ctx, sessions, parent, id)
+	state, err := loadChild(ctx, r.sessions, parent, id)
 	if errors.Is(err, session.ErrNotFound) {
 		return waitingTree{ready: true}, nil
 	}
 	if err != nil {
 		return w, err
 	}
-	run, err := latestRun(ctx, sessions, id)
+	run, err := latestRun(ctx, r.sessions, id)
 	if err != nil {
 		return w, err
 	}
 	if run == nil {
 		return waitingTree{ready: true}, nil
 	}
-	if state.Status == session.Paused { // an operator holds it
+	if state.Status == session.Paused { // an operator paused it
 		w.pending = state.Suspension().Pending
 		return w, nil
 	}
 	if !run.Status.Suspended() || state.Status != session.Active {
 		w.ready = true
 	}
-	err = h.addWaits(ctx, sessions, state, now, &w)
+	err = r.addWaits(ctx, state, now, &w)
 	return w, err
 }
 
-// addWaits adds what a session's document says of its waits.
-func (h *Handler) addWaits(ctx context.Context, sessions session.Store, state *session.State, now time.Time, w *waitingTree) error {
+// addWaits adds what a session's document says about its waits.
+func (r *tree) addWaits(ctx context.Context, state *session.State, now time.Time, w *waitingTree) error {
 	for i := range state.Pending {
 		p := &state.Pending[i]
 		if p.State == session.PendingAnswered || due(p, now) {
@@ -163,15 +173,15 @@ func (h *Handler) addWaits(ctx context.Context, sessions session.Store, state *s
 		}
 	}
 	for i := range state.AwaitingChildren {
-		below, err := h.awaited(ctx, sessions, state.ID, &state.AwaitingChildren[i], now)
+		below, err := r.awaited(ctx, state.ID, &state.AwaitingChildren[i], now)
 		if err != nil {
 			return err
 		}
 		w.ready = w.ready || below.ready
 		w.pending = append(w.pending, below.pending...)
 	}
-	if !w.ready && h.remote(state.Agent) != nil {
-		ref, err := remoteRef(ctx, sessions, state)
+	if !w.ready && r.h.remote(state.Agent) != nil {
+		ref, err := remoteRef(ctx, r.sessions, state)
 		if err != nil || ref == nil {
 			return err
 		}
@@ -182,19 +192,18 @@ func (h *Handler) addWaits(ctx context.Context, sessions session.Store, state *s
 	return nil
 }
 
-// awaited looks at an agent that a call of parent waits for. One that works by itself is
-// ready only when it has come to an end; what it waits for is listed all the same.
-func (h *Handler) awaited(
-	ctx context.Context, sessions session.Store, parent string, ref *session.ChildRef, now time.Time,
-) (waitingTree, error) {
+// awaited reads what the agent of a call waits for. A companion that works by itself
+// is ready only when it has ended; the calls that it waits for are listed all the
+// same.
+func (r *tree) awaited(ctx context.Context, parent string, ref *session.ChildRef, now time.Time) (waitingTree, error) {
 	if ref.Mode != session.ChildPersistent || ref.Blocking {
-		return h.readiness(ctx, sessions, parent, ref.SessionID, now)
+		return r.readiness(ctx, parent, ref.SessionID, now)
 	}
-	state, err := loadChild(ctx, sessions, parent, ref.SessionID)
+	state, err := loadChild(ctx, r.sessions, parent, ref.SessionID)
 	if err != nil {
 		return waitingTree{ready: errors.Is(err, session.ErrNotFound)}, absent(err)
 	}
-	run, err := latestRun(ctx, sessions, ref.SessionID)
+	run, err := latestRun(ctx, r.sessions, ref.SessionID)
 	if err != nil {
 		return waitingTree{}, err
 	}
@@ -202,31 +211,31 @@ func (h *Handler) awaited(
 		return waitingTree{ready: true}, nil
 	}
 	below := waitingTree{}
-	if err := h.addWaits(ctx, sessions, state, now, &below); err != nil {
+	if err := r.addWaits(ctx, state, now, &below); err != nil {
 		return waitingTree{}, err
 	}
 	return waitingTree{pending: below.pending}, nil
 }
 
-// companionEnded reports whether a companion that works by itself, and that one of
-// the agents waits for, at any depth, has come to its end.
-func (h *Handler) companionEnded(ctx context.Context, sessions session.Store, parent string, refs []session.ChildRef) (bool, error) {
+// companionEnded reports whether one of the agents waits, at any depth, for a
+// companion that works by itself and has ended.
+func (r *tree) companionEnded(ctx context.Context, parent string, refs []session.ChildRef) (bool, error) {
 	for i := range refs {
 		ref := &refs[i]
 		if ref.Mode == session.ChildPersistent && !ref.Blocking {
-			if tree, err := h.awaited(ctx, sessions, parent, ref, time.Time{}); err != nil || tree.ready {
+			if tree, err := r.awaited(ctx, parent, ref, time.Time{}); err != nil || tree.ready {
 				return tree.ready, err
 			}
 			continue
 		}
-		state, err := loadChild(ctx, sessions, parent, ref.SessionID)
+		state, err := loadChild(ctx, r.sessions, parent, ref.SessionID)
 		if errors.Is(err, session.ErrNotFound) {
 			continue
 		}
 		if err != nil {
 			return false, err
 		}
-		if ended, err := h.companionEnded(ctx, sessions, state.ID, state.AwaitingChildren); err != nil || ended {
+		if ended, err := r.companionEnded(ctx, state.ID, state.AwaitingChildren); err != nil || ended {
 			return ended, err
 		}
 	}
@@ -238,20 +247,18 @@ func (h *Handler) companionEnded(ctx context.Context, sessions session.Store, pa
 func (h *Handler) Waiting(ctx context.Context, key session.Key) ([]session.Pending, error) {
 	var found []session.Pending
 	sessions := h.cfg.Backend.Sessions().Tenant(key.Tenant)
-	err := h.walk(ctx, sessions, "", key.ID, 0, true, func(state *session.State) (bool, error) {
+	err := h.tree(sessions).walk(ctx, "", key.ID, 0, true, func(state *session.State) (bool, error) {
 		found = append(found, state.Suspension().Pending...)
 		return true, nil
 	})
 	return found, err
 }
 
-// walk visits a session and then, if the visit says so, those of the agents below
-// it; of agents that have come to an end only if all are asked for, because those
-// may have left companions at work.
-func (h *Handler) walk(
-	ctx context.Context, sessions session.Store, parent, id string, depth int, all bool, visit func(*session.State) (down bool, err error),
-) error {
-	state, err := sessions.Load(ctx, id)
+// walk visits a session and then, if the visit returns true, the sessions of the
+// agents below it. Agents that have ended are visited only if all is set: they may
+// have left companions that still run.
+func (r *tree) walk(ctx context.Context, parent, id string, depth int, all bool, visit func(*session.State) (down bool, err error)) error {
+	state, err := r.sessions.Load(ctx, id)
 	if depth > 0 && errors.Is(err, session.ErrNotFound) {
 		return nil // it was never started
 	}
@@ -259,21 +266,21 @@ func (h *Handler) walk(
 		return err
 	}
 	if depth > 0 && state.ParentID != parent {
-		return nil // somebody else's
+		return nil // another session has this id
 	}
 	if depth > maxDepth {
-		return session.ErrCorrupt.WithMessage("session %s: the agents below it have no end", id)
+		return session.ErrCorrupt.WithMessage("session %s: the agents below it are nested too deeply", id)
 	}
 	if down, err := visit(state); err != nil || !down {
 		return err
 	}
-	refs, err := sessions.Children(ctx, id)
+	refs, err := r.sessions.Children(ctx, id)
 	if err != nil {
 		return err
 	}
 	for i := range refs {
 		if all || refs[i].Status == session.ChildRunning || refs[i].Status == session.ChildWaiting {
-			if err := h.walk(ctx, sessions, id, refs[i].SessionID, depth+1, all, visit); err != nil {
+			if err := r.walk(ctx, id, refs[i].SessionID, depth+1, all, visit); err != nil {
 				return err
 			}
 		}
@@ -281,41 +288,30 @@ func (h *Handler) walk(
 	return nil
 }
 
-// abandon ends a child of parent that nobody waits for any more, and those below it: calls
-// that wait are answered with why, runs are stopped, and a session that was
-// suspended fails. Companions that work by themselves are left alone, unless they
-// are what is to end.
-func (h *Handler) abandon(ctx context.Context, sessions session.Store, parent, id string, why *session.Error) error {
-	return h.endTree(ctx, sessions, parent, id, why, false)
-}
-
-// leaveChild is [Handler.abandon] for a caller that moves on: a companion that waits is
-// interrupted instead of failed, and continues its transcript when it is called on
-// again.
-func (h *Handler) leaveChild(ctx context.Context, sessions session.Store, parent, id string, why *session.Error) error {
-	return h.endTree(ctx, sessions, parent, id, why, true)
-}
-
-func (h *Handler) endTree(ctx context.Context, sessions session.Store, parent, id string, why *session.Error, keep bool) error {
-	return h.walk(ctx, sessions, parent, id, 1, false, func(state *session.State) (bool, error) {
+// abandon ends a child of parent whose result nobody needs any more, and the agents
+// below it: calls that wait are answered with why, runs are stopped, and suspended
+// sessions fail. Companions that work by themselves continue, unless the child is
+// one. With keep, a companion that waits is interrupted instead of failed, and
+// continues its transcript when it is called again.
+func (r *tree) abandon(ctx context.Context, parent, id string, why *session.Error, keep bool) error {
+	return r.walk(ctx, parent, id, 1, false, func(state *session.State) (bool, error) {
 		if state.ID != id && state.RootID == "" {
 			return false, nil
 		}
-		remembers := false
+		companion := false
 		if keep {
-			refs, err := sessions.Children(ctx, state.ParentID)
+			refs, err := r.sessions.Children(ctx, state.ParentID)
 			if err != nil {
 				return false, err
 			}
-			remembers = findRef(refs, func(ref *session.ChildRef) bool { return ref.SessionID == state.ID }) != nil
+			companion = findRef(refs, func(ref *session.ChildRef) bool { return ref.SessionID == state.ID }) != nil
 		}
-		return true, h.abandonOne(ctx, sessions, state, why, remembers)
+		return true, r.endOne(ctx, state, why, companion)
 	})
 }
 
-// AbortWaiting ends an agent that waits for people and works for another, and those
-// below it. The head's session, whose run the agent's work is part of, has something to
-// go on with then; a wake says so.
+// AbortWaiting ends an agent that works for another and waits for people, and the
+// agents below it. It puts a wake for the head, whose run can make progress then.
 func (h *Handler) AbortWaiting(ctx context.Context, key, head session.Key, reason string) error {
 	if len(reason) > maxReason {
 		return session.ErrTooLarge.WithMessage("reason has %d bytes, at most %d are allowed", len(reason), maxReason)
@@ -333,30 +329,29 @@ func (h *Handler) AbortWaiting(ctx context.Context, key, head session.Key, reaso
 	case run.Status == session.RunRunning:
 		return session.ErrStale.WithMessage("run %s has just begun", run.ID)
 	case state.Status != session.Active || !run.Status.Suspended():
-		return session.ErrNotResumable.WithMessage("the session does not wait any more")
+		return session.ErrNotResumable.WithMessage("the session no longer waits")
 	}
-	if err := h.wakeHead(ctx, sessions, head.Tenant, head.ID, run.ID); err != nil { // first: this process may die
+	if err := putWake(ctx, sessions, head.Tenant, head.ID, run.ID); err != nil { // first, because this process may die
 		return err
 	}
 	why := session.ErrCancelled.WithMessage("%s", cmp.Or(reason, "the agent was aborted"))
-	return h.abandon(ctx, sessions, state.ParentID, key.ID, why)
+	return h.tree(sessions).abandon(ctx, state.ParentID, key.ID, why, false)
 }
 
-// abandonOne ends what a session is at. If it remembers, it can be continued.
-func (h *Handler) abandonOne(
-	ctx context.Context, sessions session.Store, state *session.State, why *session.Error, remembers bool,
-) error {
+// endOne ends what a session does. With keep, the session is interrupted and can be
+// continued.
+func (r *tree) endOne(ctx context.Context, state *session.State, why *session.Error, keep bool) error {
 	for _, p := range state.Suspension().Pending {
-		// An answer that came first stands; nobody will take it up.
-		_, err := sessions.Submit(ctx, state.ID, session.Submission{
+		// If an answer came first, it stands, but nobody uses it.
+		_, err := r.sessions.Submit(ctx, state.ID, session.Submission{
 			CallID: p.CallID, Response: session.Response{Kind: session.PendingClientTool, Error: string(why.Code) + ": " + why.Message},
 		})
 		if err != nil {
 			return err
 		}
-		h.log.InfoContext(ctx, "client_tool.aborted", "tenant", state.Tenant, "session", state.ID, "call", p.CallID, "reason", why.Code)
+		r.h.log.InfoContext(ctx, "client_tool.aborted", "tenant", state.Tenant, "session", state.ID, "call", p.CallID, "reason", why.Code)
 	}
-	run, err := sessions.CurrentRun(ctx, state.ID)
+	run, err := r.sessions.CurrentRun(ctx, state.ID)
 	if errors.Is(err, session.ErrNotFound) {
 		return nil
 	}
@@ -364,16 +359,16 @@ func (h *Handler) abandonOne(
 		return err
 	}
 	if run.Status == session.RunRunning {
-		if _, here := h.held(run.ID); !here && state.RootID != "" {
-			return h.endOrphan(ctx, sessions, state, run, why)
+		if _, here := r.h.held(run.ID); !here && state.RootID != "" {
+			return r.endOrphan(ctx, state, run, why)
 		}
 		key := session.Key{Tenant: state.Tenant, ID: state.ID}
 		stop := session.Stop{RunID: run.ID, Kind: session.StopAbort, Reason: why.Message}
-		if remembers && detached(state) {
+		if keep && detached(state) {
 			stop.Kind = session.StopInterrupt
 		}
-		err := h.StopRun(ctx, key, stop)
-		if errors.Is(err, session.ErrStale) { // it has just come to an end
+		err := r.h.StopRun(ctx, key, stop)
+		if errors.Is(err, session.ErrStale) { // it has just ended
 			return nil
 		}
 		return err
@@ -381,40 +376,40 @@ func (h *Handler) abandonOne(
 	if !run.Status.Suspended() || state.Status != session.Active {
 		return nil
 	}
-	if err := h.oweStop(ctx, sessions, state, session.Stop{Kind: session.StopAbort, Reason: why.Message}); err != nil {
+	if err := r.h.remoteLink(r.sessions).requestStop(ctx, state, session.Stop{Kind: session.StopAbort, Reason: why.Message}); err != nil {
 		return err
 	}
 	change := session.StatusChange{
 		Expect: []session.Status{session.Active}, To: session.Failed, Error: why, FailureReason: session.FailureAbandoned,
 	}
-	if remembers {
+	if keep {
 		change = session.StatusChange{
 			Expect: []session.Status{session.Active}, To: session.Interrupted,
-			Interrupt: &session.InterruptContext{RunID: run.ID, Reason: why.Message, At: h.cfg.Now().UTC()},
+			Interrupt: &session.InterruptContext{RunID: run.ID, Reason: why.Message, At: time.Now().UTC()},
 		}
 	}
-	_, err = sessions.SetStatus(ctx, state.ID, change)
+	_, err = r.sessions.SetStatus(ctx, state.ID, change)
 	if errors.Is(err, session.ErrAlreadyRunning) {
 		return session.ErrUnavailable.WithCause(err, "session %s is about to be closed", state.ID)
 	}
 	return err
 }
 
-// endOrphan ends the run of a child that nobody drives: its process is gone, or
-// has lost the root's lease, which is its own.
-func (h *Handler) endOrphan(ctx context.Context, sessions session.Store, state *session.State, run *session.Run, why *session.Error) error {
+// endOrphan ends the run of a child that no process drives: its process died, or lost
+// the root's lease, which is the child's lease, too.
+func (r *tree) endOrphan(ctx context.Context, state *session.State, run *session.Run, why *session.Error) error {
 	due := session.Due{Key: session.Key{Tenant: state.Tenant, ID: state.ID}, RunID: run.ID}
-	taken, err := sessions.TakeOver(ctx, &session.TakeOver{
-		SessionID: due.ID, RunID: due.RunID, Owner: h.cfg.Owner, TTL: h.cfg.LeaseTTL, Epoch: state.Lease.Epoch, Force: true,
+	taken, err := r.sessions.TakeOver(ctx, &session.TakeOver{
+		SessionID: due.ID, RunID: due.RunID, Owner: r.h.owner, TTL: r.h.cfg.LeaseTTL, Epoch: state.Lease.Epoch, Force: true,
 	})
 	if err != nil {
 		return err
 	}
-	if err := h.writeOff(ctx, sessions, due, taken, why, nil); err != nil {
+	if err := r.h.closer(r.sessions).failRun(ctx, due, taken, why, nil); err != nil {
 		return err
 	}
-	if state, err = sessions.Load(ctx, state.ID); err != nil {
+	if state, err = r.sessions.Load(ctx, state.ID); err != nil {
 		return err
 	}
-	return h.settleClose(ctx, sessions, state, false)
+	return r.h.closer(r.sessions).settle(ctx, state, false)
 }

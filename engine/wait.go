@@ -7,124 +7,62 @@ import (
 	"slices"
 	"time"
 
-	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/engine/internal/retry"
+	"github.com/helixagents/helix/engine/machine"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/stream"
 	"github.com/helixagents/helix/usage"
 )
 
-// gates asks which calls need a person's approval. The answers are part of the
-// reply's commit, so nobody asks again. A gate that fails is closed.
-func (t *turn) gates(ctx context.Context, e Effect, f *flight) {
-	for _, c := range f.calls {
-		tool, ok := t.agent.Tool(c.Tool)
-		if !ok || tool.Approval == nil || c.Kind != session.CallServer || c.Rejected != nil {
-			continue
-		}
-		needed, err := t.gate(ctx, e, tool, c)
-		if err != nil {
-			t.h.log.WarnContext(ctx, "approval gate failed, so a person is asked", t.attrs("tool", c.Tool, "error", err)...)
-		}
-		if needed || err != nil {
-			c.Kind = session.CallApproval
-		}
-	}
+// stepWaits is the calls of a step that wait for people and other agents. Effects that
+// run alone use it; calls of a wave use only readAnswers and answer.
+type stepWaits struct {
+	t *turn
+	f *flight
 }
 
-func (t *turn) gate(ctx context.Context, e Effect, tool *helix.Tool, c *call) (bool, error) {
-	if limit := tool.CallTimeout(); limit > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, limit, errTimeout)
-		defer cancel()
-	}
-	draft := helix.NewDraft(&t.doc, t.writes)
-	handle := &helix.Call{Scope: t.scope(e.Key(), t.env(e.Key(), draft)), ID: c.ID, Tool: c.Tool}
-	needed, err := await(ctx, t.crew, func() (bool, error) { return tool.Approval(ctx, handle, c.part.Input) })
-	_, _ = draft.Close() // a gate decides and changes nothing
-	if err == nil {
-		err = context.Cause(ctx) // what it says when its time is up is not what it found
-	}
-	return needed, err
-}
+func (t *turn) waits(f *flight) *stepWaits { return &stepWaits{t: t, f: f} }
 
-// vetoes asks hooks about the calls that the client is to carry out, before anybody can
-// see them. The others are asked about when they are carried out.
-func (t *turn) vetoes(ctx context.Context, e Effect, f *flight) {
-	if len(t.hooks) == 0 {
-		return
-	}
-	for _, c := range f.calls {
-		if c.Kind != session.CallClient {
-			continue
-		}
-		key := Effect{Kind: CallTool, RunID: e.RunID, Step: e.Step, CallID: c.ID}.Key()
-		draft := helix.NewDraft(&t.doc, t.writes)
-		err := t.beforeTool(ctx, key, c, draft)
-		writes, draftErr := draft.Close()
-		if err == nil {
-			err = draftErr
-		}
-		if err != nil {
-			c.Kind, c.Rejected = session.CallServer, session.AsError(err)
-			continue
-		}
-		t.writes = session.Compose(t.writes, writes)
-	}
-}
-
-// begin makes the entries of the calls that wait for people, and has those who
-// route answers know of them before anybody can ask.
-func (t *turn) begin(ctx context.Context, f *flight) ([]session.Pending, error) {
+// entries makes the entries of the calls that wait for people, and registers them
+// with the sessions that route answers, before anybody can see the calls.
+func (w *stepWaits) entries(ctx context.Context) ([]session.Pending, error) {
 	var pending []session.Pending
 	var owned []session.Ownership
 	var now time.Time
-	for _, c := range f.calls {
-		if !forPerson(c.Kind) {
+	for _, c := range w.f.calls {
+		if !machine.WaitsForPerson(c.Kind) {
 			continue
 		}
 		if now.IsZero() {
 			var err error
-			if now, err = retry(ctx, func() (time.Time, error) { return t.sessions.Now(ctx) }); err != nil {
+			if now, err = retry.Do(ctx, func() (time.Time, error) { return w.t.sessions.Now(ctx) }); err != nil {
 				return nil, err
 			}
 		}
-		p := session.Pending{
-			CallID: c.ID, MessageID: f.reply.ID, Tool: c.Tool, Input: c.part.Input, Kind: session.PendingClientTool,
-			Fingerprint: session.Fingerprint(c.Tool, c.part.Input), CreatedAt: now,
-		}
-		if c.Kind == session.CallApproval {
-			p.Kind, p.ApprovalID = session.PendingApproval, session.NewApprovalID()
-		}
-		if tool, ok := t.agent.Tool(c.Tool); ok {
-			p.Policy = tool.Approver != nil
-			if limit := tool.WaitLimit(); limit > 0 {
-				p.Deadline = now.Add(limit)
-			}
-		}
-		p.Begin(t.key.ID, t.run.ID, now)
+		p := w.t.tools.pending(c, now)
+		p.Begin(w.t.key.ID, w.t.run.ID, now)
 		c.pending = &p
 		pending = append(pending, p)
-		owned = append(owned, session.Ownership{CallID: c.ID, SessionID: t.key.ID})
+		owned = append(owned, session.Ownership{CallID: c.ID, SessionID: w.t.key.ID})
 	}
 	if len(owned) == 0 {
 		return nil, nil
 	}
-	roots, err := t.owners(ctx)
+	roots, err := w.t.owners(ctx)
 	if err != nil {
 		return nil, err
 	}
 	for _, root := range roots {
-		_, err := retry(ctx, func() (struct{}, error) { return struct{}{}, t.sessions.Own(ctx, root, owned) })
+		_, err := retry.Do(ctx, func() (struct{}, error) { return struct{}{}, w.t.sessions.Own(ctx, root, owned) })
 		if err != nil {
-			t.h.log.ErrorContext(ctx, "client_tool.ownership_write_failed", t.attrs("root", root, "error", err)...)
+			w.t.h.log.ErrorContext(ctx, "client_tool.ownership_write_failed", w.t.attrs("root", root, "error", err)...)
 			return nil, err
 		}
 	}
 	return pending, nil
 }
 
-// owners lists the sessions, other than the turn's own, at which somebody may
-// answer its calls.
+// owners lists the other sessions at which somebody may answer calls of the turn.
 func (t *turn) owners(ctx context.Context) ([]string, error) {
 	if t.roots != nil || t.state.ParentID == "" {
 		return t.roots, nil
@@ -137,19 +75,19 @@ func (t *turn) owners(ctx context.Context) ([]string, error) {
 	return t.roots, nil
 }
 
-// announce shows watchers which calls of a reply wait for people. It comes after
-// the commit, for they may be answered at once.
-func (t *turn) announce(f *flight) {
-	if f.announced || !f.committed {
+// announce shows watchers which calls of a reply wait for people. It comes after the
+// commit, because they may be answered at once.
+func (w *stepWaits) announce() {
+	if w.f.announced || !w.f.committed {
 		return
 	}
-	f.announced = true
-	for _, c := range f.calls {
+	w.f.announced = true
+	for _, c := range w.f.calls {
 		if c.settled != nil || c.pending == nil {
 			continue
 		}
 		if c.Kind == session.CallClient {
-			t.emitStart(c)
+			w.t.emitStart(c)
 			continue
 		}
 		wait := struct {
@@ -157,48 +95,34 @@ func (t *turn) announce(f *flight) {
 			Fingerprint string    `json:"fingerprint"`
 		}{c.pending.Deadline, c.pending.Fingerprint}
 		data, _ := session.Encode(wait) // always encodes
-		t.emit(stream.Chunk{
+		w.t.emit(stream.Chunk{
 			Kind: stream.ApprovalRequest, CallID: c.ID, Tool: c.Tool, Arguments: c.part.Input,
 			ApprovalID: c.pending.ApprovalID, Data: data,
 		})
 	}
 }
 
-// declined reports whether the call is over because a person did not let it be
-// carried out.
-func (c *call) declined() bool {
-	if c.Kind != session.CallApproval || c.settled == nil || c.settled.err == nil {
-		return false
-	}
-	return c.settled.err.Code == session.CodeToolDenied || c.settled.err.Code == session.CodeToolNotRun
-}
-
-// approved reports whether a person has let the call be carried out.
-func (c *call) approved() bool {
-	return c.Kind == session.CallApproval && c.pending != nil && c.pending.State == session.PendingAnswered &&
-		c.pending.Response != nil && c.pending.Response.Kind == session.PendingApproval && c.pending.Response.Approved
-}
-
-// readAnswers brings what the turn knows of its waits up to the store.
-func (t *turn) readAnswers(ctx context.Context, f *flight) error {
+// readAnswers reads the entries of the step's waits from the store.
+func (w *stepWaits) readAnswers(ctx context.Context) error {
 	for _, all := range []bool{false, true} {
-		found, err := retry(ctx, func() ([]session.Pending, error) { return t.sessions.PendingCalls(ctx, t.key.ID, all) })
+		found, err := retry.Do(ctx, func() ([]session.Pending, error) { return w.t.sessions.PendingCalls(ctx, w.t.key.ID, all) })
 		if err != nil {
 			return err
 		}
-		if t.match(f, found) { // else a wait is over already
+		if w.match(found) { // else a wait has ended
 			return nil
 		}
 	}
-	return session.ErrCorrupt.WithMessage("session %s: nothing is known of a wait of message %s", t.key.ID, f.reply.ID)
+	return session.ErrCorrupt.WithMessage("session %s: a wait of message %s has no entry", w.t.key.ID, w.f.reply.ID)
 }
 
-// match finds the entries of the step's unanswered calls; all of them?
-func (t *turn) match(f *flight, found []session.Pending) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, c := range f.calls {
-		if !forPerson(c.Kind) || c.settled != nil {
+// match assigns entries to the step's unanswered calls. It reports whether there is
+// one for each.
+func (w *stepWaits) match(found []session.Pending) bool {
+	w.t.mu.Lock()
+	defer w.t.mu.Unlock()
+	for _, c := range w.f.calls {
+		if !machine.WaitsForPerson(c.Kind) || c.settled != nil {
 			continue
 		}
 		at := slices.IndexFunc(found, func(p session.Pending) bool { return p.CallID == c.ID })
@@ -210,35 +134,63 @@ func (t *turn) match(f *flight, found []session.Pending) bool {
 	return true
 }
 
-// answer is what the end of a wait makes of a call, or nil: nobody has answered, or
-// the call was approved and is to be carried out.
-func (t *turn) answer(ctx context.Context, c *call) *settled {
-	p := c.pending
-	switch {
-	case p.State == session.PendingTimedOut:
-		return t.failed(c, timeout(p), p.Deadline.Sub(p.CreatedAt))
-	case p.State != session.PendingAnswered || p.Response == nil:
-		return nil
+// answer is the result that the end of a wait gives a call. It is nil if nobody has
+// answered, or if the call was approved and is yet to be carried out.
+func (w *stepWaits) answer(ctx context.Context, c *call) *settled {
+	p := w.t.pendingOf(c)
+	if p.State == session.PendingAnswered && p.Response != nil {
+		w.record(ctx, c, p, p.SubmittedAt, true)
 	}
-	t.recordWait(ctx, c, p.SubmittedAt, true)
+	v := verdictOf(c, p)
+	switch {
+	case !v.settles:
+		return nil
+	case v.failure != nil:
+		return w.t.failed(c, v.failure, v.took)
+	}
+	return &settled{message: w.t.stamp(session.ToolResult(c.part, v.output)), took: v.took}
+}
+
+// verdict is what the entry of a wait means for its call.
+type verdict struct {
+	settles bool // the call has a result: output or failure
+	output  json.RawMessage
+	failure *session.Error
+	took    time.Duration
+}
+
+// verdictOf decides what the entry of a wait means for its call.
+func verdictOf(c *call, p *session.Pending) verdict {
 	answer := p.Response
 	switch {
+	case p.State == session.PendingTimedOut:
+		return verdict{settles: true, failure: timeout(p), took: p.Deadline.Sub(p.CreatedAt)}
+	case p.State != session.PendingAnswered || answer == nil:
+		return verdict{}
 	case answer.Kind == session.PendingApproval && !answer.Approved:
-		return t.failed(c, notApproved(answer.Reason), 0)
+		return verdict{settles: true, failure: notApproved(answer.Reason)}
 	case answer.Kind == session.PendingApproval && p.Fingerprint != session.Fingerprint(c.Tool, c.part.Input):
-		return t.failed(c, toolError(session.CodeToolDenied, "what was approved is not what was to be carried out"), 0)
+		return verdict{settles: true, failure: toolError(session.CodeToolDenied, "what was approved is not what was to be carried out")}
 	case answer.Kind == session.PendingApproval:
-		return nil
+		return verdict{}
 	case answer.Error != "" && c.Kind == session.CallApproval:
-		return t.failed(c, toolError(session.CodeToolNotRun, "%s", answer.Error), 0)
+		return verdict{settles: true, failure: toolError(session.CodeToolNotRun, "%s", answer.Error)}
 	case answer.Error != "":
-		return t.failed(c, toolError(session.CodeToolFailed, "%s", answer.Error), 0)
+		return verdict{settles: true, failure: toolError(session.CodeToolFailed, "%s", answer.Error)}
 	}
-	output := answer.Result
-	if output == nil {
-		output = json.RawMessage("null")
+	v := verdict{settles: true, output: answer.Result, took: p.SubmittedAt.Sub(p.CreatedAt)}
+	if v.output == nil {
+		v.output = json.RawMessage("null")
 	}
-	return &settled{message: t.stamp(session.ToolResult(c.part, output)), took: p.SubmittedAt.Sub(p.CreatedAt)}
+	return v
+}
+
+// pendingOf returns the entry of a call's wait. Another call of the wave may be
+// reading all entries again.
+func (t *turn) pendingOf(c *call) *session.Pending {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return c.pending
 }
 
 func notApproved(reason string) *session.Error {
@@ -248,196 +200,185 @@ func notApproved(reason string) *session.Error {
 	return toolError(session.CodeToolDenied, "the call was not approved by the user: %s", reason)
 }
 
-// recordWait reports how long a call waited for a person.
-func (t *turn) recordWait(ctx context.Context, c *call, until time.Time, answered bool) {
-	if c.waited {
+// record reports once how long a call waited for a person.
+func (w *stepWaits) record(ctx context.Context, c *call, p *session.Pending, until time.Time, answered bool) {
+	if c.waitReported {
 		return
 	}
-	c.waited = true
-	t.reportWait(ctx, c.pending, until, answered)
+	c.waitReported = true
+	w.t.reportWait(ctx, p, until, answered)
 }
 
 func (t *turn) reportWait(ctx context.Context, p *session.Pending, until time.Time, answered bool) {
 	if !answered {
 		t.h.log.WarnContext(ctx, "client_tool.timeout", t.attrs("tool", p.Tool, "call", p.CallID, "deadline", p.Deadline)...)
 	}
-	t.record(ctx, t.current(), usage.Entry{
+	t.usage.record(ctx, t.current(), usage.Entry{
 		ID: "wait/" + p.CallID, Kind: usage.ClientToolWait, Source: p.Tool,
 		Duration: until.Sub(p.CreatedAt), Amount: float64(until.Sub(p.CreatedAt).Milliseconds()), Success: answered,
 	})
 }
 
-// gatherTries bounds how often a step is looked at again because an answer came
-// just as it was about to suspend.
+// gatherTries bounds how often a step is examined again because an answer arrived
+// while it was about to suspend.
 const gatherTries = 100
 
-// gather takes in what has been answered, by people and by other agents. If that
-// leaves something to do it says so; if not, and answers are missing, the turn is
-// suspended.
-func (t *turn) gather(ctx context.Context, e Effect) (Result, error) {
+// gather settles the calls that people and other agents have answered. It returns the
+// calls that can be carried out now. If there are none and answers are missing, it
+// suspends the turn.
+func (t *turn) gather(ctx context.Context, e effect) (machine.Result, error) {
 	if t.ended != nil || t.final != nil {
 		return t.sendFinal(ctx)
 	}
 	if e.Step < t.current() || t.flight == nil {
-		return Result{}, nil // an effect of the past, delivered again
+		return machine.Result{}, nil // an earlier effect, delivered again
 	}
 	f := t.flight
-	if e.Round <= f.round { // delivered again: what it led to may be under way
+	if e.Round <= f.round { // delivered again: what followed it may be in progress
 		return f.gathered, nil
 	}
-	t.tellStart(ctx)
-	res, err := t.takeIn(ctx, e, f)
+	t.announceStart(ctx)
+	res, err := t.waits(f).gather(ctx, e)
 	if err == nil {
 		f.round, f.gathered = e.Round, res
 	}
 	return res, err
 }
 
-// takeIn looks at the answers until it can say what follows.
-func (t *turn) takeIn(ctx context.Context, e Effect, f *flight) (Result, error) {
+// gather examines the answers until it can decide what follows.
+func (w *stepWaits) gather(ctx context.Context, e effect) (machine.Result, error) {
 	for range gatherTries {
-		if t.stopRequest() != nil || !f.waiting() {
-			return Result{}, nil // the step's commit answers what is left
+		if w.t.stops.requested() != nil || !w.f.waiting() {
+			return machine.Result{}, nil // the step's commit answers the calls that are left
 		}
-		ready, waiting, err := t.look(ctx, f)
+		ready, waiting, err := w.classify(ctx)
 		switch {
 		case err != nil:
-			return Result{}, err
+			return machine.Result{}, err
 		case len(ready) > 0:
-			return Result{Next: NextTools, Calls: ready}, nil
+			return machine.Result{Next: machine.NextTools, Calls: ready}, nil
 		case len(waiting) == 0:
-			return Result{}, nil
+			return machine.Result{}, nil
 		}
-		res, err := t.suspend(ctx, e, f, waiting)
+		res, err := w.suspend(ctx, e, waiting)
 		if !errors.Is(err, session.ErrAnswered) {
 			return res, err
 		}
-		t.reconsider(f)
-		t.retract(f, "answered")
+		w.reconsider()
+		w.t.discardResults(w.f, "answered")
 	}
-	return Result{}, session.ErrUnavailable.WithMessage("answers keep coming in")
+	return machine.Result{}, session.ErrUnavailable.WithMessage("answers keep arriving")
 }
 
-// waiting reports whether a call of the step has not been answered.
-func (f *flight) waiting() bool {
-	return slices.ContainsFunc(f.calls, func(c *call) bool { return c.settled == nil && waitsFor(c.Kind) })
-}
-
-// look settles the calls that have been answered and tells which of the rest can
-// be carried out and which still wait.
-func (t *turn) look(ctx context.Context, f *flight) (ready []PlannedCall, waiting []*call, err error) {
-	if slices.ContainsFunc(f.calls, func(c *call) bool { return c.settled == nil && forPerson(c.Kind) }) {
-		if err := t.readAnswers(ctx, f); err != nil {
+// classify settles the calls that have been answered. It returns which of the others
+// can be carried out and which still wait.
+func (w *stepWaits) classify(ctx context.Context) (ready []machine.PlannedCall, waiting []*call, err error) {
+	if slices.ContainsFunc(w.f.calls, func(c *call) bool { return c.settled == nil && machine.WaitsForPerson(c.Kind) }) {
+		if err := w.readAnswers(ctx); err != nil {
 			return nil, nil, err
 		}
 	}
-	now, err := retry(ctx, func() (time.Time, error) { return t.sessions.Now(ctx) })
+	now, err := retry.Do(ctx, func() (time.Time, error) { return w.t.sessions.Now(ctx) })
 	if err != nil {
 		return nil, nil, err
 	}
-	for _, c := range f.calls {
-		if c.settled != nil || !waitsFor(c.Kind) {
+	for _, c := range w.f.calls {
+		if c.settled != nil || !machine.Waits(c.Kind) {
 			continue
 		}
-		if forAgent(c.Kind) {
-			isReady, err := t.childReady(ctx, c, now)
+		if machine.WaitsForAgent(c.Kind) {
+			isReady, err := w.t.agentCall(effect{}, c).ready(ctx, now)
 			if err != nil {
 				return nil, nil, err
 			}
 			if isReady {
-				ready = append(ready, PlannedCall{ID: c.ID, Kind: c.Kind, Ready: true})
+				ready = append(ready, machine.PlannedCall{ID: c.ID, Kind: c.Kind, Ready: true})
 			} else {
 				waiting = append(waiting, c)
 			}
 			continue
 		}
-		result := t.answer(ctx, c)
+		result := w.answer(ctx, c)
 		switch {
 		case result != nil:
-		case c.approved():
-			ready = append(ready, PlannedCall{ID: c.ID, Kind: c.Kind, Ready: true})
+		case c.approvedBy(c.pending):
+			ready = append(ready, machine.PlannedCall{ID: c.ID, Kind: c.Kind, Ready: true})
 			continue
 		case due(c.pending, now):
-			result = t.expire(ctx, c)
+			result = w.expire(ctx, c)
 		default:
 			waiting = append(waiting, c)
 			continue
 		}
-		t.settleAnswer(c, result)
+		w.settle(c, result)
 	}
 	return ready, waiting, nil
 }
 
-func (t *turn) settleAnswer(c *call, result *settled) {
-	t.mu.Lock()
+func (w *stepWaits) settle(c *call, result *settled) {
+	w.t.mu.Lock()
 	c.settled = result
-	t.mu.Unlock()
-	t.emitEnd(c)
+	w.t.mu.Unlock()
+	w.t.emitEnd(c)
 }
 
-// keepAnswers settles the calls that have been answered of a step that is about to
-// be left. One that was approved is not carried out any more.
-func (t *turn) keepAnswers(ctx context.Context, f *flight) error {
-	if !f.committed || !slices.ContainsFunc(f.calls, func(c *call) bool { return c.settled == nil && forPerson(c.Kind) }) {
+// keepAnswers settles the answered calls of a step that is about to be abandoned. A
+// call that was approved is not carried out any more.
+func (w *stepWaits) keepAnswers(ctx context.Context) error {
+	if !w.f.committed || !slices.ContainsFunc(w.f.calls, func(c *call) bool { return c.settled == nil && machine.WaitsForPerson(c.Kind) }) {
 		return nil
 	}
-	if err := t.readAnswers(ctx, f); err != nil {
+	if err := w.readAnswers(ctx); err != nil {
 		return err
 	}
-	for _, c := range f.calls {
-		if c.settled != nil || !forPerson(c.Kind) {
+	for _, c := range w.f.calls {
+		if c.settled != nil || !machine.WaitsForPerson(c.Kind) {
 			continue
 		}
-		if result := t.answer(ctx, c); result != nil {
-			t.settleAnswer(c, result)
+		if result := w.answer(ctx, c); result != nil {
+			w.settle(c, result)
 		}
 	}
 	return nil
 }
 
-// due reports whether a wait is over without an answer.
+// due reports whether the deadline of a wait has passed without an answer.
 func due(p *session.Pending, now time.Time) bool {
 	return p.State == session.PendingWaiting && !p.Deadline.IsZero() && !now.Before(p.Deadline)
 }
 
-// timedOut reports whether nobody answered the call in time. Its row says nothing
-// of that: the entry of the wait does.
-func (c *call) timedOut() bool {
-	return c.expired || (c.pending != nil && c.pending.State == session.PendingTimedOut)
-}
-
-func (t *turn) expire(ctx context.Context, c *call) *settled {
+func (w *stepWaits) expire(ctx context.Context, c *call) *settled {
 	c.expired = true
-	t.recordWait(ctx, c, c.pending.Deadline, false)
-	return t.failed(c, timeout(c.pending), c.pending.Deadline.Sub(c.pending.CreatedAt))
+	w.record(ctx, c, c.pending, c.pending.Deadline, false)
+	return w.t.failed(c, timeout(c.pending), c.pending.Deadline.Sub(c.pending.CreatedAt))
 }
 
 func timeout(p *session.Pending) *session.Error {
 	return toolError(session.CodeClientTimeout, "nobody answered %s within %s", p.Tool, p.Deadline.Sub(p.CreatedAt))
 }
 
-// suspend ends the run with what is there: finished results are kept in their
-// rows, and another run goes on when answers have come. It is refused if one has
-// come meanwhile.
-func (t *turn) suspend(ctx context.Context, e Effect, f *flight, waiting []*call) (Result, error) {
+// suspend ends the run. Finished results are kept in their rows, and another run
+// resumes the step when answers have arrived. The store refuses the commit if an
+// answer has arrived meanwhile.
+func (w *stepWaits) suspend(ctx context.Context, e effect, waiting []*call) (machine.Result, error) {
 	kept := false
-	for _, c := range f.calls {
+	for _, c := range w.f.calls {
 		if c.settled == nil {
 			continue
 		}
-		if c.found { // what watchers saw of it was taken back
-			c.found = false
-			t.emitEnd(c)
+		if c.unseen { // the results that watchers saw were discarded
+			c.unseen = false
+			w.t.emitEnd(c)
 		}
 		kept = kept || !c.refused()
 		if !c.settled.stored && !c.refused() && c.Kind != session.CallFinish && !c.timedOut() {
-			if err := t.store(ctx, c, c.settled); err != nil {
-				return Result{}, err
+			if err := w.t.toolCall(e, w.f, c).persist(ctx, c.settled); err != nil {
+				return machine.Result{}, err
 			}
 		}
 	}
-	outcome := &session.Outcome{SuspendedStep: f.reply.ID, Reply: f.reply.Content()}
-	change := session.Change{Status: session.Active, Outcome: outcome, Writes: t.writes}
+	outcome := &session.Outcome{SuspendedStep: w.f.reply.ID, Reply: w.f.reply.Content()}
+	change := session.Change{Status: session.Active, Outcome: outcome, Writes: w.t.hooks.written}
 	own := false
 	for _, c := range waiting {
 		if c.pending != nil {
@@ -446,22 +387,22 @@ func (t *turn) suspend(ctx context.Context, e Effect, f *flight, waiting []*call
 			change.Waits = append(change.Waits, c.pending.CallID)
 			continue
 		}
-		change.Writes = session.Compose(change.Writes, c.writes) // of hooks: nobody asks them again
-		ref := c.ref(t.run.ID)
+		change.Writes = session.Compose(change.Writes, c.writes) // of hooks, which are not called again
+		ref := c.ref(w.t.run.ID)
 		ref.Status, ref.Awaited = session.ChildWaiting, true
 		outcome.Children = append(outcome.Children, ref)
 		outcome.Pending = append(outcome.Pending, c.child.pending...)
 		if ref.Mode == session.ChildPersistent && !ref.Blocking {
-			continue // an answer has the companion go on, and not this session
+			continue // an answer resumes the companion, not this session
 		}
 		for i := range c.child.pending {
 			change.Waits = append(change.Waits, c.child.pending[i].CallID)
 		}
 	}
-	change.Children = append(t.settledRefs(f), outcome.Children...)
-	for _, c := range f.calls {
+	change.Children = append(w.t.results(w.f).refs(), outcome.Children...)
+	for _, c := range w.f.calls {
 		switch {
-		case c.expired: // for good, unless somebody answers first
+		case c.expired: // final, unless somebody answers first
 			change.Waits = append(change.Waits, c.ID)
 			change.Resolve = append(change.Resolve, session.Resolution{CallID: c.ID, State: session.PendingTimedOut})
 		case c.settled != nil && c.pending != nil && c.pending.State == session.PendingAnswered: // its row has the result
@@ -469,47 +410,23 @@ func (t *turn) suspend(ctx context.Context, e Effect, f *flight, waiting []*call
 		}
 	}
 	outcome.Status = session.SuspensionStatus(own, len(outcome.Children) > 0, kept)
-	change.Run = t.runChange("")
-	t.emitPatches(change.Writes)
-	if _, err := t.commit(ctx, e.Key(), change); err != nil {
-		return Result{}, err
+	change.Run = w.t.runChange("")
+	w.t.emitPatches(change.Writes)
+	if _, err := w.t.commit(ctx, e.Key(), change); err != nil {
+		return machine.Result{}, err
 	}
-	t.h.log.InfoContext(ctx, "client_tool.suspended", t.attrs("status", outcome.Status, "waits", change.Waits)...)
-	return Result{Next: NextClose}, nil
+	w.t.h.log.InfoContext(ctx, "client_tool.suspended", w.t.attrs("status", outcome.Status, "waits", change.Waits)...)
+	return machine.Result{Next: machine.NextClose}, nil
 }
 
-// resolutions says how the step's waits for people ended, for the commit that ends
-// them.
-func (f *flight) resolutions() (resolve []session.Resolution, waits []string) {
-	for _, c := range f.calls {
-		if c.pending == nil {
-			continue
-		}
-		r := session.Resolution{CallID: c.ID, State: session.PendingAbandoned}
-		switch {
-		case c.expired:
-			r.State = session.PendingTimedOut
-			waits = append(waits, c.ID)
-		case c.pending.State == session.PendingAnswered:
-			r.State = session.PendingConsumed
-		case !c.pending.Open(): // it is over already
-			continue
-		default:
-			waits = append(waits, c.ID)
-		}
-		resolve = append(resolve, r)
-	}
-	return resolve, waits
-}
-
-// reconsider takes back that nobody answered calls, in time or at all: somebody
-// did, just before that was written down.
-func (t *turn) reconsider(f *flight) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, c := range f.calls {
-		if c.expired || c.left {
-			c.expired, c.left, c.waited, c.settled, c.result = false, false, false, nil, nil
+// reconsider clears the results of calls that nobody answered in time, or before the
+// step was abandoned: somebody did answer, just before the commit.
+func (w *stepWaits) reconsider() {
+	w.t.mu.Lock()
+	defer w.t.mu.Unlock()
+	for _, c := range w.f.calls {
+		if c.expired || c.abandoned {
+			c.expired, c.abandoned, c.waitReported, c.settled, c.result = false, false, false, nil, nil
 		}
 	}
 }

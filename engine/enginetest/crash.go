@@ -6,14 +6,14 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/helixagents/helix/engine"
+	"github.com/helixagents/helix/engine/machine"
 	"github.com/helixagents/helix/store"
 	"github.com/helixagents/helix/store/storetest"
 )
 
-// CrashPoints stops turns after every effect, and before and after every store
-// write, takes them over with nothing but the store, and requires what an
-// uninterrupted turn leaves. It prints how many points it covered.
+// CrashPoints stops turns after every effect, and before and after every store write,
+// recovers them with nothing but the store, and requires the outcome of an
+// uninterrupted turn. It prints how many points it covered.
 func CrashPoints(t *testing.T, open Open) { Part{}.CrashPoints(t, open) }
 
 // CrashPoints is [CrashPoints] for a share of the points.
@@ -41,8 +41,8 @@ func (p Part) CrashPoints(t *testing.T, open Open) {
 	fmt.Printf("%s: %d crash points covered\n", t.Name(), points)
 }
 
-// rehearsal is what an act comes to if nothing happens, and, by course, how many
-// effects and store writes that takes.
+// rehearsal is the outcome of an act that is not interrupted, and how many effects
+// and store writes each course takes.
 type rehearsal struct {
 	act             act
 	want            outcome
@@ -59,7 +59,7 @@ func rehearse(t *testing.T, backend store.Backend, a act) *rehearsal {
 		faults := storetest.NewFaults(backend)
 		p := w.process(faults)
 		effects := 0
-		err := w.play(ctx, p, p, func(engine.Effect, engine.Result) bool { effects++; return true })
+		err := w.play(ctx, p, p, func(machine.Effect, machine.Result) bool { effects++; return true })
 		if err != nil {
 			t.Fatalf("%s: %v", s.people, err)
 		}
@@ -84,8 +84,8 @@ func (r *rehearsal) most(counts []int) int {
 	return most
 }
 
-// eachWrite runs a test for every store write, failing before and after it, each
-// time in other courses.
+// eachWrite runs a test for every store write that fails, before and after it is
+// made, each time in other courses.
 func (r *rehearsal) eachWrite(t *testing.T, test func(t *testing.T, s scenario, n int, when storetest.When)) {
 	for n := range r.most(r.writes) {
 		for i, when := range []storetest.When{storetest.Before, storetest.After} {
@@ -100,7 +100,7 @@ func crashAfterEffect(ctx context.Context, t *testing.T, backend store.Backend, 
 	t.Helper()
 	w := newWorld(t, backend, s)
 	p := w.process(backend)
-	if err := w.play(ctx, p, p, func(engine.Effect, engine.Result) bool { n--; return n > 0 }); !errors.Is(err, errKilled) {
+	if err := w.play(ctx, p, p, func(machine.Effect, machine.Result) bool { n--; return n > 0 }); !errors.Is(err, errKilled) {
 		t.Fatalf("%d effects early, the turn ended: %v", n, err)
 	}
 	p.kill()
@@ -130,7 +130,7 @@ func crashAtWrite(ctx context.Context, t *testing.T, backend store.Backend, s sc
 	w.compare(ctx, want)
 }
 
-// compare lets fresh processes finish the turn and compares.
+// compare has fresh processes finish the turn and compares its outcome.
 func (w *world) compare(ctx context.Context, want outcome) {
 	w.t.Helper()
 	unchanged := w.prefix(ctx)

@@ -1,5 +1,5 @@
-// Package enginetest proves, on any backend, that a turn survives being cut off
-// anywhere: it stops turns after every effect and around every store write,
-// throws away all memory of them, takes them over from the store alone, and
-// compares what comes out with what an uninterrupted turn leaves.
+// Package enginetest proves, on any backend, that a turn survives an interruption at
+// any point: it stops turns after every effect and around every store write, discards
+// all memory of them, recovers them from the store alone, and compares the outcome
+// with that of an uninterrupted turn.
 package enginetest

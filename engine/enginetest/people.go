@@ -10,6 +10,7 @@ import (
 
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/engine"
+	"github.com/helixagents/helix/engine/machine"
 	"github.com/helixagents/helix/llm/scripted"
 	"github.com/helixagents/helix/session"
 )
@@ -79,11 +80,10 @@ func schedules() []schedule {
 
 func (w *world) key() session.Key { return session.Key{Tenant: w.tenant, ID: sessionID} }
 
-// drive drives a turn, under the eyes of people who answer as they see something to
-// answer.
-func (w *world) drive(ctx context.Context, p *process, h effects, opened *engine.Opened, after func(engine.Effect, engine.Result) bool) error {
+// drive drives a turn while people answer the calls that they see.
+func (w *world) drive(ctx context.Context, p *process, h effects, opened *engine.Opened, after func(machine.Effect, machine.Result) bool) error {
 	var failed error
-	err := drive(ctx, h, opened, func(e engine.Effect, r engine.Result) bool {
+	err := drive(ctx, h, opened, func(e machine.Effect, r machine.Result) bool {
 		if after != nil && !after(e, r) {
 			return false
 		}
@@ -93,7 +93,7 @@ func (w *world) drive(ctx context.Context, p *process, h effects, opened *engine
 	return errors.Join(failed, err)
 }
 
-// watch lets people answer who do not wait until the turn is suspended.
+// watch has people answer who do not wait until the turn is suspended.
 func (w *world) watch(ctx context.Context, p *process) error {
 	if w.people.when != live {
 		return nil
@@ -116,7 +116,7 @@ func (w *world) watch(ctx context.Context, p *process) error {
 	return nil
 }
 
-// resume has people answer the turn, if it waits, and goes on with it.
+// resume has people answer the calls that the turn waits for, and resumes it.
 func (w *world) resume(ctx context.Context, p *process) (*engine.Opened, error) {
 	state, err := w.sessions().Load(ctx, sessionID)
 	if err != nil {
@@ -150,7 +150,7 @@ func (w *world) resume(ctx context.Context, p *process) (*engine.Opened, error) 
 	return p.Open(ctx, request)
 }
 
-// waiting are the calls that wait for people, by tool. The session may not be there
+// waiting lists the calls that wait for people, by tool. The session may not exist
 // yet.
 func (w *world) waiting(ctx context.Context, p *process) (map[string]*session.Pending, error) {
 	list, err := p.Waiting(ctx, w.key())
@@ -164,7 +164,7 @@ func (w *world) waiting(ctx context.Context, p *process) (map[string]*session.Pe
 	return found, nil
 }
 
-// answer answers a call, from a process that knows nothing of it.
+// answer answers a call from a process that does not hold the turn.
 func (w *world) answer(ctx context.Context, p *process, call *session.Pending) error {
 	w.t.Helper()
 	submission := helix.ToolResult(call.CallID, "blue")
@@ -190,9 +190,9 @@ func (w *world) answer(ctx context.Context, p *process, call *session.Pending) e
 	}
 }
 
-// withoutNotices renders a transcript without what a companion that works by itself
-// has sent: when that is taken in depends on the moment. It is sent once, and what
-// was not taken in yet waits.
+// withoutNotices renders a transcript without the messages of a companion that works
+// by itself: when they are consumed depends on the moment. Each is sent once; what
+// was not consumed yet is in the inbox.
 func (w *world) withoutNotices(ctx context.Context, id string, messages []session.Message) []string {
 	w.t.Helper()
 	notice := func(m session.Message) bool { return strings.HasPrefix(m.ID, "inbox/ended/") }
@@ -213,8 +213,7 @@ func (w *world) withoutNotices(ctx context.Context, id string, messages []sessio
 	return Lines(rest)
 }
 
-// checkPeople requires that nothing waits any more, and that nobody can answer
-// again.
+// checkPeople requires that nothing waits, and that no call can be answered again.
 func (w *world) checkPeople(ctx context.Context) {
 	w.t.Helper()
 	for _, id := range w.family(ctx) {

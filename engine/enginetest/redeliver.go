@@ -6,13 +6,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/helixagents/helix/engine"
+	"github.com/helixagents/helix/engine/machine"
 	"github.com/helixagents/helix/store"
 )
 
-// Redelivery delivers every effect twice, and all earlier effects again after
-// each commit, to the process that handled them and to one that knows nothing of
-// them. Nothing may run again and nothing may change.
+// Redelivery delivers every effect twice, and all earlier effects again after each
+// commit, to the process that handled them and to one that did not. Nothing may run
+// again and nothing may change.
 func Redelivery(t *testing.T, open Open) { Part{}.Redelivery(t, open) }
 
 // Redelivery is [Redelivery] for a share of the turns that take many courses.
@@ -25,8 +25,8 @@ func (p Part) Redelivery(t *testing.T, open Open) {
 				a.part = Part{} // it is short
 			}
 			r := rehearse(t, backend, a)
-			// Where people answer while the turn runs, an effect that is delivered again
-			// rightly goes on with what they said.
+			// Where people answer while the turn runs, an effect that is delivered
+			// again rightly uses what they said.
 			calm := func(course int) bool { return a.courses[course].people.when != live }
 			twice := a.pick(0, calm)
 			if len(twice) == 0 {
@@ -34,14 +34,14 @@ func (p Part) Redelivery(t *testing.T, open Open) {
 			}
 			for _, s := range twice {
 				t.Run(strings.TrimSpace("twice "+s.people.String()), func(t *testing.T) {
-					redeliver(testContext(t), t, backend, s, r.want, func(_ *world, p *process, done []engine.Effect) []redelivery {
+					redeliver(testContext(t), t, backend, s, r.want, func(_ *world, p *process, done []machine.Effect) []redelivery {
 						return []redelivery{{p, done[len(done)-1:]}}
 					})
 				})
 			}
 			for _, s := range a.pick(4, calm) {
 				t.Run(strings.TrimSpace("all again "+s.people.String()), func(t *testing.T) {
-					redeliver(testContext(t), t, backend, s, r.want, func(w *world, p *process, done []engine.Effect) []redelivery {
+					redeliver(testContext(t), t, backend, s, r.want, func(w *world, p *process, done []machine.Effect) []redelivery {
 						return []redelivery{{p, done}, {w.process(w.backend), done}}
 					})
 				})
@@ -53,18 +53,18 @@ func (p Part) Redelivery(t *testing.T, open Open) {
 // redelivery is a list of effects for a process to handle again.
 type redelivery struct {
 	p       *process
-	effects []engine.Effect
+	effects []machine.Effect
 }
 
 func redeliver(ctx context.Context, t *testing.T, backend store.Backend, s scenario, want outcome,
-	again func(w *world, p *process, done []engine.Effect) []redelivery,
+	again func(w *world, p *process, done []machine.Effect) []redelivery,
 ) {
 	t.Helper()
 	w := newWorld(t, backend, s)
 	p := w.process(backend)
-	var done []engine.Effect
-	answers := map[string]engine.Next{}
-	err := w.play(ctx, p, p, func(e engine.Effect, r engine.Result) bool {
+	var done []machine.Effect
+	answers := map[string]machine.Next{}
+	err := w.play(ctx, p, p, func(e machine.Effect, r machine.Result) bool {
 		done = append(done, e)
 		answers[e.Key()] = r.Next
 		before := w.versions(ctx)
@@ -74,8 +74,8 @@ func redeliver(ctx context.Context, t *testing.T, backend store.Backend, s scena
 				if err != nil {
 					t.Errorf("%s again: %v", e.Key(), err)
 				}
-				// The newest effect answers as it did; what came before is past.
-				if r.p == p && i == len(r.effects)-1 && e.Kind != engine.CloseTurn && result.Next != answers[e.Key()] {
+				// The newest effect returns the same again; earlier effects are past.
+				if r.p == p && i == len(r.effects)-1 && e.Kind != machine.CloseTurn && result.Next != answers[e.Key()] {
 					t.Errorf("%s answered %q, and %q when it was delivered again", e.Key(), answers[e.Key()], result.Next)
 				}
 			}

@@ -123,7 +123,7 @@ func (o *office) Stop(context.Context, string, string, session.StopKind, string)
 // standsIn reports whether a session stands in for the office's.
 func standsIn(id string) bool { return strings.HasPrefix(id, sessionID+"-remote-") }
 
-// checkOffice wants the stream to have every chunk of the office once, in order.
+// checkOffice requires the stream to have every chunk of the office once, in order.
 func (w *world) checkOffice(id string, chunks []stream.Chunk) {
 	w.t.Helper()
 	var got, want []string

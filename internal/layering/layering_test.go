@@ -1,6 +1,9 @@
 package layering
 
 import (
+	"os/exec"
+	"slices"
+	"strings"
 	"testing"
 )
 
@@ -69,31 +72,36 @@ var layers = []layer{
 		thirdParty: anyModule,
 	},
 	{
-		name:     "engine", // the turn machine and the effect handler
+		name:     "machine", // what a turn does next, as a pure function of results
+		packages: []string{"engine/machine"},
+		imports:  []string{"domain"},
+	},
+	{
+		name:     "engine", // the handler of effects
 		packages: []string{"engine/..."},
-		imports:  []string{"domain", "support", "helix"},
+		imports:  []string{"domain", "support", "helix", "machine"},
 	},
 	{
 		name:       "engine suite", // turns cut off everywhere, on any backend
 		packages:   []string{"engine/enginetest/..."},
-		imports:    []string{"domain", "support", "adapter", "suite", "helix", "engine"},
+		imports:    []string{"domain", "support", "adapter", "suite", "helix", "machine", "engine"},
 		thirdParty: anyModule,
 	},
 	{
 		name:     "host", // what runtimes share
 		packages: []string{"runtime/internal/..."},
-		imports:  []string{"domain", "support", "helix", "engine"},
+		imports:  []string{"domain", "support", "helix", "machine", "engine"},
 	},
 	{
 		name:       "runtime", // where effects run
 		packages:   []string{"runtime/*/..."},
-		imports:    []string{"domain", "support", "helix", "engine", "host"},
+		imports:    []string{"domain", "support", "helix", "machine", "engine", "host"},
 		thirdParty: anyModule,
 	},
 	{
 		name:       "runtime suite", // every behaviour as a scenario, on any executor and backend
 		packages:   []string{"runtime/runtimetest/..."},
-		imports:    []string{"domain", "support", "adapter", "suite", "helix", "engine", "engine suite"},
+		imports:    []string{"domain", "support", "adapter", "suite", "helix", "machine", "engine", "engine suite"},
 		thirdParty: anyModule,
 	},
 	{
@@ -127,7 +135,7 @@ var layers = []layer{
 		name:     "top", // programs, users' test kit, tests' own tools: nothing imports them
 		packages: []string{"cmd/*/...", "bench/...", "examples", "examples/*/...", "helixtest/...", "internal/layering", "internal/chaos/...", "internal/webtest/...", "docs"},
 		imports: []string{
-			"domain", "support", "adapter", "choice", "suite", "helix", "builtin", "config", "tracing", "engine", "engine suite", "runtime",
+			"domain", "support", "adapter", "choice", "suite", "helix", "builtin", "config", "tracing", "machine", "engine", "engine suite", "runtime",
 			"runtime suite", "wire", "client", "remote", "server", "studio",
 		},
 		thirdParty: anyModule,
@@ -148,6 +156,29 @@ func TestImportsPointDownOnly(t *testing.T) {
 func TestNoHeavyDependencyLeaks(t *testing.T) {
 	t.Parallel()
 	report(t, checkClosure(moduleGraph(t), lean, leanModules))
+}
+
+// machineImports is all that engine/machine may import. A package that does I/O, reads a clock or draws random numbers is
+// not among them: whoever wants to import one has to change this list.
+var machineImports = []string{"slices", "strconv", module + "/session"}
+
+func TestMachineIsPure(t *testing.T) {
+	t.Parallel()
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-f", `{{join .Imports "\n"}}`, "./engine/machine")
+	cmd.Dir = "../.."
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	found := strings.Fields(string(out))
+	if len(found) == 0 {
+		t.Fatal("go list found no imports of engine/machine")
+	}
+	for _, imp := range found {
+		if !slices.Contains(machineImports, imp) {
+			t.Errorf("engine/machine imports %s: it may import nothing but %s", imp, strings.Join(machineImports, ", "))
+		}
+	}
 }
 
 // Adapters of model providers, which need nothing but the standard library: an application pays for an HTTP client.

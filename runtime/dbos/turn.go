@@ -10,7 +10,7 @@ import (
 
 	transact "github.com/dbos-inc/dbos-transact-golang/dbos"
 
-	"github.com/helixagents/helix/engine"
+	"github.com/helixagents/helix/engine/machine"
 	"github.com/helixagents/helix/runtime/internal/host"
 	"github.com/helixagents/helix/session"
 )
@@ -21,7 +21,7 @@ type execution struct {
 	entered bool // it has begun; guarded by the driver's lock
 	done    chan struct{}
 	// Once it is done: how the turn ended, or why the execution was left.
-	end   *engine.Outcome
+	end   *machine.Outcome
 	fault error
 
 	held atomic.Bool // this process holds the turn, or has since the execution began
@@ -58,7 +58,7 @@ func (d *driver) forget(x *execution) {
 // for good, where it only means that this process cannot go on. Such an execution is
 // left instead: it ends as if the process had died, with nothing recorded, and the
 // workflow stays pending for whoever takes the turn over.
-func (d *driver) turn(ctx transact.Context, in input) (engine.Outcome, error) {
+func (d *driver) turn(ctx transact.Context, in input) (machine.Outcome, error) {
 	d.mu.Lock()
 	x := d.running[in.RunID]
 	if x == nil { // DBOS has found it in a queue
@@ -71,7 +71,7 @@ func (d *driver) turn(ctx transact.Context, in input) (engine.Outcome, error) {
 	switch {
 	case x.fault == nil:
 	case d.gone(&in):
-		x.end = &engine.Outcome{Lost: true}
+		x.end = &machine.Outcome{Lost: true}
 	default:
 		d.cfg.Logger.WarnContext(ctx, "turn given up", in.attrs("error", x.fault)...)
 		runtime.Goexit()
@@ -85,7 +85,7 @@ func (d *driver) gone(in *input) bool {
 	return errors.Is(err, session.ErrNotFound)
 }
 
-func (d *driver) drive(ctx transact.Context, x *execution) (*engine.Outcome, error) {
+func (d *driver) drive(ctx transact.Context, x *execution) (*machine.Outcome, error) {
 	position := x.in.Position
 	for {
 		if position == nil {
@@ -95,10 +95,10 @@ func (d *driver) drive(ctx transact.Context, x *execution) (*engine.Outcome, err
 			}
 			position = standing.Position
 		}
-		machine, wave := engine.NewMachine(x.in.Key(), x.in.RunID, *position)
+		m, wave := machine.New(x.in.Key(), x.in.RunID, *position)
 		position = nil
 		for {
-			waves, left, err := d.run(ctx, x, *machine, wave)
+			waves, left, err := d.run(ctx, x, *m, wave)
 			if err != nil {
 				return nil, err
 			}
@@ -106,7 +106,7 @@ func (d *driver) drive(ctx transact.Context, x *execution) (*engine.Outcome, err
 				break
 			}
 			for _, results := range waves {
-				next, end := machine.Next(results)
+				next, end := m.Next(results)
 				if end != nil {
 					return end, nil
 				}
@@ -119,15 +119,15 @@ func (d *driver) drive(ctx transact.Context, x *execution) (*engine.Outcome, err
 // run carries out a wave, all its effects at the same time, and gives their results,
 // perhaps with those of what comes next. It reports whether the turn is to be taken
 // over before anything can be done.
-func (d *driver) run(ctx transact.Context, x *execution, machine engine.Machine, wave []engine.Effect) (waves [][]engine.Result, left bool, err error) {
-	if wave[0].Kind == engine.CommitStep {
-		return d.commit(ctx, x, machine, wave[0])
+func (d *driver) run(ctx transact.Context, x *execution, m machine.Machine, wave []machine.Effect) (waves [][]machine.Result, left bool, err error) {
+	if wave[0].Kind == machine.CommitStep {
+		return d.commit(ctx, x, m, wave[0])
 	}
 	steps := make([]func() (host.Answer, error), len(wave))
 	for i, effect := range wave {
 		steps[i] = step(ctx, x.in.step(effect.Key()), func(ctx context.Context) (host.Answer, error) { return d.call(ctx, x, effect) })
 	}
-	var results []engine.Result
+	var results []machine.Result
 	for _, wait := range steps {
 		answer, fault := wait()
 		results = append(results, answer.Result)
@@ -136,27 +136,27 @@ func (d *driver) run(ctx transact.Context, x *execution, machine engine.Machine,
 	if err == nil && left && x.held.Load() {
 		err = errLost
 	}
-	return [][]engine.Result{results}, left, err
+	return [][]machine.Result{results}, left, err
 }
 
 // commit commits what the agent has done, and asks the model what to do next, if
 // that follows. It is one step: whether a commit was made the store knows, so that
 // another would cost as much as the rest and tell nobody anything.
-func (d *driver) commit(ctx transact.Context, x *execution, machine engine.Machine, effect engine.Effect) (waves [][]engine.Result, left bool, err error) {
+func (d *driver) commit(ctx transact.Context, x *execution, m machine.Machine, effect machine.Effect) (waves [][]machine.Result, left bool, err error) {
 	answers, err := step(ctx, x.in.step(effect.Key()), func(ctx context.Context) ([]host.Answer, error) {
 		done, err := d.call(ctx, x, effect)
 		if err != nil || done.Left {
 			return []host.Answer{done}, err
 		}
-		next, end := machine.Next([]engine.Result{done.Result})
-		if end != nil || len(next) != 1 || next[0].Kind != engine.CallModel {
+		next, end := m.Next([]machine.Result{done.Result})
+		if end != nil || len(next) != 1 || next[0].Kind != machine.CallModel {
 			return []host.Answer{done}, nil
 		}
 		reply, err := d.call(ctx, x, next[0])
 		return []host.Answer{done, reply}, err
 	})()
 	for _, answer := range answers {
-		waves = append(waves, []engine.Result{answer.Result})
+		waves = append(waves, []machine.Result{answer.Result})
 		left = left || answer.Left
 	}
 	return waves, left, err
@@ -166,8 +166,8 @@ var errLost = session.ErrStale.WithMessage("this process does not hold the turn 
 
 // call carries out one effect. That of a call of another agent includes the agent's
 // turn, which is a workflow of its own.
-func (d *driver) call(ctx context.Context, x *execution, effect engine.Effect) (host.Answer, error) {
-	if effect.Kind == engine.CallChild {
+func (d *driver) call(ctx context.Context, x *execution, effect machine.Effect) (host.Answer, error) {
+	if effect.Kind == machine.CallChild {
 		opened, err := d.host.OpenChild(ctx, effect)
 		if err == nil && opened.Child != nil {
 			err = d.child(ctx, &input{Start: *opened.Child})
@@ -219,12 +219,12 @@ func (d *driver) take(ctx transact.Context, x *execution) (host.Standing, error)
 
 // answer is what is recorded of an effect: nothing, if this process has lost the turn,
 // or may have: whoever has it now records effects under the same numbers.
-func (d *driver) answer(ctx context.Context, x *execution, effect engine.Effect, answer host.Answer, err error) (host.Answer, error) {
-	ended := effect.Kind == engine.CloseTurn // then it is not held any more
+func (d *driver) answer(ctx context.Context, x *execution, effect machine.Effect, answer host.Answer, err error) (host.Answer, error) {
+	ended := effect.Kind == machine.CloseTurn // then it is not held any more
 	switch {
 	case err != nil:
 	case answer.Left && !x.held.Load():
-	case answer.Left, answer.Result.Next == engine.NextLost, !ended && !d.host.Holds(ctx, x.in.RunID):
+	case answer.Left, answer.Result.Next == machine.NextLost, !ended && !d.host.Holds(ctx, x.in.RunID):
 		err = errLost
 	default:
 		x.held.Store(true)

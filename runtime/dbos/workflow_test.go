@@ -198,7 +198,7 @@ func TestNeverStarted(t *testing.T) {
 	onBoth(t, func(t *testing.T, at place, backend func() store.Backend) {
 		var calls atomic.Int32
 		agent := caller(helix.Func(func(context.Context, *helix.Call, struct{}) (int32, error) { return calls.Add(1), nil }))
-		dead := engine.NewHandler(engine.Config{Backend: backend(), Runtime: dbos.Name, Colocated: true, LeaseTTL: 300 * time.Millisecond})
+		dead := engine.NewHandler(engine.Config{Backend: backend(), Runtime: dbos.Name, LeaseTTL: 300 * time.Millisecond})
 		if _, err := dead.Register(agent); err != nil {
 			t.Fatal(err)
 		}

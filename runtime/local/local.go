@@ -8,6 +8,7 @@ import (
 
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/engine"
+	"github.com/helixagents/helix/engine/machine"
 	"github.com/helixagents/helix/runtime/internal/host"
 	"github.com/helixagents/helix/session"
 )
@@ -72,8 +73,8 @@ func (d *driver) Nudge(context.Context, host.Start) {}
 
 // loop hands the machine's effects to the handler until the turn has ended, is
 // lost, or is given up. Only an end that it saw it returns.
-func (d *driver) loop(ctx context.Context, opened *engine.Opened) *engine.Outcome {
-	machine, wave := engine.NewMachine(opened.Key, opened.Run.ID, opened.Position)
+func (d *driver) loop(ctx context.Context, opened *engine.Opened) *machine.Outcome {
+	m, wave := machine.New(opened.Key, opened.Run.ID, opened.Position)
 	for {
 		results, err := d.run(ctx, wave)
 		if err != nil {
@@ -81,7 +82,7 @@ func (d *driver) loop(ctx context.Context, opened *engine.Opened) *engine.Outcom
 			d.host.Handler().Release(context.WithoutCancel(ctx), opened.Run.ID)
 			return nil
 		}
-		next, end := machine.Next(results)
+		next, end := m.Next(results)
 		if end != nil {
 			return end
 		}
@@ -90,8 +91,8 @@ func (d *driver) loop(ctx context.Context, opened *engine.Opened) *engine.Outcom
 }
 
 // run handles a wave, all its effects at the same time.
-func (d *driver) run(ctx context.Context, wave []engine.Effect) ([]engine.Result, error) {
-	results := make([]engine.Result, len(wave))
+func (d *driver) run(ctx context.Context, wave []machine.Effect) ([]machine.Result, error) {
+	results := make([]machine.Result, len(wave))
 	if len(wave) == 1 {
 		var err error
 		results[0], err = d.handle(ctx, wave[0])
@@ -108,20 +109,20 @@ func (d *driver) run(ctx context.Context, wave []engine.Effect) ([]engine.Result
 
 // handle carries out one effect. That of a call of another agent includes the
 // agent's turn.
-func (d *driver) handle(ctx context.Context, effect engine.Effect) (engine.Result, error) {
+func (d *driver) handle(ctx context.Context, effect machine.Effect) (machine.Result, error) {
 	handler := d.host.Handler()
-	if effect.Kind == engine.CallChild {
+	if effect.Kind == machine.CallChild {
 		opened, err := host.Try(ctx, d.host, effect, handler.OpenChild)
 		switch {
 		case err != nil:
-			return engine.Result{}, err
+			return machine.Result{}, err
 		case opened == nil:
 		case opened.Detached:
 			d.host.DriveApart(opened)
 		default:
 			end := d.loop(ctx, opened)
 			if end == nil { // it was given up, and so is the turn that waits for it
-				return engine.Result{}, fmt.Errorf("session %s was given up", opened.Key.ID)
+				return machine.Result{}, fmt.Errorf("session %s was given up", opened.Key.ID)
 			}
 			d.host.AfterChild(ctx, end)
 		}

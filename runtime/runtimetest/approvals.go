@@ -257,7 +257,7 @@ func approverElsewhere(s *Stage) {
 	s.refused(err, helix.ErrUnknownAgent, "agent", "pay", "not registered here")
 	lax := waitingAgent(guarded(&ran, "pay")) // a deploy that dropped the policy does not drop the call's
 	_, err = s.StartOther(Options{Agents: []*helix.Agent{lax}}).Submit(s.ctx(), "s-1", approve(p.CallID, p.ApprovalID))
-	s.refused(err, helix.ErrNotAllowed, "no Approver any more")
+	s.refused(err, helix.ErrNotAllowed, "no longer has an Approver")
 	s.same(s.entries("s-1"), before, "the waits after the refusals")
 	s.Submit(x, "s-1", approve(p.CallID, p.ApprovalID), helix.SubmitAccepted)
 	s.goesOn(x, agent, "s-1")

@@ -419,7 +419,7 @@ func (s *Stage) muted(child *helix.Agent, lasts time.Duration) *server {
 func remoteMute(s *Stage) {
 	g := s.newGate()
 	n := s.muted(busy(g), 1100*time.Millisecond)
-	s.refused(s.result("subagent__child").Error, code(session.CodeSubAgent), "out of reach", "does not go on")
+	s.refused(s.result("subagent__child").Error, code(session.CodeSubAgent), "out of reach", "does not continue")
 	s.until("the remote is aborted", func() bool { return n.load(n.there(s)).Status == session.Failed })
 }
 

@@ -11,7 +11,7 @@ import (
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/temporal"
 
-	"github.com/helixagents/helix/engine"
+	"github.com/helixagents/helix/engine/machine"
 	"github.com/helixagents/helix/runtime/internal/host"
 	"github.com/helixagents/helix/session"
 )
@@ -111,17 +111,17 @@ func (d *driver) drives(ctx context.Context, id, runID string) (bool, error) {
 
 // The activities of a process that holds a turn.
 
-func (d *driver) effect(ctx context.Context, effect engine.Effect) (host.Answer, error) {
+func (d *driver) effect(ctx context.Context, effect machine.Effect) (host.Answer, error) {
 	return beating(ctx, d.alive(effect), func() (host.Answer, error) { return d.inTurn(ctx, effect, d.host.Do) })
 }
 
-func (d *driver) openChild(ctx context.Context, effect engine.Effect) (host.Answer, error) {
+func (d *driver) openChild(ctx context.Context, effect machine.Effect) (host.Answer, error) {
 	return beating(ctx, d.alive(effect), func() (host.Answer, error) { return d.inTurn(ctx, effect, d.host.OpenChild) })
 }
 
 // inTurn does something about an effect when there is room for it.
 func (d *driver) inTurn(
-	ctx context.Context, effect engine.Effect, do func(context.Context, engine.Effect) (host.Answer, error),
+	ctx context.Context, effect machine.Effect, do func(context.Context, machine.Effect) (host.Answer, error),
 ) (host.Answer, error) {
 	select {
 	case d.slots <- struct{}{}:
@@ -132,7 +132,7 @@ func (d *driver) inTurn(
 	}
 }
 
-func (d *driver) alive(effect engine.Effect) func() bool {
+func (d *driver) alive(effect machine.Effect) func() bool {
 	return func() bool { return d.host.Alive(effect.RunID) }
 }
 

@@ -8,7 +8,7 @@ import (
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
-	"github.com/helixagents/helix/engine"
+	"github.com/helixagents/helix/engine/machine"
 	"github.com/helixagents/helix/runtime/internal/host"
 )
 
@@ -34,8 +34,8 @@ type input struct {
 	Child    bool     `json:"child,omitempty"`
 	Settings settings `json:"settings"`
 	// Machine and Wave are where a workflow goes on that has become too long.
-	Machine *engine.Machine `json:"machine,omitempty"`
-	Wave    []engine.Effect `json:"wave,omitempty"`
+	Machine *machine.Machine `json:"machine,omitempty"`
+	Wave    []machine.Effect `json:"wave,omitempty"`
 }
 
 // id is the workflow's.
@@ -64,7 +64,7 @@ type taken struct {
 
 // ended is what a workflow comes to.
 type ended struct {
-	engine.Outcome
+	machine.Outcome
 	// Left is set when an agent that works for another is not held by any process: the
 	// turn that waits for it has to be taken over.
 	Left bool `json:"left,omitempty"`
@@ -90,9 +90,9 @@ func turnWorkflow(ctx workflow.Context, in input) (ended, error) {
 	ctx, _ = workflow.NewDisconnectedContext(ctx)
 	workflow.Go(ctx, t.listen)
 	workflow.Go(ctx, func(ctx workflow.Context) { t.watch(ctx, cancelled) })
-	machine, wave := in.Machine, in.Wave
-	if machine == nil && in.Position != nil {
-		machine, wave = engine.NewMachine(in.Key(), in.RunID, *in.Position)
+	m, wave := in.Machine, in.Wave
+	if m == nil && in.Position != nil {
+		m, wave = machine.New(in.Key(), in.RunID, *in.Position)
 	}
 	for {
 		if t.Queue == "" {
@@ -107,7 +107,7 @@ func turnWorkflow(ctx workflow.Context, in input) (ended, error) {
 			if standing.End != nil {
 				return ended{Outcome: *standing.End}, nil
 			}
-			machine, wave = engine.NewMachine(in.Key(), in.RunID, *standing.Position)
+			m, wave = machine.New(in.Key(), in.RunID, *standing.Position)
 		}
 		results, done := t.run(ctx, wave)
 		if !done {
@@ -118,13 +118,13 @@ func turnWorkflow(ctx workflow.Context, in input) (ended, error) {
 			continue
 		}
 		t.lost = 0
-		next, end := machine.Next(results)
+		next, end := m.Next(results)
 		if end != nil {
 			return ended{Outcome: *end}, nil
 		}
 		wave = next
 		if t.long(ctx) {
-			in.Queue, in.Machine, in.Wave = t.Queue, machine, wave
+			in.Queue, in.Machine, in.Wave = t.Queue, m, wave
 			return ended{}, workflow.NewContinueAsNewError(ctx, workflowName, in)
 		}
 	}
@@ -185,8 +185,8 @@ func (t *turn) takeOver(ctx workflow.Context) (host.Standing, error) {
 
 // run has all effects of a wave carried out at the same time. It reports false if one
 // was not, because the process that holds the turn is gone.
-func (t *turn) run(ctx workflow.Context, wave []engine.Effect) ([]engine.Result, bool) {
-	results := make([]engine.Result, len(wave))
+func (t *turn) run(ctx workflow.Context, wave []machine.Effect) ([]machine.Result, bool) {
+	results := make([]machine.Result, len(wave))
 	if len(wave) == 1 {
 		result, done := t.do(ctx, wave[0])
 		results[0] = result
@@ -209,11 +209,11 @@ func (t *turn) run(ctx workflow.Context, wave []engine.Effect) ([]engine.Result,
 
 // do has one effect carried out. That of a call of another agent includes the
 // agent's workflow.
-func (t *turn) do(ctx workflow.Context, effect engine.Effect) (engine.Result, bool) {
-	if effect.Kind == engine.CallChild {
+func (t *turn) do(ctx workflow.Context, effect machine.Effect) (machine.Result, bool) {
+	if effect.Kind == machine.CallChild {
 		answer, done := t.ask(ctx, openChildActivity, "/open", effect)
 		if !done || (answer.Child != nil && !t.child(ctx, answer.Child)) {
-			return engine.Result{}, false
+			return machine.Result{}, false
 		}
 	}
 	answer, done := t.ask(ctx, effectActivity, "", effect)
@@ -221,7 +221,7 @@ func (t *turn) do(ctx workflow.Context, effect engine.Effect) (engine.Result, bo
 }
 
 // ask asks the process that holds the turn.
-func (t *turn) ask(ctx workflow.Context, activity, part string, effect engine.Effect) (host.Answer, bool) {
+func (t *turn) ask(ctx workflow.Context, activity, part string, effect machine.Effect) (host.Answer, bool) {
 	t.sent++
 	id := effect.Key() + part + "#" + strconv.Itoa(t.sent)
 	var answer host.Answer

@@ -6,12 +6,13 @@ import (
 	"time"
 
 	"github.com/helixagents/helix/engine"
+	"github.com/helixagents/helix/engine/machine"
 	"github.com/helixagents/helix/session"
 )
 
 // Answer is what an engine records of an effect.
 type Answer struct {
-	Result engine.Result `json:"result"`
+	Result machine.Result `json:"result"`
 	// Left is set, and nothing was done, when this process does not hold the turn. One
 	// that nobody waits for is then taken over with [Host.Take]; that of an agent which
 	// works for another is left to the turn that waits for it.
@@ -23,9 +24,9 @@ type Answer struct {
 // Standing is how a turn stands that was to be taken over.
 type Standing struct {
 	// Position is where the turn stands: its machine is to be made anew from there.
-	Position *engine.Position `json:"position,omitempty"`
+	Position *machine.Position `json:"position,omitempty"`
 	// End is set instead if there is nothing left to do.
-	End *engine.Outcome `json:"end,omitempty"`
+	End *machine.Outcome `json:"end,omitempty"`
 }
 
 // work is something in flight that an engine asked for.
@@ -39,7 +40,7 @@ type work struct {
 // Do carries out an effect that an engine hands to this process. An effect that is
 // delivered again while it is in flight is waited for: it goes on also when the one
 // who asked for it is gone.
-func (h *Host) Do(ctx context.Context, effect engine.Effect) (Answer, error) {
+func (h *Host) Do(ctx context.Context, effect machine.Effect) (Answer, error) {
 	return h.onTurn(ctx, effect, "", func(turn *Turn) (Answer, error) {
 		result, err := Try(turn.Context, h, effect, h.handler.Handle)
 		if err != nil {
@@ -47,9 +48,9 @@ func (h *Host) Do(ctx context.Context, effect engine.Effect) (Answer, error) {
 		}
 		root := turn.Opened.Run.ID == effect.RunID
 		switch {
-		case result.Next == engine.NextLost && root:
+		case result.Next == machine.NextLost && root:
 			h.Finish(turn, nil)
-		case effect.Kind == engine.CloseTurn:
+		case effect.Kind == machine.CloseTurn:
 			if root {
 				h.Finish(turn, result.Outcome())
 			} else {
@@ -62,7 +63,7 @@ func (h *Host) Do(ctx context.Context, effect engine.Effect) (Answer, error) {
 
 // OpenChild opens the turn of the agent that an effect calls. The answer has none if
 // there is nothing to drive.
-func (h *Host) OpenChild(ctx context.Context, effect engine.Effect) (Answer, error) {
+func (h *Host) OpenChild(ctx context.Context, effect machine.Effect) (Answer, error) {
 	return h.onTurn(ctx, effect, "/open", func(turn *Turn) (Answer, error) {
 		opened, err := Try(turn.Context, h, effect, h.handler.OpenChild)
 		if err != nil || opened == nil {
@@ -89,7 +90,7 @@ func (h *Host) OpenChild(ctx context.Context, effect engine.Effect) (Answer, err
 
 // onTurn does what is to be done about an effect of a turn that this process holds,
 // or waits for it if it is being done.
-func (h *Host) onTurn(ctx context.Context, effect engine.Effect, part string, do func(*Turn) (Answer, error)) (Answer, error) {
+func (h *Host) onTurn(ctx context.Context, effect machine.Effect, part string, do func(*Turn) (Answer, error)) (Answer, error) {
 	h.mu.Lock()
 	turn := h.worksOn(effect.RunID)
 	if turn == nil || turn.over() {
@@ -172,7 +173,7 @@ func (h *Host) take(asked context.Context, start Start) (Standing, error) {
 	if standing, held, err := h.stillHeld(start.RunID); held || err != nil {
 		return standing, err
 	}
-	lost := Standing{End: &engine.Outcome{Lost: true}}
+	lost := Standing{End: &machine.Outcome{Lost: true}}
 	sessions := h.cfg.Backend.Sessions().Tenant(start.Tenant)
 	state, err := sessions.Load(ctx, start.SessionID)
 	if errors.Is(err, session.ErrNotFound) {
@@ -192,7 +193,7 @@ func (h *Host) take(asked context.Context, start Start) (Standing, error) {
 	switch {
 	case run.Status.Ended():
 		h.settleClose(ctx, due)
-		return Standing{End: &engine.Outcome{Status: run.Status}}, nil
+		return Standing{End: &machine.Outcome{Status: run.Status}}, nil
 	case state.CurrentRunID != run.ID || run.Runtime != h.cfg.Name || state.RootID != "":
 		return lost, nil
 	}
@@ -214,7 +215,7 @@ func (h *Host) take(asked context.Context, start Start) (Standing, error) {
 			return Standing{}, err
 		}
 	}
-	opened, err := h.handler.Take(ctx, due)
+	opened, err := h.handler.TakeOver(ctx, due)
 	if err != nil {
 		if entry != nil {
 			entry.leave()

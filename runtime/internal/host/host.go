@@ -107,7 +107,7 @@ func New(cfg Config, driver Driver) (*Host, error) {
 	}
 	h.calm = sync.NewCond(&h.mu)
 	h.handler = engine.NewHandler(engine.Config{
-		Backend: cfg.Backend, Runtime: cfg.Name, Colocated: true, LeaseTTL: cfg.LeaseTTL, Hooks: cfg.Hooks, Usage: cfg.Usage,
+		Backend: cfg.Backend, Runtime: cfg.Name, LeaseTTL: cfg.LeaseTTL, Hooks: cfg.Hooks, Usage: cfg.Usage,
 		ModelRetries: cfg.ModelRetries, RetryBackoff: cfg.RetryBackoff, MaxResult: cfg.MaxResult, MaxSession: cfg.MaxSession,
 		MaxChunks: cfg.MaxChunks, RemotePatience: cfg.RemotePatience, Nudge: h.nudge, Abort: h.abortRun,
 		Resume: h.resumeRun, Retry: h.retryRun, Logger: cfg.Logger,

@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/helixagents/helix/engine"
+	"github.com/helixagents/helix/engine/machine"
 	"github.com/helixagents/helix/session"
 )
 
@@ -20,7 +21,7 @@ type Start struct {
 	Kind      session.RunKind `json:"kind"`
 	// Position is where the turn stands, held by the process that opened it; nil if the
 	// first process that works on it has to take it over.
-	Position *engine.Position `json:"position,omitempty"`
+	Position *machine.Position `json:"position,omitempty"`
 	// Detached is set for the turn of a companion that works by itself.
 	Detached bool `json:"detached,omitempty"`
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/helixagents/helix/engine"
+	"github.com/helixagents/helix/engine/machine"
 	"github.com/helixagents/helix/session"
 )
 
@@ -73,7 +74,7 @@ func (h *Host) hold(opened *engine.Opened) *Turn {
 
 // Finish notes that this process has done with a turn, and sees to what its end, if
 // it was one, leads to.
-func (h *Host) Finish(turn *Turn, end *engine.Outcome) {
+func (h *Host) Finish(turn *Turn, end *machine.Outcome) {
 	turn.ended.Do(func() {
 		h.mu.Lock()
 		if h.turns[turn.Opened.Run.ID] == turn {
@@ -144,21 +145,21 @@ func (h *Host) below(turn *Turn) []string {
 }
 
 // after sees to what the end of a turn leads to.
-func (h *Host) after(key session.Key, end *engine.Outcome) {
+func (h *Host) after(key session.Key, end *machine.Outcome) {
 	ctx := context.Background()
 	if end.Abort != nil {
 		if err := h.abortWaiting(ctx, key, *end.Abort); err != nil {
 			h.log.WarnContext(ctx, "session not aborted", "tenant", key.Tenant, "session", key.ID, "error", err)
 		}
 	}
-	if end.Wake || end.Owes {
+	if end.Wake || end.StopUndelivered {
 		h.sweepWakes(ctx)
 	}
 }
 
 // AfterChild sees to what the end of a turn leads to that another waits for.
-func (h *Host) AfterChild(ctx context.Context, end *engine.Outcome) {
-	if end.Owes {
+func (h *Host) AfterChild(ctx context.Context, end *machine.Outcome) {
+	if end.StopUndelivered {
 		h.sweepWakes(ctx)
 	}
 }
@@ -341,7 +342,7 @@ const (
 )
 
 // Try carries out a part of an effect, again if the store was unavailable.
-func Try[V any](ctx context.Context, h *Host, effect engine.Effect, do func(context.Context, engine.Effect) (V, error)) (V, error) {
+func Try[V any](ctx context.Context, h *Host, effect machine.Effect, do func(context.Context, machine.Effect) (V, error)) (V, error) {
 	pause := firstPause
 	for try := 1; ; try++ {
 		result, err := do(ctx, effect)

@@ -61,7 +61,7 @@ func (h *Host) deliver(ctx context.Context, wake session.Wake) {
 	if err == nil || errors.Is(err, session.ErrNotFound) {
 		key, err = h.handler.Deliver(ctx, wake)
 	}
-	if errors.Is(err, engine.ErrStopOwed) {
+	if errors.Is(err, engine.ErrStopUndelivered) {
 		select {
 		case h.debts <- wake:
 		default: // the next sweep finds it again
@@ -90,7 +90,7 @@ func (h *Host) payStops(ctx context.Context) {
 	for {
 		select {
 		case wake := <-h.debts:
-			paid, err := h.handler.PayStop(ctx, wake)
+			paid, err := h.handler.DeliverStop(ctx, wake)
 			if err == nil && paid {
 				err = h.handler.Delivered(ctx, wake)
 			}

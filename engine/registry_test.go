@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"log/slog"
 	"runtime"
 	"testing"
 
@@ -10,7 +11,7 @@ import (
 
 // Definitions that nobody has any more are not kept in mind.
 func TestReplaceForgets(t *testing.T) {
-	h := NewHandler(Config{Runtime: "test"})
+	h := newRegistry(nil, slog.New(slog.DiscardHandler))
 	greeter := func() *helix.Agent { return &helix.Agent{Name: "greeter", Model: scripted.New()} }
 	held := greeter()
 	if err := h.Replace(held); err != nil {

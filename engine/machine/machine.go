@@ -1,12 +1,11 @@
-package engine
+package machine
 
 import (
 	"github.com/helixagents/helix/session"
 )
 
 // Machine is one turn of an agent: the loop of asking the model, carrying out its
-// calls and committing, with no I/O, no clock and no randomness in it. It can be
-// stored as JSON between any two waves.
+// calls and committing. It can be stored as JSON between any two waves.
 type Machine struct {
 	Tenant    string `json:"tenant,omitempty"`
 	SessionID string `json:"sessionId"`
@@ -15,10 +14,10 @@ type Machine struct {
 	Phase     Phase  `json:"phase"`
 	// Finish makes the next model call offer nothing but the finish tool.
 	Finish bool `json:"finish,omitempty"`
-	// Queue holds the calls of phase 2 that have not been asked for yet.
+	// Queue holds the calls of phase 2 that have not been dispatched yet.
 	Queue []string `json:"queue,omitempty"`
-	// Waits is set while the step has calls that may have to wait for somebody; Round
-	// counts how often their answers were taken in.
+	// Waits is set while the step has calls that may have to wait for a person or
+	// another agent. Round counts how often their answers were gathered.
 	Waits bool `json:"waits,omitempty"`
 	Round int  `json:"round,omitempty"`
 }
@@ -43,8 +42,8 @@ type Position struct {
 	Finish bool `json:"finish,omitempty"`
 	// Calls are those of a reply that is committed and not yet answered.
 	Calls []PlannedCall `json:"calls,omitempty"`
-	// Resumed is set when the calls are those of a step that an earlier run suspended
-	// in: what was to be done before the answers is done.
+	// Resumed is set when the calls are those of a step in which an earlier run
+	// suspended. The turn then begins by gathering answers.
 	Resumed bool `json:"resumed,omitempty"`
 	// Ended is set when the run's last commit is done.
 	Ended bool `json:"ended,omitempty"`
@@ -53,17 +52,16 @@ type Position struct {
 // Outcome is how a turn ended for its driver.
 type Outcome struct {
 	Status session.RunStatus `json:"status,omitempty"`
-	// Lost is set when somebody else owns the turn now.
+	// Lost is set when another process owns the turn now.
 	Lost bool `json:"lost,omitempty"`
-	// Abort, Wake and Owes are those of the last result.
-	Abort *session.Stop `json:"abort,omitempty"`
-	Wake  bool          `json:"wake,omitempty"`
-	Owes  bool          `json:"owes,omitempty"`
+	// Abort, Wake and StopUndelivered are those of the last [Result].
+	Abort           *session.Stop `json:"abort,omitempty"`
+	Wake            bool          `json:"wake,omitempty"`
+	StopUndelivered bool          `json:"owes,omitempty"`
 }
 
-// NewMachine is the machine of a run, and the first wave of its turn, which
-// stands at pos.
-func NewMachine(key session.Key, runID string, pos Position) (*Machine, []Effect) {
+// New returns the machine of a run whose turn stands at pos, and the first wave.
+func New(key session.Key, runID string, pos Position) (*Machine, []Effect) {
 	m := &Machine{Tenant: key.Tenant, SessionID: key.ID, RunID: runID, Step: pos.Step, Finish: pos.Finish}
 	var wave []Effect
 	switch {
@@ -80,7 +78,7 @@ func NewMachine(key session.Key, runID string, pos Position) (*Machine, []Effect
 	return m, wave
 }
 
-// Next takes the results of the wave before, in its order, and gives the next
+// Next takes the results of the previous wave, in its order, and returns the next
 // wave, or the end.
 func (m *Machine) Next(results []Result) ([]Effect, *Outcome) {
 	ended := false
@@ -128,18 +126,18 @@ func (m *Machine) ask() []Effect {
 	return []Effect{e}
 }
 
-// plan takes the calls of a reply: it asks for those of phase 1 that have nobody to
-// wait for and queues those of phase 2.
+// plan dispatches the calls of phase 1 that need no person and queues those of
+// phase 2.
 func (m *Machine) plan(calls []PlannedCall) []Effect {
 	m.Queue, m.Waits, m.Round = nil, false, 0
 	var first []PlannedCall
 	for _, c := range calls {
-		m.Waits = m.Waits || c.waits()
+		m.Waits = m.Waits || Waits(c.Kind)
 		switch {
 		case c.Kind == session.CallFinish:
 		case c.Last:
 			m.Queue = append(m.Queue, c.ID)
-		case !forPerson(c.Kind) || c.Ready:
+		case !WaitsForPerson(c.Kind) || c.Ready:
 			first = append(first, c)
 		}
 	}
@@ -152,7 +150,7 @@ func (m *Machine) dispatch(calls []PlannedCall) []Effect {
 	var wave []Effect
 	for _, c := range calls {
 		e := m.call(c.ID)
-		if forAgent(c.Kind) {
+		if WaitsForAgent(c.Kind) {
 			e.Kind, e.Round = CallChild, m.Round
 		}
 		wave = append(wave, e)

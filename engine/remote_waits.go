@@ -7,26 +7,30 @@ import (
 	"time"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/engine/internal/retry"
+	"github.com/helixagents/helix/engine/internal/streamwriter"
+	"github.com/helixagents/helix/engine/internal/usercode"
+	"github.com/helixagents/helix/engine/machine"
 	"github.com/helixagents/helix/session"
 )
 
-// rest sees to a remote that waits: answers that are there are handed on; if there
-// are none, the turn is suspended.
-func (r *relay) rest(ctx, away context.Context, status *helix.RemoteStatus) (Result, error) {
+// settleWaits handles a remote that waits: it forwards the answers that have arrived
+// and resumes the remote. If there are none, it suspends the turn.
+func (r *relay) settleWaits(ctx, away context.Context, status *helix.RemoteStatus) (machine.Result, error) {
 	t := r.t
-	entries, err := retry(ctx, func() ([]session.Pending, error) { return t.sessions.PendingCalls(ctx, t.key.ID, true) })
+	entries, err := retry.Do(ctx, func() ([]session.Pending, error) { return t.sessions.PendingCalls(ctx, t.key.ID, true) })
 	if err != nil {
-		return Result{}, err
+		return machine.Result{}, err
 	}
-	now, err := retry(ctx, func() (time.Time, error) { return t.sessions.Now(ctx) })
+	now, err := retry.Do(ctx, func() (time.Time, error) { return t.sessions.Now(ctx) })
 	if err != nil {
-		return Result{}, err
+		return machine.Result{}, err
 	}
-	r.patient = false
+	r.letTimeOut = false
 	var overdue []session.Pending
-	// What is waited for here, and not there any more, was answered there.
+	// A call that waits here but no longer on the remote was answered there.
 	answered := r.resumed != status.RunID && !allWait(entries, status.Pending)
-	answered = r.tellRest(away, status, entries) || answered
+	answered = r.forwardRest(away, status, entries) || answered
 	for i := range status.Pending {
 		p := findPending(entries, status.Pending[i].CallID)
 		switch {
@@ -34,7 +38,7 @@ func (r *relay) rest(ctx, away context.Context, status *helix.RemoteStatus) (Res
 		case p.State == session.PendingAnswered || (p.State == session.PendingTimedOut && p.Late != nil):
 			answered = true
 			if err := r.forward(away, p); err != nil {
-				return Result{}, err
+				return machine.Result{}, err
 			}
 		case !p.Open() || due(p, now):
 			overdue = append(overdue, *p)
@@ -43,7 +47,7 @@ func (r *relay) rest(ctx, away context.Context, status *helix.RemoteStatus) (Res
 	if len(status.Pending) > 0 && !answered && len(overdue) == 0 {
 		return r.suspend(ctx, status, entries, now)
 	}
-	return Result{}, r.resume(away, status, overdue)
+	return machine.Result{}, r.resume(away, status, overdue)
 }
 
 func findPending(entries []session.Pending, callID string) *session.Pending {
@@ -54,60 +58,59 @@ func findPending(entries []session.Pending, callID string) *session.Pending {
 	return &entries[at]
 }
 
-// tellRest hands on the answers to calls that the remote does not wait for: it may
-// have them, or has gone on without, and then they are late. It reports whether
-// there were any that it had not been told of.
-func (r *relay) tellRest(away context.Context, status *helix.RemoteStatus, entries []session.Pending) bool {
+// forwardRest forwards the answers to calls that the remote does not wait for: it may
+// have them, or they are late. It reports whether there were any that were not
+// forwarded before.
+func (r *relay) forwardRest(away context.Context, status *helix.RemoteStatus, entries []session.Pending) bool {
 	found := false
 	for i := range entries {
 		p := &entries[i]
-		if p.State != session.PendingAnswered || r.told[p.CallID] || findPending(status.Pending, p.CallID) != nil {
+		if p.State != session.PendingAnswered || r.forwarded[p.CallID] || findPending(status.Pending, p.CallID) != nil {
 			continue
 		}
 		found = true
-		if err := r.submit(away, min(r.patience(), askTimeout), p, *p.Response); err != nil {
+		if err := r.submit(away, min(r.patience(), pollTimeout), p, *p.Response); err != nil {
 			r.t.h.log.WarnContext(away, "answer not handed on", r.t.attrs("call", p.CallID, "error", err)...)
 		}
 	}
 	return found
 }
 
-// forward hands an answer on. Whether the remote has it already does not matter;
-// one that it does not take is replaced by an error, so that it does not wait for
-// ever.
+// forward forwards an answer. Sending it twice does no harm. An answer that the
+// remote refuses is replaced by an error, so that the remote does not wait for ever.
 func (r *relay) forward(away context.Context, p *session.Pending) error {
 	response := p.Response
 	if response == nil {
 		response = p.Late
 	}
 	err := r.submit(away, r.patience(), p, *response)
-	if code := faultCode(err); code == "" || code == session.CodeRemote {
+	if code := remoteErrorCode(err); code == "" || code == session.CodeRemote {
 		return err
 	}
 	r.t.h.log.WarnContext(away, "client_tool.validation_failed", r.t.attrs("call", p.CallID, "error", err)...)
-	return r.sayError(away, p, cut("the answer was refused: "+err.Error()))
+	return r.submitError(away, p, streamwriter.Truncate("the answer was refused: "+err.Error()))
 }
 
-// sayError answers a call with an error that nobody gave. Where the tool decides
-// who may answer, the remote may refuse it, and waits until its own deadline.
-func (r *relay) sayError(away context.Context, p *session.Pending, text string) error {
+// submitError answers a call with an error. If the tool's policy decides who may
+// answer, the remote may refuse it, and waits until its own deadline.
+func (r *relay) submitError(away context.Context, p *session.Pending, text string) error {
 	err := r.submit(away, r.patience(), p, session.Response{Kind: session.PendingClientTool, Error: text})
-	if faultCode(err) != session.CodeNotAllowed {
+	if remoteErrorCode(err) != session.CodeNotAllowed {
 		return err
 	}
-	r.patient = true
+	r.letTimeOut = true
 	return nil
 }
 
 func (r *relay) submit(away context.Context, limit time.Duration, p *session.Pending, response session.Response) error {
-	r.told[p.CallID] = true
+	r.forwarded[p.CallID] = true
 	_, err := reach(away, r, limit, func(ctx context.Context) (*helix.Submitted, error) {
 		return r.t.remote.Submit(ctx, r.peer, answerTo(p, response))
 	})
 	return err
 }
 
-// answerTo is an answer that was taken here, as the remote takes it.
+// answerTo is a stored answer as the remote accepts it.
 func answerTo(p *session.Pending, response session.Response) helix.Submission {
 	s := session.Submission{CallID: p.CallID, Fingerprint: p.Fingerprint, Response: response}
 	if response.Kind == session.PendingApproval {
@@ -116,36 +119,36 @@ func answerTo(p *session.Pending, response session.Response) helix.Submission {
 	return answerOf(s)
 }
 
-// answerOf is a submission as the remote takes it: users are known there by their
+// answerOf is a submission as the remote accepts it: users are known there by their
 // ids.
 func answerOf(s session.Submission) helix.Submission {
 	return helix.Submission{Submission: s, User: helix.User{ID: s.By}}
 }
 
-// resume has the remote go on. Calls that nobody answered in time it times out
-// itself, unless its clock is behind ours.
+// resume resumes the remote. The remote times out overdue calls itself, unless its
+// clock is behind ours.
 func (r *relay) resume(away context.Context, status *helix.RemoteStatus, overdue []session.Pending) error {
-	err := r.askResume(away, status)
-	if faultCode(err) == session.CodeAwaiting && len(overdue) > 0 {
+	err := r.requestResume(away, status)
+	if remoteErrorCode(err) == session.CodeAwaiting && len(overdue) > 0 {
 		for i := range overdue {
-			if err := r.sayError(away, &overdue[i], timeout(&overdue[i]).Message); err != nil {
+			if err := r.submitError(away, &overdue[i], timeout(&overdue[i]).Message); err != nil {
 				return err
 			}
 		}
-		err = r.askResume(away, status)
+		err = r.requestResume(away, status)
 	}
-	switch faultCode(err) {
+	switch remoteErrorCode(err) {
 	case session.CodeNotResumable:
-		r.over = status.RunID // unless its status, read anew, shows that another run began or ended
+		r.unresumable = status.RunID // unless its status, read again, shows that another run began or ended
 		return nil
 	case session.CodeAwaiting, session.CodeRunning, session.CodeStale:
-		return nil // its status says what it is at
+		return nil // its status says what it does
 	}
 	return err
 }
 
-// askResume resumes the run that was suspended, once.
-func (r *relay) askResume(away context.Context, status *helix.RemoteStatus) error {
+// requestResume resumes the run that was suspended, once.
+func (r *relay) requestResume(away context.Context, status *helix.RemoteStatus) error {
 	r.resumed = status.RunID
 	_, err := reach(away, r, r.patience(), func(ctx context.Context) (*helix.RemoteRun, error) {
 		return r.t.remote.Resume(ctx, r.peer, session.ChildRunID("resume", status.RunID, 0))
@@ -153,12 +156,12 @@ func (r *relay) askResume(away context.Context, status *helix.RemoteStatus) erro
 	return err
 }
 
-// expect makes entries for calls that wait below and that nobody here knows of, and
-// has those who route answers know of them.
-func (r *relay) expect(ctx context.Context, pending, entries []session.Pending, now time.Time) ([]session.Pending, error) {
+// addEntries makes entries for calls of the remote that have none, and registers them
+// with the sessions that route answers.
+func (r *relay) addEntries(ctx context.Context, pending, entries []session.Pending, now time.Time) ([]session.Pending, error) {
 	t := r.t
 	if len(pending) > maxProxied {
-		return nil, &fault{toolError(session.CodeSubAgent, "%d calls wait for people, at most %d are passed on", len(pending), maxProxied)}
+		return nil, &remoteError{toolError(session.CodeSubAgent, "%d calls wait for people, at most %d are passed on", len(pending), maxProxied)}
 	}
 	var fresh []session.Pending
 	var owned []session.Ownership
@@ -172,10 +175,10 @@ func (r *relay) expect(ctx context.Context, pending, entries []session.Pending, 
 		}
 		entry.Begin(t.key.ID, t.run.ID, now)
 		if err := entry.Check(); err != nil {
-			return nil, &fault{t.bounded(session.AsError(err))}
+			return nil, &remoteError{bounded(session.AsError(err))}
 		}
 		if len(p.Input) > t.h.cfg.MaxResult {
-			return nil, &fault{toolError(session.CodeToolInput, "the input of a call that waits has %d bytes, at most %d are allowed", len(p.Input), t.h.cfg.MaxResult)}
+			return nil, &remoteError{toolError(session.CodeToolInput, "the input of a call that waits has %d bytes, at most %d are allowed", len(p.Input), t.h.cfg.MaxResult)}
 		}
 		fresh = append(fresh, entry)
 		owned = append(owned, session.Ownership{CallID: p.CallID, SessionID: t.key.ID})
@@ -198,38 +201,38 @@ func (r *relay) expect(ctx context.Context, pending, entries []session.Pending, 
 // maxProxied is how many calls of a remote may wait for people here.
 const maxProxied = 1000
 
-// own routes answers to this session, but for calls that are another's: a remote
-// names its calls itself.
+// own routes answers to this session. It refuses calls that belong to another
+// session, because a remote chooses the ids of its calls.
 func (r *relay) own(ctx context.Context, root string, owned []session.Ownership) error {
 	t := r.t
 	for i := range owned {
-		has, err := retry(ctx, func() (session.Ownership, error) { return t.sessions.Owner(ctx, root, owned[i].CallID) })
+		has, err := retry.Do(ctx, func() (session.Ownership, error) { return t.sessions.Owner(ctx, root, owned[i].CallID) })
 		switch {
 		case errors.Is(err, session.ErrNotFound):
 		case err != nil:
 			return err
 		case has.SessionID != t.key.ID:
-			return &fault{toolError(session.CodeSubAgent, "the call %q, which waits, is another agent's", owned[i].CallID)}
+			return &remoteError{toolError(session.CodeSubAgent, "the call %q, which waits, is another agent's", owned[i].CallID)}
 		}
 	}
-	_, err := retry(ctx, func() (struct{}, error) { return struct{}{}, t.sessions.Own(ctx, root, owned) })
+	_, err := retry.Do(ctx, func() (struct{}, error) { return struct{}{}, t.sessions.Own(ctx, root, owned) })
 	if err != nil {
 		t.h.log.ErrorContext(ctx, "client_tool.ownership_write_failed", t.attrs("root", root, "error", err)...)
 	}
 	return err
 }
 
-// foresee makes the entries of calls that wait while the remote is still busy with
-// others, before watchers see them: they may be answered at once.
-func (r *relay) foresee(ctx, away context.Context) error {
+// prepareEntries makes the entries of calls that wait while the remote is still busy
+// with others, before watchers see the calls: they may be answered at once.
+func (r *relay) prepareEntries(ctx, away context.Context) error {
 	t := r.t
-	status, failure := reachOnce(away, t.crew, remoteTimeout, func(ctx context.Context) (*helix.RemoteStatus, error) {
+	status, failure := usercode.CallWithin(away, t.pool, remoteTimeout, func(ctx context.Context) (*helix.RemoteStatus, error) {
 		return t.remote.Status(ctx, r.peer)
 	})
 	if failure != nil {
 		t.h.log.WarnContext(ctx, "client_tool.ownership_retry", t.attrs("remote", r.peer, "error", failure)...)
-		clear(r.begun) // which of them wait is not known
-		return nil     // the entries are made when it is in reach
+		clear(r.candidates) // it is not known which of them wait
+		return nil          // the entries are made when it is reachable
 	}
 	if len(status.Pending) == 0 {
 		return nil
@@ -237,15 +240,15 @@ func (r *relay) foresee(ctx, away context.Context) error {
 	for i := range status.Pending {
 		r.waits[status.Pending[i].CallID] = true
 	}
-	entries, err := retry(ctx, func() ([]session.Pending, error) { return t.sessions.PendingCalls(ctx, t.key.ID, true) })
+	entries, err := retry.Do(ctx, func() ([]session.Pending, error) { return t.sessions.PendingCalls(ctx, t.key.ID, true) })
 	if err != nil {
 		return err
 	}
-	now, err := retry(ctx, func() (time.Time, error) { return t.sessions.Now(ctx) })
+	now, err := retry.Do(ctx, func() (time.Time, error) { return t.sessions.Now(ctx) })
 	if err != nil {
 		return err
 	}
-	fresh, err := r.expect(ctx, status.Pending, entries, now)
+	fresh, err := r.addEntries(ctx, status.Pending, entries, now)
 	if err != nil || len(fresh) == 0 {
 		return err
 	}
@@ -253,16 +256,16 @@ func (r *relay) foresee(ctx, away context.Context) error {
 	return err
 }
 
-// suspend ends the run until people have answered. It gives nothing if somebody has
-// meanwhile.
-func (r *relay) suspend(ctx context.Context, status *helix.RemoteStatus, entries []session.Pending, now time.Time) (Result, error) {
+// suspend ends the run until people have answered. It returns an empty result if
+// somebody has answered meanwhile.
+func (r *relay) suspend(ctx context.Context, status *helix.RemoteStatus, entries []session.Pending, now time.Time) (machine.Result, error) {
 	t := r.t
-	fresh, err := r.expect(ctx, status.Pending, entries, now)
+	fresh, err := r.addEntries(ctx, status.Pending, entries, now)
 	if err != nil {
-		return Result{}, err
+		return machine.Result{}, err
 	}
 	outcome := &session.Outcome{Status: session.RunSuspendedClientTool, SuspendedStep: "remote/" + status.RunID}
-	change := session.Change{Status: session.Active, Pending: fresh, Outcome: outcome, Writes: t.writes, Run: t.runChange("")}
+	change := session.Change{Status: session.Active, Pending: fresh, Outcome: outcome, Writes: t.hooks.written, Run: t.runChange("")}
 	waiting := map[string]bool{}
 	for i := range status.Pending {
 		id := status.Pending[i].CallID
@@ -277,18 +280,18 @@ func (r *relay) suspend(ctx context.Context, status *helix.RemoteStatus, entries
 		}
 	}
 	change.Resolve = resolveRest(entries, now, waiting)
-	if err := r.save(ctx); err != nil { // that it is seen, before the next resume asks
-		return Result{}, err
+	if err := r.save(ctx); err != nil { // before the next resume polls the remote
+		return machine.Result{}, err
 	}
 	_, err = t.commit(ctx, r.key+"/suspend/"+status.RunID, change)
 	if errors.Is(err, session.ErrAnswered) {
-		return Result{}, nil
+		return machine.Result{}, nil
 	}
 	if err != nil {
-		return Result{}, err
+		return machine.Result{}, err
 	}
 	t.h.log.InfoContext(ctx, "client_tool.suspended", t.attrs("status", outcome.Status, "remote", r.peer)...)
-	return Result{Next: NextClose}, nil
+	return machine.Result{Next: machine.NextClose}, nil
 }
 
 // resolveRest ends the waits of calls that the remote no longer waits for.

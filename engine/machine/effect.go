@@ -1,4 +1,4 @@
-package engine
+package machine
 
 import (
 	"strconv"
@@ -15,13 +15,13 @@ const (
 	CallModel EffectKind = "model"
 	// CallTool carries out one call of the reply.
 	CallTool EffectKind = "tool"
-	// CallChild takes in what another agent made of a call. Before that the driver
-	// opens the agent's turn, see [Handler.OpenChild], and drives it.
+	// CallChild makes a call's result from what another agent did. The driver opens
+	// and drives the agent's turn before it.
 	CallChild EffectKind = "child"
-	// Gather takes in what people have answered and says what there is to do about it;
-	// if nothing, and answers are missing, it suspends the turn.
+	// Gather settles the calls that people and agents have answered. If nothing can be
+	// carried out and answers are missing, it suspends the turn.
 	Gather EffectKind = "gather"
-	// CommitStep takes the results of all calls into the transcript.
+	// CommitStep writes the results of all calls to the transcript.
 	CommitStep EffectKind = "commit"
 	// CloseTurn tells the stream and the hooks that the turn is over.
 	CloseTurn EffectKind = "close"
@@ -36,20 +36,15 @@ type Effect struct {
 	RunID     string     `json:"runId"`
 	Step      int        `json:"step"`
 	CallID    string     `json:"callId,omitempty"`
-	// Round counts how often the step has taken in answers before.
+	// Round counts how often the step has gathered answers before.
 	Round int `json:"round,omitempty"`
 	// Finish makes a model call offer nothing but the finish tool; the step's commit
 	// repeats it.
 	Finish bool `json:"finish,omitempty"`
-
-	key string // Key, once the effect is being handled
 }
 
-// Key identifies the effect among all that ever were.
+// Key identifies the effect among all effects ever.
 func (e Effect) Key() string {
-	if e.key != "" {
-		return e.key
-	}
 	key := e.RunID + "/" + strconv.Itoa(e.Step) + "/" + string(e.Kind)
 	if e.CallID != "" {
 		key += "/" + e.CallID
@@ -60,7 +55,8 @@ func (e Effect) Key() string {
 	return key
 }
 
-func (e Effect) session() session.Key { return session.Key{Tenant: e.Tenant, ID: e.SessionID} }
+// Session is the key of the session whose turn the effect belongs to.
+func (e Effect) Session() session.Key { return session.Key{Tenant: e.Tenant, ID: e.SessionID} }
 
 // Next says what follows an effect.
 type Next string
@@ -70,58 +66,55 @@ type Next string
 const (
 	NextNone   Next = ""       // nothing of its own: a call of a wave
 	NextTools  Next = "tools"  // carry out calls
-	NextGather Next = "gather" // take in answers again
+	NextGather Next = "gather" // gather answers again
 	NextModel  Next = "model"  // another step
 	NextFinish Next = "finish" // another step in which the model can only finish
 	NextClose  Next = "close"  // the turn's last commit is done
-	NextLost   Next = "lost"   // somebody else owns the turn now
+	NextLost   Next = "lost"   // another process owns the turn now
 )
 
-// PlannedCall is a call of a reply as the machine needs to know it.
+// PlannedCall is what the machine needs to know of a reply's call.
 type PlannedCall struct {
 	ID   string           `json:"id"`
 	Kind session.CallKind `json:"kind"`
 	// Last puts the call into phase 2, after all others, one by one.
 	Last bool `json:"last,omitempty"`
-	// Ready says that what the call waited for is there.
+	// Ready says that the answer which the call waited for has arrived.
 	Ready bool `json:"ready,omitempty"`
 }
 
-// waits reports whether the call may have to wait: for a person or another agent.
-func (c *PlannedCall) waits() bool { return waitsFor(c.Kind) }
+// Waits reports whether a call of a kind may have to wait for a person or another
+// agent.
+func Waits(kind session.CallKind) bool { return WaitsForPerson(kind) || WaitsForAgent(kind) }
 
-func waitsFor(kind session.CallKind) bool { return forPerson(kind) || forAgent(kind) }
-
-// forPerson and forAgent tell whose answer a call is for.
-func forPerson(kind session.CallKind) bool {
+// WaitsForPerson reports whether a person answers calls of a kind.
+func WaitsForPerson(kind session.CallKind) bool {
 	return kind == session.CallClient || kind == session.CallApproval
 }
 
-func forAgent(kind session.CallKind) bool {
-	return forSubAgent(kind) || kind == session.CallCompanion
+// WaitsForAgent reports whether another agent answers calls of a kind.
+func WaitsForAgent(kind session.CallKind) bool {
+	return kind == session.CallSubAgent || kind == session.CallRemote || kind == session.CallCompanion
 }
 
-// forSubAgent tells a call of a sub-agent, here or on another server.
-func forSubAgent(kind session.CallKind) bool {
-	return kind == session.CallSubAgent || kind == session.CallRemote
-}
-
-// Result is what became of an effect.
+// Result is what an effect led to.
 type Result struct {
 	Next  Next          `json:"next,omitempty"`
 	Calls []PlannedCall `json:"calls,omitempty"`
 	// Status is set by CloseTurn: how the run ended.
 	Status session.RunStatus `json:"status,omitempty"`
-	// Abort is set by CloseTurn when a run suspended that somebody had asked to abort
-	// at the last moment: the session is to be aborted now.
+	// Abort is set by CloseTurn when an abort was requested while the run suspended.
+	// The driver aborts the session now.
 	Abort *session.Stop `json:"abort,omitempty"`
-	// Wake is set by CloseTurn when the session, or another one, has something to go
-	// on with, Owes when a remote agent is to be told to stop.
+	// Wake is set by CloseTurn when there is a wake to deliver, to this session or to
+	// another one.
 	Wake bool `json:"wake,omitempty"`
-	Owes bool `json:"owes,omitempty"`
+	// StopUndelivered is set by CloseTurn when a remote agent has yet to be told to
+	// stop.
+	StopUndelivered bool `json:"owes,omitempty"`
 }
 
-// Outcome is the turn's, of the result of its CloseTurn.
+// Outcome is the turn's outcome, made from the result of its CloseTurn.
 func (r *Result) Outcome() *Outcome {
-	return &Outcome{Status: r.Status, Abort: r.Abort, Wake: r.Wake, Owes: r.Owes}
+	return &Outcome{Status: r.Status, Abort: r.Abort, Wake: r.Wake, StopUndelivered: r.StopUndelivered}
 }

@@ -1,0 +1,330 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/helixagents/helix/engine/internal/streamwriter"
+	"github.com/helixagents/helix/engine/machine"
+	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/stream"
+)
+
+// closer ends runs and closes streams on behalf of processes that could not. Its
+// fields never change.
+type closer struct {
+	h        *Handler
+	sessions session.Store // of the session's tenant
+}
+
+func (h *Handler) closer(sessions session.Store) *closer { return &closer{h: h, sessions: sessions} }
+
+// closeTurn tells the hooks and the stream that the turn is over and releases the
+// lease. All that it announces is in the store, so another process can do it after a
+// crash.
+func (t *turn) closeTurn(ctx context.Context) (machine.Result, error) {
+	if t.ended == nil {
+		return t.endFailed(ctx, t.run.ID+"/close", session.ErrInternal.WithMessage("the turn was closed before it had ended"), true)
+	}
+	t.hooks.runEnded(ctx, &t.run, t.ended, t.step, time.Since(t.run.StartedAt))
+	if err := t.closeStream(ctx); err != nil {
+		return machine.Result{}, err
+	}
+	wake, err := t.h.closer(t.sessions).wakeAfter(ctx, &t.state, t.ended)
+	if err != nil {
+		return machine.Result{}, err
+	}
+	if err := t.sessions.CloseRun(ctx, t.key.ID, t.fence, true); err != nil && !lostTurn(err) {
+		return machine.Result{}, err
+	}
+	return machine.Result{Status: t.ended.Status, Abort: t.abort, Wake: wake || t.detached, StopUndelivered: t.stopUndelivered.Load()}, nil
+}
+
+// closeStream writes the turn's last chunks and closes the stream.
+func (t *turn) closeStream(ctx context.Context) error {
+	if err := t.out.Flush(ctx); err != nil {
+		return err
+	}
+	if t.remote != nil { // watchers saw the remote's own end
+		return nil
+	}
+	return closeStream(ctx, t.streams, t.streamID, &t.state, &t.run, t.ended, t.step, time.Now().UTC())
+}
+
+// SettleClose closes the stream of a run that ended in a process that could not close
+// it, and tells the hooks. It does nothing while that process still holds the lease.
+func (h *Handler) SettleClose(ctx context.Context, due session.Due) error {
+	sessions := h.cfg.Backend.Sessions().Tenant(due.Tenant)
+	state, err := sessions.Load(ctx, due.ID)
+	if err != nil {
+		return err
+	}
+	now, err := sessions.Now(ctx)
+	if err != nil {
+		return err
+	}
+	if !state.CloseOwed || state.Lease.Live(now) {
+		return nil
+	}
+	return h.closer(sessions).settle(ctx, state, true)
+}
+
+// settle closes the stream of an ended run and, with callHooks, calls the hooks.
+func (c *closer) settle(ctx context.Context, state *session.State, callHooks bool) error {
+	run, err := c.sessions.Run(ctx, state.ID, state.CurrentRunID)
+	if err != nil {
+		return err
+	}
+	if !run.Status.Ended() || run.Outcome == nil {
+		return nil
+	}
+	if agent, err := c.h.Agent(ctx, state); err == nil && callHooks {
+		t := c.h.newTurn(agent, nil, state, *run, state.Lease.Fence(), new(atomic.Int64))
+		t.transcript, t.ended, t.step = &session.Transcript{}, run.Outcome, run.StepCount
+		t.hooks.runEnded(ctx, &t.run, t.ended, t.step, time.Since(t.run.StartedAt))
+		t.finish()
+	}
+	if run.CheckpointID != "" && run.StepCount == 0 { // it may have ended before it ended what the rewind undid
+		messages, err := c.sessions.AllMessages(ctx, state.ID)
+		if err != nil {
+			return err
+		}
+		if err := c.h.tree(c.sessions).endUndone(ctx, state.ID, callsOf(messages)); err != nil {
+			return err
+		}
+	}
+	if err := c.h.tree(c.sessions).endAwaited(ctx, state.ID, run.Outcome); err != nil {
+		return err
+	}
+	if c.h.remote(state.Agent) == nil {
+		err = c.closeStream(ctx, state, run)
+	}
+	if err != nil && !errors.Is(err, session.ErrStreamClosed) && !errors.Is(err, session.ErrNotFound) && !errors.Is(err, session.ErrStale) {
+		return err
+	}
+	if _, err := c.wakeAfter(ctx, state, run.Outcome); err != nil {
+		return err
+	}
+	return c.sessions.SettleClose(ctx, state.ID, run.ID)
+}
+
+// closeEarlier closes the stream of the previous run. If this process is closing it,
+// closeEarlier waits, and the start is planned again.
+func (c *closer) closeEarlier(ctx context.Context, state *session.State) error {
+	if closing, here := c.h.held(state.CurrentRunID); here {
+		select {
+		case <-closing.done:
+			return session.ErrStale.WithMessage("run %s has just ended", state.CurrentRunID).WithSaw(state.Saw())
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	now, err := c.sessions.Now(ctx)
+	if err != nil {
+		return err
+	}
+	// A process that still holds the lease is closing the run, too, and calls the
+	// hooks.
+	return c.settle(ctx, state, !state.Lease.Live(now))
+}
+
+// closeStream closes the stream of a run.
+func (c *closer) closeStream(ctx context.Context, state *session.State, run *session.Run) error {
+	streams := c.h.cfg.Backend.Streams().Tenant(state.Tenant)
+	info, err := streams.Info(ctx, state.StreamID)
+	if err != nil {
+		return err
+	}
+	// A run that failed as it started may not have opened it.
+	if run.Status == session.RunFailed && state.StreamID == state.ID && info.RunID != run.ID {
+		messages, err := c.sessions.AllMessages(ctx, state.ID)
+		if err != nil {
+			return err
+		}
+		t := c.h.newTurn(c.h.agentOr(ctx, state), nil, state, *run, state.Lease.Fence(), new(atomic.Int64))
+		defer t.finish()
+		if t.transcript, err = session.NewTranscript(messages); err != nil {
+			return err
+		}
+		if err := t.openStream(ctx); err != nil {
+			return err
+		}
+	}
+	return closeStream(ctx, streams, state.StreamID, state, run, run.Outcome, run.StepCount, time.Now().UTC())
+}
+
+// wakeAfter puts a wake for a session if what its run suspended for has arrived
+// meanwhile, or if a companion completed although it has messages. It reports whether
+// it did.
+func (c *closer) wakeAfter(ctx context.Context, state *session.State, ended *session.Outcome) (bool, error) {
+	ready := false
+	switch {
+	case c.h.remote(state.Agent) != nil: // its wakes are for stops to deliver
+	case ended.Status.Suspended():
+		stop, err := c.sessions.StopRequest(ctx, state.ID, state.CurrentRunID)
+		if err != nil && !errors.Is(err, session.ErrNotFound) {
+			return false, err
+		}
+		if ready, err = c.h.tree(c.sessions).companionEnded(ctx, state.ID, ended.Children); err != nil {
+			return false, err
+		}
+		ready = ready || (stop != nil && stop.Kind == session.StopAbort) // it was requested while the run suspended
+	case detached(state):
+		entries, err := c.sessions.Inbox(ctx, state.ID)
+		if err != nil && !errors.Is(err, session.ErrNotFound) {
+			return false, err
+		}
+		ready = len(entries) > 0 && ended.Status == session.RunCompleted
+	}
+	if !ready {
+		return false, nil
+	}
+	err := c.sessions.PutWake(ctx, session.Wake{
+		Tenant: state.Tenant, SessionID: state.ID, ChildID: state.ID, RunID: state.CurrentRunID, At: time.Now().UTC(),
+	})
+	if errors.Is(err, session.ErrNotFound) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// failRun fails a run that cannot be continued, so that sweeps do not find it again.
+// The agents in below end with it: the process that closes the run ends them; see
+// [tree.endAwaited].
+func (c *closer) failRun(ctx context.Context, due session.Due, taken *session.TakenOver, failure *session.Error, below []session.ChildRef) error {
+	fence := taken.Lease.Fence()
+	change := session.Change{
+		Status: session.Failed, Children: below, Outcome: &session.Outcome{Status: session.RunFailed, Error: failure, Children: below},
+	}
+	state, err := c.sessions.Load(ctx, due.ID)
+	if err != nil {
+		return err
+	}
+	for i := range state.Pending {
+		change.Resolve = append(change.Resolve, session.Resolution{CallID: state.Pending[i].CallID, State: session.PendingAbandoned})
+	}
+	if err := c.h.remoteLink(c.sessions).requestStop(ctx, state, session.Stop{Kind: session.StopAbort, Reason: failure.Message}); err != nil {
+		return err
+	}
+	if detached(state) {
+		change.Wake = &session.Wake{Tenant: due.Tenant, SessionID: state.ParentID, ChildID: due.ID, RunID: due.RunID}
+	}
+	_, err = c.sessions.Commit(ctx, &session.Commit{
+		SessionID: due.ID, RunID: due.RunID, Key: due.RunID + "/abandon", Version: taken.Version, Fence: fence, Change: change,
+	})
+	if err != nil {
+		return err
+	}
+	c.h.logEnd(ctx, state, due.RunID, change.Outcome)
+	return c.sessions.CloseRun(ctx, due.ID, fence, false)
+}
+
+// logEnd writes the one error line of a failed run. The process whose commit ended
+// the run writes it, so that a crash before the run is closed does not lead to a
+// second line. An aborted run is no error.
+func (h *Handler) logEnd(ctx context.Context, state *session.State, runID string, end *session.Outcome) {
+	if end.Status != session.RunFailed {
+		return
+	}
+	level, failure := slog.LevelError, end.Error
+	if failure == nil {
+		failure = session.ErrInternal
+	}
+	if failure.Code == session.CodeCancelled {
+		level = slog.LevelInfo
+	}
+	h.log.Log(ctx, level, "run.failed", "tenant", state.Tenant, "session", state.ID, "run", runID, "agent", state.Agent,
+		"code", string(failure.Code), "error", failure.Error())
+}
+
+// restoreStatus gives a session its [settledStatus]. The error says that what was
+// read of the session is stale.
+func (c *closer) restoreStatus(ctx context.Context, state *session.State, run *session.Run, to session.Status) error {
+	change := session.StatusChange{Expect: []session.Status{session.Active}, ExpectVersion: state.Version, To: to}
+	if run.Outcome != nil {
+		change.Error, change.FailureReason = run.Outcome.Error, run.Outcome.FailureReason
+	}
+	if _, err := c.sessions.SetStatus(ctx, state.ID, change); err != nil && !errors.Is(err, session.ErrAlreadyRunning) {
+		return err
+	}
+	return session.ErrStale.WithMessage("run %s has ended", run.ID).WithSaw(state.Saw())
+}
+
+// closeStream writes a run's last chunks and closes the stream as the outcome says.
+// The chunks have a producer of their own, so that they are written once, whichever
+// process closes the run.
+func closeStream(ctx context.Context, streams stream.Manager, id string, state *session.State, run *session.Run,
+	outcome *session.Outcome, step int, now time.Time,
+) error {
+	base := stream.Chunk{AgentID: state.ID, AgentType: state.Agent, At: now, Step: step, RunID: run.ID, Turn: run.Turn}
+	batch := stream.Batch{
+		Producer: stream.Producer{Session: state.ID + "/close/" + run.ID, Epoch: state.Lease.Epoch, RunID: run.ID},
+		First:    1,
+	}
+	if outcome.Status == session.RunCompleted && outcome.Output != nil {
+		output := base
+		output.Kind, output.Data = stream.Output, outcome.Output
+		streamwriter.Fit(&output, streams.Limits().MaxChunk)
+		batch.Chunks = append(batch.Chunks, output)
+	}
+	if outcome.Status.Suspended() {
+		suspended := base
+		suspended.Kind, suspended.Data = stream.Suspended, encoded(Suspension{Status: outcome.Status, Pending: outcome.Pending})
+		streamwriter.Fit(&suspended, streams.Limits().MaxChunk)
+		batch.Chunks = append(batch.Chunks, suspended)
+	}
+	batch.Chunks = append(batch.Chunks, endChunk(base, outcome))
+	appended, err := streams.Append(ctx, id, batch)
+	if err == nil {
+		_, err = appended.Wait(ctx)
+	}
+	if err != nil || id != state.ID { // the caller's stream stays open
+		return err
+	}
+	by := stream.Producer{Session: state.ID, Epoch: state.Lease.Epoch, RunID: run.ID}
+	if outcome.Status == session.RunFailed {
+		return streams.Fail(ctx, id, by, outcome.Error)
+	}
+	return streams.End(ctx, id, by, streamEnd(outcome, &run.Usage))
+}
+
+// Suspension is the data of a [stream.Suspended] chunk.
+type Suspension struct {
+	Status session.RunStatus `json:"status"`
+	// Pending lists the calls that wait for people, at any depth.
+	Pending []session.Pending `json:"pending,omitempty"`
+}
+
+// streamEnd is how a run that did not fail ends its stream.
+func streamEnd(outcome *session.Outcome, used *session.Usage) stream.End {
+	switch outcome.Status {
+	case session.RunCompleted:
+		return stream.End{Status: stream.EndCompleted, Output: outcome.Output, Usage: used, FinishReason: outcome.FinishReason}
+	case session.RunInterrupted:
+		return stream.End{Status: stream.EndInterrupted, Usage: used}
+	}
+	return stream.End{Status: stream.EndPaused, Usage: used}
+}
+
+// endChunk is the last chunk of a run. A stop writes no error.
+func endChunk(c stream.Chunk, o *session.Outcome) stream.Chunk {
+	switch {
+	case o.Status == session.RunCompleted:
+		c.Kind = stream.RunCompleted
+	case o.Status == session.RunInterrupted:
+		c.Kind = stream.RunInterrupted
+		if o.Interrupt != nil {
+			c.Reason = o.Interrupt.Reason
+		}
+	case o.Status == session.RunFailed && errors.Is(o.Error, session.ErrCancelled):
+		c.Kind, c.Reason = stream.RunInterrupted, o.Error.Message
+	case o.Status == session.RunFailed:
+		c.Kind, c.Error = stream.Failure, o.Error
+	default:
+		c.Kind = stream.RunPaused
+	}
+	return c
+}

@@ -1,0 +1,138 @@
+package enginetest
+
+import (
+	"os"
+
+	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/llm"
+	"github.com/helixagents/helix/llm/scripted"
+)
+
+// scenario is a turn that the suites interrupt.
+type scenario struct {
+	name  string
+	steps []scripted.Step
+	// output gives the agent an output type.
+	output bool
+	// people says who answers calls, and when. It is zero in a turn that waits for
+	// nobody.
+	people schedule
+	// companion is the mode of the agent's companion.
+	companion helix.CompanionMode
+}
+
+// act is a turn that the suites interrupt, in all the courses that it may take. Its
+// outcome is the same in each.
+type act struct {
+	name    string
+	courses []scenario
+	// part is the share of the points to try, unless the run is long.
+	part Part
+}
+
+// Part is a share of the points of turns that take many courses: the At-th of Of.
+// Backends that each run another share cover all points together. The zero value is
+// all of them, and so is every part in a long run.
+type Part struct{ At, Of int }
+
+// has reports whether the n-th point belongs to the part.
+func (p Part) has(n int) bool { return p.Of < 2 || n%p.Of == p.At%p.Of || soak() }
+
+// ofShort is the share of the points of turns that take one course, which have fewer
+// points.
+func (p Part) ofShort() Part { return Part{At: p.At, Of: p.Of / 8} }
+
+// acts are all turns.
+func (p Part) acts() []act {
+	var out []act
+	for _, s := range scenarios() {
+		out = append(out, act{name: s.name, courses: []scenario{s}, part: p.ofShort()})
+	}
+	for _, mode := range []helix.CompanionMode{helix.Blocking, helix.NonBlocking} {
+		mixed := act{name: "mixture", part: p}
+		if mode == helix.NonBlocking {
+			mixed.name, mixed.part = "mixture, companion by itself", Part{At: p.At, Of: 4 * max(p.Of, 1)}
+		}
+		for _, people := range schedules() {
+			s := mixture()
+			s.people, s.companion = people, mode
+			mixed.courses = append(mixed.courses, s)
+		}
+		out = append(out, mixed)
+	}
+	far := act{name: "remote", part: Part{At: p.At, Of: p.Of / 2}}
+	for _, when := range []moment{atOnce, live} {
+		s := distant()
+		s.people = schedule{[]string{"stamp"}, when}
+		far.courses = append(far.courses, s)
+	}
+	out = append(out, far)
+	for i := range out {
+		if out[i].part.Of > 1 {
+			out[i] = out[i].few()
+		}
+	}
+	return out
+}
+
+// soak reports whether to run long.
+func soak() bool { return os.Getenv("HELIX_SOAK") != "" }
+
+// few removes most of the courses, unless the run is long: it keeps one for each
+// moment of answering.
+func (a act) few() act {
+	if soak() {
+		return a
+	}
+	seen := map[moment]bool{}
+	var few []scenario
+	for i := range a.courses {
+		if s := a.courses[(5*i)%len(a.courses)]; !seen[s.people.when] {
+			seen[s.people.when] = true
+			few = append(few, s)
+		}
+	}
+	a.courses = few
+	return a
+}
+
+// pick chooses the courses in which the n-th point of an act is tried: in a long run
+// all that have such a point, else one, a different one each time.
+func (a act) pick(n int, has func(course int) bool) []scenario {
+	var out []scenario
+	if !a.part.has(n) {
+		return nil
+	}
+	for i := range a.courses {
+		if at := (n + i) % len(a.courses); has(at) && (soak() || len(out) == 0) {
+			out = append(out, a.courses[at])
+		}
+	}
+	return out
+}
+
+// scenarios cover parallel calls of every kind, a step that commits once, a model
+// error in mid-stream that is retried, a finish call beside another call, and a
+// FinishWith tool after a regular one.
+func scenarios() []scenario {
+	failing := scripted.Reply(scripted.Say("half a tho"),
+		scripted.Failing(llm.Error("provider_overloaded", true, "the model is overloaded")))
+	return []scenario{
+		{name: "finish", output: true, steps: []scripted.Step{
+			scripted.Reply(scripted.Say("First I look, pay and send."), scripted.Calling("look", subject{"a"}),
+				scripted.Calling("pay", subject{"b"}), scripted.Calling("send", subject{"c"})),
+			scripted.Reply(scripted.Calling("look", subject{"d"}), scripted.Calling("look", subject{"e"})),
+			scripted.Takes(failing, scripted.Reply(scripted.Say("Then I pay."), scripted.Calling("pay", subject{"f"}))),
+			scripted.Reply(scripted.Say("Done."), scripted.Calling("pay", subject{"g"}), scripted.Finishing(receipt{3})),
+		}},
+		{name: "finish with", steps: []scripted.Step{
+			scripted.Reply(scripted.Calling("pay", subject{"a"}), scripted.Calling("send", subject{"b"}),
+				scripted.Calling("book", subject{"c"})),
+			scripted.Text("Whether it is booked I cannot say."), // only where the booking was cut off
+		}},
+		{name: "reply", steps: []scripted.Step{
+			scripted.Reply(scripted.Think("hm"), scripted.Calling("pay", subject{"a"})),
+			scripted.Text("That is all."),
+		}},
+	}
+}

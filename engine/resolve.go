@@ -1,0 +1,213 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/engine/internal/usercode"
+	"github.com/helixagents/helix/llm"
+	"github.com/helixagents/helix/session"
+)
+
+// toolResolver knows what a call of the agent's model means: which tool, sub-agent,
+// companion tool or client tool it names, what input that takes, and whether a person
+// has to approve it.
+type toolResolver struct {
+	userEnv
+	agent     *helix.Agent // never changes
+	sessionID string       // of the agent's session; never changes
+}
+
+// resolve records in a call's row how the call is carried out, or why it is
+// rejected. It repairs a name or an input that no store would keep.
+func (r *toolResolver) resolve(row *session.Call, part *session.Part, finishOnly bool) {
+	row.Kind = session.CallServer
+	if session.CheckKeyID("tool", part.Tool) != nil { // no store would keep it
+		part.Tool, row.Tool = "unnamed", "unnamed"
+	}
+	if text := strings.TrimSpace(string(part.Input)); text == "" {
+		part.Input = json.RawMessage("{}")
+	}
+	if !json.Valid(part.Input) || !utf8.Valid(part.Input) {
+		row.Rejected = toolError(session.CodeToolInput, "the arguments of %s are not valid JSON", part.Tool)
+		part.Input, _ = session.Encode(map[string]string{"invalid_arguments": string(part.Input)})
+		return
+	}
+	// Policies, people, stores and tools read the input: all must read the same in it.
+	if err := ambiguous(part.Input); err != nil {
+		row.Rejected = toolError(session.CodeToolInput, "the input of %s does not fit: %v", part.Tool, err)
+		return
+	}
+	if part.Tool == session.FinishTool && r.agent.Output != nil {
+		row.Kind = session.CallFinish
+		if err := r.agent.Output.Schema().Validate(part.Input); err != nil {
+			row.Rejected = toolError(session.CodeToolInput, "the result does not fit: %v", err)
+		}
+		return
+	}
+	if r.resolveAgent(row, part, finishOnly) {
+		return
+	}
+	tool, ok := r.agent.Tool(part.Tool)
+	switch {
+	case !ok:
+		row.Rejected = toolError(session.CodeToolUnknown, "there is no tool named %q", part.Tool)
+		return
+	case finishOnly:
+		row.Rejected = toolError(session.CodeToolNotRun, "only %s may be called now", session.FinishTool)
+		return
+	}
+	row.ReadOnly, row.Idempotent, row.FinishWith = tool.ReadOnly, tool.Idempotent, tool.FinishWith
+	schema, err := tool.Execute.InputSchema()
+	if err == nil {
+		err = schema.ValidateInput(part.Input)
+	}
+	switch {
+	case err != nil:
+		row.Rejected = toolError(session.CodeToolInput, "the input of %s does not fit: %v", part.Tool, err)
+	case tool.OnClient():
+		row.Kind = session.CallClient
+	}
+}
+
+// resolveAgent does the same for a call of a sub-agent or a companion tool. It
+// reports whether the call is one.
+func (r *toolResolver) resolveAgent(row *session.Call, part *session.Part, finishOnly bool) bool {
+	sub, isSub := r.agent.SubAgent(part.Tool)
+	companion := r.companionSchema(part.Tool)
+	schema := companion
+	if isSub {
+		schema = sub.InputSchema()
+	}
+	if schema == nil {
+		return false
+	}
+	if finishOnly {
+		row.Rejected = toolError(session.CodeToolNotRun, "only %s may be called now", session.FinishTool)
+		return true
+	}
+	if err := schema.ValidateInput(part.Input); err != nil {
+		row.Rejected = toolError(session.CodeToolInput, "the input of %s does not fit: %v", part.Tool, err)
+		return true
+	}
+	row.Idempotent = true // a repeated call finds the session that the first one made
+	switch {
+	case isSub && sub.Remote != nil:
+		row.Kind, row.Child = session.CallRemote, session.NewChildID(r.sessionID, "remote", row.ID)
+		return true
+	case isSub:
+		row.Kind, row.Child = session.CallSubAgent, session.NewChildID(r.sessionID, "sub", row.ID)
+		return true
+	}
+	row.Kind = session.CallCompanion
+	return true
+}
+
+// requireApprovals asks the approval policies of tools which calls a person has to
+// approve. The decisions are part of the reply's commit, so that policies are asked
+// once. If a policy fails, the call needs approval. written is what hooks wrote in the
+// step so far.
+func (r *toolResolver) requireApprovals(ctx context.Context, key string, f *flight, written session.Writes) {
+	for _, c := range f.calls {
+		tool, ok := r.agent.Tool(c.Tool)
+		if !ok || tool.Approval == nil || c.Kind != session.CallServer || c.Rejected != nil {
+			continue
+		}
+		needed, err := r.needsApproval(ctx, key, tool, c, written)
+		if err != nil {
+			r.log.WarnContext(ctx, "approval gate failed, so a person is asked", r.attrs("tool", c.Tool, "error", err)...)
+		}
+		if needed || err != nil {
+			c.Kind = session.CallApproval
+		}
+	}
+}
+
+func (r *toolResolver) needsApproval(ctx context.Context, key string, tool *helix.Tool, c *call, written session.Writes) (bool, error) {
+	if limit := tool.CallTimeout(); limit > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, limit, usercode.ErrTimeout)
+		defer cancel()
+	}
+	draft := r.draft(written)
+	handle := &helix.Call{Scope: r.scope(key, draft), ID: c.ID, Tool: c.Tool}
+	needed, err := usercode.Call(ctx, r.pool, func() (bool, error) { return tool.Approval(ctx, handle, c.part.Input) })
+	_, _ = draft.Close() // a policy decides and changes nothing
+	if err == nil {
+		err = context.Cause(ctx) // an answer that comes after the limit does not count
+	}
+	return needed, err
+}
+
+// pending makes the entry of a call that waits for a person, who may answer it until
+// the tool's deadline.
+func (r *toolResolver) pending(c *call, now time.Time) session.Pending {
+	p := session.Pending{
+		CallID: c.ID, MessageID: c.MessageID, Tool: c.Tool, Input: c.part.Input, Kind: session.PendingClientTool,
+		Fingerprint: session.Fingerprint(c.Tool, c.part.Input), CreatedAt: now,
+	}
+	if c.Kind == session.CallApproval {
+		p.Kind, p.ApprovalID = session.PendingApproval, session.NewApprovalID()
+	}
+	if tool, ok := r.agent.Tool(c.Tool); ok {
+		p.Policy = tool.Approver != nil
+		if limit := tool.WaitLimit(); limit > 0 {
+			p.Deadline = now.Add(limit)
+		}
+	}
+	return p
+}
+
+// approverOf returns the policy of an agent that decides who may answer a call, or
+// nil. A call that was made under a policy is refused if the tool has none any more.
+func approverOf(agent *helix.Agent, p *session.Pending) (func(context.Context, *helix.Answer) error, error) {
+	tool, ok := agent.Tool(p.Tool)
+	switch {
+	case ok && tool.Approver != nil:
+		return tool.Approver, nil
+	case !p.Policy:
+		return nil, nil
+	}
+	return nil, session.ErrNotAllowed.WithMessage("call %s: the tool %s, which decides who may answer, no longer has an Approver", p.CallID, p.Tool)
+}
+
+// offered lists the tools that the model may call, sub-agents and companion tools
+// included, and the finish tool excluded.
+func (r *toolResolver) offered() ([]llm.Tool, error) {
+	agent := r.agent
+	var tools []llm.Tool
+	for i := range agent.Tools {
+		tool := &agent.Tools[i]
+		schema, err := tool.Execute.InputSchema()
+		if err != nil {
+			return nil, err
+		}
+		tools = append(tools, llm.Tool{
+			Name: tool.Name, Description: tool.Description, Schema: schema.JSON(), Strict: tool.Strict,
+		})
+	}
+	for i := range agent.SubAgents {
+		sub := &agent.SubAgents[i]
+		tools = append(tools, llm.Tool{Name: sub.Tool(), Description: sub.About(), Schema: sub.InputSchema().JSON()})
+	}
+	return append(tools, r.companionTools()...), nil
+}
+
+// finishTool is the tool with which the model gives the agent's output.
+func (r *toolResolver) finishTool(strict bool) llm.Tool {
+	return llm.Tool{
+		Name:        session.FinishTool,
+		Description: "Finish with the final result. Call this once the task is done; its arguments are the result.",
+		Schema:      r.agent.Output.Schema().JSON(),
+		Strict:      strict,
+	}
+}
+
+// toolError makes the error of a call, as the model sees it.
+func toolError(code session.Code, format string, args ...any) *session.Error {
+	return (&session.Error{Code: code}).WithMessage(format, args...)
+}
