@@ -153,7 +153,7 @@ func (t *turn) sendFinal(ctx context.Context) (machine.Result, error) {
 		if _, err := t.commit(ctx, t.final.key, t.final.change); err != nil {
 			return machine.Result{}, err
 		}
-		t.flight = nil
+		t.setFlight(nil)
 	}
 	return machine.Result{Next: machine.NextClose}, nil
 }

@@ -49,7 +49,8 @@ type call struct {
 	// waitReported is set when it was reported how long the call waited.
 	waitReported bool
 
-	// These are guarded by turn.mu; effects that run alone read them without.
+	// These are guarded by turn.mu; effects that run alone read them without. Before the
+	// step is in flight, its goroutine owns them.
 	running  chan struct{}    // closed when the effect that carries the call out returns; nil if there is none
 	settling bool             // it has its result and is about to settle it
 	settled  *settled         // its result

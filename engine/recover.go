@@ -210,9 +210,11 @@ func (t *turn) discardShown() {
 // shows the waits again. Results that stand are shown again later.
 func (t *turn) discardResults(f *flight, reason string) {
 	t.emit(stream.Chunk{Kind: stream.StepDiscarded, Scope: stream.ScopeResults, Reason: reason, MessageID: f.reply.ID})
+	t.mu.Lock()
 	for _, c := range f.calls {
 		c.unseen = c.settled != nil
 	}
+	t.mu.Unlock()
 	f.announced = false
 	t.waits(f).announce()
 }

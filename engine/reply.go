@@ -73,9 +73,7 @@ func (r *replyStep) accept(ctx context.Context, reply modelReply) (machine.Resul
 	if ctx.Err() != nil { // user code was cut off: the process that recovers the turn asks again
 		return machine.Result{}, context.Cause(ctx)
 	}
-	r.t.mu.Lock()
-	r.t.flight = f
-	r.t.mu.Unlock()
+	r.t.setFlight(f)
 	return r.send(ctx, f)
 }
 
@@ -126,9 +124,7 @@ func (r *replyStep) send(ctx context.Context, f *flight) (machine.Result, error)
 	if len(f.calls) > 0 {
 		return machine.Result{Next: machine.NextTools, Calls: f.plan()}, nil
 	}
-	r.t.mu.Lock()
-	r.t.flight = nil
-	r.t.mu.Unlock()
+	r.t.setFlight(nil)
 	return machine.Result{Next: f.next}, nil
 }
 

@@ -46,9 +46,7 @@ func (t *turn) commitStep(ctx context.Context, e effect) (machine.Result, error)
 	if err != nil {
 		return machine.Result{}, err
 	}
-	t.mu.Lock()
-	t.flight = nil
-	t.mu.Unlock()
+	t.setFlight(nil)
 	t.out.Emit(stream.Chunk{Kind: stream.StepCommitted, Step: f.step, MessageID: f.reply.ID, CheckpointID: done.CheckpointID})
 	return machine.Result{Next: f.next}, nil
 }
@@ -115,30 +113,48 @@ func (r *stepResults) settleRest(stop *session.Stop) {
 	cut := r.f.cutShort(stop)
 	for _, c := range r.f.calls {
 		if c.settled != nil {
-			if c.unseen { // the result that watchers saw was discarded
-				c.unseen = false
-				r.t.emitEnd(c)
-			}
+			r.t.showAgain(c)
 			continue
 		}
 		c.abandoned = c.pending != nil && c.pending.State == session.PendingWaiting
+		var result *settled
 		switch {
 		case c.result != nil: // the tool ran, and its result could not be settled
-			c.settled = c.result
+			result = c.result
 		case c.Rejected != nil:
-			c.settled = r.t.failed(c, c.Rejected, 0)
+			result = r.t.failed(c, c.Rejected, 0)
 		case c.Kind == session.CallFinish && !cut:
-			c.settled = &settled{message: r.t.stamp(session.ToolResult(c.part, session.FinishAcknowledged))}
+			result = &settled{message: r.t.stamp(session.ToolResult(c.part, session.FinishAcknowledged))}
 		case stop != nil && c.Status == session.CallBegun:
-			c.settled = r.t.failed(c, cutOff(c, stop), 0)
+			result = r.t.failed(c, cutOff(c, stop), 0)
 		case stop != nil:
-			c.settled = r.t.failed(c, stoppedCall(stop), 0)
+			result = r.t.failed(c, stoppedCall(stop), 0)
 		case c.Status == session.CallBegun && !c.claimed:
-			c.settled = r.t.failed(c, lostCall(c), 0)
+			result = r.t.failed(c, lostCall(c), 0)
 		default:
-			c.settled = r.t.failed(c, toolError(session.CodeToolNotRun, "%s was not carried out", c.Tool), 0)
+			result = r.t.failed(c, toolError(session.CodeToolNotRun, "%s was not carried out", c.Tool), 0)
 		}
-		r.t.emitEnd(c)
+		r.t.show(c, result)
+	}
+}
+
+// show gives a call its result and shows it to watchers.
+func (t *turn) show(c *call, result *settled) {
+	t.mu.Lock()
+	c.settled = result
+	t.mu.Unlock()
+	t.emitEnd(c)
+}
+
+// showAgain shows watchers the result of a settled call, if what they saw of it was
+// discarded.
+func (t *turn) showAgain(c *call) {
+	t.mu.Lock()
+	unseen := c.unseen
+	c.unseen = false
+	t.mu.Unlock()
+	if unseen {
+		t.emitEnd(c)
 	}
 }
 

@@ -68,7 +68,7 @@ func (l *stepLoader) load(ctx context.Context, messages []session.Message) error
 	if err := l.readCompanions(ctx, f); err != nil {
 		return err
 	}
-	l.t.flight = f
+	l.t.setFlight(f)
 	return nil
 }
 

@@ -29,13 +29,9 @@ func (t *turn) callTool(ctx context.Context, e effect) error {
 	}
 	c := f.call(e.CallID)
 	if c == nil || c.settled != nil {
-		found := c != nil && c.unseen
-		if found {
-			c.unseen = false
-		}
 		t.mu.Unlock()
-		if found { // the result that watchers saw was discarded
-			t.emitEnd(c)
+		if c != nil {
+			t.showAgain(c)
 		}
 		return nil
 	}
@@ -120,10 +116,7 @@ func (t *turn) failCall(ctx context.Context, e effect, fault error) error {
 	if err := t.toolCall(e, f, c).settle(ctx, result); err != nil {
 		return errors.Join(fault, err)
 	}
-	t.mu.Lock()
-	c.settled = result
-	t.mu.Unlock()
-	t.emitEnd(c)
+	t.show(c, result)
 	return nil
 }
 

@@ -21,8 +21,7 @@ import (
 // run alone; the CallTool and CallChild effects of one wave run at the same time, and
 // user code may outlive its call. Each field says which of them may use it:
 //
-//   - "never changes": set before the turn is held, or by its first effect at the
-//     latest; everybody reads it.
+//   - "never changes": set before the handler holds the turn; everybody reads it.
 //   - "alone": changed only by effects that run alone, or before the first effect.
 //     Calls of a wave read it.
 //   - "mu": guarded by the mutex.
@@ -70,8 +69,9 @@ type turn struct {
 	trimmed    int64               // alone: up to where the stream was trimmed, as far as this turn knows
 
 	mu sync.Mutex
-	// flight is the step in flight, or nil. Guarded by mu, as are the fields of its calls
-	// that say so; effects that run alone read it without.
+	// flight is the step in flight, or nil; see setFlight. Written under mu by effects that
+	// run alone, which read it without; others read it under mu. So are the fields of its
+	// calls that say so.
 	flight *flight
 	// ended is the outcome, once the last commit was made. Written under mu by effects that
 	// run alone, which read it without; others read it under mu.
@@ -170,6 +170,13 @@ func (t *turn) attrs(more ...any) []any {
 		slog.String("tenant", t.key.Tenant), slog.String("session", t.key.ID),
 		slog.String("run", t.run.ID), slog.Int("step", t.current()),
 	}, more...)
+}
+
+// setFlight sets the step in flight.
+func (t *turn) setFlight(f *flight) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.flight = f
 }
 
 // hasEnded reports whether the turn's last commit was made.

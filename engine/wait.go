@@ -310,16 +310,9 @@ func (w *stepWaits) classify(ctx context.Context) (ready []machine.PlannedCall, 
 			waiting = append(waiting, c)
 			continue
 		}
-		w.settle(c, result)
+		w.t.show(c, result)
 	}
 	return ready, waiting, nil
-}
-
-func (w *stepWaits) settle(c *call, result *settled) {
-	w.t.mu.Lock()
-	c.settled = result
-	w.t.mu.Unlock()
-	w.t.emitEnd(c)
 }
 
 // keepAnswers settles the answered calls of a step that is about to be abandoned. A
@@ -336,7 +329,7 @@ func (w *stepWaits) keepAnswers(ctx context.Context) error {
 			continue
 		}
 		if result := w.answer(ctx, c); result != nil {
-			w.settle(c, result)
+			w.t.show(c, result)
 		}
 	}
 	return nil
@@ -366,10 +359,7 @@ func (w *stepWaits) suspend(ctx context.Context, e effect, waiting []*call) (mac
 		if c.settled == nil {
 			continue
 		}
-		if c.unseen { // the results that watchers saw were discarded
-			c.unseen = false
-			w.t.emitEnd(c)
-		}
+		w.t.showAgain(c)
 		kept = kept || !c.refused()
 		if !c.settled.stored && !c.refused() && c.Kind != session.CallFinish && !c.timedOut() {
 			if err := w.t.toolCall(e, w.f, c).persist(ctx, c.settled); err != nil {
