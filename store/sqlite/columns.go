@@ -1,7 +1,6 @@
 package sqlite
 
 import (
-	"database/sql/driver"
 	"strings"
 	"time"
 
@@ -45,10 +44,10 @@ func columnNames(prefix, suffix string) string {
 // cells are the values of the columns, in a form that can be compared.
 type cells [len(columns)]cell
 
-// cell is a text or, in the form in which it is stored, a time.
+// cell is a text or a time.
 type cell struct {
 	text string
-	time driver.Value
+	time instant
 }
 
 // cellsOf are the cells of a document.
@@ -58,21 +57,21 @@ func cellsOf(s *session.State) (out cells) {
 		case *string:
 			out[i].text = *field
 		case *time.Time:
-			out[i].time = nanos(*field)
+			out[i].time = instantOf(*field)
 		}
 	}
 	return out
 }
 
-// args are the cells as parameters.
-func (c *cells) args(s *session.State) []any {
+// columnArgs are the columns of a document as parameters.
+func columnArgs(s *session.State) []any {
 	out := make([]any, len(columns))
 	for i := range columns {
-		switch columns[i].field(s).(type) {
+		switch field := columns[i].field(s).(type) {
 		case *string:
-			out[i] = c[i].text
+			out[i] = *field
 		case *time.Time:
-			out[i] = c[i].time
+			out[i] = *field
 		}
 	}
 	return out

@@ -43,7 +43,7 @@ type coldRow struct {
 	status                  session.Status
 	owner                   string
 	epoch                   int64
-	leaseUntil, closeOwedAt any
+	leaseUntil, closeOwedAt instant
 	turn                    int
 	currentRun              string
 	runStatus               session.RunStatus
@@ -54,7 +54,7 @@ type coldRow struct {
 func (h *header) cold() coldRow {
 	return coldRow{
 		status: h.Status, owner: h.Lease.Owner, epoch: h.Lease.Epoch,
-		leaseUntil: nanos(h.Lease.ExpiresAt), closeOwedAt: nanos(h.closeOwedAt),
+		leaseUntil: instantOf(h.Lease.ExpiresAt), closeOwedAt: instantOf(h.closeOwedAt),
 		turn: h.Turn, currentRun: h.CurrentRunID, runStatus: h.runStatus, runRuntime: h.runRuntime,
 		document: cellsOf(&h.State),
 	}
@@ -162,7 +162,7 @@ func (h *header) hotArgs() []any {
 // insertHeader adds the row of a new session and gives it its number.
 func (s *sessions) insertHeader(t *tx, h *header) (err error) {
 	h.stored = h.cold()
-	args := concat(h.hotArgs(), h.stored.turnArgs(), h.stored.document.args(&h.State), []any{h.CreatedAt, s.tenant, h.ID})
+	args := concat(h.hotArgs(), h.turnArgs(), columnArgs(&h.State), []any{h.CreatedAt, s.tenant, h.ID})
 	h.number, err = t.insert(insertHeader, args...)
 	if isDuplicate(err) {
 		return session.Exists(&h.State)
@@ -183,7 +183,7 @@ func (s *sessions) writeHeader(t *tx, h *header) error {
 func (s *sessions) writeCold(t *tx, h *header) error {
 	if cold := h.cold(); cold != h.stored {
 		h.stored = cold
-		_, err := t.exec(updateHeaderCold, concat(cold.turnArgs(), cold.document.args(&h.State), []any{h.number})...)
+		_, err := t.exec(updateHeaderCold, concat(h.turnArgs(), columnArgs(&h.State), []any{h.number})...)
 		if err != nil {
 			return err
 		}
@@ -192,11 +192,19 @@ func (s *sessions) writeCold(t *tx, h *header) error {
 	return nil
 }
 
-func (c *coldRow) turnArgs() []any {
+func (h *header) turnArgs() []any {
 	return []any{
-		c.status, c.owner, c.epoch, c.leaseUntil, c.turn, c.currentRun, c.runStatus, c.runRuntime, c.closeOwedAt,
+		h.Status, h.Lease.Owner, h.Lease.Epoch, h.Lease.ExpiresAt, h.Turn, h.CurrentRunID, h.runStatus, h.runRuntime, h.closeOwedAt,
 	}
 }
+
+// instant is a time in a form that can be compared with ==, whatever its location.
+type instant struct {
+	seconds int64
+	nanos   int
+}
+
+func instantOf(t time.Time) instant { return instant{t.Unix(), t.Nanosecond()} }
 
 func concat(parts ...[]any) []any {
 	out := make([]any, 0, 40)

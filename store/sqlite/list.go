@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/helixagents/helix/session"
 )
@@ -179,7 +180,7 @@ func (s *sessions) List(ctx context.Context, query session.Query) (page session.
 			page.Total = &total
 		}
 		if ok {
-			l.add("("+l.created()+", "+l.id()+") < (?, ?)", at.N, at.ID)
+			l.add("("+l.created()+", "+l.id()+") < (?, ?)", time.Unix(0, at.N), at.ID)
 		}
 		for r, err := range c.query(l.page(), append(l.args, page.Limit+1, query.Skip())...) {
 			if err != nil {

@@ -2,7 +2,6 @@ package sqlite
 
 import (
 	"context"
-	"database/sql/driver"
 	"math"
 	"time"
 
@@ -61,7 +60,7 @@ func (s *sessions) sweep(ctx context.Context, name, query string, request sessio
 	}
 	err = s.b.read(ctx, name, func(c *conn) error {
 		for r, err := range c.query(query, s.b.now(),
-			nanosAfter(after.At), after.Tenant, after.ID, after.CallID, request.Size()) {
+			behind(after.At), after.Tenant, after.ID, after.CallID, request.Size()) {
 			if err != nil {
 				return err
 			}
@@ -76,13 +75,13 @@ func (s *sessions) sweep(ctx context.Context, name, query string, request sessio
 	return out, err
 }
 
-// nanosAfter is the time that a page begins behind: before all times if it is
-// zero.
-func nanosAfter(t time.Time) driver.Value {
+// behind is the parameter for the time after which a page begins. The zero time
+// would be NULL, so it becomes a number before all times.
+func behind(t time.Time) any {
 	if t.IsZero() {
 		return int64(math.MinInt64)
 	}
-	return nanos(t)
+	return t
 }
 
 // DueDeadlines implements [session.Sweeps].
@@ -113,7 +112,7 @@ func (s *sessions) Wakes(ctx context.Context, request session.WakeRequest) (out 
 	}
 	err = s.b.read(ctx, "list wakes", func(c *conn) error {
 		for r, err := range c.query(sweepWakes,
-			nanosAfter(after.At), after.Tenant, after.SessionID, after.ChildID, request.Size()) {
+			behind(after.At), after.Tenant, after.SessionID, after.ChildID, request.Size()) {
 			if err != nil {
 				return err
 			}
