@@ -81,7 +81,3 @@ func endsTransaction(err error) bool {
 	}
 	return false
 }
-
-func notFound(format string, args ...any) error {
-	return session.ErrNotFound.WithMessage(format+": not found", args...)
-}

@@ -15,12 +15,12 @@ func Outdate(t testing.TB, path string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = c.exec("BEGIN IMMEDIATE")
+	_, err = c.Exec("BEGIN IMMEDIATE")
 	if err == nil {
 		err = apply(c, migrate.Step{Number: 99, Name: "0099_later", Text: "CREATE TABLE later (x)", ReadableFrom: 99}, time.Now())
 	}
 	if err == nil {
-		_, err = c.exec("COMMIT")
+		_, err = c.Exec("COMMIT")
 	}
 	if err = errors.Join(err, c.close()); err != nil {
 		t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store/internal/lite"
 )
 
 func TestOpenTogether(t *testing.T) {
@@ -48,14 +49,14 @@ func TestOpenTogether(t *testing.T) {
 		t.Errorf("%d sessions, %v", len(page.Items), err)
 	}
 	var applied int
-	err = backends[0].read(t.Context(), "count", func(c *conn) error {
-		r, err := c.one("SELECT count(*) FROM helix_migrations")
+	err = backends[0].read(t.Context(), "count", func(c lite.Conn) error {
+		r, err := c.One("SELECT count(*) FROM helix_migrations")
 		if err == nil {
-			applied = r.int()
+			applied = r.Int()
 		}
 		return err
 	})
-	if steps, _ := migrations(); err != nil || applied != len(steps) {
+	if steps, _ := lite.Migrations(); err != nil || applied != len(steps) {
 		t.Errorf("%d of %d migrations are noted, %v", applied, len(steps), err)
 	}
 }
@@ -69,15 +70,15 @@ func TestNewerDatabase(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = b.write(t.Context(), "pretend", func(t *tx) error {
-			_, err := t.exec("INSERT INTO helix_migrations (number, name, applied_at, readable_from) VALUES (?, 'later', 0, ?)", number, readableFrom)
+		err = b.write(t.Context(), "pretend", func(t *lite.Tx) error {
+			_, err := t.Exec("INSERT INTO helix_migrations (number, name, applied_at, readable_from) VALUES (?, 'later', 0, ?)", number, readableFrom)
 			return err
 		})
 		if err = errors.Join(err, b.Close()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	steps, err := migrations()
+	steps, err := lite.Migrations()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +150,7 @@ func TestForeignFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(c.script("CREATE TABLE sessions (name TEXT)"), c.close()); err != nil {
+	if err := errors.Join(c.Script("CREATE TABLE sessions (name TEXT)"), c.close()); err != nil {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]string{

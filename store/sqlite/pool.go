@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store/internal/lite"
 	"github.com/helixagents/helix/store/internal/migrate"
 )
 
@@ -38,7 +39,7 @@ func newPool(config Config, guard *migrate.Guard) (*pool, error) {
 
 // snapshot lends a connection that sees the database as it is now, whatever is
 // written meanwhile.
-func (p *pool) snapshot(ctx context.Context, what string, run func(*conn) error) (err error) {
+func (p *pool) snapshot(ctx context.Context, what string, run func(lite.Conn) error) (err error) {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -59,11 +60,11 @@ func (p *pool) snapshot(ctx context.Context, what string, run func(*conn) error)
 		return ctx.Err()
 	}
 	defer func() { p.conns <- c }()
-	if _, err := c.exec("BEGIN"); err != nil {
+	if _, err := c.Exec("BEGIN"); err != nil {
 		return err
 	}
 	defer func() {
-		if _, end := c.exec("ROLLBACK"); err == nil {
+		if _, end := c.Exec("ROLLBACK"); err == nil {
 			err = end
 		}
 	}()

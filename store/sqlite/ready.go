@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store/internal/lite"
 )
 
 // Ready implements [store.Backend]. A file that was deleted or replaced can still be
@@ -15,15 +16,15 @@ func (b *Backend) Ready(ctx context.Context) error {
 	if err := b.inPlace(); err != nil {
 		return err
 	}
-	err := b.read(ctx, "read the database", func(c *conn) error {
-		if _, err := c.one("SELECT 1 FROM sessions LIMIT 1"); err != nil {
+	err := b.read(ctx, "read the database", func(c lite.Conn) error {
+		if err := lite.TryRead(c); err != nil {
 			return err
 		}
-		r, err := c.one("PRAGMA user_version")
+		r, err := c.One("PRAGMA user_version")
 		if err != nil {
 			return err
 		}
-		return b.guard.Note(r.int())
+		return b.guard.Note(r.Int())
 	})
 	if err != nil {
 		return err
@@ -47,30 +48,22 @@ func (b *Backend) inPlace() error {
 	return out
 }
 
-const (
-	// No lock has an empty name.
-	writeNothing = `
-INSERT INTO locks (name, owner, token) VALUES ('', '', 1)
-ON CONFLICT DO UPDATE SET token = token + 1`
-
-	// minFree is how many pages there must be room for: about what a step writes.
-	minFree = 16
-)
+// minFree is how many pages there must be room for: about what a step writes.
+const minFree = 16
 
 // tryWrite writes a row that nobody reads, if the file may grow as much as others
 // need.
-func (b *Backend) tryWrite(t *tx) error {
+func (b *Backend) tryWrite(t *lite.Tx) error {
 	var pages [3]int64
 	for i, pragma := range []string{"PRAGMA max_page_count", "PRAGMA page_count", "PRAGMA freelist_count"} {
-		r, err := t.one(pragma)
+		r, err := t.One(pragma)
 		if err != nil {
 			return err
 		}
-		pages[i] = r.int64()
+		pages[i] = r.Int64()
 	}
 	if pages[0]-pages[1]+pages[2] < minFree {
 		return session.ErrUnavailable.WithMessage("database %s: it is full; raise its limit, or delete sessions", b.config.Path)
 	}
-	_, err := t.exec(writeNothing)
-	return err
+	return lite.TryWrite(t)
 }

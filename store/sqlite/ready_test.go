@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store/internal/lite"
 )
 
 // notReady wants a backend not to be ready, and to say why.
@@ -81,8 +82,8 @@ func TestReadyNoticesFailingWrites(t *testing.T) {
 	t.Parallel()
 	b := openTest(t)
 	b.writes.Always()
-	err := b.write(t.Context(), "spoil", func(t *tx) error {
-		_, err := t.exec("ALTER TABLE locks RENAME TO gone")
+	err := b.write(t.Context(), "spoil", func(t *lite.Tx) error {
+		_, err := t.Exec("ALTER TABLE locks RENAME TO gone")
 		return err
 	})
 	if err != nil {

@@ -16,6 +16,12 @@
 // are noticed by polling, only while somebody reads.
 //
 // Any number of processes on one machine may use the same file.
+//
+// # Statements
+//
+// The tables and all statements about sessions, streams and locks are in
+// store/internal/lite. This package executes them: it has the driver, the settings
+// of the file, the transactions and what notices other processes.
 package sqlite
 
 import (
@@ -32,6 +38,7 @@ import (
 	"github.com/helixagents/helix/lock"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store"
+	"github.com/helixagents/helix/store/internal/lite"
 	"github.com/helixagents/helix/store/internal/migrate"
 	"github.com/helixagents/helix/store/internal/ready"
 	"github.com/helixagents/helix/stream"
@@ -77,6 +84,7 @@ type Config struct {
 // Backend keeps everything in one SQLite file. It implements [store.Backend].
 type Backend struct {
 	config  Config
+	lite    *lite.Backend
 	path    string      // of the database file, whatever the process's directory becomes
 	file    os.FileInfo // the file itself
 	writer  *writer
@@ -100,7 +108,7 @@ func OpenConfig(config Config) (*Backend, error) {
 	if err != nil {
 		return nil, failure("open "+config.Path, err)
 	}
-	steps, err := migrations()
+	steps, err := lite.Migrations()
 	if err != nil {
 		return nil, errors.Join(err, w.close())
 	}
@@ -116,6 +124,7 @@ func OpenConfig(config Config) (*Backend, error) {
 	}
 	b.watch = newWatch(b.lookElsewhere, config.PollInterval)
 	b.writer = newWriter(w, &config, b.watch, b.guard)
+	b.lite = &lite.Backend{Database: database{b}, Readers: b.watch.hub, Logger: config.Logger, MaxChunk: config.MaxChunk}
 	config.warnOfPlace()
 	return b, nil
 }
@@ -204,13 +213,18 @@ func (c *Config) pragmas() []string {
 }
 
 // Sessions implements [store.Backend].
-func (b *Backend) Sessions() session.Store { return &sessions{b, session.DefaultTenant} }
+func (b *Backend) Sessions() session.Store { return b.lite.Sessions() }
 
 // Streams implements [store.Backend].
-func (b *Backend) Streams() stream.Manager { return &streams{b, session.DefaultTenant} }
+func (b *Backend) Streams() stream.Manager { return b.lite.Streams() }
 
 // Locks implements [store.Backend].
-func (b *Backend) Locks() lock.Manager { return &locks{b} }
+func (b *Backend) Locks() lock.Manager { return b.lite.Locks() }
+
+// Commit implements [store.Backend]. The batch and the commit are one operation.
+func (b *Backend) Commit(ctx context.Context, commit *store.Commit) (*session.Committed, int64, error) {
+	return b.lite.Commit(ctx, commit)
+}
 
 // Close implements [store.Backend]. What was queued is still written.
 func (b *Backend) Close() error {
@@ -221,21 +235,18 @@ func (b *Backend) Close() error {
 	return errors.Join(b.readers.close(), b.writer.conn.close())
 }
 
-// now is the store's time, in the form in which it is read back.
-func (b *Backend) now() time.Time { return b.config.Clock().UTC().Round(0) }
-
 // write performs an operation in a transaction that may hold others, too.
-func (b *Backend) write(ctx context.Context, what string, run func(*tx) error) error {
+func (b *Backend) write(ctx context.Context, what string, run func(*lite.Tx) error) error {
 	return b.writer.do(ctx, &op{what: what, run: run})
 }
 
 // read runs queries on one consistent snapshot.
-func (b *Backend) read(ctx context.Context, what string, run func(*conn) error) error {
+func (b *Backend) read(ctx context.Context, what string, run func(lite.Conn) error) error {
 	return failure(what, b.readers.snapshot(ctx, what, run))
 }
 
 // lookElsewhere has the writer notice what other processes have written, and tell
 // readers of streams.
 func (b *Backend) lookElsewhere(ctx context.Context) error {
-	return b.writer.do(ctx, &op{what: "look for changes", reads: true, run: func(*tx) error { return b.writer.refresh() }})
+	return b.writer.do(ctx, &op{what: "look for changes", reads: true, run: func(*lite.Tx) error { return b.writer.refresh() }})
 }

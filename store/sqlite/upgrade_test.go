@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store/internal/lite"
 	"github.com/helixagents/helix/stream"
 )
 
@@ -72,9 +73,9 @@ func TestUpgrade(t *testing.T) {
 	}
 	script := func(b *Backend, queries []string, args ...any) {
 		t.Helper()
-		err := b.write(ctx, "script", func(t *tx) error {
+		err := b.write(ctx, "script", func(t *lite.Tx) error {
 			for _, query := range queries {
-				if _, err := t.exec(query, args...); err != nil {
+				if _, err := t.Exec(query, args...); err != nil {
 					return err
 				}
 			}

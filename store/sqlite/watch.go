@@ -6,12 +6,13 @@ import (
 	"time"
 
 	"github.com/helixagents/helix/store/internal/feed"
+	"github.com/helixagents/helix/store/internal/lite"
 )
 
 // watch tells readers of streams that something was written: at once what this
 // process wrote, and by polling, while there are readers, what others did.
 type watch struct {
-	hub *feed.Hub[streamKey]
+	hub *feed.Hub[lite.StreamKey]
 	// look has all readers notified if another process has written.
 	look     func(context.Context) error
 	interval time.Duration
@@ -20,8 +21,8 @@ type watch struct {
 }
 
 func newWatch(look func(context.Context) error, interval time.Duration) *watch {
-	w := &watch{hub: feed.NewHub[streamKey](), look: look, interval: interval}
-	w.hub.Added = func(streamKey, int) {
+	w := &watch{hub: feed.NewHub[lite.StreamKey](), look: look, interval: interval}
+	w.hub.Added = func(lite.StreamKey, int) {
 		if w.stop == nil {
 			ctx, stop := context.WithCancel(context.Background())
 			w.stop = stop
@@ -34,7 +35,7 @@ func newWatch(look func(context.Context) error, interval time.Duration) *watch {
 			w.stop = nil
 		}
 	}
-	w.hub.Removed = func(_ streamKey, keys int) {
+	w.hub.Removed = func(_ lite.StreamKey, keys int) {
 		if keys == 0 {
 			end()
 		}
@@ -44,7 +45,7 @@ func newWatch(look func(context.Context) error, interval time.Duration) *watch {
 }
 
 // notify tells the readers of streams that were written to.
-func (w *watch) notify(streams map[streamKey]bool) {
+func (w *watch) notify(streams map[lite.StreamKey]bool) {
 	for key := range streams {
 		w.hub.Notify(key)
 	}

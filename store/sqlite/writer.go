@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store/internal/lite"
 	"github.com/helixagents/helix/store/internal/migrate"
 )
 
@@ -46,7 +47,7 @@ type writer struct {
 	busy  time.Duration // how long to wait for other processes' transactions
 	log   *slog.Logger
 	watch *watch // is told of the streams that a transaction changed
-	cache *cache
+	cache *lite.Cache
 	guard *migrate.Guard
 	// dataVersion changes when another process has written.
 	dataVersion int64
@@ -68,7 +69,7 @@ type writer struct {
 // op is one operation on its way through the writer.
 type op struct {
 	what  string
-	run   func(*tx) error
+	run   func(*lite.Tx) error
 	reads bool // it only looks at the connection and needs no transaction
 	state atomic.Int32
 	done  chan struct{} // closed when err is final
@@ -82,19 +83,24 @@ const (
 	opCancelled
 )
 
-// tx is the transaction that operations run in.
+// tx is the transaction that operations run in. It notices their writes.
 type tx struct {
 	*conn
-	cache   *cache
-	dirty   bool  // the operation has written something
-	broken  error // the transaction can no longer be trusted
-	streams map[streamKey]bool
+	lite   *lite.Tx // what operations write with; it writes with this tx
+	dirty  bool     // the operation has written something
+	broken error    // the transaction can no longer be trusted
+}
+
+func (w *writer) newTx() *tx {
+	t := &tx{conn: w.conn}
+	t.lite = lite.NewTx(t, w.cache)
+	return t
 }
 
 func newWriter(c *conn, config *Config, watch *watch, guard *migrate.Guard) *writer {
 	w := &writer{
 		conn: c, path: config.Path, busy: config.BusyTimeout, log: config.Logger,
-		watch: watch, guard: guard, cache: newCache(), logLimit: maxLog, done: make(chan struct{}),
+		watch: watch, guard: guard, cache: lite.NewCache(), logLimit: maxLog, done: make(chan struct{}),
 	}
 	w.wake.L = &w.mu
 	w.timer = time.AfterFunc(time.Hour, w.hurry)
@@ -207,7 +213,7 @@ func (w *writer) shrinkLog() {
 	}
 	err := w.conn.setBusyTimeout(logPatience)
 	if err == nil {
-		_, err = w.conn.one("PRAGMA wal_checkpoint(TRUNCATE)")
+		_, err = w.conn.One("PRAGMA wal_checkpoint(TRUNCATE)")
 	}
 	if err = errors.Join(err, w.conn.setBusyTimeout(0)); err != nil && !isBusy(err) {
 		w.log.Warn("sqlite.log_not_emptied", "error", err)
@@ -220,7 +226,7 @@ func (w *writer) shrinkLog() {
 func (w *writer) begin() error {
 	deadline := time.Now().Add(w.busy)
 	for {
-		_, err := w.conn.exec("BEGIN IMMEDIATE")
+		_, err := w.conn.Exec("BEGIN IMMEDIATE")
 		if !isBusy(err) || time.Now().After(deadline) {
 			return err
 		}
@@ -266,13 +272,13 @@ var errRedo = errors.New("a member must be undone")
 // member fails in the middle of its writes all of them run again, each under a
 // savepoint of its own.
 func (w *writer) perform(batch []*op) {
-	t := &tx{conn: w.conn, cache: w.cache}
+	t := w.newTx()
 	if batch = w.look(t, batch); len(batch) == 0 {
 		return
 	}
 	err := w.attempt(t, batch, false)
 	if errors.Is(err, errRedo) {
-		t = &tx{conn: w.conn, cache: w.cache}
+		t = w.newTx()
 		err = w.attempt(t, batch, true)
 	}
 	for _, o := range batch {
@@ -281,8 +287,8 @@ func (w *writer) perform(batch []*op) {
 		}
 		o.err = failure(o.what, o.err)
 	}
-	if err == nil && len(t.streams) > 0 {
-		w.watch.notify(t.streams)
+	if changed := t.lite.Changed(); err == nil && len(changed) > 0 {
+		w.watch.notify(changed)
 	}
 }
 
@@ -317,7 +323,7 @@ func (w *writer) attempt(t *tx, batch []*op, savepoints bool) error {
 			return err
 		}
 	}
-	if _, err := t.conn.exec("COMMIT"); err != nil {
+	if _, err := t.conn.Exec("COMMIT"); err != nil {
 		w.rollback()
 		return fmt.Errorf("commit: %w", err)
 	}
@@ -327,7 +333,7 @@ func (w *writer) attempt(t *tx, batch []*op, savepoints bool) error {
 // member runs one operation. An error ends the whole attempt.
 func (w *writer) member(t *tx, o *op, savepoint, alone bool) error {
 	if savepoint {
-		if _, err := t.conn.exec("SAVEPOINT member"); err != nil {
+		if _, err := t.conn.Exec("SAVEPOINT member"); err != nil {
 			return err
 		}
 	}
@@ -342,13 +348,13 @@ func (w *writer) member(t *tx, o *op, savepoint, alone bool) error {
 		}
 		return errRedo
 	case o.err != nil && t.dirty:
-		t.cache.clear()
-		if _, err := t.conn.exec("ROLLBACK TO member"); err != nil {
+		w.cache.Clear()
+		if _, err := t.conn.Exec("ROLLBACK TO member"); err != nil {
 			return err
 		}
 	}
 	if savepoint {
-		if _, err := t.conn.exec("RELEASE member"); err != nil {
+		if _, err := t.conn.Exec("RELEASE member"); err != nil {
 			return err
 		}
 	}
@@ -363,12 +369,12 @@ func (w *writer) call(t *tx, o *op) (err error) {
 			err = session.ErrInternal.WithMessage("%s: the store panicked: %v", o.what, r)
 		}
 	}()
-	return o.run(t)
+	return o.run(t.lite)
 }
 
 func (w *writer) rollback() {
-	w.cache.clear()
-	_, _ = w.conn.exec("ROLLBACK")
+	w.cache.Clear()
+	_, _ = w.conn.Exec("ROLLBACK")
 }
 
 // refresh notices what other processes have written. The number it compares stays
@@ -376,46 +382,38 @@ func (w *writer) rollback() {
 // process. It refuses a file that one of them has changed so that this program
 // cannot use it any more: inside of a transaction that is certain.
 func (w *writer) refresh() error {
-	r, err := w.conn.one("PRAGMA data_version")
+	r, err := w.conn.One("PRAGMA data_version")
 	if err != nil {
 		return err
 	}
-	if version := r.int64(); version != w.dataVersion {
+	if version := r.Int64(); version != w.dataVersion {
 		w.dataVersion = version
-		w.cache.clear()
+		w.cache.Clear()
 		w.watch.hub.NotifyAll()
-		if r, err = w.conn.one("PRAGMA user_version"); err != nil {
+		if r, err = w.conn.One("PRAGMA user_version"); err != nil {
 			return err
 		}
-		return w.guard.Note(r.int())
+		return w.guard.Note(r.Int())
 	}
 	return w.guard.Err()
 }
 
-// exec writes.
-func (t *tx) exec(query string, args ...any) (int64, error) {
+// Exec writes.
+func (t *tx) Exec(query string, args ...any) (int64, error) {
 	t.dirty = true
-	n, err := t.conn.exec(query, args...)
+	n, err := t.conn.Exec(query, args...)
 	if err != nil && endsTransaction(err) {
 		t.broken = err
 	}
 	return n, err
 }
 
-// insert adds a row and returns its number.
-func (t *tx) insert(query string, args ...any) (int64, error) {
+// Insert adds a row and returns its number.
+func (t *tx) Insert(query string, args ...any) (int64, error) {
 	t.dirty = true
-	n, err := t.conn.insert(query, args...)
+	n, err := t.conn.Insert(query, args...)
 	if err != nil && endsTransaction(err) {
 		t.broken = err
 	}
 	return n, err
-}
-
-// touch has readers of a stream told once the transaction is durable.
-func (t *tx) touch(key streamKey) {
-	if t.streams == nil {
-		t.streams = map[streamKey]bool{}
-	}
-	t.streams[key] = true
 }

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/helixagents/helix/session"
+	"github.com/helixagents/helix/store/internal/lite"
 	"github.com/helixagents/helix/stream"
 )
 
@@ -45,7 +46,7 @@ func hold(t *testing.T, b *Backend) (release func()) {
 	t.Helper()
 	entered, leave, left := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 	go func() {
-		left <- b.write(context.Background(), "wait", func(*tx) error {
+		left <- b.write(context.Background(), "wait", func(*lite.Tx) error {
 			close(entered)
 			<-leave
 			return nil
@@ -133,8 +134,8 @@ func TestGroupCommitFailsAlone(t *testing.T) {
 			return err
 		},
 		func() error { // a fault of the store itself
-			return b.write(ctx, "panic", func(t *tx) error {
-				if _, err := t.exec("DELETE FROM sessions"); err != nil {
+			return b.write(ctx, "panic", func(t *lite.Tx) error {
+				if _, err := t.Exec("DELETE FROM sessions"); err != nil {
 					return err
 				}
 				panic("on purpose")
@@ -353,10 +354,10 @@ func TestStateLog(t *testing.T) {
 		}
 	}
 	var size int64
-	err := b.read(ctx, "measure", func(c *conn) error {
-		r, err := c.one("SELECT sum(length(body)) FROM state_log")
+	err := b.read(ctx, "measure", func(c lite.Conn) error {
+		r, err := c.One("SELECT sum(length(body)) FROM state_log")
 		if err == nil {
-			size = r.int64()
+			size = r.Int64()
 		}
 		return err
 	})
@@ -386,8 +387,8 @@ func TestLogStaysShort(t *testing.T) {
 	for range 3 {
 		readers.Go(func() {
 			for ctx.Err() == nil {
-				_ = b.read(ctx, "dawdle", func(c *conn) error {
-					_, err := c.one("SELECT count(*) FROM locks")
+				_ = b.read(ctx, "dawdle", func(c lite.Conn) error {
+					_, err := c.One("SELECT count(*) FROM locks")
 					<-time.After(3 * time.Millisecond)
 					return err
 				})

@@ -1,12 +1,16 @@
-package sqlite
+package lite
 
 import (
+	"database/sql"
 	"fmt"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	_ "modernc.org/sqlite" // the driver
 
 	"github.com/helixagents/helix/session"
 )
@@ -65,7 +69,7 @@ func queries() map[string]string {
 // users', and lists by activity to read none that do something else.
 func TestListingsOfAUser(t *testing.T) {
 	t.Parallel()
-	b := openTest(t)
+	db := openTest(t)
 	for name, c := range map[string]struct {
 		q    session.Query
 		want []string
@@ -92,7 +96,7 @@ func TestListingsOfAUser(t *testing.T) {
 	} {
 		l := newListing("tenant", &c.q)
 		for _, query := range []string{l.page(), l.count()} {
-			plan := strings.NewReplacer("COVERING ", "", "EXISTS ", "").Replace(strings.Join(explain(t, b, query), "\n"))
+			plan := strings.NewReplacer("COVERING ", "", "EXISTS ", "").Replace(strings.Join(explain(t, db, query), "\n"))
 			for _, want := range c.want {
 				if !strings.Contains(plan, want) {
 					t.Errorf("%s: the plan is without %q\n%s\n%s", name, want, query, plan)
@@ -107,10 +111,10 @@ func TestListingsOfAUser(t *testing.T) {
 
 func TestQueryPlans(t *testing.T) {
 	t.Parallel()
-	b := openTest(t)
+	db := openTest(t)
 	for _, name := range slices.Sorted(maps.Keys(queries())) {
 		query := queries()[name]
-		for _, step := range explain(t, b, query) {
+		for _, step := range explain(t, db, query) {
 			if strings.HasPrefix(step, "SCAN") && !strings.HasPrefix(step, "SCAN CONSTANT") || strings.Contains(step, "TEMP B-TREE") {
 				t.Errorf("%s: %s\n%s", name, step, query)
 			}
@@ -118,21 +122,47 @@ func TestQueryPlans(t *testing.T) {
 	}
 }
 
-// explain lists the steps of a query's plan.
-func explain(t *testing.T, b *Backend, query string) (plan []string) {
+// openTest opens a database that has the tables and nothing in them.
+func openTest(t *testing.T) *sql.DB {
 	t.Helper()
-	args := make([]any, strings.Count(query, "?"))
-	err := b.read(t.Context(), "explain", func(c *conn) error {
-		for r, err := range c.query("EXPLAIN QUERY PLAN "+query, args...) {
-			if err != nil {
-				return err
-			}
-			r.next = 3 // after id, parent, notused
-			plan = append(plan, r.text())
-		}
-		return nil
-	})
+	db, err := sql.Open("sqlite", filepath.Join(t.TempDir(), "helix.db"))
 	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	steps, err := Migrations()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range steps {
+		if _, err := db.ExecContext(t.Context(), step.Text); err != nil {
+			t.Fatalf("migration %s: %v", step.Name, err)
+		}
+	}
+	return db
+}
+
+// explain lists the steps of a query's plan.
+func explain(t *testing.T, db *sql.DB, query string) (plan []string) {
+	t.Helper()
+	rows, err := db.QueryContext(t.Context(), "EXPLAIN QUERY PLAN "+query, make([]any, strings.Count(query, "?"))...)
+	if err != nil {
+		t.Fatalf("explain %s: %v", query, err)
+	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		var id, parent, unused int
+		var step string
+		if err := rows.Scan(&id, &parent, &unused, &step); err != nil {
+			t.Fatalf("explain %s: %v", query, err)
+		}
+		plan = append(plan, step)
+	}
+	if err := rows.Err(); err != nil {
 		t.Fatalf("explain %s: %v", query, err)
 	}
 	return plan

@@ -1,4 +1,4 @@
-package sqlite
+package lite
 
 import (
 	"context"
@@ -9,11 +9,11 @@ import (
 )
 
 // decodePending reads an entry from a row that begins with its columns.
-func decodePending(id string, r *row) (*session.Pending, error) {
-	callID := r.text()
-	row := stored.Pending{Doc: r.bytes()}
-	state := session.PendingState(r.text())
-	row.Input, row.Result, row.Late = r.bytes(), r.bytes(), r.bytes()
+func decodePending(id string, r *Row) (*session.Pending, error) {
+	callID := r.Text()
+	row := stored.Pending{Doc: r.Bytes()}
+	state := session.PendingState(r.Text())
+	row.Input, row.Result, row.Late = r.Bytes(), r.Bytes(), r.Bytes()
 	p, err := row.Decode(id, callID)
 	if err != nil {
 		return nil, err
@@ -48,13 +48,13 @@ WHERE tenant = ? AND session_id = ? AND call_id = ?`
 )
 
 // pending lists a session's entries, all or the open ones, oldest first.
-func (s *sessions) pending(c *conn, id string, all bool) ([]session.Pending, error) {
+func (s *sessions) pending(c Conn, id string, all bool) ([]session.Pending, error) {
 	query := selectPendingOpen
 	if all {
 		query = selectPendingAll
 	}
 	var out []session.Pending
-	for r, err := range c.query(query, s.tenant, id) {
+	for r, err := range c.Query(query, s.tenant, id) {
 		if err != nil {
 			return nil, err
 		}
@@ -68,26 +68,26 @@ func (s *sessions) pending(c *conn, id string, all bool) ([]session.Pending, err
 }
 
 // pendingCall reads one entry; nil if there is none.
-func (s *sessions) pendingCall(c *conn, id, callID string) (*session.Pending, error) {
-	r, err := c.one(selectPendingCall, s.tenant, id, callID)
+func (s *sessions) pendingCall(c Conn, id, callID string) (*session.Pending, error) {
+	r, err := c.One(selectPendingCall, s.tenant, id, callID)
 	if err != nil || r == nil {
 		return nil, err
 	}
 	return decodePending(id, r)
 }
 
-func (s *sessions) storePending(t *tx, query, id string, p *session.Pending) error {
+func (s *sessions) storePending(t *Tx, query, id string, p *session.Pending) error {
 	row, err := stored.EncodePending(p, func(*session.Pending) {})
 	if err != nil {
 		return err
 	}
-	_, err = t.exec(query, p.State, p.Deadline, p.MessageID, row.Doc, row.Input, row.Result, row.Late, s.tenant, id, p.CallID)
+	_, err = t.Exec(query, p.State, p.Deadline, p.MessageID, row.Doc, row.Input, row.Result, row.Late, s.tenant, id, p.CallID)
 	return err
 }
 
 // writePendings adds the entries of a change and ends those it resolves. An entry
 // that is there already stays: it may have an answer.
-func (s *sessions) writePendings(t *tx, h *header, p *plan) error {
+func (s *sessions) writePendings(t *Tx, h *header, p *plan) error {
 	for i := range p.Pending {
 		entry := p.Pending[i]
 		entry.Begin(h.ID, p.runID, p.now)
@@ -103,8 +103,8 @@ func (s *sessions) writePendings(t *tx, h *header, p *plan) error {
 	return nil
 }
 
-func (s *sessions) resolve(t *tx, h *header, resolution session.Resolution) error {
-	entry, err := s.pendingCall(t.conn, h.ID, resolution.CallID)
+func (s *sessions) resolve(t *Tx, h *header, resolution session.Resolution) error {
+	entry, err := s.pendingCall(t.Conn, h.ID, resolution.CallID)
 	if err != nil || entry == nil {
 		return err
 	}
@@ -120,8 +120,8 @@ func (s *sessions) Submit(ctx context.Context, id string, submission session.Sub
 	if err := submission.Check(); err != nil {
 		return "", err
 	}
-	err = s.write(ctx, id, "submit", func(t *tx, _ *header) error {
-		p, err := s.pendingCall(t.conn, id, submission.CallID)
+	err = s.write(ctx, id, "submit", func(t *Tx, _ *header) error {
+		p, err := s.pendingCall(t.Conn, id, submission.CallID)
 		if err != nil {
 			return err
 		}
@@ -129,7 +129,7 @@ func (s *sessions) Submit(ctx context.Context, id string, submission session.Sub
 			outcome = session.SubmitUnknownCall
 			return nil
 		}
-		if outcome, err = p.Accept(&submission, s.b.now()); err != nil {
+		if outcome, err = p.Accept(&submission, s.b.Now()); err != nil {
 			return err
 		}
 		if outcome == session.SubmitAlreadyCompleted {
@@ -145,7 +145,7 @@ func (s *sessions) Submit(ctx context.Context, id string, submission session.Sub
 
 // PendingCalls implements [session.Submissions].
 func (s *sessions) PendingCalls(ctx context.Context, id string, all bool) (out []session.Pending, err error) {
-	err = s.read(ctx, id, "list pending calls", func(c *conn, _ *header) error {
+	err = s.read(ctx, id, "list pending calls", func(c Conn, _ *header) error {
 		out, err = s.pending(c, id, all)
 		return err
 	})
@@ -168,18 +168,18 @@ WHERE tenant = ? AND root_id = ? AND call_id = ?`
 SELECT session_id, completed_at FROM ownership WHERE tenant = ? AND root_id = ? AND call_id = ?`
 )
 
-func (s *sessions) own(t *tx, rootID string, owned []session.Ownership) error {
+func (s *sessions) own(t *Tx, rootID string, owned []session.Ownership) error {
 	for _, o := range owned {
-		if _, err := t.exec(upsertOwnership, s.tenant, rootID, o.CallID, o.SessionID, o.CompletedAt); err != nil {
+		if _, err := t.Exec(upsertOwnership, s.tenant, rootID, o.CallID, o.SessionID, o.CompletedAt); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (s *sessions) disown(t *tx, rootID string, callIDs []string, now time.Time) error {
+func (s *sessions) disown(t *Tx, rootID string, callIDs []string, now time.Time) error {
 	for _, callID := range callIDs {
-		if _, err := t.exec(completeOwnership, now, s.tenant, rootID, callID); err != nil {
+		if _, err := t.Exec(completeOwnership, now, s.tenant, rootID, callID); err != nil {
 			return err
 		}
 	}
@@ -193,20 +193,20 @@ func (s *sessions) Own(ctx context.Context, rootID string, owned []session.Owner
 			return err
 		}
 	}
-	return s.write(ctx, rootID, "own calls", func(t *tx, _ *header) error { return s.own(t, rootID, owned) })
+	return s.write(ctx, rootID, "own calls", func(t *Tx, _ *header) error { return s.own(t, rootID, owned) })
 }
 
 // Owner implements [session.Submissions].
 func (s *sessions) Owner(ctx context.Context, rootID, callID string) (out session.Ownership, err error) {
-	err = s.b.read(ctx, what(rootID, "find owner"), func(c *conn) error {
-		r, err := c.one(selectOwnership, s.tenant, rootID, callID)
+	err = s.b.Read(ctx, what(rootID, "find owner"), func(c Conn) error {
+		r, err := c.One(selectOwnership, s.tenant, rootID, callID)
 		if err != nil {
 			return err
 		}
 		if r == nil {
 			return notFound("session %s: the owner of call %s", rootID, callID)
 		}
-		out = session.Ownership{CallID: callID, SessionID: r.text(), CompletedAt: r.time()}
+		out = session.Ownership{CallID: callID, SessionID: r.Text(), CompletedAt: r.Time()}
 		return nil
 	})
 	return out, err
@@ -214,7 +214,7 @@ func (s *sessions) Owner(ctx context.Context, rootID, callID string) (out sessio
 
 // Disown implements [session.Submissions].
 func (s *sessions) Disown(ctx context.Context, rootID string, callIDs []string) error {
-	return s.write(ctx, rootID, "disown calls", func(t *tx, _ *header) error {
-		return s.disown(t, rootID, callIDs, s.b.now())
+	return s.write(ctx, rootID, "disown calls", func(t *Tx, _ *header) error {
+		return s.disown(t, rootID, callIDs, s.b.Now())
 	})
 }

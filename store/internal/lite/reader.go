@@ -1,4 +1,4 @@
-package sqlite
+package lite
 
 import (
 	"context"
@@ -17,7 +17,7 @@ const maxReadBytes = 256 << 10
 // Read implements [stream.Manager].
 func (s *streams) Read(ctx context.Context, id string, from int64, wait bool) iter.Seq2[stream.Item, error] {
 	return func(yield func(stream.Item, error) bool) {
-		sub, end := s.b.watch.hub.Subscribe(s.key(id))
+		sub, end := s.b.Readers.Subscribe(s.key(id))
 		defer end()
 		after := func(ctx context.Context, from int64) (*feed.View, error) { return s.after(ctx, id, from) }
 		feed.Feed{ID: id, From: from, Wait: wait, After: after}.Read(ctx, sub)(yield)
@@ -26,7 +26,7 @@ func (s *streams) Read(ctx context.Context, id string, from int64, wait bool) it
 
 // after is what a stream holds after a sequence; nil if there is no stream.
 func (s *streams) after(ctx context.Context, id string, from int64) (view *feed.View, err error) {
-	err = s.b.read(ctx, streamVerb(id, "read"), func(c *conn) error {
+	err = s.b.Read(ctx, streamVerb(id, "read"), func(c Conn) error {
 		h, err := s.head(c, id, "")
 		if err != nil || h == nil {
 			return err
@@ -62,7 +62,7 @@ LIMIT 1`
 // chunksAfter reads chunks after a sequence, which is not below the floor, up to
 // a limit and to about a number of bytes. What comes before a chunk that cannot be
 // read is given beside the error.
-func (s *streams) chunksAfter(c *conn, h *streamHead, from int64, limit, size int) ([]stream.Item, error) {
+func (s *streams) chunksAfter(c Conn, h *streamHead, from int64, limit, size int) ([]stream.Item, error) {
 	var items []stream.Item
 	for b, err := range s.batches(c, h, from) {
 		if err != nil {
@@ -84,27 +84,27 @@ func (s *streams) chunksAfter(c *conn, h *streamHead, from int64, limit, size in
 }
 
 // readBatch reads a batch. Of one that is damaged it gives what else is known.
-func readBatch(h *streamHead, r *row) (*stored.BatchRow, error) {
-	b := stored.NewBatchRow(r.int64()-rowKey(h.number, 0), r.int64(), r.time(), r.bytes())
+func readBatch(h *streamHead, r *Row) (*stored.BatchRow, error) {
+	b := stored.NewBatchRow(r.Int64()-rowKey(h.number, 0), r.Int64(), r.Time(), r.Bytes())
 	return b, b.Check(h.ID)
 }
 
 // batches yields the batches from the one on that holds what follows a sequence.
-func (s *streams) batches(c *conn, h *streamHead, from int64) iter.Seq2[*stored.BatchRow, error] {
+func (s *streams) batches(c Conn, h *streamHead, from int64) iter.Seq2[*stored.BatchRow, error] {
 	return func(yield func(*stored.BatchRow, error) bool) {
 		if from >= h.Last {
 			return
 		}
 		start := rowKey(h.number, from+1)
-		r, err := c.one(selectBatchAt, rowKey(h.number, 0), start)
+		r, err := c.One(selectBatchAt, rowKey(h.number, 0), start)
 		if err != nil {
 			yield(nil, err)
 			return
 		}
 		if r != nil {
-			start = r.int64()
+			start = r.Int64()
 		}
-		for r, err := range c.query(selectBatches, start, lastKey(h.number)) {
+		for r, err := range c.Query(selectBatches, start, lastKey(h.number)) {
 			if err != nil {
 				yield(nil, err)
 				return
@@ -117,7 +117,7 @@ func (s *streams) batches(c *conn, h *streamHead, from int64) iter.Seq2[*stored.
 }
 
 // headFrom reads a stream that must hold everything after a sequence.
-func (s *streams) headFrom(c *conn, id string, from int64) (*streamHead, error) {
+func (s *streams) headFrom(c Conn, id string, from int64) (*streamHead, error) {
 	h, err := s.mustHead(c, id, "")
 	switch {
 	case err != nil:
@@ -132,7 +132,7 @@ func (s *streams) headFrom(c *conn, id string, from int64) (*streamHead, error) 
 
 // Chunks implements [stream.Manager].
 func (s *streams) Chunks(ctx context.Context, id string, from int64, limit int) (items []stream.Item, err error) {
-	err = s.b.read(ctx, streamVerb(id, "list chunks"), func(c *conn) error {
+	err = s.b.Read(ctx, streamVerb(id, "list chunks"), func(c Conn) error {
 		h, err := s.headFrom(c, id, from)
 		if err != nil {
 			return err
@@ -163,25 +163,25 @@ func (s *streams) Trim(ctx context.Context, id string, policy stream.TrimPolicy)
 	if policy.KeepLast < 0 {
 		return 0, session.Invalid("chunks to keep", "%d is negative", policy.KeepLast)
 	}
-	err = s.b.write(ctx, streamVerb(id, "trim"), func(t *tx) error {
-		h, err := s.mustHead(t.conn, id, "")
+	err = s.b.Write(ctx, streamVerb(id, "trim"), func(t *Tx) error {
+		h, err := s.mustHead(t.Conn, id, "")
 		if err != nil {
 			return err
 		}
-		if floor, err = s.newFloor(t.conn, h, policy); err != nil || floor == h.Floor {
+		if floor, err = s.newFloor(t.Conn, h, policy); err != nil || floor == h.Floor {
 			return err
 		}
 		doomed := []any{rowKey(h.number, 0), rowKey(h.number, floor), floor, h.Last}
-		r, err := t.one(measureBatches, doomed...)
+		r, err := t.One(measureBatches, doomed...)
 		if err != nil {
 			return err
 		}
-		h.Floor, h.trimmed = floor, min(h.trimmed+r.int64(), h.total) // some may never have been counted
+		h.Floor, h.trimmed = floor, min(h.trimmed+r.Int64(), h.total) // some may never have been counted
 		t.touch(s.key(id))
 		if err := s.writeStream(t, h); err != nil {
 			return err
 		}
-		_, err = t.exec(deleteBatches, doomed...)
+		_, err = t.Exec(deleteBatches, doomed...)
 		return err
 	})
 	if err != nil {
@@ -192,7 +192,7 @@ func (s *streams) Trim(ctx context.Context, id string, policy stream.TrimPolicy)
 
 // newFloor is where a stream begins under a policy: after the last chunk that any
 // of its rules drops.
-func (s *streams) newFloor(c *conn, h *streamHead, policy stream.TrimPolicy) (int64, error) {
+func (s *streams) newFloor(c Conn, h *streamHead, policy stream.TrimPolicy) (int64, error) {
 	floor := min(max(h.Floor, policy.Through), h.Last)
 	if policy.KeepLast > 0 {
 		floor = max(floor, h.Last-policy.KeepLast)

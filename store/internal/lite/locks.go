@@ -1,4 +1,4 @@
-package sqlite
+package lite
 
 import (
 	"context"
@@ -22,12 +22,12 @@ ON CONFLICT DO UPDATE SET owner = excluded.owner, token = excluded.token, expire
 )
 
 // find reads a lock; the zero one was never taken.
-func (l *locks) find(t *tx, name string) (lock.Lock, error) {
-	r, err := t.one(selectLock, name)
+func (l *locks) find(t *Tx, name string) (lock.Lock, error) {
+	r, err := t.One(selectLock, name)
 	if err != nil || r == nil {
 		return lock.Lock{Name: name}, err
 	}
-	return lock.Lock{Name: name, Owner: r.text(), Token: r.int64(), ExpiresAt: r.time()}, nil
+	return lock.Lock{Name: name, Owner: r.Text(), Token: r.Int64(), ExpiresAt: r.Time()}, nil
 }
 
 // held reports whether anybody holds the lock.
@@ -35,8 +35,8 @@ func held(l lock.Lock, now time.Time) bool {
 	return l.Owner != "" && (l.ExpiresAt.IsZero() || now.Before(l.ExpiresAt))
 }
 
-func (l *locks) put(t *tx, k lock.Lock) error {
-	_, err := t.exec(upsertLock, k.Name, k.Owner, k.Token, k.ExpiresAt)
+func (l *locks) put(t *Tx, k lock.Lock) error {
+	_, err := t.Exec(upsertLock, k.Name, k.Owner, k.Token, k.ExpiresAt)
 	return err
 }
 
@@ -45,8 +45,8 @@ func (l *locks) TryAcquire(ctx context.Context, name, owner string, ttl time.Dur
 	if err := lock.Check(name, owner, ttl); err != nil {
 		return got, false, err
 	}
-	err = l.b.write(ctx, "acquire lock "+name, func(t *tx) error {
-		now := l.b.now()
+	err = l.b.Write(ctx, "acquire lock "+name, func(t *Tx) error {
+		now := l.b.Now()
 		found, err := l.find(t, name)
 		if err != nil {
 			return err
@@ -68,8 +68,8 @@ func (l *locks) Renew(ctx context.Context, k lock.Lock, ttl time.Duration) (lock
 	if err := lock.Check(k.Name, k.Owner, ttl); err != nil {
 		return lock.Lock{}, err
 	}
-	err := l.b.write(ctx, "renew lock "+k.Name, func(t *tx) error {
-		now := l.b.now()
+	err := l.b.Write(ctx, "renew lock "+k.Name, func(t *Tx) error {
+		now := l.b.Now()
 		found, err := l.find(t, k.Name)
 		if err != nil {
 			return err
@@ -88,7 +88,7 @@ func (l *locks) Renew(ctx context.Context, k lock.Lock, ttl time.Duration) (lock
 
 // Release implements [lock.Manager].
 func (l *locks) Release(ctx context.Context, k lock.Lock) error {
-	return l.b.write(ctx, "release lock "+k.Name, func(t *tx) error {
+	return l.b.Write(ctx, "release lock "+k.Name, func(t *Tx) error {
 		found, err := l.find(t, k.Name)
 		if err != nil || found.Owner != k.Owner || found.Token != k.Token {
 			return err

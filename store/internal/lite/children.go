@@ -1,4 +1,4 @@
-package sqlite
+package lite
 
 import (
 	"bytes"
@@ -28,9 +28,9 @@ ON CONFLICT DO UPDATE SET awaited = excluded.awaited, doc = excluded.doc`
 )
 
 // children lists references of a session.
-func (s *sessions) children(c *conn, query, id string) ([]session.ChildRef, error) {
+func (s *sessions) children(c Conn, query, id string) ([]session.ChildRef, error) {
 	var out []session.ChildRef
-	for r, err := range c.query(query, s.tenant, id) {
+	for r, err := range c.Query(query, s.tenant, id) {
 		if err != nil {
 			return nil, err
 		}
@@ -43,31 +43,31 @@ func (s *sessions) children(c *conn, query, id string) ([]session.ChildRef, erro
 	return out, nil
 }
 
-func decodeChild(id string, r *row) (*session.ChildRef, error) {
-	return stored.DecodeChild(id, r.text(), r.bytes())
+func decodeChild(id string, r *Row) (*session.ChildRef, error) {
+	return stored.DecodeChild(id, r.Text(), r.Bytes())
 }
 
 // child reads one reference; nil if there is none.
-func (s *sessions) child(c *conn, id, childID string) (*session.ChildRef, error) {
-	r, err := c.one(selectChild, s.tenant, id, childID)
+func (s *sessions) child(c Conn, id, childID string) (*session.ChildRef, error) {
+	r, err := c.One(selectChild, s.tenant, id, childID)
 	if err != nil || r == nil {
 		return nil, err
 	}
 	return decodeChild(id, r)
 }
 
-func (s *sessions) putChild(t *tx, id string, ref *session.ChildRef) error {
+func (s *sessions) putChild(t *Tx, id string, ref *session.ChildRef) error {
 	doc, err := stored.EncodeChild(ref, func(*session.ChildRef) {})
 	if err != nil {
 		return err
 	}
-	_, err = t.exec(upsertChild, s.tenant, id, ref.SessionID, ref.Awaited, doc)
+	_, err = t.Exec(upsertChild, s.tenant, id, ref.SessionID, ref.Awaited, doc)
 	return err
 }
 
 // putChildNow adds a reference or replaces the one to the same session.
-func (s *sessions) putChildNow(t *tx, id string, ref session.ChildRef, now time.Time) error {
-	old, err := s.child(t.conn, id, ref.SessionID)
+func (s *sessions) putChildNow(t *Tx, id string, ref session.ChildRef, now time.Time) error {
+	old, err := s.child(t.Conn, id, ref.SessionID)
 	if err != nil {
 		return err
 	}
@@ -87,7 +87,7 @@ func (s *sessions) putChildNow(t *tx, id string, ref session.ChildRef, now time.
 func (s *sessions) UpdateChild(ctx context.Context, id, childID string, change func(*session.ChildRef) error) (*session.ChildRef, error) {
 	for {
 		var read []byte
-		err := s.read(ctx, id, "read child", func(c *conn, h *header) (err error) {
+		err := s.read(ctx, id, "read child", func(c Conn, h *header) (err error) {
 			read, err = s.childDoc(c, h, childID)
 			return err
 		})
@@ -109,7 +109,7 @@ func (s *sessions) UpdateChild(ctx context.Context, id, childID string, change f
 		if err := ref.Check(); err != nil {
 			return nil, err
 		}
-		ref.UpdatedAt = s.b.now()
+		ref.UpdatedAt = s.b.Now()
 		swapped, err := s.swapChild(ctx, id, read, ref)
 		if err != nil {
 			return nil, err
@@ -121,8 +121,8 @@ func (s *sessions) UpdateChild(ctx context.Context, id, childID string, change f
 }
 
 // childDoc reads a reference, which must exist, as it is stored.
-func (s *sessions) childDoc(c *conn, h *header, childID string) ([]byte, error) {
-	r, err := c.one(selectChild, s.tenant, h.ID, childID)
+func (s *sessions) childDoc(c Conn, h *header, childID string) ([]byte, error) {
+	r, err := c.One(selectChild, s.tenant, h.ID, childID)
 	if err != nil {
 		return nil, err
 	}
@@ -130,13 +130,13 @@ func (s *sessions) childDoc(c *conn, h *header, childID string) ([]byte, error) 
 		return nil, notFound("session %s: child %s", h.ID, childID)
 	}
 	r.next++ // its id
-	return r.bytes(), nil
+	return r.Bytes(), nil
 }
 
 // swapChild replaces a reference if it is still as it was read.
 func (s *sessions) swapChild(ctx context.Context, id string, read []byte, ref *session.ChildRef) (swapped bool, err error) {
-	err = s.write(ctx, id, "update child", func(t *tx, h *header) error {
-		doc, err := s.childDoc(t.conn, h, ref.SessionID)
+	err = s.write(ctx, id, "update child", func(t *Tx, h *header) error {
+		doc, err := s.childDoc(t.Conn, h, ref.SessionID)
 		if err != nil {
 			return err
 		}
@@ -150,7 +150,7 @@ func (s *sessions) swapChild(ctx context.Context, id string, read []byte, ref *s
 
 // Children implements [session.Children].
 func (s *sessions) Children(ctx context.Context, id string) (out []session.ChildRef, err error) {
-	err = s.read(ctx, id, "list children", func(c *conn, _ *header) error {
+	err = s.read(ctx, id, "list children", func(c Conn, _ *header) error {
 		out, err = s.children(c, selectChildren, id)
 		return err
 	})

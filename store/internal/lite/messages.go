@@ -1,4 +1,4 @@
-package sqlite
+package lite
 
 import (
 	"context"
@@ -11,10 +11,10 @@ import (
 const insertMessage = `
 INSERT INTO messages (key, message_id, calls, body) VALUES (?, ?, ?, ?)`
 
-func (s *sessions) insertMessages(t *tx, h *header, rows []stored.Message) error {
+func (s *sessions) insertMessages(t *Tx, h *header, rows []stored.Message) error {
 	for i := range rows {
-		_, err := t.exec(insertMessage, rowKey(h.number, int64(h.MessageCount+1)), rows[i].ID, rows[i].Calls, rows[i].Body)
-		if isDuplicate(err) {
+		_, err := t.Exec(insertMessage, rowKey(h.number, int64(h.MessageCount+1)), rows[i].ID, rows[i].Calls, rows[i].Body)
+		if s.b.IsDuplicate(err) {
 			return session.Invalid("message id", "%q is already in the session's transcript", rows[i].ID)
 		}
 		if err != nil {
@@ -31,17 +31,17 @@ WHERE key > ? AND key <= ?
 ORDER BY key LIMIT ?`
 
 // messages reads up to limit messages after a number, as far as they fit the page.
-func (s *sessions) messages(ctx context.Context, c *conn, h *header, after, limit int, fits session.PageRequest) ([]session.Message, error) {
+func (s *sessions) messages(ctx context.Context, c Conn, h *header, after, limit int, fits session.PageRequest) ([]session.Message, error) {
 	out := make([]session.Message, 0, min(limit, 1024))
 	var size int64
-	for r, err := range c.query(selectMessages, rowKey(h.number, int64(after)), lastKey(h.number), limit) {
+	for r, err := range c.Query(selectMessages, rowKey(h.number, int64(after)), lastKey(h.number), limit) {
 		if err == nil {
 			err = ctx.Err()
 		}
 		if err != nil {
 			return nil, err
 		}
-		number, messageID, body := r.int64()-rowKey(h.number, 0), r.text(), r.bytes()
+		number, messageID, body := r.Int64()-rowKey(h.number, 0), r.Text(), r.Bytes()
 		if size += int64(len(body)); !fits.Fits(len(out), size) {
 			break
 		}
@@ -57,7 +57,7 @@ func (s *sessions) messages(ctx context.Context, c *conn, h *header, after, limi
 // Messages implements [session.Transcripts]. Messages are numbered without gaps,
 // so a page's place is known without counting.
 func (s *sessions) Messages(ctx context.Context, id string, request session.PageRequest) (page session.Page[session.Message], err error) {
-	err = s.read(ctx, id, "list messages", func(c *conn, h *header) error {
+	err = s.read(ctx, id, "list messages", func(c Conn, h *header) error {
 		var after int
 		if page, after, err = stored.DensePage[session.Message](request, h.MessageCount); err != nil {
 			return err
@@ -73,7 +73,7 @@ func (s *sessions) Messages(ctx context.Context, id string, request session.Page
 
 // AllMessages implements [session.Transcripts].
 func (s *sessions) AllMessages(ctx context.Context, id string) (out []session.Message, err error) {
-	err = s.read(ctx, id, "read messages", func(c *conn, h *header) error {
+	err = s.read(ctx, id, "read messages", func(c Conn, h *header) error {
 		out, err = s.messages(ctx, c, h, 0, h.MessageCount, session.PageRequest{})
 		return err
 	})

@@ -1,4 +1,4 @@
-package sqlite
+package lite
 
 import (
 	"bytes"
@@ -20,18 +20,18 @@ const selectDoc = `
 SELECT doc, output FROM session_docs WHERE session = ?`
 
 // loadDoc adds to h the fields that are not columns of its row.
-func (s *sessions) loadDoc(c *conn, h *header) error {
+func (s *sessions) loadDoc(c Conn, h *header) error {
 	if h.doc != nil {
 		return nil
 	}
-	r, err := c.one(selectDoc, h.number)
+	r, err := c.One(selectDoc, h.number)
 	if err != nil {
 		return err
 	}
 	if r == nil {
 		return session.ErrCorrupt.WithMessage("session %s: its document is missing", h.ID)
 	}
-	row := &docRow{doc: r.bytes(), output: r.bytes()}
+	row := &docRow{doc: r.Bytes(), output: r.Bytes()}
 	var rest session.State
 	if err := session.Decode("session "+h.ID, row.doc, &rest); err != nil {
 		return err
@@ -55,7 +55,7 @@ ON CONFLICT DO UPDATE SET doc = excluded.doc, output = excluded.output`
 
 // writeDoc stores the fields that are not columns, if they were loaded and have
 // changed.
-func (s *sessions) writeDoc(t *tx, h *header) error {
+func (s *sessions) writeDoc(t *Tx, h *header) error {
 	if h.doc == nil {
 		return nil
 	}
@@ -71,7 +71,7 @@ func (s *sessions) writeDoc(t *tx, h *header) error {
 		return nil
 	}
 	h.doc = &docRow{doc: doc, output: h.Output}
-	_, err = t.exec(upsertDoc, h.number, doc, h.Output)
+	_, err = t.Exec(upsertDoc, h.number, doc, h.Output)
 	return err
 }
 
@@ -94,22 +94,22 @@ DELETE FROM session_metadata WHERE tenant = ? AND session_id = ? AND name = ?`
 )
 
 // labels reads a session's tags and metadata.
-func (s *sessions) labels(c *conn, id string) (tags []string, metadata map[string]string, err error) {
-	for r, err := range c.query(selectTags, s.tenant, id) {
+func (s *sessions) labels(c Conn, id string) (tags []string, metadata map[string]string, err error) {
+	for r, err := range c.Query(selectTags, s.tenant, id) {
 		if err != nil {
 			return nil, nil, err
 		}
-		tags = append(tags, r.text())
+		tags = append(tags, r.Text())
 	}
-	for r, err := range c.query(selectMetadata, s.tenant, id) {
+	for r, err := range c.Query(selectMetadata, s.tenant, id) {
 		if err != nil {
 			return nil, nil, err
 		}
 		if metadata == nil {
 			metadata = map[string]string{}
 		}
-		name := r.text()
-		metadata[name] = r.text()
+		name := r.Text()
+		metadata[name] = r.Text()
 	}
 	return tags, metadata, nil
 }
@@ -117,24 +117,24 @@ func (s *sessions) labels(c *conn, id string) (tags []string, metadata map[strin
 // writeLabels adds a session's tags, none of which may repeat another or listings
 // would show the session twice, and sets metadata. They carry the session's age, by
 // which listings order what they find.
-func (s *sessions) writeLabels(t *tx, id string, tags []string, metadata map[string]string, created time.Time) error {
+func (s *sessions) writeLabels(t *Tx, id string, tags []string, metadata map[string]string, created time.Time) error {
 	for i, tag := range tags {
-		if _, err := t.exec(insertTag, s.tenant, id, i, tag, created); err != nil {
+		if _, err := t.Exec(insertTag, s.tenant, id, i, tag, created); err != nil {
 			return err
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(metadata)) {
-		if _, err := t.exec(upsertMetadata, s.tenant, id, name, metadata[name], created); err != nil {
+		if _, err := t.Exec(upsertMetadata, s.tenant, id, name, metadata[name], created); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (s *sessions) deleteLabels(t *tx, id string) error {
-	if _, err := t.exec("DELETE FROM session_tags WHERE tenant = ? AND session_id = ?", s.tenant, id); err != nil {
+func (s *sessions) deleteLabels(t *Tx, id string) error {
+	if _, err := t.Exec("DELETE FROM session_tags WHERE tenant = ? AND session_id = ?", s.tenant, id); err != nil {
 		return err
 	}
-	_, err := t.exec("DELETE FROM session_metadata WHERE tenant = ? AND session_id = ?", s.tenant, id)
+	_, err := t.Exec("DELETE FROM session_metadata WHERE tenant = ? AND session_id = ?", s.tenant, id)
 	return err
 }

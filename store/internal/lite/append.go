@@ -1,7 +1,8 @@
-package sqlite
+package lite
 
 import (
 	"context"
+	"fmt"
 	"slices"
 
 	"github.com/helixagents/helix/session"
@@ -9,48 +10,39 @@ import (
 	"github.com/helixagents/helix/stream"
 )
 
-// appending is a batch on its way through the writer.
+// appending is a batch that was ordered.
 type appending struct {
-	writer *writer
-	op     *op
-	last   int64 // valid once op is done
+	Ordered
+	last int64 // valid once the write has succeeded
 }
 
 // Wait implements [stream.Append].
 func (a *appending) Wait(ctx context.Context) (int64, error) {
-	select {
-	case <-a.op.done:
-		return a.last, a.op.err
-	default:
+	if err := a.Ordered.Wait(ctx); err != nil {
+		return 0, err
 	}
-	a.writer.hurry()
-	select {
-	case <-a.op.done:
-		return a.last, a.op.err
-	case <-ctx.Done():
-		return 0, failure(a.op.what, ctx.Err())
-	}
+	return a.last, nil
 }
 
-// Append implements [stream.Manager]. The batch goes along with the next write of
-// this process, or starts a transaction of its own when somebody waits for it or
-// a moment has passed. Once ordered it is written whatever becomes of ctx: its
+// Append implements [stream.Manager]. The batch shares the transaction of the next
+// write of this process, or gets one of its own when somebody waits for it or a
+// moment has passed. Once ordered it is written whatever becomes of ctx: its
 // producer's next numbers build on it.
 func (s *streams) Append(ctx context.Context, id string, batch stream.Batch) (stream.Append, error) {
 	name := streamVerb(id, "append")
 	if err := ctx.Err(); err != nil {
-		return nil, failure(name, err)
+		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	chunks, err := stored.EncodeBatch(id, &batch, s.b.config.MaxChunk)
+	chunks, err := stored.EncodeBatch(id, &batch, s.b.MaxChunk)
 	if err != nil {
 		return nil, err
 	}
-	a := &appending{writer: s.b.writer}
-	a.op = &op{what: name, run: func(t *tx) (err error) {
+	a := &appending{}
+	a.Ordered, err = s.b.WriteLater(name, func(t *Tx) (err error) {
 		a.last, err = s.append(t, id, batch.Producer, batch.First, chunks)
 		return err
-	}}
-	if err := s.b.writer.enqueue(a.op, true); err != nil {
+	})
+	if err != nil {
 		return nil, err
 	}
 	return a, nil
@@ -61,12 +53,12 @@ INSERT INTO stream_batches (key, last_sequence, producer, epoch, next, run_id, l
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
 // append adds a batch and returns the sequence of its last chunk.
-func (s *streams) append(t *tx, id string, by stream.Producer, first int64, chunks []stored.Chunk) (int64, error) {
-	now := s.b.now()
+func (s *streams) append(t *Tx, id string, by stream.Producer, first int64, chunks []stored.Chunk) (int64, error) {
+	now := s.b.Now()
 	h := t.cache.stream(s.key(id), by.Session)
 	if h == nil {
 		var err error
-		if h, err = s.head(t.conn, id, by.Session); err != nil {
+		if h, err = s.head(t.Conn, id, by.Session); err != nil {
 			return 0, err
 		}
 	}
@@ -82,7 +74,7 @@ func (s *streams) append(t *tx, id string, by stream.Producer, first int64, chun
 		case p.next > 0 && first > p.next:
 			return 0, stream.Gap(id, by, p.next, first)
 		case p.next >= next && len(chunks) > 0:
-			return s.sequenceOf(t.conn, h, by, next-1)
+			return s.sequenceOf(t.Conn, h, by, next-1)
 		case p.next > first:
 			chunks = chunks[min(p.next-first, int64(len(chunks))):]
 		}
@@ -113,7 +105,7 @@ func (s *streams) append(t *tx, id string, by stream.Producer, first int64, chun
 	h.Last += int64(j.Lines)
 	h.total += int64(len(j.Body))
 	h.writer, h.writerState = by.Session, producerState{by.Epoch, next}
-	_, err := t.exec(insertBatch, rowKey(h.number, first), h.Last, by.Session, by.Epoch, next, j.RunID, j.Step, now, j.Pieces, j.Body, h.total)
+	_, err := t.Exec(insertBatch, rowKey(h.number, first), h.Last, by.Session, by.Epoch, next, j.RunID, j.Step, now, j.Pieces, j.Body, h.total)
 	if err != nil {
 		return 0, err
 	}
@@ -129,12 +121,12 @@ ORDER BY key DESC`
 
 // sequenceOf is where a producer's chunk that was repeated had been put; the floor
 // if it is no longer there.
-func (s *streams) sequenceOf(c *conn, h *streamHead, by stream.Producer, number int64) (int64, error) {
-	for r, err := range c.query(selectBatchesOf, rowKey(h.number, 0), lastKey(h.number), by.Session, by.Epoch) {
+func (s *streams) sequenceOf(c Conn, h *streamHead, by stream.Producer, number int64) (int64, error) {
+	for r, err := range c.Query(selectBatchesOf, rowKey(h.number, 0), lastKey(h.number), by.Session, by.Epoch) {
 		if err != nil {
 			return 0, err
 		}
-		first, last, next, pieces := r.int64()-rowKey(h.number, 0), r.int64(), r.int64(), r.bytes()
+		first, last, next, pieces := r.Int64()-rowKey(h.number, 0), r.Int64(), r.Int64(), r.Bytes()
 		if pieces == nil {
 			if at := last - (next - 1 - number); at >= first {
 				return max(at, h.Floor), nil

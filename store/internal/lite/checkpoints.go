@@ -1,4 +1,4 @@
-package sqlite
+package lite
 
 import (
 	"context"
@@ -31,7 +31,7 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
 // writeCheckpoint marks the session as it now is, its new version included, and
 // moves the pointer there.
-func (s *sessions) writeCheckpoint(t *tx, h *header, c *checkpointRow) error {
+func (s *sessions) writeCheckpoint(t *Tx, h *header, c *checkpointRow) error {
 	if c.ID == "" {
 		c.ID = session.CheckpointID(h.ID, c.Step, c.at, fmt.Sprint(h.Version))
 	}
@@ -39,9 +39,9 @@ func (s *sessions) writeCheckpoint(t *tx, h *header, c *checkpointRow) error {
 		c.Source = session.FromSave
 	}
 	h.checkpointNumber++
-	_, err := t.exec(insertCheckpoint, h.number, c.ID, h.checkpointNumber, h.newestCheckpoint(),
+	_, err := t.Exec(insertCheckpoint, h.number, c.ID, h.checkpointNumber, h.newestCheckpoint(),
 		c.runID, h.Turn, c.Step, h.Status, c.Source, h.Version, h.MessageCount, c.StreamSequence, c.at)
-	if isDuplicate(err) {
+	if s.b.IsDuplicate(err) {
 		return session.ErrExists.WithMessage("session %s: checkpoint %s already exists", h.ID, c.ID).WithSaw(h.Saw())
 	}
 	h.CheckpointID, h.CheckpointSource, h.CheckpointedAt, h.checkpointNewest = c.ID, c.Source, c.at, ""
@@ -59,9 +59,9 @@ func (h *header) newestCheckpoint() string {
 // undoCheckpoints takes those back that count messages past the first keep. They
 // can still be read, but a rewind to one would bring back other messages than it
 // had. The pointer goes to the last that stands.
-func (s *sessions) undoCheckpoints(t *tx, h *header, keep int) error {
+func (s *sessions) undoCheckpoints(t *Tx, h *header, keep int) error {
 	newest, last := h.newestCheckpoint(), storedCheckpoint{}
-	for point, err := range s.chain(t.conn, h, h.CheckpointID) {
+	for point, err := range s.chain(t.Conn, h, h.CheckpointID) {
 		if err != nil {
 			return err
 		}
@@ -72,7 +72,7 @@ func (s *sessions) undoCheckpoints(t *tx, h *header, keep int) error {
 			last = *point
 			break
 		}
-		_, err := t.exec("UPDATE checkpoints SET undone = 1 WHERE session = ? AND checkpoint_id = ?", h.number, point.ID)
+		_, err := t.Exec("UPDATE checkpoints SET undone = 1 WHERE session = ? AND checkpoint_id = ?", h.number, point.ID)
 		if err != nil {
 			return err
 		}
@@ -96,18 +96,18 @@ type storedCheckpoint struct {
 }
 
 // findCheckpoint reads a checkpoint without its state; nil if there is none.
-func (s *sessions) findCheckpoint(c *conn, h *header, checkpointID string) (*storedCheckpoint, error) {
-	r, err := c.one(selectCheckpoint, h.number, checkpointID)
+func (s *sessions) findCheckpoint(c Conn, h *header, checkpointID string) (*storedCheckpoint, error) {
+	r, err := c.One(selectCheckpoint, h.number, checkpointID)
 	if err != nil || r == nil {
 		return nil, err
 	}
 	out := &storedCheckpoint{}
 	out.SessionID = h.ID
-	out.ID, out.previous, out.RunID = r.text(), r.text(), r.text()
-	out.Turn, out.Step = r.int(), r.int()
-	out.Status, out.Source = session.Status(r.text()), session.CheckpointSource(r.text())
-	out.Version, out.MessageCount, out.StreamSequence, out.At = r.int64(), r.int(), r.int64(), r.time()
-	out.Undone = r.bool()
+	out.ID, out.previous, out.RunID = r.Text(), r.Text(), r.Text()
+	out.Turn, out.Step = r.Int(), r.Int()
+	out.Status, out.Source = session.Status(r.Text()), session.CheckpointSource(r.Text())
+	out.Version, out.MessageCount, out.StreamSequence, out.At = r.Int64(), r.Int(), r.Int64(), r.Time()
+	out.Undone = r.Bool()
 	if !out.Status.Valid() {
 		return nil, session.ErrCorrupt.WithMessage("session %s: checkpoint %s has the unknown status %q", h.ID, out.ID, out.Status)
 	}
@@ -115,7 +115,7 @@ func (s *sessions) findCheckpoint(c *conn, h *header, checkpointID string) (*sto
 }
 
 // checkpoint reads one that must exist.
-func (s *sessions) checkpoint(c *conn, h *header, checkpointID string) (*storedCheckpoint, error) {
+func (s *sessions) checkpoint(c Conn, h *header, checkpointID string) (*storedCheckpoint, error) {
 	found, err := s.findCheckpoint(c, h, checkpointID)
 	if err == nil && found == nil {
 		err = notFound("session %s: checkpoint %s", h.ID, checkpointID)
@@ -124,7 +124,7 @@ func (s *sessions) checkpoint(c *conn, h *header, checkpointID string) (*storedC
 }
 
 // chain yields checkpoints from one on, newest first, also those undone.
-func (s *sessions) chain(c *conn, h *header, from string) iter.Seq2[*storedCheckpoint, error] {
+func (s *sessions) chain(c Conn, h *header, from string) iter.Seq2[*storedCheckpoint, error] {
 	return func(yield func(*storedCheckpoint, error) bool) {
 		for from != "" {
 			point, err := s.checkpoint(c, h, from)
@@ -137,7 +137,7 @@ func (s *sessions) chain(c *conn, h *header, from string) iter.Seq2[*storedCheck
 }
 
 // withState reads a checkpoint with its custom state.
-func (s *sessions) withState(c *conn, h *header, checkpointID string) (*session.Checkpoint, error) {
+func (s *sessions) withState(c Conn, h *header, checkpointID string) (*session.Checkpoint, error) {
 	point, err := s.checkpoint(c, h, checkpointID)
 	if err != nil {
 		return nil, err
@@ -152,7 +152,7 @@ func (s *sessions) withState(c *conn, h *header, checkpointID string) (*session.
 
 // Checkpoint implements [session.Checkpoints].
 func (s *sessions) Checkpoint(ctx context.Context, id, checkpointID string) (out *session.Checkpoint, err error) {
-	err = s.read(ctx, id, "read checkpoint", func(c *conn, h *header) error {
+	err = s.read(ctx, id, "read checkpoint", func(c Conn, h *header) error {
 		out, err = s.withState(c, h, checkpointID)
 		return err
 	})
@@ -161,7 +161,7 @@ func (s *sessions) Checkpoint(ctx context.Context, id, checkpointID string) (out
 
 // LatestCheckpoint implements [session.Checkpoints].
 func (s *sessions) LatestCheckpoint(ctx context.Context, id string) (out *session.Checkpoint, err error) {
-	err = s.read(ctx, id, "read latest checkpoint", func(c *conn, h *header) error {
+	err = s.read(ctx, id, "read latest checkpoint", func(c Conn, h *header) error {
 		if h.CheckpointID == "" {
 			return notFound("session %s: a checkpoint", id)
 		}
@@ -173,7 +173,7 @@ func (s *sessions) LatestCheckpoint(ctx context.Context, id string) (out *sessio
 
 // Checkpoints implements [session.Checkpoints].
 func (s *sessions) Checkpoints(ctx context.Context, id string, request session.PageRequest) (page session.Page[session.Checkpoint], err error) {
-	err = s.read(ctx, id, "list checkpoints", func(c *conn, h *header) error {
+	err = s.read(ctx, id, "list checkpoints", func(c Conn, h *header) error {
 		at, ok, err := request.Position()
 		if err != nil {
 			return err

@@ -1,4 +1,4 @@
-package sqlite
+package lite
 
 import (
 	"context"
@@ -58,16 +58,16 @@ func (s *sessions) sweep(ctx context.Context, name, query string, request sessio
 	if request.After != nil {
 		after = *request.After
 	}
-	err = s.b.read(ctx, name, func(c *conn) error {
-		for r, err := range c.query(query, s.b.now(),
+	err = s.b.Read(ctx, name, func(c Conn) error {
+		for r, err := range c.Query(query, s.b.Now(),
 			behind(after.At), after.Tenant, after.ID, after.CallID, request.Size()) {
 			if err != nil {
 				return err
 			}
-			due := session.Due{Key: session.Key{Tenant: r.text(), ID: r.text()}}
-			due.Agent, due.RunID, due.Runtime = r.text(), r.text(), r.text()
-			due.Lease = session.Lease{Owner: r.text(), Epoch: r.int64(), ExpiresAt: r.time()}
-			due.At, due.CallID = r.time(), r.text()
+			due := session.Due{Key: session.Key{Tenant: r.Text(), ID: r.Text()}}
+			due.Agent, due.RunID, due.Runtime = r.Text(), r.Text(), r.Text()
+			due.Lease = session.Lease{Owner: r.Text(), Epoch: r.Int64(), ExpiresAt: r.Time()}
+			due.At, due.CallID = r.Time(), r.Text()
 			out = append(out, due)
 		}
 		return nil
@@ -110,14 +110,14 @@ func (s *sessions) Wakes(ctx context.Context, request session.WakeRequest) (out 
 	if request.After != nil {
 		after = *request.After
 	}
-	err = s.b.read(ctx, "list wakes", func(c *conn) error {
-		for r, err := range c.query(sweepWakes,
+	err = s.b.Read(ctx, "list wakes", func(c Conn) error {
+		for r, err := range c.Query(sweepWakes,
 			behind(after.At), after.Tenant, after.SessionID, after.ChildID, request.Size()) {
 			if err != nil {
 				return err
 			}
 			out = append(out, session.Wake{
-				Tenant: r.text(), SessionID: r.text(), ChildID: r.text(), RunID: r.text(), At: r.time(),
+				Tenant: r.Text(), SessionID: r.Text(), ChildID: r.Text(), RunID: r.Text(), At: r.Time(),
 			})
 		}
 		return nil

@@ -1,4 +1,4 @@
-package sqlite
+package lite
 
 import (
 	"time"
@@ -9,28 +9,30 @@ import (
 // maxCached bounds each part of the cache.
 const maxCached = 4096
 
-// cache keeps the rows that the writer has written last, so that a session's next
+// Cache keeps the rows that the writer has written last, so that a session's next
 // commit and a stream's next append need not read what this process has just
 // written: reading a row costs about as much as writing it. It belongs to the
 // writer alone, holds only what is committed or about to be, and is emptied when a
 // transaction is undone or another process has written.
-type cache struct {
+type Cache struct {
 	headers map[session.Key]header
-	streams map[streamKey]streamHead
+	streams map[StreamKey]streamHead
 }
 
-func newCache() *cache {
-	return &cache{headers: map[session.Key]header{}, streams: map[streamKey]streamHead{}}
+// NewCache is an empty cache.
+func NewCache() *Cache {
+	return &Cache{headers: map[session.Key]header{}, streams: map[StreamKey]streamHead{}}
 }
 
-func (c *cache) clear() {
+// Clear empties the cache.
+func (c *Cache) Clear() {
 	clear(c.headers)
 	clear(c.streams)
 }
 
 // remember keeps a session's row as it was just written, without what the row does
 // not hold.
-func (c *cache) remember(h *header) {
+func (c *Cache) remember(h *header) {
 	if len(c.headers) >= maxCached {
 		clear(c.headers)
 	}
@@ -43,7 +45,7 @@ func (c *cache) remember(h *header) {
 }
 
 // header is a session's row, the caller's to change; nil if it is not known.
-func (c *cache) header(tenant, id string) *header {
+func (c *Cache) header(tenant, id string) *header {
 	h, ok := c.headers[session.Key{Tenant: tenant, ID: id}]
 	if !ok {
 		return nil
@@ -52,12 +54,12 @@ func (c *cache) header(tenant, id string) *header {
 }
 
 // forget drops a session's row, because something was written about it elsewhere.
-func (c *cache) forget(tenant, id string) {
+func (c *Cache) forget(tenant, id string) {
 	delete(c.headers, session.Key{Tenant: tenant, ID: id})
 }
 
 // rememberStream keeps a stream as its latest append left it.
-func (c *cache) rememberStream(key streamKey, h *streamHead) {
+func (c *Cache) rememberStream(key StreamKey, h *streamHead) {
 	if len(c.streams) >= maxCached {
 		clear(c.streams)
 	}
@@ -66,7 +68,7 @@ func (c *cache) rememberStream(key streamKey, h *streamHead) {
 
 // stream is a stream as the producer that wrote last left it; nil if that is not
 // known.
-func (c *cache) stream(key streamKey, producer string) *streamHead {
+func (c *Cache) stream(key StreamKey, producer string) *streamHead {
 	h, ok := c.streams[key]
 	if !ok || h.writer != producer {
 		return nil

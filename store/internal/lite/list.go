@@ -1,4 +1,4 @@
-package sqlite
+package lite
 
 import (
 	"context"
@@ -169,26 +169,26 @@ func (s *sessions) List(ctx context.Context, query session.Query) (page session.
 		return page, err
 	}
 	page = session.Page[session.Summary]{Items: []session.Summary{}, Limit: query.Size(), Offset: query.Skip()}
-	err = s.b.read(ctx, "list sessions", func(c *conn) error {
+	err = s.b.Read(ctx, "list sessions", func(c Conn) error {
 		l := newListing(s.tenant, &query)
 		if query.Total {
-			r, err := c.one(l.count(), l.args...)
+			r, err := c.One(l.count(), l.args...)
 			if err != nil {
 				return err
 			}
-			total := r.int()
+			total := r.Int()
 			page.Total = &total
 		}
 		if ok {
 			l.add("("+l.created()+", "+l.id()+") < (?, ?)", time.Unix(0, at.N), at.ID)
 		}
-		for r, err := range c.query(l.page(), append(l.args, page.Limit+1, query.Skip())...) {
+		for r, err := range c.Query(l.page(), append(l.args, page.Limit+1, query.Skip())...) {
 			if err != nil {
 				return err
 			}
-			is := session.State{Tenant: s.tenant, ID: r.text(), Status: session.Status(r.text())}
-			run := session.RunStatus(r.text())
-			is.Turn, is.MessageCount, is.CreatedAt, is.UpdatedAt = r.int(), r.int(), r.time(), r.time()
+			is := session.State{Tenant: s.tenant, ID: r.Text(), Status: session.Status(r.Text())}
+			run := session.RunStatus(r.Text())
+			is.Turn, is.MessageCount, is.CreatedAt, is.UpdatedAt = r.Int(), r.Int(), r.Time(), r.Time()
 			r.columns(&is)
 			page.Items = append(page.Items, is.Summary(run))
 		}
@@ -202,7 +202,7 @@ func (s *sessions) List(ctx context.Context, query session.Query) (page session.
 
 // finishListing cuts off the item that only told that there are more, and adds
 // tags and metadata to the rest.
-func (s *sessions) finishListing(c *conn, page *session.Page[session.Summary]) (err error) {
+func (s *sessions) finishListing(c Conn, page *session.Page[session.Summary]) (err error) {
 	if len(page.Items) > page.Limit {
 		page.Items = page.Items[:page.Limit]
 		last := &page.Items[page.Limit-1]

@@ -1,4 +1,4 @@
-package sqlite
+package lite
 
 import (
 	"context"
@@ -8,13 +8,13 @@ import (
 
 // newHeader is the row of a session that is to be created.
 func (s *sessions) newHeader(state *session.State) *header {
-	h := &header{State: state.Born(s.tenant, s.b.now()), doc: &docRow{}}
+	h := &header{State: state.Born(s.tenant, s.b.Now()), doc: &docRow{}}
 	h.Version = 1
 	return h
 }
 
 // insert adds the rows that make a session, without its custom state.
-func (s *sessions) insert(t *tx, h *header) error {
+func (s *sessions) insert(t *Tx, h *header) error {
 	if err := s.insertHeader(t, h); err != nil {
 		return err
 	}
@@ -25,7 +25,7 @@ func (s *sessions) insert(t *tx, h *header) error {
 }
 
 // absent refuses an id that is taken.
-func (s *sessions) absent(c *conn, id string) error {
+func (s *sessions) absent(c Conn, id string) error {
 	h, err := s.header(c, id)
 	if err == nil && h != nil {
 		err = session.Exists(&h.State)
@@ -33,14 +33,14 @@ func (s *sessions) absent(c *conn, id string) error {
 	return err
 }
 
-func (s *sessions) exists(c *conn, id string) (bool, error) {
-	r, err := c.one("SELECT 1 FROM sessions WHERE tenant = ? AND id = ?", s.tenant, id)
+func (s *sessions) exists(c Conn, id string) (bool, error) {
+	r, err := c.One("SELECT 1 FROM sessions WHERE tenant = ? AND id = ?", s.tenant, id)
 	return r != nil, err
 }
 
 // Exists implements [session.Lifecycle].
 func (s *sessions) Exists(ctx context.Context, id string) (found bool, err error) {
-	err = s.b.read(ctx, what(id, "exists"), func(c *conn) error {
+	err = s.b.Read(ctx, what(id, "exists"), func(c Conn) error {
 		found, err = s.exists(c, id)
 		return err
 	})
@@ -49,7 +49,7 @@ func (s *sessions) Exists(ctx context.Context, id string) (found bool, err error
 
 // Load implements [session.Lifecycle].
 func (s *sessions) Load(ctx context.Context, id string) (state *session.State, err error) {
-	err = s.read(ctx, id, "load", func(c *conn, h *header) error {
+	err = s.read(ctx, id, "load", func(c Conn, h *header) error {
 		state, err = s.assemble(c, h)
 		return err
 	})
@@ -57,7 +57,7 @@ func (s *sessions) Load(ctx context.Context, id string) (state *session.State, e
 }
 
 // assemble reads everything that makes a session's document.
-func (s *sessions) assemble(c *conn, h *header) (*session.State, error) {
+func (s *sessions) assemble(c Conn, h *header) (*session.State, error) {
 	if err := s.loadDoc(c, h); err != nil {
 		return nil, err
 	}
@@ -89,16 +89,16 @@ func (s *sessions) Clone(ctx context.Context, clone *session.Clone) (state *sess
 	if err := clone.Check(); err != nil {
 		return nil, err
 	}
-	err = s.write(ctx, clone.From, "clone", func(t *tx, from *header) error {
+	err = s.write(ctx, clone.From, "clone", func(t *Tx, from *header) error {
 		to, err := clone.Complete(&from.State)
 		if err != nil {
 			return err
 		}
-		custom, count, err := s.cloned(t.conn, from, clone)
+		custom, count, err := s.cloned(t.Conn, from, clone)
 		if err != nil {
 			return err
 		}
-		if err := s.absent(t.conn, to.ID); err != nil {
+		if err := s.absent(t.Conn, to.ID); err != nil {
 			return err
 		}
 		h := s.newHeader(&to)
@@ -106,7 +106,7 @@ func (s *sessions) Clone(ctx context.Context, clone *session.Clone) (state *sess
 		if err := s.insert(t, h); err != nil {
 			return err
 		}
-		_, err = t.exec(copyMessages, rowKey(h.number-from.number, 0),
+		_, err = t.Exec(copyMessages, rowKey(h.number-from.number, 0),
 			rowKey(from.number, 0), rowKey(from.number, int64(count)))
 		if err != nil {
 			return err
@@ -127,7 +127,7 @@ func (s *sessions) Clone(ctx context.Context, clone *session.Clone) (state *sess
 }
 
 // cloned finds the custom state and the number of messages that a clone takes.
-func (s *sessions) cloned(c *conn, from *header, clone *session.Clone) (session.Document, int, error) {
+func (s *sessions) cloned(c Conn, from *header, clone *session.Clone) (session.Document, int, error) {
 	count, version := from.MessageCount, from.Version
 	switch n := clone.MessageCount; {
 	case clone.CheckpointID != "":
@@ -156,7 +156,7 @@ func (s *sessions) cloned(c *conn, from *header, clone *session.Clone) (session.
 
 // versionWithin is the version of the last standing checkpoint that has at most n
 // messages, or 0.
-func (s *sessions) versionWithin(c *conn, h *header, n int) (int64, error) {
+func (s *sessions) versionWithin(c Conn, h *header, n int) (int64, error) {
 	for point, err := range s.chain(c, h, h.CheckpointID) {
 		if err != nil {
 			return 0, err
@@ -195,9 +195,9 @@ var (
 
 // Delete implements [session.Lifecycle].
 func (s *sessions) Delete(ctx context.Context, id string) (deleted []string, err error) {
-	err = s.write(ctx, id, "delete", func(t *tx, h *header) error {
+	err = s.write(ctx, id, "delete", func(t *Tx, h *header) error {
 		deleted = nil
-		tree, err := s.tree(t.conn, h)
+		tree, err := s.tree(t.Conn, h)
 		if err != nil {
 			return err
 		}
@@ -221,19 +221,19 @@ type member struct {
 	id     string
 }
 
-func (s *sessions) deleteRows(t *tx, m member) error {
+func (s *sessions) deleteRows(t *Tx, m member) error {
 	t.cache.forget(s.tenant, m.id)
 	for _, query := range ownedByNumber {
-		if _, err := t.exec(query, m.number); err != nil {
+		if _, err := t.Exec(query, m.number); err != nil {
 			return err
 		}
 	}
 	for _, query := range ownedByID {
-		if _, err := t.exec(query, s.tenant, m.id); err != nil {
+		if _, err := t.Exec(query, s.tenant, m.id); err != nil {
 			return err
 		}
 	}
-	_, err := deleteStream(t, streamKey{s.tenant, m.id})
+	_, err := deleteStream(t, StreamKey{s.tenant, m.id})
 	return err
 }
 
@@ -242,14 +242,14 @@ SELECT number, id FROM sessions INDEXED BY sessions_by_parent
 WHERE tenant = ? AND parent_id = ? AND parent_id <> ''`
 
 // tree lists a session and all below it, whatever they say of each other.
-func (s *sessions) tree(c *conn, h *header) ([]member, error) {
+func (s *sessions) tree(c Conn, h *header) ([]member, error) {
 	tree, seen := []member{{h.number, h.ID}}, map[string]bool{h.ID: true}
 	for i := 0; i < len(tree); i++ {
-		for r, err := range c.query(selectChildSessions, s.tenant, tree[i].id) {
+		for r, err := range c.Query(selectChildSessions, s.tenant, tree[i].id) {
 			if err != nil {
 				return nil, err
 			}
-			if child := (member{r.int64(), r.text()}); !seen[child.id] {
+			if child := (member{r.Int64(), r.Text()}); !seen[child.id] {
 				seen[child.id] = true
 				tree = append(tree, child)
 			}

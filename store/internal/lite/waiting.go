@@ -1,4 +1,4 @@
-package sqlite
+package lite
 
 import (
 	"context"
@@ -49,7 +49,7 @@ func (s *sessions) Waiting(ctx context.Context, query session.WaitingQuery) (pag
 		return page, err
 	}
 	page = session.Page[session.Waiting]{Items: []session.Waiting{}, Limit: query.Size(), Offset: query.Skip()}
-	err = s.b.read(ctx, "list waiting calls", func(c *conn) error {
+	err = s.b.Read(ctx, "list waiting calls", func(c Conn) error {
 		page.Items, page.HasMore, page.Next = page.Items[:0], false, ""
 		args := []any{s.tenant}
 		if query.UserID != "" {
@@ -60,11 +60,11 @@ func (s *sessions) Waiting(ctx context.Context, query session.WaitingQuery) (pag
 			if query.UserID != "" {
 				counted = waitingCallsOfUser
 			}
-			r, err := c.one("SELECT count(*) "+counted, args...)
+			r, err := c.One("SELECT count(*) "+counted, args...)
 			if err != nil {
 				return err
 			}
-			page.Total = new(r.int())
+			page.Total = new(r.Int())
 		}
 		if resumed {
 			args = append(args, at.N)
@@ -72,17 +72,17 @@ func (s *sessions) Waiting(ctx context.Context, query session.WaitingQuery) (pag
 		links := map[string]session.Link{}
 		var last, size int64
 		read := 0
-		for r, err := range c.query(waitingQuery(&query, resumed), append(args, page.Limit+1, query.Skip())...) {
+		for r, err := range c.Query(waitingQuery(&query, resumed), append(args, page.Limit+1, query.Skip())...) {
 			if err != nil {
 				return err
 			}
-			number := r.int64()
+			number := r.Int64()
 			read++
-			item := session.Waiting{SessionID: r.text(), Agent: r.text()}
-			links[item.SessionID] = session.Link{UserID: r.text(), ParentID: r.text()}
+			item := session.Waiting{SessionID: r.Text(), Agent: r.Text()}
+			links[item.SessionID] = session.Link{UserID: r.Text(), ParentID: r.Text()}
 			p, err := decodePending(item.SessionID, r)
 			if errors.Is(err, session.ErrCorrupt) { // which is not to hide the others
-				s.b.config.Logger.WarnContext(ctx, "a waiting call cannot be decoded", "tenant", s.tenant, "session", item.SessionID, "error", err)
+				s.b.Logger.WarnContext(ctx, "a waiting call cannot be decoded", "tenant", s.tenant, "session", item.SessionID, "error", err)
 				last = number
 				continue
 			}
@@ -103,12 +103,12 @@ func (s *sessions) Waiting(ctx context.Context, query session.WaitingQuery) (pag
 		page.Items, err = query.FindRoots(page.Items, links, func(ids []string) (map[string]session.Link, error) {
 			found := map[string]session.Link{}
 			for _, id := range ids {
-				r, err := c.one(selectLink, s.tenant, id)
+				r, err := c.One(selectLink, s.tenant, id)
 				if err != nil {
 					return nil, err
 				}
 				if r != nil {
-					found[id] = session.Link{UserID: r.text(), ParentID: r.text()}
+					found[id] = session.Link{UserID: r.Text(), ParentID: r.Text()}
 				}
 			}
 			return found, nil

@@ -1,4 +1,4 @@
-package sqlite
+package lite
 
 import (
 	"context"
@@ -30,24 +30,24 @@ func (s *sessions) Send(ctx context.Context, id string, entry session.InboxEntry
 	if err := entry.Check(); err != nil {
 		return err
 	}
-	return s.write(ctx, id, "send", func(t *tx, _ *header) error {
+	return s.write(ctx, id, "send", func(t *Tx, _ *header) error {
 		if entry.At.IsZero() {
-			entry.At = s.b.now()
+			entry.At = s.b.Now()
 		}
 		t.cache.forget(s.tenant, id)
-		_, err := t.exec(insertInbox, s.tenant, id, entry.ID, entry.From, entry.Kind, entry.Body, entry.At)
+		_, err := t.Exec(insertInbox, s.tenant, id, entry.ID, entry.From, entry.Kind, entry.Body, entry.At)
 		return err
 	})
 }
 
 // Inbox implements [session.Inboxes].
 func (s *sessions) Inbox(ctx context.Context, id string) (out []session.InboxEntry, err error) {
-	err = s.read(ctx, id, "read inbox", func(c *conn, _ *header) error {
-		for r, err := range c.query(selectInbox, s.tenant, id) {
+	err = s.read(ctx, id, "read inbox", func(c Conn, _ *header) error {
+		for r, err := range c.Query(selectInbox, s.tenant, id) {
 			if err != nil {
 				return err
 			}
-			out = append(out, session.InboxEntry{ID: r.text(), From: r.text(), Kind: r.text(), Body: r.bytes(), At: r.time()})
+			out = append(out, session.InboxEntry{ID: r.Text(), From: r.Text(), Kind: r.Text(), Body: r.Bytes(), At: r.Time()})
 		}
 		return nil
 	})
@@ -68,11 +68,11 @@ WHERE tenant = ?1 AND session_id = ?2 AND child_id = ?3 AND (?4 = '' OR run_id =
 )
 
 // putWake records a wake, if there is a session to be woken.
-func (s *sessions) putWake(t *tx, wake session.Wake) error {
+func (s *sessions) putWake(t *Tx, wake session.Wake) error {
 	if wake.At.IsZero() {
-		wake.At = s.b.now()
+		wake.At = s.b.Now()
 	}
-	_, err := t.exec(upsertWake, s.tenant, wake.SessionID, wake.ChildID, wake.RunID, wake.At)
+	_, err := t.Exec(upsertWake, s.tenant, wake.SessionID, wake.ChildID, wake.RunID, wake.At)
 	return err
 }
 
@@ -81,13 +81,13 @@ func (s *sessions) PutWake(ctx context.Context, wake session.Wake) error {
 	if err := wake.Check(); err != nil {
 		return err
 	}
-	return s.write(ctx, wake.SessionID, "put wake", func(t *tx, _ *header) error { return s.putWake(t, wake) })
+	return s.write(ctx, wake.SessionID, "put wake", func(t *Tx, _ *header) error { return s.putWake(t, wake) })
 }
 
 // DeleteWake implements [session.Inboxes].
 func (s *sessions) DeleteWake(ctx context.Context, wake session.Wake) error {
-	return s.b.write(ctx, what(wake.SessionID, "delete wake"), func(t *tx) error {
-		_, err := t.exec(deleteWake, s.tenant, wake.SessionID, wake.ChildID, wake.RunID)
+	return s.b.Write(ctx, what(wake.SessionID, "delete wake"), func(t *Tx) error {
+		_, err := t.Exec(deleteWake, s.tenant, wake.SessionID, wake.ChildID, wake.RunID)
 		return err
 	})
 }

@@ -1,4 +1,4 @@
-package sqlite
+package lite
 
 import (
 	"context"
@@ -23,7 +23,7 @@ func (s *sessions) RequestStop(ctx context.Context, id string, stop session.Stop
 	if err := stop.Check(); err != nil {
 		return stands, err
 	}
-	err = s.write(ctx, id, "request stop", func(t *tx, h *header) error {
+	err = s.write(ctx, id, "request stop", func(t *Tx, h *header) error {
 		if h.CurrentRunID != stop.RunID || h.runStatus != session.RunRunning {
 			return session.ErrStale.WithMessage("session %s: run %s is not running", id, stop.RunID).WithSaw(h.Saw())
 		}
@@ -33,10 +33,10 @@ func (s *sessions) RequestStop(ctx context.Context, id string, stop session.Stop
 		}
 		stands = stop
 		if stands.At.IsZero() {
-			stands.At = s.b.now()
+			stands.At = s.b.Now()
 		}
 		t.cache.forget(s.tenant, id)
-		_, err := t.exec(upsertStop, s.tenant, id, stands.RunID, stands.Kind, stands.Reason, stands.At)
+		_, err := t.Exec(upsertStop, s.tenant, id, stands.RunID, stands.Kind, stands.Reason, stands.At)
 		return err
 	})
 	if err != nil {
@@ -47,15 +47,15 @@ func (s *sessions) RequestStop(ctx context.Context, id string, stop session.Stop
 
 // StopRequest implements [session.Stops].
 func (s *sessions) StopRequest(ctx context.Context, id, runID string) (stop *session.Stop, err error) {
-	err = s.read(ctx, id, "read stop request", func(c *conn, h *header) error {
+	err = s.read(ctx, id, "read stop request", func(c Conn, h *header) error {
 		if h.CurrentRunID != runID || h.runStatus != session.RunRunning {
 			return nil // whatever there was is consumed
 		}
-		r, err := c.one(selectStop, s.tenant, id, runID)
+		r, err := c.One(selectStop, s.tenant, id, runID)
 		if err != nil || r == nil {
 			return err
 		}
-		stop = &session.Stop{RunID: runID, Kind: session.StopKind(r.text()), Reason: r.text(), At: r.time()}
+		stop = &session.Stop{RunID: runID, Kind: session.StopKind(r.Text()), Reason: r.Text(), At: r.Time()}
 		return nil
 	})
 	return stop, err

@@ -1,4 +1,4 @@
-package sqlite
+package lite
 
 import (
 	"context"
@@ -25,30 +25,30 @@ func encodeRun(run *session.Run) (doc, output []byte, err error) {
 const insertRunRow = `
 INSERT INTO runs (key, run_id, request_id, doc, output) VALUES (?, ?, ?, ?, ?)`
 
-func (s *sessions) insertRun(t *tx, h *header, run *session.Run) error {
+func (s *sessions) insertRun(t *Tx, h *header, run *session.Run) error {
 	doc, output, err := encodeRun(run)
 	if err != nil {
 		return err
 	}
-	_, err = t.exec(insertRunRow, rowKey(h.number, int64(run.Turn)), run.ID, run.RequestID, doc, output)
+	_, err = t.Exec(insertRunRow, rowKey(h.number, int64(run.Turn)), run.ID, run.RequestID, doc, output)
 	return err
 }
 
 const updateRunRow = `
 UPDATE runs SET doc = ?, output = ? WHERE key = ?`
 
-func (s *sessions) updateRun(t *tx, h *header, run *session.Run) error {
+func (s *sessions) updateRun(t *Tx, h *header, run *session.Run) error {
 	doc, output, err := encodeRun(run)
 	if err != nil {
 		return err
 	}
-	_, err = t.exec(updateRunRow, doc, output, rowKey(h.number, int64(run.Turn)))
+	_, err = t.Exec(updateRunRow, doc, output, rowKey(h.number, int64(run.Turn)))
 	return err
 }
 
 // writeRunChange notes what a commit changes about its run, in the session's own
 // row, which is written anyway.
-func (s *sessions) writeRunChange(_ *tx, h *header, p *plan) error {
+func (s *sessions) writeRunChange(_ *Tx, h *header, p *plan) error {
 	if p.Run == nil {
 		return nil
 	}
@@ -82,11 +82,11 @@ func (h *header) usage() (session.Usage, error) {
 }
 
 // endRun writes an outcome to the run's record and to the session.
-func (s *sessions) endRun(t *tx, h *header, p *plan) error {
-	if err := s.loadDoc(t.conn, h); err != nil {
+func (s *sessions) endRun(t *Tx, h *header, p *plan) error {
+	if err := s.loadDoc(t.Conn, h); err != nil {
 		return err
 	}
-	run, err := s.runBy(t.conn, h, byID, p.runID)
+	run, err := s.runBy(t.Conn, h, byID, p.runID)
 	if err != nil {
 		return err
 	}
@@ -113,20 +113,20 @@ const (
 )
 
 // runRecord reads a run as it is stored; nil if there is none.
-func (s *sessions) runRecord(c *conn, h *header, query, key string) (*session.Run, error) {
-	r, err := c.one(query, h.number, key)
+func (s *sessions) runRecord(c Conn, h *header, query, key string) (*session.Run, error) {
+	r, err := c.One(query, h.number, key)
 	if err != nil || r == nil {
 		return nil, err
 	}
 	return decodeRun(h.ID, r)
 }
 
-func decodeRun(id string, r *row) (*session.Run, error) {
+func decodeRun(id string, r *Row) (*session.Run, error) {
 	run := &session.Run{}
-	if err := session.Decode("session "+id+": run", r.bytes(), run); err != nil {
+	if err := session.Decode("session "+id+": run", r.Bytes(), run); err != nil {
 		return nil, err
 	}
-	if output := r.bytes(); output != nil && run.Outcome != nil {
+	if output := r.Bytes(); output != nil && run.Outcome != nil {
 		run.Outcome.Output = output
 	}
 	return run, nil
@@ -134,7 +134,7 @@ func decodeRun(id string, r *row) (*session.Run, error) {
 
 // runBy finds a run, with what its commits have added so far; nil if there is
 // none.
-func (s *sessions) runBy(c *conn, h *header, query, key string) (*session.Run, error) {
+func (s *sessions) runBy(c Conn, h *header, query, key string) (*session.Run, error) {
 	run, err := s.runRecord(c, h, query, key)
 	if err != nil || run == nil {
 		return nil, err
@@ -156,7 +156,7 @@ func (h *header) addProgress(run *session.Run) error {
 }
 
 func (s *sessions) readRun(ctx context.Context, id, query, key, name string) (run *session.Run, err error) {
-	err = s.read(ctx, id, "read "+name, func(c *conn, h *header) error {
+	err = s.read(ctx, id, "read "+name, func(c Conn, h *header) error {
 		if run, err = s.runBy(c, h, query, key); err == nil && run == nil {
 			err = notFound("session %s: %s", id, name)
 		}
@@ -177,7 +177,7 @@ func (s *sessions) RunByRequest(ctx context.Context, id, requestID string) (*ses
 
 // CurrentRun implements [session.Runs].
 func (s *sessions) CurrentRun(ctx context.Context, id string) (run *session.Run, err error) {
-	err = s.read(ctx, id, "read current run", func(c *conn, h *header) error {
+	err = s.read(ctx, id, "read current run", func(c Conn, h *header) error {
 		if run, err = s.runBy(c, h, byID, h.CurrentRunID); err == nil && run == nil {
 			err = notFound("session %s: a run", id)
 		}
@@ -189,12 +189,12 @@ func (s *sessions) CurrentRun(ctx context.Context, id string) (run *session.Run,
 // Runs implements [session.Runs]. Turns are contiguous, so a page's place is known
 // without counting.
 func (s *sessions) Runs(ctx context.Context, id string, page session.PageRequest) (out session.Page[session.Run], err error) {
-	err = s.read(ctx, id, "list runs", func(c *conn, h *header) error {
+	err = s.read(ctx, id, "list runs", func(c Conn, h *header) error {
 		var after int
 		if out, after, err = stored.DensePage[session.Run](page, h.Turn); err != nil {
 			return err
 		}
-		for r, err := range c.query(selectRuns, rowKey(h.number, int64(after)), lastKey(h.number), out.Limit) {
+		for r, err := range c.Query(selectRuns, rowKey(h.number, int64(after)), lastKey(h.number), out.Limit) {
 			if err != nil {
 				return err
 			}

@@ -1,4 +1,4 @@
-package sqlite
+package lite
 
 import (
 	"context"
@@ -20,12 +20,12 @@ func (s *sessions) Edit(ctx context.Context, edit *session.Edit) (edited *sessio
 	if err != nil {
 		return nil, err
 	}
-	err = s.b.write(ctx, what(edit.SessionID, "edit"), func(t *tx) error {
+	err = s.b.Write(ctx, what(edit.SessionID, "edit"), func(t *Tx) error {
 		h, err := s.find(t, edit.SessionID)
 		if err != nil {
 			return err
 		}
-		now := s.b.now()
+		now := s.b.Now()
 		if err := edit.Guard(h.state(), h.run(), now); err != nil {
 			return err
 		}
@@ -39,11 +39,11 @@ func (s *sessions) Edit(ctx context.Context, edit *session.Edit) (edited *sessio
 }
 
 // edit writes an edit of a session, h, or of the one that it creates.
-func (s *sessions) edit(t *tx, h *header, e *session.Edit, d *draft, now time.Time) (*session.Edited, error) {
+func (s *sessions) edit(t *Tx, h *header, e *session.Edit, d *draft, now time.Time) (*session.Edited, error) {
 	if e.Create != nil {
 		h = s.newHeader(e.Create)
 	}
-	if err := s.loadEdited(t.conn, h, e); err != nil {
+	if err := s.loadEdited(t.Conn, h, e); err != nil {
 		return nil, err
 	}
 	user := h.UserID
@@ -51,7 +51,7 @@ func (s *sessions) edit(t *tx, h *header, e *session.Edit, d *draft, now time.Ti
 		return nil, err
 	}
 	d.runID = h.CurrentRunID
-	p, err := s.planChange(t.conn, h, d, now)
+	p, err := s.planChange(t.Conn, h, d, now)
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +78,7 @@ func (s *sessions) edit(t *tx, h *header, e *session.Edit, d *draft, now time.Ti
 
 // loadEdited reads the parts of a document that an edit changes and that are not
 // columns of its row.
-func (s *sessions) loadEdited(c *conn, h *header, e *session.Edit) (err error) {
+func (s *sessions) loadEdited(c Conn, h *header, e *session.Edit) (err error) {
 	if e.Document != nil {
 		return s.loadDoc(c, h)
 	}
@@ -89,7 +89,7 @@ func (s *sessions) loadEdited(c *conn, h *header, e *session.Edit) (err error) {
 }
 
 // writeEdited writes these parts, and gives the session its new version.
-func (s *sessions) writeEdited(t *tx, h *header, e *session.Edit) error {
+func (s *sessions) writeEdited(t *Tx, h *header, e *session.Edit) error {
 	if !e.Beside() {
 		h.Version++
 	}
@@ -105,14 +105,14 @@ func (s *sessions) writeEdited(t *tx, h *header, e *session.Edit) error {
 	return s.writeLabels(t, h.ID, h.Tags, h.Metadata, h.CreatedAt)
 }
 
-func (s *sessions) patchMetadata(t *tx, h *header, patch map[string]*string) error {
+func (s *sessions) patchMetadata(t *Tx, h *header, patch map[string]*string) error {
 	set := map[string]string{}
 	for name, value := range patch {
 		if value != nil {
 			set[name] = *value
 			continue
 		}
-		if _, err := t.exec(deleteMetadata, s.tenant, h.ID, name); err != nil {
+		if _, err := t.Exec(deleteMetadata, s.tenant, h.ID, name); err != nil {
 			return err
 		}
 	}
@@ -124,17 +124,17 @@ UPDATE sessions SET user_id = ? WHERE number = ? AND user_id = ?`
 
 // giveBelow gives the sessions below one to its new user, if it was given to one, as far
 // as they were the former user's.
-func (s *sessions) giveBelow(t *tx, h *header, was string) error {
+func (s *sessions) giveBelow(t *Tx, h *header, was string) error {
 	if h.UserID == was {
 		return nil
 	}
-	tree, err := s.tree(t.conn, h)
+	tree, err := s.tree(t.Conn, h)
 	if err != nil {
 		return err
 	}
 	for _, m := range tree[1:] {
 		t.cache.forget(s.tenant, m.id)
-		if _, err := t.exec(updateUser, h.UserID, m.number, was); err != nil {
+		if _, err := t.Exec(updateUser, h.UserID, m.number, was); err != nil {
 			return err
 		}
 	}
@@ -143,12 +143,12 @@ func (s *sessions) giveBelow(t *tx, h *header, was string) error {
 
 // SetStatus implements [session.Documents].
 func (s *sessions) SetStatus(ctx context.Context, id string, change session.StatusChange) (result session.StatusResult, err error) {
-	err = s.write(ctx, id, "set status", func(t *tx, h *header) error {
-		now := s.b.now()
+	err = s.write(ctx, id, "set status", func(t *Tx, h *header) error {
+		now := s.b.Now()
 		if err := change.Free(&h.State, h.run(), now); err != nil {
 			return err
 		}
-		if err := s.loadDoc(t.conn, h); err != nil {
+		if err := s.loadDoc(t.Conn, h); err != nil {
 			return err
 		}
 		if result, err = change.Swap(&h.State); err != nil || !result.OK {

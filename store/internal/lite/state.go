@@ -1,4 +1,4 @@
-package sqlite
+package lite
 
 import (
 	"encoding/json"
@@ -20,14 +20,14 @@ ORDER BY key DESC`
 
 // stateAt is the custom state as it was at a version: the last snapshot before
 // it, with the writes since. Snapshots are taken so that these never outweigh it.
-func (s *sessions) stateAt(c *conn, h *header, version int64) (session.Document, error) {
+func (s *sessions) stateAt(c Conn, h *header, version int64) (session.Document, error) {
 	var doc session.Document
 	var since []session.Writes
-	for r, err := range c.query(selectStateLog, rowKey(h.number, 0), rowKey(h.number, version)) {
+	for r, err := range c.Query(selectStateLog, rowKey(h.number, 0), rowKey(h.number, version)) {
 		if err != nil {
 			return doc, err
 		}
-		at, snapshot, body := r.int64()-rowKey(h.number, 0), r.bool(), r.bytes()
+		at, snapshot, body := r.Int64()-rowKey(h.number, 0), r.Bool(), r.Bytes()
 		name := fmt.Sprintf("session %s: custom state at version %d", h.ID, at)
 		if snapshot {
 			if err := session.Decode(name, body, &doc); err != nil {
@@ -77,7 +77,7 @@ SELECT is_list FROM state_keys WHERE session = ? AND name = ?`
 
 // planState decides what a change does to custom state, and refuses what cannot
 // be done, before anything is written.
-func (s *sessions) planState(c *conn, h *header, replace *session.Document, w session.Writes) (*stateChange, error) {
+func (s *sessions) planState(c Conn, h *header, replace *session.Document, w session.Writes) (*stateChange, error) {
 	plan := &stateChange{}
 	if replace != nil {
 		doc := replace.Clone()
@@ -98,7 +98,7 @@ func (s *sessions) planState(c *conn, h *header, replace *session.Document, w se
 }
 
 // planOp notes in keys what an operation leaves its key to be.
-func (s *sessions) planOp(c *conn, h *header, keys map[string]keyKind, op *session.Op) error {
+func (s *sessions) planOp(c Conn, h *header, keys map[string]keyKind, op *session.Op) error {
 	if op.Kind == session.OpAppend && len(op.Items) == 0 {
 		return nil // it does nothing; composing leaves it out
 	}
@@ -125,12 +125,12 @@ func (s *sessions) planOp(c *conn, h *header, keys map[string]keyKind, op *sessi
 	return nil
 }
 
-func (s *sessions) keyKind(c *conn, h *header, name string) (keyKind, error) {
-	r, err := c.one(selectStateKey, h.number, name)
+func (s *sessions) keyKind(c Conn, h *header, name string) (keyKind, error) {
+	r, err := c.One(selectStateKey, h.number, name)
 	switch {
 	case err != nil || r == nil:
 		return keyGone, err
-	case r.bool():
+	case r.Bool():
 		return keyList, nil
 	}
 	return keyValue, nil
@@ -152,7 +152,7 @@ DELETE FROM state_keys WHERE session = ?`
 )
 
 // writeState performs a planned change under the session's new version.
-func (s *sessions) writeState(t *tx, h *header, plan *stateChange) error {
+func (s *sessions) writeState(t *Tx, h *header, plan *stateChange) error {
 	if plan.whole != nil {
 		return s.writeWholeState(t, h, plan.whole)
 	}
@@ -169,7 +169,7 @@ func (s *sessions) writeState(t *tx, h *header, plan *stateChange) error {
 		return err
 	}
 	if h.deltaBytes+int64(len(body)) > max(h.snapshotBytes, minSnapshot) {
-		doc, err := s.stateAt(t.conn, h, h.Version)
+		doc, err := s.stateAt(t.Conn, h, h.Version)
 		if err != nil {
 			return err
 		}
@@ -179,23 +179,23 @@ func (s *sessions) writeState(t *tx, h *header, plan *stateChange) error {
 		return s.writeSnapshot(t, h, &doc)
 	}
 	h.deltaBytes += int64(len(body))
-	_, err = t.exec(insertStateLog, rowKey(h.number, h.Version), false, body)
+	_, err = t.Exec(insertStateLog, rowKey(h.number, h.Version), false, body)
 	return err
 }
 
-func (s *sessions) writeStateKey(t *tx, h *header, name string, kind keyKind) error {
+func (s *sessions) writeStateKey(t *Tx, h *header, name string, kind keyKind) error {
 	var err error
 	if kind == keyGone {
-		_, err = t.exec(deleteStateKey, h.number, name)
+		_, err = t.Exec(deleteStateKey, h.number, name)
 	} else {
-		_, err = t.exec(upsertStateKey, h.number, name, kind == keyList)
+		_, err = t.Exec(upsertStateKey, h.number, name, kind == keyList)
 	}
 	return err
 }
 
 // writeWholeState replaces custom state.
-func (s *sessions) writeWholeState(t *tx, h *header, doc *session.Document) error {
-	if _, err := t.exec(deleteStateKeys, h.number); err != nil {
+func (s *sessions) writeWholeState(t *Tx, h *header, doc *session.Document) error {
+	if _, err := t.Exec(deleteStateKeys, h.number); err != nil {
 		return err
 	}
 	for name, value := range doc.All() {
@@ -206,12 +206,12 @@ func (s *sessions) writeWholeState(t *tx, h *header, doc *session.Document) erro
 	return s.writeSnapshot(t, h, doc)
 }
 
-func (s *sessions) writeSnapshot(t *tx, h *header, doc *session.Document) error {
+func (s *sessions) writeSnapshot(t *Tx, h *header, doc *session.Document) error {
 	body, err := doc.MarshalJSON()
 	if err != nil {
 		return session.ErrInvalid.WithCause(err, "session %s: custom state cannot be encoded", h.ID)
 	}
 	h.snapshotBytes, h.deltaBytes = int64(len(body)), 0
-	_, err = t.exec(insertStateLog, rowKey(h.number, h.Version), true, body)
+	_, err = t.Exec(insertStateLog, rowKey(h.number, h.Version), true, body)
 	return err
 }

@@ -1,4 +1,4 @@
-package sqlite
+package lite
 
 import (
 	"time"
@@ -90,34 +90,34 @@ LEFT JOIN stops x ON x.tenant = s.tenant AND x.session_id = s.id AND x.run_id = 
 WHERE s.tenant = ? AND s.id = ?`
 
 // header reads a session's row; nil if there is none.
-func (s *sessions) header(c *conn, id string) (*header, error) {
-	r, err := c.one(selectHeader, s.tenant, id)
+func (s *sessions) header(c Conn, id string) (*header, error) {
+	r, err := c.One(selectHeader, s.tenant, id)
 	if err != nil || r == nil {
 		return nil, err
 	}
 	h := &header{}
-	h.Tenant, h.ID, h.number = s.tenant, id, r.int64()
-	h.Version, h.StepCount, h.ResumeCount, h.MessageCount, h.LastCommit = r.int64(), r.int(), r.int(), r.int(), r.text()
-	h.CheckpointID, h.checkpointNewest, h.checkpointNumber = r.text(), r.text(), r.int()
-	h.CheckpointSource, h.CheckpointedAt = session.CheckpointSource(r.text()), r.time()
-	h.snapshotBytes, h.deltaBytes = r.int64(), r.int64()
-	h.runSteps, h.runUsage, h.runReason, h.UpdatedAt = r.int(), r.bytes(), session.CompletionReason(r.text()), r.time()
-	h.Status = session.Status(r.text())
-	h.Lease = session.Lease{Owner: r.text(), Epoch: r.int64(), ExpiresAt: r.time()}
-	h.Turn, h.CurrentRunID, h.runStatus, h.runRuntime = r.int(), r.text(), session.RunStatus(r.text()), r.text()
-	h.closeOwedAt = r.time()
+	h.Tenant, h.ID, h.number = s.tenant, id, r.Int64()
+	h.Version, h.StepCount, h.ResumeCount, h.MessageCount, h.LastCommit = r.Int64(), r.Int(), r.Int(), r.Int(), r.Text()
+	h.CheckpointID, h.checkpointNewest, h.checkpointNumber = r.Text(), r.Text(), r.Int()
+	h.CheckpointSource, h.CheckpointedAt = session.CheckpointSource(r.Text()), r.Time()
+	h.snapshotBytes, h.deltaBytes = r.Int64(), r.Int64()
+	h.runSteps, h.runUsage, h.runReason, h.UpdatedAt = r.Int(), r.Bytes(), session.CompletionReason(r.Text()), r.Time()
+	h.Status = session.Status(r.Text())
+	h.Lease = session.Lease{Owner: r.Text(), Epoch: r.Int64(), ExpiresAt: r.Time()}
+	h.Turn, h.CurrentRunID, h.runStatus, h.runRuntime = r.Int(), r.Text(), session.RunStatus(r.Text()), r.Text()
+	h.closeOwedAt = r.Time()
 	h.CloseOwed = !h.closeOwedAt.IsZero()
 	r.columns(&h.State)
-	h.CreatedAt = r.time()
-	h.inbox = r.bool()
-	if kind := r.text(); kind != "" {
-		h.stop = &session.Stop{RunID: h.CurrentRunID, Kind: session.StopKind(kind), Reason: r.text(), At: r.time()}
+	h.CreatedAt = r.Time()
+	h.inbox = r.Bool()
+	if kind := r.Text(); kind != "" {
+		h.stop = &session.Stop{RunID: h.CurrentRunID, Kind: session.StopKind(kind), Reason: r.Text(), At: r.Time()}
 	}
 	h.stored = h.cold()
 	return h, nil
 }
 
-func (s *sessions) mustHeader(c *conn, id string) (*header, error) {
+func (s *sessions) mustHeader(c Conn, id string) (*header, error) {
 	h, err := s.header(c, id)
 	if err == nil && h == nil {
 		err = session.NotFound(id)
@@ -160,19 +160,19 @@ func (h *header) hotArgs() []any {
 }
 
 // insertHeader adds the row of a new session and gives it its number.
-func (s *sessions) insertHeader(t *tx, h *header) (err error) {
+func (s *sessions) insertHeader(t *Tx, h *header) (err error) {
 	h.stored = h.cold()
 	args := concat(h.hotArgs(), h.turnArgs(), columnArgs(&h.State), []any{h.CreatedAt, s.tenant, h.ID})
-	h.number, err = t.insert(insertHeader, args...)
-	if isDuplicate(err) {
+	h.number, err = t.Insert(insertHeader, args...)
+	if s.b.IsDuplicate(err) {
 		return session.Exists(&h.State)
 	}
 	return err
 }
 
 // writeHeader stores the row: the hot columns always, the others if they changed.
-func (s *sessions) writeHeader(t *tx, h *header) error {
-	if _, err := t.exec(updateHeader, append(h.hotArgs(), h.number)...); err != nil {
+func (s *sessions) writeHeader(t *Tx, h *header) error {
+	if _, err := t.Exec(updateHeader, append(h.hotArgs(), h.number)...); err != nil {
 		return err
 	}
 	return s.writeCold(t, h)
@@ -180,10 +180,10 @@ func (s *sessions) writeHeader(t *tx, h *header) error {
 
 // writeCold stores the row's other columns if they changed. It is the last write
 // of an operation.
-func (s *sessions) writeCold(t *tx, h *header) error {
+func (s *sessions) writeCold(t *Tx, h *header) error {
 	if cold := h.cold(); cold != h.stored {
 		h.stored = cold
-		_, err := t.exec(updateHeaderCold, concat(h.turnArgs(), columnArgs(&h.State), []any{h.number})...)
+		_, err := t.Exec(updateHeaderCold, concat(h.turnArgs(), columnArgs(&h.State), []any{h.number})...)
 		if err != nil {
 			return err
 		}

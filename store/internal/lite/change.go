@@ -1,4 +1,4 @@
-package sqlite
+package lite
 
 import (
 	"slices"
@@ -46,7 +46,7 @@ type plan struct {
 }
 
 // planChange checks a change against what the database holds, without writing.
-func (s *sessions) planChange(c *conn, h *header, d *draft, now time.Time) (*plan, error) {
+func (s *sessions) planChange(c Conn, h *header, d *draft, now time.Time) (*plan, error) {
 	p := &plan{draft: d, now: now, messages: slices.Clip(d.messages)}
 	if err := s.checkWaits(c, h, d.Waits); err != nil {
 		return nil, err
@@ -72,10 +72,10 @@ SELECT 1 FROM ownership WHERE tenant = ? AND root_id = ? AND call_id = ? AND com
 LIMIT 1`
 
 // checkWaits refuses a change that relies on calls being unanswered if one is not.
-func (s *sessions) checkWaits(c *conn, h *header, waits []string) error {
+func (s *sessions) checkWaits(c Conn, h *header, waits []string) error {
 	var answered []string
 	for _, callID := range waits {
-		r, err := c.one(selectAnswered, s.tenant, h.ID, callID, s.tenant, h.ID, callID)
+		r, err := c.One(selectAnswered, s.tenant, h.ID, callID, s.tenant, h.ID, callID)
 		if err != nil {
 			return err
 		}
@@ -94,7 +94,7 @@ func (s *sessions) checkWaits(c *conn, h *header, waits []string) error {
 
 // applyChange writes a planned change. The session already has its new version;
 // its row is written last, by the caller.
-func (s *sessions) applyChange(t *tx, h *header, p *plan) error {
+func (s *sessions) applyChange(t *Tx, h *header, p *plan) error {
 	if p.KeepMessages != nil {
 		if err := s.truncate(t, h, *p.KeepMessages); err != nil {
 			return err
@@ -104,14 +104,14 @@ func (s *sessions) applyChange(t *tx, h *header, p *plan) error {
 		return err
 	}
 	if p.Promote != nil {
-		if _, err := t.exec(deleteCalls, h.number, p.Promote.MessageID); err != nil {
+		if _, err := t.Exec(deleteCalls, h.number, p.Promote.MessageID); err != nil {
 			return err
 		}
 	}
 	if err := s.writeState(t, h, p.state); err != nil {
 		return err
 	}
-	for _, write := range []func(*tx, *header, *plan) error{
+	for _, write := range []func(*Tx, *header, *plan) error{
 		s.insertCalls, s.writePendings, s.writeOwnership, s.writeChildren, s.writeInbox, s.writeRunChange,
 	} {
 		if err := write(t, h, p); err != nil {
@@ -136,7 +136,7 @@ func (s *sessions) applyChange(t *tx, h *header, p *plan) error {
 }
 
 // writeOwnership adds and completes ownership of calls.
-func (s *sessions) writeOwnership(t *tx, h *header, p *plan) error {
+func (s *sessions) writeOwnership(t *Tx, h *header, p *plan) error {
 	if err := s.own(t, h.ID, p.Own); err != nil {
 		return err
 	}
@@ -144,7 +144,7 @@ func (s *sessions) writeOwnership(t *tx, h *header, p *plan) error {
 }
 
 // writeChildren adds or replaces child references.
-func (s *sessions) writeChildren(t *tx, h *header, p *plan) error {
+func (s *sessions) writeChildren(t *Tx, h *header, p *plan) error {
 	for i := range p.Children {
 		if err := s.putChildNow(t, h.ID, p.Children[i], p.now); err != nil {
 			return err
@@ -154,18 +154,18 @@ func (s *sessions) writeChildren(t *tx, h *header, p *plan) error {
 }
 
 // writeInbox takes entries in and wakes the parent.
-func (s *sessions) writeInbox(t *tx, h *header, p *plan) error {
+func (s *sessions) writeInbox(t *Tx, h *header, p *plan) error {
 	if len(p.Consume) > 0 {
 		for _, id := range p.Consume {
-			if _, err := t.exec(consumeInbox, s.tenant, h.ID, id); err != nil {
+			if _, err := t.Exec(consumeInbox, s.tenant, h.ID, id); err != nil {
 				return err
 			}
 		}
-		r, err := t.one(inboxWaits, s.tenant, h.ID)
+		r, err := t.One(inboxWaits, s.tenant, h.ID)
 		if err != nil {
 			return err
 		}
-		h.inbox = r.bool()
+		h.inbox = r.Bool()
 	}
 	if p.Wake == nil {
 		return nil

@@ -1,4 +1,4 @@
-package sqlite
+package lite
 
 import (
 	"context"
@@ -16,16 +16,16 @@ type streams struct {
 
 var _ stream.Manager = (*streams)(nil)
 
-// streamKey addresses a stream.
-type streamKey struct{ tenant, id string }
+// StreamKey addresses a stream.
+type StreamKey struct{ tenant, id string }
 
 // Tenant implements [stream.Manager].
 func (s *streams) Tenant(tenant string) stream.Manager { return &streams{s.b, tenantName(tenant)} }
 
 // Limits implements [stream.Manager].
-func (s *streams) Limits() stream.Limits { return stream.Limits{MaxChunk: s.b.config.MaxChunk} }
+func (s *streams) Limits() stream.Limits { return stream.Limits{MaxChunk: s.b.MaxChunk} }
 
-func (s *streams) key(id string) streamKey { return streamKey{s.tenant, id} }
+func (s *streams) key(id string) StreamKey { return StreamKey{s.tenant, id} }
 
 func streamVerb(id, verb string) string { return "stream " + id + ": " + verb }
 
@@ -62,24 +62,24 @@ ORDER BY b.key DESC
 LIMIT 1`
 
 // head reads a stream; nil if there is none.
-func (s *streams) head(c *conn, id, producer string) (*streamHead, error) {
-	r, err := c.one(selectStream, producer, s.tenant, id)
+func (s *streams) head(c Conn, id, producer string) (*streamHead, error) {
+	r, err := c.One(selectStream, producer, s.tenant, id)
 	if err != nil || r == nil {
 		return nil, err
 	}
 	h := &streamHead{}
-	h.ID, h.number, h.Status, h.Floor, h.RunID = id, r.int64(), stream.Status(r.text()), r.int64(), r.text()
-	h.end, h.output, h.failure, h.CreatedAt, h.UpdatedAt, h.trimmed = r.bytes(), r.bytes(), r.bytes(), r.time(), r.time(), r.int64()
+	h.ID, h.number, h.Status, h.Floor, h.RunID = id, r.Int64(), stream.Status(r.Text()), r.Int64(), r.Text()
+	h.end, h.output, h.failure, h.CreatedAt, h.UpdatedAt, h.trimmed = r.Bytes(), r.Bytes(), r.Bytes(), r.Time(), r.Time(), r.Int64()
 	if r.values[r.next] != nil {
-		h.producer = &producerState{r.int64(), r.int64()}
+		h.producer = &producerState{r.Int64(), r.Int64()}
 	} else {
 		r.next += 2
 	}
-	h.Last, h.writer, h.writerState = r.int64(), r.text(), producerState{r.int64(), r.int64()}
-	if at := r.time(); at.After(h.UpdatedAt) {
+	h.Last, h.writer, h.writerState = r.Int64(), r.Text(), producerState{r.Int64(), r.Int64()}
+	if at := r.Time(); at.After(h.UpdatedAt) {
 		h.UpdatedAt = at
 	}
-	h.total = r.int64()
+	h.total = r.Int64()
 	h.Bytes = max(h.total-h.trimmed, 0)
 	if h.Last > 0 && h.writer == producer && (h.producer == nil || h.producer.before(h.writerState)) {
 		h.producer = &h.writerState
@@ -88,7 +88,7 @@ func (s *streams) head(c *conn, id, producer string) (*streamHead, error) {
 }
 
 // mustHead reads a stream that must exist.
-func (s *streams) mustHead(c *conn, id, producer string) (*streamHead, error) {
+func (s *streams) mustHead(c Conn, id, producer string) (*streamHead, error) {
 	h, err := s.head(c, id, producer)
 	if err == nil && h == nil {
 		err = notFound("stream %s", id)
@@ -155,20 +155,20 @@ WHERE (excluded.epoch, excluded.next) > (epoch, next)`
 )
 
 // writeStream stores a stream's row; a new one gets its number.
-func (s *streams) writeStream(t *tx, h *streamHead) (err error) {
+func (s *streams) writeStream(t *Tx, h *streamHead) (err error) {
 	args := []any{h.Status, h.Floor, h.RunID, h.end, h.output, h.failure, h.UpdatedAt}
 	if h.number == 0 {
-		h.number, err = t.insert(insertStream, append(args, h.CreatedAt, s.tenant, h.ID)...)
+		h.number, err = t.Insert(insertStream, append(args, h.CreatedAt, s.tenant, h.ID)...)
 		return err
 	}
 	delete(t.cache.streams, s.key(h.ID))
-	_, err = t.exec(updateStream, append(args, h.trimmed, h.number)...)
+	_, err = t.Exec(updateStream, append(args, h.trimmed, h.number)...)
 	return err
 }
 
-func (s *streams) writeProducer(t *tx, h *streamHead, producer string, at producerState) error {
+func (s *streams) writeProducer(t *Tx, h *streamHead, producer string, at producerState) error {
 	delete(t.cache.streams, s.key(h.ID))
-	_, err := t.exec(upsertProducer, h.number, producer, at.epoch, at.next)
+	_, err := t.Exec(upsertProducer, h.number, producer, at.epoch, at.next)
 	return err
 }
 
@@ -179,7 +179,7 @@ func (s *streams) newHead(id string, now time.Time) *streamHead {
 
 // Info implements [stream.Manager].
 func (s *streams) Info(ctx context.Context, id string) (info *stream.Info, err error) {
-	err = s.b.read(ctx, streamVerb(id, "info"), func(c *conn) error {
+	err = s.b.Read(ctx, streamVerb(id, "info"), func(c Conn) error {
 		h, err := s.mustHead(c, id, "")
 		if err != nil {
 			return err
@@ -195,7 +195,7 @@ func (s *streams) End(ctx context.Context, id string, by stream.Producer, end st
 	if err := end.Check(); err != nil {
 		return err
 	}
-	end, err := end.Fit(s.b.config.MaxChunk)
+	end, err := end.Fit(s.b.MaxChunk)
 	if err != nil {
 		return err
 	}
@@ -227,8 +227,8 @@ func (s *streams) Fail(ctx context.Context, id string, by stream.Producer, failu
 // shut closes a stream. It does nothing to one that a later epoch has written to,
 // nor to one that is closed for good: whoever was first said how it ended.
 func (s *streams) shut(ctx context.Context, id string, by stream.Producer, how func(*streamHead)) error {
-	return s.b.write(ctx, streamVerb(id, "close"), func(t *tx) error {
-		h, err := s.mustHead(t.conn, id, by.Session)
+	return s.b.Write(ctx, streamVerb(id, "close"), func(t *Tx) error {
+		h, err := s.mustHead(t.Conn, id, by.Session)
 		if err != nil {
 			return err
 		}
@@ -242,9 +242,9 @@ func (s *streams) shut(ctx context.Context, id string, by stream.Producer, how f
 
 // reopened stores a stream whose status a producer has changed. Its epoch counts
 // from now on, even if it has written nothing yet.
-func (s *streams) reopened(t *tx, h *streamHead, by stream.Producer) error {
+func (s *streams) reopened(t *Tx, h *streamHead, by stream.Producer) error {
 	h.enter(by)
-	h.UpdatedAt = s.b.now()
+	h.UpdatedAt = s.b.Now()
 	t.touch(s.key(h.ID))
 	if err := s.writeStream(t, h); err != nil {
 		return err
@@ -260,13 +260,13 @@ func (s *streams) Reactivate(ctx context.Context, id string, by stream.Producer)
 	if err := session.CheckID(id); err != nil {
 		return nil, err
 	}
-	err = s.b.write(ctx, streamVerb(id, "reactivate"), func(t *tx) error {
-		h, err := s.head(t.conn, id, by.Session)
+	err = s.b.Write(ctx, streamVerb(id, "reactivate"), func(t *Tx) error {
+		h, err := s.head(t.Conn, id, by.Session)
 		if err != nil {
 			return err
 		}
 		if h == nil {
-			h = s.newHead(id, s.b.now())
+			h = s.newHead(id, s.b.Now())
 		}
 		if err := h.stale(by); err != nil {
 			return err
@@ -286,7 +286,7 @@ func (s *streams) Reactivate(ctx context.Context, id string, by stream.Producer)
 
 // Delete implements [stream.Manager].
 func (s *streams) Delete(ctx context.Context, id string) error {
-	return s.b.write(ctx, streamVerb(id, "delete"), func(t *tx) error {
+	return s.b.Write(ctx, streamVerb(id, "delete"), func(t *Tx) error {
 		found, err := deleteStream(t, s.key(id))
 		if err == nil && !found {
 			err = notFound("stream %s", id)
@@ -296,20 +296,20 @@ func (s *streams) Delete(ctx context.Context, id string) error {
 }
 
 // deleteStream removes a stream and reports whether there was one.
-func deleteStream(t *tx, key streamKey) (bool, error) {
-	r, err := t.one("SELECT number FROM streams WHERE tenant = ? AND stream_id = ?", key.tenant, key.id)
+func deleteStream(t *Tx, key StreamKey) (bool, error) {
+	r, err := t.One("SELECT number FROM streams WHERE tenant = ? AND stream_id = ?", key.tenant, key.id)
 	if err != nil || r == nil {
 		return false, err
 	}
 	t.touch(key)
 	delete(t.cache.streams, key)
-	number := r.int64()
+	number := r.Int64()
 	for _, query := range []string{
 		"DELETE FROM streams WHERE number = ?1",
 		"DELETE FROM stream_batches WHERE key > ?1 << 32 AND key < (?1 + 1) << 32",
 		"DELETE FROM stream_producers WHERE stream = ?1",
 	} {
-		if _, err := t.exec(query, number); err != nil {
+		if _, err := t.Exec(query, number); err != nil {
 			return true, err
 		}
 	}

@@ -1,4 +1,4 @@
-package sqlite
+package lite
 
 import (
 	"strings"
@@ -78,13 +78,13 @@ func columnArgs(s *session.State) []any {
 }
 
 // columns reads the columns, which come next in the row, into a document.
-func (r *row) columns(s *session.State) {
+func (r *Row) columns(s *session.State) {
 	for i := range columns {
 		switch field := columns[i].field(s).(type) {
 		case *string:
-			*field = r.text()
+			*field = r.Text()
 		case *time.Time:
-			*field = r.time()
+			*field = r.Time()
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package sqlite
+package lite
 
 import (
 	"errors"
@@ -14,15 +14,15 @@ DELETE FROM messages WHERE key > ? AND key <= ?`
 // truncate keeps a session's first messages and ends what hung on the others:
 // checkpoints that count more, calls, waits and children. What is waited for on
 // behalf of a message that is not in the transcript could never be taken in.
-func (s *sessions) truncate(t *tx, h *header, keep int) error {
+func (s *sessions) truncate(t *Tx, h *header, keep int) error {
 	var undone []string
-	for calls, err := range s.callsAfter(t.conn, h, keep) {
+	for calls, err := range s.callsAfter(t.Conn, h, keep) {
 		if err != nil {
 			return err
 		}
 		undone = append(undone, calls...)
 	}
-	if _, err := t.exec(deleteMessages, rowKey(h.number, int64(keep)), lastKey(h.number)); err != nil {
+	if _, err := t.Exec(deleteMessages, rowKey(h.number, int64(keep)), lastKey(h.number)); err != nil {
 		return err
 	}
 	h.MessageCount = keep
@@ -43,12 +43,12 @@ SELECT calls FROM messages WHERE key > ? AND key <= ? AND calls IS NOT NULL ORDE
 
 // callsAfter yields, the last message first, the calls that each message after the
 // first keep ones makes.
-func (s *sessions) callsAfter(c *conn, h *header, keep int) iter.Seq2[[]string, error] {
+func (s *sessions) callsAfter(c Conn, h *header, keep int) iter.Seq2[[]string, error] {
 	return func(yield func([]string, error) bool) {
-		for r, err := range c.query(selectCallsBack, rowKey(h.number, int64(keep)), lastKey(h.number)) {
+		for r, err := range c.Query(selectCallsBack, rowKey(h.number, int64(keep)), lastKey(h.number)) {
 			var calls []string
 			if err == nil {
-				err = session.Decode("session "+h.ID+": the calls of a message", r.bytes(), &calls)
+				err = session.Decode("session "+h.ID+": the calls of a message", r.Bytes(), &calls)
 			}
 			if !yield(calls, err) || err != nil {
 				return
@@ -61,14 +61,14 @@ const selectMessageKey = `
 SELECT key FROM messages WHERE key >> 32 = ? AND message_id = ? AND message_id <> ''`
 
 // holds reports whether a message is in the transcript.
-func (s *sessions) holds(c *conn, h *header, messageID string) (bool, error) {
-	r, err := c.one(selectMessageKey, h.number, messageID)
+func (s *sessions) holds(c Conn, h *header, messageID string) (bool, error) {
+	r, err := c.One(selectMessageKey, h.number, messageID)
 	return r != nil, err
 }
 
 // makes reports whether a message of the transcript makes a call. It looks at the
 // end first, where the calls asked for are.
-func (s *sessions) makes(c *conn, h *header, callID string) (bool, error) {
+func (s *sessions) makes(c Conn, h *header, callID string) (bool, error) {
 	for calls, err := range s.callsAfter(c, h, 0) {
 		if err != nil || slices.Contains(calls, callID) {
 			return err == nil, err
@@ -78,23 +78,23 @@ func (s *sessions) makes(c *conn, h *header, callID string) (bool, error) {
 }
 
 // undoCalls drops the rows of calls whose message is gone.
-func (s *sessions) undoCalls(t *tx, h *header) error {
+func (s *sessions) undoCalls(t *Tx, h *header) error {
 	var messageIDs []string
-	for r, err := range t.query("SELECT DISTINCT message_id FROM calls WHERE session = ?", h.number) {
+	for r, err := range t.Query("SELECT DISTINCT message_id FROM calls WHERE session = ?", h.number) {
 		if err != nil {
 			return err
 		}
-		messageIDs = append(messageIDs, r.text())
+		messageIDs = append(messageIDs, r.Text())
 	}
 	for _, messageID := range messageIDs {
-		held, err := s.holds(t.conn, h, messageID)
+		held, err := s.holds(t.Conn, h, messageID)
 		if err != nil {
 			return err
 		}
 		if held {
 			continue
 		}
-		if _, err := t.exec(deleteCalls, h.number, messageID); err != nil {
+		if _, err := t.Exec(deleteCalls, h.number, messageID); err != nil {
 			return err
 		}
 	}
@@ -108,24 +108,24 @@ WHERE tenant = ? AND session_id = ? AND state IN ('waiting', 'answered')
 
 // undoPending ends the waits for calls whose message is gone. The entries are not
 // decoded: one that cannot be must not keep a session from being rewound.
-func (s *sessions) undoPending(t *tx, h *header) error {
-	_, err := t.exec(undoPending, s.tenant, h.ID, h.number)
+func (s *sessions) undoPending(t *Tx, h *header) error {
+	_, err := t.Exec(undoPending, s.tenant, h.ID, h.number)
 	return err
 }
 
 // undoChildren gives up children that work for undone calls, and those awaited
 // for a call that no message makes.
-func (s *sessions) undoChildren(t *tx, h *header, undone []string) error {
+func (s *sessions) undoChildren(t *Tx, h *header, undone []string) error {
 	refs, err := s.soundChildren(t, h)
 	if err != nil {
 		return err
 	}
-	now := s.b.now()
+	now := s.b.Now()
 	for i := range refs {
 		ref := &refs[i]
 		superseded := slices.Contains(undone, ref.CallID)
 		if !superseded && ref.Awaited {
-			made, err := s.makes(t.conn, h, ref.CallID)
+			made, err := s.makes(t.Conn, h, ref.CallID)
 			if err != nil {
 				return err
 			}
@@ -147,13 +147,13 @@ UPDATE children SET awaited = 0 WHERE tenant = ? AND session_id = ? AND child_id
 
 // soundChildren lists the references that can be decoded. One that cannot be is
 // waited for no more.
-func (s *sessions) soundChildren(t *tx, h *header) (refs []session.ChildRef, err error) {
+func (s *sessions) soundChildren(t *Tx, h *header) (refs []session.ChildRef, err error) {
 	var damaged []string
-	for r, err := range t.query(selectChildren, s.tenant, h.ID) {
+	for r, err := range t.Query(selectChildren, s.tenant, h.ID) {
 		if err != nil {
 			return nil, err
 		}
-		childID := r.text()
+		childID := r.Text()
 		r.next = 0
 		ref, err := decodeChild(h.ID, r)
 		switch {
@@ -166,7 +166,7 @@ func (s *sessions) soundChildren(t *tx, h *header) (refs []session.ChildRef, err
 		}
 	}
 	for _, childID := range damaged {
-		if _, err := t.exec(neglectChild, s.tenant, h.ID, childID); err != nil {
+		if _, err := t.Exec(neglectChild, s.tenant, h.ID, childID); err != nil {
 			return nil, err
 		}
 	}

@@ -1,4 +1,4 @@
-package sqlite
+package lite
 
 import (
 	"context"
@@ -11,19 +11,19 @@ import (
 
 // Commit implements [session.Turns].
 func (s *sessions) Commit(ctx context.Context, commit *session.Commit) (*session.Committed, error) {
-	return s.commitAfter(ctx, commit, func(*tx) error { return nil })
+	return s.commitAfter(ctx, commit, func(*Tx) error { return nil })
 }
 
-// Commit implements [store.Backend]. The batch and the commit are one operation.
+// Commit is the Commit of [store.Backend]. The batch and the commit are one operation.
 func (b *Backend) Commit(ctx context.Context, commit *store.Commit) (*session.Committed, int64, error) {
 	s := &streams{b, tenantName(commit.Tenant)}
-	chunks, err := stored.EncodeBatch(commit.Stream, &commit.Batch, s.b.config.MaxChunk)
+	chunks, err := stored.EncodeBatch(commit.Stream, &commit.Batch, s.b.MaxChunk)
 	if err != nil {
 		return nil, 0, err
 	}
 	var last int64
 	sessions := &sessions{b, s.tenant}
-	committed, err := sessions.commitAfter(ctx, commit.Commit, func(t *tx) (err error) {
+	committed, err := sessions.commitAfter(ctx, commit.Commit, func(t *Tx) (err error) {
 		last, err = s.append(t, commit.Stream, commit.Batch.Producer, commit.Batch.First, chunks)
 		return err
 	})
@@ -31,7 +31,7 @@ func (b *Backend) Commit(ctx context.Context, commit *store.Commit) (*session.Co
 }
 
 // commitAfter makes a commit behind what first writes.
-func (s *sessions) commitAfter(ctx context.Context, commit *session.Commit, first func(*tx) error) (committed *session.Committed, err error) {
+func (s *sessions) commitAfter(ctx context.Context, commit *session.Commit, first func(*Tx) error) (committed *session.Committed, err error) {
 	if err := commit.Check(); err != nil {
 		return nil, err
 	}
@@ -39,7 +39,7 @@ func (s *sessions) commitAfter(ctx context.Context, commit *session.Commit, firs
 	if err != nil {
 		return nil, err
 	}
-	err = s.write(ctx, commit.SessionID, "commit", func(t *tx, h *header) error {
+	err = s.write(ctx, commit.SessionID, "commit", func(t *Tx, h *header) error {
 		if err := first(t); err != nil {
 			return err
 		}
@@ -65,9 +65,9 @@ func (s *sessions) commitAfter(ctx context.Context, commit *session.Commit, firs
 	return committed, nil
 }
 
-func (s *sessions) commit(t *tx, h *header, commit *session.Commit, d *draft) (*session.Committed, error) {
-	now, stop := s.b.now(), h.stop
-	p, err := s.planChange(t.conn, h, d, now)
+func (s *sessions) commit(t *Tx, h *header, commit *session.Commit, d *draft) (*session.Committed, error) {
+	now, stop := s.b.Now(), h.stop
+	p, err := s.planChange(t.Conn, h, d, now)
 	if err != nil {
 		return nil, err
 	}
@@ -104,13 +104,13 @@ func (s *sessions) StartRun(ctx context.Context, start *session.StartRun) (start
 	if err != nil {
 		return nil, err
 	}
-	err = s.b.write(ctx, what(start.SessionID, "start run"), func(t *tx) error {
-		h, err := s.header(t.conn, start.SessionID)
+	err = s.b.Write(ctx, what(start.SessionID, "start run"), func(t *Tx) error {
+		h, err := s.header(t.Conn, start.SessionID)
 		if err != nil {
 			return err
 		}
 		if h != nil && start.Run.RequestID != "" {
-			run, err := s.runBy(t.conn, h, byRequest, start.Run.RequestID)
+			run, err := s.runBy(t.Conn, h, byRequest, start.Run.RequestID)
 			if err != nil {
 				return err
 			}
@@ -131,20 +131,20 @@ func (s *sessions) StartRun(ctx context.Context, start *session.StartRun) (start
 }
 
 // start opens a turn on a session, h, or on a new one if h is nil.
-func (s *sessions) start(t *tx, h *header, start *session.StartRun, d *draft) (*session.Started, error) {
-	now := s.b.now()
-	if err := s.guardStart(t.conn, h, start, now); err != nil {
+func (s *sessions) start(t *Tx, h *header, start *session.StartRun, d *draft) (*session.Started, error) {
+	now := s.b.Now()
+	if err := s.guardStart(t.Conn, h, start, now); err != nil {
 		return nil, err
 	}
 	created := start.Create != nil
 	if created {
 		h = s.newHeader(start.Create)
 	} else {
-		if err := s.loadDoc(t.conn, h); err != nil {
+		if err := s.loadDoc(t.Conn, h); err != nil {
 			return nil, err
 		}
 	}
-	p, err := s.planChange(t.conn, h, d, now)
+	p, err := s.planChange(t.Conn, h, d, now)
 	if err != nil {
 		return nil, err
 	}
@@ -156,7 +156,7 @@ func (s *sessions) start(t *tx, h *header, start *session.StartRun, d *draft) (*
 		h.Version++
 	}
 	if h.stop != nil { // of the run before
-		if _, err := t.exec(deleteStop, s.tenant, h.ID, h.CurrentRunID); err != nil {
+		if _, err := t.Exec(deleteStop, s.tenant, h.ID, h.CurrentRunID); err != nil {
 			return nil, err
 		}
 	}
@@ -188,7 +188,7 @@ func (h *header) begin(start *session.StartRun, now time.Time) session.Run {
 }
 
 // guardStart decides whether a run may start; h is nil if there is no session.
-func (s *sessions) guardStart(c *conn, h *header, start *session.StartRun, now time.Time) error {
+func (s *sessions) guardStart(c Conn, h *header, start *session.StartRun, now time.Time) error {
 	var same *session.Run
 	if h != nil && start.Create == nil {
 		var err error
@@ -204,12 +204,12 @@ func (s *sessions) TakeOver(ctx context.Context, take *session.TakeOver) (taken 
 	if err := take.Check(); err != nil {
 		return nil, err
 	}
-	err = s.write(ctx, take.SessionID, "take over", func(t *tx, h *header) error {
-		now := s.b.now()
+	err = s.write(ctx, take.SessionID, "take over", func(t *Tx, h *header) error {
+		now := s.b.Now()
 		if err := take.Guard(&h.State, h.run(), now); err != nil {
 			return err
 		}
-		run, err := s.runRecord(t.conn, h, byID, take.RunID)
+		run, err := s.runRecord(t.Conn, h, byID, take.RunID)
 		if err != nil {
 			return err
 		}
@@ -234,17 +234,17 @@ WHERE tenant = ? AND root_id = ? AND root_id <> '' AND owner = ? AND owner <> ''
 
 // RenewLease implements [session.Turns].
 func (s *sessions) RenewLease(ctx context.Context, id string, fence session.Fence, ttl time.Duration) error {
-	return s.write(ctx, id, "renew lease", func(t *tx, h *header) error {
+	return s.write(ctx, id, "renew lease", func(t *Tx, h *header) error {
 		if err := h.Holds(fence); err != nil {
 			return err
 		}
-		h.Lease.ExpiresAt = session.LeaseEnd(s.b.now(), ttl)
-		n, err := t.exec(renewTree, h.Lease.ExpiresAt, s.tenant, id, fence.Owner)
+		h.Lease.ExpiresAt = session.LeaseEnd(s.b.Now(), ttl)
+		n, err := t.Exec(renewTree, h.Lease.ExpiresAt, s.tenant, id, fence.Owner)
 		if err != nil {
 			return err
 		}
 		if n > 0 {
-			t.cache.clear()
+			t.cache.Clear()
 		}
 		return s.writeCold(t, h)
 	})
@@ -257,18 +257,18 @@ WHERE tenant = ? AND root_id = ? AND root_id <> '' AND owner = ? AND owner <> ''
 
 // CloseRun implements [session.Turns].
 func (s *sessions) CloseRun(ctx context.Context, id string, fence session.Fence, settled bool) error {
-	return s.write(ctx, id, "close run", func(t *tx, h *header) error {
+	return s.write(ctx, id, "close run", func(t *Tx, h *header) error {
 		if err := h.Holds(fence); err != nil {
 			return err
 		}
-		h.Release(h.run(), s.b.now())
+		h.Release(h.run(), s.b.Now())
 		if h.runStatus == session.RunRunning {
-			n, err := t.exec(releaseTree, h.Lease.ExpiresAt, s.tenant, id, fence.Owner)
+			n, err := t.Exec(releaseTree, h.Lease.ExpiresAt, s.tenant, id, fence.Owner)
 			if err != nil {
 				return err
 			}
 			if n > 0 {
-				t.cache.clear()
+				t.cache.Clear()
 			}
 		}
 		if settled {
@@ -280,7 +280,7 @@ func (s *sessions) CloseRun(ctx context.Context, id string, fence session.Fence,
 
 // SettleClose implements [session.Turns].
 func (s *sessions) SettleClose(ctx context.Context, id, runID string) error {
-	return s.write(ctx, id, "settle close", func(t *tx, h *header) error {
+	return s.write(ctx, id, "settle close", func(t *Tx, h *header) error {
 		if !h.Settles(runID, h.run()) {
 			return nil
 		}

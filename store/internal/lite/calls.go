@@ -1,4 +1,4 @@
-package sqlite
+package lite
 
 import (
 	"context"
@@ -14,8 +14,8 @@ func encodeCall(call *session.Call) (*stored.Call, error) {
 }
 
 // decodeCall reads a call from the columns that come next in a row.
-func decodeCall(id, callID string, r *row) (session.Call, error) {
-	body := stored.Call{Doc: r.bytes(), Result: r.bytes(), Writes: r.bytes()}
+func decodeCall(id, callID string, r *Row) (session.Call, error) {
+	body := stored.Call{Doc: r.Bytes(), Result: r.Bytes(), Writes: r.Bytes()}
 	return body.Decode(id, callID)
 }
 
@@ -26,7 +26,7 @@ ON CONFLICT DO NOTHING`
 
 // insertCalls adds the rows of a reply's calls. One that is there already stays:
 // it may have a result.
-func (s *sessions) insertCalls(t *tx, h *header, p *plan) error {
+func (s *sessions) insertCalls(t *Tx, h *header, p *plan) error {
 	for i := range p.Calls {
 		call := p.Calls[i]
 		call.Begin(p.now)
@@ -34,7 +34,7 @@ func (s *sessions) insertCalls(t *tx, h *header, p *plan) error {
 		if err != nil {
 			return err
 		}
-		_, err = t.exec(insertCall, h.number, call.MessageID, call.ID, call.Index, call.Status,
+		_, err = t.Exec(insertCall, h.number, call.MessageID, call.ID, call.Index, call.Status,
 			row.Doc, row.Result, row.Writes, p.now)
 		if err != nil {
 			return err
@@ -67,22 +67,22 @@ WHERE session = ? AND message_id = ? AND call_id = ?`
 
 // planPromotion adds the results of settled calls to the messages of a change, in
 // the bytes in which they were settled.
-func (s *sessions) planPromotion(c *conn, h *header, p *plan) error {
+func (s *sessions) planPromotion(c Conn, h *header, p *plan) error {
 	for i, promoted := range p.Promote.Results {
 		if inline := p.inline[i]; inline != nil {
 			p.messages = append(p.messages, *inline)
 			continue
 		}
-		r, err := c.one(selectSettled, h.number, p.Promote.MessageID, promoted.CallID)
+		r, err := c.One(selectSettled, h.number, p.Promote.MessageID, promoted.CallID)
 		if err != nil {
 			return err
 		}
-		if r == nil || session.CallStatus(r.text()) != session.CallSettled {
+		if r == nil || session.CallStatus(r.Text()) != session.CallSettled {
 			err := session.Invalid("promoted call", "%q has not been settled", promoted.CallID)
 			err.Calls = []string{promoted.CallID}
 			return err
 		}
-		body := r.bytes()
+		body := r.Bytes()
 		var m session.Message
 		if err := session.Decode("session "+h.ID+": result of call "+promoted.CallID, body, &m); err != nil {
 			return err
@@ -93,8 +93,8 @@ func (s *sessions) planPromotion(c *conn, h *header, p *plan) error {
 }
 
 // call reads one row that must exist.
-func (s *sessions) call(c *conn, h *header, messageID, callID string) (session.Call, error) {
-	r, err := c.one(selectCall, h.number, messageID, callID)
+func (s *sessions) call(c Conn, h *header, messageID, callID string) (session.Call, error) {
+	r, err := c.One(selectCall, h.number, messageID, callID)
 	if err != nil {
 		return session.Call{}, err
 	}
@@ -104,18 +104,18 @@ func (s *sessions) call(c *conn, h *header, messageID, callID string) (session.C
 	return decodeCall(h.ID, callID, r)
 }
 
-func (s *sessions) updateCall(t *tx, h *header, call *session.Call) error {
+func (s *sessions) updateCall(t *Tx, h *header, call *session.Call) error {
 	row, err := encodeCall(call)
 	if err != nil {
 		return err
 	}
-	_, err = t.exec(updateCall, call.Status, row.Doc, row.Result, row.Writes, h.number, call.MessageID, call.ID)
+	_, err = t.Exec(updateCall, call.Status, row.Doc, row.Result, row.Writes, h.number, call.MessageID, call.ID)
 	return err
 }
 
 // Claim implements [session.Calls].
 func (s *sessions) Claim(ctx context.Context, id string, version int64, fence session.Fence, messageID, callID string) (call session.Call, fresh bool, err error) {
-	err = s.write(ctx, id, "claim call", func(t *tx, h *header) error {
+	err = s.write(ctx, id, "claim call", func(t *Tx, h *header) error {
 		fresh = false
 		if err := h.Holds(fence); err != nil {
 			return err
@@ -123,10 +123,10 @@ func (s *sessions) Claim(ctx context.Context, id string, version int64, fence se
 		if h.Version != version {
 			return session.ErrStale.WithMessage("session %s: version %d was expected", id, version).WithSaw(h.Saw())
 		}
-		if call, err = s.call(t.conn, h, messageID, callID); err != nil || call.Status != session.CallOpen {
+		if call, err = s.call(t.Conn, h, messageID, callID); err != nil || call.Status != session.CallOpen {
 			return err
 		}
-		call.Status, call.BegunAt, fresh = session.CallBegun, s.b.now(), true
+		call.Status, call.BegunAt, fresh = session.CallBegun, s.b.Now(), true
 		return s.updateCall(t, h, &call)
 	})
 	if err != nil {
@@ -141,15 +141,15 @@ func (s *sessions) Settle(ctx context.Context, id string, fence session.Fence, s
 	if err := settled.Check(); err != nil {
 		return call, err
 	}
-	err = s.write(ctx, id, "settle call", func(t *tx, h *header) error {
+	err = s.write(ctx, id, "settle call", func(t *Tx, h *header) error {
 		if err := h.Holds(fence); err != nil {
 			return err
 		}
-		if call, err = s.call(t.conn, h, settled.MessageID, settled.ID); err != nil || call.Status == session.CallSettled {
+		if call, err = s.call(t.Conn, h, settled.MessageID, settled.ID); err != nil || call.Status == session.CallSettled {
 			return err
 		}
 		call.Status, call.Result, call.Writes = session.CallSettled, settled.Result, settled.Writes
-		call.SettledAt = s.b.now()
+		call.SettledAt = s.b.Now()
 		if settled.Extra != nil {
 			call.Extra = settled.Extra
 		}
@@ -163,12 +163,12 @@ func (s *sessions) Settle(ctx context.Context, id string, fence session.Fence, s
 
 // Calls implements [session.Calls].
 func (s *sessions) Calls(ctx context.Context, id, messageID string) (calls []session.Call, err error) {
-	err = s.read(ctx, id, "list calls", func(c *conn, h *header) error {
-		for r, err := range c.query(selectCalls, h.number, messageID) {
+	err = s.read(ctx, id, "list calls", func(c Conn, h *header) error {
+		for r, err := range c.Query(selectCalls, h.number, messageID) {
 			if err != nil {
 				return err
 			}
-			call, err := decodeCall(id, r.text(), r)
+			call, err := decodeCall(id, r.Text(), r)
 			if err != nil {
 				return err
 			}
@@ -186,28 +186,28 @@ WHERE s.tenant = ? AND c.created_at < ?`
 
 // CleanCalls implements [session.Calls].
 func (s *sessions) CleanCalls(ctx context.Context, before time.Time) (n int, err error) {
-	err = s.b.write(ctx, "clean calls", func(t *tx) error {
+	err = s.b.Write(ctx, "clean calls", func(t *Tx) error {
 		n = 0
 		type step struct {
 			session     int64
 			id, message string
 		}
 		var old []step
-		for r, err := range t.query(selectOldCalls, s.tenant, before) {
+		for r, err := range t.Query(selectOldCalls, s.tenant, before) {
 			if err != nil {
 				return err
 			}
-			old = append(old, step{r.int64(), r.text(), r.text()})
+			old = append(old, step{r.Int64(), r.Text(), r.Text()})
 		}
 		for _, step := range old {
-			over, err := s.isOver(t.conn, step.id, step.message)
+			over, err := s.isOver(t.Conn, step.id, step.message)
 			if err != nil {
 				return err
 			}
 			if !over {
 				continue
 			}
-			deleted, err := t.exec(deleteCalls+" AND created_at < ?", step.session, step.message, before)
+			deleted, err := t.Exec(deleteCalls+" AND created_at < ?", step.session, step.message, before)
 			if err != nil {
 				return err
 			}
@@ -220,7 +220,7 @@ func (s *sessions) CleanCalls(ctx context.Context, before time.Time) (n int, err
 
 // isOver reports whether no step will take up the calls of a message any more:
 // its session is gone or has ended, or has gone on past the message.
-func (s *sessions) isOver(c *conn, id, messageID string) (bool, error) {
+func (s *sessions) isOver(c Conn, id, messageID string) (bool, error) {
 	h, err := s.header(c, id)
 	if err != nil || h == nil {
 		return h == nil, err
@@ -231,15 +231,15 @@ func (s *sessions) isOver(c *conn, id, messageID string) (bool, error) {
 	if h.Status == session.Completed || h.Status == session.Failed {
 		return true, nil
 	}
-	r, err := c.one(selectMessageKey, h.number, messageID)
+	r, err := c.One(selectMessageKey, h.number, messageID)
 	if err != nil || r == nil {
 		return err == nil, err
 	}
-	return s.goneOn(c, h, int(r.int64()-rowKey(h.number, 0)))
+	return s.goneOn(c, h, int(r.Int64()-rowKey(h.number, 0)))
 }
 
 // goneOn reports whether anything but tool results follows a message.
-func (s *sessions) goneOn(c *conn, h *header, number int) (bool, error) {
+func (s *sessions) goneOn(c Conn, h *header, number int) (bool, error) {
 	const batch = 100
 	for {
 		later, err := s.messages(context.Background(), c, h, number, batch, session.PageRequest{})

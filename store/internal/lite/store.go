@@ -1,4 +1,4 @@
-package sqlite
+package lite
 
 import (
 	"context"
@@ -24,9 +24,9 @@ func (s *sessions) Tenant(tenant string) session.Store {
 // Now implements [session.Turns].
 func (s *sessions) Now(ctx context.Context) (time.Time, error) {
 	if err := ctx.Err(); err != nil {
-		return time.Time{}, failure("now", err)
+		return time.Time{}, fmt.Errorf("now: %w", err)
 	}
-	return s.b.now(), nil
+	return s.b.Now(), nil
 }
 
 // tenantName is the tenant that an empty name stands for, too.
@@ -38,8 +38,8 @@ func tenantName(tenant string) string {
 }
 
 // write runs an operation on a session that must exist.
-func (s *sessions) write(ctx context.Context, id, verb string, run func(*tx, *header) error) error {
-	return s.b.write(ctx, what(id, verb), func(t *tx) error {
+func (s *sessions) write(ctx context.Context, id, verb string, run func(*Tx, *header) error) error {
+	return s.b.Write(ctx, what(id, verb), func(t *Tx) error {
 		h, err := s.find(t, id)
 		if err == nil && h == nil {
 			err = session.NotFound(id)
@@ -53,16 +53,16 @@ func (s *sessions) write(ctx context.Context, id, verb string, run func(*tx, *he
 
 // find is a session's row as the writer knows it, the caller's to change; nil if
 // there is none.
-func (s *sessions) find(t *tx, id string) (*header, error) {
+func (s *sessions) find(t *Tx, id string) (*header, error) {
 	if h := t.cache.header(s.tenant, id); h != nil {
 		return h, nil
 	}
-	return s.header(t.conn, id)
+	return s.header(t.Conn, id)
 }
 
 // read runs queries about a session that must exist.
-func (s *sessions) read(ctx context.Context, id, verb string, run func(*conn, *header) error) error {
-	return s.b.read(ctx, what(id, verb), func(c *conn) error {
+func (s *sessions) read(ctx context.Context, id, verb string, run func(Conn, *header) error) error {
+	return s.b.Read(ctx, what(id, verb), func(c Conn) error {
 		h, err := s.mustHeader(c, id)
 		if err != nil {
 			return err

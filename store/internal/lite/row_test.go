@@ -1,0 +1,34 @@
+package lite
+
+import (
+	"database/sql/driver"
+	"math"
+	"testing"
+	"time"
+)
+
+func TestUnit(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2024, 5, 6, 7, 8, 9, 123456789, time.FixedZone("east", 3600))
+	for name, test := range map[string]struct {
+		unit Unit
+		at   time.Time
+		want driver.Value
+		back time.Time
+	}{
+		"nanoseconds":           {Nanoseconds, at, at.UnixNano(), at.UTC()},
+		"microseconds":          {Unit(time.Microsecond), at, at.UnixMicro(), at.UTC().Truncate(time.Microsecond)},
+		"no time":               {Nanoseconds, time.Time{}, nil, time.Time{}},
+		"before all numbers":    {Nanoseconds, time.Unix(-1<<40, 0), int64(math.MinInt64), time.Unix(0, math.MinInt64).UTC()},
+		"after all numbers":     {Nanoseconds, time.Unix(1<<40, 0), int64(math.MaxInt64), time.Unix(0, math.MaxInt64).UTC()},
+		"the beginning of 1970": {Nanoseconds, time.Unix(0, 0), int64(0), time.Unix(0, 0).UTC()},
+	} {
+		got := test.unit.Value(test.at)
+		if got != test.want {
+			t.Errorf("%s: stored as %v, want %v", name, got, test.want)
+		}
+		if back := NewRow([]driver.Value{got}, test.unit).Time(); back != test.back { //nolint:revive // also their locations
+			t.Errorf("%s: read back as %v, want %v", name, back, test.back)
+		}
+	}
+}

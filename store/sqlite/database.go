@@ -1,0 +1,56 @@
+package sqlite
+
+import (
+	"context"
+	"time"
+
+	"github.com/helixagents/helix/store/internal/lite"
+)
+
+// database has the statements of [lite] executed by a backend's writer and readers.
+type database struct{ b *Backend }
+
+var _ lite.Database = database{}
+
+func (d database) Read(ctx context.Context, what string, run func(lite.Conn) error) error {
+	return d.b.read(ctx, what, run)
+}
+
+func (d database) Write(ctx context.Context, what string, run func(*lite.Tx) error) error {
+	return d.b.write(ctx, what, run)
+}
+
+func (d database) WriteLater(what string, run func(*lite.Tx) error) (lite.Ordered, error) {
+	o := &ordered{d.b.writer, op{what: what, run: run}}
+	if err := d.b.writer.enqueue(&o.op, true); err != nil {
+		return nil, err
+	}
+	return o, nil
+}
+
+func (d database) IsDuplicate(err error) bool { return isDuplicate(err) }
+
+// Now is the time without a monotonic reading, in the form in which it is read back.
+func (d database) Now() time.Time { return d.b.config.Clock().UTC().Truncate(time.Duration(unit)) }
+
+// ordered is an operation that was queued without anybody waiting for it.
+type ordered struct {
+	writer *writer
+	op     op
+}
+
+// Wait implements [lite.Ordered].
+func (o *ordered) Wait(ctx context.Context) error {
+	select {
+	case <-o.op.done:
+		return o.op.err
+	default:
+	}
+	o.writer.hurry()
+	select {
+	case <-o.op.done:
+		return o.op.err
+	case <-ctx.Done():
+		return failure(o.op.what, ctx.Err())
+	}
+}
