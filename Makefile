@@ -5,6 +5,9 @@
 # compiler is installed later.
 GOLANGCI_LINT = CGO_ENABLED=0 go tool -modfile=tools/go.mod golangci-lint
 
+# What has to compile for js/wasm, too: no driver and no system call may become part of it.
+PORTABLE = ./store/internal/lite ./engine/... ./runtime/local
+
 BENCHFLAGS ?=
 WEIGHTFLAGS ?=
 TESTFLAGS  ?=
@@ -40,8 +43,9 @@ matrix: ## run every scenario on every runtime over Postgres, and print what pas
 	@CGO_ENABLED=0 go build -o bin/with ./internal/testserver/with
 	@HELIX_SOAK=1 bin/with go test -json -count=1 -timeout 60m -run 'TestScenarios/postgres' ./runtime/local ./runtime/temporal ./runtime/dbos | go run ./internal/matrix
 
-lint: ## vet, golangci-lint, and the check that imports point down only
+lint: ## vet, a build for js/wasm, golangci-lint, and the check that imports point down only
 	go vet ./...
+	GOOS=js GOARCH=wasm go build $(PORTABLE)
 	$(GOLANGCI_LINT) run ./...
 	go test -count=1 ./internal/layering
 

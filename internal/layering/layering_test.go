@@ -148,6 +148,9 @@ var (
 	leanModules = []string{jsonschema}
 )
 
+// The SQL of the SQLite stores: it is used by stores with different drivers, so it pulls in none.
+var driverless = []string{"store/internal/lite"}
+
 func TestImportsPointDownOnly(t *testing.T) {
 	t.Parallel()
 	report(t, checkLayers(moduleGraph(t), layers))
@@ -156,6 +159,17 @@ func TestImportsPointDownOnly(t *testing.T) {
 func TestNoHeavyDependencyLeaks(t *testing.T) {
 	t.Parallel()
 	report(t, checkClosure(moduleGraph(t), lean, leanModules))
+}
+
+func TestNoDriverBelowStatements(t *testing.T) {
+	t.Parallel()
+	g := moduleGraph(t)
+	for _, path := range driverless {
+		if _, ok := g[path]; !ok {
+			t.Errorf("%s does not exist", path)
+		}
+	}
+	report(t, checkClosure(g, driverless, nil))
 }
 
 // machineImports is all that engine/machine may import. A package that does I/O, reads a clock or draws random numbers is

@@ -86,7 +86,8 @@ func (s *streams) chunksAfter(c Conn, h *streamHead, from int64, limit, size int
 // readBatch reads a batch. Of one that is damaged it gives what else is known.
 func readBatch(h *streamHead, r *Row) (*stored.BatchRow, error) {
 	b := stored.NewBatchRow(r.Int64()-rowKey(h.number, 0), r.Int64(), r.Time(), r.Bytes())
-	return b, b.Check(h.ID)
+	err := b.Check(h.ID)
+	return b, err
 }
 
 // batches yields the batches from the one on that holds what follows a sequence.

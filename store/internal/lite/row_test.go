@@ -27,7 +27,7 @@ func TestUnit(t *testing.T) {
 		if got != test.want {
 			t.Errorf("%s: stored as %v, want %v", name, got, test.want)
 		}
-		if back := NewRow([]driver.Value{got}, test.unit).Time(); back != test.back { //nolint:revive // also their locations
+		if back := NewRow([]driver.Value{got}, test.unit).Time(); back != test.back {
 			t.Errorf("%s: read back as %v, want %v", name, back, test.back)
 		}
 	}
