@@ -87,7 +87,7 @@ func newListing(tenant string, q *session.Query) *listing {
 		l.add(l.created()+" > ?", q.CreatedAfter)
 	}
 	if !q.CreatedBefore.IsZero() {
-		l.add(l.created()+" < ?", q.CreatedBefore)
+		l.add(l.created()+" < ?", bound(q.CreatedBefore))
 	}
 	return l
 }

@@ -26,8 +26,8 @@ var (
 	maxTime = time.Unix(0, 1<<63-1)
 )
 
-// Number is how a time is stored: NULL if it is zero.
-func (u Unit) Number(t time.Time) driver.Value {
+// number is how a time is stored: NULL if it is zero, else rounded down.
+func (u Unit) number(t time.Time) driver.Value {
 	switch {
 	case t.IsZero():
 		return nil
@@ -36,11 +36,19 @@ func (u Unit) Number(t time.Time) driver.Value {
 	case t.After(maxTime):
 		t = maxTime
 	}
-	return t.UnixNano() / int64(u)
+	n := t.UnixNano() / int64(u)
+	if t.UnixNano()%int64(u) < 0 {
+		n--
+	}
+	return n
 }
 
-// Time is the time that a number stands for.
-func (u Unit) Time(number int64) time.Time { return time.Unix(0, number*int64(u)).UTC() }
+// time is the time that a number stands for.
+func (u Unit) time(number int64) time.Time { return time.Unix(0, number*int64(u)).UTC() }
+
+// bound is a time before which rows are wanted. As a parameter it is rounded up,
+// because rounded down it would exclude those that are less than a unit before it.
+type bound time.Time
 
 // Value gives a parameter of a statement in one of the types that a database
 // stores: nil, int64, string or []byte.
@@ -60,7 +68,9 @@ func (u Unit) Value(arg any) driver.Value {
 	case json.RawMessage:
 		return []byte(v)
 	case time.Time:
-		return u.Number(v)
+		return u.number(v)
+	case bound:
+		return u.number(time.Time(v).Add(time.Duration(u) - 1))
 	}
 	if v := reflect.ValueOf(arg); v.Kind() == reflect.String { // a status or kind
 		return v.String()
@@ -122,7 +132,7 @@ func (r *Row) Bool() bool { return r.Int64() != 0 }
 // Time reads the next column.
 func (r *Row) Time() time.Time {
 	if v, ok := r.take().(int64); ok {
-		return r.unit.Time(v)
+		return r.unit.time(v)
 	}
 	return time.Time{}
 }
