@@ -13,9 +13,9 @@ import (
 	"cel.dev/cel-go/cel"
 )
 
-// decodeArguments reads a call's arguments as expressions see them. JSON does not tell
-// whole numbers from others, but CEL does: what the schema calls a number is a double,
-// any other that is whole an int. None is rounded if it need not be.
+// decodeArguments decodes a call's arguments for expressions. JSON has one type of number,
+// but CEL has two: a number that the schema declares as number becomes a double, any other
+// whole number an int. Numbers are rounded only if neither type can represent them.
 func decodeArguments(input json.RawMessage, schema Schema) (map[string]any, error) {
 	decoder := json.NewDecoder(bytes.NewReader(input))
 	decoder.UseNumber()
@@ -35,14 +35,14 @@ func decodeArguments(input json.RawMessage, schema Schema) (map[string]any, erro
 	return arguments, nil
 }
 
-// shape is what a schema says about the numbers in a value.
+// shape is the part of a schema that concerns numbers.
 type shape struct {
 	Type       json.RawMessage            `json:"type"`
 	Properties map[string]json.RawMessage `json:"properties"`
 	Items      json.RawMessage            `json:"items"`
 }
 
-// shapeOf reads a schema, which may be none, or of a form that tells nothing.
+// shapeOf decodes a schema. Without one, or for another form, it returns the zero value.
 func shapeOf(schema json.RawMessage) shape {
 	var s shape
 	if json.Unmarshal(schema, &s) != nil {
@@ -51,7 +51,7 @@ func shapeOf(schema json.RawMessage) shape {
 	return s
 }
 
-// withNumbers replaces the numbers in a value by those of CEL.
+// withNumbers replaces the JSON numbers in a value with CEL numbers.
 func withNumbers(value any, schema json.RawMessage) (any, error) {
 	var err error
 	switch value := value.(type) {
@@ -75,10 +75,11 @@ func withNumbers(value any, schema json.RawMessage) (any, error) {
 	return value, nil
 }
 
-// maxExact is up to where doubles have all whole numbers.
+// maxExact is the largest number up to which doubles represent all whole numbers.
 const maxExact = 1 << 53
 
-// number is an int or a double. A whole number that no double is stays an int.
+// number returns an int or a double. A whole number that no double represents exactly stays
+// an int.
 func number(n json.Number, double bool) (any, error) {
 	if whole, err := strconv.ParseInt(n.String(), 10, 64); err == nil {
 		if double && whole >= -maxExact && whole <= maxExact {
@@ -96,11 +97,11 @@ func number(n json.Number, double bool) (any, error) {
 	return value, nil
 }
 
-// identifier is a name that an expression can select; with a dot in it, one would
-// stand for a field of another argument.
+// identifier matches the names that an expression can select. A name with a dot would
+// denote a field of another argument.
 var identifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
-// typed tells the checker which arguments are whole numbers.
+// typed declares the whole-number arguments to CEL's checker.
 func typed(env *cel.Env, schema Schema) (*cel.Env, error) {
 	var integers []cel.EnvOption
 	for name, property := range shapeOf(json.RawMessage(schema)).Properties {

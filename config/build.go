@@ -17,9 +17,9 @@ import (
 	"github.com/helixagents/helix/llm/scripted"
 )
 
-// References of models that are not provider/model.
+// References of models other than provider/model.
 const (
-	// Demo is the scripted model that needs no key.
+	// Demo is the scripted model, which needs no key.
 	Demo = "demo"
 	// Auto is a model of the first provider whose key is in the environment, or Demo.
 	Auto = "auto"
@@ -28,22 +28,21 @@ const (
 // defaultPace is the pause of the demo model before each word.
 const defaultPace = 30 * time.Millisecond
 
-// BuildOptions say how a file's agents are built. The zero value is fine for a file
-// without remotes.
+// BuildOptions configure [File.Build]. The zero value works for a file without remotes.
 type BuildOptions struct {
 	// OpenModel opens the models. Defaults to [OpenModel].
 	OpenModel func(Model) (llm.Model, error)
-	// Remote makes a sub-agent of an agent on another server. Without it a file that
-	// has remotes cannot be built.
+	// Remote makes a sub-agent from an agent on another server. A file with remotes requires
+	// it.
 	Remote func(Remote) (helix.SubAgent, error)
-	// Logger is told why requests of http tools failed, with what their errors do not
-	// tell the model: addresses in the network. Defaults to nobody.
+	// Logger receives the reasons for failed requests of http tools, including network
+	// addresses, which the model does not see. Defaults to none.
 	Logger *slog.Logger
 }
 
-// Build makes the file's agents, in its order, but those that are internal last: the
-// first is the one that a chat gets. What cannot be made, such as a model without a
-// key, is part of an [*Error].
+// Build builds the file's agents, in the order of the file but with internal ones last: a
+// chat gets the first. If something cannot be built, such as a model without a key, it
+// returns an [*Error].
 func (f *File) Build(opts BuildOptions) ([]*helix.Agent, error) {
 	if opts.OpenModel == nil {
 		opts.OpenModel = OpenModel
@@ -51,7 +50,7 @@ func (f *File) Build(opts BuildOptions) ([]*helix.Agent, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	// Problems are noted anew: building again may go better.
+	// Collect problems anew: a second Build may succeed.
 	s := *f.source
 	s.problems, s.omitted, s.noted = nil, 0, map[string]bool{}
 	b := &builder{
@@ -97,7 +96,7 @@ type builder struct {
 	agents map[string]*helix.Agent
 }
 
-// agent makes an agent, without those it calls.
+// agent builds an agent without the agents it calls.
 func (b *builder) agent(a *Agent) *helix.Agent {
 	path := "agents." + a.Name
 	out := &helix.Agent{
@@ -128,7 +127,7 @@ func (b *builder) agent(a *Agent) *helix.Agent {
 	return out
 }
 
-// tool makes a tool once, however many agents have it.
+// tool builds a tool once, for all agents that have it.
 func (b *builder) tool(name string) helix.Tool {
 	if built, ok := b.tools[name]; ok {
 		return built
@@ -146,7 +145,7 @@ func (b *builder) tool(name string) helix.Tool {
 	return built
 }
 
-// link gives an agent those it calls.
+// link adds the agents that an agent calls.
 func (b *builder) link(a *Agent, out *helix.Agent) {
 	for i := range a.SubAgents {
 		s := &a.SubAgents[i]
@@ -163,7 +162,7 @@ func (b *builder) link(a *Agent, out *helix.Agent) {
 	for i := range a.Remotes {
 		path := fmt.Sprintf("agents.%s.remotes[%d]", a.Name, i)
 		if b.opts.Remote == nil {
-			b.source.wrong(path, "agents on other servers cannot be called here")
+			b.source.wrong(path, "agents on other servers are not supported here")
 			continue
 		}
 		sub, err := b.opts.Remote(a.Remotes[i])
@@ -175,7 +174,7 @@ func (b *builder) link(a *Agent, out *helix.Agent) {
 	}
 }
 
-// Type is the schema as that of a call's arguments, or nil if there is none.
+// Type returns the schema as the type of a call's arguments, or nil if there is none.
 func (s Schema) Type() *helix.InputType {
 	if s == nil {
 		return nil
@@ -183,8 +182,8 @@ func (s Schema) Type() *helix.InputType {
 	return helix.RawInput(json.RawMessage(s))
 }
 
-// definition is the model that an agent uses, and where the file says so. It is nil
-// where there is none.
+// definition returns the model of an agent and the path that names it, or nil if it has
+// none.
 func (b *builder) definition(a *Agent) (*Model, string) {
 	m := b.file.model(a.Model)
 	if a.Model == "" {
@@ -199,7 +198,7 @@ func (b *builder) definition(a *Agent) (*Model, string) {
 	return &Model{Model: a.Model}, "agents." + a.Name + ".model"
 }
 
-// model opens a model once, however many agents use it.
+// model opens a model once, for all agents that use it.
 func (b *builder) model(m *Model, path string) llm.Model {
 	if opened, ok := b.models[path]; ok {
 		return opened
@@ -212,7 +211,7 @@ func (b *builder) model(m *Model, path string) llm.Model {
 	return opened
 }
 
-// OpenModel opens a model and those it falls back on.
+// OpenModel opens a model and its fallbacks.
 func OpenModel(m Model) (llm.Model, error) {
 	first, err := m.open(m.Model, m.Key)
 	if err != nil {
@@ -232,8 +231,8 @@ func OpenModel(m Model) (llm.Model, error) {
 	return router.New(first, others...), nil
 }
 
-// plainly asks a model without what is meant for another's server: headers, which
-// may hold its key, and what only its provider knows.
+// plainly calls a model without the headers and options that are meant for another
+// provider's server. Headers may contain its key.
 type plainly struct{ llm.Model }
 
 func (p plainly) Generate(ctx context.Context, request *llm.Request, emit func(llm.Delta)) (*llm.Response, error) {
@@ -259,7 +258,7 @@ func (m *Model) open(reference, key string) (llm.Model, error) {
 	return scripted.Demo(scripted.DemoConfig{Delay: pace}), nil
 }
 
-// settings are what requests to the model carry.
+// settings returns the settings of requests to the model.
 func (m *Model) settings() llm.Settings {
 	return llm.Settings{
 		MaxOutputTokens: m.MaxTokens, Temperature: m.Temperature, TopP: m.TopP, TopK: m.TopK,
@@ -268,7 +267,7 @@ func (m *Model) settings() llm.Settings {
 	}
 }
 
-// build makes a tool. Secrets are what must not show in its errors and results.
+// build builds a tool. secrets must not appear in its errors and results.
 func (t *Tool) build(secrets []string, log *slog.Logger) (helix.Tool, error) {
 	tool := helix.Tool{Name: t.Name, Description: t.Description}
 	schema := json.RawMessage(t.Input)

@@ -333,7 +333,7 @@ func TestAliasBomb(t *testing.T) {
 	for i := range 9 {
 		text += strings.ReplaceAll(strings.ReplaceAll("      lN: &lN [*lM, *lM, *lM, *lM, *lM, *lM, *lM, *lM, *lM, *lM]\n", "N", string(rune('1'+i))), "M", string(rune('0'+i)))
 	}
-	if _, err := parse("bomb.yaml", []byte(text), noEnv); err == nil || !strings.Contains(err.Error(), "holds too much") {
+	if _, err := parse("bomb.yaml", []byte(text), noEnv); err == nil || !strings.Contains(err.Error(), "the file is too large") {
 		t.Errorf("%v", err)
 	}
 }

@@ -277,7 +277,7 @@ func TestNoArgumentTwice(t *testing.T) {
 	const open = "input: {type: object, properties: {q: {type: string}}, additionalProperties: true}\n"
 	tool := builtTool(t, open+"url: "+s.URL+"/?account=42&%6Bind=x")
 	for _, input := range []string{`{"account":"999"}`, `{"Account":"999"}`, `{"kind":"y"}`} {
-		if _, err := callTool(t, tool, input); !errors.Is(err, &session.Error{Code: session.CodeToolInput}) || !strings.Contains(err.Error(), "the address has it") {
+		if _, err := callTool(t, tool, input); !errors.Is(err, &session.Error{Code: session.CodeToolInput}) || !strings.Contains(err.Error(), "the address already sets it") {
 			t.Errorf("%s: %v", input, err)
 		}
 	}

@@ -20,17 +20,17 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// check finds what is wrong with values that are well-formed by themselves.
+// check checks values that are well-formed by themselves.
 func (f *File) check() {
 	s := f.source
 	if p, ok := s.places["version"]; ok && f.Version != 1 && !f.damaged("version") {
-		s.problem(p.value, "version", "expected 1, the only version there is")
+		s.problem(p.value, "version", "expected 1, the only version")
 	}
 	if _, ok := s.places["agents"]; ok && len(f.Agents) == 0 && len(s.problems) == 0 {
 		s.wrong("agents", "expected at least one agent")
 	}
 	if len(f.Agents) > 0 && !slices.ContainsFunc(f.Agents, func(a Agent) bool { return !a.Internal }) {
-		s.wrong("agents", "expected at least one agent that is not internal: nobody could talk to any of them")
+		s.wrong("agents", "expected at least one agent that is not internal: users could not talk to any of them")
 	}
 	for i := range f.Models {
 		f.checkModel(&f.Models[i])
@@ -57,7 +57,7 @@ func (f *File) check() {
 	}
 }
 
-// modelName is what a model may be called. It cannot be taken for a reference.
+// modelName matches the names of models. A name cannot be confused with a reference.
 var modelName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.-]{0,63}$`)
 
 func (f *File) checkModel(m *Model) {
@@ -72,8 +72,8 @@ func (f *File) checkModel(m *Model) {
 	f.checkHeaders(path, m.Headers)
 }
 
-// checkReference checks the reference of a model. The error shows it as the file
-// has it, for an address might hold a secret.
+// checkReference checks the reference of a model. The error shows the text of the file,
+// because an address may contain a secret.
 func (f *File) checkReference(path, reference string) {
 	if reference == "" || reference == Demo || reference == Auto {
 		return
@@ -85,7 +85,7 @@ func (f *File) checkReference(path, reference string) {
 
 var (
 	headerName = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")
-	// headerBreaks is what a header's value cannot hold.
+	// headerBreaks matches characters that a header's value must not contain.
 	headerBreaks = regexp.MustCompile(`[\x00-\x08\x0a-\x1f\x7f]`)
 )
 
@@ -93,10 +93,10 @@ func (f *File) checkHeaders(path string, headers map[string]string) {
 	for name, value := range headers {
 		below := path + ".headers." + name
 		if !headerName.MatchString(name) {
-			f.source.wrongKey(below, "not a name that a header can have")
+			f.source.wrongKey(below, "not a valid name of a header")
 		}
 		if headerBreaks.MatchString(value) {
-			f.source.wrong(below, "the value holds what a header cannot")
+			f.source.wrong(below, "the value contains characters that a header must not have")
 		}
 	}
 }
@@ -122,13 +122,13 @@ func (f *File) checkAgent(a *Agent) {
 	f.checkChildren(a, path)
 }
 
-// checkOpenState finds keys that users could set in vain.
+// checkOpenState finds keys that users could set without effect.
 func (f *File) checkOpenState(a *Agent, path string) {
 	if f.damaged(path + ".state") {
 		return
 	}
 	var state map[string]json.RawMessage
-	_ = json.Unmarshal(a.State, &state) // it was made from a mapping, or is none
+	_ = json.Unmarshal(a.State, &state) // made from a mapping, or empty
 	names := slices.Sorted(maps.Keys(state))
 	for i, key := range a.OpenState {
 		at := fmt.Sprintf("%s.openState[%d]", path, i)
@@ -143,14 +143,14 @@ func (f *File) checkOpenState(a *Agent, path string) {
 	}
 }
 
-// damaged reports whether a problem with just this path was noted: what is there but
-// could not be read is not missing as well.
+// damaged reports whether this very path has a problem: a key that could not be read is not
+// reported as missing, too.
 func (f *File) damaged(path string) bool { return f.source.noted[path] }
 
 // given reports whether the file has a key, whatever its value.
 func (f *File) given(path string) bool { _, ok := f.source.places[path]; return ok }
 
-// missing notes that a key is not there, or that what it gives comes to nothing.
+// missing reports a key that is absent or empty.
 func (f *File) missing(path, key, why string) {
 	switch below := path + "." + key; {
 	case f.damaged(below):
@@ -161,7 +161,7 @@ func (f *File) missing(path, key, why string) {
 	}
 }
 
-// hint is the name that was probably meant, or else which there are.
+// hint suggests the name that was probably meant, or lists all names.
 func (f *File) hint(name string, all []string) string {
 	if hint := didYouMean(name, all); hint != "" {
 		return hint
@@ -181,7 +181,7 @@ func (f *File) checkAgentModel(a *Agent, path string) {
 	}
 }
 
-// defaultModel is what agents use that name none.
+// defaultModel returns the model of agents that name none.
 func (f *File) defaultModel() *Model {
 	if len(f.Models) == 1 {
 		return &f.Models[0]
@@ -217,7 +217,7 @@ func (f *File) checkChildren(a *Agent, path string) {
 			}
 		}
 		if headerBreaks.MatchString(r.Token) {
-			s.wrong(at+".token", "the value holds what a header cannot")
+			s.wrong(at+".token", "the value contains characters that a header must not have")
 		}
 	}
 	live := map[string]bool{}
@@ -305,7 +305,7 @@ func (f *File) checkCycles() {
 	}
 }
 
-// called is an agent that another calls, and where that says so.
+// called is an agent that another one calls, and the path that says so.
 type called struct{ name, path string }
 
 func (a *Agent) calls() []called {
@@ -325,7 +325,7 @@ func (f *File) checkURL(path, text string) {
 	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
 		f.source.wrong(path, "expected a web address that begins with http:// or https://")
 	case u.User != nil:
-		f.source.wrong(path, "the address must not hold a user or password")
+		f.source.wrong(path, "the address must not contain a user or password")
 	case u.Fragment != "":
 		f.source.wrong(path, "the address must not have a part after #")
 	}
@@ -335,7 +335,7 @@ func (f *File) checkServer() {
 	s := f.source
 	f.checkHostPort("server.addr", f.Server.Addr, "127.0.0.1:4170")
 	if f.Server.AllowUnauthenticated && len(f.Server.Tokens) > 0 {
-		s.wrong("server.allowUnauthenticated", "there are tokens, too: choose one")
+		s.wrong("server.allowUnauthenticated", "the file also has tokens: choose one")
 	}
 	seen := map[string]bool{}
 	for i, token := range f.Server.Tokens {
@@ -351,7 +351,7 @@ func (f *File) checkServer() {
 		}
 		seen[token.Token] = true
 		if token.User == "" && !token.Operator {
-			f.missing(path, "user", ": the token stands for nobody, and is no operator's")
+			f.missing(path, "user", ": only an operator's token may omit it")
 		}
 		f.checkID(path+".user", token.User)
 		f.checkID(path+".tenant", token.Tenant)
@@ -374,7 +374,7 @@ func (f *File) checkServer() {
 
 var hostName = regexp.MustCompile(`^[A-Za-z0-9_]([A-Za-z0-9._-]*[A-Za-z0-9_])?$`)
 
-// CheckHost reports why a text is not a name that a server can go by.
+// CheckHost returns an error if a text is not a valid host name of a server.
 func CheckHost(host string) error {
 	if host != "*" && net.ParseIP(host) == nil && !hostName.MatchString(host) {
 		return errors.New("expected a name or an address without a port, such as agents.example.com, or * for any")
@@ -382,16 +382,16 @@ func CheckHost(host string) error {
 	return nil
 }
 
-// minInterval is the shortest lease, and time between clean-ups.
+// minInterval is the shortest lease and cleanup interval.
 const minInterval = time.Second
 
-// defaultBody is the largest body of a request, in bytes, where the file says none.
+// defaultBody is the default maximum size of a request body, in bytes.
 const defaultBody = 4 << 20
 
-// minToken is the shortest bearer token.
+// minToken is the minimum length of a bearer token.
 const minToken = 16
 
-// checkHostPort checks an address that has been given.
+// checkHostPort checks an address, if it is set.
 func (f *File) checkHostPort(path, address, example string) {
 	if address == "" {
 		return
@@ -415,7 +415,7 @@ func (f *File) checkID(path, id string) {
 	}
 }
 
-// checkAddress checks where a store is, as far as its address tells.
+// checkAddress checks the scheme of a store's address.
 func (f *File) checkAddress(path, address string) {
 	scheme, _, ok := strings.Cut(address, "://")
 	if ok && !slices.Contains([]string{"postgres", "postgresql", "redis", "rediss", "sqlite"}, scheme) {
@@ -423,11 +423,11 @@ func (f *File) checkAddress(path, address string) {
 	}
 }
 
-// because is an error's text in the words of the file.
+// because returns an error's message without its code.
 func because(err error) string { return session.AsError(err).Message }
 
 func (f *File) checkRuntime() {
-	// gRPC also takes an address that says how the name is looked up.
+	// gRPC also accepts an address with a resolver.
 	f.checkHostPort("runtime.temporal.address", strings.TrimPrefix(f.Runtime.Temporal.Address, "dns:///"), "127.0.0.1:7233")
 	d, path := &f.Runtime.DBOS, "runtime.dbos"
 	if d.Database != "" && !slices.Contains([]string{"postgres", "postgresql", "sqlite"}, scheme(d.Database)) {
@@ -442,11 +442,11 @@ func (f *File) checkRuntime() {
 	case q.Concurrency > 0 && q.WorkerConcurrency > q.Concurrency:
 		f.source.wrong(path+".queue.workerConcurrency", "expected no more than concurrency, which is %d", q.Concurrency)
 	case q.RatePeriod != 0 && q.RateLimit == 0 && !f.damaged(path+".queue.rateLimit"):
-		f.source.wrong(path+".queue.ratePeriod", "there is no rateLimit whose period it could be")
+		f.source.wrong(path+".queue.ratePeriod", "expected a rateLimit, too")
 	}
 }
 
-// dbosPrefix is what DBOS takes for the name of an application.
+// dbosPrefix matches what DBOS accepts as the name of an application.
 var dbosPrefix = regexp.MustCompile(`^[a-z0-9_-]{3,64}$`)
 
 func scheme(address string) string {
@@ -465,24 +465,24 @@ func (f *File) checkTool(t *Tool) {
 		f.checkHTTP(t, path)
 	case typeBuiltin:
 		if t.Builtin == "" {
-			f.missing(path, "builtin", ": which of the builtin tools it is")
+			f.missing(path, "builtin", ": the name of the builtin tool")
 		}
 	}
 	f.checkMentions(t, path)
 	if t.ReadOnly != nil && *t.ReadOnly && t.Idempotent != nil && *t.Idempotent {
-		s.wrong(path+".idempotent", "a tool that is readOnly has no effect to repeat; choose one")
+		s.wrong(path+".idempotent", "a readOnly tool has no side effect to repeat; choose one")
 	}
 	waits := t.Type == typeClient || t.Approval != "" && t.Approval != approveNever || t.Builtin == "forget" && t.Approval == ""
 	if !waits && t.Approvers != "" {
-		s.wrong(path+".approvers", "nobody is asked: the tool has no approval and is not of type client")
+		s.wrong(path+".approvers", "calls of the tool never wait: it has no approval and is not of type client")
 	}
 	if !waits && t.Deadline != 0 {
-		s.wrong(path+".deadline", "the tool waits for nobody; how long a request may take is its timeout")
+		s.wrong(path+".deadline", "calls of the tool never wait; use timeout to limit a request")
 	}
 }
 
-// checkMentions finds arguments in expressions that no call can have, or not of the
-// type that is needed: they would always fail.
+// checkMentions finds arguments in expressions that no call can have or that have the wrong
+// type: the expression would always fail.
 func (f *File) checkMentions(t *Tool, path string) {
 	has := f.arguments(t, path)
 	if has == nil || t.Type == typeBuiltin {
@@ -493,7 +493,7 @@ func (f *File) checkMentions(t *Tool, path string) {
 			continue
 		}
 		if _, err := compile(policy, string(expression), t.Input); err != nil {
-			f.source.wrong(path+"."+policy, "it does not fit the input: %v", err)
+			f.source.wrong(path+"."+policy, "the expression does not match the input: %v", err)
 		}
 		for _, name := range mentions(policy, string(expression)) {
 			if !has.Open && !slices.Contains(has.Known, name) {
@@ -510,7 +510,7 @@ const (
 	typeBuiltin = "builtin"
 )
 
-// only are the keys that some types of tools do not have, and the types that do.
+// only lists the keys that only some types of tools have.
 var only = map[string][]string{
 	"method": {typeHTTP}, "url": {typeHTTP}, "headers": {typeHTTP}, "body": {typeHTTP}, "timeout": {typeHTTP}, "retries": {typeHTTP},
 	"maxResponse": {typeHTTP}, "allowPrivate": {typeHTTP}, "builtin": {typeBuiltin}, "input": {typeHTTP, typeClient},
@@ -537,7 +537,7 @@ func (f *File) checkHTTP(t *Tool, path string) {
 		f.checkTemplate(t, path)
 	}
 	if !t.mayRepeat() && t.Retries != nil && *t.Retries > 0 {
-		s.wrong(path+".retries", "only a tool that is readOnly or idempotent may be tried again")
+		s.wrong(path+".retries", "only a tool that is readOnly or idempotent may be retried")
 	}
 	if t.Method == http.MethodGet || t.Method == http.MethodHead || t.Method == "" {
 		if t.Body != nil {
@@ -562,15 +562,15 @@ func (f *File) checkHTTP(t *Tool, path string) {
 	}
 }
 
-// checkIdentity checks the name of what the server is to fill in.
+// checkIdentity checks the name of a placeholder that the server fills in.
 func (f *File) checkIdentity(path, name string) {
 	if !slices.Contains(identities, name) {
 		f.source.wrong(path, "there is no {%s}%s", name, f.hint(name, identities))
 	}
 }
 
-// checkTemplate checks an address with arguments in it. Those must always be given,
-// and none may choose the server.
+// checkTemplate checks an address with arguments. They must be required, and none may
+// choose the server.
 func (f *File) checkTemplate(t *Tool, path string) {
 	s := f.source
 	before := len(s.problems)
@@ -589,7 +589,7 @@ func (f *File) checkTemplate(t *Tool, path string) {
 	}
 	arguments := f.arguments(t, path)
 	if arguments == nil {
-		return // the input is wrong, which was noted
+		return // the input is invalid, which was reported
 	}
 	used := placeholders(t.URL)
 	for _, name := range used {
@@ -599,33 +599,33 @@ func (f *File) checkTemplate(t *Tool, path string) {
 		case !slices.Contains(arguments.Known, name):
 			s.wrong(path+".url", "there is no argument %q in the input%s", name, f.hint(name, arguments.Known))
 		case !slices.Contains(arguments.Required, name):
-			s.wrong(path+".url", "the argument %q must be one of the input's required", name)
+			s.wrong(path+".url", "the argument %q must be required by the input", name)
 		}
 	}
 	for _, name := range arguments.Known {
 		if t.inQuery() && !slices.Contains(used, name) && inNames(fixed, name) {
-			s.wrong(path+".url", "the query would have the parameter %q twice: here, and as an argument", name)
+			s.wrong(path+".url", "the query would contain the parameter %q twice: from the address and from the arguments", name)
 		}
 	}
 }
 
-// arguments lists what the tool's input declares, as calls are held to it, or gives nil if
-// it cannot be told.
+// arguments returns the arguments that the tool's input declares, or nil if they cannot be
+// determined.
 func (f *File) arguments(t *Tool, path string) *helix.Arguments {
 	if t.Input == nil {
 		if f.given(path + ".input") {
-			return nil // it is wrong, which was noted
+			return nil // invalid, which was reported
 		}
 		return &helix.Arguments{}
 	}
 	schema, err := helix.ParseSchema(json.RawMessage(t.Input))
 	if err != nil {
-		return nil // which was noted
+		return nil // which was reported
 	}
 	out, err := schema.Arguments()
 	if err != nil {
 		if !f.damaged(path + ".input") {
-			f.source.wrong(path+".input", "not a JSON Schema that can be used: %v", err)
+			f.source.wrong(path+".input", "not a usable JSON Schema: %v", err)
 		}
 		return nil
 	}

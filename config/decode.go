@@ -13,26 +13,26 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Bounds of what a file may hold, aliases counted as often as they are used.
+// Limits of a file's content. Aliases count each time they are used.
 const (
 	maxDepth = 60
 	maxNodes = 100_000
 )
 
-// decoder fills the file's types from its nodes.
+// decoder decodes the file's nodes into its types.
 type decoder struct {
 	*source
 	nodes int
 	depth int
-	full  bool // the bounds were exceeded, which was noted
+	full  bool // the limits were exceeded, which was reported
 }
 
-// option is what a field's tag says beside its name.
+// option holds the options of a field's tag.
 type option struct {
 	name     string
 	required bool
 	named    bool // a mapping whose keys are the Names of a list's items
-	short    bool // what stands for the whole struct when it is a text
+	short    bool // the field that a scalar in place of the mapping sets
 	object   bool
 	never    bool
 	policy   string
@@ -78,7 +78,7 @@ func options(f *reflect.StructField) option {
 	return o
 }
 
-// fields lists the keys of a struct.
+// fields returns the keys of a struct.
 func fields(t reflect.Type) map[string]field {
 	found := map[string]field{}
 	for i := range t.NumField() {
@@ -95,8 +95,8 @@ type field struct {
 	option option
 }
 
-// resolve follows aliases. It reports false for nothing, and for what exceeds the
-// bounds, which it notes.
+// resolve follows aliases. It returns false for an empty node, and for one that exceeds the
+// limits, which it reports.
 func (d *decoder) resolve(n *yaml.Node, path string) (*yaml.Node, bool) {
 	for hops := 0; n.Kind == yaml.AliasNode && n.Alias != nil; hops++ {
 		if hops == maxDepth {
@@ -107,7 +107,7 @@ func (d *decoder) resolve(n *yaml.Node, path string) (*yaml.Node, bool) {
 	d.nodes++
 	if d.nodes > maxNodes || d.depth > maxDepth {
 		if !d.full {
-			d.problem(at(n), path, "the file holds too much: at most %d values, nested at most %d deep", maxNodes, maxDepth)
+			d.problem(at(n), path, "the file is too large: at most %d values, nested at most %d deep", maxNodes, maxDepth)
 		}
 		d.full = true
 	}
@@ -124,7 +124,7 @@ type entry struct {
 	path       string
 }
 
-// entries lists what a mapping holds, without what cannot be used.
+// entries returns the valid entries of a mapping.
 func (d *decoder) entries(n *yaml.Node, path string) []entry {
 	var out []entry
 	seen := map[string]int{}
@@ -140,7 +140,7 @@ func (d *decoder) entries(n *yaml.Node, path string) []entry {
 		}
 		below := join(path, key.Value)
 		if line, ok := seen[key.Value]; ok {
-			d.problem(at(key), below, "the key is given twice; the first time in line %d", line)
+			d.problem(at(key), below, "duplicate key; first defined in line %d", line)
 			continue
 		}
 		seen[key.Value] = key.Line
@@ -157,7 +157,7 @@ func join(path, key string) string {
 	return path + "." + key
 }
 
-// value fills v from a node.
+// value decodes a node into v.
 func (d *decoder) value(n *yaml.Node, path string, v reflect.Value, o *option) {
 	d.depth++
 	defer func() { d.depth-- }()
@@ -189,7 +189,7 @@ func (d *decoder) value(n *yaml.Node, path string, v reflect.Value, o *option) {
 	}
 }
 
-// record fills a struct.
+// record decodes a struct.
 func (d *decoder) record(n *yaml.Node, path string, v reflect.Value) {
 	known := fields(v.Type())
 	if n.Kind == yaml.ScalarNode {
@@ -227,8 +227,8 @@ func (d *decoder) record(n *yaml.Node, path string, v reflect.Value) {
 	}
 }
 
-// filled fills v from a key's value. Where the value is left out, only a mapping or a
-// list may be meant: it is empty.
+// filled decodes a key's value into v. An empty value is an empty mapping or list; other
+// types require one.
 func (d *decoder) filled(e entry, v reflect.Value, o *option) {
 	value, ok := d.resolve(e.value, e.path)
 	switch {
@@ -249,7 +249,7 @@ func mayBeEmpty(t reflect.Type, o *option) bool {
 	return t.Kind() == reflect.Struct || t.Kind() == reflect.Slice || t.Kind() == reflect.Map
 }
 
-// list fills a slice: from a list, or from a mapping whose keys are names.
+// list decodes a slice from a list, or from a mapping whose keys are names.
 func (d *decoder) list(n *yaml.Node, path string, v reflect.Value, o *option) {
 	if o.named {
 		if n.Kind != yaml.MappingNode {
@@ -289,7 +289,7 @@ func (d *decoder) list(n *yaml.Node, path string, v reflect.Value, o *option) {
 	}
 }
 
-// named fills one of a mapping's named items. A model may be its reference alone.
+// named decodes one of a mapping's named items. A model may be just its reference.
 func (d *decoder) named(e entry, item reflect.Value) {
 	if n, ok := d.resolve(e.value, e.path); ok && n.Kind == yaml.ScalarNode {
 		if model, ok := reflect.TypeAssert[*Model](item.Addr()); ok {
@@ -301,7 +301,7 @@ func (d *decoder) named(e entry, item reflect.Value) {
 	d.value(e.value, e.path, item, &option{})
 }
 
-// texts fills a map of texts.
+// texts decodes a map of strings.
 func (d *decoder) texts(n *yaml.Node, path string, v reflect.Value) {
 	if n.Kind != yaml.MappingNode {
 		d.problem(at(n), path, "expected a mapping of keys to values, found %s", describe(n))
@@ -315,8 +315,8 @@ func (d *decoder) texts(n *yaml.Node, path string, v reflect.Value) {
 	}
 }
 
-// scalar fills a text, a number or the like. What environment variables put in is
-// read as if it stood in the file; messages show what does.
+// scalar decodes a string, a number or the like. The content of environment variables is
+// read as if it were in the file; messages show only the file's text.
 func (d *decoder) scalar(n *yaml.Node, path string, v reflect.Value, o *option) {
 	if n.Kind != yaml.ScalarNode {
 		d.problem(at(n), path, "expected %s, found %s", expected(v.Type()), describe(n))
@@ -402,13 +402,13 @@ func (d *decoder) bounds(n *yaml.Node, path string, number float64, o *option) {
 	}
 }
 
-// unlimited is a [Limit] that is none.
+// unlimited is the [Limit] for none.
 const unlimited = -1
 
-// never is a [Duration] without end.
+// never is the [Duration] for none.
 const never = -1
 
-// maxDuration is the longest duration, which no expiry exceeds.
+// maxDuration is the longest duration.
 const maxDuration = 100 * 365 * 24 * time.Hour
 
 func (d *decoder) duration(n *yaml.Node, path, text string, target *Duration, o *option) {
@@ -430,7 +430,7 @@ func (d *decoder) duration(n *yaml.Node, path, text string, target *Duration, o 
 	*target = Duration(value)
 }
 
-// parseDuration reads a duration in which days may come first.
+// parseDuration parses a duration that may begin with days.
 func parseDuration(text string) (time.Duration, bool) {
 	var days float64
 	if before, after, ok := strings.Cut(text, "d"); ok {
@@ -447,7 +447,7 @@ func parseDuration(text string) (time.Duration, bool) {
 	return time.Duration(days*float64(24*time.Hour)) + rest, err == nil
 }
 
-// expected names a type as the file has it.
+// expected describes a type for an error.
 func expected(t reflect.Type) string {
 	switch t {
 	case reflect.TypeFor[Duration]():
@@ -473,7 +473,7 @@ func expected(t reflect.Type) string {
 	}
 }
 
-// expectedOf names what a key of a type and with options takes.
+// expectedOf describes the values of a key for an error.
 func expectedOf(t reflect.Type, o *option) string {
 	switch {
 	case len(o.enum) > 0:
@@ -494,11 +494,11 @@ func expectedOf(t reflect.Type, o *option) string {
 	return expected(t)
 }
 
-// maxShown bounds how much of a value is part of an error.
+// maxShown is the maximum length of a value in an error.
 const maxShown = 60
 
-// describe is what a node is, in words. It shows the file's text, never what an
-// environment variable put in.
+// describe describes a node for an error. It shows the file's text, never the content of an
+// environment variable.
 func describe(n *yaml.Node) string {
 	switch n.Kind {
 	case yaml.MappingNode:

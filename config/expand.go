@@ -7,12 +7,12 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// reference is an environment variable in a value, or an escape.
+// reference matches an environment variable in a value, or an escape.
 var reference = regexp.MustCompile(`\$\$\{|\$\{([^{}]*)(\}?)`)
 
 var variable = regexp.MustCompile(`^([A-Za-z_][A-Za-z0-9_]*)(:-(.*))?$`)
 
-// expand replaces the environment variables in a text and reports whether it could.
+// expand replaces the environment variables in a text and reports whether it succeeded.
 func (s *source) expand(n *yaml.Node, path string) (string, bool) {
 	if !strings.Contains(n.Value, "${") {
 		return n.Value, true
@@ -38,11 +38,11 @@ func (s *source) expand(n *yaml.Node, path string) (string, bool) {
 	return out.String(), ok
 }
 
-// variable is what stands between the braces of ${…}, looked up.
+// variable looks up the text between the braces of ${…}.
 func (s *source) variable(text string, closed bool) (value, problem string) {
 	parts := variable.FindStringSubmatch(text)
 	if parts == nil || !closed {
-		return "", "expected an environment variable, as in ${NAME} or ${NAME:-default}; write $${ for a ${ that is meant as it is"
+		return "", "expected an environment variable, as in ${NAME} or ${NAME:-default}; write $${ for a literal ${"
 	}
 	value, set := s.lookup(parts[1])
 	if value != "" {

@@ -18,19 +18,19 @@ import (
 	"github.com/helixagents/helix"
 )
 
-// Approvals that are no expressions.
+// Approvals that are not expressions.
 const (
 	approveAlways = "always"
 	approveNever  = "never"
 )
 
-// Bounds of an expression: its length, and what evaluating it may cost.
+// Limits of an expression: its length and its evaluation cost.
 const (
 	maxExpression = 4096
 	maxCost       = 100_000
 )
 
-// environments are what expressions may speak of, by policy.
+// environments declare the variables of expressions, by policy.
 var environments = sync.OnceValues(func() (map[string]*cel.Env, error) {
 	approval := []cel.EnvOption{
 		cel.Variable("input", cel.MapType(cel.StringType, cel.DynType)),
@@ -52,7 +52,7 @@ var environments = sync.OnceValues(func() (map[string]*cel.Env, error) {
 	return all, nil
 })
 
-// expressionError is what is wrong with an expression, and at which of its bytes.
+// expressionError is an error in an expression and the byte where it is.
 type expressionError struct {
 	offset  int
 	message string
@@ -60,7 +60,7 @@ type expressionError struct {
 
 func (e *expressionError) Error() string { return e.message }
 
-// mentions lists the arguments that an expression speaks of, as input.NAME.
+// mentions returns the arguments that an expression uses as input.NAME.
 func mentions(policy, text string) []string {
 	all, err := environments()
 	if err != nil {
@@ -82,8 +82,7 @@ func mentions(policy, text string) []string {
 	return found
 }
 
-// compile makes a program of an expression that must be true or false, over arguments
-// of a schema, if there is one.
+// compile compiles a boolean expression over arguments of a schema, if there is one.
 func compile(policy, text string, schema Schema) (cel.Program, error) {
 	all, err := environments()
 	if err != nil {
@@ -106,7 +105,7 @@ func compile(policy, text string, schema Schema) (cel.Program, error) {
 		return nil, &expressionError{byteOf(text, first.Location.Line(), first.Location.Column()), plain(first.Message)}
 	}
 	if !checked.OutputType().IsExactType(types.BoolType) {
-		return nil, &expressionError{message: fmt.Sprintf("the expression must be true or false, but gives %s", checked.OutputType())}
+		return nil, &expressionError{message: fmt.Sprintf("the expression must return true or false, not %s", checked.OutputType())}
 	}
 	program, err := env.Program(checked, cel.CostLimit(maxCost), cel.InterruptCheckFrequency(100))
 	if err != nil {
@@ -115,7 +114,7 @@ func compile(policy, text string, schema Schema) (cel.Program, error) {
 	return program, nil
 }
 
-// plain is a message of CEL's without what only its authors need.
+// plain removes the internals from a message of CEL.
 func plain(message string) string {
 	message = strings.TrimSuffix(message, " (in container '')")
 	if strings.HasPrefix(message, "undeclared reference to 'user'") {
@@ -124,13 +123,12 @@ func plain(message string) string {
 	message, _, _ = strings.Cut(message, "\n")
 	message, _, _ = strings.Cut(message, " expecting {")
 	if strings.HasSuffix(message, "mismatched input '<EOF>'") {
-		return "it ends too soon"
+		return "the expression is incomplete"
 	}
 	return message
 }
 
-// byteOf is the byte of a text that a line, from 1, and a column in characters, from
-// 0, name.
+// byteOf returns the byte offset of a line (from 1) and a column in characters (from 0).
 func byteOf(text string, line, column int) int {
 	offset := 0
 	for ; line > 1; line-- {
@@ -181,13 +179,13 @@ func holds(ctx context.Context, program cel.Program, variables map[string]any, i
 	}
 	answer, ok := result.Value().(bool)
 	if !ok {
-		return false, fmt.Errorf("the expression gave %v, not true or false", result.Type())
+		return false, fmt.Errorf("the expression returned %v, not true or false", result.Type())
 	}
 	return answer, nil
 }
 
-// approval makes a tool's policy of an expression; see [helix.Approval] for what a
-// failure means.
+// approval makes a tool's approval policy from an expression; see [helix.Approval] for
+// errors.
 func approval(text Expression, schema Schema) (helix.Approval, error) {
 	switch text {
 	case "", approveNever:
@@ -205,7 +203,7 @@ func approval(text Expression, schema Schema) (helix.Approval, error) {
 	}, nil
 }
 
-// approver makes a tool's policy of who may answer of an expression.
+// approver makes the policy of who may answer from an expression.
 func approver(tool string, text Expression, schema Schema) (func(context.Context, *helix.Answer) error, error) {
 	if text == "" {
 		return nil, nil
@@ -220,7 +218,7 @@ func approver(tool string, text Expression, schema Schema) (func(context.Context
 		}, answer.Input, schema)
 		switch {
 		case err != nil:
-			return helix.ErrNotAllowed.WithCause(err, "who may answer a call of %s cannot be told", tool)
+			return helix.ErrNotAllowed.WithCause(err, "cannot decide who may answer a call of %s", tool)
 		case !may:
 			return helix.ErrNotAllowed.WithMessage("you may not answer a call of %s", tool)
 		}

@@ -7,7 +7,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// json fills a value of any form.
+// json decodes any value.
 func (d *decoder) json(n *yaml.Node, path string, target *JSON, o *option) {
 	if o.object && n.Kind != yaml.MappingNode {
 		d.problem(at(n), path, "expected a mapping of keys to values, found %s", describe(n))
@@ -18,7 +18,7 @@ func (d *decoder) json(n *yaml.Node, path string, target *JSON, o *option) {
 	*target = out.Bytes()
 }
 
-// encode writes a node as JSON, its keys in the file's order.
+// encode writes a node as JSON, with the keys in the file's order.
 func (d *decoder) encode(n *yaml.Node, path string, out *bytes.Buffer) {
 	d.depth++
 	defer func() { d.depth-- }()
@@ -53,8 +53,7 @@ func (d *decoder) encode(n *yaml.Node, path string, out *bytes.Buffer) {
 	}
 }
 
-// encodeScalar writes a text, a number or true or false. With an environment
-// variable in it, it is a text.
+// encodeScalar writes a scalar. A value with an environment variable is a string.
 func (d *decoder) encodeScalar(n *yaml.Node, path string, out *bytes.Buffer) {
 	text, ok := d.expand(n, path)
 	if !ok {
@@ -79,7 +78,7 @@ func (d *decoder) encodeScalar(n *yaml.Node, path string, out *bytes.Buffer) {
 	write(out, text)
 }
 
-// write writes a text as JSON.
+// write writes a string as JSON.
 func write(out *bytes.Buffer, text string) {
 	enc := json.NewEncoder(out)
 	enc.SetEscapeHTML(false)

@@ -12,18 +12,18 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// hidden is what is shown in the place of a secret.
+// hidden replaces a secret.
 const hidden = "***"
 
-// The shortest texts that are hidden as secrets. In a result more is at stake than in an
-// error: a short text would be found where it is no secret, and the data would be wrong.
+// The minimum length of hidden secrets. It is longer for results than for errors: a short
+// text could occur in the data by chance, and hiding it would corrupt the data.
 const (
 	minSecret       = 6
 	minResultSecret = 8
 )
 
-// hidingErrors makes a replacer of what must not show in errors: headers, and what
-// environment variables put into the file.
+// hidingErrors returns a replacer for what errors must not show: headers, and values of
+// environment variables in the file.
 func hidingErrors(t *Tool, secrets []string) *strings.Replacer {
 	all := slices.Clone(secrets)
 	for _, value := range t.Headers {
@@ -33,9 +33,9 @@ func hidingErrors(t *Tool, secrets []string) *strings.Replacer {
 	return replacer(all, minSecret)
 }
 
-// hidingResults makes a replacer of what must not show in results: headers, without
-// those that only say how to talk, and what environment variables put into the tool's
-// headers, body, path and query. The server's name is no secret; a result may name it.
+// hidingResults returns a replacer for what results must not show: headers, except
+// conventional ones, and values of environment variables in the tool's headers, body, path
+// and query. The server's name is not a secret.
 func hidingResults(t *Tool, secrets []string) *strings.Replacer {
 	_, rest, _ := strings.Cut(t.URL, "://")
 	_, path, _ := strings.Cut(rest, "/")
@@ -63,7 +63,7 @@ func hidingResults(t *Tool, secrets []string) *strings.Replacer {
 	return replacer(all, minResultSecret)
 }
 
-// conventional reports whether a header only says how to talk: what it holds stands in
+// conventional reports whether a header only negotiates the format; its values occur in
 // many results.
 func conventional(name string) bool {
 	switch name = http.CanonicalHeaderKey(name); name {
@@ -104,8 +104,8 @@ func forms(secret string, atLeast int) []string {
 		all = append(all, inside, strings.ReplaceAll(inside, "/", `\/`))
 	}
 	for _, encoding := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
-		// In base64 a text looks different depending on how many bytes are before it, and its
-		// first and last characters also depend on its neighbours.
+		// The base64 form of a text depends on the number of bytes before it, and its first
+		// and last characters also depend on its neighbours.
 		for before := range 3 {
 			encoded := encoding.EncodeToString(append(make([]byte, before), secret...))
 			from, to := (before*8+5)/6, (before+len(secret))*8/6
@@ -118,8 +118,8 @@ func forms(secret string, atLeast int) []string {
 	return slices.Compact(all)
 }
 
-// hideJSON hides secrets in a JSON value, which stays one. Strings are looked at as what
-// they stand for, however they are written; one without a secret stays as it is written.
+// hideJSON hides secrets in a JSON value, which stays valid. It compares decoded strings; a
+// string without a secret keeps its encoding.
 func hideJSON(raw []byte, hide *strings.Replacer) json.RawMessage {
 	var out bytes.Buffer
 	for len(raw) > 0 {
@@ -146,7 +146,7 @@ func hideJSON(raw []byte, hide *strings.Replacer) json.RawMessage {
 	return out.Bytes()
 }
 
-// stringEnd is how long the string is that JSON begins with.
+// stringEnd returns the length of the string at the beginning of raw.
 func stringEnd(raw []byte) int {
 	for i := 1; i < len(raw); i++ {
 		switch raw[i] {

@@ -26,14 +26,14 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// What a tool over HTTP does unless the file says otherwise.
+// Defaults of a tool over HTTP.
 const (
 	defaultTimeout     = 30 * time.Second
 	defaultRetries     = 2
 	defaultMaxResponse = 256 << 10
 )
 
-// Bounds of a call.
+// Limits of a call.
 const (
 	maxRedirects = 5
 	maxErrorBody = 2 << 10
@@ -41,7 +41,7 @@ const (
 	longestPause = 10 * time.Second
 )
 
-// idempotencyKey is the header by which a service knows a call again.
+// idempotencyKey is the header by which a service recognizes a repeated call.
 const idempotencyKey = "Idempotency-Key"
 
 func (t *Tool) method() string { return cmp.Or(t.Method, http.MethodGet) }
@@ -55,10 +55,10 @@ func (t *Tool) readOnly() bool {
 
 func (t *Tool) idempotent() bool { return t.Idempotent != nil && *t.Idempotent }
 
-// mayRepeat reports whether a call may be made again.
+// mayRepeat reports whether a call may be repeated.
 func (t *Tool) mayRepeat() bool { return t.readOnly() || t.idempotent() }
 
-// service carries out the calls of a tool over HTTP.
+// service runs the calls of a tool over HTTP.
 type service struct {
 	tool    *Tool
 	client  *http.Client
@@ -67,9 +67,9 @@ type service struct {
 	limited int64
 	input   *helix.Schema
 	inURL   []string          // the placeholders of the address
-	fixed   []string          // the parameters that the address gives itself
-	hide    *strings.Replacer // secrets, in errors
-	hideOut *strings.Replacer // and in results
+	fixed   []string          // the parameters in the address itself
+	hide    *strings.Replacer // hides secrets in errors
+	hideOut *strings.Replacer // hides secrets in results
 	log     *slog.Logger
 }
 
@@ -89,12 +89,12 @@ func newService(t *Tool, input *helix.Schema, secrets []string, log *slog.Logger
 	return s
 }
 
-// limit bounds a whole call with all its attempts.
+// limit is the timeout of a call with all its attempts.
 func (s *service) limit() time.Duration {
 	return max(helix.DefaultToolTimeout, time.Duration(s.retries+1)*(s.timeout+longestPause))
 }
 
-// call makes the request, again if it may be and that may help.
+// call sends the request and retries it if that is allowed and may help.
 func (s *service) call(ctx context.Context, call *helix.Call, input json.RawMessage) (json.RawMessage, error) {
 	request, err := s.request(call, input)
 	if err != nil {
@@ -121,8 +121,8 @@ type request struct {
 	body    []byte
 }
 
-// request makes the request of a call. It was validated when the model made it; what
-// waited since then is held to the schema of today.
+// request builds the request of a call. The input was validated when the model made the
+// call; it is validated again, because the schema may have changed since.
 func (s *service) request(call *helix.Call, input json.RawMessage) (*request, error) {
 	if err := s.input.ValidateInput(input); err != nil {
 		return nil, (&helix.Error{Code: session.CodeToolInput}).WithMessage("the input of %s does not fit: %v", call.Tool, err)
@@ -151,16 +151,16 @@ func (s *service) request(call *helix.Call, input json.RawMessage) (*request, er
 type failure struct {
 	err   error
 	again bool
-	after time.Duration // that the service asked to wait
+	after time.Duration // the wait that the service requested
 }
 
-// pause waits before the next attempt: twice as long each time, at random, or as
-// long as the service said, if that is not too long.
+// pause waits before the next attempt: a random time that doubles with each attempt, or the
+// time that the service requested if that is short enough.
 func pause(ctx context.Context, attempt int, asked time.Duration) error {
 	wait := min(firstPause<<attempt, longestPause)
 	wait = wait/2 + rand.N(wait/2+1)
 	if asked > longestPause {
-		return errors.New("the service asks to wait longer than a call may take")
+		return errors.New("the service requested a wait that is longer than the call's timeout")
 	}
 	timer := time.NewTimer(max(wait, asked))
 	defer timer.Stop()
@@ -181,13 +181,13 @@ func (s *service) attempt(ctx context.Context, call *helix.Call, made *request) 
 	}
 	request, err := http.NewRequestWithContext(ctx, s.tool.method(), made.address, content)
 	if err != nil {
-		return nil, &failure{err: s.failed(ctx, "the request cannot be made", err)}
+		return nil, &failure{err: s.failed(ctx, "cannot make the request", err)}
 	}
 	request.Header.Set("Accept", "application/json, text/*;q=0.9, */*;q=0.1")
 	if s.tool.mayRepeat() {
 		request.Header.Set(idempotencyKey, call.IdempotencyKey())
 	} else {
-		// Under the usual spelling net/http takes the request for one that it may repeat.
+		// With the usual spelling net/http would treat the request as one that it may repeat.
 		request.Header[strings.ToLower(idempotencyKey)] = []string{call.IdempotencyKey()}
 	}
 	if made.body != nil {
@@ -201,7 +201,7 @@ func (s *service) attempt(ctx context.Context, call *helix.Call, made *request) 
 	response, err := s.client.Do(request)
 	switch {
 	case err != nil && sent.Load() && !permanent(err) && !s.tool.mayRepeat():
-		return nil, &failure{err: s.unknown(ctx, "the request was sent and not answered", err), again: true}
+		return nil, &failure{err: s.unknown(ctx, "the request was sent, but no response arrived", err), again: true}
 	case err != nil:
 		return nil, &failure{err: s.failed(ctx, "the service cannot be reached", err), again: !permanent(err)}
 	}
@@ -212,18 +212,18 @@ func (s *service) attempt(ctx context.Context, call *helix.Call, made *request) 
 	raw, err := io.ReadAll(io.LimitReader(response.Body, s.limited+1))
 	switch {
 	case err != nil && !s.tool.mayRepeat():
-		return nil, &failure{err: s.unknown(ctx, fmt.Sprintf("the service answered %d and the response broke off", response.StatusCode), err), again: true}
+		return nil, &failure{err: s.unknown(ctx, fmt.Sprintf("the service answered %d, but the response was cut off", response.StatusCode), err), again: true}
 	case err != nil:
-		return nil, &failure{err: s.failed(ctx, "the response broke off", err), again: true}
+		return nil, &failure{err: s.failed(ctx, "the response was cut off", err), again: true}
 	case int64(len(raw)) > s.limited:
 		return nil, &failure{err: s.failed(ctx, fmt.Sprintf("the response has more than %d bytes", s.limited), nil)}
 	}
 	return s.result(response, raw)
 }
 
-// failed is a tool's error. The address is not part of it, for it may hold a secret, nor
-// is what a name was resolved to: the model has no business in the network's layout. The
-// log has that.
+// failed returns a tool's error. It contains neither the address, which may contain a
+// secret, nor resolved addresses, which would reveal the network's layout to the model. The
+// log has both.
 func (s *service) failed(ctx context.Context, what string, err error) error {
 	if wrapped, ok := errors.AsType[*url.Error](err); ok {
 		err = wrapped.Err
@@ -240,16 +240,16 @@ func (s *service) failed(ctx context.Context, what string, err error) error {
 	return &helix.Error{Code: session.CodeToolFailed, Message: message}
 }
 
-// unknown is the error of a request that may have had its effect: the model must not take
-// it for one that never arrived, and make the call again.
+// unknown returns the error of a request that may have had its effect. The model must not
+// mistake it for one that never arrived and repeat the call.
 func (s *service) unknown(ctx context.Context, what string, err error) error {
 	out := session.AsError(s.failed(ctx, what, err))
 	return (&helix.Error{Code: session.CodeToolOutcome}).WithMessage("%s; whether it took effect is unknown", out.Message)
 }
 
-// refused is what a status other than success means.
+// refused returns the error for a status other than success.
 func (s *service) refused(response *http.Response) *failure {
-	raw, _ := io.ReadAll(io.LimitReader(response.Body, maxErrorBody)) // as much as there is
+	raw, _ := io.ReadAll(io.LimitReader(response.Body, maxErrorBody)) // best effort
 	text := strings.TrimSpace(strings.ToValidUTF8(string(raw), ""))
 	message := fmt.Sprintf("the service answered %s", strings.TrimSpace(strconv.Itoa(response.StatusCode)+" "+http.StatusText(response.StatusCode)))
 	if response.Header.Get("Location") != "" && response.StatusCode >= 300 && response.StatusCode <= 399 {
@@ -269,8 +269,8 @@ func (s *service) refused(response *http.Response) *failure {
 	return out
 }
 
-// result is a response as JSON: what is JSON as it is, any other text as a text, both
-// without the secrets that the service was sent.
+// result converts a response to JSON: JSON stays as it is, other text becomes a string.
+// Secrets that were sent to the service are hidden.
 func (s *service) result(response *http.Response, raw []byte) (json.RawMessage, *failure) {
 	raw = bytes.TrimSpace(raw)
 	if len(raw) == 0 {
@@ -290,12 +290,11 @@ func (s *service) result(response *http.Response, raw []byte) (json.RawMessage, 
 	return out.Bytes(), nil
 }
 
-// redirect decides whether to follow a redirection. What has an effect is only asked for
-// again at the same server, and only if that says so (307 and 308): what was approved for
-// one server is not done at another. A redirection of what only reads is followed: the
-// next address is checked like the first when it is connected to, no server is told the
-// address that led to it, for that may hold a secret, another one does not get the
-// tool's headers nor the call's key, and what was encrypted stays so.
+// redirect decides whether to follow a redirection. A request with side effects is repeated
+// only at the same server and only for 307 and 308, because an approval for one server does
+// not cover another. A reading request is followed: the connection guard checks the next
+// address like the first, no Referer reveals an address that may contain a secret, another
+// server receives neither the tool's headers nor the call's key, and https stays https.
 func (s *service) redirect(request *http.Request, via []*http.Request) error {
 	first := via[0]
 	switch {
@@ -318,7 +317,7 @@ func (s *service) redirect(request *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// sameServer reports whether two addresses are of one server: scheme, host and port.
+// sameServer reports whether two addresses have the same scheme, host and port.
 func sameServer(a, b *url.URL) bool {
 	port := func(u *url.URL) string {
 		return cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443"}[u.Scheme])
@@ -326,7 +325,7 @@ func sameServer(a, b *url.URL) bool {
 	return a.Scheme == b.Scheme && strings.EqualFold(a.Hostname(), b.Hostname()) && port(a) == port(b)
 }
 
-// address is the tool's address with the call's values in it.
+// address returns the tool's address with the call's values.
 func (s *service) address(in *values) (string, error) {
 	path, query, _ := strings.Cut(s.tool.URL, "?")
 	path, err := in.fill(path, pathSegment)
@@ -342,8 +341,8 @@ func (s *service) address(in *values) (string, error) {
 	}
 	rest := url.Values{}
 	for name, value := range s.others(in.arguments) {
-		if inNames(s.fixed, name) { // of a declared one the file's check says so
-			return "", (&helix.Error{Code: session.CodeToolInput}).WithMessage("the argument %q cannot be given: the address has it", name)
+		if inNames(s.fixed, name) { // for declared arguments the file's check reports it
+			return "", (&helix.Error{Code: session.CodeToolInput}).WithMessage("the argument %q is not allowed: the address already sets it", name)
 		}
 		for _, text := range texts(value) {
 			rest.Add(name, text)
@@ -352,7 +351,7 @@ func (s *service) address(in *values) (string, error) {
 	return withQuery(path, query, rest.Encode()), nil
 }
 
-// withQuery puts a query after a path.
+// withQuery appends queries to a path.
 func withQuery(path string, queries ...string) string {
 	queries = slices.DeleteFunc(queries, func(q string) bool { return q == "" })
 	if len(queries) == 0 {
@@ -372,7 +371,7 @@ func (t *Tool) inQuery() bool {
 	return false
 }
 
-// others are the arguments that the address does not have.
+// others returns the arguments that the address does not use.
 func (s *service) others(arguments map[string]json.RawMessage) map[string]json.RawMessage {
 	rest := map[string]json.RawMessage{}
 	for name, value := range arguments {
@@ -383,7 +382,7 @@ func (s *service) others(arguments map[string]json.RawMessage) map[string]json.R
 	return rest
 }
 
-// body is what is sent, or nil.
+// body returns the request body, or nil.
 func (s *service) body(in *values) ([]byte, error) {
 	if s.tool.inQuery() {
 		return nil, nil
@@ -402,10 +401,11 @@ func (s *service) body(in *values) ([]byte, error) {
 	return session.Encode(filled)
 }
 
-// identity is a placeholder that the server fills; in a header all others are text.
+// identity matches a placeholder that the server fills in. All other text in a header stays
+// as it is.
 var identity = regexp.MustCompile(`\{(?:user|session)\.[^{}]*\}`)
 
-// fillHeader puts what the server knows into a header's value.
+// fillHeader replaces the placeholders in a header's value.
 func fillHeader(in *values, value string) (string, error) {
 	var failed error
 	out := identity.ReplaceAllStringFunc(value, func(found string) string {

@@ -9,6 +9,6 @@ import (
 //go:embed schema.json
 var fileSchema []byte
 
-// FileSchema is the JSON Schema of helix.yaml, for editors: they complete and explain
-// its keys. It is made of the types and comments of this package.
+// FileSchema returns the JSON Schema of helix.yaml, with which editors complete and explain
+// its keys. It is generated from the types and comments of this package.
 func FileSchema() json.RawMessage { return slices.Clone(fileSchema) }

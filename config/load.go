@@ -12,10 +12,10 @@ import (
 	"github.com/helixagents/helix"
 )
 
-// MaxSize is the largest file, in bytes.
+// MaxSize is the maximum size of a file in bytes.
 const MaxSize = 1 << 20
 
-// Load reads a file and checks it.
+// Load reads and checks a file.
 func Load(path string) (*File, error) {
 	data, err := read(path)
 	if err != nil {
@@ -24,7 +24,7 @@ func Load(path string) (*File, error) {
 	return Parse(path, data)
 }
 
-// read reads a file that is not too large.
+// read reads a file of at most MaxSize.
 func read(path string) ([]byte, error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -38,8 +38,8 @@ func read(path string) ([]byte, error) {
 	return data, nil
 }
 
-// Parse checks the content of a file; errors call it by the name. What is wrong is
-// an [*Error].
+// Parse checks the content of a file; name is used in errors. An invalid file yields an
+// [*Error].
 func Parse(name string, data []byte) (*File, error) { return parse(name, data, os.LookupEnv) }
 
 func parse(name string, data []byte, lookup func(string) (string, bool)) (*File, error) {
@@ -63,10 +63,10 @@ func parse(name string, data []byte, lookup func(string) (string, bool)) (*File,
 	return f, nil
 }
 
-// Name is what the file was called when it was read.
+// Name returns the name that the file was read under.
 func (f *File) Name() string { return f.source.name }
 
-// Agent finds an agent's definition by name.
+// Agent returns the definition of the agent with the given name.
 func (f *File) Agent(name string) (*Agent, bool) {
 	i := slices.IndexFunc(f.Agents, func(a Agent) bool { return a.Name == name })
 	if i < 0 {
@@ -107,10 +107,10 @@ func (f *File) agentNames() []string { return names(f.Agents, func(a *Agent) str
 
 func (f *File) toolNames() []string { return names(f.Tools, func(t *Tool) string { return t.Name }) }
 
-// Std is the duration as Go has it. One that the file gives as never is negative.
+// Std returns the duration as a [time.Duration]. It is negative for never.
 func (d Duration) Std() time.Duration { return time.Duration(d) }
 
-// Steps is the limit as an agent has it.
+// Steps returns the limit for [helix.Agent.MaxSteps].
 func (l Limit) Steps() int {
 	if l == unlimited {
 		return helix.Unlimited
@@ -118,7 +118,7 @@ func (l Limit) Steps() int {
 	return int(l)
 }
 
-// isReference reports whether a text names a model by itself.
+// isReference reports whether a text is a reference of a model.
 func isReference(text string) bool {
 	return text == Demo || text == Auto || strings.Contains(text, "/")
 }

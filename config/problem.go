@@ -7,21 +7,21 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// maxProblems bounds how many problems of a file are told.
+// maxProblems is the maximum number of reported problems.
 const maxProblems = 50
 
-// Problem is one thing that is wrong with a file.
+// Problem is one problem of a file.
 type Problem struct {
 	File string `json:"file"`
-	// Line and Column are where it is, both from 1 on. The column counts characters.
+	// Line and Column start at 1. Column counts characters.
 	Line   int `json:"line"`
 	Column int `json:"column"`
-	// Path is the key in question, such as agents.writer.tools[1]; empty for the file.
+	// Path is the key, such as agents.writer.tools[1]; empty for the whole file.
 	Path    string `json:"path,omitempty"`
 	Message string `json:"message"`
 }
 
-// String is the problem in one line, in the form that editors find files by.
+// String returns the problem as one line, in the form that editors recognize.
 func (p *Problem) String() string {
 	where := fmt.Sprintf("%s:%d:%d: ", p.File, p.Line, p.Column)
 	if p.Path != "" {
@@ -30,15 +30,15 @@ func (p *Problem) String() string {
 	return where + p.Message
 }
 
-// Error is why a file cannot be used.
+// Error is the error for an invalid file.
 type Error struct {
 	// Problems are in the order of the file.
 	Problems []Problem
-	// Omitted is how many more there were.
+	// Omitted is the number of further problems.
 	Omitted int
 }
 
-// Error lists the problems, one a line.
+// Error returns the problems, one per line.
 func (e *Error) Error() string {
 	lines := make([]string, 0, len(e.Problems)+1)
 	for i := range e.Problems {
@@ -50,5 +50,5 @@ func (e *Error) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// Unwrap makes it one of the errors about what a caller gave.
+// Unwrap returns [session.ErrInvalid].
 func (e *Error) Unwrap() error { return session.ErrInvalid }

@@ -10,10 +10,10 @@ import (
 	"github.com/helixagents/helix"
 )
 
-// The keywords of JSON Schema, by what their values are.
+// The keywords of JSON Schema, by the type of their values.
 var (
 	schemaTypes = []string{"string", "number", "integer", "boolean", "object", "array", "null"}
-	// subschema, subschemas and schemaMaps hold a schema, a list of them, or some by name.
+	// Keywords whose value is a schema, a list of schemas, or a mapping of names to schemas.
 	subschema = []string{
 		"items", "additionalProperties", "contains", "propertyNames", "not", "if", "then", "else", "unevaluatedProperties",
 		"unevaluatedItems", "additionalItems", "contentSchema",
@@ -32,7 +32,7 @@ var (
 	keywords = slices.Concat(subschema, subschemas, schemaMaps, numbers, otherKeywords)
 )
 
-// schema fills a JSON Schema of type object.
+// schema decodes a JSON Schema of type object.
 func (d *decoder) schema(n *yaml.Node, path string, target *Schema) {
 	if n.Kind != yaml.MappingNode {
 		d.problem(at(n), path, "expected a JSON Schema of type object, found %s", describe(n))
@@ -48,7 +48,7 @@ func (d *decoder) schema(n *yaml.Node, path string, target *Schema) {
 	parsed, err := helix.ParseSchema(out.Bytes())
 	switch {
 	case err != nil:
-		d.problem(at(n), path, "not a JSON Schema that can be used: %v", err)
+		d.problem(at(n), path, "not a usable JSON Schema: %v", err)
 	case !parsed.IsObject():
 		d.problem(at(n), path, "expected a JSON Schema of type object, so that its fields have names")
 	default:
@@ -56,7 +56,7 @@ func (d *decoder) schema(n *yaml.Node, path string, target *Schema) {
 	}
 }
 
-// checkSchema finds keywords that are none, and values that do not fit theirs.
+// checkSchema finds unknown keywords and invalid values.
 func (d *decoder) checkSchema(n *yaml.Node, path string) {
 	d.depth++
 	defer func() { d.depth-- }()
@@ -65,7 +65,7 @@ func (d *decoder) checkSchema(n *yaml.Node, path string) {
 		return
 	}
 	if n.Kind == yaml.ScalarNode && n.ShortTag() == "!!bool" {
-		return // true is any value, false none
+		return // true matches any value, false none
 	}
 	if n.Kind != yaml.MappingNode {
 		d.problem(at(n), path, "expected a JSON Schema, found %s", describe(n))

@@ -14,7 +14,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// source is a file's text and where in it everything is.
+// source is a file's text and the positions of everything in it.
 type source struct {
 	name     string
 	sum      [sha256.Size]byte
@@ -22,12 +22,12 @@ type source struct {
 	lookup   func(name string) (string, bool)
 	problems []Problem
 	omitted  int
-	noted    map[string]bool  // the paths that problems are at
+	noted    map[string]bool  // paths with problems
 	places   map[string]place // by path
-	secrets  []string         // what environment variables put in
+	secrets  []string         // values of environment variables
 }
 
-// place is where a key and its value are.
+// place is the position of a key and its value.
 type place struct{ key, value position }
 
 type position struct{ line, column int }
@@ -42,7 +42,7 @@ func newSource(name string, data []byte, lookup func(string) (string, bool)) *so
 	}
 }
 
-// problem notes what is wrong at a position.
+// problem reports a problem at a position.
 func (s *source) problem(at position, path, format string, args ...any) {
 	s.noted[path] = true
 	if len(s.problems) == maxProblems {
@@ -54,18 +54,17 @@ func (s *source) problem(at position, path, format string, args ...any) {
 	})
 }
 
-// wrong notes what is wrong with the value at a path.
+// wrong reports a problem of the value at a path.
 func (s *source) wrong(path, format string, args ...any) {
 	s.problem(s.place(path).value, path, format, args...)
 }
 
-// wrongKey notes what is wrong with the key at a path, or with what is missing
-// below it.
+// wrongKey reports a problem of the key at a path, or of something missing below it.
 func (s *source) wrongKey(path, format string, args ...any) {
 	s.problem(s.place(path).key, path, format, args...)
 }
 
-// place is where a path is, or else the nearest that it is within.
+// place returns the position of a path or of the nearest path above it.
 func (s *source) place(path string) place {
 	for {
 		if found, ok := s.places[path]; ok {
@@ -79,7 +78,7 @@ func (s *source) place(path string) place {
 	}
 }
 
-// err is what was noted, in the file's order, or nil.
+// err returns the reported problems in the order of the file, or nil.
 func (s *source) err() error {
 	if len(s.problems) == 0 {
 		return nil
@@ -93,7 +92,7 @@ func (s *source) err() error {
 	return &Error{Problems: s.problems, Omitted: s.omitted}
 }
 
-// parse reads the one YAML document of a file.
+// parse parses the only YAML document of a file.
 func (s *source) parse(data []byte) *yaml.Node {
 	if at, what := s.unreadable(data); what != "" {
 		s.problem(at, "", "%s", what)
