@@ -7,7 +7,7 @@ import (
 	"github.com/helixagents/helix/llm/scripted"
 )
 
-// demoAgent is who one talks to.
+// demoAgent returns the agent of the demo chat.
 func demoAgent(model llm.Model) *helix.Agent {
 	return &helix.Agent{
 		Name:         "demo",
@@ -22,7 +22,7 @@ func demoAgent(model llm.Model) *helix.Agent {
 	}
 }
 
-// called gives a tool the name that the demo model knows it by.
+// called returns a tool under the name that the demo model uses.
 func called(name string, tool helix.Tool) helix.Tool {
 	tool.Name = name
 	return tool
@@ -33,7 +33,7 @@ type choice struct {
 	Options  []string `json:"options"`
 }
 
-// choose is carried out by whoever sits at the terminal.
+// choose is answered by the person at the terminal.
 var choose = helix.Tool{
 	Name: scripted.DemoChoose, Description: "Let the user choose one of several options.", Execute: helix.OnClient[choice](),
 }

@@ -19,14 +19,14 @@ func agentsCommand(signals <-chan os.Signal) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "agents",
 		Short: "List the agents of a server or a file",
-		Long: `List the agents of the server that --server or HELIX_SERVER names, with the token in
---token or HELIX_TOKEN. Without a server, list those of the file that --config names.`,
+		Long: `List the agents of the server in --server or HELIX_SERVER, with the token in --token
+or HELIX_TOKEN. Without a server, list the agents of the file in --config.`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	t.flags(cmd)
 	cmd.AddCommand(&cobra.Command{
-		Use: "ls", Short: "List the agents, with their tools and those that they call", Args: noArguments,
+		Use: "ls", Short: "List the agents, their tools and the agents that they call", Args: noArguments,
 		Example: `  helix agents ls --config helix.yaml
   helix agents ls --server 127.0.0.1:4170`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -39,7 +39,7 @@ func agentsCommand(signals <-chan os.Signal) *cobra.Command {
 	return cmd
 }
 
-// withAgents calls do with the agents. Those of a file need no store.
+// withAgents calls do with the agents of the server or the file. A file needs no store.
 func (t *target) withAgents(ctx context.Context, do func([]wire.Agent) error) error {
 	if t.url() == "" {
 		t.store = "memory:"
@@ -55,7 +55,7 @@ func (t *target) withAgents(ctx context.Context, do func([]wire.Agent) error) er
 
 func printAgents(out io.Writer, agents []wire.Agent) {
 	if len(agents) == 0 {
-		fmt.Fprintln(out, "There are no agents.")
+		fmt.Fprintln(out, "No agents.")
 		return
 	}
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
@@ -68,13 +68,13 @@ func printAgents(out io.Writer, agents []wire.Agent) {
 		}
 		fmt.Fprintf(table, "%s\t%d\t%s\t%s\n", a.Name, len(a.Tools), calls, firstSentence(a.Description))
 	}
-	_ = table.Flush() // standard output: nobody to tell
+	_ = table.Flush() // standard output: no way to report an error
 }
 
-// maxSentence is how much of a description a table shows.
+// maxSentence is the longest description that a table shows.
 const maxSentence = 80
 
-// firstSentence is the beginning of a description.
+// firstSentence returns the first sentence of a description, shortened.
 func firstSentence(text string) string {
 	text = visible(strings.Join(strings.Fields(text), " "))
 	if before, _, found := strings.Cut(text, ". "); found {

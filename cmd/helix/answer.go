@@ -12,12 +12,12 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// errLater leaves a question open.
+// errLater postpones a question.
 var errLater = errors.New("later")
 
-var errNothingWaits = errors.New("the session waits for nothing")
+var errNothingWaits = errors.New("the session is not waiting for an answer")
 
-// answerAgain asks what was left open.
+// answerAgain repeats the open questions.
 func (c *chat) answerAgain(ctx context.Context) error {
 	if c.id == "" {
 		return errNothingWaits
@@ -32,8 +32,8 @@ func (c *chat) answerAgain(ctx context.Context) error {
 	return c.answer(ctx)
 }
 
-// answer asks the user what the session waits for, and goes on with it. What is not
-// answered is asked again by /answer, or by the next start.
+// answer asks the user the questions that the session waits for, and then resumes it.
+// /answer, or the next start, repeats questions without an answer.
 func (c *chat) answer(ctx context.Context) error {
 	waiting, err := c.client.Pending(ctx, c.id)
 	if err != nil {
@@ -43,7 +43,7 @@ func (c *chat) answer(ctx context.Context) error {
 		err := c.ask(ctx, &waiting[i])
 		if errors.Is(err, errLater) {
 			c.waits = true
-			c.screen.note("It waits for your answer. /answer asks again, /abandon goes on without.")
+			c.screen.note("The session is waiting for your answer. /answer asks again, /abandon continues without it.")
 			break
 		}
 		if err != nil {
@@ -58,12 +58,12 @@ func (c *chat) answer(ctx context.Context) error {
 		_, err = c.finishEarlier(ctx)
 		return err
 	case errors.Is(err, helix.ErrAwaitingInput), errors.Is(err, helix.ErrNotResumable):
-		return nil // no answer was given, or there is nothing left to answer
+		return nil // the user gave no answer, or nothing is left to answer
 	}
 	return err
 }
 
-// ask has the user answer one call.
+// ask asks the user to answer one call.
 func (c *chat) ask(ctx context.Context, p *session.Pending) error {
 	c.screen.question(p)
 	for {
@@ -83,17 +83,17 @@ func (c *chat) ask(ctx context.Context, p *session.Pending) error {
 		}
 		switch out.Outcome {
 		case session.SubmitAlreadyCompleted:
-			c.screen.note("Somebody else has answered this meanwhile.")
+			c.screen.note("Somebody else has answered this in the meantime.")
 		case session.SubmitUnknownCall:
-			c.screen.note("Nobody waits for this any more.")
+			c.screen.note("This question is no longer open.")
 		case session.SubmitLate:
-			c.screen.note("Too late: the time for this answer is up. It will be mentioned.")
+			c.screen.note("Too late: the question has timed out. The agent will see the answer with its next turn.")
 		}
 		return nil
 	}
 }
 
-// readAnswer reads a line that is an answer.
+// readAnswer reads an answer from the user.
 func (c *chat) readAnswer() (string, error) {
 	line, err := c.read("? ", false)
 	switch {
@@ -105,7 +105,7 @@ func (c *chat) readAnswer() (string, error) {
 	return line, err
 }
 
-// reply makes an answer of what the user entered, or tells what is wrong with it.
+// reply converts the user's line to an answer, or returns what is wrong with it.
 func reply(p *session.Pending, line string) (answer wire.Submit, problem string) {
 	if p.Kind == session.PendingClientTool {
 		if line == "" {
@@ -126,10 +126,10 @@ func reply(p *session.Pending, line string) (answer wire.Submit, problem string)
 	case "n", "no":
 		return wire.Submit{Approval: &wire.Approval{ApprovalID: p.ApprovalID, Reason: strings.TrimSpace(reason)}}, ""
 	}
-	return answer, "Please enter y or n; after n you may say why. /later leaves it open."
+	return answer, "Please enter y or n; after n you may give a reason. /later postpones the question."
 }
 
-// chosen finds an option by its number or its words.
+// chosen returns the option with the given number or text.
 func chosen(in *choice, line string) (answer wire.Submit, problem string) {
 	for i, option := range in.Options {
 		if line == fmt.Sprint(i+1) || strings.EqualFold(line, option) {
@@ -139,8 +139,8 @@ func chosen(in *choice, line string) (answer wire.Submit, problem string) {
 	return answer, "Please enter one of the options, or its number."
 }
 
-// text is a text as JSON.
+// text encodes a string as JSON.
 func text(line string) json.RawMessage {
-	raw, _ := json.Marshal(line) // a text always encodes
+	raw, _ := json.Marshal(line) // a string always encodes
 	return raw
 }

@@ -25,7 +25,7 @@ import (
 	"github.com/helixagents/helix/stream"
 )
 
-// A lease this short lets the next start take over soon after a kill.
+// A short lease lets the next start recover a killed chat's turn quickly.
 const (
 	leaseTTL   = 3 * time.Second
 	sweepEvery = 500 * time.Millisecond
@@ -35,7 +35,7 @@ const (
 var (
 	errTerminated = errors.New("terminated")
 	errTurnFailed = errors.New("a turn failed")
-	errWaits      = errors.New("the session waits for an answer")
+	errWaits      = errors.New("the session is waiting for an answer")
 )
 
 type chatOptions struct {
@@ -52,55 +52,54 @@ func chatCommand(signals <-chan os.Signal) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "chat",
 		Short: "Talk to an agent in the terminal",
-		Long: `Talk to an agent in the terminal: one of a file (--config), one of a server (--server,
-with the token in --token or HELIX_TOKEN), or else a demo agent. --agent says which,
-if there are several.
+		Long: `Talk to an agent in the terminal: an agent of a file (--config), of a server (--server,
+with the token in --token or HELIX_TOKEN), or the demo agent. If there are several,
+choose one with --agent.
 
-Everything is kept in a store as it happens. Stop the program, or kill it in the
-middle of an answer: the next start goes on where it was. The store is the file
-helix.db in the directory $XDG_DATA_HOME/helix, or ~/.local/share/helix, or, without
-a home, ./helix-data; --store names another directory, a file, or a server, such as
+Every step is stored as it happens. Stop the program, or kill it in the middle of an
+answer: the next start continues where it stopped. The store is the file helix.db in
+the directory $XDG_DATA_HOME/helix, ~/.local/share/helix or, without a home directory,
+./helix-data. --store selects another directory, a file, or a server, such as
 postgres://user@host/database or redis://host:6379.
 
-The next start continues the session that was used last; --session names another,
-which begins if there is none of that id. On a server, where others have sessions,
-too, and with piped input, a new session begins unless one is named.
+The next start continues the most recent session. --session selects another one, or
+starts it if it does not exist. On a server, which has sessions of other users, and
+with piped input a new session starts unless you name one.
 
-The demo's model is a script that needs no API key; the tools it calls are real.
---model, or the variable HELIX_MODEL, names a true model to answer instead, as
-provider/model; "--model demo" is the demo in any case. The providers, with the
-variable that holds the key:
+The demo's model is a script that needs no API key; the tools it calls are real. To use
+a real model instead, set --model or HELIX_MODEL to provider/model; "--model demo"
+always selects the script. The providers, and the variables with their API keys:
 
   openai        OPENAI_API_KEY
   openai-chat   OPENAI_API_KEY (the Chat Completions API)
   anthropic     ANTHROPIC_API_KEY
   gemini        GEMINI_API_KEY or GOOGLE_API_KEY
 
-Another server that speaks one of these is named after an @; it is sent the key in
-HELIX_MODEL_KEY, if there is one. Of several models with commas between them, each
-is asked when those before it cannot answer.
+To use another server with one of these APIs, add @ and its URL; the key, if it needs
+one, is in HELIX_MODEL_KEY. Separate several models with commas: each is used if those
+before it fail.
 
-Some calls ask you: to approve them, or for what only you can tell. A question that
-is left open is asked again by the next start.
+Some calls need you: to approve them, or to answer a question. If you leave a question
+open, the next start asks it again.
 
-Lines can be edited: arrow keys, Home and End, Ctrl-A, E, K, U and W; Up and Down go
-through what was typed before, which is kept in the file chat_history beside the
-data. Text of several lines is pasted as one message; Alt-Enter begins a line.
+You can edit lines with the arrow keys, Home and End, Ctrl-A, E, K, U and W. Up and
+Down recall earlier lines, which are stored in the file chat_history beside the data.
+Pasted lines are one message; Alt-Enter starts a new line.
 
-Ctrl-C stops an answer, and a second one leaves at once; at the prompt, Ctrl-C clears
-the line, and on an empty line Ctrl-C, Ctrl-D or /quit leaves. Without a terminal,
-messages are read line by line from the standard input, and the exit code tells
-whether every turn went well.`,
-		Example: `  helix chat                              continue the latest session, or begin one
-  helix chat --session trip               continue or begin the session "trip"
+Ctrl-C stops an answer, and a second Ctrl-C quits at once. At the prompt, Ctrl-C clears
+the line; on an empty line Ctrl-C, Ctrl-D or /quit quits. Without a terminal, messages
+are read from standard input, one per line, and the exit code reports whether every
+turn succeeded.`,
+		Example: `  helix chat                              continue the latest session, or start one
+  helix chat --session trip               continue or start the session "trip"
   helix chat --config helix.yaml --agent shop
                                           talk to an agent of a file
   helix chat --server 127.0.0.1:4170 --agent assistant
                                           talk to an agent of a server
-  helix chat --model openai/gpt-5         let a true model answer for the demo
+  helix chat --model openai/gpt-5         use a real model for the demo
   helix chat --model openai-chat/llama3.2@http://127.0.0.1:11434/v1
-                                          let a model on this machine answer
-  echo 'what is 6*7' | helix chat         ask one thing from a script`,
+                                          use a model on this machine
+  echo 'what is 6*7' | helix chat         send one message from a script`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := opts.check(cmd); err != nil {
@@ -111,16 +110,16 @@ whether every turn went well.`,
 	}
 	opts.placeFlags(cmd)
 	flags := cmd.Flags()
-	flags.StringVar(&opts.agent, "agent", "", "`NAME` of the agent to talk to (default: the only one)")
-	flags.StringVar(&opts.session, "session", "", "`ID` of the session to continue or begin (default: the one used last)")
-	flags.StringVar(&opts.model, "model", "", "`PROVIDER/MODEL` that answers for the demo (default: $HELIX_MODEL, or else a script)")
-	flags.DurationVar(&opts.pace, "pace", 30*time.Millisecond, "pause before each word of the demo's script")
-	flags.BoolVar(&opts.verbose, "verbose", false, "log to the standard error")
+	flags.StringVar(&opts.agent, "agent", "", "`NAME` of the agent to talk to (default: the only agent)")
+	flags.StringVar(&opts.session, "session", "", "`ID` of the session to continue or start (default: the most recent session)")
+	flags.StringVar(&opts.model, "model", "", "`PROVIDER/MODEL` to use for the demo (default: $HELIX_MODEL, or a script)")
+	flags.DurationVar(&opts.pace, "pace", 30*time.Millisecond, "pause before each word of the demo script")
+	flags.BoolVar(&opts.verbose, "verbose", false, "log to standard error")
 	versionFlag(cmd)
 	return cmd
 }
 
-// check refuses flags that are about the demo where another agent is talked to.
+// check refuses flags of the demo if another agent is chosen.
 func (o *chatOptions) check(cmd *cobra.Command) error {
 	other := ""
 	switch {
@@ -133,14 +132,14 @@ func (o *chatOptions) check(cmd *cobra.Command) error {
 	}
 	for _, name := range []string{"model", "pace"} {
 		if other != "" && cmd.Flags().Changed(name) {
-			return usageError{fmt.Errorf("--%s is for the demo agent, and %s names others", name, other)}
+			return usageError{fmt.Errorf("--%s is only for the demo agent and cannot be combined with %s", name, other)}
 		}
 	}
 	if o.server != "" && o.config != "" {
-		return usageError{errors.New("--server and --config exclude each other: a server has its own agents")}
+		return usageError{errors.New("--server and --config cannot be combined: a server has its own agents")}
 	}
 	if other == "" && o.agent != "" {
-		return usageError{errors.New("--agent needs --config or --server: the demo has one agent")}
+		return usageError{errors.New("--agent requires --config or --server: the demo has only one agent")}
 	}
 	return nil
 }
@@ -151,14 +150,14 @@ type chat struct {
 	agent    string
 	screen   *screen
 	lines    lines
-	greeting string // about the model or the agent
-	where    string // the sessions are, as people write it
-	owned    bool   // the store is this process's to use: it names sessions, and continues the latest
+	greeting string // a sentence about the model or the agent
+	where    string // where the sessions are stored, for people
+	owned    bool   // this process owns the store: it chooses session ids and continues the latest session
 	user     string // whose sessions are continued
-	id       string // of the session; empty while the server has not named it
+	id       string // the session's id; empty until the server has chosen one
 	signals  <-chan os.Signal
-	failed   bool // some turn
-	waits    bool // the session, for an answer
+	failed   bool // a turn has failed
+	waits    bool // the session is waiting for an answer
 }
 
 func runChat(ctx context.Context, opts *chatOptions) error {
@@ -182,8 +181,8 @@ func runChat(ctx context.Context, opts *chatOptions) error {
 		err = c.verdict()
 	}
 	c.lines.close()
-	// Turns that were taken over from others get a moment to finish, unless there is no
-	// time; what is left is continued by the next start.
+	// Give recovered turns a moment to finish unless the program must end at once. The next
+	// start continues the rest.
 	grace := closeGrace
 	if errors.Is(err, errTerminated) {
 		grace = 0
@@ -193,7 +192,7 @@ func runChat(ctx context.Context, opts *chatOptions) error {
 	return errors.Join(unknownToken(err), end(ctx))
 }
 
-// reach finds the agent to talk to, and makes a client of what runs it.
+// reach finds the agent and returns a client of the server or runtime that runs it.
 func (c *chat) reach(ctx context.Context, opts *chatOptions, log *slog.Logger) (end func(context.Context) error, err error) {
 	if url := opts.url(); url != "" {
 		if c.client, err = opts.dial(url); err != nil {
@@ -212,7 +211,7 @@ func (c *chat) reach(ctx context.Context, opts *chatOptions, log *slog.Logger) (
 	return end, nil
 }
 
-// openStore starts a runtime on the store, with the agents of the file or the demo's.
+// openStore starts a runtime on the store, with the agents of the file or of the demo.
 func (c *chat) openStore(ctx context.Context, opts *chatOptions, log *slog.Logger) (func(context.Context) error, error) {
 	p := &place{log: log, settings: config.Runtime{Kind: local.Name}}
 	store := cmp.Or(opts.store, os.Getenv(storeVariable))
@@ -240,7 +239,7 @@ func (c *chat) openStore(ctx context.Context, opts *chatOptions, log *slog.Logge
 		p.settings.LeaseTTL = cmp.Or(p.settings.LeaseTTL, config.Duration(leaseTTL))
 		p.settings.Sweep = cmp.Or(p.settings.Sweep, config.Duration(sweepEvery))
 	} else {
-		p.passing = true // its servers and workers recover what is left
+		p.passing = true // the store's servers and workers recover orphaned runs
 	}
 	var err error
 	if p.address, err = dataAddress(store, true); err != nil {
@@ -258,8 +257,8 @@ func (c *chat) openStore(ctx context.Context, opts *chatOptions, log *slog.Logge
 	return end, err
 }
 
-// choose finds the agent: the one that is named, that of the session, or the only one
-// that no other agent calls.
+// choose selects the agent: the named one, the one of the session, or the only one that no
+// other agent calls.
 func (c *chat) choose(ctx context.Context, name, id string) error {
 	if c.agent != "" {
 		return nil
@@ -285,23 +284,23 @@ func (c *chat) choose(ctx context.Context, name, id string) error {
 	if name == "" {
 		first := slices.DeleteFunc(slices.Clone(all), func(name string) bool { return slices.Contains(called, name) })
 		if len(first) != 1 {
-			return usageError{fmt.Errorf("say which agent to talk to, with --agent: %s", strings.Join(all, ", "))}
+			return usageError{fmt.Errorf("choose an agent with --agent: %s", strings.Join(all, ", "))}
 		}
 		name = first[0]
 	}
 	at := slices.Index(all, name)
 	if at < 0 {
-		return usageError{fmt.Errorf("there is no agent %q; there are %s", name, strings.Join(all, ", "))}
+		return usageError{fmt.Errorf("there is no agent %q; the agents are %s", name, strings.Join(all, ", "))}
 	}
-	c.agent, c.greeting = name, "You talk to "+name+"."
+	c.agent, c.greeting = name, "You are talking to "+name+"."
 	if about := firstSentence(agents[at].Description); about != "" {
 		c.greeting += " " + about
 	}
 	return nil
 }
 
-// read reads the next line. Its error is errInterrupted at Ctrl-C, errTerminated at
-// another signal, and errQuit at the end of the input.
+// read reads the next line. It returns errInterrupted for Ctrl-C, errTerminated for another
+// signal, and errQuit at the end of the input.
 func (c *chat) read(prompt string, remember bool) (string, error) {
 	select {
 	case got, ok := <-c.lines.next(prompt, remember):
@@ -322,7 +321,7 @@ func (c *chat) read(prompt string, remember bool) (string, error) {
 	}
 }
 
-// loop takes what the user enters until there is no more, or it is time to go.
+// loop processes the user's lines until the input or the program ends.
 func (c *chat) loop(ctx context.Context) error {
 	for {
 		c.screen.gap()
@@ -348,7 +347,8 @@ func (c *chat) loop(ctx context.Context) error {
 	}
 }
 
-// verdict is what a script that pipes messages in is told by the exit code.
+// verdict returns the error that determines the exit code for a script that pipes messages
+// in.
 func (c *chat) verdict() error {
 	switch {
 	case c.screen.interactive:
@@ -360,7 +360,7 @@ func (c *chat) verdict() error {
 	return nil
 }
 
-// say runs a turn with the user's words.
+// say runs a turn with the user's message.
 func (c *chat) say(ctx context.Context, words string, abandon bool) error {
 	return c.turn(ctx, func() (*wire.Started, error) {
 		return c.client.Start(ctx, wire.Start{SessionID: c.id, AgentType: c.agent, Message: wire.Text(words), AbandonPending: abandon})
@@ -368,14 +368,14 @@ func (c *chat) say(ctx context.Context, words string, abandon bool) error {
 }
 
 const (
-	// maxEarlier is how many turns of others a turn lets go first.
+	// maxEarlier limits how many turns of other processes a turn waits for.
 	maxEarlier = 100
-	// letGo is how long a turn that is over may hold its session.
+	// letGo is how long a turn that has ended may still hold its session's lease.
 	letGo = 50 * time.Millisecond
 )
 
-// turn begins a run and shows it. A turn that another process has under way is
-// shown first.
+// turn starts a run and shows it. If another process has a turn in progress, it shows that
+// one first.
 func (c *chat) turn(ctx context.Context, begin func() (*wire.Started, error)) error {
 	for range maxEarlier {
 		started, err := begin()
@@ -384,7 +384,7 @@ func (c *chat) turn(ctx context.Context, begin func() (*wire.Started, error)) er
 			if err != nil {
 				return err
 			}
-			if !shown { // it is over, and has to let go of the session
+			if !shown { // the turn has ended but still holds the session's lease
 				select {
 				case <-time.After(letGo):
 				case <-ctx.Done():
@@ -394,7 +394,7 @@ func (c *chat) turn(ctx context.Context, begin func() (*wire.Started, error)) er
 			continue
 		}
 		if errors.Is(err, helix.ErrAwaitingInput) {
-			return fmt.Errorf("%w; /answer gives one, /abandon goes on without", errWaits)
+			return fmt.Errorf("%w; /answer gives one, /abandon continues without it", errWaits)
 		}
 		if err != nil {
 			return err
@@ -408,8 +408,8 @@ func (c *chat) turn(ctx context.Context, begin func() (*wire.Started, error)) er
 	return helix.ErrAlreadyRunning
 }
 
-// finishEarlier shows the rest of a turn that an earlier process left unfinished,
-// or that another has under way. It reports whether there was one.
+// finishEarlier shows the rest of a turn that an earlier process left unfinished or that
+// another process is running. It reports whether there was one.
 func (c *chat) finishEarlier(ctx context.Context) (bool, error) {
 	status, err := c.client.Status(ctx, c.id)
 	if errors.Is(err, helix.ErrNotFound) || (err == nil && status.RunStatus != session.RunRunning) {
@@ -419,15 +419,15 @@ func (c *chat) finishEarlier(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	if c.owned {
-		c.screen.note("The last turn is unfinished. If its process is gone, it is taken over in a few seconds.")
+		c.screen.note("The last turn is unfinished. If its process has ended, this one recovers it in a few seconds.")
 	} else {
 		c.screen.note("The last turn is unfinished.")
 	}
 	return true, c.follow(ctx, status.RunID, 0, true)
 }
 
-// follow shows a run until it has ended. Ctrl-C interrupts it, a second one ends
-// the program at once; a signal to terminate leaves it where it is.
+// follow shows a run until it ends. Ctrl-C interrupts the run, and a second one ends the
+// program at once. A termination signal ends the program and leaves the run as it is.
 func (c *chat) follow(ctx context.Context, run string, from int64, withInput bool) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	ended := make(chan struct{})
@@ -448,7 +448,7 @@ func (c *chat) follow(ctx context.Context, run string, from int64, withInput boo
 			return cause(ctx, err)
 		}
 		if view.show(item); item.Frame == stream.FrameTruncated {
-			c.screen.note("The beginning of the turn is no longer there; /history shows what was said.")
+			c.screen.note("The beginning of the turn is no longer in the stream; /history shows the messages.")
 		}
 	}
 	status, err := c.client.Status(ctx, c.id)
@@ -463,7 +463,7 @@ func (c *chat) follow(ctx context.Context, run string, from int64, withInput boo
 	return c.stand(ctx, status)
 }
 
-// stand tells how the session stands after a turn, and asks what it waits for.
+// stand shows the session's status after a turn and asks the questions that it waits for.
 func (c *chat) stand(ctx context.Context, status *wire.Status) error {
 	c.waits = status.Activity == session.ActivityWaiting
 	switch status.Activity {
@@ -479,7 +479,7 @@ func (c *chat) stand(ctx context.Context, status *wire.Status) error {
 	return nil
 }
 
-// watch acts on signals while a run is shown.
+// watch handles signals while a run is shown.
 func (c *chat) watch(ctx context.Context, run string, ended <-chan struct{}, leave context.CancelCauseFunc) {
 	stopping := false
 	for {
@@ -492,19 +492,19 @@ func (c *chat) watch(ctx context.Context, run string, ended <-chan struct{}, lea
 				leave(errTerminated)
 				return
 			case stopping:
-				os.Exit(exitForced) // the turn is continued, and stopped, by the next start
+				os.Exit(exitForced) // the next start continues the turn, and stops it
 			}
 			stopping = true
 			_, err := c.client.Interrupt(ctx, wire.Stop{SessionID: c.id, RunID: run, Reason: "Ctrl-C"})
 			if err != nil && !errors.Is(err, helix.ErrStale) {
-				leave(fmt.Errorf("cannot stop the turn: %w", err))
+				leave(fmt.Errorf("stop the turn: %w", err))
 				return
 			}
 		}
 	}
 }
 
-// cause explains an error that is only the echo of a cancelled context.
+// cause returns the reason for an error that only reports a cancelled context.
 func cause(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)

@@ -94,9 +94,9 @@ func TestCommands(t *testing.T) {
 		}
 	}
 	for _, want := range []string{
-		"Nothing has been said yet.", "error: there is no turn to retry yet", "There are no sessions yet.",
-		"error: there is nothing to retry: the last turn is complete", `New session "chat-3".`, `Session "chat-2", turn 1:`,
-		`error: there is no session "chat-9"; /sessions lists them`, "error: /open needs the id of a session",
+		"The session has no messages yet.", "error: there is no turn to retry yet", "There are no sessions yet.",
+		"error: nothing to retry: the last turn is complete", `New session "chat-3".`, `Session "chat-2", turn 1:`,
+		`error: there is no session "chat-9"; /sessions lists them`, "error: /open requires the id of a session",
 		"error: /quit takes no argument", "error: unknown command /bogus; /help lists the commands",
 	} {
 		if !strings.Contains(notes, want) {
@@ -253,7 +253,7 @@ func TestQuestions(t *testing.T) {
 	}
 	for _, want := range []string{
 		"Approve forget {}? y, or n and why", "Please enter y or n", "Which one? 1 tea, 2 milk, 3 coffee",
-		"Please enter one of the options", "It waits for your answer. /answer asks again",
+		"Please enter one of the options", "The session is waiting for your answer. /answer asks again",
 	} {
 		if !strings.Contains(notes, want) {
 			t.Errorf("it did not note %q:\n%s", want, notes)
@@ -266,8 +266,8 @@ func TestQuestions(t *testing.T) {
 	if !strings.HasPrefix(out, "← forgotten\nIt is all forgotten.\nLet me see. \n→ recall {}\n← []\nI remember nothing yet.\n") {
 		t.Errorf("the next start said\n%s", out)
 	}
-	if strings.Count(notes, "Approve forget {}?") != 2 || !strings.Contains(notes, "error: the session waits for an answer; /answer gives one") ||
-		!strings.Contains(notes, "error: the session waits for nothing") {
+	if strings.Count(notes, "Approve forget {}?") != 2 || !strings.Contains(notes, "error: the session is waiting for an answer; /answer gives one") ||
+		!strings.Contains(notes, "error: the session is not waiting for an answer") {
 		t.Errorf("it noted\n%s", notes)
 	}
 
@@ -345,7 +345,7 @@ func TestModelRetryIsTold(t *testing.T) {
 	if err := talk(t, model, &screen{out: &out, side: &out, interactive: true}, "hello"); err != nil {
 		t.Error(err)
 	}
-	if !strings.HasSuffix(out.String(), "> Well, \nThe model failed: overloaded. Trying again.\nHello.\n\n> \n") {
+	if !strings.HasSuffix(out.String(), "> Well, \nThe model call failed: overloaded. Retrying.\nHello.\n\n> \n") {
 		t.Errorf("it said\n%q", out.String())
 	}
 }

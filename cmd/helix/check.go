@@ -12,10 +12,10 @@ import (
 	"github.com/helixagents/helix/config"
 )
 
-// defaultConfig is the file that is used where none is named.
+// defaultConfig is the file that is used if none is given.
 const defaultConfig = "helix.yaml"
 
-// errRefusedConfig is a file that was found wanting, which has been reported.
+// errRefusedConfig ends the command for an invalid file whose problems have been printed.
 var errRefusedConfig = errors.New("the configuration is not valid")
 
 func checkCommand() *cobra.Command {
@@ -23,10 +23,10 @@ func checkCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "check",
-		Short: "Say whether a helix.yaml is valid, and if not, where",
-		Long: `Say whether a helix.yaml is valid, and if not, where: every problem with its line and
-column. Environment variables that the file uses must be set, as they must when it is
-served. A model whose API key is missing is a warning. Nothing is started or changed.
+		Short: "Check a helix.yaml and list its problems",
+		Long: `Check a helix.yaml and list every problem with its line and column. Environment
+variables that the file uses must be set, as they must when the file is served. A
+missing API key is only a warning. Nothing is started or changed.
 
 The exit code is 0 if the file is valid, 1 if it is not.`,
 		Example: `  helix check
@@ -53,20 +53,20 @@ The exit code is 0 if the file is valid, 1 if it is not.`,
 	return cmd
 }
 
-// checkReport is what a check came to.
+// checkReport is the result of a check.
 type checkReport struct {
 	OK       bool             `json:"ok"`
 	File     string           `json:"file"`
 	Problems []config.Problem `json:"problems"`
 	Omitted  int              `json:"omitted,omitempty"`
-	// Warnings are about what is only missing here, such as keys.
+	// Warnings are about what is missing only on this machine, such as keys.
 	Warnings []config.Problem `json:"warnings"`
 	Models   []string         `json:"models"`
 	Agents   []string         `json:"agents"`
 	Tools    []string         `json:"tools"`
 }
 
-// checkConfig checks a file. Its error is about reading it.
+// checkConfig checks a file. It returns an error only if the file cannot be read.
 func checkConfig(path string) (*checkReport, error) {
 	report := &checkReport{
 		File: path, Problems: []config.Problem{}, Warnings: []config.Problem{}, Models: []string{}, Agents: []string{}, Tools: []string{},
@@ -77,7 +77,7 @@ func checkConfig(path string) (*checkReport, error) {
 		return report, nil
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("there is no file %s; --config names another", path)
+		return nil, fmt.Errorf("there is no file %s; choose another with --config", path)
 	}
 	if err != nil {
 		return nil, err
@@ -92,7 +92,7 @@ func checkConfig(path string) (*checkReport, error) {
 	for i := range file.Tools {
 		report.Tools = append(report.Tools, file.Tools[i].Name)
 	}
-	// Whether the agents can be made here, now, depends on keys.
+	// Whether the agents can be built here and now depends on API keys.
 	_, err = file.Build(buildOptions(nil))
 	if failure, ok := errors.AsType[*config.Error](err); ok {
 		report.Warnings = failure.Problems

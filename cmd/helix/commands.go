@@ -15,19 +15,19 @@ import (
 
 var errQuit = errors.New("quit")
 
-const help = `Say something, or:
+const help = `Enter a message, or:
   /help          show this
   /history       show the whole conversation
   /retry         run a failed turn again
-  /resume        go on with a turn that was stopped
-  /answer        answer what the session waits for
-  /abandon TEXT  say something without answering first
-  /new           begin another session
+  /resume        continue a turn that was stopped
+  /answer        answer the open questions of the session
+  /abandon TEXT  send a message without answering first
+  /new           start a new session
   /sessions      list the sessions
-  /open ID       go on with another session
-  /quit          leave (also Ctrl-D, or Ctrl-C on an empty line; Ctrl-C stops an answer)`
+  /open ID       continue another session
+  /quit          quit (also Ctrl-D, or Ctrl-C on an empty line; Ctrl-C stops an answer)`
 
-// enter acts on a line: a command, or something to say.
+// enter handles a line: a command or a message.
 func (c *chat) enter(ctx context.Context, line string) error {
 	if line == "" {
 		return nil
@@ -43,9 +43,9 @@ func (c *chat) enter(ctx context.Context, line string) error {
 	case name == "/abandon" && argument != "":
 		return c.say(ctx, argument, true)
 	case name == "/abandon":
-		return errors.New("/abandon needs something to say instead")
+		return errors.New("/abandon requires a message")
 	case name == "/open":
-		return errors.New("/open needs the id of a session; /sessions lists them")
+		return errors.New("/open requires the id of a session; /sessions lists them")
 	case argument != "":
 		return fmt.Errorf("%s takes no argument; /help lists the commands", name)
 	}
@@ -70,9 +70,8 @@ func (c *chat) enter(ctx context.Context, line string) error {
 	return nil
 }
 
-// open goes to the session that the program was started with: the named one, the
-// one used last, or a new one. A script that names none means a new one, and so does
-// whoever shares a server with others.
+// open opens the first session: the named one, the most recent one, or a new one. A script
+// that names none gets a new one, and so does a user of a shared server.
 func (c *chat) open(ctx context.Context, id string) error {
 	if id == "" && c.owned && c.screen.interactive {
 		all, err := c.all(ctx)
@@ -103,7 +102,7 @@ func (c *chat) open(ctx context.Context, id string) error {
 	return nil
 }
 
-// load reads a session of this agent.
+// load reads a session and checks that it belongs to this agent.
 func (c *chat) load(ctx context.Context, id string) (*session.State, error) {
 	if err := session.CheckID(id); err != nil {
 		return nil, err
@@ -113,12 +112,12 @@ func (c *chat) load(ctx context.Context, id string) (*session.State, error) {
 		return nil, err
 	}
 	if state.Agent != c.agent {
-		return nil, fmt.Errorf("session %q belongs to agent %q, not to this chat", id, state.Agent)
+		return nil, fmt.Errorf("session %q belongs to agent %q, which is not the agent of this chat", id, state.Agent)
 	}
 	return state, nil
 }
 
-// switchTo goes on with a session that exists.
+// switchTo continues an existing session.
 func (c *chat) switchTo(ctx context.Context, id string) error {
 	state, err := c.load(ctx, id)
 	if errors.Is(err, helix.ErrNotFound) {
@@ -130,8 +129,8 @@ func (c *chat) switchTo(ctx context.Context, id string) error {
 	return c.goOn(ctx, state)
 }
 
-// goOn continues a session: it shows where it stands, and the end of a turn that
-// was left unfinished. A script is not told again what was said before.
+// goOn continues a session: it shows the latest messages and the rest of an unfinished
+// turn. A script does not see earlier messages.
 func (c *chat) goOn(ctx context.Context, state *session.State) error {
 	c.id = state.ID
 	c.screen.note("Session %q, turn %d:", c.id, state.Turn)
@@ -149,7 +148,7 @@ func (c *chat) goOn(ctx context.Context, state *session.State) error {
 	}
 	failed := c.failed
 	err = c.stand(ctx, status)
-	c.failed = failed // an earlier turn, of which the script knows
+	c.failed = failed // an earlier turn, which the script knows about
 	return err
 }
 
@@ -163,7 +162,7 @@ func (c *chat) history(ctx context.Context, exchanges int) error {
 		}
 	}
 	if len(messages) == 0 {
-		c.screen.note("Nothing has been said yet.")
+		c.screen.note("The session has no messages yet.")
 		return nil
 	}
 	from := 0
@@ -177,8 +176,8 @@ func (c *chat) history(ctx context.Context, exchanges int) error {
 	return nil
 }
 
-// retry runs the last turn again if it failed, and goes on with it if it was
-// stopped: one of the two is what whoever asks for either means.
+// retry retries the last turn if it failed, and resumes it if it was stopped, so that
+// /retry and /resume are interchangeable.
 func (c *chat) retry(ctx context.Context) error {
 	if c.id == "" {
 		return errNothingYet
@@ -198,22 +197,22 @@ func (c *chat) retry(ctx context.Context) error {
 	case session.ActivityWaiting:
 		return c.answer(ctx)
 	}
-	return errors.New("there is nothing to retry: the last turn is complete")
+	return errors.New("nothing to retry: the last turn is complete")
 }
 
 var errNothingYet = errors.New("there is no turn to retry yet")
 
 const firstSession = "chat"
 
-// maxNames is how many names are tried for a new session.
+// maxNames limits how many ids are tried for a new session.
 const maxNames = 10_000
 
-// begin goes to a new session, named chat, chat-2, chat-3 and so on, or as a server
-// names it. It is made by its first turn.
+// begin opens a new session with the id chat, chat-2, chat-3 and so on, or one that the
+// server chooses. Its first turn creates it.
 func (c *chat) begin(ctx context.Context) error {
 	c.id = ""
-	if !c.owned { // others may have one of that name
-		c.screen.note("A new session begins with what you say.")
+	if !c.owned { // another user may have a session with that id
+		c.screen.note("Your next message starts a new session.")
 		return nil
 	}
 	for n := 1; n <= maxNames; n++ {
@@ -234,7 +233,7 @@ func (c *chat) begin(ctx context.Context) error {
 	return nil
 }
 
-// list shows the sessions there are.
+// list shows the sessions.
 func (c *chat) list(ctx context.Context) error {
 	all, err := c.all(ctx)
 	if err != nil {
@@ -261,10 +260,10 @@ func (c *chat) list(ctx context.Context) error {
 	return nil
 }
 
-// maxListed is how many sessions a chat looks at.
+// maxListed limits how many sessions a chat reads.
 const maxListed = 1000
 
-// all lists the agent's sessions, newest first.
+// all returns the agent's sessions, newest first.
 func (c *chat) all(ctx context.Context) ([]session.Summary, error) {
 	var out []session.Summary
 	query := session.Query{Agent: c.agent, RootsOnly: true, PageRequest: session.PageRequest{Limit: session.MaxPageSize}}
@@ -279,8 +278,8 @@ func (c *chat) all(ctx context.Context) ([]session.Summary, error) {
 	return out, nil
 }
 
-// latest is the id of the user's session that was used last, or none. In a store that
-// servers use, too, other users have theirs.
+// latest returns the id of the user's most recent session, or "". A store that servers also
+// use has sessions of other users.
 func latest(all []session.Summary, user string) (id string) {
 	var at time.Time
 	for i := range all {

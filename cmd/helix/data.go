@@ -11,19 +11,18 @@ import (
 	"github.com/helixagents/helix/store"
 )
 
-// Variables for what may hold a password: other users of the machine can see the
-// arguments of a program, and not its environment.
+// Environment variables for addresses that may contain a password: other users of the
+// machine can see the arguments of a program, but not its environment.
 const (
 	storeVariable   = "HELIX_STORE"
 	streamsVariable = "HELIX_STREAMS"
 	dbosVariable    = "HELIX_DBOS_DATABASE"
 )
 
-// storeUsage is the help of --store.
-const storeUsage = "`ADDRESS` of the sessions: directory, SQLite file, postgres://… or redis://… (default: $" + storeVariable + ", or this user's directory)"
+const storeUsage = "`ADDRESS` of the store: directory, SQLite file, postgres://… or redis://… (default: $" + storeVariable + ", or this user's directory)"
 
-// dataAddress is the address of the store that a --store flag names: a server, a
-// file, or a file in a directory. The directory of a file is made if asked to.
+// dataAddress returns the store's address for a --store flag: a server, a file, or a file
+// in a directory. It creates the file's directory if create is set.
 func dataAddress(data string, create bool) (string, error) {
 	if scheme, _, found := strings.Cut(data, ":"); found && !strings.ContainsAny(scheme, `/\.`) && len(scheme) > 1 {
 		return data, nil
@@ -31,14 +30,14 @@ func dataAddress(data string, create bool) (string, error) {
 	path := dataFile(data)
 	if create {
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			return "", fmt.Errorf("cannot keep data in %s: %w", filepath.Dir(path), err)
+			return "", fmt.Errorf("cannot store data in %s: %w", filepath.Dir(path), err)
 		}
 	}
 	return "sqlite:" + path, nil
 }
 
-// openStore opens a store. A SQLite file of another program is refused before tables
-// are added to it.
+// openStore opens a store. It refuses a SQLite file of another program before adding tables
+// to it.
 func openStore(address string, log *slog.Logger) (store.Backend, error) {
 	if backend.Kind(address) == backend.SQLite {
 		if _, err := backend.Migrations(address); err != nil {
@@ -48,7 +47,7 @@ func openStore(address string, log *slog.Logger) (store.Backend, error) {
 	return backend.Open(address, log)
 }
 
-// dataFile is the database file for a path, or for none.
+// dataFile returns the database file for a path, or the default one.
 func dataFile(data string) string {
 	switch {
 	case data != "":
@@ -66,7 +65,7 @@ func dataFile(data string) string {
 	return filepath.Join(data, "helix.db")
 }
 
-// shown is an address as people write it, without a password.
+// shown returns an address without its password.
 func shown(address string) string {
 	path, ok := strings.CutPrefix(address, "sqlite:")
 	if !ok {

@@ -16,7 +16,7 @@ import (
 	"github.com/helixagents/helix/runtime/dbos"
 )
 
-// dbosPatience is how long DBOS's database may take to answer at the start.
+// dbosPatience is how long to wait for DBOS's database at startup.
 const dbosPatience = 10 * time.Second
 
 func (p *place) startDBOS(ctx context.Context) (helix.Runtime, string, error) {
@@ -30,7 +30,7 @@ func (p *place) startDBOS(ctx context.Context) (helix.Runtime, string, error) {
 	cfg := dbos.Config{
 		RuntimeOptions: p.options(), DatabaseURL: d.Database, Schema: d.Schema, Prefix: d.Prefix, Retention: time.Duration(d.Retention),
 	}
-	if !p.passing { // which would take the turns of a server that runs, or wait for it
+	if !p.passing { // DBOS would recover the turns of a running server, or wait for it
 		cfg.ExecutorID, cfg.Queue = d.ExecutorID, queueOf(d.Queue)
 	}
 	rt, err := dbos.New(cfg)
@@ -61,8 +61,8 @@ func queueOf(q *config.Queue) *dbos.Queue {
 // maxSchema is the longest name that Postgres keeps.
 const maxSchema = 63
 
-// completeDBOS has DBOS keep its workflows with the sessions, unless the settings say
-// where.
+// completeDBOS makes DBOS store its workflows beside the sessions, unless the settings name
+// a database.
 func completeDBOS(d *config.DBOS, store string) error {
 	if d.Database != "" {
 		return nil
@@ -74,7 +74,7 @@ func completeDBOS(d *config.DBOS, store string) error {
 		return nil
 	case backend.Postgres:
 	default:
-		return usageError{errors.New("DBOS keeps its workflows in Postgres or SQLite, and the store is neither: " +
+		return usageError{errors.New("DBOS stores its workflows in Postgres or SQLite, and the store is neither: " +
 			"name a database with --dbos-database, or runtime.dbos.database in the file")}
 	}
 	address, schema := backend.Schema(store)
@@ -83,12 +83,13 @@ func completeDBOS(d *config.DBOS, store string) error {
 		d.Schema = schema + "_dbos"
 	}
 	if len(d.Schema) > maxSchema {
-		return errors.New("the store's schema leaves no name for DBOS's: say runtime.dbos.schema in the file")
+		return errors.New("the name of the store's schema is too long to derive one for DBOS: set runtime.dbos.schema in the file")
 	}
 	return nil
 }
 
-// reachDBOS sees whether a database on a server is there: DBOS would wait for it.
+// reachDBOS checks that the database server answers. DBOS itself would wait for it without
+// an error.
 func reachDBOS(ctx context.Context, database string) error {
 	if backend.Kind(database) != backend.Postgres {
 		return nil
@@ -97,7 +98,7 @@ func reachDBOS(ctx context.Context, database string) error {
 	defer cancel()
 	conn, err := pgx.Connect(ctx, database)
 	if err != nil {
-		// It lists every address that was tried, a line for each.
+		// The error lists every address that was tried, one per line.
 		return fmt.Errorf("cannot reach DBOS's database at %s: %s", shown(database), strings.Join(strings.Fields(err.Error()), " "))
 	}
 	return conn.Close(ctx)

@@ -14,28 +14,28 @@ import (
 	"golang.org/x/text/width"
 )
 
-// errInterrupted is a Ctrl-C on a line with nothing on it.
+// errInterrupted reports Ctrl-C on an empty line.
 var errInterrupted = errors.New("interrupted")
 
-// editor reads lines from a terminal that can be edited while they are typed. The line
-// takes one row of the screen, and is moved sideways where it is longer: so what it
-// looks like never depends on how the terminal wraps. The terminal is the editor's own
-// only while a line is read; in between Ctrl-C is a signal, as ever.
+// editor reads lines from a terminal and lets the user edit them. The line takes one row of
+// the screen and scrolls sideways if it is longer, so its display does not depend on how
+// the terminal wraps. The terminal is in raw mode only while a line is read; in between
+// Ctrl-C is a signal as usual.
 type editor struct {
 	in      *os.File
 	out     *os.File
 	keys    *bufio.Reader
 	history *history
-	pasted  string // with the key that was read last
+	pasted  string // the text of the last paste key
 
-	mu       sync.Mutex  // over what follows, which is also asked for when the program ends
-	cooked   *term.State // as the terminal was; nil while it is not the editor's
+	mu       sync.Mutex  // guards the fields below, which are also used when the program ends
+	cooked   *term.State // the terminal's state before raw mode; nil outside of it
 	prompt   string
 	style    func(string) string
 	line     []rune
-	cursor   int // in line
-	left     int // the first character that is shown
-	at       int // in the history; its length is the line that is typed
+	cursor   int // position in line
+	left     int // first character on the screen
+	at       int // position in the history; its length means the new line
 	draft    []rune
 	remember bool
 }
@@ -44,17 +44,17 @@ func newEditor(in, out *os.File, history *history, style func(string) string) *e
 	return &editor{in: in, out: out, keys: bufio.NewReader(in), history: history, style: style}
 }
 
-// maxLine is how many characters a line may have. What is pasted beyond is left out.
+// maxLine is the maximum length of a line in characters. Pasted text beyond it is dropped.
 const maxLine = 1 << 20
 
-// Brackets that a terminal puts around what is pasted, if asked to.
+// Bracketed paste: escape sequences around pasted text.
 const (
 	askBrackets   = "\x1b[?2004h"
 	leaveBrackets = "\x1b[?2004l"
 )
 
-// read reads a line. It ends with io.EOF at Ctrl-D, and with errInterrupted at Ctrl-C,
-// if nothing is on the line.
+// read reads a line. On an empty line it returns io.EOF for Ctrl-D and errInterrupted for
+// Ctrl-C.
 func (e *editor) read(prompt string, remember bool) (string, error) {
 	if err := e.enter(prompt, remember); err != nil {
 		return "", err
@@ -71,7 +71,7 @@ func (e *editor) read(prompt string, remember bool) (string, error) {
 	}
 }
 
-// enter makes the terminal the editor's.
+// enter switches the terminal to raw mode.
 func (e *editor) enter(prompt string, remember bool) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -86,7 +86,7 @@ func (e *editor) enter(prompt string, remember bool) error {
 	return nil
 }
 
-// leave gives the terminal back. It may be called at any time, and more than once.
+// leave restores the terminal. It may be called at any time, and more than once.
 func (e *editor) leave() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -94,11 +94,11 @@ func (e *editor) leave() {
 		return
 	}
 	e.write(leaveBrackets)
-	_ = term.Restore(int(e.in.Fd()), e.cooked) // a terminal that is gone needs nothing
+	_ = term.Restore(int(e.in.Fd()), e.cooked) // fails only if the terminal has been closed
 	e.cooked = nil
 }
 
-// setPrompt changes what a line that is being read is asked with.
+// setPrompt changes the prompt of the line that is being read.
 func (e *editor) setPrompt(prompt string, remember bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -108,7 +108,7 @@ func (e *editor) setPrompt(prompt string, remember bool) {
 	}
 }
 
-// Keys beside the characters, which stand for themselves.
+// Keys other than characters, which represent themselves.
 const (
 	keyNone = -1 - iota
 	keyUp
@@ -131,7 +131,7 @@ const (
 	backspace = 0x7f
 )
 
-// press acts on a key. It is done when the line is.
+// press handles a key. done reports whether the line is complete.
 func (e *editor) press(key rune) (done bool, line string, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -156,13 +156,13 @@ func (e *editor) press(key rune) (done bool, line string, err error) {
 	default:
 		e.edit(key)
 	}
-	if e.keys.Buffered() == 0 { // many keys at once are drawn once
+	if e.keys.Buffered() == 0 { // draw once for many buffered keys
 		e.draw()
 	}
 	return false, "", nil
 }
 
-// edit acts on a key that moves or changes something.
+// edit handles a key that moves the cursor or changes the line.
 func (e *editor) edit(key rune) {
 	switch key {
 	case keyLeft, ctrl('B'):
@@ -214,7 +214,7 @@ func (e *editor) insert(r rune) {
 	e.cursor++
 }
 
-// remove takes characters out, as far as they are there.
+// remove removes the characters of a range, clipped to the line.
 func (e *editor) remove(from, to int) {
 	from, to = max(from, 0), min(to, len(e.line))
 	if from >= to {
@@ -250,7 +250,7 @@ func (e *editor) wordRight() int {
 	return at
 }
 
-// recall puts a line of the history in the place of this one, which is kept.
+// recall replaces the line with one of the history. The new line is kept.
 func (e *editor) recall(at int) {
 	if at < 0 || at > e.history.len() || at == e.at {
 		return
@@ -266,7 +266,7 @@ func (e *editor) recall(at int) {
 	e.cursor, e.left = len(e.line), 0
 }
 
-// finish ends the line. All of it is shown, as it is sent.
+// finish ends the line and shows all of it.
 func (e *editor) finish() string {
 	line := string(e.line)
 	e.write("\r\x1b[K" + e.style(e.prompt) + strings.ReplaceAll(line, "\n", "\r\n") + "\r\n")
@@ -276,15 +276,14 @@ func (e *editor) finish() string {
 	return line
 }
 
-// end leaves the line as it is, and goes to the next row.
+// end abandons the line and moves to the next row.
 func (e *editor) end(mark string) {
 	e.cursor = len(e.line)
 	e.draw()
 	e.write(mark + "\r\n")
 }
 
-// paste reads what the terminal pastes, up to the bracket at its end. Its lines stay
-// one message.
+// paste reads pasted text up to the closing bracket. Several lines stay one message.
 func (e *editor) paste() (string, error) {
 	const end = "\x1b[201~"
 	var text []rune
@@ -313,7 +312,7 @@ func (e *editor) insertAll(text string) {
 	e.cursor += len(runes)
 }
 
-// key reads a key, which may be several bytes.
+// key reads a key, which may consist of several bytes.
 func (e *editor) key() (rune, error) {
 	r, _, err := e.keys.ReadRune()
 	if err != nil || r != escape {
@@ -335,7 +334,7 @@ func (e *editor) key() (rune, error) {
 	return keyNone, nil
 }
 
-// maxSequence is the longest name of a key that is read.
+// maxSequence is the maximum length of a key's escape sequence.
 const maxSequence = 16
 
 // sequence reads the rest of a key that begins with ESC [ or ESC O.
@@ -369,8 +368,7 @@ var sequences = map[string]rune{
 	"1;5D": keyWordLeft, "1;3D": keyWordLeft, "1;5C": keyWordRight, "1;3C": keyWordRight, "200~": keyPaste,
 }
 
-// smallest is how many columns of the line are shown at least, however narrow the
-// terminal is.
+// smallest is the minimum number of columns for the line, however narrow the terminal is.
 const smallest = 4
 
 // draw shows the line, or the part of it around the cursor.
@@ -379,7 +377,7 @@ func (e *editor) draw() {
 	if err != nil || columns <= 0 {
 		columns = 80
 	}
-	// The last column stays free: some terminals go to the next row when it is written.
+	// Leave the last column free: some terminals wrap when it is written.
 	room := max(columns-columnsOf([]rune(e.prompt))-1, smallest)
 	e.left = min(e.left, e.cursor)
 	for e.left < e.cursor && columnsOf(e.line[e.left:e.cursor]) > room-1 {
@@ -400,10 +398,10 @@ func (e *editor) draw() {
 }
 
 func (e *editor) write(text string) {
-	_, _ = io.WriteString(e.out, text) // a terminal that is gone ends the next read
+	_, _ = io.WriteString(e.out, text) // a closed terminal makes the next read fail
 }
 
-// glyph is what stands for a character of the line on the screen.
+// glyph returns the character that represents r on the screen.
 func glyph(r rune) rune {
 	if r == '\n' {
 		return '⏎'
@@ -411,7 +409,7 @@ func glyph(r rune) rune {
 	return r
 }
 
-// columnsOf is how many columns of a terminal a text takes.
+// columnsOf returns the number of terminal columns that a text takes.
 func columnsOf(text []rune) (columns int) {
 	for _, r := range text {
 		switch kind := width.LookupRune(r).Kind(); {

@@ -11,20 +11,20 @@ import (
 
 const (
 	storeFlag = "store"
-	// dataFlag is what --store was called by commands other than serve and worker.
-	// It is hidden, and stays for scripts.
+	// dataFlag is the former name of --store in commands other than serve and worker. It is
+	// hidden and kept for scripts.
 	dataFlag = "data"
 )
 
-// addStoreFlag adds --store, and its older name.
+// addStoreFlag adds --store and its former name.
 func addStoreFlag(flags *pflag.FlagSet, store *string, usage string) {
 	shared := &storeValue{value: store}
 	flags.Var(&storeName{shared, storeFlag}, storeFlag, usage)
-	flags.Var(&storeName{shared, dataFlag}, dataFlag, "older name of --"+storeFlag)
+	flags.Var(&storeName{shared, dataFlag}, dataFlag, "former name of --"+storeFlag)
 	flags.Lookup(dataFlag).Hidden = true
 }
 
-// storeValue is where the sessions are, and which flag said so.
+// storeValue is the store's address and the flag that set it.
 type storeValue struct {
 	value *string
 	by    string
@@ -39,7 +39,7 @@ type storeName struct {
 // Set implements [pflag.Value].
 func (s *storeName) Set(text string) error {
 	if s.by != "" && s.by != s.name {
-		return fmt.Errorf("--%s is another name of --%s: give one of them", dataFlag, storeFlag)
+		return fmt.Errorf("--%s is the former name of --%s: use only one of them", dataFlag, storeFlag)
 	}
 	*s.value, s.by = text, s.name
 	return nil
@@ -56,17 +56,17 @@ func (s *storeName) String() string {
 // Type implements [pflag.Value].
 func (s *storeName) Type() string { return "ADDRESS" }
 
-// pageFlags are those of commands that list.
+// pageFlags adds the flags of commands that list.
 func pageFlags(cmd *cobra.Command, page *session.PageRequest) {
 	flags := cmd.Flags()
 	flags.IntVar(&page.Limit, "limit", session.DefaultPageSize, fmt.Sprintf("list at most `N`, up to %d", session.MaxPageSize))
-	flags.StringVar(&page.Cursor, "after", "", "go on after the `CURSOR` of the page before")
+	flags.StringVar(&page.Cursor, "after", "", "continue after the `CURSOR` of the previous page")
 }
 
-// checkPage refuses a limit that no page has.
+// checkPage returns an error for an invalid limit.
 func checkPage(page *session.PageRequest) error {
 	if page.Limit < 1 {
-		return usageError{fmt.Errorf("--limit %d is less than 1; a page has between 1 and %d", page.Limit, session.MaxPageSize)}
+		return usageError{fmt.Errorf("--limit %d is out of range: use 1 to %d", page.Limit, session.MaxPageSize)}
 	}
 	return nil
 }

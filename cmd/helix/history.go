@@ -11,19 +11,19 @@ import (
 
 const (
 	historyName = "chat_history"
-	// maxHistory is how many lines are kept, maxEntry how long one may be.
+	// maxHistory is the maximum number of lines, maxEntry the maximum length of one.
 	maxHistory = 1000
 	maxEntry   = 8 << 10
 )
 
-// history is what was typed in this and earlier chats. It is a file of its user alone,
-// with a JSON text in each line. Chats at the same time append to it.
+// history holds the lines of this and earlier chats. It is a file with one JSON string per
+// line that only its user can read. Concurrent chats append to it.
 type history struct {
 	path  string
 	lines []string
 }
 
-// openHistory reads the history in a directory. One that cannot be read begins anew.
+// openHistory reads the history in a directory. If it cannot be read, a new one is started.
 func openHistory(dir string) *history {
 	h := &history{path: filepath.Join(dir, historyName)}
 	raw, err := os.ReadFile(h.path)
@@ -44,7 +44,7 @@ func openHistory(dir string) *history {
 	return h
 }
 
-// len is how many lines there are. A history that is nil has none.
+// len returns the number of lines. A nil history has none.
 func (h *history) len() int {
 	if h == nil {
 		return 0
@@ -54,8 +54,8 @@ func (h *history) len() int {
 
 func (h *history) line(at int) string { return h.lines[at] }
 
-// add appends a line, here and in the file, unless it is the one before again. That it
-// cannot be kept is no reason not to talk.
+// add appends a line, in memory and in the file, unless it repeats the previous one. Errors
+// are ignored, because a chat works without a history.
 func (h *history) add(line string) {
 	if h == nil || line == "" || len(line) > maxEntry || (len(h.lines) > 0 && h.lines[len(h.lines)-1] == line) {
 		return
@@ -75,7 +75,7 @@ func (h *history) append(line string) error {
 	}
 	raw, err := json.Marshal(line)
 	if err == nil {
-		err = file.Chmod(0o600) // also if somebody made it readable
+		err = file.Chmod(0o600) // even if somebody made it readable
 	}
 	if err == nil {
 		_, err = file.Write(append(raw, '\n'))
@@ -83,7 +83,7 @@ func (h *history) append(line string) error {
 	return errors.Join(err, file.Close())
 }
 
-// shorten writes the file anew, with the lines that are kept.
+// shorten rewrites the file with the latest lines.
 func (h *history) shorten() {
 	var out bytes.Buffer
 	for _, line := range h.lines {
@@ -93,7 +93,7 @@ func (h *history) shorten() {
 		}
 		out.Write(append(raw, '\n'))
 	}
-	file, err := os.CreateTemp(filepath.Dir(h.path), historyName+".*") // it is made for its user alone
+	file, err := os.CreateTemp(filepath.Dir(h.path), historyName+".*") // CreateTemp makes it readable by its user only
 	if err != nil {
 		return
 	}

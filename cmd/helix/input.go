@@ -11,15 +11,15 @@ import (
 	"unicode/utf16"
 )
 
-// wholeInput shows the input of a call that a person decides on: all of it, each key on a
-// line of its own, and with everything visible that could hide or reorder a part of it.
-// What it shows is JSON that stands for the same value.
+// wholeInput formats the input of a call that a person decides on. It shows all of it, each
+// key on its own line, with everything visible that could hide or reorder a part. The
+// output is JSON for the same value.
 func wholeInput(input json.RawMessage) string {
 	decoder := json.NewDecoder(bytes.NewReader(input))
 	decoder.UseNumber()
 	var out strings.Builder
 	if err := writeInput(&out, decoder, "\n"); err != nil {
-		return visible(string(input)) // it is not JSON, so it stays what it is
+		return visible(string(input)) // not JSON: keep the text
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
 		return visible(string(input))
@@ -27,7 +27,7 @@ func wholeInput(input json.RawMessage) string {
 	return out.String()
 }
 
-// writeInput writes the next value. Lines begins a line at its depth.
+// writeInput writes the next value, indented by depth.
 func writeInput(out *strings.Builder, decoder *json.Decoder, lines string) error {
 	token, err := decoder.Token()
 	if err != nil {
@@ -70,14 +70,14 @@ func writeInput(out *strings.Builder, decoder *json.Decoder, lines string) error
 	return nil
 }
 
-// quoted is a text as a JSON string, of visible characters alone.
+// quoted returns a text as a JSON string of visible characters.
 func quoted(text string) string {
 	return `"` + visible(strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(text)) + `"`
 }
 
-// visible writes what does not show by itself, or moves what is around it, as an escape:
-// control characters, line and paragraph separators, marks that reverse text, characters
-// without a width, and spaces other than the usual one.
+// visible escapes characters that are invisible or that move the text around them: control
+// characters, line and paragraph separators, bidirectional marks, zero-width characters,
+// and unusual spaces.
 func visible(text string) string {
 	shows := func(r rune) bool {
 		return unicode.IsPrint(r) && !unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)

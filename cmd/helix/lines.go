@@ -8,24 +8,24 @@ import (
 	"os"
 )
 
-// lines is where a chat reads what is entered.
+// lines is the source of a chat's input.
 type lines interface {
-	// next asks for a line. The channel is closed when there are no more. Until a line
-	// was taken, asking again changes the prompt only.
+	// next requests a line. The channel is closed at the end of the input. Calling next
+	// again before the line was received only changes the prompt.
 	next(prompt string, remember bool) <-chan entry
-	// took says that a line was taken off the channel.
+	// took reports that a line was received from the channel.
 	took()
-	// close gives the terminal back.
+	// close restores the terminal.
 	close()
 }
 
-// entry is a line, or that Ctrl-C was pressed instead of entering one.
+// entry is a line, or a Ctrl-C.
 type entry struct {
 	line        string
 	interrupted bool
 }
 
-// piped reads lines of a reader, the last one also when it is not ended.
+// piped reads lines from a reader, including a last line without a newline.
 type piped struct {
 	screen  *screen
 	entries <-chan entry
@@ -59,10 +59,10 @@ func (p *piped) next(prompt string, _ bool) <-chan entry {
 func (p *piped) took()  {}
 func (p *piped) close() {}
 
-// typed reads lines from a terminal, with an editor.
+// typed reads lines from a terminal with an editor.
 type typed struct {
 	editor *editor
-	asked  chan entry // nil while no line is read
+	asked  chan entry // nil while no line is being read
 }
 
 func (t *typed) next(prompt string, remember bool) <-chan entry {
@@ -88,8 +88,8 @@ func (t *typed) next(prompt string, remember bool) <-chan entry {
 func (t *typed) took()  { t.asked = nil }
 func (t *typed) close() { t.editor.leave() }
 
-// newLines reads from the standard input: with an editor, if a person sits there and
-// sees what is typed.
+// newLines reads from standard input, with an editor if it is a terminal whose screen the
+// user sees.
 func newLines(screen *screen, history func() *history) lines {
 	if screen.interactive && isTerminal(os.Stdout) && os.Getenv("TERM") != "dumb" {
 		return &typed{editor: newEditor(os.Stdin, os.Stdout, history(), func(text string) string { return screen.styled(bold, text) })}

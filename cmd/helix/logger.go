@@ -6,11 +6,11 @@ import (
 	"log/slog"
 )
 
-// newLogger writes a log in a format, from a level on.
+// newLogger returns a logger with the given format and level.
 func newLogger(out io.Writer, format, level string) (*slog.Logger, error) {
 	var from slog.Level
 	if err := from.UnmarshalText([]byte(level)); err != nil {
-		return nil, usageError{fmt.Errorf("--log-level %q is none of debug, info, warn and error", level)}
+		return nil, usageError{fmt.Errorf("--log-level %q is invalid: use debug, info, warn or error", level)}
 	}
 	opts := &slog.HandlerOptions{Level: from}
 	switch format {
@@ -19,6 +19,6 @@ func newLogger(out io.Writer, format, level string) (*slog.Logger, error) {
 	case "json":
 		return slog.New(slog.NewJSONHandler(out, opts)), nil
 	default:
-		return nil, usageError{fmt.Errorf("--log-format %q is neither text nor json", format)}
+		return nil, usageError{fmt.Errorf("--log-format %q is invalid: use text or json", format)}
 	}
 }

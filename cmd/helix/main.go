@@ -1,8 +1,7 @@
-// Command helix is the program of the Helix framework: serve offers agents over
-// HTTP, worker works on turns that servers start, check validates a file of agents,
-// chat is a conversation with an agent in the terminal, sessions, agents, waiting,
-// submit, resume, retry, interrupt and cleanup operate what is served, migrate sees to
-// the tables of a store.
+// Command helix runs and operates agents: serve offers agents over HTTP, worker runs turns
+// that servers start, check validates a configuration file, chat talks to an agent in the
+// terminal. sessions, agents, waiting, submit, resume, retry, interrupt and cleanup operate
+// sessions, and migrate updates the tables of a store.
 package main
 
 import (
@@ -18,7 +17,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Exit codes beside 0 for success.
+// Exit codes other than 0 for success.
 const (
 	exitFailure    = 1
 	exitUsage      = 2
@@ -26,17 +25,17 @@ const (
 	exitTerminated = 128 + int(syscall.SIGTERM)
 )
 
-// usageError is a command line that cannot be understood.
+// usageError is an invalid command line.
 type usageError struct{ error }
 
 func main() {
-	cobra.EnableCommandSorting = false // the order says what belongs together
+	cobra.EnableCommandSorting = false // keep the order of groups
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	os.Exit(run(os.Args[1:], signals, os.Stdout, os.Stderr))
 }
 
-// run carries out a command line and gives the exit code.
+// run runs a command line and returns the exit code.
 func run(args []string, signals <-chan os.Signal, out, complaints io.Writer) int {
 	cmd := rootCommand(signals)
 	cmd.SetArgs(args)
@@ -62,10 +61,10 @@ func rootCommand(signals <-chan os.Signal) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "helix",
 		Short: "Durable AI agents",
-		Long:  "Helix runs durable AI agents: conversations that survive being killed.",
+		Long:  "Helix runs durable AI agents: conversations that survive crashes and restarts.",
 		Args:  noArguments,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-		// Errors are one line, printed by run.
+		// run prints errors, on one line.
 		SilenceErrors: true, SilenceUsage: true,
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
 	}
@@ -78,8 +77,8 @@ func rootCommand(signals <-chan os.Signal) *cobra.Command {
 		commands []*cobra.Command
 	}{
 		{"Run agents:", []*cobra.Command{chatCommand(signals), serveCommand(signals), workerCommand(signals), checkCommand()}},
-		{"Look at what they do:", []*cobra.Command{agentsCommand(signals), sessionsCommand(signals), waitingCommand(signals)}},
-		{"Step in:", []*cobra.Command{submitCommand(signals), resumeCommand(signals), retryCommand(signals), interruptCommand(signals)}},
+		{"Inspect agents and sessions:", []*cobra.Command{agentsCommand(signals), sessionsCommand(signals), waitingCommand(signals)}},
+		{"Operate sessions:", []*cobra.Command{submitCommand(signals), resumeCommand(signals), retryCommand(signals), interruptCommand(signals)}},
 		{"Maintain a store:", []*cobra.Command{cleanupCommand(signals), migrateCommand()}},
 	} {
 		root.AddGroup(&cobra.Group{ID: group.title, Title: group.title})
@@ -101,7 +100,7 @@ func rootCommand(signals <-chan os.Signal) *cobra.Command {
 	return root
 }
 
-// overview is the help of the program itself. Cobra's is longer than a small screen.
+// overview prints the program's help. Cobra's own help is longer than a small screen.
 func overview(root *cobra.Command) {
 	out := root.OutOrStdout()
 	fmt.Fprintln(out, root.Long)
@@ -114,36 +113,36 @@ func overview(root *cobra.Command) {
 		}
 	}
 	fmt.Fprint(out, `
-helix COMMAND --help explains a command, helix help environment the variables that
-commands read, helix --version tells the version.
+helix COMMAND --help explains a command. helix help environment lists the
+environment variables. helix --version prints the version.
 `)
 }
 
-// environmentTopic is help without a command.
+// environmentTopic is a help topic without a command.
 func environmentTopic() *cobra.Command {
 	return &cobra.Command{
 		Use:   "environment",
-		Short: "Variables that commands read",
-		Long: `Secrets need not be on a command line, where every user of the machine can see them.
-The environment has variables for all of them:
+		Short: "Environment variables of the commands",
+		Long: `Put secrets into the environment: every user of the machine can see the arguments of a
+program. These variables replace flags:
 
   HELIX_TOKEN          the token for a server, instead of --token
   HELIX_STORE          the address of the store, with its password, instead of --store
   HELIX_STREAMS        the address of a store for the streams, instead of --streams
   HELIX_DBOS_DATABASE  the address of DBOS's database, instead of --dbos-database
 
-HELIX_SERVER is the URL of the server that commands are about, instead of --server.
+HELIX_SERVER is the URL of the server that commands talk to, instead of --server.
 
-Keys of models are in the variables of their providers, such as OPENAI_API_KEY, or in
-HELIX_MODEL_KEY. In helix.yaml, ${NAME} stands for any variable.`,
+API keys are read from the providers' variables, such as OPENAI_API_KEY, or from
+HELIX_MODEL_KEY. In helix.yaml, ${NAME} is replaced with any variable.`,
 	}
 }
 
-// helpCommand is help COMMAND. Cobra's own takes any words.
+// helpCommand is help COMMAND. Cobra's own accepts any words.
 func helpCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "help [COMMAND]",
-		Short: "Show what a command does, and its flags",
+		Short: "Show the help of a command",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			found, rest, err := cmd.Root().Find(args)
 			if err != nil {
@@ -152,7 +151,7 @@ func helpCommand() *cobra.Command {
 			if len(rest) > 0 {
 				return unknown(found, rest[0])
 			}
-			found.InitDefaultHelpFlag() // it is shown as one of the flags
+			found.InitDefaultHelpFlag() // list --help among the flags
 			return found.Help()
 		},
 	}
@@ -165,8 +164,8 @@ func noArguments(cmd *cobra.Command, args []string) error {
 	return unknown(cmd, args[0])
 }
 
-// unknown is about a word that a command does not know. Of a mistyped command it
-// says which was meant, as far as one can tell.
+// unknown returns the error for an unknown word, with suggestions if it may be a mistyped
+// command.
 func unknown(cmd *cobra.Command, word string) error {
 	if !cmd.HasSubCommands() {
 		return usageError{fmt.Errorf("unknown argument %q (see %s --help)", word, cmd.CommandPath())}
@@ -198,7 +197,7 @@ func versionFlag(cmd *cobra.Command) {
 	}
 }
 
-// version is the module's version, as the Go tool recorded it.
+// version returns the module's version as recorded by the Go tool.
 func version() string {
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
 		return info.Main.Version

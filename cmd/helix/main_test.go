@@ -250,8 +250,8 @@ func TestPlaceholders(t *testing.T) {
 func TestHelpAndVersion(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]string{
-		"":               "Step in:",
-		"--help":         "Step in:",
+		"":               "Operate sessions:",
+		"--help":         "Operate sessions:",
 		"--version":      "helix " + version() + "\n",
 		"chat --help":    "echo 'what is 6*7' | helix chat",
 		"chat --version": "helix " + version() + "\n",

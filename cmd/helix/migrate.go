@@ -22,13 +22,13 @@ func migrateCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "migrate",
-		Short: "Look at a store's tables, or bring them up to date",
-		Long: `Look at a store's tables, or bring them up to date.
+		Short: "Show or update the tables of a store",
+		Long: `Show or update the tables of a store.
 
-A program brings the tables of its store up to date when it opens it, unless it was
-told not to (NoMigrate); then this command does, before the program is deployed.
-Steps only add, so programs of the version before go on meanwhile. Any number of
-processes may do it at once: one does the work.`,
+A program updates the tables of its store when it opens the store, unless NoMigrate is
+set. In that case run this command before you deploy the program. Migrations only add
+to the tables, so programs of the previous version keep working. Several processes may
+run it at once: one of them does the work.`,
 		Example: `  helix migrate status --store postgres://helix@db/agents
   helix migrate up --store ./demo/helix.db`,
 		Args: noArguments,
@@ -37,7 +37,7 @@ processes may do it at once: one does the work.`,
 	addStoreFlag(cmd.PersistentFlags(), &place, storeUsage)
 	status := &cobra.Command{
 		Use:   "status",
-		Short: "List the steps that the store has and lacks; change nothing",
+		Short: "List applied and missing migrations without changing anything",
 		Args:  noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			place := cmp.Or(place, os.Getenv(storeVariable))
@@ -62,7 +62,7 @@ processes may do it at once: one does the work.`,
 	cmd.AddCommand(status,
 		&cobra.Command{
 			Use:   "up",
-			Short: "Bring the tables up to date",
+			Short: "Apply missing migrations",
 			Args:  noArguments,
 			RunE: func(cmd *cobra.Command, _ []string) error {
 				address, err := dataAddress(cmp.Or(place, os.Getenv(storeVariable)), true)
@@ -76,8 +76,8 @@ processes may do it at once: one does the work.`,
 	return cmd
 }
 
-// migrateUp brings a store's tables up to date, as opening it does, and says what
-// that took.
+// migrateUp updates a store's tables, as opening the store does, and prints the applied
+// steps.
 func migrateUp(out io.Writer, address string) error {
 	steps, err := backend.Migrations(address)
 	if err != nil {
@@ -103,9 +103,8 @@ func migrateUp(out io.Writer, address string) error {
 	return nil
 }
 
-// checkPlace refuses a place that was named and cannot be: one whose directory would be
-// in a directory that is not there. Its status would be that of an empty store, and what
-// was mistyped would look well.
+// checkPlace refuses a path whose directory's parent does not exist. A mistyped path would
+// otherwise look like an empty store.
 func checkPlace(place, address string) error {
 	if kind, _ := backend.Split(address); place == "" || kind != backend.SQLite {
 		return nil
@@ -128,7 +127,7 @@ func checkPlace(place, address string) error {
 type shownMigrations struct {
 	Store string           `json:"store"`
 	Steps []shownMigration `json:"steps"`
-	// UpToDate says that no step is missing.
+	// UpToDate reports whether no step is missing.
 	UpToDate bool `json:"upToDate"`
 }
 
@@ -136,7 +135,7 @@ type shownMigration struct {
 	Name      string    `json:"name"`
 	Applied   bool      `json:"applied"`
 	AppliedAt time.Time `json:"appliedAt,omitzero"`
-	// Newer marks a step of a newer program, which this one does not know.
+	// Newer marks a step of a newer program that this one does not know.
 	Newer bool `json:"newer,omitempty"`
 }
 
@@ -151,7 +150,7 @@ func printMigrationsJSON(out io.Writer, address string, steps []store.Migration)
 
 func printMigrations(out io.Writer, address string, steps []store.Migration) error {
 	if len(steps) == 0 {
-		fmt.Fprintf(out, "%s has no tables to bring up to date\n", shown(address))
+		fmt.Fprintf(out, "%s has no tables to update\n", shown(address))
 		return nil
 	}
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)

@@ -13,15 +13,15 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// demoModel is the reference of the model that needs nothing.
+// demoModel is the reference of the scripted model, which needs no API key.
 const demoModel = "demo"
 
-// openModel is the model that a --model flag or else HELIX_MODEL names, and what to
-// say about it. The demo model says a word each pace.
+// openModel returns the model of the --model flag or HELIX_MODEL, and a sentence about it.
+// The demo model writes one word per pace.
 func openModel(reference string, pace time.Duration) (llm.Model, string, error) {
 	reference = cmp.Or(reference, os.Getenv("HELIX_MODEL"), demoModel)
 	if reference == demoModel {
-		return scripted.Demo(scripted.DemoConfig{Delay: pace}), "No API key needed: a scripted demo model answers, its tools are real.", nil
+		return scripted.Demo(scripted.DemoConfig{Delay: pace}), "No API key needed: the demo model is a script, its tools are real.", nil
 	}
 	model, err := models.Open(reference)
 	if errors.Is(err, session.ErrInvalid) {

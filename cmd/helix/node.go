@@ -21,7 +21,7 @@ import (
 	"github.com/helixagents/helix/store"
 )
 
-// nodeOptions are the flags of commands that run agents until they are stopped.
+// nodeOptions are the flags of serve and worker.
 type nodeOptions struct {
 	config    string
 	store     string
@@ -34,10 +34,10 @@ type nodeOptions struct {
 
 func (o *nodeOptions) flags(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&o.config, "config", "", "`FILE` of the agents (default: the demo)")
-	addStoreFlag(flags, &o.store, "`ADDRESS` of the sessions: directory, SQLite file, postgres://…, redis://… or memory: (default: $"+storeVariable+", or the file's)")
-	flags.StringVar(&o.streams, "streams", "", "`ADDRESS` of a store for the streams alone (default: $"+streamsVariable+", or the file's)")
-	flags.DurationVar(&o.grace, "grace", 5*time.Second, "how long running turns may go on after a signal to stop")
+	flags.StringVar(&o.config, "config", "", "`FILE` with the agents (default: the demo)")
+	addStoreFlag(flags, &o.store, "`ADDRESS` of the store: directory, SQLite file, postgres://…, redis://… or memory: (default: $"+storeVariable+", or the file's)")
+	flags.StringVar(&o.streams, "streams", "", "`ADDRESS` of a separate store for the streams (default: $"+streamsVariable+", or the file's)")
+	flags.DurationVar(&o.grace, "grace", 5*time.Second, "how long running turns may continue after a signal to stop")
 	flags.StringVar(&o.logFormat, "log-format", "text", "text or json")
 	flags.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error")
 	o.runtime.flags(cmd)
@@ -49,19 +49,19 @@ type node struct {
 	out      io.Writer
 	log      *slog.Logger
 	settings config.Runtime
-	store    string // its address
+	store    string // the store's address
 	db       store.Backend
-	shown    string // where the data is, as people write it
+	shown    string // where the data is stored, for people
 	rt       helix.Runtime
-	where    string // the runtime is, as people read it
+	where    string // where turns run, for people
 	agents   atomic.Pointer[[]*helix.Agent]
-	hangup   chan struct{} // the file is to be read again
+	hangup   chan struct{} // requests a reload of the file
 }
 
-// prepare reads the file and checks all that can be without opening anything.
+// prepare reads the file and performs all checks that need no open store.
 func (n *node) prepare() (*config.File, error) {
 	if n.opts.grace < 0 {
-		return nil, usageError{errors.New("--grace is negative")}
+		return nil, usageError{errors.New("--grace must not be negative")}
 	}
 	n.hangup = make(chan struct{}, 1)
 	var err error
@@ -79,7 +79,7 @@ func (n *node) prepare() (*config.File, error) {
 	return file, lasting(n.settings.Kind, n.store)
 }
 
-// readConfig reads a file of agents, or else the demo's.
+// readConfig reads the given file, or the demo's.
 func readConfig(path string) (*config.File, error) {
 	if path == "" {
 		return demoFile()
@@ -104,7 +104,7 @@ func (n *node) open(ctx context.Context, file *config.File) error {
 	return nil
 }
 
-// openStore opens the store, and that of the streams if it is another.
+// openStore opens the store and, if it is another one, the store of the streams.
 func (n *node) openStore(file *config.File) (store.Backend, error) {
 	address, err := dataAddress(n.store, true)
 	if err != nil {
@@ -129,7 +129,7 @@ func (n *node) openStore(file *config.File) (store.Backend, error) {
 	return nil, errors.Join(err, sessions.Close())
 }
 
-// greet says what runs where. People see it; programs read the log.
+// greet prints what runs where, for people. Programs read the log.
 func (n *node) greet(what string) {
 	var names []string
 	for _, agent := range *n.agents.Load() {
@@ -142,10 +142,10 @@ func (n *node) greet(what string) {
 	fmt.Fprintf(n.out, "helix: %s\n  agents: %s\n%s  data:   %s\n", what, strings.Join(names, ", "), on, n.shown)
 }
 
-// leaving is how long what runs may go on after a signal. Another one cuts it short:
-// what runs is continued by whoever comes next in any case.
+// leaving returns a context that bounds how long running turns may continue after a signal.
+// A second signal ends it at once: another process continues the turns in any case.
 func (n *node) leaving(signals <-chan os.Signal) (ctx context.Context, done func()) {
-	fmt.Fprintln(n.out, "helix: stopping; what still runs is continued by the next start")
+	fmt.Fprintln(n.out, "helix: stopping; the next start continues unfinished turns")
 	ctx, cancel := context.WithTimeout(context.Background(), n.opts.grace)
 	go func() {
 		for {
@@ -164,7 +164,8 @@ func (n *node) leaving(signals <-chan os.Signal) (ctx context.Context, done func
 	return ctx, cancel
 }
 
-// close lets go of what runs when the context ends, and closes everything.
+// close stops the runtime, handing over what still runs when ctx ends, and closes the
+// store.
 func (n *node) close(ctx context.Context) error {
 	return errors.Join(shutdown(ctx, n.rt), n.db.Close())
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/helixagents/helix/stream"
 )
 
-// follow shows a stream until it ends.
+// follow prints a stream until it ends.
 func follow(ctx context.Context, out io.Writer, asJSON bool, items iter.Seq2[stream.Item, error]) error {
 	screen := newScreen()
 	screen.out = out
@@ -42,14 +42,15 @@ func follow(ctx context.Context, out io.Writer, asJSON bool, items iter.Seq2[str
 			return fmt.Errorf("the run failed: %s", explain(item.Error))
 		case stream.FrameTruncated:
 			screen.end()
-			return fmt.Errorf("the stream no longer holds what was asked for; --from %d is the earliest", item.Floor)
+			return fmt.Errorf("the stream no longer has the requested items; the earliest is --from %d", item.Floor)
 		}
 	}
 	screen.end()
 	return ctx.Err()
 }
 
-// explain says what an error means, and what it was, as far as the server tells.
+// explain returns the meaning of an error, followed by the error itself if the server
+// reports it.
 func explain(err *session.Error) string {
 	sentence, message := wire.Explain(err.Code), oneLine(printable(err.Message))
 	if message == "" || message == sentence {
@@ -58,7 +59,7 @@ func explain(err *session.Error) string {
 	return sentence + " (" + message + ")"
 }
 
-// followRun shows a run, and what the session waits for after it.
+// followRun prints a run, and then the calls that the session waits for.
 func (t *target) followRun(ctx context.Context, out io.Writer, c *client.Client, id, runID string, from int64) error {
 	if err := follow(ctx, out, t.json, c.ReadRun(ctx, id, runID, from)); err != nil || t.json {
 		return err
@@ -72,13 +73,13 @@ func (t *target) followRun(ctx context.Context, out io.Writer, c *client.Client,
 		if p.Kind == session.PendingApproval {
 			fmt.Fprintf(out, "%s %s\n", visible(p.Tool), wholeInput(p.Input))
 		}
-		fmt.Fprintf(out, "It waits for %s:\n", awaited(p))
+		fmt.Fprintf(out, "The session is waiting for %s:\n", awaited(p))
 		t.hint(out, id, p)
 	}
 	return nil
 }
 
-// hint says how a call is answered.
+// hint prints the commands that answer a call.
 func (t *target) hint(out io.Writer, id string, p *session.Pending) {
 	answers := []string{"--result JSON"}
 	if p.Kind == session.PendingApproval {
@@ -96,9 +97,9 @@ func submitCommand(signals <-chan os.Signal) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "submit ID CALL",
 		Short: "Answer a call that waits for a person",
-		Long: `Answer a call that waits for a person: approve or deny it, or give the result of a
-tool that runs on the client. "helix waiting" lists the calls that wait.
-With --resume the session goes on with the answer.
+		Long: `Answer a call that waits for a person: approve or deny it, or give the result of a tool
+that runs on the client. "helix waiting" lists the waiting calls. With --resume the
+session continues with the answer.
 ` + targetHelp,
 		Example: `  helix submit ID CALL --approve --resume
   helix submit ID CALL --deny --reason "too expensive"
@@ -111,13 +112,13 @@ With --resume the session goes on with the answer.
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !exactlyOne(approve, deny, result != "", failure != "") {
-				return usageError{errors.New("say one of --approve, --deny, --result and --error (see helix submit --help)")}
+				return usageError{errors.New("use one of --approve, --deny, --result and --error (see helix submit --help)")}
 			}
 			t.runs = resume
 			submit := wire.Submit{SessionID: args[0], ToolCallID: args[1], Error: failure, Resume: resume}
 			if result != "" {
 				if !json.Valid([]byte(result)) {
-					return usageError{fmt.Errorf("--result %q is not JSON; a text is written as '%q'", result, result)}
+					return usageError{fmt.Errorf("--result %q is not JSON; write a string as '%q'", result, result)}
 				}
 				submit.Result = json.RawMessage(result)
 			}
@@ -135,12 +136,12 @@ With --resume the session goes on with the answer.
 	}
 	t.flags(cmd)
 	flags := cmd.Flags()
-	flags.BoolVar(&approve, "approve", false, "let the call be carried out")
-	flags.BoolVar(&deny, "deny", false, "refuse the call")
-	flags.StringVar(&reason, "reason", "", "with --approve or --deny: `TEXT` that says why")
+	flags.BoolVar(&approve, "approve", false, "approve the call")
+	flags.BoolVar(&deny, "deny", false, "deny the call")
+	flags.StringVar(&reason, "reason", "", "with --approve or --deny: the reason as `TEXT`")
 	flags.StringVar(&result, "result", "", "result as `JSON`")
-	flags.StringVar(&failure, "error", "", "`TEXT` that says why there is no result")
-	flags.BoolVar(&resume, "resume", false, "go on with the answer")
+	flags.StringVar(&failure, "error", "", "the reason why there is no result, as `TEXT`")
+	flags.BoolVar(&resume, "resume", false, "continue the session with the answer")
 	return cmd
 }
 
@@ -154,7 +155,7 @@ func exactlyOne(given ...bool) bool {
 	return n == 1
 }
 
-// approvalOf finds the id that an answer to an approval must repeat.
+// approvalOf returns the approval id that an answer must repeat.
 func approvalOf(ctx context.Context, c *client.Client, id, callID string) (string, error) {
 	pending, err := c.Pending(ctx, id)
 	if err != nil {
@@ -165,7 +166,7 @@ func approvalOf(ctx context.Context, c *client.Client, id, callID string) (strin
 			return pending[i].ApprovalID, nil
 		}
 	}
-	return "", fmt.Errorf("session %s has no call %s that waits for approval; helix waiting lists what waits", id, callID)
+	return "", fmt.Errorf("session %s has no call %s that waits for approval; helix waiting lists the waiting calls", id, callID)
 }
 
 func (t *target) submit(ctx context.Context, out io.Writer, c *client.Client, submit wire.Submit) error {
@@ -178,7 +179,7 @@ func (t *target) submit(ctx context.Context, out io.Writer, c *client.Client, su
 	}
 	switch {
 	case done.Outcome != session.SubmitAccepted:
-		return fmt.Errorf("the answer was not taken: %s", done.Outcome)
+		return fmt.Errorf("the answer was not accepted: %s", done.Outcome)
 	case done.RunID != "":
 		return t.followRun(ctx, out, c, done.RootSessionID, done.RunID, 0)
 	}
@@ -191,10 +192,10 @@ func resumeCommand(signals <-chan os.Signal) *cobra.Command {
 	var text string
 	cmd := &cobra.Command{
 		Use:   "resume ID",
-		Short: "Continue a session that was interrupted, paused or has its answers, and follow it",
-		Long: `Continue a session that was interrupted, paused or has its answers, and follow it.
-On a store, this process runs the agent, or, where the file's runtime is temporal, has
-the workers run it. Ctrl-C leaves the run to a server on that store, which continues it.
+		Short: "Continue a stopped or answered session and follow it",
+		Long: `Continue a session that was interrupted, paused or answered, and follow it.
+With a store, this process runs the agent; if the file's runtime is temporal, the
+workers run it. After Ctrl-C a server on the same store continues the run.
 ` + targetHelp,
 		Example: `  helix resume ID
   helix resume ID --message "Go on, but shorter."`,
@@ -214,8 +215,8 @@ the workers run it. Ctrl-C leaves the run to a server on that store, which conti
 		},
 	}
 	t.flags(cmd)
-	cmd.Flags().StringVar(&text, "message", "", "`TEXT` to go on with")
-	cmd.Flags().StringVar(&resume.CheckpointID, "checkpoint", "", "first rewind to this checkpoint, an `ID` of helix sessions checkpoints")
+	cmd.Flags().StringVar(&text, "message", "", "`TEXT` of a message to continue with")
+	cmd.Flags().StringVar(&resume.CheckpointID, "checkpoint", "", "first rewind to the checkpoint with this `ID` (see helix sessions checkpoints)")
 	return cmd
 }
 
@@ -223,11 +224,11 @@ func retryCommand(signals <-chan os.Signal) *cobra.Command {
 	t := target{signals: signals, runs: true}
 	cmd := &cobra.Command{
 		Use:   "retry ID",
-		Short: "Run the failed turn of a session again, and follow it",
-		Long: `Run the failed turn of a session again, from its last good checkpoint, and follow it.
-The user's message is not added again, and what was finished is not done again.
-On a store, this process runs the agent, or, where the file's runtime is temporal, has
-the workers run it. Ctrl-C leaves the run to a server on that store, which continues it.
+		Short: "Retry the failed turn of a session and follow it",
+		Long: `Retry the failed turn of a session from its last good checkpoint, and follow it.
+The user's message and finished steps are not repeated.
+With a store, this process runs the agent; if the file's runtime is temporal, the
+workers run it. After Ctrl-C a server on the same store continues the run.
 ` + targetHelp,
 		Example: `  helix sessions ls --activity failed
   helix retry ID`,
@@ -253,7 +254,7 @@ func interruptCommand(signals <-chan os.Signal) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "interrupt ID",
 		Short: "Stop the run of a session; it can be resumed",
-		Long:  "Stop the run of a session. It can be resumed, unless --abort ends it for good.\n" + targetHelp,
+		Long:  "Stop the run of a session. The run can be resumed, unless --abort ends it permanently.\n" + targetHelp,
 		Args:  oneSession,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			stop.SessionID = args[0]
@@ -276,9 +277,9 @@ func interruptCommand(signals <-chan os.Signal) *cobra.Command {
 	}
 	t.flags(cmd)
 	flags := cmd.Flags()
-	flags.BoolVar(&abort, "abort", false, "end the run for good")
+	flags.BoolVar(&abort, "abort", false, "end the run permanently")
 	flags.StringVar(&stop.RunID, "run", "", "stop only the run with this `ID`")
-	flags.StringVar(&stop.Reason, "reason", "", "`TEXT` that says why")
+	flags.StringVar(&stop.Reason, "reason", "", "the reason as `TEXT`")
 	return cmd
 }
 
@@ -286,9 +287,9 @@ func cleanupCommand(signals <-chan os.Signal) *cobra.Command {
 	t := target{signals: signals}
 	cmd := &cobra.Command{
 		Use:   "cleanup",
-		Short: "Fail the sessions whose time is up, and tell what that came to",
-		Long: `Fail the sessions whose time is up, and tell what that came to. A server does so by
-itself for the agents that it has; this does it now, for every agent.
+		Short: "Fail expired sessions and report the result",
+		Long: `Fail expired sessions and report the result. A server does this by itself for the
+agents that it knows; this command does it now, for every agent.
 ` + targetHelp,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {

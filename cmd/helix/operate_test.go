@@ -115,7 +115,7 @@ func testLooking(o *operator) {
 	if waiting := o.does("tea ", "sessions", "ls", "--activity", "waiting"); strings.Contains(waiting, "sum ") || !strings.Contains(waiting, "  an answer to choose\n") {
 		o.t.Errorf("those that wait are\n%s", waiting)
 	}
-	o.does("There are no such sessions.", "sessions", "ls", "--activity", "failed")
+	o.does("No sessions found.", "sessions", "ls", "--activity", "failed")
 	testInbox(o)
 	for _, id := range []string{"tea ", "plan ", "trip/1 ", "trip/1-agent-diary."} {
 		if !strings.Contains(list, "\n"+id) {
@@ -125,7 +125,7 @@ func testLooking(o *operator) {
 	if roots := o.does("trip/1 ", "sessions", "ls", "--roots"); strings.Contains(roots, "diary") {
 		o.t.Errorf("the roots are\n%s", roots)
 	}
-	o.does("There are no such sessions.", "sessions", "ls", "--agent", "nobody")
+	o.does("No sessions found.", "sessions", "ls", "--agent", "nobody")
 	var page wire.Sessions
 	o.answers(&page, "sessions", "ls", "--limit", "2", "--status", "active", "--roots")
 	if len(page.Items) != 2 || !page.HasMore || page.Next == "" {
@@ -155,7 +155,7 @@ func testLooking(o *operator) {
 // testInbox looks at the calls that wait, over all sessions.
 func testInbox(o *operator) {
 	o.t.Helper()
-	inbox := o.does("Session tea waits for an answer to choose: ", "waiting")
+	inbox := o.does("Session tea is waiting for an answer to choose: ", "waiting")
 	place := strings.Join(o.place, " ")
 	for id, answer := range map[string]string{"tea": "--result JSON", "gone": "--approve", "kept": "--deny", "plan": "--approve"} {
 		want := "\n  helix submit " + id + " " + o.call(id).CallID + " " + answer + " --resume " + place + "\n"
@@ -163,7 +163,7 @@ func testInbox(o *operator) {
 			o.t.Errorf("the inbox does not say %q\n%s", want, inbox)
 		}
 	}
-	if !strings.Contains(inbox, "Session plan waits for approval of order: {\n") || !strings.Contains(inbox, "  asked by buyer since 20") {
+	if !strings.Contains(inbox, "Session plan is waiting for approval of order: {\n") || !strings.Contains(inbox, "  asked by buyer since 20") {
 		o.t.Errorf("the inbox does not say who asks for what\n%s", inbox)
 	}
 	var page wire.Waiting
@@ -171,7 +171,7 @@ func testInbox(o *operator) {
 	if len(page.Items) != 2 || !page.HasMore || page.Next == "" {
 		o.t.Errorf("a page is %+v", page)
 	}
-	o.does("Nothing waits for a person.", "waiting", "--user", "nobody")
+	o.does("No call is waiting for a person.", "waiting", "--user", "nobody")
 }
 
 func testAnswering(o *operator) {
@@ -262,20 +262,20 @@ func testMistakes(o *operator) {
 		o.fails(exitFailure, want, strings.Fields(args)...)
 	}
 	for want, args := range map[string]string{
-		"name one session (see helix sessions show --help)":       "sessions show",
-		"name one session (see helix resume --help)":              "resume a b",
-		"name the session and the call (see helix submit --help)": "submit a",
-		"say one of --approve, --deny, --result and --error":      "submit a b",
-		"say one of --approve, --deny, --result and --error (":    "submit a b --approve --deny",
-		`--result "tea" is not JSON`:                              "submit a b --result tea",
-		`--status "dead" is none of`:                              "sessions ls --status dead",
-		`unknown command "delete"`:                                "sessions delete x",
-		`unknown command "shwo": did you mean show?`:              "sessions shwo x",
-		`--activity "idle" is none of new, running, waiting, `:    "sessions ls --activity idle",
-		"--limit -1 is less than 1":                               "sessions ls --limit -1",
-		"--limit 0 is less than 1":                                "waiting --limit 0",
-		`unknown argument "x" (see helix cleanup --help)`:         "cleanup x",
-		"unknown flag: --forever (see helix interrupt --help)":    "interrupt x --forever",
+		"name one session (see helix sessions show --help)":         "sessions show",
+		"name one session (see helix resume --help)":                "resume a b",
+		"name the session and the call (see helix submit --help)":   "submit a",
+		"use one of --approve, --deny, --result and --error":        "submit a b",
+		"use one of --approve, --deny, --result and --error (":      "submit a b --approve --deny",
+		`--result "tea" is not JSON`:                                "submit a b --result tea",
+		`--status "dead" is not one of`:                             "sessions ls --status dead",
+		`unknown command "delete"`:                                  "sessions delete x",
+		`unknown command "shwo": did you mean show?`:                "sessions shwo x",
+		`--activity "idle" is invalid: use new, running, waiting, `: "sessions ls --activity idle",
+		"--limit -1 is out of range":                                "sessions ls --limit -1",
+		"--limit 0 is out of range":                                 "waiting --limit 0",
+		`unknown argument "x" (see helix cleanup --help)`:           "cleanup x",
+		"unknown flag: --forever (see helix interrupt --help)":      "interrupt x --forever",
 	} {
 		o.fails(exitUsage, want, strings.Fields(args)...)
 	}
@@ -394,7 +394,7 @@ func TestOperateTargets(t *testing.T) {
 		{"--server http://127.0.0.1:1", "connection refused", exitFailure},
 		{"--server nowhere", `--server "nowhere" is neither a URL nor host:port`, exitUsage},
 		{"--server 127.0.0.1:1", "connection refused", exitFailure},
-		{"--server http://127.0.0.1:1 --data x", "--server and --store exclude each other", exitUsage},
+		{"--server http://127.0.0.1:1 --data x", "--server and --store cannot be combined", exitUsage},
 		{"--data " + filepath.Join(dir, "none"), "none", exitFailure},
 		{"--config none.yaml", "none.yaml", exitFailure},
 	} {
@@ -451,7 +451,7 @@ func TestOperateAsUsers(t *testing.T) {
 	}
 	as("alice").fails(exitFailure, "operator", "cleanup")
 	as("boss").does("detected 0", "cleanup")
-	as("nobody").fails(exitFailure, "the server does not know the token: --token or HELIX_TOKEN", "sessions", "ls")
+	as("nobody").fails(exitFailure, "the server does not accept the token: set another with --token or HELIX_TOKEN", "sessions", "ls")
 	as("boss").does("It is all forgotten.", "submit", "bobs", call, "--approve", "--resume")
 	if strings.Contains(d.err.String(), "token-of-") {
 		t.Errorf("a token is in the log:\n%s", d.err)

@@ -6,13 +6,13 @@ import (
 	"net/http"
 )
 
-// The page that chats with the server's agents. It has no build step.
+// The chat page. It has no build step.
 //
 //go:embed page
 var pageFiles embed.FS
 
-// withPage adds the page to a server's routes. It holds no data: what it shows, it
-// asks the server for, as whoever looks at it.
+// withPage adds the page to a server's routes. The page contains no data: it requests
+// everything from the server with its user's credentials.
 func withPage(api http.Handler) http.Handler {
 	files, err := fs.Sub(pageFiles, "page")
 	if err != nil {
@@ -26,9 +26,9 @@ func withPage(api http.Handler) http.Handler {
 	return mux
 }
 
-// guardPage keeps other sites from framing the page, and it from running or asking
-// for anything that is not the server's: also pictures, whose servers would learn who
-// looks at a conversation.
+// guardPage keeps other sites from framing the page, and keeps the page from loading
+// anything from other servers, including pictures: their servers would learn who reads a
+// conversation.
 func guardPage(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()

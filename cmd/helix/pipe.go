@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// pipe is a listener whose connections never leave the process.
+// pipe is a listener for connections within the process.
 type pipe struct {
 	conns  chan net.Conn
 	closed chan struct{}
@@ -15,7 +15,7 @@ type pipe struct {
 
 func newPipe() *pipe { return &pipe{conns: make(chan net.Conn), closed: make(chan struct{})} }
 
-// Dial connects to the listener, whatever the address.
+// Dial connects to the listener and ignores the address.
 func (p *pipe) Dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	ours, theirs := net.Pipe()
 	select {

@@ -14,14 +14,13 @@ import (
 
 const reloadEvery = time.Second
 
-// reload takes what it may from the file whenever that changes, by calling replace.
-// The rest is as the file had it at the start, and the log says when that is not so
-// any more: changed lists the sections.
+// reload calls replace whenever the file changes. Some sections take effect only at
+// startup; changed lists those that differ, and the log warns about them.
 func (n *node) reload(ctx context.Context, started *config.File, replace func(*config.File) error, changed func(started, file *config.File) []string) {
 	if n.opts.config == "" {
 		return
 	}
-	var one sync.Mutex // the watcher and a signal may see the same change
+	var one sync.Mutex // the watcher and a signal may report the same change
 	take := func(file *config.File, err error) {
 		one.Lock()
 		defer one.Unlock()
@@ -29,14 +28,14 @@ func (n *node) reload(ctx context.Context, started *config.File, replace func(*c
 			err = replace(file)
 		}
 		if err != nil {
-			n.log.ErrorContext(ctx, "the file was refused; the agents stay as they were", "file", n.opts.config, "error", err)
+			n.log.ErrorContext(ctx, "config.refused", "file", n.opts.config, "error", err)
 			return
 		}
 		if sections := changed(started, file); len(sections) > 0 {
-			n.log.WarnContext(ctx, "the file has other settings than the process began with: restart it to have them take effect",
+			n.log.WarnContext(ctx, "config.restart_required",
 				"file", n.opts.config, "sections", strings.Join(sections, ", "))
 		}
-		n.log.InfoContext(ctx, "the file was reloaded", "file", n.opts.config, "agents", len(*n.agents.Load()))
+		n.log.InfoContext(ctx, "config.reloaded", "file", n.opts.config, "agents", len(*n.agents.Load()))
 	}
 	var asked sync.WaitGroup
 	defer asked.Wait()
@@ -53,8 +52,8 @@ func (n *node) reload(ctx context.Context, started *config.File, replace func(*c
 	config.Watch(ctx, n.opts.config, reloadEvery, started, take)
 }
 
-// awaitStop returns when a signal to stop comes, or done is closed. SIGHUP is no such
-// signal to a daemon: it has the file read again.
+// awaitStop returns when a signal to stop arrives or done is closed. SIGHUP does not stop
+// the process: it reloads the file.
 func (n *node) awaitStop(ctx context.Context, signals <-chan os.Signal, done <-chan struct{}) {
 	for {
 		select {
@@ -63,7 +62,7 @@ func (n *node) awaitStop(ctx context.Context, signals <-chan os.Signal, done <-c
 			case s != syscall.SIGHUP:
 				return
 			case n.opts.config == "":
-				n.log.InfoContext(ctx, "SIGHUP: there is no file to read again")
+				n.log.InfoContext(ctx, "config.reload_skipped", "reason", "SIGHUP, but the process was started without a file")
 			default:
 				select {
 				case n.hangup <- struct{}{}:
@@ -90,7 +89,7 @@ func (n *node) replace(file *config.File) error {
 	return nil
 }
 
-// replace takes the tokens, too.
+// replace also replaces the tokens.
 func (s *service) replace(file *config.File) error {
 	known, err := tokensOf(file)
 	if err != nil {
@@ -101,13 +100,13 @@ func (s *service) replace(file *config.File) error {
 	}
 	s.tokens.Store(&known)
 	if s.authenticate != nil && len(file.Server.Tokens) == 0 {
-		s.log.Warn("the file has no tokens any more: nobody is let in", "file", s.opts.config)
+		s.log.Warn("config.tokens_missing", "effect", "all requests are refused", "file", s.opts.config)
 	}
 	return nil
 }
 
-// changed lists the sections of a file that differ from those the process began with,
-// of those that only a start takes in. Flags go before the file.
+// changed returns the sections that differ from those at startup and take effect only at
+// startup. A section that a flag overrides does not count.
 func (n *node) changed(started, file *config.File) []string {
 	was, _ := n.opts.runtime.over(started.Runtime)
 	is, err := n.opts.runtime.over(file.Runtime)
@@ -118,7 +117,7 @@ func (n *node) changed(started, file *config.File) []string {
 	)
 }
 
-// changed lists those of a server.
+// changed adds the sections of a server.
 func (s *service) changed(started, file *config.File) []string {
 	was, is := started.Server, file.Server
 	if s.authenticate != nil { // tokens take effect at once
@@ -135,7 +134,7 @@ func (s *service) changed(started, file *config.File) []string {
 	return append(sections, names(section{"cleanup", started.Cleanup != file.Cleanup})...)
 }
 
-// section is one of a file, and whether it is another than at the start.
+// section is a section of the file, and whether it differs from startup.
 type section struct {
 	name    string
 	changed bool

@@ -10,7 +10,8 @@ import (
 	"github.com/helixagents/helix/remote"
 )
 
-// buildOptions say how agents of a file are made: with those of other servers.
+// buildOptions returns the options for building the agents of a file, including remote
+// ones.
 func buildOptions(log *slog.Logger) config.BuildOptions {
 	return config.BuildOptions{Logger: log, Remote: func(r config.Remote) (helix.SubAgent, error) {
 		agent := &remote.Agent{

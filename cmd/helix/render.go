@@ -15,12 +15,12 @@ import (
 	"github.com/helixagents/helix/stream"
 )
 
-// screen is where the conversation is shown. With a terminal to type on, there is
-// a prompt, and notes stand between the lines of the conversation; without one,
-// notes and errors go elsewhere, so that a script reads the conversation alone.
+// screen shows the conversation. On a terminal it has a prompt, and notes appear between
+// the lines of the conversation. Otherwise notes and errors go to side, so that a script
+// reads only the conversation.
 type screen struct {
 	out         io.Writer
-	side        io.Writer // notes and errors
+	side        io.Writer // where notes and errors go
 	interactive bool
 	color       bool
 	midLine     bool // the cursor is not at the beginning of a line
@@ -35,7 +35,7 @@ func newScreen() *screen {
 	return s
 }
 
-// isTerminal tells a terminal from files, pipes and the null device.
+// isTerminal reports whether f is a terminal, and not a file, a pipe or the null device.
 func isTerminal(f *os.File) bool {
 	info, err := f.Stat()
 	if err != nil || info.Mode()&os.ModeCharDevice == 0 {
@@ -61,7 +61,7 @@ func (s *screen) styled(style, text string) string {
 	return "\x1b[" + style + "m" + text + "\x1b[0m"
 }
 
-// text shows a piece of running text where the cursor is.
+// text appends text at the cursor.
 func (s *screen) text(style, piece string) {
 	if piece = printable(piece); piece == "" {
 		return
@@ -70,13 +70,13 @@ func (s *screen) text(style, piece string) {
 	s.midLine = !strings.HasSuffix(piece, "\n")
 }
 
-// line shows a text on lines of its own.
+// line shows a text on its own lines.
 func (s *screen) line(style, text string) {
 	s.end()
 	fmt.Fprintln(s.out, s.styled(style, printable(text)))
 }
 
-// end goes to the beginning of a line.
+// end moves to the beginning of a line.
 func (s *screen) end() {
 	if s.midLine {
 		fmt.Fprintln(s.out)
@@ -84,10 +84,10 @@ func (s *screen) end() {
 	}
 }
 
-// block shows what a command has to tell.
+// block shows the output of a command.
 func (s *screen) block(text string) { s.line(plain, text) }
 
-// note tells something about the program.
+// note shows a message of the program.
 func (s *screen) note(format string, args ...any) {
 	s.aside(dim, fmt.Sprintf(format, args...))
 }
@@ -103,7 +103,7 @@ func (s *screen) aside(style, text string) {
 	fmt.Fprintln(s.side, text)
 }
 
-// failed shows how a turn failed: what that means, and what led to it.
+// failed shows why a turn failed: the meaning of the error and its cause.
 func (s *screen) failed(err *wire.Error) {
 	if err == nil {
 		s.aside(red, "error: the turn failed")
@@ -115,7 +115,7 @@ func (s *screen) failed(err *wire.Error) {
 	}
 }
 
-// gap leaves a line between an answer and the next prompt.
+// gap leaves an empty line before the next prompt.
 func (s *screen) gap() {
 	if s.interactive {
 		s.end()
@@ -123,7 +123,7 @@ func (s *screen) gap() {
 	}
 }
 
-// question shows what a call asks of the user.
+// question shows a call that waits for the user.
 func (s *screen) question(p *session.Pending) {
 	var in choice
 	switch {
@@ -139,11 +139,11 @@ func (s *screen) question(p *session.Pending) {
 		s.aside(bold, p.Tool+" asks you: "+oneLine(string(p.Input)))
 	}
 	if !p.Deadline.IsZero() {
-		s.note("There is time until %s. /later leaves it open.", p.Deadline.Local().Format("2 January 15:04"))
+		s.note("The question times out at %s. /later postpones it.", p.Deadline.Local().Format("2 January 15:04"))
 	}
 }
 
-// approval shows a call that the user decides on, whole: a "y" is for all of it.
+// approval shows a call with its whole input, because the user approves all of it.
 func (s *screen) approval(p *session.Pending) {
 	tool, input := visible(p.Tool), wholeInput(p.Input)
 	if strings.Contains(input, "\n") {
@@ -153,14 +153,14 @@ func (s *screen) approval(p *session.Pending) {
 	}
 }
 
-// leave ends the line that the prompt began.
+// leave ends the line of the prompt.
 func (s *screen) leave() {
 	if s.interactive {
 		fmt.Fprintln(s.out)
 	}
 }
 
-// transcript shows messages that were exchanged before.
+// transcript shows earlier messages.
 func (s *screen) transcript(messages []session.Message) {
 	several := false
 	for i := range messages {
@@ -183,8 +183,8 @@ func (s *screen) transcript(messages []session.Message) {
 
 const interruptedMark = "(interrupted)"
 
-// part shows a piece of a message; several tells whether its reply made more
-// than one call.
+// part shows a part of a message. several reports whether its reply made more than one
+// call.
 func (s *screen) part(role session.Role, p *session.Part, several bool) {
 	switch {
 	case p.Kind == session.PartToolCall:
@@ -217,7 +217,7 @@ func (s *screen) failure(tool string, err *session.Error, several bool) {
 	s.line(red, "← "+prefix(tool, several)+"error: "+oneLine(err.Message))
 }
 
-// prefix tells results of several calls apart.
+// prefix labels the results of several calls.
 func prefix(tool string, several bool) string {
 	if several {
 		return tool + ": "
@@ -225,11 +225,11 @@ func prefix(tool string, several bool) string {
 	return ""
 }
 
-// turnView shows a run as it goes on.
+// turnView shows a run in progress.
 type turnView struct {
 	screen    *screen
-	withInput bool // show what the turn began with, too
-	calls     int  // of the step
+	withInput bool // also show the turn's input
+	calls     int  // of the current step
 	failed    string
 }
 
@@ -246,7 +246,7 @@ func (v *turnView) show(item stream.Item) {
 		}
 	case stream.StepStarted:
 		if v.failed != "" {
-			v.screen.note("The model failed: %s. Trying again.", v.failed)
+			v.screen.note("The model call failed: %s. Retrying.", v.failed)
 		}
 		v.calls, v.failed = 0, ""
 	case stream.Thinking:
@@ -271,19 +271,19 @@ func (v *turnView) show(item stream.Item) {
 	}
 }
 
-// discarded tells why what was just shown does not count.
+// discarded shows why the preceding output is discarded.
 func (v *turnView) discarded(c *stream.Chunk) {
 	v.screen.end()
 	switch {
 	case c.Attempt > 0: // of several: whether there is another one, the next chunk tells
 		v.failed = c.Reason
 	case v.withInput:
-		v.screen.note("(taken over; it goes on from its last commit)")
+		v.screen.note("(recovered; the turn continues from its last commit)")
 	}
 }
 
-// printable leaves out what would control the terminal, or reverse what is around it,
-// instead of being shown.
+// printable removes characters that would control the terminal or reorder the text around
+// them.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) && r != '\n' && r != '\t' || unicode.Is(unicode.Bidi_Control, r) {
@@ -293,10 +293,10 @@ func printable(text string) string {
 	}, text)
 }
 
-// maxShown is how much of a call's arguments or result is shown.
+// maxShown is the maximum length of a call's arguments or result on the screen.
 const maxShown = 300
 
-// oneLine puts a text on one line and shortens it.
+// oneLine converts a text to one line and shortens it.
 func oneLine(text string) string {
 	text = strings.Join(strings.Fields(text), " ")
 	if utf8.RuneCountInString(text) > maxShown {

@@ -81,7 +81,7 @@ func TestRunbook(t *testing.T) {
 	r.does("helix retry ID", "Here I am again.", "ID", "broken")
 
 	_, _, _ = r.run("sessions", "tail", "asks") // until it waits
-	r.does("helix waiting", "Session asks waits for approval of forget")
+	r.does("helix waiting", "Session asks is waiting for approval of forget")
 	r.does("helix sessions show ID", r.says("waits for"), "ID", "asks")
 	r.does("helix submit ID CALL --approve --resume", "It is all forgotten.", "ID", "asks", "CALL", r.call("asks").CallID)
 
@@ -160,7 +160,7 @@ func (r *runbook) onStore(d *daemon, dir string) {
 
 	// The session expired on the server. It is retried here, where nobody sweeps, and so
 	// it is the command that finds that its time is up again.
-	r.operator.does("It waits for approval of forget", "retry", "brief")
+	r.operator.does("The session is waiting for approval of forget", "retry", "brief")
 	r.does("helix cleanup", r.says("detected 1, marked 1, already terminal 0, running 0, errors 0"))
 	r.does("helix sessions show ID", "("+r.says("session_expired")+")", "ID", "brief")
 }

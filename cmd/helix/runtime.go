@@ -20,21 +20,20 @@ import (
 	"github.com/helixagents/helix/store"
 )
 
-// runtimeFlags are what a command line says about the runtime. They go before the
-// file.
+// runtimeFlags are the flags for the runtime. They override the file.
 type runtimeFlags struct {
 	cmd  *cobra.Command
 	kind string
-	// Of Temporal.
+	// For Temporal.
 	address   string
 	namespace string
 	taskQueue string
 	worker    bool
-	// Of DBOS.
+	// For DBOS.
 	database string
 }
 
-// ofRuntime names the flags that only one runtime has a use for.
+// ofRuntime lists the flags that only one runtime uses.
 var ofRuntime = map[string][]string{
 	temporal.Name: {"temporal-address", "temporal-namespace", "task-queue", "worker"},
 	dbos.Name:     {"dbos-database"},
@@ -43,25 +42,25 @@ var ofRuntime = map[string][]string{
 func (f *runtimeFlags) flags(cmd *cobra.Command) {
 	f.cmd = cmd
 	flags := cmd.Flags()
-	flags.StringVar(&f.kind, "runtime", "", "`NAME` of what drives turns: local, temporal or dbos (default: the file's, or else local)")
+	flags.StringVar(&f.kind, "runtime", "", "`NAME` of the runtime: local, temporal or dbos (default: the file's, or local)")
 	flags.StringVar(&f.address, "temporal-address", "", "`HOST:PORT` of Temporal (default: the file's, $TEMPORAL_ADDRESS or "+temporalAddress+")")
 	flags.StringVar(&f.namespace, "temporal-namespace", "", "`NAMESPACE` in Temporal (default: the file's, $TEMPORAL_NAMESPACE or default)")
-	flags.StringVar(&f.taskQueue, "task-queue", "", "`QUEUE` on which the processes of a deployment share work (default: the file's, or helix)")
+	flags.StringVar(&f.taskQueue, "task-queue", "", "`QUEUE` that the processes of a deployment share (default: the file's, or helix)")
 	flags.StringVar(&f.database, "dbos-database", "", "`ADDRESS` of DBOS's database: postgres://… or sqlite:PATH (default: $"+dbosVariable+", the file's, or the store's)")
 }
 
-// over gives the settings of a file as the command line has them.
+// over returns the settings of the file, overridden by the flags.
 func (f *runtimeFlags) over(settings config.Runtime) (config.Runtime, error) {
 	settings.Kind = cmp.Or(f.kind, settings.Kind, local.Name)
 	switch settings.Kind {
 	case local.Name, temporal.Name, dbos.Name:
 	default:
-		return settings, usageError{fmt.Errorf("--runtime %q is none of local, temporal and dbos", settings.Kind)}
+		return settings, usageError{fmt.Errorf("--runtime %q is invalid: use local, temporal or dbos", settings.Kind)}
 	}
 	for kind, names := range ofRuntime {
 		for _, name := range names {
 			if settings.Kind != kind && f.cmd.Flags().Changed(name) {
-				return settings, usageError{fmt.Errorf("--%s is for --runtime %s, and the runtime is %s", name, kind, settings.Kind)}
+				return settings, usageError{fmt.Errorf("--%s requires --runtime %s, but the runtime is %s", name, kind, settings.Kind)}
 			}
 		}
 	}
@@ -76,19 +75,19 @@ func (f *runtimeFlags) over(settings config.Runtime) (config.Runtime, error) {
 	return settings, nil
 }
 
-// place is what a runtime is started on.
+// place holds everything that a runtime is started with.
 type place struct {
 	settings config.Runtime
 	address  string // of the store
 	db       store.Backend
 	agents   []*helix.Agent
 	log      *slog.Logger
-	// passing is set for a command that looks at a session: what others left behind
-	// is for a server to take over.
+	// passing is set for a command that handles one session and ends. It leaves orphaned
+	// runs to servers.
 	passing bool
 }
 
-// modelRetries are those of the file as runtimes have them.
+// modelRetries converts the file's retries to those of [helix.RuntimeOptions].
 func (p *place) modelRetries() int {
 	if p.settings.ModelRetries == nil {
 		return 0
@@ -96,7 +95,7 @@ func (p *place) modelRetries() int {
 	return cmp.Or(*p.settings.ModelRetries, -1)
 }
 
-// options are the settings that all runtimes share.
+// options returns the settings that all runtimes share.
 func (p *place) options() helix.RuntimeOptions {
 	return helix.RuntimeOptions{
 		Backend: p.db, Agents: p.agents, LeaseTTL: time.Duration(p.settings.LeaseTTL), Sweep: time.Duration(p.settings.Sweep),
@@ -105,8 +104,8 @@ func (p *place) options() helix.RuntimeOptions {
 	}
 }
 
-// shutdown stops a runtime. If ctx ends first, its turns are handed over, which is no
-// failure.
+// shutdown stops a runtime. If ctx ends first, the runtime hands its turns over, which is
+// not an error.
 func shutdown(ctx context.Context, rt helix.Runtime) error {
 	if err := rt.Shutdown(ctx); ctx.Err() == nil || !errors.Is(err, ctx.Err()) {
 		return err
@@ -114,11 +113,10 @@ func shutdown(ctx context.Context, rt helix.Runtime) error {
 	return nil
 }
 
-// start starts the runtime that the settings name, and says where it is, as people
-// read it.
+// start starts the configured runtime and returns where turns run, for people.
 func (p *place) start(ctx context.Context) (helix.Runtime, string, error) {
 	if p.passing {
-		p.settings.Sweep = config.Duration(24 * time.Hour) // it is over long before
+		p.settings.Sweep = config.Duration(24 * time.Hour) // the command ends long before
 	}
 	switch p.settings.Kind {
 	case temporal.Name:
@@ -133,12 +131,12 @@ func (p *place) start(ctx context.Context) (helix.Runtime, string, error) {
 	return rt, "this process", nil
 }
 
-// lasting refuses a store that is one process's own: turns on an engine outlive the
-// process that began them, and are worked on by others.
+// lasting refuses an in-memory store: turns on a workflow engine outlive the process that
+// started them, and other processes run them.
 func lasting(kind, address string) error {
 	if kind != local.Name && backend.Kind(address) == backend.Memory {
-		return usageError{fmt.Errorf("the store memory: is this process's own and ends with it, but turns on %s outlive processes, "+
-			"and others work on them: name another store", kind)}
+		return usageError{fmt.Errorf("the store memory: exists only in this process, but turns on %s outlive processes "+
+			"and run in others: choose another store", kind)}
 	}
 	return nil
 }

@@ -38,34 +38,31 @@ func serveCommand(signals <-chan os.Signal) *cobra.Command {
 		Long: `Serve the agents of a file over HTTP: to browsers with Vercel's AI SDK, to other
 services, and to the page at /.
 
-The file is helix.yaml, and "helix check" says what is wrong with one. It is read
-again when it changes: agents and tokens are then those of the file, and the log
-says if other settings have changed, which need a restart. A version that is not
-valid is refused with the reason, and everything stays as it was. Without a file, a demo is served: its agents use a
-model whose key is in the environment (OPENAI_API_KEY, ANTHROPIC_API_KEY or
-GEMINI_API_KEY), and without a key a scripted one; HELIX_MODEL names another.
+The file is helix.yaml; "helix check" lists its problems. When the file changes, it is
+read again: agents and tokens take effect at once, and the log warns about other
+settings, which need a restart. An invalid file is refused and logged, and the old
+settings stay in effect. Without a file, a demo is served. Its agents use a model whose
+key is in the environment (OPENAI_API_KEY, ANTHROPIC_API_KEY or GEMINI_API_KEY), or a
+script if there is no key; HELIX_MODEL selects another model.
 
-Who may use the server is said by the tokens in the file (server.tokens). Without
-any, the server starts only with --allow-unauthenticated, and then listens on this
-machine alone, and serves requests for its names alone: a web page that has its own
-name point here is refused. --expose-unauthenticated lets it listen elsewhere, and
---host, or server.hosts in the file, says by which names it is reached there.
+The tokens in the file (server.tokens) determine who may use the server. Without
+tokens, the server starts only with --allow-unauthenticated. It then listens on this
+machine only and accepts only requests for this machine's names, so a web page whose
+own name points here is refused. --expose-unauthenticated lets it listen elsewhere;
+--host, or server.hosts in the file, sets the names under which it is reached there.
 
-Sessions are kept in a SQLite file unless --store, the variable HELIX_STORE or the
-file names a server; an address with a password belongs into one of the latter two.
-Several helix serve may share a Postgres or Redis: any of them continues what
-another left behind.
+Sessions are stored in a SQLite file unless --store, HELIX_STORE or the file selects a
+server. Put an address with a password into the variable or the file. Several
+processes can share a Postgres or Redis: each of them recovers the turns of the others.
 
-Turns are driven by this process, unless --runtime, or the file, says that a Temporal
-server drives them, or DBOS in a database. This process works for Temporal, too,
-unless --worker=false leaves that to "helix worker". What else there is to know about
-the connection, such as certificates, comes from the variables that Temporal's own
-command line uses. DBOS keeps its workflows in the store's Postgres, or beside the
-store's SQLite file, unless it is told otherwise.
+This process runs the turns, unless --runtime or the file selects Temporal or DBOS.
+With Temporal this process is a worker, too, unless --worker=false leaves the turns to
+"helix worker"; other connection settings, such as certificates, are read from the
+variables of Temporal's own command line. DBOS stores its workflows in the store's
+Postgres, or beside the store's SQLite file, unless you name another database.
 
-Ctrl-C, or SIGTERM, ends the open streams, gives running turns
---grace to end, and leaves the others to the next start, which continues them.
-SIGHUP has the file read again at once; the server goes on.`,
+Ctrl-C or SIGTERM ends the open streams and gives running turns --grace to finish. The
+next start continues the others. SIGHUP reloads the file at once.`,
 		Example: `  helix serve --allow-unauthenticated            the demo, on this machine
   helix serve --config helix.yaml                your agents
   helix serve --config helix.yaml --addr :4170 --store postgres://helix@db/agents
@@ -78,21 +75,21 @@ SIGHUP has the file read again at once; the server goes on.`,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&opts.addr, "addr", "", "`HOST:PORT` to listen on (default "+defaultAddr+")")
-	flags.BoolVar(&opts.anonymous, "allow-unauthenticated", false, "serve whoever can reach the server")
-	flags.BoolVar(&opts.expose, "expose-unauthenticated", false, "with --allow-unauthenticated: listen also where other machines can reach it")
-	flags.StringArrayVar(&opts.hosts, "host", nil, "`NAME` that the server goes by, or * for any; may be repeated (default: server.hosts in the file)")
+	flags.BoolVar(&opts.anonymous, "allow-unauthenticated", false, "serve everybody who can reach the server")
+	flags.BoolVar(&opts.expose, "expose-unauthenticated", false, "with --allow-unauthenticated: allow an address that other machines can reach")
+	flags.StringArrayVar(&opts.hosts, "host", nil, "host `NAME` of the server, or * for any; may be repeated (default: server.hosts in the file)")
 	opts.flags(cmd)
-	flags.BoolVar(&opts.runtime.worker, "worker", true, "with --runtime temporal: work on turns, and not only start them")
+	flags.BoolVar(&opts.runtime.worker, "worker", true, "with --runtime temporal: also run turns, not only start them")
 	versionFlag(cmd)
 	return cmd
 }
 
-// service is a server and what it stands on.
+// service is a server with its store and runtime.
 type service struct {
 	*node
 	asked *serveOptions
-	// authenticate is nil where everybody is let in; else it goes by the tokens, which
-	// the file may change.
+	// authenticate is nil if everybody is admitted. Otherwise it checks the tokens, which a
+	// reload may replace.
 	authenticate func(*http.Request) (server.Identity, error)
 	tokens       atomic.Pointer[tokens]
 	api          *server.Server
@@ -112,11 +109,11 @@ func runServe(ctx context.Context, opts *serveOptions, out io.Writer, signals <-
 		s.tokens.Store(&known)
 		s.authenticate = func(r *http.Request) (server.Identity, error) { return (*s.tokens.Load())(r) }
 	}
-	// Nothing is opened for a server that must not listen.
+	// Check the address before anything is opened.
 	addr := cmp.Or(opts.addr, file.Server.Addr, defaultAddr)
 	if s.authenticate == nil && !opts.expose && !loopback(addr) {
-		return usageError{fmt.Errorf("%s can be reached from other machines, by anybody: add tokens to the file, "+
-			"or --expose-unauthenticated if that is what you want", addr)}
+		return usageError{fmt.Errorf("anybody on another machine could use a server on %s: add tokens to the file, "+
+			"or --expose-unauthenticated if you want that", addr)}
 	}
 	if err := opts.checkHosts(file, s.authenticate == nil && !loopback(addr)); err != nil {
 		return err
@@ -131,7 +128,7 @@ func runServe(ctx context.Context, opts *serveOptions, out io.Writer, signals <-
 	return s.run(ctx, file, listener, signals)
 }
 
-// open makes everything that serves, but does not listen yet.
+// open creates everything that serves, but does not listen yet.
 func (s *service) open(ctx context.Context, file *config.File) error {
 	err := s.node.open(ctx, file)
 	if err != nil {
@@ -160,10 +157,11 @@ func limits(of *config.Limits) server.Limits {
 	}
 }
 
-// tokens tell who sends a request.
+// tokens identifies the sender of a request.
 type tokens func(*http.Request) (server.Identity, error)
 
-// tokensOf are the tokens that a file has. Without any, nobody is known.
+// tokensOf returns the authentication by the tokens of a file. Without tokens it refuses
+// everybody.
 func tokensOf(file *config.File) (tokens, error) {
 	if len(file.Server.Tokens) == 0 {
 		return func(*http.Request) (server.Identity, error) {
@@ -177,23 +175,23 @@ func tokensOf(file *config.File) (tokens, error) {
 	return server.Tokens(all...)
 }
 
-// authenticate is how the file says that callers are known; nil lets everybody in.
+// authenticate returns the authentication of the file; nil admits everybody.
 func authenticate(opts *serveOptions, file *config.File) (tokens, error) {
 	if len(file.Server.Tokens) > 0 {
 		if opts.anonymous {
-			return nil, usageError{errors.New("--allow-unauthenticated is set, and the file has tokens: choose one")}
+			return nil, usageError{errors.New("--allow-unauthenticated cannot be combined with tokens in the file: choose one")}
 		}
 		return tokensOf(file)
 	}
 	if !opts.anonymous && !file.Server.AllowUnauthenticated {
-		return nil, usageError{errors.New("nobody could use the server: put tokens into the file (server.tokens), " +
-			"or serve whoever can reach it with --allow-unauthenticated (see helix serve --help)")}
+		return nil, usageError{errors.New("the server has no tokens: add some to the file (server.tokens), " +
+			"or serve everybody who can reach it with --allow-unauthenticated (see helix serve --help)")}
 	}
 	return nil, nil
 }
 
-// names are those that the server goes by. Without any, the server takes requests for
-// any name where callers are known by tokens, and else for this machine's own.
+// names returns the host names of the server. Without any, a server with tokens accepts
+// requests for any name, and one without tokens only for this machine's names.
 func (o *serveOptions) names(file *config.File) []string {
 	if len(o.hosts) > 0 {
 		return o.hosts
@@ -201,8 +199,8 @@ func (o *serveOptions) names(file *config.File) []string {
 	return file.Server.Hosts
 }
 
-// checkHosts checks the names. A server that other machines reach though it knows nobody
-// must be told them: only the Host header distinguishes a request forged by a web page.
+// checkHosts checks the host names. A server without tokens that other machines can reach
+// must have some: only the Host header reveals a request that a web page forged.
 func (o *serveOptions) checkHosts(file *config.File, exposed bool) error {
 	for _, host := range o.hosts {
 		if err := config.CheckHost(host); err != nil {
@@ -210,23 +208,23 @@ func (o *serveOptions) checkHosts(file *config.File, exposed bool) error {
 		}
 	}
 	if exposed && len(o.names(file)) == 0 {
-		return usageError{errors.New("say by which names other machines reach the server: --host NAME (or server.hosts in the file), " +
-			"or --host '*' for any, which lets every web page that they open use it")}
+		return usageError{errors.New("set the names under which other machines reach the server: --host NAME (or server.hosts in the file), " +
+			"or --host '*' for any, which lets every web page that they open use the server")}
 	}
 	return nil
 }
 
-// loopback reports whether an address is of this machine alone.
+// loopback reports whether an address belongs to this machine only.
 func loopback(addr string) bool {
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {
-		return true // what is wrong with it is said by listening
+		return true // listening will report what is wrong with it
 	}
 	ip := net.ParseIP(host)
 	return host == "localhost" || (ip != nil && ip.IsLoopback())
 }
 
-// run serves until a signal comes.
+// run serves until a signal arrives.
 func (s *service) run(ctx context.Context, file *config.File, listener net.Listener, signals <-chan os.Signal) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -255,8 +253,7 @@ func (s *service) run(ctx context.Context, file *config.File, listener net.Liste
 	return errors.Join(failure, err)
 }
 
-// cleanUp fails the sessions whose time is up, every so often if at all, and says what
-// that came to.
+// cleanUp fails expired sessions at an interval, if it is set, and logs the result.
 func (s *service) cleanUp(ctx context.Context, every time.Duration) {
 	if every == 0 {
 		return
@@ -273,9 +270,9 @@ func (s *service) cleanUp(ctx context.Context, every time.Duration) {
 		switch {
 		case ctx.Err() != nil:
 		case err != nil:
-			s.log.ErrorContext(ctx, "expired sessions could not be cleaned up", "error", err)
+			s.log.ErrorContext(ctx, "cleanup.failed", "error", err)
 		default:
-			s.log.InfoContext(ctx, "expired sessions were cleaned up", "detected", done.Detected, "marked", done.Marked,
+			s.log.InfoContext(ctx, "cleanup.completed", "detected", done.Detected, "marked", done.Marked,
 				"already_terminal", done.AlreadyTerminal, "running", done.Running, "errors", done.Errors)
 		}
 	}
@@ -283,7 +280,7 @@ func (s *service) cleanUp(ctx context.Context, every time.Duration) {
 
 // stop ends the streams, then the requests, then the turns.
 func (s *service) stop(ctx context.Context, web *http.Server) error {
-	_ = s.api.Shutdown(ctx) // streams that do not end in time are cut by Close
+	_ = s.api.Shutdown(ctx) // Close cuts streams that do not end in time
 	if err := web.Shutdown(ctx); err != nil {
 		_ = web.Close()
 	}

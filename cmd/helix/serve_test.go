@@ -279,35 +279,35 @@ func TestServeRefusals(t *testing.T) {
 		want string
 		code int
 	}{
-		"nobody could use it":      {args: "", want: "put tokens into the file (server.tokens)", code: exitUsage},
-		"nobody, on all addresses": {args: "--addr :0", want: "put tokens into the file (server.tokens)", code: exitUsage},
+		"nobody could use it":      {args: "", want: "add some to the file (server.tokens)", code: exitUsage},
+		"nobody, on all addresses": {args: "--addr :0", want: "add some to the file (server.tokens)", code: exitUsage},
 		"anybody, on all addresses": {
-			args: "--allow-unauthenticated --addr 0.0.0.0:0", want: "0.0.0.0:0 can be reached from other machines, by anybody", code: exitUsage,
+			args: "--allow-unauthenticated --addr 0.0.0.0:0", want: "anybody on another machine could use a server on 0.0.0.0:0", code: exitUsage,
 		},
-		"anybody, on a name": {args: "--allow-unauthenticated --addr example.com:80", want: "can be reached from other machines", code: exitUsage},
+		"anybody, on a name": {args: "--allow-unauthenticated --addr example.com:80", want: "anybody on another machine could use a server on", code: exitUsage},
 		"anybody, by the file": {
-			file: valid + "server: {allowUnauthenticated: true, addr: ':0'}\n", want: "can be reached from other machines", code: exitUsage,
+			file: valid + "server: {allowUnauthenticated: true, addr: ':0'}\n", want: "anybody on another machine could use a server on", code: exitUsage,
 		},
 		"tokens, and anybody": {file: tokens, args: "--allow-unauthenticated", want: "choose one", code: exitUsage},
 		"a flag":              {args: "--bogus", want: "unknown flag: --bogus (see helix serve --help)", code: exitUsage},
 		"an argument":         {args: "here", want: `unknown argument "here"`, code: exitUsage},
-		"a log format":        {args: "--log-format xml", want: `--log-format "xml" is neither text nor json`, code: exitUsage},
+		"a log format":        {args: "--log-format xml", want: `--log-format "xml" is invalid: use text or json`, code: exitUsage},
 		"a log level":         {args: "--log-level loud", want: `--log-level "loud"`, code: exitUsage},
-		"two places":          {args: "--data a --store memory:", want: "--data is another name of --store", code: exitUsage},
+		"two places":          {args: "--data a --store memory:", want: "--data is the former name of --store", code: exitUsage},
 		"a grace":             {args: "--grace -1s", want: "--grace", code: exitUsage},
 		"no file":             {args: "--config none.yaml", want: "none.yaml", code: exitFailure},
 		"a broken file":       {file: "version: 1\nagents:\n  a: {model: demo, modl: demo}\n", want: "helix.yaml:3:20: agents.a.modl: unknown key; did you mean model?", code: exitFailure},
 		"no key": {
 			file: "version: 1\nagents:\n  a: {model: openai/gpt-5}\n", args: "--allow-unauthenticated", want: "helix.yaml:3:14: agents.a.model: ", code: exitFailure,
 		},
-		"a runtime":            {args: "--runtime temporl", want: `--runtime "temporl" is none of local, temporal and dbos`, code: exitUsage},
+		"a runtime":            {args: "--runtime temporl", want: `--runtime "temporl" is invalid: use local, temporal or dbos`, code: exitUsage},
 		"a runtime, in a file": {file: valid + "runtime:\n  kind: temporl\n", want: "helix.yaml:4:9: runtime.kind: expected local, temporal or dbos", code: exitFailure},
-		"a queue for nobody":   {args: "--task-queue q", want: "--task-queue is for --runtime temporal, and the runtime is local", code: exitUsage},
-		"work for nobody":      {args: "--worker=false", want: "--worker is for --runtime temporal, and the runtime is local", code: exitUsage},
+		"a queue for nobody":   {args: "--task-queue q", want: "--task-queue requires --runtime temporal, but the runtime is local", code: exitUsage},
+		"work for nobody":      {args: "--worker=false", want: "--worker requires --runtime temporal, but the runtime is local", code: exitUsage},
 		"a store that is forgotten": {
-			file: valid + "runtime: {kind: temporal}\n", args: "--store memory:", want: "the store memory: is this process's own", code: exitUsage,
+			file: valid + "runtime: {kind: temporal}\n", args: "--store memory:", want: "the store memory: exists only in this process", code: exitUsage,
 		},
-		"a database for nobody": {args: "--dbos-database sqlite:x.db", want: "--dbos-database is for --runtime dbos, and the runtime is local", code: exitUsage},
+		"a database for nobody": {args: "--dbos-database sqlite:x.db", want: "--dbos-database requires --runtime dbos, but the runtime is local", code: exitUsage},
 		"no database for DBOS": {
 			args: "--allow-unauthenticated --runtime dbos --store " + testserver.Redis(t), want: "name a database with --dbos-database", code: exitUsage,
 		},
@@ -328,7 +328,7 @@ func TestServeRefusals(t *testing.T) {
 		},
 		"a store": {file: valid, args: "--allow-unauthenticated --store ftp://x", want: "ftp", code: exitFailure},
 		"names for other machines": {
-			args: "--allow-unauthenticated --expose-unauthenticated --addr :0", want: "say by which names other machines reach the server: --host NAME", code: exitUsage,
+			args: "--allow-unauthenticated --expose-unauthenticated --addr :0", want: "set the names under which other machines reach the server: --host NAME", code: exitUsage,
 		},
 		"a name with a port": {args: "--allow-unauthenticated --host a.example.com:80", want: "--host \"a.example.com:80\": expected a name or an address without a port", code: exitUsage},
 		"a port that is taken": {
@@ -510,7 +510,7 @@ func TestServeStopsAndGoesOn(t *testing.T) {
 		!strings.Contains(body, `"recoverable":true`) || !strings.HasSuffix(body, "\n\n") {
 		t.Errorf("the stream ended with %q", body[max(0, len(body)-300):])
 	}
-	if !strings.Contains(d.err.String(), "helix: stopping; what still runs is continued by the next start\n") {
+	if !strings.Contains(d.err.String(), "helix: stopping; the next start continues unfinished turns\n") {
 		t.Errorf("it said\n%s", d.err)
 	}
 
@@ -730,7 +730,7 @@ func testReloads(t *testing.T, kind string) {
 
 	path := filepath.Join(dir, defaultConfig)
 	put(t, path, strings.Replace(first, "  diary:\n", "  dairy:\n", 1))
-	d.await(d.err, "the file was refused; the agents stay as they were")
+	d.await(d.err, "config.refused")
 	d.await(d.err, `there is no agent \"diary\"`)
 	if got := names(); got != before {
 		t.Errorf("after a file that was refused there are %s", got)
@@ -743,7 +743,7 @@ func testReloads(t *testing.T, kind string) {
 	tale := read(t, d.Client, "tale")
 	tale.words(3)
 	put(t, path, first+"  late: {type: client}\n"+quick+"cleanup: {every: 1h}\n")
-	d.await(d.err, "the file was reloaded")
+	d.await(d.err, "config.reloaded")
 	put(t, path, strings.Replace(first, "agents:\n", "agents:\n  newcomer: {description: Is new.}\n", 1))
 	d.await(d.err, "agents=8")
 	if got := names(); got != "newcomer "+before {
@@ -787,7 +787,7 @@ func TestServeReloadsTokens(t *testing.T) {
 	admits(map[string]bool{ada: true, bob: true, eve: false})
 
 	put(t, path, demo+fmt.Sprintf(tokens, ada, eve, "eve"))
-	d.await(d.err, "the file was reloaded")
+	d.await(d.err, "config.reloaded")
 	admits(map[string]bool{ada: true, bob: false, eve: true})
 	if strings.Contains(d.err.String(), "restart it") {
 		t.Errorf("a restart is asked for:\n%s", d.err)
@@ -799,7 +799,7 @@ func TestServeReloadsTokens(t *testing.T) {
 
 	// A file that is refused changes nothing.
 	put(t, path, demo+"server: {tokens: [{token: "+ada+"}]}\n")
-	d.await(d.err, "the file was refused")
+	d.await(d.err, "config.refused")
 	admits(map[string]bool{ada: false, bob: true})
 
 	put(t, path, demo+"streams: 'memory:'\n")
@@ -833,7 +833,7 @@ func TestHangup(t *testing.T) {
 	dir := writeDemo(t, "1ms", "")
 	d := serveDemo(t, dir)
 	d.signal(syscall.SIGHUP)
-	d.await(d.err, `msg="the file was reloaded"`)
+	d.await(d.err, `msg=config.reloaded`)
 	path := filepath.Join(dir, defaultConfig)
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -854,7 +854,7 @@ func TestHangup(t *testing.T) {
 
 	bare := serve(t, t.TempDir(), "--allow-unauthenticated", "--store", "data")
 	bare.signal(syscall.SIGHUP)
-	bare.await(bare.err, "SIGHUP: there is no file to read again")
+	bare.await(bare.err, "config.reload_skipped")
 	if _, err := bare.Agents(t.Context()); err != nil {
 		t.Error(err)
 	}

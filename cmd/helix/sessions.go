@@ -42,17 +42,17 @@ func listCommand(t *target) *cobra.Command {
 	var statuses []string
 	var activity string
 	cmd := &cobra.Command{
-		Use: "ls", Short: "List sessions, newest first, with what each is doing", Args: noArguments,
-		Long: `List sessions, newest first, with what each is doing, which is its activity:
+		Use: "ls", Short: "List sessions with their activity, newest first", Args: noArguments,
+		Long: `List sessions, newest first, with their activity:
 
   new      has not run yet
   running  has a run in progress
-  waiting  waits for a person, or for an agent below it that does
+  waiting  waits for a person, or for a sub-agent that does
   stopped  was interrupted or paused; helix resume continues it
   failed   ended with an error; helix retry runs the turn again
   done     has completed its latest turn
 
-Of those that wait the list says what for, and "helix waiting" how to answer.
+For waiting sessions the list shows the calls; "helix waiting" shows how to answer.
 ` + targetHelp,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkPage(&query.PageRequest); err != nil {
@@ -60,12 +60,12 @@ Of those that wait the list says what for, and "helix waiting" how to answer.
 			}
 			query.Activity = session.Activity(activity)
 			if activity != "" && !query.Activity.Valid() {
-				return usageError{fmt.Errorf("--activity %q is none of %s", activity, activityNames())}
+				return usageError{fmt.Errorf("--activity %q is invalid: use %s", activity, activityNames())}
 			}
 			for _, name := range statuses {
 				status := session.Status(name)
 				if !status.Valid() {
-					return usageError{fmt.Errorf("--status %q is none of %v", name, session.Statuses())}
+					return usageError{fmt.Errorf("--status %q is not one of %v", name, session.Statuses())}
 				}
 				query.Statuses = append(query.Statuses, status)
 			}
@@ -85,14 +85,14 @@ Of those that wait the list says what for, and "helix waiting" how to answer.
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&activity, "activity", "", "by what they are doing, a `WORD`: "+activityNames())
-	flags.StringVar(&query.UserID, "user", "", "of this `USER`")
-	flags.StringVar(&query.Agent, "agent", "", "of this `AGENT`")
-	flags.StringArrayVar(&query.Tags, "tag", nil, "with this `TAG`; may be repeated, and all must be there")
+	flags.StringVar(&activity, "activity", "", "with this activity, a `WORD`: "+activityNames())
+	flags.StringVar(&query.UserID, "user", "", "that belong to this `USER`")
+	flags.StringVar(&query.Agent, "agent", "", "that belong to this `AGENT`")
+	flags.StringArrayVar(&query.Tags, "tag", nil, "with this `TAG`; may be repeated to require several")
 	flags.StringVar(&query.ParentID, "parent", "", "called by the session with this `ID`")
-	flags.BoolVar(&query.RootsOnly, "roots", false, "without those of sub-agents")
+	flags.BoolVar(&query.RootsOnly, "roots", false, "without sessions of sub-agents")
 	flags.StringArrayVar(&statuses, "status", nil, "with one of these `STATUSES`")
-	flags.Lookup("status").Hidden = true // --activity says what people mean; scripts have this one
+	flags.Lookup("status").Hidden = true // people use --activity; --status is for scripts
 	pageFlags(cmd, &query.PageRequest)
 	return cmd
 }
@@ -106,8 +106,8 @@ func activityNames() string {
 	return strings.Join(names[:len(names)-1], ", ") + " or " + names[len(names)-1]
 }
 
-// waitingCalls tells what the sessions of a page wait for, if any does. It asks once:
-// of a longer inbox, some sessions are shown without their calls.
+// waitingCalls returns the calls that the sessions of a page wait for. It requests one page
+// of waiting calls, so some sessions may be shown without theirs.
 func waitingCalls(ctx context.Context, c *client.Client, page *wire.Sessions) (map[string][]string, error) {
 	calls := map[string][]string{}
 	if !slices.ContainsFunc(page.Items, func(s session.Summary) bool { return s.Activity == session.ActivityWaiting }) {
@@ -127,7 +127,7 @@ func waitingCalls(ctx context.Context, c *client.Client, page *wire.Sessions) (m
 	return calls, nil
 }
 
-// awaited says in a few words what a call waits for.
+// awaited describes what a call waits for.
 func awaited(p *session.Pending) string {
 	if p.Kind == session.PendingApproval {
 		return "approval of " + visible(p.Tool)
@@ -137,7 +137,7 @@ func awaited(p *session.Pending) string {
 
 func printSessions(out io.Writer, page *wire.Sessions, calls map[string][]string) {
 	if len(page.Items) == 0 {
-		fmt.Fprintln(out, "There are no such sessions.")
+		fmt.Fprintln(out, "No sessions found.")
 		return
 	}
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
@@ -147,7 +147,7 @@ func printSessions(out io.Writer, page *wire.Sessions, calls map[string][]string
 		fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%s\t%s\t%s\n", s.ID, s.Agent, s.Activity, s.Turn, cmp.Or(visible(s.UserID), "-"), when(s.UpdatedAt),
 			cmp.Or(strings.Join(calls[s.ID], ", "), "-"))
 	}
-	_ = table.Flush() // standard output: nobody to tell
+	_ = table.Flush() // standard output: no way to report an error
 	if page.HasMore {
 		fmt.Fprintf(out, "There are more: --after %s\n", page.Next)
 	}
@@ -162,7 +162,7 @@ type shownSession struct {
 
 func showCommand(t *target) *cobra.Command {
 	return &cobra.Command{
-		Use: "show ID", Short: "Show a session: how it stands, what it waits for, what was said", Args: oneSession,
+		Use: "show ID", Short: "Show a session: status, waiting calls, messages", Args: oneSession,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return t.with(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 				shown := shownSession{}
@@ -208,7 +208,7 @@ func printSession(out io.Writer, shown *shownSession) {
 	line("session", "%s", s.ID)
 	line("agent", "%s", s.Agent)
 	if status.Activity == session.ActivityStopped {
-		line("activity", "%s (%s)", status.Activity, s.Status) // interrupted, or paused
+		line("activity", "%s (%s)", status.Activity, s.Status) // interrupted or paused
 	} else {
 		line("activity", "%s", status.Activity)
 	}
@@ -262,7 +262,7 @@ func printSession(out io.Writer, shown *shownSession) {
 		raw, _ := json.Marshal(s.Custom) // a document always encodes
 		line("state", "%s", oneLine(printable(string(raw))))
 	}
-	_ = table.Flush() // standard output: nobody to tell
+	_ = table.Flush() // standard output: no way to report an error
 	if len(shown.Messages) > 0 {
 		fmt.Fprintln(out)
 		screen := newScreen()
@@ -274,23 +274,23 @@ func printSession(out io.Writer, shown *shownSession) {
 func tailCommand(t *target) *cobra.Command {
 	var from int64
 	cmd := &cobra.Command{
-		Use: "tail ID", Short: "Follow what a session does, as it does it", Args: oneSession,
+		Use: "tail ID", Short: "Follow a session's stream", Args: oneSession,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return t.with(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 				return follow(ctx, cmd.OutOrStdout(), t.json, c.Read(ctx, args[0], from))
 			})
 		},
 	}
-	cmd.Flags().Int64Var(&from, "from", 0, "begin after the item with the sequence `N`")
+	cmd.Flags().Int64Var(&from, "from", 0, "start after the item with the sequence `N`")
 	return cmd
 }
 
 func checkpointsCommand(t *target) *cobra.Command {
 	var page session.PageRequest
 	cmd := &cobra.Command{
-		Use: "checkpoints ID", Short: "List the points that a session can be copied from or taken back to, newest first", Args: oneSession,
-		Long: `List the points that a session can be copied from or taken back to, newest first.
-The first column is what --checkpoint of "helix sessions branch" and "helix resume" takes.
+		Use: "checkpoints ID", Short: "List the checkpoints of a session, newest first", Args: oneSession,
+		Long: `List the points that a session can be branched from or rewound to, newest first.
+The first column is the value for --checkpoint of "helix sessions branch" and "helix resume".
 ` + targetHelp,
 		Example: `  helix sessions checkpoints ID
   helix sessions branch ID --checkpoint CHECKPOINT`,
@@ -327,7 +327,7 @@ func printCheckpoints(out io.Writer, page *wire.CheckpointPage) {
 		}
 		fmt.Fprintf(table, "%s\t%d\t%d\t%d\t%s\t%s\n", c.ID, c.Turn, c.Step, c.MessageCount, status, when(c.At))
 	}
-	_ = table.Flush() // standard output: nobody to tell
+	_ = table.Flush() // standard output: no way to report an error
 	if page.HasMore {
 		fmt.Fprintf(out, "There are more: --after %s\n", page.Next)
 	}
@@ -338,7 +338,7 @@ func branchCommand(t *target) *cobra.Command {
 	var messages int
 	var text string
 	cmd := &cobra.Command{
-		Use: "branch ID", Short: "Copy a session, and say something to the copy if there is something to say", Args: oneSession,
+		Use: "branch ID", Short: "Copy a session and optionally send the copy a message", Args: oneSession,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if cmd.Flags().Changed("messages") {
 				branch.MessageIndex = &messages
@@ -361,15 +361,15 @@ func branchCommand(t *target) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&branch.SessionID, "id", "", "`ID` of the copy (default: a new one)")
-	flags.StringVar(&branch.CheckpointID, "checkpoint", "", "copy the session as it was at this checkpoint, an `ID` of helix sessions checkpoints")
+	flags.StringVar(&branch.CheckpointID, "checkpoint", "", "copy the session at the checkpoint with this `ID` (see helix sessions checkpoints)")
 	flags.IntVar(&messages, "messages", 0, "copy the first `N` messages")
-	flags.StringVar(&text, "message", "", "`TEXT` to say to the copy")
+	flags.StringVar(&text, "message", "", "`TEXT` of a message to the copy")
 	return cmd
 }
 
 func removeCommand(t *target) *cobra.Command {
 	return &cobra.Command{
-		Use: "rm ID", Short: "Delete a session and those of its sub-agents", Args: oneSession,
+		Use: "rm ID", Short: "Delete a session and the sessions of its sub-agents", Args: oneSession,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return t.with(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 				done, err := c.Delete(ctx, args[0])

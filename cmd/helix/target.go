@@ -26,8 +26,8 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// target is where the sessions are that a command is about: behind a server, or in a
-// store that this process opens.
+// target is the place of a command's sessions: a server, or a store that this process
+// opens.
 type target struct {
 	signals <-chan os.Signal
 	server  string
@@ -37,34 +37,34 @@ type target struct {
 	tenant  string
 	user    string
 	json    bool
-	// runs says that the command goes on with a session. It does so on the runtime of
-	// the file, so that its servers take over what is left; other commands need none.
+	// runs is set for commands that continue a session. They use the runtime of the file, so
+	// that its servers recover unfinished turns; other commands need no runtime.
 	runs bool
 }
 
 const targetHelp = `
-The sessions are those of the server that --server or HELIX_SERVER names, with the
-token in --token or HELIX_TOKEN. Without a server they are those of the store that
---store or HELIX_STORE names, which is the one that "helix serve" uses by default.
-Prefer the variables for what is secret: arguments can be seen by other users.`
+The command uses the server in --server or HELIX_SERVER, with the token in --token or
+HELIX_TOKEN. Without a server it uses the store in --store or HELIX_STORE, by default
+the same store as "helix serve". Prefer the variables for secrets: other users can see
+arguments.`
 
 func (t *target) flags(cmd *cobra.Command) {
 	t.placeFlags(cmd)
 	cmd.PersistentFlags().BoolVar(&t.json, "json", false, "print JSON")
 }
 
-// placeFlags are those that say where the sessions are, and who acts.
+// placeFlags adds the flags that select the sessions and the acting user.
 func (t *target) placeFlags(cmd *cobra.Command) {
 	flags := cmd.PersistentFlags()
-	flags.StringVar(&t.server, "server", "", "`URL` of a server, such as "+defaultAddr+" (default: $HELIX_SERVER, or else the store)")
+	flags.StringVar(&t.server, "server", "", "`URL` of a server, such as "+defaultAddr+" (default: $HELIX_SERVER, or the store)")
 	flags.StringVar(&t.token, "token", "", "`TOKEN` for the server (default: $HELIX_TOKEN)")
 	addStoreFlag(flags, &t.store, storeUsage)
-	flags.StringVar(&t.config, "config", "", "`FILE` of the agents, for what runs one on a store (default: the demo's)")
+	flags.StringVar(&t.config, "config", "", "`FILE` with the agents, for commands that run one on a store (default: the demo's)")
 	flags.StringVar(&t.tenant, "tenant", "", "`TENANT` in the store (default: the default one)")
-	flags.StringVar(&t.user, "as", "", "`USER` that acts on the store, for tools that say who may approve")
+	flags.StringVar(&t.user, "as", "", "`USER` that acts on the store, for tools that restrict who may approve")
 }
 
-// with calls do with a client of the target. A signal ends it.
+// with calls do with a client of the target. A signal cancels its context.
 func (t *target) with(ctx context.Context, do func(context.Context, *client.Client) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -93,22 +93,22 @@ func (t *target) reach(ctx context.Context, do func(context.Context, *client.Cli
 	return t.here(ctx, do)
 }
 
-// unknownToken says what to do about a token that a server does not know.
+// unknownToken explains an error about an unknown token.
 func unknownToken(err error) error {
 	if told, ok := errors.AsType[*session.Error](err); ok && told.Code == wire.CodeUnauthorized {
-		return errors.New("the server does not know the token: --token or HELIX_TOKEN gives another")
+		return errors.New("the server does not accept the token: set another with --token or HELIX_TOKEN")
 	}
 	return err
 }
 
-// url is the address of the server, or empty if the sessions are in a store.
+// url returns the address of the server, or "" if the sessions are in a store.
 func (t *target) url() string { return cmp.Or(t.server, os.Getenv("HELIX_SERVER")) }
 
-// dial makes a client of a server. An address without a scheme is one of HTTP, as
-// "helix serve" prints and takes it.
+// dial returns a client of a server. An address without a scheme uses HTTP, as in the
+// output and the flags of "helix serve".
 func (t *target) dial(url string) (*client.Client, error) {
 	if t.store != "" {
-		return nil, usageError{errors.New("--server and --store exclude each other")}
+		return nil, usageError{errors.New("--server and --store cannot be combined")}
 	}
 	if !strings.Contains(url, "://") {
 		if _, _, err := net.SplitHostPort(url); err != nil {
@@ -123,8 +123,8 @@ func (t *target) dial(url string) (*client.Client, error) {
 	return c, nil
 }
 
-// again is what has to be added to a command for it to be about the same place as this
-// one. A token is left out: it is secret.
+// again returns the flags that make another command use the same target. It omits the
+// token, which is secret.
 func (t *target) again() string {
 	var flags strings.Builder
 	for _, flag := range []struct{ name, value string }{
@@ -137,7 +137,7 @@ func (t *target) again() string {
 	return flags.String()
 }
 
-// shellWord is a text as one word of a command line.
+// shellWord quotes a text as one word of a command line.
 func shellWord(text string) string {
 	text = visible(text)
 	if text != "" && strings.IndexFunc(text, func(r rune) bool {
@@ -148,8 +148,8 @@ func shellWord(text string) string {
 	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 }
 
-// here serves the store to this process alone: so there is one way to do each thing,
-// whether the sessions are behind a server or not.
+// here serves the store to this process alone, so that commands work the same way with a
+// server and with a store.
 func (t *target) here(ctx context.Context, do func(context.Context, *client.Client) error) (err error) {
 	file, err := readConfig(t.config)
 	if err != nil {
@@ -183,8 +183,9 @@ func (t *target) here(ctx context.Context, do func(context.Context, *client.Clie
 	return do(ctx, c)
 }
 
-// serve starts a runtime and serves it to this process. What end is called with bounds
-// how long runs may go on; end closes the store, too, as does a failure.
+// serve starts a runtime and serves it to this process. end stops both and closes the
+// store; its context bounds how long runs may continue. After an error everything is
+// closed.
 func (t *target) serve(ctx context.Context, p *place) (c *client.Client, end func(context.Context) error, err error) {
 	rt, _, err := p.start(ctx)
 	if err != nil {
@@ -206,7 +207,7 @@ func (t *target) serve(ctx context.Context, p *place) (c *client.Client, end fun
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
-		_ = web.Serve(listener) // ends when it is closed
+		_ = web.Serve(listener) // returns when it is closed
 	}()
 	transport := &http.Transport{DialContext: listener.Dial}
 	end = func(ctx context.Context) error {
@@ -222,7 +223,7 @@ func (t *target) serve(ctx context.Context, p *place) (c *client.Client, end fun
 	return c, end, nil
 }
 
-// print shows what a command came to: as JSON, or as people like it.
+// print prints a result as JSON, or in the form for people.
 func (t *target) print(out io.Writer, value any, people func()) error {
 	if !t.json {
 		people()
@@ -238,7 +239,7 @@ func writeJSON(out io.Writer, value any) error {
 	return encoder.Encode(value)
 }
 
-// when shows a time in the local zone.
+// when formats a time in the local zone.
 func when(at time.Time) string {
 	if at.IsZero() {
 		return "never"

@@ -24,10 +24,10 @@ const (
 	temporalQueue     = "helix"
 )
 
-// temporalPatience is how long the server may take to answer at the start.
+// temporalPatience is how long to wait for the Temporal server at startup.
 const temporalPatience = 10 * time.Second
 
-// onTemporal is a runtime with the connection that it uses.
+// onTemporal is a runtime that owns its connection.
 type onTemporal struct {
 	*temporal.Runtime
 	client client.Client
@@ -68,30 +68,30 @@ func (p *place) startTemporal(ctx context.Context) (helix.Runtime, string, error
 	}
 	where := fmt.Sprintf("Temporal at %s, namespace %s, task queue %s", options.HostPort, options.Namespace, queue)
 	if !works {
-		where += "; workers work on the turns"
+		where += "; workers run the turns"
 	}
 	return &onTemporal{rt, c}, where, nil
 }
 
-// temporalOptions say how Temporal is reached: as the settings say, and else as
-// Temporal's own programs are told to, by variables or its file.
+// temporalOptions returns the connection options: the settings, and for the rest the
+// variables and the file that Temporal's own programs use.
 func temporalOptions(t *config.Temporal) (client.Options, error) {
 	profile, err := envconfig.LoadClientConfigProfile(envconfig.LoadClientConfigProfileOptions{})
 	if err != nil {
-		return client.Options{}, fmt.Errorf("settings of Temporal in the environment: %w", err)
+		return client.Options{}, fmt.Errorf("Temporal settings in the environment: %w", err)
 	}
 	profile.Address = cmp.Or(t.Address, profile.Address, temporalAddress)
 	profile.Namespace = cmp.Or(t.Namespace, profile.Namespace, temporalNamespace)
 	profile.APIKey = cmp.Or(t.APIKey, profile.APIKey)
 	options, err := profile.ToClientOptions(envconfig.ToClientOptionsRequest{})
 	if err != nil {
-		return options, fmt.Errorf("settings of Temporal in the environment: %w", err)
+		return options, fmt.Errorf("Temporal settings in the environment: %w", err)
 	}
 	return options, nil
 }
 
-// dialTemporal connects, and sees whether the namespace is there: a server would
-// otherwise start, and no turn would.
+// dialTemporal connects and checks that the namespace exists. Without the check a server
+// would start, but its turns would not.
 func dialTemporal(ctx context.Context, options client.Options) (client.Client, error) {
 	ctx, cancel := context.WithTimeout(ctx, temporalPatience)
 	defer cancel()

@@ -17,7 +17,7 @@ func TestTerminalWithAFile(t *testing.T) {
 	dir := writeDemo(t, "1ms", "")
 	args := []string{"chat", "--config", defaultConfig, "--agent", "assistant", "--store", "data"}
 	p := startOn(t, dir, 80, args...)
-	p.sees("You talk to assistant. Streams, calls tools at the same time")
+	p.sees("You are talking to assistant. Streams, calls tools at the same time")
 	p.sees(`New session "chat".`)
 	p.asked(">")
 	p.press("hat is 6 * 8!")
@@ -93,11 +93,11 @@ func TestTerminalWithAServer(t *testing.T) {
 	}
 	id := list.Items[0].ID
 	o := &operator{t, []string{"--server", d.addr}}
-	o.fails(exitFailure, "the server does not know the token", "chat", "--agent", "assistant")
+	o.fails(exitFailure, "the server does not accept the token", "chat", "--agent", "assistant")
 	o.place = append(o.place, "--token", "token-of-alice-123")
-	o.fails(exitUsage, "say which agent to talk to, with --agent: assistant, baker, planner", "chat")
-	o.fails(exitUsage, `there is no agent "nobody"; there are assistant, `, "chat", "--agent", "nobody")
-	o.fails(exitUsage, "--model is for the demo agent, and --server names others", "chat", "--model", "demo")
+	o.fails(exitUsage, "choose an agent with --agent: assistant, baker, planner", "chat")
+	o.fails(exitUsage, `there is no agent "nobody"; the agents are assistant, `, "chat", "--agent", "nobody")
+	o.fails(exitUsage, "--model is only for the demo agent and cannot be combined with --server", "chat", "--model", "demo")
 
 	// A pipe is told nothing of what was said before, in the session that it names.
 	pipe := startIn(t, dir, nil, "chat", "--server", d.addr, "--token", "token-of-alice-123", "--session", id)

@@ -18,10 +18,10 @@ func waitingCommand(signals <-chan os.Signal) *cobra.Command {
 	var query session.WaitingQuery
 	cmd := &cobra.Command{
 		Use:   "waiting",
-		Short: "List the calls that wait for a person, over all sessions",
-		Long: `List the calls that wait for a person, over all sessions, and say how to answer each.
-Those come first that have waited longest. Of an approval the whole input is shown:
-it is what is approved.
+		Short: "List the calls of all sessions that wait for a person",
+		Long: `List the calls of all sessions that wait for a person, and how to answer them. The
+longest waiting call comes first. For an approval the whole input is shown, because
+all of it is approved.
 ` + targetHelp,
 		Example: `  helix waiting
   helix waiting --user alice --json`,
@@ -41,15 +41,15 @@ it is what is approved.
 		},
 	}
 	t.flags(cmd)
-	cmd.Flags().StringVar(&query.UserID, "user", "", "of the conversations of this `USER`")
-	cmd.Flags().BoolVar(&query.NewestFirst, "newest", false, "those first that were asked last")
+	cmd.Flags().StringVar(&query.UserID, "user", "", "only in conversations of this `USER`")
+	cmd.Flags().BoolVar(&query.NewestFirst, "newest", false, "newest calls first")
 	pageFlags(cmd, &query.PageRequest)
 	return cmd
 }
 
 func (t *target) printWaiting(out io.Writer, page *wire.Waiting) {
 	if len(page.Items) == 0 {
-		fmt.Fprintln(out, "Nothing waits for a person.")
+		fmt.Fprintln(out, "No call is waiting for a person.")
 		return
 	}
 	for i := range page.Items {
@@ -61,12 +61,12 @@ func (t *target) printWaiting(out io.Writer, page *wire.Waiting) {
 		if i > 0 {
 			fmt.Fprintln(out)
 		}
-		fmt.Fprintf(out, "Session %s waits for %s: %s\n", w.RootID, awaited(&w.Call), input)
+		fmt.Fprintf(out, "Session %s is waiting for %s: %s\n", w.RootID, awaited(&w.Call), input)
 		whose := ""
 		if w.UserID != "" {
 			whose = " for " + visible(w.UserID)
 		}
-		fmt.Fprintf(out, "  asked by %s%s since %s; there is time until %s\n", w.Agent, whose, when(w.Call.CreatedAt), when(w.Call.Deadline))
+		fmt.Fprintf(out, "  asked by %s%s since %s; times out at %s\n", w.Agent, whose, when(w.Call.CreatedAt), when(w.Call.Deadline))
 		t.hint(out, w.RootID, &w.Call)
 	}
 	if page.HasMore {

@@ -17,21 +17,20 @@ func workerCommand(signals <-chan os.Signal) *cobra.Command {
 	var opts nodeOptions
 	cmd := &cobra.Command{
 		Use:   "worker",
-		Short: "Work on the turns that servers start",
-		Long: `Work on the turns that "helix serve --runtime temporal" starts, without serving
-anything. Any number of workers share a task queue; with "helix serve --worker=false"
-they do all the work, and servers only start turns, stream and take answers. When a
-worker dies, another goes on with its turns. With --runtime dbos, workers take turns
-out of the queue that the file describes (runtime.dbos.queue).
+		Short: "Run the turns that servers start",
+		Long: `Run the turns that "helix serve --runtime temporal" starts, without serving HTTP. Any
+number of workers share a task queue. With "helix serve --worker=false" they run all
+turns, and servers only start turns, stream and accept answers. When a worker dies,
+another one continues its turns. With --runtime dbos, workers take turns from the
+queue in the file (runtime.dbos.queue).
 
-A worker has the same file of agents and the same store as the servers, and reads the
-file again when it changes, as they do. What else there is to know about the
-connection to Temporal, such as certificates, comes from the variables that Temporal's
-own command line uses.
+A worker needs the same file of agents and the same store as the servers, and reads the
+file again when it changes. Other settings of the connection to Temporal, such as
+certificates, are read from the variables of Temporal's own command line.
 
-Ctrl-C, or SIGTERM, takes no more turns on, gives those at work --grace to end, and
-leaves the others to other workers. A second one does not wait. SIGHUP has the file
-read again at once.`,
+Ctrl-C or SIGTERM stops accepting turns, gives running ones --grace to finish, and leaves
+the others to other workers. A second signal does not wait. SIGHUP reloads the file at
+once.`,
 		Example: `  helix worker --runtime temporal --config helix.yaml --store postgres://helix@db/agents
   helix worker --config helix.yaml --grace 1m      with runtime.kind: temporal in the file`,
 		Args: noArguments,
@@ -51,15 +50,15 @@ func runWorker(ctx context.Context, opts *nodeOptions, out io.Writer, signals <-
 		return err
 	}
 	if n.settings.Kind == local.Name {
-		return usageError{errors.New("the runtime is local, with which the server itself works on turns, so there is nothing for a worker: " +
-			"choose --runtime temporal, here and for the server")}
+		return usageError{errors.New("a worker has nothing to do with the runtime local, because the server itself runs the turns: " +
+			"use --runtime temporal, here and for the server")}
 	}
 	if n.settings.Kind == dbos.Name && n.settings.DBOS.Queue == nil {
-		return usageError{errors.New("without a queue (runtime.dbos.queue in the file) a turn on DBOS is worked on by the server that was asked for it, " +
-			"so there is nothing for a worker")}
+		return usageError{errors.New("a worker has nothing to do without a queue (runtime.dbos.queue in the file), because the server that starts a turn on DBOS " +
+			"also runs it")}
 	}
 	works := true
-	n.settings.Temporal.Worker = &works // what the file says is about servers
+	n.settings.Temporal.Worker = &works // the file's setting is for servers
 	if err := n.open(ctx, file); err != nil {
 		return err
 	}
@@ -69,7 +68,7 @@ func runWorker(ctx context.Context, opts *nodeOptions, out io.Writer, signals <-
 	beside.Go(func() {
 		n.reload(ctx, file, n.replace, n.changed)
 	})
-	n.greet("working on turns")
+	n.greet("running turns")
 	n.awaitStop(ctx, signals, nil)
 	grace, done := n.leaving(signals)
 	defer done()

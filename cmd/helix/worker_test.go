@@ -48,7 +48,7 @@ func (f *fleet) worker(args ...string) *program {
 	f.t.Helper()
 	w := startIn(f.t, f.dir, nil, append(append([]string{"worker"}, f.flags...), args...)...)
 	w.await(w.err, "\n  data: ")
-	if !strings.Contains(w.err.String(), "helix: working on turns\n  agents: assistant") || !strings.Contains(w.err.String(), "\n  turns:  Temporal at ") {
+	if !strings.Contains(w.err.String(), "helix: running turns\n  agents: assistant") || !strings.Contains(w.err.String(), "\n  turns:  Temporal at ") {
 		f.t.Errorf("it said\n%s", w.err)
 	}
 	return w
@@ -59,7 +59,7 @@ func (f *fleet) worker(args ...string) *program {
 func TestWorkerKilledInMidTurn(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "20ms")
-	if !strings.Contains(f.err.String(), "; workers work on the turns\n") {
+	if !strings.Contains(f.err.String(), "; workers run the turns\n") {
 		t.Errorf("it said\n%s", f.err)
 	}
 	begin(t, f.Client, "assistant", "tale", askStory) // nobody is there yet
@@ -141,7 +141,7 @@ func TestWorkerReloads(t *testing.T) {
 	first := readFile(t, f.dir)
 	path := filepath.Join(f.dir, defaultConfig)
 	put(t, path, strings.Replace(first, "  diary:\n", "  dairy:\n", 1))
-	w.await(w.err, "the file was refused; the agents stay as they were")
+	w.await(w.err, "config.refused")
 	put(t, path, strings.Replace(first, "agents:\n", "agents:\n  newcomer: {description: Is new.}\n", 1))
 	for _, p := range []*program{w, f.program} {
 		p.await(p.err, "agents=8")
@@ -210,10 +210,10 @@ func TestWorkerRefusals(t *testing.T) {
 		want string
 		code int
 	}{
-		"local":        {"", "the runtime is local, with which the server itself works on turns", exitUsage},
-		"local, asked": {"--runtime local", "the runtime is local", exitUsage},
-		"no queue":     {"--runtime dbos", "so there is nothing for a worker", exitUsage},
-		"memory":       {"--runtime temporal --store memory:", "the store memory: is this process's own", exitUsage},
+		"local":        {"", "with the runtime local, because the server itself runs the turns", exitUsage},
+		"local, asked": {"--runtime local", "with the runtime local", exitUsage},
+		"no queue":     {"--runtime dbos", "a worker has nothing to do without a queue", exitUsage},
+		"memory":       {"--runtime temporal --store memory:", "the store memory: exists only in this process", exitUsage},
 		"not working":  {"--runtime temporal --worker=false", "unknown flag: --worker", exitUsage},
 		"no Temporal":  {"--runtime temporal --temporal-address 127.0.0.1:1", "cannot reach Temporal at 127.0.0.1:1: ", exitFailure},
 		"no namespace": {"--runtime temporal --temporal-namespace none --temporal-address " + testserver.Temporal(t), `no namespace "none"`, exitFailure},
@@ -237,7 +237,7 @@ func TestTemporalOfTheEnvironment(t *testing.T) {
 	for env, want := range map[string]string{
 		"TEMPORAL_ADDRESS=127.0.0.1:2":                                            "cannot reach Temporal at 127.0.0.1:2: ",
 		"TEMPORAL_ADDRESS=" + testserver.Temporal(t) + " TEMPORAL_NAMESPACE=none": `no namespace "none" in Temporal at `,
-		"TEMPORAL_TLS_CLIENT_CERT_PATH=none.pem":                                  "settings of Temporal in the environment: ",
+		"TEMPORAL_TLS_CLIENT_CERT_PATH=none.pem":                                  "Temporal settings in the environment: ",
 	} {
 		p := startIn(t, t.TempDir(), strings.Fields(env), "worker", "--runtime", "temporal")
 		if code := p.wait(); code != exitFailure || !strings.Contains(p.err.String(), want) {
