@@ -9,7 +9,7 @@ import (
 
 func agentRoutes() []route {
 	return []route{{
-		method: http.MethodGet, path: "/agents", summary: "List the agents that are offered.",
+		method: http.MethodGet, path: "/agents", summary: "List the agents of the server.",
 		answers: ok(wire.Agents{}), handle: (*exchange).agents,
 	}}
 }

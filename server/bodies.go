@@ -8,19 +8,19 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// reader reads a body of one type, field by field. Whatever a body holds, a reader
-// keeps no more of it than the limits allow.
+// reader decodes a body of one type, field by field. It keeps no more of a body than the
+// limits allow.
 type reader[T any] func(s *request.Scanner, limits *Limits, in *T) error
 
-// Limits of texts, in bytes.
+// Limits of strings, in bytes.
 const (
 	maxReason = 1 << 10
 	// maxCheckpointID has room for a session's id and what its checkpoints add to it.
 	maxCheckpointID = 2 * session.MaxIDBytes
 )
 
-// maxSeenValues bounds what the input that a person was shown is made of, at any
-// depth, because it is compared value by value.
+// maxSeenValues limits the values in the input that a person saw, at any depth, because it
+// is compared value by value.
 const maxSeenValues = 100_000
 
 var startFields = []string{
@@ -53,8 +53,8 @@ func readStart(s *request.Scanner, limits *Limits, in *wire.Start) error {
 	})
 }
 
-// readState reads the initial state of a session. It is not nil where there is one,
-// even if that is empty.
+// readState reads the initial state of a session. It is not nil if the request has one,
+// even an empty one.
 func readState(s *request.Scanner, limits *Limits) (map[string]json.RawMessage, error) {
 	if s.Null() {
 		return nil, nil
@@ -132,7 +132,7 @@ func readStop(s *request.Scanner, _ *Limits, in *wire.Stop) error {
 	return s.Fields([]string{"sessionId", "runId", "reason"}, false, stopField(s, in))
 }
 
-// readChatStop reads a [wire.ChatStop], whose session is in the path.
+// readChatStop reads a [wire.ChatStop]. Its session is in the path.
 func readChatStop(s *request.Scanner, _ *Limits, in *wire.Stop) error {
 	return s.Fields([]string{"runId", "reason"}, false, stopField(s, in))
 }
@@ -151,7 +151,7 @@ func stopField(s *request.Scanner, in *wire.Stop) func(name string) error {
 	}
 }
 
-// readName reads a text that a store keeps in a column of its own.
+// readName reads a string that stores keep in a column.
 func readName(s *request.Scanner, limit int) (string, error) {
 	text, err := s.Text(limit)
 	if err != nil {
@@ -164,7 +164,7 @@ var chatSubmitFields = []string{
 	"toolCallId", "kind", "result", "error", "approval", "approvalId", "approved", "reason", "seen", "resume",
 }
 
-// readChatSubmit reads a [wire.ChatSubmit], whose session is in the path.
+// readChatSubmit reads a [wire.ChatSubmit]. Its session is in the path.
 func readChatSubmit(s *request.Scanner, _ *Limits, in *wire.Submit) error {
 	return s.Fields(chatSubmitFields, false, submitField(s, in))
 }
@@ -253,7 +253,7 @@ func readSeen(s *request.Scanner) (*wire.Seen, error) {
 	})
 }
 
-// readMessages reads a text, or a list of the user's messages.
+// readMessages reads a string, or a list of the user's messages.
 func readMessages(s *request.Scanner, limits *Limits) (wire.Messages, error) {
 	if s.Null() {
 		return nil, nil
@@ -278,8 +278,8 @@ func readMessages(s *request.Scanner, limits *Limits) (wire.Messages, error) {
 	return out, err
 }
 
-// readMessage reads a message, of which the framework's own fields are not the
-// user's to set. Clients of earlier versions send the version of its format.
+// readMessage reads a message. Users cannot set the framework's own fields. Clients of
+// earlier versions send the format version.
 func readMessage(s *request.Scanner, limits *Limits, parts *int) (wire.UserMessage, error) {
 	m := wire.UserMessage{Role: session.RoleUser}
 	err := s.Fields([]string{"id", "role", "parts", "v"}, false, func(name string) (err error) {
@@ -289,7 +289,7 @@ func readMessage(s *request.Scanner, limits *Limits, parts *int) (wire.UserMessa
 		case "role":
 			var role string
 			if role, err = s.ID(); err == nil && role != string(session.RoleUser) && role != "" {
-				err = s.Invalid("is %.40q, and only a user's message can be sent", role)
+				err = s.Invalid("is %.40q, but only a user's message can be sent", role)
 			}
 		case "parts":
 			m.Parts, err = readParts(s, limits, parts)
@@ -299,7 +299,7 @@ func readMessage(s *request.Scanner, limits *Limits, parts *int) (wire.UserMessa
 			}
 			var v int
 			if v, err = s.Int(); err == nil && v != session.FormatVersion {
-				err = s.Invalid("is %d, and this server reads messages of version %d", v, session.FormatVersion)
+				err = s.Invalid("is %d, but this server reads messages of version %d", v, session.FormatVersion)
 			}
 		}
 		return err
@@ -316,17 +316,17 @@ func readMessageID(s *request.Scanner) (string, error) {
 		return "", err
 	}
 	if session.IsDerivedMessageID(id) {
-		return "", s.Invalid("%.60q is of the form that the server gives to messages itself", id)
+		return "", s.Invalid("%.60q has the format of the server's own message ids", id)
 	}
 	return id, session.CheckKeyID(s.Path(), id)
 }
 
-// readParts reads the parts of a message. parts counts those of all messages.
+// readParts reads the parts of a message. parts counts the parts of all messages.
 func readParts(s *request.Scanner, limits *Limits, parts *int) ([]wire.UserPart, error) {
 	var out []wire.UserPart
 	err := s.List(request.NoLimit, func(int) error {
 		if *parts++; *parts > limits.Parts {
-			return s.Invalid("is one part too many: a request has at most %d", limits.Parts)
+			return s.Invalid("exceeds the limit of %d parts per request", limits.Parts)
 		}
 		p, err := readPart(s, limits)
 		out = append(out, p)
@@ -360,7 +360,7 @@ func readPart(s *request.Scanner, limits *Limits) (p wire.UserPart, err error) {
 	case session.PartText:
 		for _, f := range [...]struct{ name, value string }{{"url", p.URL}, {"mediaType", p.MediaType}, {"filename", p.Filename}} {
 			if f.value != "" {
-				return p, s.At(f.name, "belongs to a file, and the part is a text")
+				return p, s.At(f.name, "belongs to a file, but the part is a text")
 			}
 		}
 		if p.Text == "" {
@@ -369,7 +369,7 @@ func readPart(s *request.Scanner, limits *Limits) (p wire.UserPart, err error) {
 		return p, nil
 	case session.PartFile:
 		if p.Text != "" {
-			return p, s.At("text", "belongs to a text, and the part is a file")
+			return p, s.At("text", "belongs to a text, but the part is a file")
 		}
 		return p, request.CheckFile(s.Path(), p.URL, p.MediaType, p.Filename, !limits.RefuseRemoteFiles)
 	}

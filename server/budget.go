@@ -6,56 +6,54 @@ import (
 	"sync"
 )
 
-// budget bounds the memory that bodies take while they are read and decoded, over
-// all requests. A body claims memory piece by piece, as it arrives.
+// budget limits the memory of request bodies that are being read and decoded, over all
+// requests. A body claims memory piece by piece as it arrives.
 //
-// A body that waits for memory keeps what it has, so bodies could wait for each
-// other for ever. They do not, because the oldest one always gets what it needs: the
-// others leave as much as it may still ask for. When it is done the next oldest
-// finds at least as much. The same holds for the bodies of each identity within the
-// identity's share.
+// A body that waits for memory keeps what it has, which could lead to a deadlock. To
+// prevent it, the oldest body always gets what it needs: the others leave as much as it may
+// still request. When it is done, the next oldest finds at least as much. The same holds
+// for the bodies of each identity within its share.
 type budget struct {
-	share int64 // of an identity
-	body  int64 // the most that one body takes
+	share int64 // per identity
+	body  int64 // the maximum for one body
 
 	mu     sync.Mutex
 	all    account
 	shares map[Identity]*account
 }
 
-// account is what some bodies hold of a limit.
+// account is what a group of bodies holds of a limit.
 type account struct {
 	limit  int64
 	held   int64
 	claims list.List // of *claim, oldest first
 }
 
-// claim is what one body holds. It is in the accounts once it holds or waits for
-// something.
+// claim is what one body holds. It is in the accounts once it holds or waits for memory.
 type claim struct {
 	budget *budget
 	who    Identity
 	share  *account
 
 	held, wants int64
-	granted     chan struct{} // closed when wants is held
-	// inAll and inShare are its places in the accounts, nil if it is in none.
+	granted     chan struct{} // closed when wants has been granted
+	// inAll and inShare are its elements in the accounts, or nil.
 	inAll, inShare *list.Element
 }
 
-// newBudget allows total bytes for all bodies, and a quarter of that per identity, but
-// never less than one body.
+// newBudget allows total bytes for all bodies and a quarter of that per identity, but never
+// less than one body.
 func newBudget(total, body int64) *budget {
 	body++ // see bodyReader.room
 	total = max(total, body)
 	return &budget{share: max(total/4, body), body: body, all: account{limit: total}, shares: map[Identity]*account{}}
 }
 
-// claim begins a claim that holds nothing.
+// claim starts a claim that holds nothing.
 func (b *budget) claim(who Identity) *claim { return &claim{budget: b, who: who} }
 
-// raise waits until the claim holds size, or until ctx ends: then it holds what it
-// held before. It reports whether it had to wait.
+// raise waits until the claim holds size bytes. If ctx ends first, the claim keeps what it
+// held before. raise reports whether it had to wait.
 func (c *claim) raise(ctx context.Context, size int64) (waited bool, err error) {
 	granted := c.budget.ask(c, size)
 	select {
@@ -71,10 +69,10 @@ func (c *claim) raise(ctx context.Context, size int64) (waited bool, err error) 
 	if c.budget.withdraw(c) {
 		return true, context.Cause(ctx)
 	}
-	return true, nil // it was granted at the last moment
+	return true, nil // granted at the last moment
 }
 
-// release gives back everything. It may be called again.
+// release returns everything. It may be called again.
 func (c *claim) release() {
 	b := c.budget
 	b.mu.Lock()
@@ -109,7 +107,7 @@ func (b *budget) ask(c *claim, size int64) (granted <-chan struct{}) {
 	return c.granted
 }
 
-// withdraw ends the wait of a claim, unless it was granted.
+// withdraw stops the wait of a claim, unless it was granted.
 func (b *budget) withdraw(c *claim) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -118,7 +116,7 @@ func (b *budget) withdraw(c *claim) bool {
 	return waits
 }
 
-// grant gives the claims that wait, oldest first, what there is for them.
+// grant serves waiting claims, oldest first.
 func (b *budget) grant() {
 	for e := b.all.claims.Front(); e != nil; e = e.Next() {
 		if c := e.Value.(*claim); c.wants > c.held {
@@ -127,7 +125,7 @@ func (b *budget) grant() {
 	}
 }
 
-// try gives a claim what it wants, if that is there.
+// try grants a claim if there is enough memory.
 func (b *budget) try(c *claim) {
 	more := c.wants - c.held
 	if more > 0 && (!b.all.affords(c, more, b.body) || !c.share.affords(c, more, b.body)) {
@@ -139,8 +137,8 @@ func (b *budget) try(c *claim) {
 	close(c.granted)
 }
 
-// affords reports whether a claim may hold more. All but the oldest leave what the
-// oldest may still need.
+// affords reports whether a claim may hold more. All but the oldest leave what the oldest
+// may still need.
 func (a *account) affords(c *claim, more, body int64) bool {
 	left := a.limit - a.held - more
 	if oldest := a.claims.Front().Value.(*claim); oldest != c {

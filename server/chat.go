@@ -17,23 +17,23 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-var sdkParameter = parameter{name: "sdk", kind: "string", about: "The major version of the client's AI SDK: 5, 6 or 7; the header " + wire.HeaderAISDK + " does, too. Without it only what all of them read is sent."}
+var sdkParameter = parameter{name: "sdk", kind: "string", about: "The major version of the client's AI SDK: 5, 6 or 7; the header " + wire.HeaderAISDK + " has the same meaning. Defaults to what all versions can read."}
 
 func chatRoutes() []route {
 	events := []answer{{status: http.StatusOK, media: wire.ContentEvents}}
 	return []route{
 		{
 			method: http.MethodPost, path: "/chat", summary: "Send a message, or answers, from a page that uses Vercel's AI SDK.",
-			query: []parameter{sdkParameter, {name: "agent", kind: "string", about: "The agent of a new chat; the body's field goes first."}},
+			query: []parameter{sdkParameter, {name: "agent", kind: "string", about: "The agent of a new chat; the body's field takes precedence."}},
 			body:  aisdk.Request{}, extra: true, forSDK: true, answers: events, handle: (*exchange).chat,
 		},
 		{
-			method: http.MethodGet, path: "/chat/{id}/stream", summary: "Resume the stream of the reply that is being made. 204 if there is none.",
+			method: http.MethodGet, path: "/chat/{id}/stream", summary: "Resume the stream of the reply in progress. 204 if there is none.",
 			query: []parameter{
 				sdkParameter,
-				{name: "run", kind: "string", about: "The run that was at work when the chat was read: its reply is shown also if it has ended since."},
-				{name: "from", kind: "integer", about: "Begin after this sequence; the client has what came before."},
-				{name: "tail", kind: "boolean", about: "Begin now; the client has what came before."},
+				{name: "run", kind: "string", about: "The run that was in progress when the chat was read: its reply is sent even if the run has ended since."},
+				{name: "from", kind: "integer", about: "Start after this sequence; the client has everything before it."},
+				{name: "tail", kind: "boolean", about: "Start now; the client has everything before."},
 			},
 			forSDK: true, answers: append(events, answer{status: http.StatusNoContent}), handle: (*exchange).chatStream,
 		},
@@ -48,27 +48,27 @@ func chatRoutes() []route {
 			answers: []answer{{status: http.StatusOK, body: wire.Submitted{}}, {status: http.StatusNotFound, body: wire.Submitted{}}},
 		},
 		{
-			method: http.MethodPost, path: "/chat/{id}/interrupt", summary: "Stop the chat's run softly.",
+			method: http.MethodPost, path: "/chat/{id}/interrupt", summary: "Stop the chat's run; it can be resumed.",
 			body: wire.ChatStop{}, answers: []answer{{status: http.StatusAccepted, body: wire.Stopping{}}},
 			handle: func(x *exchange) error { return x.chatStop(session.StopInterrupt) },
 		},
 		{
-			method: http.MethodPost, path: "/chat/{id}/abort", summary: "End the chat's run for good.",
+			method: http.MethodPost, path: "/chat/{id}/abort", summary: "End the chat's run permanently.",
 			body: wire.ChatStop{}, answers: []answer{{status: http.StatusAccepted, body: wire.Stopping{}}},
 			handle: func(x *exchange) error { return x.chatStop(session.StopAbort) },
 		},
 	}
 }
 
-// sdk is the version that the client says it uses.
+// sdk returns the AI SDK version of the client.
 func (x *exchange) sdk() (aisdk.Version, error) {
 	text := x.r.URL.Query().Get("sdk")
 	text = cmp.Or(text, x.r.Header.Get(wire.HeaderAISDK))
 	return aisdk.ParseVersion(text)
 }
 
-// decodeChat reads the body of a chat's request, which may have fields of the
-// application's own.
+// decodeChat decodes the body of a chat request, which may have additional fields of the
+// application.
 func (x *exchange) decodeChat() (*aisdk.Request, error) {
 	body, release, err := x.body()
 	if err != nil {
@@ -85,8 +85,8 @@ func (x *exchange) decodeChat() (*aisdk.Request, error) {
 	return in, err
 }
 
-// chat takes a message or answers, and streams what they lead to. Whatever is
-// refused is refused before the stream begins.
+// chat accepts a message or answers, and streams the run that they start. It refuses a
+// request before the stream begins.
 func (x *exchange) chat() error {
 	version, err := x.sdk()
 	if err != nil {
@@ -96,7 +96,7 @@ func (x *exchange) chat() error {
 	if err != nil {
 		return err
 	}
-	if err := x.server.enter(x); err != nil { // before anything is done that the client would not see
+	if err := x.server.enter(x); err != nil { // before the request has effects that the client would not see
 		return err
 	}
 	ctx, cancel := x.change()
@@ -106,7 +106,7 @@ func (x *exchange) chat() error {
 		return err
 	}
 	if state != nil && state.ParentID != "" {
-		return session.Invalid("id", "%q is the session of an agent which works for another", in.ID)
+		return session.Invalid("id", "%q is the session of a sub-agent", in.ID)
 	}
 	var turn *chatTurn
 	switch {
@@ -132,21 +132,20 @@ func (x *exchange) chat() error {
 	return x.stream(ctx, version, turn)
 }
 
-// chatTurn is a run that a request led to, and where its stream begins for the
-// client.
+// chatTurn is the run of a request and the start of its stream for the client.
 type chatTurn struct {
 	run       helix.Run
 	messageID string
 	from      int64 // after the run's first sequence, if set
-	// sent is set when the message was sent before: what came of it is shown.
+	// sent is set if the same message was sent before: its run is shown.
 	sent bool
-	// continues is set when the client has the beginning of the message, with these
-	// calls that wait.
+	// continues is set if the client has the beginning of the message, with these waiting
+	// calls.
 	continues bool
 	waiting   []session.Pending
 }
 
-// say begins a turn with the user's message.
+// say starts a turn with the user's message.
 func (x *exchange) say(ctx context.Context, state *session.State, in *aisdk.Request) (*chatTurn, error) {
 	message, err := in.Input()
 	if err != nil {
@@ -155,7 +154,7 @@ func (x *exchange) say(ctx context.Context, state *session.State, in *aisdk.Requ
 	if err := in.CheckNewID(); err != nil {
 		return nil, err
 	}
-	request := message.ID // a message that is sent again is not said again
+	request := message.ID // makes a repeated message idempotent
 	message.ID = cmp.Or(message.ID, session.NewMessageID())
 	agent, err := x.chatAgent(state, in)
 	if err != nil {
@@ -171,8 +170,8 @@ func (x *exchange) say(ctx context.Context, state *session.State, in *aisdk.Requ
 	return &chatTurn{run: run, messageID: aisdk.ReplyID(in.ID, message.ID)}, nil
 }
 
-// chatAgent is the agent of a chat: of one that is new, the agent that is asked
-// for, or the first.
+// chatAgent returns the agent of a chat. For a new chat it is the requested agent, or the
+// first.
 func (x *exchange) chatAgent(state *session.State, in *aisdk.Request) (*helix.Agent, error) {
 	if state != nil {
 		return x.agentFor("id", state)
@@ -187,7 +186,7 @@ func (x *exchange) chatAgent(state *session.State, in *aisdk.Request) (*helix.Ag
 	return x.server.agent("agent", name)
 }
 
-// takeAnswers submits the answers that the last message holds and goes on with them.
+// takeAnswers submits the answers in the last message and continues the chat with them.
 func (x *exchange) takeAnswers(ctx context.Context, state *session.State, in *aisdk.Request) (*chatTurn, error) {
 	waiting, err := x.executor.Waiting(ctx, state.ID)
 	if err != nil {
@@ -229,25 +228,25 @@ func (x *exchange) takeAnswers(ctx context.Context, state *session.State, in *ai
 	if turn.messageID, err = x.lastReply(ctx, state.ID); err != nil {
 		return nil, err
 	}
-	if !submitted && run != nil && strings.HasPrefix(run.RequestID, request) { // it was sent before
+	if !submitted && run != nil && strings.HasPrefix(run.RequestID, request) { // the answers were sent before
 		turn.run, err = x.executor.Attach(ctx, state.ID)
 		return turn, err
 	}
 	if run != nil {
-		request += run.ID // the same answers may be sent again when others are still missing
+		request += run.ID // the same answers may be sent again while others are missing
 	}
 	turn.run, err = x.executor.Resume(ctx, state.ID, helix.ResumeOptions{Agent: agent, RequestID: request})
-	if err != nil && (goesOn || errors.Is(err, session.ErrAlreadyRunning)) { // a run takes the answers up itself
+	if err != nil && (goesOn || errors.Is(err, session.ErrAlreadyRunning)) { // the run uses the answers itself
 		turn.run, err = x.executor.Attach(ctx, state.ID)
 		if err == nil && turn.run.ID() == in.ShownRun() {
-			turn.from = info.Last // of a run that another resumed, the client has nothing
+			turn.from = info.Last // another process resumed the run: the client has none of it
 		}
 	}
 	return turn, err
 }
 
-// submissions are the answers to calls that wait. The others are to calls of the
-// server's own, or were given before. If one cannot be taken, none is.
+// submissions returns the answers to waiting calls. Answers to the server's own calls, and
+// those given before, are ignored. If one is invalid, all are refused.
 func (x *exchange) submissions(answered []aisdk.Part, waiting []session.Pending) ([]helix.Submission, error) {
 	waits := map[string]*session.Pending{}
 	for i := range waiting {
@@ -280,11 +279,12 @@ func (x *exchange) submissions(answered []aisdk.Part, waiting []session.Pending)
 	return out, nil
 }
 
-// errNotShown refuses an approval of a call that the page has not shown as it is.
-var errNotShown = session.Invalid("messages", "approve a call whose input the page does not show as it is; "+
-	"GET /waiting has it whole, and the chat's submit-tool-result takes the approval")
+// errNotShown refuses an approval of a call whose exact input the page has not shown.
+var errNotShown = session.Invalid("messages", "approve a call whose exact input the page does not show; "+
+	"GET /waiting returns it, and the chat's submit-tool-result accepts the approval")
 
-// answersID begins the request id of answers, which tells when they are sent again.
+// answersID returns the prefix of the request id for answers, which identifies repeated
+// ones.
 func answersID(parts []aisdk.Part) string {
 	var ids []string
 	for i := range parts {
@@ -299,7 +299,7 @@ func answersID(parts []aisdk.Part) string {
 	return "answers-" + hex.EncodeToString(sum[:12]) + "-"
 }
 
-// lastReply is the id of the UI message that the transcript ends in.
+// lastReply returns the id of the last UI message of the transcript.
 func (x *exchange) lastReply(ctx context.Context, id string) (string, error) {
 	shot, err := x.recent(ctx, id)
 	if err != nil {
@@ -308,11 +308,11 @@ func (x *exchange) lastReply(ctx context.Context, id string) (string, error) {
 	return aisdk.Last(id, shot.Messages).ID, nil
 }
 
-// regenerate makes a reply anew.
+// regenerate repeats a reply.
 func (x *exchange) regenerate(ctx context.Context, state *session.State, in *aisdk.Request) (*chatTurn, error) {
 	group, err := x.group(ctx, state.ID, in.Target())
 	if errors.Is(err, session.ErrNotFound) && in.TargetSent() {
-		return x.say(ctx, state, in) // what it replies to never arrived
+		return x.say(ctx, state, in) // the message before it never arrived
 	}
 	if err != nil {
 		return nil, err
@@ -327,7 +327,7 @@ func (x *exchange) regenerate(ctx context.Context, state *session.State, in *ais
 	return x.rewound(ctx, state, group.ID, helix.ResumeOptions{Checkpoint: at})
 }
 
-// edit replaces a message of the user, and what came after it.
+// edit replaces a message of the user and everything after it.
 func (x *exchange) edit(ctx context.Context, state *session.State, in *aisdk.Request) (*chatTurn, error) {
 	message, err := in.Input()
 	if err != nil {
@@ -335,21 +335,21 @@ func (x *exchange) edit(ctx context.Context, state *session.State, in *aisdk.Req
 	}
 	group, err := x.group(ctx, state.ID, in.MessageID)
 	if errors.Is(err, session.ErrNotFound) {
-		return x.say(ctx, state, in) // it never arrived
+		return x.say(ctx, state, in) // the message never arrived
 	}
 	if err != nil {
 		return nil, err
 	}
-	if sameParts(group.User, &message) { // it is sent again, not replaced
+	if sameParts(group.User, &message) { // a repeated message, not a new one
 		return &chatTurn{sent: true, messageID: group.ID}, nil
 	}
 	if group.kept == 0 {
-		return nil, refuse(http.StatusConflict, session.CodeNotResumable, "The first message of a chat cannot be replaced. Begin a new chat.")
+		return nil, refuse(http.StatusConflict, session.CodeNotResumable, "The first message of a chat cannot be replaced. Start a new chat.")
 	}
 	opts := helix.ResumeOptions{Message: &message}
 	opts.Checkpoint, err = x.checkpointAt(ctx, state.ID, group.kept, group.End-1)
 	if err == nil && opts.Checkpoint == "" && !group.joins {
-		// There is none after a step that was left in the middle.
+		// A step that was left in the middle has none.
 		opts.ReplaceInput = true
 		opts.Checkpoint, err = x.checkpointAt(ctx, state.ID, group.End, group.Begun)
 	}
@@ -366,7 +366,7 @@ func errNoWayBack() error {
 	return refuse(http.StatusConflict, session.CodeNotResumable, "The chat cannot go back to this message.")
 }
 
-// sameParts reports whether two messages say the same.
+// sameParts reports whether two messages have the same content.
 func sameParts(a, b *session.Message) bool {
 	one, err := session.Encode(a.Parts)
 	if err != nil {
@@ -397,16 +397,16 @@ func (x *exchange) rewound(ctx context.Context, state *session.State, messageID 
 // said is a message of the user in its chat, and the reply to it.
 type said struct {
 	aisdk.Group
-	// kept is the number of messages before the turn that the message began: results
-	// with which the turn answered what an earlier one had left open do not count, since
-	// a turn in its place answers them again.
+	// kept is the number of messages before the message's turn. Results with which the turn
+	// answered calls of an earlier turn do not count, because a turn in its place answers
+	// them again.
 	kept int
-	// joins is set if an earlier message that the user sees began the same turn.
+	// joins is set if an earlier visible message of the user belongs to the same turn.
 	joins bool
 }
 
-// group finds the part of the transcript that a UI message belongs to, the last if
-// none is named.
+// group returns the part of the transcript that a UI message belongs to, or the last part
+// if id is empty.
 func (x *exchange) group(ctx context.Context, id, uiMessage string) (*said, error) {
 	messages, err := x.transcript(ctx, id)
 	if err != nil {
@@ -427,8 +427,7 @@ func (x *exchange) group(ctx context.Context, id, uiMessage string) (*said, erro
 	return nil, session.ErrNotFound.WithMessage("there is no message %.60q in the chat", uiMessage)
 }
 
-// checkpointAt finds the newest checkpoint with so many messages; the id is empty if
-// there is none.
+// checkpointAt returns the newest checkpoint with this number of messages, or "".
 func (x *exchange) checkpointAt(ctx context.Context, id string, least, most int) (string, error) {
 	request := session.PageRequest{Limit: session.MaxPageSize}
 	for {

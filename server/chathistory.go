@@ -13,8 +13,8 @@ import (
 	"github.com/helixagents/helix/stream"
 )
 
-// chatMessages reads a chat as UI messages. While a run is at work its reply is left
-// out, for the client is shown it from its beginning when it resumes the stream.
+// chatMessages returns a chat as UI messages. It omits the reply of a run in progress,
+// because the client receives it when it resumes the stream.
 func (x *exchange) chatMessages() error {
 	asked, err := x.askedMessages()
 	if err != nil {
@@ -40,7 +40,7 @@ func (x *exchange) chatMessages() error {
 	return nil
 }
 
-// askedMessages is what a client wants of a chat.
+// askedMessages is what a client requests of a chat.
 type askedMessages struct {
 	version       aisdk.Version
 	options       aisdk.Options
@@ -49,13 +49,13 @@ type askedMessages struct {
 	offset, limit int
 }
 
-// messageParameters are those of a chat's messages.
+// messageParameters are the parameters of a chat's messages.
 var messageParameters = []parameter{
-	{name: "tail", kind: "boolean", about: "Also what is committed of the reply that is being made, for a client that reads on from the sequence."},
-	{name: "offset", kind: "integer", about: "Answer with a page, from the message at this index on; the oldest has index 0."},
-	{name: "limit", kind: "integer", about: "Answer with a page of so many messages, at most 200. Defaults to 50 if an offset is given. Without both, the newest messages are the answer."},
+	{name: "tail", kind: "boolean", about: "Include the committed part of the reply in progress, for a client that reads on from the sequence."},
+	{name: "offset", kind: "integer", about: "Return a page that starts with the message at this index; the oldest has index 0."},
+	{name: "limit", kind: "integer", about: "Return a page of this many messages, at most 200. Defaults to 50 with an offset. Without both, the newest messages are returned."},
 	{name: "includeReasoning", kind: "boolean", about: "Whether the model's reasoning is included. Defaults to true."},
-	{name: "includeToolResults", kind: "boolean", about: "Whether what tools returned is included; otherwise their output is null. Defaults to true."},
+	{name: "includeToolResults", kind: "boolean", about: "Whether the results of tools are included; otherwise their output is null. Defaults to true."},
 }
 
 func (x *exchange) askedMessages() (*askedMessages, error) {
@@ -71,12 +71,12 @@ func (x *exchange) askedMessages() (*askedMessages, error) {
 	asked.options.OmitReasoning = asked.options.OmitReasoning || !q.flagOr("includeReasoning", true)
 	asked.options.OmitToolResults = asked.options.OmitToolResults || !q.flagOr("includeToolResults", true)
 	if asked.tail && asked.paged {
-		q.refuse("tail", "cannot be asked for with offset or limit")
+		q.refuse("tail", "cannot be combined with offset or limit")
 	}
 	return asked, q.err
 }
 
-// chatTries bounds how often a chat is read again because it went on meanwhile.
+// chatTries limits how often a chat is read again because it changed in the meantime.
 const chatTries = 16
 
 func (x *exchange) chatOf(ctx context.Context, id string, asked *askedMessages) (*aisdk.Chat, error) {
@@ -93,7 +93,7 @@ func (x *exchange) chatOf(ctx context.Context, id string, asked *askedMessages) 
 		if err != nil {
 			return nil, err
 		}
-		if chat.Running { // what it holds does not change
+		if chat.Running { // its content does not change
 			return chat, nil
 		}
 		if same, err := x.chats().unchanged(ctx, shot); err != nil || same {
@@ -104,19 +104,18 @@ func (x *exchange) chatOf(ctx context.Context, id string, asked *askedMessages) 
 }
 
 func errChanges(id string) error {
-	return session.ErrUnavailable.WithMessage("session %s changes too fast to be read", id)
+	return session.ErrUnavailable.WithMessage("session %s changes too fast to read it", id)
 }
 
-// recent is a session with as many of its newest messages as an answer may hold,
-// beginning with one of the user's. Where the last reply alone is larger than that, it
-// has more.
+// recent returns a session with its newest messages that fit into a response, starting with
+// one of the user's. If the last reply alone is larger, it returns more.
 func (x *exchange) recent(ctx context.Context, id string) (*store.Snapshot, error) {
 	limit := x.server.cfg.Limits.PageBytes
 	shot, err := x.newest(ctx, id, limit)
 	if err != nil || shot != nil {
 		return shot, err
 	}
-	done, err := x.server.transcripts.take(ctx) // what follows may read the whole session
+	done, err := x.server.transcripts.take(ctx) // the next steps may read the whole session
 	if err != nil {
 		return nil, err
 	}
@@ -128,8 +127,8 @@ func (x *exchange) recent(ctx context.Context, id string) (*store.Snapshot, erro
 	return shot, err
 }
 
-// newest is a session with its newest messages within a limit, from the first of the
-// user's on; nil if there is none among them.
+// newest returns a session with its newest messages within a limit, starting with the first
+// of the user's; nil if there is none.
 func (x *exchange) newest(ctx context.Context, id string, limit int64) (*store.Snapshot, error) {
 	shot, err := store.TakeRecent(ctx, x.sessions, x.streams, id, limit)
 	if err != nil || shot.Skipped == 0 {
@@ -143,7 +142,7 @@ func (x *exchange) newest(ctx context.Context, id string, limit int64) (*store.S
 	return shot, nil
 }
 
-// chatAt makes the chat that a session was at one moment.
+// chatAt returns the chat of a session at one moment.
 func (x *exchange) chatAt(ctx context.Context, shot *store.Snapshot, asked *askedMessages) (*aisdk.Chat, error) {
 	state, chats := shot.State, x.chats()
 	chat := &aisdk.Chat{SessionID: state.ID, Sequence: shot.Sequence, Earlier: shot.Skipped}
@@ -179,13 +178,13 @@ func (x *exchange) chatAt(ctx context.Context, shot *store.Snapshot, asked *aske
 	return chat, nil
 }
 
-// pageOf is a part of messages.
+// pageOf returns a page of messages.
 func pageOf(messages []aisdk.Message, skip, limit int) []aisdk.Message {
 	skip = min(skip, len(messages))
 	return messages[skip:min(skip+limit, len(messages))]
 }
 
-// fitting is as many messages as have at most so many bytes together, and at least one.
+// fitting returns as many messages as fit into limit bytes, and at least one.
 func fitting(messages []aisdk.Message, limit int64) ([]aisdk.Message, error) {
 	size := int64(0)
 	for i := range messages {
@@ -204,9 +203,9 @@ func fitting(messages []aisdk.Message, limit int64) ([]aisdk.Message, error) {
 type chats struct {
 	sessions session.Store
 	streams  stream.Manager
-	// whole is asked before a transcript is read as a whole.
+	// whole is called before a whole transcript is read.
 	whole func(context.Context) (done func(), err error)
-	// step bounds the bytes that are read of a step which is not over.
+	// step limits the bytes that are read of an unfinished step.
 	step int64
 }
 
@@ -214,7 +213,7 @@ func (x *exchange) chats() *chats {
 	return &chats{sessions: x.sessions, streams: x.streams, whole: x.server.transcripts.take, step: x.server.cfg.Limits.PageBytes}
 }
 
-// all is a session with all of its messages.
+// all returns a session with all of its messages.
 func (c *chats) all(ctx context.Context, id string) (*store.Snapshot, error) {
 	done, err := c.whole(ctx)
 	if err != nil {
@@ -233,8 +232,8 @@ func (c *chats) unchanged(ctx context.Context, shot *store.Snapshot) (bool, erro
 	return again.Version == shot.State.Version && again.CurrentRunID == shot.State.CurrentRunID, nil
 }
 
-// transcript is what a chat's messages are made from, but for the calls that wait. told
-// is what a user is told of a run that failed.
+// transcript returns what a chat's messages are built from, except for the waiting calls.
+// told returns the text for a failed run.
 func (c *chats) transcript(ctx context.Context, shot *store.Snapshot, tail bool, told func(*session.Error) string) (*aisdk.Transcript, error) {
 	state, run := shot.State, shot.Run
 	t := &aisdk.Transcript{SessionID: state.ID, Messages: shot.Messages}
@@ -249,20 +248,20 @@ func (c *chats) transcript(ctx context.Context, shot *store.Snapshot, tail bool,
 		}
 		if state.Error != nil {
 			t.Metadata.Code = state.Error.Code
-			if state.Error.Code != session.CodeCancelled { // a stop is no error
+			if state.Error.Code != session.CodeCancelled { // a stop is not an error
 				t.Metadata.Error = told(state.Error)
 			}
 		}
 	}
 	var err error
-	if shot.CheckpointID != "" { // it waits in mid-step, or has just ended
+	if shot.CheckpointID != "" { // the session waits in mid-step, or has just ended
 		t.Messages, t.Suspended, err = c.midStep(ctx, shot)
 	}
 	return t, err
 }
 
-// midStep is the transcript of a session that waits in mid-step, with the results
-// that are there already.
+// midStep returns the transcript of a session that waits in mid-step, with the results so
+// far.
 func (c *chats) midStep(ctx context.Context, shot *store.Snapshot) ([]session.Message, bool, error) {
 	messages := slices.Clip(shot.Messages)
 	since, err := c.sessions.Messages(ctx, shot.State.ID, session.PageRequest{
@@ -284,8 +283,8 @@ func (c *chats) midStep(ctx context.Context, shot *store.Snapshot) ([]session.Me
 	return messages, shot.State.Status == session.Active || shot.State.Status == session.Paused, nil
 }
 
-// waits finds the calls of messages, and of the agents that they called, which wait
-// or waited for people.
+// waits returns the calls of messages, and of the agents that they called, that wait or
+// waited for people.
 func (c *chats) waits(ctx context.Context, state *session.State, messages []session.Message) ([]aisdk.Wait, error) {
 	made := map[string]bool{}
 	for i := range messages {
@@ -320,7 +319,7 @@ func (c *chats) waits(ctx context.Context, state *session.State, messages []sess
 	return out, nil
 }
 
-// waitsBelow adds the waits of an agent that shares the session's stream.
+// waitsBelow adds the waiting calls of an agent that shares the session's stream.
 func (c *chats) waitsBelow(
 	ctx context.Context, out []aisdk.Wait, parent string, ref *session.ChildRef, under string, depth int,
 ) ([]aisdk.Wait, error) {
@@ -329,7 +328,7 @@ func (c *chats) waitsBelow(
 	}
 	child, err := c.sessions.Load(ctx, ref.SessionID)
 	if errors.Is(err, session.ErrNotFound) || (err == nil && child.ParentID != parent) {
-		return out, nil // it was never started, or is somebody else's
+		return out, nil // it was never started, or belongs to somebody else
 	}
 	if err != nil {
 		return nil, err
@@ -359,7 +358,7 @@ func (c *chats) waitsBelow(
 	return out, nil
 }
 
-// results are those of a session's calls.
+// results returns the results of a session's calls.
 func (c *chats) results(ctx context.Context, id string) (map[string]*session.Part, error) {
 	done, err := c.whole(ctx)
 	if err != nil {

@@ -14,15 +14,15 @@ import (
 	"github.com/helixagents/helix/stream"
 )
 
-// chatFrames are the frames of a chat's stream.
+// chatFrames encodes the frames of a chat's stream.
 type chatFrames struct {
 	encoder *aisdk.Encoder
-	first   []aisdk.Chunk // what the client is shown before anything comes
-	// held is what a step said that may yet be taken back, for a client that cannot do
-	// that: it is shown once the session has said more, and dropped if that takes it back.
+	first   []aisdk.Chunk // chunks to send before the stream's own
+	// held are chunks of a step that may still be discarded, for a client that cannot remove
+	// them: they are sent once the session has continued, and dropped if it discards them.
 	held    []stream.Item
 	session string
-	alive   func() bool // whether whoever runs the session still does
+	alive   func() bool // whether the session's lease is still renewed
 }
 
 func (*chatFrames) header(h http.Header) { h.Set("X-Vercel-Ai-Ui-Message-Stream", "v1") }
@@ -36,7 +36,7 @@ func (f *chatFrames) tell(out *frames, item stream.Item) (last bool, err error) 
 		var chunks []aisdk.Chunk
 		switch {
 		case item.Frame == stream.FrameTruncated:
-			chunks = []aisdk.Chunk{{Type: aisdk.TypeError, ErrorText: "The stream no longer holds what comes next. Load the chat again."}}
+			chunks = []aisdk.Chunk{{Type: aisdk.TypeError, ErrorText: "The stream no longer has the next chunks. Load the chat again."}}
 			last = true
 		case item.Terminal():
 			chunks = f.encoder.Finish(item)
@@ -63,8 +63,8 @@ func (*chatFrames) write(out *frames, chunks []aisdk.Chunk) error {
 	return nil
 }
 
-// release gives what can be shown now that an item has come. What is held waits for
-// the session itself to go on: then it either takes the step back or continues it.
+// release returns the items that can be sent after item. Held items wait until the session
+// itself continues: it then either discards the step or continues it.
 func (f *chatFrames) release(item stream.Item) []stream.Item {
 	if f.held == nil {
 		return []stream.Item{item}
@@ -80,8 +80,8 @@ func (f *chatFrames) release(item stream.Item) []stream.Item {
 	return items
 }
 
-// idle is called while nothing comes. A step in which a tool works for long says
-// nothing either; its text is shown once it is known that somebody works on it.
+// idle is called while nothing arrives. A step with a long tool call is silent, too; its
+// text is sent once it is certain that a process works on it.
 func (f *chatFrames) idle(out *frames) error {
 	if f.held == nil || !f.alive() {
 		return nil
@@ -99,10 +99,10 @@ func (f *chatFrames) idle(out *frames) error {
 	return nil
 }
 
-// cut ends the stream with an error: a client takes a body that just ends for a
-// reply that is complete.
+// cut ends the stream with an error, because a client would take a body that just ends for
+// a complete reply.
 func (*chatFrames) cut(out *frames, why wire.Fail) {
-	_ = out.encode("", 0, &aisdk.Chunk{Type: aisdk.TypeError, ErrorText: why.Message}) // texts always encode
+	_ = out.encode("", 0, &aisdk.Chunk{Type: aisdk.TypeError, ErrorText: why.Message}) // strings always encode
 }
 
 func (x *exchange) encoder(version aisdk.Version, sessionID, messageID, runID string) *aisdk.Encoder {
@@ -112,7 +112,7 @@ func (x *exchange) encoder(version aisdk.Version, sessionID, messageID, runID st
 	})
 }
 
-// stream answers with the run that a request led to.
+// stream responds with the run of a request.
 func (x *exchange) stream(ctx context.Context, version aisdk.Version, turn *chatTurn) error {
 	state, run, err := x.opened(ctx, turn.run)
 	if err != nil {
@@ -130,8 +130,7 @@ func (x *exchange) followRun(state *session.State, run *session.Run, from int64,
 	return x.follow(func(ctx context.Context) iter.Seq2[stream.Item, error] { return handle.StreamFrom(ctx, from) }, to)
 }
 
-// chatStream resumes the reply that is being made: it is shown from its beginning,
-// unless the client has that.
+// chatStream resumes the reply in progress, from its beginning unless the client has that.
 func (x *exchange) chatStream() error {
 	version, err := x.sdk()
 	if err != nil {
@@ -148,7 +147,7 @@ func (x *exchange) chatStream() error {
 	}
 	ctx := x.r.Context()
 	state, err := x.session(ctx, "id", x.r.PathValue("id"))
-	if errors.Is(err, session.ErrNotFound) { // a page may ask before anything was said
+	if errors.Is(err, session.ErrNotFound) { // a page may ask before the first message
 		x.w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
@@ -196,7 +195,7 @@ func (x *exchange) chatStream() error {
 	return x.replayFrom(state, shot, &group, to)
 }
 
-// replay shows a reply that was made, or is being made, from its beginning.
+// replay sends a finished or running reply from its beginning.
 func (x *exchange) replay(version aisdk.Version, state *session.State, messageID string) error {
 	shot, err := x.recent(x.r.Context(), state.ID)
 	if err != nil {
@@ -204,7 +203,7 @@ func (x *exchange) replay(version aisdk.Version, state *session.State, messageID
 	}
 	group := aisdk.Last(state.ID, shot.Messages)
 	if group.ID != messageID || shot.Run == nil {
-		return refuse(http.StatusConflict, session.CodeStale, "The conversation has moved on since that message. Load it again.")
+		return refuse(http.StatusConflict, session.CodeStale, "The conversation has continued since that message. Load it again.")
 	}
 	x.runID = shot.Run.ID
 	to := &chatFrames{encoder: x.encoder(version, state.ID, group.ID, shot.Run.ID)}
@@ -212,8 +211,7 @@ func (x *exchange) replay(version aisdk.Version, state *session.State, messageID
 	return x.replayFrom(state, shot, &group, to)
 }
 
-// replayFrom shows the messages of a reply that are committed, and then what came
-// after them.
+// replayFrom sends the committed messages of a reply, and then what follows them.
 func (x *exchange) replayFrom(state *session.State, shot *store.Snapshot, group *aisdk.Group, to *chatFrames) error {
 	waits, err := x.chats().waits(x.r.Context(), state, group.Reply)
 	if err != nil {
@@ -223,8 +221,8 @@ func (x *exchange) replayFrom(state *session.State, shot *store.Snapshot, group 
 	return x.catchUp(state, shot, shot.Sequence, to)
 }
 
-// catchUp shows what a stream holds after a sequence, of whichever run, for a step
-// may have been begun by one and be gone on with by the next; then it follows.
+// catchUp sends what the stream holds after a sequence, of all runs, because one run may
+// have started a step that the next one continued. Then it follows the stream.
 func (x *exchange) catchUp(state *session.State, shot *store.Snapshot, from int64, to *chatFrames) error {
 	ctx := x.r.Context()
 	items, last, err := x.since(ctx, state.StreamID, from)
@@ -250,8 +248,8 @@ func (x *exchange) catchUp(state *session.State, shot *store.Snapshot, from int6
 	return x.followRun(state, shot.Run, last, to)
 }
 
-// inFlight is where the step begins that the process which works on it may have died in:
-// then whoever takes the run over makes its reply anew. A reply that is stored stands.
+// inFlight returns where the step begins whose process may have died: a process that
+// recovers the run repeats its reply. A stored reply stays.
 func (x *exchange) inFlight(ctx context.Context, shot *store.Snapshot, items []stream.Item) (int, error) {
 	at, reply := aisdk.InFlight(shot.State.ID, items)
 	if at == len(items) {
@@ -267,7 +265,8 @@ func (x *exchange) inFlight(ctx context.Context, shot *store.Snapshot, items []s
 	return at, nil
 }
 
-// renewed tells whether the holder of a lease has renewed it since.
+// renewed returns a function that reports whether the holder of a lease has renewed it
+// since.
 func (x *exchange) renewed(id string, lease session.Lease) func() bool {
 	return func() bool {
 		state, err := x.sessions.Load(x.r.Context(), id)
@@ -282,7 +281,7 @@ const (
 	replayBytes = 8 << 20
 )
 
-// since reads what a stream holds after a sequence, and says where that ends.
+// since returns what a stream holds after a sequence, and where that ends.
 func (x *exchange) since(ctx context.Context, streamID string, from int64) (items []stream.Item, last int64, err error) {
 	size, encoded := 0, []byte(nil)
 	for last = from; len(items) < maxReplay; {
@@ -314,7 +313,7 @@ func (x *exchange) since(ctx context.Context, streamID string, from int64) (item
 				size += len(encoded)
 			}
 			items, last = append(items, page[i]), page[i].Sequence
-			if size >= replayBytes { // the rest comes as the stream is followed
+			if size >= replayBytes { // the rest arrives while the stream is followed
 				return items, last, nil
 			}
 		}

@@ -8,17 +8,17 @@ import (
 
 func cleanupRoutes() []route {
 	return []route{{
-		method: http.MethodPost, path: "/cleanup", summary: "Fail the sessions whose time is up, and tell what that came to. For operators.",
+		method: http.MethodPost, path: "/cleanup", summary: "Fail expired sessions and return the result. For operators.",
 		answers: ok(session.Cleanup{}), handle: (*exchange).cleanup,
 	}}
 }
 
 func (x *exchange) cleanup() error {
 	if !x.who.Operator {
-		return session.ErrNotAllowed.WithMessage("only an operator may clean up")
+		return session.ErrNotAllowed.WithMessage("only an operator may run the cleanup")
 	}
 	if x.server.cfg.Cleanup == nil {
-		return session.ErrUnavailable.WithMessage("this server does not clean up")
+		return session.ErrUnavailable.WithMessage("this server has no cleanup")
 	}
 	ctx, cancel := x.change()
 	defer cancel()

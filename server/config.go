@@ -14,115 +14,113 @@ import (
 	"github.com/helixagents/helix/store"
 )
 
-// Config says what a server offers, and to whom.
+// Config configures a server.
 type Config struct {
-	// Executor runs the agents, Backend is where it keeps them. Both are needed.
+	// Executor runs the agents, and Backend stores their sessions. Both are required.
 	Executor helix.Executor
 	Backend  store.Backend
-	// Agents lists the agents that are offered; the first is that of a chat which
-	// names none. It is called for every request that needs an agent, so that they may
-	// be exchanged while the server runs.
+	// Agents returns the agents of the server. A chat that names none gets the first. It is
+	// called for every request that needs an agent, so the agents may change while the
+	// server runs.
 	Agents func() []*helix.Agent
-	// Authenticate tells who sent a request. An error refuses it with 401, or, when it
-	// is retryable as [session.IsRetryable] says, with 503; it is not shown to the
-	// client. See [Tokens].
+	// Authenticate returns the identity of a request's sender. An error refuses the request
+	// with 401, or with 503 if it is retryable (see [session.IsRetryable]); the client does
+	// not see it. See [Tokens].
 	Authenticate func(*http.Request) (Identity, error)
-	// AllowUnauthenticated serves everybody as an operator of the default tenant. It
-	// must be set if Authenticate is not.
+	// AllowUnauthenticated serves everybody as an operator of the default tenant. It is
+	// required if Authenticate is not set.
 	AllowUnauthenticated bool
 	Limits               Limits
-	// RateLimit bounds the requests of one identity, on this server; where everybody is
-	// served without signing in, those of all together. Defaults to 10 a second with
-	// bursts of 50.
+	// RateLimit limits the requests of one identity to this server. Without authentication
+	// it limits all requests together. Defaults to 10 per second with bursts of 50.
 	RateLimit RateLimit
-	// Hosts lists the names that the server goes by; a request for another is refused.
-	// [AnyHost] is every name. Defaults to every name, but to those of this machine
-	// where AllowUnauthenticated is set.
+	// Hosts are the host names of the server. A request for another name is refused.
+	// [AnyHost] allows every name. Defaults to every name, or to the names of this machine
+	// if AllowUnauthenticated is set.
 	Hosts []string
-	// CORS lists origins, such as "https://app.example.com", whose pages may call the
-	// server. By default none may.
+	// CORS are the origins, such as "https://app.example.com", whose pages may call the
+	// server. Defaults to none.
 	CORS []string
-	// Chat changes what pages of chats are shown, while a reply is streamed and when they
-	// are opened.
+	// Chat configures what pages of chats show, while a reply is streamed and when they are
+	// opened.
 	Chat aisdk.Options
-	// SubmitSchema, if set, is a schema that answers to waiting calls must match, whichever
-	// route they come by, beside the checks that the server makes itself. It is given
+	// SubmitSchema, if set, is a schema that all answers to waiting calls must match, in
+	// addition to the server's own checks. It validates
 	// {"kind":"client-tool-result","toolCallId",…} with result or error, or
 	// {"kind":"approval-response","toolCallId","approvalId","approved","reason"}.
 	SubmitSchema *helix.Schema
-	// ServiceName is what the server calls itself: in its log, as "service" in the answers
-	// of /healthz and /readyz, and as the title of /openapi.json.
+	// ServiceName is the name of the server in its log, as "service" in the responses of
+	// /healthz and /readyz, and as the title of /openapi.json.
 	ServiceName string
-	// Verbose puts what led to an error into the answer.
+	// Verbose includes the cause of an error in the response.
 	Verbose bool
-	// KeepAlive is the time between comments on a stream that has nothing else to
-	// say. Defaults to 15 seconds.
+	// KeepAlive is the interval between comments on an idle stream. Defaults to 15 seconds.
 	KeepAlive time.Duration
-	// Logger gets a line per request. Defaults to [slog.Default].
+	// Logger receives a line per request. Defaults to [slog.Default].
 	Logger *slog.Logger
-	// Cleanup fails the expired sessions of a tenant; see the runtime's method of that
-	// name. Without it, /cleanup is not offered.
+	// Cleanup fails the expired sessions of a tenant; see [helix.Runtime]. Without it,
+	// /cleanup is unavailable.
 	Cleanup func(ctx context.Context, tenant string) (*session.Cleanup, error)
-	// Ready says whether the server can do its work. Defaults to that of the Backend.
+	// Ready returns an error if the server is not ready. Defaults to the check of the
+	// Backend.
 	Ready func(ctx context.Context) error
 }
 
-// Limits bound what one request may take.
+// Limits limit the resources of a request.
 type Limits struct {
-	// Body is the largest body in bytes. Defaults to 4 MiB.
+	// Body is the maximum size of a body in bytes. Defaults to 4 MiB.
 	Body int64
-	// Buffered is how many bytes of bodies the server holds at once, over all requests,
-	// while they arrive and are decoded; at least one body must fit. One identity's
-	// requests hold at most a quarter of it, or one body. A request that finds no room
-	// waits, for ReadTimeout at most, and is then refused with 503. Bodies of up to 64
-	// KiB do not count. Defaults to 64 MiB, or to one body if that is more.
+	// Buffered is the maximum number of bytes of all bodies that are being received and
+	// decoded at the same time; at least one body must fit. The requests of one identity may
+	// use a quarter of it, or one body. A request that exceeds it waits for up to
+	// ReadTimeout and is then refused with 503. Bodies of up to 64 KiB do not count.
+	// Defaults to 64 MiB, or to one body if that is more.
 	Buffered int64
-	// Tags and Metadata are how many tags and metadata entries a session may be given.
-	// Both default to 64, which is the most that a session can have; see
-	// [session.MaxTags] and [session.MaxMetadata].
+	// Tags and Metadata are the maximum numbers of tags and metadata entries in a request.
+	// Both default to 64, the maximum of a session; see [session.MaxTags] and
+	// [session.MaxMetadata].
 	Tags     int
 	Metadata int
-	// StateKeys is how many keys the initial state of a session may be given. Defaults
-	// to 1,000.
+	// StateKeys is the maximum number of keys of initial state in a request. Defaults to
+	// 1,000.
 	StateKeys int
-	// Messages and Parts are how many messages, and parts in all of them, a turn may
-	// begin with. Messages does not count for chats, whose clients send the whole
-	// conversation: of that the server decodes the last message alone, which has at
-	// most so many parts. They default to 100 and 1,000.
+	// Messages and Parts are the maximum numbers of messages, and of parts in all of them,
+	// that start a turn. Messages does not apply to chats, whose clients send the whole
+	// conversation: the server decodes only the last message, with at most this many parts.
+	// They default to 100 and 1,000.
 	Messages int
 	Parts    int
-	// RefuseRemoteFiles refuses files in messages that are not sent along as data URLs:
-	// whoever runs the model would fetch them. By default those with a URL that begins
-	// with https are allowed, too.
+	// RefuseRemoteFiles refuses files in messages that are not data URLs, because the
+	// model's provider would fetch them. By default https URLs are allowed, too.
 	RefuseRemoteFiles bool
 	// ReadTimeout is how long a body may take to arrive. Defaults to 30 seconds.
 	ReadTimeout time.Duration
-	// WriteTimeout is how long the reader of a stream may take to read what it is sent: if
-	// it takes longer, it is told so and cut. One that takes nothing is cut after three
+	// WriteTimeout is how long the reader of a stream may take to read a write; a slower one
+	// gets an error and is disconnected. One that reads nothing is disconnected after three
 	// times as long. Defaults to 10 seconds.
 	WriteTimeout time.Duration
-	// Operation is how long a change may take. It goes on when the client that asked
-	// for it is gone. Defaults to 30 seconds.
+	// Operation is how long a write operation may take. It continues if the client
+	// disconnects. Defaults to 30 seconds.
 	Operation time.Duration
-	// Streams is how many streams may be open at once. Defaults to 10,000.
+	// Streams is the maximum number of open streams. Defaults to 10,000.
 	Streams int
-	// StreamsPerUser is how many of them one identity may have open; it does not
-	// count where there are no users. Defaults to 100.
+	// StreamsPerUser is the maximum number of open streams per identity; it does not apply
+	// without authentication. Defaults to 100.
 	StreamsPerUser int
-	// RunsPerUser is how many runs one identity may have at once, over all servers of
-	// the store; where everybody is served without signing in, how many there may be.
-	// Defaults to 20; a negative number is no limit.
+	// RunsPerUser is the maximum number of concurrent runs per identity, over all servers of
+	// the store. Without authentication it applies to all runs together. Defaults to 20; a
+	// negative number disables the limit.
 	RunsPerUser int
-	// PageBytes bounds a page of messages: it ends before the message that would take it
-	// over so many bytes, but has at least one. Defaults to 4 MiB.
+	// PageBytes limits a page of messages: it ends before the message that would exceed this
+	// size, but has at least one. Defaults to 4 MiB.
 	PageBytes int64
 }
 
-// RateLimit is a token bucket: so many requests a second, after a burst.
+// RateLimit configures a token bucket.
 type RateLimit struct {
-	// PerSecond defaults to 10; a negative number is no limit.
+	// PerSecond is the refill rate. Defaults to 10; a negative number disables the limit.
 	PerSecond float64
-	// Burst defaults to what five seconds allow, and at least 1.
+	// Burst is the bucket's size. Defaults to the requests of five seconds, and at least 1.
 	Burst int
 }
 
@@ -137,11 +135,11 @@ func (c *Config) check() error {
 	case c.Authenticate == nil && !c.AllowUnauthenticated:
 		return session.Invalid("Authenticate", "is not set; set AllowUnauthenticated to serve everybody")
 	case c.Authenticate != nil && c.AllowUnauthenticated:
-		return session.Invalid("AllowUnauthenticated", "is set, and so is Authenticate: choose one")
+		return session.Invalid("AllowUnauthenticated", "and Authenticate are both set: choose one")
 	case c.RateLimit.Burst < 0:
-		return session.Invalid("RateLimit.Burst", "is negative")
+		return session.Invalid("RateLimit.Burst", "must not be negative")
 	case c.KeepAlive < 0:
-		return session.Invalid("KeepAlive", "is negative")
+		return session.Invalid("KeepAlive", "must not be negative")
 	}
 	if err := session.CheckText("ServiceName", c.ServiceName); err != nil {
 		return err
@@ -174,11 +172,11 @@ func (l *Limits) check() error {
 	}
 	switch {
 	case l.Tags > session.MaxTags:
-		return session.Invalid("Limits.Tags", "is %d, and a session has at most %d", l.Tags, session.MaxTags)
+		return session.Invalid("Limits.Tags", "is %d, but a session has at most %d", l.Tags, session.MaxTags)
 	case l.Metadata > session.MaxMetadata:
-		return session.Invalid("Limits.Metadata", "is %d, and a session has at most %d", l.Metadata, session.MaxMetadata)
+		return session.Invalid("Limits.Metadata", "is %d, but a session has at most %d", l.Metadata, session.MaxMetadata)
 	case l.Buffered > 0 && l.Buffered < cmp.Or(l.Body, defaultBody):
-		return session.Invalid("Limits.Buffered", "is %d, in which a body of %d bytes has no room", l.Buffered, cmp.Or(l.Body, defaultBody))
+		return session.Invalid("Limits.Buffered", "is %d, which is less than a body of %d bytes", l.Buffered, cmp.Or(l.Body, defaultBody))
 	}
 	return nil
 }

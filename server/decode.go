@@ -15,8 +15,8 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// decode reads the request's body. It takes nothing that the request does not have,
-// and nothing past the limits. No body is an empty object.
+// decode decodes the request's body. It refuses unknown fields and anything beyond the
+// limits. An empty body is an empty object.
 func decode[T any](x *exchange, read reader[T]) (*T, error) {
 	body, release, err := x.body()
 	if err != nil {
@@ -40,15 +40,15 @@ func decodeBody[T any](s *request.Scanner, limits *Limits, read reader[T]) (*T, 
 	return in, s.End()
 }
 
-// freeBody is how large a body may be to be read without a claim on the budget, so
+// freeBody is the maximum size of a body that is read without a claim on the budget, so
 // that ordinary requests never wait behind large ones.
 const freeBody = 64 << 10
 
-// body reads the request's body, which must be JSON, within limits. What it holds of
-// the budget is given back by release, when the body was decoded.
+// body reads the request's body, which must be JSON, within the limits. release returns its
+// share of the budget after the body was decoded.
 func (x *exchange) body() (body []byte, release func(), err error) {
 	nothing := func() {}
-	if x.r.ContentLength == 0 { // and so of no type
+	if x.r.ContentLength == 0 { // and so without a media type
 		return nil, nothing, nil
 	}
 	media, _, err := mime.ParseMediaType(x.r.Header.Get("Content-Type"))
@@ -66,7 +66,7 @@ func (x *exchange) body() (body []byte, release func(), err error) {
 	if body, err = b.read(); err != nil {
 		return nil, nothing, err
 	}
-	_ = b.control.SetReadDeadline(time.Time{}) // it stays for what is left of a body that was not read
+	_ = b.control.SetReadDeadline(time.Time{}) // it stays for the unread rest of a body
 	return body, b.held.release, nil
 }
 
@@ -105,7 +105,7 @@ func (b *bodyReader) read() ([]byte, error) {
 			return body, nil
 		}
 		if err != nil {
-			return nil, session.Invalid("body", "could not be read").WithCause(err, "the body could not be read")
+			return nil, session.Invalid("body", "could not be read").WithCause(err, "read the body")
 		}
 	}
 }
@@ -115,17 +115,16 @@ func (b *bodyReader) tooLarge() error {
 		limit(limitBody)
 }
 
-// deadline bounds how long the sender may take. Time spent waiting for the
-// server's budget is not counted.
+// deadline limits how long the sender may take. Time spent waiting for the server's budget
+// does not count.
 func (b *bodyReader) deadline() {
 	at := b.began.Add(b.x.server.cfg.Limits.ReadTimeout + b.waited)
-	_ = b.control.SetReadDeadline(at) // not every connection can
+	_ = b.control.SetReadDeadline(at) // not supported by every connection
 }
 
-// room is the size of the memory for a body of which so much has arrived. It grows
-// with what arrives, so that whoever sends little holds little, whatever was
-// announced. There is room for one byte more than the body has, because its end
-// shows only when that is asked for.
+// room returns the buffer size for a body of which this much has arrived. It grows with the
+// received bytes, so that a slow sender holds little memory, whatever it announced. It
+// includes one byte more than the body, because only reading that byte reveals the end.
 func (b *bodyReader) room(arrived int) int {
 	size := int64(max(2*arrived, 4<<10))
 	if announced := b.x.r.ContentLength; announced > 0 {
@@ -134,7 +133,7 @@ func (b *bodyReader) room(arrived int) int {
 	return int(min(size, b.limit+1))
 }
 
-// grow makes room for more of the body, once there is budget for it.
+// grow enlarges the buffer once the budget allows it.
 func (b *bodyReader) grow(body []byte) ([]byte, error) {
 	size := b.room(len(body))
 	if size > freeBody+1 {
@@ -147,19 +146,19 @@ func (b *bodyReader) grow(body []byte) ([]byte, error) {
 	return grown, nil
 }
 
-// drainTimeout is how long the server reads on what it does not want, so that its
-// sender sees why.
+// drainTimeout is how long the server reads an unwanted body, so that its sender sees the
+// response.
 const drainTimeout = time.Second
 
-// drain reads the rest of the body and forgets it. Many senders look for an answer
-// only when all is sent, and see none if the connection is closed before.
+// drain reads and discards the rest of the body. Many senders read a response only after
+// they have sent everything, and see none if the connection is closed before.
 func (b *bodyReader) drain() {
 	_ = b.control.SetReadDeadline(time.Now().Add(drainTimeout))
 	_, _ = io.CopyN(io.Discard, b.x.r.Body, b.limit)
 }
 
-// claim waits until the budget has so much for this body, for as long as the body
-// may take to arrive.
+// claim waits until the budget grants size bytes, for at most the time that the body may
+// take to arrive.
 func (b *bodyReader) claim(size int64) error {
 	_ = b.control.SetReadDeadline(time.Time{})
 	began := time.Now()

@@ -1,24 +1,23 @@
-// Package server offers agents over HTTP: an [http.Handler] over any executor and
-// its backend. The bodies are those of [github.com/helixagents/helix/server/wire].
+// Package server serves agents over HTTP: it is an [http.Handler] over any executor and
+// its backend. Package [github.com/helixagents/helix/server/wire] defines the bodies.
 //
-// # Who may see what
+// # Access
 //
-// A server is made with a way to authenticate, or is told that it needs none; it
-// refuses to be made with neither. A request acts for an [Identity]. A user sees
-// the sessions that are the user's own, an operator all of its tenant. Anything
-// else does not exist: by every route the answer is 404, the same as for a session
-// that was never there. A sub-agent's session belongs to whom the conversation's
-// root belongs.
+// A server needs an authentication function, or an explicit setting that it has none;
+// New refuses a configuration with neither. A request acts for an [Identity]. A user may
+// see only the user's own sessions, an operator all sessions of its tenant. For every
+// other session all routes respond with 404, as if it did not exist. The session of a
+// sub-agent belongs to the owner of the conversation's root.
 //
 // # Streams
 //
-// GET /sse reads a session's stream. It can be cut at any byte and read on from the
-// last sequence seen. A reader pulls from the store, so one that is slow holds up
-// no run; one that takes longer than [Limits.WriteTimeout] is cut.
+// GET /sse sends a session's stream. A client that was cut off at any byte can read on
+// from the last sequence it received. Readers pull from the store, so a slow reader
+// delays no run; one that exceeds [Limits.WriteTimeout] is disconnected.
 //
-// # Shutting down
+// # Shutdown
 //
-// [Server.Shutdown] ends the streams, with a frame that says they can be read on
-// elsewhere; then [http.Server.Shutdown] finishes, and the runtime is closed, which
-// leaves its runs to be taken over.
+// [Server.Shutdown] ends the streams with a frame that tells clients to reconnect. Then
+// [http.Server.Shutdown] completes, and closing the runtime hands its runs over to other
+// processes.
 package server

@@ -18,13 +18,13 @@ import (
 	"github.com/helixagents/helix/stream"
 )
 
-// refusal is an error with the status it is answered with.
+// refusal is an error with its HTTP status.
 type refusal struct {
 	status int
 	after  time.Duration // Retry-After
-	over   string        // the limit that was reached
+	over   string        // the name of the limit that was reached
 	err    *session.Error
-	// deep is set if the words are not the server's own but those of what it is built on.
+	// deep is set if the message comes from a lower layer, not from the server.
 	deep bool
 }
 
@@ -36,7 +36,7 @@ func (f *refusal) Error() string { return f.err.Error() }
 
 func (f *refusal) Unwrap() error { return f.err }
 
-// because adds what led to the refusal: it is logged, and told by a verbose server.
+// because adds the cause, which is logged, and shown by a verbose server.
 func (f *refusal) because(err error) *refusal {
 	f.err = f.err.WithCause(err, "%s", f.err.Message)
 	return f
@@ -47,19 +47,19 @@ func (f *refusal) field(name string) *refusal {
 	return f
 }
 
-// limit names the limit that was reached.
+// limit sets the name of the limit that was reached.
 func (f *refusal) limit(name string) *refusal {
 	f.over = name
 	return f
 }
 
-// retry says that the same request may succeed after some time.
+// retry marks the request as one that may succeed later.
 func (f *refusal) retry(after time.Duration) *refusal {
 	f.err.Retryable, f.after = true, after
 	return f
 }
 
-// statuses are those of codes that their category alone does not tell.
+// statuses are the statuses of codes whose category does not determine them.
 var statuses = map[session.Code]int{
 	session.CodeNotFound:     http.StatusNotFound,
 	session.CodeUnavailable:  http.StatusServiceUnavailable,
@@ -74,13 +74,13 @@ var statuses = map[session.Code]int{
 	session.CodeCancelled:    http.StatusConflict,
 }
 
-// conflicts are the codes whose own messages name runs, versions and owners, which mean
-// nothing to whoever made the request. They are told by [wire.Explain] instead.
+// conflicts are codes whose messages name runs, versions and owners, which mean nothing to
+// the sender of a request. [wire.Explain] replaces their messages.
 var conflicts = map[session.Code]bool{
 	session.CodeRunning: true, session.CodeStale: true, session.CodeTransition: true, session.CodeAnswered: true,
 }
 
-// asRefusal finds the answer to an error.
+// asRefusal returns the response to an error.
 func asRefusal(err error) *refusal {
 	if f, ok := errors.AsType[*refusal](err); ok {
 		return f
@@ -90,7 +90,7 @@ func asRefusal(err error) *refusal {
 	}
 	told := *session.AsError(err)
 	if e, ok := errors.AsType[*session.Error](err); ok && told.Message != e.Message {
-		told.Message, told.Cause = e.Message, err // what it was wrapped in says which parts of the server it passed
+		told.Message, told.Cause = e.Message, err // the wrapping only names the server's layers
 	}
 	f := &refusal{status: statuses[told.Code], err: &told, over: limitOf(&told), deep: true}
 	if f.status == 0 {
@@ -108,27 +108,26 @@ func asRefusal(err error) *refusal {
 			told.Message, told.Cause = wire.Explain(told.Code), err
 		}
 	case http.StatusInternalServerError: // what it says is for the log
-		told.Message, told.Cause = "something went wrong on the server", err
+		told.Message, told.Cause = "internal server error", err
 		if _, ok := errors.AsType[*session.Error](err); !ok {
 			told.Code = session.CodeInternal
 		}
 	case http.StatusServiceUnavailable:
-		told.Message, told.Cause = "the server cannot do this now; try again", err
+		told.Message, told.Cause = "the server is unavailable; try again", err
 		told.Retryable, f.after = true, time.Second
 	}
 	return f
 }
 
-// pageCodes are codes whose own messages speak of calls, checkpoints and agents as
-// programs know them. Pages show what they are told to people, so the routes of chats
-// answer with [wire.Explain] instead.
+// pageCodes are codes whose messages mention calls, checkpoints and agents. Pages show
+// error messages to people, so the chat routes use [wire.Explain] instead.
 var pageCodes = map[session.Code]bool{
 	session.CodeNotFound: true, session.CodeSubmission: true, session.CodeNotAllowed: true, session.CodeAwaiting: true,
 	session.CodePaused: true, session.CodeNotResumable: true, session.CodeUnknownAgent: true, session.CodeTooLarge: true,
 }
 
-// forPages is the answer on a route of chats. An error that names a field of the request
-// keeps its words.
+// forPages returns the response for a chat route. An error that names a field of the
+// request keeps its message.
 func (f *refusal) forPages() *refusal {
 	if !f.deep || f.err.Field != "" || !pageCodes[f.err.Code] {
 		return f
@@ -155,7 +154,7 @@ func category(code session.Code) string {
 	return string(code)
 }
 
-// body is what the client is told.
+// body returns the response body.
 func (f *refusal) body(verbose bool) *wire.Error {
 	out := &wire.Error{
 		Message: f.err.Message, Code: f.err.Code, Field: f.err.Field, Retryable: f.err.Retryable, Calls: f.err.Calls,
@@ -167,15 +166,15 @@ func (f *refusal) body(verbose bool) *wire.Error {
 	return out
 }
 
-// seesCauses reports whether the identity may see what led to a failure of a run, such as
-// what a provider said. Without signing in everybody is an operator, so only those on
-// this machine are told.
+// seesCauses reports whether the identity may see the cause of a failed run, such as a
+// provider's message. Without authentication everybody is an operator, so only clients on
+// this machine may.
 func (x *exchange) seesCauses() bool {
 	return x.server.cfg.Verbose || (x.who.Operator && (x.server.cfg.Authenticate != nil || x.local()))
 }
 
-// seesTrouble is [exchange.seesCauses] for what goes wrong in the server itself, which
-// other tenants share.
+// seesTrouble is [exchange.seesCauses] for errors of the server itself, which other tenants
+// share.
 func (x *exchange) seesTrouble() bool {
 	return x.seesCauses() && (x.server.cfg.Verbose || x.who.Tenant == session.DefaultTenant)
 }
@@ -190,7 +189,7 @@ func (x *exchange) local() bool {
 	return err == nil && at.Addr().Unmap().IsLoopback()
 }
 
-// runFailure is how a run failed, as the identity may see it: a code and a sentence for
+// runFailure returns a run's error as the identity may see it: a code and a sentence for
 // everybody, and the cause for operators.
 func (x *exchange) runFailure(err *session.Error) *wire.Error {
 	if err == nil {
@@ -206,7 +205,7 @@ func (x *exchange) runFailure(err *session.Error) *wire.Error {
 	return out
 }
 
-// userText is what a user is told of a run that failed, in one text.
+// userText returns the error of a failed run as one text for the user.
 func (x *exchange) userText(err *session.Error) string {
 	told := x.runFailure(err)
 	if told.Detail == "" {
@@ -215,7 +214,7 @@ func (x *exchange) userText(err *session.Error) string {
 	return told.Message + " (" + told.Detail + ")"
 }
 
-// shown is the error of a run as the identity may see it.
+// shown returns the error of a run as the identity may see it.
 func (x *exchange) shown(err *session.Error) *session.Error {
 	if err == nil || x.seesCauses() || err.Code == session.CodeCancelled {
 		return err
@@ -223,8 +222,8 @@ func (x *exchange) shown(err *session.Error) *session.Error {
 	return &session.Error{Code: err.Code, Message: wire.Explain(err.Code), Retryable: err.Retryable}
 }
 
-// shownChunk is a chunk with its error as [exchange.shown] has it. Those of tools
-// are part of the conversation.
+// shownChunk returns a chunk with its error replaced by [exchange.shown]. Errors of tools
+// are part of the conversation and stay.
 func (x *exchange) shownChunk(c *stream.Chunk) *stream.Chunk {
 	if c == nil || x.seesCauses() {
 		return c
@@ -242,11 +241,11 @@ func (x *exchange) shownChunk(c *stream.Chunk) *stream.Chunk {
 	return c
 }
 
-// fail answers with an error, unless an answer has begun or the client has gone.
+// fail responds with an error, unless a response has begun or the client has disconnected.
 func (x *exchange) fail(err error) {
 	f := asRefusal(err)
 	x.failure = err
-	if x.w.status != 0 || (x.gone() && !errors.Is(err, os.ErrDeadlineExceeded)) { // of whom nothing came in time is there
+	if x.w.status != 0 || (x.gone() && !errors.Is(err, os.ErrDeadlineExceeded)) { // a client whose body timed out is still connected
 		return
 	}
 	if x.late() {
@@ -281,7 +280,7 @@ func (x *exchange) fail(err error) {
 	x.json(f.status, body)
 }
 
-// sentence is an error as a page shows it.
+// sentence returns an error as a page shows it.
 func sentence(e *wire.Error) string {
 	text := e.Message
 	if e.Field != "" && strings.HasPrefix(text, e.Field) {
@@ -296,9 +295,8 @@ func sentence(e *wire.Error) string {
 	return text
 }
 
-// wantsText reports whether an error is answered as a mere sentence. The AI SDK takes the
-// whole body of a refused request for the message that it shows; whoever wants more of it
-// accepts JSON.
+// wantsText reports whether an error is sent as plain text. The AI SDK shows the whole body
+// of a refused request; clients that want more accept JSON.
 func (x *exchange) wantsText() bool {
 	return x.route != nil && x.route.forSDK && !strings.Contains(x.r.Header.Get("Accept"), wire.ContentJSON)
 }

@@ -15,28 +15,28 @@ import (
 	"github.com/helixagents/helix/stream"
 )
 
-// teller puts what a reader of a stream is told into frames.
+// teller encodes the items of a stream into frames.
 type teller interface {
 	// tell writes an item's frames. It reports whether the item was the last.
 	tell(out *frames, item stream.Item) (last bool, err error)
-	// cut writes the last frames of a reading that ends though the stream goes on.
+	// cut writes the last frames of a connection that ends before the stream.
 	cut(out *frames, why wire.Fail)
-	// idle is called now and then while no item comes.
+	// idle is called from time to time while no item arrives.
 	idle(out *frames) error
 	// header is called before the first frame.
 	header(h http.Header)
 }
 
 const (
-	readAhead  = 16       // items that a reader may be ahead of its connection
-	keptBytes  = 8 << 10  // what a stream that waits holds on to
-	flushBytes = 32 << 10 // what is written at once, roughly
-	patience   = 3        // write timeouts until a client that takes nothing is cut off; after the first it is told, if it can be
+	readAhead  = 16       // items that the reader may be ahead of the connection
+	keptBytes  = 8 << 10  // the buffer that an idle stream keeps
+	flushBytes = 32 << 10 // the approximate size of a write
+	patience   = 3        // write timeouts until a client that reads nothing is disconnected; after the first it gets an error, if possible
 )
 
-// follow answers with items as they come, until the last, until the client is gone
-// or too slow, or the server shuts down. An error of the first item is returned
-// and nothing has been answered; later ones are told as frames.
+// follow sends items as they arrive, until the last one, until the client disconnects or is
+// too slow, or until the server shuts down. An error of the first item is returned before
+// anything is sent; later errors are sent as frames.
 func (x *exchange) follow(items func(context.Context) iter.Seq2[stream.Item, error], to teller) error {
 	if err := x.server.enter(x); err != nil {
 		return err
@@ -62,9 +62,9 @@ func (x *exchange) follow(items func(context.Context) iter.Seq2[stream.Item, err
 			}
 		}
 	}()
-	defer func() { // the reader is waited for
+	defer func() { // wait for the reader
 		cancel()
-		for range ahead { // what it had read is dropped
+		for range ahead { // discard what it has read
 		}
 	}()
 	return x.pump(ahead, to)
@@ -132,8 +132,8 @@ func (x *exchange) pump(ahead <-chan read, to teller) error {
 
 var errSlow = &session.Error{Code: wire.CodeSlowReader, Message: "the stream was not read in time"}
 
-// interrupted ends a reading that cannot go on. Before anything was answered the
-// error is the answer.
+// interrupted ends a stream that cannot continue. If nothing was sent, the error becomes
+// the response.
 func (x *exchange) interrupted(out *frames, to teller, err error) error {
 	switch {
 	case x.gone(): // nobody is there to be told
@@ -142,7 +142,7 @@ func (x *exchange) interrupted(out *frames, to teller, err error) error {
 		return err
 	}
 	x.failure = err
-	to.cut(out, wire.Fail{Code: wire.CodeInterrupted, Message: "the stream could not be read on", Retryable: true, Recoverable: true})
+	to.cut(out, wire.Fail{Code: wire.CodeInterrupted, Message: "reading the stream failed", Retryable: true, Recoverable: true})
 	out.flush()
 	return nil
 }
@@ -159,7 +159,7 @@ type frames struct {
 	buf     []byte
 }
 
-// event adds an event. The kind may be empty, and an id below 1 is none.
+// event adds an event. kind may be empty, and an id below 1 is omitted.
 func (f *frames) event(kind string, id int64, data []byte) {
 	if kind != "" {
 		f.buf = append(append(append(f.buf, "event: "...), kind...), '\n')
@@ -168,7 +168,7 @@ func (f *frames) event(kind string, id int64, data []byte) {
 		f.buf = append(strconv.AppendInt(append(f.buf, "id: "...), id, 10), '\n')
 	}
 	f.buf = append(f.buf, "data: "...)
-	if bytes.ContainsAny(data, "\r\n") { // an event's line ends there; in JSON it is only space
+	if bytes.ContainsAny(data, "\r\n") { // a line break would end the event's line; in JSON it is only white space
 		var line bytes.Buffer
 		if json.Compact(&line, data) == nil {
 			data = line.Bytes()
@@ -177,7 +177,7 @@ func (f *frames) event(kind string, id int64, data []byte) {
 	f.buf = append(append(f.buf, data...), "\n\n"...)
 }
 
-// encode adds an event with a value as JSON.
+// encode adds an event with a JSON value.
 func (f *frames) encode(kind string, id int64, value any) error {
 	data, err := session.Encode(value)
 	if err != nil {
@@ -187,30 +187,30 @@ func (f *frames) encode(kind string, id int64, value any) error {
 	return nil
 }
 
-// comment adds what readers ignore.
+// comment adds a comment, which readers ignore.
 func (f *frames) comment(text string) {
 	f.buf = append(append(append(f.buf, ": "...), text...), "\n\n"...)
 }
 
-// pace is how a client took what was written.
+// pace is how fast a client reads.
 type pace int
 
 const (
 	fine pace = iota
-	slow      // later than the write timeout: it is told, and cut
-	gone      // not at all
+	slow      // exceeded the write timeout: gets an error and is disconnected
+	gone      // disconnected
 )
 
-// flush writes what was added.
+// flush writes the added frames.
 func (f *frames) flush() pace {
 	if !f.begun {
 		f.begun = true
 		h := f.w.Header()
 		h.Set("Content-Type", wire.ContentEvents)
 		h.Set("Cache-Control", "no-cache")
-		h.Set("X-Accel-Buffering", "no") // proxies would hold frames back
+		h.Set("X-Accel-Buffering", "no") // otherwise proxies would hold frames back
 		if f.http1 {
-			h.Set("Connection", "close") // its deadline is for nothing that follows
+			h.Set("Connection", "close") // the write deadline must not affect another request
 		}
 		f.begin(h)
 		f.w.WriteHeader(http.StatusOK)
@@ -222,9 +222,8 @@ func (f *frames) flush() pace {
 	return took
 }
 
-// write writes what was added, in pieces: the time of a client that takes little at
-// once begins anew with each. One that was slow gets the rest of the event it is in,
-// if it takes that in time.
+// write writes the added frames in pieces, each with its own timeout. A slow client gets
+// the rest of its current event, if it reads that in time.
 func (f *frames) write() pace {
 	took := fine
 	for at := 0; ; {
@@ -244,10 +243,10 @@ func (f *frames) write() pace {
 	}
 }
 
-// piece writes bytes, at once.
+// piece writes bytes at once.
 func (f *frames) piece(b []byte) pace {
 	began := time.Now()
-	_ = f.control.SetWriteDeadline(began.Add(patience * f.timeout)) // not every connection can
+	_ = f.control.SetWriteDeadline(began.Add(patience * f.timeout)) // not supported by every connection
 	select {
 	case <-f.closing: // asked only now: a shutdown that begins later sets the deadline itself
 		_ = f.control.SetWriteDeadline(began.Add(farewell))
@@ -266,7 +265,7 @@ func (f *frames) piece(b []byte) pace {
 	return fine
 }
 
-// eventEnd is where the event ends that is at a place of written events.
+// eventEnd returns the end of the event at a position.
 func eventEnd(events []byte, at int) int {
 	if n := bytes.Index(events[at-min(at, 2):], []byte("\n\n")); n >= 0 {
 		return at - min(at, 2) + n + 2

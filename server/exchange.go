@@ -15,8 +15,8 @@ import (
 	"github.com/helixagents/helix/stream"
 )
 
-// exchange is a request being answered. Its stores and executor are those of the
-// identity's tenant: a handler has no others.
+// exchange is a request and its response. Its stores and executor belong to the identity's
+// tenant; handlers have no others.
 type exchange struct {
 	server *Server
 	w      *recorder
@@ -34,7 +34,7 @@ type exchange struct {
 	failure                     error
 }
 
-// recorder remembers the status that was answered.
+// recorder records the status of the response.
 type recorder struct {
 	http.ResponseWriter
 	status int
@@ -57,11 +57,10 @@ func (w *recorder) Write(b []byte) (int, error) {
 // Unwrap is for [http.ResponseController].
 func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// maxRequestID bounds the id that a client may give its request.
+// maxRequestID limits the length of a client's request id.
 const maxRequestID = 128
 
-// identifyRequest sets what every answer says: the version, and which request it
-// belongs to.
+// identifyRequest sets the headers of every response: the version and the request id.
 func (x *exchange) identifyRequest() {
 	x.requestID = x.r.Header.Get(wire.HeaderRequestID)
 	if len(x.requestID) > maxRequestID || session.CheckKeyID("request id", x.requestID) != nil {
@@ -72,24 +71,23 @@ func (x *exchange) identifyRequest() {
 	header.Set(wire.HeaderRequestID, x.requestID)
 }
 
-// change is the context of a change: once begun it is not given up when the client
-// goes away.
+// change returns the context of a write operation. A write that has begun continues if the
+// client disconnects.
 func (x *exchange) change() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(x.r.Context()), x.server.cfg.Limits.Operation)
 }
 
-// gone reports whether the client has gone.
+// gone reports whether the client has disconnected.
 func (x *exchange) gone() bool { return errors.Is(x.r.Context().Err(), context.Canceled) }
 
-// late reports whether the request's time is over. The server sets none, but
-// whatever it is mounted in may.
+// late reports whether the request's deadline has passed. The server sets none, but an
+// enclosing handler may.
 func (x *exchange) late() bool { return errors.Is(x.r.Context().Err(), context.DeadlineExceeded) }
 
-// answerTimeout is how long a client may take to read an answer that is not a
-// stream.
+// answerTimeout is how long a client may take to read a response that is not a stream.
 const answerTimeout = time.Minute
 
-// json answers with a body.
+// json responds with a JSON body.
 func (x *exchange) json(status int, body any) {
 	raw, err := session.Encode(body)
 	if err != nil {
@@ -101,19 +99,19 @@ func (x *exchange) json(status int, body any) {
 	x.write(status, wire.ContentJSON, append(raw, '\n'))
 }
 
-// write answers with bytes of a media type.
+// write responds with a body of the given media type.
 func (x *exchange) write(status int, media string, body []byte) {
 	control := http.NewResponseController(x.w)
-	_ = control.SetWriteDeadline(time.Now().Add(answerTimeout)) // not every connection can
+	_ = control.SetWriteDeadline(time.Now().Add(answerTimeout)) // not supported by every connection
 	header := x.w.Header()
 	header.Set("Content-Type", media)
 	header.Set("Content-Length", strconv.Itoa(len(body)))
 	header.Set("Cache-Control", "no-store")
 	header.Set("X-Content-Type-Options", "nosniff")
 	x.w.WriteHeader(status)
-	_, _ = x.w.Write(body) // the client may be gone
+	_, _ = x.w.Write(body) // the client may have disconnected
 	_ = control.Flush()
-	_ = control.SetWriteDeadline(time.Time{}) // the connection's next request may be somebody else's
+	_ = control.SetWriteDeadline(time.Time{}) // the next request on the connection may be another client's
 }
 
 // finish logs and counts the request.
@@ -135,7 +133,7 @@ func (x *exchange) finish() {
 	x.server.cfg.Logger.Log(context.WithoutCancel(x.r.Context()), level, "request", attrs...)
 }
 
-// statusGone is logged for a client that left before it was answered.
+// statusGone is logged for a client that disconnected before the response.
 const statusGone = 499
 
 func (x *exchange) routeName() string {
@@ -145,7 +143,7 @@ func (x *exchange) routeName() string {
 	return x.route.path
 }
 
-// knownMethod is the method as a metric has it: clients may invent others.
+// knownMethod returns the method for metrics. Clients may invent others.
 func knownMethod(method string) string {
 	switch method {
 	case http.MethodGet, http.MethodPost, http.MethodDelete, http.MethodOptions, http.MethodHead:
@@ -154,7 +152,7 @@ func knownMethod(method string) string {
 	return "other"
 }
 
-// attrs are what a line of the log says of a request, never its body or token.
+// attrs returns the log attributes of a request, never its body or token.
 func (x *exchange) attrs(more ...any) []any {
 	attrs := []any{"method", x.r.Method, "route", x.routeName(), "request", x.requestID}
 	for _, a := range [...]struct{ name, value string }{

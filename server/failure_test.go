@@ -177,7 +177,7 @@ func TestChatRefusalsSayNothingOfTheInside(t *testing.T) {
 	}{
 		{409, session.CodeAwaiting, "/chat", said("waits", "u9"), wire.Explain(session.CodeAwaiting)},
 		{409, session.CodePaused, "/chat", said("paused", "u9"), wire.Explain(session.CodePaused)},
-		{409, session.CodeNotResumable, "/chat", with(said("done", "u1"), "messageId", "u1"), "The first message of a chat cannot be replaced. Begin a new chat."},
+		{409, session.CodeNotResumable, "/chat", with(said("done", "u1"), "messageId", "u1"), "The first message of a chat cannot be replaced. Start a new chat."},
 		{404, session.CodeNotFound, "/chat", with(with(said("done", "u1"), "trigger", "regenerate-message"), "messageId", "u8"), wire.Explain(session.CodeNotFound)},
 		{404, session.CodeNotFound, "/chat", map[string]any{"id": "nobody", "messages": []any{map[string]any{"role": "assistant", "parts": []any{}}}}, wire.Explain(session.CodeNotFound)},
 		{409, session.CodeNotResumable, "/chat", map[string]any{"id": "done", "messages": []any{map[string]any{"role": "assistant", "parts": []any{}}}}, wire.Explain(session.CodeNotResumable)},

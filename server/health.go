@@ -12,16 +12,16 @@ import (
 func healthRoutes() []route {
 	return []route{
 		{
-			method: http.MethodGet, path: "/healthz", summary: "Tell whether the server lives.",
+			method: http.MethodGet, path: "/healthz", summary: "Report whether the server is running.",
 			answers: ok(wire.Health{}), open: true,
 			handle: func(x *exchange) error { x.json(http.StatusOK, x.health("ok")); return nil },
 		},
 		{
-			method: http.MethodGet, path: "/readyz", summary: "Tell whether the server can do its work: 503 if not.",
+			method: http.MethodGet, path: "/readyz", summary: "Report whether the server is ready: 503 if not.",
 			answers: ok(wire.Health{}), open: true, handle: (*exchange).ready,
 		},
 		{
-			method: http.MethodGet, path: "/metrics", summary: "Show metrics in the text format of Prometheus, to operators.",
+			method: http.MethodGet, path: "/metrics", summary: "Return metrics in the text format of Prometheus. For operators.",
 			answers: []answer{{status: http.StatusOK, media: mediaMetrics}}, handle: (*exchange).showMetrics,
 		},
 	}
@@ -31,7 +31,7 @@ func (x *exchange) health(status string) wire.Health {
 	return wire.Health{Status: status, Service: x.server.cfg.ServiceName}
 }
 
-// readyTimeout is how long the store may take to show that it is there.
+// readyTimeout is how long the store may take to respond.
 const readyTimeout = 2 * time.Second
 
 func (x *exchange) ready() error {

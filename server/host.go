@@ -9,12 +9,12 @@ import (
 	"github.com/helixagents/helix/server/wire"
 )
 
-// AnyHost in [Config.Hosts] is every name.
+// AnyHost in [Config.Hosts] allows every name.
 const AnyHost = "*"
 
-// host refuses a request for a name that is not the server's. A page can have its
-// own name pointed at this machine and is then, for a browser, of the server's
-// origin: without authentication the name is all that tells it apart.
+// host refuses a request for a name that is not the server's. A web page can make its own
+// name point to this machine; for a browser it then has the server's origin. Without
+// authentication only the name reveals that.
 func (s *Server) host(x *exchange) error {
 	hosts := s.cfg.Hosts
 	if len(hosts) == 0 && s.cfg.Authenticate != nil || slices.Contains(hosts, AnyHost) {
@@ -24,10 +24,10 @@ func (s *Server) host(x *exchange) error {
 	if slices.ContainsFunc(hosts, func(h string) bool { return strings.EqualFold(h, name) }) || (len(hosts) == 0 && isLoopback(name)) {
 		return nil
 	}
-	return refuse(http.StatusMisdirectedRequest, wire.CodeForbidden, "this server does not go by that name")
+	return refuse(http.StatusMisdirectedRequest, wire.CodeForbidden, "this server does not accept requests for that host name")
 }
 
-// hostname is a Host header without the port and the brackets of an address.
+// hostname returns a Host header without the port and the brackets of an address.
 func hostname(host string) string {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		return name
@@ -35,7 +35,7 @@ func hostname(host string) string {
 	return strings.Trim(host, "[]")
 }
 
-// isLoopback reports whether a name is always this machine's.
+// isLoopback reports whether a name always denotes this machine.
 func isLoopback(name string) bool {
 	ip := net.ParseIP(name)
 	return strings.EqualFold(name, "localhost") || (ip != nil && ip.IsLoopback())

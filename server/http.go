@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// HTTPServer is an [http.Server] for a handler, with limits on what a client may
-// make it hold. It has none on answers, because streams have no end: what a write
-// may take is in [Limits]. So is what a body may take that a [Server] reads; the
-// limit here is for those that nobody reads, which would hold up the answer.
+// HTTPServer returns an [http.Server] for a handler, with timeouts that limit what a client
+// can occupy. It has no write timeout, because streams have no end; [Limits] bounds writes,
+// and the bodies that a [Server] reads. The read timeout here is for bodies that nobody
+// reads, which would delay the response.
 func HTTPServer(addr string, handler http.Handler) *http.Server {
 	return &http.Server{
 		Addr:              addr,

@@ -425,7 +425,7 @@ func TestLog(t *testing.T) {
 	s.refused(http.StatusInternalServerError, session.CodeInternal, http.MethodGet, "/agents", nil)
 	panics.Store(false)
 	out := log.String()
-	if !strings.Contains(out, `"msg":"request panicked"`) || !strings.Contains(out, "no agents today") || !strings.Contains(out, "agents.go") {
+	if !strings.Contains(out, `"msg":"request.panicked"`) || !strings.Contains(out, "no agents today") || !strings.Contains(out, "agents.go") {
 		t.Errorf("a panic is logged as %s", out)
 	}
 	if strings.Contains(out, secret) || strings.Contains(out, "alice-token") {

@@ -14,31 +14,31 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// Identity is who a request acts for.
+// Identity is the user that a request acts for.
 type Identity struct {
-	// User owns the sessions that it starts, and sees no others. Only an operator may
-	// be nobody.
+	// User owns the sessions that it starts, and sees no others. It may be empty only for an
+	// operator.
 	User string
 	// Tenant defaults to the default tenant.
 	Tenant string
-	// Operator sees every session of the tenant.
+	// Operator may see every session of the tenant.
 	Operator bool
 }
 
-// user is the identity as the executor knows it.
+// user returns the identity as the executor's user.
 func (i Identity) user() helix.User { return helix.User{ID: i.User, Tenant: i.Tenant} }
 
-// Token is a bearer token and whom it stands for.
+// Token is a bearer token and its identity.
 type Token struct {
 	Token    string
 	Identity Identity
 }
 
-// Tokens authenticates by bearer token. What is compared, and how long that takes,
-// does not depend on how much of a token was guessed.
+// Tokens returns an Authenticate function for bearer tokens. The comparison takes the same
+// time however much of a token was guessed.
 func Tokens(tokens ...Token) (func(*http.Request) (Identity, error), error) {
 	if len(tokens) == 0 {
-		return nil, session.Invalid("Tokens", "has none")
+		return nil, session.Invalid("Tokens", "must not be empty")
 	}
 	type known struct {
 		sum [sha256.Size]byte
@@ -51,9 +51,9 @@ func Tokens(tokens ...Token) (func(*http.Request) (Identity, error), error) {
 		case t.Token == "":
 			return nil, session.Invalid("Token", "%d is empty", i+1)
 		case seen[t.Token]:
-			return nil, session.Invalid("Token", "%d is there twice", i+1)
+			return nil, session.Invalid("Token", "%d is a duplicate", i+1)
 		case t.Identity.User == "" && !t.Identity.Operator:
-			return nil, session.Invalid("Token", "%d stands for nobody: it has no user, and is no operator's", i+1)
+			return nil, session.Invalid("Token", "%d has no user and is not an operator's", i+1)
 		}
 		seen[t.Token] = true
 		all[i] = known{sum: sha256.Sum256([]byte(t.Token)), who: t.Identity}
@@ -75,7 +75,7 @@ func Tokens(tokens ...Token) (func(*http.Request) (Identity, error), error) {
 	}, nil
 }
 
-// identify tells who sent a request.
+// identify returns the identity of a request's sender.
 func (s *Server) identify(r *http.Request) (Identity, error) {
 	if s.cfg.Authenticate == nil {
 		return Identity{Tenant: session.DefaultTenant, Operator: true}, nil
@@ -88,14 +88,14 @@ func (s *Server) identify(r *http.Request) (Identity, error) {
 		return who, refuse(http.StatusUnauthorized, wire.CodeUnauthorized, "sign in first").because(err)
 	case who.User == "" && !who.Operator:
 		return who, refuse(http.StatusUnauthorized, wire.CodeUnauthorized, "sign in first").
-			because(errors.New("the identity has no user and is no operator"))
+			because(errors.New("the identity has no user and is not an operator"))
 	}
 	who.Tenant = cmp.Or(who.Tenant, session.DefaultTenant)
 	return who, nil
 }
 
-// stillAllowed asks again who reads a stream: its token may have been taken back since
-// it was opened. While nobody can tell, it goes on.
+// stillAllowed authenticates the reader of a stream again, because its token may have been
+// revoked. If authentication is unavailable, the stream continues.
 func (x *exchange) stillAllowed() error {
 	who, err := x.server.identify(x.r)
 	switch {
@@ -109,10 +109,11 @@ func (x *exchange) stillAllowed() error {
 	return nil
 }
 
-// maxDepth bounds how far up a session's callers are followed.
+// maxDepth limits how far up a session's callers are followed.
 const maxDepth = 1000
 
-// session loads a session that the identity may see. All others do not exist.
+// session loads a session that the identity may see. For all others it returns
+// [session.ErrNotFound].
 func (x *exchange) session(ctx context.Context, field, id string) (*session.State, error) {
 	if err := checkID(field, id); err != nil {
 		return nil, err
@@ -142,10 +143,10 @@ func (x *exchange) session(ctx context.Context, field, id string) (*session.Stat
 		}
 		at = above
 	}
-	return nil, session.ErrCorrupt.WithMessage("session %s: its callers have no end", id)
+	return nil, session.ErrCorrupt.WithMessage("session %s has an endless chain of callers", id)
 }
 
-// hide makes every session that is not there look the same.
+// hide makes all sessions that cannot be seen look the same.
 func (*exchange) hide(id string, err error) error { return hide(id, err) }
 
 func hide(id string, err error) error {
@@ -157,13 +158,13 @@ func hide(id string, err error) error {
 
 func notFound(id string) error { return session.ErrNotFound.WithMessage("there is no session %s", id) }
 
-// checkID holds a session's id to what one may be.
+// checkID checks a session's id.
 func checkID(field, id string) error { return asField(field, session.CheckID(id)) }
 
-// chosenID holds an id that a client chooses to what it may choose.
+// chosenID checks a session id that a client chooses.
 func chosenID(field, id string) error { return asField(field, session.CheckChosenID(id)) }
 
-// asField is a refusal of a session's id, with the field that the client knows it by.
+// asField returns the error of a session's id under the request's field name.
 func asField(field string, err error) error {
 	if err == nil {
 		return nil

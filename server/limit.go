@@ -6,20 +6,20 @@ import (
 	"time"
 )
 
-// maxBuckets bounds how many identities are counted. Beyond them the one that was
-// quiet the longest starts over, with a full bucket.
+// maxBuckets limits how many identities are tracked. Beyond it, the least recently used one
+// starts over with a full bucket.
 const maxBuckets = 10_000
 
-// limiter bounds the requests of each identity.
+// limiter limits the requests of each identity.
 type limiter struct {
 	rate  RateLimit
 	now   func() time.Time
 	mu    sync.Mutex
 	by    map[Identity]*list.Element
-	order *list.List // of *bucket, the latest used first
+	order *list.List // of *bucket, most recently used first
 }
 
-// bucket holds what an identity may still ask for.
+// bucket holds the remaining requests of an identity.
 type bucket struct {
 	who    Identity
 	tokens float64
@@ -30,7 +30,7 @@ func newLimiter(rate RateLimit) *limiter {
 	return &limiter{rate: rate, now: time.Now, by: map[Identity]*list.Element{}, order: list.New()}
 }
 
-// take lets a request through, or says how long to wait.
+// take admits a request, or returns how long to wait.
 func (l *limiter) take(who Identity) (wait time.Duration, ok bool) {
 	if l.rate.PerSecond <= 0 {
 		return 0, true

@@ -19,8 +19,8 @@ import (
 // buckets are the upper bounds of the duration histogram, in seconds.
 var buckets = [...]float64{0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10}
 
-// metrics counts what the server does. Its labels are few: routes, statuses and
-// outcomes, never what a client chose.
+// metrics counts requests and events. Its labels have few values: routes, statuses and
+// outcomes, never a client's input.
 type metrics struct {
 	began time.Time
 
@@ -81,7 +81,7 @@ func (m *metrics) limited(limit string) {
 	m.limits[limit]++
 }
 
-// text writes the metrics in the text format of Prometheus.
+// text returns the metrics in the text format of Prometheus.
 func (m *metrics) text(streams int) []byte {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -128,13 +128,13 @@ func (h *histogram) text(b *bytes.Buffer, route string) {
 func (m *metrics) process(b *bytes.Buffer) {
 	var memory runtime.MemStats
 	runtime.ReadMemStats(&memory)
-	describeMetric(b, "process_start_time_seconds", "gauge", "When the server began, in seconds since 1970.")
+	describeMetric(b, "process_start_time_seconds", "gauge", "Start time of the server in seconds since 1970.")
 	fmt.Fprintf(b, "process_start_time_seconds %.3f\n", float64(m.began.UnixMilli())/1000)
 	describeMetric(b, "go_goroutines", "gauge", "Goroutines.")
 	fmt.Fprintf(b, "go_goroutines %d\n", runtime.NumGoroutine())
 	describeMetric(b, "go_memstats_heap_alloc_bytes", "gauge", "Bytes of heap in use.")
 	fmt.Fprintf(b, "go_memstats_heap_alloc_bytes %d\n", memory.HeapAlloc)
-	describeMetric(b, "go_memstats_sys_bytes", "gauge", "Bytes taken from the system.")
+	describeMetric(b, "go_memstats_sys_bytes", "gauge", "Bytes obtained from the system.")
 	fmt.Fprintf(b, "go_memstats_sys_bytes %d\n", memory.Sys)
 }
 
@@ -145,8 +145,8 @@ func describeMetric(b *bytes.Buffer, name, kind, help string) {
 // mediaMetrics is the text format of Prometheus.
 const mediaMetrics = "text/plain; version=0.0.4; charset=utf-8"
 
-// showMetrics is for operators of the default tenant: the numbers are those of the
-// whole process, and an operator of another tenant sees that tenant alone.
+// showMetrics is for operators of the default tenant: the metrics cover the whole process,
+// and an operator of another tenant may see only that tenant.
 func (x *exchange) showMetrics() error {
 	if !x.who.Operator || x.who.Tenant != session.DefaultTenant {
 		return refuse(http.StatusForbidden, wire.CodeForbidden, "only operators of the default tenant may see this")

@@ -48,7 +48,7 @@ type (
 		Parameters []apiParameter         `json:"parameters,omitempty"`
 		Body       *apiBody               `json:"requestBody,omitempty"`
 		Responses  map[string]apiResponse `json:"responses"`
-		// Security is set to an empty list where no identity is needed.
+		// Security is an empty list if the route needs no identity.
 		Security *[]map[string][]string `json:"security,omitempty"`
 	}
 	apiParameter struct {
@@ -71,7 +71,7 @@ type (
 	}
 )
 
-// describeAPI makes the document of a table of routes, with a title.
+// describeAPI builds the document for a table of routes.
 func describeAPI(title string, table []route) ([]byte, error) {
 	schemas := newSchemas()
 	doc := apiDocument{
@@ -148,7 +148,7 @@ func (s *schemas) operation(r *route) (*apiOperation, error) {
 	return out, nil
 }
 
-// operationID is a name for generated clients: "post-sessions-id-branch".
+// operationID returns a name for generated clients: "post-sessions-id-branch".
 func operationID(r *route) string {
 	words := strings.FieldsFunc(r.path, func(c rune) bool { return strings.ContainsRune("/{}.", c) })
 	return strings.Join(append([]string{strings.ToLower(r.method)}, words...), "-")
@@ -165,7 +165,7 @@ func pathParameters(path string) func(yield func(string) bool) {
 	}
 }
 
-// schemas gathers the schemas of types, each once, under its name.
+// schemas collects the schemas of types, each once, by name.
 type schemas struct {
 	named   map[string]*jsonschema.Schema
 	options *jsonschema.ForOptions
@@ -207,8 +207,8 @@ func values[T ~string](all []T) []any {
 
 const reference = "#/components/schemas/"
 
-// of is a reference to the schema of a value's type. Requests hold what is named
-// and nothing else; answers may gain fields.
+// of returns a reference to the schema of a value's type. Requests allow only defined
+// fields; responses may gain fields.
 func (s *schemas) of(value any, request bool) (*jsonschema.Schema, error) {
 	t := reflect.TypeOf(value)
 	name := schemaName(t)
@@ -225,7 +225,7 @@ func (s *schemas) of(value any, request bool) (*jsonschema.Schema, error) {
 	return &jsonschema.Schema{Ref: reference + name}, nil
 }
 
-// schemaName is the type's name; a page's has that of its items.
+// schemaName returns the type's name; a page is named after its items.
 func schemaName(t reflect.Type) string {
 	name, item, generic := strings.Cut(t.Name(), "[")
 	if generic {
@@ -235,7 +235,7 @@ func schemaName(t reflect.Type) string {
 	return name
 }
 
-// loosen lets objects have fields that are not named.
+// loosen allows additional fields in objects.
 func loosen(s *jsonschema.Schema) {
 	if s.Properties != nil {
 		s.AdditionalProperties = nil
@@ -269,7 +269,7 @@ func userMessageSchema() *jsonschema.Schema {
 	}
 }
 
-// messageSchema describes a message, whose form in JSON is written by hand.
+// messageSchema describes a message, whose JSON encoding is written by hand.
 func messageSchema() *jsonschema.Schema {
 	text := &jsonschema.Schema{Type: "string"}
 	part := &jsonschema.Schema{

@@ -8,8 +8,8 @@ import (
 	"github.com/helixagents/helix/server/wire"
 )
 
-// crossOrigin refuses changes that a page of another site makes in its visitor's
-// name, unless the site may.
+// crossOrigin refuses write requests that a page of another site makes in its visitor's
+// name, unless the site is allowed.
 func crossOrigin(allowed []string) (*http.CrossOriginProtection, error) {
 	protection := http.NewCrossOriginProtection()
 	for _, origin := range allowed {
@@ -20,8 +20,7 @@ func crossOrigin(allowed []string) (*http.CrossOriginProtection, error) {
 	return protection, nil
 }
 
-// origin handles what a browser asks and must be told about pages of other sites.
-// It reports whether that was all.
+// origin handles CORS. It reports whether the request was a preflight and is done.
 func (s *Server) origin(x *exchange) (done bool, err error) {
 	if len(s.cfg.CORS) > 0 {
 		x.w.Header().Add("Vary", "Origin")

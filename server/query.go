@@ -8,7 +8,7 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// query reads parameters, and remembers the first that is wrong.
+// query reads parameters and keeps the first error.
 type query struct {
 	url.Values
 	err error
@@ -27,7 +27,7 @@ func (q *query) refuse(name, format string, args ...any) {
 
 func (q *query) flag(name string) bool { return q.flagOr(name, false) }
 
-// flagOr reads a flag that has another default than false.
+// flagOr reads a flag with a default.
 func (q *query) flagOr(name string, otherwise bool) bool {
 	text := q.Get(name)
 	if text == "" {
@@ -40,7 +40,7 @@ func (q *query) flagOr(name string, otherwise bool) bool {
 	return value
 }
 
-// number reads a whole number from least to most; most of 0 is no limit.
+// number reads a whole number between least and most; a most of 0 means no limit.
 func (q *query) number(name string, least, most int) int {
 	text := q.Get(name)
 	if text == "" {
@@ -51,9 +51,9 @@ func (q *query) number(name string, least, most int) int {
 	case err != nil:
 		q.refuse(name, "%.40q is not a number", text)
 	case most > 0 && (value < least || value > most):
-		q.refuse(name, "is %d, and must be from %d to %d", value, least, most)
+		q.refuse(name, "is %d, but must be from %d to %d", value, least, most)
 	case value < least:
-		q.refuse(name, "is %d, and must be at least %d", value, least)
+		q.refuse(name, "is %d, but must be at least %d", value, least)
 	}
 	return value
 }
@@ -67,17 +67,17 @@ func (q *query) time(name string) time.Time {
 	if err != nil {
 		q.refuse(name, "%.40q is not a time such as 2006-01-02T15:04:05Z", text)
 	}
-	if year := value.UTC().Year(); year < 1 || year > 9999 { // an offset may lead there
+	if year := value.UTC().Year(); year < 1 || year > 9999 { // the offset from UTC may exceed them
 		q.refuse(name, "must be within the years 1 and 9999 in UTC")
 	}
 	return value
 }
 
-// maxOffset is how many items a listing skips: stores read what they skip. A cursor has
-// no such limit.
+// maxOffset is the maximum number of skipped items, because stores read what they skip.
+// Cursors have no such limit.
 const maxOffset = 1_000_000
 
-// page reads what every listing takes.
+// page reads the parameters of every listing.
 func (q *query) page() session.PageRequest {
 	return session.PageRequest{
 		Limit: q.number("limit", 1, session.MaxPageSize), Cursor: q.Get("cursor"), Offset: q.number("offset", 0, maxOffset), Total: q.flag("total"),
@@ -87,7 +87,7 @@ func (q *query) page() session.PageRequest {
 // paging are the parameters of every listing.
 var paging = []parameter{
 	{name: "limit", kind: "integer", about: "How many items, at most 200. Defaults to 50."},
-	{name: "cursor", kind: "string", about: "The next of the page before."},
+	{name: "cursor", kind: "string", about: "The next of the previous page."},
 	{name: "offset", kind: "integer", about: "How many items to skip, without a cursor; at most 1000000."},
 	{name: "total", kind: "boolean", about: "Count all items, which costs what it counts."},
 }

@@ -13,8 +13,7 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// The names of limits, as answers and metrics have them. They are those of the
-// settings.
+// The names of limits in responses and metrics. They are the names of the settings.
 const (
 	limitRate    = "rateLimit"
 	limitRuns    = "runsPerUser"
@@ -22,27 +21,26 @@ const (
 	limitBody    = "body"
 )
 
-// starts knows how many runs each identity has, as far as this server can tell: what the
-// store said last, and what began here since.
+// starts tracks how many runs each identity has: the store's last count, and the runs that
+// this server started since.
 type starts struct {
 	mu sync.Mutex
 	by map[Identity]*runCount
 }
 
 type runCount struct {
-	under int // starts under way, whose runs the store may not show yet
-	// seen is how many runs the store knew at a time; since is how many starts began here
-	// after that.
+	under int // starts in progress, whose runs the store may not show yet
+	// seen is the store's last count; since is the number of starts on this server after it.
 	seen, since int
 	at          time.Time
 }
 
-// countFor is how long what the store said is good enough, for an identity that is far
-// from its limit. Other servers may have begun runs meanwhile, a few each.
+// countFor is how long the store's count is used for an identity that is far below its
+// limit. Other servers may have started a few runs in the meantime.
 const countFor = time.Second
 
-// begin notes a start. It reports whether the identity is known to be far from the
-// limit, so that the store need not be asked.
+// begin records a start. It reports whether the identity is certainly far below the limit,
+// so that the store need not be queried.
 func (s *starts) begin(who Identity, limit int) (under int, far bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -59,7 +57,7 @@ func (s *starts) begin(who Identity, limit int) (under int, far bool) {
 	return c.under, time.Since(c.at) < countFor && c.seen+c.since <= limit/4
 }
 
-// saw notes what the store said.
+// saw records the store's count.
 func (s *starts) saw(who Identity, running int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -80,11 +78,10 @@ func (s *starts) end(who Identity) {
 	}
 }
 
-// mayRun refuses a start beyond the runs that the identity may have at once, over all
-// servers of the store. Where everybody is served without signing in, all runs count
-// together; an operator who stands for no user is not bounded. A request that is made
-// again is not refused: it starts nothing. The caller calls done when the run is open
-// or refused.
+// mayRun refuses a start if the identity has too many concurrent runs over all servers of
+// the store. Without authentication all runs count together; an operator without a user has
+// no limit. A repeated request is not refused, because it starts nothing. The caller calls
+// done when the run is open or refused.
 func (x *exchange) mayRun(ctx context.Context, sessionID, requestID string) (done func(), err error) {
 	limit := x.server.cfg.Limits.RunsPerUser
 	if limit < 0 || (x.who.User == "" && x.server.cfg.Authenticate != nil) {
@@ -109,7 +106,7 @@ func (x *exchange) mayRun(ctx context.Context, sessionID, requestID string) (don
 		limit(limitRuns).retry(time.Second)
 }
 
-// running counts the identity's runs, and stops counting above the limit.
+// running counts the identity's runs, up to just above the limit.
 func (x *exchange) running(ctx context.Context, limit int) (n int, err error) {
 	query := session.Query{UserID: x.who.User, Activity: session.ActivityRunning, RootsOnly: true}
 	query.Limit = min(limit+1, session.MaxPageSize)
@@ -135,8 +132,8 @@ func (x *exchange) known(ctx context.Context, sessionID, requestID string) bool 
 	return err == nil
 }
 
-// wholeTranscripts is how many transcripts are read as a whole at the same time: one
-// may have as many bytes as a session may.
+// wholeTranscripts is how many whole transcripts are read at the same time: each may be as
+// large as a session.
 const wholeTranscripts = 8
 
 // transcript reads all messages of a session. It waits while many others are read.
@@ -149,14 +146,14 @@ func (x *exchange) transcript(ctx context.Context, id string) ([]session.Message
 	return x.sessions.AllMessages(ctx, id)
 }
 
-// sessionCopies is how many sessions are copied at the same time. A copy may be as large
-// as a session may become, and holds up other writes while it is made.
+// sessionCopies is how many sessions are copied at the same time. A copy may be as large as
+// a session and delays other writes.
 const sessionCopies = 2
 
-// permits bound how often something is done at the same time, by their capacity.
+// permits limits concurrency by its capacity.
 type permits chan struct{}
 
-// take waits for a permit. The caller calls done when it needs it no longer.
+// take waits for a permit. The caller calls done to return it.
 func (p permits) take(ctx context.Context) (done func(), err error) {
 	select {
 	case p <- struct{}{}:
@@ -166,8 +163,8 @@ func (p permits) take(ctx context.Context) (done func(), err error) {
 	}
 }
 
-// limitOf is the name of the setting whose limit an error of the runtime is about, or
-// nothing. What a request's own field is too large for is no setting's limit.
+// limitOf returns the name of the setting whose limit a runtime error is about, or "". A
+// limit of a request's own field is not a setting.
 func limitOf(err *session.Error) string {
 	if errors.Is(err, session.ErrTooLarge) && err.Field == engine.LimitSession {
 		return engine.LimitSession

@@ -8,34 +8,34 @@ import (
 	"time"
 )
 
-// reloads remembers which pages were given a chat without the reply that was being
-// written. A page that opens reads the messages first and the stream then; if the reply
-// ends in between, the stream is still shown to it, because it has nothing else of the
-// reply. A page that was given the whole reply must not be shown it again: clients append
-// what they are sent. Requests do not say which page they are from, so those of one
-// browser are taken to ask for streams in the order in which they asked for messages.
+// reloads tracks which pages received a chat without the reply in progress. A page that
+// opens reads the messages first and the stream second. If the reply ends in between, the
+// stream is still sent, because the page has nothing else of the reply. A page that has the
+// whole reply must not receive it again, because clients append what they receive. Requests
+// do not identify their page, so the requests of one browser are assumed to ask for streams
+// in the order in which they asked for messages.
 type reloads struct {
 	mu    sync.Mutex
 	given map[browser][]given
 	order []browser // oldest first
 }
 
-// browser is who asks, as far as requests tell, and for which session.
+// browser identifies the sender and the session, as far as requests allow.
 type browser struct {
 	tenant, user, session, agent, address string
 }
 
-// given is what a page was given: everything, or all but the reply of a run.
+// given is what a page received: everything, or all but the reply of a run.
 type given struct {
 	lacks string
 	at    time.Time
 }
 
 const (
-	reloadTime  = time.Minute     // within which a page asks for the stream
-	reloadHaste = 2 * time.Second // within which it does if another page opens, too
+	reloadTime  = time.Minute     // within which a page requests the stream
+	reloadHaste = 2 * time.Second // within which it does so if another page opens, too
 	maxBrowsers = 2_000
-	// maxOwnBrowsers is how many one user has, over all sessions.
+	// maxOwnBrowsers is the maximum per user, over all sessions.
 	maxOwnBrowsers = 64
 	maxPages       = 16
 )
@@ -46,18 +46,18 @@ func (x *exchange) browser(sessionID string) browser {
 		address = x.r.RemoteAddr
 	}
 	agent := x.r.UserAgent()
-	// A part of a header would keep all of it in memory.
+	// Clone: a substring would keep the whole header in memory.
 	return browser{x.who.Tenant, x.who.User, sessionID, strings.Clone(agent[:min(len(agent), 200)]), address}
 }
 
-// opens notes what a page was given: all but the reply of a run, or everything if that is
-// empty.
+// opens records what a page received: all but the reply of the run lacks, or everything if
+// lacks is empty.
 func (r *reloads) opens(by browser, lacks string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	pages, known := r.given[by]
 	if !known && lacks == "" {
-		return // nobody lacks anything
+		return // no page lacks anything
 	}
 	now := time.Now()
 	pages = slices.DeleteFunc(pages, func(g given) bool { return now.Sub(g.at) > reloadHaste })
@@ -74,8 +74,8 @@ func (r *reloads) opens(by browser, lacks string) {
 	r.given[by] = append(pages, given{lacks, now})
 }
 
-// makeRoom forgets pages that will not ask any more, and the oldest of those that there
-// are too many of, of one user or over all. The caller holds the lock.
+// makeRoom removes pages that will not request a stream any more, and the oldest beyond the
+// limits per user and in total. The caller holds the lock.
 func (r *reloads) makeRoom(by browser, now time.Time) {
 	var own []browser
 	for _, other := range slices.Clone(r.order) {
@@ -102,7 +102,7 @@ func (r *reloads) forget(by browser) {
 	}
 }
 
-// resumes notes that a page asks for the stream, and reports whether it lacks the reply
+// resumes records that a page requests the stream, and reports whether it lacks the reply
 // of a run.
 func (r *reloads) resumes(by browser, run string) bool {
 	r.mu.Lock()

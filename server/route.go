@@ -8,19 +8,19 @@ import (
 	"github.com/helixagents/helix/server/wire"
 )
 
-// route is one operation of the API. The table of routes is all there is: the
-// handler serves it, and /openapi.json describes it.
+// route is one operation of the API. The handler serves the table of routes, and
+// /openapi.json describes it.
 type route struct {
 	method, path string
 	summary      string
-	// query lists the parameters of the query; those of the path are in the path.
+	// query are the query parameters. Path parameters are in the path.
 	query []parameter
 	// body is a value of the body's type, nil if there is none.
 	body any
-	// extra is set where the body may have fields that are not named.
+	// extra is set if the body may have additional fields.
 	extra bool
-	// forSDK is set where the AI SDK sends requests by itself: an error is answered as text
-	// unless JSON is accepted.
+	// forSDK is set if the AI SDK sends the requests: errors are plain text unless JSON is
+	// accepted.
 	forSDK bool
 	// answers are the successes; every route may also answer with a [wire.Error].
 	answers []answer
@@ -29,7 +29,7 @@ type route struct {
 	handle func(*exchange) error
 }
 
-// parameter is one of a query.
+// parameter is a query parameter.
 type parameter struct {
 	name, about string
 	kind        string // a JSON Schema type
@@ -37,8 +37,8 @@ type parameter struct {
 	repeated    bool
 }
 
-// answer is a success, with a value of the body's type, or the media type of one
-// that is not JSON.
+// answer is a success response: a value of the body's type, or the media type if it is not
+// JSON.
 type answer struct {
 	status int
 	body   any
@@ -49,12 +49,12 @@ func ok(body any) []answer { return []answer{{status: http.StatusOK, body: body}
 
 func (r *route) pattern() string { return r.method + " " + r.path }
 
-// table lists every route.
+// table returns all routes.
 func table() []route {
 	return slices.Concat(runRoutes(), agentRoutes(), sessionRoutes(), cleanupRoutes(), chatRoutes(), assetRoutes(), healthRoutes(), openAPIRoutes())
 }
 
-// noRoute answers a request that no route takes: with 405 if its path has one.
+// noRoute responds to a request without a route: with 405 if its path has one.
 func (s *Server) noRoute(x *exchange) error {
 	var allowed []string
 	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodDelete} {
@@ -65,7 +65,7 @@ func (s *Server) noRoute(x *exchange) error {
 		}
 	}
 	if len(allowed) == 0 {
-		return refuse(http.StatusNotFound, wire.CodeNoRoute, "there is nothing here")
+		return refuse(http.StatusNotFound, wire.CodeNoRoute, "there is no such route")
 	}
 	x.w.Header().Set("Allow", strings.Join(allowed, ", "))
 	return refuse(http.StatusMethodNotAllowed, wire.CodeMethod, "use "+strings.Join(allowed, " or "))

@@ -17,7 +17,7 @@ import (
 func runRoutes() []route {
 	return []route{
 		{
-			method: http.MethodPost, path: "/start", summary: "Begin a turn, on a new session or on one that exists.",
+			method: http.MethodPost, path: "/start", summary: "Start a turn on a new or an existing session.",
 			body: wire.Start{}, answers: ok(wire.Started{}), handle: (*exchange).start,
 		},
 		{
@@ -28,23 +28,23 @@ func runRoutes() []route {
 			method: http.MethodGet, path: "/sse", summary: "Read a session's stream as server-sent events.",
 			query: []parameter{
 				{name: "sessionId", kind: "string", required: true, about: "The session."},
-				{name: "from", kind: "integer", about: "Begin after this sequence; the header Last-Event-ID goes first."},
+				{name: "from", kind: "integer", about: "Start after this sequence; the header Last-Event-ID takes precedence."},
 				{name: "run", kind: "string", about: "Read only what this run wrote."},
 			},
 			answers: []answer{{status: http.StatusOK, media: wire.ContentEvents}}, handle: (*exchange).sse,
 		},
 		{
-			method: http.MethodGet, path: "/status", summary: "Tell how a session stands.",
+			method: http.MethodGet, path: "/status", summary: "Return the status of a session.",
 			query:   []parameter{{name: "sessionId", kind: "string", required: true, about: "The session."}},
 			answers: ok(wire.Status{}), handle: (*exchange).status,
 		},
 		{
-			method: http.MethodPost, path: "/interrupt", summary: "Stop the session's run softly: it can be resumed.",
+			method: http.MethodPost, path: "/interrupt", summary: "Stop the session's run; it can be resumed.",
 			body: wire.Stop{}, answers: []answer{{status: http.StatusAccepted, body: wire.Stopping{}}},
 			handle: func(x *exchange) error { return x.stop(session.StopInterrupt) },
 		},
 		{
-			method: http.MethodPost, path: "/abort", summary: "End the session's run for good.",
+			method: http.MethodPost, path: "/abort", summary: "End the session's run permanently.",
 			body: wire.Stop{}, answers: []answer{{status: http.StatusAccepted, body: wire.Stopping{}}},
 			handle: func(x *exchange) error { return x.stop(session.StopAbort) },
 		},
@@ -54,7 +54,7 @@ func runRoutes() []route {
 			answers: []answer{{status: http.StatusOK, body: wire.Submitted{}}, {status: http.StatusNotFound, body: wire.Submitted{}}},
 		},
 		{
-			method: http.MethodGet, path: "/workspace", summary: "Tell of a session's workspace. This server has none.",
+			method: http.MethodGet, path: "/workspace", summary: "Return a session's workspace. This route always fails: the server has none.",
 			query: []parameter{{name: "sessionId", kind: "string", about: "The session."}},
 			handle: func(*exchange) error {
 				return refuse(http.StatusNotFound, wire.CodeNoWorkspace, "no workspace is configured")
@@ -128,8 +128,8 @@ func (x *exchange) resume() error {
 	return x.started(ctx, run)
 }
 
-// mayBegin refuses initial state that the identity may not set: a user sets what the
-// agent declares as open, for an agent may keep there what it decides by.
+// mayBegin refuses initial state that the identity may not set. A user may set only keys
+// that the agent declares as open, because its decisions may depend on the others.
 func (x *exchange) mayBegin(agent *helix.Agent, state map[string]json.RawMessage) error {
 	if x.who.Operator {
 		return nil
@@ -142,7 +142,7 @@ func (x *exchange) mayBegin(agent *helix.Agent, state map[string]json.RawMessage
 	return nil
 }
 
-// messages are the user's messages as a session keeps them.
+// messages converts the user's messages for a session.
 func messages(in wire.Messages) []session.Message {
 	var out []session.Message
 	for i := range in {
@@ -151,8 +151,7 @@ func messages(in wire.Messages) []session.Message {
 	return out
 }
 
-// execute begins a turn for the identity. A session that exists must be one that
-// it may see.
+// execute starts a turn for the identity. It must be allowed to see an existing session.
 func (x *exchange) execute(ctx context.Context, agent *helix.Agent, in helix.Input) (helix.Run, error) {
 	var state *session.State
 	if in.SessionID != "" {
@@ -164,13 +163,13 @@ func (x *exchange) execute(ctx context.Context, agent *helix.Agent, in helix.Inp
 	return x.executeIn(ctx, state, agent, in)
 }
 
-// executeIn is [exchange.execute] for a session that was just read; nil if it is new.
+// executeIn is [exchange.execute] for a session that was just read, or nil for a new one.
 func (x *exchange) executeIn(ctx context.Context, state *session.State, agent *helix.Agent, in helix.Input) (helix.Run, error) {
 	switch {
 	case state != nil && x.who.Operator:
-		in.User.ID = state.UserID // it stays whose it is
+		in.User.ID = state.UserID // the owner does not change
 	case state != nil && state.ParentID != "":
-		return nil, session.Invalid("sessionId", "%q is the session of an agent which works for another", state.ID)
+		return nil, session.Invalid("sessionId", "%q is the session of a sub-agent", state.ID)
 	}
 	done, err := x.mayRun(ctx, in.SessionID, in.RequestID)
 	if err != nil {
@@ -184,8 +183,8 @@ func (x *exchange) executeIn(ctx context.Context, state *session.State, agent *h
 	return run, nil
 }
 
-// sessionIfAny is [exchange.session] for an id that a client chooses, and nil for a
-// session that is not there at all.
+// sessionIfAny is [exchange.session] for an id that a client chooses. It returns nil for a
+// session that does not exist.
 func (x *exchange) sessionIfAny(ctx context.Context, field, id string) (*session.State, error) {
 	if err := chosenID(field, id); err != nil {
 		return nil, err
@@ -198,7 +197,7 @@ func (x *exchange) sessionIfAny(ctx context.Context, field, id string) (*session
 	return x.session(ctx, field, id)
 }
 
-// started answers with a run that is open.
+// started responds with a run.
 func (x *exchange) started(ctx context.Context, run helix.Run) error {
 	state, record, err := x.opened(ctx, run)
 	if err != nil {
@@ -210,8 +209,8 @@ func (x *exchange) started(ctx context.Context, run helix.Run) error {
 	return nil
 }
 
-// opened reads the session and the record of a run that was opened. Should the run
-// be one of somebody who took the same id at the same moment, it is not told.
+// opened reads the session and the record of a new run. It hides a run of somebody who used
+// the same id at the same moment.
 func (x *exchange) opened(ctx context.Context, run helix.Run) (*session.State, *session.Run, error) {
 	state, err := x.session(ctx, "sessionId", run.SessionID())
 	if err != nil {
@@ -226,14 +225,14 @@ func (x *exchange) opened(ctx context.Context, run helix.Run) (*session.State, *
 	return state, record, nil
 }
 
-// handle is a handle on any run of a session, from its record.
+// handle returns a handle on any run of a session, from its record.
 func (x *exchange) handle(state *session.State, run *session.Run) *engine.Handle {
 	return engine.NewHandle(x.server.cfg.Backend, nil, &engine.Opened{
 		Key: session.Key{Tenant: x.who.Tenant, ID: state.ID}, StreamID: state.StreamID, Run: *run,
 	}, nil)
 }
 
-// current is the session's latest run, nil if there was none.
+// current returns the session's latest run, or nil.
 func (x *exchange) current(ctx context.Context, id string) (*session.Run, error) {
 	run, err := x.sessions.CurrentRun(ctx, id)
 	if errors.Is(err, session.ErrNotFound) {

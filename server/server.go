@@ -15,8 +15,8 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// Server is the handler of all routes. It keeps nothing of its own: any number of
-// servers may work on one store.
+// Server is the handler of all routes. It has no state of its own: any number of servers
+// may share one store.
 type Server struct {
 	cfg     Config
 	mux     *http.ServeMux
@@ -27,19 +27,19 @@ type Server struct {
 	metrics *metrics
 	openAPI []byte
 
-	transcripts permits // those that are being read as a whole
+	transcripts permits // transcripts being read as a whole
 	reloads     reloads
-	copies      permits // of sessions, that are being made
+	copies      permits // copies of sessions being made
 
 	mu      sync.Mutex
-	open    map[*exchange]bool // those that are streams
-	perUser map[Identity]int   // how many of them are whose
-	idle    chan struct{}      // closed when none is open after closing
+	open    map[*exchange]bool // open streams
+	perUser map[Identity]int   // open streams per identity
+	idle    chan struct{}      // closed when the last stream has ended after closing
 	closing chan struct{}
 	closed  bool
 }
 
-// New makes a server.
+// New returns a server.
 func New(cfg Config) (*Server, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
@@ -58,7 +58,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	routes := table()
 	if s.openAPI, err = describeAPI(cmp.Or(cfg.ServiceName, "Helix agent server"), routes); err != nil {
-		return nil, session.ErrInternal.WithCause(err, "the API cannot be described")
+		return nil, session.ErrInternal.WithCause(err, "describe the API")
 	}
 	for _, r := range routes {
 		s.mux.HandleFunc(r.pattern(), func(_ http.ResponseWriter, q *http.Request) { s.serve(&r, q) })
@@ -66,8 +66,7 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// exchangeKey is how a route's handler finds its exchange, which the mux knows
-// nothing of.
+// exchangeKey is the context key of the exchange, which passes it through the mux.
 type exchangeKey struct{}
 
 // ServeHTTP implements [http.Handler].
@@ -77,7 +76,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer x.finish()
 	defer s.leave(x)
 	defer x.recover()
-	if r.ContentLength == 0 { // nothing is to come: when the client leaves shows in a read, and that may take long
+	if r.ContentLength == 0 { // without a body, reading detects that the client disconnected
 		_ = http.NewResponseController(x.w).SetReadDeadline(time.Time{})
 	}
 	x.identifyRequest()
@@ -98,7 +97,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mux.ServeHTTP(x.w, x.r)
 }
 
-// serve answers a request that a route takes.
+// serve serves a request that matches a route.
 func (s *Server) serve(to *route, r *http.Request) {
 	x, _ := r.Context().Value(exchangeKey{}).(*exchange)
 	x.route, x.r = to, r
@@ -111,7 +110,7 @@ func (s *Server) serve(to *route, r *http.Request) {
 	}
 }
 
-// admit sets whom the request acts for, and what that identity may reach.
+// admit sets the request's identity, and the stores and executor that it may use.
 func (s *Server) admit(x *exchange) error {
 	if v := x.r.Header.Get(wire.HeaderVersion); v != "" && v != wire.ProtocolVersion {
 		return refuse(http.StatusBadRequest, wire.CodeVersion, "this server speaks version "+wire.ProtocolVersion+" of the API").
@@ -134,12 +133,12 @@ func (s *Server) admit(x *exchange) error {
 	return nil
 }
 
-// offered lists the agents that users may speak to.
+// offered returns the agents that users may talk to.
 func (s *Server) offered() []*helix.Agent {
 	return slices.DeleteFunc(slices.Clone(s.cfg.Agents()), func(a *helix.Agent) bool { return a.Internal })
 }
 
-// agent finds an agent that is offered, by the name that a field of the request has.
+// agent returns the offered agent that a field of the request names.
 func (s *Server) agent(field, name string) (*helix.Agent, error) {
 	for _, agent := range s.offered() {
 		if agent.Name == name {
@@ -154,21 +153,21 @@ func (s *Server) agent(field, name string) (*helix.Agent, error) {
 	return nil, err
 }
 
-// agentFor finds the agent of a session that the identity wants a turn of, or a copy.
-// Only operators may have those of agents that are not offered, or that work for
-// another: a user would go around the agent that stands in front of them.
+// agentFor returns the agent of a session for a turn or a copy. Only operators may use
+// sessions of sub-agents and of agents that are not offered: a user would bypass the agent
+// in front of them.
 func (x *exchange) agentFor(field string, state *session.State) (*helix.Agent, error) {
 	if x.who.Operator {
 		return x.server.agentOf(state)
 	}
 	if state.ParentID != "" {
-		return nil, session.Invalid(field, "%q is the session of an agent which works for another", state.ID)
+		return nil, session.Invalid(field, "%q is the session of a sub-agent", state.ID)
 	}
 	return x.server.agent("", state.Agent)
 }
 
-// agentOf finds the agent of a session that exists: one that is offered, or one
-// that those may call.
+// agentOf returns the agent of an existing session: an offered one, or one that those may
+// call.
 func (s *Server) agentOf(state *session.State) (*helix.Agent, error) {
 	for _, offered := range s.cfg.Agents() {
 		for _, agent := range offered.Reaches() {
@@ -180,18 +179,17 @@ func (s *Server) agentOf(state *session.State) (*helix.Agent, error) {
 	return nil, session.UnknownAgent(state.Agent)
 }
 
-// farewell is how long the reader of a stream may take for the last frames when the
-// server shuts down.
+// farewell is how long the reader of a stream may take for the last frames during shutdown.
 const farewell = time.Second
 
-// Shutdown ends all streams and refuses new ones, and waits until they are closed.
-// Call it before [http.Server.Shutdown], which waits for requests to end.
+// Shutdown ends all streams, refuses new ones, and waits until they are closed. Call it
+// before [http.Server.Shutdown], which waits for requests to end.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.mu.Lock()
 	if !s.closed {
 		s.closed = true
 		close(s.closing)
-		for x := range s.open { // one that waits for its client does not see it
+		for x := range s.open { // interrupts writes that wait for their client
 			_ = http.NewResponseController(x.w).SetWriteDeadline(time.Now().Add(farewell))
 		}
 		if len(s.open) == 0 {
@@ -207,7 +205,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	}
 }
 
-// enter counts an exchange among the streams, until it is over.
+// enter counts an exchange as a stream until it ends.
 func (s *Server) enter(x *exchange) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -241,24 +239,24 @@ func (s *Server) leave(x *exchange) {
 	}
 }
 
-// recover answers a request whose handler panicked.
+// recover responds to a request whose handler panicked.
 func (x *exchange) recover() {
 	p := recover()
 	if p == nil {
 		return
 	}
 	if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
-		panic(p) // the way to cut a connection
+		panic(p) // the way to abort a connection
 	}
 	begun := x.w.status != 0
 	x.panicked(p)
 	x.fail(session.ErrInternal)
 	if begun {
-		panic(http.ErrAbortHandler) // an answer that just ended would look complete
+		panic(http.ErrAbortHandler) // a response that just ends would look complete
 	}
 }
 
 // panicked logs a panic.
 func (x *exchange) panicked(p any) {
-	x.server.cfg.Logger.ErrorContext(x.r.Context(), "request panicked", x.attrs("panic", p, "stack", string(debug.Stack()))...)
+	x.server.cfg.Logger.ErrorContext(x.r.Context(), "request.panicked", x.attrs("panic", p, "stack", string(debug.Stack()))...)
 }

@@ -21,24 +21,24 @@ func sessionRoutes() []route {
 		{
 			method: http.MethodGet, path: "/sessions", summary: "List sessions, newest first.",
 			query: append([]parameter{
-				{name: "user", kind: "string", about: "Whose they are."},
-				{name: "agent", kind: "string", about: "Their agent."},
-				{name: "status", kind: "string", repeated: true, about: "One of these statuses."},
-				{name: "activity", kind: "string", about: "What they are doing: new, running, waiting, stopped, failed or done."},
-				{name: "tag", kind: "string", repeated: true, about: "All of these tags."},
-				{name: "metadata.{name}", kind: "string", about: "A metadata entry of this value."},
-				{name: "parent", kind: "string", about: "Sub-agents' sessions of this one."},
-				{name: "roots", kind: "boolean", about: "Leave out sub-agents' sessions."},
+				{name: "user", kind: "string", about: "Sessions of this user."},
+				{name: "agent", kind: "string", about: "Sessions of this agent."},
+				{name: "status", kind: "string", repeated: true, about: "Sessions with one of these statuses."},
+				{name: "activity", kind: "string", about: "Sessions with this activity: new, running, waiting, stopped, failed or done."},
+				{name: "tag", kind: "string", repeated: true, about: "Sessions with all of these tags."},
+				{name: "metadata.{name}", kind: "string", about: "Sessions with this value of a metadata entry."},
+				{name: "parent", kind: "string", about: "Sessions of sub-agents of this session."},
+				{name: "roots", kind: "boolean", about: "Omit sessions of sub-agents."},
 				{name: "createdAfter", kind: "string", about: "A time."},
 				{name: "createdBefore", kind: "string", about: "A time."},
 			}, paging...),
 			answers: ok(wire.Sessions{}), handle: (*exchange).list,
 		},
 		{
-			method: http.MethodGet, path: "/waiting", summary: "List the calls that wait for people, over all sessions.",
+			method: http.MethodGet, path: "/waiting", summary: "List the calls of all sessions that wait for people.",
 			query: append([]parameter{
-				{name: "user", kind: "string", about: "Whose conversations they are of; for operators, who see the tenant's."},
-				{name: "order", kind: "string", about: "oldest, which is the default, or newest first."},
+				{name: "user", kind: "string", about: "Calls in conversations of this user, for operators."},
+				{name: "order", kind: "string", about: "oldest first (the default) or newest first."},
 			}, paging...),
 			answers: ok(wire.Waiting{}), handle: (*exchange).waiting,
 		},
@@ -62,7 +62,7 @@ func sessionRoutes() []route {
 			handle: func(x *exchange) error { return listed(x, x.sessions.Checkpoints) },
 		},
 		{
-			method: http.MethodGet, path: "/sessions/{id}/pending", summary: "List the calls that wait for people, of every depth.",
+			method: http.MethodGet, path: "/sessions/{id}/pending", summary: "List the calls of a session, at any depth, that wait for people.",
 			answers: ok(wire.PendingCalls{}), handle: (*exchange).pending,
 		},
 		{
@@ -70,25 +70,25 @@ func sessionRoutes() []route {
 			answers: ok(wire.Snapshot{}), handle: (*exchange).snapshot,
 		},
 		{
-			method: http.MethodPost, path: "/sessions/{id}/branch", summary: "Copy a session, and begin a turn on the copy.",
+			method: http.MethodPost, path: "/sessions/{id}/branch", summary: "Copy a session and start a turn on the copy.",
 			body: wire.Branch{}, answers: ok(wire.Branched{}), handle: (*exchange).branch,
 		},
 		{
-			method: http.MethodPost, path: "/sessions/{id}/retry", summary: "Run a failed turn again from its last good checkpoint.",
+			method: http.MethodPost, path: "/sessions/{id}/retry", summary: "Retry a failed turn from its last good checkpoint.",
 			body: wire.Retry{}, answers: ok(wire.Started{}), handle: (*exchange).retry,
 		},
 		{
-			method: http.MethodPost, path: "/sessions/{id}/pause", summary: "Hold a session: nothing runs it until it is resumed.",
+			method: http.MethodPost, path: "/sessions/{id}/pause", summary: "Pause a session: it does not run until it is resumed.",
 			body: wire.Pause{}, answers: ok(wire.Paused{}), handle: (*exchange).pause,
 		},
 		{
-			method: http.MethodDelete, path: "/sessions/{id}", summary: "Delete a session with those of its sub-agents.",
+			method: http.MethodDelete, path: "/sessions/{id}", summary: "Delete a session and the sessions of its sub-agents.",
 			answers: ok(wire.Deleted{}), handle: (*exchange).remove,
 		},
 	}
 }
 
-// list lists the sessions that the identity may see.
+// list returns the sessions that the identity may see.
 func (x *exchange) list() error {
 	q := x.query()
 	request := session.Query{
@@ -107,7 +107,7 @@ func (x *exchange) list() error {
 		}
 	}
 	if limit := x.server.cfg.Limits.Tags; len(request.Tags) > limit {
-		q.refuse("tag", "is there %d times, at most %d are allowed", len(request.Tags), limit)
+		q.refuse("tag", "is given %d times, at most %d are allowed", len(request.Tags), limit)
 	}
 	for name, values := range q.Values {
 		if key, ok := strings.CutPrefix(name, "metadata."); ok && key != "" {
@@ -116,14 +116,14 @@ func (x *exchange) list() error {
 			}
 			request.Metadata[key] = values[0]
 			if limit := x.server.cfg.Limits.Metadata; len(request.Metadata) > limit {
-				q.refuse("metadata", "has more than %d filters, which is the limit", limit)
+				q.refuse("metadata", "has more than %d filters", limit)
 				break
 			}
 		} else if !slices.ContainsFunc(x.route.query, func(p parameter) bool { return p.name == name }) {
-			q.refuse(name, "is not a filter") // one that did nothing would show too much
+			q.refuse(name, "is not a filter") // ignoring it would show too much
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(q.Values)) { // not every store could look for any text
+	for _, name := range slices.Sorted(maps.Keys(q.Values)) { // not every store can search for any text
 		for _, value := range append(q.Values[name], name) {
 			if err := session.CheckText(name, value); err != nil && q.err == nil {
 				q.err = err
@@ -146,8 +146,8 @@ func (x *exchange) list() error {
 	return nil
 }
 
-// narrow limits a listing to the sessions of the identity's user; an operator lists those
-// of any user. It reports false if another user's were asked for.
+// narrow limits a listing to the sessions of the identity's user; an operator may list
+// those of any user. It returns false if the request names another user.
 func (x *exchange) narrow(user *string) bool {
 	if x.who.Operator {
 		return true
@@ -159,8 +159,7 @@ func (x *exchange) narrow(user *string) bool {
 	return true
 }
 
-// waiting lists what waits for people: a user's own, or all of the tenant's for an
-// operator.
+// waiting returns the waiting calls of a user, or of the whole tenant for an operator.
 func (x *exchange) waiting() error {
 	q := x.query()
 	request := session.WaitingQuery{UserID: q.Get("user"), PageRequest: q.page()}
@@ -196,7 +195,7 @@ func (x *exchange) waiting() error {
 	return nil
 }
 
-// named is the session that the path names.
+// named returns the session in the path.
 func (x *exchange) named(ctx context.Context) (*session.State, error) {
 	return x.session(ctx, "id", x.r.PathValue("id"))
 }
@@ -211,7 +210,7 @@ func (x *exchange) read() error {
 	return nil
 }
 
-// messages reads messages, as many as a page may hold.
+// messages reads as many messages as fit on a page.
 func (x *exchange) messages(ctx context.Context, id string, request session.PageRequest) (session.Page[session.Message], error) {
 	request.MaxBytes = x.server.cfg.Limits.PageBytes
 	return x.sessions.Messages(ctx, id, request)
@@ -230,12 +229,11 @@ func (x *exchange) runs(ctx context.Context, id string, request session.PageRequ
 	return page, err
 }
 
-// runsAtOnce is how many runs are read at a time: each may have an output as large as a
-// result may be.
+// runsAtOnce is how many runs are read at a time, because each may have a large output.
 const runsAtOnce = 10
 
-// runPages reads a page of runs piece by piece, and ends it early when it has become as
-// large as a page of messages may be.
+// runPages reads a page of runs piece by piece, and ends it early when it reaches the size
+// limit of a page.
 func (x *exchange) runPages(ctx context.Context, id string, request session.PageRequest) (session.Page[session.Run], error) {
 	size, left := request.Size(), x.server.cfg.Limits.PageBytes
 	request.Limit = min(size, runsAtOnce)
@@ -257,7 +255,7 @@ func (x *exchange) runPages(ctx context.Context, id string, request session.Page
 	return page, err
 }
 
-// listed answers with a page of what belongs to a session.
+// listed responds with a page of a session's items.
 func listed[T any](x *exchange, read func(context.Context, string, session.PageRequest) (session.Page[T], error)) error {
 	q := x.query()
 	request := q.page()
@@ -296,7 +294,7 @@ func (x *exchange) branch() error {
 		return err
 	}
 	if in.CheckpointID != "" && in.MessageIndex != nil {
-		return session.Invalid("messageIndex", "is given, and so is checkpointId: choose one")
+		return session.Invalid("messageIndex", "and checkpointId are both given: choose one")
 	}
 	ctx, cancel := x.change()
 	defer cancel()
@@ -305,7 +303,7 @@ func (x *exchange) branch() error {
 		return err
 	}
 	agent, err := x.agentFor("id", from)
-	if err != nil && (!x.who.Operator || len(in.Message) > 0) { // an operator may copy what nobody can run any more
+	if err != nil && (!x.who.Operator || len(in.Message) > 0) { // an operator may copy a session that cannot run any more
 		return err
 	}
 	copied, err := x.server.copies.take(ctx)
@@ -334,10 +332,10 @@ func (x *exchange) branch() error {
 	return nil
 }
 
-// copy makes a branch without beginning a turn on it.
+// copy makes a branch without a turn.
 func (x *exchange) copy(ctx context.Context, from *session.State, in *wire.Branch) error {
 	if in.RequestID != "" {
-		return session.Invalid("requestId", "is that of a turn, and the branch begins none; it needs a message")
+		return session.Invalid("requestId", "requires a message: without one the branch starts no turn")
 	}
 	if _, err := x.sessionIfAny(ctx, "sessionId", in.SessionID); err != nil {
 		return err

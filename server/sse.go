@@ -12,7 +12,7 @@ import (
 	"github.com/helixagents/helix/stream"
 )
 
-// sse reads a session's stream, or that part of it which a run wrote.
+// sse sends a session's stream, or the part that a run wrote.
 func (x *exchange) sse() error {
 	ctx := x.r.Context()
 	query := x.r.URL.Query()
@@ -38,8 +38,8 @@ func (x *exchange) sse() error {
 	}, streamFrames{x})
 }
 
-// from is the sequence after which reading begins. What a browser saw last is
-// newer than what its page asked for once.
+// from returns the sequence after which reading starts. The browser's Last-Event-ID is
+// newer than the page's original parameter.
 func (x *exchange) from() (int64, error) {
 	field, text := wire.HeaderLastEventID, x.r.Header.Get(wire.HeaderLastEventID)
 	if text == "" {
@@ -94,7 +94,7 @@ func (f streamFrames) tell(out *frames, item stream.Item) (last bool, err error)
 
 func (streamFrames) cut(out *frames, why wire.Fail) { _ = out.encode(string(stream.FrameFail), 0, why) }
 
-// failed tells of a run that failed.
+// failed returns the frame of a failed run.
 func failed(err *session.Error) wire.Fail {
 	if err == nil {
 		err = session.ErrInternal
@@ -102,7 +102,7 @@ func failed(err *session.Error) wire.Fail {
 	return wire.Fail{Message: err.Message, Code: err.Code, Retryable: err.Retryable}
 }
 
-// chunkData is a [wire.Chunk] written by hand, because every token passes here.
+// chunkData is a [wire.Chunk] with a hand-written encoder, because every token passes here.
 type chunkData struct{ item stream.Item }
 
 // AppendJSON appends the frame's data to b.

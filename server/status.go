@@ -48,7 +48,7 @@ func (x *exchange) status() error {
 	return nil
 }
 
-// array is never null in JSON.
+// array returns a list that encodes to [] instead of null.
 func array[T any](items []T) []T {
 	if items == nil {
 		return []T{}

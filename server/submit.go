@@ -46,7 +46,7 @@ func (x *exchange) submitTo(field, sessionID string, in *wire.Submit) error {
 	return nil
 }
 
-// submissionOf is the answer that a request holds.
+// submissionOf returns the answer in a request.
 func submissionOf(in *wire.Submit) (helix.Submission, error) {
 	approval, err := approvalOf(in)
 	if err != nil {
@@ -70,9 +70,9 @@ func submissionOf(in *wire.Submit) (helix.Submission, error) {
 	case in.ToolCallID == "":
 		return s, session.Invalid("toolCallId", "must not be empty")
 	case given != 1 && in.Kind == wire.SubmitResult:
-		return s, session.Invalid("result", "is one of two, result and error, of which the kind %s has exactly one", in.Kind)
+		return s, session.Invalid("result", "or error is required, but not both, with the kind %s", in.Kind)
 	case given != 1:
-		return s, session.Invalid("result", "is one of three, result, error and approval, of which exactly one is needed")
+		return s, session.Invalid("result", "or error or approval is required, exactly one of them")
 	}
 	if in.Seen != nil {
 		s.Fingerprint = session.Fingerprint(in.Seen.ToolName, in.Seen.Input)
@@ -80,8 +80,8 @@ func submissionOf(in *wire.Submit) (helix.Submission, error) {
 	return s, nil
 }
 
-// approvalOf is the decision that a request holds, in either of its forms; nil if it
-// holds none. A field that the request's kind does not have is refused.
+// approvalOf returns the decision in a request, in either of its forms, or nil. It refuses
+// fields of another kind.
 func approvalOf(in *wire.Submit) (*wire.Approval, error) {
 	flat := []givenField{{"approvalId", in.ApprovalID != ""}, {"approved", in.Approved != nil}, {"reason", in.Reason != ""}}
 	switch in.Kind {
@@ -110,7 +110,7 @@ func approvalOf(in *wire.Submit) (*wire.Approval, error) {
 	return in.Approval, nil
 }
 
-// checkAnswer holds an answer to the schema that the server has for them.
+// checkAnswer validates an answer with [Config.SubmitSchema].
 func (s *Server) checkAnswer(answer *helix.Submission) error {
 	schema := s.cfg.SubmitSchema
 	if schema == nil {
@@ -130,18 +130,18 @@ func (s *Server) checkAnswer(answer *helix.Submission) error {
 		return session.Invalid(field, "cannot be encoded")
 	}
 	if err := schema.Validate(raw); err != nil {
-		return session.Invalid(field, "is not an answer that this server takes").WithCause(err, "%s is not an answer that this server takes", field)
+		return session.Invalid(field, "is not an answer that this server accepts").WithCause(err, "%s is not an answer that this server accepts", field)
 	}
 	return nil
 }
 
-// givenField is a field of a request, and whether it is there.
+// givenField is a field of a request, and whether it is present.
 type givenField struct {
 	name  string
 	given bool
 }
 
-// refuseGiven refuses the first field that is there.
+// refuseGiven refuses the first field that is present.
 func refuseGiven(why string, fields []givenField) error {
 	for _, f := range fields {
 		if f.given {
@@ -151,7 +151,7 @@ func refuseGiven(why string, fields []givenField) error {
 	return nil
 }
 
-// answer submits an answer for the identity and, if asked to, goes on with it.
+// answer submits an answer for the identity and, if requested, continues with it.
 func (x *exchange) answer(ctx context.Context, state *session.State, s helix.Submission, resume bool) (*wire.Submitted, error) {
 	if resume && state.ParentID == "" {
 		if _, err := x.agentFor("sessionId", state); err != nil {
@@ -183,9 +183,9 @@ func (x *exchange) answer(ctx context.Context, state *session.State, s helix.Sub
 	return out, nil
 }
 
-// mayContinue is [exchange.mayRun] for answers to a session whose latest run is given:
-// they are refused before they are recorded if no run could use them. A run that has
-// not ended uses them itself.
+// mayContinue is [exchange.mayRun] for answers to a session whose latest run is given: they
+// are refused before they are stored if no run could use them. A run that has not ended
+// uses them itself.
 func (x *exchange) mayContinue(ctx context.Context, id string, run *session.Run) (done func(), err error) {
 	if run != nil && run.Status == session.RunRunning {
 		return func() {}, nil
@@ -193,8 +193,8 @@ func (x *exchange) mayContinue(ctx context.Context, id string, run *session.Run)
 	return x.mayRun(ctx, id, "")
 }
 
-// goOn resumes a conversation. The answer is recorded whether that succeeds or not:
-// somebody else may have been first, and other answers may be missing.
+// goOn resumes a conversation. The answer is stored even if that fails: somebody else may
+// have resumed it, or other answers may be missing.
 func (x *exchange) goOn(ctx context.Context, id string) (runID string) {
 	state, err := x.session(ctx, "sessionId", id)
 	if err != nil {
@@ -214,6 +214,6 @@ func (x *exchange) goOn(ctx context.Context, id string) (runID string) {
 }
 
 func (x *exchange) notResumed(ctx context.Context, id string, err error) string {
-	x.server.cfg.Logger.InfoContext(ctx, "answer recorded, session not resumed", x.attrs("root", id, "error", err)...)
+	x.server.cfg.Logger.InfoContext(ctx, "session.not_resumed", x.attrs("root", id, "error", err)...)
 	return ""
 }

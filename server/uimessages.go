@@ -13,7 +13,7 @@ import (
 // UIMessages is a page of a chat.
 type UIMessages struct {
 	Messages []aisdk.Message
-	// Total is how many messages the chat has; HasMore says whether some come after these.
+	// Total is the number of messages of the chat. HasMore reports whether more follow.
 	Total   int
 	HasMore bool
 }
@@ -22,36 +22,37 @@ type UIMessages struct {
 type UIMessageOptions struct {
 	// Tenant is the tenant of the session. Defaults to [session.DefaultTenant].
 	Tenant string
-	// Offset is the index of the first message; the oldest has 0. Limit is how many there
-	// are at most. Limit defaults to 50 and is at most 200.
+	// Offset is the index of the first message; the oldest has 0. Limit is the maximum
+	// number of messages. It defaults to 50 and is at most 200.
 	Offset, Limit int
-	// Version is that of the AI SDK which reads them. Defaults to [aisdk.Default].
+	// Version is the version of the AI SDK that reads the messages. Defaults to
+	// [aisdk.Default].
 	Version aisdk.Version
-	// GenerateID, if set, gives each message its id, from its index in the chat and the
-	// message. By default the ids are those by which pages ask the server for a reply to be
-	// made anew, and for a message to be replaced.
+	// GenerateID, if set, returns the id of a message, given its index in the chat. By
+	// default the ids are those with which pages ask the server to regenerate a reply or
+	// replace a message.
 	GenerateID func(index int, m *aisdk.Message) string
-	// ErrorText is what a user is told of a run that failed. Defaults to [wire.Explain].
+	// ErrorText returns the text for a failed run. Defaults to [wire.Explain].
 	ErrorText func(*session.Error) string
 	aisdk.Options
 }
 
-// LoadUIMessages reads a page of a session as the messages that useChat shows, as GET
-// /chat/{id}/messages does, for servers of one's own. While a run is at work its reply is
-// left out. Whose session it is, is the caller's to check.
+// LoadUIMessages returns a page of a session as the messages that useChat shows, as GET
+// /chat/{id}/messages does, for your own server. It omits the reply of a run in progress.
+// The caller checks who may see the session.
 func LoadUIMessages(ctx context.Context, backend store.Backend, id string, opts UIMessageOptions) (*UIMessages, error) {
 	switch {
 	case opts.Offset < 0:
-		return nil, session.Invalid("Offset", "is %d, and must not be negative", opts.Offset)
+		return nil, session.Invalid("Offset", "is %d, but must not be negative", opts.Offset)
 	case opts.Limit < 0 || opts.Limit > session.MaxPageSize:
-		return nil, session.Invalid("Limit", "is %d, and must be from 0 to %d", opts.Limit, session.MaxPageSize)
+		return nil, session.Invalid("Limit", "is %d, but must be from 0 to %d", opts.Limit, session.MaxPageSize)
 	case opts.Limit == 0:
 		opts.Limit = session.DefaultPageSize
 	}
 	return loadUIMessages(ctx, backend, id, &opts)
 }
 
-// LoadAllUIMessages is [LoadUIMessages] for all messages; Offset and Limit do not count.
+// LoadAllUIMessages is [LoadUIMessages] for all messages; it ignores Offset and Limit.
 func LoadAllUIMessages(ctx context.Context, backend store.Backend, id string, opts UIMessageOptions) ([]aisdk.Message, error) {
 	opts.Offset, opts.Limit = 0, maxUIMessages
 	page, err := loadUIMessages(ctx, backend, id, &opts)
@@ -95,7 +96,7 @@ func loadUIMessages(ctx context.Context, backend store.Backend, id string, opts 
 		cfg := aisdk.Config{Version: opts.Version, ErrorText: told, Options: opts.Options}
 		out := &UIMessages{Messages: pageOf(aisdk.History(cfg, t), skip, opts.Limit), Total: total}
 		out.HasMore = opts.Offset+len(out.Messages) < total
-		if running { // what it holds does not change
+		if running { // its content does not change
 			return out, nil
 		}
 		if same, err := c.unchanged(ctx, shot); err != nil || same {

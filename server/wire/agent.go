@@ -7,31 +7,31 @@ type Agents struct {
 	Items []Agent `json:"items"`
 }
 
-// Agent is an agent as the server offers it.
+// Agent describes an agent of the server.
 type Agent struct {
 	Name         string          `json:"name"`
 	Description  string          `json:"description,omitempty"`
 	Tools        []Tool          `json:"tools"`
 	OutputSchema json.RawMessage `json:"outputSchema,omitempty"`
-	// SubAgents and Companions are the names of agents that it may call.
+	// SubAgents and Companions are the names of the agents that it may call.
 	SubAgents  []string `json:"subAgents"`
 	Companions []string `json:"companions"`
 }
 
-// ToolKind says where a tool is carried out.
+// ToolKind is where a tool runs.
 type ToolKind string
 
 // The kinds of tools.
 const (
 	// ToolServer runs in the server.
 	ToolServer ToolKind = "server"
-	// ToolClient is carried out by whoever answers the call.
+	// ToolClient runs on the client, which submits the result.
 	ToolClient ToolKind = "client"
-	// ToolApproval runs in the server; calls of it may wait for approval.
+	// ToolApproval runs in the server; its calls may wait for approval.
 	ToolApproval ToolKind = "approval"
 )
 
-// Tool is something that the agent's model may call.
+// Tool describes a tool of an agent.
 type Tool struct {
 	Name        string          `json:"name"`
 	Description string          `json:"description,omitempty"`

@@ -4,8 +4,8 @@ import (
 	"encoding/json"
 )
 
-// ChatSubmit is the body of POST /chat/{id}/submit-tool-result: a [Submit] to the
-// session that the path names.
+// ChatSubmit is the body of POST /chat/{id}/submit-tool-result: a [Submit] for the session
+// in the path.
 type ChatSubmit struct {
 	ToolCallID string          `json:"toolCallId"`
 	Kind       SubmitKind      `json:"kind,omitempty"`
@@ -19,8 +19,8 @@ type ChatSubmit struct {
 	Resume     bool            `json:"resume,omitempty"`
 }
 
-// ChatStop is the body of POST /chat/{id}/interrupt and /abort: a [Stop] of the
-// session that the path names.
+// ChatStop is the body of POST /chat/{id}/interrupt and /abort: a [Stop] for the session in
+// the path.
 type ChatStop struct {
 	RunID  string `json:"runId,omitempty"`
 	Reason string `json:"reason,omitempty"`

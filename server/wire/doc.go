@@ -1,30 +1,29 @@
-// Package wire is the HTTP API of the agent server as data: what is sent, what is
-// answered, and the names of headers. Server and client share it.
+// Package wire defines the HTTP API of the agent server: requests, responses and headers.
+// Server and client share it.
 //
-// All of it is JSON with names in camel case. Requests hold no field that is not
-// named here; a server refuses others. Answers may gain fields: a client ignores
-// those it does not know.
+// Bodies are JSON with names in camel case. A server refuses a request with a field that is
+// not defined here. Responses may gain fields: a client ignores those it does not know.
 package wire
 
-// ProtocolVersion is the version of the API. A server names it in the header
-// [HeaderVersion] of every answer, and refuses requests that name another.
+// ProtocolVersion is the version of the API. A server sends it in the header
+// [HeaderVersion] of every response, and refuses requests with another version.
 const ProtocolVersion = "1"
 
 // Headers of the API.
 const (
 	// HeaderVersion carries [ProtocolVersion].
 	HeaderVersion = "Helix-Version"
-	// HeaderRequestID names the request in the server's log. It is repeated from the
-	// request, or minted.
+	// HeaderRequestID identifies the request in the server's log. The server repeats the
+	// request's id or chooses one.
 	HeaderRequestID = "X-Request-Id"
-	// HeaderAISDK says which version of Vercel's AI SDK reads a chat.
+	// HeaderAISDK is the version of Vercel's AI SDK that reads a chat.
 	HeaderAISDK = "X-Helix-Ai-Sdk"
-	// HeaderErrorCode and HeaderErrorField are the code and the field of an error whose
-	// body is a mere sentence.
+	// HeaderErrorCode and HeaderErrorField are the code and the field of an error whose body
+	// is plain text.
 	HeaderErrorCode  = "Helix-Error-Code"
 	HeaderErrorField = "Helix-Error-Field"
-	// HeaderLastEventID is what a browser sends when it reads a stream again: the
-	// sequence of the last chunk it saw.
+	// HeaderLastEventID is sent by a browser that reconnects to a stream: the sequence of
+	// the last chunk it received.
 	HeaderLastEventID = "Last-Event-ID"
 )
 

@@ -6,8 +6,8 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// Explain says in one sentence what a failure means to the person who talks to an
-// agent. It depends on the code alone, and tells nothing of the server's inside.
+// Explain returns one sentence that explains a failure to a user of an agent. It depends
+// only on the code and reveals nothing about the server.
 func Explain(code session.Code) string {
 	if sentence := sentences[code]; sentence != "" {
 		return sentence
@@ -35,17 +35,17 @@ var sentences = map[session.Code]string{
 	session.CodeContentFilter: "The model's provider blocked the answer because of its content rules.",
 
 	session.CodeMaxSteps:     "The agent reached its limit of steps before it was done.",
-	session.CodeNoOutput:     "The agent stopped without giving the result that was asked for.",
-	session.CodeCrashLoop:    "The server stopped working on this several times, so it was given up.",
+	session.CodeNoOutput:     "The agent stopped without returning the requested result.",
+	session.CodeCrashLoop:    "The server crashed several times while it worked on this, so the run was ended.",
 	session.CodeCancelled:    "The run was stopped.",
 	session.CodeHook:         "The application refused to continue.",
 	session.CodeUnknownAgent: "This server does not have the agent of this conversation.",
-	session.CodeRemote:       "The agent works on another server, which cannot be reached.",
+	session.CodeRemote:       "The agent runs on another server, which cannot be reached.",
 	session.CodeNotSupported: "This server cannot do that.",
 	session.CodeClosed:       "The server is shutting down. Try again in a moment.",
 
-	session.CodeUnavailable: "The server cannot do this now. Try again in a moment.",
-	session.CodeCorrupt:     "What the server has stored of this conversation cannot be read.",
+	session.CodeUnavailable: "The server is unavailable. Try again in a moment.",
+	session.CodeCorrupt:     "The stored conversation cannot be read.",
 	session.CodeTooLarge:    "The conversation has become too large.",
 	session.CodeRunning:     "The agent is still working on this conversation. Wait until it is done, or stop it.",
 	session.CodeStale:       "The conversation has changed in the meantime. Load it again.",
@@ -57,6 +57,6 @@ var sentences = map[session.Code]string{
 
 	session.CodeNotFound:     "There is no such conversation, or no such message in it.",
 	session.CodeNotResumable: "The conversation cannot be continued there. Load it again, or send a new message.",
-	session.CodeSubmission:   "The answer does not fit what was asked. Load the conversation again.",
+	session.CodeSubmission:   "The answer does not match the question. Load the conversation again.",
 	session.CodeNotAllowed:   "You may not answer this.",
 }

@@ -5,21 +5,20 @@ import (
 	"github.com/helixagents/helix/stream"
 )
 
-// The frames of GET /sse are server-sent events. Their event is the
-// [stream.FrameKind]; their data is one of the types below. End is
-// [stream.End], truncated and the others are here.
+// The frames of GET /sse are server-sent events. Their event is the [stream.FrameKind];
+// their data is one of the types below, or [stream.End] for an end frame.
 //
-// End, fail and truncated are terminal: nothing follows them. A body that ends
-// without one was cut off, and can be read on from the last sequence seen.
+// End, fail and truncated are terminal: nothing follows them. A body that ends without one
+// was cut off; read on from the last sequence received.
 
-// Chunk is the data of a chunk frame, whose event id is the sequence, and of a
-// rewound frame, whose chunk says how far back the session went.
+// Chunk is the data of a chunk frame, whose event id is the sequence, and of a rewound
+// frame, whose chunk contains the rewind's target.
 type Chunk struct {
 	Sequence int64         `json:"sequence"`
 	Chunk    *stream.Chunk `json:"chunk"`
 }
 
-// CaughtUp is the data of the frame that follows everything that was there when
+// CaughtUp is the data of the frame that follows everything that the stream held when
 // reading began.
 type CaughtUp struct {
 	Sequence int64 `json:"sequence"`
@@ -30,13 +29,13 @@ type Fail struct {
 	Message   string       `json:"error"`
 	Code      session.Code `json:"code"`
 	Retryable bool         `json:"retryable,omitempty"`
-	// Recoverable says that the stream goes on and this reading of it alone ended: read
-	// on from the last sequence seen. Otherwise the run failed.
+	// Recoverable reports that only this connection ended, not the stream: read on from the
+	// last sequence received. Otherwise the run failed.
 	Recoverable bool `json:"recoverable,omitempty"`
 }
 
-// Truncated is the data of a truncated frame: the stream no longer holds what
-// comes after the sequence asked for. Reading can go on from the floor.
+// Truncated is the data of a truncated frame: the stream no longer holds the chunks after
+// the requested sequence. Reading can continue from the floor.
 type Truncated struct {
 	Floor int64 `json:"floor"`
 }

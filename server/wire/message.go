@@ -7,16 +7,16 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// Messages is what a turn begins with. In JSON it is a text or a list of messages.
+// Messages start a turn. In JSON they are a string or a list of messages.
 type Messages []UserMessage
 
-// UserMessage is a message of the user. It has text and files; everything else that
-// is known of a message is the server's to say.
+// UserMessage is a message of the user, with texts and files. The server sets all other
+// properties of a message.
 type UserMessage struct {
-	// ID names the message in its session, in at most 256 bytes. When empty, the
-	// server chooses one. Ids of the forms that it chooses for messages are refused.
+	// ID is the message's id within its session, of at most 256 bytes. Defaults to one that
+	// the server chooses. Ids in the format of the server's own ids are refused.
 	ID string `json:"id,omitempty"`
-	// Role is "user", also when empty.
+	// Role is "user", which is the default.
 	Role session.Role `json:"role,omitempty"`
 	// Parts are the message's texts and files, in order.
 	Parts []UserPart `json:"parts"`
@@ -28,39 +28,39 @@ type UserPart struct {
 	Kind session.PartKind `json:"kind"`
 	// Text is the content of a text part.
 	Text string `json:"text,omitempty"`
-	// URL is that of a file. It begins with data: or https:
+	// URL is the URL of a file. It begins with data: or https:
 	URL string `json:"url,omitempty"`
-	// MediaType is the file's, such as "image/png".
+	// MediaType is the file's media type, such as "image/png".
 	MediaType string `json:"mediaType,omitempty"`
 	Filename  string `json:"filename,omitempty"`
 }
 
-// Text is one message that has a text.
+// Text returns one message with a text.
 func Text(text string) Messages {
 	return Messages{{Role: session.RoleUser, Parts: []UserPart{{Kind: session.PartText, Text: text}}}}
 }
 
-// FromMessage is a message as it can be sent. One that is not the user's, or that
-// has more than text and files, is refused.
+// FromMessage converts a message for sending. It refuses a message that is not the user's,
+// or that has parts other than texts and files.
 func FromMessage(m *session.Message) (UserMessage, error) {
 	out := UserMessage{ID: m.ID, Role: session.RoleUser, Parts: make([]UserPart, len(m.Parts))}
 	switch {
 	case m.Role != session.RoleUser && m.Role != "":
-		return out, session.Invalid("message role", "is %q, and only a user's message can be sent", m.Role)
+		return out, session.Invalid("message role", "is %q, but only a user's message can be sent", m.Role)
 	case len(m.Metadata) > 0 || len(m.Extra) > 0:
 		return out, session.Invalid("message metadata", "cannot be sent to a server")
 	}
 	for i := range m.Parts {
 		p := &m.Parts[i]
 		if p.Kind != session.PartText && p.Kind != session.PartFile {
-			return out, session.Invalid("message part kind", "is %q, and only texts and files can be sent", p.Kind)
+			return out, session.Invalid("message part kind", "is %q, but only texts and files can be sent", p.Kind)
 		}
 		out.Parts[i] = UserPart{Kind: p.Kind, Text: p.Text, URL: p.URL, MediaType: p.MediaType, Filename: p.Filename}
 	}
 	return out, nil
 }
 
-// Message is the message as a session keeps it.
+// Message returns the message as a session stores it.
 func (m *UserMessage) Message() session.Message {
 	out := session.Message{ID: m.ID, Role: session.RoleUser, Parts: make([]session.Part, len(m.Parts))}
 	for i, p := range m.Parts {
@@ -69,8 +69,8 @@ func (m *UserMessage) Message() session.Message {
 	return out
 }
 
-// UnmarshalJSON implements [json.Unmarshaler]. It is for those who read what they
-// trust: a server reads bodies with limits.
+// UnmarshalJSON implements [json.Unmarshaler]. Use it only for trusted input: the server
+// decodes bodies with limits.
 func (m *Messages) UnmarshalJSON(data []byte) error {
 	data = bytes.TrimLeft(data, " \t\r\n")
 	if len(data) > 0 && data[0] == '"' {

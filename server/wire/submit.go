@@ -6,37 +6,35 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// Submit is the body of POST /submit-tool-result: the answer to a call that waits
-// for a person. It has exactly one of Result, Error and Approval. With a Kind, an
-// approval is not in Approval but in the fields ApprovalID, Approved and Reason, which
-// is the form of the TypeScript framework.
+// Submit is the body of POST /submit-tool-result: the answer to a call that waits for a
+// person. It has exactly one of Result, Error and Approval. With a Kind, an approval is in
+// the fields ApprovalID, Approved and Reason instead, which is the form of the TypeScript
+// framework.
 type Submit struct {
-	// SessionID is the session of the conversation, also where one of its sub-agents
-	// waits.
+	// SessionID is the session of the conversation, even if one of its sub-agents waits.
 	SessionID  string `json:"sessionId"`
 	ToolCallID string `json:"toolCallId"`
-	// Kind may say which answer it is: client-tool-result, with Result or Error, or
-	// approval-response, with ApprovalID, Approved and Reason. Fields of another kind are
-	// then refused.
+	// Kind is optional: client-tool-result, with Result or Error, or approval-response, with
+	// ApprovalID, Approved and Reason. Fields of the other kind are then refused.
 	Kind SubmitKind `json:"kind,omitempty"`
-	// Result is what a client tool came to.
+	// Result is the result of a client tool.
 	Result json.RawMessage `json:"result,omitempty"`
-	// Error says why there is no result, or why nobody could decide.
+	// Error is the reason why there is no result, or why nobody could decide.
 	Error    string    `json:"error,omitempty"`
 	Approval *Approval `json:"approval,omitempty"`
-	// ApprovalID and Approved are needed with the kind approval-response, and with that
-	// only; Approval says the same without a Kind.
+	// ApprovalID and Approved are required with the kind approval-response, and only allowed
+	// with it; without a Kind use Approval.
 	ApprovalID string `json:"approvalId,omitempty"`
 	Approved   *bool  `json:"approved,omitempty"`
 	Reason     string `json:"reason,omitempty"`
-	// Seen binds the answer to what the person was shown: it is refused if the call
-	// is another.
+	// Seen binds the answer to the call that the person saw: it is refused if the call
+	// differs.
 	Seen *Seen `json:"seen,omitempty"`
-	// Resume continues the conversation with the answer, if nothing does so already.
+	// Resume continues the conversation with the answer, unless it is already running.
 	Resume bool `json:"resume,omitempty"`
 }
 
-// SubmitKind tells the answers apart.
+// SubmitKind is the kind of an answer.
 type SubmitKind string
 
 // The kinds of answers.
@@ -45,31 +43,30 @@ const (
 	SubmitApproval SubmitKind = "approval-response"
 )
 
-// Approval is a person's decision on a call that waits for one.
+// Approval is a person's decision on a call.
 type Approval struct {
 	ApprovalID string `json:"approvalId"`
 	Approved   bool   `json:"approved"`
 	Reason     string `json:"reason,omitempty"`
 }
 
-// Seen is a call as a person was shown it.
+// Seen is the call as the person saw it.
 type Seen struct {
 	ToolName string          `json:"toolName"`
 	Input    json.RawMessage `json:"input"`
 }
 
-// Submitted says what became of an answer. With the outcome unknown_tool_call it is
-// the body of a 404, and has the fields of [Error] as well.
+// Submitted is the response to an answer. With the outcome unknown_tool_call it is the body
+// of a 404, and also has the fields of [Error].
 type Submitted struct {
 	Outcome session.SubmitOutcome `json:"outcome"`
-	// Continuation says how the work goes on: "caller_resumes" or "running".
+	// Continuation is how the conversation continues: "caller_resumes" or "running".
 	Continuation string `json:"continuation,omitempty"`
-	// SessionID is the session that made the call, RootSessionID that of the
+	// SessionID is the session that made the call, RootSessionID the session of the
 	// conversation.
 	SessionID     string `json:"sessionId"`
 	RootSessionID string `json:"rootSessionId"`
-	// RunID is the run that goes on with the answer, when resuming was asked for and
-	// done.
+	// RunID is the run that continues with the answer, if the request resumed one.
 	RunID string `json:"runId,omitempty"`
 
 	Message string       `json:"error,omitempty"`
