@@ -19,32 +19,33 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// Config says where the server is, and who asks.
+// Config configures a client.
 type Config struct {
-	// URL is the server's address, with the path that its routes are below, if any.
+	// URL is the server's address, with the path prefix of its routes, if any.
 	URL string
 	// Token is sent as a bearer token. Defaults to none.
 	Token string
-	// HTTP makes the requests. Defaults to [http.DefaultClient]. Its timeout and how it
-	// treats redirections do not count here.
+	// HTTP sends the requests. Defaults to [http.DefaultClient]. Its timeout and redirection
+	// policy are ignored.
 	HTTP *http.Client
-	// Timeout bounds a request that is not a stream. Defaults to one minute.
+	// Timeout limits a request that is not a stream. Defaults to one minute.
 	Timeout time.Duration
-	// Silence is how long a stream may say nothing before it counts as dropped. The
-	// server says something every 15 seconds. Defaults to 45 seconds.
+	// Silence is how long a stream may be silent before it counts as dropped. The server
+	// sends something every 15 seconds. Defaults to 45 seconds.
 	Silence time.Duration
-	// Attempts is how often a stream that was dropped is asked for again, if nothing new
-	// arrives and connections do not last. Defaults to 10; a negative number is not at all. Backoff is the
-	// first wait, which doubles up to 5 seconds. Defaults to 200 milliseconds.
+	// Attempts is how often to reconnect to a dropped stream while nothing new arrives and
+	// connections do not last. Defaults to 10; a negative number disables reconnecting.
+	// Backoff is the first wait; it doubles up to 5 seconds. Defaults to 200 milliseconds.
 	Attempts int
 	Backoff  time.Duration
-	// MaxBody is the largest answer, or event of a stream, in bytes. Defaults to 64 MiB.
+	// MaxBody is the maximum size of a response, or of an event of a stream, in bytes.
+	// Defaults to 64 MiB.
 	MaxBody int64
-	// Logger is told when a stream is dropped. Defaults to none.
+	// Logger receives a line when a stream is dropped. Defaults to none.
 	Logger *slog.Logger
 }
 
-// Client asks one server. It is safe for concurrent use.
+// Client sends requests to one server. It is safe for concurrent use.
 type Client struct {
 	cfg  Config
 	base *url.URL
@@ -52,7 +53,7 @@ type Client struct {
 	log  *slog.Logger
 }
 
-// New is a client. It sends nothing yet.
+// New returns a client. It sends nothing yet.
 func New(cfg Config) (*Client, error) {
 	base, err := parseURL(cfg.URL)
 	if err != nil {
@@ -60,15 +61,15 @@ func New(cfg Config) (*Client, error) {
 	}
 	switch {
 	case strings.IndexFunc(cfg.Token, isNotToken) >= 0:
-		return nil, session.Invalid("Token", "has a character that cannot be sent")
+		return nil, session.Invalid("Token", "has a character that a header must not have")
 	case cfg.Timeout < 0:
-		return nil, session.Invalid("Timeout", "is negative")
+		return nil, session.Invalid("Timeout", "must not be negative")
 	case cfg.Silence < 0:
-		return nil, session.Invalid("Silence", "is negative")
+		return nil, session.Invalid("Silence", "must not be negative")
 	case cfg.Backoff < 0:
-		return nil, session.Invalid("Backoff", "is negative")
+		return nil, session.Invalid("Backoff", "must not be negative")
 	case cfg.MaxBody < 0:
-		return nil, session.Invalid("MaxBody", "is negative")
+		return nil, session.Invalid("MaxBody", "must not be negative")
 	}
 	cfg.Timeout = cmp.Or(cfg.Timeout, time.Minute)
 	cfg.Silence = cmp.Or(cfg.Silence, 45*time.Second)
@@ -82,7 +83,7 @@ func New(cfg Config) (*Client, error) {
 	if cfg.HTTP != nil {
 		*c.http = *cfg.HTTP
 	}
-	c.http.Timeout = 0 // of a whole stream
+	c.http.Timeout = 0 // it would limit a whole stream
 	c.http.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return c, nil
 }
@@ -91,11 +92,11 @@ func parseURL(text string) (*url.URL, error) {
 	base, err := url.Parse(text)
 	switch {
 	case err != nil: // its text may hold a password
-		return nil, session.Invalid("URL", "is not an address")
+		return nil, session.Invalid("URL", "is not a URL")
 	case base.Scheme != "http" && base.Scheme != "https", base.Host == "":
-		return nil, session.Invalid("URL", "must be an address such as https://agents.example.com")
+		return nil, session.Invalid("URL", "must be a URL such as https://agents.example.com")
 	case base.User != nil:
-		return nil, session.Invalid("URL", "must not hold a user or a password; see Token")
+		return nil, session.Invalid("URL", "must not contain a user or a password; use Token")
 	case base.RawQuery != "" || base.Fragment != "":
 		return nil, session.Invalid("URL", "must not have a query or a fragment")
 	}
@@ -104,13 +105,13 @@ func parseURL(text string) (*url.URL, error) {
 
 func isNotToken(r rune) bool { return r <= ' ' || r > '~' }
 
-// String names the server, and nothing that is secret.
+// String returns the server's address without secrets.
 func (c *Client) String() string { return "client of " + c.base.String() }
 
-// GoString is String: a client that is printed must not show its token.
+// GoString is String, so that printing a client does not reveal its token.
 func (c *Client) GoString() string { return c.String() }
 
-// address is the URL of a route, whose path is escaped.
+// address returns the URL of a route. Its path is escaped.
 func (c *Client) address(path string, query url.Values) string {
 	return strings.TrimSuffix(c.base.String(), "/") + path + encodeQuery(query)
 }
@@ -122,21 +123,21 @@ func encodeQuery(query url.Values) string {
 	return "?" + query.Encode()
 }
 
-// get asks for something.
+// get sends a GET request.
 func get[T any](ctx context.Context, c *Client, path string, query url.Values) (*T, error) {
 	return ask[T](ctx, c, http.MethodGet, path, query, nil)
 }
 
-// post sends a body.
+// post sends a POST request with a JSON body.
 func post[T any](ctx context.Context, c *Client, path string, body any) (*T, error) {
 	raw, err := session.Encode(body)
 	if err != nil {
-		return nil, session.ErrInvalid.WithCause(err, "the request cannot be encoded")
+		return nil, session.ErrInvalid.WithCause(err, "encode the request")
 	}
 	return ask[T](ctx, c, http.MethodPost, path, nil, raw)
 }
 
-// ask makes a request and decodes its answer.
+// ask sends a request and decodes the response.
 func ask[T any](ctx context.Context, c *Client, method, path string, query url.Values, body []byte) (*T, error) {
 	raw, err := c.exchange(ctx, method, path, query, body)
 	if err != nil {
@@ -144,20 +145,20 @@ func ask[T any](ctx context.Context, c *Client, method, path string, query url.V
 	}
 	out := new(T)
 	if err := json.Unmarshal(raw, out); err != nil {
-		return nil, session.ErrInternal.WithCause(err, "the server's answer cannot be read")
+		return nil, session.ErrInternal.WithCause(err, "decode the server's response")
 	}
 	return out, nil
 }
 
-// A request that was refused because of a limit has done nothing. It is made again, a
-// few times, when the server says so, if that is soon.
+// A request that was refused because of a limit had no effect. It is retried a few times if
+// the server names a time that is soon.
 const (
 	limitedTries = 5
 	limitedWait  = 5 * time.Second
 )
 
-// exchange makes a request and reads its answer, which is a success. One that came too
-// soon is made again.
+// exchange sends a request and returns the body of a success. A request that was sent too
+// early is retried.
 func (c *Client) exchange(ctx context.Context, method, path string, query url.Values, body []byte) ([]byte, error) {
 	for try := 1; ; try++ {
 		raw, err := c.exchangeOnce(ctx, method, path, query, body)
@@ -169,7 +170,7 @@ func (c *Client) exchange(ctx context.Context, method, path string, query url.Va
 		if !told || after > limitedWait {
 			return raw, err
 		}
-		timer := time.NewTimer(after/2 + rand.N(after)) // so that many who were refused together do not come back together
+		timer := time.NewTimer(after/2 + rand.N(after)) // jitter, so that clients that were refused together do not return together
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
@@ -192,7 +193,7 @@ func (c *Client) exchangeOnce(ctx context.Context, method, path string, query ur
 	case err != nil:
 		return nil, c.broken(ctx, err)
 	case int64(len(raw)) > c.cfg.MaxBody:
-		return nil, session.ErrTooLarge.WithMessage("the server's answer has more than %d bytes", c.cfg.MaxBody)
+		return nil, session.ErrTooLarge.WithMessage("the server's response has more than %d bytes", c.cfg.MaxBody)
 	}
 	if err := c.refused(answer, raw); err != nil {
 		return raw, err
@@ -220,12 +221,12 @@ func (c *Client) send(ctx context.Context, method, path string, query url.Values
 	}
 	answer, err := c.http.Do(r)
 	if failed, ok := errors.AsType[*url.Error](err); ok {
-		err = failed.Err // without the address
+		err = failed.Err // removes the address
 	}
 	return answer, err
 }
 
-// checkID refuses an id that no session can have, and that might name another route.
+// checkID refuses an id that no session can have and that might address another route.
 func checkID(id string) error {
 	if err := session.CheckID(id); err != nil {
 		out := session.AsError(err)

@@ -1,24 +1,24 @@
-// Package client speaks to an agent server over HTTP.
+// Package client is a client of an agent server over HTTP.
 //
 //	c, err := client.New(client.Config{URL: "https://agents.example.com", Token: token})
 //	run, err := c.Start(ctx, wire.Start{AgentType: "support", Message: wire.Text("Where is my order?")})
 //	for item, err := range c.Read(ctx, run.SessionID, run.StartSequence) {
-//		// chunks as they come, each exactly once, and a terminal item at the end
+//		// chunks as they are written, each exactly once, and a terminal item at the end
 //	}
 //
-// What is sent and answered are the types of package [wire]; messages, sessions and
-// stream items are those of packages session and stream, as in a program that runs
-// the agents itself.
+// Requests and responses are the types of package [wire]. Messages, sessions and stream
+// items are the types of packages session and stream, as in a program that runs the
+// agents itself.
 //
 // # Errors
 //
-// A server's refusal, and a server that cannot be reached, is a [*session.Error] with
-// the server's code, so [errors.Is] works with the sentinels of package session as it
-// does in the server's own process. Retryable says that the same request may succeed
-// later; nobody knows then whether it was carried out, so repeat requests that change
-// something with a request id. [RetryAfter] is how long the server asks to be left
-// alone. A call whose context ends returns that context's error.
+// If the server refuses a request or cannot be reached, the error is a [*session.Error]
+// with the server's code, so [errors.Is] works with the sentinels of package session as
+// it does in the server's own process. Retryable means that the same request may succeed
+// later. Whether it had an effect is then unknown, so give requests that change something
+// a request id. [RetryAfter] returns how long the server asks you to wait. A call whose
+// context ends returns that context's error.
 //
-// The token is sent to the configured server and nowhere else: redirections are not
-// followed, and it is in no error and no line of the log.
+// The token is sent only to the configured server: the client follows no redirections,
+// and the token is in no error and no line of the log.
 package client

@@ -13,8 +13,8 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// RetryAfter is how long the server asks to be left alone before the request that
-// failed is repeated.
+// RetryAfter returns how long the server asks the client to wait before it repeats the
+// failed request.
 func RetryAfter(err error) (after time.Duration, ok bool) {
 	if later, ok := errors.AsType[*laterError](err); ok {
 		return later.after, true
@@ -22,7 +22,7 @@ func RetryAfter(err error) (after time.Duration, ok bool) {
 	return 0, false
 }
 
-// laterError is the cause of a refusal that names a time.
+// laterError is the cause of a refusal with a Retry-After.
 type laterError struct {
 	after  time.Duration
 	detail string
@@ -37,7 +37,7 @@ func (e *laterError) Error() string {
 	return text
 }
 
-// maxAfter bounds what a server may ask for.
+// maxAfter limits the wait that a server may request.
 const maxAfter = time.Hour
 
 func retryAfter(h http.Header) time.Duration {
@@ -48,13 +48,13 @@ func retryAfter(h http.Header) time.Duration {
 	return min(time.Duration(seconds)*time.Second, maxAfter)
 }
 
-// broken is the failure of a request that was not answered.
+// broken returns the error of a request without a response.
 func (c *Client) broken(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
-		return session.ErrUnavailable.WithMessage("the server has not answered within %s", c.cfg.Timeout)
+		return session.ErrUnavailable.WithMessage("the server did not respond within %s", c.cfg.Timeout)
 	}
 	return session.ErrUnavailable.WithCause(errors.New(c.redact(err.Error())), "the server cannot be reached")
 }
@@ -67,7 +67,7 @@ func (c *Client) redact(text string) string {
 	return strings.ReplaceAll(text, c.cfg.Token, "[redacted]")
 }
 
-// refused is the failure that an answer is, nil if it is a success.
+// refused returns the error of a response, or nil for a success.
 func (c *Client) refused(answer *http.Response, body []byte) error {
 	if err := checkVersion(answer); err != nil {
 		return err
@@ -92,8 +92,8 @@ func (c *Client) refused(answer *http.Response, body []byte) error {
 	return out
 }
 
-// checkVersion refuses what is not a server of this version. What stands before a
-// server and cannot reach it speaks no version.
+// checkVersion refuses servers of another version. A proxy that cannot reach its server
+// sends no version.
 func checkVersion(answer *http.Response) error {
 	switch version := answer.Header.Get(wire.HeaderVersion); {
 	case version == wire.ProtocolVersion:
@@ -101,20 +101,20 @@ func checkVersion(answer *http.Response) error {
 	case version != "":
 		return &session.Error{
 			Code: wire.CodeVersion, StatusCode: answer.StatusCode,
-			Message: "the server speaks version " + strconv.Quote(clip(version)) + ", not " + wire.ProtocolVersion,
+			Message: "the server has the API version " + strconv.Quote(clip(version)) + ", not " + wire.ProtocolVersion,
 		}
 	case answer.StatusCode >= 500 || answer.StatusCode == http.StatusTooManyRequests:
 		return unreadable(answer)
 	}
 	return &session.Error{
 		Code: wire.CodeVersion, StatusCode: answer.StatusCode,
-		Message: "what answers there is not an agent server: it has no " + wire.HeaderVersion + ", and its status is " + strconv.Itoa(answer.StatusCode),
+		Message: "the response is not from an agent server: it has no " + wire.HeaderVersion + ", and its status is " + strconv.Itoa(answer.StatusCode),
 	}
 }
 
-// unreadable is the failure of an answer that does not say more than its status.
+// unreadable returns the error of a response that contains only a status.
 func unreadable(answer *http.Response) error {
-	out := session.ErrUnavailable.WithMessage("the server answers %d %s", answer.StatusCode, http.StatusText(answer.StatusCode))
+	out := session.ErrUnavailable.WithMessage("the server responded %d %s", answer.StatusCode, http.StatusText(answer.StatusCode))
 	if out.StatusCode = answer.StatusCode; answer.StatusCode < 500 && answer.StatusCode != http.StatusTooManyRequests {
 		out.Code, out.Retryable = session.CodeInternal, false
 	}
@@ -124,5 +124,5 @@ func unreadable(answer *http.Response) error {
 	return out
 }
 
-// clip shortens what a server says of itself.
+// clip shortens a text of the server.
 func clip(text string) string { return text[:min(len(text), 40)] }

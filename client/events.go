@@ -15,7 +15,7 @@ type event struct {
 	data []byte
 }
 
-// events parts a body into events.
+// events splits a body into events.
 type events struct {
 	in    *bufio.Reader
 	limit int64
@@ -25,10 +25,10 @@ func newEvents(body io.Reader, limit int64) *events {
 	return &events{bufio.NewReaderSize(body, 32<<10), limit}
 }
 
-// errCut is the end of a body without a terminal frame.
+// errCut reports a body that ends without a terminal frame.
 var errCut = errors.New("the connection ended before the stream")
 
-// next is the next event that has data. One that the body's end cuts off is none.
+// next returns the next event with data. It ignores an event that the body's end cuts off.
 func (s *events) next() (event, error) {
 	var e event
 	size := int64(0)
@@ -60,7 +60,7 @@ func (s *events) next() (event, error) {
 	}
 }
 
-// line reads a line of at most limit bytes, without its end.
+// line reads a line of at most limit bytes, without its line break.
 func (s *events) line(limit int64) ([]byte, error) {
 	var line []byte
 	for {

@@ -18,17 +18,15 @@ import (
 	"github.com/helixagents/helix/stream"
 )
 
-// Read yields a session's stream after sequence from, as it comes, until a terminal
-// item. A connection that drops is made again and read on from the last item, so that
-// nothing is missing and nothing comes twice; when that fails too often, and on a
-// refusal that will not pass, it ends with the error. Breaking out of the loop is
-// fine.
+// Read yields a session's stream after sequence from, as it is written, until a terminal
+// item. It reconnects when a connection drops and continues after the last item, so that no
+// item is lost or repeated. After too many failed attempts, or on a permanent error, it
+// ends with the error. You may break out of the loop.
 func (c *Client) Read(ctx context.Context, sessionID string, from int64) iter.Seq2[stream.Item, error] {
 	return c.read(ctx, sessionID, "", from)
 }
 
-// ReadRun is Read for the items of one run: it begins no earlier than the run did,
-// and ends with it.
+// ReadRun is Read for one run: it starts no earlier than the run and ends with it.
 func (c *Client) ReadRun(ctx context.Context, sessionID, runID string, from int64) iter.Seq2[stream.Item, error] {
 	return c.read(ctx, sessionID, runID, from)
 }
@@ -36,7 +34,7 @@ func (c *Client) ReadRun(ctx context.Context, sessionID, runID string, from int6
 func (c *Client) read(ctx context.Context, sessionID, runID string, from int64) iter.Seq2[stream.Item, error] {
 	return func(yield func(stream.Item, error) bool) {
 		if from < 0 {
-			yield(stream.Item{}, session.Invalid("from", "is negative"))
+			yield(stream.Item{}, session.Invalid("from", "must not be negative"))
 			return
 		}
 		r := reading{client: c, sessionID: sessionID, runID: runID, last: from, exact: runID == "", yield: yield}
@@ -46,29 +44,29 @@ func (c *Client) read(ctx context.Context, sessionID, runID string, from int64) 
 	}
 }
 
-// maxBackoff bounds the wait between attempts, as long as the server names no other.
+// maxBackoff limits the wait between attempts, unless the server requests a longer one.
 const maxBackoff = 5 * time.Second
 
-// reading is a stream being read, over as many connections as it takes.
+// reading is a stream being read, over any number of connections.
 type reading struct {
 	client    *Client
 	sessionID string
 	runID     string
-	// last is the sequence of the last item; exact says that the next one's is one
-	// more, which is not known of the first of a run.
+	// last is the sequence of the last item. exact is set if the next one must be one more,
+	// which is unknown for the first of a run.
 	last     int64
 	exact    bool
 	caughtUp bool
 	yield    func(stream.Item, error) bool
-	// arrived is set when something new has come, heard when anything has, be it that the
-	// connection is alive.
+	// arrived is set when a new item has arrived, heard when anything has, such as a
+	// comment.
 	arrived, heard bool
 }
 
-// errOver ends a reading: the terminal item was told, or the loop was left.
+// errOver ends a reading: the terminal item was yielded, or the caller left the loop.
 var errOver = errors.New("over")
 
-// dropError is the end of a connection, which another may make good.
+// dropError is the end of a connection that may be replaced by another.
 type dropError struct {
 	err   error
 	after time.Duration
@@ -77,10 +75,10 @@ type dropError struct {
 // Error implements error.
 func (e *dropError) Error() string { return e.err.Error() }
 
-// Unwrap returns why it was dropped.
+// Unwrap returns the cause.
 func (e *dropError) Unwrap() error { return e.err }
 
-var errSilent = errors.New("the server has said nothing for too long")
+var errSilent = errors.New("the server was silent for too long")
 
 func drop(err error) error { return &dropError{err: err} }
 
@@ -99,21 +97,21 @@ func (r *reading) run(ctx context.Context) error {
 		case !ok:
 			return err
 		case r.arrived || r.heard && time.Since(began) > min(maxBackoff, c.cfg.Silence):
-			attempt = 0 // a stream may be quiet for as long as it likes
+			attempt = 0 // a stream may be idle for any time
 		}
 		if attempt >= c.cfg.Attempts {
 			return session.ErrUnavailable.WithCause(dropped.err, "the stream of session %s was dropped after sequence %d", r.sessionID, r.last)
 		}
 		wait := max(c.wait(attempt), dropped.after)
-		c.log.InfoContext(ctx, "stream dropped, reading on", "session", r.sessionID, "sequence", r.last, "attempt", attempt+1, "wait", wait, "error", dropped.err)
+		c.log.InfoContext(ctx, "stream.dropped", "session", r.sessionID, "sequence", r.last, "attempt", attempt+1, "wait", wait, "error", dropped.err)
 		if err := sleep(ctx, wait); err != nil {
 			return err
 		}
 	}
 }
 
-// wait is the time before an attempt: doubled each time, and never the same for all
-// clients of a server that comes back.
+// wait returns the time before an attempt. It doubles each time and is random, so that not
+// all clients of a restarted server return together.
 func (c *Client) wait(attempt int) time.Duration {
 	wait := min(c.cfg.Backoff<<min(attempt, 16), max(maxBackoff, c.cfg.Backoff))
 	return wait/2 + rand.N(wait/2+1)
@@ -130,12 +128,12 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// once reads over one connection.
+// once reads from one connection.
 func (r *reading) once(ctx context.Context) error {
 	c := r.client
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	// Whoever is silent for too long is hung up on.
+	// Disconnect from a server that is silent for too long.
 	silence := time.AfterFunc(c.cfg.Silence, func() { cancel(errSilent) })
 	defer silence.Stop()
 	err := r.connect(ctx, silence)
@@ -170,7 +168,7 @@ func (r *reading) connect(ctx context.Context, silence *time.Timer) error {
 	}
 }
 
-// heard is told whenever something is read.
+// heard is called for everything that is read.
 type heard func()
 
 // Write implements [io.Writer].
@@ -198,10 +196,10 @@ func (r *reading) header() http.Header {
 	return header
 }
 
-// maxRefusal is more than any refusal needs.
+// maxRefusal limits the body of a refusal.
 const maxRefusal = 1 << 20
 
-// accept checks that an answer is a stream.
+// accept checks that a response is a stream.
 func (r *reading) accept(answer *http.Response) error {
 	c := r.client
 	media, _, _ := mime.ParseMediaType(answer.Header.Get("Content-Type"))
@@ -214,7 +212,7 @@ func (r *reading) accept(answer *http.Response) error {
 	}
 	err = c.refused(answer, body)
 	if err == nil {
-		return session.ErrInternal.WithMessage("the server's answer is no stream")
+		return session.ErrInternal.WithMessage("the server's response is not a stream")
 	}
 	if session.IsRetryable(err) {
 		after, _ := RetryAfter(err)
@@ -223,7 +221,7 @@ func (r *reading) accept(answer *http.Response) error {
 	return err
 }
 
-// take tells what an event says.
+// take handles an event.
 func (r *reading) take(e event) error {
 	item := stream.Item{Frame: stream.FrameKind(e.kind)}
 	switch item.Frame {
@@ -242,7 +240,7 @@ func (r *reading) take(e event) error {
 		if err := decodeEvent(e, &data); err != nil {
 			return err
 		}
-		if r.caughtUp { // on an earlier connection
+		if r.caughtUp { // already yielded on an earlier connection
 			return nil
 		}
 		r.caughtUp, item.Sequence = true, data.Sequence
@@ -276,7 +274,7 @@ func (r *reading) take(e event) error {
 	return errOver
 }
 
-// next tells an item that has a sequence, once and in its turn.
+// next yields an item with a sequence, once and in order.
 func (r *reading) next(item stream.Item) error {
 	if item.Sequence <= r.last {
 		return nil
@@ -295,11 +293,11 @@ func (r *reading) tell(item stream.Item) error {
 	return nil
 }
 
-// decodeEvent reads an event's data. What was garbled on the way is right when it
-// is sent again.
+// decodeEvent decodes an event's data. An error drops the connection, because corrupted
+// data is correct when it is sent again.
 func decodeEvent(e event, into any) error {
 	if err := json.Unmarshal(e.data, into); err != nil {
-		return drop(session.ErrInternal.WithCause(err, "the server sent a %s that cannot be read", e.kind))
+		return drop(session.ErrInternal.WithCause(err, "decode a %s of the server", e.kind))
 	}
 	return nil
 }

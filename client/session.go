@@ -12,13 +12,13 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// Sessions lists sessions, newest first, a page at a time.
+// Sessions returns a page of sessions, newest first.
 func (c *Client) Sessions(ctx context.Context, query session.Query) (*wire.Sessions, error) {
 	return get[wire.Sessions](ctx, c, "/sessions", listQuery(&query))
 }
 
-// AllSessions yields all sessions that a query selects, newest first. It asks for
-// pages as they are needed.
+// AllSessions yields all sessions that match a query, newest first. It requests pages as
+// needed.
 func (c *Client) AllSessions(ctx context.Context, query session.Query) iter.Seq2[session.Summary, error] {
 	return pages(query.PageRequest, func(request session.PageRequest) (*session.Page[session.Summary], error) {
 		query.PageRequest = request
@@ -26,8 +26,8 @@ func (c *Client) AllSessions(ctx context.Context, query session.Query) iter.Seq2
 	})
 }
 
-// Waiting lists the calls of all sessions that wait for people, those first that have
-// waited longest, a page at a time.
+// Waiting returns a page of the calls of all sessions that wait for people, longest waiting
+// first.
 func (c *Client) Waiting(ctx context.Context, query session.WaitingQuery) (*wire.Waiting, error) {
 	values := pageQuery(query.PageRequest)
 	if query.UserID != "" {
@@ -39,8 +39,7 @@ func (c *Client) Waiting(ctx context.Context, query session.WaitingQuery) (*wire
 	return get[wire.Waiting](ctx, c, "/waiting", values)
 }
 
-// AllWaiting yields all calls that wait for people. It asks for pages as they are
-// needed.
+// AllWaiting yields all calls that wait for people. It requests pages as needed.
 func (c *Client) AllWaiting(ctx context.Context, query session.WaitingQuery) iter.Seq2[session.Waiting, error] {
 	return pages(query.PageRequest, func(request session.PageRequest) (*session.Page[session.Waiting], error) {
 		query.PageRequest = request
@@ -48,7 +47,7 @@ func (c *Client) AllWaiting(ctx context.Context, query session.WaitingQuery) ite
 	})
 }
 
-// pages yields the items of all pages, from the first that is requested.
+// pages yields the items of all pages, starting with first.
 func pages[T any](first session.PageRequest, read func(session.PageRequest) (*session.Page[T], error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		request := first
@@ -118,28 +117,27 @@ func pageQuery(page session.PageRequest) url.Values {
 	return out
 }
 
-// Session reads a session's document.
+// Session returns a session's document.
 func (c *Client) Session(ctx context.Context, id string) (*session.State, error) {
 	return getOf[session.State](ctx, c, id, "", nil)
 }
 
-// Messages reads a page of a session's messages, oldest first.
+// Messages returns a page of a session's messages, oldest first.
 func (c *Client) Messages(ctx context.Context, id string, page session.PageRequest) (*wire.MessagePage, error) {
 	return getOf[wire.MessagePage](ctx, c, id, "/messages", pageQuery(page))
 }
 
-// Runs reads a page of a session's runs, oldest first.
+// Runs returns a page of a session's runs, oldest first.
 func (c *Client) Runs(ctx context.Context, id string, page session.PageRequest) (*wire.RunPage, error) {
 	return getOf[wire.RunPage](ctx, c, id, "/runs", pageQuery(page))
 }
 
-// Checkpoints reads a page of a session's checkpoints, newest first.
+// Checkpoints returns a page of a session's checkpoints, newest first.
 func (c *Client) Checkpoints(ctx context.Context, id string, page session.PageRequest) (*wire.CheckpointPage, error) {
 	return getOf[wire.CheckpointPage](ctx, c, id, "/checkpoints", pageQuery(page))
 }
 
-// Pending lists the calls of the session, and of the agents below it, that wait for
-// people.
+// Pending returns the calls of the session and of the agents below it that wait for people.
 func (c *Client) Pending(ctx context.Context, id string) ([]session.Pending, error) {
 	out, err := getOf[wire.PendingCalls](ctx, c, id, "/pending", nil)
 	if err != nil {
@@ -148,28 +146,28 @@ func (c *Client) Pending(ctx context.Context, id string) ([]session.Pending, err
 	return out.Items, nil
 }
 
-// Snapshot reads a session as it was at its latest checkpoint. [Client.Read] from its
-// sequence shows all that came after it.
+// Snapshot returns a session at its latest checkpoint. [Client.Read] from its sequence
+// yields everything after it.
 func (c *Client) Snapshot(ctx context.Context, id string) (*wire.Snapshot, error) {
 	return getOf[wire.Snapshot](ctx, c, id, "/snapshot", nil)
 }
 
-// Branch copies a session, and begins a turn on the copy if there is a message.
+// Branch copies a session and, if branch has a message, starts a turn on the copy.
 func (c *Client) Branch(ctx context.Context, id string, branch wire.Branch) (*wire.Branched, error) {
 	return postTo[wire.Branched](ctx, c, id, "/branch", branch)
 }
 
-// Retry runs a failed turn again from its last good checkpoint.
+// Retry retries a failed turn from its last good checkpoint.
 func (c *Client) Retry(ctx context.Context, id string, retry wire.Retry) (*wire.Started, error) {
 	return postTo[wire.Started](ctx, c, id, "/retry", retry)
 }
 
-// Pause holds a session: nothing runs it until it is resumed.
+// Pause pauses a session: it does not run until it is resumed.
 func (c *Client) Pause(ctx context.Context, id string, pause wire.Pause) (*wire.Paused, error) {
 	return postTo[wire.Paused](ctx, c, id, "/pause", pause)
 }
 
-// Delete deletes a session with those of its sub-agents.
+// Delete deletes a session and the sessions of its sub-agents.
 func (c *Client) Delete(ctx context.Context, id string) (*wire.Deleted, error) {
 	if err := checkID(id); err != nil {
 		return nil, err
@@ -191,10 +189,10 @@ func postTo[T any](ctx context.Context, c *Client, id, what string, body any) (*
 	return post[T](ctx, c, pathOf(id, what), body)
 }
 
-// pathOf is the path of something of a session, whose id may hold slashes.
+// pathOf returns a path below a session, whose id may contain slashes.
 func pathOf(id, what string) string { return "/sessions/" + url.PathEscape(id) + what }
 
-// Cleanup fails the expired sessions of the tenant. It is for operators.
+// Cleanup fails the expired sessions of the tenant. It requires an operator.
 func (c *Client) Cleanup(ctx context.Context) (*session.Cleanup, error) {
 	return ask[session.Cleanup](ctx, c, http.MethodPost, "/cleanup", nil, nil)
 }

@@ -4,8 +4,8 @@
 //	file, err := config.Load("helix.yaml")
 //	agents, err := file.Build(config.BuildOptions{})
 //
-// A file that cannot be used gives an [*Error] with every [Problem] in it: where it
-// is, line and column, and what was expected. [Watch] tells when a file has changed.
+// An invalid file yields an [*Error] with all its [Problem] values: the line, the column,
+// and what was expected. [Watch] reports changes of a file.
 //
 // # Values
 //

@@ -17,35 +17,35 @@ import (
 	"github.com/helixagents/helix/stream"
 )
 
-// Agent is an agent on another server. It must not be changed once it is used, and
-// is safe for concurrent use. URL and Agent are required.
+// Agent is an agent on another server. URL and Agent are required. Do not change it after
+// its first use. It is safe for concurrent use.
 type Agent struct {
-	// URL is the server's address, with the path that its routes are below, if any.
+	// URL is the server's address, with the path prefix of its routes, if any.
 	URL string
 	// Token is sent as a bearer token. Defaults to none.
 	Token string
 	// Agent is the agent's name on that server.
 	Agent string
-	// Name is what it is called here. Defaults to Agent.
+	// Name is the local name. Defaults to Agent.
 	Name string
-	// Description tells the model what to call it for.
+	// Description tells the model when to call the agent.
 	Description string
-	// Input describes the arguments of a call. Defaults to one text, "task".
+	// Input declares the arguments of a call. Defaults to one string, "task".
 	Input *helix.InputType
-	// Reach is how long the server may be out of reach before a call fails. Defaults
-	// to what the runtime allows.
+	// Reach is how long the server may be unreachable before a call fails. Defaults to the
+	// runtime's setting.
 	Reach time.Duration
-	// Timeout bounds a request that is not a stream. Defaults to 20 seconds.
+	// Timeout limits a request that is not a stream. Defaults to 20 seconds.
 	Timeout time.Duration
-	// Silence is how long a stream may say nothing before it is read anew. The server
-	// says something every 15 seconds. Defaults to 45 seconds.
+	// Silence is how long a stream may be silent before the client reconnects. The server
+	// sends something every 15 seconds. Defaults to 45 seconds.
 	Silence time.Duration
-	// MaxBody is the largest answer, or event of a stream, in bytes. Defaults to 64
-	// MiB.
+	// MaxBody is the maximum size of a response, or of an event of a stream, in bytes.
+	// Defaults to 64 MiB.
 	MaxBody int64
-	// HTTP makes the requests. Defaults to [http.DefaultClient].
+	// HTTP sends the requests. Defaults to [http.DefaultClient].
 	HTTP *http.Client
-	// Logger is told when a stream is dropped. Defaults to none.
+	// Logger receives a line when a stream is dropped. Defaults to none.
 	Logger *slog.Logger
 
 	once   sync.Once
@@ -55,7 +55,7 @@ type Agent struct {
 
 var _ helix.Remote = (*Agent)(nil)
 
-// SubAgent is the agent as one that another may call.
+// SubAgent returns the agent as a sub-agent.
 func (a *Agent) SubAgent() helix.SubAgent {
 	name := a.Name
 	if name == "" {
@@ -64,13 +64,13 @@ func (a *Agent) SubAgent() helix.SubAgent {
 	return helix.SubAgent{Name: name, Description: a.Description, Input: a.Input, Remote: a}
 }
 
-// Check reports what is wrong with the definition. It sends nothing.
+// Check returns an error if the definition is invalid. It sends nothing.
 func (a *Agent) Check() error {
 	_, err := a.open()
 	return err
 }
 
-// open makes the client, once.
+// open creates the client, once.
 func (a *Agent) open() (*client.Client, error) {
 	a.once.Do(func() {
 		switch {
@@ -78,7 +78,7 @@ func (a *Agent) open() (*client.Client, error) {
 			a.err = session.Invalid("Agent", "is not set")
 			return
 		case a.Reach < 0:
-			a.err = session.Invalid("Reach", "is negative")
+			a.err = session.Invalid("Reach", "must not be negative")
 			return
 		}
 		timeout := a.Timeout
@@ -87,31 +87,31 @@ func (a *Agent) open() (*client.Client, error) {
 		}
 		a.client, a.err = client.New(client.Config{
 			URL: a.URL, Token: a.Token, HTTP: a.HTTP, Timeout: timeout, Silence: a.Silence, MaxBody: a.MaxBody, Logger: a.Logger,
-			Attempts: -1, // whoever reads sees to that
+			Attempts: -1, // the caller of Read reconnects
 		})
 	})
 	return a.client, a.err
 }
 
-// Equal reports whether another remote is the same agent, reached in the same way.
+// Equal reports whether other is the same agent with the same connection settings.
 func (a *Agent) Equal(other helix.Remote) bool {
 	b, ok := other.(*Agent)
 	return ok && (a == b || (a.URL == b.URL && a.Token == b.Token && a.Agent == b.Agent && a.HTTP == b.HTTP && a.Reach == b.Reach))
 }
 
-// Patience is how long the server may be out of reach.
+// Patience returns Reach.
 func (a *Agent) Patience() time.Duration { return a.Reach }
 
-// String names the agent, and nothing that is secret.
+// String returns the agent's name and address without secrets.
 func (a *Agent) String() string {
-	address := "an address that is none"
+	address := "an invalid address"
 	if parsed, err := url.Parse(a.URL); err == nil {
 		address = parsed.Redacted()
 	}
 	return "agent " + a.Agent + " at " + address
 }
 
-// GoString is String: an agent that is printed must not show its token.
+// GoString is String, so that printing an agent does not reveal its token.
 func (a *Agent) GoString() string { return a.String() }
 
 // Start implements [helix.Remote].
@@ -170,8 +170,8 @@ func (a *Agent) Status(ctx context.Context, sessionID string) (*helix.RemoteStat
 		Sequence: status.Sequence,
 	}
 	if status.Status == session.Failed && status.RunStatus.Suspended() {
-		// The session expired, or was aborted where its agent is not known. The record of
-		// its last run still says that it waits.
+		// The session expired, or was aborted in a process that does not know its agent. The
+		// record of its last run still has the status of a waiting run.
 		out.Status = session.RunFailed
 	}
 	if e := status.Error; e != nil {

@@ -1,4 +1,4 @@
-// Package remote lets an agent call one on another server, as a sub-agent:
+// Package remote lets an agent call an agent on another server as a sub-agent:
 //
 //	clerk := &remote.Agent{URL: "https://agents.example.com", Token: token, Agent: "clerk"}
 //	boss := &helix.Agent{
@@ -7,12 +7,12 @@
 //		SubAgents: []helix.SubAgent{clerk.SubAgent()},
 //	}
 //
-// The model is offered the tool subagent__clerk. What the clerk says and does is
-// shown in the caller's stream, each chunk once, also if connections drop or either
-// server is killed and started again. A call inside the clerk that waits for a
-// person waits at the caller, and is answered there. Stopping the caller stops the
-// clerk, as soon as it can be told.
+// The model gets the tool subagent__clerk. The clerk's chunks appear in the caller's
+// stream, each exactly once, even if connections drop or either server is killed and
+// restarted. If a call within the clerk waits for a person, the caller waits, and the
+// answer is submitted to the caller. Stopping the caller stops the clerk as soon as its
+// server is reachable.
 //
-// The other server is any that speaks the API of package server, in the same
-// version. Sessions there belong to the user that the token stands for.
+// The other server must have the same version of the API of package server. Sessions
+// there belong to the user of the token.
 package remote
