@@ -14,7 +14,7 @@ import (
 	"github.com/helixagents/helix"
 )
 
-// Names lists the tools that [Named] knows.
+// Names returns the names that [Named] knows.
 func Names() []string {
 	names := make([]string, len(all))
 	for i, b := range all {
@@ -23,7 +23,7 @@ func Names() []string {
 	return names
 }
 
-// Named gives a tool by the name it comes with.
+// Named returns the tool with the given name.
 func Named(name string) (helix.Tool, bool) {
 	for _, b := range all {
 		if b.name == name {
@@ -44,7 +44,7 @@ type when struct {
 	Zone string `json:"zone,omitempty" jsonschema:"time zone such as Europe/Paris; the server's own without it"`
 }
 
-// Time tells the date and time.
+// Time returns a tool that tells the date and time.
 func Time() helix.Tool {
 	return helix.Tool{
 		Name: "time", Description: "Tell the date and time.", ReadOnly: true,
@@ -66,7 +66,7 @@ type sum struct {
 	Expression string `json:"expression" jsonschema:"such as 2 * (3 + 4)"`
 }
 
-// Calculator calculates arithmetic expressions.
+// Calculator returns a tool that evaluates arithmetic expressions.
 func Calculator() helix.Tool {
 	return helix.Tool{
 		Name: "calculator", Description: "Calculate an arithmetic expression of + - * / % ^ and parentheses.", ReadOnly: true,

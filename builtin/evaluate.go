@@ -8,12 +8,11 @@ import (
 	"strings"
 )
 
-// maxNesting bounds how deep parentheses and signs may nest.
+// maxNesting limits how deep parentheses and signs may nest.
 const maxNesting = 200
 
-// evaluate calculates an arithmetic expression of numbers, + - * / % ^ and
-// parentheses. Powers bind tightest and to the right; a sign binds less than a
-// power, so -2^2 is -4.
+// evaluate evaluates an arithmetic expression of numbers, + - * / % ^ and parentheses.
+// Powers bind tightest and to the right; a sign binds less than a power, so -2^2 is -4.
 func evaluate(expression string) (float64, error) {
 	e := evaluator{rest: expression}
 	value, err := e.sum()
@@ -24,19 +23,19 @@ func evaluate(expression string) (float64, error) {
 		return 0, fmt.Errorf("unexpected %q", next)
 	}
 	if math.IsInf(value, 0) || math.IsNaN(value) {
-		return 0, errors.New("the result is not a number that can be written down")
+		return 0, errors.New("the result is not a finite number")
 	}
 	// The last digits are an artefact of binary fractions: 0.1 + 0.2 is 0.3.
 	return strconv.ParseFloat(strconv.FormatFloat(value, 'g', 15, 64), 64)
 }
 
-// evaluator reads an expression from left to right, one method per precedence.
+// evaluator parses an expression from left to right, one method per precedence.
 type evaluator struct {
 	rest  string
 	depth int
 }
 
-// peek is the next character that is not a space, or 0 at the end.
+// peek returns the next character that is not a space, or 0 at the end.
 func (e *evaluator) peek() rune {
 	e.rest = strings.TrimLeft(e.rest, " \t\n")
 	for _, r := range e.rest {
@@ -45,7 +44,7 @@ func (e *evaluator) peek() rune {
 	return 0
 }
 
-// accept takes the next character if it is one of those.
+// accept consumes the next character if it is one of the given ones.
 func (e *evaluator) accept(characters string) (rune, bool) {
 	next := e.peek()
 	if next == 0 || !strings.ContainsRune(characters, next) {
@@ -63,7 +62,7 @@ func (e *evaluator) product() (float64, error) {
 	return e.chain("*/%×÷", e.signed)
 }
 
-// chain reads operands joined by operators of one precedence, left to right.
+// chain parses operands joined by operators of one precedence, left to right.
 func (e *evaluator) chain(operators string, operand func() (float64, error)) (float64, error) {
 	left, err := operand()
 	if err != nil {
@@ -140,7 +139,7 @@ func (e *evaluator) atom() (float64, error) {
 	return value, nil
 }
 
-// nested goes one level down, unless that is too deep.
+// nested parses one level deeper, unless that is too deep.
 func (e *evaluator) nested(part func() (float64, error)) (float64, error) {
 	if e.depth++; e.depth > maxNesting {
 		return 0, errors.New("the expression is nested too deeply")
@@ -156,7 +155,7 @@ func (e *evaluator) number() (float64, error) {
 	e.rest = e.rest[length:]
 	switch value, err := strconv.ParseFloat(digits, 64); {
 	case next == 0:
-		return 0, errors.New("the expression ends too soon")
+		return 0, errors.New("the expression is incomplete")
 	case length == 0:
 		return 0, fmt.Errorf("unexpected %q", next)
 	case err != nil:

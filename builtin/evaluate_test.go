@@ -28,8 +28,8 @@ func TestEvaluate(t *testing.T) {
 		}
 	}
 	for expression, want := range map[string]string{
-		"":                         "ends too soon",
-		"1 +":                      "ends too soon",
+		"":                         "is incomplete",
+		"1 +":                      "is incomplete",
 		"1 2":                      "unexpected '2'",
 		"2 * x":                    "unexpected 'x'",
 		"(1":                       "parenthesis is missing",
@@ -37,8 +37,8 @@ func TestEvaluate(t *testing.T) {
 		"1.2.3":                    `"1.2.3" is not a number`,
 		"1/0":                      "division by zero",
 		"1%0":                      "division by zero",
-		"10^999":                   "not a number that can be written down",
-		"(0-1)^0.5":                "not a number that can be written down",
+		"10^999":                   "not a finite number",
+		"(0-1)^0.5":                "not a finite number",
 		strings.Repeat("(", 10000): "nested too deeply",
 		strings.Repeat("-", 10000): "nested too deeply",
 	} {

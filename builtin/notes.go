@@ -6,11 +6,10 @@ import (
 	"github.com/helixagents/helix"
 )
 
-// NotesKey is the key of the session's state under which notes are kept, as a list
-// of texts.
+// NotesKey is the key of the notes in the session's state, a list of strings.
 const NotesKey = "notes"
 
-// notebook is the part of the session's state that notes are in.
+// notebook is the part of the session's state with the notes.
 type notebook struct {
 	Notes []string `json:"notes"`
 }
@@ -19,8 +18,8 @@ type note struct {
 	Note string `json:"note"`
 }
 
-// Remember keeps a note. It may run again after a crash: a note is only kept when
-// the step is committed, and then once.
+// Remember returns a tool that stores a note. A call may run again after a crash: the note
+// is stored when the step is committed, and only once.
 func Remember() helix.Tool {
 	return helix.Tool{
 		Name: "remember", Description: "Keep a note for later.", Idempotent: true,
@@ -31,22 +30,22 @@ func Remember() helix.Tool {
 	}
 }
 
-// Recall lists the notes.
+// Recall returns a tool that lists the notes.
 func Recall() helix.Tool {
 	return helix.Tool{
 		Name: "recall", Description: "List the notes kept so far.", ReadOnly: true,
 		Execute: helix.Func(func(_ context.Context, call *helix.Call, _ struct{}) ([]string, error) {
 			notes := helix.State[notebook](call).Notes
 			if notes == nil {
-				notes = []string{} // a list without notes, not no list
+				notes = []string{} // an empty list, not null
 			}
 			return notes, nil
 		}),
 	}
 }
 
-// Forget throws all notes away. What is forgotten is gone, so a person is asked
-// first.
+// Forget returns a tool that deletes all notes. It cannot be undone, so a call requires
+// approval.
 func Forget() helix.Tool {
 	return helix.Tool{
 		Name: "forget", Description: "Throw away all notes.", Idempotent: true, Approval: helix.ApproveAlways,

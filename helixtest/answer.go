@@ -12,29 +12,29 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// Answer is what a person says to a call that waits. Make one with [Approve], [Deny],
-// [Reply] or [Fail].
+// Answer is a person's answer to a waiting call. Make one with [Approve], [Deny], [Reply]
+// or [Fail].
 type Answer struct {
 	tool string
 	user helix.User
 	make func(p *session.Pending) helix.Submission
 }
 
-// Approve approves a call of a tool that waits for approval, as it was shown.
+// Approve approves a call that waits for approval, with the input that the call has.
 func Approve(tool string) Answer {
 	return Answer{tool: tool, make: func(p *session.Pending) helix.Submission {
 		return helix.Approve(*p, helix.User{})
 	}}
 }
 
-// Deny refuses a call of a tool that waits for approval.
+// Deny denies a call that waits for approval.
 func Deny(tool, reason string) Answer {
 	return Answer{tool: tool, make: func(p *session.Pending) helix.Submission {
 		return helix.Deny(*p, helix.User{}, reason)
 	}}
 }
 
-// Reply gives the result of a call of a client tool.
+// Reply answers a call of a client tool with its result.
 func Reply(tool string, result any) Answer {
 	return Answer{tool: tool, make: func(p *session.Pending) helix.Submission { return helix.ToolResult(p.CallID, result) }}
 }
@@ -44,15 +44,15 @@ func Fail(tool, message string) Answer {
 	return Answer{tool: tool, make: func(p *session.Pending) helix.Submission { return helix.ToolError(p.CallID, message) }}
 }
 
-// By says who answers. Defaults to the user whose session it is.
+// By returns the answer with the user who gives it. Defaults to the session's user.
 func (a Answer) By(user helix.User) Answer {
 	a.user = user
 	return a
 }
 
-// Submit gives an answer without resuming the turn. The error is that of
-// [helix.Executor.Submit], so that a test can expect a refusal; a tool that does not wait
-// fails the test.
+// Submit submits an answer without resuming the turn. It returns the error of
+// [helix.Executor.Submit], so that a test can expect a refusal. It fails the test if no
+// call of the tool waits.
 func Submit(t TB, waiting *Result, answer Answer) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeoutCause(t.Context(), patience, errTooSlow)
@@ -72,10 +72,9 @@ func Submit(t TB, waiting *Result, answer Answer) error {
 	return refused
 }
 
-// Resume gives answers to a turn that waits, each to the first call of its tool that has
-// none, and continues the turn with the rest of its script. Without answers it continues
-// a turn that was interrupted, or whose answers were submitted. The result is that of the
-// whole turn.
+// Resume submits answers to a waiting turn, each to the first unanswered call of its tool,
+// and continues the turn with the rest of its script. Without answers it continues a turn
+// that was interrupted, or whose answers were submitted. The result covers the whole turn.
 func Resume(t TB, waiting *Result, answers ...Answer) *Result {
 	t.Helper()
 	ctx, cancel := context.WithTimeoutCause(t.Context(), patience, errTooSlow)
@@ -107,7 +106,7 @@ func Resume(t TB, waiting *Result, answers ...Answer) *Result {
 	return res
 }
 
-// find finds a call of a tool that waits and is not among those that were answered.
+// find returns a waiting call of a tool that is not in answered.
 func (r *Result) find(tool string, answered []int) (int, error) {
 	var others []string
 	for i := range r.Pending {
@@ -117,7 +116,7 @@ func (r *Result) find(tool string, answered []int) (int, error) {
 		others = append(others, r.Pending[i].Tool)
 	}
 	if len(others) == 0 {
-		return 0, fmt.Errorf("nothing waits for an answer: the run is %s", r.Status)
+		return 0, fmt.Errorf("no call waits for an answer: the run is %s", r.Status)
 	}
 	return 0, fmt.Errorf("no call of %s waits for an answer; these do: %s", tool, strings.Join(others, ", "))
 }
@@ -129,16 +128,16 @@ func (r *Result) submit(ctx context.Context, x helix.Executor, at int, answer An
 	}
 	done, err := x.Submit(ctx, r.SessionID, answer.make(&r.Pending[at]).By(user))
 	if err == nil && done.Outcome != helix.SubmitAccepted {
-		err = fmt.Errorf("the answer to %s was not taken: %s", answer.tool, done.Outcome)
+		err = fmt.Errorf("the answer to %s was not accepted: %s", answer.tool, done.Outcome)
 	}
 	return err
 }
 
-// on does something with a runtime of its own.
+// on calls do with a new runtime.
 func (s *setup) on(ctx context.Context, do func(x helix.Executor, agent *helix.Agent) error) error {
 	rt, err := local.New(local.Config{
 		Backend: s.backend, Agents: []*helix.Agent{s.agent}, RetryBackoff: retryBackoff, NoRecovery: true,
-		Logger: slog.New(slog.DiscardHandler), // what matters of it is in the result
+		Logger: slog.New(slog.DiscardHandler), // the result has everything that matters
 	})
 	if err != nil {
 		return err

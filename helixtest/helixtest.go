@@ -19,13 +19,13 @@ import (
 const (
 	// patience is how long a turn may take before the test fails.
 	patience = time.Minute
-	// retryBackoff is short: a test that scripts a failing model does not want to wait.
+	// retryBackoff is short, so that tests with a failing model do not wait.
 	retryBackoff = time.Millisecond
 )
 
 var errTooSlow = errors.New("the turn did not end within " + patience.String())
 
-// TB is what this package needs of a test; *testing.T and *testing.B are one.
+// TB is the part of [testing.TB] that this package needs.
 type TB interface {
 	Helper()
 	Errorf(format string, args ...any)
@@ -34,11 +34,11 @@ type TB interface {
 	Context() context.Context
 }
 
-// Result is how a turn ended and what it left. All of it is read after the end,
-// so it does not change any more.
+// Result is the outcome of a turn. It is read after the turn has ended and does not change
+// any more.
 type Result struct {
 	*helix.Result
-	// Messages is the session's whole transcript, that of earlier turns included.
+	// Messages is the session's whole transcript, including earlier turns.
 	Messages []session.Message
 	// Calls are the tool calls of this turn, in the order the model made them.
 	Calls []Call
@@ -53,7 +53,7 @@ type Result struct {
 	runs  []string // of the turn
 }
 
-// Call is a tool call that the model made, and its answer.
+// Call is a tool call of the model and its result.
 type Call struct {
 	ID    string
 	Tool  string
@@ -63,8 +63,8 @@ type Call struct {
 	Error  *helix.Error
 }
 
-// Run runs one turn of the agent, with the model of [With] in the place of its
-// own, and waits for its end. The agent itself is not changed.
+// Run runs one turn of the agent with the model of [With], and waits until it ends. It does
+// not change the agent.
 func Run(t TB, agent *helix.Agent, model Option, prompt string, more ...Option) *Result {
 	t.Helper()
 	if agent == nil {
@@ -103,8 +103,8 @@ func Run(t TB, agent *helix.Agent, model Option, prompt string, more ...Option) 
 	return res
 }
 
-// result waits for a run's end and gathers what the turn left. earlier is the result of
-// the run that it continues, if any.
+// result waits for a run and collects the turn's result. earlier is the result of the run
+// that it continues, if any.
 func (s *setup) result(ctx context.Context, run helix.Run, earlier *Result) (*Result, error) {
 	ended, err := run.Result(ctx)
 	if err != nil {
@@ -169,21 +169,21 @@ func calls(messages []session.Message, runs []string) []Call {
 	return out
 }
 
-// checkScript fails the test if the script and the run did not fit each other.
+// checkScript fails the test if the script was too short or too long for the run.
 func (s *setup) checkScript(t TB, res *helix.Result) {
 	t.Helper()
 	if res.Error != nil && errors.Is(res.Error, &session.Error{Code: scripted.CodeExhausted}) {
 		t.Errorf("helixtest: the script is too short: %v", res.Error)
 	}
 	if res.Status.Suspended() || res.Status == helix.Interrupted {
-		return // the rest is for when it is resumed
+		return // the rest is for the resumed run
 	}
 	if m, ok := s.model.(interface{ Check(t scripted.TB) }); ok {
 		m.Check(t)
 	}
 }
 
-// CallsOf lists the turn's calls of one tool.
+// CallsOf returns the turn's calls of one tool.
 func (r *Result) CallsOf(tool string) []Call {
 	var out []Call
 	for _, call := range r.Calls {
@@ -194,7 +194,7 @@ func (r *Result) CallsOf(tool string) []Call {
 	return out
 }
 
-// Events lists the data of the custom events of one name, in order; see
+// Events returns the data of the custom events with the given name, in order; see
 // [helix.Scope.Emit].
 func (r *Result) Events(name string) []json.RawMessage {
 	var out []json.RawMessage
@@ -206,8 +206,8 @@ func (r *Result) Events(name string) []json.RawMessage {
 	return out
 }
 
-// State decodes the session's custom state. It fails the test if the state does
-// not fit T.
+// State decodes the session's custom state. It fails the test if the state does not decode
+// into T.
 func State[T any](t TB, res *Result) T {
 	t.Helper()
 	var out T
@@ -216,13 +216,13 @@ func State[T any](t TB, res *Result) T {
 		err = json.Unmarshal(raw, &out)
 	}
 	if err != nil {
-		t.Fatalf("helixtest: the state %s does not fit %T: %v", raw, out, err)
+		t.Fatalf("helixtest: decode the state %s into %T: %v", raw, out, err)
 	}
 	return out
 }
 
-// Output decodes the output of a completed run. It fails the test if there is
-// none, or if it does not fit T.
+// Output decodes the output of a completed run. It fails the test if there is none, or if
+// it does not decode into T.
 func Output[T any](t TB, res *Result) T {
 	t.Helper()
 	out, err := helix.Output[T](res.Result)
@@ -235,10 +235,10 @@ func Output[T any](t TB, res *Result) T {
 	return out
 }
 
-// An Option says how [Run] runs the agent.
+// Option configures [Run].
 type Option func(*setup)
 
-// setup is what the options add up to.
+// setup collects the options.
 type setup struct {
 	agent   *helix.Agent // with the test's model
 	model   llm.Model
@@ -246,32 +246,29 @@ type setup struct {
 	input   helix.Input
 }
 
-// With gives the model that answers in the place of the agent's own. It is
-// usually a [scripted.Model], which is then checked for steps that were not
-// played.
+// With sets the model that replaces the agent's own. It is usually a [scripted.Model]; the
+// test then fails if steps of its script were not played.
 func With(model llm.Model) Option { return func(s *setup) { s.model = model } }
 
-// Session names the session. Defaults to a new id.
+// Session sets the session's id. Defaults to a new id.
 func Session(id string) Option { return func(s *setup) { s.input.SessionID = id } }
 
-// InitialState is what a new session's custom state begins with, over the
-// agent's defaults.
+// InitialState sets a new session's custom state, merged over the agent's defaults.
 func InitialState(state any) Option { return func(s *setup) { s.input.State = state } }
 
-// User is who the session belongs to.
+// User sets the owner of the session.
 func User(user helix.User) Option { return func(s *setup) { s.input.User = user } }
 
-// Backend keeps the session in a backend of the test's own, which the test
-// closes. Defaults to a new memory backend, closed at the end of the test.
+// Backend stores the session in the given backend, which the test closes. Defaults to a new
+// memory backend that is closed at the end of the test.
 func Backend(backend store.Backend) Option { return func(s *setup) { s.backend = backend } }
 
-// Continue makes the turn the next one of an earlier result's session.
+// Continue runs the turn as the next one of an earlier result's session.
 func Continue(earlier *Result) Option {
 	return func(s *setup) {
 		s.backend, s.input.SessionID, s.input.User = earlier.Backend, earlier.SessionID, earlier.setup.input.User
 	}
 }
 
-// Input changes what the turn begins with in any other way: tags, metadata, more
-// messages, a branch.
+// Input changes the turn's input in any other way: tags, metadata, more messages, a branch.
 func Input(change func(in *helix.Input)) Option { return func(s *setup) { change(&s.input) } }

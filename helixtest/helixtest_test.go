@@ -154,7 +154,7 @@ func TestMistakesAreNamed(t *testing.T) {
 		"state.other is not a field": func(t helixtest.TB) {
 			helixtest.Run(t, tally(), script, "Hello", helixtest.InitialState(map[string]int{"other": 1}))
 		},
-		"does not fit []int": func(t helixtest.TB) {
+		"into []int": func(t helixtest.TB) {
 			helixtest.State[[]int](t, helixtest.Run(t, tally(), helixtest.With(scripted.New(scripted.Text("Hi."))), "Hello"))
 		},
 		"has no output": func(t helixtest.TB) {
@@ -250,5 +250,5 @@ func TestResumeMistakesAreNamed(t *testing.T) {
 	helixtest.Resume(r, res, helixtest.Reply("sign", true))
 	r.saw(t,
 		"no call of refund waits for an answer; these do: sign", "these do: sign", "waits", "step 3 of 3",
-		"nothing waits for an answer: the run is completed")
+		"no call waits for an answer: the run is completed")
 }

@@ -1,5 +1,5 @@
-// Package llm is what Helix asks of a language model: one method that streams a
-// reply, and errors that say whether asking again may help.
+// Package llm defines the interface of language models: one method that streams a reply,
+// and errors that report whether a retry may help.
 package llm
 
 import (
@@ -10,19 +10,19 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// Model answers requests. Implementations are safe for concurrent use.
+// Model generates replies. Implementations must be safe for concurrent use.
 type Model interface {
-	// Generate asks for one reply. While it arrives, emit is called with each piece
-	// in order, from one goroutine at a time; the response holds the whole. When
-	// ctx ends, Generate returns at once with what has arrived so far, if anything,
-	// and ctx's error. Every other failure is a *[session.Error] with a provider_
-	// code, Retryable where another attempt may succeed.
+	// Generate requests one reply. While it arrives, Generate calls emit with each piece in
+	// order, from one goroutine at a time; the response holds the whole reply. When ctx
+	// ends, Generate returns at once with ctx's error and what has arrived so far, if
+	// anything. Every other error is a *[session.Error] with a provider_ code. It is
+	// Retryable if another attempt may succeed.
 	Generate(ctx context.Context, request *Request, emit func(Delta)) (*Response, error)
 }
 
 // Request is one model call.
 type Request struct {
-	// Agent and SessionID tell who asks, for routing, logs and prompt caches.
+	// Agent and SessionID identify the caller, for routing, logs and prompt caches.
 	Agent     string
 	SessionID string
 	RunID     string
@@ -32,15 +32,15 @@ type Request struct {
 	// Messages is the transcript. It is shared: models must not change it.
 	Messages []session.Message
 	Tools    []Tool
-	// ToolChoice says which tools may or must be called.
+	// ToolChoice restricts which tools may or must be called.
 	ToolChoice ToolChoice
 	Settings   Settings
-	// Retries is how often the caller asks again if this attempt fails in a way that may
-	// pass.
+	// Retries is how often the caller will retry if this attempt fails with a retryable
+	// error.
 	Retries int
 }
 
-// Tool is a tool as the model is told of it.
+// Tool describes a tool to the model.
 type Tool struct {
 	Name        string
 	Description string
@@ -57,7 +57,7 @@ type ToolChoice struct {
 	Name string
 }
 
-// ToolMode is how free the model is to call tools.
+// ToolMode is how a model may use tools.
 type ToolMode string
 
 // The tool modes.
@@ -78,35 +78,35 @@ type Settings struct {
 	FrequencyPenalty *float64
 	StopSequences    []string
 	Seed             *int64
-	// Headers are sent with the request, where the provider's wire has any.
+	// Headers are sent with the request, if the provider's protocol has headers.
 	Headers map[string]string
-	// ProviderOptions is passed to the adapter as it is. The adapters of this module
-	// merge it into the request as a JSON merge patch; tools are added to the agent's.
+	// ProviderOptions is passed to the adapter unchanged. The adapters of this module merge
+	// it into the request as a JSON merge patch; its tools are added to the agent's.
 	ProviderOptions json.RawMessage
 	Cache           Cache
 	// StrictOutput asks for constrained decoding of the final output.
 	StrictOutput bool
 }
 
-// Cache hints which parts of the prompt stay the same from call to call.
+// Cache describes which parts of the prompt stay the same from call to call.
 type Cache struct {
 	// Prefix asks to cache instructions and tools, LatestTurn also the transcript
 	// up to the latest batch of tool results.
 	Prefix     bool
 	LatestTurn bool
-	// TTL is how long to keep them; 0 is the provider's default.
+	// TTL is how long to cache them; 0 means the provider's default.
 	TTL time.Duration
 }
 
-// DeltaKind says what a piece of a reply is.
+// DeltaKind is the kind of a piece of a reply.
 type DeltaKind string
 
 // The kinds of deltas.
 const (
 	DeltaText      DeltaKind = "text"
 	DeltaReasoning DeltaKind = "reasoning"
-	// DeltaCallStart begins the arguments of the call at Index; DeltaCallArgs is a
-	// piece of them, DeltaCallEnd their end.
+	// DeltaCallStart begins the arguments of the call at Index. DeltaCallArgs is a piece of
+	// them, DeltaCallEnd their end.
 	DeltaCallStart DeltaKind = "call_start"
 	DeltaCallArgs  DeltaKind = "call_args"
 	DeltaCallEnd   DeltaKind = "call_end"
@@ -116,7 +116,7 @@ const (
 type Delta struct {
 	Kind DeltaKind
 	Text string
-	// Index numbers the reply's calls from 0; Tool names the tool, on call start.
+	// Index numbers the reply's calls from 0. Tool is the tool's name, set on call start.
 	Index int
 	Tool  string
 }
@@ -127,14 +127,14 @@ type Response struct {
 	// A call carries the provider's id in ProviderCallID; its CallID is not set.
 	Parts  []session.Part
 	Finish FinishReason
-	// Usage counts the same on every provider: input tokens include those read from
-	// a cache and those written to one, output tokens include reasoning.
+	// Usage is counted the same way for every provider: input tokens include those read from
+	// and written to a cache, output tokens include reasoning.
 	Usage session.Usage
 	// Model is the name of the model that answered.
 	Model string
 }
 
-// FinishReason says why the model stopped.
+// FinishReason is why the model stopped.
 type FinishReason string
 
 // The finish reasons.
@@ -146,14 +146,14 @@ const (
 	FinishOther         FinishReason = "other"
 )
 
-// Error is a provider's failure.
+// Error returns a provider error.
 func Error(code session.Code, retryable bool, format string, args ...any) *session.Error {
 	e := (&session.Error{Code: code, Retryable: retryable}).WithMessage(format, args...)
 	return e
 }
 
-// RetryAfterError is the cause of an error after which the provider named a time to
-// wait. Errors.As finds it.
+// RetryAfterError is the cause of an error for which the provider requested a wait. Use
+// errors.As to find it.
 type RetryAfterError struct {
 	After time.Duration
 	Cause error

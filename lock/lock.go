@@ -1,6 +1,5 @@
-// Package lock serves migrations, sweepers and applications that must do a thing
-// once among many processes. Turns are not locked but leased; see package
-// session.
+// Package lock provides locks for migrations, sweepers and applications that must do
+// something once among many processes. Turns use leases instead; see package session.
 package lock
 
 import (
@@ -10,28 +9,28 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// Manager hands out named locks.
+// Manager manages named locks.
 type Manager interface {
-	// TryAcquire takes the lock for owner if it is free, expired, or owner's
-	// already, and reports whether it did. The ttl must be positive.
+	// TryAcquire acquires the lock for owner if it is free, expired, or already held by
+	// owner, and reports whether it did. The ttl must be positive.
 	TryAcquire(ctx context.Context, name, owner string, ttl time.Duration) (Lock, bool, error)
-	// Renew extends a lock that is still held; session.ErrStale if it is not.
+	// Renew extends a held lock. It fails with session.ErrStale if the lock was lost.
 	Renew(ctx context.Context, held Lock, ttl time.Duration) (Lock, error)
-	// Release gives a lock back. Releasing a lock that was lost does nothing.
+	// Release releases a lock. Releasing a lost lock does nothing.
 	Release(ctx context.Context, held Lock) error
 }
 
-// Lock is a lock that was acquired.
+// Lock is an acquired lock.
 type Lock struct {
 	Name  string
 	Owner string
-	// Token only grows with every acquisition, so that what the lock protects can
-	// refuse an earlier holder.
+	// Token increases with every acquisition, so that the protected resource can refuse an
+	// earlier holder.
 	Token     int64
 	ExpiresAt time.Time
 }
 
-// Check reports a lock that no manager can give.
+// Check returns an error for an invalid name, owner or ttl.
 func Check(name, owner string, ttl time.Duration) error {
 	switch {
 	case name == "":
@@ -39,7 +38,7 @@ func Check(name, owner string, ttl time.Duration) error {
 	case owner == "":
 		return session.Invalid("lock owner", "must not be empty")
 	case ttl <= 0:
-		return session.Invalid("lock ttl", "%s is not positive", ttl)
+		return session.Invalid("lock ttl", "must be positive, not %s", ttl)
 	}
 	if err := session.CheckText("lock name", name); err != nil {
 		return err
@@ -47,7 +46,7 @@ func Check(name, owner string, ttl time.Duration) error {
 	return session.CheckText("lock owner", owner)
 }
 
-// NoOp grants every lock at once: for a single process that needs none.
+// NoOp grants every lock at once, for a single process that needs none.
 type NoOp struct{}
 
 // TryAcquire implements [Manager].

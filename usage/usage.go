@@ -1,5 +1,5 @@
-// Package usage reports what agents consume: tokens, tool calls, sub-agents,
-// time spent waiting for people, and whatever applications count themselves.
+// Package usage reports what agents consume: tokens, tool calls, sub-agents, time spent
+// waiting for people, and whatever applications count themselves.
 package usage
 
 import (
@@ -10,7 +10,7 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// Kind says what an entry counts.
+// Kind is what an entry counts.
 type Kind string
 
 // The kinds of entries.
@@ -22,8 +22,8 @@ const (
 	ClientToolWait Kind = "client_tool_wait_ms"
 )
 
-// Entry is one thing consumed. Its ID is the same when an effect is repeated, so
-// that a store can keep it once.
+// Entry is one unit of consumption. Its ID stays the same when an effect is repeated, so
+// that a store can deduplicate it.
 type Entry struct {
 	ID        string          `json:"id"`
 	Kind      Kind            `json:"kind"`
@@ -44,13 +44,13 @@ type Entry struct {
 	Data      json.RawMessage `json:"data,omitempty"`
 }
 
-// Sink receives entries as they arise. It must not block for long; its failures
-// are its own concern.
+// Sink receives entries as they occur. It must not block for long and handles its own
+// errors.
 type Sink interface {
 	Record(ctx context.Context, entry Entry)
 }
 
-// SinkFunc makes a function a [Sink].
+// SinkFunc adapts a function to a [Sink].
 type SinkFunc func(ctx context.Context, entry Entry)
 
 // Record implements [Sink].

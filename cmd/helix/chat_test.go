@@ -359,7 +359,7 @@ func TestColor(t *testing.T) {
 	}
 	for _, want := range []string{
 		"\n\x1b[1m> \x1b[0m\x1b[36m→ calculate {\"expression\":\"1+\"}\x1b[0m\n",
-		"\x1b[31m← error: the expression ends too soon\x1b[0m\nSorry.\n",
+		"\x1b[31m← error: the expression is incomplete\x1b[0m\nSorry.\n",
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q is not in\n%q", want, out.String())

@@ -1,5 +1,5 @@
-// Package backend opens the store that an address names, for programs that leave
-// the choice to whoever starts them.
+// Package backend opens a store by its address, for programs that let their user choose the
+// store.
 package backend
 
 import (
@@ -25,14 +25,14 @@ const (
 	Memory   = "memory"
 )
 
-// Kind tells which kind of backend an address names.
+// Kind returns the kind of backend of an address.
 func Kind(address string) string {
 	kind, _ := Split(address)
 	return kind
 }
 
-// Schema takes the name of the schema out of the address of a Postgres. It is empty
-// for the default one.
+// Schema splits the schema's name off a Postgres address. It is empty for the default
+// schema.
 func Schema(address string) (database, schema string) { return take(address, "schema") }
 
 // Open opens the backend at an address:
@@ -70,9 +70,8 @@ func Open(address string, log *slog.Logger) (store.Backend, error) {
 	}
 }
 
-// Migrations lists the steps of the tables of the backend at an address, those
-// that it has and those that it lacks, and changes nothing. A backend without
-// tables has no steps.
+// Migrations returns the applied and missing migrations of the backend at an address and
+// changes nothing. A backend without tables has none.
 func Migrations(address string) ([]store.Migration, error) {
 	switch scheme, rest := Split(address); scheme {
 	case SQLite:
@@ -91,7 +90,7 @@ func postgresConfig(address string) postgres.Config {
 	return postgres.Config{URL: database, Schema: schema}
 }
 
-// redisConfig takes the parameters of ours out of the address of a Redis.
+// redisConfig removes Helix's parameters from a Redis address.
 func redisConfig(address string) (config redis.Config, _ error) {
 	config.URL = address
 	for _, p := range []struct {
@@ -116,7 +115,7 @@ func redisConfig(address string) (config redis.Config, _ error) {
 	return config, nil
 }
 
-// Split tells a backend's kind and what follows the scheme of its address.
+// Split returns a backend's kind and the address without its scheme.
 func Split(address string) (kind, rest string) {
 	scheme, rest, found := strings.Cut(address, ":")
 	switch {
@@ -131,11 +130,10 @@ func Split(address string) (kind, rest string) {
 }
 
 func unknown(scheme string) error {
-	return session.Invalid("store", "%q is none of sqlite:, postgres://, redis:// and memory:", scheme+":")
+	return session.Invalid("store", "%q is invalid: use sqlite:, postgres://, redis:// or memory:", scheme+":")
 }
 
-// Redacted is an address of a server without its passwords, which may be the user's
-// or those of parameters.
+// Redacted returns an address without passwords, those of the user and those in parameters.
 func Redacted(address string) string {
 	u, err := url.Parse(address)
 	if err != nil || u.Opaque != "" {

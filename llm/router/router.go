@@ -1,5 +1,5 @@
-// Package router makes one model of several: when one cannot answer, and asking it
-// again would not help or has not helped, the next is asked.
+// Package router combines several models into one: when a model fails and a retry would not
+// help or has not helped, it calls the next one.
 package router
 
 import (
@@ -13,14 +13,13 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// Router is a model that falls back on others. Which one answered is in
-// [llm.Response.Model].
+// Router is a model with fallbacks. [llm.Response.Model] is the model that replied.
 type Router struct {
 	models []llm.Model
 	rule   func(error) bool // nil for the default
 
 	mu    sync.Mutex
-	moved map[call]int // calls that failed in mid-reply, and the model to ask next
+	moved map[call]int // calls that failed in mid-reply, and the model to call next
 	order []call       // of moved, oldest first
 }
 
@@ -30,25 +29,23 @@ type call struct {
 	step         int
 }
 
-// remembered bounds how many failed calls are kept in mind.
+// remembered limits how many failed calls are tracked.
 const remembered = 10_000
 
-// New makes a router that asks first, and, where that cannot answer, the others in
-// turn.
+// New returns a router that calls first and, if it fails, the others in order.
 func New(first llm.Model, others ...llm.Model) *Router {
 	return &Router{models: append([]llm.Model{first}, others...), moved: map[call]int{}}
 }
 
-// When replaces the rule of which failures make a router fall back at once. Without it
-// those do that [FallsBack] tells, and those that may pass once the caller's retries are
-// used up: a rate limit, an overload, a provider that cannot be reached.
+// When replaces the rule that decides which errors trigger the fallback at once. By default
+// these are the errors that [FallsBack] reports, and, once the caller's retries are used
+// up, temporary ones: a rate limit, an overload, an unreachable provider.
 func (r *Router) When(falls func(error) bool) *Router {
 	r.rule = falls
 	return r
 }
 
-// falls reports whether the next model is asked now, where the caller would ask so often
-// again.
+// falls reports whether to call the next model now, given the caller's remaining retries.
 func (r *Router) falls(err error, retries int) bool {
 	if r.rule != nil {
 		return r.rule(err)
@@ -56,15 +53,15 @@ func (r *Router) falls(err error, retries int) bool {
 	return FallsBack(err) || (retries == 0 && mayPass(err))
 }
 
-// mayPass reports a provider's fault that asking again may mend.
+// mayPass reports whether an error is a provider's temporary fault.
 func mayPass(err error) bool {
 	failure, ok := errors.AsType[*session.Error](err)
 	return ok && failure.Retryable && strings.HasPrefix(string(failure.Code), "provider_")
 }
 
-// FallsBack reports whether another model may do better: a provider's fault that
-// asking again would not mend. A content filter's verdict is about the content, and
-// the next model may not see it otherwise.
+// FallsBack reports whether another model may succeed: the error is a provider's permanent
+// fault. A content filter's verdict does not count, because it concerns the content, which
+// the next model would see, too.
 func FallsBack(err error) bool {
 	failure, ok := errors.AsType[*session.Error](err)
 	return ok && !failure.Retryable && failure.Code != session.CodeContentFilter && strings.HasPrefix(string(failure.Code), "provider_")
@@ -85,28 +82,29 @@ func (r *Router) Generate(ctx context.Context, request *llm.Request, emit func(l
 		}
 		if !r.falls(err, request.Retries) {
 			if r.rule == nil && request.Retries == 1 && mayPass(err) {
-				r.move(key, at+1) // the last attempt is the next model's
+				r.move(key, at+1) // the next model gets the last attempt
 			}
 			return response, err
 		}
 		at++
 		if said {
-			// What was said has to be taken back before another begins. The caller does that
-			// when it tries again, which it does with what can be retried.
+			// The partial reply must be discarded before another model starts. The caller does
+			// so when it retries, which requires a retryable error.
 			r.move(key, at)
 			return response, again(err)
 		}
 	}
 }
 
-// again is a failure after which the same call is answered by another model.
+// again returns an error that makes the caller retry, so that another model gets the same
+// call.
 func again(err error) error {
 	failure := *session.AsError(err)
 	failure.Retryable = true
 	return &failure
 }
 
-// next is the model to begin with.
+// next returns the model to start with.
 func (r *Router) next(key call) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
