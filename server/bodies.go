@@ -326,7 +326,7 @@ func readParts(s *request.Scanner, limits *Limits, parts *int) ([]wire.UserPart,
 	var out []wire.UserPart
 	err := s.List(request.NoLimit, func(int) error {
 		if *parts++; *parts > limits.Parts {
-			return s.Invalid("exceeds the limit of %d parts per request", limits.Parts)
+			return s.Invalid("is one too many: a request may have at most %d parts", limits.Parts)
 		}
 		p, err := readPart(s, limits)
 		out = append(out, p)

@@ -11,42 +11,42 @@
 //     },
 //     onchange: (chat) => draw(chat.messages, chat.status),
 //   });
-//   await chat.load();                        // history; goes on with a reply that is being made,
-//                                             // and runs the page's tools that wait, once more
+//   await chat.load();                        // loads the history, resumes the stream of a
+//                                             // reply in progress, and runs waiting page tools
 //   await chat.send("Hello!");
 //
-// What it keeps:
+// Its state:
 //
 //   chat.messages   UI messages as in Vercel's AI SDK: { id, role, parts }. Parts are text, reasoning,
 //                   file, step-start, data-… and dynamic-tool { toolName, toolCallId, state, input, output }.
 //                   A message that the server has not accepted yet has pending: true.
-//   chat.status     "ready", "streaming", "waiting" (for answers) or "error"; then chat.error says why
-//   chat.failure    how the latest run failed, if it did: { error, code, detail, retryable }
+//   chat.status     "ready", "streaming", "waiting" (for answers) or "error"; chat.error is the reason
+//   chat.failure    the error of the latest run, if it failed: { error, code, detail, retryable }
 //   chat.stopped    whether the latest run was stopped; chat.resume() continues it
 //   chat.connection "" usually; "lost" while the server cannot be reached; "back" once it answers again;
-//                   "recovered" once the reply that was being made has continued or ended
+//                   "recovered" once the reply in progress has continued or ended
 //   chat.waiting()  tool parts that wait for a person: approval-requested, or input-available for a tool
 //                   that the page does not have
 //
-// What it does:
+// Its methods:
 //
 //   chat.send(text, { files, metadata, abandonPending })
-//                                says something; files are { url, mediaType, filename }, metadata labels
+//                                sends a message; files are { url, mediaType, filename }, metadata labels
 //                                a new chat, abandonPending continues without the answers it waits for
-//   chat.cancel()                takes back a message that the server has not accepted yet
+//   chat.cancel()                cancels a message that the server has not accepted yet
 //   chat.approve(part, reason), chat.deny(part, reason)
 //   chat.result(part, value), chat.fail(part, text)
-//   chat.stop(reason)            stops the run; what was said stays
-//   chat.resume(), chat.retry()  continue a run that was stopped; repeat a turn that failed
-//   chat.close()                 stops reading and nothing else: the run goes on without its reader
+//   chat.stop(reason)            stops the run; the text so far stays
+//   chat.resume(), chat.retry()  continue a stopped run; retry a failed turn
+//   chat.close()                 only stops reading: the run continues without its reader
 //
-// onchange gets the chat and, where no other message has changed, the message that has.
+// onchange receives the chat and, if only one message has changed, that message.
 //
-// A connection that is lost is made again until the reply is there. What was shown of the reply stays
-// until the server sends more, or something else. A request that the server refuses changes nothing:
-// its message is removed from chat.messages, and chat.status is what it was. Tools whose deadline has
-// passed are not run: the server has answered for them. A tool may run again after a reload, so it
-// should not mind. Errors are HelixError, with the server's code; a refusal has the HTTP status.
+// The chat reconnects until it has the whole reply. The visible part of the reply stays until the
+// server sends more, or something else. A request that the server refuses changes nothing: its message
+// is removed from chat.messages, and chat.status is restored. Tools whose deadline has passed are not
+// run, because their calls have timed out. A tool may run again after a reload, so it should be
+// idempotent. Errors are HelixError, with the server's code; a refusal has the HTTP status.
 //
 // events() reads the session's own stream, frame by frame, and survives lost connections:
 //
@@ -73,8 +73,8 @@ export class Conversation {
     this.error = undefined;
     this.failure = undefined;
     this.connection = "";
-    this.deadlines = new Map(); // of calls that wait, by id
-    this.begun = new Set(); // calls that the page's tools were given
+    this.deadlines = new Map(); // of waiting calls, by id
+    this.begun = new Set(); // calls that were passed to the page's tools
     this.running = new AbortController();
     this.sending = undefined; // of a message that the server has not accepted yet
     this.opening = undefined; // the latest request that begins or continues a run
@@ -84,7 +84,7 @@ export class Conversation {
     this.path = "/chat/" + encodeURIComponent(id);
   }
 
-  /** load reads the history and goes on with what is under way. */
+  /** load reads the history and resumes the stream of a run in progress. */
   async load() {
     const chat = await this.history({ persist: true });
     if (chat?.running) await this.attempt(() => this.follow(chat.runId));
@@ -103,7 +103,7 @@ export class Conversation {
       const signal = AbortSignal.any([this.running.signal, sending.signal]);
       let response;
       try {
-        // The message's id makes it safe to send it again: it is said once.
+        // The message's id makes a repeated request idempotent.
         response = await this.server.persist("POST", "/chat?sdk=7", body, signal);
       } catch (error) {
         this.messages = this.messages.filter((known) => known !== message);
@@ -152,11 +152,11 @@ export class Conversation {
   }
 
   async stop(reason) {
-    await this.opening?.catch(() => {}); // there is nothing to stop before
+    await this.opening?.catch(() => {}); // before that there is nothing to stop
     try {
       await this.server.json("POST", this.path + "/interrupt", { reason });
     } catch (error) {
-      if (error.status !== 409) throw error; // it has ended meanwhile
+      if (error.status !== 409) throw error; // it has ended in the meantime
     }
   }
 
@@ -164,21 +164,21 @@ export class Conversation {
     this.running.abort();
   }
 
-  /** waiting lists the tool parts that wait for a person. */
+  /** waiting returns the tool parts that wait for a person. */
   waiting() {
     if (this.status !== "waiting") return [];
     return open(this.messages.at(-1)).filter((part) => part.state === "approval-requested" || !this.tools[part.toolName]);
   }
 
-  // The rest is for the class itself.
+  // The methods below are internal.
 
-  /** history reads the messages and, unless a run is under way here, how the chat stands. */
+  /** history reads the messages and, unless this page is reading a run, the chat's status. */
   async history({ persist = false, under = false } = {}) {
     try {
       const ask = persist ? this.server.persist : this.server.request;
       const response = await ask.call(this.server, "GET", this.path + "/messages?sdk=7", undefined, this.running.signal);
       const chat = await response.json();
-      // The history leaves out a reply that is being made. What is shown of it stays until its stream is read.
+      // The history omits a reply in progress. Its visible part stays until its stream is read.
       const [before, last] = this.messages.slice(-2);
       if (chat.running && last?.role === "assistant" && before.id === chat.messages.at(-1)?.id) chat.messages.push(last);
       this.messages = chat.messages;
@@ -190,7 +190,7 @@ export class Conversation {
       this.onchange(this);
       return chat;
     } catch (error) {
-      if (error.status === 404) return undefined; // nothing was said yet
+      if (error.status === 404) return undefined; // the chat has no messages yet
       throw error;
     }
   }
@@ -208,7 +208,7 @@ export class Conversation {
     });
   }
 
-  /** restart has a run begin, once however often that is asked for, and reads what it says. */
+  /** restart starts a run, once even if called repeatedly, and reads its stream. */
   async restart(path, body) {
     await this.attempt(async () => {
       this.opening = this.server.persist("POST", path, { ...body, requestId: newID() }, this.running.signal);
@@ -217,7 +217,7 @@ export class Conversation {
     });
   }
 
-  /** attempt does something that streams, and says how that went. */
+  /** attempt runs an action that streams, and sets the status afterwards. */
   async attempt(work) {
     const { status, failure } = this;
     this.status = "streaming";
@@ -238,33 +238,33 @@ export class Conversation {
     await this.settle();
   }
 
-  /** refused restores what was there before a request that the server refused. A conflict means that
-   * the chat has changed meanwhile, so it is read again. */
+  /** refused restores the state before a refused request. A conflict means that the chat has changed
+   * in the meantime, so it is read again. */
   async refused(error, status, failure) {
     Object.assign(this, { status, failure });
     if (error.status !== 404 && error.status !== 409) return;
-    await this.history().catch(() => {}); // the refusal is the error to tell
+    await this.history().catch(() => {}); // report the refusal, not this error
   }
 
-  /** settled sets the status of a chat in which nothing runs. */
+  /** settled sets the status of a chat without a running run. */
   settled(waits) {
     this.status = waits ? "waiting" : this.failure ? "error" : "ready";
     if (this.failure) this.error = new HelixError(this.failure.error, this.failure);
   }
 
-  /** connect notes how the connection is. */
+  /** connect sets the state of the connection. */
   connect(connection) {
     if (this.connection === connection) return;
     this.connection = connection;
     this.onchange(this);
   }
 
-  /** found is called when the server answers. */
+  /** found is called when the server responds. */
   found() {
     if (this.connection === "lost") this.connect(this.status === "streaming" ? "back" : "");
   }
 
-  /** settle runs the page's tools that wait, and says what the chat waits for. */
+  /** settle runs the waiting tools of the page, and sets what the chat waits for. */
   async settle() {
     const asked = open(this.messages.at(-1));
     const ours = asked.filter((part) => part.state === "input-available" && this.tools[part.toolName]);
@@ -280,7 +280,7 @@ export class Conversation {
     });
   }
 
-  /** carryOut runs a tool of the page and gives the answer. */
+  /** carryOut runs a tool of the page and submits its result. */
   async carryOut(part) {
     const { toolCallId } = part;
     try {
@@ -291,7 +291,7 @@ export class Conversation {
     }
   }
 
-  /** submit gives an answer, once however often it is sent, and the run that goes on with it. */
+  /** submit submits an answer, idempotently, and returns the run that continues with it. */
   async submit(answer, resume) {
     const path = this.path + "/submit-tool-result";
     const response = await this.server.persist("POST", path, { ...answer, resume }, this.running.signal);
@@ -303,7 +303,7 @@ export class Conversation {
     return deadline !== undefined && Date.parse(deadline) <= Date.now();
   }
 
-  /** follow reads the stream of the reply that is being made, if there is one. */
+  /** follow reads the stream of the reply in progress, if there is one. */
   async follow(runId) {
     const query = runId ? "&run=" + encodeURIComponent(runId) : "";
     const response = await this.server.persist("GET", this.path + "/stream?sdk=7" + query, undefined, this.running.signal);
@@ -315,13 +315,13 @@ export class Conversation {
     return { id: newID(), role: "assistant", parts: [] };
   }
 
-  /** read applies a stream to a message. One that breaks off is taken up again. */
+  /** read applies a stream to a message. It reconnects when the stream is cut off. */
   async read(response, message) {
     const reply = new Reply(message);
     const since = performance.now();
     let failure;
     let done = false;
-    let quiet; // shows what was held back once nothing comes
+    let quiet; // shows what was held back once the stream is idle
     try {
       for await (const { data } of frames(response.body)) {
         clearTimeout(quiet);
@@ -333,7 +333,7 @@ export class Conversation {
         if (chunk.type === "error") failure = new HelixError(chunk.errorText, { code: reply.message.metadata?.code });
         if (chunk.type.startsWith("data-")) this.ondata(chunk);
         reply.apply(chunk);
-        // What comes at once was said before the connection was lost.
+        // What arrives at once was written before the connection was lost.
         if (performance.now() - since > replayTime && this.connection === "back") this.connect("recovered");
         if (!this.show(reply.message, false)) quiet = setTimeout(() => this.show(reply.message, true), quietTime);
       }
@@ -346,7 +346,7 @@ export class Conversation {
       this.show(reply.message, true);
       if (!failure) return;
       this.failure = { error: failure.message, code: failure.code };
-      await this.history().catch(() => {}); // it tells the cause apart from the sentence
+      await this.history().catch(() => {}); // it has the cause besides the sentence
       throw failure;
     }
     this.connect("lost");
@@ -354,8 +354,8 @@ export class Conversation {
     await this.follow(reply.message.metadata?.runId);
   }
 
-  /** show puts a reply into the messages, and reports whether it did. A reading that has got no further
-   * than what is shown is held back unless it is certain, so that nothing flickers. */
+  /** show puts a reply into the messages, and reports whether it did. A partial reply that is shorter
+   * than the visible one is held back unless it is final, so that nothing flickers. */
   show(message, certain) {
     const at = this.messages.findLastIndex((known) => known.id === message.id);
     const known = this.messages[at];
@@ -367,7 +367,7 @@ export class Conversation {
   }
 }
 
-/** covers reports whether a message shows all that another says. */
+/** covers reports whether a message contains everything that another one does. */
 function covers(shown, message) {
   return message.parts.every((part, i) => {
     const known = shown.parts[i];

@@ -4,27 +4,27 @@ import (
 	"github.com/helixagents/helix/stream"
 )
 
-// Limits of what is told of a sub-agent.
+// Limits of what is shown of a sub-agent.
 const (
 	maxChildText  = 16 << 10
 	maxChildTools = 100
 )
 
-// child is an agent that works for the session, at any depth.
+// child is a sub-agent of the session, at any depth.
 type child struct {
 	SessionID string `json:"sessionId"`
 	Agent     string `json:"agent"`
-	// CallID is the call that the agent works for.
+	// CallID is the call that the agent runs for.
 	CallID string `json:"toolCallId,omitempty"`
 	// Status is running, waiting, completed, interrupted or failed.
 	Status string `json:"status"`
-	// Text is that of its current reply.
+	// Text is the text of its current reply.
 	Text  string       `json:"text,omitempty"`
 	Tools []*childTool `json:"tools,omitempty"`
 }
 
-// childTool is a call of a sub-agent. One that waits is a tool part, too, and is
-// answered under the same id.
+// childTool is a call of a sub-agent. A waiting one is a tool part, too, and is answered
+// under the same id.
 type childTool struct {
 	CallID string `json:"toolCallId"`
 	Tool   string `json:"toolName"`
@@ -32,7 +32,7 @@ type childTool struct {
 	State string `json:"state"`
 }
 
-// child notes where an agent's chunks begin and end.
+// child handles the start and end of an agent's chunks.
 func (e *Encoder) child(c *stream.Chunk) {
 	k := e.childOf(c.Child, c.Tool)
 	k.CallID = c.CallID
@@ -117,8 +117,8 @@ func (e *Encoder) below(c *stream.Chunk) {
 	}
 }
 
-// nested is a sub-agent's call that the client was shown. A remote agent may say
-// what it likes, but not about calls of the session itself.
+// nested returns a sub-agent's call that the client has seen. A remote agent must not send
+// chunks about calls of the session itself.
 func (e *Encoder) nested(callID string) *call {
 	if k := e.calls[callID]; k != nil && k.agent != e.cfg.SessionID {
 		return k

@@ -39,8 +39,8 @@ const (
 // Done is the data of the frame that ends a stream.
 const Done = "[DONE]"
 
-// Chunk is one chunk of a UI message stream. Type tells which fields are set; a
-// client of version 5 refuses one with any other.
+// Chunk is one chunk of a UI message stream. Type determines which fields are set; a client
+// of version 5 refuses a chunk with others.
 type Chunk struct {
 	Type           string          `json:"type"`
 	MessageID      string          `json:"messageId,omitempty"`
@@ -64,29 +64,28 @@ type Chunk struct {
 	Transient      bool            `json:"transient,omitempty"`
 }
 
-// Metadata is what Helix tells about a message. A client merges what it is told
-// later into what it knows.
+// Metadata is Helix's metadata of a message. A client merges later metadata into earlier.
 type Metadata struct {
 	SessionID string `json:"sessionId,omitempty"`
 	RunID     string `json:"runId,omitempty"`
 	// Status is how the run ended: completed, interrupted, failed, or waiting.
 	Status string `json:"status,omitempty"`
-	// Code and Error tell how it failed: Error is a sentence for the user.
+	// Code and Error describe a failure. Error is a sentence for the user.
 	Code  session.Code `json:"code,omitempty"`
 	Error string       `json:"error,omitempty"`
-	// FinishReason is why the reply ended, if the model did not end it by itself: length or
-	// content-filter.
+	// FinishReason is why the reply ended early: length or content-filter. It is empty if
+	// the model ended the reply itself.
 	FinishReason string         `json:"finishReason,omitempty"`
 	Usage        *session.Usage `json:"usage,omitempty"`
-	// Extra is what the application adds, beside the others in JSON; see
+	// Extra is the application's metadata, encoded beside the other fields; see
 	// [Options.StartMetadata].
 	Extra map[string]json.RawMessage `json:"-"`
 }
 
-// Encode gives the chunk's JSON.
+// Encode returns the chunk as JSON.
 func (c *Chunk) Encode() ([]byte, error) { return session.Encode(c) }
 
-// encoded is the JSON of a value that always has one.
+// encoded returns the JSON of a value that always encodes.
 func encoded(value any) json.RawMessage {
 	raw, err := session.Encode(value)
 	if err != nil {
@@ -95,7 +94,7 @@ func encoded(value any) json.RawMessage {
 	return raw
 }
 
-// orNull is the JSON, or null: fields that a client requires are never left out.
+// orNull returns the JSON or null, for fields that a client requires.
 func orNull(raw json.RawMessage) json.RawMessage {
 	if len(raw) == 0 {
 		return json.RawMessage("null")

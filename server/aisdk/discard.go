@@ -7,7 +7,7 @@ import (
 	"github.com/helixagents/helix/stream"
 )
 
-// is reports whether a chunk is about the step.
+// is reports whether a chunk belongs to the step.
 func (s *step) is(c *stream.Chunk) bool {
 	if c.MessageID != "" {
 		return s.reply == c.MessageID
@@ -15,7 +15,7 @@ func (s *step) is(c *stream.Chunk) bool {
 	return s.run == c.RunID && s.n == c.Step
 }
 
-// discard takes back what a step had shown.
+// discard removes what a step has shown.
 func (e *Encoder) discard(c *stream.Chunk) {
 	if !e.step.is(c) || e.step.reply == "" {
 		return
@@ -23,7 +23,7 @@ func (e *Encoder) discard(c *stream.Chunk) {
 	switch c.Scope {
 	case stream.ScopeResults:
 		for _, k := range e.step.calls {
-			k.final = false // what stands is shown once more
+			k.final = false // the rest is shown once more
 		}
 	case stream.ScopeReasoning:
 		e.keepText()
@@ -32,7 +32,7 @@ func (e *Encoder) discard(c *stream.Chunk) {
 	}
 }
 
-// drop takes the whole step back.
+// drop removes the whole step.
 func (e *Encoder) drop() {
 	if e.step.empty() {
 		e.step.reset = e.inStep
@@ -64,11 +64,10 @@ func (e *Encoder) drop() {
 	e.step = kept
 }
 
-// errTakenBack is the final state of a call of a reply that did not come to stand.
-var errTakenBack = &session.Error{Code: session.CodeToolNotRun, Message: "the reply was taken back and is tried again"}
+// errTakenBack is the final state of a call of a discarded reply.
+var errTakenBack = &session.Error{Code: session.CodeToolNotRun, Message: "the reply was discarded and is retried"}
 
-// keepText takes back all but the text of a reply that was cut off. Calls that had
-// been whole follow.
+// keepText removes all but the text of a reply that was cut off. Its complete calls follow.
 func (e *Encoder) keepText() {
 	if e.TakesBack() {
 		texts := e.step.texts
@@ -104,7 +103,7 @@ func (e *Encoder) tellDropped(ids []string) {
 	}
 }
 
-// forget forgets the calls of the step: the next attempt gives its own the same
+// forget removes the calls of the step, because the next attempt gives its calls the same
 // ids.
 func (e *Encoder) forget() {
 	for _, k := range e.step.calls {
@@ -114,8 +113,8 @@ func (e *Encoder) forget() {
 
 func (s *step) empty() bool { return len(s.texts) == 0 && len(s.calls) == 0 }
 
-// Prune leaves out what later chunks take back, so that a client which comes late
-// is not shown it. Chunks that are no part of the session's own reply stay.
+// Prune removes items that later ones discard, so that a client that connects late does not
+// see them. Items that are not part of the session's own reply stay.
 func Prune(sessionID string, items []stream.Item) []stream.Item {
 	out := slices.Clone(items)
 	start, current := -1, step{}
@@ -145,8 +144,8 @@ func Prune(sessionID string, items []stream.Item) []stream.Item {
 	return slices.DeleteFunc(out, func(i stream.Item) bool { return i.Frame == stream.FrameChunk && i.Chunk == nil })
 }
 
-// InFlight finds the session's step that has begun and is not committed: the index of
-// its first item, which is their number if there is none, and the id of its reply.
+// InFlight returns the session's unfinished step: the index of its first item, or the
+// number of items if there is none, and the id of its reply.
 func InFlight(sessionID string, items []stream.Item) (at int, reply string) {
 	at = len(items)
 	for i := range items {
@@ -164,7 +163,7 @@ func InFlight(sessionID string, items []stream.Item) (at int, reply string) {
 	return at, reply
 }
 
-// taken reports whether a discard of that scope takes back chunks of that kind.
+// taken reports whether a discard of a scope removes chunks of a kind.
 func taken(kind stream.Kind, scope string) bool {
 	switch scope {
 	case stream.ScopeResults:

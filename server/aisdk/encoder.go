@@ -8,23 +8,23 @@ import (
 	"github.com/helixagents/helix/stream"
 )
 
-// Config says whose chunks are encoded, for whom.
+// Config configures an [Encoder].
 type Config struct {
 	// Version defaults to [Default].
 	Version   Version
 	SessionID string
-	// MessageID is that of the UI message; see [ReplyID].
+	// MessageID is the id of the UI message; see [ReplyID].
 	MessageID string
 	// RunID is the run whose end ends the stream.
 	RunID string
-	// ErrorText is what a user is told of a run that failed. Defaults to the error's
-	// message, which is also what is told of a call.
+	// ErrorText returns the text for a failed run. Defaults to the error's message, which is
+	// also the text for a failed call.
 	ErrorText func(*session.Error) string
 	Options
 }
 
-// Encoder makes the chunks of one UI message. Its methods return chunks in the
-// order in which a client has to read them. It is used by one goroutine.
+// Encoder encodes the chunks of one UI message. Its methods return chunks in the order in
+// which a client must read them. It is not safe for concurrent use.
 type Encoder struct {
 	cfg  Config
 	out  []Chunk
@@ -35,23 +35,23 @@ type Encoder struct {
 	children map[string]*child
 	parts    int  // text and reasoning parts so far
 	past     bool // the client has the message's beginning
-	history  bool // there is no client: the chunks become parts here
-	// done are calls of which it is known that they end. They are shown in a way that
-	// does not make the client carry them out.
+	history  bool // no client: the chunks become parts here
+	// done are calls that are known to end. They are shown in a way that does not make the
+	// client run them.
 	done   map[string]bool
 	abort  *Chunk // set once the run was stopped
-	nobody bool   // the run waits, but for no person
+	nobody bool   // the run waits, but not for a person
 }
 
-// step is what the client was shown of the current step.
+// step is the part of the current step that the client has seen.
 type step struct {
 	reply string
 	run   string
 	n     int
 	texts []text
-	open  bool // the last text is
+	open  bool // whether the last text is open
 	calls []*call
-	// reset is set when everything was taken back and the step goes on.
+	// reset is set if everything was discarded and the step continues.
 	reset bool
 	// nested are calls of sub-agents.
 	nested []*call
@@ -62,12 +62,12 @@ type text struct {
 	omitted        bool
 }
 
-// call is a call that the client was shown.
+// call is a call that the client has seen.
 type call struct {
 	id, tool  string
 	agent     string // the session that made it
-	shown     bool   // that it is being written
-	available bool   // its input is
+	shown     bool   // it is being written
+	available bool   // its input is complete
 	final     bool
 	hidden    bool // it finishes the turn
 	decided   bool // whether it is omitted
@@ -78,7 +78,7 @@ type call struct {
 	input     json.RawMessage
 }
 
-// NewEncoder begins a message, or goes on with one that the client has.
+// NewEncoder starts a message, or continues one that the client has.
 func NewEncoder(cfg Config) *Encoder {
 	if cfg.Version == 0 {
 		cfg.Version = Default
@@ -89,20 +89,20 @@ func NewEncoder(cfg Config) *Encoder {
 	return &Encoder{cfg: cfg, calls: map[string]*call{}, children: map[string]*child{}}
 }
 
-// Version is the client's.
+// Version returns the client's version.
 func (e *Encoder) Version() Version { return e.cfg.Version }
 
-// TakesBack reports whether the client can be told to drop what a step has shown.
+// TakesBack reports whether the client can remove what a step has shown.
 func (e *Encoder) TakesBack() bool { return e.cfg.Version.TakesBack() && !e.cfg.OmitSteps }
 
-// Start is the chunk that every stream begins with.
+// Start returns the first chunk of every stream.
 func (e *Encoder) Start() []Chunk {
 	meta := &Metadata{SessionID: e.cfg.SessionID, RunID: e.cfg.RunID}
 	meta.add(e.cfg.StartMetadata)
 	return []Chunk{{Type: TypeStart, MessageID: e.cfg.MessageID, Metadata: meta}}
 }
 
-// Encode makes the chunks that a chunk of the session's stream comes to.
+// Encode returns the chunks for a chunk of the session's stream.
 func (e *Encoder) Encode(sequence int64, c *stream.Chunk) []Chunk {
 	e.out = nil
 	if c.AgentID == e.cfg.SessionID {
@@ -164,7 +164,7 @@ func (e *Encoder) own(sequence int64, c *stream.Chunk) {
 
 func eventID(sequence int64) string { return "event-" + strconv.FormatInt(sequence, 10) }
 
-// given is a call's input. One that was too large for the stream is in the
+// given returns a call's input. An input that was too large for the stream is in the
 // transcript.
 func given(c *stream.Chunk) json.RawMessage {
 	if c.Omitted {
@@ -217,7 +217,7 @@ func (e *Encoder) startStep(c *stream.Chunk) {
 	e.emit(Chunk{Type: TypeStartStep})
 }
 
-// closeStep ends what is open.
+// closeStep ends the open parts.
 func (e *Encoder) closeStep() {
 	e.endText()
 	if e.inStep {
@@ -277,8 +277,8 @@ func (e *Encoder) remember(id, tool string) *call {
 	return k
 }
 
-// announce shows a call with its input, once: a client carries its own tools out
-// when it sees them.
+// announce shows a call with its input, once, because a client runs its own tools when it
+// sees them.
 func (e *Encoder) announce(id, tool string, input json.RawMessage) *call {
 	k := e.calls[id]
 	if k == nil {
@@ -306,9 +306,8 @@ func (e *Encoder) available(k *call, tool string, input json.RawMessage) {
 	}
 }
 
-// Known says which chunks follow, so that calls which come to an end among them
-// are not carried out by the client, which does that with those it is shown as
-// available.
+// Known announces the items that follow, so that the client does not run calls that end
+// among them.
 func (e *Encoder) Known(items []stream.Item) {
 	for i := range items {
 		if c := items[i].Chunk; c != nil && c.Kind == stream.ToolEnd {
@@ -324,8 +323,8 @@ func (e *Encoder) knowDone(callID string) {
 	e.done[callID] = true
 }
 
-// ended is the call that a chunk ends. The client may not have been shown it: then
-// it is, because it refuses the output of a call that it does not know.
+// ended returns the call that a chunk ends. If the client has not seen it, ended shows it
+// first, because clients refuse the output of an unknown call.
 func (e *Encoder) ended(c *stream.Chunk) *call {
 	if k := e.calls[c.CallID]; k != nil {
 		return k
@@ -339,9 +338,9 @@ func (e *Encoder) ended(c *stream.Chunk) *call {
 	return e.announce(c.CallID, c.Tool, json.RawMessage("{}"))
 }
 
-// endEarlier tells that a call of an earlier message, which waited, has come to its end
-// because the conversation went on without it. A client refuses the output of a call
-// that is not in the message which it receives, so this is data that it may use.
+// endEarlier reports the end of a waiting call of an earlier message that the conversation
+// continued without. A client refuses the output of a call that is not in the current
+// message, so this is a data part.
 func (e *Encoder) endEarlier(c *stream.Chunk) {
 	ended := struct {
 		MessageID string          `json:"messageId"`
@@ -356,8 +355,8 @@ func (e *Encoder) endEarlier(c *stream.Chunk) {
 	e.data(Chunk{Type: DataPrefix + "tool-end", Data: encoded(ended), Transient: true})
 }
 
-// Continue says that the client has what came before the first chunk, and these
-// calls that wait among it.
+// Continue tells the encoder that the client has everything before the first chunk,
+// including these waiting calls.
 func (e *Encoder) Continue(waiting []session.Pending) {
 	e.past = true
 	for i := range waiting {
@@ -392,14 +391,14 @@ func (e *Encoder) tellApproval(k *call, c Chunk) {
 	}
 }
 
-// approvalData is the data part that tells a client of version 5 of an approval.
+// approvalData returns the data part about an approval for a client of version 5.
 func (k *call) approvalData(state string) json.RawMessage {
 	return encoded(map[string]any{
 		"approvalId": k.approval, "toolCallId": k.id, "toolName": k.tool, "input": orNull(k.input), "state": state,
 	})
 }
 
-// end gives a call its final state.
+// end sets the final state of a call.
 func (e *Encoder) end(k *call, result json.RawMessage, failure *session.Error) {
 	if k.final {
 		return
@@ -444,22 +443,22 @@ func (e *Encoder) end(k *call, result json.RawMessage, failure *session.Error) {
 	}
 }
 
-// waitingOutput is the output of a call whose agent waits for somebody.
+// waitingOutput is the output of a call whose agent waits.
 var waitingOutput = json.RawMessage(`{"status":"waiting"}`)
 
-// suspended shows what the run waits for, at any depth.
+// suspended shows the calls that the run waits for, at any depth.
 func (e *Encoder) suspended(c *stream.Chunk) {
 	var told struct {
 		Pending []session.Pending `json:"pending"`
 	}
 	if json.Unmarshal(c.Data, &told) != nil {
-		return // it was too large; what waits was announced as it came
+		return // it was too large; the calls were announced before
 	}
 	own := map[string]bool{}
 	for i := range told.Pending {
 		p := &told.Pending[i]
 		own[p.CallID] = true
-		if c.AgentID == e.cfg.SessionID || p.SessionID != e.cfg.SessionID { // nobody speaks for the session but itself
+		if c.AgentID == e.cfg.SessionID || p.SessionID != e.cfg.SessionID { // only the session itself may report its own calls
 			e.await(p)
 		}
 	}
@@ -471,8 +470,7 @@ func (e *Encoder) suspended(c *stream.Chunk) {
 	}
 }
 
-// leaveWaiting shows that the calls of the step which wait for an agent, and not
-// themselves for a person, do so.
+// leaveWaiting marks the calls of the step that wait for an agent, not for a person.
 func (e *Encoder) leaveWaiting(forPerson map[string]bool) {
 	for _, k := range e.step.calls {
 		if !k.final && !k.hidden && k.available && !forPerson[k.id] && k.output == nil {
@@ -509,7 +507,7 @@ func (e *Encoder) nest(id, tool, agent string, input json.RawMessage) *call {
 	return k
 }
 
-// Finish ends the message as the run's last item says.
+// Finish ends the message according to the run's last item.
 func (e *Encoder) Finish(item stream.Item) []Chunk {
 	e.out = nil
 	meta := &Metadata{SessionID: e.cfg.SessionID, RunID: e.cfg.RunID}
@@ -557,7 +555,7 @@ func (e *Encoder) Finish(item stream.Item) []Chunk {
 	return e.out
 }
 
-// interrupted is the reason of a message that was stopped. Only version 7 has one.
+// interrupted returns the finish reason of a stopped message. Only version 7 has one.
 func (e *Encoder) interrupted() string {
 	if e.cfg.Version == V7 {
 		return "interrupted"
@@ -575,10 +573,10 @@ func finishReason(failure *session.Error) string {
 	return "error"
 }
 
-// errLeftOpen is the final state of a call that the run ended without.
-var errLeftOpen = &session.Error{Code: session.CodeToolNotRun, Message: "the call was not carried out"}
+// errLeftOpen is the final state of a call that had no result when the run ended.
+var errLeftOpen = &session.Error{Code: session.CodeToolNotRun, Message: "the call did not run"}
 
-// settleRest gives every call that was shown a final state.
+// settleRest sets a final state for every call that was shown.
 func (e *Encoder) settleRest() {
 	for _, list := range [][]*call{e.step.calls, e.step.nested} {
 		for _, k := range list {
@@ -587,9 +585,8 @@ func (e *Encoder) settleRest() {
 	}
 }
 
-// seal ends a message that needs no answers, and whose last step has calls, with a
-// step of its own: otherwise the client, which looks at the last step only, would
-// send it.
+// seal adds an empty step to a message that needs no answers and whose last step has calls.
+// Otherwise the client, which looks only at the last step, would send the message again.
 func (e *Encoder) seal() {
 	for _, list := range [][]*call{e.step.calls, e.step.nested} {
 		for _, k := range list {
@@ -603,7 +600,7 @@ func (e *Encoder) seal() {
 	}
 }
 
-// textOf is the text of a failure. Clients refuse an empty one.
+// textOf returns the text of an error. Clients refuse an empty one.
 func textOf(failure *session.Error) string {
 	if failure.Message == "" {
 		return "the tool failed"

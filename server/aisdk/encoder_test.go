@@ -478,8 +478,8 @@ func lasting(version aisdk.Version, m aisdk.Message) string {
 		if strings.HasPrefix(p.Type, aisdk.DataPrefix) && p.Type != "data-output" {
 			continue
 		}
-		if version == aisdk.V6 && (p.Type == aisdk.PartReasoning && p.Text == "hm" || strings.Contains(p.ErrorText, "taken back") ||
-			p.ErrorText == "the call was not carried out" || p.Text == "Hal") {
+		if version == aisdk.V6 && (p.Type == aisdk.PartReasoning && p.Text == "hm" || strings.Contains(p.ErrorText, "discarded") ||
+			p.ErrorText == "the call did not run" || p.Text == "Hal") {
 			continue
 		}
 		if p.Approval != nil && p.State != aisdk.StateApprovalRequested {

@@ -11,35 +11,35 @@ import (
 // Wait is a call that waits, or waited, for a person.
 type Wait struct {
 	session.Pending
-	// Under is the session's own call that led to it; empty if it is one itself.
+	// Under is the session's own call that led to it; empty if it is the session's own call.
 	Under string
-	// Result is what a sub-agent's call came to, from that agent's transcript.
+	// Result is the result of a sub-agent's call, from that agent's transcript.
 	Result *session.Part
 }
 
-// Transcript is what history is made from.
+// Transcript is the input of [History].
 type Transcript struct {
 	SessionID string
 	Messages  []session.Message
 	Waits     []Wait
-	// Suspended is set when the last step waits for somebody.
+	// Suspended is set if the last step waits.
 	Suspended bool
-	// Running is set while a run is at work. Its reply is left out: a client that
-	// resumes the stream is shown it from its beginning. With Begun it is not, and the
+	// Running is set while a run is in progress. Its reply is omitted, because a client that
+	// resumes the stream receives it from the beginning. With Begun it is included, and the
 	// client reads on from there.
 	Running bool
 	Begun   bool
-	// Metadata is what is known of the last run.
+	// Metadata is the metadata of the last run.
 	Metadata *Metadata
-	// GenerateID, if set, gives each UI message its id, from its index in the chat and the
-	// message. The ids that a server gives are those by which pages ask for a reply to be
-	// made anew, and for a message to be replaced.
+	// GenerateID, if set, returns the id of a UI message, given its index in the chat. By
+	// default the ids are those with which pages ask the server to regenerate a reply or
+	// replace a message.
 	GenerateID func(index int, m *Message) string
 	// First is the index in the chat of the first UI message; see [Transcript.Page].
 	First int
 }
 
-// History makes UI messages of a transcript.
+// History converts a transcript to UI messages.
 func History(cfg Config, t *Transcript) []Message {
 	groups := Groups(t.SessionID, t.Messages)
 	out := []Message{}
@@ -84,8 +84,8 @@ func (t *Transcript) replies(g *Group, last bool) bool {
 	return (len(g.Reply) > 0 || failed) && (!last || !t.Running || t.Begun)
 }
 
-// Page is the part of a transcript with so many UI messages, from the one at offset on,
-// and how many there are in all. Of the UI messages that [History] makes of it, the first
+// Page returns the part of a transcript with limit UI messages from offset on, and the
+// total number of UI messages. Of the UI messages that [History] makes of it, the first
 // skip come before offset, and those past skip+limit after the page.
 func (t *Transcript) Page(offset, limit int) (page *Transcript, skip, total int) {
 	page = &Transcript{SessionID: t.SessionID, GenerateID: t.GenerateID}
@@ -125,7 +125,7 @@ func (m *Message) applyAll(chunks []Chunk) {
 	}
 }
 
-// run is the last run that the reply is from.
+// run returns the last run of the reply.
 func (g *Group) run() string {
 	for _, m := range slices.Backward(g.Reply) {
 		if m.RunID != "" {
@@ -135,8 +135,7 @@ func (g *Group) run() string {
 	return ""
 }
 
-// finishReason is why the last message of the reply ended, if the model did not end it by
-// itself.
+// finishReason returns why the last message of the reply ended early, if it did.
 func (g *Group) finishReason() string {
 	for _, m := range slices.Backward(g.Reply) {
 		if m.Role == session.RoleAssistant {
@@ -146,7 +145,7 @@ func (g *Group) finishReason() string {
 	return ""
 }
 
-// rest ends the encoding of what is committed.
+// rest ends the encoding of the committed part.
 func (e *Encoder) rest(suspended bool, waits []Wait) []Chunk {
 	e.out = nil
 	forPerson := map[string]bool{}
@@ -202,8 +201,8 @@ func (e *Encoder) Replay(messages []session.Message, waits []Wait) []Chunk {
 	return e.out
 }
 
-// resumed reports whether the step of a reply was ended by another run than its
-// own, which therefore suspended in it.
+// resumed reports whether another run ended the step of a reply, because its own run
+// suspended in it.
 func resumed(reply *session.Message, results map[string]*session.Message) bool {
 	for _, call := range reply.Calls() {
 		if r := results[call.CallID]; r != nil && r.RunID != reply.RunID {
@@ -266,11 +265,11 @@ func (e *Encoder) replyNested(m *session.Message, waits []Wait) {
 	}
 }
 
-// doneElsewhere is the output of a call that was approved here and carried out on
-// another server, which has its result.
+// doneElsewhere is the output of a call that was approved here and ran on another server,
+// which has its result.
 var doneElsewhere = json.RawMessage(`{"status":"done"}`)
 
-// outcome is what a call came to as far as its answer tells.
+// outcome returns the outcome of a call, as far as its answer determines it.
 func (w *Wait) outcome(k *call) (*call, json.RawMessage, *session.Error) {
 	r := w.Response
 	switch {
@@ -286,7 +285,7 @@ func (w *Wait) outcome(k *call) (*call, json.RawMessage, *session.Error) {
 	return k, r.Result, nil
 }
 
-// asked shows that a call was, or is, to be approved.
+// asked shows the approval of a call.
 func (e *Encoder) asked(k *call, w *Wait) {
 	if w.Kind != session.PendingApproval || (!w.Open() && w.Response == nil) {
 		return

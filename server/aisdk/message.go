@@ -18,7 +18,7 @@ type Message struct {
 	Parts    []Part    `json:"parts"`
 }
 
-// Part is a part of a UI message. Type tells which fields are set.
+// Part is a part of a UI message. Type determines which fields are set.
 type Part struct {
 	Type string `json:"type"`
 	// Text and reasoning; State also of tools.
@@ -39,34 +39,34 @@ type Part struct {
 	ID   string          `json:"id,omitempty"`
 	Data json.RawMessage `json:"data,omitempty"`
 
-	raw string // the input as far as it was streamed
-	at  int    // the index in a message that was sent
+	raw string // the input streamed so far
+	at  int    // the index in a received message
 }
 
-// Chat is a conversation as a page needs it that is opened.
+// Chat is a conversation as a page loads it.
 type Chat struct {
 	SessionID string    `json:"sessionId"`
 	Messages  []Message `json:"messages"`
-	// Earlier is how many messages of the session come before these. They are left out of
-	// a chat that is larger than a page of messages may be.
+	// Earlier is the number of the session's messages before these. They are omitted if the
+	// chat is larger than a page of messages.
 	Earlier int `json:"earlier,omitempty"`
-	// Total is how many messages the chat has, and HasMore says whether some come after
-	// these. They are set if a page was asked for.
+	// Total is the number of messages of the chat, and HasMore reports whether more follow.
+	// They are set if a page was requested.
 	Total   *int  `json:"total,omitempty"`
 	HasMore *bool `json:"hasMore,omitempty"`
-	// Running is set while a run is at work; RunID is the latest.
+	// Running is set while a run is in progress; RunID is the latest run.
 	Running bool   `json:"running"`
 	RunID   string `json:"runId,omitempty"`
-	// Sequence is the last of the stream that Messages hold, if all of them were
-	// asked for.
+	// Sequence is the last sequence of the stream that Messages include, if the request had
+	// tail.
 	Sequence int64 `json:"sequence,omitempty"`
-	// Error tells how the latest run failed, if it did.
+	// Error is the error of the latest run, if it failed.
 	Error *wire.Error `json:"error,omitempty"`
-	// Waiting lists the calls that wait for people, of every depth.
+	// Waiting are the calls at any depth that wait for people.
 	Waiting []session.Pending `json:"waiting"`
 }
 
-// Approval is what a tool part says of an approval.
+// Approval is the approval in a tool part.
 type Approval struct {
 	ID       string `json:"id"`
 	Approved *bool  `json:"approved,omitempty"`
@@ -95,7 +95,7 @@ const (
 	StateOutputDenied      = "output-denied"
 )
 
-// Apply changes the message as the client does when it reads the chunk.
+// Apply applies a chunk to the message, as the client does.
 func (m *Message) Apply(c *Chunk) {
 	switch c.Type {
 	case TypeStart:
@@ -191,7 +191,7 @@ func (m *Message) applyTool(c *Chunk) {
 	}
 }
 
-// step is the index of the first part of the current step.
+// step returns the index of the first part of the current step.
 func (m *Message) step() int {
 	for i, p := range slices.Backward(m.Parts) {
 		if p.Type == PartStepStart {
@@ -248,8 +248,8 @@ func (m *Message) merge(more *Metadata) {
 	}
 }
 
-// ReplyID derives the id of the assistant's UI message from that of the user's
-// message before it.
+// ReplyID derives the id of the assistant's UI message from the id of the user's message
+// before it.
 func ReplyID(sessionID, userMessageID string) string {
 	if userMessageID == "" {
 		userMessageID = sessionID
@@ -259,24 +259,24 @@ func ReplyID(sessionID, userMessageID string) string {
 
 const replySuffix = ".reply"
 
-// UserOf is the id of the user's message that a UI message is, or answers.
+// UserOf returns the id of the user's message that a UI message is or answers.
 func UserOf(uiMessageID string) string { return strings.TrimSuffix(uiMessageID, replySuffix) }
 
-// Group is a part of a transcript: what the user said, and the assistant's reply
-// to it, which is one UI message.
+// Group is a part of a transcript: a message of the user, and the assistant's reply to it,
+// which is one UI message.
 type Group struct {
-	// ID is that of the reply's UI message.
+	// ID is the id of the reply's UI message.
 	ID string
 	// User is nil if the conversation begins with the assistant.
 	User *session.Message
-	// End is the number of messages of the transcript up to and with User, Begun the
-	// number with the hidden ones that follow it before the assistant speaks.
+	// End is the number of messages of the transcript up to and including User. Begun also
+	// includes the hidden messages between User and the reply.
 	End   int
 	Begun int
 	Reply []session.Message
 }
 
-// Groups parts a transcript. Hidden messages are part of the reply they fall into.
+// Groups splits a transcript. Hidden messages belong to the reply around them.
 func Groups(sessionID string, messages []session.Message) []Group {
 	var groups []Group
 	for i := range messages {
@@ -297,7 +297,7 @@ func Groups(sessionID string, messages []session.Message) []Group {
 	return groups
 }
 
-// Last is the id of the reply that the transcript ends in.
+// Last returns the last group of the transcript.
 func Last(sessionID string, messages []session.Message) Group {
 	groups := Groups(sessionID, messages)
 	if len(groups) == 0 {
@@ -306,7 +306,7 @@ func Last(sessionID string, messages []session.Message) Group {
 	return groups[len(groups)-1]
 }
 
-// userMessage is a message of the user as a UI message.
+// userMessage converts a message of the user to a UI message.
 func userMessage(m *session.Message) Message {
 	out := Message{ID: m.ID, Role: string(session.RoleUser), Parts: []Part{}}
 	for i := range m.Parts {

@@ -8,27 +8,26 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// Options change what a client is shown of a conversation, in the same way while a
-// reply is streamed and after a reload. The zero value shows everything.
+// Options configure what a client sees of a conversation, in the same way while a reply is
+// streamed and after a reload. The zero value shows everything.
 type Options struct {
-	// Filter reports whether a part of a message is shown. It is asked once for each part,
+	// Filter reports whether a part of a message is shown. It is called once for each part,
 	// with the chunk that begins it: text-start and reasoning-start with an id,
-	// tool-input-start with the call and the tool, file, and each data part. A call that it
-	// leaves out cannot be answered by the page.
+	// tool-input-start with the call and the tool, file, and each data part. The page cannot
+	// answer a call that is not shown.
 	Filter func(part *Chunk) bool
-	// OmitReasoning leaves out what the model thinks.
+	// OmitReasoning omits the model's reasoning.
 	OmitReasoning bool
-	// OmitToolResults leaves out what tools return: their output is null. Why a call
-	// failed is still told.
+	// OmitToolResults replaces the results of tools with null. Errors of calls are still
+	// shown.
 	OmitToolResults bool
-	// OmitSteps leaves out where steps begin and end. Pages that send answers by themselves,
-	// with lastAssistantMessageIsCompleteWithToolCalls and its like, need the steps:
-	// without them they send a message again that is complete.
+	// OmitSteps omits where steps begin and end. Pages that send answers automatically, with
+	// lastAssistantMessageIsCompleteWithToolCalls and the like, need the steps: without them
+	// they send a complete message again.
 	OmitSteps bool
-	// StartMetadata and FinishMetadata add to a message's metadata, when it begins and when
-	// its run ends. They are given what Helix tells; names that Helix uses itself are left
-	// as they are, and values must have a JSON form. The metadata of an end is only there
-	// for the last message after a reload.
+	// StartMetadata and FinishMetadata add metadata to a message when it begins and when its
+	// run ends. They receive Helix's metadata, whose names they cannot override; values must
+	// encode to JSON. After a reload only the last message has finish metadata.
 	StartMetadata  func(*Metadata) map[string]any
 	FinishMetadata func(*Metadata) map[string]any
 }
@@ -41,7 +40,7 @@ func (o *Options) shows(part *Chunk) bool {
 	return o.Filter == nil || o.Filter(part)
 }
 
-// result is what is shown of a tool's result.
+// result returns the visible result of a tool.
 func (o *Options) result(result json.RawMessage) json.RawMessage {
 	if o.OmitToolResults {
 		return nil
@@ -49,7 +48,7 @@ func (o *Options) result(result json.RawMessage) json.RawMessage {
 	return result
 }
 
-// add adds what the application tells.
+// add adds the application's metadata.
 func (m *Metadata) add(more func(*Metadata) map[string]any) {
 	if more == nil {
 		return

@@ -19,15 +19,15 @@ const (
 	TriggerRegenerate = "regenerate-message"
 )
 
-// Limits bound what is read of a request. Zero fields have the defaults.
+// Limits limit what is decoded of a request. Zero fields have defaults.
 type Limits struct {
-	// Tags and Metadata are how many of each a new chat may be given. They default to
-	// what a session can have.
+	// Tags and Metadata are the maximum numbers for a new chat. They default to the limits
+	// of a session.
 	Tags     int
 	Metadata int
-	// Parts is how many parts of a message are read. Defaults to 1,000.
+	// Parts is the maximum number of parts of a message. Defaults to 1,000.
 	Parts int
-	// RefuseRemoteFiles refuses files that are not sent along as data URLs.
+	// RefuseRemoteFiles refuses files that are not data URLs.
 	RefuseRemoteFiles bool
 }
 
@@ -37,20 +37,20 @@ func (l *Limits) fill() {
 	l.Parts = cmp.Or(l.Parts, 1000)
 }
 
-// Request is what a client posts: the whole conversation, as it knows it. History is
-// the store's, so of its messages only the last one is read: a new message of the
-// user, or answers in the assistant's. The others are skipped, however many there
-// are.
+// Request is what a client posts: the whole conversation as the client knows it. The store
+// has the history, so the server decodes only the last message: a new message of the user,
+// or answers in the assistant's. It skips all others.
 type Request struct {
-	// ID is that of the chat, which is a session.
+	// ID is the id of the chat, which is a session.
 	ID string `json:"id"`
-	// Messages is the conversation, of which the server reads the last message alone.
+	// Messages is the conversation. The server reads only the last message.
 	Messages  []Sent `json:"messages,omitempty"`
 	Trigger   string `json:"trigger,omitempty"`
 	MessageID string `json:"messageId,omitempty"`
-	// Agent is who a new chat is with; the rest are fields of ours, too.
+	// Agent is the agent of a new chat. This and the following fields are extensions of
+	// Helix.
 	Agent string `json:"agent,omitempty"`
-	// AbandonPending goes on without the answers that the session waits for.
+	// AbandonPending continues without the answers that the session waits for.
 	AbandonPending bool              `json:"abandonPending,omitempty"`
 	Tags           []string          `json:"tags,omitempty"`
 	Metadata       map[string]string `json:"metadata,omitempty"`
@@ -58,28 +58,26 @@ type Request struct {
 	limits Limits
 }
 
-// Sent is a UI message that a client sent. Nothing else is known of it, so only
-// what may matter is read.
+// Sent is a UI message from a client. Only the relevant fields are decoded.
 type Sent struct {
 	ID   string `json:"id,omitempty"`
 	Role string `json:"role"`
-	// Parts are the texts and files of a user's message, and the answers in one of the
-	// assistant's.
+	// Parts are the texts and files of a user's message, or the answers in the assistant's.
 	Parts []Part `json:"parts"`
-	// Metadata is what the server told of a reply.
+	// Metadata is the metadata that the server sent with a reply.
 	Metadata *SentMetadata `json:"metadata,omitempty"`
 
 	path string // of the message in the request
 }
 
-// SentMetadata is the part of a reply's metadata that is read.
+// SentMetadata is the decoded part of a reply's metadata.
 type SentMetadata struct {
-	// RunID is the last run of the reply that the client was shown.
+	// RunID is the last run of the reply that the client has seen.
 	RunID string `json:"runId,omitempty"`
 }
 
-// Decode reads a request's body. Fields that are not a request's are the
-// application's own, and are left alone.
+// Decode decodes a request's body. It ignores unknown fields, which belong to the
+// application.
 func Decode(body []byte, limits Limits) (*Request, error) {
 	limits.fill()
 	s := request.NewScanner(body)
@@ -103,8 +101,7 @@ func (r *Request) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// maxUIMessageID has room for the id of a user's message and what is added to it for
-// the reply's.
+// maxUIMessageID allows for the id of a user's message with the suffix of its reply.
 const maxUIMessageID = 2 * session.MaxIDBytes
 
 var requestFields = []string{"id", "messages", "trigger", "messageId", "agent", "abandonPending", "tags", "metadata"}
@@ -140,13 +137,13 @@ func (r *Request) read(s *request.Scanner) error {
 	return err
 }
 
-// message is one in the request's list, which was not read yet.
+// message is an undecoded message of the request.
 type message struct {
 	raw   []byte
 	index int
 }
 
-// lastMessage skips all messages and tells where the last one is.
+// lastMessage skips all messages and returns the position of the last one.
 func lastMessage(s *request.Scanner) (last message, err error) {
 	err = s.List(request.NoLimit, func(i int) (err error) {
 		if !s.IsObject() {
@@ -159,7 +156,7 @@ func lastMessage(s *request.Scanner) (last message, err error) {
 	return last, err
 }
 
-// read reads what may matter of a message.
+// read decodes the relevant fields of a message.
 func (m message) read(body *request.Scanner, limits *Limits) (out Sent, err error) {
 	s := body.Within(m.raw, "messages", m.index)
 	out.path = s.Path()
@@ -171,7 +168,7 @@ func (m message) read(body *request.Scanner, limits *Limits) (out Sent, err erro
 	if err != nil {
 		return out, err
 	}
-	s.Rewind(begin) // what matters depends on the role
+	s.Rewind(begin) // which fields are relevant depends on the role
 	err = s.Fields([]string{"id", "parts", "metadata"}, true, func(name string) (err error) {
 		switch name {
 		case "id":
@@ -186,8 +183,8 @@ func (m message) read(body *request.Scanner, limits *Limits) (out Sent, err erro
 	return out, err
 }
 
-// readMetadata reads the metadata of a message. It is the application's as much as
-// ours, so it may be anything.
+// readMetadata decodes the metadata of a message. It may also be the application's, so it
+// may have any form.
 func readMetadata(s *request.Scanner) (*SentMetadata, error) {
 	if !s.IsObject() {
 		return nil, s.Skip()
@@ -205,7 +202,7 @@ func readMetadata(s *request.Scanner) (*SentMetadata, error) {
 	})
 }
 
-// readParts reads the parts that matter of a message.
+// readParts decodes the relevant parts of a message.
 func readParts(s *request.Scanner, limits *Limits, role string) ([]Part, error) {
 	var out []Part
 	err := s.List(request.NoLimit, func(i int) error {
@@ -217,7 +214,7 @@ func readParts(s *request.Scanner, limits *Limits, role string) ([]Part, error) 
 			return err
 		}
 		if len(out) == limits.Parts {
-			return s.Invalid("is one part too many: a message has at most %d", limits.Parts)
+			return s.Invalid("is one too many: a message may have at most %d parts", limits.Parts)
 		}
 		s.Rewind(begin)
 		p, err := readPart(s)
@@ -228,8 +225,8 @@ func readParts(s *request.Scanner, limits *Limits, role string) ([]Part, error) 
 	return out, err
 }
 
-// matters reads a part and reports whether it is a text or a file of the user's, or
-// a call that the assistant's message may hold an answer to.
+// matters decodes a part and reports whether it is relevant: a text or a file of the user,
+// or a call in the assistant's message that may have an answer.
 func matters(s *request.Scanner, role string) (bool, error) {
 	var kind, state []byte
 	err := s.Fields([]string{"type", "state"}, true, func(name string) (err error) {
@@ -252,7 +249,7 @@ func matters(s *request.Scanner, role string) (bool, error) {
 	return false, err
 }
 
-// staticTool begins the type of a call whose tool the client knows; its name follows.
+// staticTool is the type prefix of a call whose tool the client knows; its name follows.
 const staticTool = "tool-"
 
 var partFields = []string{
@@ -318,7 +315,7 @@ func readApproval(s *request.Scanner) (*Approval, error) {
 	})
 }
 
-// Check reports a request that cannot be understood.
+// Check returns an error if the request is invalid.
 func (r *Request) Check() error {
 	if err := session.CheckID(r.ID); err != nil {
 		return session.Invalid("id", "%s", strings.TrimPrefix(err.Error(), "session id "))
@@ -342,12 +339,12 @@ func (r *Request) Check() error {
 
 func (r *Request) last() *Sent { return &r.Messages[len(r.Messages)-1] }
 
-// Answers reports whether the request carries answers, and no new message.
+// Answers reports whether the request has answers and no new message.
 func (r *Request) Answers() bool {
 	return r.Trigger != TriggerRegenerate && r.last().Role == string(session.RoleAssistant)
 }
 
-// ShownRun is the run that the client was shown the beginning of, as far as it says.
+// ShownRun returns the run whose beginning the client has seen, according to the request.
 func (r *Request) ShownRun() string {
 	if m := r.last().Metadata; m != nil {
 		return m.RunID
@@ -355,14 +352,14 @@ func (r *Request) ShownRun() string {
 	return ""
 }
 
-// Asks reports whether the request ends in a message of the user's: what a reply is
-// for, also where it is to be made anew.
+// Asks reports whether the request ends with a message of the user, to which a reply is
+// made or repeated.
 func (r *Request) Asks() bool {
 	return len(r.Messages) > 0 && r.last().Role == string(session.RoleUser)
 }
 
-// Target is the message whose reply is to be made anew, which may be the user's;
-// empty for the last one.
+// Target returns the message whose reply is repeated, which may be the user's; empty for
+// the last one.
 func (r *Request) Target() string {
 	if r.MessageID == "" && r.Asks() {
 		return r.last().ID
@@ -370,8 +367,7 @@ func (r *Request) Target() string {
 	return r.MessageID
 }
 
-// TargetSent reports whether the message whose reply is to be made anew is the one
-// that was sent along.
+// TargetSent reports whether the request contains the message whose reply is repeated.
 func (r *Request) TargetSent() bool { return r.Asks() && UserOf(r.Target()) == r.last().ID }
 
 // Edits reports whether the request replaces an earlier message of the user.
@@ -379,7 +375,7 @@ func (r *Request) Edits() bool {
 	return r.Trigger != TriggerRegenerate && !r.Answers() && r.MessageID != "" && r.MessageID == r.last().ID
 }
 
-// Input is the user's message.
+// Input returns the user's message.
 func (r *Request) Input() (session.Message, error) {
 	in := r.last()
 	m := session.Message{ID: in.ID, Role: session.RoleUser}
@@ -409,17 +405,17 @@ func (r *Request) Input() (session.Message, error) {
 	return m, err
 }
 
-// CheckNewID refuses to give a new message an id of the form that the framework
-// gives to messages itself.
+// CheckNewID refuses an id for a new message that has the format of the framework's own
+// ids.
 func (r *Request) CheckNewID() error {
 	if in := r.last(); session.IsDerivedMessageID(in.ID) {
-		return session.Invalid(in.path+".id", "%.60q is of the form that the server gives to messages itself", in.ID)
+		return session.Invalid(in.path+".id", "%.60q has the format of the server's own message ids", in.ID)
 	}
 	return nil
 }
 
-// Answered lists the tool parts of the assistant's message that may answer a call:
-// those which a person has dealt with.
+// Answered returns the tool parts of the assistant's message that may answer a call because
+// a person has handled them.
 func (r *Request) Answered() []Part {
 	if len(r.Messages) == 0 || !r.Answers() {
 		return nil
@@ -443,7 +439,7 @@ func (p *Part) answers() bool {
 	return false
 }
 
-// Submission is the answer that a tool part is.
+// Submission returns the answer in a tool part.
 func (p *Part) Submission() helix.Submission {
 	switch {
 	case p.State == StateApprovalResponded:
@@ -454,17 +450,17 @@ func (p *Part) Submission() helix.Submission {
 	return helix.ToolResult(p.CallID, json.RawMessage(bytes.TrimSpace(orNull(p.Output))))
 }
 
-// Shows reports whether the part shows a call's input as it is, as far as a page that
-// reads JSON as JavaScript does can tell: large numbers are rounded there. One whose
-// input was left out, because it is too large for a stream, does not.
+// Shows reports whether the part shows a call's exact input, as far as a page that parses
+// JSON in JavaScript can: it rounds large numbers. A part whose input was omitted, because
+// it is too large for a stream, does not.
 func (p *Part) Shows(input json.RawMessage) bool {
 	var shown, is any
 	return json.Unmarshal(p.Input, &shown) == nil && json.Unmarshal(input, &is) == nil && reflect.DeepEqual(shown, is)
 }
 
-// Decision is the approval or refusal that the output of a tool part is, for clients
-// without approvals of their own: an object with approvalId, approved and, if there is
-// one, a reason. It reports whether the output is that.
+// Decision returns the approval or denial in the output of a tool part, for clients without
+// native approvals: an object with approvalId, approved and an optional reason. It reports
+// whether the output has that form.
 func (p *Part) Decision() (helix.Submission, bool) {
 	var said struct {
 		ApprovalID string `json:"approvalId"`

@@ -1,11 +1,11 @@
-// Requests that are not part of a conversation, and who makes them.
+// Requests outside of a conversation, and signing in.
 import { $ } from './dom.js';
 
 const tokenKey = 'helix.token';
 
 export const token = () => sessionStorage.getItem(tokenKey) ?? undefined;
 
-// Refusal is what the server said no to.
+// Refusal is a request that the server refused.
 class Refusal extends Error {
   constructor(message, status) {
     super(message);
@@ -17,7 +17,7 @@ export async function get(path) {
   return JSON.parse(await getText(path));
 }
 
-const tries = 10; // while the server says that it has too much to do
+const tries = 10; // while the server is overloaded
 
 export async function getText(path, left = tries) {
   const response = await ask(path, token());
@@ -39,7 +39,7 @@ function ask(path, bearer) {
   return fetch(path, bearer ? { headers: { authorization: `Bearer ${bearer}` } } : {});
 }
 
-// reason is what an answer that may come from a proxy says went wrong.
+// reason returns the error in a response, which may come from a proxy.
 function reason(text, response) {
   try {
     return JSON.parse(text).error;
@@ -50,7 +50,7 @@ function reason(text, response) {
 
 let signingIn; // while the dialog is open
 
-// login asks for a token until the server accepts one. It is kept until the tab is closed, or until one signs out.
+// login asks for a token until the server accepts one. It is kept until the tab is closed or the user signs out.
 export function login(problem = '') {
   signingIn ??= new Promise(done => {
     const dialog = $('login');
@@ -60,7 +60,7 @@ export function login(problem = '') {
     };
     complain(problem);
     dialog.oncancel = event => event.preventDefault();
-    dialog.onclose = () => dialog.showModal(); // a browser closes it at the second Escape, whatever the page says
+    dialog.onclose = () => dialog.showModal(); // browsers close it at the second Escape, even if the page prevents it
     dialog.querySelector('form').onsubmit = async event => {
       event.preventDefault();
       complain('');
@@ -88,7 +88,7 @@ export function login(problem = '') {
 }
 
 export function signOut() {
-  sessionStorage.clear(); // also what was typed
+  sessionStorage.clear(); // including drafts
   document.body.replaceChildren(); // a browser may show this page again as it was left
   location.replace('/');
 }

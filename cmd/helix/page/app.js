@@ -1,4 +1,4 @@
-// A page that chats with the agents of a server, with the module that the server offers to every page. No build step.
+// The chat page. It uses the module /helix.js, which the server offers to every page. No build step.
 import { Conversation } from '/helix.js';
 import { $, keepFocus, nextAnswer, setText } from './dom.js';
 import { get, login, signOut, token } from './api.js';
@@ -8,10 +8,10 @@ import { Lists } from './lists.js';
 import * as drafts from './drafts.js';
 
 let agents = [];
-let agent = null; // who is talked to
+let agent = null; // the current agent
 let chat = null; // the conversation
-let known = {}; // what the server's list says of it: see news
-let away = false; // the server does not answer the lists' requests
+let known = {}; // its entry in the server's list: see news
+let away = false; // the server does not respond to the lists' requests
 const desk = {
   approvals: null,
   approve: part => act(() => chat.approve(part)),
@@ -33,7 +33,7 @@ function notice(text) {
   });
 }
 
-// act does something to the conversation. A run that fails is shown where it failed; what else goes wrong is a notice.
+// act runs an action on the conversation. A failed run is shown in the transcript; other errors are shown as a notice.
 async function act(work) {
   const mine = chat;
   try {
@@ -50,7 +50,7 @@ async function signInAgain() {
   await open(agent.name, chat.id);
 }
 
-// open goes to a conversation: to its history, and to what is being said in it now. Without an id it begins one.
+// open opens a conversation with its history and the reply in progress. Without an id it starts a new one.
 async function open(name, id) {
   if (id && !name) {
     const of = lists.sessions.find(session => session.sessionId === id);
@@ -92,11 +92,11 @@ async function open(name, id) {
   $('text').focus();
   if (!id) return;
   await act(() => mine.load());
-  // What was being sent when the page was left may have arrived.
+  // A message that was being sent when the page was left may have arrived.
   if (mine === chat && lastSaid() === $('text').value) $('text').value = '';
 }
 
-// go changes the address. The first one has nothing to go back to.
+// go changes the address. The first change replaces it, because there is nothing to go back to.
 function go(hash) {
   if (location.hash === hash) return;
   if (location.hash) location.hash = hash;
@@ -107,7 +107,7 @@ function lastSaid() {
   return chat.messages.findLast(message => message.role === 'user')?.parts.findLast(part => part.type === 'text')?.text;
 }
 
-// refresh reads a conversation again that has changed elsewhere. If the server is away, the next look tries again.
+// refresh reloads a conversation that has changed elsewhere. If the server is unreachable, the next poll retries.
 async function refresh(mine) {
   if (mine !== chat || mine.status === 'streaming' || known.refreshing) return;
   known.refreshing = true;
@@ -115,7 +115,7 @@ async function refresh(mine) {
   known.refreshing = false;
 }
 
-// news is told how the server's lists have the conversation that is open.
+// news receives the open conversation's entry in the server's lists.
 function news(current, waiting) {
   const print = JSON.stringify([current?.activity, current?.turn, current?.messageCount, current?.sequence, current?.updatedAt, waiting]);
   known.status = current?.status;
@@ -123,14 +123,14 @@ function news(current, waiting) {
   known.print = print;
   if (!current || print === seen) return;
   if (chat.status === 'streaming') {
-    known.print = undefined; // how it ends is not known yet
+    known.print = undefined; // its end is not known yet
   } else if (seen !== undefined || !agrees(current.activity, waiting)) {
     refresh(chat);
   }
   draw();
 }
 
-// agrees reports whether the page shows the conversation as the server has it.
+// agrees reports whether the page shows the current state of the conversation.
 function agrees(activity, waiting) {
   switch (activity) {
     case 'running':
@@ -144,7 +144,7 @@ function agrees(activity, waiting) {
   }
 }
 
-// say sends a message. What is not sent goes back to where it was written.
+// say sends a message. If that fails, the text returns to the input field.
 async function say(text, { abandonPending } = {}) {
   const mine = chat;
   if (mine.status === 'streaming') return;
@@ -167,7 +167,7 @@ async function say(text, { abandonPending } = {}) {
   }
 }
 
-// title is what the list of conversations calls one that begins with a text.
+// title returns the list's title of a conversation that begins with a text.
 function title(text) {
   const words = text.replace(/\s+/g, ' ');
   return words.length <= 80 ? words : `${words.slice(0, 79)}…`;
@@ -183,12 +183,12 @@ async function giveBack(mine, text, error) {
   drafts.write(mine.id, $('text').value);
   if (error.code === 'cancelled') return;
   if (error.status === 401) await signInAgain();
-  else if (mine.status === 'waiting') await askFirst(text); // it has begun to wait since
+  else if (mine.status === 'waiting') await askFirst(text); // it has started to wait since
   else if (error.status === 413) notice(`The message was not sent, because it is too large: ${error.message}.`);
   else notice(`The message was not sent. ${error.message}`);
 }
 
-// askFirst lets the person choose what to do with a message to an agent that waits for an answer.
+// askFirst asks the user what to do with a message to an agent that waits for an answer.
 async function askFirst(text) {
   if ($('text').value.trim() !== text) $('text').value = text;
   const dialog = $('ask');
@@ -200,7 +200,7 @@ async function askFirst(text) {
   else (nextAnswer() ?? $('text')).focus();
 }
 
-// standing is how the conversation stands, in one word.
+// standing returns the conversation's status as one word.
 function standing() {
   if (chat.messages.at(-1)?.pending) return 'sending';
   if (chat.status === 'streaming' || chat.status === 'waiting') return chat.status;
@@ -208,7 +208,7 @@ function standing() {
   return chat.stopped || known.status === 'paused' ? 'stopped' : 'idle';
 }
 
-// draw shows the conversation. Where a single message has changed, it is the only one that is looked at.
+// draw shows the conversation. If only one message has changed, it updates only that one.
 function draw(message) {
   const state = standing();
   const busy = state === 'streaming' || state === 'sending';
@@ -232,7 +232,7 @@ function draw(message) {
   lists.look();
 }
 
-// announce tells those who do not see the page what has changed in it.
+// announce reports changes to screen readers.
 function announce(state, before) {
   const words = {
     streaming: `${agent.name} is working.`, waiting: `${agent.name} is waiting for your answer.`, stopped: `${agent.name} was stopped.`,
@@ -241,8 +241,8 @@ function announce(state, before) {
   setText($('live'), words[state] ?? '');
 }
 
-const recoveryTime = 10_000; // for which a recovery is told
-let recovery; // the conversation that has recovered, and whether that was told for long enough
+const recoveryTime = 10_000; // how long a recovery is shown
+let recovery; // the conversation that has recovered, and whether that was shown long enough
 
 function drawConnection() {
   const connection = chat?.connection;
@@ -284,14 +284,14 @@ addEventListener('hashchange', () => {
 });
 
 addEventListener('pageshow', event => {
-  if (event.persisted) location.reload(); // it was left, and may be another's since
+  if (event.persisted) location.reload(); // it was left, and another user may have signed in since
 });
 
 function address() {
   try {
     return location.hash.slice(1).split('/').map(decodeURIComponent);
   } catch {
-    return []; // it is none of the page's
+    return []; // it is not an address of the page
   }
 }
 

@@ -1,10 +1,10 @@
-// The calls of a conversation that wait for approval, as the server has them: what is shown of them is what is judged.
+// The calls of a conversation that wait for approval, as the server has them: people approve exactly what is shown.
 import { element } from './dom.js';
 import { getText } from './api.js';
 import { draw, read } from './exact.js';
 
 export class Approvals {
-  // changed is called when a call can be shown; stale if one does not wait any more.
+  // changed is called when a call can be shown; stale if one no longer waits.
   constructor(sessionId, { changed, stale }) {
     Object.assign(this, { sessionId, changed, stale });
     this.calls = new Map();
@@ -14,7 +14,7 @@ export class Approvals {
     return this.calls.get(id) ?? this.lookUp(id);
   }
 
-  // lookUp asks the server what a call is: numbers that JavaScript would round are shown as they are.
+  // lookUp loads a call from the server, so that numbers are shown exactly and not rounded by JavaScript.
   lookUp(id) {
     const call = {};
     this.calls.set(id, call);
@@ -33,7 +33,7 @@ export class Approvals {
     return call;
   }
 
-  // withSeen adds to an approval what was drawn, to the letter: the server refuses it if the call is another.
+  // withSeen adds the exact call that was shown to an approval: the server refuses it if the call differs.
   withSeen(address, request) {
     if (!address.endsWith('/submit-tool-result') || !request.body) return request;
     const answer = JSON.parse(request.body);

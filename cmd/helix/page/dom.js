@@ -1,4 +1,4 @@
-// What the page's modules share to make and change elements.
+// Functions of the page's modules to create and change elements.
 
 export const $ = id => document.getElementById(id);
 
@@ -8,18 +8,18 @@ export function element(tag, properties, ...children) {
   return node;
 }
 
-// button makes a button. What it does may fail: whoever passes onclick handles that.
+// button returns a button. onclick must handle its own errors.
 export function button(label, onclick, className = '') {
   return element('button', { type: 'button', className, onclick }, label);
 }
 
-// setText changes a node only if its text differs, so that nothing is announced or laid out for nothing.
+// setText changes a node only if its text differs, to avoid needless announcements and layouts.
 export function setText(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
 
 // keepFocus makes a change after which the focus is where it was. If its element is gone or hidden, the focus moves to
-// the button of the same name beside it, to the next thing that can be answered, or to where one writes.
+// the button of the same name beside it, to the next thing that can be answered, or to the input field.
 export function keepFocus(change) {
   const focused = document.activeElement;
   const label = focused?.textContent;
@@ -31,13 +31,13 @@ export function keepFocus(change) {
   (same ?? nextAnswer() ?? $('text')).focus();
 }
 
-// nextAnswer is the first control of the first call that waits for the person.
+// nextAnswer returns the first control of the first call that waits for the person.
 export function nextAnswer() {
   return document.querySelector('#messages .card.waiting :is(input, button)');
 }
 
-// keyed shows items as children of a node: one child each, by key, in order. Children that are there already are updated
-// and stay in place, so that whatever has the focus keeps it.
+// keyed shows items as children of a node: one child each, by key, in order. Existing children are updated
+// in place, so that the focus stays.
 export function keyed(into, items, key, make, update) {
   const known = new Map([...into.children].map(child => [child.dataset.key, child]));
   let at = into.firstElementChild;

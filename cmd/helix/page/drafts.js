@@ -1,12 +1,12 @@
-// What was typed and not sent, of each conversation, until the tab is closed.
+// Unsent text of each conversation, kept until the tab is closed.
 
-const longest = 100_000; // what is longer is kept in the page alone
+const longest = 100_000; // longer text is kept in the page only
 
 export function write(id, text) {
   put(`helix.draft/${id}`, text);
 }
 
-// sending notes what is on its way; sent, that it has arrived or was given back.
+// sending records text that is being sent; sent removes it when it has arrived or was returned.
 export function sending(id, text) {
   put(`helix.sending/${id}`, text);
 }
@@ -15,7 +15,7 @@ export function sent(id) {
   put(`helix.sending/${id}`, '');
 }
 
-// of gives all that was not sent.
+// of returns all unsent text.
 export function of(id) {
   return ['sending', 'draft'].map(kind => sessionStorage.getItem(`helix.${kind}/${id}`)).filter(Boolean).join('\n');
 }
@@ -28,6 +28,6 @@ function put(key, text) {
   try {
     sessionStorage.setItem(key, text);
   } catch {
-    sessionStorage.removeItem(key); // the browser gives no more room
+    sessionStorage.removeItem(key); // the browser's storage is full
   }
 }

@@ -1,4 +1,4 @@
-// JSON as it is written, and shown so that everything in it can be seen: what people approve must be what the server has.
+// Exact JSON with everything in it visible: people must approve what the server has.
 import { element } from './dom.js';
 
 // Value is JSON as it is written: JSON.parse would round numbers and forget all but the last of equal keys.
@@ -12,7 +12,7 @@ class Value {
   }
 }
 
-// read reads JSON that is known to be valid.
+// read parses JSON that is known to be valid.
 export function read(text) {
   const token = /\s*([{}[\],:]|"[^"\\]*(?:\\.[^"\\]*)*"|[^\s{}[\],:"]+)/gy;
   const next = () => token.exec(text)[1];
@@ -36,8 +36,8 @@ export function read(text) {
   return value(next());
 }
 
-// draw writes a value as JSON that stands for the same, with a line per key. Keys and values stand apart from each other, so
-// that none changes the order in which another is shown.
+// draw shows a value as equivalent JSON, with a line per key. Keys and values are separate elements, so that none changes
+// the display order of another.
 export function draw(value, into, line) {
   if (value.literal !== undefined) {
     into.append(value.literal);

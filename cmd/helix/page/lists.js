@@ -1,16 +1,16 @@
-// The lists beside the conversation, and the requests that keep them true.
+// The lists beside the conversation, and the requests that update them.
 import { $, element, keepFocus, keyed, setText } from './dom.js';
 import { get } from './api.js';
 import { visible } from './exact.js';
 import { about } from './transcript.js';
 
-const pace = 3000; // between two looks, while the page can be seen
-const hurry = 1000; // between two looks, when something has happened
-const slowest = 30000; // while the server is away
+const pace = 3000; // between two polls while the page is visible
+const hurry = 1000; // between two polls after an event
+const slowest = 30000; // while the server is unreachable
 
-// Lists asks the server every few seconds what there is.
+// Lists polls the server every few seconds.
 export class Lists {
-  // open goes to a conversation; news is called with what is known of the one that is open; away if the server is not there.
+  // open opens a conversation; news is called with the open conversation's entry; away if the server is unreachable.
   constructor({ open, news, away }) {
     Object.assign(this, { open, news, away });
     this.sessions = [];
@@ -21,13 +21,13 @@ export class Lists {
     });
   }
 
-  // show says which conversation is open.
+  // show sets the open conversation.
   show(agents, agent, id, listed) {
     Object.assign(this, { agents, agent, id, listed });
     this.draw();
   }
 
-  // look asks soon, and then every few seconds. There is one request of each kind at a time, and not more than one in a second.
+  // look polls soon, and then every few seconds. It sends one request of each kind at a time, and at most one per second.
   look() {
     this.next(Math.max(0, (this.last ?? 0) + hurry - performance.now()));
   }
@@ -35,10 +35,10 @@ export class Lists {
   next(wait) {
     clearTimeout(this.timer);
     this.timer = setTimeout(async () => {
-      if (document.hidden) return; // it looks again once it can be seen
+      if (document.hidden) return; // it polls again when it becomes visible
       const timer = this.timer;
       await this.reading;
-      if (timer !== this.timer) return; // another look is due
+      if (timer !== this.timer) return; // another poll is scheduled
       this.last = performance.now();
       await (this.reading = this.read());
       if (timer === this.timer) this.next(this.wait);
@@ -54,7 +54,7 @@ export class Lists {
       if (!current && this.listed) current = await get(`/status?sessionId=${encodeURIComponent(id)}`).catch(missing);
     } catch (error) {
       this.wait = Math.min(this.wait * 2, slowest);
-      this.away(error instanceof TypeError); // that is how fetch says that nobody answers
+      this.away(error instanceof TypeError); // fetch reports an unreachable server as a TypeError
       return;
     }
     this.wait = pace;
@@ -64,7 +64,7 @@ export class Lists {
     this.more = waiting.hasMore;
     this.draw();
     if (id !== this.id) return;
-    this.listed = !!current; // it is known to the server, and may become too old for the list
+    this.listed = !!current; // the server knows it, and it may become too old for the list
     this.news(current, waiting.items.filter(call => call.rootSessionId === id).map(call => call.call.toolCallId));
   }
 

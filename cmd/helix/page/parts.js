@@ -2,28 +2,28 @@
 import { button, element } from './dom.js';
 import { visible } from './exact.js';
 
-// Part shows one part of a message, and changes what is shown as little as the part's changes ask for.
+// Part shows one part of a message and updates the display with as few changes as possible.
 export class Part {
-  // desk answers what waits: see showApproval and question.
+  // desk answers waiting calls: see showApproval and question.
   constructor(part, waits, desk) {
     this.type = part.type;
     this.update(part, waits, desk);
   }
 
-  // fits reports whether a part can be shown in place of the one that is shown.
+  // fits reports whether a part can replace the one on display.
   fits(part) {
     return this.type === part.type && this.call === part.toolCallId;
   }
 
   update(part, waits, desk) {
     this.call = part.toolCallId;
-    this.part = part; // what its buttons answer
+    this.part = part; // the part that its buttons answer
     if (part.type === 'text' && this.node) {
       this.write(part.text);
       return;
     }
     const approval = waits && part.state === 'approval-requested' ? desk.approvals.get(part.toolCallId) : undefined;
-    // Parts are changed by setting their fields, so what has the same fields need not be looked at further.
+    // Parts change by setting their fields, so a part with the same fields needs no update.
     const fields = [
       part.state, part.text, part.toolName, part.input, part.output, part.errorText, part.approval, part.data, part.url, waits,
       approval?.whole, approval?.problem,
@@ -41,7 +41,7 @@ export class Part {
     this.text = part.type === 'text' ? shorten(part.text) : undefined;
   }
 
-  // write makes a text longer, or another.
+  // write extends or replaces a text.
   write(whole) {
     const text = shorten(whole);
     if (text === this.text) return;
@@ -77,8 +77,8 @@ function show(part, waits, desk, current) {
   }
 }
 
-// showFile shows a picture that came with the message. One that is elsewhere is a link: to load it would tell its server
-// who looks at the conversation, and when.
+// showFile shows a picture that came with the message. One on another server is a link: loading it would reveal
+// to that server who reads the conversation, and when.
 function showFile({ url, mediaType, filename }) {
   if (/^data:/i.test(url)) {
     return mediaType?.startsWith('image/')
@@ -94,11 +94,11 @@ const states = {
   'approval-responded': 'answered', 'output-available': 'done', 'output-error': 'failed', 'output-denied': 'not approved',
 };
 
-// Calls of agents are tools with a prefix to their names.
+// Calls of agents are tools with a prefix in their names.
 const prefix = /^(subagent|companion)__/;
 
 function showTool(part, waits, desk, current) {
-  // A call of an agent that waits for somebody says so as its result.
+  // The result of a call whose agent waits is its status.
   const below = prefix.test(part.toolName) && part.output?.status === 'waiting';
   const state = waits ? 'waits for you' : below ? 'waits' : states[part.state] ?? part.state;
   const title = visible(part.toolName.replace(prefix, ''));
@@ -112,7 +112,7 @@ function showTool(part, waits, desk, current) {
   return shown;
 }
 
-// showApproval shows a call that the user decides on, whole, and lets them decide once it is shown.
+// showApproval shows a call that the user decides on with its whole input, and then lets them decide.
 function showApproval(shown, part, desk, current) {
   shown.classList.add('waiting');
   const call = desk.approvals.get(part.toolCallId);
@@ -150,7 +150,7 @@ function value(of) {
   return element('pre', {}, text.split('\n').map(visible).join('\n'));
 }
 
-// question lets the user answer a tool of the client's: with its options, or, where it has none, with whatever is typed.
+// question lets the user answer a client tool: with one of its options or, if it has none, with free text.
 function question(shown, part, desk, current) {
   shown.classList.add('waiting');
   if (Array.isArray(part.input?.options)) {
@@ -169,7 +169,7 @@ function actions(shown, ...all) {
   shown.append(element('div', { className: 'actions' }, ...all));
 }
 
-// typed takes JSON for what it is, and all else as text.
+// typed parses JSON, and returns anything else as text.
 function typed(text) {
   try {
     return JSON.parse(text);

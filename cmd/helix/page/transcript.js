@@ -1,9 +1,9 @@
-// The conversation: its messages, and below them how it stands and what one may say next.
+// The conversation: its messages, and below them its status and suggested messages.
 import { $, button, element, keepFocus, keyed } from './dom.js';
 import { Part } from './parts.js';
 
 export class Transcript {
-  // desk does what the buttons say.
+  // desk has the actions of the buttons.
   constructor(desk) {
     this.desk = desk;
     this.shown = new Map(); // the parts of each message, by its id
@@ -21,7 +21,7 @@ export class Transcript {
     this.atEnd = true;
   }
 
-  // draw shows a conversation. Where a single message has changed, no other is looked at.
+  // draw shows a conversation. If only one message has changed, it updates only that one.
   draw(chat, agent, state, changed) {
     keepFocus(() => {
       const waiting = new Set(chat.waiting().map(part => part.toolCallId));
@@ -67,7 +67,7 @@ export class Transcript {
     for (const gone of parts.splice(message.parts.length)) gone.node?.remove();
   }
 
-  // end shows what comes after the messages.
+  // end shows what follows the messages.
   end(chat, agent, state) {
     const offers = state === 'idle' ? unused(agent, chat) : [];
     const ending = JSON.stringify([agent.name, state, chat.failure, offers, chat.messages.length === 0]);
@@ -91,7 +91,7 @@ export class Transcript {
     $('after').replaceChildren(...all);
   }
 
-  // follow keeps the end in view if it was.
+  // follow keeps the end in view if it was visible.
   follow() {
     if (!this.atEnd || this.following) return;
     this.following = requestAnimationFrame(() => {
@@ -100,7 +100,7 @@ export class Transcript {
     });
   }
 
-  // reveal shows a call that is longer than the page from its beginning.
+  // reveal scrolls a call that is longer than the page to its beginning.
   reveal(node) {
     if (!(node?.offsetHeight > this.view.clientHeight)) return;
     this.atEnd = false;
@@ -114,12 +114,12 @@ function standing(className, ...children) {
   return node;
 }
 
-// A description may end in what there is to say to the agent: Say "…" or "…".
+// A description may end with suggested messages: Say "…" or "…".
 export function about(agent) {
   return (agent.description ?? '').split(/ Say (?=")/)[0];
 }
 
-// unused lists what the description offers to say and was not said yet.
+// unused returns the suggested messages that were not sent yet.
 function unused(agent, chat) {
   const [, rest = ''] = (agent.description ?? '').split(/ Say (?=")/);
   const said = new Set(chat.messages.filter(message => message.role === 'user').flatMap(message => message.parts.map(part => part.text)));
