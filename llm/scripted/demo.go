@@ -11,8 +11,8 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// The tools that the demo model knows how to call, if the agent has them. A tool
-// may answer with a string, or with any other value, which is shown as JSON.
+// Tools that the demo model can call, if the agent has them. A tool may return a string, or
+// any other value, which is shown as JSON.
 const (
 	DemoClock     = "clock"     // {}
 	DemoCalculate = "calculate" // {"expression": "2 * (3 + 4)"}
@@ -61,7 +61,7 @@ func (d demo) Generate(ctx context.Context, request *llm.Request, emit func(llm.
 	return step.play(ctx, emit, 1)
 }
 
-// answer decides what to say to the end of the transcript.
+// answer chooses the reply to the end of the transcript.
 func (d demo) answer(request *llm.Request) Step {
 	offers := offersOf(request)
 	words := lastWords(request.Messages)
@@ -89,7 +89,7 @@ func (d demo) answer(request *llm.Request) Step {
 	return Text("I did not understand that. " + offers.introduction())
 }
 
-// lastWords is the latest visible text of the user.
+// lastWords returns the latest visible text of the user.
 func lastWords(messages []session.Message) string {
 	for i := len(messages) - 1; i >= 0; i-- {
 		if m := &messages[i]; m.Role == session.RoleUser && !m.Hidden() {
@@ -99,7 +99,7 @@ func lastWords(messages []session.Message) string {
 	return ""
 }
 
-// latestResults lists the tool results that the transcript ends with.
+// latestResults returns the tool results at the end of the transcript.
 func latestResults(messages []session.Message) []session.Part {
 	var results []session.Part
 	for i := len(messages) - 1; i >= 0 && messages[i].Role == session.RoleTool; i-- {
@@ -109,7 +109,7 @@ func latestResults(messages []session.Message) []session.Part {
 	return results
 }
 
-// report puts tool results into words.
+// report describes tool results.
 func report(messages []session.Message, results []session.Part) string {
 	var lines []string
 	for i := range results {
@@ -145,7 +145,7 @@ func report(messages []session.Message, results []session.Part) string {
 	return strings.Join(lines, "\n")
 }
 
-// asked is the expression that a calculation was called with.
+// asked returns the expression of a calculator call.
 func asked(messages []session.Message, callID string) string {
 	var in struct {
 		Expression string `json:"expression"`
@@ -160,7 +160,7 @@ func asked(messages []session.Message, callID string) string {
 	return "The result"
 }
 
-// companionSaid puts a companion's answer into words.
+// companionSaid describes a companion's answer.
 func companionSaid(result *session.Part, shown string) string {
 	var said struct {
 		Agent  string          `json:"agent"`
@@ -180,8 +180,8 @@ func companionSaid(result *session.Part, shown string) string {
 	return "The " + said.Agent + " says: " + showJSON(said.Output)
 }
 
-// show is a result in a form for people: a list of strings one by one, a string
-// as it is, nothing for nothing, anything else as JSON.
+// show formats a result for people: a list of strings one by one, a string as it is, "" for
+// null, anything else as JSON.
 func show(result *session.Part) string { return showJSON(result.ResultJSON()) }
 
 func showJSON(raw json.RawMessage) string {

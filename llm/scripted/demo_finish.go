@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// shape is as much of a JSON Schema as it takes to make a value that fits it.
+// shape is the part of a JSON Schema that is needed to make a matching value.
 type shape struct {
 	Type       any               `json:"type"`
 	Properties map[string]*shape `json:"properties"`
@@ -20,10 +20,10 @@ type shape struct {
 	Maximum    *float64          `json:"maximum"`
 }
 
-// maxShape bounds how deep a value is made.
+// maxShape limits the depth of a value.
 const maxShape = 8
 
-// fitting makes a value that fits a schema of the user's words.
+// fitting makes a value that matches a schema from the user's words.
 func fitting(schema json.RawMessage, words string) any {
 	var s shape
 	if json.Unmarshal(schema, &s) != nil {
@@ -40,7 +40,7 @@ var (
 	pressing    = regexp.MustCompile(`(?i)\b(urgent(ly)?|asap|immediately|now|emergency)\b`)
 )
 
-// value makes a value for a field of that name.
+// value makes a value for a field with the given name.
 func (s *shape) value(name, words string, depth int) any {
 	if s == nil || depth > maxShape {
 		return nil
@@ -70,7 +70,7 @@ func (s *shape) value(name, words string, depth int) any {
 	return aboutField(name, words)
 }
 
-// kind is the schema's type, or the first of several.
+// kind returns the schema's type, or the first of several.
 func (s *shape) kind() string {
 	switch kind := s.Type.(type) {
 	case string:
@@ -87,7 +87,8 @@ func (s *shape) kind() string {
 	return "string"
 }
 
-// number is the first number of the words, or how many there are, within bounds.
+// number returns the first number in the words, or the number of words, within the schema's
+// bounds.
 func (s *shape) number(words string) float64 {
 	n := float64(len(strings.Fields(words)))
 	if found, err := strconv.ParseFloat(firstNumber.FindString(words), 64); err == nil {
@@ -105,7 +106,7 @@ func (s *shape) number(words string) float64 {
 	return n
 }
 
-// chosen is the option that the words name, or the first.
+// chosen returns the option that the words name, or the first.
 func chosen(options []any, words string) any {
 	for _, option := range options {
 		if text, ok := option.(string); ok && strings.Contains(strings.ToLower(words), strings.ToLower(text)) {
@@ -118,7 +119,7 @@ func chosen(options []any, words string) any {
 	return options[0]
 }
 
-// topics are the first few longer words.
+// topics returns the first few longer words.
 func topics(words string) []string {
 	out := []string{}
 	for _, word := range longWord.FindAllString(strings.ToLower(words), -1) {
@@ -129,7 +130,7 @@ func topics(words string) []string {
 	return out
 }
 
-// aboutField is a text for a field of that name.
+// aboutField returns a text for a field with the given name.
 func aboutField(name, words string) string {
 	switch strings.ToLower(name) {
 	case "email":

@@ -8,7 +8,7 @@ import (
 	"github.com/helixagents/helix/llm"
 )
 
-// How the framework names the tools through which agents reach others.
+// The names of the framework's tools for calling other agents.
 const (
 	subAgentPrefix = "subagent__"
 	spawnTool      = "companion__spawnAgent"
@@ -30,7 +30,7 @@ var (
 	operation  = regexp.MustCompile(`[\d)]\s*[-+*/%^]\s*[-(\s]*\d`)
 )
 
-// offers is what an agent may do.
+// offers are the tools of an agent.
 type offers struct {
 	tools map[string]*llm.Tool
 }
@@ -48,7 +48,7 @@ func offersOf(request *llm.Request) offers {
 
 func (o offers) has(tool string) bool { return o.tools[tool] != nil }
 
-// calls lists the calls that the user's words ask for, of what is offered.
+// calls returns the calls that the user's words request, as far as the agent has the tools.
 func (o offers) calls(words string) []Part {
 	if call, ok := o.addressed(words); ok {
 		return []Part{call}
@@ -62,7 +62,7 @@ func (o offers) calls(words string) []Part {
 	return out
 }
 
-// addressed is the call of another agent that the user's words name.
+// addressed returns the call of another agent that the user's words name.
 func (o offers) addressed(words string) (Part, bool) {
 	m := addresses.FindStringSubmatch(words)
 	if m == nil {
@@ -78,8 +78,7 @@ func (o offers) addressed(words string) (Part, bool) {
 	return Part{}, false
 }
 
-// companions lists the agents that may be called on, which the tool's description
-// tells.
+// companions returns the agents in the description of the companion tool.
 func (o offers) companions() []string {
 	var names []string
 	if tool := o.tools[spawnTool]; tool != nil {
@@ -90,7 +89,7 @@ func (o offers) companions() []string {
 	return names
 }
 
-// wanted lists the calls that the user's words ask for.
+// wanted returns the calls that the user's words request.
 func wanted(words string) []Part {
 	if note := takesNote.FindStringSubmatch(words); note != nil {
 		return []Part{Calling(DemoRemember, map[string]string{"note": strings.TrimSpace(note[1])})}
@@ -121,7 +120,7 @@ func wanted(words string) []Part {
 	return calls
 }
 
-// introduction says what this is and what may be tried with the agent's tools.
+// introduction describes the demo and what to try with the agent's tools.
 func (o offers) introduction() string {
 	var tries, agents []string
 	for _, try := range []struct{ tool, words string }{
@@ -154,7 +153,7 @@ func (o offers) introduction() string {
 	return text
 }
 
-// story is long enough to be seen coming.
+// story is long enough to watch it stream.
 const story = `Once there was a lighthouse keeper who wrote every ship that passed into a book. One night the wind blew the ` +
 	`lamp out, the stairs away and the keeper off his feet. In the morning he could not say where he had been in his work. ` +
 	`But the book lay open where it always lay, and the last line in it was the last ship he had seen. So he lit the lamp, ` +

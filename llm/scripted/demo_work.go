@@ -12,19 +12,19 @@ import (
 
 var asksWork = regexp.MustCompile(`(?i)\bbake\b`)
 
-// tasks are the steps of the demo's longest piece of work.
+// tasks are the steps of the demo's longest work.
 var tasks = []string{
 	"mix flour, water and salt", "knead the dough", "let it rise", "shape the loaf", "bake it", "let it cool",
 }
 
-// workTime is how long a task takes: as long as 170 words, which at the usual pace makes
-// half a minute of all of them.
+// workTime returns how long a task takes: as long as 170 words, which makes half a minute
+// for all tasks at the usual pace.
 func (d demo) workTime() float64 {
 	return math.Round((170*d.config.Delay).Seconds()*100) / 100
 }
 
-// work is the next step of the work that the user asked for, or its end. Each task is a
-// step of its own, so that a process which is killed leaves the finished ones finished.
+// work returns the next step of the requested work, or its end. Each task is a separate
+// step, so that a killed process does not lose finished ones.
 func (d demo) work(messages []session.Message) Step {
 	done, failed := progress(messages)
 	if failed != nil {
@@ -39,7 +39,7 @@ func (d demo) work(messages []session.Message) Step {
 	return Text("The bread is done:\n" + strings.Join(done, "\n"))
 }
 
-// progress tells which tasks were finished since the user's last message, and when, or
+// progress returns which tasks were finished since the user's last message, and when, or
 // how the last one failed.
 func progress(messages []session.Message) (done []string, failed *session.Error) {
 	for i := len(messages) - 1; i >= 0; i-- {
@@ -59,7 +59,7 @@ func progress(messages []session.Message) (done []string, failed *session.Error)
 				continue
 			}
 			var took struct{ Task, From, Until string }
-			_ = json.Unmarshal(result.ResultJSON(), &took) // what does not fit is shown without its times
+			_ = json.Unmarshal(result.ResultJSON(), &took) // a result of another form is shown without its times
 			done = append([]string{"- " + took.Task + ", from " + took.From + " until " + took.Until}, done...)
 		}
 	}

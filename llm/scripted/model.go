@@ -10,12 +10,12 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// CodeExhausted is the code of the error that answers a request the script has no
-// step for. It is not retryable.
+// CodeExhausted is the code of the error for a request that the script has no step for. It
+// is not retryable.
 const CodeExhausted session.Code = "provider_script_exhausted"
 
-// Model plays scripts. It is safe for concurrent use; For, ByPosition and Vary
-// are called before its first.
+// Model plays scripts. It is safe for concurrent use. Call For, ByPosition and Vary before
+// the first Generate.
 type Model struct {
 	mu         sync.Mutex
 	byPosition bool
@@ -23,25 +23,25 @@ type Model struct {
 	firstTake  int
 	shared     *script
 	agents     map[string]*script
-	order      []string // of agents, as they were added
+	order      []string // agents in the order they were added
 	asked      map[ask]int
 	requests   []llm.Request
 }
 
-// script is a list of steps and how much of it was played.
+// script is a list of steps and how many of them were played.
 type script struct {
 	steps  []Step
 	next   int   // the step to play next, in sequence
 	played []int // per step, how many of its takes were played, at most all
 }
 
-// ask is a place in a conversation that a reply was asked for.
+// ask is a position in a conversation for which a reply was requested.
 type ask struct {
 	session, agent string
 	position       int
 }
 
-// New is a model that plays steps for every agent that has no script of its own.
+// New returns a model that plays steps for every agent without its own script.
 func New(steps ...Step) *Model {
 	return &Model{
 		firstTake: 1,
@@ -70,9 +70,9 @@ func (m *Model) For(agent string, steps ...Step) *Model {
 	return m
 }
 
-// ByPosition makes the transcript choose the step: the first while it holds no
-// assistant message, the second when it holds one, and so on, however often it
-// is asked and in whichever process. It returns the model.
+// ByPosition selects the step by the transcript: the first if it has no assistant message,
+// the second if it has one, and so on, however often and in whichever process it is
+// requested. It returns the model.
 func (m *Model) ByPosition() *Model {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -80,14 +80,14 @@ func (m *Model) ByPosition() *Model {
 	return m
 }
 
-// Vary makes a reply that is asked for again, at the same place of the same
-// session, visibly another: its text ends in "(take 2)", "(take 3)" and so on.
-// It implies [Model.ByPosition] and returns the model.
+// Vary makes a repeated reply, at the same position of the same session, visibly different:
+// its text ends in "(take 2)", "(take 3)" and so on. It implies [Model.ByPosition] and
+// returns the model.
 func (m *Model) Vary() *Model { return m.VaryFrom(1) }
 
-// VaryFrom is [Model.Vary] in a process that follows others, of whose asks this
-// model knows nothing: takes are counted from the given one, so that no reply
-// equals one that an earlier process was given.
+// VaryFrom is [Model.Vary] in a process that follows others, whose requests this model does
+// not know: takes are counted from the given one, so that no reply equals one of an earlier
+// process.
 func (m *Model) VaryFrom(take int) *Model {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -116,7 +116,7 @@ func (m *Model) Generate(ctx context.Context, request *llm.Request, emit func(ll
 	return step.play(ctx, emit, take)
 }
 
-// choose finds the step that answers a request and records that it did.
+// choose selects the step for a request and records that it was played.
 func (m *Model) choose(request *llm.Request) (step Step, take int, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -145,8 +145,8 @@ func (m *Model) choose(request *llm.Request) (step Step, take int, err error) {
 	return step, m.firstTake + nth, nil
 }
 
-// play marks the nth playing of a step and returns what to play. The step is
-// over, in sequence, when its last take was played.
+// play records the nth playing of a step and returns what to play. In sequence, a step is
+// over when its last take was played.
 func (s *script) play(at, nth int) Step {
 	step := s.steps[at]
 	n := step.length()
@@ -163,7 +163,7 @@ func (s *script) play(at, nth int) Step {
 	return step
 }
 
-// length is how often a step is played in sequence.
+// length returns how often a step is played in sequence.
 func (s Step) length() int { return max(1, len(s.takes)) }
 
 func replies(messages []session.Message) int {
@@ -181,8 +181,8 @@ func exhausted(agent string, at, steps int) error {
 		"agent %q asked for reply %d, but its script has %d", agent, at+1, steps)
 }
 
-// Requests lists what the model was asked, in order. The messages are copies;
-// what they refer to is shared.
+// Requests returns the received requests in order. The messages are copies; what they refer
+// to is shared.
 func (m *Model) Requests() []llm.Request {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -218,7 +218,7 @@ func (s *script) unused(prefix string) []string {
 	return out
 }
 
-// TB is what [Model.Check] needs of a test; *testing.T is one.
+// TB is the part of [testing.TB] that [Model.Check] needs.
 type TB interface {
 	Helper()
 	Errorf(format string, args ...any)

@@ -11,8 +11,8 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// play answers one request with a step. The take is 1 unless the answer is to be
-// told apart from an earlier one.
+// play replies to one request with a step. take is 1 unless the reply must differ from an
+// earlier one.
 func (s Step) play(ctx context.Context, emit func(llm.Delta), take int) (*llm.Response, error) {
 	if emit == nil {
 		emit = func(llm.Delta) {}
@@ -29,8 +29,8 @@ func (s Step) play(ctx context.Context, emit func(llm.Delta), take int) (*llm.Re
 	return p.response(), nil
 }
 
-// varied tells a repeated reply apart: its last text, or else a new one, says
-// which take it is.
+// varied makes a repeated reply distinguishable: its last text, or a new one, contains the
+// number of the take.
 func varied(parts []Part, take int) []Part {
 	if take < 2 {
 		return parts
@@ -58,7 +58,7 @@ func hasContent(parts []Part) bool {
 	return false
 }
 
-// player is a reply on its way.
+// player is a reply in progress.
 type player struct {
 	settings
 	emit  func(llm.Delta)
@@ -86,7 +86,7 @@ func (p *player) part(ctx context.Context, part Part) error {
 	return ctx.Err()
 }
 
-// say streams text, which joins the part before it if that is of the same kind.
+// say streams text. It is joined with the part before it if that has the same kind.
 func (p *player) say(ctx context.Context, part session.Part, kind llm.DeltaKind) error {
 	text := part.Text
 	part.Text = ""
@@ -103,7 +103,7 @@ func (p *player) say(ctx context.Context, part session.Part, kind llm.DeltaKind)
 	return nil
 }
 
-// call streams a call. It becomes part of the reply once it is complete.
+// call streams a call. It is added to the reply once it is complete.
 func (p *player) call(ctx context.Context, part session.Part) error {
 	index := p.calls
 	p.calls++
@@ -135,7 +135,7 @@ func (p *player) flush() {
 	}
 }
 
-// pause waits for the next piece's time and notices the end of ctx.
+// pause waits before the next piece and returns an error when ctx ends.
 func (p *player) pause(ctx context.Context) error {
 	if p.pace > 0 {
 		Wait(p.pace).wait(ctx.Done())
@@ -159,13 +159,13 @@ func (p *player) response() *llm.Response {
 	return &llm.Response{Parts: p.parts, Finish: finish, Usage: usage, Model: "scripted"}
 }
 
-// partial is what has arrived of a cancelled reply: nil if nothing has. A call
-// whose arguments are incomplete is left out.
+// partial returns what has arrived of a cancelled reply, or nil. It omits a call with
+// incomplete arguments.
 func (p *player) partial() *llm.Response {
 	p.finish = llm.FinishOther
 	out := p.response()
 	if n := len(out.Parts); n > 0 && isText(out.Parts[n-1].Kind) && out.Parts[n-1].Text == "" {
-		out.Parts = out.Parts[:n-1] // announced, but nothing of it came
+		out.Parts = out.Parts[:n-1] // announced, but empty
 	}
 	if len(out.Parts) == 0 {
 		return nil
@@ -177,7 +177,7 @@ func isText(kind session.PartKind) bool {
 	return kind == session.PartText || kind == session.PartReasoning
 }
 
-// pieces cuts a text between runes.
+// pieces splits a text between runes.
 func (p *player) pieces(text string) func(yield func(string) bool) {
 	return func(yield func(string) bool) {
 		size := p.pieceSize
@@ -197,7 +197,7 @@ func (p *player) pieces(text string) func(yield func(string) bool) {
 	}
 }
 
-// runes is the length in bytes of the first n runes of text.
+// runes returns the length in bytes of the first n runes of text.
 func runes(text string, n int) int {
 	end := 0
 	for ; n > 0 && end < len(text); n-- {
@@ -207,7 +207,7 @@ func runes(text string, n int) int {
 	return end
 }
 
-// wordEnd is the length of the first word of text with the space that follows it.
+// wordEnd returns the length of the first word of text with the space after it.
 func wordEnd(text string) int {
 	space := strings.IndexAny(text, " \n")
 	if space < 0 {

@@ -10,8 +10,7 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// Step is what the model answers when it is asked once. It is a value: the With
-// methods return changed copies.
+// Step is one reply of the model. It is a value: the With methods return changed copies.
 type Step struct {
 	parts []Part
 	// compute and takes are set instead of parts by Func and Takes.
@@ -20,7 +19,7 @@ type Step struct {
 	settings
 }
 
-// settings are how a step is played. Zero fields take the defaults.
+// settings are how a step is played. Zero fields have defaults.
 type settings struct {
 	pieceSize int
 	pace      time.Duration
@@ -29,25 +28,25 @@ type settings struct {
 	finish    llm.FinishReason
 }
 
-// Reply is a step of several parts, played in order.
+// Reply returns a step of several parts, played in order.
 func Reply(parts ...Part) Step { return Step{parts: parts} }
 
-// Text is a reply of plain text.
+// Text returns a reply of plain text.
 func Text(text string) Step { return Reply(Say(text)) }
 
-// Call is a reply that calls one tool. Arguments are as in [Calling].
+// Call returns a reply that calls one tool. Arguments are as in [Calling].
 func Call(tool string, args any) Step { return Reply(Calling(tool, args)) }
 
-// Finish is a reply that finishes the turn with a value.
+// Finish returns a reply that finishes the turn with a value.
 func Finish(value any) Step { return Reply(Finishing(value)) }
 
-// Fail is a reply that fails before anything arrives.
+// Fail returns a reply that fails before anything arrives.
 func Fail(code session.Code, retryable bool, format string, args ...any) Step {
 	return Reply(Failing(llm.Error(code, retryable, format, args...)))
 }
 
-// RateLimited is a reply that fails and may be asked for again after a time,
-// which [llm.RetryAfterError] carries.
+// RateLimited returns a reply that fails with a rate limit; [llm.RetryAfterError] carries
+// the wait.
 func RateLimited(after time.Duration) Step {
 	err := llm.Error(session.CodeRateLimited, true, "too many requests")
 	err.StatusCode = 429
@@ -55,32 +54,32 @@ func RateLimited(after time.Duration) Step {
 	return Reply(Failing(err))
 }
 
-// Func is a step that is computed from the request. The function may be called
-// more than once, from several goroutines.
+// Func returns a step that is computed from the request. The function may be called more
+// than once, from several goroutines.
 func Func(compute func(request *llm.Request) Step) Step { return Step{compute: compute} }
 
-// Takes is a step that answers differently when it is asked again: with the
-// first step the first time, and so on; asked more often, with the last one.
-// Played in sequence, each take is played once.
+// Takes returns a step that replies differently each time it is requested: with the first
+// step the first time, and so on, and finally always with the last. In sequence, each take
+// is played once.
 func Takes(first Step, more ...Step) Step {
 	return Step{takes: append([]Step{first}, more...)}
 }
 
-// WithPieceSize streams texts and arguments in pieces of so many runes. Defaults
-// to a third of each.
+// WithPieceSize streams texts and arguments in pieces of this many runes. Defaults to a
+// third of each.
 func (s Step) WithPieceSize(runes int) Step { s.pieceSize = runes; return s }
 
-// WithPace waits before every piece. Defaults to not at all.
+// WithPace waits before every piece. Defaults to no wait.
 func (s Step) WithPace(pause time.Duration) Step { s.pace = pause; return s }
 
-// WithUsage sets what the reply consumed. Defaults to 10 tokens in, 5 out.
+// WithUsage sets the usage of the reply. Defaults to 10 tokens in, 5 out.
 func (s Step) WithUsage(usage session.Usage) Step { s.usage = &usage; return s }
 
 // WithFinish sets why the model stopped. Defaults to [llm.FinishToolCalls] for a
 // reply with calls, else [llm.FinishStop].
 func (s Step) WithFinish(reason llm.FinishReason) Step { s.finish = reason; return s }
 
-// or fills what s leaves open.
+// or fills the unset fields of s.
 func (s settings) or(outer settings) settings {
 	if s.pieceSize == 0 {
 		s.pieceSize = outer.pieceSize
@@ -117,8 +116,7 @@ func (s Step) String() string {
 	return strings.Join(words, ", ")
 }
 
-// Part is a piece of a [Reply]: content, or something that happens while the
-// reply arrives.
+// Part is a part of a [Reply]: content, or an event while the reply arrives.
 type Part struct {
 	content session.Part
 	fail    error
@@ -126,31 +124,32 @@ type Part struct {
 	do      func()
 }
 
-// Say is text. Consecutive texts make one part of the response.
+// Say returns text. Consecutive texts make one part of the response.
 func Say(text string) Part { return Content(session.Text(text)) }
 
-// Think is reasoning.
+// Think returns reasoning.
 func Think(text string) Part {
 	return Content(session.Part{Kind: session.PartReasoning, Text: text})
 }
 
-// Calling is a tool call. A string or [json.RawMessage] is sent as the arguments
-// as it is, whether it is valid JSON or not; nil is {}; any other value is
-// encoded. The provider's call id is new every time; see [Part.WithID].
+// Calling returns a tool call. A string or [json.RawMessage] is sent unchanged as the
+// arguments, even if it is not valid JSON; nil is {}; any other value is encoded. The
+// provider's call id is new every time; see [Part.WithID].
 func Calling(tool string, args any) Part {
 	return Content(session.Part{Kind: session.PartToolCall, Tool: tool, Input: arguments(args)})
 }
 
-// Finishing is the call that finishes a turn with a value, given as in [Calling].
+// Finishing returns the call that finishes a turn with a value, as in [Calling].
 func Finishing(value any) Part { return Calling(session.FinishTool, value) }
 
-// Content is any other part of a response, such as a file or signed reasoning.
+// Content returns any other part of a response, such as a file or signed reasoning.
 func Content(part session.Part) Part { return Part{content: part} }
 
-// Failing ends the reply with an error. What came before it has been streamed.
+// Failing returns a part that ends the reply with an error, after the parts before it were
+// streamed.
 func Failing(err error) Part { return Part{fail: err} }
 
-// Wait pauses the reply.
+// Wait returns a part that pauses the reply.
 func Wait(d time.Duration) Part {
 	return Part{wait: func(done <-chan struct{}) {
 		timer := time.NewTimer(d)
@@ -162,8 +161,8 @@ func Wait(d time.Duration) Part {
 	}}
 }
 
-// Until holds the reply until the channel is closed; a nil channel holds it until
-// it is cancelled.
+// Until returns a part that holds the reply until the channel is closed; a nil channel
+// holds it until it is cancelled.
 func Until(open <-chan struct{}) Part {
 	return Part{wait: func(done <-chan struct{}) {
 		select {
@@ -173,11 +172,11 @@ func Until(open <-chan struct{}) Part {
 	}}
 }
 
-// Do calls a function when the reply has come this far, for a test that wants to
-// know, or wants the model to panic.
+// Do returns a part that calls a function when the reply has reached it, for tests that
+// need a signal or a panic.
 func Do(f func()) Part { return Part{do: f} }
 
-// WithID gives a call the provider's id; the same one twice, if a test wants that.
+// WithID sets the provider's id of a call, for tests that need a duplicate one.
 func (p Part) WithID(providerCallID string) Part {
 	p.content.ProviderCallID = providerCallID
 	return p
@@ -197,7 +196,8 @@ func (p Part) describe() string {
 	return ""
 }
 
-// arguments panics on a value that has no JSON: it is a mistake in the script.
+// arguments panics on a value that does not encode to JSON, which is a mistake in the
+// script.
 func arguments(args any) json.RawMessage {
 	switch args := args.(type) {
 	case nil:
