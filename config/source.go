@@ -121,7 +121,7 @@ func (s *source) parse(data []byte) *yaml.Node {
 	return doc.Content[0]
 }
 
-// unreadable finds what is not text.
+// unreadable finds bytes that are not text.
 func (s *source) unreadable(data []byte) (position, string) {
 	line, column := 1, 1
 	for len(data) > 0 {
@@ -141,7 +141,7 @@ func (s *source) unreadable(data []byte) (position, string) {
 	return position{}, ""
 }
 
-// syntax notes an error of the parser.
+// syntax reports an error of the parser.
 func (s *source) syntax(data []byte, err error) {
 	message := strings.TrimPrefix(err.Error(), "yaml: ")
 	if _, rest, ok := strings.Cut(message, ": "); ok && strings.HasPrefix(message, "line ") {
@@ -185,8 +185,8 @@ func parseError(data []byte) error {
 
 func at(n *yaml.Node) position { return position{max(n.Line, 1), max(n.Column, 1)} }
 
-// within is where a byte of a text value is in the file, or where the value begins
-// if the file has it in another form.
+// within returns the position in the file of a byte of a string value, or the start of the
+// value if the file writes it in another form.
 func (s *source) within(n *yaml.Node, offset int) position {
 	if offset > len(n.Value) || offset < 0 {
 		return at(n)
@@ -215,7 +215,7 @@ func (s *source) within(n *yaml.Node, offset int) position {
 	return at(n)
 }
 
-// from is a line's text from a column on.
+// from returns a line's text from a column on.
 func (s *source) from(line, column int) (string, bool) {
 	if line < 1 || line > len(s.lines) || column < 1 {
 		return "", false

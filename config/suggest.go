@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// didYouMean is a hint at the name that was probably meant, or nothing.
+// didYouMean suggests the name that was probably meant, or returns "".
 func didYouMean(word string, names []string) string {
 	best, distance := "", max(2, len(word)/3)+1
 	for _, name := range names {
@@ -19,11 +19,11 @@ func didYouMean(word string, names []string) string {
 	return fmt.Sprintf("; did you mean %s?", best)
 }
 
-// maxWord bounds the words that are compared.
+// maxWord limits the length of compared words.
 const maxWord = 64
 
-// edits is how many letters must be added, dropped, changed or swapped with their
-// neighbour to make b of a.
+// edits returns how many letters must be added, removed, changed or swapped with their
+// neighbour to turn a into b.
 func edits(a, b string) int {
 	if len(a) > maxWord || len(b) > maxWord {
 		return maxWord
@@ -50,7 +50,7 @@ func edits(a, b string) int {
 	return row[len(b)]
 }
 
-// listed is names as they are read out.
+// listed joins names with commas and "or".
 func listed(names []string) string {
 	switch len(names) {
 	case 0:

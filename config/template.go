@@ -13,12 +13,12 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// placeholder is an argument in an address or a body, or, with a dot in it, something
-// that the server knows about the call.
+// placeholder matches an argument in an address or a body, or, with a dot, a value of the
+// call's session.
 var placeholder = regexp.MustCompile(`\{([A-Za-z_][A-Za-z0-9_]*|(?:user|session)\.[^{}]*)\}`)
 
-// The placeholders that the server fills from the session that a call belongs to. No
-// argument has such a name, so the model cannot set them.
+// Placeholders that the server fills with values of the call's session. No argument has
+// such a name, so the model cannot set them.
 const (
 	placeUser    = "user.id"
 	placeTenant  = "user.tenant"
@@ -27,10 +27,10 @@ const (
 
 var identities = []string{placeUser, placeTenant, placeSession}
 
-// isIdentity tells what the server fills from what is an argument.
+// isIdentity reports whether the server fills a placeholder, and not an argument.
 func isIdentity(name string) bool { return strings.Contains(name, ".") }
 
-// placeholders lists the names in a text, each once.
+// placeholders returns the names in a text, each once.
 func placeholders(text string) []string {
 	var names []string
 	for _, m := range placeholder.FindAllStringSubmatch(text, -1) {
@@ -41,13 +41,13 @@ func placeholders(text string) []string {
 	return names
 }
 
-// values are what placeholders stand for in one call.
+// values are the values of placeholders in one call.
 type values struct {
 	arguments map[string]json.RawMessage
 	call      *helix.Call
 }
 
-// of is a placeholder's value; it is nil for an argument that is not given.
+// of returns a placeholder's value, or nil for an argument that is not set.
 func (v *values) of(name string) (json.RawMessage, error) {
 	if !isIdentity(name) {
 		return v.arguments[name], nil
@@ -58,13 +58,13 @@ func (v *values) of(name string) (json.RawMessage, error) {
 		placeSession: {v.call.SessionID, "there is no session"},
 	}[name]
 	if known.value == "" {
-		// An empty text might mean everybody's data to the service.
+		// To the service an empty string might mean everybody's data.
 		return nil, (&helix.Error{Code: session.CodeToolFailed}).WithMessage("nothing was sent: the tool needs {%s}, and %s", name, known.missing)
 	}
 	return session.Encode(known.value)
 }
 
-// fill puts values into a text, in one pass, so that none is looked at for placeholders.
+// fill replaces placeholders in one pass, so that values are not searched for placeholders.
 func (v *values) fill(template string, escape func(name, text string) (string, error)) (string, error) {
 	var failed error
 	out := placeholder.ReplaceAllStringFunc(template, func(found string) string {
@@ -81,8 +81,8 @@ func (v *values) fill(template string, escape func(name, text string) (string, e
 	return out, failed
 }
 
-// fillValue puts values into a body. A text that is one placeholder becomes its value,
-// or nothing if it is an argument that is not given.
+// fillValue replaces placeholders in a body. A string that is one placeholder becomes its
+// value; it is omitted if the argument is not set.
 func (v *values) fillValue(template any) (any, error) {
 	switch template := template.(type) {
 	case string:
@@ -120,13 +120,13 @@ func (v *values) fillValue(template any) (any, error) {
 	return template, nil
 }
 
-// decodeTemplate reads a body; its numbers stay as they are written.
+// decodeTemplate decodes a body. Its numbers keep their form.
 func decodeTemplate(body JSON) (any, error) {
 	decoder := json.NewDecoder(bytes.NewReader(body))
 	decoder.UseNumber()
 	var template any
 	if err := decoder.Decode(&template); err != nil {
-		return nil, fmt.Errorf("the body cannot be made: %w", err)
+		return nil, fmt.Errorf("decode the body: %w", err)
 	}
 	return template, nil
 }
@@ -137,7 +137,7 @@ func asItIs(_, text string) (string, error) { return text, nil }
 
 func inQuery(_, text string) (string, error) { return url.QueryEscape(text), nil }
 
-// pathSegment escapes a value in a path. None may lead to another path.
+// pathSegment escapes a value in a path. It must not lead to another path.
 func pathSegment(name, text string) (string, error) {
 	if text == "" || text == "." || text == ".." {
 		return "", (&helix.Error{Code: session.CodeToolInput}).WithMessage("%s: %q cannot be part of an address", name, text)
@@ -145,16 +145,16 @@ func pathSegment(name, text string) (string, error) {
 	return url.PathEscape(text), nil
 }
 
-// inHeader refuses a value that would not arrive in a header as it is: one with a line
-// break would begin another header, and spaces at the ends get lost on the way.
+// inHeader refuses a value that would change in a header: a line break would start another
+// header, and surrounding spaces would be lost.
 func inHeader(name, text string) (string, error) {
 	if strings.TrimSpace(text) != text || strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r > '~' }) {
-		return "", (&helix.Error{Code: session.CodeToolFailed}).WithMessage("nothing was sent: {%s} holds characters that cannot be part of a header", name)
+		return "", (&helix.Error{Code: session.CodeToolFailed}).WithMessage("nothing was sent: {%s} contains characters that a header must not have", name)
 	}
 	return text, nil
 }
 
-// queryNames lists the parameters that the query of an address gives by name.
+// queryNames returns the names of the parameters in an address.
 func queryNames(address string) []string {
 	_, query, _ := strings.Cut(address, "?")
 	var names []string
@@ -170,13 +170,13 @@ func queryNames(address string) []string {
 	return names
 }
 
-// inNames reports whether a name is one of some, in upper or lower case: services differ
-// in whether they tell those apart.
+// inNames reports whether names contain a name, ignoring case, because some services ignore
+// it.
 func inNames(names []string, name string) bool {
 	return slices.ContainsFunc(names, func(known string) bool { return strings.EqualFold(known, name) })
 }
 
-// texts is a value as texts: a list one by one, any other value by itself.
+// texts converts a value to strings: a list item by item, any other value by itself.
 func texts(value json.RawMessage) []string {
 	var list []json.RawMessage
 	if json.Unmarshal(value, &list) == nil {

@@ -8,11 +8,10 @@ import (
 	"time"
 )
 
-// Watch tells of changes to a file until ctx ends: after each, changed is called
-// with the file, or with why it cannot be used. It looks at every interval, so it
-// also sees changes that come by way of a link or a mount, and reads the file only
-// when its size or time has changed. The content at the beginning is taken as known
-// when it is that of current, the file in use, which may be nil.
+// Watch calls changed after each change of a file until ctx ends, with the new file or with
+// the error that makes it invalid. It polls at the interval, so it also notices changes
+// through a link or a mount, and reads the file only if its size or time has changed.
+// current is the file in use, or nil; Watch does not report content that equals it.
 func Watch(ctx context.Context, path string, interval time.Duration, current *File, changed func(*File, error)) {
 	w := watcher{path: path}
 	if current != nil {
@@ -32,22 +31,22 @@ func Watch(ctx context.Context, path string, interval time.Duration, current *Fi
 	}
 }
 
-// watcher knows what a file was when it last looked.
+// watcher remembers the last state of a file.
 type watcher struct {
 	path  string
 	size  int64
 	time  time.Time
 	known [sha256.Size]byte
-	lost  bool // it could not be read, which was told
+	lost  bool // it could not be read, which was reported
 }
 
-// news is a file that has changed, or why it cannot be used.
+// news is a changed file, or the error that makes it invalid.
 type news struct {
 	file *File
 	err  error
 }
 
-// look gives what is new, or nil.
+// look returns a change, or nil.
 func (w *watcher) look() *news {
 	info, err := os.Stat(w.path)
 	if err == nil && !w.lost && info.Size() == w.size && info.ModTime().Equal(w.time) && !recent(info) {
@@ -74,8 +73,8 @@ func (w *watcher) look() *news {
 	return &news{file, err}
 }
 
-// granularity is how coarse a file system's times may be: within it, a second
-// change leaves no trace but in the content.
+// granularity is how coarse a file system's times may be: a second change within it is
+// visible only in the content.
 const granularity = 2 * time.Second
 
 func recent(info fs.FileInfo) bool { return time.Since(info.ModTime()) < granularity }

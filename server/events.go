@@ -136,7 +136,7 @@ var errSlow = &session.Error{Code: wire.CodeSlowReader, Message: "the stream was
 // the response.
 func (x *exchange) interrupted(out *frames, to teller, err error) error {
 	switch {
-	case x.gone(): // nobody is there to be told
+	case x.gone(): // the client has disconnected
 		return nil
 	case !out.begun && len(out.buf) == 0:
 		return err

@@ -521,7 +521,7 @@ export async function* events({ sessionId, from = 0, run, url = "", token, heade
         if (frame.event === "truncated") {
           throw new HelixError("the stream no longer holds what was asked for", { code: "stream_truncated" });
         }
-        if (frame.event === "fail" && data.recoverable) break; // it goes on elsewhere
+        if (frame.event === "fail" && data.recoverable) break; // the stream continues on another connection
         const sequence = frame.id ? Number(frame.id) : data.sequence;
         if (frame.id) from = sequence;
         yield { kind: frame.event, sequence, data };
@@ -593,7 +593,7 @@ class Server {
     throw new HelixError(told.error ?? response.statusText, { ...told, status: response.status, retryAfter });
   }
 
-  /** persist sends a request, which must be safe to repeat, until the server is there and takes it. */
+  /** persist repeats an idempotent request until the server accepts it. */
   async persist(method, path, body, signal) {
     for (;;) {
       let after = 0;

@@ -56,7 +56,7 @@ func (s *Server) Pause() {
 	s.check("pause", s.server.pause())
 }
 
-// Resume lets a paused server go on.
+// Resume continues a paused server.
 func (s *Server) Resume() {
 	s.tb.Helper()
 	s.check("resume", s.server.resume())

@@ -50,7 +50,7 @@ func checkURL(field, address string, remote bool) error {
 	case !strings.EqualFold(scheme, "https"):
 		return session.Invalid(field, "must be a data: or https: URL")
 	case !remote:
-		return session.Invalid(field, "must be a data: URL; this server takes no files from other places")
+		return session.Invalid(field, "must be a data: URL; this server accepts no files from other servers")
 	case len(address) > MaxURL:
 		return session.Invalid(field, "has %d bytes, at most %d are allowed", len(address), MaxURL)
 	}
@@ -59,19 +59,19 @@ func checkURL(field, address string, remote bool) error {
 	case err != nil || u.Hostname() == "": // the error's text repeats the URL
 		return session.Invalid(field, "is not a URL such as https://example.com/picture.png")
 	case u.User != nil:
-		return session.Invalid(field, "must not hold a user or a password")
+		return session.Invalid(field, "must not contain a user or a password")
 	}
 	return session.CheckText(field, address)
 }
 
-// printable refuses text that cannot be one line of a header or a list.
+// printable refuses text that cannot be on one line of a header or a list.
 func printable(field, text string) error {
 	if text == "" {
 		return session.Invalid(field, "must not be empty")
 	}
 	for _, r := range text {
 		if r < ' ' || r == 0x7f || r == '\ufffd' {
-			return session.Invalid(field, "%.40q holds a control or invalid character", text)
+			return session.Invalid(field, "%.40q contains a control or invalid character", text)
 		}
 	}
 	return nil

@@ -21,36 +21,36 @@ import (
 type Scanner struct {
 	data []byte
 	at   int
-	// path leads to the value that is being read.
+	// path is the path of the current value.
 	path []step
-	// entries counts the fields and elements that were handed to a decoder.
+	// entries counts the fields and elements that were passed to a decoder.
 	entries int
 }
 
-// step is a field's name, as it is between its quotes, or, where that is nil, an
-// element's index.
+// step is a field's name, as it is between its quotes, or an element's index if name is
+// nil.
 type step struct {
 	name  []byte
 	index int
 }
 
-// NewScanner reads data, which must not change meanwhile.
+// NewScanner returns a scanner of data, which must not change while it is used.
 func NewScanner(data []byte) *Scanner { return &Scanner{data: data} }
 
-// Within reads a part of what s read, which the errors name as s would: the element
-// of a list that is a field of the body.
+// Within returns a scanner of a part of s, an element of a list field. Its errors use the
+// same paths as s.
 func (s *Scanner) Within(part []byte, field string, index int) *Scanner {
 	return &Scanner{data: part, path: []step{{name: []byte(field)}, {index: index}}}
 }
 
-// Entries is the number of fields and elements that were handed to a decoder so
-// far. A refused body has at most one more than its limits allow.
+// Entries returns the number of fields and elements that were passed to a decoder so far. A
+// refused body has at most one more than its limits allow.
 func (s *Scanner) Entries() int { return s.entries }
 
-// maxDepth bounds how deep values may be nested, as in encoding/json.
+// maxDepth limits the nesting of values, as in encoding/json.
 const maxDepth = 10_000
 
-// Object begins with an object, which all bodies are. It reads nothing yet.
+// Object checks that the body is an object. It reads nothing yet.
 func (s *Scanner) Object() error {
 	if c, ok := s.peek(); !ok || c != '{' {
 		return session.Invalid("body", "must be a JSON object")
@@ -58,18 +58,17 @@ func (s *Scanner) Object() error {
 	return nil
 }
 
-// End reports something that follows the value.
+// End returns an error if anything follows the value.
 func (s *Scanner) End() error {
 	if _, more := s.peek(); more {
-		return session.Invalid("body", "has something after its end")
+		return session.Invalid("body", "has trailing data")
 	}
 	return nil
 }
 
-// Fields reads an object with fields that are known by name. read is called for
-// each that is there, with the name as it is in known; a value that it does not read
-// is skipped. A known field that is given twice is refused. One that is not known
-// is skipped if open is set, and else refused, too.
+// Fields reads an object with known fields. It calls read for each field that is present; a
+// value that read does not consume is skipped. A duplicate field is refused. An unknown
+// field is skipped if open is set, and refused otherwise.
 func (s *Scanner) Fields(known []string, open bool, read func(name string) error) error {
 	var seen uint64 // by index in known
 	return s.object(func(raw []byte, plain bool) error {
@@ -103,8 +102,8 @@ func (s *Scanner) Fields(known []string, open bool, read func(name string) error
 	})
 }
 
-// Map reads an object whose names are anything, of 1 to maxName bytes. More than
-// limit entries are refused, and so is a name that is given twice.
+// Map reads an object with arbitrary names of 1 to maxName bytes. It refuses more than
+// limit entries and duplicate names.
 func (s *Scanner) Map(limit, maxName int, read func(name string) error) error {
 	seen := map[string]bool{}
 	count := 0
@@ -134,8 +133,8 @@ func (s *Scanner) Map(limit, maxName int, read func(name string) error) error {
 // NoLimit is the limit of a list that is as long as the body allows.
 const NoLimit = -1
 
-// List reads a list. read is called for each element; one that it does not read is
-// skipped. More than limit elements are refused.
+// List reads a list. It calls read for each element; an element that read does not consume
+// is skipped. More than limit elements are refused.
 func (s *Scanner) List(limit int, read func(i int) error) error {
 	if s.Null() {
 		return nil
@@ -164,8 +163,8 @@ func (s *Scanner) List(limit int, read func(i int) error) error {
 	}
 }
 
-// object calls read with each name of an object, as it is between its quotes, and
-// whether it is the name that it spells.
+// object calls read with each name of an object, as it is between its quotes, and with
+// plain set if it has no escapes.
 func (s *Scanner) object(read func(raw []byte, plain bool) error) error {
 	if s.Null() {
 		return nil
@@ -194,7 +193,7 @@ func (s *Scanner) object(read func(raw []byte, plain bool) error) error {
 	}
 }
 
-// value has a value read, or skips it.
+// value calls read for a value, or skips it.
 func (s *Scanner) value(read func() error) error {
 	if _, ok := s.peek(); !ok {
 		return s.broken("it ends too early")
@@ -206,7 +205,7 @@ func (s *Scanner) value(read func() error) error {
 	return s.Skip()
 }
 
-// next moves on behind a value, to the next one or behind the closing bracket.
+// next moves past a value, to the next one or past the closing bracket.
 func (s *Scanner) next(closing byte) (done bool, err error) {
 	c, ok := s.peek()
 	switch {
@@ -237,7 +236,7 @@ func (s *Scanner) name() (raw []byte, plain bool, err error) {
 	return raw, plain, nil
 }
 
-// Null skips a null, if that is the value.
+// Null skips the value if it is null.
 func (s *Scanner) Null() bool {
 	s.peek()
 	if !bytes.HasPrefix(s.data[s.at:], []byte("null")) {
@@ -247,10 +246,10 @@ func (s *Scanner) Null() bool {
 	return true
 }
 
-// Mark is where the scanner is, for [Scanner.Rewind].
+// Mark returns the scanner's position, for [Scanner.Rewind].
 func (s *Scanner) Mark() int { return s.at }
 
-// Rewind goes back to a mark, which was set while the same value was being read.
+// Rewind returns to a mark, which must have been set within the same value.
 func (s *Scanner) Rewind(mark int) { s.at = mark }
 
 // IsObject reports whether the value is an object, without reading it.
@@ -262,7 +261,7 @@ func (s *Scanner) IsText() bool { c, ok := s.peek(); return ok && c == '"' }
 // IsList is IsText for a list.
 func (s *Scanner) IsList() bool { c, ok := s.peek(); return ok && c == '[' }
 
-// ID reads a text that names something, of at most [session.MaxIDBytes].
+// ID reads an id of at most [session.MaxIDBytes].
 func (s *Scanner) ID() (string, error) {
 	text, err := s.text()
 	if err == nil && len(text) > session.MaxIDBytes {
@@ -271,7 +270,7 @@ func (s *Scanner) ID() (string, error) {
 	return text, err
 }
 
-// Text reads a text of at most limit bytes; a longer one is [session.ErrTooLarge].
+// Text reads a string of at most limit bytes; a longer one is [session.ErrTooLarge].
 func (s *Scanner) Text(limit int) (string, error) {
 	text, err := s.text()
 	if err == nil && len(text) > limit {
@@ -280,7 +279,7 @@ func (s *Scanner) Text(limit int) (string, error) {
 	return text, err
 }
 
-// AnyText reads a text that is as long as the body allows.
+// AnyText reads a string of any length.
 func (s *Scanner) AnyText() (string, error) { return s.text() }
 
 func (s *Scanner) text() (string, error) {
@@ -300,8 +299,8 @@ func (s *Scanner) text() (string, error) {
 	return unquote(raw)
 }
 
-// Word reads a text to compare it with others. It is not a copy if it need not be.
-// Any other value reads as nil.
+// Word reads a string for comparison, without a copy if possible. Any other value reads as
+// nil.
 func (s *Scanner) Word() ([]byte, error) {
 	if !s.IsText() {
 		return nil, s.Skip()
@@ -345,7 +344,7 @@ func (s *Scanner) Int() (int, error) {
 	return n, nil
 }
 
-// Time reads a time that every store can keep.
+// Time reads a time that every store can represent.
 func (s *Scanner) Time() (time.Time, error) {
 	var t time.Time
 	if s.Null() {
@@ -361,15 +360,15 @@ func (s *Scanner) Time() (time.Time, error) {
 	return t, session.CheckTime(s.Path(), t)
 }
 
-// Raw reads any value, as JSON of at most limit bytes; a longer one is
+// Raw reads any value as JSON of at most limit bytes; a longer one is
 // [session.ErrTooLarge].
 func (s *Scanner) Raw(limit int) (json.RawMessage, error) { return s.Bounded(limit, NoLimit) }
 
-// AnyRaw is Raw for a value that is as long as the body allows.
+// AnyRaw is Raw for a value of any length.
 func (s *Scanner) AnyRaw() (json.RawMessage, error) { return s.Bounded(len(s.data), NoLimit) }
 
-// Bounded is Raw for JSON that is decoded later on: it has at most so many values,
-// at any depth, because each of them takes memory then.
+// Bounded is Raw for JSON that is decoded later: it has at most this many values, at any
+// depth, because each takes memory when it is decoded.
 func (s *Scanner) Bounded(limit, values int) (json.RawMessage, error) {
 	s.peek()
 	from := s.at
@@ -386,7 +385,7 @@ func (s *Scanner) Bounded(limit, values int) (json.RawMessage, error) {
 	return bytes.Clone(raw), nil
 }
 
-// Span reads any value and returns its place in the body, which is not a copy.
+// Span reads any value and returns it as a slice of the body.
 func (s *Scanner) Span() ([]byte, error) {
 	s.peek()
 	from := s.at
@@ -394,16 +393,16 @@ func (s *Scanner) Span() ([]byte, error) {
 	return s.data[from:s.at], err
 }
 
-// Skip moves behind a value of any kind, which must be valid.
+// Skip moves past any valid value.
 func (s *Scanner) Skip() error { return s.skip(NoLimit) }
 
-// skip is Skip for a value that is made of at most limit values.
+// skip is Skip for a value that consists of at most limit values.
 func (s *Scanner) skip(limit int) (err error) {
 	var room [64]byte
-	open := room[:0] // the brackets that are open
+	open := room[:0] // open brackets
 	for values := 1; ; values++ {
 		if limit != NoLimit && values > limit {
-			return s.Invalid("is made of more than %d values, which is the limit", limit)
+			return s.Invalid("has more than %d values", limit)
 		}
 		c, ok := s.peek()
 		switch {
@@ -439,7 +438,7 @@ func (s *Scanner) skip(limit int) (err error) {
 	}
 }
 
-// closed moves on behind a value within open brackets, and closes those that end.
+// closed moves past a value within open brackets, and closes those that end.
 func (s *Scanner) closed(open []byte) ([]byte, error) {
 	for len(open) > 0 {
 		innermost := open[len(open)-1]
@@ -459,7 +458,7 @@ func (s *Scanner) closed(open []byte) ([]byte, error) {
 	return open, nil
 }
 
-// scalar moves behind a number, true, false or null.
+// scalar moves past a number, true, false or null.
 func (s *Scanner) scalar(first byte) error {
 	for _, word := range [...]string{"true", "false", "null"} {
 		if first == word[0] {
@@ -503,7 +502,7 @@ func (s *Scanner) number() error {
 
 func (s *Scanner) is(c byte) bool { return s.at < len(s.data) && s.data[s.at] == c }
 
-// digits moves behind digits and reports whether there are any.
+// digits moves past digits and reports whether there are any.
 func (s *Scanner) digits() bool {
 	from := s.at
 	for s.at < len(s.data) && s.data[s.at] >= '0' && s.data[s.at] <= '9' {
@@ -512,8 +511,8 @@ func (s *Scanner) digits() bool {
 	return s.at > from
 }
 
-// quoted moves behind a string and returns what is between its quotes, in place;
-// plain if that is ASCII without escapes.
+// quoted moves past a string and returns the bytes between its quotes; plain is set if they
+// are ASCII without escapes.
 func (s *Scanner) quoted() (raw []byte, plain bool, err error) {
 	s.at++
 	from := s.at
@@ -538,7 +537,7 @@ func (s *Scanner) quoted() (raw []byte, plain bool, err error) {
 	return nil, false, s.broken("it ends within a text")
 }
 
-// escape moves behind an escape.
+// escape moves past an escape.
 func (s *Scanner) escape() error {
 	if s.at+1 >= len(s.data) {
 		return s.broken("it ends within a text")
@@ -563,7 +562,7 @@ func (s *Scanner) escape() error {
 	return nil
 }
 
-// unquote is the text that is spelled between quotes, which was found valid.
+// unquote decodes the valid bytes between quotes.
 func unquote(raw []byte) (string, error) {
 	if bytes.IndexByte(raw, '\\') < 0 && utf8.Valid(raw) {
 		return string(raw), nil
@@ -576,7 +575,7 @@ func unquote(raw []byte) (string, error) {
 	return text, nil
 }
 
-// peek skips space and returns what follows.
+// peek skips white space and returns the next byte.
 func (s *Scanner) peek() (byte, bool) {
 	for s.at < len(s.data) {
 		switch c := s.data[s.at]; c {
@@ -589,10 +588,10 @@ func (s *Scanner) peek() (byte, bool) {
 	return 0, false
 }
 
-// maxPathName bounds how much of a field's name an error repeats.
+// maxPathName limits how much of a field's name an error repeats.
 const maxPathName = 80
 
-// Path names the value that is being read: message[0].parts[3].url.
+// Path returns the path of the current value: message[0].parts[3].url.
 func (s *Scanner) Path() string {
 	if len(s.path) == 0 {
 		return "body"
@@ -611,7 +610,7 @@ func (s *Scanner) Path() string {
 	return b.String()
 }
 
-// shorten is a name as an error can repeat it.
+// shorten returns a name for an error.
 func shorten(raw []byte) string {
 	if len(raw) > maxPathName {
 		return strings.ToValidUTF8(string(raw[:maxPathName]), "") + "…"
@@ -623,12 +622,12 @@ func shorten(raw []byte) string {
 	return text
 }
 
-// Invalid is a validation error about the value that is being read.
+// Invalid returns a validation error about the current value.
 func (s *Scanner) Invalid(format string, args ...any) *session.Error {
 	return session.Invalid(s.Path(), format, args...)
 }
 
-// At is Invalid about a field of the object that is being read.
+// At is Invalid for a field of the current object.
 func (s *Scanner) At(field, format string, args ...any) *session.Error {
 	if len(s.path) > 0 {
 		field = s.Path() + "." + field
@@ -637,7 +636,7 @@ func (s *Scanner) At(field, format string, args ...any) *session.Error {
 }
 
 func (s *Scanner) tooMany(limit int) error {
-	return s.Invalid("has more than %d entries, which is the limit", limit)
+	return s.Invalid("has more than %d entries", limit)
 }
 
 func (s *Scanner) tooLarge(size, limit int) error {

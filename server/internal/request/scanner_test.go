@@ -149,7 +149,7 @@ func TestRefusals(t *testing.T) {
 	for _, c := range []struct{ body, field, says string }{
 		{``, "body", "JSON object"},
 		{`[]`, "body", "JSON object"},
-		{`{} x`, "body", "after its end"},
+		{`{} x`, "body", "trailing data"},
 		{`{"name":"x"`, "body", "ends too early"},
 		{`{"other":1}`, "other", "is not a field"},
 		{`{"Name":"x"}`, "Name", "is not a field"},
