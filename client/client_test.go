@@ -356,7 +356,7 @@ func TestTokenStaysOut(t *testing.T) {
 	if strings.Contains(said, token) || !strings.Contains(said, "[redacted]") {
 		t.Errorf("the token, or nothing, was said: %s", said)
 	}
-	if !strings.Contains(log.String(), "stream dropped") {
+	if !strings.Contains(log.String(), "stream.dropped") {
 		t.Errorf("the log is %q", log.String())
 	}
 }
