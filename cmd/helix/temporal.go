@@ -78,14 +78,14 @@ func (p *place) startTemporal(ctx context.Context) (helix.Runtime, string, error
 func temporalOptions(t *config.Temporal) (client.Options, error) {
 	profile, err := envconfig.LoadClientConfigProfile(envconfig.LoadClientConfigProfileOptions{})
 	if err != nil {
-		return client.Options{}, fmt.Errorf("Temporal settings in the environment: %w", err)
+		return client.Options{}, fmt.Errorf("read Temporal's settings from the environment: %w", err)
 	}
 	profile.Address = cmp.Or(t.Address, profile.Address, temporalAddress)
 	profile.Namespace = cmp.Or(t.Namespace, profile.Namespace, temporalNamespace)
 	profile.APIKey = cmp.Or(t.APIKey, profile.APIKey)
 	options, err := profile.ToClientOptions(envconfig.ToClientOptionsRequest{})
 	if err != nil {
-		return options, fmt.Errorf("Temporal settings in the environment: %w", err)
+		return options, fmt.Errorf("read Temporal's settings from the environment: %w", err)
 	}
 	return options, nil
 }

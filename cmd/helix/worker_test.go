@@ -237,7 +237,7 @@ func TestTemporalOfTheEnvironment(t *testing.T) {
 	for env, want := range map[string]string{
 		"TEMPORAL_ADDRESS=127.0.0.1:2":                                            "cannot reach Temporal at 127.0.0.1:2: ",
 		"TEMPORAL_ADDRESS=" + testserver.Temporal(t) + " TEMPORAL_NAMESPACE=none": `no namespace "none" in Temporal at `,
-		"TEMPORAL_TLS_CLIENT_CERT_PATH=none.pem":                                  "Temporal settings in the environment: ",
+		"TEMPORAL_TLS_CLIENT_CERT_PATH=none.pem":                                  "read Temporal's settings from the environment: ",
 	} {
 		p := startIn(t, t.TempDir(), strings.Fields(env), "worker", "--runtime", "temporal")
 		if code := p.wait(); code != exitFailure || !strings.Contains(p.err.String(), want) {
