@@ -451,6 +451,8 @@ func recoverCrashLoop(s *Stage) {
 	}
 	y, handle := s.heir(agent)
 	s.failed(s.Result(handle), helix.ErrCrashLoop)
+	// The store has the outcome before the process that wrote it logs it.
+	s.until("the end of the run is logged", func() bool { return strings.Contains(s.Log.String(), "code=framework_crash_loop") })
 	s.logged("level=ERROR", "msg=run.failed", "code=framework_crash_loop")
 	s.same(asked.of(""), 4, "times the run was taken up")
 	s.transcript("s-1", "user: Hi!", `assistant: double({"n":1})`, "tool double: 2")
