@@ -115,7 +115,7 @@ func TestEditApply(t *testing.T) {
 		ID: "a", Version: 3, Turn: 2, StepCount: 5, ResumeCount: 2, UserID: "new", Tags: []string{"t"},
 		Metadata: map[string]string{"m": "3"}, UpdatedAt: now,
 	}
-	if !reflect.DeepEqual(state, want) {
+	if string(encode(&state)) != string(encode(&want)) {
 		t.Errorf("got %+v\nwant %+v", state, want)
 	}
 	beside := session.State{LastCommit: "c"}

@@ -172,10 +172,10 @@ func (t *TakeOver) Take(state *State, run *Run, now time.Time) *TakenOver {
 	return &TakenOver{Lease: state.Lease, Version: state.Version, Attempts: run.Attempts}
 }
 
-// Free refuses a direct write of the document while its current run, or nil, is
-// running: only the holder of its lease writes it then. Once the lease has
-// expired that is whoever takes the run over, for a write in between would land
-// in the middle of a step.
+// Free refuses a write outside a run while the current run, or nil, is running: only
+// the holder of its lease writes the document then. Once the lease has expired that
+// is whoever takes the run over, for a write in between would land in the middle of
+// a step.
 func (s *State) Free(run *Run, now time.Time) error {
 	if s.Lease.Live(now) || (run != nil && run.Status == RunRunning) {
 		return ErrAlreadyRunning.WithMessage("session %s: a run holds it", s.ID).WithSaw(s.Saw())
@@ -184,7 +184,7 @@ func (s *State) Free(run *Run, now time.Time) error {
 }
 
 // Free is [State.Free] for a change of status. An operator may pause a session
-// whose run nobody carries on, and let it go on.
+// whose run has no holder, and release it from the pause.
 func (c *StatusChange) Free(state *State, run *Run, now time.Time) error {
 	if c.To == Paused || (state.Status == Paused && c.To == Active) {
 		run = nil

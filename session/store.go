@@ -102,8 +102,8 @@ type Calls interface {
 	Calls(ctx context.Context, id, messageID string) ([]Call, error)
 	// CleanCalls deletes rows that no step will ever use: those older than before
 	// whose session has ended or whose transcript has continued past their message.
-	// It returns how many. It is there for retention; nothing in this module calls it
-	// yet.
+	// It returns how many. It is for retention, which will call it; nothing in this module
+	// does yet.
 	CleanCalls(ctx context.Context, before time.Time) (int, error)
 }
 

@@ -179,7 +179,8 @@ type Append interface {
 }
 
 // TrimPolicy says what to drop from a stream's front. What any rule drops is
-// dropped.
+// dropped. The engine trims through a sequence; KeepLast and Before are for
+// retention, which will call them.
 type TrimPolicy struct {
 	// KeepLast keeps only the latest n chunks; 0 keeps all.
 	KeepLast int64
@@ -222,6 +223,8 @@ type Manager interface {
 	Reactivate(ctx context.Context, id string, by Producer) (*Info, error)
 	// Trim drops chunks from the front and returns the new floor.
 	Trim(ctx context.Context, id string, policy TrimPolicy) (int64, error)
+	// Delete removes a stream. A backend that keeps a session and its stream deletes
+	// both with the session; Delete is for backends that are put together of others.
 	Delete(ctx context.Context, id string) error
 	// Limits are the manager's limits.
 	Limits() Limits

@@ -93,7 +93,7 @@ func (r *record) checkCheckpoint(id string) error {
 }
 
 // writeCheckpoint marks the session as it is now and moves the pointer there.
-func (r *record) writeCheckpoint(n session.NewCheckpoint, now time.Time) *checkpoint {
+func (r *record) writeCheckpoint(n session.NewCheckpoint, now time.Time) {
 	st := &r.state
 	r.written++
 	if n.ID == "" {
@@ -118,7 +118,6 @@ func (r *record) writeCheckpoint(n session.NewCheckpoint, now time.Time) *checkp
 	}
 	r.checkpointIDs[cp.ID] = cp
 	r.point(cp)
-	return cp
 }
 
 // undoCheckpoints takes those back that hold messages past the first keep: they

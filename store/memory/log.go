@@ -15,6 +15,7 @@ type log struct {
 	info      stream.Info
 	rows      []*row // numbers Floor+1 to Last
 	producers map[string]*producer
+	deleted   bool
 }
 
 // producer is what a stream knows of a session that writes to it.

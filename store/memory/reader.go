@@ -16,37 +16,48 @@ func (s *streams) Read(ctx context.Context, id string, from int64, wait bool) it
 	return func(yield func(stream.Item, error) bool) {
 		sub, end := s.hub.readers.Subscribe(s.key(id))
 		defer end()
-		after := func(ctx context.Context, from int64) (*feed.View, error) { return s.after(ctx, id, from) }
-		feed.Feed{ID: id, From: from, Wait: wait, After: after}.Read(ctx, sub)(yield)
+		r := &reader{streams: s, id: id, sub: sub}
+		feed.Feed{ID: id, From: from, Wait: wait, After: r.after}.Read(ctx, sub)(yield)
 	}
 }
 
-// after is what a stream holds after a sequence; nil if there is no stream.
-func (s *streams) after(ctx context.Context, id string, from int64) (*feed.View, error) {
-	if err := s.hub.lock(ctx); err != nil {
-		return nil, err
-	}
-	l := s.hub.logs[s.key(id)]
-	if l == nil {
-		s.hub.mu.Unlock()
-		return nil, nil
-	}
-	info := l.info
-	var rows []*row
-	if info.Holds(from) {
-		rows = atMost(maxReadRows, l.rows[from-info.Floor:])
-	}
-	s.hub.mu.Unlock()
+// reader is one reading of a stream.
+type reader struct {
+	*streams
+	id  string
+	log *log // the stream, once it was found
+	sub *feed.Subscription
+}
 
-	info.End, info.Error = cloneEnd(info.End), cloneError(info.Error)
-	view := &feed.View{Info: &info, Born: l}
-	for _, r := range rows {
-		item, err := r.item()
+// after views what the stream holds after a sequence.
+func (r *reader) after(ctx context.Context, from int64, view *feed.View) error {
+	if err := r.hub.lock(ctx); err != nil {
+		return err
+	}
+	if r.log == nil || r.log.deleted {
+		r.log = r.hub.logs[r.key(r.id)]
+	}
+	l := r.log
+	r.sub.Arm()
+	if l == nil {
+		r.hub.mu.Unlock()
+		return nil
+	}
+	view.Found, view.Info, view.Born = true, l.info, l
+	var rows []*row
+	if l.info.Holds(from) {
+		rows = atMost(maxReadRows, l.rows[from-l.info.Floor:])
+	}
+	r.hub.mu.Unlock()
+
+	view.Info.End, view.Info.Error = cloneEnd(view.Info.End), cloneError(view.Info.Error)
+	for _, row := range rows {
+		item, err := row.item()
 		if err != nil {
 			view.Damage = err
 			break
 		}
 		view.Items = append(view.Items, item)
 	}
-	return view, nil
+	return nil
 }

@@ -46,12 +46,14 @@ func (h *hub) lock(ctx context.Context) error {
 	return nil
 }
 
-// delete removes a stream and tells its readers.
+// delete removes a stream and wakes its readers.
 func (h *hub) delete(key session.Key) bool {
-	if h.logs[key] == nil {
+	l := h.logs[key]
+	if l == nil {
 		return false
 	}
 	delete(h.logs, key)
+	l.deleted = true
 	h.readers.Notify(key)
 	return true
 }

@@ -25,26 +25,26 @@ func (s *streams) Read(ctx context.Context, id string, from int64, wait bool) it
 	return func(yield func(stream.Item, error) bool) {
 		sub, end := s.b.watch.hub.Subscribe(s.key(id))
 		defer end()
-		after := func(ctx context.Context, from int64) (*feed.View, error) { return s.after(ctx, id, from) }
+		after := func(ctx context.Context, from int64, view *feed.View) error { return s.after(ctx, id, from, view) }
 		feed.Feed{ID: id, From: from, Wait: wait, After: after}.Read(ctx, sub)(yield)
 	}
 }
 
-// after is what a stream holds after a sequence; nil if there is no stream.
-func (s *streams) after(ctx context.Context, id string, from int64) (*feed.View, error) {
+// after views what a stream holds after a sequence.
+func (s *streams) after(ctx context.Context, id string, from int64, view *feed.View) error {
 	h, batches, err := s.batches(ctx, id, "read", from, maxReadBatches, maxReadBytes)
 	if err != nil || h == nil {
-		return nil, err
+		return err
 	}
 	info, err := h.info()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	view := &feed.View{Info: info, Born: h.number}
+	view.Found, view.Info, view.Born = true, *info, h.number
 	if h.Holds(from) {
 		view.Items, view.Damage = chunksOf(h, batches, from, 0)
 	}
-	return view, nil
+	return nil
 }
 
 // selectBatches reads a stream and, in the same snapshot, its batches from the one

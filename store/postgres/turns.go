@@ -25,7 +25,10 @@ func (s *sessions) changeBy(ctx context.Context, t *tx, d *draft, commit *sessio
 	if err := t.flush(ctx); err != nil {
 		return nil, err
 	}
-	return c, c.made(d, was)
+	if err := c.refused(d, was); err != nil {
+		return nil, err
+	}
+	return c, nil
 }
 
 // changeLast is change as the last part of its transaction. Where nothing can
@@ -40,7 +43,10 @@ func (s *sessions) changeLast(ctx context.Context, t *tx, d *draft, raise bool, 
 	if err := t.finish(ctx); err != nil {
 		return nil, err
 	}
-	return c, c.made(d, was)
+	if err := c.refused(d, was); err != nil {
+		return nil, err
+	}
+	return c, nil
 }
 
 // doubtful reports whether what other rows hold may keep the change from being
@@ -49,8 +55,8 @@ func (d *draft) doubtful() bool {
 	return len(d.Waits) > 0 || d.fromRows || len(d.children) > 0 || len(d.Consume) > 0 || len(d.appended) > 0
 }
 
-// made is why a change was refused; nil if it was made.
-func (c *changed) made(d *draft, was session.Saw) error {
+// refused is why a change was not made; nil if it was.
+func (c *changed) refused(d *draft, was session.Saw) error {
 	if c.ok {
 		return nil
 	}

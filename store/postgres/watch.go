@@ -14,7 +14,7 @@ import (
 	"github.com/helixagents/helix/store/internal/feed"
 )
 
-// watch tells readers of streams that something was written: at once what this
+// watch wakes readers of streams when something was written: at once what this
 // process wrote, and while there are readers, what others did, by notifications
 // of the server on a connection of its own, and by polling.
 type watch struct {
@@ -30,7 +30,7 @@ type watch struct {
 
 	// Both are guarded by the hub's lock.
 	stop     context.CancelFunc // ends the polling
-	unlisten context.CancelFunc // ends the listening, which goes on without readers
+	unlisten context.CancelFunc // ends the listening, which continues without readers
 
 	mu     sync.Mutex
 	byHash map[uint64]map[streamKey]bool // streams that have readers, as notifications name them
@@ -97,7 +97,7 @@ func (k streamKey) hash() uint64 {
 	return h.Sum64()
 }
 
-// notifyHash tells the readers of streams that a notification names.
+// notifyHash wakes the readers of streams that a notification names.
 func (w *watch) notifyHash(hash uint64) {
 	w.mu.Lock()
 	keys := slices.Collect(maps.Keys(w.byHash[hash]))
@@ -123,8 +123,7 @@ func (w *watch) poll(ctx context.Context) {
 		if w.listening.Load() && n%slowPolls != 0 {
 			continue
 		}
-		// When it cannot be told, readers look for themselves and report what they
-		// find.
+		// If this fails, readers look for themselves and report what they find.
 		if err := w.look(ctx, seen); err != nil && ctx.Err() == nil {
 			w.hub.NotifyAll()
 		}
@@ -139,7 +138,7 @@ JOIN helix.streams s ON s.tenant = x.tenant AND s.stream_id = x.id`
 // lookLimit is how long one question about changes may take.
 const lookLimit = 5 * time.Second
 
-// look tells the readers of streams that have changed since the last look, in one
+// look wakes the readers of streams that have changed since the last look, in one
 // query for all of them.
 func (w *watch) look(ctx context.Context, seen map[streamKey]int64) error {
 	ctx, cancel := context.WithTimeout(ctx, lookLimit)
@@ -156,7 +155,7 @@ func (w *watch) look(ctx context.Context, seen map[streamKey]int64) error {
 			number, revision int64
 		)
 		err := rows.Scan(&key.tenant, &key.id, &number, &revision)
-		found[key] = number<<20 + revision // which tells a stream from another of its id
+		found[key] = number<<20 + revision // which distinguishes a stream from another of its id
 		return err
 	}, selectRevisions, tenants, ids)
 	if err != nil {

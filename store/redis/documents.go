@@ -113,7 +113,10 @@ func (s *sessions) planEdit(edit *session.Edit, h *header, is *session.State, v 
 		point.ID = session.CheckpointID(h.ID, at.Step, v.now, fmt.Sprint(h.Version+1))
 		change.Checkpoint = &point
 	}
-	return p, p.change(h.ID, h.CurrentRunID, &change, custom, v.now)
+	if err := p.change(h.ID, h.CurrentRunID, &change, custom, v.now); err != nil {
+		return nil, err
+	}
+	return p, nil
 }
 
 // editDocument writes what an edit changes about the document of a session that

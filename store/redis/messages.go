@@ -25,13 +25,14 @@ func encodeMessage(m *session.Message) (id, meta string, body []byte, err error)
 
 // messageMeta is what the store itself must know of a message.
 func messageMeta(m *session.Message) string {
-	meta := m.ID + "\x00" + string(m.Role)
+	var meta strings.Builder
+	meta.WriteString(m.ID + "\x00" + string(m.Role))
 	for i := range m.Parts {
 		if m.Parts[i].Kind == session.PartToolCall {
-			meta += "\x00" + m.Parts[i].CallID
+			meta.WriteString("\x00" + m.Parts[i].CallID)
 		}
 	}
-	return meta
+	return meta.String()
 }
 
 func decodeMessages(id string, first int, bodies []any) ([]session.Message, error) {

@@ -17,20 +17,20 @@ func (s *streams) Read(ctx context.Context, id string, from int64, wait bool) it
 	return func(yield func(stream.Item, error) bool) {
 		sub, end := s.b.watch.hub.Subscribe(s.b.keys.channel(s.tenant, id))
 		defer end()
-		after := func(ctx context.Context, from int64) (*feed.View, error) { return s.after(ctx, id, from) }
+		after := func(ctx context.Context, from int64, view *feed.View) error { return s.after(ctx, id, from, view) }
 		feed.Feed{ID: id, From: from, Wait: wait, After: after, Poll: s.b.config.PollInterval}.Read(ctx, sub)(yield)
 	}
 }
 
-// after is what a stream holds after a sequence; nil if there is no stream.
-func (s *streams) after(ctx context.Context, id string, from int64) (*feed.View, error) {
+// after views what a stream holds after a sequence.
+func (s *streams) after(ctx context.Context, id string, from int64, view *feed.View) error {
 	h, flat, err := s.look(ctx, id, "read", from, everything, maxReadBytes)
 	if err != nil || h == nil {
-		return nil, err
+		return err
 	}
-	view := &feed.View{Info: &h.Info, Born: h.born}
+	view.Found, view.Info, view.Born = true, h.Info, h.born
 	if h.Holds(from) {
 		view.Items, view.Damage = decodeChunks(id, flat)
 	}
-	return view, nil
+	return nil
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/helixagents/helix/store/internal/feed"
 )
 
-// watch tells readers of streams that something was written: at once what this
+// watch wakes readers of streams when something was written: at once what this
 // process wrote, and through one connection, subscribed to the streams that have
 // readers here, what others did. A notification that is lost is made up for by
 // the readers' own looking.
@@ -68,11 +68,11 @@ func (w *watch) keep() {
 		}
 		if len(come) > 0 {
 			if err := w.pubsub.Subscribe(ctx, come...); err != nil {
-				w.b.config.Logger.Warn("readers of streams are not told of changes, they look by themselves", "error", err)
+				w.b.config.Logger.Warn("readers of streams are not notified of changes and poll instead", "error", err)
 			}
 		}
 		if len(gone) > 0 {
-			_ = w.pubsub.Unsubscribe(ctx, gone...) // what is told in vain does no harm
+			_ = w.pubsub.Unsubscribe(ctx, gone...) // a notification without a reader does no harm
 		}
 		for _, channel := range come {
 			have[channel] = true
@@ -83,8 +83,8 @@ func (w *watch) keep() {
 	}
 }
 
-// listen passes notifications on. A channel that was just subscribed to is told
-// once more: something may have been written before.
+// listen passes notifications on. The readers of a channel that was just subscribed
+// to are woken once more: something may have been written before.
 func (w *watch) listen() {
 	for message := range w.pubsub.ChannelWithSubscriptions() {
 		switch m := message.(type) {

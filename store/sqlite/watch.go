@@ -9,7 +9,7 @@ import (
 	"github.com/helixagents/helix/store/internal/lite"
 )
 
-// watch tells readers of streams that something was written: at once what this
+// watch wakes readers of streams when something was written: at once what this
 // process wrote, and by polling, while there are readers, what others did.
 type watch struct {
 	hub *feed.Hub[lite.StreamKey]
@@ -44,7 +44,7 @@ func newWatch(look func(context.Context) error, interval time.Duration) *watch {
 	return w
 }
 
-// notify tells the readers of streams that were written to.
+// notify wakes the readers of streams that were written to.
 func (w *watch) notify(streams map[lite.StreamKey]bool) {
 	for key := range streams {
 		w.hub.Notify(key)
@@ -60,8 +60,7 @@ func (w *watch) poll(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		// When it cannot be told, readers look for themselves and report what they
-		// find.
+		// If this fails, readers look for themselves and report what they find.
 		if err := w.look(ctx); err != nil && ctx.Err() == nil {
 			w.hub.NotifyAll()
 		}

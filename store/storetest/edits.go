@@ -10,8 +10,9 @@ func (t *bed) edit(e *session.Edit) *session.Edited {
 	return out
 }
 
-// wholeEdit is an edit with all that an edit may have.
-func wholeEdit(id string) *session.Edit {
+// wholeEdit is an edit of session a with all that an edit may have.
+func wholeEdit() *session.Edit {
+	const id = "a"
 	return &session.Edit{
 		SessionID: id, Metadata: map[string]*string{"k": new("v"), "gone": nil}, Steps: 2, Resumes: 1,
 		Change: session.Change{
@@ -27,13 +28,13 @@ func editWhole(t *bed) {
 	r := t.start("a", "run-1")
 	r.finish(session.RunCompleted)
 	was := t.load("a")
-	out := t.edit(wholeEdit("a"))
+	out := t.edit(wholeEdit())
 	is := t.load("a")
 	equal(t, "version", is.Version, was.Version+1)
-	equal(t, "version told", out.Version, is.Version)
-	equal(t, "messages told", out.MessageCount, was.MessageCount+2)
-	equal(t, "checkpoint told", out.CheckpointID, "edited")
-	equal(t, "counters told", []int{out.StepCount, out.ResumeCount}, []int{is.StepCount, is.ResumeCount})
+	equal(t, "version returned", out.Version, is.Version)
+	equal(t, "messages returned", out.MessageCount, was.MessageCount+2)
+	equal(t, "checkpoint returned", out.CheckpointID, "edited")
+	equal(t, "counters returned", []int{out.StepCount, out.ResumeCount}, []int{is.StepCount, is.ResumeCount})
 	equal(t, "counters", []int{is.StepCount, is.ResumeCount}, []int{was.StepCount + 2, was.ResumeCount + 1})
 	equal(t, "metadata", is.Metadata, map[string]string{"k": "v", "stays": "2"})
 	equal(t, "status", is.Status, was.Status)
@@ -54,7 +55,7 @@ func editWhole(t *bed) {
 }
 
 func editCreates(t *bed) {
-	e := wholeEdit("a")
+	e := wholeEdit()
 	e.Create = blank("a")
 	e.Create.Custom.Set("l", raw(`2`))
 	e.Create.Tags = []string{"t", "t"}
@@ -77,7 +78,7 @@ func editAtVersion(t *bed) {
 	_, err := session.Merge(t.Context(), t.store(), "a", put("k", `1`))
 	t.ok(err, "merge")
 	holds := t.load("a")
-	e := wholeEdit("a")
+	e := wholeEdit()
 	for _, version := range []int64{holds.Version - 1, holds.Version + 1} {
 		e.Version = version
 		t.unchanged("a", func() {
@@ -93,7 +94,7 @@ func editRefused(t *bed) {
 	t.create("a", func(s *session.State) { s.Custom.Set("k", raw(`{}`)) })
 	t.ok(errorOf(session.AppendMessages(t.Context(), t.store(), "a", []session.Message{user("e2", "two")})), "append")
 	for what, change := range map[string]func(*session.Edit){
-		"a message that is there":  func(*session.Edit) {},
+		"an existing message":      func(*session.Edit) {},
 		"an append to an object":   func(e *session.Edit) { e.Messages = nil; e.Writes = push("k", `1`) },
 		"more messages than exist": func(e *session.Edit) { e.KeepMessages = new(9) },
 		"a step count":             func(e *session.Edit) { e.StepCount = new(1) },
@@ -104,7 +105,7 @@ func editRefused(t *bed) {
 		"another session":          func(e *session.Edit) { e.Document = blank("b") },
 		"a negative count":         func(e *session.Edit) { e.Messages = nil; e.Steps = -1 },
 	} {
-		e := wholeEdit("a")
+		e := wholeEdit()
 		change(e)
 		t.unchanged("a", func() {
 			_, err := t.store().Edit(t.Context(), e)

@@ -15,8 +15,10 @@ import (
 
 // View is what a store found when it looked at a stream.
 type View struct {
-	Info *stream.Info
-	// Born tells the stream from an earlier or later one of the same id.
+	// Found is set if there is a stream.
+	Found bool
+	Info  stream.Info
+	// Born distinguishes the stream from an earlier or later one of the same id.
 	Born any
 	// Items are chunks after the sequence that was asked for, in order: as many as the
 	// store hands out at once, and none only if there are none.
@@ -32,9 +34,10 @@ type Feed struct {
 	From int64
 	// Wait is set to wait for a stream that does not exist yet.
 	Wait bool
-	// After looks at the stream. The view is nil if there is none; it may leave Items
-	// out if the stream does not hold everything after the sequence.
-	After func(ctx context.Context, from int64) (*View, error)
+	// After looks at the stream and, if there is one, sets all of the view, in which
+	// Found, Items and Damage are empty. It may leave Items out if the stream does not
+	// hold everything after the sequence.
+	After func(ctx context.Context, from int64, view *View) error
 	// Poll is how long a reader waits at most before it looks again, for a store whose
 	// notifications may be lost. 0 is for ever.
 	Poll time.Duration
@@ -43,7 +46,7 @@ type Feed struct {
 // Read yields what the stream holds, then what is written while it reads, as
 // [stream.Manager] promises. A reader pulls: it holds nothing of the store while its
 // caller works on what it got, so a slow one holds up nobody, and leaving the loop
-// leaves nothing behind. sub is told of changes; Read does not end it.
+// leaves nothing behind. sub wakes the reader; Read does not end it.
 func (f Feed) Read(ctx context.Context, sub *Subscription) iter.Seq2[stream.Item, error] {
 	return func(yield func(stream.Item, error) bool) {
 		if f.From < 0 {
@@ -63,16 +66,17 @@ type reader struct {
 	born     any // of the stream, once it was seen: another of its id is not it
 	caughtUp bool
 	sub      *Subscription
+	view     View // the latest; its memory is used again
 }
 
 // step looks at the stream once, yields what it found and, if there is nothing
 // more, waits for a change. It reports whether reading continues.
 func (r *reader) step(ctx context.Context, yield func(stream.Item, error) bool) bool {
-	view, err := r.look(ctx)
-	if err != nil {
+	if err := r.look(ctx); err != nil {
 		yield(stream.Item{}, err)
 		return false
 	}
+	view := &r.view
 	for i := range view.Items {
 		if err := ctx.Err(); err != nil {
 			yield(stream.Item{}, r.ended(err))
@@ -87,9 +91,9 @@ func (r *reader) step(ctx context.Context, yield func(stream.Item, error) bool) 
 		yield(stream.Item{}, view.Damage)
 		return false
 	}
-	if info := view.Info; info != nil {
+	if info := &view.Info; view.Found {
 		// The caller may have taken long over the items: what is then said about the
-		// stream must be true now. A reader that has caught up is told of changes anyway.
+		// stream must be true now. A reader that has caught up is woken by changes anyway.
 		if len(view.Items) > 0 && (!r.caughtUp || r.cursor < info.Last || info.Status != stream.StatusActive) {
 			return true
 		}
@@ -104,23 +108,26 @@ func (r *reader) step(ctx context.Context, yield func(stream.Item, error) bool) 
 	return true
 }
 
-// look reads what comes after the cursor. The view is empty while the stream is
+// look reads what comes after the cursor. Nothing is found while the stream is
 // waited for.
-func (r *reader) look(ctx context.Context) (*View, error) {
-	view, err := r.After(ctx, r.cursor)
+func (r *reader) look(ctx context.Context) error {
+	view := &r.view
+	view.Found, view.Items, view.Damage = false, view.Items[:0], nil
+	r.sub.Arm()
+	err := r.After(ctx, r.cursor, view)
 	switch {
 	case err != nil:
-		return nil, err
-	case view == nil && r.Wait && r.born == nil:
-		return &View{}, nil
-	case view == nil, r.born != nil && r.born != view.Born: // deleted, perhaps made anew
-		return nil, session.ErrNotFound.WithMessage("stream %s: not found", r.ID)
+		return err
+	case !view.Found && r.Wait && r.born == nil:
+		return nil
+	case !view.Found, r.born != nil && r.born != view.Born: // deleted, perhaps made anew
+		return session.ErrNotFound.WithMessage("stream %s: not found", r.ID)
 	}
 	r.born = view.Born
 	if !view.Info.Holds(r.cursor) {
-		view.Items, view.Damage = nil, nil
+		view.Items, view.Damage = view.Items[:0], nil
 	}
-	return view, nil
+	return nil
 }
 
 // frame is what there is to say about the stream once its chunks were yielded.

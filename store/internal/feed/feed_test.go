@@ -13,23 +13,22 @@ import (
 	"github.com/helixagents/helix/stream"
 )
 
-// source plays views; each look takes the next, and the last one stays.
+// source gives views; each look gets the next, and the last one stays.
 type source struct {
 	views []*View
 	asked []int64
 }
 
-func (s *source) after(_ context.Context, from int64) (*View, error) {
+func (s *source) after(_ context.Context, from int64, out *View) error {
 	s.asked = append(s.asked, from)
 	view := s.views[0]
 	if len(s.views) > 1 {
 		s.views = s.views[1:]
 	}
-	if view == nil {
-		return nil, nil
+	if view != nil {
+		*out = *view
 	}
-	copied := *view
-	return &copied, nil
+	return nil
 }
 
 func chunks(first, last int64) (items []stream.Item) {
@@ -40,11 +39,10 @@ func chunks(first, last int64) (items []stream.Item) {
 }
 
 func view(born string, status stream.Status, floor, last int64, items ...stream.Item) *View {
-	return &View{Info: &stream.Info{Status: status, Floor: floor, Last: last}, Born: born, Items: items}
+	return &View{Found: true, Info: stream.Info{Status: status, Floor: floor, Last: last}, Born: born, Items: items}
 }
 
-// TestRead plays looks at a stream to a reader, who is told of a change whenever it
-// waits.
+// TestRead gives a reader one view after the other, and wakes it whenever it waits.
 func TestRead(t *testing.T) {
 	t.Parallel()
 	damage := errors.New("damage")
@@ -96,9 +94,9 @@ func TestRead(t *testing.T) {
 			sub, end := hub.Subscribe("a")
 			defer end()
 			var got []string
-			f := Feed{ID: "a", From: test.from, Wait: test.wait, After: func(ctx context.Context, at int64) (*View, error) {
+			f := Feed{ID: "a", From: test.from, Wait: test.wait, After: func(ctx context.Context, at int64, view *View) error {
 				hub.Notify("a")
-				return from.after(ctx, at)
+				return from.after(ctx, at, view)
 			}}
 			for item, err := range f.Read(t.Context(), sub) {
 				switch e, ok := errors.AsType[*session.Error](err); {

@@ -3,12 +3,13 @@ package feed
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/helixagents/helix/session"
 )
 
-// Hub tells readers that a stream may have changed. Streams are named by keys of
+// Hub wakes readers of a stream that may have changed. Streams are named by keys of
 // the store's choice.
 type Hub[K comparable] struct {
 	// Added and Removed, if set, are called with the first reader of a key and after
@@ -21,75 +22,87 @@ type Hub[K comparable] struct {
 	mu      sync.Mutex
 	closed  bool
 	closing chan struct{}
-	readers map[K]map[*Subscription]bool
+	topics  map[K]*topic // those that have readers
 }
+
+// topic is a stream that has readers. They share one signal, so that notifying costs
+// little however many they are.
+type topic struct {
+	readers int // guarded by the hub's lock
+	changed atomic.Pointer[signal]
+}
+
+// signal is closed at the next change.
+type signal struct{ ch chan struct{} }
+
+func newTopic() *topic {
+	t := &topic{}
+	t.changed.Store(&signal{make(chan struct{})})
+	return t
+}
+
+func (t *topic) notify() { close(t.changed.Swap(&signal{make(chan struct{})}).ch) }
 
 // NewHub makes a hub without readers.
 func NewHub[K comparable]() *Hub[K] {
-	return &Hub[K]{closing: make(chan struct{}), readers: map[K]map[*Subscription]bool{}}
+	return &Hub[K]{closing: make(chan struct{}), topics: map[K]*topic{}}
 }
 
-// Subscription is one reader's place to be told. A signal that was not taken yet
-// stands for all that followed, so telling never waits for a reader.
+// Subscription wakes one reader.
 type Subscription struct {
-	signal  chan struct{}
+	topic   *topic
+	armed   *signal
 	closing <-chan struct{}
 }
 
-// Subscribe begins telling of a stream's changes; the caller ends it.
+// Subscribe begins to notify of a stream's changes; the caller calls end.
 func (h *Hub[K]) Subscribe(key K) (sub *Subscription, end func()) {
-	sub = &Subscription{make(chan struct{}, 1), h.closing}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.closed {
-		return sub, func() {}
+		return &Subscription{topic: newTopic(), closing: h.closing}, func() {}
 	}
-	first := h.readers[key] == nil
+	t := h.topics[key]
+	first := t == nil
 	if first {
-		h.readers[key] = map[*Subscription]bool{}
+		t = newTopic()
+		h.topics[key] = t
 	}
-	h.readers[key][sub] = true
+	t.readers++
 	if first && h.Added != nil {
-		h.Added(key, len(h.readers))
+		h.Added(key, len(h.topics))
 	}
-	return sub, func() { h.unsubscribe(key, sub) }
+	return &Subscription{topic: t, closing: h.closing}, func() { h.unsubscribe(key, t) }
 }
 
-func (h *Hub[K]) unsubscribe(key K, sub *Subscription) {
+func (h *Hub[K]) unsubscribe(key K, t *topic) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	delete(h.readers[key], sub)
-	if len(h.readers[key]) > 0 {
+	if t.readers--; t.readers > 0 {
 		return
 	}
-	delete(h.readers, key)
+	delete(h.topics, key)
 	if h.Removed != nil {
-		h.Removed(key, len(h.readers))
+		h.Removed(key, len(h.topics))
 	}
 }
 
-// Notify tells the readers of a stream.
+// Notify wakes the readers of a stream.
 func (h *Hub[K]) Notify(key K) {
 	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.tell(key)
+	t := h.topics[key]
+	h.mu.Unlock()
+	if t != nil {
+		t.notify()
+	}
 }
 
-// NotifyAll tells all readers.
+// NotifyAll wakes all readers.
 func (h *Hub[K]) NotifyAll() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for key := range h.readers {
-		h.tell(key)
-	}
-}
-
-func (h *Hub[K]) tell(key K) {
-	for sub := range h.readers[key] {
-		select {
-		case sub.signal <- struct{}{}:
-		default:
-		}
+	for _, t := range h.topics {
+		t.notify()
 	}
 }
 
@@ -97,8 +110,8 @@ func (h *Hub[K]) tell(key K) {
 func (h *Hub[K]) Keys() []K {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	out := make([]K, 0, len(h.readers))
-	for key := range h.readers {
+	out := make([]K, 0, len(h.topics))
+	for key := range h.topics {
 		out = append(out, key)
 	}
 	return out
@@ -122,19 +135,34 @@ func (h *Hub[K]) Close() bool {
 	return true
 }
 
+// Arm has the reader woken by changes from here on. A feed calls it before it looks.
+// A store that looks under the lock under which it notifies calls it there, too:
+// then no reader is woken for what it has seen.
+func (s *Subscription) Arm() { s.armed = s.topic.changed.Load() }
+
 // wait waits for a change, the end of ctx, that of the hub, or poll if that is not
 // 0.
 func (s *Subscription) wait(ctx context.Context, poll time.Duration) error {
-	var look <-chan time.Time
 	if poll > 0 {
-		timer := time.NewTimer(poll)
-		defer timer.Stop()
-		look = timer.C
+		return s.waitFor(ctx, poll)
 	}
 	select {
-	case <-s.signal:
+	case <-s.armed.ch:
 		return nil
-	case <-look:
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-s.closing:
+		return session.ErrClosed
+	}
+}
+
+func (s *Subscription) waitFor(ctx context.Context, poll time.Duration) error {
+	timer := time.NewTimer(poll)
+	defer timer.Stop()
+	select {
+	case <-s.armed.ch:
+		return nil
+	case <-timer.C:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()

@@ -19,14 +19,14 @@ func (s *streams) Read(ctx context.Context, id string, from int64, wait bool) it
 	return func(yield func(stream.Item, error) bool) {
 		sub, end := s.b.Readers.Subscribe(s.key(id))
 		defer end()
-		after := func(ctx context.Context, from int64) (*feed.View, error) { return s.after(ctx, id, from) }
+		after := func(ctx context.Context, from int64, view *feed.View) error { return s.after(ctx, id, from, view) }
 		feed.Feed{ID: id, From: from, Wait: wait, After: after}.Read(ctx, sub)(yield)
 	}
 }
 
-// after is what a stream holds after a sequence; nil if there is no stream.
-func (s *streams) after(ctx context.Context, id string, from int64) (view *feed.View, err error) {
-	err = s.b.Read(ctx, streamVerb(id, "read"), func(c Conn) error {
+// after views what a stream holds after a sequence.
+func (s *streams) after(ctx context.Context, id string, from int64, view *feed.View) error {
+	return s.b.Read(ctx, streamVerb(id, "read"), func(c Conn) error {
 		h, err := s.head(c, id, "")
 		if err != nil || h == nil {
 			return err
@@ -35,7 +35,7 @@ func (s *streams) after(ctx context.Context, id string, from int64) (view *feed.
 		if err != nil {
 			return err
 		}
-		view = &feed.View{Info: info, Born: h.number}
+		view.Found, view.Info, view.Born = true, *info, h.number
 		if h.Holds(from) {
 			view.Items, view.Damage = s.chunksAfter(c, h, from, math.MaxInt, maxReadBytes)
 		}
@@ -44,7 +44,6 @@ func (s *streams) after(ctx context.Context, id string, from int64) (view *feed.
 		}
 		return nil
 	})
-	return view, err
 }
 
 const selectBatches = `

@@ -7,7 +7,7 @@ import "github.com/helixagents/helix/session"
 // is apart so that it keeps its bytes.
 type Document struct {
 	Doc []byte
-	// Ending has error, failure reason and interrupt; nil if there is nothing to tell.
+	// Ending has error, failure reason and interrupt; nil if there is none of them.
 	Ending        []byte
 	SuspendedStep string
 	Output        []byte
@@ -24,8 +24,8 @@ func EncodeDocument(state *session.State) (*Document, error) {
 	return &Document{Doc: doc, Ending: ending, SuspendedStep: state.SuspendedStep, Output: state.Output}, err
 }
 
-// EncodeEnding encodes how the last run of a session ended; nil if there is nothing
-// to tell.
+// EncodeEnding encodes how the last run of a session ended: error, failure reason
+// and interrupt. It is nil if there is none of them.
 func EncodeEnding(state *session.State) ([]byte, error) {
 	if state.Error == nil && state.FailureReason == "" && state.Interrupt == nil {
 		return nil, nil
