@@ -68,9 +68,13 @@ func noting(name string, fails ...string) func(h *hooked) *helix.Hooks {
 			return nil
 		}
 		return &helix.Hooks{
-			OnMessage:  func(_ context.Context, c *helix.HookContext, _ helix.MessageEvent) error { return note("OnMessage", c) },
-			BeforeTool: func(_ context.Context, c *helix.HookContext, _ helix.BeforeToolEvent) error { return note("BeforeTool", c) },
-			AfterTool:  func(_ context.Context, c *helix.HookContext, _ helix.AfterToolEvent) error { return note("AfterTool", c) },
+			OnMessage: func(_ context.Context, c *helix.HookContext, _ helix.MessageEvent) error { return note("OnMessage", c) },
+			BeforeTool: func(_ context.Context, c *helix.HookContext, _ helix.BeforeToolEvent) error {
+				return note("BeforeTool", c)
+			},
+			AfterTool: func(_ context.Context, c *helix.HookContext, _ helix.AfterToolEvent) error {
+				return note("AfterTool", c)
+			},
 			AfterSubAgent: func(_ context.Context, c *helix.HookContext, _ helix.AfterToolEvent) error {
 				return note("AfterSubAgent", c)
 			},
@@ -86,7 +90,9 @@ func noting(name string, fails ...string) func(h *hooked) *helix.Hooks {
 			OnAgentComplete: func(_ context.Context, c *helix.HookContext, _ helix.AgentCompleteEvent) error {
 				return note("OnAgentComplete", c)
 			},
-			OnAgentFail: func(_ context.Context, c *helix.HookContext, _ helix.AgentFailEvent) error { return note("OnAgentFail", c) },
+			OnAgentFail: func(_ context.Context, c *helix.HookContext, _ helix.AgentFailEvent) error {
+				return note("OnAgentFail", c)
+			},
 			OnAgentSuspended: func(_ context.Context, c *helix.HookContext, _ helix.AgentSuspendedEvent) error {
 				return note("OnAgentSuspended", c)
 			},

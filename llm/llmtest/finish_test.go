@@ -85,7 +85,7 @@ func chatServer(t *testing.T, agent *helix.Agent) http.Handler {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { rt.Shutdown(t.Context()) })
+	t.Cleanup(func() { _ = rt.Close() })
 	s, err := server.New(server.Config{
 		Executor: rt, Backend: db, Agents: func() []*helix.Agent { return []*helix.Agent{agent} },
 		AllowUnauthenticated: true, Hosts: []string{server.AnyHost}, RateLimit: server.RateLimit{PerSecond: -1}, Logger: quiet,

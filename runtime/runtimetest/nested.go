@@ -68,7 +68,7 @@ func nestedNotByItself(s *Stage) {
 	s.refused(err, helix.ErrInvalid, "s-1")
 	_, err = x.Execute(s.ctx(), child, helix.Input{SessionID: below, Message: helix.UserText("Hi!"), AbandonPending: true})
 	s.refused(err, helix.ErrInvalid, "s-1")
-	s.ended(s.resumed(x, agent), helix.Completed)
+	s.ended(s.resumed(x), helix.Completed)
 	s.same(ran.of("sign"), 1, "signatures")
 }
 
@@ -88,7 +88,7 @@ func nestedPaused(s *Stage) {
 	_, err := x.Resume(s.ctx(), "s-1", helix.ResumeOptions{})
 	s.refused(err, helix.ErrAwaitingInput)
 	hold(session.Paused, session.Active)
-	s.ended(s.resumed(x, agent), helix.Completed)
+	s.ended(s.resumed(x), helix.Completed)
 	s.same(ran.of("sign"), 1, "signatures")
 }
 
@@ -100,7 +100,7 @@ func (s *Stage) approve(x helix.Executor, tool string) *helix.Submitted {
 }
 
 // resumed resumes session s-1 and waits for the end of the run.
-func (s *Stage) resumed(x helix.Executor, agent *helix.Agent) *helix.Result {
+func (s *Stage) resumed(x helix.Executor) *helix.Result {
 	s.Helper()
 	return s.Result(s.Resume(x, "s-1", helix.ResumeOptions{}))
 }
@@ -149,7 +149,7 @@ func nestedLevels(s *Stage, above int) {
 	s.same(ran.of("sign"), 0, "signatures")
 	out := s.approve(x, "sign")
 	s.same(fmt.Sprint(out.Continuation, out.SessionID, out.RootID), fmt.Sprint(helix.CallerResumes, lowest, "s-1"), "the answer")
-	s.ended(s.resumed(x, agent), helix.Completed)
+	s.ended(s.resumed(x), helix.Completed)
 	s.same(ran.of("sign"), 1, "signatures")
 	s.transcript(lowest, "user: do it", `assistant: sign({"n":3})`, "tool sign: 6", "assistant: signed")
 	for i, id := range ids {
@@ -169,7 +169,7 @@ func nestedDenial(s *Stage) {
 	x := s.Start(agent)
 	p := s.waiting(s.Say(x, agent, "s-1", "Hi!"), "sign")
 	s.Submit(x, "s-1", deny(p.CallID, p.ApprovalID, "too dear"), helix.SubmitAccepted)
-	s.ended(s.resumed(x, agent), helix.Completed)
+	s.ended(s.resumed(x), helix.Completed)
 	s.same(ran.of("sign"), 0, "signatures")
 	s.transcript(p.SessionID, "user: do it", `assistant: sign({"n":3})`, "tool sign failed: tool_not_approved", "assistant: signed")
 }
@@ -181,7 +181,7 @@ func nestedClientTool(s *Stage) {
 	_, err := x.Submit(s.ctx(), "s-1", approve(p.CallID, "apr_1"))
 	s.refused(err, helix.ErrSubmissionKind)
 	s.Submit(x, "s-1", helix.ToolResult(p.CallID, "blue"), helix.SubmitAccepted)
-	s.ended(s.resumed(x, agent), helix.Completed)
+	s.ended(s.resumed(x), helix.Completed)
 	s.transcript(p.SessionID, "user: do it", `assistant: choose({"n":3})`, `tool choose: "blue"`, "assistant: blue")
 }
 
@@ -194,7 +194,7 @@ func nestedAtChild(s *Stage) {
 	s.same(fmt.Sprint(out.Continuation, out.RootID), fmt.Sprint(helix.CallerResumes, "s-1"), "the answer")
 	s.Submit(x, "s-1", approve(p.CallID, p.ApprovalID), helix.SubmitAlreadyCompleted)
 	s.nobodyWaits(x)
-	s.ended(s.resumed(x, agent), helix.Completed)
+	s.ended(s.resumed(x), helix.Completed)
 	s.same(ran.of("sign"), 1, "signatures")
 }
 
@@ -231,7 +231,7 @@ func nestedApprover(s *Stage) {
 	_, err = s.StartOther(Options{}).Submit(s.ctx(), "s-1", helix.Approve(p, helix.User{ID: "boss"}))
 	s.refused(err, session.ErrUnknownAgent, "child", "sign")
 	s.Submit(x, "s-1", helix.Approve(p, helix.User{ID: "boss"}), helix.SubmitAccepted)
-	s.ended(s.resumed(x, agent), helix.Completed)
+	s.ended(s.resumed(x), helix.Completed)
 	s.same(j.String(), "alice for alice: sign of s-1\nboss for alice: sign of s-1", "what the policy was asked")
 	s.same(ran.of("sign"), 1, "signatures")
 }
@@ -257,13 +257,13 @@ func nestedTwoChildren(s *Stage) {
 	s.ended(res, helix.SuspendedAwaitingChildren)
 	left, right := s.waiting(res, "left-sign"), s.waiting(res, "right-sign")
 	s.approve(x, "right-sign")
-	res = s.resumed(x, agent)
+	res = s.resumed(x)
 	s.ended(res, helix.SuspendedStepPartial)
 	s.same(len(res.Pending), 1, "calls that wait")
 	s.same([]int{len(s.runs(left.SessionID)), len(s.runs(right.SessionID))}, []int{1, 2}, "runs of the children")
 	s.same([]int{ran.of("left-sign"), ran.of("right-sign")}, []int{0, 1}, "signatures")
 	s.approve(x, "left-sign")
-	s.ended(s.resumed(x, agent), helix.Completed)
+	s.ended(s.resumed(x), helix.Completed)
 	s.same([]int{len(s.runs(left.SessionID)), len(s.runs(right.SessionID))}, []int{2, 2}, "runs of the children")
 	s.same([]int{ran.of("left-sign"), ran.of("right-sign")}, []int{1, 1}, "signatures")
 	s.transcript("s-1", "user: Hi!", `assistant: subagent__left({"task":"do it"}), subagent__right({"task":"do it"})`,
@@ -282,11 +282,11 @@ func nestedTwoCalls(s *Stage) {
 	id := res.Pending[0].SessionID
 	s.ended(s.Result(s.Attach(x, id)), helix.SuspendedStepPartial)
 	s.Submit(x, "s-1", helix.ToolResult(s.open(x, "choose").CallID, "blue"), helix.SubmitAccepted)
-	res = s.resumed(x, agent)
+	res = s.resumed(x)
 	s.ended(res, helix.SuspendedAwaitingChildren)
 	s.same(len(res.Pending), 1, "calls that wait")
 	s.approve(x, "sign")
-	s.ended(s.resumed(x, agent), helix.Completed)
+	s.ended(s.resumed(x), helix.Completed)
 	s.transcript(id, "user: do it", `assistant: sign({"n":1}), choose({"n":2}), double({"n":3})`,
 		"tool sign: 2", `tool choose: "blue"`, "tool double: 6", "assistant: done")
 	for _, id := range s.lineage("s-1") {
@@ -311,7 +311,7 @@ func nestedSameID(s *Stage) {
 	_, err := x.Submit(s.ctx(), "s-1", approve(right.CallID, left.ApprovalID))
 	s.refused(err, helix.ErrSubmissionKind, "approval id")
 	s.Submit(x, "s-1", approve(right.CallID, right.ApprovalID), helix.SubmitAccepted)
-	s.ended(s.resumed(x, agent), helix.Completed)
+	s.ended(s.resumed(x), helix.Completed)
 	s.same([]int{ran.of("left-sign"), ran.of("right-sign")}, []int{0, 1}, "signatures")
 	s.transcript(left.SessionID, "user: do it", `assistant: left-sign({"n":0})`, "tool left-sign failed: tool_not_approved", "assistant: left signed")
 	s.transcript(right.SessionID, "user: do it", `assistant: right-sign({"n":1})`, "tool right-sign: 2", "assistant: right signed")
@@ -369,11 +369,11 @@ func nestedPartial(s *Stage) {
 		runs []int
 	}{{"pay", []int{2, 2, 1}}, {"choose", []int{3, 3, 2}}, {"pick", []int{4, 3, 2}}} {
 		s.answer(x, step.tool)
-		s.ended(s.resumed(x, agent), helix.SuspendedStepPartial)
+		s.ended(s.resumed(x), helix.SuspendedStepPartial)
 		s.same(runs(), step.runs, "runs of each level after %s", step.tool)
 	}
 	s.answer(x, "sign")
-	s.ended(s.resumed(x, agent), helix.Completed)
+	s.ended(s.resumed(x), helix.Completed)
 	s.same(runs(), []int{5, 4, 3}, "runs of each level")
 	s.wentDeep(&ran)
 }
@@ -393,7 +393,7 @@ func nestedWide(s *Stage) {
 	for i := range all {
 		p := all[(i*5+2)%width] // in an order of its own
 		s.Submit(x, "s-1", helix.ToolResult(p.CallID, i), helix.SubmitAccepted)
-		res = s.resumed(x, agent)
+		res = s.resumed(x)
 		s.same(len(res.Pending), width-1-i, "calls that wait")
 		for j := range all {
 			want := 2
@@ -421,7 +421,7 @@ func nestedAgain(s *Stage) {
 		if i == 2 {
 			want = helix.Completed
 		}
-		s.ended(s.resumed(x, agent), want)
+		s.ended(s.resumed(x), want)
 	}
 	s.same(ran.of("sign"), 3, "signatures")
 	for _, id := range s.lineage("s-1") {
@@ -545,7 +545,7 @@ func (s *Stage) answeredAt(what string, at moment) {
 	s.same(out.Outcome, helix.SubmitAccepted, "%s: outcome", what)
 	if out.Continuation == helix.CallerResumes {
 		t.ended(res, helix.SuspendedAwaitingChildren)
-		res = t.resumed(y, agent)
+		res = t.resumed(y)
 	}
 	if res.Status != helix.Completed {
 		s.Fatalf("%s: the answer was %s, but the run ended %s", what, out.Continuation, res.Status)
@@ -651,7 +651,7 @@ func nestedDeadlineTouch(s *Stage) {
 	backend := newFrail(s.config.Reopen(s.T, s.Backend))
 	backend.faults.noSweep.Store(true)
 	y := s.startOn(backend, Options{Agents: []*helix.Agent{agent}})
-	s.ended(s.resumed(y, agent), helix.Completed)
+	s.ended(s.resumed(y), helix.Completed)
 	s.timedOut(res.Pending[0])
 	s.Submit(y, "s-1", helix.ToolResult(res.Pending[0].CallID, "blue"), helix.SubmitLate)
 }
@@ -743,7 +743,7 @@ func nestedKilledBefore(s *Stage) {
 	}
 	x.Kill()
 	y := s.StartOther(Options{Agents: []*helix.Agent{agent}, LeaseTTL: lease})
-	s.ended(s.resumed(y, agent), helix.Completed)
+	s.ended(s.resumed(y), helix.Completed)
 	s.wentDeep(&ran)
 }
 
@@ -798,7 +798,7 @@ func (s *Stage) killedSuspending(level int) {
 	y, run := s.heir(agent)
 	s.ended(s.Result(run), helix.SuspendedAwaitingChildren)
 	s.approve(y, "sign")
-	s.ended(s.resumed(y, agent), helix.Completed)
+	s.ended(s.resumed(y), helix.Completed)
 	s.same(ran.of("sign"), 1, "signatures")
 	for _, id := range s.lineage("s-1") {
 		s.same(len(s.runs(id)), 2, "runs of %s", id)
@@ -825,7 +825,7 @@ func nestedHooks(s *Stage) {
 	x := s.StartWith(Options{Agents: []*helix.Agent{agent}, Hooks: hooks})
 	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.SuspendedAwaitingChildren)
 	s.approve(x, "sign")
-	s.ended(s.resumed(x, agent), helix.Completed)
+	s.ended(s.resumed(x), helix.Completed)
 	s.until("the last hook is told", func() bool { return strings.Contains(j.String(), "hook: agent completes") })
 	run := func(level, turn int) string { return s.runs(s.lineage("s-1")[level])[turn].ID }
 	s.same(j.String(), strings.Join([]string{

@@ -73,7 +73,7 @@ func remoteEndScenarios() []Scenario {
 		}
 		answer := func(s *Stage, x Executor, agent *helix.Agent) *helix.Result {
 			s.approve(x, "sign")
-			return s.resumed(x, agent)
+			return s.resumed(x)
 		}
 		list = append(list,
 			Scenario{way.name, way.doc, func(s *Stage) { play(s, false, answer) }},
@@ -96,7 +96,7 @@ func remoteEndScenarios() []Scenario {
 }
 
 // resumedWith is [Stage.resumed] on an executor that can be killed.
-func (s *Stage) resumedWith(x Executor, agent *helix.Agent) *helix.Result { return s.resumed(x, agent) }
+func (s *Stage) resumedWith(x Executor, agent *helix.Agent) *helix.Result { return s.resumed(x) }
 
 func expireSoon(s *Stage, agent *helix.Agent) { agent.SessionExpiry = s.pace(time.Second) }
 

@@ -162,7 +162,7 @@ func remoteLost(s *Stage) {
 	x := s.Start(agent)
 	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.SuspendedAwaitingChildren)
 	s.approve(x, "sign")
-	s.ended(s.resumed(x, agent), helix.Completed)
+	s.ended(s.resumed(x), helix.Completed)
 	s.same(n.calls.of("start"), 3, "starts")
 	s.same(n.calls.of("resume"), 3, "resumes")
 	s.same(len(n.runs(n.there(s))), 2, "runs of the remote")
@@ -263,7 +263,7 @@ func remoteOthersCall(s *Stage) {
 	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.SuspendedStepPartial)
 	s.same(s.open(x, "pay").SessionID, s.children("s-1")[0].SessionID, "whose call it is")
 	s.approve(x, "pay")
-	s.ended(s.resumed(x, agent), helix.Completed)
+	s.ended(s.resumed(x), helix.Completed)
 	s.same(ran.of("pay"), 1, "payments")
 	part := s.result("subagent__child")
 	s.refused(part.Error, code(session.CodeSubAgent), "another agent's")
@@ -364,7 +364,7 @@ func remoteDeletedThere(s *Stage) {
 	_, err := n.store().Delete(s.ctx(), n.there(s))
 	s.ok(err, "delete")
 	s.approve(x, "sign")
-	s.ended(s.resumed(x, agent), helix.Completed)
+	s.ended(s.resumed(x), helix.Completed)
 	s.refused(s.result("subagent__child").Error, code(session.CodeSubAgent), string(session.CodeNotFound))
 	s.nobodyWaits(x)
 }
@@ -708,7 +708,7 @@ func remoteApproval(s *Stage) {
 	s.same(out.Continuation, helix.CallerResumes, "continuation")
 	s.same(out.RootID, "s-1", "whom to resume")
 	s.Submit(x, "s-1", deny(p.CallID, p.ApprovalID, ""), helix.SubmitAlreadyCompleted)
-	s.ended(s.resumed(y, agent), helix.Completed)
+	s.ended(s.resumed(y), helix.Completed)
 	s.same(ran.of("sign"), 1, "signatures")
 	s.transcript("s-1", "user: Hi!", remoteCall, `tool subagent__child: "signed"`, "assistant: Thanks.")
 	n.transcript(n.there(s), "user: do it", `assistant: sign({"n":3})`, "tool sign: 6", "assistant: signed")
@@ -726,7 +726,7 @@ func remoteDenial(s *Stage) {
 	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.SuspendedAwaitingChildren)
 	p := s.open(x, "sign")
 	s.Submit(x, "s-1", deny(p.CallID, p.ApprovalID, "too dear"), helix.SubmitAccepted)
-	s.ended(s.resumed(x, agent), helix.Completed)
+	s.ended(s.resumed(x), helix.Completed)
 	s.same(ran.of("sign"), 0, "signatures")
 	n.transcript(n.there(s), "user: do it", `assistant: sign({"n":3})`, "tool sign failed: tool_not_approved", "assistant: signed")
 }
@@ -743,7 +743,7 @@ func remoteClientTool(s *Stage) {
 	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.SuspendedAwaitingChildren)
 	p := s.open(x, "pick")
 	s.Submit(x, "s-1", helix.ToolResult(p.CallID, "blue"), helix.SubmitAccepted)
-	s.ended(s.resumed(x, agent), helix.Completed)
+	s.ended(s.resumed(x), helix.Completed)
 	n.transcript(n.there(s), "user: do it", `assistant: pick({"n":1})`, `tool pick: "blue"`, "assistant: Blue it is.")
 	s.transcript("s-1", "user: Hi!", remoteCall, `tool subagent__child: "Blue it is."`, "assistant: Thanks.")
 	s.bracketed("s-1")
@@ -775,12 +775,12 @@ func remoteTwoCalls(s *Stage) {
 	x := s.Start(agent)
 	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.SuspendedAwaitingChildren)
 	s.approve(x, "sign")
-	res := s.resumed(x, agent)
+	res := s.resumed(x)
 	s.ended(res, helix.SuspendedAwaitingChildren)
 	s.same(len(res.Pending), 1, "calls that wait")
 	s.same(ran.of("sign"), 1, "signatures")
 	s.Submit(x, "s-1", helix.ToolResult(s.open(x, "pick").CallID, "blue"), helix.SubmitAccepted)
-	s.ended(s.resumed(x, agent), helix.Completed)
+	s.ended(s.resumed(x), helix.Completed)
 	n.transcript(n.there(s), "user: do it", `assistant: sign({"n":1}), pick({"n":2})`, "tool sign: 2", `tool pick: "blue"`, "assistant: ok")
 	s.bracketed("s-1")
 }
@@ -794,7 +794,7 @@ func remoteAnsweredThere(s *Stage) {
 	n.Stage.Submit(n.x, n.there(s), helix.ToolResult(p.CallID, "green"), helix.SubmitAccepted)
 	n.ended(n.Result(n.Stage.Resume(n.x, n.there(s), helix.ResumeOptions{})), helix.Completed)
 	s.Submit(x, "s-1", helix.ToolResult(p.CallID, "blue"), helix.SubmitAccepted) // nobody here knows
-	s.ended(s.resumed(x, agent), helix.Completed)
+	s.ended(s.resumed(x), helix.Completed)
 	n.transcript(n.there(s), "user: do it", `assistant: pick({"n":1})`, `tool pick: "green"`, "assistant: Blue it is.")
 	s.bracketed("s-1")
 }
@@ -814,7 +814,7 @@ func remoteEndedThere(s *Stage) {
 	n.set(func(n *server) { n.down = false })
 	n.Stage.Submit(n.x, there, helix.ToolResult(p.CallID, "green"), helix.SubmitAccepted)
 	n.ended(n.Result(n.Stage.Resume(n.x, there, helix.ResumeOptions{})), helix.Completed)
-	s.ended(s.resumed(x, agent), helix.Completed)
+	s.ended(s.resumed(x), helix.Completed)
 	s.transcript("s-1", "user: Hi!", `assistant: subagent__middle({"task":"do it"})`, `tool subagent__middle: "Thanks."`, "assistant: Thanks.")
 	s.nobodyWaits(x)
 	s.bracketed("s-1")
@@ -832,14 +832,14 @@ func remoteOneAnsweredThere(s *Stage) {
 	s.refused(err, helix.ErrAwaitingInput)
 	p := s.open(x, "sign")
 	n.Stage.Submit(n.x, n.there(s), approve(p.CallID, p.ApprovalID), helix.SubmitAccepted)
-	res := s.resumed(x, agent)
+	res := s.resumed(x)
 	s.ended(res, helix.SuspendedAwaitingChildren)
 	s.same(toolsOf(res.Pending), "pick", "calls that wait")
 	s.same(ran.of("sign"), 1, "signatures")
 	_, err = x.Resume(s.ctx(), "s-1", helix.ResumeOptions{})
 	s.refused(err, helix.ErrAwaitingInput)
 	s.Submit(x, "s-1", helix.ToolResult(s.open(x, "pick").CallID, "blue"), helix.SubmitAccepted)
-	s.ended(s.resumed(x, agent), helix.Completed)
+	s.ended(s.resumed(x), helix.Completed)
 	s.bracketed("s-1")
 }
 
@@ -852,7 +852,7 @@ func remoteBelowChild(s *Stage) {
 	x := s.Start(agent)
 	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.SuspendedAwaitingChildren)
 	s.approve(x, "sign")
-	s.ended(s.resumed(x, agent), helix.Completed)
+	s.ended(s.resumed(x), helix.Completed)
 	s.same(ran.of("sign"), 1, "signatures")
 	s.transcript("s-1", "user: Hi!", `assistant: subagent__middle({"task":"do it"})`, `tool subagent__middle: "Thanks."`, "assistant: Thanks.")
 	s.transcript(s.child("s-1"), "user: do it", remoteCall, `tool subagent__child: "signed"`, "assistant: Thanks.")
@@ -870,7 +870,7 @@ func remoteOfRemote(s *Stage) {
 	x := s.Start(agent)
 	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.SuspendedAwaitingChildren)
 	s.approve(x, "sign")
-	s.ended(s.resumed(x, agent), helix.Completed)
+	s.ended(s.resumed(x), helix.Completed)
 	s.same(ran.of("sign"), 1, "signatures")
 	s.transcript("s-1", "user: Hi!", `assistant: subagent__middle({"task":"do it"})`, `tool subagent__middle: "Thanks."`, "assistant: Thanks.")
 	s.bracketed("s-1")
@@ -905,7 +905,7 @@ func remotePolicy(s *Stage) {
 	s.refused(err, session.ErrRemote)
 	n.set(func(n *server) { n.down = false })
 	s.Submit(x, "s-1", helix.Approve(p, helix.User{ID: "boss"}), helix.SubmitAccepted)
-	s.ended(s.resumed(x, agent), helix.Completed)
+	s.ended(s.resumed(x), helix.Completed)
 	s.same(ran.of("sign"), 1, "signatures")
 }
 
@@ -927,7 +927,7 @@ func remotePolicyFits(s *Stage) {
 	}
 	s.same(n.calls.of("submit"), 0, "answers that the remote got")
 	s.Submit(x, "s-1", helix.Deny(p, boss, "no"), helix.SubmitAccepted)
-	s.ended(s.resumed(x, agent), helix.Completed)
+	s.ended(s.resumed(x), helix.Completed)
 	s.same(ran.of("sign"), 0, "signatures")
 }
 
@@ -944,7 +944,7 @@ func remotePolicyTwice(s *Stage) {
 	out := s.Submit(x, "s-1", helix.Deny(p, helix.User{ID: "other boss"}, "no"), helix.SubmitAlreadyCompleted)
 	s.same(out.Continuation, helix.CallerResumes, "continuation")
 	s.same(out.RootID, "s-1", "whom to resume")
-	s.ended(s.resumed(x, agent), helix.Completed)
+	s.ended(s.resumed(x), helix.Completed)
 	s.same(ran.of("sign"), 1, "signatures")
 	s.nobodyWaits(x)
 	list, err := s.store().PendingCalls(s.ctx(), s.child("s-1"), true)
@@ -960,7 +960,7 @@ func remoteForwardingFails(s *Stage) {
 	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.SuspendedAwaitingChildren)
 	s.approve(x, "sign")
 	n.set(func(n *server) { n.faults = map[string]int{"submit": 2, "resume": 2, "status": 2, "read": 2} })
-	s.ended(s.resumed(x, agent), helix.Completed)
+	s.ended(s.resumed(x), helix.Completed)
 	s.same(ran.of("sign"), 1, "signatures")
 	s.bracketed("s-1")
 }
@@ -1027,7 +1027,7 @@ func remoteDeadlinePolicy(s *Stage) {
 
 // hasty is a remote whose call times out soon; its caller is about to be resumed by
 // nobody but us.
-func (s *Stage) hasty() (*server, *helix.Agent, helix.Executor, session.Pending) {
+func (s *Stage) hasty() (*server, helix.Executor, session.Pending) {
 	s.Helper()
 	tool := onClient("pick")
 	tool.Deadline = s.pace(3 * time.Second) // long enough to be waited for first
@@ -1036,26 +1036,26 @@ func (s *Stage) hasty() (*server, *helix.Agent, helix.Executor, session.Pending)
 	x := s.startUnhurried(agent)
 	res := s.Say(x, agent, "s-1", "Hi!")
 	s.ended(res, helix.SuspendedAwaitingChildren)
-	return n, agent, x, s.waiting(res, "pick")
+	return n, x, s.waiting(res, "pick")
 }
 
 func remoteInTime(s *Stage) {
-	n, agent, x, p := s.hasty()
+	n, x, p := s.hasty()
 	s.Submit(x, "s-1", helix.ToolResult(p.CallID, "blue"), helix.SubmitAccepted)
 	list, err := n.store().PendingCalls(s.ctx(), n.there(s), true)
 	s.ok(err, "pending calls")
 	s.same(list[0].State, session.PendingAnswered, "the entry there")
-	s.ended(s.resumed(x, agent), helix.Completed)
+	s.ended(s.resumed(x), helix.Completed)
 	n.transcript(n.there(s), "user: do it", `assistant: pick({"n":1})`, `tool pick: "blue"`, "assistant: I see.")
 	s.nobodyWaits(x)
 }
 
 func remoteInTimeLost(s *Stage) {
-	n, agent, x, p := s.hasty()
+	n, x, p := s.hasty()
 	n.set(func(n *server) { n.faults["submit"] = 1 })
 	s.Submit(x, "s-1", helix.ToolResult(p.CallID, "blue"), helix.SubmitAccepted)
 	s.until("the remote went on without", func() bool { return n.load(n.there(s)).Status == session.Completed })
-	s.ended(s.resumed(x, agent), helix.Completed)
+	s.ended(s.resumed(x), helix.Completed)
 	n.transcript(n.there(s), "user: do it", `assistant: pick({"n":1})`, "tool pick failed: client_tool_timeout", "assistant: I see.")
 	inbox, err := n.store().Inbox(s.ctx(), n.there(s))
 	s.ok(err, "inbox")

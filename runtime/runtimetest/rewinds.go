@@ -33,13 +33,13 @@ func rewindScenarios() []Scenario {
 }
 
 // back takes session s-1 back to the start of its latest turn.
-func (s *Stage) back(x helix.Executor, agent *helix.Agent) *helix.Result {
+func (s *Stage) back(x helix.Executor) *helix.Result {
 	s.Helper()
-	return s.backTo(x, agent, s.load("s-1").Turn)
+	return s.backTo(x, s.load("s-1").Turn)
 }
 
 // backTo takes session s-1 back to the start of a turn.
-func (s *Stage) backTo(x helix.Executor, agent *helix.Agent, turn int) *helix.Result {
+func (s *Stage) backTo(x helix.Executor, turn int) *helix.Result {
 	s.Helper()
 	run := s.runs("s-1")[turn-1]
 	for _, cp := range s.checkpoints("s-1") {
@@ -90,7 +90,7 @@ func rewindDone(s *Stage) {
 	x := s.Start(agent)
 	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
 	old := s.companion("bob")
-	s.ended(s.back(x, agent), helix.Completed)
+	s.ended(s.back(x), helix.Completed)
 	s.same(s.statuses(), "bob superseded, bob completed", "references")
 	s.transcript(s.latest(), "user: the task", "assistant: two")
 	s.transcript(old, "user: the task", "assistant: one")
@@ -104,7 +104,7 @@ func rewindWaiting(s *Stage) {
 	x := s.Start(agent)
 	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.SuspendedAwaitingChildren)
 	old := s.companion("bob")
-	s.ended(s.back(x, agent), helix.Completed)
+	s.ended(s.back(x), helix.Completed)
 	s.same(s.load(old).Status, session.Failed, "the one that was undone")
 	s.same(s.statuses(), "bob superseded, bob completed", "references")
 	s.transcript(s.latest(), "user: the task", "assistant: two")
@@ -116,7 +116,7 @@ func rewindAloneDone(s *Stage) {
 	x := s.mortal(agent)
 	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
 	s.noticed()
-	s.ended(s.back(x, agent), helix.Completed)
+	s.ended(s.back(x), helix.Completed)
 	s.becomes(s.latest(), session.Completed)
 	s.transcript(s.latest(), "user: the task", "assistant: two")
 	for _, text := range s.hidden() {
@@ -134,7 +134,7 @@ func rewindAloneRunning(s *Stage) {
 	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
 	s.receive("the companion is at work", g.entered)
 	old := s.companion("bob")
-	s.ended(s.back(x, agent), helix.Completed)
+	s.ended(s.back(x), helix.Completed)
 	s.becomes(old, session.Failed)
 	s.becomes(s.latest(), session.Completed)
 	s.transcript(s.latest(), "user: the task", "assistant: two")
@@ -160,7 +160,7 @@ func rewindAloneWaiting(s *Stage) {
 	s.open(x, "sign")
 	old := s.companion("bob")
 	s.until("the companion waits", func() bool { return s.load(old).SuspendedStep != "" && s.load(old).Lease.Owner == "" })
-	s.ended(s.back(x, agent), helix.Completed)
+	s.ended(s.back(x), helix.Completed)
 	s.becomes(old, session.Failed)
 	s.becomes(s.latest(), session.Completed)
 	s.transcript(s.latest(), "user: the task", "assistant: two")
@@ -177,7 +177,7 @@ func rewindAwaited(s *Stage) {
 	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
 	s.receive("the companion is at work", g.entered)
 	s.ended(s.Say(x, agent, "s-1", "And?"), helix.SuspendedAwaitingChildren)
-	s.ended(s.back(x, agent), helix.Completed)
+	s.ended(s.back(x), helix.Completed)
 	s.same(s.statuses(), "bob running", "references")
 	s.ended(s.Say(x, agent, "s-1", "And now?"), helix.SuspendedAwaitingChildren)
 	g.release()
@@ -199,7 +199,7 @@ func rewindSpoken(s *Stage, tool string) {
 	x := s.Start(agent)
 	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
 	s.ended(s.Say(x, agent, "s-1", "And?"), helix.Completed)
-	s.ended(s.back(x, agent), helix.Completed)
+	s.ended(s.back(x), helix.Completed)
 	s.same(s.status(helix.GetChildStatusTool), `completed "one"`, "how it stands")
 	s.same(s.status(tool), `completed "three"`, "the answer")
 	s.transcript(s.companion("bob"), "user: the task", "assistant: one", "user: something else", "assistant: three")
@@ -214,7 +214,7 @@ func rewindSpokenWaiting(s *Stage) {
 	x := s.Start(agent)
 	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
 	s.ended(s.Say(x, agent, "s-1", "And?"), helix.SuspendedAwaitingChildren)
-	s.ended(s.back(x, agent), helix.Completed)
+	s.ended(s.back(x), helix.Completed)
 	s.transcript(s.companion("bob"), "user: the task", "assistant: one", "user: something else", "assistant: three")
 	s.same(s.statuses(), "bob completed", "references")
 	s.nobodyWaits(x)
@@ -230,7 +230,7 @@ func rewindSpokenAlone(s *Stage) {
 	s.becomes(bob, session.Completed)
 	s.ended(s.Say(x, agent, "s-1", "And?"), helix.Completed)
 	s.until("it has answered", func() bool { return s.load(bob).Status == session.Completed && len(s.messages(bob)) == 4 })
-	s.ended(s.back(x, agent), helix.Completed)
+	s.ended(s.back(x), helix.Completed)
 	s.until("it has answered", func() bool { return s.load(bob).Status == session.Completed && len(s.runs(bob)) == 3 })
 	s.transcript(bob, "user: the task", "assistant: one", "user: something else", "assistant: three")
 }
@@ -244,7 +244,7 @@ func rewindWithdrawn(s *Stage) {
 	s.receive("the companion is at work", g.entered)
 	s.ended(s.Say(x, agent, "s-1", "And?"), helix.Completed)
 	s.same(s.status(helix.SendMessageTool), "queued", "what became of the message")
-	s.ended(s.back(x, agent), helix.Completed)
+	s.ended(s.back(x), helix.Completed)
 	g.release()
 	s.becomes(s.companion("bob"), session.Completed)
 	s.transcript(s.companion("bob"), "user: the task", `assistant: wait({"n":1})`, "tool wait: 1", "assistant: one")
@@ -263,7 +263,7 @@ func rewindWorkingOnIt(s *Stage) {
 	s.becomes(bob, session.Completed)
 	s.ended(s.Say(x, agent, "s-1", "And?"), helix.Completed)
 	s.receive("the companion is at work", g.entered)
-	s.ended(s.back(x, agent), helix.Completed)
+	s.ended(s.back(x), helix.Completed)
 	s.becomes(bob, session.Interrupted)
 	s.nothingRuns()
 	s.ended(s.Say(x, agent, "s-1", "And?"), helix.Completed)
@@ -279,7 +279,7 @@ func rewindNotKnown(s *Stage) {
 		scripted.Text("Thanks."))), helix.Blocking, named("helper", scripted.New(scripted.Text("one"))), other)
 	x := s.Start(agent)
 	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
-	s.ended(s.back(x, agent), helix.Completed)
+	s.ended(s.back(x), helix.Completed)
 	s.refused(s.result(helix.SendMessageTool).Error, code(session.CodeToolInput), "bob")
 	list := s.result(helix.ListChildrenTool)
 	s.same(string(list.ResultJSON()), "[]", "the list")
@@ -295,7 +295,7 @@ func rewindBelow(s *Stage) {
 	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
 	s.receive("the companion is at work", g.entered)
 	bob := s.child(s.child("s-1"))
-	s.ended(s.back(x, agent), helix.Completed)
+	s.ended(s.back(x), helix.Completed)
 	s.becomes(bob, session.Failed)
 	s.nothingRuns()
 	s.same(s.children("s-1")[0].Status, session.ChildSuperseded, "the reference")

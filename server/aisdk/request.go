@@ -441,10 +441,10 @@ func (p *Part) answers() bool {
 
 // Submission returns the answer in a tool part.
 func (p *Part) Submission() helix.Submission {
-	switch {
-	case p.State == StateApprovalResponded:
+	switch p.State {
+	case StateApprovalResponded:
 		return helix.Submission{Submission: session.Decide(p.CallID, p.Approval.ID, *p.Approval.Approved, p.Approval.Reason)}
-	case p.State == StateOutputError:
+	case StateOutputError:
 		return helix.ToolError(p.CallID, p.ErrorText)
 	}
 	return helix.ToolResult(p.CallID, json.RawMessage(bytes.TrimSpace(orNull(p.Output))))

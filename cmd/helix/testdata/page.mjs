@@ -124,7 +124,7 @@ const cases = {
     assert.equal(await page.locator(`${last} .card.waiting pre.whole`).textContent(), '{\n  "only": "this"\n}');
     await press(page, "Approve");
     await page.waitForFunction(() => !document.getElementById("notice").hidden);
-    assert.match(await page.locator("#notice").textContent(), /input is not the one that was answered|does not fit/);
+    assert.match(await page.locator("#notice").textContent(), /input is not the one that was answered|does not match the question/);
     assert.equal((await stored(page)).pending.length, 1);
     return page;
   },
