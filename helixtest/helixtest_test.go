@@ -249,6 +249,6 @@ func TestResumeMistakesAreNamed(t *testing.T) {
 	res = helixtest.Resume(r, res, helixtest.Reply("sign", true))
 	helixtest.Resume(r, res, helixtest.Reply("sign", true))
 	r.saw(t,
-		"no call of refund waits for an answer; these do: sign", "these do: sign", "waits", "step 3 of 3",
+		"no call of refund waits for an answer; these do: sign", "these do: sign", "waiting for 1 answer", "step 3 of 3",
 		"no call waits for an answer: the run is completed")
 }
