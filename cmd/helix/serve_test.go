@@ -803,7 +803,7 @@ func TestServeReloadsTokens(t *testing.T) {
 	admits(map[string]bool{ada: false, bob: true})
 
 	put(t, path, demo+"streams: 'memory:'\n")
-	d.await(d.err, "nobody is let in")
+	d.await(d.err, "config.tokens_missing")
 	d.await(d.err, "sections=streams")
 	admits(map[string]bool{ada: false, bob: false, eve: false})
 	d.stop()
