@@ -2,7 +2,6 @@ package helix
 
 import (
 	"context"
-	"encoding/json"
 
 	"github.com/helixagents/helix/session"
 )
@@ -34,12 +33,8 @@ func ReadState[T any](ctx context.Context, sessions Sessions, id string) (T, err
 	if err != nil {
 		return out, err
 	}
-	raw, err := state.Custom.MarshalJSON()
-	if err != nil {
-		return out, err
-	}
-	if err := json.Unmarshal(raw, &out); err != nil {
-		return out, session.ErrInvalid.WithCause(err, "session %s: its state does not fit %T", id, out)
+	if err := decodeState(&state.Custom, &out); err != nil {
+		return out, session.ErrInvalid.WithCause(err, "session %s", id)
 	}
 	return out, nil
 }

@@ -160,6 +160,11 @@ func (d *Draft) decode(out any) error {
 	if err != nil {
 		return err
 	}
+	return decodeState(&doc, out)
+}
+
+// decodeState decodes custom state into out, a pointer.
+func decodeState(doc *session.Document, out any) error {
 	raw, err := doc.MarshalJSON()
 	if err != nil {
 		return err

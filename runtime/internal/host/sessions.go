@@ -9,13 +9,14 @@ import (
 
 // sessions is the store of one tenant, as applications read it.
 type sessions struct {
-	host  *Host
-	store session.Store
+	host   *Host
+	tenant string
+	store  session.Store
 }
 
 // Sessions implements [helix.Executor].
 func (x *executor) Sessions() helix.Sessions {
-	return &sessions{host: x.h, store: x.h.cfg.Backend.Sessions().Tenant(x.tenant)}
+	return &sessions{host: x.h, tenant: x.tenant, store: x.h.cfg.Backend.Sessions().Tenant(x.tenant)}
 }
 
 // Get implements [helix.Sessions].
@@ -57,13 +58,9 @@ func (s *sessions) Delete(ctx context.Context, id string) ([]string, error) {
 	if err := session.CheckID(id); err != nil {
 		return nil, err
 	}
-	state, err := s.store.Load(ctx, id)
-	if err != nil {
-		return nil, err
-	}
 	deleted, err := s.store.Delete(ctx, id)
 	if err == nil {
-		s.host.stopDeleted(state.Tenant, deleted)
+		s.host.stopDeleted(s.tenant, deleted)
 	}
 	return deleted, err
 }
