@@ -418,7 +418,12 @@ func TestLog(t *testing.T) {
 	want := `"msg":"request","method":"POST","route":"/start","request":"my-request","session":"` + started.SessionID + `","run":"`
 	in := wire.Start{SessionID: started.SessionID, AgentType: "echo", Message: wire.Text(secret)}
 	call[wire.Started](s, http.StatusOK, http.MethodPost, "/start", in, wire.HeaderRequestID, "my-request")
-	if out := log.String(); !strings.Contains(out, want) || !strings.Contains(out, `"user":"alice","tenant":"north","status":200,"duration":`) {
+	// A request's line is written when its handler has returned, which the client does not wait for.
+	logged := func() bool { return strings.Contains(log.String(), want) }
+	for deadline := time.Now().Add(10 * time.Second); !logged() && time.Now().Before(deadline); {
+		time.Sleep(time.Millisecond)
+	}
+	if out := log.String(); !logged() || !strings.Contains(out, `"user":"alice","tenant":"north","status":200,"duration":`) {
 		t.Errorf("the log is %s", out)
 	}
 	panics.Store(true)

@@ -205,7 +205,7 @@ func TestKilledTurnIsTakenOver(t *testing.T) {
 	if !strings.Contains(out, "\"What do you remember?\".\nLet me see. \n→ recall {}\n← [\"tea is hot\"]\n") {
 		t.Errorf("it did not finish that turn and go on:\n%s", out)
 	}
-	if notes := p.err.String(); !strings.Contains(notes, "The last turn is unfinished.") || !strings.Contains(notes, "(taken over") {
+	if notes := p.err.String(); !strings.Contains(notes, "The last turn is unfinished.") || !strings.Contains(notes, "(recovered; the turn continues from its last commit)") {
 		t.Errorf("notes:\n%s", notes)
 	}
 	p = start(t, "chat", "--data", data, "--session", "chat")
