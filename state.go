@@ -15,7 +15,7 @@ import (
 
 // StateType declares an agent's typed custom state.
 type StateType struct {
-	defaults session.Document
+	defaults session.CustomState
 	known    map[string]bool // nil when any key may be set
 	open     map[string]bool
 	err      error
@@ -31,7 +31,7 @@ func StateOf[T any](defaults T) *StateType {
 		s.err = fmt.Errorf("%T cannot be encoded: %w", defaults, err)
 		return s
 	}
-	if s.defaults, err = session.DocumentOf(raw); err != nil {
+	if s.defaults, err = session.ParseCustomState(raw); err != nil {
 		s.err = fmt.Errorf("%T must encode to a JSON object", defaults)
 		return s
 	}
@@ -62,21 +62,21 @@ func (s *StateType) Open(keys ...string) *StateType {
 func (s *StateType) IsOpen(key string) bool { return s != nil && s.open[key] }
 
 // Defaults returns the state of a new session.
-func (s *StateType) Defaults() session.Document {
+func (s *StateType) Defaults() session.CustomState {
 	if s == nil {
-		return session.Document{}
+		return session.CustomState{}
 	}
 	return s.defaults.Clone()
 }
 
 // Initial merges the caller's state over the defaults. It refuses keys that the type does
 // not have.
-func (s *StateType) Initial(given json.RawMessage) (session.Document, error) {
+func (s *StateType) Initial(given json.RawMessage) (session.CustomState, error) {
 	doc := s.Defaults()
 	if len(given) == 0 {
 		return doc, nil
 	}
-	overlay, err := session.DocumentOf(given)
+	overlay, err := session.ParseCustomState(given)
 	if err != nil {
 		return doc, err
 	}
@@ -98,8 +98,8 @@ type Draft struct {
 	updating sync.Mutex // serializes Update; acquired before mu
 
 	mu     sync.Mutex
-	base   *session.Document // shared; not modified while the draft is open
-	before []session.Op      // earlier writes of the step that this draft includes
+	base   *session.CustomState // shared; not modified while the draft is open
+	before []session.Op         // earlier writes of the step that this draft includes
 	ops    []session.Op
 	err    error
 	closed bool
@@ -107,7 +107,7 @@ type Draft struct {
 
 // NewDraft opens a draft over base, which must not change until the draft is closed, and
 // over earlier writes of the same step that base does not include yet.
-func NewDraft(base *session.Document, earlier ...session.Writes) *Draft {
+func NewDraft(base *session.CustomState, earlier ...session.Writes) *Draft {
 	return &Draft{base: base, before: session.Compose(earlier...).Ops}
 }
 
@@ -121,9 +121,9 @@ func (d *Draft) Close() (session.Writes, error) {
 }
 
 // view returns the state with the draft's changes.
-func (d *Draft) view() (session.Document, error) {
+func (d *Draft) view() (session.CustomState, error) {
 	if d.closed {
-		return session.Document{}, session.ErrClosed.WithMessage("state used after the call ended")
+		return session.CustomState{}, session.ErrClosed.WithMessage("state used after the call ended")
 	}
 	doc := d.base.Clone()
 	if err := doc.Apply(session.Writes{Ops: slices.Concat(d.before, d.ops)}); err != nil {
@@ -164,7 +164,7 @@ func (d *Draft) decode(out any) error {
 }
 
 // decodeState decodes custom state into out, a pointer.
-func decodeState(doc *session.Document, out any) error {
+func decodeState(doc *session.CustomState, out any) error {
 	raw, err := doc.MarshalJSON()
 	if err != nil {
 		return err
@@ -222,12 +222,12 @@ func update[T any](d *Draft, fn func(*T)) error {
 	return nil
 }
 
-func document(v any) (session.Document, error) {
+func document(v any) (session.CustomState, error) {
 	raw, err := session.Encode(v)
 	if err != nil {
-		return session.Document{}, fmt.Errorf("encode the session's state: %w", err)
+		return session.CustomState{}, fmt.Errorf("encode the session's state: %w", err)
 	}
-	return session.DocumentOf(raw)
+	return session.ParseCustomState(raw)
 }
 
 // Append appends items to the list under a top-level key of the custom state. Its cost

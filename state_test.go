@@ -26,9 +26,9 @@ func (b bench) Emit(string, json.RawMessage)                 {}
 func (b bench) RecordUsage(string, float64, json.RawMessage) {}
 func onDraft(d *helix.Draft) *helix.Call                     { return &helix.Call{Scope: helix.Scope{}.WithEnv(bench{d})} }
 
-func stateDoc(t *testing.T, object string) *session.Document {
+func stateDoc(t *testing.T, object string) *session.CustomState {
 	t.Helper()
-	doc, err := session.DocumentOf(json.RawMessage(object))
+	doc, err := session.ParseCustomState(json.RawMessage(object))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,7 +27,7 @@ func newHooked(t *testing.T, sets ...func(h *hooked) *helix.Hooks) *hooked {
 	t.Helper()
 	done := make(chan struct{})
 	t.Cleanup(func() { close(done) })
-	var doc session.Document
+	var doc session.CustomState
 	h := &hooked{}
 	env := userEnv{
 		pool: usercode.NewPool(done), log: slog.New(slog.NewTextHandler(&h.log, nil)),
@@ -103,7 +103,7 @@ func noting(name string, fails ...string) func(h *hooked) *helix.Hooks {
 // state is the log that hooks wrote.
 func state(t *testing.T, writes session.Writes) string {
 	t.Helper()
-	var doc session.Document
+	var doc session.CustomState
 	if err := doc.Apply(writes); err != nil {
 		t.Fatal(err)
 	}

@@ -19,7 +19,7 @@ type plan struct {
 	patches    []session.Patch   // what the start changes in custom state
 	// transcript and doc are messages and custom state after the start.
 	transcript *session.Transcript
-	doc        session.Document
+	doc        session.CustomState
 	resumes    bool  // the turn continues the step in which an earlier run suspended
 	streamed   int64 // the size of the stream, in bytes
 }

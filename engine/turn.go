@@ -57,7 +57,7 @@ type turn struct {
 
 	run        session.Run         // alone: its usage grows with commits
 	state      session.State       // alone; without custom state
-	doc        session.Document    // alone: the committed custom state
+	doc        session.CustomState // alone: the committed custom state
 	transcript *session.Transcript // alone
 	step       int                 // alone: the number of steps committed
 	used       session.Usage       // alone: not committed yet
@@ -113,7 +113,7 @@ func (h *Handler) newTurn(
 	t.prompts = &promptBuilder{userEnv: env, agent: agent, tools: t.tools, sessionID: state.ID, runID: run.ID}
 	t.state = *state
 	t.doc = state.Custom
-	t.state.Custom = session.Document{}
+	t.state.Custom = session.CustomState{}
 	t.out = streamwriter.New(streamwriter.Config{
 		Streams:    t.streams,
 		ID:         t.streamID,

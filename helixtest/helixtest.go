@@ -45,7 +45,7 @@ type Result struct {
 	// Chunks is the turn's stream.
 	Chunks []stream.Chunk
 	// Custom is the session's custom state; [State] decodes it.
-	Custom session.Document
+	Custom session.CustomState
 	// Backend holds the session.
 	Backend store.Backend
 

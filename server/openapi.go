@@ -178,9 +178,9 @@ func newSchemas() *schemas {
 	return &schemas{
 		named: map[string]*jsonschema.Schema{"Message": messageSchema(), "UserMessage": userMessageSchema()},
 		options: &jsonschema.ForOptions{TypeSchemas: map[reflect.Type]*jsonschema.Schema{
-			reflect.TypeFor[json.RawMessage]():  anything,
-			reflect.TypeFor[session.Document](): object,
-			reflect.TypeFor[session.Message]():  {Ref: reference + "Message"},
+			reflect.TypeFor[json.RawMessage]():     anything,
+			reflect.TypeFor[session.CustomState](): object,
+			reflect.TypeFor[session.Message]():     {Ref: reference + "Message"},
 			reflect.TypeFor[wire.Messages](): {OneOf: []*jsonschema.Schema{
 				{Type: "string"}, {Type: "array", Items: &jsonschema.Schema{Ref: reference + "UserMessage"}},
 			}},

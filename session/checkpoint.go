@@ -34,8 +34,8 @@ type Checkpoint struct {
 	// on: there is no going back to it. Its custom state can still be read.
 	Undone bool `json:"undone,omitempty"`
 	// State is the custom state at the checkpoint. Listings leave it out.
-	State *Document `json:"state,omitempty"`
-	Extra Extra     `json:"-"`
+	State *CustomState `json:"state,omitempty"`
+	Extra Extra        `json:"-"`
 }
 
 type checkpointJSON Checkpoint

@@ -15,7 +15,7 @@ type Change struct {
 	KeepMessages *int
 	Messages     []Message
 	// State replaces the whole custom state before Writes are performed: a rewind.
-	State  *Document
+	State  *CustomState
 	Writes Writes
 	// StepCount is the session's and the run's new step count.
 	StepCount *int
@@ -401,7 +401,7 @@ func (c *Clone) Complete(from *State) (State, error) {
 	if to.Status == "" {
 		to.Status = Active
 	}
-	to.Custom = Document{}
+	to.Custom = CustomState{}
 	err := to.Check()
 	return to, err
 }

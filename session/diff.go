@@ -9,7 +9,7 @@ import (
 
 // Diff is the list of operations that turns before into after. A list that only
 // grew becomes an append, so that parallel writers of one list compose.
-func Diff(before, after *Document) Writes {
+func Diff(before, after *CustomState) Writes {
 	var w Writes
 	for _, key := range slices.Sorted(maps.Keys(before.keys)) {
 		if !after.Has(key) {

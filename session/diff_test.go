@@ -13,8 +13,8 @@ import (
 
 // genChanged makes a document that resembles another: some keys the same, some
 // changed, some gone, some new, some lists grown.
-func genChanged(before *session.Document) *rapid.Generator[*session.Document] {
-	return rapid.Custom(func(t *rapid.T) *session.Document {
+func genChanged(before *session.CustomState) *rapid.Generator[*session.CustomState] {
+	return rapid.Custom(func(t *rapid.T) *session.CustomState {
 		after := before.Clone()
 		_ = after.Apply(genWrites().Draw(t, "change"))
 		for key, value := range before.All() {
@@ -56,7 +56,7 @@ func TestDiffOfGrowthIsAppend(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		list := rapid.SliceOfN(genValue(2), 0, 5).Draw(t, "list")
 		more := rapid.SliceOfN(genValue(2), 1, 5).Draw(t, "more")
-		var before, after session.Document
+		var before, after session.CustomState
 		before.Set("k", space(t, encode(append([]any{}, list...))))
 		after.Set("k", space(t, encode(append(append([]any{}, list...), more...))))
 		w := session.Diff(&before, &after)
@@ -79,7 +79,7 @@ func TestDiffTable(t *testing.T) {
 		{"a list that changed", `{"a":[1,2]}`, `{"a":[3,2,1]}`, `[{"kind":"replace","key":"a","value":[3,2,1]}]`},
 		{"numbers as written", `{"a":1}`, `{"a":1.0}`, `[{"kind":"replace","key":"a","value":1.0}]`},
 	} {
-		before, after := must(session.DocumentOf(json.RawMessage(test.before))), must(session.DocumentOf(json.RawMessage(test.after)))
+		before, after := must(session.ParseCustomState(json.RawMessage(test.before))), must(session.ParseCustomState(json.RawMessage(test.after)))
 		if got := encode(session.Diff(&before, &after).Ops); string(got) != test.want {
 			t.Errorf("%s: got %s, want %s", test.name, got, test.want)
 		}
@@ -120,7 +120,7 @@ func TestResultPatchesMayBeRepeated(t *testing.T) {
 			return
 		}
 		patches := session.ResultPatches(&after, w)
-		for _, from := range []*session.Document{before, &after} {
+		for _, from := range []*session.CustomState{before, &after} {
 			got, err := session.ApplyPatches(marshal(t, from), append(slices.Clone(patches), patches...))
 			if err != nil {
 				t.Fatalf("patches %s: %v", encode(patches), err)
@@ -160,7 +160,7 @@ func TestPatchesTable(t *testing.T) {
 		{"a replace by the same", `{"a":{"x":[1]}}`, writes(replaceOp("a", `{ "x": [1] }`)), `null`},
 		{"several on one key", `{"a":[1]}`, writes(appendOp("a", "2"), replaceOp("a", "[1]")), `null`},
 	} {
-		before := must(session.DocumentOf(json.RawMessage(test.before)))
+		before := must(session.ParseCustomState(json.RawMessage(test.before)))
 		if got := encode(session.Patches(&before, test.writes)); string(got) != test.want {
 			t.Errorf("%s: got %s, want %s", test.name, got, test.want)
 		}

@@ -30,7 +30,7 @@ func FuzzDecode(f *testing.F) {
 		for _, kind := range kinds {
 			stable(t, kind, data, documents[kind])
 		}
-		document, err := session.DocumentOf(data)
+		document, err := session.ParseCustomState(data)
 		if err != nil && !errors.Is(err, session.ErrInvalid) {
 			t.Errorf("a document: %v", err)
 		}

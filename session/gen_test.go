@@ -84,9 +84,9 @@ func encode(v any) json.RawMessage {
 	return raw
 }
 
-func genDocument() *rapid.Generator[*session.Document] {
-	return rapid.Custom(func(t *rapid.T) *session.Document {
-		d := &session.Document{}
+func genDocument() *rapid.Generator[*session.CustomState] {
+	return rapid.Custom(func(t *rapid.T) *session.CustomState {
+		d := &session.CustomState{}
 		for _, key := range rapid.SliceOfNDistinct(rapid.SampledFrom(topKeys), 0, 6, rapid.ID).Draw(t, "document") {
 			d.Set(key, genRaw().Draw(t, "value"))
 		}
@@ -154,7 +154,7 @@ func sameJSON(t rapid.TB, what string, got, want []byte) {
 	}
 }
 
-func marshal(t rapid.TB, d *session.Document) json.RawMessage {
+func marshal(t rapid.TB, d *session.CustomState) json.RawMessage {
 	t.Helper()
 	raw, err := d.MarshalJSON()
 	if err != nil {

@@ -19,7 +19,7 @@ type Patch struct {
 // Patches gives what w does to before as JSON Patch operations, as readers of a
 // stream receive them. Objects are compared key by key; appends become "add" at
 // the end of the list.
-func Patches(before *Document, w Writes) []Patch {
+func Patches(before *CustomState, w Writes) []Patch {
 	var out []Patch
 	for _, op := range Compose(w).Ops { // so that each key is seen once
 		path := "/" + escapePointer(op.Key)
@@ -41,7 +41,7 @@ func Patches(before *Document, w Writes) []Patch {
 
 // ResultPatches gives what w did, as the values that came of it in after. They are
 // larger than [Patches], and may be applied by those who have them already.
-func ResultPatches(after *Document, w Writes) []Patch {
+func ResultPatches(after *CustomState, w Writes) []Patch {
 	var out []Patch
 	for _, op := range Compose(w).Ops {
 		path := "/" + escapePointer(op.Key)

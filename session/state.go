@@ -34,7 +34,7 @@ type State struct {
 	// session, and takes it from nobody.
 	Activity Activity `json:"activity,omitempty"`
 	// Custom is the application's state.
-	Custom    Document        `json:"customState"`
+	Custom    CustomState     `json:"customState"`
 	StepCount int             `json:"stepCount,omitempty"`
 	Output    json.RawMessage `json:"output,omitempty"`
 	Error     *Error          `json:"error,omitempty"`

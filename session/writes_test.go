@@ -93,7 +93,7 @@ func TestComposeIsAssociative(t *testing.T) {
 		a, b, c := genWrites().Draw(t, "a"), genWrites().Draw(t, "b"), genWrites().Draw(t, "c")
 		left := session.Compose(session.Compose(a, b), c)
 		right := session.Compose(a, session.Compose(b, c))
-		base := session.Document{}
+		base := session.CustomState{}
 		l, r := base.Clone(), base.Clone()
 		if l.Apply(left) != nil || r.Apply(right) != nil {
 			return
@@ -204,7 +204,7 @@ func TestDocumentKeepsBytes(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		d := genDocument().Draw(t, "document")
-		again, err := session.DocumentOf(marshal(t, d))
+		again, err := session.ParseCustomState(marshal(t, d))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -222,7 +222,7 @@ func TestDocumentKeepsBytes(t *testing.T) {
 func TestDocumentOfRefusesWhatIsNoObject(t *testing.T) {
 	t.Parallel()
 	for _, raw := range []string{``, `[]`, `1`, `"x"`, `{`, `{"a":}`} {
-		if _, err := session.DocumentOf(json.RawMessage(raw)); !errors.Is(err, session.ErrInvalid) {
+		if _, err := session.ParseCustomState(json.RawMessage(raw)); !errors.Is(err, session.ErrInvalid) {
 			t.Errorf("%q: got %v", raw, err)
 		}
 	}

@@ -89,7 +89,7 @@ var layers = []layer{
 	},
 	{
 		name:     "host", // what runtimes share
-		packages: []string{"runtime/internal/..."},
+		packages: []string{"runtime/host"},
 		imports:  []string{"domain", "support", "helix", "machine", "engine"},
 	},
 	{

@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/helixagents/helix"
-	"github.com/helixagents/helix/runtime/internal/host"
+	"github.com/helixagents/helix/runtime/host"
 	"github.com/helixagents/helix/session"
 )
 

@@ -13,7 +13,7 @@ import (
 
 	transact "github.com/dbos-inc/dbos-transact-golang/dbos"
 
-	"github.com/helixagents/helix/runtime/internal/host"
+	"github.com/helixagents/helix/runtime/host"
 	"github.com/helixagents/helix/session"
 )
 

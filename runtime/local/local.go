@@ -9,7 +9,7 @@ import (
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/engine"
 	"github.com/helixagents/helix/engine/machine"
-	"github.com/helixagents/helix/runtime/internal/host"
+	"github.com/helixagents/helix/runtime/host"
 	"github.com/helixagents/helix/session"
 )
 

@@ -337,7 +337,7 @@ func stateNumbers(s *Stage) {
 	custom := s.load("s-1").Custom
 	s.same(string(custom.Get(`a/b~c "d" é`)), "[9007199254740993]", "the large number")
 	s.same(string(custom.Get("0")), "[-1]", "the odd key")
-	folded, err := session.DocumentOf([]byte(s.foldState(`{}`, s.chunks("s-1"))))
+	folded, err := session.ParseCustomState([]byte(s.foldState(`{}`, s.chunks("s-1"))))
 	s.ok(err, "folded patches")
 	s.same(string(folded.Get(`a/b~c "d" é`)), "[9007199254740993]", "the large number, folded")
 }

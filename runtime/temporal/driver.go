@@ -12,7 +12,7 @@ import (
 	"go.temporal.io/sdk/temporal"
 
 	"github.com/helixagents/helix/engine/machine"
-	"github.com/helixagents/helix/runtime/internal/host"
+	"github.com/helixagents/helix/runtime/host"
 	"github.com/helixagents/helix/session"
 )
 

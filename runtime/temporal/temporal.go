@@ -11,7 +11,7 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/helixagents/helix"
-	"github.com/helixagents/helix/runtime/internal/host"
+	"github.com/helixagents/helix/runtime/host"
 	"github.com/helixagents/helix/session"
 )
 

@@ -9,7 +9,7 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/helixagents/helix/engine/machine"
-	"github.com/helixagents/helix/runtime/internal/host"
+	"github.com/helixagents/helix/runtime/host"
 )
 
 // The names under which the server knows what is ours.

@@ -40,8 +40,8 @@ type Snapshot struct {
 	Messages     []session.Message `json:"messages"`
 	// Earlier is the number of messages before these. They are omitted if the session is
 	// larger than a page of messages; GET /sessions/{id}/messages returns them.
-	Earlier int              `json:"earlier,omitempty"`
-	State   session.Document `json:"state"`
+	Earlier int                 `json:"earlier,omitempty"`
+	State   session.CustomState `json:"state"`
 }
 
 // Branch is the body of POST /sessions/{id}/branch, which starts a turn on a copy of the

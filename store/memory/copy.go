@@ -21,7 +21,7 @@ func utc(t time.Time) time.Time { return t.Round(0).UTC() }
 
 func cloneState(s *session.State) session.State {
 	out := *s
-	out.Custom, out.Pending, out.AwaitingChildren = session.Document{}, nil, nil
+	out.Custom, out.Pending, out.AwaitingChildren = session.CustomState{}, nil, nil
 	out.Output = bytes.Clone(s.Output)
 	out.Error = cloneError(s.Error)
 	out.Interrupt = cloneInterrupt(s.Interrupt)
@@ -37,8 +37,8 @@ func cloneState(s *session.State) session.State {
 }
 
 // cloneDocument copies custom state with its values.
-func cloneDocument(d *session.Document) session.Document {
-	var out session.Document
+func cloneDocument(d *session.CustomState) session.CustomState {
+	var out session.CustomState
 	for key, value := range d.All() {
 		out.Set(key, bytes.Clone(value))
 	}

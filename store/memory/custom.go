@@ -12,7 +12,7 @@ import (
 // since the last whole one outweigh it. So a step costs what it writes, and
 // going back to a checkpoint costs at most about twice the state's size.
 type custom struct {
-	doc session.Document
+	doc session.CustomState
 	// sizes has the bytes under each key and size their sum. They are counted along
 	// because measuring the document costs its length.
 	sizes map[string]int
@@ -27,13 +27,13 @@ type custom struct {
 // version is custom state at a checkpoint: whole, or base with operations
 // performed on it. Versions never change, so checkpoints and clones share them.
 type version struct {
-	whole *session.Document
+	whole *session.CustomState
 	base  *version
 	ops   []session.Op
 }
 
 // newCustom begins with a document that nobody else holds.
-func newCustom(doc session.Document) custom {
+func newCustom(doc session.CustomState) custom {
 	c := custom{doc: doc, sizes: make(map[string]int, doc.Len())}
 	for key, value := range doc.All() {
 		c.resize(key, len(key)+len(value))
@@ -101,7 +101,7 @@ func (c *custom) mark() *version {
 }
 
 // document puts the state together. The result shares its values with the store.
-func (v *version) document() session.Document {
+func (v *version) document() session.CustomState {
 	var newer []*version
 	for ; v.whole == nil; v = v.base {
 		newer = append(newer, v)

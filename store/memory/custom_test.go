@@ -18,7 +18,7 @@ func push(key string, item json.RawMessage) session.Writes {
 	return session.Writes{Ops: []session.Op{{Kind: session.OpAppend, Key: key, Items: []json.RawMessage{item}}}}
 }
 
-func encode(t *testing.T, d session.Document) string {
+func encode(t *testing.T, d session.CustomState) string {
 	t.Helper()
 	out, err := d.MarshalJSON()
 	if err != nil {
@@ -32,7 +32,7 @@ func encode(t *testing.T, d session.Document) string {
 func TestVersionsGiveBackWhatTheyMarked(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(1, 2))
-	c := newCustom(session.Document{})
+	c := newCustom(session.CustomState{})
 	var versions []*version
 	var want []string
 	for i := range 2000 {
@@ -67,7 +67,7 @@ func TestVersionsGiveBackWhatTheyMarked(t *testing.T) {
 func TestVersionsCostWhatIsWritten(t *testing.T) {
 	t.Parallel()
 	const steps = 4096
-	c := newCustom(session.Document{})
+	c := newCustom(session.CustomState{})
 	whole := 0
 	for i := range steps {
 		if err := c.apply(push("list", raw(`{"step":%d}`, i))); err != nil {
@@ -88,7 +88,7 @@ func TestVersionsCostWhatIsWritten(t *testing.T) {
 // A step that writes nothing adds nothing.
 func TestVersionsAreShared(t *testing.T) {
 	t.Parallel()
-	c := newCustom(session.Document{})
+	c := newCustom(session.CustomState{})
 	if err := c.apply(push("list", raw(`1`))); err != nil {
 		t.Fatal(err)
 	}

@@ -53,9 +53,9 @@ func (s *sessions) Edit(ctx context.Context, edit *session.Edit) (*session.Edite
 
 // cloneEdit is an edit whose documents are the store's own, and the custom state
 // that it creates a session with.
-func cloneEdit(edit *session.Edit) (*session.Edit, session.Document) {
+func cloneEdit(edit *session.Edit) (*session.Edit, session.CustomState) {
 	e := *edit
-	var initial session.Document
+	var initial session.CustomState
 	if e.Create != nil {
 		initial = cloneDocument(&e.Create.Custom)
 		created := cloneState(e.Create)

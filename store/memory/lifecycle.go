@@ -90,24 +90,24 @@ func (s *sessions) clone(ctx context.Context, clone *session.Clone) (*session.St
 
 // upTo is what a clone copies: the messages and custom state at its end. Neither
 // is ever changed in place, so the copy shares them.
-func (r *record) upTo(clone *session.Clone) ([]message, session.Document, error) {
+func (r *record) upTo(clone *session.Clone) ([]message, session.CustomState, error) {
 	switch {
 	case clone.CheckpointID != "":
 		cp := r.checkpointIDs[clone.CheckpointID]
 		if cp == nil {
-			return nil, session.Document{}, noCheckpoint(r.state.ID, clone.CheckpointID)
+			return nil, session.CustomState{}, noCheckpoint(r.state.ID, clone.CheckpointID)
 		}
 		if cp.Undone {
-			return nil, session.Document{}, session.ErrNotFound.WithMessage(
+			return nil, session.CustomState{}, session.ErrNotFound.WithMessage(
 				"session %s: a rewind has dropped messages of checkpoint %s", r.state.ID, cp.ID)
 		}
 		return r.messages[:cp.MessageCount:cp.MessageCount], cp.state.document(), nil
 	case clone.MessageCount != nil:
 		n := *clone.MessageCount
 		if n < 0 || n > len(r.messages) {
-			return nil, session.Document{}, session.Invalid("message count", "%d is not within 0 and %d", n, len(r.messages))
+			return nil, session.CustomState{}, session.Invalid("message count", "%d is not within 0 and %d", n, len(r.messages))
 		}
-		var custom session.Document
+		var custom session.CustomState
 		if cp := r.checkpointWithin(n); cp != nil {
 			custom = cp.state.document()
 		}
@@ -116,7 +116,7 @@ func (r *record) upTo(clone *session.Clone) ([]message, session.Document, error)
 	return slices.Clip(r.messages), r.custom.doc.Clone(), nil
 }
 
-func (b *Backend) newClone(tenant string, to *session.State, messages []message, custom session.Document) *record {
+func (b *Backend) newClone(tenant string, to *session.State, messages []message, custom session.CustomState) *record {
 	now := b.now()
 	rec := b.newRecord(tenant, to, custom, now)
 	rec.state.StepCount, rec.state.ResumeCount = 0, 0

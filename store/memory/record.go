@@ -39,7 +39,7 @@ type record struct {
 
 // newRecord makes a session of a document that was checked. The caller holds the
 // lock.
-func (b *Backend) newRecord(tenant string, doc *session.State, initial session.Document, now time.Time) *record {
+func (b *Backend) newRecord(tenant string, doc *session.State, initial session.CustomState, now time.Time) *record {
 	b.made++
 	own := cloneState(doc)
 	rec := &record{state: own.Born(tenant, now), custom: newCustom(initial)}

@@ -16,7 +16,7 @@ func (s *sessions) StartRun(ctx context.Context, start *session.StartRun) (*sess
 	if err != nil {
 		return nil, err
 	}
-	var initial session.Document
+	var initial session.CustomState
 	if start.Create != nil {
 		initial = cloneDocument(&start.Create.Custom)
 	}

@@ -30,11 +30,11 @@ type draft struct {
 
 	writes       []byte // the operations, composed, if there are any
 	warnings     []string
-	appended     []string          // keys that must be lists or not exist
-	keys         []string          // what keys there are then …
-	lists        []bool            // … and whether they hold lists
-	deleted      []string          // keys that are then gone
-	whole        *session.Document // the state is replaced by this, in which writes are performed
+	appended     []string             // keys that must be lists or not exist
+	keys         []string             // what keys there are then …
+	lists        []bool               // … and whether they hold lists
+	deleted      []string             // keys that are then gone
+	whole        *session.CustomState // the state is replaced by this, in which writes are performed
 	checkpointID string
 
 	outcome, output []byte // how the run ends, apart from its output

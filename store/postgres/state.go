@@ -49,7 +49,7 @@ ORDER BY version`
 
 // rebuilt is custom state on its way out of the database.
 type rebuilt struct {
-	doc session.Document
+	doc session.CustomState
 	err error
 	// snapshot and delta are the sizes of what it was rebuilt from.
 	snapshot, delta int64
@@ -103,7 +103,7 @@ SELECT $1, k.digest, k.is_list FROM unnest($2::bytea[], $3::boolean[]) k(digest,
 )
 
 // writeWhole queues the replacement of custom state at a version.
-func (s *sessions) writeWhole(t *tx, h *header, version int64, doc *session.Document) error {
+func (s *sessions) writeWhole(t *tx, h *header, version int64, doc *session.CustomState) error {
 	body, err := doc.MarshalJSON()
 	if err != nil {
 		return session.ErrInvalid.WithCause(err, "session %s: custom state cannot be encoded", h.ID)

@@ -12,7 +12,7 @@ import (
 // performs the first.
 //
 // custom, if set, is the state that a new session begins with.
-func (w *batch) change(id, runID string, c *session.Change, custom *session.Document, at time.Time) (err error) {
+func (w *batch) change(id, runID string, c *session.Change, custom *session.CustomState, at time.Time) (err error) {
 	if c.KeepMessages != nil {
 		w.do("keep", keyMessages+keyMetas+keyNames+keyUndone+keyPoints+keyCalls+keyOpen+keyOver+keyChildren+keyAwaited,
 			*c.KeepMessages)
@@ -80,7 +80,7 @@ func (w *batch) changeHeader(c *session.Change) {
 	}
 }
 
-func (w *batch) changeState(id string, c *session.Change, custom *session.Document) error {
+func (w *batch) changeState(id string, c *session.Change, custom *session.CustomState) error {
 	replace := c.State
 	if replace == nil {
 		replace = custom

@@ -88,7 +88,7 @@ func (h *header) labelsFor(edit *session.Edit) error {
 // is is.
 func (s *sessions) planEdit(edit *session.Edit, h *header, is *session.State, v *view) (*plan, error) {
 	p := &plan{}
-	var custom *session.Document
+	var custom *session.CustomState
 	switch {
 	case edit.Create != nil:
 		if err := p.create(is, s.b.tokens.next()); err != nil {

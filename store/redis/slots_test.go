@@ -74,7 +74,7 @@ func crowded(t *testing.T, b *redis.Backend, tenant, id string) *turn {
 	ask := session.Pending{CallID: "p1", Tool: "ask", Kind: session.PendingClientTool}
 	done := ask
 	done.CallID, done.State = "p2", session.PendingConsumed
-	doc := session.Document{}
+	doc := session.CustomState{}
 	doc.Set("k", []byte(`1`))
 	run.commit(session.Change{
 		Messages: []session.Message{session.UserText("hello"), {ID: "m1", Role: session.RoleAssistant, Parts: []session.Part{session.Text("x")}}},

@@ -20,7 +20,7 @@ import (
 const minDelta = 64 << 10
 
 // stateAt puts custom state together from what the script found.
-func stateAt(id string, part any) (doc session.Document, logged int, err error) {
+func stateAt(id string, part any) (doc session.CustomState, logged int, err error) {
 	parts := list(part)
 	if len(parts) < 2 {
 		return doc, 0, nil
@@ -135,7 +135,7 @@ func kindOf(value json.RawMessage) string {
 }
 
 // writeWhole replaces custom state.
-func (w *batch) writeWhole(id string, doc *session.Document) error {
+func (w *batch) writeWhole(id string, doc *session.CustomState) error {
 	body, err := doc.MarshalJSON()
 	if err != nil {
 		return session.ErrInvalid.WithCause(err, "session %s: custom state cannot be encoded", id)
@@ -156,7 +156,7 @@ func outweighs(logged int, part any) bool {
 }
 
 // condense makes a snapshot of custom state as it was read. Nobody depends on it.
-func (s *sessions) condense(ctx context.Context, h *header, doc *session.Document) {
+func (s *sessions) condense(ctx context.Context, h *header, doc *session.CustomState) {
 	body, err := doc.MarshalJSON()
 	if err == nil {
 		// Only the incarnation that was read may have it: one made anew under the same id

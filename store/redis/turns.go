@@ -269,7 +269,7 @@ func (s *sessions) planStart(start *session.StartRun, v *view) (*session.Started
 	}
 	p := &plan{}
 	var was *session.State
-	var custom *session.Document
+	var custom *session.CustomState
 	if h == nil {
 		state := newState(s.tenant, start.Create, v.now)
 		if err := p.create(&state, s.b.tokens.next()); err != nil {

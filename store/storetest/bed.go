@@ -127,8 +127,8 @@ func custom(object string) func(*session.State) {
 	return func(s *session.State) { s.Custom = document(object) }
 }
 
-func document(object string) session.Document {
-	d, err := session.DocumentOf(raw(object))
+func document(object string) session.CustomState {
+	d, err := session.ParseCustomState(raw(object))
 	if err != nil {
 		panic("storetest: " + object + ": " + err.Error())
 	}
@@ -149,7 +149,7 @@ func (t *bed) customIs(id, want string) {
 	t.documentIs("custom state of "+id, &state.Custom, want)
 }
 
-func (t *bed) documentIs(what string, d *session.Document, want string) {
+func (t *bed) documentIs(what string, d *session.CustomState, want string) {
 	t.Helper()
 	got, err := d.MarshalJSON()
 	t.ok(err, what)

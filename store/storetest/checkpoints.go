@@ -159,7 +159,7 @@ func listCheckpoints(t *bed) {
 
 // model is custom state kept beside the store's, and what it was at checkpoints.
 type model struct {
-	doc session.Document
+	doc session.CustomState
 	at  map[string]string
 }
 
@@ -195,7 +195,7 @@ func (m *model) check(t *bed, id string) {
 }
 
 // randomWrites is one step's writes on a handful of keys.
-func randomWrites(random *rand.Rand, doc *session.Document) session.Writes {
+func randomWrites(random *rand.Rand, doc *session.CustomState) session.Writes {
 	var w session.Writes
 	for range random.IntN(3) {
 		key := fmt.Sprintf("k%d", random.IntN(5))
@@ -313,7 +313,7 @@ func checkpointImmutable(t *bed) {
 	before, err := t.store().Checkpoint(t.Context(), "a", "a-cp2")
 	t.ok(err, "Checkpoint")
 	r := t.start("a", "run-2")
-	empty := session.Document{}
+	empty := session.CustomState{}
 	r.commit(session.Change{KeepMessages: new(0), State: &empty, Status: session.Paused})
 	r.commit(step(1, "later"))
 	after, err := t.store().Checkpoint(t.Context(), "a", "a-cp2")
@@ -379,7 +379,7 @@ func checkpointUndone(t *bed) {
 
 func checkpointBig(t *bed) {
 	r := t.running("a")
-	want := session.Document{}
+	want := session.CustomState{}
 	for n := 1; n <= 20; n++ {
 		change := step(n, fmt.Sprintf("cp%d", n))
 		op := session.Op{Kind: session.OpAppend, Key: "list"}

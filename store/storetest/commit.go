@@ -154,7 +154,7 @@ func commitState(t *bed) {
 	replaced := document(`{"list":[1]}`)
 	r.commit(session.Change{State: &replaced, Writes: push("list", `2`)})
 	t.customIs("a", `{"list":[1,2]}`)
-	empty := session.Document{}
+	empty := session.CustomState{}
 	r.commit(session.Change{State: &empty})
 	t.customIs("a", `{}`)
 	r.commit(session.Change{State: &empty, Writes: put("new", `null`)})
@@ -164,7 +164,7 @@ func commitState(t *bed) {
 func commitStateBytes(t *bed) {
 	r := t.running("a")
 	value := `{ "spaced" : 1.0, "html": "<&>" }`
-	var d session.Document
+	var d session.CustomState
 	d.Set("k", raw(value))
 	r.commit(session.Change{State: &d})
 	got := t.load("a")

@@ -98,7 +98,7 @@ func hostileKeys(t *bed) {
 	}
 	t.create("a")
 	r := t.start("a", "run-1")
-	want := session.Document{}
+	want := session.CustomState{}
 	for i, key := range odd {
 		w := session.Compose(put(key, fmt.Sprintf(`{"i":%d}`, i)), push("list "+key, fmt.Sprint(i)))
 		change := step(i+1, fmt.Sprintf("cp%d", i))

@@ -39,7 +39,7 @@ func (c *Cache) remember(h *header) {
 	kept := *h
 	kept.doc = nil
 	kept.takeDoc(&session.State{})
-	kept.Custom, kept.Tags, kept.Metadata = session.Document{}, nil, nil
+	kept.Custom, kept.Tags, kept.Metadata = session.CustomState{}, nil, nil
 	kept.UpdatedAt = time.Time{} // nobody decides anything on it
 	c.headers[session.Key{Tenant: h.Tenant, ID: h.ID}] = kept
 }

@@ -127,7 +127,7 @@ func (s *sessions) Clone(ctx context.Context, clone *session.Clone) (state *sess
 }
 
 // cloned finds the custom state and the number of messages that a clone takes.
-func (s *sessions) cloned(c Conn, from *header, clone *session.Clone) (session.Document, int, error) {
+func (s *sessions) cloned(c Conn, from *header, clone *session.Clone) (session.CustomState, int, error) {
 	count, version := from.MessageCount, from.Version
 	switch n := clone.MessageCount; {
 	case clone.CheckpointID != "":
@@ -137,17 +137,17 @@ func (s *sessions) cloned(c Conn, from *header, clone *session.Clone) (session.D
 				"session %s: a rewind has dropped messages of checkpoint %s", from.ID, point.ID)
 		}
 		if err != nil {
-			return session.Document{}, 0, err
+			return session.CustomState{}, 0, err
 		}
 		count, version = point.MessageCount, point.Version
 	case n != nil:
 		if *n < 0 || *n > count {
-			return session.Document{}, 0, session.Invalid("message count", "%d is not within 0 and %d", *n, count)
+			return session.CustomState{}, 0, session.Invalid("message count", "%d is not within 0 and %d", *n, count)
 		}
 		count = *n
 		var err error
 		if version, err = s.versionWithin(c, from, count); err != nil {
-			return session.Document{}, 0, err
+			return session.CustomState{}, 0, err
 		}
 	}
 	doc, err := s.stateAt(c, from, version)

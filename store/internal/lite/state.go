@@ -20,8 +20,8 @@ ORDER BY key DESC`
 
 // stateAt is the custom state as it was at a version: the last snapshot before
 // it, with the writes since. Snapshots are taken so that these never outweigh it.
-func (s *sessions) stateAt(c Conn, h *header, version int64) (session.Document, error) {
-	var doc session.Document
+func (s *sessions) stateAt(c Conn, h *header, version int64) (session.CustomState, error) {
+	var doc session.CustomState
 	var since []session.Writes
 	for r, err := range c.Query(selectStateLog, rowKey(h.number, 0), rowKey(h.number, version)) {
 		if err != nil {
@@ -51,7 +51,7 @@ func (s *sessions) stateAt(c Conn, h *header, version int64) (session.Document, 
 
 // stateChange is a change of custom state that was found possible.
 type stateChange struct {
-	whole  *session.Document // the state is replaced by this, and writes are in it
+	whole  *session.CustomState // the state is replaced by this, and writes are in it
 	writes session.Writes
 	keys   map[string]keyKind // what writes changes about the keys
 }
@@ -77,7 +77,7 @@ SELECT is_list FROM state_keys WHERE session = ? AND name = ?`
 
 // planState decides what a change does to custom state, and refuses what cannot
 // be done, before anything is written.
-func (s *sessions) planState(c Conn, h *header, replace *session.Document, w session.Writes) (*stateChange, error) {
+func (s *sessions) planState(c Conn, h *header, replace *session.CustomState, w session.Writes) (*stateChange, error) {
 	plan := &stateChange{}
 	if replace != nil {
 		doc := replace.Clone()
@@ -194,7 +194,7 @@ func (s *sessions) writeStateKey(t *Tx, h *header, name string, kind keyKind) er
 }
 
 // writeWholeState replaces custom state.
-func (s *sessions) writeWholeState(t *Tx, h *header, doc *session.Document) error {
+func (s *sessions) writeWholeState(t *Tx, h *header, doc *session.CustomState) error {
 	if _, err := t.Exec(deleteStateKeys, h.number); err != nil {
 		return err
 	}
@@ -206,7 +206,7 @@ func (s *sessions) writeWholeState(t *Tx, h *header, doc *session.Document) erro
 	return s.writeSnapshot(t, h, doc)
 }
 
-func (s *sessions) writeSnapshot(t *Tx, h *header, doc *session.Document) error {
+func (s *sessions) writeSnapshot(t *Tx, h *header, doc *session.CustomState) error {
 	body, err := doc.MarshalJSON()
 	if err != nil {
 		return session.ErrInvalid.WithCause(err, "session %s: custom state cannot be encoded", h.ID)

@@ -8,13 +8,13 @@ import (
 	"slices"
 )
 
-// Document is a session's custom state: JSON values under top-level keys. A list
+// CustomState is a session's custom state: JSON values under top-level keys. A list
 // keeps what was appended to it apart from what it was written with, so that
 // appending to a long list costs what is appended.
 //
-// The zero value is an empty document. A Document is not safe for concurrent
-// writes; [Document.Clone] is cheap.
-type Document struct {
+// The zero value has no keys. A CustomState is not safe for concurrent
+// writes; [CustomState.Clone] is cheap.
+type CustomState struct {
 	keys map[string]docValue
 }
 
@@ -23,21 +23,21 @@ type docValue struct {
 	items []json.RawMessage // appended to raw, which is then an array
 }
 
-// DocumentOf makes a document of a JSON object.
-func DocumentOf(object json.RawMessage) (Document, error) {
-	var d Document
+// ParseCustomState decodes a JSON object.
+func ParseCustomState(object json.RawMessage) (CustomState, error) {
+	var d CustomState
 	err := d.UnmarshalJSON(object)
 	return d, err
 }
 
 // Len is the number of keys.
-func (d *Document) Len() int { return len(d.keys) }
+func (d *CustomState) Len() int { return len(d.keys) }
 
 // Has reports whether the key is set.
-func (d *Document) Has(key string) bool { _, ok := d.keys[key]; return ok }
+func (d *CustomState) Has(key string) bool { _, ok := d.keys[key]; return ok }
 
 // Get is the value under key, or nil.
-func (d *Document) Get(key string) json.RawMessage {
+func (d *CustomState) Get(key string) json.RawMessage {
 	v, ok := d.keys[key]
 	if !ok {
 		return nil
@@ -46,7 +46,7 @@ func (d *Document) Get(key string) json.RawMessage {
 }
 
 // Set puts a JSON value under key.
-func (d *Document) Set(key string, value json.RawMessage) {
+func (d *CustomState) Set(key string, value json.RawMessage) {
 	if d.keys == nil {
 		d.keys = map[string]docValue{}
 	}
@@ -54,7 +54,7 @@ func (d *Document) Set(key string, value json.RawMessage) {
 }
 
 // All yields keys in order with their values.
-func (d *Document) All() iter.Seq2[string, json.RawMessage] {
+func (d *CustomState) All() iter.Seq2[string, json.RawMessage] {
 	return func(yield func(string, json.RawMessage) bool) {
 		for _, key := range slices.Sorted(maps.Keys(d.keys)) {
 			if !yield(key, d.keys[key].json()) {
@@ -64,8 +64,8 @@ func (d *Document) All() iter.Seq2[string, json.RawMessage] {
 	}
 }
 
-// Check reports a document that cannot be stored.
-func (d *Document) Check() error {
+// Check returns an error if the state cannot be stored.
+func (d *CustomState) Check() error {
 	for key, v := range d.keys {
 		if err := checkStateKey(key); err != nil {
 			return err
@@ -78,8 +78,8 @@ func (d *Document) Check() error {
 }
 
 // Clone is an independent copy that shares the values.
-func (d *Document) Clone() Document {
-	out := Document{keys: make(map[string]docValue, len(d.keys))}
+func (d *CustomState) Clone() CustomState {
+	out := CustomState{keys: make(map[string]docValue, len(d.keys))}
 	for key, v := range d.keys {
 		v.items = slices.Clip(v.items)
 		out.keys[key] = v
@@ -90,7 +90,7 @@ func (d *Document) Clone() Document {
 // Apply performs the operations in order. It changes nothing when one of them
 // cannot be performed: an append to something that is not a list. An append of no
 // items does nothing.
-func (d *Document) Apply(w Writes) error {
+func (d *CustomState) Apply(w Writes) error {
 	if err := d.check(w); err != nil {
 		return err
 	}
@@ -118,7 +118,7 @@ func (d *Document) Apply(w Writes) error {
 	return nil
 }
 
-func (d *Document) check(w Writes) error {
+func (d *CustomState) check(w Writes) error {
 	if err := w.Check(); err != nil {
 		return err
 	}
@@ -180,8 +180,8 @@ func JoinList(base json.RawMessage, items []json.RawMessage) json.RawMessage {
 	return append(out, ']')
 }
 
-// Size is roughly the document's length in bytes.
-func (d *Document) Size() int {
+// Size returns roughly the encoded length in bytes.
+func (d *CustomState) Size() int {
 	n := 0
 	for key, v := range d.keys {
 		n += len(key) + len(v.raw)
@@ -192,8 +192,8 @@ func (d *Document) Size() int {
 	return n
 }
 
-// MarshalJSON gives the document as one object with its keys in order.
-func (d Document) MarshalJSON() ([]byte, error) {
+// MarshalJSON encodes the state as one object with sorted keys.
+func (d CustomState) MarshalJSON() ([]byte, error) {
 	out := []byte{'{'}
 	var err error
 	for key, value := range d.All() {
@@ -209,12 +209,12 @@ func (d Document) MarshalJSON() ([]byte, error) {
 }
 
 // UnmarshalJSON reads a JSON object.
-func (d *Document) UnmarshalJSON(data []byte) error {
+func (d *CustomState) UnmarshalJSON(data []byte) error {
 	var keys map[string]json.RawMessage
 	if err := json.Unmarshal(data, &keys); err != nil {
 		return Invalid("state", "must be a JSON object: %v", err)
 	}
-	*d = Document{keys: make(map[string]docValue, len(keys))}
+	*d = CustomState{keys: make(map[string]docValue, len(keys))}
 	for key, value := range keys {
 		d.keys[key] = docValue{raw: value}
 	}
@@ -223,4 +223,4 @@ func (d *Document) UnmarshalJSON(data []byte) error {
 
 // Peek is the value under key without what was appended to it since, or nil. It
 // tells a list from other values without joining it.
-func (d *Document) Peek(key string) json.RawMessage { return d.keys[key].raw }
+func (d *CustomState) Peek(key string) json.RawMessage { return d.keys[key].raw }
