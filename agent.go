@@ -175,36 +175,6 @@ func (a *Agent) invalid(field, format string, args ...any) error {
 	return session.Invalid("agent "+a.Name+": "+field, format, args...)
 }
 
-// StepLimit returns the limit of model calls per turn, or [Unlimited].
-func (a *Agent) StepLimit() int {
-	if a.MaxSteps == 0 {
-		return DefaultMaxSteps
-	}
-	return a.MaxSteps
-}
-
-// ModelCallTimeout returns the timeout of one attempt of a model call, or 0 for none.
-func (a *Agent) ModelCallTimeout() time.Duration { return bound(a.ModelTimeout, DefaultModelTimeout) }
-
-// bound applies a default to a limit: 0 means the default, and a negative limit means none,
-// which it returns as 0.
-func bound(limit, byDefault time.Duration) time.Duration {
-	if limit == 0 {
-		return byDefault
-	}
-	return max(limit, 0)
-}
-
-// Tool returns the tool with the given name.
-func (a *Agent) Tool(name string) (*Tool, bool) {
-	for i := range a.Tools {
-		if a.Tools[i].Name == name {
-			return &a.Tools[i], true
-		}
-	}
-	return nil, false
-}
-
 func reservedToolName(name string) bool {
 	for _, prefix := range reservedPrefixes {
 		if strings.HasPrefix(name, prefix) {

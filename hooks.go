@@ -136,11 +136,3 @@ type StateChangeEvent struct {
 type MessageEvent struct {
 	Message session.Message
 }
-
-// IsZero reports whether no hook is set.
-func (h *Hooks) IsZero() bool {
-	return h == nil || (h.OnAgentStart == nil && h.OnAgentComplete == nil && h.OnAgentFail == nil &&
-		h.OnAgentInterrupted == nil && h.OnAgentSuspended == nil && h.OnAgentResumed == nil && h.BeforeLLMCall == nil && h.AfterLLMCall == nil &&
-		h.BeforeTool == nil && h.AfterTool == nil && h.BeforeSubAgent == nil && h.AfterSubAgent == nil &&
-		h.OnStateChange == nil && h.OnMessage == nil)
-}

@@ -46,6 +46,3 @@ type FactoryRequest struct {
 // Named returns a reference to a registered agent, or to one that a factory builds.
 // Executors accept it in place of a definition.
 func Named(name string) *Agent { return &Agent{Name: name, named: true} }
-
-// IsNamed reports whether the agent is a reference from [Named], without a definition.
-func (a *Agent) IsNamed() bool { return a != nil && a.named }

@@ -1,8 +1,7 @@
 package helix
 
 import (
-	"encoding/json"
-
+	"github.com/helixagents/helix/internal/access"
 	"github.com/helixagents/helix/session"
 )
 
@@ -22,23 +21,7 @@ type Scope struct {
 	// Key identifies the effect. It stays the same when the effect is repeated.
 	Key string
 
-	env Env
-}
-
-// Env connects a scope to its run. Runtimes implement it.
-type Env interface {
-	// Draft returns the custom state that may be read and written here.
-	Draft() *Draft
-	// Emit writes a custom event to the stream.
-	Emit(name string, data json.RawMessage)
-	// RecordUsage records an amount of something that the application counts.
-	RecordUsage(name string, amount float64, data json.RawMessage)
-}
-
-// WithEnv returns the scope bound to a run.
-func (s Scope) WithEnv(env Env) Scope {
-	s.env = env
-	return s
+	env access.Env // nil outside of a run
 }
 
 // Scoped is implemented by values that carry a [Scope]: calls, hook contexts and prompts.

@@ -3,6 +3,7 @@ package helix
 import (
 	"context"
 
+	"github.com/helixagents/helix/internal/userstate"
 	"github.com/helixagents/helix/session"
 )
 
@@ -33,7 +34,7 @@ func ReadState[T any](ctx context.Context, sessions Sessions, id string) (T, err
 	if err != nil {
 		return out, err
 	}
-	if err := decodeState(&state.Custom, &out); err != nil {
+	if err := userstate.Decode(&state.Custom, &out); err != nil {
 		return out, session.ErrInvalid.WithCause(err, "session %s", id)
 	}
 	return out, nil

@@ -7,9 +7,8 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
-	"slices"
-	"sync"
 
+	"github.com/helixagents/helix/internal/userstate"
 	"github.com/helixagents/helix/session"
 )
 
@@ -61,18 +60,15 @@ func (s *StateType) Open(keys ...string) *StateType {
 // [StateType.Open].
 func (s *StateType) IsOpen(key string) bool { return s != nil && s.open[key] }
 
-// Defaults returns the state of a new session.
-func (s *StateType) Defaults() session.CustomState {
+func (s *StateType) clonedDefaults() session.CustomState {
 	if s == nil {
 		return session.CustomState{}
 	}
 	return s.defaults.Clone()
 }
 
-// Initial merges the caller's state over the defaults. It refuses keys that the type does
-// not have.
-func (s *StateType) Initial(given json.RawMessage) (session.CustomState, error) {
-	doc := s.Defaults()
+func (s *StateType) initial(given json.RawMessage) (session.CustomState, error) {
+	doc := s.clonedDefaults()
 	if len(given) == 0 {
 		return doc, nil
 	}
@@ -92,52 +88,6 @@ func (s *StateType) Initial(given json.RawMessage) (session.CustomState, error) 
 	return doc, nil
 }
 
-// Draft is the custom state as one call or hook sees it: the stored state and its own
-// changes so far. It is safe for concurrent use.
-type Draft struct {
-	updating sync.Mutex // serializes Update; acquired before mu
-
-	mu     sync.Mutex
-	base   *session.CustomState // shared; not modified while the draft is open
-	before []session.Op         // earlier writes of the step that this draft includes
-	ops    []session.Op
-	err    error
-	closed bool
-}
-
-// NewDraft opens a draft over base, which must not change until the draft is closed, and
-// over earlier writes of the same step that base does not include yet.
-func NewDraft(base *session.CustomState, earlier ...session.Writes) *Draft {
-	return &Draft{base: base, before: session.Compose(earlier...).Ops}
-}
-
-// Close closes the draft and returns its writes, or the first error. Later uses, by a
-// goroutine that outlives its call, have no effect.
-func (d *Draft) Close() (session.Writes, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.closed = true
-	return session.Compose(session.Writes{Ops: d.ops}), d.err
-}
-
-// view returns the state with the draft's changes.
-func (d *Draft) view() (session.CustomState, error) {
-	if d.closed {
-		return session.CustomState{}, session.ErrClosed.WithMessage("state used after the call ended")
-	}
-	doc := d.base.Clone()
-	if err := doc.Apply(session.Writes{Ops: slices.Concat(d.before, d.ops)}); err != nil {
-		return doc, err
-	}
-	return doc, nil
-}
-
-func (d *Draft) fail(err error) {
-	if d.err == nil && !d.closed {
-		d.err = err
-	}
-}
-
 // State returns the custom state as a T. It does not apply the agent's defaults: a field
 // that the state does not have keeps T's zero value. A state that does not decode into T
 // fails the call.
@@ -147,32 +97,10 @@ func State[T any](s Scoped) T {
 	if d == nil {
 		return out
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if err := d.decode(&out); err != nil {
-		d.fail(err)
+	if err := d.Decode(&out); err != nil {
+		d.Fail(err)
 	}
 	return out
-}
-
-func (d *Draft) decode(out any) error {
-	doc, err := d.view()
-	if err != nil {
-		return err
-	}
-	return decodeState(&doc, out)
-}
-
-// decodeState decodes custom state into out, a pointer.
-func decodeState(doc *session.CustomState, out any) error {
-	raw, err := doc.MarshalJSON()
-	if err != nil {
-		return err
-	}
-	if err := json.Unmarshal(raw, out); err != nil {
-		return fmt.Errorf("decode the session's state into %T: %w", out, err)
-	}
-	return nil
 }
 
 // Update changes the custom state. It passes the state to fn as a *T and turns the changes
@@ -186,21 +114,12 @@ func Update[T any](s Scoped, fn func(state *T)) {
 	if d == nil {
 		return
 	}
-	d.updating.Lock()
-	defer d.updating.Unlock()
-	if err := update(d, fn); err != nil {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		d.fail(err)
-	}
+	d.Update(func() error { return update(d, fn) })
 }
 
-func update[T any](d *Draft, fn func(*T)) error {
+func update[T any](d *userstate.Draft, fn func(*T)) error {
 	var value T
-	d.mu.Lock()
-	err := d.decode(&value)
-	d.mu.Unlock()
-	if err != nil {
+	if err := d.Decode(&value); err != nil {
 		return err
 	}
 	fillSlices(&value)
@@ -214,11 +133,7 @@ func update[T any](d *Draft, fn func(*T)) error {
 	if err != nil {
 		return err
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, op := range session.Diff(&before, &after).Ops {
-		d.add(op)
-	}
+	d.Add(session.Diff(&before, &after).Ops...)
 	return nil
 }
 
@@ -241,60 +156,15 @@ func Append[Item any](s Scoped, key string, items ...Item) {
 	for _, item := range items {
 		raw, err := session.Encode(item)
 		if err != nil {
-			d.mu.Lock()
-			d.fail(fmt.Errorf("encode an item for state key %q: %w", key, err))
-			d.mu.Unlock()
+			d.Fail(fmt.Errorf("encode an item for state key %q: %w", key, err))
 			return
 		}
 		op.Items = append(op.Items, raw)
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.add(op)
+	d.Add(op)
 }
 
-// add records an operation if it can be applied; null counts as an empty list.
-func (d *Draft) add(op session.Op) {
-	if d.closed {
-		return
-	}
-	if err := (&session.Writes{Ops: []session.Op{op}}).Check(); err != nil {
-		d.fail(err)
-		return
-	}
-	if op.Kind == session.OpAppend {
-		switch current := d.rawValue(op.Key); {
-		case string(current) == "null":
-			op = session.Op{Kind: session.OpReplace, Key: op.Key, Value: session.JoinList(json.RawMessage("[]"), op.Items)}
-		case current != nil && !session.IsList(current):
-			d.fail(session.Invalid("state key", "%q is not a list, so nothing can be appended to it", op.Key))
-			return
-		}
-	}
-	d.ops = append(d.ops, op)
-}
-
-// rawValue returns enough of a key's value to see whether it is a list.
-func (d *Draft) rawValue(key string) json.RawMessage {
-	for _, ops := range [][]session.Op{d.ops, d.before} {
-		for _, op := range slices.Backward(ops) {
-			if op.Key != key {
-				continue
-			}
-			switch op.Kind {
-			case session.OpAppend:
-				return json.RawMessage("[]")
-			case session.OpReplace:
-				return op.Value
-			case session.OpDelete:
-				return nil
-			}
-		}
-	}
-	return d.base.Peek(key)
-}
-
-func draftOf(s Scoped) *Draft {
+func draftOf(s Scoped) *userstate.Draft {
 	if env := s.scope().env; env != nil {
 		return env.Draft()
 	}

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/internal/access"
+	"github.com/helixagents/helix/internal/userstate"
 	"github.com/helixagents/helix/llm/scripted"
 	"github.com/helixagents/helix/session"
 )
@@ -19,12 +21,16 @@ type tally struct {
 }
 
 // bench is an environment around one draft.
-type bench struct{ draft *helix.Draft }
+type bench struct{ draft *userstate.Draft }
 
-func (b bench) Draft() *helix.Draft                          { return b.draft }
+func (b bench) Draft() *userstate.Draft                      { return b.draft }
 func (b bench) Emit(string, json.RawMessage)                 {}
 func (b bench) RecordUsage(string, float64, json.RawMessage) {}
-func onDraft(d *helix.Draft) *helix.Call                     { return &helix.Call{Scope: helix.Scope{}.WithEnv(bench{d})} }
+func onDraft(d *userstate.Draft) *helix.Call {
+	call := &helix.Call{}
+	access.BindScope(&call.Scope, bench{d})
+	return call
+}
 
 func stateDoc(t *testing.T, object string) *session.CustomState {
 	t.Helper()
@@ -35,7 +41,7 @@ func stateDoc(t *testing.T, object string) *session.CustomState {
 	return &doc
 }
 
-func closeDraft(t *testing.T, d *helix.Draft) string {
+func closeDraft(t *testing.T, d *userstate.Draft) string {
 	t.Helper()
 	writes, err := d.Close()
 	if err != nil {
@@ -82,7 +88,7 @@ func TestUpdateBecomesOperations(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			d := helix.NewDraft(stateDoc(t, c.state))
+			d := userstate.New(stateDoc(t, c.state))
 			helix.Update(onDraft(d), c.update)
 			if got := closeDraft(t, d); got != c.want {
 				t.Errorf("got  %s\nwant %s", got, c.want)
@@ -94,7 +100,7 @@ func TestUpdateBecomesOperations(t *testing.T) {
 func TestDraftSeesItsOwnAndEarlierWrites(t *testing.T) {
 	t.Parallel()
 	earlier := session.Writes{Ops: []session.Op{{Kind: session.OpAppend, Key: "names", Items: []json.RawMessage{json.RawMessage(`"b"`)}}}}
-	d := helix.NewDraft(stateDoc(t, `{"names":["a"],"total":1}`), earlier)
+	d := userstate.New(stateDoc(t, `{"names":["a"],"total":1}`), earlier)
 	call := onDraft(d)
 	helix.Append(call, "names", "c")
 	helix.Update(call, func(s *tally) { s.Total = len(s.Names) })
@@ -108,7 +114,7 @@ func TestDraftSeesItsOwnAndEarlierWrites(t *testing.T) {
 
 func TestDraftIsSafeForConcurrentUse(t *testing.T) {
 	t.Parallel()
-	d := helix.NewDraft(stateDoc(t, `{"names":[],"total":0}`))
+	d := userstate.New(stateDoc(t, `{"names":[],"total":0}`))
 	call := onDraft(d)
 	var wg sync.WaitGroup
 	for range 20 {
@@ -125,21 +131,21 @@ func TestDraftIsSafeForConcurrentUse(t *testing.T) {
 func TestDraftRefusals(t *testing.T) {
 	t.Parallel()
 	t.Run("an append to something else", func(t *testing.T) {
-		d := helix.NewDraft(stateDoc(t, `{"total":1}`))
+		d := userstate.New(stateDoc(t, `{"total":1}`))
 		helix.Append(onDraft(d), "total", 1)
 		if _, err := d.Close(); !errors.Is(err, helix.ErrInvalid) || !strings.Contains(err.Error(), `"total"`) {
 			t.Errorf("got %v", err)
 		}
 	})
 	t.Run("a state that does not fit the type", func(t *testing.T) {
-		d := helix.NewDraft(stateDoc(t, `{"total":"many"}`))
+		d := userstate.New(stateDoc(t, `{"total":"many"}`))
 		helix.Update(onDraft(d), func(s *tally) { s.Total++ })
 		if _, err := d.Close(); err == nil || !strings.Contains(err.Error(), "total") {
 			t.Errorf("got %v", err)
 		}
 	})
 	t.Run("a use after the call has ended", func(t *testing.T) {
-		d := helix.NewDraft(stateDoc(t, `{"total":1}`))
+		d := userstate.New(stateDoc(t, `{"total":1}`))
 		closeDraft(t, d)
 		helix.Update(onDraft(d), func(s *tally) { s.Total++ })
 		helix.Append(onDraft(d), "names", "x")
@@ -180,17 +186,17 @@ func TestOpenState(t *testing.T) {
 func TestInitialState(t *testing.T) {
 	t.Parallel()
 	s := helix.StateOf(tally{Total: 7})
-	doc, err := s.Initial(json.RawMessage(`{"names":["a"]}`))
+	doc, err := access.InitialState(s, json.RawMessage(`{"names":["a"]}`))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if raw, _ := json.Marshal(doc); string(raw) != `{"names":["a"],"total":7}` {
 		t.Errorf("got %s", raw)
 	}
-	if _, err := s.Initial(json.RawMessage(`{"naems":[]}`)); !errors.Is(err, helix.ErrInvalid) || !strings.Contains(err.Error(), "state.naems") {
+	if _, err := access.InitialState(s, json.RawMessage(`{"naems":[]}`)); !errors.Is(err, helix.ErrInvalid) || !strings.Contains(err.Error(), "state.naems") {
 		t.Errorf("an unknown field: %v", err)
 	}
-	if _, err := s.Initial(json.RawMessage(`[]`)); !errors.Is(err, helix.ErrInvalid) {
+	if _, err := access.InitialState(s, json.RawMessage(`[]`)); !errors.Is(err, helix.ErrInvalid) {
 		t.Errorf("a list: %v", err)
 	}
 }

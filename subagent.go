@@ -3,8 +3,6 @@ package helix
 import (
 	"encoding/json"
 	"fmt"
-
-	"github.com/helixagents/helix/session"
 )
 
 // Names of the tools with which agents call others.
@@ -62,9 +60,6 @@ type Companion struct {
 	Description string
 }
 
-// Blocks reports whether calls wait for the companion.
-func (c *Companion) Blocks() bool { return c.Mode != NonBlocking }
-
 // InputType declares a typed input.
 type InputType struct {
 	schema *Schema
@@ -92,85 +87,12 @@ func RawInput(schema json.RawMessage) *InputType {
 // Schema returns the input's schema.
 func (i *InputType) Schema() *Schema { return i.schema }
 
-// task is the default input of a sub-agent.
-type task struct {
-	Task string `json:"task" jsonschema:"what to do, with everything needed to do it"`
-}
-
-var taskInput = InputOf[task]()
-
 // AgentName returns the name of the local or remote agent.
 func (s *SubAgent) AgentName() string {
 	if s.Agent == nil {
 		return s.Name
 	}
 	return s.Agent.Name
-}
-
-// Tool returns the name of the sub-agent's tool.
-func (s *SubAgent) Tool() string { return SubAgentPrefix + s.AgentName() }
-
-// InputSchema returns the schema of a call's arguments.
-func (s *SubAgent) InputSchema() *Schema {
-	if s.Input == nil {
-		return taskInput.schema
-	}
-	return s.Input.schema
-}
-
-// About returns the tool's description for the model.
-func (s *SubAgent) About() string {
-	if s.Agent == nil {
-		return describe(s.Description, &Agent{Name: s.Name})
-	}
-	return describe(s.Description, s.Agent)
-}
-
-// About returns the companion's description for the model.
-func (c *Companion) About() string { return describe(c.Description, c.Agent) }
-
-func describe(own string, agent *Agent) string {
-	switch {
-	case own != "":
-		return own
-	case agent.Description != "":
-		return agent.Description
-	}
-	return "Hand a task to the agent " + agent.Name + "."
-}
-
-// Message returns the first message of the sub-agent's session for a call.
-func (s *SubAgent) Message(input json.RawMessage) (session.Message, error) {
-	if s.Prompt != nil {
-		text, err := s.Prompt(input)
-		return session.UserText(text), err
-	}
-	if s.Input == nil {
-		var in task
-		err := json.Unmarshal(input, &in)
-		return session.UserText(in.Task), err
-	}
-	return session.UserText(string(input)), nil
-}
-
-// SubAgent returns the sub-agent with the given tool name.
-func (a *Agent) SubAgent(tool string) (*SubAgent, bool) {
-	for i := range a.SubAgents {
-		if a.SubAgents[i].Tool() == tool {
-			return &a.SubAgents[i], true
-		}
-	}
-	return nil, false
-}
-
-// Companion returns the companion with the given agent name.
-func (a *Agent) Companion(name string) (*Companion, bool) {
-	for i := range a.Companions {
-		if a.Companions[i].Agent.Name == name {
-			return &a.Companions[i], true
-		}
-	}
-	return nil, false
 }
 
 // Reaches returns the agent and all agents that it may call, directly or indirectly, each

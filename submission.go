@@ -55,8 +55,7 @@ func (s Submission) By(user User) Submission {
 	return s
 }
 
-// Check returns an error if no call would accept the submission.
-func (s *Submission) Check() error {
+func (s *Submission) check() error {
 	if s.err != nil {
 		return s.err
 	}

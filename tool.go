@@ -50,17 +50,10 @@ type Tool struct {
 	Strict bool
 }
 
-// CallTimeout returns the timeout of one call, or 0 for none.
-func (t *Tool) CallTimeout() time.Duration { return bound(t.Timeout, DefaultToolTimeout) }
-
-// WaitLimit returns how long a call waits for a person, or 0 for no limit.
-func (t *Tool) WaitLimit() time.Duration { return bound(t.Deadline, DefaultDeadline) }
-
-// Waits reports whether calls of the tool may wait for a person.
-func (t *Tool) Waits() bool { return t.Approval != nil || t.OnClient() }
-
 // OnClient reports whether calls run on the client.
 func (t *Tool) OnClient() bool { _, ok := t.Execute.(*clientTool); return ok }
+
+func (t *Tool) mayWait() bool { return t.Approval != nil || t.OnClient() }
 
 func (t *Tool) check(a *Agent) error {
 	field := "tool " + t.Name
@@ -80,9 +73,9 @@ func (t *Tool) check(a *Agent) error {
 		return a.invalid(field, "runs on the client, where a person can refuse it; it must not have an Approval")
 	case t.Approval != nil && t.FinishWith:
 		return a.invalid(field, "cannot both have an Approval and be FinishWith")
-	case t.Approver != nil && !t.Waits():
+	case t.Approver != nil && !t.mayWait():
 		return a.invalid(field, "has an Approver, but its calls never wait: it has no Approval and does not run on the client")
-	case t.Deadline != 0 && !t.Waits():
+	case t.Deadline != 0 && !t.mayWait():
 		return a.invalid(field, "has a Deadline, but its calls never wait; use Timeout to limit a call")
 	case t.ReadOnly && t.FinishWith:
 		return a.invalid(field, "cannot be both ReadOnly and FinishWith: finishing is a side effect")

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/helixagents/helix"
+	"github.com/helixagents/helix/internal/access"
 	"github.com/helixagents/helix/llm"
 	"github.com/helixagents/helix/llm/scripted"
 	"github.com/helixagents/helix/session"
@@ -53,8 +54,11 @@ func TestBuild(t *testing.T) {
 	if writer.Name != "writer" || writer.Instructions != "Write." || writer.MaxSteps != 20 || *writer.Settings.Temperature != 0.5 || writer.Settings.MaxOutputTokens != 2000 {
 		t.Errorf("%+v", writer)
 	}
-	defaults := writer.State.Defaults()
-	if raw, err := defaults.MarshalJSON(); err != nil || string(raw) != `{"count":0,"drafts":[]}` {
+	initial, err := access.InitialState(writer.State, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if raw, err := initial.MarshalJSON(); err != nil || string(raw) != `{"count":0,"drafts":[]}` {
 		t.Errorf("state %s, %v", raw, err)
 	}
 	if !writer.State.IsOpen("drafts") || writer.State.IsOpen("count") {
@@ -63,8 +67,8 @@ func TestBuild(t *testing.T) {
 	if err := writer.Output.Schema().Validate(json.RawMessage(`{"title":5}`)); err == nil {
 		t.Error("the output takes anything")
 	}
-	if len(writer.SubAgents) != 3 || writer.SubAgents[0].Agent != agents[1] || writer.SubAgents[1].About() != "Files things." ||
-		writer.SubAgents[2].About() != "https://agents.example.com s3cr3t-s3cr3t-s3cr3t" {
+	if len(writer.SubAgents) != 3 || writer.SubAgents[0].Agent != agents[1] || writer.SubAgents[1].Description != "Files things." ||
+		writer.SubAgents[2].Description != "https://agents.example.com s3cr3t-s3cr3t-s3cr3t" {
 		t.Errorf("%+v", writer.SubAgents)
 	}
 	if len(writer.Companions) != 1 || writer.Companions[0].Mode != helix.NonBlocking || writer.Companions[0].Agent != agents[3] {

@@ -109,8 +109,8 @@ func (h *Handler) OpenChild(ctx context.Context, of machine.Effect) (*Opened, er
 }
 
 func (a *agentCall) openSubAgent(ctx context.Context) (*Opened, error) {
-	sub, ok := a.t.agent.SubAgent(a.Tool)
-	if !ok {
+	sub := subAgentByTool(a.t.agent, a.Tool)
+	if sub == nil {
 		return nil, toolError(session.CodeToolUnknown, "there is no longer a tool named %q", a.Tool)
 	}
 	state, err := a.t.sessions.Load(ctx, a.Child)
@@ -126,7 +126,7 @@ func (a *agentCall) openSubAgent(ctx context.Context) (*Opened, error) {
 	if a.t.stops.requested() != nil || !a.permitted(ctx) {
 		return nil, nil
 	}
-	message, err := sub.Message(a.part.Input)
+	message, err := firstMessage(sub, a.part.Input)
 	if err != nil {
 		return nil, fmt.Errorf("make its first message: %w", err)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/engine/internal/usercode"
 	"github.com/helixagents/helix/engine/machine"
+	"github.com/helixagents/helix/internal/userstate"
 	"github.com/helixagents/helix/llm"
 	"github.com/helixagents/helix/session"
 )
@@ -29,7 +30,7 @@ type hookRunner struct {
 func newHookRunner(env userEnv, sets ...*helix.Hooks) *hookRunner {
 	r := &hookRunner{userEnv: env}
 	for _, hooks := range sets {
-		if !hooks.IsZero() {
+		if !noHooks(hooks) {
 			r.sets = append(r.sets, hooks)
 		}
 	}
@@ -45,7 +46,7 @@ func (r *hookRunner) none() bool { return len(r.sets) == 0 }
 // call calls a hook of every set, in order, on one draft. A hook that fails or
 // panics is logged, and the next is called. The first error is returned, for
 // callers that a hook may veto.
-func (r *hookRunner) call(ctx context.Context, name, key string, draft *helix.Draft, call hookCall) error {
+func (r *hookRunner) call(ctx context.Context, name, key string, draft *userstate.Draft, call hookCall) error {
 	var first error
 	for _, hooks := range r.sets {
 		if err := r.callSet(ctx, name, key, draft, hooks, call); err != nil && first == nil {
@@ -56,7 +57,7 @@ func (r *hookRunner) call(ctx context.Context, name, key string, draft *helix.Dr
 }
 
 // callSet calls the hook of one set and logs its failure.
-func (r *hookRunner) callSet(ctx context.Context, name, key string, draft *helix.Draft, hooks *helix.Hooks, call hookCall) error {
+func (r *hookRunner) callSet(ctx context.Context, name, key string, draft *userstate.Draft, hooks *helix.Hooks, call hookCall) error {
 	h := &helix.HookContext{Scope: r.scope(key, draft)}
 	_, err := usercode.Call(ctx, r.pool, func() (struct{}, error) { return struct{}{}, call(hooks, h) })
 	if err == nil {
@@ -142,7 +143,7 @@ func (r *hookRunner) afterModel(ctx context.Context, key string, response *llm.R
 
 // beforeTool announces a call that is about to be carried out. The error is that of
 // a hook that vetoes the call.
-func (r *hookRunner) beforeTool(ctx context.Context, key string, c *call, draft *helix.Draft) error {
+func (r *hookRunner) beforeTool(ctx context.Context, key string, c *call, draft *userstate.Draft) error {
 	err := r.call(ctx, "BeforeTool", key, draft, func(hooks *helix.Hooks, h *helix.HookContext) error {
 		if hooks.BeforeTool == nil {
 			return nil

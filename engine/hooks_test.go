@@ -12,6 +12,8 @@ import (
 
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/engine/internal/usercode"
+	"github.com/helixagents/helix/internal/access"
+	"github.com/helixagents/helix/internal/userstate"
 	"github.com/helixagents/helix/session"
 )
 
@@ -32,10 +34,12 @@ func newHooked(t *testing.T, sets ...func(h *hooked) *helix.Hooks) *hooked {
 	env := userEnv{
 		pool: usercode.NewPool(done), log: slog.New(slog.NewTextHandler(&h.log, nil)),
 		attrs: func(more ...any) []any { return more },
-		draft: func(earlier ...session.Writes) *helix.Draft { return helix.NewDraft(&doc, earlier...) },
+		draft: func(earlier ...session.Writes) *userstate.Draft { return userstate.New(&doc, earlier...) },
 	}
-	env.scope = func(key string, draft *helix.Draft) helix.Scope {
-		return helix.Scope{Key: key}.WithEnv(&draftEnv{draft})
+	env.scope = func(key string, draft *userstate.Draft) helix.Scope {
+		scope := helix.Scope{Key: key}
+		access.BindScope(&scope, &draftEnv{draft})
+		return scope
 	}
 	var hooks []*helix.Hooks
 	for _, set := range sets {
@@ -46,9 +50,9 @@ func newHooked(t *testing.T, sets ...func(h *hooked) *helix.Hooks) *hooked {
 }
 
 // draftEnv is an environment of user code that has nothing but a draft.
-type draftEnv struct{ draft *helix.Draft }
+type draftEnv struct{ draft *userstate.Draft }
 
-func (e *draftEnv) Draft() *helix.Draft                          { return e.draft }
+func (e *draftEnv) Draft() *userstate.Draft                      { return e.draft }
 func (e *draftEnv) Emit(string, json.RawMessage)                 {}
 func (e *draftEnv) RecordUsage(string, float64, json.RawMessage) {}
 

@@ -154,7 +154,7 @@ func (m *modelCall) attempt(ctx context.Context, attempt int) (modelReply, error
 // ask calls the model and shows watchers its output as it arrives.
 func (m *modelCall) ask(ctx context.Context, model llm.Model, request *llm.Request) (modelReply, error) {
 	t := m.t
-	if limit := t.agent.ModelCallTimeout(); limit > 0 {
+	if limit := modelTimeout(t.agent); limit > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, limit, usercode.ErrTimeout)
 		defer cancel()
@@ -178,7 +178,7 @@ func (m *modelCall) ask(ctx context.Context, model llm.Model, request *llm.Reque
 		})
 	})
 	if errors.Is(err, usercode.ErrTimeout) {
-		err = llm.Error(session.CodeModelTimeout, true, "the model did not answer within %s", t.agent.ModelCallTimeout())
+		err = llm.Error(session.CodeModelTimeout, true, "the model did not answer within %s", modelTimeout(t.agent))
 	}
 	mu.Lock()
 	defer mu.Unlock()

@@ -8,6 +8,7 @@ import (
 
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/engine/machine"
+	"github.com/helixagents/helix/internal/access"
 	"github.com/helixagents/helix/session"
 )
 
@@ -229,7 +230,7 @@ func (o *opening) create(ctx context.Context) (*session.State, error) {
 			return nil, session.Invalid("state", "cannot be encoded: %v", err)
 		}
 	}
-	custom, err := o.req.Agent.State.Initial(given)
+	custom, err := access.InitialState(o.req.Agent.State, given)
 	if err != nil {
 		return nil, err
 	}

@@ -176,7 +176,7 @@ func (o *opening) planInput(ctx context.Context) error {
 	messages := p.answers
 	if !p.resumes && messages == nil {
 		messages = session.Heal(p.history, func(call session.Part) *session.Error {
-			if tool, ok := req.Agent.Tool(call.Tool); ok && tool.Waits() {
+			if tool := toolByName(req.Agent, call.Tool); tool != nil && mayWait(tool) {
 				return toolError(session.CodeAbandoned, "the session continued without an answer")
 			}
 			return toolError(session.CodeToolNotRun, "the call was not carried out")

@@ -241,14 +241,14 @@ func (r *replyStep) prepareText(ctx context.Context, f *flight) {
 }
 
 func noOutput(agent *helix.Agent) *session.Error {
-	return session.ErrNoOutput.WithMessage("agent %s did not finish with an output within its %d steps", agent.Name, agent.StepLimit())
+	return session.ErrNoOutput.WithMessage("agent %s did not finish with an output within its %d steps", agent.Name, stepLimit(agent))
 }
 
 // afterStep says what follows a step that did not end the turn: another step, a last
 // one in which the model can only finish, or the end, because the step limit is
 // reached. mustFinish is set if the model was to finish in this step.
 func afterStep(agent *helix.Agent, step int, mustFinish bool) machine.Next {
-	limit := agent.StepLimit()
+	limit := stepLimit(agent)
 	switch {
 	case limit == helix.Unlimited || step < limit:
 		if mustFinish {

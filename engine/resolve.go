@@ -52,9 +52,9 @@ func (r *toolResolver) resolve(row *session.Call, part *session.Part, finishOnly
 	if r.resolveAgent(row, part, finishOnly) {
 		return
 	}
-	tool, ok := r.agent.Tool(part.Tool)
+	tool := toolByName(r.agent, part.Tool)
 	switch {
-	case !ok:
+	case tool == nil:
 		row.Rejected = toolError(session.CodeToolUnknown, "there is no tool named %q", part.Tool)
 		return
 	case finishOnly:
@@ -77,11 +77,11 @@ func (r *toolResolver) resolve(row *session.Call, part *session.Part, finishOnly
 // resolveAgent does the same for a call of a sub-agent or a companion tool. It
 // reports whether the call is one.
 func (r *toolResolver) resolveAgent(row *session.Call, part *session.Part, finishOnly bool) bool {
-	sub, isSub := r.agent.SubAgent(part.Tool)
+	sub := subAgentByTool(r.agent, part.Tool)
 	companion := r.companionSchema(part.Tool)
 	schema := companion
-	if isSub {
-		schema = sub.InputSchema()
+	if sub != nil {
+		schema = subAgentInput(sub)
 	}
 	if schema == nil {
 		return false
@@ -96,10 +96,10 @@ func (r *toolResolver) resolveAgent(row *session.Call, part *session.Part, finis
 	}
 	row.Idempotent = true // a repeated call finds the session that the first one made
 	switch {
-	case isSub && sub.Remote != nil:
+	case sub != nil && sub.Remote != nil:
 		row.Kind, row.Child = session.CallRemote, session.NewChildID(r.sessionID, "remote", row.ID)
 		return true
-	case isSub:
+	case sub != nil:
 		row.Kind, row.Child = session.CallSubAgent, session.NewChildID(r.sessionID, "sub", row.ID)
 		return true
 	}
@@ -113,8 +113,8 @@ func (r *toolResolver) resolveAgent(row *session.Call, part *session.Part, finis
 // step so far.
 func (r *toolResolver) requireApprovals(ctx context.Context, key string, f *flight, written session.Writes) {
 	for _, c := range f.calls {
-		tool, ok := r.agent.Tool(c.Tool)
-		if !ok || tool.Approval == nil || c.Kind != session.CallServer || c.Rejected != nil {
+		tool := toolByName(r.agent, c.Tool)
+		if tool == nil || tool.Approval == nil || c.Kind != session.CallServer || c.Rejected != nil {
 			continue
 		}
 		needed, err := r.needsApproval(ctx, key, tool, c, written)
@@ -128,7 +128,7 @@ func (r *toolResolver) requireApprovals(ctx context.Context, key string, f *flig
 }
 
 func (r *toolResolver) needsApproval(ctx context.Context, key string, tool *helix.Tool, c *call, written session.Writes) (bool, error) {
-	if limit := tool.CallTimeout(); limit > 0 {
+	if limit := callTimeout(tool); limit > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, limit, usercode.ErrTimeout)
 		defer cancel()
@@ -153,9 +153,9 @@ func (r *toolResolver) pending(c *call, now time.Time) session.Pending {
 	if c.Kind == session.CallApproval {
 		p.Kind, p.ApprovalID = session.PendingApproval, session.NewApprovalID()
 	}
-	if tool, ok := r.agent.Tool(c.Tool); ok {
+	if tool := toolByName(r.agent, c.Tool); tool != nil {
 		p.Policy = tool.Approver != nil
-		if limit := tool.WaitLimit(); limit > 0 {
+		if limit := waitLimit(tool); limit > 0 {
 			p.Deadline = now.Add(limit)
 		}
 	}
@@ -165,9 +165,9 @@ func (r *toolResolver) pending(c *call, now time.Time) session.Pending {
 // approverOf returns the policy of an agent that decides who may answer a call, or
 // nil. A call that was made under a policy is refused if the tool has none any more.
 func approverOf(agent *helix.Agent, p *session.Pending) (func(context.Context, *helix.Answer) error, error) {
-	tool, ok := agent.Tool(p.Tool)
+	tool := toolByName(agent, p.Tool)
 	switch {
-	case ok && tool.Approver != nil:
+	case tool != nil && tool.Approver != nil:
 		return tool.Approver, nil
 	case !p.Policy:
 		return nil, nil
@@ -192,7 +192,7 @@ func (r *toolResolver) offered() ([]llm.Tool, error) {
 	}
 	for i := range agent.SubAgents {
 		sub := &agent.SubAgents[i]
-		tools = append(tools, llm.Tool{Name: sub.Tool(), Description: sub.About(), Schema: sub.InputSchema().JSON()})
+		tools = append(tools, llm.Tool{Name: subAgentTool(sub), Description: describeSubAgent(sub), Schema: subAgentInput(sub).JSON()})
 	}
 	return append(tools, r.companionTools()...), nil
 }

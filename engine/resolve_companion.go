@@ -55,7 +55,7 @@ func (r *toolResolver) companionSchema(tool string) *helix.Schema {
 
 // waitable reports whether an agent has a companion whose result it may wait for.
 func waitable(agent *helix.Agent) bool {
-	return slices.ContainsFunc(agent.Companions, func(c helix.Companion) bool { return c.Blocks() })
+	return slices.ContainsFunc(agent.Companions, func(c helix.Companion) bool { return blocks(&c) })
 }
 
 // companionTools are the tools through which an agent reaches its companions.
@@ -68,10 +68,10 @@ func (r *toolResolver) companionTools() []llm.Tool {
 	for i := range agent.Companions {
 		c := &agent.Companions[i]
 		how := "answers at once"
-		if !c.Blocks() {
+		if !blocks(c) {
 			how = "works on by itself; you are told when it is done"
 		}
-		fmt.Fprintf(&who, "\n- %s (%s): %s", c.Agent.Name, how, c.About())
+		fmt.Fprintf(&who, "\n- %s (%s): %s", c.Agent.Name, how, describeCompanion(c))
 	}
 	var tools []llm.Tool
 	for _, tool := range [...]struct{ name, about string }{
@@ -117,8 +117,8 @@ func (r *toolResolver) bindCompanion(c *call, refs []session.ChildRef) *session.
 func (r *toolResolver) bindSpawned(c *call, refs []session.ChildRef) *session.Error {
 	var in spawnInput
 	_ = json.Unmarshal(c.part.Input, &in) // it was validated
-	companion, ok := r.agent.Companion(in.Agent)
-	if !ok {
+	companion := companionByName(r.agent, in.Agent)
+	if companion == nil {
 		return toolError(session.CodeToolInput, "there is no agent named %q to call on", in.Agent)
 	}
 	if in.Name == "" {
@@ -137,7 +137,7 @@ func (r *toolResolver) bindSpawned(c *call, refs []session.ChildRef) *session.Er
 	} else {
 		c.Child = session.NewChildID(r.sessionID, "agent", in.Name)
 	}
-	c.companion = readCompanionCall(c, in.Agent, companion.Blocks())
+	c.companion = readCompanionCall(c, in.Agent, blocks(companion))
 	return nil
 }
 

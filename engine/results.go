@@ -182,7 +182,7 @@ func (r *stepResults) conclude(ctx context.Context, e effect, change *session.Ch
 		return
 	case finished:
 		reason := session.ReasonFinish
-		if limit := r.t.agent.StepLimit(); limit != helix.Unlimited && r.f.step > limit {
+		if limit := stepLimit(r.t.agent); limit != helix.Unlimited && r.f.step > limit {
 			reason = session.ReasonMaxSteps
 		}
 		r.t.completeWith(r.f, change, reason, output)
@@ -199,7 +199,7 @@ func (r *stepResults) conclude(ctx context.Context, e effect, change *session.Ch
 		return
 	}
 	if r.f.next = afterStep(r.t.agent, r.f.step, e.Finish); r.f.next == machine.NextClose {
-		r.t.fail(change, session.ErrMaxSteps.WithMessage("agent %s reached its limit of %d steps", r.t.agent.Name, r.t.agent.StepLimit()))
+		r.t.fail(change, session.ErrMaxSteps.WithMessage("agent %s reached its limit of %d steps", r.t.agent.Name, stepLimit(r.t.agent)))
 		change.Run = r.t.runChange(session.ReasonMaxSteps)
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/engine/internal/usercode"
+	"github.com/helixagents/helix/internal/access"
 	"github.com/helixagents/helix/session"
 )
 
@@ -32,7 +33,7 @@ func (h *Handler) Submit(ctx context.Context, key session.Key, answer helix.Subm
 		return nil, err
 	}
 	answer.Response.By = answer.User.ID // the authenticated user, not the one that the answer names
-	if err := answer.Check(); err != nil {
+	if err := access.CheckSubmission(&answer); err != nil {
 		h.log.WarnContext(ctx, "client_tool.validation_failed", "tenant", key.Tenant, "session", key.ID, "error", err)
 		return nil, err
 	}

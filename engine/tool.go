@@ -13,6 +13,7 @@ import (
 	"github.com/helixagents/helix/engine/internal/retry"
 	"github.com/helixagents/helix/engine/internal/usercode"
 	"github.com/helixagents/helix/engine/machine"
+	"github.com/helixagents/helix/internal/userstate"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/stream"
 	"github.com/helixagents/helix/usage"
@@ -180,8 +181,8 @@ func (x *toolCall) claim(ctx context.Context) (*settled, error) {
 
 // execute runs the tool.
 func (x *toolCall) execute(ctx context.Context) (*settled, error) {
-	tool, ok := x.t.agent.Tool(x.Tool)
-	if !ok {
+	tool := toolByName(x.t.agent, x.Tool)
+	if tool == nil {
 		return x.t.failed(x.call, toolError(session.CodeToolUnknown, "there is no longer a tool named %q", x.Tool), 0), nil
 	}
 	earlier := x.visibleWrites()
@@ -237,13 +238,13 @@ func (x *toolCall) visibleWrites() []session.Writes {
 
 // invoke calls hooks and the tool. It returns early when the tool's time is up, the
 // run is stopped or the process shuts down.
-func (x *toolCall) invoke(ctx context.Context, tool *helix.Tool, draft *helix.Draft) (json.RawMessage, error) {
+func (x *toolCall) invoke(ctx context.Context, tool *helix.Tool, draft *userstate.Draft) (json.RawMessage, error) {
 	ctx, cancel := x.t.stops.watch(ctx)
 	defer cancel()
 	if err := x.t.hooks.beforeTool(ctx, x.e.Key(), x.call, draft); err != nil {
 		return nil, err
 	}
-	if limit := tool.CallTimeout(); limit > 0 {
+	if limit := callTimeout(tool); limit > 0 {
 		var cancelTimeout context.CancelFunc
 		ctx, cancelTimeout = context.WithTimeoutCause(ctx, limit, usercode.ErrTimeout)
 		defer cancelTimeout()
@@ -251,7 +252,7 @@ func (x *toolCall) invoke(ctx context.Context, tool *helix.Tool, draft *helix.Dr
 	handle := &helix.Call{Scope: x.t.scope(x.e.Key(), draft), ID: x.ID, Tool: x.Tool}
 	output, err := usercode.Call(ctx, x.t.pool, func() (json.RawMessage, error) { return tool.Execute.Call(ctx, handle, x.part.Input) })
 	if errors.Is(err, usercode.ErrTimeout) {
-		err = toolError(session.CodeToolTimeout, "%s did not answer within %s", x.Tool, tool.CallTimeout())
+		err = toolError(session.CodeToolTimeout, "%s did not answer within %s", x.Tool, callTimeout(tool))
 	}
 	return output, err
 }

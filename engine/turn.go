@@ -156,7 +156,7 @@ func (t *turn) mustFinish() bool {
 	if t.agent.Output == nil || t.step <= 0 {
 		return false
 	}
-	if limit := t.agent.StepLimit(); limit != helix.Unlimited && t.step >= limit {
+	if limit := stepLimit(t.agent); limit != helix.Unlimited && t.step >= limit {
 		return true
 	}
 	messages := t.transcript.Messages()

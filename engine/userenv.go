@@ -7,6 +7,8 @@ import (
 
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/engine/internal/usercode"
+	"github.com/helixagents/helix/internal/access"
+	"github.com/helixagents/helix/internal/userstate"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/stream"
 	"github.com/helixagents/helix/usage"
@@ -16,9 +18,9 @@ import (
 type userEnv struct {
 	pool  *usercode.Pool
 	log   *slog.Logger
-	attrs func(more ...any) []any                          // the log attributes of the turn
-	scope func(key string, draft *helix.Draft) helix.Scope // what user code sees of the turn
-	draft func(earlier ...session.Writes) *helix.Draft     // of the committed state and the step's writes so far
+	attrs func(more ...any) []any                              // the log attributes of the turn
+	scope func(key string, draft *userstate.Draft) helix.Scope // what user code sees of the turn
+	draft func(earlier ...session.Writes) *userstate.Draft     // of the committed state and the step's writes so far
 }
 
 func (t *turn) userEnv() userEnv {
@@ -26,29 +28,31 @@ func (t *turn) userEnv() userEnv {
 }
 
 // draft returns a draft of the committed custom state and the writes on top of it.
-func (t *turn) draft(earlier ...session.Writes) *helix.Draft {
-	return helix.NewDraft(&t.doc, earlier...)
+func (t *turn) draft(earlier ...session.Writes) *userstate.Draft {
+	return userstate.New(&t.doc, earlier...)
 }
 
 // scope is what user code sees of the turn, with a draft of the custom state.
-func (t *turn) scope(key string, draft *helix.Draft) helix.Scope {
-	return helix.Scope{
+func (t *turn) scope(key string, draft *userstate.Draft) helix.Scope {
+	scope := helix.Scope{
 		Tenant: t.key.Tenant, SessionID: t.key.ID, RunID: t.run.ID, Agent: t.agent.Name,
 		ParentID: t.state.ParentID, RootID: t.state.RootID, UserID: t.state.UserID,
 		Tags: t.state.Tags, Metadata: t.state.Metadata, Turn: t.run.Turn, Step: t.current(), Key: key,
-	}.WithEnv(&env{t: t, draft: draft, key: key, step: t.current()})
+	}
+	access.BindScope(&scope, &env{t: t, draft: draft, key: key, step: t.current()})
+	return scope
 }
 
 // env is how user code reaches the turn. It uses nothing of the turn that changes,
 // because a goroutine that outlived its call may still use it.
 type env struct {
 	t     *turn
-	draft *helix.Draft
+	draft *userstate.Draft
 	key   string
 	step  int
 }
 
-func (e *env) Draft() *helix.Draft { return e.draft }
+func (e *env) Draft() *userstate.Draft { return e.draft }
 
 func (e *env) Emit(name string, data json.RawMessage) {
 	e.t.out.Emit(stream.Chunk{Kind: stream.Custom, Step: e.step, Name: name, Data: data})

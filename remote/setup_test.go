@@ -102,7 +102,7 @@ func clerk() *helix.Agent {
 // bossOf is an agent that hands one task to another.
 func bossOf(sub helix.SubAgent) *helix.Agent {
 	return &helix.Agent{Name: "boss", SubAgents: []helix.SubAgent{sub}, Model: scripted.New(
-		scripted.Call(sub.Tool(), map[string]string{"task": "do it"}), scripted.Text("Thanks.")).ByPosition()}
+		scripted.Call(helix.SubAgentPrefix+sub.AgentName(), map[string]string{"task": "do it"}), scripted.Text("Thanks.")).ByPosition()}
 }
 
 // call has the boss call an agent at an address, and gives what that came to.

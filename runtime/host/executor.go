@@ -6,6 +6,7 @@ import (
 
 	"github.com/helixagents/helix"
 	"github.com/helixagents/helix/engine"
+	"github.com/helixagents/helix/internal/access"
 	"github.com/helixagents/helix/session"
 )
 
@@ -98,7 +99,7 @@ func (x *executor) start(ctx context.Context, req engine.OpenRequest, ephemeral 
 // a name or nothing, the one that the session has.
 func (x *executor) definition(ctx context.Context, req *engine.OpenRequest) (*helix.Agent, error) {
 	agent := req.Agent
-	if agent != nil && !agent.IsNamed() || agent == nil && req.Kind == session.RunExecute {
+	if agent != nil && !access.IsNamed(agent) || agent == nil && req.Kind == session.RunExecute {
 		return x.h.handler.Register(agent)
 	}
 	if err := session.CheckID(req.SessionID); err != nil {
