@@ -70,7 +70,7 @@ func TestWait(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := builtin.Wait().Execute.Call(ctx, &helix.Call{}, json.RawMessage(`{"seconds":60}`)); err == nil {
-		t.Error("a wait that was cancelled went on")
+		t.Error("a cancelled wait continued")
 	}
 }
 
