@@ -238,7 +238,15 @@ func (a *agentCall) resume(ctx context.Context, state *session.State) (*Opened, 
 	if err := a.t.h.tree(a.t.sessions).addWaits(ctx, state, now, &tree); err != nil || !tree.ready {
 		return nil, err
 	}
-	return a.openTurn(ctx, false, OpenRequest{Kind: session.RunResume, Agent: agent})
+	opened, err := a.openTurn(ctx, false, OpenRequest{Kind: session.RunResume, Agent: agent})
+	if err == nil || session.IsRetryable(err) {
+		return opened, err
+	}
+	// An abort may have ended the session since it was read. The call then has that end as its result.
+	if fresh, loadErr := a.t.sessions.Load(ctx, state.ID); loadErr == nil && fresh.Status != session.Active {
+		return a.resume(ctx, fresh)
+	}
+	return nil, err
 }
 
 // makeResult makes the call's result of what the agent did. It is nil if the call
