@@ -54,7 +54,7 @@ const browser = await chromium.launch({
   env: process.env,
 });
 const context = await browser.newContext();
-context.setDefaultTimeout(20_000);
+context.setDefaultTimeout(60_000);
 await context.route(url + "/page.html*", (route) => route.fulfill({ contentType: "text/html", body: html }));
 
 async function open(id, { tools = true } = {}) {

@@ -89,7 +89,7 @@ async function read(id) {
 
 /** eventually wants something to be true once React has drawn what there is. */
 async function eventually(claim) {
-  for (const end = Date.now() + 20_000; ; ) {
+  for (const end = Date.now() + 60_000; ; ) {
     try {
       return await claim();
     } catch (error) {
@@ -100,7 +100,7 @@ async function eventually(claim) {
 }
 
 async function until(condition, label, why) {
-  const end = Date.now() + 20_000;
+  const end = Date.now() + 60_000;
   while (!(await condition())) {
     if (Date.now() > end) throw new Error(`waited in vain: ${label} ${why?.() ?? ""}`);
     await new Promise((resolve) => setTimeout(resolve, 5));

@@ -14,7 +14,7 @@ const browser = await chromium.launch({
   env: process.env,
 });
 const context = await browser.newContext();
-context.setDefaultTimeout(20_000);
+context.setDefaultTimeout(60_000);
 await context.route(url + "/", (route) => route.fulfill({ path: path.join(process.env.DIST, "index.html") }));
 await context.route(url + "/assets/*", (route) =>
   route.fulfill({ path: path.join(process.env.DIST, new URL(route.request().url()).pathname) }));
