@@ -50,9 +50,9 @@ type Config struct {
 	// that waits for it fails. A remote that cannot be started fails after an eighth
 	// of that. Defaults to 2 minutes.
 	RemotePatience time.Duration
-	// Nudge, if set, is called when a stop is requested for a run that this process
+	// NotifyStop, if set, is called when a stop is requested for a run that this process
 	// does not drive.
-	Nudge func(ctx context.Context, key session.Key, runID string)
+	NotifyStop func(ctx context.Context, key session.Key, runID string)
 	// Abort, if set, aborts a run that may be waiting, which takes a turn of its own.
 	// Without it only a run in progress can be aborted.
 	Abort func(ctx context.Context, key session.Key, runID, reason string) error
@@ -274,8 +274,8 @@ func (h *Handler) StopRun(ctx context.Context, key session.Key, stop session.Sto
 	if err != nil {
 		return err
 	}
-	if !h.Signal(stop.RunID, stands) && h.cfg.Nudge != nil {
-		h.cfg.Nudge(ctx, key, stop.RunID)
+	if !h.Signal(stop.RunID, stands) && h.cfg.NotifyStop != nil {
+		h.cfg.NotifyStop(ctx, key, stop.RunID)
 	}
 	return nil
 }

@@ -9,14 +9,13 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// Workflows that are of no use any more are looked for so often, at most so many at a
-// time.
+// Every cleanEvery, old workflows are deleted, in pages of cleanPage.
 const (
 	cleanEvery = time.Hour
 	cleanPage  = 500
 )
 
-// clean deletes such workflows until DBOS is shut down.
+// clean deletes workflows that are no longer needed, until DBOS is shut down.
 func (d *driver) clean() {
 	every := min(cleanEvery, d.cfg.Retention)
 	ticker := time.NewTicker(every)
@@ -24,13 +23,13 @@ func (d *driver) clean() {
 	for d.dbos.Err() == nil {
 		err := d.deleteAll(func(*transact.WorkflowStatus) bool { return true },
 			transact.WithFilterCompletedBefore(time.Now().Add(-d.cfg.Retention)))
-		// A process may have died after the end of a turn and before DBOS was told, or its
-		// session was deleted: nobody goes on with it, and it would count for the queue's
-		// limits for ever.
-		err = errors.Join(err, d.deleteAll(d.forsaken,
+		// A process may have died between the end of a turn and the end of its workflow, or
+		// the session was deleted. No process would continue such a workflow, and it would
+		// count against the queue's limits forever.
+		err = errors.Join(err, d.deleteAll(d.ended,
 			transact.WithFilterStatus(transact.WorkflowStatusPending), transact.WithFilterCreatedBefore(time.Now().Add(-every))))
 		if err != nil && d.dbos.Err() == nil {
-			d.cfg.Logger.WarnContext(d.dbos, "old workflows not deleted", "error", err)
+			d.cfg.Logger.WarnContext(d.dbos, "workflows.not_deleted", "error", err)
 		}
 		select {
 		case <-ticker.C:
@@ -39,8 +38,8 @@ func (d *driver) clean() {
 	}
 }
 
-// deleteAll deletes those of this deployment's workflows that a filter finds and that
-// are of no use.
+// deleteAll deletes the workflows of this deployment that the filter matches and for which
+// useless reports true.
 func (d *driver) deleteAll(useless func(*transact.WorkflowStatus) bool, filter ...transact.ListWorkflowsOption) error {
 	for kept := 0; ; {
 		rows, err := transact.ListWorkflows(d.dbos, append(filter, transact.WithFilterName(workflowName),
@@ -64,8 +63,8 @@ func (d *driver) deleteAll(useless func(*transact.WorkflowStatus) bool, filter .
 	}
 }
 
-// forsaken reports whether the run of a workflow has ended, or is gone.
-func (d *driver) forsaken(row *transact.WorkflowStatus) bool {
+// ended reports whether the run of a workflow has ended or was deleted.
+func (d *driver) ended(row *transact.WorkflowStatus) bool {
 	attribute := func(name string) string {
 		value, _ := row.Attributes[name].(string)
 		return value

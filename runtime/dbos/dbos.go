@@ -70,15 +70,15 @@ type Queue struct {
 	Poll time.Duration
 }
 
-// workflowName is what DBOS knows the workflow of a turn as.
+// workflowName is the name of the workflow of a turn in DBOS.
 const workflowName = "turn"
 
-// appVersion is that of the workflows: what they record, and in what order.
+// appVersion is the version of what workflows record, and in what order.
 const appVersion = "2"
 
 var prefixes = regexp.MustCompile(`^[a-z0-9_-]{3,64}$`)
 
-// check completes the configuration.
+// check sets defaults and validates the configuration.
 func (c *Config) check() error {
 	c.Schema = cmp.Or(c.Schema, "dbos")
 	c.Prefix = cmp.Or(c.Prefix, "helix")
@@ -92,7 +92,7 @@ func (c *Config) check() error {
 	case c.DatabaseURL == "" && c.Pool == nil:
 		return session.Invalid("DatabaseURL", "is not set, and neither is Pool")
 	case c.DatabaseURL != "" && c.Pool != nil:
-		return session.Invalid("Pool", "is set, and so is DatabaseURL; one of them has to do")
+		return session.Invalid("Pool", "is set, and so is DatabaseURL; set one of them")
 	case !prefixes.MatchString(c.Prefix):
 		return session.Invalid("Prefix", "%q must have 3 to 64 lower-case letters, digits, dashes and underscores", c.Prefix)
 	}
@@ -132,7 +132,7 @@ func New(cfg Config) (_ *Runtime, err error) {
 		return nil, err
 	}
 	d := &driver{cfg: &cfg, running: map[string]*execution{}}
-	h, err := host.New(host.Config{RuntimeOptions: cfg.RuntimeOptions, Name: Name, Engine: true, Elsewhere: cfg.Queue != nil}, d)
+	h, err := host.New(host.Config{RuntimeOptions: cfg.RuntimeOptions, Name: Name, WorkflowEngine: true, ReleaseOpened: cfg.Queue != nil}, d)
 	if err != nil {
 		return nil, err
 	}
@@ -141,7 +141,7 @@ func New(cfg Config) (_ *Runtime, err error) {
 		return nil, err
 	}
 	transact.RegisterWorkflow(d.dbos, d.turn, transact.WithWorkflowName(workflowName),
-		transact.WithMaxRecoveryAttempts(-1)) // whether a run is hopeless the engine decides
+		transact.WithMaxRecoveryAttempts(-1)) // the engine decides when a run fails
 	if err = d.listen(cfg.Queue); err == nil {
 		err = transact.Launch(d.dbos)
 	}
@@ -155,12 +155,12 @@ func New(cfg Config) (_ *Runtime, err error) {
 	return &Runtime{Executor: h.Executor(), Registry: h, host: h, driver: d}, nil
 }
 
-// connectPatience is how long it may take to open DBOS's database, and to wait for
-// another process that makes its tables.
+// connectPatience is how long it may take to open DBOS's database, and to wait for another
+// process that creates its tables.
 const connectPatience = 2 * time.Minute
 
-// connect opens DBOS's database and makes its tables, while no other process does:
-// DBOS would get in its own way.
+// connect opens DBOS's database and creates its tables, under a lock: DBOS does not expect
+// two processes to create them at the same time.
 func connect(cfg *Config) (_ transact.Context, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), connectPatience)
 	defer cancel()
@@ -189,7 +189,7 @@ func connect(cfg *Config) (_ transact.Context, err error) {
 	return dbos, nil
 }
 
-// lockTables waits until no other process makes DBOS's tables, or ctx ends.
+// lockTables waits until no other process creates DBOS's tables, or ctx ends.
 func lockTables(ctx context.Context, cfg *Config) (unlock func(), err error) {
 	locks, owner := cfg.Backend.Locks(), session.NewOwner(Name)
 	for {

@@ -1,7 +1,7 @@
 // Package dbos runs agents as durable workflows of DBOS, on Postgres or SQLite.
 //
-// Every turn is a workflow, every effect of it one step; agents that work for
-// others are workflows of their own. What is said stays in the backend: DBOS holds
+// Every turn is a workflow, and every effect of it is one step. The turn of a sub-agent is
+// a workflow of its own. The content of a conversation stays in the backend: DBOS records
 // ids and small values only.
 //
 //	rt, err := dbos.New(dbos.Config{
@@ -15,22 +15,22 @@
 //
 // # Where a turn runs
 //
-// A turn is worked on by one process at a time, which holds it in memory and renews
-// its lease: the one that was asked for it, or, with a [Queue], the one that takes it
-// out of the queue.
+// One process at a time works on a turn. It holds the turn in memory and renews its lease.
+// It is the process that was asked to run the agent or, with a [Queue], the one that
+// dequeues the turn.
 //
-// When a process dies, its turns are gone on with, and each finished effect stands. A
-// process that is started under the same ExecutorID finds their workflows pending,
-// has DBOS run them, and takes the turns over as it comes to the first effect that is
-// not recorded. Any other process that knows the agent sees the lease expire, takes
-// the turn over and starts its workflow anew, under the same id. A process that was
-// only slow finds its writes refused and leaves the turn alone.
+// When a process dies, another process continues its turns, and finished effects do not
+// run again. A process that starts with the same ExecutorID finds the pending workflows,
+// has DBOS run them, and takes each turn over at the first effect that is not recorded.
+// Any other process that knows the agent takes the turn over when its lease has expired,
+// and starts its workflow again under the same id. If the first process was only slow, its
+// writes are refused and it stops working on the turn.
 //
 // # Workflows
 //
 // The workflow of a session's first turn has the id <prefix>__<agent>__<session>;
-// later ones end in __turn-N, or __resume-N if the turn went on with what had
-// suspended. Attributes name the run, the session, the tenant and the agent. A turn
-// is stopped with Interrupt or Abort; a workflow that is cancelled or deleted by
-// means of DBOS is started again.
+// later ones end in __turn-N, or in __resume-N if the turn resumed a suspended one.
+// Attributes name the run, the session, the tenant and the agent. Stop a turn with
+// Interrupt or Abort: a workflow that is cancelled or deleted with the tools of DBOS is
+// started again.
 package dbos

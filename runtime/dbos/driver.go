@@ -17,28 +17,28 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// driver has turns driven by workflows of DBOS.
+// driver drives turns with workflows of DBOS.
 type driver struct {
 	cfg   *Config
 	host  *host.Host
 	dbos  transact.Context
-	queue transact.Queue // nil if turns do not wait in one
-	loops sync.WaitGroup // what goes on besides workflows until DBOS is shut down
+	queue transact.Queue // nil if turns do not wait in a queue
+	loops sync.WaitGroup // goroutines besides workflows, which end when DBOS is shut down
 
 	mu      sync.Mutex
 	running map[string]*execution // workflows that run here, or are about to, by run id
 }
 
-// input is what a workflow is started with.
+// input is the input of a workflow.
 type input struct {
 	host.Start
-	// Again tells this workflow from earlier ones of the same run. It is part of the
-	// names of steps: a process that does not know yet that it has lost the run may
-	// still record some.
+	// Again distinguishes this workflow from earlier ones of the same run. It is part of
+	// the names of steps, because a process that does not know yet that it has lost the
+	// run may still record steps.
 	Again string `json:"again,omitempty"`
 }
 
-// step is the name of a step.
+// step returns the recorded name of a step.
 func (in *input) step(name string) string {
 	if in.Again == "" {
 		return name
@@ -50,11 +50,11 @@ func (in *input) attrs(more ...any) []any {
 	return append([]any{"tenant", in.Tenant, "session", in.SessionID, "run", in.RunID}, more...)
 }
 
-// noQueue is the name of a queue that nobody makes.
+// noQueue is the name of a queue that does not exist.
 const noQueue = "none"
 
-// listen makes the queue known to DBOS, as the process has it that was started last,
-// and has this one serve it and no other.
+// listen registers the queue with DBOS and has this process serve it and no other. The
+// settings of the process that started last apply.
 func (d *driver) listen(q *Queue) (err error) {
 	if q == nil {
 		transact.ListenQueues(d.dbos, noQueue)
@@ -89,20 +89,19 @@ func (d *driver) Drive(_ context.Context, turn *host.Turn) error {
 		if d.queue == nil {
 			_, err = d.begin(turn.Context, in)
 		} else {
-			err = d.enqueue(d.dbos, in) // the turn is not held meanwhile
+			err = d.enqueue(d.dbos, in) // no process holds the turn meanwhile
 		}
 		if err != nil {
-			d.cfg.Logger.WarnContext(turn.Context, "turn not started, it is left to a sweep", in.attrs("error", err)...)
+			d.cfg.Logger.WarnContext(turn.Context, "turn.not_started", in.attrs("error", err)...)
 		}
 	})
 	return nil
 }
 
-// Revive implements [host.Driver]. Whoever holds the lease starts the workflow anew,
-// in its own process: DBOS would not say in which, and the agent may not be known
-// there.
-func (d *driver) Revive(ctx context.Context, due session.Due) error {
-	start, err := d.host.StartOf(ctx, due)
+// Recover implements [host.Driver]. The process that takes the lease starts the workflow
+// again in itself: DBOS would choose any process, which may not know the agent.
+func (d *driver) Recover(ctx context.Context, due session.Due) error {
+	start, err := d.host.LoadStart(ctx, due)
 	if err != nil {
 		return err
 	}
@@ -113,47 +112,49 @@ func (d *driver) Revive(ctx context.Context, due session.Due) error {
 	return d.host.Recover(ctx, due)
 }
 
-// Check implements [host.Driver]: what this process holds it also runs.
-func (d *driver) Check(_ context.Context, due session.Due) error {
+// EnsureDriven implements [host.Driver]: the workflow of a turn runs in the process that
+// holds the turn.
+func (d *driver) EnsureDriven(_ context.Context, due session.Due) error {
 	if !d.runs(due.RunID) {
-		d.host.Leave(due.RunID, errLost)
+		d.host.Release(due.RunID, errLost)
 	}
 	return nil
 }
 
-// Nudge implements [host.Driver]: a process looks for stops as it renews its leases.
-func (d *driver) Nudge(context.Context, host.Start) {}
+// NotifyStop implements [host.Driver]: the process that works on the run reads the
+// request when it renews its leases.
+func (d *driver) NotifyStop(context.Context, host.Start) {}
 
+// runs reports whether the workflow of a run runs in this process.
 func (d *driver) runs(runID string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.running[runID] != nil
 }
 
-// grace is how long a process that has taken a workflow out of a queue may take to
-// take its turn over.
+// grace is the time within which a process that has dequeued a workflow takes its turn
+// over.
 const grace = 5 * time.Second
 
-// waits reports whether a workflow waits in a queue, or has just been taken out. Of
-// one of another version, or if turns no longer wait in a queue, nobody may be left who
-// takes it out.
+// waits reports whether a workflow waits in a queue, or has just been dequeued. It reports
+// false for a workflow of another version, or if turns no longer wait in a queue: there may
+// be no process that would dequeue it.
 func (d *driver) waits(row *transact.WorkflowStatus) bool {
 	if d.queue == nil && row.QueueName == d.queueName() {
 		return false
 	}
 	queued := row.Status == transact.WorkflowStatusEnqueued || row.Status == transact.WorkflowStatusDelayed
-	taken := row.Status == transact.WorkflowStatusPending && row.QueueName != "" && time.Since(row.StartedAt) < grace
-	return (queued || taken) && row.ApplicationVersion == d.cfg.AppVersion
+	dequeued := row.Status == transact.WorkflowStatusPending && row.QueueName != "" && time.Since(row.StartedAt) < grace
+	return (queued || dequeued) && row.ApplicationVersion == d.cfg.AppVersion
 }
 
 // runAttribute is the attribute of a workflow that names its run.
 const runAttribute = "run"
 
-// find finds the workflow of a run, if it was started, or else the id under which to
-// start it. The id that a run should have may be taken by one of a session that was
-// deleted and made again.
+// find returns the workflow of a run, if it was started, or else the id to start it with.
+// The usual id of a run may belong to the workflow of a deleted session with the same id.
 func (d *driver) find(ctx context.Context, start *host.Start) (row *transact.WorkflowStatus, id string, err error) {
-	within, cancel := transact.WithTimeout(d.dbos, findPatience) // DBOS would try for ever
+	within, cancel := transact.WithTimeout(d.dbos, findPatience) // DBOS would try forever
 	defer cancel()
 	defer context.AfterFunc(ctx, cancel)()
 	id = start.WorkflowID(d.cfg.Prefix)
@@ -174,12 +175,12 @@ func (d *driver) find(ctx context.Context, start *host.Start) (row *transact.Wor
 	return nil, id, nil
 }
 
-// findPatience is how long DBOS may take to say what it has of a run.
+// findPatience is how long DBOS may take to find the workflow of a run.
 const findPatience = 10 * time.Second
 
-// clear makes way for the workflow of a run: the one that was found, which an earlier
-// attempt at it has left, is deleted. The caller holds the run's lease, so nobody else
-// starts it.
+// clear deletes the workflow that find found, which an earlier attempt at the run has left,
+// so that a new one can be started. The caller holds the run's lease, so no other process
+// starts one.
 func (d *driver) clear(in *input, found *transact.WorkflowStatus) error {
 	if found == nil {
 		return nil
@@ -191,15 +192,15 @@ func (d *driver) clear(in *input, found *transact.WorkflowStatus) error {
 	return nil
 }
 
-// options are those of a new workflow.
+// options returns the options of a new workflow.
 func (in *input) options(id string) []transact.WorkflowOption {
 	return []transact.WorkflowOption{transact.WithWorkflowID(id), transact.WithWorkflowAttributes(map[string]any{
 		runAttribute: in.RunID, "session": in.SessionID, "tenant": in.Tenant, "agent": in.Agent,
 	})}
 }
 
-// enqueue has the workflow of a run wait in the queue. Nobody holds its turn
-// meanwhile: it is for whoever takes it out.
+// enqueue puts the workflow of a run into the queue. No process holds its turn meanwhile:
+// the process that dequeues the workflow takes the turn over.
 func (d *driver) enqueue(ctx context.Context, in input) error {
 	row, id, err := d.find(ctx, &in.Start)
 	if err != nil || (row != nil && d.waits(row)) {
@@ -213,8 +214,8 @@ func (d *driver) enqueue(ctx context.Context, in input) error {
 	return err
 }
 
-// beginTries bounds how often a workflow is started that DBOS takes for one which
-// still runs here: it may not have noticed yet that it does not.
+// beginTries is how often the start of a workflow is tried while DBOS reports that it
+// still runs here: DBOS may not have noticed yet that it has ended.
 const (
 	beginTries = 100
 	beginPause = 10 * time.Millisecond
@@ -226,14 +227,14 @@ func (d *driver) begin(ctx context.Context, in input) (*execution, error) {
 	d.mu.Lock()
 	x, runs := d.running[in.RunID]
 	if !runs {
-		x = d.note(&in)
+		x = d.add(&in)
 		x.held.Store(true)
 	}
 	d.mu.Unlock()
 	if runs {
 		return x, nil
 	}
-	err := errors.New("DBOS takes the workflow for one that runs here")
+	err := errors.New("DBOS reports that the workflow still runs here")
 	for range beginTries {
 		begun, fault := d.tryBegin(ctx, &in)
 		if begun {
@@ -251,7 +252,7 @@ func (d *driver) begin(ctx context.Context, in input) (*execution, error) {
 		return x, nil
 	}
 	x.fault = err
-	d.forget(x)
+	d.remove(x)
 	d.mu.Unlock()
 	close(x.done)
 	return nil, err
@@ -270,8 +271,8 @@ func (d *driver) tryBegin(ctx context.Context, in *input) (begun bool, err error
 	return starter.begun, err
 }
 
-// starter is DBOS for the start of one workflow of which no handle is needed. That
-// would be waited on for ever by a goroutine if the execution is left.
+// starter is a DBOS context that starts one workflow without a handle: a goroutine of DBOS
+// would wait on the handle forever if the execution is abandoned.
 type starter struct {
 	transact.Context
 	begun bool
@@ -280,7 +281,7 @@ type starter struct {
 // RunWorkflow implements [transact.Context].
 func (s *starter) RunWorkflow(_ transact.Context, fn transact.WorkflowFunc, in any, opts ...transact.WorkflowOption) (transact.WorkflowHandle[any], error) {
 	handle, err := s.Context.RunWorkflow(s.Context, fn, in, opts...)
-	// That of a workflow which was there before polls; DBOS says so in no other way.
+	// The handle of a workflow that existed before polls; DBOS reports that in no other way.
 	s.begun = err == nil && !strings.Contains(fmt.Sprintf("%T", handle), "Polling")
 	return nil, err
 }

@@ -18,51 +18,51 @@ import (
 // execution is a workflow that runs in this process.
 type execution struct {
 	in      *input
-	entered bool // it has begun; guarded by the driver's lock
+	entered bool // the workflow function was called; guarded by the driver's lock
 	done    chan struct{}
-	// Once it is done: how the turn ended, or why the execution was left.
+	// Once it is done: the turn's end, or why the execution was abandoned.
 	end   *machine.Outcome
 	fault error
 
-	held atomic.Bool // this process holds the turn, or has since the execution began
+	held atomic.Bool // this process has held the turn since the execution began
 }
 
-// note takes down an execution that is about to begin. The lock is held.
-func (d *driver) note(in *input) *execution {
+// add records an execution that is about to begin. The caller holds the lock.
+func (d *driver) add(in *input) *execution {
 	x := &execution{in: in, done: make(chan struct{})}
 	d.running[in.RunID] = x
 	return x
 }
 
-// exit notes that an execution is over, and tells whoever waits for it.
+// exit records that an execution is over, and wakes those that wait for it.
 func (d *driver) exit(x *execution) {
 	d.mu.Lock()
-	d.forget(x)
+	d.remove(x)
 	d.mu.Unlock()
 	close(x.done)
 }
 
-// forget strikes out an execution. A turn that has not ended is left to others, while
-// nobody here can have taken it anew. The lock is held.
-func (d *driver) forget(x *execution) {
+// remove deletes the record of an execution. It releases a turn that has not ended, while
+// this process cannot have taken it over again. The caller holds the lock.
+func (d *driver) remove(x *execution) {
 	if x.end == nil {
-		d.host.Leave(x.in.RunID, x.fault)
+		d.host.Release(x.in.RunID, x.fault)
 	}
 	delete(d.running, x.in.RunID)
 }
 
-// turn is the workflow: it hands the machine's effects to the host, each as a step,
-// until the turn has ended.
+// turn is the workflow: it passes the machine's effects to the host, each as a step, until
+// the turn ends.
 //
-// Neither it nor a step ever returns an error. DBOS would record it as the outcome,
-// for good, where it only means that this process cannot go on. Such an execution is
-// left instead: it ends as if the process had died, with nothing recorded, and the
-// workflow stays pending for whoever takes the turn over.
+// Neither it nor a step ever returns an error, because DBOS would record the error as the
+// final outcome, where it only means that this process cannot continue. Such an execution
+// is abandoned instead: it ends as if the process had died, with nothing recorded, and the
+// workflow stays pending for the process that takes the turn over.
 func (d *driver) turn(ctx transact.Context, in input) (machine.Outcome, error) {
 	d.mu.Lock()
 	x := d.running[in.RunID]
 	if x == nil { // DBOS has found it in a queue
-		x = d.note(&in)
+		x = d.add(&in)
 	}
 	x.in, x.entered = &in, true
 	d.mu.Unlock()
@@ -70,17 +70,18 @@ func (d *driver) turn(ctx transact.Context, in input) (machine.Outcome, error) {
 	x.end, x.fault = d.drive(ctx, x)
 	switch {
 	case x.fault == nil:
-	case d.gone(&in):
+	case d.deleted(&in):
 		x.end = &machine.Outcome{Lost: true}
 	default:
-		d.cfg.Logger.WarnContext(ctx, "turn given up", in.attrs("error", x.fault)...)
+		d.cfg.Logger.WarnContext(ctx, "turn.released", in.attrs("error", x.fault)...)
 		runtime.Goexit()
 	}
 	return *x.end, nil
 }
 
-// gone reports whether a run was deleted with its session: nobody will go on with it.
-func (d *driver) gone(in *input) bool {
+// deleted reports whether a run was deleted with its session, so that no process will
+// continue it.
+func (d *driver) deleted(in *input) bool {
 	_, err := d.cfg.Backend.Sessions().Tenant(in.Tenant).Run(context.Background(), in.SessionID, in.RunID)
 	return errors.Is(err, session.ErrNotFound)
 }
@@ -89,20 +90,20 @@ func (d *driver) drive(ctx transact.Context, x *execution) (*machine.Outcome, er
 	position := x.in.Position
 	for {
 		if position == nil {
-			standing, err := d.take(ctx, x)
-			if err != nil || standing.End != nil {
-				return standing.End, err
+			taken, err := d.takeOver(ctx, x)
+			if err != nil || taken.End != nil {
+				return taken.End, err
 			}
-			position = standing.Position
+			position = taken.Position
 		}
 		m, wave := machine.New(x.in.Key(), x.in.RunID, *position)
 		position = nil
 		for {
-			waves, left, err := d.run(ctx, x, *m, wave)
+			waves, notHeld, err := d.run(ctx, x, *m, wave)
 			if err != nil {
 				return nil, err
 			}
-			if left {
+			if notHeld {
 				break
 			}
 			for _, results := range waves {
@@ -116,77 +117,77 @@ func (d *driver) drive(ctx transact.Context, x *execution) (*machine.Outcome, er
 	}
 }
 
-// run carries out a wave, all its effects at the same time, and gives their results,
-// perhaps with those of what comes next. It reports whether the turn is to be taken
-// over before anything can be done.
-func (d *driver) run(ctx transact.Context, x *execution, m machine.Machine, wave []machine.Effect) (waves [][]machine.Result, left bool, err error) {
+// run carries out a wave, all its effects at the same time, and returns their results,
+// perhaps with those of the next wave. It reports notHeld if the turn has to be taken
+// over first.
+func (d *driver) run(ctx transact.Context, x *execution, m machine.Machine, wave []machine.Effect) (waves [][]machine.Result, notHeld bool, err error) {
 	if wave[0].Kind == machine.CommitStep {
 		return d.commit(ctx, x, m, wave[0])
 	}
-	steps := make([]func() (host.Answer, error), len(wave))
+	steps := make([]func() (host.EffectResult, error), len(wave))
 	for i, effect := range wave {
-		steps[i] = step(ctx, x.in.step(effect.Key()), func(ctx context.Context) (host.Answer, error) { return d.call(ctx, x, effect) })
+		steps[i] = step(ctx, x.in.step(effect.Key()), func(ctx context.Context) (host.EffectResult, error) { return d.call(ctx, x, effect) })
 	}
 	var results []machine.Result
 	for _, wait := range steps {
-		answer, fault := wait()
-		results = append(results, answer.Result)
-		left, err = left || answer.Left, cmp.Or(err, fault)
+		result, fault := wait()
+		results = append(results, result.Result)
+		notHeld, err = notHeld || result.NotHeld, cmp.Or(err, fault)
 	}
-	if err == nil && left && x.held.Load() {
+	if err == nil && notHeld && x.held.Load() {
 		err = errLost
 	}
-	return [][]machine.Result{results}, left, err
+	return [][]machine.Result{results}, notHeld, err
 }
 
-// commit commits what the agent has done, and asks the model what to do next, if
-// that follows. It is one step: whether a commit was made the store knows, so that
-// another would cost as much as the rest and tell nobody anything.
-func (d *driver) commit(ctx transact.Context, x *execution, m machine.Machine, effect machine.Effect) (waves [][]machine.Result, left bool, err error) {
-	answers, err := step(ctx, x.in.step(effect.Key()), func(ctx context.Context) ([]host.Answer, error) {
+// commit carries out the effect that commits a step, and the model call, if that is the
+// next effect, as one step of DBOS. The store knows whether the commit was made: a DBOS
+// step of its own would cost as much as the rest and add no information.
+func (d *driver) commit(ctx transact.Context, x *execution, m machine.Machine, effect machine.Effect) (waves [][]machine.Result, notHeld bool, err error) {
+	effects, err := step(ctx, x.in.step(effect.Key()), func(ctx context.Context) ([]host.EffectResult, error) {
 		done, err := d.call(ctx, x, effect)
-		if err != nil || done.Left {
-			return []host.Answer{done}, err
+		if err != nil || done.NotHeld {
+			return []host.EffectResult{done}, err
 		}
 		next, end := m.Next([]machine.Result{done.Result})
 		if end != nil || len(next) != 1 || next[0].Kind != machine.CallModel {
-			return []host.Answer{done}, nil
+			return []host.EffectResult{done}, nil
 		}
 		reply, err := d.call(ctx, x, next[0])
-		return []host.Answer{done, reply}, err
+		return []host.EffectResult{done, reply}, err
 	})()
-	for _, answer := range answers {
-		waves = append(waves, []machine.Result{answer.Result})
-		left = left || answer.Left
+	for _, result := range effects {
+		waves = append(waves, []machine.Result{result.Result})
+		notHeld = notHeld || result.NotHeld
 	}
-	return waves, left, err
+	return waves, notHeld, err
 }
 
 var errLost = session.ErrStale.WithMessage("this process does not hold the turn any more")
 
-// call carries out one effect. That of a call of another agent includes the agent's
-// turn, which is a workflow of its own.
-func (d *driver) call(ctx context.Context, x *execution, effect machine.Effect) (host.Answer, error) {
+// call carries out one effect. If the effect calls another agent, call drives that agent's
+// turn first, which is a workflow of its own.
+func (d *driver) call(ctx context.Context, x *execution, effect machine.Effect) (host.EffectResult, error) {
 	if effect.Kind == machine.CallChild {
-		opened, err := d.host.OpenChild(ctx, effect)
+		opened, err := d.host.DoOpenChild(ctx, effect)
 		if err == nil && opened.Child != nil {
 			err = d.child(ctx, &input{Start: *opened.Child})
 		}
-		if err != nil || opened.Left {
-			return d.answer(ctx, x, effect, opened, err)
+		if err != nil || opened.NotHeld {
+			return d.recorded(ctx, x, effect, opened, err)
 		}
 	}
 	done, err := d.host.Do(ctx, effect)
-	return d.answer(ctx, x, effect, done, err)
+	return d.recorded(ctx, x, effect, done, err)
 }
 
-// child drives the turn of another agent, and waits for its end if somebody does.
+// child drives the turn of another agent, and waits for its end unless it is detached.
 func (d *driver) child(ctx context.Context, in *input) error {
-	for range 2 { // what DBOS has found in a queue ends at once, because nobody waited for it yet
+	for range 2 { // an execution that DBOS found in a queue ends at once, because no turn waited for it yet
 		x, err := d.begin(ctx, *in)
 		switch {
 		case in.Detached && err != nil:
-			d.cfg.Logger.WarnContext(ctx, "turn not started, it is left to a sweep", in.attrs("error", err)...)
+			d.cfg.Logger.WarnContext(ctx, "turn.not_started", in.attrs("error", err)...)
 			return nil
 		case in.Detached || err != nil:
 			return err
@@ -198,41 +199,45 @@ func (d *driver) child(ctx context.Context, in *input) error {
 		}
 		switch {
 		case x.end == nil:
-			return fmt.Errorf("session %s was given up: %w", in.SessionID, x.fault)
+			return fmt.Errorf("the turn of session %s was released: %w", in.SessionID, x.fault)
 		case !x.end.Lost:
 			return nil
 		}
 	}
-	return nil // somebody else runs it, as the call will say
+	return nil // another process runs it, as the effect will find
 }
 
-// take takes over a turn that this process does not hold.
-func (d *driver) take(ctx transact.Context, x *execution) (host.Standing, error) {
-	return step(ctx, x.in.step("take"), func(ctx context.Context) (host.Standing, error) {
-		standing, err := d.host.Take(ctx, x.in.Start)
+// takeOver takes over a turn that this process does not hold.
+func (d *driver) takeOver(ctx transact.Context, x *execution) (host.Takeover, error) {
+	return step(ctx, x.in.step("take"), func(ctx context.Context) (host.Takeover, error) {
+		taken, err := d.host.TakeOver(ctx, x.in.Start)
 		if err == nil {
 			x.held.Store(true)
 		}
-		return standing, err
+		return taken, err
 	})()
 }
 
-// answer is what is recorded of an effect: nothing, if this process has lost the turn,
-// or may have: whoever has it now records effects under the same numbers.
-func (d *driver) answer(ctx context.Context, x *execution, effect machine.Effect, answer host.Answer, err error) (host.Answer, error) {
-	ended := effect.Kind == machine.CloseTurn // then it is not held any more
+// recorded returns what DBOS records of an effect. It returns an error, so that nothing is
+// recorded, if this process has lost the turn or may have: the process that holds it now
+// records effects under the same numbers.
+func (d *driver) recorded(
+	ctx context.Context, x *execution, effect machine.Effect, result host.EffectResult, err error,
+) (host.EffectResult, error) {
+	closed := effect.Kind == machine.CloseTurn // then the turn is not held any more
 	switch {
 	case err != nil:
-	case answer.Left && !x.held.Load():
-	case answer.Left, answer.Result.Next == machine.NextLost, !ended && !d.host.Holds(ctx, x.in.RunID):
+	case result.NotHeld && !x.held.Load():
+	case result.NotHeld, result.Result.Next == machine.NextLost, !closed && !d.host.HoldsLease(ctx, x.in.RunID):
 		err = errLost
 	default:
 		x.held.Store(true)
 	}
-	return answer, err
+	return result, err
 }
 
-// step begins a step that others may run beside. It gives what waits for its end.
+// step starts a step, which may run beside others. It returns a function that waits for
+// the step's end.
 func step[R any](ctx transact.Context, name string, do func(context.Context) (R, error)) (wait func() (R, error)) {
 	var fault error
 	outcome, err := transact.Go(ctx, func(ctx context.Context) (R, error) {

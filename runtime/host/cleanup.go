@@ -7,9 +7,9 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// Cleanup fails the sessions of a tenant whose time is up, or, of no tenant, those of
-// all. The runtime does that by itself for the agents that it has; this is for
-// operators, who want to have it done now, for every agent, and to be told.
+// Cleanup fails the expired sessions of a tenant, or of all tenants if tenant is empty.
+// The sweep does so for the agents that are registered here; Cleanup is for operators,
+// does so now and for every agent, and returns what it did.
 func (h *Host) Cleanup(ctx context.Context, tenant string) (*session.Cleanup, error) {
 	done := &session.Cleanup{Errors: []string{}}
 	request := session.SweepRequest{Limit: sweepPage}

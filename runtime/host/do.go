@@ -10,41 +10,42 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// Answer is what an engine records of an effect.
-type Answer struct {
+// EffectResult is what a workflow engine records of an effect.
+type EffectResult struct {
 	Result machine.Result `json:"result"`
-	// Left is set, and nothing was done, when this process does not hold the turn. One
-	// that nobody waits for is then taken over with [Host.Take]; that of an agent which
-	// works for another is left to the turn that waits for it.
-	Left bool `json:"left,omitempty"`
-	// Child is the turn to be driven before a call of another agent is taken in.
+	// NotHeld is set if this process does not hold the turn: nothing was done. The
+	// workflow of a root then has the turn taken over with [Host.TakeOver]. The workflow
+	// of a child ends, and the turn that waits for it is taken over.
+	NotHeld bool `json:"left,omitempty"`
+	// Child is the turn that has to be driven before the effect, which calls another
+	// agent, is passed to [Host.Do]. Only [Host.DoOpenChild] sets it.
 	Child *Start `json:"child,omitempty"`
 }
 
-// Standing is how a turn stands that was to be taken over.
-type Standing struct {
-	// Position is where the turn stands: its machine is to be made anew from there.
+// Takeover is the result of [Host.TakeOver]. One of its fields is set.
+type Takeover struct {
+	// Position is the turn's position: the workflow makes its machine from it.
 	Position *machine.Position `json:"position,omitempty"`
-	// End is set instead if there is nothing left to do.
+	// End is the turn's end, if nothing is left to do.
 	End *machine.Outcome `json:"end,omitempty"`
 }
 
-// work is something in flight that an engine asked for.
+// work is something in flight that a workflow engine asked for.
 type work struct {
-	done     chan struct{}
-	answer   Answer
-	standing Standing
+	done     chan struct{} // closed when the fields below are set
+	result   EffectResult
+	takeover Takeover
 	err      error
 }
 
-// Do carries out an effect that an engine hands to this process. An effect that is
-// delivered again while it is in flight is waited for: it goes on also when the one
-// who asked for it is gone.
-func (h *Host) Do(ctx context.Context, effect machine.Effect) (Answer, error) {
-	return h.onTurn(ctx, effect, "", func(turn *Turn) (Answer, error) {
-		result, err := Try(turn.Context, h, effect, h.handler.Handle)
+// Do carries out an effect that a workflow engine passes to this process. If the same
+// effect is in flight, Do waits for it and returns its result. The effect continues
+// when ctx ends.
+func (h *Host) Do(ctx context.Context, effect machine.Effect) (EffectResult, error) {
+	return h.onTurn(ctx, effect, "", func(turn *Turn) (EffectResult, error) {
+		result, err := h.Handle(turn.Context, effect)
 		if err != nil {
-			return Answer{}, err
+			return EffectResult{}, err
 		}
 		root := turn.Opened.Run.ID == effect.RunID
 		switch {
@@ -54,106 +55,112 @@ func (h *Host) Do(ctx context.Context, effect machine.Effect) (Answer, error) {
 			if root {
 				h.Finish(turn, result.Outcome())
 			} else {
-				h.AfterChild(turn.Context, result.Outcome())
+				h.FinishChild(turn.Context, result.Outcome())
 			}
 		}
-		return Answer{Result: result}, nil
+		return EffectResult{Result: result}, nil
 	})
 }
 
-// OpenChild opens the turn of the agent that an effect calls. The answer has none if
-// there is nothing to drive.
-func (h *Host) OpenChild(ctx context.Context, effect machine.Effect) (Answer, error) {
-	return h.onTurn(ctx, effect, "/open", func(turn *Turn) (Answer, error) {
-		opened, err := Try(turn.Context, h, effect, h.handler.OpenChild)
+// DoOpenChild opens the turn of the agent that an effect calls, and returns it as
+// Child. There is no Child if nothing has to be driven. Like [Host.Do], it may be called
+// again while it is in flight.
+func (h *Host) DoOpenChild(ctx context.Context, effect machine.Effect) (EffectResult, error) {
+	return h.onTurn(ctx, effect, "/open", func(turn *Turn) (EffectResult, error) {
+		opened, err := h.OpenChild(turn.Context, effect)
 		if err != nil || opened == nil {
-			return Answer{}, err
+			return EffectResult{}, err
 		}
 		start := StartOf(opened)
 		if start.Detached {
-			h.apart(opened, func() { h.hold(opened) })
-			return Answer{Child: &start}, nil
+			h.opened(opened, func() { h.hold(opened) })
+			return EffectResult{Child: &start}, nil
 		}
 		h.mu.Lock()
-		over := turn.over()
-		if !over {
-			h.members[opened.Run.ID] = turn
+		cancelled := turn.cancelled()
+		if !cancelled {
+			h.children[opened.Run.ID] = turn
 		}
 		h.mu.Unlock()
-		if over { // the turn was lost meanwhile, and with it whatever works for it
+		if cancelled { // the turn was lost meanwhile, and its children with it
 			h.handler.Drop(opened.Run.ID)
-			return Answer{Left: true}, nil
+			return EffectResult{NotHeld: true}, nil
 		}
-		return Answer{Child: &start}, nil
+		return EffectResult{Child: &start}, nil
 	})
 }
 
-// onTurn does what is to be done about an effect of a turn that this process holds,
-// or waits for it if it is being done.
-func (h *Host) onTurn(ctx context.Context, effect machine.Effect, part string, do func(*Turn) (Answer, error)) (Answer, error) {
+// onTurn calls do for an effect of a turn that this process holds, or waits for the
+// call that is in flight.
+func (h *Host) onTurn(
+	ctx context.Context, effect machine.Effect, part string, do func(*Turn) (EffectResult, error),
+) (EffectResult, error) {
 	h.mu.Lock()
-	turn := h.worksOn(effect.RunID)
-	if turn == nil || turn.over() {
+	turn := h.turnOf(effect.RunID)
+	if turn == nil || turn.cancelled() {
 		h.mu.Unlock()
-		return Answer{Left: true}, nil
+		return EffectResult{NotHeld: true}, nil
 	}
 	key := effect.Tenant + "/" + effect.SessionID + "/" + effect.Key() + part
-	w := h.working[key]
+	w := h.inFlight[key]
 	if w == nil {
 		w = h.begin(key)
 		turn.busy++
 		go func() {
-			w.answer, w.err = do(turn)
-			if w.err != nil && turn.over() {
-				w.answer, w.err = Answer{Left: true}, nil
+			w.result, w.err = do(turn)
+			if w.err != nil && turn.cancelled() {
+				w.result, w.err = EffectResult{NotHeld: true}, nil
 			}
 			h.end(key, w)
-			h.pause(turn, func() { turn.busy, turn.idle = turn.busy-1, time.Now() })
+			h.update(turn, func() { turn.busy, turn.idle = turn.busy-1, time.Now() })
 		}()
 	}
 	h.mu.Unlock()
 	err := w.wait(ctx)
 	if err != nil {
-		return Answer{}, err
+		return EffectResult{}, err
 	}
-	return w.answer, nil
+	return w.result, nil
 }
 
-// Take takes over a turn that this process does not hold, or says how it stands.
-func (h *Host) Take(ctx context.Context, start Start) (Standing, error) {
+// TakeOver makes this process hold a turn, unless the turn has ended. If this process
+// holds it already, TakeOver waits for the effects in flight and returns the position.
+// It fails with [session.ErrUnavailable] or [session.ErrUnknownAgent] if another
+// process should be asked.
+func (h *Host) TakeOver(ctx context.Context, start Start) (Takeover, error) {
 	key := start.Tenant + "/" + start.SessionID + "/" + start.RunID
 	h.mu.Lock()
-	if h.closing { // nothing may begin that Close would not wait for
+	if h.closing { // Shutdown may not wait for what begins now
 		h.mu.Unlock()
-		return Standing{}, errClosing
+		return Takeover{}, errClosing
 	}
-	w := h.working[key]
+	w := h.inFlight[key]
 	if w == nil {
 		w = h.begin(key)
 		go func() {
-			w.standing, w.err = h.take(ctx, start)
+			w.takeover, w.err = h.takeOver(ctx, start)
 			h.end(key, w)
 		}()
 	}
 	h.mu.Unlock()
 	err := w.wait(ctx)
 	if err != nil {
-		return Standing{}, err
+		return Takeover{}, err
 	}
-	return w.standing, nil
+	return w.takeover, nil
 }
 
-// begin notes that something is in flight. The caller holds the lock.
+// begin records that something is in flight. The caller holds the lock.
 func (h *Host) begin(key string) *work {
 	w := &work{done: make(chan struct{})}
-	h.working[key] = w
+	h.inFlight[key] = w
 	h.wg.Add(1)
 	return w
 }
 
 func (h *Host) end(key string, w *work) {
 	h.mu.Lock()
-	delete(h.working, key)
+	delete(h.inFlight, key)
 	h.mu.Unlock()
 	close(w.done)
 	h.wg.Done()
@@ -168,51 +175,53 @@ func (w *work) wait(ctx context.Context) error {
 	}
 }
 
-func (h *Host) take(asked context.Context, start Start) (Standing, error) {
-	ctx := context.WithoutCancel(asked)
-	if standing, held, err := h.stillHeld(start.RunID); held || err != nil {
-		return standing, err
+// takeOver implements TakeOver. The takeover continues when caller ends, except while it
+// waits to be admitted.
+func (h *Host) takeOver(caller context.Context, start Start) (Takeover, error) {
+	ctx := context.WithoutCancel(caller)
+	if position, err := h.heldPosition(start.RunID); position != nil || err != nil {
+		return Takeover{Position: position}, err
 	}
-	lost := Standing{End: &machine.Outcome{Lost: true}}
+	lost := Takeover{End: &machine.Outcome{Lost: true}}
 	sessions := h.cfg.Backend.Sessions().Tenant(start.Tenant)
 	state, err := sessions.Load(ctx, start.SessionID)
 	if errors.Is(err, session.ErrNotFound) {
 		return lost, nil
 	}
 	if err != nil {
-		return Standing{}, err
+		return Takeover{}, err
 	}
 	run, err := sessions.Run(ctx, start.SessionID, start.RunID)
 	if errors.Is(err, session.ErrNotFound) {
 		return lost, nil
 	}
 	if err != nil {
-		return Standing{}, err
+		return Takeover{}, err
 	}
 	due := session.Due{Key: start.Key(), Agent: state.Agent, RunID: run.ID, Runtime: run.Runtime, Lease: state.Lease}
 	switch {
 	case run.Status.Ended():
-		h.settleClose(ctx, due)
-		return Standing{End: &machine.Outcome{Status: run.Status}}, nil
+		h.finishClose(ctx, due)
+		return Takeover{End: &machine.Outcome{Status: run.Status}}, nil
 	case state.CurrentRunID != run.ID || run.Runtime != h.cfg.Name || state.RootID != "":
 		return lost, nil
 	}
-	if h.unfit() {
-		return Standing{}, session.ErrUnavailable.WithMessage("leases could not be renewed here a moment ago")
+	if h.recentlyFailed() {
+		return Takeover{}, session.ErrUnavailable.WithMessage("leases could not be renewed here a moment ago")
 	}
 	done, err := h.open(run.ID)
 	if err != nil {
-		return Standing{}, err
+		return Takeover{}, err
 	}
 	defer done()
-	if asked.Err() != nil { // others may have been asked since
-		return Standing{}, context.Cause(asked)
+	if caller.Err() != nil { // another process may have been asked since
+		return Takeover{}, context.Cause(caller)
 	}
 	var entry *admitted
 	// A turn that waits in a queue, or that another process began, was handed over.
 	if loss := engine.LossOf(state, run); !loss.HandedOver || loss.Before > 0 {
-		if entry, err = h.intake.await(asked, loss.Before > 0); err != nil {
-			return Standing{}, err
+		if entry, err = h.intake.await(caller, loss.Before > 0); err != nil {
+			return Takeover{}, err
 		}
 	}
 	opened, err := h.handler.TakeOver(ctx, due)
@@ -220,81 +229,85 @@ func (h *Host) take(asked context.Context, start Start) (Standing, error) {
 		if entry != nil {
 			entry.leave()
 		}
-		return Standing{}, err
+		return Takeover{}, err
 	}
 	turn := h.hold(opened)
 	if entry != nil {
 		h.follow(entry, opened, turn.done)
 	}
-	return Standing{Position: &opened.Position}, nil
+	return Takeover{Position: &opened.Position}, nil
 }
 
-// stillHeld says where a turn stands that the engine believes lost, and this process
-// holds. What is in flight is waited for.
-func (h *Host) stillHeld(runID string) (standing Standing, held bool, err error) {
+// heldPosition returns the position of a turn that this process holds, though the
+// workflow engine believes that it was lost, or nil if this process does not hold it. It
+// waits for the effects in flight.
+func (h *Host) heldPosition(runID string) (*machine.Position, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for h.opening[runID] { // by this process: it may come to hold it
-		h.calm.Wait()
+	for h.opening[runID] { // this process may be about to hold it
+		h.changed.Wait()
 	}
 	turn := h.turns[runID]
 	if turn == nil {
-		return Standing{}, false, nil
+		return nil, nil //nolint:nilnil // not held
 	}
 	for h.turns[runID] == turn && turn.busy > 0 && h.leased(turn) {
-		h.calm.Wait()
+		h.changed.Wait()
 	}
 	opened := h.handler.Opened(runID)
-	if h.turns[runID] != turn || !h.leased(turn) || opened == nil { // perhaps another process has it now
-		return Standing{}, false, session.ErrUnavailable.WithMessage("run %s is about to be given up here", runID)
+	if h.turns[runID] != turn || !h.leased(turn) || opened == nil { // another process may hold it now
+		return nil, session.ErrUnavailable.WithMessage("run %s is being released by this process", runID)
 	}
-	return Standing{Position: &opened.Position}, true, nil
+	return &opened.Position, nil
 }
 
-// Alive reports whether this process can work on a run: one that cannot renew the
-// turn's lease had better be taken for dead.
-func (h *Host) Alive(runID string) bool {
+// LeaseLost reports whether this process works on a run whose lease it has lost, or
+// could not renew in time. A driver that sends heartbeats for effects of the run then
+// stops sending them, so that the workflow engine asks another process.
+func (h *Host) LeaseLost(runID string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	turn := h.worksOn(runID)
-	return turn == nil || h.leased(turn)
+	turn := h.turnOf(runID)
+	return turn != nil && !h.leased(turn)
 }
 
-// Holds reports whether this process holds the turn which a run is, or works for,
-// beyond doubt: nobody else has it.
-func (h *Host) Holds(ctx context.Context, runID string) bool {
+// HoldsLease reports whether this process holds the lease of the turn that a run belongs
+// to, so that no other process can hold the turn. It asks the store if the last renewal
+// is too old to be sure.
+func (h *Host) HoldsLease(ctx context.Context, runID string) bool {
 	h.mu.Lock()
-	turn := h.worksOn(runID)
+	turn := h.turnOf(runID)
 	leased := turn != nil && h.leased(turn)
 	h.mu.Unlock()
-	return leased || (turn != nil && !turn.over() && h.Look(ctx, runID) == nil)
+	return leased || (turn != nil && !turn.cancelled() && h.Renew(ctx, runID) == nil)
 }
 
-// unfit reports whether this process would be likely to lose a turn again that it
-// took over: for a while, others are asked first.
-func (h *Host) unfit() bool {
+// recentlyFailed reports whether a lease expired here a moment ago because it could not
+// be renewed. This process would be likely to lose a turn that it takes over now, so
+// for a while the others are given the chance.
+func (h *Host) recentlyFailed() bool {
 	at := h.failed.Load()
-	return at != 0 && sinceStart()-at < int64(max(3*h.cfg.Sweep, askedAround))
+	return at != 0 && sinceStart()-at < int64(max(3*h.cfg.Sweep, reassignTime))
 }
 
-// askedAround is how long an engine may take to ask somebody else.
-const askedAround = 3 * time.Second
+// reassignTime is how long a workflow engine may take to ask another process.
+const reassignTime = 3 * time.Second
 
-// worksOn is the turn that this process holds which a run is, or works for; or nil.
-// The caller holds the lock.
-func (h *Host) worksOn(runID string) *Turn {
+// turnOf returns the turn that this process holds and that a run belongs to, as the root
+// or as a child, or nil. The caller holds the lock.
+func (h *Host) turnOf(runID string) *Turn {
 	if turn := h.turns[runID]; turn != nil {
 		return turn
 	}
-	return h.members[runID]
+	return h.children[runID]
 }
 
 func (h *Host) leased(turn *Turn) bool {
-	return sinceStart()-turn.renewed.Load() < int64(h.cfg.LeaseTTL) && !turn.over()
+	return sinceStart()-turn.renewed.Load() < int64(h.cfg.LeaseTTL) && !turn.cancelled()
 }
 
-// Look renews the lease of a run that this process works on, and notices that it is
-// to be stopped.
-func (h *Host) Look(ctx context.Context, runID string) error {
+// Renew renews the lease of a run that this process works on, and reads a stop request
+// for it from the store.
+func (h *Host) Renew(ctx context.Context, runID string) error {
 	return h.handler.Renew(ctx, runID, h.cfg.LeaseTTL)
 }

@@ -10,11 +10,11 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// executor is the runtime as one tenant sees it.
+// executor implements [helix.Executor] for one tenant.
 type executor struct {
 	h      *Host
 	tenant string
-	scoped bool // by Tenant: it cannot be left
+	scoped bool // made by Tenant: an input cannot name another tenant
 }
 
 // Tenant implements [helix.Executor].
@@ -61,8 +61,8 @@ func (x *executor) Retry(ctx context.Context, sessionID string, opts helix.Retry
 
 func (x *executor) start(ctx context.Context, req engine.OpenRequest, ephemeral bool) (helix.Run, error) {
 	h := x.h
-	if req.Hooks != nil && h.cfg.Elsewhere {
-		return nil, session.Invalid("Hooks", "of one run would not be called: this process works on no turns; put them on the agent")
+	if req.Hooks != nil && h.cfg.ReleaseOpened {
+		return nil, session.Invalid("Hooks", "of one run would not be called: this process releases the turns that it opens; put them on the agent")
 	}
 	if req.Hooks != nil && !ephemeral && !h.cfg.NoRecovery {
 		return nil, session.Invalid("Hooks", "of one run would be lost if another process continued it; "+
@@ -81,22 +81,22 @@ func (x *executor) start(ctx context.Context, req engine.OpenRequest, ephemeral 
 	defer done()
 	opened, err := h.handler.Open(ctx, req)
 	if errors.Is(err, session.ErrAlreadyRunning) {
-		h.recoverOne(ctx, session.Key{Tenant: req.Tenant, ID: req.SessionID})
+		h.recoverSession(ctx, session.Key{Tenant: req.Tenant, ID: req.SessionID})
 	}
 	if err != nil {
 		return nil, err
 	}
-	if opened.Existing && opened.Run.Status == session.RunRunning { // it may have nobody who works on it
-		h.recoverOne(ctx, opened.Key)
+	if opened.Existing && opened.Run.Status == session.RunRunning { // its process may have died
+		h.recoverSession(ctx, opened.Key)
 	}
 	if opened.Existing {
-		return engine.NewHandle(h.cfg.Backend, h.handler, opened, h.doneOf(opened.Run.ID)), nil
+		return engine.NewHandle(h.cfg.Backend, h.handler, opened, h.doneChan(opened.Run.ID)), nil
 	}
 	return engine.NewHandle(h.cfg.Backend, h.handler, opened, h.drive(ctx, opened)), nil
 }
 
-// definition is the agent that a request is for: the one that was given, or, if that is
-// a name or nothing, the one that the session has.
+// definition returns the agent of a request: the given one, or, if that is only a name
+// or nil, the agent of the session.
 func (x *executor) definition(ctx context.Context, req *engine.OpenRequest) (*helix.Agent, error) {
 	agent := req.Agent
 	if agent != nil && !access.IsNamed(agent) || agent == nil && req.Kind == session.RunExecute {
@@ -115,16 +115,17 @@ func (x *executor) definition(ctx context.Context, req *engine.OpenRequest) (*he
 	case err != nil:
 		return nil, err
 	case agent != nil && agent.Name != state.Agent:
-		return agent, nil // it is refused, if the session may be seen at all
+		return agent, nil // Open refuses it, if the user may see the session
 	}
 	return x.h.handler.Agent(ctx, state)
 }
 
-// Resume and Retry of a handle.
+// resumeRun implements Resume of a handle.
 func (h *Host) resumeRun(ctx context.Context, key session.Key, opts helix.ResumeOptions) (helix.Run, error) {
 	return (&executor{h: h, tenant: key.Tenant, scoped: true}).Resume(ctx, key.ID, opts)
 }
 
+// retryRun implements Retry of a handle.
 func (h *Host) retryRun(ctx context.Context, key session.Key, opts helix.RetryOptions) (helix.Run, error) {
 	return (&executor{h: h, tenant: key.Tenant, scoped: true}).Retry(ctx, key.ID, opts)
 }
@@ -137,13 +138,13 @@ func (x *executor) CanResume(ctx context.Context, sessionID string) (*helix.Resu
 	return x.h.handler.CanResume(ctx, session.Key{Tenant: x.tenant, ID: sessionID})
 }
 
-// recoverOne takes a session over whose run is orphaned, so that somebody who
-// found it running need not wait for the next sweep.
-func (h *Host) recoverOne(ctx context.Context, key session.Key) {
+// recoverSession recovers the run of a session if its lease has expired, so that a caller
+// who found the session running need not wait for the next sweep.
+func (h *Host) recoverSession(ctx context.Context, key session.Key) {
 	if h.cfg.NoRecovery {
 		return
 	}
-	ctx = context.WithoutCancel(ctx) // a takeover that was begun is not given up with the request
+	ctx = context.WithoutCancel(ctx) // the takeover continues when the request ends
 	sessions := h.cfg.Backend.Sessions().Tenant(key.Tenant)
 	state, err := sessions.Load(ctx, key.ID)
 	if err != nil {
@@ -157,7 +158,7 @@ func (h *Host) recoverOne(ctx context.Context, key session.Key) {
 	if err != nil || run.Status != session.RunRunning {
 		return
 	}
-	h.takeOver(ctx, session.Due{Key: key, Agent: state.Agent, RunID: run.ID, Runtime: run.Runtime, Lease: state.Lease})
+	h.recoverOrphan(ctx, session.Due{Key: key, Agent: state.Agent, RunID: run.ID, Runtime: run.Runtime, Lease: state.Lease})
 }
 
 // Interrupt implements [helix.Executor].
@@ -170,13 +171,14 @@ func (x *executor) Abort(ctx context.Context, sessionID, reason string) error {
 	return x.requestStop(ctx, sessionID, "", session.StopAbort, reason)
 }
 
-// abortRun aborts one run, and no other.
+// abortRun aborts a run, if it is the current one of its session.
 func (h *Host) abortRun(ctx context.Context, key session.Key, runID, reason string) error {
 	x := &executor{h: h, tenant: key.Tenant}
 	return x.requestStop(ctx, key.ID, runID, session.StopAbort, reason)
 }
 
-// requestStop stops a run of a session: the one that is named, or its current one.
+// requestStop stops the run of a session that runID names, or, if that is empty, its
+// current run.
 func (x *executor) requestStop(ctx context.Context, sessionID, runID string, kind session.StopKind, reason string) error {
 	if err := session.CheckID(sessionID); err != nil {
 		return err
@@ -191,11 +193,11 @@ func (x *executor) requestStop(ctx context.Context, sessionID, runID string, kin
 	return err
 }
 
-// stopTries bounds how often a session is looked at again because it suspended, or
-// was resumed, between being read and being stopped.
+// stopTries is how often a stop is tried because the session suspended, or was resumed,
+// between being read and being stopped.
 const stopTries = 8
 
-// tryStop stops the session's run as it stands. It reports whether to try again.
+// tryStop stops the session's run once. It reports whether to try again.
 func (x *executor) tryStop(ctx context.Context, sessionID, runID string, kind session.StopKind, reason string) (again bool, err error) {
 	run, err := x.h.cfg.Backend.Sessions().Tenant(x.tenant).CurrentRun(ctx, sessionID)
 	if err != nil {
@@ -217,7 +219,7 @@ func (x *executor) tryStop(ctx context.Context, sessionID, runID string, kind se
 		return false, err
 	}
 	if head.ID != sessionID {
-		return x.h.abortBelow(ctx, key, *head, reason)
+		return x.h.abortChild(ctx, key, *head, reason)
 	}
 	err = x.h.abortWaiting(ctx, *head, session.Stop{Kind: kind, Reason: reason})
 	return errors.Is(err, session.ErrAlreadyRunning) || errors.Is(err, session.ErrNotResumable) || errors.Is(err, session.ErrStale), err
@@ -228,5 +230,5 @@ func (x *executor) Attach(ctx context.Context, sessionID string) (helix.Run, err
 	if err := session.CheckID(sessionID); err != nil {
 		return nil, err
 	}
-	return engine.Attach(ctx, x.h.cfg.Backend, x.h.handler, session.Key{Tenant: x.tenant, ID: sessionID}, x.h.doneOf)
+	return engine.Attach(ctx, x.h.cfg.Backend, x.h.handler, session.Key{Tenant: x.tenant, ID: sessionID}, x.h.doneChan)
 }

@@ -16,12 +16,16 @@ import (
 // Config configures a host.
 type Config struct {
 	helix.RuntimeOptions
-	// Name is the runtime's name; runs record it.
+	// Name is the runtime's name. Runs record it, and only a runtime of the same name
+	// recovers them.
 	Name string
-	// Engine says that a workflow engine passes the effects of turns to [Host.Do].
-	Engine bool
-	// Elsewhere says that this process works on no turns.
-	Elsewhere bool
+	// WorkflowEngine says that a workflow engine passes the effects of turns to
+	// [Host.Do] and decides which process takes a turn over.
+	WorkflowEngine bool
+	// ReleaseOpened releases each turn as soon as this process has opened it, so that
+	// any process can take it over: because turns wait in a queue, or because this
+	// process only starts them.
+	ReleaseOpened bool
 }
 
 // check completes the configuration.
@@ -54,62 +58,67 @@ func (c *Config) check() error {
 	return nil
 }
 
-// Driver is what a runtime has of its own.
+// Driver is the part that differs between runtimes: where the effects of a turn run.
 type Driver interface {
-	// Drive sees to it that an opened turn is driven, from here or from elsewhere. It
-	// does not wait for its end. If it fails, the turn is left to a sweep.
+	// Drive starts to drive a turn that the host has opened, and returns without waiting
+	// for the turn's end. If it returns an error, the host releases the turn and a sweep
+	// recovers the run.
 	Drive(ctx context.Context, turn *Turn) error
-	// Revive goes on with a run whose lease has expired or was given back.
-	Revive(ctx context.Context, due session.Due) error
-	// Check makes sure that a run is still driven which this process holds, and about
-	// which an engine has asked for nothing in a while.
-	Check(ctx context.Context, due session.Due) error
-	// Nudge tells whoever works on a run that it is to be stopped. The request is in
-	// the store: this only makes it be noticed sooner.
-	Nudge(ctx context.Context, start Start)
+	// Recover continues a run whose lease has expired or was released. It returns the
+	// error of [Host.Recover], if it calls that, as it is.
+	Recover(ctx context.Context, due session.Due) error
+	// EnsureDriven checks that a workflow still drives a run that this process holds,
+	// and for which the workflow engine has asked for no effect in a while. It is called
+	// only if [Config].WorkflowEngine is set.
+	EnsureDriven(ctx context.Context, due session.Due) error
+	// NotifyStop notifies the process that works on a run of a stop request. The request
+	// is in the store, and every process reads it when it renews its leases: a driver
+	// that does nothing here only delays the stop.
+	NotifyStop(ctx context.Context, start Start)
 }
 
-// Host is a process of a runtime.
+// Host is one process of a runtime.
 type Host struct {
 	cfg     Config
 	driver  Driver
 	handler *engine.Handler
 	log     *slog.Logger
 
-	mu      sync.Mutex
-	closing bool
-	over    bool               // what still runs was given up
-	turns   map[string]*Turn   // by run id
-	members map[string]*Turn   // by run id of an agent that works for another: the turn of the root
-	opening map[string]bool    // runs that are about to be driven
-	working map[string]*work   // effects in flight, by key
-	calm    *sync.Cond         // some turn has fewer of them, or is no longer being opened
-	wg      sync.WaitGroup     // what Close waits for
-	stop    context.CancelFunc // ends the background loops
-	loops   sync.WaitGroup
-	debts   chan session.Wake // stops to be told to remote agents
-	checks  chan struct{}     // turns that are being looked after
-	intake  *intake           // when runs are taken over
-	failed  atomic.Int64      // when a lease was last lost because it could not be renewed, see sinceStart; 0 once one was
+	mu         sync.Mutex // guards the fields up to changed
+	closing    bool
+	handedOver bool             // Shutdown has cancelled the turns that were left
+	turns      map[string]*Turn // by run id
+	children   map[string]*Turn // by run id of a child: the turn of the root
+	opening    map[string]bool  // runs that are about to be driven
+	inFlight   map[string]*work // what a workflow engine has asked for, by key
+	changed    *sync.Cond       // an effect has ended, or a run has been opened
+
+	wg         sync.WaitGroup     // turns, openings and work in flight, for Shutdown
+	stop       context.CancelFunc // ends the background loops
+	loops      sync.WaitGroup
+	stops      chan session.Wake // stop requests to be sent to remote agents
+	checkSlots chan struct{}     // limits concurrent calls of Driver.EnsureDriven
+	intake     *intake           // when runs are taken over
+	failed     atomic.Int64      // when a lease last expired because it could not be renewed, see sinceStart; 0 after a renewal
 }
 
 var errClosing = session.ErrClosed.WithMessage("the runtime is closing")
 
-// New makes a host. It does nothing by itself before [Host.Start].
+// New returns a host. It does nothing in the background before [Host.Start].
 func New(cfg Config, driver Driver) (*Host, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
 	h := &Host{
-		cfg: cfg, driver: driver, log: cfg.Logger, turns: map[string]*Turn{}, members: map[string]*Turn{},
-		opening: map[string]bool{}, working: map[string]*work{}, debts: make(chan session.Wake, sweepPage),
-		checks: make(chan struct{}, checkers), intake: newIntake(),
+		cfg: cfg, driver: driver, log: cfg.Logger, turns: map[string]*Turn{}, children: map[string]*Turn{},
+		opening: map[string]bool{}, inFlight: map[string]*work{}, stops: make(chan session.Wake, sweepPage),
+		checkSlots: make(chan struct{}, maxChecks), intake: newIntake(),
 	}
-	h.calm = sync.NewCond(&h.mu)
+	h.changed = sync.NewCond(&h.mu)
 	h.handler = engine.NewHandler(engine.Config{
 		Backend: cfg.Backend, Runtime: cfg.Name, LeaseTTL: cfg.LeaseTTL, Hooks: cfg.Hooks, Usage: cfg.Usage,
 		ModelRetries: cfg.ModelRetries, RetryBackoff: cfg.RetryBackoff, MaxResult: cfg.MaxResult, MaxSession: cfg.MaxSession,
-		MaxChunks: cfg.MaxChunks, RemotePatience: cfg.RemotePatience, Nudge: h.nudge, Abort: h.abortRun,
+		MaxChunks: cfg.MaxChunks, RemotePatience: cfg.RemotePatience, NotifyStop: h.notifyStop, Abort: h.abortRun,
 		Resume: h.resumeRun, Retry: h.retryRun, Logger: cfg.Logger,
 	})
 	if err := h.Register(cfg.Agents...); err != nil {
@@ -118,7 +127,7 @@ func New(cfg Config, driver Driver) (*Host, error) {
 	return h, nil
 }
 
-// Register makes agents known here.
+// Register implements [helix.Registry].
 func (h *Host) Register(agents ...*helix.Agent) error {
 	for _, agent := range agents {
 		if _, err := h.handler.Register(agent); err != nil {
@@ -148,18 +157,18 @@ func (h *Host) HasAgent(name string) bool { return h.handler.Knows(name) }
 // Agents implements [helix.Registry].
 func (h *Host) Agents() []string { return h.handler.Agents() }
 
-// Start begins to renew leases and to sweep.
+// Start starts the renewal of leases and the sweep.
 func (h *Host) Start() {
 	ctx, stop := context.WithCancel(context.Background())
 	h.stop = stop
 	h.loops.Go(func() { h.every(ctx, h.cfg.Heartbeat, h.renewLeases) })
-	for range payers {
-		h.loops.Go(func() { h.payStops(ctx) })
+	for range stopSenders {
+		h.loops.Go(func() { h.sendStops(ctx) })
 	}
 	h.loops.Go(func() { h.sweeps(ctx) })
 }
 
-// every calls do at each interval, until ctx ends.
+// every calls do once per interval, until ctx ends.
 func (h *Host) every(ctx context.Context, interval time.Duration, do func(context.Context)) {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
@@ -173,15 +182,15 @@ func (h *Host) every(ctx context.Context, interval time.Duration, do func(contex
 	}
 }
 
-// Executor is the host as its default tenant sees it.
+// Executor returns the executor of the default tenant.
 func (h *Host) Executor() helix.Executor {
 	return &executor{h: h, tenant: session.DefaultTenant}
 }
 
-// Handler is what carries effects out here.
+// Handler returns the engine's handler, which carries effects out.
 func (h *Host) Handler() *engine.Handler { return h.handler }
 
-// Log is where the runtime logs.
+// Log returns the runtime's logger.
 func (h *Host) Log() *slog.Logger { return h.log }
 
 // Shutdown implements [helix.Runtime].
@@ -192,7 +201,7 @@ func (h *Host) Shutdown(ctx context.Context) (err error) {
 	h.mu.Unlock()
 	if !closed {
 		close(h.intake.closing)
-		h.log.InfoContext(ctx, "runtime closing")
+		h.log.InfoContext(ctx, "runtime.closing")
 	}
 	finished := make(chan struct{})
 	go func() {
@@ -212,7 +221,8 @@ func (h *Host) Shutdown(ctx context.Context) (err error) {
 	return err
 }
 
-// CloseNow shuts a runtime down without waiting for its turns.
+// CloseNow implements Close of a runtime: it calls shutdown with a context that has
+// ended, which hands all turns over at once.
 func CloseNow(shutdown func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -222,12 +232,12 @@ func CloseNow(shutdown func(context.Context) error) error {
 	return nil // its turns were handed over, as they should be
 }
 
-// handOver stops every turn where it is and reports whether there were any. Their leases
-// are released, so that other processes can continue them.
+// handOver cancels all turns and reports whether there were any. Their leases are
+// released, so that other processes can continue them.
 func (h *Host) handOver() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.over = true
+	h.handedOver = true
 	for _, t := range h.turns {
 		t.cancel(errClosing)
 	}

@@ -11,49 +11,50 @@ import (
 )
 
 const (
-	// maxTakeovers is how many takeovers a process has in flight: a fleet that lost a
-	// large member does not lose the next one to the load of taking its runs over.
+	// maxTakeovers is how many takeovers a process has in flight at most: after the death
+	// of a process with many runs, the load of taking them over must not kill the next.
 	maxTakeovers = 256
-	// quarantine is how long a suspect is kept back after other runs were taken over,
-	// unless those are done before.
+	// quarantine is how long a suspect waits after other runs were taken over, unless
+	// those end before.
 	quarantine = 2 * time.Minute
-	// A takeover is no longer in flight when its run has lived for so long. That is long
-	// for a suspect, for it is to be alone, and bounded, for it may wait for a slow model.
+	// A takeover is no longer in flight when its run has lived for probation. That is
+	// longer for a suspect, which should be alone, and bounded, because it may wait for a
+	// slow model.
 	probation        = 30 * time.Second
 	suspectProbation = 5 * time.Minute
-	// admission is how long an engine that asks for a takeover is kept waiting before it
-	// is sent to another process.
+	// admission is how long a workflow engine that asks for a takeover waits before it is
+	// refused and asks another process.
 	admission = 10 * time.Second
 )
 
 // intake decides when this process takes a run over.
 //
-// When a process dies, nobody knows which of its runs was the reason, if one was. So
-// every run is taken over once without further ado. A run that is then lost a second
-// time without having made progress is a suspect. Suspects are taken over one at a
-// time, after everything else: whichever ends the process again was alone among them,
-// and no other is counted as having failed.
+// When a process dies, it is unknown which of its runs was the reason, if one was. So
+// every run is taken over once, at once. A run that is then lost a second time without
+// having made progress is a suspect. Suspects are taken over one at a time, after all
+// other runs: if the process dies again, only the one suspect that was in flight counts
+// as having failed.
 type intake struct {
 	mu       sync.Mutex
 	inFlight int           // takeovers whose run has not yet committed or ended
 	suspect  bool          // one of them is a suspect
-	others   int           // runs that were taken over, are not suspects, and have not ended here
-	latest   time.Time     // when the last of those was
-	freed    chan struct{} // closed when something of this changes
-	turned   bool          // some run was turned away
-	again    chan struct{} // receives when a run that was turned away may be admitted now
-	closing  chan struct{} // closed when the runtime closes
+	others   int           // runs that were taken over, are not suspects, and are still held here
+	latest   time.Time     // when the last of those was taken over
+	freed    chan struct{} // closed when one of these fields changes
+	refused  bool          // some run was refused since the last change
+	again    chan struct{} // receives when a run that was refused may be admitted now
+	closing  chan struct{} // closed when the runtime is closing
 }
 
 func newIntake() *intake {
 	return &intake{freed: make(chan struct{}), again: make(chan struct{}, 1), closing: make(chan struct{})}
 }
 
-// errLater refuses a takeover for now.
+// errLater refuses a takeover until other runs have been taken over.
 var errLater = errors.New("the run waits until others have been taken over")
 
-// full reports whether no run, or no suspect, is admitted now. Whoever asks is told
-// when that changes.
+// full reports whether no run, or no suspect, is admitted now. When that changes, the
+// channel again receives.
 func (in *intake) full(suspect bool) bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -62,11 +63,11 @@ func (in *intake) full(suspect bool) bool {
 
 func (in *intake) refuses(suspect bool) bool {
 	refused := in.inFlight >= maxTakeovers || suspect && (in.suspect || in.others > 0 && time.Since(in.latest) < quarantine)
-	in.turned = in.turned || refused
+	in.refused = in.refused || refused
 	return refused
 }
 
-// admit lets a run be taken over, or gives nil if others come first.
+// admit admits a run to be taken over, or returns nil if others come first.
 func (in *intake) admit(suspect bool) *admitted {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -83,7 +84,7 @@ func (in *intake) admit(suspect bool) *admitted {
 	return &admitted{in: in, suspect: suspect}
 }
 
-// await retries admit for as long as admission says.
+// await calls admit until it admits the run, for at most the time admission.
 func (in *intake) await(ctx context.Context, suspect bool) (*admitted, error) {
 	timer := time.NewTimer(admission)
 	defer timer.Stop()
@@ -106,15 +107,15 @@ func (in *intake) await(ctx context.Context, suspect bool) (*admitted, error) {
 	}
 }
 
-// change changes what is in flight, and has those look again who were turned away.
+// change changes what is in flight, and signals that a refused run may be admitted.
 func (in *intake) change(do func()) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	do()
 	close(in.freed)
 	in.freed = make(chan struct{})
-	if in.turned {
-		in.turned = false
+	if in.refused {
+		in.refused = false
 		select {
 		case in.again <- struct{}{}:
 		default:
@@ -130,7 +131,7 @@ type admitted struct {
 	left    sync.Once
 }
 
-// land notes that the run has made progress.
+// land records that the run has made progress.
 func (a *admitted) land() {
 	a.landed.Do(func() {
 		a.in.change(func() {
@@ -142,7 +143,7 @@ func (a *admitted) land() {
 	})
 }
 
-// leave notes that this process has done with the run, or never had it.
+// leave records that this process no longer holds the run, or never held it.
 func (a *admitted) leave() {
 	a.land()
 	a.left.Do(func() {
@@ -152,7 +153,7 @@ func (a *admitted) leave() {
 	})
 }
 
-// follow notes how a turn that was taken over gets on. Close waits for it.
+// follow records the progress of a turn that was taken over. Shutdown waits for it.
 func (h *Host) follow(a *admitted, opened *engine.Opened, done <-chan struct{}) {
 	h.loops.Go(func() {
 		defer a.leave()

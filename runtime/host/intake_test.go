@@ -27,7 +27,7 @@ func TestIntakeBoundsTakeovers(t *testing.T) {
 	select {
 	case <-in.again:
 	default:
-		t.Fatal("nobody is told that another run may be taken over")
+		t.Fatal("there is no signal that another run may be admitted")
 	}
 	if in.admit(false) == nil {
 		t.Fatal("a run that made progress still counts")

@@ -5,11 +5,11 @@ import (
 	"log/slog"
 )
 
-// DefaultLogger is the logger of a runtime that is given none: errors go to
-// the program's own, so that a failed run leaves a trace.
+// DefaultLogger returns the logger of a runtime that is configured with none. It passes
+// errors to [slog.Default], so that a failed run is logged.
 func DefaultLogger() *slog.Logger { return slog.New(errorsOnly{slog.Default().Handler()}) }
 
-// errorsOnly passes on errors.
+// errorsOnly is a handler that passes on errors only.
 type errorsOnly struct{ slog.Handler }
 
 // Enabled implements [slog.Handler].

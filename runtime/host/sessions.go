@@ -7,7 +7,7 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// sessions is the store of one tenant, as applications read it.
+// sessions implements [helix.Sessions] for one tenant.
 type sessions struct {
 	host   *Host
 	tenant string
@@ -67,17 +67,17 @@ func (s *sessions) Delete(ctx context.Context, id string) ([]string, error) {
 
 var errDeleted = session.ErrNotFound.WithMessage("the session was deleted")
 
-// stopDeleted stops the turns of deleted sessions that this process works on. Other
-// processes notice at their next write.
+// stopDeleted cancels the turns of deleted sessions that this process holds. In other
+// processes the next write of the turn fails.
 func (h *Host) stopDeleted(tenant string, ids []string) {
-	gone := make(map[session.Key]bool, len(ids))
+	deleted := make(map[session.Key]bool, len(ids))
 	for _, id := range ids {
-		gone[session.Key{Tenant: tenant, ID: id}] = true
+		deleted[session.Key{Tenant: tenant, ID: id}] = true
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, t := range h.turns {
-		if gone[t.Opened.Key] {
+		if deleted[t.Opened.Key] {
 			t.cancel(errDeleted)
 		}
 	}

@@ -10,8 +10,7 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// Start is what an engine's workflow is started with: the run, and where its turn
-// stands.
+// Start is the input of a run's workflow. It has ids and small values only.
 type Start struct {
 	Tenant    string          `json:"tenant,omitempty"`
 	SessionID string          `json:"sessionId"`
@@ -19,14 +18,14 @@ type Start struct {
 	Agent     string          `json:"agent"`
 	Turn      int             `json:"turn"`
 	Kind      session.RunKind `json:"kind"`
-	// Position is where the turn stands, held by the process that opened it; nil if the
-	// first process that works on it has to take it over.
+	// Position is the position of a turn that the process which opened it holds. It is nil
+	// if a process has to take the turn over first.
 	Position *machine.Position `json:"position,omitempty"`
-	// Detached is set for the turn of a companion that works by itself.
+	// Detached is set for the turn of a detached companion.
 	Detached bool `json:"detached,omitempty"`
 }
 
-// StartOf is how the workflow of a turn is started that was opened here.
+// StartOf returns the workflow start for a turn that this process opened.
 func StartOf(opened *engine.Opened) Start {
 	start := startOf(opened.Key, &opened.Run)
 	start.Position, start.Detached = &opened.Position, opened.Detached
@@ -37,14 +36,14 @@ func startOf(key session.Key, run *session.Run) Start {
 	return Start{Tenant: key.Tenant, SessionID: key.ID, RunID: run.ID, Agent: run.Agent, Turn: run.Turn, Kind: run.Kind}
 }
 
-// Key is that of the session.
+// Key returns the key of the session.
 func (s *Start) Key() session.Key { return session.Key{Tenant: s.Tenant, ID: s.SessionID} }
 
-// maxWorkflowID is the longest id that engines keep.
+// maxWorkflowID is the longest id that workflow engines accept.
 const maxWorkflowID = 255
 
-// WorkflowID is the id under which an engine drives the run. It is the same whoever
-// asks, so that a run has one workflow.
+// WorkflowID returns the id of the run's workflow. Every process computes the same id,
+// so that a run has one workflow.
 func (s *Start) WorkflowID(prefix string) string {
 	id := prefix + "__"
 	if s.Tenant != "" && s.Tenant != session.DefaultTenant {

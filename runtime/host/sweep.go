@@ -11,25 +11,25 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// A sweep sees to at most so many pages of sessions of a kind.
+// A sweep handles at most sweepPages pages of sweepPage sessions of each kind.
 const (
 	sweepPages = 50
-	sweepPage  = 100 // sessions
+	sweepPage  = 100
 )
 
-// sweep takes over orphaned runs, unless recovery is turned off, and sees to everything
-// else that may be due.
+// sweep recovers orphaned runs, unless recovery is turned off, and handles streams that
+// were not closed, deadlines, expired sessions and wakes.
 func (h *Host) sweep(ctx context.Context) {
 	sessions := h.cfg.Backend.Sessions()
 	h.sweepOrphans(ctx)
-	h.each(ctx, "owed closes", sessions.OwedCloses, h.settleClose)
+	h.each(ctx, "unclosed streams", sessions.OwedCloses, h.finishClose)
 	h.each(ctx, "deadlines", sessions.DueDeadlines, h.expireCall)
 	h.each(ctx, "expired sessions", sessions.ExpiredSessions, h.expireSession)
 	h.sweepWakes(ctx)
 }
 
-// sweepOrphans takes orphaned runs over: suspects last, and first among them those
-// that were lost the fewest times.
+// sweepOrphans recovers orphaned runs. Suspects come last, ordered by how often they were
+// lost.
 func (h *Host) sweepOrphans(ctx context.Context) {
 	type suspect struct {
 		session.Due
@@ -47,11 +47,11 @@ func (h *Host) sweepOrphans(ctx context.Context) {
 		loss, err := h.handler.Lost(ctx, due)
 		switch {
 		case err != nil:
-			h.sweepFailed(ctx, "look at "+due.ID, err)
+			h.sweepFailed(ctx, "load "+due.ID, err)
 		case loss.Before > 0:
 			suspects = append(suspects, suspect{due, loss.Before})
 		default:
-			h.takeOver(ctx, due)
+			h.recoverOrphan(ctx, due)
 		}
 	})
 	slices.SortStableFunc(suspects, func(a, b suspect) int { return cmp.Compare(a.lost, b.lost) })
@@ -59,13 +59,13 @@ func (h *Host) sweepOrphans(ctx context.Context) {
 		if h.intake.full(true) {
 			return
 		}
-		h.takeOver(ctx, s.Due)
+		h.recoverOrphan(ctx, s.Due)
 	}
 }
 
-// sweeps sweeps at once, for what the process before this one has left is not to
-// wait, and then about once in an interval. The wait is random, so that of several
-// processes not always the same comes first.
+// sweeps sweeps at once, so that the runs of the process before this one need not wait,
+// and then about once per interval. The interval is random, so that the first of several
+// processes is not always the same.
 func (h *Host) sweeps(ctx context.Context) {
 	if !h.cfg.NoRecovery {
 		h.sweep(ctx)
@@ -88,7 +88,8 @@ func (h *Host) sweeps(ctx context.Context) {
 	}
 }
 
-// againPause is how long a sweep for runs that were turned away gathers reasons.
+// againPause is how long the sweep waits after a run that was refused may be admitted, so
+// that it finds several at once.
 const againPause = 50 * time.Millisecond
 
 func wait(ctx context.Context, d time.Duration) error {
@@ -102,11 +103,10 @@ func wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// sweepInTurn sweeps unless another process has just done so: a fleet with the
-// same agents costs the store little more than one process, and what it finds is
-// spread over all of them. The lock is left to expire, so that nobody holds it from
-// one sweep to the next. A process that closes takes nothing over and leaves the
-// turn to others.
+// sweepInTurn sweeps unless another process has just done so. Several processes with the
+// same agents then load the store little more than one, and share what they find. The
+// lock is not released but expires, so that no process keeps it from one sweep to the
+// next. A process that is closing takes nothing over, and leaves the sweep to others.
 func (h *Host) sweepInTurn(ctx context.Context) {
 	h.mu.Lock()
 	closing := h.closing
@@ -115,7 +115,7 @@ func (h *Host) sweepInTurn(ctx context.Context) {
 		return
 	}
 	name := "sweep/" + h.cfg.Name + "/" + h.handler.AgentSet()
-	if h.cfg.NoRecovery { // it does not see to everything that the others do
+	if h.cfg.NoRecovery { // it does less than the sweeps of other processes
 		name += "/no-recovery"
 	}
 	_, ours, err := h.cfg.Backend.Locks().TryAcquire(ctx, name, session.NewOwner(h.cfg.Name), max(h.cfg.Sweep/2, 1))
@@ -127,8 +127,8 @@ func (h *Host) sweepInTurn(ctx context.Context) {
 	}
 }
 
-// each sees to what a sweep lists. What is left alone, because it is for another
-// process, stays on the list, so it goes on behind that.
+// each calls do for everything that list returns, page by page. An item that is for
+// another process stays on the list, so the next page starts after the last item.
 func (h *Host) each(
 	ctx context.Context, what string,
 	list func(context.Context, session.SweepRequest) ([]session.Due, error), do func(context.Context, session.Due),
@@ -150,11 +150,11 @@ func (h *Host) each(
 	}
 }
 
-// settleClose closes a stream that was left open, unless the run's driver here is
-// about to.
-func (h *Host) settleClose(ctx context.Context, due session.Due) {
+// finishClose closes the stream of a run that ended without closing it, unless this
+// process drives the run and is about to.
+func (h *Host) finishClose(ctx context.Context, due session.Due) {
 	if !h.handler.Knows(due.Agent) || h.drives(due.RunID) {
-		return // whoever knows the agent also tells its hooks
+		return // a process that knows the agent also calls its hooks
 	}
 	if err := h.handler.SettleClose(ctx, due); err != nil {
 		h.sweepFailed(ctx, "close "+due.ID, err)
@@ -162,30 +162,30 @@ func (h *Host) settleClose(ctx context.Context, due session.Due) {
 }
 
 func (h *Host) sweepFailed(ctx context.Context, what string, err error) {
-	if ctx.Err() == nil && !errors.Is(err, session.ErrClosed) { // a runtime that closes leaves it to others
-		h.log.WarnContext(ctx, "sweep failed", "what", what, "error", err)
+	if ctx.Err() == nil && !errors.Is(err, session.ErrClosed) { // a runtime that is closing leaves it to others
+		h.log.WarnContext(ctx, "sweep.failed", "what", what, "error", err)
 	}
 }
 
-// takeOver has one orphaned run gone on with, if it is this runtime's and its agent
-// is known here.
-func (h *Host) takeOver(ctx context.Context, due session.Due) {
+// recoverOrphan has the driver recover an orphaned run, if the run is this runtime's and
+// its agent is registered here.
+func (h *Host) recoverOrphan(ctx context.Context, due session.Due) {
 	if !h.mayTakeOver(due) {
 		return
 	}
-	err := h.driver.Revive(ctx, due)
+	err := h.driver.Recover(ctx, due)
 	if err != nil && !errors.Is(err, errLater) && !errors.Is(err, session.ErrStale) && !errors.Is(err, session.ErrAlreadyRunning) {
 		h.sweepFailed(ctx, "recover "+due.ID, err)
 	}
 }
 
-// mayTakeOver reports whether a run is for this process to take over.
+// mayTakeOver reports whether this process may take a run over.
 func (h *Host) mayTakeOver(due session.Due) bool {
-	return !h.cfg.NoRecovery && due.Runtime == h.cfg.Name && !h.drives(due.RunID) && h.handler.Knows(due.Agent) && !h.unfit()
+	return !h.cfg.NoRecovery && due.Runtime == h.cfg.Name && !h.drives(due.RunID) && h.handler.Knows(due.Agent) && !h.recentlyFailed()
 }
 
-// endUnclaimed ends a run that nobody takes over, though it was lost a while ago, if it
-// is to be aborted: perhaps no process has the agent any more.
+// endUnclaimed ends a run that is to be aborted and that no process has taken over for a
+// while: perhaps no process knows the agent any more.
 func (h *Host) endUnclaimed(ctx context.Context, due session.Due) {
 	if h.drives(due.RunID) {
 		return
@@ -199,11 +199,11 @@ func (h *Host) endUnclaimed(ctx context.Context, due session.Due) {
 	}
 }
 
-// unclaimed is how long a run that was lost is left to those who can go on with it:
-// they also tell the agent's hooks.
+// unclaimed returns how long a lost run is left to processes that can continue it: they
+// also call the agent's hooks.
 func (h *Host) unclaimed() time.Duration { return h.cfg.LeaseTTL }
 
-// endAborted sees to a run that is to be aborted and that nobody works on.
+// endAborted ends a run that is to be aborted and that no process works on.
 func (h *Host) endAborted(ctx context.Context, key session.Key) error {
 	sessions := h.cfg.Backend.Sessions().Tenant(key.Tenant)
 	state, err := sessions.Load(ctx, key.ID)
@@ -215,14 +215,14 @@ func (h *Host) endAborted(ctx context.Context, key session.Key) error {
 		return err
 	}
 	if state.RootID != "" || state.Lease.Live(now) || state.Lease.ExpiresAt.IsZero() {
-		return nil // whoever holds it sees the request
+		return nil // the process that holds the lease reads the request
 	}
 	run, err := sessions.CurrentRun(ctx, key.ID)
 	if err != nil || run.Status != session.RunRunning {
 		return err
 	}
 	due := session.Due{Key: key, Agent: state.Agent, RunID: run.ID, Runtime: run.Runtime, Lease: state.Lease, At: state.Lease.ExpiresAt}
-	if state.Status == session.Paused { // nobody would take it over
+	if state.Status == session.Paused { // no process takes a paused session over
 		swap, err := sessions.SetStatus(ctx, key.ID, session.StatusChange{
 			Expect: []session.Status{session.Paused}, ExpectVersion: state.Version, To: session.Active,
 		})
@@ -231,15 +231,15 @@ func (h *Host) endAborted(ctx context.Context, key session.Key) error {
 		}
 	}
 	if h.mayTakeOver(due) && !h.cfg.NoRecovery {
-		h.recoverOne(ctx, key)
+		h.recoverSession(ctx, key)
 		return nil
 	}
 	h.endUnclaimed(ctx, due)
 	return nil
 }
 
-// StartOf is how the workflow of an orphaned run is started.
-func (h *Host) StartOf(ctx context.Context, due session.Due) (Start, error) {
+// LoadStart returns the workflow start for a run that has to be recovered.
+func (h *Host) LoadStart(ctx context.Context, due session.Due) (Start, error) {
 	run, err := h.cfg.Backend.Sessions().Tenant(due.Tenant).Run(ctx, due.ID, due.RunID)
 	if err != nil {
 		return Start{}, err
@@ -247,13 +247,12 @@ func (h *Host) StartOf(ctx context.Context, due session.Due) (Start, error) {
 	return startOf(due.Key, run), nil
 }
 
-// nudge tells whoever works on a run, which is not this process, that it is to be
-// stopped.
-func (h *Host) nudge(ctx context.Context, key session.Key, runID string) {
-	start, err := h.StartOf(ctx, session.Due{Key: key, RunID: runID})
+// notifyStop has the driver notify the process that works on a run of a stop request.
+func (h *Host) notifyStop(ctx context.Context, key session.Key, runID string) {
+	start, err := h.LoadStart(ctx, session.Due{Key: key, RunID: runID})
 	if err != nil {
-		h.log.WarnContext(ctx, "run not nudged", "tenant", key.Tenant, "session", key.ID, "run", runID, "error", err)
+		h.log.WarnContext(ctx, "stop.not_delivered", "tenant", key.Tenant, "session", key.ID, "run", runID, "error", err)
 		return
 	}
-	h.driver.Nudge(ctx, start)
+	h.driver.NotifyStop(ctx, start)
 }

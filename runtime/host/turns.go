@@ -13,83 +13,84 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// Turn is a turn that this process works on.
+// Turn is a turn that this process holds.
 type Turn struct {
 	Opened *engine.Opened
-	// Context ends when the turn is to be given up here: the process closes, or has
-	// lost the lease.
+	// Context ends when this process must stop working on the turn, because it shuts
+	// down or has lost the lease.
 	Context context.Context //nolint:containedctx // it is the turn's life, not that of a call
 	cancel  context.CancelCauseFunc
-	done    chan struct{}
+	done    chan struct{} // closed when this process no longer holds the turn
 	ended   sync.Once
-	renewed atomic.Int64 // when the lease was, see sinceStart
+	renewed atomic.Int64 // when the lease was renewed, see sinceStart
 
-	// Where an engine hands effects to this process:
-	busy  int         // how many are in flight
-	idle  time.Time   // since when there are none
-	leave bool        // the turn is to be given up once there are none
-	watch func() bool // stops waiting for Context to end
+	// If a workflow engine passes effects to this process; guarded by the host's lock:
+	busy      int         // how many effects are in flight
+	idle      time.Time   // when the last of them ended
+	releasing bool        // the turn is released once none is in flight
+	unwatch   func() bool // stops waiting for Context to end
 }
 
-// over reports whether the turn is to be given up here.
-func (t *Turn) over() bool { return t.Context.Err() != nil }
+// cancelled reports whether this process must stop working on the turn.
+func (t *Turn) cancelled() bool { return t.Context.Err() != nil }
 
-// drive has an opened turn driven. It gives what is closed when this process has
-// done with it.
+// drive passes an opened turn to the driver. It returns a channel that is closed when
+// this process no longer holds the turn.
 func (h *Host) drive(ctx context.Context, opened *engine.Opened) <-chan struct{} {
 	turn := h.hold(opened)
-	if h.cfg.Elsewhere {
-		h.GiveUp(turn)
+	if h.cfg.ReleaseOpened {
+		h.release(turn)
 	}
 	if err := h.driver.Drive(ctx, turn); err != nil {
-		h.log.WarnContext(ctx, "turn not started, it is left to a sweep",
+		h.log.WarnContext(ctx, "turn.not_started",
 			"tenant", opened.Key.Tenant, "session", opened.Key.ID, "run", opened.Run.ID, "error", err)
-		h.GiveUp(turn)
+		h.release(turn)
 	}
 	return turn.done
 }
 
-// hold notes a turn as one that this process works on. The caller has seen to it
-// that Close waits.
+// hold records that this process holds a turn. The caller makes sure that Shutdown
+// waits meanwhile.
 func (h *Host) hold(opened *engine.Opened) *Turn {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	turn := &Turn{Opened: opened, Context: ctx, cancel: cancel, done: make(chan struct{})}
 	turn.idle = time.Now()
 	turn.renewed.Store(sinceStart())
 	h.mu.Lock()
-	if old := h.turns[opened.Run.ID]; old != nil { // this process has taken it over from itself
+	if old := h.turns[opened.Run.ID]; old != nil { // this process took the turn over from itself
 		defer h.Finish(old, nil)
 	}
 	defer h.mu.Unlock()
 	h.turns[opened.Run.ID] = turn
 	h.wg.Add(1)
-	if h.cfg.Engine {
-		turn.watch = context.AfterFunc(ctx, func() { h.pause(turn, func() { turn.leave = true }) })
+	if h.cfg.WorkflowEngine {
+		turn.unwatch = context.AfterFunc(ctx, func() { h.update(turn, func() { turn.releasing = true }) })
 	}
-	if h.over {
+	if h.handedOver {
 		cancel(errClosing)
 	}
 	return turn
 }
 
-// Finish notes that this process has done with a turn, and sees to what its end, if
-// it was one, leads to.
+// Finish records that this process no longer works on a turn. The driver passes the
+// turn's end, or nil if the turn was lost or released before its end. What follows from
+// the end, such as waking the session that waits for it, is done before Finish returns.
 func (h *Host) Finish(turn *Turn, end *machine.Outcome) {
 	turn.ended.Do(func() {
 		h.mu.Lock()
 		if h.turns[turn.Opened.Run.ID] == turn {
 			delete(h.turns, turn.Opened.Run.ID)
 		}
-		below := h.below(turn)
+		below := h.childRuns(turn)
 		for _, run := range below {
-			delete(h.members, run)
+			delete(h.children, run)
 		}
 		h.mu.Unlock()
 		for _, run := range below {
 			h.handler.Drop(run)
 		}
-		if turn.watch != nil {
-			turn.watch()
+		if turn.unwatch != nil {
+			turn.unwatch()
 		}
 		turn.cancel(nil)
 		close(turn.done)
@@ -100,31 +101,31 @@ func (h *Host) Finish(turn *Turn, end *machine.Outcome) {
 	})
 }
 
-// pause changes what is known of a turn's effects, and gives the turn up if it is
-// time.
-func (h *Host) pause(turn *Turn, change func()) {
+// update changes the fields of a turn that count its effects, and releases the turn if
+// it is to be released and no effect is in flight.
+func (h *Host) update(turn *Turn, change func()) {
 	h.mu.Lock()
 	change()
-	h.calm.Broadcast()
-	leave := turn.leave && turn.busy == 0
+	h.changed.Broadcast()
+	release := turn.releasing && turn.busy == 0
 	h.mu.Unlock()
-	if leave {
-		h.GiveUp(turn)
+	if release {
+		h.release(turn)
 	}
 }
 
-// GiveUp leaves a turn to others, who may take it over at once.
-func (h *Host) GiveUp(turn *Turn) {
+// release releases a turn, so that another process can take it over at once.
+func (h *Host) release(turn *Turn) {
 	ctx := context.WithoutCancel(turn.Context)
 	h.mu.Lock()
 	held := h.turns[turn.Opened.Run.ID] == turn
-	below := h.below(turn)
+	below := h.childRuns(turn)
 	h.mu.Unlock()
 	if !held {
-		return // it has ended, or was taken anew
+		return // it has ended, or was taken over again
 	}
 	for _, run := range append(below, turn.Opened.Run.ID) {
-		if errors.Is(context.Cause(turn.Context), errExpired) { // there is nothing to give back
+		if errors.Is(context.Cause(turn.Context), errExpired) { // there is no lease to release
 			h.handler.Drop(run)
 		} else {
 			h.handler.Release(ctx, run)
@@ -133,10 +134,11 @@ func (h *Host) GiveUp(turn *Turn) {
 	h.Finish(turn, nil)
 }
 
-// below are the runs of agents that work for a turn. The caller holds the lock.
-func (h *Host) below(turn *Turn) []string {
+// childRuns returns the runs of the children that a turn waits for. The caller holds the
+// lock.
+func (h *Host) childRuns(turn *Turn) []string {
 	var runs []string
-	for run, root := range h.members {
+	for run, root := range h.children {
 		if root == turn {
 			runs = append(runs, run)
 		}
@@ -144,12 +146,12 @@ func (h *Host) below(turn *Turn) []string {
 	return runs
 }
 
-// after sees to what the end of a turn leads to.
+// after does what follows from the end of a turn.
 func (h *Host) after(key session.Key, end *machine.Outcome) {
 	ctx := context.Background()
 	if end.Abort != nil {
 		if err := h.abortWaiting(ctx, key, *end.Abort); err != nil {
-			h.log.WarnContext(ctx, "session not aborted", "tenant", key.Tenant, "session", key.ID, "error", err)
+			h.log.WarnContext(ctx, "session.not_aborted", "tenant", key.Tenant, "session", key.ID, "error", err)
 		}
 	}
 	if end.Wake || end.StopUndelivered {
@@ -157,21 +159,23 @@ func (h *Host) after(key session.Key, end *machine.Outcome) {
 	}
 }
 
-// AfterChild sees to what the end of a turn leads to that another waits for.
-func (h *Host) AfterChild(ctx context.Context, end *machine.Outcome) {
+// FinishChild does what follows from the end of a child's turn. The driver calls it for
+// each turn that [Host.OpenChild] returned and that is not Detached.
+func (h *Host) FinishChild(ctx context.Context, end *machine.Outcome) {
 	if end.StopUndelivered {
 		h.sweepWakes(ctx)
 	}
 }
 
-// DriveApart drives a turn that nobody here waits for.
-func (h *Host) DriveApart(opened *engine.Opened) {
-	h.apart(opened, func() { h.drive(context.Background(), opened) })
+// DriveDetached passes the turn of a detached companion to the driver. If the runtime is
+// closing, the turn is released instead.
+func (h *Host) DriveDetached(opened *engine.Opened) {
+	h.opened(opened, func() { h.drive(context.Background(), opened) })
 }
 
-// apart does something about a turn that nobody here waits for. A process that
-// closes leaves it to whoever takes it over.
-func (h *Host) apart(opened *engine.Opened, do func()) {
+// opened calls do, which makes this process hold a turn that nobody here waits for. If
+// the runtime is closing, it releases the turn instead.
+func (h *Host) opened(opened *engine.Opened, do func()) {
 	done, err := h.open(opened.Run.ID)
 	if err != nil {
 		h.handler.Release(context.Background(), opened.Run.ID)
@@ -181,12 +185,13 @@ func (h *Host) apart(opened *engine.Opened, do func()) {
 	do()
 }
 
-// Recover takes over a run whose owner is gone and drives it. It is refused with
-// errLater while other runs come first.
+// Recover takes over a run whose process has died or released it, and passes its turn to
+// the driver. It fails while other runs have to be taken over first; the host asks the
+// driver again later.
 func (h *Host) Recover(ctx context.Context, due session.Due) error {
 	done, err := h.open(due.RunID)
 	if err != nil {
-		return nil // the runtime closes: others will see to it
+		return nil // the runtime is closing: another process recovers the run
 	}
 	defer done()
 	loss, err := h.handler.Lost(ctx, due)
@@ -206,7 +211,7 @@ func (h *Host) Recover(ctx context.Context, due session.Due) error {
 	return nil
 }
 
-// renewLeases keeps the leases of all turns of this process.
+// renewLeases renews the leases of all turns that this process holds.
 func (h *Host) renewLeases(ctx context.Context) {
 	h.mu.Lock()
 	turns := make([]*Turn, 0, len(h.turns))
@@ -214,13 +219,13 @@ func (h *Host) renewLeases(ctx context.Context) {
 		turns = append(turns, t)
 	}
 	h.mu.Unlock()
-	// One after the other, a slow store would not get round to the last in time.
+	// One after the other, the last leases could expire on a slow store.
 	var renewing sync.WaitGroup
 	next := make(chan *Turn)
 	for range min(renewers, len(turns)) {
 		renewing.Go(func() {
 			for t := range next {
-				h.renew(ctx, t)
+				h.renewTurn(ctx, t)
 			}
 		})
 	}
@@ -236,67 +241,68 @@ var errExpired = session.ErrUnavailable.WithMessage("the lease has expired and c
 // renewers is how many leases are renewed at the same time.
 const renewers = 8
 
-func (h *Host) renew(ctx context.Context, t *Turn) {
+func (h *Host) renewTurn(ctx context.Context, t *Turn) {
 	id, runID, began := t.Opened.Key.ID, t.Opened.Run.ID, sinceStart()
 	err := h.handler.Renew(ctx, runID, h.cfg.LeaseTTL)
 	switch {
-	case t.over(): // it is being given up
+	case t.cancelled(): // it is being released
 	case err == nil:
 		t.renewed.Store(began)
 		h.failed.Store(0)
-		h.lookAfter(ctx, t)
+		h.ensureDriven(ctx, t)
 	case ctx.Err() != nil:
 	case errors.Is(err, session.ErrStale), errors.Is(err, session.ErrNotFound):
-		// Somebody else has the session: what is in flight here is in vain.
-		h.log.WarnContext(ctx, "lease lost", "session", id, "run", runID, "error", err)
+		// Another process holds the session: what is in flight here cannot be committed.
+		h.log.WarnContext(ctx, "lease.lost", "session", id, "run", runID, "error", err)
 		t.cancel(err)
 	default:
-		h.log.WarnContext(ctx, "lease not renewed", "session", id, "run", runID, "error", err)
+		h.log.WarnContext(ctx, "lease.not_renewed", "session", id, "run", runID, "error", err)
 		if h.leased(t) {
 			return
 		}
 		h.failed.Store(sinceStart())
-		if h.cfg.Engine { // it will have found somebody else
+		if h.cfg.WorkflowEngine { // which may have asked another process
 			t.cancel(errExpired)
 		}
 	}
 }
 
-// started is for sinceStart.
+// started is the origin of sinceStart.
 var started = time.Now()
 
-// sinceStart is a time in nanoseconds which no change of the clock can move.
+// sinceStart returns a time in nanoseconds that changes of the clock do not affect.
 func sinceStart() int64 { return int64(time.Since(started)) }
 
-// lookAfter has an engine make sure that it still drives a turn about which it has
-// asked for nothing in a while.
-func (h *Host) lookAfter(ctx context.Context, t *Turn) {
+// ensureDriven has the driver check that a workflow still drives a turn, if the workflow
+// engine has asked for none of its effects in a while.
+func (h *Host) ensureDriven(ctx context.Context, t *Turn) {
 	h.mu.Lock()
-	forgotten := h.cfg.Engine && t.busy == 0 && time.Since(t.idle) > h.cfg.LeaseTTL
-	if forgotten {
+	idle := h.cfg.WorkflowEngine && t.busy == 0 && time.Since(t.idle) > h.cfg.LeaseTTL
+	if idle {
 		t.idle = time.Now()
 	}
 	h.mu.Unlock()
-	if !forgotten {
+	if !idle {
 		return
 	}
 	select {
-	case h.checks <- struct{}{}:
+	case h.checkSlots <- struct{}{}:
 	default:
-		return // an engine that is away must not hold up the renewal of leases
+		return // a workflow engine that is unreachable must not delay the renewal of leases
 	}
 	h.loops.Go(func() {
-		defer func() { <-h.checks }()
+		defer func() { <-h.checkSlots }()
 		run := &t.Opened.Run
-		if err := h.driver.Check(ctx, session.Due{Key: t.Opened.Key, Agent: run.Agent, RunID: run.ID, Runtime: run.Runtime}); err != nil {
-			h.sweepFailed(ctx, "look after "+t.Opened.Key.ID, err)
+		if err := h.driver.EnsureDriven(ctx, session.Due{Key: t.Opened.Key, Agent: run.Agent, RunID: run.ID, Runtime: run.Runtime}); err != nil {
+			h.sweepFailed(ctx, "ensure driven "+t.Opened.Key.ID, err)
 		}
 	})
 }
 
-// checkers is how many turns are looked after at the same time.
-const checkers = 8
+// maxChecks is how many calls of Driver.EnsureDriven are in flight at the same time.
+const maxChecks = 8
 
+// drives reports whether this process holds the turn of a run, or is about to.
 func (h *Host) drives(runID string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -304,8 +310,8 @@ func (h *Host) drives(runID string) bool {
 	return ok || h.opening[runID]
 }
 
-// open marks a run as about to be driven, so that no sweep takes it for an
-// orphan, however long its start takes, and that Close waits for it.
+// open records that a run is about to be driven, until done is called. A sweep does not
+// recover the run meanwhile, however long its start takes, and Shutdown waits.
 func (h *Host) open(runID string) (done func(), err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -317,15 +323,15 @@ func (h *Host) open(runID string) (done func(), err error) {
 	return func() {
 		h.mu.Lock()
 		delete(h.opening, runID)
-		h.calm.Broadcast()
+		h.changed.Broadcast()
 		h.mu.Unlock()
 		h.wg.Done()
 	}, nil
 }
 
-// doneOf is closed when this process has finished with the run, or nil if it does
-// not work on it.
-func (h *Host) doneOf(runID string) <-chan struct{} {
+// doneChan returns a channel that is closed when this process no longer holds the turn of
+// a run, or nil if it does not hold it now.
+func (h *Host) doneChan(runID string) <-chan struct{} {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if t, ok := h.turns[runID]; ok {
@@ -334,22 +340,38 @@ func (h *Host) doneOf(runID string) <-chan struct{} {
 	return nil
 }
 
-// Effects whose store is unavailable are tried again for about a minute.
+// Handle carries out an effect. While the store is unavailable, it tries again, for about
+// a minute.
+func (h *Host) Handle(ctx context.Context, effect machine.Effect) (machine.Result, error) {
+	return retryEffect(ctx, h, effect, h.handler.Handle)
+}
+
+// OpenChild opens the turn of the agent that an effect of the kind [machine.CallChild]
+// calls. The driver drives the turn before it passes the effect to [Host.Handle].
+// OpenChild returns nil if nothing has to be driven.
+func (h *Host) OpenChild(ctx context.Context, effect machine.Effect) (*engine.Opened, error) {
+	return retryEffect(ctx, h, effect, h.handler.OpenChild)
+}
+
+// An effect is tried effectTries times while the store is unavailable, for about a
+// minute.
 const (
 	effectTries = 12
 	firstPause  = 50 * time.Millisecond
 	longPause   = 10 * time.Second
 )
 
-// Try carries out a part of an effect, again if the store was unavailable.
-func Try[V any](ctx context.Context, h *Host, effect machine.Effect, do func(context.Context, machine.Effect) (V, error)) (V, error) {
+// retryEffect carries out a part of an effect, again if the store was unavailable.
+func retryEffect[V any](
+	ctx context.Context, h *Host, effect machine.Effect, do func(context.Context, machine.Effect) (V, error),
+) (V, error) {
 	pause := firstPause
 	for try := 1; ; try++ {
 		result, err := do(ctx, effect)
 		if err == nil || ctx.Err() != nil || !session.IsRetryable(err) || try == effectTries {
 			return result, err
 		}
-		h.log.WarnContext(ctx, "effect failed, trying again",
+		h.log.WarnContext(ctx, "effect.retried",
 			"session", effect.SessionID, "effect", effect.Key(), "try", try, "error", err)
 		if err := wait(ctx, pause); err != nil {
 			return result, fmt.Errorf("effect %s: %w", effect.Key(), err)
@@ -358,13 +380,13 @@ func Try[V any](ctx context.Context, h *Host, effect machine.Effect, do func(con
 	}
 }
 
-// Leave gives up the turn of a run, if this process holds it, once none of its
-// effects is in flight.
-func (h *Host) Leave(runID string, why error) {
+// Release cancels the turn of a run, if this process holds it, and releases it once none
+// of its effects is in flight. The cause is why: Turn.Context ends with it.
+func (h *Host) Release(runID string, cause error) {
 	h.mu.Lock()
 	turn := h.turns[runID]
 	h.mu.Unlock()
 	if turn != nil {
-		turn.cancel(why)
+		turn.cancel(cause)
 	}
 }

@@ -11,18 +11,18 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// expireCall goes on with a session one of whose calls has waited too long.
+// expireCall continues a session in which a call has waited until its deadline.
 func (h *Host) expireCall(ctx context.Context, due session.Due) {
 	head, err := h.handler.Head(ctx, due.Key)
 	if err == nil {
-		_, err = h.goOn(ctx, *head)
+		_, err = h.continueSession(ctx, *head)
 	}
 	if err != nil && !errors.Is(err, session.ErrNotFound) {
-		h.sweepFailed(ctx, "deadline of "+due.ID, err)
+		h.sweepFailed(ctx, "expire call of "+due.ID, err)
 	}
 }
 
-// expireSession ends a session whose time is up.
+// expireSession fails a session that has expired.
 func (h *Host) expireSession(ctx context.Context, due session.Due) {
 	if !h.handler.Knows(due.Agent) {
 		return
@@ -33,7 +33,7 @@ func (h *Host) expireSession(ctx context.Context, due session.Due) {
 	}
 }
 
-// sweepWakes delivers wakes.
+// sweepWakes delivers the wakes that are due.
 func (h *Host) sweepWakes(ctx context.Context) {
 	request := session.WakeRequest{Limit: sweepPage}
 	for range sweepPages {
@@ -52,7 +52,7 @@ func (h *Host) sweepWakes(ctx context.Context) {
 	}
 }
 
-// deliver delivers one wake, if the session that it is for is one of ours.
+// deliver delivers a wake, if the agent of the session that it is for is registered here.
 func (h *Host) deliver(ctx context.Context, wake session.Wake) {
 	key, err := h.handler.Head(ctx, session.Key{Tenant: wake.Tenant, ID: wake.SessionID})
 	if err == nil && !h.ours(ctx, *key) {
@@ -63,17 +63,17 @@ func (h *Host) deliver(ctx context.Context, wake session.Wake) {
 	}
 	if errors.Is(err, engine.ErrStopUndelivered) {
 		select {
-		case h.debts <- wake:
+		case h.stops <- wake:
 		default: // the next sweep finds it again
 		}
 		return
 	}
-	seen := seenTo
+	outcome := handled
 	if err == nil && key != nil {
-		seen, err = h.goOn(ctx, *key)
+		outcome, err = h.continueSession(ctx, *key)
 	}
-	early := seen == stillWaits && wake.ChildID == wake.SessionID && time.Since(wake.At) < wakePatience
-	if err == nil && seen != notNow && !early {
+	early := outcome == stillWaiting && wake.ChildID == wake.SessionID && time.Since(wake.At) < wakePatience
+	if err == nil && outcome != deferred && !early {
 		err = h.handler.Delivered(ctx, wake)
 	}
 	if err != nil {
@@ -81,17 +81,17 @@ func (h *Host) deliver(ctx context.Context, wake session.Wake) {
 	}
 }
 
-// payers is how many remote agents are told to stop at the same time: one that does
-// not answer holds up neither a sweep nor all others.
-const payers = 2
+// stopSenders is how many remote agents are stopped at the same time: one that does not
+// answer delays neither a sweep nor all others.
+const stopSenders = 2
 
-// payStops tells remote agents to stop, until ctx ends.
-func (h *Host) payStops(ctx context.Context) {
+// sendStops sends stop requests to remote agents, until ctx ends.
+func (h *Host) sendStops(ctx context.Context) {
 	for {
 		select {
-		case wake := <-h.debts:
-			paid, err := h.handler.DeliverStop(ctx, wake)
-			if err == nil && paid {
+		case wake := <-h.stops:
+			delivered, err := h.handler.DeliverStop(ctx, wake)
+			if err == nil && delivered {
 				err = h.handler.Delivered(ctx, wake)
 			}
 			if err != nil {
@@ -103,41 +103,42 @@ func (h *Host) payStops(ctx context.Context) {
 	}
 }
 
-// What became of a session that may have something to go on with.
-type gone int
+// continuation is the result of continueSession.
+type continuation int
 
 const (
-	seenTo     gone = iota // it goes on, or there is nothing to do
-	stillWaits             // what it waits for is not there
-	notNow                 // it is held, or its agent is not known here
+	handled      continuation = iota // the session runs, or there is nothing to do
+	stillWaiting                     // what it waits for has not arrived
+	deferred                         // it is paused, or its agent is not registered here
 )
 
-// wakePatience is how long a wake is kept that came before what it is about.
+// wakePatience is how long a wake is kept that arrived before what it announces.
 const wakePatience = time.Minute
 
-// ours reports whether a session's agent is known here.
+// ours reports whether a session's agent is registered here.
 func (h *Host) ours(ctx context.Context, key session.Key) bool {
 	state, err := h.cfg.Backend.Sessions().Tenant(key.Tenant).Load(ctx, key.ID)
 	return err == nil && h.handler.Knows(state.Agent)
 }
 
-// goOn goes on with a session that waits, or with a companion that was sent
-// something. It leaves alone what is not ours or runs.
-func (h *Host) goOn(ctx context.Context, key session.Key) (gone, error) {
+// continueSession resumes a session that waits, or starts a run of a companion that was
+// sent a message. It does nothing if the session runs, or its agent is not registered
+// here.
+func (h *Host) continueSession(ctx context.Context, key session.Key) (continuation, error) {
 	sessions := h.cfg.Backend.Sessions().Tenant(key.Tenant)
 	state, err := sessions.Load(ctx, key.ID)
 	if err != nil {
-		return notNow, err
+		return deferred, err
 	}
 	run, err := sessions.CurrentRun(ctx, key.ID)
 	if err != nil {
-		return notNow, err
+		return deferred, err
 	}
 	switch {
 	case !h.handler.Knows(state.Agent) || state.Status == session.Paused:
-		return notNow, nil
+		return deferred, nil
 	case run.Status == session.RunRunning:
-		return seenTo, nil // it looks for itself before it suspends
+		return handled, nil // the run looks for news itself before it suspends
 	}
 	request := engine.OpenRequest{Tenant: key.Tenant, SessionID: key.ID}
 	switch {
@@ -145,35 +146,36 @@ func (h *Host) goOn(ctx context.Context, key session.Key) (gone, error) {
 		request.Kind = session.RunResume
 		stop, err := sessions.StopRequest(ctx, key.ID, run.ID)
 		if err != nil {
-			return notNow, err
+			return deferred, err
 		}
-		if stop != nil && stop.Kind == session.StopAbort { // it came as the run suspended
+		if stop != nil && stop.Kind == session.StopAbort { // it arrived as the run suspended
 			request.Stop = stop
 		}
 	case state.ParentID != "" && state.RootID == "" && state.Status == session.Completed:
 		request.Kind, request.Inbox, request.Agent = session.RunExecute, true, helix.Named(state.Agent)
 	default:
-		return seenTo, nil
+		return handled, nil
 	}
 	x := &executor{h: h, tenant: key.Tenant}
 	_, err = x.start(ctx, request, true)
 	switch {
 	case errors.Is(err, session.ErrAwaitingInput):
-		return stillWaits, nil
+		return stillWaiting, nil
 	case errors.Is(err, session.ErrAlreadyRunning), errors.Is(err, session.ErrStale), errors.Is(err, session.ErrNotResumable):
-		return seenTo, nil // there is nothing to go on with, or somebody else does
+		return handled, nil // there is nothing to do, or another process does it
 	}
-	return seenTo, err
+	return handled, err
 }
 
-// abortWaiting aborts a session that waits: it is resumed, and ends at once.
+// abortWaiting aborts a session that waits: it resumes the session, whose run then ends
+// at once.
 func (h *Host) abortWaiting(ctx context.Context, key session.Key, stop session.Stop) error {
 	sessions := h.cfg.Backend.Sessions().Tenant(key.Tenant)
 	state, err := sessions.Load(ctx, key.ID)
 	if err != nil {
 		return err
 	}
-	if !h.handler.Knows(state.Agent) { // nobody here can tell its hooks
+	if !h.handler.Knows(state.Agent) { // this process cannot call its hooks
 		why := session.ErrCancelled.WithMessage("%s", cmp.Or(stop.Reason, "the session was aborted"))
 		_, err := h.handler.Fail(ctx, key, why, session.FailureAbandoned)
 		return err
@@ -185,15 +187,15 @@ func (h *Host) abortWaiting(ctx context.Context, key session.Key, stop session.S
 	return err
 }
 
-// abortBelow aborts an agent that waits and works for another: only that agent, and
-// those below it, end. Its caller gets a tool error, from the run that goes on with the
-// head, or from the one that is under way. It reports whether to try again.
-func (h *Host) abortBelow(ctx context.Context, key, head session.Key, reason string) (again bool, err error) {
+// abortChild aborts a child that waits: only the child and the agents that it called end.
+// Its caller gets a tool error, in the run that continues the head, or in the current
+// one. It reports whether to try again.
+func (h *Host) abortChild(ctx context.Context, key, head session.Key, reason string) (again bool, err error) {
 	if err := h.handler.AbortWaiting(ctx, key, head, reason); err != nil {
 		return errors.Is(err, session.ErrUnavailable) || errors.Is(err, session.ErrStale), err
 	}
-	if _, err := h.goOn(context.WithoutCancel(ctx), head); err != nil {
-		h.sweepFailed(ctx, "go on with "+head.ID, err) // its wake has the next sweep do so
+	if _, err := h.continueSession(context.WithoutCancel(ctx), head); err != nil {
+		h.sweepFailed(ctx, "continue "+head.ID, err) // its wake has the next sweep continue it
 	}
 	return false, nil
 }
@@ -207,8 +209,8 @@ func (x *executor) Submit(ctx context.Context, sessionID string, submission heli
 	return out, err
 }
 
-// wakeCompanion goes on with a companion that works by itself and was answered: its
-// wake would have the next sweep do so.
+// wakeCompanion continues a detached companion that was answered, which otherwise the
+// next sweep would do.
 func (h *Host) wakeCompanion(ctx context.Context, key session.Key) {
 	head, err := h.handler.Head(ctx, key)
 	if err != nil {
@@ -218,8 +220,8 @@ func (h *Host) wakeCompanion(ctx context.Context, key session.Key) {
 	if err != nil || state.ParentID == "" {
 		return
 	}
-	if _, err := h.goOn(ctx, *head); err != nil {
-		h.sweepFailed(ctx, "go on with "+head.ID, err)
+	if _, err := h.continueSession(ctx, *head); err != nil {
+		h.sweepFailed(ctx, "continue "+head.ID, err)
 	}
 }
 

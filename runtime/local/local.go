@@ -62,23 +62,24 @@ func (d *driver) Drive(_ context.Context, turn *host.Turn) error {
 	return nil
 }
 
-// Revive implements [host.Driver].
-func (d *driver) Revive(ctx context.Context, due session.Due) error { return d.host.Recover(ctx, due) }
+// Recover implements [host.Driver].
+func (d *driver) Recover(ctx context.Context, due session.Due) error { return d.host.Recover(ctx, due) }
 
-// Check implements [host.Driver]: no engine drives turns here.
-func (d *driver) Check(context.Context, session.Due) error { return nil }
+// EnsureDriven implements [host.Driver]: no workflow engine drives turns here.
+func (d *driver) EnsureDriven(context.Context, session.Due) error { return nil }
 
-// Nudge implements [host.Driver]: a process looks for stops as it renews its leases.
-func (d *driver) Nudge(context.Context, host.Start) {}
+// NotifyStop implements [host.Driver]: the process that works on the run reads the
+// request when it renews its leases.
+func (d *driver) NotifyStop(context.Context, host.Start) {}
 
-// loop hands the machine's effects to the handler until the turn has ended, is
-// lost, or is given up. Only an end that it saw it returns.
+// loop carries out the machine's effects until the turn ends, and returns its end. It
+// returns nil if it released the turn before.
 func (d *driver) loop(ctx context.Context, opened *engine.Opened) *machine.Outcome {
 	m, wave := machine.New(opened.Key, opened.Run.ID, opened.Position)
 	for {
 		results, err := d.run(ctx, wave)
 		if err != nil {
-			d.host.Log().WarnContext(ctx, "turn given up", "session", opened.Key.ID, "run", opened.Run.ID, "error", err)
+			d.host.Log().WarnContext(ctx, "turn.released", "session", opened.Key.ID, "run", opened.Run.ID, "error", err)
 			d.host.Handler().Release(context.WithoutCancel(ctx), opened.Run.ID)
 			return nil
 		}
@@ -90,7 +91,7 @@ func (d *driver) loop(ctx context.Context, opened *engine.Opened) *machine.Outco
 	}
 }
 
-// run handles a wave, all its effects at the same time.
+// run carries out a wave, all its effects at the same time.
 func (d *driver) run(ctx context.Context, wave []machine.Effect) ([]machine.Result, error) {
 	results := make([]machine.Result, len(wave))
 	if len(wave) == 1 {
@@ -107,25 +108,24 @@ func (d *driver) run(ctx context.Context, wave []machine.Effect) ([]machine.Resu
 	return results, errors.Join(errs...)
 }
 
-// handle carries out one effect. That of a call of another agent includes the
-// agent's turn.
+// handle carries out one effect. If the effect calls another agent, handle drives that
+// agent's turn first.
 func (d *driver) handle(ctx context.Context, effect machine.Effect) (machine.Result, error) {
-	handler := d.host.Handler()
 	if effect.Kind == machine.CallChild {
-		opened, err := host.Try(ctx, d.host, effect, handler.OpenChild)
+		opened, err := d.host.OpenChild(ctx, effect)
 		switch {
 		case err != nil:
 			return machine.Result{}, err
 		case opened == nil:
 		case opened.Detached:
-			d.host.DriveApart(opened)
+			d.host.DriveDetached(opened)
 		default:
 			end := d.loop(ctx, opened)
-			if end == nil { // it was given up, and so is the turn that waits for it
-				return machine.Result{}, fmt.Errorf("session %s was given up", opened.Key.ID)
+			if end == nil { // it was released, and so is the turn that waits for it
+				return machine.Result{}, fmt.Errorf("the turn of session %s was released", opened.Key.ID)
 			}
-			d.host.AfterChild(ctx, end)
+			d.host.FinishChild(ctx, end)
 		}
 	}
-	return host.Try(ctx, d.host, effect, handler.Handle)
+	return d.host.Handle(ctx, effect)
 }

@@ -335,7 +335,7 @@ func lifetimeRenewal(s *Stage) {
 	s.receive("the lease is being renewed", renewing.entered)
 	g.release()
 	s.ended(s.Result(run), helix.Completed)
-	if log := s.Log.String(); strings.Contains(log, "lease lost") || strings.Contains(log, "turn given up") {
-		s.Fatal("the turn was given up as it ended")
+	if log := s.Log.String(); strings.Contains(log, "lease.lost") || strings.Contains(log, "turn.released") {
+		s.Fatal("the turn was released as it ended")
 	}
 }

@@ -1,5 +1,5 @@
-// Package temporal runs agents on Temporal: its server remembers how far each turn
-// has come, and when a process dies has another one go on.
+// Package temporal runs agents on Temporal: its server records how far each turn has
+// come and, when a process dies, has another one continue the turn.
 //
 //	c, err := client.Dial(client.Options{HostPort: "127.0.0.1:7233"})
 //	rt, err := temporal.New(temporal.Config{
@@ -7,18 +7,18 @@
 //		Client:         c,
 //	})
 //
-// A runtime starts turns and works on them; with NoWorker it only starts them, and
-// processes that have a runtime of their own work on them. Every run is a workflow,
-// whose id is made of the prefix, the agent, the session and the turn; that of an
-// agent which works for another is a child workflow. A turn that waits for people
-// has no workflow: the answer is in the store, and resuming it starts the next one.
+// A runtime starts turns and works on them; with NoWorker it only starts them, and other
+// processes work on them. Every run is a workflow. Its id is made of the prefix, the
+// agent, the session and the turn. The run of a sub-agent is a child workflow. A session
+// that waits for people has no workflow: the answer is in the store, and resuming the
+// session starts the next workflow.
 //
-// What a conversation holds stays in the store. Temporal's history has ids and small
+// The content of a conversation stays in the store. Temporal's history has ids and small
 // values, however large messages and results are.
 //
-// The effects of a turn are activities, all on the process that holds the turn in
-// memory, which has a task queue of its own for them. If it dies or closes, the
-// workflow has another process take the turn over. A call that was begun and is
-// neither ReadOnly nor Idempotent is then answered as one whose outcome is unknown,
-// and never begun again.
+// The effects of a turn are activities. All of them run in the process that holds the
+// turn in memory, which has a task queue of its own. If that process dies or shuts down,
+// the workflow has another process take the turn over. A call that was started and is
+// neither ReadOnly nor Idempotent does not run again: the model is told that its outcome
+// is unknown.
 package temporal

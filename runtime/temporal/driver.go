@@ -16,21 +16,21 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// driver has turns driven by workflows, and carries out what those ask for.
+// driver starts the workflows that drive turns, and carries out their activities.
 type driver struct {
 	client   client.Client
 	host     *host.Host
 	settings settings
-	queue    string        // this process's own
-	slots    chan struct{} // for effects
+	queue    string        // the task queue of this process
+	slots    chan struct{} // limits effects in flight
 	noWorker bool
 }
 
-// startTimeout is how long the start of a workflow may take before the turn is left
-// to a sweep.
+// startTimeout is how long the start of a workflow may take. A sweep recovers a turn
+// whose workflow was not started.
 const startTimeout = 10 * time.Second
 
-// memoRun is where a workflow names the run that it drives.
+// memoRun is the key of the memo that has the id of the run which a workflow drives.
 const memoRun = "helixRun"
 
 // Drive implements [host.Driver].
@@ -42,28 +42,28 @@ func (d *driver) Drive(ctx context.Context, turn *host.Turn) error {
 	return d.start(ctx, in)
 }
 
-// Revive implements [host.Driver]. A run that has its workflow needs nothing: that
-// will find somebody to work on it.
-func (d *driver) Revive(ctx context.Context, due session.Due) error {
-	start, err := d.host.StartOf(ctx, due)
+// Recover implements [host.Driver]. A run that has a workflow needs nothing: the workflow
+// has a process take the turn over.
+func (d *driver) Recover(ctx context.Context, due session.Due) error {
+	start, err := d.host.LoadStart(ctx, due)
 	if err != nil {
 		return err
 	}
 	return d.start(ctx, input{Start: start})
 }
 
-// Check implements [host.Driver].
-func (d *driver) Check(ctx context.Context, due session.Due) error { return d.Revive(ctx, due) }
+// EnsureDriven implements [host.Driver].
+func (d *driver) EnsureDriven(ctx context.Context, due session.Due) error { return d.Recover(ctx, due) }
 
-// Nudge implements [host.Driver].
-func (d *driver) Nudge(ctx context.Context, start host.Start) {
+// NotifyStop implements [host.Driver].
+func (d *driver) NotifyStop(ctx context.Context, start host.Start) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), startTimeout)
 	defer cancel()
 	in := input{Start: start, Settings: d.settings}
 	for _, id := range []string{in.id(), in.otherID()} {
 		err := d.client.SignalWorkflow(ctx, id, "", stopSignal, nil)
-		if _, gone := errors.AsType[*serviceerror.NotFound](err); err != nil && !gone {
-			d.host.Log().WarnContext(ctx, "workflow not told of a stop", "session", start.SessionID, "workflow", id, "error", err)
+		if _, notFound := errors.AsType[*serviceerror.NotFound](err); err != nil && !notFound {
+			d.host.Log().WarnContext(ctx, "stop.not_delivered", "session", start.SessionID, "workflow", id, "error", err)
 		}
 	}
 }
@@ -88,8 +88,8 @@ func (d *driver) start(ctx context.Context, in input) error {
 	if ours || err != nil {
 		return err
 	}
-	// It is that of a session which was deleted, and made again under the same id, or
-	// has an id that looks like a turn of this one.
+	// The workflow belongs to a session that was deleted and created again under the same
+	// id, or to a session whose id looks like a turn of this one.
 	options.ID = in.otherID()
 	_, err = d.client.ExecuteWorkflow(ctx, options, workflowName, in)
 	if _, started := errors.AsType[*serviceerror.WorkflowExecutionAlreadyStarted](err); started {
@@ -98,7 +98,7 @@ func (d *driver) start(ctx context.Context, in input) error {
 	return err
 }
 
-// drives reports whether the workflow with an id drives a run.
+// drives reports whether the workflow with the given id drives a run.
 func (d *driver) drives(ctx context.Context, id, runID string) (bool, error) {
 	described, err := d.client.DescribeWorkflow(ctx, id, "")
 	if err != nil {
@@ -109,50 +109,48 @@ func (d *driver) drives(ctx context.Context, id, runID string) (bool, error) {
 	return drives == runID, err
 }
 
-// The activities of a process that holds a turn.
-
-func (d *driver) effect(ctx context.Context, effect machine.Effect) (host.Answer, error) {
-	return beating(ctx, d.alive(effect), func() (host.Answer, error) { return d.inTurn(ctx, effect, d.host.Do) })
+// effect and the methods after it are the activities of the process that holds a turn.
+func (d *driver) effect(ctx context.Context, effect machine.Effect) (host.EffectResult, error) {
+	return d.inTurn(ctx, effect, d.host.Do)
 }
 
-func (d *driver) openChild(ctx context.Context, effect machine.Effect) (host.Answer, error) {
-	return beating(ctx, d.alive(effect), func() (host.Answer, error) { return d.inTurn(ctx, effect, d.host.OpenChild) })
+func (d *driver) openChild(ctx context.Context, effect machine.Effect) (host.EffectResult, error) {
+	return d.inTurn(ctx, effect, d.host.DoOpenChild)
 }
 
-// inTurn does something about an effect when there is room for it.
+// inTurn calls do when an effect slot is free, and sends heartbeats until it returns.
 func (d *driver) inTurn(
-	ctx context.Context, effect machine.Effect, do func(context.Context, machine.Effect) (host.Answer, error),
-) (host.Answer, error) {
-	select {
-	case d.slots <- struct{}{}:
-		defer func() { <-d.slots }()
-		return do(ctx, effect)
-	case <-ctx.Done():
-		return host.Answer{}, context.Cause(ctx)
-	}
-}
-
-func (d *driver) alive(effect machine.Effect) func() bool {
-	return func() bool { return d.host.Alive(effect.RunID) }
-}
-
-func (d *driver) look(ctx context.Context, runID string) error { return d.host.Look(ctx, runID) }
-
-// The activities of any process.
-
-func (d *driver) take(ctx context.Context, start host.Start) (taken, error) {
-	always := func() bool { return true }
-	return beating(ctx, always, func() (taken, error) {
-		standing, err := d.host.Take(ctx, start)
-		if errors.Is(err, session.ErrUnknownAgent) || errors.Is(err, session.ErrUnavailable) {
-			// Another process may be able to.
-			err = temporal.NewApplicationErrorWithOptions(err.Error(), "", temporal.ApplicationErrorOptions{NextRetryDelay: askAgain})
+	ctx context.Context, effect machine.Effect, do func(context.Context, machine.Effect) (host.EffectResult, error),
+) (host.EffectResult, error) {
+	alive := func() bool { return !d.host.LeaseLost(effect.RunID) }
+	return withHeartbeat(ctx, alive, func() (host.EffectResult, error) {
+		select {
+		case d.slots <- struct{}{}:
+			defer func() { <-d.slots }()
+			return do(ctx, effect)
+		case <-ctx.Done():
+			return host.EffectResult{}, context.Cause(ctx)
 		}
-		return taken{Standing: standing, Queue: d.queue}, err
 	})
 }
 
-// cancel ends the run of a workflow that somebody has cancelled on the server.
+func (d *driver) renew(ctx context.Context, runID string) error { return d.host.Renew(ctx, runID) }
+
+// takeOver is an activity of any process: it takes a turn over.
+func (d *driver) takeOver(ctx context.Context, start host.Start) (takeover, error) {
+	always := func() bool { return true }
+	return withHeartbeat(ctx, always, func() (takeover, error) {
+		taken, err := d.host.TakeOver(ctx, start)
+		if errors.Is(err, session.ErrUnknownAgent) || errors.Is(err, session.ErrUnavailable) {
+			// Another process may be able to.
+			err = temporal.NewApplicationErrorWithOptions(err.Error(), "", temporal.ApplicationErrorOptions{NextRetryDelay: takeOverRetry})
+		}
+		return takeover{Takeover: taken, Queue: d.queue}, err
+	})
+}
+
+// cancel is an activity of any process: it aborts the run of a workflow that was
+// cancelled on the server.
 func (d *driver) cancel(ctx context.Context, start host.Start) error {
 	err := d.host.Handler().StopRun(ctx, start.Key(), session.Stop{
 		RunID: start.RunID, Kind: session.StopAbort, Reason: "the workflow was cancelled",
@@ -163,12 +161,12 @@ func (d *driver) cancel(ctx context.Context, start host.Start) error {
 	return err
 }
 
-// askAgain is when another process is asked to take a turn over that one could not.
-const askAgain = 200 * time.Millisecond
+// takeOverRetry is the delay before another process is asked to take a turn over.
+const takeOverRetry = 200 * time.Millisecond
 
-// beating does something that may take long, and lets the server know as long as
-// this process is alive.
-func beating[V any](ctx context.Context, alive func() bool, do func() (V, error)) (V, error) {
+// withHeartbeat calls do, which may take long, and sends heartbeats to the server until
+// do returns, whenever alive reports true.
+func withHeartbeat[V any](ctx context.Context, alive func() bool, do func() (V, error)) (V, error) {
 	done := make(chan struct{})
 	stopped := make(chan struct{})
 	go func() {

@@ -73,7 +73,8 @@ type Runtime struct {
 	helix.Registry
 
 	host *host.Host
-	// Turns of others are not taken on while this process closes; those it has go on.
+	// taker takes turns over. It stops first at shutdown, while the turns that this
+	// process holds continue.
 	taker   worker.Worker
 	workers []worker.Worker
 }
@@ -88,7 +89,7 @@ func New(cfg Config) (*Runtime, error) {
 	}}
 	d.slots = make(chan struct{}, cmp.Or(cfg.MaxEffects, 1000))
 	d.queue = cfg.TaskQueue + "/" + session.NewOwner("worker")
-	h, err := host.New(host.Config{RuntimeOptions: cfg.RuntimeOptions, Name: Name, Engine: true, Elsewhere: cfg.NoWorker}, d)
+	h, err := host.New(host.Config{RuntimeOptions: cfg.RuntimeOptions, Name: Name, WorkflowEngine: true, ReleaseOpened: cfg.NoWorker}, d)
 	if err != nil {
 		return nil, err
 	}
@@ -103,12 +104,12 @@ func New(cfg Config) (*Runtime, error) {
 	return r, nil
 }
 
-// work starts to work on turns: on workflows, on what any process may do for them,
-// and on what only this one can, which holds their turns.
+// work starts three workers: for workflows, for the activities that any process can
+// carry out, and for those of turns that this process holds.
 func (r *Runtime) work(cfg *Config, d *driver) error {
 	options := worker.Options{
-		// An effect that waits for its turn must not look like one that nobody is there
-		// for, so they are counted here and not by the SDK.
+		// The driver limits effects, not the SDK: an effect that waits for a slot must send
+		// heartbeats, or the server would take its process for dead.
 		MaxConcurrentActivityExecutionSize: 1_000_000,
 		WorkerStopTimeout:                  stopTimeout,
 		StickyScheduleToStartTimeout:       min(cfg.WorkerTimeout, 5*time.Second),
@@ -119,10 +120,10 @@ func (r *Runtime) work(cfg *Config, d *driver) error {
 	own := worker.New(cfg.Client, d.queue, options)
 	own.RegisterActivityWithOptions(d.effect, activity.RegisterOptions{Name: effectActivity})
 	own.RegisterActivityWithOptions(d.openChild, activity.RegisterOptions{Name: openChildActivity})
-	own.RegisterActivityWithOptions(d.look, activity.RegisterOptions{Name: lookActivity})
-	own.RegisterActivityWithOptions(d.take, activity.RegisterOptions{Name: takeActivity})
+	own.RegisterActivityWithOptions(d.renew, activity.RegisterOptions{Name: renewActivity})
+	own.RegisterActivityWithOptions(d.takeOver, activity.RegisterOptions{Name: takeOverActivity})
 	r.taker = worker.New(cfg.Client, cfg.TaskQueue, options)
-	r.taker.RegisterActivityWithOptions(d.take, activity.RegisterOptions{Name: takeActivity})
+	r.taker.RegisterActivityWithOptions(d.takeOver, activity.RegisterOptions{Name: takeOverActivity})
 	r.taker.RegisterActivityWithOptions(d.cancel, activity.RegisterOptions{Name: cancelActivity})
 	options.DisableWorkflowWorker, options.LocalActivityWorkerOnly = false, true
 	flows := worker.New(cfg.Client, cfg.TaskQueue, options)
@@ -130,15 +131,15 @@ func (r *Runtime) work(cfg *Config, d *driver) error {
 	for _, w := range []worker.Worker{own, r.taker, flows} {
 		if err := w.Start(); err != nil {
 			r.stopWorkers()
-			return session.ErrUnavailable.WithCause(err, "Temporal: the worker could not be started")
+			return session.ErrUnavailable.WithCause(err, "start the Temporal worker")
 		}
 		r.workers = append(r.workers, w)
 	}
 	return nil
 }
 
-// stopTimeout is how long a worker that is stopped waits for what it has answered to
-// reach the server.
+// stopTimeout is how long a worker that is stopped waits until its results have reached
+// the server.
 const stopTimeout = 3 * time.Second
 
 func (r *Runtime) stopWorkers() {

@@ -12,80 +12,83 @@ import (
 	"github.com/helixagents/helix/runtime/host"
 )
 
-// The names under which the server knows what is ours.
+// Names of the workflow, its activities and its signal on the server. Workflows in flight
+// have recorded them.
 const (
 	workflowName      = "helix.turn"
 	effectActivity    = "helix.effect"
 	openChildActivity = "helix.openChild"
-	takeActivity      = "helix.take"
-	lookActivity      = "helix.look"
+	takeOverActivity  = "helix.take"
+	renewActivity     = "helix.look"
 	cancelActivity    = "helix.cancel"
 	stopSignal        = "helix.stop"
 )
 
-// input is what a workflow is started with. It has no content, only ids and small
-// values.
+// input is the input of a workflow. It has ids and small values only.
 type input struct {
 	host.Start
-	// Queue is that of the process which holds the turn; empty if it has to be taken
-	// over first.
+	// Queue is the task queue of the process that holds the turn; empty if a process has
+	// to take the turn over first.
 	Queue string `json:"queue,omitempty"`
 	// Child is set if another workflow waits for this one.
 	Child    bool     `json:"child,omitempty"`
 	Settings settings `json:"settings"`
-	// Machine and Wave are where a workflow goes on that has become too long.
+	// Machine and Wave are the state of a workflow that continues as a new one because its
+	// history became too long.
 	Machine *machine.Machine `json:"machine,omitempty"`
 	Wave    []machine.Effect `json:"wave,omitempty"`
 }
 
-// id is the workflow's.
+// id returns the id of the workflow.
 func (in *input) id() string { return in.WorkflowID(in.Settings.Prefix) }
 
-// otherID is the workflow's if another session's has its id.
+// otherID returns the id of the workflow if another session's workflow has the first.
 func (in *input) otherID() string { return in.id() + "__" + in.RunID }
 
-// settings are those of the process that started the workflow, so that a workflow is
-// replayed with the settings that it began with.
+// settings are the settings of the process that started the workflow, so that the workflow
+// is replayed with the settings that it started with.
 type settings struct {
 	TaskQueue  string        `json:"taskQueue"`
 	Prefix     string        `json:"prefix"`
-	Silence    time.Duration `json:"silence"` // after which a process is given up
+	Silence    time.Duration `json:"silence"` // after which a process is taken for dead
 	MaxHistory int           `json:"maxHistory,omitempty"`
 }
 
-// taskTimeout is how long a process may take over a workflow's next decision.
+// taskTimeout returns how long a process may take for a workflow task.
 func (s *settings) taskTimeout() time.Duration { return min(s.Silence, 10*time.Second) }
 
-// taken is the answer of a process that has taken a turn over.
-type taken struct {
-	host.Standing
+// takeover is the result of a takeover: Queue is the task queue of the process that now
+// holds the turn.
+type takeover struct {
+	host.Takeover
 	Queue string `json:"queue"`
 }
 
-// ended is what a workflow comes to.
+// ended is the result of a workflow.
 type ended struct {
 	machine.Outcome
-	// Left is set when an agent that works for another is not held by any process: the
-	// turn that waits for it has to be taken over.
-	Left bool `json:"left,omitempty"`
-	// ByItself is set when the process has said so that held it.
-	ByItself bool `json:"byItself,omitempty"`
+	// NotHeld is set if no process holds the turn of a child: the turn that waits for it
+	// has to be taken over.
+	NotHeld bool `json:"left,omitempty"`
+	// Released is set if the process that held the turn has reported that it does not any
+	// more.
+	Released bool `json:"byItself,omitempty"`
 }
 
-// turn is a workflow at work.
+// turn is a workflow that runs.
 type turn struct {
 	input
-	sent int    // effects, to tell one that is sent again from the first
-	lost int    // how often the turn was lost since it got on
-	last string // the queue of the process that held it before
-	left bool   // by that process itself
+	sent       int    // effects so far; makes the activity ids of repeated effects differ
+	losses     int    // how often the turn was lost since its last wave
+	lastHolder string // the task queue of the process that held the turn before
+	released   bool   // lastHolder has reported that it does not hold the turn any more
 }
 
 // turnWorkflow drives one turn.
 func turnWorkflow(ctx workflow.Context, in input) (ended, error) {
 	t := &turn{input: in}
-	// What is under way is waited for, whatever happens to the workflow: a stop goes
-	// through the store.
+	// The workflow waits for effects in flight also when it is cancelled: a cancellation
+	// becomes a stop request in the store.
 	cancelled := ctx
 	ctx, _ = workflow.NewDisconnectedContext(ctx)
 	workflow.Go(ctx, t.listen)
@@ -100,24 +103,24 @@ func turnWorkflow(ctx workflow.Context, in input) (ended, error) {
 				in.Queue, in.Position, in.Machine, in.Wave = "", nil, nil, nil
 				return ended{}, workflow.NewContinueAsNewError(ctx, workflowName, in)
 			}
-			standing, err := t.takeOver(ctx)
+			taken, err := t.takeOver(ctx)
 			if err != nil {
 				return ended{}, err
 			}
-			if standing.End != nil {
-				return ended{Outcome: *standing.End}, nil
+			if taken.End != nil {
+				return ended{Outcome: *taken.End}, nil
 			}
-			m, wave = machine.New(in.Key(), in.RunID, *standing.Position)
+			m, wave = machine.New(in.Key(), in.RunID, *taken.Position)
 		}
 		results, done := t.run(ctx, wave)
 		if !done {
-			t.last, t.Queue = t.Queue, ""
+			t.lastHolder, t.Queue = t.Queue, ""
 			if in.Child {
-				return ended{Left: true, ByItself: t.left}, nil
+				return ended{NotHeld: true, Released: t.released}, nil
 			}
 			continue
 		}
-		t.lost = 0
+		t.losses = 0
 		next, end := m.Next(results)
 		if end != nil {
 			return ended{Outcome: *end}, nil
@@ -130,8 +133,8 @@ func turnWorkflow(ctx workflow.Context, in input) (ended, error) {
 	}
 }
 
-// long reports whether the workflow's history has grown so much that it had better
-// go on as a new one.
+// long reports whether the workflow's history is so long that it should continue as a new
+// workflow.
 func (t *turn) long(ctx workflow.Context) bool {
 	info := workflow.GetInfo(ctx)
 	if t.Settings.MaxHistory > 0 {
@@ -140,51 +143,51 @@ func (t *turn) long(ctx workflow.Context) bool {
 	return info.GetContinueAsNewSuggested()
 }
 
-// listen has the process that holds the turn look for a stop whenever somebody
-// requested one.
+// listen has the process that holds the turn read the stop request when a signal
+// announces one.
 func (t *turn) listen(ctx workflow.Context) {
 	signals := workflow.GetSignalChannel(ctx, stopSignal)
 	for signals.Receive(ctx, nil) {
 		if t.Queue != "" {
-			// If nobody is there, whoever takes the turn over sees the stop.
-			_ = workflow.ExecuteActivity(t.there(ctx, ""), lookActivity, t.RunID).Get(ctx, nil)
+			// If that process has died, the one that takes the turn over reads the request.
+			_ = workflow.ExecuteActivity(t.onHolder(ctx, ""), renewActivity, t.RunID).Get(ctx, nil)
 		}
 	}
 }
 
-// watch makes a stop of a cancellation that comes from the server.
+// watch turns a cancellation on the server into a stop request.
 func (t *turn) watch(ctx, cancelled workflow.Context) {
 	cancelled.Done().Receive(ctx, nil)
-	if err := workflow.ExecuteActivity(t.anywhere(ctx), cancelActivity, t.Start).Get(ctx, nil); err != nil {
-		workflow.GetLogger(ctx).Warn("run not stopped", "run", t.RunID, "error", err)
+	if err := workflow.ExecuteActivity(t.onAnyProcess(ctx), cancelActivity, t.Start).Get(ctx, nil); err != nil {
+		workflow.GetLogger(ctx).Warn("run.not_stopped", "run", t.RunID, "error", err)
 	}
 }
 
-// takeOver has some process take the turn over.
-func (t *turn) takeOver(ctx workflow.Context) (host.Standing, error) {
-	if t.lost > 0 {
-		if err := workflow.Sleep(ctx, min(50*time.Millisecond<<min(t.lost, 10), 30*time.Second)); err != nil {
-			return host.Standing{}, err
+// takeOver has a process take the turn over.
+func (t *turn) takeOver(ctx workflow.Context) (host.Takeover, error) {
+	if t.losses > 0 {
+		if err := workflow.Sleep(ctx, min(50*time.Millisecond<<min(t.losses, 10), 30*time.Second)); err != nil {
+			return host.Takeover{}, err
 		}
 	}
-	t.lost++
-	var by taken
-	if t.last != "" && !t.left && t.lost == 1 {
-		// It may be there after all, and only the server have been away. Then nothing that
-		// is under way there is cut off.
-		if workflow.ExecuteActivity(t.stillThere(ctx), takeActivity, t.Start).Get(ctx, &by) == nil {
+	t.losses++
+	var by takeover
+	if t.lastHolder != "" && !t.released && t.losses == 1 {
+		// The process may still be alive, and only the server have been unreachable. Then its
+		// effects in flight are not lost.
+		if workflow.ExecuteActivity(t.onLastHolder(ctx), takeOverActivity, t.Start).Get(ctx, &by) == nil {
 			t.Queue = by.Queue
-			return by.Standing, nil
+			return by.Takeover, nil
 		}
 	}
-	t.left = false
-	err := workflow.ExecuteActivity(t.anywhere(ctx), takeActivity, t.Start).Get(ctx, &by)
+	t.released = false
+	err := workflow.ExecuteActivity(t.onAnyProcess(ctx), takeOverActivity, t.Start).Get(ctx, &by)
 	t.Queue = by.Queue
-	return by.Standing, err
+	return by.Takeover, err
 }
 
-// run has all effects of a wave carried out at the same time. It reports false if one
-// was not, because the process that holds the turn is gone.
+// run carries out a wave, all its effects at the same time. It reports false if one could
+// not be carried out, because no process holds the turn.
 func (t *turn) run(ctx workflow.Context, wave []machine.Effect) ([]machine.Result, bool) {
 	results := make([]machine.Result, len(wave))
 	if len(wave) == 1 {
@@ -207,34 +210,35 @@ func (t *turn) run(ctx workflow.Context, wave []machine.Effect) ([]machine.Resul
 	return results, all
 }
 
-// do has one effect carried out. That of a call of another agent includes the
-// agent's workflow.
+// do carries out one effect. If the effect calls another agent, do runs that agent's
+// workflow first.
 func (t *turn) do(ctx workflow.Context, effect machine.Effect) (machine.Result, bool) {
 	if effect.Kind == machine.CallChild {
-		answer, done := t.ask(ctx, openChildActivity, "/open", effect)
-		if !done || (answer.Child != nil && !t.child(ctx, answer.Child)) {
+		opened, done := t.call(ctx, openChildActivity, "/open", effect)
+		if !done || (opened.Child != nil && !t.child(ctx, opened.Child)) {
 			return machine.Result{}, false
 		}
 	}
-	answer, done := t.ask(ctx, effectActivity, "", effect)
-	return answer.Result, done
+	result, done := t.call(ctx, effectActivity, "", effect)
+	return result.Result, done
 }
 
-// ask asks the process that holds the turn.
-func (t *turn) ask(ctx workflow.Context, activity, part string, effect machine.Effect) (host.Answer, bool) {
+// call runs an activity on the process that holds the turn. It reports false if that
+// process has died or does not hold the turn any more.
+func (t *turn) call(ctx workflow.Context, activity, part string, effect machine.Effect) (host.EffectResult, bool) {
 	t.sent++
 	id := effect.Key() + part + "#" + strconv.Itoa(t.sent)
-	var answer host.Answer
-	err := workflow.ExecuteActivity(t.there(ctx, id), activity, effect).Get(ctx, &answer)
+	var result host.EffectResult
+	err := workflow.ExecuteActivity(t.onHolder(ctx, id), activity, effect).Get(ctx, &result)
 	if err != nil {
-		workflow.GetLogger(ctx).Warn("effect not carried out, the turn has to be taken over", "effect", id, "error", err)
+		workflow.GetLogger(ctx).Warn("effect.not_carried_out", "effect", id, "error", err)
 	}
-	t.left = t.left || answer.Left
-	return answer, err == nil && !answer.Left
+	t.released = t.released || result.NotHeld
+	return result, err == nil && !result.NotHeld
 }
 
-// child has the turn of another agent driven by a workflow of its own, and waits for
-// its end unless it works by itself.
+// child starts the workflow of another agent's turn, and waits for its end unless the
+// agent is detached. It reports false if no process holds the turn any more.
 func (t *turn) child(ctx workflow.Context, start *host.Start) bool {
 	in := input{Start: *start, Queue: t.Queue, Child: !start.Detached, Settings: t.Settings}
 	// The other id is for the case that another session's workflow has the first.
@@ -244,15 +248,15 @@ func (t *turn) child(ctx workflow.Context, start *host.Start) bool {
 		case temporal.IsWorkflowExecutionAlreadyStartedError(err):
 		case start.Detached:
 			if err != nil {
-				workflow.GetLogger(ctx).Warn("companion left to a sweep", "workflow", id, "error", err)
+				workflow.GetLogger(ctx).Warn("companion.not_started", "workflow", id, "error", err)
 			}
 			return true
 		default:
 			if err != nil {
-				workflow.GetLogger(ctx).Warn("sub-agent's workflow ended", "workflow", id, "error", err)
+				workflow.GetLogger(ctx).Warn("subagent.workflow_failed", "workflow", id, "error", err)
 			}
-			t.left = t.left || end.ByItself
-			return err == nil && !end.Left
+			t.released = t.released || end.Released
+			return err == nil && !end.NotHeld
 		}
 	}
 	return start.Detached
@@ -262,8 +266,7 @@ func (t *turn) childUnder(ctx workflow.Context, id string, in *input) (end ended
 	future := workflow.ExecuteChildWorkflow(workflow.WithChildOptions(ctx, workflow.ChildWorkflowOptions{
 		WorkflowID: id, TaskQueue: t.Settings.TaskQueue, WorkflowTaskTimeout: t.Settings.taskTimeout(),
 		WorkflowIDReusePolicy: enumspb.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE,
-		// It ends by itself, whatever becomes of this workflow: a child that is ended in
-		// the middle would leave its session open.
+		// The child is not terminated with this workflow: that would leave its session open.
 		ParentClosePolicy: enumspb.PARENT_CLOSE_POLICY_ABANDON,
 		Memo:              map[string]any{memoRun: in.RunID},
 	}), workflowName, *in)
@@ -274,22 +277,23 @@ func (t *turn) childUnder(ctx workflow.Context, id string, in *input) (end ended
 	return end, err
 }
 
-// An effect takes as long as it takes: tools and models have their own limits, and
-// a process that dies is noticed by its silence.
+// effectTimeout is long, because tools and models have limits of their own, and missing
+// heartbeats show that a process has died.
 const effectTimeout = 30 * 24 * time.Hour
 
-// there is where the process works that holds the turn. It is asked once: nobody
-// else can answer.
-func (t *turn) there(ctx workflow.Context, id string) workflow.Context {
+// onHolder returns a context for activities on the process that holds the turn. They are
+// tried once, because no other process can carry them out.
+func (t *turn) onHolder(ctx workflow.Context, id string) workflow.Context {
 	return t.at(ctx, t.Queue, id, t.Settings.Silence)
 }
 
-// stillThere is where the process would work that held the turn.
-func (t *turn) stillThere(ctx workflow.Context) workflow.Context {
-	return t.at(ctx, t.last, "", min(t.Settings.Silence, 2*time.Second))
+// onLastHolder returns a context for activities on the process that held the turn before.
+func (t *turn) onLastHolder(ctx workflow.Context) workflow.Context {
+	return t.at(ctx, t.lastHolder, "", min(t.Settings.Silence, 2*time.Second))
 }
 
-// at is the queue of one process, which has so long to begin.
+// at returns a context for activities on the process of a task queue, which has to start
+// them within the time begin.
 func (t *turn) at(ctx workflow.Context, queue, id string, begin time.Duration) workflow.Context {
 	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 		ActivityID: id, TaskQueue: queue, ScheduleToStartTimeout: begin, StartToCloseTimeout: effectTimeout,
@@ -297,9 +301,9 @@ func (t *turn) at(ctx workflow.Context, queue, id string, begin time.Duration) w
 	})
 }
 
-// anywhere is where all processes of the deployment work. They are asked until one
-// answers.
-func (t *turn) anywhere(ctx workflow.Context) workflow.Context {
+// onAnyProcess returns a context for activities on any process of the deployment. They are
+// tried until one succeeds.
+func (t *turn) onAnyProcess(ctx workflow.Context) workflow.Context {
 	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 		TaskQueue: t.Settings.TaskQueue, StartToCloseTimeout: time.Hour, HeartbeatTimeout: t.Settings.Silence,
 		RetryPolicy: &temporal.RetryPolicy{InitialInterval: 100 * time.Millisecond, BackoffCoefficient: 2, MaximumInterval: 30 * time.Second},
