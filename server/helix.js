@@ -519,7 +519,7 @@ export async function* events({ sessionId, from = 0, run, url = "", token, heade
       for await (const frame of frames(response.body)) {
         const data = JSON.parse(frame.data);
         if (frame.event === "truncated") {
-          throw new HelixError("the stream no longer holds what was asked for", { code: "stream_truncated" });
+          throw new HelixError("the stream no longer has the requested chunks", { code: "stream_truncated" });
         }
         if (frame.event === "fail" && data.recoverable) break; // the stream continues on another connection
         const sequence = frame.id ? Number(frame.id) : data.sequence;

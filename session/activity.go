@@ -8,20 +8,21 @@ type Activity string
 
 // The activities of a session.
 const (
-	// ActivityNew has not run yet: it was created or branched, and has its first turn
-	// before it.
+	// ActivityNew means that the session has not run yet: it was created or branched.
 	ActivityNew Activity = "new"
-	// ActivityRunning has a run in progress, or one that a process left and another
-	// takes over.
+	// ActivityRunning means that a run is in progress, or that a process lost or
+	// released it and another one will take it over.
 	ActivityRunning Activity = "running"
-	// ActivityWaiting waits for people, or for an agent below it that does, or to be
-	// resumed with the answers that it has got.
+	// ActivityWaiting means that the session waits for people, for a sub-agent that
+	// does, or to be resumed with the answers that it has received.
 	ActivityWaiting Activity = "waiting"
-	// ActivityStopped was interrupted or paused, and can be resumed.
+	// ActivityStopped means that the session was interrupted or paused and can be
+	// resumed.
 	ActivityStopped Activity = "stopped"
-	// ActivityFailed ended with an error, was aborted or has expired.
+	// ActivityFailed means that the session ended with an error, was aborted or has
+	// expired.
 	ActivityFailed Activity = "failed"
-	// ActivityDone has completed its latest turn.
+	// ActivityDone means that the latest turn has completed.
 	ActivityDone Activity = "done"
 )
 
@@ -33,9 +34,10 @@ func Activities() []Activity {
 // Valid reports whether a is a known activity.
 func (a Activity) Valid() bool { return slices.Contains(Activities(), a) }
 
-// ActivityOf is the activity of a session with a status whose latest run has the
-// status run, which is empty if there was none. Stores that select by it repeat the
-// rule in their own language; the store suite compares them with this function.
+// ActivityOf returns the activity of a session from its status and the status of
+// its latest run; run is empty if the session has never run. Stores that select by
+// activity repeat the rule in their own language; the store suite compares them
+// with this function.
 func ActivityOf(status Status, run RunStatus) Activity {
 	switch status {
 	case Completed:
@@ -51,7 +53,7 @@ func ActivityOf(status Status, run RunStatus) Activity {
 		return ActivityNew
 	case RunRunning:
 		return ActivityRunning
-	case RunCompleted: // an operator has let a paused session go on
+	case RunCompleted: // an operator has resumed a paused session
 		return ActivityDone
 	case RunFailed:
 		return ActivityFailed

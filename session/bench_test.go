@@ -9,8 +9,8 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// BenchmarkDecodeMessage is what reading a transcript costs per message: it
-// decides how long a long session takes to be resumed.
+// BenchmarkDecodeMessage measures the cost of reading one message of a transcript,
+// which determines how long resuming a long session takes.
 func BenchmarkDecodeMessage(b *testing.B) {
 	m := session.Message{
 		ID: "run_06gxtm3jvmftg2p8j98xr4hc6w/1", Role: session.RoleAssistant, RunID: "run_06gxtm3jvmftg2p8j98xr4hc6w", Step: 1, At: time.Now(),

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// CallKind says how a tool call is carried out. It is decided once, when the
-// model's reply arrives, and recorded, so that a deploy in mid-turn changes
-// nothing that was decided.
+// CallKind says how a tool call is carried out. The kind is decided once, when the
+// model's reply arrives, and recorded, so that a deployment in the middle of a
+// turn does not change it.
 type CallKind string
 
 // The kinds of calls.
@@ -21,22 +21,23 @@ const (
 	CallFinish    CallKind = "finish"
 )
 
-// CallStatus is how far a call of the step in flight has come.
+// CallStatus is the progress of a call of the step in flight.
 type CallStatus string
 
 // The states of a call row.
 const (
-	// CallOpen has not been started.
+	// CallOpen means that the call has not been started.
 	CallOpen CallStatus = "open"
-	// CallBegun was claimed: it may have started.
+	// CallBegun means that the call was claimed and may have started.
 	CallBegun CallStatus = "begun"
-	// CallSettled has a result.
+	// CallSettled means that the call has a result.
 	CallSettled CallStatus = "settled"
 )
 
-// Call is the row of one tool call of the step in flight: written by the reply
-// commit, claimed before it starts, settled when it ends, and promoted into the
-// transcript by the results commit, which deletes it.
+// Call is the row of one tool call of the step in flight. The reply commit writes
+// the row, the engine claims it before the call starts and settles it when the
+// call ends, and the results commit moves the result into the transcript and
+// deletes the row.
 type Call struct {
 	// MessageID is the assistant message that made the call.
 	MessageID  string     `json:"messageId"`
@@ -49,15 +50,15 @@ type Call struct {
 	Idempotent bool       `json:"idempotent,omitempty"`
 	// FinishWith marks a call of phase 2, whose output completes the turn.
 	FinishWith bool `json:"finishWith,omitempty"`
-	// Child is the session of the agent that the call is for, Name what its caller
-	// calls it.
+	// Child is the session of the agent that the call addresses; Name is the
+	// companion's name, as its caller knows it.
 	Child string `json:"childSessionId,omitempty"`
 	Name  string `json:"childName,omitempty"`
-	// Rejected is set when the call was refused as the reply arrived: an unknown
-	// tool, input that does not fit. It is the call's result.
+	// Rejected is set when the call was refused as the reply arrived, for an unknown
+	// tool or input that does not match the schema. It becomes the call's result.
 	Rejected *Error `json:"rejected,omitempty"`
-	// Result is the tool message, once settled; Writes what the call did to custom
-	// state; Output is set when the result completes the turn.
+	// Result is the tool message, once settled. Writes are the call's changes of
+	// custom state. Output is set when the result completes the turn.
 	Result    *Message  `json:"result,omitempty"`
 	Writes    Writes    `json:"writes,omitzero"`
 	BegunAt   time.Time `json:"begunAt,omitzero"`
@@ -65,7 +66,7 @@ type Call struct {
 	Extra     Extra     `json:"-"`
 }
 
-// Check reports a row that cannot be stored.
+// Check returns an error if the row cannot be stored.
 func (c *Call) Check() error {
 	if c.MessageID == "" {
 		return Invalid("call", "%q needs the id of its assistant message", c.ID)
@@ -83,7 +84,7 @@ func (c *Call) Check() error {
 			return Invalid("call", "%q is settled without a result", c.ID)
 		}
 	default:
-		return Invalid("call status", "%q is none of open, begun, settled", c.Status)
+		return Invalid("call status", "%q is not one of open, begun, settled", c.Status)
 	}
 	if err := c.Writes.Check(); err != nil || c.Result == nil {
 		return err
@@ -91,7 +92,7 @@ func (c *Call) Check() error {
 	return c.Result.Check()
 }
 
-// Begin completes a row that is written now.
+// Begin fills in the defaults of a row that is written now.
 func (c *Call) Begin(now time.Time) {
 	if c.Status == "" {
 		c.Status = CallOpen
@@ -104,7 +105,7 @@ func (c *Call) Begin(now time.Time) {
 	}
 }
 
-// MayRepeat reports whether a call found begun may be run again.
+// MayRepeat reports whether a call that is found begun may be run again.
 func (c *Call) MayRepeat() bool { return c.ReadOnly || c.Idempotent }
 
 type callJSON Call
@@ -117,8 +118,8 @@ type versionedCall struct {
 // MarshalJSON implements [json.Marshaler].
 func (c Call) MarshalJSON() ([]byte, error) { return c.AppendJSON(nil) }
 
-// AppendJSON appends the call's persisted JSON. A row as a reply commit writes it
-// is written by hand, because every step has some.
+// AppendJSON appends the call's persisted JSON. The form that a reply commit
+// writes is encoded by hand, because every step writes several of them.
 func (c *Call) AppendJSON(b []byte) ([]byte, error) {
 	if c.Rejected != nil || c.Result != nil || !c.Writes.Empty() || len(c.Writes.Warnings) > 0 || len(c.Extra) > 0 {
 		raw, err := encodeWithExtra(&versionedCall{FormatVersion, callJSON(*c)}, c.Extra)

@@ -9,7 +9,7 @@ import (
 )
 
 // TestCallKeepsEveryField sets one field after the other: a field that the
-// hand-written encoding forgot would come back empty.
+// hand-written encoding omits would come back empty.
 func TestCallKeepsEveryField(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 5, 4, 3, 2, 1, 987654321, time.UTC)

@@ -13,9 +13,9 @@ const (
 	FromSave CheckpointSource = "save"    // a direct write, or the start of a run
 )
 
-// Checkpoint marks a point a session can be rewound to or branched from. It
-// refers to messages by their count and to custom state by the writes that led
-// there, so its size does not grow with the session.
+// Checkpoint marks a point that a session can be rewound to or branched from. It
+// refers to messages by their count and to custom state by the writes that led to
+// it, so its size does not grow with the session.
 type Checkpoint struct {
 	ID           string           `json:"id"`
 	SessionID    string           `json:"sessionId,omitempty"`
@@ -26,14 +26,14 @@ type Checkpoint struct {
 	Source       CheckpointSource `json:"source,omitempty"`
 	Version      int64            `json:"version"`
 	MessageCount int              `json:"messageCount"`
-	// StreamSequence is that of a chunk which tells of something the checkpoint holds.
-	// Later ones may, too: see store.TakeSnapshot.
+	// StreamSequence is the sequence of a chunk that reports something the checkpoint
+	// contains. Later chunks may do so, too; see store.TakeSnapshot.
 	StreamSequence int64     `json:"streamSequence,omitempty"`
 	At             time.Time `json:"timestamp,omitzero"`
-	// Undone is set once a rewind has dropped messages that the checkpoint counts
-	// on: there is no going back to it. Its custom state can still be read.
+	// Undone is set once a rewind has dropped messages that the checkpoint counts: the
+	// session can no longer be rewound to it. Its custom state can still be read.
 	Undone bool `json:"undone,omitempty"`
-	// State is the custom state at the checkpoint. Listings leave it out.
+	// State is the custom state at the checkpoint. Listings omit it.
 	State *CustomState `json:"state,omitempty"`
 	Extra Extra        `json:"-"`
 }

@@ -15,13 +15,13 @@ const (
 	ChildPersistent ChildMode = "persistent" // a companion
 )
 
-// ChildStatus is what a parent knows of a child.
+// ChildStatus is the status of a child as its parent recorded it.
 type ChildStatus string
 
 // The statuses of a child reference.
 const (
 	ChildRunning    ChildStatus = "running"
-	ChildWaiting    ChildStatus = "waiting" // it waits for somebody, and so does its parent
+	ChildWaiting    ChildStatus = "waiting" // the child waits for a person, and so does its parent
 	ChildCompleted  ChildStatus = "completed"
 	ChildFailed     ChildStatus = "failed"
 	ChildTerminated ChildStatus = "terminated"
@@ -33,7 +33,7 @@ const (
 type ChildRef struct {
 	SessionID string `json:"sessionId"`
 	Agent     string `json:"agentType"`
-	// CallID is the parent's call that the child works for now.
+	// CallID is the parent's call that the child currently works for.
 	CallID string      `json:"parentToolCallId,omitempty"`
 	RunID  string      `json:"runId,omitempty"`
 	Mode   ChildMode   `json:"mode"`
@@ -43,17 +43,17 @@ type ChildRef struct {
 	Blocking bool   `json:"blocking,omitempty"`
 	// Awaited is set while the parent is suspended until the child ends.
 	Awaited bool `json:"awaited,omitempty"`
-	// Remote describes a child on another server: its address and how far its
-	// stream was proxied. Its presence makes the child remote, for good.
+	// Remote describes a child on another server: its address and how far its stream
+	// has been relayed. A reference with a Remote stays remote.
 	Remote json.RawMessage `json:"remote,omitempty"`
-	// StopOwed is set while a stop has not been confirmed by the child.
+	// StopOwed is set while the child has not confirmed a stop.
 	StopOwed  bool      `json:"stopOwed,omitempty"`
 	CreatedAt time.Time `json:"createdAt,omitzero"`
 	UpdatedAt time.Time `json:"updatedAt,omitzero"`
 	Extra     Extra     `json:"-"`
 }
 
-// Check reports a reference that cannot be stored.
+// Check returns an error if the reference cannot be stored.
 func (c *ChildRef) Check() error {
 	if c.SessionID == "" {
 		return Invalid("child session id", "must not be empty")
@@ -64,8 +64,8 @@ func (c *ChildRef) Check() error {
 	return CheckJSON("remote", c.Remote)
 }
 
-// Replace makes c the successor of a reference: it keeps its age unless c has
-// one, and what makes the child remote.
+// Replace makes c the successor of the reference was: c keeps the creation time of
+// was unless it has its own, and the field that makes the child remote.
 func (c *ChildRef) Replace(was *ChildRef) {
 	if c.CreatedAt.IsZero() {
 		c.CreatedAt = was.CreatedAt
@@ -105,18 +105,18 @@ type Ownership struct {
 	CallID    string `json:"toolCallId"`
 	SessionID string `json:"sessionId"`
 	// CompletedAt is set as soon as the call is answered, not only when the answer is
-	// consumed: a late submission is told "already completed" and not "unknown", and
-	// the root no longer suspends because of the call; see [Change.Waits].
+	// consumed: a late submission then gets "already completed" instead of "unknown",
+	// and the root no longer suspends because of the call; see [Change.Waits].
 	CompletedAt time.Time `json:"completedAt,omitzero"`
 }
 
-// Check reports an ownership that cannot be stored.
+// Check returns an error if the row cannot be stored.
 func (o *Ownership) Check() error {
 	return checkTexts("tool call id", o.CallID, "owner session id", o.SessionID)
 }
 
-// InboxEntry is a message to a session from outside its run: a companion's
-// completion, or a message to a companion.
+// InboxEntry is a message to a session that arrives outside its run: the
+// completion of a companion, or a message to a companion.
 type InboxEntry struct {
 	ID   string          `json:"id"`
 	From string          `json:"from,omitempty"`
@@ -125,7 +125,7 @@ type InboxEntry struct {
 	At   time.Time       `json:"at,omitzero"`
 }
 
-// Check reports an entry that cannot be stored.
+// Check returns an error if the entry cannot be stored.
 func (e *InboxEntry) Check() error {
 	if err := CheckKeyID("inbox entry id", e.ID); err != nil {
 		return err
@@ -136,8 +136,8 @@ func (e *InboxEntry) Check() error {
 	return CheckJSON("body", e.Body)
 }
 
-// Wake says that a session has something to go on with: a child it waited for
-// has ended. It is delivered at least once.
+// Wake says that a session can continue because a child it waited for has ended.
+// It is delivered at least once.
 type Wake struct {
 	Tenant    string    `json:"tenant,omitempty"`
 	SessionID string    `json:"sessionId"`
@@ -146,13 +146,13 @@ type Wake struct {
 	At        time.Time `json:"at,omitzero"`
 }
 
-// Compare orders by time, then by tenant, session and child, bytewise.
+// Compare orders wakes by time, then by tenant, session and child, bytewise.
 func (w *Wake) Compare(v *Wake) int {
 	return cmp.Or(w.At.Compare(v.At), cmp.Compare(w.Tenant, v.Tenant),
 		cmp.Compare(w.SessionID, v.SessionID), cmp.Compare(w.ChildID, v.ChildID))
 }
 
-// Check reports a wake that cannot be stored.
+// Check returns an error if the wake cannot be stored.
 func (w *Wake) Check() error {
 	if err := CheckID(w.SessionID); err != nil {
 		return err
@@ -169,7 +169,7 @@ const (
 	StopAbort     StopKind = "abort"     // hard: the run fails
 )
 
-// Stop is a durable request to stop one run. It never touches a later one.
+// Stop is a durable request to stop one run. It never affects a later run.
 type Stop struct {
 	RunID  string    `json:"runId"`
 	Kind   StopKind  `json:"kind"`
@@ -177,7 +177,7 @@ type Stop struct {
 	At     time.Time `json:"at,omitzero"`
 }
 
-// Check reports a request that is none.
+// Check returns an error if the request is not valid.
 func (s *Stop) Check() error {
 	switch s.Kind {
 	case StopInterrupt, StopAbort:
@@ -187,6 +187,6 @@ func (s *Stop) Check() error {
 	return checkTexts("run id", s.RunID, "stop reason", s.Reason)
 }
 
-// Yields reports whether the request s, which stands, gives way to next: only an
-// abort overrides an interrupt.
+// Yields reports whether next replaces the stored request s: only an abort
+// overrides an interrupt.
 func (s *Stop) Yields(next *Stop) bool { return s.Kind == StopInterrupt && next.Kind == StopAbort }

@@ -1,15 +1,15 @@
 package session
 
-// Cleanup is what a clean-up of expired sessions came to.
+// Cleanup is the result of a clean-up of expired sessions.
 type Cleanup struct {
-	// Detected counts the expired sessions that were found. Marked of them were failed
-	// as expired, AlreadyTerminal had ended meanwhile, and Running were left to their
-	// run.
+	// Detected counts the expired sessions that were found. Marked counts those that
+	// were failed as expired, AlreadyTerminal those that had ended in the meantime,
+	// and Running those that were skipped because of a run.
 	Detected        int `json:"detected"`
 	Marked          int `json:"marked"`
 	AlreadyTerminal int `json:"alreadyTerminal"`
 	Running         int `json:"running"`
-	// Errors says which sessions could not be seen to; they are found again the next
-	// time.
+	// Errors names the sessions that could not be handled; the next clean-up finds
+	// them again.
 	Errors []string `json:"errors"`
 }

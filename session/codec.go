@@ -20,7 +20,7 @@ const FormatVersion = 1
 // program does not know. They are written back as they were read.
 type Extra map[string]json.RawMessage
 
-// Encode gives v's persisted JSON. Unlike [json.Marshal] it does not escape
+// Encode returns v's persisted JSON. Unlike [json.Marshal] it does not escape
 // HTML, so that stored text is the text that was sent.
 func Encode(v any) ([]byte, error) {
 	if m, ok := v.(interface {
@@ -37,11 +37,11 @@ func Encode(v any) ([]byte, error) {
 	return bytes.TrimSuffix(buf.Bytes(), []byte{'\n'}), nil
 }
 
-// Decode reads a persisted document and reports one that cannot be read as
-// [ErrCorrupt], saying which.
+// Decode reads a persisted document into v. A document that cannot be decoded is
+// reported as [ErrCorrupt] with what as its name.
 func Decode(what string, data []byte, v any) error {
 	decode := func() error { return json.Unmarshal(data, v) }
-	if u, ok := v.(json.Unmarshaler); ok { // which spares a pass over data
+	if u, ok := v.(json.Unmarshaler); ok { // saves a pass over data
 		decode = func() error { return u.UnmarshalJSON(data) }
 	}
 	if err := decode(); err != nil {
@@ -70,7 +70,7 @@ func encodeWithExtra(doc any, extra Extra) ([]byte, error) {
 }
 
 // decodeWithExtra decodes data into doc, a pointer to a struct without an
-// UnmarshalJSON of its own, and returns the fields that doc has no place for.
+// UnmarshalJSON of its own, and returns the fields that doc does not have.
 func decodeWithExtra(data []byte, doc any) (Extra, error) {
 	if err := json.Unmarshal(data, doc); err != nil {
 		return nil, err
@@ -83,8 +83,8 @@ func decodeWithExtra(data []byte, doc any) (Extra, error) {
 	if err := json.Unmarshal(data, &all); err != nil {
 		return nil, err
 	}
-	// encoding/json matches names in whatever case, so what was taken for a known
-	// field is not unknown as well.
+	// encoding/json matches names without regard to case, so a field that matched a
+	// known one must not count as unknown.
 	maps.DeleteFunc(all, func(name string, _ json.RawMessage) bool {
 		for field := range known {
 			if strings.EqualFold(field, name) {
@@ -117,10 +117,10 @@ func fieldNames(t reflect.Type) map[string]bool {
 }
 
 // hasUnknown reports whether the JSON object in data, known to be valid, has a
-// top-level key that is not in known, or, if third is set, a key three levels
-// down that is not in third: the objects of a list under a top-level key. It
-// saves the second decoding that collecting unknown fields takes, which nearly no
-// document needs.
+// top-level key that is not in known, or, if third is set, a key three levels down
+// that is not in third: the objects of a list under a top-level key. It avoids the
+// second decoding that collecting unknown fields needs, because nearly no document
+// has any.
 func hasUnknown(data []byte, known, third map[string]bool) bool {
 	depth, expectKey := 0, false
 	for i := 0; i < len(data); i++ {
@@ -154,7 +154,7 @@ func hasUnknown(data []byte, known, third map[string]bool) bool {
 	return false
 }
 
-// stringEnd is the index of the quote that closes the string opened at i.
+// stringEnd returns the index of the quote that closes the string opened at i.
 func stringEnd(data []byte, i int) int {
 	for start := i + 1; ; {
 		n := bytes.IndexByte(data[start:], '"')
@@ -173,8 +173,7 @@ func stringEnd(data []byte, i int) int {
 	}
 }
 
-// checkFormat refuses a document written by a program whose format this one
-// cannot read.
+// checkFormat refuses a document whose format this program cannot read.
 func checkFormat(what string, v int) error {
 	if v > FormatVersion {
 		return ErrCorrupt.WithMessage("%s has format version %d; this program reads up to %d", what, v, FormatVersion)
@@ -184,7 +183,7 @@ func checkFormat(what string, v int) error {
 
 const hexDigits = "0123456789abcdef"
 
-// AppendString appends s as a JSON string, escaping only what JSON demands.
+// AppendString appends s as a JSON string, escaping only what JSON requires.
 func AppendString(b []byte, s string) []byte {
 	if plain(s) {
 		b = append(slices.Grow(b, len(s)+2), '"')
@@ -208,7 +207,7 @@ func AppendString(b []byte, s string) []byte {
 		case r < ' ':
 			esc = `\u00` + string(hexDigits[r>>4]) + string(hexDigits[r&15])
 		case r == '\uFFFD' && !strings.HasPrefix(s[i:], "\uFFFD"):
-			// An invalid byte: what json.Marshal would write, too.
+			// An invalid byte is written as json.Marshal writes it.
 			b = append(append(b, s[start:i]...), "\uFFFD"...)
 			start = i + 1
 			continue
@@ -221,15 +220,15 @@ func AppendString(b []byte, s string) []byte {
 	return append(append(b, s[start:]...), '"')
 }
 
-// plain reports whether s is ASCII without anything to escape, as most strings
-// are. It looks at eight bytes at a time: every text that is stored passes here.
+// plain reports whether s is ASCII with nothing to escape, as most strings are. It
+// looks at eight bytes at a time, because every stored text passes through it.
 func plain(s string) bool {
 	const ones, tops = 0x0101010101010101, 0x8080808080808080
 	for ; len(s) >= 8; s = s[8:] {
 		w := uint64(s[0]) | uint64(s[1])<<8 | uint64(s[2])<<16 | uint64(s[3])<<24 |
 			uint64(s[4])<<32 | uint64(s[5])<<40 | uint64(s[6])<<48 | uint64(s[7])<<56
-		// The top bit of a byte that is below a bound, or zero, comes to be set by the
-		// subtraction; one that is set before is no ASCII.
+		// The subtraction sets the top bit of each byte that is zero or below the bound. A
+		// byte whose top bit was set before is not ASCII.
 		quote, backslash := w^(ones*'"'), w^(ones*'\\')
 		if (w|(w-ones*' ')|(quote-ones)|(backslash-ones))&tops != 0 {
 			return false
@@ -243,8 +242,8 @@ func plain(s string) bool {
 	return true
 }
 
-// appendRaw appends a JSON value byte for byte, but for space around it, after
-// checking that it is one.
+// appendRaw appends a JSON value byte for byte, without surrounding space, after
+// checking that it is valid.
 func appendRaw(b []byte, field string, raw json.RawMessage) ([]byte, error) {
 	if !json.Valid(raw) {
 		return nil, fmt.Errorf("%s is not valid JSON", field)

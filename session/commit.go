@@ -5,16 +5,18 @@ import (
 	"time"
 )
 
-// Change is what a run start or a commit does to a session. All of it happens in
-// one atomic write, or nothing of it. Zero fields leave things as they are.
+// Change describes what a run start or a commit does to a session. A store applies
+// all of it in one atomic write, or none of it. Zero fields leave the session as
+// it is.
 type Change struct {
 	// Status is the session's new status.
 	Status Status
-	// KeepMessages truncates the transcript to its first n messages before
-	// Messages are appended: a rewind.
+	// KeepMessages truncates the transcript to its first n messages before Messages
+	// are appended. A rewind sets it.
 	KeepMessages *int
 	Messages     []Message
-	// State replaces the whole custom state before Writes are performed: a rewind.
+	// State replaces the whole custom state before Writes are applied. A rewind sets
+	// it.
 	State  *CustomState
 	Writes Writes
 	// StepCount is the session's and the run's new step count.
@@ -27,26 +29,26 @@ type Change struct {
 	// Messages, and deletes the rows of their assistant message.
 	Promote *Promotion
 
-	// Pending adds entries that wait for people, Resolve ends some.
+	// Pending adds entries that wait for people; Resolve ends entries.
 	Pending []Pending
 	Resolve []Resolution
-	// Waits names calls that a suspending commit relies on being unanswered: the
-	// session's own, which are in its pending entries, and, where it is a root, those
-	// of its tree, which are in its ownership rows. If one was answered meanwhile, so
-	// that its entry no longer waits or its ownership is completed, the change is
-	// refused with [ErrAnswered], whose Calls name all of these. What the change
-	// itself does to them does not count, and a call that is in neither is no
-	// obstacle.
+	// Waits names calls that a suspending commit requires to be unanswered: the
+	// session's own calls, which are in its pending entries, and, for a root, the
+	// calls of its tree, which are in its ownership rows. If one of them was answered
+	// in the meantime, so that its entry no longer waits or its ownership is
+	// completed, the change is refused with [ErrAnswered], whose Calls name all such
+	// calls. What the change itself does to these calls does not count, and a call
+	// that has neither an entry nor an ownership row does not cause a refusal.
 	Waits []string
-	// Own adds ownership rows to this session, which is then a root.
+	// Own adds ownership rows to this session, which must be a root.
 	Own []Ownership
 	// Disown marks calls of this root as completed; see [Submissions].
 	Disown []string
 	// Children adds or replaces child references.
 	Children []ChildRef
-	// Consume deletes inbox entries that the commit takes in.
+	// Consume deletes inbox entries that the commit turns into messages.
 	Consume []string
-	// Wake is delivered to a parent that may wait for this session.
+	// Wake is delivered to a parent that may be waiting for this session.
 	Wake *Wake
 
 	// ExpiresAt moves the session's expiry; the zero time removes it.
@@ -55,21 +57,20 @@ type Change struct {
 	Checkpoint *NewCheckpoint
 	// Run changes the record of the run that commits.
 	Run *RunChange
-	// Outcome ends the run: it is written to the run's record, and its output,
-	// error, failure reason, interrupt and suspended step to the session. It also
-	// consumes the run's stop request and owes the stream its close.
+	// Outcome ends the run: it is written to the run's record, and its output, error,
+	// failure reason, interrupt and suspended step to the session. It also consumes
+	// the run's stop request and records that the stream is still to be closed.
 	Outcome *Outcome
 }
 
-// Promotion takes the results of an assistant message's calls into the
-// transcript.
+// Promotion moves the results of an assistant message's calls into the transcript.
 type Promotion struct {
 	MessageID string
 	Results   []Promoted
 }
 
-// Promoted is one result: the row's own, or, when Message is set, one that was
-// never settled in the store.
+// Promoted is one result: the row's own, or, when Message is set, a result that
+// was never settled in the store.
 type Promoted struct {
 	CallID  string
 	Message *Message
@@ -79,7 +80,7 @@ type Promoted struct {
 type Resolution struct {
 	CallID string
 	State  PendingState
-	// Noticed marks a late answer as told to the model.
+	// Noticed records that the model has seen a late answer.
 	Noticed bool
 }
 
@@ -94,7 +95,7 @@ type NewCheckpoint struct {
 // RunChange updates a run's record.
 type RunChange struct {
 	CompletionReason CompletionReason
-	// Usage is added to the run's.
+	// Usage is added to the run's usage.
 	Usage Usage
 }
 
@@ -102,10 +103,10 @@ type RunChange struct {
 type Commit struct {
 	SessionID string
 	RunID     string
-	// Key is the effect that commits. A commit whose key is already the session's
-	// last one succeeds again without doing anything.
+	// Key identifies the effect that commits. A commit whose key is already the
+	// session's last one succeeds again and changes nothing.
 	Key string
-	// Version and Fence must be what the session holds.
+	// Version and Fence must match those of the session.
 	Version int64
 	Fence   Fence
 	Change
@@ -118,31 +119,31 @@ type Committed struct {
 	CheckpointID string
 	// Repeated is set when the same commit had been applied before.
 	Repeated bool
-	// Stop is a request to stop the run, if there is one, so that the next step
-	// need not ask. A commit that ends the run gives the request that it consumed,
-	// so that one accepted just before is not lost on a run that only suspended.
+	// Stop is the request to stop the run, if there is one, so that the next step need
+	// not read it. A commit that ends the run returns the request that it consumed, so
+	// that a request accepted just before is not lost when the run only suspends.
 	Stop *Stop
-	// Inbox reports whether messages wait to be taken in.
+	// Inbox reports whether the inbox has entries that no commit has consumed yet.
 	Inbox bool
-	// Warnings tell of state writes that could not be performed as meant.
+	// Warnings describe state writes that could not be applied as intended.
 	Warnings []string
 }
 
-// StartRun opens a turn: it creates the session if asked to, writes the run's
+// StartRun opens a turn: it creates the session if Create is set, writes the run's
 // record, takes the lease and applies the change, all in one atomic write.
 type StartRun struct {
 	SessionID string
-	// Create is the new session's document; the start is refused with [ErrExists]
-	// if there is one. Otherwise the session must exist.
+	// Create is the new session's document; the start is refused with [ErrExists] if
+	// the session exists. Without Create the session must exist.
 	Create *State
 	// ExpectVersion and ExpectRun are the version and current run that the caller
-	// saw. If either has changed the start is refused with [ErrStale].
+	// read. If either has changed, the start is refused with [ErrStale].
 	ExpectVersion int64
 	ExpectRun     string
-	// Run is the record to write; its turn number is the store's to give.
+	// Run is the record to write; the store assigns its turn number.
 	Run   Run
 	Owner string
-	// TTL is how long the lease holds without renewal; 0 is for ever.
+	// TTL is how long the lease is valid without renewal; 0 means for ever.
 	TTL time.Duration
 	// Resumes adds one to the session's resume count.
 	Resumes bool
@@ -155,21 +156,22 @@ type Started struct {
 	Lease Lease
 	Turn  int
 	Run   Run
-	// Existing is set when the session has a run with the same request id: nothing
-	// was written and Run is that run.
+	// Existing is set when the session already has a run with the same request id:
+	// nothing was written and Run is that run.
 	Existing bool
 }
 
-// TakeOver claims a run whose lease has expired or was given back.
+// TakeOver claims a run whose lease has expired or was released.
 type TakeOver struct {
 	SessionID string
 	RunID     string
 	Owner     string
 	TTL       time.Duration
-	// Epoch is the epoch of the lease that is taken; a second taker is refused.
+	// Epoch is the epoch of the lease to take. Of several takeovers with the same
+	// epoch only the first succeeds.
 	Epoch int64
-	// Force takes a lease that has not expired: the holder of a root's lease may,
-	// for its children, and so may a process for its own earlier claim.
+	// Force takes a lease that has not expired: the holder of a root's lease may do so
+	// for its children, and a process for its own earlier claim.
 	Force bool
 }
 
@@ -177,39 +179,37 @@ type TakeOver struct {
 type TakenOver struct {
 	Lease   Lease
 	Version int64
-	// Attempts counts how often the run was lost without having made progress
-	// since. A lease that was given back was not lost: taking that run up does not
-	// count.
+	// Attempts counts how often the run was lost without progress since. A released
+	// lease was not lost: taking over that run does not count.
 	Attempts int
 }
 
 // Clone copies a session, up to a checkpoint or a message, into a new one.
 type Clone struct {
 	From string
-	// CheckpointID is where the copy ends; empty is the latest state. One that was
-	// undone is [ErrNotFound].
+	// CheckpointID is where the copy ends; empty means the latest state. An undone
+	// checkpoint is refused with [ErrNotFound].
 	CheckpointID string
 	// MessageCount, when set, is the number of messages to copy; custom state is
 	// that of the last checkpoint within them.
 	MessageCount *int
-	// To is the new session's document. Its custom state is ignored, as are its
-	// counters.
+	// To is the new session's document. Its custom state and its counters are ignored.
 	To State
 }
 
 // StatusChange is a compare-and-set of a session's status.
 type StatusChange struct {
-	// Expect lists the statuses the session may have now.
+	// Expect lists the statuses that the session may have now.
 	Expect []Status
 	To     Status
-	// ExpectVersion, when not 0, is the version the session must have.
+	// ExpectVersion, when not 0, is the version that the session must have.
 	ExpectVersion int64
 	Interrupt     *InterruptContext
 	Error         *Error
 	FailureReason string
 }
 
-// StatusResult reports what a compare-and-set saw and did.
+// StatusResult is the result of a compare-and-set of a status.
 type StatusResult struct {
 	// OK reports whether the status was set; Version is then the new version.
 	OK      bool
@@ -217,11 +217,11 @@ type StatusResult struct {
 	Version int64
 }
 
-// Swap decides the compare-and-set against what the store holds and, if it
-// applies, changes state. Stores share it so that they agree on every case.
+// Swap decides the compare-and-set against the stored state and, if it applies,
+// changes state. Stores share it so that they agree on every case.
 func (c *StatusChange) Swap(state *State) (StatusResult, error) {
 	if !c.To.Valid() {
-		return StatusResult{}, Invalid("status", "%q is none of %v", c.To, Statuses())
+		return StatusResult{}, Invalid("status", "%q is not one of %v", c.To, Statuses())
 	}
 	if err := CheckText("failure reason", c.FailureReason); err != nil {
 		return StatusResult{}, err
@@ -246,16 +246,16 @@ func (c *StatusChange) Swap(state *State) (StatusResult, error) {
 	return StatusResult{OK: true, Status: state.Status, Version: state.Version}, nil
 }
 
-// Check reports what is wrong with a change before a store touches anything.
+// Check returns an error if no store could apply the change.
 func (c *Change) Check() error {
 	if c.Status != "" && !c.Status.Valid() {
-		return Invalid("status", "%q is none of %v", c.Status, Statuses())
+		return Invalid("status", "%q is not one of %v", c.Status, Statuses())
 	}
 	if c.KeepMessages != nil && *c.KeepMessages < 0 {
 		return Invalid("message count", "%d is negative", *c.KeepMessages)
 	}
 	if c.Outcome == nil && (c.Status == Completed || c.Status == Failed || c.Status == Interrupted) {
-		return Invalid("status", "%q is that of a session whose run has ended, and the change has no outcome", c.Status)
+		return Invalid("status", "%q requires an outcome, because a session has it only after its run has ended", c.Status)
 	}
 	for _, part := range []func() error{c.checkMessages, c.checkRows, c.checkNames, c.checkOutcome, c.Writes.Check} {
 		if err := part(); err != nil {
@@ -339,10 +339,10 @@ func (c *Change) checkOutcome() error {
 	return CheckJSON("output", c.Outcome.Output)
 }
 
-// Check reports a checkpoint that cannot be stored.
+// Check returns an error if the checkpoint cannot be stored.
 func (n *NewCheckpoint) Check() error { return CheckText("checkpoint id", n.ID) }
 
-// Check reports a commit that no session could take.
+// Check returns an error if the commit is invalid for every session.
 func (c *Commit) Check() error {
 	if err := CheckText("commit key", c.Key); err != nil {
 		return err
@@ -350,7 +350,7 @@ func (c *Commit) Check() error {
 	return c.Change.Check()
 }
 
-// Check reports a start that no session could take.
+// Check returns an error if the start is invalid for every session.
 func (s *StartRun) Check() error {
 	if err := CheckID(s.SessionID); err != nil {
 		return err
@@ -371,7 +371,7 @@ func (s *StartRun) Check() error {
 	}
 	if s.Create != nil {
 		if s.Create.ID != s.SessionID {
-			return Invalid("session id", "%q is not that of the session to create, %q", s.SessionID, s.Create.ID)
+			return Invalid("session id", "%q does not match the session to create, %q", s.SessionID, s.Create.ID)
 		}
 		if err := s.Create.Check(); err != nil {
 			return err
@@ -380,19 +380,20 @@ func (s *StartRun) Check() error {
 	return s.Change.Check()
 }
 
-// Check reports a takeover that cannot be.
+// Check returns an error if the takeover is invalid.
 func (t *TakeOver) Check() error { return CheckKeyID("lease owner", t.Owner) }
 
-// Check reports a copy that cannot be made, whatever the session. Its document
-// is checked once it is complete.
+// Check returns an error if the copy is invalid for every session. The document is
+// checked once it is complete.
 func (c *Clone) Check() error {
 	if c.CheckpointID != "" && c.MessageCount != nil {
-		return Invalid("clone", "takes a checkpoint or a message count, not both")
+		return Invalid("clone", "must not have both a checkpoint and a message count")
 	}
 	return CheckID(c.To.ID)
 }
 
-// Complete is the new session's document with what it takes from the source.
+// Complete returns the new session's document with the fields that it inherits
+// from the source.
 func (c *Clone) Complete(from *State) (State, error) {
 	to := c.To
 	if to.Agent == "" {

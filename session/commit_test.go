@@ -88,22 +88,23 @@ func TestTakeOverGuard(t *testing.T) {
 		force bool
 		want  *session.Error
 	}{
-		"an expired lease":     {expired, running, false, nil},
-		"a live lease":         {func(*session.State) {}, running, false, session.ErrAlreadyRunning},
-		"a live lease, forced": {func(*session.State) {}, running, true, nil},
-		"one without expiry":   {func(s *session.State) { s.Lease.ExpiresAt = time.Time{} }, running, false, session.ErrAlreadyRunning},
-		"another was faster":   {func(s *session.State) { expired(s); s.Lease.Epoch = 3 }, running, true, session.ErrStale},
-		"a run that ended":     {expired, &session.Run{ID: "run_1", Status: session.RunFailed}, true, session.ErrStale},
-		"another run":          {expired, &session.Run{ID: "run_2", Status: session.RunRunning}, true, session.ErrStale},
-		"no run":               {expired, nil, true, session.ErrStale},
-		"paused":               {func(s *session.State) { expired(s); s.Status = session.Paused }, running, true, session.ErrPaused},
+		"an expired lease":             {expired, running, false, nil},
+		"a live lease":                 {func(*session.State) {}, running, false, session.ErrAlreadyRunning},
+		"a live lease, forced":         {func(*session.State) {}, running, true, nil},
+		"one without expiry":           {func(s *session.State) { s.Lease.ExpiresAt = time.Time{} }, running, false, session.ErrAlreadyRunning},
+		"another process took it over": {func(s *session.State) { expired(s); s.Lease.Epoch = 3 }, running, true, session.ErrStale},
+		"a run that ended":             {expired, &session.Run{ID: "run_1", Status: session.RunFailed}, true, session.ErrStale},
+		"another run":                  {expired, &session.Run{ID: "run_2", Status: session.RunRunning}, true, session.ErrStale},
+		"no run":                       {expired, nil, true, session.ErrStale},
+		"paused":                       {func(s *session.State) { expired(s); s.Status = session.Paused }, running, true, session.ErrPaused},
 	} {
 		take := session.TakeOver{SessionID: "s-1", RunID: "run_1", Owner: "you", Epoch: 2, Force: test.force}
 		checkRefusal(t, name, take.Guard(held(test.state), test.run, now), test.want)
 	}
 }
 
-// checkRefusal wants a refusal to be of its kind and to say what the store holds.
+// checkRefusal requires an error of the given kind that carries the state of the
+// session.
 func checkRefusal(t *testing.T, name string, err error, want *session.Error) {
 	t.Helper()
 	if want == nil {
@@ -129,13 +130,13 @@ func TestSwap(t *testing.T) {
 		ok     bool
 		want   *session.Error
 	}{
-		"as expected":           {session.StatusChange{Expect: []session.Status{session.Failed, session.Active}, To: session.Paused}, true, nil},
-		"with its version":      {session.StatusChange{Expect: []session.Status{session.Active}, To: session.Paused, ExpectVersion: 5}, true, nil},
-		"with another version":  {session.StatusChange{Expect: []session.Status{session.Active}, To: session.Paused, ExpectVersion: 4}, false, nil},
-		"another status":        {session.StatusChange{Expect: []session.Status{session.Failed}, To: session.Paused}, false, nil},
-		"nothing expected":      {session.StatusChange{To: session.Paused}, false, nil},
-		"to an unknown status":  {session.StatusChange{Expect: []session.Status{session.Active}, To: "odd"}, false, session.ErrInvalid},
-		"to what it may not be": {session.StatusChange{Expect: []session.Status{session.Completed}, To: session.Interrupted}, false, session.ErrTransition},
+		"as expected":                  {session.StatusChange{Expect: []session.Status{session.Failed, session.Active}, To: session.Paused}, true, nil},
+		"with its version":             {session.StatusChange{Expect: []session.Status{session.Active}, To: session.Paused, ExpectVersion: 5}, true, nil},
+		"with another version":         {session.StatusChange{Expect: []session.Status{session.Active}, To: session.Paused, ExpectVersion: 4}, false, nil},
+		"another status":               {session.StatusChange{Expect: []session.Status{session.Failed}, To: session.Paused}, false, nil},
+		"nothing expected":             {session.StatusChange{To: session.Paused}, false, nil},
+		"to an unknown status":         {session.StatusChange{Expect: []session.Status{session.Active}, To: "odd"}, false, session.ErrInvalid},
+		"to a status it must not take": {session.StatusChange{Expect: []session.Status{session.Completed}, To: session.Interrupted}, false, session.ErrTransition},
 	} {
 		state := held(func(s *session.State) {
 			if test.want == session.ErrTransition {
@@ -166,13 +167,13 @@ func TestChangeCheck(t *testing.T) {
 		change session.Change
 		ok     bool
 	}{
-		"nothing":                {session.Change{}, true},
-		"an unknown status":      {session.Change{Status: "odd"}, false},
-		"a negative count":       {session.Change{KeepMessages: &minus}, false},
-		"a bad message":          {session.Change{Messages: []session.Message{{}}}, false},
-		"a bad write":            {session.Change{Writes: writes(replaceOp("k", "{"))}, false},
-		"an outcome":             {session.Change{Outcome: &session.Outcome{Status: session.RunCompleted}}, true},
-		"an outcome that is not": {session.Change{Outcome: &session.Outcome{Status: session.RunRunning}}, false},
+		"nothing":                              {session.Change{}, true},
+		"an unknown status":                    {session.Change{Status: "odd"}, false},
+		"a negative count":                     {session.Change{KeepMessages: &minus}, false},
+		"a bad message":                        {session.Change{Messages: []session.Message{{}}}, false},
+		"a bad write":                          {session.Change{Writes: writes(replaceOp("k", "{"))}, false},
+		"an outcome":                           {session.Change{Outcome: &session.Outcome{Status: session.RunCompleted}}, true},
+		"an outcome that does not end the run": {session.Change{Outcome: &session.Outcome{Status: session.RunRunning}}, false},
 	} {
 		if err := test.change.Check(); (err == nil) != test.ok || err != nil && !errors.Is(err, session.ErrInvalid) {
 			t.Errorf("%s: %v", name, err)
@@ -238,7 +239,7 @@ func at(text string) time.Time {
 	return t
 }
 
-// What was stored before there were limits is read all the same.
+// Documents that were stored before the limits existed can still be read.
 func TestStateBeyondLimitsIsRead(t *testing.T) {
 	t.Parallel()
 	old := held(func(s *session.State) {
@@ -293,22 +294,22 @@ func TestLease(t *testing.T) {
 		s := session.State{ID: "s-1", Lease: test.lease}
 		for _, run := range []*session.Run{nil, {Status: session.RunCompleted}} {
 			if err := s.Free(run, now); (err == nil) == test.live || err != nil && !errors.Is(err, session.ErrAlreadyRunning) {
-				t.Errorf("%s: free says %v", name, err)
+				t.Errorf("%s: Free returned %v", name, err)
 			}
 		}
 		running := &session.Run{Status: session.RunRunning}
 		if err := s.Free(running, now); !errors.Is(err, session.ErrAlreadyRunning) {
-			t.Errorf("%s: free says %v during a run", name, err)
+			t.Errorf("%s: Free returned %v during a run", name, err)
 		}
 		pause := session.StatusChange{To: session.Paused}
 		if err := pause.Free(&s, running, now); (err == nil) == test.live {
-			t.Errorf("%s: pausing says %v", name, err)
+			t.Errorf("%s: pausing returned %v", name, err)
 		}
 		failing := session.StatusChange{To: session.Failed}
 		for _, status := range session.Statuses() {
 			s.Status = status
 			if err := failing.Free(&s, running, now); !errors.Is(err, session.ErrAlreadyRunning) {
-				t.Errorf("%s: failing a %s session during a run says %v", name, status, err)
+				t.Errorf("%s: failing a %s session during a run returned %v", name, status, err)
 			}
 		}
 	}

@@ -8,12 +8,12 @@ import (
 	"slices"
 )
 
-// CustomState is a session's custom state: JSON values under top-level keys. A list
-// keeps what was appended to it apart from what it was written with, so that
-// appending to a long list costs what is appended.
+// CustomState is a session's custom state: JSON values under top-level keys. Items
+// that were appended to a list are kept apart from its original value, so that the
+// cost of an append depends only on the appended items.
 //
-// The zero value has no keys. A CustomState is not safe for concurrent
-// writes; [CustomState.Clone] is cheap.
+// The zero value has no keys. A CustomState is not safe for concurrent writes;
+// [CustomState.Clone] is cheap.
 type CustomState struct {
 	keys map[string]docValue
 }
@@ -30,13 +30,13 @@ func ParseCustomState(object json.RawMessage) (CustomState, error) {
 	return d, err
 }
 
-// Len is the number of keys.
+// Len returns the number of keys.
 func (d *CustomState) Len() int { return len(d.keys) }
 
 // Has reports whether the key is set.
 func (d *CustomState) Has(key string) bool { _, ok := d.keys[key]; return ok }
 
-// Get is the value under key, or nil.
+// Get returns the value under key, or nil.
 func (d *CustomState) Get(key string) json.RawMessage {
 	v, ok := d.keys[key]
 	if !ok {
@@ -45,7 +45,7 @@ func (d *CustomState) Get(key string) json.RawMessage {
 	return v.json()
 }
 
-// Set puts a JSON value under key.
+// Set stores a JSON value under key.
 func (d *CustomState) Set(key string, value json.RawMessage) {
 	if d.keys == nil {
 		d.keys = map[string]docValue{}
@@ -53,7 +53,7 @@ func (d *CustomState) Set(key string, value json.RawMessage) {
 	d.keys[key] = docValue{raw: value}
 }
 
-// All yields keys in order with their values.
+// All yields the keys in order with their values.
 func (d *CustomState) All() iter.Seq2[string, json.RawMessage] {
 	return func(yield func(string, json.RawMessage) bool) {
 		for _, key := range slices.Sorted(maps.Keys(d.keys)) {
@@ -77,7 +77,7 @@ func (d *CustomState) Check() error {
 	return nil
 }
 
-// Clone is an independent copy that shares the values.
+// Clone returns an independent copy that shares the values.
 func (d *CustomState) Clone() CustomState {
 	out := CustomState{keys: make(map[string]docValue, len(d.keys))}
 	for key, v := range d.keys {
@@ -87,9 +87,9 @@ func (d *CustomState) Clone() CustomState {
 	return out
 }
 
-// Apply performs the operations in order. It changes nothing when one of them
-// cannot be performed: an append to something that is not a list. An append of no
-// items does nothing.
+// Apply performs the operations in order. If one of them is impossible, an append
+// to a value that is not a list, Apply changes nothing and returns an error. An
+// append of no items does nothing.
 func (d *CustomState) Apply(w Writes) error {
 	if err := d.check(w); err != nil {
 		return err
@@ -122,7 +122,7 @@ func (d *CustomState) check(w Writes) error {
 	if err := w.Check(); err != nil {
 		return err
 	}
-	list := map[string]bool{} // keys this very list of operations made lists or not
+	list := map[string]bool{} // keys that these operations turned into lists or other values
 	for i := range w.Ops {
 		op := &w.Ops[i]
 		switch op.Kind {
@@ -154,7 +154,7 @@ func IsList(value json.RawMessage) bool {
 	return len(trimmed) > 0 && trimmed[0] == '['
 }
 
-// json puts a list and what was appended to it together.
+// json joins a list with the items that were appended to it.
 func (v docValue) json() json.RawMessage {
 	if len(v.items) == 0 {
 		return v.raw
@@ -162,7 +162,7 @@ func (v docValue) json() json.RawMessage {
 	return JoinList(v.raw, v.items)
 }
 
-// JoinList is the JSON array base with items added at its end.
+// JoinList returns the JSON array base with items added at its end.
 func JoinList(base json.RawMessage, items []json.RawMessage) json.RawMessage {
 	base = bytes.TrimRight(base, " \t\r\n")
 	size := len(base)
@@ -180,7 +180,7 @@ func JoinList(base json.RawMessage, items []json.RawMessage) json.RawMessage {
 	return append(out, ']')
 }
 
-// Size returns roughly the encoded length in bytes.
+// Size returns the approximate encoded length in bytes.
 func (d *CustomState) Size() int {
 	n := 0
 	for key, v := range d.keys {
@@ -221,6 +221,6 @@ func (d *CustomState) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// Peek is the value under key without what was appended to it since, or nil. It
-// tells a list from other values without joining it.
+// Peek returns the value under key without the items that were appended to it
+// since, or nil. It distinguishes a list from other values without joining it.
 func (d *CustomState) Peek(key string) json.RawMessage { return d.keys[key].raw }

@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// Diff is the list of operations that turns before into after. A list that only
-// grew becomes an append, so that parallel writers of one list compose.
+// Diff returns the operations that turn before into after. A list that only grew
+// becomes an append, so that parallel writes to one list compose.
 func Diff(before, after *CustomState) Writes {
 	var w Writes
 	for _, key := range slices.Sorted(maps.Keys(before.keys)) {
@@ -51,8 +51,8 @@ func diffValue(key string, was, now json.RawMessage) (Op, bool) {
 	return Op{Kind: OpAppend, Key: key, Items: b[len(a):]}, len(b) > len(a)
 }
 
-// sameJSON compares two values as JSON, whatever their spacing. Numbers are
-// compared as written, for 1 and 1.0 are not the same to everyone who reads them.
+// sameJSON compares two values as JSON, ignoring whitespace. Numbers are compared
+// as text, because some readers distinguish 1 from 1.0.
 func sameJSON(a, b json.RawMessage) bool {
 	var ca, cb bytes.Buffer
 	if json.Compact(&ca, a) != nil || json.Compact(&cb, b) != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// genChanged makes a document that resembles another: some keys the same, some
-// changed, some gone, some new, some lists grown.
+// genChanged generates a document that resembles another: some keys are equal,
+// some changed, removed or new, and some lists have grown.
 func genChanged(before *session.CustomState) *rapid.Generator[*session.CustomState] {
 	return rapid.Custom(func(t *rapid.T) *session.CustomState {
 		after := before.Clone()
@@ -73,7 +73,7 @@ func TestDiffTable(t *testing.T) {
 		{"spacing and key order", `{"a":{"x":1,"y":2}}`, `{"a": {"y":2, "x":1}}`, `null`},
 		{"a new key", `{}`, `{"a":null}`, `[{"kind":"replace","key":"a","value":null}]`},
 		{"a new list", `{}`, `{"a":[1]}`, `[{"kind":"replace","key":"a","value":[1]}]`},
-		{"a key that went", `{"a":null}`, `{}`, `[{"kind":"delete","key":"a"}]`},
+		{"a removed key", `{"a":null}`, `{}`, `[{"kind":"delete","key":"a"}]`},
 		{"null to a value", `{"a":null}`, `{"a":0}`, `[{"kind":"replace","key":"a","value":0}]`},
 		{"a list that shrank", `{"a":[1,2]}`, `{"a":[1]}`, `[{"kind":"replace","key":"a","value":[1]}]`},
 		{"a list that changed", `{"a":[1,2]}`, `{"a":[3,2,1]}`, `[{"kind":"replace","key":"a","value":[3,2,1]}]`},
@@ -96,7 +96,7 @@ func TestPatchesLeadFromBeforeToAfter(t *testing.T) {
 			return
 		}
 		patches := session.Patches(before, w)
-		// What a reader gets has been through JSON.
+		// A reader receives the patches as JSON.
 		var read []session.Patch
 		if err := json.Unmarshal(encode(patches), &read); err != nil {
 			t.Fatal(err)
@@ -109,7 +109,8 @@ func TestPatchesLeadFromBeforeToAfter(t *testing.T) {
 	})
 }
 
-// Applied before, after, or twice, they lead to after.
+// The patches lead to after, whether they are applied to before, to after, or
+// twice.
 func TestResultPatchesMayBeRepeated(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

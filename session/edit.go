@@ -5,32 +5,33 @@ import (
 	"time"
 )
 
-// Edit is a write to a session outside a run. It is one atomic write, or nothing;
-// zero fields leave things as they are. The functions below, such as [Save] and
-// [AppendMessages], are the edits that applications make.
+// Edit is a write to a session outside a run. A store applies all of it in one
+// atomic write, or none of it; zero fields leave the session as it is. The
+// functions below, such as [Save] and [AppendMessages], are the edits that
+// applications make.
 //
 // An edit raises the session's version and is refused while a run holds the
-// session; see [Edit.Guard]. Only one that is limited to metadata and child
-// references is allowed at any time and leaves the version; see [Edit.Beside].
+// session; see [Edit.Guard]. An edit of metadata and child references alone is
+// allowed at any time and does not raise the version; see [Edit.Beside].
 type Edit struct {
 	SessionID string
 	// Version, when not 0, is the version that the session must have. An edit with a
 	// Document always states it.
 	Version int64
 	// Create is the new session's document; the edit is refused with [ErrExists] if
-	// there is one. Otherwise the session must exist.
+	// the session exists. Without Create the session must exist.
 	Create *State
-	// Document replaces what a caller may say about the session. Custom state,
-	// counters, the lease and what lives in rows of its own are not taken from it. A
-	// new UserID also becomes that of all sessions below which had the old one; their
-	// versions stay.
+	// Document replaces the fields of the session that a caller may write. Custom
+	// state, counters, the lease and everything that is kept in rows of its own are
+	// ignored. A new UserID is also written to all sessions below that had the old
+	// one; their versions do not change.
 	Document *State
 	// Metadata sets and, where the value is nil, deletes metadata entries.
 	Metadata map[string]*string
 	// Steps and Resumes are added to the session's counters.
 	Steps, Resumes int
-	// Change must not have what only a run can write: StepCount, Calls, Pending, Run
-	// and Outcome.
+	// Change must not contain what only a run can write: StepCount, Calls, Pending,
+	// Run and Outcome.
 	Change
 }
 
@@ -43,14 +44,14 @@ type Edited struct {
 	ResumeCount int
 }
 
-// Check reports what is wrong with an edit before a store touches anything.
+// Check returns an error if no store could apply the edit.
 func (e *Edit) Check() error {
 	for _, document := range []*State{e.Create, e.Document} {
 		if document == nil {
 			continue
 		}
 		if document.ID != e.SessionID {
-			return Invalid("session id", "%q is not that of the document, %q", e.SessionID, document.ID)
+			return Invalid("session id", "%q does not match the document, %q", e.SessionID, document.ID)
 		}
 		if err := document.Check(); err != nil {
 			return err
@@ -58,9 +59,9 @@ func (e *Edit) Check() error {
 	}
 	switch {
 	case e.Create != nil && e.Document != nil:
-		return Invalid("edit", "creates a session and replaces its document")
+		return Invalid("edit", "must not both create a session and replace its document")
 	case e.Steps < 0 || e.Resumes < 0:
-		return Invalid("edit", "counts down: %d steps, %d resumes", e.Steps, e.Resumes)
+		return Invalid("edit", "must not decrease a counter: %d steps, %d resumes", e.Steps, e.Resumes)
 	case e.StepCount != nil || len(e.Calls) > 0 || len(e.Pending) > 0 || e.Run != nil || e.Outcome != nil:
 		return Invalid("edit", "has a step count, calls, waits or an outcome, which only a run writes")
 	}
@@ -71,8 +72,8 @@ func (e *Edit) Check() error {
 }
 
 // Beside reports whether the edit is limited to metadata and child references,
-// which others than the holder of the lease may write during a run. Such an edit
-// does not raise the version.
+// which processes other than the holder of the lease may write during a run. Such
+// an edit does not raise the version.
 func (e *Edit) Beside() bool {
 	c := &e.Change
 	return (e.Metadata != nil || c.Children != nil) &&
@@ -83,8 +84,8 @@ func (e *Edit) Beside() bool {
 		c.ExpiresAt == nil && c.Checkpoint == nil && c.Run == nil && c.Outcome == nil
 }
 
-// Guard decides whether the edit may be made at the store's time now. state is nil
-// if there is no session; run is the session's current run, or nil.
+// Guard returns an error if the edit is not allowed at the store's time now. state
+// is nil if the session does not exist; run is the session's current run, or nil.
 func (e *Edit) Guard(state *State, run *Run, now time.Time) error {
 	switch {
 	case e.Create != nil && state != nil:
@@ -100,7 +101,7 @@ func (e *Edit) Guard(state *State, run *Run, now time.Time) error {
 		return err
 	}
 	if (e.Version != 0 || e.Document != nil) && e.Version != state.Version {
-		return ErrStale.WithMessage("session %s: version %d was expected", e.SessionID, e.Version).WithSaw(state.Saw())
+		return ErrStale.WithMessage("session %s: expected version %d", e.SessionID, e.Version).WithSaw(state.Saw())
 	}
 	if e.Document != nil {
 		return Transition(state.Status, e.Document.Status)
@@ -108,7 +109,7 @@ func (e *Edit) Guard(state *State, run *Run, now time.Time) error {
 	return transition(state.Status, e.Status)
 }
 
-// transition is [Transition] to a status that may be none.
+// transition is [Transition] to a status that may be empty, which means no change.
 func transition(from, to Status) error {
 	if to == "" {
 		return nil
@@ -116,8 +117,8 @@ func transition(from, to Status) error {
 	return Transition(from, to)
 }
 
-// Apply writes the edit to a document that has all its fields but those that live
-// in rows. The rest of the change is the store's to write, and so is the version.
+// Apply writes the edit to a document. The store writes what is kept in rows of
+// its own, the rest of the change, and the version.
 func (e *Edit) Apply(state *State, now time.Time) error {
 	if d := e.Document; d != nil {
 		state.Output, state.Error, state.FailureReason, state.Interrupt = d.Output, d.Error, d.FailureReason, d.Interrupt
@@ -136,7 +137,7 @@ func (e *Edit) Apply(state *State, now time.Time) error {
 	}
 	state.StepCount += e.Steps
 	state.ResumeCount += e.Resumes
-	if !e.Beside() { // what the run's last commit was is no longer what happened last
+	if !e.Beside() { // the run's last commit is no longer the latest write
 		state.LastCommit = ""
 	}
 	if e.Metadata != nil || !e.Beside() {
@@ -145,16 +146,17 @@ func (e *Edit) Apply(state *State, now time.Time) error {
 	return nil
 }
 
-// Create makes a session at version 1. Of concurrent calls for one id exactly one
-// wins; the others get [ErrExists].
+// Create creates a session at version 1. Of concurrent calls for one id exactly
+// one succeeds; the others get [ErrExists].
 func Create(ctx context.Context, sessions Documents, state *State) error {
 	_, err := sessions.Edit(ctx, &Edit{SessionID: state.ID, Create: state})
 	return err
 }
 
-// Save replaces the document and the custom state if the version is still
-// state.Version, and sets that to the new version. It writes a checkpoint. See
-// [Edit] for what is not taken from state.
+// Save replaces the document and the custom state and writes a checkpoint, if the
+// session's version equals state.Version; otherwise it returns [ErrStale]. On
+// success state.Version is the new version. See [Edit] for the fields of state
+// that are ignored.
 func Save(ctx context.Context, sessions Documents, state *State) error {
 	out, err := sessions.Edit(ctx, &Edit{
 		SessionID: state.ID, Version: state.Version, Document: state,
@@ -166,31 +168,32 @@ func Save(ctx context.Context, sessions Documents, state *State) error {
 	return err
 }
 
-// Merge performs operations on custom state.
+// Merge applies operations to custom state.
 func Merge(ctx context.Context, sessions Documents, id string, w Writes) (Committed, error) {
 	return edit(ctx, sessions, id, Change{Writes: w})
 }
 
-// AppendMessages adds messages to the transcript. A message id that the transcript
-// has already is refused, here and in every change; messages without an id are not
-// compared.
+// AppendMessages appends messages to the transcript. A message whose id is already
+// in the transcript is refused, here and in every change; messages without an id
+// are not compared.
 func AppendMessages(ctx context.Context, sessions Documents, id string, messages []Message) (Committed, error) {
 	return edit(ctx, sessions, id, Change{Messages: messages})
 }
 
-// TruncateMessages keeps the first messages of the transcript and ends what hung
-// on the others; see [Change.KeepMessages].
+// TruncateMessages keeps the first messages of the transcript and ends whatever
+// depends on the others; see [Change.KeepMessages].
 func TruncateMessages(ctx context.Context, sessions Documents, id string, keep int) (Committed, error) {
 	return edit(ctx, sessions, id, Change{KeepMessages: &keep})
 }
 
-// DropCalls deletes the rows of an assistant message's calls.
+// DropCalls deletes the call rows of an assistant message.
 func DropCalls(ctx context.Context, sessions Documents, id, messageID string) error {
 	_, err := edit(ctx, sessions, id, Change{Promote: &Promotion{MessageID: messageID}})
 	return err
 }
 
-// CreateCheckpoint marks the session as it is now and reads the checkpoint back.
+// CreateCheckpoint writes a checkpoint of the session's current state and returns
+// it.
 func CreateCheckpoint(ctx context.Context, sessions interface {
 	Documents
 	Checkpoints
@@ -212,7 +215,7 @@ func edit(ctx context.Context, sessions Documents, id string, change Change) (Co
 }
 
 // PatchMetadata sets and, where the value is nil, deletes metadata entries. It is
-// allowed during a run and leaves the version.
+// allowed during a run and does not raise the version.
 func PatchMetadata(ctx context.Context, sessions Documents, id string, patch map[string]*string) error {
 	if patch == nil {
 		patch = map[string]*string{}
@@ -221,9 +224,9 @@ func PatchMetadata(ctx context.Context, sessions Documents, id string, patch map
 	return err
 }
 
-// PutChildren adds references to sub-agents' sessions or replaces those to the
-// same sessions; see [ChildRef.Replace] for what they keep. It is allowed during a
-// run and leaves the version.
+// PutChildren adds references to sub-agents' sessions, or replaces those to the
+// same sessions; see [ChildRef.Replace] for what a replaced reference passes on.
+// It is allowed during a run and does not raise the version.
 func PutChildren(ctx context.Context, sessions Documents, id string, refs []ChildRef) error {
 	if refs == nil {
 		refs = []ChildRef{}
@@ -251,9 +254,9 @@ func IncrementResumes(ctx context.Context, sessions Documents, id string) (int, 
 	return out.ResumeCount, nil
 }
 
-// MessageCount is the number of messages in a transcript.
+// MessageCount returns the number of messages in a transcript.
 func MessageCount(ctx context.Context, sessions Transcripts, id string) (int, error) {
-	// A page behind the last message reads none.
+	// A page after the last message reads no messages.
 	page, err := sessions.Messages(ctx, id, PageRequest{Limit: 1, Offset: maxMessages, Total: true})
 	if err != nil {
 		return 0, err
@@ -261,5 +264,5 @@ func MessageCount(ctx context.Context, sessions Transcripts, id string) (int, er
 	return *page.Total, nil
 }
 
-// maxMessages is more than any transcript has.
+// maxMessages is larger than any transcript.
 const maxMessages = 1<<31 - 1

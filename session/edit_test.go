@@ -9,8 +9,8 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// TestEditBeside sets every field of an edit on its own: a field that is added
-// later is not forgotten.
+// TestEditBeside sets every field of an edit on its own, so that a field added
+// later is covered.
 func TestEditBeside(t *testing.T) {
 	t.Parallel()
 	allowed := map[string]bool{"SessionID": true, "Metadata": true, "Children": true}
@@ -54,7 +54,7 @@ func TestEditBeside(t *testing.T) {
 		check(field.Name, e)
 	}
 	if (&session.Edit{}).Beside() {
-		t.Error("an edit without anything is beside a run: it raises the version")
+		t.Error("an empty edit raises the version and must not be allowed during a run")
 	}
 }
 

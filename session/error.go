@@ -11,8 +11,8 @@ import (
 // category: provider, tool, state, framework or validation.
 type Code string
 
-// The codes that the framework itself produces. Model adapters add provider_
-// codes of their own.
+// The codes that the framework itself produces. Model adapters define further
+// provider_ codes.
 const (
 	CodeNotFound      Code = "state_not_found"
 	CodeExists        Code = "state_exists"
@@ -70,23 +70,23 @@ const (
 	CodeModelTimeout  Code = "provider_timeout"
 )
 
-// Error is every failure Helix reports. Two errors are the same, for
-// [errors.Is], when their codes are equal.
+// Error is the type of every failure that Helix reports. [errors.Is] considers two
+// errors equal when their codes are equal.
 type Error struct {
 	Code Code `json:"code"`
 	// Category is the code's prefix unless set.
 	Category  string `json:"category,omitempty"`
 	Retryable bool   `json:"retryable,omitempty"`
-	// StatusCode is the HTTP status a provider answered with, if any.
+	// StatusCode is the HTTP status of the provider's response, if any.
 	StatusCode int    `json:"statusCode,omitempty"`
 	Message    string `json:"message"`
-	// Field names the input that was refused.
+	// Field names the input that is invalid.
 	Field string `json:"field,omitempty"`
-	// Saw is what the store truly held when it refused a conflicting write.
+	// Saw is the state of the session that made the store refuse a conflicting write.
 	Saw *Saw `json:"saw,omitempty"`
-	// Calls names the tool calls an error is about.
+	// Calls names the tool calls that the error is about.
 	Calls []string `json:"calls,omitempty"`
-	// Cause is what led to the error. Its text survives storage, its type does not.
+	// Cause is the underlying error. Storage keeps its text but not its type.
 	Cause error `json:"-"`
 }
 
@@ -108,8 +108,8 @@ var (
 	ErrCorrupt        = &Error{Code: CodeCorrupt, Message: "stored data cannot be decoded"}
 	ErrTransition     = &Error{Code: CodeTransition, Message: "no such status transition"}
 	ErrAlreadyRunning = &Error{Code: CodeRunning, Message: "the session is already running"}
-	ErrAwaitingInput  = &Error{Code: CodeAwaiting, Message: "the session waits for an answer"}
-	ErrAnswered       = &Error{Code: CodeAnswered, Message: "a call was answered meanwhile"}
+	ErrAwaitingInput  = &Error{Code: CodeAwaiting, Message: "the session is waiting for an answer"}
+	ErrAnswered       = &Error{Code: CodeAnswered, Message: "a call was answered in the meantime"}
 	ErrPaused         = &Error{Code: CodePaused, Message: "the session is paused"}
 	ErrNotResumable   = &Error{Code: CodeNotResumable, Message: "the session cannot be resumed"}
 	ErrInvalid        = &Error{Code: CodeInvalid, Message: "invalid input"}
@@ -117,7 +117,7 @@ var (
 	ErrNotAllowed     = &Error{Code: CodeNotAllowed, Message: "the submitter may not answer the call"}
 	ErrTooLarge       = &Error{Code: CodeTooLarge, Message: "too large"}
 	ErrMaxSteps       = &Error{Code: CodeMaxSteps, Message: "the step limit was reached"}
-	ErrNoOutput       = &Error{Code: CodeNoOutput, Message: "the model gave no output"}
+	ErrNoOutput       = &Error{Code: CodeNoOutput, Message: "the model produced no output"}
 	ErrCancelled      = &Error{Code: CodeCancelled, Message: "the run was aborted"}
 	ErrCrashLoop      = &Error{Code: CodeCrashLoop, Message: "the run made no progress over several attempts"}
 	ErrExpired        = &Error{Code: CodeExpired, Category: "framework", Message: "the session has expired"}
@@ -126,7 +126,7 @@ var (
 	ErrClosed         = &Error{Code: CodeClosed, Message: "closed"}
 	ErrUnknownAgent   = &Error{Code: CodeUnknownAgent, Message: "no such agent"}
 	ErrRemote         = &Error{Code: CodeRemote, Retryable: true, Message: "the remote agent is out of reach"}
-	ErrTruncated      = &Error{Code: CodeTruncated, Message: "the stream no longer holds what was asked for"}
+	ErrTruncated      = &Error{Code: CodeTruncated, Message: "the stream no longer has the requested chunks"}
 	ErrStreamClosed   = &Error{Code: CodeStreamClosed, Message: "the stream is closed"}
 )
 
@@ -160,7 +160,7 @@ func (e *Error) Is(target error) bool {
 	return ok && t.Code == e.Code
 }
 
-// category is the code's prefix: "provider_rate_limited" is "provider".
+// category returns the code's prefix: "provider" for "provider_rate_limited".
 func (c Code) category() string {
 	switch c {
 	case CodeRunStopped, CodeAbandoned, CodeClientTimeout:
@@ -170,10 +170,10 @@ func (c Code) category() string {
 	return prefix
 }
 
-// errorJSON is Error without methods, so that encoding it does not recurse.
+// errorJSON is Error without its methods, so that encoding it does not recurse.
 type errorJSON Error
 
-// MarshalJSON stores the error with its category and its cause's text.
+// MarshalJSON encodes the error with its category and the text of its cause.
 func (e *Error) MarshalJSON() ([]byte, error) {
 	out := errorJSON(*e)
 	if out.Category == "" {
@@ -185,40 +185,42 @@ func (e *Error) MarshalJSON() ([]byte, error) {
 	return json.Marshal(&out)
 }
 
-// WithMessage returns a copy of e that says something more particular.
+// WithMessage returns a copy of e with a more specific message.
 func (e *Error) WithMessage(format string, args ...any) *Error {
 	out := *e
 	out.Message = fmt.Sprintf(format, args...)
 	return &out
 }
 
-// WithCause returns a copy of e with a message and the error that led to it.
+// WithCause returns a copy of e with a message and an underlying error.
 func (e *Error) WithCause(cause error, format string, args ...any) *Error {
 	out := e.WithMessage(format, args...)
 	out.Cause = cause
 	return out
 }
 
-// WithSaw returns a copy of e that reports what the store held.
+// WithSaw returns a copy of e that carries the state of the session that the store
+// found.
 func (e *Error) WithSaw(saw Saw) *Error {
 	out := *e
 	out.Saw = &saw
 	return &out
 }
 
-// UnknownAgent returns [ErrUnknownAgent] for an agent that a process does not know.
+// UnknownAgent returns [ErrUnknownAgent] for an agent that is not registered in
+// this process.
 func UnknownAgent(name string) *Error {
-	return ErrUnknownAgent.WithMessage("there is no agent named %.100q here", name)
+	return ErrUnknownAgent.WithMessage("no agent is named %.100q", name)
 }
 
-// Invalid is a validation error about one field.
+// Invalid returns a validation error about one field.
 func Invalid(field, format string, args ...any) *Error {
 	return &Error{Code: CodeInvalid, Field: field, Message: field + " " + fmt.Sprintf(format, args...)}
 }
 
-// AsError gives any error as an *Error: itself if it wraps one, with the context
-// it was wrapped in as part of the message, else an internal error with err's
-// text.
+// AsError converts err to an *Error. If err wraps one, the result is a copy whose
+// message includes the text of the wrapping; otherwise it is an internal error
+// with err's text.
 func AsError(err error) *Error {
 	if err == nil {
 		return nil
@@ -234,13 +236,13 @@ func AsError(err error) *Error {
 	out := *e
 	if wrapped {
 		out.Message = context + e.Message
-	} else { // the text of e, with what it saw and its cause, is somewhere within
+	} else { // the text of e, with the state it saw and its cause, is in the middle
 		out.Message, out.Cause, out.Saw = err.Error(), nil, nil
 	}
 	return &out
 }
 
-// IsRetryable reports whether the same call may succeed when made again.
+// IsRetryable reports whether the same call may succeed when it is repeated.
 func IsRetryable(err error) bool {
 	e, ok := errors.AsType[*Error](err)
 	return ok && e.Retryable

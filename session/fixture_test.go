@@ -16,10 +16,10 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// The files under testdata/v1 were written by the first version of the format.
-// They are never changed: whatever this program becomes, it must read them.
+// The first version of the format wrote the files under testdata/v1. They never
+// change: every later version must be able to read them.
 
-// documents makes the type that a fixture holds, by the beginning of its name.
+// documents returns the type that a fixture contains, by the prefix of its name.
 var documents = map[string]func() any{
 	"state":      func() any { return new(session.State) },
 	"message":    func() any { return new(session.Message) },
@@ -30,7 +30,7 @@ var documents = map[string]func() any{
 	"child":      func() any { return new(session.ChildRef) },
 }
 
-// fixtures reads every file with the constructor of what it holds.
+// fixtures reads every file, together with the constructor of its type.
 func fixtures(t rapid.TB) map[string]fixture {
 	files, err := filepath.Glob("testdata/v1/*.json")
 	if err != nil || len(files) == 0 {
@@ -181,8 +181,9 @@ func TestUnknownFieldsSurvive(t *testing.T) {
 	})
 }
 
-// A name that differs from a known one only in case is read as the known one, as
-// encoding/json does; it must not come back a second time and win.
+// A name that differs from a known one only in case is decoded as the known one,
+// as encoding/json does. It must not also be kept as an unknown field, which would
+// then override the known one.
 func TestNamesInAnotherCase(t *testing.T) {
 	t.Parallel()
 	var m session.Message

@@ -10,9 +10,9 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// FuzzDecode feeds arbitrary bytes to everything that reads stored or received
-// data: nothing may panic, and what was read once must be written the same way
-// from then on.
+// FuzzDecode passes arbitrary bytes to every decoder of stored or received data:
+// none may panic, and a document that was decoded once must keep its encoding from
+// then on.
 func FuzzDecode(f *testing.F) {
 	for _, fixture := range fixtures(f) {
 		f.Add(fixture.raw)
@@ -25,7 +25,7 @@ func FuzzDecode(f *testing.F) {
 	} {
 		f.Add([]byte(seed))
 	}
-	kinds := slices.Sorted(maps.Keys(documents)) // the same order every time, or coverage wavers
+	kinds := slices.Sorted(maps.Keys(documents)) // a stable order keeps coverage stable
 	f.Fuzz(func(t *testing.T, data []byte) {
 		for _, kind := range kinds {
 			stable(t, kind, data, documents[kind])
@@ -63,8 +63,9 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// stable decodes data and, if that works, requires the second encoding to equal
-// the first. A time at the end of all times can be read but not written as UTC.
+// stable decodes data and, if that succeeds, requires the second encoding to equal
+// the first. A time at the end of the supported range can be decoded but not
+// encoded in UTC.
 func stable(t *testing.T, name string, data []byte, makes func() any) {
 	first := makes()
 	if err := session.Decode(name, data, first); err != nil {

@@ -12,12 +12,12 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// The generators of the property tests. Keys are few, so that operations meet,
-// and nasty, so that escaping is put to the test.
+// The generators of the property tests. They use few keys, so that operations
+// collide, and unusual ones, so that escaping is tested.
 
 var (
 	keys = []string{"a", "b", "notes", "a/b", "~", "~1", "m~n/0", "", " ", "日本", "\"quoted\"", "<&>", "null", "-", "0"}
-	// topKeys leaves out the empty key, which custom state does not take.
+	// topKeys excludes the empty key, which custom state does not allow.
 	topKeys = []string{"a", "b", "notes", "a/b", "~0", "~1/~", "日本", "<\"&\n>", "-", "0"}
 	texts   = []string{"", "x", "plain text", "日本語 🧭", "a\nb\t\"c\"\\", "<b>&amp;</b>", "\u2028\u2029\u0000\u001f", "null", "{}"}
 )
@@ -26,7 +26,7 @@ func genText() *rapid.Generator[string] {
 	return rapid.OneOf(rapid.SampledFrom(texts), rapid.String())
 }
 
-// genValue makes any JSON value, nested at most depth deep.
+// genValue generates any JSON value, nested at most depth deep.
 func genValue(depth int) *rapid.Generator[any] {
 	return rapid.Custom(func(t *rapid.T) any {
 		kinds := 6
@@ -58,7 +58,7 @@ func genValue(depth int) *rapid.Generator[any] {
 	})
 }
 
-// genRaw makes JSON text of any value, spaced in different ways.
+// genRaw generates the JSON text of any value, with varying whitespace.
 func genRaw() *rapid.Generator[json.RawMessage] {
 	return rapid.Custom(func(t *rapid.T) json.RawMessage {
 		return space(t, encode(genValue(3).Draw(t, "value")))
@@ -102,7 +102,7 @@ func genOp() *rapid.Generator[session.Op] {
 			op.Kind = session.OpDelete
 		case 1:
 			op.Kind, op.Value = session.OpReplace, genRaw().Draw(t, "value")
-		case 2: // a list, so that appends find one
+		case 2: // a list, so that appends are possible
 			op.Kind, op.Value = session.OpReplace, space(t, encode(rapid.SliceOfN(genValue(1), 1, 3).Draw(t, "list")))
 		default:
 			op.Kind, op.Items = session.OpAppend, rapid.SliceOfN(genRaw(), 0, 3).Draw(t, "items")
@@ -117,7 +117,7 @@ func genWrites() *rapid.Generator[session.Writes] {
 	})
 }
 
-// genExtra makes fields that no version of the program knows.
+// genExtra generates fields that no version of the program knows.
 func genExtra() *rapid.Generator[session.Extra] {
 	return rapid.Custom(func(t *rapid.T) session.Extra {
 		extra := session.Extra{}
@@ -134,7 +134,7 @@ func genTime() *rapid.Generator[time.Time] {
 	})
 }
 
-// decoded gives JSON as Go values with its numbers as written.
+// decoded returns JSON as Go values, with numbers as written.
 func decoded(t rapid.TB, raw []byte) any {
 	t.Helper()
 	dec := json.NewDecoder(bytes.NewReader(raw))
@@ -163,7 +163,7 @@ func marshal(t rapid.TB, d *session.CustomState) json.RawMessage {
 	return raw
 }
 
-// must unwraps a value that a test takes for granted.
+// must returns a value and panics on an error.
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(fmt.Sprintf("unexpected error: %v", err))

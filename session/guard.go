@@ -2,31 +2,31 @@ package session
 
 import "time"
 
-// The rules of runs and leases are here, once for all stores. A store reads the
-// session, asks a guard, and writes what the other functions made of the document;
-// atomicity is its part.
+// This file has the rules of runs and leases, once for all stores. A store reads
+// the session, asks a guard, and writes the document that the other functions
+// return; the store is responsible for atomicity.
 //
-// Two stores decide a part of this in their servers, and have to agree with it:
+// Two stores decide a part of this in their servers and must agree with it:
 //
 //   - Postgres makes a commit with one statement, whose conditions (statement.go,
 //     guards) are those of [Commit.Guard]; it asks the guard itself to explain a
-//     refusal. The leases of a tree are renewed and given back by SQL (turns.go).
+//     refusal. SQL renews and releases the leases of a tree (turns.go).
 //   - Redis does the same in scripts: the guards of session_write.lua and
 //     session_commit.lua, the lease's operations raise, renew, follow and release.
 //     Its epochs begin at the server's time.
 //
 // The store suite proves that they agree: each case runs on every store.
 
-// NotFound is the refusal of an operation on a session that does not exist.
+// NotFound returns the error for an operation on a session that does not exist.
 func NotFound(id string) error { return ErrNotFound.WithMessage("session %s: not found", id) }
 
-// Exists is the refusal of a new session in the place of one that exists.
+// Exists returns the error for the creation of a session that already exists.
 func Exists(state *State) error {
 	return ErrExists.WithMessage("session %s already exists", state.ID).WithSaw(state.Saw())
 }
 
-// Born is the document of a new session, at version 0, whose tags do not repeat.
-// Whatever a new session cannot have yet is not taken from s.
+// Born returns the document of a new session, at version 0 and with unique tags.
+// Fields that a new session cannot have yet are not copied from s.
 func (s *State) Born(tenant string, now time.Time) State {
 	out := *s
 	out.Tenant, out.Version = tenant, 0
@@ -42,9 +42,9 @@ func (s *State) Born(tenant string, now time.Time) State {
 	return out
 }
 
-// LeaseEnd is when a lease ends that is taken or renewed now, in whole
-// microseconds, which every store keeps. One with a ttl of 0 never ends: that is
-// the zero time.
+// LeaseEnd returns when a lease that is taken or renewed now expires, in whole
+// microseconds, the precision of every store. A ttl of 0 means never: the result
+// is the zero time.
 func LeaseEnd(now time.Time, ttl time.Duration) time.Time {
 	if ttl <= 0 {
 		return time.Time{}
@@ -52,8 +52,8 @@ func LeaseEnd(now time.Time, ttl time.Duration) time.Time {
 	return now.Add(ttl).Truncate(time.Microsecond)
 }
 
-// Holds refuses a fence that is not that of the session's lease. A lease that was
-// given back has no owner, and no fence matches it.
+// Holds returns an error unless fence is that of the session's lease. A released
+// lease has no owner, and no fence matches it.
 func (s *State) Holds(fence Fence) error {
 	if fence.Owner != "" && s.Lease.Fence() == fence {
 		return nil
@@ -61,8 +61,8 @@ func (s *State) Holds(fence Fence) error {
 	return ErrStale.WithMessage("session %s: another owner holds the lease", s.ID).WithSaw(s.Saw())
 }
 
-// Release gives the lease back. A run that has not ended is left to whoever takes
-// it over: from now on.
+// Release releases the lease. If the run has not ended, any process may take it
+// over from now on.
 func (s *State) Release(run *Run, now time.Time) {
 	s.Lease = Lease{Epoch: s.Lease.Epoch}
 	if run != nil && run.Status == RunRunning {
@@ -70,15 +70,15 @@ func (s *State) Release(run *Run, now time.Time) {
 	}
 }
 
-// Settles reports whether the close of the stream of a run, which has ended, is
-// still the session's to record.
+// Settles reports whether runID is the session's current run and has ended, so
+// that the close of its stream can be recorded.
 func (s *State) Settles(runID string, run *Run) bool {
 	return s.CurrentRunID == runID && (run == nil || run.Status != RunRunning)
 }
 
-// Guard decides whether a commit may be applied to a session, whose current run is
-// run or nil: nil if it may, repeated if it already was, else the error that reports
-// what the store holds.
+// Guard decides whether a commit may be applied to a session whose current run is
+// run, or nil. It returns nil if the commit may be applied, repeated if it already
+// was, and otherwise an error that carries the state of the session.
 func (c *Commit) Guard(state *State, run *Run) (repeated bool, err error) {
 	if c.Key != "" && state.LastCommit == c.Key {
 		return true, nil
@@ -88,16 +88,16 @@ func (c *Commit) Guard(state *State, run *Run) (repeated bool, err error) {
 	}
 	switch {
 	case state.Version != c.Version:
-		return false, ErrStale.WithMessage("session %s: version %d was expected", c.SessionID, c.Version).WithSaw(state.Saw())
+		return false, ErrStale.WithMessage("session %s: expected version %d", c.SessionID, c.Version).WithSaw(state.Saw())
 	case state.CurrentRunID != c.RunID || run == nil || run.Status != RunRunning:
-		return false, ErrStale.WithMessage("session %s: run %s is over", c.SessionID, c.RunID).WithSaw(state.Saw())
+		return false, ErrStale.WithMessage("session %s: run %s has ended", c.SessionID, c.RunID).WithSaw(state.Saw())
 	}
 	return false, transition(state.Status, c.Status)
 }
 
-// Guard decides whether a run may be started at the store's time now. state is nil
-// if there is no session. run is the session's current run, or nil; same is the run
-// that has the id of the new one, or nil.
+// Guard returns an error if the run may not be started at the store's time now.
+// state is nil if the session does not exist. run is the session's current run, or
+// nil; same is the run that already has the new run's id, or nil.
 func (s *StartRun) Guard(state *State, run, same *Run, now time.Time) error {
 	switch {
 	case s.Create != nil && state != nil:
@@ -109,18 +109,19 @@ func (s *StartRun) Guard(state *State, run, same *Run, now time.Time) error {
 	case same != nil:
 		return ErrExists.WithMessage("session %s: run %s already exists", s.SessionID, s.Run.ID).WithSaw(state.Saw())
 	case state.Version != s.ExpectVersion || state.CurrentRunID != s.ExpectRun:
-		return ErrStale.WithMessage("session %s: it has changed since it was read", s.SessionID).WithSaw(state.Saw())
+		return ErrStale.WithMessage("session %s has changed since it was read", s.SessionID).WithSaw(state.Saw())
 	case run != nil && run.Status == RunRunning:
 		return ErrAlreadyRunning.WithMessage("session %s: run %s is running", s.SessionID, run.ID).WithSaw(state.Saw())
 	case state.Lease.Live(now) && (run == nil || !run.Status.Ended()):
-		return ErrAlreadyRunning.WithMessage("session %s: its lease is held", s.SessionID).WithSaw(state.Saw())
+		return ErrAlreadyRunning.WithMessage("session %s: another owner holds the lease", s.SessionID).WithSaw(state.Saw())
 	}
 	return transition(state.Status, s.Status)
 }
 
-// Begin gives a session its new run and the lease, and returns the run's record.
-// The epoch is above the session's last one, and above first: see [FirstEpoch]. The
-// change that the run starts with, and the version, are the store's to write.
+// Begin adds the new run and its lease to the session and returns the run's
+// record. The new epoch is above the session's last one and above first; see
+// [FirstEpoch]. The store writes the change that the run starts with, and the
+// version.
 func (s *StartRun) Begin(state *State, first int64, now time.Time) Run {
 	state.Reopen()
 	state.Status, state.CloseOwed, state.LastCommit, state.UpdatedAt = Active, false, "", now
@@ -141,7 +142,7 @@ func (s *StartRun) Begin(state *State, first int64, now time.Time) Run {
 	return run
 }
 
-// Guard decides whether a run may be taken over at the store's time now.
+// Guard returns an error if the run may not be taken over at the store's time now.
 func (t *TakeOver) Guard(state *State, run *Run, now time.Time) error {
 	switch {
 	case run == nil || run.ID != t.RunID || state.CurrentRunID != t.RunID:
@@ -149,18 +150,18 @@ func (t *TakeOver) Guard(state *State, run *Run, now time.Time) error {
 	case run.Status != RunRunning:
 		return ErrStale.WithMessage("session %s: run %s is %s", t.SessionID, t.RunID, run.Status).WithSaw(state.Saw())
 	case state.Lease.Epoch != t.Epoch:
-		return ErrStale.WithMessage("session %s: another taker was faster", t.SessionID).WithSaw(state.Saw())
+		return ErrStale.WithMessage("session %s: another process has taken the run over", t.SessionID).WithSaw(state.Saw())
 	case state.Status == Paused:
-		return ErrPaused.WithMessage("session %s: it is paused", t.SessionID).WithSaw(state.Saw())
+		return ErrPaused.WithMessage("session %s is paused", t.SessionID).WithSaw(state.Saw())
 	case !t.Force && state.Lease.Live(now):
-		return ErrAlreadyRunning.WithMessage("session %s: its lease has not expired", t.SessionID).WithSaw(state.Saw())
+		return ErrAlreadyRunning.WithMessage("session %s: the lease has not expired", t.SessionID).WithSaw(state.Saw())
 	}
 	return nil
 }
 
-// Take gives the lease of a run to the taker and notes the takeover in the run's
-// record. A run that has made progress since it was taken last begins to count anew;
-// one whose lease was given back was not lost, and does not count.
+// Take gives the lease to the new owner and records the takeover in the run. If
+// the run has made progress since the last takeover, the count of attempts
+// restarts. A released lease was not lost and does not count.
 func (t *TakeOver) Take(state *State, run *Run, now time.Time) *TakenOver {
 	if run.ProgressVersion != state.Version {
 		run.Attempts, run.ProgressVersion = 0, state.Version
@@ -172,19 +173,19 @@ func (t *TakeOver) Take(state *State, run *Run, now time.Time) *TakenOver {
 	return &TakenOver{Lease: state.Lease, Version: state.Version, Attempts: run.Attempts}
 }
 
-// Free refuses a write outside a run while the current run, or nil, is running: only
-// the holder of its lease writes the document then. Once the lease has expired that
-// is whoever takes the run over, for a write in between would land in the middle of
-// a step.
+// Free returns an error if the current run, which may be nil, is running: only the
+// holder of its lease may write the document then. After the lease has expired
+// this is the process that takes the run over, because a write in between would
+// fall into the middle of a step.
 func (s *State) Free(run *Run, now time.Time) error {
 	if s.Lease.Live(now) || (run != nil && run.Status == RunRunning) {
-		return ErrAlreadyRunning.WithMessage("session %s: a run holds it", s.ID).WithSaw(s.Saw())
+		return ErrAlreadyRunning.WithMessage("session %s: a run holds the session", s.ID).WithSaw(s.Saw())
 	}
 	return nil
 }
 
-// Free is [State.Free] for a change of status. An operator may pause a session
-// whose run has no holder, and release it from the pause.
+// Free is [State.Free] for a change of status. An operator may pause and unpause a
+// session whose run has no lease holder.
 func (c *StatusChange) Free(state *State, run *Run, now time.Time) error {
 	if c.To == Paused || (state.Status == Paused && c.To == Active) {
 		run = nil
@@ -193,7 +194,7 @@ func (c *StatusChange) Free(state *State, run *Run, now time.Time) error {
 }
 
 // Finish applies an outcome to the session's document. A run that only stopped
-// leaves the output of an earlier one.
+// keeps the output of an earlier one.
 func (s *State) Finish(o *Outcome) {
 	if o.Status == RunCompleted || o.Status == RunFailed {
 		s.Output = o.Output
@@ -203,8 +204,8 @@ func (s *State) Finish(o *Outcome) {
 	s.CloseOwed = true
 }
 
-// Reopen clears what an earlier run left behind when a new one starts. The
-// output stays until the new run has one of its own.
+// Reopen clears the results of an earlier run when a new one starts. The output
+// stays until the new run has its own.
 func (s *State) Reopen() {
 	s.Error, s.FailureReason, s.Interrupt = nil, "", nil
 }

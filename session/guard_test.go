@@ -35,13 +35,13 @@ func TestStartGuardOfNewSessions(t *testing.T) {
 		same  *session.Run
 		want  error
 	}{
-		"a new one":             {session.StartRun{Create: create, Change: session.Change{Status: session.Active}}, nil, nil, nil},
-		"a new one, no status":  {session.StartRun{Create: create}, nil, nil, nil},
-		"in the place of one":   {session.StartRun{Create: create}, exists, nil, session.ErrExists},
-		"an impossible status":  {session.StartRun{Create: create, Change: session.Change{Status: session.Completed}}, nil, nil, session.ErrTransition},
-		"of nothing":            {session.StartRun{}, nil, nil, session.ErrNotFound},
-		"a run that is there":   {session.StartRun{ExpectVersion: 5, ExpectRun: "run_1"}, exists, &session.Run{}, session.ErrExists},
-		"one that was not read": {session.StartRun{}, exists, nil, session.ErrStale},
+		"a new one":                   {session.StartRun{Create: create, Change: session.Change{Status: session.Active}}, nil, nil, nil},
+		"a new one, no status":        {session.StartRun{Create: create}, nil, nil, nil},
+		"in the place of one":         {session.StartRun{Create: create}, exists, nil, session.ErrExists},
+		"an impossible status":        {session.StartRun{Create: create, Change: session.Change{Status: session.Completed}}, nil, nil, session.ErrTransition},
+		"of nothing":                  {session.StartRun{}, nil, nil, session.ErrNotFound},
+		"a run that exists":           {session.StartRun{ExpectVersion: 5, ExpectRun: "run_1"}, exists, &session.Run{}, session.ErrExists},
+		"a version that was not read": {session.StartRun{}, exists, nil, session.ErrStale},
 	} {
 		if err := test.start.Guard(test.state, nil, test.same, now); !errors.Is(err, test.want) {
 			t.Errorf("%s: got %v, want %v", name, err, test.want)
@@ -108,10 +108,10 @@ func TestTake(t *testing.T) {
 		run      session.Run
 		attempts int
 	}{
-		"lost":                       {"you", session.Run{ProgressVersion: 5, Attempts: 1}, 2},
-		"lost after progress":        {"you", session.Run{ProgressVersion: 4, Attempts: 2}, 1},
-		"given back":                 {"", session.Run{ProgressVersion: 5, Attempts: 1}, 1},
-		"given back, after progress": {"", session.Run{ProgressVersion: 4, Attempts: 1}, 0},
+		"lost":                     {"you", session.Run{ProgressVersion: 5, Attempts: 1}, 2},
+		"lost after progress":      {"you", session.Run{ProgressVersion: 4, Attempts: 2}, 1},
+		"given back":               {"", session.Run{ProgressVersion: 5, Attempts: 1}, 1},
+		"released, after progress": {"", session.Run{ProgressVersion: 4, Attempts: 1}, 0},
 	} {
 		state := held(func(s *session.State) { s.Lease.Owner = test.owner })
 		take := session.TakeOver{Owner: "me", TTL: time.Second}
@@ -145,10 +145,10 @@ func TestHoldsReleaseSettles(t *testing.T) {
 		state := held(func(*session.State) {})
 		state.Release(run, now)
 		if state.Lease != want {
-			t.Errorf("a lease given back in %+v is %+v", run, state.Lease)
+			t.Errorf("releasing the lease of %+v gives %+v", run, state.Lease)
 		}
 		if err := state.Holds(session.Fence{Epoch: 2}); err == nil {
-			t.Error("somebody holds a lease that was given back")
+			t.Error("a released lease still has a holder")
 		}
 	}
 	if state.Settles("run_1", running) || state.Settles("run_2", nil) || !state.Settles("run_1", &session.Run{Status: session.RunFailed}) {

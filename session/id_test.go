@@ -35,7 +35,7 @@ func TestNewIDsAreSortedUniqueAndValid(t *testing.T) {
 		}
 		for _, id := range ids {
 			if seen[id] {
-				t.Fatalf("id %s was minted twice", id)
+				t.Fatalf("id %s was generated twice", id)
 			}
 			seen[id] = true
 			if err := session.CheckID(id); err != nil || !strings.HasPrefix(id, "ses_") || len(id) != 36 {
@@ -145,7 +145,7 @@ func TestChildIDsAreValidAndShort(t *testing.T) {
 				t.Fatalf("%q can be chosen", id)
 			}
 		}
-		// Children of children, to any depth, keep within the limit.
+		// Children of children, at any depth, stay within the limit.
 		for range 5 {
 			id = session.NewChildID(id, kind, name)
 			if err := session.CheckID(id); err != nil || len(id) > 200 {
@@ -176,8 +176,8 @@ func TestCheckChosenID(t *testing.T) {
 	}
 }
 
-// Who knows some of the ids of a second can guess none of the others, for each has
-// randomness of its own.
+// Knowing some ids of a second does not help to guess others, because each has its
+// own random part.
 func TestMintedIDsAreFarApart(t *testing.T) {
 	t.Parallel()
 	const each = 10_000
@@ -214,7 +214,7 @@ func TestMintedIDsAreFarApart(t *testing.T) {
 	}
 }
 
-// Derived ids are written to stores and engines: they must never change.
+// Derived ids are stored by stores and engines, so they must never change.
 func TestDerivedIDsAreFrozen(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 1, 2, 3, 4, 5, 6e6, time.UTC)

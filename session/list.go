@@ -15,24 +15,24 @@ const (
 	DefaultSweepSize = 100
 )
 
-// PageRequest asks for a page of a listing.
+// PageRequest selects a page of a listing.
 type PageRequest struct {
 	// Limit defaults to 50 and is at most 200.
 	Limit int
-	// Cursor is the Next of the page before; Offset, which does not count then,
-	// skips items instead.
+	// Cursor is the Next of the previous page. Offset skips items instead; it is
+	// ignored if Cursor is set.
 	Cursor string
 	Offset int
 	// MaxBytes bounds the stored size of the messages of a page, or of the inputs of
-	// calls that wait, which then may have fewer than Limit: it ends before the one that
-	// would take it over, but has at least one. 0 is no bound. Lists of anything else do
-	// not look at it.
+	// waiting calls. Such a page may have fewer than Limit items: it ends before the
+	// item that would exceed the bound, but has at least one. 0 means no bound. Other
+	// listings ignore it.
 	MaxBytes int64
-	// Total asks for the number of all items, which costs what it counts.
+	// Total requests the number of all items; its cost grows with that number.
 	Total bool
 }
 
-// Size is the page's size, within limits.
+// Size returns the page's size, within limits.
 func (p PageRequest) Size() int {
 	switch {
 	case p.Limit <= 0:
@@ -43,14 +43,14 @@ func (p PageRequest) Size() int {
 	return p.Limit
 }
 
-// Fits reports whether the next item belongs on the page, whose size it brings to so
-// many bytes; taken is the number of items that are on it.
+// Fits reports whether the next item belongs on the page. bytes is the size of the
+// page with this item, taken the number of items on it so far.
 func (p PageRequest) Fits(taken int, bytes int64) bool {
 	return taken == 0 || p.MaxBytes <= 0 || bytes <= p.MaxBytes
 }
 
-// Skip is the number of items to leave out: none after a cursor, which says
-// where the page begins.
+// Skip returns the number of items to skip: none after a cursor, which already
+// says where the page begins.
 func (p PageRequest) Skip() int {
 	if p.Cursor != "" {
 		return 0
@@ -58,9 +58,9 @@ func (p PageRequest) Skip() int {
 	return p.Offset
 }
 
-// Start is the number of items before the page, in a listing whose items are
-// numbered 1 to total without gaps and whose positions are these numbers. It is
-// never above total, whatever a client asks for.
+// Start returns the number of items before the page, in a listing whose items are
+// numbered 1 to total without gaps and whose positions are these numbers. The
+// result never exceeds total, whatever a client requests.
 func (p PageRequest) Start(total int) (int, error) {
 	at, resumed, err := p.Position()
 	switch {
@@ -69,7 +69,7 @@ func (p PageRequest) Start(total int) (int, error) {
 	case !resumed:
 		return min(p.Offset, total), nil
 	case at.N < 0:
-		return 0, Invalid("cursor", "%.40q was not made by this listing", p.Cursor)
+		return 0, Invalid("cursor", "%.40q is not a cursor of this listing", p.Cursor)
 	}
 	return int(min(at.N, int64(total))), nil
 }
@@ -77,10 +77,10 @@ func (p PageRequest) Start(total int) (int, error) {
 // Page is a part of a listing.
 type Page[T any] struct {
 	Items []T `json:"items"`
-	// Total is the number of all items, when asked for.
+	// Total is the number of all items, if the request asked for it.
 	Total *int `json:"total,omitempty"`
-	// Offset is the number of items before the page; for one that a cursor began it
-	// is 0 where they are not numbered.
+	// Offset is the number of items before the page. It is 0 for a page that began at
+	// a cursor, unless the items are numbered.
 	Offset  int  `json:"offset"`
 	Limit   int  `json:"limit"`
 	HasMore bool `json:"hasMore"`
@@ -88,28 +88,31 @@ type Page[T any] struct {
 	Next string `json:"next,omitempty"`
 }
 
-// Query selects sessions. Empty fields select all; several select what matches
-// each. With a UserID the listing reads the user's own sessions, whatever else it
-// selects: what it costs does not depend on those of others.
+// Query selects sessions. An empty field selects all; a session must match every
+// field that is set. With a UserID the listing reads only the user's own sessions,
+// whatever else it selects, so that its cost does not depend on other users'
+// sessions.
 type Query struct {
 	UserID   string
 	Agent    string
 	Statuses []Status
-	// Tags lists tags a session must have, all of them; Metadata entries likewise.
+	// Tags lists tags that a session must have, all of them, and Metadata entries
+	// likewise.
 	Tags     []string
 	Metadata map[string]string
 	ParentID string
-	// RootsOnly leaves out sub-agents' sessions.
+	// RootsOnly excludes sub-agents' sessions.
 	RootsOnly bool
-	// Activity selects sessions by what they are doing now. Stores keep an index of it,
-	// and one by user, so that a page costs what it lists.
+	// Activity selects sessions by their current activity. Stores keep an index by
+	// activity, and one by user and activity, so that the cost of a page depends only
+	// on what it lists.
 	Activity      Activity
 	CreatedAfter  time.Time
 	CreatedBefore time.Time
 	PageRequest
 }
 
-// Summary is a session as a listing shows it: newest first.
+// Summary is an entry of a listing of sessions.
 type Summary struct {
 	Key
 	Agent        string            `json:"agentType"`
@@ -125,8 +128,9 @@ type Summary struct {
 	UpdatedAt    time.Time         `json:"updatedAt"`
 }
 
-// Summary is the session as a listing shows it; run is the status of its latest
-// run, empty if there was none. Tags and metadata are shared with s.
+// Summary returns the session's entry in a listing; run is the status of its
+// latest run, empty if it has never run. The result shares tags and metadata with
+// s.
 func (s *State) Summary(run RunStatus) Summary {
 	return Summary{
 		Key: Key{s.Tenant, s.ID}, Agent: s.Agent, Status: s.Status, Activity: ActivityOf(s.Status, run),
@@ -162,19 +166,20 @@ func (q *Query) Selects(s *Summary) bool {
 	return true
 }
 
-// Position is the place of an item in a listing ordered by a number, then an id.
+// Position is the position of an item in a listing that is ordered by a number,
+// then an id.
 type Position struct {
 	N  int64  `json:"n"`
 	ID string `json:"i,omitempty"`
 }
 
-// Cursor encodes the position for a client to hand back.
+// Cursor encodes the position as a cursor for clients.
 func (p Position) Cursor() string {
 	raw, _ := json.Marshal(p)
 	return base64.RawURLEncoding.EncodeToString(raw)
 }
 
-// Position decodes the page's cursor; ok is false when there is none.
+// Position decodes the page's cursor; ok is false when the request has none.
 func (p PageRequest) Position() (pos Position, ok bool, err error) {
 	if p.Offset < 0 {
 		return pos, false, Invalid("offset", "%d is negative", p.Offset)
@@ -187,12 +192,12 @@ func (p PageRequest) Position() (pos Position, ok bool, err error) {
 		err = json.Unmarshal(raw, &pos)
 	}
 	if err != nil {
-		return pos, false, Invalid("cursor", "%.40q was not made by this listing", p.Cursor)
+		return pos, false, Invalid("cursor", "%.40q is not a cursor of this listing", p.Cursor)
 	}
 	return pos, true, nil
 }
 
-// Due is a session that a sweeper has something to do for.
+// Due is a session that needs the attention of a sweep.
 type Due struct {
 	Key
 	Agent string
@@ -202,38 +207,40 @@ type Due struct {
 	// CallID is the call whose deadline has passed.
 	CallID string
 	Lease  Lease
-	// At is when it fell due: the deadline, the lease's expiry or return, the
-	// session's expiry, the run's end.
+	// At is when it became due: the deadline, the lease's expiry or release, the
+	// session's expiry, or the run's end.
 	At time.Time
 }
 
-// Compare orders by the time something fell due, then by tenant, session and
+// Compare orders entries by the time they became due, then by tenant, session and
 // call, bytewise.
 func (d *Due) Compare(e *Due) int {
 	return cmp.Or(d.At.Compare(e.At), cmp.Compare(d.Tenant, e.Tenant),
 		cmp.Compare(d.ID, e.ID), cmp.Compare(d.CallID, e.CallID))
 }
 
-// SweepRequest asks for a page of what is due.
+// SweepRequest selects a page of what is due.
 type SweepRequest struct {
 	// Limit defaults to 100.
 	Limit int
-	// After is the last entry of the page before: what compares as greater follows.
+	// After is the last entry of the previous page: the page has entries that compare
+	// as greater.
 	After *Due
 }
 
-// Size is the page's size.
+// Size returns the page's size.
 func (r SweepRequest) Size() int { return sweepSize(r.Limit) }
 
-// WakeRequest asks for a page of wakes.
+// WakeRequest selects a page of wakes.
 type WakeRequest struct {
 	// Limit defaults to 100.
 	Limit int
-	// After is the last wake of the page before: what compares as greater follows.
+	// After is the last wake of the previous page: the page has wakes that compare as
+	// greater.
 	After *Wake
 }
 
-// Size is the page's size.
+// Size returns the page's size.
 func (r WakeRequest) Size() int { return sweepSize(r.Limit) }
 
 func sweepSize(limit int) int {

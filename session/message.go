@@ -13,7 +13,7 @@ import (
 	"unicode/utf8"
 )
 
-// Role says who a message is from.
+// Role says who wrote a message.
 type Role string
 
 // The roles of a transcript. Instructions are not stored in it: the agent's
@@ -30,7 +30,8 @@ type Message struct {
 	ID    string
 	Role  Role
 	Parts []Part
-	// Metadata is free for applications; the Meta keys are the framework's.
+	// Metadata belongs to the application, except for the Meta keys, which the
+	// framework writes.
 	Metadata map[string]json.RawMessage
 	RunID    string
 	Step     int
@@ -38,7 +39,7 @@ type Message struct {
 	Extra    Extra
 }
 
-// Metadata keys the framework writes.
+// Metadata keys that the framework writes.
 const (
 	// MetaHidden marks a message that is part of the conversation with the model
 	// but not shown to people.
@@ -46,12 +47,12 @@ const (
 	// MetaInterrupted marks the partial reply of a stopped run; its value is
 	// {"stop":"interrupt"} or {"stop":"abort"}.
 	MetaInterrupted = "helixInterrupted"
-	// MetaFinish marks a reply that the model did not end by itself; its value is why,
-	// "length" or "content-filter".
+	// MetaFinish marks a reply that the model did not end on its own; its value is the
+	// reason, "length" or "content-filter".
 	MetaFinish = "helixFinish"
 )
 
-// PartKind says what a part of a message holds.
+// PartKind says what a part of a message contains.
 type PartKind string
 
 // The kinds of parts.
@@ -63,14 +64,14 @@ const (
 	PartToolResult PartKind = "tool_result"
 )
 
-// Part is a piece of a message. Kind tells which fields are set.
+// Part is a piece of a message. Kind says which fields are set.
 type Part struct {
 	Kind PartKind
 	// Text is the text, the reasoning, or a tool result that is a plain string,
 	// kept verbatim.
 	Text string
-	// Provider is what the model's provider wants back with this part, such as a
-	// reasoning signature. It is opaque to the framework.
+	// Provider is data that the model's provider expects back with this part, such as
+	// a reasoning signature. It is opaque to the framework.
 	Provider json.RawMessage
 	// URL, MediaType and Filename describe a file; URL may be a data URL.
 	URL       string
@@ -89,13 +90,13 @@ type Part struct {
 	Extra Extra
 }
 
-// Text is a text part.
+// Text returns a text part.
 func Text(s string) Part { return Part{Kind: PartText, Text: s} }
 
-// UserText is a message from the user.
+// UserText returns a message from the user.
 func UserText(text string) Message { return Message{Role: RoleUser, Parts: []Part{Text(text)}} }
 
-// Content is the message's text parts, joined.
+// Content returns the message's text parts, joined.
 func (m *Message) Content() string {
 	var b strings.Builder
 	for i := range m.Parts {
@@ -106,7 +107,7 @@ func (m *Message) Content() string {
 	return b.String()
 }
 
-// Calls yields the message's tool calls in order.
+// Calls returns the message's tool calls in order.
 func (m *Message) Calls() []Part {
 	var calls []Part
 	for i := range m.Parts {
@@ -117,18 +118,18 @@ func (m *Message) Calls() []Part {
 	return calls
 }
 
-// Hidden reports whether the message is kept from people.
+// Hidden reports whether the message is hidden from people.
 func (m *Message) Hidden() bool { return string(m.Metadata[MetaHidden]) == "true" }
 
-// FinishReason is why the model ended the reply, if it did not do so by itself: "length"
-// or "content-filter".
+// FinishReason returns why the model ended the reply, if it did not do so on its
+// own: "length" or "content-filter".
 func (m *Message) FinishReason() string {
 	reason, _ := jsonString(m.Metadata[MetaFinish])
 	return reason
 }
 
-// ToolResult builds the message that answers a call with a value. A value that
-// is a JSON string is kept verbatim as text.
+// ToolResult returns the message that answers a call with a value. A value that is
+// a JSON string is kept verbatim as text.
 func ToolResult(call Part, output json.RawMessage) Message {
 	p := resultPart(call)
 	if text, ok := jsonString(output); ok {
@@ -139,9 +140,9 @@ func ToolResult(call Part, output json.RawMessage) Message {
 	return Message{ID: ResultID(call.CallID), Role: RoleTool, Parts: []Part{p}}
 }
 
-// ToolFailure builds the message that answers a call with an error. What led to
-// the error becomes part of its text, as it will be in the store: the model must
-// see the same before and after.
+// ToolFailure returns the message that answers a call with an error. The cause
+// becomes part of the error's text, as it does in the store, so that the model
+// sees the same text before and after.
 func ToolFailure(call Part, err *Error) Message {
 	p := resultPart(call)
 	p.Error = err
@@ -178,8 +179,8 @@ func isPlain(text []byte) bool {
 	return true
 }
 
-// ResultJSON is a tool result's value as JSON: the output, the text as a string,
-// or the error's message.
+// ResultJSON returns a tool result's value as JSON: the output, the text as a
+// string, or the error's message.
 func (p *Part) ResultJSON() json.RawMessage {
 	switch {
 	case p.Error != nil:
@@ -191,12 +192,12 @@ func (p *Part) ResultJSON() json.RawMessage {
 	return AppendString(nil, p.Text)
 }
 
-// Check reports what is wrong with a message that a caller hands in.
+// Check returns an error if a caller's message is not valid.
 func (m *Message) Check() error {
 	switch m.Role {
 	case RoleUser, RoleAssistant, RoleTool, RoleSystem:
 	default:
-		return Invalid("message role", "%q is none of user, assistant, tool, system", m.Role)
+		return Invalid("message role", "%q is not one of user, assistant, tool, system", m.Role)
 	}
 	if len(m.Parts) == 0 {
 		return Invalid("message", "from %s has no content", m.Role)
@@ -223,8 +224,8 @@ func (m *Message) Check() error {
 	return nil
 }
 
-// checkBytes reports names and values that would not come back as they are.
-// Whether the values are JSON shows when they are encoded.
+// checkBytes returns an error for names and values that a store would not return
+// unchanged. Whether the values are JSON is checked when they are encoded.
 func (p *Part) checkBytes() error {
 	if err := checkTexts("tool call id", p.CallID, "provider call id", p.ProviderCallID, "tool", p.Tool); err != nil {
 		return err
@@ -248,21 +249,21 @@ func (p *Part) check(role Role) error {
 		}
 	case PartFile:
 		if p.URL == "" || p.MediaType == "" {
-			return Invalid("file", "needs a URL (or data URL) and a media type")
+			return Invalid("file", "must have a URL (or data URL) and a media type")
 		}
 	case PartToolCall:
 		if role != RoleAssistant {
 			return Invalid("message part", "%s belongs in an assistant message, not in one from %s", p.Kind, role)
 		}
 		if p.CallID == "" || p.Tool == "" {
-			return Invalid("tool call", "needs a call id and a tool name")
+			return Invalid("tool call", "must have a call id and a tool name")
 		}
 	case PartToolResult:
 		if role != RoleTool {
 			return Invalid("message part", "%s belongs in a tool message, not in one from %s", p.Kind, role)
 		}
 		if p.CallID == "" {
-			return Invalid("tool result", "needs a call id")
+			return Invalid("tool result", "must have a call id")
 		}
 	default:
 		return Invalid("message part kind", "%q is unknown", p.Kind)
@@ -270,9 +271,10 @@ func (p *Part) check(role Role) error {
 	return nil
 }
 
-// AppendJSON appends the persisted form of the message to b. It is written by
-// hand so that embedded JSON (inputs, outputs) keeps its bytes, which the
-// encoding/json encoder would re-space: history must stay what the model saw.
+// AppendJSON appends the persisted form of the message to b. The encoder is
+// written by hand so that embedded JSON (inputs, outputs) keeps its bytes;
+// encoding/json would change its whitespace, and the history must stay what the
+// model saw.
 func (m *Message) AppendJSON(b []byte) ([]byte, error) {
 	b = slices.Grow(b, m.Size())
 	b = append(b, `{"v":`...)
@@ -311,7 +313,7 @@ func (m *Message) AppendJSON(b []byte) ([]byte, error) {
 	return appendExtra(b, m.Extra)
 }
 
-// Size is about how long the message's persisted form is.
+// Size returns the approximate length of the message's persisted form.
 func (m *Message) Size() int {
 	n := 160
 	for key, value := range m.Metadata {
@@ -431,7 +433,7 @@ type partJSON struct {
 // UnmarshalJSON implements [json.Unmarshaler].
 func (m *Message) UnmarshalJSON(data []byte) error {
 	// Long transcripts are read often, so a message without unknown fields, which is
-	// nearly every one, is decoded in one pass.
+	// nearly every message, is decoded in one pass.
 	var doc messageJSON[partJSON]
 	if err := json.Unmarshal(data, &doc); err != nil {
 		return err

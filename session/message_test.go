@@ -12,7 +12,7 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// genPart makes a part of any kind, with embedded JSON in any spacing.
+// genPart generates a part of any kind, with embedded JSON in any spacing.
 func genPart() *rapid.Generator[session.Part] {
 	return rapid.Custom(func(t *rapid.T) session.Part {
 		var p session.Part

@@ -2,10 +2,10 @@ package session
 
 import "maps"
 
-// PatchedMetadata is the session's metadata with a patch applied, in a map of its
-// own; nil if none is left. A patch that adds entries is held to what [State.Check]
-// says of the result, so that no number of patches makes more metadata than a
-// document may have. Stores share it so that they agree on every case.
+// PatchedMetadata returns the session's metadata with a patch applied, in a new
+// map, or nil if no entry remains. If a patch adds entries, the result must
+// satisfy [State.Check], so that no series of patches exceeds the limits of a
+// document. Stores share this function so that they agree on every case.
 func (s *State) PatchedMetadata(patch map[string]*string) (map[string]string, error) {
 	out := make(map[string]string, len(s.Metadata)+len(patch))
 	maps.Copy(out, s.Metadata)
@@ -19,7 +19,7 @@ func (s *State) PatchedMetadata(patch map[string]*string) (map[string]string, er
 	if err := CheckMetadata(patch); err != nil {
 		return nil, err
 	}
-	if len(out) > max(len(s.Metadata), MaxMetadata) { // one that has more already may still be changed
+	if len(out) > max(len(s.Metadata), MaxMetadata) { // a document above the limit may still be changed
 		return nil, Invalid("metadata", "has %d entries, at most %d are allowed", len(out), MaxMetadata)
 	}
 	if len(out) == 0 {

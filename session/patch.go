@@ -16,12 +16,12 @@ type Patch struct {
 	Value json.RawMessage `json:"value,omitempty"`
 }
 
-// Patches gives what w does to before as JSON Patch operations, as readers of a
-// stream receive them. Objects are compared key by key; appends become "add" at
+// Patches returns what w does to before as the JSON Patch operations that readers
+// of a stream receive. Objects are compared key by key; appends become "add" at
 // the end of the list.
 func Patches(before *CustomState, w Writes) []Patch {
 	var out []Patch
-	for _, op := range Compose(w).Ops { // so that each key is seen once
+	for _, op := range Compose(w).Ops { // so that each key occurs once
 		path := "/" + escapePointer(op.Key)
 		switch {
 		case op.Kind == OpReplace:
@@ -39,8 +39,8 @@ func Patches(before *CustomState, w Writes) []Patch {
 	return out
 }
 
-// ResultPatches gives what w did, as the values that came of it in after. They are
-// larger than [Patches], and may be applied by those who have them already.
+// ResultPatches returns what w did, as the resulting values in after. They are
+// larger than [Patches], but applying them repeatedly has no further effect.
 func ResultPatches(after *CustomState, w Writes) []Patch {
 	var out []Patch
 	for _, op := range Compose(w).Ops {
@@ -89,7 +89,7 @@ var (
 
 func escapePointer(key string) string { return pointerEscaper.Replace(key) }
 
-// ApplyPatches performs JSON Patch operations on a JSON document and returns the
+// ApplyPatches applies JSON Patch operations to a JSON document and returns the
 // result; doc itself is not changed.
 func ApplyPatches(doc json.RawMessage, patches []Patch) (json.RawMessage, error) {
 	for _, p := range patches {
@@ -98,7 +98,7 @@ func ApplyPatches(doc json.RawMessage, patches []Patch) (json.RawMessage, error)
 			return nil, Invalid("patch path", "%q must start with /", p.Path)
 		}
 		if p.Op != "remove" && !json.Valid(p.Value) {
-			return nil, Invalid("patch", "%s %q needs a JSON value", p.Op, p.Path)
+			return nil, Invalid("patch", "%s %q must have a JSON value", p.Op, p.Path)
 		}
 		next, err := applyAt(doc, path[1:], p)
 		if err != nil {
@@ -122,7 +122,7 @@ func applyAt(doc json.RawMessage, path []string, p Patch) (json.RawMessage, erro
 	}
 	var object map[string]json.RawMessage
 	if err := json.Unmarshal(doc, &object); err != nil || object == nil {
-		return nil, Invalid("patch path", "%q leads through something that is no object or list", p.Path)
+		return nil, Invalid("patch path", "%q passes through a value that is neither an object nor a list", p.Path)
 	}
 	child, exists := object[key]
 	switch {
@@ -148,7 +148,7 @@ func applyAt(doc json.RawMessage, path []string, p Patch) (json.RawMessage, erro
 func applyToList(doc json.RawMessage, key string, rest []string, p Patch) (json.RawMessage, error) {
 	var list []json.RawMessage
 	if err := json.Unmarshal(doc, &list); err != nil {
-		return nil, Invalid("patch path", "%q leads through a list that cannot be read: %v", p.Path, err)
+		return nil, Invalid("patch path", "%q passes through a list that cannot be decoded: %v", p.Path, err)
 	}
 	if key == "-" && p.Op == "add" && len(rest) == 0 {
 		return JoinList(doc, []json.RawMessage{p.Value}), nil

@@ -15,7 +15,7 @@ const (
 	PendingApproval   PendingKind = "approval"
 )
 
-// named is the kind in a sentence.
+// named returns the kind as a noun phrase for a message.
 func (k PendingKind) named() string {
 	if k == PendingApproval {
 		return "an approval"
@@ -23,17 +23,17 @@ func (k PendingKind) named() string {
 	return "the result of a client tool"
 }
 
-// PendingState is what became of a wait.
+// PendingState is the state of a wait.
 type PendingState string
 
-// The states of a pending entry. Waiting and answered entries are open; the rest
-// are kept so that a late or repeated answer is told the truth.
+// The states of a pending entry. Waiting and answered entries are open; the others
+// are kept so that a late or repeated answer gets the right outcome.
 const (
 	PendingWaiting    PendingState = "waiting"
 	PendingAnswered   PendingState = "answered"
 	PendingConsumed   PendingState = "consumed"   // the answer is in the transcript
 	PendingTimedOut   PendingState = "timed_out"  // the deadline's error is in the transcript
-	PendingAbandoned  PendingState = "abandoned"  // the user moved on
+	PendingAbandoned  PendingState = "abandoned"  // the conversation continued without an answer
 	PendingSuperseded PendingState = "superseded" // a rewind undid the call
 )
 
@@ -44,35 +44,34 @@ type Pending struct {
 	Tool      string          `json:"toolName"`
 	Input     json.RawMessage `json:"input,omitempty"`
 	Kind      PendingKind     `json:"kind"`
-	// ApprovalID must be repeated by an approval's answer.
+	// ApprovalID must be repeated by the answer to an approval.
 	ApprovalID string `json:"approvalId,omitempty"`
-	// Fingerprint binds an approval to the exact input that was shown; see
+	// Fingerprint binds an approval to the exact input that the person saw; see
 	// [Fingerprint].
 	Fingerprint string `json:"fingerprint,omitempty"`
-	// Policy is set when the tool decides who may answer: only a process that knows
-	// the tool can take an answer.
+	// Policy is set when the tool decides who may answer: only a process that has the
+	// tool can accept an answer.
 	Policy bool `json:"approverPolicy,omitempty"`
-	// SessionID is the session that owns the call; RunID the run that suspended.
+	// SessionID is the session that owns the call; RunID is the run that suspended.
 	SessionID string       `json:"sessionId,omitempty"`
 	RunID     string       `json:"runId,omitempty"`
 	State     PendingState `json:"state"`
 	CreatedAt time.Time    `json:"createdAt,omitzero"`
-	// Deadline is when the call is answered with a timeout; zero is never.
+	// Deadline is when the call is answered with a timeout; zero means never.
 	Deadline    time.Time `json:"deadline,omitzero"`
 	Response    *Response `json:"response,omitempty"`
 	SubmittedAt time.Time `json:"submittedAt,omitzero"`
-	// Late is an answer that came after the timeout was consumed; LateNoticed is
-	// set once the model has been told.
+	// Late is an answer that arrived after the timeout was consumed; LateNoticed is
+	// set once the model has seen it.
 	Late        *Response `json:"late,omitempty"`
 	LateNoticed bool      `json:"lateNoticed,omitempty"`
 	Extra       Extra     `json:"-"`
 }
 
-// Open reports whether the entry still stands between the session and its next
-// step.
+// Open reports whether the session's next step still needs this entry.
 func (p *Pending) Open() bool { return p.State == PendingWaiting || p.State == PendingAnswered }
 
-// Check reports an entry that cannot be stored.
+// Check returns an error if the entry cannot be stored.
 func (p *Pending) Check() error {
 	if err := CheckKeyID("tool call id", p.CallID); err != nil {
 		return err
@@ -85,7 +84,7 @@ func (p *Pending) Check() error {
 	return CheckJSON("input", p.Input)
 }
 
-// Begin completes an entry that a run of a session writes now.
+// Begin fills in the defaults of an entry that a run writes now.
 func (p *Pending) Begin(sessionID, runID string, now time.Time) {
 	if p.State == "" {
 		p.State = PendingWaiting
@@ -111,11 +110,11 @@ type Response struct {
 	By       string          `json:"by,omitempty"`
 }
 
-// Submission is an answer on its way to a call.
+// Submission is an answer that is sent to a call.
 type Submission struct {
 	CallID     string `json:"toolCallId"`
 	ApprovalID string `json:"approvalId,omitempty"`
-	// Fingerprint, if set, is that of the input which the submitter was shown; an
+	// Fingerprint, if set, is the fingerprint of the input that the submitter saw; an
 	// answer to another input is refused.
 	Fingerprint string `json:"fingerprint,omitempty"`
 	Response
@@ -129,8 +128,8 @@ func Decide(callID, approvalID string, approved bool, reason string) Submission 
 	}
 }
 
-// Fingerprint identifies a tool's exact input, however its JSON is spaced or
-// escaped.
+// Fingerprint identifies the exact input of a tool, regardless of whitespace and
+// escapes in its JSON.
 func Fingerprint(tool string, input json.RawMessage) string {
 	var value any
 	decoder := json.NewDecoder(bytes.NewReader(input))
@@ -143,13 +142,14 @@ func Fingerprint(tool string, input json.RawMessage) string {
 	return hash(16, tool, string(input))
 }
 
-// Limits of a submission; over them it is refused and nothing is stored.
+// Limits of a submission. A submission above them is refused and nothing is
+// stored.
 const (
 	MaxSubmissionError  = 8 << 10
 	MaxSubmissionResult = 1 << 20
 )
 
-// Check reports a submission that breaks a limit or contradicts itself.
+// Check returns an error if the submission exceeds a limit or contradicts itself.
 func (s *Submission) Check() error {
 	if err := CheckKeyID("tool call id", s.CallID); err != nil {
 		return err
@@ -184,7 +184,7 @@ func (s *Submission) Check() error {
 	return nil
 }
 
-// SubmitOutcome is what became of a submission.
+// SubmitOutcome is the outcome of a submission.
 type SubmitOutcome string
 
 // The outcomes of a submission.
@@ -195,9 +195,9 @@ const (
 	SubmitUnknownCall      SubmitOutcome = "unknown_tool_call"
 )
 
-// Accept decides a submission against the entry it is for and, when it is
-// accepted or recorded as late, changes the entry. The caller makes read,
-// decision and write one atomic step; that is all exactly-once takes.
+// Accept decides a submission against its entry and, if the answer is accepted or
+// recorded as late, changes the entry. For exactly-once behaviour the caller makes
+// the read, the decision and the write one atomic step.
 func (p *Pending) Accept(s *Submission, now time.Time) (SubmitOutcome, error) {
 	if err := p.Fits(s); err != nil {
 		return "", err
@@ -216,14 +216,15 @@ func (p *Pending) Accept(s *Submission, now time.Time) (SubmitOutcome, error) {
 	return SubmitAlreadyCompleted, nil
 }
 
-// Fits holds a submission to the kind of call it is for: an approval takes its
-// own approval response or an error alone, a client tool a client-tool result.
+// Fits returns an error if a submission does not match the kind of its call: an
+// approval accepts its own approval response or an error alone, a client tool
+// accepts a client-tool result.
 func (p *Pending) Fits(s *Submission) error {
 	errorOnly := s.Kind == PendingClientTool && s.Result == nil && s.Error != ""
 	var why string
 	switch {
 	case s.Fingerprint != "" && s.Fingerprint != p.Fingerprint:
-		why = "the input is not the one that was answered"
+		why = "the answer is for a different input"
 	case p.Kind == PendingApproval && s.Kind == PendingApproval && s.ApprovalID == p.ApprovalID,
 		p.Kind == PendingApproval && errorOnly,
 		p.Kind == PendingClientTool && s.Kind == PendingClientTool:
@@ -231,7 +232,7 @@ func (p *Pending) Fits(s *Submission) error {
 	case p.Kind == PendingApproval && s.Kind == PendingApproval:
 		why = "the approval id does not match"
 	default:
-		why = "the call waits for " + p.Kind.named() + ", not for " + s.Kind.named()
+		why = "the call is waiting for " + p.Kind.named() + ", not for " + s.Kind.named()
 	}
 	out := ErrSubmissionKind.WithMessage("call %s: %s", p.CallID, why)
 	out.Calls = []string{p.CallID}

@@ -25,24 +25,25 @@ type Run struct {
 	Kind      RunKind   `json:"kind"`
 	Status    RunStatus `json:"status"`
 	Agent     string    `json:"agentType,omitempty"`
-	// Runtime names the runtime that runs it; recovery stays on the same one.
+	// Runtime names the runtime of the run; recovery uses the same runtime.
 	Runtime string `json:"runtime,omitempty"`
-	// RequestID makes Execute idempotent: at most one run per session has it.
+	// RequestID makes Execute idempotent: at most one run per session has a given
+	// request id.
 	RequestID     string `json:"requestId,omitempty"`
 	PreviousRunID string `json:"previousRunId,omitempty"`
-	// CheckpointID is the checkpoint that the session was taken back to for the run.
+	// CheckpointID is the checkpoint that the session was rewound to for the run.
 	CheckpointID string `json:"checkpointId,omitempty"`
-	// ResumedFrom is the checkpoint that a resume or retry continues from: CheckpointID,
-	// or, where the session was not taken back, the latest one.
+	// ResumedFrom is the checkpoint that a resume or retry continues from:
+	// CheckpointID, or the latest checkpoint if the session was not rewound.
 	ResumedFrom string `json:"resumedFromCheckpointId,omitempty"`
-	// StartSequence is the stream's last sequence when the run began: its own
-	// chunks come after it.
+	// StartSequence is the stream's last sequence when the run began: the run's own
+	// chunks follow it.
 	StartSequence int64 `json:"startSequence"`
 	StepCount     int   `json:"stepCount"`
-	// Attempts counts how often the run was lost without having made progress
-	// since; see [TakenOver.Attempts].
+	// Attempts counts how often the run was lost without progress since; see
+	// [TakenOver.Attempts].
 	Attempts int `json:"attempts,omitempty"`
-	// ProgressVersion is the session's version when it was taken up last.
+	// ProgressVersion is the session's version at the last takeover or start.
 	ProgressVersion  int64            `json:"progressVersion,omitempty"`
 	CompletionReason CompletionReason `json:"completionReason,omitempty"`
 	Outcome          *Outcome         `json:"outcome,omitempty"`
@@ -52,26 +53,26 @@ type Run struct {
 	Extra            Extra            `json:"-"`
 }
 
-// CompletionReason says why a run came to its end.
+// CompletionReason says why a run completed.
 type CompletionReason string
 
 // The reasons recorded on a run.
 const (
 	ReasonReply    CompletionReason = "reply"     // the model answered without calls
 	ReasonFinish   CompletionReason = "finish"    // it called __finish__ or a FinishWith tool
-	ReasonStopWhen CompletionReason = "stop_when" // the agent's StopWhen said so
+	ReasonStopWhen CompletionReason = "stop_when" // the agent's StopWhen returned true
 	ReasonMaxSteps CompletionReason = "max_steps" // the step limit, with or without output
 )
 
-// Outcome is how a run ended, as its last commit recorded it.
+// Outcome describes how a run ended, as its last commit recorded it.
 type Outcome struct {
 	Status RunStatus       `json:"status"`
 	Output json.RawMessage `json:"output,omitempty"`
 	Error  *Error          `json:"error,omitempty"`
 	// Reply is the text of the last assistant message.
 	Reply string `json:"reply,omitempty"`
-	// FinishReason is why the last reply ended, if the model did not end it by itself:
-	// "length" or "content-filter".
+	// FinishReason is why the last reply ended, if the model did not end it on its
+	// own: "length" or "content-filter".
 	FinishReason  string            `json:"finishReason,omitempty"`
 	FailureReason string            `json:"failureReason,omitempty"`
 	Interrupt     *InterruptContext `json:"interruptContext,omitempty"`
@@ -81,7 +82,7 @@ type Outcome struct {
 	Children []ChildRef `json:"children,omitempty"`
 }
 
-// Usage sums what a run consumed.
+// Usage counts what a run consumed.
 type Usage struct {
 	InputTokens      int64 `json:"inputTokens,omitempty"`
 	OutputTokens     int64 `json:"outputTokens,omitempty"`
@@ -92,7 +93,8 @@ type Usage struct {
 	ToolCalls        int64 `json:"toolCalls,omitempty"`
 }
 
-// AppendJSON appends the usage as JSON: every commit of a step stores it.
+// AppendJSON appends the usage as JSON. It is written by hand because every commit
+// of a step stores it.
 func (u Usage) AppendJSON(b []byte) ([]byte, error) {
 	b = append(b, '{')
 	start := len(b)
@@ -120,7 +122,7 @@ func (u Usage) AppendJSON(b []byte) ([]byte, error) {
 	return append(b, '}'), nil
 }
 
-// Add sums two usages.
+// Add returns the sum of two usages.
 func (u Usage) Add(v Usage) Usage {
 	u.InputTokens += v.InputTokens
 	u.OutputTokens += v.OutputTokens
@@ -132,7 +134,7 @@ func (u Usage) Add(v Usage) Usage {
 	return u
 }
 
-// TotalTokens is input and output together.
+// TotalTokens returns the sum of input and output tokens.
 func (u Usage) TotalTokens() int64 { return u.InputTokens + u.OutputTokens }
 
 type runJSON Run

@@ -19,57 +19,59 @@ type Key struct {
 type State struct {
 	Tenant string `json:"tenant,omitempty"`
 	ID     string `json:"sessionId,omitempty"`
-	// Agent is the name of the agent the session belongs to.
+	// Agent is the name of the session's agent.
 	Agent string `json:"agentType,omitempty"`
-	// StreamID names the stream its chunks go to: the root session's id.
+	// StreamID names the stream that receives the session's chunks: the root session's
+	// id.
 	StreamID string `json:"streamId,omitempty"`
-	// ParentID links a sub-agent's session to its caller's.
+	// ParentID is the session of the caller, for a sub-agent's session.
 	ParentID string `json:"parentSessionId,omitempty"`
 	// RootID is the session whose lease this one shares. It is empty for a session
 	// that holds a lease of its own: a root, or a companion that runs by itself.
 	RootID string `json:"rootSessionId,omitempty"`
 
 	Status Status `json:"status,omitempty"`
-	// Activity is what the session is doing now. A store derives it when it reads the
-	// session, and takes it from nobody.
+	// Activity is the session's current activity. A store derives it when it reads the
+	// session and ignores it in writes.
 	Activity Activity `json:"activity,omitempty"`
 	// Custom is the application's state.
 	Custom    CustomState     `json:"customState"`
 	StepCount int             `json:"stepCount,omitempty"`
 	Output    json.RawMessage `json:"output,omitempty"`
 	Error     *Error          `json:"error,omitempty"`
-	// FailureReason tells failures apart that recovery treats differently.
+	// FailureReason distinguishes failures that recovery treats differently.
 	FailureReason string            `json:"failureReason,omitempty"`
 	Interrupt     *InterruptContext `json:"interruptContext,omitempty"`
 
-	// SuspendedStep is the assistant message whose calls are still waited for.
+	// SuspendedStep is the assistant message whose calls do not have all their results
+	// yet.
 	SuspendedStep string `json:"suspendedStepId,omitempty"`
-	// Pending lists the session's own calls that wait for a person, and those
-	// answered but not yet consumed. Children lists sub-agents whose outcome the
-	// session waits for. Both are rows of their own, gathered by Load.
+	// Pending lists the session's own calls that wait for a person, and those that are
+	// answered but not yet consumed. AwaitingChildren lists sub-agents whose outcome
+	// the session waits for. Both are rows of their own, which Load collects.
 	Pending          []Pending  `json:"pendingClientToolCalls,omitempty"`
 	AwaitingChildren []ChildRef `json:"suspendedAwaitingChildren,omitempty"`
 
 	Tracing      *TracingContext `json:"tracingContext,omitempty"`
 	WorkspaceRef json.RawMessage `json:"workspaceRef,omitempty"`
-	// Mode is kept readable for sessions that other systems wrote; nothing here
-	// sets it.
+	// Mode is kept readable for sessions that other systems wrote; Helix never sets
+	// it.
 	Mode string `json:"mode,omitempty"`
 
 	UserID   string            `json:"userId,omitempty"`
 	Tags     []string          `json:"tags,omitempty"`
 	Metadata map[string]string `json:"metadata,omitempty"`
 
-	// Version grows by one with every write of the document.
+	// Version increases by one with every write of the document.
 	Version     int64 `json:"version,omitempty"`
 	ResumeCount int   `json:"resumeCount,omitempty"`
-	// Turn is the number of the latest run; MessageCount that of the messages.
+	// Turn is the number of the latest run; MessageCount is the number of messages.
 	Turn         int    `json:"turn,omitempty"`
 	MessageCount int    `json:"messageCount,omitempty"`
 	CurrentRunID string `json:"currentRunId,omitempty"`
 	// LastCommit is the effect key of the last commit.
 	LastCommit string `json:"lastCommit,omitempty"`
-	// CloseOwed is set while a run has ended whose stream may not have.
+	// CloseOwed is set after a run has ended until its stream is known to be closed.
 	CloseOwed bool  `json:"closeOwed,omitempty"`
 	Lease     Lease `json:"lease,omitzero"`
 
@@ -84,7 +86,7 @@ type State struct {
 	Extra Extra `json:"-"`
 }
 
-// InterruptContext tells why a session was interrupted or paused.
+// InterruptContext says why a session was interrupted or paused.
 type InterruptContext struct {
 	RunID  string    `json:"runId,omitempty"`
 	Reason string    `json:"reason,omitempty"`
@@ -92,28 +94,28 @@ type InterruptContext struct {
 	At     time.Time `json:"at,omitzero"`
 }
 
-// TracingContext keeps one trace over all runs of a session.
+// TracingContext joins all runs of a session in one trace.
 type TracingContext struct {
 	TraceID    string `json:"traceId"`
 	RootSpanID string `json:"rootSpanId"`
 }
 
-// Lease is who may write a session's document.
+// Lease is the right to write a session's document.
 type Lease struct {
 	Owner string `json:"owner,omitempty"`
-	// Epoch only grows; every change of owner raises it.
+	// Epoch never decreases; every change of owner raises it.
 	Epoch int64 `json:"epoch,omitempty"`
-	// ExpiresAt permits a takeover, on the store's clock; zero never expires, for
-	// an engine that owns liveness itself.
+	// ExpiresAt is when a takeover becomes possible, on the store's clock. A zero
+	// lease never expires; an engine that detects dead processes itself uses it.
 	ExpiresAt time.Time `json:"expiresAt,omitzero"`
 }
 
-// FirstEpoch is what the epochs of the n-th session that a store ever made begin
-// above. One that was deleted and made again thus repeats none, so that nobody who
-// held its lease before can write to it.
+// FirstEpoch returns a lower bound for the epochs of the n-th session that a store
+// creates. Because of it, a session that is deleted and created again never
+// repeats an epoch, so that no former holder of its lease can write to it.
 func FirstEpoch(n int64) int64 { return n << 24 }
 
-// Fence returns what the lease's holder shows with every write.
+// Fence returns the proof that the lease's holder presents with every write.
 func (l Lease) Fence() Fence { return Fence{Owner: l.Owner, Epoch: l.Epoch} }
 
 // Live reports whether somebody holds the lease at the store's time now.
@@ -136,7 +138,7 @@ type Suspension struct {
 // Waiting reports whether there is anything to wait for.
 func (s Suspension) Waiting() bool { return len(s.Pending) > 0 || len(s.Children) > 0 }
 
-// Suspension tells what the session waits for: calls without an answer, and
+// Suspension returns what the session waits for: calls without an answer, and
 // children.
 func (s *State) Suspension() Suspension {
 	out := Suspension{Children: s.AwaitingChildren}
@@ -148,12 +150,12 @@ func (s *State) Suspension() Suspension {
 	return out
 }
 
-// Saw is what a refused writer is told about the session.
+// Saw returns the state that an error reports to a refused writer.
 func (s *State) Saw() Saw {
 	return Saw{Status: s.Status, Version: s.Version, RunID: s.CurrentRunID, Owner: s.Lease.Owner, Epoch: s.Lease.Epoch}
 }
 
-// Check reports what is wrong with a state that is to be created or saved.
+// Check returns an error if the state cannot be created or saved.
 func (s *State) Check() error {
 	if err := CheckID(s.ID); err != nil {
 		return err
@@ -167,7 +169,7 @@ func (s *State) Check() error {
 		return err
 	}
 	if !s.Status.Valid() {
-		return Invalid("status", "%q is none of %v", s.Status, Statuses())
+		return Invalid("status", "%q is not one of %v", s.Status, Statuses())
 	}
 	if err := s.checkLabels(); err != nil {
 		return err
@@ -193,8 +195,8 @@ func (s *State) Check() error {
 }
 
 // Limits of a session's labels. A store indexes every label, so a document or a
-// change with more of them is refused before a store sees it. What is stored
-// already is read whatever it holds.
+// change above the limits is refused before a store sees it. Documents that are
+// already stored are read regardless of the limits.
 const (
 	MaxTags     = 64
 	MaxMetadata = 64
@@ -224,7 +226,7 @@ func (s *State) checkLabels() error {
 	return nil
 }
 
-// CheckTag reports a tag that cannot be stored.
+// CheckTag returns an error if the tag cannot be stored.
 func CheckTag(field, tag string) error {
 	if tag == "" || len(tag) > MaxIDBytes {
 		return Invalid(field, "%.40q must have 1 to %d bytes", tag, MaxIDBytes)
@@ -244,8 +246,8 @@ func checkMetadata(name, value string) error {
 	return checkTexts("metadata name", name, "metadata value", value)
 }
 
-// CheckMetadata reports a change of metadata that cannot be stored; a nil value
-// deletes.
+// CheckMetadata returns an error if the change of metadata cannot be stored; a nil
+// value deletes.
 func CheckMetadata(patch map[string]*string) error {
 	if len(patch) > MaxMetadata {
 		return Invalid("metadata", "has %d changes, at most %d are allowed", len(patch), MaxMetadata)
@@ -262,8 +264,7 @@ func CheckMetadata(patch map[string]*string) error {
 	return nil
 }
 
-// UniqueTags is tags without those that repeat an earlier one. The result is the
-// caller's own.
+// UniqueTags returns tags without duplicates, in a new slice.
 func UniqueTags(tags []string) []string {
 	var out []string
 	seen := make(map[string]bool, len(tags))
@@ -288,16 +289,15 @@ func (s *State) checkTimes() error {
 	return nil
 }
 
-// minTime and maxTime bound the times that every store gives back as they were
-// handed in. SQLite counts nanoseconds from 1970 in 64 bits, which reach from 1677
-// to 2262.
+// minTime and maxTime bound the times that every store returns unchanged. SQLite
+// counts nanoseconds from 1970 in 64 bits, which cover the years 1677 to 2262.
 var (
 	minTime = time.Date(1678, 1, 1, 0, 0, 0, 0, time.UTC)
 	maxTime = time.Date(2262, 1, 1, 0, 0, 0, 0, time.UTC)
 )
 
-// CheckTime reports a time that not every store can keep: the years are 1678 to
-// 2261, in UTC. The zero time is none, and fine.
+// CheckTime returns an error if some store cannot keep the time: the years 1678 to
+// 2261, in UTC, are valid. The zero time means none and is valid.
 func CheckTime(field string, t time.Time) error {
 	if !t.IsZero() && (t.Before(minTime) || !t.Before(maxTime)) {
 		return Invalid(field, "must be within the years %d and %d in UTC", minTime.Year(), maxTime.Year()-1)
@@ -313,8 +313,9 @@ type versionedState struct {
 }
 
 // MarshalJSON implements [json.Marshaler]. An expiry that was stored before
-// [CheckTime] refused it may have no form in JSON, which ends with the year 9999; it
-// is written as the nearest that has one, so that the session can be read.
+// [CheckTime] refused it may have no representation in JSON, which ends with the
+// year 9999; it is written as the nearest representable time, so that the session
+// can be read.
 func (s State) MarshalJSON() ([]byte, error) {
 	switch year := s.ExpiresAt.UTC().Year(); {
 	case year < 0:

@@ -10,7 +10,8 @@ import (
 
 func TestSessionStatusTable(t *testing.T) {
 	t.Parallel()
-	// Rows go from, columns to: active, completed, failed, interrupted, paused.
+	// Rows are the current status, columns the next: active, completed, failed,
+	// interrupted, paused.
 	table := map[session.Status]string{
 		session.Active:      "yyyyy",
 		session.Completed:   "yyy-y",
@@ -73,7 +74,7 @@ func TestRunStatusTable(t *testing.T) {
 		}
 	}
 	if unknown := session.RunStatus("unheard of"); unknown.Valid() || unknown.Ended() || unknown.Suspended() {
-		t.Error("an unknown run status is taken for one")
+		t.Error("an unknown run status is accepted")
 	}
 }
 

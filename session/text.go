@@ -6,23 +6,24 @@ import (
 	"unicode/utf8"
 )
 
-// Stores keep text in columns and JSON documents, which hold neither a zero byte
-// nor what is not UTF-8: one would cut the text short, the other come back as
-// something else. So such text is refused before any store sees it.
+// Stores keep text in columns and JSON documents, which support neither zero bytes
+// nor invalid UTF-8: a zero byte would cut the text short, and invalid UTF-8 would
+// be read back as something else. Such text is therefore refused before any store
+// sees it.
 
-// CheckText reports text that not every store could give back.
+// CheckText returns an error if some store could not return the text unchanged.
 func CheckText(field, text string) error {
 	switch {
 	case strings.IndexByte(text, 0) >= 0:
-		return Invalid(field, "%.40q holds a zero byte", text)
+		return Invalid(field, "%.40q contains a zero byte", text)
 	case !utf8.ValidString(text):
 		return Invalid(field, "%.40q is not valid UTF-8", text)
 	}
 	return nil
 }
 
-// CheckJSON reports a value that is not JSON, or not in UTF-8; none at all is
-// fine.
+// CheckJSON returns an error if the value is not JSON in UTF-8. An empty value is
+// valid.
 func CheckJSON(field string, value json.RawMessage) error {
 	switch {
 	case value == nil:
@@ -35,7 +36,8 @@ func CheckJSON(field string, value json.RawMessage) error {
 	return nil
 }
 
-// checkTexts is [CheckText] for several: a field's name, its text, and so on.
+// checkTexts is [CheckText] for several texts: a field's name, its text, and so
+// on.
 func checkTexts(pairs ...string) error {
 	for i := 0; i < len(pairs); i += 2 {
 		if err := CheckText(pairs[i], pairs[i+1]); err != nil {

@@ -5,10 +5,10 @@ import (
 	"slices"
 )
 
-// Transcript is a message history that is always fit to be sent to a model:
-// every tool call is answered exactly once, in order, by the messages that
-// follow it directly. It grows by [Transcript.Append], which checks only what is
-// new, so a long history costs nothing to extend.
+// Transcript is a message history that can always be sent to a model: every tool
+// call is answered exactly once, in order, by the messages that directly follow
+// it. It grows by [Transcript.Append], which checks only the new message, so the
+// cost of an extension does not depend on the length of the history.
 type Transcript struct {
 	messages []Message
 	open     []Part // calls of the last assistant message not yet answered
@@ -26,7 +26,8 @@ func NewTranscript(messages []Message) (*Transcript, error) {
 	return t, nil
 }
 
-// Append adds one message, or says why a provider would refuse the result.
+// Append adds one message. It returns an error if a provider would refuse the
+// resulting history.
 func (t *Transcript) Append(m Message) error {
 	if err := m.Check(); err != nil {
 		return err
@@ -57,10 +58,10 @@ func (t *Transcript) answer(m *Message) error {
 	}
 	result := &m.Parts[0]
 	if len(t.open) == 0 {
-		return Invalid("transcript", "has a result for call %s that no message made", result.CallID)
+		return Invalid("transcript", "has a result for call %s, which no message contains", result.CallID)
 	}
 	if want := t.open[0].CallID; result.CallID != want {
-		return Invalid("transcript", "has a result for call %s where that of %s is due", result.CallID, want)
+		return Invalid("transcript", "has a result for call %s where the result of %s is expected", result.CallID, want)
 	}
 	t.open = t.open[1:]
 	return nil
@@ -77,19 +78,19 @@ func distinctCalls(calls []Part) error {
 	return nil
 }
 
-// Messages is the history. It is shared: callers must not change it.
+// Messages returns the history. It is shared: callers must not change it.
 func (t *Transcript) Messages() []Message { return slices.Clip(t.messages) }
 
-// Len is the number of messages.
+// Len returns the number of messages.
 func (t *Transcript) Len() int { return len(t.messages) }
 
-// Bytes is about how large the stored messages are together.
+// Bytes returns the approximate stored size of all messages.
 func (t *Transcript) Bytes() int64 { return t.bytes }
 
-// Open lists the calls of the last assistant message that have no result yet.
+// Open returns the calls of the last assistant message that have no result yet.
 func (t *Transcript) Open() []Part { return t.open }
 
-// Sendable reports whether the history can be sent to a model as it is.
+// Sendable returns an error if the history cannot be sent to a model as it is.
 func (t *Transcript) Sendable() error {
 	if len(t.open) > 0 {
 		return Invalid("transcript", "has call %s to %s without a result", t.open[0].CallID, t.open[0].Tool)
@@ -110,8 +111,8 @@ func (t *Transcript) Truncate(keep int) error {
 	return nil
 }
 
-// Heal gives the messages that answer every open call of the history with what
-// answer makes of it, so that it can be continued: a finish call that was never
+// Heal returns messages that answer every open call of the history with the result
+// of answer, so that the history can be continued. A finish call that was never
 // acknowledged gets its acknowledgement.
 func Heal(messages []Message, answer func(call Part) *Error) []Message {
 	var healed []Message
@@ -125,7 +126,7 @@ func Heal(messages []Message, answer func(call Part) *Error) []Message {
 	return healed
 }
 
-// OpenCalls finds the unanswered calls at the end of a history.
+// OpenCalls returns the unanswered calls at the end of a history.
 func OpenCalls(messages []Message) []Part {
 	answered := map[string]bool{}
 	for i := len(messages) - 1; i >= 0; i-- {
@@ -149,8 +150,9 @@ func OpenCalls(messages []Message) []Part {
 	return nil
 }
 
-// FinishTool is the tool an agent with an output type finishes with.
+// FinishTool is the name of the tool that an agent with an output type finishes
+// with.
 const FinishTool = "__finish__"
 
-// FinishAcknowledged is the result that pairs a finish call.
+// FinishAcknowledged is the result that answers a finish call.
 var FinishAcknowledged = json.RawMessage(`{"acknowledged":true}`)

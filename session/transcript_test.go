@@ -22,7 +22,7 @@ func result(call string) session.Message {
 	return session.ToolResult(session.Part{CallID: call, Tool: "t"}, encode("done"))
 }
 
-// genHistory makes a valid history and then, perhaps, spoils it.
+// genHistory generates a valid history and then sometimes breaks it.
 func genHistory() *rapid.Generator[[]session.Message] {
 	return rapid.Custom(func(t *rapid.T) []session.Message {
 		var history []session.Message
@@ -66,8 +66,9 @@ func genHistory() *rapid.Generator[[]session.Message] {
 	})
 }
 
-// wellFormed says by position what a transcript must be: every call's result
-// stands where it is due, unless the history ends before, and no other does.
+// wellFormed decides by position whether a history is valid: every call's result
+// is where it is expected, unless the history ends before, and there are no other
+// results.
 func wellFormed(history []session.Message) bool {
 	due := map[int]string{} // place → the call answered there
 	for i := range history {
@@ -171,10 +172,10 @@ func TestRefusedMessageChangesNothing(t *testing.T) {
 	t.Parallel()
 	transcript := must(session.NewTranscript([]session.Message{session.UserText("hi")}))
 	for name, m := range map[string]session.Message{
-		"repeated call ids": assistant("1", "x", "x"),
-		"an alien result":   result("x"),
-		"no content":        {Role: session.RoleUser},
-		"two results":       {Role: session.RoleTool, Parts: append(result("x").Parts, result("y").Parts...)},
+		"repeated call ids":   assistant("1", "x", "x"),
+		"a result of no call": result("x"),
+		"no content":          {Role: session.RoleUser},
+		"two results":         {Role: session.RoleTool, Parts: append(result("x").Parts, result("y").Parts...)},
 	} {
 		if err := transcript.Append(m); !errors.Is(err, session.ErrInvalid) {
 			t.Errorf("%s: got %v", name, err)

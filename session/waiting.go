@@ -9,43 +9,46 @@ import (
 type WaitingQuery struct {
 	// UserID selects the calls of one user's conversations; empty selects all.
 	UserID string
-	// NewestFirst turns the order round, in which those come first that have waited
-	// longest.
+	// NewestFirst reverses the order. Without it the calls that have waited longest
+	// come first.
 	NewestFirst bool
-	// PageRequest bounds a page. Its MaxBytes bounds the size of the calls' inputs, as
-	// [PageRequest.Fits] says.
+	// PageRequest selects a page. Its MaxBytes bounds the size of the calls' inputs;
+	// see [PageRequest.Fits].
 	PageRequest
 }
 
-// Waiting is a call that waits for a person, with where it was made. A call is in the
-// list from the commit that asks to the answer, its deadline's being taken in, or the
-// end of its run, and while its session is neither stopped nor over.
+// Waiting is a call that waits for a person, with the session that made it. The
+// list contains a call from the commit that asks until the answer arrives, its
+// timeout is consumed or its run ends, and only while its session is neither
+// stopped nor ended.
 type Waiting struct {
-	// Call is the call: what it waits for, its tool and input, since when and until when.
+	// Call is the call with its kind of wait, tool, input, start and deadline.
 	Call Pending `json:"call"`
-	// SessionID is the session that made it, Agent the agent of that.
+	// SessionID is the session that made the call, and Agent is that session's agent.
 	SessionID string `json:"sessionId"`
 	Agent     string `json:"agentType"`
-	// RootID is the session of the conversation, which is where the answer goes; it is
-	// SessionID unless an agent below made the call. UserID is its user.
+	// RootID is the session of the conversation, which receives the answer. It equals
+	// SessionID unless a sub-agent made the call. UserID is its user.
 	RootID string `json:"rootSessionId"`
 	UserID string `json:"userId,omitempty"`
 }
 
-// Link is what leads from a session to its caller's.
+// Link connects a session to its caller's session.
 type Link struct {
 	UserID   string
 	ParentID string
 }
 
-// maxLinks is how far up a session's callers are followed.
+// maxLinks bounds how many callers above a session are followed.
 const maxLinks = 64
 
-// FindRoots tells of each call whose conversation it belongs to. If the query is for a
-// user, it leaves out what is not his all the way up: a conversation that was given to
-// somebody else has taken the calls of the agents below with it. links has the links of
-// the calls' sessions, and read reads further ones; what it does not find is not there
-// any more. Stores share it so that they agree on what a conversation is.
+// FindRoots sets the conversation of each call. If the query names a user, it
+// keeps only the calls whose sessions, from the one that made the call up to the
+// root, all belong to that user: when a conversation is given to somebody else,
+// the calls of the agents below it go with it. links has the links of the calls'
+// sessions, and read reads further ones; a session that read does not return no
+// longer exists. Stores share this function so that they agree on what a
+// conversation is.
 func (q *WaitingQuery) FindRoots(calls []Waiting, links map[string]Link, read func(ids []string) (map[string]Link, error)) ([]Waiting, error) {
 	at, others := make([]string, len(calls)), make([]bool, len(calls))
 	for i := range calls {
@@ -88,6 +91,6 @@ func (q *WaitingQuery) FindRoots(calls []Waiting, links map[string]Link, read fu
 	return out, nil
 }
 
-// Listed reports whether the inbox shows the calls of a session that does this: of one
-// that was stopped or is over nobody takes up the answer.
+// Listed reports whether the inbox shows the calls of a session with this
+// activity. Nobody processes an answer to a session that was stopped or has ended.
 func (a Activity) Listed() bool { return a == ActivityRunning || a == ActivityWaiting }

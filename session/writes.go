@@ -25,17 +25,17 @@ type Op struct {
 	Value json.RawMessage   `json:"value,omitempty"`
 }
 
-// Writes is what a tool, a hook or a whole step did to custom state.
+// Writes are the changes of custom state by a tool, a hook or a whole step.
 type Writes struct {
 	Ops []Op `json:"ops,omitempty"`
-	// Warnings tell of writes that overwrote another's.
+	// Warnings describe writes that overwrote another write.
 	Warnings []string `json:"warnings,omitempty"`
 }
 
-// Empty reports whether there is nothing to perform.
+// Empty reports whether there are no operations.
 func (w Writes) Empty() bool { return len(w.Ops) == 0 }
 
-// Size is roughly the number of bytes the operations carry.
+// Size returns the approximate number of bytes of the operations.
 func (w Writes) Size() int {
 	n := 0
 	for i := range w.Ops {
@@ -47,7 +47,7 @@ func (w Writes) Size() int {
 	return n
 }
 
-// Check reports an operation that no store could perform.
+// Check returns an error if no store could perform an operation.
 func (w Writes) Check() error {
 	for i := range w.Ops {
 		op := &w.Ops[i]
@@ -67,7 +67,7 @@ func (w Writes) Check() error {
 			}
 		case OpDelete:
 		default:
-			return Invalid("state operation", "%q on key %q is none of append, replace, delete", op.Kind, op.Key)
+			return Invalid("state operation", "%q on key %q is not one of append, replace, delete", op.Kind, op.Key)
 		}
 	}
 	return nil
@@ -87,13 +87,13 @@ func checkStateValue(key string, value json.RawMessage) error {
 	return nil
 }
 
-// Compose is the one list of operations that does what parts do one after the
-// other, with at most one operation per key. Appends compose; a replace or delete
-// that overwrites what an earlier part wrote adds a warning.
+// Compose returns one list of operations with the same effect as parts in order,
+// with at most one operation per key. Appends compose; a replace or delete that
+// overwrites what an earlier part wrote adds a warning.
 func Compose(parts ...Writes) Writes {
 	var out Writes
-	index := map[string]int{} // key → its place in out.Ops
-	first := map[string]int{} // key → the first part that its operation holds a write of
+	index := map[string]int{} // key → its index in out.Ops
+	first := map[string]int{} // key → the first part whose write its operation contains
 	for n, part := range parts {
 		out.Warnings = append(out.Warnings, part.Warnings...)
 		for _, op := range part.Ops {
@@ -124,7 +124,8 @@ func sameOp(a, b Op) bool {
 	return a.Kind == b.Kind && string(a.Value) == string(b.Value)
 }
 
-// composeOp is the single operation that does what prev and then next do.
+// composeOp returns the single operation that has the effect of prev followed by
+// next.
 func composeOp(prev, next Op, warnings *[]string) Op {
 	if next.Kind != OpAppend {
 		return next

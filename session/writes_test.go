@@ -12,7 +12,7 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// oracle performs operations in the plainest way there is, on decoded values.
+// oracle performs operations on decoded values in the simplest way.
 func oracle(t rapid.TB, state map[string]any, w session.Writes) bool {
 	for _, op := range w.Ops {
 		switch op.Kind {
@@ -76,7 +76,7 @@ func TestComposeDoesWhatItsPartsDo(t *testing.T) {
 		one := base.Clone()
 		for _, part := range parts {
 			if one.Apply(part) != nil {
-				return // what cannot be performed step by step has no result to compare with
+				return // operations that fail one by one have no result to compare with
 			}
 		}
 		all := base.Clone()

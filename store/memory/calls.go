@@ -76,7 +76,7 @@ func (s *sessions) claim(
 		return call{}, false, err
 	}
 	if rec.state.Version != version {
-		return call{}, false, session.ErrStale.WithMessage("session %s: version %d was expected", id, version).WithSaw(rec.state.Saw())
+		return call{}, false, session.ErrStale.WithMessage("session %s: expected version %d", id, version).WithSaw(rec.state.Saw())
 	}
 	found := rec.call(messageID, callID)
 	if found == nil {

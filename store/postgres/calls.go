@@ -229,7 +229,7 @@ func (s *sessions) Claim(ctx context.Context, id string, version int64, fence se
 			return err
 		}
 		if h.Version != version {
-			return session.ErrStale.WithMessage("session %s: version %d was expected", id, version).WithSaw(h.Saw())
+			return session.ErrStale.WithMessage("session %s: expected version %d", id, version).WithSaw(h.Saw())
 		}
 		return nil
 	}

@@ -97,7 +97,7 @@ func (h *header) atVersion(version int64) error {
 	if h.Version == version {
 		return nil
 	}
-	return session.ErrStale.WithMessage("session %s: version %d was expected", h.ID, version).WithSaw(h.Saw())
+	return session.ErrStale.WithMessage("session %s: expected version %d", h.ID, version).WithSaw(h.Saw())
 }
 
 // labels reads the tags and metadata.

@@ -121,7 +121,7 @@ func (s *sessions) Claim(ctx context.Context, id string, version int64, fence se
 			return err
 		}
 		if h.Version != version {
-			return session.ErrStale.WithMessage("session %s: version %d was expected", id, version).WithSaw(h.Saw())
+			return session.ErrStale.WithMessage("session %s: expected version %d", id, version).WithSaw(h.Saw())
 		}
 		if call, err = s.call(t.Conn, h, messageID, callID); err != nil || call.Status != session.CallOpen {
 			return err
