@@ -10,7 +10,7 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// Kind says what a chunk tells. The set is closed.
+// Kind is the kind of a chunk. The set of kinds is closed.
 type Kind string
 
 // The kinds of chunks.
@@ -19,14 +19,15 @@ const (
 	TextDelta Kind = "text_delta"
 	// Thinking is a piece of the model's reasoning, in Delta.
 	Thinking Kind = "thinking"
-	// ToolArgsStart, ToolArgsDelta and ToolArgsEnd show a call being written.
+	// ToolArgsStart, ToolArgsDelta and ToolArgsEnd show the arguments of a call as the
+	// model writes them.
 	ToolArgsStart Kind = "tool_arg_stream_start"
 	ToolArgsDelta Kind = "tool_arg_stream_delta"
 	ToolArgsEnd   Kind = "tool_arg_stream_end"
 	// ToolStart announces a call of the reply: CallID, Tool, Arguments.
 	ToolStart Kind = "tool_start"
-	// ToolEnd is a call's result: CallID, Tool, Result, Success, Error. MessageID is set
-	// for a call of an earlier run that the start of this one has answered.
+	// ToolEnd is a call's result: CallID, Tool, Result, Success, Error. MessageID is
+	// set if the call belongs to an earlier run and the start of this run answered it.
 	ToolEnd Kind = "tool_end"
 	// ApprovalRequest asks for an approval: CallID, Tool, Arguments, ApprovalID.
 	ApprovalRequest Kind = "tool_approval_request"
@@ -35,36 +36,37 @@ const (
 	SubAgentEnd   Kind = "subagent_end"
 	// StatePatch is a change of custom state, in Patches.
 	StatePatch Kind = "state_patch"
-	// Custom is an event of the application's own: Name, Data.
+	// Custom is an event of the application: Name, Data.
 	Custom Kind = "custom"
 	// Failure is an error that ends the run, in Error.
 	Failure Kind = "error"
 	// Output is the final structured output, in Data.
 	Output Kind = "output"
-	// FileOutput is a file the model made: a [File] in Data.
+	// FileOutput is a file that the model generated: a [File] in Data.
 	FileOutput Kind = "file"
 
 	// InputReceived shows the messages that began the turn, in Messages.
 	InputReceived Kind = "input"
-	// RunStarted begins a run's chunks; RunResumed likewise after a suspension or
+	// RunStarted begins a run's chunks. RunResumed does so after a suspension or an
 	// interruption.
 	RunStarted Kind = "run_started"
 	RunResumed Kind = "run_resumed"
-	// RunCompleted, RunInterrupted and RunPaused end them.
+	// RunCompleted, RunInterrupted and RunPaused end a run's chunks.
 	RunCompleted   Kind = "run_completed"
 	RunInterrupted Kind = "run_interrupted"
 	RunPaused      Kind = "run_paused"
 	// StepStarted begins an attempt at a step: MessageID is the reply's id.
 	StepStarted Kind = "step_started"
-	// StepCommitted says that everything up to here is durable; CheckpointID names
-	// the checkpoint, if one was written.
+	// StepCommitted says that everything before it is durable; CheckpointID names the
+	// checkpoint, if one was written.
 	StepCommitted Kind = "step_committed"
-	// StepDiscarded takes back what the step's attempt had shown: all of it, or what
-	// Scope says. With a MessageCount, messages beyond so many were not taken in either.
+	// StepDiscarded retracts what the attempt of a step has shown: all of it, or the
+	// part that Scope names. If MessageCount is set, messages after that number were
+	// not added either.
 	StepDiscarded Kind = "step_discarded"
 	// Suspended lists what the run waits for, in Data.
 	Suspended Kind = "suspended"
-	// Rewound says that the session went back to MessageCount messages.
+	// Rewound says that the session was rewound to MessageCount messages.
 	Rewound Kind = "rewound"
 )
 
@@ -86,24 +88,24 @@ type File struct {
 	URL       string `json:"url"`
 	MediaType string `json:"mediaType"`
 	Filename  string `json:"filename,omitempty"`
-	// Index is its place among the reply's parts.
+	// Index is the file's index among the reply's parts.
 	Index int `json:"index"`
 }
 
 // Scopes of a discarded step.
 const (
 	ScopeReply   = "reply"   // the whole attempt
-	ScopeResults = "results" // what came after the reply
-	// ScopeReasoning is the reply's reasoning: a reply that was cut off is kept
+	ScopeResults = "results" // everything after the reply
+	// ScopeReasoning is the reply's reasoning. A reply that was cut off is kept
 	// without it.
 	ScopeReasoning = "reasoning"
 )
 
-// Chunk is one event of a stream. Kind tells which fields beyond the first five
-// are set.
+// Chunk is one event of a stream. Kind says which fields beyond the first five are
+// set.
 type Chunk struct {
 	Kind Kind `json:"type"`
-	// AgentID is the session that produced the chunk, AgentType its agent.
+	// AgentID is the session that produced the chunk; AgentType is its agent.
 	AgentID   string    `json:"agentId"`
 	AgentType string    `json:"agentType"`
 	At        time.Time `json:"timestamp"`
@@ -130,12 +132,12 @@ type Chunk struct {
 	CheckpointID string            `json:"checkpointId,omitempty"`
 	Turn         int               `json:"turn,omitempty"`
 	Reason       string            `json:"reason,omitempty"`
-	// Omitted is set when content was left out because the chunk exceeded the
-	// stream's limit.
+	// Omitted is set when content was omitted because the chunk exceeded the stream's
+	// limit.
 	Omitted bool `json:"omitted,omitempty"`
 }
 
-// Check reports a chunk that must not be written.
+// Check returns an error if the chunk must not be written.
 func (c *Chunk) Check() error {
 	if !c.Kind.Valid() {
 		return session.Invalid("chunk type", "%q is unknown", c.Kind)
@@ -143,10 +145,10 @@ func (c *Chunk) Check() error {
 	return nil
 }
 
-// DefaultMaxChunk is the largest encoded chunk a stream takes unless configured.
+// DefaultMaxChunk is the default maximum size of an encoded chunk.
 const DefaultMaxChunk = 1 << 20
 
-// Encode gives the chunk's wire form.
+// Encode returns the chunk's wire form.
 func (c *Chunk) Encode() ([]byte, error) {
 	return c.AppendJSON(make([]byte, 0, 256+len(c.Delta)+len(c.Result)))
 }
@@ -215,7 +217,7 @@ func (c *Chunk) AppendJSON(b []byte) ([]byte, error) {
 	return c.appendRest(b)
 }
 
-// appendRest appends the fields that few chunks have, and the closing brace.
+// appendRest appends the fields that only few chunks have, and the closing brace.
 func (c *Chunk) appendRest(b []byte) ([]byte, error) {
 	if c.MessageCount != nil {
 		b = strconv.AppendInt(appendName(b, "messageCount"), int64(*c.MessageCount), 10)
@@ -257,8 +259,8 @@ func appendName(b []byte, name string) []byte {
 	return append(b, '"', ':')
 }
 
-// Split encodes a chunk so that no piece exceeds limit: text is split between
-// runes into several chunks; anything else that is too large is refused with
+// Split encodes a chunk so that no piece exceeds limit. Text is split between
+// runes into several chunks; any other chunk that is too large is refused with
 // [session.ErrTooLarge].
 func Split(c Chunk, limit int) ([][]byte, error) {
 	if err := c.Check(); err != nil {
@@ -288,17 +290,17 @@ func Split(c Chunk, limit int) ([][]byte, error) {
 	return out, nil
 }
 
-// roomForText reports whether the chunk without its text leaves half the limit to
-// it, so that splitting comes to an end. Text grows when it is encoded, so its
-// own length does not tell.
+// roomForText reports whether the chunk without its text leaves half the limit for
+// the text, so that splitting terminates. Encoding makes text longer, so the
+// length of the text alone does not decide.
 func roomForText(c Chunk, limit int) bool {
 	c.Delta = ""
 	raw, err := c.Encode()
 	return err == nil && len(raw) <= limit/2
 }
 
-// middle is a place near the middle of text between two runes; 0 if there is
-// none.
+// middle returns an index near the middle of text between two runes, or 0 if there
+// is none.
 func middle(text string) int {
 	half := len(text) / 2
 	for at := half; at > max(0, half-utf8.UTFMax); at-- {

@@ -77,7 +77,7 @@ func TestSplitTable(t *testing.T) {
 	for name, test := range map[string]struct {
 		chunk stream.Chunk
 		limit int
-		want  *session.Error // nil when it is split
+		want  *session.Error // nil if the chunk is split
 	}{
 		"short text":            {text("x"), 1000, nil},
 		"escapes alone":         {text(strings.Repeat("\x00", 5000)), 1000, nil},
@@ -126,7 +126,7 @@ func TestTerminalFrames(t *testing.T) {
 	}
 }
 
-// fixtures are chunks as the first version wrote them; they are never changed.
+// fixtures returns chunks as the first version wrote them. They never change.
 func fixtures(t testing.TB) map[string][]byte {
 	files, err := filepath.Glob("testdata/v1/*.json")
 	if err != nil || len(files) == 0 {
@@ -208,8 +208,8 @@ func decoded(t testing.TB, raw []byte) any {
 	return v
 }
 
-// FuzzDecode feeds arbitrary bytes to what reads chunks: nothing may panic, and a
-// chunk that was read can be written, split and folded.
+// FuzzDecode passes arbitrary bytes to the decoder of chunks: it must not panic,
+// and every chunk that it decodes can be encoded, split and folded.
 func FuzzDecode(f *testing.F) {
 	for _, raw := range fixtures(f) {
 		f.Add(raw)

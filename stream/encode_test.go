@@ -11,8 +11,8 @@ import (
 )
 
 // TestChunkEncodesEveryField fills every field of a chunk and requires that it
-// comes back: the encoder is written by hand, and a field added to the struct
-// alone would be lost.
+// survives a round trip: the encoder is written by hand, and would lose a field
+// that is added only to the struct.
 func TestChunkEncodesEveryField(t *testing.T) {
 	count := 0
 	c := stream.Chunk{
@@ -49,11 +49,11 @@ func TestChunkEncodesEveryField(t *testing.T) {
 	if err := json.Unmarshal(through, &again); err != nil {
 		t.Fatal(err)
 	}
-	again.Arguments, again.Result = got.Arguments, got.Result // encoding/json re-writes what it embeds
+	again.Arguments, again.Result = got.Arguments, got.Result // encoding/json reformats embedded JSON
 	compareChunks(t, again, c)
 }
 
-// compareChunks compares field by field, errors by what they say.
+// compareChunks compares field by field, errors by their text.
 func compareChunks(t *testing.T, got, want stream.Chunk) {
 	t.Helper()
 	if got.Error.Code != want.Error.Code || got.Error.Message != want.Error.Message {

@@ -7,16 +7,14 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// Fold turns the chunks of a session, in order, into the messages that were
-// committed. Chunks of other sessions on the same stream, its sub-agents', are
-// left out.
+// Fold turns the chunks of a session, in order, into the committed messages. It
+// skips chunks of other sessions on the same stream, which belong to sub-agents.
 func Fold(sessionID string, chunks []Chunk) []session.Message {
 	return FoldOnto(sessionID, nil, chunks)
 }
 
-// FoldOnto folds chunks onto messages that came before them. What the chunks tell
-// of messages that are there already is not repeated, so that it does no harm if
-// they begin a little early.
+// FoldOnto folds chunks onto the messages before them. Chunks about messages that
+// are already present have no effect, so the chunks may begin somewhat too early.
 func FoldOnto(sessionID string, messages []session.Message, chunks []Chunk) []session.Message {
 	f := folder{messages: slices.Clip(messages)}
 	for i := range chunks {
@@ -28,7 +26,7 @@ func FoldOnto(sessionID string, messages []session.Message, chunks []Chunk) []se
 	return f.messages
 }
 
-// folder collects the step in flight apart from what is known to stand.
+// folder keeps the step in flight apart from the committed messages.
 type folder struct {
 	messages []session.Message
 	step     *foldedStep
@@ -45,7 +43,7 @@ func (f *folder) add(c *Chunk) {
 	switch c.Kind {
 	case InputReceived:
 		if f.step != nil && len(c.Messages) > 0 && c.Messages[0].Role == session.RoleTool {
-			clear(f.step.results) // the turn begins with answers to all calls that were left
+			clear(f.step.results) // the turn begins with answers to all open calls
 		}
 		f.close()
 		for i := range c.Messages {
@@ -74,7 +72,7 @@ func (f *folder) add(c *Chunk) {
 	}
 }
 
-// find is the index of a message, or -1.
+// find returns the index of a message, or -1.
 func (f *folder) find(id string) int {
 	if id == "" {
 		return -1
@@ -87,7 +85,7 @@ func (f *folder) find(id string) int {
 	return -1
 }
 
-// truncate leaves the first so many messages; all if there is no count.
+// truncate keeps the first count messages; all if count is nil.
 func (f *folder) truncate(count *int) {
 	if count != nil && *count < len(f.messages) {
 		f.messages = slices.Clip(f.messages[:max(0, *count)])
@@ -119,7 +117,7 @@ func (f *folder) discard(c *Chunk) {
 	f.step = nil
 }
 
-// is reports whether a chunk is about the step. One that suspended goes on in
+// is reports whether a chunk belongs to the step. A suspended step continues in
 // another run.
 func (s *foldedStep) is(c *Chunk) bool {
 	if c.MessageID != "" {
@@ -142,7 +140,7 @@ func (s *foldedStep) add(c *Chunk) {
 				Kind: session.PartFile, URL: file.URL, MediaType: file.MediaType, Filename: file.Filename,
 			})
 		}
-	case ToolArgsStart: // the place of the call among the reply's parts
+	case ToolArgsStart: // the index of the call among the reply's parts
 		s.reply.Parts = append(s.reply.Parts, session.Part{Kind: session.PartToolCall, CallID: c.CallID})
 	case ToolStart:
 		part := session.Part{Kind: session.PartToolCall, CallID: c.CallID, Tool: c.Tool, Input: c.Arguments}
@@ -174,12 +172,12 @@ func (s *foldedStep) appendText(kind session.PartKind, delta string) {
 	s.reply.Parts = append(s.reply.Parts, session.Part{Kind: kind, Text: delta})
 }
 
-// close takes the step in flight as committed.
+// close treats the step in flight as committed.
 func (f *folder) close() {
 	if f.step == nil {
 		return
 	}
-	// A call whose arguments began and that never started did not come to be.
+	// A call whose arguments began but that never started was not made.
 	f.step.reply.Parts = slices.DeleteFunc(f.step.reply.Parts, func(p session.Part) bool {
 		return p.Kind == session.PartToolCall && p.Tool == ""
 	})

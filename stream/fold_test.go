@@ -11,9 +11,9 @@ import (
 	"github.com/helixagents/helix/stream"
 )
 
-// teller tells the life of a session in chunks and keeps the transcript that it
-// truly has, for Fold to be compared with.
-type teller struct {
+// narrator generates the chunks of a session and keeps the session's real
+// transcript, which Fold must reproduce.
+type narrator struct {
 	t         *rapid.T
 	chunks    []stream.Chunk
 	committed []session.Message
@@ -21,7 +21,7 @@ type teller struct {
 	step      int
 }
 
-func (l *teller) tell(kind stream.Kind, fill func(*stream.Chunk)) {
+func (l *narrator) tell(kind stream.Kind, fill func(*stream.Chunk)) {
 	c := stream.Chunk{Kind: kind, AgentID: "s-1", RunID: l.run, Step: l.step}
 	if fill != nil {
 		fill(&c)
@@ -36,7 +36,7 @@ func (l *teller) tell(kind stream.Kind, fill func(*stream.Chunk)) {
 }
 
 // attempt streams a reply and returns it.
-func (l *teller) attempt(take int) session.Message {
+func (l *narrator) attempt(take int) session.Message {
 	id := session.ReplyID(l.run, l.step)
 	reply := session.Message{ID: id, Role: session.RoleAssistant, RunID: l.run, Step: l.step}
 	l.tell(stream.StepStarted, func(c *stream.Chunk) { c.MessageID, c.Attempt = id, take })
@@ -70,8 +70,8 @@ func (l *teller) attempt(take int) session.Message {
 	return reply
 }
 
-// results streams what calls came to, in any order, and returns their messages.
-func (l *teller) results(reply session.Message, take int) []session.Message {
+// results streams the results of calls, in any order, and returns their messages.
+func (l *narrator) results(reply session.Message, take int) []session.Message {
 	calls := reply.Calls()
 	messages := make([]session.Message, len(calls))
 	for _, i := range rapid.Permutation(indexes(len(calls))).Draw(l.t, "order") {
@@ -99,8 +99,8 @@ func indexes(n int) []int {
 	return out
 }
 
-// turn tells one run: input, then steps of which any attempt may be discarded.
-func (l *teller) turn(n int) {
+// turn streams one run: input, then steps, of which any attempt may be discarded.
+func (l *narrator) turn(n int) {
 	l.run, l.step = fmt.Sprintf("run_%d", n), 0
 	l.tell(stream.RunStarted, nil)
 	input := session.UserText(fmt.Sprint("turn ", n))
@@ -133,8 +133,9 @@ func (l *teller) turn(n int) {
 	l.end()
 }
 
-// end tells how the run ended: well, or left behind in mid-step and rewound.
-func (l *teller) end() {
+// end streams the end of the run: completed, or abandoned in the middle of a step
+// and rewound.
+func (l *narrator) end() {
 	switch rapid.SampledFrom([]string{"completed", "left", "rewound"}).Draw(l.t, "end") {
 	case "completed":
 		l.tell(stream.RunCompleted, nil)
@@ -147,7 +148,7 @@ func (l *teller) end() {
 	}
 }
 
-func (l *teller) rewind(keep int) {
+func (l *narrator) rewind(keep int) {
 	l.committed = l.committed[:keep:keep]
 	l.tell(stream.Rewound, func(c *stream.Chunk) { c.MessageCount = &keep })
 }
@@ -155,7 +156,7 @@ func (l *teller) rewind(keep int) {
 func TestFoldGivesWhatWasCommitted(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		l := &teller{t: t}
+		l := &narrator{t: t}
 		for n := range rapid.IntRange(1, 4).Draw(t, "turns") {
 			l.turn(n)
 		}
@@ -179,7 +180,8 @@ func text(messages []session.Message) string {
 	return string(raw)
 }
 
-// A suspended step's results come in a later run, before its input or reply.
+// The results of a suspended step arrive in a later run, before its input or
+// reply.
 func TestFoldOfASuspendedStep(t *testing.T) {
 	t.Parallel()
 	fill := func(kind stream.Kind, run string, change func(*stream.Chunk)) stream.Chunk {
