@@ -10,13 +10,13 @@ import (
 	"github.com/helixagents/helix/stream"
 )
 
-// Mix is a backend made of parts of others, such as sessions in one database and
-// streams in another. Close closes each part once.
+// Mix is a backend that combines parts of others, such as sessions in one database
+// and streams in another. Close closes each part once.
 //
-// What one backend does in one write, two do one after the other: a batch is
-// durable before its append returns, so that it precedes its caller's next write
-// all the same, and deleting a session deletes its streams afterwards. If that
-// fails the session is gone; deleting it again finishes the work.
+// Where one backend needs one write, two need one after the other. A batch is
+// durable before its append returns, so it still precedes its caller's next write,
+// and deleting a session deletes its streams afterwards. If that fails, the
+// session is already deleted; deleting it again completes the deletion.
 type Mix struct {
 	SessionsOf Backend
 	StreamsOf  Backend
@@ -73,7 +73,7 @@ func (m Mix) Close() error {
 	return first
 }
 
-// parts are the backends, each once.
+// parts returns the backends, each once.
 func (m Mix) parts() (out []Backend) {
 	for _, part := range []Backend{m.SessionsOf, m.StreamsOf, m.LocksOf} {
 		if part != nil && !slices.Contains(out, part) {
@@ -83,7 +83,7 @@ func (m Mix) parts() (out []Backend) {
 	return out
 }
 
-// mixedSessions keeps sessions whose streams another backend keeps.
+// mixedSessions stores sessions whose streams another backend stores.
 type mixedSessions struct {
 	session.Store
 	streams stream.Manager
@@ -100,7 +100,7 @@ func (s mixedSessions) Delete(ctx context.Context, id string) ([]string, error) 
 	ids := deleted
 	switch {
 	case errors.Is(err, session.ErrNotFound):
-		ids = []string{id} // a deletion that was cut short may have left its stream
+		ids = []string{id} // an interrupted deletion may have left the stream
 	case err != nil:
 		return nil, err
 	}
@@ -112,7 +112,7 @@ func (s mixedSessions) Delete(ctx context.Context, id string) ([]string, error) 
 	return deleted, err
 }
 
-// mixedStreams keeps the streams of sessions that another backend keeps.
+// mixedStreams stores the streams of sessions that another backend stores.
 type mixedStreams struct{ stream.Manager }
 
 // Tenant implements [stream.Manager].

@@ -15,14 +15,13 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(testserver.Main(m)) }
 
-// TestMix holds sessions in Postgres with streams in Redis to everything that one
-// backend promises. Damaged rows, and a store that became too new, are left to the
-// tests of the two.
+// TestMix runs the store suite on sessions in Postgres with streams in Redis. The
+// tests of the two backends cover damaged rows and a store that is too new.
 func TestMix(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t testing.TB) storetest.Harness {
 		clock := storetest.NewClock()
-		name := session.NewID()[4:] // without its prefix, which is no part of a schema's name
+		name := session.NewID()[4:] // without its prefix, which is not valid in a schema's name
 		connect := func(t testing.TB) store.Backend {
 			sessions, err := postgres.OpenConfig(postgres.Config{
 				URL: testserver.Postgres(t), Schema: "mix_" + name, MaxConns: 8, Clock: clock.Now,

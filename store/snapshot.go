@@ -9,42 +9,44 @@ import (
 	"github.com/helixagents/helix/stream"
 )
 
-// Snapshot is a session at one moment: whoever shows it, and then what its stream
-// holds after Sequence, shows everything once. See [stream.FoldOnto].
+// Snapshot is a session at one moment. A client that shows it, and then the
+// stream's chunks after Sequence, shows everything exactly once. See
+// [stream.FoldOnto].
 type Snapshot struct {
-	// State is the document. Its custom state is what belongs to Messages.
+	// State is the document. Its custom state matches Messages.
 	State *session.State
-	// Run is the latest run; nil if there was none.
+	// Run is the latest run, or nil if the session has never run.
 	Run *session.Run
-	// Messages is the transcript: of a session at rest all of it, else up to the
+	// Messages is the transcript: complete for a session at rest, otherwise up to the
 	// latest checkpoint. What a step in flight has committed since then is in the
 	// stream.
 	Messages []session.Message
-	// Skipped is how many messages come before Messages, which were left out to keep
-	// within the bytes that were asked for.
+	// Skipped is the number of messages before Messages that were omitted because of
+	// the limit in bytes.
 	Skipped int
-	// Sequence is the last of the stream that Messages and custom state include.
+	// Sequence is the last sequence of the stream that Messages and custom state
+	// include.
 	Sequence int64
-	// CheckpointID is the checkpoint that the snapshot is taken at; empty if the
-	// session was at rest.
+	// CheckpointID is the checkpoint of the snapshot; empty if the session was at
+	// rest.
 	CheckpointID string
 }
 
-// snapshotTries bounds how often a session is read again because it changed
-// meanwhile.
+// snapshotTries bounds how often a session is read again because it has changed in
+// the meantime.
 const snapshotTries = 16
 
-// errMoved says that a session changed while it was read.
+// errMoved reports that a session changed while it was read.
 var errMoved = session.ErrUnavailable.WithMessage("the session keeps changing")
 
-// TakeSnapshot reads a session and the place in its stream that it is at. Both
-// stores are of the same tenant.
+// TakeSnapshot reads a session and its position in its stream. Both stores must
+// have the same tenant.
 func TakeSnapshot(ctx context.Context, sessions session.Store, streams stream.Manager, id string) (*Snapshot, error) {
 	return TakeRecent(ctx, sessions, streams, id, 0)
 }
 
-// TakeRecent is [TakeSnapshot] with the newest messages only: as many as fit into
-// maxBytes, and at least one. With 0 it has all.
+// TakeRecent is [TakeSnapshot] with only the newest messages: as many as fit into
+// maxBytes, and at least one. If maxBytes is 0 it returns all messages.
 func TakeRecent(ctx context.Context, sessions session.Store, streams stream.Manager, id string, maxBytes int64) (*Snapshot, error) {
 	var err error
 	for range snapshotTries {
@@ -78,7 +80,7 @@ func takeSnapshot(ctx context.Context, sessions session.Store, streams stream.Ma
 	return s, nil
 }
 
-// read reads the first n messages, or the newest of those that fit.
+// read reads the first n messages, or the newest of them that fit.
 func (s *Snapshot) read(ctx context.Context, sessions session.Store, n int, maxBytes int64) error {
 	if maxBytes <= 0 {
 		messages, err := sessions.AllMessages(ctx, s.State.ID)
@@ -110,7 +112,7 @@ func (s *Snapshot) read(ctx context.Context, sessions session.Store, n int, maxB
 		if grows {
 			size = min(2*size, session.MaxPageSize)
 		} else {
-			size = len(page) / 2 // what comes before does not fit as a whole
+			size = len(page) / 2 // the messages before it do not all fit
 		}
 	}
 	s.Skipped = end
@@ -120,9 +122,9 @@ func (s *Snapshot) read(ctx context.Context, sessions session.Store, n int, maxB
 	return nil
 }
 
-// lastPage reads messages up to the end-th: of the last size ones as many as fit into
-// maxBytes, at least one. Pages are read forwards, so it halves what it asks for until
-// all of it fits: it never holds more than maxBytes and one message.
+// lastPage reads messages up to the end-th: as many of the last size ones as fit
+// into maxBytes, at least one. Pages are read forwards, so it halves the page
+// until all of it fits; it never holds more than maxBytes and one message.
 func lastPage(ctx context.Context, sessions session.Store, id string, end, size int, maxBytes int64) ([]session.Message, error) {
 	for size = min(size, end); ; size /= 2 {
 		found, err := sessions.Messages(ctx, id, session.PageRequest{Offset: end - size, Limit: size, MaxBytes: maxBytes})
@@ -139,7 +141,7 @@ func lastPage(ctx context.Context, sessions session.Store, id string, end, size 
 	}
 }
 
-// atRest takes a session that nobody runs as it is.
+// atRest reads a session that nobody runs as it is.
 func (s *Snapshot) atRest(ctx context.Context, sessions session.Store, streams stream.Manager, maxBytes int64) error {
 	if err := s.read(ctx, sessions, s.State.MessageCount, maxBytes); err != nil {
 		return err
@@ -148,7 +150,7 @@ func (s *Snapshot) atRest(ctx context.Context, sessions session.Store, streams s
 	switch {
 	case err == nil:
 		s.Sequence = info.Last
-	case !errors.Is(err, session.ErrNotFound): // a session that never ran has none
+	case !errors.Is(err, session.ErrNotFound): // a session that has never run has none
 		return err
 	}
 	again, err := sessions.Load(ctx, s.State.ID)
@@ -161,8 +163,8 @@ func (s *Snapshot) atRest(ctx context.Context, sessions session.Store, streams s
 	return nil
 }
 
-// atCheckpoint takes a session whose run is under way, or waits in mid-step, at its
-// latest checkpoint.
+// atCheckpoint reads a session whose run is in progress, or waits in the middle of
+// a step, at its latest checkpoint.
 func (s *Snapshot) atCheckpoint(ctx context.Context, sessions session.Store, streams stream.Manager, maxBytes int64) error {
 	at, err := sessions.LatestCheckpoint(ctx, s.State.ID)
 	if err != nil {
@@ -174,7 +176,7 @@ func (s *Snapshot) atCheckpoint(ctx context.Context, sessions session.Store, str
 	if err := s.read(ctx, sessions, at.MessageCount, maxBytes); err != nil {
 		return err
 	}
-	// Messages only go when a session is rewound, which undoes the checkpoint.
+	// Messages disappear only when a session is rewound, which undoes the checkpoint.
 	again, err := sessions.Checkpoint(ctx, s.State.ID, at.ID)
 	if err != nil {
 		return err
@@ -190,19 +192,19 @@ func (s *Snapshot) atCheckpoint(ctx context.Context, sessions session.Store, str
 	return err
 }
 
-// scanPage is how many chunks are looked at at a time.
+// scanPage is how many chunks are read at a time.
 const scanPage = 256
 
-// sequenceOf finds the last chunk that tells of what a checkpoint holds. The
-// checkpoint's own sequence is what its writer knew to be durable: agents that
-// work for the session may have written after it, and so did the writer itself,
-// but nothing of the step came after the commit.
+// sequenceOf returns the last chunk that reports something the checkpoint
+// contains. The checkpoint's own sequence is the last one that its writer knew to
+// be durable: sub-agents of the session may have written after it, and so has the
+// writer itself, but no chunk of the step follows the commit.
 func sequenceOf(ctx context.Context, streams stream.Manager, state *session.State, at *session.Checkpoint) (int64, error) {
 	last := at.StreamSequence
 	for from := last; ; {
 		items, err := streams.Chunks(ctx, state.StreamID, from, scanPage)
 		switch {
-		case errors.Is(err, session.ErrNotFound): // its first run has not opened it yet
+		case errors.Is(err, session.ErrNotFound): // its first run has not created the stream yet
 			return last, nil
 		case errors.Is(err, session.ErrTruncated):
 			return withinStream(ctx, streams, state.StreamID, last)
@@ -226,9 +228,10 @@ func sequenceOf(ctx context.Context, streams stream.Manager, state *session.Stat
 	}
 }
 
-// withinStream is a sequence from which a stream can be read on, or is known to be
-// truncated. One that lost its end, because it is kept apart from the session and
-// was restored to an earlier state, holds nothing that the session does not.
+// withinStream returns a sequence from which a stream can be read, or is known to
+// be truncated. A stream that lost its end, because it is stored apart from the
+// session and was restored to an earlier state, contains nothing that the session
+// does not have.
 func withinStream(ctx context.Context, streams stream.Manager, id string, sequence int64) (int64, error) {
 	info, err := streams.Info(ctx, id)
 	switch {

@@ -10,9 +10,9 @@ import (
 	"github.com/helixagents/helix/stream"
 )
 
-// TestSnapshotOfStreamThatLostItsEnd wants the snapshot of a running session to name
-// a sequence that its stream can be read from, also when the streams are kept apart
-// and were restored to an earlier state.
+// TestSnapshotOfStreamThatLostItsEnd requires that the snapshot of a running
+// session names a sequence from which its stream can be read, even if streams are
+// stored separately and were restored to an earlier state.
 func TestSnapshotOfStreamThatLostItsEnd(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()

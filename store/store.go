@@ -1,7 +1,8 @@
-// Package store says what a backend is: one place to keep everything.
+// Package store defines a backend: the storage of sessions, streams and locks.
 //
-// The backends are its sub-packages; [github.com/helixagents/helix/store/storetest]
-// is the suite that each of them, and any of a user's own, passes.
+// The backends are its sub-packages;
+// [github.com/helixagents/helix/store/storetest] is the suite that each of them,
+// and any backend of a user, must pass.
 package store
 
 import (
@@ -12,27 +13,30 @@ import (
 	"github.com/helixagents/helix/stream"
 )
 
-// Backend keeps sessions, streams and locks. What it returns is scoped to the
-// default tenant.
+// Backend stores sessions, streams and locks. The stores that it returns are
+// scoped to the default tenant.
 type Backend interface {
 	Sessions() session.Store
 	Streams() stream.Manager
 	Locks() lock.Manager
-	// Commit appends a batch to a stream and makes a commit, in one round trip where
-	// the backend can. The commit never stands without the batch; of one that is
-	// refused or fails, the batch may. Making both again is safe: each is recognised
-	// by its key. It returns the sequence of the batch's last chunk, too.
+	// Commit appends a batch to a stream and applies a commit, in one round trip where
+	// the backend can. The commit is never applied without the batch; if the commit is
+	// refused or fails, the batch may be applied nevertheless. Repeating both is safe:
+	// each is recognised by its key. Commit also returns the sequence of the batch's
+	// last chunk.
 	Commit(ctx context.Context, commit *Commit) (*session.Committed, int64, error)
-	// Ready tells why the backend cannot do its work, or nil if it can: it answers, it
-	// holds what it was opened on, and it takes writes, which it tries every few seconds
-	// at most, with one that nobody notices.
+	// Ready returns nil if the backend can do its work, and otherwise the reason. It
+	// checks that the server answers, that the data is still the data that was opened,
+	// and that writes succeed; it tries a write without visible effect, at most every
+	// few seconds.
 	Ready(ctx context.Context) error
-	// Close stops what the backend runs and releases what it holds. Calls in
-	// flight finish or fail with [session.ErrClosed].
+	// Close stops the backend's goroutines and releases its resources. Calls in flight
+	// finish or fail with [session.ErrClosed].
 	Close() error
 }
 
-// Commit is a commit of a session and the chunks that readers see before it.
+// Commit is a commit of a session together with the chunks that readers see before
+// it.
 type Commit struct {
 	Tenant string
 	*session.Commit
@@ -40,8 +44,8 @@ type Commit struct {
 	Batch  stream.Batch
 }
 
-// CommitInTurn appends the batch and, once it is durable, makes the commit: what a
-// backend does that has no shorter way.
+// CommitInTurn appends the batch and, once it is durable, applies the commit. It
+// serves backends that cannot do both in one round trip.
 func CommitInTurn(ctx context.Context, b Backend, c *Commit) (*session.Committed, int64, error) {
 	ordered, err := b.Streams().Tenant(c.Tenant).Append(ctx, c.Stream, c.Batch)
 	if err != nil {

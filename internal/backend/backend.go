@@ -42,12 +42,12 @@ func Schema(address string) (database, schema string) { return take(address, "sc
 //	redis://user:password@host:port           Redis or a Redis Cluster; prefix=NAME begins its keys
 //	memory:                                   nothing that outlives the process
 //
-// An address of Redis may also have requireDurable=true, which refuses a server that
-// may lose what was written, waitReplicas=N, which answers a write once N replicas
+// An address of Redis may also have requireDurable=true, which refuses a server
+// that may lose writes, waitReplicas=N, which confirms a write once N replicas
 // have it, waitTimeout=DURATION, which bounds how long that may take, and
-// sessionTTL=DURATION, after which conversations go that rest.
+// sessionTTL=DURATION, after which idle conversations are deleted.
 //
-// The logger, which may be nil, is told of faults that no caller sees.
+// The logger, which may be nil, receives faults that no caller sees.
 func Open(address string, log *slog.Logger) (store.Backend, error) {
 	switch scheme, rest := Split(address); scheme {
 	case SQLite:
@@ -152,9 +152,9 @@ func Redacted(address string) string {
 	return u.Redacted()
 }
 
-// take removes a parameter of ours from a URL that is then handed to a driver. One
-// that cannot be read is left to the driver, which says what is wrong with it
-// without showing its password.
+// take removes a Helix parameter from a URL before the URL is passed to a driver.
+// A URL that cannot be parsed is passed to the driver unchanged, which reports the
+// problem without showing the password.
 func take(address, name string) (rest, value string) {
 	u, err := url.Parse(address)
 	if err != nil {

@@ -38,7 +38,7 @@ func TestRedisParameters(t *testing.T) {
 		t.Fatal(err)
 	}
 	if config.URL != "redis://u:word@host:1?addr=host%3A2&pool_size=3" {
-		t.Errorf("the driver is given %s", config.URL)
+		t.Errorf("the driver receives %s", config.URL)
 	}
 	if config.Prefix != "p" || !config.RequireDurable || config.WaitReplicas != 2 || config.WaitTimeout != 750*time.Millisecond ||
 		config.SessionTTL != 168*time.Hour {
@@ -58,7 +58,7 @@ func TestRedisParameters(t *testing.T) {
 	}
 }
 
-// TestRequireDurable opens a server that keeps nothing.
+// TestRequireDurable opens a server without persistence.
 func TestRequireDurable(t *testing.T) {
 	t.Parallel()
 	server := testserver.StartRedis(t, "appendonly=no")
@@ -71,6 +71,6 @@ func TestRequireDurable(t *testing.T) {
 	}
 	_, err = Open(server.URL()+"?requireDurable=true", nil)
 	if !errors.Is(err, session.ErrUnavailable) || !strings.Contains(err.Error(), "may lose sessions") {
-		t.Errorf("a server that keeps nothing: %v", err)
+		t.Errorf("a server without persistence: %v", err)
 	}
 }

@@ -1,5 +1,5 @@
-// Package testbackend opens an empty backend of every kind, for tests that hold
-// what stands on a backend to the same promises on each.
+// Package testbackend opens an empty backend of every kind, for tests that must
+// hold on every backend.
 package testbackend
 
 import (
@@ -20,7 +20,7 @@ import (
 // Kind is a kind of backend.
 type Kind struct {
 	Name string
-	// address is that of one without data.
+	// address returns the address of a new, empty backend.
 	address func(tb testing.TB) string
 }
 
@@ -41,13 +41,13 @@ func Shared() []Kind {
 	}
 }
 
-// Address makes a backend without data for a test and says where it is.
+// Address creates an empty backend for a test and returns its address.
 func (k Kind) Address(tb testing.TB) string {
 	tb.Helper()
 	return k.address(tb)
 }
 
-// Open opens a backend without data for a test and closes it at its end.
+// Open opens an empty backend for a test and closes it at the end of the test.
 func (k Kind) Open(tb testing.TB) *Backend {
 	tb.Helper()
 	return Open(tb, k.Address(tb))
@@ -59,7 +59,8 @@ type Backend struct {
 	Address string
 }
 
-// Open opens the backend at an address for a test and closes it at its end.
+// Open opens the backend at an address for a test and closes it at the end of the
+// test.
 func Open(tb testing.TB, address string) *Backend {
 	tb.Helper()
 	db, err := open(address)
@@ -74,8 +75,8 @@ func Open(tb testing.TB, address string) *Backend {
 	return &Backend{db, address}
 }
 
-// open opens a SQLite file so that it need not wait for the disk: losing power is
-// not among what tests do.
+// open opens a SQLite file without waiting for the disk, because tests do not
+// simulate a loss of power.
 func open(address string) (store.Backend, error) {
 	if path, ok := strings.CutPrefix(address, "sqlite:"); ok {
 		return sqlite.OpenConfig(sqlite.Config{Path: path, Synchronous: "OFF", Readers: 2})
@@ -83,8 +84,8 @@ func open(address string) (store.Backend, error) {
 	return backend.Open(address, nil)
 }
 
-// sqliteAddress is that of a file with the tables. Making them takes longer than
-// most tests, so they are made once and copied.
+// sqliteAddress returns the path of a file with the tables. Creating them takes
+// longer than most tests, so they are created once and copied.
 func sqliteAddress(tb testing.TB) string {
 	tb.Helper()
 	tables, err := emptyFile()
