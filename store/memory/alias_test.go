@@ -8,8 +8,8 @@ import (
 	"github.com/helixagents/helix/stream"
 )
 
-// Callers may write into the bytes they get: those of one reader are not those
-// of another, nor the store's.
+// Callers may modify the bytes they get: they are shared neither with other
+// readers nor with the store.
 func TestBytesAreNotShared(t *testing.T) {
 	t.Parallel()
 	b := New(Config{})
@@ -25,7 +25,7 @@ func TestBytesAreNotShared(t *testing.T) {
 	}
 
 	scribble := map[string]func() []byte{
-		"the document handed in": func() []byte { return state.Custom.Get("k") },
+		"the document passed in": func() []byte { return state.Custom.Get("k") },
 		"a loaded document": func() []byte {
 			loaded, err := s.Load(ctx, "a")
 			if err != nil {
@@ -44,11 +44,11 @@ func TestBytesAreNotShared(t *testing.T) {
 	for what, get := range scribble {
 		copy(get(), `"XXXXX"`)
 		for read, again := range scribble {
-			if read == "the document handed in" {
+			if read == "the document passed in" {
 				continue
 			}
 			if got := string(again()); got != `"value"` {
-				t.Errorf("after writing into %s, %s holds %s", what, read, got)
+				t.Errorf("after writing into %s, %s has %s", what, read, got)
 			}
 		}
 	}

@@ -1,9 +1,9 @@
-// Package memory keeps everything in the process: for tests, for trying things
-// out, and for sessions that need not outlive the program.
+// Package memory stores everything in the process: for tests, for experiments, and
+// for sessions that need not outlive the program.
 //
-// It promises what every backend promises, apart from surviving: operations are
-// atomic, bodies come back as the bytes that were sent, and what a caller gets
-// or gives is never shared with the store.
+// It gives every guarantee of a backend except durability: operations are atomic,
+// bodies are returned byte for byte, and no memory is shared between the store and
+// its callers.
 package memory
 
 import (
@@ -21,36 +21,36 @@ var _ store.Backend = (*Backend)(nil)
 
 // Config configures a [Backend]. Its zero value is ready to use.
 type Config struct {
-	// Clock is the store's clock, on which leases, deadlines and locks run.
-	// Defaults to time.Now.
+	// Clock is the store's clock, which leases, deadlines and locks use. Defaults to
+	// time.Now.
 	Clock func() time.Time
 	// MaxChunk is the largest encoded stream chunk in bytes. Defaults to
 	// stream.DefaultMaxChunk.
 	MaxChunk int
 }
 
-// Backend keeps sessions, streams and locks in memory. It is safe for concurrent
+// Backend stores sessions, streams and locks in memory. It is safe for concurrent
 // use.
 //
-// One lock guards all sessions: an operation encodes what it was given before it
-// takes the lock and decodes what it returns after, so that only the bookkeeping
-// in between is serial. Whatever a stored row points to is never changed in
-// place, only replaced, which is what makes reading it outside the lock safe.
+// One lock guards all sessions. An operation encodes its input before it takes the
+// lock and decodes its result afterwards, so that only the bookkeeping in between
+// is serial. What a stored row points to is never changed in place, only replaced;
+// reading it outside the lock is therefore safe.
 type Backend struct {
 	clock func() time.Time
 	hub   *hub
 	locks *locks
 
-	mu      sync.RWMutex
-	closed  bool
-	made    int64             // sessions, ever
-	asked   int64             // calls that people were asked about, ever
-	shelves map[string]*shelf // by tenant
-	due     dueSets
-	wakes   map[wakeKey]session.Wake
+	mu       sync.RWMutex
+	closed   bool
+	made     int64               // sessions ever created
+	asked    int64               // calls that ever waited for people
+	catalogs map[string]*catalog // by tenant
+	due      dueSets
+	wakes    map[wakeKey]session.Wake
 }
 
-// New makes an empty backend.
+// New returns an empty backend.
 func New(config Config) *Backend {
 	clock := config.Clock
 	if clock == nil {
@@ -61,10 +61,10 @@ func New(config Config) *Backend {
 		maxChunk = stream.DefaultMaxChunk
 	}
 	b := &Backend{
-		clock:   clock,
-		shelves: map[string]*shelf{},
-		due:     newDueSets(),
-		wakes:   map[wakeKey]session.Wake{},
+		clock:    clock,
+		catalogs: map[string]*catalog{},
+		due:      newDueSets(),
+		wakes:    map[wakeKey]session.Wake{},
 	}
 	b.hub = newHub(b.now, maxChunk)
 	b.locks = newLocks(b.now)
@@ -102,11 +102,11 @@ func (b *Backend) Close() error {
 	return nil
 }
 
-// now is the store's time, in the form that stored times have: UTC, and without
-// a monotonic part that would not survive storage.
+// now returns the store's time in the form of stored times: in UTC, without a
+// monotonic reading, which would not survive storage.
 func (b *Backend) now() time.Time { return utc(b.clock()) }
 
-// lock begins an operation that writes; the caller unlocks b.mu.
+// lock begins a write operation; the caller unlocks b.mu.
 func (b *Backend) lock(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -119,7 +119,7 @@ func (b *Backend) lock(ctx context.Context) error {
 	return nil
 }
 
-// rlock begins an operation that reads; the caller unlocks b.mu for reading.
+// rlock begins a read operation; the caller unlocks b.mu for reading.
 func (b *Backend) rlock(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -150,8 +150,8 @@ func (s *sessions) Now(ctx context.Context) (time.Time, error) {
 	return s.b.now(), ctx.Err()
 }
 
-// edit finds a session to change it. Until done is called the caller alone has
-// the store; done also brings the sweeps' indexes up to date.
+// edit finds a session in order to change it. Until done is called the caller has
+// exclusive use of the store; done also updates the indexes of the sweeps.
 func (s *sessions) edit(ctx context.Context, id string) (rec *record, done func(), err error) {
 	if err := s.b.lock(ctx); err != nil {
 		return nil, nil, err
@@ -167,7 +167,7 @@ func (s *sessions) edit(ctx context.Context, id string) (rec *record, done func(
 	}, nil
 }
 
-// view finds a session to read it.
+// view finds a session in order to read it.
 func (s *sessions) view(ctx context.Context, id string) (rec *record, done func(), err error) {
 	if err := s.b.rlock(ctx); err != nil {
 		return nil, nil, err
@@ -181,18 +181,18 @@ func (s *sessions) view(ctx context.Context, id string) (rec *record, done func(
 }
 
 func (b *Backend) find(tenant, id string) *record {
-	if sh := b.shelves[tenant]; sh != nil {
+	if sh := b.catalogs[tenant]; sh != nil {
 		return sh.sessions[id]
 	}
 	return nil
 }
 
-// shelf is the tenant's, made on first use.
-func (b *Backend) shelf(tenant string) *shelf {
-	sh := b.shelves[tenant]
+// catalog returns the tenant's catalog and creates it on first use.
+func (b *Backend) catalog(tenant string) *catalog {
+	sh := b.catalogs[tenant]
 	if sh == nil {
 		sh = newShelf()
-		b.shelves[tenant] = sh
+		b.catalogs[tenant] = sh
 	}
 	return sh
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// BenchmarkCommit is a step's results commit on sessions that have grown to
-// different lengths: it must cost the same on all.
+// BenchmarkCommit measures a step's results commit on sessions of different
+// lengths: the cost must be the same for all.
 func BenchmarkCommit(b *testing.B) {
 	for _, length := range []int{10, 1000, 100_000} {
 		b.Run(fmt.Sprint(length), func(b *testing.B) {

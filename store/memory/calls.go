@@ -9,7 +9,7 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// call is the row of a call. Its result is kept as a message ready for the
+// call is the row of a call. Its result is stored as a message ready for the
 // transcript.
 type call struct {
 	session.Call // without Result
@@ -17,17 +17,17 @@ type call struct {
 	at           time.Time // when the row was written
 }
 
-// takeCall makes a row of a call that was checked.
-func takeCall(c *session.Call) (*call, error) {
+// newCall returns the row of a call that was checked.
+func newCall(c *session.Call) (*call, error) {
 	row := &call{Call: cloneCall(c)}
-	if err := row.take(c); err != nil {
+	if err := row.setResult(c); err != nil {
 		return nil, err
 	}
 	return row, nil
 }
 
-// take takes a result over, if there is one.
-func (c *call) take(from *session.Call) error {
+// setResult copies the result of a call, if it has one, into the row.
+func (c *call) setResult(from *session.Call) error {
 	if from.Result == nil {
 		return nil
 	}
@@ -39,8 +39,8 @@ func (c *call) take(from *session.Call) error {
 	return nil
 }
 
-// give is the row as a caller gets it.
-func (c *call) give() (session.Call, error) {
+// export returns a copy of the row for a caller.
+func (c *call) export() (session.Call, error) {
 	out := cloneCall(&c.Call)
 	if c.result != nil {
 		m, err := c.result.decode()
@@ -60,7 +60,7 @@ func (s *sessions) Claim(
 	if err != nil {
 		return session.Call{}, false, err
 	}
-	out, err := row.give()
+	out, err := row.export()
 	return out, fresh, err
 }
 
@@ -98,12 +98,12 @@ func (s *sessions) Settle(ctx context.Context, id string, fence session.Fence, s
 	if err != nil {
 		return session.Call{}, err
 	}
-	return row.give()
+	return row.export()
 }
 
 func (s *sessions) settle(ctx context.Context, id string, fence session.Fence, settled *session.Call) (call, error) {
-	taken := call{Call: cloneCall(settled)}
-	if err := taken.take(settled); err != nil {
+	given := call{Call: cloneCall(settled)}
+	if err := given.setResult(settled); err != nil {
 		return call{}, err
 	}
 	rec, done, err := s.edit(ctx, id)
@@ -120,9 +120,9 @@ func (s *sessions) settle(ctx context.Context, id string, fence session.Fence, s
 	}
 	if found.Status != session.CallSettled {
 		found.Status, found.SettledAt = session.CallSettled, s.b.now()
-		found.result, found.Writes = taken.result, taken.Writes
-		if taken.Extra != nil {
-			found.Extra = taken.Extra
+		found.result, found.Writes = given.result, given.Writes
+		if given.Extra != nil {
+			found.Extra = given.Extra
 		}
 	}
 	return *found, nil
@@ -136,7 +136,7 @@ func (s *sessions) Calls(ctx context.Context, id, messageID string) ([]session.C
 	}
 	out := make([]session.Call, len(found))
 	for i := range found {
-		if out[i], err = found[i].give(); err != nil {
+		if out[i], err = found[i].export(); err != nil {
 			return nil, err
 		}
 	}
@@ -194,7 +194,7 @@ func (r *record) call(messageID, callID string) *call {
 	return nil
 }
 
-// settled is a call's result, or nil.
+// settled returns a call's result, or nil.
 func (r *record) settled(messageID, callID string) *message {
 	if row := r.call(messageID, callID); row != nil && row.Status == session.CallSettled {
 		return row.result
@@ -202,7 +202,7 @@ func (r *record) settled(messageID, callID string) *message {
 	return nil
 }
 
-// addCall adds a row. One that is there already stays: it may have a result.
+// addCall adds a row. An existing row is kept, because it may have a result.
 func (r *record) addCall(row *call, now time.Time) {
 	if r.call(row.MessageID, row.ID) != nil {
 		return
@@ -232,8 +232,8 @@ func noCall(id, messageID, callID string) error {
 	return err
 }
 
-// ended reports whether a session is over: one that was interrupted or paused
-// can go on where it stopped.
+// ended reports whether a session has ended. An interrupted or paused session has
+// not: it can continue.
 func ended(status session.Status) bool {
 	return status == session.Completed || status == session.Failed
 }

@@ -7,30 +7,30 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// shelf holds a tenant's sessions, and the orders in which they are found.
-type shelf struct {
+// catalog has a tenant's sessions and the indexes over them.
+type catalog struct {
 	sessions map[string]*record
 	all      ordered
 	byUser   index
 	byParent index
 	byRoot   index
-	// By what sessions are doing, and by user and that.
+	// By activity, and by user and activity.
 	byActivity     index
 	byUserActivity index
 	inboxes        inboxes
 }
 
-func newShelf() *shelf {
-	return &shelf{sessions: map[string]*record{}, byUser: index{}, byParent: index{}, byRoot: index{}, byActivity: index{}, byUserActivity: index{}}
+func newShelf() *catalog {
+	return &catalog{sessions: map[string]*record{}, byUser: index{}, byParent: index{}, byRoot: index{}, byActivity: index{}, byUserActivity: index{}}
 }
 
-func (s *shelf) add(rec *record) {
+func (s *catalog) add(rec *record) {
 	s.sessions[rec.state.ID] = rec
 	s.all.add(rec)
 	s.index(rec)
 }
 
-func (s *shelf) remove(rec *record) {
+func (s *catalog) remove(rec *record) {
 	delete(s.sessions, rec.state.ID)
 	s.all.remove(rec)
 	s.unindex(rec)
@@ -38,8 +38,9 @@ func (s *shelf) remove(rec *record) {
 	s.inboxes.put(rec, nil, true)
 }
 
-// setActivity lists a session under what it is doing, or under nothing.
-func (s *shelf) setActivity(rec *record, activity session.Activity) {
+// setActivity lists a session under its activity, or removes it from the lists if
+// activity is empty.
+func (s *catalog) setActivity(rec *record, activity session.Activity) {
 	user := rec.state.UserID
 	if rec.listedAs == activity && (rec.listedFor == user || activity == "") {
 		return
@@ -51,7 +52,7 @@ func (s *shelf) setActivity(rec *record, activity session.Activity) {
 	s.byUserActivity.add(userActivity(user, activity), rec)
 }
 
-// userActivity is the name of a list; empty where there is none.
+// userActivity returns the key of a list, or "" if there is none.
 func userActivity(userID string, activity session.Activity) string {
 	if userID == "" || activity == "" {
 		return ""
@@ -59,23 +60,23 @@ func userActivity(userID string, activity session.Activity) string {
 	return string(activity) + "/" + userID
 }
 
-// index enters a session under what can change about it; unindex must be called
-// before it does.
-func (s *shelf) index(rec *record) {
+// index adds a session to the indexes of its mutable fields; unindex must be
+// called before one of them changes.
+func (s *catalog) index(rec *record) {
 	s.byUser.add(rec.state.UserID, rec)
 	s.byParent.add(rec.state.ParentID, rec)
 	s.byRoot.add(rec.state.RootID, rec)
 }
 
-func (s *shelf) unindex(rec *record) {
+func (s *catalog) unindex(rec *record) {
 	s.byUser.remove(rec.state.UserID, rec)
 	s.byParent.remove(rec.state.ParentID, rec)
 	s.byRoot.remove(rec.state.RootID, rec)
 }
 
-// tree is a session with all its descendants. Links that go round in a circle
-// are followed once.
-func (s *shelf) tree(root *record) []*record {
+// tree returns a session with all its descendants. It visits each session once,
+// even if links form a cycle.
+func (s *catalog) tree(root *record) []*record {
 	out := []*record{root}
 	seen := map[*record]bool{root: true}
 	for i := 0; i < len(out); i++ {
@@ -89,8 +90,8 @@ func (s *shelf) tree(root *record) []*record {
 	return out
 }
 
-// ordered is a list of sessions, oldest first, then by id. New sessions mostly
-// go to its end.
+// ordered is a list of sessions, oldest first, then by id. New sessions are mostly
+// appended.
 type ordered []*record
 
 func (o *ordered) add(rec *record) {
@@ -104,7 +105,7 @@ func (o *ordered) remove(rec *record) {
 	}
 }
 
-// search finds a position or the place where it would be.
+// search returns the index of a position, or where it would be inserted.
 func (o *ordered) search(pos session.Position) (int, bool) {
 	return slices.BinarySearchFunc(*o, pos, func(rec *record, pos session.Position) int {
 		at := positionOf(rec)
@@ -112,12 +113,12 @@ func (o *ordered) search(pos session.Position) (int, bool) {
 	})
 }
 
-// positionOf is a session's place in listings.
+// positionOf returns a session's position in listings.
 func positionOf(rec *record) session.Position {
 	return session.Position{N: rec.state.CreatedAt.UnixNano(), ID: rec.state.ID}
 }
 
-// index groups sessions by a property; those without it are not in it.
+// index groups sessions by a property; sessions without it are not included.
 type index map[string]*ordered
 
 func (x index) get(key string) ordered {

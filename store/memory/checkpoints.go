@@ -17,7 +17,7 @@ type checkpoint struct {
 	state              *version
 }
 
-// withState is the checkpoint as a caller gets it.
+// withState returns the checkpoint with its custom state, for a caller.
 func (c checkpoint) withState() *session.Checkpoint {
 	out := c.Checkpoint
 	shared := c.state.document()
@@ -84,7 +84,7 @@ func (s *sessions) Checkpoints(ctx context.Context, id string, req session.PageR
 	return page, nil
 }
 
-// checkCheckpoint refuses an id that is taken.
+// checkCheckpoint returns an error if the id already exists.
 func (r *record) checkCheckpoint(id string) error {
 	if r.checkpointIDs[id] != nil {
 		return session.ErrExists.WithMessage("session %s: checkpoint %s already exists", r.state.ID, id).WithSaw(r.state.Saw())
@@ -92,7 +92,8 @@ func (r *record) checkCheckpoint(id string) error {
 	return nil
 }
 
-// writeCheckpoint marks the session as it is now and moves the pointer there.
+// writeCheckpoint writes a checkpoint of the session's current state and makes it
+// the latest.
 func (r *record) writeCheckpoint(n session.NewCheckpoint, now time.Time) {
 	st := &r.state
 	r.written++
@@ -120,10 +121,10 @@ func (r *record) writeCheckpoint(n session.NewCheckpoint, now time.Time) {
 	r.point(cp)
 }
 
-// undoCheckpoints takes those back that hold messages past the first keep: they
-// can be read, but a rewind to one of them would bring back other messages than
-// it had. Message counts never fall from one standing checkpoint to the next, so
-// they are the last ones.
+// undoCheckpoints undoes the checkpoints that count messages past the first keep.
+// They can still be read, but a rewind to one of them would restore other messages
+// than it had. The message counts of standing checkpoints never decrease, so these
+// are the last ones.
 func (r *record) undoCheckpoints(keep int) {
 	n := len(r.standing)
 	for ; n > 0 && r.standing[n-1].MessageCount > keep; n-- {
@@ -145,7 +146,7 @@ func (r *record) point(cp *checkpoint) {
 	r.state.CheckpointID, r.state.CheckpointedAt, r.state.CheckpointSource = cp.ID, cp.At, cp.Source
 }
 
-// checkpointWithin is the last checkpoint that holds no more than n messages, or
+// checkpointWithin returns the last checkpoint with no more than n messages, or
 // nil.
 func (r *record) checkpointWithin(n int) *checkpoint {
 	i := sort.Search(len(r.standing), func(i int) bool { return r.standing[i].MessageCount > n })
@@ -157,7 +158,7 @@ func (r *record) checkpointWithin(n int) *checkpoint {
 
 func noCheckpoint(id, checkpointID string) error {
 	if checkpointID == "" {
-		return session.ErrNotFound.WithMessage("session %s: it has no checkpoint", id)
+		return session.ErrNotFound.WithMessage("session %s has no checkpoint", id)
 	}
 	return session.ErrNotFound.WithMessage("session %s: checkpoint %s not found", id, checkpointID)
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// child is a reference to a sub-agent's session. The revision tells whether it
-// has changed since it was read.
+// child is a reference to a sub-agent's session. A changed revision shows that the
+// reference has changed since it was read.
 type child struct {
 	ref      session.ChildRef
 	revision int
@@ -19,8 +19,8 @@ func (c *child) change(change func(*session.ChildRef)) {
 	c.revision++
 }
 
-// putChild adds a reference or replaces the one to the same session, whose place it
-// takes.
+// putChild adds a reference, or replaces the one to the same session in its
+// position.
 func (r *record) putChild(ref session.ChildRef, now time.Time) {
 	ref.UpdatedAt = now
 	found := r.children.get(ref.SessionID)
@@ -36,7 +36,8 @@ func (r *record) putChild(ref session.ChildRef, now time.Time) {
 }
 
 // UpdateChild implements [session.Children]. The function runs outside the lock,
-// for it may use the store, and again if the reference has changed meanwhile.
+// because it may use the store, and runs again if the reference has changed in the
+// meantime.
 func (s *sessions) UpdateChild(
 	ctx context.Context, id, childID string, change func(*session.ChildRef) error,
 ) (*session.ChildRef, error) {

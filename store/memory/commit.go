@@ -7,13 +7,13 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// change is a [session.Change] that was checked, copied and encoded, so that
-// inside the lock only bookkeeping is left.
+// change is a [session.Change] that was checked, copied and encoded, so that only
+// bookkeeping remains inside the lock.
 type change struct {
 	*session.Change
 	messages []message
-	inline   []*message // for each promoted result: the one that was handed in, or nil
-	state    *custom    // replaces custom state; the writes are in it already
+	inline   []*message // for each promoted result: the one that the change contains, or nil
+	state    *custom    // replaces custom state; it already includes the writes
 	writes   session.Writes
 	calls    []*call
 	pending  []session.Pending
@@ -21,8 +21,7 @@ type change struct {
 	outcome  *session.Outcome
 }
 
-// prepare does everything about a change, which was checked, that does not need the
-// session.
+// prepare does the work of a checked change that does not need the session.
 func prepare(c *session.Change) (*change, error) {
 	out := &change{Change: c, writes: cloneWrites(c.Writes)}
 	for _, part := range []func() error{out.prepareMessages, out.prepareState, out.prepareRows} {
@@ -62,7 +61,7 @@ func (c *change) prepareState() error {
 
 func (c *change) prepareRows() error {
 	for i := range c.Calls {
-		row, err := takeCall(&c.Calls[i])
+		row, err := newCall(&c.Calls[i])
 		if err != nil {
 			return err
 		}
@@ -74,8 +73,8 @@ func (c *change) prepareRows() error {
 	return nil
 }
 
-// check decides everything that the stored session decides. Nothing has changed
-// when it refuses.
+// check makes all decisions that depend on the stored session. If it returns an
+// error, nothing has changed.
 func (c *change) check(rec *record) error {
 	if n := len(rec.messages); c.KeepMessages != nil && *c.KeepMessages > n {
 		return session.Invalid("message count", "%d is more than the session's %d", *c.KeepMessages, n)
@@ -117,8 +116,8 @@ func (c *change) checkMessages(rec *record) error {
 	return rec.checkNew(keep, added)
 }
 
-// perform writes custom state. It is the first thing that a change changes and
-// the last that may be refused.
+// perform writes custom state. It is the first step of a change that writes and
+// the last that can fail.
 func (c *change) perform(rec *record) error {
 	if c.state != nil {
 		rec.custom = *c.state
@@ -145,7 +144,7 @@ func (c *change) apply(b *Backend, rec *record, now time.Time) {
 }
 
 func (c *change) applyMessages(rec *record, now time.Time) {
-	// Results are looked up before a rewind drops the rows they are in.
+	// Results are read before a rewind deletes their rows.
 	var results []message
 	if c.Promote != nil {
 		for i, result := range c.Promote.Results {
@@ -181,7 +180,7 @@ func (c *change) applyRows(b *Backend, rec *record, now time.Time) {
 		rec.putChild(c.children[i], now)
 	}
 	rec.inbox.consume(c.Consume)
-	if c.Wake != nil && b.find(rec.state.Tenant, c.Wake.SessionID) != nil { // a parent that was deleted needs no waking
+	if c.Wake != nil && b.find(rec.state.Tenant, c.Wake.SessionID) != nil { // a deleted parent needs no wake
 		b.putWake(rec.state.Tenant, *c.Wake, now)
 	}
 }
@@ -205,7 +204,7 @@ func (c *change) applyRun(rec *record, now time.Time) {
 	}
 	if c.outcome != nil {
 		run.Status, run.Outcome, run.EndedAt = c.outcome.Status, c.outcome, now
-		rec.state.Finish(c.outcome) // which has consumed the stop request; it stays, to be told again
+		rec.state.Finish(c.outcome) // which consumed the stop request; it is kept so that it can be returned again
 	}
 }
 
@@ -242,7 +241,7 @@ func (s *sessions) Commit(ctx context.Context, commit *session.Commit) (*session
 	c.apply(s.b, rec, s.b.now())
 	rec.state.LastCommit = commit.Key
 	out := rec.committed()
-	out.Stop = clonePointer(stop) // also one that the outcome has consumed
+	out.Stop = clonePointer(stop) // also a request that the outcome has consumed
 	out.Warnings = c.writes.Warnings
 	return &out, nil
 }

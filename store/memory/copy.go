@@ -11,12 +11,11 @@ import (
 	"github.com/helixagents/helix/stream"
 )
 
-// Nothing is shared between the store and its callers. The functions here copy
-// on the way in and on the way out, and give values the form they would have had
-// if they had been written to a disk: times in UTC, errors without the Go value
-// that caused them.
+// The store and its callers share no memory. These functions copy values in both
+// directions and give them the form that they would have after a round trip
+// through a disk: times in UTC, errors without the Go value of their cause.
 
-// utc is the time as storage would give it back.
+// utc returns the time as storage would return it.
 func utc(t time.Time) time.Time { return t.Round(0).UTC() }
 
 func cloneState(s *session.State) session.State {
@@ -123,8 +122,8 @@ func cloneWrites(w session.Writes) session.Writes {
 	return out
 }
 
-// cloneError copies an error as storage would give it back: the cause's text
-// becomes part of the message, its Go value is lost.
+// cloneError copies an error as storage would return it: the text of the cause
+// becomes part of the message, and its Go value is lost.
 func cloneError(e *session.Error) *session.Error {
 	if e == nil {
 		return nil

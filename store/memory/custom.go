@@ -6,15 +6,16 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// custom is a session's custom state together with what checkpoints need to give
-// an earlier one back. A checkpoint does not copy the state: it keeps the
-// operations since the one before, and a whole document only when the operations
-// since the last whole one outweigh it. So a step costs what it writes, and
-// going back to a checkpoint costs at most about twice the state's size.
+// custom is a session's custom state, with what checkpoints need to restore
+// earlier ones. A checkpoint does not copy the state: it keeps the operations
+// since the previous checkpoint, and a whole document only when the operations
+// since the last whole one outweigh it. The cost of a step thus depends on what it
+// writes, and restoring a checkpoint costs at most about twice the state's size.
 type custom struct {
 	doc session.CustomState
-	// sizes has the bytes under each key and size their sum. They are counted along
-	// because measuring the document costs its length.
+	// sizes has the bytes under each key, and size is their sum. They are maintained
+	// with every write because measuring the document takes time proportional to its
+	// length.
 	sizes map[string]int
 	size  int
 
@@ -24,15 +25,15 @@ type custom struct {
 	sinceSize int // bytes of since
 }
 
-// version is custom state at a checkpoint: whole, or base with operations
-// performed on it. Versions never change, so checkpoints and clones share them.
+// version is custom state at a checkpoint: whole, or base plus operations.
+// Versions never change, so checkpoints and clones share them.
 type version struct {
 	whole *session.CustomState
 	base  *version
 	ops   []session.Op
 }
 
-// newCustom begins with a document that nobody else holds.
+// newCustom starts with a document that nobody else references.
 func newCustom(doc session.CustomState) custom {
 	c := custom{doc: doc, sizes: make(map[string]int, doc.Len())}
 	for key, value := range doc.All() {
@@ -41,8 +42,8 @@ func newCustom(doc session.CustomState) custom {
 	return c
 }
 
-// apply performs operations that nobody else will change. When they cannot be
-// performed nothing has changed.
+// apply performs operations that nobody else will change. If it fails, nothing has
+// changed.
 func (c *custom) apply(w session.Writes) error {
 	if w.Empty() {
 		return nil
@@ -84,7 +85,7 @@ func (c *custom) resize(key string, n int) {
 	c.sizes[key] = n
 }
 
-// mark is the version of the state as it is now.
+// mark returns the version of the current state.
 func (c *custom) mark() *version {
 	switch {
 	case c.last != nil && len(c.since) == 0:
@@ -100,7 +101,7 @@ func (c *custom) mark() *version {
 	return c.last
 }
 
-// document puts the state together. The result shares its values with the store.
+// document builds the state. The result shares its values with the store.
 func (v *version) document() session.CustomState {
 	var newer []*version
 	for ; v.whole == nil; v = v.base {
@@ -108,7 +109,7 @@ func (v *version) document() session.CustomState {
 	}
 	doc := v.whole.Clone()
 	for _, v := range slices.Backward(newer) {
-		// The same operations were performed on the same document before.
+		// These operations have already succeeded on this document.
 		_ = doc.Apply(session.Writes{Ops: v.ops})
 	}
 	return doc

@@ -9,7 +9,7 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// raw is a value nobody else holds.
+// raw returns a value that nobody else references.
 func raw(format string, args ...any) json.RawMessage {
 	return json.RawMessage(fmt.Sprintf(format, args...))
 }
@@ -27,8 +27,8 @@ func encode(t *testing.T, d session.CustomState) string {
 	return string(out)
 }
 
-// Whatever is written, every version gives back the state it marked, and the
-// sizes that are counted along are those of the document.
+// Every version returns the state that it marked, whatever is written later, and
+// the maintained sizes equal those of the document.
 func TestVersionsGiveBackWhatTheyMarked(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(1, 2))
@@ -62,8 +62,8 @@ func TestVersionsGiveBackWhatTheyMarked(t *testing.T) {
 	}
 }
 
-// A state that grows by one item per step must not be copied at every step, nor
-// must going back have to perform everything that ever happened.
+// A state that grows by one item per step must not be copied at every step, and
+// restoring a checkpoint must not replay the whole history.
 func TestVersionsCostWhatIsWritten(t *testing.T) {
 	t.Parallel()
 	const steps = 4096
@@ -78,14 +78,14 @@ func TestVersionsCostWhatIsWritten(t *testing.T) {
 		}
 	}
 	if whole > 24 { // it doubles in size 12 times
-		t.Errorf("%d of %d checkpoints hold the whole state", whole, steps)
+		t.Errorf("%d of %d checkpoints have the whole state", whole, steps)
 	}
 	if c.chain > c.size {
-		t.Errorf("going back performs %d bytes of operations on a state of %d", c.chain, c.size)
+		t.Errorf("restoring a checkpoint performs %d bytes of operations on a state of %d", c.chain, c.size)
 	}
 }
 
-// A step that writes nothing adds nothing.
+// A step without writes adds nothing.
 func TestVersionsAreShared(t *testing.T) {
 	t.Parallel()
 	c := newCustom(session.CustomState{})
@@ -93,6 +93,6 @@ func TestVersionsAreShared(t *testing.T) {
 		t.Fatal(err)
 	}
 	if first, second := c.mark(), c.mark(); first != second {
-		t.Error("two checkpoints of the same state hold two versions")
+		t.Error("two checkpoints of the same state have two versions")
 	}
 }

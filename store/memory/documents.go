@@ -51,8 +51,8 @@ func (s *sessions) Edit(ctx context.Context, edit *session.Edit) (*session.Edite
 	return out, nil
 }
 
-// cloneEdit is an edit whose documents are the store's own, and the custom state
-// that it creates a session with.
+// cloneEdit returns a copy of the edit that shares nothing with the caller, and
+// the custom state of the session that it creates.
 func cloneEdit(edit *session.Edit) (*session.Edit, session.CustomState) {
 	e := *edit
 	var initial session.CustomState
@@ -68,30 +68,30 @@ func cloneEdit(edit *session.Edit) (*session.Edit, session.CustomState) {
 	return &e, initial
 }
 
-// replace gives a session its new document and brings the indexes up to date. A
-// new user also becomes that of the sessions below which had the old one.
+// replace sets a session's new document and updates the indexes. A new user is
+// also set on the sessions below that had the old one.
 func (s *sessions) replace(rec *record, is session.State, created bool) {
-	shelf, was := s.b.shelf(s.tenant), rec.state.UserID
+	catalog, was := s.b.catalog(s.tenant), rec.state.UserID
 	if created {
 		rec.state = is
-		shelf.add(rec)
+		catalog.add(rec)
 		return
 	}
 	if is.UserID == was && is.ParentID == rec.state.ParentID && is.RootID == rec.state.RootID {
 		rec.state = is
 		return
 	}
-	shelf.unindex(rec)
+	catalog.unindex(rec)
 	rec.state = is
-	shelf.index(rec)
+	catalog.index(rec)
 	if is.UserID == was {
 		return
 	}
-	for _, below := range shelf.tree(rec)[1:] {
+	for _, below := range catalog.tree(rec)[1:] {
 		if below.state.UserID == was {
-			shelf.unindex(below)
+			catalog.unindex(below)
 			below.state.UserID = is.UserID
-			shelf.index(below)
+			catalog.index(below)
 			s.b.mark(below)
 		}
 	}

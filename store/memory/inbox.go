@@ -8,8 +8,9 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// inbox keeps a session's messages from outside. It remembers the ids of those
-// taken in, so that a sender who does not know that it succeeded can repeat.
+// inbox stores messages that arrive outside a run. It remembers the ids of
+// consumed entries, so that a sender that does not know whether it succeeded can
+// repeat.
 type inbox struct {
 	entries []session.InboxEntry
 	seen    map[string]bool
@@ -65,7 +66,7 @@ func (s *sessions) Inbox(ctx context.Context, id string) ([]session.InboxEntry, 
 	return out, nil
 }
 
-// wakeKey is what a wake is kept under: once per child.
+// wakeKey identifies a wake: there is one per child.
 type wakeKey struct {
 	session session.Key
 	child   string
@@ -87,8 +88,8 @@ func (s *sessions) PutWake(ctx context.Context, wake session.Wake) error {
 	return nil
 }
 
-// DeleteWake implements [session.Inboxes]. A wake that another run of the child
-// has put there since is not the one that was delivered, and stays.
+// DeleteWake implements [session.Inboxes]. A wake that a later run of the child
+// has stored since is not the one that was delivered, and is kept.
 func (s *sessions) DeleteWake(ctx context.Context, wake session.Wake) error {
 	if err := s.b.lock(ctx); err != nil {
 		return err

@@ -27,8 +27,8 @@ func (s *sessions) Load(ctx context.Context, id string) (*session.State, error) 
 	return detach(&shared), nil
 }
 
-// load puts the whole document together. It shares what never changes with the
-// store: detach, outside the lock, makes it the caller's own.
+// load builds the whole document. It shares immutable parts with the store;
+// detach, outside the lock, copies them for the caller.
 func (r *record) load() session.State {
 	out := r.state
 	out.Activity = r.activity()
@@ -82,14 +82,14 @@ func (s *sessions) clone(ctx context.Context, clone *session.Clone) (*session.St
 		return nil, err
 	}
 	rec := s.b.newClone(s.tenant, &to, messages, custom)
-	s.b.shelf(s.tenant).add(rec)
+	s.b.catalog(s.tenant).add(rec)
 	s.b.mark(rec)
 	shared := rec.load()
 	return &shared, nil
 }
 
-// upTo is what a clone copies: the messages and custom state at its end. Neither
-// is ever changed in place, so the copy shares them.
+// upTo returns what a clone copies: the messages and custom state at its end.
+// Neither is ever changed in place, so the copy shares them.
 func (r *record) upTo(clone *session.Clone) ([]message, session.CustomState, error) {
 	switch {
 	case clone.CheckpointID != "":
@@ -126,8 +126,8 @@ func (b *Backend) newClone(tenant string, to *session.State, messages []message,
 	return rec
 }
 
-// Delete implements [session.Lifecycle]. The streams of the sessions go with
-// them, for this backend keeps both.
+// Delete implements [session.Lifecycle]. It deletes the sessions' streams, too,
+// because this backend has both.
 func (s *sessions) Delete(ctx context.Context, id string) ([]string, error) {
 	if err := s.b.lock(ctx); err != nil {
 		return nil, err
@@ -137,11 +137,11 @@ func (s *sessions) Delete(ctx context.Context, id string) ([]string, error) {
 	if rec == nil {
 		return nil, session.NotFound(id)
 	}
-	shelf := s.b.shelf(s.tenant)
+	catalog := s.b.catalog(s.tenant)
 	var ids []string
 	deleted := map[session.Key]bool{}
-	for _, member := range shelf.tree(rec) {
-		shelf.remove(member)
+	for _, member := range catalog.tree(rec) {
+		catalog.remove(member)
 		s.b.due.remove(member)
 		ids = append(ids, member.state.ID)
 		deleted[session.Key{Tenant: s.tenant, ID: member.state.ID}] = true

@@ -19,7 +19,7 @@ func (s *sessions) List(ctx context.Context, query session.Query) (session.Page[
 	}
 	defer s.b.mu.RUnlock()
 	var list ordered
-	if sh := s.b.shelves[s.tenant]; sh != nil {
+	if sh := s.b.catalogs[s.tenant]; sh != nil {
 		list = sh.narrowest(&query)
 	}
 	end := len(list)
@@ -38,8 +38,9 @@ func (s *sessions) List(ctx context.Context, query session.Query) (session.Page[
 	return page, nil
 }
 
-// narrowest is the shortest list at hand that has everything a query selects.
-func (s *shelf) narrowest(q *session.Query) ordered {
+// narrowest returns the shortest available list that contains everything a query
+// selects.
+func (s *catalog) narrowest(q *session.Query) ordered {
 	switch {
 	case q.ParentID != "":
 		return s.byParent.get(q.ParentID)
@@ -53,7 +54,7 @@ func (s *shelf) narrowest(q *session.Query) ordered {
 	return s.all
 }
 
-// summarise gives the page of list that the query asks for, newest first, and
+// summarise returns the page of list that the query asks for, newest first, and
 // whether there is more.
 func summarise(list ordered, q *session.Query) (items []session.Summary, more bool) {
 	skip := q.Skip()
@@ -85,7 +86,7 @@ func count(list ordered, q *session.Query) int {
 	return n
 }
 
-// newPage puts a page together; last is the position of its last item.
+// newPage builds a page; last is the position of its last item.
 func newPage[T any](req session.PageRequest, items []T, more bool, last session.Position) session.Page[T] {
 	if items == nil {
 		items = []T{}

@@ -9,8 +9,8 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// locks is the lock manager. A lock that was released stays, for its token must
-// go on growing.
+// locks is the lock manager. A released lock is kept, because its token must keep
+// increasing.
 type locks struct {
 	now func() time.Time
 
@@ -91,5 +91,5 @@ func (l *locks) close() {
 	l.closed = true
 }
 
-// same reports whether a lock is the very acquisition that was handed out.
+// same reports whether both locks are the same acquisition.
 func same(a, b lock.Lock) bool { return a.Owner == b.Owner && a.Token == b.Token }

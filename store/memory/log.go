@@ -9,8 +9,8 @@ import (
 	"github.com/helixagents/helix/stream"
 )
 
-// log is one stream. All of it is guarded by the hub's lock; its rows never
-// change, so that a slice of them can be read outside.
+// log is one stream. The hub's lock guards all of it; its rows never change, so
+// that a slice of them can be read outside the lock.
 type log struct {
 	info      stream.Info
 	rows      []*row // numbers Floor+1 to Last
@@ -18,7 +18,7 @@ type log struct {
 	deleted   bool
 }
 
-// producer is what a stream knows of a session that writes to it.
+// producer is the state of a session that writes to a stream.
 type producer struct {
 	epoch int64
 	next  int64 // the lowest producer number not seen under epoch
@@ -31,7 +31,8 @@ func newLog(id string, now time.Time) *log {
 	}
 }
 
-// checkEpoch refuses a producer whose session has gone on under a later lease.
+// checkEpoch returns an error if the producer's session already writes under a
+// later lease.
 func (l *log) checkEpoch(by stream.Producer) error {
 	if p := l.producers[by.Session]; p != nil && by.Epoch < p.epoch {
 		return session.ErrStale.WithMessage("stream %s: session %s writes under epoch %d, not %d", l.info.ID, by.Session, p.epoch, by.Epoch)
@@ -39,7 +40,8 @@ func (l *log) checkEpoch(by stream.Producer) error {
 	return nil
 }
 
-// checkGap refuses a batch that skips numbers its producer has not sent.
+// checkGap returns an error if a batch skips numbers that its producer has not
+// sent.
 func (l *log) checkGap(by stream.Producer, first int64) error {
 	if p := l.producers[by.Session]; p != nil && p.epoch == by.Epoch && p.next > 0 && first > p.next {
 		return stream.Gap(l.info.ID, by, p.next, first)
@@ -52,13 +54,14 @@ func (l *log) enter(by stream.Producer) {
 	if p := l.producers[by.Session]; p == nil || by.Epoch > p.epoch {
 		l.producers[by.Session] = &producer{epoch: by.Epoch}
 	}
-	// The run of a stream is its own session's; sub-agents write to it, too.
+	// Only the stream's own session sets its run, although sub-agents write to it,
+	// too.
 	if by.RunID != "" && (l.info.RunID == "" || by.Session == l.info.ID) {
 		l.info.RunID = by.RunID
 	}
 }
 
-// fresh leaves out the front of a batch that the stream has seen before.
+// fresh drops the front of a batch that the stream already has.
 func (l *log) fresh(by stream.Producer, first int64, pieces [][]*row) [][]*row {
 	p := l.producers[by.Session]
 	if p == nil || p.epoch != by.Epoch {
@@ -84,7 +87,7 @@ func (l *log) append(pieces [][]*row, now time.Time) {
 	l.info.UpdatedAt = now
 }
 
-// sequenceOf is where a chunk that was repeated had been put.
+// sequenceOf returns the sequence of a chunk that was appended before.
 func (l *log) sequenceOf(by stream.Producer, number int64) int64 {
 	for _, r := range slices.Backward(l.rows) {
 		if r.by.Session == by.Session && r.by.Epoch == by.Epoch && r.number <= number {
@@ -94,7 +97,7 @@ func (l *log) sequenceOf(by stream.Producer, number int64) int64 {
 	return l.info.Floor
 }
 
-// after is what comes after a sequence.
+// after returns the rows after a sequence.
 func (l *log) after(from int64) ([]*row, error) {
 	switch {
 	case from < 0:
@@ -121,7 +124,7 @@ func (l *log) trim(policy stream.TrimPolicy) {
 	for _, r := range l.rows[:floor-l.info.Floor] {
 		l.info.Bytes -= int64(len(r.raw))
 	}
-	l.rows = slices.Clone(l.rows[floor-l.info.Floor:]) // or what was dropped would stay in memory
+	l.rows = slices.Clone(l.rows[floor-l.info.Floor:]) // a copy, so that the dropped rows can be freed
 	l.info.Floor = floor
 }
 
@@ -131,7 +134,8 @@ func (l *log) describe() *stream.Info {
 	return &out
 }
 
-// row is a stored chunk: its wire form, and what the store itself must know.
+// row is a stored chunk: its wire form, and the fields that the store itself
+// needs.
 type row struct {
 	sequence int64
 	by       stream.Producer
@@ -146,7 +150,7 @@ type row struct {
 	err   error
 }
 
-// split encodes a batch: for each chunk the rows it becomes.
+// split encodes a batch and returns the rows of each chunk.
 func split(batch stream.Batch, limit int) ([][]*row, error) {
 	out := make([][]*row, 0, len(batch.Chunks))
 	for i := range batch.Chunks {
@@ -167,8 +171,8 @@ func split(batch stream.Batch, limit int) ([][]*row, error) {
 	return out, nil
 }
 
-// item is the chunk as a reader gets it. It is decoded once, however many
-// readers there are, and copied for each.
+// item returns the chunk for a reader. It is decoded once for all readers and
+// copied for each.
 func (r *row) item() (stream.Item, error) {
 	r.once.Do(func() {
 		var c stream.Chunk

@@ -8,8 +8,8 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// message is a stored message: its persisted bytes, and what the store itself
-// must know of it. It never changes.
+// message is a stored message: its persisted bytes, and the fields that the store
+// itself needs. It never changes.
 type message struct {
 	id    string
 	role  session.Role
@@ -97,8 +97,9 @@ func (s *sessions) AllMessages(ctx context.Context, id string) ([]session.Messag
 	return decodeMessages(stored)
 }
 
-// transcript is the session's messages as they are now. They can be read outside
-// the lock: later messages go behind them, and truncating makes room elsewhere.
+// transcript returns the session's current messages. They can be read outside the
+// lock: later messages are appended after them, and truncation makes the next
+// append allocate a new array.
 func (s *sessions) transcript(ctx context.Context, id string) ([]message, error) {
 	rec, done, err := s.view(ctx, id)
 	if err != nil {
@@ -121,8 +122,8 @@ func (r *record) append(messages ...message) {
 	}
 }
 
-// checkNew refuses a message whose id the transcript has already, or will have
-// twice, once its first keep messages are left.
+// checkNew returns an error if a message's id would occur twice in the transcript
+// after it is truncated to its first keep messages.
 func (r *record) checkNew(keep int, messages []message) error {
 	dropped, added := map[string]bool{}, map[string]bool{}
 	for i := range r.messages[keep:] {
@@ -134,22 +135,22 @@ func (r *record) checkNew(keep int, messages []message) error {
 			continue
 		}
 		if added[id] || (r.messageIDs[id] && !dropped[id]) {
-			return session.Invalid("message id", "%q is in the transcript already", id)
+			return session.Invalid("message id", "%q is already in the transcript", id)
 		}
 		added[id] = true
 	}
 	return nil
 }
 
-// truncate keeps the first messages and ends what hung on the others:
-// checkpoints that count on more, calls, waits and children. What is waited for on
-// behalf of a message that is not in the transcript can never be taken in.
+// truncate keeps the first messages and ends whatever depends on the others:
+// checkpoints that count more messages, calls, waits and children. A wait for a
+// message that is not in the transcript could never be consumed.
 func (r *record) truncate(keep int, now time.Time) {
 	dropped := r.messages[keep:]
 	for i := range dropped {
 		delete(r.messageIDs, dropped[i].id)
 	}
-	r.messages = r.messages[:keep:keep] // appending must not overwrite what readers hold
+	r.messages = r.messages[:keep:keep] // appending must not overwrite the messages that readers have
 	r.state.MessageCount = keep
 	r.undoCheckpoints(keep)
 
@@ -179,8 +180,8 @@ func (r *record) truncate(keep int, now time.Time) {
 	}
 }
 
-// holds reports whether the message is in the transcript. It looks at the end
-// first, where the messages asked for are.
+// holds reports whether the message is in the transcript. It searches from the
+// end, where the requested messages usually are.
 func (r *record) holds(messageID string) bool {
 	for _, m := range slices.Backward(r.messages) {
 		if m.id == messageID {
@@ -200,8 +201,8 @@ func (r *record) makes(callID string) bool {
 	return false
 }
 
-// openMessage is the assistant message that the step in flight may still be
-// working on: the last one that only results follow.
+// openMessage returns the assistant message that the step in flight may still be
+// working on: the last one that is followed only by results.
 func (r *record) openMessage() string {
 	for _, m := range slices.Backward(r.messages) {
 		switch m.role {

@@ -8,14 +8,14 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// waits keeps the entries of calls that wait for people. They stay when they are
-// closed, so the open ones are listed apart.
+// waits stores the entries of calls that wait for people. Closed entries are kept,
+// so the open ones are listed separately.
 type waits struct {
 	rows[session.Pending]
 	open []*session.Pending
 }
 
-// add adds an entry. One that is there already stays: it may have an answer.
+// add adds an entry. An existing entry is kept, because it may have an answer.
 func (w *waits) add(p session.Pending) {
 	if w.get(p.CallID) != nil {
 		return
@@ -42,13 +42,13 @@ func (w *waits) resolve(resolutions []session.Resolution) {
 	}
 }
 
-// refilter drops entries from open that no longer are.
+// refilter drops entries from open that are no longer open.
 func (w *waits) refilter() {
 	w.open = slices.DeleteFunc(w.open, func(p *session.Pending) bool { return !p.Open() })
 }
 
-// checkUnanswered refuses a commit that relies on calls being unanswered when
-// they are not.
+// checkUnanswered returns an error if one of the calls that a commit requires to
+// be unanswered has an answer.
 func (r *record) checkUnanswered(callIDs []string) error {
 	var answered []string
 	for _, callID := range callIDs {
@@ -60,7 +60,7 @@ func (r *record) checkUnanswered(callIDs []string) error {
 	if len(answered) == 0 {
 		return nil
 	}
-	err := session.ErrAnswered.WithMessage("session %s: calls %v were answered meanwhile", r.state.ID, answered).WithSaw(r.state.Saw())
+	err := session.ErrAnswered.WithMessage("session %s: calls %v were answered in the meantime", r.state.ID, answered).WithSaw(r.state.Saw())
 	err.Calls = answered
 	return err
 }
@@ -129,7 +129,7 @@ func (s *sessions) Owner(ctx context.Context, rootID, callID string) (session.Ow
 	defer done()
 	owned, ok := rec.owned[callID]
 	if !ok {
-		return session.Ownership{}, session.ErrNotFound.WithMessage("session %s: nobody owns call %s", rootID, callID)
+		return session.Ownership{}, session.ErrNotFound.WithMessage("session %s: call %s has no owner", rootID, callID)
 	}
 	return owned, nil
 }
@@ -145,8 +145,8 @@ func (s *sessions) Disown(ctx context.Context, rootID string, callIDs []string) 
 	return nil
 }
 
-// own records owners. A call that was completed stays so: recording its owner
-// again must not open it for another answer.
+// own records owners. A completed call stays completed: recording its owner again
+// must not open it for another answer.
 func (r *record) own(owned []session.Ownership) {
 	if r.owned == nil && len(owned) > 0 {
 		r.owned = make(map[string]session.Ownership, len(owned))

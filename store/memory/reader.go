@@ -8,7 +8,7 @@ import (
 	"github.com/helixagents/helix/stream"
 )
 
-// maxReadRows is how many chunks a reader takes at once.
+// maxReadRows is how many chunks a reader fetches at a time.
 const maxReadRows = 256
 
 // Read implements [stream.Manager].
@@ -21,7 +21,7 @@ func (s *streams) Read(ctx context.Context, id string, from int64, wait bool) it
 	}
 }
 
-// reader is one reading of a stream.
+// reader is one read of a stream.
 type reader struct {
 	*streams
 	id  string
@@ -29,7 +29,7 @@ type reader struct {
 	sub *feed.Subscription
 }
 
-// after views what the stream holds after a sequence.
+// after fills view with what the stream has after a sequence.
 func (r *reader) after(ctx context.Context, from int64, view *feed.View) error {
 	if err := r.hub.lock(ctx); err != nil {
 		return err

@@ -9,8 +9,8 @@ import (
 	"github.com/helixagents/helix/stream"
 )
 
-// A reader that gives up waiting for a stream leaves nothing behind.
-func TestReadersLeaveNothingBehind(t *testing.T) {
+// A reader that stops waiting for a stream leaks nothing.
+func TestReadersLeakNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := New(Config{})
@@ -29,7 +29,7 @@ func TestReadersLeaveNothingBehind(t *testing.T) {
 		}
 		synctest.Wait()
 		if n := len(b.hub.readers.Keys()); n != 1 {
-			t.Errorf("%d readers wait at %d places", readers, n)
+			t.Errorf("%d readers have %d registrations", readers, n)
 		}
 		cancel()
 		for range readers {
@@ -38,12 +38,12 @@ func TestReadersLeaveNothingBehind(t *testing.T) {
 			}
 		}
 		if n := len(b.hub.readers.Keys()); n != 0 {
-			t.Errorf("nobody waits, and %d places are kept", n)
+			t.Errorf("nobody waits, but %d registrations are left", n)
 		}
 	})
 }
 
-// A reader that does not pull holds nobody up, and gets everything in the end.
+// A reader that does not pull blocks nobody, and finally gets everything.
 func TestSlowReaderBlocksNobody(t *testing.T) {
 	t.Parallel()
 	b := New(Config{})
@@ -67,7 +67,7 @@ func TestSlowReaderBlocksNobody(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if seen == 0 { // while this reader stands still, everything else goes on
+		if seen == 0 { // while this reader pauses, everything else continues
 			write(2, 1000)
 			for _, err := range s.Read(ctx, "a", 1000, false) {
 				if err != nil {
@@ -82,7 +82,7 @@ func TestSlowReaderBlocksNobody(t *testing.T) {
 		if item.Chunk != nil {
 			seen++
 			if item.Sequence != seen {
-				t.Fatalf("got chunk %d where %d is due", item.Sequence, seen)
+				t.Fatalf("got chunk %d, want %d", item.Sequence, seen)
 			}
 		}
 	}

@@ -8,8 +8,8 @@ import (
 
 // record is one session with everything that belongs to it.
 type record struct {
-	// state is the document. Custom, Pending and AwaitingChildren are empty in it:
-	// they are kept below and put together by Load.
+	// state is the document without Custom, Pending and AwaitingChildren: they are
+	// stored below, and Load combines them.
 	state  session.State
 	custom custom
 
@@ -31,14 +31,13 @@ type record struct {
 	stop     *session.Stop // for the current run
 
 	marks due                 // which sweeps the session is indexed for
-	waits map[string]*waiting // as the inbox lists them, by call
-	// What, and for whom, it is listed as doing.
+	waits map[string]*waiting // the entries of the inbox, by call
+	// The activity under which, and the user for whom, the session is listed.
 	listedAs  session.Activity
 	listedFor string
 }
 
-// newRecord makes a session of a document that was checked. The caller holds the
-// lock.
+// newRecord creates a session from a checked document. The caller holds the lock.
 func (b *Backend) newRecord(tenant string, doc *session.State, initial session.CustomState, now time.Time) *record {
 	b.made++
 	own := cloneState(doc)
@@ -53,7 +52,7 @@ func (r *record) touch(now time.Time) {
 	r.state.UpdatedAt = now
 }
 
-// document is the session's document; nil if there is no session.
+// document returns the session's document, or nil if there is no session.
 func (r *record) document() *session.State {
 	if r == nil {
 		return nil
@@ -61,7 +60,7 @@ func (r *record) document() *session.State {
 	return &r.state
 }
 
-// currentRun is the latest run, or nil.
+// currentRun returns the latest run, or nil.
 func (r *record) currentRun() *session.Run {
 	if r == nil {
 		return nil
@@ -69,7 +68,7 @@ func (r *record) currentRun() *session.Run {
 	return r.run(r.state.CurrentRunID)
 }
 
-// run is the run with an id, or nil.
+// run returns the run with an id, or nil.
 func (r *record) run(id string) *session.Run {
 	if r == nil {
 		return nil
@@ -77,21 +76,22 @@ func (r *record) run(id string) *session.Run {
 	return r.runs.get(id)
 }
 
-// isRunning reports whether that run has not ended.
+// isRunning reports whether the current run has not ended.
 func (r *record) isRunning() bool {
 	run := r.currentRun()
 	return run != nil && run.Status == session.RunRunning
 }
 
-// activity is what the session is doing now.
+// activity returns the session's current activity.
 func (r *record) activity() session.Activity {
 	return session.ActivityOf(r.state.Status, r.runStatus())
 }
 
-// summary is the session as a listing shows it. It shares its labels.
+// summary returns the session's entry in a listing. It shares its labels with the
+// store.
 func (r *record) summary() session.Summary { return r.state.Summary(r.runStatus()) }
 
-// runStatus is that of the latest run; empty if there was none.
+// runStatus returns the status of the latest run; empty if there was none.
 func (r *record) runStatus() session.RunStatus {
 	if run := r.currentRun(); run != nil {
 		return run.Status
@@ -99,7 +99,7 @@ func (r *record) runStatus() session.RunStatus {
 	return ""
 }
 
-// committed reports where the session stands.
+// committed returns the session's current position as the result of a commit.
 func (r *record) committed() session.Committed {
 	out := session.Committed{
 		Version:      r.state.Version,
@@ -113,7 +113,7 @@ func (r *record) committed() session.Committed {
 	return out
 }
 
-// rows keeps items in the order they were added, each under an id.
+// rows stores items in the order they were added, each under an id.
 type rows[T any] struct {
 	list []*T
 	byID map[string]*T

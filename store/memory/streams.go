@@ -10,8 +10,8 @@ import (
 	"github.com/helixagents/helix/stream"
 )
 
-// hub keeps the streams of all tenants. Readers hold nothing in it but a place
-// to be told of changes: they pull from what is stored, at their own pace.
+// hub has the streams of all tenants. Readers only register for notifications in
+// it: they pull the stored chunks at their own pace.
 type hub struct {
 	now      func() time.Time
 	maxChunk int
@@ -84,7 +84,7 @@ func (s *streams) Limits() stream.Limits { return stream.Limits{MaxChunk: s.hub.
 
 func (s *streams) key(id string) session.Key { return session.Key{Tenant: s.tenant, ID: id} }
 
-// find begins an operation on a stream that exists.
+// find begins an operation on an existing stream.
 func (s *streams) find(ctx context.Context, id string) (l *log, done func(), err error) {
 	if err := s.hub.lock(ctx); err != nil {
 		return nil, nil, err
@@ -97,8 +97,8 @@ func (s *streams) find(ctx context.Context, id string) (l *log, done func(), err
 	return l, s.hub.mu.Unlock, nil
 }
 
-// findOrNew begins an operation that creates the stream if there is none. The
-// new stream is only kept if the operation adds it.
+// findOrNew begins an operation that creates the stream if there is none. The new
+// stream is stored only if the operation calls keep.
 func (s *streams) findOrNew(ctx context.Context, id string) (l *log, now time.Time, done func(), err error) {
 	if err := session.CheckID(id); err != nil {
 		return nil, now, nil, err
@@ -114,15 +114,14 @@ func (s *streams) findOrNew(ctx context.Context, id string) (l *log, now time.Ti
 	return l, now, s.hub.mu.Unlock, nil
 }
 
-// keep adds a stream that findOrNew has made.
+// keep stores a stream that findOrNew has created.
 func (s *streams) keep(l *log) {
 	if key := s.key(l.info.ID); s.hub.logs[key] == nil {
 		s.hub.logs[key] = l
 	}
 }
 
-// appended is an append that is done: in memory a batch is durable, as far as
-// that goes, once it is ordered.
+// appended is a completed append: in memory a batch is final once it is ordered.
 type appended int64
 
 // Wait implements [stream.Append].
@@ -157,7 +156,7 @@ func (s *streams) Append(ctx context.Context, id string, batch stream.Batch) (st
 		return appended(l.sequenceOf(by, batch.First+int64(len(pieces))-1)), nil
 	}
 	if l.info.Status != stream.StatusActive {
-		return nil, session.ErrStreamClosed.WithMessage("stream %s: it is %s", id, l.info.Status)
+		return nil, session.ErrStreamClosed.WithMessage("stream %s is %s", id, l.info.Status)
 	}
 	l.enter(by)
 	l.append(fresh, s.hub.now())
@@ -211,8 +210,9 @@ func (s *streams) Fail(ctx context.Context, id string, by stream.Producer, failu
 	return s.shut(ctx, id, by, func(info *stream.Info) { info.Status, info.End, info.Error = stream.StatusFailed, nil, kept })
 }
 
-// shut closes a stream. It does nothing to one that a later epoch has written to,
-// nor to one that is closed for good already: whoever was first said how it ended.
+// shut closes a stream. It does nothing if a later epoch has written to the
+// stream, or if the stream is already closed for good: the first call decides how
+// it ended.
 func (s *streams) shut(ctx context.Context, id string, by stream.Producer, how func(*stream.Info)) error {
 	l, done, err := s.find(ctx, id)
 	if err != nil {

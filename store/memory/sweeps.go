@@ -10,21 +10,21 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// due says which sweeps a session may have something for.
+// due says which sweeps may have work for a session.
 type due uint8
 
 const (
 	dueLease    due = 1 << iota // a run is running
-	dueClose                    // a stream's close is owed
+	dueClose                    // the stream may not be closed
 	dueExpiry                   // it expires
 	dueDeadline                 // an unanswered call has a deadline
-	dueCalls                    // there are rows of calls
+	dueCalls                    // it has call rows
 
 	dues = iota
 )
 
-// dueSets has, for each sweep, the sessions to look at, so that a sweep's cost
-// does not depend on the number of sessions.
+// dueSets has, for each sweep, the sessions to examine, so that the cost of a
+// sweep does not depend on the number of sessions.
 type dueSets [dues]map[*record]struct{}
 
 func newDueSets() (sets dueSets) {
@@ -36,16 +36,16 @@ func newDueSets() (sets dueSets) {
 
 func (d *dueSets) of(kind due) map[*record]struct{} { return d[bits.TrailingZeros8(uint8(kind))] }
 
-// mark enters a session into the sets and lists it belongs to now. Only what has
-// changed is touched, which for most commits is nothing.
+// mark adds a session to the sets and lists that it belongs to now. It touches
+// only what has changed, which for most commits is nothing.
 func (b *Backend) mark(rec *record) {
 	b.due.set(rec, rec.dues())
-	sh := b.shelf(rec.state.Tenant)
+	sh := b.catalog(rec.state.Tenant)
 	sh.setActivity(rec, rec.activity())
 	sh.inboxes.put(rec, b.nextWait, false)
 }
 
-// nextWait numbers a call that begins to wait.
+// nextWait returns the number of a call that begins to wait.
 func (b *Backend) nextWait() int64 {
 	b.asked++
 	return b.asked
@@ -174,11 +174,11 @@ func (r *record) due(at time.Time) session.Due {
 	return out
 }
 
-// passed reports whether a time that was set has come.
+// passed reports whether a time is set and has passed.
 func passed(at, now time.Time) bool { return !at.IsZero() && !now.Before(at) }
 
-// pageOf sorts what was found and gives the page that follows an entry, if there
-// is one.
+// pageOf sorts the entries and returns the page after a given entry, or the first
+// page.
 func pageOf[T any](found []T, compare func(a, b *T) int, after *T, size int) []T {
 	if after != nil {
 		found = slices.DeleteFunc(found, func(item T) bool { return compare(&item, after) <= 0 })
@@ -187,7 +187,7 @@ func pageOf[T any](found []T, compare func(a, b *T) int, after *T, size int) []T
 	return atMost(size, found)
 }
 
-// atMost cuts a list to limit items; a limit of 0 or less is none.
+// atMost cuts a list to limit items; a limit of 0 or less means no limit.
 func atMost[T any](limit int, list []T) []T {
 	if limit > 0 && len(list) > limit {
 		return list[:limit]

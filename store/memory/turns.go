@@ -45,7 +45,7 @@ func (s *sessions) StartRun(ctx context.Context, start *session.StartRun) (*sess
 		return nil, err
 	}
 	if start.Create != nil {
-		s.b.shelf(s.tenant).add(rec)
+		s.b.catalog(s.tenant).add(rec)
 	}
 	run := rec.begin(start, now)
 	c.apply(s.b, rec, now)
@@ -110,7 +110,7 @@ func (s *sessions) RenewLease(ctx context.Context, id string, fence session.Fenc
 	}
 	expires := session.LeaseEnd(s.b.now(), ttl)
 	rec.state.Lease.ExpiresAt = expires
-	for _, member := range s.b.shelf(s.tenant).byRoot.get(id) {
+	for _, member := range s.b.catalog(s.tenant).byRoot.get(id) {
 		if member.state.Lease.Owner == fence.Owner {
 			member.state.Lease.ExpiresAt = expires
 		}
@@ -130,7 +130,7 @@ func (s *sessions) CloseRun(ctx context.Context, id string, fence session.Fence,
 	}
 	now := s.b.now()
 	if rec.isRunning() {
-		for _, member := range s.b.shelf(s.tenant).byRoot.get(id) {
+		for _, member := range s.b.catalog(s.tenant).byRoot.get(id) {
 			if member.state.Lease.Owner == fence.Owner {
 				member.state.Release(member.currentRun(), now)
 			}

@@ -13,10 +13,10 @@ type waiting struct {
 	number int64 // the order in which calls began to wait
 	rec    *record
 	call   *session.Pending
-	user   string // under whom it is listed
+	user   string // the user under whom it is listed
 }
 
-// queue is calls in the order in which they began to wait.
+// queue lists calls in the order in which they began to wait.
 type queue []*waiting
 
 func (q *queue) add(w *waiting) {
@@ -34,13 +34,14 @@ func (q *queue) search(number int64) (int, bool) {
 	return slices.BinarySearchFunc(*q, number, func(w *waiting, n int64) int { return cmp.Compare(w.number, n) })
 }
 
-// inboxes are a tenant's calls that wait for people: all of them, and by user.
+// inboxes has a tenant's calls that wait for people: all of them, and by user.
 type inboxes struct {
 	all    queue
 	byUser map[string]*queue
 }
 
-// put lists the calls of a session that wait now; none of one that is deleted.
+// put updates the lists with the calls of a session that wait now; a deleted
+// session has none.
 func (x *inboxes) put(rec *record, next func() int64, deleted bool) {
 	for callID, w := range rec.waits {
 		if deleted || w.call.State != session.PendingWaiting {
@@ -92,7 +93,7 @@ func (x *inboxes) drop(w *waiting) {
 	}
 }
 
-// of is the list of a user, or of all.
+// of returns the list of a user, or of all users.
 func (x *inboxes) of(userID string) queue {
 	if userID == "" {
 		return x.all
@@ -113,7 +114,7 @@ func (s *sessions) Waiting(ctx context.Context, query session.WaitingQuery) (pag
 		return page, err
 	}
 	defer s.b.mu.RUnlock()
-	sh := s.b.shelves[s.tenant]
+	sh := s.b.catalogs[s.tenant]
 	if sh == nil {
 		sh = newShelf()
 	}
