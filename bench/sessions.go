@@ -104,7 +104,7 @@ func peakRSS() float64 {
 	return 0
 }
 
-// resume measures how long it takes to go on with a session of 1,000 steps: from
+// resume measures how long it takes to resume a session of 1,000 steps: from
 // the call to the first model call.
 func resume(ctx context.Context, k kind, quick bool) ([]row, error) {
 	rounds := 10
@@ -137,7 +137,7 @@ func resume(ctx context.Context, k kind, quick bool) ([]row, error) {
 	return []row{r}, err
 }
 
-// takeover measures how long it takes a process to go on with a session of 1,000
+// takeover measures how long it takes a process to take over a session of 1,000
 // steps whose owner is gone: from finding it to the first model call.
 func takeover(ctx context.Context, k kind, quick bool) ([]row, error) {
 	rounds := 5

@@ -79,7 +79,7 @@ func TestConversation(t *testing.T) {
 	if paused, err := s.Pause(ctx, "copy", wire.Pause{Reason: "wait"}); err != nil || paused.Status != session.Paused {
 		t.Errorf("pausing gives %+v, %v", paused, err)
 	}
-	resumed, err := s.Resume(ctx, wire.Resume{SessionID: "copy", Message: wire.Text("go on")})
+	resumed, err := s.Resume(ctx, wire.Resume{SessionID: "copy", Message: wire.Text("continue")})
 	if err != nil {
 		t.Fatal(err)
 	}

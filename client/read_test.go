@@ -139,7 +139,7 @@ func encode(t *testing.T, item stream.Item) string {
 	return string(raw)
 }
 
-// TestReadFollows reads a run while it goes on, with connections that break.
+// TestReadFollows reads a run while it works, with connections that break.
 func TestReadFollows(t *testing.T) {
 	t.Parallel()
 	s := serve(t, nil, echo())
@@ -311,7 +311,7 @@ func TestReadFrames(t *testing.T) {
 	}
 }
 
-// TestReadGivesUp wants a stream that never goes on to be asked for so often and no
+// TestReadGivesUp wants a stream without progress to be asked for so often and no
 // more, and one that does not get better not at all.
 func TestReadGivesUp(t *testing.T) {
 	t.Parallel()

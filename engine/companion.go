@@ -44,7 +44,7 @@ func (r *replyStep) bindCompanions(ctx context.Context, f *flight) error {
 		err := r.t.tools.bindCompanion(c, refs)
 		if err == nil && c.Child != "" {
 			if named[c.Child] {
-				err = toolError(session.CodeToolNotRun, "%s was called on in the same reply; call on it again when you have its answer", c.Name)
+				err = toolError(session.CodeToolNotRun, "%s was called in the same reply; call it again when you have its answer", c.Name)
 			}
 			named[c.Child] = true
 		}

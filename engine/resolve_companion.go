@@ -16,7 +16,7 @@ import (
 // The input of the companion tools.
 type (
 	spawnInput struct {
-		Agent   string `json:"agent" jsonschema:"which agent to call on"`
+		Agent   string `json:"agent" jsonschema:"which agent to spawn"`
 		Name    string `json:"name,omitempty" jsonschema:"what to call it from now on; one is made up if you give none"`
 		Message string `json:"initialMessage" jsonschema:"what it shall do, with everything needed to do it"`
 	}
@@ -69,18 +69,18 @@ func (r *toolResolver) companionTools() []llm.Tool {
 		c := &agent.Companions[i]
 		how := "answers at once"
 		if !blocks(c) {
-			how = "works on by itself; you are told when it is done"
+			how = "works in the background; a notice tells you when it is done"
 		}
 		fmt.Fprintf(&who, "\n- %s (%s): %s", c.Agent.Name, how, describeCompanion(c))
 	}
 	var tools []llm.Tool
 	for _, tool := range [...]struct{ name, about string }{
-		{helix.SpawnAgentTool, "Call on another agent. Under a name that is taken you go on with the same agent, which remembers. Agents:" + who.String()},
-		{helix.SendMessageTool, "Send a message to an agent that you have called on before."},
-		{helix.ListChildrenTool, "List the agents that you have called on, and how they stand."},
-		{helix.GetChildStatusTool, "Tell how an agent that you have called on stands, and what it said last."},
-		{helix.TerminateChildTool, "End an agent that you have called on. Under the same name you then get a new one."},
-		{helix.WaitForResultTool, "Wait until an agent that you have called on is done, and get its result."},
+		{helix.SpawnAgentTool, "Spawn an agent, or call one again: a name that is in use reaches the same agent, which remembers. Agents:" + who.String()},
+		{helix.SendMessageTool, "Send a message to an agent that you have spawned."},
+		{helix.ListChildrenTool, "List the agents that you have spawned, with their status."},
+		{helix.GetChildStatusTool, "Return the status of an agent that you have spawned, and its last reply."},
+		{helix.TerminateChildTool, "End an agent that you have spawned. Its name is then free for a new one."},
+		{helix.WaitForResultTool, "Wait until an agent that you have spawned is done, and return its result."},
 	} {
 		if schema := r.companionSchema(tool.name); schema != nil {
 			tools = append(tools, llm.Tool{Name: tool.name, Description: tool.about, Schema: schema.JSON()})
@@ -104,7 +104,7 @@ func (r *toolResolver) bindCompanion(c *call, refs []session.ChildRef) *session.
 	_ = json.Unmarshal(c.part.Input, &in) // it was validated
 	ref := findRef(refs, func(r *session.ChildRef) bool { return r.Name == in.Name })
 	if ref == nil {
-		return toolError(session.CodeToolInput, "you have called on no agent named %q; see %s", in.Name, helix.ListChildrenTool)
+		return toolError(session.CodeToolInput, "you have spawned no agent named %q; see %s", in.Name, helix.ListChildrenTool)
 	}
 	c.Child, c.Name = ref.SessionID, ref.Name
 	c.companion = readCompanionCall(c, ref.Agent, ref.Blocking)
@@ -119,7 +119,7 @@ func (r *toolResolver) bindSpawned(c *call, refs []session.ChildRef) *session.Er
 	_ = json.Unmarshal(c.part.Input, &in) // it was validated
 	companion := companionByName(r.agent, in.Agent)
 	if companion == nil {
-		return toolError(session.CodeToolInput, "there is no agent named %q to call on", in.Agent)
+		return toolError(session.CodeToolInput, "there is no agent named %q to spawn", in.Agent)
 	}
 	if in.Name == "" {
 		in.Name = freeName(in.Agent, refs)

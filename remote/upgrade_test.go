@@ -153,7 +153,7 @@ func TestFrozenTrees(t *testing.T) {
 		}
 	}
 	// A companion is the one that the reference names, and remembers.
-	run, err := o.Execute(t.Context(), o.apart, helix.Input{SessionID: "apart", Message: helix.UserText("Go on.")})
+	run, err := o.Execute(t.Context(), o.apart, helix.Input{SessionID: "apart", Message: helix.UserText("Continue.")})
 	if res := o.result(t, run, err); res.Status != helix.Completed || res.Text != "Done." {
 		t.Fatalf("the run is %+v", res)
 	}

@@ -24,7 +24,7 @@ type note struct {
 }
 
 // staff are agents for every state that a session can be in. Those that are slow
-// go on when the gate is closed.
+// continue when the gate is closed.
 func staff(gate <-chan struct{}) []*helix.Agent {
 	publish := func(context.Context, *helix.Call, note) (string, error) { return "published " + secret, nil }
 	clerk := &helix.Agent{
@@ -103,13 +103,13 @@ func (s *service) fill(prefix string) *files {
 	return f
 }
 
-// untilChunk reads a stream that goes on until a chunk of a kind has come.
+// untilChunk reads an open stream until a chunk of a kind arrives.
 func (s *service) untilChunk(id, kind string) {
 	s.t.Helper()
 	s.untilText(id, `"type":"`+kind+`"`)
 }
 
-// untilText reads a stream that goes on until a text has come.
+// untilText reads an open stream until a text arrives.
 func (s *service) untilText(id, text string) {
 	s.t.Helper()
 	answer := s.request(http.MethodGet, "/sse?sessionId="+id, nil)
@@ -128,7 +128,7 @@ func (s *service) untilText(id, text string) {
 	}
 }
 
-// staffed is a server with staff. Slow ones go on when the test is over.
+// staffed is a server with staff. Slow ones continue when the test is over.
 func staffed(t testing.TB, db store.Backend, change func(*server.Config)) *service {
 	t.Helper()
 	gate := make(chan struct{})

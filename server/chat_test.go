@@ -355,7 +355,7 @@ func TestChatNestedApproval(t *testing.T) {
 	})
 }
 
-// A user who goes on without answering gets a reply, and the calls that waited have
+// A user who continues without answering gets a reply, and the calls that waited have
 // an end after a reload.
 func TestChatAbandonsWhatWaits(t *testing.T) {
 	t.Parallel()
@@ -764,7 +764,7 @@ func TestSubmitKinds(t *testing.T) {
 			},
 			{
 				"erase",
-				map[string]any{"kind": "approval-response", "approved": true, "reason": "go on"},
+				map[string]any{"kind": "approval-response", "approved": true, "reason": "fine"},
 				map[string]any{"kind": "client-tool-result", "result": "deleted"},
 				"deleted 3",
 			},
@@ -815,7 +815,7 @@ func TestSubmitKinds(t *testing.T) {
 	})
 }
 
-// Answers that another page has given, and gone on with, lead to all of what came of
+// Answers that another page has given, and after which it has resumed, lead to all of what came of
 // them.
 func TestChatAnswersOfAnotherPage(t *testing.T) {
 	t.Parallel()

@@ -20,7 +20,7 @@ import (
 // and knows whose fault it is.
 func attack(t testing.TB, s *service, method, target string, body []byte) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second) // some find a stream that goes on
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second) // some find a stream that stays open
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, method, "http://example.com/", bytes.NewReader(body))
 	if err != nil {

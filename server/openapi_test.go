@@ -159,7 +159,7 @@ func examples(t testing.TB, o operation, f *files) example {
 		}}
 	case "post-resume":
 		return example{body: map[string]any{"sessionId": f.paused, "message": []any{map[string]any{
-			"role": "user", "parts": []any{map[string]any{"kind": "text", "text": "go on"}},
+			"role": "user", "parts": []any{map[string]any{"kind": "text", "text": "continue"}},
 		}}, "requestId": "resumed"}}
 	case "get-sse":
 		return example{query: "?sessionId=" + f.done + "&from=2&run=" + f.run}

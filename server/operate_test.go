@@ -44,7 +44,7 @@ func TestStops(t *testing.T) {
 	})
 }
 
-// An answer to a call below is given to the conversation, which goes on with it.
+// An answer to a call below is given to the conversation, which continues with it.
 func TestSubmit(t *testing.T) {
 	t.Parallel()
 	onBackends(t, func(t *testing.T, db store.Backend) {
@@ -128,7 +128,7 @@ func TestOperating(t *testing.T) {
 				t.Errorf("the messages of %s are %+v", id, page)
 			}
 		}
-		s.start(wire.Start{SessionID: "o/copy", AgentType: "echo", Message: wire.Text("go on")}) // it is a session like others
+		s.start(wire.Start{SessionID: "o/copy", AgentType: "echo", Message: wire.Text("continue")}) // it is a session like others
 
 		// A session goes with those below it.
 		deleted := call[wire.Deleted](s, http.StatusOK, http.MethodDelete, path(f.waiting, ""), nil)

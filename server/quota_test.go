@@ -107,7 +107,7 @@ func TestRunsPerUser(t *testing.T) {
 	})
 }
 
-// An answer that is to be gone on with at once is refused before it is recorded, if the
+// An answer with which the session is resumed at once is refused before it is recorded, if the
 // user has no run left.
 func TestAnswersAtTheRunLimit(t *testing.T) {
 	t.Parallel()
@@ -350,7 +350,7 @@ func TestRevokedTokenEndsStreams(t *testing.T) {
 	}
 	read(2)
 	unknown.Store(true)
-	read(3) // it goes on while nobody can tell
+	read(3) // it continues while the check cannot be made
 	revoked.Store(true)
 	rest, err := io.ReadAll(answer.Body) // until it ends
 	if err != nil {
@@ -359,7 +359,7 @@ func TestRevokedTokenEndsStreams(t *testing.T) {
 	events, _ := parseEvents(rest)
 	for _, e := range events {
 		if e.kind == "chunk" {
-			t.Errorf("the stream went on with %s", e.data)
+			t.Errorf("the stream continued with %s", e.data)
 		}
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/helixagents/helix/store/sqlite"
 )
 
-// TestReadyAsksTheStore deletes the database under a server, which goes on to write
+// TestReadyAsksTheStore deletes the database under a server, which continues to write
 // to it all the same.
 func TestReadyAsksTheStore(t *testing.T) {
 	t.Parallel()

@@ -77,7 +77,7 @@ func TestReloadInAStepHoldsItBack(t *testing.T) {
 		}
 		close(more)
 		if got := until("upon"); strings.Count(got, "Once") != 1 {
-			t.Errorf("when the step goes on the stream has %s", got)
+			t.Errorf("when the step continues the stream has %s", got)
 		}
 		close(end)
 		until(aisdk.Done)

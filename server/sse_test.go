@@ -73,7 +73,7 @@ func stored(t testing.TB, db store.Backend, id string) []string {
 }
 
 // A reader that is cut off at any byte, and reads on from the last event that it
-// has in full, sees every chunk once, in order: while the run goes on and after.
+// has in full, sees every chunk once, in order: while the run works and after its end.
 func TestReconnectAtAnyByte(t *testing.T) {
 	t.Parallel()
 	onBackends(t, func(t *testing.T, db store.Backend) {
@@ -142,7 +142,7 @@ func (s *service) cutAfter(path, last string, size int) (events []event, ended b
 	return events, ended
 }
 
-// A run's stream is its own chunks and its own end, however the session went on.
+// A run's stream is its own chunks and its own end, whatever the session did later.
 func TestStreamOfARun(t *testing.T) {
 	t.Parallel()
 	onBackends(t, func(t *testing.T, db store.Backend) {

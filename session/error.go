@@ -210,7 +210,7 @@ func (e *Error) WithSaw(saw Saw) *Error {
 // UnknownAgent returns [ErrUnknownAgent] for an agent that is not registered in
 // this process.
 func UnknownAgent(name string) *Error {
-	return ErrUnknownAgent.WithMessage("no agent is named %.100q", name)
+	return ErrUnknownAgent.WithMessage("there is no agent named %.100q", name)
 }
 
 // Invalid returns a validation error about one field.

@@ -49,7 +49,7 @@ Let me see.
 		}
 	}
 	if strings.Contains(got, "3*3") || strings.Contains(got, "\x1b") || strings.Contains(got, "> ") {
-		t.Errorf("it went on after /quit, or said what a pipe does not want:\n%q", got)
+		t.Errorf("it continued after /quit, or printed what a pipe does not want:\n%q", got)
 	}
 	if notes := p.err.String(); !strings.Contains(notes, "No API key needed") || !strings.Contains(notes, `New session "chat"`) {
 		t.Errorf("notes:\n%s", notes)
@@ -146,7 +146,7 @@ func TestInterruptStopsTheTurn(t *testing.T) {
 	p.enter("hello again")
 	p.await(p.out, "6*7 = 42\nHello! I am a")
 	p.signal(os.Interrupt)
-	p.enter("/retry") // goes on
+	p.enter("/retry")
 	p.await(p.out, "(interrupted)\nHello! I am")
 	if out := p.finish(); strings.Count(out, "(interrupted)") != 2 || !strings.HasSuffix(out, "\"What do you remember?\".\n") {
 		t.Errorf("it said\n%s", out)
@@ -203,7 +203,7 @@ func TestKilledTurnIsTakenOver(t *testing.T) {
 		t.Errorf("it did not show the turn it found:\n%s", out)
 	}
 	if !strings.Contains(out, "\"What do you remember?\".\nLet me see. \n→ recall {}\n← [\"tea is hot\"]\n") {
-		t.Errorf("it did not finish that turn and go on:\n%s", out)
+		t.Errorf("it did not finish that turn and continue:\n%s", out)
 	}
 	if notes := p.err.String(); !strings.Contains(notes, "The last turn is unfinished.") || !strings.Contains(notes, "(recovered; the turn continues from its last commit)") {
 		t.Errorf("notes:\n%s", notes)
@@ -274,7 +274,7 @@ func TestQuestions(t *testing.T) {
 	p = start(t, "chat", "--data", data, "--pace", "0", "--session", "chat")
 	p.enter("choose a or b", "/later", "/abandon what is 2+2", "/abandon")
 	if out := p.finishWith(exitFailure); !strings.HasSuffix(out, "2+2 = 4\n") {
-		t.Errorf("it did not go on without an answer:\n%s%s", out, p.err)
+		t.Errorf("it did not continue without an answer:\n%s%s", out, p.err)
 	}
 }
 

@@ -48,7 +48,7 @@ func (k *talkOver) say(agent, words string) ([]stream.Chunk, *wire.Status) {
 	return k.finished(begin(k.t, k.c, agent, k.id, words).RunID)
 }
 
-// answer answers the one call that waits, which is one of a tool, and goes on.
+// answer answers the one call that waits, which is one of a tool, and resumes the session.
 func (k *talkOver) answer(status *wire.Status, tool string, answer func(*session.Pending, *wire.Submit)) ([]stream.Chunk, *wire.Status) {
 	k.t.Helper()
 	if len(status.Pending) != 1 || status.Pending[0].Tool != tool || !status.AwaitingClientTool || status.Status != session.Active {

@@ -69,7 +69,7 @@ func (d *demo) say(agent, words string) *helix.Result {
 	return d.result(d.rt.Execute(d.t.Context(), d.agents[agent], helix.Input{SessionID: agent, Message: helix.UserText(words)}))
 }
 
-// answer answers the one call that waits and goes on.
+// answer answers the one call that waits and resumes the session.
 func (d *demo) answer(agent string, result *helix.Result, answer func(*session.Pending) helix.Submission) *helix.Result {
 	d.t.Helper()
 	if len(result.Pending) != 1 {

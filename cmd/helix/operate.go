@@ -198,7 +198,7 @@ With a store, this process runs the agent; if the file's runtime is temporal, th
 workers run it. After Ctrl-C a server on the same store continues the run.
 ` + targetHelp,
 		Example: `  helix resume ID
-  helix resume ID --message "Go on, but shorter."`,
+  helix resume ID --message "Continue, but shorter."`,
 		Args: oneSession,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			resume.SessionID = args[0]

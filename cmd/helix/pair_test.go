@@ -10,7 +10,7 @@ import (
 	"github.com/helixagents/helix/stream"
 )
 
-// pair is two servers on one store: what begins on one goes on on the other.
+// pair is two servers on one store: what begins on one continues on the other.
 type pair struct {
 	t             *testing.T
 	first, second *daemon
@@ -77,7 +77,7 @@ func (p *pair) testAnswering() {
 		}
 		p.both(k.id, session.Completed)
 	}
-	// An answer that is given here is gone on with there.
+	// The session continues there after an answer that is given here.
 	k := &talkOver{p.t, p.first.Client, "choice"}
 	_, status := k.say("assistant", "Choose between tea and coffee.")
 	submit := wire.Submit{SessionID: k.id, ToolCallID: status.Pending[0].CallID, Result: []byte(`"tea"`)}
@@ -96,7 +96,7 @@ func (p *pair) testAnswering() {
 	k.completes(status, "So it is tea.")
 }
 
-// testTakeover kills the first in the middle of turns: the second goes on with them.
+// testTakeover kills the first in the middle of turns: the second continues them.
 func (p *pair) testTakeover() {
 	p.t.Helper()
 	var readers []*reading

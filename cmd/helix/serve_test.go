@@ -259,7 +259,7 @@ func tellsStory(t *testing.T, c *client.Client, id string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if status.Status != session.Completed || !strings.HasPrefix(status.Text, story) || !strings.HasSuffix(status.Text, "went on with the next.") {
+	if status.Status != session.Completed || !strings.HasPrefix(status.Text, story) || !strings.HasSuffix(status.Text, "began the next.") {
 		t.Errorf("%s: %q, %v", status.Status, status.Text, status.Error)
 	}
 }
@@ -486,8 +486,8 @@ func do(t *testing.T, request *http.Request) (int, http.Header, string) {
 	return answer.StatusCode, answer.Header, string(body)
 }
 
-// SIGTERM ends the streams with a frame that says that they go on elsewhere, and the
-// program soon after, however long the turn would take. The next start goes on with
+// SIGTERM ends the streams with a frame that says that they continue elsewhere, and the
+// program soon after, however long the turn would take. The next start continues
 // it, and whoever reads notices nothing.
 func TestServeStopsAndGoesOn(t *testing.T) {
 	t.Parallel()

@@ -11,7 +11,7 @@ import (
 )
 
 // A person talks to an agent of a file, and edits what is typed; the next chat knows
-// what was typed before, and goes on with the session.
+// what was typed before, and continues the session.
 func TestTerminalWithAFile(t *testing.T) {
 	t.Parallel()
 	dir := writeDemo(t, "1ms", "")

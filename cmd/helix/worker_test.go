@@ -55,7 +55,7 @@ func (f *fleet) worker(args ...string) *program {
 }
 
 // A worker that is killed in the middle of a reply, or of another agent's, is replaced
-// by the next one: the reader gets every chunk once, and the same runs go on.
+// by the next one: the reader gets every chunk once, and the same runs continue.
 func TestWorkerKilledInMidTurn(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "20ms")
@@ -98,7 +98,7 @@ func TestWorkerKilledInMidTurn(t *testing.T) {
 }
 
 // A worker that is told to stop ends what it works on within the grace, and takes on
-// nothing new. A second signal does not wait: another worker goes on.
+// nothing new. A second signal does not wait: another worker continues.
 func TestWorkerStops(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "20ms")
@@ -110,7 +110,7 @@ func TestWorkerStops(t *testing.T) {
 	if code := w.wait(); code != 0 || !strings.Contains(w.err.String(), "helix: stopping; ") {
 		t.Errorf("exit code %d:\n%s", code, w.err)
 	}
-	tellsStory(t, f.Client, "tale") // there is nobody who could have gone on with it
+	tellsStory(t, f.Client, "tale") // no other worker could have continued it
 	tale.toEnd(f.Client, session.Completed)
 	if n := tale.count(stream.StepStarted); n != 1 {
 		t.Errorf("the reply was begun %d times", n)
@@ -156,7 +156,7 @@ func TestWorkerReloads(t *testing.T) {
 }
 
 // On DBOS, a worker takes turns out of the queue, and when it is killed, the server
-// goes on with them.
+// continues them.
 func TestWorkerOnDBOS(t *testing.T) {
 	t.Parallel()
 	dir := writeDemo(t, "20ms", "runtime: {kind: dbos, leaseTTL: 3s, sweep: 100ms, dbos: {queue: {workerConcurrency: 2}}}\n")
@@ -182,7 +182,7 @@ func TestWorkerOnDBOS(t *testing.T) {
 	d.stop()
 }
 
-// What a command goes on with on the store is worked on by the workers, not by the
+// What a command resumes on the store is worked on by the workers, not by the
 // command, which may end first.
 func TestWorkerForACommand(t *testing.T) {
 	t.Parallel()

@@ -83,7 +83,7 @@ func TestThinkingGivesWay(t *testing.T) {
 		"any forced call":           {option: adaptive, choice: llm.ToolChoice{Mode: llm.ToolRequired}, want: off, sampled: true},
 		"a turn begun by another":   {option: budget, messages: turn(call), want: off, sampled: true},
 		"a turn begun in thought":   {option: budget, messages: turn(thought, call), want: budget},
-		"adaptive goes on anywhere": {option: adaptive, messages: turn(call), want: adaptive},
+		"adaptive continues anywhere": {option: adaptive, messages: turn(call), want: adaptive},
 	} {
 		_, sent := ask(t, anthropic.Config{}, recorded(t, "text-whole.sse"), &llm.Request{
 			Messages: c.messages, ToolChoice: c.choice, Tools: []llm.Tool{search},

@@ -29,7 +29,7 @@ import (
 
 // TestAIMock runs agents against a mock of the providers that others have written:
 // first as it is meant to go, then with every fault that the mock has. Whatever it
-// does, no run hangs, no message is lost that was committed, and the session goes on
+// does, no run hangs, no message is lost that was committed, and the session continues
 // when the faults are over.
 func TestAIMock(t *testing.T) {
 	t.Parallel()

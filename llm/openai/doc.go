@@ -45,7 +45,7 @@
 // # Reasoning
 //
 // With Responses, nothing is stored at OpenAI. What a model thought comes back to us
-// sealed and is sent again with the rest of the transcript, so that it goes on
+// sealed and is sent again with the rest of the transcript, so that it continues
 // thinking where it was. A summary to read, which is streamed as reasoning, comes
 // only if the options ask for one. Models of OpenAI that are known to reason are asked
 // for their sealed reasoning; for others, under a name of one's own, set the option

@@ -157,4 +157,4 @@ func (o offers) introduction() string {
 const story = `Once there was a lighthouse keeper who wrote every ship that passed into a book. One night the wind blew the ` +
 	`lamp out, the stairs away and the keeper off his feet. In the morning he could not say where he had been in his work. ` +
 	`But the book lay open where it always lay, and the last line in it was the last ship he had seen. So he lit the lamp, ` +
-	`dipped the pen, and went on with the next.`
+	`dipped the pen, and began the next.`

@@ -35,7 +35,7 @@ func content(r *llm.Response) string {
 
 // transcript is a history with n replies.
 func transcript(n int) []session.Message {
-	messages := []session.Message{session.UserText("go on")}
+	messages := []session.Message{session.UserText("continue")}
 	for i := range n {
 		messages = append(messages, session.Message{
 			ID: fmt.Sprint(i), Role: session.RoleAssistant, Parts: []session.Part{session.Text("…")},
@@ -450,11 +450,11 @@ func TestRequestsAreCopies(t *testing.T) {
 	ask(t, m, &llm.Request{Agent: "x", Messages: messages})
 	ask(t, m, &llm.Request{Agent: "y"})
 	got := m.Requests()
-	if len(got) != 2 || got[0].Agent != "x" || got[1].Agent != "y" || got[0].Messages[0].Content() != "go on" {
+	if len(got) != 2 || got[0].Agent != "x" || got[1].Agent != "y" || got[0].Messages[0].Content() != "continue" {
 		t.Fatalf("requests are %+v", got)
 	}
 	got[0].Messages[0] = session.UserText("changed")
-	if m.Requests()[0].Messages[0].Content() != "go on" || messages[0].Content() != "go on" {
+	if m.Requests()[0].Messages[0].Content() != "continue" || messages[0].Content() != "continue" {
 		t.Error("changing what Requests returned changed the record")
 	}
 }

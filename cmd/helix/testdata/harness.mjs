@@ -73,7 +73,7 @@ export async function stored(page) {
 
 // tellsStory waits for the whole story, which must be what the server holds, to the letter.
 export async function tellsStory(page) {
-  await page.waitForFunction((at) => document.querySelector(`${at} > .text`)?.textContent.endsWith("went on with the next."), last);
+  await page.waitForFunction((at) => document.querySelector(`${at} > .text`)?.textContent.endsWith("began the next."), last);
   await idle(page);
   const text = await reply(page);
   assert.equal(text, (await stored(page)).text);

@@ -362,7 +362,7 @@ const cases = {
     const since = performance.now();
     await page.locator("#text").fill("Tell me a story.");
     await page.locator("#text").press("Enter");
-    await page.waitForFunction((at) => document.querySelector(`${at} > .text`)?.textContent.endsWith("went on with the next."), last);
+    await page.waitForFunction((at) => document.querySelector(`${at} > .text`)?.textContent.endsWith("began the next."), last);
     await page.waitForFunction(() => document.getElementById("stop").hidden);
     console.log(`a reply after 1,000 messages: ${Math.round(performance.now() - since)} ms`);
     assert.equal(await page.locator(".message").count(), 1002);
@@ -383,7 +383,7 @@ const cases = {
     const page = await talk("assistant");
     const focused = () => page.evaluate(() => document.activeElement.id || document.activeElement.textContent);
     const key = (name) => page.keyboard.press(name);
-    // to goes on with Tab until something has the focus.
+    // to presses Tab until something has the focus.
     const to = async (name, back = false) => {
       for (let i = 0; i < 60; i++) {
         if ((await focused()) === name) return;

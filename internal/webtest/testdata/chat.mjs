@@ -287,7 +287,7 @@ const cases = {
     await until(() => p.chat.status === "error", "the page notices");
     const again = await page(id, { resume: true });
     assert.ok(again.history.running);
-    await until(() => again.text().length > 0 || again.errors.length > 0, "the story goes on");
+    await until(() => again.text().length > 0 || again.errors.length > 0, "the story continues");
     await again.ready("after the restart");
     await eventually(() => assert.equal(again.text(), story));
     await same(again, id);

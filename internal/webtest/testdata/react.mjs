@@ -104,7 +104,7 @@ const cases = {
     await idle(page);
     await page.reload();
     await page.waitForSelector(`${last} >> text=word10`);
-    assert.ok(!(await page.locator(last).textContent()).includes("word120"), "the reply went on");
+    assert.ok(!(await page.locator(last).textContent()).includes("word120"), "the reply continued");
     return page;
   },
 };
