@@ -27,7 +27,7 @@ type chatFrames struct {
 
 func (*chatFrames) header(h http.Header) { h.Set("X-Vercel-Ai-Ui-Message-Stream", "v1") }
 
-func (f *chatFrames) tell(out *frames, item stream.Item) (last bool, err error) {
+func (f *chatFrames) encode(out *frames, item stream.Item) (last bool, err error) {
 	if err := f.write(out, f.first); err != nil {
 		return false, err
 	}

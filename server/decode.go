@@ -169,7 +169,7 @@ func (b *bodyReader) claim(size int64) error {
 		b.waited += time.Since(began)
 	}
 	b.deadline()
-	if err != nil && !b.x.gone() {
+	if err != nil && !b.x.disconnected() {
 		b.drain()
 		return refuse(http.StatusServiceUnavailable, session.CodeUnavailable, "the server is busy with other large requests; try again").
 			retry(time.Second).field("body")

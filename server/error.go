@@ -245,7 +245,7 @@ func (x *exchange) shownChunk(c *stream.Chunk) *stream.Chunk {
 func (x *exchange) fail(err error) {
 	f := asRefusal(err)
 	x.failure = err
-	if x.w.status != 0 || (x.gone() && !errors.Is(err, os.ErrDeadlineExceeded)) { // a client whose body timed out is still connected
+	if x.w.status != 0 || (x.disconnected() && !errors.Is(err, os.ErrDeadlineExceeded)) { // a client whose body timed out is still connected
 		return
 	}
 	if x.late() {

@@ -15,10 +15,10 @@ import (
 	"github.com/helixagents/helix/stream"
 )
 
-// teller encodes the items of a stream into frames.
-type teller interface {
-	// tell writes an item's frames. It reports whether the item was the last.
-	tell(out *frames, item stream.Item) (last bool, err error)
+// frameEncoder encodes the items of a stream into frames.
+type frameEncoder interface {
+	// encode writes an item's frames. It reports whether the item was the last.
+	encode(out *frames, item stream.Item) (last bool, err error)
 	// cut writes the last frames of a connection that ends before the stream.
 	cut(out *frames, why wire.Fail)
 	// idle is called from time to time while no item arrives.
@@ -37,7 +37,7 @@ const (
 // follow sends items as they arrive, until the last one, until the client disconnects or is
 // too slow, or until the server shuts down. An error of the first item is returned before
 // anything is sent; later errors are sent as frames.
-func (x *exchange) follow(items func(context.Context) iter.Seq2[stream.Item, error], to teller) error {
+func (x *exchange) follow(items func(context.Context) iter.Seq2[stream.Item, error], to frameEncoder) error {
 	if err := x.server.enter(x); err != nil {
 		return err
 	}
@@ -76,7 +76,7 @@ type read struct {
 	err  error
 }
 
-func (x *exchange) pump(ahead <-chan read, to teller) error {
+func (x *exchange) pump(ahead <-chan read, to frameEncoder) error {
 	out := &frames{
 		w: x.w, control: http.NewResponseController(x.w), timeout: x.server.cfg.Limits.WriteTimeout, begin: to.header,
 		closing: x.server.closing, http1: x.r.ProtoMajor == 1,
@@ -91,7 +91,7 @@ func (x *exchange) pump(ahead <-chan read, to teller) error {
 			}
 			last, err := false, next.err
 			if err == nil {
-				last, err = to.tell(out, next.item)
+				last, err = to.encode(out, next.item)
 			}
 			switch {
 			case err != nil:
@@ -134,9 +134,9 @@ var errSlow = &session.Error{Code: wire.CodeSlowReader, Message: "the stream was
 
 // interrupted ends a stream that cannot continue. If nothing was sent, the error becomes
 // the response.
-func (x *exchange) interrupted(out *frames, to teller, err error) error {
+func (x *exchange) interrupted(out *frames, to frameEncoder, err error) error {
 	switch {
-	case x.gone(): // the client has disconnected
+	case x.disconnected(): // the client has disconnected
 		return nil
 	case !out.begun && len(out.buf) == 0:
 		return err

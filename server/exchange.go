@@ -77,8 +77,8 @@ func (x *exchange) change() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(x.r.Context()), x.server.cfg.Limits.Operation)
 }
 
-// gone reports whether the client has disconnected.
-func (x *exchange) gone() bool { return errors.Is(x.r.Context().Err(), context.Canceled) }
+// disconnected reports whether the client has disconnected.
+func (x *exchange) disconnected() bool { return errors.Is(x.r.Context().Err(), context.Canceled) }
 
 // late reports whether the request's deadline has passed. The server sets none, but an
 // enclosing handler may.
@@ -119,7 +119,7 @@ func (x *exchange) finish() {
 	level := slog.LevelInfo
 	status := x.w.status
 	switch {
-	case x.gone() && status == 0:
+	case x.disconnected() && status == 0:
 		status = statusGone
 	case status >= http.StatusInternalServerError:
 		level = slog.LevelError

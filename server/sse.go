@@ -74,7 +74,7 @@ func (streamFrames) header(http.Header) {}
 
 func (streamFrames) idle(*frames) error { return nil }
 
-func (f streamFrames) tell(out *frames, item stream.Item) (last bool, err error) {
+func (f streamFrames) encode(out *frames, item stream.Item) (last bool, err error) {
 	kind := string(item.Frame)
 	switch item.Frame {
 	case stream.FrameChunk, stream.FrameRewound:

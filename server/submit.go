@@ -178,7 +178,7 @@ func (x *exchange) answer(ctx context.Context, state *session.State, s helix.Sub
 	out.SessionID = cmp.Or(out.SessionID, state.ID)
 	out.RootSessionID = cmp.Or(out.RootSessionID, state.ID)
 	if resume && done.Continuation == helix.CallerResumes {
-		out.RunID = x.goOn(ctx, out.RootSessionID)
+		out.RunID = x.resumeAfterAnswer(ctx, out.RootSessionID)
 	}
 	return out, nil
 }
@@ -193,9 +193,9 @@ func (x *exchange) mayContinue(ctx context.Context, id string, run *session.Run)
 	return x.mayRun(ctx, id, "")
 }
 
-// goOn resumes a conversation. The answer is stored even if that fails: somebody else may
+// resumeAfterAnswer resumes a conversation. The answer is stored even if that fails: somebody else may
 // have resumed it, or other answers may be missing.
-func (x *exchange) goOn(ctx context.Context, id string) (runID string) {
+func (x *exchange) resumeAfterAnswer(ctx context.Context, id string) (runID string) {
 	state, err := x.session(ctx, "sessionId", id)
 	if err != nil {
 		return x.notResumed(ctx, id, err)

@@ -91,7 +91,7 @@ func (c *chat) open(ctx context.Context, id string) error {
 	c.screen.note("%s /help lists the commands.", c.greeting)
 	switch {
 	case state != nil:
-		return c.goOn(ctx, state)
+		return c.continueSession(ctx, state)
 	case id == "" && c.screen.interactive:
 		return c.begin(ctx)
 	case id == "": // scripts may begin several at the same time
@@ -126,12 +126,12 @@ func (c *chat) switchTo(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	return c.goOn(ctx, state)
+	return c.continueSession(ctx, state)
 }
 
-// goOn continues a session: it shows the latest messages and the rest of an unfinished
+// continueSession continues a session: it shows the latest messages and the rest of an unfinished
 // turn. A script does not see earlier messages.
-func (c *chat) goOn(ctx context.Context, state *session.State) error {
+func (c *chat) continueSession(ctx context.Context, state *session.State) error {
 	c.id = state.ID
 	c.screen.note("Session %q, turn %d:", c.id, state.Turn)
 	if unfinished, err := c.finishEarlier(ctx); unfinished || err != nil {

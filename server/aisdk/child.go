@@ -44,7 +44,7 @@ func (e *Encoder) child(c *stream.Chunk) {
 	case k.Status == "running" || k.Status == "waiting":
 		k.Status = "failed"
 	}
-	e.tellChild(k)
+	e.emitChild(k)
 }
 
 func (e *Encoder) childOf(sessionID, agent string) *child {
@@ -56,7 +56,7 @@ func (e *Encoder) childOf(sessionID, agent string) *child {
 	return k
 }
 
-func (e *Encoder) tellChild(k *child) {
+func (e *Encoder) emitChild(k *child) {
 	e.endText()
 	e.data(Chunk{Type: DataPrefix + "subagent", ID: k.SessionID, Data: encoded(k)})
 }
@@ -104,10 +104,10 @@ func (e *Encoder) below(c *stream.Chunk) {
 	case stream.Suspended:
 		k.Status = "waiting"
 		e.suspended(c)
-		e.tellChild(k)
+		e.emitChild(k)
 	case stream.RunResumed:
 		k.Status = "running"
-		e.tellChild(k)
+		e.emitChild(k)
 	case stream.RunCompleted:
 		e.childEnds(k, "completed")
 	case stream.RunInterrupted:
@@ -128,7 +128,7 @@ func (e *Encoder) nested(callID string) *call {
 
 func (e *Encoder) childEnds(k *child, status string) {
 	k.Status = status
-	e.tellChild(k)
+	e.emitChild(k)
 }
 
 func (e *Encoder) childTool(k *child, c *stream.Chunk, state string) {
@@ -136,13 +136,13 @@ func (e *Encoder) childTool(k *child, c *stream.Chunk, state string) {
 		if t.CallID == c.CallID {
 			if t.State != state {
 				t.State = state
-				e.tellChild(k)
+				e.emitChild(k)
 			}
 			return
 		}
 	}
 	if len(k.Tools) < maxChildTools {
 		k.Tools = append(k.Tools, &childTool{CallID: c.CallID, Tool: c.Tool, State: state})
-		e.tellChild(k)
+		e.emitChild(k)
 	}
 }

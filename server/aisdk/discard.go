@@ -57,7 +57,7 @@ func (e *Encoder) drop() {
 			dropped = append(dropped, k.id)
 		}
 	}
-	e.tellDropped(dropped)
+	e.emitDropped(dropped)
 	e.forget()
 	kept.reset = false
 	e.closeStep()
@@ -94,10 +94,10 @@ func (e *Encoder) keepText() {
 			dropped = append(dropped, k.id)
 		}
 	}
-	e.tellDropped(dropped)
+	e.emitDropped(dropped)
 }
 
-func (e *Encoder) tellDropped(ids []string) {
+func (e *Encoder) emitDropped(ids []string) {
 	if len(ids) > 0 {
 		e.data(Chunk{Type: DataPrefix + "dropped", Data: encoded(map[string]any{"ids": ids}), Transient: true})
 	}

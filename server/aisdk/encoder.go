@@ -133,7 +133,7 @@ func (e *Encoder) own(sequence int64, c *stream.Chunk) {
 		e.startInput(c)
 	case stream.ToolArgsDelta:
 		if known := e.calls[c.CallID]; known != nil && !known.hidden && !known.available && c.Delta != "" {
-			e.tell(known, Chunk{Type: TypeInputDelta, CallID: c.CallID, InputTextDelta: c.Delta})
+			e.emitFor(known, Chunk{Type: TypeInputDelta, CallID: c.CallID, InputTextDelta: c.Delta})
 		}
 	case stream.ToolStart:
 		e.announce(c.CallID, c.Tool, given(c))
@@ -180,8 +180,8 @@ func (e *Encoder) emit(c Chunk) {
 	e.out = append(e.out, c)
 }
 
-// tell emits a chunk of a call, unless the call is omitted.
-func (e *Encoder) tell(k *call, c Chunk) {
+// emitFor emits a chunk of a call, unless the call is omitted.
+func (e *Encoder) emitFor(k *call, c Chunk) {
 	if !k.decided {
 		k.decided = true
 		k.omitted = !e.cfg.shows(&Chunk{Type: TypeInputStart, CallID: k.id, Tool: k.tool, Dynamic: true})

@@ -16,7 +16,7 @@ func (e *Encoder) startInput(c *stream.Chunk) {
 	e.step.calls = append(e.step.calls, k)
 	k.shown = true
 	if !k.hidden {
-		e.tell(k, Chunk{Type: TypeInputStart, CallID: k.id, Tool: k.tool, Dynamic: true})
+		e.emitFor(k, Chunk{Type: TypeInputStart, CallID: k.id, Tool: k.tool, Dynamic: true})
 	}
 }
 
@@ -48,10 +48,10 @@ func (e *Encoder) available(k *call, tool string, input json.RawMessage) {
 	switch {
 	case k.hidden:
 	case !e.done[k.id]:
-		e.tell(k, Chunk{Type: TypeInputAvailable, CallID: k.id, Tool: tool, Input: input, Dynamic: true})
+		e.emitFor(k, Chunk{Type: TypeInputAvailable, CallID: k.id, Tool: tool, Input: input, Dynamic: true})
 	case !streamed:
-		e.tell(k, Chunk{Type: TypeInputStart, CallID: k.id, Tool: tool, Dynamic: true})
-		e.tell(k, Chunk{Type: TypeInputDelta, CallID: k.id, InputTextDelta: string(input)})
+		e.emitFor(k, Chunk{Type: TypeInputStart, CallID: k.id, Tool: tool, Dynamic: true})
+		e.emitFor(k, Chunk{Type: TypeInputDelta, CallID: k.id, InputTextDelta: string(input)})
 	}
 }
 
@@ -127,16 +127,16 @@ func (e *Encoder) requestApproval(k *call, approvalID string) {
 	}
 	k.approval = approvalID
 	if e.cfg.Version == V5 {
-		e.tellApproval(k, Chunk{Type: DataPrefix + "approval", ID: approvalID, Data: k.approvalData("requested")})
+		e.emitApproval(k, Chunk{Type: DataPrefix + "approval", ID: approvalID, Data: k.approvalData("requested")})
 		return
 	}
-	e.tell(k, Chunk{Type: TypeApprovalRequest, CallID: k.id, ApprovalID: approvalID})
+	e.emitFor(k, Chunk{Type: TypeApprovalRequest, CallID: k.id, ApprovalID: approvalID})
 }
 
-// tellApproval emits the data part about an approval, unless it or the call is omitted.
-func (e *Encoder) tellApproval(k *call, c Chunk) {
+// emitApproval emits the data part about an approval, unless it or the call is omitted.
+func (e *Encoder) emitApproval(k *call, c Chunk) {
 	if e.cfg.shows(&c) {
-		e.tell(k, c)
+		e.emitFor(k, c)
 	}
 }
 
@@ -164,7 +164,7 @@ func (e *Encoder) end(k *call, result json.RawMessage, failure *session.Error) {
 		if failure == nil {
 			failure = errLeftOpen
 		}
-		e.tell(k, Chunk{
+		e.emitFor(k, Chunk{
 			Type: TypeInputError, CallID: k.id, Tool: k.tool, Input: json.RawMessage("{}"), Dynamic: true, ErrorText: textOf(failure),
 		})
 		return
@@ -175,20 +175,20 @@ func (e *Encoder) end(k *call, result json.RawMessage, failure *session.Error) {
 		if denied {
 			state = "denied"
 		}
-		e.tellApproval(k, Chunk{Type: DataPrefix + "approval", ID: k.approval, Data: k.approvalData(state)})
+		e.emitApproval(k, Chunk{Type: DataPrefix + "approval", ID: k.approval, Data: k.approvalData(state)})
 	}
 	switch {
 	case denied && e.cfg.Version != V5:
 		if e.cfg.Version == V7 && k.approval != "" && !k.answered {
 			no := false
-			e.tell(k, Chunk{Type: TypeApprovalResponse, ApprovalID: k.approval, Approved: &no})
+			e.emitFor(k, Chunk{Type: TypeApprovalResponse, ApprovalID: k.approval, Approved: &no})
 		}
-		e.tell(k, Chunk{Type: TypeOutputDenied, CallID: k.id})
+		e.emitFor(k, Chunk{Type: TypeOutputDenied, CallID: k.id})
 	case failure != nil:
-		e.tell(k, Chunk{Type: TypeOutputError, CallID: k.id, ErrorText: textOf(failure), Dynamic: true})
+		e.emitFor(k, Chunk{Type: TypeOutputError, CallID: k.id, ErrorText: textOf(failure), Dynamic: true})
 	default:
 		k.output = orNull(e.cfg.result(result))
-		e.tell(k, Chunk{Type: TypeOutputAvailable, CallID: k.id, Output: k.output, Dynamic: true})
+		e.emitFor(k, Chunk{Type: TypeOutputAvailable, CallID: k.id, Output: k.output, Dynamic: true})
 	}
 }
 
@@ -215,16 +215,16 @@ func (e *Encoder) suspended(c *stream.Chunk) {
 		return
 	}
 	if e.nobody = len(told.Pending) == 0; !e.nobody {
-		e.leaveWaiting(own)
+		e.emitWaiting(own)
 	}
 }
 
-// leaveWaiting marks the calls of the step that wait for an agent, not for a person.
-func (e *Encoder) leaveWaiting(forPerson map[string]bool) {
+// emitWaiting marks the calls of the step that wait for an agent, not for a person.
+func (e *Encoder) emitWaiting(forPerson map[string]bool) {
 	for _, k := range e.step.calls {
 		if !k.final && !k.hidden && k.available && !forPerson[k.id] && k.output == nil {
 			k.output = waitingOutput
-			e.tell(k, Chunk{Type: TypeOutputAvailable, CallID: k.id, Output: waitingOutput, Dynamic: true})
+			e.emitFor(k, Chunk{Type: TypeOutputAvailable, CallID: k.id, Output: waitingOutput, Dynamic: true})
 		}
 	}
 }

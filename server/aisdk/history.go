@@ -156,7 +156,7 @@ func (e *Encoder) rest(suspended bool, waits []Wait) []Chunk {
 	}
 	switch {
 	case suspended && len(forPerson) > 0:
-		e.leaveWaiting(forPerson)
+		e.emitWaiting(forPerson)
 	case suspended:
 		e.seal()
 	default:
@@ -293,7 +293,7 @@ func (e *Encoder) asked(k *call, w *Wait) {
 	e.requestApproval(k, w.ApprovalID)
 	if r := w.Response; r != nil && r.Kind == session.PendingApproval && (e.history || e.cfg.Version == V7) && e.cfg.Version != V5 {
 		k.answered = true
-		e.tell(k, Chunk{Type: TypeApprovalResponse, ApprovalID: w.ApprovalID, Approved: &r.Approved, Reason: r.Reason})
+		e.emitFor(k, Chunk{Type: TypeApprovalResponse, ApprovalID: w.ApprovalID, Approved: &r.Approved, Reason: r.Reason})
 	}
 }
 
