@@ -225,7 +225,7 @@ func (t *turn) announceAnswers(ctx context.Context) {
 	}
 	answered, err := t.answeredCalls(ctx)
 	if err != nil {
-		t.h.log.WarnContext(ctx, "hooks not told of the calls that were left", t.attrs("error", err)...)
+		t.h.log.WarnContext(ctx, "hooks.not_called", t.attrs("error", err)...)
 		return
 	}
 	for _, c := range answered {

@@ -37,7 +37,7 @@ func (t *turn) commit(ctx context.Context, key string, change session.Change) (*
 	t.progress.report()
 	if !change.Writes.Empty() && t.agent.State == nil {
 		if _, logged := t.h.undeclared.LoadOrStore(t.agent.Name, true); !logged {
-			t.h.log.WarnContext(ctx, "state of an agent that declares none: set Agent.State", t.attrs("agent", t.agent.Name)...)
+			t.h.log.WarnContext(ctx, "state.undeclared", t.attrs("agent", t.agent.Name, "hint", "set Agent.State")...)
 		}
 	}
 	t.capStream(ctx, change.Checkpoint)
@@ -45,7 +45,7 @@ func (t *turn) commit(ctx context.Context, key string, change session.Change) (*
 		t.h.logEnd(ctx, &t.state, t.run.ID, change.Outcome)
 	}
 	for _, warning := range slices.Concat(change.Writes.Warnings, done.Warnings) {
-		t.h.log.WarnContext(ctx, "state write", t.attrs("warning", warning)...)
+		t.h.log.WarnContext(ctx, "state.warning", t.attrs("warning", warning)...)
 	}
 	for _, r := range change.Resolve {
 		if r.State == session.PendingAbandoned {
@@ -122,7 +122,7 @@ func (t *turn) mirror(change *session.Change, done *session.Committed) {
 	}
 	// The store has applied the same operations, so this cannot fail.
 	if err := t.doc.Apply(change.Writes); err != nil {
-		t.h.log.Error("state mirror", t.attrs("error", err)...)
+		t.h.log.Error("state.mirror_failed", t.attrs("error", err)...)
 	}
 	if change.StepCount != nil {
 		t.step = *change.StepCount
@@ -147,7 +147,7 @@ func (t *turn) mirror(change *session.Change, done *session.Committed) {
 // extend adds a committed message to the transcript.
 func (t *turn) extend(m session.Message) {
 	if err := t.transcript.Append(m); err != nil {
-		t.h.log.Error("transcript mirror", t.attrs("error", err)...)
+		t.h.log.Error("transcript.mirror_failed", t.attrs("error", err)...)
 	}
 }
 

@@ -129,7 +129,7 @@ func (t *turn) prepareFailure(ctx context.Context, key string, err *session.Erro
 	if f := t.flight; f != nil && f.committed {
 		t.results(f).endChildren(ctx, err)
 		if err := t.waits(f).keepAnswers(ctx); err != nil {
-			t.h.log.WarnContext(ctx, "answers not kept", t.attrs("error", err)...)
+			t.h.log.WarnContext(ctx, "answers.not_kept", t.attrs("error", err)...)
 		}
 		t.results(f).settleRest(nil)
 		change.Promote = t.results(f).promotion()

@@ -89,7 +89,7 @@ func (c *closer) fail(ctx context.Context, state *session.State, why *session.Er
 	// From here on the session has failed. If the rest cannot be done, the next sweep
 	// of a process that knows the agent does it.
 	if err := c.announceFailure(ctx, state, p, started); err != nil {
-		c.h.log.WarnContext(ctx, "the end of a session is yet to be told", "tenant", state.Tenant, "session", state.ID, "error", err)
+		c.h.log.WarnContext(ctx, "session.close_delayed", "tenant", state.Tenant, "session", state.ID, "error", err)
 	}
 	return true, nil
 }
@@ -199,7 +199,7 @@ func (h *Handler) EndAborted(ctx context.Context, due session.Due) error {
 	if err := h.closer(sessions).failRun(ctx, due, taken, why, below); err != nil {
 		return err
 	}
-	h.log.InfoContext(ctx, "run ended that nobody went on with", "tenant", due.Tenant, "session", due.ID, "run", due.RunID)
+	h.log.InfoContext(ctx, "run.aborted_unclaimed", "tenant", due.Tenant, "session", due.ID, "run", due.RunID)
 	state, err := sessions.Load(ctx, due.ID)
 	if err != nil {
 		return err

@@ -153,7 +153,7 @@ func (h *Handler) Handle(ctx context.Context, of machine.Effect) (machine.Result
 		r, err = t.failEffect(ctx, e, err)
 	}
 	if err != nil && lostTurn(err) {
-		h.log.WarnContext(ctx, "turn lost", t.attrs("error", err)...)
+		h.log.WarnContext(ctx, "turn.lost", t.attrs("error", err)...)
 		h.drop(t)
 		return machine.Result{Next: machine.NextLost}, nil
 	}
@@ -196,7 +196,7 @@ func (t *turn) handle(ctx context.Context, e effect) (machine.Result, error) {
 // failEffect handles an error that a repeat does not help: a call fails, any other
 // effect ends the run. No run stays active after an error that the process survived.
 func (t *turn) failEffect(ctx context.Context, e effect, fault error) (machine.Result, error) {
-	t.h.log.WarnContext(ctx, "effect failed", t.attrs("effect", e.Key(), "error", fault)...) // a warning: if it ends the run, the run's end is logged as the error
+	t.h.log.WarnContext(ctx, "effect.failed", t.attrs("effect", e.Key(), "error", fault)...) // a warning: if it ends the run, the run's end is logged as the error
 	if e.Kind == machine.CallTool || e.Kind == machine.CallChild {
 		return machine.Result{}, t.failCall(ctx, e, fault)
 	}

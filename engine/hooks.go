@@ -67,7 +67,7 @@ func (r *hookRunner) callSet(ctx context.Context, name, key string, draft *users
 	if p, ok := errors.AsType[*usercode.PanicError](err); ok {
 		attrs = append(attrs, "stack", string(p.Stack))
 	}
-	r.log.ErrorContext(ctx, "hook failed", attrs...)
+	r.log.ErrorContext(ctx, "hook.failed", attrs...)
 	return err
 }
 
@@ -81,7 +81,7 @@ func (r *hookRunner) observe(ctx context.Context, name, key string, earlier []se
 		err := r.callSet(ctx, name, key, draft, hooks, call)
 		writes, draftErr := draft.Close()
 		if draftErr != nil {
-			r.log.ErrorContext(ctx, "hook failed to change state", r.attrs("hook", name, "error", draftErr)...)
+			r.log.ErrorContext(ctx, "hook.state_refused", r.attrs("hook", name, "error", draftErr)...)
 		}
 		if err == nil && draftErr == nil {
 			written = session.Compose(written, writes)

@@ -130,7 +130,7 @@ func TestHooksObserve(t *testing.T) {
 	if got := state(t, h.written); got != `{"log":["a.OnMessage","d.OnMessage"]}` {
 		t.Errorf("they wrote %s", got)
 	}
-	for _, want := range []string{"hook failed", "b refuses", "c panics", "stack="} {
+	for _, want := range []string{"hook.failed", "b refuses", "c panics", "stack="} {
 		if !strings.Contains(h.log.String(), want) {
 			t.Errorf("the log lacks %q: %s", want, h.log.String())
 		}

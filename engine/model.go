@@ -97,7 +97,7 @@ func (m *modelCall) generate(ctx context.Context) (modelReply, error) {
 		}
 		m.t.discardAttempt(attempt, err)
 		wait := backoff(cfg.RetryBackoff, attempt, err, rand.N[time.Duration])
-		m.t.h.log.WarnContext(ctx, "model call failed, trying again",
+		m.t.h.log.WarnContext(ctx, "model.retried",
 			m.t.attrs("attempt", attempt, "wait", wait, "error", err)...)
 		if err := retry.Sleep(ctx, wait); err != nil {
 			return modelReply{attempt: attempt}, err
@@ -232,7 +232,7 @@ func (m *modelCall) record(ctx context.Context, attempt int, r *llm.Response, to
 // text.
 func (m *modelCall) classify(ctx context.Context, err error) error {
 	if p, ok := errors.AsType[*usercode.PanicError](err); ok {
-		m.t.h.log.WarnContext(ctx, "model panicked", m.t.attrs("panic", p.Value, "stack", string(p.Stack))...)
+		m.t.h.log.WarnContext(ctx, "model.panicked", m.t.attrs("panic", p.Value, "stack", string(p.Stack))...)
 	}
 	if e, ok := errors.AsType[*session.Error](err); ok {
 		if len(err.Error()) <= session.MaxSubmissionError {

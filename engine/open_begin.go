@@ -160,7 +160,7 @@ func (h *Handler) release(ctx context.Context, t *turn) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTimeout)
 	defer cancel()
 	if err := t.sessions.CloseRun(ctx, t.key.ID, t.fence, false); err != nil && !lostTurn(err) {
-		h.log.WarnContext(ctx, "lease not released", t.attrs("error", err)...)
+		h.log.WarnContext(ctx, "lease.not_released", t.attrs("error", err)...)
 	}
 	t.out.Discard()
 }

@@ -48,7 +48,7 @@ func (h *Handler) recoverRun(ctx context.Context, due session.Due, force bool) (
 		// A workflow engine tries again soon, whatever the lease says. That is no
 		// crash.
 		if err := sessions.CloseRun(ctx, due.ID, taken.Lease.Fence(), false); err != nil {
-			h.log.WarnContext(ctx, "lease not released", "session", due.ID, "run", due.RunID, "error", err)
+			h.log.WarnContext(ctx, "lease.not_released", "session", due.ID, "run", due.RunID, "error", err)
 		}
 		return nil, fmt.Errorf("load session %s: %w", due.ID, err)
 	}
@@ -58,12 +58,12 @@ func (h *Handler) recoverRun(ctx context.Context, due session.Due, force bool) (
 		if taken.Attempts > maxAttempts {
 			failure := session.ErrCrashLoop.WithMessage("the run cannot be continued: %v", err)
 			if err := h.closer(sessions).failRun(ctx, due, taken, failure, nil); err != nil {
-				h.log.ErrorContext(ctx, "run not written off", "session", due.ID, "run", due.RunID, "error", err)
+				h.log.ErrorContext(ctx, "run.not_failed", "session", due.ID, "run", due.RunID, "error", err)
 			}
 		}
 		return nil, fmt.Errorf("load session %s: %w", due.ID, err)
 	}
-	h.log.InfoContext(ctx, "run taken over", t.attrs("attempt", taken.Attempts)...)
+	h.log.InfoContext(ctx, "run.taken_over", t.attrs("attempt", taken.Attempts)...)
 	progressed := t.progress.watch()
 	if err := t.recovered(ctx, due, taken.Attempts); err != nil {
 		h.release(ctx, t)

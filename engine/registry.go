@@ -77,7 +77,7 @@ func (r *Registry) warn(given map[string]*helix.Agent) {
 		}
 		for i := range a.Tools {
 			if tool := &a.Tools[i]; tool.Description == "" {
-				r.log.Warn("tool without a description: the model has only its name to go by", "agent", name, "tool", tool.Name)
+				r.log.Warn("tool.description_missing", "agent", name, "tool", tool.Name, "effect", "the model knows only its name")
 			}
 		}
 	}

@@ -83,7 +83,7 @@ func (r *relay) receive(away context.Context, from int64, items chan<- readItem)
 		return nil
 	})
 	if err != nil {
-		r.t.h.log.ErrorContext(away, "remote agent not read", r.t.attrs("error", err)...)
+		r.t.h.log.ErrorContext(away, "remote.not_read", r.t.attrs("error", err)...)
 	}
 }
 
@@ -214,7 +214,7 @@ func (r *relay) writeBatch(ctx context.Context) error {
 	for i := range r.batch {
 		err := r.write(ctx, r.batch[i:i+1])
 		if streamwriter.Refused(err) {
-			r.t.h.log.ErrorContext(ctx, "chunk refused by the stream", r.t.attrs("remote", r.peer, "error", err)...)
+			r.t.h.log.ErrorContext(ctx, "stream.chunk_refused", r.t.attrs("remote", r.peer, "error", err)...)
 			r.position.Sequence++
 			continue
 		}

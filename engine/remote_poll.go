@@ -56,7 +56,7 @@ func (l *remoteLink) pollRemote(ctx context.Context, state *session.State, remot
 	switch {
 	case errors.Is(err, session.ErrNotFound): // it was deleted
 	case err != nil:
-		l.h.log.WarnContext(ctx, "remote agent not asked whether it waits", "tenant", state.Tenant, "session", state.ID, "error", err)
+		l.h.log.WarnContext(ctx, "remote.not_polled", "tenant", state.Tenant, "session", state.ID, "error", err)
 		return false, nil
 	case status.Status.Suspended() && allWait(state.Pending, status.Pending):
 		return false, nil

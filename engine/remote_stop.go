@@ -111,7 +111,7 @@ func (h *Handler) DeliverStop(ctx context.Context, wake session.Wake) (done bool
 			err = nil // else the request that starts it may still be in transit
 		}
 		if err != nil {
-			h.log.WarnContext(ctx, "remote agent not stopped", "tenant", state.Tenant, "session", state.ID, "try", stop.Tries+1, "error", err)
+			h.log.WarnContext(ctx, "remote.not_stopped", "tenant", state.Tenant, "session", state.ID, "try", stop.Tries+1, "error", err)
 			return false, nil
 		}
 	}

@@ -70,7 +70,7 @@ func (r *relay) forwardRest(away context.Context, status *helix.RemoteStatus, en
 		}
 		found = true
 		if err := r.submit(away, min(r.patience(), pollTimeout), p, *p.Response); err != nil {
-			r.t.h.log.WarnContext(away, "answer not handed on", r.t.attrs("call", p.CallID, "error", err)...)
+			r.t.h.log.WarnContext(away, "answer.not_relayed", r.t.attrs("call", p.CallID, "error", err)...)
 		}
 	}
 	return found

@@ -119,7 +119,7 @@ func (r *toolResolver) requireApprovals(ctx context.Context, key string, f *flig
 		}
 		needed, err := r.needsApproval(ctx, key, tool, c, written)
 		if err != nil {
-			r.log.WarnContext(ctx, "approval gate failed, so a person is asked", r.attrs("tool", c.Tool, "error", err)...)
+			r.log.WarnContext(ctx, "approval_gate.failed", r.attrs("tool", c.Tool, "error", err, "effect", "the call requires approval")...)
 		}
 		if needed || err != nil {
 			c.Kind = session.CallApproval

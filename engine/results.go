@@ -251,10 +251,10 @@ func (r *stepResults) endChildren(ctx context.Context, why *session.Error) {
 		}
 		a := r.t.agentCall(effect{}, c)
 		if err := a.end(ctx, why); err != nil {
-			r.t.h.log.WarnContext(ctx, "sub-agent not ended", r.t.attrs("child", c.Child, "error", err)...)
+			r.t.h.log.WarnContext(ctx, "subagent.not_ended", r.t.attrs("child", c.Child, "error", err)...)
 		}
 		if err := a.readStop(ctx); err != nil {
-			r.t.h.log.WarnContext(ctx, "sub-agent not looked at", r.t.attrs("child", c.Child, "error", err)...)
+			r.t.h.log.WarnContext(ctx, "subagent.not_loaded", r.t.attrs("child", c.Child, "error", err)...)
 		}
 	}
 }

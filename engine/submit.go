@@ -239,7 +239,7 @@ func (s *submission) forward(ctx context.Context, remote helix.Remote) {
 	}
 	_, err := s.h.remoteLink(s.sessions).submit(ctx, pollTimeout, remote, s.owner, answerTo(s.pending, *s.pending.Response))
 	if err != nil {
-		s.h.log.WarnContext(ctx, "answer not handed on yet", "tenant", s.owner.Tenant, "session", s.owner.ID, "call", s.pending.CallID, "error", err)
+		s.h.log.WarnContext(ctx, "answer.not_relayed", "tenant", s.owner.Tenant, "session", s.owner.ID, "call", s.pending.CallID, "error", err)
 	}
 }
 

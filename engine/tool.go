@@ -263,7 +263,7 @@ func (x *toolCall) failure(ctx context.Context, tool *helix.Tool, err error) *se
 		return bounded(session.AsError(err))
 	}
 	if p, ok := errors.AsType[*usercode.PanicError](err); ok {
-		x.t.h.log.ErrorContext(ctx, "tool panicked", x.t.attrs("tool", tool.Name, "panic", p.Value, "stack", string(p.Stack))...)
+		x.t.h.log.ErrorContext(ctx, "tool.panicked", x.t.attrs("tool", tool.Name, "panic", p.Value, "stack", string(p.Stack))...)
 		return toolError(session.CodeToolPanic, "%s failed unexpectedly", tool.Name)
 	}
 	return bounded(toolError(session.CodeToolFailed, "%s", err.Error()))
@@ -315,7 +315,7 @@ func (t *turn) persistResults(ctx context.Context) {
 			continue
 		}
 		if err := t.toolCall(effect{}, t.flight, c).persist(ctx, result); err != nil && !lostTurn(err) {
-			t.h.log.WarnContext(ctx, "result not stored", t.attrs("tool", c.Tool, "error", err)...)
+			t.h.log.WarnContext(ctx, "result.not_stored", t.attrs("tool", c.Tool, "error", err)...)
 		}
 	}
 }

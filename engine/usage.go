@@ -33,7 +33,7 @@ func (r *usageRecorder) record(ctx context.Context, step int, e usage.Entry) {
 		return nil
 	})
 	if err != nil {
-		r.log.ErrorContext(ctx, "usage sink failed", "tenant", e.Tenant, "session", e.SessionID, "run", e.RunID, "step", step, "error", err)
+		r.log.ErrorContext(ctx, "usage.sink_failed", "tenant", e.Tenant, "session", e.SessionID, "run", e.RunID, "step", step, "error", err)
 	}
 }
 

@@ -229,7 +229,7 @@ func TestTerminatedTurnGoesOn(t *testing.T) {
 	if out := p.finish(); !strings.HasSuffix(out, "\"What do you remember?\".\n") {
 		t.Errorf("the next start did not finish the turn:\n%s", out)
 	}
-	if !strings.Contains(p.err.String(), `msg="run taken over"`) {
+	if !strings.Contains(p.err.String(), `msg=run.taken_over`) {
 		t.Errorf("the log does not say so:\n%s", p.err)
 	}
 }

@@ -169,7 +169,7 @@ func TestWorkerOnDBOS(t *testing.T) {
 		begin(t, d.Client, "assistant", id, askStory)
 		tales = append(tales, read(t, d.Client, id))
 	}
-	w.await(w.err, "run taken over")
+	w.await(w.err, "run.taken_over")
 	for _, tale := range tales[:2] {
 		tale.words(3)
 	}

@@ -45,7 +45,7 @@ func TestClockJumps(t *testing.T) {
 		return false
 	})
 	unknown := o.verify(o.backends[0])
-	lost := len(o.log.find("turn lost"))
+	lost := len(o.log.find("turn.lost"))
 	if lost == 0 {
 		t.Error("no session changed hands: the test proves nothing")
 	}

@@ -130,8 +130,8 @@ func approvalGateFails(s *Stage) {
 		}(),
 	)
 	s.same(toolsOf(asked), "fails panics hangs", "calls that wait")
-	s.logged("approval gate failed", "fails", "no idea")
-	s.logged("approval gate failed", "panics", "boom")
+	s.logged("approval_gate.failed", "fails", "no idea")
+	s.logged("approval_gate.failed", "panics", "boom")
 	for _, p := range asked {
 		s.Submit(x, "s-1", deny(p.CallID, p.ApprovalID, ""), helix.SubmitAccepted)
 	}

@@ -198,7 +198,7 @@ func badPanic(s *Stage) {
 	if strings.Contains(failure.Message, "index out of range") {
 		s.Fatalf("the model is told %q", failure.Message)
 	}
-	s.logged("tool panicked", "index out of range", "stack=", "tool=boom")
+	s.logged("tool.panicked", "index out of range", "stack=", "tool=boom")
 	s.usable(x, agent)
 }
 

@@ -355,7 +355,7 @@ func hookFailing(s *Stage) {
 	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
 	s.transcript("s-1", "user: Hi!", `assistant: note({"n":1})`, "tool note: 1", "assistant: ok")
 	for _, hook := range []string{"OnAgentStart", "AfterLLMCall", "AfterTool", "OnStateChange", "OnMessage"} {
-		s.logged("hook failed", "hook="+hook, "this hook is broken", "session=s-1")
+		s.logged("hook.failed", "hook="+hook, "this hook is broken", "session=s-1")
 	}
 }
 
@@ -383,7 +383,7 @@ func hookPanicking(s *Stage) {
 	agent.Hooks = tracing(&j, "agent: ")
 	x := s.StartWith(Options{Agents: []*helix.Agent{agent}, Hooks: &bad})
 	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
-	s.logged("hook failed", "this hook explodes", "stack=")
+	s.logged("hook.failed", "this hook explodes", "stack=")
 	s.same(j.String(), strings.Join([]string{
 		"agent: start 1", "agent: before model 1", "agent: after model 1", "message assistant", "agent: message assistant",
 		`agent: before tool note{"n":1}`, "agent: state note last",

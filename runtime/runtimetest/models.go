@@ -56,7 +56,7 @@ func modelRetried(s *Stage) {
 	for i, c := range discarded {
 		s.same([]any{c.Step, c.Attempt, c.Scope}, []any{1, i + 1, stream.ScopeReply}, "discarded attempt %d", i+1)
 	}
-	s.logged("model call failed, trying again", "overloaded again")
+	s.logged("model.retried", "overloaded again")
 }
 
 func modelRetriesRunOut(s *Stage) {
@@ -112,7 +112,7 @@ func modelPanics(s *Stage) {
 	agent := newAgent(model)
 	x := s.Start(agent)
 	s.failed(s.Say(x, agent, "s-1", "Hi!"), code(session.CodeProvider))
-	s.logged("model panicked", "model is on fire", "stack=")
+	s.logged("model.panicked", "model is on fire", "stack=")
 	s.ended(s.Say(x, agent, "s-1", "Again!"), helix.Completed)
 	s.transcript("s-1", "user: Hi!", "user: Again!", "assistant: ok")
 }
@@ -232,7 +232,7 @@ func modelHangs(s *Stage) {
 	agent.ModelTimeout = 20 * time.Millisecond
 	x := s.Start(agent)
 	s.same(s.Say(x, agent, "s-1", "Hi!").Text, "Here.", "the reply")
-	s.logged("trying again", "20ms")
+	s.logged("model.retried", "20ms")
 	s.transcript("s-1", "user: Hi!", "assistant: Here.")
 }
 

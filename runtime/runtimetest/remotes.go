@@ -588,7 +588,7 @@ func remoteTooLarge(s *Stage) {
 	agent := n.remotely()
 	x := s.Start(agent)
 	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
-	s.logged("chunk refused by the stream")
+	s.logged("stream.chunk_refused")
 	s.servers = nil // it has one more
 	s.loose[s.child("s-1")] = true
 	s.same(len(shownTo(s.chunks("s-1"), s.child("s-1"))), len(n.chunks(n.there(s)))-1, "chunks of the remote")

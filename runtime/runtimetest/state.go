@@ -164,8 +164,8 @@ func stateUndeclared(s *Stage) {
 	x := s.Start(agent)
 	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
 	s.sameJSON(s.state("s-1"), `{"notes":[1],"last":1}`, "state")
-	s.logged("WARN", "state of an agent that declares none", "agent=agent")
-	s.logged("WARN", "tool without a description", "tool=note")
+	s.logged("WARN", "state.undeclared", "agent=agent")
+	s.logged("WARN", "tool.description_missing", "tool=note")
 }
 
 func stateDelete(s *Stage) {

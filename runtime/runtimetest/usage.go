@@ -173,5 +173,5 @@ func usagePanic(s *Stage) {
 	s.ended(res, helix.Completed)
 	s.same([]int64{res.Usage.ModelCalls, res.Usage.ToolCalls}, []int64{2, 1}, "model and tool calls of the run")
 	s.transcript("s-1", "user: Hi!", `assistant: read({"n":3})`, "tool read: 3", "assistant: ok")
-	s.logged("usage sink failed", "full")
+	s.logged("usage.sink_failed", "full")
 }

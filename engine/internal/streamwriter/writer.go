@@ -311,7 +311,7 @@ func (w *Writer) land(ctx context.Context, s sent) (last int64, resent bool, err
 	})
 	if Refused(err) {
 		// The session must not fail because the stream refuses what it shows.
-		w.cfg.Log.ErrorContext(ctx, "chunks refused by the stream", "stream", w.cfg.ID, "error", err)
+		w.cfg.Log.ErrorContext(ctx, "stream.chunks_refused", "stream", w.cfg.ID, "error", err)
 		return 0, resent, nil
 	}
 	return last, resent, err
