@@ -28,7 +28,7 @@ type worker struct {
 	mu    sync.Mutex
 	asked map[string][]time.Time // by session: when its steps ended
 	begun map[string][]time.Time // and when they began
-	first chan string            // told of a session's first asking, if set
+	first chan string            // receives the session of each first model call, if set
 }
 
 func newWorker(steps int) *worker {

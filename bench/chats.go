@@ -24,7 +24,8 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// The load of a busy server: so many chats at once, of so many tokens, one each pace.
+// The load of a busy server: how many chats run at once, how many tokens each has, and the
+// pause between tokens.
 const (
 	chatsAtOnce = 200
 	chatTokens  = 200
@@ -53,7 +54,7 @@ func (t talker) Generate(ctx context.Context, _ *llm.Request, emit func(llm.Delt
 	return &llm.Response{Parts: []session.Part{session.Text(text.String())}, Finish: llm.FinishStop}, nil
 }
 
-// thinker is a model that says nothing until it is told to.
+// thinker is a model that replies when a channel is closed.
 type thinker chan struct{}
 
 func (t thinker) Generate(ctx context.Context, _ *llm.Request, _ func(llm.Delta)) (*llm.Response, error) {
@@ -174,7 +175,7 @@ func serving(rt *local.Runtime, s *site, limits api.Limits, agent *helix.Agent, 
 	return err
 }
 
-// listen chats once and gives how late each token was.
+// listen chats once and returns how late each token was.
 func listen(ctx context.Context, client *http.Client, addr, id string, tokens int) ([]time.Duration, error) {
 	body := fmt.Sprintf(`{"id":%q,"trigger":"submit-message","messages":[{"id":"m-%s","role":"user","parts":[{"type":"text","text":"Hi!"}]}]}`, id, id)
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+addr+"/chat", strings.NewReader(body))
@@ -220,7 +221,7 @@ func listen(ctx context.Context, client *http.Client, addr, id string, tokens in
 	return took, nil
 }
 
-// idle opens streams on which nothing happens and gives the bytes that one takes.
+// idle opens streams on which nothing happens and returns the bytes that one takes.
 // The clients are bare connections, so that the server is most of it.
 func idle(ctx context.Context, rt *local.Runtime, addr string) (float64, error) {
 	thinks := make(thinker)

@@ -151,7 +151,7 @@ func measure(ctx context.Context, b bench, k kind, servers *servers, quick, here
 	for dec := json.NewDecoder(stdout); ; {
 		var r row
 		if err := dec.Decode(&r); err != nil {
-			break // the end; whether it was one that it should be, Wait tells
+			break // Wait reports whether it was a regular end
 		}
 		rows = append(rows, r)
 	}
@@ -190,7 +190,7 @@ func (p *printer) print(rows []row) {
 
 func (p *printer) close() {
 	if p.table != nil {
-		_ = p.table.Flush() // standard output: nobody to tell
+		_ = p.table.Flush() // an error on standard output cannot be reported
 	}
 }
 

@@ -55,7 +55,7 @@ type server struct {
 	err  error // why there is none
 }
 
-// get gives its URL. A store that needs none has one that is nil.
+// get returns its URL. A store that needs no server has a nil one.
 func (s *server) get(ctx context.Context) (string, error) {
 	if s == nil {
 		return "", nil
@@ -66,7 +66,7 @@ func (s *server) get(ctx context.Context) (string, error) {
 	if s.url == "" && s.err == nil {
 		if s.url, s.stop, s.err = s.start(ctx); s.err != nil {
 			fmt.Fprintf(os.Stderr, "bench: %s names no server, and none can be started: %v\n", s.env, s.err)
-			s.err = errors.New("there is no server") // the rest has been told
+			s.err = errors.New("there is no server") // the reason was reported before
 		}
 	}
 	return s.url, s.err

@@ -87,7 +87,7 @@ func each(n int, do func(i int) error) error {
 	return errors.Join(errs...)
 }
 
-// peakRSS is the most memory the process had, in MB, where the system tells.
+// peakRSS returns the peak memory of the process in MB, if the system reports it.
 func peakRSS() float64 {
 	raw, err := os.ReadFile("/proc/self/status")
 	if err != nil {

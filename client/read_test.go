@@ -215,7 +215,7 @@ func TestReadOutlivesServer(t *testing.T) {
 	}
 }
 
-// frames is a server that plays events, one list per request, the last for ever.
+// frames is a server that plays events, one list per request, the last one forever.
 func frames(t *testing.T, cfg client.Config, play ...string) (*client.Client, *atomic.Int64) {
 	t.Helper()
 	var asked atomic.Int64

@@ -92,7 +92,7 @@ func (a *agentCall) openCompanion(ctx context.Context) (*Opened, error) {
 	case err != nil:
 		return nil, err
 	case state.Status == session.Failed:
-		// A failed companion begins anew; nothing of it could be continued.
+		// A failed companion starts fresh: nothing of it could be continued.
 		if _, err := a.t.sessions.Delete(ctx, a.Child); err != nil && !errors.Is(err, session.ErrNotFound) {
 			return nil, err
 		}

@@ -54,7 +54,7 @@ func reach[V any](away context.Context, r *relay, limit time.Duration, call func
 
 func (r *relay) outOfReach(since time.Time, err error) error {
 	return &remoteError{bounded(session.ErrRemote.WithCause(err,
-		"the remote agent %s has been out of reach for %s", r.t.agent.Name, time.Since(since).Round(time.Millisecond)))}
+		"the remote agent %s has been unreachable for %s", r.t.agent.Name, time.Since(since).Round(time.Millisecond)))}
 }
 
 // patience is how long the remote may be unreachable.

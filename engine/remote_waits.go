@@ -77,7 +77,7 @@ func (r *relay) forwardRest(away context.Context, status *helix.RemoteStatus, en
 }
 
 // forward forwards an answer. Sending it twice does no harm. An answer that the
-// remote refuses is replaced by an error, so that the remote does not wait for ever.
+// remote refuses is replaced by an error, so that the remote does not wait forever.
 func (r *relay) forward(away context.Context, p *session.Pending) error {
 	response := p.Response
 	if response == nil {

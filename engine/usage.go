@@ -49,7 +49,7 @@ func (r *usageRecorder) uniqueID(id string) string {
 	return id
 }
 
-// nextStep begins to count ids anew.
+// nextStep restarts the count of ids.
 func (r *usageRecorder) nextStep() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -216,14 +216,14 @@ func (x *exchange) takeAnswers(ctx context.Context, state *session.State, in *ai
 	if err != nil {
 		return nil, err
 	}
-	submitted, goesOn := false, false
+	submitted, runs := false, false
 	for _, s := range submissions {
 		done, err := x.executor.Submit(ctx, state.ID, s)
 		if err != nil {
 			return nil, err
 		}
 		x.server.metrics.submitted(done.Outcome)
-		submitted, goesOn = true, goesOn || done.Continuation == helix.ContinuesRunning
+		submitted, runs = true, runs || done.Continuation == helix.ContinuesRunning
 	}
 	if turn.messageID, err = x.lastReply(ctx, state.ID); err != nil {
 		return nil, err
@@ -236,7 +236,7 @@ func (x *exchange) takeAnswers(ctx context.Context, state *session.State, in *ai
 		request += run.ID // the same answers may be sent again while others are missing
 	}
 	turn.run, err = x.executor.Resume(ctx, state.ID, helix.ResumeOptions{Agent: agent, RequestID: request})
-	if err != nil && (goesOn || errors.Is(err, session.ErrAlreadyRunning)) { // the run uses the answers itself
+	if err != nil && (runs || errors.Is(err, session.ErrAlreadyRunning)) { // the run uses the answers itself
 		turn.run, err = x.executor.Attach(ctx, state.ID)
 		if err == nil && turn.run.ID() == in.ShownRun() {
 			turn.from = info.Last // another process resumed the run: the client has none of it

@@ -851,7 +851,7 @@ func TestChatAnswersOfAnotherPage(t *testing.T) {
 }
 
 // A client that goes away stops nothing.
-func TestChatGoesOnWithoutItsReader(t *testing.T) {
+func TestChatContinuesWithoutItsReader(t *testing.T) {
 	t.Parallel()
 	model := &gated{pieces: []string{"One ", "two."}, gate: make(chan struct{})}
 	s := serve(t, inMemory(t), []*helix.Agent{{Name: "slow", Model: model}}, nil)

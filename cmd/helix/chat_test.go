@@ -215,7 +215,7 @@ func TestKilledTurnIsTakenOver(t *testing.T) {
 	}
 }
 
-func TestTerminatedTurnGoesOn(t *testing.T) {
+func TestTerminatedTurnContinues(t *testing.T) {
 	t.Parallel()
 	data := t.TempDir()
 	p := start(t, "chat", "--data", data, "--pace", "100ms", "--session", "chat")

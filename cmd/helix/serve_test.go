@@ -489,7 +489,7 @@ func do(t *testing.T, request *http.Request) (int, http.Header, string) {
 // SIGTERM ends the streams with a frame that says that they continue elsewhere, and the
 // program soon after, however long the turn would take. The next start continues
 // it, and whoever reads notices nothing.
-func TestServeStopsAndGoesOn(t *testing.T) {
+func TestServeStopsAndContinues(t *testing.T) {
 	t.Parallel()
 	dir := writeDemo(t, "1s", quick)
 	d := serveDemo(t, dir, "--grace", "300ms")

@@ -19,11 +19,11 @@ import (
 )
 
 // clerk is a model that asks for tools until it is enough, then answers. It
-// decides from the transcript alone, so that any process goes on where another was
+// decides from the transcript alone, so that any process continues where another was
 // killed.
 type clerk struct {
 	enough func(replies int) bool
-	asked  func() // told whenever the model is asked; may be nil
+	asked  func() // called at every model call; may be nil
 }
 
 func (c clerk) Generate(ctx context.Context, r *llm.Request, emit func(llm.Delta)) (*llm.Response, error) {

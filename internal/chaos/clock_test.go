@@ -14,7 +14,7 @@ import (
 
 // TestClockJumps has two processes disagree about the time, by hours, and change
 // their minds. On SQLite a process's clock is the store's: leases seem to have
-// expired, or to last for ever, and sessions change hands for no reason. It costs
+// expired, or to last forever, and sessions change hands for no reason. It costs
 // nothing but that. (On Postgres and Redis leases run on the server's clock.)
 func TestClockJumps(t *testing.T) {
 	sessions, jumps := 10, 6

@@ -26,7 +26,7 @@ type newer struct {
 }
 
 // TestRollingDeploy brings a database to the next version while programs of this
-// one work on it, and lets both go on together. A program of this version that is
+// one work on it, and lets both continue together. A program of this version that is
 // started later opens the newer database, too.
 func TestRollingDeploy(t *testing.T) {
 	for _, kind := range testbackend.Shared() {
@@ -83,7 +83,7 @@ func testRollingDeploy(t *testing.T, address string, next func(*testing.T, strin
 	if notes == 0 {
 		t.Error("the newer program wrote nothing: the test proves nothing")
 	}
-	t.Logf("%d sessions went on through the migration, beside %d writes of the newer program", sessions, notes)
+	t.Logf("%d sessions kept running through the migration, beside %d writes of the newer program", sessions, notes)
 }
 
 // migrate brings the database to the next version, in one transaction.

@@ -36,7 +36,7 @@ var duties = map[string][]string{
 const patience = time.Second
 
 // dutiful is a model that decides from the transcript alone, so that any process
-// goes on where another was killed.
+// continues where another was killed.
 type dutiful struct{}
 
 func (dutiful) Generate(ctx context.Context, r *llm.Request, emit func(llm.Delta)) (*llm.Response, error) {

@@ -87,7 +87,7 @@ func TestFullRedis(t *testing.T) {
 	})
 	said := o.log.find("maxmemory")
 	if len(said) == 0 {
-		t.Fatal("nobody noticed: the test proves nothing")
+		t.Fatal("no process noticed: the test proves nothing")
 	}
 	_, text, _ := strings.Cut(said[0], "error=")
 	t.Logf("the log said: %s", text)

@@ -90,7 +90,7 @@ func testSIGKILL(t *testing.T, dir string) {
 		c := startChild(t, "worker", dir)
 		c.awaitRunning()
 		// Where the process stands after some model calls and a moment is anybody's
-		// guess. A run that is killed three times before its first commit is given up,
+		// guess. A run that is killed three times before its first commit fails,
 		// and rightly so, but not what is tested here.
 		asks := 1 + rand.IntN(10)
 		if before == 1 {
@@ -126,7 +126,7 @@ func end(t *testing.T, dir string) {
 }
 
 // awaitRunning waits until the worker has its handle; the run may have been taken
-// over and gone on before that.
+// over and continued before that.
 func (c *child) awaitRunning() {
 	c.t.Helper()
 	for {

@@ -94,7 +94,7 @@ func TestMove(t *testing.T) {
 }
 
 // TestMovedDeadline lets the deadline of a call pass that a session waits for, after
-// its runtime has been exchanged for another. That goes on with it.
+// its runtime has been exchanged for another. The new runtime continues it.
 func TestMovedDeadline(t *testing.T) {
 	t.Parallel()
 	for _, to := range []string{"temporal", "dbos", "local"} {
@@ -132,7 +132,7 @@ func TestMovedDeadline(t *testing.T) {
 			rt = start(to)
 			defer rt.Shutdown(ctx)
 			if !until(ctx, func() float64 { return completed(ctx, db, id) }, 1) {
-				t.Fatal("nobody went on with the session")
+				t.Fatal("no process continued the session")
 			}
 			runs, err := db.Sessions().Runs(t.Context(), id, session.PageRequest{})
 			if err != nil || len(runs.Items) != 2 || runs.Items[1].Runtime != to {

@@ -8,7 +8,7 @@ import (
 )
 
 // TestSIGSTOP stops the process that holds the lease for longer than the lease
-// lasts. Another takes the session over; when the first goes on, in mid-step, it
+// lasts. Another takes the session over; when the first continues, in mid-step, it
 // can no longer write.
 func TestSIGSTOP(t *testing.T) { onStores(t, testSIGSTOP) }
 
@@ -31,10 +31,10 @@ func testSIGSTOP(t *testing.T, dir string) {
 		time.Sleep(rand.N(5 * time.Millisecond))
 		workers[holder].signal(syscall.SIGSTOP)
 		drain(lines[holder])
-		if goesOn(lines[1-holder]) {
+		if progresses(lines[1-holder]) {
 			overtaken++
 		} else if try > 20*rounds {
-			t.Fatal("nobody takes a stopped process's session over")
+			t.Fatal("no process takes a stopped process's session over")
 		}
 		workers[holder].signal(syscall.SIGCONT)
 	}
@@ -53,9 +53,9 @@ func testSIGSTOP(t *testing.T, dir string) {
 	verifyWorker(t, dir)
 }
 
-// goesOn reports whether a worker does some steps. It need not: a process that was
+// progresses reports whether a worker does some steps. It need not: a process that was
 // stopped while it wrote to a SQLite file keeps the file locked.
-func goesOn(lines <-chan string) bool {
+func progresses(lines <-chan string) bool {
 	limit := time.After(20 * killLease)
 	for range 3 {
 		select {

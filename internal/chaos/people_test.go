@@ -67,7 +67,7 @@ func testDoubleSubmit(t *testing.T, dir string) {
 			t.Errorf("round %d: the call was cut off, though nobody died", round)
 		}
 	}
-	t.Logf("%d rounds of %d submissions and resumes; the resumes that lost were told %v", rounds, crowd, refused)
+	t.Logf("%d rounds of %d submissions and resumes; the resumes that lost failed with %v", rounds, crowd, refused)
 }
 
 // suspended executes a session and returns what it then waits for.
@@ -97,8 +97,8 @@ func add(to, more map[string]int) {
 }
 
 // TestAnswersToLiveRuns answers calls, of a session and of its sub-agent, at random
-// moments of the run that makes them. An answer that the run was said to take up it
-// takes up; with others the session can be resumed. None is lost.
+// moments of the run that makes them. If the submission says that the run uses the answer,
+// the run does; with other answers the session can be resumed. None is lost.
 func TestAnswersToLiveRuns(t *testing.T) { onStores(t, testAnswersToLiveRuns) }
 
 func testAnswersToLiveRuns(t *testing.T, dir string) {
@@ -191,7 +191,7 @@ func testKilledTrees(t *testing.T, dir string) {
 				t.Fatalf("%s cannot be resumed: %v", id, a.Codes)
 			}
 			// Where the tree stands after a moment is anybody's guess. A run that is killed
-			// three times without progress is given up, which is not what is tested here.
+			// three times without progress fails, which is not what is tested here.
 			for _, moment := range []time.Duration{20 * time.Millisecond, 2 * killLease}[:rand.IntN(3)] {
 				time.Sleep(rand.N(moment))
 				again()
@@ -229,7 +229,7 @@ func settled(t *testing.T, db store.Backend, id string) *session.State {
 }
 
 // TestDeadlinesOutlast leaves sessions that wait, one of them for its sub-agent,
-// with no process alive until their deadlines have passed. The next process goes on
+// with no process alive until their deadlines have passed. The next process continues
 // with them by itself.
 func TestDeadlinesOutlast(t *testing.T) { onStores(t, testDeadlinesOutlast) }
 
@@ -256,7 +256,7 @@ func testDeadlinesOutlast(t *testing.T, dir string) {
 	}
 	for id := range owners {
 		if state := settled(t, db, id); state.SuspendedStep == "" {
-			t.Fatalf("%s went on though no process was alive: the test proves nothing", id)
+			t.Fatalf("%s continued though no process was alive: the test proves nothing", id)
 		}
 	}
 	startChild(t, "desk", dir)

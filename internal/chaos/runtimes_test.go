@@ -24,7 +24,7 @@ import (
 	"github.com/helixagents/helix/store"
 )
 
-// A process of a test that is silent for so long is given up.
+// A process of a test that is silent for this long is taken for dead.
 const (
 	silence       = time.Second
 	runtimesLease = 500 * time.Millisecond

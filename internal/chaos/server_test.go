@@ -174,7 +174,7 @@ func testServerKilled(t *testing.T, k kind) {
 	t.Logf("%d sessions of %d steps; %d payments were cut off", sessions, steps, unknown)
 	said := o.log.find("msg=effect.") // retried or failed
 	if len(said) == 0 {
-		t.Fatal("nobody noticed: the test proves nothing")
+		t.Fatal("no process noticed: the test proves nothing")
 	}
 	_, text, _ := strings.Cut(said[0], "error=")
 	t.Logf("the log said: %s", text)

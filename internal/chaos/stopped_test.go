@@ -7,7 +7,7 @@ import (
 )
 
 // TestFleetStopped stops, again and again, the process that works on a session, in
-// the middle of a wave, until another one goes on; then it lets it go on, too. It has
+// the middle of a wave, until another one continues; then it resumes the stopped one, too. It has
 // lost the turn, and neither the session nor what the engine knows of it suffers.
 func TestFleetStopped(t *testing.T) {
 	onRuntimes(t, func(t *testing.T, dir string) {

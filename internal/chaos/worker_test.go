@@ -63,7 +63,7 @@ type said struct {
 }
 
 // TestFleetKilled kills, again and again, the process that works on a session, in
-// the middle of a wave of parallel calls, and requires that another one goes on, that
+// the middle of a wave of parallel calls, and requires that another one continues, that
 // nothing is lost, and that nothing is done twice that may not be.
 func TestFleetKilled(t *testing.T) {
 	onRuntimes(t, func(t *testing.T, dir string) {

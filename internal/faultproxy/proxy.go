@@ -88,7 +88,7 @@ func (p *Proxy) Delay(d time.Duration) { p.set(mode{delay: d}) }
 // Connections stay open, and what is sent is accepted until the buffers of the system are full.
 func (p *Proxy) Stall() { p.set(mode{stall: true}) }
 
-// Refuse resets new connections as soon as they are made. Open ones go on.
+// Refuse resets new connections as soon as they are made. Open ones continue.
 func (p *Proxy) Refuse() { p.set(mode{refuse: true}) }
 
 // DropReply lets each request that matches reach the server, waits for the server's reply, and then resets the client's

@@ -36,7 +36,7 @@ var layers = []layer{
 		thirdParty: anyModule,
 	},
 	{
-		name: "suite", // conformance suites: what an adapter is held to
+		name: "suite", // conformance suites of adapters
 		packages: []string{
 			"store/storetest/...", "stream/streamtest/...", "llm/llmtest/...", "workspace/workspacetest/...",
 		},

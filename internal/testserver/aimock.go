@@ -15,7 +15,7 @@ import (
 //go:embed npm/aimock/package.json npm/aimock/package-lock.json
 var aimockFiles embed.FS
 
-// StartAIMock starts a server for one test that answers like OpenAI, Anthropic and Gemini, and fails where it is told to. It
+// StartAIMock starts a server for one test that answers like OpenAI, Anthropic and Gemini, and fails where the fixtures say so. It
 // was written by others, who read the providers' documentation for themselves. Fixtures are JSON: what it answers to what.
 func StartAIMock(tb testing.TB, fixtures []byte) *Server {
 	tb.Helper()

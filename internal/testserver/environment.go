@@ -12,7 +12,7 @@ import (
 // name them, in the form "NAME=value": what other test processes need in their environment to share them. stop stops them.
 //
 // A server that cannot be had is an error, or is left out if tests may be skipped. Temporal is also left out if it has to be
-// built first: that goes on while tests run, those that need it wait for it, and start a server of their own.
+// built first: the build continues while tests run, and tests that need it wait and start a server of their own.
 func Environment(ctx context.Context) (env []string, stop func() error, err error) {
 	wanted := []*shared{
 		{env: envPostgres, start: startSharedPostgres},

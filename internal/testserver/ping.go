@@ -24,7 +24,7 @@ func dial(ctx context.Context, addr string) (net.Conn, error) {
 	return conn, conn.SetDeadline(deadline)
 }
 
-// pingHTTP wants a page to be there.
+// pingHTTP requests a page.
 func pingHTTP(ctx context.Context, page string) error {
 	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
 	defer cancel()

@@ -82,7 +82,7 @@ func sweepPlaces(root string) {
 		}
 		p := &place{port: port, dir: dir}
 		if ok, err := p.tryLock(); err == nil && ok {
-			_ = p.release() // whoever needs the room will be told
+			_ = p.release() // the next user of the space gets the error
 		}
 	}
 }

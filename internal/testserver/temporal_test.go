@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestTemporalRemembers wants a server that was killed to go on with the workflows that it had.
+// TestTemporalRemembers checks that a server that was killed continues its workflows.
 func TestTemporalRemembers(t *testing.T) {
 	t.Parallel()
 	s := StartTemporal(t)

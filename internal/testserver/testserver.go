@@ -69,7 +69,7 @@ func StartRedis(tb testing.TB, settings ...string) *Server {
 }
 
 // StartTemporal starts a Temporal server for one test, which ends with the test. Settings have the form "name=value" and are
-// those of its dynamic configuration; values are JSON. Unlike the shared server it keeps its data in a file, and goes on from
+// those of its dynamic configuration; values are JSON. Unlike the shared server it keeps its data in a file, and continues from
 // there when it is started again.
 func StartTemporal(tb testing.TB, settings ...string) *Server {
 	tb.Helper()
@@ -167,7 +167,7 @@ func startPrivate(tb testing.TB, start func(context.Context) (*server, error)) *
 	return &Server{tb: tb, server: s}
 }
 
-// giveUp ends a test whose server is not there. A server that does not start is always a failure; one that is not
+// giveUp ends a test whose server is not available. A server that does not start is always a failure; one that is not
 // installed may be passed over, if that was asked for.
 func giveUp(tb testing.TB, err error) {
 	tb.Helper()

@@ -31,21 +31,20 @@
 // demands within a turn of tool calls. The budget counts towards the output tokens,
 // so set MaxOutputTokens above it. While thinking is on, the API refuses temperature
 // and top k, which are left out, and a forced tool choice, for which thinking is
-// switched off: the call that has to finish with an output is such a one.
+// switched off. The call that has to finish with an output forces a tool.
 //
 // # Caching
 //
 // With [llm.Cache] Prefix, the end of the instructions is marked to be cached, and
 // the tools before it with them. LatestTurn also marks the last result of the latest
-// batch of tool results. A TTL above five minutes asks for an hour, as there is
-// nothing in between. Marks are the only thing that changes in what was sent before.
+// batch of tool results. A TTL above five minutes asks for an hour, because the API has
+// nothing in between. Only the marks change in the part of a request that was sent before.
 //
 // # What it cannot do
 //
-// Presence and frequency penalties and seeds do not exist and are left out. So are
-// files other than images (JPEG, PNG, GIF, WebP), PDF and text, and files in the
-// model's own messages. The temperature ends at 1. Strict tools are sent as plain
-// ones to models before 4.1 and where the schema uses what cannot be enforced:
-// objects have to be closed with additionalProperties: false, and lengths, ranges
-// and patterns are not understood.
+// The API has no presence and frequency penalties and no seeds: they are left out. So are
+// files other than images (JPEG, PNG, GIF, WebP), PDF and text, and files in the model's
+// own messages. The highest temperature is 1. Strict tools are sent as plain ones to
+// models before 4.1, and if their schema cannot be enforced: objects must be closed with
+// additionalProperties: false, and lengths, ranges and patterns are not supported.
 package anthropic

@@ -12,22 +12,23 @@ import (
 
 const name = provider.Anthropic
 
-// Config says which model to ask, and where.
+// Config names the model and configures how to reach it.
 type Config struct {
 	// Model is the model's name, such as claude-sonnet-4-5.
 	Model string
 	// APIKey is the key. Defaults to the environment variable ANTHROPIC_API_KEY.
 	APIKey string
-	// BaseURL is where the API is, without the /v1. Defaults to the environment
+	// BaseURL is the address of the API, without the /v1. Defaults to the environment
 	// variable ANTHROPIC_BASE_URL, and without it to Anthropic's own address.
 	BaseURL string
 	// HTTPClient makes the requests. Defaults to [http.DefaultClient]. Redirections are
 	// not followed.
 	HTTPClient *http.Client
-	// Headers are sent with every request, for gateways. A request's own come on top.
+	// Headers are sent with every request, for gateways. Headers of a request take
+	// precedence.
 	Headers map[string]string
-	// MaxOutputTokens bounds replies whose settings do not, as the API wants a bound.
-	// Defaults to 32000, or to what the model can do if that is less.
+	// MaxOutputTokens limits replies whose settings have no limit, because the API requires
+	// one. Defaults to 32000, or to the model's own limit if that is less.
 	MaxOutputTokens int
 }
 
@@ -42,8 +43,8 @@ var _ llm.Model = (*Model)(nil)
 // defaultBaseURL is Anthropic's own address.
 const defaultBaseURL = "https://api.anthropic.com"
 
-// New is a model. What is wrong with the configuration shows in [Model.Check] and
-// in the first call.
+// New returns a model. Errors in the configuration are reported by [Model.Check] and by
+// the first call.
 func New(cfg Config) *Model {
 	if cfg.APIKey == "" {
 		cfg.APIKey = os.Getenv("ANTHROPIC_API_KEY")
@@ -60,10 +61,11 @@ func New(cfg Config) *Model {
 	return &Model{cfg: cfg, client: provider.Client(cfg.HTTPClient)}
 }
 
-// String names the model, and nothing of what is secret in it.
+// String returns the name of the model, without anything secret.
 func (m *Model) String() string { return name + "/" + m.cfg.Model }
 
-// GoString is String: a model that is printed must not show its key.
+// GoString returns the same as String, so that a model that is printed does not show its
+// key.
 func (m *Model) GoString() string { return m.String() }
 
 // Check reports what is missing or wrong in the configuration, without a request.

@@ -9,7 +9,7 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// body makes a request of the API. Equal requests give equal bytes, and a longer
+// body builds a request of the API. Equal requests give equal bytes, and a longer
 // transcript the same bytes for what it has in common with a shorter one.
 func (m *Model) body(request *llm.Request, extra *extras) ([]byte, error) {
 	mark := cacheMarkFor(request.Settings.Cache)
@@ -103,7 +103,7 @@ func toolChoice(request *llm.Request) *choice {
 	return nil
 }
 
-// extras are what the provider options come to.
+// extras are the parsed provider options.
 type extras struct {
 	betas    []string
 	options  []provider.Option

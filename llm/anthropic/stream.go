@@ -10,7 +10,7 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// reader makes a reply of the API's events.
+// reader builds a reply from the API's events.
 type reader struct {
 	reply   *provider.Reply
 	secrets provider.Secrets
@@ -175,7 +175,7 @@ func (r *reader) update(u *usage) {
 	r.count()
 }
 
-// count gives the usage in our terms: the API's input tokens are those that have
+// count returns the usage in our terms: the API's input tokens are those that have
 // nothing to do with the cache.
 func (r *reader) count() {
 	u := &r.usage

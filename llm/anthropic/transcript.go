@@ -8,7 +8,7 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// transcript makes the API's messages of ours. The results of a reply's calls go
+// transcript converts our messages to the API's messages. The results of a reply's calls go
 // into one message; otherwise messages are as many as they were, and the API takes
 // several of one role in a row for one.
 type transcript struct {

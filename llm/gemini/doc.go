@@ -20,34 +20,33 @@
 //		}`),
 //	}
 //
-// Objects are merged member by member, tools come on top of the agent's own, and
-// everything else takes the place of what the settings say. Options for several
+// Objects are merged member by member, tools are added to the agent's own, and every other
+// value replaces the setting. Options for several
 // providers can be given by name: {"gemini": {…}, "anthropic": {…}}.
 //
 // # Thinking
 //
-// Models that think do so by default, but tell their thoughts only if asked with
-// includeThoughts, as above; then they are streamed as reasoning. Signatures, which
-// come with thoughts, texts and calls, are kept and sent back where they came. The
-// third generation of models refuses calls without one; those that another model
-// made are sent with the value that the API takes for this case.
+// Models that think do so by default, but return their thoughts only with
+// includeThoughts, as above; they are then streamed as reasoning. Signatures of thoughts,
+// texts and calls are kept and sent back with them. Models of the third generation refuse
+// calls without a signature; a call that another model made is sent with the value that
+// the API defines for this case.
 //
 // # Caching
 //
-// The API caches by itself what requests have in common at the beginning, and has no
-// marks: the hints in [llm.Cache] are left out. Tokens read from the cache are counted.
-// A cache of your own making goes into the option cachedContent.
+// The API caches common prefixes of requests without being asked, and has no cache marks:
+// the hints in [llm.Cache] are left out. Tokens read from the cache are counted. To use a
+// cache that you created, set the option cachedContent.
 //
 // # What it cannot do
 //
-// Arguments of calls come whole, not in pieces. Those that are not valid never
-// arrive: the API gives up the reply, which is asked for again as
-// a fault of code provider_malformed. Schemas are sent as they are, but not enforced tool by
-// tool, so a strict tool is a plain one; the option
-// {"toolConfig": {"functionCallingConfig": {"mode": "VALIDATED"}}} asks for it for
-// all of them. Tokens written to a cache are not counted. Calls and results of tools
+// Arguments of calls arrive whole, not in pieces. Invalid arguments never arrive: the API
+// aborts the reply, and the engine retries it as an error with the code
+// provider_malformed. Schemas are sent unchanged, but not enforced tool by tool, so a
+// strict tool is a plain one; the option
+// {"toolConfig": {"functionCallingConfig": {"mode": "VALIDATED"}}} enforces all of them. Tokens written to a cache are not counted. Calls and results of tools
 // that run on Google's servers, such as code that was executed, are not part of the
 // reply. File names are not sent. Files that are not in data URLs are sent as
-// addresses, of which the API takes those of its own Files API, and others depending
-// on the model. Vertex AI, which wants other credentials than a key, is not spoken to.
+// addresses: the API accepts those of its Files API, and others depending on the model.
+// Vertex AI, which requires other credentials than a key, is not supported.
 package gemini

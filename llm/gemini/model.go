@@ -14,20 +14,21 @@ import (
 
 const name = provider.Gemini
 
-// Config says which model to ask, and where.
+// Config names the model and configures how to reach it.
 type Config struct {
 	// Model is the model's name, such as gemini-2.5-pro.
 	Model string
 	// APIKey is the key. Defaults to the environment variable GEMINI_API_KEY, and
 	// without it to GOOGLE_API_KEY.
 	APIKey string
-	// BaseURL is where the API is, without the /v1beta. Defaults to the environment
+	// BaseURL is the address of the API, without the /v1beta. Defaults to the environment
 	// variable GOOGLE_GEMINI_BASE_URL, and without it to Google's own address.
 	BaseURL string
 	// HTTPClient makes the requests. Defaults to [http.DefaultClient]. Redirections are
 	// not followed.
 	HTTPClient *http.Client
-	// Headers are sent with every request, for gateways. A request's own come on top.
+	// Headers are sent with every request, for gateways. Headers of a request take
+	// precedence.
 	Headers map[string]string
 }
 
@@ -42,18 +43,19 @@ var _ llm.Model = (*Model)(nil)
 // defaultBaseURL is Google's own address.
 const defaultBaseURL = "https://generativelanguage.googleapis.com"
 
-// New is a model. What is wrong with the configuration shows in [Model.Check] and
-// in the first call.
+// New returns a model. Errors in the configuration are reported by [Model.Check] and by
+// the first call.
 func New(cfg Config) *Model {
 	cfg.APIKey = cmp.Or(cfg.APIKey, os.Getenv("GEMINI_API_KEY"), os.Getenv("GOOGLE_API_KEY"))
 	cfg.BaseURL = cmp.Or(cfg.BaseURL, os.Getenv("GOOGLE_GEMINI_BASE_URL"), defaultBaseURL)
 	return &Model{cfg: cfg, client: provider.Client(cfg.HTTPClient)}
 }
 
-// String names the model, and nothing of what is secret in it.
+// String returns the name of the model, without anything secret.
 func (m *Model) String() string { return name + "/" + m.cfg.Model }
 
-// GoString is String: a model that is printed must not show its key.
+// GoString returns the same as String, so that a model that is printed does not show its
+// key.
 func (m *Model) GoString() string { return m.String() }
 
 // Check reports what is missing or wrong in the configuration, without a request.

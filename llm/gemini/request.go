@@ -47,7 +47,7 @@ type declaration struct {
 	ParametersJSONSchema json.RawMessage `json:"parametersJsonSchema,omitempty"`
 }
 
-// body makes a request of the API. Equal requests give equal bytes, and a longer
+// body builds a request of the API. Equal requests give equal bytes, and a longer
 // transcript the same bytes for what it has in common with a shorter one: members are
 // in the order of their names, and contents come first.
 func (m *Model) body(request *llm.Request) ([]byte, error) {
@@ -78,7 +78,7 @@ func (m *Model) body(request *llm.Request) ([]byte, error) {
 	return append(raw, '\n'), err // which has always been sent, so it stays
 }
 
-// sorted gives an object with its members in the order of their names, wherever options have put them.
+// sorted returns an object with its members in the order of their names, wherever options have put them.
 func sorted(object []byte) ([]byte, error) {
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(object, &members); err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// reader makes a reply of the API's answer.
+// reader builds a reply from the API's answer.
 type reader struct {
 	reply   *provider.Reply
 	secrets provider.Secrets
@@ -177,7 +177,7 @@ func sign(b *provider.Block, p *part) bool {
 	return true
 }
 
-// usage gives the counts in our terms: the API counts thoughts beside the output,
+// usage returns the counts in our terms: the API counts thoughts beside the output,
 // and what its own tools put into the prompt beside the input.
 func usage(u *usageMetadata) session.Usage {
 	return session.Usage{

@@ -8,7 +8,7 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// transcript makes the API's contents of our messages. The API wants as many
+// transcript converts our messages to the API's contents. The API wants as many
 // results as there were calls in the content before, and calls right after what
 // they react to: so the results of a reply's calls go into one content, and so do
 // replies in a row.

@@ -191,7 +191,7 @@ func (s *mockSession) look(ctx context.Context) error {
 	return nil
 }
 
-// ended waits for a run, but not for ever.
+// ended waits for a run, but not forever.
 func (s *mockSession) ended(ctx context.Context, run helix.Run) (*helix.Result, error) {
 	waiting, cancel := context.WithTimeout(ctx, hanging)
 	defer cancel()

@@ -1,8 +1,8 @@
-// Package llmtest holds model adapters to what package llm promises.
+// Package llmtest is the conformance suite of model adapters.
 //
 // [Run] is for an adapter of a provider: it plays recorded exchanges of the
 // provider's format from a local server, whole and broken in every way that a
-// network can break them, and looks at the requests that the adapter sends. The
+// network can break them, and checks the requests that the adapter sends. The
 // contents of the exchanges are the same for all providers, so that what comes out
 // must be the same too. A provider's test says where its recordings are, how to
 // read its requests, and what it cannot do:

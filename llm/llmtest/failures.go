@@ -129,14 +129,14 @@ func checkFailure(t testing.TB, p *Provider, out outcome, want *failure) {
 	}
 }
 
-// unreachable wants a server that is not there to count as a fault that passes.
+// unreachable requires a server that is not there to count as a fault that passes.
 func unreachable(t testing.TB, p *Provider) {
 	w := newWire(t, p)
 	w.server.Close()
 	checkFailure(t, p, w.ask(t), &failure{code: session.CodeProviderDown, retryable: true})
 }
 
-// redirected wants a redirection not to be followed: the key is for one address, and
+// redirected requires a redirection not to be followed: the key is for one address, and
 // so is what is said to the model.
 func redirected(t testing.TB, p *Provider) {
 	var asked atomic.Int64
@@ -155,7 +155,7 @@ func redirected(t testing.TB, p *Provider) {
 	}
 }
 
-// asksOnce wants retries left to the engine, which knows what was shown of an
+// asksOnce requires retries left to the engine, which knows what was shown of an
 // attempt and takes it back.
 func asksOnce(t testing.TB, p *Provider) {
 	w := newWire(t, p)

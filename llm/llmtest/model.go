@@ -11,8 +11,8 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// RunModel holds any model to what [llm.Model] promises. The model may answer
-// whatever it likes, and may be asked several times.
+// RunModel tests any model against what [llm.Model] promises. The model may reply
+// anything, and is called several times.
 func RunModel(t *testing.T, open func() llm.Model) {
 	for _, c := range modelCases() {
 		t.Run(c.name, func(t *testing.T) {
@@ -37,7 +37,7 @@ func modelCases() []modelCase {
 	}
 }
 
-// modelReply wants a reply that is whole, with deltas that join to it.
+// modelReply checks that a reply is complete, and that its deltas join to it.
 func modelReply(t testing.TB, open func() llm.Model) {
 	checkAny(t, ask(t, t.Context(), open(), plainRequest()))
 }
@@ -91,7 +91,7 @@ func checkClassified(t testing.TB, err error) {
 	}
 }
 
-// modelKeepsRequest wants the request left as it was: it is shared.
+// modelKeepsRequest checks that the request, which is shared, is not changed.
 func modelKeepsRequest(t testing.TB, open func() llm.Model) {
 	request, same := richRequest(session.Part{}), richRequest(session.Part{})
 	ask(t, t.Context(), open(), request)
@@ -109,7 +109,7 @@ func encode(t testing.TB, v any) string {
 	return string(raw)
 }
 
-// modelCancelled wants a call whose context has ended to say so.
+// modelCancelled checks that a call whose context has ended returns its error.
 func modelCancelled(t testing.TB, open func() llm.Model) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

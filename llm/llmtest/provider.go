@@ -15,7 +15,7 @@ import (
 // Provider is an adapter under test and what the suite has to know about it.
 type Provider struct {
 	Name string
-	// New makes a model that sends to baseURL with a key. The model's name is
+	// New returns a model that sends to baseURL with a key. The model's name is
 	// [AskedModel].
 	New func(baseURL, key string) llm.Model
 	// Exchanges has the recordings.
@@ -25,14 +25,14 @@ type Provider struct {
 	Answers map[string]Answer
 	// Decode reads a request as it was sent.
 	Decode func(path string, header http.Header, body []byte) (Sent, error)
-	// Cannot lists what the provider has no way to do. What it cannot do must be left
-	// out of its requests in silence.
+	// Cannot lists the features that the provider does not have. The adapter must leave
+	// them out of its requests without an error.
 	Cannot []Feature
 	// Options are provider options that [Sent.Options] must show again.
 	Options json.RawMessage
-	// CacheMarks are the texts by which a request marks what is to be cached. A
-	// provider that wants them moved along needs them named: nothing else may change
-	// in what was sent before.
+	// CacheMarks are the texts with which a request marks what is to be cached. They may
+	// move from request to request; nothing else may change in the part that was sent
+	// before.
 	CacheMarks []string
 	// OnRequest, if set, is called with every request that arrives, and OnOutcome with what came of each recording: a
 	// provider can hold them to recordings of its own. OnRequest is called from several goroutines.
@@ -86,13 +86,13 @@ const (
 	FrequencyPenalty   Feature = "setting: frequency penalty"
 	StopSequences      Feature = "setting: stop sequences"
 	Seed               Feature = "setting: seed"
-	Overloaded         Feature = "errors: overload told from a rate limit"
+	Overloaded         Feature = "errors: overload distinguished from a rate limit"
 	RetryAfter         Feature = "errors: time to wait"
 	StreamErrors       Feature = "errors within a stream"
-	SafetyStop         Feature = "content filter told"
+	SafetyStop         Feature = "content filter reported"
 )
 
-// Features lists all of them in the order of the matrix.
+// Features returns all features in the order of the matrix.
 func Features() []Feature {
 	return []Feature{
 		Reasoning, ReasoningReturned, ArgumentPieces, MalformedArguments, ToolRequired, ToolNamed, ToolNone, StrictTools,
@@ -105,7 +105,7 @@ func Features() []Feature {
 // Can reports whether a provider has a feature.
 func (p *Provider) Can(f Feature) bool { return !slices.Contains(p.Cannot, f) }
 
-// Matrix is the table of what providers can do, in Markdown.
+// Matrix returns the table of what providers can do, in Markdown.
 func Matrix(providers ...Provider) string {
 	var b strings.Builder
 	b.WriteString("| feature |")
@@ -127,7 +127,7 @@ func Matrix(providers ...Provider) string {
 	return b.String()
 }
 
-// Run holds an adapter to everything that package llm promises, at the wire.
+// Run tests an adapter against everything that package llm promises, at the wire.
 func Run(t *testing.T, p Provider) {
 	t.Log("\n" + Matrix(p))
 	for _, f := range p.Cannot {

@@ -125,7 +125,7 @@ func replyCases() []testCase {
 	return cases
 }
 
-// signedReasoning wants the opaque part of reasoning kept, in a form that can be
+// signedReasoning requires the opaque part of reasoning kept, in a form that can be
 // stored.
 func signedReasoning(t testing.TB, p *Provider) {
 	part := p.reasoning(t)

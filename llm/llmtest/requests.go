@@ -143,7 +143,7 @@ func requestRich(t testing.TB, p *Provider) {
 	p.checkParts(t, sent.Parts, request.Messages)
 }
 
-// checkTools wants a schema that can be enforced to be sent as strict, and one that
+// checkTools requires a schema that can be enforced to be sent as strict, and one that
 // cannot as a plain one.
 func (p *Provider) checkTools(t testing.TB, got, want []llm.Tool) {
 	t.Helper()
@@ -287,7 +287,7 @@ func requestSettings(t testing.TB, p *Provider) {
 	}
 }
 
-// requestDefaults wants what was not set left to the provider.
+// requestDefaults requires what was not set left to the provider.
 func requestDefaults(t testing.TB, p *Provider) {
 	sent := p.send(t, &llm.Request{Messages: []session.Message{session.UserText("Hello?")}})
 	sent.Settings.MaxOutputTokens = 0 // some providers want one
@@ -317,7 +317,7 @@ func requestExtras(t testing.TB, p *Provider) {
 	}
 }
 
-// optionsAreMerged wants options to be a merge patch of the request: what is within
+// optionsAreMerged requires options to be a merge patch of the request: what is within
 // an object of the request leaves the rest of it alone, null takes a member away, and
 // tools come on top of the agent's.
 func optionsAreMerged(t testing.TB, p *Provider) {

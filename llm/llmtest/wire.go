@@ -147,7 +147,7 @@ type outcome struct {
 	deltas   []llm.Delta
 }
 
-// ask makes a call and waits for it, but not for ever. Whatever comes of it, the
+// ask makes a call and waits for it, but not forever. Whatever comes of it, the
 // key is not in it.
 func ask(t testing.TB, ctx context.Context, m llm.Model, r *llm.Request) outcome {
 	t.Helper()

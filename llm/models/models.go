@@ -18,20 +18,19 @@
 //
 //	openai-chat/llama3.2:3b@http://127.0.0.1:11434/v1
 //
-// The address is what the adapter calls its base URL: with the /v1 for OpenAI,
-// without a version for the others. Such a server is not sent the provider's key,
-// which is none of its business, but that in HELIX_MODEL_KEY, if there is one. Where a
-// gateway is to take the place of a provider, key and all, set the variable that the
-// provider's own SDKs know: OPENAI_BASE_URL, ANTHROPIC_BASE_URL or GOOGLE_GEMINI_BASE_URL.
+// The address is the adapter's base URL: with the /v1 for OpenAI, without a version for
+// the others. Such a server does not receive the provider's key, but the one in
+// HELIX_MODEL_KEY, if it is set. To replace a provider by a gateway that receives the
+// provider's key, set the variable of the provider's own SDKs: OPENAI_BASE_URL,
+// ANTHROPIC_BASE_URL or GOOGLE_GEMINI_BASE_URL.
 //
-// Several references with commas between them are one model that asks the first and,
-// where that fails in a way that asking again would not mend, the next; see package
-// router.
+// Several references, separated by commas, are one model: it calls the first and, if that
+// fails with an error that a retry does not fix, the next; see package router.
 //
 //	anthropic/claude-sonnet-4-5,openai/gpt-5
 //
-// A program that is written for one provider imports that one's package instead, and
-// compiles no other.
+// A program for one provider imports that provider's package instead, and does not compile
+// the others.
 package models
 
 import (
@@ -62,7 +61,7 @@ type model interface {
 	Check() error
 }
 
-// provider is a wire that models are asked on.
+// provider is a provider whose API an adapter implements.
 type provider struct {
 	name string
 	keys []string // environment variables, any of which will do
@@ -93,8 +92,8 @@ func Providers() []string {
 	return names
 }
 
-// Open gives the model that a reference names. It makes no request, but says what is
-// missing for one, also for models that are only fallen back on.
+// Open returns the model that a reference names. It sends no request, but reports what is
+// missing for one, also for models that are only fallbacks.
 func Open(reference string) (llm.Model, error) {
 	var all []llm.Model
 	for one := range strings.SplitSeq(reference, ",") {
@@ -110,23 +109,23 @@ func Open(reference string) (llm.Model, error) {
 	return router.New(all[0], all[1:]...), nil
 }
 
-// OpenWithKey is Open for one model whose key is not in the environment; with no key
-// it is Open.
+// OpenWithKey returns the model that a reference names, like [Open], and uses the given
+// key. If key is empty, the key comes from the environment.
 func OpenWithKey(reference, key string) (llm.Model, error) { return open(reference, key) }
 
-// Check reports what is wrong with a reference, whether or not its key is there.
+// Check reports what is wrong with a reference, whether or not its key is set.
 func Check(reference string) error {
 	_, err := parse(reference)
 	return err
 }
 
-// suggested are models for those who name none, by provider.
+// suggested has the models that Suggest returns, by provider.
 var suggested = []struct{ provider, model string }{
 	{"anthropic", "claude-sonnet-4-5"}, {"openai", "gpt-5"}, {"gemini", "gemini-2.5-flash"},
 }
 
-// Suggest gives the reference of a model of the first provider whose key is in the
-// environment: Anthropic, OpenAI, Gemini. It reports false where there is none.
+// Suggest returns the reference of a model of the first provider whose key is in the
+// environment: Anthropic, OpenAI, Gemini. It reports false if there is none.
 func Suggest() (string, bool) {
 	for _, s := range suggested {
 		i := slices.IndexFunc(providers, func(p provider) bool { return p.name == s.provider })

@@ -86,7 +86,7 @@ const (
 	roleTool      = "tool"
 )
 
-// chatRequest makes a request of the Chat Completions API. Equal requests give equal
+// chatRequest builds a request of the Chat Completions API. Equal requests give equal
 // bytes, and a longer transcript the same bytes for what it has in common with a
 // shorter one.
 func (m *Model) chatRequest(request *llm.Request) (*chatRequest, error) {
@@ -168,7 +168,7 @@ func chatToolChoice(request *llm.Request) any {
 	return nil
 }
 
-// chatMessages makes the API's messages of ours.
+// chatMessages converts our messages to the API's messages.
 type chatMessages struct {
 	out []chatInput
 	ids provider.CallIDs

@@ -9,7 +9,7 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// chatReader makes a reply of the chunks of the Chat Completions API. Servers that
+// chatReader builds a reply from the chunks of the Chat Completions API. Servers that
 // speak it leave out what they like: ids, indexes, usage, the last event.
 type chatReader struct {
 	reply    *provider.Reply
@@ -218,7 +218,7 @@ func (r *chatReader) call(d *chatCallDelta) {
 	c.Add(string(d.Function.Arguments))
 }
 
-// find gives the call that a piece belongs to: by its index, else by its id, else
+// find returns the call that a piece belongs to: by its index, else by its id, else
 // the latest. Some servers number all calls 0, so another id begins another call.
 func (r *chatReader) find(d *chatCallDelta) *chatCall {
 	if d.Index != nil {

@@ -20,11 +20,11 @@
 //		API:     openai.ChatCompletions,
 //	})
 //
-// They are taken as they are: without usage, without ids or indexes of calls, with
-// reasoning in reasoning_content or reasoning, with a stream that just ends after its
-// finish reason, or with an answer that is no stream at all. They are sent
-// max_tokens, where OpenAI itself and Azure are sent max_completion_tokens, and no
-// prompt cache key. The key goes to whatever the address is.
+// Their deviations are accepted: replies without usage, without ids or indexes of calls,
+// with reasoning in reasoning_content or reasoning, with a stream that ends after its
+// finish reason, or a response that is not a stream. They are sent max_tokens, where OpenAI
+// and Azure are sent max_completion_tokens, and no prompt cache key. The key is sent to
+// the configured address, whichever server that is.
 //
 // # Provider options
 //
@@ -38,8 +38,8 @@
 //		}`),
 //	}
 //
-// Objects are merged with what is there, anything else takes its place, and null
-// takes a member away, such as stream_options for a server that refuses it. Options
+// Objects are merged into the request, other values replace a member, and null
+// removes a member, such as stream_options for a server that refuses it. Options
 // for several providers can be given by name: {"openai": {…}, "anthropic": {…}}.
 //
 // # Reasoning
@@ -53,24 +53,24 @@
 //
 // # Caching
 //
-// Prompts are cached without being asked. The session's id goes along as the prompt
-// cache key, so that a session's calls find the same cache; the hints of [llm.Cache]
-// are not needed and change nothing.
+// OpenAI caches prompts without being asked. The session's id is sent as the prompt cache
+// key, so that the calls of a session use the same cache. The hints of [llm.Cache] have no
+// effect.
 //
 // # Strict tools
 //
-// Strict tools and outputs are sent as plain ones where the schema uses what cannot
-// be enforced: objects have to be closed with additionalProperties: false, all
-// properties required, and the lengths of strings and allOf are not understood.
+// Strict tools and outputs are sent as plain ones if their schema cannot be enforced:
+// objects must be closed with additionalProperties: false, all properties must be required,
+// and the lengths of strings and allOf are not supported.
 //
 // # What it cannot do
 //
 // There is no top k, and with Responses there are no penalties, stop sequences and
-// seeds: they are left out. Results of tools that failed are told by their text only.
+// seeds: they are left out. Failed tool results are marked by their text only.
 // With Chat Completions, reasoning is not sent back. Files are images, PDF, office
 // documents and text; Chat Completions also takes sound (WAV, MP3), and documents only
 // as data URLs. Other files, and files in the model's own messages, are left out.
 // OpenAI's own tools, such as web search, can be switched on with the option tools,
-// which replaces the agent's; what they did is not shown. A refusal is a text with the
+// which replaces the agent's; their calls are not shown. A refusal is a text with the
 // finish reason content-filter.
 package openai

@@ -10,7 +10,7 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// reader makes a reply of what an API answers.
+// reader builds a reply from what an API answers.
 type reader interface {
 	// event reads an event of a stream, whole an answer that is not a stream. Their
 	// errors are a *session.Error, or one of decoding.

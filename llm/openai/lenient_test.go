@@ -68,7 +68,7 @@ func events(data ...string) string {
 	return b.String()
 }
 
-// encode gives parts as they are stored.
+// encode returns parts as they are stored.
 func encode(t *testing.T, parts []session.Part) string {
 	t.Helper()
 	raw, err := session.Encode(session.Message{Role: session.RoleAssistant, Parts: parts})

@@ -12,7 +12,7 @@ import (
 
 const name = provider.OpenAI
 
-// API is one of the two ways to ask a model.
+// API is one of the APIs of OpenAI.
 type API string
 
 // The APIs.
@@ -23,25 +23,26 @@ const (
 	ChatCompletions API = "chat-completions"
 )
 
-// Config says which model to ask, and where.
+// Config names the model and configures how to reach it.
 type Config struct {
 	// Model is the model's name, such as gpt-5.
 	Model string
 	// APIKey is the key. Defaults to the environment variable OPENAI_API_KEY. It is
-	// sent to the base URL, whoever that is; without a key none is sent.
+	// sent to BaseURL, whichever server that is. An empty key is not sent.
 	APIKey string
-	// BaseURL is where the API is, with the /v1. Defaults to the environment variable
+	// BaseURL is the address of the API, with the /v1. Defaults to the environment variable
 	// OPENAI_BASE_URL, and without it to OpenAI's own address.
 	BaseURL string
-	// Organization and Project are who pays, for keys that belong to several.
+	// Organization and Project are billed, for keys that belong to several.
 	Organization string
 	Project      string
-	// API is how the model is asked. Defaults to [Responses].
+	// API is the API to use. Defaults to [Responses].
 	API API
 	// HTTPClient makes the requests. Defaults to [http.DefaultClient]. Redirections are
 	// not followed.
 	HTTPClient *http.Client
-	// Headers are sent with every request, for gateways. A request's own come on top.
+	// Headers are sent with every request, for gateways. Headers of a request take
+	// precedence.
 	Headers map[string]string
 }
 
@@ -57,8 +58,8 @@ var _ llm.Model = (*Model)(nil)
 // defaultBaseURL is OpenAI's own address.
 const defaultBaseURL = "https://api.openai.com/v1"
 
-// New is a model. What is wrong with the configuration shows in [Model.Check] and
-// in the first call.
+// New returns a model. Errors in the configuration are reported by [Model.Check] and by
+// the first call.
 func New(cfg Config) *Model {
 	if cfg.APIKey == "" {
 		cfg.APIKey = os.Getenv("OPENAI_API_KEY")
@@ -75,10 +76,11 @@ func New(cfg Config) *Model {
 	return &Model{cfg: cfg, client: provider.Client(cfg.HTTPClient), own: isOwn(cfg.BaseURL)}
 }
 
-// String names the model, and nothing of what is secret in it.
+// String returns the name of the model, without anything secret.
 func (m *Model) String() string { return name + "/" + m.cfg.Model }
 
-// GoString is String: a model that is printed must not show its key.
+// GoString returns the same as String, so that a model that is printed does not show its
+// key.
 func (m *Model) GoString() string { return m.String() }
 
 // Check reports what is missing or wrong in the configuration, without a request.
@@ -137,7 +139,7 @@ func (m *Model) Generate(ctx context.Context, request *llm.Request, emit func(ll
 	return reply.Partial(), provider.Stopped(name)
 }
 
-// body makes the request of the API that is asked.
+// body builds the request for the configured API.
 func (m *Model) body(request *llm.Request, extra *extras) ([]byte, error) {
 	if m.cfg.API == ChatCompletions {
 		chat, err := m.chatRequest(request)

@@ -8,7 +8,7 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// extras are what the provider options come to.
+// extras are the parsed provider options.
 type extras struct {
 	options []provider.Option
 	reasons bool // reasoning is asked for
@@ -24,7 +24,7 @@ func readOptions(request *llm.Request) (extras, error) {
 	return out, err
 }
 
-// encode gives a request with the options merged into it. Streaming is no option: the adapter reads nothing else.
+// encode returns a request with the options merged into it. Streaming is no option: the adapter reads nothing else.
 func (e *extras) encode(request any) ([]byte, error) {
 	raw, err := session.Encode(request)
 	if err != nil {

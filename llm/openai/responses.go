@@ -76,7 +76,7 @@ type inputResult struct {
 
 const typeInputText = "input_text"
 
-// responseRequest makes a request of the Responses API. Equal requests give equal
+// responseRequest builds a request of the Responses API. Equal requests give equal
 // bytes, and a longer transcript the same bytes for what it has in common with a
 // shorter one.
 func (m *Model) responseRequest(request *llm.Request, extra *extras) (*responseRequest, error) {
@@ -140,7 +140,7 @@ func responseToolChoice(request *llm.Request) any {
 	return nil
 }
 
-// responseInput makes the API's items of our messages.
+// responseInput converts our messages to the API's items.
 type responseInput struct {
 	out []any
 	ids provider.CallIDs

@@ -9,7 +9,7 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// responseReader makes a reply of the events of the Responses API.
+// responseReader builds a reply from the events of the Responses API.
 type responseReader struct {
 	reply   *provider.Reply
 	secrets provider.Secrets

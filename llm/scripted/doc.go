@@ -10,7 +10,7 @@
 // # Scripts
 //
 // A script is a list of [Step] values, one per reply. [Text], [Call], [Finish],
-// [Fail] and [RateLimited] make the common ones; [Reply] makes any other of
+// [Fail] and [RateLimited] return the common ones; [Reply] builds any other from
 // parts: several calls at once, reasoning, a wait in mid-stream, a failure after
 // some pieces. [Func] computes a step from the request, and [Takes] answers
 // differently when it is asked again. Several agents share a model through
@@ -23,7 +23,7 @@
 // # Order
 //
 // By default steps are played one after the other, which is what a test reads
-// like. A test that crashes and resumes wants [Model.ByPosition] instead: the
+// like. A test that crashes and resumes uses [Model.ByPosition] instead: the
 // number of replies in the request's transcript picks the step, so that a reply
 // that was never committed is asked for again, also by a fresh process. With
 // [Model.Vary] such a reply differs every time, so that it cannot pass for the

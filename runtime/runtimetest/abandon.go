@@ -15,14 +15,14 @@ import (
 
 func abandonScenarios() []Scenario {
 	return []Scenario{
-		{"abandoned", "a turn that goes on without answers says so to the model; what is there is kept", abandonOwn},
+		{"abandoned", "a turn that continues without answers tells the model so; answers that have arrived are kept", abandonOwn},
 		{"abandoned down the tree", "abandoning reaches the calls of sub-agents at every depth", abandonTree},
 		{"nothing to abandon", "abandoning where nothing waits is an ordinary turn", abandonNothing},
-		{"abandoned or answered", "of an answer and an abandonment that race, the one that came first stands", abandonRace},
+		{"abandoned or answered", "of an answer and an abandonment that race, the first one counts", abandonRace},
 		{"abandoned past a deadline", "of abandoned calls, one past its deadline has timed out", abandonOverdue},
-		{"failed run", "a run that fails drops what nobody answered and keeps what somebody did, so that the next turn is valid", abandonFailed},
-		{"interrupted", "an interrupt keeps what was answered; what was not is stopped, and cannot be answered any more", abandonInterrupted},
-		{"aborted while running", "an abort of a live run keeps what was answered", abandonAborted},
+		{"failed run", "a run that fails drops calls that were not answered and keeps those that were, so that the next turn is valid", abandonFailed},
+		{"interrupted", "an interrupt keeps answered calls; the others are stopped, and cannot be answered any more", abandonInterrupted},
+		{"aborted while running", "an abort of a live run keeps answered calls", abandonAborted},
 		{"aborted while waiting", "a waiting session is aborted: its run fails as framework_cancelled, and it takes a new turn", abandonAbortWaiting},
 		{"aborted elsewhere", "a waiting session is aborted from another process", abandonAbortElsewhere},
 		{"aborted down the tree", "aborting a waiting session ends the sub-agents that wait", abandonAbortTree},
@@ -30,11 +30,11 @@ func abandonScenarios() []Scenario {
 		{"aborted at any moment", "an abort at any moment of a run that suspends ends the session", abandonAbortRace},
 		{"interrupted while waiting", "a session that waits has nothing to interrupt", abandonInterruptWaiting},
 		{"rewound", "a resume from a checkpoint supersedes the waits after it", abandonRewound},
-		{"retried", "a retry of a turn that had waited does not carry out again what was approved before its last good step", abandonRetried},
-		{"branched", "a branch of a waiting session goes on without the answers, and its source still waits", abandonBranched},
-		{"deleted", "a deleted session's calls cannot be answered, and another of its name knows nothing of them", abandonDeleted},
-		{"held by an operator", "a paused session takes answers and sees to no deadline until it is let go", abandonPaused},
-		{"expired session", "a waiting session whose time is up fails, and takes a new turn", abandonExpired},
+		{"retried", "a retry of a turn that had waited does not repeat calls that were approved before its last good step", abandonRetried},
+		{"branched", "a branch of a waiting session continues without the answers, and its source still waits", abandonBranched},
+		{"deleted", "a deleted session's calls cannot be answered, and a new session with the same id does not have them", abandonDeleted},
+		{"paused", "a paused session takes answers and handles no deadline until it is resumed", abandonPaused},
+		{"expired session", "a waiting session that has expired fails, and takes a new turn", abandonExpired},
 	}
 }
 
@@ -215,7 +215,7 @@ func abandonInterrupted(s *Stage) {
 	x, agent, res := s.stoppedAmong(func(run helix.Run) error { return run.Interrupt(s.ctx(), "enough") })
 	s.ended(res, helix.Interrupted)
 	s.same(len(res.Pending), 0, "calls that wait")
-	s.goesOn(x, agent, "s-1")
+	s.completes(x, agent, "s-1")
 }
 
 func abandonAborted(s *Stage) {
@@ -224,7 +224,7 @@ func abandonAborted(s *Stage) {
 	s.ended(s.Say(x, agent, "s-1", "Again!"), helix.Completed)
 }
 
-// aborted wants session s-1 to have been aborted with a call of pick waiting.
+// aborted checks that session s-1 has been aborted with a call of pick waiting.
 func (s *Stage) aborted(x helix.Executor, agent *helix.Agent, p session.Pending) {
 	s.Helper()
 	s.until("the session has failed", func() bool { return s.load("s-1").Status == session.Failed })
@@ -312,7 +312,7 @@ func abandonInterruptWaiting(s *Stage) {
 	s.refused(x.Interrupt(s.ctx(), "s-1", ""), helix.ErrStale, "s-1")
 	s.same(s.footprint(), before, "the session after the refusal")
 	s.Submit(x, "s-1", helix.ToolResult(s.waiting(res, "pick").CallID, 1), helix.SubmitAccepted)
-	s.goesOn(x, agent, "s-1")
+	s.completes(x, agent, "s-1")
 }
 
 func abandonRewound(s *Stage) {
@@ -333,7 +333,7 @@ func abandonRewound(s *Stage) {
 		s.Fatal("the new call has the id of the one that was undone")
 	}
 	s.Submit(x, "s-1", approve(p.CallID, p.ApprovalID), helix.SubmitAccepted)
-	s.goesOn(x, agent, "s-1")
+	s.completes(x, agent, "s-1")
 	s.same(ran.of("pay"), 1, "payments")
 	s.transcript("s-1", "user: Hi!", `assistant: note({"n":1})`, "tool note: 1", `assistant: pay({"n":3})`, "tool pay: 6", "assistant: Done.")
 	list, err := s.store().PendingCalls(s.ctx(), "s-1", true)
@@ -368,7 +368,7 @@ func abandonBranched(s *Stage) {
 	s.same(s.footprint(), before, "the source")
 	s.Submit(x, "s-1", helix.ToolResult(pick.CallID, "blue"), helix.SubmitAccepted)
 	s.Submit(x, "s-1", approve(pay.CallID, pay.ApprovalID), helix.SubmitAccepted)
-	s.goesOn(x, agent, "s-1")
+	s.completes(x, agent, "s-1")
 	s.transcript("s-1", "user: Hi!", `assistant: pick({"n":1}), pay({"n":2})`, `tool pick: "blue"`, "tool pay: 4", "assistant: Done.")
 }
 
@@ -393,7 +393,7 @@ func abandonDeleted(s *Stage) {
 	again := s.waiting(s.waitsOn(y, other, "s-1"), "pick")
 	s.Submit(y, "s-1", helix.ToolResult(p.CallID, "blue"), helix.SubmitUnknownCall)
 	s.Submit(y, "s-1", helix.ToolResult(again.CallID, "red"), helix.SubmitAccepted)
-	s.goesOn(y, other, "s-1")
+	s.completes(y, other, "s-1")
 	s.transcript("s-1", "user: Hi!", `assistant: pick({"n":1})`, `tool pick: "red"`, "assistant: Done.")
 }
 

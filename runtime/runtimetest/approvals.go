@@ -21,22 +21,22 @@ func approvalScenarios() []Scenario {
 		{"nobody can decide", "an approval may be answered with an error alone; the call is not carried out", peopleUndecided},
 		{"approval when needed", "a gate that looks at the input asks for some calls only", approvalWhen},
 		{"gate fails", "a gate that fails or panics asks for approval", approvalGateFails},
-		{"gate asked once", "a gate is asked once per call, whoever goes on with the step", approvalGateOnce},
+		{"gate asked once", "a gate is asked once per call, whichever process continues the step", approvalGateOnce},
 		{"another input", "an answer to another input than the call's is refused, and the call stays open", approvalOtherInput},
-		{"shown as it is told", "an answer may be bound to the input as a result or a listing tells it, whatever its spacing", approvalSpacing},
+		{"input as shown", "an answer may be bound to the input as a result or a listing shows it, whatever its spacing", approvalSpacing},
 		{"approver", "a tool's policy decides who may answer; a refused answer leaves the call to others", approverPolicy},
 		{"approver panics", "a policy that panics refuses the answer", approverPanics},
-		{"approver elsewhere", "a process that cannot ask the policy says so, and stores nothing", approverElsewhere},
+		{"approver elsewhere", "a process that cannot ask the policy returns an error, and stores nothing", approverElsewhere},
 		{"approver added", "the policy that the tool has now decides, also for a call that was made before there was one", approverAdded},
 		{"approver of a client tool", "a client tool's policy decides who may answer it", approverClient},
-		{"approval hooks", "an approved call is told to the hooks in the canonical order, a denied one is not told as carried out", approvalHooks},
+		{"approval hooks", "hooks see an approved call in the canonical order, and do not see a denied one as carried out", approvalHooks},
 		{"approved call fails", "an approved call that fails, panics or takes too long is a tool error", approvalFails},
 		{"approved call vetoed", "a hook may veto an approved call", approvalVetoed},
 		{"approved one by one", "an approved call is carried out while others still wait, and not again", approvalOneByOne},
 		{"approved call cut off", "an approved call that was cut off by a crash is not run again", approvalCutOff},
 		{"approved call repeated", "an approved call that is idempotent runs again after a crash, without another approval", approvalRepeated},
-		{"approved, tool gone", "an approved call whose tool no longer exists is a tool error", approvalToolGone},
-		{"killed after the answer", "an answer outlives the process that was to take it up", approvalKilled},
+		{"approved, tool removed", "an approved call whose tool no longer exists is a tool error", approvalToolGone},
+		{"killed after the answer", "an answer outlives the process that should have used it", approvalKilled},
 	}
 }
 
@@ -57,7 +57,7 @@ func peopleApproval(s *Stage) {
 	s.sameJSON(string(p.Input), `{"n":1}`, "the input that is shown")
 	s.Submit(x, "s-1", helix.Approve(p, helix.User{ID: "alice"}), helix.SubmitAccepted)
 	s.same(ran.of("pay"), 0, "payments before the resume")
-	s.goesOn(x, agent, "s-1")
+	s.completes(x, agent, "s-1")
 	s.same(ran.of("pay"), 1, "payments")
 	s.transcript("s-1", "user: Hi!", `assistant: pay({"n":1})`, "tool pay: 2", "assistant: Done.")
 	s.same(s.entry("s-1", "pay").Response.By, "alice", "who approved")
@@ -70,7 +70,7 @@ func (s *Stage) denied(answer func(p session.Pending) helix.Submission, code ses
 	var ran tally
 	x, agent, asked := s.asked(guarded(&ran, "pay"))
 	s.Submit(x, "s-1", answer(asked[0]), helix.SubmitAccepted)
-	s.goesOn(x, agent, "s-1")
+	s.completes(x, agent, "s-1")
 	s.same(ran.of("pay"), 0, "payments")
 	s.transcript("s-1", "user: Hi!", `assistant: pay({"n":1})`, "tool pay failed: "+string(code), "assistant: Done.")
 	s.refused(s.messages("s-1")[2].Parts[0].Error, &session.Error{Code: code}, words...)
@@ -110,7 +110,7 @@ func approvalWhen(s *Stage) {
 	p := s.waiting(res, "pay")
 	s.sameJSON(string(p.Input), `{"n":11}`, "the input that is shown")
 	s.Submit(x, "s-1", approve(p.CallID, p.ApprovalID), helix.SubmitAccepted)
-	s.goesOn(x, agent, "s-1")
+	s.completes(x, agent, "s-1")
 	s.same(ran.of("pay"), 2, "payments")
 	s.transcript("s-1", "user: Hi!", `assistant: pay({"n":10}), pay({"n":11})`, "tool pay: 20", "tool pay: 22", "assistant: Done.")
 }
@@ -135,7 +135,7 @@ func approvalGateFails(s *Stage) {
 	for _, p := range asked {
 		s.Submit(x, "s-1", deny(p.CallID, p.ApprovalID, ""), helix.SubmitAccepted)
 	}
-	s.goesOn(x, agent, "s-1")
+	s.completes(x, agent, "s-1")
 	s.same(ran.of("fails")+ran.of("panics")+ran.of("hangs"), 0, "calls that were carried out")
 }
 
@@ -158,7 +158,7 @@ func approvalGateOnce(s *Stage) {
 	y, run := s.heir(agent)
 	s.ended(s.Result(run), helix.SuspendedStepPartial)
 	s.Submit(y, "s-1", approve(p.CallID, p.ApprovalID), helix.SubmitAccepted)
-	s.goesOn(y, agent, "s-1")
+	s.completes(y, agent, "s-1")
 	s.same(ran.of("pay"), 1, "payments")
 	s.same(asked.of(p.CallID), 1, "how often the gate was asked")
 	for _, part := range s.messages("s-1")[1].Calls() {
@@ -184,7 +184,7 @@ func approvalOtherInput(s *Stage) {
 		s.same(s.entries("s-1"), before, "the waits after a refusal")
 	}
 	s.Submit(x, "s-1", helix.Approve(p, helix.User{}), helix.SubmitAccepted)
-	s.goesOn(x, agent, "s-1")
+	s.completes(x, agent, "s-1")
 	s.same(got.String(), "1", "what was carried out")
 }
 
@@ -219,7 +219,7 @@ func approverPolicy(s *Stage) {
 	_, err := x.Resume(s.ctx(), "s-1", helix.ResumeOptions{})
 	s.refused(err, helix.ErrAwaitingInput)
 	s.Submit(x, "s-1", helix.Approve(p, helix.User{ID: "alice"}), helix.SubmitAccepted)
-	s.goesOn(x, agent, "s-1")
+	s.completes(x, agent, "s-1")
 	s.same(ran.of("pay"), 1, "payments")
 	lines := strings.Split(seen.String(), "\n")
 	s.same(lines[0], fmt.Sprintf(`bob of %s answers %s pay{"n":1} of carol's s-1 with true`, session.DefaultTenant, p.CallID), "what the policy saw")
@@ -242,7 +242,7 @@ func approverPanics(s *Stage) {
 	s.refused(err, helix.ErrNotAllowed)
 	s.same(s.entries("s-1"), before, "the waits after the refusal")
 	s.Submit(x, "s-1", approve(p.CallID, p.ApprovalID), helix.SubmitAccepted)
-	s.goesOn(x, agent, "s-1")
+	s.completes(x, agent, "s-1")
 	s.same(ran.of("pay"), 1, "payments")
 }
 
@@ -260,7 +260,7 @@ func approverElsewhere(s *Stage) {
 	s.refused(err, helix.ErrNotAllowed, "no longer has an Approver")
 	s.same(s.entries("s-1"), before, "the waits after the refusals")
 	s.Submit(x, "s-1", approve(p.CallID, p.ApprovalID), helix.SubmitAccepted)
-	s.goesOn(x, agent, "s-1")
+	s.completes(x, agent, "s-1")
 	s.same(ran.of("pay"), 1, "payments")
 }
 
@@ -283,7 +283,7 @@ func approverAdded(s *Stage) {
 	}
 	s.same(s.entries("s-1"), before, "the waits after the refusals")
 	s.Submit(y, "s-1", helix.Approve(p, helix.User{ID: "boss"}), helix.SubmitAccepted)
-	s.goesOn(x, agent, "s-1")
+	s.completes(x, agent, "s-1")
 	s.same(ran.of("pay"), 1, "payments")
 }
 
@@ -302,7 +302,7 @@ func approverClient(s *Stage) {
 	s.refused(err, helix.ErrNotAllowed, "not red")
 	s.same(s.entries("s-1"), before, "the waits after the refusal")
 	s.Submit(x, "s-1", helix.ToolResult(p.CallID, "blue"), helix.SubmitAccepted)
-	s.goesOn(x, agent, "s-1")
+	s.completes(x, agent, "s-1")
 }
 
 func approvalSpacing(s *Stage) {
@@ -317,7 +317,7 @@ func approvalSpacing(s *Stage) {
 	}
 	s.Submit(x, "s-1", helix.Approve(told, helix.User{}), helix.SubmitAccepted)
 	s.Submit(x, "s-1", helix.Approve(listed, helix.User{}), helix.SubmitAlreadyCompleted)
-	s.goesOn(x, agent, "s-1")
+	s.completes(x, agent, "s-1")
 	s.same(ran.of("pay"), 1, "payments")
 }
 
@@ -344,7 +344,7 @@ func approvalHooks(s *Stage) {
 	res = s.Result(s.Resume(x, "s-1", helix.ResumeOptions{}))
 	s.ended(res, helix.SuspendedStepPartial)
 	s.Submit(x, "s-1", helix.ToolResult(s.waiting(res, "pick").CallID, "blue"), helix.SubmitAccepted)
-	s.goesOn(x, agent, "s-1")
+	s.completes(x, agent, "s-1")
 	s.same(j.String(), strings.Join([]string{
 		"start 1", "before model 1", "after model 1", `before tool pick{"n":3}`, "message assistant", "suspended suspended_client_tool",
 		"resumed " + first, `before tool pay{"n":1}`, "execute pay", "state pay notes", "suspended suspended_step_partial",
@@ -378,7 +378,7 @@ func approvalFails(s *Stage) {
 	for _, p := range asked {
 		s.Submit(x, "s-1", approve(p.CallID, p.ApprovalID), helix.SubmitAccepted)
 	}
-	s.goesOn(x, agent, "s-1")
+	s.completes(x, agent, "s-1")
 	s.transcript("s-1", "user: Hi!", `assistant: fail({"n":1}), boom({"n":2}), slow({"n":3})`,
 		"tool fail failed: tool_execution_failed", "tool boom failed: tool_panicked", "tool slow failed: tool_timeout", "assistant: Done.")
 	s.same([]int{ran.of("fail"), ran.of("boom"), ran.of("slow")}, []int{1, 1, 1}, "how often the tools ran")
@@ -393,7 +393,7 @@ func approvalVetoed(s *Stage) {
 	x := s.Start(agent)
 	p := s.waiting(s.waitsOn(x, agent, "s-1"), "pay")
 	s.Submit(x, "s-1", approve(p.CallID, p.ApprovalID), helix.SubmitAccepted)
-	s.goesOn(x, agent, "s-1")
+	s.completes(x, agent, "s-1")
 	s.same(ran.of("pay"), 0, "payments")
 	s.transcript("s-1", "user: Hi!", `assistant: pay({"n":1})`, "tool pay failed: tool_vetoed", "assistant: Done.")
 }
@@ -414,7 +414,7 @@ func approvalOneByOne(s *Stage) {
 	s.transcript("s-1", "user: Hi!", `assistant: a({"n":1}), b({"n":2}), c({"n":3})`, "tool a: 2", "tool b: 4", "tool c: 6", "assistant: Done.")
 }
 
-// cutOff kills a process in the middle of an approved call and lets another go on.
+// cutOff kills a process in the middle of an approved call and lets another continue.
 func (s *Stage) cutOff(idempotent bool) *tally {
 	s.Helper()
 	var ran tally
@@ -433,7 +433,7 @@ func (s *Stage) cutOff(idempotent bool) *tally {
 	s.same(again.ID(), run.ID(), "the run after the takeover")
 	s.ended(s.Result(again), helix.SuspendedStepPartial)
 	s.Submit(y, "s-1", helix.ToolResult(s.waiting(res, "pick").CallID, "blue"), helix.SubmitAccepted)
-	s.goesOn(y, agent, "s-1")
+	s.completes(y, agent, "s-1")
 	return &ran
 }
 
@@ -454,7 +454,7 @@ func approvalToolGone(s *Stage) {
 	x, _, asked := s.asked(guarded(&ran, "pay"))
 	s.Submit(x, "s-1", approve(asked[0].CallID, asked[0].ApprovalID), helix.SubmitAccepted)
 	bare := newAgent(scripted.New(scripted.Text(""), scripted.Text("Done.")).ByPosition())
-	s.goesOn(s.StartOther(Options{}), bare, "s-1")
+	s.completes(s.StartOther(Options{}), bare, "s-1")
 	s.transcript("s-1", "user: Hi!", `assistant: pay({"n":1})`, "tool pay failed: tool_not_found", "assistant: Done.")
 }
 
@@ -467,7 +467,7 @@ func approvalKilled(s *Stage) {
 	x.Kill()
 	y := s.StartOther(Options{Agents: []*helix.Agent{agent}})
 	s.Submit(y, "s-1", deny(p.CallID, p.ApprovalID, ""), helix.SubmitAlreadyCompleted)
-	s.goesOn(y, agent, "s-1")
+	s.completes(y, agent, "s-1")
 	s.same(ran.of("pay"), 1, "payments")
 }
 

@@ -26,13 +26,13 @@ func badInputScenarios() []Scenario {
 		{"argument of a wrong type", "arguments of a wrong type are a tool error that names the field", badArgumentType},
 		{"missing argument", "a missing argument is a tool error that names it", badArgumentMissing},
 		{"unknown argument", "an argument that the tool does not have is a tool error that names it", badArgumentUnknown},
-		{"undeclared argument", "an argument that a schema does not declare, at any depth, is a tool error that names it, for every kind of call", badUndeclared},
-		{"argument given twice", "an input that programs read in different ways is a tool error that names the place, for every kind of call", badTwice},
+		{"undeclared argument", "an argument that a schema does not declare, at any depth, is a tool error that names it, forevery kind of call", badUndeclared},
+		{"argument given twice", "an input that programs read in different ways is a tool error that names the place, forevery kind of call", badTwice},
 		{"broken JSON", "arguments that are not JSON are a tool error, and the history can still be sent", badJSON},
 		{"no arguments", "empty arguments are an empty object", badNoArguments},
 		{"panicking tool", "a tool that panics is a tool error; the stack is logged, and siblings are not disturbed", badPanic},
 		{"typed nil of a tool", "a tool whose error is a nil pointer fails its call, and nothing else", badToolNil},
-		{"typed nil of a model", "a model whose error is a nil pointer fails the run, and the session goes on", badModelNil},
+		{"typed nil of a model", "a model whose error is a nil pointer fails the run, and the session continues", badModelNil},
 		{"typed nil of a hook", "a hook whose error is a nil pointer is a hook that fails", badHookNil},
 		{"hanging tool", "a tool that hangs is a tool error after its timeout", badHang},
 		{"slow tool that listens", "a tool that returns its context's error at its timeout is a timeout", badListening},
@@ -44,8 +44,8 @@ func badInputScenarios() []Scenario {
 		{"unnamed tool", "a call without a tool's name is a tool error", badUnnamedTool},
 		{"empty text", "an empty reply is asked for again; a model that gives nothing else fails the run", badEmptyText},
 		{"huge arguments", "very large arguments are carried out", badHugeArguments},
-		{"huge provider error", "a provider error of 2 MiB is cut; the run fails, its stream closes and the session goes on", badHugeProviderError},
-		{"huge tool error", "a tool error of 2 MiB is cut; the model sees its beginning, and the run goes on", badHugeToolError},
+		{"huge provider error", "a provider error of 2 MiB is cut; the run fails, its stream closes and the session continues", badHugeProviderError},
+		{"huge tool error", "a tool error of 2 MiB is cut; the model sees its beginning, and the run continues", badHugeToolError},
 		{"huge reason", "a stop with a reason of 2 MiB is refused and stops nothing", badHugeReason},
 		{"escaped text", "a text that JSON makes too large for a stream is left out of it; the run and the next turn are not disturbed", badEscapedText},
 		{"invalid UTF-8", "text that is not valid UTF-8 does not break the session", badUTF8},
@@ -53,7 +53,7 @@ func badInputScenarios() []Scenario {
 	}
 }
 
-// usable wants session s-1 to take another turn.
+// usable checks that session s-1 takes another turn.
 func (s *Stage) usable(x helix.Executor, agent *helix.Agent) {
 	s.Helper()
 	s.ended(s.Say(x, agent, "s-1", "Still there?"), helix.Completed)
@@ -403,7 +403,7 @@ func badHookNil(s *Stage) {
 // huge is text that neither a store nor a stream is made for.
 func huge() string { return "It began so: " + strings.Repeat("x", 2<<20) }
 
-// cut wants an error to hold no more than the beginning of a huge text.
+// cut checks that an error holds no more than the beginning of a huge text.
 func (s *Stage) cut(err *helix.Error) {
 	s.Helper()
 	if n := len(err.Error()); n > 64<<10 || !strings.Contains(err.Error(), "It began so: xxx") {

@@ -12,22 +12,22 @@ func branchScenarios() []Scenario {
 		{"checkpoint", "a branch from a checkpoint has its messages and its state", branchCheckpoint},
 		{"message index", "a branch from a message index has the messages before it", branchIndex},
 		{"message index in a step", "a branch that cuts a step in two answers the calls it leaves open", branchCut},
-		{"latest", "a branch without more has everything", branchLatest},
+		{"latest", "a branch without options has everything", branchLatest},
 		{"source", "a branch does not affect its source, nor the source the branch", branchSource},
 		{"running source", "a session can be branched while it runs; calls in flight are answered", branchRunning},
 		{"failed source", "a failed session can be branched", branchFailed},
 		{"exists", "a branch needs a new session id", branchExists},
 		{"unknown", "a branch of what does not exist is refused", branchUnknown},
-		{"bad place", "a branch from a place that is not there is refused, and no session is made", branchBadPlace},
+		{"bad place", "a branch from a place that does not exist is refused, and no session is created", branchBadPlace},
 		{"request repeated", "a repeated request id attaches to the branch's run", branchRepeated},
 		{"labels", "a branch has its own user, tags and metadata", branchLabels},
-		{"mid-step source", "a branch of a session that waits in the middle of a step keeps what is done, and its state", branchMidStep},
+		{"mid-step source", "a branch of a session that waits in the middle of a step keeps finished calls and their state", branchMidStep},
 		{"source of another", "a branch of another user's session, or another agent's, is refused", branchOthers},
 		{"onto a copy", "a branch onto a copy without a turn is refused, unless it is the same branch made again", branchOntoCopy},
 		{"answered source", "a branch in the middle of a step keeps answers that were accepted", branchAnswered},
-		{"cut short", "a branch that was cut short can be asked for again, and is completed, also if the source has gone on", branchCutShort},
-		{"request of another", "a request id of another user's session gives nothing away", branchRequest},
-		{"goes on", "a branch is a session like any other: it continues, is retried, and is branched", branchGoesOn},
+		{"cut short", "a branch that was cut short can be requested again and is completed, also if the source has continued", branchCutShort},
+		{"request of another", "a request id of another user's session reveals nothing", branchRequest},
+		{"continues", "a branch is a session like any other: it continues, is retried, and is branched", branchContinues},
 	}
 }
 
@@ -53,8 +53,8 @@ func (s *Stage) branch(x Executor, agent *helix.Agent, id string, from helix.Bra
 
 func branchCheckpoint(s *Stage) {
 	x, agent, _ := s.story(scripted.Call("note", num{7}), scripted.Text("Another end."))
-	s.ended(s.Result(s.branch(x, agent, "s-2", helix.Branch{From: "s-1", Checkpoint: s.checkpoints("s-1")[1].ID}, "Go on!")), helix.Completed)
-	s.transcript("s-2", append(tale[:3:3], "user: Go on!", `assistant: note({"n":7})`, "tool note: 2", "assistant: Another end.")...)
+	s.ended(s.Result(s.branch(x, agent, "s-2", helix.Branch{From: "s-1", Checkpoint: s.checkpoints("s-1")[1].ID}, "Continue!")), helix.Completed)
+	s.transcript("s-2", append(tale[:3:3], "user: Continue!", `assistant: note({"n":7})`, "tool note: 2", "assistant: Another end.")...)
 	s.sameJSON(s.state("s-2"), `{"notes":[1,7],"last":7}`, "state")
 	s.same(s.load("s-2").Turn, 1, "turn")
 	s.same(s.chunks("s-2")[0].Kind, stream.RunStarted, "the first chunk of the branch's own stream")
@@ -63,8 +63,8 @@ func branchCheckpoint(s *Stage) {
 func branchIndex(s *Stage) {
 	x, agent, model := s.story(scripted.Text("Another end."))
 	index := 3
-	s.ended(s.Result(s.branch(x, agent, "s-2", helix.Branch{From: "s-1", MessageIndex: &index}, "Go on!")), helix.Completed)
-	s.transcript("s-2", append(tale[:3:3], "user: Go on!", "assistant: Another end.")...)
+	s.ended(s.Result(s.branch(x, agent, "s-2", helix.Branch{From: "s-1", MessageIndex: &index}, "Continue!")), helix.Completed)
+	s.transcript("s-2", append(tale[:3:3], "user: Continue!", "assistant: Another end.")...)
 	s.sameJSON(s.state("s-2"), `{"notes":[1],"last":1}`, "state")
 	s.same(len(model.Requests()[3].Messages), 4, "messages the model sees")
 	none := 0
@@ -78,22 +78,22 @@ func branchIndex(s *Stage) {
 func branchCut(s *Stage) {
 	x, agent, _ := s.story(scripted.Text("Another end."))
 	index := 4
-	s.ended(s.Result(s.branch(x, agent, "s-2", helix.Branch{From: "s-1", MessageIndex: &index}, "Go on!")), helix.Completed)
-	s.transcript("s-2", append(tale[:4:4], "tool note failed: tool_not_executed", "user: Go on!", "assistant: Another end.")...)
+	s.ended(s.Result(s.branch(x, agent, "s-2", helix.Branch{From: "s-1", MessageIndex: &index}, "Continue!")), helix.Completed)
+	s.transcript("s-2", append(tale[:4:4], "tool note failed: tool_not_executed", "user: Continue!", "assistant: Another end.")...)
 	s.sameJSON(s.state("s-2"), `{"notes":[1],"last":1}`, "state")
 }
 
 func branchLatest(s *Stage) {
 	x, agent, _ := s.story(scripted.Text("And then?"))
-	s.ended(s.Result(s.branch(x, agent, "s-2", helix.Branch{From: "s-1"}, "Go on!")), helix.Completed)
-	s.transcript("s-2", append(tale[:6:6], "user: Go on!", "assistant: And then?")...)
+	s.ended(s.Result(s.branch(x, agent, "s-2", helix.Branch{From: "s-1"}, "Continue!")), helix.Completed)
+	s.transcript("s-2", append(tale[:6:6], "user: Continue!", "assistant: And then?")...)
 	s.sameJSON(s.state("s-2"), `{"notes":[1,2],"last":2}`, "state")
 }
 
 func branchSource(s *Stage) {
 	x, agent, _ := s.story(scripted.Call("note", num{7}), scripted.Text("Another end."), scripted.Call("note", num{8}), scripted.Text("More."))
 	before, chunks := s.load("s-1"), len(s.chunks("s-1"))
-	s.ended(s.Result(s.branch(x, agent, "s-2", helix.Branch{From: "s-1"}, "Go on!")), helix.Completed)
+	s.ended(s.Result(s.branch(x, agent, "s-2", helix.Branch{From: "s-1"}, "Continue!")), helix.Completed)
 	after := s.load("s-1")
 	s.same([]any{after.Version, after.Turn, after.MessageCount, after.Status}, []any{before.Version, before.Turn, before.MessageCount, before.Status}, "the source")
 	s.same(len(s.chunks("s-1")), chunks, "chunks of the source")
@@ -193,7 +193,7 @@ func branchLabels(s *Stage) {
 	s.same([]any{state.UserID, state.Tags, state.Metadata}, []any{"bob", []string{"copy"}, map[string]string{"k": "v"}}, "labels")
 }
 
-func branchGoesOn(s *Stage) {
+func branchContinues(s *Stage) {
 	x, agent, _ := s.story(scripted.Text("two"), fatal(), scripted.Text("three"), scripted.Text("four"))
 	s.ended(s.Result(s.branch(x, agent, "s-2", helix.Branch{From: "s-1"}, "second")), helix.Completed)
 	s.ended(s.Say(x, agent, "s-2", "third"), helix.Failed)
@@ -214,7 +214,7 @@ func branchMidStep(s *Stage) {
 		"user: Never mind.", "assistant: Done.")
 	s.sameJSON(s.state("s-2"), `{"notes":[1],"last":1}`, "state of the branch")
 	s.Submit(x, "s-1", helix.ToolResult(s.waiting(res, "pick").CallID, "blue"), helix.SubmitAccepted)
-	s.goesOn(x, agent, "s-1")
+	s.completes(x, agent, "s-1")
 	s.sameJSON(s.state("s-1"), `{"notes":[1],"last":1}`, "state of the source")
 }
 
@@ -244,12 +244,12 @@ func branchOntoCopy(s *Stage) {
 	s.ok(err, "clone")
 	index := 3
 	for _, from := range []helix.Branch{{From: "s-3"}, {From: "s-1", MessageIndex: &index}, {From: "s-1", Checkpoint: s.checkpoints("s-1")[1].ID}} {
-		_, err = x.Execute(s.ctx(), agent, helix.Input{SessionID: "s-2", Message: helix.UserText("Go on!"), Branch: &from})
+		_, err = x.Execute(s.ctx(), agent, helix.Input{SessionID: "s-2", Message: helix.UserText("Continue!"), Branch: &from})
 		s.refused(err, helix.ErrExists, "s-2")
 	}
 	s.transcript("s-2", tale...)
-	s.ended(s.Result(s.branch(x, agent, "s-2", helix.Branch{From: "s-1"}, "Go on!")), helix.Completed)
-	s.transcript("s-2", append(tale[:6:6], "user: Go on!", "assistant: The end of the copy.")...)
+	s.ended(s.Result(s.branch(x, agent, "s-2", helix.Branch{From: "s-1"}, "Continue!")), helix.Completed)
+	s.transcript("s-2", append(tale[:6:6], "user: Continue!", "assistant: The end of the copy.")...)
 }
 
 func branchRequest(s *Stage) {
@@ -315,7 +315,7 @@ func branchCutShort(s *Stage) {
 	s.ended(s.Result(s.branch(x, agent, "s-2", helix.Branch{From: "s-1"}, "Never mind.")), helix.Completed)
 	s.transcript("s-2", want...)
 	s.sameJSON(s.state("s-2"), `{"notes":[1],"last":1}`, "state of the branch")
-	s.ended(s.Result(s.Execute(x, agent, helix.Input{SessionID: "s-1", Message: helix.UserText("Go on."), AbandonPending: true})), helix.Completed)
+	s.ended(s.Result(s.Execute(x, agent, helix.Input{SessionID: "s-1", Message: helix.UserText("Continue."), AbandonPending: true})), helix.Completed)
 	s.ended(s.Result(s.branch(x, agent, "s-3", helix.Branch{From: "s-1"}, "Never mind.")), helix.Completed)
 	s.transcript("s-3", want...)
 }

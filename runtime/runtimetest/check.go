@@ -10,8 +10,8 @@ import (
 	"github.com/helixagents/helix/stream"
 )
 
-// checkSessions holds every session that the scenario made to what is true of all
-// sessions that nobody runs.
+// checkSessions checks every session that the scenario created for what holds for all
+// sessions that do not run.
 func (s *Stage) checkSessions() {
 	s.Helper()
 	for _, tenant := range s.tenants {
@@ -65,8 +65,8 @@ func (s *Stage) standsIn(tenant string, state *session.State) bool {
 	return slices.ContainsFunc(refs, func(ref session.ChildRef) bool { return ref.SessionID == state.ID && ref.Remote != nil })
 }
 
-// checkRuns wants one record per turn, numbered from 1, all ended as the session
-// says. It reports false when the last one still runs.
+// checkRuns checks that there is one record per turn, numbered from 1, and that all have
+// ended as the session has. It reports false when the last one still runs.
 func (s *Stage) checkRuns(state *session.State, runs []session.Run) bool {
 	s.Helper()
 	if len(runs) != state.Turn {
@@ -92,7 +92,8 @@ func (s *Stage) checkRuns(state *session.State, runs []session.Run) bool {
 	return true
 }
 
-// checkClosed wants the stream closed as the run ended and the lease given back.
+// checkClosed checks that the stream is closed as the run ended, and that the lease is
+// released.
 func (s *Stage) checkClosed(tenant string, state *session.State, run *session.Run) {
 	s.Helper()
 	want := stream.StatusEnded
@@ -102,7 +103,7 @@ func (s *Stage) checkClosed(tenant string, state *session.State, run *session.Ru
 	case run.Status.Suspended():
 		want = stream.StatusPaused
 	}
-	s.until("the stream of "+state.ID+" is "+string(want)+", and nothing is owed or held", func() bool {
+	s.until("the stream of "+state.ID+" is "+string(want)+", no close is missing and no lease is held", func() bool {
 		now, err := s.store().Now(s.ctx())
 		s.ok(err, "now")
 		state, err := s.Backend.Sessions().Tenant(tenant).Load(s.ctx(), state.ID)
@@ -113,8 +114,8 @@ func (s *Stage) checkClosed(tenant string, state *session.State, run *session.Ru
 	})
 }
 
-// checkStream wants every chunk to say where it comes from, and all of them to
-// fold into the transcript.
+// checkStream checks that every chunk names its origin, and that all of them fold into the
+// transcript.
 func (s *Stage) checkStream(tenant string, state *session.State, runs []session.Run, messages []session.Message) {
 	s.Helper()
 	id := state.ID
@@ -143,15 +144,14 @@ func (s *Stage) checkStream(tenant string, state *session.State, runs []session.
 			folded = folded[:len(folded)-1]
 		}
 	}
-	s.same(told(folded), told(messages), "the folded stream of %s, and its transcript", id)
+	s.same(rendered(folded), rendered(messages), "the folded stream of %s, and its transcript", id)
 	if s.album != nil {
 		s.checkSnapshots(tenant, state, whole)
 	}
 }
 
-// told renders messages with everything that a stream tells of them: not
-// the time, nor what only a provider wants to know.
-func told(messages []session.Message) string {
+// rendered renders everything of messages that a stream has: not the time, nor provider data.
+func rendered(messages []session.Message) string {
 	lines := make([]string, len(messages))
 	for i := range messages {
 		m := messages[i]

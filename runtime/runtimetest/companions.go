@@ -23,46 +23,46 @@ func companionScenarios() []Scenario {
 		{"output", "the output of a companion that has one is its answer", companionOutput},
 		{"names", "a companion is given a name that is free, also when two are spawned at once", companionNames},
 		{"bad names", "a name that does not fit, or is another agent's, is refused", companionBadNames},
-		{"names of others", "a session that somebody else has made where a companion's would be is neither read nor written to", companionForeign},
-		{"again by spawn", "spawning under the same name goes on with the same session", func(s *Stage) { companionAgain(s, helix.SpawnAgentTool) }},
-		{"again by message", "a message to a companion that is done goes on with the same session", func(s *Stage) { companionAgain(s, helix.SendMessageTool) }},
+		{"names of others", "a session that another caller created under a companion's id is neither read nor written", companionForeign},
+		{"again by spawn", "spawning under the same name continues the same session", func(s *Stage) { companionAgain(s, helix.SpawnAgentTool) }},
+		{"again by message", "a message to a companion that is done continues the same session", func(s *Stage) { companionAgain(s, helix.SendMessageTool) }},
 		{"again after finish", "a companion that finished with an output can be consulted again", companionAgainFinish},
 		{"failed", "a companion that failed starts fresh", companionFailed},
 		{"terminated", "a companion that was terminated starts fresh", companionTerminated},
-		{"terminated at work", "a companion that is terminated at work stops, tells nobody, and starts fresh", companionTerminatedAtWork},
+		{"terminated at work", "a companion that is terminated at work stops, reports nothing, and starts fresh", companionTerminatedAtWork},
 		{"unknown name", "calls to a companion that was never spawned are refused", companionUnknownName},
-		{"list and status", "a model can see how its companions stand", companionStatus},
+		{"list and status", "a model can see the status of its companions", companionStatus},
 		{"twice in one reply", "of two calls to the same companion in one reply the second is refused", companionTwice},
-		{"non-blocking", "a non-blocking companion works on by itself, in a stream of its own; its end is told once, at the next turn", companionNonBlocking},
-		{"notice at the next step", "the end of a companion is told at the next step of a parent at work", companionNoticeStep},
-		{"notice of a failure", "the failure of a companion is told", companionNoticeFailure},
-		{"message at work", "a message to a companion at work is taken in at its next step", companionMessage},
-		{"message as it ends", "a message that comes as a companion ends starts another turn, at whatever moment", companionMessageEnd},
+		{"non-blocking", "a non-blocking companion works independently, with its own stream; the model is told of its end once, at the next turn", companionNonBlocking},
+		{"notice at the next step", "a parent at work is told of a companion's end at its next step", companionNoticeStep},
+		{"notice of a failure", "the model is told of a companion's failure", companionNoticeFailure},
+		{"message at work", "a companion at work receives a message at its next step", companionMessage},
+		{"message as it ends", "a message that arrives as a companion ends starts another turn, at whatever moment", companionMessageEnd},
 		{"message race", "messages that race with a companion's end are never lost", companionMessageRace},
-		{"wait", "waiting for a companion at work suspends the parent until that has come to its end", companionWait},
+		{"wait", "waiting for a companion at work suspends the parent until the companion ends", companionWait},
 		{"wait for one that is done", "waiting for a companion that is done gives its result at once", companionWaitDone},
 		{"wait as it ends", "a companion that ends as the parent suspends wakes it, at whatever moment", companionWaitEnd},
 		{"wait and failure", "waiting for a companion that fails is a tool error", companionWaitFailure},
 		{"wait and kill", "a companion whose process died is taken over, and wakes the parent that waits", companionWaitKill},
-		{"wait for one that waits", "what a companion waits for is listed while its parent waits for it", companionWaitListed},
-		{"waits for a person", "a non-blocking companion that waits is answered through the root and goes on by itself", companionPerson},
+		{"wait for one that waits", "the waiting calls of a companion are listed while its parent waits for it", companionWaitListed},
+		{"waits for a person", "a non-blocking companion that waits is answered through the root and continues without a resume", companionPerson},
 		{"waits for a person elsewhere", "an answer from a process that does not know the agents reaches a companion", companionPersonElsewhere},
 		{"blocking waits for a person", "a blocking companion that waits suspends the parent", companionBlockingPerson},
 		{"aborted while waiting", "aborting a parent ends the blocking companion that it waits for", companionAbortWaiting},
-		{"left by a message", "a blocking companion that waits keeps its memory when a message moves on", func(s *Stage) { companionLeft(s, abandonPending) }},
-		{"left by an interrupt", "a blocking companion that waits keeps its memory when its parent is interrupted", func(s *Stage) { companionLeft(s, interruptBeside) }},
-		{"left by a failure", "a blocking companion that waits keeps its memory when its parent fails", func(s *Stage) { companionLeft(s, failBeside) }},
-		{"left, spawned again", "a companion that was left while it waited can be spawned again, and remembers", companionLeftSpawn},
-		{"left and terminated", "a companion that was left while it waited begins anew once it is terminated", companionLeftTerminated},
+		{"abandoned by a message", "a blocking companion that waits keeps its memory when a new message abandons it", func(s *Stage) { companionLeft(s, abandonPending) }},
+		{"abandoned by an interrupt", "a blocking companion that waits keeps its memory when its parent is interrupted", func(s *Stage) { companionLeft(s, interruptBeside) }},
+		{"abandoned by a failure", "a blocking companion that waits keeps its memory when its parent fails", func(s *Stage) { companionLeft(s, failBeside) }},
+		{"abandoned, spawned again", "a companion that was abandoned while it waited can be spawned again, and remembers", companionLeftSpawn},
+		{"abandoned and terminated", "a companion that was abandoned while it waited starts fresh once it is terminated", companionLeftTerminated},
 		{"parent stopped", "stopping the parent stops a blocking companion and not a non-blocking one", companionStopped},
 		{"refused step", "a reply that was never committed leaves no companion", companionRefused},
-		{"killed", "companions of a parent that died go on, each in the same run", companionKilled},
+		{"killed", "companions of a parent that died continue, each in the same run", companionKilled},
 		{"killed before the spawn", "a companion whose spawn was committed is started once", companionKilledBefore},
 		{"with a client tool", "companions in a step that waits for a person are called once", companionMixed},
-		{"hooks", "hooks are told of companions, and may veto", companionHooks},
-		{"vetoed again", "a companion that is done stays so when it is spawned again and that is vetoed", companionVetoedAgain},
+		{"hooks", "hooks see companions, and may veto", companionHooks},
+		{"vetoed again", "a finished companion stays finished when a second spawn is vetoed", companionVetoedAgain},
 		{"of a sub-agent", "a sub-agent may have companions", companionOfSub},
-		{"messages are cheap", "a message to a companion of a session that never went back does not read all that it was told", companionCheap},
+		{"messages are cheap", "a message to a companion of a session that was never rewound does not read its whole inbox history", companionCheap},
 	}
 }
 
@@ -1002,13 +1002,13 @@ func left(beside helix.Tool, ran *tally, more ...scripted.Step) *helix.Agent {
 }
 
 // moveOn gives a tool, and a way to have the parent of a companion that waits move on
-// while that tool is called beside it. The way gives who goes on.
+// while that tool is called beside it. The way returns the agent that continues.
 type moveOn func(s *Stage) (beside helix.Tool, leave func(x Executor, agent *helix.Agent, run helix.Run) Executor)
 
 func abandonPending(s *Stage) (helix.Tool, func(Executor, *helix.Agent, helix.Run) Executor) {
 	return double(), func(x Executor, agent *helix.Agent, run helix.Run) Executor {
 		s.ended(s.Result(run), helix.SuspendedStepPartial)
-		s.ended(s.Result(s.Execute(x, agent, helix.Input{SessionID: "s-1", Message: helix.UserText("Go on."), AbandonPending: true})), helix.Completed)
+		s.ended(s.Result(s.Execute(x, agent, helix.Input{SessionID: "s-1", Message: helix.UserText("Continue."), AbandonPending: true})), helix.Completed)
 		return x
 	}
 }
@@ -1027,7 +1027,7 @@ func interruptBeside(s *Stage) (helix.Tool, func(Executor, *helix.Agent, helix.R
 		s.bobWaits(x)
 		s.ok(x.Interrupt(s.ctx(), "s-1", "lunch"), "interrupt")
 		s.ended(s.Result(run), helix.Interrupted)
-		s.ended(s.Say(x, agent, "s-1", "Go on."), helix.Completed)
+		s.ended(s.Say(x, agent, "s-1", "Continue."), helix.Completed)
 		return x
 	}
 }
@@ -1046,14 +1046,14 @@ func failBeside(s *Stage) (helix.Tool, func(Executor, *helix.Agent, helix.Run) E
 		failed := func() bool { return s.load("s-1").Status == session.Failed }
 		for rounds := 0; !failed(); rounds++ { // it is given up because its processes keep dying
 			if rounds == 12 {
-				s.Fatal("the parent is not given up")
+				s.Fatal("the parent does not fail")
 			}
 			x.Kill()
 			before := made.of("wait")
 			x, _ = s.heir(agent)
 			s.until("the parent was taken over", func() bool { return made.of("wait") > before || failed() })
 		}
-		s.ended(s.Say(x, agent, "s-1", "Go on."), helix.Completed)
+		s.ended(s.Say(x, agent, "s-1", "Continue."), helix.Completed)
 		return x
 	}
 }
@@ -1078,7 +1078,7 @@ func companionLeftSpawn(s *Stage) {
 	x := s.mortal(agent)
 	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
 	leave(x, agent, s.Begin(x, agent, "s-1", "And?"))
-	s.same(s.status(helix.GetChildStatusTool), "interrupted", "how it stands")
+	s.same(s.status(helix.GetChildStatusTool), "interrupted", "status")
 	s.same(s.status(helix.SpawnAgentTool), `completed "three"`, "the third answer")
 	s.remembers()
 }
@@ -1094,7 +1094,7 @@ func companionLeftTerminated(s *Stage) {
 	s.transcript(s.companion("bob"), "user: third", "assistant: three")
 }
 
-// remembers wants the companion bob to have all three consultations in its transcript.
+// remembers checks that the companion bob has all three consultations in its transcript.
 func (s *Stage) remembers() {
 	s.Helper()
 	s.transcript(s.companion("bob"), "user: first", "assistant: one", "user: second", `assistant: sign({"n":3})`, "tool sign failed: tool_not_executed",

@@ -16,19 +16,19 @@ import (
 
 func deadlineScenarios() []Scenario {
 	return []Scenario{
-		{"deadlines", "a call waits for 24 hours, or as long as its tool says, or for ever", deadlineLengths},
-		{"deadline at a resume", "a session that was left past its deadline is resumed with a timeout", deadlineResume},
-		{"deadline at an execute", "a session that was left past its deadline takes a new message at once", deadlineExecute},
-		{"deadline in a sweep", "a session past its deadline goes on without anybody touching it, also when its process is gone", deadlineSweep},
-		{"deadline of a tenant", "deadlines of every tenant are seen to", deadlineTenant},
-		{"deadline told", "a timeout is shown to watchers, reported as usage, logged, and told to the hooks", deadlineTold},
-		{"deadline in a live run", "a deadline that passes while a sibling runs is seen to by the same run", deadlineLive},
+		{"deadlines", "a call waits for 24 hours, or as long as its tool says, or forever", deadlineLengths},
+		{"deadline at a resume", "a session whose deadline has passed is resumed with a timeout", deadlineResume},
+		{"deadline at an execute", "a session whose deadline has passed takes a new message at once", deadlineExecute},
+		{"deadline in a sweep", "a session whose deadline has passed continues without a request, also when its process has died", deadlineSweep},
+		{"deadline of a tenant", "deadlines of every tenant are handled", deadlineTenant},
+		{"deadline reported", "a timeout is streamed, reported as usage, logged, and passed to the hooks", deadlineTold},
+		{"deadline in a live run", "a deadline that passes while a sibling runs is handled by the same run", deadlineLive},
 		{"one of two deadlines", "one deadline that passes suspends the session again for the other call, once", deadlineOneOfTwo},
-		{"answer past the deadline", "an answer that comes before the timeout was taken in counts, however late", deadlineAnswered},
-		{"answer at the deadline", "an answer that comes as the timeout is about to be taken in counts", deadlineAnsweredLast},
-		{"answer at the suspension", "an answer that comes as a timeout is about to be kept counts", deadlineAnsweredKept},
+		{"answer past the deadline", "an answer that arrives before the timeout is recorded counts, however late", deadlineAnswered},
+		{"answer at the deadline", "an answer that arrives just before the timeout is recorded counts", deadlineAnsweredLast},
+		{"answer at the suspension", "an answer that arrives just before a timeout is kept at a suspension counts", deadlineAnsweredKept},
 		{"late answer", "an answer after the timeout is recorded once, and the model is told once, in the next turn", lateNextTurn},
-		{"late answer to a live run", "a late answer to a run that goes on is told to the model at its next call", lateSameRun},
+		{"late answer to a live run", "a late answer to a live run is told to the model at its next call", lateSameRun},
 		{"late approval", "a late approval carries nothing out; the model is told", lateApproval},
 		{"late answer by policy", "a tool's policy also decides who may answer late", latePolicy},
 	}
@@ -103,7 +103,7 @@ func deadlineLengths(s *Stage) {
 
 func deadlineResume(s *Stage) {
 	y, agent, _ := s.expired(Options{})
-	s.goesOn(y, agent, "s-1")
+	s.completes(y, agent, "s-1")
 	s.transcript("s-1", "user: Hi!", `assistant: pick({"n":1})`, timedOut, "assistant: Done.")
 	s.refused(s.messages("s-1")[2].Parts[0].Error, code(session.CodeClientTimeout), "pick", s.pace(brief).String())
 	s.same(s.entry("s-1", "pick").State, session.PendingTimedOut, "state of the wait")
@@ -120,7 +120,7 @@ func deadlineExecute(s *Stage) {
 	s.Submit(y, "s-1", helix.ToolResult(s.waiting(res, "pick").CallID, "blue"), helix.SubmitLate)
 }
 
-// timeoutReported wants a wait to be reported, once, and logged.
+// timeoutReported checks that a wait is reported, once, and logged.
 func (s *Stage) timeoutReported(m *meter, p session.Pending) {
 	s.Helper()
 	waits := m.waits()
@@ -205,7 +205,7 @@ func deadlineOneOfTwo(s *Stage) {
 	agent := waitingAgent(withDeadline(onClient("pick"), s.pace(brief)), onClient("tell"))
 	x := s.StartWith(Options{Agents: []*helix.Agent{agent}, Usage: m, LeaseTTL: lease})
 	res := s.waitsOn(x, agent, "s-1")
-	s.until("the deadline was seen to", func() bool {
+	s.until("the deadline was handled", func() bool {
 		return s.entry("s-1", "pick").State == session.PendingTimedOut
 	})
 	s.idle(2 * lease) // in which nothing more is due
@@ -215,7 +215,7 @@ func deadlineOneOfTwo(s *Stage) {
 	s.same(toolsOf(again.Pending), "tell", "calls that still wait")
 	s.timeoutReported(m, s.entry("s-1", "pick"))
 	s.Submit(x, "s-1", helix.ToolResult(s.waiting(res, "tell").CallID, "t"), helix.SubmitAccepted)
-	s.goesOn(x, agent, "s-1")
+	s.completes(x, agent, "s-1")
 	s.transcript("s-1", "user: Hi!", `assistant: pick({"n":1}), tell({"n":2})`, timedOut, `tool tell: "t"`, "assistant: Done.")
 	s.same(len(m.waits()), 2, "waits reported")
 }
@@ -225,7 +225,7 @@ func deadlineAnswered(s *Stage) {
 	y, agent, res := s.expired(Options{Usage: m})
 	p := s.waiting(res, "pick")
 	s.same(s.Submit(y, "s-1", helix.ToolResult(p.CallID, "blue"), helix.SubmitAccepted).Continuation, helix.CallerResumes, "continuation")
-	s.goesOn(y, agent, "s-1")
+	s.completes(y, agent, "s-1")
 	s.transcript("s-1", "user: Hi!", `assistant: pick({"n":1})`, `tool pick: "blue"`, "assistant: Done.")
 	waits := m.waits()
 	s.same([]any{len(waits), waits[0].Success}, []any{1, true}, "waits reported")
@@ -255,7 +255,7 @@ func deadlineAnsweredLast(s *Stage) {
 	res := s.waitsOn(x, agent, "s-1")
 	y = s.StartOther(Options{})
 	s.past(s.waiting(res, "pick"))
-	res = s.goesOn(x, agent, "s-1")
+	res = s.completes(x, agent, "s-1")
 	s.same(told.String(), "false\naccepted running\ntrue", "what the hook was told and did")
 	s.transcript("s-1", "user: Hi!", `assistant: pick({"n":1}), note({"n":2})`, `tool pick: "blue"`, "tool note: 1", "assistant: Done.")
 	s.same(res.Usage.ToolCalls, 2, "calls of the run")
@@ -292,7 +292,7 @@ func deadlineAnsweredKept(s *Stage) {
 	s.ended(res, helix.SuspendedStepPartial)
 	s.same(told.String(), "false\naccepted <nil>\ntrue", "what was reported and done")
 	s.Submit(x, "s-1", helix.ToolResult(s.waiting(res, "tell").CallID, "t"), helix.SubmitAccepted)
-	s.goesOn(x, agent, "s-1")
+	s.completes(x, agent, "s-1")
 	s.transcript("s-1", "user: Hi!", `assistant: pick({"n":1}), tell({"n":2})`, `tool pick: "blue"`, `tool tell: "t"`, "assistant: Done.")
 	s.sameJSON(s.state("s-1"), `{"notes":[1,1],"last":0}`, "state")
 	s.sameJSON(s.foldState(`{"notes":[],"last":0}`, s.chunks("s-1")), `{"notes":[1,1],"last":0}`, "the folded state")
@@ -315,7 +315,7 @@ func lateNextTurn(s *Stage) {
 	x := s.startUnhurried(agent)
 	p := s.waiting(s.waitsOn(x, agent, "s-1"), "pick")
 	s.past(p)
-	s.goesOn(x, agent, "s-1")
+	s.completes(x, agent, "s-1")
 	before := s.load("s-1")
 	out := s.Submit(s.StartOther(Options{}), "s-1", helix.ToolResult(p.CallID, "blue"), helix.SubmitLate)
 	s.same(out.Continuation, "", "continuation")
@@ -366,7 +366,7 @@ func lateApproval(s *Stage) {
 	x := s.startUnhurried(agent)
 	p := s.waiting(s.waitsOn(x, agent, "s-1"), "pay")
 	s.past(p)
-	s.goesOn(x, agent, "s-1")
+	s.completes(x, agent, "s-1")
 	_, err := x.Submit(s.ctx(), "s-1", approve(p.CallID, "another"))
 	s.refused(err, helix.ErrSubmissionKind)
 	s.Submit(x, "s-1", approve(p.CallID, p.ApprovalID), helix.SubmitLate)
@@ -391,7 +391,7 @@ func latePolicy(s *Stage) {
 	x := s.startUnhurried(agent)
 	p := s.waiting(s.waitsOn(x, agent, "s-1"), "pick")
 	s.past(p)
-	s.goesOn(x, agent, "s-1")
+	s.completes(x, agent, "s-1")
 	before := s.entries("s-1")
 	_, err := x.Submit(s.ctx(), "s-1", helix.ToolResult(p.CallID, "red").By(helix.User{ID: "bob"}))
 	s.refused(err, helix.ErrNotAllowed, "only alice picks")

@@ -1,18 +1,19 @@
-// Package runtimetest is the suite that every runtime passes, on every backend.
+// Package runtimetest is the conformance suite of runtimes. Every runtime passes it, on
+// every backend.
 //
-// A behaviour of a runtime is a [Scenario]: it gets an executor and a backend and
-// says in one line what it holds them to. A runtime runs them all:
+// A [Scenario] tests one behaviour, which its Doc states in one line. The test of a runtime
+// runs all of them:
 //
-//	func TestRuntime(t *testing.T) {
+//	func TestScenarios(t *testing.T) {
 //		runtimetest.Run(t, runtimetest.Config{
-//			NewBackend:  func(t testing.TB) store.Backend { … },
-//			NewExecutor: func(t testing.TB, b store.Backend, opts runtimetest.Options) runtimetest.Executor { … },
+//			NewBackend: func(t testing.TB) store.Backend { … },
+//			NewRuntime: func(t testing.TB, deployment string, opts helix.RuntimeOptions) helix.Runtime { … },
 //		})
 //	}
 //
-// Scenarios use nothing but [helix.Executor], the backend's interfaces and
-// scripted models, so that a later runtime or store runs the very same list.
-// After each of them, every session it made is held to what is true of all
-// sessions: the transcript is one that a model accepts, folding the stream gives
-// it, chunks are numbered densely from 1, and the runs' turns are contiguous.
+// Scenarios use only [helix.Runtime], the backend's interfaces and scripted models, so that
+// every runtime and every store runs the same list. After each scenario, the suite checks
+// every session that it created: the transcript is valid for a model, folding the stream
+// gives the transcript, chunks are numbered densely from 1, and the turns of the runs are
+// contiguous.
 package runtimetest

@@ -16,7 +16,7 @@ import (
 func executeScenarios() []Scenario {
 	return []Scenario{
 		{"new", "executing an unknown session id creates the session and runs its first turn", executeNew},
-		{"minted id", "an empty session id is replaced by a new one that the run tells", executeMinted},
+		{"minted id", "an empty session id is replaced by a new one that the run reports", executeMinted},
 		{"labels", "user, tags, metadata and expiry of the input are the session's, and tools see them", executeLabels},
 		{"request repeated", "a repeated request id attaches to the run that the first one started, which has ended", executeRepeated},
 		{"request while running", "a repeated request id attaches to the run while it runs, also from another process", executeAttached},
@@ -26,22 +26,22 @@ func executeScenarios() []Scenario {
 		{"paused", "a paused session refuses a turn with ErrPaused until it is resumed", executePaused},
 		{"waiting for a person", "a session that waits for a person refuses a turn with ErrAwaitingInput, naming the calls", executeAwaiting},
 		{"attach", "another process attaches to a run, follows it and gets its result", executeAttach},
-		{"caller gone", "a run goes on though the request that began it has ended", executeCallerGone},
+		{"caller disconnects", "a run continues though the request that started it has ended", executeCallerGone},
 		{"races", "processes that execute, resume and retry one session at once get one run or a typed error each", executeRaces},
 		{"no message", "a turn without a message is refused", executeNoMessage},
 		{"wrong role", "a turn begins with user messages only", executeWrongRole},
 		{"several messages", "several messages of one input reach the model in order", executeSeveralMessages},
 		{"hidden message", "a hidden message reaches the model and is marked in the transcript", executeHidden},
-		{"file", "a file of the user's reaches the model and the transcript", executeFile},
+		{"file", "a user's file reaches the model and the transcript", executeFile},
 		{"instructions", "instructions and tools are offered to the model", executeInstructions},
 		{"instructions from state", "an instructions function sees the state and the transcript's length", executeInstructionsFunc},
 		{"model from state", "model and settings functions see the state, at each model call", executeModelFunc},
-		{"instructions fail", "a failing instructions function fails the run, and the session goes on", executeInstructionsFail},
+		{"instructions fail", "a failing instructions function fails the run, and the session continues", executeInstructionsFail},
 		{"reasoning", "reasoning is streamed and kept in the transcript", executeReasoning},
 		{"another agent", "a session belongs to its agent; another one is refused", executeAnotherAgent},
 		{"bad definition", "an agent that cannot work is refused, with its name and the field", executeBadDefinition},
 		{"two definitions", "two agents of one name in one process are refused", executeTwoDefinitions},
-		{"deleted", "a session deleted during its run stays deleted, and the executor goes on", executeDeleted},
+		{"deleted", "a session deleted during its run stays deleted, and the executor still works", executeDeleted},
 		{"many sessions", "many sessions run at the same time without meeting", executeMany},
 	}
 }
@@ -233,10 +233,10 @@ func executePaused(s *Stage) {
 	s.same(changed.OK, true, "paused")
 	_, err = x.Execute(s.ctx(), agent, helix.Input{SessionID: "s-1", Message: helix.UserText("second")})
 	s.refused(err, helix.ErrPaused, "s-1")
-	message := helix.UserText("go on")
+	message := helix.UserText("continue")
 	s.ended(s.Result(s.Resume(x, "s-1", helix.ResumeOptions{Message: &message})), helix.Completed)
 	s.ended(s.Say(x, agent, "s-1", "third"), helix.Completed)
-	s.transcript("s-1", "user: first", "assistant: one", "user: go on", "assistant: two", "user: third", "assistant: three")
+	s.transcript("s-1", "user: first", "assistant: one", "user: continue", "assistant: two", "user: third", "assistant: three")
 }
 
 // foreignRun starts a run on session s-1 that another runtime drives.

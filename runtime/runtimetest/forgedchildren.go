@@ -15,14 +15,14 @@ func forgedChildScenarios() []Scenario {
 	return []Scenario{
 		{"guessed", "the id of a sub-agent's session can be neither computed nor chosen; the sub-agent is asked", guessedChild},
 		{"guessed remote", "the same for a remote agent's stand-in", guessedRemote},
-		{"guessed peer", "who knows a stand-in's id cannot create the session that the other server is asked for", guessedPeer},
-		{"completed", "the outcome of a session that somebody else made under the child's id is not the call's", func(s *Stage) { plantedChild(s, session.RunCompleted) }},
-		{"running", "a run of somebody else's under the child's id is neither taken over nor stopped", func(s *Stage) { plantedChild(s, session.RunRunning) }},
-		{"suspended", "the waits of somebody else's session under the child's id are not shown, answered or ended", func(s *Stage) { plantedChild(s, session.RunSuspendedClientTool) }},
-		{"completed remote", "the outcome of a session that somebody else made under the stand-in's id is not the call's", func(s *Stage) { plantedRemote(s, session.RunCompleted) }},
-		{"running remote", "a run of somebody else's under the stand-in's id is neither taken over nor stopped", func(s *Stage) { plantedRemote(s, session.RunRunning) }},
-		{"completed companion", "the outcome of a session that somebody else made under a companion's id is not the companion's", func(s *Stage) { plantedCompanion(s, helix.Blocking) }},
-		{"completed companion by itself", "the same for a companion that works by itself", func(s *Stage) { plantedCompanion(s, helix.NonBlocking) }},
+		{"guessed peer", "a caller who knows a stand-in's id cannot create the session that the other server is asked for", guessedPeer},
+		{"completed", "the outcome of a session that another caller created under the child's id is not the call's", func(s *Stage) { plantedChild(s, session.RunCompleted) }},
+		{"running", "another caller's run under the child's id is neither taken over nor stopped", func(s *Stage) { plantedChild(s, session.RunRunning) }},
+		{"suspended", "the waits of another caller's session under the child's id are not shown, answered or ended", func(s *Stage) { plantedChild(s, session.RunSuspendedClientTool) }},
+		{"completed remote", "the outcome of a session that another caller created under the stand-in's id is not the call's", func(s *Stage) { plantedRemote(s, session.RunCompleted) }},
+		{"running remote", "another caller's run under the stand-in's id is neither taken over nor stopped", func(s *Stage) { plantedRemote(s, session.RunRunning) }},
+		{"completed companion", "the outcome of a session that another caller created under a companion's id is not the companion's", func(s *Stage) { plantedCompanion(s, helix.Blocking) }},
+		{"completed detached companion", "the same for a detached companion", func(s *Stage) { plantedCompanion(s, helix.NonBlocking) }},
 	}
 }
 
@@ -103,7 +103,7 @@ func guessedPeer(s *Stage) {
 	}
 }
 
-// noForgery wants the forged words to be in no transcript and no stream.
+// noForgery checks that the forged words are in no transcript and no stream.
 func (s *Stage) noForgery() {
 	s.Helper()
 	for _, id := range s.sessions() {
@@ -118,7 +118,7 @@ func (s *Stage) noForgery() {
 }
 
 // plant writes a session of eve's under an id, as no client can: its run stands as
-// it is told to. It gives how to compare and remove it.
+// it is told to. It gives functions that compare and remove it.
 func (s *Stage) plant(id, agent, callID string, as session.RunStatus) {
 	s.Helper()
 	store := s.store()
@@ -189,8 +189,8 @@ func (s *Stage) planting(agent string, as session.RunStatus) (*frail, func()) {
 	}
 }
 
-// refusedCall wants the first call of s-1 to have failed, and the session to have
-// gone on.
+// refusedCall checks that the first call of s-1 has failed, and that the session has
+// continued.
 func (s *Stage) refusedCall(x helix.Executor, res *helix.Result) {
 	s.Helper()
 	s.ended(res, helix.Completed)

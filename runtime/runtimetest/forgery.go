@@ -13,13 +13,13 @@ func forgeryScenarios() []Scenario {
 	return []Scenario{
 		{"answer of another kind", "an approval takes no result, and a client tool no approval; nothing is stored", forgeKind},
 		{"wrong approval id", "an approval must repeat the id of its request; nothing is stored otherwise", forgeApprovalID},
-		{"unknown call", "an answer to a call that nobody made changes nothing", forgeUnknown},
+		{"unknown call", "an answer to an unknown call changes nothing", forgeUnknown},
 		{"call of another session", "a call is answered at its own session only", forgeSession},
-		{"call of another tenant", "what is another tenant's cannot be answered, nor seen to wait", forgeTenant},
+		{"call of another tenant", "calls of another tenant can be neither answered nor listed", forgeTenant},
 		{"user of another tenant", "a user of another tenant cannot answer", forgeUserTenant},
-		{"too large", "an answer at its limits is taken, one over them is refused with the limit, and nothing is stored", forgeLimits},
+		{"too large", "an answer at its limits is accepted; one over them is refused with the limit, and nothing is stored", forgeLimits},
 		{"malformed", "an answer that contradicts itself or cannot be stored is refused, naming the field", forgeMalformed},
-		{"forged, then answered", "whatever was refused, the right answer is taken after it", forgeThenAnswer},
+		{"forged, then answered", "the right answer is accepted after refused ones", forgeThenAnswer},
 	}
 }
 
@@ -52,7 +52,7 @@ func forgeKind(s *Stage) {
 	s.refused(err, helix.ErrAwaitingInput)
 	s.Submit(x, "s-1", helix.ToolResult(pick.CallID, "blue"), helix.SubmitAccepted)
 	s.Submit(x, "s-1", approve(pay.CallID, pay.ApprovalID), helix.SubmitAccepted)
-	s.goesOn(x, agent, "s-1")
+	s.completes(x, agent, "s-1")
 	s.same(ran.of("pay"), 1, "payments")
 }
 
@@ -70,7 +70,7 @@ func forgeApprovalID(s *Stage) {
 	s.Submit(x, "s-1", approve(a.CallID, a.ApprovalID), helix.SubmitAccepted)
 	s.forged(x, approve(a.CallID, b.ApprovalID), helix.ErrSubmissionKind) // also when it is over
 	s.Submit(x, "s-1", deny(b.CallID, b.ApprovalID, ""), helix.SubmitAccepted)
-	s.goesOn(x, agent, "s-1")
+	s.completes(x, agent, "s-1")
 	s.same([]int{ran.of("a"), ran.of("b")}, []int{1, 0}, "how often the tools ran")
 }
 
@@ -92,7 +92,7 @@ func forgeUnknown(s *Stage) {
 	_, err = x.Waiting(s.ctx(), "../etc")
 	s.refused(err, helix.ErrInvalid)
 	s.Submit(x, "s-1", helix.ToolResult(s.waiting(res, "pick").CallID, 1), helix.SubmitAccepted)
-	s.goesOn(x, agent, "s-1")
+	s.completes(x, agent, "s-1")
 }
 
 func forgeSession(s *Stage) {
@@ -105,7 +105,7 @@ func forgeSession(s *Stage) {
 	s.Submit(x, "s-1", approve(two.CallID, two.ApprovalID), helix.SubmitUnknownCall)
 	s.same(s.entries("s-1")+s.entries("s-2"), before, "the waits of both sessions")
 	s.Submit(x, "s-1", approve(one.CallID, one.ApprovalID), helix.SubmitAccepted)
-	s.goesOn(x, agent, "s-1")
+	s.completes(x, agent, "s-1")
 	_, err := x.Resume(s.ctx(), "s-2", helix.ResumeOptions{})
 	s.refused(err, helix.ErrAwaitingInput)
 	s.same(ran.of("pay"), 1, "payments")
@@ -128,7 +128,7 @@ func forgeTenant(s *Stage) {
 	_, err := acme.Resume(s.ctx(), "s-1", helix.ResumeOptions{})
 	s.refused(err, helix.ErrAwaitingInput)
 	s.Submit(acme, "s-1", approve(p.CallID, p.ApprovalID), helix.SubmitAccepted)
-	s.goesOn(acme, agent, "s-1")
+	s.completes(acme, agent, "s-1")
 	s.same(ran.of("pay"), 1, "payments")
 	list, err := umbrella.Waiting(s.ctx(), "s-1")
 	s.ok(err, "waiting calls")
@@ -140,7 +140,7 @@ func forgeUserTenant(s *Stage) {
 	p := s.waiting(res, "pick")
 	s.forged(x, helix.ToolResult(p.CallID, 1).By(helix.User{ID: "mallory", Tenant: "acme"}), helix.ErrNotFound)
 	s.Submit(x, "s-1", helix.ToolResult(p.CallID, 1).By(helix.User{ID: "alice", Tenant: session.DefaultTenant}), helix.SubmitAccepted)
-	s.goesOn(x, agent, "s-1")
+	s.completes(x, agent, "s-1")
 }
 
 func forgeLimits(s *Stage) {
@@ -160,7 +160,7 @@ func forgeLimits(s *Stage) {
 	s.Submit(x, "s-1", helix.ToolResult(a.CallID, text(maxResult-2)).By(helix.User{ID: text(maxID)}), helix.SubmitAccepted)
 	s.Submit(x, "s-1", helix.ToolError(b.CallID, text(maxError)), helix.SubmitAccepted)
 	s.Submit(x, "s-1", deny(pay.CallID, pay.ApprovalID, text(maxError)), helix.SubmitAccepted)
-	s.goesOn(x, agent, "s-1")
+	s.completes(x, agent, "s-1")
 	messages := s.messages("s-1")
 	s.same(len(messages[2].Parts[0].ResultJSON()), maxResult, "bytes of the result")
 	for i, want := range []string{text(maxError), text(maxError)} {
@@ -193,7 +193,7 @@ func forgeMalformed(s *Stage) {
 	s.forged(x, helix.Submission{}, helix.ErrInvalid)
 	s.logged("client_tool.validation_failed", "both a result and an error")
 	s.Submit(x, "s-1", helix.ToolError(p.CallID, ""), helix.SubmitAccepted)
-	s.goesOn(x, agent, "s-1")
+	s.completes(x, agent, "s-1")
 	s.transcript("s-1", "user: Hi!", `assistant: pick({"n":1})`, "tool pick failed: tool_execution_failed", "assistant: Done.")
 }
 

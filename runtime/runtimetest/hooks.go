@@ -22,19 +22,19 @@ func hookScenarios() []Scenario {
 		{"composition", "hooks of the runtime come first, then the agent's, then those of the execution", hookComposition},
 		{"per run refused", "hooks of one run are refused unless the caller accepts that they are ephemeral", hookEphemeral},
 		{"veto", "a failing BeforeTool vetoes the call; the model sees a tool error, and the tool does not run", hookVeto},
-		{"before model fails", "a failing BeforeLLMCall fails the run, and the session goes on", hookModelRefused},
+		{"before model fails", "a failing BeforeLLMCall fails the run, and the session continues", hookModelRefused},
 		{"changes the request", "BeforeLLMCall may change what the model is sent, and not what is stored", hookChangesRequest},
-		{"attempts", "BeforeLLMCall is told the attempt", hookAttempts},
-		{"state in the commit", "what hooks change is part of the step's own commit", hookStateInCommit},
+		{"attempts", "BeforeLLMCall gets the number of the attempt", hookAttempts},
+		{"state in the commit", "state changes by hooks are part of the step's own commit", hookStateInCommit},
 		{"hooks see state", "hooks see what calls and hooks before them have changed", hookSeesState},
-		{"failing", "a hook that fails is logged, and the run goes on", hookFailing},
-		{"failing set", "what one set of hooks did to the state stands when another set's hook fails, whose own is dropped", hookFailingSet},
-		{"told once", "OnAgentComplete is told once per turn, however soon the next one begins", hookToldOnce},
+		{"failing", "a hook that fails is logged, and the run continues", hookFailing},
+		{"failing set", "when a hook of one set fails, the state changes of that set are dropped and those of the other sets are kept", hookFailingSet},
+		{"called once", "OnAgentComplete is called once per turn, however soon the next one starts", hookToldOnce},
 		{"panicking", "a hook that panics is logged, and the hooks after it are still called", hookPanicking},
 		{"panicking gate", "a BeforeTool that panics vetoes, a BeforeLLMCall that panics fails the run", hookPanickingGate},
-		{"veto of a client tool", "BeforeTool is told of a call before the client sees it, and vetoes it", hookClientVeto},
-		{"resumed from", "OnAgentResumed has the checkpoint that the run continues from, whether the session was taken back or not", hookResumedFrom},
-		{"lifecycle", "start, complete, fail, suspend and resume are told, with the run before", hookLifecycle},
+		{"veto of a client tool", "BeforeTool is called before the client sees the call, and vetoes it", hookClientVeto},
+		{"resumed from", "OnAgentResumed has the checkpoint that the run continues from, whether the session was rewound or not", hookResumedFrom},
+		{"lifecycle", "hooks see start, completion, failure, suspension and resumption, with the run before", hookLifecycle},
 		{"results", "AfterTool sees results and errors; OnAgentComplete output, steps and usage", hookResults},
 		{"events", "hooks may send custom events", hookEvents},
 	}
@@ -226,7 +226,7 @@ func hookClientVeto(s *Stage) {
 	s.same(len(res.Pending), 1, "calls that wait")
 	s.sameJSON(s.state("s-1"), `{"notes":[4],"last":0}`, "the state while it waits")
 	s.Submit(x, "s-1", helix.ToolResult(s.waiting(res, "pick").CallID, "blue"), session.SubmitAccepted)
-	s.ended(s.goesOn(x, agent, "s-1"), helix.Completed)
+	s.ended(s.completes(x, agent, "s-1"), helix.Completed)
 	s.transcript("s-1", "user: Hi!", `assistant: pick({"n":1}), drop({"n":2})`, `tool pick: "blue"`, "tool drop failed: tool_vetoed", "assistant: Done.")
 	s.same(j.String(), strings.Join([]string{
 		`before pick{"n":1}, while 0 wait`, `before drop{"n":2}, while 0 wait`, "after pick", "after drop",

@@ -13,19 +13,19 @@ import (
 
 func lifetimeScenarios() []Scenario {
 	return []Scenario{
-		{"expiry of a session in use", "an old session that is used does not expire; it does when it has waited for as long as it may", lifetimeInUse},
+		{"expiry of a session in use", "an old session that is in use does not expire; it does when it has waited for its time to live", lifetimeInUse},
 		{"expiry is moved", "the expiry that a turn is given moves that of its session", lifetimeMoved},
-		{"expiry is seen", "run, session, stream, hooks and one error line of the log tell that a session has expired, and it can be retried", lifetimeSeen},
-		{"paused orphan", "a session that was paused while its run was orphaned is resumed: the run goes on", lifetimePausedOrphan},
-		{"paused after its end", "resuming a session that was paused after its run had ended lets go of it, and asks no model", lifetimePausedEnded},
-		{"paused after its end, cut short", "a session that a process died over while letting go of it is as its run has ended", lifetimePausedCutShort},
+		{"expiry is seen", "run, session, stream, hooks and one error log line report that a session has expired, and it can be retried", lifetimeSeen},
+		{"paused orphan", "a session that was paused while its run was orphaned is resumed: the run continues", lifetimePausedOrphan},
+		{"paused after its end", "resuming a session that was paused after its run had ended lifts the pause, and asks no model", lifetimePausedEnded},
+		{"paused after its end, cut short", "a session whose process died while it lifted the pause has the status of its run's end", lifetimePausedCutShort},
 		{"aborted orphan", "an orphan whose agent no process knows is ended by an abort, whether its lease has expired or not", lifetimeAbortedOrphan},
-		{"aborted paused orphan", "an orphan that is held by an operator is ended by an abort", lifetimeAbortedPaused},
-		{"aborted orphan's sub-agent", "a process that dies over the end of an aborted orphan leaves none of its sub-agents at work", lifetimeAbortedBelow},
+		{"aborted paused orphan", "a paused orphan is ended by an abort", lifetimeAbortedPaused},
+		{"aborted orphan's sub-agent", "a process that dies while it ends an aborted orphan leaves none of its sub-agents at work", lifetimeAbortedBelow},
 		{"aborted by its handle", "a run that waits is aborted by its handle, and an old handle aborts no later run", lifetimeHandle},
-		{"left calls are told", "calls that end because a new message came are told to hooks and watchers, also after a crash", lifetimeLeftCalls},
-		{"renewal at the end", "a lease that is given back while it is being renewed is not taken for lost", lifetimeRenewal},
-		{"companion failed from outside", "a caller that waits for a companion is woken when that is failed by a process which does not know it", lifetimeCompanion},
+		{"abandoned calls reported", "calls that a new message abandons are reported to hooks and stream, also after a crash", lifetimeLeftCalls},
+		{"renewal at the end", "a lease that is released while it is being renewed is not taken for lost", lifetimeRenewal},
+		{"companion failed from outside", "a caller that waits for a companion is woken when a process that does not know the companion fails it", lifetimeCompanion},
 	}
 }
 
@@ -145,7 +145,7 @@ func lifetimePausedOrphan(s *Stage) {
 	s.refused(err, helix.ErrAlreadyRunning, "paused")
 	s.same(s.load("s-1").Status, session.Paused, "status after a resume that was refused")
 	again := s.Resume(y, "s-1", helix.ResumeOptions{})
-	s.same(again.ID(), run.ID(), "the run that goes on")
+	s.same(again.ID(), run.ID(), "the run that continues")
 	s.ended(s.Result(again), helix.Completed)
 	s.transcript("s-1", "user: Hi!", "assistant: one")
 	s.same(len(s.runs("s-1")), 1, "runs")
@@ -205,7 +205,7 @@ func lifetimeAbortedOrphan(s *Stage) {
 		other := named("other", scripted.New())
 		y := t.StartOther(Options{Agents: []*helix.Agent{other}, LeaseTTL: lease})
 		if !live {
-			t.until("nobody has gone on with the run for a while", func() bool {
+			t.until("no process has continued the run for a while", func() bool {
 				now, err := t.store().Now(t.ctx())
 				t.ok(err, "now")
 				return now.Sub(t.load("s-1").Lease.ExpiresAt) > lease

@@ -13,16 +13,16 @@ import (
 
 func limitScenarios() []Scenario {
 	return []Scenario{
-		{"max steps", "an agent without output type fails with ErrMaxSteps at its limit, and the session goes on", limitMaxSteps},
+		{"max steps", "an agent without output type fails with ErrMaxSteps at its limit, and the session continues", limitMaxSteps},
 		{"default", "the default limit is 50 steps", limitDefault},
 		{"unlimited", "Unlimited lifts the limit", limitUnlimited},
 		{"reply at the limit", "an answer in the last allowed step completes", limitReply},
 		{"forced completion", "at the limit an agent with an output type gets one last call in which it can only finish", limitForced},
-		{"forced in vain", "an agent that does not finish in its last call fails with ErrNoOutput", limitForcedInVain},
-		{"stop when", "StopWhen completes the turn after a step, and the run says so", limitStopWhen},
-		{"stop when first", "StopWhen is asked before the limit is looked at", limitStopWhenFirst},
-		{"stop when sees hooks", "StopWhen sees what calls and their hooks did to the state", limitStopWhenSees},
-		{"stop when fails", "a StopWhen that fails or panics fails the run, and the session goes on", limitStopWhenFails},
+		{"forced without effect", "an agent that does not finish in its last call fails with ErrNoOutput", limitForcedInVain},
+		{"stop when", "StopWhen completes the turn after a step, and the run records that", limitStopWhen},
+		{"stop when first", "StopWhen is asked before the limit is checked", limitStopWhenFirst},
+		{"stop when sees hooks", "StopWhen sees state changes of calls and their hooks", limitStopWhenSees},
+		{"stop when fails", "a StopWhen that fails or panics fails the run, and the session continues", limitStopWhenFails},
 		{"session bytes", "a session that has become too large takes no new message, and its run fails before the next model call", limitBytes},
 		{"session bytes below", "a sub-agent whose session grows too large, with the stream that it shares, is a tool error", limitBytesBelow},
 		{"chunks", "a stream keeps as many chunks as it may, and those of the step in progress", limitChunks},

@@ -16,7 +16,7 @@ func multiturnScenarios() []Scenario {
 		{"turns", "every execute, resume and retry writes one run record, with turns 1, 2, 3 and the run before", multiturnTurns},
 		{"step budget", "the step count restarts at each turn, with a fresh budget", multiturnBudget},
 		{"stable prefix", "what the model is sent begins with what it was sent before, unchanged", multiturnPrefix},
-		{"state carries over", "custom state goes on from turn to turn", multiturnState},
+		{"state carries over", "custom state is kept from turn to turn", multiturnState},
 		{"heals a call", "a call that was left without a result is answered before the next turn", multiturnHeals},
 		{"heals a finish", "a finish call that was left without a result is acknowledged before the next turn", multiturnHealsFinish},
 		{"long", "a session of many turns keeps every message once", multiturnLong},

@@ -18,35 +18,35 @@ import (
 func nestedScenarios() []Scenario {
 	return []Scenario{
 		{"two levels", "a sub-agent's wait suspends its parent", func(s *Stage) { nestedLevels(s, 1) }},
-		{"three levels", "a wait at the third level suspends every level, and resuming the root goes on with each", func(s *Stage) { nestedLevels(s, 2) }},
-		{"five levels", "a wait at the fifth level suspends every level, and resuming the root goes on with each", func(s *Stage) { nestedLevels(s, 4) }},
+		{"three levels", "a wait at the third level suspends every level, and resuming the root continues every level", func(s *Stage) { nestedLevels(s, 2) }},
+		{"five levels", "a wait at the fifth level suspends every level, and resuming the root continues every level", func(s *Stage) { nestedLevels(s, 4) }},
 		{"denial", "a denial reaches the tool call at the bottom", nestedDenial},
-		{"client tool", "a result submitted at the root is that of the call at the bottom", nestedClientTool},
+		{"client tool", "a result submitted at the root is the result of the call at the bottom", nestedClientTool},
 		{"at the child", "an answer may also be submitted at the session that made the call", nestedAtChild},
 		{"another root", "a call of a tree is unknown at another root", nestedAnotherRoot},
 		{"approver", "a policy below the root sees who answers, whose session it is, and where the call was made", nestedApprover},
-		{"two children", "of two children that wait, exactly the one that was answered goes on", nestedTwoChildren},
-		{"two calls", "a child with two calls goes on with each as it is answered", nestedTwoCalls},
+		{"two children", "of two children that wait, exactly the one that was answered continues", nestedTwoChildren},
+		{"two calls", "a child with two calls continues with each as it is answered", nestedTwoCalls},
 		{"same provider id", "two children whose provider repeats a call id are answered each for itself", nestedSameID},
 		{"partial", "answers at several depths may come in parts and in any order", nestedPartial},
-		{"wide", "of many children that wait, each resume goes on with one", nestedWide},
+		{"wide", "of many children that wait, each resume continues one of them", nestedWide},
 		{"waits again", "an agent at the bottom may wait again and again", nestedAgain},
 		{"nothing answered", "resuming without an answer is refused and names the calls of every depth", nestedNothing},
 		{"slow sibling", "an answer that comes while the root is busy elsewhere is picked up by the same run", nestedSlowSibling},
 		{"every moment", "an answer that comes just before or after a commit of any level is not lost", nestedMoments},
 		{"race", "an answer that races with the suspension of its ancestors is not lost", nestedRace},
-		{"two resumes", "of concurrent resumes from two processes one goes on, and the tool runs once", nestedTwoResumes},
-		{"deadline on touch", "a deadline at the bottom that passed is a timeout when the root is resumed", nestedDeadlineTouch},
-		{"deadline swept", "a deadline at the bottom that passed resumes the tree without a touch", nestedDeadlineSwept},
-		{"abandoned", "a message that abandons what is pending ends the waits of every level", nestedAbandoned},
+		{"two resumes", "of concurrent resumes from two processes one continues the session, and the tool runs once", nestedTwoResumes},
+		{"deadline at a resume", "a deadline at the bottom that passed is a timeout when the root is resumed", nestedDeadlineTouch},
+		{"deadline swept", "a deadline at the bottom that passed resumes the tree without a request", nestedDeadlineSwept},
+		{"abandoned", "a message that abandons pending calls ends the waits of every level", nestedAbandoned},
 		{"abort", "aborting a root that waits ends every level", nestedAbort},
 		{"rewind", "resuming from a checkpoint ends the children that were called after it", nestedRewind},
-		{"killed before the resume", "an answer submitted before the process died is there for the next one", nestedKilledBefore},
-		{"killed in the resumed tree", "a tree that dies while it goes on is taken over, and the approved call does not run twice", nestedKilledAmid},
-		{"killed while suspending", "a tree that dies while its levels suspend, one by one, waits as if it had not", nestedKilledSuspending},
-		{"not by itself", "the session of a sub-agent is not run but through its root", nestedNotByItself},
-		{"paused child", "a sub-agent that an operator holds is waited for until it is let go on", nestedPaused},
-		{"hooks", "suspension and resumption are told at every level, with the run that suspended", nestedHooks},
+		{"killed before the resume", "an answer submitted before the process died is used by the next one", nestedKilledBefore},
+		{"killed in the resumed tree", "a tree whose process dies while it continues is taken over, and the approved call does not run twice", nestedKilledAmid},
+		{"killed while suspending", "a tree whose process dies while its levels suspend, one by one, waits as if it had not died", nestedKilledSuspending},
+		{"not by itself", "the session of a sub-agent is resumed only through its root", nestedNotByItself},
+		{"paused child", "the root waits for a paused sub-agent until an operator resumes it", nestedPaused},
+		{"hooks", "hooks see suspension and resumption at every level, with the run that suspended", nestedHooks},
 		{"stream", "children that pause do not end the root's stream, which pauses once", nestedStream},
 	}
 }
@@ -338,7 +338,7 @@ func (s *Stage) answer(x helix.Executor, tool string) {
 	}
 }
 
-// wentDeep wants deep to have come to its end.
+// wentDeep checks that deep has come to its end.
 func (s *Stage) wentDeep(ran *tally) {
 	s.Helper()
 	s.transcript("s-1", "user: Hi!", `assistant: subagent__middle({"task":"do it"}), pick({"n":4})`,
@@ -609,7 +609,7 @@ func nestedTwoResumes(s *Stage) {
 			s.Fatalf("a resume was refused with %v", err)
 		}
 	}
-	s.same(won, 1, "resumes that went on")
+	s.same(won, 1, "resumes that continued the session")
 	g.release()
 	s.ended(s.Result(s.Attach(y, "s-1")), helix.Completed)
 	s.same(ran.of("sign"), 1, "signatures")
@@ -626,7 +626,7 @@ func (s *Stage) hastyTower() *helix.Agent {
 	return agent
 }
 
-// timedOut wants hastyTower to have gone on without an answer.
+// timedOut checks that hastyTower has continued without an answer.
 func (s *Stage) timedOut(p session.Pending) {
 	s.Helper()
 	s.transcript(p.SessionID, "user: do it", `assistant: choose({"n":3})`, "tool choose failed: client_tool_timeout", "assistant: nobody there")
@@ -661,7 +661,7 @@ func nestedDeadlineSwept(s *Stage) {
 	x := s.mortal(agent)
 	res := s.Say(x, agent, "s-1", "Hi!")
 	s.ended(res, helix.SuspendedAwaitingChildren)
-	s.until("the tree goes on by itself", func() bool { return s.load("s-1").Status == session.Completed })
+	s.until("the tree continues by itself", func() bool { return s.load("s-1").Status == session.Completed })
 	s.timedOut(res.Pending[0])
 }
 

@@ -247,7 +247,7 @@ func (s *Stage) peer(standIn string) string {
 	return ""
 }
 
-// checkRelayed wants the chunks that a stand-in's stream has of a remote to be those
+// checkRelayed checks that the chunks that a stand-in's stream has of a remote are those
 // that the remote's has: all of them, in their order, each once; of one that did
 // not come to its end, the first ones.
 func (s *Stage) checkRelayed(state *session.State, run *session.Run) {

@@ -25,27 +25,27 @@ func peopleScenarios() []Scenario {
 func clientScenarios() []Scenario {
 	return []Scenario{
 		{"client tool", "a tool that runs on the client suspends the run until its result is submitted", peopleClientTool},
-		{"client results", "a client's result is taken as it is, null and text included, and its error is a tool error", peopleResults},
-		{"another process", "a call may be answered in one process and its session resumed in a third", peopleElsewhere},
-		{"announced", "whoever sees a client tool's call start can answer it", peopleAnnounced},
-		{"answered while running", "an answer that comes while a sibling still runs is taken in by the same run", peopleRunning},
-		{"any order", "several calls may be answered in every order, one by one; the results are in call order", peopleAnyOrder},
-		{"in parts", "a resume takes in what is there and suspends again for the rest", peopleInParts},
+		{"client results", "a client's result is used unchanged, null and text included, and its error is a tool error", peopleResults},
+		{"another process", "a call may be answered in a second process and its session resumed in a third", peopleElsewhere},
+		{"announced", "a client that sees a client tool's call start can answer it", peopleAnnounced},
+		{"answered while running", "an answer that arrives while a sibling still runs is used by the same run", peopleRunning},
+		{"any order", "several calls may be answered one by one in any order; the results are in call order", peopleAnyOrder},
+		{"in parts", "a resume uses the answers that have arrived and suspends again for the rest", peopleInParts},
 		{"nothing answered", "a waiting session is neither resumed nor executed without an answer; it says which calls it waits for", peopleNothing},
 		{"message to a waiting session", "a waiting session is not resumed with a message", peopleMessage},
-		{"finished siblings are kept", "what finished before the suspension is kept, with its state, and not run again", peopleKept},
+		{"finished siblings are kept", "calls that finished before the suspension are kept, with their state, and do not run again", peopleKept},
 		{"suspended", "a suspended run says what it waits for: in its result, its stream, its hooks and its session", peopleSuspended},
-		{"resumed", "a resumed run is a new one that goes on with the step, at no cost in steps", peopleResumed},
+		{"resumed", "a resumed run is a new run that continues the step and counts no extra step", peopleResumed},
 		{"resume repeated", "a repeated request id attaches to the run that the first resume started", peopleResumeRepeated},
 		{"finish waits", "a step that finishes waits for its siblings' answers first", peopleFinish},
-		{"phase 2 waits", "a FinishWith call runs when all answers are there", peopleFinishWith},
+		{"phase 2 waits", "a FinishWith call runs when all answers have arrived", peopleFinishWith},
 		{"phase 2 cut off", "a FinishWith call that was cut off after a wait is not run again", peopleFinishWithCutOff},
-		{"input that does not fit", "a call of a client tool whose input does not fit waits for nobody", peopleBadCall},
+		{"input that does not fit", "a call of a client tool whose input does not fit does not wait", peopleBadCall},
 		{"killed while waiting", "a process that dies with a call unanswered and a sibling running loses neither", peopleKilled},
-		{"wait time", "how long a call waited is reported when its answer is taken in", peopleWaitTime},
+		{"wait time", "how long a call waited is reported when its answer is used", peopleWaitTime},
 		{"log", "suspensions, submissions and refused submissions are logged", peopleLog},
 		{"mixture", "one step may hold calls of every kind; results are in call order whatever the order of answers", peopleMixture},
-		{"nested", "a sub-agent's wait suspends everyone up to the root, and resuming the root goes on with it", peopleNested},
+		{"nested", "a sub-agent's wait suspends every agent up to the root, and resuming the root continues the sub-agent", peopleNested},
 	}
 }
 
@@ -64,7 +64,7 @@ func guarded(t *tally, name string) helix.Tool {
 	return tool
 }
 
-// Submit answers a call and wants a certain outcome.
+// Submit answers a call and checks the outcome.
 func (s *Stage) Submit(x helix.Executor, id string, answer helix.Submission, want session.SubmitOutcome) *helix.Submitted {
 	s.Helper()
 	out, err := x.Submit(s.ctx(), id, answer)
@@ -188,8 +188,8 @@ func (s *Stage) waitsOn(x helix.Executor, agent *helix.Agent, id string) *helix.
 	return res
 }
 
-// goesOn resumes s-1 and wants it to complete.
-func (s *Stage) goesOn(x helix.Executor, agent *helix.Agent, id string) *helix.Result {
+// completes resumes a session and checks that its run completes.
+func (s *Stage) completes(x helix.Executor, agent *helix.Agent, id string) *helix.Result {
 	s.Helper()
 	res := s.Result(s.Resume(x, id, helix.ResumeOptions{Agent: agent}))
 	s.ended(res, helix.Completed)
@@ -224,7 +224,7 @@ func (s *Stage) entry(id, tool string) session.Pending {
 	return session.Pending{}
 }
 
-// open waits until a call of a tool waits in session s-1, also while the run goes on.
+// open waits until a call of a tool waits in session s-1, also while the run continues.
 func (s *Stage) open(x helix.Executor, tool string) (found session.Pending) {
 	s.Helper()
 	const id = "s-1"
@@ -277,7 +277,7 @@ func peopleResults(s *Stage) {
 		p := s.waiting(s.waitsOn(x, agent, id), "pick")
 		s.Submit(x, id, c.answer(p.CallID).By(helix.User{ID: "alice"}), helix.SubmitAccepted)
 		s.same(s.entry(id, "pick").Response.By, "alice", "who answered")
-		s.goesOn(x, agent, id)
+		s.completes(x, agent, id)
 		s.transcript(id, "user: Hi!", `assistant: pick({"n":1})`, c.want, "assistant: Done.")
 		s.same(s.entry(id, "pick").State, session.PendingConsumed, "state of the wait")
 		if part := s.messages(id)[2].Parts[0]; part.Error != nil {
@@ -295,7 +295,7 @@ func peopleElsewhere(s *Stage) {
 	s.same(toolsOf(list), "pick", "waiting calls seen elsewhere")
 	s.same(s.Submit(y, "s-1", helix.ToolResult(p.CallID, "blue"), helix.SubmitAccepted).Continuation, helix.CallerResumes, "continuation")
 	z := s.StartOther(Options{Agents: []*helix.Agent{agent}})
-	s.goesOn(z, agent, "s-1")
+	s.completes(z, agent, "s-1")
 	s.transcript("s-1", "user: Hi!", `assistant: pick({"n":1})`, `tool pick: "blue"`, "assistant: Done.")
 }
 
@@ -389,7 +389,7 @@ func peopleInParts(s *Stage) {
 	_, err := x.Resume(s.ctx(), "s-1", helix.ResumeOptions{})
 	s.refused(err, helix.ErrAwaitingInput)
 	s.Submit(x, "s-1", helix.ToolResult(b.CallID, "b"), helix.SubmitAccepted)
-	s.goesOn(x, agent, "s-1")
+	s.completes(x, agent, "s-1")
 	s.transcript("s-1", "user: Hi!", `assistant: a({"n":1}), b({"n":2}), c({"n":3})`, "tool a failed: tool_execution_failed", `tool b: "b"`, `tool c: "c"`, "assistant: Done.")
 	s.same(len(s.runs("s-1")), 3, "runs")
 }
@@ -415,7 +415,7 @@ func peopleNothing(s *Stage) {
 	_, err = x.Retry(s.ctx(), "s-1", helix.RetryOptions{})
 	s.refused(err, helix.ErrAwaitingInput)
 	s.Submit(x, "s-1", deny(pay.CallID, pay.ApprovalID, ""), helix.SubmitAccepted)
-	s.goesOn(x, agent, "s-1")
+	s.completes(x, agent, "s-1")
 }
 
 func peopleMessage(s *Stage) {
@@ -426,7 +426,7 @@ func peopleMessage(s *Stage) {
 	_, err := x.Resume(s.ctx(), "s-1", helix.ResumeOptions{Message: &message})
 	s.refused(err, helix.ErrInvalid, "Message", "AbandonPending")
 	s.same(s.footprint(), before, "the session after the refusal")
-	s.goesOn(x, agent, "s-1")
+	s.completes(x, agent, "s-1")
 }
 
 func peopleKept(s *Stage) {
@@ -448,7 +448,7 @@ func peopleKept(s *Stage) {
 	s.Submit(x, "s-1", helix.ToolResult(s.waiting(res, "tell").CallID, "t"), helix.SubmitAccepted)
 	s.ended(s.Result(s.Resume(x, "s-1", helix.ResumeOptions{})), helix.SuspendedStepPartial)
 	s.Submit(x, "s-1", helix.ToolResult(s.waiting(res, "pick").CallID, "p"), helix.SubmitAccepted)
-	s.goesOn(s.StartOther(Options{}), agent, "s-1")
+	s.completes(s.StartOther(Options{}), agent, "s-1")
 	s.transcript("s-1", "user: Hi!", `assistant: note({"n":1}), pick({"n":2}), boom({"n":3}), tell({"n":4})`,
 		"tool note: 1", `tool pick: "p"`, "tool boom failed: tool_execution_failed", `tool tell: "t"`, "assistant: Done.")
 	s.same([]int{ran.of("note"), ran.of("boom")}, []int{1, 1}, "how often the siblings ran")
@@ -547,7 +547,7 @@ func peopleFinish(s *Stage) {
 	res := s.waitsOn(x, agent, "s-1")
 	s.ended(res, helix.SuspendedClientTool)
 	s.Submit(x, "s-1", helix.ToolResult(s.waiting(res, "pick").CallID, "blue"), helix.SubmitAccepted)
-	res = s.goesOn(x, agent, "s-1")
+	res = s.completes(x, agent, "s-1")
 	s.sameJSON(string(res.Output), `{"n":7}`, "output")
 	s.transcript("s-1", "user: Hi!", `assistant: pick({"n":1}), __finish__({"n":7})`, `tool pick: "blue"`, `tool __finish__: {"acknowledged":true}`)
 }
@@ -565,7 +565,7 @@ func peopleFinishWith(s *Stage) {
 	res := s.waitsOn(x, agent, "s-1")
 	s.same(ran.of("last"), 0, "calls of phase 2 before the answer")
 	s.Submit(x, "s-1", helix.ToolResult(s.waiting(res, "pick").CallID, "blue"), helix.SubmitAccepted)
-	s.same(string(s.goesOn(x, agent, "s-1").Output), `"[2] 1"`, "output")
+	s.same(string(s.completes(x, agent, "s-1").Output), `"[2] 1"`, "output")
 	s.same(ran.of("last"), 1, "calls of phase 2")
 }
 
@@ -618,7 +618,7 @@ func peopleKilled(s *Stage) {
 	s.ended(res, helix.SuspendedStepPartial)
 	s.same(toolsOf(res.Pending), "tell", "calls that still wait")
 	s.Submit(y, "s-1", helix.ToolResult(s.waiting(res, "tell").CallID, "t"), helix.SubmitAccepted)
-	s.goesOn(z, agent, "s-1")
+	s.completes(z, agent, "s-1")
 	s.transcript("s-1", "user: Hi!", `assistant: pay({"n":1}), pick({"n":2}), tell({"n":3})`, "tool pay: 1", `tool pick: "blue"`, `tool tell: "t"`, "assistant: Done.")
 }
 
@@ -633,7 +633,7 @@ func peopleWaitTime(s *Stage) {
 	s.Submit(x, "s-1", helix.ToolResult(pick.CallID, "blue"), helix.SubmitAccepted)
 	s.idle(30 * time.Millisecond)
 	s.Submit(x, "s-1", deny(pay.CallID, pay.ApprovalID, ""), helix.SubmitAccepted)
-	s.goesOn(x, agent, "s-1")
+	s.completes(x, agent, "s-1")
 	waits := m.waits()
 	s.same(len(waits), 2, "waits reported")
 	for i, tool := range []string{"pick", "pay"} {
@@ -655,7 +655,7 @@ func peopleLog(s *Stage) {
 	s.logged("client_tool.validation_failed", p.CallID, "s-1")
 	s.Submit(x, "s-1", helix.ToolResult(p.CallID, "secret").By(helix.User{ID: "alice"}), helix.SubmitAccepted)
 	s.logged("client_tool.submitted", p.CallID, "alice", "accepted")
-	s.goesOn(x, agent, "s-1")
+	s.completes(x, agent, "s-1")
 	if strings.Contains(s.Log.String(), "secret") {
 		s.Fatal("the log holds what was answered")
 	}

@@ -16,7 +16,7 @@ func raceScenarios() []Scenario {
 	return []Scenario{
 		{"one answer", "of concurrent answers from two processes exactly one is accepted, and the tool runs once", raceSubmits},
 		{"one of many answers", "of different concurrent answers the one that was accepted is the one that counts", raceAnswers},
-		{"one resume", "of concurrent resumes exactly one runs; the others are told why not", raceResumes},
+		{"one resume", "of concurrent resumes exactly one runs; the others get an error that says why", raceResumes},
 		{"answer a live run", "an answer at any moment of a live run is never lost, and never leaves the session waiting", raceLive},
 		{"answers to a live run", "answers to several calls at any moment of a live run are never lost", raceLiveMany},
 		{"answer and resume", "answers and resumes from two processes at any moment take the session to its end", raceResuming},
@@ -75,7 +75,7 @@ func raceSubmits(s *Stage) {
 			got.note(out.Outcome, err)
 		})
 		s.same([]any{got.of("accepted"), got.of("already_completed"), got.errs}, []any{1, rivals - 1, []error(nil)}, "outcomes")
-		s.goesOn(y, agent, id)
+		s.completes(y, agent, id)
 		s.same(ran.of("pay"), round+1, "payments")
 	}
 }
@@ -92,11 +92,11 @@ func raceAnswers(s *Stage) {
 			won.add("%d%v", i, map[bool]any{true: "", false: err}[err == nil])
 		}
 	})
-	s.goesOn(x, agent, "s-1")
+	s.completes(x, agent, "s-1")
 	s.transcript("s-1", "user: Hi!", `assistant: pick({"n":1})`, "tool pick: "+won.String(), "assistant: Done.")
 }
 
-// typedRefusal reports whether an error says that somebody else goes on with the
+// typedRefusal reports whether an error says that another caller continues the
 // session, or has.
 func typedRefusal(err error) bool {
 	for _, want := range []error{helix.ErrAlreadyRunning, helix.ErrAwaitingInput, helix.ErrNotResumable, helix.ErrStale} {

@@ -22,30 +22,30 @@ func recoveryScenarios() []Scenario {
 		{"idempotent tool", "an idempotent call in flight runs again, with the same idempotency key", recoverIdempotent},
 		{"read-only tool", "a read-only call in flight runs again", recoverReadOnly},
 		{"read-only step", "a step of read-only calls whose reply was never committed is asked for again", recoverReadOnlyStep},
-		{"between steps", "a run whose process died between two steps goes on with the next one", recoverBetween},
+		{"between steps", "a run whose process died between two steps continues with the next step", recoverBetween},
 		{"finished siblings", "of a step in flight, results that were settled stand and are not run again", recoverSiblings},
 		{"state of finished siblings", "what settled calls did to the state is kept through a takeover", recoverSiblingState},
 		{"phase 2", "a FinishWith call that cannot have begun is run by the process that takes over", recoverPhase2},
 		{"in the second turn", "a later turn is taken over like the first", recoverSecondTurn},
-		{"stream", "readers in other processes follow the run over a takeover, and what was lost is discarded", recoverStream},
+		{"stream", "readers in other processes follow the run across a takeover, and chunks of lost work are discarded", recoverStream},
 		{"hook keys", "a hook that is called again after a takeover gets the same key", recoverHookKeys},
 		{"zombie", "the late commit of a process that was taken for dead changes nothing", recoverZombie},
-		{"zombie reply", "the late reply of a process that was taken for dead is not taken for its heir's", recoverZombieReply},
+		{"zombie reply", "the late reply of a process that was taken for dead is not mistaken for that of its successor", recoverZombieReply},
 		{"heartbeat", "a run that is slow but alive is not taken over", recoverHeartbeat},
 		{"crash loop", "a run that makes no progress over three takeovers fails as framework_crash_loop", recoverCrashLoop},
-		{"bystanders", "of runs that die together, those that are not the reason complete, taken up one at a time; the one that is fails", recoverBystanders},
-		{"many orphans", "however many runs a process leaves, all are taken over", recoverMany},
+		{"bystanders", "of runs that die together, those that are not the reason complete, taken over one at a time; the one that is fails", recoverBystanders},
+		{"many orphans", "however many runs a dead process had, all are taken over", recoverMany},
 		{"progress", "a run that makes progress may be taken over any number of times", recoverProgress},
-		{"crash loop keeps state", "of a run that is given up in a crash loop, results and state of the calls that were done are kept", recoverCrashLoopState},
+		{"crash loop keeps state", "of a run that fails in a crash loop, results and state of finished calls are kept", recoverCrashLoopState},
 		{"unknown agent", "a process that does not know the agent leaves the run to one that does", recoverUnknownAgent},
-		{"many left alone", "runs that are for others, however many, do not keep a process from its own", recoverStarved},
+		{"many left alone", "runs that only other processes can take over, however many, do not keep a process from its own", recoverStarved},
 		{"another runtime", "a run that another runtime drives is left to it", recoverAnotherRuntime},
 		{"tool gone", "a call in flight whose tool no longer exists is a tool error", recoverToolGone},
 		{"paused", "a paused session is not taken over", recoverPaused},
 		{"execute on an orphan", "executing a session whose process died takes the run over and is refused as running", recoverOnExecute},
-		{"owed close", "the stream of a run whose process died after the last commit is closed by another", recoverOwedClose},
-		{"owed close on execute", "a session whose stream is still to be closed takes the next turn at once", recoverOwedCloseExecute},
-		{"one taker", "of several processes one takes a run over", recoverOneTaker},
+		{"unclosed stream", "the stream of a run whose process died after the last commit is closed by another process", recoverOwedClose},
+		{"unclosed stream on execute", "a session whose stream is not closed yet takes the next turn at once", recoverOwedCloseExecute},
+		{"one takeover", "exactly one of several processes takes a run over", recoverOneTaker},
 		{"forced finish", "a takeover in the step that can only finish still can only finish", recoverForced},
 		{"stream outage", "a stream that takes nothing for a second costs neither a takeover nor a chunk", recoverOutage},
 	}
@@ -85,7 +85,7 @@ func (s *Stage) takenOver(run helix.Run, agents ...*helix.Agent) *helix.Result {
 	s.ended(res, helix.Completed)
 	record := s.run("s-1", run.ID())
 	if record.Attempts == 0 {
-		s.Fatal("the run does not record that it was taken up again")
+		s.Fatal("the run does not record that it was taken over")
 	}
 	return res
 }
@@ -454,7 +454,7 @@ func recoverCrashLoop(s *Stage) {
 	// The store has the outcome before the process that wrote it logs it.
 	s.until("the end of the run is logged", func() bool { return strings.Contains(s.Log.String(), "code=framework_crash_loop") })
 	s.logged("level=ERROR", "msg=run.failed", "code=framework_crash_loop")
-	s.same(asked.of(""), 4, "times the run was taken up")
+	s.same(asked.of(""), 4, "times the run was started or taken over")
 	s.transcript("s-1", "user: Hi!", `assistant: double({"n":1})`, "tool double: 2")
 	s.ended(s.Say(y, agent, "s-1", "Again!"), helix.Completed)
 }
@@ -564,7 +564,7 @@ func recoverProgress(s *Stage) {
 	run := s.orphan(agent, gates[0])
 	for i := 1; i < deaths; i++ {
 		y, _ := s.heir(agent)
-		s.receive("the run goes on", gates[i].entered)
+		s.receive("the run continues", gates[i].entered)
 		y.Kill()
 	}
 	s.takenOver(run, agent)
@@ -670,7 +670,7 @@ func (s *Stage) unclosed(agent *helix.Agent) helix.Run {
 	run := s.Begin(x, agent, "s-1", "Hi!")
 	s.receive("the process dies", died)
 	x.Kill()
-	s.same(s.load("s-1").CloseOwed, true, "the close is owed")
+	s.same(s.load("s-1").CloseOwed, true, "CloseOwed")
 	return run
 }
 
@@ -784,12 +784,12 @@ func recoverStarved(s *Stage) {
 			Run:    session.Run{ID: "run-" + id, Kind: session.RunExecute, Status: session.RunRunning, Agent: name, Runtime: by},
 			Change: session.Change{Messages: []session.Message{{ID: "m-1", Role: session.RoleUser, Parts: []session.Part{session.Text("Hi!")}, RunID: "run-" + id}}},
 		})
-		s.ok(err, "start a run that nobody here takes over")
+		s.ok(err, "start a run that no process here takes over")
 	}
 	s.takenOver(s.orphan(agent, g), agent)
 	due, err := s.store().ExpiredLeases(s.ctx(), session.SweepRequest{Limit: 2 * others})
 	s.ok(err, "expired leases")
-	s.same(len(due), others, "runs that are left alone")
+	s.same(len(due), others, "runs that are not taken over")
 }
 
 func recoverOutage(s *Stage) {

@@ -14,14 +14,14 @@ import (
 
 func registryScenarios() []Scenario {
 	return []Scenario{
-		{"names", "agents are listed, found, made unknown and known again by their names", registryNames},
-		{"unregistered", "sessions of an agent that was made unknown are left alone until it is registered again", registryUnregistered},
-		{"factory", "a factory makes the agent of each turn for whose session it is, here and in a process that takes over", registryFactory},
+		{"names", "agents are listed, found, unregistered and registered again by name", registryNames},
+		{"unregistered", "sessions of an unregistered agent are not touched until it is registered again", registryUnregistered},
+		{"factory", "a factory makes the agent of each turn from its session, here and in a process that takes over", registryFactory},
 		{"factory's sub-agents", "agents below one that a factory made need not be registered, also after a crash", registryFactoryTree},
 		{"factory fails", "a factory that fails, panics or makes another agent refuses the turn", registryFactoryFails},
-		{"factory's names", "an agent that a factory made may not call another agent than the one that is registered under a name", registryFactoryNames},
-		{"factory away", "a run whose agent cannot be made for a while is left alone, and taken over when it can", registryFactoryAway},
-		{"can resume", "whether a session can be resumed is told beforehand, with the reason if not", registryCanResume},
+		{"factory's names", "an agent that a factory made may not call an agent under the name of a registered one", registryFactoryNames},
+		{"factory fails for a while", "a run whose factory fails for a while is taken over when the factory works again", registryFactoryAway},
+		{"can resume", "CanResume reports whether a session can be resumed, with the reason if not", registryCanResume},
 		{"handles", "a run's handle resumes and retries its session, without the agent", registryHandles},
 	}
 }

@@ -37,7 +37,7 @@ func remoteEndScenarios() []Scenario {
 			name: "agent gone", doc: "a remote whose server does not know its agent any more is a tool error",
 			end: agentGoneThere, words: []string{string(session.CodeUnknownAgent)},
 		},
-		{name: "server gone", doc: "a remote whose server is gone for good is a tool error", end: serverGone, words: []string{"out of reach"}},
+		{name: "server lost", doc: "a remote whose server does not come back is a tool error", end: serverGone, words: []string{"unreachable"}},
 	} {
 		play := func(s *Stage, killed bool, proceed func(*Stage, Executor, *helix.Agent) *helix.Result) {
 			var ran tally
@@ -65,8 +65,8 @@ func remoteEndScenarios() []Scenario {
 			s.nothingRuns()
 			s.bracketed("s-1")
 			n.set(func(n *server) { n.down = false })
-			s.until("no stop is owed", func() bool { return !s.children("s-1")[0].StopOwed })
-			s.until("nothing is left at work there", func() bool {
+			s.until("no stop is undelivered", func() bool { return !s.children("s-1")[0].StopOwed })
+			s.until("nothing runs there", func() bool {
 				state, err := n.store().Load(s.ctx(), n.there(s))
 				return errors.Is(err, session.ErrNotFound) || (err == nil && state.Status == session.Failed)
 			})
@@ -79,7 +79,7 @@ func remoteEndScenarios() []Scenario {
 			Scenario{way.name, way.doc, func(s *Stage) { play(s, false, answer) }},
 			Scenario{way.name + ", caller killed", way.doc + ", though its caller's process died", func(s *Stage) { play(s, true, answer) }},
 		)
-		if way.name == "server gone" || way.name == "agent gone" {
+		if way.name == "server lost" || way.name == "agent gone" {
 			continue // whoever resumes without an answer is told that one is missing
 		}
 		list = append(list, Scenario{way.name + ", not answered", way.doc + ", as soon as its caller is resumed", func(s *Stage) {

@@ -20,65 +20,65 @@ func remoteScenarios() []Scenario {
 	return []Scenario{
 		{"result", "a remote agent's reply is the call's result, and its chunks are in the caller's stream", remoteResult},
 		{"output", "a remote agent's structured output is the call's result", remoteOutput},
-		{"input", "a remote agent gets the message that the sub-agent's Prompt makes, and is told who called", remoteInput},
-		{"cuts", "a reading that is cut off again and again shows every chunk once", remoteCuts},
-		{"answers lost", "requests whose answers are lost are made again and take effect once", remoteLost},
-		{"same store", "a remote agent may keep its sessions where its caller does", remoteSameStore},
+		{"input", "a remote agent gets the message that the sub-agent's Prompt makes, and the caller's identity", remoteInput},
+		{"cuts", "a stream that is cut off again and again shows every chunk once", remoteCuts},
+		{"answers lost", "requests whose responses are lost are repeated and take effect once", remoteLost},
+		{"same store", "a remote agent may keep its sessions in the store of its caller", remoteSameStore},
 		{"trimmed", "chunks that the remote no longer has are left out, and the rest is shown", remoteTrimmed},
 		{"later version", "a chunk of a kind that is unknown here is shown as a custom one", remoteLaterVersion},
-		{"forged", "a remote speaks for itself and for nobody else", remoteForged},
+		{"forged", "a remote's chunks cannot pretend to be another agent's", remoteForged},
 		{"other's call", "a remote cannot take the answers to another agent's calls", remoteOthersCall},
-		{"out of reach", "a remote that cannot be started is a tool error, and the siblings go on", remoteOutOfReach},
+		{"unreachable", "a remote that cannot be started is a tool error, and the siblings continue", remoteOutOfReach},
 		{"unknown agent", "a remote that has no such agent is a tool error at once", remoteUnknownAgent},
 		{"wrong version", "a remote that speaks another version is a tool error at once", remoteWrongVersion},
-		{"failed", "a remote's failure is a tool error that tells its code", remoteFailed},
+		{"failed", "a remote's failure is a tool error with its code", remoteFailed},
 		{"interrupted there", "a remote that is interrupted where it runs is a tool error", remoteInterruptedThere},
 		{"deleted there", "a remote whose session is deleted where it is kept is a tool error", remoteDeletedThere},
-		{"lost for good", "a remote that does not come back in time is a tool error, and owed a stop", remoteLostForGood},
-		{"mute", "a remote that is in reach and shows nothing is not waited for for ever", remoteMute},
-		{"mute to the end", "the result of a remote that shows nothing is taken from its status", remoteMuteEnd},
-		{"comes back", "a remote that was out of reach for a while is followed where it was left", remoteComesBack},
-		{"killed there", "a remote whose process dies goes on, and so does its caller", remoteKilledThere},
-		{"killed", "a caller whose process dies goes on with the same remote run, and shows every chunk once", remoteKilled},
-		{"killed at start", "a caller that dies before it knows that the remote has begun begins it once", remoteKilledAtStart},
+		{"lost for good", "a remote that does not come back in time is a tool error, and is sent a stop later", remoteLostForGood},
+		{"mute", "a remote that is reachable and sends nothing is not waited for forever", remoteMute},
+		{"mute to the end", "the result of a remote that sends nothing is read from its status", remoteMuteEnd},
+		{"comes back", "a remote that was unreachable for a while is followed from where reading stopped", remoteComesBack},
+		{"killed there", "a remote whose process dies is recovered, and its caller continues", remoteKilledThere},
+		{"killed", "a caller whose process dies continues with the same remote run, and shows every chunk once", remoteKilled},
+		{"killed at start", "a caller that dies before it knows that the remote has started starts it once", remoteKilledAtStart},
 		{"killed after the end", "a caller that dies after the remote's end takes its result from there", remoteKilledAfterEnd},
-		{"trimmed and killed", "a caller that dies, and whose remote has less than it had, shows no chunk twice", remoteTrimmedKilled},
+		{"trimmed and killed", "a caller that dies, and whose remote has trimmed its stream, shows no chunk twice", remoteTrimmedKilled},
 		{"too large", "a chunk that is too large for the caller's stream is left out, and no other", remoteTooLarge},
-		{"crash loop", "a caller that is given up because its processes keep dying aborts the remote", remoteCrashLoop},
-		{"many crashes", "a caller whose processes die again and again goes on as long as the remote's work is seen to", remoteManyCrashes},
-		{"crash loop below", "a remote whose follower is given up because its processes keep dying is aborted", remoteCrashLoopBelow},
-		{"shutdown", "a caller that is shut down leaves the remote at work, and the next goes on", remoteShutdown},
+		{"crash loop", "a caller that fails because its processes keep dying aborts the remote", remoteCrashLoop},
+		{"many crashes", "a caller whose processes die again and again continues as long as the remote makes progress", remoteManyCrashes},
+		{"crash loop below", "a remote whose caller below the root fails because its processes keep dying is aborted", remoteCrashLoopBelow},
+		{"shutdown", "a caller that is shut down leaves the remote at work, and the next continues", remoteShutdown},
 		{"approval", "an approval inside a remote is asked for and given at the caller", remoteApproval},
 		{"denial", "a denial reaches the call inside the remote", remoteDenial},
-		{"client tool", "a result submitted at the caller is that of the call inside the remote", remoteClientTool},
+		{"client tool", "a result submitted at the caller is the result of the call inside the remote", remoteClientTool},
 		{"at sight", "a call inside a remote can be answered as soon as it is seen", remoteAtSight},
 		{"two calls", "calls inside a remote may be answered one by one", remoteTwoCalls},
 		{"answered there", "a call that is answered at the remote is not waited for any more", remoteAnsweredThere},
-		{"ended there", "a caller whose remote went on without it can be resumed", remoteEndedThere},
-		{"one answered there", "a call that is answered at the remote is taken up when the caller is resumed", remoteOneAnsweredThere},
+		{"ended there", "a caller whose remote continued without it can be resumed", remoteEndedThere},
+		{"one answered there", "a call that was answered at the remote continues when the caller is resumed", remoteOneAnsweredThere},
 		{"below a child", "a remote may be called by a sub-agent, and waits at the root", remoteBelowChild},
 		{"of a remote", "a remote may call another, and its waits reach the first caller", remoteOfRemote},
-		{"policy", "who may answer is decided where the policy is, before the answer is taken", remotePolicy},
-		{"policy and approval id", "an answer that is not one to the call is not carried out by the remote", remotePolicyFits},
-		{"policy and two answers", "of two answers that a remote decides on the first stands, though its caller did not hear of it", remotePolicyTwice},
-		{"forwarding fails", "an answer reaches the remote though the way fails at first", remoteForwardingFails},
+		{"policy", "the policy of the remote decides who may answer, before the answer is accepted", remotePolicy},
+		{"policy and approval id", "the remote does not carry out an answer with another approval id", remotePolicyFits},
+		{"policy and two answers", "of two answers that a remote decides on the first counts, though the response to its caller was lost", remotePolicyTwice},
+		{"forwarding fails", "an answer reaches the remote though forwarding fails at first", remoteForwardingFails},
 		{"killed with an answer", "an answer that was given before the process died reaches the remote", remoteKilledWithAnswer},
-		{"deadline", "a deadline that passes inside a remote is a timeout there, and its caller goes on", remoteDeadline},
-		{"deadline and policy", "a remote whose clock is behind times a call out itself, where nobody else may answer it", remoteDeadlinePolicy},
+		{"deadline", "a deadline that passes inside a remote is a timeout there, and its caller continues", remoteDeadline},
+		{"deadline and policy", "a remote whose clock is behind times out a call itself, if its policy lets nobody else answer it", remoteDeadlinePolicy},
 		{"in time", "an answer that is accepted in time reaches the remote in time, though nobody resumes the caller", remoteInTime},
 		{"in time but lost", "an answer that is accepted in time, and reaches the remote too late, is told to its model", remoteInTimeLost},
 		{"late", "an answer that is late is told to the remote's model", remoteLate},
 		{"abort", "aborting the caller aborts the remote", func(s *Stage) { remoteStop(s, session.StopAbort) }},
 		{"interrupt", "interrupting the caller interrupts the remote", func(s *Stage) { remoteStop(s, session.StopInterrupt) }},
-		{"stop owed", "a stop that does not reach the remote is owed, and told when it can be", remoteStopOwed},
-		{"stop owed by the dead", "a stop that a process died with is told by another", remoteStopOwedByDead},
-		{"stop before start", "a remote that begins only after it was stopped is stopped all the same", remoteStopBeforeStart},
-		{"harder stop", "a stop that becomes another while it is told is told again", remoteHarderStop},
-		{"expired", "a caller that expires aborts the remote, and owes nothing then", remoteExpired},
+		{"stop undelivered", "a stop that does not reach the remote is kept, and sent when it can be", remoteStopOwed},
+		{"stop undelivered at death", "a stop that a dead process had not sent is sent by another", remoteStopOwedByDead},
+		{"stop before start", "a remote that starts only after it was stopped is stopped all the same", remoteStopBeforeStart},
+		{"harder stop", "a stop that becomes an abort while it is sent is sent again", remoteHarderStop},
+		{"expired", "a caller that expires aborts the remote, and has no stop left to send", remoteExpired},
 		{"abort while waiting", "aborting a caller that waits aborts the remote", remoteAbortWaiting},
-		{"abandoned", "a message that abandons what is pending aborts the remote", remoteAbandoned},
+		{"abandoned", "a message that abandons pending calls aborts the remote", remoteAbandoned},
 		{"rewind", "going back to before the call aborts the remote", remoteRewind},
-		{"deleted", "deleting a caller deletes what stands in for the remote, and nothing there", remoteDeleted},
+		{"deleted", "deleting a caller deletes the stand-in, and nothing at the remote", remoteDeleted},
 		{"two at once", "two remotes of one reply work at the same time", remoteTwoAtOnce},
 		{"names", "a remote's name is an agent's, and must not be another's", remoteNames},
 	}
@@ -98,7 +98,7 @@ func remoteResult(s *Stage) {
 	s.bracketed("s-1")
 	ref := s.children("s-1")[0]
 	s.same(ref.Status, session.ChildCompleted, "status of the reference")
-	s.same(ref.StopOwed, false, "whether a stop is owed")
+	s.same(ref.StopOwed, false, "StopOwed")
 	if ref.Remote == nil || !strings.HasPrefix(ref.SessionID, "s-1-remote-") {
 		s.Fatalf("the reference is not that of a remote: %+v", ref)
 	}
@@ -295,12 +295,12 @@ func remoteOutOfReach(s *Stage) {
 	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
 	s.transcript("s-1", "user: Hi!", `assistant: subagent__child({"task":"1"}), subagent__near({"task":"2"})`,
 		"tool subagent__child failed: tool_subagent_failed", `tool subagent__near: "here"`, "assistant: I see.")
-	s.refused(s.result("subagent__child").Error, code(session.CodeSubAgent), "out of reach", string(session.CodeRemote))
+	s.refused(s.result("subagent__child").Error, code(session.CodeSubAgent), "unreachable", string(session.CodeRemote))
 	s.logged("subagent.dispatch_failed", "child")
 	s.bracketed("s-1")
-	s.same(s.children("s-1")[0].StopOwed, true, "whether a stop is owed: nobody knows that it did not begin")
+	s.same(s.children("s-1")[0].StopOwed, true, "StopOwed: it is unknown whether the remote started")
 	n.set(func(n *server) { n.down = false })
-	s.until("the stop is not owed any more", func() bool { return !s.children("s-1")[0].StopOwed })
+	s.until("the stop is delivered", func() bool { return !s.children("s-1")[0].StopOwed })
 	s.same(n.calls.of("start"), 0, "starts")
 }
 
@@ -332,11 +332,11 @@ func remoteFailed(s *Stage) {
 	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
 	s.refused(s.result("subagent__child").Error, code(session.CodeSubAgent), "its model could not answer", string(session.CodeAuth))
 	s.same(s.children("s-1")[0].Status, session.ChildFailed, "status of the reference")
-	s.same(s.children("s-1")[0].StopOwed, false, "whether a stop is owed")
+	s.same(s.children("s-1")[0].StopOwed, false, "StopOwed")
 	s.bracketed("s-1")
 }
 
-// busy is an agent that is at work until it is let go on.
+// busy is an agent that works until the test lets it continue.
 func busy(g *gate) *helix.Agent {
 	return named("child", scripted.New(scripted.Takes(
 		scripted.Reply(scripted.Say("I am at it"), scripted.Do(g.enter), scripted.Until(g.open), scripted.Say(", and done.")), scripted.Text("ok"))))
@@ -383,11 +383,11 @@ func remoteLostForGood(s *Stage) {
 	})
 	s.ok(err, "append")
 	s.ended(s.Result(run), helix.Completed)
-	s.refused(s.result("subagent__child").Error, code(session.CodeSubAgent), "out of reach")
-	s.same(s.children("s-1")[0].StopOwed, true, "whether a stop is owed")
+	s.refused(s.result("subagent__child").Error, code(session.CodeSubAgent), "unreachable")
+	s.same(s.children("s-1")[0].StopOwed, true, "StopOwed")
 	n.set(func(n *server) { n.down = false })
 	s.until("the remote is aborted", func() bool { return n.load(n.there(s)).Status == session.Failed })
-	s.until("the stop is not owed any more", func() bool { return !s.children("s-1")[0].StopOwed })
+	s.until("the stop is delivered", func() bool { return !s.children("s-1")[0].StopOwed })
 	n.loose[n.there(s)] = true
 }
 
@@ -419,7 +419,7 @@ func (s *Stage) muted(child *helix.Agent, lasts time.Duration) *server {
 func remoteMute(s *Stage) {
 	g := s.newGate()
 	n := s.muted(busy(g), 1100*time.Millisecond)
-	s.refused(s.result("subagent__child").Error, code(session.CodeSubAgent), "out of reach", "does not continue")
+	s.refused(s.result("subagent__child").Error, code(session.CodeSubAgent), "unreachable", "does not continue")
 	s.until("the remote is aborted", func() bool { return n.load(n.there(s)).Status == session.Failed })
 }
 
@@ -448,7 +448,7 @@ func remoteComesBack(s *Stage) {
 	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
 	s.bracketed("s-1")
 	if times == 0 {
-		s.Fatal("the remote was never out of reach")
+		s.Fatal("the remote was never unreachable")
 	}
 }
 
@@ -602,7 +602,7 @@ func remoteCrashLoop(s *Stage) {
 	given := func() bool { return s.load("s-1").Status == session.Failed }
 	for rounds := 0; !given(); rounds++ {
 		if rounds == 12 { // what there is to be taken in is so once
-			s.Fatal("the caller is not given up")
+			s.Fatal("the caller does not fail")
 		}
 		reads := n.calls.of("read")
 		y, _ := s.heir(agent)
@@ -612,7 +612,7 @@ func remoteCrashLoop(s *Stage) {
 	s.heir(agent)
 	s.refused(s.load("s-1").Error, helix.ErrCrashLoop)
 	s.until("the remote is aborted", func() bool { return n.load(n.there(s)).Status == session.Failed })
-	s.until("the stop is not owed any more", func() bool { return !s.children("s-1")[0].StopOwed })
+	s.until("the stop is delivered", func() bool { return !s.children("s-1")[0].StopOwed })
 	s.same(len(n.runs(n.there(s))), 1, "runs of the remote")
 	s.bracketed("s-1")
 }
@@ -631,7 +631,7 @@ func remoteManyCrashes(s *Stage) {
 		s.ok(err, "append")
 		version := s.load(below).Version
 		y, _ := s.heir(agent)
-		s.until("some of it was taken in", func() bool {
+		s.until("some of it was relayed", func() bool {
 			return s.load(below).Version > version && len(ofKind(s.chunks("s-1"), stream.Custom)) == i+1
 		})
 		y.Kill()
@@ -660,7 +660,7 @@ func remoteCrashLoopBelow(s *Stage) {
 	s.ended(s.Result(run), helix.Completed)
 	s.refused(s.result("subagent__child").Error, code(session.CodeSubAgent), string(session.CodeCrashLoop))
 	s.until("the remote is aborted", func() bool { return n.load(n.there(s)).Status == session.Failed })
-	s.until("the stop is not owed any more", func() bool { return !s.children("s-1")[0].StopOwed })
+	s.until("the stop is delivered", func() bool { return !s.children("s-1")[0].StopOwed })
 	s.bracketed("s-1")
 }
 
@@ -990,7 +990,7 @@ func remoteDeadline(s *Stage) {
 	agent := n.remotely()
 	x := s.mortal(agent)
 	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.SuspendedAwaitingChildren)
-	s.until("the caller goes on by itself", func() bool { return s.load("s-1").Status == session.Completed })
+	s.until("the caller continues by itself", func() bool { return s.load("s-1").Status == session.Completed })
 	n.transcript(n.there(s), "user: do it", `assistant: pick({"n":1})`, "tool pick failed: client_tool_timeout", "assistant: Nobody knows.")
 	s.transcript("s-1", "user: Hi!", remoteCall, `tool subagent__child: "Nobody knows."`, "assistant: Thanks.")
 	s.nobodyWaits(x)
@@ -1018,7 +1018,7 @@ func remoteDeadlinePolicy(s *Stage) {
 	agent := parentOf(helix.SubAgent{Name: "child", Remote: &early{n}})
 	x := s.mortal(agent)
 	s.Begin(x, agent, "s-1", "Hi!")
-	s.until("the caller goes on by itself", func() bool { return s.load("s-1").Status == session.Completed })
+	s.until("the caller continues by itself", func() bool { return s.load("s-1").Status == session.Completed })
 	n.transcript(n.there(s), "user: do it", `assistant: sign({"n":3})`, "tool sign failed: client_tool_timeout", "assistant: Nobody knows.")
 	s.transcript("s-1", "user: Hi!", remoteCall, `tool subagent__child: "Nobody knows."`, "assistant: Thanks.")
 	s.same(ran.of("sign"), 0, "signatures")
@@ -1054,7 +1054,7 @@ func remoteInTimeLost(s *Stage) {
 	n, x, p := s.hasty()
 	n.set(func(n *server) { n.faults["submit"] = 1 })
 	s.Submit(x, "s-1", helix.ToolResult(p.CallID, "blue"), helix.SubmitAccepted)
-	s.until("the remote went on without", func() bool { return n.load(n.there(s)).Status == session.Completed })
+	s.until("the remote continued without it", func() bool { return n.load(n.there(s)).Status == session.Completed })
 	s.ended(s.resumed(x), helix.Completed)
 	n.transcript(n.there(s), "user: do it", `assistant: pick({"n":1})`, "tool pick failed: client_tool_timeout", "assistant: I see.")
 	inbox, err := n.store().Inbox(s.ctx(), n.there(s))
@@ -1072,7 +1072,7 @@ func remoteLate(s *Stage) {
 	res := s.Say(x, agent, "s-1", "Hi!")
 	s.ended(res, helix.SuspendedAwaitingChildren)
 	p := s.waiting(res, "pick")
-	s.until("the caller goes on by itself", func() bool { return s.load("s-1").Status == session.Completed })
+	s.until("the caller continues by itself", func() bool { return s.load("s-1").Status == session.Completed })
 	s.Submit(x, "s-1", helix.ToolResult(p.CallID, "blue"), helix.SubmitLate)
 	inbox, err := n.store().Inbox(s.ctx(), n.there(s))
 	s.ok(err, "inbox")
@@ -1096,9 +1096,9 @@ func remoteStop(s *Stage, kind session.StopKind) {
 	}
 	s.ended(s.Result(run), want)
 	s.until("the remote stops", func() bool { return n.load(n.there(s)).Status == there })
-	s.until("the stop is not owed any more", func() bool { return !s.children("s-1")[0].StopOwed })
+	s.until("the stop is delivered", func() bool { return !s.children("s-1")[0].StopOwed })
 	s.same(s.result("subagent__child").Error.Code, session.CodeRunStopped, "the call's result")
-	s.until("nothing is left to be delivered", func() bool {
+	s.until("no wake is left", func() bool {
 		wakes, err := s.store().Wakes(s.ctx(), session.WakeRequest{Limit: 10})
 		s.ok(err, "wakes")
 		return len(wakes) == 0
@@ -1116,9 +1116,9 @@ func remoteStopOwed(s *Stage) {
 	n.set(func(n *server) { n.faults["stop"], n.lost["stop"] = 2, 1 })
 	s.ok(run.Abort(s.ctx(), "enough"), "abort")
 	s.ended(s.Result(run), helix.Failed)
-	s.same(s.children("s-1")[0].StopOwed, true, "whether a stop is owed")
+	s.same(s.children("s-1")[0].StopOwed, true, "StopOwed")
 	s.until("the remote is aborted", func() bool { return n.load(n.there(s)).Status == session.Failed })
-	s.until("the stop is not owed any more", func() bool { return !s.children("s-1")[0].StopOwed })
+	s.until("the stop is delivered", func() bool { return !s.children("s-1")[0].StopOwed })
 	s.refused(n.load(n.there(s)).Error, helix.ErrCancelled, "enough")
 }
 
@@ -1133,11 +1133,11 @@ func remoteStopOwedByDead(s *Stage) {
 	s.ok(run.Abort(s.ctx(), "enough"), "abort")
 	s.ended(s.Result(run), helix.Failed)
 	x.Kill()
-	s.same(s.children("s-1")[0].StopOwed, true, "whether a stop is owed")
+	s.same(s.children("s-1")[0].StopOwed, true, "StopOwed")
 	s.heir(agent)
 	n.set(func(n *server) { n.down = false })
 	s.until("the remote is aborted", func() bool { return n.load(n.there(s)).Status == session.Failed })
-	s.until("the stop is not owed any more", func() bool { return !s.children("s-1")[0].StopOwed })
+	s.until("the stop is delivered", func() bool { return !s.children("s-1")[0].StopOwed })
 }
 
 // slow is a remote to which the request that begins it comes late.
@@ -1168,14 +1168,14 @@ func remoteStopBeforeStart(s *Stage) {
 	s.ok(run.Abort(s.ctx(), "enough"), "abort")
 	s.ended(s.Result(run), helix.Failed)
 	told := n.calls.of("status")
-	s.until("it was to be told to stop", func() bool { return n.calls.of("status") > told+1 })
+	s.until("the stop was tried", func() bool { return n.calls.of("status") > told+1 })
 	close(late.begin)
 	s.receive("the remote is at work", g.entered)
 	s.until("the remote is aborted", func() bool { return n.load(n.there(s)).Status == session.Failed })
-	s.until("the stop is not owed any more", func() bool { return !s.children("s-1")[0].StopOwed })
+	s.until("the stop is delivered", func() bool { return !s.children("s-1")[0].StopOwed })
 }
 
-// deaf is a remote that goes on in spite of interrupts.
+// deaf is a remote that continues in spite of interrupts.
 type deaf struct {
 	*server
 	told func() // of the first one
@@ -1212,7 +1212,7 @@ func remoteHarderStop(s *Stage) {
 	s.ok(run.Interrupt(s.ctx(), "enough"), "interrupt")
 	s.ended(s.Result(run), helix.Interrupted)
 	s.until("the remote is aborted", func() bool { return n.load(n.there(s)).Status == session.Failed })
-	s.until("the stop is not owed any more", func() bool { return !s.children("s-1")[0].StopOwed })
+	s.until("the stop is delivered", func() bool { return !s.children("s-1")[0].StopOwed })
 }
 
 func remoteExpired(s *Stage) {
@@ -1224,14 +1224,14 @@ func remoteExpired(s *Stage) {
 	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.SuspendedAwaitingChildren)
 	s.until("the caller expires", func() bool { return s.load("s-1").Status == session.Failed })
 	n.gaveUp(s, n.there(s))
-	s.until("nothing is left to be delivered", func() bool {
+	s.until("no wake is left", func() bool {
 		wakes, err := s.store().Wakes(s.ctx(), session.WakeRequest{Limit: 10})
 		s.ok(err, "wakes")
 		return len(wakes) == 0
 	})
 }
 
-// gaveUp wants the remote of session s-1, which waited, to be aborted.
+// gaveUp checks that the remote of session s-1, which waited, is aborted.
 func (n *server) gaveUp(s *Stage, peer string) {
 	s.Helper()
 	s.until("the remote is aborted", func() bool { return n.load(peer).Status == session.Failed })
@@ -1239,7 +1239,7 @@ func (n *server) gaveUp(s *Stage, peer string) {
 	list, err := n.x.Waiting(s.ctx(), peer)
 	s.ok(err, "waiting")
 	s.same(len(list), 0, "calls that wait there")
-	s.until("the stop is not owed any more", func() bool { return !s.children("s-1")[0].StopOwed })
+	s.until("the stop is delivered", func() bool { return !s.children("s-1")[0].StopOwed })
 }
 
 func remoteAbortWaiting(s *Stage) {

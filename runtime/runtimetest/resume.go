@@ -12,17 +12,17 @@ import (
 
 func resumeScenarios() []Scenario {
 	return []Scenario{
-		{"continue", "a resume without more goes on where the session stopped, as a new run", resumeContinue},
-		{"after a partial reply", "after a partial reply the model is asked to go on, in a hidden message", resumePartial},
+		{"continue", "a resume without options continues where the session stopped, as a new run", resumeContinue},
+		{"after a partial reply", "after a partial reply the model is asked to continue, in a hidden message", resumePartial},
 		{"with a message", "a resume with a message adds it", resumeMessage},
 		{"from a checkpoint", "a resume from a checkpoint rewinds messages and state to it", resumeCheckpoint},
 		{"from the start", "the checkpoint of a turn's start can be resumed from", resumeStart},
 		{"checkpoint and message", "a resume may rewind and add a message", resumeCheckpointMessage},
 		{"checkpoint of a turn before", "a rewind reaches back over turns", resumeEarlierTurn},
-		{"in place of the input", "a message takes the place of the one a turn began with, and what was left waiting before it stays", resumeReplaced},
+		{"in place of the input", "a message replaces the one that a turn started with, and calls that waited before it still wait", resumeReplaced},
 		{"foreign checkpoint", "a checkpoint of another session is refused, and nothing changes", resumeForeign},
 		{"undone checkpoint", "a checkpoint that a later rewind undid is refused, and nothing changes", resumeUndone},
-		{"no messages", "a session without messages has nothing to be resumed", resumeEmpty},
+		{"no messages", "a session without messages is not resumed", resumeEmpty},
 		{"completed", "a completed session is not resumed unless from a checkpoint", resumeCompleted},
 		{"failed", "a failed session is not resumed unless from a checkpoint", resumeFailed},
 		{"running", "a running session is not resumed", resumeRunning},
@@ -35,7 +35,7 @@ func resumeScenarios() []Scenario {
 }
 
 // interrupted leaves session s-1 interrupted in a tool, after one step, by an
-// agent that goes on with the given steps.
+// agent that continues with the given steps.
 func (s *Stage) interrupted(more ...scripted.Step) (Executor, *helix.Agent, *scripted.Model) {
 	s.Helper()
 	g := s.newGate()
@@ -82,7 +82,7 @@ func resumePartial(s *Stage) {
 	messages := s.messages("s-1")
 	s.same(len(messages), 4, "messages")
 	if !messages[2].Hidden() || messages[2].Role != session.RoleUser {
-		s.Fatalf("the model is asked to go on by %s", renderMessage(&messages[2]))
+		s.Fatalf("the model is asked to continue by %s", renderMessage(&messages[2]))
 	}
 }
 

@@ -11,16 +11,16 @@ import (
 
 func retryScenarios() []Scenario {
 	return []Scenario{
-		{"last good checkpoint", "a retry goes on from the last good step; nothing is run or said again", retryLastGood},
-		{"first step", "a retry after a failure in the first step begins anew, without adding the message again", retryFirstStep},
-		{"state", "a retry goes on with the state of the last good step", retryState},
+		{"last good checkpoint", "a retry continues from the last good step; no call and no message is repeated", retryLastGood},
+		{"first step", "a retry after a failure in the first step starts over, without adding the message again", retryFirstStep},
+		{"state", "a retry continues with the state of the last good step", retryState},
 		{"max steps", "a retry after the step limit gets a fresh budget", retryMaxSteps},
 		{"again", "a retry that fails can be retried", retryAgain},
 		{"second turn", "a retry of a later turn keeps the turns before", retrySecondTurn},
 		{"completed", "only a failed session can be retried", retryCompleted},
 		{"request repeated", "a repeated request id attaches to the run that the first retry started", retryRepeated},
 		{"concurrently", "of concurrent retries exactly one runs", retryConcurrently},
-		{"stale", "a retry that comes after another has completed is refused and rewinds nothing", retryStale},
+		{"stale", "a retry that arrives after another has completed is refused and rewinds nothing", retryStale},
 		{"elsewhere", "a session is retried in a process that did not run it before", retryElsewhere},
 	}
 }
@@ -29,7 +29,7 @@ func fatal() scripted.Step {
 	return scripted.Reply(scripted.Say("And th"), scripted.Failing(llm.Error(session.CodeProvider, false, "no more")))
 }
 
-// broken leaves session s-1 failed after one good step, by an agent that goes on
+// broken leaves session s-1 failed after one good step, by an agent that continues
 // with the given steps.
 func (s *Stage) broken(more ...scripted.Step) (Executor, *helix.Agent, *tally) {
 	s.Helper()

@@ -11,23 +11,23 @@ import (
 
 func rewindScenarios() []Scenario {
 	return []Scenario{
-		{"done", "a blocking companion that a rewind undoes begins anew when it is spawned again", rewindDone},
-		{"waiting", "a blocking companion that waits, and that a rewind undoes, ends and begins anew", rewindWaiting},
-		{"on its own, done", "a non-blocking companion that a rewind undoes begins anew, and the old one's end is not told", rewindAloneDone},
-		{"on its own, running", "a non-blocking companion at work stops when a rewind undoes it, and begins anew", rewindAloneRunning},
-		{"on its own, waiting", "a non-blocking companion that waits ends when a rewind undoes it, and begins anew", rewindAloneWaiting},
-		{"on its own, awaited", "a non-blocking companion from before the checkpoint goes on when the wait for it is undone", rewindAwaited},
+		{"done", "a blocking companion that a rewind undoes starts fresh when it is spawned again", rewindDone},
+		{"waiting", "a blocking companion that waits, and that a rewind undoes, ends and starts fresh", rewindWaiting},
+		{"on its own, done", "a non-blocking companion that a rewind undoes starts fresh, and the old one's end is not reported", rewindAloneDone},
+		{"on its own, running", "a non-blocking companion at work stops when a rewind undoes it, and starts fresh", rewindAloneRunning},
+		{"on its own, waiting", "a non-blocking companion that waits ends when a rewind undoes it, and starts fresh", rewindAloneWaiting},
+		{"on its own, awaited", "a non-blocking companion from before the checkpoint continues when the wait for it is undone", rewindAwaited},
 		{"spoken to", "a blocking companion from before the checkpoint goes back to what it was told before", func(s *Stage) { rewindSpoken(s, helix.SendMessageTool) }},
 		{"spawned twice", "a companion from before the checkpoint that was spawned again goes back to what it was told before", func(s *Stage) { rewindSpoken(s, helix.SpawnAgentTool) }},
-		{"spoken to, waiting", "a blocking companion from before the checkpoint that waits is left, and goes back", rewindSpokenWaiting},
+		{"spoken to, waiting", "a blocking companion from before the checkpoint that waits is abandoned, and goes back", rewindSpokenWaiting},
 		{"spoken to on its own", "a non-blocking companion from before the checkpoint goes back to what it was told before", rewindSpokenAlone},
-		{"spoken to at work", "a message that a non-blocking companion has not taken in is withdrawn", rewindWithdrawn},
+		{"spoken to at work", "a message that a non-blocking companion has not read is withdrawn", rewindWithdrawn},
 		{"working on it", "a non-blocking companion that works on an undone message stops, and goes back", rewindWorkingOnIt},
 		{"not known", "a companion that a rewind undid is not known any more, and its name is free", rewindNotKnown},
 		{"below", "companions of agents that a rewind undoes stop, too", rewindBelow},
-		{"cut short", "a rewind that fails halfway ends what it undoes all the same", rewindCutShort},
-		{"crash", "whoever takes over a run that goes back ends what was undone", rewindCrash},
-		{"refused", "a rewind that is refused ends nobody", rewindRefused},
+		{"cut short", "a rewind that fails halfway still ends the agents that it undoes", rewindCutShort},
+		{"crash", "the process that takes over a rewinding run ends the agents that were undone", rewindCrash},
+		{"refused", "a rewind that is refused ends no agent", rewindRefused},
 		{"twice", "a session can go back again and again", rewindTwice},
 	}
 }
@@ -139,13 +139,13 @@ func rewindAloneRunning(s *Stage) {
 	s.becomes(s.latest(), session.Completed)
 	s.transcript(s.latest(), "user: the task", "assistant: two")
 	s.same(len(s.runs(s.latest())), 1, "runs")
-	s.until("nothing is left to be delivered", s.nothingOwed)
+	s.until("no wake is left", s.noWakes)
 	s.same(strings.Contains(strings.Join(s.hidden(), "\n"), "failed"), false, "whether the end of the first is told")
 	s.nothingRuns()
 }
 
-// nothingOwed reports whether no wake is left.
-func (s *Stage) nothingOwed() bool {
+// noWakes reports whether no wake is left.
+func (s *Stage) noWakes() bool {
 	s.Helper()
 	wakes, err := s.store().Wakes(s.ctx(), session.WakeRequest{Limit: 10})
 	s.ok(err, "wakes")
@@ -200,7 +200,7 @@ func rewindSpoken(s *Stage, tool string) {
 	s.ended(s.Say(x, agent, "s-1", "Hi!"), helix.Completed)
 	s.ended(s.Say(x, agent, "s-1", "And?"), helix.Completed)
 	s.ended(s.back(x), helix.Completed)
-	s.same(s.status(helix.GetChildStatusTool), `completed "one"`, "how it stands")
+	s.same(s.status(helix.GetChildStatusTool), `completed "one"`, "status")
 	s.same(s.status(tool), `completed "three"`, "the answer")
 	s.transcript(s.companion("bob"), "user: the task", "assistant: one", "user: something else", "assistant: three")
 	s.same(s.statuses(), "bob completed", "references")
@@ -340,7 +340,7 @@ func rewindCutShort(s *Stage) {
 		s.refused(err, helix.ErrAlreadyRunning)
 	}
 	s.becomes(bob, session.Failed)
-	s.until("the session has gone on", func() bool {
+	s.until("the session has continued", func() bool {
 		return s.load("s-1").Status == session.Completed && len(s.messages("s-1")) == 2
 	})
 	s.same(s.statuses(), "bob superseded", "references")

@@ -9,8 +9,8 @@ import (
 // rotation names the environment variable that selects the part of the scenarios to play.
 const rotation = "HELIX_SCENARIOS"
 
-// Rotate returns which of so many parts of the scenarios to play, for a test that plays
-// only one of them. The environment variable HELIX_SCENARIOS, a number, selects it.
+// Rotate returns the index of the part of the scenarios to run, for a test that runs one of
+// several parts. The environment variable HELIX_SCENARIOS, a number, selects it.
 // "make test" derives the number from the commit's hash and prints it, so that later
 // commits play other parts and a run can be repeated. Without it, the first part is played.
 func Rotate(t testing.TB, of int) int {

@@ -16,16 +16,16 @@ import (
 func shutdownScenarios() []Scenario {
 	return []Scenario{
 		{"waits", "closing waits for the turns that run", shutdownWaits},
-		{"deadline in a model call", "at the deadline a turn is left as it is, and another process continues it at once", shutdownModel},
+		{"deadline in a model call", "at the deadline a turn is released, and another process continues it at once", shutdownModel},
 		{"deadline in a tool", "at the deadline an idempotent call is left to run again, with its siblings' results kept", shutdownTool},
 		{"deadline in an unsafe tool", "a call that may not run again is answered tool_outcome_unknown after a shutdown", shutdownUnsafeTool},
 		{"finished in time", "the result of a call that ends while the process shuts down is not lost", shutdownFinished},
 		{"refuses", "a closed runtime takes no new work", shutdownRefuses},
-		{"takes nothing over", "a runtime that is closing leaves others' orphans alone", shutdownTakesNothing},
+		{"takes nothing over", "a runtime that is closing takes no orphans over", shutdownTakesNothing},
 		{"again and again", "any number of shutdowns in one slow step are no crash loop", shutdownAgain},
-		{"hanging hook", "a hook that ignores its context does not hold closing up past the deadline", shutdownHangingHook},
+		{"hanging hook", "a hook that ignores its context does not delay closing past the deadline", shutdownHangingHook},
 		{"twice", "closing twice does nothing", shutdownTwice},
-		{"same process", "a runtime started anew in the same process continues what was left", shutdownRestart},
+		{"same process", "a new runtime in the same process continues the released runs", shutdownRestart},
 		{"handle", "the handle on a run that another process continues gives its result", shutdownHandle},
 	}
 }

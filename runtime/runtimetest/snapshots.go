@@ -109,14 +109,14 @@ func (s *witnessStreams) End(ctx context.Context, id string, by stream.Producer,
 	return err
 }
 
-// checkSnapshots wants every snapshot, with what the stream held after it, to come
+// checkSnapshots checks that every snapshot, with what the stream held after it, comes
 // to the transcript.
 func (s *Stage) checkSnapshots(tenant string, state *session.State, messages []session.Message) {
 	s.Helper()
 	s.album.mu.Lock()
 	defer s.album.mu.Unlock()
 	s.ok(s.album.err, "take a snapshot")
-	chunks, want := s.tenantChunks(tenant, state.StreamID), told(messages)
+	chunks, want := s.tenantChunks(tenant, state.StreamID), rendered(messages)
 	for i, shot := range s.album.taken[session.Key{Tenant: tenant, ID: state.ID}] {
 		if !shot.State.CreatedAt.Equal(state.CreatedAt) {
 			continue // of a session that was deleted, and made again
@@ -130,7 +130,7 @@ func (s *Stage) checkSnapshots(tenant string, state *session.State, messages []s
 				folded = folded[:len(folded)-1]
 			}
 		}
-		if got := told(folded); got != want {
+		if got := rendered(folded); got != want {
 			s.Fatalf("snapshot %d of session %s, at sequence %d with %d messages, and what came after it:\n%s\nthe transcript:\n%s",
 				i+1, state.ID, shot.Sequence, len(shot.Messages), got, want)
 		}
@@ -139,7 +139,7 @@ func (s *Stage) checkSnapshots(tenant string, state *session.State, messages []s
 	}
 }
 
-// checkState wants the snapshot's custom state, with the patches after it, to come to
+// checkState checks that the snapshot's custom state, with the patches after it, comes to
 // the session's. What is written to a session directly, and a rewind, no stream tells.
 func (s *Stage) checkState(state *session.State, shot *store.Snapshot, chunks []stream.Chunk) {
 	s.Helper()
@@ -167,7 +167,7 @@ func (s *Stage) checkState(state *session.State, shot *store.Snapshot, chunks []
 	}
 }
 
-// checkOnce wants nothing that the snapshot holds to be told again: a text that is
+// checkOnce checks that nothing that the snapshot holds is told again: a text that is
 // shown as it comes would be there twice.
 func (s *Stage) checkOnce(id string, shot *store.Snapshot, chunks []stream.Chunk) {
 	s.Helper()

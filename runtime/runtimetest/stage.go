@@ -20,14 +20,14 @@ import (
 	"github.com/helixagents/helix/stream"
 )
 
-// patience bounds every wait of a scenario. Only a failing one waits so long.
+// patience limits every wait of a scenario. Only a failing one waits that long.
 const patience = 2 * time.Minute
 
 // lease is how long an orphan waits for its takeover, where a scenario is about
 // that.
 const lease = 200 * time.Millisecond
 
-// Stage is what a scenario plays on: a backend of its own and executors on it.
+// Stage is the environment of one scenario: its own backend, and executors on it.
 type Stage struct {
 	*testing.T
 	// Backend holds what the scenario makes.
@@ -54,7 +54,7 @@ func newStage(t *testing.T, config *Config) *Stage {
 	return s
 }
 
-// pace is a time that people are given in a scenario, on this runtime.
+// pace returns a deadline of a scenario, adjusted to this runtime.
 func (s *Stage) pace(d time.Duration) time.Duration { return d * time.Duration(max(s.config.Pace, 1)) }
 
 // Start starts an executor that knows the agents.
@@ -98,14 +98,14 @@ func (s *Stage) startOn(backend store.Backend, opts Options) Executor {
 	return x
 }
 
-// over is a context that has ended.
+// over returns a context that has ended.
 func over() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	return ctx
 }
 
-// ctx is a context for one call that must not take for ever.
+// ctx returns a context with a deadline for one call.
 func (s *Stage) ctx() context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	s.Cleanup(cancel)
@@ -140,7 +140,7 @@ func (s *Stage) Result(run helix.Run) *helix.Result {
 	return res
 }
 
-// Resume and Retry start a run that must not be refused.
+// Resume resumes a session. It must not be refused.
 func (s *Stage) Resume(x helix.Executor, sessionID string, opts helix.ResumeOptions) helix.Run {
 	s.Helper()
 	run, err := x.Resume(s.ctx(), sessionID, opts)
@@ -148,7 +148,7 @@ func (s *Stage) Resume(x helix.Executor, sessionID string, opts helix.ResumeOpti
 	return run
 }
 
-// Retry retries a failed session that must let itself be retried.
+// Retry retries a failed session. It must not be refused.
 func (s *Stage) Retry(x helix.Executor, sessionID string) helix.Run {
 	s.Helper()
 	run, err := x.Retry(s.ctx(), sessionID, helix.RetryOptions{})
@@ -156,7 +156,7 @@ func (s *Stage) Retry(x helix.Executor, sessionID string) helix.Run {
 	return run
 }
 
-// Attach gives a handle on a session's run.
+// Attach returns a handle on a session's run.
 func (s *Stage) Attach(x helix.Executor, sessionID string) helix.Run {
 	s.Helper()
 	run, err := x.Attach(s.ctx(), sessionID)
@@ -164,7 +164,7 @@ func (s *Stage) Attach(x helix.Executor, sessionID string) helix.Run {
 	return run
 }
 
-// store is the session store of the default tenant.
+// store returns the session store of the default tenant.
 func (s *Stage) store() session.Store { return s.Backend.Sessions() }
 
 func (s *Stage) load(id string) *session.State {
@@ -204,7 +204,7 @@ func (s *Stage) checkpoints(id string) []session.Checkpoint {
 	return page.Items
 }
 
-// state is a session's custom state as JSON.
+// state returns a session's custom state as JSON.
 func (s *Stage) state(id string) string {
 	s.Helper()
 	raw, err := s.load(id).Custom.MarshalJSON()
@@ -212,7 +212,7 @@ func (s *Stage) state(id string) string {
 	return string(raw)
 }
 
-// chunks are all chunks of a session's stream.
+// chunks returns all chunks of a session's stream.
 func (s *Stage) chunks(id string) []stream.Chunk {
 	s.Helper()
 	return s.tenantChunks(session.DefaultTenant, id)
@@ -259,7 +259,7 @@ func kinds(items []stream.Item) string {
 	return strings.Join(out, " ")
 }
 
-// ofKind picks chunks.
+// ofKind returns the chunks of a kind.
 func ofKind(chunks []stream.Chunk, kind stream.Kind) (out []stream.Chunk) {
 	for i := range chunks {
 		if chunks[i].Kind == kind {
@@ -277,7 +277,7 @@ func (s *Stage) ok(err error, format string, args ...any) {
 	}
 }
 
-// refused wants an error that matches a sentinel and says certain words.
+// refused checks that an error matches a sentinel and contains certain words.
 func (s *Stage) refused(err, want error, words ...string) {
 	s.Helper()
 	if own, ok := errors.AsType[*session.Error](err); ok && own == nil { // that of a call that did not fail
@@ -293,7 +293,7 @@ func (s *Stage) refused(err, want error, words ...string) {
 	}
 }
 
-// ended wants a result with a status.
+// ended checks the status of a result.
 func (s *Stage) ended(res *helix.Result, want helix.Status) {
 	s.Helper()
 	if res.Status != want {
@@ -301,7 +301,8 @@ func (s *Stage) ended(res *helix.Result, want helix.Status) {
 	}
 }
 
-// failed wants a failed result whose error matches a sentinel and says words.
+// failed checks that a result has failed with an error that matches a sentinel and contains
+// certain words.
 func (s *Stage) failed(res *helix.Result, want error, words ...string) {
 	s.Helper()
 	s.ended(res, helix.Failed)
@@ -311,7 +312,7 @@ func (s *Stage) failed(res *helix.Result, want error, words ...string) {
 // code is an error to match a code with.
 func code(c session.Code) error { return &session.Error{Code: c} }
 
-// same wants two values to be equal as they print.
+// same checks that two values print the same.
 func (s *Stage) same(got, want any, format string, args ...any) {
 	s.Helper()
 	if g, w := fmt.Sprint(got), fmt.Sprint(want); g != w {
@@ -319,7 +320,7 @@ func (s *Stage) same(got, want any, format string, args ...any) {
 	}
 }
 
-// sameJSON wants two JSON values to be equal.
+// sameJSON checks that two JSON values are equal.
 func (s *Stage) sameJSON(got, want string, format string, args ...any) {
 	s.Helper()
 	s.same(canonical(got), canonical(want), format, args...)
@@ -337,7 +338,7 @@ func canonical(raw string) string {
 	return string(out)
 }
 
-// transcript wants a session's messages to render as lines; see [render].
+// transcript checks that a session's messages render as lines; see [render].
 func (s *Stage) transcript(id string, lines ...string) {
 	s.Helper()
 	s.same(render(s.messages(id)), strings.Join(lines, "\n"), "transcript of %s", id)
@@ -390,7 +391,7 @@ func renderMessage(m *session.Message) string {
 	return line
 }
 
-// until waits for something that happens in its own time.
+// until waits until done reports true.
 func (s *Stage) until(what string, done func() bool) {
 	s.Helper()
 	deadline := time.NewTimer(patience)
@@ -401,7 +402,7 @@ func (s *Stage) until(what string, done func() bool) {
 		select {
 		case <-tick.C:
 		case <-deadline.C:
-			s.Fatalf("waited in vain: %s", what)
+			s.Fatalf("timed out: %s", what)
 		}
 	}
 }
@@ -415,23 +416,23 @@ func (s *Stage) receive(what string, signal <-chan struct{}) {
 	select {
 	case <-signal:
 	case <-time.After(patience):
-		s.Fatalf("waited in vain: %s", what)
+		s.Fatalf("timed out: %s", what)
 	}
 }
 
-// receiveFrom waits for somebody to say which it is.
+// receiveFrom waits for a value on a channel.
 func (s *Stage) receiveFrom(what string, from <-chan string) string {
 	s.Helper()
 	select {
 	case which := <-from:
 		return which
 	case <-time.After(patience):
-		s.Fatalf("waited in vain: %s", what)
+		s.Fatalf("timed out: %s", what)
 		return ""
 	}
 }
 
-// gate is a place where a tool, hook or model waits to be let on.
+// gate is a place where a tool, hook or model waits until the scenario opens it.
 type gate struct {
 	entered chan struct{}
 	open    chan struct{}
@@ -499,8 +500,7 @@ func (j *journal) String() string {
 	return strings.Join(j.lines, "\n")
 }
 
-// Log keeps what executors log, for scenarios that promise a line and for
-// failures.
+// Log records what executors log, for scenarios that check a line and for failures.
 type Log struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -513,14 +513,14 @@ func (l *Log) Write(p []byte) (int, error) {
 	return l.buf.Write(p)
 }
 
-// String is the log so far.
+// String returns the log so far.
 func (l *Log) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.buf.String()
 }
 
-// logged wants a line of the log to hold all words.
+// logged checks that a line of the log contains all words.
 func (s *Stage) logged(words ...string) {
 	s.Helper()
 	for line := range strings.Lines(s.Log.String()) {

@@ -16,29 +16,29 @@ import (
 
 func streamScenarios() []Scenario {
 	return []Scenario{
-		{"whole turn", "a turn's chunks tell its whole story, numbered from 1, ending in a terminal item", streamWhole},
+		{"whole turn", "a turn's chunks describe all of it, numbered from 1, ending in a terminal item", streamWhole},
 		{"live", "a reader sees text while the model is still writing", streamLive},
-		{"resumable", "a reader can drop anywhere and go on from the last sequence it saw", streamResumable},
+		{"resumable", "a reader can drop anywhere and continue from the last sequence it saw", streamResumable},
 		{"several readers", "several readers, also in other processes, see the same", streamReaders},
-		{"late reader", "a reader that comes after the end gets everything and the terminal item", streamLate},
+		{"late reader", "a reader that starts after the end gets everything and the terminal item", streamLate},
 		{"break", "breaking out of the loop and starting over works", streamBreak},
 		{"cancelled", "the end of the reader's context ends its reading with an error", streamCancelled},
 		{"runs apart", "a handle's stream holds its own run, however many turns the session has", streamRunsApart},
 		{"next turn", "the stream of a new turn does not end with the end of the turn before", streamNextTurn},
-		{"nothing erased", "a continuing turn does not erase what was there", streamKept},
+		{"nothing erased", "a later turn does not erase earlier chunks", streamKept},
 		{"folds", "folding the chunks of an eventful turn gives its transcript", streamFolds},
 		{"order", "text after a call and files before text fold in the reply's order", streamOrder},
 		{"no deltas", "the text of a model that streams nothing is streamed all the same, in the reply's order", streamNoDeltas},
-		{"custom events", "a tool's events are streamed in order; data that cannot be encoded is told instead", streamCustom},
+		{"custom events", "a tool's events are streamed in order; data that cannot be encoded is reported instead", streamCustom},
 		{"failure", "a failed run ends its stream with the error, for readers of before and after", streamFailure},
 		{"interrupted", "an interrupted run ends its stream as interrupted, without an error", streamInterrupted},
 		{"aborted", "an aborted run fails its stream as cancelled, without an error chunk", streamAborted},
-		{"commits", "every committed step is told, with its checkpoint", streamCommits},
+		{"commits", "every committed step has a chunk with its checkpoint", streamCommits},
 		{"large text", "a text larger than a chunk is split and folds into one", streamLargeText},
-		{"large result", "a large result of characters that JSON escapes is streamed or left out, and the run goes on", streamLargeResult},
-		{"trimmed", "a reader behind what was trimmed is told so, with the floor", streamTrimmed},
-		{"rewound", "readers of a session that was rewound are told", streamRewound},
-		{"slow reader", "a slow reader holds up nobody", streamSlow},
+		{"large result", "a large result of characters that JSON escapes is streamed or left out, and the run continues", streamLargeResult},
+		{"trimmed", "a reader behind trimmed chunks gets a gap, with the floor", streamTrimmed},
+		{"rewound", "readers of a rewound session see the rewind", streamRewound},
+		{"slow reader", "a slow reader delays nobody", streamSlow},
 	}
 }
 
@@ -286,7 +286,7 @@ func streamFolds(s *Stage) {
 	x := s.Start(agent)
 	s.ended(s.Say(x, agent, "s-1", "Go!"), helix.Completed)
 	messages := s.messages("s-1")
-	s.same(told(stream.Fold("s-1", s.chunks("s-1"))), told(messages), "the folded stream")
+	s.same(rendered(stream.Fold("s-1", s.chunks("s-1"))), rendered(messages), "the folded stream")
 	s.same(len(messages), 10, "messages")
 }
 

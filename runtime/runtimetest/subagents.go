@@ -23,51 +23,51 @@ func subagentScenarios() []Scenario {
 		{"output", "the output of a sub-agent that has one is the call's result", subOutput},
 		{"tool", "a sub-agent is offered as a tool that takes a task", subTool},
 		{"own input", "a sub-agent may declare its input, which arrives as JSON", subOwnInput},
-		{"prompt", "a sub-agent may make its first message of the input", subPrompt},
+		{"prompt", "a sub-agent may build its first message from the input", subPrompt},
 		{"bad input", "input that does not fit is a tool error, and no session is made", subBadInput},
 		{"isolated", "a sub-agent has a transcript and a state of its own", subIsolated},
 		{"links", "a sub-agent's session knows parent, root and user, and its id says where it comes from", subLinks},
 		{"chunks", "a sub-agent's chunks come between subagent_start and subagent_end, and tool_end at once", subChunks},
 		{"parallel", "sub-agents of one reply run at the same time, and results are in call order", subParallel},
 		{"parallel chunks", "each of many siblings has its chunks between its own start and end", subParallelChunks},
-		{"stream goes on", "the end of a sub-agent's run does not end the stream of the root", subStreamGoesOn},
-		{"model error", "a sub-agent that fails is a tool error, and the parent goes on", subModelError},
-		{"max steps", "a sub-agent that reaches its limit is a tool error, and the parent goes on", subMaxSteps},
-		{"prompt fails", "a call that cannot be dispatched is a tool error; siblings go on", subPromptFails},
-		{"prompt panics", "a panic while a call is dispatched is a tool error; siblings go on", subPromptPanics},
+		{"stream continues", "the end of a sub-agent's run does not end the stream of the root", subStreamContinues},
+		{"model error", "a sub-agent that fails is a tool error, and the parent continues", subModelError},
+		{"max steps", "a sub-agent that reaches its limit is a tool error, and the parent continues", subMaxSteps},
+		{"prompt fails", "a call that cannot be dispatched is a tool error; siblings continue", subPromptFails},
+		{"prompt panics", "a panic while a call is dispatched is a tool error; siblings continue", subPromptPanics},
 		{"large result", "a result over the limit is a tool error", subLargeResult},
 		{"veto", "a failing BeforeSubAgent vetoes the call, and no session is made", subVeto},
 		{"hook order", "hooks of runtime, parent and sub-agent are called in order", subHookOrder},
-		{"hook state", "what hooks around a sub-agent do to the state is kept", subHookState},
-		{"hook state waits", "what BeforeSubAgent did to the state is kept while the sub-agent waits", subHookStateWaits},
-		{"hook state recovers", "what BeforeSubAgent did to the state is kept through a takeover", subHookStateRecovers},
+		{"hook state", "state changes by hooks around a sub-agent are kept", subHookState},
+		{"hook state waits", "state changes by BeforeSubAgent are kept while the sub-agent waits", subHookStateWaits},
+		{"hook state recovers", "state changes by BeforeSubAgent are kept through a takeover", subHookStateRecovers},
 		{"usage", "a sub-agent's usage names parent and root, and the call is an entry of its own", subUsage},
-		{"interrupt", "interrupting the parent stops the sub-agent at once; both can go on", subInterrupt},
+		{"interrupt", "interrupting the parent stops the sub-agent at once; both can continue", subInterrupt},
 		{"abort", "aborting the parent ends the sub-agent at once", subAbort},
 		{"abort deep", "aborting the root ends every level at once", subAbortDeep},
 		{"interrupt child", "interrupting the sub-agent alone is a tool error to its parent", subInterruptChild},
 		{"abort child", "aborting the sub-agent alone is a tool error to its parent", subAbortChild},
-		{"abort a child that waits", "aborting a sub-agent that waits is a tool error to its parent, which goes on", subAbortWaiting},
+		{"abort a child that waits", "aborting a sub-agent that waits is a tool error to its parent, which continues", subAbortWaiting},
 		{"abort a child that waits elsewhere", "a process that does not know the agents can abort a sub-agent that waits", subAbortWaitingElsewhere},
 		{"abort a child that waits beside another", "a sub-agent that waits can be aborted while its parent is busy with another", subAbortWaitingBeside},
 		{"abort a grandchild that waits", "aborting a sub-agent that waits is a tool error to its own caller, at any depth", subAbortGrandchild},
 		{"abort a companion that waits", "aborting a blocking companion that waits is a tool error to its parent", subAbortCompanion},
 		{"abort a remote that waits", "aborting the stand-in of a remote that waits is a tool error to its parent, and aborts the remote", subAbortRemote},
-		{"killed in a tool", "a parent killed while its sub-agent runs goes on with that one; its tool does not run twice", subKilledTool},
-		{"killed in a model call", "a sub-agent killed in a model call goes on in the same run", subKilledModel},
-		{"killed deep", "three levels killed at the bottom go on, each in the same run", subKilledDeep},
+		{"killed in a tool", "a parent killed while its sub-agent runs continues with the same sub-agent, whose tool does not run twice", subKilledTool},
+		{"killed in a model call", "a sub-agent killed in a model call continues in the same run", subKilledModel},
+		{"killed deep", "three levels killed at the bottom continue, each in the same run", subKilledDeep},
 		{"killed twice", "a sub-agent may be taken over again and again", subKilledTwice},
-		{"killed siblings", "of siblings killed together, one that was done stands, the other goes on", subKilledSiblings},
+		{"killed siblings", "of siblings killed together, the result of a finished one is kept, and the other continues", subKilledSiblings},
 		{"killed after the end", "a sub-agent that had ended when the parent died is not called again", subKilledAfterEnd},
-		{"killed and aborted", "an abort that comes while nobody is alive ends parent and sub-agent", subKilledAborted},
+		{"killed and aborted", "an abort that arrives while no process is alive ends parent and sub-agent", subKilledAborted},
 		{"shutdown", "a parent that is shut down leaves its sub-agent to the next process at once", subShutdown},
 		{"parent suspended", "a sub-agent found failed as parent_suspended is started again", subParentSuspended},
 		{"delete", "deleting the parent deletes the whole tree", subDelete},
 		{"recursion", "an agent may be its own sub-agent", subRecursion},
-		{"unknown agent", "a sub-agent that a redeploy took away is a tool error, and its session ends", subUnknownAgent},
+		{"unknown agent", "a sub-agent that a deployment removed is a tool error, and its session ends", subUnknownAgent},
 		{"grandchild", "a sub-agent may have sub-agents; root and stream are the root's", subGrandchild},
 		{"finish", "sub-agents of a reply that finishes run first", subFinish},
-		{"retry", "retrying the parent does not call a sub-agent again that had answered", subRetry},
+		{"retry", "retrying the parent does not call a sub-agent again that had finished", subRetry},
 		{"next turn", "each call is a session of its own, in later turns too", subNextTurn},
 		{"second process", "a sub-agent's session can be watched and stopped from another process", subSecondProcess},
 	}
@@ -138,7 +138,7 @@ func (s *Stage) sessions() (ids []string) {
 	return ids
 }
 
-// nothingRuns wants every run to be over.
+// nothingRuns checks that every run is over.
 func (s *Stage) nothingRuns() {
 	s.Helper()
 	for _, id := range s.sessions() {
@@ -161,7 +161,7 @@ func (s *Stage) result(tool string) session.Part {
 	return session.Part{}
 }
 
-// bracketed wants the chunks of every sub-agent in a stream to come between the
+// bracketed checks that the chunks of every sub-agent in a stream come between the
 // caller's subagent_start and subagent_end, and the latter to be followed, in the
 // caller's chunks, by the call's tool_end.
 func (s *Stage) bracketed(id string) {
@@ -395,7 +395,7 @@ func subParallelChunks(s *Stage) {
 	s.same(len(ofKind(s.chunks("s-1"), stream.SubAgentEnd)), siblings*turns, "sub-agents that ended")
 }
 
-func subStreamGoesOn(s *Stage) {
+func subStreamContinues(s *Stage) {
 	agent := parent(named("child", scripted.New(scripted.Text("ok"))))
 	x := s.Start(agent)
 	run := s.Begin(x, agent, "s-1", "Hi!")
@@ -721,7 +721,7 @@ func subAbortChild(s *Stage) {
 	s.same(s.load(id).Status, session.Failed, "the sub-agent")
 }
 
-// sameChild wants session s-1 to have one child, with one run that was taken up
+// sameChild checks that session s-1 has one child, with one run that was taken over
 // again.
 func (s *Stage) sameChild(runID string) {
 	s.Helper()
@@ -794,7 +794,7 @@ func subKilledTwice(s *Stage) {
 	below := s.runs(s.child("s-1"))[0].ID
 	for _, g := range gates[1:] {
 		y, _ := s.heir(agent)
-		s.receive("the sub-agent goes on", g.entered)
+		s.receive("the sub-agent continues", g.entered)
 		y.Kill()
 	}
 	s.takenOver(run, agent)

@@ -12,17 +12,17 @@ import (
 // after Kill.
 type Executor interface {
 	helix.Runtime
-	// Kill drops the runtime as if its process had died: nothing that it writes reaches
-	// the backend any more.
+	// Kill drops the runtime as if its process had died: its writes do not reach the backend
+	// any more.
 	Kill()
 }
 
 // Options are the options that a scenario starts a runtime with.
 type Options = helix.RuntimeOptions
 
-// Config says what to run the scenarios on.
+// Config configures the suite.
 type Config struct {
-	// NewBackend opens a backend that holds nothing, and closes it when t ends.
+	// NewBackend opens an empty backend, and closes it when t ends.
 	NewBackend func(t testing.TB) store.Backend
 	// Reopen opens a second handle on a backend's data, as another process would,
 	// and closes it when t ends. Defaults to the backend itself.
@@ -31,34 +31,34 @@ type Config struct {
 	// share a backend and work together, and do not work with those of any other. The
 	// suite closes the runtime.
 	NewRuntime func(t testing.TB, deployment string, opts helix.RuntimeOptions) helix.Runtime
-	// Snapshots has a snapshot taken at every write, and each held to what its session
-	// comes to.
+	// Snapshots takes a snapshot at every write, and checks each against the session's final
+	// state.
 	Snapshots bool
-	// Pace stretches the times that scenarios give people, for a runtime whose steps
-	// take that much longer. Defaults to 1.
+	// Pace multiplies the deadlines of client tools and approvals in scenarios, for a runtime
+	// whose steps are slower. Defaults to 1.
 	Pace int
-	// Every plays one scenario of so many in each group, beginning with the First, from
-	// 0 on, where playing all takes too long. Defaults to all.
+	// Every runs only each Every-th scenario of a group, starting with the one at the index
+	// First, if running all takes too long. Defaults to all.
 	Every, First int
-	// Skip names scenarios ("group/name") that do not apply, and why.
+	// Skip has the reasons why scenarios ("group/name") do not apply.
 	Skip map[string]string
 }
 
 // Scenario is one behaviour of a runtime.
 type Scenario struct {
 	Name string
-	// Doc says in one line what is promised. It is printed on failure.
+	// Doc states the promise in one line. It is printed on failure.
 	Doc  string
 	Func func(s *Stage)
 }
 
-// Group is the scenarios about one concern.
+// Group has the scenarios about one concern.
 type Group struct {
 	Name      string
 	Scenarios []Scenario
 }
 
-// Groups lists all scenarios.
+// Groups returns all scenarios.
 func Groups() []Group {
 	return []Group{
 		{"execute", executeScenarios()},
@@ -93,7 +93,7 @@ func Groups() []Group {
 	}
 }
 
-// Run holds a runtime on a backend to every scenario.
+// Run runs every scenario on a runtime and a backend.
 func Run(t *testing.T, config Config) {
 	if config.Reopen == nil {
 		config.Reopen = func(_ testing.TB, backend store.Backend) store.Backend { return backend }
@@ -122,7 +122,7 @@ func Run(t *testing.T, config Config) {
 	}
 }
 
-// play runs one scenario and then looks at what it left behind.
+// play runs one scenario and then checks the sessions that it created.
 func play(t *testing.T, config *Config, scenario Scenario) {
 	s := newStage(t, config)
 	t.Cleanup(func() {

@@ -8,12 +8,12 @@ import (
 
 func tenantScenarios() []Scenario {
 	return []Scenario{
-		{"apart", "two tenants may use the same session id and never meet", tenantsApart},
+		{"separate", "two tenants may use the same session id without seeing each other", tenantsApart},
 		{"by user", "the user's tenant is the session's", tenantsByUser},
-		{"not left", "an executor of one tenant refuses the user of another, naming the field", tenantsNotLeft},
+		{"bound", "an executor of one tenant refuses the user of another, naming the field", tenantsNotLeft},
 		{"another user", "a session of another user does not exist for the one who executes it", tenantsAnotherUser},
-		{"unseen", "what is another tenant's does not exist: it is neither resumed, retried, stopped, attached to nor branched", tenantsUnseen},
-		{"requests", "request ids of two tenants do not meet", tenantsRequests},
+		{"invisible", "another tenant's session does not exist: it is neither resumed, retried, stopped, attached to nor branched", tenantsUnseen},
+		{"requests", "request ids of two tenants are independent", tenantsRequests},
 		{"default", "the empty tenant is the default one", tenantsDefault},
 		{"handle", "a handle works within its tenant", tenantsHandle},
 		{"recovery", "orphans of every tenant are taken over", tenantsRecovery},

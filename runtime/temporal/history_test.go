@@ -103,7 +103,7 @@ func (s *site) run(id, runID string) *session.Run {
 }
 
 // history is that of a workflow, once it has ended; that of all its parts, if it
-// went on as another.
+// continued as another.
 func (s *site) history(id string) [][]*historypb.HistoryEvent {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), time.Minute)
@@ -174,7 +174,7 @@ func TestContentStaysInTheStore(t *testing.T) {
 	}
 }
 
-func TestLongTurnsGoOnAsNewWorkflows(t *testing.T) {
+func TestLongTurnsContinueAsNewWorkflows(t *testing.T) {
 	t.Parallel()
 	const calls = 30
 	agent := counter(calls)
@@ -193,7 +193,7 @@ func TestLongTurnsGoOnAsNewWorkflows(t *testing.T) {
 	}
 }
 
-// histories are turns whose workflows must go on as they began, whatever is changed
+// histories are turns whose workflows must continue as they began, whatever is changed
 // here.
 var histories = map[string]func(t *testing.T) (s *site, id string){
 	"tools": func(t *testing.T) (*site, string) {

@@ -3,7 +3,7 @@
 //	with go test ./...
 //
 // The command finds the servers in its environment; see package testserver for the variables and for where the servers
-// come from. Signals go on to the command, and its exit code is that of with.
+// come from. Signals are passed on to the command, and its exit code is that of with.
 package main
 
 import (
@@ -57,7 +57,7 @@ func run(name string, args ...string) (code int, err error) {
 	return wait(cmd, signals)
 }
 
-// start starts the servers. A signal gives up on that.
+// start starts the servers, unless a signal arrives first.
 func start(signals <-chan os.Signal) (env []string, stop func() error, err error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

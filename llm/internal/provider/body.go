@@ -60,7 +60,7 @@ func Body(provider string, request []byte, options []Option) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// Escape gives JSON without spaces, and with the characters escaped that HTML treats specially. It is the form in which
+// Escape returns JSON without spaces, and with the characters escaped that HTML treats specially. It is the form in which
 // schemas and options have always been sent, so providers have it in their caches.
 func Escape(raw json.RawMessage) (json.RawMessage, error) {
 	if raw == nil {

@@ -60,7 +60,7 @@ func (e endless) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// A server that never ends a line or an event is not followed for ever.
+// A server that never ends a line or an event is not followed forever.
 func TestEventsAreBounded(t *testing.T) {
 	t.Parallel()
 	for _, stream := range []string{strings.Repeat("x", 1<<16), "data: " + strings.Repeat("x", 1<<20) + "\n"} {

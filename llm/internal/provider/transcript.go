@@ -51,7 +51,7 @@ func Object(input json.RawMessage) json.RawMessage {
 	return append(append([]byte(`{"invalid_arguments":`), trimmed...), '}')
 }
 
-// CallIDs gives calls the ids they are sent with: the provider's own where it has
+// CallIDs returns calls the ids they are sent with: the provider's own where it has
 // the form that is asked for and none before it had the same, else one derived
 // from ours. A call has the same id however long the transcript grows.
 type CallIDs struct {

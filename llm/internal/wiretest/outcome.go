@@ -75,7 +75,7 @@ func (o outcome) text() string {
 	return string(raw)
 }
 
-// encodeOutcomes gives outcomes as they are stored.
+// encodeOutcomes returns outcomes as they are stored.
 func encodeOutcomes(of map[string]outcome) ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -131,7 +131,7 @@ func describePart(p *session.Part) string {
 	return b.String()
 }
 
-// short gives a long text by its length and its sum.
+// short returns a long text by its length and its sum.
 func short(text string) string {
 	if len(text) <= 1000 {
 		return text

@@ -48,7 +48,7 @@ const (
 	header = "### "
 )
 
-// lock gives the recording to the caller, read from its files.
+// lock returns the recording to the caller, read from its files.
 func (r *Recording) lock(t testing.TB) bool {
 	t.Helper()
 	r.mu.Lock()
@@ -148,7 +148,7 @@ func (r *Recording) Save() error {
 		os.WriteFile(filepath.Join(r.dir, outcomesFile), outcomes, 0o644))
 }
 
-// render gives a request as it is stored: the line, the headers in order, an empty line, and the body as it came.
+// render returns a request as it is stored: the line, the headers in order, an empty line, and the body as it came.
 func render(request *http.Request, body []byte) string {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "%s %s\n", request.Method, request.URL.RequestURI())
