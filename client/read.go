@@ -117,6 +117,8 @@ func (c *Client) wait(attempt int) time.Duration {
 	return wait/2 + rand.N(wait/2+1)
 }
 
+// sleep waits for d. If ctx ends first, it returns ctx.Err. The client imports the domain
+// alone, so it does not share internal/retry.
 func sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

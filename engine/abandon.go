@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/helixagents/helix/engine/internal/retry"
+	"github.com/helixagents/helix/internal/retry"
 	"github.com/helixagents/helix/session"
 )
 

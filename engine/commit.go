@@ -6,8 +6,8 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/helixagents/helix/engine/internal/retry"
 	"github.com/helixagents/helix/engine/internal/streamwriter"
+	"github.com/helixagents/helix/internal/retry"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/store"
 	"github.com/helixagents/helix/stream"

@@ -6,7 +6,7 @@ import (
 	"errors"
 
 	"github.com/helixagents/helix"
-	"github.com/helixagents/helix/engine/internal/retry"
+	"github.com/helixagents/helix/internal/retry"
 	"github.com/helixagents/helix/session"
 )
 

@@ -6,9 +6,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/helixagents/helix/engine/internal/retry"
 	"github.com/helixagents/helix/engine/internal/streamwriter"
 	"github.com/helixagents/helix/engine/internal/usercode"
+	"github.com/helixagents/helix/internal/retry"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/stream"
 )

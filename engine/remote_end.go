@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"github.com/helixagents/helix"
-	"github.com/helixagents/helix/engine/internal/retry"
 	"github.com/helixagents/helix/engine/machine"
+	"github.com/helixagents/helix/internal/retry"
 	"github.com/helixagents/helix/session"
 )
 

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/helixagents/helix"
-	"github.com/helixagents/helix/engine/internal/retry"
 	"github.com/helixagents/helix/engine/internal/usercode"
+	"github.com/helixagents/helix/internal/retry"
 	"github.com/helixagents/helix/session"
 )
 

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/helixagents/helix"
-	"github.com/helixagents/helix/engine/internal/retry"
 	"github.com/helixagents/helix/engine/machine"
+	"github.com/helixagents/helix/internal/retry"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/stream"
 )

@@ -10,9 +10,9 @@ import (
 	"unicode/utf8"
 
 	"github.com/helixagents/helix"
-	"github.com/helixagents/helix/engine/internal/retry"
 	"github.com/helixagents/helix/engine/internal/usercode"
 	"github.com/helixagents/helix/engine/machine"
+	"github.com/helixagents/helix/internal/retry"
 	"github.com/helixagents/helix/internal/userstate"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/stream"

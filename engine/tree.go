@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/helixagents/helix/engine/internal/retry"
+	"github.com/helixagents/helix/internal/retry"
 	"github.com/helixagents/helix/session"
 )
 

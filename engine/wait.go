@@ -7,8 +7,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/helixagents/helix/engine/internal/retry"
 	"github.com/helixagents/helix/engine/machine"
+	"github.com/helixagents/helix/internal/retry"
 	"github.com/helixagents/helix/session"
 	"github.com/helixagents/helix/stream"
 	"github.com/helixagents/helix/usage"

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/helixagents/helix/internal/retry"
 	"github.com/helixagents/helix/session"
 )
 
@@ -79,7 +80,7 @@ func (h *Host) sweeps(ctx context.Context) {
 			h.sweepInTurn(ctx)
 			timer.Reset(next())
 		case <-h.intake.again:
-			if wait(ctx, againPause) == nil {
+			if retry.Sleep(ctx, againPause) == nil {
 				h.sweepOrphans(ctx)
 			}
 		case <-ctx.Done():
@@ -91,17 +92,6 @@ func (h *Host) sweeps(ctx context.Context) {
 // againPause is how long the sweep waits after a run that was refused may be admitted, so
 // that it finds several at once.
 const againPause = 50 * time.Millisecond
-
-func wait(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
 
 // sweepInTurn sweeps unless another process has just done so. Several processes with the
 // same agents then load the store little more than one, and share what they find. The

@@ -10,6 +10,7 @@ import (
 
 	"github.com/helixagents/helix/engine"
 	"github.com/helixagents/helix/engine/machine"
+	"github.com/helixagents/helix/internal/retry"
 	"github.com/helixagents/helix/session"
 )
 
@@ -373,7 +374,7 @@ func retryEffect[V any](
 		}
 		h.log.WarnContext(ctx, "effect.retried",
 			"session", effect.SessionID, "effect", effect.Key(), "try", try, "error", err)
-		if err := wait(ctx, pause); err != nil {
+		if err := retry.Sleep(ctx, pause); err != nil {
 			return result, fmt.Errorf("effect %s: %w", effect.Key(), err)
 		}
 		pause = min(2*pause, longPause)
