@@ -145,6 +145,16 @@ type Item struct {
 	Floor int64 `json:"floor,omitempty"`
 }
 
+// NewItem returns the item that a reader receives for a stored chunk. A chunk of kind
+// [Rewound] has a frame of its own.
+func NewItem(sequence int64, chunk *Chunk) Item {
+	frame := FrameChunk
+	if chunk.Kind == Rewound {
+		frame = FrameRewound
+	}
+	return Item{Frame: frame, Sequence: sequence, Chunk: chunk}
+}
+
 // Terminal reports whether the item is the last one of its read.
 func (i Item) Terminal() bool {
 	return i.Frame == FrameEnd || i.Frame == FrameFail || i.Frame == FrameTruncated

@@ -182,11 +182,7 @@ func (r *row) item() (stream.Item, error) {
 	if r.err != nil {
 		return stream.Item{}, r.err
 	}
-	out := stream.Item{Frame: stream.FrameChunk, Sequence: r.sequence, Chunk: cloneChunk(r.chunk)}
-	if out.Chunk.Kind == stream.Rewound {
-		out.Frame = stream.FrameRewound
-	}
-	return out, nil
+	return stream.NewItem(r.sequence, cloneChunk(r.chunk)), nil
 }
 
 func items(stored []*row) ([]stream.Item, error) {

@@ -11,14 +11,11 @@ import (
 
 // DecodeChunk gives a chunk of a stream as a reader gets it.
 func DecodeChunk(id string, sequence int64, raw []byte) (stream.Item, error) {
-	item := stream.Item{Frame: stream.FrameChunk, Sequence: sequence, Chunk: &stream.Chunk{}}
-	if err := session.Decode(fmt.Sprintf("stream %s: chunk %d", id, sequence), raw, item.Chunk); err != nil {
+	var chunk stream.Chunk
+	if err := session.Decode(fmt.Sprintf("stream %s: chunk %d", id, sequence), raw, &chunk); err != nil {
 		return stream.Item{}, err
 	}
-	if item.Chunk.Kind == stream.Rewound {
-		item.Frame = stream.FrameRewound
-	}
-	return item, nil
+	return stream.NewItem(sequence, &chunk), nil
 }
 
 // BatchRow is a batch of a stream as it is stored, chunk by chunk.
