@@ -7,6 +7,9 @@ require (
 	go.uber.org/goleak v1.3.0
 )
 
-require github.com/anishathalye/porcupine v1.3.1 // indirect
+require (
+	github.com/anishathalye/porcupine v1.3.1 // indirect
+	github.com/google/jsonschema-go v0.4.3 // indirect
+)
 
 replace github.com/helixagents/helix => ../..
