@@ -11,8 +11,13 @@ import (
 type Change struct {
 	// Status is the session's new status.
 	Status Status
-	// KeepMessages truncates the transcript to its first n messages before Messages
-	// are appended. A rewind sets it.
+	// KeepMessages truncates the transcript to its first n messages before
+	// Messages are appended: a rewind. It also ends what depends on the others.
+	// Checkpoints that count more messages are undone, and the session's latest
+	// checkpoint becomes the last one that is not. Rows of calls are deleted, and
+	// open pending entries superseded, if their message is no longer in the
+	// transcript. Children that a dropped message called, or that are awaited on
+	// behalf of a call which no message makes, are superseded and no longer awaited.
 	KeepMessages *int
 	Messages     []Message
 	// State replaces the whole custom state before Writes are applied. A rewind sets

@@ -1,5 +1,5 @@
-// Package storetest is the conformance suite of a backend: memory, SQLite, and
-// any of a user's own pass the same cases.
+// Package storetest is the conformance suite of a backend. Every backend passes the
+// same cases, those of this module and yours.
 //
 // # Running it
 //
@@ -15,7 +15,7 @@
 //
 //	func open(t testing.TB) storetest.Harness {
 //		path := filepath.Join(t.TempDir(), "data")
-//		clock := newClock()
+//		clock := storetest.NewClock()
 //		connect := func(t testing.TB) store.Backend {
 //			b, err := mine.Open(path, mine.Config{Now: clock.Now})
 //			if err != nil {
