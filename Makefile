@@ -3,7 +3,7 @@
 # A separate module pins the tools, so that the product's go.mod lists only what the product needs. Go builds the tools on
 # first use (a few minutes for the linter) and caches them. CGO_ENABLED=0 keeps the linter's cached build valid when a C
 # compiler is installed later.
-GOLANGCI_LINT = CGO_ENABLED=0 go tool -modfile=tools/go.mod golangci-lint
+GOLANGCI_LINT = CGO_ENABLED=0 go tool -modfile=$(CURDIR)/tools/go.mod golangci-lint
 
 # What has to compile for js/wasm, too: no driver and no system call may become part of it.
 PORTABLE = ./store/internal/lite ./engine/... ./runtime/local
@@ -47,6 +47,7 @@ lint: ## vet, a build for js/wasm, golangci-lint, and the check that imports poi
 	go vet ./...
 	GOOS=js GOARCH=wasm go build $(PORTABLE)
 	$(GOLANGCI_LINT) run ./...
+	cd examples/extend && $(GOLANGCI_LINT) run ./... # a module of its own
 	go test -count=1 ./internal/layering
 
 fmt: ## format the code and apply the linter's automatic fixes

@@ -12,9 +12,9 @@
 //     TakeOver.Take, Edit.Apply and Pending.Accept say what it changes. A store calls
 //     them between reading and writing, within one transaction.
 //   - What a caller passes in or gets back shares no memory with the store. Here
-//     values cross that border as their persisted JSON, as they would in a database.
-//   - Messages come back as the bytes that were stored, because the prompt caches of
-//     model providers compare bytes.
+//     values are copied at that border, see copied.
+//   - Messages and embedded JSON come back as the bytes that were stored, because the
+//     prompt caches of model providers compare bytes.
 //   - Each failure has a class: *session.Error with a code that callers test with
 //     errors.Is.
 //

@@ -18,7 +18,7 @@ type record struct {
 	custom session.CustomState
 
 	messages    []message
-	runs        []session.Run // run n is that of turn n+1
+	runs        []session.Run // runs[n] is the run of turn n+1
 	checkpoints []session.Checkpoint
 	calls       []call // of the steps in flight
 	pending     []wait
