@@ -20,16 +20,16 @@ import (
 // unit is the unit of times in the file.
 const unit = lite.Nanoseconds
 
-// maxStatements bounds a connection's prepared statements. Only listings make
+// maxStatements bounds a connection's prepared statements. Only listings build
 // their text at run time; everything else is a few dozen constants.
 const maxStatements = 256
 
 // conn is one connection with its prepared statements. It is not safe for
 // concurrent use: the writer owns one, readers borrow theirs from a pool.
 //
-// It speaks to the driver directly. The pooling, locking and conversions of
-// database/sql cost more than most statements here, and are of no use to a
-// connection that has one user.
+// It uses the driver directly. The pooling, locking and conversions of
+// database/sql cost more than most statements here, and a connection with a single
+// user does not need them.
 type conn struct {
 	raw        driver.Conn
 	statements map[string]*statement
@@ -63,14 +63,14 @@ func (c *conn) limit(bytes int64) error {
 	if bytes <= 0 {
 		return nil
 	}
-	r, err := c.One("PRAGMA page_size") // that of an existing file is its own
+	r, err := c.One("PRAGMA page_size") // an existing file keeps its own
 	if err == nil {
 		_, err = c.One(fmt.Sprintf("PRAGMA max_page_count = %d", max(bytes/r.Int64(), 1)))
 	}
 	return err
 }
 
-// setBusyTimeout says how long statements wait for another connection's locks.
+// setBusyTimeout sets how long statements wait for another connection's locks.
 func (c *conn) setBusyTimeout(d time.Duration) error {
 	_, err := c.One(fmt.Sprintf("PRAGMA busy_timeout = %d", d.Milliseconds()))
 	return err
@@ -88,8 +88,8 @@ func (c *conn) forget() {
 	clear(c.statements)
 }
 
-// prepare returns the statement for a query. One whose rows are still being read
-// is not disturbed: the caller gets another, which is not kept.
+// prepare returns the statement for a query. If the rows of the cached statement
+// are still being read, the caller gets another one, which is not cached.
 func (c *conn) prepare(query string) (s *statement, kept bool, err error) {
 	if s, kept = c.statements[query]; kept && !s.busy {
 		return s, true, nil
@@ -153,7 +153,7 @@ func (c *conn) Script(text string) error {
 	return err
 }
 
-// Query yields the rows of a query. A row is the caller's to keep.
+// Query yields the rows of a query. The caller may keep the rows.
 func (c *conn) Query(query string, args ...any) iter.Seq2[*lite.Row, error] {
 	return func(yield func(*lite.Row, error) bool) {
 		s, kept, err := c.prepare(query)
@@ -196,8 +196,8 @@ func (c *conn) One(query string, args ...any) (*lite.Row, error) {
 	return nil, nil
 }
 
-// named gives arguments in the driver's form. The driver is done with them when it
-// returns, so the next statement may use the same memory.
+// named converts arguments to the driver's form. The driver has finished with them
+// when it returns, so the next statement may reuse the memory.
 func (c *conn) named(args []any) []driver.NamedValue {
 	c.args = slices.Grow(c.args[:0], len(args))
 	for i, arg := range args {

@@ -7,7 +7,7 @@ import (
 	"github.com/helixagents/helix/store/internal/lite"
 )
 
-// database has the statements of [lite] executed by a backend's writer and readers.
+// database runs the statements of [lite] with a backend's writer and readers.
 type database struct{ b *Backend }
 
 var _ lite.Database = database{}
@@ -30,10 +30,11 @@ func (d database) WriteLater(what string, run func(*lite.Tx) error) (lite.Ordere
 
 func (d database) IsDuplicate(err error) bool { return isDuplicate(err) }
 
-// Now is the time without a monotonic reading, in the form in which it is read back.
+// Now returns the time without a monotonic reading, with the precision of stored
+// times.
 func (d database) Now() time.Time { return d.b.config.Clock().UTC().Truncate(time.Duration(unit)) }
 
-// ordered is an operation that was queued without anybody waiting for it.
+// ordered is an operation that was queued without waiting for it.
 type ordered struct {
 	writer *writer
 	op     op

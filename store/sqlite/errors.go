@@ -11,9 +11,9 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// failure gives an error of an operation the form that callers rely on: the
-// domain's own errors and the end of a context as they are, anything else
-// classified by what the database said.
+// failure converts an error of an operation to the form that callers rely on:
+// errors of the domain and of a context are returned as they are, and others are
+// classified by the database's result code.
 func failure(what string, err error) error {
 	if _, domain := errors.AsType[*session.Error](err); domain || err == nil {
 		return err
@@ -28,25 +28,25 @@ func failure(what string, err error) error {
 	case sqlite3.SQLITE_CORRUPT:
 		return session.ErrCorrupt.WithCause(err, "%s: the database file is damaged", what)
 	case sqlite3.SQLITE_TOOBIG:
-		return session.ErrTooLarge.WithCause(err, "%s: a value is larger than the database takes", what)
+		return session.ErrTooLarge.WithCause(err, "%s: a value exceeds the size that the database allows", what)
 	case sqlite3.SQLITE_FULL:
-		return session.ErrUnavailable.WithCause(err, "%s: the disk, or the database file, is full; make room or raise its limit", what)
+		return session.ErrUnavailable.WithCause(err, "%s: the disk or the database file is full; free space or raise its limit", what)
 	case sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM:
-		// The same call fails again until somebody has done something about it.
+		// The same call keeps failing until an operator intervenes.
 		out := session.ErrUnavailable.WithCause(err,
-			"%s: this program may not write the database; check that the file, those beside it and their directory exist and are its own to write", what)
+			"%s: this program may not write to the database; check that the file, its -wal and -shm files and their directory exist and are writable", what)
 		out.Retryable = false
 		return out
 	case sqlite3.SQLITE_CONSTRAINT:
 		if isDuplicate(err) {
 			return session.ErrExists.WithCause(err, "%s: conflicts with what is stored", what)
 		}
-		return session.ErrTooLarge.WithCause(err, "%s: the database takes no more", what)
+		return session.ErrTooLarge.WithCause(err, "%s: a limit of the database is exceeded", what)
 	}
 	return session.ErrUnavailable.WithCause(err, "%s: the database is unavailable", what)
 }
 
-// code is the primary result code of the database's error, or 0.
+// code returns the primary result code of the database's error, or 0.
 func code(err error) int { return extendedCode(err) & 0xff }
 
 func extendedCode(err error) int {
@@ -71,8 +71,9 @@ func isBusy(err error) bool {
 	return c == sqlite3.SQLITE_BUSY || c == sqlite3.SQLITE_LOCKED
 }
 
-// endsTransaction reports an error after which the database may have given up the
-// transaction by itself, so that no member of it can be trusted to stand.
+// endsTransaction reports whether the database may have rolled back the
+// transaction on its own after this error, so that none of its members is known to
+// be applied.
 func endsTransaction(err error) bool {
 	switch code(err) {
 	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_NOMEM,

@@ -8,7 +8,7 @@ import (
 	"github.com/helixagents/helix/store/internal/migrate"
 )
 
-// Outdate makes a migration of which no program before it can use the result.
+// Outdate adds a migration whose result no earlier program can use.
 func Outdate(t testing.TB, path string) {
 	t.Helper()
 	c, err := open(path, "busy_timeout(10000)")

@@ -8,8 +8,9 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// TestPageReadsWhatItShows wants a page that is bounded in bytes to cost about as
-// much memory. It does not run beside others, whose memory would count.
+// TestPageReadsWhatItShows requires that a page with a limit in bytes needs about
+// as much memory. It does not run in parallel, because the memory of other tests
+// would count.
 func TestPageReadsWhatItShows(t *testing.T) { //nolint:paralleltest // see above
 	b, ctx := openTest(t), t.Context()
 	if err := session.Create(ctx, b.Sessions(), &session.State{ID: "a", Agent: "a", Status: session.Active}); err != nil {

@@ -12,9 +12,9 @@ import (
 	"github.com/helixagents/helix/store/internal/migrate"
 )
 
-// Migrations lists the steps of the tables, those that the file at path has and
-// those that it lacks. It changes nothing. A database that has tables, but none of
-// Helix, belongs to another program, and is refused.
+// Migrations lists the migrations that the file at path has and those that it
+// lacks. It changes nothing. A database that has tables, but none of Helix,
+// belongs to another program and is refused.
 func Migrations(path string) ([]store.Migration, error) {
 	steps, err := lite.Migrations()
 	if err != nil {
@@ -37,8 +37,8 @@ func Migrations(path string) ([]store.Migration, error) {
 	return migrate.Report(steps, applied), nil
 }
 
-// bringUp brings the tables up to date, if it may change them. Of the processes
-// that open a file at once one does the work and the others find it done.
+// bringUp applies missing migrations, unless change is false. If several processes
+// open a file at once, one of them does the work and the others find it done.
 func bringUp(c *conn, change bool, now time.Time) (err error) {
 	steps, err := lite.Migrations()
 	if err != nil {
@@ -64,8 +64,9 @@ func bringUp(c *conn, change bool, now time.Time) (err error) {
 	return err
 }
 
-// apply makes one step. Programs that have the file open look at its user_version,
-// which is in the file's first page, to see whether they can still use it.
+// apply applies one migration. Programs that have the file open read its
+// user_version, which is in the file's first page, to see whether they can still
+// use it.
 func apply(c *conn, step migrate.Step, now time.Time) error {
 	if err := lite.Apply(c, step, now); err != nil {
 		return err

@@ -57,7 +57,7 @@ func TestOpenTogether(t *testing.T) {
 		return err
 	})
 	if steps, _ := lite.Migrations(); err != nil || applied != len(steps) {
-		t.Errorf("%d of %d migrations are noted, %v", applied, len(steps), err)
+		t.Errorf("%d of %d migrations are recorded, %v", applied, len(steps), err)
 	}
 }
 
@@ -94,10 +94,10 @@ func TestNoMigrate(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "helix.db")
 	if _, err := OpenConfig(Config{Path: path, NoMigrate: true}); !errors.Is(err, session.ErrNotSupported) {
-		t.Errorf("a file that is not there: %v", err)
+		t.Errorf("a file that does not exist: %v", err)
 	}
 	if _, err := os.Stat(path); err == nil {
-		t.Error("it was made")
+		t.Error("the file was created")
 	}
 	for _, applied := range []bool{false, true} {
 		steps, err := Migrations(path)
@@ -138,7 +138,8 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
-// TestForeignFile tells what a file is not: a database, or one of Helix.
+// TestForeignFile requires an error for a file that is not a database, or not a
+// database of Helix.
 func TestForeignFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -169,7 +170,7 @@ func TestReadOnly(t *testing.T) {
 	t.Parallel()
 	_, err := Open(filepath.Join(t.TempDir(), "no", "such", "x.db"))
 	if !errors.Is(err, session.ErrUnavailable) || session.IsRetryable(err) || !strings.Contains(err.Error(), "check that") {
-		t.Errorf("a file that cannot be made: %v", err)
+		t.Errorf("a file that cannot be created: %v", err)
 	}
 	if os.Geteuid() == 0 {
 		return // who may write everything
@@ -187,7 +188,7 @@ func TestReadOnly(t *testing.T) {
 		err = errors.Join(session.Create(t.Context(), b.Sessions(), &session.State{ID: "a", Agent: "a", Status: session.Active}), b.Close())
 	}
 	if !errors.Is(err, session.ErrUnavailable) || session.IsRetryable(err) {
-		t.Errorf("a file that may not be written: %v", err)
+		t.Errorf("a read-only file: %v", err)
 	}
 }
 

@@ -8,12 +8,13 @@ import (
 	"runtime"
 )
 
-// makePrivate makes the database file, if there is none, for its owner alone: it holds
-// conversations in the clear. SQLite gives the files beside it the same mode. Where
-// it cannot be made, SQLite says why when it tries.
+// makePrivate creates the database file, if it does not exist, with access for its
+// owner alone, because it contains conversations in plain text. SQLite gives the
+// files beside it the same mode. If it cannot be created, SQLite reports why when
+// it tries.
 //
-// The file comes under its name when nobody has it open: closing it would drop the
-// locks that another backend of this process may have on it by then.
+// The file gets its name only after it was closed: closing it later would drop the
+// locks that another backend of this process may already have on it.
 func makePrivate(path string) {
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 		return
@@ -24,18 +25,18 @@ func makePrivate(path string) {
 	}
 	defer func() { _ = os.Remove(file.Name()) }()
 	if file.Close() == nil {
-		_ = os.Link(file.Name(), path) // or somebody was faster
+		_ = os.Link(file.Name(), path) // it fails if another process has created it
 	}
 }
 
-// warnOfPlace tells the log what is wrong with the place of a database that was opened.
+// warnOfPlace logs problems with the location of a database that was opened.
 func (c *Config) warnOfPlace() {
 	if kind := c.networkDisk(c.Path); kind != "" {
 		c.Logger.Warn("sqlite.network_disk", "path", c.Path, "filesystem", kind,
-			"meaning", "locks and shared memory may not work there, and the database may be damaged; keep it on a local disk")
+			"meaning", "locks and shared memory may not work there, which can damage the database; keep it on a local disk")
 	}
 	if runtime.GOOS == "windows" {
-		return // modes say nothing there
+		return // file modes have no meaning there
 	}
 	if info, err := os.Stat(c.Path); err == nil && info.Mode().Perm()&0o077 != 0 {
 		c.Logger.Warn("sqlite.readable_by_others", "path", c.Path, "mode", info.Mode().Perm().String(),
@@ -44,6 +45,6 @@ func (c *Config) warnOfPlace() {
 	directory := filepath.Dir(c.Path)
 	if info, err := os.Stat(directory); err == nil && info.Mode().Perm()&0o006 != 0 {
 		c.Logger.Warn("sqlite.readable_by_others", "path", directory, "mode", info.Mode().Perm().String(),
-			"meaning", "other users of this machine may look into the directory of the database; run chmod 700 on it")
+			"meaning", "other users of this machine may list the directory of the database; run chmod 700 on it")
 	}
 }

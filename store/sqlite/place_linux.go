@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// networkTypes are the file systems, by what statfs calls them, that may be on
-// another machine.
+// networkTypes names the file systems that may be on another machine, by their
+// type in statfs.
 var networkTypes = map[uint32]string{
 	0x00006969: "nfs",
 	0x0000517b: "smb",
@@ -26,11 +26,12 @@ var networkTypes = map[uint32]string{
 	typeFUSE:   "fuse",
 }
 
-// typeFUSE is that of file systems which programs provide: what kind they are is in
-// the list of mounts.
+// typeFUSE is the type of file systems that programs provide; the list of mounts
+// has their actual kind.
 const typeFUSE = 0x65735546
 
-// networkDisk names the file system of a path if it may be on another machine.
+// networkDisk returns the name of a path's file system if it may be on another
+// machine.
 func networkDisk(path string) string {
 	var stat syscall.Statfs_t
 	if err := syscall.Statfs(path, &stat); err != nil {
@@ -61,8 +62,8 @@ func networkDisk(path string) string {
 	}
 }
 
-// mountedAt is the type of the file system that a path is on, as the list of mounts
-// has it.
+// mountedAt returns the type of a path's file system according to the list of
+// mounts.
 func mountedAt(mounts, path string) (kind string) {
 	longest := -1
 	for line := range strings.Lines(mounts) {
@@ -80,7 +81,7 @@ func mountedAt(mounts, path string) (kind string) {
 		}
 		point := strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(fields[4])
 		within := point == "/" || path == point || strings.HasPrefix(path, point+"/")
-		if within && len(point) >= longest { // of two at the same place the later one is on top
+		if within && len(point) >= longest { // of two at the same mount point the later one is visible
 			longest, kind = len(point), fields[after]
 		}
 	}

@@ -2,6 +2,6 @@
 
 package sqlite
 
-// networkDisk names the file system of a path if it may be on another machine; here
-// that is not known.
+// networkDisk returns the name of a path's file system if it may be on another
+// machine; on this platform it is not known.
 func networkDisk(string) string { return "" }

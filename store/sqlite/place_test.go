@@ -11,7 +11,8 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// place is a directory with a mode, which the process's umask does not change.
+// place returns a directory with the given mode, regardless of the process's
+// umask.
 func place(t *testing.T, mode os.FileMode) string {
 	t.Helper()
 	directory := filepath.Join(t.TempDir(), "place")
@@ -24,7 +25,7 @@ func place(t *testing.T, mode os.FileMode) string {
 	return directory
 }
 
-// openLogged opens a database and gives what is in the log.
+// openLogged opens a database and returns the log.
 func openLogged(t *testing.T, config Config) (*Backend, string) {
 	t.Helper()
 	var log bytes.Buffer
@@ -44,7 +45,7 @@ func TestDiskWarnings(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(place(t, 0o700), "helix.db")
 	if _, log := openLogged(t, Config{Path: path}); log != "" {
-		t.Errorf("a private database on a local disk is warned of: %s", log)
+		t.Errorf("a private database on a local disk causes a warning: %s", log)
 	}
 	if _, log := openLogged(t, Config{Path: path, networkDisk: func(p string) string {
 		if p != path {
@@ -52,6 +53,6 @@ func TestDiskWarnings(t *testing.T) {
 		}
 		return "nfs"
 	}}); !strings.Contains(log, "sqlite.network_disk") || !strings.Contains(log, "filesystem=nfs") {
-		t.Errorf("a network disk is not warned of: %s", log)
+		t.Errorf("a network disk causes no warning: %s", log)
 	}
 }

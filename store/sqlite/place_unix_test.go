@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestPrivateFiles makes a database under the umask that most machines have. It does
-// not run beside others: a umask is the whole process's.
+// TestPrivateFiles creates a database under the umask that most machines have. It
+// does not run in parallel, because the umask belongs to the whole process.
 func TestPrivateFiles(t *testing.T) { //nolint:paralleltest // see above
 	before := syscall.Umask(0o022)
 	defer syscall.Umask(before)
@@ -34,8 +34,8 @@ func TestPrivateFiles(t *testing.T) { //nolint:paralleltest // see above
 	}
 }
 
-// TestExistingFileKeepsItsMode wants a file that is there to be left as it is, and
-// to be warned of.
+// TestExistingFileKeepsItsMode requires that an existing file keeps its mode and
+// causes a warning.
 func TestExistingFileKeepsItsMode(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(place(t, 0o700), "helix.db")
@@ -59,7 +59,7 @@ func TestExistingFileKeepsItsMode(t *testing.T) {
 			t.Errorf("a file of mode %s now has %s", mode, info.Mode().Perm())
 		}
 		if !strings.Contains(log, "sqlite.readable_by_others") || !strings.Contains(log, "mode="+mode.String()) {
-			t.Errorf("a file of mode %s is not warned of: %s", mode, log)
+			t.Errorf("a file of mode %s causes no warning: %s", mode, log)
 		}
 	}
 }

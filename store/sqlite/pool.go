@@ -11,7 +11,7 @@ import (
 	"github.com/helixagents/helix/store/internal/migrate"
 )
 
-// pool is the connections that read.
+// pool is the set of connections for reading.
 type pool struct {
 	conns  chan *conn
 	guard  *migrate.Guard
@@ -37,8 +37,8 @@ func newPool(config Config, guard *migrate.Guard) (*pool, error) {
 	return p, nil
 }
 
-// snapshot lends a connection that sees the database as it is now, whatever is
-// written meanwhile.
+// snapshot lends a connection that sees the current state of the database,
+// regardless of later writes.
 func (p *pool) snapshot(ctx context.Context, what string, run func(lite.Conn) error) (err error) {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -71,7 +71,7 @@ func (p *pool) snapshot(ctx context.Context, what string, run func(lite.Conn) er
 	return run(c)
 }
 
-// close waits for the readings under way.
+// close waits for reads in progress.
 func (p *pool) close() error {
 	var err error
 	p.once.Do(func() {

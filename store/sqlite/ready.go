@@ -10,8 +10,8 @@ import (
 	"github.com/helixagents/helix/store/internal/lite"
 )
 
-// Ready implements [store.Backend]. A file that was deleted or replaced can still be
-// written by those that have it open, to no avail.
+// Ready implements [store.Backend]. A deleted or replaced file can still be
+// written by processes that have it open, but the writes are lost.
 func (b *Backend) Ready(ctx context.Context) error {
 	if err := b.inPlace(); err != nil {
 		return err
@@ -32,27 +32,27 @@ func (b *Backend) Ready(ctx context.Context) error {
 	return b.writes.Check(ctx, func(ctx context.Context) error { return b.write(ctx, "write the database", b.tryWrite) })
 }
 
-// inPlace refuses a path that no longer leads to the file that was opened.
+// inPlace returns an error if the path no longer refers to the file that was
+// opened.
 func (b *Backend) inPlace() error {
 	now, err := os.Stat(b.path)
 	switch {
 	case err == nil && os.SameFile(now, b.file):
 		return nil
 	case err == nil:
-		err = errors.New("another file is there")
+		err = errors.New("another file has replaced it")
 	case errors.Is(err, fs.ErrNotExist):
 		err = errors.New("it was deleted")
 	}
-	out := session.ErrUnavailable.WithCause(err, "database %s: this program has a file open that is no longer there; restart it", b.config.Path)
+	out := session.ErrUnavailable.WithCause(err, "database %s: the file that this program has open is no longer at this path; restart the program", b.config.Path)
 	out.Retryable = false
 	return out
 }
 
-// minFree is how many pages there must be room for: about what a step writes.
+// minFree is how many pages must be free: about as many as a step writes.
 const minFree = 16
 
-// tryWrite writes a row that nobody reads, if the file may grow as much as others
-// need.
+// tryWrite writes a row that nobody reads, if the file has enough room for a step.
 func (b *Backend) tryWrite(t *lite.Tx) error {
 	var pages [3]int64
 	for i, pragma := range []string{"PRAGMA max_page_count", "PRAGMA page_count", "PRAGMA freelist_count"} {
@@ -63,7 +63,7 @@ func (b *Backend) tryWrite(t *lite.Tx) error {
 		pages[i] = r.Int64()
 	}
 	if pages[0]-pages[1]+pages[2] < minFree {
-		return session.ErrUnavailable.WithMessage("database %s: it is full; raise its limit, or delete sessions", b.config.Path)
+		return session.ErrUnavailable.WithMessage("database %s is full; raise its limit, or delete sessions", b.config.Path)
 	}
 	return lite.TryWrite(t)
 }

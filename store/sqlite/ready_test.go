@@ -11,11 +11,11 @@ import (
 	"github.com/helixagents/helix/store/internal/lite"
 )
 
-// notReady wants a backend not to be ready, and to say why.
+// notReady requires that a backend is not ready and reports why.
 func notReady(t *testing.T, b *Backend, why string) {
 	t.Helper()
 	if err := b.Ready(t.Context()); !errors.Is(err, session.ErrUnavailable) || !strings.Contains(err.Error(), why) {
-		t.Errorf("got %v, want it to say %q", err, why)
+		t.Errorf("got %v, want it to contain %q", err, why)
 	}
 }
 
@@ -34,7 +34,7 @@ func TestReadyNoticesDeletedFile(t *testing.T) {
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	notReady(t, b, "another file is there")
+	notReady(t, b, "another file has replaced it")
 	if err := os.Rename(moved, path); err != nil {
 		t.Fatal(err)
 	}
@@ -76,8 +76,8 @@ func TestReadyNoticesFullDisk(t *testing.T) {
 	}
 }
 
-// TestReadyNoticesFailingWrites has the transaction fail that is made only to see
-// whether the disk takes it.
+// TestReadyNoticesFailingWrites makes the transaction fail that Ready uses to test
+// writes.
 func TestReadyNoticesFailingWrites(t *testing.T) {
 	t.Parallel()
 	b := openTest(t)

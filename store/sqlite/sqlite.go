@@ -1,19 +1,19 @@
-// Package sqlite keeps sessions, streams and locks in one SQLite file, without
+// Package sqlite stores sessions, streams and locks in one SQLite file, without
 // cgo.
 //
 // # Writing
 //
-// One connection writes, in a goroutine of its own. Operations that arrive while
-// a transaction is being made durable share the next one, so that many sessions
-// share one sync (group commit); one that is refused fails alone. Stream appends
-// wait a moment for a commit to go along with, so a step's chunks and its commit
-// are one transaction.
+// One connection writes, in a goroutine of its own. Operations that arrive while a
+// transaction is being made durable share the next one, so that many sessions
+// share one sync (group commit); an operation that is refused fails alone. Stream
+// appends wait a moment for a commit, so that a step's chunks and its commit are
+// one transaction.
 //
 // # Reading
 //
-// A few connections read, each in a snapshot that writers never block. Readers
-// of a stream are woken by the commit that wrote to it; writes of other processes
-// are noticed by polling, only while somebody reads.
+// A few connections read, each in a snapshot that writers never block. A commit
+// wakes the readers of the streams that it wrote to; writes of other processes are
+// detected by polling, which happens only while there are readers.
 //
 // Any number of processes on one machine may use the same file.
 //
@@ -21,7 +21,7 @@
 //
 // The tables and all statements about sessions, streams and locks are in
 // store/internal/lite. This package executes them: it has the driver, the settings
-// of the file, the transactions and what notices other processes.
+// of the file, the transactions and the detection of other processes' writes.
 package sqlite
 
 import (
@@ -44,17 +44,17 @@ import (
 	"github.com/helixagents/helix/stream"
 )
 
-// Config says where a backend keeps its data and how.
+// Config says where and how a backend stores its data.
 type Config struct {
-	// Path is the database file, made if it does not exist, for its owner alone. Beside
-	// it SQLite keeps two more, with -wal and -shm added to the name and the same mode.
-	// It must be on a local disk. Required.
+	// Path is the database file. It is created, with access for its owner alone, if it
+	// does not exist. SQLite keeps two more files beside it, with -wal and -shm added
+	// to the name and the same mode. The file must be on a local disk. Required.
 	Path string
-	// Clock is the store's clock, on which leases and deadlines run. Defaults to
+	// Clock is the store's clock, which leases and deadlines use. Defaults to
 	// time.Now.
 	Clock func() time.Time
-	// Logger is told of faults that no caller sees, and at opening of a file that is
-	// readable by others or on a network disk. Defaults to none.
+	// Logger receives faults that no caller sees and, when the file is opened, a
+	// warning if others can read it or it is on a network disk. Defaults to none.
 	Logger *slog.Logger
 	// MaxChunk is the largest encoded chunk of a stream, in bytes. Defaults to
 	// stream.DefaultMaxChunk.
@@ -62,30 +62,31 @@ type Config struct {
 	// Synchronous is SQLite's setting of the same name: with FULL a commit survives
 	// a loss of power, with NORMAL only the death of the process. Defaults to FULL.
 	Synchronous string
-	// BusyTimeout is how long a write waits for another process's. Defaults to 10
-	// seconds.
+	// BusyTimeout is how long a write waits for a write of another process. Defaults
+	// to 10 seconds.
 	BusyTimeout time.Duration
-	// PollInterval is how often readers of streams look for what other processes
-	// wrote. Defaults to 50 milliseconds.
+	// PollInterval is how often readers of streams check for writes of other
+	// processes. Defaults to 50 milliseconds.
 	PollInterval time.Duration
-	// NoMigrate refuses a file whose tables are not up to date instead of bringing
-	// them there: "helix migrate up" then does.
+	// NoMigrate refuses a file whose tables are not up to date instead of migrating
+	// them; run "helix migrate up" instead.
 	NoMigrate bool
-	// MaxSize is how many bytes the file may have; what would make it larger is
-	// refused, and may be tried again when there is room. Defaults to no limit.
+	// MaxSize is the maximum size of the file in bytes. Writes that would exceed it
+	// are refused and may be retried when there is room. Defaults to no limit.
 	MaxSize int64
 	// Readers is the number of connections that read. Defaults to 4.
 	Readers int
 
-	// networkDisk names the file system of a path if it may be on another machine.
+	// networkDisk returns the name of a path's file system if it may be on another
+	// machine.
 	networkDisk func(path string) string
 }
 
-// Backend keeps everything in one SQLite file. It implements [store.Backend].
+// Backend stores everything in one SQLite file. It implements [store.Backend].
 type Backend struct {
 	config  Config
 	lite    *lite.Backend
-	path    string      // of the database file, whatever the process's directory becomes
+	path    string      // absolute, so that it stays valid if the working directory changes
 	file    os.FileInfo // the file itself
 	writer  *writer
 	readers *pool
@@ -129,20 +130,20 @@ func OpenConfig(config Config) (*Backend, error) {
 	return b, nil
 }
 
-// complete checks the configuration and fills in what was left out.
+// complete checks the configuration and fills in defaults.
 func (c *Config) complete() error {
 	if c.Path == "" {
 		return session.Invalid("database path", "must not be empty")
 	}
 	if strings.Contains(c.Path, ":memory:") {
-		return session.Invalid("database path", "%q is not a file; use store/memory to keep nothing", c.Path)
+		return session.Invalid("database path", "%q is not a file; use store/memory for an in-memory store", c.Path)
 	}
 	switch c.Synchronous = strings.ToUpper(c.Synchronous); c.Synchronous {
 	case "":
 		c.Synchronous = "FULL"
 	case "FULL", "NORMAL", "OFF", "EXTRA":
 	default:
-		return session.Invalid("synchronous", "%q is none of FULL, NORMAL, OFF, EXTRA", c.Synchronous)
+		return session.Invalid("synchronous", "%q is not one of FULL, NORMAL, OFF, EXTRA", c.Synchronous)
 	}
 	if c.Clock == nil {
 		c.Clock = time.Now
@@ -172,12 +173,12 @@ func (c *Config) complete() error {
 }
 
 // openReady opens the writing connection of a database whose tables are up to
-// date. Switching to the write-ahead log fails at once, not after the busy
-// timeout, while another process opens the same new file: so it is tried again.
+// date. Switching to the write-ahead log fails immediately, without the busy
+// timeout, while another process opens the same new file, so it is retried.
 func openReady(config Config) (*conn, error) {
 	if config.NoMigrate {
-		if _, err := os.Stat(config.Path); err != nil { // opening would make the file
-			return nil, session.ErrNotSupported.WithCause(err, "there is no database to use: run \"helix migrate up\"")
+		if _, err := os.Stat(config.Path); err != nil { // opening would create the file
+			return nil, session.ErrNotSupported.WithCause(err, "the database does not exist: run \"helix migrate up\"")
 		}
 	}
 	makePrivate(config.Path)
@@ -197,10 +198,10 @@ func openReady(config Config) (*conn, error) {
 	}
 }
 
-// pageSize is that of a new file.
+// pageSize is the page size of a new file.
 const pageSize = 4096
 
-// pragmas are the settings of the writing connection.
+// pragmas returns the settings of the writing connection.
 func (c *Config) pragmas() []string {
 	return []string{
 		fmt.Sprintf("busy_timeout(%d)", c.BusyTimeout.Milliseconds()),
@@ -226,7 +227,7 @@ func (b *Backend) Commit(ctx context.Context, commit *store.Commit) (*session.Co
 	return b.lite.Commit(ctx, commit)
 }
 
-// Close implements [store.Backend]. What was queued is still written.
+// Close implements [store.Backend]. Queued operations are still written.
 func (b *Backend) Close() error {
 	if !b.watch.close() {
 		return nil // closed before
@@ -235,7 +236,7 @@ func (b *Backend) Close() error {
 	return errors.Join(b.readers.close(), b.writer.conn.close())
 }
 
-// write performs an operation in a transaction that may hold others, too.
+// write performs an operation in a transaction that may contain others, too.
 func (b *Backend) write(ctx context.Context, what string, run func(*lite.Tx) error) error {
 	return b.writer.do(ctx, &op{what: what, run: run})
 }
@@ -245,7 +246,7 @@ func (b *Backend) read(ctx context.Context, what string, run func(lite.Conn) err
 	return failure(what, b.readers.snapshot(ctx, what, run))
 }
 
-// lookElsewhere has the writer notice what other processes have written, and tell
+// lookElsewhere makes the writer check for writes of other processes and wake the
 // readers of streams.
 func (b *Backend) lookElsewhere(ctx context.Context) error {
 	return b.writer.do(ctx, &op{what: "look for changes", reads: true, run: func(*lite.Tx) error { return b.writer.refresh() }})

@@ -12,8 +12,8 @@ import (
 	"github.com/helixagents/helix/stream"
 )
 
-// downgrade takes back what the migrations after the first have added, so that a file
-// is as the first version of the program has left it.
+// downgrade reverts all migrations after the first, so that the file is as the
+// first version of the program would have written it.
 var downgrade = []string{
 	"DROP INDEX pending_waiting_by_user",
 	"DROP INDEX pending_waiting",
@@ -29,18 +29,18 @@ var downgrade = []string{
 	"DELETE FROM helix_migrations WHERE number > 1",
 }
 
-// oldAppend is how the first version of the program adds a batch of one chunk.
+// oldAppend is the statement of the first version that adds a batch of one chunk.
 const oldAppend = `
 INSERT INTO stream_batches (key, last_sequence, producer, epoch, next, run_id, last_step, at, pieces, body)
 SELECT (number << 32) + ?2, ?2, 'a', ?3, ?2 + 1, 'run-1', 1, 0, NULL, ?1 FROM streams WHERE stream_id = 'a'`
 
-// oldPending is how the first version of the program adds a call that waits.
+// oldPending is the statement of the first version that adds a call that waits.
 const oldPending = `
 INSERT INTO pending (state, deadline, message_id, doc, input, result, late, tenant, session_id, call_id)
 SELECT state, deadline, message_id, doc, input, result, late, tenant, session_id, 'p2' FROM pending WHERE call_id = 'p1'`
 
 // TestUpgrade opens a file of the first version whose session is running, and lets
-// that version append to its stream beside this one.
+// that version append to its stream at the same time as this one.
 func TestUpgrade(t *testing.T) {
 	t.Parallel()
 	ctx, path := t.Context(), filepath.Join(t.TempDir(), "helix.db")
@@ -101,7 +101,7 @@ func TestUpgrade(t *testing.T) {
 			}
 		}
 	}
-	is("what was there", session.ActivityRunning)
+	is("existing rows", session.ActivityRunning)
 	waits := func(when string, want ...string) {
 		t.Helper()
 		for _, userID := range []string{"ann", ""} {
@@ -115,15 +115,15 @@ func TestUpgrade(t *testing.T) {
 			}
 		}
 	}
-	waits("what was there", "p1")
+	waits("existing rows", "p1")
 	bytes := func(least, most int64) {
 		t.Helper()
 		info, err := b.Streams().Info(ctx, "a")
 		if err != nil || info.Bytes < least || info.Bytes > most {
-			t.Errorf("the stream holds %+v, %v; want %d to %d bytes", info, err, least, most)
+			t.Errorf("the stream is %+v, %v; want %d to %d bytes", info, err, least, most)
 		}
 	}
-	bytes(0, 0) // what was there was not counted
+	bytes(0, 0) // existing chunks were not counted
 	add(b, 2)
 	bytes(1000, 1500)
 	other := openPath(t, path) // the older program
@@ -131,7 +131,7 @@ func TestUpgrade(t *testing.T) {
 	script(other, []string{"UPDATE sessions SET run_status = 'suspended_client_tool' WHERE id = 'a'"})
 	is("what an older program wrote", session.ActivityWaiting)
 	script(other, []string{oldPending})
-	waits("what an older program wrote", "p1", "p1") // a copy, in all but its key
+	waits("what an older program wrote", "p1", "p1") // a copy, except for its key
 	script(other, []string{oldAppend}, chunk, 3, by.Epoch)
 	bytes(0, 1500)
 	add(b, 4)

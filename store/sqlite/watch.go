@@ -9,15 +9,15 @@ import (
 	"github.com/helixagents/helix/store/internal/lite"
 )
 
-// watch wakes readers of streams when something was written: at once what this
-// process wrote, and by polling, while there are readers, what others did.
+// watch wakes readers of streams after writes: immediately for writes of this
+// process, and by polling, while there are readers, for writes of others.
 type watch struct {
 	hub *feed.Hub[lite.StreamKey]
-	// look has all readers notified if another process has written.
+	// look notifies all readers if another process has written.
 	look     func(context.Context) error
 	interval time.Duration
 	polling  sync.WaitGroup
-	stop     context.CancelFunc // ends the polling; guarded by the hub's lock
+	stop     context.CancelFunc // ends the polling; the hub's lock guards it
 }
 
 func newWatch(look func(context.Context) error, interval time.Duration) *watch {
@@ -60,14 +60,14 @@ func (w *watch) poll(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		// If this fails, readers look for themselves and report what they find.
+		// If this fails, readers query the stream themselves and report the error.
 		if err := w.look(ctx); err != nil && ctx.Err() == nil {
 			w.hub.NotifyAll()
 		}
 	}
 }
 
-// close ends the polling and has readers give up; false if it was called before.
+// close ends the polling and the reads; it returns false if it was called before.
 func (w *watch) close() bool {
 	if !w.hub.Close() {
 		return false

@@ -18,40 +18,41 @@ import (
 )
 
 const (
-	// maxBatch bounds a transaction, so that its first member does not wait long
-	// for the last.
+	// maxBatch bounds a transaction, so that its first member does not wait long for
+	// the last.
 	maxBatch = 256
-	// lazyDelay is how long a lazy operation waits for one that carries it along.
+	// lazyDelay is how long a lazy operation waits for another one to share its
+	// transaction.
 	lazyDelay = 2 * time.Millisecond
 
-	// maxLog is how long the write-ahead log may become before it is emptied.
-	// SQLite starts it over by itself only when nobody happens to read, which on a
-	// busy server is never.
+	// maxLog is the length at which the write-ahead log is truncated. SQLite restarts
+	// it on its own only when nobody reads, which on a busy server never happens.
 	maxLog = 16 << 20
-	// logCheck is how many batches pass between looks at the log's length, and
-	// logPatience how long emptying it waits for readers; no write goes on meanwhile.
+	// logCheck is the number of batches between checks of the log's length, and
+	// logPatience is how long truncating it waits for readers; writes wait during that
+	// time.
 	logCheck    = 64
 	logPatience = 20 * time.Millisecond
 )
 
-// writer performs all writes of the backend, one transaction after the other, on
-// a connection of its own. Operations that arrive while a transaction is being
-// made durable share the next one, and its one sync.
+// writer performs all writes of the backend, one transaction after the other, on a
+// connection of its own. Operations that arrive while a transaction is being made
+// durable share the next one, and its one sync.
 //
-// Whoever finds the writer idle does the work on the spot, which spares handing it
-// to another goroutine and back; what has gathered by the time it is done is left
-// to the writer's own.
+// A caller that finds the writer idle performs the work itself, which avoids two
+// switches between goroutines; operations that arrive in the meantime are left to
+// the writer's goroutine.
 type writer struct {
 	conn  *conn
 	path  string
 	busy  time.Duration // how long to wait for other processes' transactions
 	log   *slog.Logger
-	watch *watch // is told of the streams that a transaction changed
+	watch *watch // notified of the streams that a transaction changed
 	cache *lite.Cache
 	guard *migrate.Guard
 	// dataVersion changes when another process has written.
 	dataVersion int64
-	batches     int // since the length of the write-ahead log was looked at
+	batches     int // since the last check of the log's length
 	logLimit    int64
 
 	mu      sync.Mutex
@@ -66,11 +67,11 @@ type writer struct {
 	transactions atomic.Int64 // for tests
 }
 
-// op is one operation on its way through the writer.
+// op is an operation that was submitted to the writer.
 type op struct {
 	what  string
 	run   func(*lite.Tx) error
-	reads bool // it only looks at the connection and needs no transaction
+	reads bool // it only reads on the connection and needs no transaction
 	state atomic.Int32
 	done  chan struct{} // closed when err is final
 	err   error
@@ -83,12 +84,12 @@ const (
 	opCancelled
 )
 
-// tx is the transaction that operations run in. It notices their writes.
+// tx is the transaction that operations run in. It records their writes.
 type tx struct {
 	*conn
-	lite   *lite.Tx // what operations write with; it writes with this tx
+	lite   *lite.Tx // passed to operations; it writes through this tx
 	dirty  bool     // the operation has written something
-	broken error    // the transaction can no longer be trusted
+	broken error    // the transaction is no longer usable
 }
 
 func (w *writer) newTx() *tx {
@@ -109,9 +110,9 @@ func newWriter(c *conn, config *Config, watch *watch, guard *migrate.Guard) *wri
 	return w
 }
 
-// do performs an operation and returns once it is durable. When ctx ends while
-// the operation is queued it is not performed; once it has been taken up its
-// outcome is reported, whatever it is.
+// do performs an operation and returns once it is durable. If ctx ends while the
+// operation is queued, it is not performed; once it has been started, its outcome
+// is reported in any case.
 func (w *writer) do(ctx context.Context, o *op) error {
 	if err := ctx.Err(); err != nil {
 		return failure(o.what, err)
@@ -131,8 +132,8 @@ func (w *writer) do(ctx context.Context, o *op) error {
 	return o.err
 }
 
-// enqueue orders an operation. A lazy one starts no transaction by itself for a
-// while: it goes along with the next that does.
+// enqueue orders an operation. A lazy one does not start a transaction on its own
+// for a while: it joins the next one.
 func (w *writer) enqueue(o *op, lazy bool) error {
 	o.done = make(chan struct{})
 	w.mu.Lock()
@@ -151,8 +152,8 @@ func (w *writer) enqueue(o *op, lazy bool) error {
 	return nil
 }
 
-// hurry has what is queued performed: here and now if nobody is at it, else as soon
-// as they are done.
+// hurry has the queue performed: immediately by the caller if the writer is idle,
+// otherwise after the current batch.
 func (w *writer) hurry() {
 	w.mu.Lock()
 	if w.working || len(w.queue) == 0 {
@@ -165,7 +166,7 @@ func (w *writer) hurry() {
 	w.work(batch)
 }
 
-// close performs what is queued and stops.
+// close performs the queued operations and stops.
 func (w *writer) close() {
 	w.mu.Lock()
 	w.closed = true
@@ -186,7 +187,7 @@ func (w *writer) loop() {
 	}
 }
 
-// work performs a batch that was taken and lets the next be taken.
+// work performs a batch and then releases the writer for the next one.
 func (w *writer) work(batch []*op) {
 	w.perform(batch)
 	for _, o := range batch {
@@ -201,8 +202,8 @@ func (w *writer) work(batch []*op) {
 	}
 }
 
-// shrinkLog empties the write-ahead log if it has become long. While a reader is in
-// the way it stays, and is tried again later.
+// shrinkLog truncates the write-ahead log if it has become long. If a reader
+// prevents that, it tries again later.
 func (w *writer) shrinkLog() {
 	if w.batches++; w.batches < logCheck {
 		return
@@ -220,9 +221,9 @@ func (w *writer) shrinkLog() {
 	}
 }
 
-// begin starts a transaction. It asks again at short intervals, for SQLite's own
-// waiting backs off so far that a process that writes all the time would leave the
-// others no turn.
+// begin starts a transaction. It retries at short intervals, because SQLite's own
+// waiting backs off so far that a process that writes constantly would starve the
+// others.
 func (w *writer) begin() error {
 	deadline := time.Now().Add(w.busy)
 	for {
@@ -247,8 +248,9 @@ func (w *writer) next() []*op {
 	return w.take()
 }
 
-// take takes a batch off the queue, without what was cancelled, for the caller to
-// perform. The caller holds the lock and has seen that nobody is working.
+// take removes a batch from the queue, without cancelled operations, for the
+// caller to perform. The caller holds the lock and has checked that nobody is
+// working.
 func (w *writer) take() []*op {
 	n := min(len(w.queue), maxBatch)
 	batch := make([]*op, 0, n)
@@ -263,14 +265,14 @@ func (w *writer) take() []*op {
 	return batch
 }
 
-// errRedo says that a member of a transaction failed after it had written.
-var errRedo = errors.New("a member must be undone")
+// errRedo reports that a member of a transaction failed after it had written.
+var errRedo = errors.New("a member of the transaction must be undone")
 
-// perform runs a batch in one transaction. Savepoints would let a failing member
-// be undone alone, but they cost more than the statements they guard, and members
-// check before they write: so the first attempt goes without, and only if a
-// member fails in the middle of its writes all of them run again, each under a
-// savepoint of its own.
+// perform runs a batch in one transaction. Savepoints would allow a failing member
+// to be undone alone, but they cost more than the statements they guard, and
+// members check before they write. The first attempt therefore runs without
+// savepoints; only if a member fails in the middle of its writes, all of them run
+// again, each under its own savepoint.
 func (w *writer) perform(batch []*op) {
 	t := w.newTx()
 	if batch = w.look(t, batch); len(batch) == 0 {
@@ -292,7 +294,7 @@ func (w *writer) perform(batch []*op) {
 	}
 }
 
-// look runs the operations that need no transaction and leaves the others.
+// look runs the operations that need no transaction and returns the others.
 func (w *writer) look(t *tx, batch []*op) []*op {
 	rest := batch[:0:0]
 	for _, o := range batch {
@@ -305,8 +307,7 @@ func (w *writer) look(t *tx, batch []*op) []*op {
 	return rest
 }
 
-// attempt runs the members and commits. An error means that nothing of any of
-// them stands.
+// attempt runs the members and commits. After an error none of them is applied.
 func (w *writer) attempt(t *tx, batch []*op, savepoints bool) error {
 	if err := w.begin(); err != nil {
 		w.rollback() // in case an earlier one could not be ended
@@ -377,10 +378,10 @@ func (w *writer) rollback() {
 	_, _ = w.conn.Exec("ROLLBACK")
 }
 
-// refresh notices what other processes have written. The number it compares stays
-// the same for writes of its own connection, which makes all writes of this
-// process. It refuses a file that one of them has changed so that this program
-// cannot use it any more: inside of a transaction that is certain.
+// refresh detects writes of other processes. The number it compares does not
+// change with writes of its own connection, which makes all writes of this
+// process. It returns an error if another process has changed the file so that
+// this program can no longer use it; inside a transaction this check is reliable.
 func (w *writer) refresh() error {
 	r, err := w.conn.One("PRAGMA data_version")
 	if err != nil {

@@ -148,8 +148,8 @@ func TestGroupCommitFailsAlone(t *testing.T) {
 			t.Errorf("operation %d: got %v, want %v", i, errs[i], want)
 		}
 	}
-	// The one that held the others up, the attempt that was undone, and the one
-	// with savepoints.
+	// The transaction that blocked the others, the attempt that was undone, and the
+	// one with savepoints.
 	if n := b.writer.transactions.Load() - before; n != 3 {
 		t.Errorf("%d transactions were made", n)
 	}
@@ -297,8 +297,8 @@ func TestCloseWritesWhatIsQueued(t *testing.T) {
 	}
 }
 
-// TestCacheSeesOtherProcesses has two handles write to one session in turn: what
-// one has in memory is out of date as soon as the other has written.
+// TestCacheSeesOtherProcesses lets two handles write to one session in turn: the
+// cache of each is out of date as soon as the other has written.
 func TestCacheSeesOtherProcesses(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "helix.db")
@@ -326,8 +326,8 @@ func TestCacheSeesOtherProcesses(t *testing.T) {
 	}
 }
 
-// TestStateLog checks that the rows of a growing state grow with what is added
-// and not with what is there, and that every checkpoint still has its state.
+// TestStateLog checks that the rows of a growing state grow with what is added and
+// not with the size of the state, and that every checkpoint still has its state.
 func TestStateLog(t *testing.T) {
 	t.Parallel()
 	b := openTest(t)
@@ -369,8 +369,8 @@ func TestStateLog(t *testing.T) {
 	}
 }
 
-// TestLogStaysShort has readers in the way all the time, so that SQLite never finds
-// the moment to start its log over.
+// TestLogStaysShort keeps readers active all the time, so that SQLite never gets
+// the chance to restart its log.
 func TestLogStaysShort(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "helix.db")
@@ -412,7 +412,8 @@ func TestLogStaysShort(t *testing.T) {
 	}
 }
 
-// TestFairToOthers has one process write all the time: another still gets its turn.
+// TestFairToOthers lets one process write all the time: another still gets its
+// turn.
 func TestFairToOthers(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "helix.db")
