@@ -43,7 +43,7 @@ func (r *reader) after(ctx context.Context, from int64, view *feed.View) error {
 		r.hub.mu.Unlock()
 		return nil
 	}
-	view.Found, view.Info, view.Born = true, l.info, l
+	view.Found, view.Info, view.Incarnation = true, l.info, l
 	var rows []*row
 	if l.info.Holds(from) {
 		rows = atMost(maxReadRows, l.rows[from-l.info.Floor:])

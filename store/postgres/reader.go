@@ -40,7 +40,7 @@ func (s *streams) after(ctx context.Context, id string, from int64, view *feed.V
 	if err != nil {
 		return err
 	}
-	view.Found, view.Info, view.Born = true, *info, h.number
+	view.Found, view.Info, view.Incarnation = true, *info, h.number
 	if h.Holds(from) {
 		view.Items, view.Damage = chunksOf(h, batches, from, 0)
 	}

@@ -1,6 +1,6 @@
-// Package feed reads streams for stores. A store says what a stream holds after a
-// sequence and when a stream may have changed; the order of chunks and frames, the
-// waiting and what ends it are here, the same for all.
+// Package feed reads streams for stores. A store provides what a stream has after
+// a sequence and says when a stream may have changed; this package implements the
+// order of chunks and frames, the waiting and its end, once for all stores.
 package feed
 
 import (
@@ -13,40 +13,42 @@ import (
 	"github.com/helixagents/helix/stream"
 )
 
-// View is what a store found when it looked at a stream.
+// View is the state of a stream at one read.
 type View struct {
-	// Found is set if there is a stream.
+	// Found is set if the stream exists.
 	Found bool
 	Info  stream.Info
-	// Born distinguishes the stream from an earlier or later one of the same id.
-	Born any
-	// Items are chunks after the sequence that was asked for, in order: as many as the
-	// store hands out at once, and none only if there are none.
+	// Incarnation distinguishes the stream from an earlier or later one with the same
+	// id.
+	Incarnation any
+	// Items are chunks after the requested sequence, in order: as many as the store
+	// returns at a time. It is empty only if there are none.
 	Items []stream.Item
 	// Damage is why the chunk after Items cannot be read.
 	Damage error
 }
 
-// Feed is a stream to be read.
+// Feed is a stream to read.
 type Feed struct {
 	ID string
 	// From is the sequence after which reading begins.
 	From int64
-	// Wait is set to wait for a stream that does not exist yet.
+	// Wait makes Read wait for a stream that does not exist yet.
 	Wait bool
-	// After looks at the stream and, if there is one, sets all of the view, in which
-	// Found, Items and Damage are empty. It may leave Items out if the stream does not
-	// hold everything after the sequence.
+	// After reads the stream and, if it exists, sets all fields of the view, in which
+	// Found, Items and Damage are empty. It may omit Items if the stream does not have
+	// every chunk after the sequence.
 	After func(ctx context.Context, from int64, view *View) error
-	// Poll is how long a reader waits at most before it looks again, for a store whose
-	// notifications may be lost. 0 is for ever.
+	// Poll is the maximum time that a reader waits before it reads again, for a store
+	// whose notifications may be lost. 0 means no limit.
 	Poll time.Duration
 }
 
-// Read yields what the stream holds, then what is written while it reads, as
-// [stream.Manager] promises. A reader pulls: it holds nothing of the store while its
-// caller works on what it got, so a slow one holds up nobody, and leaving the loop
-// leaves nothing behind. sub wakes the reader; Read does not end it.
+// Read yields the stream's chunks, then new ones as they are written, as specified
+// by [stream.Manager]. A reader pulls: it holds no resources of the store while
+// its caller processes an item, so a slow reader blocks nobody, and leaving the
+// loop releases everything. sub wakes the reader; Read does not end the
+// subscription.
 func (f Feed) Read(ctx context.Context, sub *Subscription) iter.Seq2[stream.Item, error] {
 	return func(yield func(stream.Item, error) bool) {
 		if f.From < 0 {
@@ -59,18 +61,18 @@ func (f Feed) Read(ctx context.Context, sub *Subscription) iter.Seq2[stream.Item
 	}
 }
 
-// reader is one reading of a stream.
+// reader is one read of a stream.
 type reader struct {
 	Feed
-	cursor   int64
-	born     any // of the stream, once it was seen: another of its id is not it
-	caughtUp bool
-	sub      *Subscription
-	view     View // the latest; its memory is used again
+	cursor      int64
+	incarnation any // of the stream once it was found; another stream with its id is a different one
+	caughtUp    bool
+	sub         *Subscription
+	view        View // the latest; its memory is reused
 }
 
-// step looks at the stream once, yields what it found and, if there is nothing
-// more, waits for a change. It reports whether reading continues.
+// step reads the stream once, yields what it found and, if there is nothing more,
+// waits for a change. It reports whether reading continues.
 func (r *reader) step(ctx context.Context, yield func(stream.Item, error) bool) bool {
 	if err := r.look(ctx); err != nil {
 		yield(stream.Item{}, err)
@@ -92,8 +94,9 @@ func (r *reader) step(ctx context.Context, yield func(stream.Item, error) bool) 
 		return false
 	}
 	if info := &view.Info; view.Found {
-		// The caller may have taken long over the items: what is then said about the
-		// stream must be true now. A reader that has caught up is woken by changes anyway.
+		// The caller may have spent a long time on the items, so the state of the stream
+		// must be read again before it is reported. A reader that has caught up is woken
+		// by changes anyway.
 		if len(view.Items) > 0 && (!r.caughtUp || r.cursor < info.Last || info.Status != stream.StatusActive) {
 			return true
 		}
@@ -108,8 +111,8 @@ func (r *reader) step(ctx context.Context, yield func(stream.Item, error) bool) 
 	return true
 }
 
-// look reads what comes after the cursor. Nothing is found while the stream is
-// waited for.
+// look reads what follows the cursor. The view is empty while the reader waits for
+// the stream.
 func (r *reader) look(ctx context.Context) error {
 	view := &r.view
 	view.Found, view.Items, view.Damage = false, view.Items[:0], nil
@@ -118,19 +121,19 @@ func (r *reader) look(ctx context.Context) error {
 	switch {
 	case err != nil:
 		return err
-	case !view.Found && r.Wait && r.born == nil:
+	case !view.Found && r.Wait && r.incarnation == nil:
 		return nil
-	case !view.Found, r.born != nil && r.born != view.Born: // deleted, perhaps made anew
+	case !view.Found, r.incarnation != nil && r.incarnation != view.Incarnation: // deleted, and perhaps created again
 		return session.ErrNotFound.WithMessage("stream %s: not found", r.ID)
 	}
-	r.born = view.Born
+	r.incarnation = view.Incarnation
 	if !view.Info.Holds(r.cursor) {
 		view.Items, view.Damage = view.Items[:0], nil
 	}
 	return nil
 }
 
-// frame is what there is to say about the stream once its chunks were yielded.
+// frame returns the frame that follows the stream's chunks.
 func (r *reader) frame(info *stream.Info) stream.Item {
 	if !info.Holds(r.cursor) {
 		return stream.Item{Frame: stream.FrameTruncated, Floor: info.Floor}
@@ -148,5 +151,5 @@ func (r *reader) frame(info *stream.Info) stream.Item {
 	return stream.Item{Frame: stream.FrameCaughtUp, Sequence: r.cursor}
 }
 
-// ended names the reading in an error that ended it.
+// ended adds the stream to an error that ended the read.
 func (r *reader) ended(err error) error { return fmt.Errorf("stream %s: read: %w", r.ID, err) }

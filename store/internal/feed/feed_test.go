@@ -13,7 +13,7 @@ import (
 	"github.com/helixagents/helix/stream"
 )
 
-// source gives views; each look gets the next, and the last one stays.
+// source returns one view per read; the last one repeats.
 type source struct {
 	views []*View
 	asked []int64
@@ -38,11 +38,12 @@ func chunks(first, last int64) (items []stream.Item) {
 	return items
 }
 
-func view(born string, status stream.Status, floor, last int64, items ...stream.Item) *View {
-	return &View{Found: true, Info: stream.Info{Status: status, Floor: floor, Last: last}, Born: born, Items: items}
+func view(incarnation string, status stream.Status, floor, last int64, items ...stream.Item) *View {
+	return &View{Found: true, Info: stream.Info{Status: status, Floor: floor, Last: last}, Incarnation: incarnation, Items: items}
 }
 
-// TestRead gives a reader one view after the other, and wakes it whenever it waits.
+// TestRead gives a reader one view after the other, and wakes it whenever it
+// waits.
 func TestRead(t *testing.T) {
 	t.Parallel()
 	damage := errors.New("damage")
@@ -71,7 +72,7 @@ func TestRead(t *testing.T) {
 		"before the floor": {
 			from: 1, views: []*View{view("1", stream.StatusActive, 3, 5, chunks(4, 5)...)}, want: []string{"truncated 0"},
 		},
-		"behind the end": {
+		"beyond the end": {
 			from: 9, views: []*View{view("1", stream.StatusActive, 0, 5)}, want: []string{"truncated 0"},
 		},
 		"no stream":           {views: []*View{nil}, want: []string{"state_not_found"}},
@@ -82,7 +83,7 @@ func TestRead(t *testing.T) {
 		"deleted while it was read": {
 			wait: true, views: []*View{view("1", stream.StatusActive, 0, 1, chunks(1, 1)...), nil}, want: []string{"chunk 1", "state_not_found"},
 		},
-		"made anew while it was read": {
+		"created again while it was read": {
 			views: []*View{view("1", stream.StatusActive, 0, 1, chunks(1, 1)...), view("2", stream.StatusActive, 0, 1, chunks(1, 1)...)},
 			want:  []string{"chunk 1", "state_not_found"},
 		},

@@ -9,13 +9,14 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// Hub wakes readers of a stream that may have changed. Streams are named by keys of
-// the store's choice.
+// Hub wakes the readers of a stream that may have changed. The store chooses the
+// keys of streams.
 type Hub[K comparable] struct {
 	// Added and Removed, if set, are called with the first reader of a key and after
-	// its last one has left; keys is how many have readers then. Closed, if set, is
-	// called when the hub is closed, and Added not after that. The hub is locked
-	// meanwhile: they must not call it, and may use what nobody else does.
+	// its last one has left; keys is the number of keys with readers. Closed, if set,
+	// is called when the hub is closed; Added is not called after that. The hub is
+	// locked during these calls: they must not call the hub, and may use state that
+	// the hub's lock guards.
 	Added, Removed func(key K, keys int)
 	Closed         func()
 
@@ -25,8 +26,8 @@ type Hub[K comparable] struct {
 	topics  map[K]*topic // those that have readers
 }
 
-// topic is a stream that has readers. They share one signal, so that notifying costs
-// little however many they are.
+// topic is a stream with readers. They share one signal, so that the cost of a
+// notification does not depend on their number.
 type topic struct {
 	readers int // guarded by the hub's lock
 	changed atomic.Pointer[signal]
@@ -43,7 +44,7 @@ func newTopic() *topic {
 
 func (t *topic) notify() { close(t.changed.Swap(&signal{make(chan struct{})}).ch) }
 
-// NewHub makes a hub without readers.
+// NewHub returns a hub without readers.
 func NewHub[K comparable]() *Hub[K] {
 	return &Hub[K]{closing: make(chan struct{}), topics: map[K]*topic{}}
 }
@@ -55,7 +56,7 @@ type Subscription struct {
 	closing <-chan struct{}
 }
 
-// Subscribe begins to notify of a stream's changes; the caller calls end.
+// Subscribe starts notifications of a stream's changes; the caller must call end.
 func (h *Hub[K]) Subscribe(key K) (sub *Subscription, end func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -106,7 +107,7 @@ func (h *Hub[K]) NotifyAll() {
 	}
 }
 
-// Keys lists the streams that have readers.
+// Keys returns the streams that have readers.
 func (h *Hub[K]) Keys() []K {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -117,10 +118,11 @@ func (h *Hub[K]) Keys() []K {
 	return out
 }
 
-// Closing is closed when the hub is.
+// Closing returns a channel that is closed when the hub is closed.
 func (h *Hub[K]) Closing() <-chan struct{} { return h.closing }
 
-// Close ends all readings with [session.ErrClosed]; false if it was called before.
+// Close ends all reads with [session.ErrClosed]; it returns false if it was called
+// before.
 func (h *Hub[K]) Close() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -135,13 +137,13 @@ func (h *Hub[K]) Close() bool {
 	return true
 }
 
-// Arm has the reader woken by changes from here on. A feed calls it before it looks.
-// A store that looks under the lock under which it notifies calls it there, too:
-// then no reader is woken for what it has seen.
+// Arm makes all changes from now on wake the reader. A feed calls it before it
+// reads. A store that reads under the same lock that guards its notifications
+// calls it there, too: then no reader is woken for what it has already seen.
 func (s *Subscription) Arm() { s.armed = s.topic.changed.Load() }
 
-// wait waits for a change, the end of ctx, that of the hub, or poll if that is not
-// 0.
+// wait waits for a change, the end of ctx or of the hub, or for poll if that is
+// not 0.
 func (s *Subscription) wait(ctx context.Context, poll time.Duration) error {
 	if poll > 0 {
 		return s.waitFor(ctx, poll)

@@ -25,8 +25,8 @@ func (a *appending) Wait(ctx context.Context) (int64, error) {
 }
 
 // Append implements [stream.Manager]. The batch shares the transaction of the next
-// write of this process, or gets one of its own when somebody waits for it or a
-// moment has passed. Once ordered it is written whatever becomes of ctx: its
+// write of this process, or gets its own when a caller waits for it or after a
+// short delay. Once it is ordered it is written regardless of ctx, because its
 // producer's next numbers build on it.
 func (s *streams) Append(ctx context.Context, id string, batch stream.Batch) (stream.Append, error) {
 	name := streamVerb(id, "append")
@@ -80,7 +80,7 @@ func (s *streams) append(t *Tx, id string, by stream.Producer, first int64, chun
 		}
 	}
 	if h.Status != stream.StatusActive {
-		return 0, session.ErrStreamClosed.WithMessage("stream %s: it is %s", id, h.Status)
+		return 0, session.ErrStreamClosed.WithMessage("stream %s is %s", id, h.Status)
 	}
 	run := h.RunID
 	h.enter(by)
@@ -99,7 +99,7 @@ func (s *streams) append(t *Tx, id string, by stream.Producer, first int64, chun
 	}
 	j := stored.Join(chunks)
 	if h.Last+int64(j.Lines) > maxNumber {
-		return 0, session.ErrTooLarge.WithMessage("stream %s: it takes no more than %d chunks", id, int64(maxNumber))
+		return 0, session.ErrTooLarge.WithMessage("stream %s cannot have more than %d chunks", id, int64(maxNumber))
 	}
 	first = h.Last + 1
 	h.Last += int64(j.Lines)
@@ -119,8 +119,8 @@ SELECT key, last_sequence, next, pieces FROM stream_batches
 WHERE key > ? AND key <= ? AND producer = ? AND epoch = ?
 ORDER BY key DESC`
 
-// sequenceOf is where a producer's chunk that was repeated had been put; the floor
-// if it is no longer there.
+// sequenceOf returns the sequence of a producer's chunk that was appended before,
+// or the floor if the chunk was trimmed.
 func (s *streams) sequenceOf(c Conn, h *streamHead, by stream.Producer, number int64) (int64, error) {
 	for r, err := range c.Query(selectBatchesOf, rowKey(h.number, 0), lastKey(h.number), by.Session, by.Epoch) {
 		if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/helixagents/helix/stream"
 )
 
-// Backend keeps sessions, streams and locks in a database.
+// Backend stores sessions, streams and locks in a database.
 type Backend struct {
 	Database
 	Readers  *feed.Hub[StreamKey] // the readers of streams
@@ -17,13 +17,13 @@ type Backend struct {
 	MaxChunk int // the largest encoded chunk of a stream, in bytes
 }
 
-// Sessions is the session store of the default tenant.
+// Sessions returns the session store of the default tenant.
 func (b *Backend) Sessions() session.Store { return &sessions{b, session.DefaultTenant} }
 
-// Streams is the stream manager of the default tenant.
+// Streams returns the stream manager of the default tenant.
 func (b *Backend) Streams() stream.Manager { return &streams{b, session.DefaultTenant} }
 
-// Locks is the lock manager.
+// Locks returns the lock manager.
 func (b *Backend) Locks() lock.Manager { return &locks{b} }
 
 const (
@@ -35,13 +35,13 @@ INSERT INTO locks (name, owner, token) VALUES ('', '', 1)
 ON CONFLICT DO UPDATE SET token = token + 1`
 )
 
-// TryRead reads a row, to see whether the database can be read.
+// TryRead reads a row to test whether the database can be read.
 func TryRead(c Conn) error {
 	_, err := c.One(selectAny)
 	return err
 }
 
-// TryWrite writes a row that nobody reads, to see whether the database can be
+// TryWrite writes a row that nobody reads to test whether the database can be
 // written.
 func TryWrite(t *Tx) error {
 	_, err := t.Exec(writeNothing)

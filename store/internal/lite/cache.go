@@ -9,17 +9,17 @@ import (
 // maxCached bounds each part of the cache.
 const maxCached = 4096
 
-// Cache keeps the rows that the writer has written last, so that a session's next
+// Cache has the rows that the writer has written last, so that a session's next
 // commit and a stream's next append need not read what this process has just
-// written: reading a row costs about as much as writing it. It belongs to the
-// writer alone, holds only what is committed or about to be, and is emptied when a
-// transaction is undone or another process has written.
+// written: reading a row costs about as much as writing it. Only the writer uses
+// it. It contains only rows that are committed or about to be, and is cleared when
+// a transaction is undone or another process has written.
 type Cache struct {
 	headers map[session.Key]header
 	streams map[StreamKey]streamHead
 }
 
-// NewCache is an empty cache.
+// NewCache returns an empty cache.
 func NewCache() *Cache {
 	return &Cache{headers: map[session.Key]header{}, streams: map[StreamKey]streamHead{}}
 }
@@ -30,21 +30,22 @@ func (c *Cache) Clear() {
 	clear(c.streams)
 }
 
-// remember keeps a session's row as it was just written, without what the row does
-// not hold.
+// remember stores a session's row as it was just written, without the fields that
+// are not in the row.
 func (c *Cache) remember(h *header) {
 	if len(c.headers) >= maxCached {
 		clear(c.headers)
 	}
 	kept := *h
 	kept.doc = nil
-	kept.takeDoc(&session.State{})
+	kept.setDoc(&session.State{})
 	kept.Custom, kept.Tags, kept.Metadata = session.CustomState{}, nil, nil
-	kept.UpdatedAt = time.Time{} // nobody decides anything on it
+	kept.UpdatedAt = time.Time{} // no decision depends on it
 	c.headers[session.Key{Tenant: h.Tenant, ID: h.ID}] = kept
 }
 
-// header is a session's row, the caller's to change; nil if it is not known.
+// header returns a session's row, or nil if it is not cached. The caller may
+// change it.
 func (c *Cache) header(tenant, id string) *header {
 	h, ok := c.headers[session.Key{Tenant: tenant, ID: id}]
 	if !ok {
@@ -53,12 +54,12 @@ func (c *Cache) header(tenant, id string) *header {
 	return &h
 }
 
-// forget drops a session's row, because something was written about it elsewhere.
+// forget drops a session's row, because another statement has changed the session.
 func (c *Cache) forget(tenant, id string) {
 	delete(c.headers, session.Key{Tenant: tenant, ID: id})
 }
 
-// rememberStream keeps a stream as its latest append left it.
+// rememberStream stores a stream's state after its latest append.
 func (c *Cache) rememberStream(key StreamKey, h *streamHead) {
 	if len(c.streams) >= maxCached {
 		clear(c.streams)
@@ -66,8 +67,8 @@ func (c *Cache) rememberStream(key StreamKey, h *streamHead) {
 	c.streams[key] = *h
 }
 
-// stream is a stream as the producer that wrote last left it; nil if that is not
-// known.
+// stream returns a stream's state after the latest append, if this producer made
+// it, or nil.
 func (c *Cache) stream(key StreamKey, producer string) *streamHead {
 	h, ok := c.streams[key]
 	if !ok || h.writer != producer {

@@ -8,12 +8,13 @@ import (
 	"github.com/helixagents/helix/store/internal/stored"
 )
 
-// encodeCall gives a call's row, whose document has all fields of its columns, too.
+// encodeCall encodes a call as a row, whose document also contains the fields of
+// its columns.
 func encodeCall(call *session.Call) (*stored.Call, error) {
 	return stored.EncodeCall(call, func(*session.Call) {})
 }
 
-// decodeCall reads a call from the columns that come next in a row.
+// decodeCall reads a call from the next columns of a row.
 func decodeCall(id, callID string, r *Row) (session.Call, error) {
 	body := stored.Call{Doc: r.Bytes(), Result: r.Bytes(), Writes: r.Bytes()}
 	return body.Decode(id, callID)
@@ -24,7 +25,7 @@ INSERT INTO calls (session, message_id, call_id, position, status, doc, result, 
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT DO NOTHING`
 
-// insertCalls adds the rows of a reply's calls. One that is there already stays:
+// insertCalls adds the rows of a reply's calls. An existing row is kept, because
 // it may have a result.
 func (s *sessions) insertCalls(t *Tx, h *header, p *plan) error {
 	for i := range p.Calls {
@@ -65,8 +66,8 @@ SELECT status, result FROM calls
 WHERE session = ? AND message_id = ? AND call_id = ?`
 )
 
-// planPromotion adds the results of settled calls to the messages of a change, in
-// the bytes in which they were settled.
+// planPromotion adds the results of settled calls to the messages of a change,
+// with the bytes in which they were settled.
 func (s *sessions) planPromotion(c Conn, h *header, p *plan) error {
 	for i, promoted := range p.Promote.Results {
 		if inline := p.inline[i]; inline != nil {
@@ -92,7 +93,7 @@ func (s *sessions) planPromotion(c Conn, h *header, p *plan) error {
 	return nil
 }
 
-// call reads one row that must exist.
+// call reads a row that must exist.
 func (s *sessions) call(c Conn, h *header, messageID, callID string) (session.Call, error) {
 	r, err := c.One(selectCall, h.number, messageID, callID)
 	if err != nil {
@@ -200,7 +201,7 @@ func (s *sessions) CleanCalls(ctx context.Context, before time.Time) (n int, err
 			old = append(old, step{r.Int64(), r.Text(), r.Text()})
 		}
 		for _, step := range old {
-			over, err := s.isOver(t.Conn, step.id, step.message)
+			over, err := s.isObsolete(t.Conn, step.id, step.message)
 			if err != nil {
 				return err
 			}
@@ -218,9 +219,10 @@ func (s *sessions) CleanCalls(ctx context.Context, before time.Time) (n int, err
 	return n, err
 }
 
-// isOver reports whether no step will take up the calls of a message any more:
-// its session is gone or has ended, or has gone on past the message.
-func (s *sessions) isOver(c Conn, id, messageID string) (bool, error) {
+// isObsolete reports whether no step will ever use the calls of a message: its
+// session was deleted or has ended, or its transcript has continued past the
+// message.
+func (s *sessions) isObsolete(c Conn, id, messageID string) (bool, error) {
 	h, err := s.header(c, id)
 	if err != nil || h == nil {
 		return h == nil, err
@@ -235,11 +237,11 @@ func (s *sessions) isOver(c Conn, id, messageID string) (bool, error) {
 	if err != nil || r == nil {
 		return err == nil, err
 	}
-	return s.goneOn(c, h, int(r.Int64()-rowKey(h.number, 0)))
+	return s.continuedPast(c, h, int(r.Int64()-rowKey(h.number, 0)))
 }
 
-// goneOn reports whether anything but tool results follows a message.
-func (s *sessions) goneOn(c Conn, h *header, number int) (bool, error) {
+// continuedPast reports whether anything but tool results follows a message.
+func (s *sessions) continuedPast(c Conn, h *header, number int) (bool, error) {
 	const batch = 100
 	for {
 		later, err := s.messages(context.Background(), c, h, number, batch, session.PageRequest{})

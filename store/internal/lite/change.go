@@ -9,13 +9,13 @@ import (
 	"github.com/helixagents/helix/store/internal/stored"
 )
 
-// draft is a change that was checked, and encoded as far as that goes without the
-// session, so that the writer, which everybody waits for, has less to do.
+// draft is a change that was checked, and encoded as far as possible without the
+// session, so that the writer, which all operations share, has less to do.
 type draft struct {
 	*session.Change
 	runID    string
 	messages []stored.Message
-	inline   []*stored.Message // for each promoted result: the one that was handed in, or nil
+	inline   []*stored.Message // for each promoted result: the one that the change contains, or nil
 }
 
 func newDraft(c *session.Change, runID string) (*draft, error) {
@@ -36,8 +36,8 @@ func newDraft(c *session.Change, runID string) (*draft, error) {
 	return d, nil
 }
 
-// plan is a change of a session that was found possible. Nearly everything that
-// can be refused is refused while it is made; after that, it is only written.
+// plan is a change of a session that was validated. Nearly everything that can be
+// refused is refused while the plan is made; afterwards it is only written.
 type plan struct {
 	*draft
 	now      time.Time
@@ -45,7 +45,7 @@ type plan struct {
 	messages []stored.Message // to be appended, results of calls included
 }
 
-// planChange checks a change against what the database holds, without writing.
+// planChange checks a change against the database, without writing.
 func (s *sessions) planChange(c Conn, h *header, d *draft, now time.Time) (*plan, error) {
 	p := &plan{draft: d, now: now, messages: slices.Clip(d.messages)}
 	if err := s.checkWaits(c, h, d.Waits); err != nil {
@@ -64,14 +64,15 @@ func (s *sessions) planChange(c Conn, h *header, d *draft, now time.Time) (*plan
 	return p, err
 }
 
-// selectAnswered finds a call of a session, or of a root's tree, that was answered.
+// selectAnswered finds an answered call of a session or of a root's tree.
 const selectAnswered = `
 SELECT 1 FROM pending WHERE tenant = ? AND session_id = ? AND call_id = ? AND state <> 'waiting'
 UNION ALL
 SELECT 1 FROM ownership WHERE tenant = ? AND root_id = ? AND call_id = ? AND completed_at IS NOT NULL
 LIMIT 1`
 
-// checkWaits refuses a change that relies on calls being unanswered if one is not.
+// checkWaits returns an error if one of the calls that a change requires to be
+// unanswered has an answer.
 func (s *sessions) checkWaits(c Conn, h *header, waits []string) error {
 	var answered []string
 	for _, callID := range waits {
@@ -86,7 +87,7 @@ func (s *sessions) checkWaits(c Conn, h *header, waits []string) error {
 	if len(answered) == 0 {
 		return nil
 	}
-	err := session.ErrAnswered.WithMessage("session %s: answered meanwhile: %s", h.ID, strings.Join(answered, ", ")).
+	err := session.ErrAnswered.WithMessage("session %s: answered in the meantime: %s", h.ID, strings.Join(answered, ", ")).
 		WithSaw(h.Saw())
 	err.Calls = answered
 	return err
@@ -153,7 +154,7 @@ func (s *sessions) writeChildren(t *Tx, h *header, p *plan) error {
 	return nil
 }
 
-// writeInbox takes entries in and wakes the parent.
+// writeInbox deletes consumed entries and wakes the parent.
 func (s *sessions) writeInbox(t *Tx, h *header, p *plan) error {
 	if len(p.Consume) > 0 {
 		for _, id := range p.Consume {
@@ -170,6 +171,6 @@ func (s *sessions) writeInbox(t *Tx, h *header, p *plan) error {
 	if p.Wake == nil {
 		return nil
 	}
-	// A parent that was deleted meanwhile needs no waking.
+	// A parent that was deleted in the meantime needs no wake.
 	return s.putWake(t, *p.Wake)
 }

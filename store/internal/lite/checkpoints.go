@@ -9,14 +9,15 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// checkpointRow is a checkpoint that is to be written.
+// checkpointRow is a checkpoint to write.
 type checkpointRow struct {
 	session.NewCheckpoint
 	runID string
 	at    time.Time
 }
 
-// ownCheckpoint is one that the store makes by itself, for a direct write.
+// ownCheckpoint returns the checkpoint that the store writes on its own, for a
+// direct write.
 func ownCheckpoint(h *header) *checkpointRow {
 	return &checkpointRow{
 		NewCheckpoint: session.NewCheckpoint{Step: h.StepCount, Source: session.FromSave},
@@ -29,8 +30,8 @@ INSERT INTO checkpoints (session, checkpoint_id, number, previous,
                          run_id, turn, step, status, source, version, message_count, stream_sequence, at)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
-// writeCheckpoint marks the session as it now is, its new version included, and
-// moves the pointer there.
+// writeCheckpoint writes a checkpoint of the session's current state, including
+// its new version, and makes it the latest.
 func (s *sessions) writeCheckpoint(t *Tx, h *header, c *checkpointRow) error {
 	if c.ID == "" {
 		c.ID = session.CheckpointID(h.ID, c.Step, c.at, fmt.Sprint(h.Version))
@@ -48,7 +49,8 @@ func (s *sessions) writeCheckpoint(t *Tx, h *header, c *checkpointRow) error {
 	return err
 }
 
-// newestCheckpoint is the one written last, undone or not.
+// newestCheckpoint returns the id of the checkpoint that was written last, undone
+// or not.
 func (h *header) newestCheckpoint() string {
 	if h.checkpointNewest != "" {
 		return h.checkpointNewest
@@ -56,9 +58,9 @@ func (h *header) newestCheckpoint() string {
 	return h.CheckpointID
 }
 
-// undoCheckpoints takes those back that count messages past the first keep. They
-// can still be read, but a rewind to one would bring back other messages than it
-// had. The pointer goes to the last that stands.
+// undoCheckpoints undoes the checkpoints that count messages past the first keep.
+// They can still be read, but a rewind to one of them would restore other messages
+// than it had. The last remaining one becomes the latest.
 func (s *sessions) undoCheckpoints(t *Tx, h *header, keep int) error {
 	newest, last := h.newestCheckpoint(), storedCheckpoint{}
 	for point, err := range s.chain(t.Conn, h, h.CheckpointID) {
@@ -89,13 +91,13 @@ SELECT checkpoint_id, previous, run_id, turn, step, status, source, version, mes
 FROM checkpoints
 WHERE session = ? AND checkpoint_id = ?`
 
-// storedCheckpoint is a checkpoint with its link to the one before.
+// storedCheckpoint is a checkpoint with its link to the previous one.
 type storedCheckpoint struct {
 	session.Checkpoint
 	previous string
 }
 
-// findCheckpoint reads a checkpoint without its state; nil if there is none.
+// findCheckpoint reads a checkpoint without its state, or returns nil.
 func (s *sessions) findCheckpoint(c Conn, h *header, checkpointID string) (*storedCheckpoint, error) {
 	r, err := c.One(selectCheckpoint, h.number, checkpointID)
 	if err != nil || r == nil {
@@ -114,7 +116,7 @@ func (s *sessions) findCheckpoint(c Conn, h *header, checkpointID string) (*stor
 	return out, nil
 }
 
-// checkpoint reads one that must exist.
+// checkpoint reads a checkpoint that must exist.
 func (s *sessions) checkpoint(c Conn, h *header, checkpointID string) (*storedCheckpoint, error) {
 	found, err := s.findCheckpoint(c, h, checkpointID)
 	if err == nil && found == nil {
@@ -123,7 +125,8 @@ func (s *sessions) checkpoint(c Conn, h *header, checkpointID string) (*storedCh
 	return found, err
 }
 
-// chain yields checkpoints from one on, newest first, also those undone.
+// chain yields checkpoints, newest first, starting with from and including undone
+// ones.
 func (s *sessions) chain(c Conn, h *header, from string) iter.Seq2[*storedCheckpoint, error] {
 	return func(yield func(*storedCheckpoint, error) bool) {
 		for from != "" {

@@ -21,7 +21,7 @@ SELECT child_id, doc FROM children INDEXED BY children_awaited
 WHERE tenant = ? AND session_id = ? AND awaited = 1
 ORDER BY number`
 
-	// A reference that is replaced keeps its place.
+	// A replaced reference keeps its position.
 	upsertChild = `
 INSERT INTO children (tenant, session_id, child_id, awaited, doc) VALUES (?, ?, ?, ?, ?)
 ON CONFLICT DO UPDATE SET awaited = excluded.awaited, doc = excluded.doc`
@@ -47,7 +47,7 @@ func decodeChild(id string, r *Row) (*session.ChildRef, error) {
 	return stored.DecodeChild(id, r.Text(), r.Bytes())
 }
 
-// child reads one reference; nil if there is none.
+// child reads one reference, or returns nil.
 func (s *sessions) child(c Conn, id, childID string) (*session.ChildRef, error) {
 	r, err := c.One(selectChild, s.tenant, id, childID)
 	if err != nil || r == nil {
@@ -81,9 +81,9 @@ func (s *sessions) putChildNow(t *Tx, id string, ref session.ChildRef, now time.
 	return s.putChild(t, id, &ref)
 }
 
-// UpdateChild implements [session.Children]. The function runs outside the
-// writer, for it may use the store, and again if the reference has changed
-// meanwhile.
+// UpdateChild implements [session.Children]. The function runs outside the writer,
+// because it may use the store, and runs again if the reference has changed in the
+// meantime.
 func (s *sessions) UpdateChild(ctx context.Context, id, childID string, change func(*session.ChildRef) error) (*session.ChildRef, error) {
 	for {
 		var read []byte
@@ -120,7 +120,7 @@ func (s *sessions) UpdateChild(ctx context.Context, id, childID string, change f
 	}
 }
 
-// childDoc reads a reference, which must exist, as it is stored.
+// childDoc reads the stored form of a reference, which must exist.
 func (s *sessions) childDoc(c Conn, h *header, childID string) ([]byte, error) {
 	r, err := c.One(selectChild, s.tenant, h.ID, childID)
 	if err != nil {
@@ -133,7 +133,7 @@ func (s *sessions) childDoc(c Conn, h *header, childID string) ([]byte, error) {
 	return r.Bytes(), nil
 }
 
-// swapChild replaces a reference if it is still as it was read.
+// swapChild replaces a reference if it has not changed since it was read.
 func (s *sessions) swapChild(ctx context.Context, id string, read []byte, ref *session.ChildRef) (swapped bool, err error) {
 	err = s.write(ctx, id, "update child", func(t *Tx, h *header) error {
 		doc, err := s.childDoc(t.Conn, h, ref.SessionID)

@@ -7,22 +7,22 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// column is a column of a session's row that holds a field of its document.
+// column is a column of a session's row that contains a field of its document.
 type column struct {
 	name string
 	// field is a *string or a *time.Time of a document.
 	field func(*session.State) any
-	// asked is the value that a query selects by; "" is any. Nil where lists do not
-	// select by the column.
+	// asked returns the value that a query selects by; "" means any. It is nil if
+	// listings do not select by the column.
 	asked func(*session.Query) string
-	// sparse is set where the column's index leaves out empty values.
+	// sparse is set if the column's index excludes empty values.
 	sparse bool
 }
 
-// columns are those of the document that callers write and lists select by or show.
-// A field that lists are to know is added here, with a migration that adds its
-// column, and in the domain: [session.State], [session.Summary], [session.Query]
-// and [session.Edit.Apply].
+// columns are the columns of document fields that callers write and listings
+// select by or show. A new listed field is added here, with a migration that adds
+// its column, and in the domain: [session.State], [session.Summary],
+// [session.Query] and [session.Edit.Apply].
 var columns = [...]column{
 	{name: "agent", field: func(s *session.State) any { return &s.Agent }, asked: func(q *session.Query) string { return q.Agent }},
 	{name: "user_id", field: func(s *session.State) any { return &s.UserID }, asked: func(q *session.Query) string { return q.UserID }, sparse: true},
@@ -32,7 +32,7 @@ var columns = [...]column{
 	{name: "expires_at", field: func(s *session.State) any { return &s.ExpiresAt }},
 }
 
-// columnNames lists the columns, each behind prefix and before suffix.
+// columnNames lists the columns, each with the prefix and suffix.
 func columnNames(prefix, suffix string) string {
 	var names []string
 	for _, c := range columns {
@@ -50,7 +50,7 @@ type cell struct {
 	time instant
 }
 
-// cellsOf are the cells of a document.
+// cellsOf returns the cells of a document.
 func cellsOf(s *session.State) (out cells) {
 	for i := range columns {
 		switch field := columns[i].field(s).(type) {
@@ -63,7 +63,7 @@ func cellsOf(s *session.State) (out cells) {
 	return out
 }
 
-// columnArgs are the columns of a document as parameters.
+// columnArgs returns the columns of a document as parameters.
 func columnArgs(s *session.State) []any {
 	out := make([]any, len(columns))
 	for i := range columns {
@@ -77,7 +77,7 @@ func columnArgs(s *session.State) []any {
 	return out
 }
 
-// columns reads the columns, which come next in the row, into a document.
+// columns reads the columns, which are next in the row, into a document.
 func (r *Row) columns(s *session.State) {
 	for i := range columns {
 		switch field := columns[i].field(s).(type) {

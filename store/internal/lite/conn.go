@@ -1,9 +1,8 @@
-// Package lite is the part of a store on SQLite that is SQL: the tables, the
-// statements and what they are planned from. It knows no driver. How statements
-// are executed, what makes a transaction and how it becomes durable are decided
-// behind two small interfaces, [Conn] and [Database], so that store/sqlite can
-// group the commits of many sessions while another platform has transactions of
-// its own kind.
+// Package lite is the SQL of a store on SQLite: the tables, the statements and
+// their planning. It has no driver. Two small interfaces, [Conn] and [Database],
+// decide how statements are executed, what a transaction is and how it becomes
+// durable, so that store/sqlite can group the commits of many sessions while
+// another platform uses its own transactions.
 //
 // No statement here begins or ends a transaction, sets a savepoint or is a PRAGMA.
 // The package compiles for js/wasm.
@@ -31,46 +30,47 @@ type Conn interface {
 	Script(text string) error
 }
 
-// Database provides the connections of a [Backend]. In errors and logs, what names
-// the operation.
+// Database provides the connections of a [Backend]. The argument what names the
+// operation in errors and logs.
 type Database interface {
 	// Read calls run with a connection that sees one consistent snapshot.
 	Read(ctx context.Context, what string, run func(Conn) error) error
-	// Write calls run in a transaction, which may hold other operations too, and
-	// returns once it is durable. If run fails, nothing that it wrote remains, and the
-	// other operations are not affected. It may be called more than once, each time
+	// Write calls run in a transaction, which may contain other operations, too, and
+	// returns once it is durable. If run fails, none of its writes remain, and the
+	// other operations are not affected. Write may call run more than once, each time
 	// after its earlier writes were undone.
 	Write(ctx context.Context, what string, run func(*Tx) error) error
-	// WriteLater orders a write that nobody waits for yet. It may be delayed for a
-	// moment so that it shares the transaction of another write. Writes are performed
-	// in the order in which they were ordered.
+	// WriteLater orders a write without waiting for it. The write may be delayed for a
+	// moment to share the transaction of another write. Writes are performed in the
+	// order in which they were ordered.
 	WriteLater(what string, run func(*Tx) error) (Ordered, error)
 	// IsDuplicate reports whether a row was refused because its key exists.
 	IsDuplicate(err error) bool
-	// Now is the store's time, in UTC and in the unit in which times are stored.
+	// Now returns the store's time, in UTC and in the unit in which times are stored.
 	Now() time.Time
 }
 
 // Ordered is a write that was ordered with [Database.WriteLater].
 type Ordered interface {
-	// Wait has the write performed without further delay, and returns once it is
-	// durable or has failed, or when ctx ends.
+	// Wait performs the write without further delay and returns once it is durable or
+	// has failed, or when ctx ends.
 	Wait(ctx context.Context) error
 }
 
-// Tx is what an operation writes with. One Tx serves all operations of a
-// transaction.
+// Tx is the transaction that operations write with. One Tx serves all operations
+// of a transaction.
 type Tx struct {
 	Conn
 	cache   *Cache
 	changed map[StreamKey]bool
 }
 
-// NewTx is the transaction of a connection. The cache is that of all transactions
-// of the database's one writer.
+// NewTx returns the transaction of a connection. All transactions of the
+// database's only writer share the cache.
 func NewTx(c Conn, cache *Cache) *Tx { return &Tx{Conn: c, cache: cache} }
 
-// touch has the readers of a stream notified once the transaction is durable.
+// touch marks a stream, so that its readers are notified once the transaction is
+// durable.
 func (t *Tx) touch(key StreamKey) {
 	if t.changed == nil {
 		t.changed = map[StreamKey]bool{}
@@ -78,6 +78,6 @@ func (t *Tx) touch(key StreamKey) {
 	t.changed[key] = true
 }
 
-// Changed is the set of streams that the transaction has changed. Their readers are
-// to be notified when it is durable.
+// Changed returns the streams that the transaction has changed. Their readers are
+// to be notified once it is durable.
 func (t *Tx) Changed() map[StreamKey]bool { return t.changed }

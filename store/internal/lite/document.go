@@ -9,7 +9,7 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// docRow is the part of a document that has no columns. The output is apart so
+// docRow is the part of a document that has no columns. The output is separate so
 // that it keeps its bytes.
 type docRow struct {
 	doc    []byte
@@ -19,7 +19,7 @@ type docRow struct {
 const selectDoc = `
 SELECT doc, output FROM session_docs WHERE session = ?`
 
-// loadDoc adds to h the fields that are not columns of its row.
+// loadDoc reads the fields that are not columns of the row into h.
 func (s *sessions) loadDoc(c Conn, h *header) error {
 	if h.doc != nil {
 		return nil
@@ -29,21 +29,21 @@ func (s *sessions) loadDoc(c Conn, h *header) error {
 		return err
 	}
 	if r == nil {
-		return session.ErrCorrupt.WithMessage("session %s: its document is missing", h.ID)
+		return session.ErrCorrupt.WithMessage("session %s: the document is missing", h.ID)
 	}
 	row := &docRow{doc: r.Bytes(), output: r.Bytes()}
 	var rest session.State
 	if err := session.Decode("session "+h.ID, row.doc, &rest); err != nil {
 		return err
 	}
-	h.takeDoc(&rest)
+	h.setDoc(&rest)
 	h.Output = row.output
 	h.doc = row
 	return nil
 }
 
-// takeDoc copies the fields that the document row holds.
-func (h *header) takeDoc(from *session.State) {
+// setDoc copies the fields that the document row contains.
+func (h *header) setDoc(from *session.State) {
 	h.Output, h.Error, h.FailureReason, h.Interrupt = from.Output, from.Error, from.FailureReason, from.Interrupt
 	h.SuspendedStep, h.Tracing, h.WorkspaceRef = from.SuspendedStep, from.Tracing, from.WorkspaceRef
 	h.Mode, h.Extra = from.Mode, from.Extra
@@ -65,7 +65,7 @@ func (s *sessions) writeDoc(t *Tx, h *header) error {
 	}
 	doc, err := session.Encode(&rest)
 	if err != nil {
-		return session.ErrInvalid.WithCause(err, "session %s: cannot be encoded", h.ID)
+		return session.ErrInvalid.WithCause(err, "session %s cannot be encoded", h.ID)
 	}
 	if bytes.Equal(doc, h.doc.doc) && bytes.Equal(h.Output, h.doc.output) {
 		return nil
@@ -114,9 +114,9 @@ func (s *sessions) labels(c Conn, id string) (tags []string, metadata map[string
 	return tags, metadata, nil
 }
 
-// writeLabels adds a session's tags, none of which may repeat another or listings
-// would show the session twice, and sets metadata. They carry the session's age, by
-// which listings order what they find.
+// writeLabels adds a session's tags and sets metadata. Tags must not repeat, or
+// listings would show the session twice. Labels have the session's creation time,
+// by which listings order them.
 func (s *sessions) writeLabels(t *Tx, id string, tags []string, metadata map[string]string, created time.Time) error {
 	for i, tag := range tags {
 		if _, err := t.Exec(insertTag, s.tenant, id, i, tag, created); err != nil {

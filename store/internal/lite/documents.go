@@ -38,7 +38,7 @@ func (s *sessions) Edit(ctx context.Context, edit *session.Edit) (edited *sessio
 	return edited, nil
 }
 
-// edit writes an edit of a session, h, or of the one that it creates.
+// edit applies an edit to a session, h, or to the one that it creates.
 func (s *sessions) edit(t *Tx, h *header, e *session.Edit, d *draft, now time.Time) (*session.Edited, error) {
 	if e.Create != nil {
 		h = s.newHeader(e.Create)
@@ -73,7 +73,7 @@ func (s *sessions) edit(t *Tx, h *header, e *session.Edit, d *draft, now time.Ti
 	}
 	out := &session.Edited{Committed: h.committed(), StepCount: h.StepCount, ResumeCount: h.ResumeCount}
 	out.Warnings = p.state.writes.Warnings
-	return out, s.giveBelow(t, h, user)
+	return out, s.reassignBelow(t, h, user)
 }
 
 // loadEdited reads the parts of a document that an edit changes and that are not
@@ -88,7 +88,7 @@ func (s *sessions) loadEdited(c Conn, h *header, e *session.Edit) (err error) {
 	return err
 }
 
-// writeEdited writes these parts, and gives the session its new version.
+// writeEdited writes these parts and sets the session's new version.
 func (s *sessions) writeEdited(t *Tx, h *header, e *session.Edit) error {
 	if !e.Beside() {
 		h.Version++
@@ -122,9 +122,9 @@ func (s *sessions) patchMetadata(t *Tx, h *header, patch map[string]*string) err
 const updateUser = `
 UPDATE sessions SET user_id = ? WHERE number = ? AND user_id = ?`
 
-// giveBelow gives the sessions below one to its new user, if it was given to one, as far
-// as they were the former user's.
-func (s *sessions) giveBelow(t *Tx, h *header, was string) error {
+// reassignBelow assigns the sessions below one to its new user, if the user has
+// changed, as far as they belonged to the former user.
+func (s *sessions) reassignBelow(t *Tx, h *header, was string) error {
 	if h.UserID == was {
 		return nil
 	}

@@ -6,17 +6,16 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// header is a session's row: the document without what may be large, and what
-// else a commit has to know. Everything a commit decides, it decides on this one
-// row.
+// header is a session's row: the document without its large parts, and the other
+// fields that a commit needs. A commit makes all its decisions on this one row.
 type header struct {
-	// State has the fields that are columns of the row; the rest of the document is
-	// added by loadDoc.
+	// State has the fields that are columns of the row; loadDoc adds the rest of the
+	// document.
 	session.State
-	number           int64 // under which its rows are kept; 0 before it has one
+	number           int64 // the number that keys its rows; 0 before it has one
 	closeOwedAt      time.Time
 	checkpointNumber int    // how many were ever written
-	checkpointNewest string // the last of them, if it is not CheckpointID
+	checkpointNewest string // the last of them, if it differs from CheckpointID
 	runStatus        session.RunStatus
 	runRuntime       string
 
@@ -29,7 +28,8 @@ type header struct {
 	used      *session.Usage // runUsage, once decoded
 	runReason session.CompletionReason
 
-	// stop is the request to stop the current run; inbox reports waiting messages.
+	// stop is the request to stop the current run; inbox reports whether entries are
+	// in the inbox.
 	stop  *session.Stop
 	inbox bool
 
@@ -37,8 +37,8 @@ type header struct {
 	doc    *docRow // the rest of the document as it is stored, once loaded
 }
 
-// coldRow is the columns that most commits leave alone. They are indexed, so
-// writing them back unchanged would cost.
+// coldRow has the columns that most commits do not change. They are indexed, so
+// writing them back unchanged would be expensive.
 type coldRow struct {
 	status                  session.Status
 	owner                   string
@@ -60,7 +60,7 @@ func (h *header) cold() coldRow {
 	}
 }
 
-// state is the document for guards; nil if there is no session.
+// state returns the document for guards, or nil if there is no session.
 func (h *header) state() *session.State {
 	if h == nil {
 		return nil
@@ -68,7 +68,7 @@ func (h *header) state() *session.State {
 	return &h.State
 }
 
-// run is what the guards need to know of the current run, or nil.
+// run returns what the guards need of the current run, or nil.
 func (h *header) run() *session.Run {
 	if h == nil || h.CurrentRunID == "" {
 		return nil
@@ -76,7 +76,7 @@ func (h *header) run() *session.Run {
 	return &session.Run{ID: h.CurrentRunID, Status: h.runStatus}
 }
 
-// selectHeader also fetches, in the same statement, what every commit reports.
+// selectHeader also reads, in the same statement, what every commit reports.
 var selectHeader = `
 SELECT s.number, s.version, s.step_count, s.resume_count, s.message_count, s.last_commit,
        s.checkpoint_id, s.checkpoint_newest, s.checkpoint_number, s.checkpoint_source, s.checkpointed_at,
@@ -89,7 +89,7 @@ FROM sessions s
 LEFT JOIN stops x ON x.tenant = s.tenant AND x.session_id = s.id AND x.run_id = s.current_run
 WHERE s.tenant = ? AND s.id = ?`
 
-// header reads a session's row; nil if there is none.
+// header reads a session's row, or returns nil.
 func (s *sessions) header(c Conn, id string) (*header, error) {
 	r, err := c.One(selectHeader, s.tenant, id)
 	if err != nil || r == nil {
@@ -159,7 +159,7 @@ func (h *header) hotArgs() []any {
 	}
 }
 
-// insertHeader adds the row of a new session and gives it its number.
+// insertHeader adds the row of a new session and sets its number.
 func (s *sessions) insertHeader(t *Tx, h *header) (err error) {
 	h.stored = h.cold()
 	args := concat(h.hotArgs(), h.turnArgs(), columnArgs(&h.State), []any{h.CreatedAt, s.tenant, h.ID})
@@ -170,7 +170,8 @@ func (s *sessions) insertHeader(t *Tx, h *header) (err error) {
 	return err
 }
 
-// writeHeader stores the row: the hot columns always, the others if they changed.
+// writeHeader stores the row: the hot columns always, the others if they have
+// changed.
 func (s *sessions) writeHeader(t *Tx, h *header) error {
 	if _, err := t.Exec(updateHeader, append(h.hotArgs(), h.number)...); err != nil {
 		return err
@@ -178,8 +179,8 @@ func (s *sessions) writeHeader(t *Tx, h *header) error {
 	return s.writeCold(t, h)
 }
 
-// writeCold stores the row's other columns if they changed. It is the last write
-// of an operation.
+// writeCold stores the row's other columns if they have changed. It is the last
+// write of an operation.
 func (s *sessions) writeCold(t *Tx, h *header) error {
 	if cold := h.cold(); cold != h.stored {
 		h.stored = cold
@@ -198,7 +199,8 @@ func (h *header) turnArgs() []any {
 	}
 }
 
-// instant is a time in a form that can be compared with ==, whatever its location.
+// instant is a time in a form that can be compared with ==, regardless of its
+// location.
 type instant struct {
 	seconds int64
 	nanos   int
@@ -214,7 +216,8 @@ func concat(parts ...[]any) []any {
 	return out
 }
 
-// committed is the outcome of a write that left the session as it now is.
+// committed returns the result of a write that left the session in its current
+// state.
 func (h *header) committed() session.Committed {
 	out := session.Committed{
 		Version: h.Version, MessageCount: h.MessageCount, CheckpointID: h.CheckpointID, Inbox: h.inbox,

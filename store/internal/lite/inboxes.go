@@ -7,7 +7,7 @@ import (
 )
 
 const (
-	// An entry that was sent before, even if it was consumed since, stays as it is.
+	// An entry that was sent before does not change, even if it was consumed since.
 	insertInbox = `
 INSERT INTO inbox (tenant, session_id, entry_id, consumed, sender, kind, body, at) VALUES (?, ?, ?, 0, ?, ?, ?, ?)
 ON CONFLICT DO NOTHING`
@@ -67,7 +67,7 @@ DELETE FROM wakes
 WHERE tenant = ?1 AND session_id = ?2 AND child_id = ?3 AND (?4 = '' OR run_id = ?4)`
 )
 
-// putWake records a wake, if there is a session to be woken.
+// putWake records a wake, if the session to wake exists.
 func (s *sessions) putWake(t *Tx, wake session.Wake) error {
 	if wake.At.IsZero() {
 		wake.At = s.b.Now()

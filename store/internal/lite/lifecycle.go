@@ -6,14 +6,14 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// newHeader is the row of a session that is to be created.
+// newHeader returns the row of a session to create.
 func (s *sessions) newHeader(state *session.State) *header {
 	h := &header{State: state.Born(s.tenant, s.b.Now()), doc: &docRow{}}
 	h.Version = 1
 	return h
 }
 
-// insert adds the rows that make a session, without its custom state.
+// insert adds the rows of a session, without its custom state.
 func (s *sessions) insert(t *Tx, h *header) error {
 	if err := s.insertHeader(t, h); err != nil {
 		return err
@@ -24,7 +24,7 @@ func (s *sessions) insert(t *Tx, h *header) error {
 	return s.writeLabels(t, h.ID, h.Tags, h.Metadata, h.CreatedAt)
 }
 
-// absent refuses an id that is taken.
+// absent returns an error if the id already exists.
 func (s *sessions) absent(c Conn, id string) error {
 	h, err := s.header(c, id)
 	if err == nil && h != nil {
@@ -56,7 +56,7 @@ func (s *sessions) Load(ctx context.Context, id string) (state *session.State, e
 	return state, err
 }
 
-// assemble reads everything that makes a session's document.
+// assemble reads all parts of a session's document.
 func (s *sessions) assemble(c Conn, h *header) (*session.State, error) {
 	if err := s.loadDoc(c, h); err != nil {
 		return nil, err
@@ -126,7 +126,7 @@ func (s *sessions) Clone(ctx context.Context, clone *session.Clone) (state *sess
 	return state, err
 }
 
-// cloned finds the custom state and the number of messages that a clone takes.
+// cloned returns the custom state and the number of messages that a clone copies.
 func (s *sessions) cloned(c Conn, from *header, clone *session.Clone) (session.CustomState, int, error) {
 	count, version := from.MessageCount, from.Version
 	switch n := clone.MessageCount; {
@@ -154,7 +154,7 @@ func (s *sessions) cloned(c Conn, from *header, clone *session.Clone) (session.C
 	return doc, count, err
 }
 
-// versionWithin is the version of the last standing checkpoint that has at most n
+// versionWithin returns the version of the last standing checkpoint with at most n
 // messages, or 0.
 func (s *sessions) versionWithin(c Conn, h *header, n int) (int64, error) {
 	for point, err := range s.chain(c, h, h.CheckpointID) {
@@ -168,8 +168,8 @@ func (s *sessions) versionWithin(c Conn, h *header, n int) (int64, error) {
 	return 0, nil
 }
 
-// ownedByNumber are the tables whose rows are found under a session's number,
-// ownedByID those that name it.
+// ownedByNumber are the tables whose rows have the session's number as their key,
+// ownedByID those that have its id.
 var (
 	ownedByNumber = []string{
 		"DELETE FROM sessions WHERE number = ?1",
@@ -241,7 +241,8 @@ const selectChildSessions = `
 SELECT number, id FROM sessions INDEXED BY sessions_by_parent
 WHERE tenant = ? AND parent_id = ? AND parent_id <> ''`
 
-// tree lists a session and all below it, whatever they say of each other.
+// tree lists a session and all sessions below it, without relying on their
+// statuses.
 func (s *sessions) tree(c Conn, h *header) ([]member, error) {
 	tree, seen := []member{{h.number, h.ID}}, map[string]bool{h.ID: true}
 	for i := 0; i < len(tree); i++ {

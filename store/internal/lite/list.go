@@ -10,11 +10,11 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// listing is the query of a [session.Query]: it reads one index, newest first,
-// chosen to be the one that leaves the least to look through, and tests the other
-// conditions on what it finds there.
+// listing is the SQL of a [session.Query]: it reads one index, newest first, and
+// tests the other conditions on the rows it finds. It uses the index that leaves
+// the fewest rows to test.
 type listing struct {
-	from  string // the index that is read; its rows are called d
+	from  string // the index to read; its rows are called d
 	where []string
 	args  []any
 }
@@ -30,18 +30,19 @@ const (
 	fromMetadata = "session_metadata d INDEXED BY session_metadata_by_value CROSS JOIN sessions s ON s.tenant = d.tenant AND s.id = d.session_id"
 	fromSessions = "sessions s INDEXED BY "
 
-	// + has the session's own rows looked at, and not all that have the tag or value.
+	// The unary + makes SQLite search the session's own rows instead of all rows with
+	// the tag or value.
 	hasTag      = "EXISTS (SELECT 1 FROM session_tags x WHERE x.tenant = s.tenant AND x.session_id = s.id AND +x.tag = ?)"
 	hasMetadata = "EXISTS (SELECT 1 FROM session_metadata x WHERE x.tenant = s.tenant AND x.session_id = s.id AND x.name = ? AND +x.value = ?)"
 )
 
-// newListing chooses the index for a query and turns it into conditions.
+// newListing chooses the index for a query and builds its conditions.
 func newListing(tenant string, q *session.Query) *listing {
 	l := &listing{}
 	tags, names := q.Tags, slices.Sorted(maps.Keys(q.Metadata))
 	index := sessionIndex(q)
 	switch {
-	case index != "": // what others have the same tags on costs nothing then
+	case index != "": // sessions of others with the same tags cost nothing then
 		l.from = fromSessions + index
 		l.add("s.tenant = ?", tenant)
 	case len(tags) > 0:
@@ -73,7 +74,7 @@ func newListing(tenant string, q *session.Query) *listing {
 	case 1:
 		l.add("s.status = ?", q.Statuses[0])
 	default:
-		condition := "+s.status IN (" + placeholders(len(q.Statuses)) + ")" // + keeps the order of the index
+		condition := "+s.status IN (" + placeholders(len(q.Statuses)) + ")" // the unary + keeps the order of the index
 		args := make([]any, len(q.Statuses))
 		for i := range q.Statuses {
 			args[i] = q.Statuses[i]
@@ -92,8 +93,8 @@ func newListing(tenant string, q *session.Query) *listing {
 	return l
 }
 
-// addColumn adds what a query asks of a column. The comparison with the literal lets
-// a sparse index be used.
+// addColumn adds the condition of a query on a column. The comparison with the
+// literal allows SQLite to use a sparse index.
 func (l *listing) addColumn(c *column, q *session.Query) {
 	if c.asked == nil || c.asked(q) == "" {
 		return
@@ -105,8 +106,8 @@ func (l *listing) addColumn(c *column, q *session.Query) {
 	l.add(condition, c.asked(q))
 }
 
-// sessionIndex is the index for a query of a parent's sessions, of a user's or of those
-// that do something, or "" for any other.
+// sessionIndex returns the index for a query by parent, user or activity, or ""
+// for any other query.
 func sessionIndex(q *session.Query) string {
 	switch {
 	case q.ParentID != "":
@@ -121,7 +122,7 @@ func sessionIndex(q *session.Query) string {
 	return ""
 }
 
-// commonIndex is the best of the others.
+// commonIndex returns the best of the other indexes.
 func commonIndex(q *session.Query) string {
 	switch {
 	case q.Agent != "":
@@ -147,8 +148,8 @@ func (l *listing) id() string {
 	return "d.session_id"
 }
 
-// page is the query for one page; it takes the listing's args, a limit and an
-// offset.
+// page returns the query for one page; its parameters are the listing's args, a
+// limit and an offset.
 func (l *listing) page() string {
 	return `
 SELECT s.id, s.status, s.run_status, s.turn, s.message_count, s.created_at, s.updated_at, ` + columnNames("s.", "") + `
@@ -200,8 +201,8 @@ func (s *sessions) List(ctx context.Context, query session.Query) (page session.
 	return page, nil
 }
 
-// finishListing cuts off the item that only told that there are more, and adds
-// tags and metadata to the rest.
+// finishListing removes the extra item that shows whether there are more, and adds
+// tags and metadata to the others.
 func (s *sessions) finishListing(c Conn, page *session.Page[session.Summary]) (err error) {
 	if len(page.Items) > page.Limit {
 		page.Items = page.Items[:page.Limit]

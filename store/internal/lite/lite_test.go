@@ -24,11 +24,11 @@ import (
 	"github.com/helixagents/helix/stream"
 )
 
-// unit is not that of a SQLite file, to show that nothing depends on it.
+// unit differs from that of a SQLite file, to show that nothing depends on it.
 const unit = lite.Unit(time.Microsecond)
 
-// TestPlainDatabase holds the statements to the suite on a database that does the
-// least: one operation at a time, each in a transaction of its own.
+// TestPlainDatabase runs the store suite on a minimal database: one operation at a
+// time, each in its own transaction.
 func TestPlainDatabase(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t testing.TB) storetest.Harness {
@@ -50,7 +50,7 @@ func open(t testing.TB, clock func() time.Time) *backend {
 	if err != nil {
 		t.Fatal(err)
 	}
-	raw.SetMaxOpenConns(1) // each connection would have a database of its own
+	raw.SetMaxOpenConns(1) // each connection would have its own database
 	p := &plain{raw: raw, clock: clock, cache: lite.NewCache(), readers: feed.NewHub[lite.StreamKey]()}
 	b := &backend{&lite.Backend{
 		Database: p, Readers: p.readers, Logger: slog.New(slog.DiscardHandler), MaxChunk: stream.DefaultMaxChunk,
@@ -199,8 +199,8 @@ func (c *conn) Script(text string) error {
 	return err
 }
 
-// Query reads all rows before it yields the first, so that other statements can be
-// executed meanwhile.
+// Query reads all rows before it yields the first, so that other statements can
+// run in between.
 func (c *conn) Query(query string, args ...any) iter.Seq2[*lite.Row, error] {
 	return func(yield func(*lite.Row, error) bool) {
 		rows, err := c.rows(query, args)
@@ -245,7 +245,7 @@ func (c *conn) rows(query string, args []any) (out []*lite.Row, err error) {
 	return out, rows.Err()
 }
 
-// values gives parameters in the types that are stored.
+// values converts parameters to the types that are stored.
 func values(args []any) []any {
 	out := make([]any, len(args))
 	for i, arg := range args {

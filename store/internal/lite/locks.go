@@ -8,8 +8,8 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// locks hands out named locks, kept as rows. A row stays when its lock is
-// released, so that tokens only grow.
+// locks stores named locks as rows. The row of a released lock is kept, so that
+// tokens only increase.
 type locks struct{ b *Backend }
 
 const (
@@ -21,7 +21,7 @@ INSERT INTO locks (name, owner, token, expires_at) VALUES (?, ?, ?, ?)
 ON CONFLICT DO UPDATE SET owner = excluded.owner, token = excluded.token, expires_at = excluded.expires_at`
 )
 
-// find reads a lock; the zero one was never taken.
+// find reads a lock, or returns the zero lock if it was never acquired.
 func (l *locks) find(t *Tx, name string) (lock.Lock, error) {
 	r, err := t.One(selectLock, name)
 	if err != nil || r == nil {
@@ -75,7 +75,7 @@ func (l *locks) Renew(ctx context.Context, k lock.Lock, ttl time.Duration) (lock
 			return err
 		}
 		if found.Owner != k.Owner || found.Token != k.Token || !held(found, now) {
-			return session.ErrStale.WithMessage("lock %s: %s holds it no more", k.Name, k.Owner)
+			return session.ErrStale.WithMessage("lock %s: %s no longer holds it", k.Name, k.Owner)
 		}
 		k.ExpiresAt = now.Add(ttl)
 		return l.put(t, k)

@@ -30,7 +30,7 @@ SELECT key, message_id, body FROM messages
 WHERE key > ? AND key <= ?
 ORDER BY key LIMIT ?`
 
-// messages reads up to limit messages after a number, as far as they fit the page.
+// messages reads up to limit messages after a number, as many as fit the page.
 func (s *sessions) messages(ctx context.Context, c Conn, h *header, after, limit int, fits session.PageRequest) ([]session.Message, error) {
 	out := make([]session.Message, 0, min(limit, 1024))
 	var size int64
@@ -55,7 +55,7 @@ func (s *sessions) messages(ctx context.Context, c Conn, h *header, after, limit
 }
 
 // Messages implements [session.Transcripts]. Messages are numbered without gaps,
-// so a page's place is known without counting.
+// so the position of a page is known without counting.
 func (s *sessions) Messages(ctx context.Context, id string, request session.PageRequest) (page session.Page[session.Message], err error) {
 	err = s.read(ctx, id, "list messages", func(c Conn, h *header) error {
 		var after int

@@ -13,7 +13,7 @@ import (
 //go:embed migrations/*.sql
 var migrationFiles embed.FS
 
-// Migrations lists the steps of the tables.
+// Migrations lists the migrations of the tables.
 func Migrations() ([]migrate.Step, error) { return migrate.Steps(migrationFiles, "migrations") }
 
 const createMigrations = `
@@ -24,10 +24,10 @@ CREATE TABLE IF NOT EXISTS helix_migrations (
     readable_from INTEGER NOT NULL -- the number of the first migration whose program can use the database
 ) STRICT`
 
-// Migrate makes the steps that a database lacks, each with apply, which calls
-// [Apply]. If change is false, it refuses a database that lacks some. The caller has
-// begun a transaction and commits it: of the processes that migrate a database at
-// once, one makes the steps and the others find none missing.
+// Migrate applies the migrations that a database lacks, each with apply, which
+// calls [Apply]. If change is false, it refuses a database that lacks some. The
+// caller has begun a transaction and commits it: if several processes migrate a
+// database at once, one applies the migrations and the others find none missing.
 func Migrate(c Conn, steps []migrate.Step, change bool, apply func(migrate.Step) error) error {
 	lacking, err := Missing(c, steps, change)
 	if err != nil {
@@ -42,7 +42,7 @@ func Migrate(c Conn, steps []migrate.Step, change bool, apply func(migrate.Step)
 	}
 	for _, step := range lacking {
 		if err := apply(step); err != nil {
-			if foreign != nil { // it has tables of the same names, and SQLite says only that
+			if foreign != nil { // it has tables of the same names, which is all that SQLite reports
 				return foreign
 			}
 			return fmt.Errorf("migration %s: %w", step.Name, err)
@@ -51,7 +51,7 @@ func Migrate(c Conn, steps []migrate.Step, change bool, apply func(migrate.Step)
 	return nil
 }
 
-// Apply makes one step and records it.
+// Apply applies one migration and records it.
 func Apply(c Conn, step migrate.Step, now time.Time) error {
 	if err := c.Script(step.Text); err != nil {
 		return err
@@ -61,8 +61,8 @@ func Apply(c Conn, step migrate.Step, now time.Time) error {
 	return err
 }
 
-// Missing lists the steps that a database lacks. If change is false, it refuses a
-// database that lacks some.
+// Missing lists the migrations that a database lacks. If change is false, it
+// refuses a database that lacks some.
 func Missing(c Conn, steps []migrate.Step, change bool) ([]migrate.Step, error) {
 	exists, err := hasMigrations(c)
 	if err != nil {
@@ -92,7 +92,7 @@ func RefuseForeign(c Conn, path string) error {
 	return session.ErrNotSupported.WithMessage("%s is a SQLite database, but not one of Helix: it has the table %q, and no table helix_migrations", path, r.Text())
 }
 
-// Applied lists the steps that a database has.
+// Applied lists the migrations that a database has.
 func Applied(c Conn) ([]store.Migration, error) {
 	exists, err := hasMigrations(c)
 	if err != nil || !exists {

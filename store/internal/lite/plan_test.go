@@ -15,8 +15,8 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// queries lists what a listing, a sweep or a turn asks, by name. None may look
-// through a table.
+// queries lists the queries of listings, sweeps and turns by name. None may scan a
+// table.
 func queries() map[string]string {
 	out := map[string]string{
 		"header": selectHeader, "stream": selectStream, "renew tree": renewTree, "children": selectChildSessions,
@@ -65,8 +65,9 @@ func queries() map[string]string {
 	return out
 }
 
-// TestListingsOfAUser wants lists of one user's sessions to read none of other
-// users', and lists by activity to read none that do something else.
+// TestListingsOfAUser requires that listings of one user's sessions read no
+// sessions of other users, and that listings by activity read only sessions with
+// that activity.
 func TestListingsOfAUser(t *testing.T) {
 	t.Parallel()
 	db := openTest(t)
@@ -99,7 +100,7 @@ func TestListingsOfAUser(t *testing.T) {
 			plan := strings.NewReplacer("COVERING ", "", "EXISTS ", "").Replace(strings.Join(explain(t, db, query), "\n"))
 			for _, want := range c.want {
 				if !strings.Contains(plan, want) {
-					t.Errorf("%s: the plan is without %q\n%s\n%s", name, want, query, plan)
+					t.Errorf("%s: the plan does not contain %q\n%s\n%s", name, want, query, plan)
 				}
 			}
 			if strings.Contains(plan, "SCAN") || strings.Contains(plan, "_by_tag") || strings.Contains(plan, "_by_value") {
@@ -122,7 +123,7 @@ func TestQueryPlans(t *testing.T) {
 	}
 }
 
-// openTest opens a database that has the tables and nothing in them.
+// openTest opens a database with empty tables.
 func openTest(t *testing.T) *sql.DB {
 	t.Helper()
 	db, err := sql.Open("sqlite", filepath.Join(t.TempDir(), "helix.db"))
@@ -146,7 +147,7 @@ func openTest(t *testing.T) *sql.DB {
 	return db
 }
 
-// explain lists the steps of a query's plan.
+// explain returns the steps of a query's plan.
 func explain(t *testing.T, db *sql.DB, query string) (plan []string) {
 	t.Helper()
 	rows, err := db.QueryContext(t.Context(), "EXPLAIN QUERY PLAN "+query, make([]any, strings.Count(query, "?"))...)

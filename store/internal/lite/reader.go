@@ -11,7 +11,7 @@ import (
 	"github.com/helixagents/helix/stream"
 )
 
-// maxReadBytes is about how much of a stream a reader fetches at once.
+// maxReadBytes is roughly how many bytes of a stream a reader fetches at a time.
 const maxReadBytes = 256 << 10
 
 // Read implements [stream.Manager].
@@ -24,7 +24,7 @@ func (s *streams) Read(ctx context.Context, id string, from int64, wait bool) it
 	}
 }
 
-// after views what a stream holds after a sequence.
+// after fills view with what a stream has after a sequence.
 func (s *streams) after(ctx context.Context, id string, from int64, view *feed.View) error {
 	return s.b.Read(ctx, streamVerb(id, "read"), func(c Conn) error {
 		h, err := s.head(c, id, "")
@@ -35,7 +35,7 @@ func (s *streams) after(ctx context.Context, id string, from int64, view *feed.V
 		if err != nil {
 			return err
 		}
-		view.Found, view.Info, view.Born = true, *info, h.number
+		view.Found, view.Info, view.Incarnation = true, *info, h.number
 		if h.Holds(from) {
 			view.Items, view.Damage = s.chunksAfter(c, h, from, math.MaxInt, maxReadBytes)
 		}
@@ -51,16 +51,16 @@ SELECT key, last_sequence, at, body FROM stream_batches
 WHERE key >= ? AND key <= ?
 ORDER BY key`
 
-// The batch that holds a sequence is the last one that begins at or before it.
+// The batch that contains a sequence is the last one that begins at or before it.
 const selectBatchAt = `
 SELECT key FROM stream_batches
 WHERE key > ? AND key <= ?
 ORDER BY key DESC
 LIMIT 1`
 
-// chunksAfter reads chunks after a sequence, which is not below the floor, up to
-// a limit and to about a number of bytes. What comes before a chunk that cannot be
-// read is given beside the error.
+// chunksAfter reads chunks after a sequence, which is not below the floor, up to a
+// limit and to roughly a number of bytes. If a chunk cannot be read, the chunks
+// before it are returned together with the error.
 func (s *streams) chunksAfter(c Conn, h *streamHead, from int64, limit, size int) ([]stream.Item, error) {
 	var items []stream.Item
 	for b, err := range s.batches(c, h, from) {
@@ -82,14 +82,16 @@ func (s *streams) chunksAfter(c Conn, h *streamHead, from int64, limit, size int
 	return items, nil
 }
 
-// readBatch reads a batch. Of one that is damaged it gives what else is known.
+// readBatch reads a batch. If it is damaged, the other fields of its row are
+// returned with the error.
 func readBatch(h *streamHead, r *Row) (*stored.BatchRow, error) {
 	b := stored.NewBatchRow(r.Int64()-rowKey(h.number, 0), r.Int64(), r.Time(), r.Bytes())
 	err := b.Check(h.ID)
 	return b, err
 }
 
-// batches yields the batches from the one on that holds what follows a sequence.
+// batches yields batches, starting with the one that contains the chunk after a
+// sequence.
 func (s *streams) batches(c Conn, h *streamHead, from int64) iter.Seq2[*stored.BatchRow, error] {
 	return func(yield func(*stored.BatchRow, error) bool) {
 		if from >= h.Last {
@@ -116,7 +118,7 @@ func (s *streams) batches(c Conn, h *streamHead, from int64) iter.Seq2[*stored.B
 	}
 }
 
-// headFrom reads a stream that must hold everything after a sequence.
+// headFrom reads a stream that must have every chunk after a sequence.
 func (s *streams) headFrom(c Conn, id string, from int64) (*streamHead, error) {
 	h, err := s.mustHead(c, id, "")
 	switch {
@@ -190,7 +192,7 @@ func (s *streams) Trim(ctx context.Context, id string, policy stream.TrimPolicy)
 	return floor, nil
 }
 
-// newFloor is where a stream begins under a policy: after the last chunk that any
+// newFloor returns the floor of a stream under a policy: the last chunk that any
 // of its rules drops.
 func (s *streams) newFloor(c Conn, h *streamHead, policy stream.TrimPolicy) (int64, error) {
 	floor := min(max(h.Floor, policy.Through), h.Last)

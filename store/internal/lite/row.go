@@ -13,7 +13,7 @@ import (
 )
 
 // Unit is the unit in which a database stores times, as their number since 1970.
-// It belongs to the database: a number is only understood with the unit in which
+// It belongs to the database: a number has a meaning only with the unit in which
 // it was written.
 type Unit time.Duration
 
@@ -26,7 +26,8 @@ var (
 	maxTime = time.Unix(0, 1<<63-1)
 )
 
-// number is how a time is stored: NULL if it is zero, else rounded down.
+// number returns the stored form of a time: NULL if it is zero, otherwise rounded
+// down.
 func (u Unit) number(t time.Time) driver.Value {
 	switch {
 	case t.IsZero():
@@ -43,14 +44,15 @@ func (u Unit) number(t time.Time) driver.Value {
 	return n
 }
 
-// time is the time that a number stands for.
+// time returns the time that a number represents.
 func (u Unit) time(number int64) time.Time { return time.Unix(0, number*int64(u)).UTC() }
 
-// bound is a time before which rows are wanted. As a parameter it is rounded up,
-// because rounded down it would exclude those that are less than a unit before it.
+// bound is an exclusive upper bound in a condition. It is rounded up as a
+// parameter, because rounding down would exclude rows that are less than a unit
+// before it.
 type bound time.Time
 
-// Value gives a parameter of a statement in one of the types that a database
+// Value converts a parameter of a statement to one of the types that a database
 // stores: nil, int64, string or []byte.
 func (u Unit) Value(arg any) driver.Value {
 	switch v := arg.(type) {
@@ -75,18 +77,18 @@ func (u Unit) Value(arg any) driver.Value {
 	if v := reflect.ValueOf(arg); v.Kind() == reflect.String { // a status or kind
 		return v.String()
 	}
-	panic(fmt.Sprintf("no column holds a %T", arg))
+	panic(fmt.Sprintf("no column type for a %T", arg))
 }
 
 // Row is one row of a result. Its columns are read from left to right, each with
-// the method of its type; NULL is the zero value.
+// the method of its type; NULL is read as the zero value.
 type Row struct {
 	values []driver.Value
 	next   int
 	unit   Unit
 }
 
-// NewRow is a row with these values, in which times have the given unit.
+// NewRow returns a row with these values, in which times have the given unit.
 func NewRow(values []driver.Value, unit Unit) *Row { return &Row{values: values, unit: unit} }
 
 func (r *Row) take() driver.Value {
@@ -137,17 +139,17 @@ func (r *Row) Time() time.Time {
 	return time.Time{}
 }
 
-// placeholders is "?, ?, …" for n values.
+// placeholders returns "?, ?, …" for n values.
 func placeholders(n int) string {
 	return strings.TrimSuffix(strings.Repeat("?, ", n), ", ")
 }
 
-// maxNumber is the highest number of a row that a session or stream has added.
+// maxNumber is the maximum number of a row within a session or stream.
 const maxNumber = 1<<32 - 1
 
-// rowKey is the key of a row that a session or stream has added: the rows of one
-// lie together, in the order of their own numbers. A number out of range would be
-// another's row, so it is a fault that must not pass.
+// rowKey returns the key of a row of a session or stream: the rows of one owner
+// are adjacent, in the order of their numbers. A number out of range would address
+// another owner's row, so rowKey panics.
 func rowKey(owner, number int64) int64 {
 	if owner < 0 || owner > math.MaxInt32 || number < 0 || number > maxNumber {
 		panic(fmt.Sprintf("row %d of %d is out of range", number, owner))
@@ -155,7 +157,7 @@ func rowKey(owner, number int64) int64 {
 	return owner<<32 + number
 }
 
-// lastKey is at or above every key of a session's or stream's rows.
+// lastKey returns a key at or above every key of a session's or stream's rows.
 func lastKey(owner int64) int64 { return rowKey(owner, maxNumber) }
 
 func notFound(format string, args ...any) error {

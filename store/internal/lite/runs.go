@@ -7,8 +7,8 @@ import (
 	"github.com/helixagents/helix/store/internal/stored"
 )
 
-// encodeRun gives a run's record without its output, which is stored apart so
-// that it keeps its bytes.
+// encodeRun encodes a run's record without its output, which is stored separately
+// so that it keeps its bytes.
 func encodeRun(run *session.Run) (doc, output []byte, err error) {
 	record := *run
 	if o := record.Outcome; o != nil {
@@ -46,7 +46,7 @@ func (s *sessions) updateRun(t *Tx, h *header, run *session.Run) error {
 	return err
 }
 
-// writeRunChange notes what a commit changes about its run, in the session's own
+// writeRunChange records what a commit changes about its run in the session's own
 // row, which is written anyway.
 func (s *sessions) writeRunChange(_ *Tx, h *header, p *plan) error {
 	if p.Run == nil {
@@ -68,7 +68,7 @@ func (s *sessions) writeRunChange(_ *Tx, h *header, p *plan) error {
 	return err
 }
 
-// usage is what commits have added to the usage of the run in flight.
+// usage returns the usage that commits have recorded for the run in flight.
 func (h *header) usage() (session.Usage, error) {
 	var usage session.Usage
 	switch {
@@ -102,7 +102,7 @@ func (s *sessions) endRun(t *Tx, h *header, p *plan) error {
 	h.closeOwedAt = p.now
 	h.runStatus = outcome.Status
 	h.runUsage = nil
-	return s.writeDoc(t, h) // the stop request is consumed; its row stays, to be told again
+	return s.writeDoc(t, h) // the stop request is consumed; its row is kept so that it can be returned again
 }
 
 const (
@@ -112,7 +112,7 @@ const (
 	selectRuns = selectRun + ` WHERE key > ? AND key <= ? ORDER BY key LIMIT ?`
 )
 
-// runRecord reads a run as it is stored; nil if there is none.
+// runRecord reads a run as it is stored, or returns nil.
 func (s *sessions) runRecord(c Conn, h *header, query, key string) (*session.Run, error) {
 	r, err := c.One(query, h.number, key)
 	if err != nil || r == nil {
@@ -132,8 +132,7 @@ func decodeRun(id string, r *Row) (*session.Run, error) {
 	return run, nil
 }
 
-// runBy finds a run, with what its commits have added so far; nil if there is
-// none.
+// runBy reads a run, including what its commits have added so far, or returns nil.
 func (s *sessions) runBy(c Conn, h *header, query, key string) (*session.Run, error) {
 	run, err := s.runRecord(c, h, query, key)
 	if err != nil || run == nil {
@@ -142,7 +141,7 @@ func (s *sessions) runBy(c Conn, h *header, query, key string) (*session.Run, er
 	return run, h.addProgress(run)
 }
 
-// addProgress adds to a run in flight what the session's row holds of it.
+// addProgress adds to a run in flight what the session's row has about it.
 func (h *header) addProgress(run *session.Run) error {
 	if run.ID != h.CurrentRunID || run.Status != session.RunRunning {
 		return nil
@@ -186,8 +185,8 @@ func (s *sessions) CurrentRun(ctx context.Context, id string) (run *session.Run,
 	return run, err
 }
 
-// Runs implements [session.Runs]. Turns are contiguous, so a page's place is known
-// without counting.
+// Runs implements [session.Runs]. Turns are contiguous, so the position of a page
+// is known without counting.
 func (s *sessions) Runs(ctx context.Context, id string, page session.PageRequest) (out session.Page[session.Run], err error) {
 	err = s.read(ctx, id, "list runs", func(c Conn, h *header) error {
 		var after int

@@ -9,8 +9,8 @@ import (
 	"github.com/helixagents/helix/store/internal/stored"
 )
 
-// minSnapshot is how many bytes of writes may gather before a full snapshot is
-// considered: below it, replaying them costs less than a snapshot would.
+// minSnapshot is how many bytes of writes may accumulate before a full snapshot is
+// considered: below it, replaying them costs less than a snapshot.
 const minSnapshot = 4 << 10
 
 const selectStateLog = `
@@ -18,8 +18,9 @@ SELECT key, snapshot, body FROM state_log
 WHERE key > ? AND key <= ?
 ORDER BY key DESC`
 
-// stateAt is the custom state as it was at a version: the last snapshot before
-// it, with the writes since. Snapshots are taken so that these never outweigh it.
+// stateAt returns the custom state at a version: the last snapshot before it, with
+// the writes since. Snapshots are taken so that these writes never outweigh the
+// snapshot.
 func (s *sessions) stateAt(c Conn, h *header, version int64) (session.CustomState, error) {
 	var doc session.CustomState
 	var since []session.Writes
@@ -49,14 +50,14 @@ func (s *sessions) stateAt(c Conn, h *header, version int64) (session.CustomStat
 	return doc, nil
 }
 
-// stateChange is a change of custom state that was found possible.
+// stateChange is a change of custom state that was validated.
 type stateChange struct {
-	whole  *session.CustomState // the state is replaced by this, and writes are in it
+	whole  *session.CustomState // replaces the state; it includes the writes
 	writes session.Writes
 	keys   map[string]keyKind // what writes changes about the keys
 }
 
-// keyKind says what a key of custom state holds.
+// keyKind says what a key of custom state contains.
 type keyKind int
 
 const (
@@ -75,8 +76,8 @@ func kindOf(value json.RawMessage) keyKind {
 const selectStateKey = `
 SELECT is_list FROM state_keys WHERE session = ? AND name = ?`
 
-// planState decides what a change does to custom state, and refuses what cannot
-// be done, before anything is written.
+// planState plans a change of custom state and refuses an impossible one before
+// anything is written.
 func (s *sessions) planState(c Conn, h *header, replace *session.CustomState, w session.Writes) (*stateChange, error) {
 	plan := &stateChange{}
 	if replace != nil {
@@ -97,10 +98,10 @@ func (s *sessions) planState(c Conn, h *header, replace *session.CustomState, w 
 	return plan, nil
 }
 
-// planOp notes in keys what an operation leaves its key to be.
+// planOp records in keys the kind of value that an operation leaves under its key.
 func (s *sessions) planOp(c Conn, h *header, keys map[string]keyKind, op *session.Op) error {
 	if op.Kind == session.OpAppend && len(op.Items) == 0 {
-		return nil // it does nothing; composing leaves it out
+		return nil // it does nothing; composing omits it
 	}
 	was, ok := keys[op.Key]
 	if !ok {

@@ -49,7 +49,7 @@ func (s *sessions) RequestStop(ctx context.Context, id string, stop session.Stop
 func (s *sessions) StopRequest(ctx context.Context, id, runID string) (stop *session.Stop, err error) {
 	err = s.read(ctx, id, "read stop request", func(c Conn, h *header) error {
 		if h.CurrentRunID != runID || h.runStatus != session.RunRunning {
-			return nil // whatever there was is consumed
+			return nil // a request for it has been consumed
 		}
 		r, err := c.One(selectStop, s.tenant, id, runID)
 		if err != nil || r == nil {

@@ -29,7 +29,7 @@ func (s *sessions) Now(ctx context.Context) (time.Time, error) {
 	return s.b.Now(), nil
 }
 
-// tenantName is the tenant that an empty name stands for, too.
+// tenantName returns the tenant's name; an empty name means the default tenant.
 func tenantName(tenant string) string {
 	if tenant == "" {
 		return session.DefaultTenant
@@ -51,8 +51,8 @@ func (s *sessions) write(ctx context.Context, id, verb string, run func(*Tx, *he
 	})
 }
 
-// find is a session's row as the writer knows it, the caller's to change; nil if
-// there is none.
+// find returns a session's row as the writer knows it, or nil. The caller may
+// change it.
 func (s *sessions) find(t *Tx, id string) (*header, error) {
 	if h := t.cache.header(s.tenant, id); h != nil {
 		return h, nil

@@ -29,26 +29,27 @@ func (s *streams) key(id string) StreamKey { return StreamKey{s.tenant, id} }
 
 func streamVerb(id, verb string) string { return "stream " + id + ": " + verb }
 
-// producerState is how far a producer has come: next is its lowest number not
-// seen under epoch.
+// producerState is the progress of a producer: next is its lowest number that was
+// not received under epoch.
 type producerState struct{ epoch, next int64 }
 
 func (p producerState) before(q producerState) bool {
 	return p.epoch < q.epoch || (p.epoch == q.epoch && p.next < q.next)
 }
 
-// streamHead is a stream's row, with its latest batch and what is known of one
+// streamHead is a stream's row, with its latest batch and the state of one
 // producer.
 type streamHead struct {
 	stream.Info
-	number               int64 // under which its rows are kept; 0 before it has one
+	number               int64 // the number that keys its rows; 0 before it has one
 	end, output, failure []byte
-	// The bytes of all batches ever counted, and of those among them that are gone.
+	// The bytes of all batches ever counted, and of those among them that were
+	// trimmed.
 	total, trimmed int64
 
-	writer      string // who wrote the latest batch
+	writer      string // the producer of the latest batch
 	writerState producerState
-	producer    *producerState // nil if it was not seen
+	producer    *producerState // nil if it has not written yet
 }
 
 const selectStream = `
@@ -61,7 +62,7 @@ WHERE s.tenant = ? AND s.stream_id = ?
 ORDER BY b.key DESC
 LIMIT 1`
 
-// head reads a stream; nil if there is none.
+// head reads a stream, or returns nil.
 func (s *streams) head(c Conn, id, producer string) (*streamHead, error) {
 	r, err := c.One(selectStream, producer, s.tenant, id)
 	if err != nil || r == nil {
@@ -96,7 +97,7 @@ func (s *streams) mustHead(c Conn, id, producer string) (*streamHead, error) {
 	return h, err
 }
 
-// info is the stream as callers see it.
+// info returns the stream as callers see it.
 func (h *streamHead) info() (*stream.Info, error) {
 	out := h.Info
 	if h.end != nil {
@@ -115,12 +116,13 @@ func (h *streamHead) info() (*stream.Info, error) {
 	return &out, nil
 }
 
-// outdates reports whether a producer's session has gone on under a later lease.
+// outdates reports whether the producer's session already writes under a later
+// lease.
 func (h *streamHead) outdates(by stream.Producer) bool {
 	return h.producer != nil && by.Epoch < h.producer.epoch
 }
 
-// stale refuses a producer that is outdated.
+// stale returns an error if the producer is outdated.
 func (h *streamHead) stale(by stream.Producer) error {
 	if !h.outdates(by) {
 		return nil
@@ -129,8 +131,8 @@ func (h *streamHead) stale(by stream.Producer) error {
 		h.ID, by.Session, h.producer.epoch, by.Epoch)
 }
 
-// enter notes the run of a producer. It is that of the session that the stream
-// belongs to: sub-agents write to the stream, too.
+// enter records the run of a producer. Only the session that the stream belongs to
+// sets it, although sub-agents write to the stream, too.
 func (h *streamHead) enter(by stream.Producer) {
 	if by.RunID != "" && (h.RunID == "" || by.Session == h.ID) {
 		h.RunID = by.RunID
@@ -146,8 +148,8 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 UPDATE streams SET status = ?, floor = ?, run_id = ?, end_doc = ?, output = ?, failure = ?, updated_at = ?, trimmed_bytes = ?
 WHERE number = ?`
 
-	// How far a producer has come never goes back: the latest batch may be of an
-	// epoch that has been left since.
+	// The progress of a producer never decreases: the latest batch may belong to an
+	// earlier epoch.
 	upsertProducer = `
 INSERT INTO stream_producers (stream, producer, epoch, next) VALUES (?, ?, ?, ?)
 ON CONFLICT DO UPDATE SET epoch = excluded.epoch, next = excluded.next
@@ -172,7 +174,7 @@ func (s *streams) writeProducer(t *Tx, h *streamHead, producer string, at produc
 	return err
 }
 
-// newHead is a stream that does not exist yet.
+// newHead returns the head of a stream that does not exist yet.
 func (s *streams) newHead(id string, now time.Time) *streamHead {
 	return &streamHead{Info: stream.Info{ID: id, Status: stream.StatusActive, CreatedAt: now, UpdatedAt: now}}
 }
@@ -199,11 +201,11 @@ func (s *streams) End(ctx context.Context, id string, by stream.Producer, end st
 	if err != nil {
 		return err
 	}
-	output := end.Output // apart, so that it keeps its bytes
+	output := end.Output // separate, so that it keeps its bytes
 	end.Output = nil
 	doc, err := session.Encode(&end)
 	if err != nil {
-		return session.ErrInvalid.WithCause(err, "stream %s: its end cannot be encoded", id)
+		return session.ErrInvalid.WithCause(err, "stream %s: the end cannot be encoded", id)
 	}
 	return s.shut(ctx, id, by, func(h *streamHead) {
 		h.Status, h.end, h.output, h.failure = end.Closes(), doc, output, nil
@@ -217,15 +219,16 @@ func (s *streams) Fail(ctx context.Context, id string, by stream.Producer, failu
 	}
 	doc, err := session.Encode(failure)
 	if err != nil {
-		return session.ErrInvalid.WithCause(err, "stream %s: its failure cannot be encoded", id)
+		return session.ErrInvalid.WithCause(err, "stream %s: the failure cannot be encoded", id)
 	}
 	return s.shut(ctx, id, by, func(h *streamHead) {
 		h.Status, h.end, h.output, h.failure = stream.StatusFailed, nil, nil, doc
 	})
 }
 
-// shut closes a stream. It does nothing to one that a later epoch has written to,
-// nor to one that is closed for good: whoever was first said how it ended.
+// shut closes a stream. It does nothing if a later epoch has written to the
+// stream, or if the stream is already closed for good: the first call decides how
+// it ended.
 func (s *streams) shut(ctx context.Context, id string, by stream.Producer, how func(*streamHead)) error {
 	return s.b.Write(ctx, streamVerb(id, "close"), func(t *Tx) error {
 		h, err := s.mustHead(t.Conn, id, by.Session)
@@ -240,8 +243,8 @@ func (s *streams) shut(ctx context.Context, id string, by stream.Producer, how f
 	})
 }
 
-// reopened stores a stream whose status a producer has changed. Its epoch counts
-// from now on, even if it has written nothing yet.
+// reopened stores a stream whose status a producer has changed. The producer's
+// epoch is recorded even if it has not written yet.
 func (s *streams) reopened(t *Tx, h *streamHead, by stream.Producer) error {
 	h.enter(by)
 	h.UpdatedAt = s.b.Now()

@@ -18,7 +18,7 @@ func decodePending(id string, r *Row) (*session.Pending, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.State = state // a rewind changes it here alone
+	p.State = state // a rewind changes only this column
 	return p, nil
 }
 
@@ -67,7 +67,7 @@ func (s *sessions) pending(c Conn, id string, all bool) ([]session.Pending, erro
 	return out, nil
 }
 
-// pendingCall reads one entry; nil if there is none.
+// pendingCall reads one entry, or returns nil.
 func (s *sessions) pendingCall(c Conn, id, callID string) (*session.Pending, error) {
 	r, err := c.One(selectPendingCall, s.tenant, id, callID)
 	if err != nil || r == nil {
@@ -85,8 +85,8 @@ func (s *sessions) storePending(t *Tx, query, id string, p *session.Pending) err
 	return err
 }
 
-// writePendings adds the entries of a change and ends those it resolves. An entry
-// that is there already stays: it may have an answer.
+// writePendings adds the entries of a change and ends those that it resolves. An
+// existing entry is kept, because it may have an answer.
 func (s *sessions) writePendings(t *Tx, h *header, p *plan) error {
 	for i := range p.Pending {
 		entry := p.Pending[i]

@@ -8,9 +8,9 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// Every sweep reads a partial index that holds only what can be due, in the order
-// in which it becomes due, from behind the last entry of the page before. Their
-// conditions repeat those of the index.
+// Every sweep reads a partial index that contains only what can become due, in the
+// order in which it becomes due, starting after the last entry of the previous
+// page. The conditions repeat those of the index.
 const (
 	sweepDeadlines = `
 SELECT s.tenant, s.id, s.agent, s.current_run, s.run_runtime, s.owner, s.epoch, s.lease_until, p.deadline, p.call_id
@@ -75,8 +75,8 @@ func (s *sessions) sweep(ctx context.Context, name, query string, request sessio
 	return out, err
 }
 
-// behind is the parameter for the time after which a page begins. The zero time
-// would be NULL, so it becomes a number before all times.
+// behind returns the parameter for the time after which a page begins. The zero
+// time would be NULL, so it becomes a number before all times.
 func behind(t time.Time) any {
 	if t.IsZero() {
 		return int64(math.MinInt64)
@@ -101,7 +101,7 @@ func (s *sessions) ExpiredSessions(ctx context.Context, request session.SweepReq
 
 // OwedCloses implements [session.Sweeps].
 func (s *sessions) OwedCloses(ctx context.Context, request session.SweepRequest) ([]session.Due, error) {
-	return s.sweep(ctx, "list owed closes", sweepOwing, request)
+	return s.sweep(ctx, "list pending closes", sweepOwing, request)
 }
 
 // Wakes implements [session.Sweeps].

@@ -11,9 +11,9 @@ import (
 const deleteMessages = `
 DELETE FROM messages WHERE key > ? AND key <= ?`
 
-// truncate keeps a session's first messages and ends what hung on the others:
-// checkpoints that count more, calls, waits and children. What is waited for on
-// behalf of a message that is not in the transcript could never be taken in.
+// truncate keeps a session's first messages and ends whatever depends on the
+// others: checkpoints that count more messages, calls, waits and children. A wait
+// for a message that is not in the transcript could never be consumed.
 func (s *sessions) truncate(t *Tx, h *header, keep int) error {
 	var undone []string
 	for calls, err := range s.callsAfter(t.Conn, h, keep) {
@@ -41,8 +41,8 @@ func (s *sessions) truncate(t *Tx, h *header, keep int) error {
 const selectCallsBack = `
 SELECT calls FROM messages WHERE key > ? AND key <= ? AND calls IS NOT NULL ORDER BY key DESC`
 
-// callsAfter yields, the last message first, the calls that each message after the
-// first keep ones makes.
+// callsAfter yields, for each message after the first keep ones, the calls that it
+// makes, last message first.
 func (s *sessions) callsAfter(c Conn, h *header, keep int) iter.Seq2[[]string, error] {
 	return func(yield func([]string, error) bool) {
 		for r, err := range c.Query(selectCallsBack, rowKey(h.number, int64(keep)), lastKey(h.number)) {
@@ -66,8 +66,8 @@ func (s *sessions) holds(c Conn, h *header, messageID string) (bool, error) {
 	return r != nil, err
 }
 
-// makes reports whether a message of the transcript makes a call. It looks at the
-// end first, where the calls asked for are.
+// makes reports whether a message of the transcript makes a call. It searches from
+// the end, where the requested calls usually are.
 func (s *sessions) makes(c Conn, h *header, callID string) (bool, error) {
 	for calls, err := range s.callsAfter(c, h, 0) {
 		if err != nil || slices.Contains(calls, callID) {
@@ -77,7 +77,7 @@ func (s *sessions) makes(c Conn, h *header, callID string) (bool, error) {
 	return false, nil
 }
 
-// undoCalls drops the rows of calls whose message is gone.
+// undoCalls deletes the rows of calls whose message was dropped.
 func (s *sessions) undoCalls(t *Tx, h *header) error {
 	var messageIDs []string
 	for r, err := range t.Query("SELECT DISTINCT message_id FROM calls WHERE session = ?", h.number) {
@@ -106,14 +106,15 @@ UPDATE pending INDEXED BY pending_open SET state = 'superseded'
 WHERE tenant = ? AND session_id = ? AND state IN ('waiting', 'answered')
   AND NOT EXISTS (SELECT 1 FROM messages m WHERE m.key >> 32 = ? AND m.message_id = pending.message_id AND m.message_id <> '')`
 
-// undoPending ends the waits for calls whose message is gone. The entries are not
-// decoded: one that cannot be must not keep a session from being rewound.
+// undoPending ends the waits for calls whose message was dropped. It does not
+// decode the entries, because an entry that cannot be decoded must not prevent a
+// rewind.
 func (s *sessions) undoPending(t *Tx, h *header) error {
 	_, err := t.Exec(undoPending, s.tenant, h.ID, h.number)
 	return err
 }
 
-// undoChildren gives up children that work for undone calls, and those awaited
+// undoChildren discards children that work for undone calls, and children awaited
 // for a call that no message makes.
 func (s *sessions) undoChildren(t *Tx, h *header, undone []string) error {
 	refs, err := s.soundChildren(t, h)
@@ -145,8 +146,8 @@ func (s *sessions) undoChildren(t *Tx, h *header, undone []string) error {
 const neglectChild = `
 UPDATE children SET awaited = 0 WHERE tenant = ? AND session_id = ? AND child_id = ?`
 
-// soundChildren lists the references that can be decoded. One that cannot be is
-// waited for no more.
+// soundChildren lists the references that can be decoded. The others are no longer
+// awaited.
 func (s *sessions) soundChildren(t *Tx, h *header) (refs []session.ChildRef, err error) {
 	var damaged []string
 	for r, err := range t.Query(selectChildren, s.tenant, h.ID) {
@@ -173,7 +174,8 @@ func (s *sessions) soundChildren(t *Tx, h *header) (refs []session.ChildRef, err
 	return refs, nil
 }
 
-// unlessCorrupt passes over what cannot be decoded, where that fails alone.
+// unlessCorrupt ignores an error about a row that cannot be decoded, where such a
+// row may be skipped.
 func unlessCorrupt(err error) error {
 	if errors.Is(err, session.ErrCorrupt) {
 		return nil

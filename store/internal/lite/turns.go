@@ -30,7 +30,7 @@ func (b *Backend) Commit(ctx context.Context, commit *store.Commit) (*session.Co
 	return committed, last, err
 }
 
-// commitAfter makes a commit behind what first writes.
+// commitAfter applies a commit after the writes of first.
 func (s *sessions) commitAfter(ctx context.Context, commit *session.Commit, first func(*Tx) error) (committed *session.Committed, err error) {
 	if err := commit.Check(); err != nil {
 		return nil, err
@@ -50,7 +50,7 @@ func (s *sessions) commitAfter(ctx context.Context, commit *session.Commit, firs
 		if repeated {
 			outcome := h.committed()
 			outcome.Repeated = true
-			if h.stop != nil { // also one that it has consumed
+			if h.stop != nil { // also a request that it has consumed
 				outcome.Stop = new(*h.stop)
 			}
 			committed = &outcome
@@ -155,7 +155,7 @@ func (s *sessions) start(t *Tx, h *header, start *session.StartRun, d *draft) (*
 	} else {
 		h.Version++
 	}
-	if h.stop != nil { // of the run before
+	if h.stop != nil { // of the previous run
 		if _, err := t.Exec(deleteStop, s.tenant, h.ID, h.CurrentRunID); err != nil {
 			return nil, err
 		}
@@ -178,7 +178,7 @@ func (s *sessions) start(t *Tx, h *header, start *session.StartRun, d *draft) (*
 	return &session.Started{Committed: outcome, Lease: h.Lease, Turn: h.Turn, Run: run}, nil
 }
 
-// begin gives the session a new run and its lease.
+// begin adds the new run and its lease to the session.
 func (h *header) begin(start *session.StartRun, now time.Time) session.Run {
 	run := start.Begin(&h.State, session.FirstEpoch(h.number), now)
 	h.closeOwedAt, h.stop = time.Time{}, nil
@@ -187,7 +187,8 @@ func (h *header) begin(start *session.StartRun, now time.Time) session.Run {
 	return run
 }
 
-// guardStart decides whether a run may start; h is nil if there is no session.
+// guardStart returns an error if a run may not start; h is nil if there is no
+// session.
 func (s *sessions) guardStart(c Conn, h *header, start *session.StartRun, now time.Time) error {
 	var same *session.Run
 	if h != nil && start.Create == nil {

@@ -7,9 +7,10 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// waitingQuery is the query of a [session.WaitingQuery]: it reads one index in its
-// order. Its parameters are the tenant, the user if there is one, the number to go on
-// behind if resumed is set, a limit and an offset.
+// waitingQuery returns the SQL of a [session.WaitingQuery], which reads one index
+// in its order. Its parameters are the tenant, the user if the query names one,
+// the number of the last entry of the previous page if resumed is set, a limit and
+// an offset.
 func waitingQuery(q *session.WaitingQuery, resumed bool) string {
 	text, order := waitingCalls, "ASC"
 	if q.UserID != "" {
@@ -33,7 +34,7 @@ const (
 	waitingCalls       = `FROM pending p INDEXED BY pending_waiting` + joinWaiting
 	waitingCallsOfUser = `FROM pending p INDEXED BY pending_waiting_by_user` + joinWaiting + ` AND p.user_id = ? AND p.user_id <> ''`
 
-	// [session.Activity.Listed] says of which sessions.
+	// [session.Activity.Listed] says which sessions are included.
 	joinWaiting = `
 CROSS JOIN sessions s ON s.tenant = p.tenant AND s.id = p.session_id
 WHERE p.tenant = ? AND p.state = 'waiting' AND +s.activity IN ('running', 'waiting')`
@@ -81,7 +82,7 @@ func (s *sessions) Waiting(ctx context.Context, query session.WaitingQuery) (pag
 			item := session.Waiting{SessionID: r.Text(), Agent: r.Text()}
 			links[item.SessionID] = session.Link{UserID: r.Text(), ParentID: r.Text()}
 			p, err := decodePending(item.SessionID, r)
-			if errors.Is(err, session.ErrCorrupt) { // which is not to hide the others
+			if errors.Is(err, session.ErrCorrupt) { // one bad row must not hide the others
 				s.b.Logger.WarnContext(ctx, "a waiting call cannot be decoded", "tenant", s.tenant, "session", item.SessionID, "error", err)
 				last = number
 				continue
@@ -97,7 +98,7 @@ func (s *sessions) Waiting(ctx context.Context, query session.WaitingQuery) (pag
 			item.Call, last = *p, number
 			page.Items = append(page.Items, item)
 		}
-		if read > page.Limit && !page.HasMore { // one that was left out has taken the place of the last
+		if read > page.Limit && !page.HasMore { // a skipped row has replaced the last one
 			page.HasMore, page.Next = true, session.Position{N: last}.Cursor()
 		}
 		page.Items, err = query.FindRoots(page.Items, links, func(ids []string) (map[string]session.Link, error) {

@@ -1,9 +1,10 @@
-// Package migrate is what the SQL backends share of bringing their tables up to
-// date: which steps there are, and which of them a database lacks.
+// Package migrate contains what the SQL backends share to migrate their tables:
+// which migrations there are, and which of them a database lacks.
 //
-// Steps only add, so that a program that knows fewer can go on while a newer one
-// is being rolled out. One that must break with this says from which program on
-// the database can be used, in a first line such as "-- readable from 3".
+// Migrations only add, so that a program that knows fewer of them keeps working
+// while a newer one is being rolled out. A migration that has to break this rule
+// names the first schema whose programs can use the database, in a first line such
+// as "-- readable from 3".
 package migrate
 
 import (
@@ -17,12 +18,12 @@ import (
 	"github.com/helixagents/helix/store"
 )
 
-// Step is one numbered step of a schema.
+// Step is one numbered migration of a schema.
 type Step struct {
 	Number       int
 	Name         string
 	Text         string
-	ReadableFrom int // the number of the first step whose program can use the result
+	ReadableFrom int // the number of the first migration whose program can use the result
 }
 
 // Steps reads the .sql files of a directory, which are numbered 0001, 0002 …
@@ -52,21 +53,21 @@ func Steps(files fs.FS, dir string) ([]Step, error) {
 	return out, nil
 }
 
-// Level is how far a database has come.
+// Level is the state of a database's migrations.
 type Level struct {
-	Number       int // of the last step that was applied; 0 for an empty database
+	Number       int // of the last applied migration; 0 for an empty database
 	ReadableFrom int
 }
 
-// Missing lists the steps that a database lacks. It refuses a database that a
-// program with these steps cannot use, and, if it is not to be changed, one that
-// lacks some.
+// Missing lists the migrations that a database lacks. It returns an error if a
+// program with these migrations cannot use the database or, if change is false, if
+// the database lacks some.
 func (l Level) Missing(steps []Step, change bool) ([]Step, error) {
 	known := len(steps)
 	switch {
 	case l.Number > known && l.ReadableFrom > known:
 		return nil, session.ErrNotSupported.WithMessage(
-			"the database has schema %d, which programs with schema %d or later can use; this one knows up to %d and needs to be updated",
+			"the database has schema %d and requires programs with schema %d or later; this one knows up to %d and must be updated",
 			l.Number, l.ReadableFrom, known)
 	case l.Number >= known:
 		return nil, nil
@@ -77,7 +78,8 @@ func (l Level) Missing(steps []Step, change bool) ([]Step, error) {
 	return steps[l.Number:], nil
 }
 
-// Report puts what a program knows beside what a database has.
+// Report combines the migrations that a program knows with those that a database
+// has.
 func Report(steps []Step, applied []store.Migration) []store.Migration {
 	byNumber := map[int]store.Migration{}
 	for _, m := range applied {

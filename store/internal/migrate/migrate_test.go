@@ -38,7 +38,7 @@ func TestSteps(t *testing.T) {
 			texts[name] = ""
 		}
 		if _, err := migrate.Steps(files(texts), "m"); err == nil {
-			t.Errorf("%v was taken", names)
+			t.Errorf("%v was accepted", names)
 		}
 	}
 }
@@ -54,7 +54,7 @@ func TestMissing(t *testing.T) {
 	}{
 		"empty":                        {migrate.Level{}, true, 2, false},
 		"behind":                       {migrate.Level{Number: 1, ReadableFrom: 1}, true, 1, false},
-		"behind, not to be changed":    {migrate.Level{Number: 1, ReadableFrom: 1}, false, 0, true},
+		"outdated, not to be changed":  {migrate.Level{Number: 1, ReadableFrom: 1}, false, 0, true},
 		"there":                        {migrate.Level{Number: 2, ReadableFrom: 1}, false, 0, false},
 		"newer, usable":                {migrate.Level{Number: 5, ReadableFrom: 2}, true, 0, false},
 		"newer than this program uses": {migrate.Level{Number: 5, ReadableFrom: 3}, true, 0, true},

@@ -1,4 +1,4 @@
-// Package ready is what backends share of telling whether they can be used.
+// Package ready contains what backends share to report whether they can be used.
 package ready
 
 import (
@@ -6,33 +6,34 @@ import (
 	"time"
 )
 
-// How often a store is written to only to see whether it takes writes: whoever asks
-// in between is told what was seen. One that did not is tried again sooner.
+// The intervals at which a store is written to only to test whether writes
+// succeed; checks in between get the last result. After a failure the next write
+// is tried sooner.
 const (
 	Every = 10 * time.Second
 	Again = time.Second
 )
 
-// Writes remembers whether a store took a write.
+// Writes remembers whether the last test write succeeded.
 type Writes struct {
 	every, again time.Duration
-	turn         chan struct{} // holds a token while nobody looks
+	turn         chan struct{} // has a token while no check is in progress
 	at           time.Time
 	err          error
 }
 
-// NewWrites knows of no write yet.
+// NewWrites returns a Writes without a result yet.
 func NewWrites() *Writes {
 	w := &Writes{every: Every, again: Again, turn: make(chan struct{}, 1)}
 	w.turn <- struct{}{}
 	return w
 }
 
-// Always has every check write, for tests.
+// Always makes every check write, for tests.
 func (w *Writes) Always() { w.every, w.again = 0, 0 }
 
-// Check tries a write, unless that was done lately, and returns what came of it. Of
-// several at once one does it for all.
+// Check tries a write, unless one was tried recently, and returns the result.
+// Concurrent calls share one write.
 func (w *Writes) Check(ctx context.Context, try func(context.Context) error) error {
 	select {
 	case <-w.turn:
@@ -48,7 +49,7 @@ func (w *Writes) Check(ctx context.Context, try func(context.Context) error) err
 		return w.err
 	}
 	err := try(ctx)
-	if ctx.Err() == nil { // else it says nothing about the store
+	if ctx.Err() == nil { // otherwise it says nothing about the store
 		w.at, w.err = time.Now(), err
 	}
 	return err

@@ -66,7 +66,7 @@ func TestWritesAtOnce(t *testing.T) {
 		if tried != 1 {
 			t.Errorf("%d writes were tried", tried)
 		}
-		// Whoever gives up says nothing about the store, and does not wait.
+		// A check whose context ends says nothing about the store, and does not wait.
 		time.Sleep(ready.Every)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()

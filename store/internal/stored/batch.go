@@ -1,6 +1,5 @@
-// Package stored is what backends share of the form in which they keep a session's
-// labels, messages and the batches of a stream, so that what one of them learns the
-// others know, too.
+// Package stored contains the stored forms that backends share: labels, messages,
+// calls and the batches of a stream.
 package stored
 
 import (
@@ -11,12 +10,12 @@ import (
 	"github.com/helixagents/helix/stream"
 )
 
-// separator parts the lines of a batch. JSON has no place for it, while line breaks
-// may be anywhere between its tokens.
+// separator separates the lines of a batch. It cannot occur in JSON, whereas line
+// breaks may occur between any tokens.
 var separator = []byte{0x1e}
 
-// Chunk is a chunk in its wire form, in several pieces if it was split. They share
-// its producer's number.
+// Chunk is a chunk in its wire form, in several pieces if it was split. The pieces
+// share its producer's number.
 type Chunk struct {
 	pieces [][]byte
 	runID  string
@@ -24,7 +23,7 @@ type Chunk struct {
 }
 
 // EncodeBatch checks a batch for a stream and encodes its chunks; limit is the
-// largest that one may be.
+// maximum size of an encoded chunk.
 func EncodeBatch(id string, batch *stream.Batch, limit int) ([]Chunk, error) {
 	if err := session.CheckID(id); err != nil {
 		return nil, err
@@ -44,16 +43,16 @@ func EncodeBatch(id string, batch *stream.Batch, limit int) ([]Chunk, error) {
 	return out, nil
 }
 
-// Batch is chunks put together, one per line.
+// Batch is a sequence of chunks in one body, one per line.
 type Batch struct {
 	Body   []byte
 	Lines  int
-	Pieces []byte // how many lines each chunk has, as JSON, if one has several
-	RunID  string // of all chunks, if it is one
-	Step   int    // the last
+	Pieces []byte // the number of lines of each chunk, as JSON, if one has several
+	RunID  string // of all chunks, if they agree
+	Step   int    // of the last chunk
 }
 
-// Join puts chunks together, of which there is at least one.
+// Join combines chunks, of which there must be at least one.
 func Join(chunks []Chunk) Batch {
 	var lines [][]byte
 	counts := make([]int, len(chunks))
@@ -68,10 +67,10 @@ func Join(chunks []Chunk) Batch {
 	}
 	out.Body, out.Lines = bytes.Join(lines, separator), len(lines)
 	if len(lines) > len(chunks) {
-		out.Pieces, _ = json.Marshal(counts) // numbers
+		out.Pieces, _ = json.Marshal(counts) // a list of numbers always encodes
 	}
 	return out
 }
 
-// Lines takes the body of a batch apart.
+// Lines splits the body of a batch.
 func Lines(body []byte) [][]byte { return bytes.Split(body, separator) }

@@ -9,7 +9,7 @@ import (
 	"github.com/helixagents/helix/stream"
 )
 
-// DecodeChunk gives a chunk of a stream as a reader gets it.
+// DecodeChunk returns a chunk of a stream as readers get it.
 func DecodeChunk(id string, sequence int64, raw []byte) (stream.Item, error) {
 	var chunk stream.Chunk
 	if err := session.Decode(fmt.Sprintf("stream %s: chunk %d", id, sequence), raw, &chunk); err != nil {
@@ -18,19 +18,19 @@ func DecodeChunk(id string, sequence int64, raw []byte) (stream.Item, error) {
 	return stream.NewItem(sequence, &chunk), nil
 }
 
-// BatchRow is a batch of a stream as it is stored, chunk by chunk.
+// BatchRow is a stored batch of a stream, chunk by chunk.
 type BatchRow struct {
 	First, Last int64
 	At          time.Time
 	Lines       [][]byte
 }
 
-// NewBatchRow takes the body of a batch apart.
+// NewBatchRow splits the body of a batch into chunks.
 func NewBatchRow(first, last int64, at time.Time, body []byte) *BatchRow {
 	return &BatchRow{first, last, at, Lines(body)}
 }
 
-// Check refuses a batch that is damaged.
+// Check returns an error if the batch is damaged.
 func (b *BatchRow) Check(id string) error {
 	if int64(len(b.Lines)) == b.Last-b.First+1 {
 		return nil
@@ -38,7 +38,7 @@ func (b *BatchRow) Check(id string) error {
 	return session.ErrCorrupt.WithMessage("stream %s: chunks %d to %d cannot be decoded", id, b.First, b.Last)
 }
 
-// After yields the chunks that come after a sequence, each with its own.
+// After yields the chunks after a sequence, each with its own sequence.
 func (b *BatchRow) After(from int64) iter.Seq2[int64, []byte] {
 	return func(yield func(int64, []byte) bool) {
 		for i, line := range b.Lines {
@@ -49,8 +49,8 @@ func (b *BatchRow) After(from int64) iter.Seq2[int64, []byte] {
 	}
 }
 
-// Time is that of a chunk, or that of the batch if the chunk has none or cannot be
-// decoded: what is damaged must not be kept for ever.
+// Time returns the time of a chunk, or that of the batch if the chunk has none or
+// cannot be decoded: damaged chunks must not be kept for ever.
 func (b *BatchRow) Time(id string, sequence int64) time.Time {
 	if b.Check(id) != nil {
 		return b.At

@@ -3,11 +3,12 @@ package stored
 import "github.com/helixagents/helix/session"
 
 // Document is what stores keep of a session's document beside the columns of its
-// row: the part that runs leave alone, how the last run ended, and the output, which
-// is apart so that it keeps its bytes.
+// row: the part that runs do not change, how the last run ended, and the output,
+// which is separate so that it keeps its bytes.
 type Document struct {
 	Doc []byte
-	// Ending has error, failure reason and interrupt; nil if there is none of them.
+	// Ending has the error, the failure reason and the interrupt; nil if all are
+	// empty.
 	Ending        []byte
 	SuspendedStep string
 	Output        []byte
@@ -25,7 +26,7 @@ func EncodeDocument(state *session.State) (*Document, error) {
 }
 
 // EncodeEnding encodes how the last run of a session ended: error, failure reason
-// and interrupt. It is nil if there is none of them.
+// and interrupt. The result is nil if all are empty.
 func EncodeEnding(state *session.State) ([]byte, error) {
 	if state.Error == nil && state.FailureReason == "" && state.Interrupt == nil {
 		return nil, nil

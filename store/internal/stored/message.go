@@ -2,7 +2,7 @@ package stored
 
 import "github.com/helixagents/helix/session"
 
-// Message is a message as a row.
+// Message is the row of a message.
 type Message struct {
 	ID    string
 	Calls []byte // the ids of the calls it makes, so that a rewind need not decode it

@@ -2,8 +2,8 @@ package stored
 
 import "github.com/helixagents/helix/session"
 
-// DensePage begins a page of items numbered 1 to total without gaps: after is the
-// number before its first.
+// DensePage returns an empty page of items that are numbered 1 to total without
+// gaps; after is the number before its first item.
 func DensePage[T any](request session.PageRequest, total int) (page session.Page[T], after int, err error) {
 	if after, err = request.Start(total); err != nil {
 		return page, 0, err
@@ -15,7 +15,7 @@ func DensePage[T any](request session.PageRequest, total int) (page session.Page
 	return page, after, nil
 }
 
-// FinishDense says whether there are items after the page, and where.
+// FinishDense sets whether there are items after the page, and its cursor.
 func FinishDense[T any](page *session.Page[T], total int) {
 	if last := page.Offset + len(page.Items); last < total && len(page.Items) > 0 {
 		page.HasMore = true

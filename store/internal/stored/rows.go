@@ -7,12 +7,12 @@ import (
 )
 
 // Each store has columns for what it selects by or changes on its own, and these
-// differ. The functions here share the rest: a document without those fields, and
-// apart from it what must keep its bytes. A columns function clears the fields that
-// the store keeps in columns; the store sets them again after decoding.
+// differ. The functions here share the rest: a document without those fields and,
+// separate from it, what must keep its bytes. A columns function clears the fields
+// that the store keeps in columns; the store sets them again after decoding.
 
-// Call is a call as a row. The result and the writes are apart so that they keep
-// their bytes: the result becomes a message as it is.
+// Call is the row of a call. The result and the writes are separate so that they
+// keep their bytes: the result becomes a message unchanged.
 type Call struct{ Doc, Result, Writes []byte }
 
 // EncodeCall encodes a call.
@@ -36,7 +36,7 @@ func EncodeCall(call *session.Call, columns func(*session.Call)) (*Call, error) 
 	return row, err
 }
 
-// Decode gives the call, without the fields that the store keeps in columns.
+// Decode returns the call, without the fields that the store keeps in columns.
 func (r *Call) Decode(sessionID, callID string) (session.Call, error) {
 	name := "session " + sessionID + ": call " + callID
 	var call session.Call
@@ -57,8 +57,8 @@ func (r *Call) Decode(sessionID, callID string) (session.Call, error) {
 	return call, nil
 }
 
-// Pending is a call that waits for a person, as a row. What it holds of a person's
-// or a model's own bytes is apart so that it stays as it was sent.
+// Pending is the row of a call that waits for a person. JSON from a person or a
+// model is separate so that it keeps its bytes.
 type Pending struct{ Doc, Input, Result, Late []byte }
 
 // EncodePending encodes an entry.
@@ -84,7 +84,7 @@ func splitResponse(r *session.Response) ([]byte, *session.Response) {
 	return r.Result, &rest
 }
 
-// Decode gives the entry, without the fields that the store keeps in columns.
+// Decode returns the entry, without the fields that the store keeps in columns.
 func (r *Pending) Decode(sessionID, callID string) (*session.Pending, error) {
 	p := &session.Pending{}
 	if err := session.Decode("session "+sessionID+": pending call "+callID, r.Doc, p); err != nil {
@@ -111,15 +111,15 @@ func EncodeChild(ref *session.ChildRef, columns func(*session.ChildRef)) ([]byte
 	return doc, nil
 }
 
-// DecodeChild gives the reference, without the fields that the store keeps in
+// DecodeChild returns the reference, without the fields that the store keeps in
 // columns.
 func DecodeChild(sessionID, childID string, doc []byte) (*session.ChildRef, error) {
 	ref := &session.ChildRef{}
 	return ref, session.Decode("session "+sessionID+": child "+childID, doc, ref)
 }
 
-// EncodeOutcome encodes a run's outcome without its output, which is stored apart
-// so that it keeps its bytes. There are neither if o is nil.
+// EncodeOutcome encodes a run's outcome without its output, which is stored
+// separately so that it keeps its bytes. Both results are nil if o is nil.
 func EncodeOutcome(runID string, o *session.Outcome) (doc, output []byte, err error) {
 	if o == nil {
 		return nil, nil, nil
@@ -132,15 +132,16 @@ func EncodeOutcome(runID string, o *session.Outcome) (doc, output []byte, err er
 	return doc, output, nil
 }
 
-// Usage lists the counts of a usage, in the order in which they are stored.
+// Usage returns pointers to the counts of a usage, in the order in which they are
+// stored.
 func Usage(u *session.Usage) [7]*int64 {
 	return [...]*int64{
 		&u.InputTokens, &u.OutputTokens, &u.ReasoningTokens, &u.CacheReadTokens, &u.CacheWriteTokens, &u.ModelCalls, &u.ToolCalls,
 	}
 }
 
-// EncodeWrites gives the JSON of writes by hand, for the encoder would re-space
-// the values, which must stay as they were sent.
+// EncodeWrites encodes writes by hand, because the JSON encoder would change the
+// whitespace of values, which must keep their bytes.
 func EncodeWrites(w session.Writes) ([]byte, error) {
 	size := 64
 	for i := range w.Ops {

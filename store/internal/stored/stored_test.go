@@ -124,6 +124,6 @@ func TestBatchRow(t *testing.T) {
 	}
 	damaged := NewBatchRow(7, 9, at, []byte("x"))
 	if damaged.Check("s") == nil || !damaged.Time("s", 9).Equal(at) {
-		t.Error("a damaged batch passes, or has no time")
+		t.Error("a damaged batch is accepted, or has no time")
 	}
 }
