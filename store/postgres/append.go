@@ -18,7 +18,8 @@ type appended int64
 func (a appended) Wait(context.Context) (int64, error) { return int64(a), nil }
 
 // Append implements [stream.Manager]. It is one statement: when it returns, the
-// batch is durable, and so it is before anything that the caller writes then.
+// batch is durable, and therefore precedes everything that the caller writes
+// afterwards.
 func (s *streams) Append(ctx context.Context, id string, batch stream.Batch) (stream.Append, error) {
 	chunks, err := stored.EncodeBatch(id, &batch, s.b.config.MaxChunk)
 	if err != nil {
@@ -28,7 +29,7 @@ func (s *streams) Append(ctx context.Context, id string, batch stream.Batch) (st
 	locked := false
 	err = s.b.repeat(ctx, streamVerb(id, "append"), func() (err error) {
 		last, err = s.append(ctx, id, batch.Producer, batch.First, chunks, locked)
-		locked = true // the next time, if there is one
+		locked = true // for the next attempt, if there is one
 		return err
 	})
 	if err != nil {
@@ -37,14 +38,13 @@ func (s *streams) Append(ctx context.Context, id string, batch stream.Batch) (st
 	return appended(last), nil
 }
 
-// appendBatch adds a batch that goes on exactly where its producer is, and tells
-// what the stream held: of a batch that does not, the caller decides what is to
-// become.
+// appendBatch adds a batch that continues its producer's numbering exactly and
+// returns the stream's state; the caller decides about any other batch.
 //
-// The state of the producer that was here last is in the stream's own row, which
-// is locked; that of another is in a row that the statement may see as it no
-// longer is, if the stream has changed while it waited. It then does nothing, and
-// is made again behind another statement that takes the lock.
+// The state of the last producer is in the stream's own row, which is locked. The
+// state of another producer is in a separate row, which the statement may see in
+// an outdated version if the stream has changed while it waited for the lock. It
+// then does nothing, and is repeated after another statement that takes the lock.
 const appendBatch = `
 WITH cur AS MATERIALIZED (
     SELECT number, revision, status, floor, last_sequence, run_id, writer, writer_epoch, writer_next, end_doc, output, failure,
@@ -89,17 +89,17 @@ SELECT cur.number, cur.revision, cur.status, cur.floor, cur.last_sequence, cur.r
        coalesce(at.fresh, false), ok.last_sequence
 FROM cur LEFT JOIN at ON true LEFT JOIN ok ON true`
 
-// appendArgs are the parameters of appendBatch.
+// appendArgs returns the parameters of appendBatch.
 func (s *streams) appendArgs(id string, by stream.Producer, first int64, chunks []stored.Chunk) []any {
 	j := stored.Join(chunks)
 	next := first + int64(len(chunks))
 	return []any{s.tenant, id, s.b.clock(), by.Session, by.Epoch, first, next, j.Lines, by.RunID, j.RunID, j.Step, j.Pieces, j.Body}
 }
 
-// addition is what appendBatch tells.
+// addition is the result of appendBatch.
 type addition struct {
 	h     *streamHead // nil if there is no stream
-	fresh bool        // whether it saw the producer as it was when it had the lock
+	fresh bool        // whether it saw the producer's row as of the time it got the lock
 	last  *int64      // the sequence of the last chunk, if the batch was added
 }
 
@@ -132,8 +132,8 @@ func (s *streams) append(ctx context.Context, id string, by stream.Producer, fir
 	return s.appendRest(ctx, a.h, by, first, chunks)
 }
 
-// appendRest decides about a batch that does not go on exactly where its producer
-// is: one that is there already, or whose front is.
+// appendRest decides about a batch that does not continue its producer's numbering
+// exactly: the stream has all of it already, or its front.
 func (s *streams) appendRest(ctx context.Context, h *streamHead, by stream.Producer, first int64, chunks []stored.Chunk) (int64, error) {
 	if err := h.stale(by); err != nil {
 		return 0, err
@@ -150,12 +150,12 @@ func (s *streams) appendRest(ctx context.Context, h *streamHead, by stream.Produ
 		}
 	}
 	if h.Status != stream.StatusActive {
-		return 0, session.ErrStreamClosed.WithMessage("stream %s: it is %s", h.ID, h.Status)
+		return 0, session.ErrStreamClosed.WithMessage("stream %s is %s", h.ID, h.Status)
 	}
-	return 0, errAgain // it has changed since
+	return 0, errAgain // the stream has changed since
 }
 
-// appendNothing is an append without chunks: it is only held to the rules.
+// appendNothing is an append without chunks, which is only validated.
 func (s *streams) appendNothing(ctx context.Context, id string, by stream.Producer, first int64) (last int64, err error) {
 	err = s.b.transactOnce(ctx, func(ctx context.Context, t *tx) error {
 		h, err := s.lock(ctx, t, id, by.Session)
@@ -172,7 +172,7 @@ func (s *streams) appendNothing(ctx context.Context, id string, by stream.Produc
 			return stream.Gap(id, by, p.next, first)
 		}
 		if h.Status != stream.StatusActive {
-			return session.ErrStreamClosed.WithMessage("stream %s: it is %s", id, h.Status)
+			return session.ErrStreamClosed.WithMessage("stream %s is %s", id, h.Status)
 		}
 		last = h.Last
 		run := h.RunID
@@ -190,9 +190,9 @@ WHERE stream = $1 AND producer = $2 AND epoch = $3 AND next > $4
 ORDER BY last_sequence
 LIMIT 1`
 
-// sequenceOf is where a producer's chunk that was repeated had been put; the floor
-// if it is no longer there. Within an epoch a producer's numbers grow with the
-// sequences.
+// sequenceOf returns the sequence of a producer's chunk that was appended before,
+// or the floor if the chunk was trimmed. Within an epoch a producer's numbers
+// increase with the sequences.
 func (s *streams) sequenceOf(ctx context.Context, h *streamHead, by stream.Producer, number int64) (int64, error) {
 	at := h.Floor
 	var damage error

@@ -11,8 +11,8 @@ import (
 	"github.com/helixagents/helix/store/internal/stored"
 )
 
-// callRow is a call in its stored form. The result and the writes are apart so
-// that they keep their bytes: the result becomes a message as it is.
+// callRow is the stored form of a call. The result and the writes are separate so
+// that they keep their bytes: the result becomes a message unchanged.
 type callRow struct {
 	stored.Call
 	status             session.CallStatus
@@ -33,7 +33,8 @@ func encodeCall(call *session.Call) (*callRow, error) {
 	return out, nil
 }
 
-// decode gives the call. Its status and times may be ahead of its document.
+// decode returns the call. The columns of status and times may be newer than its
+// document.
 func (r *callRow) decode(id, callID string) (session.Call, error) {
 	call, err := r.Decode(id, callID)
 	if err != nil {
@@ -48,9 +49,9 @@ func (r *callRow) decode(id, callID string) (session.Call, error) {
 	return call, nil
 }
 
-// callParts adds the rows of a reply's calls, and deletes those whose results are
-// taken in. A row that is there already stays, for it may have a result; but not
-// one that the same change takes in.
+// callParts adds the rows of a reply's calls and deletes those whose results
+// become messages. An existing row is kept, because it may have a result, unless
+// the same change consumes it.
 func (s *sessions) callParts(q *statement, d *draft) {
 	if q.shape.calls > 0 {
 		q.add(`,
@@ -82,7 +83,7 @@ taken AS (
 	q.add("\n)")
 }
 
-// callRows gives the rows of calls as a table.
+// callRows returns the rows of calls as a table.
 func callRows(q *statement, d *draft) string {
 	n := len(d.calls)
 	messageIDs, callIDs, positions, statuses := make([]string, n), make([]string, n), make([]int32, n), make([]string, n)
@@ -120,7 +121,7 @@ func (d *draft) encodeCalls() error {
 
 const callColumns = `c.status, c.doc, c.result, c.writes, c.extra, c.begun_at, c.settled_at`
 
-// scanCall reads a row's columns; r is nil if there is none.
+// scanCall reads a row's columns; r is nil if there is no call.
 func scanCall(rows pgx.Rows, before ...any) (r *callRow, err error) {
 	row, status := &callRow{}, ""
 	err = rows.Scan(append(before, word{&status}, &row.Doc, &row.Result, &row.Writes, &row.extra,
@@ -132,10 +133,10 @@ func scanCall(rows pgx.Rows, before ...any) (r *callRow, err error) {
 	return row, nil
 }
 
-// Claims and settlements are one statement, like a commit: the row of a call is
-// changed as it is under the lock, but one that is left alone is told as it was
-// before. If that cannot be, they are made again behind the lock. A settlement
-// raises the count that commits look at.
+// A claim or a settlement is one statement, like a commit. It changes the row of a
+// call in its state under the lock, but a row that it does not change is returned
+// in its earlier state; if that does not suffice, the statement is repeated after
+// one that takes the lock. A settlement raises the counter that commits compare.
 const (
 	changedCall = `
 SELECT cur.version, cur.status, cur.owner, cur.epoch, cur.current_run, x.status IS NOT NULL,
@@ -179,8 +180,9 @@ touched AS (
 )` + changedCall
 )
 
-// changeCall runs one of these statements. guard refuses what the session holds;
-// done reports whether a status that was not changed needs no change.
+// changeCall runs one of these statements. guard returns an error if the session
+// does not allow the change; done reports whether an unchanged status needs no
+// change.
 func (s *sessions) changeCall(ctx context.Context, id, verb, messageID, callID string, guard func(*header) error,
 	done func(session.CallStatus) bool, query string, args ...any,
 ) (call session.Call, fresh bool, err error) {
@@ -291,8 +293,8 @@ WHERE s.tenant = $1 AND c.created_at < $2`
 	deleteOldCalls = `
 DELETE FROM helix.calls WHERE session = $1 AND message_id = $2 AND created_at < $3`
 
-	// What follows a message of a transcript, without results: a result makes no
-	// calls and answers one, so it is told by its role.
+	// What follows a message of a transcript, without results. A result is recognised
+	// by its role: it makes no calls and answers one.
 	selectStep = `
 SELECT d.suspended_step, m.number
 FROM helix.session_docs d
@@ -303,7 +305,7 @@ WHERE d.session = $1`
 SELECT body FROM helix.messages WHERE session = $1 AND number > $2 ORDER BY number LIMIT $3`
 )
 
-// CleanCalls implements [session.Calls]. Each step is looked at and cleaned under
+// CleanCalls implements [session.Calls]. It examines and cleans each step under
 // its session's lock.
 func (s *sessions) CleanCalls(ctx context.Context, before time.Time) (n int, err error) {
 	type step struct{ id, message string }
@@ -321,7 +323,7 @@ func (s *sessions) CleanCalls(ctx context.Context, before time.Time) (n int, err
 		var deleted int64
 		err := s.touch(ctx, step.id, "clean calls", func(ctx context.Context, t *tx, h *header) error {
 			deleted = 0
-			over, err := s.isOver(ctx, t, h, step.message)
+			over, err := s.isObsolete(ctx, t, h, step.message)
 			if err == nil && over {
 				t.count(&deleted, deleteOldCalls, h.number, step.message, when(before))
 			}
@@ -335,9 +337,9 @@ func (s *sessions) CleanCalls(ctx context.Context, before time.Time) (n int, err
 	return n, nil
 }
 
-// isOver reports whether no step will take up the calls of a message any more:
-// its session has ended, or has gone on past the message.
-func (s *sessions) isOver(ctx context.Context, t *tx, h *header, messageID string) (bool, error) {
+// isObsolete reports whether no step will ever use the calls of a message: its
+// session has ended, or its transcript has continued past the message.
+func (s *sessions) isObsolete(ctx context.Context, t *tx, h *header, messageID string) (bool, error) {
 	var (
 		suspended string
 		number    *int
@@ -352,12 +354,12 @@ func (s *sessions) isOver(ctx context.Context, t *tx, h *header, messageID strin
 	case h.Status == session.Completed || h.Status == session.Failed, number == nil:
 		return true, nil
 	}
-	return s.goneOn(ctx, t, h, *number)
+	return s.continuedPast(ctx, t, h, *number)
 }
 
-// goneOn reports whether anything but tool results follows a message. One that
-// cannot be decoded tells nothing.
-func (s *sessions) goneOn(ctx context.Context, t *tx, h *header, number int) (bool, error) {
+// continuedPast reports whether anything but tool results follows a message. A
+// message that cannot be decoded does not count.
+func (s *sessions) continuedPast(ctx context.Context, t *tx, h *header, number int) (bool, error) {
 	const some = 100
 	for {
 		rows, other, damaged := 0, false, false

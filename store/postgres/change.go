@@ -10,20 +10,19 @@ import (
 	"github.com/helixagents/helix/store/internal/stored"
 )
 
-// draft is a change that was checked and encoded, ready to be put into a
-// statement.
+// draft is a change that was checked and encoded, ready to become a statement.
 type draft struct {
 	*session.Change
 	sessionID, runID string
 	messages         []stored.Message // to be appended
-	promoted         []stored.Message // to be appended then; those without a body come from their calls' rows
+	promoted         []stored.Message // to be appended after them; those without a body come from their calls' rows
 	callIDs          []string         // of promoted
-	fromRows         bool             // whether any of promoted does
+	fromRows         bool             // whether any of promoted comes from a row
 
 	calls    []*callRow
 	pending  []*pendingRow
 	children []*childRow
-	renewed  []string // calls that the change takes in and writes again
+	renewed  []string // calls that the change consumes and writes again
 	resolve  []session.Resolution
 	owned    []ownershipRow
 	disowned []string // calls that are not in owned
@@ -31,18 +30,18 @@ type draft struct {
 	writes       []byte // the operations, composed, if there are any
 	warnings     []string
 	appended     []string             // keys that must be lists or not exist
-	keys         []string             // what keys there are then …
-	lists        []bool               // … and whether they hold lists
-	deleted      []string             // keys that are then gone
-	whole        *session.CustomState // the state is replaced by this, in which writes are performed
+	keys         []string             // the keys afterwards …
+	lists        []bool               // … and whether they contain lists
+	deleted      []string             // keys that do not exist afterwards
+	whole        *session.CustomState // replaces the state; it includes the writes
 	checkpointID string
 
-	outcome, output []byte // how the run ends, apart from its output
-	ending          []byte // what the document tells of it
+	outcome, output []byte // the run's outcome, without its output
+	ending          []byte // the part of it that the document contains
 }
 
-// newDraft encodes a change of a session by a run. at is about now: it becomes
-// part of the id of a checkpoint that has none.
+// newDraft encodes a change of a session by a run. at is the approximate time: it
+// becomes part of the id of a checkpoint that has none.
 func newDraft(c *session.Change, sessionID, runID string, at time.Time) (*draft, error) {
 	d := &draft{Change: c, sessionID: sessionID, runID: runID}
 	var err error
@@ -83,8 +82,9 @@ func (d *draft) encodeOutcome() (err error) {
 	return err
 }
 
-// encodePromotion gathers the results that a change takes into the transcript.
-// Those that it brings along need no look at the rows of their calls.
+// encodePromotion collects the results that a change adds to the transcript.
+// Results that the change contains itself are not read from the rows of their
+// calls.
 func (d *draft) encodePromotion() error {
 	if d.Promote == nil {
 		return nil
@@ -110,7 +110,7 @@ func (d *draft) encodePromotion() error {
 	return nil
 }
 
-// uniqueMessages refuses a change that appends two messages of one id.
+// uniqueMessages returns an error if a change appends two messages with one id.
 func (d *draft) uniqueMessages() error {
 	if len(d.messages)+len(d.promoted) < 2 {
 		return nil
@@ -132,8 +132,8 @@ func duplicateMessage(id string) error {
 	return session.Invalid("message id", "%q is already in the session's transcript", id)
 }
 
-// encodeState works out what a change does to custom state, as far as that goes
-// without knowing it.
+// encodeState determines what a change does to custom state, as far as possible
+// without knowing the state.
 func (d *draft) encodeState() error {
 	if d.State != nil {
 		doc := d.State.Clone()
@@ -151,7 +151,7 @@ func (d *draft) encodeState() error {
 	for i := range d.Writes.Ops {
 		op := &d.Writes.Ops[i]
 		if op.Kind == session.OpAppend && len(op.Items) == 0 {
-			continue // it does nothing; composing leaves it out
+			continue // it does nothing; composing omits it
 		}
 		was, set := kinds[op.Key]
 		switch op.Kind {
@@ -192,7 +192,7 @@ func notAList(key string) error {
 	return session.Invalid("state key", "%q is not a list, so nothing can be appended to it", key)
 }
 
-// digests are the keys of custom state as they are stored.
+// digests returns the stored form of the keys of custom state.
 func digests(keys []string) [][]byte {
 	out := make([][]byte, len(keys))
 	for i, key := range keys {
@@ -202,19 +202,19 @@ func digests(keys []string) [][]byte {
 	return out
 }
 
-// refusal is what a statement found that keeps a change from being made.
+// refusal is what a statement found that prevents a change.
 type refusal struct {
-	answered  []string // calls that were to be unanswered
-	unsettled []string // calls that were to be settled
-	unlisted  []byte   // the digest of a key that was to be a list
+	answered  []string // calls that had to be unanswered
+	unsettled []string // calls that had to be settled
+	unlisted  []byte   // the digest of a key that had to be a list
 }
 
-// err is the refusal's error, if there is anything to refuse.
+// err returns the refusal as an error, or nil if there is none.
 func (r *refusal) err(d *draft, saw session.Saw) error {
 	switch {
 	case len(r.answered) > 0:
 		slices.Sort(r.answered)
-		err := session.ErrAnswered.WithMessage("session %s: answered meanwhile: %s", d.sessionID, strings.Join(r.answered, ", ")).
+		err := session.ErrAnswered.WithMessage("session %s: answered in the meantime: %s", d.sessionID, strings.Join(r.answered, ", ")).
 			WithSaw(saw)
 		err.Calls = r.answered
 		return err

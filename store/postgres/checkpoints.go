@@ -10,14 +10,15 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// checkpointRow is a checkpoint that is to be written.
+// checkpointRow is a checkpoint to write.
 type checkpointRow struct {
 	session.NewCheckpoint
 	runID string
 	at    time.Time
 }
 
-// ownCheckpoint is one that the store makes by itself, for a direct write.
+// ownCheckpoint returns the checkpoint that the store writes on its own, for a
+// direct write.
 func ownCheckpoint(h *header) *checkpointRow {
 	return &checkpointRow{
 		NewCheckpoint: session.NewCheckpoint{Step: h.StepCount, Source: session.FromSave},
@@ -30,8 +31,8 @@ INSERT INTO helix.checkpoints (session, number, checkpoint_id,
                                run_id, turn, step, status, source, version, message_count, stream_sequence, at)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`
 
-// writeCheckpoint queues one that marks the session as it now is, its new version
-// included, and moves the pointer there.
+// writeCheckpoint queues a checkpoint of the session's current state, including
+// its new version, and makes it the latest.
 func (s *sessions) writeCheckpoint(t *tx, h *header, c *checkpointRow) {
 	if c.ID == "" {
 		c.ID = session.CheckpointID(h.ID, c.Step, c.at, fmt.Sprint(h.Version))
@@ -42,7 +43,7 @@ func (s *sessions) writeCheckpoint(t *tx, h *header, c *checkpointRow) {
 		c.runID, h.Turn, c.Step, h.Status, h.CheckpointSource, h.Version, h.MessageCount, c.StreamSequence, when(c.at))
 }
 
-// sameCheckpoint is the error of a checkpoint whose id is taken.
+// sameCheckpoint returns the error for a checkpoint whose id already exists.
 func (s *sessions) sameCheckpoint(ctx context.Context, id, checkpointID string) error {
 	var h header
 	err := s.list(ctx, id, "find checkpoint", func(rows pgx.Rows) error { return s.scanHeader(rows, &h) }, selectHeader, s.b.clock())
@@ -73,7 +74,7 @@ WHERE s.tenant = $1 AND s.id = $2
 ORDER BY c.number DESC
 LIMIT $4`
 
-	// The last that stands of those that count no more messages.
+	// The last checkpoint that is not undone and counts no more messages.
 	selectWithin = `
 SELECT` + checkpointColumns + `
 FROM helix.sessions s JOIN helix.checkpoints c ON c.session = s.number AND NOT c.undone AND c.message_count <= $3
@@ -99,7 +100,7 @@ func scanCheckpoint(id string, rows pgx.Rows) (*storedCheckpoint, error) {
 	return c, err
 }
 
-// checkpoint reads one by a query, without its state; nil if there is none.
+// checkpoint reads a checkpoint by a query, without its state, or returns nil.
 func (s *sessions) checkpoint(ctx context.Context, t *tx, id, query string, args ...any) (out *storedCheckpoint, err error) {
 	var damage error
 	t.ask(func(rows pgx.Rows) error {
@@ -112,7 +113,7 @@ func (s *sessions) checkpoint(ctx context.Context, t *tx, id, query string, args
 	return out, damage
 }
 
-// readCheckpoint reads one with its custom state.
+// readCheckpoint reads a checkpoint with its custom state.
 func (s *sessions) readCheckpoint(ctx context.Context, id, name, query string, args ...any) (out *session.Checkpoint, err error) {
 	err = s.b.read(ctx, what(id, "read "+name), func(ctx context.Context, t *tx) error {
 		var h *header
@@ -151,7 +152,7 @@ func (s *sessions) LatestCheckpoint(ctx context.Context, id string) (*session.Ch
 }
 
 // Checkpoints implements [session.Checkpoints]. They are numbered without gaps, so
-// a page's place is known without counting.
+// the position of a page is known without counting.
 func (s *sessions) Checkpoints(ctx context.Context, id string, request session.PageRequest) (page session.Page[session.Checkpoint], err error) {
 	at, resumed, err := request.Position()
 	if err != nil {

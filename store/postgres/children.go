@@ -13,8 +13,9 @@ import (
 	"github.com/helixagents/helix/store/internal/stored"
 )
 
-// childRow is a reference in its stored form: what makes the child remote and its
-// age have columns, because a reference that is replaced keeps them.
+// childRow is the stored form of a reference. The field that makes the child
+// remote and the creation time have columns, because a replaced reference passes
+// them on.
 type childRow struct {
 	childID              string
 	awaited              bool
@@ -41,8 +42,8 @@ func (r *childRow) decode(id string) (*session.ChildRef, error) {
 	return ref, nil
 }
 
-// encodeChildren encodes the references that a change puts: of those to one
-// session the last counts.
+// encodeChildren encodes the references that a change writes. Of several
+// references to one session the last one counts.
 func (d *draft) encodeChildren() (err error) {
 	d.children, err = encodeRefs(d.Children)
 	return err
@@ -76,8 +77,8 @@ func encodeRefs(refs []session.ChildRef) ([]*childRow, error) {
 }
 
 // putChildren adds references, or replaces those to the same sessions: they keep
-// their place, and their age and what makes them remote unless the new ones say
-// otherwise. What is left open: the session's number, the time, and the
+// their position, and their creation time and remote field unless the new ones
+// have their own. Its placeholders are the session's number, the time, and the
 // references.
 const putChildren = `
 INSERT INTO helix.children AS c (session, child_id, awaited, revision, doc, remote, created_at, updated_at)
@@ -89,7 +90,7 @@ ON CONFLICT (session, child_id) DO UPDATE
 SET awaited = excluded.awaited, revision = c.revision + 1, doc = excluded.doc, remote = excluded.remote,
     created_at = excluded.created_at, updated_at = excluded.updated_at`
 
-// childRows gives references as a table.
+// childRows returns references as a table.
 func childRows(q *statement, count rowCount, rows []*childRow) string {
 	n := len(rows)
 	childIDs, awaited, docs, remotes, created := make([]string, n), make([]bool, n), make([][]byte, n), make([][]byte, n), make([]any, n)
@@ -100,7 +101,7 @@ func childRows(q *statement, count rowCount, rows []*childRow) string {
 		col("remote", "bytea", remotes), col("created_at", "timestamptz", created))
 }
 
-// putChildren queues references of a session that is locked.
+// putChildren queues references of a locked session.
 func (s *sessions) putChildren(t *tx, h *header, rows []*childRow) {
 	if len(rows) == 0 {
 		return
@@ -137,7 +138,7 @@ SET awaited = $4, doc = $5, remote = $6, created_at = $7, updated_at = $8, revis
 WHERE session = $1 AND child_id = $2 AND revision = $3`
 )
 
-// scanChild reads a reference's row; nil if there is none.
+// scanChild reads a reference's row, or returns nil.
 func scanChild(rows pgx.Rows) (*childRow, error) {
 	row := &childRow{}
 	var (
@@ -172,8 +173,8 @@ func appendChild(out *[]session.ChildRef, id string, rows pgx.Rows) error {
 	return err
 }
 
-// UpdateChild implements [session.Children]. The function is called without
-// holding a lock; its change counts if the reference is still as it was read.
+// UpdateChild implements [session.Children]. The function is called without a
+// lock; its change is applied if the reference has not changed since it was read.
 func (s *sessions) UpdateChild(ctx context.Context, id, childID string, change func(*session.ChildRef) error) (*session.ChildRef, error) {
 	for {
 		var row *childRow
@@ -212,7 +213,7 @@ func (s *sessions) UpdateChild(ctx context.Context, id, childID string, change f
 	}
 }
 
-// swapChild replaces a reference if it is still as it was read.
+// swapChild replaces a reference if it has not changed since it was read.
 func (s *sessions) swapChild(ctx context.Context, id string, revision int64, ref *session.ChildRef) (bool, error) {
 	var swapped int64
 	err := s.touch(ctx, id, "update child", func(_ context.Context, t *tx, h *header) error {

@@ -8,21 +8,22 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// tableColumn is a column of a session's row that holds a field of its document.
+// tableColumn is a column of a session's row that contains a field of its
+// document.
 type tableColumn struct {
 	name string
 	// field is a *string or a *time.Time of a document.
 	field func(*session.State) any
-	// asked is the value that a query selects by; "" is any. Nil where lists do not
-	// select by the column.
+	// asked returns the value that a query selects by; "" means any. It is nil if
+	// listings do not select by the column.
 	asked func(*session.Query) string
-	// sparse is set where the column's index leaves out empty values.
+	// sparse is set if the column's index excludes empty values.
 	sparse bool
 }
 
-// documentColumns are those of the document that callers write and lists select by
-// or show. A field that lists are to know is added here, with a migration that adds
-// its column, and in the domain: [session.State], [session.Summary],
+// documentColumns are the columns of document fields that callers write and
+// listings select by or show. A new listed field is added here, with a migration
+// that adds its column, and in the domain: [session.State], [session.Summary],
 // [session.Query] and [session.Edit.Apply].
 var documentColumns = [...]tableColumn{
 	{name: "agent", field: func(s *session.State) any { return &s.Agent }, asked: func(q *session.Query) string { return q.Agent }},
@@ -33,7 +34,7 @@ var documentColumns = [...]tableColumn{
 	{name: "expires_at", field: func(s *session.State) any { return &s.ExpiresAt }},
 }
 
-// columnNames lists the columns, each behind prefix.
+// columnNames lists the columns, each with the prefix.
 func columnNames(prefix string) string {
 	names := make([]string, len(documentColumns))
 	for i, c := range documentColumns {
@@ -42,7 +43,7 @@ func columnNames(prefix string) string {
 	return strings.Join(names, ", ")
 }
 
-// columnPlaces lists parameters for the columns, of which the first has a number.
+// columnPlaces lists parameters for the columns, numbered from first.
 func columnPlaces(first int) string {
 	places := make([]string, len(documentColumns))
 	for i := range documentColumns {
@@ -60,7 +61,7 @@ func columnSets(first int) string {
 	return strings.Join(sets, ", ")
 }
 
-// scanColumns are the targets of a row's columns.
+// scanColumns returns the scan targets of a row's columns.
 func scanColumns(s *session.State) []any {
 	out := make([]any, len(documentColumns))
 	for i := range documentColumns {
@@ -72,7 +73,7 @@ func scanColumns(s *session.State) []any {
 	return out
 }
 
-// columnArgs are the columns' values as parameters.
+// columnArgs returns the columns' values as parameters.
 func columnArgs(s *session.State) []any {
 	out := make([]any, len(documentColumns))
 	for i := range documentColumns {

@@ -11,17 +11,17 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// changed is what a change's statement tells.
+// changed is the result of a change's statement.
 type changed struct {
 	found bool
-	ok    bool   // whether the change was made
-	is    header // the session then, as far as guards, refusals and outcomes need it
-	fresh bool   // whether a statement that refused saw other tables as they were when it had the lock
+	ok    bool   // whether the change was applied
+	is    header // the session's row afterwards, as far as guards, refusals and outcomes need it
+	fresh bool   // whether a statement that refused saw other tables as of the time it got the lock
 	refusal
 }
 
-// rowJSON is what a statement tells of a session's row that it did not change, and
-// doubtJSON of what kept it from doing so beside the row.
+// rowJSON is a session's row that a statement did not change, and doubtJSON is
+// what prevented the change in other tables.
 type (
 	rowJSON struct {
 		Number       int64             `json:"number"`
@@ -40,7 +40,7 @@ type (
 		RunStatus    session.RunStatus `json:"run_status"`
 	}
 	doubtJSON struct {
-		Fresh     bool     `json:"fresh"` // null if the session was not there when the statement began
+		Fresh     bool     `json:"fresh"` // null if the session did not exist when the statement began
 		Answered  []string `json:"answered"`
 		Unsettled []string `json:"unsettled"`
 		Unlisted  []byte   `json:"unlisted"`
@@ -89,8 +89,8 @@ func (c *changed) refuse(row, doubts []byte) error {
 	return nil
 }
 
-// committed is the outcome of a change that was made. A request to stop that it
-// has consumed is told, too.
+// committed returns the result of a change that was applied, including a stop
+// request that it has consumed.
 func (c *changed) committed(d *draft) *session.Committed {
 	out := c.is.committed()
 	if out.Stop != nil {
@@ -123,7 +123,7 @@ func (s *sessions) Commit(ctx context.Context, commit *session.Commit) (committe
 			return err
 		}
 		committed, err = s.settleCommit(&c, commit, d)
-		locked = true // the next time, if there is one
+		locked = true // for the next attempt, if there is one
 		return err
 	})
 	if err := s.conflict(ctx, err, commit.SessionID, d); err != nil {
@@ -132,8 +132,8 @@ func (s *sessions) Commit(ctx context.Context, commit *session.Commit) (committe
 	return committed, nil
 }
 
-// sendCommit sends a commit's statement, behind another that takes the lock if it was
-// overtaken.
+// sendCommit sends a commit's statement, after another one that takes the lock if
+// the first attempt was overtaken.
 func (s *sessions) sendCommit(ctx context.Context, locked bool, id string, change part) error {
 	if locked {
 		return s.b.behind(ctx, locked, lockOnly, []any{s.tenant, id}, change)
@@ -149,15 +149,15 @@ func draftOf(commit *session.Commit) (*draft, error) {
 	return newDraft(&commit.Change, commit.SessionID, commit.RunID, time.Now())
 }
 
-// rewinds reports a change that one statement cannot make: it drops messages, or
-// replaces the custom state.
+// rewinds reports whether one statement cannot make the change, because it drops
+// messages or replaces the custom state.
 func (d *draft) rewinds() bool { return d.KeepMessages != nil || d.whole != nil }
 
 const lockOnly = `
 SELECT FROM helix.sessions WHERE tenant = $1 AND id = $2 FOR NO KEY UPDATE`
 
-// settleCommit says what became of a commit: of one that was not made and for
-// which no reason is found, that it has to be made again.
+// settleCommit returns the result of a commit. If it was not applied for no known
+// reason, the result is an error that repeats it.
 func (s *sessions) settleCommit(c *changed, commit *session.Commit, d *draft) (*session.Committed, error) {
 	if !c.found {
 		return nil, session.NotFound(commit.SessionID)
@@ -185,7 +185,7 @@ func (s *sessions) settleCommit(c *changed, commit *session.Commit, d *draft) (*
 	return nil, errAgain // the row has changed again since
 }
 
-// conflict turns a refusal by a unique index into the domain's error.
+// conflict converts a violation of a unique index to the domain's error.
 func (s *sessions) conflict(ctx context.Context, err error, id string, d *draft) error {
 	switch {
 	case isDuplicate(err, "messages_by_id"):

@@ -37,15 +37,15 @@ func (s *sessions) askDoc(t *tx, id string) *docRow {
 	return row
 }
 
-// fill adds to h the fields that are not columns of its row.
+// fill adds the fields that are not columns of the row to h.
 func (r *docRow) fill(h *header) error {
 	if !r.found {
-		return session.ErrCorrupt.WithMessage("session %s: its document is missing", h.ID)
+		return session.ErrCorrupt.WithMessage("session %s: the document is missing", h.ID)
 	}
 	return r.Fill(&h.State)
 }
 
-// writeDoc queues the row of a document whose fields are all set.
+// writeDoc queues the row of a complete document.
 func (s *sessions) writeDoc(t *tx, h *header) error {
 	row, err := stored.EncodeDocument(&h.State)
 	if err != nil {
@@ -103,9 +103,9 @@ func (s *sessions) askLabels(t *tx, ids ...string) *labels {
 	return out
 }
 
-// writeLabels queues a session's tags, none of which may repeat another or listings
-// would show the session twice, and its metadata. They carry the session's age, by
-// which listings order what they find.
+// writeLabels queues a session's tags and metadata. Tags must not repeat, or
+// listings would show the session twice. Labels have the session's creation time,
+// by which listings order them.
 func (s *sessions) writeLabels(t *tx, h *header, tags []string, metadata map[string]string) {
 	if len(tags) > 0 {
 		t.exec(insertTags, h.number, s.tenant, h.ID, tags, when(h.CreatedAt))

@@ -10,7 +10,7 @@ import (
 )
 
 // Edit implements [session.Documents]. It takes two round trips, and one more if
-// what it relies on is in rows beside the session's own.
+// it depends on rows other than the session's own.
 func (s *sessions) Edit(ctx context.Context, edit *session.Edit) (edited *session.Edited, err error) {
 	if err := edit.Check(); err != nil {
 		return nil, err
@@ -37,8 +37,8 @@ func (s *sessions) Edit(ctx context.Context, edit *session.Edit) (edited *sessio
 	return edited, nil
 }
 
-// findEdited reads the row of a session that is to be edited, with the metadata if
-// that is to be changed, or makes that of a new one.
+// findEdited reads the row of the session to edit, with its metadata if that is to
+// change, or returns the row of a new session.
 func (s *sessions) findEdited(ctx context.Context, t *tx, e *session.Edit) (*header, error) {
 	var (
 		h      *header
@@ -72,7 +72,7 @@ func (s *sessions) findEdited(ctx context.Context, t *tx, e *session.Edit) (*hea
 	return h, nil
 }
 
-// edit makes an edit that the session's row allows.
+// edit applies an edit that the session's row allows.
 func (s *sessions) edit(ctx context.Context, t *tx, h *header, e *session.Edit, d *draft) (*session.Edited, error) {
 	was, user := h.Saw(), h.UserID
 	if err := e.Apply(&h.State, h.now); err != nil {
@@ -95,7 +95,7 @@ func (s *sessions) edit(ctx context.Context, t *tx, h *header, e *session.Edit, 
 		return nil, err
 	}
 	if h.UserID != user {
-		t.exec(giveBelow, s.tenant, h.ID, h.number, h.UserID, user)
+		t.exec(reassignBelow, s.tenant, h.ID, h.number, h.UserID, user)
 	}
 	c, err := s.changeLast(ctx, t, d, raise, was)
 	if err != nil {
@@ -105,11 +105,11 @@ func (s *sessions) edit(ctx context.Context, t *tx, h *header, e *session.Edit, 
 		s.b.snapshots.consider(h.number, s.tenant, h.ID, c.is.snapshotBytes, c.is.deltaBytes)
 	})
 	out := &session.Edited{Committed: *c.committed(d), StepCount: h.StepCount, ResumeCount: h.ResumeCount}
-	out.Stop = nil // what the row has was for a run that is over
+	out.Stop = nil // the request in the row was for a run that has ended
 	return out, nil
 }
 
-// editBeside queues an edit of rows beside a turn.
+// editBeside queues an edit of rows that may change during a turn.
 func (s *sessions) editBeside(t *tx, h *header, e *session.Edit, d *draft) {
 	t.exec("UPDATE helix.sessions SET touched = touched + 1 WHERE number = $1", h.number)
 	s.putChildren(t, h, d.children)
@@ -119,8 +119,7 @@ func (s *sessions) editBeside(t *tx, h *header, e *session.Edit, d *draft) {
 	}
 }
 
-// writeEdited queues the document of a session that was edited, without its new
-// version.
+// writeEdited queues the document of an edited session, without its new version.
 func (s *sessions) writeEdited(t *tx, h *header, e *session.Edit) error {
 	switch {
 	case e.Create != nil:
@@ -153,9 +152,10 @@ func (s *sessions) patchMetadata(t *tx, h *header, patch map[string]*string) {
 	s.writeLabels(t, h, nil, set)
 }
 
-// giveBelow gives the sessions below one to its new user, as far as they were the former
-// user's. Links that go round in a circle are followed once.
-const giveBelow = `
+// reassignBelow assigns the sessions below one to its new user, as far as they
+// belonged to the former user. It visits each session once, even if links form a
+// cycle.
+const reassignBelow = `
 WITH RECURSIVE below AS (
     SELECT c.number, c.id FROM helix.sessions c WHERE c.tenant = $1 AND c.parent_id = $2 AND c.parent_id <> ''
     UNION

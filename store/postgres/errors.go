@@ -14,7 +14,7 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// The codes of the server's errors that are told apart.
+// The server's error codes that are treated differently.
 const (
 	stateUnique       = "23505"
 	stateSerialize    = "40001"
@@ -37,9 +37,9 @@ const (
 	stateStarting     = "57P03"
 )
 
-// failure gives an error of an operation the form that callers rely on: the
-// domain's own errors and the end of a context as they are, anything else
-// classified by what the server said.
+// failure converts an error of an operation to the form that callers rely on:
+// errors of the domain and of a context are returned as they are, and others are
+// classified by the server's error code.
 func (b *Backend) failure(what string, err error) error {
 	if err == nil {
 		return nil
@@ -54,7 +54,7 @@ func (b *Backend) failure(what string, err error) error {
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	if errors.Is(err, errAgain) {
-		return session.ErrUnavailable.WithMessage("%s: too many others write the same", what)
+		return session.ErrUnavailable.WithMessage("%s: too many concurrent writes to the same rows", what)
 	}
 	e, ok := errors.AsType[*pgconn.PgError](err)
 	if !ok {
@@ -62,27 +62,27 @@ func (b *Backend) failure(what string, err error) error {
 	}
 	switch e.Code {
 	case stateBadText, stateBadEscape:
-		return session.ErrInvalid.WithCause(err, "%s: a text is not valid UTF-8 or holds a zero byte", what)
+		return session.ErrInvalid.WithCause(err, "%s: a text is not valid UTF-8 or contains a zero byte", what)
 	case stateTooLarge:
-		return session.ErrTooLarge.WithCause(err, "%s: a value is larger than the database takes", what)
+		return session.ErrTooLarge.WithCause(err, "%s: a value exceeds the size that the database allows", what)
 	case stateUnique:
 		return session.ErrStale.WithCause(err, "%s: conflicts with what is stored", what)
 	}
 	switch e.Code[:min(2, len(e.Code))] {
 	case "22", "23": // the data, the constraints on it
-		return session.ErrInvalid.WithCause(err, "%s: the database does not take a value", what)
+		return session.ErrInvalid.WithCause(err, "%s: the database refused a value", what)
 	}
 	return unavailable(what, e)
 }
 
-// unanswered explains an error that is not the server's: the data may be to blame,
-// which no repetition mends, else it is the connection.
+// unanswered explains an error that does not come from the server. If the data
+// causes it, a retry does not help; otherwise the connection failed.
 func unanswered(what string, err error) error {
 	switch {
 	case isOversized(err):
-		return session.ErrTooLarge.WithCause(err, "%s: a value is larger than the database takes", what)
+		return session.ErrTooLarge.WithCause(err, "%s: a value exceeds the size that the database allows", what)
 	case strings.Contains(err.Error(), "failed to encode args"): // the driver has no type for it
-		return session.ErrInvalid.WithCause(err, "%s: a value has no form in the database", what)
+		return session.ErrInvalid.WithCause(err, "%s: a value cannot be encoded for the database", what)
 	}
 	if e, ok := errors.AsType[pgx.ScanArgError](err); ok {
 		return session.ErrCorrupt.WithCause(err, "%s: column %s cannot be decoded", what, e.FieldName)
@@ -90,14 +90,14 @@ func unanswered(what string, err error) error {
 	return session.ErrUnavailable.WithCause(err, "%s: the database cannot be reached", what)
 }
 
-// isOversized reports what cannot be sent because of its size. The driver has no
+// isOversized reports whether a value is too large to be sent. The driver has no
 // types for these errors.
 func isOversized(err error) bool {
 	text := err.Error()
 	return strings.Contains(text, "message body too large") || strings.Contains(text, "too many parameters")
 }
 
-// unavailable explains what keeps the server from doing what it was asked to.
+// unavailable explains what prevents the server from executing a statement.
 func unavailable(what string, e *pgconn.PgError) error {
 	why, retryable := "the database is unavailable", true
 	switch e.Code {
@@ -106,13 +106,13 @@ func unavailable(what string, e *pgconn.PgError) error {
 	case stateDiskFull:
 		why = "the database server's disk is full: free some space on it"
 	case stateTooManyConns:
-		why = "the database server takes no more connections: raise its max_connections, or lower MaxConns here"
+		why = "the database server has no free connections: raise its max_connections, or lower MaxConns here"
 	case stateNoRights:
-		why, retryable = "the database user lacks a right", false
+		why, retryable = "the database user lacks a privilege", false
 	case stateNoTable, stateNoSchema:
-		why, retryable = "the backend's tables are not there: were they dropped while this program ran?", false
+		why, retryable = "the backend's tables do not exist: were they dropped while this program ran?", false
 	case stateLockTimeout:
-		why = "somebody else has held what it writes for seconds"
+		why = "another transaction has held the lock for seconds"
 	default:
 		if class := e.Code[:min(2, len(e.Code))]; class == "21" || class == "42" {
 			why, retryable = "the database refused the statement", false
@@ -123,7 +123,7 @@ func unavailable(what string, e *pgconn.PgError) error {
 	return out
 }
 
-// code is that of the server's error, or empty.
+// code returns the code of the server's error, or "".
 func code(err error) string {
 	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return e.Code
@@ -131,15 +131,15 @@ func code(err error) string {
 	return ""
 }
 
-// isEnded reports the end of a caller's context. That a connection could not be made in
-// time is said in the same words, but is the server's.
+// isEnded reports whether the caller's context has ended. A connection attempt
+// that timed out has the same error text, but is a failure of the server.
 func isEnded(err error) bool {
 	_, connecting := errors.AsType[*pgconn.ConnectError](err)
 	return !connecting && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded))
 }
 
-// isLost reports an error that tells of a connection that is dead, or that leads to
-// a server that is no longer the one to write to.
+// isLost reports whether an error means that a connection is dead, or that its
+// server is no longer the primary.
 func isLost(err error) bool {
 	if isEnded(err) {
 		return false
@@ -160,8 +160,8 @@ func isDuplicate(err error, index string) bool {
 	return ok && e.Code == stateUnique && e.ConstraintName == index
 }
 
-// isAgain reports an error of an operation that has certainly not been made, and
-// may succeed when it is made again at once.
+// isAgain reports whether an operation was certainly not applied and may succeed
+// if it is repeated immediately.
 func isAgain(err error) bool {
 	switch code(err) {
 	case stateSerialize, stateDeadlock:

@@ -13,7 +13,7 @@ import (
 	"github.com/helixagents/helix/internal/testserver"
 )
 
-// DatabaseForTest is the URL of a database in which tests may make schemas.
+// DatabaseForTest returns the URL of a database in which tests may create schemas.
 func DatabaseForTest(tb testing.TB) string {
 	tb.Helper()
 	return testserver.Postgres(tb)
@@ -21,8 +21,8 @@ func DatabaseForTest(tb testing.TB) string {
 
 var testSchemas atomic.Int64
 
-// SchemaForTest is the name of a schema of the test's own, which is dropped when it
-// ends.
+// SchemaForTest returns the name of a schema for the test, which is dropped when
+// the test ends.
 func SchemaForTest(tb testing.TB) string {
 	tb.Helper()
 	name := fmt.Sprintf("helix_test_%d_%d", os.Getpid(), testSchemas.Add(1))
@@ -37,8 +37,8 @@ func execTest(tb testing.TB, queries ...string) {
 	}
 }
 
-// ExecForTest runs a statement on a connection of its own and returns how many rows
-// it changed.
+// ExecForTest runs a statement on a new connection and returns how many rows it
+// changed.
 func ExecForTest(tb testing.TB, query string, args ...any) int64 {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -55,7 +55,7 @@ func ExecForTest(tb testing.TB, query string, args ...any) int64 {
 	return tag.RowsAffected()
 }
 
-// openTest opens a backend in a schema of its own.
+// openTest opens a backend in a new schema.
 func openTest(tb testing.TB, change ...func(*Config)) *Backend {
 	tb.Helper()
 	config := Config{URL: DatabaseForTest(tb), Schema: SchemaForTest(tb), PollInterval: 10 * time.Millisecond}

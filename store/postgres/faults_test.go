@@ -15,12 +15,12 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// flaky is a connection that can be cut: before what is sent next arrives, or
-// before the answer does.
+// flaky is a connection that can be cut: before the next request arrives, or
+// before its answer does.
 type flaky struct {
 	net.Conn
 	fault *atomic.Int32
-	mute  atomic.Bool // nobody gets what the server says
+	mute  atomic.Bool // the server's answers are dropped
 }
 
 const (
@@ -74,14 +74,14 @@ func openFlaky(t *testing.T) (*Backend, *atomic.Int32) {
 	return openTest(t, func(c *Config) { c.Pool, c.NoListen, c.PollInterval = pool, true, time.Hour }), fault
 }
 
-// TestLostReply cuts the connection of commits: the caller is told to try again,
-// and the commit is made exactly once.
+// TestLostReply cuts the connection of commits: the caller gets a retryable error,
+// and the commit is applied exactly once.
 func TestLostReply(t *testing.T) {
 	t.Parallel()
 	b, fault := openFlaky(t)
 	r := newRunner(t, b, "a")
 	for range 3 {
-		if err := r.commit(t.Context()); err != nil { // its statement is prepared then
+		if err := r.commit(t.Context()); err != nil { // prepares its statement
 			t.Fatal(err)
 		}
 	}
@@ -92,7 +92,7 @@ func TestLostReply(t *testing.T) {
 			t.Fatalf("fault %d: got %v, want a retryable error", n, err)
 		}
 		if err == nil {
-			continue // nothing had been sent, so it was made again at once
+			continue // nothing had been sent, so it was retried immediately
 		}
 		r.step-- // the same commit again
 		if err := r.commit(t.Context()); err != nil {
@@ -105,8 +105,8 @@ func TestLostReply(t *testing.T) {
 	}
 }
 
-// TestKilledConnections ends the server's side of connections in the midst of
-// work by many: everybody is told to try again, and every commit is made once.
+// TestKilledConnections ends server connections while many sessions work: callers
+// get retryable errors, and every commit is applied once.
 func TestKilledConnections(t *testing.T) {
 	t.Parallel()
 	b := openTest(t, func(c *Config) { c.MaxConns = 4 })
@@ -146,7 +146,7 @@ func TestKilledConnections(t *testing.T) {
 	}
 }
 
-// newRunnerPatiently starts a run whatever happens to connections.
+// newRunnerPatiently starts a run and retries when connections fail.
 func newRunnerPatiently(t *testing.T, b *Backend, id string) *runner {
 	t.Helper()
 	s := b.Sessions().(*sessions)
@@ -164,7 +164,7 @@ func newRunnerPatiently(t *testing.T, b *Backend, id string) *runner {
 	}
 }
 
-// work makes commits, each until it is made.
+// work makes commits and retries each until it succeeds.
 func (r *runner) work(ctx context.Context, n int) error {
 	for range n {
 		err := r.commit(ctx)
@@ -179,8 +179,8 @@ func (r *runner) work(ctx context.Context, n int) error {
 	return nil
 }
 
-// TestServerGone ends all connections of a pool at once, as a server does that is
-// started again: only a few operations fail before all are made anew.
+// TestServerGone ends all connections of a pool at once, as a server restart does:
+// only a few operations fail before all connections are renewed.
 func TestServerGone(t *testing.T) {
 	t.Parallel()
 	const conns = 16
@@ -217,8 +217,8 @@ func TestServerGone(t *testing.T) {
 	}
 }
 
-// TestLimits has transactions ended, and waited for, for seconds only: within each,
-// and in no other way.
+// TestLimits checks that transactions have timeouts of seconds, and that these
+// apply only within transactions.
 func TestLimits(t *testing.T) {
 	t.Parallel()
 	b := openTest(t, func(c *Config) { c.MaxConns = 1 })
@@ -237,8 +237,8 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestHeldRow has somebody hold a session's row: who waits for it is told to try
-// again.
+// TestHeldRow locks a session's row: a caller that waits for it gets a retryable
+// error.
 func TestHeldRow(t *testing.T) {
 	t.Parallel()
 	b := openTest(t)
@@ -261,8 +261,8 @@ func TestHeldRow(t *testing.T) {
 	}
 }
 
-// TestRepeatedEnd repeats a run's last commit: it tells the request to stop that it
-// has consumed each time, until another run has begun.
+// TestRepeatedEnd repeats a run's last commit: it returns the stop request that it
+// consumed each time, until another run has begun.
 func TestRepeatedEnd(t *testing.T) {
 	t.Parallel()
 	for name, rewind := range map[string]*int{"in one statement": nil, "with a rewind": new(0)} {
@@ -286,7 +286,7 @@ func TestRepeatedEnd(t *testing.T) {
 		}
 		stop, err := r.s.StopRequest(t.Context(), "a", "run")
 		if err != nil || stop != nil {
-			t.Errorf("%s: the request still stands: %+v, %v", name, stop, err)
+			t.Errorf("%s: the request still exists: %+v, %v", name, stop, err)
 		}
 	}
 }

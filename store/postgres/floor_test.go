@@ -15,8 +15,8 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// bareCommit writes the rows of a step's commit and nothing else: what a commit
-// would cost that decides nothing.
+// bareCommit writes only the rows of a step's commit: the cost of a commit without
+// any decisions.
 const bareCommit = `
 WITH ok AS (
     UPDATE helix.sessions s
@@ -66,7 +66,7 @@ func newRunner(tb testing.TB, b *Backend, id string) *runner {
 	return r
 }
 
-// message is the reply of the next step.
+// message returns the reply of the next step.
 func (r *runner) message() session.Message {
 	r.step++
 	return session.Message{
@@ -102,7 +102,8 @@ func (r *runner) bare(ctx context.Context) error {
 		fmt.Sprintf("cp%d", r.step), m.ID, body, writes).Scan(&r.version)
 }
 
-// median times n calls of each function, by turns, and gives the median of each.
+// median measures n calls of each function, alternating between them, and returns
+// the median of each.
 func median(tb testing.TB, n int, calls ...func(context.Context) error) []time.Duration {
 	tb.Helper()
 	times := make([][]time.Duration, len(calls))
@@ -124,14 +125,14 @@ func median(tb testing.TB, n int, calls ...func(context.Context) error) []time.D
 	return out
 }
 
-// TestFloor measures commits against the bare statement, of one client and of
-// many, and of a long session against a short one. Times of a busy machine prove
-// little, so it runs when asked for.
+// TestFloor compares commits with the bare statement, for one client and for many,
+// and a long session with a short one. Times on a busy machine mean little, so it
+// runs only on request.
 func TestFloor(t *testing.T) {
 	if os.Getenv("HELIX_TEST_FLOOR") == "" {
 		t.Skip("SKIPPED: set HELIX_TEST_FLOOR to measure")
 	}
-	server := testserver.StartPostgres(t) // which syncs what is committed
+	server := testserver.StartPostgres(t) // with a server that syncs commits
 	b := openTest(t, func(c *Config) { c.URL = server.URL() })
 	for _, clients := range []int{1, 16} {
 		commits, bares := make([]time.Duration, clients), make([]time.Duration, clients)

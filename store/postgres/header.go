@@ -9,14 +9,14 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// header is a session's row: the document without what may be large, and what
-// else a commit has to know. Everything a commit decides, it decides on this one
-// row, or on others that this one's lock protects.
+// header is a session's row: the document without its large parts, and the other
+// fields that a commit needs. A commit makes all its decisions on this one row, or
+// on others that this row's lock protects.
 type header struct {
-	// State has the fields that are columns of the row; the rest of the document is
-	// in a row of its own.
+	// State has the fields that are columns of the row; the rest of the document is in
+	// a separate row.
 	session.State
-	number           int64 // under which its rows are kept
+	number           int64 // the number that keys its rows
 	checkpointNumber int   // how many were ever written
 	closeOwedAt      time.Time
 	runStatus        session.RunStatus
@@ -27,20 +27,21 @@ type header struct {
 	runUsage  []int64
 	runReason session.CompletionReason
 
-	// stop is the request to stop the current run; inbox counts waiting messages.
+	// stop is the request to stop the current run; inbox counts the entries in the
+	// inbox.
 	stop  *session.Stop
 	inbox int
-	// told is the request to stop the current run, also when that is over: its last
-	// commit has told it, and does so again when it is repeated.
-	told *session.Stop
+	// lastStop is the request to stop the current run, even if the run has ended: its
+	// last commit has returned it, and returns it again when it is repeated.
+	lastStop *session.Stop
 	// snapshotBytes and deltaBytes are the sizes of the last snapshot of custom state
 	// and of the writes since.
 	snapshotBytes, deltaBytes int64
 
-	now time.Time // the store's, when the row was read
+	now time.Time // the store's time when the row was read
 }
 
-// state is the document for guards; nil if there is no session.
+// state returns the document for guards, or nil if there is no session.
 func (h *header) state() *session.State {
 	if h == nil {
 		return nil
@@ -48,7 +49,7 @@ func (h *header) state() *session.State {
 	return &h.State
 }
 
-// run is what the guards need to know of the current run, or nil.
+// run returns what the guards need of the current run, or nil.
 func (h *header) run() *session.Run {
 	if h == nil || h.CurrentRunID == "" {
 		return nil
@@ -56,7 +57,7 @@ func (h *header) run() *session.Run {
 	return &session.Run{ID: h.CurrentRunID, Status: h.runStatus}
 }
 
-// headerColumns are those that scanHeader reads.
+// headerColumns are the columns that scanHeader reads.
 var headerColumns = `
        s.number, s.id, s.version, s.step_count, s.resume_count, s.message_count, s.last_commit,
        s.checkpoint_id, s.checkpoint_number, s.checkpoint_source, s.checkpointed_at,
@@ -71,9 +72,9 @@ SELECT` + headerColumns + `, coalesce($3::timestamptz, clock_timestamp())
 FROM helix.sessions s
 WHERE s.tenant = $1 AND s.id = $2`
 
-	// The time is read once the lock is held. Nothing refers to numbers of sessions
-	// but rows that this lock protects, so the weaker lock does, which lets
-	// snapshots and wakes be added.
+	// The time is read after the lock was acquired. Only rows that this lock protects
+	// refer to the number of a session, so the weaker lock suffices; it allows
+	// snapshots and wakes to be added.
 	lockHeader = `
 SELECT s.*, coalesce($3::timestamptz, clock_timestamp())
 FROM (
@@ -110,23 +111,22 @@ func (s *sessions) scanHeader(rows pgx.Rows, h *header, more ...any) error {
 	return err
 }
 
-// asked notes the request to stop the current run, which ends with the run.
+// asked records the request to stop the current run, which ends with the run.
 func (h *header) asked(stop *session.Stop) {
-	h.told = stop
+	h.lastStop = stop
 	if h.runStatus == session.RunRunning {
 		h.stop = stop
 	}
 }
 
-// lock reads a session's row and keeps others from changing it; nil if there is
-// none.
+// lock reads a session's row and locks it, or returns nil.
 func (s *sessions) lock(ctx context.Context, t *tx, id string) (h *header, err error) {
 	s.askLocked(t, id, &h)
 	return h, t.flush(ctx)
 }
 
-// askLocked queues the same, and asks whether this program can still use the
-// database: so it is asked with every lease that is taken or renewed.
+// askLocked queues the same, and checks whether this program can still use the
+// database; this check thus happens whenever a lease is taken or renewed.
 func (s *sessions) askLocked(t *tx, id string, h **header) {
 	t.ask(s.b.noteLevel, selectReadable)
 	t.ask(func(rows pgx.Rows) error {
@@ -135,7 +135,7 @@ func (s *sessions) askLocked(t *tx, id string, h **header) {
 	}, lockHeader, s.tenant, id, s.b.clock())
 }
 
-// askHeader queues the reading of a session's row; h stays nil if there is none.
+// askHeader queues the query of a session's row; h stays nil if there is none.
 func (s *sessions) askHeader(t *tx, id string, h **header) {
 	t.ask(func(rows pgx.Rows) error {
 		*h = &header{}
@@ -169,7 +169,7 @@ SET version = $2, step_count = $3, resume_count = $4, message_count = $5, last_c
     ` + columnSets(29) + `
 WHERE number = $1`
 
-// hotArgs and turnArgs are the row's values in the order of its columns.
+// hotArgs and turnArgs return the row's values in the order of its columns.
 func (h *header) hotArgs() []any {
 	return []any{
 		h.Version, h.StepCount, h.ResumeCount, h.MessageCount, h.LastCommit,
@@ -185,13 +185,13 @@ func (h *header) turnArgs() []any {
 	}
 }
 
-// insertHeader queues the row of a new session, which has its number.
+// insertHeader queues the row of a new session, which already has its number.
 func (s *sessions) insertHeader(t *tx, h *header) {
 	args := concat([]any{h.number, s.tenant, h.ID}, h.hotArgs(), h.turnArgs(), []any{when(h.CreatedAt)}, columnArgs(&h.State))
 	t.exec(insertHeader, args...)
 }
 
-// writeHeader queues the row of a session that exists.
+// writeHeader queues the row of an existing session.
 func (s *sessions) writeHeader(t *tx, h *header) {
 	var stop session.Stop
 	if h.stop != nil {
@@ -210,17 +210,18 @@ func concat(parts ...[]any) []any {
 	return out
 }
 
-// repeated is the outcome of a commit that was made before.
+// repeated returns the result of a commit that was applied before.
 func (h *header) repeated(commit *session.Commit) *session.Committed {
 	out := h.committed()
 	out.Repeated = true
-	if h.told != nil && h.told.RunID == commit.RunID {
-		out.Stop = new(*h.told)
+	if h.lastStop != nil && h.lastStop.RunID == commit.RunID {
+		out.Stop = new(*h.lastStop)
 	}
 	return &out
 }
 
-// committed is the outcome of a write that left the session as it now is.
+// committed returns the result of a write that left the session in its current
+// state.
 func (h *header) committed() session.Committed {
 	out := session.Committed{
 		Version: h.Version, MessageCount: h.MessageCount, CheckpointID: h.CheckpointID, Inbox: h.inbox > 0,

@@ -9,8 +9,8 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// treeParts adds what a change tells other sessions of its tree, or takes in of
-// what they told.
+// treeParts adds what a change sends to other sessions of its tree, and what it
+// consumes of their messages.
 func (s *sessions) treeParts(q *statement, d *draft) {
 	if q.shape.own > 0 {
 		callIDs, owners, completed, done := ownershipColumns(d.owned)
@@ -37,7 +37,7 @@ consumed AS (
     WHERE i.session = ok.number AND i.entry_id = ANY (`, q.arg(d.Consume), `::text[]) AND NOT i.consumed
 )`)
 	}
-	if q.shape.wake { // a parent that was deleted meanwhile needs no waking
+	if q.shape.wake { // a parent that was deleted in the meantime needs no wake
 		q.add(",\nwoken AS (", fmt.Sprintf(upsertWake, q.arg(d.Wake.ChildID), q.arg(d.Wake.RunID), q.arg(when(d.Wake.At)), q.now, "ok,",
 			q.tenant, q.arg(d.Wake.SessionID)), "\n)")
 	}
@@ -45,8 +45,8 @@ consumed AS (
 
 const (
 	// A later run of the same child renews the wake, so that delivering the earlier
-	// one does not lose it. The lock on the session that is woken keeps its deletion
-	// from leaving a wake behind.
+	// one does not lose it. The lock on the session to wake prevents its deletion from
+	// leaving a wake in the table.
 	upsertWake = `
 INSERT INTO helix.wakes AS w (tenant, session_id, child_id, run_id, at)
 SELECT s.tenant, s.id, %s::text, %s::text, coalesce(%s::timestamptz, %s)
@@ -65,7 +65,7 @@ const insertInbox = `
 INSERT INTO helix.inbox (session, entry_id, consumed, sender, kind, body, at) VALUES ($1, $2, false, $3, $4, $5, $6)
 ON CONFLICT (session, entry_id) DO NOTHING`
 
-// An entry that was sent before, even if it was consumed since, stays as it is.
+// An entry that was sent before does not change, even if it was consumed since.
 const sendInbox = `
 WITH sent AS (` + insertInbox + ` RETURNING 1)
 UPDATE helix.sessions SET inbox_waiting = inbox_waiting + 1 FROM sent WHERE number = $1`

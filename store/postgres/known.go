@@ -6,24 +6,26 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// known remembers, of sessions that this process commits to, which keys of custom
-// state there are and whether they hold lists: a commit need not look after a key
-// that stays as it was. Only a new version changes keys, so what was so at a
-// version of a session stays so for a commit that expects this version, and that is
-// made conditional on the session's number: another of its id has another.
+// known remembers, for sessions that this process commits to, which keys of custom
+// state exist and whether they contain lists, so that a commit need not check a
+// key that does not change. Only a new version changes keys, so what was true at a
+// version of a session stays true for a commit that expects this version and is
+// conditional on the session's number: another session with the same id has
+// another number.
 type known struct {
 	mu       sync.Mutex
 	sessions map[session.Key]*keysAt
 }
 
-// keysAt is some of a session's keys at a version, and whether they hold lists.
+// keysAt has some of a session's keys at a version, and whether they contain
+// lists.
 type keysAt struct {
 	number, version int64
 	lists           map[string]bool
 }
 
-// How much is remembered: more sessions than a process works on at a time, and as
-// many keys as are worth it.
+// The limits of the memory: more sessions than a process works on at a time, and a
+// bounded number of keys for each.
 const (
 	maxKnownSessions = 1024
 	maxKnownKeys     = 64
@@ -31,9 +33,9 @@ const (
 
 func newKnown() *known { return &known{sessions: map[session.Key]*keysAt{}} }
 
-// spare gives a commit's draft without the keys that are there already, and the
-// number of the session that this is true of; the draft as it is, and 0, if that is
-// not known of all of them.
+// spare returns a commit's draft without the keys that already exist, and the
+// number of the session for which this is true. If not all of them are known, it
+// returns the draft as it is and 0.
 func (k *known) spare(tenant string, commit *session.Commit, d *draft) (*draft, int64) {
 	if len(d.keys) == 0 {
 		return d, 0
@@ -54,7 +56,7 @@ func (k *known) spare(tenant string, commit *session.Commit, d *draft) (*draft, 
 	return &out, at.number
 }
 
-// note remembers the keys of a session that a change has brought to a version.
+// note remembers the keys of a session after a change.
 func (k *known) note(tenant string, h *header, d *draft) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -81,7 +83,7 @@ func (k *known) note(tenant string, h *header, d *draft) {
 	}
 }
 
-// makeRoom forgets some session if too many are remembered.
+// makeRoom forgets a session if too many are remembered.
 func (k *known) makeRoom() {
 	if len(k.sessions) < maxKnownSessions {
 		return

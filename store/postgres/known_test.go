@@ -8,8 +8,9 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// TestKnownKeys has one process rely on what it knows of a session's keys, while
-// another changes them, and while the session is replaced by another of its id.
+// TestKnownKeys lets one process rely on what it knows of a session's keys, while
+// another one changes them, and while the session is replaced by another with the
+// same id.
 func TestKnownKeys(t *testing.T) {
 	t.Parallel()
 	b := openTest(t)
@@ -32,7 +33,7 @@ func TestKnownKeys(t *testing.T) {
 		must(write(session.OpReplace, "1"))
 	}
 	if err := write(session.OpAppend, "1"); !errors.Is(err, session.ErrInvalid) {
-		t.Errorf("an append to what is no list: %v", err)
+		t.Errorf("an append to a value that is not a list: %v", err)
 	}
 	turn.s = other.Sessions().(*sessions)
 	must(write(session.OpReplace, "[]"))
@@ -42,10 +43,10 @@ func TestKnownKeys(t *testing.T) {
 	must(write(session.OpDelete, ""))
 	must(write(session.OpReplace, "1"))
 	if err := write(session.OpAppend, "1"); !errors.Is(err, session.ErrInvalid) {
-		t.Errorf("an append to what is no list again: %v", err)
+		t.Errorf("a second append to a value that is not a list: %v", err)
 	}
 
-	// A session of the same id that has come to the same version, without the key.
+	// A session with the same id that has reached the same version, without the key.
 	want := turn.version
 	_, err := other.Sessions().Delete(t.Context(), "a")
 	must(err)
@@ -58,6 +59,6 @@ func TestKnownKeys(t *testing.T) {
 	turn.s = b.Sessions().(*sessions)
 	must(write(session.OpReplace, "1"))
 	if err := write(session.OpAppend, "1"); !errors.Is(err, session.ErrInvalid) {
-		t.Errorf("an append to what is no list in the other session: %v", err)
+		t.Errorf("an append to a value that is not a list in the other session: %v", err)
 	}
 }

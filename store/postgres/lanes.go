@@ -10,13 +10,13 @@ import (
 	"time"
 )
 
-// lanes sends the commits of many sessions over a few connections. One that finds a
-// lane free goes at once and by itself. Those that come while all are busy wait for
-// one, and go together, as one transaction: under load, a commit costs the server
-// little more than what it writes.
+// lanes sends the commits of many sessions over a few connections. A commit that
+// finds a lane free is sent immediately and alone. Commits that arrive while all
+// lanes are busy wait, and are then sent together as one transaction: under load,
+// a commit costs the server little more than what it writes.
 //
-// Nothing has to run for that in between: whoever leaves a lane has the first that
-// waits lead the others.
+// This needs no goroutine in between: whoever leaves a lane makes the first
+// waiting commit the leader of the others.
 type lanes struct {
 	b *Backend
 
@@ -26,25 +26,25 @@ type lanes struct {
 }
 
 const (
-	maxLanes = 4  // at work: a quarter of the connections, and more than keep the server busy
-	maxLoads = 16 // that go together
+	maxLanes = 4  // in use: a quarter of the connections, and enough to keep the server busy
+	maxLoads = 16 // sent together
 
-	// patience is for how long a lane is kept.
+	// patience is how long a lane is held.
 	patience = 100 * time.Millisecond
 )
 
-// load is what is sent for one commit.
+// load is the data that is sent for one commit.
 type load struct {
 	ctx   context.Context //nolint:containedctx // of whoever waits for it
 	order string          // see together
 	parts []part
-	leads chan struct{} // closed when it is to lead those that wait
+	leads chan struct{} // closed when this load must lead the waiting ones
 	sent  chan struct{} // closed when it was sent
-	err   error         // then
+	err   error         // the result, once it was sent
 }
 
 // carry sends the statements of one commit as one transaction, in one round trip.
-// Rows are locked in the order of what is said to be theirs.
+// Rows are locked in the order that order defines.
 func (l *lanes) carry(ctx context.Context, order string, parts ...part) error {
 	l.mu.Lock()
 	if l.busy < maxLanes {
@@ -58,7 +58,7 @@ func (l *lanes) carry(ctx context.Context, order string, parts ...part) error {
 	l.mu.Unlock()
 	select {
 	case <-w.leads:
-		go l.lead(w) // which may take longer than this one waits
+		go l.lead(w) // the transaction may outlast this caller
 	case <-w.sent:
 	case <-ctx.Done():
 		if !l.withdraw(w) {
@@ -73,8 +73,8 @@ func (l *lanes) carry(ctx context.Context, order string, parts ...part) error {
 	}
 }
 
-// withdraw takes back a load for which nobody waits any more. It reports false if it
-// is one that is to lead.
+// withdraw removes a load whose caller has stopped waiting. It returns false if
+// the load has become the leader.
 func (l *lanes) withdraw(w *load) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -89,8 +89,8 @@ func (l *lanes) withdraw(w *load) bool {
 	}
 }
 
-// leaveSoon gives what leaves a lane. It is also left when it takes long: a commit may
-// wait for a row that somebody else holds, and must not hold up those behind it.
+// leaveSoon returns the function that leaves a lane. The lane is also left after a
+// timeout: a commit may wait for a locked row and must not block those behind it.
 func (l *lanes) leaveSoon() (leave func()) {
 	once := sync.OnceFunc(l.leave)
 	timer := time.AfterFunc(patience, once)
@@ -100,7 +100,7 @@ func (l *lanes) leaveSoon() (leave func()) {
 	}
 }
 
-// leave leaves a lane to those that wait.
+// leave passes a lane to the waiting loads.
 func (l *lanes) leave() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -113,7 +113,7 @@ func (l *lanes) leave() {
 	close(w.leads)
 }
 
-// lead sends a load, and with it those that wait.
+// lead sends a load together with those that wait.
 func (l *lanes) lead(w *load) {
 	defer l.leaveSoon()()
 	l.mu.Lock()
@@ -133,14 +133,14 @@ func (l *lanes) lead(w *load) {
 	}
 }
 
-// errAlone says that a commit went together with others and that one of them failed:
-// it has to go alone.
+// errAlone reports that a commit was sent with others and one of them failed: it
+// has to be sent alone.
 var errAlone = fmt.Errorf("%w, alone", errAgain)
 
-// together sends several loads as one transaction. If one of them fails, all have to
-// go alone, which tells them apart.
+// together sends several loads as one transaction. If one of them fails, each has
+// to be sent alone, which shows the cause.
 func (l *lanes) together(loads []*load) error {
-	// Two that lock the same rows in another order would wait for each other.
+	// Transactions that lock the same rows in different orders would deadlock.
 	slices.SortFunc(loads, func(a, b *load) int { return strings.Compare(a.order, b.order) })
 	parts := []part{{query: impatient}}
 	for _, w := range loads {
@@ -155,7 +155,7 @@ func (l *lanes) together(loads []*load) error {
 	return err
 }
 
-// whileAny is a context that ends when nobody waits for any of the loads.
+// whileAny returns a context that ends when no caller waits for any of the loads.
 func whileAny(loads []*load) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var waiting atomic.Int64
@@ -176,5 +176,6 @@ func whileAny(loads []*load) (context.Context, context.CancelFunc) {
 	}
 }
 
-// impatient keeps one whose row is held by somebody else from holding up all others.
+// impatient bounds the wait for a locked row, so that it does not block the other
+// commits.
 const impatient = "SELECT set_config('lock_timeout', '100ms', true)"

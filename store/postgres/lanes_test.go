@@ -10,7 +10,8 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// crowd is sessions that commit at the same time, many more than there are lanes.
+// crowd returns sessions that commit at the same time, many more than there are
+// lanes.
 func crowd(t *testing.T, b *Backend) []*runner {
 	t.Helper()
 	out := make([]*runner, 8*maxLanes)
@@ -23,8 +24,9 @@ func crowd(t *testing.T, b *Backend) []*runner {
 	return out
 }
 
-// TestLanesFailures has some of many sessions commit what an index refuses, which
-// fails whatever goes together with it: the others' commits are made, once.
+// TestLanesFailures lets some of many sessions make commits that an index refuses,
+// which fails everything sent with them: the commits of the others are applied,
+// once.
 func TestLanesFailures(t *testing.T) {
 	t.Parallel()
 	const rounds = 20
@@ -59,9 +61,9 @@ func TestLanesFailures(t *testing.T) {
 	}
 }
 
-// TestLanesHeldUp has somebody hold the rows of more sessions than there are lanes:
-// the commits of all others are made nevertheless. Those of the held ones are given
-// up by whoever asked for them, and made when they are asked for again.
+// TestLanesHeldUp locks the rows of more sessions than there are lanes: the
+// commits of all others are applied nevertheless. The callers give up the commits
+// of the locked sessions, which succeed when they are repeated.
 func TestLanesHeldUp(t *testing.T) {
 	t.Parallel()
 	b := openTest(t)
@@ -96,14 +98,14 @@ func TestLanesHeldUp(t *testing.T) {
 			}
 		})
 	}
-	done.Wait() // whatever the held ones wait for
+	done.Wait() // regardless of the locked ones
 	cancel()
 	stuck.Wait()
 	if err := lock.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	for i, r := range all[:held] {
-		r.step-- // what was given up may be made yet
+		r.step-- // the abandoned commit may still be applied
 		if err := r.commit(t.Context()); err != nil {
 			t.Errorf("session %d, which was held: %v", i, err)
 		}

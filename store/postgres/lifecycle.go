@@ -10,7 +10,7 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// newHeader is the row of a session that is to be created.
+// newHeader returns the row of a session to create.
 func (s *sessions) newHeader(state *session.State, number int64, now time.Time) *header {
 	h := &header{State: state.Born(s.tenant, now), number: number, now: now}
 	h.Version = 1
@@ -19,8 +19,8 @@ func (s *sessions) newHeader(state *session.State, number int64, now time.Time) 
 
 const nextNumberAt = `SELECT nextval('helix.session_numbers'), coalesce($1::timestamptz, clock_timestamp())`
 
-// created has a creation made again that somebody was faster with: it then finds
-// what the other made.
+// created repeats a creation if another process has created the session first: the
+// repetition then finds it.
 func (s *sessions) created(err error) error {
 	if isDuplicate(err, "sessions_by_id") {
 		return errAgain
@@ -28,7 +28,7 @@ func (s *sessions) created(err error) error {
 	return err
 }
 
-// insert queues the rows that make a session, without its custom state.
+// insert queues the rows of a session, without its custom state.
 func (s *sessions) insert(t *tx, h *header) error {
 	s.insertHeader(t, h)
 	if err := s.writeDoc(t, h); err != nil {
@@ -92,7 +92,8 @@ func (s *sessions) Load(ctx context.Context, id string) (state *session.State, e
 	return state, nil
 }
 
-// noteDamage keeps what cannot be decoded for later, when everything was read.
+// noteDamage keeps the error of a row that cannot be decoded until everything was
+// read.
 func noteDamage(damage *error, err error) error {
 	if err != nil && unlessCorrupt(err) == nil {
 		*damage = err
@@ -158,8 +159,8 @@ func (s *sessions) Clone(ctx context.Context, clone *session.Clone) (state *sess
 	return state, nil
 }
 
-// cloned finds the number of messages that a clone takes, and the version of the
-// custom state.
+// cloned returns the number of messages that a clone copies, and the version of
+// the custom state.
 func (s *sessions) cloned(ctx context.Context, t *tx, from *header, clone *session.Clone) (count int, version int64, err error) {
 	count, version = from.MessageCount, from.Version
 	switch n := clone.MessageCount; {
@@ -188,8 +189,9 @@ func (s *sessions) cloned(ctx context.Context, t *tx, from *header, clone *sessi
 	return count, version, nil
 }
 
-// ownedByNumber are the tables whose rows are found under a session's number,
-// ownedByID those that name it, ownedByStream those under a stream's number.
+// ownedByNumber are the tables whose rows have the session's number as their key,
+// ownedByID those that have its id, ownedByStream those that have a stream's
+// number.
 var (
 	ownedByNumber = []string{
 		"DELETE FROM helix.session_docs WHERE session = ANY ($1::bigint[])",
@@ -217,10 +219,10 @@ var (
 	}
 )
 
-// Delete implements [session.Lifecycle]. The rows of the sessions go first, which
-// waits for whoever holds one; what belongs to them goes then, for nobody can add
-// to it any more. The stream that all of them write to is locked before: a commit
-// with chunks locks both in this order.
+// Delete implements [session.Lifecycle]. It deletes the sessions' rows first,
+// which waits for whoever has locked one; then nobody can add to what belongs to
+// them, and that is deleted. The stream that all of them write to is locked
+// before, because a commit with chunks locks both in this order.
 func (s *sessions) Delete(ctx context.Context, id string) (deleted []string, err error) {
 	err = s.b.transact(ctx, what(id, "delete"), func(ctx context.Context, t *tx) error {
 		t.exec(lockStream, s.tenant, id)
@@ -261,8 +263,8 @@ WHERE tenant = $1 AND parent_id = ANY ($2::text[]) AND parent_id <> ''
 ORDER BY created_at, id`
 )
 
-// deleteTree deletes the rows of a session and of all below it, whatever they say
-// of each other, level by level.
+// deleteTree deletes the rows of a session and of all sessions below it, level by
+// level, without relying on their statuses.
 func (s *sessions) deleteTree(ctx context.Context, t *tx, h *header) (numbers []int64, ids []string, err error) {
 	numbers, ids = []int64{h.number}, []string{h.ID}
 	for level := 0; level < len(ids); {

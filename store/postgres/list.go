@@ -14,17 +14,17 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// listing is the query of a [session.Query]: it reads one index, newest first,
-// chosen to be the one that leaves the least to look through, and tests the other
-// conditions on what it finds there.
+// listing is the SQL of a [session.Query]: it reads one index, newest first, and
+// tests the other conditions on the rows it finds. It uses the index that leaves
+// the fewest rows to test.
 type listing struct {
-	from  string // what is read; ages and ids are those of its first table
+	from  string // what is read; creation times and ids come from its first table
 	first string // the name of that table
 	where []string
 	args  []any
 }
 
-// arg adds a parameter and gives its place.
+// arg adds a parameter and returns its placeholder.
 func (l *listing) arg(v any) string {
 	l.args = append(l.args, v)
 	return fmt.Sprintf("$%d", len(l.args))
@@ -43,26 +43,26 @@ const (
 	fromMetadata = "helix.session_metadata d JOIN helix.sessions s ON s.number = d.session"
 	fromSessions = "helix.sessions s"
 
-	// The planner could turn EXISTS into a join that reads everybody's tags. An array is
-	// made for each session, of its own.
+	// The planner could turn EXISTS into a join that reads the tags of all sessions.
+	// The array is built for each session from its own tags.
 	hasTag      = "%s = ANY (ARRAY(SELECT x.tag FROM helix.session_tags x WHERE x.session = s.number))"
 	hasMetadata = "%[2]s = ANY (ARRAY(SELECT x.value FROM helix.session_metadata x WHERE x.session = s.number AND x.name = %[1]s))"
 	isMetadata  = "d.tenant = %s AND d.name = %s AND left(d.value, 100) = left(%s, 100) AND d.value = %s"
 )
 
-// activity is what a session is doing now, as [session.ActivityOf] has it. Indexes have
-// this very expression.
+// activity is a session's activity, as [session.ActivityOf] defines it. Indexes
+// have exactly this expression.
 const activity = `CASE s.status WHEN 'completed' THEN 'done' WHEN 'failed' THEN 'failed' WHEN 'active' THEN CASE s.run_status ` +
 	`WHEN '' THEN 'new' WHEN 'running' THEN 'running' WHEN 'completed' THEN 'done' WHEN 'failed' THEN 'failed' ` +
 	`WHEN 'interrupted' THEN 'stopped' ELSE 'waiting' END ELSE 'stopped' END`
 
-// newListing turns a query into conditions.
+// newListing builds the conditions of a query.
 func newListing(tenant string, q *session.Query) *listing {
 	l := &listing{from: fromSessions, first: "s"}
 	tags, names := q.Tags, slices.Sorted(maps.Keys(q.Metadata))
 	own := q.Activity != "" || q.UserID != "" || q.ParentID != ""
 	switch {
-	case own: // what others have the same tags on costs nothing then
+	case own: // sessions of others with the same tags cost nothing then
 		l.add("s.tenant = %s", tenant)
 	case len(tags) > 0:
 		l.from, l.first = fromTags, "d"
@@ -112,8 +112,8 @@ func (l *listing) addColumns(q *session.Query) {
 	}
 }
 
-// addColumn adds what a query asks of a column. The comparison with the literal lets
-// a sparse index be used.
+// addColumn adds the condition of a query on a column. The comparison with the
+// literal allows the planner to use a sparse index.
 func (l *listing) addColumn(c *tableColumn, q *session.Query) {
 	if c.asked == nil || c.asked(q) == "" {
 		return
@@ -135,14 +135,14 @@ func (l *listing) id() string {
 	return "d.session_id"
 }
 
-// after has the listing go on behind a position.
+// after makes the listing continue after a position.
 func (l *listing) after(at session.Position) {
 	l.add("("+l.created()+", "+l.id()+") < (%s, %s)", time.Unix(0, at.N).UTC(), at.ID)
 }
 
-// page is the query for one page, with one item more to tell that there are any.
-// The limit is part of the text: a plan that is to be good for any would not read
-// the index in its order, but sort what it finds there.
+// page returns the query for one page, with one extra item that shows whether
+// there are more. The limit is part of the text: a plan for any limit would sort
+// the rows instead of reading the index in its order.
 func (l *listing) page(limit, offset int) string {
 	text := `
 SELECT s.id, s.status, s.run_status, s.turn, s.message_count, s.created_at, s.updated_at, ` + columnNames("s.") + `
@@ -197,8 +197,8 @@ func (s *sessions) List(ctx context.Context, query session.Query) (page session.
 	return page, nil
 }
 
-// finishListing cuts off the item that only told that there are more, and adds
-// tags and metadata to the rest.
+// finishListing removes the extra item that shows whether there are more, and adds
+// tags and metadata to the others.
 func (s *sessions) finishListing(ctx context.Context, t *tx, page *session.Page[session.Summary]) error {
 	if len(page.Items) > page.Limit {
 		page.Items = page.Items[:page.Limit]

@@ -10,7 +10,7 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// locks hands out named locks, kept as rows.
+// locks stores named locks as rows.
 type locks struct{ b *Backend }
 
 const (
@@ -31,7 +31,7 @@ RETURNING token, expires_at`
 UPDATE helix.locks SET owner = '', expires_at = NULL WHERE name = $1 AND owner = $2 AND token = $3`
 )
 
-// take runs a statement that gives a lock, or nothing.
+// take runs a statement that returns a lock, or nothing.
 func (l *locks) take(ctx context.Context, what, query string, k *lock.Lock, args ...any) (ok bool, err error) {
 	err = l.b.query(ctx, what, func(rows pgx.Rows) error {
 		ok = true
@@ -60,7 +60,7 @@ func (l *locks) Renew(ctx context.Context, k lock.Lock, ttl time.Duration) (lock
 	}
 	ok, err := l.take(ctx, "renew lock "+k.Name, renewLock, &k, ttl, k.Token, l.b.clock())
 	if err == nil && !ok {
-		err = session.ErrStale.WithMessage("lock %s: %s holds it no more", k.Name, k.Owner)
+		err = session.ErrStale.WithMessage("lock %s: %s no longer holds it", k.Name, k.Owner)
 	}
 	if err != nil {
 		return lock.Lock{}, err

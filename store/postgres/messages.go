@@ -10,7 +10,7 @@ import (
 	"github.com/helixagents/helix/store/internal/stored"
 )
 
-// columns are rows as the arrays that a statement takes.
+// columns converts rows to the arrays that a statement takes.
 func columns(rows []stored.Message) (ids []string, calls, bodies [][]byte) {
 	ids, calls, bodies = make([]string, len(rows)), make([][]byte, len(rows)), make([][]byte, len(rows))
 	for i := range rows {
@@ -26,7 +26,8 @@ WHERE s.tenant = $1 AND s.id = $2
 ORDER BY m.number
 LIMIT 1`
 
-// duplicate is the error of messages of which one is in the transcript already.
+// duplicate returns the error for messages of which one is already in the
+// transcript.
 func (s *sessions) duplicate(ctx context.Context, id string, ids []string) error {
 	found := ids[0]
 	err := s.b.query(ctx, what(id, "find a message"), func(rows pgx.Rows) error { return rows.Scan(&found) },
@@ -50,8 +51,8 @@ LEFT JOIN LATERAL (
 WHERE s.tenant = $1 AND s.id = $2
 ORDER BY m.number`
 
-// selectMessagesWithin is selectMessages for those that fit into a number of bytes, at
-// least one. How long a body is the server knows without reading it.
+// selectMessagesWithin is selectMessages for messages that fit into a number of
+// bytes, at least one. The server knows the length of a body without reading it.
 const selectMessagesWithin = `
 SELECT s.message_count, m.number, m.message_id, m.body
 FROM helix.sessions s
@@ -68,8 +69,8 @@ LEFT JOIN LATERAL (
 WHERE s.tenant = $1 AND s.id = $2
 ORDER BY m.number`
 
-// messages reads up to limit messages after a number, or all, as far as they fit the
-// page, and how many the session has.
+// messages reads up to limit messages after a number, or all, as many as fit the
+// page, and the session's number of messages.
 func (s *sessions) messages(ctx context.Context, id, verb string, after int, limit any, fits session.PageRequest) (out []session.Message, total int, err error) {
 	query, args := selectMessages, []any{after, limit}
 	if fits.MaxBytes > 0 {
@@ -96,7 +97,7 @@ func (s *sessions) messages(ctx context.Context, id, verb string, after int, lim
 }
 
 // Messages implements [session.Transcripts]. Messages are numbered without gaps,
-// so a page's place is known without counting.
+// so the position of a page is known without counting.
 func (s *sessions) Messages(ctx context.Context, id string, request session.PageRequest) (page session.Page[session.Message], err error) {
 	after, err := firstOf(request)
 	if err != nil {

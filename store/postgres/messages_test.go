@@ -10,8 +10,8 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// TestPageReadsWhatItShows wants a page that is bounded in bytes to fetch about as
-// many from the server.
+// TestPageReadsWhatItShows requires that a page with a limit in bytes fetches
+// about as many from the server.
 func TestPageReadsWhatItShows(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()

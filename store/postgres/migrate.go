@@ -19,8 +19,8 @@ var migrationFiles embed.FS
 
 func migrations() ([]migrate.Step, error) { return migrate.Steps(migrationFiles, "migrations") }
 
-// Migrations lists the steps of the tables, those that the database has and those
-// that it lacks. It changes nothing.
+// Migrations lists the migrations that the database has and those that it lacks.
+// It changes nothing.
 func Migrations(config Config) ([]store.Migration, error) {
 	steps, err := migrations()
 	if err != nil {
@@ -50,17 +50,17 @@ CREATE TABLE IF NOT EXISTS helix.migrations (
 	insertMigration = `
 INSERT INTO helix.migrations (number, name, applied_at, readable_from) VALUES ($1, $2, now(), $3)`
 
-	// One of the processes that open a database at once does the work.
+	// If several processes open a database at once, one of them does the work.
 	lockMigrations = `
 SELECT pg_advisory_xact_lock(hashtextextended('helix migrations ' || $1, 0))`
 )
 
-// migrationLimit is how long bringing the tables up to date may take, and waiting
-// for another process that does.
+// migrationLimit is how long migrating the tables may take, including the wait for
+// another process that does.
 const migrationLimit = 10 * time.Minute
 
-// bringUp brings the tables up to date, all in one transaction: where it fails,
-// nothing was made. ctx is only for finding out whether there is anything to do.
+// bringUp applies missing migrations in one transaction: if it fails, nothing has
+// changed. ctx only bounds the check whether there is anything to do.
 func (b *Backend) bringUp(ctx context.Context, conn *pgx.Conn) error {
 	steps, err := migrations()
 	if err != nil {
@@ -76,15 +76,16 @@ func (b *Backend) bringUp(ctx context.Context, conn *pgx.Conn) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), migrationLimit)
 	defer cancel()
 	if err = b.apply(ctx, conn, steps); errors.Is(err, context.DeadlineExceeded) {
-		return session.ErrUnavailable.WithCause(err, "the database's tables could not be brought up to date within %s: look for transactions that hold them",
+		return session.ErrUnavailable.WithCause(err, "the database's tables could not be migrated within %s: look for transactions that lock them",
 			migrationLimit)
 	}
 	return err
 }
 
-// apply makes the steps that are missing.
+// apply applies the missing migrations.
 func (b *Backend) apply(ctx context.Context, conn *pgx.Conn, steps []migrate.Step) error {
-	// What is read once the lock is held must be what whoever held it has left.
+	// A read after the lock was acquired must see what the previous holder has
+	// written.
 	tx, err := conn.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
 	if err != nil {
 		return err
@@ -93,7 +94,7 @@ func (b *Backend) apply(ctx context.Context, conn *pgx.Conn, steps []migrate.Ste
 	if _, err := tx.Exec(ctx, lockMigrations, b.config.Schema); err != nil {
 		return err
 	}
-	at, err := b.level(ctx, conn) // another process may have been faster
+	at, err := b.level(ctx, conn) // another process may have done it
 	if err != nil {
 		return err
 	}
@@ -107,7 +108,7 @@ func (b *Backend) apply(ctx context.Context, conn *pgx.Conn, steps []migrate.Ste
 		}
 	}
 	for _, step := range missing {
-		// A text without parameters may hold several statements in the simple protocol.
+		// In the simple protocol a text without parameters may contain several statements.
 		if _, err := tx.Exec(ctx, b.sql(step.Text), pgx.QueryExecModeSimpleProtocol); err != nil {
 			return fmt.Errorf("migration %s: %w", step.Name, err)
 		}
@@ -118,7 +119,7 @@ func (b *Backend) apply(ctx context.Context, conn *pgx.Conn, steps []migrate.Ste
 	return tx.Commit(ctx)
 }
 
-// createSchema makes the schema unless somebody with the right to has made it.
+// createSchema creates the schema unless it exists.
 func (b *Backend) createSchema(ctx context.Context, tx pgx.Tx) error {
 	var exists bool
 	err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1)", b.config.Schema).Scan(&exists)
@@ -134,8 +135,7 @@ func (b *Backend) createSchema(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// level tells how far the database has come: nowhere if it has no table that says
-// so.
+// level reads which migrations the database has: none if it has no table for them.
 func (b *Backend) level(ctx context.Context, conn *pgx.Conn) (at migrate.Level, err error) {
 	exists, err := b.hasMigrations(ctx, conn)
 	if err != nil || !exists {
@@ -149,7 +149,7 @@ func (b *Backend) level(ctx context.Context, conn *pgx.Conn) (at migrate.Level, 
 const selectReadable = `
 SELECT coalesce(max(readable_from), 0) FROM helix.migrations`
 
-// noteLevel takes in which programs can use the database.
+// noteLevel records which programs can use the database.
 func (b *Backend) noteLevel(rows pgx.Rows) error {
 	var from int
 	if err := rows.Scan(&from); err != nil {
@@ -166,7 +166,7 @@ func (b *Backend) hasMigrations(ctx context.Context, conn interface {
 	return exists, err
 }
 
-// readMigrations lists the steps that the database has.
+// readMigrations lists the migrations that the database has.
 func (b *Backend) readMigrations(ctx context.Context) ([]store.Migration, error) {
 	exists, err := b.hasMigrations(ctx, b.pool)
 	if err != nil || !exists {

@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// changed tells readers of a stream, here and in other processes, that it has
+// changed notifies readers of a stream, here and in other processes, that it has
 // changed.
 func (b *Backend) changed(key streamKey) {
 	b.watch.hub.Notify(key)
@@ -24,16 +24,16 @@ const channelPrefix = "helix_streams_"
 // channel is the notification channel of the configured schema.
 func (b *Backend) channel() string { return channelPrefix + b.config.Schema }
 
-// quiet is how long streams that change are gathered before other processes are
-// told: notifying takes a lock that all transactions of the server that notify
-// share, so it is no part of a write and happens seldom.
+// quiet is how long changed streams are collected before other processes are
+// notified: NOTIFY takes a lock that all notifying transactions of the server
+// share, so it is not part of a write and happens rarely.
 const quiet = 5 * time.Millisecond
 
-// maxPayload is how many bytes a notification may have, less some.
+// maxPayload is the maximum size of a notification in bytes, with some margin.
 const maxPayload = 7900
 
-// notifier tells other processes which streams have changed: at once if nothing
-// was told for a while, else what has gathered meanwhile.
+// notifier tells other processes which streams have changed: immediately if it was
+// idle, otherwise with what has been collected since.
 type notifier struct {
 	b      *Backend
 	wake   chan struct{}
@@ -66,7 +66,7 @@ func (n *notifier) add(key streamKey) {
 	}
 }
 
-// take gives what has changed, as payloads.
+// take returns what has changed, as payloads.
 func (n *notifier) take() (payloads []string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -105,7 +105,8 @@ func (n *notifier) work(ctx context.Context) {
 	}
 }
 
-// send tells what has changed. Whoever misses it finds it by polling.
+// send sends what has changed. A process that misses it finds the changes by
+// polling.
 func (n *notifier) send(ctx context.Context) {
 	payloads := n.take()
 	if len(payloads) == 0 {
@@ -114,12 +115,12 @@ func (n *notifier) send(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	if _, err := n.b.pool.Exec(ctx, "SELECT pg_notify($1, p) FROM unnest($2::text[]) p", n.b.channel(), payloads); err != nil {
-		n.b.config.Logger.DebugContext(ctx, "other processes could not be told of changed streams", "error", err)
+		n.b.config.Logger.DebugContext(ctx, "other processes could not be notified of changed streams", "error", err)
 	}
 }
 
-// listen has readers told of what other processes write, for as long as the
-// backend is open.
+// listen notifies readers of what other processes write, while the backend is
+// open.
 func (w *watch) listen(ctx context.Context) {
 	const longest = 30 * time.Second
 	for wait := time.Second; ctx.Err() == nil; wait = min(2*wait, longest) {
@@ -131,7 +132,7 @@ func (w *watch) listen(ctx context.Context) {
 		if time.Since(begun) > longest {
 			wait = time.Second
 		}
-		w.b.config.Logger.WarnContext(ctx, "changes of streams are found by polling: the connection that listens for them is lost", "error", err)
+		w.b.config.Logger.WarnContext(ctx, "the connection that listens for changes of streams was lost; readers poll for changes", "error", err)
 		w.hub.NotifyAll()
 		select {
 		case <-ctx.Done():
@@ -170,9 +171,9 @@ func (w *watch) listenOnce(ctx context.Context) error {
 	}
 }
 
-// await waits for a notification. While none arrives it makes sure now and then that
-// any could: of a connection whose other end is gone without a word, nothing is
-// heard for ever.
+// await waits for a notification. While none arrives it occasionally tests the
+// connection, because a connection whose other end has disappeared silently stays
+// silent for ever.
 func (w *watch) await(ctx context.Context, conn *pgx.Conn) (*pgconn.Notification, error) {
 	for {
 		waiting, cancel := context.WithTimeout(ctx, w.silence)

@@ -23,7 +23,7 @@ const oldest = 14
 func newPool(ctx context.Context, c *Config) (*pgxpool.Pool, error) {
 	config, err := pgxpool.ParseConfig(c.URL)
 	if err != nil {
-		return nil, session.Invalid("database URL", "cannot be understood: %s", misread(err))
+		return nil, session.Invalid("database URL", "cannot be parsed: %s", misread(err))
 	}
 	switch {
 	case c.MaxConns > 0:
@@ -37,19 +37,19 @@ func newPool(ctx context.Context, c *Config) (*pgxpool.Pool, error) {
 	if c.Pooler {
 		config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
 	} else {
-		// Every statement has one good plan, whatever its parameters. Left to itself the
-		// server takes a plan of arrays of unknown length to be so bad that it makes a new
-		// one for every commit, which takes several times as long as the commit.
-		// It is not a parameter of the connection, which poolers refuse that do not know
-		// it.
+		// Every statement has one good plan for all parameters. By default the server
+		// estimates such a bad cost for a generic plan with arrays of unknown length that
+		// it plans every commit again, which takes several times as long as the commit.
+		// The setting is not a parameter of the connection, because poolers refuse
+		// parameters that they do not know.
 		config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
 			_, err := conn.Exec(ctx, "SET plan_cache_mode = force_generic_plan")
 			return err
 		}
 	}
-	// By default a connection that was idle for a second is asked for a sign of life,
-	// which a step would pay for with a round trip. One that has died since is found
-	// out by its first use, which then fails as retryable.
+	// By default the pool pings a connection that was idle for a second, which would
+	// cost a step a round trip. A connection that has died is detected by its first
+	// use, which then fails as retryable.
 	config.ShouldPing = func(_ context.Context, p pgxpool.ShouldPingParams) bool { return p.IdleDuration > time.Minute }
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
@@ -58,8 +58,8 @@ func newPool(ctx context.Context, c *Config) (*pgxpool.Pool, error) {
 	return pool, nil
 }
 
-// prepare checks the server and brings the tables up to date, which alone may take
-// longer than ctx lasts.
+// prepare checks the server and migrates the tables. Only the migration may take
+// longer than ctx allows.
 func (b *Backend) prepare(ctx context.Context) error {
 	conn, err := b.pool.Acquire(ctx)
 	if err != nil {
@@ -84,7 +84,7 @@ func (b *Backend) prepare(ctx context.Context) error {
 	return b.checkRights(ctx, conn.Conn())
 }
 
-// checkServer refuses a server that is too old, or that cannot be written to.
+// checkServer returns an error if the server is too old or read-only.
 func checkServer(version int, readOnly string) error {
 	if version/10000 < oldest {
 		return session.ErrNotSupported.WithMessage("the database server is PostgreSQL %d: version %d or newer is needed", version/10000, oldest)
@@ -95,8 +95,8 @@ func checkServer(version int, readOnly string) error {
 	return nil
 }
 
-// A list of privileges would ask for any of them. Sequences of identity columns need
-// no right.
+// A list of privileges would test for any of them. Sequences of identity columns
+// need no privilege.
 const selectRights = `
 SELECT coalesce(bool_and(CASE c.relkind
     WHEN 'S' THEN has_sequence_privilege(c.oid, 'USAGE')
@@ -107,7 +107,8 @@ FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname = $1 AND c.relkind IN ('r', 'S') AND c.relname <> 'migrations'
   AND NOT EXISTS (SELECT FROM pg_depend d WHERE d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.deptype = 'i' AND c.relkind = 'S')`
 
-// checkRights refuses tables and sequences that the user may see but not use.
+// checkRights returns an error if there are tables and sequences that the user can
+// see but not use.
 func (b *Backend) checkRights(ctx context.Context, conn *pgx.Conn) error {
 	var ok bool
 	if err := conn.QueryRow(ctx, selectRights, b.config.Schema).Scan(&ok); err != nil || ok {
@@ -116,8 +117,8 @@ func (b *Backend) checkRights(ctx context.Context, conn *pgx.Conn) error {
 	return &pgconn.PgError{Severity: "ERROR", Code: stateNoRights, Message: "permission denied for the tables of schema " + b.config.Schema}
 }
 
-// openFailure says what keeps a database from being opened, and what to do about
-// it. Passwords are no part of what it says.
+// openFailure explains why a database cannot be opened and what to do about it. It
+// never contains passwords.
 func openFailure(c *Config, err error) error {
 	if e, domain := errors.AsType[*session.Error](err); domain {
 		return e
@@ -138,17 +139,17 @@ func openFailure(c *Config, err error) error {
 	return out
 }
 
-// advice is what an operator can do about an error.
+// advice returns what an operator can do about an error.
 func advice(c *Config, err error) string {
 	schema := pgx.Identifier{c.Schema}.Sanitize()
 	switch code(err) {
 	case stateBadPassword, stateNotAllowed:
 		return "the server refuses the user: check the user, the password and the server's pg_hba.conf"
 	case stateNoDatabase:
-		return "there is no such database: check the name, or create it"
+		return "the database does not exist: check the name, or create it"
 	case stateNoRights:
-		return "the user lacks rights: run GRANT CREATE ON DATABASE … TO …, or have the schema made for it with CREATE SCHEMA " + schema +
-			" AUTHORIZATION …; to use tables that another user owns it needs GRANT USAGE ON SCHEMA " + schema +
+		return "the user lacks privileges: run GRANT CREATE ON DATABASE … TO …, or create the schema for it with CREATE SCHEMA " + schema +
+			" AUTHORIZATION …; to use tables of another owner, run GRANT USAGE ON SCHEMA " + schema +
 			" TO …, GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA " + schema +
 			" TO … and GRANT USAGE ON ALL SEQUENCES IN SCHEMA " + schema + " TO …"
 	case stateReadOnly:
@@ -156,12 +157,12 @@ func advice(c *Config, err error) string {
 	case stateDiskFull:
 		return "the server's disk is full: free some space on it"
 	case stateTooManyConns:
-		return "the server takes no more connections: raise its max_connections, or lower MaxConns here"
+		return "the server has no free connections: raise its max_connections, or lower MaxConns here"
 	case stateShutdown, stateCrash, stateStarting:
 		return "the server is starting up or shutting down"
 	case "":
 		if isAddressError(err) {
-			return "there is no such host: check the URL"
+			return "the host does not exist: check the URL"
 		}
 		return fmt.Sprintf("the server cannot be reached within %s: check the address, and that it is running", c.ConnectTimeout)
 	}
@@ -175,23 +176,23 @@ func isAddressError(err error) bool {
 
 var quoted = regexp.MustCompile(`"[^"]*"`)
 
-// misread says why a URL cannot be understood, without anything that is in it: where
-// its password ends is as unclear as the rest.
+// misread explains why a URL cannot be parsed, without quoting any of it: in such
+// a URL the end of the password is unclear, too.
 func misread(err error) string {
 	text := err.Error()
-	if at := strings.LastIndex(text, "`: "); at >= 0 { // the driver shows the URL between such quotes
+	if at := strings.LastIndex(text, "`: "); at >= 0 { // the driver quotes the URL like this
 		text = text[at+len("`: "):]
 	}
 	return quoted.ReplaceAllString(text, `"…"`)
 }
 
 var (
-	urlPassword  = regexp.MustCompile(`(://[^:/@\s]*:)\S*@`) // up to the last @: one that is not escaped may be part of it
+	urlPassword  = regexp.MustCompile(`(://[^:/@\s]*:)\S*@`) // up to the last @: an unescaped one may be part of the password
 	wordPassword = regexp.MustCompile(`(?i)(password\s*=\s*)('[^']*'|\S+)`)
 )
 
-// withoutSecrets is an error's text, on one line, without the password of a URL, in
-// whatever form it may be in it.
+// withoutSecrets returns an error's text, on one line, without the password of a
+// URL, in any form.
 func withoutSecrets(url string, err error) string {
 	text := strings.Join(strings.Fields(err.Error()), " ")
 	if config, parseErr := pgx.ParseConfig(url); parseErr == nil && config.Password != "" {

@@ -55,7 +55,7 @@ func TestOpenTogether(t *testing.T) {
 	var applied int
 	err = backends[0].query(t.Context(), "count", func(rows pgx.Rows) error { return rows.Scan(&applied) }, "SELECT count(*) FROM helix.migrations")
 	if steps, _ := migrations(); err != nil || applied != len(steps) {
-		t.Errorf("%d of %d migrations are noted, %v", applied, len(steps), err)
+		t.Errorf("%d of %d migrations are recorded, %v", applied, len(steps), err)
 	}
 }
 
@@ -83,7 +83,7 @@ func TestNewerDatabase(t *testing.T) {
 	}
 }
 
-// at changes the URL of the test database.
+// at returns the URL of the test database with a change.
 func at(t *testing.T, change func(*url.URL)) string {
 	t.Helper()
 	u, err := url.Parse(DatabaseForTest(t))
@@ -94,7 +94,8 @@ func at(t *testing.T, change func(*url.URL)) string {
 	return u.String()
 }
 
-// silent is the address of a server that accepts connections and says nothing.
+// silent returns the address of a server that accepts connections and never
+// answers.
 func silent(t *testing.T) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -108,7 +109,7 @@ func silent(t *testing.T) string {
 func TestOpenRefuses(t *testing.T) {
 	t.Parallel()
 	const secret = "s3cr3t-word"
-	role := SchemaForTest(t) // a name that nobody else uses
+	role := SchemaForTest(t) // a unique name
 	execTest(t, "CREATE ROLE "+role+" LOGIN PASSWORD '"+secret+"'")
 	t.Cleanup(func() { execTest(t, "DROP ROLE "+role) })
 	foreign := openTest(t).config.Schema
@@ -135,7 +136,7 @@ func TestOpenRefuses(t *testing.T) {
 			Config{URL: "postgres://u:" + secret + "@" + silent(t) + "/x", ConnectTimeout: time.Second}, session.ErrUnavailable, "check the address",
 		},
 		"missing database": {
-			Config{URL: at(t, func(u *url.URL) { u.Path = "/no_such_database" })}, session.ErrUnavailable, "no such database",
+			Config{URL: at(t, func(u *url.URL) { u.Path = "/no_such_database" })}, session.ErrUnavailable, "the database does not exist",
 		},
 		"missing user": {
 			Config{URL: at(t, func(u *url.URL) { u.User = url.UserPassword("no_such_user", secret) })}, session.ErrUnavailable, "check the user",
@@ -152,7 +153,7 @@ func TestOpenRefuses(t *testing.T) {
 			t.Errorf("%s: got %v, want %v that says %q", name, err, c.want, c.says)
 		}
 		if err != nil && strings.Contains(err.Error(), secret) {
-			t.Errorf("%s: the error tells the password: %v", name, err)
+			t.Errorf("%s: the error contains the password: %v", name, err)
 		}
 		if took := time.Since(begun); took > 6*time.Second {
 			t.Errorf("%s: it took %v", name, took)
@@ -162,12 +163,12 @@ func TestOpenRefuses(t *testing.T) {
 	b := openTest(t)
 	err := b.query(t.Context(), "count", func(rows pgx.Rows) error { return rows.Scan(&made) }, "SELECT count(*) FROM pg_namespace WHERE nspname = $1", role)
 	if err != nil || made != 0 {
-		t.Errorf("%d schemas were made by openings that failed, %v", made, err)
+		t.Errorf("%d schemas were created by failed openings, %v", made, err)
 	}
 }
 
-// TestOldServer tells a server's version from what it says, for none so old is at
-// hand.
+// TestOldServer passes a version number to the check, because no such old server
+// is available.
 func TestOldServer(t *testing.T) {
 	t.Parallel()
 	err := checkServer(130011, "off")
@@ -179,7 +180,7 @@ func TestOldServer(t *testing.T) {
 	}
 }
 
-// TestServerErrors says what operators are told of what the server says.
+// TestServerErrors checks the messages that operators get for the server's errors.
 func TestServerErrors(t *testing.T) {
 	t.Parallel()
 	b := openTest(t)
@@ -190,9 +191,9 @@ func TestServerErrors(t *testing.T) {
 		stateDiskFull:     {"disk is full", true},
 		stateReadOnly:     {"read-only", true},
 		stateTooManyConns: {"max_connections", true},
-		stateNoRights:     {"lacks a right", false},
+		stateNoRights:     {"lacks a privilege", false},
 		stateShutdown:     {"unavailable", true},
-		stateLockTimeout:  {"somebody else", true},
+		stateLockTimeout:  {"another transaction", true},
 		"21000":           {"refused the statement", false},
 		"42601":           {"refused the statement", false},
 	} {
@@ -211,7 +212,7 @@ func TestServerErrors(t *testing.T) {
 	}
 }
 
-// TestDataErrors has what the data is to blame for refused for good.
+// TestDataErrors requires that errors caused by the data are not retryable.
 func TestDataErrors(t *testing.T) {
 	t.Parallel()
 	b := openTest(t)
@@ -248,7 +249,7 @@ func TestDataErrors(t *testing.T) {
 	}
 }
 
-// TestSlowMigration has another process bring the tables up to date for longer than
+// TestSlowMigration lets another process migrate the tables for longer than
 // connecting may take.
 func TestSlowMigration(t *testing.T) {
 	t.Parallel()
@@ -286,7 +287,8 @@ func TestSlowMigration(t *testing.T) {
 	}
 }
 
-// TestRights refuses tables, and a sequence, of which the user lacks one right.
+// TestRights requires an error for tables, and a sequence, for which the user
+// lacks one privilege.
 func TestRights(t *testing.T) {
 	t.Parallel()
 	schema, role := openTest(t).config.Schema, SchemaForTest(t)
@@ -301,7 +303,7 @@ func TestRights(t *testing.T) {
 		if err == nil {
 			_ = b.Close()
 		}
-		if !errors.Is(err, session.ErrUnavailable) || !strings.Contains(err.Error(), "lacks rights") {
+		if !errors.Is(err, session.ErrUnavailable) || !strings.Contains(err.Error(), "lacks privileges") {
 			t.Errorf("without %s: %v", grant, err)
 		}
 		if sequence, ok := strings.CutPrefix(grant, "USAGE ON SEQUENCE "); ok {
@@ -320,7 +322,7 @@ func TestRights(t *testing.T) {
 	}
 }
 
-// TestLongSchema has notifications sent under the longest name that is taken.
+// TestLongSchema sends notifications with the longest allowed name of a schema.
 func TestLongSchema(t *testing.T) {
 	t.Parallel()
 	name := SchemaForTest(t)
@@ -332,8 +334,8 @@ func TestLongSchema(t *testing.T) {
 	}
 }
 
-// TestConnectTimeout has a server not answer in time: that is not the end of the
-// caller's context, though the driver says it in the same words.
+// TestConnectTimeout uses a server that does not answer in time: that is not the
+// end of the caller's context, although the driver reports it with the same text.
 func TestConnectTimeout(t *testing.T) {
 	t.Parallel()
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
@@ -351,7 +353,7 @@ func TestConnectTimeout(t *testing.T) {
 		t.Fatalf("the driver says %v", err)
 	}
 	if !isLost(err) {
-		t.Error("it is not taken for lost")
+		t.Error("it does not count as lost")
 	}
 	if err := openTest(t).failure("commit", err); !errors.Is(err, session.ErrUnavailable) || !session.IsRetryable(err) {
 		t.Errorf("got %v", err)

@@ -17,8 +17,8 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// queries lists what a listing, a sweep or a turn asks, by name. None may look
-// through a table.
+// queries lists the queries of listings, sweeps and turns by name. None may scan a
+// table.
 func queries(s *sessions) map[string]string {
 	out := map[string]string{
 		"header": selectHeader, "lock": lockHeader, "renew tree": renewTree, "release tree": releaseTree, "child sessions": selectChildSessions,
@@ -70,7 +70,7 @@ func inboxQueries() map[string]session.WaitingQuery {
 	}
 }
 
-// changes are commits with a part of every kind, of one row and of several.
+// changes are commits with parts of every kind, with one row and with several.
 func changes() map[string]session.Change {
 	message := func(id string) session.Message { return session.Message{ID: id, Role: session.RoleUser} }
 	op := func(kind session.OpKind, key string) session.Op {
@@ -122,7 +122,7 @@ func listings() map[string]session.Query {
 	}
 }
 
-// populate fills the tables as a deployment of some age has them: many tenants,
+// populate fills the tables like those of a deployment in use: many tenants,
 // sessions with rows of every kind, few of them due.
 var populate = []string{
 	`
@@ -170,8 +170,9 @@ func openPopulated(t *testing.T) *Backend {
 	return b
 }
 
-// TestListingsOfAUser wants lists of one user's sessions to read none of other
-// users', and lists by activity to read none that do something else.
+// TestListingsOfAUser requires that listings of one user's sessions read no
+// sessions of other users, and that listings by activity read only sessions with
+// that activity.
 func TestListingsOfAUser(t *testing.T) {
 	t.Parallel()
 	b := openPopulated(t)
@@ -186,13 +187,13 @@ func TestListingsOfAUser(t *testing.T) {
 			plan := explain(t, b, query)
 			if !strings.Contains(plan, index) || strings.Contains(plan, "_by_tag") || strings.Contains(plan, "_by_value") ||
 				strings.Contains(plan, "Seq Scan") || strings.Contains(plan, "Join") {
-				t.Errorf("%s: the plan is not to read %s alone\n%s\n%s", name, index, query, plan)
+				t.Errorf("%s: the plan does not read only %s\n%s\n%s", name, index, query, plan)
 			}
 		}
 	}
 }
 
-// TestWaitingPlans wants the calls that wait to be read from the indexes of those, in
+// TestWaitingPlans requires that waiting calls are read from their indexes, in
 // their order.
 func TestWaitingPlans(t *testing.T) {
 	t.Parallel()
@@ -208,14 +209,14 @@ func TestWaitingPlans(t *testing.T) {
 		for _, query := range []string{first, next} {
 			plan := explain(t, b, query)
 			if !strings.Contains(plan, index) || strings.Contains(plan, "Sort") || strings.Contains(plan, "Seq Scan") {
-				t.Errorf("%s: the plan is not to read %s in its order\n%s\n%s", name, index, query, plan)
+				t.Errorf("%s: the plan does not read %s in its order\n%s\n%s", name, index, query, plan)
 			}
 		}
 	}
 }
 
-// TestCommitsIgnoreRunning wants commits to find their session by its id, also before
-// the tables were analyzed, when all indexes look alike.
+// TestCommitsIgnoreRunning requires that commits find their session by its id,
+// even before the tables were analyzed, when all indexes look alike.
 func TestCommitsIgnoreRunning(t *testing.T) {
 	t.Parallel()
 	b := openTest(t)
@@ -229,7 +230,7 @@ func TestCommitsIgnoreRunning(t *testing.T) {
 	}
 }
 
-// TestQueryPlans reads the plans that connections of the backend make.
+// TestQueryPlans checks the plans that the backend's connections use.
 func TestQueryPlans(t *testing.T) {
 	t.Parallel()
 	b := openPopulated(t)
@@ -248,8 +249,7 @@ func TestQueryPlans(t *testing.T) {
 
 var place = regexp.MustCompile(`\$(\d+)`)
 
-// explain is the plan of a query, as the server keeps it for whatever parameters
-// there may be.
+// explain returns the generic plan of a query.
 func explain(t *testing.T, b *Backend, text string) string {
 	t.Helper()
 	places := 0

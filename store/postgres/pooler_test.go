@@ -8,8 +8,8 @@ import (
 	"github.com/helixagents/helix/store/storetest"
 )
 
-// TestPooler holds the backend to everything behind a real PgBouncer in
-// transaction mode, with fewer connections of the server than clients.
+// TestPooler runs the store suite behind a real PgBouncer in transaction mode,
+// with fewer server connections than clients.
 func TestPooler(t *testing.T) {
 	t.Parallel()
 	pooler := testserver.StartPgBouncer(t, postgres.DatabaseForTest(t), "pool_mode=transaction", "default_pool_size=4")

@@ -19,56 +19,57 @@ import (
 	"github.com/helixagents/helix/stream"
 )
 
-// Config says which database a backend keeps its data in and how.
+// Config says where and how a backend stores its data.
 type Config struct {
 	// URL is the database, as a connection URL or a keyword=value string. Required
 	// unless Pool is set.
 	URL string
-	// Pool is a pool of connections to use instead of one of the backend's own. It
-	// stays open when the backend is closed. Its connections should have the setting
-	// plan_cache_mode at force_generic_plan, without which commits are slower; a pool
-	// that is to work behind a pooler must have been configured for that.
+	// Pool is a pool of connections to use instead of one that the backend opens. It
+	// stays open when the backend is closed. Its connections should set
+	// plan_cache_mode to force_generic_plan; without it commits are slower. A pool
+	// behind a pooler must be configured for that.
 	Pool *pgxpool.Pool
-	// Schema is the schema that holds the backend's tables, made if it does not
+	// Schema is the schema of the backend's tables, which is created if it does not
 	// exist. Defaults to helix.
 	Schema string
-	// MaxConns is the number of connections the pool may open, not counting the one
-	// that listens. Defaults to what the URL says, else to 16.
+	// MaxConns is the number of connections that the pool may open, not counting the
+	// one that listens. Defaults to the value in the URL, or to 16.
 	MaxConns int
-	// Pooler says that the URL leads to a pooler, such as PgBouncer in transaction
-	// mode, that gives a connection of the server to a client for a transaction only.
-	// Statements are then not kept prepared, and nothing is listened for.
+	// Pooler says that the URL addresses a pooler that gives clients a server
+	// connection only for a transaction, such as PgBouncer in transaction mode.
+	// Statements are then not prepared, and LISTEN is not used.
 	Pooler bool
-	// NoListen has readers of streams poll for what other processes wrote, instead of
-	// being told by LISTEN.
+	// NoListen makes readers of streams poll for writes of other processes instead of
+	// using LISTEN.
 	NoListen bool
-	// PollInterval is how often readers of streams look for what other processes
-	// wrote while nothing is listened for. Defaults to 100 milliseconds.
+	// PollInterval is how often readers of streams check for writes of other processes
+	// while LISTEN is not used. Defaults to 100 milliseconds.
 	PollInterval time.Duration
-	// ConnectTimeout is how long opening waits for the server. Bringing the tables up to
-	// date, or waiting for another process that does, may take longer. Defaults to 5
+	// ConnectTimeout is how long opening waits for the server. Migrating the tables,
+	// or waiting for another process that does, may take longer. Defaults to 5
 	// seconds.
 	ConnectTimeout time.Duration
-	// Clock is the store's clock, on which leases and deadlines run. Defaults to that
-	// of the database server, which all processes share.
+	// Clock is the store's clock, which leases and deadlines use. Defaults to that of
+	// the database server, which all processes share.
 	Clock func() time.Time
-	// NoMigrate refuses a database whose tables are not up to date instead of bringing
-	// them there: "helix migrate up" then does, perhaps as a user with more rights.
+	// NoMigrate refuses a database whose tables are not up to date instead of
+	// migrating them; run "helix migrate up" instead, if necessary as a user with more
+	// privileges.
 	NoMigrate bool
-	// Logger is told of faults that no caller sees. Defaults to none.
+	// Logger receives faults that no caller sees. Defaults to none.
 	Logger *slog.Logger
 	// MaxChunk is the largest encoded chunk of a stream, in bytes. Defaults to
 	// stream.DefaultMaxChunk.
 	MaxChunk int
 }
 
-// Backend keeps everything in one schema of a database. It implements
+// Backend stores everything in one schema of a database. It implements
 // [store.Backend].
 type Backend struct {
 	config    Config
 	pool      *pgxpool.Pool
-	renewed   atomic.Int64 // when all its connections were last made anew
-	queries   sync.Map     // as they are written here → for the configured schema
+	renewed   atomic.Int64 // when all its connections were last renewed
+	queries   sync.Map     // query text → query for the configured schema
 	texts     sync.Map     // shape → the text of its statement, for the configured schema
 	watch     *watch
 	notifier  *notifier
@@ -84,7 +85,7 @@ var _ store.Backend = (*Backend)(nil)
 // Open opens the database at a URL, with default settings.
 func Open(url string) (*Backend, error) { return OpenConfig(Config{URL: url}) }
 
-// OpenConfig opens a database and brings its tables up to date.
+// OpenConfig opens a database and migrates its tables if necessary.
 func OpenConfig(config Config) (*Backend, error) {
 	b, err := connect(config, (*Backend).prepare)
 	if err != nil {
@@ -96,7 +97,7 @@ func OpenConfig(config Config) (*Backend, error) {
 	return b, nil
 }
 
-// connect makes a backend that can be used once first has prepared it.
+// connect returns a backend after first has prepared it.
 func connect(config Config, first func(*Backend, context.Context) error) (*Backend, error) {
 	if err := config.complete(); err != nil {
 		return nil, err
@@ -125,7 +126,7 @@ func connect(config Config, first func(*Backend, context.Context) error) (*Backe
 	return b, nil
 }
 
-// complete checks the configuration and fills in what was left out.
+// complete checks the configuration and fills in defaults.
 func (c *Config) complete() error {
 	if c.URL == "" && c.Pool == nil {
 		return session.Invalid("database URL", "must not be empty")
@@ -152,11 +153,11 @@ func (c *Config) complete() error {
 	return nil
 }
 
-// maxSchema is how long the name of a schema may be: with what goes before it, it
-// names a channel, for which the server takes 63 bytes.
+// maxSchema is the maximum length of a schema's name: with its prefix it names a
+// channel, for which the server allows 63 bytes.
 const maxSchema = 63 - len(channelPrefix)
 
-// checkSchema holds a schema to what needs no escaping between quotes, in an
+// checkSchema returns an error if the name would need escaping in a quoted
 // identifier or a text.
 func checkSchema(name string) error {
 	if len(name) > maxSchema || strings.HasPrefix(name, "pg_") {
@@ -166,7 +167,7 @@ func checkSchema(name string) error {
 		switch {
 		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '_', c == '-':
 		default:
-			return session.Invalid("schema", "%q may hold only letters, digits, _ and -", name)
+			return session.Invalid("schema", "%q may contain only letters, digits, _ and -", name)
 		}
 	}
 	return nil
@@ -208,8 +209,8 @@ func (b *Backend) closed() bool {
 	}
 }
 
-// sql is a query for the configured schema. Queries are written for one called
-// helix.
+// sql returns a query for the configured schema. Queries are written for a schema
+// called helix.
 func (b *Backend) sql(query string) string {
 	if b.config.Schema == "helix" {
 		return query
@@ -222,8 +223,8 @@ func (b *Backend) sql(query string) string {
 	return out
 }
 
-// clock is the parameter for the store's time: what the configured clock says, or
-// nil, for which queries use the server's.
+// clock returns the parameter for the store's time: the time of the configured
+// clock, or nil, for which queries use the server's time.
 func (b *Backend) clock() any {
 	if b.config.Clock == nil {
 		return nil
@@ -231,9 +232,9 @@ func (b *Backend) clock() any {
 	return b.config.Clock().Truncate(time.Microsecond)
 }
 
-// errClosed is what calls are told once the backend is closed.
+// errClosed returns the error of calls after the backend was closed.
 func errClosed(what string) error {
 	return session.ErrClosed.WithMessage("%s: the database is closed", what)
 }
 
-var errAgain = errors.New("the operation has to be made again")
+var errAgain = errors.New("the operation must be repeated")

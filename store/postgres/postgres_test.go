@@ -23,8 +23,8 @@ func open(t testing.TB) storetest.Harness {
 	return openConfig(t, postgres.Config{URL: postgres.DatabaseForTest(t)})
 }
 
-// TestServerClock holds the backend to everything when it runs on the server's
-// clock, for which cases have to wait.
+// TestServerClock runs the store suite with the server's clock, for which cases
+// have to wait.
 func TestServerClock(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t testing.TB) storetest.Harness {
@@ -32,7 +32,7 @@ func TestServerClock(t *testing.T) {
 	})
 }
 
-// openConfig opens a backend in a schema of its own, with a clock of the test's.
+// openConfig opens a backend in a new schema, with a clock of the test.
 func openConfig(t testing.TB, config postgres.Config) storetest.Harness {
 	return openClock(t, config, storetest.NewClock())
 }
@@ -71,7 +71,7 @@ func openClock(t testing.TB, config postgres.Config, clock *storetest.Clock) sto
 	}
 }
 
-// outdate notes a migration of which no program before it can use the result.
+// outdate records a migration whose result no earlier program can use.
 func outdate(t testing.TB, schema string) {
 	t.Helper()
 	postgres.ExecForTest(t, fmt.Sprintf("INSERT INTO %s.migrations (number, name, applied_at, readable_from) VALUES (99, 'later', now(), 99)",

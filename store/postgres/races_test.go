@@ -10,8 +10,8 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// TestFirstRequestTwice has the request that creates a session arrive several times
-// at once: all are told of the one run that was started.
+// TestFirstRequestTwice sends the request that creates a session several times at
+// once: all calls return the one run that was started.
 func TestFirstRequestTwice(t *testing.T) {
 	t.Parallel()
 	const times, n = 150, 4
@@ -27,7 +27,7 @@ func TestFirstRequestTwice(t *testing.T) {
 		for i := range n {
 			done.Go(func() {
 				<-gate
-				<-time.After(time.Duration(i*round%40) * 50 * time.Microsecond) // so that they meet in different places
+				<-time.After(time.Duration(i*round%40) * 50 * time.Microsecond) // so that they collide at different points
 				started[i], errs[i] = b.Sessions().StartRun(t.Context(), &session.StartRun{
 					SessionID: id, Create: &session.State{ID: id, Agent: "a", Status: session.Active},
 					Run: session.Run{ID: "run", Kind: session.RunExecute, RequestID: "request"}, Owner: fmt.Sprint("owner", i), TTL: time.Hour,
@@ -53,9 +53,9 @@ func TestFirstRequestTwice(t *testing.T) {
 	}
 }
 
-// TestAnsweredWhileWaiting has a call of a tree answered while the root's commit,
-// which relies on it being unanswered, waits for the row: what the commit's
-// statement saw when it began is no longer true.
+// TestAnsweredWhileWaiting answers a call of a tree while the root's commit, which
+// requires it to be unanswered, waits for the row: what the commit's statement saw
+// when it began is no longer true.
 func TestAnsweredWhileWaiting(t *testing.T) {
 	t.Parallel()
 	b := openTest(t)

@@ -9,8 +9,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// rawRow reads a row's columns one by one, which for a row of many takes a fraction
-// of the time that scanning it does. err is the first thing that went wrong.
+// rawRow reads a row's columns one by one. For a row with many columns this takes
+// a fraction of the time of scanning it. err is the first error.
 type rawRow struct {
 	rows   pgx.Rows
 	values [][]byte // nil for NULL
@@ -19,10 +19,10 @@ type rawRow struct {
 
 func (r *rawRow) null(i int) bool { return r.values[i] == nil }
 
-// text is a text column; empty for NULL.
+// text returns a text column; "" for NULL.
 func (r *rawRow) text(i int) string { return string(r.values[i]) }
 
-// int is a column of some integer type; 0 for NULL.
+// int returns a column of any integer type; 0 for NULL.
 func (r *rawRow) int(i int) int64 {
 	v := r.values[i]
 	if r.rows.FieldDescriptions()[i].Format == pgx.TextFormatCode && v != nil {
@@ -42,7 +42,7 @@ func (r *rawRow) int(i int) int64 {
 	return 0
 }
 
-// time is a timestamptz column; the zero time for NULL.
+// time returns a timestamptz column; the zero time for NULL.
 func (r *rawRow) time(i int) (t time.Time) {
 	field := &r.rows.FieldDescriptions()[i]
 	r.note(i, r.rows.Conn().TypeMap().Scan(field.DataTypeOID, field.Format, r.values[i], instant{&t}))

@@ -7,8 +7,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// TestRawRow reads columns in both formats: which one a server answers in depends
-// on how the pool sends statements.
+// TestRawRow reads columns in both formats: the format of the server's answer
+// depends on how the pool sends statements.
 func TestRawRow(t *testing.T) {
 	t.Parallel()
 	b := openTest(t)

@@ -13,7 +13,7 @@ import (
 	"github.com/helixagents/helix/stream"
 )
 
-// maxReadBytes is about how much of a stream a reader fetches at once,
+// maxReadBytes is roughly how many bytes of a stream a reader fetches at a time,
 // maxReadBatches how many batches.
 const (
 	maxReadBytes   = 256 << 10
@@ -30,7 +30,7 @@ func (s *streams) Read(ctx context.Context, id string, from int64, wait bool) it
 	}
 }
 
-// after views what a stream holds after a sequence.
+// after fills view with what a stream has after a sequence.
 func (s *streams) after(ctx context.Context, id string, from int64, view *feed.View) error {
 	h, batches, err := s.batches(ctx, id, "read", from, maxReadBatches, maxReadBytes)
 	if err != nil || h == nil {
@@ -47,8 +47,9 @@ func (s *streams) after(ctx context.Context, id string, from int64, view *feed.V
 	return nil
 }
 
-// selectBatches reads a stream and, in the same snapshot, its batches from the one
-// on that holds what follows a sequence, up to about a number of bytes.
+// selectBatches reads a stream and, in the same snapshot, its batches, starting
+// with the one that contains the chunk after a sequence, up to roughly a number of
+// bytes.
 const selectBatches = `
 SELECT` + streamColumns + `, NULL::bigint, NULL::bigint, coalesce($3::timestamptz, clock_timestamp()),
        b.first_sequence, b.last_sequence, b.at, b.body
@@ -83,8 +84,8 @@ func (s *streams) batches(ctx context.Context, id, verb string, from int64, limi
 	return h, out, err
 }
 
-// chunksOf decodes what batches hold after a sequence, up to a limit if that is
-// not 0.
+// chunksOf decodes the chunks of batches after a sequence, up to a limit if that
+// is not 0.
 func chunksOf(h *streamHead, batches []*stored.BatchRow, from int64, limit int) (items []stream.Item, err error) {
 	for _, b := range batches {
 		if err := b.Check(h.ID); err != nil {
@@ -151,7 +152,8 @@ func (s *streams) Trim(ctx context.Context, id string, policy stream.TrimPolicy)
 	if policy.KeepLast < 0 {
 		return 0, session.Invalid("chunks to keep", "%d is negative", policy.KeepLast)
 	}
-	// What is old is found before the lock is taken: it only gets more.
+	// Old chunks are searched for before the lock is taken: their number only
+	// increases.
 	number, old, err := s.oldest(ctx, id, policy)
 	if err != nil {
 		return 0, err
@@ -177,8 +179,8 @@ func (s *streams) Trim(ctx context.Context, id string, policy stream.TrimPolicy)
 	return floor, nil
 }
 
-// dropped is where a stream begins under the rules of a policy that need no look
-// at its chunks.
+// dropped returns the floor of a stream under the rules of a policy that do not
+// depend on its chunks.
 func (h *streamHead) dropped(policy stream.TrimPolicy) int64 {
 	floor := min(max(h.Floor, policy.Through), h.Last)
 	if policy.KeepLast > 0 {
@@ -187,8 +189,8 @@ func (h *streamHead) dropped(policy stream.TrimPolicy) int64 {
 	return floor
 }
 
-// oldest is the number of a stream, and the last sequence of the chunks at its
-// front that a policy drops because of their age.
+// oldest returns the number of a stream, and the last sequence of the chunks at
+// its front that a policy drops because of their age.
 func (s *streams) oldest(ctx context.Context, id string, policy stream.TrimPolicy) (number, old int64, err error) {
 	for {
 		h, batches, err := s.batches(ctx, id, "trim", old, maxReadBatches, maxReadBytes)

@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	// A server that has become a replica, or was set so, takes no writes.
+	// A server that has become a replica, or was made read-only, accepts no writes.
 	selectReady = `
 SELECT pg_is_in_recovery() OR current_setting('transaction_read_only') = 'on',
        EXISTS (SELECT FROM helix.sessions WHERE number = 0), (SELECT coalesce(max(readable_from), 0) FROM helix.migrations)`

@@ -10,8 +10,8 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// TestReady finds a server that becomes read-only, one whose tables are gone and one
-// that is gone itself not ready.
+// TestReady requires that a read-only server, one without the tables and one that
+// has stopped are not ready.
 func TestReady(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -36,22 +36,22 @@ func TestReady(t *testing.T) {
 	after := func(queries ...string) {
 		t.Helper()
 		operate(t, conn, queries...)
-		b.pool.Reset() // settings are those of new connections
+		b.pool.Reset() // the setting applies to new connections
 	}
 	ready("a server that works", "")
 	after("ALTER DATABASE postgres SET default_transaction_read_only = on")
 	ready("a server that is read-only", "read-only")
 	after("SET default_transaction_read_only = off", "ALTER DATABASE postgres SET default_transaction_read_only = off")
-	ready("a server that takes writes again", "")
+	ready("a server that accepts writes again", "")
 	after("ALTER TABLE helix.locks RENAME TO others")
-	ready("a server that does not take the write", "the backend's tables are not there")
+	ready("a server that refuses the write", "the backend's tables do not exist")
 	after("ALTER TABLE helix.others RENAME TO locks", "ALTER TABLE helix.sessions RENAME TO others")
-	ready("a server without the tables", "the backend's tables are not there")
+	ready("a server without the tables", "the backend's tables do not exist")
 	after("ALTER TABLE helix.others RENAME TO sessions")
 	ready("a server that has them again", "")
 	server.Kill()
 	var gone error
-	for range 10 { // a connection of the pool may first give the server's last words
+	for range 10 { // a connection of the pool may first return the server's last message
 		if gone = b.Ready(ctx); strings.Contains(fmt.Sprint(gone), "cannot be reached") {
 			break
 		}

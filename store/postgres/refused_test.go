@@ -13,7 +13,7 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// operator is a superuser's connection to a server of the test's own.
+// operator returns a superuser's connection to the test's own server.
 func operator(t *testing.T, server *testserver.Server) *pgx.Conn {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), server.URL())
@@ -34,7 +34,7 @@ func operate(t *testing.T, conn *pgx.Conn, queries ...string) {
 }
 
 // refuses opens a database that cannot be used: the error comes soon, says what to
-// do and no secret, and nothing was made.
+// do, contains no secret, and nothing was created.
 func refuses(t *testing.T, by *pgx.Conn, config Config, advice, secret string) {
 	t.Helper()
 	begun := time.Now()
@@ -49,17 +49,17 @@ func refuses(t *testing.T, by *pgx.Conn, config Config, advice, secret string) {
 		t.Errorf("got %v, want an error that says %q", err, advice)
 	}
 	if err != nil && secret != "" && strings.Contains(err.Error(), secret) {
-		t.Errorf("the error tells the password: %v", err)
+		t.Errorf("the error contains the password: %v", err)
 	}
 	var made bool
 	err = by.QueryRow(t.Context(), "SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = 'helix')").Scan(&made)
 	if err != nil || made {
-		t.Errorf("a schema was made: %v, %v", made, err)
+		t.Errorf("a schema was created: %v, %v", made, err)
 	}
 }
 
-// askPasswords has a server ask everybody but the superuser for a password, and
-// waits until it does.
+// askPasswords makes a server require a password from everybody but the superuser,
+// and waits until it does.
 func askPasswords(t *testing.T, conn *pgx.Conn, someone string) {
 	t.Helper()
 	var file string
@@ -112,7 +112,8 @@ func TestWrongPassword(t *testing.T) {
 	}
 }
 
-// TestReadOnlyServer finds a server read-only, and one that becomes it.
+// TestReadOnlyServer opens a read-only server, and a server that becomes
+// read-only.
 func TestReadOnlyServer(t *testing.T) {
 	t.Parallel()
 	const advice = "the primary (target_session_attrs=read-write), or end its read-only mode"
@@ -128,7 +129,7 @@ func TestReadOnlyServer(t *testing.T) {
 	t.Cleanup(func() { _ = b.Close() })
 	turn := newWireTurn(t, b)
 	operate(t, conn, "ALTER DATABASE postgres SET default_transaction_read_only = on")
-	b.pool.Reset() // connections have the setting from their beginning
+	b.pool.Reset() // the setting applies to new connections
 	begun := time.Now()
 	for what, write := range map[string]func() error{
 		"commit":             func() error { return turn.change(t.Context(), session.Change{}) },

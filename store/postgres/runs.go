@@ -28,7 +28,7 @@ func usageOf(a []int64) (u session.Usage) {
 	return u
 }
 
-// usageArg is the parameter for counts that may not have been set.
+// usageArg returns the parameter for counts that may be unset.
 func usageArg(a []int64) []int64 {
 	if a == nil {
 		return []int64{}
@@ -151,8 +151,8 @@ func (s *sessions) CurrentRun(ctx context.Context, id string) (*session.Run, err
 	return s.readRun(ctx, id, "a run", current)
 }
 
-// Runs implements [session.Runs]. Turns are contiguous, so a page's place is known
-// without counting.
+// Runs implements [session.Runs]. Turns are contiguous, so the position of a page
+// is known without counting.
 func (s *sessions) Runs(ctx context.Context, id string, request session.PageRequest) (page session.Page[session.Run], err error) {
 	after, err := firstOf(request)
 	if err != nil {
@@ -175,14 +175,14 @@ func (s *sessions) Runs(ctx context.Context, id string, request session.PageRequ
 	return page, nil
 }
 
-// firstOf is the number of items before a page of a listing whose items are
-// numbered without gaps, as far as that is known without their number.
+// firstOf returns the number of items before a page of a listing whose items are
+// numbered without gaps, as far as it is known without their total.
 func firstOf(request session.PageRequest) (int, error) {
 	const most = 1<<31 - 1
 	return request.Start(most)
 }
 
-// finishDense says where a page of items numbered 1 to total begins, and whether
+// finishDense sets where a page of items numbered 1 to total begins, and whether
 // there are items after it.
 func finishDense[T any](page *session.Page[T], request session.PageRequest, after, total int) {
 	page.Offset = after

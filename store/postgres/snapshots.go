@@ -8,16 +8,16 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// minSnapshot is how many bytes of writes may gather before a full snapshot is
-// considered: below it, replaying them costs less than a snapshot would.
+// minSnapshot is how many bytes of writes may accumulate before a full snapshot is
+// considered: below it, replaying them costs less than a snapshot.
 const minSnapshot = 4 << 10
 
-// snapshots adds snapshots of custom state where the writes since the last one
-// outweigh it, so that reading a session never costs more than a few times its
-// size. They are no part of a commit, whose cost would then depend on the state's
-// size: one goroutine adds them, after the commit. A snapshot that is not added,
-// because there are too many to do or the process ends, is asked for again by the
-// next commit or reading.
+// snapshots adds snapshots of custom state when the writes since the last one
+// outweigh it, so that the cost of reading a session stays within a few times its
+// size. They are not part of a commit, whose cost would then depend on the state's
+// size: one goroutine adds them after the commit. A snapshot that is not added,
+// because the queue is full or the process ends, is requested again by the next
+// commit or read.
 type snapshots struct {
 	b      *Backend
 	queue  chan snapshot
@@ -28,7 +28,7 @@ type snapshots struct {
 	asked map[int64]bool // sessions in the queue
 }
 
-// snapshot is a session whose custom state is to be snapped.
+// snapshot is a session whose custom state needs a snapshot.
 type snapshot struct {
 	number     int64
 	tenant, id string
@@ -46,7 +46,7 @@ func (p *snapshots) close() {
 	p.worker.Wait()
 }
 
-// consider asks for a snapshot of a session if it is worth it.
+// consider requests a snapshot of a session if it is worth it.
 func (p *snapshots) consider(number int64, tenant, id string, snapshotBytes, deltaBytes int64) {
 	if deltaBytes <= max(snapshotBytes, minSnapshot) {
 		return
@@ -82,8 +82,8 @@ func (p *snapshots) work(ctx context.Context) {
 	}
 }
 
-// A snapshot says what the state was at a version, which stays true whatever
-// happens meanwhile. The lock keeps the session from being deleted without it.
+// A snapshot is the state at a version, which stays true whatever happens in the
+// meantime. The lock prevents the session from being deleted without it.
 const addSnapshot = `
 WITH held AS (
     SELECT number FROM helix.sessions WHERE number = $1 FOR KEY SHARE
@@ -110,7 +110,7 @@ func (p *snapshots) add(ctx context.Context, at snapshot) error {
 		return t.finish(ctx)
 	})
 	if err != nil || h == nil || h.number != at.number || custom.err != nil || custom.delta == 0 {
-		return err // what cannot be rebuilt is reported to those who read it
+		return err // readers report a state that cannot be rebuilt
 	}
 	body, err := custom.doc.MarshalJSON()
 	if err != nil {

@@ -12,8 +12,9 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// TestSnapshots has a session write much more than its state holds: what has to be
-// read to rebuild it stays within a few times its size, at every checkpoint.
+// TestSnapshots lets a session write much more than the size of its state: what
+// has to be read to rebuild the state stays within a few times its size, at every
+// checkpoint.
 func TestSnapshots(t *testing.T) {
 	t.Parallel()
 	b := openTest(t)

@@ -9,7 +9,7 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// keyKind says what a key of custom state holds.
+// keyKind says what a key of custom state contains.
 type keyKind int
 
 const (
@@ -25,8 +25,8 @@ func kindOf(value json.RawMessage) keyKind {
 	return keyValue
 }
 
-// selectState gives the last snapshot up to a version, or up to the session's if
-// that is NULL, and the writes since.
+// selectState reads the last snapshot up to a version, or up to the session's
+// version if that is NULL, and the writes since.
 const selectState = `
 WITH s AS (
     SELECT number, coalesce($3::bigint, version) AS version FROM helix.sessions WHERE tenant = $1 AND id = $2
@@ -47,22 +47,23 @@ FROM s JOIN helix.state_log l
   ON l.session = s.number AND l.version > coalesce((SELECT version FROM base), 0) AND l.version <= s.version
 ORDER BY version`
 
-// rebuilt is custom state on its way out of the database.
+// rebuilt is custom state that is being rebuilt from its rows.
 type rebuilt struct {
 	doc session.CustomState
 	err error
-	// snapshot and delta are the sizes of what it was rebuilt from.
+	// snapshot and delta are the sizes of the snapshot and of the writes since.
 	snapshot, delta int64
 }
 
-// askState queues the reading of custom state at a version, nil for the latest.
+// askState queues the query of custom state at a version, nil for the latest.
 func (s *sessions) askState(t *tx, id string, version any) *rebuilt {
 	out := &rebuilt{}
 	t.ask(func(rows pgx.Rows) error { return out.scan(id, rows) }, selectState, s.tenant, id, version)
 	return out
 }
 
-// scan takes a row. What cannot be decoded is noted, for others may be read along.
+// scan adds a row. An error of decoding is recorded, because other queries may
+// share the transaction.
 func (r *rebuilt) scan(id string, rows pgx.Rows) error {
 	var (
 		snapshot bool

@@ -8,54 +8,53 @@ import (
 	"github.com/helixagents/helix/store/internal/stored"
 )
 
-// A commit is one statement, made of the parts that its change has. It updates the
-// session's row if that holds what the commit expects, and writes everything else
-// if it did; if not, it tells what the row truly holds, so that whoever is refused
-// learns it in the same round trip.
+// A commit is one statement, composed of the parts that its change needs. It
+// updates the session's row if that matches what the commit expects, and then
+// writes everything else; otherwise it returns the row's actual contents, so that
+// the caller learns them in the same round trip.
 //
 // While a statement waits for the row, others may change what it reads: it decides
-// on the row as it is then, but sees other tables as they were when it began. What
+// on the current row, but sees other tables as they were when it began. What
 // protects each fact that a commit relies on:
 //
 //   - version, lease, run, status, counts, the stop request, waiting messages: they
 //     are columns of the row, and conditions on it are tested on its latest state;
-//   - ids of messages and checkpoints: unique indexes, which know no snapshot;
+//   - ids of messages and checkpoints: unique indexes, which ignore snapshots;
 //   - keys of custom state: only a new version changes them, and whoever states the
 //     version has it from the store, so the statement began after it was reached. What
 //     this process knows of them from its last commit is true of the same version;
-//   - waits, ownership of calls, settled calls, inbox entries, child references: whoever else changes
-//     them raises the row's count "touched". The statement compares it with what it
-//     was when it began. If it differs the statement writes nothing, and is made again
-//     by a transaction of two statements, of which the first takes the lock: the
-//     second then sees what there is.
+//   - waits, ownership of calls, settled calls, inbox entries, child references: whoever
+//     else changes them raises the row's counter "touched". The statement compares it
+//     with its value when the statement began. If it differs, the statement writes
+//     nothing and is repeated in a transaction of two statements, of which the first
+//     takes the lock: the second then sees the current rows.
 //
-// What a refused commit is told comes from a function that reads the row anew: the
-// statement itself would see it as it was when it began.
+// A refused commit gets the row from a function that reads it again: the statement
+// itself would see it as it was when it began.
 type statement struct {
 	shape shape
-	text  *strings.Builder // nil where the text is known
+	text  *strings.Builder // nil if the text is already known
 	args  []any
 
-	tenant, id, now string // the places of what most parts need, and the store's time
+	tenant, id, now string // placeholders that most parts need, and the store's time
 	run, source     string
-	// sets and wheres are what the update of the session's row does, and on which
-	// conditions; the others tell what keeps it from being made.
+	// sets and wheres are the assignments and conditions of the update of the
+	// session's row; the others return what prevented it.
 	sets, wheres                         []string
 	fresh, answered, unsettled, unlisted string
-	doubtful                             bool // whether any of these can be
+	doubtful                             bool // whether any of these can occur
 }
 
-// guard is what a change's statement is conditional on: a commit's own guards, a
-// batch of chunks that must be in its stream, the session's number. Each may be
-// missing.
+// guard has the conditions of a change's statement: a commit's own guards, a batch
+// of chunks that must be in its stream, the session's number. Each may be missing.
 type guard struct {
 	*session.Commit
 	batch  *batchGuard
 	number int64
 }
 
-// shape is everything that a statement's text depends on, so that the text of each
-// is put together once.
+// shape is everything that a statement's text depends on, so that each text is
+// built only once.
 type shape struct {
 	commit, joint, numbered, raise, status, steps, promote, renewed, writes, deleted, appended bool
 	waits, disown, consume, wake, checkpoint, reason, outcome, output, expires                 bool
@@ -63,19 +62,19 @@ type shape struct {
 	usage                                                                                      usageMask
 }
 
-// single reports a change that appends one message.
+// single reports whether a change appends exactly one message.
 func (s *shape) single() bool { return s.messages == 1 && s.promoted == 0 }
 
-// rowCount is a number of rows, as far as a text depends on it: a few are spelled
-// out, more are unfolded from arrays.
+// rowCount is a number of rows, as far as a text depends on it: a few are written
+// out, more are unnested from arrays.
 type rowCount uint8
 
-// maxSpelled is how many rows are spelled out: as many as most steps have.
+// maxSpelled is how many rows are written out: as many as most steps have.
 const maxSpelled = 4
 
 func countOf(n int) rowCount { return rowCount(min(n, maxSpelled+1)) }
 
-// shapeOf is the shape of a change's statement.
+// shapeOf returns the shape of a change's statement.
 func shapeOf(d *draft, on guard, raise bool) shape {
 	commit := on.Commit != nil
 	out := shape{
@@ -90,16 +89,16 @@ func shapeOf(d *draft, on guard, raise bool) shape {
 	if d.Run != nil {
 		out.reason, out.usage = d.Run.CompletionReason != "", maskOf(&d.Run.Usage)
 	}
-	if o := d.Outcome; o != nil { // as State.Finish has it
+	if o := d.Outcome; o != nil { // as in State.Finish
 		out.output = o.Status == session.RunCompleted || o.Status == session.RunFailed
 	}
 	return out
 }
 
-// add writes a part of the text, unless that is known.
+// add appends to the text, unless it is already known.
 func (q *statement) add(parts ...string) { q.write(q.text, parts...) }
 
-// write writes to what becomes part of the text, unless that is known.
+// write appends to a part of the text, unless the text is already known.
 func (q *statement) write(to *strings.Builder, parts ...string) {
 	if q.text == nil {
 		return
@@ -109,7 +108,7 @@ func (q *statement) write(to *strings.Builder, parts ...string) {
 	}
 }
 
-// arg adds a parameter and gives its place.
+// arg adds a parameter and returns its placeholder.
 func (q *statement) arg(v any) string {
 	q.args = append(q.args, v)
 	if q.text == nil {
@@ -130,8 +129,8 @@ func (q *statement) where(parts ...string) {
 	}
 }
 
-// column is a column of rows that a statement is given: as an array, or value by
-// value.
+// column is a column of the rows that are passed to a statement: as an array, or
+// value by value.
 type column struct {
 	name, kind string
 	values     interface {
@@ -148,8 +147,8 @@ type cells[T any] []T
 func (c cells[T]) array() any      { return []T(c) }
 func (c cells[T]) value(i int) any { return c[i] }
 
-// rows gives rows as a table with their number in a column n. A few rows, which
-// is what most changes have, are spelled out, for unfolding arrays takes time.
+// rows returns rows as a table with their number in a column n. A few rows, which
+// is what most changes have, are written out, because unnesting arrays takes time.
 func (q *statement) rows(alias string, n rowCount, columns ...column) string {
 	var table strings.Builder
 	if n > maxSpelled {
@@ -183,8 +182,8 @@ func pick(first bool, a, b string) string {
 	return b
 }
 
-// changeStatement is the statement that makes a change: of a commit, with its
-// guards, or of a run that starts, whose transaction holds the lock already.
+// changeStatement returns the statement of a change: of a commit, with its guards,
+// or of a run that starts, whose transaction already has the lock.
 func (s *sessions) changeStatement(d *draft, on guard, raise bool) (text string, args []any) {
 	q := newStatement(d, on, raise)
 	known, ok := s.b.texts.Load(q.shape)
@@ -204,8 +203,8 @@ func newStatement(d *draft, on guard, raise bool) *statement {
 	return &statement{shape: shapeOf(d, on, raise), text: &strings.Builder{}, args: make([]any, 0, 32)}
 }
 
-// build puts a statement together, or only its parameters if the text is known.
-// What it does may depend on nothing but the statement's shape.
+// build builds a statement, or only its parameters if the text is known. It may
+// depend only on the statement's shape.
 func (s *sessions) build(q *statement, d *draft, on guard) {
 	q.tenant, q.id, q.run = q.arg(s.tenant), q.arg(d.sessionID), q.arg(d.runID)
 	if now := q.arg(s.b.clock()); q.text != nil {
@@ -228,8 +227,8 @@ func (s *sessions) build(q *statement, d *draft, on guard) {
 	q.answer()
 }
 
-// answer adds what the statement tells: what the row has become, or what it holds
-// and, where other tables may be to blame, what they do.
+// answer adds the result of the statement: the updated row, or the current row
+// and, if other tables may have prevented the change, what they contain.
 func (q *statement) answer() {
 	const became = `
 SELECT ok.number, ok.version, ok.message_count, ok.checkpoint_id, ok.inbox_waiting, ok.snapshot_bytes, ok.delta_bytes,
@@ -248,9 +247,9 @@ FROM helix.session_now(`, q.tenant, `, `, q.id, `) cur
 WHERE NOT EXISTS (SELECT FROM ok)`)
 }
 
-// doubts adds what may keep a change from being made, and what tells of it where
-// it was not. Rows that others than the holder of the lease may write are only
-// trusted if they have not changed since the statement began.
+// doubts adds what may prevent a change, and what reports it afterwards. Rows that
+// processes other than the holder of the lease may write are only trusted if they
+// have not changed since the statement began.
 func (s *sessions) doubts(q *statement, d *draft) {
 	if q.shape.waits || d.fromRows || q.shape.children > 0 || q.shape.consume {
 		q.fresh = "touched = (SELECT touched FROM helix.sessions WHERE tenant = " + q.tenant + " AND id = " + q.id + ")"
@@ -285,11 +284,12 @@ func (s *sessions) doubts(q *statement, d *draft) {
 }
 
 // guards adds the conditions of a commit: on the session's row, those of
-// [session.Commit.Guard] and that the run is not over; and that its batch is there.
+// [session.Commit.Guard] and that the run has not ended; and that its batch is in
+// the stream.
 func (s *sessions) guards(q *statement, d *draft, on guard) {
 	c := on.Commit
 	if !q.shape.commit {
-		q.where(q.run, "::text IS NOT NULL") // so that it is used
+		q.where(q.run, "::text IS NOT NULL") // every parameter must be used
 		return
 	}
 	if q.shape.numbered {
@@ -304,12 +304,13 @@ func (s *sessions) guards(q *statement, d *draft, on guard) {
 	q.set("last_commit = ", key)
 	q.where("(s.last_commit <> ", key, " OR ", key, " = '')")
 	if q.shape.status {
-		q.where("s.status = ANY (", q.arg(befores(d.Status)), "::text[])")
+		q.where("s.status = ANY (", q.arg(statusesBefore(d.Status)), "::text[])")
 	}
 }
 
-// rowChanges adds what a change does to the session's own row. The request to stop
-// a run that ends stays in it, to be told, and counts no more.
+// rowChanges adds what a change does to the session's own row. The stop request of
+// a run that ends stays in the row, to be returned again, but has no further
+// effect.
 func (s *sessions) rowChanges(q *statement, d *draft) {
 	q.set("updated_at = ", q.now)
 	if q.shape.raise {
@@ -346,7 +347,7 @@ func (s *sessions) rowChanges(q *statement, d *draft) {
 	if q.shape.reason {
 		q.set("run_reason = ", q.arg(string(d.Run.CompletionReason)))
 	}
-	if q.shape.usage != 0 { // a run begins with all counts
+	if q.shape.usage != 0 { // the counts of a run are all set at its start
 		for i, n := range stored.Usage(&d.Run.Usage) {
 			if q.shape.usage.has(i) {
 				at := strconv.Itoa(i + 1)
@@ -359,8 +360,8 @@ func (s *sessions) rowChanges(q *statement, d *draft) {
 	}
 }
 
-// befores lists the statuses from which a session may get to one.
-func befores(to session.Status) (out []string) {
+// statusesBefore lists the statuses that may change to one.
+func statusesBefore(to session.Status) (out []string) {
 	for _, from := range session.Statuses() {
 		if from.CanBecome(to) {
 			out = append(out, string(from))
@@ -369,8 +370,8 @@ func befores(to session.Status) (out []string) {
 	return out
 }
 
-// usageMask tells which counts of a usage there are: the others are left alone,
-// for each costs the server time.
+// usageMask says which counts of a usage are set; the others are not updated,
+// because each costs the server time.
 type usageMask uint8
 
 func maskOf(u *session.Usage) (mask usageMask) {
@@ -441,8 +442,7 @@ logged AS (
 )`)
 	}
 	if q.shape.keys > 0 {
-		// A key that is as it was is left alone: updating it would cost as much as adding
-		// one.
+		// An unchanged key is skipped: updating it would cost as much as adding one.
 		q.add(`,
 keyed AS (
     INSERT INTO helix.state_keys (session, digest, is_list)

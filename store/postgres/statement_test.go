@@ -8,9 +8,9 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// TestShapes builds statements of random changes anew and holds the text of each to
-// that of the first with the same shape: a text that depended on anything else
-// would be used with parameters that are not its own.
+// TestShapes builds statements of random changes again and compares each text with
+// the first one of the same shape: a text that depended on anything else would be
+// used with the wrong parameters.
 func TestShapes(t *testing.T) {
 	t.Parallel()
 	s := &sessions{&Backend{}, "tenant"}
@@ -45,7 +45,7 @@ func TestShapes(t *testing.T) {
 		} else if first != got {
 			t.Fatalf("two statements of the shape %+v:\n%s\n%s", q.shape, first.text, got.text)
 		}
-		again := &statement{shape: q.shape} // with the text known
+		again := &statement{shape: q.shape} // with the known text
 		s.build(again, d, on)
 		if len(again.args) != len(q.args) {
 			t.Fatalf("%d parameters with the text, %d without", len(q.args), len(again.args))
@@ -54,8 +54,8 @@ func TestShapes(t *testing.T) {
 	t.Logf("%d shapes", len(seen))
 }
 
-// randomChange has each part of a change with some probability, of up to three
-// rows, some of them of the same ids.
+// randomChange has each part of a change with some probability, with up to three
+// rows, some of them with the same ids.
 func randomChange(random *rand.Rand) session.Change {
 	all := changes()
 	change := all["several of everything"]

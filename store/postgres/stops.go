@@ -9,8 +9,8 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// RequestStop implements [session.Stops]. Only the current run can be asked to
-// stop, so its session's row holds the request, and a commit finds it there.
+// RequestStop implements [session.Stops]. Only the current run can be stopped, so
+// its session's row contains the request, where a commit finds it.
 func (s *sessions) RequestStop(ctx context.Context, id string, stop session.Stop) (stands session.Stop, err error) {
 	if err := stop.Check(); err != nil {
 		return stands, err

@@ -29,7 +29,7 @@ func (s *sessions) Now(ctx context.Context) (now time.Time, err error) {
 	return now, err
 }
 
-// tenantName is the tenant that an empty name stands for, too.
+// tenantName returns the tenant's name; an empty name means the default tenant.
 func tenantName(tenant string) string {
 	if tenant == "" {
 		return session.DefaultTenant
@@ -37,8 +37,8 @@ func tenantName(tenant string) string {
 	return tenant
 }
 
-// write performs an operation on a session that must exist and is locked: what
-// the transaction asks from then on, it is told as it is now.
+// write performs an operation on a session that must exist and is locked: the
+// transaction's later queries see the current rows.
 func (s *sessions) write(ctx context.Context, id, verb string, run func(ctx context.Context, t *tx, h *header) error) error {
 	return s.b.transact(ctx, what(id, verb), func(ctx context.Context, t *tx) error {
 		h, err := s.lock(ctx, t, id)
@@ -52,8 +52,8 @@ func (s *sessions) write(ctx context.Context, id, verb string, run func(ctx cont
 	})
 }
 
-// touch performs an operation on rows of a session that must exist, beside a
-// turn.
+// touch performs an operation on rows of a session that must exist, which may
+// change during a turn.
 func (s *sessions) touch(ctx context.Context, id, verb string, run func(ctx context.Context, t *tx, h *header) error) error {
 	return s.write(ctx, id, verb, func(ctx context.Context, t *tx, h *header) error {
 		t.exec("UPDATE helix.sessions SET touched = touched + 1 WHERE number = $1", h.number)
@@ -61,8 +61,8 @@ func (s *sessions) touch(ctx context.Context, id, verb string, run func(ctx cont
 	})
 }
 
-// list runs a query about a session that must exist: it gives a row with nothing
-// in its columns if there is nothing to list, and none if there is no session.
+// list runs a query about a session that must exist: it returns a row of NULLs if
+// there is nothing to list, and no row if there is no session.
 func (s *sessions) list(ctx context.Context, id, verb string, row func(pgx.Rows) error, query string, args ...any) error {
 	found := false
 	err := s.b.query(ctx, what(id, verb), func(rows pgx.Rows) error {

@@ -31,20 +31,20 @@ func (s *streams) key(id string) streamKey { return streamKey{s.tenant, id} }
 
 func streamVerb(id, verb string) string { return "stream " + id + ": " + verb }
 
-// producerState is how far a producer has come: next is its lowest number not
-// seen under epoch, 0 if it has written nothing there.
+// producerState is the progress of a producer: next is its lowest number that was
+// not received under epoch, 0 if it has not written under it.
 type producerState struct{ epoch, next int64 }
 
-// streamHead is a stream's row, with what is known of one producer.
+// streamHead is a stream's row, with the state of one producer.
 type streamHead struct {
 	stream.Info
-	number               int64 // under which its rows are kept; 0 before it has one
+	number               int64 // the number that keys its rows; 0 before it has one
 	revision             int64
 	end, output, failure []byte
 
-	writer      string // the producer that was here last
+	writer      string // the last producer
 	writerState producerState
-	producer    *producerState // nil if it was not seen
+	producer    *producerState // nil if it has not written yet
 	now         time.Time
 }
 
@@ -88,7 +88,7 @@ func scanStream(id, producer string, rows pgx.Rows, more ...any) (*streamHead, e
 	return h, err
 }
 
-// lock reads a stream and keeps others from changing it; nil if there is none.
+// lock reads a stream and locks it, or returns nil.
 func (s *streams) lock(ctx context.Context, t *tx, id, producer string) (h *streamHead, err error) {
 	t.exec(lockStream, s.tenant, id)
 	t.ask(func(rows pgx.Rows) (err error) {
@@ -98,7 +98,7 @@ func (s *streams) lock(ctx context.Context, t *tx, id, producer string) (h *stre
 	return h, t.flush(ctx)
 }
 
-// info is the stream as callers see it.
+// info returns the stream as callers see it.
 func (h *streamHead) info() (*stream.Info, error) {
 	out := h.Info
 	if h.end != nil {
@@ -117,12 +117,13 @@ func (h *streamHead) info() (*stream.Info, error) {
 	return &out, nil
 }
 
-// outdates reports whether a producer's session has gone on under a later lease.
+// outdates reports whether the producer's session already writes under a later
+// lease.
 func (h *streamHead) outdates(by stream.Producer) bool {
 	return h.producer != nil && by.Epoch < h.producer.epoch
 }
 
-// stale refuses a producer that is outdated.
+// stale returns an error if the producer is outdated.
 func (h *streamHead) stale(by stream.Producer) error {
 	if !h.outdates(by) {
 		return nil
@@ -131,8 +132,8 @@ func (h *streamHead) stale(by stream.Producer) error {
 		h.ID, by.Session, h.producer.epoch, by.Epoch)
 }
 
-// enter notes the run of a producer. It is that of the session that the stream
-// belongs to: sub-agents write to the stream, too.
+// enter records the run of a producer. Only the session that the stream belongs to
+// sets it, although sub-agents write to the stream, too.
 func (h *streamHead) enter(by stream.Producer) {
 	if by.RunID != "" && (h.RunID == "" || by.Session == h.ID) {
 		h.RunID = by.RunID
@@ -162,7 +163,7 @@ func (s *streams) write(t *tx, h *streamHead) {
 	s.touched(t, h.ID)
 }
 
-// touched has readers told of a change once it stands.
+// touched notifies readers once the transaction is committed.
 func (s *streams) touched(t *tx, ids ...string) {
 	t.done = append(t.done, func() {
 		for _, id := range ids {
@@ -195,11 +196,11 @@ func (s *streams) End(ctx context.Context, id string, by stream.Producer, end st
 	if err != nil {
 		return err
 	}
-	output := end.Output // apart, so that it keeps its bytes
+	output := end.Output // separate, so that it keeps its bytes
 	end.Output = nil
 	doc, err := session.Encode(&end)
 	if err != nil {
-		return session.ErrInvalid.WithCause(err, "stream %s: its end cannot be encoded", id)
+		return session.ErrInvalid.WithCause(err, "stream %s: the end cannot be encoded", id)
 	}
 	return s.shut(ctx, id, by, func(h *streamHead) {
 		h.Status, h.end, h.output, h.failure = end.Closes(), doc, output, nil
@@ -213,15 +214,16 @@ func (s *streams) Fail(ctx context.Context, id string, by stream.Producer, failu
 	}
 	doc, err := session.Encode(failure)
 	if err != nil {
-		return session.ErrInvalid.WithCause(err, "stream %s: its failure cannot be encoded", id)
+		return session.ErrInvalid.WithCause(err, "stream %s: the failure cannot be encoded", id)
 	}
 	return s.shut(ctx, id, by, func(h *streamHead) {
 		h.Status, h.end, h.output, h.failure = stream.StatusFailed, nil, nil, doc
 	})
 }
 
-// shut closes a stream. It does nothing to one that a later epoch has written to,
-// nor to one that is closed for good: whoever was first said how it ended.
+// shut closes a stream. It does nothing if a later epoch has written to the
+// stream, or if the stream is already closed for good: the first call decides how
+// it ended.
 func (s *streams) shut(ctx context.Context, id string, by stream.Producer, how func(*streamHead)) error {
 	return s.b.transact(ctx, streamVerb(id, "close"), func(ctx context.Context, t *tx) error {
 		h, err := s.lock(ctx, t, id, by.Session)
@@ -240,8 +242,8 @@ func (s *streams) shut(ctx context.Context, id string, by stream.Producer, how f
 	})
 }
 
-// reopened queues a stream whose status a producer has changed. Its epoch counts
-// from now on, even if it has written nothing yet.
+// reopened queues a stream whose status a producer has changed. The producer's
+// epoch is recorded even if it has not written yet.
 func (s *streams) reopened(t *tx, h *streamHead, by stream.Producer) {
 	h.enter(by)
 	h.UpdatedAt = h.now
@@ -283,7 +285,8 @@ func (s *streams) Reactivate(ctx context.Context, id string, by stream.Producer)
 	return info, nil
 }
 
-// now is the store's time: asked for only where no row that was read has it.
+// now returns the store's time; it is queried only if no row that was read
+// contains it.
 func (s *streams) now(ctx context.Context, t *tx) (now time.Time, err error) {
 	if at, ok := s.b.clock().(time.Time); ok {
 		return at.UTC(), nil
@@ -292,7 +295,7 @@ func (s *streams) now(ctx context.Context, t *tx) (now time.Time, err error) {
 	return now, t.flush(ctx)
 }
 
-// create makes a stream. Its producer is the one that was here last.
+// create creates a stream. Its producer is recorded as the last one.
 func (s *streams) create(ctx context.Context, t *tx, id string, by stream.Producer) (*stream.Info, error) {
 	now, err := s.now(ctx, t)
 	if err != nil {
@@ -303,7 +306,7 @@ func (s *streams) create(ctx context.Context, t *tx, id string, by stream.Produc
 	t.exec(insertStream, s.tenant, id, h.Status, h.RunID, by.Session, by.Epoch, when(now))
 	s.touched(t, id)
 	if err := t.flush(ctx); isDuplicate(err, "streams_by_id") {
-		return nil, errAgain // somebody has just made it
+		return nil, errAgain // another process has just created it
 	} else if err != nil {
 		return nil, err
 	}

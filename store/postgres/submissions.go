@@ -12,7 +12,7 @@ import (
 	"github.com/helixagents/helix/store/internal/stored"
 )
 
-// pendingRow is an entry in its stored form.
+// pendingRow is the stored form of an entry.
 type pendingRow struct {
 	stored.Pending
 	callID, messageID   string
@@ -31,7 +31,8 @@ func encodePending(p *session.Pending) (*pendingRow, error) {
 	}, nil
 }
 
-// decode gives the entry. Its state may be ahead of its document.
+// decode returns the entry. The column of its state may be newer than its
+// document.
 func (r *pendingRow) decode(id string) (*session.Pending, error) {
 	p, err := r.Decode(id, r.callID)
 	if err != nil {
@@ -41,8 +42,8 @@ func (r *pendingRow) decode(id string) (*session.Pending, error) {
 	return p, nil
 }
 
-// encodePending encodes the entries that a change adds. One that it also ends is
-// added as it ends.
+// encodePending encodes the entries that a change adds. An entry that the change
+// also ends is added in its final state.
 func (d *draft) encodePending() error {
 	for i := range d.Pending {
 		entry := d.Pending[i]
@@ -65,8 +66,7 @@ func (d *draft) encodePending() error {
 	return nil
 }
 
-// encodeResolutions gathers how waits end: what is said twice of a call counts
-// once.
+// encodeResolutions collects how waits end; a repeated call counts once.
 func (d *draft) encodeResolutions() error {
 	place := map[string]int{}
 	for _, r := range d.Resolve {
@@ -84,7 +84,7 @@ func (d *draft) encodeResolutions() error {
 	return nil
 }
 
-// pendingParts adds entries and ends others. One that is there already stays: it
+// pendingParts adds entries and ends others. An existing entry is kept, because it
 // may have an answer.
 func (s *sessions) pendingParts(q *statement, d *draft) {
 	if q.shape.pending > 0 {
@@ -114,7 +114,7 @@ resolved AS (
 	}
 }
 
-// pendingRows gives entries as a table.
+// pendingRows returns entries as a table.
 func pendingRows(q *statement, d *draft) string {
 	n := len(d.pending)
 	callIDs, states, noticed, messageIDs := make([]string, n), make([]string, n), make([]bool, n), make([]string, n)
@@ -219,7 +219,7 @@ func (s *sessions) PendingCalls(ctx context.Context, id string, all bool) (out [
 }
 
 const (
-	// A completed call stays completed. What is left open: the root's number, the
+	// A completed call stays completed. The placeholders are the root's number, the
 	// time, and the ownerships.
 	upsertOwnership = `
 INSERT INTO helix.ownership AS o (session, call_id, owner_id, completed_at)
@@ -235,14 +235,14 @@ FROM helix.sessions s JOIN helix.ownership o ON o.session = s.number AND o.call_
 WHERE s.tenant = $1 AND s.id = $2`
 )
 
-// ownershipRow is an ownership that is to be written; done completes it now.
+// ownershipRow is an ownership to write; done completes it now.
 type ownershipRow struct {
 	session.Ownership
 	done bool
 }
 
-// ownershipRows gathers ownerships: of those of one call the last counts. Calls
-// that are disowned along with it are completed at once.
+// ownershipRows collects ownerships; of several for one call the last one counts.
+// Calls that are disowned at the same time are completed immediately.
 func ownershipRows(owned []session.Ownership, disowned []string) (out []ownershipRow) {
 	place := map[string]int{}
 	for _, o := range owned {
@@ -260,8 +260,8 @@ func ownershipRows(owned []session.Ownership, disowned []string) (out []ownershi
 	return out
 }
 
-// encodeOwnership gathers the ownerships of a change, and the calls it disowns
-// beside: a statement may change a row once.
+// encodeOwnership collects the ownerships of a change, and the other calls that it
+// disowns, because a statement may change a row only once.
 func (d *draft) encodeOwnership() error {
 	d.owned = ownershipRows(d.Own, d.Disown)
 	for _, callID := range d.Disown {

@@ -10,9 +10,9 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// Every sweep reads a partial index that holds only what can be due, in the order
-// in which it becomes due, from behind the last entry of the page before. Their
-// conditions repeat those of the index.
+// Every sweep reads a partial index that contains only what can become due, in the
+// order in which it becomes due, starting after the last entry of the previous
+// page. The conditions repeat those of the index.
 const (
 	dueColumns = `
 SELECT s.tenant, s.id, s.agent, s.current_run, s.run_runtime, s.owner, s.epoch, s.lease_until, `
@@ -72,7 +72,8 @@ func (s *sessions) sweep(ctx context.Context, name, query string, request sessio
 	return out, err
 }
 
-// behind is the time that a page begins behind: before all times if it is zero.
+// behind returns the time after which a page begins: before all times if it is
+// zero.
 func behind(t time.Time) any {
 	if t.IsZero() {
 		return pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}
@@ -97,7 +98,7 @@ func (s *sessions) ExpiredSessions(ctx context.Context, request session.SweepReq
 
 // OwedCloses implements [session.Sweeps].
 func (s *sessions) OwedCloses(ctx context.Context, request session.SweepRequest) ([]session.Due, error) {
-	return s.sweep(ctx, "list owed closes", sweepOwing, request)
+	return s.sweep(ctx, "list pending closes", sweepOwing, request)
 }
 
 // Wakes implements [session.Sweeps].

@@ -11,12 +11,12 @@ import (
 )
 
 // Commit implements [store.Backend]. The statement of the append and that of the
-// commit are one transaction, sent in one round trip. What that does not settle is
-// done in turn: a batch whose front is there, whatever the stream refuses, a change
-// that takes several statements.
+// commit are one transaction, sent in one round trip. Whatever that does not
+// settle is done one after the other: a batch whose front the stream already has,
+// a refusal by the stream, a change that takes several statements.
 //
-// The stream's row is locked before the session's, and so it is by whoever else
-// locks both.
+// The stream's row is locked before the session's; every operation that locks both
+// does so in this order.
 func (b *Backend) Commit(ctx context.Context, commit *store.Commit) (*session.Committed, int64, error) {
 	tenant := tenantName(commit.Tenant)
 	j := &joint{commit: commit, streams: &streams{b, tenant}, sessions: &sessions{b, tenant}}
@@ -46,12 +46,12 @@ type joint struct {
 	draft    *draft
 	alone    bool // it failed together with others
 
-	// What became of them.
+	// The results.
 	added addition
 	made  changed
 }
 
-// next is the producer's number behind the batch.
+// next returns the producer's number after the batch.
 func (j *joint) next() int64 { return j.commit.Batch.First + int64(len(j.chunks)) }
 
 func (j *joint) send(ctx context.Context) error {
@@ -81,9 +81,9 @@ func (j *joint) send(ctx context.Context) error {
 	return nil
 }
 
-// settle says what became of both. A commit that was made had its batch in the
-// stream; one that was refused though its batch was added is refused for good,
-// unless it was only overtaken.
+// settle returns the results of both. A commit that was applied had its batch in
+// the stream; a commit that was refused although its batch was added is refused
+// for good, unless it was only overtaken.
 func (j *joint) settle(ctx context.Context) (*session.Committed, int64, error) {
 	added, b := &j.added, j.streams.b
 	if added.last == nil && (!j.made.ok || added.h == nil) {
@@ -105,9 +105,9 @@ func (j *joint) settle(ctx context.Context) (*session.Committed, int64, error) {
 	return committed, last, err
 }
 
-// batchGuard is a batch that must be in its stream, whose row an earlier statement
-// of the transaction has locked: added by that statement, or before as the last
-// that the stream's last writer wrote.
+// batchGuard requires that a batch is in its stream, whose row an earlier
+// statement of the transaction has locked: that statement has added it, or it was
+// added before as the last batch of the stream's last producer.
 type batchGuard struct {
 	stream string
 	by     stream.Producer

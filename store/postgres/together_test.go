@@ -10,8 +10,8 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// TestTogetherTold has readers here and in another process, which never poll, told
-// of chunks that came with a commit.
+// TestTogetherTold requires that readers here and in another process, which never
+// poll, are notified of chunks that were written with a commit.
 func TestTogetherTold(t *testing.T) {
 	t.Parallel()
 	writer := openTest(t, func(c *Config) { c.PollInterval = time.Hour })
@@ -32,16 +32,16 @@ func TestTogetherTold(t *testing.T) {
 	}
 }
 
-// TestTogetherLostReply cuts the connection of commits with chunks: both are made
-// exactly once, and who asks again is told where the chunks are.
+// TestTogetherLostReply cuts the connection of commits with chunks: both are
+// applied exactly once, and a repetition returns the sequence of the chunks.
 func TestTogetherLostReply(t *testing.T) {
 	t.Parallel()
 	b, fault := openFlaky(t)
 	turn := newWireTurn(t, b)
-	b.notifier.close() // what it sends is not to be what is cut
+	b.notifier.close() // its messages must not be the ones that are cut
 	commit := func(n int) error { return turn.commitWith(2*n + 1)(t.Context()) }
 	for n := range 10 {
-		if n > 2 && n%2 == 0 { // in the first ones statements are prepared
+		if n > 2 && n%2 == 0 { // the first ones prepare statements
 			fault.Store(cutReply)
 			if err := commit(n); !errors.Is(err, session.ErrUnavailable) || !session.IsRetryable(err) {
 				t.Fatalf("commit %d: got %v, want a retryable error", n, err)
@@ -62,8 +62,9 @@ func TestTogetherLostReply(t *testing.T) {
 	}
 }
 
-// TestLockOrder has a deletion wait for a stream: it must not hold the session's
-// row meanwhile, for which a commit with chunks that holds the stream may wait.
+// TestLockOrder makes a deletion wait for a stream: it must not hold the session's
+// row at the same time, because a commit with chunks that has locked the stream
+// may wait for it.
 func TestLockOrder(t *testing.T) {
 	t.Parallel()
 	b := openTest(t)

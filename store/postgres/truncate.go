@@ -17,8 +17,9 @@ SELECT number, calls FROM helix.messages WHERE session = $1 AND calls IS NOT NUL
 	undoCheckpoints = `
 UPDATE helix.checkpoints SET undone = true WHERE session = $1 AND number > $2 AND NOT undone`
 
-	// The rows of calls, and the waits for them, whose message is gone. The entries
-	// are not decoded: one that cannot be must not keep a session from being rewound.
+	// The rows of calls, and the waits for them, whose message was dropped. The
+	// entries are not decoded: an entry that cannot be decoded must not prevent a
+	// rewind.
 	undoCalls = `
 DELETE FROM helix.calls c
 WHERE c.session = $1
@@ -30,9 +31,9 @@ WHERE p.session = $1 AND p.state IN ('waiting', 'answered')
   AND NOT EXISTS (SELECT FROM helix.messages m WHERE m.session = $1 AND m.message_id = p.message_id AND m.message_id <> '')`
 )
 
-// truncate keeps a session's first messages and ends what hung on the others:
-// checkpoints that count more, calls, waits and children. What is waited for on
-// behalf of a message that is not in the transcript could never be taken in.
+// truncate keeps a session's first messages and ends whatever depends on the
+// others: checkpoints that count more messages, calls, waits and children. A wait
+// for a message that is not in the transcript could never be consumed.
 func (s *sessions) truncate(ctx context.Context, t *tx, h *header, keep int) error {
 	var (
 		undone, made []string // calls
@@ -81,9 +82,9 @@ func (s *sessions) truncate(ctx context.Context, t *tx, h *header, keep int) err
 	return s.undoChildren(t, h, refs, undone, made)
 }
 
-// undoChildren gives up children that work for undone calls, and those awaited
-// for a call that no message makes. A reference that cannot be decoded is waited
-// for no more.
+// undoChildren discards children that work for undone calls, and children awaited
+// for a call that no message makes. A reference that cannot be decoded is no
+// longer awaited.
 func (s *sessions) undoChildren(t *tx, h *header, refs []*childRow, undone, made []string) error {
 	for _, was := range refs {
 		ref, err := was.decode(h.ID)

@@ -12,8 +12,8 @@ import (
 	"github.com/helixagents/helix/store/internal/stored"
 )
 
-// change makes a change in a transaction that holds the session's lock. A refusal
-// tells what the session was before the transaction.
+// change applies a change in a transaction that has locked the session. A refusal
+// reports the session's state before the transaction.
 func (s *sessions) change(ctx context.Context, t *tx, d *draft, raise bool, was session.Saw) (*changed, error) {
 	return s.changeBy(ctx, t, d, nil, raise, was)
 }
@@ -31,8 +31,8 @@ func (s *sessions) changeBy(ctx context.Context, t *tx, d *draft, commit *sessio
 	return c, nil
 }
 
-// changeLast is change as the last part of its transaction. Where nothing can
-// refuse the change, it is committed in the same round trip.
+// changeLast is change as the last part of its transaction. If nothing can refuse
+// the change, it is committed in the same round trip.
 func (s *sessions) changeLast(ctx context.Context, t *tx, d *draft, raise bool, was session.Saw) (*changed, error) {
 	if d.doubtful() {
 		return s.change(ctx, t, d, raise, was)
@@ -49,13 +49,12 @@ func (s *sessions) changeLast(ctx context.Context, t *tx, d *draft, raise bool, 
 	return c, nil
 }
 
-// doubtful reports whether what other rows hold may keep the change from being
-// made.
+// doubtful reports whether other rows may prevent the change.
 func (d *draft) doubtful() bool {
 	return len(d.Waits) > 0 || d.fromRows || len(d.children) > 0 || len(d.Consume) > 0 || len(d.appended) > 0
 }
 
-// refused is why a change was not made; nil if it was.
+// refused returns why a change was not applied, or nil if it was.
 func (c *changed) refused(d *draft, was session.Saw) error {
 	if c.ok {
 		return nil
@@ -66,9 +65,9 @@ func (c *changed) refused(d *draft, was session.Saw) error {
 	return session.ErrInternal.WithMessage("session %s: a change was refused without a reason", d.sessionID)
 }
 
-// rewinds makes the part of a change that is no part of its statement, because it
-// takes more than one look at the session: it drops messages and replaces custom
-// state. It returns the rest of the change. version is that of the change.
+// rewinds applies the part of a change that is not in its statement, because it
+// needs more than one read of the session: it drops messages and replaces custom
+// state. It returns the rest of the change. version is the version of the change.
 func (s *sessions) rewinds(ctx context.Context, t *tx, h *header, d *draft, version int64) (*draft, error) {
 	if keep := d.KeepMessages; keep != nil {
 		if *keep > h.MessageCount {
@@ -100,8 +99,8 @@ SELECT call_id, result_id, result FROM helix.calls
 WHERE session = $1 AND message_id = $2 AND call_id = ANY ($3::text[]) AND status = 'settled'`
 )
 
-// beforehand looks at what a change relies on and its own rewind would undo: waits
-// and the results of calls. The draft that it returns has the results in it.
+// beforehand reads what a change relies on and its own rewind would delete: waits
+// and the results of calls. The returned draft contains the results.
 func (s *sessions) beforehand(ctx context.Context, t *tx, h *header, d *draft) (*draft, error) {
 	var found refusal
 	results := map[string]stored.Message{}
@@ -143,8 +142,8 @@ func (s *sessions) beforehand(ctx context.Context, t *tx, h *header, d *draft) (
 	return &rest, found.err(d, h.Saw())
 }
 
-// rewind is a commit that drops messages or replaces custom state: the one kind
-// that is a transaction of several statements. Turns do so when they start.
+// rewind makes a commit that drops messages or replaces custom state, the only
+// kind that is a transaction of several statements. Turns do so when they start.
 func (s *sessions) rewind(ctx context.Context, commit *session.Commit, d *draft) (committed *session.Committed, err error) {
 	err = s.write(ctx, commit.SessionID, "commit", func(ctx context.Context, t *tx, h *header) error {
 		repeated, err := commit.Guard(&h.State, h.run())
@@ -188,7 +187,7 @@ func (s *sessions) StartRun(ctx context.Context, start *session.StartRun) (start
 	err = s.b.transact(ctx, what(start.SessionID, "start run"), func(ctx context.Context, t *tx) (err error) {
 		started, err = s.start(ctx, t, start, d)
 		if isDuplicate(err, "sessions_by_id") {
-			return errAgain // somebody has just created it
+			return errAgain // another process has just created it
 		}
 		return err
 	})
@@ -200,7 +199,7 @@ func (s *sessions) StartRun(ctx context.Context, start *session.StartRun) (start
 
 const nextNumber = `SELECT nextval('helix.session_numbers')`
 
-// start opens a turn on a session, or on a new one, in three round trips.
+// start opens a turn on an existing or a new session, in three round trips.
 func (s *sessions) start(ctx context.Context, t *tx, start *session.StartRun, d *draft) (_ *session.Started, err error) {
 	var (
 		h                  *header
@@ -220,7 +219,7 @@ func (s *sessions) start(ctx context.Context, t *tx, start *session.StartRun, d 
 		return nil, err
 	}
 	if h == nil && (existing != nil || sameID != nil) {
-		return nil, errAgain // it was created after the lock was asked for: runs are read by a newer snapshot
+		return nil, errAgain // it was created after the lock was requested: runs are read in a newer snapshot
 	}
 	if damage != nil {
 		return nil, damage
@@ -258,7 +257,7 @@ func (s *sessions) start(ctx context.Context, t *tx, start *session.StartRun, d 
 	return &session.Started{Committed: *c.committed(d), Lease: h.Lease, Turn: h.Turn, Run: *run}, nil
 }
 
-// runInto takes a run from a row; what cannot be decoded it notes.
+// runInto reads a run from a row and records an error of decoding.
 func (s *sessions) runInto(id string, run **session.Run, damage *error) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
 		found, err := scanRun(id, rows)
@@ -273,7 +272,8 @@ func (s *sessions) runInto(id string, run **session.Run, damage *error) func(pgx
 	}
 }
 
-// unlessCorrupt passes over what cannot be decoded, where that fails alone.
+// unlessCorrupt ignores an error about a row that cannot be decoded, where such a
+// row may be skipped.
 func unlessCorrupt(err error) error {
 	if errors.Is(err, session.ErrCorrupt) {
 		return nil
@@ -281,7 +281,7 @@ func unlessCorrupt(err error) error {
 	return err
 }
 
-// begin queues everything about a run's start but its change.
+// begin queues everything about a run's start except its change.
 func (s *sessions) begin(t *tx, h *header, start *session.StartRun) (*session.Run, error) {
 	run := h.begin(start)
 	if err := s.insertRun(t, h, &run); err != nil {
@@ -290,12 +290,12 @@ func (s *sessions) begin(t *tx, h *header, start *session.StartRun) (*session.Ru
 	if start.Create != nil {
 		return &run, s.insert(t, h)
 	}
-	t.exec("UPDATE helix.session_docs SET ending = NULL WHERE session = $1 AND ending IS NOT NULL", h.number) // as State.Reopen has it
+	t.exec("UPDATE helix.session_docs SET ending = NULL WHERE session = $1 AND ending IS NOT NULL", h.number) // as in State.Reopen
 	s.writeHeader(t, h)
 	return &run, nil
 }
 
-// begin gives the session a new run and its lease.
+// begin adds the new run and its lease to the session.
 func (h *header) begin(start *session.StartRun) session.Run {
 	run := start.Begin(&h.State, session.FirstEpoch(h.number), h.now)
 	h.closeOwedAt, h.stop = time.Time{}, nil

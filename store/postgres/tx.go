@@ -10,37 +10,37 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// attempts is how often an operation is made that the server gave up because of a
-// deadlock, or that found that it had been overtaken.
+// attempts is how often an operation is tried that the server aborted because of a
+// deadlock, or that was overtaken by another.
 const attempts = 10
 
-// tx is a transaction. What it is asked to do is gathered and sent at once when an
-// answer is needed, so a transaction takes as many round trips as it has
-// questions, and one more.
+// tx is a transaction. Its statements are queued and sent together when a result
+// is needed, so a transaction takes as many round trips as it needs results, and
+// one more.
 type tx struct {
 	b     *Backend
 	conn  *pgxpool.Conn
 	batch *pgx.Batch
 	ended bool
-	done  []func() // for when it stands
+	done  []func() // called once it is committed
 }
 
-// A transaction keeps others from rows between its round trips. One whose process
-// is gone, perhaps with its whole host, is ended by the server within seconds, and
-// nobody waits longer than that for a row.
+// A transaction keeps rows locked between its round trips. If its process has
+// died, perhaps with its host, the server ends it within seconds, and nobody waits
+// longer than that for a row.
 const (
 	limitIdle = "SET LOCAL idle_in_transaction_session_timeout = '10s'"
 	limitWait = "SET LOCAL lock_timeout = '5s'"
 )
 
-// transact performs an operation in a transaction, which run leaves to be
-// committed unless it fails.
+// transact performs an operation in a transaction, which is committed unless run
+// fails.
 func (b *Backend) transact(ctx context.Context, what string, run func(ctx context.Context, t *tx) error) error {
 	return b.repeat(ctx, what, func() error { return b.transactOnce(ctx, run) })
 }
 
-// repeat performs an operation until it is certain what became of it, within
-// reason.
+// repeat performs an operation until its result is certain, for a bounded number
+// of attempts.
 func (b *Backend) repeat(ctx context.Context, what string, run func() error) error {
 	if b.closed() {
 		return errClosed(what)
@@ -65,11 +65,11 @@ func (b *Backend) repeat(ctx context.Context, what string, run func() error) err
 	return b.failure(what, err)
 }
 
-// renew has all connections of the backend's own pool made anew once one of them is
-// found dead, or to a server that is no longer the primary: the others most likely
-// are, too, and each would cost an operation to find out. On a network that cuts
-// one connection after the other it would only add to the trouble, so it is not done
-// again at once.
+// renew replaces all connections of the backend's own pool once one of them is
+// found dead, or connected to a server that is no longer the primary: the others
+// most likely are, too, and each would fail an operation. On a network that cuts
+// one connection after the other this would only make things worse, so it does not
+// happen again immediately.
 func (b *Backend) renew(ctx context.Context, err error) {
 	if b.config.Pool != nil || ctx.Err() != nil || !isLost(err) {
 		return
@@ -80,7 +80,7 @@ func (b *Backend) renew(ctx context.Context, err error) {
 	}
 }
 
-// renewPause is how long at least is between two renewals of all connections.
+// renewPause is the minimum time between two renewals of all connections.
 const renewPause = time.Second
 
 func (b *Backend) transactOnce(ctx context.Context, run func(ctx context.Context, t *tx) error) error {
@@ -90,7 +90,7 @@ func (b *Backend) transactOnce(ctx context.Context, run func(ctx context.Context
 	}
 	defer conn.Release()
 	t := &tx{b: b, conn: conn, batch: &pgx.Batch{}}
-	t.exec("BEGIN ISOLATION LEVEL READ COMMITTED") // so that what is asked under a lock is told as it is then
+	t.exec("BEGIN ISOLATION LEVEL READ COMMITTED") // so that queries under a lock see the current rows
 	t.exec(limitIdle)
 	t.exec(limitWait)
 	if err = run(ctx, t); err == nil {
@@ -106,8 +106,8 @@ func (b *Backend) transactOnce(ctx context.Context, run func(ctx context.Context
 	return nil
 }
 
-// rollback ends a transaction that failed. A connection that cannot say so is
-// thrown away by the pool.
+// rollback ends a transaction that failed. If the connection cannot do that, the
+// pool discards it.
 func (t *tx) rollback(ctx context.Context) {
 	if t.conn.Conn().IsClosed() || t.conn.Conn().PgConn().TxStatus() == 'I' {
 		return
@@ -117,7 +117,7 @@ func (t *tx) rollback(ctx context.Context) {
 	_, _ = t.conn.Exec(ctx, "ROLLBACK")
 }
 
-// exec queues a statement whose result nobody looks at.
+// exec queues a statement whose result is ignored.
 func (t *tx) exec(query string, args ...any) {
 	t.batch.Queue(t.b.sql(query), args...).Exec(func(pgconn.CommandTag) error { return nil })
 }
@@ -162,7 +162,7 @@ func eachRow(rows pgx.Rows, row func(pgx.Rows) error) error {
 	return rows.Err()
 }
 
-// query runs one query, which is a consistent reading by itself.
+// query runs one query, which sees a consistent snapshot.
 func (b *Backend) query(ctx context.Context, what string, row func(pgx.Rows) error, query string, args ...any) error {
 	return b.repeat(ctx, what, func() error {
 		rows, err := b.pool.Query(ctx, b.sql(query), args...)
@@ -174,7 +174,8 @@ func (b *Backend) query(ctx context.Context, what string, row func(pgx.Rows) err
 	})
 }
 
-// part is a statement for the configured schema, and what is done with its rows.
+// part is a statement for the configured schema, with the function that handles
+// its rows.
 type part struct {
 	query string
 	args  []any
@@ -201,9 +202,9 @@ func (b *Backend) send(ctx context.Context, parts ...part) error {
 	return b.pool.SendBatch(ctx, batch).Close()
 }
 
-// behind sends a statement that locks a row and decides on it: alone, or, if it has
-// found that what it saw of other rows was out of date, behind another that takes the
-// lock, so that it sees what there is then.
+// behind sends a statement that locks a row and decides on it: alone, or, if it
+// saw outdated rows of other tables, after another statement that takes the lock,
+// so that it sees the current ones.
 func (b *Backend) behind(ctx context.Context, locked bool, lock string, key []any, change part) error {
 	if !locked {
 		return b.send(ctx, change)
@@ -232,7 +233,7 @@ func (b *Backend) read(ctx context.Context, what string, run func(ctx context.Co
 	})
 }
 
-// when is the parameter for a time; none if it is zero.
+// when returns the parameter for a time; NULL if it is zero.
 func when(t time.Time) any {
 	if t.IsZero() {
 		return nil
@@ -240,7 +241,7 @@ func when(t time.Time) any {
 	return t.Truncate(time.Microsecond)
 }
 
-// instant scans a time, in UTC, or the zero time where there is none.
+// instant scans a time in UTC; NULL is the zero time.
 type instant struct{ to *time.Time }
 
 // ScanTimestamptz implements [pgtype.TimestamptzScanner].
@@ -252,7 +253,7 @@ func (i instant) ScanTimestamptz(v pgtype.Timestamptz) error {
 	return nil
 }
 
-// word scans a text, or an empty one where there is none.
+// word scans a text; NULL is the empty text.
 type word struct{ to *string }
 
 // ScanText implements [pgtype.TextScanner].

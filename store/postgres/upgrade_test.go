@@ -9,8 +9,8 @@ import (
 	"github.com/helixagents/helix/stream"
 )
 
-// downgrade takes back what the migrations after the first have added, so that the
-// schema is as the first version of the program has left it.
+// downgrade reverts all migrations after the first, so that the schema is as the
+// first version of the program would have left it.
 var downgrade = []string{
 	`DROP INDEX helix.pending_waiting_by_user`,
 	`DROP INDEX helix.pending_waiting`,
@@ -26,7 +26,8 @@ var downgrade = []string{
 	`DELETE FROM helix.migrations WHERE number > 1`,
 }
 
-// oldAppend is what the first version of the program does to add a batch of one chunk.
+// oldAppend is what the first version of the program does to add a batch of one
+// chunk.
 var oldAppend = []string{
 	`UPDATE helix.streams SET revision = revision + 1, last_sequence = last_sequence + 1, writer_next = writer_next + 1 WHERE stream_id = 'a'`,
 	`INSERT INTO helix.stream_batches (stream, last_sequence, first_sequence, producer, epoch, next, run_id, last_step, at, pieces, body)
@@ -34,13 +35,13 @@ SELECT number, last_sequence, last_sequence, 'a', writer_epoch, writer_next, 'ru
        '{"v":1,"type":"text_delta","agentId":"a","agentType":"a","stepId":1,"runId":"run-1","delta":"y"}' FROM helix.streams WHERE stream_id = 'a'`,
 }
 
-// oldPending is how the first version of the program adds a call that waits.
+// oldPending is the statement of the first version that adds a call that waits.
 const oldPending = `
 INSERT INTO helix.pending (session, tenant, session_id, call_id, state, late_noticed, deadline, message_id, created_at, doc, input, result, late)
 SELECT session, tenant, session_id, 'p2', state, late_noticed, deadline, message_id, created_at, doc, input, result, late FROM helix.pending`
 
-// TestUpgrade opens a schema of the first version whose session is running, and lets
-// that version append to its stream beside this one.
+// TestUpgrade opens a schema of the first version whose session is running, and
+// lets that version append to its stream at the same time as this one.
 func TestUpgrade(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -79,7 +80,7 @@ func TestUpgrade(t *testing.T) {
 			}
 		}
 	}
-	is("what was there", session.ActivityRunning)
+	is("existing rows", session.ActivityRunning)
 	waits := func(when string, want int) {
 		t.Helper()
 		for _, userID := range []string{"ann", ""} {
@@ -89,15 +90,15 @@ func TestUpgrade(t *testing.T) {
 			}
 		}
 	}
-	waits("what was there", 1)
+	waits("existing rows", 1)
 	bytes := func(least, most int64) {
 		t.Helper()
 		info, err := b.Streams().Info(ctx, "a")
 		if err != nil || info.Bytes < least || info.Bytes > most {
-			t.Errorf("the stream holds %+v, %v; want %d to %d bytes", info, err, least, most)
+			t.Errorf("the stream is %+v, %v; want %d to %d bytes", info, err, least, most)
 		}
 	}
-	bytes(0, 0) // what was there was not counted
+	bytes(0, 0) // existing chunks were not counted
 	add(b, 2)
 	bytes(1000, 1500)
 	ExecForTest(t, b.sql(`UPDATE helix.sessions SET run_status = 'suspended_client_tool' WHERE id = 'a'`))

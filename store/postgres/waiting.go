@@ -12,15 +12,16 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// inbox is the query of a [session.WaitingQuery]: it reads one index in its order.
+// inbox is the SQL of a [session.WaitingQuery]: it reads one index in its order.
 type inbox struct {
 	where string
 	order string
 	args  []any
 }
 
-// waitingCalls says of which sessions as [session.Activity.Listed] does. OFFSET has each
-// session looked up by itself: the planner might read all of them for a join.
+// waitingCalls selects sessions as [session.Activity.Listed] does. OFFSET makes
+// the planner look up each session by itself; for a join it might read all of
+// them.
 const waitingCalls = `
 FROM helix.pending p, LATERAL (SELECT * FROM helix.sessions x WHERE x.number = p.session OFFSET 0) s
 WHERE p.tenant = $1 AND p.state = 'waiting' AND ` + activity + ` IN ('running', 'waiting')`
@@ -37,8 +38,8 @@ func newInbox(tenant string, q *session.WaitingQuery) *inbox {
 	return x
 }
 
-// page is the query for so many calls, behind a position if there is one. The limit is
-// part of the text, as that of [listing.page] is.
+// page returns the query for a number of calls, after a position if there is one.
+// The limit is part of the text, as in [listing.page].
 func (x *inbox) page(q *session.WaitingQuery, after *session.Position, limit, offset int) (string, []any) {
 	text, args := `
 SELECT p.number, s.id, s.agent, s.user_id, s.parent_id,`+pendingColumns+x.where, append([]any{}, x.args...)
@@ -64,8 +65,8 @@ func (x *inbox) count() string { return "SELECT count(*)" + x.where }
 const selectLinks = `
 SELECT id, user_id, parent_id FROM helix.sessions WHERE tenant = $1 AND id = ANY ($2::text[])`
 
-// waitingAtOnce is how many calls are read at a time where the size of their inputs is
-// bounded: what does not fit was read for nothing.
+// waitingAtOnce is how many calls are read at a time if the size of their inputs
+// is bounded: calls that do not fit were read in vain.
 const waitingAtOnce = 20
 
 // Waiting implements [session.Lister].
@@ -126,7 +127,7 @@ func (s *sessions) readWaiting(
 		t.ask(func(rows pgx.Rows) error {
 			read++
 			at, item, link, err := scanWaiting(rows)
-			if errors.Is(err, session.ErrCorrupt) { // which is not to hide the others
+			if errors.Is(err, session.ErrCorrupt) { // one bad row must not hide the others
 				s.b.config.Logger.WarnContext(ctx, "a waiting call cannot be decoded", "tenant", s.tenant, "session", item.SessionID, "error", err)
 				after = at
 				return nil

@@ -14,26 +14,26 @@ import (
 	"github.com/helixagents/helix/store/internal/feed"
 )
 
-// watch wakes readers of streams when something was written: at once what this
-// process wrote, and while there are readers, what others did, by notifications
-// of the server on a connection of its own, and by polling.
+// watch wakes readers of streams after writes: immediately for writes of this
+// process; while there are readers, for writes of others, by notifications of the
+// server on a separate connection, and by polling.
 type watch struct {
 	b       *Backend
 	hub     *feed.Hub[streamKey]
 	working sync.WaitGroup
-	// listening is set while notifications arrive: polling is then only for those
-	// that are lost with the process that was to send them.
+	// listening is set while notifications arrive: polling then only finds changes
+	// whose notification was lost with the process that should have sent it.
 	listening atomic.Bool
-	// silence is how long nothing may be heard before the connection that listens is
-	// asked for a sign of life.
+	// silence is how long the connection that listens may be silent before it is
+	// tested.
 	silence time.Duration
 
-	// Both are guarded by the hub's lock.
+	// The hub's lock guards both.
 	stop     context.CancelFunc // ends the polling
 	unlisten context.CancelFunc // ends the listening, which continues without readers
 
 	mu     sync.Mutex
-	byHash map[uint64]map[streamKey]bool // streams that have readers, as notifications name them
+	byHash map[uint64]map[streamKey]bool // streams with readers, by their hash in notifications
 }
 
 func newWatch(b *Backend) *watch {
@@ -44,8 +44,8 @@ func newWatch(b *Backend) *watch {
 	return w
 }
 
-// added begins to watch a stream. The polling ends with the last reader, the
-// listening with the backend.
+// added starts to watch a stream. Polling ends with the last reader, listening
+// with the backend.
 func (w *watch) added(key streamKey, _ int) {
 	w.mu.Lock()
 	hash := key.hash()
@@ -88,7 +88,7 @@ func (w *watch) end() {
 	w.stop, w.unlisten = nil, nil
 }
 
-// hash names a stream in a notification.
+// hash identifies a stream in a notification.
 func (k streamKey) hash() uint64 {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(k.tenant))
@@ -97,7 +97,7 @@ func (k streamKey) hash() uint64 {
 	return h.Sum64()
 }
 
-// notifyHash wakes the readers of streams that a notification names.
+// notifyHash wakes the readers of the streams with a hash.
 func (w *watch) notifyHash(hash uint64) {
 	w.mu.Lock()
 	keys := slices.Collect(maps.Keys(w.byHash[hash]))
@@ -107,7 +107,8 @@ func (w *watch) notifyHash(hash uint64) {
 	}
 }
 
-// slowPolls is how many times rarer polling is while notifications arrive.
+// slowPolls is the factor by which polling is less frequent while notifications
+// arrive.
 const slowPolls = 10
 
 func (w *watch) poll(ctx context.Context) {
@@ -123,7 +124,7 @@ func (w *watch) poll(ctx context.Context) {
 		if w.listening.Load() && n%slowPolls != 0 {
 			continue
 		}
-		// If this fails, readers look for themselves and report what they find.
+		// If this fails, readers query the stream themselves and report the error.
 		if err := w.look(ctx, seen); err != nil && ctx.Err() == nil {
 			w.hub.NotifyAll()
 		}
@@ -135,11 +136,11 @@ SELECT s.tenant, s.stream_id, s.number, s.revision
 FROM unnest($1::text[], $2::text[]) x(tenant, id)
 JOIN helix.streams s ON s.tenant = x.tenant AND s.stream_id = x.id`
 
-// lookLimit is how long one question about changes may take.
+// lookLimit is how long one query for changes may take.
 const lookLimit = 5 * time.Second
 
-// look wakes the readers of streams that have changed since the last look, in one
-// query for all of them.
+// look wakes the readers of streams that have changed since the last call, with
+// one query for all of them.
 func (w *watch) look(ctx context.Context, seen map[streamKey]int64) error {
 	ctx, cancel := context.WithTimeout(ctx, lookLimit)
 	defer cancel()
@@ -155,7 +156,7 @@ func (w *watch) look(ctx context.Context, seen map[streamKey]int64) error {
 			number, revision int64
 		)
 		err := rows.Scan(&key.tenant, &key.id, &number, &revision)
-		found[key] = number<<20 + revision // which distinguishes a stream from another of its id
+		found[key] = number<<20 + revision // the number distinguishes a stream from another with the same id
 		return err
 	}, selectRevisions, tenants, ids)
 	if err != nil {
@@ -175,7 +176,7 @@ func (w *watch) look(ctx context.Context, seen map[streamKey]int64) error {
 	return nil
 }
 
-// close ends the watching and has readers give up; false if it was called before.
+// close ends the watching and the reads; it returns false if it was called before.
 func (w *watch) close() bool {
 	if !w.hub.Close() {
 		return false

@@ -57,8 +57,8 @@ func say(t *testing.T, b *Backend, n int64) {
 	}
 }
 
-// TestNotify has a reader in another process that never polls: it is told, also
-// after the connection that listens was cut.
+// TestNotify has a reader in another process that never polls: it is notified,
+// even after the connection that listens was cut.
 func TestNotify(t *testing.T) {
 	t.Parallel()
 	writer := openTest(t)
@@ -78,7 +78,7 @@ func TestNotify(t *testing.T) {
 	if n := ExecForTest(t, cut); n != 1 {
 		t.Fatalf("%d connections were listening", n)
 	}
-	say(t, writer, 21) // the reader is told that it may have missed something
+	say(t, writer, 21) // the reader is notified in case it has missed something
 	expect(t, out, "21", 10*time.Second)
 	waitListening(t, reader)
 	say(t, writer, 22)
@@ -89,13 +89,13 @@ func waitListening(t *testing.T, b *Backend) {
 	t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); !b.watch.listening.Load(); {
 		if time.Now().After(deadline) {
-			t.Fatal("nothing is listened for")
+			t.Fatal("no connection listens")
 		}
 		<-time.After(5 * time.Millisecond)
 	}
 }
 
-// TestPolling has a reader in another process that is not told.
+// TestPolling has a reader in another process that gets no notifications.
 func TestPolling(t *testing.T) {
 	t.Parallel()
 	writer := openTest(t)
@@ -111,7 +111,7 @@ func TestPolling(t *testing.T) {
 	}
 }
 
-// deaf is a connection that can stop hearing of its other end without a word.
+// deaf is a connection that can silently stop receiving.
 type deaf struct {
 	net.Conn
 	silent *atomic.Bool
@@ -126,8 +126,8 @@ func (d *deaf) Read(p []byte) (int, error) {
 	}
 }
 
-// TestHalfOpen has the connection that listens fall silent: that is found out. While
-// it does hear, looking after it loses nothing.
+// TestHalfOpen makes the connection that listens fall silent, which must be
+// detected. While it works, testing it loses nothing.
 func TestHalfOpen(t *testing.T) {
 	t.Parallel()
 	config, err := pgxpool.ParseConfig(DatabaseForTest(t))
@@ -159,7 +159,7 @@ func TestHalfOpen(t *testing.T) {
 	expect(t, out, "caught-up", 5*time.Second)
 	waitListening(t, reader)
 	for n := range int64(5) {
-		<-time.After(70 * time.Millisecond) // it was asked for a sign of life meanwhile
+		<-time.After(70 * time.Millisecond) // it was tested in the meantime
 		say(t, writer, n+1)
 		expect(t, out, fmt.Sprint(n+1), 5*time.Second)
 	}

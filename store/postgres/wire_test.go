@@ -17,8 +17,8 @@ import (
 	"github.com/helixagents/helix/stream"
 )
 
-// wire counts round trips: how often what was sent was waited for. A read that
-// follows a write begins one.
+// wire counts round trips: how often an answer was waited for. A read that follows
+// a write begins one.
 type wire struct {
 	net.Conn
 	trips *atomic.Int64
@@ -65,13 +65,13 @@ func openWire(t *testing.T) (*Backend, *atomic.Int64) {
 	return openTest(t, func(c *Config) { c.Pool, c.NoListen, c.PollInterval = pool, true, time.Hour }), trips
 }
 
-// TestRoundTrips counts, on the wire, what a turn's operations take.
+// TestRoundTrips counts the round trips of a turn's operations.
 func TestRoundTrips(t *testing.T) {
 	t.Parallel()
 	b, trips := openWire(t)
 	turn := newWireTurn(t, b)
-	b.notifier.close()     // other processes are told apart from writes
-	for cycle := range 3 { // in the first ones statements are prepared
+	b.notifier.close()     // notifications are not part of writes
+	for cycle := range 3 { // the first ones prepare statements
 		turn.n++
 		for _, op := range turn.operations() {
 			trips.Store(0)
@@ -124,7 +124,7 @@ type wireOperation struct {
 	do   func(context.Context) error
 }
 
-// operations are those of a step with one call, and readings.
+// operations returns those of a step with one call, and reads.
 func (w *wireTurn) operations() []wireOperation {
 	return []wireOperation{
 		{"reply commit", 1, w.reply},
@@ -170,7 +170,7 @@ func (w *wireTurn) operations() []wireOperation {
 	}
 }
 
-// batch is two chunks, the first of which has a number.
+// batch returns two chunks; first is the number of the first one.
 func (w *wireTurn) batch(first int) stream.Batch {
 	return stream.Batch{
 		Producer: w.by, First: int64(first),
