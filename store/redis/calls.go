@@ -14,13 +14,13 @@ import (
 	"github.com/helixagents/helix/store/internal/stored"
 )
 
-// encodeCall gives a call's row, whose document is without what is kept in
-// attributes.
+// encodeCall encodes a call as a row, whose document does not contain the fields
+// that are kept in attributes.
 func encodeCall(call *session.Call) (*stored.Call, error) {
 	return stored.EncodeCall(call, func(c *session.Call) { c.Status, c.BegunAt, c.SettledAt = "", time.Time{}, time.Time{} })
 }
 
-// resultMeta is what the store itself must know of a call's result.
+// resultMeta returns what the store itself needs of a call's result.
 func resultMeta(call *session.Call) string {
 	if call.Result == nil {
 		return ""
@@ -98,7 +98,7 @@ func (s *sessions) Claim(
 	if err != nil {
 		return session.Call{}, false, s.callError(id, messageID, callID, version, err)
 	}
-	if len(out.results) == 0 { // the same request, answered before
+	if len(out.results) == 0 { // a repeated request
 		return s.reclaim(ctx, id, messageID, callID)
 	}
 	call, err := s.callRow(id, callID, out.results[1])
@@ -108,7 +108,7 @@ func (s *sessions) Claim(
 	return call, text(out.results[0]) != "", nil
 }
 
-// reclaim reads the row that a claim, whose answer was lost, has left.
+// reclaim reads the row that a claim has left whose answer was lost.
 func (s *sessions) reclaim(ctx context.Context, id, messageID, callID string) (session.Call, bool, error) {
 	calls, err := s.Calls(ctx, id, messageID)
 	if err != nil {
@@ -140,7 +140,7 @@ func (s *sessions) Settle(ctx context.Context, id string, fence session.Fence, s
 		return session.Call{}, err
 	}
 	if settled.Extra == nil {
-		row.Doc = nil // the row's own stays
+		row.Doc = nil // the row keeps its own
 	}
 	w := &batch{}
 	w.do("fence", "", fence.Owner, fence.Epoch)
@@ -172,7 +172,7 @@ func (s *sessions) Calls(ctx context.Context, id, messageID string) ([]session.C
 	return calls, nil
 }
 
-// CleanCalls implements [session.Calls]. It looks at the sessions that have had a
+// CleanCalls implements [session.Calls]. It examines the sessions that have had a
 // run since it last found them without rows.
 func (s *sessions) CleanCalls(ctx context.Context, before time.Time) (int, error) {
 	const name = "clean calls"

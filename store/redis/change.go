@@ -7,11 +7,11 @@ import (
 	"github.com/helixagents/helix/store/internal/stored"
 )
 
-// change adds the operations of a change that was checked, in an order in which
-// each finds what those before it left. The script checks all of them before it
-// performs the first.
+// change adds the operations of a checked change, in an order in which each sees
+// the results of those before it. The script checks all of them before it performs
+// the first.
 //
-// custom, if set, is the state that a new session begins with.
+// custom, if set, is the initial state of a new session.
 func (w *batch) change(id, runID string, c *session.Change, custom *session.CustomState, at time.Time) (err error) {
 	if c.KeepMessages != nil {
 		w.do("keep", keyMessages+keyMetas+keyNames+keyUndone+keyPoints+keyCalls+keyOpen+keyOver+keyChildren+keyAwaited,
@@ -98,8 +98,8 @@ func (w *batch) changeState(id string, c *session.Change, custom *session.Custom
 	return w.writeWhole(id, &doc)
 }
 
-// appendMessages adds a change's messages, then the results it promotes: those
-// handed in, or those that are in the rows of calls.
+// appendMessages adds a change's messages, then the results that it promotes:
+// those that it contains, or those in the rows of calls.
 func (w *batch) appendMessages(c *session.Change) error {
 	args := []any{""}
 	for i := range c.Messages {
@@ -134,8 +134,8 @@ func (w *batch) appendMessages(c *session.Change) error {
 	return nil
 }
 
-// deadlines and the like: the index entries that a change of a session makes true,
-// apart from those of its status.
+// changeHints adds the index entries that a change of a session makes true, such
+// as deadlines, apart from those of its status.
 func (s *sessions) changeHints(h *hints, id string, c *session.Change, at time.Time) {
 	for i := range c.Pending {
 		p := &c.Pending[i]
@@ -158,7 +158,7 @@ func (s *sessions) changeHints(h *hints, id string, c *session.Change, at time.T
 	}
 }
 
-// orNow is a time as scripts are given it; '*' stands for their own.
+// orNow returns a time in the form that scripts take; '*' means their own.
 func orNow(t time.Time) string {
 	if t.IsZero() {
 		return "*"

@@ -8,7 +8,7 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// addCheckpoint marks the session as the batch leaves it.
+// addCheckpoint adds a checkpoint of the session's state after the batch.
 func (w *batch) addCheckpoint(id string, n session.NewCheckpoint, at time.Time) {
 	n = completed(id, n, at)
 	w.do("checkpoint", keyNames+keyPoints, n.ID, n.Step, string(n.Source), n.StreamSequence)
@@ -17,8 +17,8 @@ func (w *batch) addCheckpoint(id string, n session.NewCheckpoint, at time.Time) 
 // pointRow is a checkpoint's row, field by field.
 type pointRow [10]string
 
-// decodePoint reads a checkpoint from its number, its row and whether it was undone;
-// nil if there is none.
+// decodePoint reads a checkpoint from its number, its row and whether it was
+// undone; nil if there is none.
 func decodePoint(id string, part any) (*session.Checkpoint, error) {
 	parts := list(part)
 	if len(parts) < 3 {
@@ -37,7 +37,8 @@ func decodePoint(id string, part any) (*session.Checkpoint, error) {
 	}, nil
 }
 
-// checkpoint reads one with its custom state; the latest if no id is given.
+// checkpoint reads a checkpoint with its custom state; the latest if no id is
+// given.
 func (s *sessions) checkpoint(ctx context.Context, id, verb, checkpointID string) (*session.Checkpoint, error) {
 	q := query()
 	q.do("checkpoint", keyNames+keyUndone+keyPoints, checkpointID)
@@ -54,7 +55,7 @@ func (s *sessions) checkpoint(ctx context.Context, id, verb, checkpointID string
 	case point == nil:
 		return nil, notFound("session %s: checkpoint %s", id, checkpointID)
 	}
-	// A version's state never changes, so it may be read after.
+	// The state of a version never changes, so it may be read afterwards.
 	q = query()
 	q.readState(itoa(point.Version))
 	again, err := s.read(ctx, id, verb, q)
@@ -83,7 +84,7 @@ func (s *sessions) LatestCheckpoint(ctx context.Context, id string) (*session.Ch
 }
 
 // Checkpoints implements [session.Checkpoints]. They are numbered without gaps, so
-// a page's place is known without counting.
+// the position of a page is known without counting.
 func (s *sessions) Checkpoints(ctx context.Context, id string, request session.PageRequest) (page session.Page[session.Checkpoint], err error) {
 	at, resumed, err := request.Position()
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/helixagents/helix/store/internal/stored"
 )
 
-// encodeChild gives a reference's document without what is kept in attributes of
-// its row.
+// encodeChild encodes a reference's document without the fields that are kept in
+// attributes of its row.
 func encodeChild(ref *session.ChildRef) ([]byte, error) {
 	return stored.EncodeChild(ref, func(r *session.ChildRef) {
 		r.Status, r.Awaited, r.Remote, r.CreatedAt, r.UpdatedAt = "", false, nil, time.Time{}, time.Time{}
@@ -132,7 +132,7 @@ func (s *sessions) UpdateChild(
 		ref.UpdatedAt = v.now
 		return &ref, nil
 	}
-	return nil, session.ErrUnavailable.WithMessage("%s: the reference kept changing", what(id, verb))
+	return nil, session.ErrUnavailable.WithMessage("%s: the reference changed too often", what(id, verb))
 }
 
 // Children implements [session.Children].

@@ -8,7 +8,7 @@ import (
 	"github.com/helixagents/helix/store/storetest"
 )
 
-// The other tests move a clock of their own; this one has the server's, and waits.
+// The other tests use their own clock; this one uses the server's, and waits.
 func TestServerClock(t *testing.T) {
 	t.Parallel()
 	url := single(t)

@@ -17,15 +17,15 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// protocol is the version of RESP: with the later one the client looks for
-// notifications before every answer, which nobody here waits for.
+// protocol is the version of RESP. With the later one the client checks for
+// notifications before every answer, and nobody here waits for any.
 const protocol = 2
 
-// minimum is the oldest version of the server that has what the scripts use.
+// minimum is the oldest version of the server that supports the scripts.
 const minimum = 7
 
-// connect gives a client of a server, or cluster, that was found usable. Nothing
-// has been written to it.
+// connect returns a client of a server or cluster after checking that it can be
+// used. It writes nothing.
 func connect(ctx context.Context, config *Config) (goredis.UniversalClient, error) {
 	client := config.Client
 	where := "redis"
@@ -44,26 +44,27 @@ func connect(ctx context.Context, config *Config) (goredis.UniversalClient, erro
 		err = errors.Join(err, client.Close())
 	}
 	if slow, ok := errors.AsType[net.Error](err); ok && slow.Timeout() {
-		err = session.ErrUnavailable.WithMessage("no answer within %s; check the address, and that nothing between blocks it", config.ConnectTimeout)
+		err = session.ErrUnavailable.WithMessage("no answer within %s; check the address, and that no firewall blocks it", config.ConnectTimeout)
 	}
 	return nil, failure("open "+where, err)
 }
 
-// silence has the client's package print nothing, the first time it is called.
+// silence disables the logging of the client's package, the first time it is
+// called.
 var silence = sync.OnceFunc(func() { goredis.SetLogger(silent{}) })
 
 // silent is a logger that drops everything.
 type silent struct{}
 
-// Printf is what a logger of the client's package has.
+// Printf implements the logger interface of the client's package.
 func (silent) Printf(context.Context, string, ...any) {}
 
-// dial makes a client of what the URL names. One node that belongs to a cluster
-// stands for all of it.
+// dial returns a client for the URL. If it names one node of a cluster, the client
+// is for the whole cluster.
 func dial(ctx context.Context, config *Config) (client goredis.UniversalClient, where string, err error) {
 	parsed, err := url.Parse(config.URL)
-	if err != nil { // whose text would show the password
-		return nil, "", session.Invalid("redis url", "cannot be read; it must look like redis://user:password@host:port/db")
+	if err != nil { // its text would show the password
+		return nil, "", session.Invalid("redis url", "cannot be parsed; it must look like redis://user:password@host:port/db")
 	}
 	where = parsed.Redacted()
 	if parsed.Query().Has("addr") {
@@ -78,7 +79,7 @@ func dial(ctx context.Context, config *Config) (client goredis.UniversalClient, 
 		return nil, "", session.Invalid("redis url", "%s: %v", where, err)
 	}
 	single := goredis.NewClient(nodeOptions(options, config))
-	info := single.Info(ctx, "cluster").Val() // what is wrong is told by the inspection
+	info := single.Info(ctx, "cluster").Val() // the inspection reports what is wrong
 	if !strings.Contains(info, "cluster_enabled:1") {
 		return single, where, nil
 	}
@@ -89,8 +90,8 @@ func dial(ctx context.Context, config *Config) (client goredis.UniversalClient, 
 	return cluster, where, single.Close()
 }
 
-// Nothing is sent twice by the client itself: callers know what may be. (A
-// cluster's client does all the same, when a node fails; see tokens.)
+// The client itself never sends anything twice: callers know what may be repeated.
+// (A cluster's client does it nevertheless when a node fails; see tokens.)
 func nodeOptions(o *goredis.Options, config *Config) *goredis.Options {
 	o.MaxRetries = -1
 	o.Protocol = protocol
@@ -113,7 +114,8 @@ func clusterOptions(o *goredis.ClusterOptions, config *Config) *goredis.ClusterO
 	return o
 }
 
-// readTimeout is how long an answer may take: longer than replicas are waited for.
+// readTimeout returns how long an answer may take: longer than the wait for
+// replicas.
 func (c *Config) readTimeout(given time.Duration) time.Duration {
 	if given == 0 && c.WaitReplicas > 0 {
 		const usual = 3 * time.Second
@@ -122,8 +124,7 @@ func (c *Config) readTimeout(given time.Duration) time.Duration {
 	return given
 }
 
-// inspect checks every node that is to be written to, and leaves the scripts
-// there.
+// inspect checks every node that is written to, and loads the scripts there.
 func inspect(ctx context.Context, client goredis.UniversalClient, config *Config) error {
 	if err := client.Ping(ctx).Err(); err != nil {
 		return err
@@ -162,7 +163,7 @@ func inspectNode(ctx context.Context, node goredis.UniversalClient, config *Conf
 	return checkRights(ctx, node, config)
 }
 
-// facts is what the server tells of itself.
+// facts returns what the server reports about itself.
 func facts(ctx context.Context, node goredis.UniversalClient) (map[string]string, error) {
 	out := map[string]string{}
 	for _, section := range []string{"server", "replication", "memory", "persistence"} {
@@ -180,22 +181,22 @@ func facts(ctx context.Context, node goredis.UniversalClient) (map[string]string
 }
 
 func checkVersion(facts map[string]string) error {
-	version := facts["redis_version"] // which Valkey tells, too: the one it is compatible with
+	version := facts["redis_version"] // Valkey reports it, too: the version it is compatible with
 	major, _, _ := strings.Cut(version, ".")
 	if n, err := strconv.Atoi(major); err != nil || n < minimum {
-		return permanent("the server is Redis %s; Redis %d or newer, or Valkey 8, is needed", version, minimum)
+		return permanent("the server is Redis %s; Redis %d or newer, or Valkey 8, is required", version, minimum)
 	}
 	return nil
 }
 
-// checkDurable warns of, or refuses, a server that may lose what was written.
+// checkDurable logs a warning, or returns an error, if the server may lose writes.
 func checkDurable(ctx context.Context, facts map[string]string, config *Config) error {
 	var faults []string
 	if policy := facts["maxmemory_policy"]; policy != "noeviction" {
 		faults = append(faults, fmt.Sprintf("its eviction policy is %s (set maxmemory-policy noeviction)", policy))
 	}
 	if facts["aof_enabled"] != "1" {
-		faults = append(faults, "it writes no append-only file (set appendonly yes)")
+		faults = append(faults, "it has no append-only file (set appendonly yes)")
 	}
 	if len(faults) == 0 {
 		return nil
@@ -207,11 +208,11 @@ func checkDurable(ctx context.Context, facts map[string]string, config *Config) 
 	return nil
 }
 
-// checkRights asks the server, without trying, whether the user may use every
-// command that the scripts do.
+// checkRights asks the server, without executing them, whether the user may use
+// all commands of the scripts.
 func checkRights(ctx context.Context, node goredis.UniversalClient, config *Config) error {
-	// Whatever slot the key is in, a node of a cluster answers only for its own, so a
-	// cluster is asked without one where it must be.
+	// A node of a cluster answers only for its own slots, whatever the slot of the
+	// key, so a cluster is asked without a key where necessary.
 	key := config.Prefix + ":{+list/probe}:all"
 	denied, err := node.EvalSha(ctx, probe.sha, []string{key}, "p", "").Result()
 	if goredis.HasErrorPrefix(err, "MOVED") {
@@ -231,7 +232,7 @@ func checkRights(ctx context.Context, node goredis.UniversalClient, config *Conf
 		strings.Join(names, ", "), config.Prefix+":", config.Prefix, config.Prefix)
 }
 
-// permanent is a fault that lasts until somebody has done something about it.
+// permanent returns an error that lasts until an operator intervenes.
 func permanent(format string, args ...any) error {
 	out := session.ErrUnavailable.WithMessage(format, args...)
 	out.Retryable = false

@@ -5,12 +5,12 @@ import (
 	"github.com/helixagents/helix/store/internal/stored"
 )
 
-// A document's large or rare parts are fields of a hash of their own: doc, which
-// only direct writes change; end, how the last run came out; step, the suspended
-// one; output, apart so that it keeps its bytes.
+// A document's large or rare parts are fields of a separate hash: doc, which only
+// direct writes change; end, how the last run ended; step, the suspended step;
+// output, which is separate so that it keeps its bytes.
 
-// takeDoc adds to h the fields that the header does not have.
-func (h *header) takeDoc(fields map[string]string) error {
+// setDoc adds the fields that the header does not have to h.
+func (h *header) setDoc(fields map[string]string) error {
 	row := stored.Document{
 		Doc: []byte(fields["doc"]), Ending: []byte(fields["end"]), SuspendedStep: fields["step"], Output: bytesOf(fields["output"]),
 	}
@@ -20,7 +20,7 @@ func (h *header) takeDoc(fields map[string]string) error {
 	return h.labels()
 }
 
-// writeDoc stores what takeDoc reads, but for the labels.
+// writeDoc stores what setDoc reads, except the labels.
 func (w *batch) writeDoc(state *session.State) error {
 	row, err := stored.EncodeDocument(state)
 	if err != nil {

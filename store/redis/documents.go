@@ -47,16 +47,16 @@ func (s *sessions) Edit(ctx context.Context, edit *session.Edit) (*session.Edite
 	}
 	s.afterChange(ctx, edit.SessionID, &edit.Change)
 	edited := &session.Edited{Committed: out.Committed, StepCount: is.StepCount, ResumeCount: is.ResumeCount}
-	edited.Stop, edited.Warnings = nil, edit.Writes.Warnings // a stop is that of a run that has ended
+	edited.Stop, edited.Warnings = nil, edit.Writes.Warnings // a stop request belongs to a run that has ended
 	if is.UserID == was {
 		return edited, nil
 	}
 	s.b.places.drop(s.tenant, is.ID)
-	return edited, s.giveBelow(ctx, &is, was)
+	return edited, s.reassignBelow(ctx, &is, was)
 }
 
-// editChildren makes an edit of child references alone. Nothing has to be read for
-// it, so it is one round trip.
+// editChildren applies an edit of child references alone. It needs no read, so it
+// is one round trip.
 func (s *sessions) editChildren(ctx context.Context, edit *session.Edit) (*session.Edited, error) {
 	w := &batch{}
 	if err := w.putChildren(edit.Children); err != nil {
@@ -72,8 +72,8 @@ func (s *sessions) editChildren(ctx context.Context, edit *session.Edit) (*sessi
 	return &session.Edited{Committed: out.Committed}, nil
 }
 
-// labelsFor reads the tags and metadata if an edit changes them. Those that cannot
-// be decoded may be replaced.
+// labelsFor reads the tags and metadata if an edit changes them. Labels that
+// cannot be decoded may be replaced.
 func (h *header) labelsFor(edit *session.Edit) error {
 	switch {
 	case edit.Document != nil:
@@ -84,8 +84,8 @@ func (h *header) labelsFor(edit *session.Edit) error {
 	return nil
 }
 
-// planEdit adds the operations of an edit, after which the document of the session
-// is is.
+// planEdit adds the operations of an edit; is is the resulting document of the
+// session.
 func (s *sessions) planEdit(edit *session.Edit, h *header, is *session.State, v *view) (*plan, error) {
 	p := &plan{}
 	var custom *session.CustomState
@@ -119,8 +119,8 @@ func (s *sessions) planEdit(edit *session.Edit, h *header, is *session.State, v 
 	return p, nil
 }
 
-// editDocument writes what an edit changes about the document of a session that
-// exists.
+// editDocument writes what an edit changes about the document of an existing
+// session.
 func (w *batch) editDocument(edit *session.Edit, is *session.State) error {
 	switch {
 	case edit.Create != nil:
@@ -172,9 +172,9 @@ func (s *sessions) editHints(ctx context.Context, p *plan, edit *session.Edit, h
 	return unlessCorrupt(err)
 }
 
-// giveBelow gives the sessions below one to its new user, as far as they were the former
-// user's, each in a step of its own.
-func (s *sessions) giveBelow(ctx context.Context, state *session.State, was string) error {
+// reassignBelow assigns the sessions below one to its new user, as far as they
+// belonged to the former user, one after the other.
+func (s *sessions) reassignBelow(ctx context.Context, state *session.State, was string) error {
 	tree, err := s.tree(ctx, state.ID)
 	if err != nil {
 		return err
@@ -228,7 +228,7 @@ func (s *sessions) SetStatus(ctx context.Context, id string, change session.Stat
 		if err := change.Free(&h.State, h.run(), v.now); err != nil {
 			return nil, err
 		}
-		if err := h.takeDoc(fieldsOf(v.parts[0])); err != nil {
+		if err := h.setDoc(fieldsOf(v.parts[0])); err != nil {
 			return nil, err
 		}
 		was := h.State

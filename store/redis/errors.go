@@ -11,20 +11,20 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// remedy is what an answer of the server means for an operator.
+// remedy is what an error of the server means for an operator.
 type remedy struct {
 	prefix string
 	means  string
-	// lasting: the same call fails again until somebody has done something.
+	// lasting means that the same call fails again until an operator intervenes.
 	lasting bool
 }
 
 var remedies = []remedy{
 	{"WRONGPASS", "the server refuses the user name or password; check the URL", true},
-	{"NOAUTH", "the server asks for a password; put it into the URL, as in redis://user:password@host:port", true},
-	{"NOPERM", "the user lacks rights; grant it +@read +@write +@scripting +@connection +info and the keys and channels of the prefix", true},
+	{"NOAUTH", "the server requires a password; put it into the URL, as in redis://user:password@host:port", true},
+	{"NOPERM", "the user lacks permissions; grant it +@read +@write +@scripting +@connection +info and the keys and channels of the prefix", true},
 	{"READONLY", "the server is a read-only replica; connect to the primary", false},
-	{"LOADING", "the server is still reading its data from disk", false},
+	{"LOADING", "the server is still loading its data from disk", false},
 	{"MASTERDOWN", "the server is a replica that has lost its primary", false},
 	{"CLUSTERDOWN", "the cluster is down; see CLUSTER INFO for slots that no node serves", false},
 	{"CLUSTER", "the cluster cannot serve the request now", false},
@@ -32,15 +32,15 @@ var remedies = []remedy{
 	{"MOVED", "the cluster keeps moving the slot", false},
 	{"ASK", "the cluster is moving the slot", false},
 	{"OOM", "the server's memory is full and nothing was written; raise maxmemory or delete sessions", false},
-	{"MISCONF", "the server cannot write to its disk and takes no writes; see its log, free space, or check the permissions of its directory", false},
-	{"NOREPLICAS", "the server takes no writes without enough replicas (min-replicas-to-write)", false},
+	{"MISCONF", "the server cannot write to its disk and refuses writes; see its log, free space, or check the permissions of its directory", false},
+	{"NOREPLICAS", "the server refuses writes without enough replicas (min-replicas-to-write)", false},
 	{"BUSY", "the server is busy with a script", false},
-	{"ERR max number of clients reached", "the server has no connection left; raise maxclients or lower the pool sizes", false},
+	{"ERR max number of clients reached", "the server has no free connections; raise maxclients or lower the pool sizes", false},
 }
 
-// failure gives an error of an operation the form that callers rely on: the
-// domain's own errors and the end of a context as they are, anything else
-// classified by what the server said.
+// failure converts an error of an operation to the form that callers rely on:
+// errors of the domain and of a context are returned as they are, and others are
+// classified by the server's reply.
 func failure(what string, err error) error {
 	if _, domain := errors.AsType[*session.Error](err); domain || err == nil {
 		return err
@@ -70,7 +70,8 @@ func notFound(format string, args ...any) *session.Error {
 	return session.ErrNotFound.WithMessage(format+": not found", args...)
 }
 
-// unlessCorrupt passes over what cannot be decoded, where that fails alone.
+// unlessCorrupt ignores an error about a row that cannot be decoded, where such a
+// row may be skipped.
 func unlessCorrupt(err error) error {
 	if errors.Is(err, session.ErrCorrupt) {
 		return nil

@@ -8,15 +8,16 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// A conversation that rests, with all agents below it, goes [Config.SessionTTL] after
-// its last change. Its sessions are in several slots, so they are marked one after the
-// other, the conversation's own first; whoever starts a run of any of them first takes
-// the marks back, and a start is refused, and made anew, if one was set since it looked.
-// What is left half done by a process that dies leaves keys that stay, or a sub-agent's
-// that go when the conversation's next rest would have them go.
+// A conversation at rest, with all agents below it, expires [Config.SessionTTL]
+// after its last change. Its sessions are in several slots, so they are marked one
+// after the other, the conversation's own first. Whoever starts a run of any of
+// them first removes the marks, and a start is refused and repeated if a mark was
+// set after it looked. If a process dies in between, some keys do not expire, or a
+// sub-agent's keys expire when those of the conversation's next rest would.
 
-// rests has a conversation expire if nothing of it runs or waits. It is told after every
-// change of the document of one of its sessions. That it fails keeps the keys.
+// rests makes a conversation expire if none of its sessions runs or waits. It is
+// called after every change of the document of one of its sessions. If it fails,
+// the keys are kept.
 func (s *sessions) rests(ctx context.Context, id string) {
 	if s.b.config.SessionTTL <= 0 {
 		return
@@ -31,7 +32,7 @@ func (s *sessions) expire(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	for _, member := range tree { // a first look, so that what is busy costs no marks
+	for _, member := range tree { // checks first, so that busy conversations need no marks
 		v, err := s.look(ctx, member, "look up", query())
 		if err != nil {
 			return err
@@ -58,20 +59,21 @@ func (s *sessions) expire(ctx context.Context, id string) error {
 		}
 	}
 	v, err := s.look(ctx, tree[0], "look up", query())
-	if err == nil && v.header != nil && v.header.raw["mortal"] != "1" { // a run has begun meanwhile
+	if err == nil && v.header != nil && v.header.raw["mortal"] != "1" { // a run has begun in the meantime
 		return s.keep(ctx, tree)
 	}
 	return err
 }
 
-// atRest reports whether the session neither runs, nor waits, nor will once it is let
-// go on, nor owes its stream a close.
+// atRest reports whether the session neither runs nor waits, nor will after it is
+// resumed, and its stream is closed.
 func (h *header) atRest() bool {
 	over := h.Status == session.Completed || h.Status == session.Failed || h.Status == session.Interrupted
 	return (over || h.runStatus == "" || !h.runStatus.Suspended()) && !h.isRunning() && !h.CloseOwed
 }
 
-// stay has the conversation of a session that is to change not expire, if it would.
+// stay prevents the conversation of a session that is about to change from
+// expiring, if it would.
 func (s *sessions) stay(ctx context.Context, h *header) error {
 	if h == nil || h.raw["mortal"] != "1" {
 		return nil
@@ -83,8 +85,8 @@ func (s *sessions) stay(ctx context.Context, h *header) error {
 	return s.keep(ctx, tree)
 }
 
-// stayForRun is stay for a run that is about to begin. That of a new session is one of
-// its caller's conversation.
+// stayForRun is stay for a run that is about to begin. The run of a new session
+// belongs to its caller's conversation.
 func (s *sessions) stayForRun(ctx context.Context, start *session.StartRun, h *header) error {
 	if start.Create == nil || start.Create.ParentID == "" || s.b.config.SessionTTL <= 0 {
 		return s.stay(ctx, h)
@@ -120,8 +122,8 @@ func (s *sessions) keep(ctx context.Context, tree []string) error {
 	return nil
 }
 
-// conversation lists the sessions of the conversation that one belongs to, its own
-// first.
+// conversation lists the sessions of the conversation that a session belongs to,
+// the conversation's own first.
 func (s *sessions) conversation(ctx context.Context, id string) ([]string, error) {
 	for range maxCallers {
 		links, err := s.readLinks(ctx, []string{id})
@@ -144,5 +146,5 @@ func (s *sessions) conversation(ctx context.Context, id string) ([]string, error
 	return s.tree(ctx, id)
 }
 
-// maxCallers is how far up a session's callers are followed.
+// maxCallers bounds how many callers above a session are followed.
 const maxCallers = 64

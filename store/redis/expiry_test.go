@@ -13,7 +13,7 @@ import (
 	"github.com/helixagents/helix/stream"
 )
 
-// lives is a store whose sessions have a time to live, and what a test does with it.
+// lives is a store whose sessions have a time to live, with helpers for tests.
 type lives struct {
 	*testing.T
 	b      *redis.Backend
@@ -37,7 +37,7 @@ func (l *lives) check(err error) {
 	}
 }
 
-// run begins a run of a session, which is made if it does not exist.
+// run begins a run of a session, which is created if it does not exist.
 func (l *lives) run(id, parent, root, runID string) *ride {
 	l.Helper()
 	start := &session.StartRun{SessionID: id, Run: session.Run{ID: runID}, Owner: "me", TTL: time.Hour}
@@ -69,7 +69,7 @@ func (l *lives) commit(r *ride, change session.Change) {
 	})))
 }
 
-// end ends a run and gives its lease back.
+// end ends a run and releases its lease.
 func (l *lives) end(r *ride, status session.RunStatus) {
 	l.Helper()
 	change := session.Change{Messages: []session.Message{session.UserText("x")}, Outcome: &session.Outcome{Status: status}}
@@ -82,7 +82,8 @@ func (l *lives) end(r *ride, status session.RunStatus) {
 	l.check(l.s.CloseRun(context.Background(), r.id, r.fence, true))
 }
 
-// expire wants every key of sessions to have a time to live, or none.
+// expire requires that every key of the sessions has a time to live, or that none
+// has.
 func (l *lives) expire(when string, want bool, ids ...string) {
 	l.Helper()
 	for _, id := range ids {
@@ -101,8 +102,8 @@ func (l *lives) expire(when string, want bool, ids ...string) {
 	}
 }
 
-// TestSessionTTL wants a conversation to have a time to live whenever nothing of it runs
-// or waits, and at no other time.
+// TestSessionTTL requires that a conversation has a time to live exactly while
+// none of its sessions runs or waits.
 func TestSessionTTL(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -136,7 +137,7 @@ func TestSessionTTL(t *testing.T) {
 	l.end(r, session.RunInterrupted)
 	l.expire("once it was interrupted", true, "a", "child")
 
-	companion := l.run("companion", "a", "", "run-1") // which works by itself
+	companion := l.run("companion", "a", "", "run-1") // which works on its own
 	l.expireBut("while a companion runs", "a", "child", "companion")
 	l.end(companion, session.RunSuspendedClientTool)
 	l.expireBut("while a companion waits", "a", "child", "companion")
@@ -150,13 +151,13 @@ func TestSessionTTL(t *testing.T) {
 
 	r = l.run("owes", "", "", "run-1")
 	l.commit(r, session.Change{Status: session.Completed, Outcome: &session.Outcome{Status: session.RunCompleted}})
-	l.expire("while its stream is owed a close", false, "owes")
+	l.expire("while its stream is not closed", false, "owes")
 	l.check(l.s.SettleClose(ctx, "owes", "run-1"))
 	l.expire("once the close is settled", true, "owes")
 }
 
-// expireBut wants no key to have a time to live but the chunks of a stream that has
-// ended, which have one of their own.
+// expireBut requires that no key has a time to live except the chunks of a stream
+// that has ended, which have their own.
 func (l *lives) expireBut(when string, ids ...string) {
 	l.Helper()
 	for _, id := range ids {
@@ -175,7 +176,8 @@ func TestSessionTTLOff(t *testing.T) {
 	}
 }
 
-// TestSessionsGo wants an expired conversation to be gone from everywhere.
+// TestSessionsGo requires that an expired conversation has disappeared from
+// everywhere.
 func TestSessionsGo(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -198,6 +200,6 @@ func TestSessionsGo(t *testing.T) {
 	if err != nil || len(page.Items) != 1 || page.Items[0].ID != "waits" {
 		t.Errorf("%+v is listed, %v", page.Items, err)
 	}
-	l.end(l.run("a", "", "", "run-1"), session.RunSuspendedClientTool) // another of its id
+	l.end(l.run("a", "", "", "run-1"), session.RunSuspendedClientTool) // another with the same id
 	l.expire("another of its id", false, "a", "waits")
 }

@@ -13,30 +13,30 @@ import (
 // SessionLetters are the letters of all keys that a session may have.
 const SessionLetters = sessionLetters
 
-// WithSettling is the configuration with another time for which index entries are
-// taken for true.
+// WithSettling returns the configuration with another time during which index
+// entries are considered true.
 func (c Config) WithSettling(d time.Duration) Config {
 	c.settling, c.late = d, time.Minute
 	return c
 }
 
-// WithLate is the configuration with another time after which somebody who was
-// held up does not trust index entries.
+// WithLate returns the configuration with another time after which a delayed
+// process does not trust index entries.
 func (c Config) WithLate(d time.Duration) Config {
 	c.late = d
 	return c
 }
 
-// OwnOptions are a client's options as a backend of its own sets them.
+// OwnOptions returns a client's options as a backend sets them for its own client.
 func OwnOptions(o *goredis.Options) *goredis.Options {
 	return nodeOptions(o, &Config{ConnectTimeout: 5 * time.Second})
 }
 
-// AlwaysWrite has every look at whether the backend is ready write.
+// AlwaysWrite makes every readiness check write.
 func (b *Backend) AlwaysWrite() { b.writes.Always() }
 
-// ScriptsFor tells of each script that adds so many entries of one slot on how many
-// indexes it works.
+// ScriptsFor returns the number of indexes of each script that adds a number of
+// entries of one slot.
 func (b *Backend) ScriptsFor(entries int) (out []int) {
 	var h hints
 	for i := range entries {
@@ -48,19 +48,19 @@ func (b *Backend) ScriptsFor(entries int) (out []int) {
 	return out
 }
 
-// CommitAlone commits without what is done afterwards, as if the process had died
-// then.
+// CommitAlone commits without the steps that follow, as if the process had died.
 func (b *Backend) CommitAlone(ctx context.Context, commit *session.Commit) error {
 	_, err := (&sessions{b, session.DefaultTenant}).commit(ctx, commit)
 	return err
 }
 
-// MoveWake moves a wake that a child's commit has left, whose entry may be gone.
+// MoveWake moves a wake that a child's commit has left, whose entry may no longer
+// exist.
 func (b *Backend) MoveWake(ctx context.Context, wake *session.Wake) error {
 	return (&sessions{b, session.DefaultTenant}).moveWake(ctx, wake.ChildID, wake)
 }
 
-// CommitGenerally commits through the script that takes any change.
+// CommitGenerally commits through the script that accepts any change.
 func (b *Backend) CommitGenerally(ctx context.Context, commit *session.Commit) (*session.Committed, error) {
 	s := &sessions{b, session.DefaultTenant}
 	p, err := s.planCommit(ctx, commit, nil)
@@ -77,8 +77,8 @@ func (b *Backend) CommitGenerally(ctx context.Context, commit *session.Commit) (
 	return &out.Committed, nil
 }
 
-// ChangeTwice makes a direct change and sends the very same request again, as a
-// client does that has lost the answer.
+// ChangeTwice makes a direct change and sends the same request again, as a client
+// does that has lost the answer.
 func (b *Backend) ChangeTwice(ctx context.Context, id string, c *session.Change) (first, second session.Committed, err error) {
 	s := &sessions{b, session.DefaultTenant}
 	w := &batch{}
@@ -97,5 +97,5 @@ func (b *Backend) ChangeTwice(ctx context.Context, id string, c *session.Change)
 	return first, second, nil
 }
 
-// Filled waits until the filling of indexes that was asked for has ended.
+// Filled waits until the requested filling of indexes has ended.
 func (b *Backend) Filled() { b.fills.work.Wait() }

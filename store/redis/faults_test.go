@@ -20,7 +20,7 @@ import (
 	"github.com/helixagents/helix/stream"
 )
 
-// dump is everything a server holds.
+// dump returns the complete contents of a server.
 func dump(t *testing.T, client *goredis.Client) string {
 	t.Helper()
 	ctx := context.Background()
@@ -62,7 +62,7 @@ func TestMemoryFull(t *testing.T) {
 		t.Errorf("a server whose memory is full: %v", err)
 	}
 	if _, err := b.Sessions().Load(ctx, "a"); err != nil {
-		t.Errorf("what is there cannot be read: %v", err)
+		t.Errorf("existing data cannot be read: %v", err)
 	}
 	if is := dump(t, client); is != was {
 		t.Errorf("something was written:\n%s\nwas:\n%s", is, was)
@@ -97,7 +97,7 @@ func TestReplicas(t *testing.T) {
 		}
 	}
 
-	// A commit that is repeated writes nothing, and is waited for all the same.
+	// A repeated commit writes nothing, but replicas are waited for nevertheless.
 	plain := open(t, redis.Config{URL: urlOf(primary), Prefix: "copied"})
 	hasty := open(t, redis.Config{URL: urlOf(primary), WaitReplicas: 1, WaitTimeout: 50 * time.Millisecond, Prefix: "copied"})
 	follower.Pause()
@@ -118,7 +118,7 @@ func TestReplicas(t *testing.T) {
 	}
 }
 
-// A server that cannot save takes no writes.
+// A server that cannot save refuses writes.
 func TestDiskFull(t *testing.T) {
 	t.Parallel()
 	ctx, address := context.Background(), start(t, "save=3600 1000000")
@@ -128,9 +128,9 @@ func TestDiskFull(t *testing.T) {
 	dir := client.ConfigGet(ctx, "dir").Val()["dir"]
 	block := filepath.Join(dir, "dump.rdb")
 	if err := os.Mkdir(block, 0o700); err != nil { // which no file can replace
-		t.Skip("the server's directory is out of reach: ", err)
+		t.Skip("the server's directory is not accessible: ", err)
 	}
-	t.Cleanup(func() { _ = os.Remove(block) }) // or the server would not stop
+	t.Cleanup(func() { _ = os.Remove(block) }) // otherwise the server would not stop
 	if err := client.BgSave(ctx).Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +139,7 @@ func TestDiskFull(t *testing.T) {
 		if time.Now().After(deadline) {
 			t.Fatal("the snapshot does not fail")
 		}
-		time.Sleep(5 * time.Millisecond) // another process is at it
+		time.Sleep(5 * time.Millisecond) // another process does it
 	}
 	was := dump(t, client)
 	change := session.Change{Messages: []session.Message{session.UserText("x")}}
@@ -158,7 +158,7 @@ func TestDiskFull(t *testing.T) {
 		t.Errorf("something was written:\n%s\nwas:\n%s", is, was)
 	}
 	if _, err := b.Sessions().Load(ctx, "a"); err != nil {
-		t.Errorf("what is there cannot be read: %v", err)
+		t.Errorf("existing data cannot be read: %v", err)
 	}
 	if err := client.ConfigSet(ctx, "stop-writes-on-bgsave-error", "no").Err(); err != nil {
 		t.Fatal(err)
@@ -166,8 +166,9 @@ func TestDiskFull(t *testing.T) {
 	run.commit(change)
 }
 
-// TestReady finds a server that has become a replica, one that lacks replicas and one
-// that is gone not ready, and one that has forgotten its scripts ready.
+// TestReady requires that a server that has become a replica, one that lacks
+// replicas and one that has stopped are not ready, and that one that has lost its
+// scripts is ready.
 func TestReady(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -271,7 +272,7 @@ func TestStreamExpires(t *testing.T) {
 		check(err)
 		if info.Floor == 2 {
 			if info.Bytes != 0 {
-				t.Errorf("a stream whose chunks have expired holds %d bytes", info.Bytes)
+				t.Errorf("a stream whose chunks have expired has %d bytes", info.Bytes)
 			}
 			break
 		}
@@ -290,7 +291,7 @@ func TestStreamExpires(t *testing.T) {
 	info, err := m.Reactivate(ctx, "a", by)
 	check(err)
 	if info.Last != 2 || info.Floor != 2 || info.Bytes != 0 {
-		t.Errorf("the stream goes on as %+v", info)
+		t.Errorf("the stream continues as %+v", info)
 	}
 	if last := appendTo(1); last != 3 {
 		t.Errorf("the next chunk has number %d", last)

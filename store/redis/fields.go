@@ -6,22 +6,23 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// documentField is a field of a session's header that holds one of its document.
+// documentField is a field of a session's header that contains a field of its
+// document.
 type documentField struct {
 	name string
 	// of is a *string or a *time.Time of a document.
 	of func(*session.State) any
 	// index is the index of sessions by the field's value; "" if there is none.
 	index string
-	// listed is set for what a summary shows or a query selects by.
+	// listed is set if a summary shows the field or a query selects by it.
 	listed bool
 }
 
-// documentFields are those of the document that callers write and lists select by or
-// show, beside status and labels. A field that lists are to know is added here, and
-// in the domain: [session.State], [session.Summary], [session.Query] and
-// [session.Edit.Apply]. One that lists are to be fast for also gets an index, which
-// narrowest then chooses.
+// documentFields are the fields of the document that callers write and listings
+// select by or show, beside status and labels. A new listed field is added here,
+// and in the domain: [session.State], [session.Summary], [session.Query] and
+// [session.Edit.Apply]. For fast listings it also gets an index, which narrowest
+// then chooses.
 var documentFields = [...]documentField{
 	{name: "agent", of: func(s *session.State) any { return &s.Agent }, index: indexAgent, listed: true},
 	{name: "user", of: func(s *session.State) any { return &s.UserID }, index: indexUser, listed: true},
@@ -43,8 +44,8 @@ func readFields(s *session.State, raw map[string]string) {
 	}
 }
 
-// writtenFields are the fields as a script is given them: name by name with the
-// value.
+// writtenFields returns the fields in the form that a script takes: each name
+// followed by its value.
 func writtenFields(s *session.State) []any {
 	out := make([]any, 0, 2*len(documentFields))
 	for i := range documentFields {
@@ -53,7 +54,7 @@ func writtenFields(s *session.State) []any {
 	return out
 }
 
-// value is what the header holds of a document's field.
+// value returns the header's form of a document's field.
 func (f *documentField) value(s *session.State) string {
 	if at, ok := f.of(s).(*time.Time); ok {
 		return micros(*at)

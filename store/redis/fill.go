@@ -14,26 +14,27 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// Indexes that programs of an earlier version did not keep are filled from the
-// sessions, once somebody lists by them. Such programs may still be at work, as long as
-// a deployment takes: so that is done again every hour for two days.
+// Indexes that earlier versions did not maintain are filled from the sessions once
+// somebody lists by them. Programs of such versions may still run during a
+// deployment, so the filling is repeated every hour for two days.
 //
-// It is done in the background, and by one process for a tenant at a time: whoever lists
-// does not wait for it, and is answered from what is there.
+// It happens in the background, and in one process per tenant at a time: a listing
+// does not wait for it and uses the entries that exist.
 const (
 	fillEvery = time.Hour
 	fillFor   = 48 * time.Hour
-	fillAsk   = time.Minute      // how often a process asks whether it is due
+	fillAsk   = time.Minute      // how often a process checks whether it is due
 	fillHold  = 30 * time.Second // how long the lock is held for a page
-	fillPages = 10               // how many pages of sessions a tenant has filled before the next has its turn
-	maxFills  = 1000             // how many tenants wait for their turn in a process
+	fillPages = 10               // how many pages of sessions are filled before the next tenant's turn
+	maxFills  = 1000             // how many tenants may be queued in a process
 )
 
 const (
-	// keyFilled is a hash beside a tenant's indexes: when they were filled for the first
-	// and the last time, and from where on to go on.
+	// keyFilled is a hash beside a tenant's indexes: when they were filled for the
+	// first and the last time, and where to continue.
 	keyFilled = "filled"
-	// keyFilling is the lock of whoever is about it. Only its holder writes the hash.
+	// keyFilling is the lock of the process that fills. Only its holder writes the
+	// hash.
 	keyFilling = "filling"
 )
 
@@ -46,15 +47,15 @@ type fills struct {
 	closed  bool
 	working bool
 	stop    context.CancelFunc   // ends the work, if there is any
-	next    map[string]time.Time // when to ask again, by tenant
-	queue   []string             // tenants that wait for their turn
+	next    map[string]time.Time // when to check again, by tenant
+	queue   []string             // tenants that are queued
 }
 
 func newFills(b *Backend) *fills {
 	return &fills{b: b, next: map[string]time.Time{}, stop: func() {}}
 }
 
-// close stops what goes on and waits for its end.
+// close stops the filling and waits for its end.
 func (f *fills) close() {
 	f.mu.Lock()
 	f.closed = true
@@ -63,7 +64,8 @@ func (f *fills) close() {
 	f.work.Wait()
 }
 
-// want has a tenant's indexes filled, if that was not asked for lately.
+// want requests that a tenant's indexes be filled, unless that was requested
+// recently.
 func (f *fills) want(tenant string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -88,7 +90,7 @@ func (f *fills) want(tenant string) {
 	}
 }
 
-// take is the tenant whose turn it is; without one the work ends.
+// take returns the tenant whose turn it is; if there is none, the work ends.
 func (f *fills) take() (tenant string, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -101,7 +103,7 @@ func (f *fills) take() (tenant string, ok bool) {
 	return tenant, true
 }
 
-// again has a tenant's filling go on after those of others.
+// again queues the rest of a tenant's filling behind those of others.
 func (f *fills) again(tenant string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -119,7 +121,7 @@ func (f *fills) run(ctx context.Context) {
 		}
 		more, err := (&sessions{f.b, tenant}).fillSome(ctx)
 		switch {
-		case err != nil && ctx.Err() == nil: // whoever lists in a while has it tried again
+		case err != nil && ctx.Err() == nil: // a later listing tries again
 			f.b.config.Logger.WarnContext(ctx, "indexes could not be filled", "tenant", tenant, "error", err)
 		case more:
 			f.again(tenant)
@@ -127,9 +129,9 @@ func (f *fills) run(ctx context.Context) {
 	}
 }
 
-// fillSome adds the entries that older programs have left out of some pages of sessions,
-// if that is due and nobody else is about it. It goes on where the last one has stopped,
-// and reports whether there is more to do.
+// fillSome adds the entries that older programs have omitted, for some pages of
+// sessions, if that is due and no other process does it. It continues where the
+// last call stopped, and reports whether there is more to do.
 func (s *sessions) fillSome(ctx context.Context) (more bool, err error) {
 	const name = "fill indexes"
 	if err := s.b.begin(ctx, name); err != nil {
@@ -150,7 +152,7 @@ func (s *sessions) fillSome(ctx context.Context) (more bool, err error) {
 			[]any{"", s.b.stamp(), token, fillHold.Milliseconds(), from, filled})
 		return err == nil && number(text(out)) == 1, failure(name, err)
 	}
-	due, from, err := s.fillDue(ctx, slot+keyFilled, now) // as the holder before has left it
+	due, from, err := s.fillDue(ctx, slot+keyFilled, now) // as the previous holder has left it
 	if err != nil || !due {
 		_, freed := note("", "")
 		return false, cmp.Or(failure(name, err), freed)
@@ -178,7 +180,8 @@ func (s *sessions) fillSome(ctx context.Context) (more bool, err error) {
 	return note("", "")
 }
 
-// fillDue reports whether a tenant's indexes are to be filled, and from where on.
+// fillDue reports whether a tenant's indexes are to be filled, and where to
+// continue.
 func (s *sessions) fillDue(ctx context.Context, key string, now time.Time) (due bool, from string, err error) {
 	noted, err := s.b.client.HMGet(ctx, key, "first", "last", "from").Result()
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/helixagents/helix/store/redis"
 )
 
-// floor writes the rows of a step's commit, with no checks and no logic.
+// floor writes the rows of a step's commit, without checks and logic.
 var floor = goredis.NewScript(`#!lua
 local call = redis.call
 call('RPUSH', KEYS[2], ARGV[1])
@@ -26,8 +26,9 @@ call('HSET', KEYS[1], 'v', ARGV[4], 'commit', ARGV[8], 'updated', ARGV[9], 'msgs
   'cp', ARGV[7], 'cpsrc', 'staging', 'cpat', ARGV[9])
 return ARGV[4]`)
 
-// BenchmarkFloor measures commits and the bare writing of the same rows by turns,
-// so that both meet the same weather, and reports the median of each.
+// BenchmarkFloor measures commits and the bare writes of the same rows
+// alternately, so that both run under the same conditions, and reports the median
+// of each.
 func BenchmarkFloor(b *testing.B) {
 	for _, clients := range []int{1, 16} {
 		for _, steps := range []int{10, 10_000} {
@@ -52,7 +53,7 @@ func benchFloor(b *testing.B, clients, steps int) {
 			steppers[i].commit()
 		}
 	})
-	const block = 50 // of each kind, before it is the other's turn
+	const block = 50 // of each kind, before the other's turn
 	commits, floors := make([][]time.Duration, clients), make([][]time.Duration, clients)
 	for range max(b.N/block, 1) {
 		together(steppers, func(i int) {
@@ -72,7 +73,7 @@ func benchFloor(b *testing.B, clients, steps int) {
 	b.ReportMetric(float64(own)/float64(least), "ratio")
 }
 
-// together does something for each of the steppers at once.
+// together calls do for each of the steppers concurrently.
 func together(steppers []*stepper, do func(i int)) {
 	var wg sync.WaitGroup
 	for i := range steppers {

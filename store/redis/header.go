@@ -9,11 +9,10 @@ import (
 	"github.com/helixagents/helix/store/internal/stored"
 )
 
-// header is a session's header: the document without what may be large, and what
-// else a change has to know. Everything that a change decides it decides on this.
+// header is a session's header: the document without its large parts, and the
+// other fields that a change needs. A change makes all its decisions on it.
 type header struct {
-	// State has the fields that the header holds; the rest of the document is added
-	// by takeDoc.
+	// State has the fields of the header; setDoc adds the rest of the document.
 	session.State
 	raw map[string]string // as it is stored
 
@@ -57,7 +56,7 @@ func newHeader(tenant, id string, raw map[string]string) *header {
 	return h
 }
 
-// state is the document for guards; nil if there is no session.
+// state returns the document for guards, or nil if there is no session.
 func (h *header) state() *session.State {
 	if h == nil {
 		return nil
@@ -65,7 +64,7 @@ func (h *header) state() *session.State {
 	return &h.State
 }
 
-// run is what the guards need to know of the current run, or nil.
+// run returns what the guards need of the current run, or nil.
 func (h *header) run() *session.Run {
 	if h == nil || h.CurrentRunID == "" {
 		return nil
@@ -76,11 +75,11 @@ func (h *header) run() *session.Run {
 // isRunning reports whether the current run has not ended.
 func (h *header) isRunning() bool { return h.runStatus == session.RunRunning }
 
-// activity is what the session is doing now.
+// activity returns the session's current activity.
 func (h *header) activity() session.Activity { return session.ActivityOf(h.Status, h.runStatus) }
 
-// unmoved are the fields on which a decision about the session rests. If any has
-// changed when it is carried out, it is made anew.
+// unmoved returns the fields that a decision about the session depends on. If any
+// of them has changed when the decision is carried out, it is made again.
 func (h *header) unmoved(fields ...string) []any {
 	if len(fields) == 0 {
 		fields = []string{"v", "owner", "epoch", "lease", "run", "rstatus", "status"}
@@ -92,7 +91,7 @@ func (h *header) unmoved(fields ...string) []any {
 	return out
 }
 
-// atVersion refuses a version that is not the session's.
+// atVersion returns an error if the version is not the session's.
 func (h *header) atVersion(version int64) error {
 	if h.Version == version {
 		return nil
@@ -113,7 +112,7 @@ func (h *header) labels() error {
 	return nil
 }
 
-// encodeLabels gives the tags and metadata as the header keeps them.
+// encodeLabels encodes the tags and metadata in the header's form.
 func encodeLabels(tags []string, metadata map[string]string) (string, string, error) {
 	var t, m string
 	if tags = session.UniqueTags(tags); len(tags) > 0 {

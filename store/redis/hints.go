@@ -10,8 +10,8 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// The indexes of a tenant's sessions, ordered by their age. Each but all and calls
-// has a value in its name.
+// The indexes of a tenant's sessions, ordered by creation time. Each but all and
+// calls has a value in its name.
 const (
 	indexAll    = "all"
 	indexUser   = "user/"
@@ -21,19 +21,20 @@ const (
 	indexMeta   = "meta/"
 	indexParent = "parent/"
 	indexRoot   = "root/"
-	// Runs that may be running, and those of a user. An entry is for one run, so that it
-	// can be removed when that has ended, whatever has begun since.
+	// Runs that may be running, of all users and by user. An entry is for one run, so
+	// that it can be removed when that run has ended, whatever has begun since.
 	indexRunning       = "running"
 	indexRunningOfUser = "running/"
-	// What sessions are doing, other than running, and those of a user; see activityIndex.
+	// Sessions by activity other than running, of all users and by user; see
+	// activityIndex.
 	indexActivity = "activity/"
-	// Calls that may wait for people, and those of a user; see waitingIndex. They are
-	// ordered by when their entries were made.
+	// Calls that may wait for people, of all users and by user; see waitingIndex. They
+	// are ordered by when their entries were added.
 	indexWaiting = "waiting"
 	indexCalls   = "calls" // sessions that may have rows of calls
 )
 
-// The sweeps' indexes, ordered by when something falls due at the earliest.
+// The sweeps' indexes, ordered by when something becomes due at the earliest.
 const (
 	sweepLeases    = "leases"
 	sweepDeadlines = "deadlines"
@@ -44,22 +45,22 @@ const (
 
 // hints are index entries that a change is about to make true.
 //
-// Indexes live on other slots than sessions, so the two cannot change together.
-// An entry is added before the change: a session that matches is always found. It
-// may be there without being true, so readers verify it; one that is not true is
-// removed, though not within a while after it was added, for its change may still
-// be on its way. That while is far longer than the timeouts of connections let a
-// change take; whoever was held up longer adds the entries again.
+// Indexes are on other slots than sessions, so the two cannot change atomically.
+// An entry is added before the change: a session that matches is always found. An
+// entry may exist without being true, so readers verify it and remove it if it is
+// not true, but not shortly after it was added, because its change may still be in
+// progress. That period is far longer than the timeouts of connections allow a
+// change to take; a process that was delayed for longer adds the entries again.
 //
-// The change may also be refused, so an entry that is there is not moved to where
-// those would miss it who look for what it stands for: in a listing it stays, in a
-// sweep it may only be looked at sooner. Whoever reads it moves it.
+// The change may also be refused, so an existing entry must not be moved to where
+// readers would miss what it stands for: in a listing it stays, in a sweep it may
+// only move to an earlier time. The reader moves it.
 type hints struct {
 	entries []hint
 }
 
 type hint struct {
-	slot   string // what the index's key begins with
+	slot   string // the prefix of the index's key
 	index  string
 	member string
 	score  string
@@ -67,19 +68,19 @@ type hint struct {
 }
 
 const (
-	inPlace = "NX"   // the entry stays where it is
-	moved   = "to"   // the entry is moved: it is of a session that is gone
+	inPlace = "NX"   // an existing entry stays where it is
+	moved   = "to"   // the entry is moved: it belonged to a deleted session
 	sooner  = "LT"   // the entry is only moved to a lower score
-	known   = "true" // the entry stands for what has happened
-	gone    = "gone" // the entry is removed: it is never true again
-	asOfNow = "now"  // the entry stays where it is; a new one goes to the end
+	known   = "true" // the entry stands for something that has happened
+	gone    = "gone" // the entry is removed: it will never be true again
+	asOfNow = "now"  // an existing entry stays where it is; a new one is added at the end
 )
 
 func (h *hints) list(keys keyspace, tenant, index, id, created string) {
 	h.entries = append(h.entries, hint{keys.listing(tenant), index, id, created, inPlace})
 }
 
-// sweep adds an entry that is looked at from a time on.
+// sweep adds an entry that is examined from a time on.
 func (h *hints) sweep(keys keyspace, index, tenant, id, rest string, at time.Time) {
 	member := tenant + "\x00" + id
 	if rest != "" {
@@ -88,8 +89,8 @@ func (h *hints) sweep(keys keyspace, index, tenant, id, rest string, at time.Tim
 	h.entries = append(h.entries, hint{keys.sweep(shardOf(tenant, id)), index, member, micros(at), sooner})
 }
 
-// stateHints are the entries for a session's new document, of those that its old
-// one, if there is one, did not have.
+// stateHints adds the entries for a session's new document, except those that its
+// old one, if there is one, already had.
 func (s *sessions) stateHints(h *hints, is, was *session.State) {
 	created, how := micros(is.CreatedAt), inPlace
 	if was == nil {
@@ -136,8 +137,9 @@ func (s *sessions) stateHints(h *hints, is, was *session.State) {
 	}
 }
 
-// runningHints are the entries for a run that is about to begin, or has ended: then
-// they are gone at once, for whoever starts runs asks how many there are.
+// runningHints adds the entries for a run that is about to begin, or removes those
+// of a run that has ended. They are removed at once, because whoever starts runs
+// counts them.
 func (s *sessions) runningHints(h *hints, is *session.State, runID, how string) {
 	slot, created, member := s.b.keys.listing(s.tenant), micros(is.CreatedAt), is.ID+runMark+runID
 	h.entries = append(h.entries, hint{slot, indexRunning, member, created, how})
@@ -146,7 +148,8 @@ func (s *sessions) runningHints(h *hints, is *session.State, runID, how string) 
 	}
 }
 
-// activityIndex names the index of sessions that do something, or of those of a user.
+// activityIndex returns the name of the index of sessions with an activity, of all
+// users or of one.
 func activityIndex(activity session.Activity, userID string) string {
 	if userID == "" {
 		return indexActivity + string(activity)
@@ -154,8 +157,8 @@ func activityIndex(activity session.Activity, userID string) string {
 	return indexActivity + string(activity) + "/" + indexed(userID)
 }
 
-// activityHints are the entries for what a session is about to do. Runs have entries of
-// their own.
+// activityHints adds the entries for a session's next activity. Runs have their
+// own entries.
 func (s *sessions) activityHints(h *hints, is *session.State, activity session.Activity, how string) {
 	if activity == session.ActivityRunning {
 		return
@@ -167,12 +170,12 @@ func (s *sessions) activityHints(h *hints, is *session.State, activity session.A
 	}
 }
 
-// runMark comes between a session and its run in the entries of runs. It sorts before
-// all that ids have.
+// runMark separates a session from its run in the entries of runs. It sorts before
+// all characters of ids.
 const runMark = "\x00"
 
-// over reports whether a session has ended: one that was interrupted or paused can
-// go on where it stopped.
+// over reports whether a session has ended. An interrupted or paused session has
+// not: it can continue.
 func over(status session.Status) bool { return status == session.Completed || status == session.Failed }
 
 // addHints adds index entries, those of one slot in one step.
@@ -184,9 +187,9 @@ func (b *Backend) hintGroups(h *hints) []*slotArgs {
 	return b.perSlot(h.entries, func(e *hint) []any { return []any{e.member, e.score, e.how} })
 }
 
-// putBack moves entries of a session that was not made, because there is one of
-// its id, to where those of that one belong. What it does not have its readers
-// remove.
+// putBack moves the entries of a session that was not created, because its id
+// already exists, to where those of the existing session belong. Readers remove
+// the others.
 func (b *Backend) putBack(ctx context.Context, what string, h *hints, created string) error {
 	var back hints
 	for _, e := range h.entries {
@@ -198,16 +201,16 @@ func (b *Backend) putBack(ctx context.Context, what string, h *hints, created st
 	return b.addHints(ctx, what, &back)
 }
 
-// correction is an entry that was found untrue.
+// correction is an entry that was found to be untrue.
 type correction struct {
 	hint
 	right string // the right score, or empty if there is none
 }
 
-// settle corrects entries that were found untrue by a reading which began at a
-// time; if that fails somebody will find them untrue again. So they will if it was
-// long ago: what was read then says nothing about changes whose entries are not
-// new any more.
+// settle corrects entries that a read found to be untrue; began is when the read
+// began. If it fails, a later read finds them again. It does nothing if the read
+// began too long ago: what was read then says nothing about changes whose entries
+// are no longer new.
 func (b *Backend) settle(ctx context.Context, began time.Time, corrections []correction) {
 	if len(corrections) == 0 || time.Since(began) > b.config.late {
 		return
@@ -225,18 +228,18 @@ func (b *Backend) settle(ctx context.Context, began time.Time, corrections []cor
 	}
 }
 
-// slotArgs is what a script is given that works on the indexes of one slot.
+// slotArgs has the arguments of a script that works on the indexes of one slot.
 type slotArgs struct {
 	keys []string
 	args []any
 }
 
-// maxIndexes is how many indexes a script works on: a server does nothing else
-// meanwhile. It is more than a session has that is within the limits of its labels.
+// maxIndexes is how many indexes a script works on, because the server does
+// nothing else at the same time. It is more than a session within the limits of
+// its labels has.
 const maxIndexes = 256
 
-// perSlot gathers entries by the slot they belong to, for scripts that each work on
-// some of them.
+// perSlot groups entries by slot, for scripts that each work on some of them.
 func (b *Backend) perSlot(entries []hint, args func(*hint) []any) []*slotArgs {
 	var out []*slotArgs
 	bySlot := map[string]*slotArgs{}
@@ -265,7 +268,7 @@ func (b *Backend) evalEach(ctx context.Context, s *script, groups []*slotArgs) e
 func (b *Backend) evalSlots(ctx context.Context, runs []*run) {
 	switch {
 	case len(runs) == 0:
-	case b.config.WaitReplicas > 0: // for each slot by itself
+	case b.config.WaitReplicas > 0: // each slot separately
 		for _, r := range runs {
 			b.evalReplicated(ctx, r)
 		}
@@ -291,10 +294,10 @@ func firstError(runs []*run) error {
 	return nil
 }
 
-// evalBehind runs scripts that index entries must precede: in one round trip where
-// a single server takes all of it, in order. Should it refuse an entry, and the
-// change not, the entry is added after; so it is if the change took so long that
-// somebody may have taken the entry for untrue before.
+// evalBehind runs scripts that index entries must precede: in one round trip if a
+// single server executes all of it in order. If it refuses an entry but not the
+// change, the entry is added afterwards; so it is if the change took so long that
+// a reader may have considered the entry untrue.
 func (b *Backend) evalBehind(ctx context.Context, what string, h *hints, runs ...*run) error {
 	if len(h.entries) == 0 {
 		b.evalAll(ctx, runs...)
@@ -309,7 +312,7 @@ func (b *Backend) evalBehind(ctx context.Context, what string, h *hints, runs ..
 	} else {
 		entries := groupRuns(addHints, b.hintGroups(h))
 		for _, r := range entries {
-			r.whole = true // a server that has forgotten it would make the change alone
+			r.whole = true // a server without the script would apply the change alone
 		}
 		b.evalAll(ctx, slices.Concat(entries, runs)...)
 		if firstError(entries) != nil {
@@ -322,16 +325,17 @@ func (b *Backend) evalBehind(ctx context.Context, what string, h *hints, runs ..
 	return nil
 }
 
-// placeCache remembers what the index entries of sessions are made of: how old a
-// session is, which is its place in every index and never changes while it exists, and
-// whose it is, which nobody changes during a run. One that was made anew under its id
-// would get an entry in the wrong place, which its readers move.
+// placeCache remembers what index entries of sessions consist of: a session's
+// creation time, which is its position in every index and never changes while it
+// exists, and its user, which nobody changes during a run. If a session was
+// created again under the same id, its entry would be in the wrong position, and
+// readers move it.
 type placeCache struct {
 	mu    sync.Mutex
 	known map[session.Key]place
 }
 
-// place is what the index entries of a session are made of.
+// place is what the index entries of a session consist of.
 type place struct{ created, user string }
 
 const maxPlaces = 10_000
@@ -352,7 +356,8 @@ func (c *placeCache) get(tenant, id string) (place, bool) {
 	return at, ok
 }
 
-// placeOf is what the index entries of a session are made of; nil if there is none.
+// placeOf returns what the index entries of a session consist of; nil if there is
+// no session.
 func (s *sessions) placeOf(ctx context.Context, id string) (*session.State, error) {
 	at, ok := s.b.places.get(s.tenant, id)
 	if !ok {

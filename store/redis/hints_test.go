@@ -36,17 +36,17 @@ func TestHintsAreRemovedLazily(t *testing.T) {
 	}
 	list(lasting)
 	if n := count("user/u"); n != 1 {
-		t.Errorf("an entry that was just added is gone: its change may still have come")
+		t.Errorf("an entry that was just added was removed: its change may still be in progress")
 	}
 	brief := open(t, redis.Config{URL: url, Prefix: prefix}.WithSettling(time.Microsecond))
 	list(brief)
 	if n := count("user/u"); n != 0 {
-		t.Errorf("%d entries of a session that is gone are left", n)
+		t.Errorf("%d entries of a deleted session are left", n)
 	}
 }
 
-// TestHintsInParts wants no script to keep the server for as long as many index
-// entries take.
+// TestHintsInParts requires that no script blocks the server for as long as many
+// index entries take.
 func TestHintsInParts(t *testing.T) {
 	t.Parallel()
 	b := open(t, redis.Config{URL: single(t), Prefix: newPrefix()})
@@ -68,7 +68,7 @@ func TestLeaseHintMoves(t *testing.T) {
 	if err := b.Sessions().RenewLease(ctx, "a", run.fence, time.Hour); err != nil {
 		t.Fatal(err)
 	}
-	clock.Advance(45 * time.Minute) // past the end it had at first
+	clock.Advance(45 * time.Minute) // past its first end
 	score := func() float64 {
 		t.Helper()
 		for _, key := range keysOf(t, client, prefix) {
@@ -76,7 +76,7 @@ func TestLeaseHintMoves(t *testing.T) {
 				return client.ZScore(ctx, key, "default\x00a").Val()
 			}
 		}
-		t.Fatal("nobody looks at the lease")
+		t.Fatal("no sweep examines the lease")
 		return 0
 	}
 	before := score()
@@ -88,7 +88,7 @@ func TestLeaseHintMoves(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, want := score(), float64(state.Lease.ExpiresAt.UnixMicro()); got != want || got == before {
-		t.Errorf("the lease is looked at again at %.0f, not %.0f", got, want)
+		t.Errorf("the lease is examined again at %.0f, not %.0f", got, want)
 	}
 	clock.Advance(time.Hour)
 	if due, err := b.Sessions().ExpiredLeases(ctx, session.SweepRequest{}); err != nil || len(due) != 1 {
@@ -103,7 +103,7 @@ func TestWakeLeftBehind(t *testing.T) {
 	s := b.Sessions()
 	newTurn(t, s, "parent")
 	run := newTurn(t, s, "kid")
-	// The process dies after the child's commit, before it has told the parent.
+	// The process dies after the child's commit, before it has notified the parent.
 	wake := session.Wake{SessionID: "parent", ChildID: "kid", RunID: "run-1"}
 	if err := b.CommitAlone(ctx, run.request(session.Change{Wake: &wake})); err != nil {
 		t.Fatal(err)
@@ -122,8 +122,8 @@ func TestWakeLeftBehind(t *testing.T) {
 	}
 }
 
-// A run that begins when an entry of an earlier one is left gets it moved to the
-// end of its own lease, once it was found too early.
+// A run that begins while an entry of an earlier one exists gets it moved to the
+// end of its own lease, once a reader found it to be too early.
 func TestSweepEntriesMoveLater(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -167,8 +167,9 @@ func TestSweepEntriesMoveLater(t *testing.T) {
 	}
 }
 
-// An entry in the wrong place, as one that died between its entries and its change
-// may leave it, is moved by the first that finds it, and does not confuse pages.
+// An entry in the wrong position, as a process may leave it that dies between its
+// entries and its change, is moved by the first reader that finds it, and does not
+// disturb pages.
 func TestMisplacedEntries(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -206,7 +207,7 @@ func TestMisplacedEntries(t *testing.T) {
 	}
 }
 
-// What was read too long ago removes no entries.
+// A read that began too long ago removes no entries.
 func TestHintsOfTheLate(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -224,7 +225,8 @@ func TestHintsOfTheLate(t *testing.T) {
 	}
 }
 
-// Entries that somebody has removed while their change was held up are added again.
+// Entries that a reader has removed while their change was delayed are added
+// again.
 func TestHintsOfAChangeHeldUp(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -246,8 +248,8 @@ func TestHintsOfAChangeHeldUp(t *testing.T) {
 	}
 }
 
-// Of two that make the same session at once, the one that is refused leaves the
-// entries of the other in their places.
+// If two processes create the same session at once, the one that is refused leaves
+// the entries of the other in their positions.
 func TestMadeTwiceAtOnce(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -266,7 +268,7 @@ func TestMadeTwiceAtOnce(t *testing.T) {
 		}
 	}))
 	if err := session.Create(ctx, other.Sessions(), made(noon.Add(time.Hour))); !errors.Is(err, session.ErrExists) {
-		t.Fatalf("it was made twice: %v", err)
+		t.Fatalf("it was created twice: %v", err)
 	}
 	for _, index := range []string{"all", "agent/a", "status/active"} {
 		if got := connect(t, url).ZScore(ctx, prefix+":{+list/default}:"+index, "a").Val(); got != float64(noon.UnixMicro()) {
@@ -275,7 +277,7 @@ func TestMadeTwiceAtOnce(t *testing.T) {
 	}
 }
 
-// pause does something once, after the next request.
+// pause runs a function once, after the next request.
 type pause struct{ next atomic.Pointer[func()] }
 
 func (p *pause) DialHook(next goredis.DialHook) goredis.DialHook { return next }
@@ -300,7 +302,7 @@ func (p *pause) over() {
 	}
 }
 
-// A wake that is moved is found, even if its entry was removed before.
+// A moved wake is found, even if its entry was removed before.
 func TestMovedWakeIsFound(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -316,8 +318,8 @@ func TestMovedWakeIsFound(t *testing.T) {
 	}
 }
 
-// A server that has forgotten the script which adds entries does not make a change
-// without them, even if whoever asks for it dies then.
+// A server that has lost the script that adds entries does not apply a change
+// without them, even if the caller dies at that moment.
 func TestHintsPrecedeAfterFlush(t *testing.T) {
 	t.Parallel()
 	ctx, address := context.Background(), start(t)
@@ -330,7 +332,7 @@ func TestHintsPrecedeAfterFlush(t *testing.T) {
 	if err := client.ScriptFlush(ctx).Err(); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.Sessions().RenewLease(ctx, "a", run.fence, time.Hour); err != nil { // which brings the other script back
+	if err := b.Sessions().RenewLease(ctx, "a", run.fence, time.Hour); err != nil { // which restores the other script
 		t.Fatal(err)
 	}
 	died.come.Store(true)
@@ -341,7 +343,7 @@ func TestHintsPrecedeAfterFlush(t *testing.T) {
 	}
 }
 
-// death lets nothing but pipelines through, once it has come.
+// death blocks everything but pipelines, once it is set.
 type death struct{ come atomic.Bool }
 
 func (d *death) DialHook(next goredis.DialHook) goredis.DialHook { return next }
@@ -362,8 +364,8 @@ func (d *death) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.Pr
 
 var errDead = errors.New("the process is dead")
 
-// A sweeper's entry that was lost is there again after a renewal, and one that
-// looks too late is told of a lease that ends sooner.
+// A sweep's lost entry is restored by a renewal, and a lease that ends sooner is
+// found by a sweep that would look too late.
 func TestRenewalRemindsSweepers(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()

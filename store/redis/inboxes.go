@@ -47,8 +47,8 @@ func (s *sessions) Inbox(ctx context.Context, id string) ([]session.InboxEntry, 
 	return out, nil
 }
 
-// PutWake implements [session.Inboxes]. Wakes are kept with the session that is to
-// be woken, and go with it.
+// PutWake implements [session.Inboxes]. Wakes are stored with the session to wake,
+// and are deleted with it.
 func (s *sessions) PutWake(ctx context.Context, wake session.Wake) error {
 	if err := wake.Check(); err != nil {
 		return err
@@ -70,10 +70,10 @@ func (s *sessions) PutWake(ctx context.Context, wake session.Wake) error {
 	return err
 }
 
-// moveWake brings a wake that a commit left in the slot of the child to that of
-// the session it is for: first there, then away from here. Whoever is interrupted
-// in between leaves it in both places, and it is moved once more; that it may then
-// be delivered again is within what a wake promises.
+// moveWake moves a wake that a commit left in the slot of the child to that of the
+// session to wake: it is first added there, then removed here. If the process dies
+// in between, the wake is in both places and is moved again; it may then be
+// delivered twice, which the contract of a wake allows.
 func (s *sessions) moveWake(ctx context.Context, childID string, wake *session.Wake) error {
 	const verb = "move wake"
 	at := wake.At
@@ -88,14 +88,14 @@ func (s *sessions) moveWake(ctx context.Context, childID string, wake *session.W
 	p.do("wake", keyWakes, wake.ChildID, wake.RunID, orNow(wake.At))
 	_, err := s.carryOut(ctx, wake.SessionID, verb, "", p)
 	r, refused := errors.AsType[*refusal](err)
-	if err != nil && !(refused && r.why == "missing") { // a parent that was deleted needs no waking
+	if err != nil && !(refused && r.why == "missing") { // a deleted parent needs no wake
 		return err
 	}
 	return s.clearOutbox(ctx, childID, wake)
 }
 
-// clearOutbox forgets a wake that was moved or delivered, unless a later run has
-// put another in its place.
+// clearOutbox removes a wake that was moved or delivered, unless a later run has
+// replaced it.
 func (s *sessions) clearOutbox(ctx context.Context, childID string, wake *session.Wake) error {
 	q, field := query(), wake.SessionID+"\x00"+wake.ChildID
 	q.do("get", keyOutbox, keyOutbox, field)
@@ -148,5 +148,5 @@ func (s *sessions) DeleteWake(ctx context.Context, wake session.Wake) error {
 			return nil
 		}
 	}
-	return session.ErrUnavailable.WithMessage("%s: it kept changing", what(wake.SessionID, verb))
+	return session.ErrUnavailable.WithMessage("%s: it changed too often", what(wake.SessionID, verb))
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// The keys of a session, each known to scripts by a letter. Rows of several
+// The keys of a session, each known to scripts by a letter. Rows with several
 // attributes are fields of a hash: the row's id, a zero byte, the attribute.
 const (
 	keyHeader      = "h" // hash: what commits read and write; see header.go
@@ -24,15 +24,15 @@ const (
 	keyUndone      = "c" // hash: those that were undone, by number (u)
 	keyCalls       = "t" // hash: rows of calls of steps in flight, under message and call
 	keyOpen        = "w" // hash: rows of waits that are open
-	keyOver        = "v" // hash: rows of waits that are over
+	keyOver        = "v" // hash: rows of waits that have ended
 	keyChildren    = "f" // hash: rows of child references
 	keyAwaited     = "a" // hash: the children that are awaited
 	keyOwnership   = "o" // hash: call to session, and under call and a zero byte when it was completed
-	keyInbox       = "b" // hash: rows of entries not taken in
+	keyInbox       = "b" // hash: rows of entries that were not consumed
 	keyInboxSeen   = "n" // hash: the ids of all entries ever sent
 	keyWakes       = "g" // hash: child to run and time, of wakes for this session
-	keyOutbox      = "y" // hash: parent and child to run and time, of wakes not moved yet
-	keyStream      = "S" // hash: the stream's header and how far its producers have come
+	keyOutbox      = "y" // hash: parent and child to run and time, of wakes that were not moved yet
+	keyStream      = "S" // hash: the stream's header and the progress of its producers
 	keyChunks      = "X" // stream: its chunks
 	keyLock        = "L" // hash: a lock
 	sessionLetters = keyHeader + keyDoc + keyMessages + keyMetas + keyNames + keyStateLog + keySnapshots + keyStateKinds +
@@ -40,37 +40,38 @@ const (
 		keyInbox + keyInboxSeen + keyWakes + keyOutbox + keyStream + keyChunks
 )
 
-// sweepShards is over how many slots the sweeps' indexes are spread. It can never
-// change: entries are found where they were put.
+// sweepShards is the number of slots that the sweeps' indexes are spread over. It
+// can never change, because entries stay where they were added.
 const sweepShards = 8
 
 // keyspace names keys.
 type keyspace struct{ prefix string }
 
-// session is what all keys of a session, and of the stream of its id, begin with.
-// The part in braces decides the slot.
+// session returns the prefix of all keys of a session, and of the stream with its
+// id. The part in braces determines the slot.
 func (k keyspace) session(tenant, id string) string {
 	return k.prefix + ":{" + escape(tenant, false) + "/" + escape(id, true) + "}:"
 }
 
-// channel is where the readers of a stream are told of changes.
+// channel returns the channel that notifies the readers of a stream.
 func (k keyspace) channel(tenant, id string) string { return k.session(tenant, id) + "changed" }
 
-// markOf is a key beside another that is written to be waited for. It expires.
+// markOf returns a key beside another one that is written only to be waited for.
+// It expires.
 func markOf(key string) string { return key[:strings.IndexByte(key, '}')+1] + ":mark" }
 
-// lock is what the key of a lock begins with.
+// lock returns the prefix of the key of a lock.
 func (k keyspace) lock(name string) string { return k.prefix + ":{+lock/" + escape(name, false) + "}:" }
 
-// format is where it is noted which programs can use the store.
+// format returns the key that says which programs can use the store.
 func (k keyspace) format() string { return k.prefix + ":{+format}:readable" }
 
-// listing is what the indexes of a tenant's sessions begin with.
+// listing returns the prefix of the indexes of a tenant's sessions.
 func (k keyspace) listing(tenant string) string {
 	return k.prefix + ":{+list/" + escape(tenant, false) + "}:"
 }
 
-// sweep is what the sweeps' indexes of one shard begin with.
+// sweep returns the prefix of the sweeps' indexes of one shard.
 func (k keyspace) sweep(shard int) string {
 	return k.prefix + ":{+sweep/" + strconv.Itoa(shard) + "}:"
 }
@@ -81,7 +82,7 @@ func shardOf(tenant, id string) int {
 	return int(sum[0]) % sweepShards
 }
 
-// indexed gives a value that sessions are listed by the form that it has in a key.
+// indexed returns the form in a key of a value that sessions are listed by.
 func indexed(parts ...string) string {
 	value := strings.Join(parts, "\x00")
 	if len(value) <= 64 {
@@ -91,7 +92,7 @@ func indexed(parts ...string) string {
 	return "#" + hex.EncodeToString(sum[:])
 }
 
-// escape writes bytes that could end a tag, or be taken for a separator, in hex.
+// escape encodes bytes in hex that could end a hash tag or look like a separator.
 func escape(s string, slash bool) string {
 	for i := range len(s) {
 		if isPlain(s[i]) || slash && s[i] == '/' {
@@ -119,7 +120,7 @@ func isPlain(c byte) bool {
 	return c == '.' || c == '_' || c == ':' || c == '@' || c == '-'
 }
 
-// micros is a time as it is stored; empty for none.
+// micros returns the stored form of a time; empty for none.
 func micros(t time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -127,7 +128,7 @@ func micros(t time.Time) string {
 	return strconv.FormatInt(t.UnixMicro(), 10)
 }
 
-// moment is what micros has written.
+// moment parses the form of micros.
 func moment(s string) time.Time {
 	n, err := strconv.ParseInt(s, 10, 64)
 	if err != nil {

@@ -11,15 +11,15 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// newState is the document of a session that is to be created, with times as they
-// are stored.
+// newState returns the document of a session to create, with the precision of
+// stored times.
 func newState(tenant string, state *session.State, now time.Time) session.State {
 	out := state.Born(tenant, now)
 	out.CreatedAt = out.CreatedAt.UTC().Truncate(time.Microsecond)
 	return out
 }
 
-// create adds the operations that make a session, without its custom state. Its
+// create adds the operations that create a session, without its custom state. Its
 // version is 0 until it is bumped.
 func (w *batch) create(state *session.State, born string) error {
 	w.do("absent", "")
@@ -28,18 +28,18 @@ func (w *batch) create(state *session.State, born string) error {
 	return w.replaceDocument(state)
 }
 
-// replaceDocument writes what a caller says about a session.
+// replaceDocument writes the fields of a session that a caller may set.
 func (w *batch) replaceDocument(state *session.State) error {
 	tags, metadata, err := encodeLabels(state.Tags, state.Metadata)
 	if err != nil {
-		return session.ErrInvalid.WithCause(err, "session %s: cannot be encoded", state.ID)
+		return session.ErrInvalid.WithCause(err, "session %s cannot be encoded", state.ID)
 	}
 	w.do("set", "", append(writtenFields(state), "status", string(state.Status), "tags", tags, "meta", metadata)...)
 	return w.writeDoc(state)
 }
 
-// absent refuses an id that a session has, before index entries are added for
-// another.
+// absent returns an error if the session exists, before index entries are added
+// for a new one.
 func (s *sessions) absent(ctx context.Context, id, verb string) (*view, error) {
 	v, err := s.look(ctx, id, verb, query())
 	if err == nil && v.header != nil {
@@ -48,7 +48,7 @@ func (s *sessions) absent(ctx context.Context, id, verb string) (*view, error) {
 	return v, err
 }
 
-// carryOutNew makes a session.
+// carryOutNew creates a session.
 func (s *sessions) carryOutNew(ctx context.Context, verb string, is *session.State, p *plan) error {
 	s.stateHints(&p.hints, is, nil)
 	s.activityHints(&p.hints, is, session.ActivityOf(is.Status, ""), moved)
@@ -84,7 +84,7 @@ func (s *sessions) Load(ctx context.Context, id string) (*session.State, error) 
 		return nil, err
 	}
 	h := v.header
-	if err := h.takeDoc(fieldsOf(v.parts[1])); err != nil {
+	if err := h.setDoc(fieldsOf(v.parts[1])); err != nil {
 		return nil, err
 	}
 	state := h.State
@@ -111,8 +111,8 @@ func (s *sessions) Load(ctx context.Context, id string) (*session.State, error) 
 	return &state, nil
 }
 
-// Clone implements [session.Lifecycle]. The source is read as it is at one
-// version; the copy is then made in one step in its own slot, from what was read.
+// Clone implements [session.Lifecycle]. The source is read at one version; the
+// copy is then created in one step in its own slot, from what was read.
 func (s *sessions) Clone(ctx context.Context, clone *session.Clone) (*session.State, error) {
 	if err := clone.Check(); err != nil {
 		return nil, err
@@ -134,10 +134,10 @@ func (s *sessions) Clone(ctx context.Context, clone *session.Clone) (*session.St
 		}
 		return s.Load(ctx, is.ID)
 	}
-	return nil, session.ErrUnavailable.WithMessage("%s: the session kept changing", what(clone.From, "clone"))
+	return nil, session.ErrUnavailable.WithMessage("%s: the session changed too often", what(clone.From, "clone"))
 }
 
-// readPoint reads the checkpoint that a clone goes by, if it does.
+// readPoint reads the checkpoint of a clone, if it names one.
 func (s *sessions) readPoint(ctx context.Context, clone *session.Clone) (*view, error) {
 	q := query()
 	switch {
@@ -149,8 +149,8 @@ func (s *sessions) readPoint(ctx context.Context, clone *session.Clone) (*view, 
 	return s.read(ctx, clone.From, "clone", q)
 }
 
-// planClone reads what a clone copies. There is no plan if the source has changed
-// since v.
+// planClone reads what a clone copies. It returns no plan if the source has
+// changed since v.
 func (s *sessions) planClone(ctx context.Context, clone *session.Clone, v *view) (*plan, *session.State, error) {
 	to, err := clone.Complete(&v.header.State)
 	if err != nil {
@@ -197,7 +197,7 @@ func (s *sessions) planClone(ctx context.Context, clone *session.Clone, v *view)
 	return p, &is, nil
 }
 
-// copyMessages appends messages as they are stored in another session.
+// copyMessages appends messages in the form in which another session stores them.
 func (w *batch) copyMessages(count int, bodies, metas []any) {
 	args := []any{""}
 	for i := range min(count, len(bodies)) {
@@ -209,8 +209,8 @@ func (w *batch) copyMessages(count int, bodies, metas []any) {
 	}
 }
 
-// cloned is the number of messages and the version of custom state that a clone
-// takes; version 0 has none.
+// cloned returns the number of messages and the version of custom state that a
+// clone copies; version 0 has no state.
 func cloned(clone *session.Clone, v *view) (count int, version int64, err error) {
 	h := v.header
 	switch n := clone.MessageCount; {
@@ -238,9 +238,9 @@ func cloned(clone *session.Clone, v *view) (count int, version int64, err error)
 	return h.MessageCount, h.Version, nil
 }
 
-// Delete implements [session.Lifecycle]. Each session goes in one step, those
-// furthest from the root first: when the deletion is cut short the root is still
-// there to be deleted again.
+// Delete implements [session.Lifecycle]. Each session is deleted in one step,
+// those furthest from the root first: if the deletion is interrupted, the root
+// still exists and can be deleted again.
 func (s *sessions) Delete(ctx context.Context, id string) ([]string, error) {
 	const verb = "delete"
 	if _, err := s.read(ctx, id, verb, query()); err != nil {
@@ -256,7 +256,7 @@ func (s *sessions) Delete(ctx context.Context, id string) ([]string, error) {
 		_, err := s.apply(ctx, member, verb, "", w)
 		if r, refused := errors.AsType[*refusal](err); refused {
 			if member != id {
-				continue // somebody was faster
+				continue // another process has deleted it
 			}
 			return nil, r.domain(id)
 		}
@@ -269,8 +269,8 @@ func (s *sessions) Delete(ctx context.Context, id string) ([]string, error) {
 	return tree, nil
 }
 
-// tree lists a session and all below it. Links that go round in a circle are
-// followed once.
+// tree lists a session and all sessions below it. It visits each session once,
+// even if links form a cycle.
 func (s *sessions) tree(ctx context.Context, id string) ([]string, error) {
 	tree, seen := []string{id}, map[string]bool{id: true}
 	for i := 0; i < len(tree); i++ {
@@ -293,7 +293,7 @@ func (s *sessions) tree(ctx context.Context, id string) ([]string, error) {
 	return tree, nil
 }
 
-// parents reads whose children sessions are.
+// parents reads the parents of sessions.
 func (s *sessions) parents(ctx context.Context, ids []string) ([]string, error) {
 	out := make([]string, len(ids))
 	if len(ids) == 0 {

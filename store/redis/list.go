@@ -13,14 +13,14 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// found is a session that an index entry led to.
+// found is a session that an index entry refers to.
 type found struct {
 	session.Summary
 	running string // the run, if it has not ended
 	entry   string // the run that the index entry is for, if it is for one
 }
 
-// List implements [session.Lister]. It walks the narrowest index that has
+// List implements [session.Lister]. It reads the narrowest index that contains
 // everything the query selects, and verifies each session that it finds there.
 func (s *sessions) List(ctx context.Context, query session.Query) (page session.Page[session.Summary], err error) {
 	at, resumed, err := query.Position()
@@ -82,11 +82,11 @@ func (w *walk) page(ctx context.Context) (page session.Page[session.Summary], er
 	return page, nil
 }
 
-// narrowest is the index that is likely to be the shortest of those that have
-// everything a query selects, and what makes an entry of it true.
+// narrowest returns the index that is likely to be the shortest of those that
+// contain everything a query selects, and what makes an entry of it true.
 //
-// That of a user goes before those of tags and metadata, which have other users'
-// sessions, too.
+// The index of a user is preferred to those of tags and metadata, which also
+// contain other users' sessions.
 func narrowest(q *session.Query) (index string, holds func(*found) bool) {
 	switch {
 	case q.ParentID != "":
@@ -118,7 +118,7 @@ func narrowest(q *session.Query) (index string, holds func(*found) bool) {
 	return indexAll, func(*found) bool { return true }
 }
 
-// dates bound the index by age.
+// dates returns the bounds of the index by creation time.
 func dates(q *session.Query) (oldest, newest string) {
 	oldest, newest = "-inf", "+inf"
 	if !q.CreatedAfter.IsZero() {
@@ -130,7 +130,7 @@ func dates(q *session.Query) (oldest, newest string) {
 	return oldest, newest
 }
 
-// walk goes through an index, the newest session first.
+// walk reads an index, the newest session first.
 type walk struct {
 	*sessions
 	query       *session.Query
@@ -142,7 +142,7 @@ type walk struct {
 	perRun      bool              // whether entries are for runs, of which a session may have several
 }
 
-// walk begins a walk through an index of all ages.
+// walk starts a walk through an index over all creation times.
 func (s *sessions) walk(query *session.Query, index string, holds func(*found) bool) walk {
 	slot := s.b.keys.listing(s.tenant)
 	return walk{
@@ -151,20 +151,20 @@ func (s *sessions) walk(query *session.Query, index string, holds func(*found) b
 	}
 }
 
-// errMisplaced ends a walk that has found entries in the wrong place, and moved
-// them: what it has listed so far may lack some, or be out of order.
-var errMisplaced = errors.New("entries of the index were in the wrong place")
+// errMisplaced ends a walk that has found entries in the wrong position and moved
+// them: its result so far may be incomplete or out of order.
+var errMisplaced = errors.New("entries of the index were in the wrong position")
 
-// maxWalks is how often a walk begins again because of that.
+// maxWalks is how often a walk is restarted because of that.
 const maxWalks = 3
 
-// each yields the sessions that the query selects until told to stop.
+// each yields the sessions that the query selects until yield returns false.
 func (w *walk) each(ctx context.Context, size int, yield func(*found) bool) error {
 	return scanEach(ctx, &w.scan, max(size, 50), w.verify, yield)
 }
 
-// verify reads the sessions of entries; nil for what the query does not select.
-// Entries that are not true are removed.
+// verify reads the sessions of entries; nil for sessions that the query does not
+// select. It removes entries that are not true.
 func (w *walk) verify(ctx context.Context, entries []goredis.Z) ([]*found, error) {
 	began := time.Now()
 	pipe := w.b.client.Pipeline()
@@ -191,7 +191,7 @@ func (w *walk) verify(ctx context.Context, entries []goredis.Z) ([]*found, error
 		switch {
 		case is == nil || !w.holds(is):
 			wrong = append(wrong, correction{entry, ""})
-		case micros(is.CreatedAt) != entry.score: // it was made anew since
+		case micros(is.CreatedAt) != entry.score: // it was created again since
 			misplaced = true
 			wrong = append(wrong, correction{entry, micros(is.CreatedAt)})
 		}
@@ -206,8 +206,7 @@ func (w *walk) verify(ctx context.Context, entries []goredis.Z) ([]*found, error
 	return out, nil
 }
 
-// summarise reads a session's summary; nil if there is none, or none that can be
-// decoded.
+// summarise reads a session's summary; nil if there is none that can be decoded.
 func (w *walk) summarise(ctx context.Context, id string, values []any) *found {
 	raw := make(map[string]string, len(values))
 	for i, value := range values {
@@ -227,14 +226,14 @@ func (w *walk) summarise(ctx context.Context, id string, values []any) *found {
 	return &found{running: running, Summary: h.Summary(h.runStatus)}
 }
 
-// selects reports whether the query selects a session that is behind the place
-// where the walk begins.
+// selects reports whether the query selects a session after the position where the
+// walk begins.
 func (w *walk) selects(s *found) bool {
 	return (w.after == nil || follows(&s.Summary, w.after)) && w.query.Selects(&s.Summary)
 }
 
-// follows reports whether a session comes after a position: it is older, or of the
-// same age with a lower id.
+// follows reports whether a session comes after a position: it is older, or has
+// the same creation time and a lower id.
 func follows(s *session.Summary, at *session.Position) bool {
 	n := s.CreatedAt.UnixNano()
 	return n < at.N || (n == at.N && s.ID < at.ID)

@@ -16,8 +16,7 @@ import (
 	"github.com/helixagents/helix/store/redis"
 )
 
-// reads counts what a client reads in pipelines: of each command, as many as it reads of
-// what is counted.
+// reads counts what a client reads in pipelines, by a count for each command.
 type reads struct {
 	count func(goredis.Cmder) int
 	n     atomic.Int64
@@ -36,7 +35,7 @@ func (r *reads) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.Pr
 	}
 }
 
-// countingClient makes a client whose reads are counted.
+// countingClient returns a client whose reads are counted.
 func countingClient(t *testing.T, count func(goredis.Cmder) int) (*goredis.Client, *reads) {
 	t.Helper()
 	client := newClient(t)
@@ -64,8 +63,8 @@ func inputReads(cmd goredis.Cmder) int {
 	return n
 }
 
-// TestListingsOfAUser wants lists of one user's sessions to look at none of other
-// users', and lists of running sessions at none that rest.
+// TestListingsOfAUser requires that listings of one user's sessions read none of
+// other users, and that listings of running sessions read none at rest.
 func TestListingsOfAUser(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -117,20 +116,21 @@ func TestListingsOfAUser(t *testing.T) {
 			t.Errorf("%+v: %d sessions are listed, want %d", q, len(page.Items), want)
 		}
 		if n := reads.n.Load(); n > most {
-			t.Errorf("%+v: %d sessions are looked at, want at most %d", q, n, most)
+			t.Errorf("%+v: %d sessions are read, want at most %d", q, n, most)
 		}
 	}
-	total := session.PageRequest{Total: true} // which looks at all of them once more
+	total := session.PageRequest{Total: true} // which reads all of them once more
 	list(session.Query{UserID: "ann", Tags: []string{"t"}, PageRequest: total}, 5, 10)
 	list(session.Query{UserID: "ann", Metadata: map[string]string{"k": "v"}, PageRequest: total}, 5, 10)
 	list(session.Query{UserID: "ann", Activity: session.ActivityRunning, RootsOnly: true}, 1, 2)
-	list(session.Query{UserID: "ann", Activity: session.ActivityRunning, RootsOnly: true}, 1, 1) // the entry that was not true is gone
+	list(session.Query{UserID: "ann", Activity: session.ActivityRunning, RootsOnly: true}, 1, 1) // the untrue entry was removed
 	list(session.Query{Activity: session.ActivityRunning}, 2, 3)
 	list(session.Query{Activity: session.ActivityRunning}, 2, 2)
 }
 
-// TestFillIndexes lists sessions that a program of an earlier version has written, which
-// keeps neither the indexes of what sessions are doing nor those of calls that wait.
+// TestFillIndexes lists sessions that an earlier version of the program has
+// written, which maintains neither the indexes by activity nor those of waiting
+// calls.
 func TestFillIndexes(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -143,7 +143,8 @@ func TestFillIndexes(t *testing.T) {
 		s = b.Sessions()
 		return b
 	}
-	// fill lists, which has the indexes filled in the background, and waits for that.
+	// fill makes a listing, which has the indexes filled in the background, and waits
+	// for that.
 	fill := func(b *redis.Backend) {
 		t.Helper()
 		if _, err := b.Sessions().Waiting(ctx, session.WaitingQuery{}); err != nil {
@@ -168,7 +169,8 @@ func TestFillIndexes(t *testing.T) {
 		}
 		r.commit(change)
 	}
-	// What the older program has not kept. The time of the last filling is moved back.
+	// Removes what the older program does not maintain. The time of the last filling
+	// is moved back.
 	forget := func() {
 		t.Helper()
 		slot := prefix + ":{+list/" + session.DefaultTenant + "}:"
@@ -206,14 +208,14 @@ func TestFillIndexes(t *testing.T) {
 		t.Fatal(err)
 	}
 	fill(reopen())
-	want(s, session.ActivityWaiting, 0, 0) // that one does it
+	want(s, session.ActivityWaiting, 0, 0) // another process fills
 	if n := client.Exists(ctx, slot+"filled").Val(); n != 0 {
-		t.Error("something is noted without the lock")
+		t.Error("the hash was written without the lock")
 	}
 	if err := client.Del(ctx, slot+"filling").Err(); err != nil {
 		t.Fatal(err)
 	}
-	// Entries without sessions, of one age, which are more than one turn looks at.
+	// Entries without sessions, with the same creation time, more than one turn reads.
 	left := make([]goredis.Z, 2500)
 	for i := range left {
 		left[i] = goredis.Z{Score: float64(time.Now().Add(time.Hour).Unix() * 1e6), Member: fmt.Sprintf("left%d", i)}
@@ -235,8 +237,8 @@ func TestFillIndexes(t *testing.T) {
 	want(s, session.ActivityWaiting, 2, 2)
 }
 
-// TestFillBeside lists while the sessions cannot be walked: a filling that goes on, or
-// hangs, holds up no request, and closing the backend ends it.
+// TestFillBeside lists while the sessions cannot be walked: a filling that is in
+// progress, or hangs, blocks no request, and closing the backend ends it.
 func TestFillBeside(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -265,7 +267,7 @@ func TestFillBeside(t *testing.T) {
 	}
 }
 
-// heldWalks holds up walks over all sessions until their context ends.
+// heldWalks blocks walks over all sessions until their context ends.
 type heldWalks struct{ began chan struct{} }
 
 func (*heldWalks) DialHook(next goredis.DialHook) goredis.DialHook { return next }
@@ -286,8 +288,8 @@ func (*heldWalks) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.
 	return next
 }
 
-// rangeCounts remembers the largest range of an index that a client asks for; a negative
-// count asks for all of it.
+// rangeCounts remembers the largest range of an index that a client requests; a
+// negative count means all of it.
 type rangeCounts struct{ most atomic.Int64 }
 
 func (*rangeCounts) DialHook(next goredis.DialHook) goredis.DialHook { return next }
@@ -313,7 +315,8 @@ func (*rangeCounts) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredi
 	return next
 }
 
-// TestWaitingOffset wants no offset to have the whole index read at once.
+// TestWaitingOffset requires that no offset makes the store read the whole index
+// at once.
 func TestWaitingOffset(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -337,8 +340,9 @@ func TestWaitingOffset(t *testing.T) {
 	}
 }
 
-// TestWaitingReads wants a page of waiting calls to read the inputs of its own calls
-// only, and calls that were answered or resolved to leave the indexes without a reader.
+// TestWaitingReads requires that a page of waiting calls reads only the inputs of
+// its own calls, and that answered or resolved calls leave the indexes without a
+// reader.
 func TestWaitingReads(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()

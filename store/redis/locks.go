@@ -39,7 +39,7 @@ func (l *locks) Release(ctx context.Context, held lock.Lock) error {
 	return err
 }
 
-// use runs the script on a lock and reports whether it was given.
+// use runs the script on a lock and reports whether it was acquired.
 func (l *locks) use(ctx context.Context, verb string, held lock.Lock, ttl time.Duration) (lock.Lock, bool, error) {
 	name := "lock " + held.Name + ": " + verb
 	if err := l.b.begin(ctx, name); err != nil {

@@ -10,10 +10,10 @@ import (
 	"github.com/helixagents/helix/store/internal/stored"
 )
 
-// encodeMessage gives a message's body, and what the store itself must know of it:
+// encodeMessage returns a message's body, and what the store itself needs of it:
 // its id, its role and the calls it makes.
 func encodeMessage(m *session.Message) (id, meta string, body []byte, err error) {
-	size := 256 // about, so that it need not grow
+	size := 256 // an estimate, so that it need not grow
 	for i := range m.Parts {
 		size += len(m.Parts[i].Text) + len(m.Parts[i].Input)
 	}
@@ -23,7 +23,7 @@ func encodeMessage(m *session.Message) (id, meta string, body []byte, err error)
 	return m.ID, messageMeta(m), body, nil
 }
 
-// messageMeta is what the store itself must know of a message.
+// messageMeta returns what the store itself needs of a message.
 func messageMeta(m *session.Message) string {
 	var meta strings.Builder
 	meta.WriteString(m.ID + "\x00" + string(m.Role))
@@ -67,15 +67,15 @@ func (s *sessions) Messages(ctx context.Context, id string, request session.Page
 	return page, nil
 }
 
-// A transcript is read in parts of so many messages and about so many bytes, for
-// neither the server nor the connection should be kept by one for long.
+// A transcript is read in parts of a bounded number of messages and bytes, because
+// one read should not occupy the server or the connection for long.
 const (
 	partMessages = 500
 	partBytes    = 1 << 20
 )
 
 // maxReadings is how often a transcript is read from its beginning because the
-// session has changed meanwhile, before it is read in one part.
+// session has changed in the meantime, before it is read in one part.
 const maxReadings = 5
 
 // AllMessages implements [session.Transcripts].
@@ -90,8 +90,8 @@ func (s *sessions) AllMessages(ctx context.Context, id string) ([]session.Messag
 	return messages, err
 }
 
-// readMessages reads a transcript in parts; whole says whether all are of one
-// version of it.
+// readMessages reads a transcript in parts; whole says whether all of them belong
+// to one version.
 func (s *sessions) readMessages(ctx context.Context, id string, count, size int) (messages []session.Message, whole bool, err error) {
 	var first *header
 	messages = []session.Message{}
@@ -118,7 +118,7 @@ func (s *sessions) readMessages(ctx context.Context, id string, count, size int)
 	}
 }
 
-// messageID is the id in what the store knows of a message.
+// messageID returns the id in a message's metadata.
 func messageID(meta string) string {
 	id, _, _ := strings.Cut(meta, "\x00")
 	return id

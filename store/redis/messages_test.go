@@ -12,7 +12,7 @@ import (
 	"github.com/helixagents/helix/store/redis"
 )
 
-// A long transcript is read in parts, as it is at one version even if it changes.
+// A long transcript is read in parts, at one version even if it changes.
 func TestAllMessagesInParts(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -41,7 +41,7 @@ func TestAllMessagesInParts(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for range 20 { // pairs: an odd number was never there
+		for range 20 { // pairs: there is never an odd number
 			_, _ = session.AppendMessages(ctx, s, "a", []session.Message{session.UserText("y"), session.UserText("z")})
 			_, _ = session.TruncateMessages(ctx, s, "a", want)
 		}
@@ -65,8 +65,8 @@ func TestAllMessagesInParts(t *testing.T) {
 	}
 }
 
-// TestPageReadsWhatItShows wants a page that is bounded in bytes to fetch about as
-// many from the server.
+// TestPageReadsWhatItShows requires that a page with a limit in bytes fetches
+// about as many from the server.
 func TestPageReadsWhatItShows(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()

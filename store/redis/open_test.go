@@ -18,7 +18,7 @@ import (
 	"github.com/helixagents/helix/store/redis"
 )
 
-// refused opens what cannot be used, and gives what was said about it.
+// refused opens a server that cannot be used, and returns the error's text.
 func refused(t *testing.T, config redis.Config) string {
 	t.Helper()
 	start := time.Now()
@@ -50,7 +50,7 @@ func TestNewerFormat(t *testing.T) {
 			if err == nil {
 				_ = b.Close()
 			}
-			if usable && err != nil || !usable && (!errors.Is(err, session.ErrUnavailable) || !strings.Contains(err.Error(), "needs to be updated")) {
+			if usable && err != nil || !usable && (!errors.Is(err, session.ErrUnavailable) || !strings.Contains(err.Error(), "must be updated")) {
 				t.Errorf("a store for programs from format %s on: %v", value, err)
 			}
 		}
@@ -85,11 +85,11 @@ func TestOpenRefuses(t *testing.T) {
 		"prefix":         {redis.Config{URL: urlOf(users), Prefix: "a{b}"}, "braces"},
 		"nobody":         {redis.Config{URL: urlOf(freeAddress(t))}, "cannot be reached"},
 		"silent":         {redis.Config{URL: urlOf(silent(t)), ConnectTimeout: time.Second}, "no answer within 1s"},
-		"no password":    {redis.Config{URL: urlOf(locked)}, "asks for a password"},
+		"no password":    {redis.Config{URL: urlOf(locked)}, "requires a password"},
 		"wrong password": {redis.Config{URL: "redis://default:secret-guess@" + locked}, "refuses the user name or password"},
 		"commands":       {redis.Config{URL: "redis://poor:poor@" + users}, "HSET, XADD"},
-		"keys":           {redis.Config{URL: "redis://fenced:fenced@" + users}, "rights"},
-		"rights":         {redis.Config{URL: "redis://none:none@" + users}, "rights"},
+		"keys":           {redis.Config{URL: "redis://fenced:fenced@" + users}, "permissions"},
+		"rights":         {redis.Config{URL: "redis://none:none@" + users}, "permissions"},
 		"replica":        {redis.Config{URL: urlOf(replica)}, "connect to its primary, " + users},
 		"old":            {redis.Config{URL: urlOf(old(t))}, "Redis 7 or newer"},
 	} {
@@ -100,7 +100,7 @@ func TestOpenRefuses(t *testing.T) {
 				t.Errorf("it says %q, not %q", said, c.want)
 			}
 			if strings.Contains(said, "secret") {
-				t.Errorf("it tells a password: %q", said)
+				t.Errorf("it contains a password: %q", said)
 			}
 		})
 	}
@@ -111,7 +111,7 @@ func TestOpenRefuses(t *testing.T) {
 	})
 }
 
-// silent is an address where connections are taken and nothing is answered.
+// silent returns an address that accepts connections and never answers.
 func silent(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -122,8 +122,8 @@ func silent(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// old is a server that says it is of an earlier version. No such server is at
-// hand, so this one says nothing else.
+// old returns the address of a fake server of an earlier version, because no such
+// server is available.
 func old(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -210,7 +210,7 @@ func TestOpenDurable(t *testing.T) {
 	}
 }
 
-// Several nodes may be named, so that one of them may be away.
+// Several nodes may be named, so that one of them may be down.
 func TestOpenClusterByAddresses(t *testing.T) {
 	t.Parallel()
 	nodes := nodesOf(t, connect(t, cluster(t)).(*goredis.ClusterClient))

@@ -8,11 +8,11 @@ import (
 	"github.com/helixagents/helix/stream"
 )
 
-// maxReadBytes is about how much of a stream is fetched at once.
+// maxReadBytes is roughly how many bytes of a stream are fetched at a time.
 const maxReadBytes = 256 << 10
 
 // Read implements [stream.Manager]. A notification may be lost, so a reader also
-// looks by itself now and then.
+// polls occasionally.
 func (s *streams) Read(ctx context.Context, id string, from int64, wait bool) iter.Seq2[stream.Item, error] {
 	return func(yield func(stream.Item, error) bool) {
 		sub, end := s.b.watch.hub.Subscribe(s.b.keys.channel(s.tenant, id))
@@ -22,7 +22,7 @@ func (s *streams) Read(ctx context.Context, id string, from int64, wait bool) it
 	}
 }
 
-// after views what a stream holds after a sequence.
+// after fills view with what a stream has after a sequence.
 func (s *streams) after(ctx context.Context, id string, from int64, view *feed.View) error {
 	h, flat, err := s.look(ctx, id, "read", from, everything, maxReadBytes)
 	if err != nil || h == nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/helixagents/helix/stream"
 )
 
-// Readers that never look by themselves are told of what another process writes.
+// Readers that never poll are notified of what another process writes.
 func TestReadersAreTold(t *testing.T) {
 	t.Parallel()
 	for name, url := range map[string]string{"single": single(t), "cluster": cluster(t)} {

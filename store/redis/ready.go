@@ -7,14 +7,14 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 )
 
-// format is the number of what this program can read. It grows when keys change in a
-// way that programs of before cannot use; whoever makes such a change first notes its
-// number where all look.
+// format is the version of the data that this program can read. It increases when
+// keys change in a way that earlier programs cannot use; the program that makes
+// such a change first records the version where all programs check it.
 const format = 1
 
-// Ready implements [store.Backend]. Every node that has a part of the data is asked
-// whether it takes writes, which costs it nothing; what is written now and then goes
-// to where the indexes are.
+// Ready implements [store.Backend]. It asks every node that has a part of the data
+// whether it accepts writes, which costs the node nothing; the occasional test
+// write goes to the slot of the indexes.
 func (b *Backend) Ready(ctx context.Context) error {
 	const name = "write the store"
 	if err := b.begin(ctx, name); err != nil {
@@ -36,7 +36,7 @@ func (b *Backend) Ready(ctx context.Context) error {
 	})
 }
 
-// accepts asks a server whether it takes writes.
+// accepts asks a server whether it accepts writes.
 func accepts(ctx context.Context, node goredis.UniversalClient) error {
 	err := node.EvalSha(ctx, tryWrite.sha, nil).Err()
 	if goredis.HasErrorPrefix(err, "NOSCRIPT") {
@@ -45,8 +45,7 @@ func accepts(ctx context.Context, node goredis.UniversalClient) error {
 	return err
 }
 
-// eachPrimary calls a function for the server, or for each node of a cluster that is
-// written to.
+// eachPrimary calls a function for the server, or for each primary of a cluster.
 func (b *Backend) eachPrimary(ctx context.Context, do func(context.Context, goredis.UniversalClient) error) error {
 	if b.cluster == nil {
 		return do(ctx, b.client)
@@ -54,7 +53,7 @@ func (b *Backend) eachPrimary(ctx context.Context, do func(context.Context, gore
 	return b.cluster.ForEachMaster(ctx, func(ctx context.Context, node *goredis.Client) error { return do(ctx, node) })
 }
 
-// askFormat refuses a store that this program cannot use any more.
+// askFormat returns an error if this program can no longer use the store.
 func (b *Backend) askFormat(ctx context.Context) error {
 	found := b.client.Get(ctx, b.keys.format())
 	if err := found.Err(); err != nil && !errors.Is(err, goredis.Nil) {
@@ -63,8 +62,8 @@ func (b *Backend) askFormat(ctx context.Context) error {
 	return b.noteFormat(found)
 }
 
-// noteFormat takes in which programs can use the store. Where the answer is missing,
-// the next one tells.
+// noteFormat records which programs can use the store. If the answer is missing,
+// the next one counts.
 func (b *Backend) noteFormat(found *goredis.StringCmd) error {
 	if from, err := found.Int(); err == nil {
 		return b.guard.Note(from)

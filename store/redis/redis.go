@@ -1,51 +1,52 @@
-// Package redis keeps sessions, streams and locks in Redis 7 or newer, or Valkey
+// Package redis stores sessions, streams and locks in Redis 7 or newer, or Valkey
 // 8, on a single node or a cluster.
 //
 // # Layout
 //
 // All keys of a session and of its stream share one hash tag, so that everything
-// which must be atomic is one script on one slot. A script makes all its checks
-// before its first write: nothing can be left half done.
+// that must be atomic is one script on one slot. A script makes all its checks
+// before its first write: it never leaves a write half done.
 //
-// What touches several sessions is split into steps, each of which may be made
-// again: deleting a tree goes from the leaves to the root, a tree's lease is the
-// root's and its children follow, a wake waits in the slot of the child whose
-// commit wrote it until it was moved to the parent's.
+// Operations on several sessions are split into steps that may be repeated:
+// deleting a tree goes from the leaves to the root, a tree's lease is the root's
+// and its children follow, and a wake stays in the slot of the child whose commit
+// wrote it until it is moved to the parent's.
 //
-// Listings and sweeps read indexes on other slots. They are hints: an entry is
-// added before the change that makes it true, verified against the session
-// whenever it is read, and removed lazily. A commit in the middle of a turn
-// touches none.
+// Listings and sweeps read indexes on other slots. Index entries are hints: an
+// entry is added before the change that makes it true, verified against the
+// session whenever it is read, and removed lazily. A commit in the middle of a
+// turn does not touch them.
 //
-// Readers of streams are told of changes through one connection of their process.
-// On a cluster each append is told to every node, as plain publishing does.
+// Readers of streams are notified of changes through one connection of their
+// process. On a cluster each append is published to every node, as with plain
+// publishing.
 //
 // # Expiry
 //
-// Sessions do not expire by themselves unless [Config.SessionTTL] is set; see
-// [session.Sweeps] for those that are to fail after a time.
-// The chunks of a stream go [Config.StreamTTL] after it has ended, its header and
-// with it the numbering stay as long as the session.
+// Sessions do not expire unless [Config.SessionTTL] is set; see [session.Sweeps]
+// for sessions that fail after a time. The chunks of a stream expire
+// [Config.StreamTTL] after it has ended; its header, and with it the numbering, is
+// kept as long as the session.
 //
 // # Durability
 //
-// What Redis promises is what its configuration promises. Without an append-only
+// The durability of Redis depends on its configuration. Without an append-only
 // file a restart loses everything since the last snapshot; with appendfsync
-// everysec, the loss of power loses up to two seconds; with always, nothing. An
+// everysec, a loss of power loses up to two seconds; with always, nothing. An
 // eviction policy other than noeviction may drop any key. [Config.RequireDurable]
-// refuses such a server, otherwise one line of the log says so.
+// refuses such a server; otherwise the backend logs one warning.
 //
 // Replication is asynchronous: a failover loses the writes that the primary had
-// answered and the replica had not seen, which may be commits. Fences keep what is
-// left consistent, but the work of those commits is done again. With
-// [Config.WaitReplicas] a write is answered only once that many replicas have it.
+// confirmed and the replica had not received, which may be commits. Fences keep
+// the rest consistent, but the work of those commits is done again. With
+// [Config.WaitReplicas] a write is confirmed only once that many replicas have it.
 //
-// On a cluster the node that fails may be one that has indexes, and lose entries of
-// sessions that are on another. Every renewal of a lease puts its entry back, and a
-// change of a session those that it makes true; what has none to come stays out of
-// a listing, or is not swept, until then: a session that rests, a deadline, the
-// close that a run owes, a wake. Where this matters set WaitReplicas, which holds
-// for entries, too.
+// On a cluster the node that fails may be one that has indexes, and may lose
+// entries of sessions on another node. Every renewal of a lease restores its
+// entry, and a change of a session restores the entries that it makes true.
+// Anything else is missing from listings or sweeps until its session changes: a
+// session at rest, a deadline, the close of a stream, a wake. Where this matters
+// set WaitReplicas, which also applies to entries.
 package redis
 
 import (
@@ -67,65 +68,65 @@ import (
 	"github.com/helixagents/helix/stream"
 )
 
-// Config says where a backend keeps its data and how.
+// Config says where and how a backend stores its data.
 type Config struct {
-	// URL is the server's: redis://user:password@host:port/db, or rediss:// for TLS.
-	// Several nodes of a cluster are given with ?addr=host:port&addr=…; one that
-	// says it belongs to a cluster is enough. Required unless Client is set.
+	// URL is the server's URL: redis://user:password@host:port/db, or rediss:// for
+	// TLS. Several nodes of a cluster are given with ?addr=host:port&addr=…; one node
+	// of a cluster is enough. Required unless Client is set.
 	//
-	// The client's package prints faults of connections to the standard error, for
-	// the whole process. What matters of them is in the errors of operations, so the
-	// first backend that is opened by URL has it print nothing; an application that
-	// wants to see them sets its own with goredis.SetLogger afterwards.
+	// The client's package logs connection faults to the standard error of the whole
+	// process. The errors of operations already contain what matters, so the first
+	// backend that is opened by URL disables this logging; an application that wants
+	// it calls goredis.SetLogger afterwards.
 	URL string
-	// Client is used instead of URL, if set. Close leaves it open, and what its
-	// package prints is left alone.
+	// Client is used instead of URL, if set. Close leaves it open, and the logging of
+	// its package is not changed.
 	Client goredis.UniversalClient
 	// Prefix begins every key, so that several deployments can share a server.
 	// Defaults to "helix".
 	Prefix string
-	// Clock is the store's clock, on which leases, deadlines and locks run. Defaults
-	// to the server's.
+	// Clock is the store's clock, which leases, deadlines and locks use. Defaults to
+	// the server's.
 	Clock func() time.Time
-	// Logger is told of what no caller sees. Defaults to none.
+	// Logger receives faults that no caller sees. Defaults to none.
 	Logger *slog.Logger
 	// MaxChunk is the largest encoded chunk of a stream, in bytes. Defaults to
 	// stream.DefaultMaxChunk.
 	MaxChunk int
-	// StreamTTL is how long the chunks of a stream stay after it has ended or
-	// failed. A reader that comes later is told that they are gone; the numbering
-	// goes on if the session does. Defaults to 24 hours; negative keeps them.
+	// StreamTTL is how long the chunks of a stream are kept after it has ended or
+	// failed. A later reader gets a truncated frame; the numbering continues if the
+	// session does. Defaults to 24 hours; a negative value keeps them for ever.
 	StreamTTL time.Duration
-	// SessionTTL is how long a conversation stays that is at rest: its session with
-	// those of the agents below it, their messages and streams, after the last change
-	// of any of them. Nothing expires while a session of it runs or waits for people.
+	// SessionTTL is how long a conversation at rest is kept: its session with those of
+	// the agents below it, their messages and streams, after the last change of any of
+	// them. Nothing expires while one of its sessions runs or waits for people.
 	// Defaults to 0, which keeps everything. Programs that do not know the setting
 	// must not use the store while it is set: they would start runs of sessions that
-	// are about to go.
+	// are about to expire.
 	SessionTTL time.Duration
-	// RequireDurable refuses to open a server that may lose data, see above.
-	// Otherwise that is a warning in the log.
+	// RequireDurable refuses to open a server that may lose data, see above. Without
+	// it the backend only logs a warning.
 	RequireDurable bool
-	// WaitReplicas is how many replicas must have a write before it is answered,
-	// also one that turns out to have been made before, by a request whose answer was
-	// lost. If they do not within WaitTimeout, by default one second, the write fails with
-	// session.ErrUnavailable, though it has been made. Defaults to 0.
+	// WaitReplicas is how many replicas must have a write before it is confirmed; this
+	// includes a repeated write whose first answer was lost. If they do not have it
+	// within WaitTimeout, by default one second, the write fails with
+	// session.ErrUnavailable although it was applied. Defaults to 0.
 	WaitReplicas int
 	WaitTimeout  time.Duration
 	// ConnectTimeout is how long opening may take. Defaults to 5 seconds.
 	ConnectTimeout time.Duration
-	// PollInterval is how often a reader that follows a stream looks by itself, in
-	// case a notification was lost. Defaults to 500 milliseconds.
+	// PollInterval is how often a reader that follows a stream polls, in case a
+	// notification was lost. Defaults to 500 milliseconds.
 	PollInterval time.Duration
 
-	// settling is how long after it was added an index entry is taken for true.
+	// settling is how long an index entry is considered true after it was added.
 	settling time.Duration
-	// late is after how long somebody who was held up trusts neither the entries he
-	// has added nor those he has read.
+	// late is the delay after which a process trusts neither the entries that it has
+	// added nor those that it has read.
 	late time.Duration
 }
 
-// Backend keeps everything in Redis. It implements [store.Backend].
+// Backend stores everything in Redis. It implements [store.Backend].
 type Backend struct {
 	config  Config
 	client  goredis.UniversalClient
@@ -137,7 +138,7 @@ type Backend struct {
 	tokens  tokens
 	guard   *migrate.Guard
 	writes  *ready.Writes
-	seen    atomic.Int64 // the store's time, as a script has told it last
+	seen    atomic.Int64 // the store's time, as a script has last returned it
 
 	closing sync.RWMutex
 	closed  bool
@@ -174,7 +175,7 @@ func OpenConfig(config Config) (*Backend, error) {
 	return b, nil
 }
 
-// complete checks the configuration and fills in what was left out.
+// complete checks the configuration and fills in defaults.
 func (c *Config) complete() error {
 	if c.URL == "" && c.Client == nil {
 		return session.Invalid("redis url", "must not be empty, such as redis://localhost:6379/0")
@@ -183,7 +184,7 @@ func (c *Config) complete() error {
 		c.Prefix = "helix"
 	}
 	if strings.ContainsAny(c.Prefix, "{}\x00") {
-		return session.Invalid("key prefix", "%q must not hold braces", c.Prefix)
+		return session.Invalid("key prefix", "%q must not contain braces", c.Prefix)
 	}
 	if c.SessionTTL < 0 || (c.SessionTTL > 0 && c.SessionTTL < time.Millisecond) {
 		return session.Invalid("session time to live", "%s is neither 0 nor at least a millisecond", c.SessionTTL)
@@ -243,8 +244,8 @@ func (b *Backend) Close() error {
 	return b.client.Close()
 }
 
-// begin refuses an operation on a backend that is closed, or whose caller has
-// given up.
+// begin returns an error if the backend is closed or the caller's context has
+// ended.
 func (b *Backend) begin(ctx context.Context, what string) error {
 	if err := ctx.Err(); err != nil {
 		return failure(what, err)
@@ -257,7 +258,7 @@ func (b *Backend) begin(ctx context.Context, what string) error {
 	return b.guard.Err()
 }
 
-// stamp is the time that scripts are given: empty for the server's.
+// stamp returns the time that scripts are passed: empty for the server's.
 func (b *Backend) stamp() string {
 	if b.config.Clock == nil {
 		return ""
@@ -265,7 +266,7 @@ func (b *Backend) stamp() string {
 	return micros(b.config.Clock())
 }
 
-// notAfter is a time that is not after the store's.
+// notAfter returns a time that is not after the store's.
 func (b *Backend) notAfter(ctx context.Context) (time.Time, error) {
 	if seen := b.seen.Load(); seen != 0 && b.config.Clock == nil {
 		return time.UnixMicro(seen).UTC(), nil
@@ -273,7 +274,7 @@ func (b *Backend) notAfter(ctx context.Context) (time.Time, error) {
 	return b.now(ctx)
 }
 
-// now is the store's time.
+// now returns the store's time.
 func (b *Backend) now(ctx context.Context) (time.Time, error) {
 	if b.config.Clock != nil {
 		return b.config.Clock().UTC().Truncate(time.Microsecond), nil

@@ -27,8 +27,8 @@ func TestCluster(t *testing.T) {
 
 func BenchmarkBackend(b *testing.B) { storetest.Benchmarks(b, openAt(single(b))) }
 
-// single and cluster are the servers that the tests share; each test has a prefix
-// of its own.
+// single and cluster return the servers that the tests share; each test has its
+// own prefix.
 func single(t testing.TB) string { return testserver.Redis(t) }
 
 // newClient makes a client of the single server.
@@ -85,7 +85,7 @@ func open(t testing.TB, config redis.Config) *redis.Backend {
 	return b
 }
 
-// outdate notes a format that only later programs can use.
+// outdate records a format that only later programs can use.
 func outdate(t testing.TB, url, prefix string) {
 	t.Helper()
 	if err := connect(t, url).Set(context.Background(), prefix+":{+format}:readable", 99, 0).Err(); err != nil {
@@ -122,7 +122,7 @@ func damage(t testing.TB, url, prefix, what, tenant, id string) {
 	case storetest.RowChild:
 		hash("f", latest(t, client, key("f"))+"\x00d")
 	case storetest.RowChunk:
-		// Entries of a stream never change, so it is written anew.
+		// Entries of a stream never change, so it is written again.
 		entries, err := client.XRange(ctx, key("X"), "-", "+").Result()
 		check(err)
 		check(client.Del(ctx, key("X")).Err())
@@ -136,11 +136,11 @@ func damage(t testing.TB, url, prefix, what, tenant, id string) {
 			}}).Err())
 		}
 	default:
-		t.Fatalf("nothing is known of rows of the kind %s", what)
+		t.Fatalf("rows of the kind %s are unknown", what)
 	}
 }
 
-// latest is the row of a hash with the highest number.
+// latest returns the row of a hash with the highest number.
 func latest(t testing.TB, client goredis.UniversalClient, key string) string {
 	t.Helper()
 	fields, err := client.HGetAll(context.Background(), key).Result()
@@ -159,7 +159,7 @@ func latest(t testing.TB, client goredis.UniversalClient, key string) string {
 	return row
 }
 
-// connect is a client of the server beside the backend's.
+// connect returns a client of the server beside the backend's.
 func connect(t testing.TB, url string) goredis.UniversalClient {
 	t.Helper()
 	options, err := goredis.ParseURL(url)

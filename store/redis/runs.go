@@ -8,7 +8,7 @@ import (
 	"github.com/helixagents/helix/store/internal/stored"
 )
 
-// encodeRun gives the record of a run that starts.
+// encodeRun encodes the record of a run that starts.
 func encodeRun(run *session.Run) ([]byte, error) {
 	doc, err := session.Encode(run)
 	if err != nil {
@@ -17,8 +17,8 @@ func encodeRun(run *session.Run) ([]byte, error) {
 	return doc, nil
 }
 
-// endRun writes an outcome to the run's record and to the session. What commits
-// have added to the record goes there with it.
+// endRun writes an outcome to the run's record and to the session, together with
+// what commits have added to the record.
 func (w *batch) endRun(id, runID string, o *session.Outcome) error {
 	var finished session.State
 	finished.ID = id
@@ -36,7 +36,7 @@ func (w *batch) endRun(id, runID string, o *session.Outcome) error {
 	return nil
 }
 
-// decodeRun puts a run's record together; nil if there is none.
+// decodeRun builds a run's record; nil if there is none.
 func (h *header) decodeRun(part any) (*session.Run, error) {
 	parts := list(part)
 	if len(parts) < 5 {
@@ -100,8 +100,8 @@ func (s *sessions) CurrentRun(ctx context.Context, id string) (*session.Run, err
 	return s.readRun(ctx, id, "", "", "current run")
 }
 
-// Runs implements [session.Runs]. Turns are contiguous, so a page's place is known
-// without counting.
+// Runs implements [session.Runs]. Turns are contiguous, so the position of a page
+// is known without counting.
 func (s *sessions) Runs(ctx context.Context, id string, request session.PageRequest) (page session.Page[session.Run], err error) {
 	v, err := s.read(ctx, id, "list runs", query())
 	if err != nil {

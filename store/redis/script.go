@@ -26,8 +26,8 @@ type script struct {
 	writes      bool
 }
 
-// The scripts. Their first line tells the server what it may expect: one that
-// writes is refused while memory is short, before it has begun; none may leave its
+// The scripts. Their first line has flags for the server: it refuses a script that
+// writes while memory is short, before the script begins; no script may leave its
 // slot.
 var (
 	readSession  = newScript("session_read", false)
@@ -52,7 +52,7 @@ func newScript(name string, writes bool) *script {
 func source(name string) string {
 	text, err := sources.ReadFile("lua/" + name + ".lua")
 	if err != nil {
-		panic(err) // they are embedded
+		panic(err) // the files are embedded
 	}
 	return string(text)
 }
@@ -68,21 +68,21 @@ func compile(body string, writes bool) *script {
 	return s
 }
 
-// run is a script with what it is given, and what came of it.
+// run is a script with its arguments and its result.
 type run struct {
 	*script
 	keys []string
 	args []any
-	// whole has the source sent in any case: scripts behind it must not run where
-	// the server has forgotten this one.
+	// whole sends the source in any case: scripts after it must not run if the server
+	// does not have this one.
 	whole bool
 
 	out any
 	err error
 }
 
-// eval runs a script in one round trip. A server that does not have it yet is sent
-// the source.
+// eval runs a script in one round trip. If the server does not have it yet, the
+// source is sent.
 func (b *Backend) eval(ctx context.Context, s *script, keys []string, args []any) (any, error) {
 	if s.writes && b.config.WaitReplicas > 0 {
 		r := run{script: s, keys: keys, args: args}
@@ -96,7 +96,7 @@ func (b *Backend) eval(ctx context.Context, s *script, keys []string, args []any
 	return out, err
 }
 
-// evalCurrent is eval for a script that reads, which asks in the same round trip
+// evalCurrent is eval for a script that reads; in the same round trip it checks
 // whether this program can still use the store.
 func (b *Backend) evalCurrent(ctx context.Context, s *script, keys []string, args []any) (any, error) {
 	pipe := b.client.Pipeline()
@@ -114,8 +114,8 @@ func (b *Backend) evalCurrent(ctx context.Context, s *script, keys []string, arg
 }
 
 // evalAll runs scripts in one round trip to each node; if replicas are waited for,
-// all must be of one slot. Those of one slot run in order, though others may run
-// between them: one that relies on another must see for itself what that has left.
+// all must be of one slot. Scripts of one slot run in order, but others may run
+// between them: a script that relies on another must check its result.
 func (b *Backend) evalAll(ctx context.Context, runs ...*run) {
 	switch {
 	case len(runs) == 1:
@@ -169,7 +169,7 @@ func fail(runs []*run, err error) {
 	}
 }
 
-// nodeOf is the server that has a key.
+// nodeOf returns the server that has a key.
 func (b *Backend) nodeOf(ctx context.Context, key string) (goredis.UniversalClient, error) {
 	if b.cluster == nil {
 		return b.client, nil
@@ -177,13 +177,12 @@ func (b *Backend) nodeOf(ctx context.Context, key string) (goredis.UniversalClie
 	return b.cluster.MasterForKey(ctx, key)
 }
 
-// tryReplicated sends scripts to a node, and gives those that are to be sent
-// again. If there are none, replicated tells whether the replicas have the rest.
+// tryReplicated sends scripts to a node, and returns those that have to be sent
+// again. If there are none, replicated reports whether the replicas have the rest.
 //
-// A script may have nothing to write because it is a repetition of one whose
-// answer was lost. The server makes a connection wait only for what that has
-// written itself, and replicas get writes in order: so there is always one, of a
-// key that nobody reads.
+// A script may have nothing to write because it repeats one whose answer was lost.
+// The server makes a connection wait only for its own writes, and replicas receive
+// writes in order: so there is always one write, of a key that nobody reads.
 func (b *Backend) tryReplicated(ctx context.Context, node goredis.UniversalClient, runs []*run) (again []*run, replicated error) {
 	pipe := node.Pipeline()
 	cmds := make([]*goredis.Cmd, len(runs))
@@ -217,14 +216,14 @@ func (b *Backend) tryReplicated(ctx context.Context, node goredis.UniversalClien
 	}
 	have, err := wait.Int64()
 	if err == nil && have < int64(b.config.WaitReplicas) {
-		err = session.ErrUnavailable.WithMessage("the write was made, but only %d of %d replicas have it within %s",
+		err = session.ErrUnavailable.WithMessage("the write was applied, but only %d of %d replicas confirmed it within %s",
 			have, b.config.WaitReplicas, b.config.WaitTimeout)
 	}
 	return nil, err
 }
 
-// tokens tell requests apart, so that one which a client sends again after it has
-// lost the answer is recognised.
+// tokens distinguish requests, so that a request which a client sends again after
+// it has lost the answer is recognised.
 type tokens struct {
 	process string
 	count   *atomic.Int64
@@ -238,11 +237,11 @@ func newTokens() tokens {
 
 func (t tokens) next() string { return t.process + "." + strconv.FormatInt(t.count.Add(1), 36) }
 
-// batch is operations on one session, all of which happen or none.
+// batch is a list of operations on one session, all of which are applied or none.
 type batch struct {
 	letters []byte
 	args    []any
-	// current has a reading ask, too, whether this program can still use the store.
+	// current makes a read also check whether this program can still use the store.
 	current bool
 }
 
@@ -260,12 +259,12 @@ func (w *batch) use(letter byte) {
 	}
 }
 
-// names are the keys of the letters that are used, under what they begin with.
+// names returns the keys of the letters in use, with their prefix.
 func (w *batch) names(prefix string) []string { return keyNamesOf(prefix, string(w.letters)) }
 
 func keyNamesOf(prefix, letters string) []string {
 	size := len(prefix) + 1
-	all := make([]byte, 0, size*len(letters)) // of which the names are parts
+	all := make([]byte, 0, size*len(letters)) // the names are substrings of it
 	for i := range len(letters) {
 		all = append(append(all, prefix...), letters[i])
 	}
@@ -276,7 +275,7 @@ func keyNamesOf(prefix, letters string) []string {
 	return out
 }
 
-// The parts of a script's answer come as strings, numbers and lists.
+// The parts of a script's answer are strings, numbers and lists.
 
 func text(v any) string {
 	switch v := v.(type) {
@@ -296,11 +295,11 @@ func list(v any) []any {
 }
 
 func number(s string) int64 {
-	n, _ := strconv.ParseInt(s, 10, 64) // empty is none
+	n, _ := strconv.ParseInt(s, 10, 64) // empty means none
 	return n
 }
 
-// bytesOf is a body; nil if there is none.
+// bytesOf returns a body; nil if there is none.
 func bytesOf(s string) []byte {
 	if s == "" {
 		return nil
@@ -308,7 +307,7 @@ func bytesOf(s string) []byte {
 	return []byte(s)
 }
 
-// fieldsOf reads a hash that a script gave as a flat list.
+// fieldsOf converts a hash that a script returned as a flat list.
 func fieldsOf(v any) map[string]string {
 	flat := list(v)
 	out := make(map[string]string, len(flat)/2)

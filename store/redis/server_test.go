@@ -9,8 +9,7 @@ import (
 	"github.com/helixagents/helix/internal/testserver"
 )
 
-// start runs a server of the test's own, which it may spoil, and returns its
-// address.
+// start runs a server for the test alone, and returns its address.
 func start(t testing.TB, settings ...string) string {
 	t.Helper()
 	return testserver.StartRedis(t, settings...).Addr()
@@ -26,7 +25,7 @@ func startReplica(t testing.TB, primary string) *testserver.Server {
 	return testserver.StartRedis(t, "replicaof="+host+" "+port)
 }
 
-// freeAddress is where nobody listens.
+// freeAddress returns an address where nobody listens.
 func freeAddress(t testing.TB) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -37,7 +36,7 @@ func freeAddress(t testing.TB) string {
 	return l.Addr().String()
 }
 
-// admin is a client of a server of the test's own.
+// admin returns a client of a server that start has run.
 func admin(t testing.TB, address string) *goredis.Client {
 	t.Helper()
 	client := goredis.NewClient(&goredis.Options{Addr: address})

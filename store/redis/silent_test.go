@@ -9,9 +9,9 @@ import (
 	"github.com/helixagents/helix/store/redis"
 )
 
-// What the client's package prints otherwise would show up in every program that
-// uses the store. A process of its own tells, for it prints to wherever the
-// standard error was when it began.
+// Otherwise the output of the client's package would appear in every program that
+// uses the store. The test uses a separate process, because the package prints to
+// the standard error of the start of the process.
 func TestSilent(t *testing.T) {
 	t.Parallel()
 	const variable = "HELIX_TEST_REDIS_ADDRESS"

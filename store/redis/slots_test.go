@@ -59,7 +59,7 @@ func nodesOf(t *testing.T, c *goredis.ClusterClient) (addresses []string) {
 	return addresses
 }
 
-// crowded is a session with something under each of its keys.
+// crowded returns a session with something under each of its keys.
 func crowded(t *testing.T, b *redis.Backend, tenant, id string) *turn {
 	t.Helper()
 	ctx := context.Background()
@@ -94,7 +94,7 @@ func TestOneSlotPerSession(t *testing.T) {
 	t.Parallel()
 	url, prefix := cluster(t), newPrefix()
 	b, client := open(t, redis.Config{URL: url, Prefix: prefix}), connect(t, url)
-	// Names that would break a tag that was not escaped.
+	// Names that would break a hash tag if they were not escaped.
 	for _, tenant := range []string{"plain", "a}b", "{x}", "a/b", "é {", "default"} {
 		crowded(t, b, tenant, "x/y:z@1")
 	}

@@ -10,16 +10,16 @@ import (
 	"github.com/helixagents/helix/store/internal/stored"
 )
 
-// Custom state is the log of what was done to it: an entry for the writes of a
-// version, and snapshots. A commit adds an entry. Snapshots that put the log
-// together are made outside of commits, once the writes since the last outweigh
-// it; they say nothing new, so it does not matter who makes them or whether.
+// Custom state is stored as a log of writes, one entry for each version, and
+// snapshots. A commit adds an entry. Snapshots that condense the log are made
+// outside commits, once the writes since the last one outweigh it; they contain
+// nothing new, so it does not matter who makes them or whether.
 
-// minDelta is how many bytes of writes may gather before whoever reads them makes a
+// minDelta is how many bytes of writes may accumulate before a reader makes a
 // snapshot: below it, replaying them costs less.
 const minDelta = 64 << 10
 
-// stateAt puts custom state together from what the script found.
+// stateAt builds custom state from the script's answer.
 func stateAt(id string, part any) (doc session.CustomState, logged int, err error) {
 	parts := list(part)
 	if len(parts) < 2 {
@@ -57,8 +57,8 @@ func (w *batch) writeState(writes session.Writes) error {
 	return err
 }
 
-// encodeState gives writes as the log has them, and what is known of their keys.
-// There are neither if nothing is written.
+// encodeState encodes writes in the form of the log, and what is known of their
+// keys. Both results are nil if nothing is written.
 func encodeState(writes session.Writes) ([]byte, []any, error) {
 	kinds, err := keyKinds(writes)
 	if err != nil || len(kinds) == 0 {
@@ -71,9 +71,9 @@ func encodeState(writes session.Writes) ([]byte, []any, error) {
 	return body, kinds, err
 }
 
-// keyKinds says for each key that writes touch what it becomes, behind "1" if it
-// must be a list already, should it be there. What the writes themselves make impossible is
-// refused here, the rest by the script.
+// keyKinds returns for each key that writes touch what it becomes, after "1" if it
+// must already be a list, should it exist. It refuses what the writes themselves
+// make impossible; the script refuses the rest.
 func keyKinds(writes session.Writes) ([]any, error) {
 	switch len(writes.Ops) {
 	case 0:
@@ -148,8 +148,8 @@ func (w *batch) writeWhole(id string, doc *session.CustomState) error {
 	return nil
 }
 
-// outweighs reports whether the writes that were read outweigh the snapshot they
-// came after.
+// outweighs reports whether the writes that were read outweigh the snapshot before
+// them.
 func outweighs(logged int, part any) bool {
 	parts := list(part)
 	return len(parts) > 1 && logged > max(2*len(text(parts[1])), minDelta)
@@ -159,8 +159,8 @@ func outweighs(logged int, part any) bool {
 func (s *sessions) condense(ctx context.Context, h *header, doc *session.CustomState) {
 	body, err := doc.MarshalJSON()
 	if err == nil {
-		// Only the incarnation that was read may have it: one made anew under the same id
-		// has another state at this version.
+		// Only the incarnation that was read may get it: a session that was created again
+		// under the same id has another state at this version.
 		w := &batch{}
 		w.do("same", "", "born", h.raw["born"])
 		w.do("snapshot", keySnapshots, h.raw["v"], body)

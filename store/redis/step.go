@@ -9,7 +9,7 @@ import (
 	"github.com/helixagents/helix/stream"
 )
 
-// stepKeys are those of the script that commits an ordinary step. It is given as
+// stepKeys are the keys of the script that commits an ordinary step. It gets as
 // many as the step needs, in this order.
 const (
 	stepKeys   = keyHeader + keyMessages + keyMetas + keyNames + keyPoints
@@ -18,11 +18,11 @@ const (
 	streamKeys = callKeys + keyStream
 )
 
-// maxStep is how many rows of a kind the script takes at once.
+// maxStep is how many rows of a kind the script accepts at once.
 const maxStep = 200
 
-// isStep reports whether a change is that of an ordinary step, for which there is
-// a script of its own.
+// isStep reports whether a change is that of an ordinary step, which has its own
+// script.
 func isStep(c *session.Change) bool {
 	if len(c.Messages) > maxStep || len(c.Calls) > maxStep || len(c.Writes.Ops) > maxStep ||
 		(c.Promote != nil && len(c.Promote.Results) > maxStep) {
@@ -33,8 +33,8 @@ func isStep(c *session.Change) bool {
 		c.Wake == nil && c.Outcome == nil && c.ExpiresAt == nil
 }
 
-// stepping is the script that commits an ordinary step. The batch, if there is
-// one, must have been appended.
+// stepping returns the script that commits an ordinary step. The batch, if there
+// is one, must have been appended.
 func (s *sessions) stepping(commit *session.Commit, batch *stream.Batch) (*run, error) {
 	c := &commit.Change
 	letters, left := stepKeys, ""
@@ -54,7 +54,7 @@ func (s *sessions) stepping(commit *session.Commit, batch *stream.Batch) (*run, 
 	return &run{script: commitStep, keys: keyNamesOf(s.prefix(commit.SessionID), letters), args: args}, nil
 }
 
-// stepArgs lists a commit's parts in the places where the script looks for them.
+// stepArgs lists a commit's parts in the positions where the script expects them.
 func (s *sessions) stepArgs(commit *session.Commit, left string) ([]any, error) {
 	c := &commit.Change
 	writes, kinds, err := encodeState(c.Writes)
@@ -89,19 +89,19 @@ func (s *sessions) stepArgs(commit *session.Commit, left string) ([]any, error) 
 	return restArgs(args, c)
 }
 
-// holding is what the header's pack begins with while the committer's run goes on
-// under its lease.
+// holding returns the prefix of the header's pack while the committer's run
+// continues under its lease.
 func holding(commit *session.Commit) string {
 	if commit.Fence.Owner == "" {
-		return "\x00" // which no lease is: nobody holds one without an owner
+		return "\x00" // which no lease has: a lease always has an owner
 	}
 	return commit.Fence.Owner + "\x00" + itoa(commit.Fence.Epoch) + "\x00" + commit.RunID + "\x00" + string(session.RunRunning) + "\x00"
 }
 
-// hasRest reports whether a change has what most steps do not have.
+// hasRest reports whether a change has parts that most steps do not have.
 func hasRest(c *session.Change) bool { return c.Promote != nil || len(c.Calls) > 0 || c.Run != nil }
 
-// restArgs adds what most steps do not have.
+// restArgs adds the parts that most steps do not have.
 func restArgs(args []any, c *session.Change) (_ []any, err error) {
 	promoted := ""
 	if c.Promote != nil {
@@ -119,8 +119,8 @@ func restArgs(args []any, c *session.Change) (_ []any, err error) {
 	return args, nil
 }
 
-// pointArgs are the checkpoint's id, its source, and its row from the step to the
-// run.
+// pointArgs returns the checkpoint's id, its source, and its row from the step to
+// the run.
 func pointArgs(commit *session.Commit) (id, source, row string) {
 	if commit.Checkpoint == nil {
 		return "", "", ""
@@ -130,7 +130,7 @@ func pointArgs(commit *session.Commit) (id, source, row string) {
 	return n.ID, string(n.Source), row
 }
 
-// completed is a checkpoint with an id and a source.
+// completed returns a checkpoint with an id and a source.
 func completed(id string, n session.NewCheckpoint, at time.Time) session.NewCheckpoint {
 	if n.ID == "" {
 		n.ID = session.CheckpointID(id, n.Step, at, fmt.Sprint(at.UnixNano()))
@@ -141,8 +141,8 @@ func completed(id string, n session.NewCheckpoint, at time.Time) session.NewChec
 	return n
 }
 
-// messageArgs adds the bodies, metas and names of n messages: the change's own, then
-// the promoted results.
+// messageArgs adds the bodies, metadata and names of n messages: the change's own,
+// then the promoted results.
 func messageArgs(args []any, c *session.Change, n int) ([]any, error) {
 	at := len(args)
 	args = args[:at+3*n]

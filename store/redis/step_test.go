@@ -15,8 +15,8 @@ import (
 	"github.com/helixagents/helix/store/storetest"
 )
 
-// An ordinary step has a script of its own, which must do what the general one
-// does, and refuse what it refuses.
+// An ordinary step has its own script, which must do what the general one does,
+// and refuse what it refuses.
 func TestStepIsACommitLikeAnyOther(t *testing.T) {
 	t.Parallel()
 	ctx, url, clock := context.Background(), single(t), storetest.NewClock()
@@ -45,7 +45,7 @@ func TestStepIsACommitLikeAnyOther(t *testing.T) {
 			}
 		}
 		if told[0] != told[1] {
-			t.Errorf("step %d is told\n%s\nand generally\n%s", i, told[0], told[1])
+			t.Errorf("step %d returns\n%s\nand generally\n%s", i, told[0], told[1])
 		}
 		if a, b := contents(t, client, prefixes[0]), contents(t, client, prefixes[1]); a != b {
 			t.Fatalf("step %d leaves\n%s\nand generally\n%s", i, a, b)
@@ -101,8 +101,8 @@ func steps() []session.Change {
 	}
 }
 
-// contents is what the keys of a prefix hold, but for what tells processes and
-// sessions apart.
+// contents returns the contents of the keys of a prefix, without what differs
+// between processes and sessions.
 func contents(t *testing.T, client goredis.UniversalClient, prefix string) string {
 	t.Helper()
 	ctx := context.Background()
@@ -141,16 +141,16 @@ func TestSentTwice(t *testing.T) {
 		t.Fatal(err)
 	}
 	if first.Version != 2 || second.Version != 2 || second.MessageCount != 1 {
-		t.Errorf("it was told %+v, then %+v", first, second)
+		t.Errorf("it returned %+v, then %+v", first, second)
 	}
 	if n, err := session.MessageCount(ctx, s, "a"); err != nil || n != 1 {
 		t.Errorf("the transcript has %d messages, %v", n, err)
 	}
 }
 
-// The commit that ends a run tells of the stop that it has consumed, also when it
-// is made again; the next run knows nothing of it.
-func TestConsumedStopIsToldAgain(t *testing.T) {
+// The commit that ends a run returns the stop request that it has consumed, even
+// when it is repeated; the next run does not see it.
+func TestConsumedStopIsReturnedAgain(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	b := open(t, redis.Config{URL: single(t), Prefix: newPrefix()})
@@ -169,10 +169,10 @@ func TestConsumedStopIsToldAgain(t *testing.T) {
 		told = append(told, fmt.Sprintf("%+v", *out.Stop))
 	}
 	if told[0] != told[1] || !strings.Contains(told[0], "why") {
-		t.Errorf("it was told %s, then %s", told[0], told[1])
+		t.Errorf("it returned %s, then %s", told[0], told[1])
 	}
 	if stop, err := s.StopRequest(ctx, "a", "run-1"); err != nil || stop != nil {
-		t.Errorf("a stop of the run that is over stands: %+v, %v", stop, err)
+		t.Errorf("the ended run still has a stop request: %+v, %v", stop, err)
 	}
 	started, err := s.StartRun(ctx, &session.StartRun{
 		SessionID: "a", ExpectVersion: run.version + 1, ExpectRun: "run-1", Owner: "me", TTL: time.Hour,

@@ -40,7 +40,7 @@ func what(id, verb string) string { return "session " + id + ": " + verb }
 
 func (s *sessions) prefix(id string) string { return s.b.keys.session(s.tenant, id) }
 
-// view is parts of a session, read at one moment.
+// view is a set of parts of a session, read at one moment.
 type view struct {
 	now time.Time
 	// header is nil if there is no session.
@@ -48,14 +48,14 @@ type view struct {
 	parts  []any
 }
 
-// query begins a reading of parts of a session; its header is always one.
+// query starts a read of parts of a session, which always includes its header.
 func query() *batch {
 	q := &batch{}
 	q.do("all", keyHeader, keyHeader)
 	return q
 }
 
-// leaseQuery is query for whoever is about to take a session's lease.
+// leaseQuery is query for a caller that is about to take a session's lease.
 func leaseQuery() *batch {
 	q := query()
 	q.current = true
@@ -95,13 +95,13 @@ func (s *sessions) read(ctx context.Context, id, verb string, q *batch) (*view, 
 	return v, err
 }
 
-// done is what a change of a session left.
+// done is the result of a change of a session.
 type done struct {
 	session.Committed
 	results []any
 }
 
-// refusal is a change that the session did not allow. Nothing has changed.
+// refusal reports a change that the session did not allow. Nothing has changed.
 type refusal struct {
 	why    string
 	about  []string
@@ -111,8 +111,8 @@ type refusal struct {
 
 func (r *refusal) Error() string { return "refused: " + r.why }
 
-// domain is the refusal as callers of the store know it, as far as the session
-// alone can tell.
+// domain returns the refusal as an error of the domain, as far as the session
+// alone determines it.
 func (r *refusal) domain(id string) error {
 	about := ""
 	if len(r.about) > 0 {
@@ -132,11 +132,11 @@ func (r *refusal) domain(id string) error {
 		err.Calls = r.about
 		return err
 	case "duplicate":
-		return session.Invalid("message id", "%q is in the transcript already", about)
+		return session.Invalid("message id", "%q is already in the transcript", about)
 	case "notlist":
 		return notList(about)
 	case "answered":
-		err := session.ErrAnswered.WithMessage("session %s: calls %v were answered meanwhile", id, r.about).WithSaw(r.header.Saw())
+		err := session.ErrAnswered.WithMessage("session %s: calls %v were answered in the meantime", id, r.about).WithSaw(r.header.Saw())
 		err.Calls = r.about
 		return err
 	case "checkpoint":
@@ -149,9 +149,9 @@ func notList(key string) error {
 	return session.Invalid("state key", "%q is not a list, so nothing can be appended to it", key)
 }
 
-// apply carries out operations on a session in one round trip. A token tells the
-// request, for those that are not safe to be sent twice. What the session does not
-// allow is a *refusal.
+// apply applies operations to a session in one round trip. A token identifies the
+// request, for operations that must not be applied twice. What the session does
+// not allow is a *refusal.
 func (s *sessions) apply(ctx context.Context, id, verb, token string, w *batch) (*done, error) {
 	name := what(id, verb)
 	if err := s.b.begin(ctx, name); err != nil {
@@ -162,7 +162,7 @@ func (s *sessions) apply(ctx context.Context, id, verb, token string, w *batch) 
 	return s.outcome(id, name, r)
 }
 
-// writing is the script that changes a session, with what it is given.
+// writing returns the script that changes a session, with its arguments.
 func (s *sessions) writing(id, token string, w *batch) *run {
 	w.use(keyHeader[0])
 	args := append([]any{string(w.letters), s.b.stamp(), token}, w.args...)
@@ -177,8 +177,8 @@ func (s *sessions) outcome(id, name string, r *run) (*done, error) {
 	return s.decide(id, r.out)
 }
 
-// decide reads what a script decided. The one for steps tells what is done in one
-// string: its kind and the time before where the session stands.
+// decide reads what a script decided. The script for steps returns a success in
+// one string: its kind and time, then the session's position.
 func (s *sessions) decide(id string, answer any) (*done, error) {
 	if told, ok := answer.(string); ok {
 		parts := strings.Split(told, "\x00")
@@ -215,8 +215,8 @@ func newDone(kind int64, stands []string) *done {
 	return d
 }
 
-// write is apply for what may be sent twice, with the refusals that need no more to
-// be understood.
+// write is apply for operations that may be applied twice. It converts the
+// refusals that need no further explanation.
 func (s *sessions) write(ctx context.Context, id, verb string, w *batch) error {
 	_, err := s.apply(ctx, id, verb, "", w)
 	if r, refused := errors.AsType[*refusal](err); refused {
@@ -225,20 +225,20 @@ func (s *sessions) write(ctx context.Context, id, verb string, w *batch) error {
 	return err
 }
 
-// maxEdits is how often a decision is made anew because the session has changed
-// since it was read. Each time somebody else has got on.
+// maxEdits is how often a decision is repeated because the session has changed
+// since it was read. Each time another process has made progress.
 const maxEdits = 1000
 
 // plan is a decision about a session: the operations, and the index entries that
-// must be there before.
+// must exist before.
 type plan struct {
 	batch
 	hints hints
 }
 
-// edit reads a session, has a change decided and carries it out, unless the
-// session has changed in between: then it begins again. A decision without
-// operations changes nothing.
+// edit reads a session, lets decide plan a change and applies it, unless the
+// session has changed in between: then it starts again. A plan without operations
+// changes nothing.
 func (s *sessions) edit(ctx context.Context, id, verb string, q func() *batch, decide func(*view) (*plan, error)) (*done, error) {
 	token := s.b.tokens.next()
 	for range maxEdits {
@@ -259,10 +259,10 @@ func (s *sessions) edit(ctx context.Context, id, verb string, q func() *batch, d
 			return nil, r.domain(id)
 		}
 	}
-	return nil, session.ErrUnavailable.WithMessage("%s: the session kept changing", what(id, verb))
+	return nil, session.ErrUnavailable.WithMessage("%s: the session changed too often", what(id, verb))
 }
 
-// carryOut adds a plan's index entries, then makes its change.
+// carryOut adds a plan's index entries, then applies its change.
 func (s *sessions) carryOut(ctx context.Context, id, verb, token string, p *plan) (*done, error) {
 	name := what(id, verb)
 	if err := s.b.begin(ctx, name); err != nil {

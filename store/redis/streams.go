@@ -31,10 +31,10 @@ func noStream(id string) error { return notFound("stream %s", id) }
 // streamHead is a stream's header.
 type streamHead struct {
 	stream.Info
-	born string // tells it from another stream of the same id
+	born string // distinguishes it from another stream with the same id
 }
 
-// look reads a stream's header and up to limit chunks after a sequence, or about
+// look reads a stream's header and up to limit chunks after a sequence, or roughly
 // size bytes of them; nil if there is no stream.
 func (s *streams) look(ctx context.Context, id, verb string, from int64, limit, size int) (*streamHead, []any, error) {
 	name := streamVerb(id, verb)
@@ -78,8 +78,8 @@ func decodeHead(id string, parts []any) (*streamHead, error) {
 	return h, nil
 }
 
-// change has a script change a stream, and tells its readers in this process; the
-// script tells the others.
+// change runs a script that changes a stream, and notifies its readers in this
+// process; the script notifies the others.
 func (s *streams) change(ctx context.Context, id, verb, act string, args ...any) ([]any, error) {
 	name := streamVerb(id, verb)
 	if err := s.b.begin(ctx, name); err != nil {
@@ -90,7 +90,7 @@ func (s *streams) change(ctx context.Context, id, verb, act string, args ...any)
 	return s.changed(id, name, r)
 }
 
-// writing is the script that changes a stream, with what it is given.
+// writing returns the script that changes a stream, with its arguments.
 func (s *streams) writing(id, act string, args ...any) *run {
 	prefix, channel := s.b.keys.session(s.tenant, id), s.b.keys.channel(s.tenant, id)
 	return &run{
@@ -116,7 +116,7 @@ func stale(id string, by stream.Producer, epoch any) error {
 	return session.ErrStale.WithMessage("stream %s: session %s writes under epoch %s, not %d", id, by.Session, text(epoch), by.Epoch)
 }
 
-// producer is what scripts are told of who writes.
+// producer returns the arguments of scripts that identify the writer.
 func producer(id string, by stream.Producer) []any {
 	return []any{by.Session, by.Epoch, by.RunID, flag(by.Session == id)}
 }
@@ -142,11 +142,11 @@ func (s *streams) End(ctx context.Context, id string, by stream.Producer, end st
 	if err != nil {
 		return err
 	}
-	status, output := end.Closes(), end.Output // apart, so that it keeps its bytes
+	status, output := end.Closes(), end.Output // separate, so that it keeps its bytes
 	end.Output = nil
 	doc, err := session.Encode(&end)
 	if err != nil {
-		return session.ErrInvalid.WithCause(err, "stream %s: its end cannot be encoded", id)
+		return session.ErrInvalid.WithCause(err, "stream %s: the end cannot be encoded", id)
 	}
 	return s.shut(ctx, id, by, status, doc, output, nil)
 }
@@ -158,7 +158,7 @@ func (s *streams) Fail(ctx context.Context, id string, by stream.Producer, failu
 	}
 	doc, err := session.Encode(failure)
 	if err != nil {
-		return session.ErrInvalid.WithCause(err, "stream %s: its failure cannot be encoded", id)
+		return session.ErrInvalid.WithCause(err, "stream %s: the failure cannot be encoded", id)
 	}
 	return s.shut(ctx, id, by, stream.StatusFailed, nil, nil, doc)
 }
@@ -219,7 +219,7 @@ func (s *streams) Append(ctx context.Context, id string, batch stream.Batch) (st
 	return last, nil
 }
 
-// appending is the script that appends a batch.
+// appending returns the script that appends a batch.
 func (s *streams) appending(id string, batch *stream.Batch) (*run, error) {
 	if err := session.CheckID(id); err != nil {
 		return nil, err
@@ -254,13 +254,14 @@ func (s *streams) appended(id string, batch *stream.Batch, r *run) (appended, er
 	case "gap":
 		return 0, stream.Gap(id, by, number(text(out[1])), batch.First)
 	case "closed":
-		return 0, session.ErrStreamClosed.WithMessage("stream %s: it is %s", id, text(out[1]))
+		return 0, session.ErrStreamClosed.WithMessage("stream %s is %s", id, text(out[1]))
 	}
 	return appended(number(text(out[1]))), nil
 }
 
-// trace is what a batch leaves in the header of its stream, unless another of its
-// producer has come after it: the field, and how far the producer has come.
+// trace returns what a batch leaves in the header of its stream, unless a later
+// batch of its producer has overwritten it: the field, and the producer's
+// progress.
 func trace(batch *stream.Batch) (field, value string) {
 	next := batch.First + int64(len(batch.Chunks))
 	return "p" + batch.Producer.Session, itoa(batch.Producer.Epoch) + " " + itoa(next)
@@ -277,13 +278,13 @@ func (a appended) Wait(ctx context.Context) (int64, error) {
 	return int64(a), nil
 }
 
-// decodeChunks gives chunks as a reader gets them.
+// decodeChunks decodes chunks as readers get them.
 func decodeChunks(id string, flat []any) ([]stream.Item, error) {
 	items := make([]stream.Item, 0, len(flat)/2)
 	for i := 0; i+1 < len(flat); i += 2 {
 		var sequence int64
 		if _, err := fmt.Sscanf(text(flat[i]), "%d-0", &sequence); err != nil {
-			return nil, session.ErrCorrupt.WithMessage("stream %s: it has an entry %s", id, text(flat[i]))
+			return nil, session.ErrCorrupt.WithMessage("stream %s has an invalid entry %s", id, text(flat[i]))
 		}
 		item, err := stored.DecodeChunk(id, sequence, []byte(text(flat[i+1])))
 		if err != nil {
@@ -294,7 +295,8 @@ func decodeChunks(id string, flat []any) ([]stream.Item, error) {
 	return items, nil
 }
 
-// within refuses a sequence from which the stream does not hold everything.
+// within returns an error if the stream does not have every chunk after a
+// sequence.
 func (h *streamHead) within(from int64) error {
 	switch {
 	case from < 0:
@@ -305,7 +307,7 @@ func (h *streamHead) within(from int64) error {
 	return nil
 }
 
-// everything is a limit that no stream comes near.
+// everything is a limit that no stream reaches.
 const everything = 1 << 40
 
 // Chunks implements [stream.Manager].

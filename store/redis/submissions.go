@@ -11,12 +11,13 @@ import (
 	"github.com/helixagents/helix/store/internal/stored"
 )
 
-// pendingAttributes are those of a wait's row: document, state, message, deadline,
-// creation, input, result, late result, number, whether it was noticed, revision.
+// pendingAttributes are the attributes of a wait's row: document, state, message,
+// deadline, creation, input, result, late result, number, whether it was noticed,
+// revision.
 const pendingAttributes = "dsmltirenzu"
 
-// encodePending gives an entry's row, whose document is without what is kept in
-// attributes.
+// encodePending encodes an entry as a row, whose document does not contain the
+// fields that are kept in attributes.
 func encodePending(p *session.Pending) (*stored.Pending, error) {
 	return stored.EncodePending(p, func(p *session.Pending) { p.State, p.LateNoticed, p.CreatedAt = "", false, time.Time{} })
 }
@@ -106,7 +107,7 @@ func (s *sessions) Submit(ctx context.Context, id string, submission session.Sub
 		if r == nil {
 			return session.SubmitUnknownCall, nil
 		}
-		if r['u'] == token { // this very request, whose answer was lost
+		if r['u'] == token { // this request itself, whose answer was lost
 			return session.SubmitAccepted, nil
 		}
 		p, err := decodePending(id, submission.CallID, r)
@@ -139,11 +140,11 @@ func (s *sessions) Submit(ctx context.Context, id string, submission session.Sub
 			return "", refused.domain(id)
 		}
 	}
-	return "", session.ErrUnavailable.WithMessage("%s: the entry kept changing", what(id, verb))
+	return "", session.ErrUnavailable.WithMessage("%s: the entry changed too often", what(id, verb))
 }
 
-// pendingRow reads an entry's row and the letter of the hash that holds it; nil if
-// there is none.
+// pendingRow reads an entry's row and the letter of its hash; nil if there is
+// none.
 func (s *sessions) pendingRow(ctx context.Context, id, callID string) (string, row, time.Time, error) {
 	q := query()
 	for _, letter := range []string{keyOpen, keyOver} {
@@ -183,9 +184,9 @@ func (s *sessions) PendingCalls(ctx context.Context, id string, all bool) ([]ses
 	return decodePendings(id, v.parts...)
 }
 
-// Own implements [session.Submissions]. It is a step of its own on the root, made
-// before the owner's commit: one that is left over routes to a session that knows
-// of no such call.
+// Own implements [session.Submissions]. It is a separate step on the root, before
+// the owner's commit: an ownership without a commit leads to a session that does
+// not have the call.
 func (s *sessions) Own(ctx context.Context, rootID string, owned []session.Ownership) error {
 	for i := range owned {
 		if err := owned[i].Check(); err != nil {

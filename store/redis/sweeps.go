@@ -23,24 +23,24 @@ type candidate struct {
 	tenant, id, sub string // sub is the call or the child
 }
 
-// verdict is what became of a candidate: an item that is due, or when to look
-// again (zero leaves that as it is), or that it is not true any more.
+// verdict is the result for a candidate: an item that is due, or when to examine
+// it again (zero leaves that as it is), or that it is no longer true.
 type verdict[T any] struct {
 	item *T
 	at   time.Time
 	gone bool
 }
 
-// sweep is one reading of an index that is spread over shards.
+// sweep is one read of an index that is spread over shards.
 //
 // An entry's score is never later than what it stands for, so once the entries up
-// to a score have been looked at, everything due before it is known.
+// to a score have been examined, everything due before it is known.
 type sweep[T any] struct {
 	b      *Backend
 	index  string
 	name   string
-	from   string // the score to begin with
-	to     string // and to end with
+	from   string // the first score
+	to     string // the last score
 	after  *T
 	time   func(*T) time.Time
 	order  func(a, b *T) int
@@ -76,8 +76,8 @@ func (s *sweep[T]) page(ctx context.Context, size int) ([]T, error) {
 	}
 }
 
-// candidates reads up to n entries of every shard. Everything below frontier was
-// among them; a negative one says that there are no others.
+// candidates reads up to n entries of every shard. All entries below frontier are
+// among them; a negative frontier means that there are no others.
 func (s *sweep[T]) candidates(ctx context.Context, n int) (found []candidate, frontier float64, err error) {
 	pipe := s.b.client.Pipeline()
 	shards := make([]*goredis.ZSliceCmd, sweepShards)
@@ -113,7 +113,7 @@ func (s *sweep[T]) candidates(ctx context.Context, n int) (found []candidate, fr
 	return found, frontier, nil
 }
 
-// look verifies candidates, corrects the index and gives what is due.
+// look verifies candidates, corrects the index and returns what is due.
 func (s *sweep[T]) look(ctx context.Context, found []candidate) ([]T, error) {
 	if len(found) == 0 {
 		return nil, nil
@@ -140,7 +140,7 @@ func (s *sweep[T]) look(ctx context.Context, found []candidate) ([]T, error) {
 	return items, nil
 }
 
-// sweep lists sessions of which verify says that they are due.
+// sweep lists the sessions that verify reports as due.
 func (s *sessions) sweep(
 	ctx context.Context, index, name string, request session.SweepRequest, attributes []string,
 	verify func(h *header, c *candidate, rest []string, now time.Time) verdict[session.Due],
@@ -215,7 +215,7 @@ func (b *Backend) verifyDue(
 	return out, nil
 }
 
-// due is an item about a session.
+// due returns an item about a session.
 func (h *header) due(at time.Time) *session.Due {
 	return &session.Due{
 		Key:   session.Key{Tenant: h.Tenant, ID: h.ID},
@@ -223,8 +223,8 @@ func (h *header) due(at time.Time) *session.Due {
 	}
 }
 
-// dueAt is the verdict about something that falls due at a time. What belongs to a
-// paused session is looked at again when it goes on.
+// dueAt returns the verdict about something that becomes due at a time. What
+// belongs to a paused session is examined again when the session is resumed.
 func (h *header) dueAt(at, now time.Time) verdict[session.Due] {
 	v := verdict[session.Due]{at: at}
 	if h.Status != session.Paused && !now.Before(at) {
@@ -273,7 +273,7 @@ func (s *sessions) ExpiredSessions(ctx context.Context, request session.SweepReq
 
 // OwedCloses implements [session.Sweeps].
 func (s *sessions) OwedCloses(ctx context.Context, request session.SweepRequest) ([]session.Due, error) {
-	return s.sweep(ctx, sweepCloses, "list owed closes", request, nil,
+	return s.sweep(ctx, sweepCloses, "list pending closes", request, nil,
 		func(h *header, _ *candidate, _ []string, _ time.Time) verdict[session.Due] {
 			if !h.CloseOwed || h.isRunning() {
 				return verdict[session.Due]{gone: true}
@@ -282,8 +282,8 @@ func (s *sessions) OwedCloses(ctx context.Context, request session.SweepRequest)
 		})
 }
 
-// Wakes implements [session.Sweeps]. A wake that its commit could not move to the
-// session it is for is moved now.
+// Wakes implements [session.Sweeps]. It moves wakes that their commit could not
+// move to the session to wake.
 func (s *sessions) Wakes(ctx context.Context, request session.WakeRequest) ([]session.Wake, error) {
 	w := &sweep[session.Wake]{
 		b: s.b, index: sweepWakes, name: "list wakes", from: "-inf", to: "+inf", after: request.After,
@@ -295,8 +295,8 @@ func (s *sessions) Wakes(ctx context.Context, request session.WakeRequest) ([]se
 	return w.page(ctx, request.Size())
 }
 
-// verifyWakes looks where a wake is before it is moved, then where it is after:
-// one that somebody moves meanwhile is found.
+// verifyWakes checks where a wake is before it is moved, then where it is
+// afterwards: a wake that another process moves in between is found.
 func (b *Backend) verifyWakes(ctx context.Context, found []candidate) ([]verdict[session.Wake], error) {
 	left, err := b.wakesAt(ctx, found, func(c *candidate) (key, field string) {
 		return b.keys.session(c.tenant, c.sub) + keyOutbox, c.id + "\x00" + c.sub

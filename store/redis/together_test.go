@@ -22,7 +22,7 @@ func streaming(t *testing.T, b *redis.Backend, id string) *turn {
 	return run
 }
 
-// with is the next commit of a run together with chunks.
+// with returns the next commit of a run together with chunks.
 func (r *turn) with(change session.Change, first int64, deltas ...string) *store.Commit {
 	batch := stream.Batch{Producer: r.by(), First: first}
 	for _, delta := range deltas {
@@ -31,7 +31,7 @@ func (r *turn) with(change session.Change, first int64, deltas ...string) *store
 	return &store.Commit{Commit: r.request(change), Stream: r.id, Batch: batch}
 }
 
-// changes are one for each of the scripts that make commits.
+// changes has one change for each of the scripts that make commits.
 func changes() map[string]session.Change {
 	return map[string]session.Change{
 		"step": {StepCount: new(1)},
@@ -39,7 +39,8 @@ func changes() map[string]session.Change {
 	}
 }
 
-// A commit that finds other traces than its own chunks' is made in two steps.
+// A commit that finds other traces than those of its own chunks is made in two
+// steps.
 func TestTogetherBehindItsProducer(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -72,7 +73,7 @@ func TestTogetherScriptsForgotten(t *testing.T) {
 		if err := admin(t, address).ScriptFlush(ctx).Err(); err != nil {
 			t.Fatal(err)
 		}
-		run.commit(change) // which the server is told, and not how to append
+		run.commit(change) // sent without the append
 		run.commitTogether(b, run.with(change, 2, "y"))
 		items, err := b.Streams().Chunks(ctx, name, 0, 10)
 		if err != nil || len(items) != 2 {
@@ -81,7 +82,7 @@ func TestTogetherScriptsForgotten(t *testing.T) {
 	}
 }
 
-// Whoever waits in another process is told at once.
+// A reader that waits in another process is notified at once.
 func TestTogetherWakesReaders(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
@@ -115,13 +116,13 @@ func TestTogetherReplicated(t *testing.T) {
 	if _, err := lone.Streams().Reactivate(ctx, "a", run.by()); !errors.Is(err, session.ErrUnavailable) {
 		t.Fatalf("an answer without a replica: %v", err)
 	}
-	for range 2 { // the second time it has been made
+	for range 2 { // the second time it has already been applied
 		if _, _, err := lone.Commit(ctx, run.with(session.Change{StepCount: new(1)}, 1, "x")); !errors.Is(err, session.ErrUnavailable) {
 			t.Errorf("a commit without a replica: %v", err)
 		}
 	}
 	state, err := lone.Sessions().Load(ctx, "a")
 	if err != nil || state.Version != run.version+1 {
-		t.Errorf("it has not been made: %+v, %v", state, err)
+		t.Errorf("it has not been applied: %+v, %v", state, err)
 	}
 }

@@ -16,8 +16,8 @@ import (
 )
 
 // Commit implements [session.Turns]. It is one script. Only a commit that changes
-// what sessions are found by, as the last one of a turn does, also adds to
-// indexes, before.
+// what sessions are found by, such as the last one of a turn, also adds index
+// entries before.
 func (s *sessions) Commit(ctx context.Context, commit *session.Commit) (*session.Committed, error) {
 	if err := commit.Check(); err != nil {
 		return nil, err
@@ -26,7 +26,7 @@ func (s *sessions) Commit(ctx context.Context, commit *session.Commit) (*session
 	return s.committed(ctx, commit, out, err)
 }
 
-// commit makes a commit, without what is done afterwards.
+// commit makes a commit, without the steps that follow.
 func (s *sessions) commit(ctx context.Context, commit *session.Commit) (*done, error) {
 	name := what(commit.SessionID, "commit")
 	if err := s.b.begin(ctx, name); err != nil {
@@ -43,9 +43,9 @@ func (s *sessions) commit(ctx context.Context, commit *session.Commit) (*done, e
 	return s.outcome(commit.SessionID, name, r)
 }
 
-// committing is the script that makes a commit, and adds the index entries that
-// must precede it. If there is a batch, the commit is refused unless its stream
-// has it.
+// committing returns the script that makes a commit, and adds the index entries
+// that must precede it. If there is a batch, the commit is refused unless its
+// stream has the batch.
 func (s *sessions) committing(ctx context.Context, commit *session.Commit, batch *stream.Batch, h *hints) (*run, error) {
 	if isStep(&commit.Change) {
 		return s.stepping(commit, batch)
@@ -58,7 +58,7 @@ func (s *sessions) committing(ctx context.Context, commit *session.Commit, batch
 	return s.writing(commit.SessionID, "", &p.batch), nil
 }
 
-// committed is what the maker of a commit is told.
+// committed returns the result of a commit for its caller.
 func (s *sessions) committed(ctx context.Context, commit *session.Commit, out *done, err error) (*session.Committed, error) {
 	if r, refused := errors.AsType[*refusal](err); refused {
 		return nil, r.commit(commit)
@@ -77,8 +77,8 @@ func (s *sessions) committed(ctx context.Context, commit *session.Commit, out *d
 }
 
 // Commit implements [store.Backend]. A session shares its slot with the stream of
-// its id: the batch and the commit are sent together, as two scripts of which the
-// second makes the commit only where it finds what the first must have left.
+// its id: the batch and the commit are sent together, as two scripts; the second
+// one applies the commit only if it finds what the first must have left.
 func (b *Backend) Commit(ctx context.Context, commit *store.Commit) (*session.Committed, int64, error) {
 	id := commit.SessionID
 	if commit.Stream != id || len(commit.Batch.Chunks) == 0 {
@@ -110,7 +110,7 @@ func (b *Backend) Commit(ctx context.Context, commit *store.Commit) (*session.Co
 	}
 	out, err := s.outcome(id, name, commits)
 	if r, refused := errors.AsType[*refusal](err); refused && r.why == "chunks" {
-		// The producer has gone on since, or the scripts have met different servers.
+		// The producer has written since, or the scripts have reached different servers.
 		return store.CommitInTurn(ctx, b, commit)
 	}
 	done, err := s.committed(ctx, commit.Commit, out, err)
@@ -167,7 +167,7 @@ func (s *sessions) planCommit(ctx context.Context, commit *session.Commit, batch
 	return p, nil
 }
 
-// activityAfter is what a session does after a change of its running run.
+// activityAfter returns a session's activity after a change of its running run.
 func activityAfter(c *session.Change) session.Activity {
 	run := session.RunRunning
 	if c.Outcome != nil {
@@ -176,8 +176,8 @@ func activityAfter(c *session.Change) session.Activity {
 	return session.ActivityOf(cmp.Or(c.Status, session.Active), run)
 }
 
-// precedents are the statuses from which a session can get to one, as the script
-// looks for them.
+// precedents returns the statuses that may change to one, in the form that the
+// script searches.
 func precedents(to session.Status) string {
 	var b strings.Builder
 	b.WriteByte(' ')
@@ -189,8 +189,8 @@ func precedents(to session.Status) string {
 	return b.String()
 }
 
-// afterChange does what a change leaves to be done and whoever comes later would
-// do, too.
+// afterChange does what remains after a change, and what later operations would do
+// otherwise.
 func (s *sessions) afterChange(ctx context.Context, id string, c *session.Change) {
 	var over []string
 	for _, r := range c.Resolve {
@@ -201,7 +201,7 @@ func (s *sessions) afterChange(ctx context.Context, id string, c *session.Change
 	s.answered(ctx, id, over)
 	if c.Wake != nil {
 		if err := s.moveWake(ctx, id, c.Wake); err != nil {
-			s.b.config.Logger.WarnContext(ctx, "a wake is left to the sweeper", "tenant", s.tenant, "session", id, "error", err)
+			s.b.config.Logger.WarnContext(ctx, "a wake could not be moved; a sweep will deliver it", "tenant", s.tenant, "session", id, "error", err)
 		}
 	}
 }
@@ -230,7 +230,7 @@ func (s *sessions) StartRun(ctx context.Context, start *session.StartRun) (start
 	if started.Existing {
 		return started, nil
 	}
-	if start.Create != nil { // the script says where epochs begin
+	if start.Create != nil { // the script assigns the first epoch
 		started.Lease.Epoch = number(text(out.results[0])) + 1
 	}
 	started.Committed = out.Committed
@@ -246,8 +246,8 @@ func (s *sessions) StartRun(ctx context.Context, start *session.StartRun) (start
 	return started, nil
 }
 
-// planStart decides a start. Without a plan, started is the run that the request
-// had begun before.
+// planStart plans a start. If there is no plan, started is the run that the
+// request had begun before.
 func (s *sessions) planStart(start *session.StartRun, v *view) (*session.Started, *plan, error) {
 	h := v.header
 	if h != nil && start.Run.RequestID != "" {
@@ -275,7 +275,7 @@ func (s *sessions) planStart(start *session.StartRun, v *view) (*session.Started
 		if err := p.create(&state, s.b.tokens.next()); err != nil {
 			return nil, nil, err
 		}
-		s.b.places.put(s.tenant, state.ID, place{micros(state.CreatedAt), state.UserID}) // which whoever reads it next corrects, if it is not made
+		s.b.places.put(s.tenant, state.ID, place{micros(state.CreatedAt), state.UserID}) // the next reader corrects it if the session is not created
 		h, custom = &header{State: state}, &start.Create.Custom
 	} else {
 		old := h.State
@@ -307,20 +307,21 @@ func (s *sessions) planStart(start *session.StartRun, v *view) (*session.Started
 	s.waitingHints(&p.hints, &is, start.Pending, asOfNow)
 	s.leaseHint(&p.hints, &is)
 	s.changeHints(&p.hints, h.ID, &start.Change, v.now)
-	p.hints.list(s.b.keys, s.tenant, indexCalls, h.ID, micros(is.CreatedAt)) // whose order does not matter
+	p.hints.list(s.b.keys, s.tenant, indexCalls, h.ID, micros(is.CreatedAt)) // their order does not matter
 	return started, p, nil
 }
 
-// leaseHint has the sweepers look when a lease ends that is a session's own.
+// leaseHint adds the entry with which sweeps examine a session's own lease when it
+// ends.
 func (s *sessions) leaseHint(h *hints, is *session.State) {
 	if is.RootID == "" && !is.Lease.ExpiresAt.IsZero() {
 		h.sweep(s.b.keys, sweepLeases, s.tenant, is.ID, "", is.Lease.ExpiresAt)
 	}
 }
 
-// begin gives the session a new run and its lease.
+// begin adds the new run and its lease to the session.
 func (p *plan) begin(h *header, start *session.StartRun, now time.Time) (*session.Started, error) {
-	run := start.Begin(&h.State, 0, now) // a new session's epoch is the script's to give
+	run := start.Begin(&h.State, 0, now) // the script assigns a new session's epoch
 	doc, err := encodeRun(&run)
 	if err != nil {
 		return nil, err
@@ -366,9 +367,9 @@ func (s *sessions) TakeOver(ctx context.Context, take *session.TakeOver) (taken 
 }
 
 // RenewLease implements [session.Turns]. The root's lease is the tree's: its
-// children follow in steps of their own, which the next renewal makes again.
-// Sweepers look when the lease would have ended, and then find its new end; they
-// are told only if that is sooner, and should they have lost what they were told.
+// children follow in separate steps, which the next renewal repeats. Sweeps
+// examine the lease at its former end and then find the new one; an entry is
+// written only if the new end is sooner, or in case the old entry was lost.
 func (s *sessions) RenewLease(ctx context.Context, id string, fence session.Fence, ttl time.Duration) error {
 	const verb = "renew lease"
 	length := ""
@@ -410,8 +411,8 @@ func (s *sessions) RenewLease(ctx context.Context, id string, fence session.Fenc
 	return s.eachHeld(ctx, id, verb, fence.Owner, members, func(w *batch) { w.do("follow", "", id, fence.Owner, until) })
 }
 
-// remindSweepers puts a root's entry back among those whose leases end, which a
-// failover of the node that has it may have lost.
+// remindSweepers restores a root's entry in the index of leases, which a failover
+// of its node may have lost.
 func (s *sessions) remindSweepers(id, until string) []*run {
 	var h hints
 	h.sweep(s.b.keys, sweepLeases, s.tenant, id, "", moment(until))
@@ -419,9 +420,9 @@ func (s *sessions) remindSweepers(id, until string) []*run {
 	return groupRuns(addHints, s.b.hintGroups(&h))
 }
 
-// members lists a tree, with all that were ever in it, and sends reminders in the
-// same round trip, in which it also asks whether this program can still use the store.
-// A reminder that fails is left to the next time.
+// members lists a tree, with all sessions that ever belonged to it. In the same
+// round trip it sends reminders and checks whether this program can still use the
+// store. A reminder that fails is left to the next renewal.
 func (s *sessions) members(ctx context.Context, rootID, verb string, reminders []*run) ([]goredis.Z, error) {
 	pipe := s.b.client.Pipeline()
 	reminded := make([]*goredis.Cmd, len(reminders))
@@ -440,7 +441,7 @@ func (s *sessions) members(ctx context.Context, rootID, verb string, reminders [
 			_, err = s.b.eval(ctx, r.script, r.keys, r.args)
 		}
 		if err != nil {
-			s.b.config.Logger.WarnContext(ctx, "sweepers could not be reminded of a lease", "tenant", s.tenant, "session", rootID, "error", err)
+			s.b.config.Logger.WarnContext(ctx, "the index entry of a lease could not be restored", "tenant", s.tenant, "session", rootID, "error", err)
 		}
 	}
 	members, err := found.Result()
@@ -450,8 +451,8 @@ func (s *sessions) members(ctx context.Context, rootID, verb string, reminders [
 // atOnce is how many sessions of a tree are read or changed in one round trip.
 const atOnce = 500
 
-// eachHeld changes the members of a tree that an owner holds, but for its root. It
-// is read first which these are: most have ended long ago.
+// eachHeld changes the members of a tree that an owner holds, except its root. It
+// first reads which these are, because most have ended long ago.
 func (s *sessions) eachHeld(
 	ctx context.Context, rootID, verb, owner string, members []goredis.Z, change func(*batch),
 ) error {
@@ -481,8 +482,8 @@ func (s *sessions) eachHeld(
 	return nil
 }
 
-// heldBy are the members of a tree, but for its root, that an owner holds. Entries
-// of those that are gone are removed.
+// heldBy returns the members of a tree, except its root, that an owner holds. It
+// removes entries of deleted sessions.
 func (s *sessions) heldBy(ctx context.Context, rootID, owner string, members []goredis.Z) ([]string, error) {
 	began := time.Now()
 	pipe := s.b.client.Pipeline()
@@ -510,8 +511,9 @@ func (s *sessions) heldBy(ctx context.Context, rootID, owner string, members []g
 	return held, nil
 }
 
-// CloseRun implements [session.Turns]. The lease of the root is given back first:
-// whoever takes it may take its children's, should the steps after be missed.
+// CloseRun implements [session.Turns]. The lease of the root is released first: a
+// process that takes it over may take its children's, should the following steps
+// be missed.
 func (s *sessions) CloseRun(ctx context.Context, id string, fence session.Fence, settled bool) error {
 	const verb = "close run"
 	var running bool

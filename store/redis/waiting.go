@@ -10,7 +10,8 @@ import (
 	"github.com/helixagents/helix/session"
 )
 
-// waitingIndex names the index of calls that wait for people, or of those of a user's.
+// waitingIndex returns the name of the index of calls that wait for people, of all
+// users or of one.
 func waitingIndex(userID string) string {
 	if userID == "" {
 		return indexWaiting
@@ -18,8 +19,8 @@ func waitingIndex(userID string) string {
 	return indexWaiting + "/" + indexed(userID)
 }
 
-// waitingHints are the entries for calls of a session that begin to wait. A member is
-// the session and the call; its place is when the entry was made.
+// waitingHints adds the entries for calls of a session that begin to wait. A
+// member is the session and the call; its position is when the entry was added.
 func (s *sessions) waitingHints(h *hints, is *session.State, calls []session.Pending, how string) {
 	slot := s.b.keys.listing(s.tenant)
 	for i := range calls {
@@ -35,8 +36,9 @@ func (s *sessions) waitingHints(h *hints, is *session.State, calls []session.Pen
 	}
 }
 
-// answered removes the entries of calls that do not wait any more, and never will again: a
-// session takes a call once. What is left, as after a failure, its readers remove.
+// answered removes the entries of calls that no longer wait and never will again,
+// because a session has a call only once. Readers remove entries that are left,
+// for example after a failure.
 func (s *sessions) answered(ctx context.Context, id string, callIDs []string) {
 	if len(callIDs) == 0 {
 		return
@@ -50,20 +52,20 @@ func (s *sessions) answered(ctx context.Context, id string, callIDs []string) {
 			over[i].CallID = callID
 		}
 		s.waitingHints(&h, is, over, gone)
-		if time.Since(began) > s.b.config.late { // the session may be another by now
+		if time.Since(began) > s.b.config.late { // by now the session may be another one
 			return
 		}
 		err = s.b.addHints(ctx, what(id, "remove index entries"), &h)
 	}
 	if err != nil && ctx.Err() == nil {
-		s.b.config.Logger.WarnContext(ctx, "entries of calls that are over are left to their readers", "tenant", s.tenant, "session", id, "error", err)
+		s.b.config.Logger.WarnContext(ctx, "index entries of ended calls could not be removed; readers will remove them", "tenant", s.tenant, "session", id, "error", err)
 	}
 }
 
-// callMark comes between a session and its call in the entries of calls.
+// callMark separates a session from its call in the entries of calls.
 const callMark = "\x00"
 
-// waits goes through an index of calls that wait.
+// waits reads an index of calls that wait.
 type waits struct {
 	*sessions
 	query *session.WaitingQuery
@@ -72,15 +74,15 @@ type waits struct {
 	links map[string]session.Link
 }
 
-// waited is a call that an index entry led to, without what it was called with.
+// waited is a call that an index entry refers to, without its input.
 type waited struct {
 	session.Waiting
 	size int64            // of its input
 	at   session.Position // of its entry
 }
 
-// Waiting implements [session.Lister]. It finds the calls of a page by their states, and
-// reads only those.
+// Waiting implements [session.Lister]. It finds the calls of a page by their
+// states, and reads only those.
 func (s *sessions) Waiting(ctx context.Context, query session.WaitingQuery) (page session.Page[session.Waiting], err error) {
 	at, resumed, err := query.Position()
 	if err != nil {
@@ -133,8 +135,8 @@ func (s *sessions) Waiting(ctx context.Context, query session.WaitingQuery) (pag
 	return page, nil
 }
 
-// readCalls reads the calls of a page, and leaves out those that have ceased to wait
-// since their states were read, or cannot be decoded.
+// readCalls reads the calls of a page, and omits those that no longer wait since
+// their states were read, or cannot be decoded.
 func (s *sessions) readCalls(ctx context.Context, items []session.Waiting) ([]session.Waiting, error) {
 	pipe := s.b.client.Pipeline()
 	rows := make([]*goredis.SliceCmd, len(items))
@@ -160,7 +162,7 @@ func (s *sessions) readCalls(ctx context.Context, items []session.Waiting) ([]se
 			continue
 		}
 		p, err := decodePending(item.SessionID, item.Call.CallID, r)
-		if err != nil { // which is not to hide the others
+		if err != nil { // one bad row must not hide the others
 			s.b.config.Logger.WarnContext(ctx, "a waiting call cannot be decoded", "tenant", s.tenant, "session", item.SessionID, "error", err)
 			continue
 		}
@@ -170,13 +172,13 @@ func (s *sessions) readCalls(ctx context.Context, items []session.Waiting) ([]se
 	return out, nil
 }
 
-// each yields the calls that wait until told to stop.
+// each yields the calls that wait until yield returns false.
 func (w *waits) each(ctx context.Context, size int, yield func(*waited) bool) error {
 	return scanEach(ctx, &w.scan, size, w.verify, yield)
 }
 
-// verify reads the states of entries' calls; nil for what is not to be listed. Entries of
-// calls that do not wait any more are removed.
+// verify reads the states of the entries' calls; nil for calls that are not to be
+// listed. It removes entries of calls that no longer wait.
 func (w *waits) verify(ctx context.Context, entries []goredis.Z) ([]*waited, error) {
 	began := time.Now()
 	pipe := w.b.client.Pipeline()
@@ -229,7 +231,7 @@ func (w *waits) verify(ctx context.Context, entries []goredis.Z) ([]*waited, err
 	return out, nil
 }
 
-// readLinks reads whose sessions are, and who called them.
+// readLinks reads the users and parents of sessions.
 func (s *sessions) readLinks(ctx context.Context, ids []string) (map[string]session.Link, error) {
 	pipe := s.b.client.Pipeline()
 	cmds := make([]*goredis.SliceCmd, len(ids))

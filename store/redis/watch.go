@@ -9,16 +9,15 @@ import (
 	"github.com/helixagents/helix/store/internal/feed"
 )
 
-// watch wakes readers of streams when something was written: at once what this
-// process wrote, and through one connection, subscribed to the streams that have
-// readers here, what others did. A notification that is lost is made up for by
-// the readers' own looking.
+// watch wakes readers of streams after writes: immediately for writes of this
+// process, and for writes of others through one connection that is subscribed to
+// the streams with readers here. Readers poll in case a notification is lost.
 type watch struct {
 	b      *Backend
 	hub    *feed.Hub[string] // by channel
 	done   sync.WaitGroup
 	pubsub *goredis.PubSub // set once, with the hub locked
-	wanted chan struct{}   // that readers have come or gone
+	wanted chan struct{}   // signals that readers were added or removed
 }
 
 func newWatch(b *Backend) *watch {
@@ -42,8 +41,8 @@ func (w *watch) want() {
 	}
 }
 
-// keep keeps the connection subscribed to the channels that have readers. It may
-// wait for the network, so nobody waits for it.
+// keep keeps the connection subscribed to the channels with readers. It may wait
+// for the network, so nobody waits for it.
 func (w *watch) keep() {
 	have := map[string]bool{}
 	ctx := context.Background()
@@ -83,8 +82,8 @@ func (w *watch) keep() {
 	}
 }
 
-// listen passes notifications on. The readers of a channel that was just subscribed
-// to are woken once more: something may have been written before.
+// listen forwards notifications. The readers of a channel that was just subscribed
+// to are woken once more, because something may have been written before.
 func (w *watch) listen() {
 	for message := range w.pubsub.ChannelWithSubscriptions() {
 		switch m := message.(type) {
@@ -98,13 +97,13 @@ func (w *watch) listen() {
 	}
 }
 
-// close has readers give up and waits for what runs.
+// close ends the reads and waits for the goroutines.
 func (w *watch) close() {
 	if !w.hub.Close() {
 		return
 	}
 	if w.pubsub != nil { // which nobody sets any more
-		_ = w.pubsub.Close() // there is nothing to be lost
+		_ = w.pubsub.Close() // there is nothing to lose
 	}
 	w.done.Wait()
 }

@@ -87,7 +87,7 @@ func TestRoundTrips(t *testing.T) {
 		}
 		client := goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: []string{options.Addr}, Dialer: w.dial})
 		t.Cleanup(func() { _ = client.Close() })
-		// Index entries are on other nodes, each with its own trip.
+		// Index entries are on other nodes, each with its own round trip.
 		roundTrips(t, w, client, map[string]int{"StartRun": 4, "last commit": 3, "RenewLease": 3})
 	})
 }
@@ -102,7 +102,7 @@ func roundTrips(t *testing.T, w *wire, client goredis.UniversalClient, limits ma
 			t.Fatal(err)
 		}
 	}
-	// Every connection that will be needed is there before the counting starts.
+	// All connections are opened before the counting starts.
 	run := newTurn(t, s, "warm")
 	run.commit(session.Change{})
 	_, err := m.Reactivate(ctx, "warm", run.by())
@@ -229,7 +229,7 @@ func (r *turn) commitTogether(b *redis.Backend, commit *store.Commit) {
 	r.version = out.Version
 }
 
-// The lease of a tree costs what its living members do.
+// The cost of a tree's lease depends on its active members.
 func TestRenewalOfALargeTree(t *testing.T) {
 	t.Parallel()
 	ctx, w := context.Background(), &wire{}
